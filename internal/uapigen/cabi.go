@@ -1,0 +1,362 @@
+package main
+
+import (
+	"bytes"
+	"debug/dwarf"
+	"debug/elf"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strings"
+)
+
+// cHeaders are the headers whose whole contents become Go, in the order of the
+// C unit that includes them.
+var cHeaders = []string{
+	"rdma/rdma_user_ioctl_cmds.h",
+	"rdma/ib_user_ioctl_cmds.h",
+	"rdma/ib_user_verbs.h",
+	"rdma/ib_user_ioctl_verbs.h",
+	"rdma/rdma_user_rxe.h",
+	"rdma/mlx5_user_ioctl_cmds.h",
+	"rdma/mlx5_user_ioctl_verbs.h",
+	"rdma/mlx5-abi.h",
+	"rdma/ib_user_sa.h",
+	"rdma/rdma_user_cm.h",
+}
+
+type cKind int
+
+const (
+	cInt    cKind = iota
+	cArray        // Elem, Len; Len 0: flexible
+	cStruct       // Struct
+)
+
+type cType struct {
+	Kind      cKind
+	Size      int
+	Signed    bool
+	BigEndian bool
+	Elem      *cType
+	Len       int
+	Struct    *cAggregate
+}
+
+func (t *cType) align() int {
+	switch t.Kind {
+	case cArray:
+		return t.Elem.align()
+	case cStruct:
+		return t.Struct.align()
+	}
+	return t.Size
+}
+
+// flexible reports whether the type has no size: [] or [0], or a union of such.
+func (t *cType) flexible() bool { return t.Size == 0 }
+
+type cField struct {
+	Name   string // "" for an anonymous struct or union
+	Offset int
+	Type   *cType
+}
+
+// cAggregate is a struct or a union.
+type cAggregate struct {
+	Tag    string // "" if anonymous
+	Union  bool
+	Size   int
+	Fields []cField
+	Header string
+	Line   int
+}
+
+func (a *cAggregate) align() int {
+	n := 1
+	for _, f := range a.Fields {
+		n = max(n, f.Type.align())
+	}
+	return n
+}
+
+// keyword is what C writes before the tag.
+func (a *cAggregate) keyword() string {
+	if a.Union {
+		return "union"
+	}
+	return "struct"
+}
+
+type cConst struct {
+	Name  string
+	Value uint64
+}
+
+type cEnum struct {
+	Tag    string // "" if anonymous
+	Size   int
+	Values []cConst
+	Header string
+	Line   int
+}
+
+type cMacro struct {
+	cConst
+	Header string
+	Line   int
+}
+
+// cABI is what the headers say.
+type cABI struct {
+	Enums   []*cEnum
+	Structs []*cAggregate // with a tag; those of other headers too, if used
+	Macros  []cMacro
+}
+
+func (abi *cABI) lookupStruct(tag string) *cAggregate {
+	for _, s := range abi.Structs {
+		if s.Tag == tag {
+			return s
+		}
+	}
+	return nil
+}
+
+var macroLine = regexp.MustCompile(`(?m)^#define[ \t]+([A-Z][A-Z0-9_]*)[ \t]+[^ \t\n]`)
+
+// readHeaders compiles a C unit that includes the headers, and reads the types back
+// from its debug information and the macros from its data.
+func readHeaders(dir string) (*cABI, error) {
+	include := filepath.Join(dir, "usr/include")
+	abi := &cABI{}
+	var unit strings.Builder
+	for _, h := range cHeaders {
+		fmt.Fprintf(&unit, "#include <%s>\n", h)
+		text, err := os.ReadFile(filepath.Join(include, h))
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range macroLine.FindAllSubmatchIndex(text, -1) {
+			abi.Macros = append(abi.Macros, cMacro{
+				cConst: cConst{Name: string(text[m[2]:m[3]])},
+				Header: filepath.Base(h),
+				Line:   1 + bytes.Count(text[:m[0]], []byte("\n")),
+			})
+		}
+	}
+	for _, m := range abi.Macros {
+		fmt.Fprintf(&unit, "const unsigned long long goverbs_%s = %s;\n", m.Name, m.Name)
+	}
+
+	tmp, err := os.MkdirTemp("", "uapigen")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(tmp)
+	src, obj := filepath.Join(tmp, "abi.c"), filepath.Join(tmp, "abi.o")
+	if err := os.WriteFile(src, []byte(unit.String()), 0o666); err != nil {
+		return nil, err
+	}
+	triplet, err := exec.Command("gcc", "-dumpmachine").Output()
+	if err != nil {
+		return nil, fmt.Errorf("gcc -dumpmachine: %w (install gcc)", err)
+	}
+	asm := filepath.Join(include, strings.TrimSpace(string(triplet)))
+	cmd := exec.Command("gcc", "-c", "-g", "-gdwarf-4", "-O0", "-fno-eliminate-unused-debug-types",
+		"-nostdinc", "-isystem", include, "-isystem", asm, "-o", obj, src)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("gcc: %w\n%s", err, out)
+	}
+	f, err := elf.Open(obj)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := abi.readMacros(f); err != nil {
+		return nil, err
+	}
+	if err := abi.readTypes(f); err != nil {
+		return nil, err
+	}
+	return abi, nil
+}
+
+func (abi *cABI) readMacros(f *elf.File) error {
+	syms, err := f.Symbols()
+	if err != nil {
+		return err
+	}
+	byName := map[string]elf.Symbol{}
+	for _, s := range syms {
+		byName[s.Name] = s
+	}
+	for i := range abi.Macros {
+		m := &abi.Macros[i]
+		s, ok := byName["goverbs_"+m.Name]
+		if !ok {
+			return fmt.Errorf("no symbol for macro %s", m.Name)
+		}
+		b := make([]byte, 8)
+		if sec := f.Sections[s.Section]; sec.Type != elf.SHT_NOBITS {
+			if _, err := sec.ReadAt(b, int64(s.Value)); err != nil {
+				return fmt.Errorf("macro %s: %w", m.Name, err)
+			}
+		}
+		m.Value = f.ByteOrder.Uint64(b)
+	}
+	return nil
+}
+
+func (abi *cABI) readTypes(f *elf.File) error {
+	d, err := f.DWARF()
+	if err != nil {
+		return err
+	}
+	c := converter{structs: map[*dwarf.StructType]*cAggregate{}}
+	r := d.Reader()
+	cu, err := r.Next()
+	if err != nil {
+		return err
+	}
+	lines, err := d.LineReader(cu)
+	if err != nil {
+		return err
+	}
+	files := lines.Files()
+	type place struct {
+		header string
+		line   int
+	}
+	places := map[string]place{} // of the tagged structs and unions
+	ours := map[string]bool{}
+	for _, h := range cHeaders {
+		ours[filepath.Base(h)] = true
+	}
+	for {
+		e, err := r.Next()
+		if err != nil {
+			return err
+		}
+		if e == nil {
+			break
+		}
+		r.SkipChildren()
+		switch e.Tag {
+		case dwarf.TagStructType, dwarf.TagUnionType, dwarf.TagEnumerationType:
+		default:
+			continue
+		}
+		file, _ := e.Val(dwarf.AttrDeclFile).(int64)
+		line, _ := e.Val(dwarf.AttrDeclLine).(int64)
+		if file == 0 || int(file) >= len(files) {
+			continue
+		}
+		header := filepath.Base(files[file].Name)
+		t, err := d.Type(e.Offset)
+		if err != nil {
+			return err
+		}
+		switch t := t.(type) {
+		case *dwarf.EnumType:
+			if !ours[header] {
+				continue
+			}
+			en := &cEnum{Tag: t.EnumName, Size: int(t.ByteSize), Header: header, Line: int(line)}
+			for _, v := range t.Val {
+				en.Values = append(en.Values, cConst{v.Name, uint64(v.Val)})
+			}
+			abi.Enums = append(abi.Enums, en)
+		case *dwarf.StructType:
+			if t.StructName == "" {
+				continue
+			}
+			places[t.StructName] = place{header, int(line)}
+			if ours[header] {
+				if _, err := c.aggregate(t); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for _, s := range c.structs {
+		if s.Tag == "" {
+			continue
+		}
+		s.Header, s.Line = places[s.Tag].header, places[s.Tag].line
+		abi.Structs = append(abi.Structs, s)
+	}
+	sort.Slice(abi.Structs, func(i, j int) bool {
+		a, b := abi.Structs[i], abi.Structs[j]
+		if a.Header != b.Header {
+			return a.Header < b.Header
+		}
+		return a.Line < b.Line
+	})
+	sort.SliceStable(abi.Enums, func(i, j int) bool {
+		a, b := abi.Enums[i], abi.Enums[j]
+		if a.Header != b.Header {
+			return a.Header < b.Header
+		}
+		return a.Line < b.Line
+	})
+	return nil
+}
+
+// converter turns debug information into cTypes, each aggregate once.
+type converter struct {
+	structs map[*dwarf.StructType]*cAggregate
+}
+
+func (c *converter) aggregate(t *dwarf.StructType) (*cAggregate, error) {
+	if a := c.structs[t]; a != nil {
+		return a, nil
+	}
+	a := &cAggregate{Tag: t.StructName, Union: t.Kind == "union", Size: int(t.ByteSize)}
+	c.structs[t] = a
+	for _, f := range t.Field {
+		ft, err := c.typ(f.Type)
+		if err != nil {
+			return nil, fmt.Errorf("%s %s.%s: %w", t.Kind, t.StructName, f.Name, err)
+		}
+		a.Fields = append(a.Fields, cField{f.Name, int(f.ByteOffset), ft})
+	}
+	return a, nil
+}
+
+func (c *converter) typ(t dwarf.Type) (*cType, error) {
+	switch t := t.(type) {
+	case *dwarf.TypedefType:
+		u, err := c.typ(t.Type)
+		if err == nil && strings.HasPrefix(t.Name, "__be") {
+			be := *u
+			be.BigEndian = true
+			u = &be
+		}
+		return u, err
+	case *dwarf.QualType:
+		return c.typ(t.Type)
+	case *dwarf.UintType, *dwarf.UcharType, *dwarf.CharType, *dwarf.PtrType:
+		// char's sign is the architecture's, so it becomes unsigned.
+		return &cType{Kind: cInt, Size: int(t.Size())}, nil
+	case *dwarf.IntType:
+		return &cType{Kind: cInt, Size: int(t.Size()), Signed: true}, nil
+	case *dwarf.ArrayType:
+		elem, err := c.typ(t.Type)
+		if err != nil {
+			return nil, err
+		}
+		n := max(int(t.Count), 0)
+		return &cType{Kind: cArray, Size: n * elem.Size, Elem: elem, Len: n}, nil
+	case *dwarf.StructType:
+		a, err := c.aggregate(t)
+		if err != nil {
+			return nil, err
+		}
+		return &cType{Kind: cStruct, Size: a.Size, Struct: a}, nil
+	}
+	return nil, fmt.Errorf("no Go for %T %v", t, t)
+}
