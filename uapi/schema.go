@@ -99,6 +99,7 @@ type Method struct {
 	ID    uint16
 	Name  string // "CREATE"
 	CName string // "UVERBS_METHOD_QP_CREATE"
+	Verb  string // libibverbs' function without "ibv_": "create_qp"
 	Attrs []Attr // ascending by ID: a driver's come last
 }
 
@@ -115,16 +116,16 @@ func (m *Method) Attr(id uint16) *Attr {
 // An Object describes a kind of object, and the methods on it.
 type Object struct {
 	ID      uint16
-	Name    string   // "QP"
-	CName   string   // "UVERBS_OBJECT_QP"
-	Methods []Method // ascending by ID: a driver's come last
+	Name    string    // "QP"
+	CName   string    // "UVERBS_OBJECT_QP"
+	Methods []*Method // ascending by ID: a driver's come last
 }
 
 // Method returns the method with this id, nil if there is none.
 func (o *Object) Method(id uint16) *Method {
-	for i := range o.Methods {
-		if o.Methods[i].ID == id {
-			return &o.Methods[i]
+	for _, m := range o.Methods {
+		if m.ID == id {
+			return m
 		}
 	}
 	return nil

@@ -149,35 +149,19 @@ func readHeaders(dir string) (*cABI, error) {
 		}
 	}
 	for _, m := range abi.Macros {
-		fmt.Fprintf(&unit, "const unsigned long long goverbs_%s = %s;\n", m.Name, m.Name)
+		unit.WriteString(constantDecl(m.Name))
 	}
 
-	tmp, err := os.MkdirTemp("", "uapigen")
+	f, err := compileC(dir, unit.String())
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(tmp)
-	src, obj := filepath.Join(tmp, "abi.c"), filepath.Join(tmp, "abi.o")
-	if err := os.WriteFile(src, []byte(unit.String()), 0o666); err != nil {
-		return nil, err
-	}
-	triplet, err := exec.Command("gcc", "-dumpmachine").Output()
-	if err != nil {
-		return nil, fmt.Errorf("gcc -dumpmachine: %w (install gcc)", err)
-	}
-	asm := filepath.Join(include, strings.TrimSpace(string(triplet)))
-	cmd := exec.Command("gcc", "-c", "-g", "-gdwarf-4", "-O0", "-fno-eliminate-unused-debug-types",
-		"-nostdinc", "-isystem", include, "-isystem", asm, "-o", obj, src)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("gcc: %w\n%s", err, out)
-	}
-	f, err := elf.Open(obj)
+	values, err := constants(f)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	if err := abi.readMacros(f); err != nil {
-		return nil, err
+	for i := range abi.Macros {
+		abi.Macros[i].Value = values[abi.Macros[i].Name]
 	}
 	if err := abi.readTypes(f); err != nil {
 		return nil, err
@@ -185,30 +169,59 @@ func readHeaders(dir string) (*cABI, error) {
 	return abi, nil
 }
 
-func (abi *cABI) readMacros(f *elf.File) error {
+// compileC compiles a C unit against the headers in dir, with debug information.
+func compileC(dir, unit string) (*elf.File, error) {
+	tmp, err := os.MkdirTemp("", "uapigen")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(tmp)
+	triplet, err := exec.Command("gcc", "-dumpmachine").Output()
+	if err != nil {
+		return nil, fmt.Errorf("gcc -dumpmachine: %w (install gcc)", err)
+	}
+	include := filepath.Join(dir, "usr/include")
+	asm := filepath.Join(include, strings.TrimSpace(string(triplet)))
+	obj := filepath.Join(tmp, "abi.o")
+	cmd := exec.Command("gcc", "-c", "-g", "-gdwarf-4", "-O0", "-fno-eliminate-unused-debug-types",
+		"-nostdinc", "-isystem", include, "-isystem", asm, "-o", obj, "-x", "c", "-")
+	cmd.Stdin = strings.NewReader(unit)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("gcc: %w\n%s", err, out)
+	}
+	text, err := os.ReadFile(obj)
+	if err != nil {
+		return nil, err
+	}
+	return elf.NewFile(bytes.NewReader(text))
+}
+
+// constantDecl is a C declaration whose value constants returns.
+func constantDecl(name string) string {
+	return fmt.Sprintf("const unsigned long long goverbs_%s = %s;\n", name, name)
+}
+
+// constants reads the values of all constantDecls in an object file.
+func constants(f *elf.File) (map[string]uint64, error) {
 	syms, err := f.Symbols()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	byName := map[string]elf.Symbol{}
+	values := map[string]uint64{}
 	for _, s := range syms {
-		byName[s.Name] = s
-	}
-	for i := range abi.Macros {
-		m := &abi.Macros[i]
-		s, ok := byName["goverbs_"+m.Name]
+		name, ok := strings.CutPrefix(s.Name, "goverbs_")
 		if !ok {
-			return fmt.Errorf("no symbol for macro %s", m.Name)
+			continue
 		}
 		b := make([]byte, 8)
 		if sec := f.Sections[s.Section]; sec.Type != elf.SHT_NOBITS {
 			if _, err := sec.ReadAt(b, int64(s.Value)); err != nil {
-				return fmt.Errorf("macro %s: %w", m.Name, err)
+				return nil, fmt.Errorf("%s: %w", name, err)
 			}
 		}
-		m.Value = f.ByteOrder.Uint64(b)
+		values[name] = f.ByteOrder.Uint64(b)
 	}
-	return nil
+	return values, nil
 }
 
 func (abi *cABI) readTypes(f *elf.File) error {

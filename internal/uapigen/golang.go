@@ -46,7 +46,7 @@ type flexArray struct {
 	name  string
 	path  string
 	off   int
-	elem  string
+	typ   *cType
 }
 
 // A goUnion becomes an array type of the union's size and alignment.
@@ -170,8 +170,7 @@ func (g *goABI) addFlexible(gs *goStruct, f cField, off int) {
 	if f.Name == "" || f.Name == "driver_data" && off == gs.c.Size {
 		return
 	}
-	elem := f.Type.Elem
-	g.flex = append(g.flex, flexArray{gs, gs.name + goName(f.Name) + "Offset", f.Name, off, g.plainType(elem)})
+	g.flex = append(g.flex, flexArray{gs, gs.name + goName(f.Name) + "Offset", f.Name, off, f.Type})
 }
 
 // addAnonymous adds the members of a struct or union that has no name. Of a
@@ -386,25 +385,29 @@ func (g *goABI) writeConsts(b *strings.Builder, header string) {
 		if e.Header != header {
 			continue
 		}
-		typ := ""
-		switch {
-		case e.typed():
-			typ = goName(e.Tag)
-			fmt.Fprintf(b, "// %s is enum %s.\ntype %s uint%d\n\n", typ, e.Tag, typ, 8*e.Size)
-		case e.Tag != "":
-			fmt.Fprintf(b, "// enum %s.\n", e.Tag)
-		}
-		b.WriteString("const (\n")
-		for _, v := range e.Values {
-			fmt.Fprintf(b, "%s %s = %s\n", v.Name, typ, literal(v.Value, e.isFlags() || v.Value >= 256))
-		}
-		b.WriteString(")\n\n")
-		if e.typed() {
-			fmt.Fprintf(b, "func (v %s) String() string { return Enum%s.Format(uint64(v)) }\n\n", typ, typ)
-		}
-		if e.described() {
-			g.writeEnum(b, e)
-		}
+		g.writeEnumConsts(b, e)
+	}
+}
+
+func (g *goABI) writeEnumConsts(b *strings.Builder, e *cEnum) {
+	typ := ""
+	switch {
+	case e.typed():
+		typ = goName(e.Tag)
+		fmt.Fprintf(b, "// %s is enum %s.\ntype %s uint%d\n\n", typ, e.Tag, typ, 8*e.Size)
+	case e.Tag != "":
+		fmt.Fprintf(b, "// enum %s.\n", e.Tag)
+	}
+	b.WriteString("const (\n")
+	for _, v := range e.Values {
+		fmt.Fprintf(b, "%s %s = %s\n", v.Name, typ, literal(v.Value, e.isFlags() || v.Value >= 256))
+	}
+	b.WriteString(")\n\n")
+	if e.typed() {
+		fmt.Fprintf(b, "func (v %s) String() string { return Enum%s.Format(uint64(v)) }\n\n", typ, typ)
+	}
+	if e.described() {
+		g.writeEnum(b, e)
 	}
 }
 
@@ -454,7 +457,7 @@ func (g *goABI) writeStruct(b *strings.Builder, s *goStruct) {
 	b.WriteString("}\n\n")
 	for _, x := range g.flex {
 		if x.owner == s {
-			fmt.Fprintf(b, "// %s is where %s, an array of %s to the end, begins in %s.\nconst %s = %d\n\n", x.name, x.path, x.elem, s.name, x.name, x.off)
+			fmt.Fprintf(b, "// %s is where %s, an array of %s to the end, begins in %s.\nconst %s = %d\n\n", x.name, x.path, g.plainType(x.typ.Elem), s.name, x.name, x.off)
 		}
 	}
 }
