@@ -307,8 +307,8 @@ var (
 		{ID: MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, Name: "CMD_OUT", CName: "MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT", Mandatory: true, Kind: AttrPtrOut, MinLen: 16, MaxLen: -1},
 	}}
 	mlx5IbMethodDevxObjAsyncQuery = &Method{ID: MLX5_IB_METHOD_DEVX_OBJ_ASYNC_QUERY, Name: "ASYNC_QUERY", CName: "MLX5_IB_METHOD_DEVX_OBJ_ASYNC_QUERY", Verb: "devx_obj_async_query", Attrs: []Attr{
-		{ID: MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE", Mandatory: true, Kind: AttrIDR, Object: IDRAnyObject, Access: AccessRead},
-		{ID: MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN, Name: "CMD_IN", CName: "MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN", Mandatory: true, Kind: AttrPtrIn, MinLen: 16, MaxLen: -1},
+		{ID: MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_HANDLE", Mandatory: true, Kind: AttrIDR, Object: IDRAnyObject, Access: AccessRead},
+		{ID: MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_CMD_IN, Name: "CMD_IN", CName: "MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_CMD_IN", Mandatory: true, Kind: AttrPtrIn, MinLen: 16, MaxLen: -1},
 		{ID: MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_FD, Name: "FD", CName: "MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_FD", Mandatory: true, Kind: AttrFD, Object: MLX5_IB_OBJECT_DEVX_ASYNC_CMD_FD, Access: AccessRead},
 		{ID: MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_WR_ID, Name: "WR_ID", CName: "MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_WR_ID", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
 		{ID: MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_OUT_LEN, Name: "OUT_LEN", CName: "MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_OUT_LEN", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
@@ -365,7 +365,7 @@ var (
 		{ID: MLX5_IB_ATTR_CREATE_FLOW_FLAGS, Name: "FLAGS", CName: "MLX5_IB_ATTR_CREATE_FLOW_FLAGS", Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumMlx5IbCreateFlowFlags}},
 	}}
 	mlx5IbMethodDestroyFlow = &Method{ID: MLX5_IB_METHOD_DESTROY_FLOW, Name: "DESTROY_FLOW", CName: "MLX5_IB_METHOD_DESTROY_FLOW", Verb: "destroy_flow", Attrs: []Attr{
-		{ID: MLX5_IB_ATTR_CREATE_FLOW_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_CREATE_FLOW_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_FLOW, Access: AccessDestroy},
+		{ID: MLX5_IB_ATTR_DESTROY_FLOW_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_DESTROY_FLOW_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_FLOW, Access: AccessDestroy},
 	}}
 	mlx5IbMethodFlowActionCreateModifyHeader = &Method{ID: MLX5_IB_METHOD_FLOW_ACTION_CREATE_MODIFY_HEADER, Name: "CREATE_MODIFY_HEADER", CName: "MLX5_IB_METHOD_FLOW_ACTION_CREATE_MODIFY_HEADER", Verb: "flow_action_create_modify_header", Attrs: []Attr{
 		{ID: MLX5_IB_ATTR_CREATE_MODIFY_HEADER_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_CREATE_MODIFY_HEADER_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_FLOW_ACTION, Access: AccessNew},

@@ -37,7 +37,8 @@ type accessor struct {
 	typ    string
 	offset int
 	doc    string
-	test   goField // for the layout test
+	cRecv  string // what recv is in C: "struct rxe_send_wr.wr"
+	c      string // what the method returns: "struct rxe_send_wr.wr.rdma"
 }
 
 // A flexArray is an array without a length at the end of a struct.
@@ -217,7 +218,8 @@ func (g *goABI) addViews(gs *goStruct, f cField, taken map[string]bool) {
 	typ := g.plainType(f.Type)
 	g.accessors = append(g.accessors, accessor{
 		recv: gs.name, name: goName(f.Name), typ: typ, offset: f.Offset,
-		doc: fmt.Sprintf("views %s as %s.", g.fieldAt(gs, f.Offset), f.Name),
+		doc:   fmt.Sprintf("views %s as %s.", g.fieldAt(gs, f.Offset), f.Name),
+		cRecv: gs.parent, c: gs.parent + "." + f.Name,
 	})
 }
 
@@ -296,7 +298,8 @@ func (g *goABI) union(s *cAggregate, name, parent, path string) error {
 		}
 		g.accessors = append(g.accessors, accessor{
 			recv: name, name: goName(f.Name), typ: g.plainType(f.Type),
-			doc: fmt.Sprintf("views the union as %s%s.", f.Name, byteOrderNote(f.Type)),
+			doc:   fmt.Sprintf("views the union as %s%s.", f.Name, byteOrderNote(f.Type)),
+			cRecv: strings.TrimSuffix(parent+"."+path, "."), c: parent + "." + vpath,
 		})
 	}
 	return nil
@@ -327,8 +330,6 @@ func (g *goABI) files() (map[string][]byte, error) {
 		base := h[strings.LastIndexByte(h, '/')+1:]
 		g.writeConsts(file(base), base)
 	}
-	aggregates := map[*cAggregate]string{}
-	header := ""
 	order := map[string]int{}
 	for i, s := range g.c.Structs {
 		order[s.Tag] = i
@@ -339,8 +340,7 @@ func (g *goABI) files() (map[string][]byte, error) {
 		return order[tagOf(structs[i].parent)] < order[tagOf(structs[j].parent)]
 	})
 	for _, s := range structs {
-		aggregates[s.c] = s.name
-		header = g.c.lookupStruct(tagOf(s.parent)).Header
+		header := g.c.lookupStruct(tagOf(s.parent)).Header
 		hasStructs[goFile(header)] = true
 		g.writeStruct(file(header), s)
 	}

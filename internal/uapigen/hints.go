@@ -137,6 +137,14 @@ var attrNames = map[string]string{
 	"MLX5_IB_ATTR_DEVX_ASYNC_CMD_FD_ALLOC_HANDLE": "HANDLE",
 }
 
+// attrAliases are attributes that the kernel declares with another method's constant
+// of the same number.
+var attrAliases = map[string]string{
+	"MLX5_IB_METHOD_DEVX_OBJ_ASYNC_QUERY MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE": "MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_HANDLE",
+	"MLX5_IB_METHOD_DEVX_OBJ_ASYNC_QUERY MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN": "MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_CMD_IN",
+	"MLX5_IB_METHOD_DESTROY_FLOW MLX5_IB_ATTR_CREATE_FLOW_HANDLE":            "MLX5_IB_ATTR_DESTROY_FLOW_HANDLE",
+}
+
 // Meanings, in attrTypes and fieldTypes:
 //
 //	hex bool ptr fd gid mac string    how to read the bytes

@@ -1,4 +1,17 @@
 // Uapigen writes the Go of package uapi.
+//
+// "go generate ./uapi" runs it by way of the script generate, which gets the pinned
+// headers with the script headers. gcc compiles them; sizes, offsets and values
+// come from its debug information, so that nothing is typed by hand. What only the
+// kernel's sources say is in kernel.txt, and what no C says in hints.go.
+//
+// For a new kernel release: change the release in the scripts, pin the headers in
+// headers-RELEASE.sha256, write kernel.txt from its source tree (of Debian's package
+// linux-source-RELEASE, for instance; it was 7.2.12 last) with
+//
+//	cd internal/uapigen && go run . -headers "$(./headers RELEASE)" -kernel TREE
+//
+// and run go generate and the tests of package uapi, which say what is missing.
 package main
 
 import (
@@ -53,6 +66,9 @@ func run(headers, out string) error {
 		return err
 	}
 	maps.Copy(files, tables)
+	if files["layout_tables_test.go"], err = g.layoutTest(); err != nil {
+		return err
+	}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(out, name), text, 0o666); err != nil {
 			return err

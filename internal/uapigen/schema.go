@@ -86,6 +86,12 @@ func (s *schema) fact(words []string) error {
 			a.words, a.mandatory = a.words[:n-1], true
 		}
 		m := s.methods[len(s.methods)-1]
+		if alias, ok := attrAliases[m.name+" "+a.name]; ok {
+			if s.consts[alias] != s.consts[a.name] {
+				return fmt.Errorf("%s is not %s", alias, a.name)
+			}
+			a.name = alias
+		}
 		m.attrs = append(m.attrs, a)
 	case "elem":
 		m := s.methods[len(s.methods)-1]
