@@ -16,7 +16,12 @@
 //
 // Constants of enumerations are typed, and the types have a String method. The numbers
 // of objects, methods, attributes and commands, and the constants of enums
-// without a name, are untyped. For each enumeration there is an [Enum] too.
+// without a name, are untyped. For the values of each enumeration there is an
+// [Enum] with their names. A few that userspace meets without having them in its
+// headers, such as [IB_QPS_RTS], come from the kernel's own.
+//
+// A union is an array of its size, with a method for each of C's variants that
+// returns a pointer into it: [RxeSendWrWr.Rdma].
 //
 // Arrays without a length at a struct's end are not in the Go struct. A constant
 // says where they begin, such as [RxeQueueBufDataOffset], except for driver_data,
@@ -24,6 +29,14 @@
 //
 // Struct fields hold values in the host's byte order where nothing else is said.
 // Layouts are those of 64-bit architectures.
+//
+// # Schema
+//
+// [LookupMethod] says of a method which attributes it has, as the kernel's sources of
+// Linux 7.2 declare them, and how to read each one's payload. [LookupWriteCommand] does
+// the same for the commands of UVERBS_METHOD_INVOKE_WRITE, and [DriverData] for what
+// a driver adds to either. All of it is read-only, laid out by the compiler, and
+// left out of programs that don't use it.
 //
 // # Compatibility
 //

@@ -275,3 +275,48 @@ func TestDriverData(t *testing.T) {
 		t.Errorf("siw create_qp: %v, %v", in, out)
 	}
 }
+
+// Fields say what they mean.
+func TestFieldMeanings(t *testing.T) {
+	field := func(s *Struct, cname string) Field {
+		t.Helper()
+		f := s.Field(cname)
+		if f == nil {
+			t.Fatalf("%s has no field %s", s.CName, cname)
+		}
+		return *f
+	}
+	if f := field(StructIbUverbsModifyQp, "qp_state"); f.Type.Kind != TypeEnum || f.Type.Enum != EnumIbQpState || f.Size != 1 {
+		t.Errorf("%+v", f)
+	}
+	if f := field(StructIbUverbsModifyQp, "attr_mask"); f.Type.Kind != TypeFlags || f.Type.Enum != EnumIbQpAttrMask {
+		t.Errorf("%+v", f)
+	}
+	if f := field(StructIbUverbsModifyQp, "qp_handle"); f.Type.Kind != TypeHandle || f.Type.Object != UVERBS_OBJECT_QP {
+		t.Errorf("%+v", f)
+	}
+	if f := field(StructIbUverbsQpDest, "dgid"); f.Type.Kind != TypeGID || f.Size != 16 {
+		t.Errorf("%+v", f)
+	}
+	if f := field(StructIbUverbsQueryDeviceResp, "node_guid"); !f.Type.BigEndian || !f.Type.Hex {
+		t.Errorf("%+v", f)
+	}
+	if f := field(StructIbUverbsRegMr, "start"); f.Type.Kind != TypePtr {
+		t.Errorf("%+v", f)
+	}
+	if f := field(StructIbUverbsCreateCq, "comp_channel"); f.Type.Kind != TypeFD {
+		t.Errorf("%+v", f)
+	}
+	if f := field(StructIbUverbsExCreateRwqIndTable, "wq_handles"); f.Size != 0 || f.Type.Kind != TypeArray || f.Type.Len != -1 || f.Type.Elem.Object != UVERBS_OBJECT_WQ {
+		t.Errorf("%+v", f)
+	}
+	if f := field(StructRxeSendWr, "wr"); f.Type.Kind != TypeUnion || f.Type.Struct.Field("rdma").Type.Struct != StructRxeSendWrWrRdma {
+		t.Errorf("%+v", f)
+	}
+	if f := field(StructMlx5IbCreateQp, "flags"); f.Type.Enum.Short(1<<10) != "UAR_PAGE_INDEX" {
+		t.Errorf("%+v", f)
+	}
+	if f := StructMlx5IbCreateQp.Field("nothing"); f != nil {
+		t.Errorf("%+v", f)
+	}
+}
