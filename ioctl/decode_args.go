@@ -1,0 +1,168 @@
+package ioctl
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// Args returns what went into the call, by the names that libibverbs' users
+// know: for a write command those of its request, else those of the attributes.
+func (c *Call) Args() []NamedValue {
+	var out []NamedValue
+	for i := range c.Attrs {
+		a := &c.Attrs[i]
+		switch {
+		case a.In == nil || c.Write != nil && a.Raw.AttrId == uapi.UVERBS_ATTR_WRITE_CMD:
+			continue
+		case c.Write != nil && a.Raw.AttrId == uapi.UVERBS_ATTR_CORE_IN && a.In.Fields != nil:
+			out = append(out, requestFields(c.Write, a.In.Fields)...)
+		default:
+			out = append(out, NamedValue{a.name(), *a.In})
+		}
+	}
+	return out
+}
+
+// Results returns what came out of the call, new objects first.
+func (c *Call) Results() []NamedValue {
+	var objects, data []NamedValue
+	for i := range c.Attrs {
+		a := &c.Attrs[i]
+		switch {
+		case a.Out == nil:
+			continue
+		case a.Out.Fields != nil && a.isResponse():
+			data = append(data, inlineBase(a.Out.Fields)...)
+		case a.Spec.Access == uapi.AccessNew:
+			objects = append(objects, NamedValue{a.name(), *a.Out})
+		default:
+			data = append(data, NamedValue{a.name(), *a.Out})
+		}
+	}
+	return append(objects, data...)
+}
+
+// isResponse reports whether the attribute is what the verb is for, so that its
+// fields need no name before them.
+func (a *CallAttr) isResponse() bool {
+	return a.Spec.Name == "RESP" || a.Spec.CName == "UVERBS_ATTR_CORE_OUT"
+}
+
+// inlineBase replaces structs that others extend by their fields:
+// ib_uverbs_ex_modify_qp begins with an ib_uverbs_modify_qp.
+func inlineBase(fields []NamedValue) []NamedValue {
+	var out []NamedValue
+	for _, f := range fields {
+		if (f.Name == "base" || f.Name == "legacy_resp") && f.Value.Fields != nil {
+			out = append(out, f.Value.Fields...)
+		} else {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// name returns the name that an attribute goes by: "send_cq" for
+// UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE.
+func (a *CallAttr) name() string {
+	if a.Spec == nil {
+		return "attr_" + hex(uint64(a.Raw.AttrId))
+	}
+	switch a.Spec.CName {
+	case "UVERBS_ATTR_UHW_IN", "UVERBS_ATTR_UHW_OUT":
+		return "driver"
+	}
+	name := strings.ToLower(a.Spec.Name)
+	switch a.Spec.Kind {
+	case uapi.AttrIDR, uapi.AttrIDRArray, uapi.AttrFD:
+		name = strings.TrimSuffix(strings.TrimSuffix(name, "handle"), "_")
+		if name == "" {
+			name = objectWord(a.Spec.Object)
+		}
+	case uapi.AttrPtrOut:
+		if rest, ok := strings.CutPrefix(name, "resp_"); ok {
+			name = rest
+		}
+	}
+	return name
+}
+
+// objectWord returns the lower-case name of a kind of object of the core.
+func objectWord(id uint16) string {
+	if cname := uapi.EnumUverbsDefaultObjects.CNameOf(uint64(id)); cname != "" {
+		return strings.ToLower(strings.TrimPrefix(cname, uapi.EnumUverbsDefaultObjects.Prefix))
+	}
+	return "handle"
+}
+
+// fieldName returns the name of a struct's field: "pd" for a pd_handle.
+func fieldName(f *uapi.Field) string {
+	if f.Type.Kind == uapi.TypeHandle {
+		return strings.TrimSuffix(f.CName, "_handle")
+	}
+	return f.CName
+}
+
+// requestFields returns the fields of a request that say something.
+func requestFields(w *uapi.WriteCommand, fields []NamedValue) []NamedValue {
+	fields = slices.DeleteFunc(inlineBase(fields), func(f NamedValue) bool {
+		// write()'s way to give the response's address; the ioctl has CORE_OUT.
+		return f.Name == "response"
+	})
+	if w.Name == "modify_qp" {
+		return selectedQPAttrs(fields)
+	}
+	return fields
+}
+
+// qpAttrBits says which bit of attr_mask makes a field of ib_uverbs_modify_qp
+// count.
+var qpAttrBits = map[string]uapi.IbQpAttrMask{
+	"qp_state":            uapi.IB_QP_STATE,
+	"cur_qp_state":        uapi.IB_QP_CUR_STATE,
+	"en_sqd_async_notify": uapi.IB_QP_EN_SQD_ASYNC_NOTIFY,
+	"qp_access_flags":     uapi.IB_QP_ACCESS_FLAGS,
+	"pkey_index":          uapi.IB_QP_PKEY_INDEX,
+	"port_num":            uapi.IB_QP_PORT,
+	"qkey":                uapi.IB_QP_QKEY,
+	"dest":                uapi.IB_QP_AV,
+	"path_mtu":            uapi.IB_QP_PATH_MTU,
+	"timeout":             uapi.IB_QP_TIMEOUT,
+	"retry_cnt":           uapi.IB_QP_RETRY_CNT,
+	"rnr_retry":           uapi.IB_QP_RNR_RETRY,
+	"rq_psn":              uapi.IB_QP_RQ_PSN,
+	"max_rd_atomic":       uapi.IB_QP_MAX_QP_RD_ATOMIC,
+	"alt_dest":            uapi.IB_QP_ALT_PATH,
+	"alt_pkey_index":      uapi.IB_QP_ALT_PATH,
+	"alt_port_num":        uapi.IB_QP_ALT_PATH,
+	"alt_timeout":         uapi.IB_QP_ALT_PATH,
+	"min_rnr_timer":       uapi.IB_QP_MIN_RNR_TIMER,
+	"sq_psn":              uapi.IB_QP_SQ_PSN,
+	"max_dest_rd_atomic":  uapi.IB_QP_MAX_DEST_RD_ATOMIC,
+	"path_mig_state":      uapi.IB_QP_PATH_MIG_STATE,
+	"dest_qp_num":         uapi.IB_QP_DEST_QPN,
+	"rate_limit":          uapi.IB_QP_RATE_LIMIT,
+}
+
+// selectedQPAttrs puts the handle and the mask first and drops what the mask
+// does not select: the kernel ignores it.
+func selectedQPAttrs(fields []NamedValue) []NamedValue {
+	i := slices.IndexFunc(fields, func(f NamedValue) bool { return f.Name == "attr_mask" })
+	if i < 0 {
+		return fields
+	}
+	mask := uapi.IbQpAttrMask(fields[i].Value.Num)
+	var first, rest []NamedValue
+	for _, f := range fields {
+		bit, known := qpAttrBits[f.Name]
+		switch {
+		case f.Name == "qp" || f.Name == "attr_mask":
+			first = append(first, f)
+		case !known || mask&bit != 0:
+			rest = append(rest, f)
+		}
+	}
+	return append(first, rest...)
+}

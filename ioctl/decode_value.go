@@ -1,0 +1,161 @@
+package ioctl
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strings"
+
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A Value is decoded data. Type says which of the fields hold it.
+type Value struct {
+	Type   *uapi.Type   // nil: raw bytes
+	Num    uint64       // integers of all kinds; TypeInt is sign-extended
+	Bytes  []byte       // TypeBytes, TypeGID, TypeMAC, TypeString
+	Fields []NamedValue // TypeStruct; TypeUnion: every view of the same bytes
+	Elems  []Value      // TypeArray
+
+	Addr uint64 // where Err happened
+	Err  error  // the data could not be read; nothing else is set
+}
+
+// A NamedValue is a value with the name that users know it by.
+type NamedValue struct {
+	Name  string
+	Value Value
+}
+
+// Kind returns the kind of the type.
+func (v *Value) Kind() uapi.TypeKind {
+	if v.Type == nil {
+		return uapi.TypeBytes
+	}
+	return v.Type.Kind
+}
+
+// decodeValue decodes b as a t, which may be nil. It takes any b: data too
+// short for an integer stays bytes, a struct lacks the fields beyond its end.
+func decodeValue(t *uapi.Type, b []byte) Value {
+	if t == nil {
+		return Value{Bytes: b}
+	}
+	switch t.Kind {
+	case uapi.TypeUint, uapi.TypeInt, uapi.TypeBool, uapi.TypeEnum, uapi.TypeFlags,
+		uapi.TypeHandle, uapi.TypeFD, uapi.TypePtr:
+		if t.Size > len(b) {
+			return Value{Bytes: b}
+		}
+		num, ok := decodeInteger(t, b)
+		if !ok {
+			return Value{Bytes: b}
+		}
+		return Value{Type: t, Num: num}
+	case uapi.TypeStruct, uapi.TypeUnion:
+		if t.Struct == nil {
+			return Value{Bytes: b}
+		}
+		return Value{Type: t, Fields: decodeFields(t.Struct, b)}
+	case uapi.TypeArray:
+		return decodeArray(t, b)
+	case uapi.TypeString:
+		if i := bytes.IndexByte(b, 0); i >= 0 {
+			b = b[:i]
+		}
+		return Value{Type: t, Bytes: b}
+	case uapi.TypeGID, uapi.TypeMAC:
+		if t.Size != len(b) {
+			return Value{Bytes: b}
+		}
+		return Value{Type: t, Bytes: b}
+	}
+	return Value{Bytes: b}
+}
+
+// decodeInteger reads an integer that has t's size, or all of b if t has none.
+func decodeInteger(t *uapi.Type, b []byte) (uint64, bool) {
+	size := t.Size
+	if size == 0 {
+		size = len(b)
+	}
+	var order binary.ByteOrder = binary.NativeEndian
+	if t.BigEndian {
+		order = binary.BigEndian
+	}
+	var u uint64
+	switch size {
+	case 1:
+		u = uint64(b[0])
+	case 2:
+		u = uint64(order.Uint16(b))
+	case 4:
+		u = uint64(order.Uint32(b))
+	case 8:
+		u = order.Uint64(b)
+	default:
+		return 0, false
+	}
+	if t.Kind == uapi.TypeInt || t.Kind == uapi.TypeFD {
+		shift := 64 - 8*uint(size)
+		u = uint64(int64(u<<shift) >> shift)
+	}
+	return u, true
+}
+
+func decodeFields(s *uapi.Struct, b []byte) []NamedValue {
+	var out []NamedValue
+	for i := range s.Fields {
+		f := &s.Fields[i]
+		end := f.Offset + f.Size
+		if f.Size == 0 {
+			end = len(b)
+		}
+		if f.Offset >= end || end > len(b) {
+			continue
+		}
+		if isFiller(f.CName) && isZero(b[f.Offset:end]) {
+			continue
+		}
+		out = append(out, NamedValue{fieldName(f), decodeValue(&f.Type, b[f.Offset:end])})
+	}
+	if s.Size > 0 && len(b) > s.Size && !hasFlexible(s) {
+		out = append(out, NamedValue{"beyond_" + s.CName, Value{Bytes: b[s.Size:]}})
+	}
+	return out
+}
+
+// isFiller reports whether a field has no meaning yet: it is shown if it is
+// set all the same.
+func isFiller(cname string) bool {
+	return cname == "pad" || strings.HasPrefix(cname, "reserved") || strings.HasSuffix(cname, "_reserved") || strings.HasPrefix(cname, "rsvd")
+}
+
+func isZero(b []byte) bool {
+	for _, x := range b {
+		if x != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func hasFlexible(s *uapi.Struct) bool {
+	for i := range s.Fields {
+		if s.Fields[i].Size == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func decodeArray(t *uapi.Type, b []byte) Value {
+	if t.Elem == nil || t.Elem.Size <= 0 {
+		return Value{Bytes: b}
+	}
+	v := Value{Type: t}
+	for n := t.Len; n != 0 && len(b) >= t.Elem.Size; n-- {
+		v.Elems = append(v.Elems, decodeValue(t.Elem, b[:t.Elem.Size]))
+		b = b[t.Elem.Size:]
+	}
+	return v
+}
