@@ -1,0 +1,382 @@
+//go:build amd64 || arm64
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+var bin struct{ ibvtrace, verbs string }
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "ibvtrace")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	bin.ibvtrace = filepath.Join(dir, "ibvtrace")
+	bin.verbs = filepath.Join(dir, "verbs")
+	status := 1
+	if build(bin.ibvtrace, ".") && build(bin.verbs, "./testdata/verbs") {
+		status = m.Run()
+	}
+	os.RemoveAll(dir)
+	os.Exit(status)
+}
+
+func build(file, pkg string, env ...string) bool {
+	cmd := exec.Command("go", "build", "-o", file, pkg)
+	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0"), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "build %s: %v\n%s", pkg, err, out)
+	}
+	return err == nil
+}
+
+// traced is a program under ibvtrace.
+type traced struct {
+	*exec.Cmd
+	t     *testing.T
+	file  string // the trace
+	out   bytes.Buffer
+	stdin io.WriteCloser
+}
+
+func ibvtrace(t *testing.T, args ...string) *traced {
+	t.Helper()
+	p := &traced{t: t, file: filepath.Join(t.TempDir(), "trace")}
+	p.Cmd = exec.CommandContext(t.Context(), bin.ibvtrace, append([]string{"-o", p.file}, args...)...)
+	p.Stdout, p.Stderr = &p.out, &p.out
+	p.WaitDelay = time.Minute
+	return p
+}
+
+// lines returns the trace without times and durations.
+func (p *traced) lines() []string {
+	p.t.Helper()
+	trace, err := os.ReadFile(p.file)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	form := regexp.MustCompile(`^\d\d:\d\d:\d\d\.\d{6} (\[.*) <\d+(?:\.\d)? µs>$`)
+	var out []string
+	for line := range strings.Lines(string(trace)) {
+		m := form.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
+		if m == nil {
+			p.t.Fatalf("line without the form of a verb: %q", line)
+		}
+		out = append(out, m[1])
+	}
+	return out
+}
+
+// byThread groups lines by "[pid/tid name]": between threads there is no order.
+func byThread(lines []string) map[string][]string {
+	m := make(map[string][]string)
+	for _, l := range lines {
+		who, verb, _ := strings.Cut(l, "] ")
+		m[who] = append(m[who], verb)
+	}
+	return m
+}
+
+// TestVerbs compares the trace with what the traced program says it called.
+func TestVerbs(t *testing.T) {
+	for _, mode := range []string{"all", "threads", "children", "exec", "signals"} {
+		t.Run(mode, func(t *testing.T) {
+			p := ibvtrace(t, bin.verbs, mode)
+			if err := p.Run(); err != nil {
+				t.Fatalf("%v\n%s", err, p.out.String())
+			}
+			want := strings.Split(strings.TrimSuffix(p.out.String(), "\n"), "\n")
+			if len(want) < 6 {
+				t.Fatalf("the program called only %d verbs: %q", len(want), want)
+			}
+			if diff := cmp.Diff(byThread(want), byThread(p.lines())); diff != "" {
+				t.Errorf("trace differs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestVerbsOf32Bit traces a program that calls another ABI's ioctl.
+func TestVerbsOf32Bit(t *testing.T) {
+	arch := map[string]string{"amd64": "386", "arm64": "arm"}[runtime.GOARCH]
+	file := filepath.Join(t.TempDir(), "verbs32")
+	if !build(file, "./testdata/verbs", "GOARCH="+arch) {
+		t.Fatal("not built")
+	}
+	if err := exec.Command(file, "all").Run(); errors.Is(err, unix.ENOEXEC) {
+		t.Logf("this kernel runs no %s programs, so there are none to trace", arch)
+		return
+	}
+	p := ibvtrace(t, file, "all")
+	if err := p.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, p.out.String())
+	}
+	want := strings.Split(strings.TrimSuffix(p.out.String(), "\n"), "\n")
+	if diff := cmp.Diff(want, p.lines()); diff != "" {
+		t.Errorf("trace differs (-want +got):\n%s", diff)
+	}
+}
+
+func TestJSON(t *testing.T) {
+	p := ibvtrace(t, "--json", bin.verbs, "all")
+	if err := p.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, p.out.String())
+	}
+	f, err := os.Open(p.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var verbs []string
+	dec := json.NewDecoder(f)
+	dec.UseNumber()
+	for {
+		var v struct {
+			TS     time.Time
+			PID    int
+			TID    int
+			Comm   string
+			Dev    *string
+			FD     *int
+			Driver string
+			Verb   string
+			Object string
+			Method string
+			Args   map[string]any
+			Out    map[string]any
+			Ret    *int
+			Errno  string
+			DurNS  *int64 `json:"dur_ns"`
+		}
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&v); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if v.TS.IsZero() || v.PID == 0 || v.TID == 0 || v.Comm == "" || v.Dev == nil || *v.Dev != "" || v.FD == nil ||
+			v.Args == nil || v.Out == nil || len(v.Out) != 0 || v.Ret == nil || *v.Ret != -1 || v.Errno != "ENOTTY" || v.DurNS == nil {
+			t.Errorf("wrong object: %+v", v)
+		}
+		verbs = append(verbs, v.Verb)
+		if v.Verb == "create_qp" {
+			want := map[string]any{
+				"pd": json.Number("3"), "send_cq": json.Number("5"), "recv_cq": json.Number("6"), "type": "RC",
+				"cap": map[string]any{
+					"max_send_wr": json.Number("16"), "max_recv_wr": json.Number("32"), "max_send_sge": json.Number("1"),
+					"max_recv_sge": json.Number("2"), "max_inline_data": json.Number("64"),
+				},
+			}
+			if diff := cmp.Diff(want, v.Args); diff != "" {
+				t.Errorf("create_qp's args differ (-want +got):\n%s", diff)
+			}
+			if v.Driver != "RXE" || v.Object != "QP" || v.Method != "UVERBS_METHOD_QP_CREATE" {
+				t.Errorf("create_qp is %s %s %s", v.Driver, v.Object, v.Method)
+			}
+		}
+	}
+	want := []string{"dealloc_pd", "create_cq", "create_qp", "modify_qp", "object_0x3333_method_0x2", "rdma_verbs_ioctl"}
+	if diff := cmp.Diff(want, verbs); diff != "" {
+		t.Errorf("verbs differ (-want +got):\n%s", diff)
+	}
+}
+
+// TestTransparent compares what the shell does with and without ibvtrace.
+func TestTransparent(t *testing.T) {
+	for _, script := range []string{
+		"exit 0",
+		"exit 3",
+		"exit 255",
+		"cat; echo out; echo err >&2",
+		"kill -TERM $$",
+		"kill -KILL $$",
+		"kill -SEGV $$",
+		"kill -ABRT $$",
+		"kill -QUIT $$",
+		"kill -PIPE $$",
+		"kill -RTMIN $$",
+		"trap 'echo caught; exit 4' USR1; kill -USR1 $$; sleep 10",
+		"trap '' TERM; kill -TERM $$; echo ignored",
+		"(exit 5) & wait $!",
+		"true | cat | (exit 6)",
+		"echo $0 $PPID | sed 's/ .*//'",
+		"env | sort",
+		"ls /proc/self/fd",
+		"grep -E 'Sig(Ign|Cgt|Blk)|NoNewPrivs' /proc/self/status",
+		"ulimit -n; ulimit -c; umask",
+		"ls /nosuch",
+		"exec /nosuch",
+	} {
+		run := func(c *exec.Cmd) (string, syscall.WaitStatus) {
+			var out bytes.Buffer
+			c.Stdin = strings.NewReader("input\n")
+			c.Stdout, c.Stderr = &out, &out
+			var exit *exec.ExitError
+			if err := c.Run(); err != nil && !errors.As(err, &exit) {
+				t.Fatal(err)
+			}
+			return out.String(), c.ProcessState.Sys().(syscall.WaitStatus)
+		}
+		wantOut, want := run(exec.Command("sh", "-c", script))
+		gotOut, got := run(ibvtrace(t, "--", "sh", "-c", script).Cmd)
+		if got != want && (!want.CoreDump() || got.Signal() != want.Signal()) {
+			t.Errorf("%s: wait status %#x, want %#x", script, got, want)
+		}
+		if diff := cmp.Diff(wantOut, gotOut); diff != "" {
+			t.Errorf("%s: output differs (-want +got):\n%s", script, diff)
+		}
+	}
+}
+
+// start starts the program and waits for its first line, its pid.
+func (p *traced) start() (pid int, next func() string) {
+	p.t.Helper()
+	p.Stdout = nil
+	out, err := p.StdoutPipe()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if p.stdin, err = p.StdinPipe(); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	next = func() string {
+		lines.Scan()
+		return lines.Text()
+	}
+	if _, err := fmt.Sscan(next(), &pid); err != nil {
+		p.t.Fatal(err)
+	}
+	return pid, next
+}
+
+// TestStopAndContinue checks that SIGSTOP stops a traced program, and that it
+// stays stopped until SIGCONT.
+func TestStopAndContinue(t *testing.T) {
+	p := ibvtrace(t, "sh", "-c", "echo $$; while read line; do echo $line; done; exit 7")
+	pid, next := p.start()
+	fmt.Fprintln(p.stdin, "one")
+	if got := next(); got != "one" {
+		t.Fatalf("before the stop: %q", got)
+	}
+	unix.Kill(pid, unix.SIGSTOP)
+	// 't' is stopped by the tracer alone, as in a signal's delivery.
+	for state(t, pid) != "T" && state(t, pid) != "t" {
+		time.Sleep(time.Millisecond)
+	}
+	fmt.Fprintln(p.stdin, "two")
+	time.Sleep(50 * time.Millisecond)
+	if s := state(t, pid); s != "T" && s != "t" {
+		t.Errorf("the program did not stay stopped: state %s", s)
+	}
+	unix.Kill(pid, unix.SIGCONT)
+	if got := next(); got != "two" {
+		t.Errorf("after SIGCONT: %q", got)
+	}
+	p.stdin.Close()
+	var exit *exec.ExitError
+	if err := p.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 7 {
+		t.Errorf("end: %v, want exit status 7", err)
+	}
+}
+
+func state(t *testing.T, pid int) string {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^State:\s+(\S)`).FindSubmatch(status)
+	return string(m[1])
+}
+
+// TestForwardedSignals sends signals to ibvtrace, which has no terminal here.
+func TestForwardedSignals(t *testing.T) {
+	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGHUP} {
+		p := ibvtrace(t, "sh", "-c", "trap 'echo caught; exit 9' TERM INT QUIT HUP; echo $$; while :; do read x; done")
+		p.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		_, next := p.start()
+		p.Process.Signal(sig)
+		p.stdin.Close()
+		if got := next(); got != "caught" {
+			t.Errorf("%v: got %q", sig, got)
+		}
+		var exit *exec.ExitError
+		if err := p.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 9 {
+			t.Errorf("%v: end: %v, want exit status 9", sig, err)
+		}
+	}
+}
+
+// TestKilled checks that no program outlives its tracer: its verbs would fail.
+func TestKilled(t *testing.T) {
+	p := ibvtrace(t, "sh", "-c", "echo $$; read x")
+	pid, _ := p.start()
+	p.Process.Kill()
+	p.Wait()
+	for unix.Kill(pid, 0) == nil && state(t, pid) != "Z" {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestCommandLine(t *testing.T) {
+	for _, test := range []struct {
+		args   []string
+		status int
+		output string // a part of it
+	}{
+		{[]string{"-h"}, 0, "Usage: ibvtrace"},
+		{nil, 1, "no COMMAND given"},
+		{[]string{"-o", "/nosuch/file", "true"}, 1, "/nosuch/file"},
+		{[]string{"/nosuch"}, 1, "/nosuch"},
+		{[]string{"--nosuch", "true"}, 1, "-nosuch"},
+		{[]string{"/etc/passwd"}, 1, "permission denied"},
+	} {
+		out, err := exec.Command(bin.ibvtrace, test.args...).CombinedOutput()
+		status := 0
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			status = exit.ExitCode()
+		}
+		if status != test.status || !strings.Contains(string(out), test.output) {
+			t.Errorf("%q: status %d, output %q", test.args, status, out)
+		}
+	}
+}
+
+// TestUnfinished checks that a verb whose thread died is printed.
+func TestUnfinished(t *testing.T) {
+	var got []string
+	tr := tracer{threads: map[int]*thread{5: {pid: 4, verb: &verb{pid: 4, tid: 5, thread: "t", fd: 3, path: "x", unreadable: unix.EFAULT}}}}
+	tr.emit = func(v *verb) { got = append(got, string(v.appendText(nil))) }
+	tr.gone(5)
+	tr.gone(5)
+	want := []string{"00:00:00.000000 [4/5 t] 3<x> rdma_verbs_ioctl(bad address) = ?"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
