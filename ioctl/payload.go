@@ -1,0 +1,108 @@
+package ioctl
+
+import (
+	"unsafe"
+
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// Why the unsafe code of this file holds:
+//
+// The kernel gets addresses as u64, which the garbage collector can't see.
+// All payloads therefore live in the arena of the Cmd that holds the
+// attributes, or in the attribute itself; a Cmd comes from sync.Pool, so it is
+// a heap object, which Go never moves, and Run keeps it alive across the call.
+// Only Buffer and OutBuffer point elsewhere: there a runtime.Pinner holds the
+// slice, which also forces it off the goroutine's stack.
+//
+// The type parameters are instantiated with ABI structs and integers, which
+// contain no Go pointers; their alignment is at most 8, that of an arena word.
+
+// message is what the kernel reads: the header, with the attributes behind it.
+type message struct {
+	hdr   uapi.IbUverbsIoctlHdr
+	attrs [maxAttrs]uapi.IbUverbsAttr
+}
+
+// The attributes must follow the header without a gap, else this overflows.
+const _ = -(unsafe.Offsetof(message{}.attrs) - unsafe.Sizeof(uapi.IbUverbsIoctlHdr{}))
+
+const attrSize = unsafe.Sizeof(uapi.IbUverbsAttr{})
+
+// alloc returns size bytes of zeroed arena.
+func (c *Cmd) alloc(size uintptr) unsafe.Pointer {
+	words := int((size + 7) / 8)
+	if c.used+words > len(c.arena) {
+		// Beyond any core verb: a block of its own.
+		p := &make([]uint64, words)[0]
+		c.pins.Pin(p)
+		return unsafe.Pointer(p)
+	}
+	if words == 0 {
+		return unsafe.Pointer(&c.arena[0])
+	}
+	p := &c.arena[c.used]
+	c.used += words
+	return unsafe.Pointer(p)
+}
+
+// in adds an input of size bytes and returns the place to fill.
+func (c *Cmd) in(id uint16, size uintptr) unsafe.Pointer {
+	a := c.attr(id)
+	if size > 0xffff {
+		c.fail(errPayload)
+		return c.alloc(size)
+	}
+	a.Len = uint16(size)
+	if size <= unsafe.Sizeof(a.Data) {
+		return unsafe.Pointer(&a.Data)
+	}
+	p := c.alloc(size)
+	a.Data = uint64(uintptr(p))
+	return p
+}
+
+// In adds an input of type T and returns it, zeroed, to be filled before Run.
+func In[T any](c *Cmd, id uint16) *T {
+	return (*T)(c.in(id, unsafe.Sizeof(*new(T))))
+}
+
+// InSlice is In for n values of type T.
+func InSlice[T any](c *Cmd, id uint16, n int) []T {
+	return unsafe.Slice((*T)(c.in(id, uintptr(n)*unsafe.Sizeof(*new(T)))), n)
+}
+
+// Out adds an output of type T and returns it, to be read after Run.
+func Out[T any](c *Cmd, id uint16) *T {
+	size := unsafe.Sizeof(*new(T))
+	p := c.alloc(size)
+	a := c.attr(id)
+	if size > 0xffff {
+		c.fail(errPayload)
+		return (*T)(p)
+	}
+	a.Len = uint16(size)
+	a.Data = uint64(uintptr(p))
+	return (*T)(p)
+}
+
+// OutSlice adds an output that the kernel writes into the slice, for payloads
+// of which the caller knows only the largest size.
+func OutSlice[T any](c *Cmd, id uint16, s []T) {
+	a := c.attr(id)
+	size := uintptr(len(s)) * unsafe.Sizeof(*new(T))
+	if size == 0 || size > 0xffff {
+		c.fail(errPayload)
+		return
+	}
+	c.pins.Pin(&s[0])
+	a.Len = uint16(size)
+	a.Data = uint64(uintptr(unsafe.Pointer(&s[0])))
+}
+
+// Scratch returns a zeroed T that lives as long as the command, and its
+// address, for the few requests that carry a pointer of their own.
+func Scratch[T any](c *Cmd) (*T, uint64) {
+	p := c.alloc(unsafe.Sizeof(*new(T)))
+	return (*T)(p), uint64(uintptr(p))
+}

@@ -1,0 +1,32 @@
+package ioctl
+
+import (
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// Run checks the command against the schema and runs it, again where a signal
+// interrupts it. A refusal by the kernel is a bare unix.Errno.
+func (c *Cmd) Run(f *File) error {
+	if err := c.check(f.driver); err != nil {
+		return err
+	}
+	h := &c.msg.hdr
+	h.DriverId = f.driver
+	h.Length = uint16(unsafe.Sizeof(*h) + uintptr(h.NumAttrs)*attrSize)
+	for {
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(f.fd), uapi.RDMA_VERBS_IOCTL, uintptr(unsafe.Pointer(&c.msg)))
+		runtime.KeepAlive(c)
+		switch errno {
+		case 0:
+			return nil
+		case unix.EINTR:
+		default:
+			return errno
+		}
+	}
+}

@@ -1,0 +1,13 @@
+package provider
+
+import "errors"
+
+// What the queues refuse. They are made once, since the fast path may meet
+// them at any rate.
+var (
+	ErrQueueFull    = errors.New("queue is full")
+	ErrTooManySGEs  = errors.New("more scatter/gather entries than the queue allows")
+	ErrInlineTooBig = errors.New("more inline data than the queue allows")
+	ErrOpcode       = errors.New("operation is not supported")
+	ErrCQOverrun    = errors.New("completion queue overran")
+)
