@@ -1,0 +1,220 @@
+package verbs
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// A Device is an RDMA device that the kernel offers to user space, as struct
+// ibv_device. What its methods return was read from /sys/class/infiniband when
+// the device was listed; opening it is not needed.
+type Device struct {
+	name         string
+	index        int
+	node         string
+	sysfs        string
+	abiVersion   int
+	nodeType     NodeType
+	nodeGUID     GUID
+	sysImageGUID GUID
+	fwVer        string
+	hwRev        string
+	boardID      string
+	err          error
+}
+
+// Name returns the device's name, such as "rxe0" or "mlx5_0".
+func (d *Device) Name() string { return d.name }
+
+// Node returns the path of the device node, /dev/infiniband/uverbsN.
+func (d *Device) Node() string { return d.node }
+
+// NodeType returns what the device is in an RDMA network.
+func (d *Device) NodeType() NodeType { return d.nodeType }
+
+// Transport returns the transport protocol that the node type implies.
+func (d *Device) Transport() Transport { return d.nodeType.Transport() }
+
+// NodeGUID returns the device's GUID.
+func (d *Device) NodeGUID() GUID { return d.nodeGUID }
+
+// SysImageGUID returns the GUID that the devices of one adapter share.
+func (d *Device) SysImageGUID() GUID { return d.sysImageGUID }
+
+// ABIVersion returns the version of the ABI that the kernel's driver has for
+// its provider.
+func (d *Device) ABIVersion() int { return d.abiVersion }
+
+// FWVer returns the firmware's version, "" if the driver doesn't say.
+func (d *Device) FWVer() string { return d.fwVer }
+
+// HWRev returns the hardware's revision, "" if the driver doesn't say.
+func (d *Device) HWRev() string { return d.hwRev }
+
+// BoardID returns the identifier of the adapter's model (PSID), "" if the
+// driver doesn't say.
+func (d *Device) BoardID() string { return d.boardID }
+
+// NetDevs returns the names of the network interfaces that the device's ports
+// are on, as they are now, sorted.
+func (d *Device) NetDevs() []string { return d.netDevs() }
+
+// Err returns what keeps the device from being opened, as far as that shows
+// without trying: in a container, the device node is often missing.
+func (d *Device) Err() error { return d.err }
+
+func (d *Device) String() string { return d.name }
+
+// Devices lists the RDMA devices by the number of their device node. A device
+// whose node is missing is listed: see Err. That there is no device is not an
+// error.
+func Devices() ([]*Device, error) {
+	const op = "list devices"
+	if runtime.GOOS != "linux" {
+		return nil, opErr(op, "", fmt.Errorf("%w on %s", ErrNotSupported, runtime.GOOS))
+	}
+	devs, err := system.devices()
+	if err != nil {
+		return nil, opErr(op, "", err)
+	}
+	return devs, nil
+}
+
+// Open opens the device that the selector names: by its name ("rxe0"), its
+// node GUID ("5054:00ff:fe12:3456", colons may be left out) or one of its
+// network interfaces ("eth0"), tried in this order. An empty selector takes
+// the first device.
+//
+// Where there is no such device, errors.Is(err, ErrNoDevice) holds.
+func Open(selector string) (*Context, error) {
+	devs, err := Devices()
+	if err != nil {
+		return nil, err
+	}
+	d, err := system.find(devs, selector)
+	if err != nil {
+		return nil, err
+	}
+	return d.Open()
+}
+
+// find returns the device that the selector names.
+func (t tree) find(devs []*Device, selector string) (*Device, error) {
+	if len(devs) == 0 {
+		return nil, &OpError{Op: "open device", Object: selector, Err: ErrNoDevice, Hint: t.whyNone()}
+	}
+	if selector == "" {
+		return devs[0], nil
+	}
+	guid, isGUID := parseGUID(selector)
+	for _, match := range []func(*Device) bool{
+		func(d *Device) bool { return d.name == selector },
+		func(d *Device) bool { return isGUID && d.nodeGUID == guid },
+		func(d *Device) bool { return slices.Contains(d.netDevs(), selector) },
+	} {
+		if i := slices.IndexFunc(devs, match); i >= 0 {
+			return devs[i], nil
+		}
+	}
+	var have []string
+	for _, d := range devs {
+		have = append(have, fmt.Sprintf("%s (node GUID %v, network interface %s)", d.name, d.nodeGUID, strings.Join(d.netDevs(), ", ")))
+	}
+	return nil, &OpError{
+		Op: "open device", Object: selector, Err: ErrNoDevice,
+		Hint: "there is no such name, node GUID or network interface; there are: " + strings.Join(have, "; "),
+	}
+}
+
+// whyNone says what can be done where no device is listed.
+func (t tree) whyNone() string {
+	if names := t.kernelDevices(); len(names) > 0 {
+		return "the kernel has " + strings.Join(names, ", ") + ", but nothing in " + t.sys +
+			"/class/infiniband_verbs: load the kernel module ib_uverbs"
+	}
+	return "the kernel has none: load the adapter's driver, or rdma_rxe for an Ethernet interface (rdma link add rxe0 type rxe netdev eth0); " +
+		"a container needs the host's /sys/class/infiniband and the nodes in /dev/infiniband"
+}
+
+// A NodeType is what a device is in an RDMA network (enum ibv_node_type).
+type NodeType int
+
+// The node types, numbered as in sysfs.
+const (
+	NodeCA          NodeType = 1 // channel adapter: InfiniBand and RoCE
+	NodeSwitch      NodeType = 2
+	NodeRouter      NodeType = 3
+	NodeRNIC        NodeType = 4 // iWARP
+	NodeUSNIC       NodeType = 5
+	NodeUSNICUDP    NodeType = 6
+	NodeUnspecified NodeType = 7
+)
+
+func (t NodeType) String() string {
+	switch t {
+	case NodeCA:
+		return "InfiniBand channel adapter"
+	case NodeSwitch:
+		return "InfiniBand switch"
+	case NodeRouter:
+		return "InfiniBand router"
+	case NodeRNIC:
+		return "iWARP NIC"
+	case NodeUSNIC:
+		return "usNIC"
+	case NodeUSNICUDP:
+		return "usNIC UDP"
+	case NodeUnspecified:
+		return "unspecified"
+	}
+	return "unknown"
+}
+
+// Transport returns the protocol that such nodes speak.
+func (t NodeType) Transport() Transport {
+	switch t {
+	case NodeCA, NodeSwitch, NodeRouter:
+		return TransportIB
+	case NodeRNIC:
+		return TransportIWARP
+	case NodeUSNIC:
+		return TransportUSNIC
+	case NodeUSNICUDP:
+		return TransportUSNICUDP
+	case NodeUnspecified:
+		return TransportUnspecified
+	}
+	return TransportUnknown
+}
+
+// A Transport is a transport protocol (enum ibv_transport_type). RoCE is
+// InfiniBand's transport over Ethernet: see LinkLayer.
+type Transport int
+
+// The transports, numbered as in enum ibv_transport_type.
+const (
+	TransportUnknown     Transport = -1
+	TransportIB          Transport = 0
+	TransportIWARP       Transport = 1
+	TransportUSNIC       Transport = 2
+	TransportUSNICUDP    Transport = 3
+	TransportUnspecified Transport = 4
+)
+
+func (t Transport) String() string {
+	switch t {
+	case TransportIB:
+		return "InfiniBand"
+	case TransportIWARP:
+		return "iWARP"
+	case TransportUSNIC:
+		return "usNIC"
+	case TransportUSNICUDP:
+		return "usNIC UDP"
+	case TransportUnspecified:
+		return "unspecified"
+	}
+	return "invalid transport"
+}

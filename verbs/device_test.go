@@ -1,0 +1,248 @@
+package verbs
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// plant makes a tree of files, by their paths.
+func plant(t *testing.T, files map[string]string) tree {
+	t.Helper()
+	root := t.TempDir()
+	for path, text := range files {
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return tree{sys: filepath.Join(root, "sys"), dev: filepath.Join(root, "dev")}
+}
+
+// machine is a host with a software device, a two-port adapter whose second
+// port is on a VLAN, and an iWARP adapter whose node is missing.
+func machine(t *testing.T) tree {
+	return plant(t, map[string]string{
+		"sys/class/infiniband_verbs/abi_version": "6\n",
+
+		"sys/class/infiniband_verbs/uverbs10/ibdev":       "rxe0\n",
+		"sys/class/infiniband_verbs/uverbs10/abi_version": "2\n",
+		"sys/class/infiniband/rxe0/node_type":             "1: CA\n",
+		"sys/class/infiniband/rxe0/node_guid":             "5054:00ff:fe12:3456\n",
+		"sys/class/infiniband/rxe0/sys_image_guid":        "5054:00ff:fe12:3456\n",
+		"sys/class/infiniband/rxe0/fw_ver":                "\n",
+		"sys/class/infiniband/rxe0/parent":                "eth0\n",
+		"sys/class/infiniband/rxe0/ports/1/pkeys/0":       "0xffff\n",
+		"dev/infiniband/uverbs10":                         "",
+
+		"sys/class/infiniband_verbs/uverbs2/ibdev":              "mlx5_0\n",
+		"sys/class/infiniband_verbs/uverbs2/abi_version":        "1\n",
+		"sys/class/infiniband/mlx5_0/node_type":                 "1: CA\n",
+		"sys/class/infiniband/mlx5_0/node_guid":                 "0c42:a103:0065:4eb2\n",
+		"sys/class/infiniband/mlx5_0/sys_image_guid":            "0c42:a103:0065:4eb0\n",
+		"sys/class/infiniband/mlx5_0/fw_ver":                    "20.31.1014\n",
+		"sys/class/infiniband/mlx5_0/hw_rev":                    "0\n",
+		"sys/class/infiniband/mlx5_0/board_id":                  "MT_0000000224\n",
+		"sys/class/infiniband/mlx5_0/device/net/ens1f0/ifindex": "4\n",
+		"sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0": "ens1f0\n",
+		"sys/class/infiniband/mlx5_0/ports/2/gid_attrs/ndevs/3": "ens1f0.7\n",
+		"sys/class/infiniband/mlx5_0/ports/2/pkeys/1":           "0x8001\n",
+		"dev/infiniband/uverbs2":                                "",
+
+		"sys/class/infiniband_verbs/uverbs3/ibdev":       "iwp0\n",
+		"sys/class/infiniband_verbs/uverbs3/abi_version": "1\n",
+		"sys/class/infiniband/iwp0/node_type":            "4: RNIC\n",
+		"sys/class/infiniband/iwp0/node_guid":            "0002:c903:0000:0001\n",
+		"sys/class/infiniband/iwp0/sys_image_guid":       "0002:c903:0000:0001\n",
+	})
+}
+
+func TestDevices(t *testing.T) {
+	m := machine(t)
+	devs, err := m.devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	type device struct {
+		Name, Node    string
+		ABI           int
+		Type          NodeType
+		Transport     Transport
+		GUID, Image   string
+		FW, HW, Board string
+		NetDevs       []string
+		NodeMissing   bool
+	}
+	var got []device
+	for _, d := range devs {
+		node, _ := filepath.Rel(m.dev, d.Node())
+		got = append(got, device{
+			d.Name(), node, d.ABIVersion(), d.NodeType(), d.Transport(),
+			d.NodeGUID().String(), d.SysImageGUID().String(),
+			d.FWVer(), d.HWRev(), d.BoardID(), d.NetDevs(), errors.Is(d.Err(), fs.ErrNotExist),
+		})
+	}
+	want := []device{ // uverbs2 comes before uverbs10
+		{
+			Name: "mlx5_0", Node: "infiniband/uverbs2", ABI: 1, Type: NodeCA, Transport: TransportIB,
+			GUID: "0c42:a103:0065:4eb2", Image: "0c42:a103:0065:4eb0",
+			FW: "20.31.1014", HW: "0", Board: "MT_0000000224", NetDevs: []string{"ens1f0", "ens1f0.7"},
+		},
+		{
+			Name: "iwp0", Node: "infiniband/uverbs3", ABI: 1, Type: NodeRNIC, Transport: TransportIWARP,
+			GUID: "0002:c903:0000:0001", Image: "0002:c903:0000:0001", NodeMissing: true,
+		},
+		{
+			Name: "rxe0", Node: "infiniband/uverbs10", ABI: 2, Type: NodeCA, Transport: TransportIB,
+			GUID: "5054:00ff:fe12:3456", Image: "5054:00ff:fe12:3456", NetDevs: []string{"eth0"},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("devices (-want +got):\n%s", diff)
+	}
+	if err := devs[1].Err(); err == nil || !strings.Contains(err.Error(), devs[1].Node()) || !strings.Contains(err.Error(), "--device") {
+		t.Errorf("Err of a device without a node = %v, want it to name the node and --device", err)
+	}
+	for i, key := range []uint16{0: 0x8001, 2: 0xffff} {
+		if key == 0 {
+			continue
+		}
+		port, index := 2, 1
+		if i == 2 {
+			port, index = 1, 0
+		}
+		if got, err := devs[i].pkey(port, index); err != nil || got != key {
+			t.Errorf("%s: P_Key = %#x, %v, want %#x", devs[i], got, err, key)
+		}
+	}
+	if _, err := devs[0].pkey(1, 9); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("P_Key that isn't there: %v", err)
+	}
+	if got := devs[0].gidNetDev(2, 3); got != "ens1f0.7" {
+		t.Errorf("gidNetDev = %q", got)
+	}
+}
+
+func TestNoDevices(t *testing.T) {
+	for name, test := range map[string]struct {
+		files map[string]string
+		hint  string
+	}{
+		"nothing":        {nil, "rdma_rxe"},
+		"without uverbs": {map[string]string{"sys/class/infiniband/mlx4_0/node_type": "1: CA\n"}, "load the kernel module ib_uverbs"},
+		"empty class":    {map[string]string{"sys/class/infiniband_verbs/abi_version": "6\n"}, "/dev/infiniband"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := plant(t, test.files)
+			devs, err := m.devices()
+			if err != nil || len(devs) != 0 {
+				t.Fatalf("devices = %v, %v", devs, err)
+			}
+			_, err = m.find(devs, "")
+			if !errors.Is(err, ErrNoDevice) || !strings.Contains(err.Error(), test.hint) {
+				t.Errorf("find: %v, want ErrNoDevice and %q", err, test.hint)
+			}
+		})
+	}
+}
+
+// A device that vanishes while it is read, or of which a file is unreadable,
+// does not hide the others.
+func TestDamagedDevices(t *testing.T) {
+	m := machine(t)
+	class := filepath.Join(m.sys, "class")
+	if err := os.Remove(filepath.Join(class, "infiniband_verbs/uverbs3/ibdev")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(class, "infiniband/rxe0/node_guid"), []byte("nonsense"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	devs, err := m.devices()
+	if err != nil || len(devs) != 2 {
+		t.Fatalf("devices = %v, %v", devs, err)
+	}
+	if err := devs[0].Err(); err != nil {
+		t.Errorf("%v: %v", devs[0], err)
+	}
+	if err := devs[1].Err(); err == nil || !strings.Contains(err.Error(), "nonsense") {
+		t.Errorf("%v: %v, want it to show the bad GUID", devs[1], err)
+	}
+}
+
+func TestFindDevice(t *testing.T) {
+	m := machine(t)
+	devs, err := m.devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for selector, want := range map[string]string{
+		"":                    "mlx5_0",
+		"rxe0":                "rxe0",
+		"5054:00ff:fe12:3456": "rxe0",
+		"505400fffe123456":    "rxe0",
+		"eth0":                "rxe0",
+		"ens1f0":              "mlx5_0",
+		"ens1f0.7":            "mlx5_0",
+		"0002c90300000001":    "iwp0",
+	} {
+		if d, err := m.find(devs, selector); err != nil || d.Name() != want {
+			t.Errorf("find(%q) = %v, %v, want %s", selector, d, err, want)
+		}
+	}
+	_, err = m.find(devs, "eth9")
+	if !errors.Is(err, ErrNoDevice) {
+		t.Fatalf("find(eth9): %v", err)
+	}
+	for _, word := range []string{"eth9", "rxe0", "5054:00ff:fe12:3456", "ens1f0.7"} {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("the error lacks %q: %v", word, err)
+		}
+	}
+}
+
+func TestOpenMissingNode(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("devices are Linux's")
+	}
+	m := machine(t)
+	devs, err := m.devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(devs, func(d *Device) bool { return d.Name() == "iwp0" })
+	if _, err := devs[i].Open(); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), devs[i].Node()) {
+		t.Errorf("Open = %v, want it to say which node is missing", err)
+	}
+	// The node of rxe0 is a plain file here, no device.
+	i = slices.IndexFunc(devs, func(d *Device) bool { return d.Name() == "rxe0" })
+	if _, err := devs[i].Open(); !errors.Is(err, ErrNotSupported) {
+		t.Errorf("Open = %v, want ErrNotSupported", err)
+	}
+}
+
+func TestNodeTypes(t *testing.T) {
+	for typ, want := range map[NodeType][2]string{
+		NodeCA:          {"InfiniBand channel adapter", "InfiniBand"},
+		NodeSwitch:      {"InfiniBand switch", "InfiniBand"},
+		NodeRouter:      {"InfiniBand router", "InfiniBand"},
+		NodeRNIC:        {"iWARP NIC", "iWARP"},
+		NodeUSNIC:       {"usNIC", "usNIC"},
+		NodeUSNICUDP:    {"usNIC UDP", "usNIC UDP"},
+		NodeUnspecified: {"unspecified", "unspecified"},
+		0:               {"unknown", "invalid transport"},
+	} {
+		if got := [2]string{typ.String(), typ.Transport().String()}; got != want {
+			t.Errorf("node type %d: %q, want %q", typ, got, want)
+		}
+	}
+}

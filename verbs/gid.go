@@ -1,0 +1,216 @@
+package verbs
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A GID is the address of a port, in network order (union ibv_gid). On
+// InfiniBand it is a subnet prefix and a GUID; on RoCE it is the IPv6 address,
+// or the IPv4-mapped IPv6 address, of a network interface. To make one of an
+// address: GID(addr.As16()).
+type GID [16]byte
+
+// String returns the GID as an IPv6 address: "fe80::5054:ff:fe12:3456",
+// "::ffff:192.168.77.1".
+func (g GID) String() string { return netip.AddrFrom16(g).String() }
+
+// IsIPv4Mapped tells whether the GID is that of an IPv4 address.
+func (g GID) IsIPv4Mapped() bool { return netip.AddrFrom16(g).Is4In6() }
+
+// Addr returns the GID as an IP address: an IPv4 one if it is that of one.
+func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g).Unmap() }
+
+// A GIDType is how packets with a GID travel (enum ibv_gid_type).
+type GIDType uint8
+
+// The zero GIDType is none of them, so that in a GIDSelector it can stand for any.
+const (
+	IB     GIDType = iota + 1 // InfiniBand, unencapsulated
+	RoCEv1                    // Ethernet frames of their own type, within one subnet
+	RoCEv2                    // UDP/IP packets, routable
+)
+
+// gidType makes a GIDType of the kernel's number (enum ib_uverbs_gid_type).
+func gidType(v uint32) GIDType { return GIDType(v) + IB - GIDType(uapi.IB_UVERBS_GID_TYPE_IB) }
+
+func (t GIDType) String() string {
+	switch t {
+	case IB:
+		return "IB"
+	case RoCEv1:
+		return "RoCE v1"
+	case RoCEv2:
+		return "RoCE v2"
+	}
+	return "Invalid gid type"
+}
+
+// A GIDEntry is an entry of a port's GID table (struct ibv_gid_entry).
+type GIDEntry struct {
+	GID     GID
+	Port    int // from 1
+	Index   int // in the port's table: AHAttr.SGIDIndex
+	Type    GIDType
+	NetDev  string // the network interface it belongs to, "" for none
+	IfIndex int    // the interface's index, 0 for none
+}
+
+func (e GIDEntry) String() string {
+	s := fmt.Sprintf("port %d index %d: %v, %v", e.Port, e.Index, e.GID, e.Type)
+	if e.NetDev != "" {
+		s += ", " + e.NetDev
+	}
+	return s
+}
+
+// A GIDTable is all valid entries of a device's GID tables, by port and index.
+type GIDTable []GIDEntry
+
+// A GIDSelector says which GID is wanted. Each zero field leaves that open.
+type GIDSelector struct {
+	Port   int        // from 1
+	Addr   netip.Addr // the IP address, IPv4 or IPv6, that the GID stands for
+	NetDev string     // the network interface that the GID belongs to
+	Type   GIDType
+}
+
+// String describes the selector in words.
+func (s GIDSelector) String() string {
+	var words []string
+	if s.Type != 0 {
+		words = append(words, "of type "+s.Type.String())
+	}
+	if s.Addr.IsValid() {
+		words = append(words, "with address "+s.Addr.String())
+	}
+	if s.NetDev != "" {
+		words = append(words, "on interface "+s.NetDev)
+	}
+	if s.Port != 0 {
+		words = append(words, fmt.Sprintf("on port %d", s.Port))
+	}
+	return strings.Join(words, " ")
+}
+
+func (s GIDSelector) match(e GIDEntry) bool {
+	return (s.Port == 0 || s.Port == e.Port) &&
+		(!s.Addr.IsValid() || s.Addr.WithZone("").Unmap() == e.GID.Addr()) &&
+		(s.NetDev == "" || s.NetDev == e.NetDev) &&
+		(s.Type == 0 || s.Type == e.Type)
+}
+
+// Find returns the entry that the selector describes. If there are several, it
+// returns the one that reaches furthest: RoCE v2 before RoCE v1, then IPv4
+// before other addresses before link-local ones, then the first.
+func (t GIDTable) Find(s GIDSelector) (GIDEntry, error) {
+	best := -1
+	for i, e := range t {
+		if s.match(e) && (best < 0 || e.reach() > t[best].reach()) {
+			best = i
+		}
+	}
+	if best >= 0 {
+		return t[best], nil
+	}
+	var have []string
+	for _, e := range t {
+		have = append(have, e.String())
+	}
+	err := &OpError{Op: "find GID", Err: &argError{strings.TrimSpace("there is no GID " + s.String())}}
+	switch {
+	case len(have) > 0:
+		err.Hint = "there are: " + strings.Join(have, "; ")
+	default:
+		err.Hint = "the GID table is empty: is the port's network interface up, with an address?"
+	}
+	return GIDEntry{}, err
+}
+
+// reach orders entries by how far they reach.
+func (e GIDEntry) reach() int {
+	n := 4 * int(e.Type)
+	switch {
+	case e.GID.IsIPv4Mapped():
+		n += 2
+	case !e.GID.Addr().IsLinkLocalUnicast():
+		n++
+	}
+	return n
+}
+
+// maxGIDEntries is what fits into one attribute, whose length is 16 bits.
+const maxGIDEntries = 0xffff / 32
+
+// GIDTable returns the valid entries of all ports' GID tables
+// (ibv_query_gid_table; UVERBS_METHOD_QUERY_GID_TABLE, from Linux 5.10).
+func (c *Context) GIDTable() (GIDTable, error) {
+	const op = "query GID table"
+	if err := c.begin(op); err != nil {
+		return nil, err
+	}
+	defer c.done()
+	entries := make([]uapi.IbUverbsGidEntry, maxGIDEntries)
+	cmd := ioctl.New(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_QUERY_GID_TABLE)
+	defer cmd.Release()
+	cmd.U64(uapi.UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, 32)
+	cmd.U32(uapi.UVERBS_ATTR_QUERY_GID_TABLE_FLAGS, 0)
+	ioctl.OutSlice(cmd, uapi.UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, entries)
+	n := ioctl.Out[uint64](cmd, uapi.UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES)
+	if err := cmd.Run(c.file); err != nil {
+		return nil, opErr(op, c.dev.name, err)
+	}
+	table := make(GIDTable, *n)
+	for i := range table {
+		table[i] = c.gidEntry(&entries[i])
+	}
+	return table, nil
+}
+
+// QueryGID returns one entry of a port's GID table (ibv_query_gid_ex). Ports
+// count from 1, indices from 0 to PortAttr.GIDTableLen-1. An index that has no
+// entry gives an error with errno ENODATA.
+func (c *Context) QueryGID(port, index int) (GIDEntry, error) {
+	const op = "query GID"
+	attr, err := c.queryPort(op, port)
+	if err != nil {
+		return GIDEntry{}, err
+	}
+	if index < 0 || index >= attr.GIDTableLen {
+		return GIDEntry{}, invalid(op, "GID index %d of port %d is not in 0 to %d", index, port, attr.GIDTableLen-1)
+	}
+	if err := c.begin(op); err != nil {
+		return GIDEntry{}, err
+	}
+	defer c.done()
+	cmd := ioctl.New(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_QUERY_GID_ENTRY)
+	defer cmd.Release()
+	cmd.U64(uapi.UVERBS_ATTR_QUERY_GID_ENTRY_PORT, uint64(port))
+	cmd.U64(uapi.UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX, uint64(index))
+	cmd.U32(uapi.UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, 0)
+	entry := ioctl.Out[uapi.IbUverbsGidEntry](cmd, uapi.UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY)
+	if err := cmd.Run(c.file); err != nil {
+		return GIDEntry{}, opErr(op, fmt.Sprintf("port %d, index %d", port, index), err)
+	}
+	return c.gidEntry(entry), nil
+}
+
+func (c *Context) gidEntry(e *uapi.IbUverbsGidEntry) GIDEntry {
+	g := GIDEntry{
+		Port:    int(e.PortNum),
+		Index:   int(e.GidIndex),
+		Type:    gidType(e.GidType),
+		IfIndex: int(e.NetdevIfindex),
+	}
+	high, low := guidFromBE(e.Gid[0]), guidFromBE(e.Gid[1])
+	copy(g.GID[:8], high[:])
+	copy(g.GID[8:], low[:])
+	if g.IfIndex != 0 {
+		g.NetDev = c.dev.gidNetDev(g.Port, g.Index)
+	}
+	return g
+}

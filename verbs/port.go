@@ -1,0 +1,388 @@
+package verbs
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// PortAttr describes a port (struct ibv_port_attr).
+type PortAttr struct {
+	State           PortState
+	MaxMTU          MTU
+	ActiveMTU       MTU
+	GIDTableLen     int
+	PortCapFlags    PortCapFlags
+	PortCapFlags2   uint16 // IBV_PORT_SET_NODE_DESC_SUP and on
+	MaxMsgSize      uint32 // bytes
+	BadPKeyCounter  uint32
+	QKeyViolCounter uint32
+	PKeyTableLen    int
+	LID             uint16 // InfiniBand only, as all about the subnet manager
+	SMLID           uint16
+	LMC             uint8
+	MaxVLNum        VLNum
+	SMSL            uint8
+	SubnetTimeout   uint8
+	InitTypeReply   uint8
+	ActiveWidth     Width
+	ActiveSpeed     Speed
+	PhysState       PhysState
+	LinkLayer       LinkLayer
+	GRHRequired     bool // address handles must have IsGlobal
+}
+
+// QueryPort describes a port as it is now (ibv_query_port). Ports count from 1
+// to DeviceAttr.PhysPortCnt.
+func (c *Context) QueryPort(port int) (*PortAttr, error) {
+	return c.queryPort("query port", port)
+}
+
+func (c *Context) queryPort(op string, port int) (*PortAttr, error) {
+	if err := c.begin(op); err != nil {
+		return nil, err
+	}
+	defer c.done()
+	if err := c.checkPort(op, port); err != nil {
+		return nil, err
+	}
+	cmd := ioctl.New(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_QUERY_PORT)
+	defer cmd.Release()
+	cmd.U64(uapi.UVERBS_ATTR_QUERY_PORT_PORT_NUM, uint64(port))
+	resp := ioctl.Out[uapi.IbUverbsQueryPortRespEx](cmd, uapi.UVERBS_ATTR_QUERY_PORT_RESP)
+	if err := cmd.Run(c.file); err != nil {
+		return nil, opErr(op, fmt.Sprintf("%s, port %d", c.dev.name, port), err)
+	}
+	return portAttr(resp), nil
+}
+
+// checkPort refuses a port that the device doesn't have.
+func (c *Context) checkPort(op string, port int) error {
+	limits, err := c.deviceLimits()
+	if err != nil {
+		return err
+	}
+	if port < 1 || port > limits.PhysPortCnt {
+		return invalid(op, "port %d of %s is not in 1 to %d", port, c.dev.name, limits.PhysPortCnt)
+	}
+	return nil
+}
+
+func portAttr(resp *uapi.IbUverbsQueryPortRespEx) *PortAttr {
+	r := &resp.LegacyResp
+	a := &PortAttr{
+		State:           PortState(r.State),
+		MaxMTU:          MTU(r.MaxMtu),
+		ActiveMTU:       MTU(r.ActiveMtu),
+		GIDTableLen:     int(r.GidTblLen),
+		PortCapFlags:    PortCapFlags(r.PortCapFlags),
+		PortCapFlags2:   resp.PortCapFlags2,
+		MaxMsgSize:      r.MaxMsgSz,
+		BadPKeyCounter:  r.BadPkeyCntr,
+		QKeyViolCounter: r.QkeyViolCntr,
+		PKeyTableLen:    int(r.PkeyTblLen),
+		LID:             r.Lid,
+		SMLID:           r.SmLid,
+		LMC:             r.Lmc,
+		MaxVLNum:        VLNum(r.MaxVlNum),
+		SMSL:            r.SmSl,
+		SubnetTimeout:   r.SubnetTimeout,
+		InitTypeReply:   r.InitTypeReply,
+		ActiveWidth:     Width(r.ActiveWidth),
+		ActiveSpeed:     Speed(r.ActiveSpeed),
+		PhysState:       PhysState(r.PhysState),
+		LinkLayer:       LinkLayer(r.LinkLayer),
+		GRHRequired:     uapi.IbUverbsQueryPortFlags(r.Flags)&uapi.IB_UVERBS_QPF_GRH_REQUIRED != 0,
+	}
+	// Newer kernels also say what 8 bits do not hold; older ones leave 0.
+	if resp.ActiveSpeedEx != 0 {
+		a.ActiveSpeed = Speed(resp.ActiveSpeedEx)
+	}
+	return a
+}
+
+// QueryPortSpeed returns the effective speed of a port in units of 100 Mb/s,
+// all lanes together (ibv_query_port_speed). Few drivers have it:
+// ErrNotSupported.
+func (c *Context) QueryPortSpeed(port int) (uint64, error) {
+	const op = "query port speed"
+	if err := c.begin(op); err != nil {
+		return 0, err
+	}
+	defer c.done()
+	if err := c.checkPort(op, port); err != nil {
+		return 0, err
+	}
+	cmd := ioctl.New(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_QUERY_PORT_SPEED)
+	defer cmd.Release()
+	cmd.U64(uapi.UVERBS_ATTR_QUERY_PORT_SPEED_PORT_NUM, uint64(port))
+	speed := ioctl.Out[uint64](cmd, uapi.UVERBS_ATTR_QUERY_PORT_SPEED_RESP)
+	if err := cmd.Run(c.file); err != nil {
+		return 0, opErr(op, fmt.Sprintf("%s, port %d", c.dev.name, port), err)
+	}
+	return *speed, nil
+}
+
+// QueryPKey returns an entry of a port's P_Key table, in host order
+// (ibv_query_pkey). Ports count from 1, indices from 0 to
+// PortAttr.PKeyTableLen-1.
+func (c *Context) QueryPKey(port, index int) (uint16, error) {
+	const op = "query P_Key"
+	attr, err := c.queryPort(op, port)
+	if err != nil {
+		return 0, err
+	}
+	if index < 0 || index >= attr.PKeyTableLen {
+		return 0, invalid(op, "P_Key index %d of port %d is not in 0 to %d", index, port, attr.PKeyTableLen-1)
+	}
+	// The kernel has no verb for it.
+	pkey, err := c.dev.pkey(port, index)
+	if err != nil {
+		return 0, opErr(op, c.dev.name, err)
+	}
+	return pkey, nil
+}
+
+// A PortState is the logical state of a port's link (enum ibv_port_state).
+type PortState uint8
+
+const (
+	PortNop         = PortState(uapi.IB_PORT_NOP)
+	PortDown        = PortState(uapi.IB_PORT_DOWN)
+	PortInit        = PortState(uapi.IB_PORT_INIT) // no subnet manager has set it up yet
+	PortArmed       = PortState(uapi.IB_PORT_ARMED)
+	PortActive      = PortState(uapi.IB_PORT_ACTIVE) // the only one in which data flows
+	PortActiveDefer = PortState(uapi.IB_PORT_ACTIVE_DEFER)
+)
+
+func (s PortState) String() string {
+	switch s {
+	case PortDown:
+		return "PORT_DOWN"
+	case PortInit:
+		return "PORT_INIT"
+	case PortArmed:
+		return "PORT_ARMED"
+	case PortActive:
+		return "PORT_ACTIVE"
+	}
+	return "invalid state"
+}
+
+// A PhysState is the physical state of a port's link (ib_verbs.h, enum
+// ib_port_phys_state).
+type PhysState uint8
+
+const (
+	PhysSleep             = PhysState(uapi.IB_PORT_PHYS_STATE_SLEEP)
+	PhysPolling           = PhysState(uapi.IB_PORT_PHYS_STATE_POLLING)
+	PhysDisabled          = PhysState(uapi.IB_PORT_PHYS_STATE_DISABLED)
+	PhysTraining          = PhysState(uapi.IB_PORT_PHYS_STATE_PORT_CONFIGURATION_TRAINING)
+	PhysLinkUp            = PhysState(uapi.IB_PORT_PHYS_STATE_LINK_UP)
+	PhysLinkErrorRecovery = PhysState(uapi.IB_PORT_PHYS_STATE_LINK_ERROR_RECOVERY)
+	PhysTest              = PhysState(uapi.IB_PORT_PHYS_STATE_PHY_TEST)
+)
+
+func (s PhysState) String() string {
+	switch s {
+	case PhysSleep:
+		return "SLEEP"
+	case PhysPolling:
+		return "POLLING"
+	case PhysDisabled:
+		return "DISABLED"
+	case PhysTraining:
+		return "PORT_CONFIGURATION TRAINNING" // as ibv_devinfo spells it
+	case PhysLinkUp:
+		return "LINK_UP"
+	case PhysLinkErrorRecovery:
+		return "LINK_ERROR_RECOVERY"
+	case PhysTest:
+		return "PHY TEST"
+	}
+	return "invalid physical state"
+}
+
+// A LinkLayer is what a port's link is (IBV_LINK_LAYER_*).
+type LinkLayer uint8
+
+const (
+	LinkLayerUnspecified = LinkLayer(uapi.IB_LINK_LAYER_UNSPECIFIED)
+	LinkLayerInfiniBand  = LinkLayer(uapi.IB_LINK_LAYER_INFINIBAND)
+	LinkLayerEthernet    = LinkLayer(uapi.IB_LINK_LAYER_ETHERNET) // RoCE or iWARP
+)
+
+func (l LinkLayer) String() string {
+	switch l {
+	case LinkLayerUnspecified:
+		return "Unspecified"
+	case LinkLayerInfiniBand:
+		return "InfiniBand"
+	case LinkLayerEthernet:
+		return "Ethernet"
+	}
+	return "Unknown"
+}
+
+// A Width is the number of a link's lanes (ib_verbs.h, enum ib_port_width).
+type Width uint8
+
+const (
+	Width1X  = Width(uapi.IB_WIDTH_1X)
+	Width2X  = Width(uapi.IB_WIDTH_2X)
+	Width4X  = Width(uapi.IB_WIDTH_4X)
+	Width8X  = Width(uapi.IB_WIDTH_8X)
+	Width12X = Width(uapi.IB_WIDTH_12X)
+)
+
+// Lanes returns the number of lanes, 0 for an unknown width.
+func (w Width) Lanes() int {
+	switch w {
+	case Width1X:
+		return 1
+	case Width2X:
+		return 2
+	case Width4X:
+		return 4
+	case Width8X:
+		return 8
+	case Width12X:
+		return 12
+	}
+	return 0
+}
+
+func (w Width) String() string {
+	if n := w.Lanes(); n != 0 {
+		return fmt.Sprintf("%dX", n)
+	}
+	return "invalid widthX" // as ibv_devinfo prints it
+}
+
+// A Speed is the rate of each of a link's lanes (ib_verbs.h, enum ib_port_speed).
+type Speed uint32
+
+const (
+	SpeedSDR   = Speed(uapi.IB_SPEED_SDR)
+	SpeedDDR   = Speed(uapi.IB_SPEED_DDR)
+	SpeedQDR   = Speed(uapi.IB_SPEED_QDR)
+	SpeedFDR10 = Speed(uapi.IB_SPEED_FDR10)
+	SpeedFDR   = Speed(uapi.IB_SPEED_FDR)
+	SpeedEDR   = Speed(uapi.IB_SPEED_EDR)
+	SpeedHDR   = Speed(uapi.IB_SPEED_HDR)
+	SpeedNDR   = Speed(uapi.IB_SPEED_NDR)
+	SpeedXDR   = Speed(uapi.IB_SPEED_XDR)
+)
+
+func (s Speed) String() string {
+	switch s {
+	case SpeedSDR:
+		return "2.5 Gbps"
+	case SpeedDDR:
+		return "5.0 Gbps"
+	case SpeedQDR, SpeedFDR10:
+		return "10.0 Gbps"
+	case SpeedFDR:
+		return "14.0 Gbps"
+	case SpeedEDR:
+		return "25.0 Gbps"
+	case SpeedHDR:
+		return "50.0 Gbps"
+	case SpeedNDR:
+		return "100.0 Gbps"
+	case SpeedXDR:
+		return "200.0 Gbps"
+	}
+	return "invalid speed"
+}
+
+// A VLNum says how many virtual lanes a port has, in the code of
+// PortInfo.VLCap (InfiniBand Architecture Specification, volume 1, 14.2.5.6).
+type VLNum uint8
+
+// Count returns the number of data virtual lanes, 0 for an invalid code.
+func (v VLNum) Count() int {
+	switch v {
+	case 1, 2, 3, 4:
+		return 1 << (v - 1)
+	case 5:
+		return 15
+	}
+	return 0
+}
+
+func (v VLNum) String() string {
+	if n := v.Count(); n != 0 {
+		return fmt.Sprint(n)
+	}
+	return "invalid value"
+}
+
+// PortCapFlags is a set of port capabilities (IBV_PORT_*, in the kernel
+// IB_UVERBS_PCF_*; PortInfo.CapabilityMask on InfiniBand).
+type PortCapFlags uint32
+
+const (
+	PortSM                         = PortCapFlags(uapi.IB_UVERBS_PCF_SM)
+	PortNoticeSup                  = PortCapFlags(uapi.IB_UVERBS_PCF_NOTICE_SUP)
+	PortTrapSup                    = PortCapFlags(uapi.IB_UVERBS_PCF_TRAP_SUP)
+	PortOptIPDSup                  = PortCapFlags(uapi.IB_UVERBS_PCF_OPT_IPD_SUP)
+	PortAutoMigrSup                = PortCapFlags(uapi.IB_UVERBS_PCF_AUTO_MIGR_SUP)
+	PortSLMapSup                   = PortCapFlags(uapi.IB_UVERBS_PCF_SL_MAP_SUP)
+	PortMKeyNVRAM                  = PortCapFlags(uapi.IB_UVERBS_PCF_MKEY_NVRAM)
+	PortPKeyNVRAM                  = PortCapFlags(uapi.IB_UVERBS_PCF_PKEY_NVRAM)
+	PortLEDInfoSup                 = PortCapFlags(uapi.IB_UVERBS_PCF_LED_INFO_SUP)
+	PortSMDisabled                 = PortCapFlags(uapi.IB_UVERBS_PCF_SM_DISABLED)
+	PortSysImageGUIDSup            = PortCapFlags(uapi.IB_UVERBS_PCF_SYS_IMAGE_GUID_SUP)
+	PortPKeySWExtPortTrapSup       = PortCapFlags(uapi.IB_UVERBS_PCF_PKEY_SW_EXT_PORT_TRAP_SUP)
+	PortExtendedSpeedsSup          = PortCapFlags(uapi.IB_UVERBS_PCF_EXTENDED_SPEEDS_SUP)
+	PortCMSup                      = PortCapFlags(uapi.IB_UVERBS_PCF_CM_SUP)
+	PortSNMPTunnelSup              = PortCapFlags(uapi.IB_UVERBS_PCF_SNMP_TUNNEL_SUP)
+	PortReinitSup                  = PortCapFlags(uapi.IB_UVERBS_PCF_REINIT_SUP)
+	PortDeviceMgmtSup              = PortCapFlags(uapi.IB_UVERBS_PCF_DEVICE_MGMT_SUP)
+	PortVendorClassSup             = PortCapFlags(uapi.IB_UVERBS_PCF_VENDOR_CLASS_SUP)
+	PortDRNoticeSup                = PortCapFlags(uapi.IB_UVERBS_PCF_DR_NOTICE_SUP)
+	PortCapMaskNoticeSup           = PortCapFlags(uapi.IB_UVERBS_PCF_CAP_MASK_NOTICE_SUP)
+	PortBootMgmtSup                = PortCapFlags(uapi.IB_UVERBS_PCF_BOOT_MGMT_SUP)
+	PortLinkLatencySup             = PortCapFlags(uapi.IB_UVERBS_PCF_LINK_LATENCY_SUP)
+	PortClientRegSup               = PortCapFlags(uapi.IB_UVERBS_PCF_CLIENT_REG_SUP)
+	PortIPBasedGIDs                = PortCapFlags(uapi.IB_UVERBS_PCF_IP_BASED_GIDS)
+	PortLinkSpeedWidthTableSup     = PortCapFlags(uapi.IB_UVERBS_PCF_LINK_SPEED_WIDTH_TABLE_SUP)
+	PortVendorSpecificMADsTableSup = PortCapFlags(uapi.IB_UVERBS_PCF_VENDOR_SPECIFIC_MADS_TABLE_SUP)
+	PortMcastPKeyTrapSuppression   = PortCapFlags(uapi.IB_UVERBS_PCF_MCAST_PKEY_TRAP_SUPPRESSION_SUP)
+	PortMcastFDBTopSup             = PortCapFlags(uapi.IB_UVERBS_PCF_MCAST_FDB_TOP_SUP)
+	PortHierarchyInfoSup           = PortCapFlags(uapi.IB_UVERBS_PCF_HIERARCHY_INFO_SUP)
+)
+
+// String returns the flags' names joined with "|".
+func (f PortCapFlags) String() string {
+	return uapi.EnumIbUverbsQueryPortCapFlags.Short(uint64(f))
+}
+
+// An MTU is the largest payload of a packet, in the code that paths and queue
+// pairs have it in (enum ibv_mtu).
+type MTU uint8
+
+const (
+	MTU256  = MTU(uapi.IB_MTU_256)
+	MTU512  = MTU(uapi.IB_MTU_512)
+	MTU1024 = MTU(uapi.IB_MTU_1024)
+	MTU2048 = MTU(uapi.IB_MTU_2048)
+	MTU4096 = MTU(uapi.IB_MTU_4096)
+)
+
+// Bytes returns the MTU in bytes, 0 for an invalid code.
+func (m MTU) Bytes() int {
+	if m < MTU256 || m > MTU4096 {
+		return 0
+	}
+	return 128 << m
+}
+
+func (m MTU) String() string {
+	if n := m.Bytes(); n != 0 {
+		return fmt.Sprint(n)
+	}
+	return "invalid MTU"
+}

@@ -1,0 +1,171 @@
+package verbs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A tree is where devices are looked for.
+type tree struct{ sys, dev string }
+
+var system = tree{sys: "/sys", dev: "/dev"}
+
+// devices returns what the kernel's uverbs has, in its order.
+func (t tree) devices() ([]*Device, error) {
+	entries, err := os.ReadDir(filepath.Join(t.sys, "class/infiniband_verbs"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var devs []*Device
+	for _, entry := range entries {
+		number, ok := strings.CutPrefix(entry.Name(), "uverbs")
+		if !ok {
+			continue
+		}
+		index, err := strconv.Atoi(number)
+		if err != nil {
+			continue
+		}
+		if d := t.device(index); d != nil {
+			devs = append(devs, d)
+		}
+	}
+	slices.SortFunc(devs, func(a, b *Device) int { return a.index - b.index })
+	return devs, nil
+}
+
+// device reads one device, nil if it went away meanwhile.
+func (t tree) device(index int) *Device {
+	uverbs := fmt.Sprintf("uverbs%d", index)
+	class := filepath.Join(t.sys, "class/infiniband_verbs", uverbs)
+	name, err := readAttr(class, "ibdev")
+	if err != nil {
+		return nil
+	}
+	d := &Device{
+		name:  name,
+		index: index,
+		node:  filepath.Join(t.dev, "infiniband", uverbs),
+		sysfs: filepath.Join(t.sys, "class/infiniband", name),
+	}
+	// Nothing but the node type and the node GUID is there for every driver.
+	d.fwVer, _ = readAttr(d.sysfs, "fw_ver")
+	d.hwRev, _ = readAttr(d.sysfs, "hw_rev")
+	d.boardID, _ = readAttr(d.sysfs, "board_id")
+	d.err = errors.Join(
+		readParsed(class, "abi_version", &d.abiVersion, strconv.Atoi),
+		readParsed(d.sysfs, "node_type", &d.nodeType, parseNodeType),
+		readParsed(d.sysfs, "node_guid", &d.nodeGUID, parseGUIDAttr),
+		readParsed(d.sysfs, "sys_image_guid", &d.sysImageGUID, parseGUIDAttr),
+		d.checkNode(),
+	)
+	return d
+}
+
+// checkNode tells whether the device node is there.
+func (d *Device) checkNode() error {
+	if _, err := os.Stat(d.node); err != nil {
+		return openError(d, err)
+	}
+	return nil
+}
+
+// kernelDevices returns the names of the devices that the kernel has, with or
+// without uverbs.
+func (t tree) kernelDevices() []string {
+	entries, _ := os.ReadDir(filepath.Join(t.sys, "class/infiniband"))
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+func readAttr(dir, name string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	return strings.TrimSpace(string(b)), err
+}
+
+func readParsed[T any](dir, name string, to *T, parse func(string) (T, error)) error {
+	s, err := readAttr(dir, name)
+	if err != nil {
+		return err
+	}
+	v, err := parse(s)
+	if err != nil {
+		return fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
+	}
+	*to = v
+	return nil
+}
+
+// parseNodeType reads "1: CA".
+func parseNodeType(s string) (NodeType, error) {
+	number, _, _ := strings.Cut(s, ":")
+	n, err := strconv.Atoi(number)
+	return NodeType(n), err
+}
+
+func parseGUIDAttr(s string) (GUID, error) {
+	g, ok := parseGUID(s)
+	if !ok {
+		return GUID{}, fmt.Errorf("%q is not a GUID", s)
+	}
+	return g, nil
+}
+
+// netDevs returns the network interfaces that the device's ports are on: the
+// one below a software device, those of the same PCI function, and those that
+// its GIDs belong to (VLANs and bonds among them).
+func (d *Device) netDevs() []string {
+	var names []string
+	if parent, err := readAttr(d.sysfs, "parent"); err == nil {
+		names = append(names, parent)
+	}
+	for _, pattern := range []string{"device/net/*", "ports/*/gid_attrs/ndevs/*"} {
+		paths, _ := filepath.Glob(filepath.Join(d.sysfs, pattern))
+		for _, path := range paths {
+			dir, name := filepath.Split(path)
+			if pattern != "device/net/*" {
+				// EINVAL where the table has no entry.
+				var err error
+				if name, err = readAttr(dir, name); err != nil {
+					continue
+				}
+			}
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// gidNetDev returns the name of the network interface of a GID, "" if it has none.
+func (d *Device) gidNetDev(port, index int) string {
+	name, _ := readAttr(d.sysfs, fmt.Sprintf("ports/%d/gid_attrs/ndevs/%d", port, index))
+	return name
+}
+
+// pkey returns an entry of a port's P_Key table.
+func (d *Device) pkey(port, index int) (uint16, error) {
+	var pkey uint16
+	err := readParsed(d.sysfs, fmt.Sprintf("ports/%d/pkeys/%d", port, index), &pkey, func(s string) (uint16, error) {
+		v, err := strconv.ParseUint(s, 0, 16)
+		return uint16(v), err
+	})
+	return pkey, err
+}
+
+// guidFromBE makes a GUID of a field in which the kernel put it in network order.
+func guidFromBE(v uint64) GUID {
+	var g GUID
+	binary.NativeEndian.PutUint64(g[:], v)
+	return g
+}
