@@ -53,7 +53,7 @@ func New(object, method uint16) *Cmd {
 // its response Out(c, UVERBS_ATTR_CORE_OUT).
 func NewWrite(command uint32) *Cmd {
 	c := New(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_INVOKE_WRITE)
-	c.U32(uapi.UVERBS_ATTR_WRITE_CMD, command)
+	c.U64(uapi.UVERBS_ATTR_WRITE_CMD, uint64(command))
 	return c
 }
 
@@ -106,10 +106,10 @@ func (c *Cmd) Optional(id uint16) {
 	c.fail(fmt.Errorf("ioctl: optional attribute %d was not added", id))
 }
 
-// U32 adds a 32-bit value, constant or set of flags.
+// U32 adds a 32-bit value or set of flags.
 func (c *Cmd) U32(id uint16, v uint32) { *In[uint32](c, id) = v }
 
-// U64 adds a 64-bit value.
+// U64 adds a 64-bit value, or a constant: the schema says which width.
 func (c *Cmd) U64(id uint16, v uint64) { *In[uint64](c, id) = v }
 
 // Handle adds an object that exists.

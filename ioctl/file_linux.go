@@ -67,3 +67,14 @@ func Munmap(b []byte) error { return unix.Munmap(b) }
 
 // Close closes the device; the kernel then releases every object made through it.
 func (f *File) Close() error { return unix.Close(f.fd) }
+
+// Write hands the kernel one command of the write ABI. It exists for rxe's
+// doorbell alone: see package provider/rxe.
+func (f *File) Write(b []byte) error {
+	for {
+		_, err := unix.Write(f.fd, b)
+		if err != unix.EINTR {
+			return err
+		}
+	}
+}

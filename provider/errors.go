@@ -6,6 +6,7 @@ import "errors"
 // them at any rate.
 var (
 	ErrQueueFull    = errors.New("queue is full")
+	ErrNoQueue      = errors.New("QP has no receive queue of its own: it uses an SRQ")
 	ErrTooManySGEs  = errors.New("more scatter/gather entries than the queue allows")
 	ErrInlineTooBig = errors.New("more inline data than the queue allows")
 	ErrOpcode       = errors.New("operation is not supported")

@@ -1,0 +1,44 @@
+//go:build !linux
+
+package ioctl
+
+import (
+	"errors"
+	"runtime"
+
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A File is an open uverbs device, which only Linux has.
+type File struct{ driver uint32 }
+
+var errNotLinux = errors.New("ioctl: RDMA verbs are not supported on " + runtime.GOOS)
+
+// Open fails: only Linux has uverbs devices.
+func Open(string) (*File, error) { return nil, errNotLinux }
+
+// Probe fails.
+func (f *File) Probe(uapi.RdmaDriverId) (bool, error) { return false, errNotLinux }
+
+// FD returns no file descriptor.
+func (f *File) FD() int { return -1 }
+
+// Mmap fails.
+func (f *File) Mmap(offset uint64, size int) ([]byte, error) { return nil, errNotLinux }
+
+// Write fails.
+func (f *File) Write(b []byte) error { return errNotLinux }
+
+// Munmap fails.
+func Munmap([]byte) error { return errNotLinux }
+
+// Close does nothing.
+func (f *File) Close() error { return nil }
+
+// Run checks the command against the schema, and fails.
+func (c *Cmd) Run(f *File) error {
+	if err := c.check(f.driver); err != nil {
+		return err
+	}
+	return errNotLinux
+}

@@ -1,0 +1,86 @@
+package rxe
+
+import (
+	"unsafe"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+type cq struct {
+	file   *ioctl.File
+	handle uint32
+	resp   *uapi.Mminfo
+	q      queue
+
+	arm struct { // REQ_NOTIFY_CQ, built once
+		cmd *ioctl.Cmd
+		req *uapi.IbUverbsReqNotifyCq
+	}
+}
+
+func (c *context) NewCQ(cmd *ioctl.Cmd, _ uint32) (provider.CQ, error) {
+	return &cq{file: c.file, resp: ioctl.Out[uapi.Mminfo](cmd, uapi.UVERBS_ATTR_UHW_OUT)}, nil
+}
+
+func (c *cq) Adopt(handle uint32) (err error) {
+	c.handle = handle
+	c.arm.cmd = ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_REQ_NOTIFY_CQ)
+	c.arm.req = ioctl.In[uapi.IbUverbsReqNotifyCq](c.arm.cmd, uapi.UVERBS_ATTR_CORE_IN)
+	return c.Remap()
+}
+
+// Poll copies completions, which have the layout of struct ib_uverbs_wc on
+// both sides.
+func (c *cq) Poll(wc []provider.WC) (int, error) {
+	q := &c.q
+	cons, prod := q.consumer(), q.producer()
+	n := 0
+	for n < len(wc) && cons != prod {
+		wc[n] = *(*provider.WC)(q.elem(cons))
+		cons = (cons + 1) & q.mask
+		n++
+	}
+	if n > 0 {
+		q.setConsumer(cons)
+	}
+	return n, nil
+}
+
+// provider.WC must be what the kernel writes.
+const _ = -(unsafe.Sizeof(provider.WC{}) - completeSize)
+
+func (c *cq) Arm(solicitedOnly bool) error {
+	c.arm.req.CqHandle = c.handle
+	c.arm.req.SolicitedOnly = 0
+	if solicitedOnly {
+		c.arm.req.SolicitedOnly = 1
+	}
+	return c.arm.cmd.Run(c.file)
+}
+
+func (c *cq) Resize(cmd *ioctl.Cmd) error {
+	c.resp = ioctl.Out[uapi.Mminfo](cmd, uapi.UVERBS_ATTR_UHW_OUT)
+	return nil
+}
+
+// Remap maps the queue anew: the kernel has moved the completions over.
+func (c *cq) Remap() error {
+	q, err := mapQueue(c.file, *c.resp, completeSize)
+	c.resp = nil
+	if err != nil {
+		return err
+	}
+	c.q.unmap()
+	c.q = q
+	return nil
+}
+
+func (c *cq) Release() {
+	c.q.unmap()
+	if c.arm.cmd != nil {
+		c.arm.cmd.Release()
+		c.arm.cmd = nil
+	}
+}

@@ -1,0 +1,167 @@
+package rxe
+
+import (
+	"math/bits"
+	"runtime"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+type qp struct {
+	file *ioctl.File
+	init provider.QPInit
+	resp *uapi.RxeCreateQpResp
+
+	sq        queue
+	prod      uint32 // our side's index: what was put, rung or not
+	rung      uint32
+	maxSGE    int
+	maxInline int
+	bell      *doorbell
+	pin       runtime.Pinner
+	rq        recvQueue
+}
+
+// A doorbell is an empty POST_SEND command of the write ABI
+// (ib_user_verbs.h): header, body, and the room for the answer, at which the
+// body points. It is pinned for the life of the QP.
+type doorbell struct {
+	hdr  uapi.IbUverbsCmdHdr
+	post uapi.IbUverbsPostSend
+	resp uapi.IbUverbsPostSendResp
+}
+
+const doorbellLen = int(unsafe.Offsetof(doorbell{}.resp))
+
+func (c *context) NewQP(cmd *ioctl.Cmd, init provider.QPInit) (provider.QP, error) {
+	return &qp{file: c.file, init: init, resp: ioctl.Out[uapi.RxeCreateQpResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)}, nil
+}
+
+func (q *qp) Adopt(handle, _ uint32, granted provider.QPCap) (err error) {
+	resp := *q.resp
+	q.resp = nil
+	q.maxSGE, q.maxInline = int(granted.MaxSendSGE), int(granted.MaxInlineData)
+	payload := max(uintptr(q.maxSGE)*sgeSize, uintptr(q.maxInline))
+	if q.sq, err = mapQueue(q.file, resp.SqMi, sendWQESize+payload); err != nil {
+		return err
+	}
+	q.Reset()
+	if !q.init.SRQ {
+		if err := q.rq.adopt(q.file, resp.RqMi, granted.MaxRecvSGE); err != nil {
+			return err
+		}
+	}
+	q.bell = &doorbell{
+		hdr: uapi.IbUverbsCmdHdr{
+			Command:  uapi.IB_USER_VERBS_CMD_POST_SEND,
+			InWords:  uint16(doorbellLen / 4),
+			OutWords: uint16(unsafe.Sizeof(doorbell{}.resp) / 4),
+		},
+		post: uapi.IbUverbsPostSend{QpHandle: handle, WqeSize: wqeSize},
+	}
+	q.pin.Pin(q.bell)
+	q.bell.post.Response = uint64(uintptr(unsafe.Pointer(&q.bell.resp)))
+	return nil
+}
+
+// wqeSize must be at least the kernel's struct ib_uverbs_send_wr, though the
+// command carries none.
+const wqeSize = uint32(unsafe.Sizeof(uapi.IbUverbsSendWr{}))
+
+// Reset takes the position from the ring, which the kernel has emptied.
+func (q *qp) Reset() {
+	q.prod = q.sq.producer()
+	q.rung = q.prod
+	if q.rq.mem != nil {
+		q.rq.prod = q.rq.producer()
+	}
+}
+
+func (q *qp) PutSend(wr *provider.SendWR) error {
+	next := (q.prod + 1) & q.sq.mask
+	if next == q.sq.consumer() {
+		return provider.ErrQueueFull
+	}
+	if len(wr.SGL) > q.maxSGE {
+		return provider.ErrTooManySGEs
+	}
+	if len(wr.Inline) > q.maxInline {
+		return provider.ErrInlineTooBig
+	}
+	w := q.sq.sendWQE(q.prod)
+	*w = uapi.RxeSendWqe{}
+	w.Wr.WrId = wr.WRID
+	w.Wr.Opcode = uint32(wr.Opcode)
+	w.Wr.SendFlags = wr.Flags
+	if wr.Flags&uint32(uapi.IB_SEND_INLINE) != 0 {
+		n := uint32(copy(sendInline(w, len(wr.Inline)), wr.Inline))
+		w.Dma = uapi.RxeDmaInfo{Length: n, Resid: n}
+	} else {
+		w.Dma = copySGL(sendSGEs(w, len(wr.SGL)), wr.SGL)
+	}
+	w.Iova = wr.RemoteAddr
+
+	switch wr.Opcode {
+	case uapi.IB_UVERBS_WR_SEND, uapi.IB_UVERBS_WR_SEND_WITH_IMM:
+		if q.init.Type == uapi.IB_UVERBS_QPT_UD {
+			ud := w.Wr.Wr.Ud()
+			ud.RemoteQpn, ud.RemoteQkey = wr.RemoteQPN, wr.RemoteQKey
+			ud.AhNum = wr.AH.(*ah).num
+		}
+		*w.Wr.Ex.ImmData() = bits.ReverseBytes32(wr.Ex)
+	case uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM:
+		*w.Wr.Ex.ImmData() = bits.ReverseBytes32(wr.Ex)
+		fallthrough
+	case uapi.IB_UVERBS_WR_RDMA_WRITE, uapi.IB_UVERBS_WR_RDMA_READ, uapi.IB_UVERBS_WR_ATOMIC_WRITE:
+		r := w.Wr.Wr.Rdma()
+		r.RemoteAddr, r.Rkey = wr.RemoteAddr, wr.RKey
+	case uapi.IB_UVERBS_WR_ATOMIC_CMP_AND_SWP, uapi.IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD:
+		a := w.Wr.Wr.Atomic()
+		a.RemoteAddr, a.Rkey = wr.RemoteAddr, wr.RKey
+		a.CompareAdd, a.Swap = wr.CompareAdd, wr.Swap
+	case uapi.IB_UVERBS_WR_SEND_WITH_INV, uapi.IB_UVERBS_WR_LOCAL_INV:
+		*w.Wr.Ex.InvalidateRkey() = wr.Ex
+	case uapi.IB_UVERBS_WR_BIND_MW:
+		m := w.Wr.Wr.Mw()
+		m.Addr, m.Length, m.Access = wr.BindAddr, wr.BindLength, wr.BindAccess
+		m.MrLkey, m.MwRkey, m.Rkey = wr.BindLKey, wr.MWRKey, wr.RKey
+	case uapi.IB_UVERBS_WR_FLUSH:
+		f := w.Wr.Wr.Flush()
+		f.RemoteAddr, f.Rkey = wr.RemoteAddr, wr.RKey
+		f.Type, f.Level = wr.FlushType, wr.FlushLevel
+		w.Dma.Length, w.Dma.Resid = wr.FlushLength, wr.FlushLength
+	default:
+		return provider.ErrOpcode
+	}
+	q.prod = next
+	return nil
+}
+
+func (q *qp) RingSend() error {
+	q.sq.setProducer(q.prod)
+	q.rung = q.prod
+	return q.file.Write(q.bell.bytes())
+}
+
+func (q *qp) DropSend() { q.prod = q.rung }
+
+func (q *qp) PutRecv(wr *provider.RecvWR) error { return q.rq.put(wr) }
+
+func (q *qp) RingRecv() error {
+	q.rq.ring()
+	return nil
+}
+
+func (q *qp) Release() {
+	q.sq.unmap()
+	q.rq.unmap()
+	q.pin.Unpin()
+}
+
+// bytes is the command as write() takes it; its length ends before resp.
+func (d *doorbell) bytes() []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(d)), doorbellLen)
+}

@@ -1,0 +1,103 @@
+package rxe
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// Why the unsafe code of this file holds:
+//
+// A queue is a mapping that the kernel made: struct rxe_queue_buf, then
+// index_mask+1 elements of 1<<log2_elem_size bytes (rdma_user_rxe.h). mapQueue
+// checks that header and elements lie inside the mapping and that an element
+// holds what the provider writes to it; the two figures are then kept on our
+// side, so that a wrong one that appears later in shared memory can't lead out
+// of the mapping. Indices are masked before use. The memory is no Go memory:
+// the garbage collector neither moves nor frees it, and nothing stored there
+// is a Go pointer.
+
+// A queue is one ring shared with the kernel. One side advances the producer
+// index, the other the consumer index; the kernel reads an index with acquire
+// and writes it with release semantics, and so do the atomics here.
+type queue struct {
+	mem  []byte
+	buf  *uapi.RxeQueueBuf
+	data unsafe.Pointer
+	mask uint32
+	log2 uint32
+}
+
+// mapQueue maps the ring that mi describes; an element must have at least
+// minElem bytes.
+func mapQueue(f *ioctl.File, mi uapi.Mminfo, minElem uintptr) (queue, error) {
+	mem, err := f.Mmap(mi.Offset, int(mi.Size))
+	if err != nil {
+		return queue{}, err
+	}
+	q, err := newQueue(mem, minElem)
+	if err != nil {
+		ioctl.Munmap(mem)
+	}
+	return q, err
+}
+
+// newQueue lays a queue over memory that begins with a rxe_queue_buf.
+func newQueue(mem []byte, minElem uintptr) (queue, error) {
+	if len(mem) < uapi.RxeQueueBufDataOffset {
+		return queue{}, errBadQueue
+	}
+	q := queue{mem: mem, buf: (*uapi.RxeQueueBuf)(unsafe.Pointer(&mem[0]))}
+	q.mask, q.log2 = q.buf.IndexMask, q.buf.Log2ElemSize
+	if q.log2 > 31 || q.mask&(q.mask+1) != 0 || uintptr(1)<<q.log2 < minElem ||
+		(uint64(q.mask)+1)<<q.log2 > uint64(len(mem)-uapi.RxeQueueBufDataOffset) {
+		return queue{}, errBadQueue
+	}
+	q.data = unsafe.Pointer(&mem[uapi.RxeQueueBufDataOffset])
+	return q, nil
+}
+
+func (q *queue) unmap() {
+	if q.mem != nil {
+		ioctl.Munmap(q.mem)
+		*q = queue{}
+	}
+}
+
+// elem returns the element at an index.
+func (q *queue) elem(index uint32) unsafe.Pointer {
+	return unsafe.Add(q.data, uintptr(index&q.mask)<<q.log2)
+}
+
+func (q *queue) producer() uint32 { return atomic.LoadUint32(&q.buf.ProducerIndex) }
+func (q *queue) consumer() uint32 { return atomic.LoadUint32(&q.buf.ConsumerIndex) }
+
+func (q *queue) setProducer(i uint32) { atomic.StoreUint32(&q.buf.ProducerIndex, i&q.mask) }
+func (q *queue) setConsumer(i uint32) { atomic.StoreUint32(&q.buf.ConsumerIndex, i&q.mask) }
+
+func (q *queue) sendWQE(index uint32) *uapi.RxeSendWqe { return (*uapi.RxeSendWqe)(q.elem(index)) }
+func (q *queue) recvWQE(index uint32) *uapi.RxeRecvWqe { return (*uapi.RxeRecvWqe)(q.elem(index)) }
+
+const (
+	sgeSize      = unsafe.Sizeof(uapi.RxeSge{})
+	sendWQESize  = unsafe.Sizeof(uapi.RxeSendWqe{})
+	recvWQESize  = unsafe.Sizeof(uapi.RxeRecvWqe{})
+	completeSize = unsafe.Sizeof(uapi.IbUverbsWc{})
+)
+
+// sendSGEs and sendInline are the two views of what follows a send WQE,
+// recvSGEs of what follows a receive WQE. The length was checked against the
+// queue's capabilities, and Adopt has checked those against the element size.
+func sendSGEs(w *uapi.RxeSendWqe, n int) []uapi.RxeSge {
+	return unsafe.Slice((*uapi.RxeSge)(unsafe.Add(unsafe.Pointer(w), sendWQESize)), n)
+}
+
+func sendInline(w *uapi.RxeSendWqe, n int) []byte {
+	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(w), sendWQESize)), n)
+}
+
+func recvSGEs(w *uapi.RxeRecvWqe, n int) []uapi.RxeSge {
+	return unsafe.Slice((*uapi.RxeSge)(unsafe.Add(unsafe.Pointer(w), recvWQESize)), n)
+}

@@ -1,0 +1,96 @@
+package rxe
+
+import (
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A recvQueue takes receives, for a QP or an SRQ.
+type recvQueue struct {
+	queue
+	maxSGE int
+	prod   uint32 // our side's index: what was put, rung or not
+}
+
+// adopt maps the queue.
+func (r *recvQueue) adopt(f *ioctl.File, mi uapi.Mminfo, maxSGE uint32) error {
+	q, err := mapQueue(f, mi, recvWQESize+uintptr(maxSGE)*sgeSize)
+	if err != nil {
+		return err
+	}
+	r.unmap()
+	r.queue, r.maxSGE, r.prod = q, int(maxSGE), q.producer()
+	return nil
+}
+
+func (r *recvQueue) put(wr *provider.RecvWR) error {
+	if r.mem == nil {
+		return provider.ErrNoQueue
+	}
+	next := (r.prod + 1) & r.mask
+	if next == r.consumer() {
+		return provider.ErrQueueFull
+	}
+	if len(wr.SGL) > r.maxSGE {
+		return provider.ErrTooManySGEs
+	}
+	w := r.recvWQE(r.prod)
+	w.WrId = wr.WRID
+	w.Dma = copySGL(recvSGEs(w, len(wr.SGL)), wr.SGL)
+	r.prod = next
+	return nil
+}
+
+func (r *recvQueue) ring() { r.setProducer(r.prod) }
+
+// copySGL fills a WQE's list, and returns the head that describes it.
+func copySGL(dst []uapi.RxeSge, src []provider.SGE) uapi.RxeDmaInfo {
+	var length uint32
+	for i := range src {
+		dst[i] = uapi.RxeSge{Addr: src[i].Addr, Length: src[i].Length, Lkey: src[i].LKey}
+		length += src[i].Length
+	}
+	return uapi.RxeDmaInfo{Length: length, Resid: length, NumSge: uint32(len(src))}
+}
+
+type srq struct {
+	file *ioctl.File
+	resp *uapi.RxeCreateSrqResp
+	mi   *uapi.Mminfo // where MODIFY_SRQ reports the new ring
+	rq   recvQueue
+}
+
+func (c *context) NewSRQ(cmd *ioctl.Cmd, _ provider.SRQInit) (provider.SRQ, error) {
+	return &srq{file: c.file, resp: ioctl.Out[uapi.RxeCreateSrqResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)}, nil
+}
+
+func (s *srq) Adopt(_ uint32, granted provider.SRQInit) error {
+	mi := s.resp.Mi
+	s.resp = nil
+	return s.rq.adopt(s.file, mi, granted.MaxSGE)
+}
+
+func (s *srq) PutRecv(wr *provider.RecvWR) error { return s.rq.put(wr) }
+
+func (s *srq) RingRecv() error {
+	s.rq.ring()
+	return nil
+}
+
+// Modify gives the kernel a place for the new ring: the one answer that goes
+// through a pointer inside the request instead of UHW_OUT.
+func (s *srq) Modify(cmd *ioctl.Cmd) error {
+	mi, addr := ioctl.Scratch[uapi.Mminfo](cmd)
+	s.mi = mi
+	ioctl.In[uapi.RxeModifySrqCmd](cmd, uapi.UVERBS_ATTR_UHW_IN).MmapInfoAddr = addr
+	return nil
+}
+
+func (s *srq) Remap() error {
+	mi := *s.mi
+	s.mi = nil
+	return s.rq.adopt(s.file, mi, uint32(s.rq.maxSGE))
+}
+
+func (s *srq) Release() { s.rq.unmap() }

@@ -1,0 +1,63 @@
+// Package rxe is the provider for soft-RoCE (the kernel's rdma_rxe), the part
+// that librxe is in rdma-core.
+//
+// The kernel maps each queue into the process (struct rxe_queue_buf in
+// rdma_user_rxe.h: a ring with a producer and a consumer index); work requests
+// are written into it, completions read from it. Receives need nothing more.
+// A send queue needs a doorbell, since the driver has no thread that watches
+// it: an empty POST_SEND command by write(), as librxe does. By ioctl the same
+// command costs a bundle of attributes each time, and a tracer that stops at
+// control verbs would stop at every message.
+//
+// Programs use package verbs, which links this provider.
+package rxe
+
+import (
+	"errors"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// Provider describes the provider.
+var Provider = provider.Provider{
+	Name:   "rxe",
+	Driver: uapi.RDMA_DRIVER_RXE,
+	// On 64-bit machines the two versions are the same.
+	MinABI:     1,
+	MaxABI:     2,
+	NewContext: newContext,
+}
+
+var errBadQueue = errors.New("rxe: the kernel's queue has an unknown layout")
+
+type context struct {
+	file *ioctl.File
+}
+
+func newContext(f *ioctl.File, _ *ioctl.Cmd) (provider.Context, error) {
+	return &context{file: f}, nil
+}
+
+func (c *context) Adopt() error { return nil }
+func (c *context) Release()     {}
+
+// ah is an address handle: the kernel keeps the address, and gives it a number.
+type ah struct {
+	num  uint32
+	resp *uapi.RxeCreateAhResp
+}
+
+func (c *context) NewAH(cmd *ioctl.Cmd) (provider.AH, error) {
+	return &ah{resp: ioctl.Out[uapi.RxeCreateAhResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)}, nil
+}
+
+func (a *ah) Adopt() error {
+	a.num, a.resp = a.resp.AhNum, nil
+	if a.num == 0 {
+		// Before Linux 5.18 the address went into every work request.
+		return errors.New("rxe: this kernel doesn't number address handles; it must be 5.18 or later")
+	}
+	return nil
+}

@@ -1,0 +1,38 @@
+package verbs
+
+import "github.com/goverbs/goverbs/uapi"
+
+// AccessFlags say what may be done with registered memory, as enum
+// ibv_access_flags. Reading locally is always allowed.
+type AccessFlags uint32
+
+const (
+	AccessLocalWrite      = AccessFlags(uapi.IB_UVERBS_ACCESS_LOCAL_WRITE)
+	AccessRemoteWrite     = AccessFlags(uapi.IB_UVERBS_ACCESS_REMOTE_WRITE) // needs AccessLocalWrite
+	AccessRemoteRead      = AccessFlags(uapi.IB_UVERBS_ACCESS_REMOTE_READ)
+	AccessRemoteAtomic    = AccessFlags(uapi.IB_UVERBS_ACCESS_REMOTE_ATOMIC) // needs AccessLocalWrite
+	AccessMWBind          = AccessFlags(uapi.IB_UVERBS_ACCESS_MW_BIND)
+	AccessZeroBased       = AccessFlags(uapi.IB_UVERBS_ACCESS_ZERO_BASED) // remote addresses count from 0
+	AccessOnDemand        = AccessFlags(uapi.IB_UVERBS_ACCESS_ON_DEMAND)  // pages are not pinned but faulted in
+	AccessHugeTLB         = AccessFlags(uapi.IB_UVERBS_ACCESS_HUGETLB)
+	AccessFlushGlobal     = AccessFlags(uapi.IB_UVERBS_ACCESS_FLUSH_GLOBAL)
+	AccessFlushPersistent = AccessFlags(uapi.IB_UVERBS_ACCESS_FLUSH_PERSISTENT)
+	AccessRelaxedOrdering = AccessFlags(uapi.IB_UVERBS_ACCESS_RELAXED_ORDERING) // a hint: devices without it ignore it
+
+	accessKnown = AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic |
+		AccessMWBind | AccessZeroBased | AccessOnDemand | AccessHugeTLB |
+		AccessFlushGlobal | AccessFlushPersistent | AccessRelaxedOrdering
+)
+
+func (a AccessFlags) String() string { return uapi.EnumIbUverbsAccessFlags.Short(uint64(a)) }
+
+// check refuses flags that no kernel takes.
+func (a AccessFlags) check(op string) error {
+	if x := a &^ accessKnown; x != 0 {
+		return invalid(op, "unknown access flags %#x", uint32(x))
+	}
+	if a&(AccessRemoteWrite|AccessRemoteAtomic) != 0 && a&AccessLocalWrite == 0 {
+		return invalid(op, "access %v needs LOCAL_WRITE too", a&(AccessRemoteWrite|AccessRemoteAtomic))
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package verbs
+
+import (
+	"encoding/binary"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// An AHAttr is the path to a peer, as struct ibv_ah_attr. Over RoCE, IsGlobal
+// must be set, and DLID and SL's meaning as a service level have no use.
+type AHAttr struct {
+	IsGlobal     bool // the fields from DGID to FlowLabel count
+	DGID         GID
+	SGIDIndex    int // in the port's GID table, 0 to 255
+	HopLimit     uint8
+	TrafficClass uint8
+	FlowLabel    uint32 // 20 bits
+
+	DLID        uint16
+	SL          uint8 // 0 to 15
+	SrcPathBits uint8
+	StaticRate  uint8
+	Port        int // from 1
+}
+
+// check refuses what the kernel's structs can't carry.
+func (a *AHAttr) check(op string, c *Context) error {
+	if err := c.checkPort(op, a.Port); err != nil {
+		return err
+	}
+	switch {
+	case a.SGIDIndex < 0 || a.SGIDIndex > 0xff:
+		return invalid(op, "source GID index %d is not in 0 to 255", a.SGIDIndex)
+	case a.FlowLabel > 0xfffff:
+		return invalid(op, "flow label %#x has more than 20 bits", a.FlowLabel)
+	case a.SL > 15:
+		return invalid(op, "service level %d is not in 0 to 15", a.SL)
+	}
+	return nil
+}
+
+func bool8(b bool) uint8 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// dest is the attribute as MODIFY_QP takes it.
+func (a *AHAttr) dest() uapi.IbUverbsQpDest {
+	return uapi.IbUverbsQpDest{
+		Dgid: a.DGID, FlowLabel: a.FlowLabel, Dlid: a.DLID, SgidIndex: uint8(a.SGIDIndex),
+		HopLimit: a.HopLimit, TrafficClass: a.TrafficClass, Sl: a.SL, SrcPathBits: a.SrcPathBits,
+		StaticRate: a.StaticRate, IsGlobal: bool8(a.IsGlobal), PortNum: uint8(a.Port),
+	}
+}
+
+func ahAttrFromDest(d *uapi.IbUverbsQpDest) AHAttr {
+	return AHAttr{
+		IsGlobal: d.IsGlobal != 0, DGID: d.Dgid, SGIDIndex: int(d.SgidIndex), HopLimit: d.HopLimit,
+		TrafficClass: d.TrafficClass, FlowLabel: d.FlowLabel, DLID: d.Dlid, SL: d.Sl,
+		SrcPathBits: d.SrcPathBits, StaticRate: d.StaticRate, Port: int(d.PortNum),
+	}
+}
+
+// An AH is an address handle: where a UD work request goes.
+type AH struct {
+	object
+	prov provider.AH
+}
+
+func (ah *AH) base() *object {
+	if ah == nil {
+		return nil
+	}
+	return &ah.object
+}
+
+// CreateAH creates an address handle (ibv_create_ah).
+func (pd *PD) CreateAH(a AHAttr) (*AH, error) {
+	const op = "create AH"
+	if err := hold(op, pd.base()); err != nil {
+		return nil, err
+	}
+	ah, err := pd.createAHHeld(op, &a)
+	if err != nil {
+		pd.drop()
+	}
+	return ah, err
+}
+
+func (pd *PD) createAHHeld(op string, a *AHAttr) (*AH, error) {
+	c := pd.ctx
+	if err := a.check(op, c); err != nil {
+		return nil, err
+	}
+	ah := new(AH)
+	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_CREATE_AH)
+	defer cmd.Release()
+	*ioctl.In[uapi.IbUverbsCreateAh](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsCreateAh{
+		UserHandle: c.newID(), PdHandle: pd.handle,
+		Attr: uapi.IbUverbsAhAttr{
+			Grh: uapi.IbUverbsGlobalRoute{
+				Dgid: a.DGID, FlowLabel: a.FlowLabel, SgidIndex: uint8(a.SGIDIndex),
+				HopLimit: a.HopLimit, TrafficClass: a.TrafficClass,
+			},
+			Dlid: a.DLID, Sl: a.SL, SrcPathBits: a.SrcPathBits, StaticRate: a.StaticRate,
+			IsGlobal: bool8(a.IsGlobal), PortNum: uint8(a.Port),
+		},
+	}
+	resp := ioctl.Out[uapi.IbUverbsCreateAhResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
+	var err error
+	if ah.prov, err = c.prov.NewAH(cmd); err != nil {
+		return nil, opErr(op, "", err)
+	}
+	if err := cmd.Run(c.file); err != nil {
+		e := &OpError{Op: op, Object: "to " + a.DGID.String(), Err: err}
+		if !a.IsGlobal {
+			e.Hint = "over RoCE an address is global: set IsGlobal"
+		}
+		return nil, e
+	}
+	if err := ah.prov.Adopt(); err != nil {
+		destroyHandle(c, uapi.UVERBS_OBJECT_AH, uapi.UVERBS_METHOD_AH_DESTROY, resp.AhHandle, 0)
+		return nil, opErr(op, "", err)
+	}
+	ah.adopt(c, kindAH, resp.AhHandle, ah, &pd.object)
+	return ah, nil
+}
+
+// grhLen is the length of the global route header that precedes a UD message
+// in the receive buffer.
+const grhLen = 40
+
+// CreateAHFromWC creates the address handle that answers the sender of a UD
+// message (ibv_create_ah_from_wc): wc is the receive's completion, grh the
+// first 40 bytes of the receive buffer, port the one it came in on.
+func (pd *PD) CreateAHFromWC(wc *WC, grh []byte, port int) (*AH, error) {
+	const op = "create AH from WC"
+	if err := hold(op, pd.base()); err != nil {
+		return nil, err
+	}
+	defer pd.drop()
+	a, err := pd.ctx.ahAttrFromWC(op, wc, grh, port)
+	if err != nil {
+		return nil, err
+	}
+	return pd.CreateAH(a)
+}
+
+func (c *Context) ahAttrFromWC(op string, wc *WC, grh []byte, port int) (AHAttr, error) {
+	if wc == nil {
+		return AHAttr{}, invalid(op, "no work completion")
+	}
+	a := AHAttr{DLID: wc.SLID, SL: wc.SL, SrcPathBits: wc.DLIDPathBits, Port: port}
+	if wc.Flags&WCGRH == 0 {
+		return a, nil
+	}
+	if len(grh) < grhLen {
+		return AHAttr{}, invalid(op, "the GRH has %d bytes, not 40", len(grh))
+	}
+	var src, dst GID
+	version := grh[0] >> 4
+	switch {
+	case version == 6:
+		// An IPv6 header, which InfiniBand's GRH is too.
+		first := binary.BigEndian.Uint32(grh)
+		a.TrafficClass, a.FlowLabel = uint8(first>>20), first&0xfffff
+		a.HopLimit = grh[7]
+		copy(src[:], grh[8:24])
+		copy(dst[:], grh[24:40])
+	case grh[20]>>4 == 4:
+		// RoCEv2 over IPv4: the header is in the last 20 bytes.
+		ip := grh[20:]
+		a.TrafficClass, a.HopLimit = ip[1], ip[8]
+		src, dst = gidFromIPv4([4]byte(ip[12:16])), gidFromIPv4([4]byte(ip[16:20]))
+	default:
+		return AHAttr{}, invalid(op, "the GRH is of IP version %d", version)
+	}
+	// The reply leaves from the address that the message came to.
+	table, err := c.GIDTable()
+	if err != nil {
+		return AHAttr{}, err
+	}
+	index := -1
+	for _, e := range table {
+		if e.Port == port && e.GID == dst && (index < 0 || e.Type == RoCEv2) {
+			index = e.Index
+		}
+	}
+	if index < 0 {
+		return AHAttr{}, invalid(op, "port %d has no GID %v, to which the message came", port, dst)
+	}
+	a.IsGlobal, a.DGID, a.SGIDIndex = true, src, index
+	return a, nil
+}
+
+// gidFromIPv4 returns the IPv4-mapped GID.
+func gidFromIPv4(ip [4]byte) GID {
+	g := GID{10: 0xff, 11: 0xff}
+	copy(g[12:], ip[:])
+	return g
+}
+
+// Close destroys the address handle (ibv_destroy_ah). Work requests that name
+// it must have completed.
+func (ah *AH) Close() error {
+	return ah.base().end("destroy AH",
+		func() error { return ah.destroy(uapi.UVERBS_OBJECT_AH, uapi.UVERBS_METHOD_AH_DESTROY) },
+		func() {})
+}

@@ -1,0 +1,123 @@
+package verbs
+
+import (
+	"context"
+	"encoding/binary"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A CompChannel is a completion channel: the file descriptor on which armed
+// CQs report that they have completions. Any number of CQs may share it.
+type CompChannel struct {
+	object
+	events *eventFile
+}
+
+func (ch *CompChannel) base() *object {
+	if ch == nil {
+		return nil
+	}
+	return &ch.object
+}
+
+// CreateCompChannel creates a completion channel (ibv_create_comp_channel).
+func (c *Context) CreateCompChannel() (*CompChannel, error) {
+	const op = "create completion channel"
+	if err := c.begin(op); err != nil {
+		return nil, err
+	}
+	defer c.done()
+	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL)
+	defer cmd.Release()
+	ioctl.In[uapi.IbUverbsCreateCompChannel](cmd, uapi.UVERBS_ATTR_CORE_IN)
+	resp := ioctl.Out[uapi.IbUverbsCreateCompChannelResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
+	if err := cmd.Run(c.file); err != nil {
+		return nil, opErr(op, "", err)
+	}
+	ch := &CompChannel{events: newEventFile(int(resp.Fd), "completion channel of "+c.dev.Name())}
+	ch.adopt(c, kindChannel, resp.Fd, ch)
+	return ch, nil
+}
+
+// Wait waits for the next event and returns the CQ that it is for
+// (ibv_get_cq_event; there is nothing to acknowledge). The CQ must then be
+// armed again, and polled, in this order. It must not be mixed with
+// CQ.PollWait on the same channel.
+//
+// Close ends the wait with ErrClosed, the device's removal with
+// ErrDeviceRemoved.
+func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
+	const op = "get CQ event"
+	for {
+		if err := hold(op, ch.base()); err != nil {
+			return nil, err
+		}
+		ch.drop() // waiting must not keep Close out
+		var b [compEventLen]byte
+		if err := ch.events.read(ctx, b[:]); err != nil {
+			return nil, opErr(op, "", err)
+		}
+		// Nil: the CQ was closed after the event was written.
+		if cq := ch.cqOf(b); cq != nil {
+			return cq, nil
+		}
+	}
+}
+
+func (ch *CompChannel) cqOf(b [compEventLen]byte) *CQ {
+	cq, _ := ch.ctx.member(binary.NativeEndian.Uint64(b[:])).(*CQ)
+	return cq
+}
+
+// waitFor waits until an event for the CQ has come. Of the goroutines that
+// wait on one channel, the one that has the turn reads for all.
+func (ch *CompChannel) waitFor(ctx context.Context, cq *CQ) error {
+	for {
+		select {
+		case <-cq.fired:
+			return nil
+		case <-cq.gone:
+			return ErrClosed
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ch.events.turn:
+		}
+		err := ch.readFor(ctx, cq)
+		ch.events.turn <- struct{}{}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// readFor reads events, and gives each to its CQ, until one for
+// cq has come or cq is closed.
+func (ch *CompChannel) readFor(ctx context.Context, cq *CQ) error {
+	for len(cq.fired) == 0 && !cq.closed() {
+		var b [compEventLen]byte
+		switch err := ch.events.readInTurn(ctx, b[:]); err {
+		case nil:
+		case errPoked:
+			continue
+		default:
+			return err
+		}
+		if other := ch.cqOf(b); other != nil {
+			other.fire()
+		}
+	}
+	return nil
+}
+
+// compEventLen is the size of struct ib_uverbs_comp_event_desc.
+const compEventLen = 8
+
+// Close destroys the channel (ibv_destroy_comp_channel) and ends waits on it.
+// While CQs use it, it answers ErrBusy.
+func (ch *CompChannel) Close() error {
+	return ch.base().end("destroy completion channel",
+		func() error { return ch.events.Close() },
+		func() {})
+}

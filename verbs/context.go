@@ -1,0 +1,226 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A Context is an opened device, as struct ibv_context.
+//
+// Its methods, and those of all objects made from it, are safe for concurrent
+// use, unless a type says otherwise.
+type Context struct {
+	dev         *Device
+	file        *ioctl.File
+	prov        provider.Context
+	async       *eventFile
+	compVectors int
+
+	nextID  atomic.Uint64
+	mu      sync.Mutex
+	members map[uint64]member
+	holds   atomic.Int32
+	limits  atomic.Pointer[DeviceAttr]
+}
+
+// Open opens the device.
+func (d *Device) Open() (*Context, error) {
+	const op = "open device"
+	if d == nil {
+		return nil, &OpError{Op: op, Err: errNil}
+	}
+	file, err := ioctl.Open(d.Node())
+	if err != nil {
+		return nil, openError(d, err)
+	}
+	c := &Context{dev: d, file: file, members: make(map[uint64]member)}
+	if err := c.start(); err != nil {
+		file.Close()
+		return nil, opErr(op, d.Name(), err)
+	}
+	return c, nil
+}
+
+// openError says what can be done about a node that doesn't open.
+func openError(d *Device, err error) error {
+	e := &OpError{Op: "open device", Object: d.Name() + ", " + d.Node(), Err: err}
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		e.Hint = "the kernel has the device but the node is missing: in a container, pass the node in (--device " + d.Node() + "); otherwise load ib_uverbs"
+	case errors.Is(err, os.ErrPermission):
+		e.Hint = "the user needs read and write permission on the node, and a container needs it allowed in its device cgroup"
+	}
+	return e
+}
+
+// start finds the provider and sets the context up in the kernel.
+func (c *Context) start() error {
+	p, err := c.match()
+	if err != nil {
+		return err
+	}
+	if v := c.dev.ABIVersion(); v < p.MinABI || v > p.MaxABI {
+		return fmt.Errorf("%w: driver %s has ABI version %d, this library speaks %d to %d", ErrNotSupported, p.Name, v, p.MinABI, p.MaxABI)
+	}
+	cmd := ioctl.New(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_GET_CONTEXT)
+	defer cmd.Release()
+	vectors := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS)
+	ioctl.Out[uint64](cmd, uapi.UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT)
+	if c.prov, err = p.NewContext(c.file, cmd); err != nil {
+		return err
+	}
+	if err := cmd.Run(c.file); err != nil {
+		return err
+	}
+	c.compVectors = int(*vectors)
+	if err := c.prov.Adopt(); err != nil {
+		return err
+	}
+	// The first one made is where the kernel sends the events of all objects.
+	async := ioctl.New(uapi.UVERBS_OBJECT_ASYNC_EVENT, uapi.UVERBS_METHOD_ASYNC_EVENT_ALLOC)
+	defer async.Release()
+	fd := async.NewFD(uapi.UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE)
+	if err := async.Run(c.file); err != nil {
+		c.prov.Release()
+		return err
+	}
+	c.async = newEventFile(int(int64(*fd)), "async events of "+c.dev.Name())
+	return nil
+}
+
+func (c *Context) match() (*provider.Provider, error) {
+	for _, p := range providers {
+		ok, err := c.file.Probe(p.Driver)
+		if err != nil {
+			if errors.Is(err, syscall.ENOTTY) {
+				return nil, fmt.Errorf("%w: this kernel's uverbs has no ioctl interface; Linux 4.20 or later is needed", ErrNotSupported)
+			}
+			return nil, err
+		}
+		if ok {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: no provider for this device's driver is part of this library", ErrNotSupported)
+}
+
+// Device returns the device that was opened.
+func (c *Context) Device() *Device { return c.dev }
+
+// NumCompVectors returns the number of completion vectors, which
+// CQOptions.Vector selects from.
+func (c *Context) NumCompVectors() int { return c.compVectors }
+
+// begin holds the context open for the duration of a verb, which ends with
+// c.holds.Add(-1) through done.
+func (c *Context) begin(op string) error {
+	if c == nil {
+		return &OpError{Op: op, Err: errNil}
+	}
+	if c.file == nil {
+		return opErr(op, "context", ErrClosed)
+	}
+	for {
+		n := c.holds.Load()
+		if n < 0 {
+			return opErr(op, "context", ErrClosed)
+		}
+		if c.holds.CompareAndSwap(n, n+1) {
+			return nil
+		}
+	}
+}
+
+func (c *Context) done() { c.holds.Add(-1) }
+
+// add makes a member known to events and to Close.
+func (c *Context) add(o *object, m member) {
+	c.holds.Add(1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o.id == 0 {
+		o.id = c.newID()
+	}
+	c.members[o.id] = m
+}
+
+func (c *Context) newID() uint64 { return c.nextID.Add(1) }
+
+func (c *Context) remove(o *object) {
+	c.mu.Lock()
+	delete(c.members, o.id)
+	c.mu.Unlock()
+	c.done()
+}
+
+// member returns the object that the kernel calls id, nil if it was closed.
+func (c *Context) member(id uint64) member {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.members[id]
+}
+
+// Close closes the device and all objects that were made from it and not yet
+// closed, in order. If one of them is in use by a verb that runs at the
+// moment, it answers ErrBusy and may be called again. Waits for events end
+// with ErrClosed. Closing again does nothing.
+func (c *Context) Close() error {
+	const op = "close device"
+	if c == nil || c.file == nil {
+		return nil
+	}
+	if c.holds.Load() < 0 {
+		return nil
+	}
+	for k := range kinds {
+		for _, m := range c.membersOf(k) {
+			if err := m.Close(); err != nil {
+				return opErr(op, c.dev.Name(), err)
+			}
+		}
+	}
+	if !c.holds.CompareAndSwap(0, closedHolds) {
+		if c.holds.Load() < 0 {
+			return nil
+		}
+		return opErr(op, c.dev.Name(), ErrBusy)
+	}
+	c.async.Close()
+	c.prov.Release()
+	if err := c.file.Close(); err != nil {
+		return opErr(op, c.dev.Name(), err)
+	}
+	return nil
+}
+
+func (c *Context) membersOf(k kind) []member {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var ms []member
+	for _, m := range c.members {
+		if m.base().kind == k {
+			ms = append(ms, m)
+		}
+	}
+	return ms
+}
+
+// deviceLimits returns the device's limits, asked once.
+func (c *Context) deviceLimits() (*DeviceAttr, error) {
+	if l := c.limits.Load(); l != nil {
+		return l, nil
+	}
+	l, err := c.QueryDevice()
+	if err == nil {
+		c.limits.Store(l)
+	}
+	return l, err
+}

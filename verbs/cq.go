@@ -1,0 +1,246 @@
+package verbs
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A CQ is a completion queue. Its methods are safe for concurrent use, unless
+// it was made with CQOptions.SingleOwner.
+type CQ struct {
+	object
+	mu    queueLock
+	prov  provider.CQ // nil when closed
+	cqe   int
+	chn   *CompChannel
+	fired chan struct{} // an event came that PollWait has not yet seen
+	gone  chan struct{} // closed by Close
+}
+
+func (cq *CQ) base() *object {
+	if cq == nil {
+		return nil
+	}
+	return &cq.object
+}
+
+// CQOptions are the arguments of CreateCQ.
+type CQOptions struct {
+	CQE     int          // how many completions it must hold, from 1; it may be made larger
+	Channel *CompChannel // where it reports events; nil for none
+	Vector  int          // completion vector, from 0 to Context.NumCompVectors-1
+
+	// SingleOwner promises that one goroutine at a time uses the CQ, and drops
+	// its lock. A second one that is seen panics.
+	SingleOwner bool
+}
+
+// CreateCQ creates a completion queue (ibv_create_cq).
+func (c *Context) CreateCQ(o CQOptions) (*CQ, error) {
+	const op = "create CQ"
+	if err := c.begin(op); err != nil {
+		return nil, err
+	}
+	defer c.done()
+	limits, err := c.deviceLimits()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case o.CQE < 1 || o.CQE > limits.MaxCQE:
+		return nil, invalid(op, "CQE %d is not in 1 to %d", o.CQE, limits.MaxCQE)
+	case o.Vector < 0 || o.Vector >= max(c.compVectors, 1):
+		return nil, invalid(op, "completion vector %d is not in 0 to %d", o.Vector, max(c.compVectors, 1)-1)
+	}
+	var parents []*object
+	if o.Channel != nil {
+		if err := hold(op, o.Channel.base()); err != nil {
+			return nil, err
+		}
+		parents = append(parents, &o.Channel.object)
+	}
+	cq, err := c.createCQHeld(op, &o, parents)
+	if err != nil {
+		drop(parents...)
+	}
+	return cq, err
+}
+
+func (c *Context) createCQHeld(op string, o *CQOptions, parents []*object) (*CQ, error) {
+	if o.Channel != nil && o.Channel.ctx != c {
+		return nil, invalid(op, "the completion channel belongs to another device context")
+	}
+	cq := &CQ{chn: o.Channel, fired: make(chan struct{}, 1), gone: make(chan struct{})}
+	cq.mu.single = o.SingleOwner
+	cq.id = c.newID()
+	cmd := ioctl.New(uapi.UVERBS_OBJECT_CQ, uapi.UVERBS_METHOD_CQ_CREATE)
+	defer cmd.Release()
+	handle := cmd.NewHandle(uapi.UVERBS_ATTR_CREATE_CQ_HANDLE)
+	cmd.U32(uapi.UVERBS_ATTR_CREATE_CQ_CQE, uint32(o.CQE))
+	cmd.U64(uapi.UVERBS_ATTR_CREATE_CQ_USER_HANDLE, cq.id)
+	if o.Channel != nil {
+		cmd.FD(uapi.UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, o.Channel.events.fd)
+	}
+	cmd.U32(uapi.UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, uint32(o.Vector))
+	cqe := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_CREATE_CQ_RESP_CQE)
+	prov, err := c.prov.NewCQ(cmd, uint32(o.CQE))
+	if err != nil {
+		return nil, opErr(op, "", err)
+	}
+	object := fmt.Sprintf("%d CQE", o.CQE)
+	if err := cmd.Run(c.file); err != nil {
+		prov.Release()
+		return nil, opErr(op, object, err)
+	}
+	cq.prov, cq.cqe = prov, int(*cqe)
+	if err := prov.Adopt(uint32(*handle)); err != nil {
+		destroyCQ(c, uint32(*handle))
+		prov.Release()
+		return nil, opErr(op, object, err)
+	}
+	cq.adopt(c, kindCQ, uint32(*handle), cq, parents...)
+	return cq, nil
+}
+
+func destroyCQ(c *Context, handle uint32) error {
+	return destroyHandle(c, uapi.UVERBS_OBJECT_CQ, uapi.UVERBS_METHOD_CQ_DESTROY, handle, 8)
+}
+
+// CQE returns how many completions the CQ holds.
+func (cq *CQ) CQE() int {
+	cq.mu.Lock()
+	defer cq.mu.Unlock()
+	return cq.cqe
+}
+
+// Poll takes up to len(wc) completions from the queue and returns their
+// number (ibv_poll_cq). It doesn't wait and makes no system call.
+func (cq *CQ) Poll(wc []WC) (int, error) {
+	if cq == nil {
+		return 0, &OpError{Op: "poll CQ", Err: errNil}
+	}
+	cq.mu.Lock()
+	if cq.prov == nil {
+		cq.mu.Unlock()
+		return 0, errPollClosed
+	}
+	n, err := cq.prov.Poll(providerWCs(wc))
+	cq.mu.Unlock()
+	return n, err
+}
+
+var errPollClosed = opErr("poll CQ", "", ErrClosed)
+
+// Arm asks for one event on the CQ's channel, at the next completion, or with
+// solicitedOnly at the next that the peer solicited or that failed
+// (ibv_req_notify_cq). Completions that were in the queue before cause none:
+// poll after arming.
+func (cq *CQ) Arm(solicitedOnly bool) error {
+	const op = "arm CQ"
+	if cq == nil {
+		return &OpError{Op: op, Err: errNil}
+	}
+	cq.mu.Lock()
+	defer cq.mu.Unlock()
+	if cq.prov == nil {
+		return opErr(op, "", ErrClosed)
+	}
+	if cq.chn == nil {
+		return invalid(op, "the CQ has no completion channel")
+	}
+	if err := cq.prov.Arm(solicitedOnly); err != nil {
+		return opErr(op, "", err)
+	}
+	return nil
+}
+
+// PollWait is Poll that waits, without losing an event, until there is at
+// least one completion: it polls, arms, polls again, and sleeps. Any number of
+// goroutines may wait on CQs of one channel.
+//
+// Close ends the wait with ErrClosed, the device's removal with
+// ErrDeviceRemoved.
+func (cq *CQ) PollWait(ctx context.Context, wc []WC) (int, error) {
+	const op = "wait for CQ"
+	if len(wc) == 0 {
+		return 0, invalid(op, "no room for a completion")
+	}
+	for {
+		if n, err := cq.Poll(wc); n > 0 || err != nil {
+			return n, err
+		}
+		if err := cq.Arm(false); err != nil {
+			return 0, err
+		}
+		if n, err := cq.Poll(wc); n > 0 || err != nil {
+			return n, err
+		}
+		if err := cq.chn.waitFor(ctx, cq); err != nil {
+			return 0, opErr(op, "", err)
+		}
+	}
+}
+
+// fire tells PollWait that an event came.
+func (cq *CQ) fire() {
+	select {
+	case cq.fired <- struct{}{}:
+	default:
+	}
+}
+
+// Resize makes room for cqe completions (ibv_resize_cq). Those not yet polled
+// are kept; if there are more of them than fit, the kernel may refuse.
+func (cq *CQ) Resize(cqe int) error {
+	const op = "resize CQ"
+	if err := hold(op, cq.base()); err != nil {
+		return err
+	}
+	defer cq.drop()
+	limits, err := cq.ctx.deviceLimits()
+	if err != nil {
+		return err
+	}
+	if cqe < 1 || cqe > limits.MaxCQE || cqe > math.MaxInt32 {
+		return invalid(op, "CQE %d is not in 1 to %d", cqe, limits.MaxCQE)
+	}
+	cq.mu.Lock()
+	defer cq.mu.Unlock()
+	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_RESIZE_CQ)
+	defer cmd.Release()
+	*ioctl.In[uapi.IbUverbsResizeCq](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsResizeCq{CqHandle: cq.handle, Cqe: uint32(cqe)}
+	resp := ioctl.Out[uapi.IbUverbsResizeCqResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
+	if err := cq.prov.Resize(cmd); err != nil {
+		return opErr(op, "", err)
+	}
+	if err := cmd.Run(cq.ctx.file); err != nil {
+		return opErr(op, fmt.Sprintf("%d CQE", cqe), err)
+	}
+	cq.cqe = int(resp.Cqe)
+	if err := cq.prov.Remap(); err != nil {
+		return opErr(op, "", err)
+	}
+	return nil
+}
+
+// Close destroys the CQ (ibv_destroy_cq) with the completions in it. While
+// QPs use it, it answers ErrBusy.
+func (cq *CQ) Close() error {
+	return cq.base().end("destroy CQ",
+		func() error { return destroyCQ(cq.ctx, cq.handle) },
+		func() {
+			cq.mu.Lock()
+			defer cq.mu.Unlock()
+			cq.prov.Release()
+			cq.prov = nil
+			close(cq.gone)
+			if cq.chn != nil {
+				cq.chn.events.poke()
+			}
+		})
+}

@@ -1,0 +1,23 @@
+package verbs
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// errnoName is the errno as C programmers know it.
+func errnoName(e syscall.Errno) string {
+	if name := unix.ErrnoName(e); name != "" {
+		return name
+	}
+	return e.Error()
+}
+
+func isNotSupported(e syscall.Errno) bool {
+	switch e {
+	case unix.EOPNOTSUPP, unix.EPROTONOSUPPORT, unix.ENOSYS, unix.ENOTTY:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,302 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// An MR is a memory region: memory that the device may use.
+//
+// Its keys and address don't change but by Rereg, which must not run beside
+// other methods.
+type MR struct {
+	object
+	buf    []byte
+	pin    runtime.Pinner
+	mapped bool // buf is ours to unmap
+	iova   uint64
+	length uint64
+	lkey   uint32
+	rkey   uint32
+	access AccessFlags
+}
+
+func (mr *MR) base() *object {
+	if mr == nil {
+		return nil
+	}
+	return &mr.object
+}
+
+// RegMR registers a buffer (ibv_reg_mr). A buffer on the Go heap stays where
+// it is, and alive, until Close has succeeded. Memory that a peer may write or
+// read needs the remote flags. The addresses that peers use are those of the
+// buffer, unless AccessZeroBased is given.
+func (pd *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) {
+	return pd.regMR("reg MR", buf, access, false)
+}
+
+// AllocMR allocates n bytes outside the Go heap, page-aligned and zeroed, and
+// registers them. Close frees them: slices of Bytes must not be used after.
+func (pd *PD) AllocMR(n int, access AccessFlags) (*MR, error) {
+	const op = "alloc MR"
+	if err := hold(op, pd.base()); err != nil {
+		return nil, err
+	}
+	defer pd.drop()
+	if err := pd.ctx.checkMR(op, n, access); err != nil {
+		return nil, err
+	}
+	buf, err := allocMemory(n)
+	if err != nil {
+		return nil, opErr(op, fmt.Sprintf("%d B", n), err)
+	}
+	mr, err := pd.regMR(op, buf, access, true)
+	if err != nil {
+		freeMemory(buf)
+	}
+	return mr, err
+}
+
+// checkMR refuses what can't be registered.
+func (c *Context) checkMR(op string, n int, access AccessFlags) error {
+	if n <= 0 {
+		return invalid(op, "length %d: there is nothing to register", n)
+	}
+	limits, err := c.deviceLimits()
+	if err != nil {
+		return err
+	}
+	if uint64(n) > limits.MaxMRSize {
+		return invalid(op, "length %d is more than the device's %d", n, limits.MaxMRSize)
+	}
+	return access.check(op)
+}
+
+func (pd *PD) regMR(op string, buf []byte, access AccessFlags, mapped bool) (*MR, error) {
+	if err := hold(op, pd.base()); err != nil {
+		return nil, err
+	}
+	mr, err := pd.registerHeld(op, buf, access, mapped)
+	if err != nil {
+		pd.drop()
+	}
+	return mr, err
+}
+
+func (pd *PD) registerHeld(op string, buf []byte, access AccessFlags, mapped bool) (*MR, error) {
+	if err := pd.ctx.checkMR(op, len(buf), access); err != nil {
+		return nil, err
+	}
+	mr := &MR{buf: buf, mapped: mapped, length: uint64(len(buf)), access: access}
+	pinMemory(&mr.pin, buf)
+	start := uint64(uintptr(unsafe.Pointer(&buf[0])))
+	mr.iova = start
+	if access&AccessZeroBased != 0 {
+		// The kernel wants the same offset in the page on both sides.
+		mr.iova = start & uint64(syscall.Getpagesize()-1)
+	}
+	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_REG_MR)
+	defer cmd.Release()
+	*ioctl.In[uapi.IbUverbsRegMr](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsRegMr{
+		Start: start, Length: mr.length, HcaVa: mr.iova,
+		PdHandle: pd.handle, AccessFlags: uint32(access),
+	}
+	resp := ioctl.Out[uapi.IbUverbsRegMrResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
+	err := cmd.Run(pd.ctx.file)
+	if err != nil {
+		mr.pin.Unpin()
+		return nil, mrError(op, mr.length, access, err)
+	}
+	mr.lkey, mr.rkey = resp.Lkey, resp.Rkey
+	mr.adopt(pd.ctx, kindMR, resp.MrHandle, mr, &pd.object)
+	return mr, nil
+}
+
+// mrError explains the registration errors that a person can mend.
+func mrError(op string, n uint64, access AccessFlags, err error) error {
+	e := &OpError{Op: op, Object: fmt.Sprintf("%d B, %v", n, access), Err: err}
+	switch {
+	case errors.Is(err, syscall.ENOMEM):
+		e.Hint = "registered memory is locked: raise RLIMIT_MEMLOCK (ulimit -l), in a container --ulimit memlock"
+	case errors.Is(err, syscall.EFAULT):
+		e.Hint = "the memory is not mapped with the access that is asked for"
+	}
+	return e
+}
+
+// pinMemory pins a buffer of the Go heap. Other memory is nobody's to move:
+// for it the Pinner panics, which is the only way to find out.
+func pinMemory(p *runtime.Pinner, b []byte) {
+	defer func() { _ = recover() }()
+	p.Pin(&b[0])
+}
+
+// RegDmabufMR registers a dma-buf (ibv_reg_dmabuf_mr), such as a GPU's memory:
+// length bytes from offset, which peers address from iova on. The low bits of
+// iova and offset must agree within a page.
+func (pd *PD) RegDmabufMR(fd int, offset, length, iova uint64, access AccessFlags) (*MR, error) {
+	const op = "reg dma-buf MR"
+	if err := hold(op, pd.base()); err != nil {
+		return nil, err
+	}
+	mr, err := pd.regDmabufHeld(op, fd, offset, length, iova, access)
+	if err != nil {
+		pd.drop()
+	}
+	return mr, err
+}
+
+func (pd *PD) regDmabufHeld(op string, fd int, offset, length, iova uint64, access AccessFlags) (*MR, error) {
+	switch {
+	case fd < 0:
+		return nil, invalid(op, "file descriptor %d", fd)
+	case length == 0:
+		return nil, invalid(op, "length 0: there is nothing to register")
+	case offset > math.MaxUint64-length || iova > math.MaxUint64-length:
+		return nil, invalid(op, "offset %#x or iova %#x overflows with length %#x", offset, iova, length)
+	case (offset^iova)&uint64(syscall.Getpagesize()-1) != 0:
+		return nil, invalid(op, "offset %#x and iova %#x differ within a page", offset, iova)
+	}
+	if err := access.check(op); err != nil {
+		return nil, err
+	}
+	cmd := ioctl.New(uapi.UVERBS_OBJECT_MR, uapi.UVERBS_METHOD_REG_DMABUF_MR)
+	defer cmd.Release()
+	handle := cmd.NewHandle(uapi.UVERBS_ATTR_REG_DMABUF_MR_HANDLE)
+	cmd.Handle(uapi.UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE, pd.handle)
+	cmd.U64(uapi.UVERBS_ATTR_REG_DMABUF_MR_OFFSET, offset)
+	cmd.U64(uapi.UVERBS_ATTR_REG_DMABUF_MR_LENGTH, length)
+	cmd.U64(uapi.UVERBS_ATTR_REG_DMABUF_MR_IOVA, iova)
+	cmd.FD(uapi.UVERBS_ATTR_REG_DMABUF_MR_FD, fd)
+	cmd.U32(uapi.UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, uint32(access))
+	lkey := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY)
+	rkey := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY)
+	if err := cmd.Run(pd.ctx.file); err != nil {
+		return nil, mrError(op, length, access, err)
+	}
+	mr := &MR{iova: iova, length: length, lkey: *lkey, rkey: *rkey, access: access}
+	mr.adopt(pd.ctx, kindMR, uint32(*handle), mr, &pd.object)
+	return mr, nil
+}
+
+// Rereg says what to change of an MR; what is nil stays.
+type Rereg struct {
+	Buf    []byte
+	PD     *PD
+	Access *AccessFlags
+}
+
+// Rereg changes an MR in place (ibv_rereg_mr). Its keys may change. If it
+// fails with ErrNotSupported, the MR is as before.
+func (mr *MR) Rereg(r Rereg) error {
+	const op = "rereg MR"
+	if err := hold(op, mr.base()); err != nil {
+		return err
+	}
+	defer mr.drop()
+	req := uapi.IbUverbsReregMr{MrHandle: mr.handle}
+	access := mr.access
+	if r.Access != nil {
+		if err := r.Access.check(op); err != nil {
+			return err
+		}
+		access = *r.Access
+		req.Flags |= uint32(uapi.IB_MR_REREG_ACCESS)
+		req.AccessFlags = uint32(access)
+	}
+	if r.PD != nil {
+		if err := hold(op, mr.base(), r.PD.base()); err != nil {
+			return err
+		}
+		mr.drop()
+		req.Flags |= uint32(uapi.IB_MR_REREG_PD)
+		req.PdHandle = r.PD.handle
+	}
+	var pin runtime.Pinner
+	if r.Buf != nil {
+		if mr.mapped {
+			return invalid(op, "the MR owns its memory: other memory needs an MR of its own")
+		}
+		if err := mr.ctx.checkMR(op, len(r.Buf), access); err != nil {
+			return err
+		}
+		pinMemory(&pin, r.Buf)
+		req.Flags |= uint32(uapi.IB_MR_REREG_TRANS)
+		req.Start = uint64(uintptr(unsafe.Pointer(&r.Buf[0])))
+		req.Length, req.HcaVa = uint64(len(r.Buf)), req.Start
+	}
+	if req.Flags == 0 {
+		return invalid(op, "nothing to change")
+	}
+	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_REREG_MR)
+	defer cmd.Release()
+	*ioctl.In[uapi.IbUverbsReregMr](cmd, uapi.UVERBS_ATTR_CORE_IN) = req
+	resp := ioctl.Out[uapi.IbUverbsReregMrResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
+	if err := cmd.Run(mr.ctx.file); err != nil {
+		pin.Unpin()
+		if r.PD != nil {
+			r.PD.drop()
+		}
+		return mrError(op, mr.length, access, err)
+	}
+	mr.lkey, mr.rkey, mr.access = resp.Lkey, resp.Rkey, access
+	if r.PD != nil {
+		drop(mr.parents...)
+		mr.parents = []*object{&r.PD.object}
+	}
+	if r.Buf != nil {
+		mr.pin.Unpin()
+		mr.buf, mr.pin = r.Buf, pin
+		mr.iova, mr.length = req.HcaVa, req.Length
+	}
+	return nil
+}
+
+// Bytes returns the memory; nil for a dma-buf.
+func (mr *MR) Bytes() []byte { return mr.buf }
+
+// Addr returns the address by which work requests name the first byte.
+func (mr *MR) Addr() uint64 { return mr.iova }
+
+// Len returns the length in bytes.
+func (mr *MR) Len() int { return int(mr.length) }
+
+// LKey returns the key for local work requests.
+func (mr *MR) LKey() uint32 { return mr.lkey }
+
+// RKey returns the key for a peer.
+func (mr *MR) RKey() uint32 { return mr.rkey }
+
+// Access returns the access flags.
+func (mr *MR) Access() AccessFlags { return mr.access }
+
+// SGE returns the scatter/gather entry for n bytes from offset off. Like a
+// slice expression it panics if they are out of range.
+func (mr *MR) SGE(off, n int) SGE {
+	if off < 0 || n < 0 || uint64(off)+uint64(n) > mr.length {
+		panic(fmt.Sprintf("verbs: SGE [%d:%d] is out of the MR's %d bytes", off, off+n, mr.length))
+	}
+	return SGE{Addr: mr.iova + uint64(off), Length: uint32(n), LKey: mr.lkey}
+}
+
+// Close deregisters the memory (ibv_dereg_mr). While a memory window is bound
+// to it, it answers ErrBusy.
+func (mr *MR) Close() error {
+	return mr.base().end("dereg MR",
+		func() error { return mr.destroy(uapi.UVERBS_OBJECT_MR, uapi.UVERBS_METHOD_MR_DESTROY) },
+		func() {
+			mr.pin.Unpin()
+			if mr.mapped {
+				freeMemory(mr.buf)
+			}
+			mr.buf = nil
+		})
+}

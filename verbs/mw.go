@@ -1,0 +1,89 @@
+package verbs
+
+import (
+	"sync"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// An MWType is the type of a memory window (InfiniBand specification 10.6.7.2).
+type MWType uint8
+
+const (
+	MWType1 MWType = 1 // bound with QP.BindMW, by any QP of the PD
+	MWType2 MWType = 2 // bound with OpBindMW, tied to the QP that bound it
+)
+
+// An MW is a memory window: remote access to a part of an MR, granted and
+// revoked by work requests.
+type MW struct {
+	object
+	typ  MWType
+	mu   sync.Mutex
+	rkey uint32
+}
+
+func (mw *MW) base() *object {
+	if mw == nil {
+		return nil
+	}
+	return &mw.object
+}
+
+// AllocMW allocates a memory window (ibv_alloc_mw).
+func (pd *PD) AllocMW(t MWType) (*MW, error) {
+	const op = "alloc MW"
+	if err := hold(op, pd.base()); err != nil {
+		return nil, err
+	}
+	mw, err := pd.allocMWHeld(op, t)
+	if err != nil {
+		pd.drop()
+	}
+	return mw, err
+}
+
+func (pd *PD) allocMWHeld(op string, t MWType) (*MW, error) {
+	if t != MWType1 && t != MWType2 {
+		return nil, invalid(op, "type %d is neither 1 nor 2", t)
+	}
+	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_ALLOC_MW)
+	defer cmd.Release()
+	*ioctl.In[uapi.IbUverbsAllocMw](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsAllocMw{PdHandle: pd.handle, MwType: uint8(t)}
+	resp := ioctl.Out[uapi.IbUverbsAllocMwResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
+	if err := cmd.Run(pd.ctx.file); err != nil {
+		return nil, opErr(op, "", err)
+	}
+	mw := &MW{typ: t, rkey: resp.Rkey}
+	mw.adopt(pd.ctx, kindMW, resp.MwHandle, mw, &pd.object)
+	return mw, nil
+}
+
+// Type returns the window's type.
+func (mw *MW) Type() MWType { return mw.typ }
+
+// RKey returns the window's key. A type 1 window gets a new one with each
+// BindMW; for type 2, OpBindMW sets it.
+func (mw *MW) RKey() uint32 {
+	mw.mu.Lock()
+	defer mw.mu.Unlock()
+	return mw.rkey
+}
+
+func (mw *MW) setRKey(k uint32) {
+	mw.mu.Lock()
+	defer mw.mu.Unlock()
+	mw.rkey = k
+}
+
+// NextRKey returns key with its lowest byte, the consumer's part, advanced
+// (ibv_inc_rkey): the usual NewRKey for OpBindMW.
+func NextRKey(key uint32) uint32 { return key&^0xff | (key+1)&0xff }
+
+// Close deallocates the window (ibv_dealloc_mw), which also invalidates it.
+func (mw *MW) Close() error {
+	return mw.base().end("dealloc MW",
+		func() error { return mw.destroy(uapi.UVERBS_OBJECT_MW, uapi.UVERBS_METHOD_MW_DESTROY) },
+		func() {})
+}

@@ -1,0 +1,157 @@
+package verbs
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"github.com/goverbs/goverbs/ioctl"
+)
+
+// An object is what PD, MR, QP and the others have in common: a handle in the
+// kernel, and a life. While another object is made of it or a verb runs on it,
+// it is held, and Close answers ErrBusy; a closed object can't be held.
+type object struct {
+	ctx     *Context
+	kind    kind
+	id      uint64 // the kernel's user_handle: how events name the object
+	handle  uint32
+	holds   atomic.Int32 // closedHolds when closed
+	parents []*object    // held for life
+}
+
+const closedHolds = -1 << 30
+
+// A kind names an object's class. The order is that in which Context.Close
+// closes what is left: users before what they use.
+type kind uint8
+
+const (
+	kindMW kind = iota
+	kindQP
+	kindAH
+	kindSRQ
+	kindCQ
+	kindChannel
+	kindMR
+	kindPD
+	kinds
+)
+
+func (k kind) String() string {
+	return [...]string{"MW", "QP", "AH", "SRQ", "CQ", "completion channel", "MR", "PD"}[k]
+}
+
+// A member is any of the objects, as the Context keeps it.
+type member interface {
+	base() *object // nil for a nil pointer
+	Close() error
+}
+
+// hold holds the objects for the duration of a verb, all or none of them.
+// They must be of one Context.
+func hold(op string, objects ...*object) error {
+	for i, o := range objects {
+		err := o.holdOne(op)
+		if err == nil && o.ctx != objects[0].ctx {
+			err = invalid(op, "%s belongs to another device context", o.kind)
+			o.drop()
+		}
+		if err != nil {
+			drop(objects[:i]...)
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *object) holdOne(op string) error {
+	if o == nil {
+		return &OpError{Op: op, Err: errNil}
+	}
+	if o.ctx == nil {
+		return opErr(op, "", ErrClosed)
+	}
+	for {
+		n := o.holds.Load()
+		if n < 0 {
+			return opErr(op, o.kind.String(), ErrClosed)
+		}
+		if o.holds.CompareAndSwap(n, n+1) {
+			return nil
+		}
+	}
+}
+
+var errNil = &argError{"object is nil"}
+
+func (o *object) drop() { o.holds.Add(-1) }
+
+func drop(objects ...*object) {
+	for _, o := range objects {
+		o.drop()
+	}
+}
+
+// adopt makes the object part of its Context. Its parents stay held.
+func (o *object) adopt(c *Context, k kind, handle uint32, self member, parents ...*object) {
+	o.ctx, o.kind, o.handle, o.parents = c, k, handle, parents
+	c.add(o, self)
+}
+
+// end closes the object: destroy releases it in the kernel, and if that
+// succeeds, or the kernel has done it with the device, release frees the rest.
+func (o *object) end(op string, destroy func() error, release func()) error {
+	if o == nil || o.ctx == nil {
+		return nil
+	}
+	if !o.holds.CompareAndSwap(0, closedHolds) {
+		if o.holds.Load() < 0 {
+			return nil
+		}
+		return opErr(op, o.kind.String(), ErrBusy)
+	}
+	if err := destroy(); err != nil && !isRemoved(err) {
+		o.holds.Store(0)
+		var opError *OpError
+		if errors.As(err, &opError) {
+			return err
+		}
+		return opErr(op, "", err)
+	}
+	release()
+	o.ctx.remove(o)
+	drop(o.parents...)
+	return nil
+}
+
+// closed tells whether the object can't be used any more.
+func (o *object) closed() bool { return o.holds.Load() < 0 }
+
+// destroy runs the method that destroys the object; every such method has the
+// handle as its first attribute.
+func (o *object) destroy(objectID, method uint16) error {
+	return destroyHandle(o.ctx, objectID, method, o.handle, 0)
+}
+
+// destroyHandle destroys an object by its handle. respLen is the length of the
+// event counters that the kernel insists on reporting for queues, which don't
+// matter here: events are taken, not acknowledged later.
+func destroyHandle(c *Context, objectID, method uint16, handle uint32, respLen int) error {
+	cmd := ioctl.New(objectID, method)
+	defer cmd.Release()
+	cmd.Handle(attrDestroyHandle, handle)
+	switch respLen {
+	case 4:
+		ioctl.Out[uint32](cmd, attrDestroyResp)
+	case 8:
+		ioctl.Out[[2]uint32](cmd, attrDestroyResp)
+	}
+	return cmd.Run(c.file)
+}
+
+// The attributes' numbers are the same for every object
+// (UVERBS_ATTR_DESTROY_PD_HANDLE, …, UVERBS_ATTR_DESTROY_QP_RESP, …).
+const (
+	attrDestroyHandle = 0
+	attrDestroyResp   = 1
+)

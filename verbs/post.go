@@ -1,0 +1,321 @@
+package verbs
+
+import (
+	"math"
+
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// What posting refuses. Made once: the fast path allocates nothing.
+var (
+	errPostClosed    = opErr("post send", "", ErrClosed)
+	errRecvClosed    = opErr("post receive", "", ErrClosed)
+	errSendState     = invalid("post send", "the QP is not yet in RTS")
+	errRecvState     = invalid("post receive", "the QP is in RESET")
+	errRecvSRQ       = invalid("post receive", "the QP receives from an SRQ: post there")
+	errSendFlags     = invalid("post send", "unknown flags; for inline data set SendWR.Inline")
+	errInlineAndSGL  = invalid("post send", "both Inline and SGL are set")
+	errInlineOp      = invalid("post send", "the operation takes no inline data")
+	errSGLOp         = invalid("post send", "the operation takes no data")
+	errTooLong       = invalid("post send", "the message has 2 GiB or more")
+	errOpType        = invalid("post send", "the operation doesn't exist on this type of QP")
+	errAtomicAddr    = invalid("post send", "the remote address of an atomic is not a multiple of 8")
+	errAtomicLen     = invalid("post send", "an atomic needs room for 8 bytes, OpAtomicWrite 8 bytes in Inline")
+	errNoAH          = invalid("post send", "a UD send needs an AH of the QP's PD")
+	errRemoteQPN     = invalid("post send", "the remote QPN has more than 24 bits")
+	errNoMW          = invalid("post send", "OpBindMW needs an open type 2 MW of the QP's device")
+	errBindMR        = invalid("post send", "OpBindMW needs an open MR that contains the window")
+	errBindZeroBased = invalid("post send", "windows can't be zero-based on this device")
+	errFlush         = invalid("post send", "OpFlush needs a FlushType and a FlushLevel")
+)
+
+const maxMessage = 1<<31 - 1
+
+// PostSend posts work requests to the send queue (ibv_post_send), in order and
+// with one doorbell, and returns how many were posted: if an error comes with
+// n, wrs[n] is the one refused, and those before it were posted. The requests
+// are copied; the memory that they name must stay until they complete.
+//
+// errors.Is(err, ErrQueueFull) says that completions must be polled first:
+// each one frees its request's place and those of the unsignaled ones before.
+func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
+	if qp == nil {
+		return 0, errPostClosed
+	}
+	qp.sendMu.Lock()
+	n, err = qp.postSend(wrs)
+	qp.sendMu.Unlock()
+	return n, err
+}
+
+func (qp *QP) postSend(wrs []SendWR) (n int, err error) {
+	if qp.prov == nil {
+		return 0, errPostClosed
+	}
+	switch qp.State() {
+	case QPReset, QPInit, QPRTR:
+		return 0, errSendState
+	}
+	for n = range wrs {
+		var flat provider.SendWR
+		if err = qp.flatten(&flat, &wrs[n]); err == nil {
+			err = qp.prov.PutSend(noescape(&flat))
+		}
+		if err != nil {
+			break
+		}
+		if wrs[n].Opcode == OpBindMW {
+			wrs[n].MW.setRKey(wrs[n].NewRKey)
+		}
+	}
+	if err == nil {
+		n = len(wrs)
+	}
+	if n == 0 {
+		return 0, err
+	}
+	if ringErr := qp.prov.RingSend(); ringErr != nil {
+		return n, opErr("post send", "doorbell", ringErr)
+	}
+	return n, err
+}
+
+// flatten checks a work request and writes it down as providers take it.
+func (qp *QP) flatten(f *provider.SendWR, wr *SendWR) error {
+	if wr.Flags&^sendKnown != 0 {
+		return errSendFlags
+	}
+	f.WRID, f.Opcode, f.Flags = wr.WRID, uapi.IbUverbsWrOpcode(wr.Opcode), uint32(wr.Flags)
+	f.RemoteAddr, f.RKey = wr.RemoteAddr, wr.RKey
+	f.SGL, f.Inline = providerSGL(wr.SGL), wr.Inline
+	var length uint64
+	for i := range wr.SGL {
+		length += uint64(wr.SGL[i].Length)
+	}
+	if length > maxMessage {
+		return errTooLong
+	}
+	if wr.Inline != nil {
+		if len(wr.SGL) > 0 {
+			return errInlineAndSGL
+		}
+		f.Flags |= uint32(sendInline)
+	}
+
+	switch wr.Opcode {
+	case OpSend, OpSendImm:
+		f.Ex = wr.Imm
+		if qp.typ == UD {
+			return qp.flattenUD(f, wr)
+		}
+		return nil
+	case OpSendInv:
+		f.Ex = wr.InvalidateRKey
+	case OpRDMAWriteImm:
+		f.Ex = wr.Imm
+	case OpRDMAWrite:
+	case OpAtomicWrite:
+		if len(wr.Inline) != 8 {
+			return errAtomicLen
+		}
+		if wr.RemoteAddr%8 != 0 {
+			return errAtomicAddr
+		}
+		return qp.need(RC)
+	default:
+		return qp.flattenRare(f, wr, length)
+	}
+	if qp.typ == UD {
+		return errOpType
+	}
+	return nil
+}
+
+func (qp *QP) need(t QPType) error {
+	if qp.typ != t {
+		return errOpType
+	}
+	return nil
+}
+
+func (qp *QP) flattenUD(f *provider.SendWR, wr *SendWR) error {
+	if wr.AH == nil || wr.AH.ctx != qp.ctx || wr.AH.closed() || wr.AH.parents[0] != qp.parents[0] {
+		return errNoAH
+	}
+	if wr.RemoteQPN > 0xffffff {
+		return errRemoteQPN
+	}
+	f.AH, f.RemoteQPN, f.RemoteQKey = wr.AH.prov, wr.RemoteQPN, wr.RemoteQKey
+	return nil
+}
+
+// flattenRare handles the operations that take no inline data.
+func (qp *QP) flattenRare(f *provider.SendWR, wr *SendWR, length uint64) error {
+	if wr.Inline != nil {
+		return errInlineOp
+	}
+	switch wr.Opcode {
+	case OpRDMARead:
+		return qp.need(RC)
+	case OpCompareSwap, OpFetchAdd:
+		if wr.RemoteAddr%8 != 0 {
+			return errAtomicAddr
+		}
+		if length < 8 {
+			return errAtomicLen
+		}
+		f.CompareAdd, f.Swap = wr.Compare, wr.Swap
+		if wr.Opcode == OpFetchAdd {
+			f.CompareAdd, f.Swap = wr.Add, 0
+		}
+		return qp.need(RC)
+	}
+	if len(wr.SGL) > 0 {
+		return errSGLOp
+	}
+	switch wr.Opcode {
+	case OpLocalInv:
+		f.Ex = wr.InvalidateRKey
+		return qp.need(RC)
+	case OpFlush:
+		if wr.FlushType == 0 || wr.FlushType&^(FlushGlobal|FlushPersistent) != 0 || wr.FlushLevel > FlushMR {
+			return errFlush
+		}
+		f.FlushLength, f.FlushType, f.FlushLevel = wr.FlushLength, uint8(wr.FlushType), uint8(wr.FlushLevel)
+		return qp.need(RC)
+	case OpBindMW:
+		if wr.MW == nil || wr.MW.ctx != qp.ctx || wr.MW.closed() || wr.MW.typ != MWType2 {
+			return errNoMW
+		}
+		f.RKey = wr.NewRKey
+		return qp.flattenBind(f, wr.MW, &wr.Bind)
+	}
+	return provider.ErrOpcode
+}
+
+func (qp *QP) flattenBind(f *provider.SendWR, mw *MW, b *MWBindInfo) error {
+	if qp.typ == UD {
+		return errOpType
+	}
+	if b.Access&AccessZeroBased != 0 {
+		return errBindZeroBased
+	}
+	if b.Length > 0 {
+		if b.MR == nil || b.MR.ctx != qp.ctx || b.MR.closed() ||
+			b.Addr < b.MR.iova || b.Length > b.MR.length || b.Addr-b.MR.iova > b.MR.length-b.Length {
+			return errBindMR
+		}
+	}
+	if b.MR != nil {
+		f.BindLKey = b.MR.lkey
+	}
+	f.BindAddr, f.BindLength, f.BindAccess = b.Addr, b.Length, uint32(b.Access)
+	f.MWRKey = mw.RKey()
+	return nil
+}
+
+// MWBind is a bind of a type 1 window, as struct ibv_mw_bind.
+type MWBind struct {
+	WRID  uint64
+	Flags SendFlags
+	MWBindInfo
+}
+
+// BindMW binds a type 1 memory window (ibv_bind_mw): it posts to the send
+// queue and gives the window a new key, which MW.RKey returns at once but
+// which is good only after the completion.
+func (qp *QP) BindMW(mw *MW, b MWBind) error {
+	const op = "bind MW"
+	if err := hold(op, qp.base(), mw.base()); err != nil {
+		return err
+	}
+	defer drop(qp.base(), mw.base())
+	if mw.typ != MWType1 {
+		return invalid(op, "the window is of type 2, which OpBindMW binds")
+	}
+	if b.Flags&^sendKnown != 0 {
+		return errSendFlags
+	}
+	key := NextRKey(mw.RKey())
+	flat := provider.SendWR{WRID: b.WRID, Opcode: uapi.IB_UVERBS_WR_BIND_MW, Flags: uint32(b.Flags), RKey: key}
+	if err := qp.flattenBind(&flat, mw, &b.MWBindInfo); err != nil {
+		return err
+	}
+	qp.sendMu.Lock()
+	defer qp.sendMu.Unlock()
+	switch qp.State() {
+	case QPReset, QPInit, QPRTR:
+		return errSendState
+	}
+	if err := qp.prov.PutSend(&flat); err != nil {
+		return opErr(op, "", err)
+	}
+	if err := qp.prov.RingSend(); err != nil {
+		return opErr(op, "doorbell", err)
+	}
+	mw.setRKey(key)
+	return nil
+}
+
+// PostRecv posts receives (ibv_post_recv) and returns how many were posted: if
+// an error comes with n, wrs[n] is the one refused.
+func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
+	if qp == nil {
+		return 0, errRecvClosed
+	}
+	qp.recvMu.Lock()
+	switch {
+	case qp.prov == nil:
+		err = errRecvClosed
+	case qp.srq != nil:
+		err = errRecvSRQ
+	case qp.State() == QPReset:
+		err = errRecvState
+	default:
+		n, err = postRecv(qp.prov, wrs)
+	}
+	qp.recvMu.Unlock()
+	return n, err
+}
+
+// A receiver is a provider's receive queue: a QP's or an SRQ.
+type receiver interface {
+	PutRecv(*provider.RecvWR) error
+	RingRecv() error
+}
+
+func postRecv(r receiver, wrs []RecvWR) (n int, err error) {
+	for n = range wrs {
+		flat := provider.RecvWR{WRID: wrs[n].WRID, SGL: providerSGL(wrs[n].SGL)}
+		if err = checkRecv(wrs[n].SGL); err == nil {
+			err = r.PutRecv(noescape(&flat))
+		}
+		if err != nil {
+			break
+		}
+	}
+	if err == nil {
+		n = len(wrs)
+	}
+	if n == 0 {
+		return 0, err
+	}
+	if ringErr := r.RingRecv(); ringErr != nil {
+		return n, ringErr
+	}
+	return n, err
+}
+
+var errRecvLong = invalid("post receive", "the buffers have 4 GiB or more")
+
+func checkRecv(sgl []SGE) error {
+	var length uint64
+	for i := range sgl {
+		length += uint64(sgl[i].Length)
+	}
+	if length > math.MaxUint32 {
+		return errRecvLong
+	}
+	return nil
+}

@@ -1,0 +1,255 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// QPAttr are a QP's attributes, as struct ibv_qp_attr. Modify takes those that
+// its mask names.
+type QPAttr struct {
+	State       QPState
+	CurState    QPState // with QPAttrCurState: what the caller believes the state to be
+	PathMTU     MTU
+	QKey        uint32 // UD
+	RQPSN       uint32 // 24 bits: the first packet's number expected
+	SQPSN       uint32 // 24 bits: the first packet's number sent
+	DestQPN     uint32 // 24 bits
+	Access      AccessFlags
+	AH          AHAttr // the path: QPAttrAV
+	AltAH       AHAttr // QPAttrAltPath
+	PKeyIndex   int
+	AltPKey     int
+	Port        int // from 1
+	AltPort     int
+	PathMig     uint8
+	Timeout     uint8 // 5 bits: 4.096 µs times 2 to its power; 0 waits for ever
+	AltTimeout  uint8
+	RetryCount  uint8 // 3 bits: repeats without an answer
+	RNRRetry    uint8 // 3 bits: repeats without a receive posted; 7 repeats for ever
+	MinRNRTimer uint8 // 5 bits: the pause that the peer is asked for; InfiniBand specification, table 45
+
+	MaxRDAtomic     uint8 // RDMA reads and atomics outstanding as requester
+	MaxDestRDAtomic uint8 // as responder
+
+	EnSQDAsyncNotify bool // EventSQDrained when the queue has drained
+	SQDraining       bool // Query only
+}
+
+// QPInitAttr are the attributes that a QP was created with, as the kernel
+// reports them.
+type QPInitAttr struct {
+	Type      QPType
+	SendCQ    *CQ
+	RecvCQ    *CQ
+	SRQ       *SRQ
+	Cap       QPCap
+	SignalAll bool
+}
+
+// Modify changes attributes (ibv_modify_qp), and with QPAttrState the state.
+// What the state table doesn't allow is refused without asking the kernel, by
+// an error that names the attributes that are missing or out of place.
+func (qp *QP) Modify(a QPAttr, mask QPAttrMask) error {
+	const op = "modify QP"
+	if err := hold(op, qp.base()); err != nil {
+		return err
+	}
+	defer qp.drop()
+	qp.modify.Lock()
+	defer qp.modify.Unlock()
+
+	from := qp.State()
+	if mask&QPAttrCurState != 0 {
+		from = a.CurState
+	}
+	to := from
+	if mask&QPAttrState != 0 {
+		to = a.State
+	}
+	if err := checkTransition(op, qp.typ, from, to, mask); err != nil {
+		return err
+	}
+	if err := a.check(op, qp.ctx, mask); err != nil {
+		return err
+	}
+	return qp.modifyHeld(op, &a, mask, from, to)
+}
+
+func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState) error {
+	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_MODIFY_QP)
+	defer cmd.Release()
+	req := ioctl.In[uapi.IbUverbsModifyQp](cmd, uapi.UVERBS_ATTR_CORE_IN)
+	*req = uapi.IbUverbsModifyQp{
+		QpHandle: qp.handle, AttrMask: uint32(mask),
+		Qkey: a.QKey, RqPsn: a.RQPSN, SqPsn: a.SQPSN, DestQpNum: a.DestQPN,
+		QpAccessFlags: uint32(a.Access), PkeyIndex: uint16(a.PKeyIndex), AltPkeyIndex: uint16(a.AltPKey),
+		QpState: uint8(a.State), CurQpState: uint8(a.CurState), PathMtu: uint8(a.PathMTU),
+		PathMigState: a.PathMig, EnSqdAsyncNotify: bool8(a.EnSQDAsyncNotify),
+		MaxRdAtomic: a.MaxRDAtomic, MaxDestRdAtomic: a.MaxDestRDAtomic, MinRnrTimer: a.MinRNRTimer,
+		PortNum: uint8(a.Port), Timeout: a.Timeout, RetryCnt: a.RetryCount, RnrRetry: a.RNRRetry,
+		AltPortNum: uint8(a.AltPort), AltTimeout: a.AltTimeout,
+	}
+	if mask&QPAttrAV != 0 {
+		req.Dest = a.AH.dest()
+	}
+	if mask&QPAttrAltPath != 0 {
+		req.AltDest = a.AltAH.dest()
+	}
+	if to == QPReset {
+		// The kernel empties the rings.
+		qp.sendMu.Lock()
+		defer qp.sendMu.Unlock()
+		qp.recvMu.Lock()
+		defer qp.recvMu.Unlock()
+	}
+	if err := cmd.Run(qp.ctx.file); err != nil {
+		// EINVAL, though the state table agreed: the QP may have failed meanwhile.
+		if now, queryErr := qp.queryState(); errors.Is(err, syscall.EINVAL) && queryErr == nil && now != from {
+			if explained := checkTransition(op, qp.typ, now, to, mask); explained != nil {
+				return explained
+			}
+		}
+		return opErr(op, fmt.Sprintf("%v to %v, %v", from, to, mask), err)
+	}
+	if to == QPReset {
+		qp.prov.Reset()
+	}
+	if mask&QPAttrState != 0 {
+		qp.state.Store(uint32(to))
+	}
+	return nil
+}
+
+// checkTransition holds a change against the state table.
+func checkTransition(op string, t QPType, from, to QPState, mask QPAttrMask) error {
+	if x := mask &^ qpAttrKnown; x != 0 {
+		return invalid(op, "unknown bits %#x in the attribute mask", uint32(x))
+	}
+	if to > QPErr || from > QPErr {
+		return invalid(op, "there is no state %d", max(to, from))
+	}
+	extra := mask &^ QPAttrState
+	if (to == QPReset || to == QPErr) && (from != QPReset || to == QPReset) {
+		if extra &^= QPAttrCurState; extra != 0 {
+			return invalid(op, "%v to %v takes no attributes, not %v", from, to, extra)
+		}
+		return nil
+	}
+	for _, tr := range transitions {
+		if tr.from != from || tr.to != to || !strings.Contains(tr.types, t.String()) {
+			continue
+		}
+		if missing := tr.required &^ mask; missing != 0 {
+			return invalid(op, "%v to %v of a %v QP needs %v too", from, to, t, missing)
+		}
+		if wrong := extra &^ (tr.required | tr.optional); wrong != 0 {
+			return invalid(op, "%v to %v of a %v QP doesn't take %v", from, to, t, wrong)
+		}
+		return nil
+	}
+	return invalid(op, "a %v QP can't go from %v to %v", t, from, to)
+}
+
+// check refuses values that don't fit their fields.
+func (a *QPAttr) check(op string, c *Context, mask QPAttrMask) error {
+	has := func(m QPAttrMask) bool { return mask&m != 0 }
+	switch {
+	case has(QPAttrPathMTU) && (a.PathMTU < MTU256 || a.PathMTU > MTU4096):
+		return invalid(op, "there is no path MTU %d", uint32(a.PathMTU))
+	case has(QPAttrRQPSN) && a.RQPSN > 0xffffff:
+		return invalid(op, "RQ PSN %#x has more than 24 bits", a.RQPSN)
+	case has(QPAttrSQPSN) && a.SQPSN > 0xffffff:
+		return invalid(op, "SQ PSN %#x has more than 24 bits", a.SQPSN)
+	case has(QPAttrDestQPN) && a.DestQPN > 0xffffff:
+		return invalid(op, "destination QPN %#x has more than 24 bits", a.DestQPN)
+	case has(QPAttrPKeyIndex) && (a.PKeyIndex < 0 || a.PKeyIndex > 0xffff):
+		return invalid(op, "P_Key index %d is not in 0 to 65535", a.PKeyIndex)
+	case has(QPAttrTimeout) && a.Timeout > 31:
+		return invalid(op, "timeout %d is not in 0 to 31", a.Timeout)
+	case has(QPAttrRetryCount) && a.RetryCount > 7:
+		return invalid(op, "retry count %d is not in 0 to 7", a.RetryCount)
+	case has(QPAttrRNRRetry) && a.RNRRetry > 7:
+		return invalid(op, "RNR retry %d is not in 0 to 7", a.RNRRetry)
+	case has(QPAttrMinRNRTimer) && a.MinRNRTimer > 31:
+		return invalid(op, "minimal RNR timer %d is not in 0 to 31", a.MinRNRTimer)
+	case has(QPAttrAccess) && a.Access&^accessKnown != 0:
+		return invalid(op, "unknown access flags %#x", uint32(a.Access&^accessKnown))
+	}
+	if has(QPAttrPort) {
+		if err := c.checkPort(op, a.Port); err != nil {
+			return err
+		}
+	}
+	if has(QPAttrAV) {
+		if err := a.AH.check(op, c); err != nil {
+			return err
+		}
+	}
+	if has(QPAttrAltPath) {
+		if err := c.checkPort(op, a.AltPort); err != nil {
+			return err
+		}
+		return a.AltAH.check(op, c)
+	}
+	return nil
+}
+
+// Query asks the kernel for the QP's attributes (ibv_query_qp).
+func (qp *QP) Query() (QPAttr, QPInitAttr, error) {
+	const op = "query QP"
+	if err := hold(op, qp.base()); err != nil {
+		return QPAttr{}, QPInitAttr{}, err
+	}
+	defer qp.drop()
+	cmd, resp, err := qp.query()
+	if err != nil {
+		return QPAttr{}, QPInitAttr{}, opErr(op, fmt.Sprintf("QPN %#x", qp.num), err)
+	}
+	defer cmd.Release()
+	a := QPAttr{
+		State: QPState(resp.QpState), CurState: QPState(resp.CurQpState), PathMTU: MTU(resp.PathMtu),
+		QKey: resp.Qkey, RQPSN: resp.RqPsn, SQPSN: resp.SqPsn, DestQPN: resp.DestQpNum,
+		Access: AccessFlags(resp.QpAccessFlags), AH: ahAttrFromDest(&resp.Dest), AltAH: ahAttrFromDest(&resp.AltDest),
+		PKeyIndex: int(resp.PkeyIndex), AltPKey: int(resp.AltPkeyIndex), Port: int(resp.PortNum), AltPort: int(resp.AltPortNum),
+		PathMig: resp.PathMigState, Timeout: resp.Timeout, AltTimeout: resp.AltTimeout,
+		RetryCount: resp.RetryCnt, RNRRetry: resp.RnrRetry, MinRNRTimer: resp.MinRnrTimer,
+		MaxRDAtomic: resp.MaxRdAtomic, MaxDestRDAtomic: resp.MaxDestRdAtomic, SQDraining: resp.SqDraining != 0,
+	}
+	init := QPInitAttr{
+		Type: qp.typ, SendCQ: qp.sendCQ, RecvCQ: qp.recvCQ, SRQ: qp.srq, SignalAll: resp.SqSigAll != 0,
+		Cap: QPCap{
+			MaxSendWR: int(resp.MaxSendWr), MaxRecvWR: int(resp.MaxRecvWr),
+			MaxSendSGE: int(resp.MaxSendSge), MaxRecvSGE: int(resp.MaxRecvSge),
+			MaxInlineData: int(resp.MaxInlineData),
+		},
+	}
+	return a, init, nil
+}
+
+// query runs QUERY_QP and keeps what it says of the state.
+func (qp *QP) query() (*ioctl.Cmd, *uapi.IbUverbsQueryQpResp, error) {
+	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_QUERY_QP)
+	*ioctl.In[uapi.IbUverbsQueryQp](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsQueryQp{QpHandle: qp.handle, AttrMask: uint32(qpAttrKnown)}
+	resp := ioctl.Out[uapi.IbUverbsQueryQpResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
+	if err := cmd.Run(qp.ctx.file); err != nil {
+		cmd.Release()
+		return nil, nil, err
+	}
+	qp.state.Store(uint32(resp.QpState))
+	return cmd, resp, nil
+}
+
+func (qp *QP) queryState() (QPState, error) {
+	cmd, _, err := qp.query()
+	if err != nil {
+		return 0, err
+	}
+	cmd.Release()
+	return qp.State(), nil
+}

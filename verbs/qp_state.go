@@ -1,0 +1,100 @@
+package verbs
+
+import "github.com/goverbs/goverbs/uapi"
+
+// A QPState is a QP's state, as enum ibv_qp_state.
+type QPState uint32
+
+const (
+	QPReset = QPState(uapi.IB_QPS_RESET) // new: nothing can be posted
+	QPInit  = QPState(uapi.IB_QPS_INIT)  // receives can be posted
+	QPRTR   = QPState(uapi.IB_QPS_RTR)   // ready to receive
+	QPRTS   = QPState(uapi.IB_QPS_RTS)   // ready to send
+	QPSQD   = QPState(uapi.IB_QPS_SQD)   // the send queue drains
+	QPSQE   = QPState(uapi.IB_QPS_SQE)   // a send failed; UC and UD only
+	QPErr   = QPState(uapi.IB_QPS_ERR)   // all work is flushed
+)
+
+func (s QPState) String() string { return uapi.EnumIbQpState.Short(uint64(s)) }
+
+// A QPAttrMask says which fields of a QPAttr count, as enum ibv_qp_attr_mask.
+type QPAttrMask uint32
+
+const (
+	QPAttrState            = QPAttrMask(uapi.IB_QP_STATE)
+	QPAttrCurState         = QPAttrMask(uapi.IB_QP_CUR_STATE)
+	QPAttrEnSQDAsyncNotify = QPAttrMask(uapi.IB_QP_EN_SQD_ASYNC_NOTIFY)
+	QPAttrAccess           = QPAttrMask(uapi.IB_QP_ACCESS_FLAGS)
+	QPAttrPKeyIndex        = QPAttrMask(uapi.IB_QP_PKEY_INDEX)
+	QPAttrPort             = QPAttrMask(uapi.IB_QP_PORT)
+	QPAttrQKey             = QPAttrMask(uapi.IB_QP_QKEY)
+	QPAttrAV               = QPAttrMask(uapi.IB_QP_AV)
+	QPAttrPathMTU          = QPAttrMask(uapi.IB_QP_PATH_MTU)
+	QPAttrTimeout          = QPAttrMask(uapi.IB_QP_TIMEOUT)
+	QPAttrRetryCount       = QPAttrMask(uapi.IB_QP_RETRY_CNT)
+	QPAttrRNRRetry         = QPAttrMask(uapi.IB_QP_RNR_RETRY)
+	QPAttrRQPSN            = QPAttrMask(uapi.IB_QP_RQ_PSN)
+	QPAttrMaxRDAtomic      = QPAttrMask(uapi.IB_QP_MAX_QP_RD_ATOMIC)
+	QPAttrAltPath          = QPAttrMask(uapi.IB_QP_ALT_PATH)
+	QPAttrMinRNRTimer      = QPAttrMask(uapi.IB_QP_MIN_RNR_TIMER)
+	QPAttrSQPSN            = QPAttrMask(uapi.IB_QP_SQ_PSN)
+	QPAttrMaxDestRDAtomic  = QPAttrMask(uapi.IB_QP_MAX_DEST_RD_ATOMIC)
+	QPAttrPathMigState     = QPAttrMask(uapi.IB_QP_PATH_MIG_STATE)
+	QPAttrCap              = QPAttrMask(uapi.IB_QP_CAP)
+	QPAttrDestQPN          = QPAttrMask(uapi.IB_QP_DEST_QPN)
+
+	qpAttrKnown = QPAttrMask(uapi.IB_QP_ATTR_STANDARD_BITS)
+)
+
+func (m QPAttrMask) String() string { return uapi.EnumIbQpAttrMask.Short(uint64(m)) }
+
+// A transition says which attributes a change of state must have, and which
+// it may have besides.
+type transition struct {
+	from, to QPState
+	types    string // "RC", "UC", "UD" or several, separated by spaces
+	required QPAttrMask
+	optional QPAttrMask
+}
+
+// transitions is the state machine of the InfiniBand specification (11.2.5.2,
+// "QP/EE state transition properties"), as the kernel holds QPs to it
+// (ib_modify_qp_is_ok). Beside these, any state but RESET goes to RESET or
+// ERR without attributes.
+var transitions = []transition{
+	{QPReset, QPInit, "RC UC", QPAttrPKeyIndex | QPAttrPort | QPAttrAccess, 0},
+	{QPReset, QPInit, "UD", QPAttrPKeyIndex | QPAttrPort | QPAttrQKey, 0},
+
+	{QPInit, QPInit, "RC UC", 0, QPAttrPKeyIndex | QPAttrPort | QPAttrAccess},
+	{QPInit, QPInit, "UD", 0, QPAttrPKeyIndex | QPAttrPort | QPAttrQKey},
+
+	{QPInit, QPRTR, "RC", QPAttrAV | QPAttrPathMTU | QPAttrDestQPN | QPAttrRQPSN | QPAttrMaxDestRDAtomic | QPAttrMinRNRTimer,
+		QPAttrAltPath | QPAttrAccess | QPAttrPKeyIndex},
+	{QPInit, QPRTR, "UC", QPAttrAV | QPAttrPathMTU | QPAttrDestQPN | QPAttrRQPSN,
+		QPAttrAltPath | QPAttrAccess | QPAttrPKeyIndex},
+	{QPInit, QPRTR, "UD", 0, QPAttrPKeyIndex | QPAttrQKey},
+
+	{QPRTR, QPRTS, "RC", QPAttrTimeout | QPAttrRetryCount | QPAttrRNRRetry | QPAttrSQPSN | QPAttrMaxRDAtomic,
+		QPAttrCurState | QPAttrAltPath | QPAttrAccess | QPAttrMinRNRTimer | QPAttrPathMigState},
+	{QPRTR, QPRTS, "UC", QPAttrSQPSN, QPAttrCurState | QPAttrAltPath | QPAttrAccess | QPAttrPathMigState},
+	{QPRTR, QPRTS, "UD", QPAttrSQPSN, QPAttrCurState | QPAttrQKey},
+
+	{QPRTS, QPRTS, "RC", 0, QPAttrCurState | QPAttrAccess | QPAttrAltPath | QPAttrPathMigState | QPAttrMinRNRTimer},
+	{QPRTS, QPRTS, "UC", 0, QPAttrCurState | QPAttrAccess | QPAttrAltPath | QPAttrPathMigState},
+	{QPRTS, QPRTS, "UD", 0, QPAttrCurState | QPAttrQKey},
+
+	{QPRTS, QPSQD, "RC UC UD", 0, QPAttrEnSQDAsyncNotify},
+
+	{QPSQD, QPRTS, "RC", 0, QPAttrCurState | QPAttrAltPath | QPAttrAccess | QPAttrMinRNRTimer | QPAttrPathMigState},
+	{QPSQD, QPRTS, "UC", 0, QPAttrCurState | QPAttrAltPath | QPAttrAccess | QPAttrPathMigState},
+	{QPSQD, QPRTS, "UD", 0, QPAttrCurState | QPAttrQKey},
+
+	{QPSQD, QPSQD, "RC", 0, QPAttrPort | QPAttrAV | QPAttrTimeout | QPAttrRetryCount | QPAttrRNRRetry |
+		QPAttrMaxRDAtomic | QPAttrMaxDestRDAtomic | QPAttrAltPath | QPAttrAccess | QPAttrPKeyIndex |
+		QPAttrMinRNRTimer | QPAttrPathMigState},
+	{QPSQD, QPSQD, "UC", 0, QPAttrAV | QPAttrAltPath | QPAttrAccess | QPAttrPKeyIndex | QPAttrPathMigState},
+	{QPSQD, QPSQD, "UD", 0, QPAttrPKeyIndex | QPAttrQKey},
+
+	{QPSQE, QPRTS, "UC", 0, QPAttrCurState | QPAttrAccess},
+	{QPSQE, QPRTS, "UD", 0, QPAttrCurState | QPAttrQKey},
+}

@@ -1,0 +1,210 @@
+package verbs
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// An SRQ is a shared receive queue, from which any number of QPs take their
+// receives. Its methods are safe for concurrent use, unless it was made with
+// SRQOptions.SingleOwner.
+type SRQ struct {
+	object
+	mu   queueLock
+	prov provider.SRQ // nil when closed
+}
+
+func (srq *SRQ) base() *object {
+	if srq == nil {
+		return nil
+	}
+	return &srq.object
+}
+
+// SRQOptions are the arguments of CreateSRQ.
+type SRQOptions struct {
+	MaxWR  int // receives that the queue must hold, from 1
+	MaxSGE int // pieces that a receive may have, from 1
+	Limit  int // EventSRQLimitReached comes when fewer receives are left; 0 for never
+
+	// SingleOwner promises that one goroutine at a time posts, and drops the
+	// lock. A second one that is seen panics.
+	SingleOwner bool
+}
+
+// SRQAttr is the state of an SRQ, as struct ibv_srq_attr.
+type SRQAttr struct {
+	MaxWR, MaxSGE, Limit int
+}
+
+// CreateSRQ creates a shared receive queue (ibv_create_srq).
+func (pd *PD) CreateSRQ(o SRQOptions) (*SRQ, error) {
+	const op = "create SRQ"
+	if err := hold(op, pd.base()); err != nil {
+		return nil, err
+	}
+	srq, err := pd.createSRQHeld(op, &o)
+	if err != nil {
+		pd.drop()
+	}
+	return srq, err
+}
+
+func (pd *PD) createSRQHeld(op string, o *SRQOptions) (*SRQ, error) {
+	c := pd.ctx
+	limits, err := c.deviceLimits()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case limits.MaxSRQ == 0:
+		return nil, opErr(op, "", ErrNotSupported)
+	case o.MaxWR < 1 || o.MaxWR > limits.MaxSRQWR:
+		return nil, invalid(op, "MaxWR %d is not in 1 to %d", o.MaxWR, limits.MaxSRQWR)
+	case o.MaxSGE < 1 || o.MaxSGE > limits.MaxSRQSGE:
+		return nil, invalid(op, "MaxSGE %d is not in 1 to %d", o.MaxSGE, limits.MaxSRQSGE)
+	case o.Limit < 0 || o.Limit > o.MaxWR:
+		return nil, invalid(op, "Limit %d is not in 0 to MaxWR %d", o.Limit, o.MaxWR)
+	}
+	srq := new(SRQ)
+	srq.mu.single = o.SingleOwner
+	srq.id = c.newID()
+	cmd := ioctl.New(uapi.UVERBS_OBJECT_SRQ, uapi.UVERBS_METHOD_SRQ_CREATE)
+	defer cmd.Release()
+	handle := cmd.NewHandle(uapi.UVERBS_ATTR_CREATE_SRQ_HANDLE)
+	cmd.Handle(uapi.UVERBS_ATTR_CREATE_SRQ_PD_HANDLE, pd.handle)
+	cmd.U64(uapi.UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, srq.id)
+	cmd.U64(uapi.UVERBS_ATTR_CREATE_SRQ_TYPE, uint64(uapi.IB_UVERBS_SRQT_BASIC))
+	cmd.U32(uapi.UVERBS_ATTR_CREATE_SRQ_MAX_WR, uint32(o.MaxWR))
+	cmd.U32(uapi.UVERBS_ATTR_CREATE_SRQ_MAX_SGE, uint32(o.MaxSGE))
+	cmd.U32(uapi.UVERBS_ATTR_CREATE_SRQ_LIMIT, uint32(o.Limit))
+	maxWR := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR)
+	maxSGE := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE)
+	init := provider.SRQInit{MaxWR: uint32(o.MaxWR), MaxSGE: uint32(o.MaxSGE)}
+	prov, err := c.prov.NewSRQ(cmd, init)
+	if err != nil {
+		return nil, opErr(op, "", err)
+	}
+	object := fmt.Sprintf("%d WR, %d SGE", o.MaxWR, o.MaxSGE)
+	if err := cmd.Run(c.file); err != nil {
+		prov.Release()
+		return nil, opErr(op, object, err)
+	}
+	if err := prov.Adopt(uint32(*handle), provider.SRQInit{MaxWR: *maxWR, MaxSGE: *maxSGE}); err != nil {
+		destroySRQ(c, uint32(*handle))
+		prov.Release()
+		return nil, opErr(op, object, err)
+	}
+	srq.prov = prov
+	srq.adopt(c, kindSRQ, uint32(*handle), srq, &pd.object)
+	return srq, nil
+}
+
+func destroySRQ(c *Context, handle uint32) error {
+	return destroyHandle(c, uapi.UVERBS_OBJECT_SRQ, uapi.UVERBS_METHOD_SRQ_DESTROY, handle, 4)
+}
+
+// SetLimit arms EventSRQLimitReached for when fewer than limit receives are
+// left; 0 disarms it. The event comes once (IBV_SRQ_LIMIT).
+func (srq *SRQ) SetLimit(limit int) error {
+	if limit < 0 {
+		return invalid("modify SRQ", "Limit %d is negative", limit)
+	}
+	return srq.modify(uapi.IB_SRQ_LIMIT, 0, limit)
+}
+
+// Resize makes room for maxWR receives (IBV_SRQ_MAX_WR); those posted are kept.
+func (srq *SRQ) Resize(maxWR int) error {
+	if maxWR < 1 {
+		return invalid("modify SRQ", "MaxWR %d is less than 1", maxWR)
+	}
+	return srq.modify(uapi.IB_SRQ_MAX_WR, maxWR, 0)
+}
+
+func (srq *SRQ) modify(mask uapi.IbSrqAttrMask, maxWR, limit int) error {
+	const op = "modify SRQ"
+	if err := hold(op, srq.base()); err != nil {
+		return err
+	}
+	defer srq.drop()
+	limits, err := srq.ctx.deviceLimits()
+	if err != nil {
+		return err
+	}
+	if maxWR > limits.MaxSRQWR || limit > limits.MaxSRQWR {
+		return invalid(op, "MaxWR %d or Limit %d is more than the device's %d", maxWR, limit, limits.MaxSRQWR)
+	}
+	srq.mu.Lock()
+	defer srq.mu.Unlock()
+	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_MODIFY_SRQ)
+	defer cmd.Release()
+	*ioctl.In[uapi.IbUverbsModifySrq](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsModifySrq{
+		SrqHandle: srq.handle, AttrMask: uint32(mask), MaxWr: uint32(maxWR), SrqLimit: uint32(limit),
+	}
+	resize := mask&uapi.IB_SRQ_MAX_WR != 0
+	if resize {
+		if err := srq.prov.Modify(cmd); err != nil {
+			return opErr(op, "", err)
+		}
+	}
+	if err := cmd.Run(srq.ctx.file); err != nil {
+		return opErr(op, fmt.Sprintf("MaxWR %d, Limit %d", maxWR, limit), err)
+	}
+	if resize {
+		if err := srq.prov.Remap(); err != nil {
+			return opErr(op, "", err)
+		}
+	}
+	return nil
+}
+
+// Query returns the SRQ's size and limit (ibv_query_srq).
+func (srq *SRQ) Query() (SRQAttr, error) {
+	const op = "query SRQ"
+	if err := hold(op, srq.base()); err != nil {
+		return SRQAttr{}, err
+	}
+	defer srq.drop()
+	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_QUERY_SRQ)
+	defer cmd.Release()
+	ioctl.In[uapi.IbUverbsQuerySrq](cmd, uapi.UVERBS_ATTR_CORE_IN).SrqHandle = srq.handle
+	resp := ioctl.Out[uapi.IbUverbsQuerySrqResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
+	if err := cmd.Run(srq.ctx.file); err != nil {
+		return SRQAttr{}, opErr(op, "", err)
+	}
+	return SRQAttr{MaxWR: int(resp.MaxWr), MaxSGE: int(resp.MaxSge), Limit: int(resp.SrqLimit)}, nil
+}
+
+// PostRecv posts receives (ibv_post_srq_recv) and returns how many were
+// posted: if an error comes with n, wrs[n] is the one refused.
+func (srq *SRQ) PostRecv(wrs ...RecvWR) (n int, err error) {
+	if srq == nil {
+		return 0, &OpError{Op: "post SRQ receive", Err: errNil}
+	}
+	srq.mu.Lock()
+	if srq.prov == nil {
+		err = errPostSRQClosed
+	} else {
+		n, err = postRecv(srq.prov, wrs)
+	}
+	srq.mu.Unlock()
+	return n, err
+}
+
+var errPostSRQClosed = opErr("post SRQ receive", "", ErrClosed)
+
+// Close destroys the SRQ (ibv_destroy_srq). While QPs use it, it answers
+// ErrBusy.
+func (srq *SRQ) Close() error {
+	return srq.base().end("destroy SRQ",
+		func() error { return destroySRQ(srq.ctx, srq.handle) },
+		func() {
+			srq.mu.Lock()
+			defer srq.mu.Unlock()
+			srq.prov.Release()
+			srq.prov = nil
+		})
+}

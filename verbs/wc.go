@@ -1,0 +1,163 @@
+package verbs
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A WC is a work completion, as struct ibv_wc. If Status is not WCSuccess,
+// only WRID, Status, VendorErr and QPNum count.
+type WC struct {
+	WRID         uint64
+	Status       WCStatus
+	Opcode       WCOpcode
+	VendorErr    uint32 // the device's own code
+	ByteLen      uint32 // of receives and of RDMA reads; with UD, the GRH's 40 bytes included
+	ex           uint32 // Imm or InvalidatedRKey
+	QPNum        uint32 // of the QP that completes
+	SrcQP        uint32 // of the sender: UD only
+	Flags        WCFlags
+	PKeyIndex    uint16
+	SLID         uint16
+	SL           uint8
+	DLIDPathBits uint8
+	PortNum      uint8
+	_            uint8
+}
+
+// Imm returns the immediate data, in host order, and whether there are any.
+func (wc *WC) Imm() (uint32, bool) {
+	return bits.ReverseBytes32(wc.ex), wc.Flags&WCWithImm != 0
+}
+
+// InvalidatedRKey returns the key that a send with invalidate ended, and
+// whether it was one.
+func (wc *WC) InvalidatedRKey() (uint32, bool) {
+	return wc.ex, wc.Flags&WCWithInv != 0
+}
+
+// Err returns nil for a success, else a *WCError.
+func (wc *WC) Err() error {
+	if wc.Status == WCSuccess {
+		return nil
+	}
+	return &WCError{Status: wc.Status, VendorErr: wc.VendorErr, WRID: wc.WRID, QPNum: wc.QPNum}
+}
+
+// A WCError is a work request that failed.
+type WCError struct {
+	Status    WCStatus
+	VendorErr uint32
+	WRID      uint64
+	QPNum     uint32
+}
+
+func (e *WCError) Error() string {
+	return fmt.Sprintf("verbs: work request %#x on QP %#x: %v: %s", e.WRID, e.QPNum, e.Status, e.Status.meaning())
+}
+
+// WCStatus is how a work request ended, as enum ibv_wc_status.
+type WCStatus uint32
+
+const (
+	WCSuccess        = WCStatus(uapi.IB_WC_SUCCESS)
+	WCLocLenErr      = WCStatus(uapi.IB_WC_LOC_LEN_ERR)
+	WCLocQPOpErr     = WCStatus(uapi.IB_WC_LOC_QP_OP_ERR)
+	WCLocEECOpErr    = WCStatus(uapi.IB_WC_LOC_EEC_OP_ERR)
+	WCLocProtErr     = WCStatus(uapi.IB_WC_LOC_PROT_ERR)
+	WCWRFlushErr     = WCStatus(uapi.IB_WC_WR_FLUSH_ERR)
+	WCMWBindErr      = WCStatus(uapi.IB_WC_MW_BIND_ERR)
+	WCBadRespErr     = WCStatus(uapi.IB_WC_BAD_RESP_ERR)
+	WCLocAccessErr   = WCStatus(uapi.IB_WC_LOC_ACCESS_ERR)
+	WCRemInvReqErr   = WCStatus(uapi.IB_WC_REM_INV_REQ_ERR)
+	WCRemAccessErr   = WCStatus(uapi.IB_WC_REM_ACCESS_ERR)
+	WCRemOpErr       = WCStatus(uapi.IB_WC_REM_OP_ERR)
+	WCRetryExcErr    = WCStatus(uapi.IB_WC_RETRY_EXC_ERR)
+	WCRNRRetryExcErr = WCStatus(uapi.IB_WC_RNR_RETRY_EXC_ERR)
+	WCLocRDDViolErr  = WCStatus(uapi.IB_WC_LOC_RDD_VIOL_ERR)
+	WCRemInvRDReqErr = WCStatus(uapi.IB_WC_REM_INV_RD_REQ_ERR)
+	WCRemAbortErr    = WCStatus(uapi.IB_WC_REM_ABORT_ERR)
+	WCInvEECNErr     = WCStatus(uapi.IB_WC_INV_EECN_ERR)
+	WCInvEECStateErr = WCStatus(uapi.IB_WC_INV_EEC_STATE_ERR)
+	WCFatalErr       = WCStatus(uapi.IB_WC_FATAL_ERR)
+	WCRespTimeoutErr = WCStatus(uapi.IB_WC_RESP_TIMEOUT_ERR)
+	WCGeneralErr     = WCStatus(uapi.IB_WC_GENERAL_ERR)
+)
+
+func (s WCStatus) String() string { return uapi.EnumIbWcStatus.Short(uint64(s)) }
+
+// meaning says what usually lies behind a status.
+func (s WCStatus) meaning() string {
+	switch s {
+	case WCSuccess:
+		return "success"
+	case WCLocLenErr:
+		return "the message doesn't fit the receive's buffers, or exceeds what the QP may send"
+	case WCLocQPOpErr:
+		return "the QP can't do this operation, or has no valid path"
+	case WCLocProtErr:
+		return "a local buffer is not in the memory region that its lkey names"
+	case WCWRFlushErr:
+		return "the QP was in the error state: an earlier completion, or the peer, tells why"
+	case WCMWBindErr:
+		return "the memory window could not be bound"
+	case WCBadRespErr:
+		return "the peer's answer was not understood"
+	case WCLocAccessErr:
+		return "the peer's write broke the protection of a local buffer"
+	case WCRemInvReqErr:
+		return "the peer found the request invalid: too long for its receive, or not enabled on its QP"
+	case WCRemAccessErr:
+		return "the peer refused access: rkey, range or access flags of its memory region or QP"
+	case WCRemOpErr:
+		return "the peer could not complete the request"
+	case WCRetryExcErr:
+		return "the peer didn't answer: wrong path, or its QP is not in RTR, or is in error"
+	case WCRNRRetryExcErr:
+		return "the peer had no receive posted"
+	case WCFatalErr:
+		return "the device failed"
+	}
+	return "unspecified failure"
+}
+
+// WCOpcode is what completed, as enum ibv_wc_opcode.
+type WCOpcode uint32
+
+const (
+	WCSend            = WCOpcode(uapi.IB_UVERBS_WC_SEND)
+	WCRDMAWrite       = WCOpcode(uapi.IB_UVERBS_WC_RDMA_WRITE)
+	WCRDMARead        = WCOpcode(uapi.IB_UVERBS_WC_RDMA_READ)
+	WCCompSwap        = WCOpcode(uapi.IB_UVERBS_WC_COMP_SWAP)
+	WCFetchAdd        = WCOpcode(uapi.IB_UVERBS_WC_FETCH_ADD)
+	WCBindMW          = WCOpcode(uapi.IB_UVERBS_WC_BIND_MW)
+	WCLocalInv        = WCOpcode(uapi.IB_UVERBS_WC_LOCAL_INV)
+	WCTSO             = WCOpcode(uapi.IB_UVERBS_WC_TSO)
+	WCFlush           = WCOpcode(uapi.IB_UVERBS_WC_FLUSH)
+	WCAtomicWrite     = WCOpcode(uapi.IB_UVERBS_WC_ATOMIC_WRITE)
+	WCRecv            = WCOpcode(uapi.IB_WC_RECV)
+	WCRecvRDMAWithImm = WCOpcode(uapi.IB_WC_RECV_RDMA_WITH_IMM)
+)
+
+func (o WCOpcode) String() string {
+	switch o {
+	case WCRecv:
+		return "RECV"
+	case WCRecvRDMAWithImm:
+		return "RECV_RDMA_WITH_IMM"
+	}
+	return uapi.EnumIbUverbsWcOpcode.Short(uint64(o))
+}
+
+// WCFlags say which parts of a completion are valid.
+type WCFlags uint32
+
+const (
+	WCGRH     = WCFlags(uapi.IB_WC_GRH) // the receive buffer begins with a 40-byte GRH
+	WCWithImm = WCFlags(uapi.IB_WC_WITH_IMM)
+	WCWithInv = WCFlags(uapi.IB_WC_WITH_INVALIDATE)
+)
+
+func (f WCFlags) String() string { return uapi.EnumIbWcFlags.Short(uint64(f)) }
