@@ -25,6 +25,9 @@ func noescape[T any](p *T) *T {
 	return *(**T)(unsafe.Pointer(&x))
 }
 
+// hide is noescape for a slice.
+func hide[T any](s []T) []T { return unsafe.Slice(noescape(unsafe.SliceData(s)), len(s)) }
+
 func providerWCs(wc []WC) []provider.WC {
 	return unsafe.Slice((*provider.WC)(unsafe.Pointer(noescape(unsafe.SliceData(wc)))), len(wc))
 }

@@ -44,7 +44,7 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 		return 0, errPostClosed
 	}
 	qp.sendMu.Lock()
-	n, err = qp.postSend(wrs)
+	n, err = qp.postSend(hide(wrs))
 	qp.sendMu.Unlock()
 	return n, err
 }
@@ -273,7 +273,7 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	case qp.State() == QPReset:
 		err = errRecvState
 	default:
-		n, err = postRecv(qp.prov, wrs)
+		n, err = postRecv(qp.prov, hide(wrs))
 	}
 	qp.recvMu.Unlock()
 	return n, err

@@ -188,7 +188,7 @@ func (srq *SRQ) PostRecv(wrs ...RecvWR) (n int, err error) {
 	if srq.prov == nil {
 		err = errPostSRQClosed
 	} else {
-		n, err = postRecv(srq.prov, wrs)
+		n, err = postRecv(srq.prov, hide(wrs))
 	}
 	srq.mu.Unlock()
 	return n, err
