@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+func describePort(s *sheet, c *verbs.Context, port int, verbose bool, gids verbs.GIDTable) error {
+	a, err := c.QueryPort(port)
+	if err != nil {
+		return err
+	}
+	s.put("\t\tport:\t%d\n", port)
+	s.put("\t\t\tstate:\t\t\t%s (%d)\n", a.State, a.State)
+	s.put("\t\t\tmax_mtu:\t\t%s (%d)\n", a.MaxMTU, a.MaxMTU)
+	s.put("\t\t\tactive_mtu:\t\t%s (%d)\n", a.ActiveMTU, a.ActiveMTU)
+	s.put("\t\t\tsm_lid:\t\t\t%d\n", a.SMLID)
+	s.put("\t\t\tport_lid:\t\t%d\n", a.LID)
+	s.put("\t\t\tport_lmc:\t\t0x%02x\n", a.LMC)
+	s.put("\t\t\tlink_layer:\t\t%s\n", a.LinkLayer)
+	if verbose {
+		if err := describePortDetails(s, c, port, a); err != nil {
+			return err
+		}
+		describeGIDs(s, port, a.LinkLayer, gids)
+	}
+	s.note("\n")
+	return nil
+}
+
+func describePortDetails(s *sheet, c *verbs.Context, port int, a *verbs.PortAttr) error {
+	s.put("\t\t\tmax_msg_sz:\t\t0x%x\n", a.MaxMsgSize)
+	s.note("\t\t\tport_cap_flags:\t\t0x%08x\n", uint32(a.PortCapFlags))
+	s.setFlags("port_cap_flags", uint64(a.PortCapFlags), a.PortCapFlags)
+	s.put("\t\t\tport_cap_flags2:\t0x%04x\n", a.PortCapFlags2)
+	s.put("\t\t\tmax_vl_num:\t\t%s (%d)\n", a.MaxVLNum, a.MaxVLNum)
+	s.put("\t\t\tbad_pkey_cntr:\t\t0x%x\n", a.BadPKeyCounter)
+	s.put("\t\t\tqkey_viol_cntr:\t\t0x%x\n", a.QKeyViolCounter)
+	s.put("\t\t\tsm_sl:\t\t\t%d\n", a.SMSL)
+	s.put("\t\t\tpkey_tbl_len:\t\t%d\n", a.PKeyTableLen)
+	s.put("\t\t\tgid_tbl_len:\t\t%d\n", a.GIDTableLen)
+	s.put("\t\t\tsubnet_timeout:\t\t%d\n", a.SubnetTimeout)
+	s.put("\t\t\tinit_type_reply:\t%d\n", a.InitTypeReply)
+	s.put("\t\t\tactive_width:\t\t%s (%d)\n", a.ActiveWidth, a.ActiveWidth)
+	s.put("\t\t\tactive_speed:\t\t%s (%d)\n", a.ActiveSpeed, a.ActiveSpeed)
+	switch speed, err := c.QueryPortSpeed(port); {
+	case err == nil:
+		s.put("\t\t\teffective_speed:\t%.1f Gbps\n", float64(speed)/10)
+	case !errors.Is(err, verbs.ErrNotSupported):
+		return err
+	}
+	if c.Device().Transport() == verbs.TransportIB {
+		s.put("\t\t\tphys_state:\t\t%s (%d)\n", a.PhysState, a.PhysState)
+	}
+	return nil
+}
+
+// describeGIDs adds the port's GIDs. As in ibv_devinfo, those with a zero
+// second half are not in the text.
+func describeGIDs(s *sheet, port int, link verbs.LinkLayer, gids verbs.GIDTable) {
+	list := []*sheet{}
+	for _, e := range gids {
+		if e.Port != port {
+			continue
+		}
+		if !bytes.Equal(e.GID[8:], make([]byte, 8)) {
+			s.note("\t\t\tGID[%3d]:\t\t%s\n", e.Index, gidText(e, link))
+		}
+		g := newPart(s.text)
+		g.set("index", e.Index)
+		g.set("gid", e.GID)
+		g.set("type", e.Type)
+		g.set("netdev", e.NetDev)
+		list = append(list, g)
+	}
+	s.set("gids", list)
+}
+
+func gidText(e verbs.GIDEntry, link verbs.LinkLayer) string {
+	if e.Type == verbs.RoCEv2 {
+		return fmt.Sprintf("%v, %v", e.GID, e.Type)
+	}
+	var groups []byte
+	for i := 0; i < len(e.GID); i += 2 {
+		groups = fmt.Appendf(groups, ":%x", e.GID[i:i+2])
+	}
+	text := string(groups[1:])
+	if link == verbs.LinkLayerEthernet {
+		text += ", " + verbs.RoCEv1.String() // as ibv_devinfo, which calls IB so as well
+	}
+	return text
+}
