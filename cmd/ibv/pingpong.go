@@ -1,0 +1,104 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+const pingpongUsage = `Usage: ibv pingpong rc|uc|ud|srq [OPTION...]        wait for a client
+       ibv pingpong rc|uc|ud|srq [OPTION...] HOST   connect to the server on HOST
+
+Send a message to the other side, which sends it back, again and again, and
+measure the time. The transports are RC, UC and UD, and RC with one receive
+queue that several queue pairs share. The other side may be rdma-core's
+ibv_rc_pingpong, ibv_uc_pingpong, ibv_ud_pingpong or ibv_srq_pingpong. Give
+both sides the same sizes and numbers.
+
+  -p, --port=PORT      TCP port where the sides meet (default 18515)
+  -d, --ib-dev=DEV     device, by name, node GUID or network interface (default
+                       the first)
+  -i, --ib-port=PORT   port of the device (default 1)
+  -s, --size=SIZE      bytes in a message (default 4096; ud: 1024)
+  -m, --mtu=SIZE       path MTU: 256 to 4096 (default 1024; not ud)
+  -q, --num-qp=N       queue pairs (srq only; default 16)
+  -r, --rx-depth=N     receives that are posted at a time (default 500)
+  -n, --iters=N        exchanges, of all queue pairs together (default 1000)
+  -l, --sl=SL          service level (default 0)
+  -e, --events         sleep until completions come, in place of polling
+  -g, --gid-idx=INDEX  GID index of the port; RoCE needs one ('ibv info -v' lists
+                       them)
+  -o, --odp            page the memory on demand (rc and srq)
+  -c, --chk            check the data: give it to both sides
+  -N, --new_send       nothing: there is but one way to post here (rc)
+  -h, --help           this text
+
+Examples:
+  ibv pingpong rc -g 1
+  ibv pingpong rc -g 1 192.168.77.1
+        a server and, elsewhere, its client
+  ibv_rc_pingpong -g 1 192.168.77.1
+        the same server serves rdma-core's client
+`
+
+// pingpong is the command: a server or a client.
+func pingpong(args []string) int {
+	o, err := parsePingpong(args)
+	switch {
+	case errors.Is(err, errHelp):
+		fmt.Print(pingpongUsage)
+		return exitOK
+	case err != nil:
+		return wrongUsage("pingpong", err)
+	}
+	if err := play(o); err != nil {
+		return failed("pingpong", err)
+	}
+	return exitOK
+}
+
+// play meets the other side and exchanges messages with it.
+func play(o *pingpongOptions) error {
+	if o.unsupported != "" {
+		return fmt.Errorf("%s %w by this library", o.unsupported, verbs.ErrNotSupported)
+	}
+	ctx, err := verbs.Open(o.device)
+	if err != nil {
+		return err
+	}
+	defer ctx.Close()
+	p, err := newPlayer(ctx, o)
+	if err != nil {
+		return err
+	}
+	for _, a := range p.local {
+		fmt.Printf("  local address:  %s%s GID %v\n", a, o.transport.beforeGID, a.gid)
+	}
+	if o.host != "" {
+		err = p.meetServer()
+	} else {
+		err = p.meetClient()
+	}
+	if err != nil {
+		return err
+	}
+	for _, a := range p.remote {
+		fmt.Printf("  remote address: %s, GID %v\n", a, a.gid)
+	}
+	took, err := p.exchange()
+	if err != nil {
+		return err
+	}
+	usec := float64(took.Microseconds())
+	bytes := int64(o.size) * int64(o.iters) * 2
+	fmt.Printf("%d bytes in %.2f seconds = %.2f Mbit/sec\n", bytes, usec/1e6, float64(bytes)*8/usec)
+	fmt.Printf("%d iters in %.2f seconds = %.2f usec/iter\n", o.iters, usec/1e6, usec/float64(o.iters))
+	if o.check {
+		if err := checkPages(os.Stdout, p.message(), o.transport.fill); err != nil {
+			return err
+		}
+	}
+	return ctx.Close()
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// A qpAddress is what a side must know of the other one's queue pair.
+type qpAddress struct {
+	lid uint16
+	qpn uint32
+	psn uint32
+	gid verbs.GID
+}
+
+func (a qpAddress) String() string {
+	return fmt.Sprintf("LID 0x%04x, QPN 0x%06x, PSN 0x%06x", a.lid, a.qpn, a.psn)
+}
+
+// The messages of rdma-core's programs end with a NUL.
+const (
+	addressLen = len("0000:000000:000000:00000000000000000000000000000000\x00")
+	done       = "done\x00"
+)
+
+// encode appends the address as it is sent.
+func (a qpAddress) encode(b []byte) []byte {
+	return fmt.Appendf(b, "%04x:%06x:%06x:%x\x00", a.lid, a.qpn, a.psn, a.gid[:])
+}
+
+func decodeAddress(b []byte) (a qpAddress, err error) {
+	text, _, _ := strings.Cut(string(b), "\x00")
+	fields := strings.Split(text, ":")
+	if len(fields) != 4 || len(fields[3]) != 32 {
+		return a, fmt.Errorf("%q is not an address", text)
+	}
+	var numbers [3]uint64
+	for i, bits := range []int{16, 24, 24} {
+		if numbers[i], err = strconv.ParseUint(fields[i], 16, 64); err != nil || numbers[i]>>bits != 0 {
+			return a, fmt.Errorf("%q is not an address", text)
+		}
+	}
+	if _, err := hex.Decode(a.gid[:], []byte(fields[3])); err != nil {
+		return a, fmt.Errorf("%q is not an address", text)
+	}
+	a.lid, a.qpn, a.psn = uint16(numbers[0]), uint32(numbers[1]), uint32(numbers[2])
+	return a, nil
+}
+
+// writeAddresses sends n addresses, those behind the local ones being zero, in
+// one piece: rdma-core's programs want an address to come with one read.
+func writeAddresses(w io.Writer, local []qpAddress, n int) error {
+	b := make([]byte, 0, n*addressLen)
+	for i := range n {
+		var a qpAddress
+		if i < len(local) {
+			a = local[i]
+		}
+		b = a.encode(b)
+	}
+	_, err := w.Write(b)
+	return err
+}
+
+// readAddresses receives n addresses and returns the first used ones.
+func readAddresses(r io.Reader, n, used int) ([]qpAddress, error) {
+	b := make([]byte, n*addressLen)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return nil, err
+	}
+	remote := make([]qpAddress, used)
+	for i := range remote {
+		var err error
+		if remote[i], err = decodeAddress(b[i*addressLen:][:addressLen]); err != nil {
+			return nil, err
+		}
+	}
+	return remote, nil
+}
+
+// callServer exchanges n addresses with a server that connects its queue pairs
+// before it answers.
+func callServer(host string, port, n int, local []qpAddress) ([]qpAddress, error) {
+	conn, err := net.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	if err := writeAddresses(conn, local, n); err != nil {
+		return nil, fmt.Errorf("sending the local address: %w", err)
+	}
+	remote, err := readAddresses(conn, n, len(local))
+	if err != nil {
+		return nil, fmt.Errorf("receiving the server's address: %w", err)
+	}
+	if _, err := io.WriteString(conn, done); err != nil {
+		return nil, fmt.Errorf("sending the last word: %w", err)
+	}
+	return remote, nil
+}
+
+// serveClient waits for one client and exchanges n addresses with it. It calls
+// connect when it has the client's: once the client has the answer, it sends.
+func serveClient(listener net.Listener, n int, local []qpAddress, connect func(remote []qpAddress) error) ([]qpAddress, error) {
+	conn, err := listener.Accept()
+	listener.Close()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	remote, err := readAddresses(conn, n, len(local))
+	if err != nil {
+		return nil, fmt.Errorf("receiving the client's address: %w", err)
+	}
+	if err := connect(remote); err != nil {
+		return nil, err
+	}
+	if err := writeAddresses(conn, local, n); err != nil {
+		return nil, fmt.Errorf("sending the local address: %w", err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, len(done))); err != nil {
+		return nil, fmt.Errorf("waiting for the client's last word: %w", err)
+	}
+	return remote, nil
+}

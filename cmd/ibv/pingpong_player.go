@@ -1,0 +1,356 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+const pingpongQKey = 0x11111111
+
+// Work request IDs: bits, so that what a queue pair waits for is their union.
+const (
+	recvID = 1 << iota
+	sendID
+)
+
+// A player is one side. Each of its queue pairs has one message in the air at
+// a time, and sends the next when it was sent and the other side's has come.
+type player struct {
+	*pingpongOptions
+	pd      *verbs.PD
+	mr      *verbs.MR
+	channel *verbs.CompChannel // nil: poll
+	cq      *verbs.CQ
+	srq     *verbs.SRQ // nil: each queue pair has its own receives
+	qps     []*verbs.QP
+	local   []qpAddress // by queue pair, as all of these
+	remote  []qpAddress
+	waits   []uint64
+	send    []verbs.SendWR
+	recv    []verbs.RecvWR // as many as fit; all the same
+	posted  int            // receives
+	wcs     []verbs.WC
+}
+
+// newPlayer makes everything up to queue pairs that can receive.
+func newPlayer(ctx *verbs.Context, o *pingpongOptions) (*player, error) {
+	p := &player{pingpongOptions: o}
+	port, err := ctx.QueryPort(o.ibPort)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.checkPort(port); err != nil {
+		return nil, err
+	}
+	if err := p.makeMemory(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.makeQueues(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.refill(); err != nil {
+		return nil, err
+	}
+	if p.channel != nil {
+		if err := p.cq.Arm(false); err != nil {
+			return nil, err
+		}
+	}
+	return p, p.findAddress(ctx, port.LID)
+}
+
+func (o *pingpongOptions) checkPort(port *verbs.PortAttr) error {
+	switch {
+	case o.transport.qpType == verbs.UD && o.size > port.ActiveMTU.Bytes():
+		return fmt.Errorf("a UD message of %d bytes is larger than the port's MTU, %d", o.size, port.ActiveMTU.Bytes())
+	case port.LinkLayer == verbs.LinkLayerEthernet && o.gid < 0:
+		return errors.New("over RoCE, addresses are GIDs: choose one with -g ('ibv info -v' lists them)")
+	case port.LinkLayer != verbs.LinkLayerEthernet && port.LID == 0:
+		return fmt.Errorf("port %d has no LID: it waits for a subnet manager", o.ibPort)
+	}
+	return nil
+}
+
+func (p *player) makeMemory(ctx *verbs.Context) (err error) {
+	access := verbs.AccessLocalWrite
+	if p.odp {
+		if err := p.checkODP(ctx); err != nil {
+			return err
+		}
+		access |= verbs.AccessOnDemand
+	}
+	if p.pd, err = ctx.AllocPD(); err != nil {
+		return err
+	}
+	if p.mr, err = p.pd.AllocMR(p.transport.headroom+p.size, access); err != nil {
+		return err
+	}
+	fill := p.transport.fill
+	if p.check && p.host == "" {
+		// Nothing that was not received may pass the check.
+		fill = ^fill
+	}
+	b := p.mr.Bytes()
+	for i := range b {
+		b[i] = fill
+	}
+	return nil
+}
+
+func (p *player) checkODP(ctx *verbs.Context) error {
+	device, err := ctx.QueryDevice()
+	if err != nil {
+		return err
+	}
+	need := verbs.ODPSupportSend | verbs.ODPSupportRecv
+	if p.transport.srq {
+		need = verbs.ODPSupportSend | verbs.ODPSupportSRQRecv
+	}
+	if device.ODP.General&verbs.ODPSupport == 0 || device.ODP.RC&need != need {
+		return fmt.Errorf("%s can't page memory of RC sends and receives on demand", ctx.Device().Name())
+	}
+	return nil
+}
+
+// message is where messages are sent from and received at.
+func (p *player) message() []byte { return p.mr.Bytes()[p.transport.headroom:] }
+
+func (p *player) makeQueues(ctx *verbs.Context) (err error) {
+	if p.events {
+		if p.channel, err = ctx.CreateCompChannel(); err != nil {
+			return err
+		}
+	}
+	if p.cq, err = ctx.CreateCQ(verbs.CQOptions{CQE: p.depth + p.nqps, Channel: p.channel, SingleOwner: true}); err != nil {
+		return err
+	}
+	capacity := verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1}
+	if p.transport.srq {
+		if p.srq, err = p.pd.CreateSRQ(verbs.SRQOptions{MaxWR: p.depth, MaxSGE: 1, SingleOwner: true}); err != nil {
+			return err
+		}
+	} else {
+		capacity.MaxRecvWR, capacity.MaxRecvSGE = p.depth, 1
+	}
+	for range p.nqps {
+		qp, err := p.makeQP(capacity)
+		if err != nil {
+			return err
+		}
+		p.qps = append(p.qps, qp)
+		p.send = append(p.send, p.sendWR(qp))
+	}
+	p.waits = make([]uint64, p.nqps)
+	p.recv = make([]verbs.RecvWR, p.depth)
+	sgl := []verbs.SGE{p.mr.SGE(0, p.mr.Len())}
+	for i := range p.recv {
+		p.recv[i] = verbs.RecvWR{WRID: recvID, SGL: sgl}
+	}
+	p.wcs = make([]verbs.WC, 2*p.nqps) // all that the messages in the air can leave
+	return nil
+}
+
+func (p *player) makeQP(capacity verbs.QPCap) (*verbs.QP, error) {
+	qp, err := p.pd.CreateQP(verbs.QPOptions{
+		Type: p.transport.qpType, SendCQ: p.cq, RecvCQ: p.cq, SRQ: p.srq, Cap: capacity, SingleOwner: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	mask := verbs.QPAttrState | verbs.QPAttrPKeyIndex | verbs.QPAttrPort | verbs.QPAttrAccess
+	if p.transport.qpType == verbs.UD {
+		mask ^= verbs.QPAttrAccess | verbs.QPAttrQKey
+	}
+	return qp, qp.Modify(verbs.QPAttr{State: verbs.QPInit, Port: p.ibPort, QKey: pingpongQKey}, mask)
+}
+
+func (p *player) sendWR(qp *verbs.QP) verbs.SendWR {
+	wr := verbs.SendWR{WRID: sendID, Opcode: verbs.OpSend, Flags: verbs.SendSignaled}
+	if p.size <= qp.Cap().MaxInlineData {
+		wr.Inline = p.message()
+	} else {
+		wr.SGL = []verbs.SGE{p.mr.SGE(p.transport.headroom, p.size)}
+	}
+	return wr
+}
+
+// findAddress notes what the other side must know.
+func (p *player) findAddress(ctx *verbs.Context, lid uint16) error {
+	var gid verbs.GID
+	if p.gid >= 0 {
+		entry, err := ctx.QueryGID(p.ibPort, p.gid)
+		if err != nil {
+			return err
+		}
+		gid = entry.GID
+	}
+	for _, qp := range p.qps {
+		p.local = append(p.local, qpAddress{lid: lid, qpn: qp.Num(), psn: rand.Uint32N(1 << 24), gid: gid})
+	}
+	return nil
+}
+
+// meetServer connects to the server, which by then can receive.
+func (p *player) meetServer() error {
+	remote, err := callServer(p.host, p.port, p.transport.addresses, p.local)
+	if err != nil {
+		return err
+	}
+	return p.connect(remote)
+}
+
+// meetClient waits for a client.
+func (p *player) meetClient() error {
+	listener, err := net.Listen("tcp", ":"+strconv.Itoa(p.port))
+	if err != nil {
+		return err
+	}
+	_, err = serveClient(listener, p.transport.addresses, p.local, p.connect)
+	return err
+}
+
+// connect brings the queue pairs to where they can send.
+func (p *player) connect(remote []qpAddress) error {
+	p.remote = remote
+	for i, qp := range p.qps {
+		to, from := remote[i], p.local[i]
+		path := verbs.AHAttr{DLID: to.lid, SL: uint8(p.sl), Port: p.ibPort}
+		if [8]byte(to.gid[8:]) != [8]byte{} {
+			path.IsGlobal, path.DGID, path.SGIDIndex = true, to.gid, p.gid
+			path.HopLimit = p.transport.hopLimit
+		}
+		attr := verbs.QPAttr{
+			AH: path, PathMTU: p.mtu, DestQPN: to.qpn, RQPSN: to.psn, SQPSN: from.psn,
+			MaxRDAtomic: 1, MaxDestRDAtomic: 1, MinRNRTimer: 12, Timeout: 14, RetryCount: 7, RNRRetry: 7,
+		}
+		var rtr, rts verbs.QPAttrMask
+		switch p.transport.qpType {
+		case verbs.RC:
+			rtr |= verbs.QPAttrMaxDestRDAtomic | verbs.QPAttrMinRNRTimer
+			rts |= verbs.QPAttrTimeout | verbs.QPAttrRetryCount | verbs.QPAttrRNRRetry | verbs.QPAttrMaxRDAtomic
+			fallthrough
+		case verbs.UC:
+			rtr |= verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrDestQPN | verbs.QPAttrRQPSN
+		case verbs.UD:
+			ah, err := p.pd.CreateAH(path)
+			if err != nil {
+				return err
+			}
+			p.send[i].AH, p.send[i].RemoteQPN, p.send[i].RemoteQKey = ah, to.qpn, pingpongQKey
+		}
+		attr.State = verbs.QPRTR
+		if err := qp.Modify(attr, verbs.QPAttrState|rtr); err != nil {
+			return err
+		}
+		attr.State = verbs.QPRTS
+		if err := qp.Modify(attr, verbs.QPAttrState|verbs.QPAttrSQPSN|rts); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refill posts as many receives as the queue has room for.
+func (p *player) refill() error {
+	wrs := p.recv[p.posted:]
+	var n int
+	var err error
+	if p.srq != nil {
+		n, err = p.srq.PostRecv(wrs...)
+	} else {
+		n, err = p.qps[0].PostRecv(wrs...)
+	}
+	p.posted += n
+	return err
+}
+
+// exchange sends messages to and fro, the client first, and returns how long
+// it took.
+func (p *player) exchange() (time.Duration, error) {
+	for i := range p.qps {
+		p.waits[i] = recvID
+	}
+	if p.host != "" {
+		if p.check {
+			fillPages(p.message(), p.transport.fill)
+		}
+		for i := range p.qps {
+			if err := p.sendOn(i); err != nil {
+				return 0, err
+			}
+		}
+	}
+	start := time.Now()
+	received, sent := 0, 0
+	for received < p.iters || sent < p.iters {
+		if p.channel != nil {
+			if err := p.sleep(); err != nil {
+				return 0, err
+			}
+		}
+		n, err := p.cq.Poll(p.wcs)
+		if err != nil {
+			return 0, err
+		}
+		for i := range p.wcs[:n] {
+			wc := &p.wcs[i]
+			if err := wc.Err(); err != nil {
+				return 0, err
+			}
+			qp, err := p.find(wc.QPNum)
+			if err != nil {
+				return 0, err
+			}
+			if wc.WRID == sendID {
+				sent++
+			} else {
+				received++
+				if p.posted--; p.posted <= len(p.qps) {
+					if err := p.refill(); err != nil {
+						return 0, err
+					}
+				}
+			}
+			p.waits[qp] &^= wc.WRID
+			if p.waits[qp] == 0 && sent < p.iters {
+				if err := p.sendOn(qp); err != nil {
+					return 0, err
+				}
+			}
+		}
+	}
+	return time.Since(start), nil
+}
+
+// sendOn sends a message; the queue pair then waits for it and for the next.
+func (p *player) sendOn(qp int) error {
+	p.waits[qp] = recvID | sendID
+	_, err := p.qps[qp].PostSend(p.send[qp : qp+1]...)
+	return err
+}
+
+// sleep waits for an event. The CQ is armed before it is polled, so that no
+// completion goes unnoticed.
+func (p *player) sleep() error {
+	cq, err := p.channel.Wait(context.Background())
+	if err != nil {
+		return err
+	}
+	return cq.Arm(false)
+}
+
+func (p *player) find(qpn uint32) (int, error) {
+	for i, qp := range p.qps {
+		if qp.Num() == qpn {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("a completion of the unknown QPN %#06x", qpn)
+}
