@@ -140,7 +140,7 @@ func (qp *QP) need(t QPType) error {
 }
 
 func (qp *QP) flattenUD(f *provider.SendWR, wr *SendWR) error {
-	if wr.AH == nil || wr.AH.ctx != qp.ctx || wr.AH.closed() || wr.AH.parents[0] != qp.parents[0] {
+	if wr.AH == nil || wr.AH.prov == nil || wr.AH.ctx != qp.ctx || wr.AH.closed() || wr.AH.parents[0] != qp.parents[0] {
 		return errNoAH
 	}
 	if wr.RemoteQPN > 0xffffff {

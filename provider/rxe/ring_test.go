@@ -183,7 +183,7 @@ func TestPollWraps(t *testing.T) {
 	for round := range uint64(9) {
 		n := round % 4
 		for i := range n {
-			(*uapi.IbUverbsWc)(c.q.elem(uint32(next+i))).WrId = next + i
+			(*uapi.IbUverbsWc)(c.q.elem(uint32(next + i))).WrId = next + i
 		}
 		c.q.setProducer(uint32(next + n))
 		got, err := c.Poll(wc)

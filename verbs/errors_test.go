@@ -1,0 +1,39 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+)
+
+func TestOpError(t *testing.T) {
+	err := error(&OpError{Op: "create QP", Object: "RC, 16 WR", Err: syscall.ENOMEM, Hint: "less may do"})
+	if got, want := err.Error(), "verbs: create QP (RC, 16 WR): ENOMEM; less may do"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	tests := []struct {
+		errno  syscall.Errno
+		target error
+	}{
+		{syscall.EBUSY, ErrBusy},
+		{syscall.EOPNOTSUPP, ErrNotSupported},
+		{syscall.EPROTONOSUPPORT, ErrNotSupported},
+		{syscall.EIO, ErrDeviceRemoved},
+		{syscall.ENODEV, ErrDeviceRemoved},
+	}
+	for _, tt := range tests {
+		err := fmt.Errorf("wrapped: %w", opErr("op", "", tt.errno))
+		for _, target := range []error{ErrBusy, ErrNotSupported, ErrDeviceRemoved, ErrClosed, ErrInvalid} {
+			if got, want := errors.Is(err, target), target == tt.target; got != want {
+				t.Errorf("%v is %v: %v, want %v", tt.errno, target, got, want)
+			}
+		}
+		if !errors.Is(err, tt.errno) {
+			t.Errorf("%v is lost", tt.errno)
+		}
+	}
+	if err := invalid("create CQ", "CQE %d", 0); !errors.Is(err, ErrInvalid) || err.Error() != "verbs: create CQ: CQE 0" {
+		t.Errorf("invalid: %v", err)
+	}
+}

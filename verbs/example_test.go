@@ -1,0 +1,51 @@
+package verbs_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// A queue pair that is connected to itself sends itself a message.
+func Example() {
+	dev := must(verbs.Open("")) // the first device
+	defer dev.Close()           // and all that is made from it
+	gid := must(must(dev.GIDTable()).Find(verbs.GIDSelector{Port: 1}))
+	pd := must(dev.AllocPD())
+	mr := must(pd.AllocMR(4096, verbs.AccessLocalWrite))
+	cq := must(dev.CreateCQ(verbs.CQOptions{CQE: 2, Channel: must(dev.CreateCompChannel())}))
+	qp := must(pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq,
+		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+
+	path := verbs.AHAttr{Port: 1, IsGlobal: true, DGID: gid.GID, SGIDIndex: gid.Index, HopLimit: 64}
+	check(qp.Modify(verbs.QPAttr{State: verbs.QPInit, Port: 1},
+		verbs.QPAttrState|verbs.QPAttrPort|verbs.QPAttrPKeyIndex|verbs.QPAttrAccess))
+	check(qp.Modify(verbs.QPAttr{State: verbs.QPRTR, AH: path, PathMTU: verbs.MTU1024, DestQPN: qp.Num()},
+		verbs.QPAttrState|verbs.QPAttrAV|verbs.QPAttrPathMTU|verbs.QPAttrDestQPN|verbs.QPAttrRQPSN|
+			verbs.QPAttrMaxDestRDAtomic|verbs.QPAttrMinRNRTimer))
+	check(qp.Modify(verbs.QPAttr{State: verbs.QPRTS, Timeout: 14, RetryCount: 7, RNRRetry: 7},
+		verbs.QPAttrState|verbs.QPAttrTimeout|verbs.QPAttrRetryCount|verbs.QPAttrRNRRetry|
+			verbs.QPAttrSQPSN|verbs.QPAttrMaxRDAtomic))
+
+	must(qp.PostRecv(verbs.RecvWR{WRID: 1, SGL: []verbs.SGE{mr.SGE(2048, 2048)}}))
+	n := copy(mr.Bytes(), "hello, verbs")
+	must(qp.PostSend(verbs.SendWR{WRID: 2, Opcode: verbs.OpSend, SGL: []verbs.SGE{mr.SGE(0, n)}}))
+
+	wc := make([]verbs.WC, 1)
+	must(cq.PollWait(context.Background(), wc))
+	check(wc[0].Err())
+	fmt.Printf("%s: %q\n", wc[0].Opcode, mr.Bytes()[2048:][:wc[0].ByteLen])
+}
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
