@@ -1,0 +1,167 @@
+// Bench measures programs that use goverbs beside the same programs in C, which
+// use libibverbs, on one device and in one boot:
+//
+//	bench [-pairs N] IBV GOSTREAM CSTREAM
+//
+// IBV is the program of cmd/ibv; its pingpong is compared with
+// ibv_rc_pingpong. GOSTREAM and CSTREAM are those of ./stream and ./c. C and Go
+// take turns, each pair of runs in the other order than the one before, since
+// what else goes on in the machine changes with time. A figure never makes it
+// fail: machines are noisy.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+const (
+	device   = "rxe0"
+	gidIndex = "1"
+	address  = "192.168.77.1"
+)
+
+// A contest is one thing that both do.
+type contest struct {
+	name    string
+	unit    string
+	c, g    func() (float64, error)
+	bar     float64 // that Go/C should not pass
+	highest bool    // the higher the figure, the better
+}
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("bench: ")
+	pairs := flag.Int("pairs", 9, "")
+	flag.Parse()
+	if flag.NArg() != 3 || *pairs < 1 {
+		log.Fatal("usage: bench [-pairs N] IBV GOSTREAM CSTREAM")
+	}
+	ibv, goStream, cStream := flag.Arg(0), flag.Arg(1), flag.Arg(2)
+
+	var contests []contest
+	// Under emulation a run takes a second or two.
+	for _, p := range []struct{ size, iters string }{{"64", "25000"}, {"4096", "6000"}} {
+		args := []string{"-d", device, "-g", gidIndex, "-s", p.size, "-n", p.iters}
+		contests = append(contests, contest{
+			name: "RC ping-pong, " + p.size + " bytes",
+			unit: "µs",
+			c:    func() (float64, error) { return pingpong("ibv_rc_pingpong", args) },
+			g:    func() (float64, error) { return pingpong(ibv, append([]string{"pingpong", "rc"}, args...)) },
+			bar:  1.03,
+		})
+	}
+	args := []string{device, gidIndex, "65536", "64", "1000"}
+	contests = append(contests, contest{
+		name:    "RDMA write, 65536 bytes",
+		unit:    "MiB/s",
+		c:       func() (float64, error) { return stream(cStream, args) },
+		g:       func() (float64, error) { return stream(goStream, args) },
+		bar:     0.97,
+		highest: true,
+	})
+
+	var rows [][]string
+	for _, x := range contests {
+		r, err := x.run(*pairs)
+		if err != nil {
+			log.Fatalf("%s: %v", x.name, err)
+		}
+		rows = append(rows, x.row(r))
+	}
+	fmt.Printf("\nThe best and the median of %d runs each.\n\n", *pairs)
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\tC best\tmedian\tGo best\tmedian\tGo/C best\tmedian\tbar\t")
+	for _, r := range rows {
+		fmt.Fprintln(w, strings.Join(r, "\t"))
+	}
+	w.Flush()
+}
+
+// A result is what the runs gave, in their order.
+type result struct{ c, g []float64 }
+
+func (x *contest) run(pairs int) (result, error) {
+	var r result
+	runC := func() error {
+		v, err := x.c()
+		r.c = append(r.c, v)
+		return wrap("C", err)
+	}
+	runGo := func() error {
+		v, err := x.g()
+		r.g = append(r.g, v)
+		return wrap("Go", err)
+	}
+	fmt.Printf("== %s, %s\n", x.name, x.unit)
+	for i := range pairs {
+		turns := []func() error{runC, runGo}
+		if i%2 == 1 {
+			slices.Reverse(turns)
+		}
+		for _, turn := range turns {
+			if err := turn(); err != nil {
+				return r, err
+			}
+		}
+		fmt.Printf("   C %8.2f   Go %8.2f   Go/C %.3f\n", r.c[i], r.g[i], r.g[i]/r.c[i])
+	}
+	return r, nil
+}
+
+func wrap(who string, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", who, err)
+	}
+	return nil
+}
+
+// row is the contest's line of the table. The ratio of the bests compares
+// what both can do when nothing disturbs them; the median is that of the
+// pairs' ratios.
+func (x *contest) row(r result) []string {
+	bestC, bestGo := slices.Min(r.c), slices.Min(r.g)
+	if x.highest {
+		bestC, bestGo = slices.Max(r.c), slices.Max(r.g)
+	}
+	ratios := make([]float64, len(r.c))
+	for i := range ratios {
+		ratios[i] = r.g[i] / r.c[i]
+	}
+	best, middle := bestGo/bestC, median(ratios)
+	f := func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
+	g := func(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
+	return []string{
+		x.name + ", " + x.unit,
+		f(bestC), f(median(r.c)), f(bestGo), f(median(r.g)), g(best), g(middle), x.barText(),
+		"best " + x.verdict(best) + ", median " + x.verdict(middle),
+	}
+}
+
+func (x *contest) barText() string {
+	sign := "≤"
+	if x.highest {
+		sign = "≥"
+	}
+	return fmt.Sprintf("%s %.2f", sign, x.bar)
+}
+
+func (x *contest) verdict(ratio float64) string {
+	if x.highest && ratio < x.bar || !x.highest && ratio > x.bar {
+		return "misses it"
+	}
+	return "meets it"
+}
+
+func median(v []float64) float64 {
+	s := slices.Sorted(slices.Values(v))
+	n := len(s)
+	return (s[(n-1)/2] + s[n/2]) / 2
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"time"
+)
+
+// patience is how long any program may take.
+const patience = time.Minute
+
+// A program is one that has been started.
+type program struct {
+	*exec.Cmd
+	out  bytes.Buffer
+	done chan error
+}
+
+func start(name string, args ...string) (*program, error) {
+	p := &program{Cmd: exec.Command(name, args...), done: make(chan error, 1)}
+	p.Stdout, p.Stderr = &p.out, &p.out
+	if err := p.Start(); err != nil {
+		return nil, err
+	}
+	go func() { p.done <- p.Wait() }()
+	return p, nil
+}
+
+// finish waits for the program and returns what it printed.
+func (p *program) finish() (string, error) {
+	select {
+	case err := <-p.done:
+		if err != nil {
+			return "", fmt.Errorf("%q: %w\n%s", p.Args, err, &p.out)
+		}
+		return p.out.String(), nil
+	case <-time.After(patience):
+		p.Process.Kill()
+		<-p.done
+		return "", fmt.Errorf("%q: not ended after %v\n%s", p.Args, patience, &p.out)
+	}
+}
+
+// pingpong runs a server and a client of the same program and returns the
+// client's time per iteration, in µs.
+func pingpong(name string, args []string) (float64, error) {
+	server, err := start(name, args...)
+	if err != nil {
+		return 0, err
+	}
+	for !listening() {
+		select {
+		case err := <-server.done:
+			return 0, fmt.Errorf("%q: the server ended: %v\n%s", server.Args, err, &server.out)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	client, err := start(name, append(args[:len(args):len(args)], address)...)
+	if err != nil {
+		return 0, err
+	}
+	out, err := client.finish()
+	if err != nil {
+		return 0, err
+	}
+	if _, err := server.finish(); err != nil {
+		return 0, err
+	}
+	return figure(out, "usec/iter")
+}
+
+// listening tells whether a process listens on the port of the ping-pongs, 18515.
+func listening() bool {
+	socket := regexp.MustCompile(`(?m)^ *\d+: [0-9A-F]+:4853 [0-9A-F]+:0000 0A `)
+	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		if table, err := os.ReadFile(file); err == nil && socket.Match(table) {
+			return true
+		}
+	}
+	return false
+}
+
+func stream(name string, args []string) (float64, error) {
+	p, err := start(name, args...)
+	if err != nil {
+		return 0, err
+	}
+	out, err := p.finish()
+	if err != nil {
+		return 0, err
+	}
+	return figure(out, "MiB/s")
+}
+
+// figure finds the number that stands before the unit.
+func figure(out, unit string) (float64, error) {
+	m := regexp.MustCompile(`([\d.]+) ` + regexp.QuoteMeta(unit)).FindStringSubmatch(out)
+	if m == nil {
+		return 0, fmt.Errorf("no %s in %q", unit, out)
+	}
+	v, err := strconv.ParseFloat(m[1], 64)
+	if err != nil || v <= 0 {
+		return 0, fmt.Errorf("%q is no measurement", m[0])
+	}
+	return v, nil
+}
