@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/goverbs/goverbs/verbs"
 	"github.com/google/go-cmp/cmp"
+	"github.com/goverbs/goverbs/verbs"
 )
 
 // capture runs ibv and returns its exit status and what it printed.
