@@ -2,6 +2,7 @@ package ioctl
 
 import (
 	"errors"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -68,13 +69,21 @@ func Munmap(b []byte) error { return unix.Munmap(b) }
 // Close closes the device; the kernel then releases every object made through it.
 func (f *File) Close() error { return unix.Close(f.fd) }
 
-// Write hands the kernel one command of the write ABI. It exists for rxe's
-// doorbell alone: see package provider/rxe.
-func (f *File) Write(b []byte) error {
+// Doorbell hands the kernel one command of the write ABI. It exists for rxe
+// alone, whose doorbell is such a command: see package provider/rxe.
+//
+// The call never sleeps for long, so the scheduler is not told of it: it would
+// take the processor away from the goroutine during the call, wake a thread to
+// use it, and give it back late, which costs more than the call.
+func (f *File) Doorbell(cmd []byte) error {
 	for {
-		_, err := unix.Write(f.fd, b)
-		if err != unix.EINTR {
-			return err
+		_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(f.fd), uintptr(unsafe.Pointer(unsafe.SliceData(cmd))), uintptr(len(cmd)))
+		switch errno {
+		case 0:
+			return nil
+		case unix.EINTR:
+		default:
+			return errno
 		}
 	}
 }

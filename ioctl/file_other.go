@@ -26,8 +26,8 @@ func (f *File) FD() int { return -1 }
 // Mmap fails.
 func (f *File) Mmap(offset uint64, size int) ([]byte, error) { return nil, errNotLinux }
 
-// Write fails.
-func (f *File) Write(b []byte) error { return errNotLinux }
+// Doorbell fails.
+func (f *File) Doorbell([]byte) error { return errNotLinux }
 
 // Munmap fails.
 func Munmap([]byte) error { return errNotLinux }

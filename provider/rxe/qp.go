@@ -143,7 +143,7 @@ func (q *qp) PutSend(wr *provider.SendWR) error {
 func (q *qp) RingSend() error {
 	q.sq.setProducer(q.prod)
 	q.rung = q.prod
-	return q.file.Write(q.bell.bytes())
+	return q.file.Doorbell(q.bell.bytes())
 }
 
 func (q *qp) DropSend() { q.prod = q.rung }
