@@ -1,0 +1,147 @@
+package interop
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+)
+
+const (
+	address = "192.168.77.1"
+	kib     = 1 << 10
+	mib     = 1 << 20
+)
+
+// games are played by every pairing, polling and sleeping. Up to 16 bytes go
+// inline on rxe.
+var games = []game{
+	{transport: "rc", size: 1, iters: 1},
+	{transport: "rc", size: 16, iters: 200},
+	{transport: "rc", size: 17, iters: 200},
+	{transport: "rc", size: 4 * kib, iters: 1000}, // twice around the receive queue
+	{transport: "rc", size: 4 * kib, iters: 100, args: []string{"-m", "256"}},
+	{transport: "rc", size: 4 * kib, iters: 50, args: []string{"-r", "1"}},
+	{transport: "rc", size: 64 * kib, iters: 50},
+	{transport: "rc", size: mib, iters: 5},
+
+	{transport: "uc", size: 1, iters: 1},
+	{transport: "uc", size: 16, iters: 200},
+	{transport: "uc", size: 4 * kib, iters: 600},
+	{transport: "uc", size: 4 * kib, iters: 50, args: []string{"-r", "1"}},
+	{transport: "uc", size: mib, iters: 5},
+
+	{transport: "ud", size: 1, iters: 1},
+	{transport: "ud", size: 16, iters: 200},
+	{transport: "ud", size: 17, iters: 200, args: []string{"-r", "3"}},
+	{transport: "ud", size: 1024, iters: 600},
+
+	{transport: "srq", size: 1, iters: 1, qps: 1},
+	{transport: "srq", size: 16, iters: 200},
+	{transport: "srq", size: 4 * kib, iters: 1000},
+	{transport: "srq", size: 4 * kib, iters: 600, qps: 255},
+	{transport: "srq", size: 4 * kib, iters: 200, qps: 4, args: []string{"-r", "4"}},
+	{transport: "srq", size: mib, iters: 10, qps: 2},
+}
+
+func TestPingpong(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	for _, who := range pairings {
+		for _, mode := range []string{"polling", "sleeping"} {
+			for _, g := range games {
+				if mode == "sleeping" {
+					g.args = append([]string{"-e"}, g.args...)
+				}
+				t.Run(strings.Join([]string{g.transport, who.String(), mode, g.String()}, "/"), func(t *testing.T) {
+					play(t, g, who)
+				})
+			}
+		}
+	}
+}
+
+// TestLong goes around the queues many times.
+func TestLong(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	for _, transport := range []string{"rc", "uc", "ud", "srq"} {
+		for _, who := range pairings {
+			t.Run(transport+"/"+who.String(), func(t *testing.T) {
+				play(t, game{transport: transport, size: 64, iters: 10000, args: []string{"-r", "33"}}, who)
+			})
+		}
+	}
+}
+
+// TestDefaults: without options, both makers' programs want the same.
+func TestDefaults(t *testing.T) {
+	for transport, size := range map[string]int{"rc": 4096, "uc": 4096, "ud": 1024, "srq": 4096} {
+		for _, who := range pairings[1:] {
+			t.Run(transport+"/"+who.String(), func(t *testing.T) {
+				const port = 18515
+				server := start(t, who.server, transport, port, "")
+				server.listens(t, port)
+				client := start(t, who.client, transport, port, address)
+				checkBoth(t, game{transport: transport, size: size, iters: 1000}, server, client)
+			})
+		}
+	}
+}
+
+// TestWrongData: a client that was not told to check sends other data than a
+// server that was.
+func TestWrongData(t *testing.T) {
+	for transport, size := range map[string]int{"rc": 10000, "uc": 10000, "ud": 1000} {
+		for _, maker := range []maker{ours, theirs} {
+			t.Run(transport+"/"+string(maker), func(t *testing.T) {
+				lastPort++
+				args := []string{"-n", "10", "-s", strconv.Itoa(size)}
+				server := start(t, ours, transport, lastPort, "", append(args, "-c")...)
+				server.listens(t, lastPort)
+				client := start(t, maker, transport, lastPort, address, args...)
+				if client.status() != 0 {
+					t.Error(client)
+				}
+				if server.status() != 1 {
+					t.Error(server)
+				}
+				pages := (size + 4095) / 4096
+				if n := strings.Count(server.output.String(), "invalid data in page "); n != pages {
+					t.Errorf("%d pages of %d are reported: %v", n, pages, server)
+				}
+			})
+		}
+	}
+}
+
+// TestFailures: what ends rdma-core's programs with 1 ends ibv so too, and what
+// they would find out later, or not at all.
+func TestFailures(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	both := []maker{ours, theirs}
+	for _, test := range []struct {
+		name, transport, args, host string
+		makers                      []maker
+		says                        string // ours
+	}{
+		{"device", "rc", "-d rxe7", "", both, "rxe7"},
+		{"port", "rc", "-i 2", "", both, "port 2"},
+		{"MTU", "ud", "-s 1025", "", both, "1025"},
+		{"nobody", "rc", "", address, both, "refused"},
+		{"no GID", "rc", "-g -1", "", both[:1], "GID"},
+		{"GID index", "rc", "-g 99", "", both[:1], "ENODATA"},
+	} {
+		for _, maker := range test.makers {
+			t.Run(test.name+"/"+string(maker), func(t *testing.T) {
+				lastPort++
+				p := start(t, maker, test.transport, lastPort, test.host, strings.Fields(test.args)...)
+				if p.status() != 1 {
+					t.Error(p)
+				}
+				if maker == ours && !strings.Contains(p.output.String(), test.says) {
+					t.Errorf("nothing is said of %q: %v", test.says, p)
+				}
+			})
+		}
+	}
+}

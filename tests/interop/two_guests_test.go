@@ -1,0 +1,134 @@
+package interop
+
+import (
+	"bufio"
+	"encoding/json"
+	"net"
+	"os"
+	"slices"
+	"testing"
+	"time"
+)
+
+// acrossGames are played between two guests. A UC message that fills one packet
+// gets lost no easier than a UD one.
+var acrossGames = []game{
+	{transport: "rc", size: 16, iters: 100},
+	{transport: "rc", size: 4096, iters: 600},
+	{transport: "rc", size: 1 << 20, iters: 3},
+	{transport: "uc", size: 1024, iters: 100},
+	{transport: "ud", size: 16, iters: 100},
+	{transport: "ud", size: 1024, iters: 600},
+	{transport: "srq", size: 4096, iters: 300},
+}
+
+// TestTwoGuests runs in both guests, which take turns as the server. The tests
+// in the guests talk to each other over a TCP connection: the client starts
+// when the server listens, and each side compares the addresses.
+func TestTwoGuests(t *testing.T) {
+	other := meet(t)
+	turn := 0
+	for _, who := range pairings {
+		for _, mode := range []string{"polling", "sleeping"} {
+			for _, g := range acrossGames {
+				if mode == "sleeping" {
+					g.args = append([]string{"-e"}, g.args...)
+				}
+				serves := os.Getenv("VM_INDEX") == "01"[turn%2:][:1]
+				turn++
+				ok := t.Run(g.transport+"/"+who.String()+"/"+mode+"/"+g.String(), func(t *testing.T) {
+					playAcross(t, other, g, who, serves)
+				})
+				if !ok {
+					return // the other test is no longer in step
+				}
+			}
+		}
+	}
+}
+
+// A wire is the connection to the test in the other guest.
+type wire struct {
+	*json.Encoder
+	*json.Decoder
+}
+
+// meet connects the tests of the two guests.
+func meet(t *testing.T) wire {
+	t.Helper()
+	const port = ":18514"
+	var conn net.Conn
+	var err error
+	if os.Getenv("VM_INDEX") == "0" {
+		l, listenErr := net.Listen("tcp", port)
+		if listenErr != nil {
+			t.Fatal(listenErr)
+		}
+		defer l.Close()
+		conn, err = l.Accept()
+	} else {
+		for range 600 {
+			if conn, err = net.Dial("tcp", os.Getenv("VM_PEER")+port); err == nil {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return wire{json.NewEncoder(conn), json.NewDecoder(bufio.NewReader(conn))}
+}
+
+// A report is what the other side must know of a game.
+type report struct {
+	OK            bool
+	Local, Remote []string
+}
+
+func playAcross(t *testing.T, other wire, g game, who pairing, serves bool) {
+	lastPort++
+	told := false
+	tell := func(r report) {
+		told = true
+		if err := other.Encode(r); err != nil {
+			t.Error(err)
+		}
+	}
+	defer func() {
+		if !told {
+			tell(report{})
+		}
+	}()
+	var p *program
+	if serves {
+		p = start(t, who.server, g.transport, lastPort, "", g.arguments()...)
+		p.listens(t, lastPort)
+		tell(report{OK: true})
+		told = false
+	} else {
+		hear(t, other)
+		p = start(t, who.client, g.transport, lastPort, os.Getenv("VM_PEER"), g.arguments()...)
+	}
+	checkReport(t, p, g)
+	mine := report{!t.Failed(), addresses(localLine, p.output.String()), addresses(remoteLine, p.output.String())}
+	tell(mine)
+	theirs := hear(t, other)
+	if !slices.Equal(mine.Local, theirs.Remote) || !slices.Equal(mine.Remote, theirs.Local) {
+		t.Errorf("this side and the other one know different addresses: %+v, %+v", mine, theirs)
+	}
+}
+
+// hear waits for the other test's next report.
+func hear(t *testing.T, other wire) report {
+	t.Helper()
+	var r report
+	if err := other.Decode(&r); err != nil {
+		t.Fatalf("the other guest's test ended: %v", err)
+	}
+	if !r.OK {
+		t.Fatal("the other guest's test failed")
+	}
+	return r
+}
