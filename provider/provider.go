@@ -101,8 +101,8 @@ type SRQ interface {
 	PutRecv(wr *RecvWR) error
 	RingRecv() error
 
-	// Modify adds the provider's part to a MODIFY_SRQ that resizes the queue,
-	// and Remap follows it.
+	// Modify adds the provider's part to a MODIFY_SRQ. Remap follows one that
+	// resized the queue.
 	Modify(cmd *ioctl.Cmd) error
 	Remap() error
 

@@ -175,7 +175,7 @@ func (pd *PD) regDmabufHeld(op string, fd int, offset, length, iova uint64, acce
 	cmd.U64(uapi.UVERBS_ATTR_REG_DMABUF_MR_OFFSET, offset)
 	cmd.U64(uapi.UVERBS_ATTR_REG_DMABUF_MR_LENGTH, length)
 	cmd.U64(uapi.UVERBS_ATTR_REG_DMABUF_MR_IOVA, iova)
-	cmd.FD(uapi.UVERBS_ATTR_REG_DMABUF_MR_FD, fd)
+	cmd.U32(uapi.UVERBS_ATTR_REG_DMABUF_MR_FD, uint32(fd))
 	cmd.U32(uapi.UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, uint32(access))
 	lkey := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY)
 	rkey := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY)

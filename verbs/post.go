@@ -10,6 +10,7 @@ import (
 // What posting refuses. Made once: the fast path allocates nothing.
 var (
 	errPostClosed    = opErr("post send", "", ErrClosed)
+	errPostRemoved   = opErr("post send", "", ErrDeviceRemoved)
 	errRecvClosed    = opErr("post receive", "", ErrClosed)
 	errSendState     = invalid("post send", "the QP is not yet in RTS")
 	errRecvState     = invalid("post receive", "the QP is in RESET")
@@ -32,6 +33,35 @@ var (
 
 const maxMessage = 1<<31 - 1
 
+// refusals say with the verb's name, and as this package's errors, what a
+// provider's queue refuses.
+type refusals map[error]error
+
+func newRefusals(op string) refusals {
+	return refusals{
+		provider.ErrQueueFull:    opErr(op, "", ErrQueueFull),
+		provider.ErrTooManySGEs:  invalid(op, "%v", provider.ErrTooManySGEs),
+		provider.ErrInlineTooBig: invalid(op, "%v", provider.ErrInlineTooBig),
+		provider.ErrOpcode:       invalid(op, "%v", provider.ErrOpcode),
+	}
+}
+
+func (r refusals) named(err error) error {
+	if err == nil {
+		return nil
+	}
+	if e := r[err]; e != nil {
+		return e
+	}
+	return err
+}
+
+var (
+	sendRefusals = newRefusals("post send")
+	recvRefusals = newRefusals("post receive")
+	srqRefusals  = newRefusals("post SRQ receive")
+)
+
 // PostSend posts work requests to the send queue (ibv_post_send), in order and
 // with one doorbell, and returns how many were posted: if an error comes with
 // n, wrs[n] is the one refused, and those before it were posted. The requests
@@ -53,6 +83,9 @@ func (qp *QP) postSend(wrs []SendWR) (n int, err error) {
 	if qp.prov == nil {
 		return 0, errPostClosed
 	}
+	if qp.ctx.removal.gone.Load() {
+		return 0, errPostRemoved
+	}
 	switch qp.State() {
 	case QPReset, QPInit, QPRTR:
 		return 0, errSendState
@@ -60,7 +93,7 @@ func (qp *QP) postSend(wrs []SendWR) (n int, err error) {
 	for n = range wrs {
 		var flat provider.SendWR
 		if err = qp.flatten(&flat, &wrs[n]); err == nil {
-			err = qp.prov.PutSend(noescape(&flat))
+			err = sendRefusals.named(qp.prov.PutSend(noescape(&flat)))
 		}
 		if err != nil {
 			break
@@ -191,7 +224,7 @@ func (qp *QP) flattenRare(f *provider.SendWR, wr *SendWR, length uint64) error {
 		f.RKey = wr.NewRKey
 		return qp.flattenBind(f, wr.MW, &wr.Bind)
 	}
-	return provider.ErrOpcode
+	return sendRefusals.named(provider.ErrOpcode)
 }
 
 func (qp *QP) flattenBind(f *provider.SendWR, mw *MW, b *MWBindInfo) error {
@@ -248,8 +281,8 @@ func (qp *QP) BindMW(mw *MW, b MWBind) error {
 	case QPReset, QPInit, QPRTR:
 		return errSendState
 	}
-	if err := qp.prov.PutSend(&flat); err != nil {
-		return opErr(op, "", err)
+	if err := sendRefusals.named(qp.prov.PutSend(&flat)); err != nil {
+		return err
 	}
 	if err := qp.prov.RingSend(); err != nil {
 		return opErr(op, "doorbell", err)
@@ -273,7 +306,7 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	case qp.State() == QPReset:
 		err = errRecvState
 	default:
-		n, err = postRecv(qp.prov, hide(wrs))
+		n, err = postRecv(qp.prov, hide(wrs), recvRefusals)
 	}
 	qp.recvMu.Unlock()
 	return n, err
@@ -285,11 +318,11 @@ type receiver interface {
 	RingRecv() error
 }
 
-func postRecv(r receiver, wrs []RecvWR) (n int, err error) {
+func postRecv(r receiver, wrs []RecvWR, refused refusals) (n int, err error) {
 	for n = range wrs {
 		flat := provider.RecvWR{WRID: wrs[n].WRID, SGL: providerSGL(wrs[n].SGL)}
 		if err = checkRecv(wrs[n].SGL); err == nil {
-			err = r.PutRecv(noescape(&flat))
+			err = refused.named(r.PutRecv(noescape(&flat)))
 		}
 		if err != nil {
 			break

@@ -28,6 +28,7 @@ func (q *nullQP) RingRecv() error                { q.rung++; return nil }
 func nullRC() (*QP, *nullQP) {
 	p := new(nullQP)
 	qp := &QP{typ: RC, prov: p}
+	qp.ctx = new(Context)
 	qp.state.Store(uint32(QPRTS))
 	return qp, p
 }
@@ -62,7 +63,7 @@ func TestPostSendRefuses(t *testing.T) {
 		wr   SendWR
 		want error
 	}{
-		{"unknown opcode", RC, SendWR{Opcode: 200}, provider.ErrOpcode},
+		{"unknown opcode", RC, SendWR{Opcode: 200}, ErrInvalid},
 		{"unknown flags", RC, SendWR{Flags: 1 << 20}, ErrInvalid},
 		{"inline and SGL", RC, SendWR{Opcode: OpSend, Inline: []byte{}, SGL: []SGE{{}}}, ErrInvalid},
 		{"inline read", RC, SendWR{Opcode: OpRDMARead, Inline: []byte{1}}, ErrInvalid},

@@ -144,16 +144,14 @@ func (srq *SRQ) modify(mask uapi.IbSrqAttrMask, maxWR, limit int) error {
 	*ioctl.In[uapi.IbUverbsModifySrq](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsModifySrq{
 		SrqHandle: srq.handle, AttrMask: uint32(mask), MaxWr: uint32(maxWR), SrqLimit: uint32(limit),
 	}
-	resize := mask&uapi.IB_SRQ_MAX_WR != 0
-	if resize {
-		if err := srq.prov.Modify(cmd); err != nil {
-			return opErr(op, "", err)
-		}
+	// rxe wants its part even for a limit.
+	if err := srq.prov.Modify(cmd); err != nil {
+		return opErr(op, "", err)
 	}
 	if err := cmd.Run(srq.ctx.file); err != nil {
 		return opErr(op, fmt.Sprintf("MaxWR %d, Limit %d", maxWR, limit), err)
 	}
-	if resize {
+	if mask&uapi.IB_SRQ_MAX_WR != 0 {
 		if err := srq.prov.Remap(); err != nil {
 			return opErr(op, "", err)
 		}
@@ -188,7 +186,7 @@ func (srq *SRQ) PostRecv(wrs ...RecvWR) (n int, err error) {
 	if srq.prov == nil {
 		err = errPostSRQClosed
 	} else {
-		n, err = postRecv(srq.prov, hide(wrs))
+		n, err = postRecv(srq.prov, hide(wrs), srqRefusals)
 	}
 	srq.mu.Unlock()
 	return n, err
