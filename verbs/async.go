@@ -3,6 +3,7 @@ package verbs
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 
 	"github.com/goverbs/goverbs/uapi"
 )
@@ -47,19 +48,19 @@ type AsyncEvent struct {
 }
 
 // AsyncEvent waits for the next asynchronous event (ibv_get_async_event; there
-// is nothing to acknowledge). After EventDeviceFatal for a device that was
-// removed, further calls answer ErrDeviceRemoved.
+// is nothing to acknowledge). If the device is removed there is one
+// EventDeviceFatal, and then ErrDeviceRemoved.
 func (c *Context) AsyncEvent(ctx context.Context) (AsyncEvent, error) {
 	const op = "get async event"
 	if err := c.begin(op); err != nil {
-		return AsyncEvent{}, err
+		return c.noEvent(op, err)
 	}
 	async := c.async
 	c.done() // waiting must not keep Close out
 
 	var b [asyncEventLen]byte
 	if err := async.read(ctx, b[:]); err != nil {
-		return AsyncEvent{}, opErr(op, "", err)
+		return c.noEvent(op, err)
 	}
 	element := binary.NativeEndian.Uint64(b[0:])
 	e := AsyncEvent{Type: EventType(binary.NativeEndian.Uint32(b[8:]))}
@@ -70,10 +71,25 @@ func (c *Context) AsyncEvent(ctx context.Context) (AsyncEvent, error) {
 		e.CQ, _ = c.member(element).(*CQ)
 	case EventSRQErr, EventSRQLimitReached:
 		e.SRQ, _ = c.member(element).(*SRQ)
+	case EventDeviceFatal:
+		c.removal.reported.Store(true)
 	default:
 		e.Port = int(element)
 	}
 	return e, nil
+}
+
+// noEvent reports the removal of the device as an event, once, whether or not
+// its driver did.
+func (c *Context) noEvent(op string, err error) (AsyncEvent, error) {
+	if (errors.Is(err, ErrDeviceRemoved) || isRemoved(err)) && c.removal.reported.CompareAndSwap(false, true) {
+		return AsyncEvent{Type: EventDeviceFatal}, nil
+	}
+	var e *OpError
+	if errors.As(err, &e) {
+		return AsyncEvent{}, err
+	}
+	return AsyncEvent{}, opErr(op, "", err)
 }
 
 // asyncEventLen is the size of struct ib_uverbs_async_event_desc: element,

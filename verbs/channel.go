@@ -36,7 +36,7 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 	if err := cmd.Run(c.file); err != nil {
 		return nil, opErr(op, "", err)
 	}
-	ch := &CompChannel{events: newEventFile(int(resp.Fd), "completion channel of "+c.dev.Name())}
+	ch := &CompChannel{events: newEventFile(int(resp.Fd), "completion channel of "+c.dev.Name(), c.removal.news)}
 	ch.adopt(c, kindChannel, resp.Fd, ch)
 	return ch, nil
 }
@@ -80,6 +80,8 @@ func (ch *CompChannel) waitFor(ctx context.Context, cq *CQ) error {
 			return nil
 		case <-cq.gone:
 			return ErrClosed
+		case <-ch.events.gone:
+			return ErrDeviceRemoved
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-ch.events.turn:

@@ -29,6 +29,7 @@ type Context struct {
 	members map[uint64]member
 	holds   atomic.Int32
 	limits  atomic.Pointer[DeviceAttr]
+	removal removal
 }
 
 // Open opens the device.
@@ -92,7 +93,9 @@ func (c *Context) start() error {
 		c.prov.Release()
 		return err
 	}
-	c.async = newEventFile(int(int64(*fd)), "async events of "+c.dev.Name())
+	c.removal.news = make(chan struct{})
+	c.async = newEventFile(int(int64(*fd)), "async events of "+c.dev.Name(), c.removal.news)
+	c.removal.stop = c.watchRemoval()
 	return nil
 }
 
@@ -119,14 +122,16 @@ func (c *Context) Device() *Device { return c.dev }
 // CQOptions.Vector selects from.
 func (c *Context) NumCompVectors() int { return c.compVectors }
 
-// begin holds the context open for the duration of a verb, which ends with
-// c.holds.Add(-1) through done.
+// begin holds the context open for the duration of a verb, which ends with done.
 func (c *Context) begin(op string) error {
 	if c == nil {
 		return &OpError{Op: op, Err: errNil}
 	}
 	if c.file == nil {
 		return opErr(op, "context", ErrClosed)
+	}
+	if c.removal.gone.Load() {
+		return opErr(op, c.dev.Name(), ErrDeviceRemoved)
 	}
 	for {
 		n := c.holds.Load()
@@ -193,6 +198,7 @@ func (c *Context) Close() error {
 		}
 		return opErr(op, c.dev.Name(), ErrBusy)
 	}
+	c.removal.stop()
 	c.async.Close()
 	c.prov.Release()
 	if err := c.file.Close(); err != nil {

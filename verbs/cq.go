@@ -131,8 +131,13 @@ func (cq *CQ) Poll(wc []WC) (int, error) {
 	}
 	n, err := cq.prov.Poll(providerWCs(wc))
 	cq.mu.Unlock()
+	if n == 0 && err == nil && cq.ctx.removal.gone.Load() {
+		err = errPollRemoved
+	}
 	return n, err
 }
+
+var errPollRemoved = opErr("poll CQ", "", ErrDeviceRemoved)
 
 var errPollClosed = opErr("poll CQ", "", ErrClosed)
 
@@ -152,6 +157,9 @@ func (cq *CQ) Arm(solicitedOnly bool) error {
 	}
 	if cq.chn == nil {
 		return invalid(op, "the CQ has no completion channel")
+	}
+	if cq.ctx.removal.gone.Load() {
+		return opErr(op, "", ErrDeviceRemoved)
 	}
 	if err := cq.prov.Arm(solicitedOnly); err != nil {
 		return opErr(op, "", err)

@@ -13,12 +13,13 @@ import (
 type eventFile struct {
 	file *os.File
 	fd   int
-	turn chan struct{} // holds a token: one goroutine reads at a time
+	turn chan struct{}   // holds a token: one goroutine reads at a time
+	gone <-chan struct{} // closed when the device is removed
 }
 
-func newEventFile(fd int, name string) *eventFile {
+func newEventFile(fd int, name string, gone <-chan struct{}) *eventFile {
 	setNonblock(fd)
-	f := &eventFile{file: os.NewFile(uintptr(fd), name), fd: fd, turn: make(chan struct{}, 1)}
+	f := &eventFile{file: os.NewFile(uintptr(fd), name), fd: fd, turn: make(chan struct{}, 1), gone: gone}
 	f.turn <- struct{}{}
 	return f
 }
@@ -27,6 +28,8 @@ func newEventFile(fd int, name string) *eventFile {
 func (f *eventFile) read(ctx context.Context, b []byte) error {
 	select {
 	case <-f.turn:
+	case <-f.gone:
+		return ErrDeviceRemoved
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -65,7 +68,12 @@ func (f *eventFile) readInTurn(ctx context.Context, b []byte) error {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		if ctx.Err() == nil {
 			f.file.SetReadDeadline(time.Time{})
-			return errPoked
+			select {
+			case <-f.gone:
+				return ErrDeviceRemoved
+			default:
+				return errPoked
+			}
 		}
 		return ctx.Err()
 	case errors.Is(err, os.ErrClosed):

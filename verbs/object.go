@@ -71,6 +71,9 @@ func (o *object) holdOne(op string) error {
 	if o.ctx == nil {
 		return opErr(op, "", ErrClosed)
 	}
+	if o.ctx.removal.gone.Load() {
+		return opErr(op, o.kind.String(), ErrDeviceRemoved)
+	}
 	for {
 		n := o.holds.Load()
 		if n < 0 {

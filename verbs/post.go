@@ -12,6 +12,7 @@ var (
 	errPostClosed    = opErr("post send", "", ErrClosed)
 	errPostRemoved   = opErr("post send", "", ErrDeviceRemoved)
 	errRecvClosed    = opErr("post receive", "", ErrClosed)
+	errRecvRemoved   = opErr("post receive", "", ErrDeviceRemoved)
 	errSendState     = invalid("post send", "the QP is not yet in RTS")
 	errRecvState     = invalid("post receive", "the QP is in RESET")
 	errRecvSRQ       = invalid("post receive", "the QP receives from an SRQ: post there")
@@ -301,6 +302,8 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	switch {
 	case qp.prov == nil:
 		err = errRecvClosed
+	case qp.ctx.removal.gone.Load():
+		err = errRecvRemoved
 	case qp.srq != nil:
 		err = errRecvSRQ
 	case qp.State() == QPReset:

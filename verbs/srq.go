@@ -183,16 +183,22 @@ func (srq *SRQ) PostRecv(wrs ...RecvWR) (n int, err error) {
 		return 0, &OpError{Op: "post SRQ receive", Err: errNil}
 	}
 	srq.mu.Lock()
-	if srq.prov == nil {
+	switch {
+	case srq.prov == nil:
 		err = errPostSRQClosed
-	} else {
+	case srq.ctx.removal.gone.Load():
+		err = errPostSRQRemoved
+	default:
 		n, err = postRecv(srq.prov, hide(wrs), srqRefusals)
 	}
 	srq.mu.Unlock()
 	return n, err
 }
 
-var errPostSRQClosed = opErr("post SRQ receive", "", ErrClosed)
+var (
+	errPostSRQClosed  = opErr("post SRQ receive", "", ErrClosed)
+	errPostSRQRemoved = opErr("post SRQ receive", "", ErrDeviceRemoved)
+)
 
 // Close destroys the SRQ (ibv_destroy_srq). While QPs use it, it answers
 // ErrBusy.

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package verbs
+
+func (c *Context) watchRemoval() (stop func()) { return func() {} }
