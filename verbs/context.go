@@ -47,8 +47,13 @@ func (d *Device) Open() (*Context, error) {
 		file.Close()
 		return nil, opErr(op, d.Name(), err)
 	}
+	opened.Store(c, true)
 	return c, nil
 }
+
+// opened keeps Contexts that nobody refers to any more, and with them the
+// memory that the device still writes to, until they are closed.
+var opened sync.Map
 
 // openError says what can be done about a node that doesn't open.
 func openError(d *Device, err error) error {
@@ -198,6 +203,7 @@ func (c *Context) Close() error {
 		}
 		return opErr(op, c.dev.Name(), ErrBusy)
 	}
+	opened.Delete(c)
 	c.removal.stop()
 	c.async.Close()
 	c.prov.Release()
