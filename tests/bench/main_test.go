@@ -41,7 +41,7 @@ func TestOrder(t *testing.T) {
 			return 1, nil
 		}
 	}
-	x := contest{c: one("C"), g: one("G")}
+	x := contest{name: "order", unit: "none", c: one("C"), g: one("G")}
 	if _, err := x.run(4); err != nil {
 		t.Fatal(err)
 	}
