@@ -1,0 +1,241 @@
+package rdmatest
+
+import (
+	"testing"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// QKey is that of the UD queue pairs.
+const QKey = 0x1ee7
+
+// All is every access that the device's peers may have.
+const All = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+
+// A Spec says what a Pair is made of. Default fills it.
+type Spec struct {
+	Type      verbs.QPType
+	Cap       verbs.QPCap
+	SignalAll bool
+	CQE       int
+	Channel   bool // each end's CQ reports to a completion channel of its own
+	SRQ       bool // receives come from an SRQ, as large as the receive queue would be
+	Len       int  // of each end's memory
+	A, B      SpecEnd
+}
+
+// A SpecEnd is what may differ between the ends.
+type SpecEnd struct {
+	MR   verbs.AccessFlags
+	QP   verbs.AccessFlags
+	Tune func(*verbs.QPAttr) // changes the attributes before the QP is connected
+	Idle bool                // the QP stays in RESET
+}
+
+// Default is a pair of RC queue pairs that allows everything.
+func Default() Spec {
+	end := SpecEnd{MR: All | verbs.AccessMWBind, QP: All &^ verbs.AccessLocalWrite}
+	return Spec{
+		Type: verbs.RC,
+		Cap:  verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64},
+		CQE:  64,
+		Len:  16384,
+		A:    end,
+		B:    end,
+	}
+}
+
+// A Pair is two queue pairs that talk to each other, on one PD.
+type Pair struct {
+	Ctx  *verbs.Context
+	PD   *verbs.PD
+	GID  verbs.GIDEntry
+	A, B *End
+}
+
+// An End is one side of a Pair. One CQ takes all its completions.
+type End struct {
+	CQ   *verbs.CQ
+	Chan *verbs.CompChannel // nil without Spec.Channel
+	SRQ  *verbs.SRQ         // nil without Spec.SRQ
+	QP   *verbs.QP
+	MR   *verbs.MR
+	AH   *verbs.AH // UD: the way to the peer
+
+	Spec SpecEnd
+}
+
+// NewPair opens the device and makes a connected pair on it.
+func NewPair(t testing.TB, s Spec) *Pair {
+	t.Helper()
+	return PairOn(t, Open(t), s)
+}
+
+// PairOn makes a connected pair on an opened device.
+func PairOn(t testing.TB, c *verbs.Context, s Spec) *Pair {
+	t.Helper()
+	p := &Pair{Ctx: c, GID: GID(t, c)}
+	var err error
+	if p.PD, err = c.AllocPD(); err != nil {
+		t.Fatal(err)
+	}
+	p.A, p.B = p.end(t, &s, &s.A), p.end(t, &s, &s.B)
+	p.connect(t, p.A, p.B)
+	p.connect(t, p.B, p.A)
+	return p
+}
+
+// GID returns the device's IPv4 RoCEv2 entry.
+func GID(t testing.TB, c *verbs.Context) verbs.GIDEntry {
+	t.Helper()
+	table, err := c.GIDTable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range table {
+		if e.Port == Port && e.Type == verbs.RoCEv2 && e.GID.IsIPv4Mapped() {
+			return e
+		}
+	}
+	t.Fatalf("no IPv4 RoCEv2 GID in %v", table)
+	panic("unreachable")
+}
+
+func (p *Pair) end(t testing.TB, s *Spec, e *SpecEnd) *End {
+	t.Helper()
+	end := &End{Spec: *e}
+	var err error
+	if s.Channel {
+		if end.Chan, err = p.Ctx.CreateCompChannel(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if end.CQ, err = p.Ctx.CreateCQ(verbs.CQOptions{CQE: s.CQE, Channel: end.Chan}); err != nil {
+		t.Fatal(err)
+	}
+	capacity := s.Cap
+	if s.SRQ {
+		if end.SRQ, err = p.PD.CreateSRQ(verbs.SRQOptions{MaxWR: capacity.MaxRecvWR, MaxSGE: capacity.MaxRecvSGE}); err != nil {
+			t.Fatal(err)
+		}
+		capacity.MaxRecvWR, capacity.MaxRecvSGE = 0, 0
+	}
+	if end.MR, err = p.PD.AllocMR(s.Len, e.MR); err != nil {
+		t.Fatal(err)
+	}
+	end.QP, err = p.PD.CreateQP(verbs.QPOptions{
+		Type: s.Type, SendCQ: end.CQ, RecvCQ: end.CQ, SRQ: end.SRQ, Cap: capacity, SignalAll: s.SignalAll,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return end
+}
+
+// connect brings e's queue pair to RTS, with peer at its other end.
+func (p *Pair) connect(t testing.TB, e, peer *End) {
+	t.Helper()
+	if e.Spec.Idle {
+		return
+	}
+	if e.QP.Type() == verbs.UD {
+		ah, err := p.PD.CreateAH(p.Address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.AH = ah
+	}
+	p.ToRTS(t, e, peer.QP.Num())
+}
+
+// Address is the way back to the device itself.
+func (p *Pair) Address() verbs.AHAttr {
+	return verbs.AHAttr{IsGlobal: true, DGID: p.GID.GID, SGIDIndex: p.GID.Index, HopLimit: 64, Port: Port}
+}
+
+// ToRTS takes e's queue pair from RESET to RTS.
+func (p *Pair) ToRTS(t testing.TB, e *End, dest uint32) {
+	t.Helper()
+	a := verbs.QPAttr{
+		Port: Port, QKey: QKey, Access: e.Spec.QP,
+		PathMTU: verbs.MTU1024, DestQPN: dest, RQPSN: 0x1234, SQPSN: 0x1234, AH: p.Address(),
+		MinRNRTimer: 12, MaxRDAtomic: 4, MaxDestRDAtomic: 4,
+		Timeout: 18, RetryCount: 7, RNRRetry: 7, // about a second each, and for ever
+	}
+	if e.Spec.Tune != nil {
+		e.Spec.Tune(&a)
+	}
+	for _, s := range []verbs.QPState{verbs.QPInit, verbs.QPRTR, verbs.QPRTS} {
+		a.State = s
+		if err := e.QP.Modify(a, Mask(e.QP.Type(), s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Mask returns what a queue pair must be given on its way to the state.
+func Mask(typ verbs.QPType, to verbs.QPState) verbs.QPAttrMask {
+	m := verbs.QPAttrState
+	rc, ud := typ == verbs.RC, typ == verbs.UD
+	switch to {
+	case verbs.QPInit:
+		m |= verbs.QPAttrPKeyIndex | verbs.QPAttrPort
+		if ud {
+			return m | verbs.QPAttrQKey
+		}
+		return m | verbs.QPAttrAccess
+	case verbs.QPRTR:
+		if !ud {
+			m |= verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrDestQPN | verbs.QPAttrRQPSN
+		}
+		if rc {
+			m |= verbs.QPAttrMaxDestRDAtomic | verbs.QPAttrMinRNRTimer
+		}
+	case verbs.QPRTS:
+		m |= verbs.QPAttrSQPSN
+		if rc {
+			m |= verbs.QPAttrTimeout | verbs.QPAttrRetryCount | verbs.QPAttrRNRRetry | verbs.QPAttrMaxRDAtomic
+		}
+	}
+	return m
+}
+
+// Recv posts one receive of n bytes from offset off.
+func (e *End) Recv(t testing.TB, id uint64, off, n int) {
+	t.Helper()
+	e.PostRecv(t, verbs.RecvWR{WRID: id, SGL: []verbs.SGE{e.MR.SGE(off, n)}})
+}
+
+// PostRecv posts receives where the end takes them from.
+func (e *End) PostRecv(t testing.TB, wrs ...verbs.RecvWR) {
+	t.Helper()
+	post := e.QP.PostRecv
+	if e.SRQ != nil {
+		post = e.SRQ.PostRecv
+	}
+	if n, err := post(wrs...); err != nil || n != len(wrs) {
+		t.Fatalf("posted %d of %d receives: %v", n, len(wrs), err)
+	}
+}
+
+// Send posts requests; for UD they go to the peer.
+func (e *End) Send(t testing.TB, wrs ...verbs.SendWR) {
+	t.Helper()
+	if n, err := e.QP.PostSend(wrs...); err != nil || n != len(wrs) {
+		t.Fatalf("posted %d of %d requests: %v", n, len(wrs), err)
+	}
+}
+
+// Fill writes a pattern that depends on seed, offset and length.
+func Fill(b []byte, seed int) {
+	for i := range b {
+		b[i] = byte(seed + i*7 + len(b) + i>>8)
+	}
+}
+
+// Pattern returns n bytes as Fill writes them.
+func Pattern(n, seed int) []byte {
+	b := make([]byte, n)
+	Fill(b, seed)
+	return b
+}

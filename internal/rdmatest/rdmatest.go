@@ -1,0 +1,178 @@
+// Package rdmatest helps tests that need an RDMA device: it opens the rig's,
+// makes connected queue pairs on it, polls with a deadline, and counts what
+// must not leak.
+package rdmatest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+const (
+	// Device is the rig's first device. Traffic stays on it: on one host, it
+	// doesn't reach the second on every kernel.
+	Device = "rxe0"
+	Port   = 1
+
+	// Patience is how long a test waits for what must come. It bounds a failing
+	// test, and decides nothing else: emulated machines are slow.
+	Patience = 30 * time.Second
+)
+
+// Main runs the tests of a package (its folder in the repository), or says how
+// to when there is no device. Call it from TestMain.
+func Main(m *testing.M, folder string) {
+	if _, err := os.Stat("/sys/class/infiniband/" + Device); err != nil {
+		base := folder[strings.LastIndex(folder, "/")+1:]
+		fmt.Fprintf(os.Stderr, "no %s here; run this in the rig: CGO_ENABLED=0 go test -c ./%s && tests/vm/run -d rxe -- ./%s.test -test.v\n", Device, folder, base)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// A Version is a kernel's.
+type Version struct{ Major, Minor int }
+
+// Kernel returns the running kernel's version.
+func Kernel(t testing.TB) Version {
+	t.Helper()
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		t.Fatal(err)
+	}
+	var v Version
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &v.Major, &v.Minor); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// AtLeast tells whether v is not older than major.minor.
+func (v Version) AtLeast(major, minor int) bool {
+	return v.Major > major || v.Major == major && v.Minor >= minor
+}
+
+// Open opens the device. At the end of the test it closes it, with all that is
+// left on it, and fails the test if anything stays behind.
+func Open(t testing.TB) *verbs.Context {
+	t.Helper()
+	CheckLeaks(t)
+	c, err := verbs.Open(Device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { Close(t, c) })
+	return c
+}
+
+// Close closes x and fails the test if it doesn't close.
+func Close(t testing.TB, x interface{ Close() error }) {
+	t.Helper()
+	if err := x.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// CheckLeaks fails the test if at its end there are more file descriptors or
+// objects in the kernel than there are now.
+func CheckLeaks(t testing.TB) {
+	t.Helper()
+	resources := Resources(t)
+	fds := FDs(t) // second: the runtime's poller appears with the first program that is run
+	t.Cleanup(func() {
+		if t.Failed() {
+			return
+		}
+		if n := FDs(t); n != fds {
+			t.Errorf("%d file descriptors were open before the test, %d after it", fds, n)
+		}
+		if r := Resources(t); r != resources {
+			t.Errorf("objects before the test:\n%s\nafter it:\n%s", resources, r)
+		}
+	})
+}
+
+// FDs returns the number of open file descriptors.
+func FDs(t testing.TB) int {
+	t.Helper()
+	// Listing the folder opens it, which counts the same each time.
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// Resources returns what the kernel counts on all devices, a line for each.
+func Resources(t testing.TB) string {
+	t.Helper()
+	out, err := exec.Command("rdma", "resource", "show").CombinedOutput()
+	if err != nil {
+		t.Fatalf("rdma resource show: %v\n%s", err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// RSS returns the resident memory of this process in bytes.
+func RSS(t testing.TB) int64 {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var size, resident int64
+	if _, err := fmt.Sscan(string(b), &size, &resident); err != nil {
+		t.Fatal(err)
+	}
+	return resident * int64(os.Getpagesize())
+}
+
+// Poll returns n completions; it fails the test if they don't come.
+func Poll(t testing.TB, cq *verbs.CQ, n int) []verbs.WC {
+	t.Helper()
+	wcs := make([]verbs.WC, n)
+	have := 0
+	for deadline := time.Now().Add(Patience); have < n; {
+		m, err := cq.Poll(wcs[have:])
+		if err != nil {
+			t.Fatalf("after %d of %d completions: %v", have, n, err)
+		}
+		have += m
+		if m == 0 {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d of %d completions came: %+v", have, n, wcs[:have])
+			}
+			time.Sleep(20 * time.Microsecond)
+		}
+	}
+	return wcs
+}
+
+// PollOK is Poll for completions that must be successes.
+func PollOK(t testing.TB, cq *verbs.CQ, n int) []verbs.WC {
+	t.Helper()
+	wcs := Poll(t, cq, n)
+	for i := range wcs {
+		if err := wcs[i].Err(); err != nil {
+			t.Fatalf("completion %d of %d: %v", i+1, n, err)
+		}
+	}
+	return wcs
+}
+
+// Idle fails the test if there is a completion.
+func Idle(t testing.TB, cq *verbs.CQ) {
+	t.Helper()
+	var wc [1]verbs.WC
+	if n, err := cq.Poll(wc[:]); n != 0 || err != nil {
+		t.Fatalf("the CQ should be empty, has %+v, %v", wc[0], err)
+	}
+}

@@ -1,0 +1,91 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// noEvent checks that no asynchronous event comes.
+func noEvent(t *testing.T, c *verbs.Context) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if e, err := c.AsyncEvent(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %+v, %v, want no event", e, err)
+	}
+}
+
+// TestCQOverrun: a CQ that is too small says so.
+func TestCQOverrun(t *testing.T) {
+	s := rdmatest.Default()
+	s.CQE = 1
+	p := rdmatest.NewPair(t, s)
+	noEvent(t, p.Ctx)
+	wr := to(verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.A.MR.SGE(0, 8)}}, p.B.MR, 0)
+	for range 8 {
+		p.A.Send(t, wr)
+	}
+	e, err := p.Ctx.AsyncEvent(patience(t))
+	if err != nil || e.Type != verbs.EventCQErr || e.CQ != p.A.CQ || e.QP != nil || e.SRQ != nil {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
+
+// TestAccessEvent: the responder learns of a peer's wrong key.
+func TestAccessEvent(t *testing.T) {
+	e := expect(t)
+	p := rdmatest.NewPair(t, rdmatest.Default())
+	wr := to(verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.A.MR.SGE(0, 8)}}, p.B.MR, 0)
+	wr.RKey++
+	p.A.Send(t, wr)
+	if wc := rdmatest.Poll(t, p.A.CQ, 1)[0]; wc.Status != verbs.WCRemAccessErr {
+		t.Errorf("%+v", wc)
+	}
+	if !e.accessEvent {
+		noEvent(t, p.Ctx)
+		return
+	}
+	if ev, err := p.Ctx.AsyncEvent(patience(t)); err != nil || ev.Type != verbs.EventQPAccessErr || ev.QP != p.B.QP {
+		t.Errorf("%+v, %v", ev, err)
+	}
+}
+
+// TestLastWQE: a QP on an SRQ that goes to the error state reports its last receive.
+func TestLastWQE(t *testing.T) {
+	e := expect(t)
+	p := rdmatest.NewPair(t, srqSpec())
+	if err := p.B.QP.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState); err != nil {
+		t.Fatal(err)
+	}
+	if !e.lastWQE {
+		noEvent(t, p.Ctx)
+		return
+	}
+	if ev, err := p.Ctx.AsyncEvent(patience(t)); err != nil || ev.Type != verbs.EventQPLastWQEReached || ev.QP != p.B.QP {
+		t.Errorf("%+v, %v", ev, err)
+	}
+}
+
+// TestEventOfClosedObject: an event that was not fetched before its object was
+// closed does no harm.
+func TestEventOfClosedObject(t *testing.T) {
+	p := rdmatest.NewPair(t, srqSpec())
+	for i := range 3 {
+		p.B.Recv(t, uint64(i), 0, 64)
+	}
+	if err := p.B.SRQ.SetLimit(3); err != nil { // two are left, soon
+		t.Fatal(err)
+	}
+	p.A.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, Inline: []byte{1}})
+	rdmatest.PollOK(t, p.A.CQ, 1)
+	rdmatest.PollOK(t, p.B.CQ, 1)
+	rdmatest.Close(t, p.B.QP)
+	rdmatest.Close(t, p.B.SRQ)
+	// The kernel takes events back with the object.
+	noEvent(t, p.Ctx)
+}

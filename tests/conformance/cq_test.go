@@ -1,0 +1,260 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+func TestCQ(t *testing.T) {
+	c := rdmatest.Open(t)
+	attr, err := c.QueryDevice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ch, err := c.CreateCompChannel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cqe := range []int{1, attr.MaxCQE / 2, attr.MaxCQE} {
+		for vector := range min(c.NumCompVectors(), 2) {
+			for _, channel := range []*verbs.CompChannel{nil, ch} {
+				cq, err := c.CreateCQ(verbs.CQOptions{CQE: cqe, Vector: vector, Channel: channel})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if cq.CQE() < cqe {
+					t.Errorf("a CQ for %d holds %d", cqe, cq.CQE())
+				}
+				if channel != nil {
+					if err := channel.Close(); !errors.Is(err, verbs.ErrBusy) {
+						t.Errorf("a channel with a CQ closes with %v", err)
+					}
+				}
+				rdmatest.Idle(t, cq)
+				rdmatest.Close(t, cq)
+			}
+		}
+	}
+	if _, err := c.CreateCQ(verbs.CQOptions{CQE: 10, Vector: c.NumCompVectors() - 1}); err != nil {
+		t.Errorf("the last completion vector: %v", err)
+	}
+	for _, o := range []verbs.CQOptions{
+		{CQE: attr.MaxCQE + 1}, {CQE: 0}, {CQE: -1}, {CQE: 100, Vector: c.NumCompVectors()}, {CQE: 100, Vector: -1},
+	} {
+		_, err := c.CreateCQ(o)
+		wantInvalid(t, err)
+	}
+}
+
+// TestCQResize makes a CQ smaller and larger, with completions in it.
+func TestCQResize(t *testing.T) {
+	s := rdmatest.Default()
+	s.CQE, s.Channel = 3, true
+	p := rdmatest.NewPair(t, s)
+	resize := func(n int) {
+		t.Helper()
+		if err := p.A.CQ.Resize(n); err != nil {
+			t.Fatal(err)
+		}
+		if p.A.CQ.CQE() < n {
+			t.Errorf("the CQ holds %d, not %d", p.A.CQ.CQE(), n)
+		}
+	}
+	resize(1)
+	resize(7)
+	write := to(verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.A.MR.SGE(0, 8)}}, p.B.MR, 0)
+	const n = 6
+	for i := range n {
+		// The event tells that the completion is there; it stays unpolled.
+		if err := p.A.CQ.Arm(false); err != nil {
+			t.Fatal(err)
+		}
+		write.WRID = uint64(i)
+		p.A.Send(t, write)
+		if _, err := p.A.Chan.Wait(patience(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	resize(12) // completions are kept
+	err := p.A.CQ.Resize(1)
+	wantErrno(t, err, syscall.EINVAL) // they don't fit
+	for i, wc := range rdmatest.PollOK(t, p.A.CQ, n) {
+		if wc.WRID != uint64(i) {
+			t.Errorf("completion %d is of request %d", i, wc.WRID)
+		}
+	}
+	resize(1)
+	roundTrip(t, p, 1)
+}
+
+// eventsPair is a pair whose ends have completion channels.
+func eventsPair(t *testing.T, typ verbs.QPType) *rdmatest.Pair {
+	t.Helper()
+	s := rdmatest.Default()
+	s.Type, s.Channel = typ, true
+	return rdmatest.NewPair(t, s)
+}
+
+func patience(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// message is a send that fits the pair's type.
+func message(p *rdmatest.Pair, n int) verbs.SendWR {
+	return verbs.SendWR{
+		Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, n)},
+		AH: p.A.AH, RemoteQPN: p.B.QP.Num(), RemoteQKey: rdmatest.QKey,
+	}
+}
+
+func TestCQEvents(t *testing.T) {
+	for _, typ := range []verbs.QPType{verbs.RC, verbs.UD} {
+		t.Run(typ.String(), func(t *testing.T) {
+			p := eventsPair(t, typ)
+			ctx := patience(t)
+			for i := range 50 {
+				for _, e := range []*rdmatest.End{p.A, p.B} {
+					if err := e.CQ.Arm(false); err != nil {
+						t.Fatal(err)
+					}
+				}
+				p.B.Recv(t, uint64(i), 0, 1024)
+				p.A.Send(t, message(p, 64))
+				for _, e := range []*rdmatest.End{p.A, p.B} {
+					cq, err := e.Chan.Wait(ctx)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if cq != e.CQ {
+						t.Fatal("the event is for another CQ")
+					}
+					// The event was there: so is the completion.
+					var wc [2]verbs.WC
+					if n, err := cq.Poll(wc[:]); n != 1 || err != nil || wc[0].Err() != nil {
+						t.Fatalf("after the event: %d completions, %v, %v", n, err, wc[0].Err())
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestPollWait waits for completions that are there already, that come later,
+// and that come while it looks.
+func TestPollWait(t *testing.T) {
+	for _, typ := range []verbs.QPType{verbs.RC, verbs.UC, verbs.UD} {
+		t.Run(typ.String(), func(t *testing.T) {
+			p := eventsPair(t, typ)
+			ctx := patience(t)
+			wcs := make([]verbs.WC, 4)
+			for i := range 50 {
+				p.B.Recv(t, uint64(i), 0, 1024)
+				p.A.Send(t, message(p, 64))
+				for _, e := range []*rdmatest.End{p.A, p.B} {
+					n, err := e.CQ.PollWait(ctx, wcs)
+					if n != 1 || err != nil || wcs[0].Err() != nil {
+						t.Fatalf("%d completions, %v, %v", n, err, wcs[0].Err())
+					}
+				}
+			}
+			short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+			defer cancel()
+			if n, err := p.A.CQ.PollWait(short, wcs); n != 0 || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("with nothing to come: %d, %v", n, err)
+			}
+			// It still works after that.
+			p.B.Recv(t, 1, 0, 1024)
+			p.A.Send(t, message(p, 64))
+			if n, err := p.B.CQ.PollWait(ctx, wcs); n != 1 || err != nil {
+				t.Errorf("%d, %v", n, err)
+			}
+		})
+	}
+}
+
+// TestSolicited: a CQ armed for solicited events sleeps through the others.
+func TestSolicited(t *testing.T) {
+	p := eventsPair(t, verbs.RC)
+	if err := p.B.CQ.Arm(true); err != nil {
+		t.Fatal(err)
+	}
+	p.B.Recv(t, 1, 0, 64)
+	p.B.Recv(t, 2, 64, 64)
+	p.A.Send(t, message(p, 10))
+	rdmatest.PollOK(t, p.B.CQ, 1)
+	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := p.B.Chan.Wait(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("an event came for a message that is not solicited: %v", err)
+	}
+	wr := message(p, 10)
+	wr.Flags |= verbs.SendSolicited
+	p.A.Send(t, wr)
+	if cq, err := p.B.Chan.Wait(patience(t)); err != nil || cq != p.B.CQ {
+		t.Fatal(err)
+	}
+	if wc := rdmatest.PollOK(t, p.B.CQ, 1)[0]; wc.WRID != 2 {
+		t.Errorf("%+v", wc)
+	}
+}
+
+// TestSharedChannel: several CQs report to one channel, each by its name.
+func TestSharedChannel(t *testing.T) {
+	p := rdmatest.NewPair(t, rdmatest.Default())
+	ch, err := p.Ctx.CreateCompChannel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 5
+	cqs := make(map[*verbs.CQ]*verbs.QP)
+	for range n {
+		cq, err := p.Ctx.CreateCQ(verbs.CQOptions{CQE: 16, Channel: ch})
+		if err != nil {
+			t.Fatal(err)
+		}
+		qp, err := p.PD.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cqs[cq] = qp
+		// Receives, which the error state flushes: a completion for each.
+		a := verbs.QPAttr{State: verbs.QPInit, Port: rdmatest.Port}
+		if err := qp.Modify(a, rdmatest.Mask(verbs.RC, verbs.QPInit)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := qp.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{p.A.MR.SGE(0, 64)}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := cq.Arm(false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, qp := range cqs {
+		if err := qp.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range n {
+		cq, err := ch.Wait(patience(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		qp := cqs[cq]
+		if qp == nil {
+			t.Fatal("an event for a CQ that had one, or that isn't on the channel")
+		}
+		if wc := rdmatest.Poll(t, cq, 1)[0]; wc.QPNum != qp.Num() || wc.Status != verbs.WCWRFlushErr {
+			t.Errorf("%+v", wc)
+		}
+		delete(cqs, cq)
+	}
+}

@@ -1,0 +1,259 @@
+package conformance
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+func allocPD(t *testing.T, c *verbs.Context) *verbs.PD {
+	t.Helper()
+	pd, err := c.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pd
+}
+
+func TestPD(t *testing.T) {
+	c := rdmatest.Open(t)
+	for range 100 {
+		pd := allocPD(t, c)
+		if pd.Context() != c {
+			t.Fatal("the PD is of another context")
+		}
+		rdmatest.Close(t, pd)
+		rdmatest.Close(t, pd) // closing again does nothing
+	}
+	var pds []*verbs.PD
+	for range 100 {
+		pds = append(pds, allocPD(t, c))
+	}
+	for _, pd := range pds {
+		rdmatest.Close(t, pd)
+	}
+	_, err := pds[0].AllocMR(4096, 0)
+	if !errors.Is(err, verbs.ErrClosed) {
+		t.Errorf("a closed PD says %v", err)
+	}
+}
+
+// TestPDInUse: a PD with something on it doesn't close, and works on.
+func TestPDInUse(t *testing.T) {
+	c := rdmatest.Open(t)
+	pd := allocPD(t, c)
+	mr, err := pd.AllocMR(100, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pd.Close(); !errors.Is(err, verbs.ErrBusy) {
+		t.Errorf("got %v, want ErrBusy", err)
+	}
+	rdmatest.Close(t, mr)
+	rdmatest.Close(t, pd)
+}
+
+func TestAH(t *testing.T) {
+	c := rdmatest.Open(t)
+	pd := allocPD(t, c)
+	gid := rdmatest.GID(t, c)
+	good := verbs.AHAttr{IsGlobal: true, DGID: gid.GID, SGIDIndex: gid.Index, HopLimit: 1, Port: rdmatest.Port}
+	for range 2 {
+		ah, err := pd.CreateAH(good)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rdmatest.Close(t, ah)
+		rdmatest.Close(t, ah)
+	}
+	local := good
+	local.IsGlobal = false
+	_, err := pd.CreateAH(local)
+	if err == nil || !strings.Contains(err.Error(), "IsGlobal") {
+		t.Errorf("an address without GRH over RoCE: %v", err)
+	}
+	noSuchGID := good
+	noSuchGID.SGIDIndex = 200
+	if _, err := pd.CreateAH(noSuchGID); err == nil {
+		t.Error("an address from a GID that isn't there was taken")
+	}
+}
+
+func TestMRFlags(t *testing.T) {
+	c := rdmatest.Open(t)
+	pd := allocPD(t, c)
+	for _, access := range []verbs.AccessFlags{
+		verbs.AccessRemoteWrite, verbs.AccessRemoteAtomic, verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic, 1 << 31,
+	} {
+		_, err := pd.AllocMR(4096, access)
+		wantInvalid(t, err)
+	}
+	for _, access := range []verbs.AccessFlags{
+		0, verbs.AccessLocalWrite, verbs.AccessRemoteRead, verbs.AccessMWBind, rdmatest.All, verbs.AccessRelaxedOrdering,
+	} {
+		mr, err := pd.AllocMR(4096, access)
+		if err != nil {
+			t.Fatalf("%v: %v", access, err)
+		}
+		if mr.Access() != access {
+			t.Errorf("%v became %v", access, mr.Access())
+		}
+		rdmatest.Close(t, mr)
+		rdmatest.Close(t, mr)
+	}
+}
+
+// TestMRMemory registers memory of all kinds, at any address, and moves it.
+func TestMRMemory(t *testing.T) {
+	p := rdmatest.NewPair(t, rdmatest.Default())
+	heap := make([]byte, 100_000)
+	mapped, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mapped)
+	for _, buf := range [][]byte{heap, heap[1:2], heap[4095:70_000], mapped, mapped[4096*3+17:], make([]byte, 1), make([]byte, 7<<20)} {
+		mr, err := p.PD.RegMR(buf, rdmatest.All)
+		if err != nil {
+			t.Fatalf("%d bytes: %v", len(buf), err)
+		}
+		if mr.Len() != len(buf) || &mr.Bytes()[0] != &buf[0] {
+			t.Fatalf("%d bytes became %d", len(buf), mr.Len())
+		}
+		n := min(len(buf), 1000)
+		rdmatest.Fill(buf[len(buf)-n:], n)
+		p.A.Send(t, to(verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{mr.SGE(len(buf)-n, n)}}, p.B.MR, 0))
+		rdmatest.PollOK(t, p.A.CQ, 1)
+		wantBytes(t, p.B.MR.Bytes()[:n], rdmatest.Pattern(n, n))
+		// And the other way: the peer reaches it.
+		p.A.Send(t, to(verbs.SendWR{Opcode: verbs.OpRDMARead, SGL: []verbs.SGE{p.A.MR.SGE(0, n)}}, mr, len(buf)-n))
+		rdmatest.PollOK(t, p.A.CQ, 1)
+		wantBytes(t, p.A.MR.Bytes()[:n], rdmatest.Pattern(n, n))
+		rdmatest.Close(t, mr)
+	}
+}
+
+// TestMRZeroBased: peers count from the start of the page instead.
+func TestMRZeroBased(t *testing.T) {
+	e := expect(t)
+	p := rdmatest.NewPair(t, rdmatest.Default())
+	mr, err := p.PD.AllocMR(8192, rdmatest.All|verbs.AccessZeroBased)
+	if !e.zeroBased {
+		if !errors.Is(err, verbs.ErrNotSupported) {
+			t.Errorf("a kernel without zero-based MRs says %v", err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mr.Addr() != 0 {
+		t.Errorf("a zero-based MR begins at %#x", mr.Addr())
+	}
+	rdmatest.Fill(p.A.MR.Bytes()[:300], 1)
+	p.A.Send(t, to(verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.A.MR.SGE(0, 300)}}, mr, 5000))
+	rdmatest.PollOK(t, p.A.CQ, 1)
+	wantArrived(t, mr.Bytes(), 5000, p.A.MR.Bytes()[:300])
+}
+
+// TestMRReadOnlyMemory: memory that can't be written can't be registered so.
+func TestMRReadOnlyMemory(t *testing.T) {
+	c := rdmatest.Open(t)
+	pd := allocPD(t, c)
+	ro, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(ro)
+	_, err = pd.RegMR(ro, verbs.AccessLocalWrite)
+	wantErrno(t, err, syscall.EFAULT)
+}
+
+func TestMRRereg(t *testing.T) {
+	e := expect(t)
+	s := rdmatest.Default()
+	s.B.MR = verbs.AccessLocalWrite
+	p := rdmatest.NewPair(t, s)
+	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite
+	err := p.B.MR.Rereg(verbs.Rereg{Access: &access})
+	if !e.rereg {
+		if !errors.Is(err, verbs.ErrNotSupported) {
+			t.Errorf("a kernel without rereg says %v", err)
+		}
+		roundTrip(t, p, 1) // the MR is as before
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantWritten(t, p, p.B.MR.RKey(), 0, 1)
+	// In another PD, it is out of the queue pair's reach.
+	other := allocPD(t, p.Ctx)
+	if err := p.B.MR.Rereg(verbs.Rereg{PD: other}); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Close(); !errors.Is(err, verbs.ErrBusy) {
+		t.Errorf("a PD with an MR moved to it closes with %v", err)
+	}
+	wantRefused(t, p, p.B.MR.RKey(), 0)
+	// Another place is what rxe can't do.
+	heap, err := p.PD.RegMR(make([]byte, 4096), access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := heap.Rereg(verbs.Rereg{Buf: make([]byte, 4096)}); !errors.Is(err, verbs.ErrNotSupported) {
+		t.Errorf("rereg of the translation: %v", err)
+	}
+}
+
+// TestDmabuf: rxe takes no dma-buf, and says so.
+func TestDmabuf(t *testing.T) {
+	c := rdmatest.Open(t)
+	pd := allocPD(t, c)
+	f, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	_, err = pd.RegDmabufMR(int(f.Fd()), 0, 4096, 0, verbs.AccessLocalWrite)
+	if !errors.Is(err, verbs.ErrNotSupported) {
+		t.Errorf("got %v, want ErrNotSupported", err)
+	}
+}
+
+// TestForkSafety: a child of fork doesn't get registered memory of the
+// library's own, so that copy-on-write never takes it from the device.
+func TestForkSafety(t *testing.T) {
+	c := rdmatest.Open(t)
+	pd := allocPD(t, c)
+	mr, err := pd.AllocMR(3<<20, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open("/proc/self/smaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	start := fmt.Sprintf("%x-", mr.Addr())
+	inside := false
+	for s := bufio.NewScanner(f); s.Scan(); {
+		inside = inside || strings.HasPrefix(s.Text(), start)
+		if flags, ok := strings.CutPrefix(s.Text(), "VmFlags:"); ok && inside {
+			if !strings.Contains(flags, " dc") {
+				t.Errorf("the mapping's flags are %s: no dc, do not copy on fork", flags)
+			}
+			return
+		}
+	}
+	t.Errorf("no mapping at %#x", mr.Addr())
+}

@@ -1,0 +1,271 @@
+package conformance
+
+import (
+	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// sizes go over the path MTU (1024), around it, and around words.
+var sizes = []int{0, 1, 3, 63, 64, 65, 1023, 1024, 1025, 4096, 7001}
+
+// forConnected runs a test for both connected transports.
+func forConnected(t *testing.T, f func(t *testing.T, p *rdmatest.Pair)) {
+	for _, typ := range []verbs.QPType{verbs.RC, verbs.UC} {
+		t.Run(typ.String(), func(t *testing.T) {
+			s := rdmatest.Default()
+			s.Type = typ
+			f(t, rdmatest.NewPair(t, s))
+		})
+	}
+}
+
+// fresh gives both ends' memory known contents and returns n bytes to be sent.
+func fresh(p *rdmatest.Pair, n, seed int) []byte {
+	rdmatest.Fill(p.A.MR.Bytes(), seed)
+	clear(p.B.MR.Bytes())
+	return p.A.MR.Bytes()[:n]
+}
+
+// wantArrived checks that want, and nothing else, lies at off in memory.
+func wantArrived(t *testing.T, mem []byte, off int, want []byte) {
+	t.Helper()
+	expected := make([]byte, len(mem))
+	copy(expected[off:], want)
+	wantBytes(t, mem, expected)
+}
+
+func TestSend(t *testing.T) {
+	forConnected(t, func(t *testing.T, p *rdmatest.Pair) {
+		for i, n := range sizes {
+			data := fresh(p, n, i)
+			p.B.Recv(t, uint64(100+i), 128, 8192)
+			p.A.Send(t, verbs.SendWR{WRID: uint64(i), Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, n)}})
+
+			s := rdmatest.PollOK(t, p.A.CQ, 1)[0]
+			if s.WRID != uint64(i) || s.Opcode != verbs.WCSend || s.QPNum != p.A.QP.Num() {
+				t.Errorf("send of %d: %+v", n, s)
+			}
+			r := rdmatest.PollOK(t, p.B.CQ, 1)[0]
+			if r.WRID != uint64(100+i) || r.Opcode != verbs.WCRecv || r.QPNum != p.B.QP.Num() || r.ByteLen != uint32(n) {
+				t.Errorf("receive of %d: %+v", n, r)
+			}
+			if _, ok := r.Imm(); ok {
+				t.Error("there is immediate data in a plain send")
+			}
+			wantArrived(t, p.B.MR.Bytes(), 128, data)
+		}
+	})
+}
+
+func TestSendImm(t *testing.T) {
+	forConnected(t, func(t *testing.T, p *rdmatest.Pair) {
+		for i, n := range sizes {
+			data := fresh(p, n, i)
+			imm := uint32(0x01020304 * (i + 1))
+			p.B.Recv(t, 1, 0, 8192)
+			p.A.Send(t, verbs.SendWR{Opcode: verbs.OpSendImm, Flags: verbs.SendSignaled, Imm: imm, SGL: []verbs.SGE{p.A.MR.SGE(0, n)}})
+			rdmatest.PollOK(t, p.A.CQ, 1)
+			r := rdmatest.PollOK(t, p.B.CQ, 1)[0]
+			if got, ok := r.Imm(); !ok || got != imm || r.Opcode != verbs.WCRecv || r.ByteLen != uint32(n) {
+				t.Errorf("got %#x, %v of %+v, want %#x", got, ok, r, imm)
+			}
+			wantArrived(t, p.B.MR.Bytes(), 0, data)
+		}
+	})
+}
+
+// TestScatterGather sends from several pieces to several others.
+func TestScatterGather(t *testing.T) {
+	forConnected(t, func(t *testing.T, p *rdmatest.Pair) {
+		fresh(p, 0, 5)
+		a, b := p.A.MR, p.B.MR
+		from := []verbs.SGE{a.SGE(9000, 1), a.SGE(3, 1500), a.SGE(100, 0), a.SGE(5000, 700)}
+		to := []verbs.SGE{b.SGE(10, 1000), b.SGE(4000, 1), b.SGE(2000, 1999)}
+		p.B.PostRecv(t, verbs.RecvWR{SGL: to})
+		p.A.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: from})
+		rdmatest.PollOK(t, p.A.CQ, 1)
+		if wc := rdmatest.PollOK(t, p.B.CQ, 1)[0]; wc.ByteLen != 2201 {
+			t.Errorf("%d bytes came, not 2201", wc.ByteLen)
+		}
+		mem := a.Bytes()
+		message := append(append([]byte{mem[9000]}, mem[3:1503]...), mem[5000:5700]...)
+		want := make([]byte, b.Len())
+		copy(want[10:], message[:1000])
+		copy(want[4000:], message[1000:1001])
+		copy(want[2000:], message[1001:])
+		wantBytes(t, b.Bytes(), want)
+	})
+}
+
+// TestInline sends bytes that are gone when the request is carried out.
+func TestInline(t *testing.T) {
+	forConnected(t, func(t *testing.T, p *rdmatest.Pair) {
+		limit := p.A.QP.Cap().MaxInlineData
+		if limit < 64 {
+			t.Fatalf("MaxInlineData %d, though 64 were asked for", limit)
+		}
+		for i, n := range []int{0, 1, 33, 64, limit} {
+			clear(p.B.MR.Bytes())
+			data := rdmatest.Pattern(n, i)
+			p.B.Recv(t, 1, 0, 4096)
+			p.A.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, Inline: data})
+			clear(data)
+			rdmatest.PollOK(t, p.A.CQ, 1)
+			rdmatest.PollOK(t, p.B.CQ, 1)
+			wantArrived(t, p.B.MR.Bytes(), 0, rdmatest.Pattern(n, i))
+		}
+		// An RDMA write can be inline, too.
+		clear(p.B.MR.Bytes())
+		p.A.Send(t, verbs.SendWR{
+			Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, Inline: rdmatest.Pattern(20, 1),
+			RemoteAddr: p.B.MR.Addr() + 7, RKey: p.B.MR.RKey(),
+		})
+		rdmatest.PollOK(t, p.A.CQ, 1)
+		if p.A.QP.Type() == verbs.RC { // UC completes before the data is there
+			wantArrived(t, p.B.MR.Bytes(), 7, rdmatest.Pattern(20, 1))
+		}
+	})
+}
+
+// TestUnsignaled mixes signaled and unsignaled requests in one batch: all
+// arrive, in order, and only the signaled ones complete.
+func TestUnsignaled(t *testing.T) {
+	p := rdmatest.NewPair(t, rdmatest.Default())
+	const n = 12
+	for round := range 5 { // more than the queue holds
+		var send []verbs.SendWR
+		var recv []verbs.RecvWR
+		for i := range n {
+			wr := verbs.SendWR{WRID: uint64(i), Opcode: verbs.OpSend, Inline: []byte{byte(round), byte(i)}}
+			if i%4 == 3 {
+				wr.Flags = verbs.SendSignaled
+			}
+			send = append(send, wr)
+			recv = append(recv, verbs.RecvWR{WRID: uint64(i), SGL: []verbs.SGE{p.B.MR.SGE(i*16, 16)}})
+		}
+		p.B.PostRecv(t, recv...)
+		p.A.Send(t, send...)
+		for i, wc := range rdmatest.PollOK(t, p.A.CQ, n/4) {
+			if wc.WRID != uint64(4*i+3) {
+				t.Errorf("completion %d is of request %d", i, wc.WRID)
+			}
+		}
+		for i, wc := range rdmatest.PollOK(t, p.B.CQ, n) {
+			if wc.WRID != uint64(i) || wc.ByteLen != 2 {
+				t.Errorf("receive %d: %+v", i, wc)
+			}
+			wantBytes(t, p.B.MR.Bytes()[i*16:i*16+2], []byte{byte(round), byte(i)})
+		}
+	}
+	rdmatest.Idle(t, p.A.CQ)
+	rdmatest.Idle(t, p.B.CQ)
+}
+
+// TestSignalAll: a QP made so completes everything.
+func TestSignalAll(t *testing.T) {
+	s := rdmatest.Default()
+	s.SignalAll = true
+	p := rdmatest.NewPair(t, s)
+	p.B.Recv(t, 1, 0, 64)
+	p.A.Send(t, verbs.SendWR{WRID: 7, Opcode: verbs.OpSend, Inline: []byte{1}})
+	if wc := rdmatest.PollOK(t, p.A.CQ, 1)[0]; wc.WRID != 7 {
+		t.Errorf("%+v", wc)
+	}
+	_, init, err := p.A.QP.Query()
+	if err != nil || !init.SignalAll {
+		t.Errorf("the kernel reports SignalAll %v, %v", init.SignalAll, err)
+	}
+}
+
+// TestPartialPost: a request in the middle that is refused doesn't keep back
+// those before it, and n names it.
+func TestPartialPost(t *testing.T) {
+	p := rdmatest.NewPair(t, rdmatest.Default())
+	p.B.Recv(t, 1, 0, 64)
+	good := verbs.SendWR{WRID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, Inline: []byte{42}}
+	bad := good
+	bad.Inline = make([]byte, p.A.QP.Cap().MaxInlineData+1)
+	n, err := p.A.QP.PostSend(good, bad, good)
+	if n != 1 || err == nil {
+		t.Fatalf("posted %d, %v", n, err)
+	}
+	wantInvalid(t, err)
+	rdmatest.PollOK(t, p.A.CQ, 1)
+	rdmatest.PollOK(t, p.B.CQ, 1)
+	roundTrip(t, p, 3) // and nothing of the refused ones is left in the queue
+}
+
+// TestQueueFull fills the send queue, whose requests wait for receives: then
+// posting says so, and goes on once there are completions.
+func TestQueueFull(t *testing.T) {
+	p := rdmatest.NewPair(t, rdmatest.Default())
+	wr := verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, Inline: []byte{1}}
+	posted := 0
+	for range 1000 {
+		if _, err := p.A.QP.PostSend(wr); err != nil {
+			if !isFull(err) {
+				t.Fatal(err)
+			}
+			break
+		}
+		posted++
+	}
+	if want := p.A.QP.Cap().MaxSendWR; posted < want || posted == 1000 {
+		t.Fatalf("%d requests fit in a queue of %d", posted, want)
+	}
+	for left := posted; left > 0; left -= min(left, 16) {
+		for range min(left, 16) {
+			p.B.Recv(t, 1, 0, 64)
+		}
+		rdmatest.PollOK(t, p.B.CQ, min(left, 16))
+		rdmatest.PollOK(t, p.A.CQ, min(left, 16))
+	}
+	roundTrip(t, p, 4)
+}
+
+// TestFullReceiveQueue: posting more receives than fit is refused.
+func TestFullReceiveQueue(t *testing.T) {
+	for _, typ := range []verbs.QPType{verbs.RC, verbs.UD} {
+		s := rdmatest.Default()
+		s.Type = typ
+		p := rdmatest.NewPair(t, s)
+		wr := verbs.RecvWR{SGL: []verbs.SGE{p.A.MR.SGE(0, 64)}}
+		posted := 0
+		for range 1000 {
+			if _, err := p.A.QP.PostRecv(wr); err != nil {
+				if !isFull(err) {
+					t.Fatal(err)
+				}
+				break
+			}
+			posted++
+		}
+		if want := p.A.QP.Cap().MaxRecvWR; posted < want || posted == 1000 {
+			t.Errorf("%v: %d receives fit in a queue of %d", typ, posted, want)
+		}
+	}
+}
+
+// TestSendQueueOrder: one doorbell for a batch of different operations keeps
+// their order.
+func TestSendQueueOrder(t *testing.T) {
+	p := rdmatest.NewPair(t, rdmatest.Default())
+	fresh(p, 0, 1)
+	p.B.Recv(t, 9, 8192, 64)
+	p.A.Send(t,
+		verbs.SendWR{WRID: 1, Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, 3000)}, RemoteAddr: p.B.MR.Addr(), RKey: p.B.MR.RKey()},
+		verbs.SendWR{WRID: 2, Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(4096, 3000)}, RemoteAddr: p.B.MR.Addr(), RKey: p.B.MR.RKey()},
+		// The fence holds the send back until the read's data, which it sends on, is here.
+		verbs.SendWR{WRID: 3, Opcode: verbs.OpSend, Flags: verbs.SendSignaled | verbs.SendFence, SGL: []verbs.SGE{p.A.MR.SGE(4096, 64)}},
+	)
+	for i, wc := range rdmatest.PollOK(t, p.A.CQ, 3) {
+		if wc.WRID != uint64(i+1) {
+			t.Errorf("completion %d is of request %d", i, wc.WRID)
+		}
+	}
+	rdmatest.PollOK(t, p.B.CQ, 1)
+	wantBytes(t, p.A.MR.Bytes()[4096:4096+3000], p.A.MR.Bytes()[:3000])
+	wantBytes(t, p.B.MR.Bytes()[8192:8192+64], p.A.MR.Bytes()[:64])
+}

@@ -1,0 +1,133 @@
+package conformance
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+const grh = 40 // what precedes a datagram in the receive's buffer
+
+func udPair(t *testing.T) *rdmatest.Pair {
+	t.Helper()
+	s := rdmatest.Default()
+	s.Type = verbs.UD
+	return rdmatest.NewPair(t, s)
+}
+
+// wantDatagram polls a receive that was posted at 0 and checks it.
+func wantDatagram(t *testing.T, e *rdmatest.End, from uint32, data []byte) verbs.WC {
+	t.Helper()
+	wc := rdmatest.PollOK(t, e.CQ, 1)[0]
+	if wc.SrcQP != from || wc.ByteLen != uint32(grh+len(data)) || wc.Flags&verbs.WCGRH == 0 || wc.QPNum != e.QP.Num() {
+		t.Errorf("a datagram of %d bytes from QP %#x: %+v", len(data), from, wc)
+	}
+	wantBytes(t, e.MR.Bytes()[grh:grh+len(data)], data)
+	return wc
+}
+
+func TestUD(t *testing.T) {
+	p := udPair(t)
+	for i, n := range []int{0, 1, 3, 64, 1000, 1024} {
+		for _, op := range []verbs.Opcode{verbs.OpSend, verbs.OpSendImm} {
+			data := fresh(p, n, i)
+			p.B.Recv(t, 5, 0, 2048)
+			wr := message(p, n)
+			wr.Opcode, wr.Imm = op, 0x01020304
+			p.A.Send(t, wr)
+			rdmatest.PollOK(t, p.A.CQ, 1)
+			wc := wantDatagram(t, p.B, p.A.QP.Num(), data)
+			if imm, ok := wc.Imm(); ok != (op == verbs.OpSendImm) || ok && imm != 0x01020304 {
+				t.Errorf("%v: immediate %#x, %v", op, imm, ok)
+			}
+		}
+	}
+	// Inline.
+	p.B.Recv(t, 5, 0, 2048)
+	wr := message(p, 0)
+	wr.SGL, wr.Inline = nil, rdmatest.Pattern(50, 1)
+	p.A.Send(t, wr)
+	wantDatagram(t, p.B, p.A.QP.Num(), rdmatest.Pattern(50, 1))
+}
+
+// TestUDAnswer answers a datagram with what its completion and GRH tell.
+func TestUDAnswer(t *testing.T) {
+	p := udPair(t)
+	p.B.Recv(t, 1, 0, 1024)
+	p.A.Send(t, message(p, 100))
+	rdmatest.PollOK(t, p.A.CQ, 1)
+	wc := rdmatest.PollOK(t, p.B.CQ, 1)[0]
+	ah, err := p.PD.CreateAHFromWC(&wc, p.B.MR.Bytes()[:grh], rdmatest.Port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.A.Recv(t, 1, 0, 1024)
+	answer := rdmatest.Pattern(33, 3)
+	p.B.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, Inline: answer, AH: ah, RemoteQPN: wc.SrcQP, RemoteQKey: rdmatest.QKey})
+	rdmatest.PollOK(t, p.B.CQ, 1)
+	wantDatagram(t, p.A, p.B.QP.Num(), answer)
+
+	for _, b := range [][]byte{nil, make([]byte, 39), make([]byte, 40)} {
+		if _, err := p.PD.CreateAHFromWC(&wc, b, rdmatest.Port); err == nil {
+			t.Errorf("an address was made of a GRH of %d zeros", len(b))
+		}
+	}
+}
+
+// TestMulticast sends to a group that a queue pair is attached to.
+func TestMulticast(t *testing.T) {
+	p := udPair(t)
+	group := netip.MustParseAddr("239.77.1.5")
+	// The interface takes a group's packets, and those that it sends itself come
+	// back to it, once somebody on the host is a member.
+	gid := verbs.GID(group.As16())
+	ifi, err := net.InterfaceByName(p.GID.NetDev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	member, err := net.ListenMulticastUDP("udp4", ifi, &net.UDPAddr{IP: group.AsSlice(), Port: 7777})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer member.Close()
+
+	if err := p.B.QP.AttachMcast(gid, 0); err != nil {
+		t.Fatal(err)
+	}
+	address := p.Address()
+	address.DGID = gid
+	ah, err := p.PD.CreateAH(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wr := message(p, 300)
+	wr.AH, wr.RemoteQPN = ah, 0xffffff
+	for i := range 3 {
+		data := fresh(p, 300, i)
+		p.B.Recv(t, uint64(i), 0, 1024)
+		p.A.Send(t, wr)
+		rdmatest.PollOK(t, p.A.CQ, 1)
+		wantDatagram(t, p.B, p.A.QP.Num(), data)
+	}
+	if err := p.B.QP.DetachMcast(gid, 0); err != nil {
+		t.Fatal(err)
+	}
+	// After that, a message to the group is not for it, one to itself is.
+	data := fresh(p, 300, 9)
+	p.B.Recv(t, 7, 0, 1024)
+	p.A.Send(t, wr)
+	p.A.Send(t, message(p, 300))
+	rdmatest.PollOK(t, p.A.CQ, 2)
+	wantDatagram(t, p.B, p.A.QP.Num(), data)
+	rdmatest.Idle(t, p.B.CQ)
+
+	wantInvalid(t, p.B.QP.DetachMcast(gid, 0))
+	wantInvalid(t, p.B.QP.AttachMcast(verbs.GID(netip.MustParseAddr("fe80::1").As16()), 0))
+	// A QP that is closed while attached is detached.
+	if err := p.B.QP.AttachMcast(gid, 0); err != nil {
+		t.Fatal(err)
+	}
+}
