@@ -52,6 +52,9 @@ type AsyncEvent struct {
 // EventDeviceFatal, and then ErrDeviceRemoved.
 func (c *Context) AsyncEvent(ctx context.Context) (AsyncEvent, error) {
 	const op = "get async event"
+	if ctx == nil {
+		return AsyncEvent{}, &OpError{Op: op, Err: errNoContext}
+	}
 	if err := c.begin(op); err != nil {
 		return c.noEvent(op, err)
 	}

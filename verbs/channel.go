@@ -50,6 +50,9 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 // ErrDeviceRemoved.
 func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 	const op = "get CQ event"
+	if ctx == nil {
+		return nil, &OpError{Op: op, Err: errNoContext}
+	}
 	for {
 		if err := hold(op, ch.base()); err != nil {
 			return nil, err

@@ -28,6 +28,7 @@ type Context struct {
 	mu      sync.Mutex
 	members map[uint64]member
 	holds   atomic.Int32
+	closing atomic.Bool // Close was called: nothing new begins
 	limits  atomic.Pointer[DeviceAttr]
 	removal removal
 }
@@ -132,7 +133,7 @@ func (c *Context) begin(op string) error {
 	if c == nil {
 		return &OpError{Op: op, Err: errNil}
 	}
-	if c.file == nil {
+	if c.file == nil || c.closing.Load() {
 		return opErr(op, "context", ErrClosed)
 	}
 	if c.removal.gone.Load() {
@@ -179,9 +180,9 @@ func (c *Context) member(id uint64) member {
 }
 
 // Close closes the device and all objects that were made from it and not yet
-// closed, in order. If one of them is in use by a verb that runs at the
-// moment, it answers ErrBusy and may be called again. Waits for events end
-// with ErrClosed. Closing again does nothing.
+// closed, in order. From then on, verbs answer ErrClosed and waits for events
+// end with it. If a verb still runs, Close answers ErrBusy and may be called
+// again. Closing again after it succeeded does nothing.
 func (c *Context) Close() error {
 	const op = "close device"
 	if c == nil || c.file == nil {
@@ -190,6 +191,7 @@ func (c *Context) Close() error {
 	if c.holds.Load() < 0 {
 		return nil
 	}
+	c.closing.Store(true)
 	for k := range kinds {
 		for _, m := range c.membersOf(k) {
 			if err := m.Close(); err != nil {

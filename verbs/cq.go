@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"sync/atomic"
 
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
@@ -20,6 +21,8 @@ type CQ struct {
 	chn   *CompChannel
 	fired chan struct{} // an event came that PollWait has not yet seen
 	gone  chan struct{} // closed by Close
+
+	waiters atomic.Int32 // goroutines in PollWait
 }
 
 func (cq *CQ) base() *object {
@@ -175,13 +178,18 @@ func (cq *CQ) Arm(solicitedOnly bool) error {
 // ErrDeviceRemoved.
 func (cq *CQ) PollWait(ctx context.Context, wc []WC) (int, error) {
 	const op = "wait for CQ"
+	if ctx == nil {
+		return 0, &OpError{Op: op, Err: errNoContext}
+	}
 	if len(wc) == 0 {
 		return 0, invalid(op, "no room for a completion")
 	}
+	if n, err := cq.Poll(wc); n > 0 || err != nil {
+		return n, err
+	}
+	cq.waiters.Add(1)
+	defer cq.leave()
 	for {
-		if n, err := cq.Poll(wc); n > 0 || err != nil {
-			return n, err
-		}
 		if err := cq.Arm(false); err != nil {
 			return 0, err
 		}
@@ -191,6 +199,18 @@ func (cq *CQ) PollWait(ctx context.Context, wc []WC) (int, error) {
 		if err := cq.chn.waitFor(ctx, cq); err != nil {
 			return 0, opErr(op, "", err)
 		}
+		if n, err := cq.Poll(wc); n > 0 || err != nil {
+			return n, err
+		}
+	}
+}
+
+// leave ends a PollWait. It may have used up the one event that the arming
+// gave, so another waiter must look for itself, and arm again.
+func (cq *CQ) leave() {
+	if cq.waiters.Add(-1) > 0 && cq.chn != nil {
+		cq.fire()
+		cq.chn.events.poke()
 	}
 }
 
@@ -239,11 +259,16 @@ func (cq *CQ) Resize(cqe int) error {
 // Close destroys the CQ (ibv_destroy_cq) with the completions in it. While
 // QPs use it, it answers ErrBusy.
 func (cq *CQ) Close() error {
+	if cq == nil {
+		return nil
+	}
+	// Held to the end: a poll or an arming in between would use a handle that
+	// may be another object's by then.
+	cq.mu.Lock()
+	defer cq.mu.Unlock()
 	return cq.base().end("destroy CQ",
 		func() error { return destroyCQ(cq.ctx, cq.handle) },
 		func() {
-			cq.mu.Lock()
-			defer cq.mu.Unlock()
 			cq.prov.Release()
 			cq.prov = nil
 			close(cq.gone)

@@ -94,3 +94,5 @@ type argError struct{ msg string }
 
 func (e *argError) Error() string { return e.msg }
 func (e *argError) Unwrap() error { return ErrInvalid }
+
+var errNoContext = &argError{"the context.Context is nil"}

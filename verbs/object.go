@@ -68,7 +68,7 @@ func (o *object) holdOne(op string) error {
 	if o == nil {
 		return &OpError{Op: op, Err: errNil}
 	}
-	if o.ctx == nil {
+	if o.ctx == nil || o.ctx.closing.Load() {
 		return opErr(op, "", ErrClosed)
 	}
 	if o.ctx.removal.gone.Load() {

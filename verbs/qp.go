@@ -220,6 +220,15 @@ func (qp *QP) State() QPState { return QPState(qp.state.Load()) }
 // Close destroys the QP (ibv_destroy_qp). Its work requests end without
 // completions. While it is attached to a multicast group, it is detached first.
 func (qp *QP) Close() error {
+	if qp == nil {
+		return nil
+	}
+	// Held to the end: a post in between would ring for a handle that may be
+	// another object's by then.
+	qp.sendMu.Lock()
+	defer qp.sendMu.Unlock()
+	qp.recvMu.Lock()
+	defer qp.recvMu.Unlock()
 	return qp.base().end("destroy QP",
 		func() error {
 			for _, g := range qp.groups {
@@ -228,10 +237,6 @@ func (qp *QP) Close() error {
 			return destroyQP(qp.ctx, qp.handle)
 		},
 		func() {
-			qp.sendMu.Lock()
-			defer qp.sendMu.Unlock()
-			qp.recvMu.Lock()
-			defer qp.recvMu.Unlock()
 			qp.prov.Release()
 			qp.prov = nil
 		})

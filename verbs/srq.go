@@ -203,11 +203,14 @@ var (
 // Close destroys the SRQ (ibv_destroy_srq). While QPs use it, it answers
 // ErrBusy.
 func (srq *SRQ) Close() error {
+	if srq == nil {
+		return nil
+	}
+	srq.mu.Lock()
+	defer srq.mu.Unlock()
 	return srq.base().end("destroy SRQ",
 		func() error { return destroySRQ(srq.ctx, srq.handle) },
 		func() {
-			srq.mu.Lock()
-			defer srq.mu.Unlock()
 			srq.prov.Release()
 			srq.prov = nil
 		})
