@@ -23,10 +23,11 @@ HOST_PACKAGES = $(shell go list ./... | grep -v /tests/)
 PORTABLE := ./uapi ./ioctl ./provider/... ./verbs ./cmd/...
 
 # Debian packages, besides those that the rig itself needs.
+GETTERS := ca-certificates # for go, to fetch modules
 PEERS := ibverbs-utils ibverbs-providers
-TESTERS := $(PEERS) ca-certificates gcc gcc-aarch64-linux-gnu libc6-dev libibverbs-dev perftest \
+TESTERS := $(GETTERS) $(PEERS) gcc gcc-aarch64-linux-gnu libc6-dev libibverbs-dev perftest \
 	procps rdma-core rdmacm-utils strace
-BENCHERS := $(PEERS) gcc libc6-dev libibverbs-dev
+BENCHERS := $(GETTERS) $(PEERS) gcc libc6-dev libibverbs-dev
 
 heading = @printf '\n== %s\n'
 
@@ -36,6 +37,7 @@ help: ## this text
 
 .PHONY: demo
 demo: go ## in a minute: Go and C exchange messages over RDMA in a VM; every verb shown
+	@tests/vm/setup $(GETTERS)
 	@$(MAKE) -j2 build demo-setup
 	@tests/vm/run -d rxe -t 180 -- demo/run
 
@@ -49,7 +51,7 @@ test-kernels: test-setup ## the tests that need a device, on every kernel of the
 	@for kernel in $(KERNELS); do tests/suite -k $$kernel; done
 
 .PHONY: bench
-bench: go build ## Go beside C in one boot, and what a post and a poll cost
+bench: go ## Go beside C in one boot, and what a post and a poll cost
 	@tests/vm/setup $(BENCHERS)
 	@tests/bench/run
 	$(heading) 'post and poll on rings in memory'
