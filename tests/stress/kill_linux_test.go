@@ -1,0 +1,109 @@
+package stress
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// victimVar makes the test binary a process that runs traffic until killed.
+const victimVar = "GOVERBS_STRESS_VICTIM"
+
+// TestKill kills processes in the midst of traffic: the kernel is left with
+// nothing of theirs.
+func TestKill(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	before := rdmatest.Resources(t)
+	for i := range 4 {
+		child := exec.Command("/proc/self/exe")
+		child.Env = append(os.Environ(), victimVar+"=1")
+		child.Stderr = os.Stderr
+		out, err := child.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(out).ReadString('\n')
+		if err != nil || line != "running\n" {
+			t.Fatalf("the child said %q, %v", line, err)
+		}
+		if rdmatest.Resources(t) == before {
+			t.Error("the child has nothing in the kernel")
+		}
+		time.Sleep(time.Duration(i) * 7 * time.Millisecond)
+		if err := child.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		child.Wait()
+		if ws := child.ProcessState.Sys().(syscall.WaitStatus); ws.Signal() != syscall.SIGKILL {
+			t.Fatalf("the child ended by itself: %v", child.ProcessState)
+		}
+		// The kernel may finish with a file after its process is gone.
+		for deadline := time.Now().Add(rdmatest.Patience); rdmatest.Resources(t) != before; {
+			if time.Now().After(deadline) {
+				t.Fatalf("before:\n%s\nafter the child's end:\n%s", before, rdmatest.Resources(t))
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	// The device works on.
+	p := rdmatest.NewPair(t, rdmatest.Default())
+	p.B.Recv(t, 1, 0, 64)
+	p.A.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, Inline: []byte{1}})
+	rdmatest.PollOK(t, p.A.CQ, 1)
+	rdmatest.PollOK(t, p.B.CQ, 1)
+}
+
+// victim runs traffic of all kinds until it is killed.
+func victim() {
+	t := &victimTB{}
+	s := rdmatest.Default()
+	s.Channel, s.SRQ = true, true
+	c, err := verbs.Open(rdmatest.Device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := rdmatest.PairOn(t, c, s)
+	mw, err := p.PD.AllocMW(verbs.MWType1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bind := verbs.MWBindInfo{MR: p.B.MR, Addr: p.B.MR.Addr(), Length: 4096, Access: verbs.AccessRemoteWrite}
+	if err := p.B.QP.BindMW(mw, verbs.MWBind{Flags: verbs.SendSignaled, MWBindInfo: bind}); err != nil {
+		t.Fatal(err)
+	}
+	rdmatest.PollOK(t, p.B.CQ, 1)
+	for i := 0; ; i++ {
+		p.B.Recv(t, 1, 0, 8192)
+		p.A.Send(t,
+			verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.A.MR.SGE(0, 4096)}, RemoteAddr: p.B.MR.Addr(), RKey: mw.RKey()},
+			verbs.SendWR{Opcode: verbs.OpRDMARead, SGL: []verbs.SGE{p.A.MR.SGE(0, 8192)}, RemoteAddr: p.B.MR.Addr(), RKey: p.B.MR.RKey()},
+			verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, 8192)}})
+		if i == 10 {
+			fmt.Println("running")
+		}
+		rdmatest.PollOK(t, p.A.CQ, 1)
+		rdmatest.PollOK(t, p.B.CQ, 1)
+	}
+}
+
+// victimTB lets the victim, which is no test, use rdmatest.
+type victimTB struct{ testing.TB }
+
+func (victimTB) Helper()        {}
+func (victimTB) Cleanup(func()) {}
+func (victimTB) Fatal(args ...any) {
+	fmt.Fprintln(os.Stderr, args...)
+	os.Exit(1)
+}
+
+func (v victimTB) Fatalf(format string, args ...any) { v.Fatal(fmt.Sprintf(format, args...)) }

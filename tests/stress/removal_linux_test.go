@@ -1,0 +1,167 @@
+package stress
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+func command(t *testing.T, line string) {
+	t.Helper()
+	f := strings.Fields(line)
+	if out, err := exec.Command(f[0], f[1:]...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", line, err, out)
+	}
+}
+
+// extraDevice makes a device of its own, rxe9, that the test may take away.
+func extraDevice(t *testing.T) {
+	t.Helper()
+	command(t, "ip link add stress0 type veth peer name stress1")
+	t.Cleanup(func() { command(t, "ip link delete stress0") })
+	command(t, "ip link set stress0 up")
+	command(t, "ip link set stress1 up")
+	command(t, "ip address add 192.168.99.1/24 dev stress0")
+	command(t, "rdma link add rxe9 type rxe netdev stress0")
+	// The node appears a moment later, the GID too.
+	for deadline := time.Now().Add(rdmatest.Patience); ; time.Sleep(10 * time.Millisecond) {
+		c, err := verbs.Open("rxe9")
+		if err == nil {
+			table, tableErr := c.GIDTable()
+			rdmatest.Close(t, c)
+			for _, e := range table {
+				if e.GID.IsIPv4Mapped() && e.Type == verbs.RoCEv2 {
+					return
+				}
+			}
+			err = tableErr
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("rxe9 has no IPv4 GID: %v", err)
+		}
+	}
+}
+
+// TestDeviceRemoved takes a device away while queue pairs run on it and
+// goroutines wait.
+func TestDeviceRemoved(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	extraDevice(t)
+	c, err := verbs.Open("rxe9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := channelPair(t, c)
+	exchange(t, p)
+	// The first event after a removal says so; the waits that follow are refused.
+	first := make(chan verbs.AsyncEvent)
+	go func() {
+		e, err := c.AsyncEvent(t.Context())
+		if err != nil {
+			t.Errorf("waiting for an event: %v", err)
+		}
+		first <- e
+	}()
+	waits := make(chan error, 2)
+	go func() { _, err := p.A.Chan.Wait(t.Context()); waits <- err }()
+	go func() { _, err := p.B.CQ.PollWait(t.Context(), make([]verbs.WC, 1)); waits <- err }()
+
+	// This command ends once the device's last user has closed it.
+	removal := exec.Command("rdma", "link", "delete", "rxe9")
+	removal.Stderr = os.Stderr
+	if err := removal.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timeout := time.After(rdmatest.Patience)
+	for range 3 {
+		select {
+		case e := <-first:
+			if e.Type != verbs.EventDeviceFatal {
+				t.Errorf("the event is %+v", e)
+			}
+		case err := <-waits:
+			if !errors.Is(err, verbs.ErrDeviceRemoved) {
+				t.Errorf("a wait ended with %v", err)
+			}
+		case <-timeout:
+			t.Fatal("nobody is told of the removal")
+		}
+	}
+
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
+	defer cancel()
+	for name, f := range map[string]func() error{
+		"async event":  func() error { _, err := c.AsyncEvent(ctx); return err },
+		"wait":         func() error { _, err := p.A.Chan.Wait(ctx); return err },
+		"poll wait":    func() error { _, err := p.B.CQ.PollWait(ctx, make([]verbs.WC, 1)); return err },
+		"alloc PD":     func() error { _, err := c.AllocPD(); return err },
+		"alloc MR":     func() error { _, err := p.PD.AllocMR(100, 0); return err },
+		"query device": func() error { _, err := c.QueryDevice(); return err },
+		"query QP":     func() error { _, _, err := p.A.QP.Query(); return err },
+		"modify QP": func() error {
+			return p.A.QP.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState)
+		},
+		"create CQ": func() error { _, err := c.CreateCQ(verbs.CQOptions{CQE: 1}); return err },
+		"post": func() error {
+			_, err := p.A.QP.PostSend(verbs.SendWR{Opcode: verbs.OpSend, Inline: []byte{1}})
+			return err
+		},
+	} {
+		if err := f(); !errors.Is(err, verbs.ErrDeviceRemoved) {
+			t.Errorf("%s on a removed device: %v", name, err)
+		}
+	}
+	for _, x := range []interface{ Close() error }{p.A.QP, p.A.CQ, p.A.MR, p.A.Chan} {
+		rdmatest.Close(t, x)
+	}
+	rdmatest.Close(t, c)
+	if err := removal.Wait(); err != nil {
+		t.Errorf("rdma link delete: %v", err)
+	}
+	if _, err := verbs.Open("rxe9"); !errors.Is(err, verbs.ErrNoDevice) {
+		t.Errorf("opening what is gone: %v", err)
+	}
+}
+
+// TestPortEvents takes the cable out and puts it back.
+func TestPortEvents(t *testing.T) {
+	extraDevice(t)
+	c, err := verbs.Open("rxe9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
+	defer cancel()
+	wait := func(want verbs.EventType) {
+		t.Helper()
+		for {
+			e, err := c.AsyncEvent(ctx)
+			if err != nil {
+				t.Fatalf("waiting for %v: %v", want, err)
+			}
+			if e.Port != 1 || e.QP != nil {
+				t.Errorf("%+v", e)
+			}
+			if e.Type == want {
+				return
+			}
+			// GID changes and the like come along.
+		}
+	}
+	command(t, "ip link set stress0 down")
+	wait(verbs.EventPortErr)
+	if a, err := c.QueryPort(1); err != nil || a.State == verbs.PortActive {
+		t.Errorf("%v, %v", a.State, err)
+	}
+	command(t, "ip link set stress0 up")
+	wait(verbs.EventPortActive)
+	rdmatest.Close(t, c)
+	command(t, "rdma link delete rxe9")
+}

@@ -1,0 +1,218 @@
+package stress
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// channelPair is a pair with a completion channel at each end.
+func channelPair(t *testing.T, c *verbs.Context) *rdmatest.Pair {
+	t.Helper()
+	s := rdmatest.Default()
+	s.Channel = true
+	return rdmatest.PairOn(t, c, s)
+}
+
+// waiters starts waits of all kinds and returns what they end with.
+func waiters(ctx context.Context, p *rdmatest.Pair) <-chan error {
+	errs := make(chan error)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() { _, err := p.A.Chan.Wait(ctx); errs <- err })
+		wg.Go(func() { _, err := p.Ctx.AsyncEvent(ctx); errs <- err })
+		wg.Go(func() {
+			_, err := p.B.CQ.PollWait(ctx, make([]verbs.WC, 1))
+			errs <- err
+		})
+	}
+	go func() { wg.Wait(); close(errs) }()
+	return errs
+}
+
+// wantAll fails the test unless 24 waits end, with the error.
+func wantAll(t *testing.T, errs <-chan error, want error) {
+	t.Helper()
+	timeout := time.After(rdmatest.Patience)
+	n := 0
+	for {
+		select {
+		case err, ok := <-errs:
+			if !ok {
+				if n != 24 {
+					t.Errorf("%d waits ended, not 24", n)
+				}
+				return
+			}
+			n++
+			if !errors.Is(err, want) {
+				t.Errorf("a wait ended with %v, want %v", err, want)
+			}
+		case <-timeout:
+			t.Fatalf("%d waits ended, the others still wait", n)
+		}
+	}
+}
+
+func TestCancelWaits(t *testing.T) {
+	p := channelPair(t, rdmatest.Open(t))
+	for range 20 {
+		ctx, cancel := context.WithCancel(t.Context())
+		errs := waiters(ctx, p)
+		time.Sleep(5 * time.Millisecond) // some wait, some are about to
+		cancel()
+		wantAll(t, errs, context.Canceled)
+	}
+	// A context that is over before the wait begins.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	wantAll(t, waiters(ctx, p), context.Canceled)
+	// Nothing is lost by all that: the next wait gets its event.
+	exchange(t, p)
+}
+
+// exchange sends a message and waits for it, both ways of waiting.
+func exchange(t *testing.T, p *rdmatest.Pair) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
+	defer cancel()
+	if err := p.A.CQ.Arm(false); err != nil {
+		t.Fatal(err)
+	}
+	p.B.Recv(t, 1, 0, 64)
+	p.A.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, Inline: []byte{1}})
+	if cq, err := p.A.Chan.Wait(ctx); err != nil || cq != p.A.CQ {
+		t.Fatalf("%v, %v", cq, err)
+	}
+	rdmatest.PollOK(t, p.A.CQ, 1)
+	var wcs [4]verbs.WC
+	if n, err := p.B.CQ.PollWait(ctx, wcs[:]); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+}
+
+func TestCloseEndsWaits(t *testing.T) {
+	for range 10 {
+		rdmatest.CheckLeaks(t)
+		c, err := verbs.Open(rdmatest.Device)
+		if err != nil {
+			t.Fatal(err)
+		}
+		errs := waiters(t.Context(), channelPair(t, c))
+		time.Sleep(5 * time.Millisecond)
+		// A wait that is about to begin is a verb that runs: then Close may be
+		// called again.
+		for deadline := time.Now().Add(rdmatest.Patience); ; time.Sleep(time.Millisecond) {
+			if err = c.Close(); !errors.Is(err, verbs.ErrBusy) || time.Now().After(deadline) {
+				break
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantAll(t, errs, verbs.ErrClosed)
+	}
+}
+
+// TestManyWaiters: several goroutines wait on one CQ, each with room for one
+// completion. None is forgotten when completions come together.
+func TestManyWaiters(t *testing.T) {
+	p := channelPair(t, rdmatest.Open(t))
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
+	defer cancel()
+	const n = 8
+	for i := range 20 {
+		var wg sync.WaitGroup
+		for range n {
+			wg.Go(func() {
+				var wc [1]verbs.WC
+				if m, err := p.B.CQ.PollWait(ctx, wc[:]); m != 1 || err != nil || wc[0].Err() != nil {
+					t.Errorf("%d, %v, %v", m, err, wc[0].Err())
+				}
+			})
+		}
+		var list []verbs.SendWR
+		for i := range n {
+			p.B.Recv(t, uint64(i), 0, 64)
+			list = append(list, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, Inline: []byte{1}})
+		}
+		// Half the rounds find all of them asleep.
+		time.Sleep(time.Duration(i%2) * 20 * time.Millisecond)
+		p.A.Send(t, list...)
+		wg.Wait()
+		rdmatest.PollOK(t, p.A.CQ, n)
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// TestConcurrentClose closes objects while others use them: each call ends
+// with success or with an error that says so.
+func TestConcurrentClose(t *testing.T) {
+	for range 10 {
+		rdmatest.CheckLeaks(t)
+		c, err := verbs.Open(rdmatest.Device)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := channelPair(t, c)
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		run := func(f func() error) {
+			for range 2 {
+				wg.Go(func() {
+					for {
+						err := f()
+						if errors.Is(err, verbs.ErrClosed) {
+							return
+						}
+						if err != nil && !errors.Is(err, verbs.ErrQueueFull) {
+							t.Error(err)
+							return
+						}
+						select {
+						case <-stop:
+							return
+						default:
+						}
+					}
+				})
+			}
+		}
+		sge := []verbs.SGE{p.A.MR.SGE(0, 64)}
+		run(func() error { _, err := p.A.QP.PostSend(verbs.SendWR{Opcode: verbs.OpSend, SGL: sge}); return err })
+		run(func() error { _, err := p.A.QP.PostRecv(verbs.RecvWR{SGL: sge}); return err })
+		run(func() error { _, err := p.A.CQ.Poll(make([]verbs.WC, 2)); return err })
+		run(func() error { return p.A.CQ.Arm(false) })
+		run(func() error { time.Sleep(time.Millisecond); _, _, err := p.A.QP.Query(); return err })
+		run(func() error { time.Sleep(time.Millisecond); _, err := c.QueryPort(rdmatest.Port); return err })
+		run(func() error {
+			// A verb that always runs would always keep Close out.
+			time.Sleep(time.Millisecond)
+			mr, err := p.PD.AllocMR(4096, 0)
+			if err != nil {
+				return err
+			}
+			if err := mr.Close(); err != nil && !errors.Is(err, verbs.ErrBusy) {
+				return err
+			}
+			return nil
+		})
+		for deadline := time.Now().Add(rdmatest.Patience); ; {
+			if err = c.Close(); !errors.Is(err, verbs.ErrBusy) || time.Now().After(deadline) {
+				break
+			}
+		}
+		close(stop)
+		wg.Wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
