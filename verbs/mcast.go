@@ -34,7 +34,7 @@ func (qp *QP) changeMcast(op string, command uint32, g mcastGroup) error {
 	switch {
 	case qp.typ != UD:
 		return invalid(op, "the QP is %v: only UD has multicast", qp.typ)
-	case g.gid[0] != 0xff && !g.gid.IsIPv4Mapped():
+	case !g.gid.Addr().IsMulticast():
 		return invalid(op, "%v is not a multicast GID", g.gid)
 	case command == uapi.IB_USER_VERBS_CMD_DETACH_MCAST && attached < 0:
 		return invalid(op, "the QP is not attached to %v", g.gid)

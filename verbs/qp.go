@@ -77,10 +77,12 @@ func (qp *QP) base() *object {
 // capabilities that it gets may be larger than asked for: see QP.Cap.
 func (pd *PD) CreateQP(o QPOptions) (*QP, error) {
 	const op = "create QP"
-	parents := []*object{pd.base(), o.SendCQ.base(), o.RecvCQ.base()}
+	if err := hold(op, pd.base()); err != nil {
+		return nil, err
+	}
+	defer pd.drop()
+	parents := []*object{&pd.object, o.SendCQ.base(), o.RecvCQ.base()}
 	switch {
-	case pd == nil:
-		return nil, invalid(op, "no PD")
 	case o.SendCQ == nil:
 		return nil, invalid(op, "no SendCQ")
 	case o.RecvCQ == nil:

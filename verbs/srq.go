@@ -110,17 +110,11 @@ func destroySRQ(c *Context, handle uint32) error {
 // SetLimit arms EventSRQLimitReached for when fewer than limit receives are
 // left; 0 disarms it. The event comes once (IBV_SRQ_LIMIT).
 func (srq *SRQ) SetLimit(limit int) error {
-	if limit < 0 {
-		return invalid("modify SRQ", "Limit %d is negative", limit)
-	}
 	return srq.modify(uapi.IB_SRQ_LIMIT, 0, limit)
 }
 
 // Resize makes room for maxWR receives (IBV_SRQ_MAX_WR); those posted are kept.
 func (srq *SRQ) Resize(maxWR int) error {
-	if maxWR < 1 {
-		return invalid("modify SRQ", "MaxWR %d is less than 1", maxWR)
-	}
 	return srq.modify(uapi.IB_SRQ_MAX_WR, maxWR, 0)
 }
 
@@ -134,8 +128,12 @@ func (srq *SRQ) modify(mask uapi.IbSrqAttrMask, maxWR, limit int) error {
 	if err != nil {
 		return err
 	}
-	if maxWR > limits.MaxSRQWR || limit > limits.MaxSRQWR {
-		return invalid(op, "MaxWR %d or Limit %d is more than the device's %d", maxWR, limit, limits.MaxSRQWR)
+	resize := mask&uapi.IB_SRQ_MAX_WR != 0
+	switch {
+	case resize && (maxWR < 1 || maxWR > limits.MaxSRQWR):
+		return invalid(op, "MaxWR %d is not in 1 to %d", maxWR, limits.MaxSRQWR)
+	case limit < 0 || limit > limits.MaxSRQWR:
+		return invalid(op, "Limit %d is not in 0 to %d", limit, limits.MaxSRQWR)
 	}
 	srq.mu.Lock()
 	defer srq.mu.Unlock()
@@ -151,7 +149,7 @@ func (srq *SRQ) modify(mask uapi.IbSrqAttrMask, maxWR, limit int) error {
 	if err := cmd.Run(srq.ctx.file); err != nil {
 		return opErr(op, fmt.Sprintf("MaxWR %d, Limit %d", maxWR, limit), err)
 	}
-	if mask&uapi.IB_SRQ_MAX_WR != 0 {
+	if resize {
 		if err := srq.prov.Remap(); err != nil {
 			return opErr(op, "", err)
 		}
