@@ -196,12 +196,25 @@ type Rereg struct {
 
 // Rereg changes an MR in place (ibv_rereg_mr). Its keys may change. If it
 // fails with ErrNotSupported, the MR is as before.
-func (mr *MR) Rereg(r Rereg) error {
+func (mr *MR) Rereg(r Rereg) (err error) {
 	const op = "rereg MR"
 	if err := hold(op, mr.base()); err != nil {
 		return err
 	}
 	defer mr.drop()
+	if r.PD != nil {
+		if err := hold(op, r.PD.base()); err != nil {
+			return err
+		}
+		defer func() {
+			if err != nil {
+				r.PD.drop()
+			}
+		}()
+		if r.PD.ctx != mr.ctx {
+			return invalid(op, "the PD belongs to another device context")
+		}
+	}
 	req := uapi.IbUverbsReregMr{MrHandle: mr.handle}
 	access := mr.access
 	if r.Access != nil {
@@ -213,10 +226,6 @@ func (mr *MR) Rereg(r Rereg) error {
 		req.AccessFlags = uint32(access)
 	}
 	if r.PD != nil {
-		if err := hold(op, mr.base(), r.PD.base()); err != nil {
-			return err
-		}
-		mr.drop()
 		req.Flags |= uint32(uapi.IB_MR_REREG_PD)
 		req.PdHandle = r.PD.handle
 	}
@@ -242,9 +251,6 @@ func (mr *MR) Rereg(r Rereg) error {
 	resp := ioctl.Out[uapi.IbUverbsReregMrResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
 	if err := cmd.Run(mr.ctx.file); err != nil {
 		pin.Unpin()
-		if r.PD != nil {
-			r.PD.drop()
-		}
 		return mrError(op, mr.length, access, err)
 	}
 	mr.lkey, mr.rkey, mr.access = resp.Lkey, resp.Rkey, access

@@ -1,0 +1,123 @@
+package misuse
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+var canceled = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+var noContext context.Context
+
+// TestNothing calls every method that returns an error on a nil pointer and on
+// a zero object, with zero arguments.
+func TestNothing(t *testing.T) {
+	for _, x := range []any{
+		(*verbs.Device)(nil), (*verbs.Context)(nil), (*verbs.PD)(nil), (*verbs.MR)(nil), (*verbs.MW)(nil), (*verbs.AH)(nil),
+		(*verbs.CompChannel)(nil), (*verbs.CQ)(nil), (*verbs.SRQ)(nil), (*verbs.QP)(nil),
+	} {
+		callAll(t, reflect.ValueOf(x), verbs.ErrInvalid, verbs.ErrClosed)
+	}
+	for _, x := range []any{
+		new(verbs.Context), new(verbs.PD), new(verbs.MR), new(verbs.MW), new(verbs.AH),
+		new(verbs.CompChannel), new(verbs.CQ), new(verbs.SRQ), new(verbs.QP),
+	} {
+		callAll(t, reflect.ValueOf(x), verbs.ErrClosed, verbs.ErrInvalid)
+	}
+}
+
+// TestClosed calls every method that returns an error on closed objects, also
+// on objects that were closed along with their context.
+func TestClosed(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	c, err := verbs.Open(rdmatest.Device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := makeThings(t, c)
+	one := []any{x.mw, x.mw1, x.qp, x.srq, x.ah, x.cq, x.ch, x.mr}
+	for _, o := range x.all() {
+		rdmatest.Close(t, o)
+	}
+	pd := must[*verbs.PD](t)(c.AllocPD())
+	rdmatest.Close(t, pd)
+	one = append(one, pd)
+	y := makeThings(t, c)
+	rdmatest.Close(t, c)
+	for _, o := range append(one, c, y.pd, y.mr, y.mw, y.mw1, y.ah, y.ch, y.cq, y.srq, y.qp) {
+		callAll(t, reflect.ValueOf(o), verbs.ErrClosed)
+	}
+}
+
+// callAll calls x's methods that end in an error. Close must do nothing, the
+// others must answer with one of the errors.
+func callAll(t *testing.T, x reflect.Value, want ...error) {
+	t.Helper()
+	errorType := reflect.TypeFor[error]()
+	called := 0
+	for i := range x.NumMethod() {
+		m := x.Type().Method(i)
+		n := m.Type.NumOut()
+		if n == 0 || m.Type.Out(n-1) != errorType || x.Type() == reflect.TypeFor[*verbs.Device]() && m.Name == "Err" {
+			continue
+		}
+		called++
+		name := strings.TrimPrefix(x.Type().String(), "*verbs.") + "." + m.Name
+		var args []reflect.Value
+		for j := 1; j < m.Type.NumIn(); j++ {
+			if m.Type.IsVariadic() && j == m.Type.NumIn()-1 {
+				args = append(args, reflect.Zero(m.Type.In(j).Elem()))
+				continue
+			}
+			arg := reflect.Zero(m.Type.In(j))
+			if m.Type.In(j) == reflect.TypeFor[context.Context]() {
+				arg = reflect.ValueOf(canceled)
+			}
+			if m.Type.In(j) == reflect.TypeFor[[]verbs.WC]() {
+				arg = reflect.ValueOf(make([]verbs.WC, 1))
+			}
+			args = append(args, arg)
+		}
+		err, panicked := call(x.Method(i), args)
+		switch {
+		case panicked != nil:
+			t.Errorf("%s panics: %v", name, panicked)
+		case m.Name == "Close":
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		case err == nil:
+			t.Errorf("%s does something", name)
+		case !strings.HasPrefix(err.Error(), "verbs: "):
+			t.Errorf("%s: %q doesn't begin with verbs:", name, err)
+		default:
+			matches := false
+			for _, w := range want {
+				matches = matches || errors.Is(err, w)
+			}
+			if !matches {
+				t.Errorf("%s: %v, want one of %v", name, err, want)
+			}
+		}
+	}
+	if called == 0 {
+		t.Errorf("%v has no methods to call", x.Type())
+	}
+}
+
+func call(f reflect.Value, args []reflect.Value) (err error, panicked any) {
+	defer func() { panicked = recover() }()
+	out := f.Call(args)
+	err, _ = out[len(out)-1].Interface().(error)
+	return err, nil
+}

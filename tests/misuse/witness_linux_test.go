@@ -1,0 +1,67 @@
+package misuse
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// witnessVar is set for the child that ibvtrace watches.
+const witnessVar = "GOVERBS_MISUSE_WITNESSED"
+
+// TestNothingReachesTheKernel runs the misuses once more, with ibvtrace as the
+// witness: not one of the control verbs that get to the kernel is refused.
+func TestNothingReachesTheKernel(t *testing.T) {
+	if os.Getenv(witnessVar) != "" {
+		t.Fatal("the witnessed part must not include its witness")
+	}
+	dir := t.TempDir()
+	ibvtrace := filepath.Join(dir, "ibvtrace")
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", ibvtrace, "../../cmd/ibvtrace").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	trace := filepath.Join(dir, "trace")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(ibvtrace, "--json", "-o", trace, self, "-test.run", "^("+witnessed+")$")
+	cmd.Env = append(os.Environ(), witnessVar+"=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "witnessed") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	b, err := os.ReadFile(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verbs, probes := 0, 0
+	for dec := json.NewDecoder(bytes.NewReader(b)); dec.More(); {
+		var v struct {
+			Verb, Object, Method, Errno string
+			Ret                         *int
+		}
+		if err := dec.Decode(&v); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case v.Ret == nil:
+			t.Errorf("%+v has no result", v)
+		case *v.Ret == 0:
+			verbs++
+		case v.Object == "DEVICE" && v.Method == "0xfff" && v.Errno == "EPROTONOSUPPORT":
+			probes++ // Open asks for a method that doesn't exist, to learn the driver
+		default:
+			t.Errorf("the kernel refused %s %s %s with %s", v.Verb, v.Object, v.Method, v.Errno)
+		}
+	}
+	// The world is made of several dozens of verbs; a witness who saw fewer was
+	// looking elsewhere.
+	if verbs < 100 || probes == 0 {
+		t.Errorf("ibvtrace saw %d verbs and %d probes", verbs, probes)
+	}
+}
