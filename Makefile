@@ -45,7 +45,7 @@ test: go ## everything, on Linux 6.1: some ten minutes
 	$(heading) 'all passed'
 
 .PHONY: test-kernels
-test-kernels: test-setup ## the tests that need a device, on every kernel of the rig
+test-kernels: go test-setup ## the tests that need a device, on every kernel of the rig
 	@for kernel in $(KERNELS); do tests/suite -k $$kernel; done
 
 .PHONY: bench
