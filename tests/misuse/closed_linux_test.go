@@ -88,7 +88,7 @@ func callAll(t *testing.T, x reflect.Value, want ...error) {
 			}
 			args = append(args, arg)
 		}
-		err, panicked := call(x.Method(i), args)
+		panicked, err := call(x.Method(i), args)
 		switch {
 		case panicked != nil:
 			t.Errorf("%s panics: %v", name, panicked)
@@ -115,9 +115,9 @@ func callAll(t *testing.T, x reflect.Value, want ...error) {
 	}
 }
 
-func call(f reflect.Value, args []reflect.Value) (err error, panicked any) {
+func call(f reflect.Value, args []reflect.Value) (panicked any, err error) {
 	defer func() { panicked = recover() }()
 	out := f.Call(args)
 	err, _ = out[len(out)-1].Interface().(error)
-	return err, nil
+	return nil, err
 }
