@@ -1,0 +1,122 @@
+package eq
+
+import "encoding/binary"
+
+// Types of events, MLX5_EVENT_TYPE_*.
+const (
+	TypeCompletion    = 0x00
+	TypePathMigrated  = 0x01
+	TypeCommEst       = 0x02
+	TypeSQDrained     = 0x03
+	TypeCQError       = 0x04
+	TypeQPFatal       = 0x05 // WQ_CATAS_ERROR
+	TypeInternalError = 0x08
+	TypePortChange    = 0x09
+	TypeCommand       = 0x0a
+	TypePageRequest   = 0x0b
+	TypeQPRequest     = 0x10 // WQ_INVAL_REQ_ERROR
+	TypeQPAccess      = 0x11 // WQ_ACCESS_ERROR
+	TypeSRQError      = 0x12 // SRQ_CATAS_ERROR
+	TypeLastWQE       = 0x13 // SRQ_LAST_WQE
+	TypeSRQLimit      = 0x14 // SRQ_RQ_LIMIT
+	TypeDCTDrained    = 0x1c
+	TypeDCTKey        = 0x1d // DCT_KEY_VIOLATION
+	TypeGeneral       = 0x22
+)
+
+// Subtypes of a port change, MLX5_PORT_CHANGE_SUBTYPE_*.
+const (
+	PortDown        = 1
+	PortActive      = 4
+	PortInitialized = 5
+	PortLID         = 6
+	PortPKey        = 7
+	PortGUID        = 8
+	PortReregister  = 9
+)
+
+// Resource is what a QP or SRQ event is about, MLX5_EVENT_QUEUE_TYPE_*.
+type Resource uint8
+
+const (
+	ResourceQP  Resource = 0
+	ResourceRQ  Resource = 1
+	ResourceSQ  Resource = 2
+	ResourceDCT Resource = 6
+)
+
+// Event is an entry of an event queue: its type, and the 28 bytes that say
+// what happened to whom.
+type Event struct {
+	Type, Subtype uint8
+	Data          [28]byte
+}
+
+// Completion: there are new entries in an armed CQ.
+func Completion(cqn uint32) Event {
+	e := Event{Type: TypeCompletion}
+	binary.BigEndian.PutUint32(e.Data[24:], cqn)
+	return e
+}
+
+// QP is an event of a QP or of a part of it: TypeCommEst, TypeSQDrained,
+// TypeQPFatal, TypeQPRequest, TypeQPAccess, TypeLastWQE, TypePathMigrated.
+func QP(typ uint8, r Resource, qpn uint32) Event {
+	e := Event{Type: typ}
+	e.Data[20] = byte(r)
+	binary.BigEndian.PutUint32(e.Data[24:], qpn)
+	return e
+}
+
+// SRQ is an event of an SRQ, an XRC SRQ or an RMP: TypeSRQLimit or
+// TypeSRQError.
+func SRQ(typ uint8, srqn uint32) Event {
+	e := Event{Type: typ}
+	binary.BigEndian.PutUint32(e.Data[24:], srqn)
+	return e
+}
+
+// DCT is TypeDCTDrained or TypeDCTKey.
+func DCT(typ uint8, dctn uint32) Event {
+	e := Event{Type: typ}
+	binary.BigEndian.PutUint32(e.Data[24:], dctn)
+	return e
+}
+
+// CQError says that a CQ takes no more entries: its syndrome is 1 for an
+// overrun, 2 for memory that it cannot write.
+func CQError(cqn uint32, syndrome uint8) Event {
+	e := Event{Type: TypeCQError}
+	binary.BigEndian.PutUint32(e.Data[0:], cqn)
+	e.Data[11] = syndrome
+	return e
+}
+
+// Port is a change of a port, 1 or 2, which the driver finds in the upper
+// half of a byte.
+func Port(subtype, port uint8) Event {
+	e := Event{Type: TypePortChange, Subtype: subtype}
+	e.Data[8] = port << 4
+	return e
+}
+
+// Command: the commands of the bits in vector are done.
+func Command(vector uint32) Event {
+	e := Event{Type: TypeCommand}
+	binary.BigEndian.PutUint32(e.Data[0:], vector)
+	return e
+}
+
+// PageRequest asks for pages, or if it is negative gives pages back.
+func PageRequest(function uint16, pages int32) Event {
+	e := Event{Type: TypePageRequest}
+	binary.BigEndian.PutUint16(e.Data[2:], function)
+	binary.BigEndian.PutUint32(e.Data[4:], uint32(pages))
+	return e
+}
+
+// General is an event of the device, MLX5_GENERAL_SUBTYPE_*.
+func General(subtype uint8) Event { return Event{Type: TypeGeneral, Subtype: subtype} }
+
+// InternalError says that the device is broken.
+func InternalError() Event { return Event{Type: TypeInternalError} }
