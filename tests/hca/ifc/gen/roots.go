@@ -1,0 +1,35 @@
+package main
+
+// commands are the firmware commands whose in- and outboxes go into the table.
+const commands = `
+query_hca_cap set_hca_cap query_adapter init_hca teardown_hca enable_hca disable_hca
+query_pages manage_pages query_issi set_issi set_driver_version nop
+create_mkey query_mkey destroy_mkey query_special_contexts
+create_eq destroy_eq query_eq
+create_cq destroy_cq query_cq modify_cq
+create_qp destroy_qp query_qp rst2init_qp init2init_qp init2rtr_qp rtr2rts_qp rts2rts_qp
+sqerr2rts_qp sqd2rts_qp qp_2err qp_2rst
+create_srq destroy_srq query_srq arm_rq
+create_xrc_srq destroy_xrc_srq query_xrc_srq arm_xrc_srq
+create_rmp modify_rmp destroy_rmp query_rmp
+create_dct destroy_dct drain_dct query_dct
+query_vport_state modify_vport_state
+query_hca_vport_context modify_hca_vport_context query_hca_vport_gid query_hca_vport_pkey
+query_vport_counter alloc_q_counter dealloc_q_counter query_q_counter
+alloc_pd dealloc_pd alloc_uar dealloc_uar alloc_xrcd dealloc_xrcd
+alloc_transport_domain dealloc_transport_domain
+access_register attach_to_mcg detach_from_mcg mad_ifc
+`
+
+// others are capabilities, registers and what lies in memory.
+const others = `
+cmd_hca_cap cmd_hca_cap_2 atomic_caps odp_cap
+cmd_queue_entry cmd_if_box health_buffer
+register_host_endianness ptys_reg pmtu_reg pvlc_reg ppcnt_reg paos_reg
+ib_port_cntrs_grp_data_layout
+`
+
+// opaque are unions of a great many layouts, of which only the size is taken.
+const opaque = `
+hca_cap_union ppcnt_reg_counter_set_auto eth_cntrs_grp_data_layout_auto
+`
