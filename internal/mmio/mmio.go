@@ -1,0 +1,64 @@
+//go:build amd64 || arm64
+
+package mmio
+
+import "unsafe"
+
+// Supported tells whether this architecture has what the package promises.
+const Supported = true
+
+// ToDevice makes what was stored before it visible to the device before what is
+// stored after it: between a queue entry and the doorbell that shows it.
+//
+//go:noescape
+func ToDevice()
+
+// FromDevice makes what is loaded after it at least as new as what was loaded
+// before it: between a valid bit that the device wrote last, and the rest.
+//
+//go:noescape
+func FromDevice()
+
+// FlushWrites pushes stores to write-combining memory out of the processor, in
+// order with all other stores. It includes ToDevice.
+//
+//go:noescape
+func FlushWrites()
+
+// Load32 is one 32-bit load from a register, in the device's byte order.
+//
+//go:noescape
+func Load32(reg *uint32) uint32
+
+// Store32 and Store64 are one store to a register, in the device's byte order.
+//
+//go:noescape
+func Store32(reg *uint32, v uint32)
+
+//go:noescape
+func Store64(reg *uint64, v uint64)
+
+// Publish is a ToDevice, then one store to memory that the device reads.
+//
+//go:noescape
+func Publish(record *uint32, v uint32)
+
+// Copy64 copies 64 bytes to write-combining memory, in ascending order and in
+// stores of at least 8 bytes. Both ends are aligned to 8 bytes.
+//
+//go:noescape
+func Copy64(dst, src unsafe.Pointer)
+
+// Doorbell publishes a record, and then stores to a register in
+// write-combining memory: Publish, FlushWrites, Store64, FlushWrites, in one
+// call since each one costs.
+//
+//go:noescape
+func Doorbell(record *uint32, v uint32, reg *uint64, value uint64)
+
+// BlueFlame publishes a record, and then copies the entry itself to the
+// register: Publish, FlushWrites, a Copy64 for each of the blocks, FlushWrites.
+// There is at least one block.
+//
+//go:noescape
+func BlueFlame(record *uint32, v uint32, reg, entry unsafe.Pointer, blocks int)

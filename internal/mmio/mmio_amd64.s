@@ -1,0 +1,102 @@
+#include "textflag.h"
+
+// Loads, and stores to write-back memory, keep their order on this
+// architecture. Stores to write-combining memory are ordered by SFENCE alone.
+
+// func ToDevice()
+TEXT ·ToDevice(SB), NOSPLIT, $0-0
+	RET
+
+// func FromDevice()
+TEXT ·FromDevice(SB), NOSPLIT, $0-0
+	RET
+
+// func FlushWrites()
+TEXT ·FlushWrites(SB), NOSPLIT, $0-0
+	SFENCE
+	RET
+
+// func Load32(reg *uint32) uint32
+TEXT ·Load32(SB), NOSPLIT, $0-12
+	MOVQ reg+0(FP), AX
+	MOVL (AX), CX
+	MOVL CX, ret+8(FP)
+	RET
+
+// func Store32(reg *uint32, v uint32)
+TEXT ·Store32(SB), NOSPLIT, $0-12
+	MOVQ reg+0(FP), AX
+	MOVL v+8(FP), CX
+	MOVL CX, (AX)
+	RET
+
+// func Store64(reg *uint64, v uint64)
+TEXT ·Store64(SB), NOSPLIT, $0-16
+	MOVQ reg+0(FP), AX
+	MOVQ v+8(FP), CX
+	MOVQ CX, (AX)
+	RET
+
+// func Publish(record *uint32, v uint32)
+TEXT ·Publish(SB), NOSPLIT, $0-12
+	MOVQ record+0(FP), AX
+	MOVL v+8(FP), CX
+	MOVL CX, (AX)
+	RET
+
+// Eight stores, so that a device whose registers are not write-combining sees
+// the same order.
+#define COPY64(src, dst) \
+	MOVQ 0(src), R8 \
+	MOVQ 8(src), R9 \
+	MOVQ 16(src), R10 \
+	MOVQ 24(src), R11 \
+	MOVQ R8, 0(dst) \
+	MOVQ R9, 8(dst) \
+	MOVQ R10, 16(dst) \
+	MOVQ R11, 24(dst) \
+	MOVQ 32(src), R8 \
+	MOVQ 40(src), R9 \
+	MOVQ 48(src), R10 \
+	MOVQ 56(src), R11 \
+	MOVQ R8, 32(dst) \
+	MOVQ R9, 40(dst) \
+	MOVQ R10, 48(dst) \
+	MOVQ R11, 56(dst)
+
+// func Copy64(dst, src unsafe.Pointer)
+TEXT ·Copy64(SB), NOSPLIT, $0-16
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	COPY64(SI, DI)
+	RET
+
+// func Doorbell(record *uint32, v uint32, reg *uint64, value uint64)
+TEXT ·Doorbell(SB), NOSPLIT, $0-32
+	MOVQ record+0(FP), AX
+	MOVL v+8(FP), CX
+	MOVQ reg+16(FP), DI
+	MOVQ value+24(FP), DX
+	MOVL CX, (AX)
+	SFENCE
+	MOVQ DX, (DI)
+	SFENCE
+	RET
+
+// func BlueFlame(record *uint32, v uint32, reg, entry unsafe.Pointer, blocks int)
+TEXT ·BlueFlame(SB), NOSPLIT, $0-40
+	MOVQ record+0(FP), AX
+	MOVL v+8(FP), CX
+	MOVQ reg+16(FP), DI
+	MOVQ entry+24(FP), SI
+	MOVQ blocks+32(FP), BX
+	MOVL CX, (AX)
+	SFENCE
+next:
+	COPY64(SI, DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ BX
+	JNZ  next
+	SFENCE
+	RET

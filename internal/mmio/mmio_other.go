@@ -1,0 +1,21 @@
+//go:build !amd64 && !arm64
+
+package mmio
+
+import "unsafe"
+
+// Supported is false: this architecture's barriers are not known here.
+const Supported = false
+
+const refusal = "mmio: this package knows amd64 and arm64 only"
+
+func ToDevice()                                                 { panic(refusal) }
+func FromDevice()                                               { panic(refusal) }
+func FlushWrites()                                              { panic(refusal) }
+func Load32(*uint32) uint32                                     { panic(refusal) }
+func Store32(*uint32, uint32)                                   { panic(refusal) }
+func Store64(*uint64, uint64)                                   { panic(refusal) }
+func Publish(*uint32, uint32)                                   { panic(refusal) }
+func Copy64(_, _ unsafe.Pointer)                                { panic(refusal) }
+func Doorbell(*uint32, uint32, *uint64, uint64)                 { panic(refusal) }
+func BlueFlame(_ *uint32, _ uint32, _, _ unsafe.Pointer, _ int) { panic(refusal) }

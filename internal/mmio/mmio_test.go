@@ -1,0 +1,95 @@
+//go:build amd64 || arm64
+
+package mmio
+
+import (
+	"bytes"
+	"testing"
+	"unsafe"
+)
+
+// area is memory with guards on both sides of what may be written.
+type area struct {
+	words [64]uint64
+}
+
+func (a *area) bytes() []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(&a.words[0])), len(a.words)*8)
+}
+
+func filled() *area {
+	a := new(area)
+	for i := range a.bytes() {
+		a.bytes()[i] = byte(i*7 + 1)
+	}
+	return a
+}
+
+func TestStoresWriteTheirWidth(t *testing.T) {
+	a, want := filled(), filled()
+	Store32((*uint32)(unsafe.Pointer(&a.bytes()[64])), 0x01020304)
+	Store64((*uint64)(unsafe.Pointer(&a.bytes()[128])), 0x0102030405060708)
+	Publish((*uint32)(unsafe.Pointer(&a.bytes()[196])), 0x0a0b0c0d)
+	copy(want.bytes()[64:], []byte{4, 3, 2, 1})
+	copy(want.bytes()[128:], []byte{8, 7, 6, 5, 4, 3, 2, 1})
+	copy(want.bytes()[196:], []byte{0xd, 0xc, 0xb, 0xa})
+	if !bytes.Equal(a.bytes(), want.bytes()) {
+		t.Errorf("memory is\n%x, want\n%x", a.bytes(), want.bytes())
+	}
+	if v := Load32((*uint32)(unsafe.Pointer(&a.bytes()[64]))); v != 0x01020304 {
+		t.Errorf("loaded %#x", v)
+	}
+	ToDevice()
+	FromDevice()
+	FlushWrites()
+}
+
+func TestCopiesWriteWholeBlocks(t *testing.T) {
+	src := filled()
+	a, want := new(area), new(area)
+	Copy64(unsafe.Pointer(&a.bytes()[64]), unsafe.Pointer(&src.bytes()[128]))
+	copy(want.bytes()[64:128], src.bytes()[128:])
+	if !bytes.Equal(a.bytes(), want.bytes()) {
+		t.Errorf("Copy64 left\n%x, want\n%x", a.bytes(), want.bytes())
+	}
+	for blocks := 1; blocks <= 4; blocks++ {
+		a, want := new(area), new(area)
+		BlueFlame((*uint32)(unsafe.Pointer(&a.bytes()[4])), 5, unsafe.Pointer(&a.bytes()[64]), unsafe.Pointer(&src.bytes()[64]), blocks)
+		want.bytes()[4] = 5
+		copy(want.bytes()[64:64+64*blocks], src.bytes()[64:])
+		if !bytes.Equal(a.bytes(), want.bytes()) {
+			t.Errorf("BlueFlame of %d blocks left\n%x, want\n%x", blocks, a.bytes(), want.bytes())
+		}
+	}
+}
+
+func TestDoorbell(t *testing.T) {
+	a, want := new(area), new(area)
+	Doorbell((*uint32)(unsafe.Pointer(&a.bytes()[4])), 5, &a.words[32], 0x0102030405060708)
+	want.bytes()[4] = 5
+	want.words[32] = 0x0102030405060708
+	if !bytes.Equal(a.bytes(), want.bytes()) {
+		t.Errorf("Doorbell left\n%x, want\n%x", a.bytes(), want.bytes())
+	}
+}
+
+func BenchmarkRing(b *testing.B) {
+	for name, ring := range map[string]func(a *area, i uint32){
+		"doorbell": func(a *area, i uint32) { Doorbell((*uint32)(unsafe.Pointer(&a.words[0])), i, &a.words[8], uint64(i)) },
+		"blueflame64": func(a *area, i uint32) {
+			BlueFlame((*uint32)(unsafe.Pointer(&a.words[0])), i, unsafe.Pointer(&a.words[8]), unsafe.Pointer(&a.words[32]), 1)
+		},
+		"blueflame128": func(a *area, i uint32) {
+			BlueFlame((*uint32)(unsafe.Pointer(&a.words[0])), i, unsafe.Pointer(&a.words[8]), unsafe.Pointer(&a.words[32]), 2)
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			a := new(area)
+			i := uint32(0)
+			for b.Loop() {
+				i++
+				ring(a, i)
+			}
+		})
+	}
+}
