@@ -5,6 +5,7 @@ package mkey
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/goverbs/goverbs/tests/hca/bus"
 )
@@ -33,7 +34,7 @@ type Mode uint8
 const (
 	PA  Mode = 0 // addresses are bus addresses
 	MTT Mode = 1 // a list of pages
-	KLM Mode = 2 // a list of pieces of other keys
+	KLM Mode = 2 // a list of pieces of other keys, or a pattern of them that repeats
 	KSM Mode = 3 // a list of equal pieces of other keys
 )
 
@@ -47,16 +48,19 @@ type Context struct {
 	UMREnabled       bool
 	RemoteInvalidate bool
 	Length64         bool // Len does not count: 2^64 bytes
+	RelaxedWrite     bool
+	RelaxedRead      bool
 	Key              byte // the variable part of lkey and rkey
 	Access           Access
 	PD               uint32
 	QPN              uint32 // AnyQP, or the one QP that a type 2 window is bound to
 	Start, Len       uint64
 	PageShift        uint   // of MTT and KSM
-	XLT              []byte // translations as in memory: 8 bytes a page, or 16 a KLM or KSM; its length is what the key has room for
+	Octowords        uint32 // room for translations, in 16 bytes
+	XLT              []byte // the translations so far, as in memory: 8 bytes a page, 16 a KLM or KSM
 }
 
-// Fault says why a key did not open.
+// Fault says why a key did not open or did not change.
 type Fault uint8
 
 const (
@@ -65,16 +69,23 @@ const (
 	FaultPD           // of another PD, or bound to another QP
 	FaultAccess       // a right is missing
 	FaultBounds       // outside of what the key covers
-	FaultMemory       // covered, but not RAM, or not translated
-	FaultState        // a UMR that asks for what the key's state forbids
+	FaultMemory       // covered, but not translated or not RAM
+	FaultState        // a UMR that asks for what the key or its state forbids
 )
 
-// Errors of Create and Destroy, for the status of the command.
+// Errors of Create, Decode and Destroy, by the status that the command
+// answers.
 var (
 	ErrBadParam = errors.New("bad parameter") // MLX5_CMD_STAT_BAD_PARAM_ERR
 	ErrNoKey    = errors.New("no such mkey")  // MLX5_CMD_STAT_BAD_RES_ERR
-	ErrBusy     = errors.New("mkey in use")   // MLX5_CMD_STAT_RES_BUSY
 	ErrLimit    = errors.New("no mkeys left") // MLX5_CMD_STAT_LIM_ERR
+)
+
+const (
+	firstIndex = 0x10 // above those of InvalidLkey, ReservedLkey and the pattern's operation
+	indexes    = 1 << 24
+	// maxOctowords is the translations of 32 GiB in pages of 4 KiB.
+	maxOctowords = 1 << 22
 )
 
 // Table is the keys of one HCA. It is for one goroutine.
@@ -89,49 +100,83 @@ func New(m bus.Memory) *Table {
 	return &Table{mem: m, keys: make(map[uint32]*Context), next: firstIndex}
 }
 
-// firstIndex is above the indexes of InvalidLkey and ReservedLkey.
-const firstIndex = 0x10
+// Create adds a key and returns its index: the key's upper 24 bits. Indexes go
+// round, so that a key that outlives its context opens nothing for long.
+func (t *Table) Create(c Context) (index uint32, err error) {
+	if c.Mode > KSM || c.Octowords > maxOctowords || len(c.XLT) > c.room() {
+		return 0, ErrBadParam
+	}
+	if len(t.keys) >= indexes-firstIndex {
+		return 0, ErrLimit
+	}
+	for t.keys[t.next] != nil {
+		t.advance()
+	}
+	index = t.next
+	t.advance()
+	t.keys[index] = &c
+	return index, nil
+}
 
-// Create adds a key and returns its index: the key's upper 24 bits.
-func (t *Table) Create(c Context) (index uint32, err error) { return 0, ErrLimit }
+func (t *Table) advance() {
+	if t.next++; t.next == indexes {
+		t.next = firstIndex
+	}
+}
 
-// Destroy removes a key.
-func (t *Table) Destroy(index uint32) error { return ErrNoKey }
+// room is how many bytes of translations the key has room for: memory is
+// given out by 64 bytes, which the driver relies on.
+func (c *Context) room() int { return int(c.Octowords+3) / 4 * 64 }
+
+// Destroy removes a key. Windows and lists on top of it may outlive it, and
+// open nothing then: the driver takes regions away by UMR too, where nothing
+// could be refused.
+func (t *Table) Destroy(index uint32) error {
+	if t.keys[index] == nil {
+		return ErrNoKey
+	}
+	delete(t.keys, index)
+	return nil
+}
 
 // Query returns a key's context.
-func (t *Table) Query(index uint32) (Context, bool) { return Context{}, false }
+func (t *Table) Query(index uint32) (Context, bool) {
+	c := t.keys[index]
+	if c == nil {
+		return Context{}, false
+	}
+	q := *c
+	q.XLT = slices.Clone(c.XLT)
+	return q, true
+}
 
 // Count is how many keys exist.
 func (t *Table) Count() int { return len(t.keys) }
 
-// Decode makes a Context of the 64 bytes of an mkc and of the translations
-// that follow it in CREATE_MKEY (klm_pas_mtt, as many octowords as
-// translations_octword_actual_size says).
-func Decode(mkc, xlt []byte) (Context, error) { return Context{}, ErrBadParam }
-
-// Encode writes the context as an mkc of 64 bytes, for QUERY_MKEY.
-func (c *Context) Encode(mkc []byte) {}
-
-// Resolve appends to dst the memory that [addr, addr+n) under key is, in
-// order. For remote access qpn is the responding QP. Only one of want's rights
-// is meant to be asked for.
-func (t *Table) Resolve(dst [][]byte, key, pd, qpn uint32, addr uint64, n int, want Access) ([][]byte, Fault) {
-	return dst, FaultKey
+// Invalidate frees a key because a SEND with invalidate for it arrived at QP
+// qpn of pd.
+func (t *Table) Invalidate(key, pd, qpn uint32) Fault {
+	c, f := t.open(key, pd, qpn, 0)
+	if f != FaultNone {
+		return f
+	}
+	if !c.RemoteInvalidate {
+		return FaultAccess
+	}
+	c.Free, c.QPN = true, AnyQP
+	return FaultNone
 }
 
-// UMR is a work request that changes a key (MLX5_OPCODE_UMR).
-type UMR struct {
-	Key        uint32 // umr_mkey of the control segment; only its index counts
-	Ctrl       []byte // struct mlx5_wqe_umr_ctrl_seg, 48 bytes
-	Mkey       []byte // struct mlx5_mkey_seg, 64 bytes
-	Rest       []byte // what follows in the WQE: inline translations, or the data segment that points to them
-	Privileged bool   // posted to a QP of type MLX5_QP_ST_REG_UMR, which may change keys of any PD
+// open looks a key up for somebody who wants these rights.
+func (t *Table) open(key, pd, qpn uint32, want Access) (*Context, Fault) {
+	c := t.keys[key>>8]
+	switch {
+	case c == nil || c.Free || c.Key != byte(key):
+		return nil, FaultKey
+	case c.PD != pd || c.QPN != AnyQP && c.QPN != qpn:
+		return nil, FaultPD
+	case c.Access&want != want:
+		return nil, FaultAccess
+	}
+	return c, FaultNone
 }
-
-// UMR changes a key on behalf of the QP and PD. After a Fault nothing has
-// changed.
-func (t *Table) UMR(qpn, pd uint32, u UMR) Fault { return FaultKey }
-
-// Invalidate frees a key: a SEND with invalidate that arrived at QP qpn if
-// remote, else a local invalidation.
-func (t *Table) Invalidate(key, pd, qpn uint32, remote bool) Fault { return FaultKey }
