@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 
+	"github.com/goverbs/goverbs/internal/pollable"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/uapi"
 )
@@ -104,7 +105,7 @@ func (ch *CompChannel) readFor(ctx context.Context, cq *CQ) error {
 		var b [compEventLen]byte
 		switch err := ch.events.readInTurn(ctx, b[:]); err {
 		case nil:
-		case errPoked:
+		case pollable.ErrPoked:
 			continue
 		default:
 			return err

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"io"
 	"os"
-	"time"
+
+	"github.com/goverbs/goverbs/internal/pollable"
 )
 
 // An eventFile is a file descriptor on which the kernel reports events. It is
@@ -35,7 +36,7 @@ func (f *eventFile) read(ctx context.Context, b []byte) error {
 	}
 	defer func() { f.turn <- struct{}{} }()
 	for {
-		if err := f.readInTurn(ctx, b); err != errPoked {
+		if err := f.readInTurn(ctx, b); err != pollable.ErrPoked {
 			return err
 		}
 	}
@@ -43,39 +44,23 @@ func (f *eventFile) read(ctx context.Context, b []byte) error {
 
 // readInTurn reads one event into b for a caller that has the turn.
 func (f *eventFile) readInTurn(ctx context.Context, b []byte) error {
-	if err := ctx.Err(); err != nil {
+	n := 0
+	err := pollable.Wait(ctx, f.file, func() (err error) {
+		n, err = f.file.Read(b)
 		return err
-	}
-	if ctx.Done() != nil {
-		fired := make(chan struct{})
-		stop := context.AfterFunc(ctx, func() {
-			f.file.SetReadDeadline(time.Unix(1, 0))
-			close(fired)
-		})
-		defer func() {
-			if !stop() {
-				<-fired
-				f.file.SetReadDeadline(time.Time{})
-			}
-		}()
-	}
-	n, err := f.file.Read(b)
+	})
 	switch {
 	case err == nil && n == len(b):
 		return nil
 	case err == nil:
 		return io.ErrUnexpectedEOF
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		if ctx.Err() == nil {
-			f.file.SetReadDeadline(time.Time{})
-			select {
-			case <-f.gone:
-				return ErrDeviceRemoved
-			default:
-				return errPoked
-			}
+	case err == pollable.ErrPoked:
+		select {
+		case <-f.gone:
+			return ErrDeviceRemoved
+		default:
+			return err
 		}
-		return ctx.Err()
 	case errors.Is(err, os.ErrClosed):
 		return ErrClosed
 	case errors.Is(err, io.EOF):
@@ -88,9 +73,7 @@ func (f *eventFile) readInTurn(ctx context.Context, b []byte) error {
 	return err
 }
 
-// poke makes the reader, if there is one, return errPoked.
-func (f *eventFile) poke() { f.file.SetReadDeadline(time.Unix(1, 0)) }
-
-var errPoked = errors.New("interrupted")
+// poke makes the reader, if there is one, return pollable.ErrPoked.
+func (f *eventFile) poke() { pollable.Poke(f.file) }
 
 func (f *eventFile) Close() error { return f.file.Close() }
