@@ -24,18 +24,27 @@ func (s *sink) RingSend() error {
 	return nil
 }
 
-// Requests are put one by one, and the device hears of them all at once.
-func Example() {
-	q := &sink{}
-	for id := range uint64(3) {
-		if err := q.PutSend(&provider.SendWR{WRID: id, Opcode: uapi.IB_UVERBS_WR_SEND}); err != nil {
-			fmt.Println(err)
+func (s *sink) PostSend(wrs []provider.SendWR) (n int, err error) {
+	for n = range wrs {
+		if err = s.PutSend(&wrs[n]); err != nil {
+			break
 		}
 	}
-	q.RingSend()
+	s.RingSend()
+	return n, err
+}
+
+// Requests are put one by one, and the device hears of them all at once.
+func Example() {
+	wrs := make([]provider.SendWR, 3)
+	for i := range wrs {
+		wrs[i] = provider.SendWR{WRID: uint64(i), Opcode: uapi.IB_UVERBS_WR_SEND}
+	}
+	n, err := new(sink).PostSend(wrs)
+	fmt.Println(n, err)
 	// Output:
 	// put IB_UVERBS_WR_SEND 0
 	// put IB_UVERBS_WR_SEND 1
-	// queue is full
 	// ring for 2
+	// 2 queue is full
 }

@@ -42,20 +42,28 @@ type Context interface {
 	// Adopt takes what GET_CONTEXT answered.
 	Adopt() error
 
-	NewCQ(cmd *ioctl.Cmd, cqe uint32) (CQ, error)
+	NewPD(cmd *ioctl.Cmd) (PD, error)
+	NewCQ(cmd *ioctl.Cmd, init CQInit) (CQ, error)
 	NewSRQ(cmd *ioctl.Cmd, init SRQInit) (SRQ, error)
 	NewQP(cmd *ioctl.Cmd, init QPInit) (QP, error)
-	NewAH(cmd *ioctl.Cmd) (AH, error)
+	NewAH(cmd *ioctl.Cmd, init AHInit) (AH, error)
 
 	// Release ends what Adopt mapped.
 	Release()
 }
 
+// CQInit is what verbs knows of a completion queue before it is made.
+type CQInit struct {
+	CQE uint32
+}
+
 // QPInit is what verbs knows of a queue pair before it is made.
 type QPInit struct {
-	Type uapi.IbUverbsQpType
-	Cap  QPCap
-	SRQ  bool // receives from a shared receive queue
+	Type           uapi.IbUverbsQpType
+	Cap            QPCap
+	SignalAll      bool // each send completes, whatever its flags
+	SendCQ, RecvCQ CQ
+	SRQ            SRQ // that it receives from, or nil
 }
 
 // QPCap bounds a queue pair's queues, as struct ibv_qp_cap.
@@ -70,26 +78,36 @@ type SRQInit struct {
 	MaxWR, MaxSGE uint32
 }
 
+// A PD is a protection domain.
+type PD interface {
+	// Adopt takes what ALLOC_PD answered.
+	Adopt() error
+}
+
 // A QP is the pair of work queues.
 type QP interface {
 	// Adopt takes what QP_CREATE answered: the kernel's handle and number, and
-	// the capabilities that it granted.
-	Adopt(handle, qpn uint32, cap QPCap) error
+	// the capabilities that it granted, which the provider may correct.
+	Adopt(handle, qpn uint32, granted *QPCap) error
 
-	// PutSend encodes one work request behind those not yet rung. It must not
-	// keep a reference to wr or to anything that wr points to.
+	// PostSend encodes work requests and shows them all to the device. If an
+	// error comes with n, wrs[n] is the one refused, and those before it were
+	// posted; if n is len(wrs), the device could not be told. It must not keep a
+	// reference to wrs, nor to anything that they point to.
+	PostSend(wrs []SendWR) (n int, err error)
+
+	// PutSend, RingSend and DropSend are the parts of PostSend: PutSend encodes a
+	// request, RingSend shows the device those put since the last ring, DropSend
+	// forgets them.
 	PutSend(wr *SendWR) error
-	// RingSend shows the device all requests put since the last ring.
 	RingSend() error
-	// DropSend forgets the requests put since the last ring.
 	DropSend()
 
-	// PutRecv encodes one receive, RingRecv shows all to the device.
-	PutRecv(wr *RecvWR) error
-	RingRecv() error
+	// PostRecv is PostSend for the receive queue.
+	PostRecv(wrs []RecvWR) (n int, err error)
 
-	// Reset follows a change to the RESET state, which empties the queues.
-	Reset()
+	// Moved follows a change of state. That to RESET empties the queues.
+	Moved(to uapi.IbQpState)
 
 	// Release unmaps the queues.
 	Release()
@@ -97,9 +115,9 @@ type QP interface {
 
 // An SRQ is a shared receive queue.
 type SRQ interface {
-	Adopt(handle uint32, granted SRQInit) error
-	PutRecv(wr *RecvWR) error
-	RingRecv() error
+	// Adopt takes what SRQ_CREATE answered, as a QP's does.
+	Adopt(handle uint32, granted *SRQInit) error
+	PostRecv(wrs []RecvWR) (n int, err error)
 
 	// Modify adds the provider's part to a MODIFY_SRQ. Remap follows one that
 	// resized the queue.
@@ -118,19 +136,33 @@ type CQ interface {
 	Poll(wc []WC) (int, error)
 
 	// Arm asks for an event at the next completion, or only at the next
-	// solicited or failed one.
-	Arm(solicitedOnly bool) error
+	// solicited or failed one. Events is how many have come so far.
+	Arm(solicitedOnly bool, events uint32) error
 
-	// Resize adds the provider's part to a RESIZE_CQ, and Remap follows it;
-	// completions that weren't polled are kept.
-	Resize(cmd *ioctl.Cmd) error
+	// Forget drops the completions of a QP that was moved to RESET or destroyed.
+	// The caller serialises it with Poll.
+	Forget(qp QP)
+
+	// Resize adds the provider's part to a RESIZE_CQ for cqe completions, and
+	// Remap follows it; completions that weren't polled are kept.
+	Resize(cmd *ioctl.Cmd, cqe uint32) error
 	Remap() error
 
 	Release()
 }
 
-// An AH is an address handle, which a provider names in UD work requests.
+// An AH makes an address handle.
 type AH interface {
-	// Adopt takes what CREATE_AH answered.
-	Adopt() error
+	// Local tells that the kernel needn't be asked.
+	Local() bool
+	// Adopt fills in what work requests carry, from what CREATE_AH answered.
+	Adopt(ref *AHRef) error
+}
+
+// AHInit is what verbs knows of an address handle before it is made.
+type AHInit struct {
+	Attr uapi.IbUverbsAhAttr
+	// Link asks for the port's link layer, and on Ethernet for the type of the
+	// source GID.
+	Link func() (ethernet, roceV2 bool, err error)
 }

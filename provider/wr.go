@@ -1,6 +1,10 @@
 package provider
 
-import "github.com/goverbs/goverbs/uapi"
+import (
+	"sync/atomic"
+
+	"github.com/goverbs/goverbs/uapi"
+)
 
 // An SGE is one piece of registered memory, as struct ibv_sge.
 type SGE struct {
@@ -9,43 +13,67 @@ type SGE struct {
 	LKey   uint32
 }
 
-// A SendWR is a work request for the send queue, checked by verbs, flat: which
-// fields count depends on Opcode.
+// A SendWR is a work request for the send queue. It is package verbs' SendWR,
+// checked, with the same fields at the same places: which ones count depends
+// on Opcode.
 type SendWR struct {
 	WRID   uint64
 	Opcode uapi.IbUverbsWrOpcode
-	Flags  uint32 // IB_UVERBS_SEND_*
+	Flags  uint32 // IB_UVERBS_SEND_*, without INLINE: that is what Inline says
 
-	// Ex is the immediate in host order, or the key that SEND_WITH_INV and
-	// LOCAL_INV invalidate.
-	Ex uint32
+	// SGL is the data, or Inline if it isn't nil.
+	SGL    []SGE
+	Inline []byte
+
+	Imm            uint32 // in host order
+	InvalidateRKey uint32 // the key that SEND_WITH_INV and LOCAL_INV invalidate
 
 	RemoteAddr uint64
 	RKey       uint32
 
-	CompareAdd uint64 // the compare of CMP_AND_SWP, the summand of FETCH_AND_ADD
-	Swap       uint64
+	Compare, Swap, Add uint64
 
 	// UD.
-	AH         AH
+	AH         *AHRef
 	RemoteQPN  uint32
 	RemoteQKey uint32
 
-	// BIND_MW: RKey is the window's new key, MWRKey its key so far.
-	BindAddr   uint64
-	BindLength uint64
-	BindAccess uint32 // IB_UVERBS_ACCESS_*
-	BindLKey   uint32
-	MWRKey     uint32
+	// BIND_MW: NewRKey is the window's next key.
+	MW      *MWRef
+	Bind    MWBind
+	NewRKey uint32
 
 	// FLUSH.
 	FlushLength uint32
 	FlushType   uint8
 	FlushLevel  uint8
+}
 
-	// SGL is the data: with IB_UVERBS_SEND_INLINE, Inline instead.
-	SGL    []SGE
-	Inline []byte
+// MWBind is what a window is bound to.
+type MWBind struct {
+	MR     *MRRef // nil if Length is 0
+	Addr   uint64
+	Length uint64
+	Access uint32 // IB_UVERBS_ACCESS_*
+}
+
+// An AHRef is what work requests say of an address handle. The provider fills
+// it in; which field depends on what its device wants.
+type AHRef struct {
+	Number uint32    // the kernel's, rxe
+	Vector [6]uint64 // mlx5's address vector, but for key and destination QP
+}
+
+// An MRRef is what work requests say of a memory region.
+type MRRef struct {
+	LKey uint32
+}
+
+// An MWRef is what work requests say of a memory window. The provider sets
+// RKey to NewRKey when it has encoded a BIND_MW.
+type MWRef struct {
+	RKey atomic.Uint32 // so far
+	Type uint8         // 1 or 2
 }
 
 // A RecvWR is a work request for a receive queue.

@@ -67,8 +67,9 @@ func ahAttrFromDest(d *uapi.IbUverbsQpDest) AHAttr {
 
 // An AH is an address handle: where a UD work request goes.
 type AH struct {
+	ref provider.AHRef // first: see flat.go
 	object
-	prov provider.AH
+	local bool // without a handle in the kernel
 }
 
 func (ah *AH) base() *object {
@@ -96,38 +97,65 @@ func (pd *PD) createAHHeld(op string, a *AHAttr) (*AH, error) {
 	if err := a.check(op, c); err != nil {
 		return nil, err
 	}
-	ah := new(AH)
+	attr := uapi.IbUverbsAhAttr{
+		Grh: uapi.IbUverbsGlobalRoute{
+			Dgid: a.DGID, FlowLabel: a.FlowLabel, SgidIndex: uint8(a.SGIDIndex),
+			HopLimit: a.HopLimit, TrafficClass: a.TrafficClass,
+		},
+		Dlid: a.DLID, Sl: a.SL, SrcPathBits: a.SrcPathBits, StaticRate: a.StaticRate,
+		IsGlobal: bool8(a.IsGlobal), PortNum: uint8(a.Port),
+	}
 	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_CREATE_AH)
 	defer cmd.Release()
 	*ioctl.In[uapi.IbUverbsCreateAh](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsCreateAh{
-		UserHandle: c.newID(), PdHandle: pd.handle,
-		Attr: uapi.IbUverbsAhAttr{
-			Grh: uapi.IbUverbsGlobalRoute{
-				Dgid: a.DGID, FlowLabel: a.FlowLabel, SgidIndex: uint8(a.SGIDIndex),
-				HopLimit: a.HopLimit, TrafficClass: a.TrafficClass,
-			},
-			Dlid: a.DLID, Sl: a.SL, SrcPathBits: a.SrcPathBits, StaticRate: a.StaticRate,
-			IsGlobal: bool8(a.IsGlobal), PortNum: uint8(a.Port),
-		},
+		UserHandle: c.newID(), PdHandle: pd.handle, Attr: attr,
 	}
 	resp := ioctl.Out[uapi.IbUverbsCreateAhResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
-	var err error
-	if ah.prov, err = c.prov.NewAH(cmd); err != nil {
+	prov, err := c.prov.NewAH(cmd, provider.AHInit{Attr: attr, Link: func() (bool, bool, error) { return c.ahLink(a) }})
+	if err != nil {
 		return nil, opErr(op, "", err)
 	}
-	if err := cmd.Run(c.file); err != nil {
-		e := &OpError{Op: op, Object: "to " + a.DGID.String(), Err: err}
-		if !a.IsGlobal {
-			e.Hint = "over RoCE an address is global: set IsGlobal"
+	ah := &AH{local: prov.Local()}
+	if !ah.local {
+		if err := cmd.Run(c.file); err != nil {
+			e := &OpError{Op: op, Object: "to " + a.DGID.String(), Err: err}
+			if !a.IsGlobal {
+				e.Hint = "over RoCE an address is global: set IsGlobal"
+			}
+			return nil, e
 		}
-		return nil, e
 	}
-	if err := ah.prov.Adopt(); err != nil {
-		destroyHandle(c, uapi.UVERBS_OBJECT_AH, uapi.UVERBS_METHOD_AH_DESTROY, resp.AhHandle, 0)
+	if err := prov.Adopt(&ah.ref); err != nil {
+		if !ah.local {
+			destroyAH(c, resp.AhHandle)
+		}
 		return nil, opErr(op, "", err)
 	}
 	ah.adopt(c, kindAH, resp.AhHandle, ah, &pd.object)
 	return ah, nil
+}
+
+// ahLink says whether the address is on Ethernet, and if so whether its source
+// GID is of RoCE version 2.
+func (c *Context) ahLink(a *AHAttr) (ethernet, v2 bool, err error) {
+	layer, known := c.layers.Load(a.Port)
+	if !known {
+		attr, err := c.QueryPort(a.Port)
+		if err != nil {
+			return false, false, err
+		}
+		layer = attr.LinkLayer
+		c.layers.Store(a.Port, layer)
+	}
+	if layer != LinkLayerEthernet || !a.IsGlobal {
+		return layer == LinkLayerEthernet, false, nil
+	}
+	e, err := c.QueryGID(a.Port, a.SGIDIndex)
+	return true, e.Type == RoCEv2, err
+}
+
+func destroyAH(c *Context, handle uint32) error {
+	return destroyHandle(c, uapi.UVERBS_OBJECT_AH, uapi.UVERBS_METHOD_AH_DESTROY, handle, 0)
 }
 
 // grhLen is the length of the global route header that precedes a UD message
@@ -208,6 +236,11 @@ func gidFromIPv4(ip [4]byte) GID {
 // it must have completed.
 func (ah *AH) Close() error {
 	return ah.base().end("destroy AH",
-		func() error { return ah.destroy(uapi.UVERBS_OBJECT_AH, uapi.UVERBS_METHOD_AH_DESTROY) },
+		func() error {
+			if ah.local {
+				return nil
+			}
+			return destroyAH(ah.ctx, ah.handle)
+		},
 		func() {})
 }

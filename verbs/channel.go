@@ -70,8 +70,12 @@ func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 	}
 }
 
+// cqOf counts the event for its CQ, and returns that.
 func (ch *CompChannel) cqOf(b [compEventLen]byte) *CQ {
 	cq, _ := ch.ctx.member(binary.NativeEndian.Uint64(b[:])).(*CQ)
+	if cq != nil {
+		cq.events.Add(1)
+	}
 	return cq
 }
 

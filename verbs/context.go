@@ -30,6 +30,7 @@ type Context struct {
 	holds   atomic.Int32
 	closing atomic.Bool // Close was called: nothing new begins
 	limits  atomic.Pointer[DeviceAttr]
+	layers  sync.Map // port number to LinkLayer, which doesn't change
 	removal removal
 }
 

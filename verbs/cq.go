@@ -22,7 +22,8 @@ type CQ struct {
 	fired chan struct{} // an event came that PollWait has not yet seen
 	gone  chan struct{} // closed by Close
 
-	waiters atomic.Int32 // goroutines in PollWait
+	waiters atomic.Int32  // goroutines in PollWait
+	events  atomic.Uint32 // that came
 }
 
 func (cq *CQ) base() *object {
@@ -39,7 +40,8 @@ type CQOptions struct {
 	Vector  int          // completion vector, from 0 to Context.NumCompVectors-1
 
 	// SingleOwner promises that one goroutine at a time uses the CQ, and drops
-	// its lock. A second one that is seen panics.
+	// its lock. A second one that is seen panics. To close a QP on the CQ, or to
+	// move it to QPReset, is a use of the CQ.
 	SingleOwner bool
 }
 
@@ -91,7 +93,7 @@ func (c *Context) createCQHeld(op string, o *CQOptions, parents []*object) (*CQ,
 	}
 	cmd.U32(uapi.UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, uint32(o.Vector))
 	cqe := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_CREATE_CQ_RESP_CQE)
-	prov, err := c.prov.NewCQ(cmd, uint32(o.CQE))
+	prov, err := c.prov.NewCQ(cmd, provider.CQInit{CQE: uint32(o.CQE)})
 	if err != nil {
 		return nil, opErr(op, "", err)
 	}
@@ -164,7 +166,7 @@ func (cq *CQ) Arm(solicitedOnly bool) error {
 	if cq.ctx.removal.gone.Load() {
 		return opErr(op, "", ErrDeviceRemoved)
 	}
-	if err := cq.prov.Arm(solicitedOnly); err != nil {
+	if err := cq.prov.Arm(solicitedOnly, cq.events.Load()); err != nil {
 		return opErr(op, "", err)
 	}
 	return nil
@@ -243,7 +245,7 @@ func (cq *CQ) Resize(cqe int) error {
 	defer cmd.Release()
 	*ioctl.In[uapi.IbUverbsResizeCq](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsResizeCq{CqHandle: cq.handle, Cqe: uint32(cqe)}
 	resp := ioctl.Out[uapi.IbUverbsResizeCqResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
-	if err := cq.prov.Resize(cmd); err != nil {
+	if err := cq.prov.Resize(cmd, uint32(cqe)); err != nil {
 		return opErr(op, "", err)
 	}
 	if err := cmd.Run(cq.ctx.file); err != nil {
@@ -254,6 +256,14 @@ func (cq *CQ) Resize(cqe int) error {
 		return opErr(op, "", err)
 	}
 	return nil
+}
+
+// forget drops the completions of a QP that was reset or destroyed. The QP holds
+// the CQ.
+func (cq *CQ) forget(qp *QP) {
+	cq.mu.Lock()
+	cq.prov.Forget(qp.prov)
+	cq.mu.Unlock()
 }
 
 // Close destroys the CQ (ibv_destroy_cq) with the completions in it. While

@@ -16,8 +16,10 @@ import (
 // can't be moved there; in every frame after it is an ordinary typed pointer, and
 // moves along with the stack.
 //
-// SGE and WC have the same layout here and in package provider, field by
-// field, which TestLayoutsAgree holds, so that lists of them need no copying.
+// SGE, SendWR, RecvWR and WC have the same layout here and in package
+// provider, field by field, which TestLayoutsAgree holds, so that lists of them
+// need no copying. Where a SendWR here points to an AH, MR or MW, the
+// provider's points to the AHRef, MRRef or MWRef with which that begins.
 
 //go:nosplit
 func noescape[T any](p *T) *T {
@@ -32,6 +34,10 @@ func providerWCs(wc []WC) []provider.WC {
 	return unsafe.Slice((*provider.WC)(unsafe.Pointer(noescape(unsafe.SliceData(wc)))), len(wc))
 }
 
-func providerSGL(s []SGE) []provider.SGE {
-	return unsafe.Slice((*provider.SGE)(unsafe.Pointer(unsafe.SliceData(s))), len(s))
+func providerWRs(wrs []SendWR) []provider.SendWR {
+	return unsafe.Slice((*provider.SendWR)(unsafe.Pointer(noescape(unsafe.SliceData(wrs)))), len(wrs))
+}
+
+func providerRecvs(wrs []RecvWR) []provider.RecvWR {
+	return unsafe.Slice((*provider.RecvWR)(unsafe.Pointer(noescape(unsafe.SliceData(wrs)))), len(wrs))
 }

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -17,13 +18,13 @@ import (
 // Its keys and address don't change but by Rereg, which must not run beside
 // other methods.
 type MR struct {
+	ref provider.MRRef // first: see flat.go
 	object
 	buf    []byte
 	pin    runtime.Pinner
 	mapped bool // buf is ours to unmap
 	iova   uint64
 	length uint64
-	lkey   uint32
 	rkey   uint32
 	access AccessFlags
 }
@@ -115,7 +116,7 @@ func (pd *PD) registerHeld(op string, buf []byte, access AccessFlags, mapped boo
 		mr.pin.Unpin()
 		return nil, mrError(op, mr.length, access, err)
 	}
-	mr.lkey, mr.rkey = resp.Lkey, resp.Rkey
+	mr.ref.LKey, mr.rkey = resp.Lkey, resp.Rkey
 	mr.adopt(pd.ctx, kindMR, resp.MrHandle, mr, &pd.object)
 	return mr, nil
 }
@@ -182,7 +183,7 @@ func (pd *PD) regDmabufHeld(op string, fd int, offset, length, iova uint64, acce
 	if err := cmd.Run(pd.ctx.file); err != nil {
 		return nil, mrError(op, length, access, err)
 	}
-	mr := &MR{iova: iova, length: length, lkey: *lkey, rkey: *rkey, access: access}
+	mr := &MR{iova: iova, length: length, ref: provider.MRRef{LKey: *lkey}, rkey: *rkey, access: access}
 	mr.adopt(pd.ctx, kindMR, uint32(*handle), mr, &pd.object)
 	return mr, nil
 }
@@ -253,7 +254,7 @@ func (mr *MR) Rereg(r Rereg) (err error) {
 		pin.Unpin()
 		return mrError(op, mr.length, access, err)
 	}
-	mr.lkey, mr.rkey, mr.access = resp.Lkey, resp.Rkey, access
+	mr.ref.LKey, mr.rkey, mr.access = resp.Lkey, resp.Rkey, access
 	if r.PD != nil {
 		drop(mr.parents...)
 		mr.parents = []*object{&r.PD.object}
@@ -276,7 +277,7 @@ func (mr *MR) Addr() uint64 { return mr.iova }
 func (mr *MR) Len() int { return int(mr.length) }
 
 // LKey returns the key for local work requests.
-func (mr *MR) LKey() uint32 { return mr.lkey }
+func (mr *MR) LKey() uint32 { return mr.ref.LKey }
 
 // RKey returns the key for a peer.
 func (mr *MR) RKey() uint32 { return mr.rkey }
@@ -290,7 +291,7 @@ func (mr *MR) SGE(off, n int) SGE {
 	if off < 0 || n < 0 || uint64(off)+uint64(n) > mr.length {
 		panic(fmt.Sprintf("verbs: SGE [%d:%d] is out of the MR's %d bytes", off, off+n, mr.length))
 	}
-	return SGE{Addr: mr.iova + uint64(off), Length: uint32(n), LKey: mr.lkey}
+	return SGE{Addr: mr.iova + uint64(off), Length: uint32(n), LKey: mr.ref.LKey}
 }
 
 // Close deregisters the memory (ibv_dereg_mr). While a memory window is bound

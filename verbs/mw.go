@@ -1,9 +1,8 @@
 package verbs
 
 import (
-	"sync"
-
 	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -18,10 +17,8 @@ const (
 // An MW is a memory window: remote access to a part of an MR, granted and
 // revoked by work requests.
 type MW struct {
+	ref provider.MWRef // first: see flat.go
 	object
-	typ  MWType
-	mu   sync.Mutex
-	rkey uint32
 }
 
 func (mw *MW) base() *object {
@@ -55,27 +52,19 @@ func (pd *PD) allocMWHeld(op string, t MWType) (*MW, error) {
 	if err := cmd.Run(pd.ctx.file); err != nil {
 		return nil, opErr(op, "", err)
 	}
-	mw := &MW{typ: t, rkey: resp.Rkey}
+	mw := new(MW)
+	mw.ref.Type = uint8(t)
+	mw.ref.RKey.Store(resp.Rkey)
 	mw.adopt(pd.ctx, kindMW, resp.MwHandle, mw, &pd.object)
 	return mw, nil
 }
 
 // Type returns the window's type.
-func (mw *MW) Type() MWType { return mw.typ }
+func (mw *MW) Type() MWType { return MWType(mw.ref.Type) }
 
 // RKey returns the window's key. A type 1 window gets a new one with each
 // BindMW; for type 2, OpBindMW sets it.
-func (mw *MW) RKey() uint32 {
-	mw.mu.Lock()
-	defer mw.mu.Unlock()
-	return mw.rkey
-}
-
-func (mw *MW) setRKey(k uint32) {
-	mw.mu.Lock()
-	defer mw.mu.Unlock()
-	mw.rkey = k
-}
+func (mw *MW) RKey() uint32 { return mw.ref.RKey.Load() }
 
 // NextRKey returns key with its lowest byte, the consumer's part, advanced
 // (ibv_inc_rkey): the usual NewRKey for OpBindMW.

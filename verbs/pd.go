@@ -29,7 +29,15 @@ func (c *Context) AllocPD() (*PD, error) {
 	defer cmd.Release()
 	ioctl.In[uapi.IbUverbsAllocPd](cmd, uapi.UVERBS_ATTR_CORE_IN)
 	resp := ioctl.Out[uapi.IbUverbsAllocPdResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
+	prov, err := c.prov.NewPD(cmd)
+	if err != nil {
+		return nil, opErr(op, "", err)
+	}
 	if err := cmd.Run(c.file); err != nil {
+		return nil, opErr(op, "", err)
+	}
+	if err := prov.Adopt(); err != nil {
+		destroyHandle(c, uapi.UVERBS_OBJECT_PD, uapi.UVERBS_METHOD_PD_DESTROY, resp.PdHandle, 0)
 		return nil, opErr(op, "", err)
 	}
 	pd := new(PD)

@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/goverbs/goverbs/provider"
-	"github.com/goverbs/goverbs/uapi"
 )
 
 // What posting refuses. Made once: the fast path allocates nothing.
@@ -81,48 +80,58 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 }
 
 func (qp *QP) postSend(wrs []SendWR) (n int, err error) {
+	if err = qp.sendable(); err != nil {
+		return 0, err
+	}
+	for i := range wrs {
+		if err = qp.checkSend(&wrs[i]); err != nil {
+			wrs = wrs[:i]
+			break
+		}
+	}
+	if len(wrs) == 0 {
+		return 0, err
+	}
+	n, refused := qp.prov.PostSend(providerWRs(wrs))
+	switch {
+	case refused == nil:
+		return n, err
+	case n == len(wrs):
+		return n, opErr("post send", "doorbell", refused)
+	}
+	return n, sendRefusals.named(refused)
+}
+
+// sendable tells whether the send queue takes requests at all.
+func (qp *QP) sendable() error {
 	if qp.prov == nil {
-		return 0, errPostClosed
+		return errPostClosed
 	}
 	if qp.ctx.removal.gone.Load() {
-		return 0, errPostRemoved
+		return errPostRemoved
 	}
 	switch qp.State() {
 	case QPReset, QPInit, QPRTR:
-		return 0, errSendState
+		return errSendState
 	}
-	for n = range wrs {
-		var flat provider.SendWR
-		if err = qp.flatten(&flat, &wrs[n]); err == nil {
-			err = sendRefusals.named(qp.prov.PutSend(noescape(&flat)))
-		}
-		if err != nil {
-			break
-		}
-		if wrs[n].Opcode == OpBindMW {
-			wrs[n].MW.setRKey(wrs[n].NewRKey)
-		}
-	}
-	if err == nil {
-		n = len(wrs)
-	}
-	if n == 0 {
-		return 0, err
-	}
-	if ringErr := qp.prov.RingSend(); ringErr != nil {
-		return n, opErr("post send", "doorbell", ringErr)
-	}
-	return n, err
+	return nil
 }
 
-// flatten checks a work request and writes it down as providers take it.
-func (qp *QP) flatten(f *provider.SendWR, wr *SendWR) error {
+// anyData has a bit 1<<t for each type of QP on which an operation takes
+// either kind of data, and has nothing else to check.
+var anyData = [...]uint8{
+	OpSend:         1<<RC | 1<<UC,
+	OpSendImm:      1<<RC | 1<<UC,
+	OpSendInv:      1<<RC | 1<<UC,
+	OpRDMAWrite:    1<<RC | 1<<UC,
+	OpRDMAWriteImm: 1<<RC | 1<<UC,
+}
+
+// checkSend refuses what no device does, and what a provider must not see.
+func (qp *QP) checkSend(wr *SendWR) error {
 	if wr.Flags&^sendKnown != 0 {
 		return errSendFlags
 	}
-	f.WRID, f.Opcode, f.Flags = wr.WRID, uapi.IbUverbsWrOpcode(wr.Opcode), uint32(wr.Flags)
-	f.RemoteAddr, f.RKey = wr.RemoteAddr, wr.RKey
-	f.SGL, f.Inline = providerSGL(wr.SGL), wr.Inline
 	var length uint64
 	for i := range wr.SGL {
 		length += uint64(wr.SGL[i].Length)
@@ -130,25 +139,21 @@ func (qp *QP) flatten(f *provider.SendWR, wr *SendWR) error {
 	if length > maxMessage {
 		return errTooLong
 	}
-	if wr.Inline != nil {
-		if len(wr.SGL) > 0 {
-			return errInlineAndSGL
-		}
-		f.Flags |= uint32(sendInline)
+	if wr.Inline != nil && len(wr.SGL) > 0 {
+		return errInlineAndSGL
 	}
+	if uint(wr.Opcode) < uint(len(anyData)) && anyData[wr.Opcode]>>qp.typ&1 != 0 {
+		return nil
+	}
+	return qp.checkSpecial(wr, length)
+}
 
+func (qp *QP) checkSpecial(wr *SendWR, length uint64) error {
 	switch wr.Opcode {
 	case OpSend, OpSendImm:
-		f.Ex = wr.Imm
-		if qp.typ == UD {
-			return qp.flattenUD(f, wr)
-		}
-		return nil
-	case OpSendInv:
-		f.Ex = wr.InvalidateRKey
-	case OpRDMAWriteImm:
-		f.Ex = wr.Imm
-	case OpRDMAWrite:
+		return qp.checkUD(wr)
+	case OpSendInv, OpRDMAWrite, OpRDMAWriteImm:
+		return errOpType
 	case OpAtomicWrite:
 		if len(wr.Inline) != 8 {
 			return errAtomicLen
@@ -157,35 +162,7 @@ func (qp *QP) flatten(f *provider.SendWR, wr *SendWR) error {
 			return errAtomicAddr
 		}
 		return qp.need(RC)
-	default:
-		return qp.flattenRare(f, wr, length)
 	}
-	if qp.typ == UD {
-		return errOpType
-	}
-	return nil
-}
-
-func (qp *QP) need(t QPType) error {
-	if qp.typ != t {
-		return errOpType
-	}
-	return nil
-}
-
-func (qp *QP) flattenUD(f *provider.SendWR, wr *SendWR) error {
-	if wr.AH == nil || wr.AH.prov == nil || wr.AH.ctx != qp.ctx || wr.AH.closed() || wr.AH.parents[0] != qp.parents[0] {
-		return errNoAH
-	}
-	if wr.RemoteQPN > 0xffffff {
-		return errRemoteQPN
-	}
-	f.AH, f.RemoteQPN, f.RemoteQKey = wr.AH.prov, wr.RemoteQPN, wr.RemoteQKey
-	return nil
-}
-
-// flattenRare handles the operations that take no inline data.
-func (qp *QP) flattenRare(f *provider.SendWR, wr *SendWR, length uint64) error {
 	if wr.Inline != nil {
 		return errInlineOp
 	}
@@ -199,10 +176,6 @@ func (qp *QP) flattenRare(f *provider.SendWR, wr *SendWR, length uint64) error {
 		if length < 8 {
 			return errAtomicLen
 		}
-		f.CompareAdd, f.Swap = wr.Compare, wr.Swap
-		if wr.Opcode == OpFetchAdd {
-			f.CompareAdd, f.Swap = wr.Add, 0
-		}
 		return qp.need(RC)
 	}
 	if len(wr.SGL) > 0 {
@@ -210,25 +183,39 @@ func (qp *QP) flattenRare(f *provider.SendWR, wr *SendWR, length uint64) error {
 	}
 	switch wr.Opcode {
 	case OpLocalInv:
-		f.Ex = wr.InvalidateRKey
 		return qp.need(RC)
 	case OpFlush:
 		if wr.FlushType == 0 || wr.FlushType&^(FlushGlobal|FlushPersistent) != 0 || wr.FlushLevel > FlushMR {
 			return errFlush
 		}
-		f.FlushLength, f.FlushType, f.FlushLevel = wr.FlushLength, uint8(wr.FlushType), uint8(wr.FlushLevel)
 		return qp.need(RC)
 	case OpBindMW:
-		if wr.MW == nil || wr.MW.ctx != qp.ctx || wr.MW.closed() || wr.MW.typ != MWType2 {
+		if wr.MW == nil || wr.MW.ctx != qp.ctx || wr.MW.closed() || wr.MW.Type() != MWType2 {
 			return errNoMW
 		}
-		f.RKey = wr.NewRKey
-		return qp.flattenBind(f, wr.MW, &wr.Bind)
+		return qp.checkBind(&wr.Bind)
 	}
 	return sendRefusals.named(provider.ErrOpcode)
 }
 
-func (qp *QP) flattenBind(f *provider.SendWR, mw *MW, b *MWBindInfo) error {
+func (qp *QP) need(t QPType) error {
+	if qp.typ != t {
+		return errOpType
+	}
+	return nil
+}
+
+func (qp *QP) checkUD(wr *SendWR) error {
+	if wr.AH == nil || wr.AH.ctx == nil || wr.AH.ctx != qp.ctx || wr.AH.closed() || wr.AH.parents[0] != qp.parents[0] {
+		return errNoAH
+	}
+	if wr.RemoteQPN > 0xffffff {
+		return errRemoteQPN
+	}
+	return nil
+}
+
+func (qp *QP) checkBind(b *MWBindInfo) error {
 	if qp.typ == UD {
 		return errOpType
 	}
@@ -241,11 +228,6 @@ func (qp *QP) flattenBind(f *provider.SendWR, mw *MW, b *MWBindInfo) error {
 			return errBindMR
 		}
 	}
-	if b.MR != nil {
-		f.BindLKey = b.MR.lkey
-	}
-	f.BindAddr, f.BindLength, f.BindAccess = b.Addr, b.Length, uint32(b.Access)
-	f.MWRKey = mw.RKey()
 	return nil
 }
 
@@ -265,31 +247,26 @@ func (qp *QP) BindMW(mw *MW, b MWBind) error {
 		return err
 	}
 	defer drop(qp.base(), mw.base())
-	if mw.typ != MWType1 {
+	if mw.Type() != MWType1 {
 		return invalid(op, "the window is of type 2, which OpBindMW binds")
 	}
 	if b.Flags&^sendKnown != 0 {
 		return errSendFlags
 	}
-	key := NextRKey(mw.RKey())
-	flat := provider.SendWR{WRID: b.WRID, Opcode: uapi.IB_UVERBS_WR_BIND_MW, Flags: uint32(b.Flags), RKey: key}
-	if err := qp.flattenBind(&flat, mw, &b.MWBindInfo); err != nil {
+	if err := qp.checkBind(&b.MWBindInfo); err != nil {
 		return err
 	}
+	wr := SendWR{WRID: b.WRID, Opcode: OpBindMW, Flags: b.Flags, MW: mw, Bind: b.MWBindInfo, NewRKey: NextRKey(mw.RKey())}
 	qp.sendMu.Lock()
 	defer qp.sendMu.Unlock()
-	switch qp.State() {
-	case QPReset, QPInit, QPRTR:
-		return errSendState
-	}
-	if err := sendRefusals.named(qp.prov.PutSend(&flat)); err != nil {
+	if err := qp.sendable(); err != nil {
 		return err
 	}
-	if err := qp.prov.RingSend(); err != nil {
+	n, err := qp.prov.PostSend(providerWRs([]SendWR{wr}))
+	if n == 1 && err != nil {
 		return opErr(op, "doorbell", err)
 	}
-	mw.setRKey(key)
-	return nil
+	return sendRefusals.named(err)
 }
 
 // PostRecv posts receives (ibv_post_recv) and returns how many were posted: if
@@ -317,28 +294,22 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 
 // A receiver is a provider's receive queue: a QP's or an SRQ.
 type receiver interface {
-	PutRecv(*provider.RecvWR) error
-	RingRecv() error
+	PostRecv([]provider.RecvWR) (int, error)
 }
 
 func postRecv(r receiver, wrs []RecvWR, refused refusals) (n int, err error) {
-	for n = range wrs {
-		flat := provider.RecvWR{WRID: wrs[n].WRID, SGL: providerSGL(wrs[n].SGL)}
-		if err = checkRecv(wrs[n].SGL); err == nil {
-			err = refused.named(r.PutRecv(noescape(&flat)))
-		}
-		if err != nil {
+	for i := range wrs {
+		if err = checkRecv(wrs[i].SGL); err != nil {
+			wrs = wrs[:i]
 			break
 		}
 	}
-	if err == nil {
-		n = len(wrs)
-	}
-	if n == 0 {
+	if len(wrs) == 0 {
 		return 0, err
 	}
-	if ringErr := r.RingRecv(); ringErr != nil {
-		return n, ringErr
+	n, refusal := r.PostRecv(providerRecvs(wrs))
+	if refusal != nil {
+		err = refused.named(refusal)
 	}
 	return n, err
 }

@@ -14,16 +14,20 @@ type nullQP struct {
 	full      bool
 }
 
-func (q *nullQP) PutSend(*provider.SendWR) error {
+func (q *nullQP) PostSend(wrs []provider.SendWR) (int, error) {
 	if q.full {
-		return provider.ErrQueueFull
+		return 0, provider.ErrQueueFull
 	}
-	q.put++
-	return nil
+	q.put += len(wrs)
+	q.rung++
+	return len(wrs), nil
 }
-func (q *nullQP) RingSend() error                { q.rung++; return nil }
-func (q *nullQP) PutRecv(*provider.RecvWR) error { q.put++; return nil }
-func (q *nullQP) RingRecv() error                { q.rung++; return nil }
+
+func (q *nullQP) PostRecv(wrs []provider.RecvWR) (int, error) {
+	q.put += len(wrs)
+	q.rung++
+	return len(wrs), nil
+}
 
 func nullRC() (*QP, *nullQP) {
 	p := new(nullQP)
@@ -31,6 +35,12 @@ func nullRC() (*QP, *nullQP) {
 	qp.ctx = new(Context)
 	qp.state.Store(uint32(QPRTS))
 	return qp, p
+}
+
+func window(t MWType) *MW {
+	mw := new(MW)
+	mw.ref.Type = uint8(t)
+	return mw
 }
 
 func TestPostAllocatesNothing(t *testing.T) {
@@ -79,10 +89,10 @@ func TestPostSendRefuses(t *testing.T) {
 		{"local invalidate with data", RC, SendWR{Opcode: OpLocalInv, SGL: []SGE{{}}}, ErrInvalid},
 		{"flush of nothing", RC, SendWR{Opcode: OpFlush}, ErrInvalid},
 		{"bind without MW", RC, SendWR{Opcode: OpBindMW}, ErrInvalid},
-		{"bind of a type 1 MW", RC, SendWR{Opcode: OpBindMW, MW: &MW{typ: MWType1}, Bind: MWBindInfo{MR: mr}}, ErrInvalid},
-		{"bind beyond the MR", RC, SendWR{Opcode: OpBindMW, MW: &MW{typ: MWType2}, Bind: MWBindInfo{MR: mr, Addr: 0x1001, Length: 0x1000}}, ErrInvalid},
-		{"bind overflows", RC, SendWR{Opcode: OpBindMW, MW: &MW{typ: MWType2}, Bind: MWBindInfo{MR: mr, Addr: 0x1000, Length: ^uint64(0)}}, ErrInvalid},
-		{"zero-based bind", RC, SendWR{Opcode: OpBindMW, MW: &MW{typ: MWType2}, Bind: MWBindInfo{Access: AccessZeroBased}}, ErrInvalid},
+		{"bind of a type 1 MW", RC, SendWR{Opcode: OpBindMW, MW: window(MWType1), Bind: MWBindInfo{MR: mr}}, ErrInvalid},
+		{"bind beyond the MR", RC, SendWR{Opcode: OpBindMW, MW: window(MWType2), Bind: MWBindInfo{MR: mr, Addr: 0x1001, Length: 0x1000}}, ErrInvalid},
+		{"bind overflows", RC, SendWR{Opcode: OpBindMW, MW: window(MWType2), Bind: MWBindInfo{MR: mr, Addr: 0x1000, Length: ^uint64(0)}}, ErrInvalid},
+		{"zero-based bind", RC, SendWR{Opcode: OpBindMW, MW: window(MWType2), Bind: MWBindInfo{Access: AccessZeroBased}}, ErrInvalid},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -135,7 +135,14 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 	}
 	granted := ioctl.Out[uapi.IbUverbsQpCap](cmd, uapi.UVERBS_ATTR_CREATE_QP_RESP_CAP)
 	num := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_CREATE_QP_RESP_QP_NUM)
-	prov, err := c.prov.NewQP(cmd, provider.QPInit{Type: uapi.IbUverbsQpType(o.Type), Cap: limits.flat(), SRQ: o.SRQ != nil})
+	init := provider.QPInit{
+		Type: uapi.IbUverbsQpType(o.Type), Cap: limits.flat(), SignalAll: o.SignalAll,
+		SendCQ: o.SendCQ.prov, RecvCQ: o.RecvCQ.prov,
+	}
+	if o.SRQ != nil {
+		init.SRQ = o.SRQ.prov
+	}
+	prov, err := c.prov.NewQP(cmd, init)
 	if err != nil {
 		return nil, opErr(op, "", err)
 	}
@@ -145,15 +152,20 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 		return nil, opErr(op, object, err)
 	}
 	qp.num = *num
-	qp.cap = QPCap{
-		MaxSendWR: int(granted.MaxSendWr), MaxRecvWR: int(granted.MaxRecvWr),
-		MaxSendSGE: int(granted.MaxSendSge), MaxRecvSGE: int(granted.MaxRecvSge),
-		MaxInlineData: int(granted.MaxInlineData),
+	limit := provider.QPCap{
+		MaxSendWR: granted.MaxSendWr, MaxRecvWR: granted.MaxRecvWr,
+		MaxSendSGE: granted.MaxSendSge, MaxRecvSGE: granted.MaxRecvSge,
+		MaxInlineData: granted.MaxInlineData,
 	}
-	if err := prov.Adopt(uint32(*handle), qp.num, qp.cap.flat()); err != nil {
+	if err := prov.Adopt(uint32(*handle), qp.num, &limit); err != nil {
 		destroyQP(c, uint32(*handle))
 		prov.Release()
 		return nil, opErr(op, object, err)
+	}
+	qp.cap = QPCap{
+		MaxSendWR: int(limit.MaxSendWR), MaxRecvWR: int(limit.MaxRecvWR),
+		MaxSendSGE: int(limit.MaxSendSGE), MaxRecvSGE: int(limit.MaxRecvSGE),
+		MaxInlineData: int(limit.MaxInlineData),
 	}
 	qp.prov = prov
 	qp.state.Store(uint32(QPReset))
@@ -239,7 +251,16 @@ func (qp *QP) Close() error {
 			return destroyQP(qp.ctx, qp.handle)
 		},
 		func() {
+			qp.forget()
 			qp.prov.Release()
 			qp.prov = nil
 		})
+}
+
+// forget drops the QP's completions that were not polled.
+func (qp *QP) forget() {
+	qp.sendCQ.forget(qp)
+	if qp.recvCQ != qp.sendCQ {
+		qp.recvCQ.forget(qp)
+	}
 }

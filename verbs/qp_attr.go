@@ -118,9 +118,10 @@ func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState
 		return opErr(op, fmt.Sprintf("%v to %v, %v", from, to, mask), err)
 	}
 	if to == QPReset {
-		qp.prov.Reset()
+		qp.forget()
 	}
 	if mask&QPAttrState != 0 {
+		qp.prov.Moved(uapi.IbQpState(to))
 		qp.state.Store(uint32(to))
 	}
 	return nil

@@ -93,7 +93,7 @@ func (pd *PD) createSRQHeld(op string, o *SRQOptions) (*SRQ, error) {
 		prov.Release()
 		return nil, opErr(op, object, err)
 	}
-	if err := prov.Adopt(uint32(*handle), provider.SRQInit{MaxWR: *maxWR, MaxSGE: *maxSGE}); err != nil {
+	if err := prov.Adopt(uint32(*handle), &provider.SRQInit{MaxWR: *maxWR, MaxSGE: *maxSGE}); err != nil {
 		destroySRQ(c, uint32(*handle))
 		prov.Release()
 		return nil, opErr(op, object, err)

@@ -20,7 +20,7 @@ type cq struct {
 	}
 }
 
-func (c *context) NewCQ(cmd *ioctl.Cmd, _ uint32) (provider.CQ, error) {
+func (c *context) NewCQ(cmd *ioctl.Cmd, _ provider.CQInit) (provider.CQ, error) {
 	return &cq{file: c.file, resp: ioctl.Out[uapi.Mminfo](cmd, uapi.UVERBS_ATTR_UHW_OUT)}, nil
 }
 
@@ -51,7 +51,7 @@ func (c *cq) Poll(wc []provider.WC) (int, error) {
 // provider.WC must be what the kernel writes.
 const _ = -(unsafe.Sizeof(provider.WC{}) - completeSize)
 
-func (c *cq) Arm(solicitedOnly bool) error {
+func (c *cq) Arm(solicitedOnly bool, _ uint32) error {
 	c.arm.req.CqHandle = c.handle
 	c.arm.req.SolicitedOnly = 0
 	if solicitedOnly {
@@ -60,7 +60,10 @@ func (c *cq) Arm(solicitedOnly bool) error {
 	return c.arm.cmd.Run(c.file)
 }
 
-func (c *cq) Resize(cmd *ioctl.Cmd) error {
+// Forget leaves the completions: they hold all that Poll needs.
+func (c *cq) Forget(provider.QP) {}
+
+func (c *cq) Resize(cmd *ioctl.Cmd, _ uint32) error {
 	c.resp = ioctl.Out[uapi.Mminfo](cmd, uapi.UVERBS_ATTR_UHW_OUT)
 	return nil
 }

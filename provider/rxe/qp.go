@@ -40,7 +40,7 @@ func (c *context) NewQP(cmd *ioctl.Cmd, init provider.QPInit) (provider.QP, erro
 	return &qp{file: c.file, init: init, resp: ioctl.Out[uapi.RxeCreateQpResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)}, nil
 }
 
-func (q *qp) Adopt(handle, _ uint32, granted provider.QPCap) (err error) {
+func (q *qp) Adopt(handle, _ uint32, granted *provider.QPCap) (err error) {
 	resp := *q.resp
 	q.resp = nil
 	q.maxSGE, q.maxInline = int(granted.MaxSendSGE), int(granted.MaxInlineData)
@@ -48,8 +48,8 @@ func (q *qp) Adopt(handle, _ uint32, granted provider.QPCap) (err error) {
 	if q.sq, err = mapQueue(q.file, resp.SqMi, sendWQESize+payload); err != nil {
 		return err
 	}
-	q.Reset()
-	if !q.init.SRQ {
+	q.reset()
+	if q.init.SRQ == nil {
 		if err := q.rq.adopt(q.file, resp.RqMi, granted.MaxRecvSGE); err != nil {
 			return err
 		}
@@ -71,13 +71,34 @@ func (q *qp) Adopt(handle, _ uint32, granted provider.QPCap) (err error) {
 // command carries none.
 const wqeSize = uint32(unsafe.Sizeof(uapi.IbUverbsSendWr{}))
 
-// Reset takes the position from the ring, which the kernel has emptied.
-func (q *qp) Reset() {
+// Moved takes the positions from the rings, which RESET has emptied.
+func (q *qp) Moved(to uapi.IbQpState) {
+	if to == uapi.IB_QPS_RESET {
+		q.reset()
+	}
+}
+
+func (q *qp) reset() {
 	q.prod = q.sq.producer()
 	q.rung = q.prod
 	if q.rq.mem != nil {
 		q.rq.prod = q.rq.producer()
 	}
+}
+
+func (q *qp) PostSend(wrs []provider.SendWR) (n int, err error) {
+	for n < len(wrs) {
+		if err = q.PutSend(&wrs[n]); err != nil {
+			break
+		}
+		n++
+	}
+	if n > 0 {
+		if bell := q.RingSend(); bell != nil {
+			return n, bell
+		}
+	}
+	return n, err
 }
 
 func (q *qp) PutSend(wr *provider.SendWR) error {
@@ -96,7 +117,8 @@ func (q *qp) PutSend(wr *provider.SendWR) error {
 	w.Wr.WrId = wr.WRID
 	w.Wr.Opcode = uint32(wr.Opcode)
 	w.Wr.SendFlags = wr.Flags
-	if wr.Flags&uint32(uapi.IB_SEND_INLINE) != 0 {
+	if wr.Inline != nil {
+		w.Wr.SendFlags |= uint32(uapi.IB_SEND_INLINE)
 		n := uint32(copy(sendInline(w, len(wr.Inline)), wr.Inline))
 		w.Dma = uapi.RxeDmaInfo{Length: n, Resid: n}
 	} else {
@@ -109,11 +131,11 @@ func (q *qp) PutSend(wr *provider.SendWR) error {
 		if q.init.Type == uapi.IB_UVERBS_QPT_UD {
 			ud := w.Wr.Wr.Ud()
 			ud.RemoteQpn, ud.RemoteQkey = wr.RemoteQPN, wr.RemoteQKey
-			ud.AhNum = wr.AH.(*ah).num
+			ud.AhNum = wr.AH.Number
 		}
-		*w.Wr.Ex.ImmData() = bits.ReverseBytes32(wr.Ex)
+		*w.Wr.Ex.ImmData() = bits.ReverseBytes32(wr.Imm)
 	case uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM:
-		*w.Wr.Ex.ImmData() = bits.ReverseBytes32(wr.Ex)
+		*w.Wr.Ex.ImmData() = bits.ReverseBytes32(wr.Imm)
 		fallthrough
 	case uapi.IB_UVERBS_WR_RDMA_WRITE, uapi.IB_UVERBS_WR_RDMA_READ, uapi.IB_UVERBS_WR_ATOMIC_WRITE:
 		r := w.Wr.Wr.Rdma()
@@ -121,13 +143,19 @@ func (q *qp) PutSend(wr *provider.SendWR) error {
 	case uapi.IB_UVERBS_WR_ATOMIC_CMP_AND_SWP, uapi.IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD:
 		a := w.Wr.Wr.Atomic()
 		a.RemoteAddr, a.Rkey = wr.RemoteAddr, wr.RKey
-		a.CompareAdd, a.Swap = wr.CompareAdd, wr.Swap
+		a.CompareAdd, a.Swap = wr.Compare, wr.Swap
+		if wr.Opcode == uapi.IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD {
+			a.CompareAdd, a.Swap = wr.Add, 0
+		}
 	case uapi.IB_UVERBS_WR_SEND_WITH_INV, uapi.IB_UVERBS_WR_LOCAL_INV:
-		*w.Wr.Ex.InvalidateRkey() = wr.Ex
+		*w.Wr.Ex.InvalidateRkey() = wr.InvalidateRKey
 	case uapi.IB_UVERBS_WR_BIND_MW:
 		m := w.Wr.Wr.Mw()
-		m.Addr, m.Length, m.Access = wr.BindAddr, wr.BindLength, wr.BindAccess
-		m.MrLkey, m.MwRkey, m.Rkey = wr.BindLKey, wr.MWRKey, wr.RKey
+		m.Addr, m.Length, m.Access = wr.Bind.Addr, wr.Bind.Length, wr.Bind.Access
+		if wr.Bind.MR != nil {
+			m.MrLkey = wr.Bind.MR.LKey
+		}
+		m.MwRkey, m.Rkey = wr.MW.RKey.Swap(wr.NewRKey), wr.NewRKey
 	case uapi.IB_UVERBS_WR_FLUSH:
 		f := w.Wr.Wr.Flush()
 		f.RemoteAddr, f.Rkey = wr.RemoteAddr, wr.RKey
@@ -148,12 +176,7 @@ func (q *qp) RingSend() error {
 
 func (q *qp) DropSend() { q.prod = q.rung }
 
-func (q *qp) PutRecv(wr *provider.RecvWR) error { return q.rq.put(wr) }
-
-func (q *qp) RingRecv() error {
-	q.rq.ring()
-	return nil
-}
+func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) { return q.rq.post(wrs) }
 
 func (q *qp) Release() {
 	q.sq.unmap()

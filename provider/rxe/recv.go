@@ -42,7 +42,19 @@ func (r *recvQueue) put(wr *provider.RecvWR) error {
 	return nil
 }
 
-func (r *recvQueue) ring() { r.setProducer(r.prod) }
+// post puts receives, and shows them to the kernel.
+func (r *recvQueue) post(wrs []provider.RecvWR) (n int, err error) {
+	for n < len(wrs) {
+		if err = r.put(&wrs[n]); err != nil {
+			break
+		}
+		n++
+	}
+	if n > 0 {
+		r.setProducer(r.prod)
+	}
+	return n, err
+}
 
 // copySGL fills a WQE's list, and returns the head that describes it.
 func copySGL(dst []uapi.RxeSge, src []provider.SGE) uapi.RxeDmaInfo {
@@ -65,18 +77,13 @@ func (c *context) NewSRQ(cmd *ioctl.Cmd, _ provider.SRQInit) (provider.SRQ, erro
 	return &srq{file: c.file, resp: ioctl.Out[uapi.RxeCreateSrqResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)}, nil
 }
 
-func (s *srq) Adopt(_ uint32, granted provider.SRQInit) error {
+func (s *srq) Adopt(_ uint32, granted *provider.SRQInit) error {
 	mi := s.resp.Mi
 	s.resp = nil
 	return s.rq.adopt(s.file, mi, granted.MaxSGE)
 }
 
-func (s *srq) PutRecv(wr *provider.RecvWR) error { return s.rq.put(wr) }
-
-func (s *srq) RingRecv() error {
-	s.rq.ring()
-	return nil
-}
+func (s *srq) PostRecv(wrs []provider.RecvWR) (int, error) { return s.rq.post(wrs) }
 
 // Modify gives the kernel a place for the new ring: the one answer that goes
 // through a pointer inside the request instead of UHW_OUT.

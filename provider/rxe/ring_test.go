@@ -45,6 +45,12 @@ func memQP(t testing.TB, elems int) *qp {
 	return q
 }
 
+func window(key uint32) *provider.MWRef {
+	mw := new(provider.MWRef)
+	mw.RKey.Store(key)
+	return mw
+}
+
 func TestPutSendEncodes(t *testing.T) {
 	sgl := []provider.SGE{{Addr: 0x1000, Length: 100, LKey: 7}, {Addr: 0x2000, Length: 28, LKey: 8}}
 	dma := uapi.RxeDmaInfo{Length: 128, Resid: 128, NumSge: 2}
@@ -55,23 +61,23 @@ func TestPutSendEncodes(t *testing.T) {
 		want func(w *uapi.RxeSendWqe)
 	}{
 		{"send", provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, SGL: sgl}, func(w *uapi.RxeSendWqe) { w.Dma = dma }},
-		{"send imm", provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND_WITH_IMM, Ex: 0x01020304, SGL: sgl}, func(w *uapi.RxeSendWqe) {
+		{"send imm", provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND_WITH_IMM, Imm: 0x01020304, SGL: sgl}, func(w *uapi.RxeSendWqe) {
 			w.Dma = dma
 			*w.Wr.Ex.ImmData() = 0x04030201 // network order
 		}},
-		{"send inv", provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND_WITH_INV, Ex: 0x01020304}, func(w *uapi.RxeSendWqe) {
+		{"send inv", provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND_WITH_INV, InvalidateRKey: 0x01020304}, func(w *uapi.RxeSendWqe) {
 			*w.Wr.Ex.InvalidateRkey() = 0x01020304
 		}},
-		{"write imm", provider.SendWR{Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM, Ex: 1, RemoteAddr: 0x3000, RKey: 9, SGL: sgl}, func(w *uapi.RxeSendWqe) {
+		{"write imm", provider.SendWR{Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM, Imm: 1, RemoteAddr: 0x3000, RKey: 9, SGL: sgl}, func(w *uapi.RxeSendWqe) {
 			w.Dma, w.Iova = dma, 0x3000
 			*w.Wr.Ex.ImmData() = 0x01000000
 			*w.Wr.Wr.Rdma() = uapi.RxeSendWrWrRdma{RemoteAddr: 0x3000, Rkey: 9}
 		}},
-		{"compare and swap", provider.SendWR{Opcode: uapi.IB_UVERBS_WR_ATOMIC_CMP_AND_SWP, RemoteAddr: 0x3000, RKey: 9, CompareAdd: 5, Swap: 6}, func(w *uapi.RxeSendWqe) {
+		{"compare and swap", provider.SendWR{Opcode: uapi.IB_UVERBS_WR_ATOMIC_CMP_AND_SWP, RemoteAddr: 0x3000, RKey: 9, Compare: 5, Swap: 6}, func(w *uapi.RxeSendWqe) {
 			w.Iova = 0x3000
 			*w.Wr.Wr.Atomic() = uapi.RxeSendWrWrAtomic{RemoteAddr: 0x3000, CompareAdd: 5, Swap: 6, Rkey: 9}
 		}},
-		{"bind", provider.SendWR{Opcode: uapi.IB_UVERBS_WR_BIND_MW, RKey: 0x12, MWRKey: 0x11, BindAddr: 0x4000, BindLength: 64, BindLKey: 3, BindAccess: 2}, func(w *uapi.RxeSendWqe) {
+		{"bind", provider.SendWR{Opcode: uapi.IB_UVERBS_WR_BIND_MW, NewRKey: 0x12, MW: window(0x11), Bind: provider.MWBind{MR: &provider.MRRef{LKey: 3}, Addr: 0x4000, Length: 64, Access: 2}}, func(w *uapi.RxeSendWqe) {
 			*w.Wr.Wr.Mw() = uapi.RxeSendWrWrMw{Addr: 0x4000, Length: 64, MrLkey: 3, MwRkey: 0x11, Rkey: 0x12, Access: 2}
 		}},
 		{"flush", provider.SendWR{Opcode: uapi.IB_UVERBS_WR_FLUSH, RemoteAddr: 0x3000, RKey: 9, FlushLength: 77, FlushType: 1}, func(w *uapi.RxeSendWqe) {
@@ -118,7 +124,7 @@ func TestPutSendEncodes(t *testing.T) {
 func TestPutSendInline(t *testing.T) {
 	q := memQP(t, 4)
 	data := []byte("inline data")
-	wr := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, Flags: uint32(uapi.IB_SEND_INLINE), Inline: data}
+	wr := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, Inline: data}
 	if err := q.PutSend(&wr); err != nil {
 		t.Fatal(err)
 	}
@@ -159,10 +165,7 @@ func TestRecvQueueWraps(t *testing.T) {
 	q := memQP(t, 4)
 	for i := range uint64(10) {
 		wr := provider.RecvWR{WRID: i, SGL: []provider.SGE{{Addr: i, Length: 1, LKey: 2}, {Addr: i, Length: 2, LKey: 2}}}
-		if err := q.PutRecv(&wr); err != nil {
-			t.Fatal(err)
-		}
-		if err := q.RingRecv(); err != nil {
+		if _, err := q.PostRecv([]provider.RecvWR{wr}); err != nil {
 			t.Fatal(err)
 		}
 		w := q.rq.recvWQE(uint32(i))

@@ -43,19 +43,27 @@ func newContext(f *ioctl.File, _ *ioctl.Cmd) (provider.Context, error) {
 func (c *context) Adopt() error { return nil }
 func (c *context) Release()     {}
 
+// pd is a protection domain, of which librxe's side knows nothing.
+type pd struct{}
+
+func (c *context) NewPD(*ioctl.Cmd) (provider.PD, error) { return pd{}, nil }
+
+func (pd) Adopt() error { return nil }
+
 // ah is an address handle: the kernel keeps the address, and gives it a number.
 type ah struct {
-	num  uint32
 	resp *uapi.RxeCreateAhResp
 }
 
-func (c *context) NewAH(cmd *ioctl.Cmd) (provider.AH, error) {
+func (c *context) NewAH(cmd *ioctl.Cmd, _ provider.AHInit) (provider.AH, error) {
 	return &ah{resp: ioctl.Out[uapi.RxeCreateAhResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)}, nil
 }
 
-func (a *ah) Adopt() error {
-	a.num, a.resp = a.resp.AhNum, nil
-	if a.num == 0 {
+func (a *ah) Local() bool { return false }
+
+func (a *ah) Adopt(ref *provider.AHRef) error {
+	ref.Number, a.resp = a.resp.AhNum, nil
+	if ref.Number == 0 {
 		// Before Linux 5.18 the address went into every work request.
 		return errors.New("rxe: this kernel doesn't number address handles; it must be 5.18 or later")
 	}
