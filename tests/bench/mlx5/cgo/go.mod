@@ -1,0 +1,3 @@
+module cgobench
+
+go 1.26.0

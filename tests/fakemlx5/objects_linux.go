@@ -1,0 +1,243 @@
+package main
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/tests/fakemlx5/rings"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// What the device has, in numbers that a ConnectX has too.
+const (
+	bfRegSize   = 512 // two halves, taken in turns
+	maxSQDesc   = 1024
+	maxRQDesc   = 512
+	firstQPN    = 0x100
+	firstCQN    = 0x400
+	firstKey    = 0x1000
+	pageSize    = 4096
+	uarFirst    = 16 // first page of mmap offsets that UARs get
+	maxCQE      = 1<<22 - 1
+	maxQueueLen = 1 << 15
+	guid        = 0x0100000003c90200 // 0002:c903:0000:0001, big endian
+)
+
+func (d *device) getContext(r *request) error {
+	resp := uapi.Mlx5IbAllocUcontextResp{
+		QpTabSize: 1 << 18, BfRegSize: bfRegSize, CacheLineSize: 64,
+		MaxSqDescSz: maxSQDesc, MaxRqDescSz: maxRQDesc, MaxSendWqebb: maxQueueLen,
+		MaxRecvWr: maxQueueLen, MaxSrqRecvWr: maxQueueLen, NumPorts: 1,
+		CqeVersion: 1, LogUarSize: 12, NumUarsPerPage: 1,
+	}
+	if d.staticUARs {
+		resp.TotBfregs = 16
+		resp.NumDynBfregs = 16
+	}
+	resp.ResponseLength = uint32(len(bytesOf(&resp)))
+	if err := r.out(uapi.UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, u32(1)); err != nil {
+		return err
+	}
+	if err := r.out(uapi.UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, u64(0)); err != nil {
+		return err
+	}
+	return r.out(uapi.UVERBS_ATTR_UHW_OUT, bytesOf(&resp))
+}
+
+func (d *device) query() uapi.IbUverbsExQueryDeviceResp {
+	resp := uapi.IbUverbsExQueryDeviceResp{
+		Base: uapi.IbUverbsQueryDeviceResp{
+			NodeGuid: guid, SysImageGuid: guid,
+			FwVer: 20<<32 | 31<<16 | 2006, VendorId: 0x2c9, VendorPartId: 4123,
+			MaxMrSize: 1 << 63, PageSizeCap: 1<<63 - pageSize,
+			MaxQp: 1 << 18, MaxQpWr: maxQueueLen, MaxSge: 30, MaxSgeRd: 30,
+			MaxCq: 1 << 24, MaxCqe: maxCQE, MaxMr: 1 << 24, MaxPd: 1 << 23,
+			MaxQpRdAtom: 16, MaxResRdAtom: 1 << 22, MaxQpInitRdAtom: 16,
+			AtomicCap:      uint32(uapi.IB_ATOMIC_HCA),
+			DeviceCapFlags: uint32(uapi.IB_UVERBS_DEVICE_MEM_WINDOW | uapi.IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B),
+			MaxMw:          1 << 24, MaxAh: 1<<31 - 1, MaxSrq: 1 << 23, MaxSrqWr: maxQueueLen - 1, MaxSrqSge: 31,
+			MaxPkeys: 128, PhysPortCnt: 1,
+		},
+	}
+	resp.ResponseLength = uint32(len(bytesOf(&resp)))
+	return resp
+}
+
+// port is an InfiniBand port, which needs neither GIDs nor a netdev.
+func (d *device) port() uapi.IbUverbsQueryPortRespEx {
+	return uapi.IbUverbsQueryPortRespEx{LegacyResp: uapi.IbUverbsQueryPortResp{
+		MaxMsgSz: 1 << 30, GidTblLen: 1, PkeyTblLen: 1, Lid: 1, SmLid: 1,
+		State: 4, MaxMtu: 5, ActiveMtu: 5, MaxVlNum: 1, ActiveWidth: 2, ActiveSpeed: 32, PhysState: 5,
+		LinkLayer: uint8(uapi.IB_LINK_LAYER_INFINIBAND),
+	}}
+}
+
+func (d *device) allocUAR(r *request) error {
+	page := d.next()
+	if err := r.object(uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, page); err != nil {
+		return err
+	}
+	for id, b := range map[uint16][]byte{
+		uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET: u64(uint64(uarFirst+page) * pageSize),
+		uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH: u32(pageSize),
+		uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID:     u32(page),
+	} {
+		if err := r.out(id, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *device) createCQ(r *request) error {
+	cmd, err := in[uapi.Mlx5IbCreateCq](r, uapi.UVERBS_ATTR_UHW_IN)
+	if err != nil {
+		return err
+	}
+	cqe, err := in[uint32](r, uapi.UVERBS_ATTR_CREATE_CQ_CQE)
+	if err != nil {
+		return err
+	}
+	handle := d.next()
+	q := rings.Queue{Kind: rings.CQ, Number: firstCQN + handle, Buf: cmd.BufAddr, DB: cmd.DbAddr, Stride: cmd.CqeSize, Len: 1}
+	for q.Len <= cqe {
+		q.Len *= 2
+	}
+	d.remember(q)
+	resp := uapi.Mlx5IbCreateCqResp{Cqn: q.Number}
+	if err := r.out(uapi.UVERBS_ATTR_UHW_OUT, bytesOf(&resp)); err != nil {
+		return err
+	}
+	if err := r.out(uapi.UVERBS_ATTR_CREATE_CQ_RESP_CQE, u32(q.Len-1)); err != nil {
+		return err
+	}
+	return r.object(uapi.UVERBS_ATTR_CREATE_CQ_HANDLE, handle)
+}
+
+func (d *device) createQP(r *request) error {
+	cmd, err := in[uapi.Mlx5IbCreateQp](r, uapi.UVERBS_ATTR_UHW_IN)
+	if err != nil {
+		return err
+	}
+	granted, err := in[uapi.IbUverbsQpCap](r, uapi.UVERBS_ATTR_CREATE_QP_CAP)
+	if err != nil {
+		return err
+	}
+	handle := d.next()
+	q := rings.Queue{
+		Kind: rings.QP, Number: firstQPN + handle, UserIndex: cmd.Uidx, DB: cmd.DbAddr,
+		Buf: cmd.BufAddr + uint64(cmd.RqWqeCount)<<cmd.RqWqeShift, Stride: 64, Len: cmd.SqWqeCount,
+		Recv: cmd.BufAddr, RecvStride: 1 << cmd.RqWqeShift, RecvLen: cmd.RqWqeCount,
+	}
+	if cmd.SqBufAddr != 0 { // a raw packet QP's send queue is apart
+		q.Buf = cmd.SqBufAddr
+	}
+	d.remember(q)
+	resp := uapi.Mlx5IbCreateQpResp{BfregIndex: handle % 16}
+	if err := r.out(uapi.UVERBS_ATTR_UHW_OUT, bytesOf(&resp)); err != nil {
+		return err
+	}
+	if err := r.out(uapi.UVERBS_ATTR_CREATE_QP_RESP_CAP, bytesOf(&granted)); err != nil {
+		return err
+	}
+	if err := r.out(uapi.UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, u32(q.Number)); err != nil {
+		return err
+	}
+	return r.object(uapi.UVERBS_ATTR_CREATE_QP_HANDLE, handle)
+}
+
+func (d *device) createSRQ(r *request) error {
+	cmd, err := in[uapi.Mlx5IbCreateSrq](r, uapi.UVERBS_ATTR_UHW_IN)
+	if err != nil {
+		return err
+	}
+	maxWR, err := in[uint32](r, uapi.UVERBS_ATTR_CREATE_SRQ_MAX_WR)
+	if err != nil {
+		return err
+	}
+	maxSGE, err := in[uint32](r, uapi.UVERBS_ATTR_CREATE_SRQ_MAX_SGE)
+	if err != nil {
+		return err
+	}
+	handle := d.next()
+	// The driver lays it out so: a head of 16 bytes before the entries.
+	stride := uint32(32)
+	for stride < 16+16*maxSGE {
+		stride *= 2
+	}
+	d.remember(rings.Queue{Kind: rings.SRQ, Number: firstQPN + handle, UserIndex: cmd.Uidx,
+		Recv: cmd.BufAddr, DB: cmd.DbAddr, RecvStride: stride, RecvLen: maxWR})
+	resp := uapi.Mlx5IbCreateSrqResp{Srqn: firstQPN + handle}
+	for id, b := range map[uint16][]byte{
+		uapi.UVERBS_ATTR_UHW_OUT:                 bytesOf(&resp),
+		uapi.UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR:  u32(maxWR),
+		uapi.UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE: u32(maxSGE),
+	} {
+		if err := r.out(id, b); err != nil {
+			return err
+		}
+	}
+	return r.object(uapi.UVERBS_ATTR_CREATE_SRQ_HANDLE, handle)
+}
+
+func (d *device) regMR(r *request) error {
+	key := d.next()
+	if err := r.out(uapi.UVERBS_ATTR_REG_MR_RESP_LKEY, u32(firstKey+key)); err != nil {
+		return err
+	}
+	if err := r.out(uapi.UVERBS_ATTR_REG_MR_RESP_RKEY, u32(firstKey+key)); err != nil {
+		return err
+	}
+	return r.object(uapi.UVERBS_ATTR_REG_MR_HANDLE, key)
+}
+
+// write answers a command of the write ABI.
+func (d *device) write(r *request) error {
+	if r.Write == nil {
+		return unix.EOPNOTSUPP
+	}
+	out := func(b []byte) error { return r.out(uapi.UVERBS_ATTR_CORE_OUT, b) }
+	handle := d.next()
+	switch r.Write.Name {
+	case "query_device_ex":
+		resp := d.query()
+		return out(bytesOf(&resp))
+	case "query_device":
+		resp := d.query()
+		return out(bytesOf(&resp.Base))
+	case "query_port":
+		resp := d.port()
+		return out(bytesOf(&resp.LegacyResp))
+	case "alloc_pd":
+		if err := r.out(uapi.UVERBS_ATTR_UHW_OUT, u32(handle)); err != nil {
+			return err
+		}
+		return out(u32(handle))
+	case "reg_mr":
+		return out(bytesOf(&uapi.IbUverbsRegMrResp{MrHandle: handle, Lkey: firstKey + handle, Rkey: firstKey + handle}))
+	case "create_ah":
+		return out(u32(handle))
+	case "alloc_mw":
+		return out(bytesOf(&uapi.IbUverbsAllocMwResp{MwHandle: handle, Rkey: firstKey + handle}))
+	case "create_comp_channel":
+		return r.channel()
+	}
+	// The rest changes or ends something, or reports zeros.
+	if i := r.attr(uapi.UVERBS_ATTR_CORE_OUT); i >= 0 {
+		return out(make([]byte, r.Attrs[i].Raw.Len))
+	}
+	return nil
+}
+
+// channel answers with a completion channel on which nothing ever happens.
+func (r *request) channel() error {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	theirs, err := r.s.give(r.n, fd)
+	if err != nil {
+		return err
+	}
+	return r.out(uapi.UVERBS_ATTR_CORE_OUT, u32(uint32(theirs)))
+}

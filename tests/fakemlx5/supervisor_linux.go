@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"log"
+	"os"
+	"path/filepath"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A supervisor answers the program's system calls.
+type supervisor struct {
+	listener int
+	root     string
+	dev      *device
+	nextFD   int
+}
+
+// A notification is struct seccomp_notif, <linux/seccomp.h>.
+type notification struct {
+	id    uint64
+	pid   uint32
+	flags uint32
+	nr    int32
+	arch  uint32
+	ip    uint64
+	args  [6]uint64
+}
+
+// A response is struct seccomp_notif_resp.
+type response struct {
+	id    uint64
+	val   int64
+	errno int32
+	flags uint32
+}
+
+// An addFD is struct seccomp_notif_addfd.
+type addFD struct {
+	id         uint64
+	flags      uint32
+	srcFD      uint32
+	newFD      uint32
+	newFDFlags uint32
+}
+
+const flagContinue = 1 // SECCOMP_USER_NOTIF_FLAG_CONTINUE
+
+// Every argument is a local variable that lives through the call.
+func (s *supervisor) ioctl(request uint, arg unsafe.Pointer) (int, error) {
+	n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s.listener), uintptr(request), uintptr(arg))
+	if errno != 0 {
+		return int(n), errno
+	}
+	return int(n), nil
+}
+
+// serve answers until nobody is left who could ask.
+func (s *supervisor) serve() error {
+	defer unix.Close(s.listener)
+	s.nextFD = firstFD
+	for {
+		poll := []unix.PollFd{{Fd: int32(s.listener), Events: unix.POLLIN}}
+		switch _, err := unix.Poll(poll, -1); {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return os.NewSyscallError("poll", err)
+		case poll[0].Revents&unix.POLLIN == 0:
+			return nil // POLLHUP
+		}
+		var n notification
+		if _, err := s.ioctl(unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)); err != nil {
+			if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINTR) {
+				continue // the caller was killed
+			}
+			return os.NewSyscallError("SECCOMP_IOCTL_NOTIF_RECV", err)
+		}
+		r := response{id: n.id, flags: flagContinue}
+		answered := s.answer(&n, &r)
+		if answered {
+			continue
+		}
+		if _, err := s.ioctl(unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r)); err != nil && !errors.Is(err, unix.ENOENT) {
+			return os.NewSyscallError("SECCOMP_IOCTL_NOTIF_SEND", err)
+		}
+	}
+}
+
+// answer fills the response, or has sent one.
+func (s *supervisor) answer(n *notification, r *response) (sent bool) {
+	p := process{int(n.pid)}
+	switch n.nr {
+	case unix.SYS_IOCTL:
+		r.flags = 0
+		if err := s.dev.ioctl(s, n, p); err != nil {
+			r.errno = -int32(errnoOf(err))
+		}
+	case unix.SYS_OPENAT:
+		if path, ok := s.ours(p, n.args[1]); ok {
+			r.flags = 0
+			if err := s.open(n, path); err != nil {
+				r.errno = -int32(errnoOf(err))
+				return false
+			}
+			return true
+		}
+	case sysFstatat:
+		path, ok := s.ours(p, n.args[1])
+		if n.args[0] >= firstFD && n.args[0] < 1<<31 { // fstat; AT_FDCWD is negative
+			path, ok = node, true
+		}
+		if ok {
+			r.flags = 0
+			if err := stat(p, path, n.args[2], n.args[3]); err != nil {
+				r.errno = -int32(errnoOf(err))
+			}
+		}
+	}
+	return false
+}
+
+func errnoOf(err error) unix.Errno {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	log.Print(err)
+	return unix.EIO
+}
+
+// ours tells whether a path, at addr, is the device's, and where it really is.
+func (s *supervisor) ours(p process, addr uint64) (string, bool) {
+	var b [256]byte
+	// It may end at a page's end.
+	n := min(len(b), int(4096-addr%4096))
+	if p.read(addr, b[:n]) != nil || n < len(b) && bytes.IndexByte(b[:n], 0) < 0 && p.read(addr+uint64(n), b[n:]) != nil {
+		return "", false
+	}
+	end := bytes.IndexByte(b[:], 0)
+	if end < 0 {
+		return "", false
+	}
+	path := filepath.Clean(string(b[:end]))
+	if strings.HasPrefix(path, "/sys/class/infiniband") || strings.HasPrefix(path, "/dev/infiniband") {
+		return filepath.Join(s.root, path), true
+	}
+	return "", false
+}
+
+// open answers with a descriptor of the file that stands in. For the node that
+// is memory, which maps at any offset; stat makes it a character device.
+func (s *supervisor) open(n *notification, path string) error {
+	a := addFD{id: n.id, flags: unix.SECCOMP_ADDFD_FLAG_SEND, newFDFlags: uint32(n.args[2]) & unix.O_CLOEXEC}
+	var f int
+	var err error
+	if filepath.Base(path) == "uverbs0" && strings.Contains(path, "/dev/") {
+		a.flags |= unix.SECCOMP_ADDFD_FLAG_SETFD
+		a.newFD = uint32(s.nextFD)
+		s.nextFD++
+		f, err = registers()
+	} else {
+		f, err = unix.Open(path, int(n.args[2])&(unix.O_ACCMODE|unix.O_DIRECTORY)|unix.O_CLOEXEC, 0)
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(f)
+	a.srcFD = uint32(f)
+	_, err = s.ioctl(unix.SECCOMP_IOCTL_NOTIF_ADDFD, unsafe.Pointer(&a))
+	return err
+}
+
+// registers makes the memory that stands in for a device's registers.
+func registers() (int, error) {
+	f, err := unix.MemfdCreate("registers", unix.MFD_CLOEXEC)
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.Ftruncate(f, 1<<40); err != nil {
+		unix.Close(f)
+		return 0, err
+	}
+	return f, nil
+}
+
+// give puts a descriptor into the program and returns its number there.
+func (s *supervisor) give(n *notification, fd int) (int, error) {
+	a := addFD{id: n.id, srcFD: uint32(fd), newFDFlags: unix.O_CLOEXEC}
+	return s.ioctl(unix.SECCOMP_IOCTL_NOTIF_ADDFD, unsafe.Pointer(&a))
+}
+
+func stat(p process, path string, to, flags uint64) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(unix.AT_FDCWD, path, &st, int(flags)&unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	return p.write(to, bytesOf(&st))
+}
+
+// A process is whose memory is read and written.
+type process struct{ pid int }
+
+func (p process) read(addr uint64, b []byte) error {
+	return p.copy(addr, b, unix.ProcessVMReadv)
+}
+
+func (p process) write(addr uint64, b []byte) error {
+	return p.copy(addr, b, unix.ProcessVMWritev)
+}
+
+func (p process) copy(addr uint64, b []byte, call func(int, []unix.Iovec, []unix.RemoteIovec, uint) (int, error)) error {
+	if len(b) == 0 {
+		return nil
+	}
+	local := []unix.Iovec{{Base: &b[0]}}
+	local[0].SetLen(len(b))
+	n, err := call(p.pid, local, []unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}, 0)
+	if err == nil && n < len(b) {
+		err = unix.EFAULT
+	}
+	return err
+}
+
+// bytesOf is the memory of a struct of the ABI, which has no pointers.
+func bytesOf[T any](v *T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
+}
+
+func u32(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
+func u64(v uint64) []byte { return binary.NativeEndian.AppendUint64(nil, v) }
