@@ -1,9 +1,11 @@
 // Package cq is a completion queue of the HCA: it writes completion queue
 // entries as struct mlx5_cqe64 of include/linux/mlx5/device.h lays them out,
-// and tells when an event is due.
+// and tells when an event is due. It has no clock: whoever calls it says what
+// time it is.
 package cq
 
 import (
+	"errors"
 	"time"
 
 	"github.com/goverbs/goverbs/tests/hca/bus"
@@ -18,17 +20,20 @@ type Config struct {
 	Size          Size
 	DBR           uint64 // dbr_addr: the consumer index, then the arm word
 	IgnoreOverrun bool   // oi
-	Compress      bool   // cqe_comp_en
-	Format        uint8  // mini_cqe_res_format: 0 hash, 1 checksum, 3 checksum and stride index
-	FromCQE       bool   // cq_period_mode: the period restarts with each CQE, not with each event
+	Compress      bool   // cqe_comp_en, for CQEs of 64 bytes
+	Format        Format // mini_cqe_res_format
+	FromCQE       bool   // cq_period_mode: the period begins again with each CQE
 	Period        uint16 // microseconds
 	MaxCount      uint16
-	// Timestamp is the HCA's clock for the CQE, in its ticks (nil: 0).
+	// Timestamp is the HCA's clock for CQEs, in its ticks (nil: 0).
 	Timestamp func() uint64
 	// Event posts the queue's completion EQE.
 	Event func()
 	// Error posts MLX5_EVENT_TYPE_CQ_ERROR with the syndrome.
 	Error func(syndrome uint8)
+	// Wake asks for a Tick at that time. What was asked for before need not
+	// be done any more. Only a queue with moderation or compression asks.
+	Wake func(at time.Duration)
 }
 
 // Size is cqe_sz of the queue's context.
@@ -37,119 +42,172 @@ type Size uint8
 const (
 	Size64     Size = 0
 	Size128    Size = 1
-	Size128Pad Size = 2 // 64 bytes of payload, padded to 128 when written
+	Size128Pad Size = 2 // all 128 bytes are written even where 64 would do
 )
 
-// Kind is a CQE's opcode, MLX5_CQE_*.
-type Kind uint8
-
-const (
-	Requester         Kind = 0
-	ResponderWriteImm Kind = 1
-	ResponderSend     Kind = 2
-	ResponderSendImm  Kind = 3
-	ResponderSendInv  Kind = 4
-	ResizeCQ          Kind = 5
-	NoPacket          Kind = 6
-	SignatureError    Kind = 12
-	RequesterError    Kind = 13
-	ResponderError    Kind = 14
-	Invalid           Kind = 15
-)
-
-// Syndromes of error CQEs, MLX5_CQE_SYNDROME_*.
-const (
-	SyndromeLocalLength    = 0x01
-	SyndromeLocalQPOp      = 0x02
-	SyndromeLocalProt      = 0x04
-	SyndromeFlush          = 0x05
-	SyndromeMWBind         = 0x06
-	SyndromeBadResp        = 0x10
-	SyndromeLocalAccess    = 0x11
-	SyndromeRemoteInvalReq = 0x12
-	SyndromeRemoteAccess   = 0x13
-	SyndromeRemoteOp       = 0x14
-	SyndromeRetryExceeded  = 0x15
-	SyndromeRNRExceeded    = 0x16
-	SyndromeRemoteAborted  = 0x22
-)
-
-// Completion is what a CQE says.
-type Completion struct {
-	Kind Kind
-	QPN  uint32
-	// UserIndex is what the driver finds the resource by: the QP's (or the
-	// XRC SRQ's) user_index under CQE version 1; under version 0 the SRQ's
-	// number for a responder with one, else 0. It goes to the CQE's srqn
-	// field either way.
-	UserIndex  uint32
-	WQEOpcode  uint8  // of a requester, MLX5_OPCODE_*
-	WQECounter uint16 // of the send WQE, of the receive WQE, or the SRQ WQE's index
-	ByteCount  uint32
-	Imm        uint32 // immediate data as the wire's big-endian word, or the invalidated key, or the flow tag's word
-	Solicited  bool   // an event is due for a queue armed for solicited ones; errors always are
-
-	// of a responder
-	RemoteQPN uint32
-	SLID      uint16
-	SL        uint8
-	PathBits  uint8
-	GRH       bool
-	RSSHash   uint32 // raw packets
-	RSSType   uint8
-	HdsIPExt  uint8 // checksum bits: CQE_L2_OK, CQE_L3_OK, CQE_L4_OK
-	L4L3Type  uint8 // l4_l3_hdr_type
-	VLAN      uint16
-	Checksum  uint16 // check_sum
-	FlowTag   uint32
-
-	// Inline is payload that the CQE carries instead of the WQE's buffers: at
-	// most 32 bytes in the CQE itself, at most 64 in a CQE of 128 bytes. What
-	// a QP may ask for is its cs_req and cs_res.
-	Inline []byte
-
-	// of an error
-	Syndrome, VendorSyndrome uint8
+func (s Size) bytes() uint64 {
+	if s == Size64 {
+		return 64
+	}
+	return 128
 }
 
 // CQ is a completion queue. It is for one goroutine.
 type CQ struct {
-	c Config
+	c        Config
+	producer uint32 // the index of the next entry, 24 bits
+	consumer uint32 // as last read from the doorbell record, 24 bits
+	status   uint8
+
+	armed     armed
+	sn        int    // the sequence number that was armed with, or the last event answered; -1 at first
+	solicited uint32 // the index after the last entry that was solicited
+	notified  uint32 // the producer index when the last event was posted
+	due       time.Duration
+
+	held  []Completion // a compression session
+	until time.Duration
 }
 
+// Status of a queue, as cqc.status has it, and syndromes of its error event.
+const (
+	StatusOK         = 0
+	StatusOverflow   = 9
+	StatusWriteError = 10
+
+	syndromeOverrun = 1
+	syndromeAccess  = 2
+)
+
+// ErrOutstanding refuses to resize to fewer entries than are not consumed
+// (MLX5_CMD_STAT_BAD_SIZE_OUTS_CQES_ERR), ErrStatus to resize a queue that is
+// in error (MLX5_CMD_STAT_BAD_RES_STATE_ERR).
+var (
+	ErrOutstanding = errors.New("more entries outstanding than the new size holds")
+	ErrStatus      = errors.New("CQ in error")
+)
+
+const indexMask = 1<<24 - 1
+
 // New returns an empty queue, not armed.
-func New(c Config) *CQ { return &CQ{c: c} }
+func New(c Config) *CQ { return &CQ{c: c, sn: -1} }
 
 // Number is what the queue was created with.
 func (q *CQ) Number() uint32 { return q.c.Number }
 
-// Post writes a completion. It keeps nothing of c.
-func (q *CQ) Post(c *Completion, now time.Duration) {}
+// Post writes a completion. It keeps nothing of c, nor of c.Inline.
+func (q *CQ) Post(c *Completion, now time.Duration) {
+	if q.hold(c, now) {
+		return
+	}
+	q.write(c)
+	q.notify(1, c.wants(), now)
+}
 
-// Arm takes the arm doorbell's first word, as it was written at UAR offset
-// 0x20 (the second word says which queue): sequence number, command and
-// consumer index.
-func (q *CQ) Arm(word uint32, now time.Duration) {}
+// write writes the next entry.
+func (q *CQ) write(c *Completion) {
+	entry, cqe := q.slot(0)
+	if cqe == nil {
+		return
+	}
+	if q.c.Size == Size128Pad {
+		clear(entry[:64])
+	}
+	var ts uint64
+	if q.c.Timestamp != nil {
+		ts = q.c.Timestamp()
+	}
+	c.put(entry, cqe, ts, q.owner(0))
+	q.producer = (q.producer + 1) & indexMask
+}
 
-// Tick does what is due by now, and returns when the queue wants to be called
-// again (0: not until something else happens).
-func (q *CQ) Tick(now time.Duration) (next time.Duration) { return 0 }
+// slot returns the memory of the i-th entry from the producer index on, whole
+// and its struct mlx5_cqe64 alone, if the queue has room for it. If not, the
+// queue is in error from now on.
+func (q *CQ) slot(i uint32) (entry, cqe []byte) {
+	if q.status != StatusOK {
+		return nil, nil
+	}
+	if !q.c.IgnoreOverrun && q.free() <= i {
+		q.fail(StatusOverflow, syndromeOverrun)
+		return nil, nil
+	}
+	size := q.c.Size.bytes()
+	entry = q.c.Buffer.Bytes(q.c.Memory, uint64((q.producer+i)&(1<<q.c.LogSize-1))*size, int(size))
+	if entry == nil {
+		q.fail(StatusWriteError, syndromeAccess)
+		return nil, nil
+	}
+	return entry, entry[size-64:]
+}
 
-// Moderate changes the moderation: after count CQEs or period microseconds
-// one event (MODIFY_CQ with MLX5_CQ_MODIFY_PERIOD and _COUNT).
-func (q *CQ) Moderate(period, count uint16) {}
+// owner is the owner bit of the i-th entry from the producer index on.
+func (q *CQ) owner(i uint32) byte { return byte((q.producer + i) >> q.c.LogSize & 1) }
 
-// IgnoreOverrun is MODIFY_CQ with MLX5_CQ_MODIFY_OVERRUN.
-func (q *CQ) IgnoreOverrun(on bool) {}
+// free is how many entries there is room for. The doorbell record is read only
+// when what it said last is not enough.
+func (q *CQ) free() uint32 {
+	size := uint32(1) << q.c.LogSize
+	if n := (q.producer - q.consumer) & indexMask; n < size/2 {
+		return size - n
+	}
+	n := q.outstanding()
+	return size - min(n, size)
+}
+
+// outstanding reads how many entries the consumer has not consumed.
+func (q *CQ) outstanding() uint32 {
+	b := q.c.Memory.Bytes(q.c.DBR, 4)
+	if b == nil {
+		q.fail(StatusWriteError, syndromeAccess)
+		return indexMask
+	}
+	q.consumer = bus.Load32(b) & indexMask
+	return (q.producer - q.consumer) & indexMask
+}
+
+func (q *CQ) fail(status, syndrome uint8) {
+	if q.status == StatusOK {
+		q.status = status
+		q.held = q.held[:0]
+		q.c.Error(syndrome)
+	}
+}
+
+// Tick does what is due by now.
+func (q *CQ) Tick(now time.Duration) {
+	if len(q.held) > 0 && now >= q.until {
+		q.Flush(now)
+	}
+	if q.due != 0 && now >= q.due {
+		q.fire()
+	}
+}
 
 // Resize moves the queue to another buffer (MODIFY_CQ with
-// MLX5_CQ_OPMOD_RESIZE): a last CQE of kind ResizeCQ in the old one says so.
-func (q *CQ) Resize(b bus.Buffer, logSize uint, s Size) error { return nil }
+// MLX5_CQ_OPMOD_RESIZE): a last entry of kind ResizeCQ in the old one says so.
+// The consumer takes what comes before that to the new one itself, each entry
+// one further on, since this one counted too.
+func (q *CQ) Resize(b bus.Buffer, logSize uint, s Size, now time.Duration) error {
+	q.Flush(now)
+	if q.status != StatusOK {
+		return ErrStatus
+	}
+	if n := q.outstanding(); n > 1<<logSize || n >= 1<<q.c.LogSize {
+		return ErrOutstanding
+	}
+	q.write(&Completion{Kind: ResizeCQ})
+	q.c.Buffer, q.c.LogSize, q.c.Size = b, logSize, s
+	return nil
+}
+
+// IgnoreOverrun is MODIFY_CQ with MLX5_CQ_MODIFY_OVERRUN.
+func (q *CQ) IgnoreOverrun(on bool) { q.c.IgnoreOverrun = on }
 
 // State is the live part of the queue's context, for QUERY_CQ.
 type State struct {
-	Status       uint8 // 0 OK, 9 overflow, 10 write error
-	ST           uint8 // 6 solicited armed, 9 armed, 10 fired
+	Status       uint8
+	ST           uint8 // 6 armed for solicited entries, 9 for any, 10 fired
 	Producer     uint32
 	Consumer     uint32
 	LastNotified uint32
@@ -157,4 +215,7 @@ type State struct {
 }
 
 // State returns it.
-func (q *CQ) State() State { return State{} }
+func (q *CQ) State() State {
+	st := map[armed]uint8{armedNot: 0xa, armedSolicited: 6, armedAny: 9}[q.armed]
+	return State{q.status, st, q.producer, q.consumer, q.notified, q.solicited}
+}

@@ -1,0 +1,128 @@
+package cq
+
+import (
+	"encoding/binary"
+	"time"
+)
+
+// Format is what each entry of a mini CQE array has beside the byte count,
+// MLX5_CQE_RES_FORMAT_*.
+type Format uint8
+
+const (
+	FormatHash           Format = 0
+	FormatChecksum       Format = 1
+	FormatChecksumStride Format = 3 // and the WQE counter
+)
+
+// CompressMax is how many completions a compression session holds at most, and
+// CompressTimeout how long it holds the first of them: the capabilities
+// cqe_compression_max_num and cqe_compression_timeout.
+const (
+	CompressMax     = 64
+	CompressTimeout = 16 * time.Microsecond
+)
+
+// miniArray is how many mini CQEs there are in the place of one CQE.
+const miniArray = 8
+
+// hold puts a completion into the compression session if it fits there. If it
+// does not the session is over.
+func (q *CQ) hold(c *Completion, now time.Duration) bool {
+	if !q.c.Compress || q.c.Size != Size64 {
+		return false
+	}
+	if len(q.held) > 0 && (!q.follows(c) || uint32(len(q.held)) >= q.free()) {
+		q.Flush(now)
+	}
+	if c.Kind != ResponderSend || len(c.Inline) > 0 || c.Solicited || q.status != StatusOK || q.free() < 2 {
+		return false
+	}
+	q.held = append(q.held, *c)
+	if len(q.held) == CompressMax {
+		q.Flush(now)
+	} else if len(q.held) == 1 {
+		q.until = now + CompressTimeout
+		q.c.Wake(q.until)
+	}
+	return true
+}
+
+// follows says whether c differs from the session's first completion in
+// nothing but what a mini CQE tells of it.
+func (q *CQ) follows(c *Completion) bool {
+	first, n := q.held[0], *c
+	if q.c.Format == FormatChecksumStride {
+		n.WQECounter = first.WQECounter
+	} else {
+		n.WQECounter -= uint16(len(q.held))
+	}
+	n.ByteCount = first.ByteCount
+	if q.c.Format == FormatHash {
+		n.RSSHash = first.RSSHash
+	} else {
+		n.Checksum = first.Checksum
+	}
+	return len(c.Inline) == 0 && sameTitle(&first, &n)
+}
+
+func sameTitle(a, b *Completion) bool {
+	var x, y [64]byte
+	a.fields(&x, 0)
+	b.fields(&y, 0)
+	return x == y && a.Kind == b.Kind && a.WQECounter == b.WQECounter && a.Solicited == b.Solicited
+}
+
+// Flush ends the session, which must not outlast the QP that it is of. It
+// writes a title, which is the first CQE with the number of completions as its
+// byte count, and in the slots after it arrays of mini CQEs: one right behind
+// the title, the others where the ninth, seventeenth... completion would have
+// been. The slots between are left as they are.
+func (q *CQ) Flush(now time.Duration) {
+	n := uint32(len(q.held))
+	if n == 0 {
+		return
+	}
+	if n == 1 {
+		q.write(&q.held[0])
+	} else {
+		q.writeBlock(n)
+	}
+	q.held = q.held[:0]
+	q.notify(n, false, now)
+}
+
+func (q *CQ) writeBlock(n uint32) {
+	for i := uint32(0); i < n; i += miniArray {
+		_, b := q.slot(max(i, 1))
+		if b == nil {
+			return
+		}
+		for j, c := range q.held[i:min(i+miniArray, n)] {
+			m := b[j*8:]
+			switch q.c.Format {
+			case FormatHash:
+				binary.BigEndian.PutUint32(m, c.RSSHash)
+			case FormatChecksum:
+				binary.BigEndian.PutUint32(m, uint32(c.Checksum)<<16)
+			case FormatChecksumStride:
+				binary.BigEndian.PutUint32(m, uint32(c.Checksum)<<16|uint32(c.WQECounter))
+			}
+			binary.BigEndian.PutUint32(m[4:], c.ByteCount)
+		}
+	}
+	_, cqe := q.slot(0)
+	if cqe == nil {
+		return
+	}
+	var ts uint64
+	if q.c.Timestamp != nil {
+		ts = q.c.Timestamp()
+	}
+	var b [64]byte
+	title := q.held[0]
+	title.ByteCount = n
+	title.fields(&b, ts)
+	finish(cqe, &b, &title, formatCompressed, q.owner(0))
+	q.producer = (q.producer + n) & indexMask
+}
