@@ -1,0 +1,91 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+)
+
+// request is a line that a test writes to the control socket.
+type request struct {
+	Do  string // what to do, a key of requests
+	HCA int    // to which HCA
+	Up  bool   // port
+}
+
+// requests carry out what a request asks, on the HCA's goroutine, and return
+// what to answer besides that it went well.
+var requests = map[string]func(m *machine, r request) (any, error){
+	"port": func(m *machine, r request) (any, error) {
+		m.hca.SetPort(r.Up)
+		return nil, nil
+	},
+	"fatal": func(m *machine, r request) (any, error) {
+		m.hca.Fail()
+		return nil, nil
+	},
+	"resources": func(m *machine, r request) (any, error) {
+		return m.hca.Resources(), nil
+	},
+}
+
+// control answers requests, each a line of JSON, with lines of JSON.
+func control(l *net.UnixListener, machines []*machine) error {
+	for {
+		c, err := l.AcceptUnix()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer c.Close()
+			lines := bufio.NewScanner(c)
+			for lines.Scan() {
+				if _, err := c.Write(append(answer(lines.Bytes(), machines), '\n')); err != nil {
+					return
+				}
+			}
+		}()
+	}
+}
+
+func answer(line []byte, machines []*machine) []byte {
+	type reply struct {
+		Error  string `json:",omitempty"`
+		Result any    `json:",omitempty"`
+	}
+	var a reply
+	result, err := carryOut(line, machines)
+	if err != nil {
+		a.Error = err.Error()
+	}
+	a.Result = result
+	text, err := json.Marshal(a)
+	if err != nil {
+		panic(err) // a result that has no JSON is a mistake of this program
+	}
+	return text
+}
+
+func carryOut(line []byte, machines []*machine) (result any, err error) {
+	var r request
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&r); err != nil {
+		return nil, err
+	}
+	do := requests[r.Do]
+	if do == nil {
+		return nil, fmt.Errorf("cannot do %q", r.Do)
+	}
+	if r.HCA < 0 || r.HCA >= len(machines) {
+		return nil, errors.New("no such HCA")
+	}
+	m := machines[r.HCA]
+	m.call(func() { result, err = do(m, r) })
+	return result, err
+}

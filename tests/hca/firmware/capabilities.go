@@ -1,0 +1,146 @@
+package firmware
+
+import "github.com/goverbs/goverbs/tests/hca/ifc"
+
+// Limits.
+const (
+	logMaxEQ      = 7
+	logMaxPD      = 16
+	logMaxXRCD    = 16
+	logMaxCQ      = 18
+	logMaxCQSize  = 22
+	logMaxEQSize  = 20
+	logMaxQP      = 18
+	logMaxQPSize  = 15
+	logMaxSRQ     = 18
+	logMaxSRQSize = 15
+	logMaxMkey    = 22
+	logMinPage    = 12
+	maxCounters   = 256
+	firstUAR      = 16
+	maxSendWQE    = 1024
+	maxReceiveWQE = 512
+)
+
+// Kinds of capabilities: op_mod's upper bits.
+const (
+	capGeneral = 0
+	capAtomic  = 3
+)
+
+// capabilities are what is, and what the driver could make of it.
+type capabilities struct {
+	current, maximum map[uint16]ifc.View
+}
+
+// settable are the general capabilities that SET_HCA_CAP changes; what it says of
+// others is not looked at, as it is what the driver was told.
+var settable = []string{
+	"pkey_table_size", "log_max_qp", "cmdif_checksum", "log_uar_page_sz",
+	"cache_line_128byte", "dct", "uar_4k", "num_vhca_ports",
+}
+
+func newCapabilities() capabilities {
+	c := capabilities{current: map[uint16]ifc.View{}, maximum: map[uint16]ifc.View{}}
+	for kind, layout := range map[uint16]string{capGeneral: "cmd_hca_cap", capAtomic: "atomic_caps"} {
+		for _, all := range []map[uint16]ifc.View{c.current, c.maximum} {
+			all[kind] = ifc.Make(layout)
+			for field, value := range promises[kind] {
+				all[kind].Set(field, value)
+			}
+		}
+	}
+	c.maximum[capGeneral].Set("dct", 1)
+	c.maximum[capGeneral].Set("cache_line_128byte", 1)
+	return c
+}
+
+var promises = map[uint16]map[string]uint64{
+	capGeneral: {
+		// What can be made.
+		"log_max_eq": logMaxEQ, "log_max_eq_sz": logMaxEQSize, "log_max_pd": logMaxPD,
+		"log_max_xrcd": logMaxXRCD, "log_max_cq": logMaxCQ, "log_max_cq_sz": logMaxCQSize,
+		"log_max_qp": logMaxQP, "log_max_qp_sz": logMaxQPSize, "log_max_srq": logMaxSRQ,
+		"log_max_srq_sz": logMaxSRQSize, "log_max_mkey": logMaxMkey, "log_max_rmp": logMaxSRQ,
+		"log_max_mcg": 13, "max_qp_mcg": 64, "max_qp_cnt": maxCounters,
+		"max_wqe_sz_sq": maxSendWQE, "max_wqe_sz_rq": maxReceiveWQE, "max_wqe_sz_sq_dc": maxSendWQE,
+		"max_sgl_for_optimized_performance": 16,
+		"log_max_ra_req_qp":                 4, "log_max_ra_res_qp": 4,
+		"log_max_ra_req_dc": 4, "log_max_ra_res_dc": 4,
+		"log_max_msg": 30, "log_pg_sz": logMinPage,
+
+		// Transports.
+		"rc": 1, "uc": 1, "ud": 1, "xrc": 1, "qkv": 1, "pkv": 1,
+		"atomic": 1, "compact_address_vector": 1, "sctr_data_cqe": 1,
+		"local_ca_ack_delay": 15, "stat_rate_support": 0,
+
+		// Ports.
+		"num_ports": 1, "port_type": 0, "ib_virt": 1,
+
+		// UARs.
+		"uar_sz": 5, "log_bf_reg_size": 9, "num_of_uars_per_page": 1,
+
+		// Completion queues.
+		"cqe_version": 1, "cq_oi": 1, "cq_resize": 1, "cq_moderation": 1,
+		"cq_period_start_from_cqe": 1,
+		"cqe_compression":          1, "cqe_compression_max_num": 64, "cqe_compression_timeout": 0,
+
+		// Memory keys.
+		"fixed_buffer_size": 1, "imaicl": 1, "umr_fence": 2, "umr_ptr_rlky": 1,
+		"umr_extended_translation_offset": 1,
+		"log_max_mrw_sz":                  40, "log_max_klm_list_size": 16, "max_indirection": 4,
+		"relaxed_ordering_write": 1, "relaxed_ordering_write_umr": 1,
+
+		// A tick of the clock is a nanosecond.
+		"device_frequency_mhz": 1000, "device_frequency_khz": 1000000,
+	},
+	capAtomic: {
+		"atomic_req_8B_endianness_mode":             1, // the host's
+		"supported_atomic_req_8B_endianness_mode_1": 1,
+		"atomic_operations":                         3,      // compare and swap, fetch and add
+		"atomic_size_qp":                            1 << 3, // 8 bytes
+		"atomic_size_dc":                            1 << 3,
+	},
+}
+
+func (h *HCA) queryCapabilities(in, out ifc.View) Status {
+	kind := uint16(in.Get("op_mod")) >> 1
+	all := h.caps.maximum
+	if in.Get("op_mod")&1 != 0 {
+		all = h.caps.current
+	}
+	c, ok := all[kind]
+	if !ok || in.Flag("other_function") {
+		return BadParam
+	}
+	copy(out.Data[min(16, len(out.Data)):], c.Data)
+	return OK
+}
+
+func (h *HCA) setCapabilities(in, out ifc.View) Status {
+	kind := uint16(in.Get("op_mod")) >> 1
+	body := in.Data[min(16, len(in.Data)):]
+	if h.initialized {
+		return BadSysState
+	}
+	switch kind {
+	case capGeneral:
+		wanted := ifc.On("cmd_hca_cap", body)
+		for _, field := range settable {
+			if field != "pkey_table_size" && wanted.Get(field) > h.caps.maximum[kind].Get(field) {
+				return BadParam
+			}
+		}
+		for _, field := range settable {
+			h.caps.current[kind].Set(field, wanted.Get(field))
+		}
+		return OK
+	case capAtomic:
+		// The only mode is the one that is in force.
+		if ifc.On("atomic_caps", body).Get("atomic_req_8B_endianness_mode") != 1 {
+			return BadParam
+		}
+		return OK
+	}
+	return BadParam
+}

@@ -1,0 +1,98 @@
+package firmware
+
+import (
+	"encoding/binary"
+
+	"github.com/goverbs/goverbs/tests/hca/ifc"
+)
+
+// phase is how far the driver has to be for a command.
+type phase uint8
+
+const (
+	always      phase = iota
+	enabled           // since ENABLE_HCA
+	initialized       // since INIT_HCA
+)
+
+// command carries out one opcode: it reads in and fills out, whose status and
+// syndrome its caller sets.
+type command struct {
+	name    string // of the layouts, less _in and _out
+	phase   phase
+	execute func(h *HCA, in, out ifc.View) Status
+}
+
+// Opcodes, MLX5_CMD_OP_*.
+var opcodes = map[uint16]command{
+	0x100: {"query_hca_cap", enabled, (*HCA).queryCapabilities},
+	0x101: {"query_adapter", enabled, (*HCA).queryAdapter},
+	0x102: {"init_hca", enabled, (*HCA).initHCA},
+	0x103: {"teardown_hca", enabled, (*HCA).teardownHCA},
+	0x104: {"enable_hca", always, (*HCA).enableHCA},
+	0x105: {"disable_hca", always, (*HCA).disableHCA},
+	0x107: {"query_pages", enabled, (*HCA).queryPages},
+	0x108: {"manage_pages", enabled, (*HCA).managePages},
+	0x109: {"set_hca_cap", enabled, (*HCA).setCapabilities},
+	0x10a: {"query_issi", enabled, (*HCA).queryISSI},
+	0x10b: {"set_issi", enabled, (*HCA).setISSI},
+	0x200: {"create_mkey", initialized, (*HCA).createMkey},
+	0x201: {"query_mkey", initialized, (*HCA).queryMkey},
+	0x202: {"destroy_mkey", initialized, (*HCA).destroyMkey},
+	0x203: {"query_special_contexts", initialized, (*HCA).querySpecialContexts},
+	0x301: {"create_eq", initialized, (*HCA).createEQ},
+	0x302: {"destroy_eq", initialized, (*HCA).destroyEQ},
+	0x303: {"query_eq", initialized, (*HCA).queryEQ},
+	0x400: {"create_cq", initialized, (*HCA).createCQ},
+	0x401: {"destroy_cq", initialized, (*HCA).destroyCQ},
+	0x402: {"query_cq", initialized, (*HCA).queryCQ},
+	0x403: {"modify_cq", initialized, (*HCA).modifyCQ},
+	0x750: {"query_vport_state", initialized, (*HCA).queryVportState},
+	0x762: {"query_hca_vport_context", initialized, (*HCA).queryVportContext},
+	0x764: {"query_hca_vport_gid", initialized, (*HCA).queryVportGID},
+	0x765: {"query_hca_vport_pkey", initialized, (*HCA).queryVportPKey},
+	0x770: {"query_vport_counter", initialized, (*HCA).queryVportCounter},
+	0x771: {"alloc_q_counter", initialized, (*HCA).allocCounter},
+	0x772: {"dealloc_q_counter", initialized, (*HCA).deallocCounter},
+	0x773: {"query_q_counter", initialized, (*HCA).queryCounter},
+	0x800: {"alloc_pd", initialized, (*HCA).allocPD},
+	0x801: {"dealloc_pd", initialized, (*HCA).deallocPD},
+	0x802: {"alloc_uar", initialized, (*HCA).allocUAR},
+	0x803: {"dealloc_uar", initialized, (*HCA).deallocUAR},
+	0x805: {"access_register", enabled, (*HCA).accessRegister},
+	0x80d: {"nop", always, (*HCA).nop},
+	0x80e: {"alloc_xrcd", initialized, (*HCA).allocXRCD},
+	0x80f: {"dealloc_xrcd", initialized, (*HCA).deallocXRCD},
+}
+
+// boxes are the layouts of every command, looked up before the first is needed.
+var boxes = func() map[uint16][2]*ifc.Layout {
+	all := map[uint16][2]*ifc.Layout{}
+	for opcode, c := range opcodes {
+		all[opcode] = [2]*ifc.Layout{ifc.Of(c.name + "_in"), ifc.Of(c.name + "_out")}
+	}
+	return all
+}()
+
+// execute carries out the command in the inbox.
+func (h *HCA) execute(in, out []byte) {
+	opcode := binary.BigEndian.Uint16(in)
+	status := BadOp
+	if c, ok := opcodes[opcode]; ok {
+		box := boxes[opcode]
+		switch {
+		case c.phase > always && !h.enabled, c.phase > enabled && !h.initialized:
+			status = BadSysState
+		case len(out) < min(box[1].Size(), inlineSize):
+			status = BadOutLen
+		default:
+			status = c.execute(h, ifc.View{Layout: box[0], Data: in}, ifc.View{Layout: box[1], Data: out})
+		}
+	}
+	if status != OK {
+		clear(out)
+	}
+	out[0] = byte(status)
+}
+
+func (h *HCA) nop(in, out ifc.View) Status { return OK }

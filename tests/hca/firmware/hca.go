@@ -1,0 +1,199 @@
+// Package firmware is what of an HCA its driver talks to: the initialization
+// segment, the command queue, and the objects that commands make: queues, keys
+// and all the rest. What these objects do is the business of packages eq, cq,
+// mkey and transport.
+//
+// Commands follow mlx5_ifc.h. What the capabilities do not promise is refused
+// with the status that says so.
+package firmware
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/goverbs/goverbs/tests/hca/bus"
+	"github.com/goverbs/goverbs/tests/hca/eq"
+	"github.com/goverbs/goverbs/tests/hca/ifc"
+	"github.com/goverbs/goverbs/tests/hca/mkey"
+)
+
+// PageSize is that of a UAR.
+const PageSize = 4096
+
+// Config is what an HCA is made of.
+type Config struct {
+	GUID      uint64
+	Memory    bus.Memory
+	Interrupt func(vector int)
+	Vectors   int
+	UARs      uint32               // in BAR0, counted in pages from its beginning
+	Now       func() time.Duration // since some beginning
+	LID       uint16
+	Log       func(entry []byte, delivery uint8)
+}
+
+// HCA is an HCA's firmware. It is for one goroutine, except for Read.
+type HCA struct {
+	c    Config
+	seg  segment
+	caps capabilities
+	keys *mkey.Table
+
+	enabled, initialized bool
+	pages                map[uint64]bool // that the driver gave
+
+	up          bool // the port
+	description [nodeDescription]byte
+
+	eqs      table[*eventQueue]
+	pds      table[*object]
+	xrcds    table[*object]
+	uars     table[*object]
+	counters table[*object]
+	cqs      table[*completionQueue]
+	mkeys    map[uint32]*object // by index
+}
+
+// New returns an HCA as it is when power comes on.
+func New(c Config) *HCA {
+	h := &HCA{c: c, up: true}
+	h.seg.now = c.Now
+	h.Reset()
+	return h
+}
+
+// Reset forgets everything, like power off and on.
+func (h *HCA) Reset() {
+	h.seg.reset()
+	h.enabled = false
+	h.pages = map[uint64]bool{}
+	h.caps = newCapabilities()
+	h.clear()
+}
+
+// clear removes all the objects.
+func (h *HCA) clear() {
+	h.initialized = false
+	h.keys = mkey.New(h.c.Memory)
+	h.mkeys = map[uint32]*object{}
+	h.eqs = newTable[*eventQueue](1, 1<<logMaxEQ)
+	h.pds = newTable[*object](1, 1<<logMaxPD)
+	h.xrcds = newTable[*object](1, 1<<logMaxXRCD)
+	h.uars = newTable[*object](firstUAR, h.c.UARs)
+	h.counters = newTable[*object](1, maxCounters)
+	h.cqs = newTable[*completionQueue](1, 1<<logMaxCQ)
+}
+
+// Read answers a read of BAR0. Any goroutine may call it.
+func (h *HCA) Read(offset uint64, data []byte) {
+	if offset < segEnd {
+		h.seg.read(offset, data)
+		return
+	}
+	clear(data)
+	if h.seg.gone.Load() {
+		for i := range data {
+			data[i] = 0xff
+		}
+	}
+}
+
+// Write takes a write to BAR0.
+func (h *HCA) Write(offset uint64, data []byte) {
+	if h.seg.gone.Load() {
+		return
+	}
+	if offset >= firstUAR*PageSize {
+		h.doorbell(uint32(offset/PageSize), uint32(offset%PageSize), data)
+		return
+	}
+	if len(data) != 4 {
+		return
+	}
+	value := binary.BigEndian.Uint32(data)
+	switch offset {
+	case segQueueHigh:
+		h.seg.queueHigh.Store(value)
+	case segQueueLow:
+		h.seg.setQueueLow(value)
+		if h.seg.nic() == nicReset {
+			h.Reset()
+			h.seg.setQueueLow(nicDisabled << 8)
+		}
+	case segDoorbell:
+		h.commands(value)
+	}
+}
+
+// Doorbells within a UAR's page.
+const (
+	uarArmCQ    = 0x20
+	uarArmEQ    = 0x40
+	uarUpdateEQ = 0x48
+	uarSend     = 0x800 // from here on
+)
+
+func (h *HCA) doorbell(uar, offset uint32, data []byte) {
+	if h.seg.fatal.Load() || h.uars.items[uar] == nil {
+		return
+	}
+	switch {
+	case offset == uarArmCQ && len(data) == 8:
+		h.armCQ(binary.BigEndian.Uint32(data), binary.BigEndian.Uint32(data[4:]))
+	case (offset == uarArmEQ || offset == uarUpdateEQ) && len(data) == 4:
+		word := binary.BigEndian.Uint32(data)
+		if q := h.eqs.items[word>>24]; q != nil {
+			q.Doorbell(offset == uarArmEQ, word&0xffffff)
+		}
+	}
+}
+
+// commands carries out the commands of the queue whose bits are set.
+func (h *HCA) commands(bits uint32) {
+	for index := range 1 << logQueueSize {
+		if bits&(1<<index) == 0 || h.seg.fatal.Load() || h.seg.nic() != nicFull {
+			continue
+		}
+		memory := h.c.Memory.Bytes(h.seg.queue()+uint64(index)<<logQueueStride, 1<<logQueueStride)
+		if memory == nil {
+			continue
+		}
+		// An event queue that this command makes does not hear of it.
+		listener := h.listener(eq.TypeCommand)
+		status := h.entry(ifc.On("cmd_queue_entry", memory))
+		if h.c.Log != nil {
+			h.c.Log(memory, status)
+		}
+		const statusWord = 60
+		last := binary.BigEndian.Uint32(memory[statusWord:])
+		bus.Store32(memory[statusWord:], last&^0xff|uint32(status)<<1)
+		if listener != nil && h.eqs.items[uint32(listener.Number())] == listener {
+			listener.Post(eq.Command(1 << index))
+		}
+	}
+}
+
+// entry carries out one command, and returns whether it could be delivered.
+func (h *HCA) entry(entry ifc.View) uint8 {
+	const pciTransport = 7
+	if entry.Get("type") != pciTransport || !entry.Flag("ownership") {
+		return deliveryDescriptor
+	}
+	in, delivery := gather(h.c.Memory, entry, int(entry.Get("input_length")))
+	if delivery != deliveryOK {
+		return delivery
+	}
+	size := int(entry.Get("output_length"))
+	if size < minBox || size > maxBox {
+		return deliveryOutLength
+	}
+	out := make([]byte, size)
+	h.execute(in, out)
+	return scatter(h.c.Memory, entry, out)
+}
+
+// Run does what is due and a bounded part of what there is to do. It tells
+// whether there is more, and if not, when it wants to be called again.
+func (h *HCA) Run() (more bool, next time.Duration) {
+	return false, time.Hour
+}

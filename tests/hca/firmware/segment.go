@@ -1,0 +1,118 @@
+package firmware
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"time"
+)
+
+// The initialization segment, at the beginning of BAR0.
+const (
+	segFirmware     = 0x000 // minor and major revision
+	segCommandIF    = 0x004 // revision of the command interface, and the firmware's third number
+	segQueueHigh    = 0x010
+	segQueueLow     = 0x014
+	segDoorbell     = 0x018
+	segInitializing = 0x1fc
+	segHealth       = 0x200
+	segHealthFW     = 0x230
+	segHealthHW     = 0x234
+	segHealthRFR    = 0x238
+	segHealthSynd   = 0x23c
+	segTimerHigh    = 0x1000
+	segTimerLow     = 0x1004
+	segHealthCount  = 0x1010
+	segEnd          = 0x2000
+)
+
+const (
+	firmwareMajor = 20
+	firmwareMinor = 40
+	firmwareSub   = 1000
+	commandIF     = 5
+
+	logQueueSize   = 5 // commands
+	logQueueStride = 6
+)
+
+// States of the function that driver and firmware tell each other in the low
+// bits of the command queue's address.
+const (
+	nicFull     = 0
+	nicDisabled = 1
+	nicReset    = 7
+)
+
+// segment is what the initialization segment shows. Any goroutine may read it.
+type segment struct {
+	queueHigh, queueLow atomic.Uint32
+	fatal               atomic.Bool // the health buffer declares an internal error
+	gone                atomic.Bool // the function is off the bus
+	now                 func() time.Duration
+}
+
+// read answers a read of any size and alignment.
+func (s *segment) read(offset uint64, data []byte) {
+	for i := range data {
+		var word [4]byte
+		at := offset + uint64(i)
+		binary.BigEndian.PutUint32(word[:], s.word(at&^3))
+		data[i] = word[at&3]
+	}
+}
+
+func (s *segment) word(offset uint64) uint32 {
+	if s.gone.Load() {
+		return 0xffffffff
+	}
+	switch offset {
+	case segFirmware:
+		return firmwareMinor<<16 | firmwareMajor
+	case segCommandIF:
+		return commandIF<<16 | firmwareSub
+	case segQueueHigh:
+		return s.queueHigh.Load()
+	case segQueueLow:
+		return s.queueLow.Load()
+	case segHealthFW:
+		return firmwareMajor<<24 | firmwareMinor<<16 | firmwareSub
+	case segHealthHW:
+		return 0x20f
+	case segHealthRFR:
+		if s.fatal.Load() {
+			const resetRequired = 1 << 31
+			return resetRequired
+		}
+	case segHealthSynd:
+		if s.fatal.Load() {
+			const internalError = 1
+			return internalError << 16
+		}
+	case segTimerHigh:
+		return uint32(uint64(s.now()) >> 32)
+	case segTimerLow:
+		return uint32(s.now())
+	case segHealthCount:
+		// 24 bits, so that it is never all ones.
+		return uint32(s.now()/(10*time.Millisecond)) & 0xffffff
+	}
+	return 0
+}
+
+func (s *segment) reset() {
+	s.queueHigh.Store(0)
+	s.queueLow.Store(logQueueSize<<4 | logQueueStride)
+	s.fatal.Store(false)
+}
+
+// setQueueLow takes the driver's write: the low part of the queue's address and
+// the state that the driver wants.
+func (s *segment) setQueueLow(value uint32) {
+	s.queueLow.Store(value&^0xff | logQueueSize<<4 | logQueueStride)
+}
+
+func (s *segment) nic() uint32 { return s.queueLow.Load() >> 8 & 7 }
+
+func (s *segment) queue() uint64 {
+	return uint64(s.queueHigh.Load())<<32 | uint64(s.queueLow.Load()&^0xfff)
+}

@@ -1,0 +1,35 @@
+package firmware
+
+import "github.com/goverbs/goverbs/tests/hca/ifc"
+
+// Objects that are nothing but numbers for others to refer to.
+
+func alloc(t *table[*object], out ifc.View, field string) Status {
+	number, ok := t.add(&object{})
+	if !ok {
+		return NoRes
+	}
+	out.Set(field, uint64(number))
+	return OK
+}
+
+func dealloc(t *table[*object], number uint64) Status {
+	o := t.items[uint32(number)]
+	switch {
+	case o == nil:
+		return BadRes
+	case o.users > 0:
+		return ResBusy
+	}
+	delete(t.items, uint32(number))
+	return OK
+}
+
+func (h *HCA) allocPD(in, out ifc.View) Status   { return alloc(&h.pds, out, "pd") }
+func (h *HCA) deallocPD(in, out ifc.View) Status { return dealloc(&h.pds, in.Get("pd")) }
+
+func (h *HCA) allocXRCD(in, out ifc.View) Status   { return alloc(&h.xrcds, out, "xrcd") }
+func (h *HCA) deallocXRCD(in, out ifc.View) Status { return dealloc(&h.xrcds, in.Get("xrcd")) }
+
+func (h *HCA) allocUAR(in, out ifc.View) Status   { return alloc(&h.uars, out, "uar") }
+func (h *HCA) deallocUAR(in, out ifc.View) Status { return dealloc(&h.uars, in.Get("uar")) }

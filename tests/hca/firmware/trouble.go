@@ -1,0 +1,21 @@
+package firmware
+
+// Fail makes the HCA declare an internal error: it does nothing any more until
+// the driver resets it.
+func (h *HCA) Fail() { h.seg.fatal.Store(true) }
+
+// Remove takes the HCA off the bus, or puts a new one there: reads find nothing
+// but ones, writes nobody.
+func (h *HCA) Remove(gone bool) {
+	h.Reset()
+	h.seg.gone.Store(gone)
+}
+
+// Resources counts the objects that commands made, by kind.
+func (h *HCA) Resources() map[string]int {
+	return map[string]int{
+		"pages": len(h.pages), "eq": len(h.eqs.items), "pd": len(h.pds.items),
+		"xrcd": len(h.xrcds.items), "uar": len(h.uars.items), "counter": len(h.counters.items),
+		"cq": len(h.cqs.items), "mkey": len(h.mkeys),
+	}
+}

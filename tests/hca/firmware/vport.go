@@ -1,0 +1,125 @@
+package firmware
+
+import (
+	"encoding/binary"
+
+	"github.com/goverbs/goverbs/tests/hca/eq"
+	"github.com/goverbs/goverbs/tests/hca/ifc"
+)
+
+// States of a port, and of its link.
+const (
+	portDown   = 1
+	portActive = 4
+
+	linkPolling = 2
+	linkUp      = 5
+)
+
+const (
+	gids         = 8
+	subnetPrefix = 0xfe80 << 48
+	defaultPKey  = 0xffff
+	smLID        = 1
+)
+
+// GID returns the port's one GID.
+func (h *HCA) GID() [16]byte {
+	var gid [16]byte
+	binary.BigEndian.PutUint64(gid[:], subnetPrefix)
+	binary.BigEndian.PutUint64(gid[8:], h.portGUID())
+	return gid
+}
+
+func (h *HCA) portGUID() uint64 { return h.c.GUID + 1 }
+
+// SetPort takes the port down, or brings it up, and tells the driver.
+func (h *HCA) SetPort(up bool) {
+	if h.up == up {
+		return
+	}
+	h.up = up
+	subtype := uint8(eq.PortDown)
+	if up {
+		subtype = eq.PortActive
+	}
+	h.Post(eq.Port(subtype, 1))
+}
+
+func (h *HCA) portState() (port, link uint64) {
+	if h.up {
+		return portActive, linkUp
+	}
+	return portDown, linkPolling
+}
+
+// ownPort tells whether a query is about this function's only port.
+func ownPort(in ifc.View) bool { return !in.Flag("other_vport") && in.Get("port_num") <= 1 }
+
+func (h *HCA) queryVportState(in, out ifc.View) Status {
+	if in.Flag("other_vport") {
+		return BadParam
+	}
+	out.SetFlag("state", h.up)
+	out.SetFlag("admin_state", h.up)
+	return OK
+}
+
+func (h *HCA) queryVportContext(in, out ifc.View) Status {
+	if !ownPort(in) {
+		return BadParam
+	}
+	c := out.Sub("hca_vport_context")
+	port, link := h.portState()
+	c.Set("vport_state", port)
+	c.Set("port_state", port)
+	c.Set("port_physical_state", link)
+	c.Set("system_image_guid", h.c.GUID)
+	c.Set("node_guid", h.c.GUID)
+	c.Set("port_guid", h.portGUID())
+	const systemImageGUID, clientReregister = 1 << 11, 1 << 25
+	c.Set("cap_mask1", systemImageGUID|clientReregister)
+	c.Set("lid", uint64(h.c.LID))
+	c.Set("sm_lid", smLID)
+	c.Set("subnet_timeout", 18)
+	return OK
+}
+
+func (h *HCA) queryVportGID(in, out ifc.View) Status {
+	index := in.Get("gid_index")
+	const all = 0xffff
+	first, n := index, uint64(1)
+	if index == all {
+		first, n = 0, gids
+	}
+	if !ownPort(in) || first >= gids {
+		return BadParam
+	}
+	out.Set("gids_num", n)
+	if first == 0 {
+		gid := h.GID()
+		copy(out.Bytes("gid"), gid[:])
+	}
+	return OK
+}
+
+func (h *HCA) queryVportPKey(in, out ifc.View) Status {
+	index := in.Get("pkey_index")
+	const all = 0xffff
+	if !ownPort(in) {
+		return BadParam
+	}
+	if index == 0 || index == all {
+		if pkeys := out.Bytes("pkey"); len(pkeys) >= 4 {
+			binary.BigEndian.PutUint32(pkeys, defaultPKey)
+		}
+	}
+	return OK
+}
+
+func (h *HCA) queryVportCounter(in, out ifc.View) Status {
+	if !ownPort(in) {
+		return BadParam
+	}
+	return OK
+}

@@ -1,0 +1,85 @@
+//go:build linux
+
+// Hca is ConnectX HCAs in software, for a virtual machine that has vfio-user:
+// the stock mlx5 drivers of its guest find them on the PCI bus. See README.md.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/goverbs/goverbs/tests/hca/firmware"
+)
+
+func usage() {
+	fmt.Fprint(flag.CommandLine.Output(), `usage: hca [OPTION...] SOCKET...
+
+Serves an HCA with one active InfiniBand port at each SOCKET, all of them on one
+fabric, until it is killed. For QEMU 10.1 and later:
+
+  -device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"SOCKET"}}'
+
+and memory that it can share:
+
+  -machine ...,memory-backend=m -object memory-backend-memfd,id=m,size=2G,share=on
+
+`)
+	flag.PrintDefaults()
+}
+
+var (
+	controlPath = flag.String("control", "", "a `socket` to make, that takes requests: see README.md")
+	logPath     = flag.String("log", "", "a `file` for every command, doorbell and WQE, as lines of JSON")
+)
+
+func main() {
+	flag.Usage = usage
+	flag.Parse()
+	if flag.NArg() == 0 {
+		usage()
+		os.Exit(2)
+	}
+	if err := serve(flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "hca:", err)
+		os.Exit(1)
+	}
+}
+
+func serve(sockets []string) error {
+	begin := time.Now()
+	failed := make(chan error)
+	var machines []*machine
+	for i, path := range sockets {
+		l, err := listen(path)
+		if err != nil {
+			return err
+		}
+		m := newMachine(firmware.Config{
+			GUID: 0x0002c9_0300_6f7600 + uint64(i)<<8,
+			LID:  uint16(2 + i),
+			Now:  func() time.Duration { return time.Since(begin) },
+		})
+		machines = append(machines, m)
+		go func() { failed <- m.serve(l) }()
+	}
+	if *controlPath != "" {
+		l, err := listen(*controlPath)
+		if err != nil {
+			return err
+		}
+		go func() { failed <- control(l, machines) }()
+	}
+	return <-failed
+}
+
+// listen listens at path, in the place of what an earlier program left there.
+func listen(path string) (*net.UnixListener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path})
+}
