@@ -17,7 +17,10 @@ type device struct {
 	staticUARs bool
 	verbose    bool
 
-	last   uint32                 // handle, number and key given last
+	// Given out last. Numbers that a peer sees, and keys, depend on nothing but
+	// how many there were, so that two programs can be compared.
+	handle, qpn, cqn, key uint32
+
 	queues map[uint32]rings.Queue // the last one of each kind
 }
 
@@ -118,9 +121,9 @@ func (r *request) file(id uint16) error {
 	return r.object(id, uint32(theirs))
 }
 
-func (d *device) next() uint32 {
-	d.last++
-	return d.last
+func next(n *uint32) uint32 {
+	*n++
+	return *n
 }
 
 func (d *device) answer(r *request) error {

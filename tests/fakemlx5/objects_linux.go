@@ -14,7 +14,7 @@ const (
 	maxRQDesc   = 512
 	firstQPN    = 0x100
 	firstCQN    = 0x400
-	firstKey    = 0x1000
+	firstKey    = 0x10
 	pageSize    = 4096
 	uarFirst    = 16 // first page of mmap offsets that UARs get
 	maxCQE      = 1<<22 - 1
@@ -72,7 +72,7 @@ func (d *device) port() uapi.IbUverbsQueryPortRespEx {
 }
 
 func (d *device) allocUAR(r *request) error {
-	page := d.next()
+	page := next(&d.handle)
 	if err := r.object(uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, page); err != nil {
 		return err
 	}
@@ -97,8 +97,8 @@ func (d *device) createCQ(r *request) error {
 	if err != nil {
 		return err
 	}
-	handle := d.next()
-	q := rings.Queue{Kind: rings.CQ, Number: firstCQN + handle, Buf: cmd.BufAddr, DB: cmd.DbAddr, Stride: cmd.CqeSize, Len: 1}
+	handle := next(&d.handle)
+	q := rings.Queue{Kind: rings.CQ, Number: firstCQN + next(&d.cqn), Buf: cmd.BufAddr, DB: cmd.DbAddr, Stride: cmd.CqeSize, Len: 1}
 	for q.Len <= cqe {
 		q.Len *= 2
 	}
@@ -122,9 +122,9 @@ func (d *device) createQP(r *request) error {
 	if err != nil {
 		return err
 	}
-	handle := d.next()
+	handle := next(&d.handle)
 	q := rings.Queue{
-		Kind: rings.QP, Number: firstQPN + handle, UserIndex: cmd.Uidx, DB: cmd.DbAddr,
+		Kind: rings.QP, Number: firstQPN + next(&d.qpn), UserIndex: cmd.Uidx, DB: cmd.DbAddr,
 		Buf: cmd.BufAddr + uint64(cmd.RqWqeCount)<<cmd.RqWqeShift, Stride: 64, Len: cmd.SqWqeCount,
 		Recv: cmd.BufAddr, RecvStride: 1 << cmd.RqWqeShift, RecvLen: cmd.RqWqeCount,
 	}
@@ -158,15 +158,16 @@ func (d *device) createSRQ(r *request) error {
 	if err != nil {
 		return err
 	}
-	handle := d.next()
+	handle := next(&d.handle)
 	// The driver lays it out so: a head of 16 bytes before the entries.
 	stride := uint32(32)
 	for stride < 16+16*maxSGE {
 		stride *= 2
 	}
-	d.remember(rings.Queue{Kind: rings.SRQ, Number: firstQPN + handle, UserIndex: cmd.Uidx,
-		Recv: cmd.BufAddr, DB: cmd.DbAddr, RecvStride: stride, RecvLen: maxWR})
-	resp := uapi.Mlx5IbCreateSrqResp{Srqn: firstQPN + handle}
+	q := rings.Queue{Kind: rings.SRQ, Number: firstQPN + next(&d.qpn), UserIndex: cmd.Uidx,
+		Recv: cmd.BufAddr, DB: cmd.DbAddr, RecvStride: stride, RecvLen: maxWR}
+	d.remember(q)
+	resp := uapi.Mlx5IbCreateSrqResp{Srqn: q.Number}
 	for id, b := range map[uint16][]byte{
 		uapi.UVERBS_ATTR_UHW_OUT:                 bytesOf(&resp),
 		uapi.UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR:  u32(maxWR),
@@ -180,14 +181,14 @@ func (d *device) createSRQ(r *request) error {
 }
 
 func (d *device) regMR(r *request) error {
-	key := d.next()
-	if err := r.out(uapi.UVERBS_ATTR_REG_MR_RESP_LKEY, u32(firstKey+key)); err != nil {
+	key := (firstKey + next(&d.key)) << 8
+	if err := r.out(uapi.UVERBS_ATTR_REG_MR_RESP_LKEY, u32(key)); err != nil {
 		return err
 	}
-	if err := r.out(uapi.UVERBS_ATTR_REG_MR_RESP_RKEY, u32(firstKey+key)); err != nil {
+	if err := r.out(uapi.UVERBS_ATTR_REG_MR_RESP_RKEY, u32(key)); err != nil {
 		return err
 	}
-	return r.object(uapi.UVERBS_ATTR_REG_MR_HANDLE, key)
+	return r.object(uapi.UVERBS_ATTR_REG_MR_HANDLE, next(&d.handle))
 }
 
 // write answers a command of the write ABI.
@@ -196,7 +197,7 @@ func (d *device) write(r *request) error {
 		return unix.EOPNOTSUPP
 	}
 	out := func(b []byte) error { return r.out(uapi.UVERBS_ATTR_CORE_OUT, b) }
-	handle := d.next()
+	handle := next(&d.handle)
 	switch r.Write.Name {
 	case "query_device_ex":
 		resp := d.query()
@@ -213,11 +214,12 @@ func (d *device) write(r *request) error {
 		}
 		return out(u32(handle))
 	case "reg_mr":
-		return out(bytesOf(&uapi.IbUverbsRegMrResp{MrHandle: handle, Lkey: firstKey + handle, Rkey: firstKey + handle}))
+		key := (firstKey + next(&d.key)) << 8
+		return out(bytesOf(&uapi.IbUverbsRegMrResp{MrHandle: handle, Lkey: key, Rkey: key}))
 	case "create_ah":
 		return out(u32(handle))
 	case "alloc_mw":
-		return out(bytesOf(&uapi.IbUverbsAllocMwResp{MwHandle: handle, Rkey: firstKey + handle}))
+		return out(bytesOf(&uapi.IbUverbsAllocMwResp{MwHandle: handle, Rkey: (firstKey + next(&d.key)) << 8}))
 	case "create_comp_channel":
 		return r.channel()
 	}

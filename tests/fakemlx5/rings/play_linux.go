@@ -39,14 +39,17 @@ func (p *Player) Another(qp Queue) *Player { return &Player{qp: qp, cq: p.cq, pr
 // memory is n bytes at an address that a driver gave: mapped memory, that the
 // garbage collector doesn't know and that nobody unmaps while it is played with.
 func memory(addr uint64, n int) []byte {
-	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), n)
+	return unsafe.Slice((*byte)(unsafe.Add(nil, addr)), n)
 }
 
-// doorbell reads a doorbell record.
-func (p *Player) doorbell(i int) uint32 {
-	rec := memory(p.qp.DB, 8)
+// record reads a doorbell record.
+func record(addr uint64, i int) uint32 {
+	rec := memory(addr, 8)
 	return bits.ReverseBytes32(atomic.LoadUint32((*uint32)(unsafe.Pointer(&rec[i*4]))))
 }
+
+// doorbell reads the QP's: 0 for receives, 1 for sends.
+func (p *Player) doorbell(i int) uint32 { return record(p.qp.DB, i) }
 
 const (
 	segment = 16 // what WQEs are counted in

@@ -1,0 +1,172 @@
+package rings
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"unsafe"
+)
+
+// A Tape is a Player that also writes down what a driver wrote: to the queues
+// that the program made last, to their doorbell records, and to the device's
+// registers. All that memory is filled with a poison beforehand, and again once
+// it was looked at.
+type Tape struct {
+	*Player
+	poison byte
+	recv   Queue // whose receives these are: the QP, or an SRQ
+	pages  [][]byte
+
+	dumpedSends, dumpedRecvs, takenSends, takenRecvs uint16
+}
+
+const (
+	page    = 4096
+	srqHead = 16 // links the entries of an SRQ, from the start
+)
+
+// NewTape makes a tape of the last CQ and QP, and of the last SRQ if the QP has
+// no receive queue of its own.
+func NewTape(poison byte) (*Tape, error) {
+	cq, err := Last(CQ)
+	if err != nil {
+		return nil, err
+	}
+	qp, err := Last(QP)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tape{Player: NewPlayer(qp, cq), poison: poison, recv: qp}
+	head := 0
+	if qp.RecvLen == 0 {
+		if srq, err := Last(SRQ); err == nil {
+			t.recv, head = srq, srqHead
+		}
+	}
+	t.fill(memory(qp.Buf, int(qp.Len)*block))
+	for i := range t.recv.RecvLen {
+		t.fill(t.entry(i)[head:])
+	}
+	return t, t.findPages()
+}
+
+func (t *Tape) fill(b []byte) {
+	for i := range b {
+		b[i] = t.poison
+	}
+}
+
+// entry is a receive queue's entry.
+func (t *Tape) entry(i uint32) []byte {
+	return memory(t.recv.Recv+uint64(i*t.recv.RecvStride), int(t.recv.RecvStride))
+}
+
+// findPages finds the register pages that the driver has mapped.
+func (t *Tape) findPages() error {
+	f, err := os.Open("/proc/self/maps")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	maps := bufio.NewScanner(f)
+	for maps.Scan() {
+		if !strings.Contains(maps.Text(), "memfd:registers") {
+			continue
+		}
+		from, _, _ := strings.Cut(maps.Text(), "-")
+		addr, err := strconv.ParseUint(from, 16, 64)
+		if err != nil {
+			return err
+		}
+		p := memory(addr, page)
+		t.fill(p)
+		t.pages = append(t.pages, p)
+	}
+	return maps.Err()
+}
+
+// Geometry writes down how large the queues are.
+func (t *Tape) Geometry(w io.Writer) {
+	fmt.Fprintf(w, "rings send %x receive %x stride %x cq %x stride %x\n", t.qp.Len, t.recv.RecvLen, t.recv.RecvStride, t.cq.Len, t.cq.Stride)
+}
+
+// Sends writes down what was posted to the send queue since the last time.
+func (t *Tape) Sends(w io.Writer) {
+	posted := uint16(t.doorbell(1))
+	for ; t.dumpedSends != posted; t.dumpedSends++ {
+		i := uint32(t.dumpedSends) % t.qp.Len
+		fmt.Fprintf(w, "sq %x %x\n", i, memory(t.qp.Buf+uint64(i)*block, block))
+	}
+	fmt.Fprintf(w, "send doorbell %x\n", posted)
+	t.registers(w)
+}
+
+// Recvs writes down what was posted to the receive queue since the last time.
+func (t *Tape) Recvs(w io.Writer) {
+	posted := uint16(record(t.recv.DB, 0))
+	for ; t.dumpedRecvs != posted; t.dumpedRecvs++ {
+		i := uint32(t.dumpedRecvs) % t.recv.RecvLen
+		fmt.Fprintf(w, "rq %x %x\n", i, t.entry(i))
+	}
+	fmt.Fprintf(w, "receive doorbell %x\n", posted)
+	t.registers(w)
+}
+
+func (t *Tape) registers(w io.Writer) {
+	clean := make([]byte, 8)
+	t.fill(clean)
+	for _, p := range t.pages {
+		for off := 0; off < page; off += 8 {
+			if word := p[off : off+8]; string(word) != string(clean) {
+				fmt.Fprintf(w, "register %x %x\n", off, word)
+				copy(word, clean)
+			}
+		}
+	}
+}
+
+// Complete completes all that was posted, receives with messages of size bytes,
+// and poisons its place anew.
+func (t *Tape) Complete(size uint32) {
+	t.CompleteSends()
+	for ; t.takenSends != t.sent; t.takenSends++ {
+		t.fill(memory(t.qp.Buf+uint64(uint32(t.takenSends)%t.qp.Len)*block, block))
+	}
+	if t.qp.RecvLen == 0 {
+		return
+	}
+	t.CompleteRecvs(size)
+	for ; t.takenRecvs != t.received; t.takenRecvs++ {
+		t.fill(t.entry(uint32(t.takenRecvs) % t.recv.RecvLen))
+	}
+}
+
+// Raw puts a completion queue entry into the CQ as it is, but for its owner bit
+// and, where it has ff, the QP's number and user index.
+func (t *Tape) Raw(e *[64]byte) {
+	if binary.BigEndian.Uint32(e[32:]) == 0xffffffff {
+		binary.BigEndian.PutUint32(e[32:], t.qp.UserIndex)
+	}
+	if v := binary.BigEndian.Uint32(e[56:]); v&0xffffff == 0xffffff {
+		binary.BigEndian.PutUint32(e[56:], v&^0xffffff|t.qp.Number)
+	}
+	i := *t.produced
+	*t.produced++
+	e[63] &^= 1
+	if i&t.cq.Len != 0 {
+		e[63] |= 1
+	}
+	to := memory(t.cq.Buf+uint64((i%t.cq.Len+1)*t.cq.Stride)-64, 64)
+	copy(to[:60], e[:60])
+	atomic.StoreUint32((*uint32)(unsafe.Pointer(&to[60])), binary.NativeEndian.Uint32(e[60:]))
+}
+
+// Consumed writes down how far the CQ was polled.
+func (t *Tape) Consumed(w io.Writer) {
+	fmt.Fprintf(w, "cq doorbell %x\n", record(t.cq.DB, 0)&0xffffff)
+}

@@ -1,0 +1,422 @@
+// Package mlx5bytes holds what this library writes for an mlx5 device to what
+// libmlx5 writes, byte for byte: work queue elements, doorbell records and
+// registers; and what it reads in completions to what libmlx5 reads. Both play
+// the same scripts on the device of tests/fakemlx5; no VM and no root is needed:
+//
+//	go test ./tests/mlx5bytes
+package mlx5bytes
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// The programs, compiled.
+var fake, theirs, ours string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "mlx5bytes")
+	if err == nil {
+		err = build(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+func build(dir string) error {
+	fake, theirs, ours = filepath.Join(dir, "fakemlx5"), filepath.Join(dir, "c"), filepath.Join(dir, "play")
+	for _, argv := range [][]string{
+		{"gcc", "-O2", "-Wall", "-o", theirs, "c/play.c", "-libverbs"},
+		{"go", "build", "-o", dir, "../fakemlx5", "./play"},
+	} {
+		cmd := exec.Command(argv[0], argv[1:]...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%q: %w\n%s", argv, err, out)
+		}
+	}
+	return nil
+}
+
+// play returns what a program prints for a script.
+func play(t *testing.T, program string, poison byte, s *script) []step {
+	t.Helper()
+	cmd := exec.Command(fake, program, fmt.Sprintf("%x", poison))
+	cmd.Stdin = strings.NewReader(s.String())
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%q: %v\n%s", cmd.Args, err, &stderr)
+	}
+	return parse(t, out)
+}
+
+// A step is a command and what it printed: lines with the bytes of something,
+// by what it is, and others.
+type step struct {
+	command string
+	text    []string
+	order   []string
+	bytes   map[string][]byte // such as "sq 3", "register 800"
+}
+
+func parse(t *testing.T, out []byte) []step {
+	t.Helper()
+	steps := []step{{bytes: map[string][]byte{}}}
+	for line := range strings.Lines(string(out)) {
+		line = strings.TrimSuffix(line, "\n")
+		if command, ok := strings.CutPrefix(line, "> "); ok {
+			steps = append(steps, step{command: command, bytes: map[string][]byte{}})
+			continue
+		}
+		s := &steps[len(steps)-1]
+		f := strings.Fields(line)
+		switch f[0] {
+		case "sq", "rq", "register":
+			b, err := hex.DecodeString(f[2])
+			if err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+			what := f[0] + " " + f[1]
+			s.order = append(s.order, what)
+			s.bytes[what] = b
+		default:
+			s.text = append(s.text, line)
+		}
+	}
+	return steps
+}
+
+const (
+	poisonA = 0xa5
+	poisonB = 0x5a
+)
+
+// A written byte is what a program wrote, or left alone: then it differs
+// between two runs with different poisons.
+func written(a, b []byte) (value []byte, left []bool) {
+	value, left = a, make([]bool, len(a))
+	for i := range a {
+		left[i] = b == nil || a[i] == poisonA && b[i] == poisonB
+	}
+	return value, left
+}
+
+// compare plays a script with both and fails the test where they differ. What
+// libmlx5 leaves unwritten, this library may clear, and nothing else: the rest
+// of a block after a WQE, the padding of inline data, the compare field of a
+// fetch and add.
+func compare(t *testing.T, s *script) {
+	t.Helper()
+	cA, cB := play(t, theirs, poisonA, s), play(t, theirs, poisonB, s)
+	gA, gB := play(t, ours, poisonA, s), play(t, ours, poisonB, s)
+	if len(cA) != len(gA) {
+		t.Fatalf("libmlx5 played %d steps, this library %d", len(cA), len(gA))
+	}
+	bad, cleared := 0, 0
+	for i := range cA {
+		report := func(format string, args ...any) {
+			if bad++; bad < 10 {
+				t.Errorf("after %q: %s", cA[i].command, fmt.Sprintf(format, args...))
+			}
+		}
+		if c, g := strings.Join(cA[i].text, "\n"), strings.Join(gA[i].text, "\n"); c != g {
+			report("libmlx5:\n%s\nthis library:\n%s", c, g)
+		}
+		for _, what := range union(cA[i].order, gA[i].order) {
+			// A register word that isn't reported was left alone.
+			c, cLeft := orLeft(cA[i].bytes[what], cB[i].bytes[what])
+			g, gLeft := orLeft(gA[i].bytes[what], gB[i].bytes[what])
+			if c == nil {
+				c, cLeft = make([]byte, len(g)), all(len(g))
+			}
+			if g == nil {
+				g, gLeft = make([]byte, len(c)), all(len(c))
+			}
+			for j := range c {
+				switch {
+				case cLeft[j] && (gLeft[j] || g[j] == 0):
+					if !gLeft[j] {
+						cleared++
+					}
+					continue
+				case !cLeft[j] && !gLeft[j] && c[j] == g[j]:
+					continue
+				}
+				report("%s, byte %d:\nlibmlx5      %s\nthis library %s", what, j, show(c, cLeft), show(g, gLeft))
+				break
+			}
+		}
+	}
+	if bad >= 10 {
+		t.Errorf("and %d more", bad-9)
+	}
+	t.Logf("%d steps, %d bytes cleared that libmlx5 leaves as they were", len(cA), cleared)
+}
+
+func orLeft(a, b []byte) ([]byte, []bool) {
+	if a == nil {
+		return nil, nil
+	}
+	return written(a, b)
+}
+
+func all(n int) []bool {
+	b := make([]bool, n)
+	for i := range b {
+		b[i] = true
+	}
+	return b
+}
+
+func show(b []byte, left []bool) string {
+	var s strings.Builder
+	for i := range b {
+		if i > 0 && i%4 == 0 {
+			s.WriteByte(' ')
+		}
+		if left[i] {
+			s.WriteString("..")
+		} else {
+			fmt.Fprintf(&s, "%02x", b[i])
+		}
+	}
+	return s.String()
+}
+
+func union(a, b []string) []string {
+	seen := map[string]bool{}
+	var u []string
+	for _, s := range append(a[:len(a):len(a)], b...) {
+		if !seen[s] {
+			seen[s] = true
+			u = append(u, s)
+		}
+	}
+	return u
+}
+
+func random(seed uint64, c config) *maker {
+	return &maker{Rand: rand.New(rand.NewPCG(seed, 77)), config: c}
+}
+
+var flagSets = []verbs.SendFlags{
+	0, verbs.SendSignaled, verbs.SendSignaled | verbs.SendSolicited, verbs.SendSignaled | verbs.SendFence,
+	verbs.SendSignaled | verbs.SendFence | verbs.SendSolicited,
+}
+
+// TestEveryRequest posts every operation with all numbers of pieces and lengths
+// of inline data, alone.
+func TestEveryRequest(t *testing.T) {
+	for _, typ := range []verbs.QPType{verbs.RC, verbs.UC, verbs.UD} {
+		c := config{typ: typ, sends: 64, recvs: 1, sendSGEs: 8, recvSGEs: 1, inline: 200}
+		for _, op := range ops[typ] {
+			t.Run(fmt.Sprintf("%v/%v", typ, op), func(t *testing.T) {
+				m, s := random(1, c), newScript(c)
+				one := func(w send) {
+					s.send(w)
+					s.add("post")
+					s.finish(1)
+				}
+				for _, flags := range flagSets {
+					switch {
+					case op == verbs.OpCompareSwap || op == verbs.OpFetchAdd:
+						one(m.atomic(m.send(op, flags)))
+					case takesData(op):
+						for n := range c.sendSGEs + 1 {
+							one(m.scattered(m.send(op, flags), n))
+						}
+					default:
+						one(m.send(op, flags))
+					}
+				}
+				if takesInline(op) {
+					for n := range c.inline + 1 {
+						one(m.inlined(m.send(op, verbs.SendSignaled), n))
+					}
+				}
+				compare(t, s)
+			})
+		}
+	}
+}
+
+// TestRings goes around queues of many sizes with lists of random requests, so
+// that each kind meets the end of the ring everywhere.
+func TestRings(t *testing.T) {
+	for i, c := range []config{
+		{typ: verbs.RC, sends: 1, recvs: 1, sendSGEs: 1, recvSGEs: 1},
+		{typ: verbs.RC, sends: 2, recvs: 1, sendSGEs: 1, recvSGEs: 1, inline: 32},
+		{typ: verbs.RC, sends: 4, recvs: 1, sendSGEs: 3, recvSGEs: 1, inline: 100},
+		{typ: verbs.RC, sends: 16, recvs: 1, sendSGEs: 4, recvSGEs: 1, inline: 64},
+		{typ: verbs.RC, sends: 16, recvs: 1, sendSGEs: 16, recvSGEs: 1, inline: 400, signalAll: true},
+		{typ: verbs.RC, sends: 50, recvs: 1, sendSGEs: 2, recvSGEs: 1, inline: 12},
+		{typ: verbs.UC, sends: 16, recvs: 1, sendSGEs: 5, recvSGEs: 1, inline: 128},
+		{typ: verbs.UD, sends: 1, recvs: 1, sendSGEs: 1, recvSGEs: 1},
+		{typ: verbs.UD, sends: 16, recvs: 1, sendSGEs: 6, recvSGEs: 1, inline: 300},
+	} {
+		t.Run(c.String(), func(t *testing.T) {
+			m, s := random(uint64(i), c), newScript(c)
+			for range 600 {
+				n := 1 + m.IntN(min(4, c.sends))
+				for range n {
+					s.send(m.any())
+				}
+				s.add("post")
+				s.finish(n)
+			}
+			compare(t, s)
+		})
+	}
+}
+
+// TestRefused posts what doesn't fit, and more than fits.
+func TestRefused(t *testing.T) {
+	for _, c := range []config{
+		{typ: verbs.RC, sends: 8, recvs: 8, sendSGEs: 2, recvSGEs: 2, inline: 40},
+		{typ: verbs.UD, sends: 8, recvs: 8, sendSGEs: 2, recvSGEs: 2, inline: 40},
+	} {
+		t.Run(c.typ.String(), func(t *testing.T) {
+			m, s := random(5, c), newScript(c)
+			for _, n := range []int{3, 5, 20} {
+				s.send(m.scattered(m.send(verbs.OpSend, 0), 1))
+				s.send(m.scattered(m.send(verbs.OpSend, 0), n))
+				s.send(m.scattered(m.send(verbs.OpSend, 0), 1))
+				s.add("post")
+			}
+			for _, n := range []int{41, 60, 64, 200, 1000} {
+				s.send(m.inlined(m.send(verbs.OpSend, verbs.SendSignaled), 1))
+				s.send(m.inlined(m.send(verbs.OpSend, 0), n))
+				s.add("post")
+			}
+			for range 60 {
+				s.send(m.scattered(m.send(verbs.OpSend, verbs.SendSignaled), 1))
+			}
+			s.add("post")
+			s.finish(60)
+			for range 20 {
+				s.recv(m.Uint64(), nil)
+			}
+			s.add("postrecv")
+			s.recv(1, m.scattered(send{}, 1).sges)
+			s.add("postrecv")
+			s.add("complete", 64)
+			s.add("poll", 40)
+			s.recv(2, m.scattered(send{}, 3).sges)
+			s.recv(3, m.scattered(send{}, 5).sges)
+			s.add("postrecv")
+			compare(t, s)
+		})
+	}
+}
+
+// TestReceives goes around receive queues, a QP's and an SRQ's.
+func TestReceives(t *testing.T) {
+	for i, c := range []config{
+		{recvs: 1, recvSGEs: 1}, {recvs: 2, recvSGEs: 1}, {recvs: 16, recvSGEs: 3}, {recvs: 60, recvSGEs: 16},
+	} {
+		c.typ, c.sends, c.sendSGEs = verbs.RC, 1, 1
+		t.Run(c.String(), func(t *testing.T) {
+			m, s := random(uint64(i), c), newScript(c)
+			for range 200 {
+				n := 1 + m.IntN(min(5, c.recvs))
+				for range n {
+					s.recv(m.Uint64(), m.scattered(send{}, m.IntN(c.recvSGEs+1)).sges)
+				}
+				s.add("postrecv")
+				s.add("complete", m.Uint32())
+				s.add("poll", n+1)
+			}
+			compare(t, s)
+		})
+		c.withSRQ = true
+		t.Run(c.String(), func(t *testing.T) {
+			m, s := random(uint64(i), c), newScript(c)
+			for range 40 {
+				s.recv(m.Uint64(), m.scattered(send{}, m.IntN(c.recvSGEs+1)).sges)
+				s.add("postrecv")
+			}
+			compare(t, s)
+		})
+	}
+}
+
+// A cqe is a completion queue entry as a device writes it, at the offsets of
+// struct mlx5_cqe64.
+func cqe(m *maker, op byte) [64]byte {
+	var e [64]byte
+	for i := range e {
+		e[i] = byte(m.Uint32())
+	}
+	copy(e[32:36], []byte{0xff, 0xff, 0xff, 0xff})
+	copy(e[57:60], []byte{0xff, 0xff, 0xff})
+	e[60], e[61] = 0, 0
+	e[63] = op << 4
+	return e
+}
+
+func (s *script) cqe(e [64]byte) {
+	numbers := make([]any, len(e))
+	for i := range e {
+		numbers[i] = e[i]
+	}
+	s.add("cqe", numbers...)
+}
+
+// TestCompletions has both read the same entries: random ones of each kind, and
+// each syndrome of an error.
+func TestCompletions(t *testing.T) {
+	for _, typ := range []verbs.QPType{verbs.RC, verbs.UD} {
+		c := config{typ: typ, sends: 16, recvs: 16, sendSGEs: 1, recvSGEs: 1}
+		t.Run(typ.String(), func(t *testing.T) {
+			m, s := random(9, c), newScript(c)
+			sendOne := func() {
+				s.send(m.scattered(m.send(verbs.OpSend, verbs.SendSignaled), 1))
+				s.add("post")
+			}
+			recvOne := func() {
+				s.recv(m.Uint64(), m.scattered(send{}, 1).sges)
+				s.add("postrecv")
+			}
+			entry := func(fill func(e *[64]byte)) {
+				s.queues(c)
+				sendOne()
+				recvOne()
+				e := cqe(m, 0)
+				fill(&e)
+				s.cqe(e)
+				s.add("poll", 2)
+			}
+			for _, wqeOp := range []byte{0x01, 0x08, 0x09, 0x0a, 0x0b, 0x0e, 0x10, 0x11, 0x12, 0x14, 0x15, 0x25} {
+				entry(func(e *[64]byte) { e[56] = wqeOp })
+			}
+			for op := byte(1); op <= 4; op++ { // receives, with and without immediate or key
+				for range 8 {
+					entry(func(e *[64]byte) { e[63] = op << 4 })
+				}
+			}
+			for _, op := range []byte{13, 14} { // errors of the requester, of the responder
+				for syndrome := range 0x30 {
+					entry(func(e *[64]byte) {
+						e[55], e[63] = byte(syndrome), op<<4
+					})
+				}
+			}
+			compare(t, s)
+		})
+	}
+}

@@ -1,0 +1,284 @@
+// Play is ../c/play.c with this library: it plays a script of verbs on the fake
+// device and prints every byte that this wrote.
+package main
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"log"
+	"os"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/tests/fakemlx5/rings"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+const (
+	dataAddr = 0x7e0000000000
+	dataLen  = 1 << 16
+)
+
+type game struct {
+	poison byte
+	out    *bufio.Writer
+
+	ctx  *verbs.Context
+	pd   *verbs.PD
+	mr   *verbs.MR
+	data []byte
+	cq   *verbs.CQ
+	qp   *verbs.QP
+	srq  *verbs.SRQ
+	ahs  []*verbs.AH
+	mws  []*verbs.MW
+
+	sends []verbs.SendWR
+	recvs []verbs.RecvWR
+
+	tape *rings.Tape
+}
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("play: ")
+	g := &game{out: bufio.NewWriter(os.Stdout)}
+	if len(os.Args) > 1 {
+		g.poison = byte(must(strconv.ParseUint(os.Args[1], 16, 8)))
+	}
+	g.open()
+	for script := bufio.NewScanner(os.Stdin); script.Scan(); {
+		g.printf("> %s\n", script.Text())
+		g.run(script.Text())
+	}
+	check(g.out.Flush())
+}
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func (g *game) printf(format string, args ...any) { fmt.Fprintf(g.out, format, args...) }
+
+func (g *game) open() {
+	g.ctx = must(verbs.Open("mlx5_0"))
+	// At C's address: it is in what is compared.
+	p := must(unix.MmapPtr(-1, 0, unsafe.Add(nil, dataAddr), dataLen, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_FIXED_NOREPLACE))
+	g.data = unsafe.Slice((*byte)(p), dataLen)
+	for i := range g.data {
+		g.data[i] = byte(i*7 + i>>8)
+	}
+	g.pd = must(g.ctx.AllocPD())
+	g.mr = must(g.pd.RegMR(g.data, verbs.AccessLocalWrite|verbs.AccessMWBind))
+	g.printf("mr %x %x\n", g.mr.LKey(), g.mr.RKey())
+}
+
+// A line is a command and its numbers.
+type line struct{ fields []string }
+
+func (l *line) number() uint64 {
+	v := must(strconv.ParseUint(l.fields[0], 16, 64))
+	l.fields = l.fields[1:]
+	return v
+}
+
+func (l *line) int() int { return int(l.number()) }
+
+func (g *game) run(text string) {
+	fields := strings.Fields(text)
+	l := &line{fields[1:]}
+	switch fields[0] {
+	case "qp":
+		g.makeQueues(l)
+	case "ah":
+		g.makeAH(l)
+	case "mw":
+		mw := must(g.pd.AllocMW(verbs.MWType2))
+		g.mws = append(g.mws, mw)
+		g.printf("mw %x\n", mw.RKey())
+	case "send":
+		g.addSend(l)
+	case "post":
+		n, _ := g.qp.PostSend(g.sends...)
+		g.sends = nil
+		g.printf("posted %x\n", n)
+		g.tape.Sends(g.out)
+	case "recv":
+		wr := verbs.RecvWR{WRID: l.number()}
+		for range l.int() {
+			wr.SGL = append(wr.SGL, verbs.SGE{Addr: l.number(), Length: uint32(l.number()), LKey: uint32(l.number())})
+		}
+		g.recvs = append(g.recvs, wr)
+	case "postrecv":
+		post := g.qp.PostRecv
+		if g.srq != nil {
+			post = g.srq.PostRecv
+		}
+		n, _ := post(g.recvs...)
+		g.recvs = nil
+		g.printf("posted %x\n", n)
+		g.tape.Recvs(g.out)
+	case "complete":
+		g.tape.Complete(uint32(l.number()))
+	case "cqe":
+		var e [64]byte
+		for i := range e {
+			e[i] = byte(l.number())
+		}
+		g.tape.Raw(&e)
+	case "poll":
+		g.poll(l.int())
+	default:
+		log.Fatalf("unknown command: %s", text)
+	}
+}
+
+func (g *game) makeQueues(l *line) {
+	o := verbs.QPOptions{Type: verbs.QPType(l.number())}
+	o.Cap = verbs.QPCap{MaxSendWR: l.int(), MaxRecvWR: l.int(), MaxSendSGE: l.int(), MaxRecvSGE: l.int(), MaxInlineData: l.int()}
+	o.SignalAll = l.number() != 0
+	useSRQ := l.number() != 0
+	if g.qp != nil {
+		check(g.qp.Close())
+		check(g.cq.Close())
+		check(g.srq.Close())
+	}
+	g.srq = nil
+	if useSRQ {
+		// The library keeps what it asked for; the driver made room for more.
+		g.srq = must(g.pd.CreateSRQ(verbs.SRQOptions{MaxWR: o.Cap.MaxRecvWR, MaxSGE: o.Cap.MaxRecvSGE}))
+		a := must(g.srq.Query())
+		g.printf("srq wr %x sge %x\n", a.MaxWR, a.MaxSGE)
+		o.SRQ = g.srq
+		o.Cap.MaxRecvWR, o.Cap.MaxRecvSGE = 0, 0
+	}
+	g.cq = must(g.ctx.CreateCQ(verbs.CQOptions{CQE: 255}))
+	o.SendCQ, o.RecvCQ = g.cq, g.cq
+	g.qp = must(g.pd.CreateQP(o))
+	for _, to := range []verbs.QPState{verbs.QPInit, verbs.QPRTR, verbs.QPRTS} {
+		a := verbs.QPAttr{State: to, Port: 1, PathMTU: verbs.MTU1024, AH: verbs.AHAttr{DLID: 1, Port: 1}}
+		check(g.qp.Modify(a, mask(o.Type, to)))
+	}
+	g.tape = must(rings.NewTape(g.poison))
+	c := g.qp.Cap()
+	g.printf("qp %x cap %x %x %x %x %x\n", g.qp.Num(), c.MaxSendWR, c.MaxRecvWR, c.MaxSendSGE, c.MaxRecvSGE, c.MaxInlineData)
+	g.tape.Geometry(g.out)
+}
+
+// mask is what a QP must be given on its way to the state.
+func mask(typ verbs.QPType, to verbs.QPState) verbs.QPAttrMask {
+	m := verbs.QPAttrState
+	switch to {
+	case verbs.QPInit:
+		m |= verbs.QPAttrPKeyIndex | verbs.QPAttrPort
+		if typ == verbs.UD {
+			return m | verbs.QPAttrQKey
+		}
+		return m | verbs.QPAttrAccess
+	case verbs.QPRTR:
+		if typ != verbs.UD {
+			m |= verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrDestQPN | verbs.QPAttrRQPSN
+		}
+		if typ == verbs.RC {
+			m |= verbs.QPAttrMaxDestRDAtomic | verbs.QPAttrMinRNRTimer
+		}
+	case verbs.QPRTS:
+		m |= verbs.QPAttrSQPSN
+		if typ == verbs.RC {
+			m |= verbs.QPAttrTimeout | verbs.QPAttrRetryCount | verbs.QPAttrRNRRetry | verbs.QPAttrMaxRDAtomic
+		}
+	}
+	return m
+}
+
+func (g *game) makeAH(l *line) {
+	a := verbs.AHAttr{
+		Port: 1, DLID: uint16(l.number()), SL: uint8(l.number()), SrcPathBits: uint8(l.number()), StaticRate: uint8(l.number()),
+		IsGlobal: l.number() != 0, HopLimit: uint8(l.number()), TrafficClass: uint8(l.number()), FlowLabel: uint32(l.number()),
+	}
+	for i := range a.DGID {
+		a.DGID[i] = byte(i + 1)
+	}
+	g.ahs = append(g.ahs, must(g.pd.CreateAH(a)))
+}
+
+func (g *game) addSend(l *line) {
+	wr := verbs.SendWR{WRID: l.number(), Opcode: verbs.Opcode(l.number()), Flags: verbs.SendFlags(l.number())}
+	inline := l.number() != 0
+	wr.Imm = uint32(l.number())
+	wr.InvalidateRKey = wr.Imm
+	wr.RemoteAddr, wr.RKey = l.number(), uint32(l.number())
+	wr.Compare, wr.Swap = l.number(), l.number()
+	wr.Add = wr.Compare
+	ah := l.int()
+	wr.RemoteQPN, wr.RemoteQKey = uint32(l.number()), uint32(l.number())
+	mw := l.int()
+	wr.NewRKey = uint32(l.number())
+	bind := verbs.MWBindInfo{Addr: l.number() + dataAddr, Length: l.number(), Access: verbs.AccessFlags(l.number())}
+	if g.qp.Type() == verbs.UD {
+		wr.AH = g.ahs[ah]
+	}
+	if wr.Opcode == verbs.OpBindMW {
+		wr.MW, wr.Bind = g.mws[mw], bind
+		wr.Bind.MR = g.mr
+	}
+	if inline {
+		wr.Inline = []byte{}
+	}
+	for range l.int() {
+		sge := verbs.SGE{Addr: l.number(), Length: uint32(l.number()), LKey: uint32(l.number())}
+		if inline {
+			wr.Inline = append(wr.Inline, g.data[sge.Addr:][:sge.Length]...)
+		} else {
+			wr.SGL = append(wr.SGL, sge)
+		}
+	}
+	g.sends = append(g.sends, wr)
+}
+
+func (g *game) poll(n int) {
+	wcs := make([]verbs.WC, n)
+	n, err := g.cq.Poll(wcs)
+	if err != nil {
+		g.printf("polled error\n")
+	} else {
+		g.printf("polled ok\n")
+	}
+	for i := range wcs[:n] {
+		g.printWC(&wcs[i])
+	}
+	g.tape.Consumed(g.out)
+}
+
+func (g *game) printWC(wc *verbs.WC) {
+	g.printf("wc %x status %x qpn %x vendor %x", wc.WRID, uint32(wc.Status), wc.QPNum, wc.VendorErr)
+	if wc.Status == verbs.WCSuccess {
+		received := wc.Opcode&verbs.WCRecv != 0
+		g.printf(" opcode %x flags %x", uint32(wc.Opcode), uint32(wc.Flags&(verbs.WCGRH|verbs.WCWithImm|verbs.WCWithInv)))
+		if received || wc.Opcode == verbs.WCRDMARead || wc.Opcode == verbs.WCCompSwap || wc.Opcode == verbs.WCFetchAdd {
+			g.printf(" length %x", wc.ByteLen)
+		}
+		if imm, ok := wc.Imm(); ok {
+			g.printf(" imm %x", binary.NativeEndian.Uint32(binary.BigEndian.AppendUint32(nil, imm)))
+		}
+		if key, ok := wc.InvalidatedRKey(); ok {
+			g.printf(" imm %x", key)
+		}
+		if received {
+			g.printf(" src %x pkey %x slid %x sl %x bits %x", wc.SrcQP, wc.PKeyIndex, wc.SLID, wc.SL, wc.DLIDPathBits)
+		}
+	}
+	g.printf("\n")
+}

@@ -1,0 +1,193 @@
+package mlx5bytes
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// A script is what both programs play: a line for each command, with its
+// numbers in hex. It says addresses and keys literally; nothing is at them.
+//
+//	qp TYPE SENDS RECVS SEND_SGES RECV_SGES INLINE SIGNAL_ALL SRQ
+//	ah DLID SL PATH_BITS RATE GLOBAL HOPS CLASS FLOW
+//	mw
+//	send ID OPCODE FLAGS INLINE IMM REMOTE RKEY COMPARE_ADD SWAP AH QPN QKEY MW NEW_RKEY BIND_OFFSET BIND_LENGTH BIND_ACCESS N (ADDR LENGTH LKEY)*
+//	post
+//	recv ID N (ADDR LENGTH LKEY)*
+//	postrecv
+//	complete LENGTH
+//	cqe BYTE*64
+//	poll N
+type script struct{ strings.Builder }
+
+func (s *script) add(command string, numbers ...any) {
+	s.WriteString(command)
+	for _, n := range numbers {
+		fmt.Fprintf(s, " %x", n)
+	}
+	s.WriteByte('\n')
+}
+
+// A config is what a script's queues are made with.
+type config struct {
+	typ                verbs.QPType
+	sends, recvs       int
+	sendSGEs, recvSGEs int
+	inline             int
+	signalAll, withSRQ bool
+}
+
+func (c config) String() string {
+	return fmt.Sprintf("%v, %d and %d WRs, %d and %d SGEs, %d inline, signal all %t, SRQ %t",
+		c.typ, c.sends, c.recvs, c.sendSGEs, c.recvSGEs, c.inline, c.signalAll, c.withSRQ)
+}
+
+func flag(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func newScript(c config) *script {
+	s := new(script)
+	s.add("ah", 1, 0, 0, 0, 0, 0, 0, 0)
+	s.add("ah", 0x1234, 5, 3, 2, 0, 0, 0, 0)
+	s.add("ah", 0x4321, 15, 127, 0, 1, 64, 0x21, 0xfedcb)
+	s.add("mw")
+	s.add("mw")
+	s.queues(c)
+	return s
+}
+
+func (s *script) queues(c config) {
+	s.add("qp", uint32(c.typ), c.sends, c.recvs, c.sendSGEs, c.recvSGEs, c.inline, flag(c.signalAll), flag(c.withSRQ))
+}
+
+// A send is a work request's numbers.
+type send struct {
+	id            uint64
+	op            verbs.Opcode
+	flags         verbs.SendFlags
+	inline        bool
+	imm           uint32
+	remote        uint64
+	rkey          uint32
+	compare, swap uint64
+	ah            int
+	qpn, qkey     uint32
+	mw            int
+	newKey        uint32
+	bindAt        uint64
+	bindLen       uint64
+	bindAccess    verbs.AccessFlags
+	sges          []verbs.SGE
+}
+
+func (s *script) send(w send) {
+	numbers := []any{w.id, uint32(w.op), uint32(w.flags), flag(w.inline), w.imm, w.remote, w.rkey, w.compare, w.swap,
+		w.ah, w.qpn, w.qkey, w.mw, w.newKey, w.bindAt, w.bindLen, uint64(w.bindAccess)}
+	s.add("send", append(numbers, sgeNumbers(w.sges)...)...)
+}
+
+func sgeNumbers(sges []verbs.SGE) []any {
+	numbers := []any{len(sges)}
+	for _, e := range sges {
+		numbers = append(numbers, e.Addr, e.Length, e.LKey)
+	}
+	return numbers
+}
+
+// finish completes and polls what was posted.
+func (s *script) finish(n int) {
+	s.add("complete", 0)
+	s.add("poll", n+1)
+}
+
+// maker makes random work requests that fit a config.
+type maker struct {
+	*rand.Rand
+	config
+	windows int // binds so far, since each changes the window's key
+}
+
+var ops = map[verbs.QPType][]verbs.Opcode{
+	verbs.RC: {
+		verbs.OpSend, verbs.OpSendImm, verbs.OpSendInv, verbs.OpRDMAWrite, verbs.OpRDMAWriteImm,
+		verbs.OpRDMARead, verbs.OpCompareSwap, verbs.OpFetchAdd, verbs.OpLocalInv, verbs.OpBindMW,
+	},
+	verbs.UC: {verbs.OpSend, verbs.OpSendImm, verbs.OpSendInv, verbs.OpRDMAWrite, verbs.OpRDMAWriteImm},
+	verbs.UD: {verbs.OpSend, verbs.OpSendImm},
+}
+
+func takesData(op verbs.Opcode) bool { return op != verbs.OpLocalInv && op != verbs.OpBindMW }
+
+func takesInline(op verbs.Opcode) bool {
+	switch op {
+	case verbs.OpRDMARead, verbs.OpCompareSwap, verbs.OpFetchAdd:
+		return false
+	}
+	return takesData(op)
+}
+
+// send makes a request. With nothing said, its data is nothing.
+func (m *maker) send(op verbs.Opcode, flags verbs.SendFlags) send {
+	return send{
+		id: m.Uint64(), op: op, flags: flags, imm: m.Uint32(), remote: m.Uint64() &^ 7, rkey: m.Uint32(),
+		compare: m.Uint64(), swap: m.Uint64(), ah: m.IntN(3), qpn: m.Uint32() & 0xffffff, qkey: m.Uint32(),
+		mw: m.IntN(2), newKey: m.Uint32(), bindAt: 16 * m.Uint64N(64), bindLen: 1 + m.Uint64N(4096),
+		bindAccess: []verbs.AccessFlags{
+			verbs.AccessRemoteRead, verbs.AccessRemoteWrite | verbs.AccessRemoteRead, verbs.AccessRemoteAtomic,
+		}[m.IntN(3)],
+	}
+}
+
+// scattered gives a request n pieces of memory.
+func (m *maker) scattered(w send, n int) send {
+	for range n {
+		w.sges = append(w.sges, verbs.SGE{Addr: m.Uint64(), Length: 1 + m.Uint32N(1<<20), LKey: m.Uint32()})
+	}
+	return w
+}
+
+// atomic gives a request the 8 bytes that atomics take.
+func (m *maker) atomic(w send) send {
+	w.sges = []verbs.SGE{{Addr: m.Uint64(), Length: 8, LKey: m.Uint32()}}
+	return w
+}
+
+// inlined gives a request n bytes in at most three pieces.
+func (m *maker) inlined(w send, n int) send {
+	w.inline = true
+	for pieces := 1 + m.IntN(min(3, m.sendSGEs)); pieces > 0; pieces-- {
+		part := n
+		if pieces > 1 {
+			part = m.IntN(n + 1)
+		}
+		w.sges = append(w.sges, verbs.SGE{Addr: uint64(m.IntN(1 << 12)), Length: uint32(part)})
+		n -= part
+	}
+	return w
+}
+
+// any makes any request that fits.
+func (m *maker) any() send {
+	op := ops[m.typ][m.IntN(len(ops[m.typ]))]
+	w := m.send(op, verbs.SendFlags(m.IntN(8))&(verbs.SendFence|verbs.SendSignaled|verbs.SendSolicited))
+	switch {
+	case op == verbs.OpCompareSwap || op == verbs.OpFetchAdd:
+		return m.atomic(w)
+	case takesInline(op) && m.inline > 0 && m.IntN(3) == 0:
+		return m.inlined(w, m.IntN(m.inline+1))
+	case takesData(op):
+		return m.scattered(w, m.IntN(m.sendSGEs+1))
+	}
+	return w
+}
+
+func (s *script) recv(id uint64, sges []verbs.SGE) {
+	s.add("recv", append([]any{id}, sgeNumbers(sges)...)...)
+}
