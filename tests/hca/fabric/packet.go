@@ -1,0 +1,56 @@
+package fabric
+
+import "sync"
+
+// GID addresses a port, or a multicast group.
+type GID [16]byte
+
+// Multicast reports whether the GID is that of a group.
+func (g GID) Multicast() bool { return g[0] == 0xff }
+
+// MaxPacket is what a packet's data may have: an MTU of 4096 bytes and all the
+// headers from the BTH on, or an Ethernet frame.
+const MaxPacket = 4096 + 128
+
+// FirstMulticastLID is where the LIDs of groups begin. The last, 0xffff, is
+// the permissive one.
+const FirstMulticastLID = 0xc000
+
+// Packet is one packet on the wire. It has one owner at a time: who sends it
+// gives it away, and who gets it frees it.
+type Packet struct {
+	SLID, DLID uint16
+	SL         uint8
+	HasGRH     bool
+	GRH        [40]byte // as on the wire: source GID at 8, destination GID at 24
+	Ethernet   bool     // Data is an Ethernet frame, nothing else counts
+	Data       []byte   // from the base transport header on
+	buf        [MaxPacket]byte
+}
+
+var packets = sync.Pool{New: func() any { return new(Packet) }}
+
+// NewPacket returns an empty packet whose Data has room for MaxPacket bytes.
+func NewPacket() *Packet {
+	p := packets.Get().(*Packet)
+	p.SLID, p.DLID, p.SL, p.HasGRH, p.Ethernet = 0, 0, 0, false, false
+	p.Data = p.buf[:0]
+	return p
+}
+
+// Free gives the packet back.
+func (p *Packet) Free() { packets.Put(p) }
+
+// Clone copies a packet.
+func (p *Packet) Clone() *Packet {
+	c := NewPacket()
+	c.SLID, c.DLID, c.SL, c.HasGRH, c.GRH, c.Ethernet = p.SLID, p.DLID, p.SL, p.HasGRH, p.GRH, p.Ethernet
+	c.Data = append(c.Data, p.Data...)
+	return c
+}
+
+// SGID is the source in the GRH.
+func (p *Packet) SGID() GID { return GID(p.GRH[8:24]) }
+
+// DGID is the destination in the GRH.
+func (p *Packet) DGID() GID { return GID(p.GRH[24:40]) }

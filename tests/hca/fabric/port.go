@@ -1,0 +1,81 @@
+package fabric
+
+// PortConfig is what a port brings to the fabric.
+type PortConfig struct {
+	GUID uint64
+	MAC  [6]byte // for Ethernet frames
+	// Receive takes a packet that arrived. It is called from anywhere, also
+	// from within Send, and must only put the packet into a queue.
+	Receive func(*Packet)
+	// Changed is called after the port went up or down.
+	Changed func(up bool)
+}
+
+// Port is one port of one HCA. Its methods may be called from anywhere.
+type Port struct {
+	f      *Fabric
+	c      PortConfig
+	lid    uint16
+	up     bool
+	groups map[GID]int
+	mlids  map[uint16]int
+}
+
+// LID is what the subnet's manager gave the port.
+func (p *Port) LID() uint16 {
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	return p.lid
+}
+
+// GID is the port's only one, its subnet's prefix and its GUID.
+func (p *Port) GID() GID { return p.f.gid(p.c.GUID) }
+
+// GUID is what the port came with.
+func (p *Port) GUID() uint64 { return p.c.GUID }
+
+// Up reports whether the port's link is up.
+func (p *Port) Up() bool {
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	return p.up
+}
+
+// SetUp brings the port's link up or takes it down. A port that is down
+// neither sends nor receives.
+func (p *Port) SetUp(up bool) {
+	p.f.mu.Lock()
+	was := p.up
+	p.up = up
+	p.f.mu.Unlock()
+	if was != up && p.c.Changed != nil {
+		p.c.Changed(up)
+	}
+}
+
+// Join makes the port a member of a group, which packets may name by GID or
+// by LID. A port joins once for each of its queue pairs in the group.
+func (p *Port) Join(g GID, lid uint16) {
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	p.groups[g]++
+	p.mlids[lid]++
+}
+
+// Leave undoes one Join.
+func (p *Port) Leave(g GID, lid uint16) {
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	if p.groups[g]--; p.groups[g] <= 0 {
+		delete(p.groups, g)
+	}
+	if p.mlids[lid]--; p.mlids[lid] <= 0 {
+		delete(p.mlids, lid)
+	}
+}
+
+// Detach takes the port off the fabric for good.
+func (p *Port) Detach() { p.f.detach(p) }
+
+// Send gives a packet to the fabric.
+func (p *Port) Send(pk *Packet) { p.f.send(p, pk) }

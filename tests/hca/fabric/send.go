@@ -1,0 +1,144 @@
+package fabric
+
+import (
+	"container/heap"
+	"time"
+)
+
+// send takes a packet through the switch. Receivers are called without the
+// lock, since what they do is not the fabric's to know.
+func (f *Fabric) send(from *Port, p *Packet) {
+	f.mu.Lock()
+	f.stats.Sent++
+	var room [8]*Port
+	to := f.route(room[:0], from, p)
+	if len(to) == 0 {
+		f.stats.Unroutable++
+	}
+	f.fan(from, to, p)
+}
+
+// fan delivers p to all ports in to, and unlocks.
+func (f *Fabric) fan(from *Port, to []*Port, p *Packet) {
+	var room [8]pending
+	now := room[:0]
+	wake := false
+	for i, port := range to {
+		copied := p
+		if i < len(to)-1 {
+			copied = p.Clone()
+		}
+		n, after := f.fate(from, copied)
+		for range n - 1 {
+			now, wake = f.put(now, pending{to: port, p: copied.Clone(), at: after}, wake)
+		}
+		if n == 0 {
+			f.stats.Dropped++
+			copied.Free()
+			continue
+		}
+		now, wake = f.put(now, pending{to: port, p: copied, at: after}, wake)
+	}
+	f.mu.Unlock()
+	if len(to) == 0 {
+		p.Free()
+	}
+	for _, d := range now {
+		d.to.c.Receive(d.p)
+	}
+	if wake && f.c.Wake != nil {
+		f.c.Wake()
+	}
+}
+
+// put adds d to those that arrive at once, or to those that are delayed by
+// d.at from now on.
+func (f *Fabric) put(now []pending, d pending, wake bool) ([]pending, bool) {
+	if d.at == 0 {
+		f.stats.Delivered++
+		return append(now, d), wake
+	}
+	d.at += f.c.Clock()
+	f.delayed.serial++
+	d.serial = f.delayed.serial
+	heap.Push(&f.delayed, d)
+	return now, true
+}
+
+// fate says how often a packet arrives, and after what delay.
+func (f *Fabric) fate(from *Port, p *Packet) (times int, after time.Duration) {
+	x, v := &f.faults, Pass
+	if x.Hook != nil {
+		v = x.Hook(from, p)
+	}
+	after = x.Delay
+	if x.Jitter > 0 {
+		after += time.Duration(f.rand.Int64N(int64(x.Jitter)))
+	}
+	switch {
+	case v == Drop || v == Pass && x.Drop > 0 && f.rand.Float64() < x.Drop:
+		return 0, 0
+	case v == Duplicate || v == Pass && x.Duplicate > 0 && f.rand.Float64() < x.Duplicate:
+		f.stats.Duplicated++
+		return 2, after
+	case v == Reorder || v == Pass && x.Reorder > 0 && f.rand.Float64() < x.Reorder:
+		f.stats.Reordered++
+		return 1, after + reorderDelay
+	}
+	return 1, after
+}
+
+// route appends the ports that p is for.
+func (f *Fabric) route(to []*Port, from *Port, p *Packet) []*Port {
+	if !from.up {
+		return to
+	}
+	if p.Ethernet {
+		return f.bridge(to, from, p)
+	}
+	group := p.DLID >= FirstMulticastLID && p.DLID != 0xffff
+	if p.HasGRH && p.DGID().Multicast() {
+		group = true
+	}
+	if group {
+		for _, q := range f.ports {
+			if q.up && (p.HasGRH && q.groups[p.DGID()] > 0 || !p.HasGRH && q.mlids[p.DLID] > 0) {
+				to = append(to, q)
+			}
+		}
+		return to
+	}
+	q := f.byLID[p.DLID]
+	if p.DLID == 0xffff {
+		q = from
+	}
+	if q == nil && p.HasGRH {
+		q = f.byGID[p.DGID()]
+	}
+	if q != nil && q.up {
+		to = append(to, q)
+	}
+	return to
+}
+
+// bridge finds the ports for an Ethernet frame: the one whose address it has,
+// which may be the sender, or all others.
+func (f *Fabric) bridge(to []*Port, from *Port, p *Packet) []*Port {
+	if len(p.Data) < 14 {
+		return to
+	}
+	dst := [6]byte(p.Data)
+	if dst[0]&1 == 0 {
+		for _, q := range f.ports {
+			if q.c.MAC == dst && q.up {
+				return append(to, q)
+			}
+		}
+	}
+	for _, q := range f.ports {
+		if q != from && q.up {
+			to = append(to, q)
+		}
+	}
+	return to
+}

@@ -1,0 +1,14 @@
+package transport
+
+// Counters are a set of QUERY_Q_COUNTER's, by its names.
+type Counters struct {
+	RxWriteRequests, RxReadRequests, RxAtomicRequests, RxDCTConnect uint32
+	OutOfBuffer, OutOfSequence, DuplicateRequest                    uint32
+	RNRNakRetryErr, PacketSeqErr, ImpliedNakSeqErr, LocalAckTimeout uint32
+	RespLocalLength, ReqLocalLength, RespLocalQP, LocalOperation    uint32
+	RespLocalProtection, ReqLocalProtection                         uint32
+	RespCQEError, ReqCQEError, ReqMWBinding, ReqBadResponse         uint32
+	ReqRemoteInvalidRequest, RespRemoteInvalidRequest               uint32
+	ReqRemoteAccess, RespRemoteAccess, ReqRemoteOperation           uint32
+	ReqTransportRetriesExceeded, RespCQEFlush, ReqCQEFlush          uint32
+}
