@@ -22,7 +22,8 @@ type Call struct {
 	Attrs  []CallAttr
 	Err    error // why Attrs lacks some, or nil
 
-	attrs uint64 // where the process has them
+	attrs   uint64 // where the process has them
+	written bool   // by write(2): there are none
 }
 
 // A CallAttr is an attribute of a Call.
@@ -103,6 +104,11 @@ func (c *Call) DecodeResults(mem Memory) {
 		if a.Spec.Kind != uapi.AttrPtrOut && !isNew {
 			continue
 		}
+		if c.written {
+			v := c.decodePayload(a, c.outType(a), mem, &budget, false)
+			a.Out = &v
+			continue
+		}
 		// The kernel changes the flags and, for a new object, the data.
 		var b [attrLen]byte
 		if err := mem(c.attrs+uint64(i*attrLen), b[:]); err != nil {
@@ -169,7 +175,7 @@ var errPayloadTooLong = errors.New("ioctl: too much data to read")
 // inputs are in the attribute, outputs never.
 func (c *Call) decodePayload(a *CallAttr, t *uapi.Type, mem Memory, budget *int, in bool) Value {
 	n := int(a.Raw.Len)
-	if in && n <= wordSize {
+	if in && n <= wordSize && !c.written {
 		var b [wordSize]byte
 		binary.NativeEndian.PutUint64(b[:], a.Raw.Data)
 		return decodeValue(t, b[:n])

@@ -159,3 +159,7 @@ func decodeArray(t *uapi.Type, b []byte) Value {
 	}
 	return v
 }
+
+// DecodeStruct decodes b as the struct. It takes any b: the fields beyond its end
+// are missing.
+func DecodeStruct(s *uapi.Struct, b []byte) []NamedValue { return decodeFields(s, b) }

@@ -31,6 +31,10 @@ func Open(path string) (*File, error) {
 	}
 }
 
+// NewFile takes over a descriptor that is open already: one that another process
+// gave, for example. [File.Probe] finds its driver.
+func NewFile(fd int) *File { return &File{fd: fd} }
+
 // unassignedMethod is a method id that no object has.
 const unassignedMethod = 0x0fff
 
@@ -61,6 +65,26 @@ func (f *File) FD() int { return f.fd }
 // shared, for reading and writing.
 func (f *File) Mmap(offset uint64, size int) ([]byte, error) {
 	return unix.Mmap(f.fd, int64(offset), size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+}
+
+// MmapReadOnly is Mmap for pages that the driver lets nobody write.
+func (f *File) MmapReadOnly(offset uint64, size int) ([]byte, error) {
+	return unix.Mmap(f.fd, int64(offset), size, unix.PROT_READ, unix.MAP_SHARED)
+}
+
+// MapMemory maps n bytes of zeroed memory outside the Go heap, for a device to
+// use; Munmap frees it. A child of fork doesn't get it: copy-on-write would take
+// the pages from the device.
+func MapMemory(n int) ([]byte, error) {
+	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Madvise(b, unix.MADV_DONTFORK); err != nil {
+		unix.Munmap(b)
+		return nil, err
+	}
+	return b, nil
 }
 
 // Munmap ends a mapping.

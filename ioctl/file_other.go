@@ -17,6 +17,9 @@ var errNotLinux = errors.New("ioctl: RDMA verbs are not supported on " + runtime
 // Open fails: only Linux has uverbs devices.
 func Open(string) (*File, error) { return nil, errNotLinux }
 
+// NewFile returns a file that nothing can be done with.
+func NewFile(int) *File { return new(File) }
+
 // Probe fails.
 func (f *File) Probe(uapi.RdmaDriverId) (bool, error) { return false, errNotLinux }
 
@@ -25,6 +28,12 @@ func (f *File) FD() int { return -1 }
 
 // Mmap fails.
 func (f *File) Mmap(offset uint64, size int) ([]byte, error) { return nil, errNotLinux }
+
+// MmapReadOnly fails.
+func (f *File) MmapReadOnly(offset uint64, size int) ([]byte, error) { return nil, errNotLinux }
+
+// MapMemory fails.
+func MapMemory(n int) ([]byte, error) { return nil, errNotLinux }
 
 // Doorbell fails.
 func (f *File) Doorbell([]byte) error { return errNotLinux }

@@ -1,0 +1,118 @@
+package ioctl
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// TestDecodeWrite decodes a command in write(2)'s form, with a driver's part on both
+// sides.
+func TestDecodeWrite(t *testing.T) {
+	const response = 0x200
+	req := uapi.IbUverbsCreateCq{Response: imageBase + response, UserHandle: 0x1234, Cqe: 64, CompVector: 1, CompChannel: -1}
+	body := append(encode(req), encode(uapi.Mlx5IbCreateCq{BufAddr: 0x7000, DbAddr: 0x8000, CqeSize: 64})...)
+	m := image(encode(uapi.IbUverbsCmdHdr{
+		Command: uapi.IB_USER_VERBS_CMD_CREATE_CQ, InWords: uint16(8+len(body)) / 4, OutWords: (8 + 8) / 4,
+	}))
+	m = append(m, body...)
+	n := uint64(len(m))
+	m = append(m, make([]byte, response-len(m))...)
+	m = append(m, encode(uapi.IbUverbsCreateCqResp{CqHandle: 5, Cqe: 127})...)
+	m = append(m, encode(uapi.Mlx5IbCreateCqResp{Cqn: 0x42})...)
+
+	c, err := DecodeWrite(imageBase, n, uapi.RDMA_DRIVER_MLX5, m.read)
+	if err != nil || c.Err != nil {
+		t.Fatal(err, c.Err)
+	}
+	if c.Verb() != "create_cq" || !c.Written() {
+		t.Errorf("decoded as %s, written %v", c.Verb(), c.Written())
+	}
+	args := plainFields(c.Args())
+	if args["cqe"] != 64 || args["comp_channel"] != -1 || args["user_handle"] != 0x1234 || args["response"] != nil {
+		t.Errorf("arguments: %v", args)
+	}
+	if d, _ := args["driver"].(fields); d["buf_addr"] != 0x7000 || d["cqe_size"] != 64 {
+		t.Errorf("the driver's arguments: %v", args["driver"])
+	}
+	c.DecodeResults(m.read)
+	out := plainFields(c.Results())
+	if d, _ := out["driver"].(fields); out["cq"] != 5 || out["cqe"] != 127 || d["cqn"] != 0x42 {
+		t.Errorf("results: %v", out)
+	}
+}
+
+// TestDecodeWriteExtended decodes a command with the second header, which has the
+// response's address.
+func TestDecodeWriteExtended(t *testing.T) {
+	const response = 0x100
+	m := image(encode(uapi.IbUverbsCmdHdr{
+		Command: uapi.IB_USER_VERBS_CMD_FLAG_EXTENDED | uapi.IB_USER_VERBS_EX_CMD_CREATE_CQ, InWords: 4, OutWords: 2,
+	}))
+	m = append(m, encode(uapi.IbUverbsExCmdHdr{Response: imageBase + response})...)
+	m = append(m, encode(uapi.IbUverbsExCreateCq{UserHandle: 1, Cqe: 9, CompChannel: -1})...)
+	n := uint64(len(m))
+	m = append(m, make([]byte, response-len(m))...)
+	m = append(m, encode(uapi.IbUverbsExCreateCqResp{Base: uapi.IbUverbsCreateCqResp{CqHandle: 3, Cqe: 15}, ResponseLength: 16})...)
+	c, err := DecodeWrite(imageBase, n, uapi.RDMA_DRIVER_RXE, m.read)
+	if err != nil || c.Err != nil {
+		t.Fatal(err, c.Err)
+	}
+	c.DecodeResults(m.read)
+	if args, out := plainFields(c.Args()), plainFields(c.Results()); c.Verb() != "create_cq_ex" || args["cqe"] != 9 || out["cq"] != 3 {
+		t.Errorf("%s(%v) = %v", c.Verb(), args, out)
+	}
+}
+
+// TestDecodeWriteLies gives commands whose header or length is wrong.
+func TestDecodeWriteLies(t *testing.T) {
+	m := image(encode(uapi.IbUverbsCmdHdr{Command: 0x1234, InWords: 0xffff, OutWords: 0xffff}))
+	m = append(m, "some bytes"...)
+	c, err := DecodeWrite(imageBase, uint64(len(m)), uapi.RDMA_DRIVER_RXE, m.read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := plainFields(c.Args()); got["core_in"] != "some bytes" {
+		t.Errorf("an unknown command: %v", got)
+	}
+	if _, err := DecodeWrite(imageBase, 7, uapi.RDMA_DRIVER_RXE, m.read); err == nil || !strings.Contains(err.Error(), "7 bytes") {
+		t.Errorf("a command without a header: %v", err)
+	}
+	if _, err := DecodeWrite(16, 64, uapi.RDMA_DRIVER_RXE, m.read); err == nil {
+		t.Error("a command at a bad address is no error")
+	}
+	// More than there is: what is given is what write(2) was given.
+	c, err = DecodeWrite(imageBase, 1<<40, uapi.RDMA_DRIVER_RXE, m.read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range c.Attrs {
+		if a.Raw.AttrId == uapi.UVERBS_ATTR_CORE_IN && a.In.Err == nil {
+			t.Errorf("read %d bytes of %d", len(a.In.Bytes), len(m))
+		}
+	}
+}
+
+func FuzzDecodeWrite(f *testing.F) {
+	f.Add(encode(uapi.IbUverbsCmdHdr{Command: uapi.IB_USER_VERBS_CMD_CREATE_CQ, InWords: 12, OutWords: 4}), uint64(48))
+	f.Add(encode(uapi.IbUverbsCmdHdr{Command: uapi.IB_USER_VERBS_CMD_FLAG_EXTENDED | uapi.IB_USER_VERBS_EX_CMD_CREATE_QP, InWords: 1}), uint64(32))
+	f.Fuzz(func(t *testing.T, b []byte, n uint64) {
+		m := image(b)
+		for _, d := range []uapi.RdmaDriverId{uapi.RDMA_DRIVER_RXE, uapi.RDMA_DRIVER_MLX5} {
+			c, err := DecodeWrite(imageBase, n, d, m.read)
+			if err != nil {
+				continue
+			}
+			c.DecodeResults(m.read)
+			size := 0
+			for _, v := range append(c.Args(), c.Results()...) {
+				size += walk(&v.Value)
+			}
+			// Every byte is shown a few times at most.
+			if size > 4096+64*len(b) {
+				t.Errorf("%d values of %d bytes", size, len(b))
+			}
+		}
+	})
+}
