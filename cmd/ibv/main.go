@@ -4,6 +4,7 @@
 //	ibv devices     list the devices, as ibv_devices does
 //	ibv info        print what devices and ports can do, as ibv_devinfo does
 //	ibv pingpong    send messages between two hosts and measure the time
+//	ibv rping       connect by address and play ping-pong with RDMA, as rping does
 //
 // The exit status is 0 after success, 1 after a failure, 2 after wrong usage.
 package main
@@ -28,6 +29,7 @@ var commands = []command{
 	{"devices", "list the RDMA devices", devices},
 	{"info", "print what devices and ports can do, and their GIDs", info},
 	{"pingpong", "send messages between two hosts and measure the time", pingpong},
+	{"rping", "connect by address and play ping-pong with RDMA", rping},
 }
 
 const (

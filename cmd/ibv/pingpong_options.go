@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 
 	"github.com/goverbs/goverbs/verbs"
@@ -130,14 +129,9 @@ func (o *pingpongOptions) checkQPs() error {
 
 // set notes one option.
 func (o *pingpongOptions) set(option longOption, value string) (err error) {
-	number := func(lo, hi int) int {
-		// As strtol with base 0 does: decimal, 0x hexadecimal, 0 octal.
-		n, e := strconv.ParseInt(value, 0, 64)
-		if e != nil || n < int64(lo) || n > int64(hi) {
-			err = fmt.Errorf("--%s: %q is not a number from %d to %d", option.long, value, lo, hi)
-			return 0
-		}
-		return int(n)
+	number := func(lo, hi int) (n int) {
+		n, err = number("--"+option.long, value, lo, hi)
+		return n
 	}
 	switch option.short {
 	case 'p':

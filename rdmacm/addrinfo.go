@@ -1,0 +1,129 @@
+package rdmacm
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strconv"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// Hints say what GetAddrInfo is to return, as the hints of rdma_getaddrinfo.
+// The zero value stands for the addresses of a peer in the TCP port space.
+type Hints struct {
+	Passive     bool      // addresses to listen on (RAI_PASSIVE): no node stands for any
+	NumericHost bool      // the node is an address, not a name (RAI_NUMERICHOST)
+	Family      string    // "ip", the default, "ip4" or "ip6"
+	PortSpace   PortSpace // 0 stands for TCP
+	Src         netip.AddrPort
+
+	// Resolver looks names up; nil stands for net.DefaultResolver.
+	Resolver *net.Resolver
+}
+
+// An AddrInfo is an address to resolve or to listen on, and the kind of ID for
+// it, as struct rdma_addrinfo.
+type AddrInfo struct {
+	PortSpace PortSpace
+	QPType    verbs.QPType
+	Src       netip.AddrPort // with Hints.Passive, the address to listen on; else Hints.Src
+	Dst       netip.AddrPort // the peer's; without Hints.Passive
+}
+
+// GetAddrInfo finds the addresses of a node, a host's name or address, and a
+// service, a port's number or name (rdma_getaddrinfo): at least one, in the
+// order to try them.
+func GetAddrInfo(ctx context.Context, node, service string, h Hints) ([]AddrInfo, error) {
+	const op = "get address info"
+	if ctx == nil {
+		return nil, &OpError{Op: op, Err: errNoContext}
+	}
+	r := h.Resolver
+	if r == nil {
+		r = net.DefaultResolver
+	}
+	info := AddrInfo{PortSpace: h.PortSpace, Src: h.Src}
+	if info.PortSpace == 0 {
+		info.PortSpace = TCP
+	}
+	info.QPType = info.PortSpace.qpType()
+	port, err := lookupPort(ctx, r, info, service)
+	if err != nil {
+		return nil, opErr(op, "", err)
+	}
+	addrs, err := h.lookup(ctx, r, op, node)
+	if err != nil {
+		return nil, err
+	}
+	infos := make([]AddrInfo, len(addrs))
+	for i, addr := range addrs {
+		infos[i] = info
+		to := &infos[i].Dst
+		if h.Passive {
+			to = &infos[i].Src
+		}
+		*to = netip.AddrPortFrom(addr.Unmap(), port)
+	}
+	return infos, nil
+}
+
+func lookupPort(ctx context.Context, r *net.Resolver, info AddrInfo, service string) (uint16, error) {
+	if service == "" {
+		return 0, nil
+	}
+	// Without asking, so that it needs no files.
+	if n, err := strconv.ParseUint(service, 10, 16); err == nil {
+		return uint16(n), nil
+	}
+	network := "tcp"
+	if info.QPType == verbs.UD {
+		network = "udp"
+	}
+	n, err := r.LookupPort(ctx, network, service)
+	return uint16(n), err
+}
+
+func (h *Hints) lookup(ctx context.Context, r *net.Resolver, op, node string) ([]netip.Addr, error) {
+	family := h.Family
+	if family == "" {
+		family = "ip"
+	}
+	switch family {
+	case "ip", "ip4", "ip6":
+	default:
+		return nil, invalid(op, "family %q is not ip, ip4 or ip6", family)
+	}
+	if node == "" {
+		return h.unspecified(family), nil
+	}
+	addr, err := netip.ParseAddr(node)
+	switch {
+	case err == nil && (family == "ip" || (family == "ip4") == addr.Unmap().Is4()):
+		return []netip.Addr{addr}, nil
+	case err == nil:
+		return nil, invalid(op, "%v is not an %s address", addr, family)
+	case h.NumericHost:
+		return nil, invalid(op, "%q is not an IP address", node)
+	}
+	addrs, err := r.LookupNetIP(ctx, family, node)
+	if err != nil {
+		return nil, opErr(op, "", err)
+	}
+	return addrs, nil
+}
+
+// unspecified returns what stands for no node: any address, or this host.
+func (h *Hints) unspecified(family string) []netip.Addr {
+	v4, v6 := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()
+	if h.Passive {
+		v4, v6 = netip.IPv4Unspecified(), netip.IPv6Unspecified()
+	}
+	switch family {
+	case "ip4":
+		return []netip.Addr{v4}
+	case "ip6":
+		return []netip.Addr{v6}
+	}
+	return []netip.Addr{v4, v6}
+}

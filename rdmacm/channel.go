@@ -1,0 +1,164 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/goverbs/goverbs/internal/pollable"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// node is the kernel's connection manager.
+const node = "/dev/infiniband/rdma_cm"
+
+// An EventChannel is where the kernel reports what becomes of IDs, as struct
+// rdma_event_channel: a file descriptor in the runtime's poller, so that
+// waiting costs no thread. Its methods are safe for concurrent use.
+type EventChannel struct {
+	file *os.File
+	raw  syscall.RawConn
+	turn chan struct{} // holds a token: one goroutine reads at a time
+	ids  atomic.Int32  // on the channel; negative when closed
+}
+
+// NewEventChannel opens a channel (rdma_create_event_channel).
+func NewEventChannel() (*EventChannel, error) {
+	const op = "create event channel"
+	if runtime.GOOS != "linux" {
+		return nil, &OpError{Op: op, Err: ErrNotSupported, Hint: "there is no RDMA connection manager on " + runtime.GOOS}
+	}
+	file, err := openNode(node)
+	if err != nil {
+		e := &OpError{Op: op, Object: "(" + node + ")", Err: err}
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			e.Hint = "load the kernel module rdma_ucm; a container needs the node passed in (--device " + node + ")"
+		case errors.Is(err, os.ErrPermission):
+			e.Hint = "the user needs read and write permission on the node, and a container needs it allowed in its device cgroup"
+		}
+		return nil, e
+	}
+	ch := &EventChannel{file: file, turn: make(chan struct{}, 1)}
+	ch.turn <- struct{}{}
+	if ch.raw, err = file.SyscallConn(); err != nil {
+		file.Close()
+		return nil, opErr(op, "", err)
+	}
+	return ch, nil
+}
+
+// SyscallConn gives access to the file descriptor, which is readable when
+// Event would not wait. It must not be closed, nor made blocking.
+func (ch *EventChannel) SyscallConn() (syscall.RawConn, error) { return ch.file.SyscallConn() }
+
+// Event waits for the next event (rdma_get_cm_event). It is the caller's:
+// there is nothing left to acknowledge, and an ID may be closed while an event
+// of it is at hand.
+//
+// Some events stand for work that is done before they are returned, as
+// librdmacm does it: the device of a resolved address is opened, a new ID is
+// made for a connection request, a QP that was made with ID.CreateQP is
+// brought to RTS when the peer accepts, and attached to a multicast group that
+// was joined.
+//
+// Close ends the wait with ErrClosed.
+func (ch *EventChannel) Event(ctx context.Context) (*Event, error) {
+	const op = "get event"
+	if ctx == nil {
+		return nil, &OpError{Op: op, Err: errNoContext}
+	}
+	for {
+		resp, err := ch.take(ctx)
+		if err != nil {
+			return nil, opErr(op, "", err)
+		}
+		// Nil: the ID was closed after the event was read.
+		if e := ch.decode(resp); e != nil {
+			return e, nil
+		}
+	}
+}
+
+var errNoContext = &argError{"the context.Context is nil"}
+
+// take waits for its turn and takes one event from the kernel.
+func (ch *EventChannel) take(ctx context.Context) (*uapi.RdmaUcmEventResp, error) {
+	select {
+	case <-ch.turn:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { ch.turn <- struct{}{} }()
+	f := newFrame()
+	defer f.release()
+	resp, address := out[uapi.RdmaUcmEventResp](f, 0)
+	in[uapi.RdmaUcmGetEvent](f).Response = address
+	f.hdr.Cmd = uapi.RDMA_USER_CM_CMD_GET_EVENT
+	var failed error
+	err := pollable.Wait(ctx, ch.file, func() error {
+		return ch.raw.Read(func(fd uintptr) (done bool) {
+			failed = write(fd, f.bytes())
+			return failed != syscall.EAGAIN
+		})
+	})
+	switch {
+	case err == nil && failed == nil:
+		event := *resp
+		return &event, nil
+	case err == nil:
+		return nil, failed
+	case ctx.Err() != nil && err == ctx.Err():
+		return nil, err
+	}
+	return nil, ErrClosed
+}
+
+// run gives the kernel a command.
+func (ch *EventChannel) run(number uint32, f *frame) error {
+	f.hdr.Cmd = number
+	var failed error
+	if err := ch.raw.Control(func(fd uintptr) { failed = write(fd, f.bytes()) }); err != nil {
+		return ErrClosed
+	}
+	return failed
+}
+
+// hold keeps the channel open for an ID; drop ends that.
+func (ch *EventChannel) hold() error {
+	for {
+		n := ch.ids.Load()
+		if n < 0 {
+			return ErrClosed
+		}
+		if ch.ids.CompareAndSwap(n, n+1) {
+			return nil
+		}
+	}
+}
+
+func (ch *EventChannel) drop() { ch.ids.Add(-1) }
+
+const closedIDs = -1 << 30
+
+// Close closes the channel (rdma_destroy_event_channel) and ends waits on it.
+// While there are IDs on it, it answers ErrBusy. Closing again does nothing.
+func (ch *EventChannel) Close() error {
+	const op = "destroy event channel"
+	if ch == nil {
+		return nil
+	}
+	if !ch.ids.CompareAndSwap(0, closedIDs) {
+		if ch.ids.Load() < 0 {
+			return nil
+		}
+		return opErr(op, "", ErrBusy)
+	}
+	if err := ch.file.Close(); err != nil {
+		return opErr(op, "", err)
+	}
+	return nil
+}

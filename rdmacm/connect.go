@@ -1,0 +1,324 @@
+package rdmacm
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/goverbs/goverbs/uapi"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+const (
+	opConnect    = "connect"
+	opAccept     = "accept"
+	opReject     = "reject"
+	opEstablish  = "establish"
+	opDisconnect = "disconnect"
+	opNotify     = "notify"
+)
+
+// Connect asks the peer for a connection (rdma_connect), or a datagram service
+// for its queue pair number; nil stands for DefaultConnParam. The event is
+// Established, with a QP of the caller's own ConnectResponse, or else Rejected,
+// Unreachable or ConnectError. The peer may take its time: the kernel waits for
+// a minute or so.
+func (id *ID) Connect(ctx context.Context, p *ConnParam) error {
+	box, err := id.start(ctx, opConnect)
+	if err != nil {
+		return err
+	}
+	object := "to " + id.RemoteAddr().String()
+	if err := id.connectHeld(object, p); err != nil {
+		id.end()
+		return err
+	}
+	want := Established
+	if id.QP() == nil && id.qpType != verbs.UD {
+		want = ConnectResponse
+	}
+	id.end()
+	_, err = id.wait(ctx, opConnect, object, box, want)
+	return err
+}
+
+func (id *ID) connectHeld(object string, p *ConnParam) error {
+	dev := id.device()
+	if dev == nil {
+		return invalid(opConnect, "the address is not resolved")
+	}
+	room := MaxConnectData
+	if id.qpType == verbs.UD {
+		room = MaxUDConnectData
+	}
+	param, err := id.param(opConnect, p, room)
+	if err != nil {
+		return err
+	}
+	param.InitiatorDepth, err = limit(opConnect, "InitiatorDepth", param.InitiatorDepth, dev.maxInitiatorDepth)
+	if err != nil {
+		return err
+	}
+	param.ResponderResources, err = limit(opConnect, "ResponderResources", param.ResponderResources, dev.maxResponderResources)
+	if err != nil {
+		return err
+	}
+	f := newFrame()
+	defer f.release()
+	req := in[uapi.RdmaUcmConnect](f)
+	req.Id = id.handle
+	param.put(&req.ConnParam)
+	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_CONNECT, f); err != nil {
+		return opErr(opConnect, object, err)
+	}
+	return nil
+}
+
+// param completes what the caller asks for.
+func (id *ID) param(op string, p *ConnParam, room int) (ConnParam, error) {
+	param := DefaultConnParam()
+	if p != nil {
+		param = *p
+	}
+	if len(param.PrivateData) > room {
+		return param, invalid(op, "%d bytes of private data don't fit: at most %d", len(param.PrivateData), room)
+	}
+	if param.RetryCount > 7 || param.RNRRetryCount > 7 {
+		return param, invalid(op, "RetryCount %d, RNRRetryCount %d: at most 7", param.RetryCount, param.RNRRetryCount)
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.queues.qp != nil {
+		param.QPNum, param.SRQ = id.queues.qp.Num(), id.queues.srq
+	}
+	if param.QPNum > 0xffffff {
+		return param, invalid(op, "QP number %#x has more than 24 bits", param.QPNum)
+	}
+	// A request to a datagram service doesn't say who asks.
+	if param.QPNum == 0 && !(op == opConnect && id.qpType == verbs.UD) {
+		return param, invalid(op, "there is no QP: create one, or name one with QPNum")
+	}
+	return param, nil
+}
+
+// limit returns the depth to ask for.
+func limit(op, name string, wish, most uint8) (uint8, error) {
+	if wish == MaxResources {
+		return most, nil
+	}
+	if wish > most {
+		return 0, invalid(op, "%s %d is more than the %d that the device can do", name, wish, most)
+	}
+	return wish, nil
+}
+
+func (p *ConnParam) put(to *uapi.RdmaUcmConnParam) {
+	*to = uapi.RdmaUcmConnParam{
+		QpNum: p.QPNum, Srq: bool8(p.SRQ), Valid: 1,
+		ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
+		FlowControl: bool8(p.FlowControl), RetryCount: p.RetryCount, RnrRetryCount: p.RNRRetryCount,
+	}
+	to.PrivateDataLen = uint8(copy(to.PrivateData[:], p.PrivateData))
+}
+
+func bool8(b bool) uint8 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Accept accepts the connection request that the ID came with (rdma_accept),
+// after bringing the QP that was made with CreateQP to RTS; nil stands for
+// DefaultConnParam. The event is Established, or else Rejected, Unreachable or
+// ConnectError; a datagram service has none.
+//
+// The peer may send as soon as it hears of it: post receives before.
+func (id *ID) Accept(ctx context.Context, p *ConnParam) error {
+	box, err := id.start(ctx, opAccept)
+	if err != nil {
+		return err
+	}
+	object := "from " + id.RemoteAddr().String()
+	if err := id.acceptHeld(object, p); err != nil {
+		id.end()
+		return err
+	}
+	id.end()
+	if id.qpType == verbs.UD {
+		return nil
+	}
+	_, err = id.wait(ctx, opAccept, object, box, Established)
+	return err
+}
+
+func (id *ID) acceptHeld(object string, p *ConnParam) error {
+	dev := id.device()
+	if dev == nil {
+		return invalid(opAccept, "the ID is not that of a connection request")
+	}
+	room := MaxAcceptData
+	if id.qpType == verbs.UD {
+		room = MaxUDAcceptData
+	}
+	param, err := id.param(opAccept, p, room)
+	if err != nil {
+		return err
+	}
+	// What the peer wants to have outstanding arrived as ResponderResources
+	// already: the kernel has changed sides.
+	param.InitiatorDepth, err = limit(opAccept, "InitiatorDepth", param.InitiatorDepth,
+		grant(param.InitiatorDepth, id.own.InitiatorDepth, dev.maxInitiatorDepth))
+	if err != nil {
+		return err
+	}
+	param.ResponderResources, err = limit(opAccept, "ResponderResources", param.ResponderResources,
+		grant(param.ResponderResources, id.own.ResponderResources, dev.maxResponderResources))
+	if err != nil {
+		return err
+	}
+	if id.qpType != verbs.UD {
+		if err := id.connectQPHeld(&param); err != nil {
+			return opErr(opAccept, object, err)
+		}
+	}
+	f := newFrame()
+	defer f.release()
+	req := in[uapi.RdmaUcmAccept](f)
+	req.Id, req.Uid = id.handle, id.number
+	param.put(&req.ConnParam)
+	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_ACCEPT, f); err != nil {
+		id.qpToError()
+		return opErr(opAccept, object, err)
+	}
+	return nil
+}
+
+// grant returns the most that Accept may have: what the device can do, and where
+// as much as possible is asked for, not more than the peer offers.
+func grant(wish, peer, device uint8) uint8 {
+	if wish == MaxResources {
+		return min(peer, device)
+	}
+	return device
+}
+
+// Reject rejects the connection request that the ID came with (rdma_reject).
+// The ID remains to be closed.
+func (id *ID) Reject(privateData []byte) error {
+	if err := id.begin(opReject); err != nil {
+		return err
+	}
+	defer id.end()
+	room := MaxRejectData
+	if id.qpType == verbs.UD {
+		room = MaxUDAcceptData
+	}
+	if len(privateData) > room {
+		return invalid(opReject, "%d bytes of private data don't fit: at most %d", len(privateData), room)
+	}
+	f := newFrame()
+	defer f.release()
+	req := in[uapi.RdmaUcmReject](f)
+	req.Id = id.handle
+	req.PrivateDataLen = uint8(copy(req.PrivateData[:], privateData))
+	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_REJECT, f); err != nil {
+		return opErr(opReject, "", err)
+	}
+	return nil
+}
+
+// Establish completes a connection whose QP is the caller's own, after
+// ConnectResponse and after the QP was brought to RTS (rdma_establish). For a
+// QP that was made with CreateQP it is not needed.
+func (id *ID) Establish() error {
+	if err := id.begin(opEstablish); err != nil {
+		return err
+	}
+	defer id.end()
+	if id.QP() != nil {
+		return invalid(opEstablish, "the ID has a QP, which is established by itself")
+	}
+	if err := id.readyToUse(); err != nil {
+		return opErr(opEstablish, "", err)
+	}
+	return nil
+}
+
+// readyToUse tells the peer that the connection may be used.
+func (id *ID) readyToUse() error {
+	f := newFrame()
+	defer f.release()
+	in[uapi.RdmaUcmAccept](f).Id = id.handle
+	return id.ch.run(uapi.RDMA_USER_CM_CMD_ACCEPT, f)
+}
+
+// establish brings the QP to RTS after the peer has accepted, and tells the
+// peer.
+func (id *ID) establish() error {
+	id.life.RLock()
+	defer id.life.RUnlock()
+	if id.closed {
+		return ErrClosed
+	}
+	err := id.connectQPHeld(nil)
+	if err == nil {
+		err = id.readyToUse()
+	}
+	if err != nil {
+		id.qpToError()
+	}
+	return err
+}
+
+// Disconnect ends the connection, or answers the peer that has ended it
+// (rdma_disconnect). The QP goes to the ERR state: work that is posted ends
+// with WCWRFlushErr. The event is Disconnected.
+func (id *ID) Disconnect(ctx context.Context) error {
+	box, err := id.start(ctx, opDisconnect)
+	if err != nil {
+		return err
+	}
+	err = id.disconnectHeld()
+	id.end()
+	if err != nil || box == nil {
+		return err
+	}
+	if err := box.waitOver(ctx); err != nil {
+		return opErr(opDisconnect, "", err)
+	}
+	return nil
+}
+
+func (id *ID) disconnectHeld() error {
+	dev := id.device()
+	if dev == nil {
+		return invalid(opDisconnect, "the ID is not connected")
+	}
+	if err := id.qpToError(); err != nil {
+		return opErr(opDisconnect, "", err)
+	}
+	f := newFrame()
+	defer f.release()
+	in[uapi.RdmaUcmDisconnect](f).Id = id.handle
+	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_DISCONNECT, f); err != nil {
+		return opErr(opDisconnect, "", err)
+	}
+	return nil
+}
+
+// Notify tells the connection manager of an asynchronous event of a QP
+// (rdma_notify): with EventCommEst, that a message came before the peer's last
+// word in the handshake; with EventPathMig, that the alternate path is in use.
+func (id *ID) Notify(event verbs.EventType) error {
+	if err := id.begin(opNotify); err != nil {
+		return err
+	}
+	defer id.end()
+	f := newFrame()
+	defer f.release()
+	*in[uapi.RdmaUcmNotify](f) = uapi.RdmaUcmNotify{Id: id.handle, Event: uint32(event)}
+	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_NOTIFY, f); err != nil {
+		return opErr(opNotify, fmt.Sprintf("of %v", event), err)
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+package rdmacm
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// What errors.Is finds in the errors of this package, beside the errno itself.
+var (
+	// ErrAddrResolution: the address leads to no RDMA device or no neighbour.
+	ErrAddrResolution = errors.New("address resolution failed")
+	// ErrRouteResolution: there is no path to the address.
+	ErrRouteResolution = errors.New("route resolution failed")
+	// ErrUnreachable: the peer doesn't answer.
+	ErrUnreachable = errors.New("peer is unreachable")
+	// ErrRejected: the peer, or its kernel, said no. An EventError has the
+	// reason, and the peer's private data.
+	ErrRejected = errors.New("connection was rejected")
+	// ErrConnect: the handshake went wrong.
+	ErrConnect = errors.New("connecting failed")
+	// ErrDisconnected: the peer has ended the connection.
+	ErrDisconnected = errors.New("peer disconnected")
+	// ErrMulticast: the multicast group can't be joined, or was lost.
+	ErrMulticast = errors.New("multicast group failed")
+
+	// ErrInvalid: an argument was refused before it reached the kernel.
+	ErrInvalid = verbs.ErrInvalid
+	// ErrClosed: the object was closed.
+	ErrClosed = verbs.ErrClosed
+	// ErrBusy: the object is in use by another one.
+	ErrBusy = verbs.ErrBusy
+	// ErrNotSupported: the system lacks what was asked for.
+	ErrNotSupported = verbs.ErrNotSupported
+	// ErrDeviceRemoved: the device is gone. What is on it can only be closed.
+	ErrDeviceRemoved = verbs.ErrDeviceRemoved
+)
+
+// An OpError says which call failed, on what, and why. It wraps the kernel's
+// errno (a syscall.Errno), an *EventError, or what a context.Context ended
+// with.
+type OpError struct {
+	Op     string // such as "connect"
+	Object string // what it was called on or with, such as "to 192.168.77.1:7174"; may be empty
+	Err    error
+	Hint   string // what a person can do about it; may be empty
+}
+
+func (e *OpError) Error() string {
+	var b strings.Builder
+	b.WriteString("rdmacm: ")
+	b.WriteString(e.Op)
+	if e.Object != "" {
+		b.WriteString(" " + e.Object)
+	}
+	b.WriteString(": " + errText(e.Err))
+	if e.Hint != "" {
+		b.WriteString("; " + e.Hint)
+	}
+	return b.String()
+}
+
+func (e *OpError) Unwrap() error { return e.Err }
+
+// Is relates what the kernel refuses at once to the errors of this package.
+func (e *OpError) Is(target error) bool {
+	errno, ok := e.Err.(syscall.Errno)
+	if !ok {
+		return false
+	}
+	switch target {
+	case ErrAddrResolution:
+		return e.Op == opResolveAddr
+	case ErrRouteResolution:
+		return e.Op == opResolveRoute
+	case ErrBusy:
+		return errno == syscall.EBUSY
+	case ErrDeviceRemoved:
+		return errno == syscall.ENXIO || errno == syscall.ENODEV && e.Op != opResolveAddr && e.Op != opBind
+	case ErrNotSupported:
+		return errno == syscall.ENOSYS
+	}
+	return false
+}
+
+// Timeout makes the error one for which os.IsTimeout holds, if it is.
+func (e *OpError) Timeout() bool {
+	var t interface{ Timeout() bool }
+	return errors.As(e.Err, &t) && t.Timeout()
+}
+
+func errText(err error) string {
+	if errno, ok := err.(syscall.Errno); ok {
+		return errnoName(errno)
+	}
+	return err.Error()
+}
+
+func opErr(op, object string, err error) error {
+	return &OpError{Op: op, Object: object, Err: err}
+}
+
+// invalid refuses an argument.
+func invalid(op, format string, args ...any) error {
+	return &OpError{Op: op, Err: &argError{fmt.Sprintf(format, args...)}}
+}
+
+type argError struct{ msg string }
+
+func (e *argError) Error() string { return e.msg }
+func (e *argError) Unwrap() error { return ErrInvalid }
+
+// An EventError is an Event that reports a failure.
+type EventError struct {
+	Type   EventType
+	Status int // as the kernel reports it: a negative errno, or for Rejected a RejectReason
+
+	// Rejected: what the peer sent along, MaxRejectData bytes with zeros
+	// behind it; nil when it was the kernel that rejected.
+	PrivateData []byte
+
+	err error // what the event stands for: one of the errors above
+}
+
+func (e *EventError) Error() string {
+	s := e.err.Error()
+	switch {
+	case e.Type == Rejected && e.Status != 0:
+		s += ": " + e.Reason().String()
+	case e.datagramStatus():
+		s += ": " + datagramStatus(e.Status)
+	case e.Status != 0:
+		s += ": " + errnoName(e.errno())
+	}
+	return s
+}
+
+// Reason returns why the peer rejected.
+func (e *EventError) Reason() RejectReason { return RejectReason(e.Status) }
+
+func (e *EventError) errno() syscall.Errno {
+	if e.Status < 0 {
+		return syscall.Errno(-e.Status)
+	}
+	return syscall.Errno(e.Status)
+}
+
+// datagramStatus tells whether Status is a datagram service's answer, which
+// comes as Unreachable.
+func (e *EventError) datagramStatus() bool { return e.Type == Unreachable && e.Status > 0 }
+
+// datagramStatus names an answer (enum ib_cm_sidr_status).
+func datagramStatus(status int) string {
+	switch status {
+	case 1:
+		return "nothing listens on the port"
+	case 2:
+		return RejectConsumer.String()
+	case 3:
+		return RejectNoQP.String()
+	}
+	return fmt.Sprintf("status %d", status)
+}
+
+// Unwrap gives the error that the event stands for, and the errno that says
+// more. A rejected connection is ECONNREFUSED, as for librdmacm.
+func (e *EventError) Unwrap() []error {
+	switch {
+	case e.Type == Rejected:
+		return []error{e.err, syscall.ECONNREFUSED}
+	case e.datagramStatus():
+		return []error{e.err, ErrRejected, syscall.ECONNREFUSED}
+	}
+	if e.Status != 0 {
+		return []error{e.err, e.errno()}
+	}
+	return []error{e.err}
+}
+
+// Timeout tells whether nobody answered in time.
+func (e *EventError) Timeout() bool { return e.Type != Rejected && e.Status == -int(syscall.ETIMEDOUT) }
+
+// A RejectReason is why a connection was rejected (InfiniBand specification,
+// 12.6.7.2; enum ib_cm_rej_reason).
+type RejectReason int
+
+// The reasons that are met with RoCE and InfiniBand.
+const (
+	RejectNoQP             RejectReason = 1  // the peer is out of QPs
+	RejectNoResources      RejectReason = 3  // the peer is out of something
+	RejectTimeout          RejectReason = 4  // the peer gave up waiting
+	RejectUnsupported      RejectReason = 5  // the request asks for what the peer can't do
+	RejectInvalidCommID    RejectReason = 6  // the peer doesn't know this handshake any more
+	RejectInvalidServiceID RejectReason = 8  // nothing listens there
+	RejectInvalidGID       RejectReason = 12 // the address is not the peer's
+	RejectStaleConn        RejectReason = 10 // the peer believes that the QP is connected
+	RejectConsumer         RejectReason = 28 // the program at the other end said no, or closed
+	RejectVendorOption     RejectReason = 35 // an extension is not supported
+)
+
+func (r RejectReason) String() string {
+	switch r {
+	case RejectNoQP:
+		return "no QP available"
+	case RejectNoResources:
+		return "no resources available"
+	case RejectTimeout:
+		return "timeout at the peer"
+	case RejectUnsupported:
+		return "unsupported request"
+	case RejectInvalidCommID:
+		return "the peer does not know the connection"
+	case RejectInvalidServiceID:
+		return "nothing listens on the port"
+	case RejectInvalidGID:
+		return "invalid GID"
+	case RejectStaleConn:
+		return "stale connection"
+	case RejectConsumer:
+		return "by the program at the other end"
+	case RejectVendorOption:
+		return "vendor option not supported"
+	}
+	return fmt.Sprintf("reason %d", int(r))
+}

@@ -1,0 +1,153 @@
+package rdmacm
+
+import (
+	"errors"
+	"syscall"
+
+	"github.com/goverbs/goverbs/uapi"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// An EventType says what an event is about (enum rdma_cm_event_type).
+type EventType uint32
+
+const (
+	AddrResolved    = EventType(uapi.RDMA_CM_EVENT_ADDR_RESOLVED)
+	AddrError       = EventType(uapi.RDMA_CM_EVENT_ADDR_ERROR)
+	RouteResolved   = EventType(uapi.RDMA_CM_EVENT_ROUTE_RESOLVED)
+	RouteError      = EventType(uapi.RDMA_CM_EVENT_ROUTE_ERROR)
+	ConnectRequest  = EventType(uapi.RDMA_CM_EVENT_CONNECT_REQUEST)  // Event.ID is new: Accept or Reject, and Close it
+	ConnectResponse = EventType(uapi.RDMA_CM_EVENT_CONNECT_RESPONSE) // accepted, and the QP is the caller's: see ID.Establish
+	ConnectError    = EventType(uapi.RDMA_CM_EVENT_CONNECT_ERROR)
+	Unreachable     = EventType(uapi.RDMA_CM_EVENT_UNREACHABLE)
+	Rejected        = EventType(uapi.RDMA_CM_EVENT_REJECTED)
+	Established     = EventType(uapi.RDMA_CM_EVENT_ESTABLISHED)
+	Disconnected    = EventType(uapi.RDMA_CM_EVENT_DISCONNECTED)
+	DeviceRemoval   = EventType(uapi.RDMA_CM_EVENT_DEVICE_REMOVAL) // the ID can only be closed, and must be
+	MulticastJoin   = EventType(uapi.RDMA_CM_EVENT_MULTICAST_JOIN)
+	MulticastError  = EventType(uapi.RDMA_CM_EVENT_MULTICAST_ERROR)
+	AddrChange      = EventType(uapi.RDMA_CM_EVENT_ADDR_CHANGE)   // the network moved the address elsewhere
+	TimewaitExit    = EventType(uapi.RDMA_CM_EVENT_TIMEWAIT_EXIT) // the QP's number may be used again
+)
+
+func (t EventType) String() string { return uapi.EnumRdmaCmEventType.Format(uint64(t)) }
+
+// An Event is what became of an ID, as struct rdma_cm_event.
+type Event struct {
+	Type   EventType
+	ID     *ID // whose event it is; the new one of a ConnectRequest
+	Listen *ID // the listening ID of a ConnectRequest
+	Status int // as the kernel reports it; Err makes an error of it
+
+	Conn      ConnParam  // of the TCP and IB port spaces: what the peer sent
+	UD        UDParam    // of the datagram port spaces: where datagrams go
+	Multicast *Multicast // MulticastJoin and MulticastError
+
+	err error // what went wrong while the event was worked on here
+}
+
+// Err returns nil, or what the event says has failed: an *EventError, which is
+// ErrRejected, ErrUnreachable, ErrAddrResolution or another of this package's.
+func (e *Event) Err() error {
+	if e.err != nil {
+		return e.err
+	}
+	err := &EventError{Type: e.Type, Status: e.Status}
+	switch e.Type {
+	case AddrError:
+		err.err = ErrAddrResolution
+	case RouteError:
+		err.err = ErrRouteResolution
+	case ConnectError:
+		err.err = ErrConnect
+	case Unreachable:
+		err.err = ErrUnreachable
+	case Rejected:
+		err.err = ErrRejected
+		err.PrivateData = e.Conn.PrivateData
+	case DeviceRemoval:
+		err.err = ErrDeviceRemoved
+	case MulticastError:
+		err.err = ErrMulticast
+	default:
+		return nil
+	}
+	return err
+}
+
+// PrivateData returns what the peer sent along.
+func (e *Event) PrivateData() []byte {
+	if e.ID != nil && e.ID.qpType == verbs.UD {
+		return e.UD.PrivateData
+	}
+	return e.Conn.PrivateData
+}
+
+// fail turns the event into one that says that working on it has failed.
+func (e *Event) fail(t EventType, what, err error) {
+	e.Type = t
+	e.err = &workError{what, err}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		e.Status = -int(errno)
+	}
+}
+
+// A workError is both what failed, and why.
+type workError struct{ what, why error }
+
+func (e *workError) Error() string   { return e.what.Error() + ": " + e.why.Error() }
+func (e *workError) Unwrap() []error { return []error{e.what, e.why} }
+
+// decode makes an Event of what the kernel reports and does the work that goes
+// with it. It returns nil where there is nobody to tell.
+func (ch *EventChannel) decode(r *uapi.RdmaUcmEventResp) *Event {
+	e := &Event{Type: EventType(r.Event), Status: int(int32(r.Status))}
+	switch to := registry.find(r.Uid).(type) {
+	case *ID:
+		e.ID = to
+	case *Multicast:
+		e.ID, e.Multicast = to.id, to
+	default:
+		if e.Type == ConnectRequest {
+			ch.destroy(r.Id)
+		}
+		return nil
+	}
+	if e.ID.qpType == verbs.UD {
+		e.UD = udParam(r.Param.Ud())
+	} else {
+		e.Conn = connParam(r.Param.Conn())
+	}
+	switch e.Type {
+	case AddrResolved:
+		if err := e.ID.addrResolved(); err != nil {
+			e.fail(AddrError, ErrAddrResolution, err)
+		}
+	case ConnectRequest:
+		e.Listen = e.ID
+		id, err := e.Listen.requested(ch, r.Id, &e.Conn)
+		if err != nil {
+			return nil
+		}
+		e.ID = id
+	case ConnectResponse:
+		if e.ID.QP() == nil {
+			break
+		}
+		if err := e.ID.establish(); err != nil {
+			e.fail(ConnectError, ErrConnect, err)
+		} else {
+			e.Type = Established
+		}
+	case Rejected:
+		e.ID.qpToError()
+	case MulticastJoin:
+		if err := e.Multicast.joined(&e.UD.AH); err != nil {
+			e.fail(MulticastError, ErrMulticast, err)
+		}
+	case DeviceRemoval:
+		e.ID.deviceRemoved()
+	}
+	return e
+}

@@ -1,0 +1,183 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+)
+
+// An inbox keeps the events of an ID on no channel until they are waited for.
+type inbox struct {
+	mu     sync.Mutex
+	events []*Event
+	err    error         // why no more events come
+	news   chan struct{} // holds a token when there may be an event
+	gone   chan struct{} // closed when err is set
+	over   chan struct{} // closed when the peer has disconnected, or the device is removed
+	isOver bool
+}
+
+func newInbox() *inbox {
+	return &inbox{news: make(chan struct{}, 1), gone: make(chan struct{}), over: make(chan struct{})}
+}
+
+// put adds an event, unless there are limit of them already.
+func (b *inbox) put(e *Event, limit int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err != nil || len(b.events) >= limit {
+		return false
+	}
+	b.events = append(b.events, e)
+	if (e.Type == Disconnected || e.Type == DeviceRemoval) && !b.isOver {
+		b.isOver = true
+		close(b.over)
+	}
+	b.signal()
+	return true
+}
+
+func (b *inbox) signal() {
+	select {
+	case b.news <- struct{}{}:
+	default:
+	}
+}
+
+func (b *inbox) len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.events)
+}
+
+// next waits for an event and takes it.
+func (b *inbox) next(ctx context.Context) (*Event, error) {
+	if ctx == nil {
+		return nil, errNoContext
+	}
+	for {
+		// First, so that a context that has ended takes nothing.
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		b.mu.Lock()
+		if len(b.events) > 0 {
+			e := b.events[0]
+			b.events = b.events[1:]
+			if len(b.events) > 0 {
+				b.signal()
+			}
+			b.mu.Unlock()
+			return e, nil
+		}
+		b.mu.Unlock()
+		select {
+		case <-b.news:
+		case <-b.gone:
+			return nil, b.err
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// waitOver waits until the connection is over, without taking an event.
+func (b *inbox) waitOver(ctx context.Context) error {
+	select {
+	case <-b.over:
+		return nil
+	case <-b.gone:
+		return b.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// end ends waits, with err, and returns the events that nobody took.
+func (b *inbox) end(err error) []*Event {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err == nil {
+		b.err = err
+		close(b.gone)
+	}
+	left := b.events
+	b.events = nil
+	return left
+}
+
+// shared is the channel of all IDs that are on none.
+var shared sharedChannel
+
+type sharedChannel struct {
+	mu sync.Mutex
+	ch *EventChannel
+}
+
+// acquire returns the channel, held for one more ID. The first one opens it.
+func (s *sharedChannel) acquire() (*EventChannel, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ch == nil {
+		ch, err := NewEventChannel()
+		if err != nil {
+			return nil, err
+		}
+		s.ch = ch
+		go deliver(ch)
+	}
+	return s.ch, s.ch.hold()
+}
+
+// release closes the channel after the last ID has left it.
+func (s *sharedChannel) release(ch *EventChannel) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ch == ch && ch.Close() == nil {
+		s.ch = nil
+	}
+}
+
+// deliver puts events into the inboxes they are for, until the channel closes.
+func deliver(ch *EventChannel) {
+	for {
+		e, err := ch.Event(context.Background())
+		switch {
+		case err == nil:
+			e.deliver()
+		case errors.Is(err, ErrClosed):
+			return
+		default:
+			// The process may have changed its credentials: the kernel then
+			// refuses every command on the channel.
+			for _, id := range registry.ids(ch) {
+				id.inbox.end(err)
+			}
+			return
+		}
+	}
+}
+
+func (e *Event) deliver() {
+	to, limit := e.ID, math.MaxInt
+	if e.Type == ConnectRequest {
+		to = e.Listen
+	}
+	to.life.RLock()
+	box := to.inbox
+	to.life.RUnlock()
+	to.mu.Lock()
+	watch := to.watch
+	if e.Type == ConnectRequest {
+		limit = to.backlog
+	}
+	to.mu.Unlock()
+	if watch != nil {
+		watch(e)
+	}
+	if (box == nil || !box.put(e, limit)) && e.Type == ConnectRequest {
+		// As the kernel does when the backlog is full.
+		e.ID.Close()
+	}
+}

@@ -1,0 +1,251 @@
+package rdmacm
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/goverbs/goverbs/uapi"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// queues are a QP that CreateQP made, and what it made along with it.
+type queues struct {
+	qp             *verbs.QP
+	srq            bool
+	sendCQ, recvCQ *verbs.CQ
+	made           []closer // in the order to close them
+}
+
+type closer interface{ Close() error }
+
+// CreateQP creates a queue pair on the PD, or if that is nil on ID.PD, and
+// brings it to the INIT state, one for datagrams to RTS (rdma_create_qp). From
+// then on the connection manager moves it between states. Closing the ID
+// closes it.
+//
+// The type is the port space's, whatever the options say. For a CQ that is nil
+// one is created, as large as the queue and with a completion channel of its
+// own, which closes with the QP.
+func (id *ID) CreateQP(pd *verbs.PD, o verbs.QPOptions) (*verbs.QP, error) {
+	const op = "create QP"
+	if err := id.begin(op); err != nil {
+		return nil, err
+	}
+	defer id.end()
+	dev := id.device()
+	switch {
+	case dev == nil:
+		return nil, invalid(op, "the ID has no device yet: resolve its address, or bind it to one")
+	case pd == nil:
+		pd = dev.pd
+	case pd.Context().Device().NodeGUID() != dev.key.guid:
+		return nil, invalid(op, "the PD is on %v, the ID on %v", pd.Context().Device(), dev.ctx.Device())
+	}
+	if id.QP() != nil {
+		return nil, invalid(op, "the ID has a QP")
+	}
+	var q queues
+	err := q.create(pd, o, id.qpType)
+	if err == nil {
+		err = id.initQPHeld(q.qp)
+	}
+	if err == nil {
+		id.mu.Lock()
+		if id.queues.qp != nil {
+			err = fmt.Errorf("%w: the ID has a QP", ErrInvalid)
+		} else {
+			id.queues = q
+		}
+		id.mu.Unlock()
+	}
+	if err != nil {
+		return nil, opErr(op, "", errors.Join(err, q.close()))
+	}
+	return q.qp, nil
+}
+
+func (q *queues) create(pd *verbs.PD, o verbs.QPOptions, typ verbs.QPType) (err error) {
+	o.Type = typ
+	if o.SendCQ == nil {
+		if o.SendCQ, err = q.createCQ(pd.Context(), o.Cap.MaxSendWR); err != nil {
+			return err
+		}
+	}
+	if o.RecvCQ == nil {
+		if o.RecvCQ, err = q.createCQ(pd.Context(), o.Cap.MaxRecvWR); err != nil {
+			return err
+		}
+	}
+	if q.qp, err = pd.CreateQP(o); err != nil {
+		return err
+	}
+	q.made = append([]closer{q.qp}, q.made...)
+	q.srq, q.sendCQ, q.recvCQ = o.SRQ != nil, o.SendCQ, o.RecvCQ
+	return nil
+}
+
+func (q *queues) createCQ(ctx *verbs.Context, size int) (*verbs.CQ, error) {
+	channel, err := ctx.CreateCompChannel()
+	if err != nil {
+		return nil, err
+	}
+	cq, err := ctx.CreateCQ(verbs.CQOptions{CQE: max(size, 1), Channel: channel})
+	if err != nil {
+		return nil, errors.Join(err, channel.Close())
+	}
+	q.made = append(q.made, cq, channel)
+	return cq, nil
+}
+
+// close closes what was made, in order; what doesn't close may be tried again.
+func (q *queues) close() error {
+	for _, c := range q.made {
+		if err := c.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DestroyQP closes the QP, and what CreateQP made along with it
+// (rdma_destroy_qp). Closing the ID does it, too.
+func (id *ID) DestroyQP() error {
+	const op = "destroy QP"
+	if err := id.begin(op); err != nil {
+		return err
+	}
+	defer id.end()
+	if err := id.closeQueues(); err != nil {
+		return opErr(op, "", err)
+	}
+	return nil
+}
+
+func (id *ID) closeQueues() error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if err := id.queues.close(); err != nil {
+		return err
+	}
+	id.queues = queues{}
+	return nil
+}
+
+// QP returns the QP that CreateQP made, or nil.
+func (id *ID) QP() *verbs.QP {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.queues.qp
+}
+
+// SendCQ returns the CQ for the QP's sends, or nil.
+func (id *ID) SendCQ() *verbs.CQ {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.queues.sendCQ
+}
+
+// RecvCQ returns the CQ for the QP's receives, or nil.
+func (id *ID) RecvCQ() *verbs.CQ {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.queues.recvCQ
+}
+
+// InitQPAttr returns what a QP must be given on its way to a state, INIT, RTR or
+// RTS (rdma_init_qp_attr). It is for QPs of the caller's own, to be given to
+// QP.Modify.
+func (id *ID) InitQPAttr(state verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
+	const op = "init QP attributes"
+	if err := id.begin(op); err != nil {
+		return verbs.QPAttr{}, 0, err
+	}
+	defer id.end()
+	a, mask, err := id.initQPAttr(state)
+	if err != nil {
+		return verbs.QPAttr{}, 0, opErr(op, "for "+state.String(), err)
+	}
+	return a, mask, nil
+}
+
+func (id *ID) initQPAttr(state verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
+	f := newFrame()
+	defer f.release()
+	resp, address := out[uapi.IbUverbsQpAttr](f, 0)
+	*in[uapi.RdmaUcmInitQpAttr](f) = uapi.RdmaUcmInitQpAttr{Response: address, Id: id.handle, QpState: uint32(state)}
+	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_INIT_QP_ATTR, f); err != nil {
+		return verbs.QPAttr{}, 0, err
+	}
+	// Bits beyond these are the kernel's own.
+	return qpAttr(resp), verbs.QPAttrMask(resp.QpAttrMask) & verbs.QPAttrMask(uapi.IB_QP_ATTR_STANDARD_BITS), nil
+}
+
+func qpAttr(a *uapi.IbUverbsQpAttr) verbs.QPAttr {
+	return verbs.QPAttr{
+		State: verbs.QPState(a.QpState), CurState: verbs.QPState(a.CurQpState), PathMTU: verbs.MTU(a.PathMtu),
+		QKey: a.Qkey, RQPSN: a.RqPsn, SQPSN: a.SqPsn, DestQPN: a.DestQpNum,
+		Access: verbs.AccessFlags(a.QpAccessFlags), AH: ahAttr(&a.AhAttr), AltAH: ahAttr(&a.AltAhAttr),
+		PKeyIndex: int(a.PkeyIndex), AltPKey: int(a.AltPkeyIndex), Port: int(a.PortNum), AltPort: int(a.AltPortNum),
+		PathMig: uint8(a.PathMigState), Timeout: a.Timeout, AltTimeout: a.AltTimeout,
+		RetryCount: a.RetryCnt, RNRRetry: a.RnrRetry, MinRNRTimer: a.MinRnrTimer,
+		MaxRDAtomic: a.MaxRdAtomic, MaxDestRDAtomic: a.MaxDestRdAtomic,
+		EnSQDAsyncNotify: a.EnSqdAsyncNotify != 0, SQDraining: a.SqDraining != 0,
+	}
+}
+
+// modify takes the QP to a state, with what the kernel says, changed by tune.
+func (id *ID) modify(qp *verbs.QP, state verbs.QPState, tune func(*verbs.QPAttr)) error {
+	a, mask, err := id.initQPAttr(state)
+	if err != nil {
+		return opErr("init QP attributes", "for "+state.String(), err)
+	}
+	if tune != nil {
+		tune(&a)
+	}
+	return qp.Modify(a, mask)
+}
+
+// initQPHeld takes a new QP to the state in which receives can be posted.
+func (id *ID) initQPHeld(qp *verbs.QP) error {
+	if err := id.modify(qp, verbs.QPInit, nil); err != nil || qp.Type() != verbs.UD {
+		return err
+	}
+	if err := qp.Modify(verbs.QPAttr{State: verbs.QPRTR}, verbs.QPAttrState); err != nil {
+		return err
+	}
+	return qp.Modify(verbs.QPAttr{State: verbs.QPRTS}, verbs.QPAttrState|verbs.QPAttrSQPSN)
+}
+
+// connectQPHeld takes the QP, if there is one, to RTS, once the kernel knows of
+// the peer. p has the resources to use in place of those agreed on.
+func (id *ID) connectQPHeld(p *ConnParam) error {
+	qp := id.QP()
+	if qp == nil {
+		return nil
+	}
+	// Again: what the peer may do is known only now.
+	if err := id.modify(qp, verbs.QPInit, nil); err != nil {
+		return err
+	}
+	tune := func(a *verbs.QPAttr) {
+		if p != nil {
+			a.MaxDestRDAtomic, a.MaxRDAtomic = p.ResponderResources, p.InitiatorDepth
+		}
+	}
+	if err := id.modify(qp, verbs.QPRTR, tune); err != nil {
+		return err
+	}
+	return id.modify(qp, verbs.QPRTS, tune)
+}
+
+// qpToError makes the QP, if there is one, flush its work. iWARP's drains first.
+func (id *ID) qpToError() error {
+	qp := id.QP()
+	if qp == nil {
+		return nil
+	}
+	if d := id.device(); d != nil && d.ctx.Device().Transport() == verbs.TransportIWARP {
+		return qp.Modify(verbs.QPAttr{State: verbs.QPSQD}, verbs.QPAttrState)
+	}
+	return qp.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState)
+}

@@ -1,0 +1,50 @@
+package rdmacm
+
+import "sync"
+
+// The registry knows IDs and Multicasts by the numbers that the kernel's
+// events name them with, which they keep for life, on whichever channel.
+var registry numbers
+
+type numbers struct {
+	mu   sync.RWMutex
+	last uint64 // 0 is none
+	of   map[uint64]any
+}
+
+// add gives x, an *ID or a *Multicast, a number.
+func (n *numbers) add(x any) uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.of == nil {
+		n.of = make(map[uint64]any)
+	}
+	n.last++
+	n.of[n.last] = x
+	return n.last
+}
+
+func (n *numbers) find(number uint64) any {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.of[number]
+}
+
+func (n *numbers) remove(number uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.of, number)
+}
+
+// ids returns the IDs on the channel.
+func (n *numbers) ids(ch *EventChannel) []*ID {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	var ids []*ID
+	for _, x := range n.of {
+		if id, ok := x.(*ID); ok && id.ch == ch {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}

@@ -1,0 +1,338 @@
+package rdmacm
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/goverbs/goverbs/uapi"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+const (
+	opBind         = "bind"
+	opListen       = "listen"
+	opResolveAddr  = "resolve address"
+	opResolveRoute = "resolve route"
+)
+
+// Bind binds the ID to a local address (rdma_bind_addr), and unless that is
+// unspecified to the device that has it. Port 0 is any free one: see
+// LocalAddr. An IPv6 link-local address needs its zone.
+func (id *ID) Bind(addr netip.AddrPort) error {
+	if err := id.begin(opBind); err != nil {
+		return err
+	}
+	defer id.end()
+	f := newFrame()
+	defer f.release()
+	req := in[uapi.RdmaUcmBind](f)
+	size, err := putAddr(opBind, &req.Addr, addr)
+	if err != nil {
+		return err
+	}
+	req.Id, req.AddrSize = id.handle, size
+	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_BIND, f); err != nil {
+		return bindError(addr, err)
+	}
+	if err := id.addrResolvedHeld(); err != nil {
+		return opErr(opBind, "to "+addr.String(), err)
+	}
+	return nil
+}
+
+func bindError(addr netip.AddrPort, err error) error {
+	e := &OpError{Op: opBind, Object: "to " + addr.String(), Err: err}
+	switch {
+	case errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.ENODEV):
+		e.Hint = "no RDMA device of this host has the address; 'ibv info -v' lists those that they have"
+	case errors.Is(err, syscall.EADDRINUSE):
+		e.Hint = "another ID has the port"
+	case errors.Is(err, syscall.EINVAL) && addr.Addr().IsLinkLocalUnicast() && addr.Addr().Zone() == "":
+		e.Hint = "a link-local address needs its zone, as in fe80::1%eth0"
+	}
+	return e
+}
+
+// Listen starts to listen (rdma_listen), on any address if the ID is not
+// bound. Beyond backlog requests that nobody has taken yet, requests are
+// rejected; 0 stands for the most that the kernel has
+// (/proc/sys/net/rdma_ucm/max_backlog).
+func (id *ID) Listen(backlog int) error {
+	if backlog < 0 || backlog > math.MaxInt32 {
+		return invalid(opListen, "backlog %d", backlog)
+	}
+	if err := id.begin(opListen); err != nil {
+		return err
+	}
+	defer id.end()
+	id.mu.Lock()
+	if id.backlog = backlog; backlog == 0 {
+		id.backlog = defaultBacklog
+	}
+	id.mu.Unlock()
+	f := newFrame()
+	defer f.release()
+	*in[uapi.RdmaUcmListen](f) = uapi.RdmaUcmListen{Id: id.handle, Backlog: uint32(backlog)}
+	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_LISTEN, f); err != nil {
+		return opErr(opListen, "on "+id.LocalAddr().String(), err)
+	}
+	if err := id.addrResolvedHeld(); err != nil {
+		return opErr(opListen, "", err)
+	}
+	return nil
+}
+
+// defaultBacklog is the kernel's, for IDs on no channel: they take requests
+// from the kernel at once, and keep the backlog themselves.
+const defaultBacklog = 1024
+
+// ResolveAddr finds the device and the neighbour that lead to an address
+// (rdma_resolve_addr), and binds the ID to src or, where src is not valid, to
+// the address that the routing table says. The event is AddrResolved or
+// AddrError. timeout, to the millisecond, is how long the kernel waits for the
+// neighbour.
+func (id *ID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout time.Duration) error {
+	box, err := id.start(ctx, opResolveAddr)
+	if err != nil {
+		return err
+	}
+	object := "of " + dst.String()
+	if err := id.resolveAddrHeld(src, dst, timeout); err != nil {
+		id.end()
+		return err
+	}
+	id.end()
+	_, err = id.wait(ctx, opResolveAddr, object, box, AddrResolved)
+	return err
+}
+
+func (id *ID) resolveAddrHeld(src, dst netip.AddrPort, timeout time.Duration) (err error) {
+	f := newFrame()
+	defer f.release()
+	req := in[uapi.RdmaUcmResolveAddr](f)
+	req.Id = id.handle
+	if req.TimeoutMs, err = milliseconds(opResolveAddr, timeout); err != nil {
+		return err
+	}
+	if src.Addr().IsValid() {
+		if req.SrcSize, err = putAddr(opResolveAddr, &req.SrcAddr, src); err != nil {
+			return err
+		}
+	}
+	if req.DstSize, err = putAddr(opResolveAddr, &req.DstAddr, dst); err != nil {
+		return err
+	}
+	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_RESOLVE_ADDR, f); err != nil {
+		return opErr(opResolveAddr, "of "+dst.String(), err)
+	}
+	return nil
+}
+
+func milliseconds(op string, d time.Duration) (uint32, error) {
+	ms := d.Milliseconds()
+	if ms < 1 || ms > math.MaxInt32 {
+		return 0, invalid(op, "timeout %v is not in 1 ms to %v", d, math.MaxInt32*time.Millisecond)
+	}
+	return uint32(ms), nil
+}
+
+// ResolveRoute finds the path to the address that was resolved
+// (rdma_resolve_route). The event is RouteResolved or RouteError.
+func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
+	box, err := id.start(ctx, opResolveRoute)
+	if err != nil {
+		return err
+	}
+	object := "to " + id.RemoteAddr().String()
+	if err := id.resolveRouteHeld(object, timeout); err != nil {
+		id.end()
+		return err
+	}
+	id.end()
+	_, err = id.wait(ctx, opResolveRoute, object, box, RouteResolved)
+	return err
+}
+
+func (id *ID) resolveRouteHeld(object string, timeout time.Duration) error {
+	ms, err := milliseconds(opResolveRoute, timeout)
+	if err != nil {
+		return err
+	}
+	f := newFrame()
+	defer f.release()
+	*in[uapi.RdmaUcmResolveRoute](f) = uapi.RdmaUcmResolveRoute{Id: id.handle, TimeoutMs: ms}
+	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_RESOLVE_ROUTE, f); err != nil {
+		return opErr(opResolveRoute, object, err)
+	}
+	return nil
+}
+
+// Addresses are what QueryAddr returns.
+type Addresses struct {
+	NodeGUID verbs.GUID // of the device; zero before there is one
+	Port     int        // of the device, from 1
+	PKey     uint16
+	Local    netip.AddrPort
+	Remote   netip.AddrPort
+}
+
+// QueryAddr asks the kernel for the ID's addresses (RDMA_USER_CM_QUERY_ADDR).
+func (id *ID) QueryAddr() (Addresses, error) {
+	const op = "query address"
+	if err := id.begin(op); err != nil {
+		return Addresses{}, err
+	}
+	defer id.end()
+	a, _, err := id.queryAddrHeld()
+	if err != nil {
+		return Addresses{}, opErr(op, "", err)
+	}
+	return a, nil
+}
+
+func (id *ID) queryAddrHeld() (Addresses, deviceKey, error) {
+	f := newFrame()
+	defer f.release()
+	resp, err := id.query(f, uapi.RDMA_USER_CM_QUERY_ADDR)
+	if err != nil {
+		return Addresses{}, deviceKey{}, err
+	}
+	a := addresses(resp)
+	a.Local, a.Remote = addrPort(&resp.SrcAddr), addrPort(&resp.DstAddr)
+	return a, deviceKey{a.NodeGUID, resp.IbdevIndex}, nil
+}
+
+func (id *ID) query(f *frame, option uint32) (*uapi.RdmaUcmQueryAddrResp, error) {
+	resp, address := out[uapi.RdmaUcmQueryAddrResp](f, 0)
+	*in[uapi.RdmaUcmQuery](f) = uapi.RdmaUcmQuery{Response: address, Id: id.handle, Option: option}
+	return resp, id.ch.run(uapi.RDMA_USER_CM_CMD_QUERY, f)
+}
+
+func addresses(resp *uapi.RdmaUcmQueryAddrResp) Addresses {
+	return Addresses{NodeGUID: nodeGUID(resp.NodeGuid), Port: int(resp.PortNum), PKey: bigEndian16(resp.Pkey)}
+}
+
+// bigEndian16 reads a field that the kernel keeps in network order.
+func bigEndian16(v uint16) uint16 {
+	var b [2]byte
+	binary.NativeEndian.PutUint16(b[:], v)
+	return binary.BigEndian.Uint16(b[:])
+}
+
+// addrResolved notes what the kernel has found, and opens the device.
+func (id *ID) addrResolved() error {
+	id.life.RLock()
+	defer id.life.RUnlock()
+	if id.closed {
+		return ErrClosed
+	}
+	return id.addrResolvedHeld()
+}
+
+func (id *ID) addrResolvedHeld() error {
+	a, key, err := id.queryAddrHeld()
+	if err != nil {
+		return err
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.bound.src, id.bound.dst = a.Local, a.Remote
+	if id.bound.dev != nil || a.NodeGUID == (verbs.GUID{}) {
+		return nil
+	}
+	if id.bound.dev, err = acquireDevice(key); err != nil {
+		return err
+	}
+	id.bound.port = a.Port
+	return nil
+}
+
+// GIDs are what QueryGID returns: the ends of the path, and the services that
+// the port numbers stand for on InfiniBand.
+type GIDs struct {
+	Addresses // without Local and Remote
+
+	LocalGID, RemoteGID         verbs.GID
+	LocalService, RemoteService uint64
+}
+
+// QueryGID asks the kernel for the ID's GIDs (RDMA_USER_CM_QUERY_GID).
+func (id *ID) QueryGID() (GIDs, error) {
+	const op = "query GID"
+	if err := id.begin(op); err != nil {
+		return GIDs{}, err
+	}
+	defer id.end()
+	f := newFrame()
+	defer f.release()
+	resp, err := id.query(f, uapi.RDMA_USER_CM_QUERY_GID)
+	if err != nil {
+		return GIDs{}, opErr(op, "", err)
+	}
+	g := GIDs{Addresses: addresses(resp)}
+	g.LocalGID, g.LocalService = gidAndService(&resp.SrcAddr)
+	g.RemoteGID, g.RemoteService = gidAndService(&resp.DstAddr)
+	return g, nil
+}
+
+// A Path is the way to a peer, as a subnet administrator describes it (struct
+// ibv_sa_path_rec; InfiniBand specification, 15.2.5.16). Over RoCE the kernel
+// makes it up.
+type Path struct {
+	DGID, SGID     verbs.GID
+	DLID, SLID     uint16
+	FlowLabel      uint32
+	HopLimit       uint8
+	TrafficClass   uint8
+	Reversible     bool
+	PKey           uint16
+	SL             uint8
+	MTU            verbs.MTU
+	Rate           uint8 // enum ibv_rate
+	PacketLifeTime uint8 // 4.096 µs times 2 to its power
+}
+
+// maxPaths is how many an ID may have: a primary and an alternate one.
+const maxPaths = 2
+
+const sizeofPathData = 72 // struct ib_path_rec_data
+
+// QueryPath asks the kernel for the ID's paths (RDMA_USER_CM_QUERY_PATH): none
+// before the route is resolved.
+func (id *ID) QueryPath() ([]Path, error) {
+	const op = "query path"
+	if err := id.begin(op); err != nil {
+		return nil, err
+	}
+	defer id.end()
+	f := newFrame()
+	defer f.release()
+	resp, address := out[uapi.RdmaUcmQueryPathResp](f, maxPaths*sizeofPathData)
+	*in[uapi.RdmaUcmQuery](f) = uapi.RdmaUcmQuery{Response: address, Id: id.handle, Option: uapi.RDMA_USER_CM_QUERY_PATH}
+	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_QUERY, f); err != nil {
+		return nil, opErr(op, "", err)
+	}
+	paths := make([]Path, min(resp.NumPaths, maxPaths))
+	for i := range paths {
+		record := f.answer(uapi.RdmaUcmQueryPathRespPathDataOffset+i*sizeofPathData, sizeofPathData)
+		paths[i] = parsePath(record[8:]) // behind the flags
+	}
+	return paths, nil
+}
+
+// parsePath reads a path record as it is on the wire.
+func parsePath(b []byte) Path {
+	flowHop := binary.BigEndian.Uint32(b[44:])
+	return Path{
+		DGID: verbs.GID(b[8:24]), SGID: verbs.GID(b[24:40]),
+		DLID: binary.BigEndian.Uint16(b[40:]), SLID: binary.BigEndian.Uint16(b[42:]),
+		FlowLabel: flowHop >> 8 & 0xfffff, HopLimit: uint8(flowHop), TrafficClass: b[48],
+		Reversible: b[49]>>7 != 0, PKey: binary.BigEndian.Uint16(b[50:]),
+		SL: b[53] & 0xf, MTU: verbs.MTU(b[54] & 0x3f), Rate: b[55] & 0x3f, PacketLifeTime: b[56] & 0x3f,
+	}
+}
