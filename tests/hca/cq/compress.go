@@ -43,7 +43,6 @@ func (q *CQ) hold(c *Completion, now time.Duration) bool {
 		q.Flush(now)
 	} else if len(q.held) == 1 {
 		q.until = now + CompressTimeout
-		q.c.Wake(q.until)
 	}
 	return true
 }

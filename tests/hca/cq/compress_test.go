@@ -83,11 +83,13 @@ func TestCompression(t *testing.T) {
 			if got, _ := h.drain(f); len(got) != 0 {
 				t.Fatalf("%d entries before the session's end", len(got))
 			}
-			h.Tick(CompressTimeout - 1)
+			next := h.Tick(CompressTimeout - 1)
 			if got, _ := h.drain(f); len(got) != 0 {
 				t.Fatalf("%d entries before the timeout", len(got))
 			}
-			h.Tick(h.wake)
+			if h.Tick(next) != 0 {
+				t.Error("something is due after the session")
+			}
 			got, blocks := h.drain(f)
 			if len(got) != n || blocks > 1 || (n > 1) != (blocks == 1) {
 				t.Fatalf("format %d: %d entries in %d blocks, want %d", f, len(got), blocks, n)

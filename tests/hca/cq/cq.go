@@ -31,9 +31,6 @@ type Config struct {
 	Event func()
 	// Error posts MLX5_EVENT_TYPE_CQ_ERROR with the syndrome.
 	Error func(syndrome uint8)
-	// Wake asks for a Tick at that time. What was asked for before need not
-	// be done any more. Only a queue with moderation or compression asks.
-	Wake func(at time.Duration)
 }
 
 // Size is cqe_sz of the queue's context.
@@ -174,14 +171,20 @@ func (q *CQ) fail(status, syndrome uint8) {
 	}
 }
 
-// Tick does what is due by now.
-func (q *CQ) Tick(now time.Duration) {
+// Tick does what is due by now: the end of a compression session, or a
+// moderated event. It returns when something will be due, or 0 if nothing will.
+func (q *CQ) Tick(now time.Duration) (next time.Duration) {
 	if len(q.held) > 0 && now >= q.until {
 		q.Flush(now)
 	}
 	if q.due != 0 && now >= q.due {
 		q.fire()
 	}
+	next = q.due
+	if len(q.held) > 0 && (next == 0 || q.until < next) {
+		next = q.until
+	}
+	return next
 }
 
 // Resize moves the queue to another buffer (MODIFY_CQ with

@@ -23,7 +23,6 @@ type host struct {
 	next   uint32 // consumer index
 	events int
 	errors []uint8
-	wake   time.Duration
 }
 
 const dbr = 0x100
@@ -37,7 +36,6 @@ func newHost(t *testing.T, log uint, c Config) *host {
 	c.Number, c.Memory, c.Buffer, c.LogSize, c.DBR = 5, h.mem, h.buf, log, dbr
 	c.Event = func() { h.events++ }
 	c.Error = func(s uint8) { h.errors = append(h.errors, s) }
-	c.Wake = func(at time.Duration) { h.wake = at }
 	h.CQ = New(c)
 	return h
 }
@@ -270,8 +268,8 @@ func TestModeration(t *testing.T) {
 	h.arm(0, 0)
 	h.Post(&Completion{}, 5*µs)
 	h.Post(&Completion{}, 6*µs)
-	if h.events != 0 || h.wake != 15*µs {
-		t.Fatalf("two entries: %d events, tick at %v", h.events, h.wake)
+	if next := h.Tick(6 * µs); h.events != 0 || next != 15*µs {
+		t.Fatalf("two entries: %d events, tick at %v", h.events, next)
 	}
 	h.Post(&Completion{}, 7*µs)
 	if h.events != 1 {
@@ -298,9 +296,8 @@ func TestModeration(t *testing.T) {
 	h.arm(0, 0)
 	h.Post(&Completion{}, 1*µs)
 	h.Post(&Completion{}, 9*µs)
-	h.Tick(11 * µs)
-	if h.events != 0 || h.wake != 19*µs {
-		t.Fatalf("the period begins with each entry: %d events, tick at %v", h.events, h.wake)
+	if next := h.Tick(11 * µs); h.events != 0 || next != 19*µs {
+		t.Fatalf("the period begins with each entry: %d events, tick at %v", h.events, next)
 	}
 	h.Moderate(0, 0)
 	if h.events != 1 {

@@ -55,7 +55,6 @@ func (q *CQ) notify(n uint32, solicited bool, now time.Duration) {
 		q.fire()
 	case q.due == 0 || q.c.FromCQE:
 		q.due = now + time.Duration(q.c.Period)*time.Microsecond
-		q.c.Wake(q.due)
 	}
 }
 
