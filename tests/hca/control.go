@@ -22,7 +22,7 @@ type request struct {
 // what to answer besides that it went well.
 var requests = map[string]func(m *machine, r request) (any, error){
 	"port": func(m *machine, r request) (any, error) {
-		m.hca.SetPort(r.Up)
+		m.port.SetUp(r.Up)
 		return nil, nil
 	},
 	"fatal": func(m *machine, r request) (any, error) {

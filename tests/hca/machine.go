@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/goverbs/goverbs/tests/hca/fabric"
 	"github.com/goverbs/goverbs/tests/hca/firmware"
 	"github.com/goverbs/goverbs/tests/hca/pci"
 	"github.com/goverbs/goverbs/tests/hca/vfiouser"
@@ -15,28 +16,50 @@ import (
 
 const vectors = 16
 
-// machine is one HCA with its place on a bus. One goroutine runs the HCA; what
-// others want of it they put into its inbox.
+// maxPackets is how many packets may wait for an HCA; more are lost, as on a
+// wire that is too fast.
+const maxPackets = 1 << 14
+
+// machine is one HCA with its place on a bus and on a fabric. One goroutine runs
+// the HCA; what others want of it they put into its inbox.
 type machine struct {
 	config *pci.Config
 	server *vfiouser.Server
 	hca    *firmware.HCA
+	port   *fabric.Port
+	idle   func() // called before the HCA's goroutine sleeps
 
-	mu    sync.Mutex
-	inbox []func()
-	wake  chan struct{}
+	mu      sync.Mutex
+	inbox   []func()
+	packets []*fabric.Packet
+	wake    chan struct{}
 }
 
-func newMachine(c firmware.Config) *machine {
-	m := &machine{config: pci.New(vectors), wake: make(chan struct{}, 1)}
+// plug makes an HCA and attaches its port to the fabric.
+func plug(f *fabric.Fabric, guid uint64, c firmware.Config, idle func()) *machine {
+	m := &machine{config: pci.New(vectors), idle: idle, wake: make(chan struct{}, 1)}
 	m.server = vfiouser.NewServer(m, vectors, m.call)
+	m.port = f.Attach(fabric.PortConfig{
+		GUID:    guid + 1,
+		Receive: m.receive,
+		Changed: func(up bool) { m.post(func() { m.hca.PortChanged(up) }) },
+	})
+	c.GUID = guid
 	c.Memory = m.server.Memory
 	c.Interrupt = m.server.Interrupts.Raise
 	c.Vectors = vectors
 	c.UARs = pci.BARSize / firmware.PageSize
+	c.Port = m.port
 	m.hca = firmware.New(c)
 	go m.run()
 	return m
+}
+
+func (m *machine) signal() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
 }
 
 // post has f run by the HCA's goroutine, in the order of the posts.
@@ -44,10 +67,7 @@ func (m *machine) post(f func()) {
 	m.mu.Lock()
 	m.inbox = append(m.inbox, f)
 	m.mu.Unlock()
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
+	m.signal()
 }
 
 // call is post, and returns when f has.
@@ -60,21 +80,45 @@ func (m *machine) call(f func()) {
 	<-done
 }
 
+// receive takes a packet from the fabric.
+func (m *machine) receive(p *fabric.Packet) {
+	m.mu.Lock()
+	full := len(m.packets) >= maxPackets
+	if !full {
+		m.packets = append(m.packets, p)
+	}
+	m.mu.Unlock()
+	if full {
+		p.Free()
+		return
+	}
+	m.signal()
+}
+
 func (m *machine) run() {
 	timer := time.NewTimer(time.Hour)
+	var work, doing []func()
+	var arrived, handling []*fabric.Packet
 	for {
 		m.mu.Lock()
-		work := m.inbox
-		m.inbox = nil
+		work, m.inbox = m.inbox, doing[:0]
+		arrived, m.packets = m.packets, handling[:0]
 		m.mu.Unlock()
-		for _, f := range work {
+		for i, f := range work {
 			f()
+			work[i] = nil
 		}
-		more, next := m.hca.Run()
-		if more || len(work) > 0 {
+		for i, p := range arrived {
+			m.hca.Receive(p)
+			arrived[i] = nil
+		}
+		doing, handling = work, arrived
+		more, wait := m.hca.Run()
+		if more || len(work)+len(arrived) > 0 {
 			continue
 		}
-		timer.Reset(next)
+		m.idle()
+		timer.Reset(wait)
 		select {
 		case <-m.wake:
 		case <-timer.C:

@@ -12,6 +12,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/goverbs/goverbs/tests/hca/fabric"
 	"github.com/goverbs/goverbs/tests/hca/firmware"
 )
 
@@ -34,6 +35,7 @@ and memory that it can share:
 var (
 	controlPath = flag.String("control", "", "a `socket` to make, that takes requests: see README.md")
 	logPath     = flag.String("log", "", "a `file` for every command, doorbell and WQE, as lines of JSON")
+	seed        = flag.Uint64("seed", 1, "of what happens at random on the fabric")
 )
 
 func main() {
@@ -51,18 +53,42 @@ func main() {
 
 func serve(sockets []string) error {
 	begin := time.Now()
+	now := func() time.Duration { return time.Since(begin) }
 	failed := make(chan error)
+	late := make(chan struct{}, 1)
+	f := fabric.New(fabric.Config{Seed: *seed, Clock: now, Wake: func() {
+		select {
+		case late <- struct{}{}:
+		default:
+		}
+	}})
+	go deliver(f, late, now)
+
+	idle := func() {}
+	var log *traceFile
+	if *logPath != "" {
+		file, err := os.Create(*logPath)
+		if err != nil {
+			return err
+		}
+		log = newTraceFile(file, now)
+		idle = func() {
+			if err := log.flush(); err != nil {
+				failed <- err
+			}
+		}
+	}
 	var machines []*machine
 	for i, path := range sockets {
 		l, err := listen(path)
 		if err != nil {
 			return err
 		}
-		m := newMachine(firmware.Config{
-			GUID: 0x0002c9_0300_6f7600 + uint64(i)<<8,
-			LID:  uint16(2 + i),
-			Now:  func() time.Duration { return time.Since(begin) },
-		})
+		c := firmware.Config{Now: now}
+		if log != nil {
+			c.Log = tracer{log, i}
+		}
+		m := plug(f, firstGUID+uint64(i)<<8, c, idle)
 		machines = append(machines, m)
 		go func() { failed <- m.serve(l) }()
 	}
@@ -74,6 +100,26 @@ func serve(sockets []string) error {
 		go func() { failed <- control(l, machines) }()
 	}
 	return <-failed
+}
+
+// firstGUID is that of the first HCA's node; Mellanox' prefix is what some
+// programs know mlx5 devices by.
+const firstGUID = 0x0002c9_0300_6f7600
+
+// deliver hands over packets that were delayed.
+func deliver(f *fabric.Fabric, late <-chan struct{}, now func() time.Duration) {
+	timer := time.NewTimer(time.Hour)
+	for {
+		select {
+		case <-late:
+		case <-timer.C:
+		}
+		wait := time.Hour
+		if next := f.Deliver(); next > 0 {
+			wait = max(next-now(), 0)
+		}
+		timer.Reset(wait)
+	}
 }
 
 // listen listens at path, in the place of what an earlier program left there.

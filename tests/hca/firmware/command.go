@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/goverbs/goverbs/tests/hca/ifc"
+	"github.com/goverbs/goverbs/tests/hca/transport"
 )
 
 // phase is how far the driver has to be for a command.
@@ -47,6 +48,30 @@ var opcodes = map[uint16]command{
 	0x401: {"destroy_cq", initialized, (*HCA).destroyCQ},
 	0x402: {"query_cq", initialized, (*HCA).queryCQ},
 	0x403: {"modify_cq", initialized, (*HCA).modifyCQ},
+	0x500: {"create_qp", initialized, (*HCA).createQP},
+	0x501: {"destroy_qp", initialized, (*HCA).destroyQP},
+	0x502: {"rst2init_qp", initialized, transition(transport.Rst2Init)},
+	0x503: {"init2rtr_qp", initialized, transition(transport.Init2RTR)},
+	0x504: {"rtr2rts_qp", initialized, transition(transport.RTR2RTS)},
+	0x505: {"rts2rts_qp", initialized, transition(transport.RTS2RTS)},
+	0x506: {"sqerr2rts_qp", initialized, transition(transport.SQErr2RTS)},
+	0x507: {"qp_2err", initialized, transition(transport.ToErr)},
+	0x50a: {"qp_2rst", initialized, transition(transport.ToRst)},
+	0x50b: {"query_qp", initialized, (*HCA).queryQP},
+	0x50c: {"sqd2rts_qp", initialized, transition(transport.SQD2RTS)},
+	0x50e: {"init2init_qp", initialized, transition(transport.Init2Init)},
+	0x700: {"create_srq", initialized, (*HCA).createSRQ},
+	0x701: {"destroy_srq", initialized, (*HCA).destroySRQ},
+	0x702: {"query_srq", initialized, (*HCA).querySRQ},
+	0x703: {"arm_rq", initialized, (*HCA).armRQ},
+	0x705: {"create_xrc_srq", initialized, (*HCA).createXRCSRQ},
+	0x706: {"destroy_xrc_srq", initialized, (*HCA).destroyXRCSRQ},
+	0x707: {"query_xrc_srq", initialized, (*HCA).queryXRCSRQ},
+	0x708: {"arm_xrc_srq", initialized, (*HCA).armXRCSRQ},
+	0x710: {"create_dct", initialized, (*HCA).createDCT},
+	0x711: {"destroy_dct", initialized, (*HCA).destroyDCT},
+	0x712: {"drain_dct", initialized, (*HCA).drainDCT},
+	0x713: {"query_dct", initialized, (*HCA).queryDCT},
 	0x750: {"query_vport_state", initialized, (*HCA).queryVportState},
 	0x762: {"query_hca_vport_context", initialized, (*HCA).queryVportContext},
 	0x764: {"query_hca_vport_gid", initialized, (*HCA).queryVportGID},
@@ -60,9 +85,15 @@ var opcodes = map[uint16]command{
 	0x802: {"alloc_uar", initialized, (*HCA).allocUAR},
 	0x803: {"dealloc_uar", initialized, (*HCA).deallocUAR},
 	0x805: {"access_register", enabled, (*HCA).accessRegister},
+	0x806: {"attach_to_mcg", initialized, (*HCA).attachToGroup},
+	0x807: {"detach_from_mcg", initialized, (*HCA).detachFromGroup},
 	0x80d: {"nop", always, (*HCA).nop},
 	0x80e: {"alloc_xrcd", initialized, (*HCA).allocXRCD},
 	0x80f: {"dealloc_xrcd", initialized, (*HCA).deallocXRCD},
+	0x90c: {"create_rmp", initialized, (*HCA).createRMP},
+	0x90d: {"modify_rmp", initialized, (*HCA).modifyRMP},
+	0x90e: {"destroy_rmp", initialized, (*HCA).destroyRMP},
+	0x90f: {"query_rmp", initialized, (*HCA).queryRMP},
 }
 
 // boxes are the layouts of every command, looked up before the first is needed.
@@ -93,6 +124,9 @@ func (h *HCA) execute(in, out []byte) {
 		clear(out)
 	}
 	out[0] = byte(status)
+	if h.c.Log != nil {
+		h.c.Log.Command(opcode, opcodes[opcode].name, uint8(status), in, out)
+	}
 }
 
 func (h *HCA) nop(in, out ifc.View) Status { return OK }

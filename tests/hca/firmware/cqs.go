@@ -2,6 +2,7 @@ package firmware
 
 import (
 	"slices"
+	"time"
 
 	"github.com/goverbs/goverbs/tests/hca/cq"
 	"github.com/goverbs/goverbs/tests/hca/eq"
@@ -18,6 +19,28 @@ type completionQueue struct {
 func (h *HCA) armCQ(word, cqn uint32) {
 	if q := h.cqs.items[cqn&0xffffff]; q != nil {
 		q.Arm(word, h.c.Now())
+	}
+}
+
+// tickCQs tells the CQs that wait for something what time it is, and returns for
+// how long none needs to be told again.
+func (h *HCA) tickCQs(now time.Duration) (wait time.Duration) {
+	wait = time.Hour
+	for q := range h.timedCQs {
+		if next := q.Tick(now); next > 0 {
+			wait = min(wait, max(next-now, 0))
+		}
+	}
+	return wait
+}
+
+// watch notes whether a CQ may wait for something: the end of a compression
+// session, or of a moderation period.
+func (h *HCA) watch(q *completionQueue) {
+	context := ifc.On("cqc", q.context)
+	delete(h.timedCQs, q)
+	if context.Flag("cqe_comp_en") || context.Flag("cq_period") {
+		h.timedCQs[q] = true
 	}
 }
 
@@ -70,6 +93,7 @@ func (h *HCA) createCQ(in, out ifc.View) Status {
 		},
 		Error: func(syndrome uint8) { h.Post(eq.CQError(number, syndrome)) },
 	})
+	h.watch(q)
 	out.Set("cqn", uint64(number))
 	return OK
 }
@@ -85,6 +109,7 @@ func (h *HCA) destroyCQ(in, out ifc.View) Status {
 	}
 	q.release()
 	delete(h.cqs.items, number)
+	delete(h.timedCQs, q)
 	return OK
 }
 
@@ -130,6 +155,7 @@ func (h *HCA) modifyCQ(in, out ifc.View) Status {
 		copyIf(overrun, "oi")
 		if selected&(period|count) != 0 {
 			q.Moderate(uint16(now.Get("cq_period")), uint16(now.Get("cq_max_count")))
+			h.watch(q)
 		}
 		if selected&overrun != 0 {
 			q.IgnoreOverrun(now.Flag("oi"))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/tests/hca/bus"
+	"github.com/goverbs/goverbs/tests/hca/fabric"
 	"github.com/goverbs/goverbs/tests/hca/ifc"
 )
 
@@ -16,6 +17,7 @@ type driver struct {
 	ram    *bus.RAM
 	free   uint64
 	raised []int // interrupts
+	port   *fabric.Port
 }
 
 const (
@@ -26,8 +28,14 @@ const (
 func newDriver(t testing.TB) *driver {
 	d := &driver{t: t, ram: &bus.RAM{Base: ramBase, Data: make([]byte, ramSize)}, free: ramBase}
 	var now time.Duration
+	f := fabric.New(fabric.Config{Clock: func() time.Duration { return now }})
+	d.port = f.Attach(fabric.PortConfig{
+		GUID:    0x0002c90300000001,
+		Receive: func(p *fabric.Packet) { p.Free() },
+		Changed: func(up bool) { d.h.PortChanged(up) },
+	})
 	d.h = New(Config{
-		GUID: 0x0002c90300000000, LID: 2, Memory: d.ram, Vectors: 4, UARs: 64,
+		GUID: 0x0002c90300000000, Port: d.port, Memory: d.ram, Vectors: 4, UARs: 64,
 		Interrupt: func(v int) { d.raised = append(d.raised, v) },
 		Now:       func() time.Duration { now += time.Microsecond; return now },
 	})

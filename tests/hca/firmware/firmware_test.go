@@ -5,6 +5,7 @@ import (
 
 	"github.com/goverbs/goverbs/tests/hca/eq"
 	"github.com/goverbs/goverbs/tests/hca/ifc"
+	"github.com/goverbs/goverbs/tests/hca/transport"
 )
 
 func TestPhases(t *testing.T) {
@@ -77,7 +78,7 @@ func TestEvents(t *testing.T) {
 		t.Errorf("no completion of a command: % x, interrupts %d", commands[:64], d.raised)
 	}
 	d.raised = nil
-	d.h.SetPort(false)
+	d.port.SetUp(false)
 	if async[1] != eq.TypePortChange || async[3] != eq.PortDown || len(d.raised) != 1 || d.raised[0] != 2 {
 		t.Errorf("event % x, interrupts %d", async[:64], d.raised)
 	}
@@ -97,6 +98,28 @@ func TestRefusals(t *testing.T) {
 	d.h.execute([]byte{0xff, 0xff, 0, 0, 0, 0, 0, 0}, out)
 	if Status(out[0]) != BadOp {
 		t.Errorf("an unknown command has status %#x", out[0])
+	}
+}
+
+// Every binding names a field, and is of a kind that load and store know.
+func TestBindings(t *testing.T) {
+	var q transport.QPContext
+	var d transport.DCTContext
+	for layout, bindings := range map[string][]binding{
+		"qpc": append(qpBindings(&q), liveBindings(&q)...), "dctc": dctBindings(&d),
+	} {
+		ones := ifc.Make(layout)
+		for i := range ones.Data {
+			ones.Data[i] = 0xff
+		}
+		load(ones, bindings)
+		zeros := ifc.Make(layout)
+		store(zeros, bindings)
+		for _, b := range bindings {
+			if zeros.Get(b.path) != ones.Get(b.path) {
+				t.Errorf("%s.%s: loaded %#x, stored %#x", layout, b.path, ones.Get(b.path), zeros.Get(b.path))
+			}
+		}
 	}
 }
 

@@ -12,9 +12,12 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/tests/hca/bus"
+	"github.com/goverbs/goverbs/tests/hca/cq"
 	"github.com/goverbs/goverbs/tests/hca/eq"
+	"github.com/goverbs/goverbs/tests/hca/fabric"
 	"github.com/goverbs/goverbs/tests/hca/ifc"
 	"github.com/goverbs/goverbs/tests/hca/mkey"
+	"github.com/goverbs/goverbs/tests/hca/transport"
 )
 
 // PageSize is that of a UAR.
@@ -22,14 +25,14 @@ const PageSize = 4096
 
 // Config is what an HCA is made of.
 type Config struct {
-	GUID      uint64
+	GUID      uint64 // of the node; the port's is its own
 	Memory    bus.Memory
 	Interrupt func(vector int)
 	Vectors   int
 	UARs      uint32               // in BAR0, counted in pages from its beginning
 	Now       func() time.Duration // since some beginning
-	LID       uint16
-	Log       func(entry []byte, delivery uint8)
+	Port      *fabric.Port
+	Log       Log // nil for none
 }
 
 // HCA is an HCA's firmware. It is for one goroutine, except for Read.
@@ -42,7 +45,6 @@ type HCA struct {
 	enabled, initialized bool
 	pages                map[uint64]bool // that the driver gave
 
-	up          bool // the port
 	description [nodeDescription]byte
 
 	eqs      table[*eventQueue]
@@ -51,12 +53,17 @@ type HCA struct {
 	uars     table[*object]
 	counters table[*object]
 	cqs      table[*completionQueue]
+	timedCQs map[*completionQueue]bool
 	mkeys    map[uint32]*object // by index
+	engine   *transport.Engine
+	qps      map[uint32]*queuePair
+	dcts     map[uint32]*queuePair
+	srqs     map[uint32]*sharedQueue
 }
 
 // New returns an HCA as it is when power comes on.
 func New(c Config) *HCA {
-	h := &HCA{c: c, up: true}
+	h := &HCA{c: c}
 	h.seg.now = c.Now
 	h.Reset()
 	return h
@@ -82,6 +89,24 @@ func (h *HCA) clear() {
 	h.uars = newTable[*object](firstUAR, h.c.UARs)
 	h.counters = newTable[*object](1, maxCounters)
 	h.cqs = newTable[*completionQueue](1, 1<<logMaxCQ)
+	h.timedCQs = map[*completionQueue]bool{}
+	h.qps = map[uint32]*queuePair{}
+	h.dcts = map[uint32]*queuePair{}
+	h.srqs = map[uint32]*sharedQueue{}
+	c := transport.Config{
+		Memory: h.c.Memory, Keys: h.keys, Ports: []*fabric.Port{h.c.Port},
+		CQ: func(cqn uint32) *cq.CQ {
+			if q := h.cqs.items[cqn]; q != nil {
+				return q.CQ
+			}
+			return nil
+		},
+		Event: h.Post,
+	}
+	if h.c.Log != nil {
+		c.Log = h.c.Log
+	}
+	h.engine = transport.New(c)
 }
 
 // Read answers a read of BAR0. Any goroutine may call it.
@@ -137,6 +162,9 @@ func (h *HCA) doorbell(uar, offset uint32, data []byte) {
 	if h.seg.fatal.Load() || h.uars.items[uar] == nil {
 		return
 	}
+	if h.c.Log != nil {
+		h.c.Log.Doorbell(uar, offset, data)
+	}
 	switch {
 	case offset == uarArmCQ && len(data) == 8:
 		h.armCQ(binary.BigEndian.Uint32(data), binary.BigEndian.Uint32(data[4:]))
@@ -145,6 +173,8 @@ func (h *HCA) doorbell(uar, offset uint32, data []byte) {
 		if q := h.eqs.items[word>>24]; q != nil {
 			q.Doorbell(offset == uarArmEQ, word&0xffffff)
 		}
+	case offset >= uarSend:
+		h.engine.Doorbell(uar, offset, data)
 	}
 }
 
@@ -161,9 +191,6 @@ func (h *HCA) commands(bits uint32) {
 		// An event queue that this command makes does not hear of it.
 		listener := h.listener(eq.TypeCommand)
 		status := h.entry(ifc.On("cmd_queue_entry", memory))
-		if h.c.Log != nil {
-			h.c.Log(memory, status)
-		}
 		const statusWord = 60
 		last := binary.BigEndian.Uint32(memory[statusWord:])
 		bus.Store32(memory[statusWord:], last&^0xff|uint32(status)<<1)
@@ -192,8 +219,30 @@ func (h *HCA) entry(entry ifc.View) uint8 {
 	return scatter(h.c.Memory, entry, out)
 }
 
+// Receive takes a packet from the port.
+func (h *HCA) Receive(p *fabric.Packet) {
+	if h.seg.fatal.Load() || h.seg.gone.Load() {
+		p.Free()
+		return
+	}
+	h.engine.Receive(1, p)
+}
+
+// burst is how many packets the HCA sends before it looks at what else there is.
+const burst = 32
+
 // Run does what is due and a bounded part of what there is to do. It tells
-// whether there is more, and if not, when it wants to be called again.
-func (h *HCA) Run() (more bool, next time.Duration) {
-	return false, time.Hour
+// whether there is more, and if not, for how long there will be nothing.
+func (h *HCA) Run() (more bool, wait time.Duration) {
+	wait = time.Hour
+	if h.seg.fatal.Load() {
+		return false, wait
+	}
+	now := h.c.Now()
+	next := h.engine.Tick(now)
+	more = h.engine.Run(now, burst)
+	if next > 0 {
+		wait = max(next-now, 0)
+	}
+	return more, min(wait, h.tickCQs(now))
 }

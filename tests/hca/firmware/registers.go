@@ -61,7 +61,7 @@ func (h *HCA) ptys(data []byte, write bool) Status {
 	}
 	v.Set("ib_proto_capability", upToEDR)
 	v.Set("ib_proto_admin", upToEDR)
-	if h.up {
+	if h.c.Port.Up() {
 		v.Set("ib_link_width_oper", width4x)
 		v.Set("ib_proto_oper", edr)
 	}
@@ -76,7 +76,7 @@ func (h *HCA) paos(data []byte, write bool) Status {
 	const up, down = 1, 2
 	v.Set("admin_status", up)
 	v.Set("oper_status", down)
-	if h.up {
+	if h.c.Port.Up() {
 		v.Set("oper_status", up)
 	}
 	return OK

@@ -17,28 +17,13 @@ const (
 )
 
 const (
-	gids         = 8
-	subnetPrefix = 0xfe80 << 48
-	defaultPKey  = 0xffff
-	smLID        = 1
+	gids        = 8
+	defaultPKey = 0xffff
+	smLID       = 1
 )
 
-// GID returns the port's one GID.
-func (h *HCA) GID() [16]byte {
-	var gid [16]byte
-	binary.BigEndian.PutUint64(gid[:], subnetPrefix)
-	binary.BigEndian.PutUint64(gid[8:], h.portGUID())
-	return gid
-}
-
-func (h *HCA) portGUID() uint64 { return h.c.GUID + 1 }
-
-// SetPort takes the port down, or brings it up, and tells the driver.
-func (h *HCA) SetPort(up bool) {
-	if h.up == up {
-		return
-	}
-	h.up = up
+// PortChanged tells the driver that the port went up or down.
+func (h *HCA) PortChanged(up bool) {
 	subtype := uint8(eq.PortDown)
 	if up {
 		subtype = eq.PortActive
@@ -47,7 +32,7 @@ func (h *HCA) SetPort(up bool) {
 }
 
 func (h *HCA) portState() (port, link uint64) {
-	if h.up {
+	if h.c.Port.Up() {
 		return portActive, linkUp
 	}
 	return portDown, linkPolling
@@ -60,8 +45,8 @@ func (h *HCA) queryVportState(in, out ifc.View) Status {
 	if in.Flag("other_vport") {
 		return BadParam
 	}
-	out.SetFlag("state", h.up)
-	out.SetFlag("admin_state", h.up)
+	out.SetFlag("state", h.c.Port.Up())
+	out.SetFlag("admin_state", true)
 	return OK
 }
 
@@ -76,10 +61,10 @@ func (h *HCA) queryVportContext(in, out ifc.View) Status {
 	c.Set("port_physical_state", link)
 	c.Set("system_image_guid", h.c.GUID)
 	c.Set("node_guid", h.c.GUID)
-	c.Set("port_guid", h.portGUID())
+	c.Set("port_guid", h.c.Port.GUID())
 	const systemImageGUID, clientReregister = 1 << 11, 1 << 25
 	c.Set("cap_mask1", systemImageGUID|clientReregister)
-	c.Set("lid", uint64(h.c.LID))
+	c.Set("lid", uint64(h.c.Port.LID()))
 	c.Set("sm_lid", smLID)
 	c.Set("subnet_timeout", 18)
 	return OK
@@ -97,7 +82,7 @@ func (h *HCA) queryVportGID(in, out ifc.View) Status {
 	}
 	out.Set("gids_num", n)
 	if first == 0 {
-		gid := h.GID()
+		gid := h.c.Port.GID()
 		copy(out.Bytes("gid"), gid[:])
 	}
 	return OK

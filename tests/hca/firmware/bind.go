@@ -1,0 +1,71 @@
+package firmware
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/tests/hca/fabric"
+	"github.com/goverbs/goverbs/tests/hca/ifc"
+	"github.com/goverbs/goverbs/tests/hca/transport"
+)
+
+// binding says which field of a layout a variable stands for, both ways.
+type binding struct {
+	path     string
+	variable any // a pointer
+}
+
+// load sets the variables from the fields.
+func load(v ifc.View, bindings []binding) {
+	for _, b := range bindings {
+		switch p := b.variable.(type) {
+		case *bool:
+			*p = v.Flag(b.path)
+		case *uint8:
+			*p = uint8(v.Get(b.path))
+		case *uint16:
+			*p = uint16(v.Get(b.path))
+		case *uint32:
+			*p = uint32(v.Get(b.path))
+		case *uint64:
+			*p = v.Get(b.path)
+		case *transport.State:
+			*p = transport.State(v.Get(b.path))
+		case *transport.Service:
+			*p = transport.Service(v.Get(b.path))
+		case *transport.RQType:
+			*p = transport.RQType(v.Get(b.path))
+		case *fabric.GID:
+			copy(p[:], v.Bytes(b.path))
+		default:
+			panic(fmt.Sprintf("firmware: %s is bound to a %T", b.path, p))
+		}
+	}
+}
+
+// store sets the fields from the variables.
+func store(v ifc.View, bindings []binding) {
+	for _, b := range bindings {
+		switch p := b.variable.(type) {
+		case *bool:
+			v.SetFlag(b.path, *p)
+		case *uint8:
+			v.Set(b.path, uint64(*p))
+		case *uint16:
+			v.Set(b.path, uint64(*p))
+		case *uint32:
+			v.Set(b.path, uint64(*p))
+		case *uint64:
+			v.Set(b.path, *p)
+		case *transport.State:
+			v.Set(b.path, uint64(*p))
+		case *transport.Service:
+			v.Set(b.path, uint64(*p))
+		case *transport.RQType:
+			v.Set(b.path, uint64(*p))
+		case *fabric.GID:
+			copy(v.Bytes(b.path), p[:])
+		default:
+			panic(fmt.Sprintf("firmware: %s is bound to a %T", b.path, p))
+		}
+	}
+}

@@ -1,0 +1,11 @@
+package firmware
+
+import "github.com/goverbs/goverbs/tests/hca/trace"
+
+// Log takes what the driver does to the HCA, commands included. The boxes are
+// only good during the call.
+type Log interface {
+	trace.Log
+	// Command is a command that was carried out, or refused.
+	Command(opcode uint16, name string, status uint8, in, out []byte)
+}
