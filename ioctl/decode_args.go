@@ -79,7 +79,7 @@ func (a *CallAttr) name() string {
 	case uapi.AttrIDR, uapi.AttrIDRArray, uapi.AttrFD:
 		name = strings.TrimSuffix(strings.TrimSuffix(name, "handle"), "_")
 		if name == "" {
-			name = objectWord(a.Spec.Object)
+			name = ObjectWord(a.Spec.Object)
 		}
 	case uapi.AttrPtrOut:
 		if rest, ok := strings.CutPrefix(name, "resp_"); ok {
@@ -89,8 +89,9 @@ func (a *CallAttr) name() string {
 	return name
 }
 
-// objectWord returns the lower-case name of a kind of object of the core.
-func objectWord(id uint16) string {
+// ObjectWord returns the lower-case name of a kind of object of the core, "comp_channel",
+// or "handle" for all others.
+func ObjectWord(id uint16) string {
 	if cname := uapi.EnumUverbsDefaultObjects.CNameOf(uint64(id)); cname != "" {
 		return strings.ToLower(strings.TrimPrefix(cname, uapi.EnumUverbsDefaultObjects.Prefix))
 	}

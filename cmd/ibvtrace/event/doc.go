@@ -1,0 +1,67 @@
+// Package event has what ibvtrace says about a traced program: the events, and
+// their form in JSON.
+//
+// # JSON
+//
+// A trace is one object per line. Of these fields the first seven are always
+// there; those that are empty or zero are left out, if not said otherwise.
+//
+//	v         string   version of this form: "1.0"
+//	ts        string   RFC 3339 with nanoseconds, UTC: when it began
+//	pid       number   process
+//	tid       number   thread
+//	comm      string   the thread's name
+//	kind      string   control, data, cm, event, map, open, close, exit or note
+//	verb      string   "ibv_create_qp", "rdma_connect"; the event file's call for events
+//	object    string   control: as the kernel's headers name it, or a number
+//	method    string   control: as the kernel's headers name it, or a number
+//	dev       string   RDMA device, "rxe0"
+//	driver    string   RDMA driver, as the kernel's enum rdma_driver_id names it
+//	file      number   which open file; unique in a trace, from 1 on
+//	fd        number   the file descriptor that was used
+//	path      string   what fd is, if it is none of RDMA's
+//	args      object   what went in, by name, in order
+//	out       object   what came out, by name, new objects first
+//	types     object   what args and out do not say by themselves, see below
+//	problem   string   why args are incomplete
+//	ret       number   what the call returned, -1 for an error; left out if it did not return
+//	errno     string   such as "ENOSPC"
+//	error     string   libc's words for it
+//	rejects   string   the argument that the kernel rejects, where that can be told
+//	why       string   a failure explained in the words of verbs; a note's text
+//	dur_ns    number   duration in nanoseconds; left out if it is not known
+//	created   array    of objects, see below
+//	destroyed array    of objects
+//	raw       array    with --raw, the ioctl's attributes, see below
+//
+// In args and out, integers are numbers in full (a reader that uses doubles
+// loses digits of 64-bit ones), names of an enumeration's values, GIDs and
+// addresses are strings, sets of flags arrays of strings, both without the
+// kernel's prefix, pointers strings such as "0x7f00", other bytes strings of
+// hexadecimal digits. Memory that could not be read is {"unreadable": "0x7f00"}.
+//
+// The fields of types are paths such as "args.cap.flags" or "args.sge.0.lkey".
+// Their values say what a number or a string is: "hex", "fd", "ptr", "text",
+// "bytes", "word", "list" or, for a handle, what it is one of and which one
+// with this handle: "pd#1".
+//
+// An object is {"type": "qp", "handle": 7, "gen": 1, "file": 2, "num": 17}: num is
+// a QP's number or a memory region's lkey. File and handle may belong to another
+// object once it is destroyed; gen counts them. "before": true marks those made
+// before ibvtrace attached.
+//
+// A raw attribute is {"id": 0, "name": "UVERBS_ATTR_...", "len": 8, "flags": 1,
+// "elem": 0, "data": "0x3", "bytes": "0300"}.
+//
+// The version's second number grows with new fields, kinds and types, which
+// readers skip; the first with all else, and readers refuse it.
+//
+// # Verbs that post and poll
+//
+// The figure and the statistics count on these names. ibv_post_send, ibv_post_recv
+// and ibv_post_srq_recv have args qp or srq and wr, a list of structs with wr_id,
+// opcode, length (bytes, all SGEs together) and what else the work request has.
+// ibv_poll_cq has args cq and num_entries, out wc, a list of structs with wr_id,
+// status, opcode, byte_len and qp_num; it returns how many these are. The
+// work requests of one doorbell may come as one event or as many.
+package event
