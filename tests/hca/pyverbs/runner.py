@@ -7,6 +7,7 @@ TESTS is their folder. RESULTS gets a line for each test: pass, skip, fail or
 error, its name, the seconds it took, and why.
 """
 
+import mmap
 import os
 import re
 import signal
@@ -19,14 +20,16 @@ LIMIT = 120  # seconds that a test may take in a machine that is emulated
 
 
 class Recorder(unittest.TestResult):
-    def __init__(self, file):
+    def __init__(self, file, begun):
         super().__init__()
         self.file = file
+        self.begun = begun
         self.began = time.monotonic()
 
     def startTest(self, test):
         super().startTest(test)
         self.began = time.monotonic()
+        self.begun[:] = self.testsRun.to_bytes(4, 'little')
         self.outcome = ('pass', '')
         signal.alarm(LIMIT)
         print('----', name(test), flush=True)
@@ -81,6 +84,13 @@ def expire(*_):
     raise TimeoutError(f'took longer than {LIMIT} seconds')
 
 
+def play(names, loader, recorder):
+    """Runs tests in this process, which does not keep them: what a test made
+    is destroyed with it."""
+    suite = unittest.TestSuite(t for t in flatten(loader()) if name(t) in names)
+    suite.run(recorder)
+
+
 def main():
     folder, device, results, *patterns = sys.argv[1:]
     sys.path[:0] = [folder, os.path.dirname(folder)]
@@ -89,11 +99,26 @@ def main():
     parser.parse_args()
     import tests
 
-    wanted = [t for t in flatten(unittest.defaultTestLoader.loadTestsFromModule(tests))
-              if not patterns or any(re.search(p, name(t)) for p in patterns)]
+    def loader():
+        return unittest.defaultTestLoader.loadTestsFromModule(tests)
+
+    names = [name(t) for t in flatten(loader())]
+    names = [n for n in names if not patterns or any(re.search(p, n) for p in patterns)]
     signal.signal(signal.SIGALRM, expire)
+    begun = mmap.mmap(-1, 4)  # how many tests the child began
     with open(results, 'w') as file:
-        unittest.TestSuite(wanted).run(Recorder(file))
+        while names:
+            begun[:] = bytes(4)
+            child = os.fork()
+            if child == 0:
+                play(names, loader, Recorder(file, begun))
+                os._exit(0)
+            status = os.waitpid(child, 0)[1]
+            n = int.from_bytes(begun[:], 'little')
+            if status != 0 and n > 0:  # the last one took the process down
+                file.write(f'error\t{names[n - 1]}\t0\tdied of wait status {status}\n')
+                file.flush()
+            names = names[n:] if status != 0 and n > 0 else []
 
 
 main()
