@@ -4,22 +4,23 @@ import "github.com/goverbs/goverbs/tests/hca/ifc"
 
 // Limits.
 const (
-	logMaxEQ      = 7
-	logMaxPD      = 16
-	logMaxXRCD    = 16
-	logMaxCQ      = 18
-	logMaxCQSize  = 22
-	logMaxEQSize  = 20
-	logMaxQP      = 18
-	logMaxQPSize  = 15
-	logMaxSRQ     = 18
-	logMaxSRQSize = 15
-	logMaxMkey    = 22
-	logMinPage    = 12
-	maxCounters   = 256
-	firstUAR      = 16
-	maxSendWQE    = 1024
-	maxReceiveWQE = 512
+	logMaxEQ          = 7
+	logMaxPD          = 16
+	logMaxXRCD        = 16
+	logMaxCQ          = 18
+	logMaxCQSize      = 22
+	logMaxEQSize      = 20
+	logMaxQP          = 18
+	logMaxQPSize      = 15
+	logMaxSRQ         = 18
+	logMaxSRQSize     = 15
+	logMaxMkey        = 22
+	logMinPage        = 12
+	logMaxUserContext = 16
+	maxCounters       = 256
+	firstUAR          = 16
+	maxSendWQE        = 1024
+	maxReceiveWQE     = 512
 )
 
 // Kinds of capabilities: op_mod's upper bits.
@@ -73,6 +74,9 @@ var promises = map[uint16]map[string]uint64{
 		"rc": 1, "uc": 1, "ud": 1, "xrc": 1, "qkv": 1, "pkv": 1,
 		"atomic": 1, "compact_address_vector": 1, "sctr_data_cqe": 1,
 		"local_ca_ack_delay": 15, "stat_rate_support": 0,
+
+		// Commands from user space. What these may not do the driver knows.
+		"log_max_uctx": logMaxUserContext,
 
 		// Ports.
 		"num_ports": 1, "port_type": 0, "ib_virt": 1,

@@ -94,6 +94,8 @@ var opcodes = map[uint16]command{
 	0x90d: {"modify_rmp", initialized, (*HCA).modifyRMP},
 	0x90e: {"destroy_rmp", initialized, (*HCA).destroyRMP},
 	0x90f: {"query_rmp", initialized, (*HCA).queryRMP},
+	0xa04: {"create_uctx", initialized, (*HCA).createUserContext},
+	0xa06: {"destroy_uctx", initialized, (*HCA).destroyUserContext},
 }
 
 // boxes are the layouts of every command, looked up before the first is needed.

@@ -51,6 +51,7 @@ type HCA struct {
 	pds      table[*object]
 	xrcds    table[*object]
 	uars     table[*object]
+	users    table[*object]
 	counters table[*object]
 	cqs      table[*completionQueue]
 	timedCQs map[*completionQueue]bool
@@ -87,6 +88,7 @@ func (h *HCA) clear() {
 	h.pds = newTable[*object](1, 1<<logMaxPD)
 	h.xrcds = newTable[*object](1, 1<<logMaxXRCD)
 	h.uars = newTable[*object](firstUAR, h.c.UARs)
+	h.users = newTable[*object](1, 1<<logMaxUserContext)
 	h.counters = newTable[*object](1, maxCounters)
 	h.cqs = newTable[*completionQueue](1, 1<<logMaxCQ)
 	h.timedCQs = map[*completionQueue]bool{}

@@ -33,3 +33,9 @@ func (h *HCA) deallocXRCD(in, out ifc.View) Status { return dealloc(&h.xrcds, in
 
 func (h *HCA) allocUAR(in, out ifc.View) Status   { return alloc(&h.uars, out, "uar") }
 func (h *HCA) deallocUAR(in, out ifc.View) Status { return dealloc(&h.uars, in.Get("uar")) }
+
+// A user context is who sends commands through the driver (DEVX).
+func (h *HCA) createUserContext(in, out ifc.View) Status { return alloc(&h.users, out, "uid") }
+func (h *HCA) destroyUserContext(in, out ifc.View) Status {
+	return dealloc(&h.users, in.Get("uid"))
+}
