@@ -111,7 +111,6 @@ func (s *script) finish(n int) {
 type maker struct {
 	*rand.Rand
 	config
-	windows int // binds so far, since each changes the window's key
 }
 
 var ops = map[verbs.QPType][]verbs.Opcode{

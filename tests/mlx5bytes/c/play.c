@@ -137,13 +137,16 @@ static void print_wc(const struct ibv_wc *wc)
 	printf("wc %llx status %x qpn %x vendor %x", (unsigned long long)wc->wr_id, wc->status, wc->qp_num, wc->vendor_err);
 	if (wc->status == IBV_WC_SUCCESS) {
 		int received = wc->opcode & IBV_WC_RECV;
-		printf(" opcode %x flags %x", wc->opcode, wc->wc_flags & (IBV_WC_GRH | IBV_WC_WITH_IMM | IBV_WC_WITH_INV));
+		printf(" opcode %x", wc->opcode);
 		if (received || wc->opcode == IBV_WC_RDMA_READ || wc->opcode == IBV_WC_COMP_SWAP || wc->opcode == IBV_WC_FETCH_ADD)
 			printf(" length %x", wc->byte_len);
-		if (wc->wc_flags & (IBV_WC_WITH_IMM | IBV_WC_WITH_INV))
-			printf(" imm %x", wc->imm_data);
-		if (received)
+		// libmlx5 flags the sender's completion too, without an immediate in it.
+		if (received) {
+			printf(" flags %x", wc->wc_flags & (IBV_WC_GRH | IBV_WC_WITH_IMM | IBV_WC_WITH_INV));
+			if (wc->wc_flags & (IBV_WC_WITH_IMM | IBV_WC_WITH_INV))
+				printf(" imm %x", wc->imm_data);
 			printf(" src %x pkey %x slid %x sl %x bits %x", wc->src_qp, wc->pkey_index, wc->slid, wc->sl, wc->dlid_path_bits);
+		}
 	}
 	putchar('\n');
 }
@@ -262,7 +265,12 @@ static void post(void)
 {
 	struct ibv_send_wr *bad = NULL;
 	int err = ibv_post_send(qp, sends, &bad);
-	printf("posted %x\n", err ? (int)(bad - sends) : n_sends);
+	int n = err ? bad - sends : n_sends;
+	printf("posted %x\n", n);
+	// A window's new key is the program's to note.
+	for (int i = 0; i < n; i++)
+		if (sends[i].opcode == IBV_WR_BIND_MW)
+			sends[i].bind_mw.mw->rkey = sends[i].bind_mw.rkey;
 	n_sends = 0;
 	print_sends();
 }

@@ -266,17 +266,18 @@ func (g *game) printWC(wc *verbs.WC) {
 	g.printf("wc %x status %x qpn %x vendor %x", wc.WRID, uint32(wc.Status), wc.QPNum, wc.VendorErr)
 	if wc.Status == verbs.WCSuccess {
 		received := wc.Opcode&verbs.WCRecv != 0
-		g.printf(" opcode %x flags %x", uint32(wc.Opcode), uint32(wc.Flags&(verbs.WCGRH|verbs.WCWithImm|verbs.WCWithInv)))
+		g.printf(" opcode %x", uint32(wc.Opcode))
 		if received || wc.Opcode == verbs.WCRDMARead || wc.Opcode == verbs.WCCompSwap || wc.Opcode == verbs.WCFetchAdd {
 			g.printf(" length %x", wc.ByteLen)
 		}
-		if imm, ok := wc.Imm(); ok {
-			g.printf(" imm %x", binary.NativeEndian.Uint32(binary.BigEndian.AppendUint32(nil, imm)))
-		}
-		if key, ok := wc.InvalidatedRKey(); ok {
-			g.printf(" imm %x", key)
-		}
 		if received {
+			g.printf(" flags %x", uint32(wc.Flags&(verbs.WCGRH|verbs.WCWithImm|verbs.WCWithInv)))
+			if imm, ok := wc.Imm(); ok {
+				g.printf(" imm %x", binary.NativeEndian.Uint32(binary.BigEndian.AppendUint32(nil, imm)))
+			}
+			if key, ok := wc.InvalidatedRKey(); ok {
+				g.printf(" imm %x", key)
+			}
 			g.printf(" src %x pkey %x slid %x sl %x bits %x", wc.SrcQP, wc.PKeyIndex, wc.SLID, wc.SL, wc.DLIDPathBits)
 		}
 	}

@@ -7,6 +7,7 @@
 
 static void post_inline(void) { post(w.rc, &w.write_inline); }
 static void post_write(void) { post(w.rc, &w.write); }
+static void post_write_anew(void) { post_anew(w.produced); }
 static void post_send(void) { post(w.rc, &w.send); }
 static void post_ud(void) { post(w.ud, &w.ud_send); }
 static void post_list(void) { post(w.rc, w.list); }
@@ -102,6 +103,7 @@ int main(int argc, char **argv)
 	make_world();
 	measure("RC write, inline 64 B", batches, 1, &w.rc_player, 0, post_inline);
 	measure("RC write, 1 SGE", batches, 1, &w.rc_player, 0, post_write);
+	measure("RC write, 1 SGE, made anew", batches, 1, &w.rc_player, 0, post_write_anew);
 	measure("RC send, 1 SGE", batches, 1, &w.rc_player, 0, post_send);
 	measure("UD send, 1 SGE", batches, 1, &w.ud_player, 0, post_ud);
 	measure("list of 16 RC writes, each", batches, LIST, &w.rc_player, 0, post_list);

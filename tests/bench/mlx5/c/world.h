@@ -117,6 +117,17 @@ static inline void post(struct ibv_qp *qp, struct ibv_send_wr *wr)
 	check(ibv_post_send(qp, wr, &bad));
 }
 
+// post_anew makes the request each time, as programs do.
+static inline void post_anew(uint64_t id)
+{
+	struct ibv_sge sge = w.sge;
+	struct ibv_send_wr wr = {
+		.wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED,
+		.wr.rdma = { w.sge.addr, w.mr->rkey },
+	};
+	post(w.rc, &wr);
+}
+
 static inline void post_recv(struct ibv_recv_wr *wr)
 {
 	struct ibv_recv_wr *bad;

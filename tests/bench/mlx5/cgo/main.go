@@ -117,6 +117,7 @@ func main() {
 		})
 	}
 	post("RC write, inline 64 B", C.IBV_WR_RDMA_WRITE, C.IBV_SEND_SIGNALED|C.IBV_SEND_INLINE)
+	post("RC write, 1 SGE, made anew", C.IBV_WR_RDMA_WRITE, C.IBV_SEND_SIGNALED)
 	post("RC write, 1 SGE", C.IBV_WR_RDMA_WRITE, C.IBV_SEND_SIGNALED)
 	post("RC send, 1 SGE", C.IBV_WR_SEND, C.IBV_SEND_SIGNALED)
 	measure("UD send, 1 SGE", batches, 1, nothing, drainUD, func() {

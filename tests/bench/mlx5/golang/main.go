@@ -1,7 +1,7 @@
 // Golang measures what bench.c does with this library: a line for each thing,
 // with the median of many batches' nanoseconds per operation.
 //
-//	golang [-single] [BATCHES]
+//	golang [-single] [-only NAME] [BATCHES]
 //
 // -single makes the queues with SingleOwner. A thing that allocates is an error.
 package main
@@ -29,6 +29,7 @@ const (
 
 var (
 	single  bool
+	only    string
 	batches = 2000
 )
 
@@ -36,6 +37,7 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("golang: ")
 	flag.BoolVar(&single, "single", false, "")
+	flag.StringVar(&only, "only", "", "")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		var err error
@@ -45,7 +47,6 @@ func main() {
 	}
 	w := newWorld()
 	w.sends()
-	w.lists()
 	w.receives()
 	w.polls()
 }
@@ -110,65 +111,77 @@ func (w *world) newQP(typ verbs.QPType) *verbs.QP {
 	return qp
 }
 
+// failed is kept apart, so that what is measured has no more than a jump.
+func failed(n int, err error) { log.Fatalf("%d, %v", n, err) }
+
+func (w *world) write() verbs.SendWR {
+	return verbs.SendWR{
+		Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{w.mr.SGE(0, size)},
+		RemoteAddr: w.mr.Addr(), RKey: w.mr.RKey(),
+	}
+}
+
+// posts are calls of PostSend with requests that are made once, as in bench.c.
+func posts(qp *verbs.QP, wrs ...verbs.SendWR) func(int) {
+	return func(calls int) {
+		for range calls {
+			if n, err := qp.PostSend(wrs...); err != nil {
+				failed(n, err)
+			}
+		}
+	}
+}
+
 func (w *world) sends() {
-	data := w.mr.Bytes()[:size]
-	var (
-		sge   = []verbs.SGE{w.mr.SGE(0, size)}
-		addr  = w.mr.Addr()
-		rkey  = w.mr.RKey()
-		flags = verbs.SendSignaled
-	)
-	measure("RC write, inline 64 B", 1, nil, w.drainRC, func() {
-		_, err := w.rc.PostSend(verbs.SendWR{Opcode: verbs.OpRDMAWrite, Flags: flags, Inline: data, RemoteAddr: addr, RKey: rkey})
-		check(err)
+	write, writeInline, send, udSend := w.write(), w.write(), w.write(), w.write()
+	writeInline.SGL, writeInline.Inline = nil, w.mr.Bytes()[:size]
+	send.Opcode, udSend.Opcode = verbs.OpSend, verbs.OpSend
+	udSend.AH, udSend.RemoteQPN, udSend.RemoteQKey = w.ah, 5, 0x1ee7
+
+	measure("RC write, inline 64 B", 1, nil, w.drainRC, posts(w.rc, writeInline))
+	measure("RC write, 1 SGE", 1, nil, w.drainRC, posts(w.rc, write))
+	measure("RC write, 1 SGE, made anew", 1, nil, w.drainRC, func(calls int) {
+		qp, sge, addr, rkey := w.rc, w.mr.SGE(0, size), w.mr.Addr(), w.mr.RKey()
+		for i := range calls {
+			wr := verbs.SendWR{
+				WRID: uint64(i), Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled,
+				SGL: []verbs.SGE{sge}, RemoteAddr: addr, RKey: rkey,
+			}
+			if n, err := qp.PostSend(wr); err != nil {
+				failed(n, err)
+			}
+		}
 	})
-	measure("RC write, 1 SGE", 1, nil, w.drainRC, func() {
-		_, err := w.rc.PostSend(verbs.SendWR{Opcode: verbs.OpRDMAWrite, Flags: flags, SGL: sge, RemoteAddr: addr, RKey: rkey})
-		check(err)
-	})
-	measure("RC send, 1 SGE", 1, nil, w.drainRC, func() {
-		_, err := w.rc.PostSend(verbs.SendWR{Opcode: verbs.OpSend, Flags: flags, SGL: sge})
-		check(err)
-	})
-	measure("UD send, 1 SGE", 1, nil, w.drainUD, func() {
-		_, err := w.ud.PostSend(verbs.SendWR{Opcode: verbs.OpSend, Flags: flags, SGL: sge, AH: w.ah, RemoteQPN: 5, RemoteQKey: 0x1ee7})
-		check(err)
-	})
+	measure("RC send, 1 SGE", 1, nil, w.drainRC, posts(w.rc, send))
+	measure("UD send, 1 SGE", 1, nil, w.drainUD, posts(w.ud, udSend))
+	measure("list of 16 RC writes, each", list, nil, w.drainRC, posts(w.rc, w.writes()...))
 }
 
 func (w *world) writes() []verbs.SendWR {
 	wrs := make([]verbs.SendWR, list)
 	for i := range wrs {
-		wrs[i] = verbs.SendWR{
-			Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{w.mr.SGE(0, size)},
-			RemoteAddr: w.mr.Addr(), RKey: w.mr.RKey(),
-		}
+		wrs[i] = w.write()
 	}
 	return wrs
 }
 
-func (w *world) lists() {
-	wrs := w.writes()
-	measure("list of 16 RC writes, each", list, nil, w.drainRC, func() {
-		_, err := w.rc.PostSend(wrs...)
-		check(err)
-	})
-}
-
 func (w *world) receives() {
-	sge := []verbs.SGE{w.mr.SGE(0, size)}
-	measure("receive, 1 SGE", 1, nil, w.drainRC, func() {
-		_, err := w.rc.PostRecv(verbs.RecvWR{SGL: sge})
-		check(err)
-	})
 	wrs := make([]verbs.RecvWR, list)
 	for i := range wrs {
-		wrs[i].SGL = sge
+		wrs[i].SGL = []verbs.SGE{w.mr.SGE(0, size)}
 	}
-	measure("list of 16 receives, each", list, nil, w.drainRC, func() {
-		_, err := w.rc.PostRecv(wrs...)
-		check(err)
-	})
+	post := func(wrs []verbs.RecvWR) func(int) {
+		qp := w.rc
+		return func(calls int) {
+			for range calls {
+				if n, err := qp.PostRecv(wrs...); err != nil {
+					failed(n, err)
+				}
+			}
+		}
+	}
+	measure("receive, 1 SGE", 1, nil, w.drainRC, post(wrs[:1]))
+	measure("list of 16 receives, each", list, nil, w.drainRC, post(wrs))
 }
 
 func (w *world) polls() {
@@ -179,15 +192,19 @@ func (w *world) polls() {
 		}
 		w.playRC.CompleteSends()
 	}
-	measure("poll of 1", 1, fill, nil, func() { w.poll(1, 1) })
-	measure("poll of 16, each", list, fill, nil, func() { w.poll(list, list) })
-	measure("empty poll", 1, nil, nil, func() { w.poll(1, 0) })
-}
-
-func (w *world) poll(room, want int) {
-	if n, err := w.cq.Poll(w.wcs[:room]); n != want || err != nil {
-		log.Fatalf("polled %d of %d: %v", n, want, err)
+	polls := func(room, want int) func(int) {
+		cq, wcs := w.cq, w.wcs[:room]
+		return func(calls int) {
+			for range calls {
+				if n, err := cq.Poll(wcs); n != want || err != nil {
+					failed(n, err)
+				}
+			}
+		}
 	}
+	measure("poll of 1", 1, fill, nil, polls(1, 1))
+	measure("poll of 16, each", list, fill, nil, polls(list, list))
+	measure("empty poll", 1, nil, nil, polls(1, 0))
 }
 
 func (w *world) drainRC() { w.drain(w.playRC) }
@@ -204,8 +221,11 @@ func (w *world) drain(p *rings.Player) {
 	}
 }
 
-// measure runs batches of operations, of which a call of op does each.
-func measure(name string, each int, before, after, op func()) {
+// measure runs batches of operations, of which a call does each.
+func measure(name string, each int, before, after func(), run func(calls int)) {
+	if only != "" && name != only {
+		return
+	}
 	ns := make([]float64, batches)
 	var allocated uint64
 	for i := range ns {
@@ -213,9 +233,7 @@ func measure(name string, each int, before, after, op func()) {
 			before()
 		}
 		start := time.Now()
-		for j := 0; j < batch; j += each {
-			op()
-		}
+		run(batch / each)
 		ns[i] = float64(time.Since(start).Nanoseconds()) / batch
 		if after != nil {
 			after()
