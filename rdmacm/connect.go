@@ -20,25 +20,25 @@ const (
 // Connect asks the peer for a connection (rdma_connect), or a datagram service
 // for its queue pair number; nil stands for DefaultConnParam. The event is
 // Established, with a QP of the caller's own ConnectResponse, or else Rejected,
-// Unreachable or ConnectError. The peer may take its time: the kernel waits for
-// a minute or so.
-func (id *ID) Connect(ctx context.Context, p *ConnParam) error {
+// Unreachable or ConnectError; an ID on no channel returns the good ones, which
+// have the peer's private data, and where its datagrams go. The peer may take
+// its time: the kernel waits for a minute or so.
+func (id *ID) Connect(ctx context.Context, p *ConnParam) (*Event, error) {
 	box, err := id.start(ctx, opConnect)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	object := "to " + id.RemoteAddr().String()
 	if err := id.connectHeld(object, p); err != nil {
 		id.end()
-		return err
+		return nil, err
 	}
 	want := Established
 	if id.QP() == nil && id.qpType != verbs.UD {
 		want = ConnectResponse
 	}
 	id.end()
-	_, err = id.wait(ctx, opConnect, object, box, want)
-	return err
+	return id.wait(ctx, opConnect, object, box, want)
 }
 
 func (id *ID) connectHeld(object string, p *ConnParam) error {

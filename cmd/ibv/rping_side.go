@@ -140,7 +140,7 @@ func (p *rpinger) accept(ctx context.Context) error {
 
 // connect connects to the server.
 func (p *rpinger) connect(ctx context.Context) error {
-	if err := p.id.Connect(ctx, p.param()); err != nil {
+	if _, err := p.id.Connect(ctx, p.param()); err != nil {
 		return err
 	}
 	if p.ownQP {

@@ -1,0 +1,476 @@
+package rdmacm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rdmacm"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+func TestMessages(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	l, _ := listen(t, nil)
+	client, server := dial(t, l, nil)
+	if client.RemoteAddr() != server.LocalAddr() || client.LocalAddr() != server.RemoteAddr() {
+		t.Errorf("client %v to %v, server %v to %v", client.LocalAddr(), client.RemoteAddr(), server.LocalAddr(), server.RemoteAddr())
+	}
+	ctx := patient(t)
+	b := make([]byte, client.MaxMessage())
+	for i, n := range []int{0, 1, 100, 4095, 4096, 7, 0, 4096, 64} {
+		for _, ends := range [][2]*rdmacm.Conn{{client, server}, {server, client}} {
+			message := rdmatest.Pattern(n, i)
+			check(t, ends[0].Send(ctx, message))
+			got, err := ends[1].Recv(ctx, b)
+			check(t, err)
+			if !bytes.Equal(b[:got], message) {
+				t.Fatalf("message %d: %d bytes came that are not those sent", i, got)
+			}
+		}
+	}
+	check(t, client.Send(ctx, make([]byte, 10)))
+	if n, err := server.Recv(ctx, make([]byte, 4)); n != 4 || err != io.ErrShortBuffer {
+		t.Errorf("a message that is too long: %d, %v", n, err)
+	}
+	wantError(t, client.Send(ctx, make([]byte, 4097)), rdmacm.ErrInvalid)
+}
+
+// Messages beyond the peer's buffers wait for it; all that was sent before the
+// end can be received after it.
+func TestMessagesBeforeEnd(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	l, _ := listen(t, nil)
+	client, server := dial(t, l, nil)
+	ctx := patient(t)
+	for i := range 4 {
+		check(t, client.Send(ctx, []byte{byte(i)}))
+	}
+	rdmatest.Close(t, client)
+	<-server.Done()
+	var b [1]byte
+	for i := range 4 {
+		if n, err := server.Recv(ctx, b[:]); n != 1 || err != nil || b[0] != byte(i) {
+			t.Fatalf("message %d: %d bytes, %v, %v", i, n, b, err)
+		}
+	}
+	for range 2 {
+		if _, err := server.Recv(ctx, b[:]); err != io.EOF {
+			t.Errorf("after the end: %v, want EOF", err)
+		}
+	}
+	wantError(t, server.Send(ctx, b[:]), rdmacm.ErrDisconnected)
+	wantError(t, server.Err(), rdmacm.ErrDisconnected)
+	_, err := client.Recv(ctx, b[:])
+	wantError(t, err, rdmacm.ErrClosed)
+}
+
+// The end of a connection reaches those who wait, whichever side ends it.
+func TestCloseWakes(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	l, _ := listen(t, nil)
+	for _, side := range []string{"own", "peer"} {
+		client, server := dial(t, l, nil)
+		ends := map[string]*rdmacm.Conn{"own": client, "peer": server}
+		result := make(chan error)
+		go func() {
+			_, err := client.Recv(t.Context(), make([]byte, 1))
+			result <- err
+		}()
+		rdmatest.Close(t, ends[side])
+		err := <-result
+		if side == "peer" && err != io.EOF {
+			t.Errorf("the peer closed: %v", err)
+		}
+		if side == "own" {
+			wantError(t, err, rdmacm.ErrClosed)
+		}
+	}
+}
+
+func TestRecvCancelled(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	l, _ := listen(t, nil)
+	client, server := dial(t, l, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error)
+	go func() {
+		_, err := client.Recv(ctx, make([]byte, 1))
+		result <- err
+	}()
+	cancel()
+	wantError(t, <-result, context.Canceled)
+	// The connection is as good as before.
+	check(t, server.Send(patient(t), []byte{42}))
+	var b [1]byte
+	if n, err := client.Recv(patient(t), b[:]); n != 1 || err != nil || b[0] != 42 {
+		t.Errorf("after a cancelled receive: %d, %v, %v", n, b, err)
+	}
+}
+
+// Whatever is registered on the connection's PD must be closed first.
+func TestConnBusy(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	l, _ := listen(t, nil)
+	client, _ := dial(t, l, nil)
+	mr := must(client.PD().AllocMR(64, verbs.AccessLocalWrite))(t)
+	wantError(t, client.Close(), rdmacm.ErrBusy)
+	check(t, mr.Close())
+	check(t, client.Close())
+	check(t, client.Close())
+}
+
+func TestPrivateData(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	for _, n := range []int{0, 1, 55, 56, 57} {
+		fits := n <= rdmacm.MaxConnectData
+		t.Run(fmt.Sprintf("request/%d", n), func(t *testing.T) {
+			l, _ := listen(t, nil)
+			param := rdmacm.DefaultConnParam()
+			param.PrivateData = rdmatest.Pattern(n, 1)
+			param.ResponderResources, param.InitiatorDepth = 4, 2 // powers of 2: rxe rounds up
+			client, err := rdmacm.Dial(patient(t), "tcp", l.Addr().String(), &rdmacm.Options{Param: &param})
+			if !fits {
+				wantError(t, err, rdmacm.ErrInvalid)
+				return
+			}
+			check(t, err)
+			defer client.Close()
+			server, err := l.Accept(patient(t))
+			check(t, err)
+			defer server.Close()
+			peer := server.Peer()
+			wantData(t, peer.PrivateData, param.PrivateData, rdmacm.MaxConnectData)
+			// The other side's wishes, seen from here.
+			if peer.ResponderResources != 2 || peer.InitiatorDepth != 4 {
+				t.Errorf("the request has %d responder resources and depth %d", peer.ResponderResources, peer.InitiatorDepth)
+			}
+			a, _, err := server.QP().Query()
+			check(t, err)
+			if a.MaxDestRDAtomic != 2 || a.MaxRDAtomic != 4 {
+				t.Errorf("the server's QP has %d reads towards it and %d from it", a.MaxDestRDAtomic, a.MaxRDAtomic)
+			}
+		})
+	}
+	for _, n := range []int{0, 1, 196, 197} {
+		t.Run(fmt.Sprintf("answer/%d", n), func(t *testing.T) {
+			param := rdmacm.DefaultConnParam()
+			param.PrivateData = rdmatest.Pattern(n, 2)
+			l, addr := listen(t, &rdmacm.Options{Decide: func(context.Context, rdmacm.Request) (*rdmacm.ConnParam, error) {
+				return &param, nil
+			}})
+			client, err := rdmacm.Dial(patient(t), "tcp", addr, nil)
+			if n > rdmacm.MaxAcceptData {
+				wantError(t, err, rdmacm.ErrRejected)
+				return
+			}
+			check(t, err)
+			defer client.Close()
+			wantData(t, client.Peer().PrivateData, param.PrivateData, rdmacm.MaxAcceptData)
+			check(t, must(l.Accept(patient(t)))(t).Close())
+		})
+	}
+	for _, n := range []int{0, 1, 148} {
+		t.Run(fmt.Sprintf("reject/%d", n), func(t *testing.T) {
+			data := rdmatest.Pattern(n, 3)
+			_, addr := listen(t, &rdmacm.Options{Decide: func(_ context.Context, r rdmacm.Request) (*rdmacm.ConnParam, error) {
+				return nil, &rdmacm.Rejection{PrivateData: data}
+			}})
+			_, err := rdmacm.Dial(patient(t), "tcp", addr, nil)
+			wantError(t, err, rdmacm.ErrRejected, syscall.ECONNREFUSED)
+			var e *rdmacm.EventError
+			if !errors.As(err, &e) || e.Type != rdmacm.Rejected || e.Reason() != rdmacm.RejectConsumer {
+				t.Fatalf("got %v", err)
+			}
+			wantData(t, e.PrivateData, data, rdmacm.MaxRejectData)
+		})
+	}
+}
+
+// wantData compares what came with what was sent, behind which there are zeros.
+func wantData(t *testing.T, got, sent []byte, room int) {
+	t.Helper()
+	want := append(bytes.Clone(sent), make([]byte, room-len(sent))...)
+	if !bytes.Equal(got, want) {
+		t.Errorf("private data %x came, want %x", got, want)
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	linkLocal := linkLocalAddr(t, "veth0")
+	for _, test := range []struct{ network, listen, dial string }{
+		{"tcp", host, host},
+		{"tcp4", "", host},
+		{"tcp", "", host},
+		{"tcp6", "", linkLocal.String()},
+		{"tcp6", linkLocal.String(), linkLocal.String()},
+		{"ib", host, host},
+	} {
+		t.Run(test.network+" "+test.listen+" "+test.dial, func(t *testing.T) {
+			l, err := rdmacm.Listen(patient(t), test.network, net.JoinHostPort(test.listen, "0"), nil)
+			check(t, err)
+			defer l.Close()
+			port := fmt.Sprint(l.Addr().Port())
+			client, err := rdmacm.Dial(patient(t), test.network, net.JoinHostPort(test.dial, port), nil)
+			check(t, err)
+			defer client.Close()
+			server, err := l.Accept(patient(t))
+			check(t, err)
+			defer server.Close()
+			if got := client.RemoteAddr().Addr().String(); got != test.dial {
+				t.Errorf("connected to %v, want %v", got, test.dial)
+			}
+			check(t, client.Send(patient(t), []byte("x")))
+			if _, err := server.Recv(patient(t), make([]byte, 1)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// linkLocalAddr returns the interface's own IPv6 address, with its zone.
+func linkLocalAddr(t *testing.T, name string) netip.Addr {
+	t.Helper()
+	i := must(net.InterfaceByName(name))(t)
+	for _, a := range must(i.Addrs())(t) {
+		addr := netip.MustParsePrefix(a.String()).Addr()
+		if addr.Is6() && addr.IsLinkLocalUnicast() {
+			return addr.WithZone(name)
+		}
+	}
+	t.Fatalf("%s has no link-local address", name)
+	panic("unreachable")
+}
+
+func TestRefused(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	t.Run("no listener", func(t *testing.T) {
+		_, err := rdmacm.Dial(patient(t), "tcp", host+":9", nil)
+		wantError(t, err, rdmacm.ErrRejected, syscall.ECONNREFUSED)
+		var e *rdmacm.EventError
+		if !errors.As(err, &e) || e.Reason() != rdmacm.RejectInvalidServiceID {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("unroutable", func(t *testing.T) {
+		_, err := rdmacm.Dial(patient(t), "tcp", "10.9.8.7:9", nil)
+		wantError(t, err, rdmacm.ErrAddrResolution, syscall.ENETUNREACH)
+	})
+	t.Run("no neighbour", func(t *testing.T) {
+		_, err := rdmacm.Dial(patient(t), "tcp", "192.168.77.99:9", &rdmacm.Options{ResolveTimeout: 100e6})
+		wantError(t, err, rdmacm.ErrAddrResolution)
+		var e *rdmacm.EventError
+		if !errors.As(err, &e) || e.Type != rdmacm.AddrError {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("no RDMA device", func(t *testing.T) {
+		_, err := rdmacm.Dial(patient(t), "tcp", "127.0.0.1:9", nil)
+		wantError(t, err, syscall.ENODEV)
+	})
+	t.Run("foreign address", func(t *testing.T) {
+		_, err := rdmacm.Listen(patient(t), "tcp", "10.9.8.7:0", nil)
+		wantError(t, err, syscall.EADDRNOTAVAIL)
+	})
+	t.Run("port in use", func(t *testing.T) {
+		_, addr := listen(t, nil)
+		_, err := rdmacm.Listen(patient(t), "tcp", addr, nil)
+		wantError(t, err, syscall.EADDRINUSE)
+	})
+	t.Run("name", func(t *testing.T) {
+		if _, err := rdmacm.Dial(patient(t), "tcp", "no-such-host.invalid:1", nil); err == nil {
+			t.Error("connected to a host that doesn't exist")
+		}
+	})
+	t.Run("link-local without a zone", func(t *testing.T) {
+		addr := linkLocalAddr(t, "veth0").WithZone("").String()
+		_, err := rdmacm.Listen(patient(t), "tcp", net.JoinHostPort(addr, "0"), nil)
+		if wantError(t, err, syscall.EINVAL); !strings.Contains(err.Error(), "zone") {
+			t.Errorf("no zone is spoken of: %v", err)
+		}
+	})
+	for _, network := range []string{"udp", "quic", ""} {
+		_, err := rdmacm.Dial(patient(t), network, host+":1", nil)
+		wantError(t, err, rdmacm.ErrInvalid)
+	}
+}
+
+// Beyond the backlog, clients are rejected at once.
+func TestBacklog(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	l, addr := listen(t, &rdmacm.Options{Backlog: 2})
+	var clients []*rdmacm.Conn
+	for i := range 5 {
+		c, err := rdmacm.Dial(patient(t), "tcp", addr, nil)
+		if i < 2 {
+			check(t, err)
+			clients = append(clients, c)
+		} else {
+			wantError(t, err, rdmacm.ErrRejected)
+		}
+	}
+	for _, c := range clients {
+		check(t, must(l.Accept(patient(t)))(t).Close())
+		check(t, c.Close())
+	}
+	client, server := dial(t, l, nil)
+	check(t, client.Send(patient(t), nil))
+	_, err := server.Recv(patient(t), nil)
+	check(t, err)
+}
+
+// silent returns the address of a listener that never answers.
+func silent(t *testing.T) string {
+	t.Helper()
+	id := must(rdmacm.CreateID(rdmacm.TCP))(t)
+	t.Cleanup(func() { rdmatest.Close(t, id) })
+	check(t, id.Bind(netip.MustParseAddrPort(host+":0")))
+	check(t, id.Listen(0))
+	return id.LocalAddr().String()
+}
+
+// A context that ends calls the connection off at whichever step it is.
+func TestCancelled(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	t.Run("before", func(t *testing.T) {
+		_, err := rdmacm.Dial(ended, "tcp", host+":9", nil)
+		wantError(t, err, context.Canceled)
+	})
+	t.Run("resolving", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 50e6)
+		defer cancel()
+		_, err := rdmacm.Dial(ctx, "tcp", "192.168.77.98:9", &rdmacm.Options{ResolveTimeout: 60e9})
+		wantError(t, err, context.DeadlineExceeded)
+	})
+	t.Run("connecting", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 200e6)
+		defer cancel()
+		_, err := rdmacm.Dial(ctx, "tcp", silent(t), nil)
+		wantError(t, err, context.DeadlineExceeded)
+	})
+	t.Run("accepting", func(t *testing.T) {
+		l, _ := listen(t, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 50e6)
+		defer cancel()
+		_, err := l.Accept(ctx)
+		wantError(t, err, context.DeadlineExceeded)
+	})
+	t.Run("closing the listener", func(t *testing.T) {
+		l := must(rdmacm.Listen(t.Context(), "tcp", host+":0", nil))(t)
+		result := make(chan error)
+		go func() {
+			_, err := l.Accept(t.Context())
+			result <- err
+		}()
+		check(t, l.Close())
+		wantError(t, <-result, rdmacm.ErrClosed)
+	})
+}
+
+// Many connections share one event channel, and end together.
+func TestManyAtOnce(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	n := long(100, 500)
+	options := &rdmacm.Options{Messages: 1, MessageSize: 64}
+	l, addr := listen(t, options)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for range n {
+			c, err := l.Accept(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			serving.Go(func() {
+				defer c.Close()
+				b := make([]byte, c.MaxMessage())
+				for {
+					n, err := c.Recv(t.Context(), b)
+					if err == io.EOF {
+						return
+					}
+					if err == nil {
+						err = c.Send(t.Context(), b[:n])
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+	})
+	var dialing, standing sync.WaitGroup
+	standing.Add(n)
+	for i := range n {
+		dialing.Go(func() {
+			c, err := rdmacm.Dial(t.Context(), "tcp", addr, options)
+			standing.Done()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			standing.Wait() // all at once
+			message, b := fmt.Append(nil, "client ", i), make([]byte, 64)
+			if err := c.Send(t.Context(), message); err != nil {
+				t.Error(err)
+				return
+			}
+			got, err := c.Recv(t.Context(), b)
+			if err != nil || !bytes.Equal(b[:got], message) {
+				t.Errorf("client %d got %q, %v", i, b[:got], err)
+			}
+		})
+	}
+	dialing.Wait()
+	serving.Wait()
+}
+
+// One connection after the other leaves nothing behind.
+func TestSequence(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	options := &rdmacm.Options{Messages: 1, MessageSize: 64}
+	l, addr := listen(t, options)
+	go func() {
+		for {
+			c, err := l.Accept(t.Context())
+			if err != nil {
+				return
+			}
+			c.Recv(t.Context(), nil)
+			c.Close()
+		}
+	}()
+	once := func() {
+		c, err := rdmacm.Dial(patient(t), "tcp", addr, options)
+		check(t, err)
+		check(t, c.Close())
+	}
+	n := long(200, 5000)
+	for range n / 2 {
+		once()
+	}
+	fds, before := rdmatest.FDs(t), rdmatest.RSS(t)
+	for range n / 2 {
+		once()
+	}
+	if now := rdmatest.FDs(t); now > fds+8 {
+		t.Errorf("%d file descriptors after the first half, %d in the end", fds, now)
+	}
+	if now := rdmatest.RSS(t); now > before+before/4 {
+		t.Errorf("%d bytes after the first half, %d in the end", before, now)
+	}
+}

@@ -1,0 +1,89 @@
+// Package rdmacm tests connection management in the rig: package rdmacm with
+// itself and with librdmacm's programs, and ibv rping and cmtime.
+//
+//	go build -o bin/ ./cmd/ibv && go test -c -o /tmp/ ./tests/rdmacm
+//	tests/vm/run -d rxe -- /tmp/rdmacm.test -test.v
+//
+// With GOVERBS_LONG=1 the tests of many connections and of many pings take
+// their full numbers.
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rdmacm"
+)
+
+func TestMain(m *testing.M) { rdmatest.Main(m, "tests/rdmacm") }
+
+const (
+	host    = "192.168.77.1" // rxe0
+	resolve = 5 * time.Second
+)
+
+// long returns full where all is wanted, else short.
+func long(short, full int) int {
+	if os.Getenv("GOVERBS_LONG") != "" {
+		return full
+	}
+	return short
+}
+
+// patient returns a context for what must happen.
+func patient(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// must fails the test if there is an error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		check(t, err)
+		return v
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantError fails the test if err is not all of the errors.
+func wantError(t testing.TB, err error, want ...error) {
+	t.Helper()
+	for _, w := range want {
+		if !errors.Is(err, w) {
+			t.Errorf("got error %v, want one that is %v", err, w)
+		}
+	}
+}
+
+// listen listens on a free port of rxe0, and returns the address.
+func listen(t testing.TB, o *rdmacm.Options) (*rdmacm.Listener, string) {
+	t.Helper()
+	l, err := rdmacm.Listen(patient(t), "tcp", host+":0", o)
+	check(t, err)
+	t.Cleanup(func() { rdmatest.Close(t, l) })
+	return l, l.Addr().String()
+}
+
+// dial connects to an address, and returns both ends.
+func dial(t testing.TB, l *rdmacm.Listener, o *rdmacm.Options) (client, server *rdmacm.Conn) {
+	t.Helper()
+	client, err := rdmacm.Dial(patient(t), "tcp", l.Addr().String(), o)
+	check(t, err)
+	t.Cleanup(func() { rdmatest.Close(t, client) })
+	server, err = l.Accept(patient(t))
+	check(t, err)
+	t.Cleanup(func() { rdmatest.Close(t, server) })
+	return client, server
+}
