@@ -20,6 +20,7 @@ type Spec struct {
 	CQE       int
 	Channel   bool // each end's CQ reports to a completion channel of its own
 	SRQ       bool // receives come from an SRQ, as large as the receive queue would be
+	Global    bool // over InfiniBand, too, packets have a GRH
 	Len       int  // of each end's memory
 	A, B      SpecEnd
 }
@@ -47,10 +48,11 @@ func Default() Spec {
 
 // A Pair is two queue pairs that talk to each other, on one PD.
 type Pair struct {
-	Ctx  *verbs.Context
-	PD   *verbs.PD
-	GID  verbs.GIDEntry
-	A, B *End
+	Ctx     *verbs.Context
+	PD      *verbs.PD
+	GID     verbs.GIDEntry
+	Address verbs.AHAttr // the way back to the device itself
+	A, B    *End
 }
 
 // An End is one side of a Pair. One CQ takes all its completions.
@@ -74,7 +76,10 @@ func NewPair(t testing.TB, s Spec) *Pair {
 // PairOn makes a connected pair on an opened device.
 func PairOn(t testing.TB, c *verbs.Context, s Spec) *Pair {
 	t.Helper()
-	p := &Pair{Ctx: c, GID: GID(t, c)}
+	p := &Pair{Ctx: c, GID: GID(t, c), Address: Address(t, c)}
+	if s.Global {
+		p.Address = GlobalAddress(t, c)
+	}
 	var err error
 	if p.PD, err = c.AllocPD(); err != nil {
 		t.Fatal(err)
@@ -83,22 +88,6 @@ func PairOn(t testing.TB, c *verbs.Context, s Spec) *Pair {
 	p.connect(t, p.A, p.B)
 	p.connect(t, p.B, p.A)
 	return p
-}
-
-// GID returns the device's IPv4 RoCEv2 entry.
-func GID(t testing.TB, c *verbs.Context) verbs.GIDEntry {
-	t.Helper()
-	table, err := c.GIDTable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range table {
-		if e.Port == Port && e.Type == verbs.RoCEv2 && e.GID.IsIPv4Mapped() {
-			return e
-		}
-	}
-	t.Fatalf("no IPv4 RoCEv2 GID in %v", table)
-	panic("unreachable")
 }
 
 func (p *Pair) end(t testing.TB, s *Spec, e *SpecEnd) *End {
@@ -139,7 +128,7 @@ func (p *Pair) connect(t testing.TB, e, peer *End) {
 		return
 	}
 	if e.QP.Type() == verbs.UD {
-		ah, err := p.PD.CreateAH(p.Address())
+		ah, err := p.PD.CreateAH(p.Address)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,17 +137,12 @@ func (p *Pair) connect(t testing.TB, e, peer *End) {
 	p.ToRTS(t, e, peer.QP.Num())
 }
 
-// Address is the way back to the device itself.
-func (p *Pair) Address() verbs.AHAttr {
-	return verbs.AHAttr{IsGlobal: true, DGID: p.GID.GID, SGIDIndex: p.GID.Index, HopLimit: 64, Port: Port}
-}
-
 // ToRTS takes e's queue pair from RESET to RTS.
 func (p *Pair) ToRTS(t testing.TB, e *End, dest uint32) {
 	t.Helper()
 	a := verbs.QPAttr{
 		Port: Port, QKey: QKey, Access: e.Spec.QP,
-		PathMTU: verbs.MTU1024, DestQPN: dest, RQPSN: 0x1234, SQPSN: 0x1234, AH: p.Address(),
+		PathMTU: verbs.MTU1024, DestQPN: dest, RQPSN: 0x1234, SQPSN: 0x1234, AH: p.Address,
 		MinRNRTimer: 12, MaxRDAtomic: 4, MaxDestRDAtomic: 4,
 		Timeout: 18, RetryCount: 7, RNRRetry: 7, // about a second each, and for ever
 	}

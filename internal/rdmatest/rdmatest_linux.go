@@ -17,26 +17,12 @@ import (
 )
 
 const (
-	// Device is the rig's first device. Traffic stays on it: on one host, it
-	// doesn't reach the second on every kernel.
-	Device = "rxe0"
-	Port   = 1
+	Port = 1
 
 	// Patience is how long a test waits for what must come. It bounds a failing
 	// test, and decides nothing else: emulated machines are slow.
 	Patience = 30 * time.Second
 )
-
-// Main runs the tests of a package (its folder in the repository), or says how
-// to when there is no device. Call it from TestMain.
-func Main(m *testing.M, folder string) {
-	if _, err := os.Stat("/sys/class/infiniband/" + Device); err != nil {
-		base := folder[strings.LastIndex(folder, "/")+1:]
-		fmt.Fprintf(os.Stderr, "no %s here; run this in the rig: CGO_ENABLED=0 go test -c ./%s && tests/vm/run -d rxe -- ./%s.test -test.v\n", Device, folder, base)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
-}
 
 // A Version is a kernel's.
 type Version struct{ Major, Minor int }

@@ -133,7 +133,7 @@ func TestODPUD(t *testing.T) {
 		wr.SGL = []verbs.SGE{local.SGE(0, odp)}
 		p.A.Send(t, wr)
 		rdmatest.PollOK(t, p.A.CQ, 1)
-		wantDatagram(t, p.B, p.A.QP.Num(), rdmatest.Pattern(odp, i))
+		wantDatagram(t, p, p.B, p.A.QP.Num(), rdmatest.Pattern(odp, i))
 	}
 }
 

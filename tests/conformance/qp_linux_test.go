@@ -134,7 +134,7 @@ func TestRCStates(t *testing.T) {
 				rd, destRD     uint8
 			}
 			have := compared{got.State, got.PathMTU, got.DestQPN, got.Access, got.AH, got.Port, got.Timeout, got.RetryCount, got.RNRRetry, got.MinRNRTimer, got.MaxRDAtomic, got.MaxDestRDAtomic}
-			want := compared{verbs.QPRTS, verbs.MTU1024, e.peer.QP.Num(), rdmatest.Default().A.QP, p.Address(), rdmatest.Port, 18, 7, 7, 12, 4, 4}
+			want := compared{verbs.QPRTS, verbs.MTU1024, e.peer.QP.Num(), rdmatest.Default().A.QP, p.Address, rdmatest.Port, 18, 7, 7, 12, 4, 4}
 			if have != want {
 				t.Errorf("round %d:\n got %+v\nwant %+v", round, have, want)
 			}
@@ -250,8 +250,8 @@ func TestIllegalTransitions(t *testing.T) {
 		{verbs.UD, verbs.QPReset, verbs.QPAttr{State: verbs.QPInit, Port: 1}, rdmatest.Mask(verbs.RC, verbs.QPInit) | verbs.QPAttrQKey, []string{"ACCESS_FLAGS"}},
 		{verbs.RC, verbs.QPReset, verbs.QPAttr{State: verbs.QPInit, Port: 9}, rdmatest.Mask(verbs.RC, verbs.QPInit), []string{"port 9"}},
 		{verbs.RC, verbs.QPInit, verbs.QPAttr{State: verbs.QPRTR}, verbs.QPAttrState | verbs.QPAttrAV, []string{"PATH_MTU", "DEST_QPN", "RQ_PSN", "MAX_DEST_RD_ATOMIC", "MIN_RNR_TIMER"}},
-		{verbs.RC, verbs.QPInit, verbs.QPAttr{State: verbs.QPRTR, PathMTU: 9, AH: p.Address()}, rdmatest.Mask(verbs.RC, verbs.QPRTR), []string{"MTU 9"}},
-		{verbs.RC, verbs.QPInit, verbs.QPAttr{State: verbs.QPRTR, PathMTU: 1, DestQPN: 1 << 24, AH: p.Address()}, rdmatest.Mask(verbs.RC, verbs.QPRTR), []string{"24 bits"}},
+		{verbs.RC, verbs.QPInit, verbs.QPAttr{State: verbs.QPRTR, PathMTU: 9, AH: p.Address}, rdmatest.Mask(verbs.RC, verbs.QPRTR), []string{"MTU 9"}},
+		{verbs.RC, verbs.QPInit, verbs.QPAttr{State: verbs.QPRTR, PathMTU: 1, DestQPN: 1 << 24, AH: p.Address}, rdmatest.Mask(verbs.RC, verbs.QPRTR), []string{"24 bits"}},
 		{verbs.UC, verbs.QPInit, verbs.QPAttr{State: verbs.QPRTR}, rdmatest.Mask(verbs.RC, verbs.QPRTR), []string{"MAX_DEST_RD_ATOMIC"}},
 		{verbs.RC, verbs.QPInit, verbs.QPAttr{State: verbs.QPRTS}, rdmatest.Mask(verbs.RC, verbs.QPRTS), []string{"INIT", "RTS"}},
 		{verbs.RC, verbs.QPInit, verbs.QPAttr{State: 42}, verbs.QPAttrState, []string{"42"}},
@@ -264,7 +264,7 @@ func TestIllegalTransitions(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%v %v to %v", x.typ, x.from, x.attr.State), func(t *testing.T) {
 			qp := lone(t, c, x.typ)
-			a := verbs.QPAttr{Port: rdmatest.Port, PathMTU: verbs.MTU256, AH: p.Address(), DestQPN: 1, MaxRDAtomic: 1, MaxDestRDAtomic: 1}
+			a := verbs.QPAttr{Port: rdmatest.Port, PathMTU: verbs.MTU256, AH: p.Address, DestQPN: 1, MaxRDAtomic: 1, MaxDestRDAtomic: 1}
 			for s := verbs.QPInit; s <= x.from; s++ {
 				a.State = s
 				if err := qp.Modify(a, rdmatest.Mask(x.typ, s)); err != nil {

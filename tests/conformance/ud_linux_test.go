@@ -11,18 +11,26 @@ import (
 
 const grh = 40 // what precedes a datagram in the receive's buffer
 
-func udPair(t *testing.T) *rdmatest.Pair {
+func udPair(t *testing.T, global bool) *rdmatest.Pair {
 	t.Helper()
 	s := rdmatest.Default()
-	s.Type = verbs.UD
+	s.Type, s.Global = verbs.UD, global
 	return rdmatest.NewPair(t, s)
 }
 
+// addressings says how datagrams can be addressed: over Ethernet always by GID.
+func addressings() map[string]bool {
+	if rdmatest.KindOf() == rdmatest.RXE {
+		return map[string]bool{"GID": true}
+	}
+	return map[string]bool{"LID": false, "GID": true}
+}
+
 // wantDatagram polls a receive that was posted at 0 and checks it.
-func wantDatagram(t *testing.T, e *rdmatest.End, from uint32, data []byte) verbs.WC {
+func wantDatagram(t *testing.T, p *rdmatest.Pair, e *rdmatest.End, from uint32, data []byte) verbs.WC {
 	t.Helper()
 	wc := rdmatest.PollOK(t, e.CQ, 1)[0]
-	if wc.SrcQP != from || wc.ByteLen != uint32(grh+len(data)) || wc.Flags&verbs.WCGRH == 0 || wc.QPNum != e.QP.Num() {
+	if wc.SrcQP != from || wc.ByteLen != uint32(grh+len(data)) || wc.Flags&verbs.WCGRH != 0 != p.Address.IsGlobal || wc.QPNum != e.QP.Num() {
 		t.Errorf("a datagram of %d bytes from QP %#x: %+v", len(data), from, wc)
 	}
 	wantBytes(t, e.MR.Bytes()[grh:grh+len(data)], data)
@@ -30,7 +38,12 @@ func wantDatagram(t *testing.T, e *rdmatest.End, from uint32, data []byte) verbs
 }
 
 func TestUD(t *testing.T) {
-	p := udPair(t)
+	for name, global := range addressings() {
+		t.Run(name, func(t *testing.T) { testUD(t, udPair(t, global)) })
+	}
+}
+
+func testUD(t *testing.T, p *rdmatest.Pair) {
 	for i, n := range []int{0, 1, 3, 64, 1000, 1024} {
 		for _, op := range []verbs.Opcode{verbs.OpSend, verbs.OpSendImm} {
 			data := fresh(p, n, i)
@@ -39,7 +52,7 @@ func TestUD(t *testing.T) {
 			wr.Opcode, wr.Imm = op, 0x01020304
 			p.A.Send(t, wr)
 			rdmatest.PollOK(t, p.A.CQ, 1)
-			wc := wantDatagram(t, p.B, p.A.QP.Num(), data)
+			wc := wantDatagram(t, p, p.B, p.A.QP.Num(), data)
 			if imm, ok := wc.Imm(); ok != (op == verbs.OpSendImm) || ok && imm != 0x01020304 {
 				t.Errorf("%v: immediate %#x, %v", op, imm, ok)
 			}
@@ -50,12 +63,17 @@ func TestUD(t *testing.T) {
 	wr := message(p, 0)
 	wr.SGL, wr.Inline = nil, rdmatest.Pattern(50, 1)
 	p.A.Send(t, wr)
-	wantDatagram(t, p.B, p.A.QP.Num(), rdmatest.Pattern(50, 1))
+	wantDatagram(t, p, p.B, p.A.QP.Num(), rdmatest.Pattern(50, 1))
 }
 
 // TestUDAnswer answers a datagram with what its completion and GRH tell.
 func TestUDAnswer(t *testing.T) {
-	p := udPair(t)
+	for name, global := range addressings() {
+		t.Run(name, func(t *testing.T) { testUDAnswer(t, udPair(t, global)) })
+	}
+}
+
+func testUDAnswer(t *testing.T, p *rdmatest.Pair) {
 	p.B.Recv(t, 1, 0, 1024)
 	p.A.Send(t, message(p, 100))
 	rdmatest.PollOK(t, p.A.CQ, 1)
@@ -68,8 +86,11 @@ func TestUDAnswer(t *testing.T) {
 	answer := rdmatest.Pattern(33, 3)
 	p.B.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, Inline: answer, AH: ah, RemoteQPN: wc.SrcQP, RemoteQKey: rdmatest.QKey})
 	rdmatest.PollOK(t, p.B.CQ, 1)
-	wantDatagram(t, p.A, p.B.QP.Num(), answer)
+	wantDatagram(t, p, p.A, p.B.QP.Num(), answer)
 
+	if !p.Address.IsGlobal {
+		return
+	}
 	for _, b := range [][]byte{nil, make([]byte, 39), make([]byte, 40)} {
 		if _, err := p.PD.CreateAHFromWC(&wc, b, rdmatest.Port); err == nil {
 			t.Errorf("an address was made of a GRH of %d zeros", len(b))
@@ -79,26 +100,13 @@ func TestUDAnswer(t *testing.T) {
 
 // TestMulticast sends to a group that a queue pair is attached to.
 func TestMulticast(t *testing.T) {
-	p := udPair(t)
-	group := netip.MustParseAddr("239.77.1.5")
-	// The interface takes a group's packets, and those that it sends itself come
-	// back to it, once somebody on the host is a member.
-	gid := verbs.GID(group.As16())
-	ifi, err := net.InterfaceByName(p.GID.NetDev)
-	if err != nil {
+	p := udPair(t, true)
+	gid, lid := multicastGroup(t, p)
+	if err := p.B.QP.AttachMcast(gid, lid); err != nil {
 		t.Fatal(err)
 	}
-	member, err := net.ListenMulticastUDP("udp4", ifi, &net.UDPAddr{IP: group.AsSlice(), Port: 7777})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer member.Close()
-
-	if err := p.B.QP.AttachMcast(gid, 0); err != nil {
-		t.Fatal(err)
-	}
-	address := p.Address()
-	address.DGID = gid
+	address := p.Address
+	address.DGID, address.DLID = gid, lid
 	ah, err := p.PD.CreateAH(address)
 	if err != nil {
 		t.Fatal(err)
@@ -110,9 +118,9 @@ func TestMulticast(t *testing.T) {
 		p.B.Recv(t, uint64(i), 0, 1024)
 		p.A.Send(t, wr)
 		rdmatest.PollOK(t, p.A.CQ, 1)
-		wantDatagram(t, p.B, p.A.QP.Num(), data)
+		wantDatagram(t, p, p.B, p.A.QP.Num(), data)
 	}
-	if err := p.B.QP.DetachMcast(gid, 0); err != nil {
+	if err := p.B.QP.DetachMcast(gid, lid); err != nil {
 		t.Fatal(err)
 	}
 	// After that, a message to the group is not for it, one to itself is.
@@ -121,13 +129,36 @@ func TestMulticast(t *testing.T) {
 	p.A.Send(t, wr)
 	p.A.Send(t, message(p, 300))
 	rdmatest.PollOK(t, p.A.CQ, 2)
-	wantDatagram(t, p.B, p.A.QP.Num(), data)
+	wantDatagram(t, p, p.B, p.A.QP.Num(), data)
 	rdmatest.Idle(t, p.B.CQ)
 
-	wantInvalid(t, p.B.QP.DetachMcast(gid, 0))
+	wantInvalid(t, p.B.QP.DetachMcast(gid, lid))
 	wantInvalid(t, p.B.QP.AttachMcast(verbs.GID(netip.MustParseAddr("fe80::1").As16()), 0))
 	// A QP that is closed while attached is detached.
-	if err := p.B.QP.AttachMcast(gid, 0); err != nil {
+	if err := p.B.QP.AttachMcast(gid, lid); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// multicastGroup returns a group and its LID, which has no meaning over
+// Ethernet.
+func multicastGroup(t *testing.T, p *rdmatest.Pair) (verbs.GID, uint16) {
+	t.Helper()
+	if rdmatest.KindOf() == rdmatest.MLX5 {
+		// Nobody assigns LIDs to groups on a fabric without a subnet manager.
+		return verbs.GID(netip.MustParseAddr("ff12:401b::7701:5").As16()), 0xc001
+	}
+	group := netip.MustParseAddr("239.77.1.5")
+	// The interface takes a group's packets, and those that it sends itself come
+	// back to it, once somebody on the host is a member.
+	ifi, err := net.InterfaceByName(p.GID.NetDev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	member, err := net.ListenMulticastUDP("udp4", ifi, &net.UDPAddr{IP: group.AsSlice(), Port: 7777})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { member.Close() })
+	return verbs.GID(group.As16()), 0
 }

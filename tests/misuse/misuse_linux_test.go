@@ -146,7 +146,7 @@ func (w *world) createQP(change func(*verbs.QPOptions)) error {
 }
 
 func (w *world) createAH(change func(*verbs.AHAttr)) error {
-	a := w.rc.Address()
+	a := w.rc.Address
 	change(&a)
 	return drop2(w.rc.PD.CreateAH(a))
 }

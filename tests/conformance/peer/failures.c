@@ -73,6 +73,25 @@ static void make(struct side *s, int access)
 		die("create QP");
 }
 
+// path is the way back to the device itself: by LID over InfiniBand, else by GID.
+static struct ibv_ah_attr path(void)
+{
+	struct ibv_ah_attr attr = {.port_num = PORT};
+	struct ibv_port_attr port;
+	if (ibv_query_port(ctx, PORT, &port))
+		die("query port");
+	if (port.link_layer == IBV_LINK_LAYER_INFINIBAND) {
+		attr.dlid = port.lid;
+		return attr;
+	}
+	attr.is_global = 1;
+	attr.grh.sgid_index = gid_index;
+	attr.grh.hop_limit = 64;
+	if (ibv_query_gid(ctx, PORT, gid_index, &attr.grh.dgid))
+		die("query GID");
+	return attr;
+}
+
 static void connect_qp(struct side *s, uint32_t dest, int access, int dest_reads)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = PORT, .qkey = 0x1234,
@@ -82,18 +101,13 @@ static void connect_qp(struct side *s, uint32_t dest, int access, int dest_reads
 	if (ibv_modify_qp(s->qp, &attr, mask))
 		die("to INIT");
 
-	union ibv_gid gid;
-	if (ibv_query_gid(ctx, PORT, gid_index, &gid))
-		die("query GID");
 	attr.qp_state = IBV_QPS_RTR;
 	attr.path_mtu = IBV_MTU_1024;
 	attr.dest_qp_num = dest;
 	attr.rq_psn = 100;
 	attr.min_rnr_timer = 1; // 10 us
 	attr.max_dest_rd_atomic = dest_reads;
-	attr.ah_attr = (struct ibv_ah_attr){
-		.is_global = 1, .port_num = PORT,
-		.grh = {.dgid = gid, .sgid_index = gid_index, .hop_limit = 64}};
+	attr.ah_attr = path();
 	mask = IBV_QP_STATE;
 	if (opt.type != IBV_QPT_UD)
 		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
@@ -444,10 +458,7 @@ static void windows(void)
 
 static struct ibv_ah *address(void)
 {
-	struct ibv_ah_attr attr = {.is_global = 1, .port_num = PORT,
-				   .grh = {.sgid_index = gid_index, .hop_limit = 64}};
-	if (ibv_query_gid(ctx, PORT, gid_index, &attr.grh.dgid))
-		die("query GID");
+	struct ibv_ah_attr attr = path();
 	struct ibv_ah *ah = ibv_create_ah(pd, &attr);
 	if (!ah)
 		die("create AH");

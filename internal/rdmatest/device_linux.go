@@ -1,0 +1,90 @@
+package rdmatest
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// A Kind is what the devices are that the tests run on.
+type Kind string
+
+const (
+	RXE  Kind = "rxe"  // Soft-RoCE: an Ethernet port, addressed by GID
+	MLX5 Kind = "mlx5" // ConnectX, or the model of it in tests/hca: an InfiniBand port, addressed by LID
+)
+
+// Devices are the rig's two devices, whether they are there or not. Traffic
+// stays on the first: on one host, rxe's doesn't reach the second on every
+// kernel.
+var Devices = func() [2]string {
+	if _, err := os.Stat("/sys/class/infiniband/mlx5_0"); err == nil {
+		return [2]string{"mlx5_0", "mlx5_1"}
+	}
+	return [2]string{"rxe0", "rxe1"}
+}()
+
+// Device is the first of them.
+var Device = Devices[0]
+
+// KindOf says what the devices are.
+func KindOf() Kind {
+	if strings.HasPrefix(Device, "mlx5") {
+		return MLX5
+	}
+	return RXE
+}
+
+// Main runs the tests of a package (its folder in the repository), or says how
+// to when there is no device. Call it from TestMain.
+func Main(m *testing.M, folder string) {
+	if _, err := os.Stat("/sys/class/infiniband/" + Device); err != nil {
+		base := folder[strings.LastIndex(folder, "/")+1:]
+		fmt.Fprintf(os.Stderr, "no %s here; run this in the rig: CGO_ENABLED=0 go test -c ./%s && tests/vm/run -d rxe -- ./%s.test -test.v\n", Device, folder, base)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// GID returns the GID that the tests use: rxe's IPv4 RoCEv2 entry, mlx5's first.
+func GID(t testing.TB, c *verbs.Context) verbs.GIDEntry {
+	t.Helper()
+	table, err := c.GIDTable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range table {
+		if e.Port == Port && (KindOf() == MLX5 && e.Index == 0 || e.Type == verbs.RoCEv2 && e.GID.IsIPv4Mapped()) {
+			return e
+		}
+	}
+	t.Fatalf("no GID to use in %v", table)
+	panic("unreachable")
+}
+
+// Address returns the way back to the device itself.
+func Address(t testing.TB, c *verbs.Context) verbs.AHAttr {
+	t.Helper()
+	if KindOf() == MLX5 {
+		port, err := c.QueryPort(Port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return verbs.AHAttr{DLID: port.LID, Port: Port}
+	}
+	return GlobalAddress(t, c)
+}
+
+// GlobalAddress is Address by GID, which leaves a GRH before datagrams.
+func GlobalAddress(t testing.TB, c *verbs.Context) verbs.AHAttr {
+	t.Helper()
+	gid := GID(t, c)
+	a := verbs.AHAttr{IsGlobal: true, DGID: gid.GID, SGIDIndex: gid.Index, HopLimit: 64, Port: Port}
+	if KindOf() == MLX5 {
+		a.DLID = Address(t, c).DLID
+	}
+	return a
+}
