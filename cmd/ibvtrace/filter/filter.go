@@ -19,6 +19,7 @@ type Filter struct {
 	status  set[*event.Event]
 	device  set[string]
 	hasData bool // trace may choose data verbs
+	none    bool // trace chooses nothing
 }
 
 // A set is a choice; the zero value chooses everything.
@@ -83,7 +84,9 @@ func (f *Filter) Add(expr string) error {
 
 // Data reports whether the filter may choose verbs that post or poll, so that
 // they have to be watched.
-func (f *Filter) Data() bool { return f.trace.given() && (len(f.trace.in) == 0 || f.hasData) }
+func (f *Filter) Data() bool {
+	return f.trace.given() && !f.none && (len(f.trace.in) == 0 || f.hasData)
+}
 
 // Match reports whether the filter chooses an event. Notes are always chosen:
 // they tell what is missing.
@@ -115,6 +118,7 @@ func (f *Filter) addTrace(not bool, v string) error {
 		return nil
 	}
 	if class == "none" {
+		f.none = f.none || !not
 		f.trace.add(!not, func(*event.Event) bool { return true })
 		return nil
 	}

@@ -36,7 +36,6 @@ func TestFilter(t *testing.T) {
 		{"ibv_create_qp,reg_mr", "create failed note", false},
 		{"create_qp reg_mr", "create failed note", false},
 		{"rdma_connect", "connect note", false},
-		{"connect", "connect note", false},
 		{"data", "post note", true},
 		{"%data,cm", "post connect note", true},
 		{"post_send", "post note", true},
