@@ -1,0 +1,31 @@
+// Package trace follows programs and tells what they do with RDMA: every verb that
+// the kernel runs for them, what they map of devices, the connection manager's
+// commands and events, and if asked for, the verbs that post and poll.
+//
+// # How programs are stopped
+//
+// A command that [Run] starts gets seccomp filters, which choose by their arguments
+// the system calls that stop: nothing else of it is slowed down. It takes the first
+// filter before it begins, and one more for each descriptor that turns out to be
+// RDMA's. rxe's doorbell, which is a write to such a descriptor, passes by its size.
+//
+// A process that is attached to stops at every system call, because filters cannot
+// be taken back; so does one that refuses filters. When the tracer goes, by itself
+// or by SIGKILL, such a process runs on.
+//
+// # Verbs that post and poll
+//
+// They are functions in tables of pointers; the tables are made to lead through
+// stubs in memory of the program, see data_linux.go. It needs libibverbs, shared or
+// static, of any version that has the ioctl, on amd64. Empty polls only count.
+//
+// # What programs may do
+//
+// Nothing that a program says is trusted: lengths are bounded, memory that cannot
+// be read is shown as such, and what is kept of a program is bounded by what the
+// kernel holds for it. A 32-bit program's control verbs are traced. What a program
+// does by io_uring is not seen.
+//
+// Run uses ptrace and so belongs to one thread of this process at a time; a process
+// can run it once. It takes over all children of the process.
+package trace

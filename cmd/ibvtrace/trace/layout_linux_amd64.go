@@ -1,0 +1,3 @@
+package trace
+
+const mutexBytes = 40 // pthread_mutex_t

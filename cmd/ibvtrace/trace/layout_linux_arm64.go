@@ -1,0 +1,3 @@
+package trace
+
+const mutexBytes = 48 // pthread_mutex_t

@@ -1,0 +1,200 @@
+//go:build amd64 || arm64
+
+package trace
+
+import (
+	"maps"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A fileKind is what an open file is, as far as RDMA goes.
+type fileKind uint8
+
+const (
+	fileOther   fileKind = iota
+	fileUverbs           // /dev/infiniband/uverbsN
+	fileCM               // /dev/infiniband/rdma_cm
+	fileChannel          // completion channel
+	fileAsync            // asynchronous events
+	fileEvents           // one of the two
+	fileDevx             // mlx5's own events
+)
+
+// A file is an open file: several descriptors, in several processes, may lead
+// to it. Objects belong to it.
+type file struct {
+	id     int // counts the files of a run
+	kind   fileKind
+	name   string // of fileDevx
+	device string // "rxe0"
+	driver uapi.RdmaDriverId
+	before bool // was open before ibvtrace came
+	legacy bool // gets commands by write(2)
+
+	parent  *file // of the events: the uverbs file
+	objects map[objectKey]*object
+	offsets map[uint64]string // what is there to be mapped
+	users   int               // descriptors
+}
+
+// A process is a traced process.
+type process struct {
+	pid     int
+	comm    string // when it last did something
+	threads int
+	fds     map[int]*file
+	rdma    bool // it had such files
+
+	// all: every system call stops, because it was attached to or takes no
+	// filters. Else those that its filters choose stop.
+	all bool
+	// The descriptors for which it has filters; true: with rxe's doorbell.
+	watched      map[int]bool
+	watchedAbove int // all from here on, 0: none
+
+	data *dataTrace // nil: its data verbs are not traced
+}
+
+// inherit makes the process a copy of its parent's at the fork.
+func (p *process) inherit(parent *process) {
+	p.all = parent.all
+	p.watched, p.watchedAbove = maps.Clone(parent.watched), parent.watchedAbove
+	for fd, f := range parent.fds {
+		p.setFD(fd, f)
+	}
+	if parent.data != nil {
+		p.data = parent.data.clone()
+	}
+}
+
+// setFD notes that a descriptor is a file now, nil: none of RDMA's.
+func (p *process) setFD(fd int, f *file) {
+	if old := p.fds[fd]; old != nil {
+		old.users--
+	}
+	if f == nil {
+		delete(p.fds, fd)
+		return
+	}
+	p.fds[fd] = f
+	p.rdma = true
+	f.users++
+}
+
+// afterExec forgets what the new program has not.
+func (p *process) afterExec() {
+	p.data = nil
+	for fd, f := range p.fds {
+		if now := identify(p.pid, fd); now.kind == fileOther || now.kind == fileUverbs && now.device != f.device {
+			p.setFD(fd, nil)
+		}
+	}
+}
+
+// gone forgets the process.
+func (p *process) gone() {
+	for fd := range p.fds {
+		p.setFD(fd, nil)
+	}
+}
+
+// newFile makes known a file that a descriptor of the process leads to.
+func (t *tracer) newFile(p *process, fd int, f file) *file {
+	t.files++
+	f.id = t.files
+	f.objects = make(map[objectKey]*object)
+	p.setFD(fd, &f)
+	return &f
+}
+
+// file returns the file behind a descriptor, nil if it has nothing to do with RDMA.
+// One that is not known yet was opened before ibvtrace came or by another way.
+func (t *tracer) file(th *thread, fd int) *file {
+	if f := th.proc.fds[fd]; f != nil {
+		return f
+	}
+	f := identify(th.tid, fd)
+	if f.kind == fileOther {
+		return nil
+	}
+	f.before = true
+	if f.kind == fileEvents {
+		f.parent = th.proc.onlyUverbs()
+	}
+	return t.newFile(th.proc, fd, f)
+}
+
+// onlyUverbs returns the process's uverbs file if there is just one.
+func (p *process) onlyUverbs() *file {
+	var only *file
+	for _, f := range p.fds {
+		if f.kind == fileUverbs && f != only {
+			if only != nil {
+				return nil
+			}
+			only = f
+		}
+	}
+	return only
+}
+
+// mostFilters bounds how many filters a process gets for single descriptors: the
+// kernel runs each at every system call.
+const mostFilters = 24
+
+// watch makes what is done to a descriptor stop. The thread is at the exit of a
+// system call.
+func (t *tracer) watch(th *thread, fd int, f *file) {
+	p := th.proc
+	doorbell := f.kind != fileUverbs || f.driver != uapi.RDMA_DRIVER_RXE || f.legacy
+	if p.all {
+		return
+	}
+	if with, ok := p.watched[fd]; ok && (with || !doorbell) {
+		return
+	}
+	if p.watchedAbove > 0 && fd >= p.watchedAbove && !doorbell {
+		return
+	}
+	filter := fdFilter(uint32(fd), false, doorbell)
+	above := !doorbell && len(p.watched) >= mostFilters
+	if above {
+		filter = fdFilter(uint32(fd), true, false)
+	}
+	in, err := t.inject(th.tid)
+	if err == nil {
+		err = in.addFilter(filter)
+		if err == errDied {
+			return
+		}
+		if err2 := in.done(); err == nil {
+			err = err2
+		}
+	}
+	if err != nil {
+		if err == unix.ESRCH {
+			return
+		}
+		t.stopAtAll(p)
+		return
+	}
+	if above {
+		p.watchedAbove = fd
+	} else {
+		p.watched[fd] = doorbell
+	}
+}
+
+// stopAtAll has a process stop at every system call, which is slower, because it
+// takes no more filters: it gave up the right to, or has filters of its own.
+func (t *tracer) stopAtAll(p *process) {
+	p.all = true
+	for tid, th := range t.threads {
+		if th.proc == p && th.running {
+			interrupt(tid)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package trace
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// registers are a thread's, as the kernel's user_regs_struct has them.
+type registers struct{ unix.PtraceRegs }
+
+// syscallLen is the length of the instruction that calls the kernel.
+const syscallLen = 2
+
+// syscallCode is that instruction.
+var syscallCode = []byte{0x0f, 0x05}
+
+func getRegisters(tid int) (registers, error) {
+	var r registers
+	err := ptrace(unix.PTRACE_GETREGS, tid, 0, uintptr(unsafe.Pointer(&r)))
+	return r, err
+}
+
+func (r *registers) set(tid int) error {
+	return ptrace(unix.PTRACE_SETREGS, tid, 0, uintptr(unsafe.Pointer(r)))
+}
+
+// native reports whether the thread runs 64-bit code.
+func (r *registers) native() bool { return r.Cs == 0x33 }
+
+func (r *registers) pc() uint64     { return r.Rip }
+func (r *registers) sp() uint64     { return r.Rsp }
+func (r *registers) result() uint64 { return r.Rax }
+
+// general returns what the general registers hold.
+func (r *registers) general() []uint64 {
+	return []uint64{r.Rdi, r.Rsi, r.Rdx, r.Rcx, r.R8, r.R9, r.Rbx, r.Rbp, r.R12, r.R13, r.R14, r.R15, r.R10}
+}
+
+// setCall prepares a system call by the instruction at pc.
+func (r *registers) setCall(pc, nr uint64, args [6]uint64) {
+	r.Rip, r.Rax = pc, nr
+	r.Orig_rax = ^uint64(0) // else the kernel might restart another
+	r.Rdi, r.Rsi, r.Rdx, r.R10, r.R8, r.R9 = args[0], args[1], args[2], args[3], args[4], args[5]
+}
+
+// restart prepares what the kernel does itself with a system call that a stop
+// interrupted: to make it again.
+func (r *registers) restart() {
+	if int64(r.Orig_rax) < 0 {
+		return // not in a system call
+	}
+	switch int64(r.Rax) {
+	case -512, -513, -514: // ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND
+		r.Rip -= syscallLen
+		r.Rax = r.Orig_rax
+	case -516: // ERESTART_RESTARTBLOCK
+		r.Rip -= syscallLen
+		r.Rax = unix.SYS_RESTART_SYSCALL
+	}
+	r.Orig_rax = ^uint64(0)
+}

@@ -1,0 +1,55 @@
+package trace
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// registers are a thread's, as the kernel's user_pt_regs has them.
+type registers struct {
+	unix.PtraceRegs
+	size uint64 // that the kernel gave: a 32-bit thread has fewer
+}
+
+// syscallLen is the length of the instruction that calls the kernel.
+const syscallLen = 4
+
+// syscallCode is that instruction, "svc #0".
+var syscallCode = []byte{0x01, 0x00, 0x00, 0xd4}
+
+const ntPRStatus = 1 // NT_PRSTATUS, <linux/elf.h>
+
+func getRegisters(tid int) (registers, error) {
+	var r registers
+	v := unix.Iovec{Base: (*byte)(unsafe.Pointer(&r.PtraceRegs)), Len: uint64(unsafe.Sizeof(r.PtraceRegs))}
+	err := ptrace(unix.PTRACE_GETREGSET, tid, ntPRStatus, uintptr(unsafe.Pointer(&v)))
+	r.size = v.Len
+	return r, err
+}
+
+func (r *registers) set(tid int) error {
+	v := unix.Iovec{Base: (*byte)(unsafe.Pointer(&r.PtraceRegs)), Len: uint64(unsafe.Sizeof(r.PtraceRegs))}
+	return ptrace(unix.PTRACE_SETREGSET, tid, ntPRStatus, uintptr(unsafe.Pointer(&v)))
+}
+
+// native reports whether the thread runs 64-bit code.
+func (r *registers) native() bool { return r.size == uint64(unsafe.Sizeof(r.PtraceRegs)) }
+
+func (r *registers) pc() uint64     { return r.Pc }
+func (r *registers) sp() uint64     { return r.Sp }
+func (r *registers) result() uint64 { return r.Regs[0] }
+
+// general returns what the general registers hold.
+func (r *registers) general() []uint64 { return r.Regs[:29] }
+
+// setCall prepares a system call by the instruction at pc.
+func (r *registers) setCall(pc, nr uint64, args [6]uint64) {
+	r.Pc = pc
+	r.Regs[8] = nr
+	copy(r.Regs[:6], args[:])
+}
+
+// restart prepares what the kernel does itself with a system call that a stop
+// interrupted: to make it again. The kernel of arm64 has done so before the stop.
+func (r *registers) restart() {}

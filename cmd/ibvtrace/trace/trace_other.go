@@ -1,0 +1,28 @@
+//go:build !linux || !(amd64 || arm64)
+
+package trace
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+)
+
+// IsStarter reports false: nothing is started here.
+func IsStarter() bool { return false }
+
+// Starter does nothing.
+func Starter() {}
+
+// An Ending is how a trace ended.
+type Ending struct{}
+
+// Exit ends this process.
+func (Ending) Exit() { os.Exit(1) }
+
+// Run fails: only Linux can be traced.
+func Run(Options, event.Sink) (Ending, error) {
+	return Ending{}, fmt.Errorf("not supported on %s/%s", runtime.GOOS, runtime.GOARCH)
+}

@@ -1,0 +1,242 @@
+//go:build amd64 || arm64
+
+package trace
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+)
+
+// A tracer follows programs, their threads and their children.
+type tracer struct {
+	opt       Options
+	command   int             // the pid whose end is ours, 0: attached
+	threads   map[int]*thread // by tid
+	processes map[int]*process
+	files     int // that have been seen
+	sink      event.Sink
+	sinkErr   error // the first: after it nothing is shown
+
+	leave   atomic.Bool // asked to let go
+	leaving bool
+	until   time.Time // then those that did not stop are left to the kernel
+}
+
+// A thread is a traced thread.
+type thread struct {
+	tid     int
+	proc    *process
+	running bool
+	call    *call       // the one it is in, or nil
+	signal  unix.Signal // on its way to a thread that is being let go
+	posts   postState
+}
+
+// run waits for stops until no traced thread is left, and returns how the
+// command ended.
+//
+// A ptrace request fails with ESRCH if SIGKILL was faster. That is never an
+// error here: the thread's end is on its way to wait4.
+func (t *tracer) run() (unix.WaitStatus, error) {
+	var end unix.WaitStatus
+	for {
+		if t.leave.Load() && t.letGo() {
+			return end, nil
+		}
+		var ws unix.WaitStatus
+		tid, err := unix.Wait4(-1, &ws, unix.WALL, nil)
+		now := time.Now()
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.ECHILD:
+			return end, nil
+		case err != nil:
+			return end, os.NewSyscallError("wait4", err)
+		}
+		if ws.Stopped() {
+			if err := t.stopped(tid, ws, now); err != nil && err != unix.ESRCH && err != errDied {
+				return end, fmt.Errorf("thread %d, wait status %#x: %w", tid, uint32(ws), err)
+			}
+			continue
+		}
+		if ws.Exited() || ws.Signaled() {
+			t.ended(tid, ws)
+			if tid == t.command {
+				end = ws
+			}
+		}
+	}
+}
+
+// thread returns the thread with the id, which may be one that is not known yet.
+func (t *tracer) thread(tid int) *thread {
+	if th := t.threads[tid]; th != nil {
+		return th
+	}
+	pid, parent := processOf(tid)
+	p := t.processes[pid]
+	if p == nil {
+		p = &process{pid: pid, fds: make(map[int]*file), watched: make(map[int]bool), all: t.command == 0}
+		if from := t.processes[parent]; from != nil {
+			p.inherit(from)
+		}
+		t.processes[pid] = p
+	}
+	p.threads++
+	th := &thread{tid: tid, proc: p}
+	t.threads[tid] = th
+	return th
+}
+
+// ended forgets a thread. A call it was in never returned.
+func (t *tracer) ended(tid int, ws unix.WaitStatus) {
+	th := t.threads[tid]
+	if th == nil {
+		return
+	}
+	t.abandon(th)
+	delete(t.threads, tid)
+	if th.proc.threads--; th.proc.threads == 0 {
+		t.noteExit(th.proc, ws)
+		th.proc.gone()
+		delete(t.processes, th.proc.pid)
+	}
+}
+
+// abandon prints a call that will not be seen to return.
+func (t *tracer) abandon(th *thread) {
+	if c := th.call; c != nil {
+		th.call = nil
+		if !c.silent {
+			t.emit(c)
+		}
+	}
+}
+
+// emit shows a call.
+func (t *tracer) emit(c *call) {
+	if t.sinkErr == nil {
+		t.sinkErr = t.sink.Event(c.event())
+	}
+}
+
+// stopped handles one stop and sets the thread going again.
+func (t *tracer) stopped(tid int, ws unix.WaitStatus, now time.Time) error {
+	const syscallStop = unix.SIGTRAP | 0x80
+	th := t.thread(tid)
+	th.running = false
+	sig := ws.StopSignal()
+
+	switch event := int(ws) >> 16; event {
+	case 0:
+		if sig == syscallStop {
+			t.atSyscall(th, now)
+			sig = 0
+		}
+		// Else a signal on its way to the thread: pass it on.
+	case unix.PTRACE_EVENT_SECCOMP:
+		t.atSyscall(th, now)
+		sig = 0
+	case unix.PTRACE_EVENT_STOP:
+		switch sig {
+		case unix.SIGSTOP, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU:
+			if t.leaving {
+				break
+			}
+			return listen(tid)
+		}
+		sig = 0 // a new thread, an interruption, or the end of a group-stop
+	case unix.PTRACE_EVENT_EXEC:
+		// All threads are gone, and the one that called exec is now known
+		// by its process's id. The kernel reports the end of the others,
+		// but not of the one whose id was taken.
+		if former, err := unix.PtraceGetEventMsg(tid); err == nil && int(former) != tid {
+			t.abandon(th)
+			if old := t.threads[int(former)]; old != nil {
+				delete(t.threads, int(former))
+				old.proc.threads--
+			}
+		}
+		th.proc.afterExec()
+		sig = 0
+	case unix.PTRACE_EVENT_EXIT:
+		if th.proc.data != nil {
+			t.noteEmpty(th.proc) // while its memory is there
+		}
+		sig = 0
+	default:
+		// Fork, vfork, clone: the child is attached already.
+		sig = 0
+	}
+	if t.leaving {
+		th.signal = sig
+		return nil
+	}
+	return t.resume(th, sig)
+}
+
+// resume sets a thread going to the next stop that matters.
+func (t *tracer) resume(th *thread, sig unix.Signal) error {
+	th.running = true
+	if th.call != nil {
+		th.call.resumed = time.Now()
+	}
+	if th.call != nil || th.proc.all {
+		return unix.PtraceSyscall(th.tid, int(sig))
+	}
+	return unix.PtraceCont(th.tid, int(sig))
+}
+
+// atSyscall handles the entry or the exit of a system call.
+func (t *tracer) atSyscall(th *thread, now time.Time) {
+	info, err := getSyscallInfo(th.tid)
+	if err != nil {
+		return // gone
+	}
+	switch info.op {
+	case unix.PTRACE_SYSCALL_INFO_ENTRY, unix.PTRACE_SYSCALL_INFO_SECCOMP:
+		// Of a process that stops at all, a call stops for a filter too.
+		if th.call == nil {
+			th.call = t.enter(th, info)
+		}
+	case unix.PTRACE_SYSCALL_INFO_EXIT:
+		if th.call != nil {
+			t.exit(th, info.result(), now)
+		}
+	}
+}
+
+// letGo lets go of all threads once all have stopped, and reports whether it has.
+func (t *tracer) letGo() bool {
+	if !t.leaving {
+		t.leaving = true
+		t.until = time.Now().Add(patience)
+		for tid, th := range t.threads {
+			if th.running {
+				interrupt(tid)
+			}
+		}
+	}
+	for _, th := range t.threads {
+		// One that waits for its child after vfork does not stop; the
+		// kernel lets it go when this process ends.
+		if th.running && time.Now().Before(t.until) {
+			return false
+		}
+	}
+	for _, p := range t.processes {
+		t.endData(p)
+	}
+	for tid, th := range t.threads {
+		t.abandon(th)
+		detach(tid, th.signal)
+	}
+	return true
+}
