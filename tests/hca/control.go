@@ -9,6 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
+
+	"github.com/goverbs/goverbs/tests/hca/fabric"
 )
 
 // request is a line that a test writes to the control socket.
@@ -16,6 +19,9 @@ type request struct {
 	Do  string // what to do, a key of requests
 	HCA int    // to which HCA
 	Up  bool   // port
+	// faults: fractions of 1, and nanoseconds
+	Drop, Duplicate, Reorder float64
+	Delay, Jitter            int64
 }
 
 // requests carry out what a request asks, on the HCA's goroutine, and return
@@ -29,6 +35,29 @@ var requests = map[string]func(m *machine, r request) (any, error){
 		m.hca.Fail()
 		return nil, nil
 	},
+	// The guest is asked to give the device up, as by an attention button.
+	"unplug": func(m *machine, r request) (any, error) { return nil, unplug(r.HCA) },
+	// The device is off the bus from now on, and nobody was asked.
+	"vanish": func(m *machine, r request) (any, error) {
+		m.config.Remove(true)
+		m.hca.Remove(true)
+		return nil, nil
+	},
+	// A vanished device is back, as new.
+	"return": func(m *machine, r request) (any, error) {
+		m.hca.Remove(false)
+		m.config.Remove(false)
+		return nil, nil
+	},
+	"faults": func(m *machine, r request) (any, error) {
+		faults := fabric.Faults{
+			Drop: r.Drop, Duplicate: r.Duplicate, Reorder: r.Reorder,
+			Delay: time.Duration(r.Delay), Jitter: time.Duration(r.Jitter),
+		}
+		m.fabric.SetFaults(faults)
+		return nil, nil
+	},
+	"packets": func(m *machine, r request) (any, error) { return m.fabric.Stats(), nil },
 	"resources": func(m *machine, r request) (any, error) {
 		return m.hca.Resources(), nil
 	},

@@ -27,6 +27,7 @@ type machine struct {
 	server *vfiouser.Server
 	hca    *firmware.HCA
 	port   *fabric.Port
+	fabric *fabric.Fabric
 	idle   func() // called before the HCA's goroutine sleeps
 
 	mu      sync.Mutex
@@ -37,7 +38,7 @@ type machine struct {
 
 // plug makes an HCA and attaches its port to the fabric.
 func plug(f *fabric.Fabric, guid uint64, c firmware.Config, idle func()) *machine {
-	m := &machine{config: pci.New(vectors), idle: idle, wake: make(chan struct{}, 1)}
+	m := &machine{config: pci.New(vectors), fabric: f, idle: idle, wake: make(chan struct{}, 1)}
 	m.server = vfiouser.NewServer(m, vectors, m.call)
 	m.port = f.Attach(fabric.PortConfig{
 		GUID:    guid + 1,

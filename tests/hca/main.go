@@ -38,8 +38,15 @@ var (
 	seed        = flag.Uint64("seed", 1, "of what happens at random on the fabric")
 )
 
+// monitors are QEMU's monitor sockets, one for each HCA.
+var monitors []string
+
 func main() {
 	flag.Usage = usage
+	flag.Func("qmp", "the monitor `socket` of the QEMU that the first HCA is plugged into as device hca0, once more for hca1 and so on", func(socket string) error {
+		monitors = append(monitors, socket)
+		return nil
+	})
 	flag.Parse()
 	if flag.NArg() == 0 {
 		usage()
