@@ -17,6 +17,7 @@ const (
 	logMaxMkey        = 22
 	logMinPage        = 12
 	logMaxUserContext = 16
+	logMaxUserMemory  = 16
 	maxCounters       = 256
 	firstUAR          = 16
 	maxSendWQE        = 1024
@@ -76,7 +77,7 @@ var promises = map[uint16]map[string]uint64{
 		"local_ca_ack_delay": 15, "stat_rate_support": 0,
 
 		// Commands from user space. What these may not do the driver knows.
-		"log_max_uctx": logMaxUserContext,
+		"log_max_uctx": logMaxUserContext, "log_max_umem": logMaxUserMemory,
 
 		// Ports.
 		"num_ports": 1, "port_type": 0, "ib_virt": 1,

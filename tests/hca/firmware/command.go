@@ -96,6 +96,8 @@ var opcodes = map[uint16]command{
 	0x90f: {"query_rmp", initialized, (*HCA).queryRMP},
 	0xa04: {"create_uctx", initialized, (*HCA).createUserContext},
 	0xa06: {"destroy_uctx", initialized, (*HCA).destroyUserContext},
+	0xa08: {"create_umem", initialized, (*HCA).createUserMemory},
+	0xa0a: {"destroy_umem", initialized, (*HCA).destroyUserMemory},
 }
 
 // boxes are the layouts of every command, looked up before the first is needed.

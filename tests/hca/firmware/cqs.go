@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/goverbs/goverbs/tests/hca/bus"
 	"github.com/goverbs/goverbs/tests/hca/cq"
 	"github.com/goverbs/goverbs/tests/hca/eq"
 	"github.com/goverbs/goverbs/tests/hca/ifc"
@@ -61,24 +62,26 @@ func (h *HCA) createCQ(in, out ifc.View) Status {
 	switch {
 	case logSize > logMaxCQSize:
 		return LimitErr
-	case size > cq.Size128Pad, in.Flag("cq_umem_valid"), context.Flag("dbr_umem_valid"), context.Flag("apu_cq"), context.Flag("cc"):
+	case size > cq.Size128Pad, context.Flag("apu_cq"), context.Flag("cc"):
 		return BadParam
 	case uar == nil, events == nil:
 		return BadRes
 	}
-	b, status := buffer(in.Bytes("pas"), entrySize(size)<<logSize, uint(context.Get("log_page_size")), context.Get("page_offset"))
+	q := &completionQueue{context: slices.Clone(context.Data)}
+	b, dbr, status := h.cqMemory(&q.object, in, entrySize(size)<<logSize)
 	if status != OK {
+		q.release()
 		return status
 	}
-	q := &completionQueue{context: slices.Clone(context.Data)}
 	number, ok := h.cqs.add(q)
 	if !ok {
+		q.release()
 		return NoRes
 	}
 	q.use(uar, &events.object)
 	q.CQ = cq.New(cq.Config{
 		Number: number, Memory: h.c.Memory, Buffer: b, LogSize: logSize, Size: size,
-		DBR:           context.Get("dbr_addr"),
+		DBR:           dbr,
 		IgnoreOverrun: context.Flag("oi"),
 		Compress:      context.Flag("cqe_comp_en"),
 		Format:        cq.Format(context.Get("mini_cqe_res_format")),
@@ -96,6 +99,22 @@ func (h *HCA) createCQ(in, out ifc.View) Status {
 	h.watch(q)
 	out.Set("cqn", uint64(number))
 	return OK
+}
+
+// cqMemory finds a CQ's buffer and doorbell record: by pages, or in user memory.
+func (h *HCA) cqMemory(o *object, in ifc.View, size uint64) (b bus.Buffer, dbr uint64, status Status) {
+	const offset, id, recordID = 80, 88, 4 // the last in the context
+	context := in.Sub("cq_context")
+	if in.Flag("cq_umem_valid") {
+		at := uint64(hidden(in.Data, offset))<<32 | uint64(hidden(in.Data, offset+4))
+		b, status = h.userBuffer(o, hidden(in.Data, id), at, size)
+	} else {
+		b, status = buffer(in.Bytes("pas"), size, uint(context.Get("log_page_size")), context.Get("page_offset"))
+	}
+	if status == OK {
+		dbr, status = h.doorbellRecord(o, context, hidden(context.Data, recordID))
+	}
+	return b, dbr, status
 }
 
 func (h *HCA) destroyCQ(in, out ifc.View) Status {

@@ -52,6 +52,7 @@ type HCA struct {
 	xrcds    table[*object]
 	uars     table[*object]
 	users    table[*object]
+	umems    table[*userMemory]
 	counters table[*object]
 	cqs      table[*completionQueue]
 	timedCQs map[*completionQueue]bool
@@ -89,6 +90,7 @@ func (h *HCA) clear() {
 	h.xrcds = newTable[*object](1, 1<<logMaxXRCD)
 	h.uars = newTable[*object](firstUAR, h.c.UARs)
 	h.users = newTable[*object](1, 1<<logMaxUserContext)
+	h.umems = newTable[*userMemory](1, 1<<logMaxUserMemory)
 	h.counters = newTable[*object](1, maxCounters)
 	h.cqs = newTable[*completionQueue](1, 1<<logMaxCQ)
 	h.timedCQs = map[*completionQueue]bool{}

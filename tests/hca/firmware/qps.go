@@ -90,7 +90,7 @@ func (h *HCA) createQP(in, out ifc.View) Status {
 	context := in.Sub("qpc")
 	var c transport.QPContext
 	load(context, qpBindings(&c))
-	if in.Flag("wq_umem_valid") || in.Flag("qpc_ext") || context.Flag("dbr_umem_valid") {
+	if in.Flag("qpc_ext") {
 		return BadParam
 	}
 	if c.LogSQSize > logMaxQPSize || c.LogRQSize > logMaxQPSize {
@@ -103,13 +103,12 @@ func (h *HCA) createQP(in, out ifc.View) Status {
 	if !c.NoSQ {
 		size += 64 << c.LogSQSize
 	}
-	b, status := buffer(in.Bytes("pas"), size, uint(context.Get("log_page_size")), context.Get("page_offset"))
-	if status != OK {
-		return status
-	}
-	c.Buffer = b
 	q := &queuePair{context: slices.Clone(context.Data)}
-	if status := h.qpUses(&q.object, &c); status != OK {
+	status := h.qpMemory(&q.object, in, &c, size)
+	if status == OK {
+		status = h.qpUses(&q.object, &c)
+	}
+	if status != OK {
 		q.release()
 		return status
 	}
@@ -121,6 +120,21 @@ func (h *HCA) createQP(in, out ifc.View) Status {
 	h.qps[number] = q
 	out.Set("qpn", uint64(number))
 	return OK
+}
+
+// qpMemory finds a QP's buffer and doorbell record: by pages, or in user memory.
+func (h *HCA) qpMemory(o *object, in ifc.View, c *transport.QPContext, size uint64) (status Status) {
+	const recordID = 228 // in the context
+	context := in.Sub("qpc")
+	if in.Flag("wq_umem_valid") {
+		c.Buffer, status = h.userBuffer(o, uint32(in.Get("wq_umem_id")), in.Get("wq_umem_offset"), size)
+	} else {
+		c.Buffer, status = buffer(in.Bytes("pas"), size, uint(context.Get("log_page_size")), context.Get("page_offset"))
+	}
+	if status == OK {
+		c.DBRAddr, status = h.doorbellRecord(o, context, hidden(context.Data, recordID))
+	}
+	return status
 }
 
 // qpUses notes everything that a QP's context names as in use by it.
