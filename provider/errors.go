@@ -9,6 +9,7 @@ var (
 	ErrNoQueue      = errors.New("QP has no receive queue of its own: it uses an SRQ")
 	ErrTooManySGEs  = errors.New("more scatter/gather entries than the queue allows")
 	ErrInlineTooBig = errors.New("more inline data than the queue allows")
+	ErrTooLong      = errors.New("longer than the device can do at once")
 	ErrOpcode       = errors.New("operation is not supported")
 	ErrCQOverrun    = errors.New("completion queue overran")
 )

@@ -44,9 +44,14 @@ type Context interface {
 
 	NewPD(cmd *ioctl.Cmd) (PD, error)
 	NewCQ(cmd *ioctl.Cmd, init CQInit) (CQ, error)
-	NewSRQ(cmd *ioctl.Cmd, init SRQInit) (SRQ, error)
+	// NewSRQ may enlarge what the kernel is asked for.
+	NewSRQ(cmd *ioctl.Cmd, init *SRQInit) (SRQ, error)
 	NewQP(cmd *ioctl.Cmd, init QPInit) (QP, error)
 	NewAH(cmd *ioctl.Cmd, init AHInit) (AH, error)
+
+	// Clock reads the device's free-running counter, and tells whether there is
+	// one.
+	Clock() (cycles uint64, ok bool)
 
 	// Release ends what Adopt mapped.
 	Release()

@@ -55,13 +55,13 @@ func (pd *PD) AllocMR(n int, access AccessFlags) (*MR, error) {
 	if err := pd.ctx.checkMR(op, n, access); err != nil {
 		return nil, err
 	}
-	buf, err := allocMemory(n)
+	buf, err := ioctl.MapMemory(n)
 	if err != nil {
 		return nil, opErr(op, fmt.Sprintf("%d B", n), err)
 	}
 	mr, err := pd.regMR(op, buf, access, true)
 	if err != nil {
-		freeMemory(buf)
+		ioctl.Munmap(buf)
 	}
 	return mr, err
 }
@@ -302,7 +302,7 @@ func (mr *MR) Close() error {
 		func() {
 			mr.pin.Unpin()
 			if mr.mapped {
-				freeMemory(mr.buf)
+				ioctl.Munmap(mr.buf)
 			}
 			mr.buf = nil
 		})

@@ -42,6 +42,7 @@ func newRefusals(op string) refusals {
 		provider.ErrQueueFull:    opErr(op, "", ErrQueueFull),
 		provider.ErrTooManySGEs:  invalid(op, "%v", provider.ErrTooManySGEs),
 		provider.ErrInlineTooBig: invalid(op, "%v", provider.ErrInlineTooBig),
+		provider.ErrTooLong:      invalid(op, "%v", provider.ErrTooLong),
 		provider.ErrOpcode:       invalid(op, "%v", provider.ErrOpcode),
 	}
 }

@@ -133,6 +133,22 @@ func (c *Context) QueryDevice() (*DeviceAttr, error) {
 	return deviceAttr(resp, c.dev.fwVer), nil
 }
 
+// RawClock reads the device's free-running counter (ibv_query_rt_values_ex), in
+// which completion timestamps are: DeviceAttr.HCACoreClock says how fast it
+// counts, CompletionTimestampMask where it wraps. It makes no system call.
+func (c *Context) RawClock() (uint64, error) {
+	const op = "read clock"
+	if err := c.begin(op); err != nil {
+		return 0, err
+	}
+	defer c.done()
+	cycles, ok := c.prov.Clock()
+	if !ok {
+		return 0, opErr(op, c.dev.name, ErrNotSupported)
+	}
+	return cycles, nil
+}
+
 func deviceAttr(r *uapi.IbUverbsExQueryDeviceResp, fwVer string) *DeviceAttr {
 	b := &r.Base
 	if fwVer == "" {

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
@@ -15,6 +16,9 @@ type SRQ struct {
 	object
 	mu   queueLock
 	prov provider.SRQ // nil when closed
+
+	maxWR  atomic.Uint32
+	maxSGE int
 }
 
 func (srq *SRQ) base() *object {
@@ -78,27 +82,30 @@ func (pd *PD) createSRQHeld(op string, o *SRQOptions) (*SRQ, error) {
 	cmd.Handle(uapi.UVERBS_ATTR_CREATE_SRQ_PD_HANDLE, pd.handle)
 	cmd.U64(uapi.UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, srq.id)
 	cmd.U64(uapi.UVERBS_ATTR_CREATE_SRQ_TYPE, uint64(uapi.IB_UVERBS_SRQT_BASIC))
-	cmd.U32(uapi.UVERBS_ATTR_CREATE_SRQ_MAX_WR, uint32(o.MaxWR))
-	cmd.U32(uapi.UVERBS_ATTR_CREATE_SRQ_MAX_SGE, uint32(o.MaxSGE))
 	cmd.U32(uapi.UVERBS_ATTR_CREATE_SRQ_LIMIT, uint32(o.Limit))
 	maxWR := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR)
 	maxSGE := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE)
 	init := provider.SRQInit{MaxWR: uint32(o.MaxWR), MaxSGE: uint32(o.MaxSGE)}
-	prov, err := c.prov.NewSRQ(cmd, init)
+	prov, err := c.prov.NewSRQ(cmd, &init)
 	if err != nil {
 		return nil, opErr(op, "", err)
 	}
+	cmd.U32(uapi.UVERBS_ATTR_CREATE_SRQ_MAX_WR, init.MaxWR)
+	cmd.U32(uapi.UVERBS_ATTR_CREATE_SRQ_MAX_SGE, init.MaxSGE)
 	object := fmt.Sprintf("%d WR, %d SGE", o.MaxWR, o.MaxSGE)
 	if err := cmd.Run(c.file); err != nil {
 		prov.Release()
 		return nil, opErr(op, object, err)
 	}
-	if err := prov.Adopt(uint32(*handle), &provider.SRQInit{MaxWR: *maxWR, MaxSGE: *maxSGE}); err != nil {
+	granted := provider.SRQInit{MaxWR: *maxWR, MaxSGE: *maxSGE}
+	if err := prov.Adopt(uint32(*handle), &granted); err != nil {
 		destroySRQ(c, uint32(*handle))
 		prov.Release()
 		return nil, opErr(op, object, err)
 	}
 	srq.prov = prov
+	srq.maxWR.Store(granted.MaxWR)
+	srq.maxSGE = int(granted.MaxSGE)
 	srq.adopt(c, kindSRQ, uint32(*handle), srq, &pd.object)
 	return srq, nil
 }
@@ -106,6 +113,13 @@ func (pd *PD) createSRQHeld(op string, o *SRQOptions) (*SRQ, error) {
 func destroySRQ(c *Context, handle uint32) error {
 	return destroyHandle(c, uapi.UVERBS_OBJECT_SRQ, uapi.UVERBS_METHOD_SRQ_DESTROY, handle, 4)
 }
+
+// MaxWR returns how many receives the SRQ holds: at least as many as were asked
+// for.
+func (srq *SRQ) MaxWR() int { return int(srq.maxWR.Load()) }
+
+// MaxSGE returns how many pieces a receive may have.
+func (srq *SRQ) MaxSGE() int { return srq.maxSGE }
 
 // SetLimit arms EventSRQLimitReached for when fewer than limit receives are
 // left; 0 disarms it. The event comes once (IBV_SRQ_LIMIT).
@@ -153,6 +167,7 @@ func (srq *SRQ) modify(mask uapi.IbSrqAttrMask, maxWR, limit int) error {
 		if err := srq.prov.Remap(); err != nil {
 			return opErr(op, "", err)
 		}
+		srq.maxWR.Store(uint32(maxWR))
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ type srq struct {
 	rq   recvQueue
 }
 
-func (c *context) NewSRQ(cmd *ioctl.Cmd, _ provider.SRQInit) (provider.SRQ, error) {
+func (c *context) NewSRQ(cmd *ioctl.Cmd, _ *provider.SRQInit) (provider.SRQ, error) {
 	return &srq{file: c.file, resp: ioctl.Out[uapi.RxeCreateSrqResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)}, nil
 }
 

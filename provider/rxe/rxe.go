@@ -43,6 +43,8 @@ func newContext(f *ioctl.File, _ *ioctl.Cmd) (provider.Context, error) {
 func (c *context) Adopt() error { return nil }
 func (c *context) Release()     {}
 
+func (c *context) Clock() (uint64, bool) { return 0, false }
+
 // pd is a protection domain, of which librxe's side knows nothing.
 type pd struct{}
 

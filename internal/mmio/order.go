@@ -1,0 +1,7 @@
+//go:build !amd64
+
+package mmio
+
+// LoadsReorder tells whether FromDevice does anything, for loops to which a
+// call counts.
+const LoadsReorder = true

@@ -1,0 +1,5 @@
+package mmio
+
+// LoadsReorder tells whether FromDevice does anything, for loops to which a
+// call counts.
+const LoadsReorder = false

@@ -1,0 +1,200 @@
+package mlx5
+
+import (
+	"errors"
+	"math/bits"
+
+	"github.com/goverbs/goverbs/internal/mmio"
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/provider/mlx5/wqe"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+type cq struct {
+	ctx  *context
+	resp *uapi.Mlx5IbCreateCqResp
+
+	cqRing
+	next   uint32 // index of the CQE to look at; it counts on beyond the ring's end
+	record *record
+	number uint32
+	last   *resource // that the CQE before was about
+	v1     bool      // CQEs have the number that this side chose
+
+	resized cqRing // during a Resize
+}
+
+// A cqRing is a ring of CQEs.
+type cqRing struct {
+	buf    buffer
+	ring   []wqe.CQE // those of 128 bytes take two
+	mask   uint32    // CQEs-1
+	log    uint32    // of CQEs
+	stride uint32    // 1, or 2 if they have 128 bytes
+}
+
+// newRing makes a ring with room for n completions. One place is left, to tell
+// a full ring from an overrun one.
+func newRing(n, stride uint32) (r cqRing, err error) {
+	count := roundUp(int(n) + 1)
+	r = cqRing{mask: uint32(count - 1), log: uint32(bits.TrailingZeros(uint(count))), stride: stride}
+	if r.buf, err = newBuffer(count * int(stride) * wqe.CQESize); err != nil {
+		return cqRing{}, err
+	}
+	r.ring = r.buf.cqes(count * int(stride))
+	for i := range uint32(count) {
+		r.at(i).Clear()
+	}
+	return r, nil
+}
+
+// at returns the CQE with an index: of one of 128 bytes, the second half.
+func (r *cqRing) at(i uint32) *wqe.CQE { return &r.ring[(i&r.mask)*r.stride+r.stride-1] }
+
+// round counts how often the ring has wrapped at an index.
+func (r *cqRing) round(i uint32) uint32 { return i >> (r.log & 31) }
+
+func (c *context) NewCQ(cmd *ioctl.Cmd, init provider.CQInit) (provider.CQ, error) {
+	q := &cq{ctx: c, v1: c.cqeVersion == cqeVersion1}
+	req := ioctl.In[uapi.Mlx5IbCreateCq](cmd, uapi.UVERBS_ATTR_UHW_IN)
+	var err error
+	if q.cqRing, err = newRing(init.CQE, 1); err == nil {
+		q.record, err = c.records.take()
+	}
+	if err != nil {
+		q.Release()
+		return nil, err
+	}
+	req.BufAddr, req.DbAddr, req.CqeSize = q.buf.addr(), q.record.addr(), q.stride*wqe.CQESize
+	if c.uars.cqObject {
+		if c.uars.cqPage <= 0xffff {
+			req.Flags |= uint16(uapi.MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX)
+			req.UarPageIndex = uint16(c.uars.cqPage)
+		} else {
+			cmd.U32(uapi.MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX, c.uars.cqPage)
+		}
+	}
+	q.resp = ioctl.Out[uapi.Mlx5IbCreateCqResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)
+	return q, nil
+}
+
+func (q *cq) Adopt(uint32) error {
+	q.number, q.resp = q.resp.Cqn, nil
+	return nil
+}
+
+// Arming, in the command part of the doorbell (MLX5_CQ_DB_REQ_NOT*).
+const armSolicited = 1 << 24
+
+// Arm tells the adapter up to where completions were polled, and with the
+// number of events which arming this is: it takes each one once.
+func (q *cq) Arm(solicitedOnly bool, events uint32) error {
+	command := events&3<<28 | q.next&0xffffff
+	if solicitedOnly {
+		command |= armSolicited
+	}
+	mmio.Doorbell(&q.record[cqArmRecord], swap32(command), q.ctx.uars.arm(), bits.ReverseBytes64(uint64(command)<<32|uint64(q.number)))
+	return nil
+}
+
+// Forget drops the QP's completions, and moves the others together.
+func (q *cq) Forget(p provider.QP) {
+	gone := &p.(*qp).resource
+	if q.last == gone {
+		q.last = nil
+	}
+	end := q.next
+	for end-q.next <= q.mask && q.at(end).Load().Ready(q.round(end)) {
+		end++
+	}
+	to := end
+	for i := end; i != q.next; {
+		i--
+		e := q.at(i)
+		if q.about(e, gone) {
+			if gone.srq != nil && isReceive(e.Load().Opcode()) {
+				gone.srq.free(e.Load().Counter())
+			}
+			continue
+		}
+		if to--; to != i {
+			q.move(to, i)
+		}
+	}
+	if to != q.next {
+		q.next = to
+		mmio.Publish(&q.record[cqIndexRecord], swap32(q.next&0xffffff))
+	}
+}
+
+// about tells whether a CQE is about a QP.
+func (q *cq) about(e *wqe.CQE, r *resource) bool {
+	if !q.v1 {
+		return e.QPN() == r.number
+	}
+	return e.UserIndex() == r.number
+}
+
+func isReceive(op wqe.CQEOpcode) bool {
+	return op >= wqe.CQEResponderWrite && op <= wqe.CQEResponderInv || op == wqe.CQEResponderError
+}
+
+// move copies a CQE to another place, but for the owner bit.
+func (q *cq) move(to, from uint32) {
+	moveCQE(&q.cqRing, to, &q.cqRing, from)
+}
+
+func moveCQE(dst *cqRing, to uint32, src *cqRing, from uint32) {
+	for half := range src.stride {
+		*cqeBytes(&dst.ring[(to&dst.mask)*dst.stride+half]) = *cqeBytes(&src.ring[(from&src.mask)*src.stride+half])
+	}
+	dst.at(to).SetOwner(dst.round(to))
+}
+
+func (q *cq) Resize(cmd *ioctl.Cmd, cqe uint32) (err error) {
+	q.dropResize() // of one that the kernel refused
+	if q.resized, err = newRing(cqe, q.stride); err != nil {
+		return err
+	}
+	req := ioctl.In[uapi.Mlx5IbResizeCq](cmd, uapi.UVERBS_ATTR_UHW_IN)
+	req.BufAddr, req.CqeSize = q.resized.buf.addr(), uint16(q.stride*wqe.CQESize)
+	return nil
+}
+
+var errNoResizeCQE = errors.New("mlx5: the adapter didn't mark where the resized completion queue begins")
+
+// Remap carries the completions over that were not polled: all up to the one
+// with which the adapter ends the old ring. In the new one each comes one place
+// later, so that it is just after them that the adapter goes on.
+func (q *cq) Remap() error {
+	defer q.dropResize()
+	for i := q.next; ; i++ {
+		e := q.at(i)
+		tail := e.Load()
+		if i-q.next > q.mask || !tail.Ready(q.round(i)) {
+			return errNoResizeCQE
+		}
+		mmio.FromDevice()
+		if tail.Opcode() == wqe.CQEResize {
+			break
+		}
+		moveCQE(&q.resized, i+1, &q.cqRing, i)
+	}
+	q.cqRing, q.resized = q.resized, q.cqRing
+	q.next++
+	return nil
+}
+
+// dropResize ends a Resize: what is left in resized is the ring not used.
+func (q *cq) dropResize() {
+	q.resized.buf.release()
+	q.resized = cqRing{}
+}
+
+func (q *cq) Release() {
+	q.ctx.records.give(q.record)
+	q.buf.release()
+	q.resized.buf.release()
+	q.record, q.ring = nil, nil
+}

@@ -1,0 +1,138 @@
+// Package mlx5 is the provider for ConnectX adapters (the kernel's mlx5_ib),
+// the part that libmlx5 is in rdma-core.
+//
+// Queues lie in this process's memory, which the kernel pins and shows the
+// adapter. A post writes work queue entries, then a doorbell record in memory
+// that says how far the queue is filled; for sends the adapter is then told
+// through a mapped register page (UAR), either of the WQE's first 8 bytes or,
+// where that is one small WQE, of all of it (BlueFlame). Completions are read
+// from the completion queue's ring, where an owner bit tells new from old.
+//
+// Programs use package verbs, which links this provider.
+package mlx5
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/internal/mmio"
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// Provider describes the provider.
+var Provider = provider.Provider{
+	Name:       "mlx5",
+	Driver:     uapi.RDMA_DRIVER_MLX5,
+	MinABI:     uapi.MLX5_IB_UVERBS_ABI_VERSION,
+	MaxABI:     uapi.MLX5_IB_UVERBS_ABI_VERSION,
+	NewContext: newContext,
+}
+
+// A context is an opened device.
+type context struct {
+	file *ioctl.File
+	resp *uapi.Mlx5IbAllocUcontextResp
+
+	cqeVersion uint8
+	limits     limits
+	uars       uars
+	records    records
+	index      index
+	clock      clock
+	// ahInKernel: the kernel finds the peer's MAC address.
+	ahInKernel bool
+	ece        bool
+	// ethInline is how many bytes of each raw packet the device wants inline.
+	ethInline int
+}
+
+// limits bound queues, in bytes and entries.
+type limits struct {
+	sendWQE, recvWQE     int // bytes of one
+	sendBlocks, recvWQEs int // of a queue
+	srqWQEs              int
+}
+
+// What this side asks for where the kernel gives it a fixed set of doorbell
+// registers. Kernels since 5.6 give pages on demand instead.
+const (
+	staticRegisters     = 16
+	lowLatencyRegisters = 4
+)
+
+// cqeVersion1 has the number that this side gave a QP in each CQE.
+const cqeVersion1 = 1
+
+func newContext(f *ioctl.File, cmd *ioctl.Cmd) (provider.Context, error) {
+	if !mmio.Supported {
+		return nil, fmt.Errorf("mlx5: on %s this library doesn't know how to order memory accesses towards the adapter; it does on amd64 and arm64", runtime.GOARCH)
+	}
+	*ioctl.In[uapi.Mlx5IbAllocUcontextReqV2](cmd, uapi.UVERBS_ATTR_UHW_IN) = uapi.Mlx5IbAllocUcontextReqV2{
+		TotalNumBfregs:      staticRegisters,
+		NumLowLatencyBfregs: lowLatencyRegisters,
+		MaxCqeVersion:       cqeVersion1,
+		LibCaps:             uint64(uapi.MLX5_LIB_CAP_4K_UAR | uapi.MLX5_LIB_CAP_DYN_UAR),
+	}
+	return &context{file: f, resp: ioctl.Out[uapi.Mlx5IbAllocUcontextResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)}, nil
+}
+
+// minResponse is what every kernel with the ioctl interface answers.
+const minResponse = uint32(unsafe.Offsetof(uapi.Mlx5IbAllocUcontextResp{}.NumDynBfregs))
+
+var errShortResponse = errors.New("mlx5: the kernel's answer is shorter than the driver's ABI says")
+
+func (c *context) Adopt() error {
+	r := *c.resp
+	c.resp = nil
+	if r.ResponseLength < minResponse {
+		return errShortResponse
+	}
+	if r.CqeVersion > cqeVersion1 {
+		return fmt.Errorf("mlx5: the kernel chose CQE version %d, this library knows 0 and 1", r.CqeVersion)
+	}
+	if r.MaxSqDescSz == 0 || r.MaxRqDescSz == 0 || r.MaxSendWqebb == 0 || r.BfRegSize > maxRegister || r.LogUarSize > 16 {
+		return errShortResponse
+	}
+	c.cqeVersion = r.CqeVersion
+	c.limits = limits{
+		sendWQE: int(r.MaxSqDescSz), recvWQE: int(r.MaxRqDescSz),
+		sendBlocks: int(r.MaxSendWqebb), recvWQEs: int(r.MaxRecvWr), srqWQEs: int(r.MaxSrqRecvWr),
+	}
+	mask := uapi.Mlx5IbAllocUcontextRespMask(r.CompMask)
+	c.ece = mask&uapi.MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE != 0
+	c.ahInKernel = uapi.Mlx5UserCmdsSuppUhw(r.CmdsSuppUhw)&uapi.MLX5_USER_CMDS_SUPP_UHW_CREATE_AH != 0
+	c.ethInline = ethInline(uapi.Mlx5UserInlineMode(r.EthMinInline))
+	if err := c.uars.open(c.file, &r); err != nil {
+		c.Release()
+		return err
+	}
+	if mask&uapi.MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_CORE_CLOCK_OFFSET != 0 {
+		c.clock.open(c.file, r.HcaCoreClockOffset)
+	}
+	return nil
+}
+
+func (c *context) Release() {
+	c.clock.release()
+	c.uars.release(c.file)
+	c.records.release()
+}
+
+// pd is a protection domain.
+type pd struct {
+	resp *uapi.Mlx5IbAllocPdResp
+	pdn  uint32
+}
+
+func (c *context) NewPD(cmd *ioctl.Cmd) (provider.PD, error) {
+	return &pd{resp: ioctl.Out[uapi.Mlx5IbAllocPdResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)}, nil
+}
+
+func (p *pd) Adopt() error {
+	p.pdn, p.resp = p.resp.Pdn, nil
+	return nil
+}

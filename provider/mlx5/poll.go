@@ -1,0 +1,288 @@
+package mlx5
+
+import (
+	"github.com/goverbs/goverbs/internal/mmio"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/provider/mlx5/wqe"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A credit is what a Poll owes the one who posts: the number of requests that
+// completed. It is told once for many completions.
+type credit struct {
+	to *uint32
+	n  uint32
+}
+
+func (c *credit) set(to *uint32, n uint32) {
+	if c.to != to {
+		c.tell()
+		c.to = to
+	}
+	c.n = n
+}
+
+func (c *credit) tell() {
+	if c.to != nil {
+		release(c.to, c.n)
+	}
+}
+
+func (q *cq) Poll(wc []provider.WC) (int, error) {
+	var sends, recvs credit
+	n, i := 0, q.next
+	for n < len(wc) {
+		e := q.at(i)
+		tail := e.Load()
+		if !tail.Ready(q.round(i)) {
+			break
+		}
+		if mmio.LoadsReorder {
+			mmio.FromDevice()
+		}
+		i++
+		r := q.last
+		if tail.Opcode() == wqe.CQERequester {
+			number := e.UserIndex()
+			if r == nil || r.number != number || !q.v1 {
+				if r = q.find(e, true); r == nil {
+					continue
+				}
+			}
+			s := &r.qp.sq
+			slot := &s.slots[tail.Counter()&s.mask]
+			op := e.SendOpcode()
+			w := &wc[n]
+			*w = provider.WC{WRID: slot.id, QPNum: e.QPN()}
+			if int(op) < len(sendResults) {
+				w.Opcode = uint32(sendResults[op])
+			}
+			switch op {
+			case wqe.OpUMR, wqe.OpNop:
+				w.Opcode = slot.opcode
+			case wqe.OpRDMARead:
+				w.ByteLen = e.ByteCount()
+			case wqe.OpAtomicCS, wqe.OpAtomicFA, wqe.OpMaskedCS, wqe.OpMaskedFA:
+				w.ByteLen = 8
+			}
+			if !tail.Plain() {
+				w.Status = uint32(s.scatter(tail, e, q.inline(i-1, tail, int(w.ByteLen))))
+			}
+			sends.set(&s.done, slot.posted)
+			n++
+			continue
+		}
+		if q.other(i-1, e, tail, &wc[n], &sends, &recvs) {
+			n++
+		}
+	}
+	if i == q.next {
+		return 0, nil
+	}
+	q.next = i
+	sends.tell()
+	recvs.tell()
+	release(&q.record[cqIndexRecord], swap32(i&0xffffff))
+	return n, nil
+}
+
+// sendResults says what a send's opcode is called when it completes.
+var sendResults = [64]uapi.IbUverbsWcOpcode{
+	wqe.OpRDMAWrite:    uapi.IB_UVERBS_WC_RDMA_WRITE,
+	wqe.OpRDMAWriteImm: uapi.IB_UVERBS_WC_RDMA_WRITE,
+	wqe.OpSend:         uapi.IB_UVERBS_WC_SEND,
+	wqe.OpSendImm:      uapi.IB_UVERBS_WC_SEND,
+	wqe.OpSendInval:    uapi.IB_UVERBS_WC_SEND,
+	wqe.OpRDMARead:     uapi.IB_UVERBS_WC_RDMA_READ,
+	wqe.OpAtomicCS:     uapi.IB_UVERBS_WC_COMP_SWAP,
+	wqe.OpMaskedCS:     uapi.IB_UVERBS_WC_COMP_SWAP,
+	wqe.OpAtomicFA:     uapi.IB_UVERBS_WC_FETCH_ADD,
+	wqe.OpMaskedFA:     uapi.IB_UVERBS_WC_FETCH_ADD,
+	wqe.OpTSO:          uapi.IB_UVERBS_WC_TSO,
+}
+
+// find returns what a CQE is about, nil for a QP that is gone.
+func (q *cq) find(e *wqe.CQE, requester bool) *resource {
+	number := e.UserIndex()
+	var r *resource
+	switch {
+	case q.v1:
+		r = q.ctx.index.find(number)
+	case !requester && number != 0:
+		r = q.ctx.index.lookup(number | srqNumber)
+	default:
+		r = q.ctx.index.lookup(e.QPN())
+	}
+	if r == nil || requester && r.qp == nil {
+		return nil
+	}
+	q.last = r
+	return r
+}
+
+// other handles all CQEs but those of sends that went well, and tells whether it
+// filled in w.
+func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, recvs *credit) bool {
+	op := tail.Opcode()
+	switch op {
+	case wqe.CQEResponderWrite, wqe.CQEResponderSend, wqe.CQEResponderImm, wqe.CQEResponderInv,
+		wqe.CQERequesterError, wqe.CQEResponderError:
+	default:
+		return false
+	}
+	r := q.last
+	if number := e.UserIndex(); r == nil || r.number != number || !q.v1 {
+		if r = q.find(e, op == wqe.CQERequesterError); r == nil {
+			return false
+		}
+	}
+	*w = provider.WC{QPNum: e.QPN()}
+	if op == wqe.CQERequesterError {
+		s := &r.qp.sq
+		slot := &s.slots[tail.Counter()&s.mask]
+		w.WRID = slot.id
+		sends.set(&s.done, slot.posted)
+		fail(w, e)
+		return true
+	}
+	var segs []wqe.Segment
+	if s := r.srq; s != nil {
+		at := tail.Counter()
+		if int(at) >= len(s.ids) {
+			return false
+		}
+		if op == wqe.CQEResponderError && pageFault(e) {
+			s.repost(at)
+			return false
+		}
+		w.WRID = s.ids[at]
+		segs = s.at(uint16(at))[1:]
+		defer s.free(at)
+	} else {
+		rq := &r.qp.rq
+		at := tail.Counter() & rq.mask
+		w.WRID = rq.ids[at]
+		segs = rq.ring[at<<rq.shift:][:rq.maxSGE]
+		rq.taken++
+		recvs.set(&rq.done, rq.taken)
+	}
+	if op == wqe.CQEResponderError {
+		fail(w, e)
+		return true
+	}
+	w.ByteLen = e.ByteCount()
+	if !tail.Plain() {
+		if w.Status = uint32(spread(segs, q.inline(i, tail, int(w.ByteLen)))); w.Status != uint32(uapi.IB_WC_SUCCESS) {
+			return true
+		}
+	}
+	w.Opcode = uint32(uapi.IB_WC_RECV)
+	switch op {
+	case wqe.CQEResponderWrite:
+		w.Opcode = uint32(uapi.IB_WC_RECV_RDMA_WITH_IMM)
+		fallthrough
+	case wqe.CQEResponderImm:
+		w.Flags, w.Ex = uint32(uapi.IB_WC_WITH_IMM), e.Imm()
+	case wqe.CQEResponderInv:
+		w.Flags, w.Ex = uint32(uapi.IB_WC_WITH_INVALIDATE), e.Key()
+	}
+	var grh bool
+	w.SrcQP, w.SL, grh = e.Source()
+	if grh {
+		w.Flags |= uint32(uapi.IB_WC_GRH)
+	}
+	w.SLID, w.DLIDPathBits, w.PKeyIndex = e.SLID(), e.PathBits(), uint16(e.Key())
+	return true
+}
+
+// pageFault tells that a receive was given back since a page of its buffer was
+// missing: remote abort, for the vendor's reason 0x93.
+func pageFault(e *wqe.CQE) bool {
+	syndrome, vendor := e.Error()
+	return syndrome == 0x22 && vendor == 0x93
+}
+
+// fail says what an error CQE says.
+func fail(w *provider.WC, e *wqe.CQE) {
+	syndrome, vendor := e.Error()
+	w.Status, w.VendorErr = uint32(status(syndrome)), uint32(vendor)
+}
+
+// status translates a syndrome (MLX5_CQE_SYNDROME_*).
+func status(syndrome uint8) uapi.IbWcStatus {
+	switch syndrome {
+	case 0x01:
+		return uapi.IB_WC_LOC_LEN_ERR
+	case 0x02:
+		return uapi.IB_WC_LOC_QP_OP_ERR
+	case 0x04:
+		return uapi.IB_WC_LOC_PROT_ERR
+	case 0x05:
+		return uapi.IB_WC_WR_FLUSH_ERR
+	case 0x06:
+		return uapi.IB_WC_MW_BIND_ERR
+	case 0x10:
+		return uapi.IB_WC_BAD_RESP_ERR
+	case 0x11:
+		return uapi.IB_WC_LOC_ACCESS_ERR
+	case 0x12:
+		return uapi.IB_WC_REM_INV_REQ_ERR
+	case 0x13:
+		return uapi.IB_WC_REM_ACCESS_ERR
+	case 0x14:
+		return uapi.IB_WC_REM_OP_ERR
+	case 0x15:
+		return uapi.IB_WC_RETRY_EXC_ERR
+	case 0x16:
+		return uapi.IB_WC_RNR_RETRY_EXC_ERR
+	case 0x22:
+		return uapi.IB_WC_REM_ABORT_ERR
+	}
+	return uapi.IB_WC_GENERAL_ERR
+}
+
+// inline returns the n bytes of data that a CQE carries: up to 32 at its begin,
+// or up to 64 in the half before it.
+func (q *cq) inline(i uint32, tail wqe.Tail, n int) []byte {
+	half := (i&q.mask)*q.stride + q.stride - 1
+	if tail.Scatter32() {
+		return cqeBytes(&q.ring[half])[:min(n, 32)]
+	}
+	return cqeBytes(&q.ring[half&^1])[:min(n, 64)]
+}
+
+// scatter puts the data of a read or an atomic where the request wanted it.
+func (s *sendQueue) scatter(tail wqe.Tail, e *wqe.CQE, data []byte) uapi.IbWcStatus {
+	at := tail.Counter() & s.mask
+	skip := 2
+	if op := e.SendOpcode(); op == wqe.OpAtomicCS || op == wqe.OpAtomicFA {
+		skip = 3
+	} else if op != wqe.OpRDMARead {
+		return uapi.IB_WC_GENERAL_ERR
+	}
+	_, qpnDS := s.ring[at*wqe.BlockSegs].ControlOf()
+	segs := make([]wqe.Segment, 0, 8)
+	for i := skip; i < int(qpnDS&0x3f); i++ {
+		segs = append(segs, s.ring[(int(at)*wqe.BlockSegs+i)%len(s.ring)])
+	}
+	return spread(segs, data)
+}
+
+// spread copies data to the memory that a list names.
+func spread(segs []wqe.Segment, data []byte) uapi.IbWcStatus {
+	for i := range segs {
+		if len(data) == 0 {
+			break
+		}
+		length, lkey, addr := segs[i].DataOf()
+		if lkey == wqe.InvalidLKey {
+			break
+		}
+		n := copy(memoryAt(addr, int(length)), data)
+		data = data[n:]
+	}
+	if len(data) > 0 {
+		return uapi.IB_WC_LOC_LEN_ERR
+	}
+	return uapi.IB_WC_SUCCESS
+}

@@ -1,0 +1,235 @@
+package mlx5
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/provider/mlx5/wqe"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+type qp struct {
+	ctx  *context
+	init provider.QPInit
+	resp *uapi.Mlx5IbCreateQpResp
+
+	sq       sendQueue
+	rq       recvQueue
+	srq      *srq
+	buf      buffer
+	sendBuf  buffer // a raw packet's send queue is apart
+	record   *record
+	reg      *register
+	resource resource
+	number   uint32
+	raw      bool
+}
+
+var errWQETooLong = errors.New("mlx5: the capabilities ask for longer work requests than the adapter takes")
+
+// eceTrigger asks the kernel for the enhanced connection establishment's
+// options: version 1 of them.
+const eceTrigger = 0x10000000
+
+func (c *context) NewQP(cmd *ioctl.Cmd, init provider.QPInit) (provider.QP, error) {
+	q := &qp{ctx: c, init: init, raw: init.Type == uapi.IB_UVERBS_QPT_RAW_PACKET}
+	q.srq, _ = init.SRQ.(*srq)
+	req := ioctl.In[uapi.Mlx5IbCreateQp](cmd, uapi.UVERBS_ATTR_UHW_IN)
+	if err := q.prepare(req); err != nil {
+		q.Release()
+		return nil, err
+	}
+	q.resp = ioctl.Out[uapi.Mlx5IbCreateQpResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)
+	return q, nil
+}
+
+// prepare makes the queues, and describes them to the driver.
+func (q *qp) prepare(req *uapi.Mlx5IbCreateQp) (err error) {
+	recv, err := q.rq.size(&q.ctx.limits, &q.init.Cap)
+	if err != nil {
+		return err
+	}
+	send, err := q.sizeSend()
+	if err != nil {
+		return err
+	}
+	if q.record, err = q.ctx.records.take(); err != nil {
+		return err
+	}
+	q.sq.record, q.rq.record = q.record, q.record
+	var sendMem buffer
+	sendAt := 0
+	if q.raw {
+		if q.sendBuf, err = newBuffer(max(send, 1)); err != nil {
+			return err
+		}
+		sendMem = q.sendBuf
+		req.SqBufAddr = q.sendBuf.addr()
+		if q.buf, err = newBuffer(max(recv, 1)); err != nil {
+			return err
+		}
+	} else {
+		sendAt = recv
+		if q.buf, err = newBuffer(max(recv+send, 1)); err != nil {
+			return err
+		}
+		sendMem = q.buf
+	}
+	q.rq.ring = q.buf.segments(0, recv)
+	q.sq.ring = sendMem.segments(sendAt, send)
+	q.rq.held = q.raw
+
+	if err := q.identify(&req.Uidx); err != nil {
+		return err
+	}
+	if q.reg, err = q.ctx.uars.take(q.ctx.file); err != nil {
+		return err
+	}
+	flags := uint32(0)
+	if q.reg != nil {
+		req.BfregIndex = q.reg.page
+		flags |= uapi.MLX5_QP_FLAG_UAR_PAGE_INDEX
+	}
+	req.BufAddr, req.DbAddr, req.Flags = q.buf.addr(), q.record.addr(), flags
+	req.SqWqeCount = uint32(send / wqe.BlockSize)
+	if recv > 0 {
+		req.RqWqeCount, req.RqWqeShift = uint32(len(q.rq.ids)), q.rq.shift+uint32(bits.TrailingZeros(wqe.SegmentSize))
+	}
+	if q.ctx.ece {
+		req.EceOptions = eceTrigger
+	}
+	return nil
+}
+
+// noIndex is the user index where CQEs have none.
+const noIndex = 0xffffff
+
+// identify gives the QP the number that its CQEs will have.
+func (q *qp) identify(uidx *uint32) error {
+	q.resource.qp, q.resource.srq = q, q.srq
+	if q.ctx.cqeVersion == 0 {
+		*uidx = noIndex
+		return nil
+	}
+	err := q.ctx.index.choose(&q.resource)
+	*uidx = q.resource.number
+	return err
+}
+
+func (q *qp) Adopt(_, qpn uint32, granted *provider.QPCap) error {
+	resp := *q.resp
+	q.resp = nil
+	q.number = qpn
+	if q.ctx.cqeVersion == 0 {
+		q.ctx.index.enter(qpn, &q.resource)
+	}
+	if q.reg == nil {
+		static := q.ctx.uars.static
+		if int(resp.BfregIndex) >= len(static) {
+			return fmt.Errorf("mlx5: the kernel chose doorbell register %d of %d", resp.BfregIndex, len(static))
+		}
+		q.reg = static[resp.BfregIndex]
+	}
+	s := &q.sq
+	s.reg, s.qpn = q.reg, qpn<<8
+	granted.MaxSendWR, granted.MaxInlineData = s.limit, uint32(s.maxData)
+	granted.MaxRecvWR, granted.MaxRecvSGE = uint32(len(q.rq.ids)), uint32(q.rq.maxSGE)
+	return nil
+}
+
+// overhead is what of a WQE is not data, in segments, at most.
+func (q *qp) overhead() (int, error) {
+	const control, address = 1, 1
+	switch q.init.Type {
+	case uapi.IB_UVERBS_QPT_RC, uapi.IB_UVERBS_QPT_UC:
+		return control + wqe.UMRSegments, nil
+	case uapi.IB_UVERBS_QPT_UD:
+		return control + wqe.AVSegments, nil
+	}
+	return 0, fmt.Errorf("mlx5: queue pairs of type %v are not supported", q.init.Type)
+}
+
+// sizeSend computes the send queue, and returns its length in bytes.
+func (q *qp) sizeSend() (int, error) {
+	c, l, s := &q.init.Cap, &q.ctx.limits, &q.sq
+	overhead, err := q.overhead()
+	if err != nil || c.MaxSendWR == 0 {
+		return 0, err
+	}
+	segs := overhead + int(c.MaxSendSGE)
+	if c.MaxInlineData > 0 {
+		segs = max(segs, overhead+wqe.InlineSegments(int(c.MaxInlineData)))
+	}
+	blocks := (segs + wqe.BlockSegs - 1) / wqe.BlockSegs
+	if blocks*wqe.BlockSize > l.sendWQE || blocks*wqe.BlockSegs >= maxSegments {
+		return 0, errWQETooLong
+	}
+	if int(c.MaxSendWR) > l.sendBlocks {
+		return 0, fmt.Errorf("mlx5: %d send work requests are more than the adapter's %d blocks", c.MaxSendWR, l.sendBlocks)
+	}
+	ring := roundUp(int(c.MaxSendWR) * blocks)
+	if ring > l.sendBlocks {
+		return 0, fmt.Errorf("mlx5: %d send work requests of %d blocks are more than the adapter's %d blocks", c.MaxSendWR, blocks, l.sendBlocks)
+	}
+	s.mask, s.limit = uint32(ring-1), uint32(ring/blocks)
+	s.lastWhole, s.maxSGE = uint32(ring-blocks), int(c.MaxSendSGE)
+	s.maxData = blocks*wqe.BlockSize - overhead*wqe.SegmentSize - wqe.InlineHeader
+	s.slots, s.spare = make([]slot, ring), new(window)
+	if q.init.SignalAll {
+		s.signal = wqe.CtrlCQUpdate
+	}
+	if q.init.Type == uapi.IB_UVERBS_QPT_UD {
+		s.before = datagram
+	}
+	return ring * wqe.BlockSize, nil
+}
+
+// size computes a receive queue, and returns its length in bytes.
+func (r *recvQueue) size(l *limits, c *provider.QPCap) (int, error) {
+	if c.MaxRecvWR == 0 {
+		return 0, nil
+	}
+	if int(c.MaxRecvWR) > l.recvWQEs {
+		return 0, fmt.Errorf("mlx5: %d receives are more than the adapter's %d", c.MaxRecvWR, l.recvWQEs)
+	}
+	segs := roundUp(max(int(c.MaxRecvSGE), 1))
+	if segs*wqe.SegmentSize > l.recvWQE {
+		return 0, errWQETooLong
+	}
+	length := max(roundUp(int(c.MaxRecvWR))*segs*wqe.SegmentSize, wqe.BlockSize)
+	count := length / (segs * wqe.SegmentSize)
+	r.shift, r.mask, r.maxSGE = uint32(bits.TrailingZeros(uint(segs))), uint32(count-1), segs
+	r.ids = make([]uint64, count)
+	return length, nil
+}
+
+func (q *qp) Moved(to uapi.IbQpState) {
+	switch to {
+	case uapi.IB_QPS_RESET:
+		q.sq.reset()
+		q.rq.reset()
+		q.rq.held = q.raw
+	case uapi.IB_QPS_RTR:
+		if q.rq.held {
+			q.rq.held = false
+			q.rq.tell()
+		}
+	}
+}
+
+func (q *qp) Release() {
+	if q.ctx.cqeVersion == 0 {
+		q.ctx.index.leave(q.number)
+	} else {
+		q.ctx.index.drop(&q.resource)
+	}
+	q.ctx.uars.give(q.reg)
+	q.ctx.records.give(q.record)
+	q.buf.release()
+	q.sendBuf.release()
+	q.reg, q.record = nil, nil
+	q.sq.ring, q.rq.ring = nil, nil
+}

@@ -1,0 +1,340 @@
+package mlx5
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/internal/mmio"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/provider/mlx5/wqe"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A sendQueue is a ring of blocks. A WQE takes as many as it needs, and may go
+// on at the ring's begin.
+//
+// Those who post hold the QP's send lock, those who poll that of its CQ: done
+// is the one word between them.
+type sendQueue struct {
+	ring  []wqe.Segment
+	mask  uint32 // blocks-1
+	slots []slot // by a WQE's first block
+
+	next   uint32 // block of the next WQE; it counts on beyond the ring's end
+	posted uint32 // requests
+	rung   rung   // what the device was told of
+	last   uint32 // block, and
+	length uint32 // segments of the WQE put last
+	fence  uint8  // for the next one, which follows a UMR
+
+	limit     uint32  // requests at a time
+	lastWhole uint32  // the last block where the longest WQE would not be cut by the ring's end
+	spare     *window // where one is made that is
+	maxSGE    int
+	maxData   int       // inline bytes
+	qpn       uint32    // times 256
+	signal    uint8     // CtrlCQUpdate if every request completes
+	before    transport // what comes before an operation's own segments
+	record    *record
+	reg       *register
+
+	done uint32 // requests that completed
+}
+
+// rung is where a sendQueue is put back to.
+type rung struct {
+	next, posted uint32
+	fence        uint8
+}
+
+// A slot is what a completion wants to know of its request.
+type slot struct {
+	id     uint64
+	posted uint32 // the request's number, from 1
+	opcode uint32 // IB_WC_*, where the CQE doesn't say
+}
+
+// A transport is what a type of QP has in front of each operation.
+type transport uint8
+
+const (
+	connected transport = iota
+	datagram            // an address vector with Q_Key
+	packet              // an Ethernet segment
+)
+
+// A form is what segments an operation has.
+type form uint8
+
+const (
+	unknown    form = iota
+	plain           // data alone
+	rdma            // a remote address, then data
+	atomic8         // a remote address, operands, then data
+	bind            // a UMR that binds a window
+	invalidate      // a UMR that closes a key
+)
+
+// operations says how opcodes are encoded, by the number that verbs has: the
+// masks take what the control segment's last word is.
+var operations = [16]struct {
+	imm, key uint32
+	opcode   wqe.Opcode
+	form     form
+}{
+	uapi.IB_UVERBS_WR_RDMA_WRITE:           {opcode: wqe.OpRDMAWrite, form: rdma},
+	uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM:  {opcode: wqe.OpRDMAWriteImm, form: rdma, imm: all},
+	uapi.IB_UVERBS_WR_SEND:                 {opcode: wqe.OpSend, form: plain},
+	uapi.IB_UVERBS_WR_SEND_WITH_IMM:        {opcode: wqe.OpSendImm, form: plain, imm: all},
+	uapi.IB_UVERBS_WR_SEND_WITH_INV:        {opcode: wqe.OpSendInval, form: plain, key: all},
+	uapi.IB_UVERBS_WR_RDMA_READ:            {opcode: wqe.OpRDMARead, form: rdma},
+	uapi.IB_UVERBS_WR_ATOMIC_CMP_AND_SWP:   {opcode: wqe.OpAtomicCS, form: atomic8},
+	uapi.IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD: {opcode: wqe.OpAtomicFA, form: atomic8},
+	uapi.IB_UVERBS_WR_BIND_MW:              {opcode: wqe.OpUMR, form: bind},
+	uapi.IB_UVERBS_WR_LOCAL_INV:            {opcode: wqe.OpUMR, form: invalidate},
+}
+
+const all = 0xffffffff
+
+// controlFlags translates IB_SEND_FENCE, SIGNALED and SOLICITED.
+var controlFlags = func() (t [8]uint8) {
+	for i := range t {
+		if i&int(uapi.IB_SEND_FENCE) != 0 {
+			t[i] |= wqe.CtrlFence
+		}
+		if i&int(uapi.IB_SEND_SIGNALED) != 0 {
+			t[i] |= wqe.CtrlCQUpdate
+		}
+		if i&int(uapi.IB_SEND_SOLICITED) != 0 {
+			t[i] |= wqe.CtrlSolicited
+		}
+	}
+	return t
+}()
+
+func (q *qp) PostSend(wrs []provider.SendWR) (n int, err error) {
+	for n < len(wrs) {
+		if err = q.sq.put(&wrs[n]); err != nil {
+			break
+		}
+		n++
+	}
+	q.sq.tell()
+	return n, err
+}
+
+func (q *qp) PutSend(wr *provider.SendWR) error { return q.sq.put(wr) }
+
+func (q *qp) RingSend() error {
+	q.sq.tell()
+	return nil
+}
+
+func (q *qp) DropSend() {
+	s := &q.sq
+	s.next, s.posted, s.fence = s.rung.next, s.rung.posted, s.rung.fence
+}
+
+// put encodes a request behind those not yet rung.
+func (s *sendQueue) put(wr *provider.SendWR) error {
+	if s.posted-atomic.LoadUint32(&s.done) >= s.limit {
+		return provider.ErrQueueFull
+	}
+	if uint(wr.Opcode) >= uint(len(operations)) {
+		return provider.ErrOpcode
+	}
+	op := &operations[wr.Opcode]
+	at := s.next & s.mask
+	w := s.window(at)
+	if at > s.lastWhole {
+		w = s.spare
+		*w = window{}
+	}
+
+	n, last := uint32(1), wr.Imm&op.imm|wr.InvalidateRKey&op.key
+	if s.before != connected {
+		n = s.address(w, wr)
+	}
+	switch {
+	case op.form == plain:
+	case op.form == rdma:
+		w[n].RemoteAddr(wr.RemoteAddr, wr.RKey)
+		n++
+	default:
+		var err error
+		if n, last, err = s.special(w, n, op.form, wr); err != nil {
+			return err
+		}
+	}
+	if wr.Inline == nil {
+		if len(wr.SGL) > s.maxSGE {
+			return provider.ErrTooManySGEs
+		}
+		for i := range wr.SGL {
+			if sge := &wr.SGL[i]; sge.Length != 0 {
+				length := sge.Length
+				if op.form == atomic8 {
+					length = 8
+				}
+				w[n&(maxSegments-1)].Data(length, sge.LKey, sge.Addr)
+				n++
+			}
+		}
+	} else if length := len(wr.Inline); length > 0 {
+		if length > s.maxData {
+			return provider.ErrInlineTooBig
+		}
+		w[n&(maxSegments-1)].Inline(length)
+		copy(w.bytes(n, length), wr.Inline)
+		n += uint32(wqe.InlineSegments(length))
+	}
+
+	flags := s.signal | controlFlags[wr.Flags&7]
+	if s.fence != 0 || op.opcode == wqe.OpUMR {
+		flags = s.fenced(flags, op.opcode)
+	}
+	w[0].Control(s.next, 0, op.opcode, s.qpn|n, 0, flags, last)
+	if at > s.lastWhole {
+		s.join(at, n)
+	}
+	slot := &s.slots[at]
+	slot.id = wr.WRID
+	s.posted++
+	slot.posted = s.posted
+	s.last, s.length = at, n
+	s.next += (n + wqe.BlockSegs - 1) / wqe.BlockSegs
+	return nil
+}
+
+// address writes what a datagram or a packet begins with, after the control
+// segment, and returns where that ends.
+func (s *sendQueue) address(w *window, wr *provider.SendWR) uint32 {
+	wqe.Datagram(w[1:], (*wqe.AV)(&wr.AH.Vector), wqe.QKey(wr.RemoteQKey), wr.RemoteQPN)
+	return 1 + wqe.AVSegments
+}
+
+// fenced has a request wait for the UMR before it, unless it waits for more
+// already.
+func (s *sendQueue) fenced(flags uint8, op wqe.Opcode) uint8 {
+	if flags&wqe.CtrlFence == 0 {
+		flags |= s.fence
+	}
+	s.fence = 0
+	if op == wqe.OpUMR {
+		s.fence = wqe.CtrlSmallFence
+	}
+	return flags
+}
+
+// special writes the segments of the rarer operations but for the data, from n
+// on, and returns where they end, and the control segment's last word.
+func (s *sendQueue) special(w *window, n uint32, f form, wr *provider.SendWR) (uint32, uint32, error) {
+	slot := &s.slots[s.next&s.mask]
+	switch f {
+	case atomic8:
+		w[n].RemoteAddr(wr.RemoteAddr, wr.RKey)
+		if wr.Opcode == uapi.IB_UVERBS_WR_ATOMIC_CMP_AND_SWP {
+			w[n+1].Atomic(wr.Swap, wr.Compare)
+		} else {
+			w[n+1].Atomic(wr.Add, 0)
+		}
+		return n + 2, 0, nil
+	case bind:
+		if wr.Bind.Length > maxBind {
+			return 0, 0, provider.ErrTooLong
+		}
+		b := wqe.Bind{
+			Type2: wr.MW.Type == 2, Key: uint8(wr.NewRKey), QPN: s.qpn >> 8,
+			Addr: wr.Bind.Addr, Len: wr.Bind.Length, Access: umrAccess(wr.Bind.Access),
+		}
+		if wr.Bind.MR != nil {
+			b.LKey = wr.Bind.MR.LKey
+		}
+		slot.opcode = uint32(uapi.IB_WC_BIND_MW)
+		return n + uint32(wqe.UMR(w[n:], &b)), wr.MW.RKey.Swap(wr.NewRKey), nil
+	case invalidate:
+		slot.opcode = uint32(uapi.IB_WC_LOCAL_INV)
+		return n + uint32(wqe.UMR(w[n:], &wqe.Bind{Type2: true})), wr.InvalidateRKey, nil
+	}
+	return 0, 0, provider.ErrOpcode
+}
+
+// join puts a WQE that was made apart to where the ring's end cuts it.
+func (s *sendQueue) join(at, n uint32) {
+	rest := copy(s.ring[at*wqe.BlockSegs:], s.spare[:n])
+	copy(s.ring, s.spare[rest:n])
+}
+
+// maxBind is what the one entry of a window's list can describe.
+const maxBind = 1 << 31
+
+// umrAccess translates IB_UVERBS_ACCESS_*.
+func umrAccess(access uint32) (a uint8) {
+	for _, t := range [...]struct {
+		from uapi.IbUverbsAccessFlags
+		to   uint8
+	}{
+		{uapi.IB_UVERBS_ACCESS_LOCAL_WRITE, wqe.UMRLocalWrite},
+		{uapi.IB_UVERBS_ACCESS_REMOTE_WRITE, wqe.UMRRemoteWrite},
+		{uapi.IB_UVERBS_ACCESS_REMOTE_READ, wqe.UMRRemoteRead},
+		{uapi.IB_UVERBS_ACCESS_REMOTE_ATOMIC, wqe.UMRAtomic},
+	} {
+		if access&uint32(t.from) != 0 {
+			a |= t.to
+		}
+	}
+	return a
+}
+
+// tell shows the device what was put since it was rung last: the record says
+// how far the queue is filled, the register which WQE was the last. A single
+// WQE that fits is copied to the register, which saves the device a read.
+func (s *sendQueue) tell() {
+	count := s.posted - s.rung.posted
+	if count == 0 {
+		return
+	}
+	s.rung = rung{s.next, s.posted, s.fence}
+	counter := swap32(s.next & 0xffff)
+	record := &s.record[sendRecord]
+	r := s.reg
+	if r.shared != nil {
+		r.shared.Lock()
+	}
+	to := unsafe.Add(r.base, r.offset)
+	first := &s.ring[s.last*wqe.BlockSegs]
+	if count == 1 && s.length > 1 && s.length*wqe.SegmentSize <= r.size {
+		blocks := (s.length + wqe.BlockSegs - 1) / wqe.BlockSegs
+		if s.last+blocks <= s.mask+1 {
+			mmio.BlueFlame(record, counter, to, unsafe.Pointer(first), int(blocks))
+		} else {
+			s.flameCut(record, counter, to, blocks)
+		}
+	} else {
+		mmio.Doorbell(record, counter, (*uint64)(to), first[0])
+	}
+	r.offset ^= r.size
+	if r.shared != nil {
+		r.shared.Unlock()
+	}
+}
+
+// flameCut is mmio.BlueFlame of a WQE that goes on at the ring's begin.
+func (s *sendQueue) flameCut(record *uint32, counter uint32, to unsafe.Pointer, blocks uint32) {
+	mmio.Publish(record, counter)
+	mmio.FlushWrites()
+	for i := range blocks {
+		from := (s.last + i) & s.mask
+		mmio.Copy64(unsafe.Add(to, i*wqe.BlockSize), unsafe.Pointer(&s.ring[from*wqe.BlockSegs]))
+	}
+	mmio.FlushWrites()
+}
+
+// reset empties the queue.
+func (s *sendQueue) reset() {
+	s.next, s.posted, s.fence, s.rung = 0, 0, 0, rung{}
+	atomic.StoreUint32(&s.done, 0)
+	if s.record != nil {
+		s.record[sendRecord] = 0
+	}
+}

@@ -1,0 +1,215 @@
+package mlx5
+
+import (
+	"fmt"
+	"math/bits"
+	"sync"
+
+	"github.com/goverbs/goverbs/internal/mmio"
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/provider/mlx5/wqe"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// An srq is a shared receive queue: WQEs in a chain, each of which names the
+// next. The adapter takes them in the chain's order, and completions free them
+// in any. Its last WQE is never filled, since the one after it isn't known yet.
+//
+// A WQE that was freed comes last in a queue of those that wait before they are
+// appended to the chain again. For where a page of a buffer was missing (on-demand
+// paging), the kernel reads the WQE while the adapter has given it back already:
+// such a receive is posted anew, and the WQE must not be overwritten soon.
+type srq struct {
+	ctx  *context
+	resp *uapi.Mlx5IbCreateSrqResp
+
+	ring   []wqe.Segment
+	shift  uint32 // of a WQE's segments
+	maxSGE int
+
+	buf      buffer
+	record   *record
+	resource resource
+	number   uint32
+
+	mu     sync.Mutex // between those who post and those who poll
+	ids    []uint64
+	head   uint16 // the WQE to fill next
+	tail   uint16 // the chain's last
+	posted uint32
+	queue  []uint16 // WQEs that wait, a ring
+	first  int      // of them
+	waits  int      // how many they are
+	least  int      // how many of them stay
+	room   uint32   // WQEs in the chain at first
+}
+
+// minSRQWQE is the least length of an SRQ's WQE, in bytes.
+const minSRQWQE = 32
+
+func (c *context) NewSRQ(cmd *ioctl.Cmd, init *provider.SRQInit) (provider.SRQ, error) {
+	s := &srq{ctx: c}
+	req := ioctl.In[uapi.Mlx5IbCreateSrq](cmd, uapi.UVERBS_ATTR_UHW_IN)
+	if err := s.prepare(req, init); err != nil {
+		s.Release()
+		return nil, err
+	}
+	s.resp = ioctl.Out[uapi.Mlx5IbCreateSrqResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)
+	return s, nil
+}
+
+func (s *srq) prepare(req *uapi.Mlx5IbCreateSrq, init *provider.SRQInit) (err error) {
+	l := &s.ctx.limits
+	if int(init.MaxWR) > l.srqWQEs {
+		return fmt.Errorf("mlx5: %d receives are more than the adapter's %d", init.MaxWR, l.srqWQEs)
+	}
+	segs := roundUp(max(1+int(init.MaxSGE), minSRQWQE/wqe.SegmentSize))
+	if segs*wqe.SegmentSize > l.recvWQE {
+		return errWQETooLong
+	}
+	chain := roundUp(int(init.MaxWR) + 1)
+	count := roundUp(2*int(init.MaxWR) + 1 + 1)
+	if 2*int(init.MaxWR)+1 > l.srqWQEs {
+		count = chain // none waits
+	}
+	if s.buf, err = newBuffer(count * segs * wqe.SegmentSize); err != nil {
+		return err
+	}
+	if s.record, err = s.ctx.records.take(); err != nil {
+		return err
+	}
+	s.ring = s.buf.segments(0, count*segs*wqe.SegmentSize)
+	s.shift, s.maxSGE = uint32(bits.TrailingZeros(uint(segs))), segs-1
+	s.ids, s.tail, s.room = make([]uint64, count), uint16(chain-1), uint32(chain-1)
+	for i := range s.tail {
+		s.at(i)[0].Next(i + 1)
+	}
+	s.queue, s.least = make([]uint16, count), count-chain
+	for i := chain; i < count; i++ {
+		s.wait(uint16(i))
+	}
+	s.resource.srq = s
+	req.BufAddr, req.DbAddr = s.buf.addr(), s.record.addr()
+	req.Uidx = noIndex
+	init.MaxWR, init.MaxSGE = uint32(count-1), uint32(s.maxSGE)
+	return nil
+}
+
+// at returns a WQE's segments.
+func (s *srq) at(i uint16) []wqe.Segment { return s.ring[uint32(i)<<s.shift:][:s.maxSGE+1] }
+
+func (s *srq) Adopt(_ uint32, granted *provider.SRQInit) error {
+	s.number, s.resp = s.resp.Srqn, nil
+	if s.ctx.cqeVersion == 0 {
+		s.ctx.index.enter(s.number|srqNumber, &s.resource)
+	}
+	granted.MaxWR, granted.MaxSGE = s.room, uint32(s.maxSGE)
+	return nil
+}
+
+func (s *srq) PostRecv(wrs []provider.RecvWR) (n int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n < len(wrs) {
+		if err = s.put(&wrs[n]); err != nil {
+			break
+		}
+		n++
+	}
+	if n > 0 {
+		s.tell()
+	}
+	return n, err
+}
+
+func (s *srq) put(wr *provider.RecvWR) error {
+	if s.head == s.tail && !s.extend() {
+		return provider.ErrQueueFull
+	}
+	if len(wr.SGL) > s.maxSGE {
+		return provider.ErrTooManySGEs
+	}
+	segs := s.at(s.head)
+	n := 1
+	for i := range wr.SGL {
+		segs[n].Data(wr.SGL[i].Length, wr.SGL[i].LKey, wr.SGL[i].Addr)
+		n++
+	}
+	if n <= s.maxSGE {
+		segs[n].End()
+	}
+	s.advance(wr.WRID)
+	return nil
+}
+
+// advance makes the WQE at the chain's head one that is posted.
+func (s *srq) advance(id uint64) {
+	s.ids[s.head] = id
+	s.head = s.at(s.head)[0].NextOf()
+	s.posted++
+}
+
+// tell shows the device how many were posted.
+func (s *srq) tell() { mmio.Publish(&s.record[recvRecord], swap32(s.posted)) }
+
+// extend appends to the chain what has waited long enough, and tells whether
+// there was any.
+func (s *srq) extend() bool {
+	any := s.waits > s.least
+	for s.waits > s.least {
+		s.append()
+	}
+	return any
+}
+
+// append takes the WQE that waits first into the chain.
+func (s *srq) append() {
+	i := s.queue[s.first]
+	s.first, s.waits = (s.first+1)%len(s.queue), s.waits-1
+	s.at(s.tail)[0].Next(i)
+	s.tail = i
+}
+
+func (s *srq) wait(i uint16) {
+	s.queue[(s.first+s.waits)%len(s.queue)] = i
+	s.waits++
+}
+
+// free gives a WQE back whose receive completed.
+func (s *srq) free(i uint32) {
+	s.mu.Lock()
+	if s.waits < len(s.queue) {
+		s.wait(uint16(i))
+	}
+	s.mu.Unlock()
+}
+
+// repost posts a receive again that the adapter gave back for a missing page. It
+// takes the place of a WQE that waits, and there is one: this one.
+func (s *srq) repost(i uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waits == len(s.queue) {
+		return
+	}
+	s.wait(uint16(i))
+	s.append()
+	copy(s.at(s.head)[1:], s.at(uint16(i))[1:])
+	s.advance(s.ids[i])
+	s.tell()
+}
+
+// Modify adds nothing: mlx5 has no part in changing the limit, and doesn't
+// resize.
+func (s *srq) Modify(*ioctl.Cmd) error { return nil }
+func (s *srq) Remap() error            { return nil }
+
+func (s *srq) Release() {
+	if s.ctx.cqeVersion == 0 {
+		s.ctx.index.leave(s.number | srqNumber)
+	}
+	s.ctx.records.give(s.record)
+	s.buf.release()
+	s.record, s.ring = nil, nil
+}

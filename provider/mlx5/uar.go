@@ -1,0 +1,251 @@
+package mlx5
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A UAR is a page of the adapter's registers, of which each process has its
+// own. At registersOffset begin four doorbell registers (BFREGs), of which the
+// kernel keeps the latter two to itself; each is two buffers, that posts use in
+// turn. CQs are armed at another place of the page.
+const (
+	uarSize         = 4096 // of what the adapter calls one, whatever the system's page is
+	registersOffset = 0x800
+	cqArmOffset     = 0x20
+	registersPerUAR = 4
+	usableRegisters = 2
+	maxRegister     = 1024
+)
+
+// A register is where a send queue rings.
+type register struct {
+	base   unsafe.Pointer // the first of the two buffers
+	size   uint32         // of one buffer, in bytes; 0 if WQEs can't be copied to it
+	offset uint32         // of the buffer that is next
+	shared *sync.Mutex    // held while ringing, if other QPs have the register too
+	users  int
+
+	page    uint32 // UAR of its own: its number
+	dynamic bool   // so it is, and QP_CREATE is told
+}
+
+// A uarPage is a mapped page of UARs.
+type uarPage struct {
+	mem    []byte
+	handle uint32 // of the kernel's object, if it has one
+	object bool
+}
+
+// uars is what a context has mapped.
+type uars struct {
+	mu       sync.Mutex
+	pages    []*uarPage
+	cq       *uarPage
+	cqPage   uint32 // number of cq's UAR
+	cqObject bool   // so CQ_CREATE must name it
+
+	perPage      int // UARs in a system page
+	registerSize uint32
+
+	static    []*register // by the kernel's index
+	free      []*register
+	dedicated int
+	common    []*register
+}
+
+// What a context takes at most: QPs beyond these share, behind a lock.
+const (
+	dedicatedRegisters = 8
+	commonRegisters    = 8
+)
+
+func (u *uars) open(f *ioctl.File, r *uapi.Mlx5IbAllocUcontextResp) error {
+	u.registerSize = r.BfRegSize
+	size := os.Getpagesize()
+	u.perPage = 1
+	if r.LogUarSize != 0 || r.NumUarsPerPage != 0 {
+		if u.perPage = int(r.NumUarsPerPage); u.perPage < 1 || u.perPage*uarSize > size {
+			return fmt.Errorf("mlx5: the kernel says that %d UARs fit in a page of %d bytes", r.NumUarsPerPage, size)
+		}
+	}
+	if r.TotBfregs == 0 {
+		return u.openDynamic(f)
+	}
+	return u.openStatic(f, int(r.TotBfregs))
+}
+
+// openDynamic is for kernels that give pages on demand. One is for arming CQs:
+// it isn't write-combining, so that its stores needn't be flushed out.
+func (u *uars) openDynamic(f *ioctl.File) (err error) {
+	u.cq, u.cqPage, err = u.alloc(f, uapi.MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)
+	u.cqObject = true
+	return err
+}
+
+// openStatic maps the pages that the kernel made with the context.
+func (u *uars) openStatic(f *ioctl.File, total int) error {
+	pages := total / (u.perPage * usableRegisters)
+	if pages < 1 {
+		return fmt.Errorf("mlx5: the kernel gives %d doorbell registers, less than a page", total)
+	}
+	buffer := u.registerSize / 2
+	for i := range pages {
+		mem, err := f.Mmap(mmapOffset(uapi.MLX5_IB_MMAP_REGULAR_PAGE, i), os.Getpagesize())
+		if err != nil {
+			return fmt.Errorf("mlx5: map UAR %d: %w", i, err)
+		}
+		page := &uarPage{mem: mem}
+		u.pages = append(u.pages, page)
+		for j := range u.perPage * registersPerUAR {
+			r := u.register(page, j/registersPerUAR, j%registersPerUAR, buffer)
+			n := len(u.static)
+			if n == 0 {
+				// The first is for doorbells alone.
+				r.size = 0
+			}
+			// The kernel may give any of them to several QPs.
+			r.shared = new(sync.Mutex)
+			u.static = append(u.static, r)
+		}
+	}
+	u.cq = u.pages[0]
+	return nil
+}
+
+// register lays a register over a page: the n-th of the uar-th UAR.
+func (u *uars) register(page *uarPage, uar, n int, buffer uint32) *register {
+	offset := uar*uarSize + registersOffset + n*int(2*max(buffer, 128))
+	return &register{base: unsafe.Pointer(&page.mem[offset]), size: buffer}
+}
+
+// alloc has the kernel make a page of UARs, and maps it.
+func (u *uars) alloc(f *ioctl.File, kind uapi.Mlx5IbUapiUarAllocType) (*uarPage, uint32, error) {
+	cmd := ioctl.New(uapi.MLX5_IB_OBJECT_UAR, uapi.MLX5_IB_METHOD_UAR_OBJ_ALLOC)
+	defer cmd.Release()
+	handle := cmd.NewHandle(uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)
+	cmd.U64(uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, uint64(kind))
+	offset := ioctl.Out[uint64](cmd, uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET)
+	length := ioctl.Out[uint32](cmd, uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH)
+	number := ioctl.Out[uint32](cmd, uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID)
+	if err := cmd.Run(f); err != nil {
+		return nil, 0, fmt.Errorf("mlx5: allocate a UAR: %w", err)
+	}
+	page := &uarPage{handle: uint32(*handle), object: true}
+	var err error
+	if int(*length) < u.perPage*uarSize {
+		err = errors.New("mlx5: the kernel's UAR is shorter than a page")
+	} else {
+		page.mem, err = f.Mmap(*offset, int(*length))
+	}
+	if err != nil {
+		page.release(f)
+		return nil, 0, fmt.Errorf("mlx5: map a UAR: %w", err)
+	}
+	u.pages = append(u.pages, page)
+	return page, *number, nil
+}
+
+// take gives a QP its register, nil where the kernel chooses one.
+func (u *uars) take(f *ioctl.File) (*register, error) {
+	if u.static != nil {
+		return nil, nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.free) == 0 && (u.dedicated < dedicatedRegisters || len(u.common) < commonRegisters) {
+		if err := u.more(f); err != nil && len(u.common) == 0 {
+			return nil, err
+		}
+	}
+	if n := len(u.free); n > 0 {
+		r := u.free[n-1]
+		u.free = u.free[:n-1]
+		r.users = 1
+		return r, nil
+	}
+	// The one with the fewest users.
+	best := u.common[0]
+	for _, r := range u.common {
+		if r.users < best.users {
+			best = r
+		}
+	}
+	best.users++
+	return best, nil
+}
+
+// more makes registers of another page: for one QP each as long as there are
+// few, then to be shared.
+func (u *uars) more(f *ioctl.File) error {
+	kind, buffer, each := uapi.MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF, u.registerSize/2, usableRegisters
+	if u.registerSize == 0 {
+		// Without BlueFlame there is nothing to combine.
+		kind = uapi.MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC
+	}
+	page, number, err := u.alloc(f, kind)
+	if err != nil {
+		return err
+	}
+	dedicated := u.dedicated < dedicatedRegisters
+	for i := range u.perPage * each {
+		r := u.register(page, i/each, i%each, buffer)
+		r.page, r.dynamic = number+uint32(i/each), true
+		if dedicated {
+			u.free = append(u.free, r)
+			u.dedicated++
+		} else {
+			r.shared = new(sync.Mutex)
+			u.common = append(u.common, r)
+		}
+	}
+	return nil
+}
+
+// give takes a register back.
+func (u *uars) give(r *register) {
+	if r == nil || !r.dynamic {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if r.users--; r.shared == nil {
+		u.free = append(u.free, r)
+	}
+}
+
+func (u *uars) release(f *ioctl.File) {
+	for _, p := range u.pages {
+		p.release(f)
+	}
+	u.pages, u.static, u.free, u.common, u.cq = nil, nil, nil, nil, nil
+}
+
+func (p *uarPage) release(f *ioctl.File) {
+	if p.mem != nil {
+		ioctl.Munmap(p.mem)
+	}
+	if p.object {
+		cmd := ioctl.New(uapi.MLX5_IB_OBJECT_UAR, uapi.MLX5_IB_METHOD_UAR_OBJ_DESTROY)
+		defer cmd.Release()
+		cmd.Handle(uapi.MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, p.handle)
+		// It can only fail with the device gone, and the page with it.
+		_ = cmd.Run(f)
+	}
+}
+
+// arm is where CQs are armed.
+func (u *uars) arm() *uint64 { return (*uint64)(unsafe.Pointer(&u.cq.mem[cqArmOffset])) }
+
+// mmapOffset is where the driver maps a page of a kind: the command in bits 8
+// to 15 of the page number, an index below, of which the rest is above.
+func mmapOffset(command uapi.Mlx5IbMmapCmd, index int) uint64 {
+	page := uint64(command)<<8 | uint64(index&0xff) | uint64(index>>8)<<16
+	return page * uint64(os.Getpagesize())
+}

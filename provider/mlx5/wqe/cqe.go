@@ -1,0 +1,129 @@
+package wqe
+
+import "sync/atomic"
+
+// A CQE is a completion queue entry of 64 bytes (struct mlx5_cqe64); in one of
+// 128 bytes it is the second half. Its numbers are in memory order: see the
+// methods.
+type CQE struct {
+	head      [4]uint64 // of responders; inline data in place of all up to timestamp
+	srqnUIDX  uint32
+	imm       uint32
+	_         uint32 // app, app_op, app_info: tag matching
+	byteCount uint32
+	timestamp uint64
+	opQPN     uint32
+	tail      uint32 // wqe_counter, signature, op_own: the device writes op_own last
+}
+
+// CQESize is the length of a CQE, in bytes.
+const CQESize = 64
+
+// A CQEOpcode is what a CQE reports (MLX5_CQE_*).
+type CQEOpcode uint8
+
+const (
+	CQERequester      CQEOpcode = 0
+	CQEResponderWrite CQEOpcode = 1 // with immediate
+	CQEResponderSend  CQEOpcode = 2
+	CQEResponderImm   CQEOpcode = 3
+	CQEResponderInv   CQEOpcode = 4
+	CQEResize         CQEOpcode = 5
+	CQENoPacket       CQEOpcode = 6
+	CQESignatureError CQEOpcode = 12
+	CQERequesterError CQEOpcode = 13
+	CQEResponderError CQEOpcode = 14
+	CQEInvalid        CQEOpcode = 15 // never written by the device
+)
+
+// The lower half of op_own, in a tail.
+const (
+	tailOwner      = 1 << 24
+	tailScatter32  = 4 << 24
+	tailScatter64  = 8 << 24
+	tailCompressed = tailScatter32 | tailScatter64
+)
+
+// A Tail is the last word of a CQE, read in one piece.
+type Tail uint32
+
+// Load reads a CQE's tail. The rest may be read only if it is the software's
+// turn, and after mmio.FromDevice where loads are not ordered.
+func (c *CQE) Load() Tail { return Tail(atomic.LoadUint32(&c.tail)) }
+
+// Ready tells whether the CQE is the software's in the round of the ring: the
+// owner bit is the lowest of round, which counts how often the ring wrapped.
+func (t Tail) Ready(round uint32) bool {
+	return uint32(t)>>24&1 == round&1 && t>>28 != Tail(CQEInvalid)
+}
+
+// Clear makes a CQE one that the device has not written yet.
+func (c *CQE) Clear() { c.tail = uint32(CQEInvalid) << 28 }
+
+// SetOwner gives the CQE the owner bit of a round.
+func (c *CQE) SetOwner(round uint32) { c.tail = c.tail&^tailOwner | round&1<<24 }
+
+// Opcode returns what completed.
+func (t Tail) Opcode() CQEOpcode { return CQEOpcode(t >> 28) }
+
+// Counter returns the index of the WQE: of a send its first block's, of a
+// receive the entry's.
+func (t Tail) Counter() uint32 { return be32(uint32(t)) >> 16 }
+
+// Scatter32 and Scatter64 tell that up to 32 bytes of data are in the CQE
+// itself, or up to 64 in the half before it.
+func (t Tail) Scatter32() bool { return t&tailCompressed == tailScatter32 }
+func (t Tail) Scatter64() bool { return t&tailCompressed == tailScatter64 }
+
+// Plain tells that the CQE has no data in it and is not compressed.
+func (t Tail) Plain() bool { return t&tailCompressed == 0 }
+
+// Compressed tells that the CQE begins a group of compressed ones.
+func (t Tail) Compressed() bool { return t&tailCompressed == tailCompressed }
+
+// UserIndex returns the number that the QP or SRQ was created with, of a CQE of
+// version 1, or the SRQ's number of version 0.
+func (c *CQE) UserIndex() uint32 { return be32(c.srqnUIDX) & 0xffffff }
+
+// QPN returns the number of the QP.
+func (c *CQE) QPN() uint32 { return be32(c.opQPN) & 0xffffff }
+
+// SendOpcode returns the opcode of the send WQE that completed.
+func (c *CQE) SendOpcode() Opcode { return Opcode(c.opQPN) }
+
+// ByteCount returns the length of the message, of receives and RDMA reads.
+func (c *CQE) ByteCount() uint32 { return be32(c.byteCount) }
+
+// Imm returns the immediate, in memory order, or with be32 the key that was
+// invalidated, or the P_Key index of a datagram.
+func (c *CQE) Imm() uint32 { return c.imm }
+
+// Key returns Imm in the processor's order.
+func (c *CQE) Key() uint32 { return be32(c.imm) }
+
+// Timestamp returns when the device finished, in its clock's cycles.
+func (c *CQE) Timestamp() uint64 { return be64(c.timestamp) }
+
+// Source returns who sent a message: flags and number of the QP.
+func (c *CQE) Source() (qpn uint32, sl uint8, grh bool) {
+	v := be32(uint32(c.head[3]))
+	return v & 0xffffff, uint8(v>>24) & 0xf, v>>28&3 != 0
+}
+
+// SLID returns the sender's LID.
+func (c *CQE) SLID() uint16 { return uint16(be64(c.head[2])) }
+
+// PathBits returns the path bits of the LID that the message came to.
+func (c *CQE) PathBits() uint8 { return uint8(be64(c.head[2])>>48) & 0x7f }
+
+// ChecksumOK tells that the device found the checksums of an IPv4 packet right.
+func (c *CQE) ChecksumOK() bool {
+	v := be64(c.head[3])
+	return v>>24&6 == 6 && v>>18&3 == 2
+}
+
+// Error returns what went wrong, of an error CQE.
+func (c *CQE) Error() (syndrome, vendor uint8) {
+	v := be64(c.timestamp)
+	return uint8(v), uint8(v >> 8)
+}
