@@ -176,7 +176,7 @@ func (id *ID) resolveRouteHeld(object string, timeout time.Duration) error {
 type Addresses struct {
 	NodeGUID verbs.GUID // of the device; zero before there is one
 	Port     int        // of the device, from 1
-	PKey     uint16
+	PKey     uint16     // 0 over RoCE
 	Local    netip.AddrPort
 	Remote   netip.AddrPort
 }

@@ -1,0 +1,193 @@
+package rdmacm
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rdmacm"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+var none netip.AddrPort
+
+var anyPort = netip.MustParseAddrPort(host + ":0")
+
+// queuesOf are what the tests' queue pairs are.
+var queuesOf = verbs.QPOptions{Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1}}
+
+// channel opens an event channel.
+func channel(t testing.TB) *rdmacm.EventChannel {
+	t.Helper()
+	ch := must(rdmacm.NewEventChannel())(t)
+	t.Cleanup(func() { rdmatest.Close(t, ch) })
+	return ch
+}
+
+// create creates an ID, on no channel if ch is nil.
+func create(t testing.TB, ch *rdmacm.EventChannel, ps rdmacm.PortSpace) *rdmacm.ID {
+	t.Helper()
+	var id *rdmacm.ID
+	var err error
+	if ch == nil {
+		id, err = rdmacm.CreateID(ps)
+	} else {
+		id, err = ch.CreateID(ps)
+	}
+	check(t, err)
+	closeAtEnd(t, id)
+	return id
+}
+
+func closeAtEnd(t testing.TB, id *rdmacm.ID) {
+	t.Cleanup(func() { rdmatest.Close(t, id) })
+}
+
+// expect takes the next event, which must be a good one of the type.
+func expect(t testing.TB, ch *rdmacm.EventChannel, typ rdmacm.EventType) *rdmacm.Event {
+	t.Helper()
+	e, err := ch.Event(patient(t))
+	check(t, err)
+	if e.Type != typ || e.Err() != nil {
+		t.Fatalf("got %v (%v), want %v", e.Type, e.Err(), typ)
+	}
+	return e
+}
+
+// An end is an ID with memory for its queue pair.
+type end struct {
+	*rdmacm.ID
+	mr *verbs.MR
+}
+
+const endLen = 8192
+
+// newEnd makes a queue pair for the ID, and memory that the peer may use.
+func newEnd(t testing.TB, id *rdmacm.ID) *end {
+	t.Helper()
+	must(id.CreateQP(nil, queuesOf))(t)
+	return endOf(t, id)
+}
+
+func endOf(t testing.TB, id *rdmacm.ID) *end {
+	t.Helper()
+	e := &end{id, must(id.PD().AllocMR(endLen, rdmatest.All))(t)}
+	t.Cleanup(func() { rdmatest.Close(t, e.mr) })
+	return e
+}
+
+func (e *end) recv(t testing.TB, n int) {
+	t.Helper()
+	must(e.QP().PostRecv(verbs.RecvWR{SGL: []verbs.SGE{e.mr.SGE(endLen/2, n)}}))(t)
+}
+
+func (e *end) send(t testing.TB, wr verbs.SendWR) {
+	t.Helper()
+	wr.Flags = verbs.SendSignaled
+	must(e.QP().PostSend(wr))(t)
+	rdmatest.PollOK(t, e.SendCQ(), 1)
+}
+
+// exchange sends messages both ways, and reads and writes the peer's memory.
+func exchange(t testing.TB, a, b *end) {
+	t.Helper()
+	for i, ends := range [][2]*end{{a, b}, {b, a}} {
+		from, to := ends[0], ends[1]
+		const n = 1000
+		message := rdmatest.Pattern(n, i)
+		copy(from.mr.Bytes(), message)
+		to.recv(t, n)
+		from.send(t, verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{from.mr.SGE(0, n)}})
+		rdmatest.PollOK(t, to.RecvCQ(), 1)
+		wantBytes(t, to.mr.Bytes()[endLen/2:][:n], message)
+
+		clear(to.mr.Bytes())
+		from.send(t, verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{from.mr.SGE(0, n)}, RemoteAddr: to.mr.Addr(), RKey: to.mr.RKey()})
+		wantBytes(t, to.mr.Bytes()[:n], message)
+
+		clear(from.mr.Bytes())
+		from.send(t, verbs.SendWR{Opcode: verbs.OpRDMARead, SGL: []verbs.SGE{from.mr.SGE(0, n)}, RemoteAddr: to.mr.Addr(), RKey: to.mr.RKey()})
+		wantBytes(t, from.mr.Bytes()[:n], message)
+	}
+}
+
+func wantBytes(t testing.TB, got, want []byte) {
+	t.Helper()
+	if string(got) != string(want) {
+		t.Fatalf("%d bytes are not those sent", len(want))
+	}
+}
+
+// listenOn makes an ID listen on a free port of rxe0.
+func listenOn(t testing.TB, ch *rdmacm.EventChannel, ps rdmacm.PortSpace) *rdmacm.ID {
+	t.Helper()
+	id := create(t, ch, ps)
+	check(t, id.Bind(anyPort))
+	check(t, id.Listen(8))
+	return id
+}
+
+// reach resolves the way to an address on a channel.
+func reach(t testing.TB, ch *rdmacm.EventChannel, ps rdmacm.PortSpace, to netip.AddrPort) *rdmacm.ID {
+	t.Helper()
+	id := create(t, ch, ps)
+	check(t, id.ResolveAddr(patient(t), none, to, resolve))
+	expect(t, ch, rdmacm.AddrResolved)
+	check(t, id.ResolveRoute(patient(t), resolve))
+	expect(t, ch, rdmacm.RouteResolved)
+	return id
+}
+
+// connected connects two IDs on channels of their own.
+func connected(t testing.TB, ps rdmacm.PortSpace) (active, passive *end, activeCh, passiveCh *rdmacm.EventChannel) {
+	t.Helper()
+	activeCh, passiveCh = channel(t), channel(t)
+	listener := listenOn(t, passiveCh, ps)
+	active = newEnd(t, reach(t, activeCh, ps, listener.LocalAddr()))
+	must(active.Connect(patient(t), nil))(t)
+	request := expect(t, passiveCh, rdmacm.ConnectRequest)
+	closeAtEnd(t, request.ID)
+	if request.Listen != listener {
+		t.Errorf("the request came to %p, not to the listener", request.Listen)
+	}
+	passive = newEnd(t, request.ID)
+	check(t, passive.Accept(patient(t), nil))
+	if e := expect(t, activeCh, rdmacm.Established); e.ID != active.ID {
+		t.Errorf("established: %p", e.ID)
+	}
+	expect(t, passiveCh, rdmacm.Established)
+	return active, passive, activeCh, passiveCh
+}
+
+// connectedSync is connected for IDs on no channel.
+func connectedSync(t testing.TB, ps rdmacm.PortSpace) (active, passive *end) {
+	t.Helper()
+	listener := listenOn(t, nil, ps)
+	id := create(t, nil, ps)
+	check(t, id.ResolveAddr(patient(t), none, listener.LocalAddr(), resolve))
+	check(t, id.ResolveRoute(patient(t), resolve))
+	active = newEnd(t, id)
+	answered := make(chan *rdmacm.ID)
+	go func() {
+		defer close(answered)
+		request, err := listener.Request(patient(t))
+		if err == nil {
+			_, err = request.ID.CreateQP(nil, queuesOf)
+		}
+		if err == nil {
+			err = request.ID.Accept(patient(t), nil)
+		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		answered <- request.ID
+	}()
+	must(active.Connect(patient(t), nil))(t)
+	server := <-answered
+	if server == nil {
+		t.FailNow()
+	}
+	closeAtEnd(t, server)
+	return active, endOf(t, server)
+}

@@ -1,0 +1,418 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rdmacm"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+func TestSyncTraffic(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	for _, ps := range []rdmacm.PortSpace{rdmacm.TCP, rdmacm.IB} {
+		t.Run(ps.String(), func(t *testing.T) {
+			active, passive := connectedSync(t, ps)
+			exchange(t, active, passive)
+			check(t, active.Disconnect(shortly(t, passive.ID)))
+			e := must(passive.Event(patient(t)))(t)
+			if e.Type != rdmacm.Disconnected {
+				t.Errorf("the passive side got %v", e.Type)
+			}
+		})
+	}
+}
+
+// shortly has the ID answer a disconnect.
+func shortly(t testing.TB, peer *rdmacm.ID) context.Context {
+	go peer.Disconnect(patient(t))
+	return patient(t)
+}
+
+func TestAsyncTraffic(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	active, passive, activeCh, passiveCh := connected(t, rdmacm.TCP)
+	exchange(t, active, passive)
+	active.recv(t, 1)
+	check(t, active.Disconnect(patient(t)))
+	if s := rdmatest.Poll(t, active.RecvCQ(), 1)[0].Status; s != verbs.WCWRFlushErr {
+		t.Errorf("a receive ends with %v", s)
+	}
+	expect(t, passiveCh, rdmacm.Disconnected)
+	check(t, passive.Disconnect(patient(t)))
+	expect(t, activeCh, rdmacm.Disconnected)
+}
+
+func TestReject(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	activeCh, passiveCh := channel(t), channel(t)
+	listener := listenOn(t, passiveCh, rdmacm.TCP)
+	active := newEnd(t, reach(t, activeCh, rdmacm.TCP, listener.LocalAddr()))
+	must(active.Connect(patient(t), nil))(t)
+	request := expect(t, passiveCh, rdmacm.ConnectRequest)
+	closeAtEnd(t, request.ID)
+	check(t, request.ID.Reject([]byte("no")))
+	e := must(activeCh.Event(patient(t)))(t)
+	wantError(t, e.Err(), rdmacm.ErrRejected)
+	if got := string(e.PrivateData()[:3]); e.Type != rdmacm.Rejected || got != "no\x00" {
+		t.Errorf("%v with %q", e.Type, got)
+	}
+	if s := active.QP().State(); s != verbs.QPErr {
+		t.Errorf("the rejected QP is in %v", s)
+	}
+	wantError(t, listener.Reject(make([]byte, 149)), rdmacm.ErrInvalid)
+}
+
+// datagrams asks a datagram service for its queue pair.
+func datagrams(t *testing.T) (active, passive *end, ah *verbs.AH, to rdmacm.UDParam) {
+	t.Helper()
+	activeCh, passiveCh := channel(t), channel(t)
+	listener := listenOn(t, passiveCh, rdmacm.UDP)
+	active = newEnd(t, reach(t, activeCh, rdmacm.UDP, listener.LocalAddr()))
+	param := rdmacm.DefaultConnParam()
+	param.PrivateData = rdmatest.Pattern(rdmacm.MaxUDConnectData, 1)
+	must(active.Connect(patient(t), &param))(t)
+	request := expect(t, passiveCh, rdmacm.ConnectRequest)
+	closeAtEnd(t, request.ID)
+	wantData(t, request.PrivateData(), param.PrivateData, rdmacm.MaxUDConnectData)
+	passive = newEnd(t, request.ID)
+	param.PrivateData = rdmatest.Pattern(rdmacm.MaxUDAcceptData, 2)
+	check(t, passive.Accept(patient(t), &param))
+	e := expect(t, activeCh, rdmacm.Established)
+	wantData(t, e.PrivateData(), param.PrivateData, rdmacm.MaxUDAcceptData)
+	if e.UD.QPNum != passive.QP().Num() || e.UD.QKey != rdmacm.UDPQKey {
+		t.Fatalf("QP number %#x, Q_Key %#x came; the QP is %#x", e.UD.QPNum, e.UD.QKey, passive.QP().Num())
+	}
+	ah = must(active.PD().CreateAH(e.UD.AH))(t)
+	t.Cleanup(func() { rdmatest.Close(t, ah) })
+	return active, passive, ah, e.UD
+}
+
+func TestUDP(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	active, passive, ah, to := datagrams(t)
+	const n, grh = 500, 40
+	message := rdmatest.Pattern(n, 5)
+	copy(active.mr.Bytes(), message)
+	passive.recv(t, grh+n)
+	active.send(t, verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{active.mr.SGE(0, n)}, AH: ah, RemoteQPN: to.QPNum, RemoteQKey: to.QKey})
+	wc := rdmatest.PollOK(t, passive.RecvCQ(), 1)[0]
+	got := passive.mr.Bytes()[endLen/2:]
+	wantBytes(t, got[grh:][:n], message)
+
+	// The answer goes to where the message came from.
+	back := must(passive.PD().CreateAHFromWC(&wc, got[:grh], passive.Port()))(t)
+	defer rdmatest.Close(t, back)
+	copy(passive.mr.Bytes(), message)
+	active.recv(t, grh+n)
+	passive.send(t, verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{passive.mr.SGE(0, n)}, AH: back, RemoteQPN: wc.SrcQP, RemoteQKey: rdmacm.UDPQKey})
+	rdmatest.PollOK(t, active.RecvCQ(), 1)
+	wantBytes(t, active.mr.Bytes()[endLen/2+grh:][:n], message)
+}
+
+func TestUDPRefused(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	listener := listenOn(t, nil, rdmacm.UDP)
+	to := listener.LocalAddr()
+	go func() {
+		if request, err := listener.Request(patient(t)); err == nil {
+			request.ID.Reject([]byte("no"))
+			request.ID.Close()
+		}
+	}()
+	ask := func(to netip.AddrPort) error {
+		id := create(t, nil, rdmacm.UDP)
+		check(t, id.ResolveAddr(patient(t), none, to, resolve))
+		check(t, id.ResolveRoute(patient(t), resolve))
+		_, err := id.Connect(patient(t), nil)
+		return err
+	}
+	wantError(t, ask(to), rdmacm.ErrUnreachable, rdmacm.ErrRejected)
+	wantError(t, ask(netip.AddrPortFrom(to.Addr(), 9)), rdmacm.ErrUnreachable, rdmacm.ErrRejected)
+}
+
+// own makes a queue pair that the connection manager doesn't know.
+func own(t *testing.T, id *rdmacm.ID) *verbs.QP {
+	t.Helper()
+	cq := must(id.Verbs().CreateCQ(verbs.CQOptions{CQE: 16}))(t)
+	t.Cleanup(func() { rdmatest.Close(t, cq) })
+	o := queuesOf
+	o.Type, o.SendCQ, o.RecvCQ = verbs.RC, cq, cq
+	qp := must(id.PD().CreateQP(o))(t)
+	t.Cleanup(func() { rdmatest.Close(t, qp) })
+	return qp
+}
+
+// move moves a queue pair between states as the connection manager says.
+func move(t *testing.T, id *rdmacm.ID, qp *verbs.QP, states ...verbs.QPState) {
+	t.Helper()
+	for _, state := range states {
+		a, mask, err := id.InitQPAttr(state)
+		check(t, err)
+		check(t, qp.Modify(a, mask))
+	}
+}
+
+func TestExternalQP(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	activeCh, passiveCh := channel(t), channel(t)
+	listener := listenOn(t, passiveCh, rdmacm.TCP)
+	active := reach(t, activeCh, rdmacm.TCP, listener.LocalAddr())
+	qp := own(t, active)
+	_, err := active.Connect(patient(t), nil)
+	wantError(t, err, rdmacm.ErrInvalid) // whose QP?
+	param := rdmacm.DefaultConnParam()
+	param.QPNum = qp.Num()
+	must(active.Connect(patient(t), &param))(t)
+	request := expect(t, passiveCh, rdmacm.ConnectRequest)
+	passive := request.ID
+	closeAtEnd(t, passive)
+	if request.Conn.QPNum != qp.Num() {
+		t.Errorf("the request is from QP %#x, not %#x", request.Conn.QPNum, qp.Num())
+	}
+	peer := own(t, passive)
+	move(t, passive, peer, verbs.QPInit, verbs.QPRTR, verbs.QPRTS)
+	param.QPNum = peer.Num()
+	check(t, passive.Accept(patient(t), &param))
+	if e := expect(t, activeCh, rdmacm.ConnectResponse); e.Conn.QPNum != peer.Num() {
+		t.Errorf("the answer is from QP %#x, not %#x", e.Conn.QPNum, peer.Num())
+	}
+	move(t, active, qp, verbs.QPInit, verbs.QPRTR, verbs.QPRTS)
+	check(t, active.Establish())
+	expect(t, passiveCh, rdmacm.Established)
+
+	a, b := endOf(t, active), endOf(t, passive)
+	must(peer.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{b.mr.SGE(0, 100)}}))(t)
+	copy(a.mr.Bytes(), rdmatest.Pattern(100, 9))
+	must(qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{a.mr.SGE(0, 100)}}))(t)
+	_, init, err := peer.Query()
+	check(t, err)
+	rdmatest.PollOK(t, init.RecvCQ, 1)
+	wantBytes(t, b.mr.Bytes()[:100], rdmatest.Pattern(100, 9))
+}
+
+// member joins a group on rxe0.
+func member(t *testing.T, group string, flag rdmacm.JoinFlag) (*end, *rdmacm.Multicast, *rdmacm.Event) {
+	t.Helper()
+	id := create(t, nil, rdmacm.UDP)
+	check(t, id.Bind(anyPort))
+	e := newEnd(t, id)
+	mc, event, err := id.JoinMulticast(patient(t), netip.MustParseAddr(group), flag)
+	check(t, err)
+	if event.Multicast != mc || mc.Addr().String() != group {
+		t.Errorf("joined %v", mc.Addr())
+	}
+	return e, mc, event
+}
+
+// toGroup sends a datagram of n bytes to a group.
+func (e *end) toGroup(t *testing.T, event *rdmacm.Event, n int) {
+	t.Helper()
+	ah := must(e.PD().CreateAH(event.UD.AH))(t)
+	defer rdmatest.Close(t, ah)
+	e.send(t, verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{e.mr.SGE(0, n)}, AH: ah, RemoteQPN: event.UD.QPNum, RemoteQKey: event.UD.QKey})
+}
+
+func TestMulticast(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	for _, test := range []struct {
+		name   string
+		sender rdmacm.JoinFlag
+	}{{"plain", rdmacm.FullMember}, {"extended", rdmacm.SendOnlyFullMember}} {
+		t.Run(test.name, func(t *testing.T) {
+			const group, n, grh = "239.1.2.3", 300, 40
+			receiver, _, _ := member(t, group, rdmacm.FullMember)
+			sender, _, event := member(t, group, test.sender)
+			message := rdmatest.Pattern(n, 7)
+			copy(sender.mr.Bytes(), message)
+			receiver.recv(t, grh+n)
+			sender.toGroup(t, event, n)
+			rdmatest.PollOK(t, receiver.RecvCQ(), 1)
+			wantBytes(t, receiver.mr.Bytes()[endLen/2+grh:][:n], message)
+		})
+	}
+	_, _, err := create(t, nil, rdmacm.UDP).JoinMulticast(patient(t), netip.MustParseAddr("239.1.2.3"), 7)
+	wantError(t, err, rdmacm.ErrInvalid)
+}
+
+// Who has left a group receives nothing of it; who is in it still does.
+func TestLeaveMulticast(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	const group, n, grh = "239.4.5.6", 8, 40
+	stays, _, _ := member(t, group, rdmacm.FullMember)
+	leaves, mc, _ := member(t, group, rdmacm.FullMember)
+	sender, _, event := member(t, group, rdmacm.SendOnlyFullMember)
+	for _, e := range []*end{stays, stays, leaves, leaves} {
+		e.recv(t, grh+n)
+	}
+	sender.toGroup(t, event, n)
+	rdmatest.PollOK(t, stays.RecvCQ(), 1)
+	rdmatest.PollOK(t, leaves.RecvCQ(), 1)
+	check(t, leaves.LeaveMulticast(mc))
+	wantError(t, leaves.LeaveMulticast(mc), rdmacm.ErrInvalid)
+	sender.toGroup(t, event, n)
+	rdmatest.PollOK(t, stays.RecvCQ(), 1)
+	rdmatest.Idle(t, leaves.RecvCQ())
+}
+
+func TestQueries(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	active, passive, _, _ := connected(t, rdmacm.TCP)
+	for _, id := range []*rdmacm.ID{active.ID, passive.ID} {
+		a := must(id.QueryAddr())(t)
+		if a.Local != id.LocalAddr() || a.Remote != id.RemoteAddr() || a.Port != id.Port() ||
+			a.NodeGUID != id.Verbs().Device().NodeGUID() || a.PKey != 0 || a.Local.Addr().String() != host {
+			t.Errorf("addresses %+v of %v to %v on %v", a, id.LocalAddr(), id.RemoteAddr(), id.Verbs().Device())
+		}
+		gid := verbs.GID(netip.MustParseAddr(host).As16())
+		g := must(id.QueryGID())(t)
+		if g.LocalGID != gid || g.RemoteGID != gid || g.RemoteService != 0x1060000+uint64(a.Remote.Port()) {
+			t.Errorf("GIDs %+v", g)
+		}
+		paths := must(id.QueryPath())(t)
+		if len(paths) != 1 || paths[0].SGID != gid || paths[0].DGID != gid || paths[0].MTU != verbs.MTU1024 || paths[0].PKey != 0xffff || !paths[0].Reversible {
+			t.Errorf("paths %+v", paths)
+		}
+	}
+	if d := must(active.Verbs().QueryDevice())(t); d == nil || active.Verbs() != passive.Verbs() {
+		t.Error("IDs on one device don't share it")
+	}
+}
+
+func TestOptions(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	l, addr := listen(t, nil)
+	const ack = 21
+	client, err := rdmacm.Dial(patient(t), "tcp", addr, &rdmacm.Options{Control: func(id *rdmacm.ID) error {
+		return errors.Join(id.SetTOS(0x20), id.SetAckTimeout(ack))
+	}})
+	check(t, err)
+	defer client.Close()
+	server := must(l.Accept(patient(t)))(t)
+	defer server.Close()
+	a, _, err := client.QP().Query()
+	check(t, err)
+	if a.Timeout != ack {
+		t.Errorf("the QP's ack timeout is %d, not %d", a.Timeout, ack)
+	}
+	paths := must(client.ID().QueryPath())(t)
+	if len(paths) != 1 || paths[0].TrafficClass != 0x20 {
+		t.Errorf("the path's traffic class: %+v", paths)
+	}
+	wantError(t, client.ID().SetAckTimeout(32), rdmacm.ErrInvalid)
+
+	// One port, twice, as long as nobody listens.
+	a1, a2, a3 := create(t, nil, rdmacm.TCP), create(t, nil, rdmacm.TCP), create(t, nil, rdmacm.TCP)
+	check(t, errors.Join(a1.SetReuseAddr(true), a2.SetReuseAddr(true)))
+	check(t, a1.Bind(anyPort))
+	check(t, a2.Bind(a1.LocalAddr()))
+	if err := a3.Bind(a1.LocalAddr()); err == nil {
+		t.Error("an ID that doesn't share a port bound to one that is taken")
+	}
+
+	// IPv6 alone leaves the port to IPv4.
+	six, four := create(t, nil, rdmacm.TCP), create(t, nil, rdmacm.TCP)
+	check(t, six.SetAFOnly(true))
+	check(t, six.Bind(netip.MustParseAddrPort("[::]:0")))
+	check(t, six.Listen(1))
+	check(t, four.Bind(netip.AddrPortFrom(netip.IPv4Unspecified(), six.LocalAddr().Port())))
+	check(t, four.Listen(1))
+}
+
+func TestNotify(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	active, _, _, _ := connected(t, rdmacm.TCP)
+	// The connection is established: there is nothing to hurry.
+	if err := active.Notify(verbs.EventCommEst); err == nil {
+		t.Error("an established connection took EventCommEst")
+	}
+	wantError(t, create(t, nil, rdmacm.TCP).Notify(verbs.EventCommEst), syscall.EINVAL)
+}
+
+// IDs move between channels with their events, and to no channel and back.
+func TestMigrate(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	other := channel(t)
+	active, passive, _, passiveCh := connected(t, rdmacm.TCP)
+	check(t, passive.Migrate(other))
+	check(t, active.Migrate(nil))
+	go func() {
+		if e, err := other.Event(patient(t)); err == nil && e.ID == passive.ID && e.Type == rdmacm.Disconnected {
+			passive.Disconnect(patient(t))
+		}
+	}()
+	check(t, active.Disconnect(patient(t))) // waits now
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if e, err := passiveCh.Event(ctx); err == nil {
+		t.Errorf("the old channel has %v", e.Type)
+	}
+	wantError(t, active.Migrate(other), rdmacm.ErrBusy) // Disconnected is at hand
+	e := must(active.Event(patient(t)))(t)
+	if e.Type != rdmacm.Disconnected {
+		t.Errorf("got %v", e.Type)
+	}
+	check(t, active.Migrate(other))
+	wantError(t, passive.Migrate(other), rdmacm.ErrBusy)
+}
+
+func TestChannel(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	ch := must(rdmacm.NewEventChannel())(t)
+	id := must(ch.CreateID(rdmacm.TCP))(t)
+	wantError(t, ch.Close(), rdmacm.ErrBusy)
+	_, err := id.Event(patient(t))
+	wantError(t, err, rdmacm.ErrInvalid)
+	ctx, cancel := context.WithCancel(t.Context())
+	results := make(chan error, 3)
+	for range cap(results) {
+		go func() {
+			_, err := ch.Event(ctx)
+			results <- err
+		}()
+	}
+	cancel()
+	for range cap(results) {
+		wantError(t, <-results, context.Canceled)
+	}
+	go func() {
+		_, err := ch.Event(context.Background())
+		results <- err
+	}()
+	check(t, id.Close())
+	check(t, id.Close())
+	check(t, ch.Close())
+	check(t, ch.Close())
+	wantError(t, <-results, rdmacm.ErrClosed)
+	_, err = ch.Event(t.Context())
+	wantError(t, err, rdmacm.ErrClosed)
+	_, err = ch.CreateID(rdmacm.TCP)
+	wantError(t, err, rdmacm.ErrClosed)
+	wantError(t, id.Bind(anyPort), rdmacm.ErrClosed)
+	wantError(t, id.Listen(1), rdmacm.ErrClosed)
+}
+
+// A listener that closes takes unanswered requests along, read or not.
+func TestListenerCloses(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	for _, read := range []bool{false, true} {
+		passiveCh, activeCh := channel(t), channel(t)
+		listener := listenOn(t, passiveCh, rdmacm.TCP)
+		active := newEnd(t, reach(t, activeCh, rdmacm.TCP, listener.LocalAddr()))
+		must(active.Connect(patient(t), nil))(t)
+		if read {
+			request := expect(t, passiveCh, rdmacm.ConnectRequest)
+			check(t, listener.Close())
+			check(t, request.ID.Close())
+		} else {
+			check(t, listener.Close())
+		}
+		e := must(activeCh.Event(patient(t)))(t)
+		wantError(t, e.Err(), rdmacm.ErrRejected)
+	}
+}
