@@ -19,7 +19,9 @@ const (
 	uarFirst    = 16 // first page of mmap offsets that UARs get
 	maxCQE      = 1<<22 - 1
 	maxQueueLen = 1 << 15
-	guid        = 0x0100000003c90200 // 0002:c903:0000:0001, big endian
+
+	staticRegisters = 16
+	guid            = 0x0100000003c90200 // 0002:c903:0000:0001, big endian
 )
 
 func (d *device) getContext(r *request) error {
@@ -30,8 +32,7 @@ func (d *device) getContext(r *request) error {
 		CqeVersion: 1, LogUarSize: 12, NumUarsPerPage: 1,
 	}
 	if d.staticUARs {
-		resp.TotBfregs = 16
-		resp.NumDynBfregs = 16
+		resp.TotBfregs = staticRegisters
 	}
 	resp.ResponseLength = uint32(len(bytesOf(&resp)))
 	if err := r.out(uapi.UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, u32(1)); err != nil {
@@ -132,7 +133,9 @@ func (d *device) createQP(r *request) error {
 		q.Buf = cmd.SqBufAddr
 	}
 	d.remember(q)
-	resp := uapi.Mlx5IbCreateQpResp{BfregIndex: handle % 16}
+	// Two of four registers of each page are for user space.
+	register := q.Number % staticRegisters
+	resp := uapi.Mlx5IbCreateQpResp{BfregIndex: register/2*4 + register%2}
 	if err := r.out(uapi.UVERBS_ATTR_UHW_OUT, bytesOf(&resp)); err != nil {
 		return err
 	}
@@ -165,7 +168,10 @@ func (d *device) createSRQ(r *request) error {
 		stride *= 2
 	}
 	q := rings.Queue{Kind: rings.SRQ, Number: firstQPN + next(&d.qpn), UserIndex: cmd.Uidx,
-		Recv: cmd.BufAddr, DB: cmd.DbAddr, RecvStride: stride, RecvLen: maxWR}
+		Recv: cmd.BufAddr, DB: cmd.DbAddr, RecvStride: stride, RecvLen: 1}
+	for q.RecvLen < maxWR+1 {
+		q.RecvLen *= 2
+	}
 	d.remember(q)
 	resp := uapi.Mlx5IbCreateSrqResp{Srqn: q.Number}
 	for id, b := range map[uint16][]byte{

@@ -21,7 +21,10 @@ import (
 //	complete LENGTH
 //	cqe BYTE*64
 //	poll N
-type script struct{ strings.Builder }
+type script struct {
+	strings.Builder
+	device []string // arguments of the fake device
+}
 
 func (s *script) add(command string, numbers ...any) {
 	s.WriteString(command)

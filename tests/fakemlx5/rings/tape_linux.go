@@ -90,9 +90,10 @@ func (t *Tape) findPages() error {
 	return maps.Err()
 }
 
-// Geometry writes down how large the queues are.
+// Geometry writes down how large the queues are. How many receives an SRQ has
+// room for is the driver's choice.
 func (t *Tape) Geometry(w io.Writer) {
-	fmt.Fprintf(w, "rings send %x receive %x stride %x cq %x stride %x\n", t.qp.Len, t.recv.RecvLen, t.recv.RecvStride, t.cq.Len, t.cq.Stride)
+	fmt.Fprintf(w, "rings send %x receive %x stride %x cq %x stride %x\n", t.qp.Len, t.qp.RecvLen, t.recv.RecvStride, t.cq.Len, t.cq.Stride)
 }
 
 // Sends writes down what was posted to the send queue since the last time.

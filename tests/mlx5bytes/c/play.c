@@ -335,7 +335,8 @@ static void make_queues(void)
 		recv_ring = player.qp;
 	printf("qp %x cap %x %x %x %x %x\n", qp->qp_num, init.cap.max_send_wr, init.cap.max_recv_wr, init.cap.max_send_sge,
 	       init.cap.max_recv_sge, init.cap.max_inline_data);
-	printf("rings send %x receive %x stride %x cq %x stride %x\n", player.qp.len, recv_ring.recv_len,
+	// How many receives an SRQ has room for is the drivers' choice.
+	printf("rings send %x receive %x stride %x cq %x stride %x\n", player.qp.len, player.qp.recv_len,
 	       recv_ring.recv_stride, player.cq.len, player.cq.stride);
 	dumped_sends = dumped_recvs = taken_sends = taken_recvs = 0;
 	memset(memory(player.qp.buf), poison, player.qp.len * 64);

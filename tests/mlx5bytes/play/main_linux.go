@@ -157,10 +157,8 @@ func (g *game) makeQueues(l *line) {
 	}
 	g.srq = nil
 	if useSRQ {
-		// The library keeps what it asked for; the driver made room for more.
 		g.srq = must(g.pd.CreateSRQ(verbs.SRQOptions{MaxWR: o.Cap.MaxRecvWR, MaxSGE: o.Cap.MaxRecvSGE}))
-		a := must(g.srq.Query())
-		g.printf("srq wr %x sge %x\n", a.MaxWR, a.MaxSGE)
+		g.printf("srq wr %x sge %x\n", g.srq.MaxWR(), g.srq.MaxSGE())
 		o.SRQ = g.srq
 		o.Cap.MaxRecvWR, o.Cap.MaxRecvSGE = 0, 0
 	}
@@ -271,7 +269,7 @@ func (g *game) printWC(wc *verbs.WC) {
 			g.printf(" length %x", wc.ByteLen)
 		}
 		if received {
-			g.printf(" flags %x", uint32(wc.Flags&(verbs.WCGRH|verbs.WCWithImm|verbs.WCWithInv)))
+			g.printf(" flags %x", cFlags(wc.Flags))
 			if imm, ok := wc.Imm(); ok {
 				g.printf(" imm %x", binary.NativeEndian.Uint32(binary.BigEndian.AppendUint32(nil, imm)))
 			}
@@ -282,4 +280,14 @@ func (g *game) printWC(wc *verbs.WC) {
 		}
 	}
 	g.printf("\n")
+}
+
+// cFlags are a completion's flags by the numbers of enum ibv_wc_flags.
+func cFlags(f verbs.WCFlags) (n uint32) {
+	for i, flag := range []verbs.WCFlags{verbs.WCGRH, verbs.WCWithImm, 0, verbs.WCWithInv} {
+		if f&flag != 0 {
+			n |= 1 << i
+		}
+	}
+	return n
 }
