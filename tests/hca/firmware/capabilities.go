@@ -63,7 +63,7 @@ var promises = map[uint16]map[string]uint64{
 		"log_max_eq": logMaxEQ, "log_max_eq_sz": logMaxEQSize, "log_max_pd": logMaxPD,
 		"log_max_xrcd": logMaxXRCD, "log_max_cq": logMaxCQ, "log_max_cq_sz": logMaxCQSize,
 		"log_max_qp": logMaxQP, "log_max_qp_sz": logMaxQPSize, "log_max_srq": logMaxSRQ,
-		"log_max_srq_sz": logMaxSRQSize, "log_max_mkey": logMaxMkey, "log_max_rmp": logMaxSRQ,
+		"log_max_srq_sz": logMaxSRQSize, "log_max_mkey": logMaxMkey, "log_max_rmp": logMaxSRQ, "log_max_sq": logMaxQP,
 		"log_max_mcg": 13, "max_qp_mcg": 64, "max_qp_cnt": maxCounters,
 		"max_wqe_sz_sq": maxSendWQE, "max_wqe_sz_rq": maxReceiveWQE, "max_wqe_sz_sq_dc": maxSendWQE,
 		"max_sgl_for_optimized_performance": 16,

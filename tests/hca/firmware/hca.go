@@ -60,6 +60,7 @@ type HCA struct {
 	engine   *transport.Engine
 	qps      map[uint32]*queuePair
 	dcts     map[uint32]*queuePair
+	sqs      map[uint32]*queuePair
 	srqs     map[uint32]*sharedQueue
 }
 
@@ -96,6 +97,7 @@ func (h *HCA) clear() {
 	h.timedCQs = map[*completionQueue]bool{}
 	h.qps = map[uint32]*queuePair{}
 	h.dcts = map[uint32]*queuePair{}
+	h.sqs = map[uint32]*queuePair{}
 	h.srqs = map[uint32]*sharedQueue{}
 	c := transport.Config{
 		Memory: h.c.Memory, Keys: h.keys, Ports: []*fabric.Port{h.c.Port},

@@ -16,7 +16,7 @@ func (h *HCA) Resources() map[string]int {
 	return map[string]int{
 		"pages": len(h.pages), "eq": len(h.eqs.items), "pd": len(h.pds.items),
 		"xrcd": len(h.xrcds.items), "uar": len(h.uars.items), "counter": len(h.counters.items),
-		"cq": len(h.cqs.items), "mkey": len(h.mkeys), "qp": len(h.qps), "dct": len(h.dcts),
+		"cq": len(h.cqs.items), "mkey": len(h.mkeys), "qp": len(h.qps), "dct": len(h.dcts), "sq": len(h.sqs),
 		"srq": len(h.srqs), "uctx": len(h.users.items), "umem": len(h.umems.items),
 	}
 }

@@ -18,6 +18,7 @@ query_hca_vport_context modify_hca_vport_context query_hca_vport_gid query_hca_v
 query_vport_counter alloc_q_counter dealloc_q_counter query_q_counter
 alloc_pd dealloc_pd alloc_uar dealloc_uar alloc_xrcd dealloc_xrcd
 alloc_transport_domain dealloc_transport_domain
+create_sq modify_sq destroy_sq query_sq
 create_uctx destroy_uctx create_umem destroy_umem
 access_register attach_to_mcg detach_from_mcg mad_ifc
 `
