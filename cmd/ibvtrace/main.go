@@ -69,17 +69,24 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/trace"
 )
 
-const usage = `Usage: ibvtrace [-o FILE] [--json] [--] COMMAND [ARG...]
+const usage = `Usage: ibvtrace [-o FILE] [--json] [--data] [--raw] [--] COMMAND [ARG...]
+       ibvtrace [-o FILE] [--json] [--data] [--raw] -p PID [-p PID]...
 
-Run COMMAND and print the RDMA control verbs that it, its threads and its
-children call: one line per verb, with arguments, results, error and duration.
-Posting and polling do not pass through the kernel's verbs ioctl; they are
-neither shown nor slowed down.
+Run COMMAND, or attach to processes, and print the RDMA verbs that they, their
+threads and their children call: one line per verb, with arguments, results,
+error and duration. Posting and polling do not pass through the kernel; they are
+neither shown nor slowed down unless --data asks for them.
 
   -o FILE   write the trace to FILE instead of stderr
   --json    write one JSON object per line instead of text
+  --data    show posts and polls too
+  --raw     show the ioctls' attributes as they are too
+  -p PID    attach to a process, until it ends or SIGINT comes
   -h        show this help
 
 Examples:
@@ -105,9 +112,9 @@ gain: the kernel takes a filter from such a user only with no_new_privs.
 
 // options are what the command line says.
 type options struct {
-	output  string
-	json    bool
-	command []string
+	output string
+	json   bool
+	trace.Options
 }
 
 var errHelp = errors.New("help")
@@ -118,22 +125,35 @@ func parseArgs(args []string) (options, error) {
 	f.SetOutput(io.Discard)
 	f.StringVar(&o.output, "o", "", "")
 	f.BoolVar(&o.json, "json", false, "")
+	f.BoolVar(&o.Data, "data", false, "")
+	f.BoolVar(&o.Raw, "raw", false, "")
+	f.Func("p", "", func(s string) error {
+		pid, err := strconv.Atoi(s)
+		if err != nil || pid <= 0 {
+			return errors.New("not a process id")
+		}
+		o.PIDs = append(o.PIDs, pid)
+		return nil
+	})
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return o, errHelp
 		}
 		return o, err
 	}
-	o.command = f.Args()
-	if len(o.command) == 0 {
+	o.Command = f.Args()
+	if len(o.Command) == 0 && len(o.PIDs) == 0 {
 		return o, errors.New("no COMMAND given")
+	}
+	if len(o.Command) > 0 && len(o.PIDs) > 0 {
+		return o, errors.New("-p and COMMAND exclude each other")
 	}
 	return o, nil
 }
 
 func main() {
-	if isStarter() {
-		starter()
+	if trace.IsStarter() {
+		trace.Starter()
 	}
 	o, err := parseArgs(os.Args[1:])
 	if errors.Is(err, errHelp) {
@@ -149,5 +169,5 @@ func main() {
 		fmt.Fprintf(os.Stderr, "ibvtrace: %v\n", err)
 		os.Exit(1)
 	}
-	end.exit()
+	end.Exit()
 }

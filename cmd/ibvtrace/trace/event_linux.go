@@ -28,7 +28,7 @@ func (c *call) event() *event.Event {
 		Returned: c.returned, Ret: c.ret, Duration: c.duration, Timed: c.timed,
 		Why: c.why, Raw: c.raw,
 	}
-	if c.kind == kindControl {
+	if c.kind == kindControl && c.verb != nil {
 		e.Verb = "ibv_" + c.name
 	}
 	if c.problem != nil {

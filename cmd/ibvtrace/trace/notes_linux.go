@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/ioctl"
 )
 
 // note says something about a process.
@@ -25,15 +27,14 @@ func (t *tracer) noteExit(p *process, ws unix.WaitStatus) {
 	if !p.rdma {
 		return
 	}
-	c := &call{kind: kindExit, name: "exit", start: time.Now(), pid: p.pid, tid: p.pid, comm: p.comm, fd: -1, returned: true}
+	c := &call{kind: kindExit, name: "exited", start: time.Now(), pid: p.pid, tid: p.pid, comm: p.comm, fd: -1, returned: true}
 	switch {
 	case ws.Exited():
 		c.ret = int64(ws.ExitStatus())
-		c.why = fmt.Sprintf("exited with status %d", ws.ExitStatus())
+		c.args = []ioctl.NamedValue{number("status", uint64(ws.ExitStatus()))}
 	case ws.Signaled():
-		c.why = fmt.Sprintf("was killed by %s", unix.SignalName(ws.Signal()))
-	default:
-		c.why = "ended"
+		c.name = "killed"
+		c.args = []ioctl.NamedValue{text("signal", unix.SignalName(ws.Signal()))}
 	}
 	t.emit(c)
 }

@@ -100,11 +100,11 @@ type message struct {
 
 // callAll calls verbs that show every kind of argument.
 func callAll() {
-	call(uapi.UVERBS_OBJECT_PD, uapi.UVERBS_METHOD_PD_DESTROY, "dealloc_pd(pd=7)",
+	call(uapi.UVERBS_OBJECT_PD, uapi.UVERBS_METHOD_PD_DESTROY, "ibv_dealloc_pd(pd=7)",
 		uapi.IbUverbsAttr{AttrId: uapi.UVERBS_ATTR_DESTROY_PD_HANDLE, Data: 7})
 
 	call(uapi.UVERBS_OBJECT_CQ, uapi.UVERBS_METHOD_CQ_CREATE,
-		"create_cq(cqe=64, user_handle=0x1122334455667788, comp_channel=5, comp_vector=2)",
+		"ibv_create_cq(cqe=64, comp_channel=5, comp_vector=2)",
 		uapi.IbUverbsAttr{AttrId: uapi.UVERBS_ATTR_CREATE_CQ_HANDLE},
 		uapi.IbUverbsAttr{AttrId: uapi.UVERBS_ATTR_CREATE_CQ_CQE, Len: 4, Data: 64},
 		uapi.IbUverbsAttr{AttrId: uapi.UVERBS_ATTR_CREATE_CQ_USER_HANDLE, Len: 8, Data: 0x1122334455667788},
@@ -113,7 +113,7 @@ func callAll() {
 
 	caps := &uapi.IbUverbsQpCap{MaxSendWr: 16, MaxRecvWr: 32, MaxSendSge: 1, MaxRecvSge: 2, MaxInlineData: 64}
 	call(uapi.UVERBS_OBJECT_QP, uapi.UVERBS_METHOD_QP_CREATE,
-		"create_qp(pd=3, send_cq=5, recv_cq=6, cap={max_send_wr=16, max_recv_wr=32, max_send_sge=1, max_recv_sge=2, max_inline_data=64}, type=RC)",
+		"ibv_create_qp(pd=3, send_cq=5, recv_cq=6, cap={max_send_wr=16, max_recv_wr=32, max_send_sge=1, max_recv_sge=2, max_inline_data=64}, type=RC)",
 		uapi.IbUverbsAttr{AttrId: uapi.UVERBS_ATTR_CREATE_QP_HANDLE},
 		uapi.IbUverbsAttr{AttrId: uapi.UVERBS_ATTR_CREATE_QP_PD_HANDLE, Data: 3},
 		uapi.IbUverbsAttr{AttrId: uapi.UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, Data: 5},
@@ -125,13 +125,13 @@ func callAll() {
 	// A write command within the ioctl; the mask leaves out all but two.
 	modify := &uapi.IbUverbsModifyQp{QpHandle: 9, AttrMask: 1<<0 | 1<<4, QpState: 1, PkeyIndex: 4, Timeout: 99}
 	call(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_INVOKE_WRITE,
-		"modify_qp(qp=9, attr_mask=STATE|PKEY_INDEX, pkey_index=4, qp_state=INIT)",
+		"ibv_modify_qp(qp=9, qp_state=INIT, pkey_index=4)",
 		uapi.IbUverbsAttr{AttrId: uapi.UVERBS_ATTR_WRITE_CMD, Len: 8, Data: uint64(uapi.IB_USER_VERBS_CMD_MODIFY_QP)},
 		uapi.IbUverbsAttr{AttrId: uapi.UVERBS_ATTR_CORE_IN, Len: uint16(unsafe.Sizeof(*modify)), Data: address(unsafe.Pointer(modify))})
 	runtime.KeepAlive(modify)
 
 	// Unknown things, and a pointer to nowhere.
-	call(0x3333, 2, "object_0x3333_method_0x2(attr_0x9=0xadde, attr_0x4=0x11, attr_0x5=?0x10)",
+	call(0x3333, 2, "ibv_object_0x3333_method_0x2(attr_0x9=0xadde, attr_0x4=0x11, attr_0x5=?0x10)",
 		uapi.IbUverbsAttr{AttrId: 9, Len: 2, Data: 0xdead},
 		uapi.IbUverbsAttr{AttrId: 4, Data: 0x11},
 		uapi.IbUverbsAttr{AttrId: 5, Len: 100, Data: 0x10})
@@ -173,6 +173,6 @@ func expect(line string) {
 		panic(err)
 	}
 	// One write, which other threads do not break into.
-	fmt.Printf("[%s %s] %d</dev/null> %s = -1 ENOTTY (Inappropriate ioctl for device)\n",
+	fmt.Printf("[%s %s] %d</dev/null>: %s = -1 ENOTTY (Inappropriate ioctl for device)\n",
 		who, strings.TrimSpace(string(name)), null.Fd(), line)
 }
