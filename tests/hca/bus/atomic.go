@@ -68,3 +68,6 @@ func CompareAndSwap64(b []byte, old, v uint64) bool {
 	}
 	return atomic.CompareAndSwapUint64((*uint64)(unsafe.Pointer(&b[0])), swap64(old), swap64(v))
 }
+
+// Aligned64 reports whether b begins with a word that CompareAndSwap64 takes.
+func Aligned64(b []byte) bool { return len(b) >= 8 && aligned(b, 8) }

@@ -13,7 +13,9 @@ func (g GID) Multicast() bool { return g[0] == 0xff }
 const MaxPacket = 4096 + 128
 
 // FirstMulticastLID is where the LIDs of groups begin. The last, 0xffff, is
-// the permissive one.
+// the permissive one: whoever is at the other end of the link, which here is
+// the port itself. A packet to a group is routed by the GID in its GRH, which
+// it must have.
 const FirstMulticastLID = 0xc000
 
 // Packet is one packet on the wire. It has one owner at a time: who sends it

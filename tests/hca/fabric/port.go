@@ -18,7 +18,6 @@ type Port struct {
 	lid    uint16
 	up     bool
 	groups map[GID]int
-	mlids  map[uint16]int
 }
 
 // LID is what the subnet's manager gave the port.
@@ -53,24 +52,20 @@ func (p *Port) SetUp(up bool) {
 	}
 }
 
-// Join makes the port a member of a group, which packets may name by GID or
-// by LID. A port joins once for each of its queue pairs in the group.
-func (p *Port) Join(g GID, lid uint16) {
+// Join makes the port a member of a group. A port joins once for each of its
+// queue pairs in the group.
+func (p *Port) Join(g GID) {
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
 	p.groups[g]++
-	p.mlids[lid]++
 }
 
 // Leave undoes one Join.
-func (p *Port) Leave(g GID, lid uint16) {
+func (p *Port) Leave(g GID) {
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
 	if p.groups[g]--; p.groups[g] <= 0 {
 		delete(p.groups, g)
-	}
-	if p.mlids[lid]--; p.mlids[lid] <= 0 {
-		delete(p.mlids, lid)
 	}
 }
 

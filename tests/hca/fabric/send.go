@@ -96,13 +96,9 @@ func (f *Fabric) route(to []*Port, from *Port, p *Packet) []*Port {
 	if p.Ethernet {
 		return f.bridge(to, from, p)
 	}
-	group := p.DLID >= FirstMulticastLID && p.DLID != 0xffff
 	if p.HasGRH && p.DGID().Multicast() {
-		group = true
-	}
-	if group {
 		for _, q := range f.ports {
-			if q.up && (p.HasGRH && q.groups[p.DGID()] > 0 || !p.HasGRH && q.mlids[p.DLID] > 0) {
+			if q.up && q.groups[p.DGID()] > 0 {
 				to = append(to, q)
 			}
 		}

@@ -8,6 +8,7 @@
 package transport
 
 import (
+	"encoding/binary"
 	"time"
 
 	"github.com/goverbs/goverbs/tests/hca/bus"
@@ -29,105 +30,111 @@ type Config struct {
 	// Steer appends the numbers of the RQs that an Ethernet frame is for. It
 	// may be nil.
 	Steer func(rqns []uint32, port uint8, frame []byte) []uint32
-	// Number of the first queue pair; 0 for a number that looks like one.
-	FirstQPN uint32
+	// PKey is the partition key at an index of a port's table; 0xffff
+	// everywhere if it is nil.
+	PKey func(port uint8, index uint16) uint16
+	// AtomicBigEndian makes atomic operations take memory as big-endian
+	// words, as HCAs do that were not told of the host's order.
+	AtomicBigEndian bool
 }
 
 // Engine is the transport of one HCA. It is for one goroutine.
 type Engine struct {
-	c   Config
-	now time.Duration
+	c        Config
+	now      time.Duration
+	qps      map[uint32]*QP // by number; DCTs, raw SQs and raw RQs too
+	srqs     map[uint32]*srq
+	special  map[uint16]*QP // by port and whether it is QP1
+	groups   map[fabric.GID][]*QP
+	counters map[uint8]*Counters
+	nextQPN  uint32
+	nextSRQN uint32
+	active   []*QP // with work to do
+	timers   timers
+	steered  []uint32
+	wqe      [maxWQE]byte // of a receive queue, while it is parsed
+	pieces   [][]byte
 }
+
+// Numbers from here on are given out; those below are the driver's.
+const (
+	firstQPN  = 0x50
+	firstSRQN = 0x10
+	maxNumber = 1<<24 - 2
+)
 
 // New returns an engine without queue pairs.
-func New(c Config) *Engine { return &Engine{c: c} }
-
-// CreateQP makes a queue pair in state Reset.
-func (e *Engine) CreateQP(c QPContext) (qpn uint32, err error) { return 0, ErrLimit }
-
-// ModifyQP takes a queue pair from one state to another. Of c counts what the
-// transition requires, and what mask (Opt…) names.
-func (e *Engine) ModifyQP(qpn uint32, op Transition, mask uint32, c *QPContext) error {
-	return ErrNoRes
+func New(c Config) *Engine {
+	return &Engine{
+		c:        c,
+		qps:      make(map[uint32]*QP),
+		srqs:     make(map[uint32]*srq),
+		special:  make(map[uint16]*QP),
+		groups:   make(map[fabric.GID][]*QP),
+		counters: make(map[uint8]*Counters),
+		nextQPN:  firstQPN,
+		nextSRQN: firstSRQN,
+	}
 }
 
-// QueryQP returns the live context.
-func (e *Engine) QueryQP(qpn uint32) (QPContext, bool) { return QPContext{}, false }
-
-// DestroyQP removes a queue pair.
-func (e *Engine) DestroyQP(qpn uint32) error { return ErrNoRes }
-
-// AttachMulticast makes a UD queue pair a member of the group, under lid as
-// well (ATTACH_TO_MCG); DetachMulticast undoes it.
-func (e *Engine) AttachMulticast(qpn uint32, g fabric.GID) error { return ErrNoRes }
-
-// DetachMulticast ends a membership.
-func (e *Engine) DetachMulticast(qpn uint32, g fabric.GID) error { return ErrNoRes }
-
-// CreateSRQ makes an SRQ, an XRC SRQ or an RMP; they share their numbers.
-func (e *Engine) CreateSRQ(c SRQContext) (srqn uint32, err error) { return 0, ErrLimit }
-
-// ArmSRQ asks for an event when fewer than lwm WQEs are left (ARM_RQ,
-// ARM_XRC_SRQ, MODIFY_RMP).
-func (e *Engine) ArmSRQ(srqn uint32, lwm uint16) error { return ErrNoRes }
-
-// QuerySRQ returns the live context.
-func (e *Engine) QuerySRQ(srqn uint32) (SRQContext, bool) { return SRQContext{}, false }
-
-// DestroySRQ removes an SRQ that no queue pair uses.
-func (e *Engine) DestroySRQ(srqn uint32) error { return ErrNoRes }
-
-// CreateDCT makes a DC target, active at once. It has a number among those of
-// queue pairs.
-func (e *Engine) CreateDCT(c DCTContext) (dctn uint32, err error) { return 0, ErrLimit }
-
-// DrainDCT ends a target's connections; the event eq.TypeDCTDrained follows.
-func (e *Engine) DrainDCT(dctn uint32) error { return ErrNoRes }
-
-// QueryDCT returns the live context.
-func (e *Engine) QueryDCT(dctn uint32) (DCTContext, bool) { return DCTContext{}, false }
-
-// DestroyDCT removes a drained target.
-func (e *Engine) DestroyDCT(dctn uint32) error { return ErrNoRes }
-
-// CreateSQ makes a raw packet send queue.
-func (e *Engine) CreateSQ(c SQContext) (sqn uint32, err error) { return 0, ErrLimit }
-
-// ModifySQ changes its state.
-func (e *Engine) ModifySQ(sqn uint32, from, to State) error { return ErrNoRes }
-
-// QuerySQ returns the live context.
-func (e *Engine) QuerySQ(sqn uint32) (SQContext, bool) { return SQContext{}, false }
-
-// DestroySQ removes it.
-func (e *Engine) DestroySQ(sqn uint32) error { return ErrNoRes }
-
-// CreateRQ makes a raw packet receive queue.
-func (e *Engine) CreateRQ(c RQContext) (rqn uint32, err error) { return 0, ErrLimit }
-
-// ModifyRQ changes its state.
-func (e *Engine) ModifyRQ(rqn uint32, from, to State) error { return ErrNoRes }
-
-// QueryRQ returns the live context.
-func (e *Engine) QueryRQ(rqn uint32) (RQContext, bool) { return RQContext{}, false }
-
-// DestroyRQ removes it.
-func (e *Engine) DestroyRQ(rqn uint32) error { return ErrNoRes }
-
 // Counters returns the counters of a set, which exists as soon as it is used.
-func (e *Engine) Counters(set uint8) *Counters { return new(Counters) }
+func (e *Engine) Counters(set uint8) *Counters {
+	c := e.counters[set]
+	if c == nil {
+		c = new(Counters)
+		e.counters[set] = c
+	}
+	return c
+}
 
 // Doorbell is a write to a UAR at an offset of 0x800 and more: a doorbell of a
-// send queue, or a piece of a WQE for BlueFlame.
-func (e *Engine) Doorbell(uar, offset uint32, data []byte) {}
+// send queue, or a piece of a WQE for BlueFlame, of which only the first 8
+// bytes matter here, since the WQE is in memory as well.
+func (e *Engine) Doorbell(uar, offset uint32, data []byte) {
+	if e.c.Log != nil {
+		e.c.Log.Doorbell(uar, offset, data)
+	}
+	if offset&0xff != 0 || len(data) < 8 {
+		return
+	}
+	if q := e.qps[binary.BigEndian.Uint32(data[4:])>>8]; q != nil {
+		e.activate(q)
+	}
+}
 
-// Receive takes a packet from the fabric and frees it. port is a number from 1.
-func (e *Engine) Receive(port uint8, p *fabric.Packet) { p.Free() }
+// activate puts a queue pair among those with work to do.
+func (e *Engine) activate(q *QP) {
+	if !q.active {
+		q.active = true
+		e.active = append(e.active, q)
+	}
+}
 
-// Tick tells the time, does what is due, and returns when the engine wants to
-// be called again (0: not until something else happens).
-func (e *Engine) Tick(now time.Duration) (next time.Duration) { e.now = now; return 0 }
+// burst is how many packets a queue pair may send before it is another's turn.
+const burst = 16
 
 // Run does pending work, at most about budget packets of it, and reports
 // whether there is more.
-func (e *Engine) Run(now time.Duration, budget int) (more bool) { e.now = now; return false }
+func (e *Engine) Run(now time.Duration, budget int) (more bool) {
+	e.now = now
+	for budget > 0 && len(e.active) > 0 {
+		q := e.active[0]
+		copy(e.active, e.active[1:])
+		e.active[len(e.active)-1] = nil
+		e.active = e.active[:len(e.active)-1]
+		q.active = false
+		n, more := q.work(burst)
+		budget -= n + 1
+		if more && !q.dead {
+			e.activate(q)
+		}
+	}
+	return len(e.active) > 0
+}
+
+// Tick tells the time, does what is due, and returns when the engine wants to
+// be called again (0: not until something else happens). Run has to follow.
+func (e *Engine) Tick(now time.Duration) (next time.Duration) {
+	e.now = now
+	return e.timers.expire(now)
+}

@@ -1,0 +1,66 @@
+package transport
+
+import (
+	"container/heap"
+	"time"
+)
+
+// timers is a heap of queue pairs by the time at which they want to be looked
+// at. An entry may be early, since deadlines move away with every
+// acknowledgement: then it goes back into the heap.
+type timers []timer
+
+type timer struct {
+	at time.Duration
+	q  *QP
+}
+
+func (t timers) Len() int           { return len(t) }
+func (t timers) Less(i, j int) bool { return t[i].at < t[j].at }
+func (t timers) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
+func (t *timers) Push(x any)        { *t = append(*t, x.(timer)) }
+func (t *timers) Pop() any {
+	last := len(*t) - 1
+	x := (*t)[last]
+	*t = (*t)[:last]
+	return x
+}
+
+// expire tells the queue pairs whose time has come.
+func (t *timers) expire(now time.Duration) (next time.Duration) {
+	for len(*t) > 0 && (*t)[0].at <= now {
+		x := heap.Pop(t).(timer)
+		q := x.q
+		if q.timerAt != x.at {
+			continue // another entry of the same queue pair counts
+		}
+		q.timerAt = 0
+		if q.dead {
+			continue
+		}
+		if q.deadline > now {
+			q.setTimer()
+		} else if q.deadline != 0 {
+			q.deadline = 0
+			q.expired()
+		}
+	}
+	if len(*t) == 0 {
+		return 0
+	}
+	return (*t)[0].at
+}
+
+// wake asks for a call of expired at time at; 0 takes it back. The clock must
+// not be 0, then.
+func (q *QP) wake(at time.Duration) {
+	q.deadline = at
+	q.setTimer()
+}
+
+func (q *QP) setTimer() {
+	if q.deadline != 0 && (q.timerAt == 0 || q.timerAt > q.deadline) {
+		q.timerAt = q.deadline
+		heap.Push(&q.e.timers, timer{q.deadline, q})
+	}
+}
