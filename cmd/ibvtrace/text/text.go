@@ -72,17 +72,10 @@ func (w *Writer) append(b []byte, e *event.Event) []byte {
 	b = w.where(b, e)
 	switch e.Kind {
 	case event.Note:
-		b = w.paint(b, dim, func(b []byte) []byte { return append(append(append(b, "--- "...), clean(e.Why)...), " ---"...) })
+		b = w.remark(b, "---", e)
 	case event.Exit:
 		delete(w.files, e.PID)
-		b = w.paint(b, dim, func(b []byte) []byte {
-			b = append(append(b, "+++ "...), clean(e.Verb)...)
-			if len(e.Args) > 0 {
-				b = append(b, ' ')
-				b = w.fields(b, e.Args)
-			}
-			return append(b, " +++"...)
-		})
+		b = w.remark(b, "+++", e)
 	default:
 		b = w.call(b, e)
 	}
@@ -93,6 +86,21 @@ func (w *Writer) append(b []byte, e *event.Event) []byte {
 		}
 	}
 	return b
+}
+
+func (w *Writer) remark(b []byte, mark string, e *event.Event) []byte {
+	return w.paint(b, dim, func(b []byte) []byte {
+		b = fmt.Appendf(b, "%s %s", mark, clean(e.Why))
+		for i := range e.Created {
+			sep := ","
+			if i == 0 {
+				sep = ":"
+			}
+			o := &e.Created[i]
+			b = fmt.Appendf(b, "%s %s %d", sep, clean(o.Type), o.Handle)
+		}
+		return fmt.Appendf(b, " %s", mark)
+	})
 }
 
 func (w *Writer) clock(b []byte, t time.Time) []byte {

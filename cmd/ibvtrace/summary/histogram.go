@@ -1,0 +1,67 @@
+package summary
+
+import (
+	"math/bits"
+	"time"
+)
+
+// subBits is how many bits of a duration after the first its bucket keeps: a
+// quantile is off by one part in 2^subBits at most, 3 %.
+const subBits = 5
+
+// A histogram counts durations in buckets that grow with them: those below
+// 2^subBits ns have one each, each doubling above is split in 2^subBits. Its size
+// is the same for any number of durations.
+type histogram struct {
+	n        uint64
+	sum      time.Duration
+	min, max time.Duration
+	buckets  [(64 - subBits) << subBits]uint64
+}
+
+func bucket(d time.Duration) int {
+	u := uint64(max(d, 0))
+	if u < 1<<subBits {
+		return int(u)
+	}
+	shift := bits.Len64(u) - 1 - subBits
+	return (shift+1)<<subBits + int(u>>shift) - 1<<subBits
+}
+
+// lowest returns the shortest duration of a bucket.
+func lowest(i int) time.Duration {
+	if i < 1<<subBits {
+		return time.Duration(i)
+	}
+	shift := i>>subBits - 1
+	return time.Duration(1<<subBits+i&(1<<subBits-1)) << shift
+}
+
+func (h *histogram) add(d time.Duration) {
+	if h.n == 0 || d < h.min {
+		h.min = d
+	}
+	h.max = max(h.max, d)
+	h.n++
+	h.sum += d
+	h.buckets[bucket(d)]++
+}
+
+func (h *histogram) mean() time.Duration {
+	if h.n == 0 {
+		return 0
+	}
+	return h.sum / time.Duration(h.n)
+}
+
+// quantile returns the duration that the fraction q of all does not exceed.
+func (h *histogram) quantile(q float64) time.Duration {
+	rank := uint64(q * float64(h.n))
+	var seen uint64
+	for i, n := range &h.buckets {
+		if seen += n; n > 0 && seen > rank {
+			return min(max(lowest(i), h.min), h.max)
+		}
+	}
+	return h.max
+}
