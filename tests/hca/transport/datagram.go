@@ -122,9 +122,10 @@ func (q *QP) receiveDatagram(h bth, p *fabric.Packet) {
 		RemoteQPN:  source,
 	}
 	if kind == cq.ResponderSend {
-		// The field of the immediate is the pkey index otherwise, which is that
-		// of the queue pair, or of the packet's key for the special ones.
 		c.Imm = uint32(q.c.Primary.PKeyIndex)
+		if q.c.Service == QP1 {
+			c.Imm = uint32(h.pkey)
+		}
 	}
 	var cqn uint32
 	cqn, c.UserIndex = q.recvTarget()

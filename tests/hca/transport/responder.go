@@ -156,6 +156,9 @@ func (q *QP) serveSend(a *arrival, op uint8) {
 	if !q.fits(a, actSend, first, last) || first && !q.need(a) {
 		return
 	}
+	if first {
+		x.off = 0
+	}
 	if x.off+len(a.data) > x.wqe.length {
 		q.counters().RespLocalLength++
 		q.breakDown(cq.SyndromeLocalLength, vendorLength, nakInvalidRequest)
@@ -300,7 +303,6 @@ func (q *QP) need(a *arrival) bool {
 		if q.injectReceive() {
 			return false
 		}
-		x.off = 0
 		return true
 	}
 	q.counters().OutOfBuffer++
