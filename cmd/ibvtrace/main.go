@@ -1,52 +1,40 @@
-// Ibvtrace runs a program and prints its RDMA control verbs as they complete,
-// as strace prints system calls.
+// Ibvtrace runs a program, or attaches to one, and prints the RDMA verbs that it
+// calls, as strace prints system calls.
 //
-//	ibvtrace [-o FILE] [--json] [--] COMMAND [ARG...]
+//	ibvtrace [OPTION...] [--] COMMAND [ARG...]
+//	ibvtrace [OPTION...] -p PID
+//	ibvtrace report [OPTION...] FILE...
+//	ibvtrace figure [-o FILE] FILE...
+//	ibvtrace objects [-p PID]
 //
 // Any program will do, C or Go, static or dynamic, with all its threads and
-// children. A seccomp filter lets every system call through but the verbs'
-// ioctl, so that posting and polling run at full speed.
+// children. A seccomp filter lets system calls through that are none of RDMA's.
+// Posting and polling happen in the program's own memory and run at full speed,
+// unless -e asks for them (-e all, -e data).
+//
+// Ibvtrace -h has the options with examples, the manual page ibvtrace.1 all of it,
+// package event the form of the JSON that --json writes.
 //
 // # Text
 //
 // One line per verb, written when the verb has returned:
 //
-//	10:31:07.120345 [4711 server] rxe0 create_qp(pd=3, send_cq=5, type=RC, ...) = qp 7 (..., qp_num=0x11) <84 µs>
-//	10:31:07.120911 [4711 server] rxe0 reg_mr(start=0x7f1b40000000, length=4096, pd=3, ...) = -1 ENOMEM (Cannot allocate memory) <9 µs>
+//	10:31:07.120345 [4711 server] ibv_create_qp(pd=3, send_cq=5, recv_cq=5, type=RC, ...) = qp 7 (qpn 0x11, ...) <84 µs>
+//	10:31:07.120911 [4711 server] ibv_reg_mr(start=0x7f1b40000000, length=4096, pd=3, ...) = -1 ENOMEM (Cannot allocate memory) <9 µs>
 //
 // They are the local time at which the verb was called, the process (and the
-// thread, as PID/TID, if it is not the first), its name, the RDMA device, the
-// verb in libibverbs' words with what went in, and what came out. The
-// duration is the kernel's, plus what it takes to wake up the tracer.
+// thread, as PID/TID, if it is not the first), its name, the verb with what went
+// in, and what came out. Handles are the kernel's: pd=3 is the object that a line
+// before made with "= pd 3". A handle that was used before has a count, qp 7#2 is
+// the second with this number. Where a process has opened more than one device,
+// lines of all but the first say which file they are about. What
+// says little (the program's own handles, the driver's data, zeros in large
+// structs) is left out unless -v is given.
+//
+// The duration is the kernel's, plus what it takes to wake up the tracer.
 // Objects, methods and attributes that ibvtrace does not know are printed by
 // number, with their bytes in hexadecimal. A verb whose thread died in it ends
 // with "= ?".
-//
-// # JSON
-//
-// With --json each line is one object. These fields are always there:
-//
-//	ts      string   RFC 3339 with nanoseconds, UTC: when the verb was called
-//	pid     number   process
-//	tid     number   thread
-//	comm    string   the thread's name
-//	dev     string   RDMA device (rxe0), or "" if fd is not one
-//	fd      number   the file descriptor that was used
-//	driver  string   RDMA driver, as the kernel's enum rdma_driver_id names it
-//	verb    string   libibverbs' name without "ibv_", such as create_qp
-//	object  string   as the kernel's headers name it, or a number
-//	method  string   as the kernel's headers name it, or a number
-//	args    object   what went in, by name
-//	out     object   what came out, by name; empty if the verb failed
-//	ret     number   what ioctl(2) returned, -1 for an error, null if it did not return
-//	errno   string   such as ENOSPC, or ""
-//	dur_ns  number   duration in nanoseconds
-//
-// In args and out, integers are numbers in full (a reader that uses doubles
-// loses digits of 64-bit ones), enumerations and sets of flags are names and
-// arrays of names without the kernel's prefix, GIDs are IPv6 addresses, pointers
-// strings such as "0x7f00", other bytes strings of hexadecimal digits. Memory
-// that could not be read is {"unreadable": "0x7f00"}.
 //
 // # Signals and status
 //
@@ -55,8 +43,8 @@
 // ibvtrace itself, such as a command that is not there, give status 1.
 // SIGTERM is handed on to the program; SIGINT, SIGQUIT and SIGHUP are handed on
 // unless the terminal has sent them to the program already. If ibvtrace is
-// killed, so is what it traces: without a tracer the filter would fail every
-// verb. Signals ignored at the start stay ignored in the program only if they
+// killed, so is a program that it started: without a tracer the filter would fail
+// every verb. Signals ignored at the start stay ignored in the program only if they
 // are SIGHUP, SIGINT or a job-control signal.
 //
 // Unless it has CAP_SYS_ADMIN, ibvtrace has to set no_new_privs to install the
@@ -65,109 +53,83 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"os"
-	"strconv"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/trace"
 )
 
-const usage = `Usage: ibvtrace [-o FILE] [--json] [--data] [--raw] [--] COMMAND [ARG...]
-       ibvtrace [-o FILE] [--json] [--data] [--raw] -p PID [-p PID]...
-
-Run COMMAND, or attach to processes, and print the RDMA verbs that they, their
-threads and their children call: one line per verb, with arguments, results,
-error and duration. Posting and polling do not pass through the kernel; they are
-neither shown nor slowed down unless --data asks for them.
-
-  -o FILE   write the trace to FILE instead of stderr
-  --json    write one JSON object per line instead of text
-  --data    show posts and polls too
-  --raw     show the ioctls' attributes as they are too
-  -p PID    attach to a process, until it ends or SIGINT comes
-  -h        show this help
-
-Examples:
-  ibvtrace ibv_devinfo
-        what happens when a device is opened and queried
-  ibvtrace -o trace ibv_rc_pingpong -g 1 localhost
-        keep the trace apart from what the program prints
-  ibvtrace sh -c 'ibv_rc_pingpong & sleep 1; ibv_rc_pingpong localhost'
-        two programs in one trace; each line says which
-  ibvtrace --json ./server 2>&1 >/dev/null | jq 'select(.errno != "")'
-        only the verbs that failed
-
-JSON fields: ts (RFC 3339, UTC, ns), pid, tid, comm, dev, fd, driver, verb,
-object, method, args, out, ret (of the ioctl), errno (a name or ""), dur_ns.
-
-ibvtrace ends as COMMAND does: with its exit status, or by the same signal.
-Errors of ibvtrace itself give status 1. SIGTERM is handed on to COMMAND. If
-ibvtrace is killed with SIGKILL, so is COMMAND.
-
-Without CAP_SYS_ADMIN, set-user-ID programs run without the rights they would
-gain: the kernel takes a filter from such a user only with no_new_privs.
-`
-
-// options are what the command line says.
-type options struct {
-	output string
-	json   bool
-	trace.Options
+// A command is what the first argument chooses, if it is not a program.
+type command struct {
+	name  string
+	usage string
+	run   func(args []string) error
 }
 
-var errHelp = errors.New("help")
-
-func parseArgs(args []string) (options, error) {
-	var o options
-	f := flag.NewFlagSet("ibvtrace", flag.ContinueOnError)
-	f.SetOutput(io.Discard)
-	f.StringVar(&o.output, "o", "", "")
-	f.BoolVar(&o.json, "json", false, "")
-	f.BoolVar(&o.Data, "data", false, "")
-	f.BoolVar(&o.Raw, "raw", false, "")
-	f.Func("p", "", func(s string) error {
-		pid, err := strconv.Atoi(s)
-		if err != nil || pid <= 0 {
-			return errors.New("not a process id")
-		}
-		o.PIDs = append(o.PIDs, pid)
-		return nil
-	})
-	if err := f.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return o, errHelp
-		}
-		return o, err
-	}
-	o.Command = f.Args()
-	if len(o.Command) == 0 && len(o.PIDs) == 0 {
-		return o, errors.New("no COMMAND given")
-	}
-	if len(o.Command) > 0 && len(o.PIDs) > 0 {
-		return o, errors.New("-p and COMMAND exclude each other")
-	}
-	return o, nil
+var commands = []command{
+	{"report", reportUsage, report},
 }
 
 func main() {
 	if trace.IsStarter() {
 		trace.Starter()
 	}
-	o, err := parseArgs(os.Args[1:])
-	if errors.Is(err, errHelp) {
-		fmt.Print(usage)
-		return
+	args := os.Args[1:]
+	if len(args) > 0 {
+		for _, c := range commands {
+			if c.name == args[0] {
+				leave("ibvtrace "+c.name, c.usage, c.run(args[1:]))
+			}
+		}
 	}
+	end, err := run(args)
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "ibvtrace: %v\nTry 'ibvtrace -h' for more information.\n", err)
-		os.Exit(1)
-	}
-	end, err := run(o)
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "ibvtrace: %v\n", err)
-		os.Exit(1)
+		leave("ibvtrace", usage, err)
 	}
 	end.Exit()
+}
+
+// leave ends ibvtrace, with help if that was asked for.
+func leave(name, usage string, err error) {
+	switch {
+	case errors.Is(err, errHelp):
+		fmt.Print(usage)
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		if isUsage(err) {
+			fmt.Fprintf(os.Stderr, "Try '%s -h' for more information.\n", name)
+		}
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// A usageError is a mistake on the command line.
+type usageError struct{ error }
+
+func isUsage(err error) bool {
+	var u usageError
+	return errors.As(err, &u)
+}
+
+// run traces a command to its end, or processes.
+func run(args []string) (trace.Ending, error) {
+	o, err := parseTrace(args)
+	if err != nil {
+		return trace.Ending{}, err
+	}
+	s, err := o.open(os.Stderr)
+	if err != nil {
+		return trace.Ending{}, err
+	}
+	end, err := trace.Run(trace.Options{
+		Command: o.args,
+		PIDs:    o.pids,
+		Data:    o.filter.Data(),
+		Raw:     o.text.Raw,
+	}, s)
+	if closed := s.Close(); err == nil {
+		err = closed
+	}
+	return end, err
 }

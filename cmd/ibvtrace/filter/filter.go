@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
-// A Filter chooses events. The zero value chooses all but those of kind Data.
+// A Filter chooses events. The zero value chooses all.
 type Filter struct {
 	trace   set[*event.Event]
 	object  set[objectRef]
@@ -82,8 +82,8 @@ func (f *Filter) Add(expr string) error {
 	return nil
 }
 
-// Data reports whether the filter may choose verbs that post or poll, so that
-// they have to be watched.
+// Data reports whether the filter asks for verbs that post or poll, so that they
+// have to be watched. The zero value doesn't: it slows the program down.
 func (f *Filter) Data() bool {
 	return f.trace.given() && !f.none && (len(f.trace.in) == 0 || f.hasData)
 }
@@ -93,9 +93,6 @@ func (f *Filter) Data() bool {
 func (f *Filter) Match(e *event.Event) bool {
 	if e.Kind == event.Note {
 		return true
-	}
-	if !f.trace.given() && e.Kind == event.Data {
-		return false
 	}
 	return f.trace.has(e) && f.status.has(e) && f.device.has(e.Device) && f.matchObject(e)
 }

@@ -28,7 +28,7 @@ func TestFilter(t *testing.T) {
 		want string
 		data bool
 	}{
-		{"", "create failed connect async exit note", false},
+		{"", "create failed post connect async exit note", false},
 		{"trace=all", "create failed post connect async exit note", true},
 		{"all", "create failed post connect async exit note", true},
 		{"none", "note", false},
@@ -44,10 +44,10 @@ func TestFilter(t *testing.T) {
 		{"event", "async note", false},
 		{"/^ibv_(create|post)", "create post note", true},
 		{"failed", "failed note", false},
-		{"status=!failed", "create connect async exit note", false},
+		{"status=!failed", "create post connect async exit note", false},
 		{"status=unfinished", "connect note", false},
 		{"all status=successful", "create post async exit note", true},
-		{"object=qp", "create note", false},
+		{"object=qp", "create post note", false},
 		{"all object=qp:7", "create post note", true},
 		{"all object=qp:7#1", "note", true},
 		{"all object=qp:0x7#2", "create post note", true},

@@ -9,6 +9,12 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
+// Value returns a value as a line has it, with at most 32 bytes of data.
+func Value(v *event.Value) string {
+	w := Writer{opt: Options{Most: 32}}
+	return string(w.value(nil, v))
+}
+
 func (w *Writer) fields(b []byte, fields []event.Field) []byte {
 	for i := range fields {
 		if i > 0 {

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/filter"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/summary"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/text"
+)
+
+// options are what the command line says.
+type options struct {
+	output string
+	views
+	filter filter.Filter
+	pids   []int
+	args   []string // the command and its arguments, or files
+}
+
+// views are the ways in which a trace is shown.
+type views struct {
+	text    text.Options
+	color   string
+	json    bool
+	only    bool // the summary instead of lines
+	summary bool
+	order   string
+	chrome  string
+}
+
+var errHelp = errors.New("help")
+
+// traceFlags are those of ibvtrace COMMAND; what they say goes to o.
+func traceFlags(o *options) *flag.FlagSet {
+	f := viewFlags("ibvtrace", o)
+	f.Func("p", "attach to the process `PID`; may be repeated", func(s string) error {
+		for part := range strings.SplitSeq(s, ",") {
+			pid, err := strconv.Atoi(part)
+			if err != nil || pid <= 0 {
+				return fmt.Errorf("%q is not a process", part)
+			}
+			o.pids = append(o.pids, pid)
+		}
+		return nil
+	})
+	f.Bool("f", true, "follow children; always so, accepted for habit's sake")
+	return f
+}
+
+// viewFlags are those that say how a trace is shown.
+func viewFlags(name string, o *options) *flag.FlagSet {
+	f := flag.NewFlagSet(name, flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.StringVar(&o.output, "o", "", "write to `FILE`")
+	f.Func("e", "choose events by `EXPR`; may be repeated", o.filter.Add)
+	f.BoolFunc("c", "a summary instead of lines", func(s string) error {
+		o.summary, o.only = s == "true", s == "true"
+		return nil
+	})
+	f.BoolFunc("C", "lines and a summary", func(s string) error {
+		o.summary = s == "true"
+		return nil
+	})
+	o.order = summary.Orders[0]
+	f.Func("S", "sort the summary by `COLUMN`", func(s string) error {
+		if !slices.Contains(summary.Orders, s) {
+			return fmt.Errorf("%q is none of %s", s, strings.Join(summary.Orders, ", "))
+		}
+		o.order = s
+		return nil
+	})
+	clock := func(name, usage string, c text.Clock) {
+		f.BoolFunc(name, usage, func(string) error {
+			o.text.Clock = c
+			return nil
+		})
+	}
+	clock("t", "the time of day in seconds", text.Seconds)
+	clock("tt", "the time of day in microseconds, the default", text.Micros)
+	clock("ttt", "seconds since 1970", text.Epoch)
+	clock("r", "seconds since the line before", text.Relative)
+	f.BoolVar(&o.text.Durations, "T", true, "durations; -T=false leaves them out")
+	f.BoolVar(&o.text.Devices, "y", false, "the device of each verb")
+	f.BoolVar(&o.text.Verbose, "v", false, "leave nothing out")
+	f.IntVar(&o.text.Most, "s", 32, "show at most `N` bytes of data and strings")
+	f.BoolVar(&o.text.Raw, "raw", false, "the ioctls' attributes too")
+	f.BoolVar(&o.json, "json", false, "one JSON object per line")
+	f.StringVar(&o.chrome, "chrome", "", "write `FILE` for Perfetto too")
+	o.color = "auto"
+	f.Func("color", "`WHEN`: auto, always or never", func(s string) error {
+		if s != "auto" && s != "always" && s != "never" {
+			return fmt.Errorf("%q is none of auto, always, never", s)
+		}
+		o.color = s
+		return nil
+	})
+	return f
+}
+
+// parse parses the arguments of one of ibvtrace's commands.
+func parse(f *flag.FlagSet, args []string) ([]string, error) {
+	switch err := f.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return nil, errHelp
+	case err != nil:
+		return nil, usageError{err}
+	}
+	return f.Args(), nil
+}
+
+func (o *options) check() error {
+	if o.text.Most < 0 {
+		return usageError{errors.New("-s takes no negative number")}
+	}
+	if o.json && o.summary {
+		return usageError{errors.New("--json and -c exclude each other: report makes a summary of JSON")}
+	}
+	return nil
+}
+
+func parseTrace(args []string) (options, error) {
+	var o options
+	var err error
+	if o.args, err = parse(traceFlags(&o), args); err != nil {
+		return o, err
+	}
+	switch {
+	case len(o.args) == 0 && len(o.pids) == 0:
+		return o, usageError{errors.New("no COMMAND given")}
+	case len(o.args) > 0 && len(o.pids) > 0:
+		return o, usageError{errors.New("-p and COMMAND exclude each other")}
+	}
+	return o, o.check()
+}

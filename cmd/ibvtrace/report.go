@@ -1,0 +1,66 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/input"
+)
+
+// complain returns a function that tells what is wrong with a trace, and whether
+// that was so.
+func complain() (f func(error), any *bool) {
+	any = new(bool)
+	return func(err error) {
+		*any = true
+		fmt.Fprintf(os.Stderr, "ibvtrace: %v\n", err)
+	}, any
+}
+
+var (
+	errNoFiles = usageError{errors.New("no FILE given; it is one that ibvtrace --json has written")}
+	errBad     = errors.New("some lines were no events")
+	errStop    = errors.New("stop")
+)
+
+// report shows traces that --json has written.
+func report(args []string) error {
+	var o options
+	files, err := parse(viewFlags("ibvtrace report", &o), args)
+	if err != nil {
+		return err
+	}
+	if len(files) == 0 {
+		return errNoFiles
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	s, err := o.open(os.Stdout)
+	if err != nil {
+		return err
+	}
+	s.buffer()
+	tell, bad := complain()
+	err = input.Each(files, tell, func(_ int, e *event.Event) error {
+		if err := s.Event(e); err != nil {
+			return err
+		}
+		if s.readerGone() {
+			return errStop
+		}
+		return nil
+	})
+	if errors.Is(err, errStop) {
+		err = nil
+	}
+	if closed := s.Close(); err == nil {
+		err = closed
+	}
+	if err == nil && *bad {
+		err = errBad
+	}
+	return err
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"os"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/chrome"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/summary"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/text"
+)
+
+// A show is all views of a trace, as one Sink.
+type show struct {
+	o       *options
+	sinks   []event.Sink
+	outputs []*output
+}
+
+// open begins to show. Without -o the trace goes to standard.
+func (o *options) open(standard *os.File) (*show, error) {
+	out, err := openOutput(o.output, standard)
+	if err != nil {
+		return nil, err
+	}
+	s := &show{o: o, outputs: []*output{out}}
+	switch {
+	case o.json:
+		s.sinks = append(s.sinks, event.NewWriter(out))
+	case !o.only:
+		o.text.Color = o.color == "always" || o.color == "auto" && isTerminal(out)
+		s.sinks = append(s.sinks, text.NewWriter(out, o.text))
+	}
+	if o.summary {
+		s.sinks = append(s.sinks, summary.New(out, o.order))
+	}
+	if o.chrome != "" {
+		out, err := openOutput(o.chrome, os.Stdout)
+		if err != nil {
+			return nil, err
+		}
+		s.outputs = append(s.outputs, out)
+		s.sinks = append(s.sinks, chrome.NewWriter(out))
+	}
+	return s, nil
+}
+
+// isTerminal reports whether a person looks at the output. NO_COLOR is the
+// wish of one who does not want colors, see no-color.org.
+func isTerminal(out *output) bool {
+	if os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return false
+	}
+	st, err := out.file.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0 && out.file.Name() != os.DevNull
+}
+
+// buffer makes showing faster, of what no program waits for.
+func (s *show) buffer() {
+	for _, o := range s.outputs {
+		o.buffer()
+	}
+}
+
+// Event shows an event that the filter chooses.
+func (s *show) Event(e *event.Event) error {
+	if !s.o.filter.Match(e) {
+		return nil
+	}
+	for _, sink := range s.sinks {
+		if err := sink.Event(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close prints what comes at the end.
+func (s *show) Close() error {
+	var first error
+	for _, sink := range s.sinks {
+		if err := sink.Close(); err != nil && first == nil {
+			first = err
+		}
+	}
+	for _, o := range s.outputs {
+		o.close()
+	}
+	return first
+}
+
+// readerGone reports whether nobody reads the output any more.
+func (s *show) readerGone() bool { return s.outputs[0].err != nil && gone(s.outputs[0].err) }
