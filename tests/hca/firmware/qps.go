@@ -142,7 +142,9 @@ func (h *HCA) qpUses(o *object, c *transport.QPContext) Status {
 	send, sendOK := h.cqUse(c.CQNSend)
 	receive, receiveOK := h.cqUse(c.CQNRecv)
 	pd := h.pds.items[c.PD]
-	if pd == nil || !sendOK || !receiveOK {
+	// The driver gives the queue pair of its UMRs a PD when it modifies it.
+	late := c.Service == transport.RegUMR && c.PD == 0
+	if pd == nil && !late || !sendOK || !receiveOK {
 		return BadRes
 	}
 	o.use(pd, send, receive)
