@@ -55,7 +55,7 @@ func (q *QP) setup() {
 		q.rq = recvQueue{buf: &c.Buffer, logSize: c.LogRQSize, stride: 16 << c.LogRQStride, dbr: c.DBRAddr, sig: c.WQSignature}
 		q.sqOffset = uint64(q.rq.stride) << c.LogRQSize
 	}
-	q.req.init()
+	q.req.start(0)
 	q.setMTU()
 }
 

@@ -35,11 +35,6 @@ type requester struct {
 	connected          bool
 }
 
-func (r *requester) init() {
-	r.ring = make([]sendWQE, inFlight)
-	r.start(0)
-}
-
 func (r *requester) start(psn uint32) {
 	r.next, r.acked = psn, psnAdd(psn, -1)
 }
@@ -99,6 +94,12 @@ func (q *QP) begin() bool {
 	r := &q.req
 	if r.tail-r.head >= inFlight-1 || q.c.State == SQD {
 		return false
+	}
+	if r.ring == nil {
+		if q.sqProducer() == q.sqNext {
+			return false
+		}
+		r.ring = make([]sendWQE, inFlight)
 	}
 	w := r.at(r.tail)
 	if !q.fetch(w) {
@@ -195,6 +196,8 @@ func (q *QP) execute(w *sendWQE) {
 // sendPacket sends one packet of the WQE at the cursor.
 func (q *QP) sendPacket(w *sendWQE) {
 	switch {
+	case q.c.Service == Raw:
+		q.sendFrame(w)
 	case q.datagram():
 		q.sendDatagram(w)
 	case w.answered():

@@ -91,20 +91,22 @@ type sendWQE struct {
 	segs   []sendSegment
 	length int
 
-	raddr     uint64
-	rkey      uint32
-	srqn      uint32 // of XRC
-	atomic    [4]uint64
-	atomSize  int
-	dest      destination
-	qkey      uint32
-	response  [64]byte // of an inline response
-	syndrome  uint8    // it failed, and completes so when its turn comes
-	vendor    uint8
-	first     uint32 // sequence numbers
-	packets   int
-	readNext  int // packets of the response that arrived
-	restarted bool
+	raddr    uint64
+	rkey     uint32
+	srqn     uint32 // of XRC
+	atomic   [4]uint64
+	atomSize int
+	dest     destination
+	qkey     uint32
+	frame    []byte // the beginning of an Ethernet frame, inline
+	mss      int
+	checks   uint8
+	response [64]byte // of an inline response
+	syndrome uint8    // it failed, and completes so when its turn comes
+	vendor   uint8
+	first    uint32 // sequence numbers
+	packets  int
+	readNext int // packets of the response that arrived
 }
 
 // sendSegment is a data segment, or inline data.
@@ -247,12 +249,15 @@ func (q *QP) classify(w *sendWQE) bool {
 	case wqeUMR, wqeLocalInv:
 		w.act = actLocal
 		return connected || q.c.Service == RegUMR
+	case wqeLSO:
+		w.act = actSend
+		return q.c.Service == Raw
 	case wqeSend, wqeSendImm:
 		w.act = actSend
 		if w.op == wqeSendImm {
 			w.extra = extraImm
 		}
-		return q.c.Service != RegUMR
+		return q.c.Service != RegUMR && (q.c.Service != Raw || w.op == wqeSend)
 	case wqeSendInv:
 		w.act, w.extra = actSend, extraInv
 		return connected
@@ -279,6 +284,8 @@ func (q *QP) parseTransport(w *sendWQE, r *reader) {
 		w.srqn = binary.BigEndian.Uint32(r.take(16)) & psnMask
 	case UD, DCI, MLX, QP0, QP1:
 		q.parseAV(w, r)
+	case Raw:
+		w.parseFrame(r)
 	}
 }
 
@@ -378,6 +385,10 @@ func (q *QP) measure(w *sendWQE) {
 			w.fail(cq.SyndromeLocalLength, vendorLength)
 		}
 		w.length = w.atomSize
+		return
+	}
+	if q.c.Service == Raw {
+		w.measureFrame()
 		return
 	}
 	limit := 1 << q.c.LogMsgMax
