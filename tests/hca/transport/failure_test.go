@@ -1,0 +1,295 @@
+package transport_test
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/goverbs/goverbs/tests/hca/cq"
+	"github.com/goverbs/goverbs/tests/hca/eq"
+	"github.com/goverbs/goverbs/tests/hca/loop"
+	"github.com/goverbs/goverbs/tests/hca/mkey"
+	"github.com/goverbs/goverbs/tests/hca/transport"
+)
+
+// events returns the types of a HCA's events so far.
+func events(h *loop.HCA) (types []uint8) {
+	for _, e := range h.Events {
+		types = append(types, e.Type)
+	}
+	return types
+}
+
+// Each way in which a request of an RC queue pair fails: what the requester
+// is told, what the responder is told, and what it hears of asynchronously.
+func TestSyndromes(t *testing.T) {
+	const (
+		none = 0
+	)
+	readOnly := func(h *loop.HCA) uint32 {
+		return h.Key(mkey.Context{Mode: mkey.PA, Length64: true, PD: loop.PD, QPN: mkey.AnyQP, Access: mkey.LocalRead | mkey.RemoteRead})
+	}
+	otherPD := func(h *loop.HCA) uint32 {
+		return h.Key(mkey.Context{Mode: mkey.PA, Length64: true, PD: loop.PD + 1, QPN: mkey.AnyQP, Access: 0x1f})
+	}
+	for _, c := range []struct {
+		name      string
+		wqe       func(p *pair) []byte
+		recv      func(p *pair) []byte
+		change    func(q *loop.QP, c *transport.QPContext)
+		requester uint8
+		responder uint8
+		event     uint8
+	}{
+		{name: "message longer than the receive buffer",
+			wqe:       func(p *pair) []byte { return loop.Data(loop.WQE(loop.Send, 0, 0), p.aAddr, 5000, p.a.H.Lkey) },
+			recv:      func(p *pair) []byte { return loop.Data(nil, p.bAddr, 4000, p.b.H.Lkey) },
+			requester: cq.SyndromeRemoteInvalReq, responder: cq.SyndromeLocalLength},
+		{name: "receive buffer of a key without local write",
+			wqe:       func(p *pair) []byte { return loop.Data(loop.WQE(loop.Send, 0, 0), p.aAddr, 8, p.a.H.Lkey) },
+			recv:      func(p *pair) []byte { return loop.Data(nil, p.bAddr, 8, readOnly(p.b.H)) },
+			requester: cq.SyndromeRemoteOp, responder: cq.SyndromeLocalProt},
+		{name: "receive buffer of another PD",
+			wqe:       func(p *pair) []byte { return loop.Data(loop.WQE(loop.Send, 0, 0), p.aAddr, 8, p.a.H.Lkey) },
+			recv:      func(p *pair) []byte { return loop.Data(nil, p.bAddr, 8, otherPD(p.b.H)) },
+			requester: cq.SyndromeRemoteOp, responder: cq.SyndromeLocalProt},
+		{name: "send from a key that does not exist",
+			wqe:       func(p *pair) []byte { return loop.Data(loop.WQE(loop.Send, 0, 0), p.aAddr, 8, 0xabcd00) },
+			requester: cq.SyndromeLocalProt},
+		{name: "send from a key of another PD",
+			wqe:       func(p *pair) []byte { return loop.Data(loop.WQE(loop.Send, 0, 0), p.aAddr, 8, otherPD(p.a.H)) },
+			requester: cq.SyndromeLocalProt},
+		{name: "the reserved key without the right to it",
+			wqe:       func(p *pair) []byte { return loop.Data(loop.WQE(loop.Send, 0, 0), p.aAddr, 8, mkey.ReservedLkey) },
+			requester: cq.SyndromeLocalProt},
+		{name: "message longer than log_msg_max",
+			wqe:       func(p *pair) []byte { return loop.Data(loop.WQE(loop.Send, 0, 0), p.aAddr, 1<<16+1, p.a.H.Lkey) },
+			change:    func(q *loop.QP, c *transport.QPContext) { c.LogMsgMax = 16 },
+			requester: cq.SyndromeLocalLength},
+		{name: "a data segment of length 0, which is 2 GiB",
+			wqe:       func(p *pair) []byte { return loop.Data(loop.WQE(loop.Send, 0, 0), p.aAddr, 0, p.a.H.Lkey) },
+			requester: cq.SyndromeLocalLength},
+		{name: "unknown opcode",
+			wqe:       func(p *pair) []byte { return loop.WQE(0x3f, 0, 0) },
+			requester: cq.SyndromeLocalQPOp},
+		{name: "write without its address",
+			wqe:       func(p *pair) []byte { return loop.WQE(loop.Write, 0, 0) },
+			requester: cq.SyndromeLocalQPOp},
+		{name: "inline data beyond the WQE",
+			wqe: func(p *pair) []byte {
+				return append(loop.WQE(loop.Send, 0, 0), 0x80, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+			},
+			requester: cq.SyndromeLocalQPOp},
+		{name: "write to a key that does not exist",
+			wqe: func(p *pair) []byte {
+				return loop.Data(loop.Raddr(loop.WQE(loop.Write, 0, 0), p.bAddr, 0xabcd00), p.aAddr, 8, p.a.H.Lkey)
+			},
+			requester: cq.SyndromeRemoteAccess, event: eq.TypeQPAccess},
+		{name: "write to a key without remote write",
+			wqe: func(p *pair) []byte {
+				return loop.Data(loop.Raddr(loop.WQE(loop.Write, 0, 0), p.bAddr, readOnly(p.b.H)), p.aAddr, 8, p.a.H.Lkey)
+			},
+			requester: cq.SyndromeRemoteAccess, event: eq.TypeQPAccess},
+		{name: "write beyond the memory",
+			wqe: func(p *pair) []byte {
+				return loop.Data(loop.Raddr(loop.WQE(loop.Write, 0, 0), 1<<50, p.b.H.Lkey), p.aAddr, 8, p.a.H.Lkey)
+			},
+			requester: cq.SyndromeRemoteAccess, event: eq.TypeQPAccess},
+		{name: "write to a queue pair that takes none",
+			wqe: func(p *pair) []byte {
+				return loop.Data(loop.Raddr(loop.WQE(loop.Write, 0, 0), p.bAddr, p.b.H.Lkey), p.aAddr, 8, p.a.H.Lkey)
+			},
+			change:    func(q *loop.QP, c *transport.QPContext) { c.RWE = false },
+			requester: cq.SyndromeRemoteInvalReq, event: eq.TypeQPRequest},
+		{name: "read of a queue pair that gives none",
+			wqe: func(p *pair) []byte {
+				return loop.Data(loop.Raddr(loop.WQE(loop.Read, 0, 0), p.bAddr, p.b.H.Lkey), p.aAddr, 8, p.a.H.Lkey)
+			},
+			change:    func(q *loop.QP, c *transport.QPContext) { c.RRE = false },
+			requester: cq.SyndromeRemoteInvalReq, event: eq.TypeQPRequest},
+		{name: "read of a key that is not remote",
+			wqe: func(p *pair) []byte {
+				return loop.Data(loop.Raddr(loop.WQE(loop.Read, 0, 0), p.bAddr, otherPD(p.b.H)), p.aAddr, 8, p.a.H.Lkey)
+			},
+			requester: cq.SyndromeRemoteAccess, event: eq.TypeQPAccess},
+		{name: "read into a key without local write",
+			wqe: func(p *pair) []byte {
+				return loop.Data(loop.Raddr(loop.WQE(loop.Read, 0, 0), p.bAddr, p.b.H.Lkey), p.aAddr, 8, readOnly(p.a.H))
+			},
+			requester: cq.SyndromeLocalProt},
+		{name: "atomic on a queue pair that takes none",
+			wqe: func(p *pair) []byte {
+				return loop.Data(loop.Words(loop.Raddr(loop.WQE(loop.FA, 0, 0), p.bAddr, p.b.H.Lkey), 1, 0), p.aAddr, 8, p.a.H.Lkey)
+			},
+			change:    func(q *loop.QP, c *transport.QPContext) { c.RAE = false },
+			requester: cq.SyndromeRemoteInvalReq, event: eq.TypeQPRequest},
+		{name: "atomic at an odd address",
+			wqe: func(p *pair) []byte {
+				return loop.Data(loop.Words(loop.Raddr(loop.WQE(loop.FA, 0, 0), p.bAddr+4, p.b.H.Lkey), 1, 0), p.aAddr, 8, p.a.H.Lkey)
+			},
+			requester: cq.SyndromeRemoteInvalReq, event: eq.TypeQPRequest},
+		{name: "atomic on a key without the right",
+			wqe: func(p *pair) []byte {
+				return loop.Data(loop.Words(loop.Raddr(loop.WQE(loop.FA, 0, 0), p.bAddr, readOnly(p.b.H)), 1, 0), p.aAddr, 8, p.a.H.Lkey)
+			},
+			requester: cq.SyndromeRemoteAccess, event: eq.TypeQPAccess},
+		{name: "invalidation of a key that does not exist",
+			wqe:       func(p *pair) []byte { return loop.WQE(loop.LocalInv, 0, 0xabcd00) },
+			requester: cq.SyndromeMWBind},
+		{name: "UMR of a key that does not exist",
+			wqe:       func(p *pair) []byte { return append(loop.WQE(loop.UMR, 0, 0xabcd00), make([]byte, 112)...) },
+			requester: cq.SyndromeMWBind},
+		{name: "send with invalidation of a key that does not exist",
+			wqe:       func(p *pair) []byte { return loop.WQE(loop.SendInv, 0, 0xabcd00) },
+			recv:      func(p *pair) []byte { return nil },
+			requester: cq.SyndromeRemoteAccess, responder: cq.SyndromeLocalAccess},
+		{name: "no receive WQE, and no patience",
+			wqe:       func(p *pair) []byte { return loop.Data(loop.WQE(loop.Send, 0, 0), p.aAddr, 8, p.a.H.Lkey) },
+			change:    func(q *loop.QP, c *transport.QPContext) { c.RNRRetry = 2 },
+			requester: cq.SyndromeRNRExceeded},
+		{name: "nobody there",
+			wqe:       func(p *pair) []byte { return loop.Data(loop.WQE(loop.Send, 0, 0), p.aAddr, 8, p.a.H.Lkey) },
+			change:    func(q *loop.QP, c *transport.QPContext) { c.Primary.DLID = 0x4000 },
+			requester: cq.SyndromeRetryExceeded},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPair(t, transport.RC, loop.Options{}, c.change)
+			if c.recv != nil {
+				p.b.PostRecv(c.recv(p))
+				p.b.PostRecv(loop.Data(nil, p.bAddr, 8, p.b.H.Lkey))
+			}
+			// The WQEs ask for no completion: errors come anyhow, and so do those
+			// of WQEs that are flushed after one. The one before succeeds.
+			p.a.Post(loop.WQE(loop.Nop, 0, 0))
+			x := p.a.Post(c.wqe(p))
+			y := p.a.PostRing(loop.WQE(loop.Nop, 0, 0))
+			p.want(p.a.Send, cq.RequesterError, c.requester, x)
+			p.want(p.a.Send, cq.RequesterError, cq.SyndromeFlush, y)
+			if s := p.a.State(); s != transport.Err {
+				t.Errorf("requester's state %d", s)
+			}
+			if c.responder != none {
+				p.want(p.b.Recv, cq.ResponderError, c.responder, 0)
+				p.want(p.b.Recv, cq.ResponderError, cq.SyndromeFlush, 1)
+			}
+			p.quiet()
+			got := events(p.b.H)
+			if c.event == none && len(got) > 0 || c.event != none && (len(got) != 1 || got[0] != c.event) {
+				t.Errorf("events %#x, want %#x", got, c.event)
+			}
+			if c.event != none && binary.BigEndian.Uint32(p.b.H.Events[0].Data[24:]) != p.b.Number {
+				t.Errorf("event of another queue pair: % x", p.b.H.Events[0].Data)
+			}
+			wantErr := c.event != none || c.responder != none
+			if s := p.b.State(); (s == transport.Err) != wantErr {
+				t.Errorf("responder's state %d", s)
+			}
+		})
+	}
+}
+
+func TestControlSegmentIsChecked(t *testing.T) {
+	for name, damage := range map[string]func(b []byte){
+		"no size":          func(b []byte) { b[7] = 0 },
+		"more than posted": func(b []byte) { b[7] = 9 },
+		"another index":    func(b []byte) { b[2]++ },
+		"another queue":    func(b []byte) { b[6]++ },
+	} {
+		p := newPair(t, transport.RC, loop.Options{}, nil)
+		b := loop.WQE(loop.Nop, 0, 0)
+		binary.BigEndian.PutUint32(b[4:], p.a.Number<<8|1)
+		damage(b)
+		p.a.PostRaw(b)
+		// The doorbell names the right queue pair, whatever the WQE says.
+		p.a.Ring()
+		bell := make([]byte, 8)
+		binary.BigEndian.PutUint32(bell[4:], p.a.Number<<8|1)
+		p.a.H.Engine.Doorbell(0, 0x900, bell)
+		t.Run(name, func(t *testing.T) {
+			p.T = t
+			p.want(p.a.Send, cq.RequesterError, cq.SyndromeLocalQPOp, 0)
+			p.quiet()
+		})
+	}
+}
+
+func TestFlush(t *testing.T) {
+	p := newPair(t, transport.RC, loop.Options{}, nil)
+	// In execution, begun and not begun; all are flushed, in order.
+	p.b.H.Port.SetUp(false)
+	var x []uint16
+	for range 30 {
+		x = append(x, p.a.Post(loop.Data(loop.Raddr(loop.WQE(loop.Write, 0, 0), p.bAddr, p.b.H.Lkey), p.aAddr, 100000, p.a.H.Lkey)))
+	}
+	p.a.Ring()
+	for range 3 {
+		p.a.PostRecv(nil)
+		p.w.Step()
+	}
+	if err := p.a.H.Engine.ModifyQP(p.a.Number, transport.ToErr, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range x {
+		p.want(p.a.Send, cq.RequesterError, cq.SyndromeFlush, i)
+	}
+	for i := range uint16(3) {
+		p.want(p.a.Recv, cq.ResponderError, cq.SyndromeFlush, i)
+	}
+	// What is posted later is flushed as well.
+	y := p.a.PostRing(loop.WQE(loop.Nop, 0, 0))
+	p.want(p.a.Send, cq.RequesterError, cq.SyndromeFlush, y)
+	p.w.Idle(loop.Second, nil)
+	p.a.PostRecv(nil)
+	p.want(p.a.Recv, cq.ResponderError, cq.SyndromeFlush, 3)
+	// And after a reset it works again.
+	p.b.H.Port.SetUp(true)
+	p.a.Reset()
+	p.b.Reset()
+	loop.Connect(p.a, p.b, nil)
+	p.b.PostRecv(loop.Data(nil, p.bAddr, 8, p.b.H.Lkey))
+	z := p.a.PostRing(loop.Data(loop.WQE(loop.Send, loop.Signaled, 0), p.aAddr, 8, p.a.H.Lkey))
+	p.want(p.a.Send, cq.Requester, 0, z)
+	p.want(p.b.Recv, cq.ResponderSend, 0, 0)
+	p.quiet()
+}
+
+func TestRNRWaitsForAWQE(t *testing.T) {
+	p := newPair(t, transport.RC, loop.Options{}, nil)
+	x := p.a.PostRing(loop.Data(loop.WQE(loop.SendImm, loop.Signaled, 9), p.aAddr, 3000, p.a.H.Lkey))
+	p.w.Idle(5*loop.Second, nil)
+	if n := p.a.H.Engine.Counters(0).RNRNakRetryErr; n < 100 {
+		t.Errorf("%d RNR NAKs in 5 s, with a timer of 0.64 ms", n)
+	}
+	p.b.PostRecv(loop.Data(nil, p.bAddr, 3000, p.b.H.Lkey))
+	p.want(p.a.Send, cq.Requester, 0, x)
+	if e := p.want(p.b.Recv, cq.ResponderSendImm, 0, 0); e.Length() != 3000 || e.Imm() != 9 {
+		t.Error(e.String())
+	}
+	p.quiet()
+}
+
+func TestUnreliableFailures(t *testing.T) {
+	p := newPair(t, transport.UC, loop.Options{}, nil)
+	// Nothing to receive into, a key that does not exist: nobody hears of it.
+	x := p.a.PostRing(loop.Data(loop.WQE(loop.Send, loop.Signaled, 0), p.aAddr, 5000, p.a.H.Lkey))
+	p.want(p.a.Send, cq.Requester, 0, x)
+	x = p.a.PostRing(loop.Data(loop.Raddr(loop.WQE(loop.Write, loop.Signaled, 0), p.bAddr, 0xabcd00), p.aAddr, 5000, p.a.H.Lkey))
+	p.want(p.a.Send, cq.Requester, 0, x)
+	p.b.PostRecv(loop.Data(nil, p.bAddr, 5000, p.b.H.Lkey))
+	x = p.a.PostRing(loop.Data(loop.WQE(loop.Send, loop.Signaled, 0), p.aAddr, 5000, p.a.H.Lkey))
+	p.want(p.a.Send, cq.Requester, 0, x)
+	p.want(p.b.Recv, cq.ResponderSend, 0, 0)
+	// A local error leaves the receiving half alone.
+	x = p.a.PostRing(loop.Data(loop.WQE(loop.Send, 0, 0), p.aAddr, 8, 0xabcd00))
+	y := p.a.PostRing(loop.WQE(loop.Nop, 0, 0))
+	p.want(p.a.Send, cq.RequesterError, cq.SyndromeLocalProt, x)
+	p.want(p.a.Send, cq.RequesterError, cq.SyndromeFlush, y)
+	if s := p.a.State(); s != transport.SQEr {
+		t.Errorf("state %d, want %d", s, transport.SQEr)
+	}
+	if err := p.a.H.Engine.ModifyQP(p.a.Number, transport.SQErr2RTS, 0, &transport.QPContext{}); err != nil {
+		t.Fatal(err)
+	}
+	x = p.a.PostRing(loop.WQE(loop.Nop, loop.Signaled, 0))
+	p.want(p.a.Send, cq.Requester, 0, x)
+	p.quiet()
+}
