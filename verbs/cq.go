@@ -129,12 +129,14 @@ func (cq *CQ) Poll(wc []WC) (int, error) {
 	if cq == nil {
 		return 0, &OpError{Op: "poll CQ", Err: errNil}
 	}
-	cq.mu.Lock()
+	if !cq.mu.try() {
+		cq.mu.wait()
+	}
 	if cq.prov == nil {
 		cq.mu.Unlock()
 		return 0, errPollClosed
 	}
-	n, err := cq.prov.Poll(providerWCs(wc))
+	n, err := cq.prov.Poll(as[provider.WC](wc))
 	cq.mu.Unlock()
 	if n == 0 && err == nil && cq.ctx.removal.gone.Load() {
 		err = errPollRemoved

@@ -1,10 +1,6 @@
 package verbs
 
-import (
-	"unsafe"
-
-	"github.com/goverbs/goverbs/provider"
-)
+import "unsafe"
 
 // Why the unsafe code of this file holds:
 //
@@ -21,23 +17,23 @@ import (
 // need no copying. Where a SendWR here points to an AH, MR or MW, the
 // provider's points to the AHRef, MRRef or MWRef with which that begins.
 
+// Pointers hidden so are put into slices as header, not with unsafe.Slice: that
+// checks, with a multiplication, what holds already.
+
 //go:nosplit
-func noescape[T any](p *T) *T {
-	x := uintptr(unsafe.Pointer(p))
-	return *(**T)(unsafe.Pointer(&x))
+func noescape(p unsafe.Pointer) unsafe.Pointer {
+	x := uintptr(p)
+	return *(*unsafe.Pointer)(unsafe.Pointer(&x))
 }
 
-// hide is noescape for a slice.
-func hide[T any](s []T) []T { return unsafe.Slice(noescape(unsafe.SliceData(s)), len(s)) }
-
-func providerWCs(wc []WC) []provider.WC {
-	return unsafe.Slice((*provider.WC)(unsafe.Pointer(noescape(unsafe.SliceData(wc)))), len(wc))
+// A header is how the compiler lays out a slice.
+type header struct {
+	data     unsafe.Pointer
+	len, cap int
 }
 
-func providerWRs(wrs []SendWR) []provider.SendWR {
-	return unsafe.Slice((*provider.SendWR)(unsafe.Pointer(noescape(unsafe.SliceData(wrs)))), len(wrs))
-}
-
-func providerRecvs(wrs []RecvWR) []provider.RecvWR {
-	return unsafe.Slice((*provider.RecvWR)(unsafe.Pointer(noescape(unsafe.SliceData(wrs)))), len(wrs))
+// as is a slice, hidden, as one of a type of the same layout.
+func as[To, From any](s []From) []To {
+	h := header{noescape(unsafe.Pointer(unsafe.SliceData(s))), len(s), len(s)}
+	return *(*[]To)(unsafe.Pointer(&h))
 }

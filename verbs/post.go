@@ -74,33 +74,37 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	if qp == nil {
 		return 0, errPostClosed
 	}
-	qp.sendMu.Lock()
-	n, err = qp.postSend(hide(wrs))
+	if !qp.sendMu.try() {
+		qp.sendMu.wait()
+	}
+	if err = qp.sendable(); err == nil {
+		checked := wrs
+		for i := range wrs {
+			if wr := &wrs[i]; !qp.usual(wr) {
+				if err = qp.checkSend(wr); err != nil {
+					checked = wrs[:i]
+					break
+				}
+			}
+		}
+		if len(checked) > 0 {
+			var refused error
+			if n, refused = qp.prov.PostSend(as[provider.SendWR](checked)); refused != nil {
+				err = sendError(n == len(checked), refused)
+			}
+		}
+	}
 	qp.sendMu.Unlock()
 	return n, err
 }
 
-func (qp *QP) postSend(wrs []SendWR) (n int, err error) {
-	if err = qp.sendable(); err != nil {
-		return 0, err
+// sendError names what a provider says: if all was put, it is the doorbell that
+// failed.
+func sendError(allPut bool, err error) error {
+	if allPut {
+		return opErr("post send", "doorbell", err)
 	}
-	for i := range wrs {
-		if err = qp.checkSend(&wrs[i]); err != nil {
-			wrs = wrs[:i]
-			break
-		}
-	}
-	if len(wrs) == 0 {
-		return 0, err
-	}
-	n, refused := qp.prov.PostSend(providerWRs(wrs))
-	switch {
-	case refused == nil:
-		return n, err
-	case n == len(wrs):
-		return n, opErr("post send", "doorbell", refused)
-	}
-	return n, sendRefusals.named(refused)
+	return sendRefusals.named(err)
 }
 
 // sendable tells whether the send queue takes requests at all.
@@ -128,6 +132,13 @@ var anyData = [...]uint8{
 	OpRDMAWriteImm: 1<<RC | 1<<UC,
 }
 
+// usual tells that there is nothing to refuse about a request, at a glance.
+func (qp *QP) usual(wr *SendWR) bool {
+	return uint(wr.Opcode) < uint(len(anyData)) && anyData[wr.Opcode]>>(qp.typ&7)&1 != 0 &&
+		wr.Flags&^sendKnown == 0 &&
+		(len(wr.SGL) == 0 || len(wr.SGL) == 1 && wr.Inline == nil && wr.SGL[0].Length <= maxMessage)
+}
+
 // checkSend refuses what no device does, and what a provider must not see.
 func (qp *QP) checkSend(wr *SendWR) error {
 	if wr.Flags&^sendKnown != 0 {
@@ -143,7 +154,7 @@ func (qp *QP) checkSend(wr *SendWR) error {
 	if wr.Inline != nil && len(wr.SGL) > 0 {
 		return errInlineAndSGL
 	}
-	if uint(wr.Opcode) < uint(len(anyData)) && anyData[wr.Opcode]>>qp.typ&1 != 0 {
+	if uint(wr.Opcode) < uint(len(anyData)) && anyData[wr.Opcode]>>(qp.typ&7)&1 != 0 {
 		return nil
 	}
 	return qp.checkSpecial(wr, length)
@@ -263,11 +274,10 @@ func (qp *QP) BindMW(mw *MW, b MWBind) error {
 	if err := qp.sendable(); err != nil {
 		return err
 	}
-	n, err := qp.prov.PostSend(providerWRs([]SendWR{wr}))
-	if n == 1 && err != nil {
-		return opErr(op, "doorbell", err)
+	if n, err := qp.prov.PostSend(as[provider.SendWR]([]SendWR{wr})); err != nil {
+		return sendError(n == 1, err)
 	}
-	return sendRefusals.named(err)
+	return nil
 }
 
 // PostRecv posts receives (ibv_post_recv) and returns how many were posted: if
@@ -276,7 +286,9 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	if qp == nil {
 		return 0, errRecvClosed
 	}
-	qp.recvMu.Lock()
+	if !qp.recvMu.try() {
+		qp.recvMu.wait()
+	}
 	switch {
 	case qp.prov == nil:
 		err = errRecvClosed
@@ -287,32 +299,30 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	case qp.State() == QPReset:
 		err = errRecvState
 	default:
-		n, err = postRecv(qp.prov, hide(wrs), recvRefusals)
+		var checked []RecvWR
+		if checked, err = checkRecvs(wrs); len(checked) > 0 {
+			var refused error
+			if n, refused = qp.prov.PostRecv(as[provider.RecvWR](checked)); refused != nil {
+				err = recvRefusals.named(refused)
+			}
+		}
 	}
 	qp.recvMu.Unlock()
 	return n, err
 }
 
-// A receiver is a provider's receive queue: a QP's or an SRQ.
-type receiver interface {
-	PostRecv([]provider.RecvWR) (int, error)
-}
-
-func postRecv(r receiver, wrs []RecvWR, refused refusals) (n int, err error) {
+// checkRecvs returns the receives before the first that no device could take,
+// and why not that.
+func checkRecvs(wrs []RecvWR) ([]RecvWR, error) {
 	for i := range wrs {
-		if err = checkRecv(wrs[i].SGL); err != nil {
-			wrs = wrs[:i]
-			break
+		// One piece can't be too long.
+		if len(wrs[i].SGL) > 1 {
+			if err := checkRecv(wrs[i].SGL); err != nil {
+				return wrs[:i], err
+			}
 		}
 	}
-	if len(wrs) == 0 {
-		return 0, err
-	}
-	n, refusal := r.PostRecv(providerRecvs(wrs))
-	if refusal != nil {
-		err = refused.named(refusal)
-	}
-	return n, err
+	return wrs, nil
 }
 
 var errRecvLong = invalid("post receive", "the buffers have 4 GiB or more")

@@ -8,6 +8,6 @@ import (
 
 // providers are the drivers that this build of the library can drive.
 var providers = []*provider.Provider{
-	&mlx5.Provider,
 	&rxe.Provider,
+	&mlx5.Provider,
 }

@@ -202,7 +202,13 @@ func (srq *SRQ) PostRecv(wrs ...RecvWR) (n int, err error) {
 	case srq.ctx.removal.gone.Load():
 		err = errPostSRQRemoved
 	default:
-		n, err = postRecv(srq.prov, hide(wrs), srqRefusals)
+		var checked []RecvWR
+		if checked, err = checkRecvs(wrs); len(checked) > 0 {
+			var refused error
+			if n, refused = srq.prov.PostRecv(as[provider.RecvWR](checked)); refused != nil {
+				err = srqRefusals.named(refused)
+			}
+		}
 	}
 	srq.mu.Unlock()
 	return n, err

@@ -60,6 +60,11 @@ func (s *sendQueue) window(block uint32) *window {
 	return (*window)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(s.ring)), uintptr(block)*wqe.BlockSize))
 }
 
+// window returns the place of a receive: its list is all that may be written.
+func (r *recvQueue) window(at uint32) *window {
+	return (*window)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(r.ring)), uintptr(at)<<r.shift*wqe.SegmentSize))
+}
+
 // bytes is the place of inline data whose head is in a segment.
 func (w *window) bytes(segment uint32, n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(&w[segment&(maxSegments-1)]), wqe.InlineHeader)), n)

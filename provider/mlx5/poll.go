@@ -2,6 +2,7 @@ package mlx5
 
 import (
 	"github.com/goverbs/goverbs/internal/mmio"
+	"github.com/goverbs/goverbs/internal/release"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/provider/mlx5/wqe"
 	"github.com/goverbs/goverbs/uapi"
@@ -24,7 +25,7 @@ func (c *credit) set(to *uint32, n uint32) {
 
 func (c *credit) tell() {
 	if c.to != nil {
-		release(c.to, c.n)
+		release.Store(c.to, c.n)
 	}
 }
 
@@ -82,7 +83,7 @@ func (q *cq) Poll(wc []provider.WC) (int, error) {
 	q.next = i
 	sends.tell()
 	recvs.tell()
-	release(&q.record[cqIndexRecord], swap32(i&0xffffff))
+	release.Store(&q.record[cqIndexRecord], swap32(i&0xffffff))
 	return n, nil
 }
 

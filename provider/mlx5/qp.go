@@ -196,7 +196,7 @@ func (r *recvQueue) size(l *limits, c *provider.QPCap) (int, error) {
 		return 0, fmt.Errorf("mlx5: %d receives are more than the adapter's %d", c.MaxRecvWR, l.recvWQEs)
 	}
 	segs := roundUp(max(int(c.MaxRecvSGE), 1))
-	if segs*wqe.SegmentSize > l.recvWQE {
+	if segs*wqe.SegmentSize > l.recvWQE || segs > maxSegments {
 		return 0, errWQETooLong
 	}
 	length := max(roundUp(int(c.MaxRecvWR))*segs*wqe.SegmentSize, wqe.BlockSize)

@@ -31,47 +31,42 @@ type recvQueue struct {
 
 func (q *qp) PostRecv(wrs []provider.RecvWR) (n int, err error) {
 	r := &q.rq
+	posted, room := r.posted, uint32(len(r.ids))-(r.posted-atomic.LoadUint32(&r.done))
 	for n < len(wrs) {
-		if err = r.put(&wrs[n]); err != nil {
+		wr := &wrs[n]
+		if room == 0 {
+			err = provider.ErrQueueFull
+			if r.ring == nil {
+				err = provider.ErrNoQueue
+			}
 			break
 		}
+		if len(wr.SGL) > r.maxSGE {
+			err = provider.ErrTooManySGEs
+			break
+		}
+		at := posted & r.mask
+		r.ids[at] = wr.WRID
+		w := r.window(at)
+		i := uint32(0)
+		for j := range wr.SGL {
+			if sge := &wr.SGL[j]; sge.Length != 0 {
+				w[i&(maxSegments-1)].Data(sge.Length, sge.LKey, sge.Addr)
+				i++
+			}
+		}
+		if int(i) < r.maxSGE {
+			w[i&(maxSegments-1)].End()
+		}
+		posted++
+		room--
 		n++
 	}
+	r.posted = posted
 	if n > 0 && !r.held {
 		r.tell()
 	}
 	return n, err
-}
-
-func (r *recvQueue) put(wr *provider.RecvWR) error {
-	if r.posted-atomic.LoadUint32(&r.done) >= uint32(len(r.ids)) {
-		if r.ring == nil {
-			return provider.ErrNoQueue
-		}
-		return provider.ErrQueueFull
-	}
-	if len(wr.SGL) > r.maxSGE {
-		return provider.ErrTooManySGEs
-	}
-	at := r.posted & r.mask
-	r.ids[at] = wr.WRID
-	scatter(r.ring[at<<r.shift:], wr.SGL, r.maxSGE)
-	r.posted++
-	return nil
-}
-
-// scatter writes a list, closed if it is shorter than it may be.
-func scatter(segs []wqe.Segment, sgl []provider.SGE, most int) {
-	n := 0
-	for i := range sgl {
-		if sgl[i].Length != 0 {
-			segs[n].Data(sgl[i].Length, sgl[i].LKey, sgl[i].Addr)
-			n++
-		}
-	}
-	if n < most {
-		segs[n].End()
-	}
 }
 
 // tell shows the device how far the queue is filled.

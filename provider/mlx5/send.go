@@ -113,17 +113,15 @@ var controlFlags = func() (t [8]uint8) {
 }()
 
 func (q *qp) PostSend(wrs []provider.SendWR) (n int, err error) {
-	for n < len(wrs) {
-		if err = q.sq.put(&wrs[n]); err != nil {
-			break
-		}
-		n++
-	}
+	n, err = q.sq.encode(wrs)
 	q.sq.tell()
 	return n, err
 }
 
-func (q *qp) PutSend(wr *provider.SendWR) error { return q.sq.put(wr) }
+func (q *qp) PutSend(wr *provider.SendWR) error {
+	_, err := q.sq.encode(unsafe.Slice(wr, 1))
+	return err
+}
 
 func (q *qp) RingSend() error {
 	q.sq.tell()
@@ -135,75 +133,83 @@ func (q *qp) DropSend() {
 	s.next, s.posted, s.fence = s.rung.next, s.rung.posted, s.rung.fence
 }
 
-// put encodes a request behind those not yet rung.
-func (s *sendQueue) put(wr *provider.SendWR) error {
-	if s.posted-atomic.LoadUint32(&s.done) >= s.limit {
-		return provider.ErrQueueFull
-	}
-	if uint(wr.Opcode) >= uint(len(operations)) {
-		return provider.ErrOpcode
-	}
-	op := &operations[wr.Opcode]
-	at := s.next & s.mask
-	w := s.window(at)
-	if at > s.lastWhole {
-		w = s.spare
-		*w = window{}
-	}
+// encode writes requests behind those not yet rung, and returns how many there
+// was nothing against.
+func (s *sendQueue) encode(wrs []provider.SendWR) (n int, err error) {
+	posted, next, room := s.posted, s.next, s.limit-(s.posted-atomic.LoadUint32(&s.done))
+	for n < len(wrs) {
+		wr := &wrs[n]
+		if room == 0 {
+			err = provider.ErrQueueFull
+			break
+		}
+		if uint(wr.Opcode) >= uint(len(operations)) {
+			err = provider.ErrOpcode
+			break
+		}
+		op := &operations[wr.Opcode]
+		at := next & s.mask
+		w := s.window(at)
+		if at > s.lastWhole {
+			w = s.spare
+			*w = window{}
+		}
 
-	n, last := uint32(1), wr.Imm&op.imm|wr.InvalidateRKey&op.key
-	if s.before != connected {
-		n = s.address(w, wr)
-	}
-	switch {
-	case op.form == plain:
-	case op.form == rdma:
-		w[n].RemoteAddr(wr.RemoteAddr, wr.RKey)
-		n++
-	default:
-		var err error
-		if n, last, err = s.special(w, n, op.form, wr); err != nil {
-			return err
+		i, last := uint32(1), wr.Imm&op.imm|wr.InvalidateRKey&op.key
+		if s.before != connected {
+			i = s.address(w, wr)
 		}
-	}
-	if wr.Inline == nil {
-		if len(wr.SGL) > s.maxSGE {
-			return provider.ErrTooManySGEs
-		}
-		for i := range wr.SGL {
-			if sge := &wr.SGL[i]; sge.Length != 0 {
-				length := sge.Length
-				if op.form == atomic8 {
-					length = 8
-				}
-				w[n&(maxSegments-1)].Data(length, sge.LKey, sge.Addr)
-				n++
+		if op.form == rdma {
+			w[i&(maxSegments-1)].RemoteAddr(wr.RemoteAddr, wr.RKey)
+			i++
+		} else if op.form != plain {
+			if i, last, err = s.special(w, at, i, op.form, wr); err != nil {
+				break
 			}
 		}
-	} else if length := len(wr.Inline); length > 0 {
-		if length > s.maxData {
-			return provider.ErrInlineTooBig
+		if wr.Inline == nil {
+			if len(wr.SGL) > s.maxSGE {
+				err = provider.ErrTooManySGEs
+				break
+			}
+			for j := range wr.SGL {
+				if sge := &wr.SGL[j]; sge.Length != 0 {
+					length := sge.Length
+					if op.form == atomic8 {
+						length = 8
+					}
+					w[i&(maxSegments-1)].Data(length, sge.LKey, sge.Addr)
+					i++
+				}
+			}
+		} else if length := len(wr.Inline); length > 0 {
+			if length > s.maxData {
+				err = provider.ErrInlineTooBig
+				break
+			}
+			w[i&(maxSegments-1)].Inline(length)
+			copy(w.bytes(i, length), wr.Inline)
+			i += uint32(wqe.InlineSegments(length))
 		}
-		w[n&(maxSegments-1)].Inline(length)
-		copy(w.bytes(n, length), wr.Inline)
-		n += uint32(wqe.InlineSegments(length))
-	}
 
-	flags := s.signal | controlFlags[wr.Flags&7]
-	if s.fence != 0 || op.opcode == wqe.OpUMR {
-		flags = s.fenced(flags, op.opcode)
+		flags := s.signal | controlFlags[wr.Flags&7]
+		if s.fence != 0 || op.opcode == wqe.OpUMR {
+			flags = s.fenced(flags, op.opcode)
+		}
+		w[0].Control(next, 0, op.opcode, s.qpn|i, 0, flags, last)
+		if at > s.lastWhole {
+			s.join(at, i)
+		}
+		posted++
+		room--
+		slot := &s.slots[at]
+		slot.id, slot.posted = wr.WRID, posted
+		s.last, s.length = at, i
+		next += (i + wqe.BlockSegs - 1) / wqe.BlockSegs
+		n++
 	}
-	w[0].Control(s.next, 0, op.opcode, s.qpn|n, 0, flags, last)
-	if at > s.lastWhole {
-		s.join(at, n)
-	}
-	slot := &s.slots[at]
-	slot.id = wr.WRID
-	s.posted++
-	slot.posted = s.posted
-	s.last, s.length = at, n
-	s.next += (n + wqe.BlockSegs - 1) / wqe.BlockSegs
-	return nil
+	s.posted, s.next = posted, next
+	return n, err
 }
 
 // address writes what a datagram or a packet begins with, after the control
@@ -228,8 +234,8 @@ func (s *sendQueue) fenced(flags uint8, op wqe.Opcode) uint8 {
 
 // special writes the segments of the rarer operations but for the data, from n
 // on, and returns where they end, and the control segment's last word.
-func (s *sendQueue) special(w *window, n uint32, f form, wr *provider.SendWR) (uint32, uint32, error) {
-	slot := &s.slots[s.next&s.mask]
+func (s *sendQueue) special(w *window, at, n uint32, f form, wr *provider.SendWR) (uint32, uint32, error) {
+	slot := &s.slots[at]
 	switch f {
 	case atomic8:
 		w[n].RemoteAddr(wr.RemoteAddr, wr.RKey)
