@@ -1,5 +1,5 @@
 // Package trace tests ibvtrace on a real device, with rdma-core's programs and
-// with two witnesses: strace and the kernel's function tracer.
+// with witnesses: the kernel's function tracer, strace, and what the programs say.
 //
 // It runs in the rig only:
 //
@@ -7,10 +7,9 @@
 package trace
 
 import (
-	"bufio"
 	"bytes"
-	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +21,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
 const (
@@ -45,6 +46,10 @@ func TestMain(m *testing.M) {
 	status := 1
 	if out, err := exec.Command("go", "build", "-o", ibvtrace, "../../cmd/ibvtrace").CombinedOutput(); err == nil {
 		status = m.Run()
+		if err := unwatch(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			status = 1
+		}
 	} else {
 		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
 	}
@@ -52,41 +57,23 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// A verb is a line of ibvtrace --json.
-type verb struct {
-	PID    int
-	Dev    string
-	Driver string
-	Verb   string
-	Object string
-	Method string
-	Args   map[string]any
-	Out    map[string]any
-	Ret    *int
-	Errno  string
-}
-
-func readTrace(t *testing.T, file string) []verb {
+func readTrace(t *testing.T, file string) []*event.Event {
 	t.Helper()
 	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	var out []verb
-	for dec := json.NewDecoder(f); dec.More(); {
-		var v verb
-		if err := dec.Decode(&v); err != nil {
+	var out []*event.Event
+	for r := event.NewReader(f); ; {
+		e, err := r.Read()
+		if err == io.EOF {
+			return out
+		} else if err != nil {
 			t.Fatal(err)
 		}
-		out = append(out, v)
+		out = append(out, e)
 	}
-	return out
-}
-
-// pingpong is ibv_rc_pingpong's command line.
-func pingpong(args ...string) []string {
-	return append([]string{"ibv_rc_pingpong", "-d", device, "-g", "1", "-n", "50"}, args...)
 }
 
 // A program is one that has been started.
@@ -112,16 +99,53 @@ func (p *program) wait(t *testing.T) {
 	}
 }
 
-// waitForServer returns when ibv_rc_pingpong listens on its port, 18515.
-func waitForServer(t *testing.T, server *program) {
-	t.Helper()
-	listens := regexp.MustCompile(`(?m)^ *\d+: [0-9A-F]+:4853 [0-9A-F]+:0000 0A `)
-	for {
+// A pair is two programs, a server and its client.
+type pair struct {
+	server, client []string
+	ready          func() bool // the server is
+}
+
+// listening reports whether a process listens on a TCP port.
+func listening(port int) func() bool {
+	listens := regexp.MustCompile(fmt.Sprintf(`(?m)^ *\d+: [0-9A-F]+:%04X [0-9A-F]+:0000 0A `, port))
+	return func() bool {
 		for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 			if table, err := os.ReadFile(file); err == nil && listens.Match(table) {
-				return
+				return true
 			}
 		}
+		return false
+	}
+}
+
+// pingpong is a pair of one of the ibv_*_pingpong.
+func pingpong(kind string, args ...string) pair {
+	c := append([]string{"ibv_" + kind + "_pingpong", "-d", device, "-g", "1", "-n", "50"}, args...)
+	return pair{c, append(slices.Clone(c), address), listening(18515)}
+}
+
+// perftest is a pair of one of perftest's programs.
+func perftest(name string) pair {
+	c := []string{name, "-d", device, "-x", "1", "-n", "100", "-F"}
+	return pair{c, append(slices.Clone(c), address), listening(18515)}
+}
+
+// rping's server says nothing before a client comes; that it listens is in its trace.
+func rping(trace string) pair {
+	return pair{
+		[]string{"rping", "-s", "-a", address, "-C", "3"},
+		[]string{"rping", "-c", "-a", address, "-C", "3"},
+		func() bool {
+			b, err := os.ReadFile(trace)
+			return err == nil && bytes.Contains(b, []byte(`"rdma_listen"`))
+		},
+	}
+}
+
+// waitFor waits until the server is ready.
+func (p pair) waitFor(t *testing.T, server *program) {
+	t.Helper()
+	for !p.ready() {
 		if exited(server.Process.Pid) {
 			server.Wait()
 			t.Fatalf("the server ended: %s", server.out.String())
@@ -135,148 +159,60 @@ func exited(pid int) bool {
 	return err != nil || bytes.Contains(stat, []byte(") Z "))
 }
 
-// both runs a server and a client, each with a prefix before its command.
-func both(t *testing.T, server, client []string) (serverOut, clientOut string) {
+// run runs a server and a client, each with a prefix before its command.
+func (p pair) run(t *testing.T, server, client []string) (serverOut, clientOut string) {
 	t.Helper()
-	s := start(t, append(server, pingpong()...)...)
-	waitForServer(t, s)
-	c := start(t, append(client, pingpong(address)...)...)
+	s := start(t, append(server, p.server...)...)
+	p.waitFor(t, s)
+	c := start(t, append(client, p.client...)...)
 	c.wait(t)
 	s.wait(t)
 	return s.out.String(), c.out.String()
 }
 
-// A functionTracer is the kernel's, tracing ib_uverbs.
-type functionTracer struct{ t *testing.T }
-
-func traceFunctions(t *testing.T) functionTracer {
-	t.Helper()
-	if _, err := os.Stat(tracefs + "current_tracer"); err != nil {
-		if out, err := exec.Command("mount", "-t", "tracefs", "tracefs", tracefs).CombinedOutput(); err != nil {
-			t.Fatalf("mount tracefs: %v\n%s", err, out)
-		}
-	}
-	f := functionTracer{t}
-	f.write("tracing_on", "0")
-	f.write("current_tracer", "nop")
-	f.write("set_ftrace_filter", "*:mod:ib_uverbs")
-	f.write("set_ftrace_notrace", "ib_uverbs_write") // rxe's doorbell
-	f.write("current_tracer", "function")
-	f.write("trace", "")
-	f.write("tracing_on", "1")
-	return f
+// traced is the command that traces to a file.
+func traced(file string, args ...string) []string {
+	return append(append([]string{ibvtrace, "--json", "-o", file}, args...), "--")
 }
 
-const tracefs = "/sys/kernel/tracing/"
-
-func (f functionTracer) write(file, s string) {
-	f.t.Helper()
-	if err := os.WriteFile(tracefs+file, []byte(s), 0o644); err != nil {
-		f.t.Fatal(err)
-	}
-}
-
-// stop ends the tracing and returns, by pid, the functions that each
-// ib_uverbs_ioctl led to.
-func (f functionTracer) stop() map[int][][]string {
-	f.t.Helper()
-	f.write("tracing_on", "0")
-	file, err := os.Open(tracefs + "trace")
+// TestAsKernel traces both sides of what people run, and compares with what the
+// kernel ran.
+func TestAsKernel(t *testing.T) {
+	inTree, err := filepath.Abs("../vm/in-tree")
 	if err != nil {
-		f.t.Fatal(err)
+		t.Fatal(err)
 	}
-	defer file.Close()
-	line := regexp.MustCompile(`^ *.*-(\d+) +\[\d+\] \S+ +[\d.]+: (\w\S*) <-`)
-	calls := make(map[int][][]string)
-	for s := bufio.NewScanner(file); s.Scan(); {
-		m := line.FindStringSubmatch(s.Text())
-		if m == nil {
-			if strings.Contains(s.Text(), "LOST") {
-				f.t.Fatalf("the kernel's buffer was too small: %s", s.Text())
-			}
-			continue
-		}
-		pid, err := strconv.Atoi(m[1])
-		if err != nil {
-			f.t.Fatal(err)
-		}
-		switch n := len(calls[pid]); {
-		case m[2] == "ib_uverbs_ioctl":
-			calls[pid] = append(calls[pid], nil)
-		case n > 0:
-			calls[pid][n-1] = append(calls[pid][n-1], m[2])
-		}
-	}
-	f.write("current_tracer", "nop")
-	f.write("set_ftrace_filter", "")
-	f.write("set_ftrace_notrace", "")
-	return calls
-}
-
-// handlers are the kernel's functions of which one runs a verb. For a write
-// command it comes after that of the method that invokes it.
-func (v *verb) handlers() []string {
-	switch {
-	case v.Method == "UVERBS_METHOD_INVOKE_WRITE":
-		name := strings.TrimSuffix(v.Verb, "_ex")
-		return []string{"ib_uverbs_" + name, "ib_uverbs_ex_" + name}
-	case strings.HasSuffix(v.Method, "_DESTROY"):
-		// Most have no handler of their own.
-		return []string{"uverbs_free_" + strings.ToLower(v.Object)}
-	}
-	return []string{"ib_uverbs_handler_" + v.Method}
-}
-
-// compare compares the trace with what the kernel ran.
-func compare(t *testing.T, trace []verb, kernel map[int][][]string) {
-	t.Helper()
-	if len(trace) == 0 {
-		t.Error("nothing was traced")
-	}
-	for i := range trace {
-		v := &trace[i]
-		if v.Dev != device || v.Driver != "RXE" || v.Ret == nil {
-			t.Errorf("%s: device %q, driver %q, ret %v", v.Verb, v.Dev, v.Driver, v.Ret)
-		}
-		calls := kernel[v.PID]
-		if len(calls) == 0 {
-			t.Errorf("%d: %s is in the trace only", v.PID, v.Verb)
-			continue
-		}
-		ran := func(f string) bool { return slices.Contains(calls[0], f) }
-		if v.Errno == "" && !slices.ContainsFunc(v.handlers(), ran) {
-			t.Errorf("%d: %s is in the trace; the kernel ran %q", v.PID, v.Verb, calls[0])
-		}
-		if v.Errno == "ENOSPC" && (!ran("ib_uverbs_handler_"+v.Method) || slices.ContainsFunc(v.handlers(), ran)) {
-			t.Errorf("%d: %s failed for its size; the kernel ran %q", v.PID, v.Verb, calls[0])
-		}
-		kernel[v.PID] = calls[1:]
-	}
-	for pid, calls := range kernel {
-		for _, c := range calls {
-			t.Errorf("%d: not in the trace: %q", pid, c)
+	for _, age := range []struct {
+		name   string
+		prefix []string
+	}{{"v44", nil}, {"newer", []string{inTree}}} {
+		dir := t.TempDir()
+		files := []string{filepath.Join(dir, "server"), filepath.Join(dir, "client")}
+		for name, p := range map[string]pair{
+			"rc_pingpong": pingpong("rc"), "ud_pingpong": pingpong("ud"), "srq_pingpong": pingpong("srq"),
+			"rc_pingpong with events": pingpong("rc", "-e"),
+			"rping":                   rping(files[0]), "ib_send_bw": perftest("ib_send_bw"), "ib_write_lat": perftest("ib_write_lat"),
+		} {
+			t.Run(age.name+" "+name, func(t *testing.T) {
+				os.Remove(files[0])
+				w := watchKernel(t)
+				p.run(t, append(slices.Clone(age.prefix), traced(files[0])...), append(slices.Clone(age.prefix), traced(files[1])...))
+				kernel := w.saw()
+				server, client := readTrace(t, files[0]), readTrace(t, files[1])
+				t.Logf("%d and %d events", len(server), len(client))
+				compare(t, append(server, client...), kernel)
+			})
 		}
 	}
 }
 
-// TestPingpong traces both sides of ibv_rc_pingpong.
+// TestPingpong holds what the trace of ibv_rc_pingpong says against what the program
+// says.
 func TestPingpong(t *testing.T) {
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "server"), filepath.Join(dir, "client")}
-	witness := traceFunctions(t)
-	serverOut, clientOut := both(t, []string{ibvtrace, "--json", "-o", files[0], "--"}, []string{ibvtrace, "--json", "-o", files[1], "--"})
-	kernel := witness.stop()
-	server, client := readTrace(t, files[0]), readTrace(t, files[1])
-	compare(t, append(slices.Clone(server), client...), kernel)
-
-	var verbs []string
-	for _, v := range client {
-		verbs = append(verbs, v.Verb+" "+v.Errno)
-	}
-	t.Logf("%q", verbs)
-
-	// What the verbs say must be what the program says.
-	qpn := func(out, side string) float64 {
+	serverOut, clientOut := pingpong("rc").run(t, traced(files[0]), traced(files[1]))
+	qpn := func(out, side string) uint64 {
 		m := regexp.MustCompile(side + ` address:.*QPN 0x([0-9a-f]+)`).FindStringSubmatch(out)
 		if m == nil {
 			t.Fatalf("no %s QPN in %q", side, out)
@@ -285,41 +221,55 @@ func TestPingpong(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return float64(n)
+		return n
 	}
-	for _, side := range []struct {
-		out   string
-		trace []verb
-	}{{serverOut, server}, {clientOut, client}} {
-		if first := side.trace[0]; first.Errno != "ENOSPC" || *first.Ret != -1 || len(first.Out) != 0 {
-			t.Errorf("the first verb, rdma-core's probe, is %+v", first)
-		}
-		var states []any
-		for _, v := range side.trace[1:] {
-			if v.Errno != "" || *v.Ret != 0 {
-				t.Errorf("%s failed: %d %s", v.Verb, *v.Ret, v.Errno)
+	for i, out := range []string{serverOut, clientOut} {
+		var states []string
+		var maps []string
+		probed := false
+		for _, e := range readTrace(t, files[i]) {
+			arg := func(name string) event.Value {
+				v := event.Find(e.Args, name)
+				if v == nil {
+					t.Errorf("%s has no %s: %v", e.Verb, name, e.Args)
+					return event.Value{}
+				}
+				return *v
 			}
-			switch v.Verb {
-			case "create_qp":
-				if v.Out["qp_num"] != qpn(side.out, "local") || v.Args["type"] != "RC" {
-					t.Errorf("create_qp: %v %v", v.Args, v.Out)
+			if e.Errno == "ENOSPC" && !probed { // rdma-core's probe
+				probed = true
+			} else if e.Failed() {
+				t.Errorf("%s failed: %d %s", e.Verb, e.Ret, e.Errno)
+			}
+			switch e.Verb {
+			case "ibv_create_qp":
+				v := event.Find(e.Out, "qp_num")
+				if v == nil || v.Num != qpn(out, "local") || arg("type").Str != "RC" || len(e.Created) != 1 || e.Created[0].Type != "qp" || e.Created[0].Gen != 1 {
+					t.Errorf("create_qp: %v %v %v", e.Args, e.Out, e.Created)
 				}
-			case "reg_mr":
-				if v.Args["length"] != 4096.0 || !slices.Equal(v.Args["access_flags"].([]any), []any{"LOCAL_WRITE"}) || v.Out["lkey"] == nil {
-					t.Errorf("reg_mr: %v %v", v.Args, v.Out)
+			case "ibv_reg_mr":
+				if arg("length").Num != 4096 || !slices.Equal(arg("access_flags").Words, []string{"LOCAL_WRITE"}) || event.Find(e.Out, "lkey") == nil {
+					t.Errorf("reg_mr: %v %v", e.Args, e.Out)
 				}
-			case "modify_qp":
-				states = append(states, v.Args["qp_state"])
-				if v.Args["qp_state"] == "RTR" {
-					dest, _ := v.Args["dest"].(map[string]any)
-					if v.Args["dest_qp_num"] != qpn(side.out, "remote") || dest["dgid"] != "::ffff:"+address {
-						t.Errorf("modify_qp: %v", v.Args)
-					}
+			case "ibv_modify_qp":
+				states = append(states, arg("qp_state").Str)
+				if arg("qp_state").Str == "RTR" && (arg("dest_qp_num").Num != qpn(out, "remote") || arg("dest.dgid").Str != "::ffff:"+address) {
+					t.Errorf("modify_qp: %v", e.Args)
+				}
+			case "mmap":
+				maps = append(maps, arg("what").Str)
+			case "ibv_destroy_qp":
+				if len(e.Destroyed) != 1 || e.Destroyed[0].Num != qpn(out, "local") {
+					t.Errorf("destroy_qp: %v", e.Destroyed)
 				}
 			}
 		}
-		if diff := cmp.Diff([]any{"INIT", "RTR", "RTS"}, states); diff != "" {
+		if diff := cmp.Diff([]string{"INIT", "RTR", "RTS"}, states); diff != "" {
 			t.Errorf("states (-want +got):\n%s", diff)
+		}
+		slices.Sort(maps)
+		if len(maps) != 3 || !strings.HasPrefix(maps[0], "queue of cq ") || !strings.HasPrefix(maps[1], "receive queue of qp ") || !strings.HasPrefix(maps[2], "send queue of qp ") {
+			t.Errorf("maps: %q", maps)
 		}
 	}
 }
@@ -327,10 +277,11 @@ func TestPingpong(t *testing.T) {
 // TestChildren traces a shell that runs both programs.
 func TestChildren(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "trace")
-	script := strings.Join(pingpong(), " ") + " & until " + strings.Join(pingpong(address), " ") + " 2>/dev/null; do sleep 0.2; done; wait"
-	witness := traceFunctions(t)
-	start(t, ibvtrace, "--json", "-o", file, "sh", "-c", script).wait(t)
-	kernel := witness.stop()
+	p := pingpong("rc")
+	script := strings.Join(p.server, " ") + " & until " + strings.Join(p.client, " ") + " 2>/dev/null; do sleep 0.2; done; wait"
+	w := watchKernel(t)
+	start(t, append(traced(file), "sh", "-c", script)...).wait(t)
+	kernel := w.saw()
 	if len(kernel) < 2 {
 		t.Errorf("the kernel saw only %d processes", len(kernel))
 	}
@@ -342,12 +293,15 @@ func TestChildren(t *testing.T) {
 func TestAsStrace(t *testing.T) {
 	dir := t.TempDir()
 	file := func(s string) string { return filepath.Join(dir, s) }
-	both(t, []string{ibvtrace, "--json", "-o", file("server"), "--"}, []string{ibvtrace, "--json", "-o", file("client"), "--"})
-	both(t, []string{"strace", "-f", "-e", "trace=ioctl", "-o", file("server.strace")}, []string{"strace", "-f", "-e", "trace=ioctl", "-o", file("client.strace")})
+	p := pingpong("rc")
+	p.run(t, traced(file("server")), traced(file("client")))
+	p.run(t, []string{"strace", "-f", "-e", "trace=ioctl", "-o", file("server.strace")}, []string{"strace", "-f", "-e", "trace=ioctl", "-o", file("client.strace")})
 	for _, side := range []string{"server", "client"} {
 		var got, want []string
-		for _, v := range readTrace(t, file(side)) {
-			got = append(got, strings.TrimSpace(fmt.Sprintf("%d %s", *v.Ret, v.Errno)))
+		for _, e := range readTrace(t, file(side)) {
+			if e.Kind == event.Control {
+				got = append(got, strings.TrimSpace(fmt.Sprintf("%d %s", e.Ret, e.Errno)))
+			}
 		}
 		text, err := os.ReadFile(file(side + ".strace"))
 		if err != nil {
