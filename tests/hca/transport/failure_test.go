@@ -39,6 +39,7 @@ func TestSyndromes(t *testing.T) {
 		requester uint8
 		responder uint8
 		event     uint8
+		timeouts  uint32
 	}{
 		{name: "message longer than the receive buffer",
 			wqe:       func(p *pair) []byte { return loop.Data(loop.WQE(loop.Send, 0, 0), p.aAddr, 5000, p.a.H.Lkey) },
@@ -149,10 +150,11 @@ func TestSyndromes(t *testing.T) {
 		{name: "nobody there",
 			wqe:       func(p *pair) []byte { return loop.Data(loop.WQE(loop.Send, 0, 0), p.aAddr, 8, p.a.H.Lkey) },
 			change:    func(q *loop.QP, c *transport.QPContext) { c.Primary.DLID = 0x4000 },
-			requester: cq.SyndromeRetryExceeded},
+			requester: cq.SyndromeRetryExceeded, timeouts: 8},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newPair(t, transport.RC, loop.Options{}, c.change)
+			p.timeouts = c.timeouts
 			if c.recv != nil {
 				p.b.PostRecv(c.recv(p))
 				p.b.PostRecv(loop.Data(nil, p.bAddr, 8, p.b.H.Lkey))

@@ -290,6 +290,7 @@ func (q *QP) progress() {
 	r.retry, r.rnrRetry = q.c.RetryCount, q.c.RNRRetry
 	r.implied = false
 	q.restartTimer()
+	q.e.activate(q) // what had to wait for it
 }
 
 // complete finishes WQEs from head on, in order, as far as they are done.
@@ -318,7 +319,7 @@ func (q *QP) complete() {
 		r.head++
 	}
 	if r.head != was {
-		q.e.activate(q)
+		q.e.activate(q) // a fence may be open now
 	}
 	if r.head == r.tail {
 		r.ackBy = 0

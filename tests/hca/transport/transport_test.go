@@ -19,6 +19,8 @@ type pair struct {
 	bAddr uint64
 	aBuf  []byte
 	bBuf  []byte
+
+	timeouts uint32 // expected
 }
 
 const bufSize = 2 << 20
@@ -61,6 +63,9 @@ func (p *pair) want(c *loop.CQ, kind cq.Kind, syndrome uint8, counter uint16) lo
 
 func (p *pair) quiet() {
 	p.Helper()
+	if n := p.a.H.Engine.Counters(0).LocalAckTimeout + p.b.H.Engine.Counters(0).LocalAckTimeout; n != p.timeouts {
+		p.Errorf("%d timeouts, want %d", n, p.timeouts)
+	}
 	p.w.Idle(loop.Second, nil)
 	for _, c := range []*loop.CQ{p.a.Send, p.a.Recv, p.b.Send, p.b.Recv} {
 		if e, ok := c.Poll(); ok {
