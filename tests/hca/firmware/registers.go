@@ -41,8 +41,7 @@ func (h *HCA) pmtu(data []byte, write bool) Status {
 	if write || !localPort(v) {
 		return BadParam
 	}
-	// By the numbers that InfiniBand has for them: 4096 bytes.
-	const mtu4096 = 5
+	const mtu4096 = 4096
 	v.Set("max_mtu", mtu4096)
 	v.Set("admin_mtu", mtu4096)
 	v.Set("oper_mtu", mtu4096)

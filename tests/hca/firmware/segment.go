@@ -74,6 +74,9 @@ func (s *segment) word(offset uint64) uint32 {
 		return s.queueHigh.Load()
 	case segQueueLow:
 		return s.queueLow.Load()
+	case segInitializing:
+		const resetSupported = 1 << 30
+		return resetSupported
 	case segHealthFW:
 		return firmwareMajor<<24 | firmwareMinor<<16 | firmwareSub
 	case segHealthHW:
