@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/tests/hca/fabric"
+	"github.com/goverbs/goverbs/tests/hca/transport"
 )
 
 // request is a line that a test writes to the control socket.
@@ -22,6 +23,16 @@ type request struct {
 	// faults: fractions of 1, and nanoseconds
 	Drop, Duplicate, Reorder float64
 	Delay, Jitter            int64
+	// inject: what happens to the N-th from now on, with which syndrome of the CQE
+	QPN              uint32
+	Kind             string
+	N                int
+	Syndrome, Vendor uint8
+}
+
+var faultKinds = map[string]transport.FaultKind{
+	"send": transport.FailSend, "receive": transport.FailReceive,
+	"drop": transport.DropPacket, "damage": transport.DamagePacket,
 }
 
 // requests carry out what a request asks, on the HCA's goroutine, and return
@@ -56,6 +67,13 @@ var requests = map[string]func(m *machine, r request) (any, error){
 		}
 		m.fabric.SetFaults(faults)
 		return nil, nil
+	},
+	"inject": func(m *machine, r request) (any, error) {
+		kind, ok := faultKinds[r.Kind]
+		if !ok {
+			return nil, fmt.Errorf("no such kind of fault: %q", r.Kind)
+		}
+		return nil, m.hca.Inject(r.QPN, transport.Fault{Kind: kind, N: r.N, Syndrome: r.Syndrome, Vendor: r.Vendor})
 	},
 	"packets": func(m *machine, r request) (any, error) { return m.fabric.Stats(), nil },
 	"resources": func(m *machine, r request) (any, error) {

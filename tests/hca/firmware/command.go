@@ -75,6 +75,7 @@ var opcodes = map[uint16]command{
 	0x713: {"query_dct", initialized, (*HCA).queryDCT},
 	0x750: {"query_vport_state", initialized, (*HCA).queryVportState},
 	0x762: {"query_hca_vport_context", initialized, (*HCA).queryVportContext},
+	0x763: {"modify_hca_vport_context", initialized, (*HCA).modifyVportContext},
 	0x764: {"query_hca_vport_gid", initialized, (*HCA).queryVportGID},
 	0x765: {"query_hca_vport_pkey", initialized, (*HCA).queryVportPKey},
 	0x770: {"query_vport_counter", initialized, (*HCA).queryVportCounter},

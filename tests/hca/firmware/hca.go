@@ -46,6 +46,7 @@ type HCA struct {
 	pages                map[uint64]bool // that the driver gave
 
 	description [nodeDescription]byte
+	capMask     uint64 // of the port
 
 	eqs      table[*eventQueue]
 	pds      table[*object]
@@ -77,6 +78,7 @@ func (h *HCA) Reset() {
 	h.seg.reset()
 	h.enabled = false
 	h.pages = map[uint64]bool{}
+	h.capMask = capSystemImageGUID | capClientReregister
 	h.caps = newCapabilities()
 	h.clear()
 }
@@ -168,7 +170,7 @@ func (h *HCA) doorbell(uar, offset uint32, data []byte) {
 	if h.seg.fatal.Load() || h.uars.items[uar] == nil {
 		return
 	}
-	if h.c.Log != nil {
+	if h.c.Log != nil && offset < uarSend {
 		h.c.Log.Doorbell(uar, offset, data)
 	}
 	switch {

@@ -1,5 +1,7 @@
 package firmware
 
+import "github.com/goverbs/goverbs/tests/hca/transport"
+
 // Fail makes the HCA declare an internal error: it does nothing any more until
 // the driver resets it.
 func (h *HCA) Fail() { h.seg.fatal.Store(true) }
@@ -10,6 +12,9 @@ func (h *HCA) Remove(gone bool) {
 	h.Reset()
 	h.seg.gone.Store(gone)
 }
+
+// Inject arms a fault of one QP.
+func (h *HCA) Inject(qpn uint32, f transport.Fault) error { return h.engine.Inject(qpn, f) }
 
 // Resources counts the objects that commands made, by kind.
 func (h *HCA) Resources() map[string]int {

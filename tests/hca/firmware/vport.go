@@ -62,11 +62,35 @@ func (h *HCA) queryVportContext(in, out ifc.View) Status {
 	c.Set("system_image_guid", h.c.GUID)
 	c.Set("node_guid", h.c.GUID)
 	c.Set("port_guid", h.c.Port.GUID())
-	const systemImageGUID, clientReregister = 1 << 11, 1 << 25
-	c.Set("cap_mask1", systemImageGUID|clientReregister)
+	c.Set("cap_mask1", h.capMask)
+	c.Set("cap_mask1_field_select", capSettable)
 	c.Set("lid", uint64(h.c.Port.LID()))
 	c.Set("sm_lid", smLID)
 	c.Set("subnet_timeout", 18)
+	return OK
+}
+
+// Capabilities of a port that the subnet manager gets to see. Agents in software
+// set some of them when they come and go.
+const (
+	capSM               = 1 << 1
+	capSystemImageGUID  = 1 << 11
+	capCM               = 1 << 16
+	capSNMP             = 1 << 17
+	capDeviceMgmt       = 1 << 19
+	capVendorClass      = 1 << 20
+	capClientReregister = 1 << 25
+
+	capSettable = capSM | capCM | capSNMP | capDeviceMgmt | capVendorClass
+)
+
+func (h *HCA) modifyVportContext(in, out ifc.View) Status {
+	c := in.Sub("hca_vport_context")
+	mask := c.Get("cap_mask1_field_select")
+	if !ownPort(in) || c.Get("field_select") != 0 || mask&^capSettable != 0 {
+		return BadParam
+	}
+	h.capMask = h.capMask&^mask | c.Get("cap_mask1")&mask
 	return OK
 }
 
