@@ -61,8 +61,8 @@ func (t *Table) UMR(qpn, pd uint32, u UMR) Fault {
 	be := binary.BigEndian
 	flags, mask := u.Ctrl[0], be.Uint64(u.Ctrl[8:])
 	if flags&umrCheckFree != 0 && !c.Free ||
-		flags&umrCheckNotFree != 0 && c.Free ||
-		flags&umrCheckQPN != 0 && c.QPN != qpn {
+		flags&(umrCheckNotFree|umrCheckQPN) != 0 && c.Free ||
+		flags&umrCheckQPN != 0 && c.QPN != AnyQP && c.QPN != qpn {
 		return FaultState
 	}
 	next := *c

@@ -277,6 +277,13 @@ func TestUserLists(t *testing.T) {
 	if parts, f := tab.Resolve(nil, key, pd, qpn, 0, 0x30, LocalRead); f != FaultNone || len(parts) != 2 {
 		t.Errorf("list: %d pieces, fault %d", len(parts), f)
 	}
+	// ibv_wr_local_inv of libmlx5 takes every key for a type 2 window.
+	if f := tab.UMR(qpn, pd, bind(true, 0, 0, 0, 0, 0).umr(key)); f != FaultNone {
+		t.Errorf("invalidated: fault %d", f)
+	}
+	if _, f := tab.Resolve(nil, key, pd, qpn, 0, 8, LocalRead); f != FaultKey {
+		t.Errorf("after it was invalidated: fault %d", f)
+	}
 }
 
 func TestRefusedUMRs(t *testing.T) {
@@ -285,6 +292,8 @@ func TestRefusedUMRs(t *testing.T) {
 	fixed := create(t, tab, plain)
 	plain.UMREnabled = true
 	key := create(t, tab, plain)
+	plain.QPN = qpn + 1
+	own := create(t, tab, plain)
 	for _, c := range []struct {
 		name string
 		key  uint32
@@ -297,7 +306,7 @@ func TestRefusedUMRs(t *testing.T) {
 		{"another PD's", key, pd + 1, request{}, FaultPD},
 		{"to another PD", key, pd, request{mask: 1 << 7, pd: pd + 1}, FaultPD},
 		{"check free", key, pd, request{flags: umrCheckFree}, FaultState},
-		{"check QP", key, pd, request{flags: umrCheckQPN}, FaultState},
+		{"check QP", own, pd, request{flags: umrCheckQPN}, FaultState},
 		{"signature", key, pd, request{mask: 1 << 9}, FaultState},
 		{"more than room", key, pd, request{flags: umrInline, octs: 8, rest: make([]byte, 128)}, FaultState},
 		{"offset beyond room", key, pd, request{flags: umrInline | umrOffset, octs: 4, offset: 1 << 40, rest: make([]byte, 64)}, FaultState},
