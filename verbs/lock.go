@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"sync/atomic"
 	"time"
+
+	"github.com/goverbs/goverbs/internal/release"
 )
 
 // A queueLock serialises the users of one queue. With single set, there must
@@ -17,7 +19,7 @@ import (
 type queueLock struct {
 	held    uint32 // 0 or 1
 	single  bool
-	waiting atomic.Int32
+	waiting int32
 }
 
 func (l *queueLock) Lock() {
@@ -36,10 +38,9 @@ func (l *queueLock) try() bool {
 }
 
 func (l *queueLock) Unlock() {
-	if l.single {
-		l.held = 0
-	} else {
-		l.free()
+	release.Store(&l.held, 0)
+	if atomic.LoadInt32(&l.waiting) != 0 {
+		runtime.Gosched() // or those who lock again in a loop would keep others out
 	}
 }
 
@@ -48,8 +49,8 @@ func (l *queueLock) wait() {
 	if l.single {
 		panic("verbs: concurrent use of a queue made with SingleOwner")
 	}
-	l.waiting.Add(1)
-	defer l.waiting.Add(-1)
+	atomic.AddInt32(&l.waiting, 1)
+	defer atomic.AddInt32(&l.waiting, -1)
 	for pause := time.Microsecond; ; {
 		for range 100 {
 			if atomic.LoadUint32(&l.held) == 0 && l.try() {
@@ -61,7 +62,3 @@ func (l *queueLock) wait() {
 		pause = min(2*pause, time.Millisecond)
 	}
 }
-
-// yield lets those who wait have the lock, whom one who unlocks and locks in a
-// loop would keep out.
-func (l *queueLock) yield() { runtime.Gosched() }

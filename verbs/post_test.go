@@ -33,7 +33,7 @@ func nullRC() (*QP, *nullQP) {
 	p := new(nullQP)
 	qp := &QP{typ: RC, prov: p}
 	qp.ctx = new(Context)
-	qp.state.Store(uint32(QPRTS))
+	qp.setState(QPRTS)
 	return qp, p
 }
 
@@ -98,6 +98,7 @@ func TestPostSendRefuses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			qp, p := nullRC()
 			qp.typ = tt.typ
+			qp.setState(QPRTS)
 			if n, err := qp.PostSend(tt.wr); n != 0 || !errors.Is(err, tt.want) {
 				t.Errorf("posted %d, error %v, want %v", n, err, tt.want)
 			}
@@ -118,12 +119,12 @@ func TestPostSendRefuses(t *testing.T) {
 		t.Errorf("full queue: %d, %v", n, err)
 	}
 	for _, s := range []QPState{QPReset, QPInit, QPRTR} {
-		qp.state.Store(uint32(s))
+		qp.setState(s)
 		if _, err := qp.PostSend(SendWR{Opcode: OpSend}); !errors.Is(err, ErrInvalid) {
 			t.Errorf("send in %v: %v", s, err)
 		}
 	}
-	qp.state.Store(uint32(QPReset))
+	qp.setState(QPReset)
 	if _, err := qp.PostRecv(RecvWR{}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("receive in RESET: %v", err)
 	}

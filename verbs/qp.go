@@ -60,6 +60,8 @@ type QP struct {
 	state     atomic.Uint32 // QPState, as of the last Modify or Query
 	modify    sync.Mutex
 
+	usualOps atomic.Uint32 // usualOps of the type if the QP can send, else 0
+
 	sendMu queueLock
 	recvMu queueLock
 	prov   provider.QP // nil when closed; under both locks
@@ -168,7 +170,7 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 		MaxInlineData: int(limit.MaxInlineData),
 	}
 	qp.prov = prov
-	qp.state.Store(uint32(QPReset))
+	qp.setState(QPReset)
 	qp.adopt(c, kindQP, uint32(*handle), qp, parents...)
 	return qp, nil
 }
@@ -231,6 +233,15 @@ func (qp *QP) Cap() QPCap { return qp.cap }
 // by itself when a work request fails; Query asks the kernel.
 func (qp *QP) State() QPState { return QPState(qp.state.Load()) }
 
+func (qp *QP) setState(to QPState) {
+	qp.state.Store(uint32(to))
+	ops := uint32(0)
+	if to >= QPRTS && int(qp.typ) < len(usualOps) {
+		ops = usualOps[qp.typ]
+	}
+	qp.usualOps.Store(ops)
+}
+
 // Close destroys the QP (ibv_destroy_qp). Its work requests end without
 // completions. While it is attached to a multicast group, it is detached first.
 func (qp *QP) Close() error {
@@ -254,6 +265,7 @@ func (qp *QP) Close() error {
 			qp.forget()
 			qp.prov.Release()
 			qp.prov = nil
+			qp.usualOps.Store(0)
 		})
 }
 

@@ -122,7 +122,7 @@ func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState
 	}
 	if mask&QPAttrState != 0 {
 		qp.prov.Moved(uapi.IbQpState(to))
-		qp.state.Store(uint32(to))
+		qp.setState(to)
 	}
 	return nil
 }
@@ -242,7 +242,7 @@ func (qp *QP) query() (*ioctl.Cmd, *uapi.IbUverbsQueryQpResp, error) {
 		cmd.Release()
 		return nil, nil, err
 	}
-	qp.state.Store(uint32(resp.QpState))
+	qp.setState(QPState(resp.QpState))
 	return cmd, resp, nil
 }
 

@@ -60,6 +60,12 @@ func (s *sendQueue) window(block uint32) *window {
 	return (*window)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(s.ring)), uintptr(block)*wqe.BlockSize))
 }
 
+// slot returns what is kept of the WQE that begins in a block of the ring: there
+// are as many slots as blocks.
+func (s *sendQueue) slot(block uint32) *slot {
+	return (*slot)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(s.slots)), uintptr(block)*unsafe.Sizeof(slot{})))
+}
+
 // window returns the place of a receive: its list is all that may be written.
 func (r *recvQueue) window(at uint32) *window {
 	return (*window)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(r.ring)), uintptr(at)<<r.shift*wqe.SegmentSize))

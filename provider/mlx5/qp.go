@@ -184,6 +184,7 @@ func (q *qp) sizeSend() (int, error) {
 	if q.init.Type == uapi.IB_UVERBS_QPT_UD {
 		s.before = datagram
 	}
+	s.short = s.before == connected && s.maxSGE > 0
 	return ring * wqe.BlockSize, nil
 }
 

@@ -22,12 +22,14 @@ type sendQueue struct {
 
 	next   uint32 // block of the next WQE; it counts on beyond the ring's end
 	posted uint32 // requests
-	rung   rung   // what the device was told of
-	last   uint32 // block, and
-	length uint32 // segments of the WQE put last
+	last   uint32 // block of the WQE that was encoded last
 	fence  uint8  // for the next one, which follows a UMR
 
+	put  int  // requests that PutSend has encoded since the last ring
+	rung rung // where they began
+
 	limit     uint32  // requests at a time
+	short     bool    // takes the short way: see short.go
 	lastWhole uint32  // the last block where the longest WQE would not be cut by the ring's end
 	spare     *window // where one is made that is
 	maxSGE    int
@@ -112,25 +114,37 @@ var controlFlags = func() (t [8]uint8) {
 	return t
 }()
 
-func (q *qp) PostSend(wrs []provider.SendWR) (n int, err error) {
-	n, err = q.sq.encode(wrs)
-	q.sq.tell()
+// post posts requests from wrs[n] on, those before being encoded already.
+func (s *sendQueue) post(wrs []provider.SendWR, n int) (int, error) {
+	m, err := s.encode(wrs[n:])
+	if n += m; n > 0 {
+		s.tell(n == 1)
+	}
 	return n, err
 }
 
 func (q *qp) PutSend(wr *provider.SendWR) error {
-	_, err := q.sq.encode(unsafe.Slice(wr, 1))
+	s := &q.sq
+	if s.put == 0 {
+		s.rung = rung{s.next, s.posted, s.fence}
+	}
+	n, err := s.encode(unsafe.Slice(wr, 1))
+	s.put += n
 	return err
 }
 
 func (q *qp) RingSend() error {
-	q.sq.tell()
+	if s := &q.sq; s.put > 0 {
+		s.tell(s.put == 1)
+		s.put = 0
+	}
 	return nil
 }
 
 func (q *qp) DropSend() {
-	s := &q.sq
-	s.next, s.posted, s.fence = s.rung.next, s.rung.posted, s.rung.fence
+	if s := &q.sq; s.put > 0 {
+		s.next, s.posted, s.fence, s.put = s.rung.next, s.rung.posted, s.rung.fence, 0
+	}
 }
 
 // encode writes requests behind those not yet rung, and returns how many there
@@ -204,7 +218,7 @@ func (s *sendQueue) encode(wrs []provider.SendWR) (n int, err error) {
 		room--
 		slot := &s.slots[at]
 		slot.id, slot.posted = wr.WRID, posted
-		s.last, s.length = at, i
+		s.last = at
 		next += (i + wqe.BlockSegs - 1) / wqe.BlockSegs
 		n++
 	}
@@ -292,15 +306,10 @@ func umrAccess(access uint32) (a uint8) {
 	return a
 }
 
-// tell shows the device what was put since it was rung last: the record says
+// tell shows the device what was encoded since it was rung last: the record says
 // how far the queue is filled, the register which WQE was the last. A single
 // WQE that fits is copied to the register, which saves the device a read.
-func (s *sendQueue) tell() {
-	count := s.posted - s.rung.posted
-	if count == 0 {
-		return
-	}
-	s.rung = rung{s.next, s.posted, s.fence}
+func (s *sendQueue) tell(single bool) {
 	counter := swap32(s.next & 0xffff)
 	record := &s.record[sendRecord]
 	r := s.reg
@@ -309,8 +318,9 @@ func (s *sendQueue) tell() {
 	}
 	to := unsafe.Add(r.base, r.offset)
 	first := &s.ring[s.last*wqe.BlockSegs]
-	if count == 1 && s.length > 1 && s.length*wqe.SegmentSize <= r.size {
-		blocks := (s.length + wqe.BlockSegs - 1) / wqe.BlockSegs
+	length := first.Segments()
+	if single && length > 1 && length*wqe.SegmentSize <= r.size {
+		blocks := (length + wqe.BlockSegs - 1) / wqe.BlockSegs
 		if s.last+blocks <= s.mask+1 {
 			mmio.BlueFlame(record, counter, to, unsafe.Pointer(first), int(blocks))
 		} else {
@@ -338,7 +348,7 @@ func (s *sendQueue) flameCut(record *uint32, counter uint32, to unsafe.Pointer, 
 
 // reset empties the queue.
 func (s *sendQueue) reset() {
-	s.next, s.posted, s.fence, s.rung = 0, 0, 0, rung{}
+	s.next, s.posted, s.fence, s.put = 0, 0, 0, 0
 	atomic.StoreUint32(&s.done, 0)
 	if s.record != nil {
 		s.record[sendRecord] = 0

@@ -1,9 +1,10 @@
 // Package device tests the queries of devices, ports, P_Keys and GIDs on a real
 // device, against what the kernel says of them in /sys.
 //
-// It runs in the rig only:
+// It runs in the rig only, with either kind of device:
 //
 //	tests/vm/run -d rxe -- go test ./tests/device
+//	tests/vm/run -d mlx5 -- go test ./tests/device
 package device
 
 import (
@@ -19,23 +20,41 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/verbs"
 )
 
-const (
-	device  = "rxe0"
-	address = "192.168.77.1"
-	netdev  = "veth0"
-	class   = "/sys/class/infiniband/" + device
+var (
+	device = rdmatest.Device
+	class  = "/sys/class/infiniband/" + device
 )
 
-func TestMain(m *testing.M) {
-	if _, err := os.Stat(class); err != nil {
-		fmt.Fprintf(os.Stderr, "no %s here; run this in the rig: tests/vm/run -d rxe -- go test ./tests/device\n", device)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
+// An expectation is what a driver says of its device in the rig.
+type expectation struct {
+	netdev    string // "" for none: over InfiniBand
+	gidIndex  int    // of the GID to be found
+	gid       string // how it begins
+	gidType   verbs.GIDType
+	vendor    uint32
+	firmware  string // "" for what is in /sys
+	flags     verbs.DeviceCapFlags
+	linkLayer verbs.LinkLayer
+	portSpeed bool // QueryPortSpeed, on kernels that have it
 }
+
+var expect = map[rdmatest.Kind]expectation{
+	rdmatest.RXE: {
+		netdev: "veth0", gidIndex: 1, gid: "::ffff:192.168.77.1", gidType: verbs.RoCEv2,
+		vendor: 0xffffff, firmware: "0.0.0", // RXE_VENDOR_ID; rxe has no fw_ver in /sys
+		flags: verbs.DeviceMemWindow | verbs.DeviceSRQResize, linkLayer: verbs.LinkLayerEthernet,
+	},
+	rdmatest.MLX5: {
+		gid: "fe80::", gidType: verbs.IB, vendor: 0x2c9,
+		flags: verbs.DeviceMemWindow, linkLayer: verbs.LinkLayerInfiniBand, portSpeed: true,
+	},
+}[rdmatest.KindOf()]
+
+func TestMain(m *testing.M) { rdmatest.Main(m, "tests/device") }
 
 // sys reads a file of the device in /sys.
 func sys(t *testing.T, name string) string {
@@ -74,7 +93,7 @@ func TestList(t *testing.T) {
 			t.Errorf("%v: %v, %v, %v", d, d.NodeType(), d.Transport(), d.Err())
 		}
 	}
-	if diff := cmp.Diff([]string{"rxe0", "rxe1"}, names); diff != "" {
+	if diff := cmp.Diff(rdmatest.Devices[:], names); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
 	}
 	if got := devs[0].NodeGUID().String(); got != sys(t, "node_guid") {
@@ -83,7 +102,7 @@ func TestList(t *testing.T) {
 }
 
 func TestOpen(t *testing.T) {
-	for _, selector := range []string{"", device, netdev, sys(t, "node_guid")} {
+	for _, selector := range []string{"", device, expect.netdev, sys(t, "node_guid")} {
 		c, err := verbs.Open(selector)
 		if err != nil {
 			t.Errorf("Open(%q): %v", selector, err)
@@ -104,8 +123,8 @@ func TestOpen(t *testing.T) {
 			t.Errorf("QueryDevice after Close: %v", err)
 		}
 	}
-	if _, err := verbs.Open("rxe7"); !errors.Is(err, verbs.ErrNoDevice) || !strings.Contains(err.Error(), "rxe1") {
-		t.Errorf("Open(rxe7): %v, want ErrNoDevice and what there is", err)
+	if _, err := verbs.Open("nonsense7"); !errors.Is(err, verbs.ErrNoDevice) || !strings.Contains(err.Error(), rdmatest.Devices[1]) {
+		t.Errorf("Open(nonsense7): %v, want ErrNoDevice and what there is", err)
 	}
 }
 
@@ -127,11 +146,14 @@ func TestQueryDevice(t *testing.T) {
 	if got := a.SysImageGUID.String(); got != sys(t, "sys_image_guid") {
 		t.Errorf("SysImageGUID = %s, in /sys %s", got, sys(t, "sys_image_guid"))
 	}
-	// RXE_VENDOR_ID, and what rxe has on every kernel.
-	if a.VendorID != 0xffffff || a.AtomicCap != verbs.AtomicHCA || a.FWVer != "0.0.0" {
+	firmware := expect.firmware
+	if firmware == "" {
+		firmware = sys(t, "fw_ver")
+	}
+	if a.VendorID != expect.vendor || a.AtomicCap != verbs.AtomicHCA || a.FWVer != firmware {
 		t.Errorf("vendor %#x, atomics %v, firmware %q", a.VendorID, a.AtomicCap, a.FWVer)
 	}
-	if want := verbs.DeviceMemWindow | verbs.DeviceSRQResize; a.DeviceCapFlags&want != want {
+	if want := expect.flags; a.DeviceCapFlags&want != want {
 		t.Errorf("DeviceCapFlags = %v, want %v in it", a.DeviceCapFlags, want)
 	}
 	// The extended answer repeats the flags: it was given.
@@ -165,7 +187,7 @@ func TestQueryPort(t *testing.T) {
 			t.Errorf("%s is %q, QueryPort says %q", file, want, got)
 		}
 	}
-	if a.State != verbs.PortActive || a.LinkLayer != verbs.LinkLayerEthernet || a.PhysState != verbs.PhysLinkUp {
+	if a.State != verbs.PortActive || a.LinkLayer != expect.linkLayer || a.PhysState != verbs.PhysLinkUp {
 		t.Errorf("state %v, %v, link layer %v", a.State, a.PhysState, a.LinkLayer)
 	}
 	// The rate is the lanes' number times their speed, printed without ".0".
@@ -193,7 +215,12 @@ func TestQueryPort(t *testing.T) {
 		t.Errorf("MTU %v of %v", a.ActiveMTU, a.MaxMTU)
 	}
 	// rxe doesn't have it, and old kernels don't either.
-	if _, err := c.QueryPortSpeed(1); !errors.Is(err, verbs.ErrNotSupported) {
+	speed, err := c.QueryPortSpeed(1)
+	if expect.portSpeed && rdmatest.Kernel(t).AtLeast(7, 0) {
+		if err != nil || float64(speed) != gbps*10 {
+			t.Errorf("QueryPortSpeed: %d, %v, in /sys %s", speed, err, sys(t, "ports/1/rate"))
+		}
+	} else if !errors.Is(err, verbs.ErrNotSupported) {
 		t.Errorf("QueryPortSpeed: %v, want ErrNotSupported", err)
 	}
 }
@@ -206,6 +233,15 @@ func TestQueryPKey(t *testing.T) {
 	if want := sys(t, "ports/1/pkeys/0"); fmt.Sprintf("0x%04x", got) != want || got != 0xffff {
 		t.Errorf("P_Key %#x, in /sys %s", got, want)
 	}
+}
+
+func portAttr(t *testing.T, c *verbs.Context) *verbs.PortAttr {
+	t.Helper()
+	a, err := c.QueryPort(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
 }
 
 func TestGIDs(t *testing.T) {
@@ -221,17 +257,23 @@ func TestGIDs(t *testing.T) {
 		for i := 0; i < len(e.GID); i += 2 {
 			groups = append(groups, fmt.Sprintf("%x", e.GID[i:i+2]))
 		}
-		for file, got := range map[string]string{
+		files := map[string]string{
 			"gids":            strings.Join(groups, ":"),
 			"gid_attrs/types": e.Type.String(),
-			"gid_attrs/ndevs": e.NetDev,
-		} {
+		}
+		if expect.netdev != "" {
+			files["gid_attrs/ndevs"] = e.NetDev
+		}
+		for file, got := range files {
 			if want := sys(t, fmt.Sprintf("ports/%d/%s/%d", e.Port, file, e.Index)); got != want {
 				t.Errorf("%v: %s is %q", e, file, want)
 			}
 		}
-		ifindex, err := os.ReadFile("/sys/class/net/" + e.NetDev + "/ifindex")
-		if err != nil || strings.TrimSpace(string(ifindex)) != strconv.Itoa(e.IfIndex) {
+		if expect.netdev == "" {
+			if e.NetDev != "" || e.IfIndex != 0 {
+				t.Errorf("%v: a network interface over InfiniBand", e)
+			}
+		} else if ifindex, err := os.ReadFile("/sys/class/net/" + e.NetDev + "/ifindex"); err != nil || strings.TrimSpace(string(ifindex)) != strconv.Itoa(e.IfIndex) {
 			t.Errorf("%v: interface index %d, in /sys %s", e, e.IfIndex, ifindex)
 		}
 		single, err := c.QueryGID(e.Port, e.Index)
@@ -239,10 +281,10 @@ func TestGIDs(t *testing.T) {
 			t.Errorf("QueryGID(%d, %d) = %v, %v, in the table %v", e.Port, e.Index, single, err, e)
 		}
 	}
-	if len(table) < 2 {
+	if len(table) < expect.gidIndex+1 {
 		t.Errorf("GID table: %v", table)
 	}
-	for index := range 8 {
+	for index := range min(8, portAttr(t, c).GIDTableLen) {
 		gid := sys(t, fmt.Sprintf("ports/1/gids/%d", index))
 		if empty := gid == "0000:0000:0000:0000:0000:0000:0000:0000"; empty == inTable[index] {
 			t.Errorf("GID %d is %s in /sys; in the table: %v", index, gid, inTable[index])
@@ -252,17 +294,20 @@ func TestGIDs(t *testing.T) {
 		}
 	}
 
+	entry, err := c.QueryGID(1, expect.gidIndex)
+	if err != nil || !strings.HasPrefix(entry.GID.String(), expect.gid) || entry.Type != expect.gidType {
+		t.Errorf("GID %d is %v, %v", expect.gidIndex, entry, err)
+	}
 	for _, s := range []verbs.GIDSelector{
 		{},
-		{Addr: netip.MustParseAddr(address), Type: verbs.RoCEv2},
-		{NetDev: netdev, Type: verbs.RoCEv2},
+		{Addr: entry.GID.Addr(), Type: expect.gidType},
+		{NetDev: expect.netdev, Type: expect.gidType},
 	} {
-		e, err := table.Find(s)
-		if err != nil || e.Port != 1 || e.Index != 1 || e.GID.String() != "::ffff:"+address {
-			t.Errorf("Find(%v) = %v, %v, want the IPv4 GID at index 1", s, e, err)
+		if e, err := table.Find(s); err != nil || e != entry {
+			t.Errorf("Find(%v) = %v, %v, want %v", s, e, err, entry)
 		}
 	}
-	if _, err := table.Find(verbs.GIDSelector{Addr: netip.MustParseAddr("192.0.2.1")}); err == nil || !strings.Contains(err.Error(), address) {
+	if _, err := table.Find(verbs.GIDSelector{Addr: netip.MustParseAddr("192.0.2.1")}); err == nil || !strings.Contains(err.Error(), entry.GID.Addr().String()) {
 		t.Errorf("Find(192.0.2.1): %v, want what there is", err)
 	}
 }

@@ -53,6 +53,9 @@ func (s *Segment) ControlOf() (opcode, qpnDS uint32) {
 	return uint32(v >> 32), uint32(v)
 }
 
+// Segments reads from a control segment how many segments the WQE has.
+func (s *Segment) Segments() uint32 { return uint32(be64(s[0])) & 0x3f }
+
 // Sign sets the signature in a control segment, the last to be written.
 func (s *Segment) Sign(signature uint8) {
 	s[1] = s[1]&^0xff | uint64(signature)

@@ -143,11 +143,11 @@ func (w *world) sends() {
 	measure("RC write, 1 SGE, made anew", 1, nil, w.drainRC, func(calls int) {
 		qp, sge, addr, rkey := w.rc, w.mr.SGE(0, size), w.mr.Addr(), w.mr.RKey()
 		for i := range calls {
-			wr := verbs.SendWR{
+			n, err := qp.PostSend(verbs.SendWR{
 				WRID: uint64(i), Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled,
 				SGL: []verbs.SGE{sge}, RemoteAddr: addr, RKey: rkey,
-			}
-			if n, err := qp.PostSend(wr); err != nil {
+			})
+			if err != nil {
 				failed(n, err)
 			}
 		}
