@@ -94,7 +94,7 @@ func (q *QP) implies(psn uint32) bool {
 		return true
 	}
 	lost := false
-	for i := r.head; i < r.cursor || i == r.cursor && i < r.tail && r.pkt > 0; i++ {
+	for i := r.head; i < r.tail; i++ { // beyond the cursor, too: that may have gone back
 		w := r.at(i)
 		if w.act == actLocal || w.syndrome != 0 {
 			continue
