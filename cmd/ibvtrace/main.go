@@ -68,6 +68,7 @@ type command struct {
 
 var commands = []command{
 	{"report", reportUsage, report},
+	{"figure", figureUsage, drawFigure},
 }
 
 func main() {

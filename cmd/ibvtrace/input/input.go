@@ -88,7 +88,7 @@ type source struct {
 }
 
 // mostBad is how many lines in a row may be no events: a file with more is not a trace.
-const mostBad = 100
+const mostBad = 10
 
 func (s *source) advance() error {
 	s.next = nil

@@ -1,6 +1,7 @@
 package summary
 
 import (
+	"math"
 	"math/bits"
 	"time"
 )
@@ -56,10 +57,10 @@ func (h *histogram) mean() time.Duration {
 
 // quantile returns the duration that the fraction q of all does not exceed.
 func (h *histogram) quantile(q float64) time.Duration {
-	rank := uint64(q * float64(h.n))
+	need := max(uint64(math.Ceil(q*float64(h.n))), 1)
 	var seen uint64
 	for i, n := range &h.buckets {
-		if seen += n; n > 0 && seen > rank {
+		if seen += n; seen >= need {
 			return min(max(lowest(i), h.min), h.max)
 		}
 	}

@@ -29,7 +29,7 @@ var Orders = []string{"total", "calls", "errors", "mean", "max", "name"}
 type Summary struct {
 	w       io.Writer
 	order   string
-	verbs   map[string]*verbStats
+	verbs   map[verbKey]*verbStats
 	objects map[objectKey]*object
 	types   map[string]*typeStats
 	left    []leftover
@@ -40,13 +40,19 @@ type Summary struct {
 // New returns a Summary that prints to w, verbs in one of the Orders.
 func New(w io.Writer, order string) *Summary {
 	return &Summary{
-		w: w, order: order, verbs: make(map[string]*verbStats),
+		w: w, order: order, verbs: make(map[verbKey]*verbStats),
 		objects: make(map[objectKey]*object), types: make(map[string]*typeStats),
 	}
 }
 
+// A verbKey tells what the library does from what it has the kernel do for that.
+type verbKey struct {
+	name string
+	data bool
+}
+
 type verbStats struct {
-	name   string
+	verbKey
 	calls  uint64
 	errors uint64
 	times  histogram
@@ -68,15 +74,15 @@ func (s *Summary) Event(e *event.Event) error {
 }
 
 func (s *Summary) count(e *event.Event) {
-	name := e.Verb
-	v := s.verbs[name]
+	k := verbKey{e.Verb, e.Kind == event.Data}
+	v := s.verbs[k]
 	if v == nil && len(s.verbs) >= mostVerbs {
-		name = "(other verbs)"
-		v = s.verbs[name]
+		k = verbKey{name: "(other verbs)"}
+		v = s.verbs[k]
 	}
 	if v == nil {
-		v = &verbStats{name: name}
-		s.verbs[name] = v
+		v = &verbStats{verbKey: k}
+		s.verbs[k] = v
 	}
 	v.calls++
 	if e.Failed() {
@@ -120,7 +126,11 @@ func (s *Summary) printVerbs(t *table) {
 	var total time.Duration
 	for _, v := range verbs {
 		calls, errors, total = calls+v.calls, errors+v.errors, total+v.times.sum
-		lines = append(lines, fmt.Sprintf("%d\t%s\t%s\t  %s", v.calls, some(v.errors), v.times.columns(), v.name))
+		name := v.name
+		if !v.data && s.verbs[verbKey{v.name, true}] != nil {
+			name += " in the kernel"
+		}
+		lines = append(lines, fmt.Sprintf("%d\t%s\t%s\t  %s", v.calls, some(v.errors), v.times.columns(), name))
 	}
 	lines = append(lines, fmt.Sprintf("%d\t%s\t%s\t\t\t\t\t  in %s", calls, some(errors), text.Duration(total), text.Duration(s.last.Sub(s.first))))
 	t.rows(lines)

@@ -79,6 +79,9 @@ func (w *Writer) append(b []byte, e *event.Event) []byte {
 	default:
 		b = w.call(b, e)
 	}
+	if e.Kind == event.Close && w.files[e.PID] == e.File {
+		delete(w.files, e.PID)
+	}
 	b = append(b, '\n')
 	if w.opt.Raw {
 		for i := range e.Raw {
