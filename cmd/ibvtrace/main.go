@@ -69,6 +69,7 @@ type command struct {
 var commands = []command{
 	{"report", reportUsage, report},
 	{"figure", figureUsage, drawFigure},
+	{"objects", objectsUsage, listObjects},
 }
 
 func main() {

@@ -39,18 +39,23 @@ var errHelp = errors.New("help")
 // traceFlags are those of ibvtrace COMMAND; what they say goes to o.
 func traceFlags(o *options) *flag.FlagSet {
 	f := viewFlags("ibvtrace", o)
-	f.Func("p", "attach to the process `PID`; may be repeated", func(s string) error {
+	f.Func("p", "attach to the process `PID`; may be repeated", addPIDs(&o.pids))
+	f.Bool("f", true, "follow children; always so, accepted for habit's sake")
+	return f
+}
+
+// addPIDs returns a function that takes processes, separated by commas.
+func addPIDs(pids *[]int) func(string) error {
+	return func(s string) error {
 		for part := range strings.SplitSeq(s, ",") {
 			pid, err := strconv.Atoi(part)
 			if err != nil || pid <= 0 {
 				return fmt.Errorf("%q is not a process", part)
 			}
-			o.pids = append(o.pids, pid)
+			*pids = append(*pids, pid)
 		}
 		return nil
-	})
-	f.Bool("f", true, "follow children; always so, accepted for habit's sake")
-	return f
+	}
 }
 
 // viewFlags are those that say how a trace is shown.
