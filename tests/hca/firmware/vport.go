@@ -19,7 +19,7 @@ const (
 const (
 	gids        = 8
 	defaultPKey = 0xffff
-	smLID       = 1
+	smLID       = 0xbfff
 )
 
 // PortChanged tells the driver that the port went up or down.
