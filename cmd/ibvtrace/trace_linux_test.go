@@ -77,7 +77,7 @@ func (p *traced) lines() []string {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	form := regexp.MustCompile(`^\d\d:\d\d:\d\d\.\d{6} (\[.*) <\d+(?:\.\d)? µs>$`)
+	form := regexp.MustCompile(`^\d\d:\d\d:\d\d\.\d{6} (\[.*) <\d+(?:\.\d+)? (?:µs|ms|s)>$`)
 	var out []string
 	for line := range strings.Lines(string(trace)) {
 		m := form.FindStringSubmatch(strings.TrimSuffix(line, "\n"))

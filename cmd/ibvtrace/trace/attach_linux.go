@@ -107,11 +107,12 @@ func (t *tracer) allStopped(p *process) error {
 			break
 		}
 	}
+	t.now = now
 	for tid, ws := range first {
 		if t.threads[tid] == nil {
 			continue // it died meanwhile
 		}
-		if err := t.stopped(tid, ws, time.Now()); err != nil && err != unix.ESRCH && err != errDied {
+		if err := t.stopped(tid, ws); err != nil && err != unix.ESRCH && err != errDied {
 			return err
 		}
 	}

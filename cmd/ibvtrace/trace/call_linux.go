@@ -65,16 +65,11 @@ type call struct {
 	ud       bool     // on a QP whose work requests have an address handle
 }
 
-// memory returns the function that reads a thread's memory.
-func memory(tid int) ioctl.Memory {
-	return func(addr uint64, b []byte) error { return readMemory(tid, addr, b) }
-}
-
 // newCall begins a call that a thread makes now.
 func (t *tracer) newCall(th *thread, k kind, name string) *call {
-	th.proc.comm = threadName(th.tid)
+	th.proc.comm = th.name()
 	return &call{
-		kind: k, name: name, start: time.Now(),
+		kind: k, name: name, start: t.now,
 		pid: th.proc.pid, tid: th.tid, comm: th.proc.comm, fd: -1,
 	}
 }
@@ -141,6 +136,10 @@ func (t *tracer) enter(th *thread, info *syscallInfo) *call {
 		if addr, n, ok := firstBuffer(th.tid, info.args[1], info.args[2], wide); ok {
 			c = t.enterWrite(th, fd, addr, n)
 		}
+	case sysPrctl:
+		if info.args[0] == unix.PR_SET_NAME {
+			th.comm = "" // until it is needed again
+		}
 	case sysGetpid:
 		if info.args[5]>>32 == trapMagic {
 			t.trap(th, info)
@@ -150,10 +149,10 @@ func (t *tracer) enter(th *thread, info *syscallInfo) *call {
 }
 
 // exit completes the call that a thread is in and prints it.
-func (t *tracer) exit(th *thread, result int64, now time.Time) {
+func (t *tracer) exit(th *thread, result int64) {
 	c := th.call
 	th.call = nil
-	c.duration, c.timed = now.Sub(c.resumed), true
+	c.duration, c.timed = t.now.Sub(c.resumed), true
 	c.returned = true
 	c.ret = result
 	if c.ret < 0 && c.ret > -4096 {

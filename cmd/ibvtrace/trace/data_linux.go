@@ -228,6 +228,7 @@ func (t *tracer) trap(th *thread, info *syscallInfo) {
 			c.trapArgs = info.args
 		}
 		op.before(t, th, c, info.args)
+		c.resumed = time.Now()
 		return
 	}
 	var c *call
@@ -240,7 +241,7 @@ func (t *tracer) trap(th *thread, info *syscallInfo) {
 			op.before(t, th, c, info.args)
 		}
 	} else {
-		c.duration, c.timed = time.Since(c.start), true
+		c.duration, c.timed = t.now.Sub(c.resumed), true
 	}
 	c.returned = true
 	c.ret = int64(int32(info.args[3]))

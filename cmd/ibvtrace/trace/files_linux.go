@@ -23,6 +23,9 @@ func (t *tracer) enterOpen(th *thread, path, flags uint64) *call {
 	c.silent = true // until it is known to be about RDMA
 	name, _ := readString(th.tid, path, longestPath)
 	c.args = []ioctl.NamedValue{text("path", name)}
+	if strings.HasSuffix(name, "/comm") {
+		th.proc.renames = true
+	}
 	c.finish = func(t *tracer, th *thread, c *call) {
 		if c.errno != 0 {
 			c.silent = !isDevicePath(name)

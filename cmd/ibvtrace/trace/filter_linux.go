@@ -105,6 +105,8 @@ func baseFilter() program {
 				ifEqual(unix.MAP_SHARED_VALIDATE), stop,
 				pass,
 			}
+		case sysPrctl:
+			return program{load(seccompArg(0)), ifEqual(unix.PR_SET_NAME), stop, pass}
 		case sysGetpid:
 			return program{load(seccompArgHigh(5)), ifEqual(trapMagic), stop, pass}
 		}

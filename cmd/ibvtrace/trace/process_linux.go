@@ -47,6 +47,7 @@ type process struct {
 	threads int
 	fds     map[int]*file
 	rdma    bool // it had such files
+	renames bool // it names threads by way of /proc
 
 	// all: every system call stops, because it was attached to or takes no
 	// filters. Else those that its filters choose stop.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 
 	"golang.org/x/sys/unix"
 
@@ -19,6 +20,8 @@ import (
 func Run(o Options, sink event.Sink) (Ending, error) {
 	// The kernel takes ptrace requests from the thread that attached only.
 	runtime.LockOSThread()
+	// Little is kept, and programs wait while it is looked for what is not.
+	debug.SetGCPercent(800)
 
 	signals := make(chan os.Signal, 16)
 	for _, s := range []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM} {

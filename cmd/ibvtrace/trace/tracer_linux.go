@@ -20,6 +20,8 @@ type tracer struct {
 	threads   map[int]*thread // by tid
 	processes map[int]*process
 	files     int // that have been seen
+	snapshot  snapshot
+	now       time.Time // of the last stop: to ask for it takes long on some machines
 	sink      event.Sink
 	sinkErr   error // the first: after it nothing is shown
 
@@ -32,6 +34,7 @@ type tracer struct {
 type thread struct {
 	tid     int
 	proc    *process
+	comm    string // its name, "": to be read
 	running bool
 	call    *call       // the one it is in, or nil
 	signal  unix.Signal // on its way to a thread that is being let go
@@ -51,7 +54,7 @@ func (t *tracer) run() (unix.WaitStatus, error) {
 		}
 		var ws unix.WaitStatus
 		tid, err := unix.Wait4(-1, &ws, unix.WALL, nil)
-		now := time.Now()
+		t.now = time.Now()
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -61,7 +64,7 @@ func (t *tracer) run() (unix.WaitStatus, error) {
 			return end, os.NewSyscallError("wait4", err)
 		}
 		if ws.Stopped() {
-			if err := t.stopped(tid, ws, now); err != nil && err != unix.ESRCH && err != errDied {
+			if err := t.stopped(tid, ws); err != nil && err != unix.ESRCH && err != errDied {
 				return end, fmt.Errorf("thread %d, wait status %#x: %w", tid, uint32(ws), err)
 			}
 			continue
@@ -73,6 +76,15 @@ func (t *tracer) run() (unix.WaitStatus, error) {
 			}
 		}
 	}
+}
+
+// name returns the name that the thread goes by. A thread that changes its name stops
+// for that.
+func (th *thread) name() string {
+	if th.comm == "" || th.proc.renames {
+		th.comm = threadName(th.tid)
+	}
+	return th.comm
 }
 
 // thread returns the thread with the id, which may be one that is not known yet.
@@ -128,7 +140,7 @@ func (t *tracer) emit(c *call) {
 }
 
 // stopped handles one stop and sets the thread going again.
-func (t *tracer) stopped(tid int, ws unix.WaitStatus, now time.Time) error {
+func (t *tracer) stopped(tid int, ws unix.WaitStatus) error {
 	const syscallStop = unix.SIGTRAP | 0x80
 	th := t.thread(tid)
 	th.running = false
@@ -137,12 +149,12 @@ func (t *tracer) stopped(tid int, ws unix.WaitStatus, now time.Time) error {
 	switch event := int(ws) >> 16; event {
 	case 0:
 		if sig == syscallStop {
-			t.atSyscall(th, now)
+			t.atSyscall(th)
 			sig = 0
 		}
 		// Else a signal on its way to the thread: pass it on.
 	case unix.PTRACE_EVENT_SECCOMP:
-		t.atSyscall(th, now)
+		t.atSyscall(th)
 		sig = 0
 	case unix.PTRACE_EVENT_STOP:
 		switch sig {
@@ -164,6 +176,7 @@ func (t *tracer) stopped(tid int, ws unix.WaitStatus, now time.Time) error {
 				old.proc.threads--
 			}
 		}
+		th.comm = ""
 		th.proc.afterExec()
 		sig = 0
 	case unix.PTRACE_EVENT_EXIT:
@@ -195,7 +208,7 @@ func (t *tracer) resume(th *thread, sig unix.Signal) error {
 }
 
 // atSyscall handles the entry or the exit of a system call.
-func (t *tracer) atSyscall(th *thread, now time.Time) {
+func (t *tracer) atSyscall(th *thread) {
 	info, err := getSyscallInfo(th.tid)
 	if err != nil {
 		return // gone
@@ -208,7 +221,7 @@ func (t *tracer) atSyscall(th *thread, now time.Time) {
 		}
 	case unix.PTRACE_SYSCALL_INFO_EXIT:
 		if th.call != nil {
-			t.exit(th, info.result(), now)
+			t.exit(th, info.result())
 		}
 	}
 }

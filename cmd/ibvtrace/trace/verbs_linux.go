@@ -14,7 +14,7 @@ import (
 func (t *tracer) enterIoctl(th *thread, fd int, addr uint64) *call {
 	c := t.newCall(th, kindControl, "rdma_verbs_ioctl")
 	t.onFile(th, c, fd)
-	c.verb, c.problem = ioctl.Decode(addr, memory(th.tid))
+	c.verb, c.problem = ioctl.Decode(addr, t.memory(th.tid))
 	t.readVerb(c)
 	if t.opt.Raw && c.verb != nil {
 		c.raw = rawAttrs(th.tid, c.verb)
@@ -46,7 +46,7 @@ func (t *tracer) finishVerb(th *thread, c *call) {
 	if c.verb == nil || c.errno != 0 {
 		return
 	}
-	c.verb.DecodeResults(memory(th.tid))
+	c.verb.DecodeResults(t.memory(th.tid))
 	c.results = c.verb.Results()
 	if c.file == nil {
 		return
@@ -104,7 +104,7 @@ func (t *tracer) enterWrite(th *thread, fd int, addr, n uint64) *call {
 	}
 	c := t.newCall(th, kindControl, "write")
 	c.fd, c.file = fd, f
-	c.verb, c.problem = ioctl.DecodeWrite(addr, n, f.driver, memory(th.tid))
+	c.verb, c.problem = ioctl.DecodeWrite(addr, n, f.driver, t.memory(th.tid))
 	t.readVerb(c)
 	c.finish = func(t *tracer, th *thread, c *call) {
 		// Commands that rxe's doorbell hides come this way too.
