@@ -84,12 +84,12 @@ var promises = map[uint16]map[string]uint64{
 		"num_ports": 1, "port_type": 0, "ib_virt": 1,
 
 		// UARs.
-		"uar_sz": 5, "log_bf_reg_size": 9, "num_of_uars_per_page": 1,
+		"uar_sz": 5, "bf": 1, "log_bf_reg_size": 9, "num_of_uars_per_page": 1,
 
 		// Completion queues.
 		"cqe_version": 1, "cq_oi": 1, "cq_resize": 1, "cq_moderation": 1,
 		"cq_period_start_from_cqe": 1,
-		"cqe_compression":          1, "cqe_compression_max_num": 64, "cqe_compression_timeout": 0,
+		"cqe_128_always":           1, "cqe_compression": 1, "cqe_compression_max_num": 64, "cqe_compression_timeout": 0,
 
 		// Memory keys.
 		"fixed_buffer_size": 1, "imaicl": 1, "umr_fence": 2, "umr_ptr_rlky": 1,
