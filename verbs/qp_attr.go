@@ -3,7 +3,6 @@ package verbs
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"syscall"
 
 	"github.com/goverbs/goverbs/ioctl"
@@ -82,9 +81,8 @@ func (qp *QP) Modify(a QPAttr, mask QPAttrMask) error {
 }
 
 func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState) error {
-	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_MODIFY_QP)
+	cmd, req := qp.modifyCmd(to)
 	defer cmd.Release()
-	req := ioctl.In[uapi.IbUverbsModifyQp](cmd, uapi.UVERBS_ATTR_CORE_IN)
 	*req = uapi.IbUverbsModifyQp{
 		QpHandle: qp.handle, AttrMask: uint32(mask),
 		Qkey: a.QKey, RqPsn: a.RQPSN, SqPsn: a.SQPSN, DestQpNum: a.DestQPN,
@@ -121,40 +119,32 @@ func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState
 		qp.forget()
 	}
 	if mask&QPAttrState != 0 {
-		qp.prov.Moved(uapi.IbQpState(to))
+		qp.num.Store(qp.prov.Moved(uapi.IbQpState(to)))
 		qp.setState(to)
 	}
 	return nil
 }
 
+// modifyCmd begins a modify_qp: the extended one if the provider has a part in
+// it.
+func (qp *QP) modifyCmd(to QPState) (*ioctl.Cmd, *uapi.IbUverbsModifyQp) {
+	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_EX_CMD_MODIFY_QP | uapi.IB_USER_VERBS_CMD_FLAG_EXTENDED)
+	if qp.prov.Modify(cmd, uapi.IbQpState(to)) {
+		ioctl.Out[uapi.IbUverbsExModifyQpResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
+		return cmd, &ioctl.In[uapi.IbUverbsExModifyQp](cmd, uapi.UVERBS_ATTR_CORE_IN).Base
+	}
+	cmd.Release()
+	cmd = ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_MODIFY_QP)
+	return cmd, ioctl.In[uapi.IbUverbsModifyQp](cmd, uapi.UVERBS_ATTR_CORE_IN)
+}
+
 // checkTransition holds a change against the state table.
 func checkTransition(op string, t QPType, from, to QPState, mask QPAttrMask) error {
-	if x := mask &^ qpAttrKnown; x != 0 {
-		return invalid(op, "unknown bits %#x in the attribute mask", uint32(x))
+	why := uapi.WhyNotModifyQP(t.String(), uapi.IbQpState(from), uapi.IbQpState(to), uapi.IbQpAttrMask(mask))
+	if why != "" {
+		return invalid(op, "%s", why)
 	}
-	if to > QPErr || from > QPErr {
-		return invalid(op, "there is no state %d", max(to, from))
-	}
-	extra := mask &^ QPAttrState
-	if (to == QPReset || to == QPErr) && (from != QPReset || to == QPReset) {
-		if extra &^= QPAttrCurState; extra != 0 {
-			return invalid(op, "%v to %v takes no attributes, not %v", from, to, extra)
-		}
-		return nil
-	}
-	for _, tr := range transitions {
-		if tr.from != from || tr.to != to || !strings.Contains(tr.types, t.String()) {
-			continue
-		}
-		if missing := tr.required &^ mask; missing != 0 {
-			return invalid(op, "%v to %v of a %v QP needs %v too", from, to, t, missing)
-		}
-		if wrong := extra &^ (tr.required | tr.optional); wrong != 0 {
-			return invalid(op, "%v to %v of a %v QP doesn't take %v", from, to, t, wrong)
-		}
-		return nil
-	}
-	return invalid(op, "a %v QP can't go from %v to %v", t, from, to)
+	return nil
 }
 
 // check refuses values that don't fit their fields.
@@ -210,7 +200,7 @@ func (qp *QP) Query() (QPAttr, QPInitAttr, error) {
 	defer qp.drop()
 	cmd, resp, err := qp.query()
 	if err != nil {
-		return QPAttr{}, QPInitAttr{}, opErr(op, fmt.Sprintf("QPN %#x", qp.num), err)
+		return QPAttr{}, QPInitAttr{}, opErr(op, fmt.Sprintf("QPN %#x", qp.Num()), err)
 	}
 	defer cmd.Release()
 	a := QPAttr{
@@ -224,11 +214,8 @@ func (qp *QP) Query() (QPAttr, QPInitAttr, error) {
 	}
 	init := QPInitAttr{
 		Type: qp.typ, SendCQ: qp.sendCQ, RecvCQ: qp.recvCQ, SRQ: qp.srq, SignalAll: resp.SqSigAll != 0,
-		Cap: QPCap{
-			MaxSendWR: int(resp.MaxSendWr), MaxRecvWR: int(resp.MaxRecvWr),
-			MaxSendSGE: int(resp.MaxSendSge), MaxRecvSGE: int(resp.MaxRecvSge),
-			MaxInlineData: int(resp.MaxInlineData),
-		},
+		// Not all drivers tell the kernel what their user half has laid out.
+		Cap: qp.cap,
 	}
 	return a, init, nil
 }
@@ -236,7 +223,7 @@ func (qp *QP) Query() (QPAttr, QPInitAttr, error) {
 // query runs QUERY_QP and keeps what it says of the state.
 func (qp *QP) query() (*ioctl.Cmd, *uapi.IbUverbsQueryQpResp, error) {
 	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_QUERY_QP)
-	*ioctl.In[uapi.IbUverbsQueryQp](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsQueryQp{QpHandle: qp.handle, AttrMask: uint32(qpAttrKnown)}
+	*ioctl.In[uapi.IbUverbsQueryQp](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsQueryQp{QpHandle: qp.handle, AttrMask: uint32(QPAttrMask(uapi.IB_QP_ATTR_STANDARD_BITS))}
 	resp := ioctl.Out[uapi.IbUverbsQueryQpResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
 	if err := cmd.Run(qp.ctx.file); err != nil {
 		cmd.Release()

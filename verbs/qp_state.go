@@ -42,59 +42,6 @@ const (
 	QPAttrPathMigState     = QPAttrMask(uapi.IB_QP_PATH_MIG_STATE)
 	QPAttrCap              = QPAttrMask(uapi.IB_QP_CAP)
 	QPAttrDestQPN          = QPAttrMask(uapi.IB_QP_DEST_QPN)
-
-	qpAttrKnown = QPAttrMask(uapi.IB_QP_ATTR_STANDARD_BITS)
 )
 
 func (m QPAttrMask) String() string { return uapi.EnumIbQpAttrMask.Short(uint64(m)) }
-
-// A transition says which attributes a change of state must have, and which
-// it may have besides.
-type transition struct {
-	from, to QPState
-	types    string // "RC", "UC", "UD" or several, separated by spaces
-	required QPAttrMask
-	optional QPAttrMask
-}
-
-// transitions is the state machine of the InfiniBand specification (11.2.5.2,
-// "QP/EE state transition properties"), as the kernel holds QPs to it
-// (ib_modify_qp_is_ok). Beside these, any state but RESET goes to RESET or
-// ERR without attributes.
-var transitions = []transition{
-	{QPReset, QPInit, "RC UC", QPAttrPKeyIndex | QPAttrPort | QPAttrAccess, 0},
-	{QPReset, QPInit, "UD", QPAttrPKeyIndex | QPAttrPort | QPAttrQKey, 0},
-
-	{QPInit, QPInit, "RC UC", 0, QPAttrPKeyIndex | QPAttrPort | QPAttrAccess},
-	{QPInit, QPInit, "UD", 0, QPAttrPKeyIndex | QPAttrPort | QPAttrQKey},
-
-	{QPInit, QPRTR, "RC", QPAttrAV | QPAttrPathMTU | QPAttrDestQPN | QPAttrRQPSN | QPAttrMaxDestRDAtomic | QPAttrMinRNRTimer,
-		QPAttrAltPath | QPAttrAccess | QPAttrPKeyIndex},
-	{QPInit, QPRTR, "UC", QPAttrAV | QPAttrPathMTU | QPAttrDestQPN | QPAttrRQPSN,
-		QPAttrAltPath | QPAttrAccess | QPAttrPKeyIndex},
-	{QPInit, QPRTR, "UD", 0, QPAttrPKeyIndex | QPAttrQKey},
-
-	{QPRTR, QPRTS, "RC", QPAttrTimeout | QPAttrRetryCount | QPAttrRNRRetry | QPAttrSQPSN | QPAttrMaxRDAtomic,
-		QPAttrCurState | QPAttrAltPath | QPAttrAccess | QPAttrMinRNRTimer | QPAttrPathMigState},
-	{QPRTR, QPRTS, "UC", QPAttrSQPSN, QPAttrCurState | QPAttrAltPath | QPAttrAccess | QPAttrPathMigState},
-	{QPRTR, QPRTS, "UD", QPAttrSQPSN, QPAttrCurState | QPAttrQKey},
-
-	{QPRTS, QPRTS, "RC", 0, QPAttrCurState | QPAttrAccess | QPAttrAltPath | QPAttrPathMigState | QPAttrMinRNRTimer},
-	{QPRTS, QPRTS, "UC", 0, QPAttrCurState | QPAttrAccess | QPAttrAltPath | QPAttrPathMigState},
-	{QPRTS, QPRTS, "UD", 0, QPAttrCurState | QPAttrQKey},
-
-	{QPRTS, QPSQD, "RC UC UD", 0, QPAttrEnSQDAsyncNotify},
-
-	{QPSQD, QPRTS, "RC", 0, QPAttrCurState | QPAttrAltPath | QPAttrAccess | QPAttrMinRNRTimer | QPAttrPathMigState},
-	{QPSQD, QPRTS, "UC", 0, QPAttrCurState | QPAttrAltPath | QPAttrAccess | QPAttrPathMigState},
-	{QPSQD, QPRTS, "UD", 0, QPAttrCurState | QPAttrQKey},
-
-	{QPSQD, QPSQD, "RC", 0, QPAttrPort | QPAttrAV | QPAttrTimeout | QPAttrRetryCount | QPAttrRNRRetry |
-		QPAttrMaxRDAtomic | QPAttrMaxDestRDAtomic | QPAttrAltPath | QPAttrAccess | QPAttrPKeyIndex |
-		QPAttrMinRNRTimer | QPAttrPathMigState},
-	{QPSQD, QPSQD, "UC", 0, QPAttrAV | QPAttrAltPath | QPAttrAccess | QPAttrPKeyIndex | QPAttrPathMigState},
-	{QPSQD, QPSQD, "UD", 0, QPAttrPKeyIndex | QPAttrQKey},
-
-	{QPSQE, QPRTS, "UC", 0, QPAttrCurState | QPAttrAccess},
-	{QPSQE, QPRTS, "UD", 0, QPAttrCurState | QPAttrQKey},
-}
