@@ -223,7 +223,7 @@ func (qp *QP) Query() (QPAttr, QPInitAttr, error) {
 // query runs QUERY_QP and keeps what it says of the state.
 func (qp *QP) query() (*ioctl.Cmd, *uapi.IbUverbsQueryQpResp, error) {
 	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_QUERY_QP)
-	*ioctl.In[uapi.IbUverbsQueryQp](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsQueryQp{QpHandle: qp.handle, AttrMask: uint32(QPAttrMask(uapi.IB_QP_ATTR_STANDARD_BITS))}
+	*ioctl.In[uapi.IbUverbsQueryQp](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsQueryQp{QpHandle: qp.handle, AttrMask: uint32(uapi.IB_QP_ATTR_STANDARD_BITS)}
 	resp := ioctl.Out[uapi.IbUverbsQueryQpResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
 	if err := cmd.Run(qp.ctx.file); err != nil {
 		cmd.Release()

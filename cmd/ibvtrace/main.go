@@ -56,6 +56,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/goverbs/goverbs/cmd/ibvtrace/explain"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/trace"
 )
 
@@ -129,7 +130,7 @@ func run(args []string) (trace.Ending, error) {
 		PIDs:    o.pids,
 		Data:    o.filter.Data(),
 		Raw:     o.text.Raw,
-	}, s)
+	}, explain.New(s))
 	if closed := s.Close(); err == nil {
 		err = closed
 	}
