@@ -131,6 +131,10 @@ func TestEventData(t *testing.T) {
 		{"port 2 down", Port(PortDown, 2), 9, 1, 8, []byte{0x20}},
 		{"commands", Command(0x80000001), 0xa, 0, 0, []byte{0x80, 0, 0, 1}},
 		{"pages", PageRequest(3, -2), 0xb, 0, 0, []byte{0, 0, 0, 3, 0xff, 0xff, 0xff, 0xfe}},
+		{"WQE's page", PageFaultAt(3, 0x123456, 0x789a, 0x11223344), 0xc, 0, 0,
+			[]byte{0, 0, 0, 0, 0, 0, 0x78, 0x9a, 0, 0, 0, 0, 0x11, 0x22, 0x33, 0x44, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0x12, 0x34, 0x56}},
+		{"RDMA's page", PageFaultIn(6, 0x1122, 0x7f0000001000, 4096, 0x100000, 0x42), 0xc, 1, 0,
+			[]byte{0, 0, 0, 0, 0, 0, 0x11, 0x22, 0, 0, 0x10, 0, 0, 0x10, 0, 0, 0, 0, 0x7f, 0, 0, 0, 0x10, 0, 6, 0, 0, 0x42}},
 		{"general", General(5), 0x22, 5, 0, make([]byte, 28)},
 	} {
 		got := c.e.Data[c.at : c.at+len(c.want)]

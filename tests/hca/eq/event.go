@@ -14,6 +14,7 @@ const (
 	TypePortChange    = 0x09
 	TypeCommand       = 0x0a
 	TypePageRequest   = 0x0b
+	TypePageFault     = 0x0c
 	TypeQPRequest     = 0x10 // WQ_INVAL_REQ_ERROR
 	TypeQPAccess      = 0x11 // WQ_ACCESS_ERROR
 	TypeSRQError      = 0x12 // SRQ_CATAS_ERROR
@@ -112,6 +113,34 @@ func PageRequest(function uint16, pages int32) Event {
 	e := Event{Type: TypePageRequest}
 	binary.BigEndian.PutUint16(e.Data[2:], function)
 	binary.BigEndian.PutUint32(e.Data[4:], uint32(pages))
+	return e
+}
+
+// Subtypes of a page fault, MLX5_PFAULT_SUBTYPE_*.
+const (
+	PageFaultWQE  = 0
+	PageFaultRDMA = 1
+)
+
+// PageFaultAt says that a WQE's memory is not there: of the kind
+// MLX5_WQE_PF_TYPE_*, in queue wq. The token comes back when it is.
+func PageFaultAt(kind uint8, wq uint32, index uint16, token uint32) Event {
+	e := Event{Type: TypePageFault, Subtype: PageFaultWQE}
+	binary.BigEndian.PutUint16(e.Data[6:], index)
+	binary.BigEndian.PutUint32(e.Data[12:], token)
+	binary.BigEndian.PutUint32(e.Data[24:], uint32(kind)<<24|wq)
+	return e
+}
+
+// PageFaultIn says that memory which the other side wants is not there: n
+// bytes at va, in an operation over length bytes. The token has 24 bits.
+func PageFaultIn(kind uint8, rkey uint32, va uint64, n uint16, length, token uint32) Event {
+	e := Event{Type: TypePageFault, Subtype: PageFaultRDMA}
+	binary.BigEndian.PutUint32(e.Data[4:], rkey)
+	binary.BigEndian.PutUint16(e.Data[10:], n)
+	binary.BigEndian.PutUint32(e.Data[12:], length)
+	binary.BigEndian.PutUint64(e.Data[16:], va)
+	binary.BigEndian.PutUint32(e.Data[24:], uint32(kind)<<24|token)
 	return e
 }
 

@@ -71,6 +71,7 @@ const (
 	FaultBounds       // outside of what the key covers
 	FaultMemory       // covered, but not translated or not RAM
 	FaultState        // a UMR that asks for what the key or its state forbids
+	FaultPage         // covered, but the page is not there, or not for writing: the driver may bring it
 )
 
 // Errors of Create, Decode and Destroy, by the status that the command

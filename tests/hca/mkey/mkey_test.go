@@ -162,13 +162,26 @@ func TestPagesTakenAway(t *testing.T) {
 	key := create(t, tab, c)
 	dst := [][]byte{{1}}
 	got, f := tab.Resolve(dst, key, pd, qpn, iova+0x100, 2*page, LocalRead)
-	if f != FaultMemory || len(got) != 1 {
+	if f != FaultPage || len(got) != 1 {
 		t.Errorf("a page without translation: fault %d, %d pieces", f, len(got))
 	}
 	c.XLT = c.XLT[:8]
 	key = create(t, tab, c)
-	if _, f := tab.Resolve(nil, key, pd, qpn, iova+page, 8, LocalRead); f != FaultMemory {
+	if _, f := tab.Resolve(nil, key, pd, qpn, iova+page, 8, LocalRead); f != FaultPage {
 		t.Errorf("fewer translations than the length has pages: fault %d", f)
+	}
+	c.Len = 1 << 20
+	key = create(t, tab, c)
+	if _, f := tab.Resolve(nil, key, pd, qpn, iova+16*page, 8, LocalRead); f != FaultMemory {
+		t.Errorf("beyond the room for translations: fault %d", f)
+	}
+	c.XLT = be.AppendUint64(nil, base|1)
+	c.Access = 0x1f
+	key = create(t, tab, c)
+	for want, f := range map[Access]Fault{LocalRead: FaultNone, RemoteRead: FaultNone, LocalWrite: FaultPage, RemoteWrite: FaultPage, Atomic: FaultPage} {
+		if _, got := tab.Resolve(nil, key, pd, qpn, iova+0x100, 8, want); got != f {
+			t.Errorf("a page to be read only, wanted for %#x: fault %d, want %d", want, got, f)
+		}
 	}
 }
 

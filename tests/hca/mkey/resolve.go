@@ -5,8 +5,10 @@ import "encoding/binary"
 const (
 	mttSize = 8
 	klmSize = 16
-	// mttFlags are the low bits of a page's address (MLX5_EN_RD, MLX5_EN_WR
-	// and one that is reserved).
+	// The low bits of a page's address say what it may be used for, if they
+	// say anything (MLX5_EN_RD, MLX5_EN_WR); one is reserved.
+	mttRead  = 1
+	mttWrite = 2
 	mttFlags = 7
 	// pattern in place of a KLM's key says that the list repeats: the first
 	// entry is its header (struct mlx5_stride_block_ctrl_seg).
@@ -89,12 +91,20 @@ func (w *walk) pages(c *Context, addr, n uint64, depth int) Fault {
 		part := min(n, size-in)
 		var f Fault
 		if c.Mode == MTT {
-			if page >= uint64(len(c.XLT)/mttSize) {
+			if page >= uint64(c.room()/mttSize) {
 				return FaultMemory
 			}
-			at := binary.BigEndian.Uint64(c.XLT[page*mttSize:]) &^ mttFlags
-			if at == 0 { // taken away, or never given
-				return FaultMemory
+			var entry uint64
+			if page < uint64(len(c.XLT)/mttSize) {
+				entry = binary.BigEndian.Uint64(c.XLT[page*mttSize:])
+			}
+			use := uint64(mttRead)
+			if w.want.below() == LocalWrite {
+				use = mttWrite
+			}
+			at, flags := entry&^mttFlags, entry&(mttRead|mttWrite)
+			if at == 0 || flags != 0 && flags&use == 0 {
+				return FaultPage
 			}
 			f = w.memory(at+in, part)
 		} else {
