@@ -1,0 +1,63 @@
+//go:build linux
+
+// Command suite plays rdma-core's and perftest's programs with each other, over
+// the HCAs of tests/hca. It runs in the rig only; `run` starts it there.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"time"
+)
+
+// guest is where the suite runs: alone with mlx5_0 and mlx5_1, or one of two
+// that have an mlx5_0 each.
+type guest struct {
+	index int
+	peer  string // "" if there is no other
+}
+
+func main() {
+	long := flag.Bool("long", false, "100000 iterations of each, and 1 GiB")
+	pattern := flag.String("run", "", "only cases whose name matches this `regexp`")
+	transfer := flag.String("transfer", "", "`path` of the program that compares data")
+	flag.Parse()
+	only, err := regexp.Compile(*pattern)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	g := guest{peer: os.Getenv("VM_PEER")}
+	if os.Getenv("VM_INDEX") == "1" {
+		g.index = 1
+	}
+	failed := 0
+	report := func(name string, run func() error) {
+		if !only.MatchString(name) {
+			return
+		}
+		started := time.Now()
+		err := run()
+		took := time.Since(started).Round(10 * time.Millisecond)
+		if err != nil {
+			failed++
+			fmt.Printf("FAIL  %s  %v\n%v\n", name, took, err)
+			return
+		}
+		fmt.Printf("ok    %s  %v\n", name, took)
+	}
+	for _, c := range games(*long) {
+		report(c.String(), func() error { return g.play(c) })
+	}
+	if g.peer == "" {
+		for _, c := range transfers(*long) {
+			report(c.name, func() error { return c.run(*transfer) })
+		}
+	}
+	if failed > 0 {
+		fmt.Printf("%d failed\n", failed)
+		os.Exit(1)
+	}
+}
