@@ -71,6 +71,7 @@ var commands = []command{
 	{"report", reportUsage, report},
 	{"figure", figureUsage, drawFigure},
 	{"objects", objectsUsage, listObjects},
+	{"completion", completionUsage, completion},
 }
 
 func main() {
