@@ -10,7 +10,7 @@ import (
 // sink is a send queue that prints what it is given: the least of a provider.QP.
 type sink struct{ pending int }
 
-func (s *sink) PutSend(wr *provider.SendWR) error {
+func (s *sink) put(wr *provider.SendWR) error {
 	if s.pending == 2 {
 		return provider.ErrQueueFull
 	}
@@ -19,18 +19,15 @@ func (s *sink) PutSend(wr *provider.SendWR) error {
 	return nil
 }
 
-func (s *sink) RingSend() error {
-	fmt.Println("ring for", s.pending)
-	return nil
-}
+func (s *sink) ring() { fmt.Println("ring for", s.pending) }
 
 func (s *sink) PostSend(wrs []provider.SendWR) (n int, err error) {
 	for n = range wrs {
-		if err = s.PutSend(&wrs[n]); err != nil {
+		if err = s.put(&wrs[n]); err != nil {
 			break
 		}
 	}
-	s.RingSend()
+	s.ring()
 	return n, err
 }
 

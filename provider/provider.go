@@ -65,11 +65,25 @@ type CQInit struct {
 // QPInit is what verbs knows of a queue pair before it is made.
 type QPInit struct {
 	Type           uapi.IbUverbsQpType
+	DC             DCType
+	DCKey          uint64 // of a target
 	Cap            QPCap
 	SignalAll      bool // each send completes, whatever its flags
-	SendCQ, RecvCQ CQ
-	SRQ            SRQ // that it receives from, or nil
+	SendCQ, RecvCQ CQ   // nil where the type has none
+	SRQ            SRQ  // that it receives from, or nil
+	MaxTSOHeader   uint32
+	ScatterToCQE   bool // short messages may come in CQEs
 }
+
+// A DCType is a side of dynamically connected transport, which is one of
+// IB_UVERBS_QPT_DRIVER.
+type DCType uint8
+
+const (
+	NotDC DCType = iota
+	DCInitiator
+	DCTarget
+)
 
 // QPCap bounds a queue pair's queues, as struct ibv_qp_cap.
 type QPCap struct {
@@ -81,6 +95,7 @@ type QPCap struct {
 // SRQInit is what verbs knows of a shared receive queue before it is made.
 type SRQInit struct {
 	MaxWR, MaxSGE uint32
+	XRC           bool
 }
 
 // A PD is a protection domain.
@@ -101,18 +116,16 @@ type QP interface {
 	// reference to wrs, nor to anything that they point to.
 	PostSend(wrs []SendWR) (n int, err error)
 
-	// PutSend, RingSend and DropSend are the parts of PostSend: PutSend encodes a
-	// request, RingSend shows the device those put since the last ring, DropSend
-	// forgets them.
-	PutSend(wr *SendWR) error
-	RingSend() error
-	DropSend()
-
 	// PostRecv is PostSend for the receive queue.
 	PostRecv(wrs []RecvWR) (n int, err error)
 
-	// Moved follows a change of state. That to RESET empties the queues.
-	Moved(to uapi.IbQpState)
+	// Modify adds the provider's part to an EX_CMD_MODIFY_QP, and tells whether it
+	// has one: a MODIFY_QP does otherwise.
+	Modify(cmd *ioctl.Cmd, to uapi.IbQpState) bool
+
+	// Moved follows a change of state, and returns the number that the QP has from
+	// then on. That to RESET empties the queues.
+	Moved(to uapi.IbQpState) (qpn uint32)
 
 	// Release unmaps the queues.
 	Release()
@@ -147,6 +160,8 @@ type CQ interface {
 	// Forget drops the completions of a QP that was moved to RESET or destroyed.
 	// The caller serialises it with Poll.
 	Forget(qp QP)
+	// ForgetSRQ is Forget for an XRC SRQ that was destroyed.
+	ForgetSRQ(srq SRQ)
 
 	// Resize adds the provider's part to a RESIZE_CQ for cqe completions, and
 	// Remap follows it; completions that weren't polled are kept.

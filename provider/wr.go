@@ -30,13 +30,20 @@ type SendWR struct {
 
 	RemoteAddr uint64
 	RKey       uint32
+	RemoteSRQN uint32 // XRC
 
-	Compare, Swap, Add uint64
+	Compare, Swap, Add    uint64
+	CompareMask, SwapMask uint64
 
-	// UD.
+	// UD and DC.
 	AH         *AHRef
 	RemoteQPN  uint32
 	RemoteQKey uint32
+	DCKey      uint64
+
+	// TSO.
+	Header []byte
+	MSS    uint16
 
 	// BIND_MW: NewRKey is the window's next key.
 	MW      *MWRef
@@ -48,6 +55,9 @@ type SendWR struct {
 	FlushType   uint8
 	FlushLevel  uint8
 }
+
+// WRNop is the opcode of a request that does nothing, for which uverbs has none.
+const WRNop uapi.IbUverbsWrOpcode = 16
 
 // MWBind is what a window is bound to.
 type MWBind struct {

@@ -268,6 +268,13 @@ func (cq *CQ) forget(qp *QP) {
 	cq.mu.Unlock()
 }
 
+// forgetSRQ is forget for an XRC SRQ.
+func (cq *CQ) forgetSRQ(srq *SRQ) {
+	cq.mu.Lock()
+	cq.prov.ForgetSRQ(srq.prov)
+	cq.mu.Unlock()
+}
+
 // Close destroys the CQ (ibv_destroy_cq) with the completions in it. While
 // QPs use it, it answers ErrBusy.
 func (cq *CQ) Close() error {

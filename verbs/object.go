@@ -33,12 +33,13 @@ const (
 	kindCQ
 	kindChannel
 	kindMR
+	kindXRCD
 	kindPD
 	kinds
 )
 
 func (k kind) String() string {
-	return [...]string{"MW", "QP", "AH", "SRQ", "CQ", "completion channel", "MR", "PD"}[k]
+	return [...]string{"MW", "QP", "AH", "SRQ", "CQ", "completion channel", "MR", "XRC domain", "PD"}[k]
 }
 
 // A member is any of the objects, as the Context keeps it.

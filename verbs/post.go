@@ -15,6 +15,7 @@ var (
 	errSendState     = invalid("post send", "the QP is not yet in RTS")
 	errRecvState     = invalid("post receive", "the QP is in RESET")
 	errRecvSRQ       = invalid("post receive", "the QP receives from an SRQ: post there")
+	errRecvType      = invalid("post receive", "this type of QP has no receive queue")
 	errSendFlags     = invalid("post send", "unknown flags; for inline data set SendWR.Inline")
 	errInlineAndSGL  = invalid("post send", "both Inline and SGL are set")
 	errInlineOp      = invalid("post send", "the operation takes no inline data")
@@ -23,7 +24,7 @@ var (
 	errOpType        = invalid("post send", "the operation doesn't exist on this type of QP")
 	errAtomicAddr    = invalid("post send", "the remote address of an atomic is not a multiple of 8")
 	errAtomicLen     = invalid("post send", "an atomic needs room for 8 bytes, OpAtomicWrite 8 bytes in Inline")
-	errNoAH          = invalid("post send", "a UD send needs an AH of the QP's PD")
+	errNoAH          = invalid("post send", "a datagram needs an AH of the QP's PD")
 	errRemoteQPN     = invalid("post send", "the remote QPN has more than 24 bits")
 	errNoMW          = invalid("post send", "OpBindMW needs an open type 2 MW of the QP's device")
 	errBindMR        = invalid("post send", "OpBindMW needs an open MR that contains the window")
@@ -164,9 +165,37 @@ func (qp *QP) sendable() error {
 	return nil
 }
 
+// opsOf has a bit for each operation that a type of QP has.
+func opsOf(t QPType) uint32 {
+	const (
+		reliable = sendsAndWrites | 1<<OpRDMARead | 1<<OpCompareSwap | 1<<OpFetchAdd | 1<<OpMaskedCompareSwap | 1<<OpMaskedFetchAdd |
+			1<<OpLocalInv | 1<<OpBindMW | 1<<OpNop
+		datagrams = 1<<OpSend | 1<<OpSendImm | 1<<OpNop
+	)
+	switch t {
+	case RC:
+		return reliable | 1<<OpFlush | 1<<OpAtomicWrite
+	case XRCSend, DCI:
+		return reliable
+	case UC:
+		return sendsAndWrites | 1<<OpBindMW | 1<<OpNop
+	case UD:
+		return datagrams
+	case RawPacket:
+		return 1<<OpSend | 1<<OpTSO | 1<<OpNop
+	}
+	return 0
+}
+
+const knownOps = 1<<(OpNop+1) - 1
+
 // checkSend refuses what no device does, and what a provider must not see.
 func (qp *QP) checkSend(wr *SendWR) error {
-	if wr.Flags&^sendKnown != 0 {
+	known := sendKnown
+	if qp.typ == RawPacket {
+		known |= SendIPChecksum
+	}
+	if wr.Flags&^known != 0 {
 		return errSendFlags
 	}
 	var length uint64
@@ -179,70 +208,67 @@ func (qp *QP) checkSend(wr *SendWR) error {
 	if wr.Inline != nil && len(wr.SGL) > 0 {
 		return errInlineAndSGL
 	}
-	if wr.Opcode < 32 && 1<<wr.Opcode&sendsAndWrites != 0 && (qp.typ == RC || qp.typ == UC) {
+	if wr.Opcode >= 32 || 1<<wr.Opcode&knownOps == 0 {
+		return sendRefusals.named(provider.ErrOpcode)
+	}
+	if 1<<wr.Opcode&opsOf(qp.typ) == 0 {
+		return errOpType
+	}
+	if (qp.typ == UD || qp.typ == DCI) && wr.Opcode != OpNop && wr.Opcode != OpLocalInv && wr.Opcode != OpBindMW {
+		if err := qp.checkAddress(wr); err != nil {
+			return err
+		}
+	}
+	if 1<<wr.Opcode&(sendsAndWrites|1<<OpTSO) != 0 {
 		return nil
 	}
 	return qp.checkSpecial(wr, length)
 }
 
+// checkSpecial looks at the operations that aren't all about data.
 func (qp *QP) checkSpecial(wr *SendWR, length uint64) error {
-	switch wr.Opcode {
-	case OpSend, OpSendImm:
-		return qp.checkUD(wr)
-	case OpSendInv, OpRDMAWrite, OpRDMAWriteImm:
-		return errOpType
-	case OpAtomicWrite:
+	if wr.Opcode == OpAtomicWrite {
 		if len(wr.Inline) != 8 {
 			return errAtomicLen
 		}
 		if wr.RemoteAddr%8 != 0 {
 			return errAtomicAddr
 		}
-		return qp.need(RC)
+		return nil
 	}
 	if wr.Inline != nil {
 		return errInlineOp
 	}
 	switch wr.Opcode {
 	case OpRDMARead:
-		return qp.need(RC)
-	case OpCompareSwap, OpFetchAdd:
+		return nil
+	case OpCompareSwap, OpFetchAdd, OpMaskedCompareSwap, OpMaskedFetchAdd:
 		if wr.RemoteAddr%8 != 0 {
 			return errAtomicAddr
 		}
 		if length < 8 {
 			return errAtomicLen
 		}
-		return qp.need(RC)
+		return nil
 	}
 	if len(wr.SGL) > 0 {
 		return errSGLOp
 	}
 	switch wr.Opcode {
-	case OpLocalInv:
-		return qp.need(RC)
 	case OpFlush:
 		if wr.FlushType == 0 || wr.FlushType&^(FlushGlobal|FlushPersistent) != 0 || wr.FlushLevel > FlushMR {
 			return errFlush
 		}
-		return qp.need(RC)
 	case OpBindMW:
 		if wr.MW == nil || wr.MW.ctx != qp.ctx || wr.MW.closed() || wr.MW.Type() != MWType2 {
 			return errNoMW
 		}
 		return qp.checkBind(&wr.Bind)
 	}
-	return sendRefusals.named(provider.ErrOpcode)
-}
-
-func (qp *QP) need(t QPType) error {
-	if qp.typ != t {
-		return errOpType
-	}
 	return nil
 }
 
-func (qp *QP) checkUD(wr *SendWR) error {
+func (qp *QP) checkAddress(wr *SendWR) error {
 	if wr.AH == nil || wr.AH.ctx == nil || wr.AH.ctx != qp.ctx || wr.AH.closed() || wr.AH.parents[0] != qp.parents[0] {
 		return errNoAH
 	}
@@ -253,7 +279,7 @@ func (qp *QP) checkUD(wr *SendWR) error {
 }
 
 func (qp *QP) checkBind(b *MWBindInfo) error {
-	if qp.typ == UD {
+	if opsOf(qp.typ)&(1<<OpBindMW) == 0 {
 		return errOpType
 	}
 	if b.Access&AccessZeroBased != 0 {
@@ -321,6 +347,8 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 		err = errRecvRemoved
 	case qp.srq != nil:
 		err = errRecvSRQ
+	case !qp.typ.receives():
+		err = errRecvType
 	case qp.State() == QPReset:
 		err = errRecvState
 	default:

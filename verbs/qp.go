@@ -17,9 +17,46 @@ const (
 	RC = QPType(uapi.IB_UVERBS_QPT_RC) // reliable connection
 	UC = QPType(uapi.IB_UVERBS_QPT_UC) // unreliable connection
 	UD = QPType(uapi.IB_UVERBS_QPT_UD) // unreliable datagram
+
+	// RawPacket sends and receives Ethernet frames (CAP_NET_RAW).
+	RawPacket = QPType(uapi.IB_UVERBS_QPT_RAW_PACKET)
+
+	// The sides of extended reliable connections: an XRCSend QP sends to the SRQs
+	// of an XRC domain, which XRCRecv QPs receive for.
+	XRCSend = QPType(uapi.IB_UVERBS_QPT_XRC_INI)
+	XRCRecv = QPType(uapi.IB_UVERBS_QPT_XRC_TGT)
+
+	// The sides of mlx5's dynamically connected transport: a DCI sends to any
+	// number of DCTs, which receive into an SRQ.
+	DCI QPType = 0x1d
+	DCT QPType = 0x1e
 )
 
-func (t QPType) String() string { return uapi.EnumIbUverbsQpType.Short(uint64(t)) }
+func (t QPType) String() string {
+	switch t {
+	case DCI:
+		return "DCI"
+	case DCT:
+		return "DCT"
+	}
+	return uapi.EnumIbUverbsQpType.Short(uint64(t))
+}
+
+// kernel is the type as uverbs has it, and what the provider is told besides.
+func (t QPType) kernel() (uapi.IbUverbsQpType, provider.DCType) {
+	switch t {
+	case DCI:
+		return uapi.IB_UVERBS_QPT_DRIVER, provider.DCInitiator
+	case DCT:
+		return uapi.IB_UVERBS_QPT_DRIVER, provider.DCTarget
+	}
+	return uapi.IbUverbsQpType(t), provider.NotDC
+}
+
+// sends and receives tell which queues of its own a type of QP has. A DCT has
+// none, but completes on a CQ.
+func (t QPType) sends() bool    { return t != XRCRecv && t != DCT }
+func (t QPType) receives() bool { return t != XRCSend && t != XRCRecv && t != DCT && t != DCI }
 
 // QPCap bounds a QP's queues, as struct ibv_qp_cap.
 type QPCap struct {
@@ -38,7 +75,17 @@ type QPOptions struct {
 	SRQ    *SRQ // nil: the QP has a receive queue of its own
 	Cap    QPCap
 
+	XRCD         *XRCD  // XRCRecv: the domain; such a QP has no CQs, and no PD
+	DCKey        uint64 // DCT: the key that senders must have
+	MaxTSOHeader int    // RawPacket: bytes of SendWR.Header
+
 	SignalAll bool // every send completes on the CQ, SendSignaled or not
+
+	// ScatterToCQE lets the device put short messages into their completions, from
+	// where Poll copies them to the memory of the request. This is for RC, and
+	// needs requests of which all memory is registered by RegMR or AllocMR, not
+	// zero-based, and stays until they are polled; else Poll destroys memory.
+	ScatterToCQE bool
 
 	// SingleOwner promises that one goroutine at a time posts sends, and one
 	// receives, and drops the locks. A second one that is seen panics.
@@ -51,7 +98,7 @@ type QPOptions struct {
 type QP struct {
 	object
 	typ       QPType
-	num       uint32
+	num       atomic.Uint32
 	cap       QPCap
 	signalAll bool
 	srq       *SRQ
@@ -83,15 +130,9 @@ func (pd *PD) CreateQP(o QPOptions) (*QP, error) {
 		return nil, err
 	}
 	defer pd.drop()
-	parents := []*object{&pd.object, o.SendCQ.base(), o.RecvCQ.base()}
-	switch {
-	case o.SendCQ == nil:
-		return nil, invalid(op, "no SendCQ")
-	case o.RecvCQ == nil:
-		return nil, invalid(op, "no RecvCQ")
-	}
-	if o.SRQ != nil {
-		parents = append(parents, &o.SRQ.object)
+	parents, err := pd.qpParents(op, &o)
+	if err != nil {
+		return nil, err
 	}
 	if err := hold(op, parents...); err != nil {
 		return nil, err
@@ -101,6 +142,38 @@ func (pd *PD) CreateQP(o QPOptions) (*QP, error) {
 		drop(parents...)
 	}
 	return qp, err
+}
+
+// qpParents returns what a QP is made of, which depends on its type.
+func (pd *PD) qpParents(op string, o *QPOptions) ([]*object, error) {
+	parents := []*object{&pd.object}
+	if o.Type == XRCRecv {
+		if o.SendCQ != nil || o.RecvCQ != nil || o.SRQ != nil {
+			return nil, invalid(op, "an XRCRecv QP has neither CQs nor an SRQ")
+		}
+		return append(parents, o.XRCD.base()), nil
+	}
+	if o.XRCD != nil {
+		return nil, invalid(op, "an XRC domain is for XRCRecv QPs")
+	}
+	if o.SendCQ == nil {
+		return nil, invalid(op, "no SendCQ")
+	}
+	parents = append(parents, o.SendCQ.base())
+	if o.Type != XRCSend {
+		if o.RecvCQ == nil {
+			return nil, invalid(op, "no RecvCQ")
+		}
+		parents = append(parents, o.RecvCQ.base())
+	} else if o.RecvCQ != nil || o.SRQ != nil {
+		return nil, invalid(op, "an XRCSend QP doesn't receive")
+	}
+	if o.SRQ != nil {
+		parents = append(parents, &o.SRQ.object)
+	} else if o.Type == DCT {
+		return nil, invalid(op, "a DCT receives into an SRQ")
+	}
+	return parents, nil
 }
 
 func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, error) {
@@ -113,17 +186,36 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 	qp.id = c.newID()
 
 	limits := o.Cap
-	if o.SRQ != nil {
+	if o.SRQ != nil || !o.Type.receives() {
 		limits.MaxRecvWR, limits.MaxRecvSGE = 0, 0
+	}
+	if !o.Type.sends() {
+		limits.MaxSendWR, limits.MaxSendSGE, limits.MaxInlineData = 0, 0, 0
+	}
+	typ, dc := o.Type.kernel()
+	init := provider.QPInit{
+		Type: typ, DC: dc, DCKey: o.DCKey, Cap: limits.flat(), SignalAll: o.SignalAll,
+		MaxTSOHeader: uint32(o.MaxTSOHeader), ScatterToCQE: o.ScatterToCQE,
 	}
 	cmd := ioctl.New(uapi.UVERBS_OBJECT_QP, uapi.UVERBS_METHOD_QP_CREATE)
 	defer cmd.Release()
 	handle := cmd.NewHandle(uapi.UVERBS_ATTR_CREATE_QP_HANDLE)
-	cmd.Handle(uapi.UVERBS_ATTR_CREATE_QP_PD_HANDLE, pd.handle)
-	cmd.Handle(uapi.UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, o.SendCQ.handle)
-	cmd.Handle(uapi.UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, o.RecvCQ.handle)
+	if o.XRCD != nil {
+		cmd.Handle(uapi.UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, o.XRCD.handle)
+	} else {
+		cmd.Handle(uapi.UVERBS_ATTR_CREATE_QP_PD_HANDLE, pd.handle)
+	}
+	if o.SendCQ != nil {
+		cmd.Handle(uapi.UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, o.SendCQ.handle)
+		init.SendCQ = o.SendCQ.prov
+	}
+	if o.RecvCQ != nil {
+		cmd.Handle(uapi.UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, o.RecvCQ.handle)
+		init.RecvCQ = o.RecvCQ.prov
+	}
 	if o.SRQ != nil {
 		cmd.Handle(uapi.UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, o.SRQ.handle)
+		init.SRQ = o.SRQ.prov
 	}
 	cmd.U64(uapi.UVERBS_ATTR_CREATE_QP_USER_HANDLE, qp.id)
 	*ioctl.In[uapi.IbUverbsQpCap](cmd, uapi.UVERBS_ATTR_CREATE_QP_CAP) = uapi.IbUverbsQpCap{
@@ -131,19 +223,12 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 		MaxSendSge: uint32(limits.MaxSendSGE), MaxRecvSge: uint32(limits.MaxRecvSGE),
 		MaxInlineData: uint32(limits.MaxInlineData),
 	}
-	cmd.U64(uapi.UVERBS_ATTR_CREATE_QP_TYPE, uint64(o.Type))
+	cmd.U64(uapi.UVERBS_ATTR_CREATE_QP_TYPE, uint64(typ))
 	if o.SignalAll {
 		cmd.U32(uapi.UVERBS_ATTR_CREATE_QP_FLAGS, uint32(uapi.IB_UVERBS_QP_CREATE_SQ_SIG_ALL))
 	}
 	granted := ioctl.Out[uapi.IbUverbsQpCap](cmd, uapi.UVERBS_ATTR_CREATE_QP_RESP_CAP)
 	num := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_CREATE_QP_RESP_QP_NUM)
-	init := provider.QPInit{
-		Type: uapi.IbUverbsQpType(o.Type), Cap: limits.flat(), SignalAll: o.SignalAll,
-		SendCQ: o.SendCQ.prov, RecvCQ: o.RecvCQ.prov,
-	}
-	if o.SRQ != nil {
-		init.SRQ = o.SRQ.prov
-	}
 	prov, err := c.prov.NewQP(cmd, init)
 	if err != nil {
 		return nil, opErr(op, "", err)
@@ -153,13 +238,13 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 		prov.Release()
 		return nil, opErr(op, object, err)
 	}
-	qp.num = *num
+	qp.num.Store(*num)
 	limit := provider.QPCap{
 		MaxSendWR: granted.MaxSendWr, MaxRecvWR: granted.MaxRecvWr,
 		MaxSendSGE: granted.MaxSendSge, MaxRecvSGE: granted.MaxRecvSge,
 		MaxInlineData: granted.MaxInlineData,
 	}
-	if err := prov.Adopt(uint32(*handle), qp.num, &limit); err != nil {
+	if err := prov.Adopt(uint32(*handle), *num, &limit); err != nil {
 		destroyQP(c, uint32(*handle))
 		prov.Release()
 		return nil, opErr(op, object, err)
@@ -195,8 +280,10 @@ func (c *Context) checkQP(op string, o *QPOptions) error {
 	}
 	switch o.Type {
 	case RC, UC, UD:
+	case RawPacket, XRCSend, XRCRecv, DCI, DCT:
+		// A driver that has none says so.
 	default:
-		return invalid(op, "type %v is not RC, UC or UD", o.Type)
+		return invalid(op, "there is no type %v", o.Type)
 	}
 	bounds := []struct {
 		name   string
@@ -207,6 +294,7 @@ func (c *Context) checkQP(op string, o *QPOptions) error {
 		{"MaxSendSGE", o.Cap.MaxSendSGE, limits.MaxSGE},
 		{"MaxRecvSGE", o.Cap.MaxRecvSGE, limits.MaxSGE},
 		{"MaxInlineData", o.Cap.MaxInlineData, maxInline},
+		{"MaxTSOHeader", o.MaxTSOHeader, maxInline},
 	}
 	for _, b := range bounds {
 		if b.v < 0 || b.v > b.max {
@@ -221,7 +309,9 @@ func destroyQP(c *Context, handle uint32) error {
 }
 
 // Num returns the queue pair number, 24 bits, that peers address.
-func (qp *QP) Num() uint32 { return qp.num }
+//
+// A DCT has none before it is in RTR.
+func (qp *QP) Num() uint32 { return qp.num.Load() }
 
 // Type returns the transport.
 func (qp *QP) Type() QPType { return qp.typ }
@@ -271,8 +361,10 @@ func (qp *QP) Close() error {
 
 // forget drops the QP's completions that were not polled.
 func (qp *QP) forget() {
-	qp.sendCQ.forget(qp)
-	if qp.recvCQ != qp.sendCQ {
+	if qp.sendCQ != nil {
+		qp.sendCQ.forget(qp)
+	}
+	if qp.recvCQ != nil && qp.recvCQ != qp.sendCQ {
 		qp.recvCQ.forget(qp)
 	}
 }

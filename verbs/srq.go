@@ -19,6 +19,8 @@ type SRQ struct {
 
 	maxWR  atomic.Uint32
 	maxSGE int
+	num    uint32
+	cq     *CQ // of an XRC SRQ
 }
 
 func (srq *SRQ) base() *object {
@@ -33,6 +35,10 @@ type SRQOptions struct {
 	MaxWR  int // receives that the queue must hold, from 1
 	MaxSGE int // pieces that a receive may have, from 1
 	Limit  int // EventSRQLimitReached comes when fewer receives are left; 0 for never
+
+	// For an XRC SRQ: its domain, and the CQ that its receives complete on.
+	XRCD *XRCD
+	CQ   *CQ
 
 	// SingleOwner promises that one goroutine at a time posts, and drops the
 	// lock. A second one that is seen panics.
@@ -50,14 +56,24 @@ func (pd *PD) CreateSRQ(o SRQOptions) (*SRQ, error) {
 	if err := hold(op, pd.base()); err != nil {
 		return nil, err
 	}
-	srq, err := pd.createSRQHeld(op, &o)
+	defer pd.drop()
+	parents := []*object{&pd.object}
+	if o.XRCD != nil {
+		parents = append(parents, &o.XRCD.object, o.CQ.base())
+	} else if o.CQ != nil {
+		return nil, invalid(op, "only an XRC SRQ has a CQ of its own")
+	}
+	if err := hold(op, parents...); err != nil {
+		return nil, err
+	}
+	srq, err := pd.createSRQHeld(op, &o, parents)
 	if err != nil {
-		pd.drop()
+		drop(parents...)
 	}
 	return srq, err
 }
 
-func (pd *PD) createSRQHeld(op string, o *SRQOptions) (*SRQ, error) {
+func (pd *PD) createSRQHeld(op string, o *SRQOptions, parents []*object) (*SRQ, error) {
 	c := pd.ctx
 	limits, err := c.deviceLimits()
 	if err != nil {
@@ -81,11 +97,19 @@ func (pd *PD) createSRQHeld(op string, o *SRQOptions) (*SRQ, error) {
 	handle := cmd.NewHandle(uapi.UVERBS_ATTR_CREATE_SRQ_HANDLE)
 	cmd.Handle(uapi.UVERBS_ATTR_CREATE_SRQ_PD_HANDLE, pd.handle)
 	cmd.U64(uapi.UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, srq.id)
-	cmd.U64(uapi.UVERBS_ATTR_CREATE_SRQ_TYPE, uint64(uapi.IB_UVERBS_SRQT_BASIC))
+	typ := uapi.IB_UVERBS_SRQT_BASIC
+	var number *uint32
+	if o.XRCD != nil {
+		typ = uapi.IB_UVERBS_SRQT_XRC
+		cmd.Handle(uapi.UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE, o.XRCD.handle)
+		cmd.Handle(uapi.UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE, o.CQ.handle)
+		number = ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM)
+	}
+	cmd.U64(uapi.UVERBS_ATTR_CREATE_SRQ_TYPE, uint64(typ))
 	cmd.U32(uapi.UVERBS_ATTR_CREATE_SRQ_LIMIT, uint32(o.Limit))
 	maxWR := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR)
 	maxSGE := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE)
-	init := provider.SRQInit{MaxWR: uint32(o.MaxWR), MaxSGE: uint32(o.MaxSGE)}
+	init := provider.SRQInit{MaxWR: uint32(o.MaxWR), MaxSGE: uint32(o.MaxSGE), XRC: o.XRCD != nil}
 	prov, err := c.prov.NewSRQ(cmd, &init)
 	if err != nil {
 		return nil, opErr(op, "", err)
@@ -106,13 +130,21 @@ func (pd *PD) createSRQHeld(op string, o *SRQOptions) (*SRQ, error) {
 	srq.prov = prov
 	srq.maxWR.Store(granted.MaxWR)
 	srq.maxSGE = int(granted.MaxSGE)
-	srq.adopt(c, kindSRQ, uint32(*handle), srq, &pd.object)
+	if number != nil {
+		srq.num = *number
+	}
+	srq.cq = o.CQ
+	srq.adopt(c, kindSRQ, uint32(*handle), srq, parents...)
 	return srq, nil
 }
 
 func destroySRQ(c *Context, handle uint32) error {
 	return destroyHandle(c, uapi.UVERBS_OBJECT_SRQ, uapi.UVERBS_METHOD_SRQ_DESTROY, handle, 4)
 }
+
+// Num returns the number by which senders name an XRC SRQ (ibv_get_srq_num); of
+// others it is 0.
+func (srq *SRQ) Num() uint32 { return srq.num }
 
 // MaxWR returns how many receives the SRQ holds: at least as many as were asked
 // for.
@@ -144,6 +176,8 @@ func (srq *SRQ) modify(mask uapi.IbSrqAttrMask, maxWR, limit int) error {
 	}
 	resize := mask&uapi.IB_SRQ_MAX_WR != 0
 	switch {
+	case resize && limits.DeviceCapFlags&DeviceSRQResize == 0:
+		return opErr(op, fmt.Sprintf("MaxWR %d", maxWR), ErrNotSupported)
 	case resize && (maxWR < 1 || maxWR > limits.MaxSRQWR):
 		return invalid(op, "MaxWR %d is not in 1 to %d", maxWR, limits.MaxSRQWR)
 	case limit < 0 || limit > limits.MaxSRQWR:
@@ -230,6 +264,9 @@ func (srq *SRQ) Close() error {
 	return srq.base().end("destroy SRQ",
 		func() error { return destroySRQ(srq.ctx, srq.handle) },
 		func() {
+			if srq.cq != nil {
+				srq.cq.forgetSRQ(srq)
+			}
 			srq.prov.Release()
 			srq.prov = nil
 		})

@@ -1,6 +1,9 @@
 package verbs
 
-import "github.com/goverbs/goverbs/uapi"
+import (
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
 
 // An SGE is a scatter/gather entry: a piece of registered memory. MR.SGE makes
 // one.
@@ -26,9 +29,20 @@ const (
 	OpBindMW       = Opcode(uapi.IB_UVERBS_WR_BIND_MW)
 	OpFlush        = Opcode(uapi.IB_UVERBS_WR_FLUSH)
 	OpAtomicWrite  = Opcode(uapi.IB_UVERBS_WR_ATOMIC_WRITE)
+
+	// What only some adapters have, mlx5 among them.
+	OpTSO               = Opcode(uapi.IB_UVERBS_WR_TSO) // a raw packet to be cut into segments
+	OpMaskedCompareSwap = Opcode(uapi.IB_UVERBS_WR_MASKED_ATOMIC_CMP_AND_SWP)
+	OpMaskedFetchAdd    = Opcode(uapi.IB_UVERBS_WR_MASKED_ATOMIC_FETCH_AND_ADD)
+	OpNop               = Opcode(provider.WRNop) // does nothing, and completes
 )
 
-func (o Opcode) String() string { return uapi.EnumIbUverbsWrOpcode.Short(uint64(o)) }
+func (o Opcode) String() string {
+	if o == OpNop {
+		return "NOP"
+	}
+	return uapi.EnumIbUverbsWrOpcode.Short(uint64(o))
+}
 
 // SendFlags modify a send work request, as enum ibv_send_flags. Inline data
 // has no flag: it is what SendWR.Inline holds.
@@ -39,8 +53,12 @@ const (
 	SendSignaled  = SendFlags(uapi.IB_SEND_SIGNALED)  // complete on the CQ even if all goes well
 	SendSolicited = SendFlags(uapi.IB_SEND_SOLICITED) // wake a peer that armed for solicited events
 
-	sendInline = SendFlags(uapi.IB_SEND_INLINE)
-	sendKnown  = SendFence | SendSignaled | SendSolicited
+	// SendIPChecksum has the device compute the IPv4, and the TCP or UDP checksum
+	// of a raw packet.
+	SendIPChecksum = SendFlags(uapi.IB_SEND_IP_CSUM)
+
+	// sendKnown are the flags for all types of QP.
+	sendKnown = SendFence | SendSignaled | SendSolicited
 )
 
 func (f SendFlags) String() string { return uapi.EnumIbSendFlags.Short(uint64(f)) }
@@ -67,14 +85,28 @@ type SendWR struct {
 	RemoteAddr uint64 // of atomics and OpAtomicWrite: a multiple of 8
 	RKey       uint32
 
-	Compare uint64 // OpCompareSwap
-	Swap    uint64 // OpCompareSwap
-	Add     uint64 // OpFetchAdd
+	RemoteSRQN uint32 // XRCSend: the SRQ that takes the message, SRQ.Num there
 
-	// UD.
+	Compare uint64 // OpCompareSwap, OpMaskedCompareSwap
+	Swap    uint64 // OpCompareSwap, OpMaskedCompareSwap
+	Add     uint64 // OpFetchAdd, OpMaskedFetchAdd
+
+	// CompareMask has the bits that OpMaskedCompareSwap compares; for
+	// OpMaskedFetchAdd the highest bit of each field that is added for itself.
+	CompareMask uint64
+	SwapMask    uint64 // the bits that OpMaskedCompareSwap exchanges
+
+	// UD and DCI; for the latter RemoteQPN is the DCT's number, and DCKey its
+	// access key.
 	AH         *AH
 	RemoteQPN  uint32
 	RemoteQKey uint32
+	DCKey      uint64
+
+	// OpTSO: the header that each segment gets, and how much of the data each has
+	// at most.
+	Header []byte
+	MSS    uint16
 
 	// OpBindMW, for type 2 windows. Once it has completed, the window's key is
 	// NewRKey, which differs from MW.RKey in the lowest byte only.

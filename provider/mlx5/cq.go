@@ -100,7 +100,14 @@ func (q *cq) Arm(solicitedOnly bool, events uint32) error {
 
 // Forget drops the QP's completions, and moves the others together.
 func (q *cq) Forget(p provider.QP) {
-	gone := &p.(*qp).resource
+	if gone := p.(*qp); gone.init.Type != uapi.IB_UVERBS_QPT_XRC_TGT {
+		q.forget(&gone.resource)
+	}
+}
+
+func (q *cq) ForgetSRQ(p provider.SRQ) { q.forget(&p.(*srq).resource) }
+
+func (q *cq) forget(gone *resource) {
 	if q.last == gone {
 		q.last = nil
 	}

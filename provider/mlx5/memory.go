@@ -76,6 +76,12 @@ func (w *window) bytes(segment uint32, n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(&w[segment&(maxSegments-1)]), wqe.InlineHeader)), n)
 }
 
+// headerBytes is the place of the header in the Ethernet segment, which is the
+// second.
+func (w *window) headerBytes(n int) []byte {
+	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(&w[1]), wqe.EthHeaderOffset)), n)
+}
+
 // cqes returns the buffer as halves of CQEs of 128 bytes, or as CQEs of 64.
 func (b buffer) cqes(n int) []wqe.CQE {
 	return unsafe.Slice((*wqe.CQE)(unsafe.Pointer(unsafe.SliceData(b[:n*wqe.CQESize]))), n)

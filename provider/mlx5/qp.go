@@ -26,6 +26,8 @@ type qp struct {
 	resource resource
 	number   uint32
 	raw      bool
+	target   bool // a DCT: the kernel has no queues for it, and makes it late
+	late     *uapi.Mlx5IbModifyQpResp
 }
 
 var errWQETooLong = errors.New("mlx5: the capabilities ask for longer work requests than the adapter takes")
@@ -38,9 +40,23 @@ func (c *context) NewQP(cmd *ioctl.Cmd, init provider.QPInit) (provider.QP, erro
 	q := &qp{ctx: c, init: init, raw: init.Type == uapi.IB_UVERBS_QPT_RAW_PACKET}
 	q.srq, _ = init.SRQ.(*srq)
 	req := ioctl.In[uapi.Mlx5IbCreateQp](cmd, uapi.UVERBS_ATTR_UHW_IN)
-	if err := q.prepare(req); err != nil {
+	q.target = init.DC == provider.DCTarget
+	prepare := q.prepare
+	switch {
+	case q.target:
+		prepare = q.prepareTarget
+	case init.Type == uapi.IB_UVERBS_QPT_XRC_TGT:
+		prepare = q.prepareXRCTarget
+	}
+	if err := prepare(req); err != nil {
 		q.Release()
 		return nil, err
+	}
+	if c.ece {
+		req.EceOptions = eceTrigger
+	}
+	if init.ScatterToCQE {
+		req.Flags |= uapi.MLX5_QP_FLAG_SCATTER_CQE
 	}
 	q.resp = ioctl.Out[uapi.Mlx5IbCreateQpResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)
 	return q, nil
@@ -93,13 +109,29 @@ func (q *qp) prepare(req *uapi.Mlx5IbCreateQp) (err error) {
 		req.BfregIndex = q.reg.page
 		flags |= uapi.MLX5_QP_FLAG_UAR_PAGE_INDEX
 	}
+	if q.init.DC == provider.DCInitiator {
+		flags |= uapi.MLX5_QP_FLAG_TYPE_DCI
+	}
 	req.BufAddr, req.DbAddr, req.Flags = q.buf.addr(), q.record.addr(), flags
 	req.SqWqeCount = uint32(send / wqe.BlockSize)
 	if recv > 0 {
 		req.RqWqeCount, req.RqWqeShift = uint32(len(q.rq.ids)), q.rq.shift+uint32(bits.TrailingZeros(wqe.SegmentSize))
 	}
-	if q.ctx.ece {
-		req.EceOptions = eceTrigger
+	return nil
+}
+
+// prepareTarget describes a DC target, which receives from an SRQ. In the place
+// of the send queue's buffer it has its access key.
+func (q *qp) prepareTarget(req *uapi.Mlx5IbCreateQp) error {
+	req.SqBufAddr, req.Flags = q.init.DCKey, uapi.MLX5_QP_FLAG_TYPE_DCT
+	return q.identify(&req.Uidx)
+}
+
+// prepareXRCTarget describes the receiving end of XRC, whose completions are
+// those of SRQs: it has no number of this side's.
+func (q *qp) prepareXRCTarget(req *uapi.Mlx5IbCreateQp) error {
+	if q.ctx.cqeVersion == 0 {
+		req.Uidx = noIndex
 	}
 	return nil
 }
@@ -123,6 +155,10 @@ func (q *qp) Adopt(_, qpn uint32, granted *provider.QPCap) error {
 	resp := *q.resp
 	q.resp = nil
 	q.number = qpn
+	if q.target || q.init.Type == uapi.IB_UVERBS_QPT_XRC_TGT {
+		*granted = provider.QPCap{}
+		return nil
+	}
 	if q.ctx.cqeVersion == 0 {
 		q.ctx.index.enter(qpn, &q.resource)
 	}
@@ -148,6 +184,13 @@ func (q *qp) overhead() (int, error) {
 		return control + wqe.UMRSegments, nil
 	case uapi.IB_UVERBS_QPT_UD:
 		return control + wqe.AVSegments, nil
+	case uapi.IB_UVERBS_QPT_XRC_INI:
+		return control + address + wqe.UMRSegments, nil
+	case uapi.IB_UVERBS_QPT_RAW_PACKET:
+		return control + wqe.EthSegments(wqe.EthHeaderInline), nil
+	}
+	if q.init.DC == provider.DCInitiator {
+		return control + wqe.AVSegments + wqe.UMRSegments, nil
 	}
 	return 0, fmt.Errorf("mlx5: queue pairs of type %v are not supported", q.init.Type)
 }
@@ -159,7 +202,8 @@ func (q *qp) sizeSend() (int, error) {
 	if err != nil || c.MaxSendWR == 0 {
 		return 0, err
 	}
-	segs := overhead + int(c.MaxSendSGE)
+	header := (int(q.init.MaxTSOHeader) + wqe.SegmentSize - 1) / wqe.SegmentSize
+	segs := overhead + header + int(c.MaxSendSGE)
 	if c.MaxInlineData > 0 {
 		segs = max(segs, overhead+wqe.InlineSegments(int(c.MaxInlineData)))
 	}
@@ -181,10 +225,18 @@ func (q *qp) sizeSend() (int, error) {
 	if q.init.SignalAll {
 		s.signal = wqe.CtrlCQUpdate
 	}
-	if q.init.Type == uapi.IB_UVERBS_QPT_UD {
+	switch {
+	case q.init.Type == uapi.IB_UVERBS_QPT_UD:
 		s.before = datagram
+	case q.init.Type == uapi.IB_UVERBS_QPT_XRC_INI:
+		s.before = shared
+	case q.init.DC == provider.DCInitiator:
+		s.before = dynamic
+	case q.raw:
+		s.before = packet
+		s.header, s.maxHeader = q.ctx.ethInline, int(q.init.MaxTSOHeader)
+		s.spareSGL = make([]provider.SGE, c.MaxSendSGE)
 	}
-	s.short = s.before == connected && s.maxSGE > 0
 	return ring * wqe.BlockSize, nil
 }
 
@@ -207,7 +259,18 @@ func (r *recvQueue) size(l *limits, c *provider.QPCap) (int, error) {
 	return length, nil
 }
 
-func (q *qp) Moved(to uapi.IbQpState) {
+// Modify: the kernel makes a DCT, and numbers it, when it becomes ready to
+// receive.
+func (q *qp) Modify(cmd *ioctl.Cmd, to uapi.IbQpState) bool {
+	if !q.target {
+		return false
+	}
+	ioctl.In[uapi.Mlx5IbModifyQp](cmd, uapi.UVERBS_ATTR_UHW_IN)
+	q.late = ioctl.Out[uapi.Mlx5IbModifyQpResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)
+	return true
+}
+
+func (q *qp) Moved(to uapi.IbQpState) uint32 {
 	switch to {
 	case uapi.IB_QPS_RESET:
 		q.sq.reset()
@@ -218,7 +281,15 @@ func (q *qp) Moved(to uapi.IbQpState) {
 			q.rq.held = false
 			q.rq.tell()
 		}
+		if q.late != nil && q.late.Dctn != 0 {
+			q.number = q.late.Dctn
+			if q.ctx.cqeVersion == 0 {
+				q.ctx.index.enter(q.number, &q.resource)
+			}
+		}
 	}
+	q.late = nil
+	return q.number
 }
 
 func (q *qp) Release() {

@@ -25,15 +25,15 @@ type sendQueue struct {
 	last   uint32 // block of the WQE that was encoded last
 	fence  uint8  // for the next one, which follows a UMR
 
-	put  int  // requests that PutSend has encoded since the last ring
-	rung rung // where they began
-
 	limit     uint32  // requests at a time
 	short     bool    // takes the short way: see short.go
 	lastWhole uint32  // the last block where the longest WQE would not be cut by the ring's end
 	spare     *window // where one is made that is
 	maxSGE    int
-	maxData   int       // inline bytes
+	maxData   int // inline bytes
+	header    int // bytes of each packet that the device wants inline
+	maxHeader int // of OpTSO
+	spareSGL  []provider.SGE
 	qpn       uint32    // times 256
 	signal    uint8     // CtrlCQUpdate if every request completes
 	before    transport // what comes before an operation's own segments
@@ -41,12 +41,6 @@ type sendQueue struct {
 	reg       *register
 
 	done uint32 // requests that completed
-}
-
-// rung is where a sendQueue is put back to.
-type rung struct {
-	next, posted uint32
-	fence        uint8
 }
 
 // A slot is what a completion wants to know of its request.
@@ -63,6 +57,8 @@ const (
 	connected transport = iota
 	datagram            // an address vector with Q_Key
 	packet              // an Ethernet segment
+	shared              // the number of an SRQ: XRC
+	dynamic             // an address vector with a DCT's key
 )
 
 // A form is what segments an operation has.
@@ -73,16 +69,20 @@ const (
 	plain           // data alone
 	rdma            // a remote address, then data
 	atomic8         // a remote address, operands, then data
+	masked          // the same, with masks
 	bind            // a UMR that binds a window
 	invalidate      // a UMR that closes a key
+	segmented       // a packet to be cut
+	nothing         // no segment at all
 )
 
 // operations says how opcodes are encoded, by the number that verbs has: the
 // masks take what the control segment's last word is.
-var operations = [16]struct {
+var operations = [...]struct {
 	imm, key uint32
 	opcode   wqe.Opcode
 	form     form
+	modifier uint8
 }{
 	uapi.IB_UVERBS_WR_RDMA_WRITE:           {opcode: wqe.OpRDMAWrite, form: rdma},
 	uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM:  {opcode: wqe.OpRDMAWriteImm, form: rdma, imm: all},
@@ -94,6 +94,11 @@ var operations = [16]struct {
 	uapi.IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD: {opcode: wqe.OpAtomicFA, form: atomic8},
 	uapi.IB_UVERBS_WR_BIND_MW:              {opcode: wqe.OpUMR, form: bind},
 	uapi.IB_UVERBS_WR_LOCAL_INV:            {opcode: wqe.OpUMR, form: invalidate},
+	uapi.IB_UVERBS_WR_TSO:                  {opcode: wqe.OpTSO, form: segmented},
+	provider.WRNop:                         {opcode: wqe.OpNop, form: nothing},
+
+	uapi.IB_UVERBS_WR_MASKED_ATOMIC_CMP_AND_SWP:   {opcode: wqe.OpMaskedCS, form: masked, modifier: wqe.Masked8},
+	uapi.IB_UVERBS_WR_MASKED_ATOMIC_FETCH_AND_ADD: {opcode: wqe.OpMaskedFA, form: masked, modifier: wqe.Masked8},
 }
 
 const all = 0xffffffff
@@ -123,30 +128,6 @@ func (s *sendQueue) post(wrs []provider.SendWR, n int) (int, error) {
 	return n, err
 }
 
-func (q *qp) PutSend(wr *provider.SendWR) error {
-	s := &q.sq
-	if s.put == 0 {
-		s.rung = rung{s.next, s.posted, s.fence}
-	}
-	n, err := s.encode(unsafe.Slice(wr, 1))
-	s.put += n
-	return err
-}
-
-func (q *qp) RingSend() error {
-	if s := &q.sq; s.put > 0 {
-		s.tell(s.put == 1)
-		s.put = 0
-	}
-	return nil
-}
-
-func (q *qp) DropSend() {
-	if s := &q.sq; s.put > 0 {
-		s.next, s.posted, s.fence, s.put = s.rung.next, s.rung.posted, s.rung.fence, 0
-	}
-}
-
 // encode writes requests behind those not yet rung, and returns how many there
 // was nothing against.
 func (s *sendQueue) encode(wrs []provider.SendWR) (n int, err error) {
@@ -170,8 +151,16 @@ func (s *sendQueue) encode(wrs []provider.SendWR) (n int, err error) {
 		}
 
 		i, last := uint32(1), wr.Imm&op.imm|wr.InvalidateRKey&op.key
-		if s.before != connected {
-			i = s.address(w, wr)
+		sgl, inline := wr.SGL, wr.Inline
+		switch s.before {
+		case connected:
+		case packet:
+			i, sgl, inline, err = s.ethernet(w, wr)
+		default:
+			i = s.address(w, wr, op.form)
+		}
+		if err != nil {
+			break
 		}
 		if op.form == rdma {
 			w[i&(maxSegments-1)].RemoteAddr(wr.RemoteAddr, wr.RKey)
@@ -181,28 +170,28 @@ func (s *sendQueue) encode(wrs []provider.SendWR) (n int, err error) {
 				break
 			}
 		}
-		if wr.Inline == nil {
+		if inline == nil {
 			if len(wr.SGL) > s.maxSGE {
 				err = provider.ErrTooManySGEs
 				break
 			}
-			for j := range wr.SGL {
-				if sge := &wr.SGL[j]; sge.Length != 0 {
+			for j := range sgl {
+				if sge := &sgl[j]; sge.Length != 0 {
 					length := sge.Length
-					if op.form == atomic8 {
+					if op.form == atomic8 || op.form == masked {
 						length = 8
 					}
 					w[i&(maxSegments-1)].Data(length, sge.LKey, sge.Addr)
 					i++
 				}
 			}
-		} else if length := len(wr.Inline); length > 0 {
+		} else if length := len(inline); length > 0 {
 			if length > s.maxData {
 				err = provider.ErrInlineTooBig
 				break
 			}
 			w[i&(maxSegments-1)].Inline(length)
-			copy(w.bytes(i, length), wr.Inline)
+			copy(w.bytes(i, length), inline)
 			i += uint32(wqe.InlineSegments(length))
 		}
 
@@ -210,7 +199,7 @@ func (s *sendQueue) encode(wrs []provider.SendWR) (n int, err error) {
 		if s.fence != 0 || op.opcode == wqe.OpUMR {
 			flags = s.fenced(flags, op.opcode)
 		}
-		w[0].Control(next, 0, op.opcode, s.qpn|i, 0, flags, last)
+		w[0].Control(next, op.modifier, op.opcode, s.qpn|i, 0, flags, last)
 		if at > s.lastWhole {
 			s.join(at, i)
 		}
@@ -226,10 +215,22 @@ func (s *sendQueue) encode(wrs []provider.SendWR) (n int, err error) {
 	return n, err
 }
 
-// address writes what a datagram or a packet begins with, after the control
-// segment, and returns where that ends.
-func (s *sendQueue) address(w *window, wr *provider.SendWR) uint32 {
-	wqe.Datagram(w[1:], (*wqe.AV)(&wr.AH.Vector), wqe.QKey(wr.RemoteQKey), wr.RemoteQPN)
+// address writes what an operation begins with that says where it goes, after
+// the control segment, and returns where that ends.
+func (s *sendQueue) address(w *window, wr *provider.SendWR, f form) uint32 {
+	av := (*[wqe.AVSegments]wqe.Segment)(w[1:])
+	switch s.before {
+	case datagram:
+		wqe.Datagram(av[:], (*wqe.AV)(&wr.AH.Vector), wqe.QKey(wr.RemoteQKey), wr.RemoteQPN)
+	case dynamic:
+		wqe.Datagram(av[:], (*wqe.AV)(&wr.AH.Vector), wr.DCKey, wr.RemoteQPN)
+	case shared:
+		if f == bind || f == invalidate || f == nothing {
+			return 1
+		}
+		w[1].SRQN(wr.RemoteSRQN)
+		return 2
+	}
 	return 1 + wqe.AVSegments
 }
 
@@ -259,6 +260,17 @@ func (s *sendQueue) special(w *window, at, n uint32, f form, wr *provider.SendWR
 			w[n+1].Atomic(wr.Add, 0)
 		}
 		return n + 2, 0, nil
+	case masked:
+		w[n].RemoteAddr(wr.RemoteAddr, wr.RKey)
+		if wr.Opcode == uapi.IB_UVERBS_WR_MASKED_ATOMIC_FETCH_AND_ADD {
+			w[n+1].Atomic(wr.Add, wr.CompareMask)
+			return n + 2, 0, nil
+		}
+		w[n+1].Atomic(wr.Swap, wr.Compare)
+		w[n+2].Atomic(wr.SwapMask, wr.CompareMask)
+		return n + 3, 0, nil
+	case nothing, segmented:
+		return n, 0, nil
 	case bind:
 		if wr.Bind.Length > maxBind {
 			return 0, 0, provider.ErrTooLong
@@ -348,7 +360,7 @@ func (s *sendQueue) flameCut(record *uint32, counter uint32, to unsafe.Pointer, 
 
 // reset empties the queue.
 func (s *sendQueue) reset() {
-	s.next, s.posted, s.fence, s.put = 0, 0, 0, 0
+	s.next, s.posted, s.fence = 0, 0, 0
 	atomic.StoreUint32(&s.done, 0)
 	if s.record != nil {
 		s.record[sendRecord] = 0

@@ -91,7 +91,16 @@ func (s *srq) prepare(req *uapi.Mlx5IbCreateSrq, init *provider.SRQInit) (err er
 	}
 	s.resource.srq = s
 	req.BufAddr, req.DbAddr = s.buf.addr(), s.record.addr()
-	req.Uidx = noIndex
+	if init.XRC {
+		// The CQEs of an XRC SRQ name it, since the QP may be another process's.
+		req.Uidx = noIndex
+		if s.ctx.cqeVersion != 0 {
+			if err := s.ctx.index.choose(&s.resource); err != nil {
+				return err
+			}
+			req.Uidx = s.resource.number
+		}
+	}
 	init.MaxWR, init.MaxSGE = uint32(count-1), uint32(s.maxSGE)
 	return nil
 }
@@ -208,6 +217,8 @@ func (s *srq) Remap() error            { return nil }
 func (s *srq) Release() {
 	if s.ctx.cqeVersion == 0 {
 		s.ctx.index.leave(s.number | srqNumber)
+	} else {
+		s.ctx.index.drop(&s.resource)
 	}
 	s.ctx.records.give(s.record)
 	s.buf.release()

@@ -61,7 +61,8 @@ func (c *cq) Arm(solicitedOnly bool, _ uint32) error {
 }
 
 // Forget leaves the completions: they hold all that Poll needs.
-func (c *cq) Forget(provider.QP) {}
+func (c *cq) Forget(provider.QP)     {}
+func (c *cq) ForgetSRQ(provider.SRQ) {}
 
 func (c *cq) Resize(cmd *ioctl.Cmd, _ uint32) error {
 	c.resp = ioctl.Out[uapi.Mminfo](cmd, uapi.UVERBS_ATTR_UHW_OUT)

@@ -15,9 +15,10 @@ type qp struct {
 	init provider.QPInit
 	resp *uapi.RxeCreateQpResp
 
+	number uint32
+
 	sq        queue
 	prod      uint32 // our side's index: what was put, rung or not
-	rung      uint32
 	maxSGE    int
 	maxInline int
 	bell      *doorbell
@@ -40,9 +41,9 @@ func (c *context) NewQP(cmd *ioctl.Cmd, init provider.QPInit) (provider.QP, erro
 	return &qp{file: c.file, init: init, resp: ioctl.Out[uapi.RxeCreateQpResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)}, nil
 }
 
-func (q *qp) Adopt(handle, _ uint32, granted *provider.QPCap) (err error) {
+func (q *qp) Adopt(handle, qpn uint32, granted *provider.QPCap) (err error) {
 	resp := *q.resp
-	q.resp = nil
+	q.resp, q.number = nil, qpn
 	q.maxSGE, q.maxInline = int(granted.MaxSendSGE), int(granted.MaxInlineData)
 	payload := max(uintptr(q.maxSGE)*sgeSize, uintptr(q.maxInline))
 	if q.sq, err = mapQueue(q.file, resp.SqMi, sendWQESize+payload); err != nil {
@@ -71,16 +72,18 @@ func (q *qp) Adopt(handle, _ uint32, granted *provider.QPCap) (err error) {
 // command carries none.
 const wqeSize = uint32(unsafe.Sizeof(uapi.IbUverbsSendWr{}))
 
+func (q *qp) Modify(*ioctl.Cmd, uapi.IbQpState) bool { return false }
+
 // Moved takes the positions from the rings, which RESET has emptied.
-func (q *qp) Moved(to uapi.IbQpState) {
+func (q *qp) Moved(to uapi.IbQpState) uint32 {
 	if to == uapi.IB_QPS_RESET {
 		q.reset()
 	}
+	return q.number
 }
 
 func (q *qp) reset() {
 	q.prod = q.sq.producer()
-	q.rung = q.prod
 	if q.rq.mem != nil {
 		q.rq.prod = q.rq.producer()
 	}
@@ -88,20 +91,20 @@ func (q *qp) reset() {
 
 func (q *qp) PostSend(wrs []provider.SendWR) (n int, err error) {
 	for n < len(wrs) {
-		if err = q.PutSend(&wrs[n]); err != nil {
+		if err = q.put(&wrs[n]); err != nil {
 			break
 		}
 		n++
 	}
 	if n > 0 {
-		if bell := q.RingSend(); bell != nil {
+		if bell := q.tell(); bell != nil {
 			return n, bell
 		}
 	}
 	return n, err
 }
 
-func (q *qp) PutSend(wr *provider.SendWR) error {
+func (q *qp) put(wr *provider.SendWR) error {
 	next := (q.prod + 1) & q.sq.mask
 	if next == q.sq.consumer() {
 		return provider.ErrQueueFull
@@ -168,13 +171,10 @@ func (q *qp) PutSend(wr *provider.SendWR) error {
 	return nil
 }
 
-func (q *qp) RingSend() error {
+func (q *qp) tell() error {
 	q.sq.setProducer(q.prod)
-	q.rung = q.prod
 	return q.file.Doorbell(q.bell.bytes())
 }
-
-func (q *qp) DropSend() { q.prod = q.rung }
 
 func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) { return q.rq.post(wrs) }
 

@@ -51,7 +51,7 @@ func window(key uint32) *provider.MWRef {
 	return mw
 }
 
-func TestPutSendEncodes(t *testing.T) {
+func TestPutEncodes(t *testing.T) {
 	sgl := []provider.SGE{{Addr: 0x1000, Length: 100, LKey: 7}, {Addr: 0x2000, Length: 28, LKey: 8}}
 	dma := uapi.RxeDmaInfo{Length: 128, Resid: 128, NumSge: 2}
 	signaled := uint32(uapi.IB_SEND_SIGNALED)
@@ -94,7 +94,7 @@ func TestPutSendEncodes(t *testing.T) {
 				q.sq.mem[uapi.RxeQueueBufDataOffset+i] = 0xee
 			}
 			tt.wr.WRID, tt.wr.Flags = 42, signaled
-			if err := q.PutSend(&tt.wr); err != nil {
+			if err := q.put(&tt.wr); err != nil {
 				t.Fatal(err)
 			}
 			want := uapi.RxeSendWqe{Wr: uapi.RxeSendWr{WrId: 42, Opcode: uint32(tt.wr.Opcode), SendFlags: signaled}}
@@ -111,7 +111,7 @@ func TestPutSendEncodes(t *testing.T) {
 			if p := q.sq.producer(); p != 0 {
 				t.Errorf("the kernel saw the request before the ring: producer %d", p)
 			}
-			if err := q.RingSend(); err != nil {
+			if err := q.tell(); err != nil {
 				t.Fatal(err)
 			}
 			if p := q.sq.producer(); p != 1 {
@@ -121,11 +121,11 @@ func TestPutSendEncodes(t *testing.T) {
 	}
 }
 
-func TestPutSendInline(t *testing.T) {
+func TestPutInline(t *testing.T) {
 	q := memQP(t, 4)
 	data := []byte("inline data")
 	wr := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, Inline: data}
-	if err := q.PutSend(&wr); err != nil {
+	if err := q.put(&wr); err != nil {
 		t.Fatal(err)
 	}
 	w := q.sq.sendWQE(0)
@@ -133,31 +133,23 @@ func TestPutSendInline(t *testing.T) {
 		t.Errorf("inline %q, dma %+v", got, w.Dma)
 	}
 	wr.Inline = make([]byte, q.maxInline+1)
-	if err := q.PutSend(&wr); err != provider.ErrInlineTooBig {
+	if err := q.put(&wr); err != provider.ErrInlineTooBig {
 		t.Errorf("65 bytes inline: %v", err)
 	}
 }
 
 // One element stays free, so that full differs from empty; what was refused
-// and what was dropped leaves no trace.
-func TestSendQueueFullAndDrop(t *testing.T) {
+// leaves no trace.
+func TestSendQueueFull(t *testing.T) {
 	q := memQP(t, 4)
 	wr := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND}
-	for i := range 3 {
-		if err := q.PutSend(&wr); err != nil {
-			t.Fatalf("request %d: %v", i, err)
-		}
+	if n, err := q.PostSend([]provider.SendWR{wr, wr, wr, wr}); n != 3 || err != provider.ErrQueueFull {
+		t.Fatalf("four requests: %d, %v", n, err)
 	}
-	if err := q.PutSend(&wr); err != provider.ErrQueueFull {
-		t.Fatalf("fourth request: %v", err)
-	}
-	q.DropSend()
-	if q.prod != 0 {
-		t.Fatalf("after drop: producer %d", q.prod)
-	}
+	q = memQP(t, 4)
 	wr.Opcode = 0xff
-	if err := q.PutSend(&wr); err != provider.ErrOpcode || q.prod != 0 {
-		t.Fatalf("unknown opcode: %v, producer %d", err, q.prod)
+	if n, err := q.PostSend([]provider.SendWR{wr}); n != 0 || err != provider.ErrOpcode || q.prod != 0 {
+		t.Fatalf("unknown opcode: %d, %v, producer %d", n, err, q.prod)
 	}
 }
 
@@ -241,11 +233,11 @@ func TestDoorbellBytes(t *testing.T) {
 
 // postPoll is one signaled request and its completion, the kernel's part played.
 func postPoll(q *qp, c *cq, wr *provider.SendWR, wc []provider.WC, ring bool) bool {
-	if q.PutSend(wr) != nil {
+	if q.put(wr) != nil {
 		return false
 	}
 	if ring {
-		if q.RingSend() != nil {
+		if q.tell() != nil {
 			return false
 		}
 	} else {

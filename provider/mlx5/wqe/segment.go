@@ -30,6 +30,9 @@ const (
 	CtrlFence      = 4 << 5 // after all RDMA reads and atomics before it
 )
 
+// Masked8 is the modifier of masked atomics of 8 bytes.
+const Masked8 = 8 | 1
+
 // InvalidLKey ends a scatter list that is shorter than its WQE
 // (MLX5_INVALID_LKEY).
 const InvalidLKey = 0x100
@@ -67,8 +70,9 @@ func (s *Segment) RemoteAddr(addr uint64, rkey uint32) {
 }
 
 // Atomic writes the operands of an atomic of 8 bytes: the value to swap in or
-// to add, and the one to compare with. A masked fetch and add has the field
-// boundaries in place of the latter.
+// to add, and the one to compare with. A masked fetch and add has the highest
+// bits of its fields in place of the latter; after a masked compare and swap's
+// operands come, in a second such segment, the masks.
 func (s *Segment) Atomic(swapAdd, compare uint64) {
 	s[0], s[1] = be64(swapAdd), be64(compare)
 }

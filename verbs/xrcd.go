@@ -1,0 +1,63 @@
+package verbs
+
+import (
+	"os"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// An XRCD is a domain of extended reliable connections: its XRCRecv QPs receive
+// into any of its SRQs, whichever process these are of.
+type XRCD struct {
+	object
+}
+
+func (x *XRCD) base() *object {
+	if x == nil {
+		return nil
+	}
+	return &x.object
+}
+
+// OpenXRCD makes an XRC domain of this Context's own (ibv_open_xrcd).
+func (c *Context) OpenXRCD() (*XRCD, error) {
+	return c.openXRCD(-1)
+}
+
+// OpenSharedXRCD opens the XRC domain that belongs to a file, which all
+// processes share that name the same file; the first one makes it.
+func (c *Context) OpenSharedXRCD(f *os.File) (*XRCD, error) {
+	if f == nil {
+		return nil, invalid("open XRC domain", "no file")
+	}
+	x, err := c.openXRCD(int32(f.Fd()))
+	return x, err
+}
+
+func (c *Context) openXRCD(fd int32) (*XRCD, error) {
+	const op = "open XRC domain"
+	if err := c.begin(op); err != nil {
+		return nil, err
+	}
+	defer c.done()
+	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_OPEN_XRCD)
+	defer cmd.Release()
+	req := ioctl.In[uapi.IbUverbsOpenXrcd](cmd, uapi.UVERBS_ATTR_CORE_IN)
+	req.Fd, req.Oflags = uint32(fd), uint32(os.O_CREATE)
+	resp := ioctl.Out[uapi.IbUverbsOpenXrcdResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
+	if err := cmd.Run(c.file); err != nil {
+		return nil, opErr(op, "", err)
+	}
+	x := new(XRCD)
+	x.adopt(c, kindXRCD, resp.XrcdHandle, x)
+	return x, nil
+}
+
+// Close closes the domain (ibv_close_xrcd). While QPs or SRQs of this Context
+// use it, it answers ErrBusy.
+func (x *XRCD) Close() error {
+	return x.base().end("close XRC domain",
+		func() error { return x.destroy(uapi.UVERBS_OBJECT_XRCD, uapi.UVERBS_METHOD_XRCD_DESTROY) },
+		func() {})
+}
