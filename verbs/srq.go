@@ -176,12 +176,12 @@ func (srq *SRQ) modify(mask uapi.IbSrqAttrMask, maxWR, limit int) error {
 	}
 	resize := mask&uapi.IB_SRQ_MAX_WR != 0
 	switch {
-	case resize && limits.DeviceCapFlags&DeviceSRQResize == 0:
-		return opErr(op, fmt.Sprintf("MaxWR %d", maxWR), ErrNotSupported)
 	case resize && (maxWR < 1 || maxWR > limits.MaxSRQWR):
 		return invalid(op, "MaxWR %d is not in 1 to %d", maxWR, limits.MaxSRQWR)
 	case limit < 0 || limit > limits.MaxSRQWR:
 		return invalid(op, "Limit %d is not in 0 to %d", limit, limits.MaxSRQWR)
+	case resize && limits.DeviceCapFlags&DeviceSRQResize == 0:
+		return opErr(op, fmt.Sprintf("MaxWR %d", maxWR), ErrNotSupported)
 	}
 	srq.mu.Lock()
 	defer srq.mu.Unlock()

@@ -82,8 +82,10 @@ func TestCQResize(t *testing.T) {
 		}
 	}
 	resize(12) // completions are kept
-	err := p.A.CQ.Resize(1)
-	wantErrno(t, err, syscall.EINVAL) // they don't fit
+	if expect(t).shrinkFull {
+		err := p.A.CQ.Resize(1)
+		wantErrno(t, err, syscall.EINVAL) // they don't fit
+	}
 	for i, wc := range rdmatest.PollOK(t, p.A.CQ, n) {
 		if wc.WRID != uint64(i) {
 			t.Errorf("completion %d is of request %d", i, wc.WRID)

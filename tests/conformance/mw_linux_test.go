@@ -119,8 +119,10 @@ func TestMWType2(t *testing.T) {
 	key := bind2(t, p, mw)
 	wantWritten(t, p, key, 100, 1)
 	// While it is bound, the memory stays registered.
-	if err := p.B.MR.Close(); err == nil {
-		t.Error("an MR with a window on it was deregistered")
+	if expect(t).boundMR {
+		if err := p.B.MR.Close(); err == nil {
+			t.Error("an MR with a window on it was deregistered")
+		}
 	}
 	wantWritten(t, p, key, 200, 2)
 	rdmatest.Close(t, mw)

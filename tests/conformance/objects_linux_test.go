@@ -65,8 +65,8 @@ func TestPDInUse(t *testing.T) {
 func TestAH(t *testing.T) {
 	c := rdmatest.Open(t)
 	pd := allocPD(t, c)
-	gid := rdmatest.GID(t, c)
-	good := verbs.AHAttr{IsGlobal: true, DGID: gid.GID, SGIDIndex: gid.Index, HopLimit: 1, Port: rdmatest.Port}
+	e := expect(t)
+	good := rdmatest.GlobalAddress(t, c)
 	for range 2 {
 		ah, err := pd.CreateAH(good)
 		if err != nil {
@@ -77,14 +77,13 @@ func TestAH(t *testing.T) {
 	}
 	local := good
 	local.IsGlobal = false
-	_, err := pd.CreateAH(local)
-	if err == nil || !strings.Contains(err.Error(), "IsGlobal") {
-		t.Errorf("an address without GRH over RoCE: %v", err)
+	if _, err := pd.CreateAH(local); e.localAH && err != nil || !e.localAH && (err == nil || !strings.Contains(err.Error(), "IsGlobal")) {
+		t.Errorf("an address without GRH: %v", err)
 	}
 	noSuchGID := good
 	noSuchGID.SGIDIndex = 200
-	if _, err := pd.CreateAH(noSuchGID); err == nil {
-		t.Error("an address from a GID that isn't there was taken")
+	if _, err := pd.CreateAH(noSuchGID); (err != nil) != e.checksGID {
+		t.Errorf("an address from a GID that isn't there: %v", err)
 	}
 }
 
@@ -205,17 +204,37 @@ func TestMRRereg(t *testing.T) {
 		t.Errorf("a PD with an MR moved to it closes with %v", err)
 	}
 	wantRefused(t, p, p.B.MR.RKey(), 0)
-	// Another place is what rxe can't do.
 	heap, err := p.PD.RegMR(make([]byte, 4096), access)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := heap.Rereg(verbs.Rereg{Buf: make([]byte, 4096)}); !errors.Is(err, verbs.ErrNotSupported) {
-		t.Errorf("rereg of the translation: %v", err)
+	err = heap.Rereg(verbs.Rereg{Buf: make([]byte, 8192)})
+	if !e.reregMemory {
+		if !errors.Is(err, verbs.ErrNotSupported) {
+			t.Errorf("rereg of the translation: %v", err)
+		}
+		return
 	}
+	if err != nil || heap.Len() != 8192 {
+		t.Fatalf("rereg of the translation: %v, %d bytes", err, heap.Len())
+	}
+	q := rdmatest.PairOn(t, p.Ctx, rdmatest.Default())
+	moved, err := q.PD.RegMR(make([]byte, 4096), access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := make([]byte, 8192)
+	if err := moved.Rereg(verbs.Rereg{Buf: place}); err != nil {
+		t.Fatal(err)
+	}
+	rdmatest.Fill(q.A.MR.Bytes()[:300], 5)
+	q.A.Send(t, to(verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{q.A.MR.SGE(0, 300)}}, moved, 5000))
+	rdmatest.PollOK(t, q.A.CQ, 1)
+	wantBytes(t, place[5000:5300], rdmatest.Pattern(300, 5))
 }
 
-// TestDmabuf: rxe takes no dma-buf, and says so.
+// TestDmabuf: rxe takes no dma-buf, and says so; a driver that does finds that
+// this is none.
 func TestDmabuf(t *testing.T) {
 	c := rdmatest.Open(t)
 	pd := allocPD(t, c)
@@ -225,7 +244,9 @@ func TestDmabuf(t *testing.T) {
 	}
 	defer f.Close()
 	_, err = pd.RegDmabufMR(int(f.Fd()), 0, 4096, 0, verbs.AccessLocalWrite)
-	if !errors.Is(err, verbs.ErrNotSupported) {
+	if expect(t).dmabuf {
+		wantErrno(t, err, syscall.EINVAL)
+	} else if !errors.Is(err, verbs.ErrNotSupported) {
 		t.Errorf("got %v, want ErrNotSupported", err)
 	}
 }

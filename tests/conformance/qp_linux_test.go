@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
@@ -190,6 +191,11 @@ func TestSQDrain(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	roundTrip(t, p, 1)
 	err := p.A.QP.Modify(verbs.QPAttr{State: verbs.QPSQD, EnSQDAsyncNotify: true}, verbs.QPAttrState|verbs.QPAttrEnSQDAsyncNotify)
+	if !expect(t).sqd {
+		wantErrno(t, err, syscall.EINVAL)
+		roundTrip(t, p, 2)
+		return
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

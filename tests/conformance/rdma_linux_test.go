@@ -128,7 +128,13 @@ func TestAtomicWrite(t *testing.T) {
 		t.Errorf("the device says %v of atomic write", has)
 	}
 	data := rdmatest.Pattern(8, 1)
-	p.A.Send(t, to(verbs.SendWR{Opcode: verbs.OpAtomicWrite, Inline: data}, p.B.MR, 16))
+	wr := to(verbs.SendWR{Opcode: verbs.OpAtomicWrite, Inline: data}, p.B.MR, 16)
+	if !e.postsAll {
+		_, err := p.A.QP.PostSend(wr)
+		wantInvalid(t, err)
+		return
+	}
+	p.A.Send(t, wr)
 	wc := rdmatest.Poll(t, p.A.CQ, 1)[0]
 	if !e.atomicWrite {
 		if wc.Status != verbs.WCLocQPOpErr {
@@ -149,7 +155,13 @@ func TestFlush(t *testing.T) {
 		p := rdmatest.NewPair(t, s)
 		_, err := p.PD.AllocMR(4096, verbs.AccessFlushGlobal)
 		wantErrno(t, err, syscall.EINVAL)
-		p.A.Send(t, to(verbs.SendWR{Opcode: verbs.OpFlush, FlushType: verbs.FlushGlobal, FlushLength: 64}, p.B.MR, 0))
+		wr := to(verbs.SendWR{Opcode: verbs.OpFlush, FlushType: verbs.FlushGlobal, FlushLength: 64}, p.B.MR, 0)
+		if !e.postsAll {
+			_, err := p.A.QP.PostSend(wr)
+			wantInvalid(t, err)
+			return
+		}
+		p.A.Send(t, wr)
 		if wc := rdmatest.Poll(t, p.A.CQ, 1)[0]; wc.Status != verbs.WCLocQPOpErr {
 			t.Errorf("a kernel without flush says %v", wc.Err())
 		}

@@ -261,6 +261,9 @@ func TestGIDs(t *testing.T) {
 			"gids":            strings.Join(groups, ":"),
 			"gid_attrs/types": e.Type.String(),
 		}
+		if e.Type == verbs.IB {
+			files["gid_attrs/types"] = "IB/RoCE v1" // which is one to the kernel
+		}
 		if expect.netdev != "" {
 			files["gid_attrs/ndevs"] = e.NetDev
 		}
