@@ -120,7 +120,7 @@ func (s *Summary) printVerbs(t *table) {
 	for _, v := range s.verbs {
 		verbs = append(verbs, v)
 	}
-	slices.SortFunc(verbs, func(a, b *verbStats) int { return cmp.Or(s.compare(a, b), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(verbs, func(a, b *verbStats) int { return cmp.Or(s.compare(a, b), cmp.Compare(a.name, b.name), cmp.Compare(btoi(b.data), btoi(a.data))) })
 	lines := []string{"calls\terrors\ttotal\tmean\tp50\tp99\tmax\t  verb"}
 	var calls, errors uint64
 	var total time.Duration
@@ -134,6 +134,13 @@ func (s *Summary) printVerbs(t *table) {
 	}
 	lines = append(lines, fmt.Sprintf("%d\t%s\t%s\t\t\t\t\t  in %s", calls, some(errors), text.Duration(total), text.Duration(s.last.Sub(s.first))))
 	t.rows(lines)
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // columns are total, mean, p50, p99 and max, nothing if no time is known.
