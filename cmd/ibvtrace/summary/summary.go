@@ -120,7 +120,9 @@ func (s *Summary) printVerbs(t *table) {
 	for _, v := range s.verbs {
 		verbs = append(verbs, v)
 	}
-	slices.SortFunc(verbs, func(a, b *verbStats) int { return cmp.Or(s.compare(a, b), cmp.Compare(a.name, b.name), cmp.Compare(btoi(b.data), btoi(a.data))) })
+	slices.SortFunc(verbs, func(a, b *verbStats) int {
+		return cmp.Or(s.compare(a, b), cmp.Compare(a.name, b.name), cmp.Compare(btoi(b.data), btoi(a.data)))
+	})
 	lines := []string{"calls\terrors\ttotal\tmean\tp50\tp99\tmax\t  verb"}
 	var calls, errors uint64
 	var total time.Duration
