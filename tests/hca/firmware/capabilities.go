@@ -27,6 +27,7 @@ const (
 // Kinds of capabilities: op_mod's upper bits.
 const (
 	capGeneral = 0
+	capODP     = 2
 	capAtomic  = 3
 	capLast    = 0x2a
 )
@@ -45,7 +46,7 @@ var settable = []string{
 
 func newCapabilities() capabilities {
 	c := capabilities{current: map[uint16]ifc.View{}, maximum: map[uint16]ifc.View{}}
-	for kind, layout := range map[uint16]string{capGeneral: "cmd_hca_cap", capAtomic: "atomic_caps"} {
+	for kind, layout := range map[uint16]string{capGeneral: "cmd_hca_cap", capODP: "odp_cap", capAtomic: "atomic_caps"} {
 		for _, all := range []map[uint16]ifc.View{c.current, c.maximum} {
 			all[kind] = ifc.Make(layout)
 			for field, value := range promises[kind] {
@@ -57,6 +58,8 @@ func newCapabilities() capabilities {
 	c.maximum[capGeneral].Set("cache_line_128byte", 1)
 	return c
 }
+
+const transportFaults = "transport_page_fault_scheme_cap."
 
 var promises = map[uint16]map[string]uint64{
 	capGeneral: {
@@ -95,10 +98,17 @@ var promises = map[uint16]map[string]uint64{
 		"fixed_buffer_size": 1, "imaicl": 1, "umr_fence": 2, "umr_ptr_rlky": 1,
 		"umr_extended_translation_offset": 1,
 		"log_max_mrw_sz":                  40, "log_max_klm_list_size": 16, "max_indirection": 4,
-		"relaxed_ordering_write": 1, "relaxed_ordering_write_umr": 1,
+		"relaxed_ordering_write": 1, "relaxed_ordering_write_umr": 1, "pg": 1,
 
 		// A tick of the clock is a nanosecond.
 		"device_frequency_mhz": 1000, "device_frequency_khz": 1000000,
+	},
+	// On-demand paging, as far as page faults of the transport go.
+	capODP: {
+		transportFaults + "rc_odp_caps.send": 1, transportFaults + "rc_odp_caps.receive": 1,
+		transportFaults + "rc_odp_caps.write": 1, transportFaults + "rc_odp_caps.read": 1,
+		transportFaults + "rc_odp_caps.atomic": 1, transportFaults + "rc_odp_caps.srq_receive": 1,
+		transportFaults + "ud_odp_caps.send": 1,
 	},
 	capAtomic: {
 		"atomic_req_8B_endianness_mode":             1, // the host's
@@ -140,6 +150,9 @@ func (h *HCA) setCapabilities(in, out ifc.View) Status {
 		for _, field := range settable {
 			h.caps.current[kind].Set(field, wanted.Get(field))
 		}
+		return OK
+	case capODP:
+		// What the driver may ask for is what is in force.
 		return OK
 	case capAtomic:
 		// The only mode is the one that is in force.

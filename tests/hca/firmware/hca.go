@@ -56,6 +56,7 @@ type HCA struct {
 	umems    table[*userMemory]
 	counters table[*object]
 	cqs      table[*completionQueue]
+	copying  blueFlame
 	timedCQs map[*completionQueue]bool
 	mkeys    map[uint32]*object // by index
 	engine   *transport.Engine
@@ -96,6 +97,7 @@ func (h *HCA) clear() {
 	h.umems = newTable[*userMemory](1, 1<<logMaxUserMemory)
 	h.counters = newTable[*object](1, maxCounters)
 	h.cqs = newTable[*completionQueue](1, 1<<logMaxCQ)
+	h.copying = blueFlame{}
 	h.timedCQs = map[*completionQueue]bool{}
 	h.qps = map[uint32]*queuePair{}
 	h.dcts = map[uint32]*queuePair{}
@@ -109,10 +111,11 @@ func (h *HCA) clear() {
 			}
 			return nil
 		},
-		Event: h.Post,
+		Event:     h.Post,
+		PageFault: h.pageFault,
 	}
 	if h.c.Log != nil {
-		c.Log = h.c.Log
+		c.Log = ringless{h.c.Log}
 	}
 	h.engine = transport.New(c)
 }
@@ -170,7 +173,7 @@ func (h *HCA) doorbell(uar, offset uint32, data []byte) {
 	if h.seg.fatal.Load() || h.uars.items[uar] == nil {
 		return
 	}
-	if h.c.Log != nil && offset < uarSend {
+	if h.c.Log != nil {
 		h.c.Log.Doorbell(uar, offset, data)
 	}
 	switch {
@@ -182,9 +185,7 @@ func (h *HCA) doorbell(uar, offset uint32, data []byte) {
 			q.Doorbell(offset == uarArmEQ, word&0xffffff)
 		}
 	case offset >= uarSend:
-		h.engine.Doorbell(uar, offset, data)
-		// A command that comes after a few short messages finds them sent.
-		h.engine.Run(h.c.Now(), burst)
+		h.ring(uar, offset, data)
 	}
 }
 
@@ -249,10 +250,16 @@ func (h *HCA) Run() (more bool, wait time.Duration) {
 		return false, wait
 	}
 	now := h.c.Now()
+	if len(h.copying.data) > 0 {
+		if wait = h.copying.since + copyTime - now; wait <= 0 {
+			h.endCopy()
+			wait = time.Hour
+		}
+	}
 	next := h.engine.Tick(now)
 	more = h.engine.Run(now, burst)
 	if next > 0 {
-		wait = max(next-now, 0)
+		wait = min(wait, max(next-now, 0))
 	}
 	return more, min(wait, h.tickCQs(now))
 }

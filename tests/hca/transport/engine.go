@@ -26,7 +26,10 @@ type Config struct {
 	Ports  []*fabric.Port          // the first is number 1
 	CQ     func(cqn uint32) *cq.CQ // nil if there is none
 	Event  func(eq.Event)          // takes asynchronous events
-	Log    trace.Log               // may be nil
+	// PageFault takes events that Resume answers. It reports false, or is nil,
+	// if there is nobody to bring in pages.
+	PageFault func(eq.Event) bool
+	Log       trace.Log // may be nil
 	// Steer appends the numbers of the RQs that an Ethernet frame is for. It
 	// may be nil.
 	Steer func(rqns []uint32, port uint8, frame []byte) []uint32
@@ -89,7 +92,8 @@ func (e *Engine) Counters(set uint8) *Counters {
 
 // Doorbell is a write to a UAR at an offset of 0x800 and more: a doorbell of a
 // send queue, or a piece of a WQE for BlueFlame, of which only the first 8
-// bytes matter here, since the WQE is in memory as well.
+// bytes matter, since the WQE is in memory as well. But if it is a whole block,
+// it counts in the place of what is in memory.
 func (e *Engine) Doorbell(uar, offset uint32, data []byte) {
 	if e.c.Log != nil {
 		e.c.Log.Doorbell(uar, offset, data)
@@ -98,6 +102,10 @@ func (e *Engine) Doorbell(uar, offset uint32, data []byte) {
 		return
 	}
 	if q := e.qps[binary.BigEndian.Uint32(data[4:])>>8]; q != nil {
+		q.copied = q.copied[:0]
+		if len(data) >= 64 {
+			q.copied = append(q.copied, data[:64]...)
+		}
 		e.activate(q)
 	}
 }

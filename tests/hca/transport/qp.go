@@ -32,6 +32,7 @@ type QP struct {
 
 	sqOffset uint64 // of the send queue in the buffer
 	sqNext   uint16 // the WQE to fetch next
+	copied   []byte // a block that came by BlueFlame
 	sqBroken bool
 	recheck  time.Duration // see pollReceives
 	req      requester

@@ -158,6 +158,9 @@ func (q *QP) fetch(w *sendWQE) bool {
 		w.fail(cq.SyndromeLocalQPOp, vendorMemory)
 		return true
 	}
+	if len(q.copied) > 0 && uint16(binary.BigEndian.Uint32(q.copied)>>8) == q.sqNext {
+		copy(w.raw, q.copied)
+	}
 	ds := int(w.raw[7] & 0x3f)
 	w.bbs = uint16(max(1, (ds+3)/4))
 	if ds == 0 || w.bbs > posted {
