@@ -129,7 +129,7 @@ func run(args []string) (trace.Ending, error) {
 	end, err := trace.Run(trace.Options{
 		Command: o.args,
 		PIDs:    o.pids,
-		Data:    o.filter.Data(),
+		Data:    o.data || o.filter.Data(),
 		Raw:     o.text.Raw,
 	}, explain.New(s))
 	if closed := s.Close(); err == nil {

@@ -19,6 +19,7 @@ type options struct {
 	output string
 	views
 	filter filter.Filter
+	data   bool // watch posts and polls, whatever the filter names
 	pids   []int
 	args   []string // the command and its arguments, or files
 }
@@ -40,6 +41,7 @@ var errHelp = errors.New("help")
 func traceFlags(o *options) *flag.FlagSet {
 	f := viewFlags("ibvtrace", o)
 	f.Func("p", "attach to the process `PID`; may be repeated", addPIDs(&o.pids))
+	f.BoolVar(&o.data, "data", false, "verbs that post and poll too")
 	f.Bool("f", true, "follow children; always so, accepted for habit's sake")
 	return f
 }

@@ -10,7 +10,7 @@ const usage = `Usage: ibvtrace [OPTION...] [--] COMMAND [ARG...]
 Run COMMAND, or attach to a process, and print the RDMA verbs that it, its
 threads and its children call: one line per verb, with arguments, results, error
 and duration. Posting and polling do not pass through the kernel; they are
-neither shown nor slowed down unless -e asks for them.
+neither shown nor slowed down unless --data or -e asks for them.
 
 What:
   -e EXPR   only what EXPR chooses; may be repeated. EXPR is [QUALIFIER=][!]VALUES:
@@ -20,7 +20,9 @@ What:
               object=   qp: any QP; qp:7: the one with this handle
               status=   failed, successful, unfinished
               device=   rxe0
-            data verbs are traced only if one of these names them: -e all, -e data
+            data verbs are traced only if one of these names them, -e all or
+            -e data, or with --data
+  --data    verbs that post and poll too: ibv_post_send, ibv_poll_cq, ibv_wr_*, ...
   -p PID    attach to a process, until SIGINT or its end; may be repeated
 
 How:
@@ -47,14 +49,14 @@ How:
 Examples:
   ibvtrace ibv_devinfo
         what happens when a device is opened and queried
-  ibvtrace -e all -o trace ibv_rc_pingpong -g 1 localhost
+  ibvtrace --data -o trace ibv_rc_pingpong -g 1 localhost
         posts and polls too; apart from what the program prints
   ibvtrace -e failed ./server
         only the verbs that failed
   ibvtrace -c -p 4711
         what a running server does, until ^C
-  ibvtrace -e all --json -o server.json ib_send_bw -d rxe0
-  ibvtrace -e all --json -o client.json ib_send_bw -d rxe0 192.168.1.2
+  ibvtrace --data --json -o server.json ib_send_bw -d rxe0
+  ibvtrace --data --json -o client.json ib_send_bw -d rxe0 192.168.1.2
   ibvtrace figure server.json client.json -o figure.svg
         both sides of a connection in one picture
   ibvtrace report -c server.json
