@@ -1,0 +1,54 @@
+package pci
+
+import (
+	"encoding/binary"
+	"testing"
+)
+
+func TestConfig(t *testing.T) {
+	c := New(16)
+	read := func(offset uint64) uint32 {
+		var b [4]byte
+		c.Read(offset, b[:])
+		return binary.LittleEndian.Uint32(b[:])
+	}
+	write := func(offset uint64, v uint32) {
+		c.Write(offset, binary.LittleEndian.AppendUint32(nil, v))
+	}
+	if read(0) != DeviceConnectX6<<16|VendorMellanox || read(8)>>8 != classInfiniBand {
+		t.Errorf("it is %#x of class %#x", read(0), read(8)>>8)
+	}
+	write(0, 0)
+	if read(0) == 0 {
+		t.Error("its vendor can be changed")
+	}
+	// The way to find out how large a BAR is.
+	write(bar0, 0xffffffff)
+	write(bar0+4, 0xffffffff)
+	size := -(uint64(read(bar0+4))<<32 | uint64(read(bar0)&^0xf))
+	if size != BARSize || read(bar0)&0xf != 0xc {
+		t.Errorf("BAR0 has %#x bytes and flags %#x", size, read(bar0)&0xf)
+	}
+	found := map[byte]bool{}
+	for at, n := uint64(read(capabilities)&0xff), 0; at != 0; n++ {
+		if at%4 != 0 || n > 8 {
+			t.Fatalf("the list of capabilities goes on at %#x", at)
+		}
+		found[byte(read(at))] = true
+		at = uint64(read(at) >> 8 & 0xff)
+	}
+	for _, id := range []byte{0x01, 0x10, 0x11} {
+		if !found[id] {
+			t.Errorf("capability %#x is missing", id)
+		}
+	}
+	if n := read(capMSIX) >> 16 & 0x7ff; n != 15 {
+		t.Errorf("the last vector is %d", n)
+	}
+	c.Read(Size-2, make([]byte, 8))
+	c.Write(Size-2, make([]byte, 8))
+	c.Remove(true)
+	if read(0) != 0xffffffff {
+		t.Error("it answers although it is gone")
+	}
+}
