@@ -41,6 +41,7 @@ var opcodes = map[uint16]command{
 	0x201: {"query_mkey", initialized, (*HCA).queryMkey},
 	0x202: {"destroy_mkey", initialized, (*HCA).destroyMkey},
 	0x203: {"query_special_contexts", initialized, (*HCA).querySpecialContexts},
+	0x204: {"page_fault_resume", initialized, (*HCA).resumePageFault},
 	0x301: {"create_eq", initialized, (*HCA).createEQ},
 	0x302: {"destroy_eq", initialized, (*HCA).destroyEQ},
 	0x303: {"query_eq", initialized, (*HCA).queryEQ},

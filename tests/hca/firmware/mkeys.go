@@ -24,7 +24,7 @@ func (h *HCA) createMkey(in, out ifc.View) Status {
 	if entry == nil {
 		return BadInLen
 	}
-	if in.Flag("pg_access") || in.Flag("mkey_umem_valid") || in.Flag("data_direct") {
+	if in.Flag("mkey_umem_valid") || in.Flag("data_direct") {
 		return BadParam
 	}
 	const octoword = 16

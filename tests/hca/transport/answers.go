@@ -234,6 +234,9 @@ func (q *QP) respond1(w *sendWQE, data []byte) {
 			}
 			n := min(len(data), s.length-off)
 			if f := q.e.write(s.key, q.c.PD, q.c.RLKey, s.addr+uint64(off), data[:n]); f != mkey.FaultNone {
+				if q.sendFault(w, faultFetch, f) {
+					return
+				}
 				q.counters().ReqLocalProtection++
 				q.failAt(w, cq.SyndromeLocalProt, vendorKey+uint8(f))
 				return

@@ -104,6 +104,9 @@ func (q *QP) receiveDatagram(h bth, p *fabric.Packet) {
 	if f == mkey.FaultNone {
 		f = q.e.scatter(x.wqe.segs, sizeGRH, data, a.pd, q.localKey(&a))
 	}
+	if q.receiveFault(f) {
+		return
+	}
 	if f != mkey.FaultNone {
 		q.counters().RespLocalProtection++
 		q.breakDatagram(cq.SyndromeLocalProt, vendorKey+uint8(f))

@@ -33,6 +33,7 @@ type requester struct {
 	ackBy              time.Duration // 0: nothing is waited for
 	peer               destination   // of a DCI: whom it is connected to
 	connected          bool
+	paging             paging
 }
 
 func (r *requester) start(psn uint32) {
@@ -55,7 +56,7 @@ func (q *QP) send(n int) (sent int, more bool) {
 		return 0, false
 	}
 	for sent < n {
-		if r.rnr {
+		if r.rnr || r.paging.waits {
 			return sent, false
 		}
 		if r.cursor == r.tail && !q.begin() {

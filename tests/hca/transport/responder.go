@@ -25,6 +25,8 @@ type responder struct {
 	queue responses
 	done  []atomicDone
 	doneN int
+
+	paging paging
 }
 
 // atomicDone is the result of an atomic, for a request that comes again.
@@ -168,6 +170,10 @@ func (q *QP) serveSend(a *arrival, op uint8) {
 	if first && last && len(a.data) > 0 && len(a.data) <= inlineRoom(q.c.CSRes) {
 		inline = a.data
 	} else if f := q.e.scatter(x.wqe.segs, x.off, a.data, a.pd, q.localKey(a)); f != mkey.FaultNone {
+		if q.receiveFault(f) {
+			q.postpone()
+			return
+		}
 		q.counters().RespLocalProtection++
 		q.breakDown(cq.SyndromeLocalProt, vendorKey+uint8(f), nakRemoteOperation)
 		return
@@ -254,11 +260,16 @@ func (q *QP) serveWrite(a *arrival, op uint8) {
 func (q *QP) open(a *arrival, rkey uint32, va uint64, n int, right mkey.Access) bool {
 	var f mkey.Fault
 	q.e.pieces, f = q.e.c.Keys.Resolve(q.e.pieces[:0], rkey, a.pd, q.number, va, n, right)
-	if f != mkey.FaultNone {
-		q.counters().RespRemoteAccess++
-		q.refuse(nakRemoteAccess)
+	if f == mkey.FaultNone {
+		return true
 	}
-	return f == mkey.FaultNone
+	if q.remoteFault(f, right, rkey, va, n) {
+		q.postpone()
+		return false
+	}
+	q.counters().RespRemoteAccess++
+	q.refuse(nakRemoteAccess)
+	return false
 }
 
 func (q *QP) serveRead(a *arrival) {
@@ -306,14 +317,7 @@ func (q *QP) need(a *arrival) bool {
 		return true
 	}
 	q.counters().OutOfBuffer++
-	if q.c.Service == UC {
-		x.skip = true
-		x.psn = psnAdd(x.psn, 1)
-		return false
-	}
-	x.nak = true
-	x.queue.push(response{what: respAck, psn: x.psn, msn: x.msn, syndrome: aethRNR | q.c.MinRNRNak&0x1f})
-	q.e.activate(q)
+	q.postpone()
 	return false
 }
 

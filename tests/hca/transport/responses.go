@@ -155,6 +155,9 @@ func (q *QP) sendRead(r *response) (done, ok bool) {
 		if f != mkey.FaultNone {
 			// The memory went away while it was read.
 			p.Free()
+			if q.remoteFault(f, mkey.RemoteRead, r.rkey, r.va+uint64(off), r.length-off) {
+				return false, false
+			}
 			if r.again {
 				q.resp.queue.pop()
 				return false, true
@@ -215,7 +218,7 @@ func (q *QP) readAgain(a *arrival) {
 	if n > 0 {
 		q.e.pieces, f = q.e.c.Keys.Resolve(q.e.pieces[:0], rkey, pd, q.number, va, n, mkey.RemoteRead)
 	}
-	if !q.c.RRE || f != mkey.FaultNone {
+	if !q.c.RRE || f != mkey.FaultNone && f != mkey.FaultPage {
 		return
 	}
 	x.queue.push(response{what: respRead, again: true, psn: a.h.psn, msn: x.msn, va: va, rkey: rkey, pd: pd, length: n})

@@ -167,8 +167,12 @@ func (q *QP) transmit(port *fabric.Port, p *fabric.Packet) {
 	port.Send(p)
 }
 
-// localFault fails the WQE at the cursor, whose memory is not what it says.
+// localFault fails the WQE at the cursor, whose memory is not what it says,
+// unless the driver can do something about it.
 func (q *QP) localFault(w *sendWQE, f mkey.Fault) {
+	if q.sendFault(w, faultSend, f) {
+		return
+	}
 	q.counters().ReqLocalProtection++
 	w.fail(cq.SyndromeLocalProt, vendorKey+uint8(f))
 	q.complete()

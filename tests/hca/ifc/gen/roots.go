@@ -4,7 +4,7 @@ package main
 const commands = `
 query_hca_cap set_hca_cap query_adapter init_hca teardown_hca enable_hca disable_hca
 query_pages manage_pages query_issi set_issi set_driver_version nop
-create_mkey query_mkey destroy_mkey query_special_contexts
+create_mkey query_mkey destroy_mkey query_special_contexts page_fault_resume
 create_eq destroy_eq query_eq
 create_cq destroy_cq query_cq modify_cq
 create_qp destroy_qp query_qp rst2init_qp init2init_qp init2rtr_qp rtr2rts_qp rts2rts_qp
