@@ -84,8 +84,12 @@ func (h *HCA) Reset() {
 	h.clear()
 }
 
-// clear removes all the objects.
+// clear removes all the objects. Queue pairs leave their multicast groups, which
+// the fabric knows of.
 func (h *HCA) clear() {
+	for number := range h.qps {
+		_ = h.engine.DestroyQP(number) // there is no reason to refuse
+	}
 	h.initialized = false
 	h.keys = mkey.New(h.c.Memory)
 	h.mkeys = map[uint32]*object{}

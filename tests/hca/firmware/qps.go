@@ -180,12 +180,24 @@ func (h *HCA) endQP(number uint32, destroy func(uint32) error) Status {
 	case q.groups > 0:
 		return ResBusy
 	}
+	h.flushCQs(number)
 	if err := destroy(number); err != nil {
 		return transportStatus(err)
 	}
 	q.release()
 	delete(h.qps, number)
 	return OK
+}
+
+// flushCQs ends what the CQs of a QP hold back: the driver looks for the QP's
+// completions when the command is done, and expects none after that.
+func (h *HCA) flushCQs(number uint32) {
+	c, _ := h.engine.QueryQP(number)
+	for _, cqn := range []uint32{c.CQNSend, c.CQNRecv} {
+		if q := h.cqs.items[cqn]; q != nil {
+			q.Flush(h.c.Now())
+		}
+	}
 }
 
 // transition is a command that changes a QP's state. Some have no context.
@@ -200,6 +212,9 @@ func transition(op transport.Transition) func(h *HCA, in, out ifc.View) Status {
 		number := uint32(in.Get("qpn"))
 		if h.qps[number] == nil {
 			return BadRes
+		}
+		if op == transport.ToRst {
+			h.flushCQs(number)
 		}
 		return transportStatus(h.engine.ModifyQP(number, op, mask, &c))
 	}
