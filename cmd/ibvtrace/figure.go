@@ -43,8 +43,8 @@ type figureOptions struct {
 func figureFlags(o *figureOptions) *flag.FlagSet {
 	f := flag.NewFlagSet("ibvtrace figure", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
-	f.StringVar(&o.output, "o", o.output, "write to `FILE`, .svg or .html")
-	f.StringVar(&o.title, "title", o.title, "`TEXT` above the picture")
+	f.StringVar(&o.output, "o", "", "write to `FILE`, .svg or .html")
+	f.StringVar(&o.title, "title", "", "`TEXT` above the picture")
 	f.Func("e", "choose events by `EXPR`; may be repeated", o.filter.Add)
 	return f
 }
@@ -52,18 +52,9 @@ func figureFlags(o *figureOptions) *flag.FlagSet {
 // drawFigure draws traces that --json has written.
 func drawFigure(args []string) error {
 	var o figureOptions
-	var files []string
-	// Options may follow the files.
-	for rest := args; ; {
-		left, err := parse(figureFlags(&o), rest)
-		if err != nil {
-			return err
-		}
-		if len(left) == 0 {
-			break
-		}
-		files = append(files, left[0])
-		rest = left[1:]
+	files, err := parseFiles(figureFlags(&o), args)
+	if err != nil {
+		return err
 	}
 	if len(files) == 0 {
 		return errNoFiles
@@ -74,7 +65,7 @@ func drawFigure(args []string) error {
 		f.Sources = append(f.Sources, filepath.Base(name))
 	}
 	tell, bad := complain()
-	err := input.Each(files, tell, func(source int, e *event.Event) error {
+	err = input.Each(files, tell, func(source int, e *event.Event) error {
 		if !o.filter.Match(e) {
 			return nil
 		}

@@ -121,6 +121,18 @@ func parse(f *flag.FlagSet, args []string) ([]string, error) {
 	return f.Args(), nil
 }
 
+// parseFiles parses arguments of which files may stand before options.
+func parseFiles(f *flag.FlagSet, args []string) ([]string, error) {
+	var files []string
+	for {
+		rest, err := parse(f, args)
+		if err != nil || len(rest) == 0 {
+			return files, err
+		}
+		files, args = append(files, rest[0]), rest[1:]
+	}
+}
+
 func (o *options) check() error {
 	if o.text.Most < 0 {
 		return usageError{errors.New("-s takes no negative number")}

@@ -28,7 +28,7 @@ var (
 // report shows traces that --json has written.
 func report(args []string) error {
 	var o options
-	files, err := parse(viewFlags("ibvtrace report", &o), args)
+	files, err := parseFiles(viewFlags("ibvtrace report", &o), args)
 	if err != nil {
 		return err
 	}

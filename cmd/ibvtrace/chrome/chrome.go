@@ -97,7 +97,7 @@ func (w *Writer) Event(e *event.Event) error {
 		x.Phase, x.Scope = "i", "t"
 	}
 	if e.Kind == event.Note || e.Kind == event.Exit {
-		x.Name = e.Why
+		x.Name = text.Remark(e)
 	}
 	if state := event.Find(e.Args, "qp_state"); state != nil && strings.HasSuffix(e.Verb, "modify_qp") && state.Str != "" {
 		x.Name += " " + state.Str

@@ -75,7 +75,7 @@ func (f *Figure) Add(source int, e *event.Event) error {
 		return nil
 	case event.Exit:
 		if l := f.byID[laneID{source, e.PID}]; l != nil {
-			l.ended = e.Why
+			l.ended = text.Remark(e)
 		}
 		return nil
 	}
@@ -89,12 +89,8 @@ func (f *Figure) Add(source int, e *event.Event) error {
 	if e.Device != "" {
 		l.device = e.Device
 	}
-	f.line.Reset()
-	if err := f.describe.Event(e); err != nil {
-		return err
-	}
 	n := &item{
-		key: verbKey(e), verb: e.Verb, kind: e.Kind, line: strings.TrimSuffix(f.line.String(), "\n"),
+		key: verbKey(e), verb: e.Verb, kind: e.Kind,
 		errno: e.Errno, first: e.Time, end: e.Time.Add(e.Duration), spent: e.Duration, timed: e.Timed,
 	}
 	if e.Failed() {
@@ -122,7 +118,13 @@ func (f *Figure) Add(source int, e *event.Event) error {
 		return nil
 	}
 	f.follow(l, e, at)
-	return nil
+	if at != n {
+		return nil
+	}
+	f.line.Reset()
+	err := f.describe.Event(e)
+	n.line = strings.TrimSuffix(f.line.String(), "\n")
+	return err
 }
 
 // follow keeps track of QPs, and of what goes from one to another.

@@ -91,9 +91,32 @@ func (w *Writer) append(b []byte, e *event.Event) []byte {
 	return b
 }
 
+// Remark returns what a note or an exit says: "exited with 0", "killed by SIGKILL".
+func Remark(e *event.Event) string {
+	if e.Why != "" {
+		return e.Why
+	}
+	s := e.Verb
+	for i := range e.Args {
+		v := Value(&e.Args[i].Value)
+		if e.Args[i].Value.Form == event.Text {
+			v = e.Args[i].Value.Str
+		}
+		switch e.Args[i].Name {
+		case "status":
+			s += " with " + v
+		case "signal":
+			s += " by " + v
+		default:
+			s += " " + e.Args[i].Name + "=" + v
+		}
+	}
+	return s
+}
+
 func (w *Writer) remark(b []byte, mark string, e *event.Event) []byte {
 	return w.paint(b, dim, func(b []byte) []byte {
-		b = fmt.Appendf(b, "%s %s", mark, clean(e.Why))
+		b = fmt.Appendf(b, "%s %s", mark, clean(Remark(e)))
 		for i := range e.Created {
 			sep := ","
 			if i == 0 {

@@ -63,7 +63,9 @@ func TestLines(t *testing.T) {
 	modify := &event.Event{Time: at, PID: 1, TID: 1, Comm: "c", Kind: event.Control, Verb: "ibv_modify_qp", File: 1, Returned: true, Args: []event.Field{
 		handle("qp", "qp", 7, 3), {Name: "attr_mask", Value: event.Value{Form: event.Flags, Words: []string{"STATE", "PORT"}}}, num("port_num", 1),
 		{Name: "qp_state", Value: event.Value{Form: event.Word, Str: "INIT"}}}}
-	exit := &event.Event{Time: at, PID: 4711, TID: 4711, Comm: "server", Kind: event.Exit, Why: "exited with status 0", Returned: true}
+	exit := &event.Event{Time: at, PID: 4711, TID: 4711, Comm: "server", Kind: event.Exit, Verb: "exited", Args: []event.Field{num("status", 0)}, Returned: true}
+	killed := &event.Event{Time: at, PID: 4711, TID: 4711, Comm: "server", Kind: event.Exit, Verb: "killed",
+		Args: []event.Field{{Name: "signal", Value: event.Value{Form: event.Text, Str: "SIGKILL"}}}, Returned: true}
 	note := &event.Event{Time: at, PID: 1, TID: 1, Comm: "c", Kind: event.Note, Why: "was open before", Created: []event.Object{{Type: "pd", Handle: 1}, {Type: "qp", Handle: 2}}}
 
 	const head = "10:31:07.120345 [4711 server] "
@@ -80,10 +82,10 @@ func TestLines(t *testing.T) {
 		{"-y", Options{Devices: true}, []*event.Event{create(), other}, []string{
 			head + "rxe0: " + call + "qp 7 (qpn 0x11, max_send_wr=16)", head + "rxe0 file 2: " + call + "qp 7 (qpn 0x11, max_send_wr=16)"}},
 		{"-v", Options{Verbose: true}, []*event.Event{create()}, []string{head + whole}},
-		{"-t", Options{Clock: Seconds}, []*event.Event{exit}, []string{"10:31:07 [4711 server] +++ exited with status 0 +++"}},
-		{"-ttt", Options{Clock: Epoch}, []*event.Event{exit}, []string{"1770114667.120345 [4711 server] +++ exited with status 0 +++"}},
+		{"-t", Options{Clock: Seconds}, []*event.Event{exit}, []string{"10:31:07 [4711 server] +++ exited with 0 +++"}},
+		{"-ttt", Options{Clock: Epoch}, []*event.Event{exit}, []string{"1770114667.120345 [4711 server] +++ exited with 0 +++"}},
 		{"-r", Options{Clock: Relative}, []*event.Event{exit, exit}, []string{
-			"    0.000000 [4711 server] +++ exited with status 0 +++", "    0.000000 [4711 server] +++ exited with status 0 +++"}},
+			"    0.000000 [4711 server] +++ exited with 0 +++", "    0.000000 [4711 server] +++ exited with 0 +++"}},
 		{"failed", Options{Durations: true}, []*event.Event{failed}, []string{
 			"10:31:07.120345 [4711/4712 server] " + call + "-1 EINVAL (Invalid argument), rejects cap.f: too much <84 µs>"}},
 		{"died", Options{Durations: true}, []*event.Event{died}, []string{head + call + "?"}},
@@ -94,6 +96,7 @@ func TestLines(t *testing.T) {
 		{"values", Options{Most: 8}, []*event.Event{data}, []string{
 			`10:31:07.120345 [1 c] ibv_y(s="häßlic"..., b=0x0102030405060708...(9 bytes), lost=?0x10, i=-5, l=[1, A|B]) = 0`}},
 		{"modify_qp", Options{}, []*event.Event{modify}, []string{"10:31:07.120345 [1 c] ibv_modify_qp(qp=7#3, qp_state=INIT, port_num=1) = 0"}},
+		{"killed", Options{}, []*event.Event{killed}, []string{head + "+++ killed by SIGKILL +++"}},
 		{"note", Options{}, []*event.Event{note}, []string{"10:31:07.120345 [1 c] --- was open before: pd 1, qp 2 ---"}},
 	} {
 		var b strings.Builder

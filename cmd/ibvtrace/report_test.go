@@ -1,0 +1,395 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/explain"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/figure"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/text"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// inUTC makes times in tables and lines the same everywhere.
+func inUTC(t *testing.T) {
+	local := time.Local
+	time.Local = time.UTC
+	t.Cleanup(func() { time.Local = local })
+}
+
+// golden compares a file with the golden one of the same name.
+func golden(t *testing.T, file string) {
+	t.Helper()
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join("testdata", "golden", filepath.Base(file))
+	if *update {
+		if err := os.WriteFile(name, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got); go test -update accepts it:\n%s", name, diff)
+	}
+}
+
+// traces are those that were recorded: ibv_rc_pingpong -e and rping.
+func traces(program string) []string {
+	return []string{
+		filepath.Join("testdata", "traces", program+"_server.json"),
+		filepath.Join("testdata", "traces", program+"_client.json"),
+	}
+}
+
+// TestGolden shows recorded traces in every way.
+func TestGolden(t *testing.T) {
+	inUTC(t)
+	for _, program := range []string{"rc_pingpong", "rping"} {
+		for _, view := range []struct {
+			name string
+			args []string
+			run  func([]string) error
+		}{
+			{".txt", nil, report},
+			{"-failed.txt", []string{"-e", "failed", "-r", "-y"}, report},
+			{"-qp.txt", []string{"-e", "object=qp", "-e", "control", "-v", "-ttt", "-T=false"}, report},
+			{".table", []string{"-c"}, report},
+			{".svg", []string{"--title", "Both sides of " + program}, drawFigure},
+		} {
+			file := filepath.Join(t.TempDir(), program+view.name)
+			if err := view.run(append(append(view.args, "-o", file), traces(program)...)); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, file)
+		}
+	}
+}
+
+// TestReportIsTheTrace: JSON in, JSON out, not a byte differs.
+func TestReportIsTheTrace(t *testing.T) {
+	for _, program := range []string{"rc_pingpong", "rping"} {
+		for _, file := range traces(program) {
+			out := filepath.Join(t.TempDir(), "out")
+			if err := report([]string{"--json", "-o", out, file}); err != nil {
+				t.Fatal(err)
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", file, diff)
+			}
+		}
+	}
+}
+
+// TestMerged: two traces in one, in the order of time, files of one apart from
+// those of the other.
+func TestMerged(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out")
+	if err := report(append([]string{"--json", "-o", out}, traces("rc_pingpong")...)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	owner := make(map[int]int)
+	var last time.Time
+	n := 0
+	for r := event.NewReader(f); ; n++ {
+		e, err := r.Read()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if end := e.Time.Add(e.Duration); end.Before(last.Add(-time.Second)) {
+			t.Errorf("line %d is %v too late", n, last.Sub(end))
+		} else if end.After(last) {
+			last = end
+		}
+		if e.File != 0 && owner[e.File] != 0 && owner[e.File] != e.PID {
+			t.Errorf("file %d is of %d and of %d", e.File, owner[e.File], e.PID)
+		}
+		owner[e.File] = e.PID
+	}
+	if n < 100 || len(owner) < 5 {
+		t.Errorf("%d events on %d files", n, len(owner))
+	}
+}
+
+// TestChrome checks what Perfetto counts on: every span that begins ends, if what
+// it is about ended.
+func TestChrome(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "perfetto.json")
+	if err := report(append([]string{"--chrome", file, "-o", filepath.Join(dir, "text")}, traces("rc_pingpong")...)); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var entries []struct {
+		Name, Cat, Ph, ID string
+		TS, Dur           float64
+		PID, TID          int
+	}
+	if err := json.Unmarshal(b, &entries); err != nil {
+		t.Fatal(err)
+	}
+	open := make(map[string]int)
+	verbs, spans := 0, 0
+	for _, e := range entries {
+		switch e.Ph {
+		case "X", "i":
+			verbs++
+			if e.TS < 1e15 || e.Dur < 0 || e.PID == 0 {
+				t.Errorf("%+v", e)
+			}
+		case "b":
+			open[e.Cat+e.ID+e.Name]++
+			spans++
+		case "e":
+			if open[e.Cat+e.ID+e.Name]--; open[e.Cat+e.ID+e.Name] < 0 {
+				t.Errorf("ends without beginning: %+v", e)
+			}
+		}
+	}
+	for name, n := range open {
+		if n != 0 {
+			t.Errorf("%s does not end", name)
+		}
+	}
+	if verbs < 100 || spans < 2*(3+4) {
+		t.Errorf("%d verbs, %d spans", verbs, spans)
+	}
+}
+
+func TestReportComplains(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "bad")
+	good := `{"v":"1.0","ts":"2026-01-02T03:04:05Z","pid":1,"kind":"control","verb":"ibv_x","ret":0}` + "\n"
+	if err := os.WriteFile(file, []byte(good+"rubbish\n"+good), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(dir, "out")
+	if err := report([]string{"-o", out, file}); err != errBad {
+		t.Errorf("a bad line: %v", err)
+	}
+	if b, err := os.ReadFile(out); err != nil || strings.Count(string(b), "ibv_x") != 2 {
+		t.Errorf("beside a bad line: %q, %v", b, err)
+	}
+	if err := os.WriteFile(file, []byte(strings.Repeat("rubbish\n", 100)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for want, run := range map[string]func() error{
+		"not a trace":                      func() error { return report([]string{"-o", out, file}) },
+		"no such file":                     func() error { return report([]string{"/nosuch"}) },
+		"no FILE given":                    func() error { return drawFigure(nil) },
+		"no verbs in":                      func() error { return drawFigure([]string{os.DevNull}) },
+		"no qualifier":                     func() error { return report([]string{"-e", "x=y", file}) },
+		"exclude each other":               func() error { return report([]string{"--json", "-c", file}) },
+		"is none of":                       func() error { return report([]string{"-S", "x", file}) },
+		"is no option":                     func() error { return listObjects([]string{"7"}) },
+		"is not a process":                 func() error { return listObjects([]string{"-p", "x"}) },
+		"it takes bash":                    func() error { return completion([]string{"csh"}) },
+		"flag provided but not defined: -": func() error { return report([]string{"-Q"}) },
+	} {
+		if err := run(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want an error with %q, got %v", want, err)
+		}
+	}
+}
+
+// program makes the events of a program that runs for long: it makes objects, uses
+// them and destroys them, and every now and then forgets one.
+type program struct {
+	n   int
+	now time.Time
+	qp  int
+}
+
+func (p *program) next() *event.Event {
+	p.n++
+	p.now = p.now.Add(10 * time.Microsecond)
+	e := &event.Event{
+		Time: p.now, PID: 100, TID: 100 + p.n%4, Comm: "server", Kind: event.Control, Device: "rxe0", File: 1, FD: 3,
+		Returned: true, Timed: true, Duration: time.Duration(p.n%977) * time.Microsecond,
+	}
+	qp := event.Object{Type: "qp", Handle: uint64(p.qp % 10), Gen: p.qp, File: 1, Num: uint64(p.qp)}
+	arg := []event.Field{{Name: "qp", Value: event.Value{Form: event.Handle, Str: "qp", Num: qp.Handle, Gen: qp.Gen}}}
+	switch p.n % 20 {
+	case 0:
+		p.qp++
+		qp.Handle, qp.Gen, qp.Num = uint64(p.qp%10), p.qp, uint64(p.qp)
+		e.Verb, e.Created = "ibv_create_qp", []event.Object{qp}
+	case 1:
+		e.Verb, e.Args = "ibv_modify_qp", append(arg, event.Field{Name: "qp_state", Value: event.Value{Form: event.Word, Str: "RTR"}},
+			event.Field{Name: "dest_qp_num", Value: event.Value{Form: event.Hex, Num: qp.Num + 1}})
+	case 2:
+		e.Verb, e.Args, e.Errno, e.Ret = "ibv_modify_qp", arg, "EINVAL", -1
+	case 19:
+		e.Verb, e.Args = "ibv_destroy_qp", arg
+		if p.n%20_000 > 20 {
+			e.Destroyed = []event.Object{qp}
+		}
+	default:
+		e.Verb, e.Kind, e.Args = "ibv_post_send", event.Data, append(arg, event.Field{Name: "wr", Value: event.Value{Form: event.List, Elems: []event.Value{
+			{Form: event.Struct, Fields: []event.Field{{Name: "opcode", Value: event.Value{Form: event.Word, Str: "SEND"}}}}}}})
+	}
+	return e
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// TestMillionEvents: memory does not grow with a trace.
+func TestMillionEvents(t *testing.T) {
+	for _, view := range []struct {
+		name string
+		args []string
+		n    int
+	}{
+		{"summary", []string{"-c", "-o", os.DevNull}, 1_000_000},
+		{"all", []string{"-C", "--chrome", os.DevNull, "-o", os.DevNull}, 200_000},
+		{"json", []string{"--json", "-o", os.DevNull}, 200_000},
+	} {
+		o, err := parseTrace(append(view.args, "true"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := o.open(os.Stderr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.buffer()
+		grows(t, view.name, view.n, explain.New(s).Event)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := figure.New()
+	grows(t, "figure", 1_000_000, func(e *event.Event) error { return f.Add(0, e) })
+}
+
+// grows gives n events to take and compares memory after a tenth with that at the end.
+func grows(t *testing.T, name string, n int, take func(*event.Event) error) {
+	t.Helper()
+	p := program{now: time.Unix(1e9, 0)}
+	var early uint64
+	for i := range n {
+		if i == n/10 {
+			early = heap()
+		}
+		if err := take(p.next()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const most = 2 << 20
+	if late := heap(); late > early+most {
+		t.Errorf("%s: %d bytes more after %d events than after %d", name, late-early, n, n/10)
+	}
+}
+
+// TestFullDisk: a trace that cannot be written is lost, with a message, and nothing
+// else is.
+func TestFullDisk(t *testing.T) {
+	o, err := parseTrace([]string{"-C", "-o", "/dev/full", "true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stderr := os.Stderr
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Stderr = w
+	s, err := o.open(os.Stdout)
+	os.Stderr = w
+	for range 3 {
+		if err == nil {
+			err = s.Event(&event.Event{Kind: event.Control, Verb: "ibv_x", Returned: true})
+		}
+	}
+	if err == nil {
+		err = s.Close()
+	}
+	os.Stderr = stderr
+	w.Close()
+	if err != nil {
+		t.Error(err)
+	}
+	said, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "ibvtrace: write /dev/full: no space left on device; the rest of /dev/full is lost\n"; string(said) != want {
+		t.Errorf("it said %q, want %q", said, want)
+	}
+}
+
+// TestTextOfRecorded: the line of an event is that of its JSON.
+func TestTextOfRecorded(t *testing.T) {
+	file, err := os.Open(traces("rping")[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	r := event.NewReader(file)
+	var a, b strings.Builder
+	live, read := text.NewWriter(&a, text.Options{Verbose: true}), text.NewWriter(&b, text.Options{Verbose: true})
+	for {
+		e, err := r.Read()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := event.Parse(e.AppendJSON(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := live.Event(e); err != nil {
+			t.Fatal(err)
+		}
+		if err := read.Event(again); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(a.String(), b.String()); diff != "" || a.Len() == 0 {
+		t.Error(fmt.Sprintf("(-event +json):\n%s", diff))
+	}
+}
