@@ -33,6 +33,7 @@ type Options struct {
 	BigEndian bool
 	Log       trace.Log
 	Steer     func(h *HCA, rqns []uint32, port uint8, frame []byte) []uint32
+	PageFault func(h *HCA, e eq.Event) bool
 }
 
 // PD is the protection domain of everything that the package makes.
@@ -87,6 +88,9 @@ func New(n int, o Options) *World {
 		}
 		if o.Steer != nil {
 			c.Steer = func(rqns []uint32, port uint8, frame []byte) []uint32 { return o.Steer(h, rqns, port, frame) }
+		}
+		if o.PageFault != nil {
+			c.PageFault = func(e eq.Event) bool { return o.PageFault(h, e) }
 		}
 		h.Engine = transport.New(c)
 		h.Lkey = h.Key(mkey.Context{Mode: mkey.PA, Length64: true, PD: PD, QPN: mkey.AnyQP,
