@@ -113,6 +113,8 @@ type QP struct {
 	recvMu queueLock
 	prov   provider.QP // nil when closed; under both locks
 	groups []mcastGroup
+
+	builder SendBuilder
 }
 
 func (qp *QP) base() *object {

@@ -22,25 +22,29 @@ func (x *XRCD) base() *object {
 
 // OpenXRCD makes an XRC domain of this Context's own (ibv_open_xrcd).
 func (c *Context) OpenXRCD() (*XRCD, error) {
-	return c.openXRCD(-1)
-}
-
-// OpenSharedXRCD opens the XRC domain that belongs to a file, which all
-// processes share that name the same file; the first one makes it.
-func (c *Context) OpenSharedXRCD(f *os.File) (*XRCD, error) {
-	if f == nil {
-		return nil, invalid("open XRC domain", "no file")
-	}
-	x, err := c.openXRCD(int32(f.Fd()))
-	return x, err
-}
-
-func (c *Context) openXRCD(fd int32) (*XRCD, error) {
 	const op = "open XRC domain"
 	if err := c.begin(op); err != nil {
 		return nil, err
 	}
 	defer c.done()
+	return c.openXRCDHeld(op, -1)
+}
+
+// OpenSharedXRCD opens the XRC domain that belongs to a file, which all
+// processes share that name the same file; the first one makes it.
+func (c *Context) OpenSharedXRCD(f *os.File) (*XRCD, error) {
+	const op = "open XRC domain"
+	if err := c.begin(op); err != nil {
+		return nil, err
+	}
+	defer c.done()
+	if f == nil {
+		return nil, invalid(op, "no file")
+	}
+	return c.openXRCDHeld(op, int32(f.Fd()))
+}
+
+func (c *Context) openXRCDHeld(op string, fd int32) (*XRCD, error) {
 	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_OPEN_XRCD)
 	defer cmd.Release()
 	req := ioctl.In[uapi.IbUverbsOpenXrcd](cmd, uapi.UVERBS_ATTR_CORE_IN)
