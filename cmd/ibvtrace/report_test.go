@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"flag"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -390,6 +389,6 @@ func TestTextOfRecorded(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(a.String(), b.String()); diff != "" || a.Len() == 0 {
-		t.Error(fmt.Sprintf("(-event +json):\n%s", diff))
+		t.Errorf("(-event +json):\n%s", diff)
 	}
 }
