@@ -1,0 +1,155 @@
+package trace
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+)
+
+// A tally counts work requests and completions.
+type tally struct {
+	sent, received     int // work requests
+	sentOK, receivedOK int // their completions
+}
+
+func count(t *testing.T, trace []*event.Event) tally {
+	t.Helper()
+	var n tally
+	for _, e := range trace {
+		if e.Kind != event.Data {
+			continue
+		}
+		if e.Failed() || !e.Returned || e.Device != device || e.Problem != "" {
+			t.Errorf("%s: %+v", e.Verb, e)
+		}
+		if wr := event.Find(e.Args, "wr"); wr != nil {
+			for _, x := range wr.Elems {
+				if event.Find(x.Fields, "wr_id") == nil || event.Find(x.Fields, "length") == nil {
+					t.Errorf("%s has a work request %v", e.Verb, x)
+				}
+			}
+			if strings.HasSuffix(e.Verb, "_recv") {
+				n.received += len(wr.Elems)
+			} else {
+				n.sent += len(wr.Elems)
+			}
+		}
+		if wc := event.Find(e.Out, "wc"); wc != nil {
+			for _, x := range wc.Elems {
+				status, opcode := event.Find(x.Fields, "status"), event.Find(x.Fields, "opcode")
+				switch {
+				case status == nil || opcode == nil || status.Str != "SUCCESS":
+					t.Errorf("%s gave %v", e.Verb, x)
+				case strings.HasPrefix(opcode.Str, "RECV"):
+					n.receivedOK++
+				default:
+					n.sentOK++
+				}
+			}
+		}
+	}
+	return n
+}
+
+// TestData traces what the ping-pongs post and poll, by libibverbs of two ages: each of
+// their 50 messages must be there.
+func TestData(t *testing.T) {
+	inTree, err := filepath.Abs("../vm/in-tree")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	files := []string{filepath.Join(dir, "server"), filepath.Join(dir, "client")}
+	for _, prefix := range [][]string{nil, {inTree}} {
+		for _, test := range []struct {
+			name string
+			pair
+			messages int
+		}{
+			{"rc", pingpong("rc"), 50},
+			{"rc with the builder", pingpong("rc", "-N"), 50},
+			{"rc with events", pingpong("rc", "-e"), 50},
+			{"ud", pingpong("ud"), 50},
+			{"srq", pingpong("srq"), 50},
+		} {
+			t.Run(strings.TrimSpace(filepath.Base(strings.Join(prefix, " "))+" "+test.name), func(t *testing.T) {
+				test.run(t, append(slices.Clone(prefix), traced(files[0], "--data")...), append(slices.Clone(prefix), traced(files[1], "--data")...))
+				for _, file := range files {
+					n := count(t, readTrace(t, file))
+					t.Logf("%+v", n)
+					// With several QPs a side may end before it has polled its
+					// last sends.
+					if n.sentOK > n.sent || n.sentOK < test.messages || n.sent < test.messages || n.receivedOK < test.messages || n.received < n.receivedOK {
+						t.Errorf("%s: %+v, want %d messages each way", file, n, test.messages)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestExtended compares what is traced of each operation of an extended QP with what
+// the program says it did.
+func TestExtended(t *testing.T) {
+	dir := t.TempDir()
+	program, file := filepath.Join(dir, "extended"), filepath.Join(dir, "trace")
+	if out, err := exec.Command("gcc", "-O", "-o", program, "c/extended.c", "-libverbs").CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+	p := start(t, append(traced(file, "--data"), program, device, "1")...)
+	p.wait(t)
+	var got []string
+	completions := 0
+	for _, e := range readTrace(t, file) {
+		switch e.Verb {
+		case "ibv_wr_complete":
+			for _, x := range event.Find(e.Args, "wr").Elems {
+				got = append(got, describe(x.Fields))
+			}
+		case "ibv_start_poll", "ibv_next_poll":
+			for _, x := range event.Find(e.Out, "wc").Elems {
+				completions++
+				f := x.Fields
+				if event.Find(f, "status").Str != "SUCCESS" || event.Find(f, "qp_num") == nil || event.Find(f, "byte_len") == nil {
+					t.Errorf("completion %v", x)
+				}
+				if event.Find(f, "wr_id").Num == 100 {
+					if imm := event.Find(f, "imm_data"); imm == nil || imm.Num != 0x11223344 || event.Find(f, "byte_len").Num != 32 {
+						t.Errorf("what was received: %v", x)
+					}
+				}
+			}
+		}
+	}
+	want := strings.Split(strings.TrimSpace(p.out.String()), "\n")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-program +trace):\n%s", diff)
+	}
+	if completions != 7 {
+		t.Errorf("%d completions, want 7", completions)
+	}
+}
+
+// describe says of a work request what the program says.
+func describe(f []event.Field) string {
+	s := fmt.Sprintf("%d %s %d", event.Find(f, "wr_id").Num, event.Find(f, "opcode").Str, event.Find(f, "length").Num)
+	for _, name := range []string{"imm_data", "compare", "swap", "add"} {
+		if v := event.Find(f, name); v != nil {
+			s += fmt.Sprintf(" %s=%#x", name, v.Num)
+		}
+	}
+	switch {
+	case event.Find(f, "inline") != nil:
+		s += " inline"
+	case event.Find(f, "remote_addr") != nil && !strings.Contains(s, "="):
+		s += " remote_addr"
+	}
+	return s
+}
