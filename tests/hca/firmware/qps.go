@@ -169,10 +169,7 @@ func (h *HCA) qpUses(o *object, c *transport.QPContext) Status {
 }
 
 func (h *HCA) destroyQP(in, out ifc.View) Status {
-	return h.endQP(uint32(in.Get("qpn")), h.engine.DestroyQP)
-}
-
-func (h *HCA) endQP(number uint32, destroy func(uint32) error) Status {
+	number := uint32(in.Get("qpn"))
 	q := h.qps[number]
 	switch {
 	case q == nil:
@@ -181,7 +178,7 @@ func (h *HCA) endQP(number uint32, destroy func(uint32) error) Status {
 		return ResBusy
 	}
 	h.flushCQs(number)
-	if err := destroy(number); err != nil {
+	if err := h.engine.DestroyQP(number); err != nil {
 		return transportStatus(err)
 	}
 	q.release()
