@@ -1,0 +1,94 @@
+//go:build amd64 || arm64
+
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// numbers are what differs from run to run.
+var numbers = regexp.MustCompile(`^\S+ \[\d+|<[\d.]+ [mµ]?s>$`)
+
+// TestReportIsLive: what report makes of JSON are the lines that the same program
+// has live.
+func TestReportIsLive(t *testing.T) {
+	for _, args := range [][]string{nil, {"-v", "-y"}, {"--raw"}, {"-e", "failed"}, {"-t", "-T=false"}} {
+		dir := t.TempDir()
+		live, trace, read := filepath.Join(dir, "live"), filepath.Join(dir, "trace"), filepath.Join(dir, "read")
+		for _, command := range [][]string{
+			append(append([]string{"-o", live}, args...), bin.verbs, "all"),
+			{"--json", "--raw", "-o", trace, bin.verbs, "all"},
+			append(append([]string{"report", "-o", read}, args...), trace),
+		} {
+			if out, err := exec.Command(bin.ibvtrace, command...).CombinedOutput(); err != nil {
+				t.Fatalf("%q: %v\n%s", command, err, out)
+			}
+		}
+		lines := func(file string) []string {
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out []string
+			for line := range strings.Lines(string(b)) {
+				line = numbers.ReplaceAllString(strings.TrimSuffix(line, "\n"), "")
+				// Where the program's data is differs too.
+				out = append(out, regexp.MustCompile(`data=0x[0-9a-f]{8,}`).ReplaceAllString(line, "data"))
+			}
+			return out
+		}
+		want, got := lines(live), lines(read)
+		if diff := cmp.Diff(want, got); diff != "" || len(want) < 6 {
+			t.Errorf("%q: %d lines (-live +report):\n%s", args, len(want), diff)
+		}
+	}
+}
+
+// TestFullDiskSpares: the program ends as ever when its trace cannot be written.
+func TestFullDiskSpares(t *testing.T) {
+	for _, args := range [][]string{{"-o", "/dev/full"}, {"--json", "-o", "/dev/full"}, {"-c", "-o", "/dev/full"}, {"--chrome", "/dev/full", "-o", os.DevNull}} {
+		command := exec.Command(bin.ibvtrace, append(args, "sh", "-c", bin.verbs+" all >/dev/null; exit 7")...)
+		out, err := command.CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 7 {
+			t.Errorf("%q: %v", args, err)
+		}
+		if want := "ibvtrace: write /dev/full: no space left on device; the rest of /dev/full is lost\n"; string(out) != want {
+			t.Errorf("%q: it said %q, want %q", args, out, want)
+		}
+	}
+}
+
+// TestInterrupted: a program that SIGINT ends has a summary.
+func TestInterrupted(t *testing.T) {
+	p := ibvtrace(t, "-c", "sh", "-c", bin.verbs+" all >/dev/null; echo $$; read x")
+	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no terminal
+	_, next := p.start()
+	p.Process.Signal(unix.SIGINT)
+	if line := next(); line != "" {
+		t.Errorf("the program said %q", line)
+	}
+	err := p.Wait()
+	if s := p.ProcessState.Sys().(syscall.WaitStatus); !s.Signaled() || s.Signal() != syscall.SIGINT {
+		t.Errorf("ended with %v", err)
+	}
+	table, err := os.ReadFile(p.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"  verb\n", "ibv_create_qp\n", "ibv_dealloc_pd\n"} {
+		if !strings.Contains(string(table), want) {
+			t.Errorf("no %q in the summary:\n%s", want, table)
+		}
+	}
+}
