@@ -219,3 +219,32 @@ func (d *driver) createCQ(eqn int) (number int) {
 	})
 	return int(out.Get("cqn"))
 }
+
+// setup is what queue pairs are made of.
+type setup struct{ pd, cqn, uar, xrcd, eqn int }
+
+func (d *driver) setup() setup {
+	d.t.Helper()
+	var s setup
+	s.eqn, _ = d.createEQ(0)
+	s.cqn = d.createCQ(s.eqn)
+	s.pd = int(d.do(0x800, nil).Get("pd"))
+	s.uar = int(d.do(0x802, nil).Get("uar"))
+	s.xrcd = int(d.do(0x80e, nil).Get("xrcd"))
+	return s
+}
+
+// qp fills a CREATE_QP: 16 receive WQEs of 64 bytes and 16 blocks to send.
+func (d *driver) qp(s setup, service int) func(in ifc.View) {
+	at := d.pages(2)
+	return func(in ifc.View) {
+		for field, value := range map[string]int{
+			"st": service, "pd": s.pd, "cqn_snd": s.cqn, "cqn_rcv": s.cqn, "uar_page": s.uar,
+			"log_rq_size": 4, "log_rq_stride": 2, "log_sq_size": 4, "user_index": 7,
+		} {
+			in.Set("qpc."+field, uint64(value))
+		}
+		in.Set("qpc.dbr_addr", at+PageSize)
+		in.SetAt("pas", 0, at)
+	}
+}
