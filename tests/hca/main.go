@@ -38,6 +38,9 @@ var (
 	seed        = flag.Uint64("seed", 1, "of what happens at random on the fabric")
 )
 
+// first are requests to carry out before anybody is served.
+var first []string
+
 // monitors are QEMU's monitor sockets, one for each HCA.
 var monitors []string
 
@@ -45,6 +48,10 @@ func main() {
 	flag.Usage = usage
 	flag.Func("qmp", "the monitor `socket` of the QEMU that the first HCA is plugged into as device hca0, once more for hca1 and so on", func(socket string) error {
 		monitors = append(monitors, socket)
+		return nil
+	})
+	flag.Func("do", "a `request` as the control socket takes them, carried out at the beginning; may be given more than once", func(request string) error {
+		first = append(first, request)
 		return nil
 	})
 	flag.Parse()
@@ -86,18 +93,27 @@ func serve(sockets []string) error {
 		}
 	}
 	var machines []*machine
+	var listeners []*net.UnixListener
 	for i, path := range sockets {
 		l, err := listen(path)
 		if err != nil {
 			return err
 		}
+		listeners = append(listeners, l)
 		c := firmware.Config{Now: now}
 		if log != nil {
 			c.Log = tracer{log, i}
 		}
 		m := plug(f, firstGUID+uint64(i)<<8, c, idle)
 		machines = append(machines, m)
-		go func() { failed <- m.serve(l) }()
+	}
+	for _, request := range first {
+		if _, err := carryOut([]byte(request), machines); err != nil {
+			return fmt.Errorf("-do %s: %w", request, err)
+		}
+	}
+	for i, m := range machines {
+		go func() { failed <- m.serve(listeners[i]) }()
 	}
 	if *controlPath != "" {
 		l, err := listen(*controlPath)
