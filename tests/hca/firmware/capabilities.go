@@ -69,6 +69,7 @@ var promises = map[uint16]map[string]uint64{
 		"log_max_qp": logMaxQP, "log_max_qp_sz": logMaxQPSize, "log_max_srq": logMaxSRQ,
 		"log_max_srq_sz": logMaxSRQSize, "log_max_mkey": logMaxMkey, "log_max_rmp": logMaxSRQ, "log_max_sq": logMaxQP,
 		"log_max_mcg": 13, "max_qp_mcg": 64, "max_qp_cnt": maxCounters,
+		"out_of_seq_cnt": 1, "retransmission_q_counters": 1, "enhanced_error_q_counters": 1,
 		"max_wqe_sz_sq": maxSendWQE, "max_wqe_sz_rq": maxReceiveWQE, "max_wqe_sz_sq_dc": maxSendWQE,
 		"max_sgl_for_optimized_performance": 16,
 		"log_max_ra_req_qp":                 4, "log_max_ra_res_qp": 4,

@@ -35,6 +35,7 @@ func (h *HCA) queryCounter(in, out ifc.View) Status {
 		{"packet_seq_err", &c.PacketSeqErr},
 		{"implied_nak_seq_err", &c.ImpliedNakSeqErr},
 		{"local_ack_timeout_err", &c.LocalAckTimeout},
+		{"req_rnr_retries_exceeded", &c.ReqRNRRetriesExceeded},
 		{"resp_local_length_error", &c.RespLocalLength},
 		{"req_local_length_error", &c.ReqLocalLength},
 		{"resp_local_qp_error", &c.RespLocalQP},

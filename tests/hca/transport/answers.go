@@ -147,6 +147,7 @@ func (q *QP) notReady(psn uint32, code uint8) {
 	r := &q.req
 	q.counters().RNRNakRetryErr++
 	if r.rnrRetry == 0 {
+		q.counters().ReqRNRRetriesExceeded++
 		q.failHead(cq.SyndromeRNRExceeded, aethRNR|code)
 		return
 	}

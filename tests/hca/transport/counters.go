@@ -11,4 +11,5 @@ type Counters struct {
 	ReqRemoteInvalidRequest, RespRemoteInvalidRequest               uint32
 	ReqRemoteAccess, RespRemoteAccess, ReqRemoteOperation           uint32
 	ReqTransportRetriesExceeded, RespCQEFlush, ReqCQEFlush          uint32
+	ReqRNRRetriesExceeded                                           uint32
 }
