@@ -17,8 +17,8 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 KERNELS = $(shell awk '/^[^\#]/ { print $$1 }' tests/vm/kernels)
 
-# Shell: packages whose tests need no RDMA device; those that do are in tests/.
-host_packages = packages=$$(go list ./... | grep -v /tests/)
+# Shell: packages whose tests need no RDMA device.
+host_packages = packages=$$(go list ./... | grep -vxE "[^/]*/goverbs/goverbs/tests/($$(tests/suite -l | paste -sd '|'))")
 
 # Debian packages, besides those that the rig itself needs.
 GETTERS := ca-certificates # for go, to fetch modules
@@ -46,7 +46,7 @@ test: go ## everything, on Linux 6.1: some ten minutes
 
 .PHONY: test-kernels
 test-kernels: go test-setup ## the tests that need a device, on every kernel of the rig
-	@for kernel in $(KERNELS); do tests/suite -k $$kernel; done
+	@for kernel in $(KERNELS); do for device in rxe mlx5; do tests/suite -k $$kernel -d $$device; done; done
 
 .PHONY: bench
 bench: go ## Go beside C in one boot, and what a post and a poll cost
@@ -102,7 +102,9 @@ cross: go ## static binaries for amd64 and arm64
 
 .PHONY: vm
 vm: go ## tests that need a device, in a VM on Linux 6.1
-	@tests/suite
+	@tests/suite -d rxe
+	@tests/suite -d mlx5
+	@tests/hca/suite/run
 
 .PHONY: go
 go:
