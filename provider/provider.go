@@ -49,6 +49,10 @@ type Context interface {
 	NewQP(cmd *ioctl.Cmd, init QPInit) (QP, error)
 	NewAH(cmd *ioctl.Cmd, init AHInit) (AH, error)
 
+	// QueryDevice adds the provider's part to an EX_CMD_QUERY_DEVICE, and returns
+	// what reads it from the answer; nil if there is none.
+	QueryDevice(cmd *ioctl.Cmd) func() DeviceExtra
+
 	// Clock reads the device's free-running counter, and tells whether there is
 	// one.
 	Clock() (cycles uint64, ok bool)
@@ -57,9 +61,22 @@ type Context interface {
 	Release()
 }
 
+// DeviceExtra is what only drivers say of a device, as struct
+// mlx5_ib_query_device_resp has it.
+type DeviceExtra struct {
+	MaxTSO, TSOQPTs            uint32
+	RSSFunctions               uint8
+	RSSFields                  uint64
+	MinPacing, MaxPacing       uint32 // kb/s
+	PacingQPTs                 uint32
+	CompressedCQEs, CQEFormats uint32 // of a session at most; MLX5DV_CQE_RES_FORMAT_*
+}
+
 // CQInit is what verbs knows of a completion queue before it is made.
 type CQInit struct {
-	CQE uint32
+	CQE         uint32
+	CQESize     uint32 // bytes of an entry; 0 for the provider's choice
+	Compression uint8  // MLX5DV_CQE_RES_FORMAT_*, 0 for none
 }
 
 // QPInit is what verbs knows of a queue pair before it is made.
@@ -152,6 +169,9 @@ type CQ interface {
 	// Poll moves up to len(wc) completions into wc and returns their number.
 	// It must not keep a reference to wc.
 	Poll(wc []WC) (int, error)
+	// PollTimed is Poll that also says at which count of the device's clock each
+	// was completed; cycles is as long as wc.
+	PollTimed(wc []WC, cycles []uint64) (int, error)
 
 	// Arm asks for an event at the next completion, or only at the next
 	// solicited or failed one. Events is how many have come so far.

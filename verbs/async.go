@@ -71,7 +71,9 @@ func (c *Context) AsyncEvent(ctx context.Context) (AsyncEvent, error) {
 	case EventQPFatal, EventQPReqErr, EventQPAccessErr, EventCommEst, EventSQDrained, EventPathMig, EventPathMigErr, EventQPLastWQEReached:
 		e.QP, _ = c.member(element).(*QP)
 	case EventCQErr:
-		e.CQ, _ = c.member(element).(*CQ)
+		if e.CQ, _ = c.member(element).(*CQ); e.CQ != nil {
+			e.CQ.overran.Store(true)
+		}
 	case EventSRQErr, EventSRQLimitReached:
 		e.SRQ, _ = c.member(element).(*SRQ)
 	case EventDeviceFatal:

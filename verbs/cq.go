@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"sync/atomic"
@@ -24,6 +25,7 @@ type CQ struct {
 
 	waiters atomic.Int32  // goroutines in PollWait
 	events  atomic.Uint32 // that came
+	overran atomic.Bool   // EventCQErr came
 }
 
 func (cq *CQ) base() *object {
@@ -38,6 +40,12 @@ type CQOptions struct {
 	CQE     int          // how many completions it must hold, from 1; it may be made larger
 	Channel *CompChannel // where it reports events; nil for none
 	Vector  int          // completion vector, from 0 to Context.NumCompVectors-1
+
+	// What some adapters have, mlx5 among them: the bytes of a completion in the
+	// queue, 64 or 128 (0: the adapter's usual), and compression, if
+	// DeviceAttr.CQECompression allows it.
+	CQESize     int
+	Compression CQECompression
 
 	// SingleOwner promises that one goroutine at a time uses the CQ, and drops
 	// its lock. A second one that is seen panics. To close a QP on the CQ, or to
@@ -59,6 +67,10 @@ func (c *Context) CreateCQ(o CQOptions) (*CQ, error) {
 	switch {
 	case o.CQE < 1 || o.CQE > limits.MaxCQE:
 		return nil, invalid(op, "CQE %d is not in 1 to %d", o.CQE, limits.MaxCQE)
+	case o.CQESize != 0 && o.CQESize != 64 && o.CQESize != 128:
+		return nil, invalid(op, "CQESize %d is neither 64 nor 128", o.CQESize)
+	case o.Compression != 0 && o.Compression&limits.CQECompression.Formats != o.Compression || o.Compression&(o.Compression-1) != 0:
+		return nil, invalid(op, "compression %#x is not one of the device's %#x", uint8(o.Compression), uint8(limits.CQECompression.Formats))
 	case o.Vector < 0 || o.Vector >= max(c.compVectors, 1):
 		return nil, invalid(op, "completion vector %d is not in 0 to %d", o.Vector, max(c.compVectors, 1)-1)
 	}
@@ -93,7 +105,7 @@ func (c *Context) createCQHeld(op string, o *CQOptions, parents []*object) (*CQ,
 	}
 	cmd.U32(uapi.UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, uint32(o.Vector))
 	cqe := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_CREATE_CQ_RESP_CQE)
-	prov, err := c.prov.NewCQ(cmd, provider.CQInit{CQE: uint32(o.CQE)})
+	prov, err := c.prov.NewCQ(cmd, provider.CQInit{CQE: uint32(o.CQE), CQESize: uint32(o.CQESize), Compression: uint8(o.Compression)})
 	if err != nil {
 		return nil, opErr(op, "", err)
 	}
@@ -138,11 +150,36 @@ func (cq *CQ) Poll(wc []WC) (int, error) {
 	}
 	n, err := cq.prov.Poll(as[provider.WC](wc))
 	cq.mu.Unlock()
-	if n == 0 && err == nil && cq.ctx.removal.gone.Load() {
+	if n == 0 && err == nil && (cq.ctx.removal.gone.Load() || cq.overran.Load()) {
 		err = errPollRemoved
+		if cq.overran.Load() {
+			err = errPollOverran
+		}
 	}
 	return n, err
 }
+
+// PollTimed is Poll that also stores, for each completion, the count of the
+// device's clock at which it came: see Context.RawClock. It returns at most as
+// many as there are cycles. Devices without such times answer ErrNotSupported.
+func (cq *CQ) PollTimed(wc []WC, cycles []uint64) (int, error) {
+	if cq == nil {
+		return 0, &OpError{Op: "poll CQ", Err: errNil}
+	}
+	n := min(len(wc), len(cycles))
+	cq.mu.Lock()
+	defer cq.mu.Unlock()
+	if cq.prov == nil {
+		return 0, errPollClosed
+	}
+	n, err := cq.prov.PollTimed(as[provider.WC](wc[:n]), cycles[:n])
+	if errors.Is(err, provider.ErrOpcode) {
+		err = opErr("poll CQ", "completion times", ErrNotSupported)
+	}
+	return n, err
+}
+
+var errPollOverran = opErr("poll CQ", "", provider.ErrCQOverrun)
 
 var errPollRemoved = opErr("poll CQ", "", ErrDeviceRemoved)
 

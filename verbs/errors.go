@@ -24,6 +24,9 @@ var (
 	ErrDeviceRemoved = errors.New("device was removed")
 	// ErrQueueFull: the queue has no room until completions are polled.
 	ErrQueueFull = provider.ErrQueueFull
+	// ErrCQOverrun: the CQ had no room for a completion, as AsyncEvent has said
+	// with EventCQErr. Completions are lost, and its QPs have failed.
+	ErrCQOverrun = provider.ErrCQOverrun
 	// ErrNoDevice: no RDMA device fits.
 	ErrNoDevice = errors.New("no RDMA device")
 )

@@ -78,7 +78,7 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	if !qp.sendMu.try() {
 		qp.sendMu.wait()
 	}
-	if ops := qp.usualOps.Load(); ops != 0 && len(wrs) > 0 && usual(ops, wrs) && !qp.ctx.removal.gone.Load() {
+	if ops := qp.usualOps.Load(); ops != 0 && len(wrs) > 0 && usual(ops, wrs) && (qp.typ != UD || qp.addressed(wrs)) && !qp.ctx.removal.gone.Load() {
 		if n, err = qp.prov.PostSend(as[provider.SendWR](wrs)); err != nil {
 			err = sendError(n == len(wrs), err)
 		}
@@ -90,7 +90,7 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 }
 
 // usual tells at a glance that there is nothing to refuse about requests.
-func usual(ops uint32, wrs []SendWR) bool {
+func usual(ops uint64, wrs []SendWR) bool {
 	for i := range wrs {
 		wr := &wrs[i]
 		kind := wr.Opcode & 15
@@ -108,15 +108,30 @@ func usual(ops uint32, wrs []SendWR) bool {
 // usualOps has, for each type of QP, a bit for each operation that nothing but
 // its data must be looked at for, and, from bit usualInline on, for those that
 // also take their data inline.
-var usualOps = [...]uint32{
+var usualOps = [...]uint64{
 	RC: sendsAndWrites | sendsAndWrites<<usualInline | 1<<OpRDMARead,
 	UC: sendsAndWrites | sendsAndWrites<<usualInline,
+	UD: 1<<OpSend | 1<<OpSendImm | (1<<OpSend|1<<OpSendImm)<<usualInline,
 }
 
 const (
 	usualInline    = 16
+	usualRecv      = 1 << 32 // the QP can receive, from a queue of its own
 	sendsAndWrites = 1<<OpSend | 1<<OpSendImm | 1<<OpSendInv | 1<<OpRDMAWrite | 1<<OpRDMAWriteImm
 )
+
+// addressed tells that each of a UD QP's requests has an address.
+func (qp *QP) addressed(wrs []SendWR) bool {
+	for i := range wrs {
+		ah := wrs[i].AH
+		if ah == nil || ah.ctx != qp.ctx || ah.holds.Load() < 0 || ah.parents[0] != qp.parents[0] || wrs[i].RemoteQPN > maxQPN {
+			return false
+		}
+	}
+	return true
+}
+
+const maxQPN = 0xffffff
 
 // postSend looks closer.
 func (qp *QP) postSend(wrs []SendWR) (n int, err error) {
@@ -272,7 +287,7 @@ func (qp *QP) checkAddress(wr *SendWR) error {
 	if wr.AH == nil || wr.AH.ctx == nil || wr.AH.ctx != qp.ctx || wr.AH.closed() || wr.AH.parents[0] != qp.parents[0] {
 		return errNoAH
 	}
-	if wr.RemoteQPN > 0xffffff {
+	if wr.RemoteQPN > maxQPN {
 		return errRemoteQPN
 	}
 	return nil
@@ -340,27 +355,55 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	if !qp.recvMu.try() {
 		qp.recvMu.wait()
 	}
-	switch {
-	case qp.prov == nil:
-		err = errRecvClosed
-	case qp.ctx.removal.gone.Load():
-		err = errRecvRemoved
-	case qp.srq != nil:
-		err = errRecvSRQ
-	case !qp.typ.receives():
-		err = errRecvType
-	case qp.State() == QPReset:
-		err = errRecvState
-	default:
-		var checked []RecvWR
-		if checked, err = checkRecvs(wrs); len(checked) > 0 {
-			var refused error
-			if n, refused = qp.prov.PostRecv(as[provider.RecvWR](checked)); refused != nil {
-				err = recvRefusals.named(refused)
-			}
+	if qp.usualOps.Load()&usualRecv != 0 && usualRecvs(wrs) && !qp.ctx.removal.gone.Load() {
+		if n, err = qp.prov.PostRecv(as[provider.RecvWR](wrs)); err != nil {
+			err = recvError(err)
 		}
+	} else {
+		n, err = qp.postRecv(as[RecvWR](wrs))
 	}
 	qp.recvMu.Unlock()
+	return n, err
+}
+
+// usualRecvs tells at a glance that there is nothing to refuse about receives: one
+// piece can't be too long.
+func usualRecvs(wrs []RecvWR) bool {
+	for i := range wrs {
+		if len(wrs[i].SGL) > 1 {
+			return false
+		}
+	}
+	return len(wrs) > 0
+}
+
+// recvError stays out of the way of a post that goes well.
+//
+//go:noinline
+func recvError(err error) error { return recvRefusals.named(err) }
+
+// postRecv looks closer.
+func (qp *QP) postRecv(wrs []RecvWR) (n int, err error) {
+	switch {
+	case qp.prov == nil:
+		return 0, errRecvClosed
+	case qp.ctx.removal.gone.Load():
+		return 0, errRecvRemoved
+	case qp.srq != nil:
+		return 0, errRecvSRQ
+	case !qp.typ.receives():
+		return 0, errRecvType
+	case qp.State() == QPReset:
+		return 0, errRecvState
+	}
+	checked, err := checkRecvs(wrs)
+	if len(checked) == 0 {
+		return 0, err
+	}
+	n, refused := qp.prov.PostRecv(as[provider.RecvWR](checked))
+	if refused != nil {
+		err = recvError(refused)
+	}
 	return n, err
 }
 

@@ -107,7 +107,7 @@ type QP struct {
 	state     atomic.Uint32 // QPState, as of the last Modify or Query
 	modify    sync.Mutex
 
-	usualOps atomic.Uint32 // usualOps of the type if the QP can send, else 0
+	usualOps atomic.Uint64 // of the type if the QP can send, and usualRecv if it can receive
 
 	sendMu queueLock
 	recvMu queueLock
@@ -287,6 +287,9 @@ func (c *Context) checkQP(op string, o *QPOptions) error {
 	default:
 		return invalid(op, "there is no type %v", o.Type)
 	}
+	if o.ScatterToCQE && o.Type != RC {
+		return invalid(op, "ScatterToCQE is for RC")
+	}
 	bounds := []struct {
 		name   string
 		v, max int
@@ -327,9 +330,12 @@ func (qp *QP) State() QPState { return QPState(qp.state.Load()) }
 
 func (qp *QP) setState(to QPState) {
 	qp.state.Store(uint32(to))
-	ops := uint32(0)
+	ops := uint64(0)
 	if to >= QPRTS && int(qp.typ) < len(usualOps) {
 		ops = usualOps[qp.typ]
+	}
+	if to != QPReset && qp.srq == nil && qp.typ.receives() {
+		ops |= usualRecv
 	}
 	qp.usualOps.Store(ops)
 }

@@ -69,6 +69,15 @@ type DeviceAttr struct {
 	// leaves 0.
 	TSO          TSOCaps
 	PacketPacing PacketPacingCaps
+
+	CQECompression CQECompressionCaps
+}
+
+// CQECompressionCaps says how completions can be compressed (struct
+// mlx5dv_cqe_comp_caps).
+type CQECompressionCaps struct {
+	MaxNum  int // completions in a group, 0: there is no compression
+	Formats CQECompression
 }
 
 // ODPCaps says what on-demand paging can do (struct ibv_odp_caps).
@@ -115,6 +124,16 @@ type CQModerationCaps struct {
 	MaxCQPeriod uint16 // µs
 }
 
+// CQECompression is a form of compressed completions, or a set of them
+// (MLX5DV_CQE_RES_FORMAT_*): what each still says of its own, beside its length.
+type CQECompression uint8
+
+const (
+	CompressHash     CQECompression = 1 << 0 // the hash of a packet's headers
+	CompressChecksum CQECompression = 1 << 1 // a packet's checksum
+	CompressStride   CQECompression = 1 << 2 // its checksum, and the receive's index
+)
+
 // QueryDevice describes the device (ibv_query_device_ex).
 func (c *Context) QueryDevice() (*DeviceAttr, error) {
 	const op = "query device"
@@ -127,10 +146,19 @@ func (c *Context) QueryDevice() (*DeviceAttr, error) {
 	ioctl.In[uapi.IbUverbsExQueryDevice](cmd, uapi.UVERBS_ATTR_CORE_IN)
 	// A kernel that knows less leaves the rest of it zero.
 	resp := ioctl.Out[uapi.IbUverbsExQueryDeviceResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
+	extra := c.prov.QueryDevice(cmd)
 	if err := cmd.Run(c.file); err != nil {
 		return nil, opErr(op, c.dev.name, err)
 	}
-	return deviceAttr(resp, c.dev.fwVer), nil
+	a := deviceAttr(resp, c.dev.fwVer)
+	if extra != nil {
+		e := extra()
+		a.TSO = TSOCaps{MaxTSO: e.MaxTSO, SupportedQPTs: e.TSOQPTs}
+		a.RSS.RXHashFunction, a.RSS.RXHashFieldsMask = e.RSSFunctions, e.RSSFields
+		a.PacketPacing = PacketPacingCaps{QPRateLimitMin: e.MinPacing, QPRateLimitMax: e.MaxPacing, SupportedQPTs: e.PacingQPTs}
+		a.CQECompression = CQECompressionCaps{MaxNum: int(e.CompressedCQEs), Formats: CQECompression(e.CQEFormats)}
+	}
+	return a, nil
 }
 
 // RawClock reads the device's free-running counter (ibv_query_rt_values_ex), in

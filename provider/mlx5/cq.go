@@ -21,6 +21,7 @@ type cq struct {
 	number uint32
 	last   *resource // that the CQE before was about
 	v1     bool      // CQEs have the number that this side chose
+	format wqe.MiniFormat
 
 	resized cqRing // during a Resize
 }
@@ -59,7 +60,11 @@ func (c *context) NewCQ(cmd *ioctl.Cmd, init provider.CQInit) (provider.CQ, erro
 	q := &cq{ctx: c, v1: c.cqeVersion == cqeVersion1}
 	req := ioctl.In[uapi.Mlx5IbCreateCq](cmd, uapi.UVERBS_ATTR_UHW_IN)
 	var err error
-	if q.cqRing, err = newRing(init.CQE, 1); err == nil {
+	stride := uint32(1)
+	if init.CQESize == 2*wqe.CQESize {
+		stride = 2
+	}
+	if q.cqRing, err = newRing(init.CQE, stride); err == nil {
 		q.record, err = c.records.take()
 	}
 	if err != nil {
@@ -67,6 +72,9 @@ func (c *context) NewCQ(cmd *ioctl.Cmd, init provider.CQInit) (provider.CQ, erro
 		return nil, err
 	}
 	req.BufAddr, req.DbAddr, req.CqeSize = q.buf.addr(), q.record.addr(), q.stride*wqe.CQESize
+	if q.format = wqe.MiniFormat(init.Compression); q.format != 0 {
+		req.CqeCompEn, req.CqeCompResFormat = 1, init.Compression
+	}
 	if c.uars.cqObject {
 		if c.uars.cqPage <= 0xffff {
 			req.Flags |= uint16(uapi.MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX)
@@ -77,6 +85,28 @@ func (c *context) NewCQ(cmd *ioctl.Cmd, init provider.CQInit) (provider.CQ, erro
 	}
 	q.resp = ioctl.Out[uapi.Mlx5IbCreateCqResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)
 	return q, nil
+}
+
+// PollTimed polls one by one, to read of each when it came before its place is
+// given back.
+func (q *cq) PollTimed(wc []provider.WC, cycles []uint64) (n int, err error) {
+	for n < len(wc) {
+		e := q.at(q.next)
+		if !e.Load().Ready(q.round(q.next)) {
+			break
+		}
+		mmio.FromDevice()
+		at := e.Timestamp()
+		m, err := q.Poll(wc[n : n+1])
+		if err != nil {
+			return n, err
+		}
+		if m == 1 {
+			cycles[n] = at
+			n++
+		}
+	}
+	return n, nil
 }
 
 func (q *cq) Adopt(uint32) error {
@@ -112,7 +142,15 @@ func (q *cq) forget(gone *resource) {
 		q.last = nil
 	}
 	end := q.next
-	for end-q.next <= q.mask && q.at(end).Load().Ready(q.round(end)) {
+	for end-q.next <= q.mask {
+		tail := q.at(end).Load()
+		if !tail.Ready(q.round(end)) {
+			break
+		}
+		mmio.FromDevice()
+		if tail.Compressed() {
+			q.expand(end, q.format)
+		}
 		end++
 	}
 	to := end
@@ -185,6 +223,9 @@ func (q *cq) Remap() error {
 		mmio.FromDevice()
 		if tail.Opcode() == wqe.CQEResize {
 			break
+		}
+		if tail.Compressed() {
+			q.expand(i, q.format)
 		}
 		moveCQE(&q.resized, i+1, &q.cqRing, i)
 	}

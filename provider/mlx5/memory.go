@@ -66,6 +66,28 @@ func (s *sendQueue) slot(block uint32) *slot {
 	return (*slot)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(s.slots)), uintptr(block)*unsafe.Sizeof(slot{})))
 }
 
+// id returns what is kept of a receive: there are as many as places.
+func (r *recvQueue) id(at uint32) *uint64 {
+	return (*uint64)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(r.ids)), uintptr(at)*8))
+}
+
+// copyBytes copies n bytes, which don't overlap with where they go. Unlike with
+// copy, nothing is called.
+func copyBytes(to, from unsafe.Pointer, n int) {
+	type sixteen [2]uint64
+	for ; n >= 16; n -= 16 {
+		*(*sixteen)(to) = *(*sixteen)(from)
+		to, from = unsafe.Add(to, 16), unsafe.Add(from, 16)
+	}
+	if n >= 8 {
+		*(*uint64)(to) = *(*uint64)(from)
+		to, from, n = unsafe.Add(to, 8), unsafe.Add(from, 8), n-8
+	}
+	for i := range n {
+		*(*byte)(unsafe.Add(to, i)) = *(*byte)(unsafe.Add(from, i))
+	}
+}
+
 // window returns the place of a receive: its list is all that may be written.
 func (r *recvQueue) window(at uint32) *window {
 	return (*window)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(r.ring)), uintptr(at)<<r.shift*wqe.SegmentSize))

@@ -43,9 +43,10 @@ type context struct {
 	records    records
 	index      index
 	clock      clock
-	// ahInKernel: the kernel finds the peer's MAC address.
-	ahInKernel bool
-	ece        bool
+	// ahInKernel: the kernel finds the peer's MAC address. queryExtra: it says more
+	// of the device.
+	ahInKernel, queryExtra bool
+	ece                    bool
 	// ethInline is how many bytes of each raw packet the device wants inline.
 	ethInline int
 }
@@ -105,6 +106,7 @@ func (c *context) Adopt() error {
 	mask := uapi.Mlx5IbAllocUcontextRespMask(r.CompMask)
 	c.ece = mask&uapi.MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE != 0
 	c.ahInKernel = uapi.Mlx5UserCmdsSuppUhw(r.CmdsSuppUhw)&uapi.MLX5_USER_CMDS_SUPP_UHW_CREATE_AH != 0
+	c.queryExtra = uapi.Mlx5UserCmdsSuppUhw(r.CmdsSuppUhw)&uapi.MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE != 0
 	c.ethInline = ethInline(uapi.Mlx5UserInlineMode(r.EthMinInline))
 	if err := c.uars.open(c.file, &r); err != nil {
 		c.Release()
@@ -114,6 +116,22 @@ func (c *context) Adopt() error {
 		c.clock.open(c.file, r.HcaCoreClockOffset)
 	}
 	return nil
+}
+
+func (c *context) QueryDevice(cmd *ioctl.Cmd) func() provider.DeviceExtra {
+	if !c.queryExtra {
+		return nil
+	}
+	resp := ioctl.Out[uapi.Mlx5IbQueryDeviceResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)
+	return func() provider.DeviceExtra {
+		return provider.DeviceExtra{
+			MaxTSO: resp.TsoCaps.MaxTso, TSOQPTs: resp.TsoCaps.SupportedQpts,
+			RSSFunctions: resp.RssCaps.RxHashFunction, RSSFields: resp.RssCaps.RxHashFieldsMask,
+			MinPacing: resp.PacketPacingCaps.QpRateLimitMin, MaxPacing: resp.PacketPacingCaps.QpRateLimitMax,
+			PacingQPTs:     resp.PacketPacingCaps.SupportedQpts,
+			CompressedCQEs: resp.CqeCompCaps.MaxNum, CQEFormats: resp.CqeCompCaps.SupportedFormat,
+		}
+	}
 }
 
 func (c *context) Release() {

@@ -237,6 +237,7 @@ func (q *qp) sizeSend() (int, error) {
 		s.header, s.maxHeader = q.ctx.ethInline, int(q.init.MaxTSOHeader)
 		s.spareSGL = make([]provider.SGE, c.MaxSendSGE)
 	}
+	s.short = s.before == connected && s.maxSGE > 0
 	return ring * wqe.BlockSize, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/goverbs/goverbs/internal/mmio"
+	"github.com/goverbs/goverbs/internal/release"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/provider/mlx5/wqe"
 )
@@ -29,8 +30,39 @@ type recvQueue struct {
 	done  uint32 // and as it told
 }
 
-func (q *qp) PostRecv(wrs []provider.RecvWR) (n int, err error) {
+// PostRecv goes a short way as long as receives have one piece of memory.
+func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) {
 	r := &q.rq
+	posted := r.posted
+	if posted-atomic.LoadUint32(&r.done)+uint32(len(wrs)) > uint32(len(r.ids)) || r.maxSGE < 1 || r.held || len(wrs) == 0 {
+		return r.post(wrs, 0)
+	}
+	for i := range wrs {
+		wr := &wrs[i]
+		if len(wr.SGL) != 1 || wr.SGL[0].Length == 0 {
+			r.posted = posted
+			return r.post(wrs, i)
+		}
+		at := posted & r.mask
+		*r.id(at) = wr.WRID
+		w, sge := r.window(at), &wr.SGL[0]
+		w[0].Data(sge.Length, sge.LKey, sge.Addr)
+		if r.maxSGE > 1 {
+			w[1].End()
+		}
+		posted++
+	}
+	r.posted = posted
+	if mmio.StoresReorder {
+		r.tell()
+	} else {
+		release.Store(&r.record[recvRecord], swap32(posted&0xffff))
+	}
+	return len(wrs), nil
+}
+
+// post posts receives from wrs[n] on, those before being written already.
+func (r *recvQueue) post(wrs []provider.RecvWR, n int) (_ int, err error) {
 	posted, room := r.posted, uint32(len(r.ids))-(r.posted-atomic.LoadUint32(&r.done))
 	for n < len(wrs) {
 		wr := &wrs[n]

@@ -10,30 +10,33 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A shortForm is how one of the commonest operations is encoded: with one piece
-// of memory, on a connected QP, it fits in one block.
+// A shortForm is how one of the commonest operations is encoded.
 type shortForm struct {
 	imm    uint32 // masks the control segment's last word
 	opcode wqe.Opcode
-	length uint8 // segments
+	length uint8 // segments before the data
 }
 
 var shortForms = [8]shortForm{
-	uapi.IB_UVERBS_WR_RDMA_WRITE:          {opcode: wqe.OpRDMAWrite, length: 3},
-	uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM: {opcode: wqe.OpRDMAWriteImm, length: 3, imm: all},
-	uapi.IB_UVERBS_WR_SEND:                {opcode: wqe.OpSend, length: 2},
-	uapi.IB_UVERBS_WR_SEND_WITH_IMM:       {opcode: wqe.OpSendImm, length: 2, imm: all},
-	uapi.IB_UVERBS_WR_RDMA_READ:           {opcode: wqe.OpRDMARead, length: 3},
+	uapi.IB_UVERBS_WR_RDMA_WRITE:          {opcode: wqe.OpRDMAWrite, length: 2},
+	uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM: {opcode: wqe.OpRDMAWriteImm, length: 2, imm: all},
+	uapi.IB_UVERBS_WR_SEND:                {opcode: wqe.OpSend, length: 1},
+	uapi.IB_UVERBS_WR_SEND_WITH_IMM:       {opcode: wqe.OpSendImm, length: 1, imm: all},
+	uapi.IB_UVERBS_WR_RDMA_READ:           {opcode: wqe.OpRDMARead, length: 2},
 }
 
-// PostSend goes a short way as long as requests have a short form.
+// PostSend goes a short way as long as requests have one piece of memory, and
+// the QP is connected: each is then one block.
 //
 // The fences around a doorbell wait for all stores before them, one at a time.
 // A post's cost is the number of its stores, those to the stack included: here
-// nothing is called between the first request and the doorbell, and what a call
-// would have to save stays in registers.
+// and below nothing is called between the first request and the doorbell, and
+// what a call would have to save stays in registers.
 func (q *qp) PostSend(wrs []provider.SendWR) (int, error) {
 	s := &q.sq
+	if s.before == datagram {
+		return s.postDatagram(wrs)
+	}
 	posted, next := s.posted, s.next
 	if !s.short || s.fence != 0 || posted-atomic.LoadUint32(&s.done)+uint32(len(wrs)) > s.limit || len(wrs) == 0 {
 		return s.post(wrs, 0)
@@ -42,15 +45,18 @@ func (q *qp) PostSend(wrs []provider.SendWR) (int, error) {
 	for i := range wrs {
 		wr := &wrs[i]
 		if wr.Opcode > uapi.IB_UVERBS_WR_RDMA_READ || len(wr.SGL) != 1 || wr.Inline != nil || wr.SGL[0].Length == 0 {
+			if i == 0 {
+				return s.postInline(wrs)
+			}
 			s.posted, s.next, s.last = posted, next, (next-1)&s.mask
 			return s.post(wrs, i)
 		}
 		sge := &wr.SGL[0]
 		form := &shortForms[wr.Opcode&7]
 		w = s.window(next & s.mask)
-		w[0].Control(next, 0, form.opcode, s.qpn|uint32(form.length), 0, s.signal|controlFlags[wr.Flags&7], wr.Imm&form.imm)
+		w[0].Control(next, 0, form.opcode, s.qpn|uint32(form.length)+1, 0, s.signal|controlFlags[wr.Flags&7], wr.Imm&form.imm)
 		data := &w[1]
-		if form.length == 3 {
+		if form.length == 2 {
 			data.RemoteAddr(wr.RemoteAddr, wr.RKey)
 			data = &w[2]
 		}
@@ -60,13 +66,88 @@ func (q *qp) PostSend(wrs []provider.SendWR) (int, error) {
 		slot.id, slot.posted = wr.WRID, posted
 		next++
 	}
-	s.posted, s.next, s.last = posted, next, (next-1)&s.mask
+	s.posted, s.next = posted, next
 	if r := s.reg; len(wrs) == 1 && r.shared == nil && r.size >= wqe.BlockSize {
 		to := unsafe.Add(r.base, r.offset)
 		r.offset ^= r.size
 		mmio.BlueFlame(&s.record[sendRecord], swap32(next&0xffff), to, unsafe.Pointer(w), 1)
 	} else {
+		s.last = (next - 1) & s.mask
 		s.tell(len(wrs) == 1)
 	}
 	return len(wrs), nil
+}
+
+// postInline is PostSend for one request whose data is copied into the WQE.
+func (s *sendQueue) postInline(wrs []provider.SendWR) (int, error) {
+	wr := &wrs[0]
+	length, next := len(wr.Inline), s.next
+	if len(wrs) > 1 || wr.Opcode >= uapi.IB_UVERBS_WR_RDMA_READ || len(wr.SGL) > 0 ||
+		uint(length-1) >= uint(s.maxData) || next&s.mask > s.lastWhole {
+		return s.post(wrs, 0)
+	}
+	w := s.window(next & s.mask)
+	form := &shortForms[wr.Opcode&7]
+	data := &w[1]
+	if form.length == 2 {
+		data.RemoteAddr(wr.RemoteAddr, wr.RKey)
+		data = &w[2]
+	}
+	data.Inline(length)
+	copyBytes(unsafe.Add(unsafe.Pointer(data), wqe.InlineHeader), unsafe.Pointer(unsafe.SliceData(wr.Inline)), length)
+	n := uint32(form.length) + uint32(wqe.InlineSegments(length))
+	w[0].Control(next, 0, form.opcode, s.qpn|n, 0, s.signal|controlFlags[wr.Flags&7], wr.Imm&form.imm)
+	s.note(next, wr.WRID)
+	blocks := (n + wqe.BlockSegs - 1) / wqe.BlockSegs
+	s.next = next + blocks
+	if r := s.reg; r.shared == nil && n*wqe.SegmentSize <= r.size {
+		to := unsafe.Add(r.base, r.offset)
+		r.offset ^= r.size
+		mmio.BlueFlame(&s.record[sendRecord], swap32((next+blocks)&0xffff), to, unsafe.Pointer(w), int(blocks))
+	} else {
+		s.last = next & s.mask
+		s.tell(true)
+	}
+	return 1, nil
+}
+
+// postDatagram is PostSend for one send of a UD QP with one piece of memory.
+func (s *sendQueue) postDatagram(wrs []provider.SendWR) (int, error) {
+	next := s.next
+	if len(wrs) != 1 || s.fence != 0 || s.maxSGE < 1 ||
+		s.posted-atomic.LoadUint32(&s.done) >= s.limit || next&s.mask > s.lastWhole {
+		return s.post(wrs, 0)
+	}
+	wr := &wrs[0]
+	if (wr.Opcode != uapi.IB_UVERBS_WR_SEND && wr.Opcode != uapi.IB_UVERBS_WR_SEND_WITH_IMM) ||
+		wr.Inline != nil || len(wr.SGL) != 1 || wr.SGL[0].Length == 0 {
+		return s.post(wrs, 0)
+	}
+	const (
+		n      = 1 + wqe.AVSegments + 1
+		blocks = (n + wqe.BlockSegs - 1) / wqe.BlockSegs
+	)
+	w := s.window(next & s.mask)
+	form := &shortForms[wr.Opcode&7]
+	w[0].Control(next, 0, form.opcode, s.qpn|n, 0, s.signal|controlFlags[wr.Flags&7], wr.Imm&form.imm)
+	wqe.Datagram(w[1:], (*wqe.AV)(&wr.AH.Vector), wqe.QKey(wr.RemoteQKey), wr.RemoteQPN)
+	sge := &wr.SGL[0]
+	w[n-1].Data(sge.Length, sge.LKey, sge.Addr)
+	s.note(next, wr.WRID)
+	s.next = next + blocks
+	if r := s.reg; r.shared == nil && n*wqe.SegmentSize <= r.size {
+		to := unsafe.Add(r.base, r.offset)
+		r.offset ^= r.size
+		mmio.BlueFlame(&s.record[sendRecord], swap32((next+blocks)&0xffff), to, unsafe.Pointer(w), blocks)
+	} else {
+		s.last = next & s.mask
+		s.tell(true)
+	}
+	return 1, nil
+}
+
+// note keeps what a completion wants to know of the WQE at next.
+func (s *sendQueue) note(next uint32, id uint64) {
+	slot, posted := s.slot(next&s.mask), s.posted+1
+	slot.id, slot.posted, s.posted = id, posted, posted
 }

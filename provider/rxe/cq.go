@@ -1,6 +1,7 @@
 package rxe
 
 import (
+	"errors"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/ioctl"
@@ -20,7 +21,12 @@ type cq struct {
 	}
 }
 
-func (c *context) NewCQ(cmd *ioctl.Cmd, _ provider.CQInit) (provider.CQ, error) {
+var errPlainCQ = errors.New("rxe: completions are of one size, and not compressed")
+
+func (c *context) NewCQ(cmd *ioctl.Cmd, init provider.CQInit) (provider.CQ, error) {
+	if init.CQESize != 0 || init.Compression != 0 {
+		return nil, errPlainCQ
+	}
 	return &cq{file: c.file, resp: ioctl.Out[uapi.Mminfo](cmd, uapi.UVERBS_ATTR_UHW_OUT)}, nil
 }
 
@@ -47,6 +53,8 @@ func (c *cq) Poll(wc []provider.WC) (int, error) {
 	}
 	return n, nil
 }
+
+func (c *cq) PollTimed([]provider.WC, []uint64) (int, error) { return 0, provider.ErrOpcode }
 
 // provider.WC must be what the kernel writes.
 const _ = -(unsafe.Sizeof(provider.WC{}) - completeSize)

@@ -45,6 +45,8 @@ func (c *context) Release()     {}
 
 func (c *context) Clock() (uint64, bool) { return 0, false }
 
+func (c *context) QueryDevice(*ioctl.Cmd) func() provider.DeviceExtra { return nil }
+
 // pd is a protection domain, of which librxe's side knows nothing.
 type pd struct{}
 

@@ -9,7 +9,7 @@ type CQE struct {
 	head      [4]uint64 // of responders; inline data in place of all up to timestamp
 	srqnUIDX  uint32
 	imm       uint32
-	_         uint32 // app, app_op, app_info: tag matching
+	app       uint32 // and app_op, app_info: of tag matching
 	byteCount uint32
 	timestamp uint64
 	opQPN     uint32

@@ -1,0 +1,26 @@
+package mlx5
+
+import "github.com/goverbs/goverbs/provider/mlx5/wqe"
+
+// expand writes compressed completions, of which the first is at an index, as
+// what they stand for, in their own place. The device is done with it, and each
+// array is read before what it describes overwrites it.
+func (r *cqRing) expand(first uint32, format wqe.MiniFormat) {
+	title := *r.at(first)
+	n := title.ByteCount()
+	if n > r.mask+1 {
+		n = 1 // more than the ring has: not a device's
+	}
+	for i := uint32(0); i < n; i += wqe.MiniArray {
+		array := r.at(first + i)
+		if i == 0 {
+			array = r.at(first + 1)
+		}
+		for j, m := range array.Minis() {
+			if k := i + uint32(j); k < n {
+				at := first + k
+				r.at(at).Expand(&title, m, k, format, r.round(at))
+			}
+		}
+	}
+}
