@@ -202,6 +202,9 @@ func (c *Conn) Send(ctx context.Context, b []byte) error {
 		return err
 	}
 	defer leave(c.sending)
+	if err := c.Err(); err != nil {
+		return opErr(opSend, "", err)
+	}
 	for c.posted-c.completed == uint64(c.slots) {
 		if err := c.reap(ctx); err != nil {
 			return opErr(opSend, "", err)

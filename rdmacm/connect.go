@@ -28,8 +28,7 @@ func (id *ID) Connect(ctx context.Context, p *ConnParam) (*Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	object := "to " + id.RemoteAddr().String()
-	if err := id.connectHeld(object, p); err != nil {
+	if err := id.connectHeld(p); err != nil {
 		id.end()
 		return nil, err
 	}
@@ -38,10 +37,14 @@ func (id *ID) Connect(ctx context.Context, p *ConnParam) (*Event, error) {
 		want = ConnectResponse
 	}
 	id.end()
-	return id.wait(ctx, opConnect, object, box, want)
+	return id.wait(ctx, opConnect, id.toPeer, box, want)
 }
 
-func (id *ID) connectHeld(object string, p *ConnParam) error {
+// toPeer and fromPeer name the peer in errors.
+func (id *ID) toPeer() string   { return "to " + id.RemoteAddr().String() }
+func (id *ID) fromPeer() string { return "from " + id.RemoteAddr().String() }
+
+func (id *ID) connectHeld(p *ConnParam) error {
 	dev := id.device()
 	if dev == nil {
 		return invalid(opConnect, "the address is not resolved")
@@ -68,7 +71,7 @@ func (id *ID) connectHeld(object string, p *ConnParam) error {
 	req.Id = id.handle
 	param.put(&req.ConnParam)
 	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_CONNECT, f); err != nil {
-		return opErr(opConnect, object, err)
+		return opErr(opConnect, id.toPeer(), err)
 	}
 	return nil
 }
@@ -138,8 +141,7 @@ func (id *ID) Accept(ctx context.Context, p *ConnParam) error {
 	if err != nil {
 		return err
 	}
-	object := "from " + id.RemoteAddr().String()
-	if err := id.acceptHeld(object, p); err != nil {
+	if err := id.acceptHeld(p); err != nil {
 		id.end()
 		return err
 	}
@@ -147,11 +149,11 @@ func (id *ID) Accept(ctx context.Context, p *ConnParam) error {
 	if id.qpType == verbs.UD {
 		return nil
 	}
-	_, err = id.wait(ctx, opAccept, object, box, Established)
+	_, err = id.wait(ctx, opAccept, id.fromPeer, box, Established)
 	return err
 }
 
-func (id *ID) acceptHeld(object string, p *ConnParam) error {
+func (id *ID) acceptHeld(p *ConnParam) error {
 	dev := id.device()
 	if dev == nil {
 		return invalid(opAccept, "the ID is not that of a connection request")
@@ -178,7 +180,7 @@ func (id *ID) acceptHeld(object string, p *ConnParam) error {
 	}
 	if id.qpType != verbs.UD {
 		if err := id.connectQPHeld(&param); err != nil {
-			return opErr(opAccept, object, err)
+			return opErr(opAccept, id.fromPeer(), err)
 		}
 	}
 	f := newFrame()
@@ -188,7 +190,7 @@ func (id *ID) acceptHeld(object string, p *ConnParam) error {
 	param.put(&req.ConnParam)
 	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_ACCEPT, f); err != nil {
 		id.qpToError()
-		return opErr(opAccept, object, err)
+		return opErr(opAccept, id.fromPeer(), err)
 	}
 	return nil
 }

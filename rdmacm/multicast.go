@@ -60,7 +60,7 @@ func (id *ID) JoinMulticast(ctx context.Context, addr netip.Addr, flag JoinFlag)
 	if err != nil {
 		return nil, nil, err
 	}
-	e, err := id.wait(ctx, opJoin, addr.String(), box, MulticastJoin)
+	e, err := id.wait(ctx, opJoin, addr.String, box, MulticastJoin)
 	if err != nil {
 		return nil, nil, errors.Join(err, id.LeaveMulticast(mc))
 	}

@@ -193,21 +193,13 @@ func qpAttr(a *uapi.IbUverbsQpAttr) verbs.QPAttr {
 	}
 }
 
-// modify takes the QP to a state, with what the kernel says, changed by tune.
-func (id *ID) modify(qp *verbs.QP, state verbs.QPState, tune func(*verbs.QPAttr)) error {
-	a, mask, err := id.initQPAttr(state)
-	if err != nil {
-		return opErr("init QP attributes", "for "+state.String(), err)
-	}
-	if tune != nil {
-		tune(&a)
-	}
-	return qp.Modify(a, mask)
-}
-
 // initQPHeld takes a new QP to the state in which receives can be posted.
 func (id *ID) initQPHeld(qp *verbs.QP) error {
-	if err := id.modify(qp, verbs.QPInit, nil); err != nil || qp.Type() != verbs.UD {
+	a, mask, err := id.initQPAttr(verbs.QPInit)
+	if err != nil {
+		return err
+	}
+	if err := qp.Modify(a, mask); err != nil || qp.Type() != verbs.UD {
 		return err
 	}
 	if err := qp.Modify(verbs.QPAttr{State: verbs.QPRTR}, verbs.QPAttrState); err != nil {
@@ -223,19 +215,28 @@ func (id *ID) connectQPHeld(p *ConnParam) error {
 	if qp == nil {
 		return nil
 	}
-	// Again: what the peer may do is known only now.
-	if err := id.modify(qp, verbs.QPInit, nil); err != nil {
+	// What the peer may do is an attribute of the INIT state, but known only now.
+	init, _, err := id.initQPAttr(verbs.QPInit)
+	if err != nil {
 		return err
 	}
-	tune := func(a *verbs.QPAttr) {
+	for _, state := range []verbs.QPState{verbs.QPRTR, verbs.QPRTS} {
+		a, mask, err := id.initQPAttr(state)
+		if err != nil {
+			return err
+		}
+		if state == verbs.QPRTR {
+			a.Access = init.Access
+			mask |= verbs.QPAttrAccess
+		}
 		if p != nil {
 			a.MaxDestRDAtomic, a.MaxRDAtomic = p.ResponderResources, p.InitiatorDepth
 		}
+		if err := qp.Modify(a, mask); err != nil {
+			return err
+		}
 	}
-	if err := id.modify(qp, verbs.QPRTR, tune); err != nil {
-		return err
-	}
-	return id.modify(qp, verbs.QPRTS, tune)
+	return nil
 }
 
 // qpToError makes the QP, if there is one, flush its work. iWARP's drains first.

@@ -101,13 +101,12 @@ func (id *ID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout 
 	if err != nil {
 		return err
 	}
-	object := "of " + dst.String()
 	if err := id.resolveAddrHeld(src, dst, timeout); err != nil {
 		id.end()
 		return err
 	}
 	id.end()
-	_, err = id.wait(ctx, opResolveAddr, object, box, AddrResolved)
+	_, err = id.wait(ctx, opResolveAddr, func() string { return "of " + dst.String() }, box, AddrResolved)
 	return err
 }
 
@@ -148,17 +147,16 @@ func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 	if err != nil {
 		return err
 	}
-	object := "to " + id.RemoteAddr().String()
-	if err := id.resolveRouteHeld(object, timeout); err != nil {
+	if err := id.resolveRouteHeld(timeout); err != nil {
 		id.end()
 		return err
 	}
 	id.end()
-	_, err = id.wait(ctx, opResolveRoute, object, box, RouteResolved)
+	_, err = id.wait(ctx, opResolveRoute, id.toPeer, box, RouteResolved)
 	return err
 }
 
-func (id *ID) resolveRouteHeld(object string, timeout time.Duration) error {
+func (id *ID) resolveRouteHeld(timeout time.Duration) error {
 	ms, err := milliseconds(opResolveRoute, timeout)
 	if err != nil {
 		return err
@@ -167,7 +165,7 @@ func (id *ID) resolveRouteHeld(object string, timeout time.Duration) error {
 	defer f.release()
 	*in[uapi.RdmaUcmResolveRoute](f) = uapi.RdmaUcmResolveRoute{Id: id.handle, TimeoutMs: ms}
 	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_RESOLVE_ROUTE, f); err != nil {
-		return opErr(opResolveRoute, object, err)
+		return opErr(opResolveRoute, id.toPeer(), err)
 	}
 	return nil
 }

@@ -18,7 +18,8 @@ func (id *ID) start(ctx context.Context, op string) (*inbox, error) {
 }
 
 // wait waits at the inbox, if there is one, for the event that ends a command.
-func (id *ID) wait(ctx context.Context, op, object string, box *inbox, want EventType) (*Event, error) {
+// object says in an error what the command was about.
+func (id *ID) wait(ctx context.Context, op string, object func() string, box *inbox, want EventType) (*Event, error) {
 	if box == nil {
 		return nil, nil
 	}
@@ -34,7 +35,7 @@ func (id *ID) wait(ctx context.Context, op, object string, box *inbox, want Even
 			err = ErrDisconnected
 		}
 		if err != nil {
-			return nil, opErr(op, object, err)
+			return nil, opErr(op, object(), err)
 		}
 		// Of no consequence: AddrChange, TimewaitExit, the end of an earlier task.
 	}
@@ -53,5 +54,5 @@ func (id *ID) Request(ctx context.Context) (*Event, error) {
 	if box == nil {
 		return nil, invalid(op, "the ID's events come on its channel")
 	}
-	return id.wait(ctx, op, "", box, ConnectRequest)
+	return id.wait(ctx, op, func() string { return "on " + id.LocalAddr().String() }, box, ConnectRequest)
 }

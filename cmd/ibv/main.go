@@ -5,6 +5,7 @@
 //	ibv info        print what devices and ports can do, as ibv_devinfo does
 //	ibv pingpong    send messages between two hosts and measure the time
 //	ibv rping       connect by address and play ping-pong with RDMA, as rping does
+//	ibv cmtime      measure connecting and disconnecting
 //
 // The exit status is 0 after success, 1 after a failure, 2 after wrong usage.
 package main
@@ -30,6 +31,7 @@ var commands = []command{
 	{"info", "print what devices and ports can do, and their GIDs", info},
 	{"pingpong", "send messages between two hosts and measure the time", pingpong},
 	{"rping", "connect by address and play ping-pong with RDMA", rping},
+	{"cmtime", "measure connecting and disconnecting, step by step", cmtime},
 }
 
 const (

@@ -32,6 +32,7 @@ type rpinger struct {
 	closers []interface{ Close() error } // in the order in which they were made
 	parted  context.Context              // ends with ErrDisconnected when the peer has disconnected
 	stop    context.CancelFunc
+	left    bool // disconnect has succeeded
 }
 
 // A part is a range of a memory region.
@@ -325,14 +326,18 @@ func (p *rpinger) disconnect(ctx context.Context) error {
 			return err
 		}
 	}
-	return p.id.Disconnect(ctx)
+	if err := p.id.Disconnect(ctx); err != nil {
+		return err
+	}
+	p.left = true
+	return nil
 }
 
 // close ends the connection, if it is still there, and frees what was made.
 func (p *rpinger) close() {
 	if p.stop != nil {
 		p.stop()
-		if context.Cause(p.parted) == rdmacm.ErrDisconnected {
+		if context.Cause(p.parted) == rdmacm.ErrDisconnected && !p.left {
 			p.disconnect(context.Background()) // answers the peer
 		}
 	}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/goverbs/goverbs/rdmacm"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+const cmtimeUsage = `Usage: ibv cmtime [-b ADDR] [-p PORT]
+       ibv cmtime -s ADDR [-b ADDR] [-c COUNT] [-p PORT] [-r RETRIES] [-t MS]
+
+Connect and disconnect many times, and measure what each step takes. All
+connections take a step before any takes the next. Without -s, be the server,
+until killed. The other side may be rdma-core's cmtime (before version 50) or, as
+the server, anything that accepts.
+
+  -s ADDR     be the client of the server with this address or name
+  -b ADDR     address to listen on, or to connect from
+  -c COUNT    connections (default 100)
+  -p PORT     port in the RDMA TCP port space (default 7471)
+  -r RETRIES  how often to resolve an address or a route again (default 2)
+  -t MS       milliseconds to wait for that (default 2000)
+  -h          this text
+
+Examples:
+  ibv cmtime
+  ibv cmtime -s 192.168.77.1 -c 1000
+        a server and, elsewhere, its client
+`
+
+// cmtimeOptions are the command line.
+type cmtimeOptions struct {
+	server, bind string
+	count        int
+	port         int
+	retries      int
+	timeout      time.Duration
+}
+
+var cmtimeOptionList = []longOption{
+	{short: 's', hasArg: true}, {short: 'b', hasArg: true}, {short: 'c', hasArg: true},
+	{short: 'p', hasArg: true}, {short: 'r', hasArg: true}, {short: 't', hasArg: true},
+	{short: 'h', long: "help"},
+}
+
+func parseCmtime(args []string) (*cmtimeOptions, error) {
+	o := &cmtimeOptions{count: 100, port: 7471, retries: 2, timeout: 2 * time.Second}
+	operands, err := getopt(cmtimeOptionList, args, o.set)
+	if err == nil && len(operands) > 0 {
+		err = fmt.Errorf("%q is not an option", operands[0])
+	}
+	return o, err
+}
+
+func (o *cmtimeOptions) set(option longOption, value string) (err error) {
+	switch option.short {
+	case 's':
+		o.server = value
+	case 'b':
+		o.bind = value
+	case 'c':
+		o.count, err = number("-c", value, 1, 1<<20)
+	case 'p':
+		o.port, err = number("-p", value, 1, 65535)
+	case 'r':
+		o.retries, err = number("-r", value, 0, 1000)
+	case 't':
+		var ms int
+		ms, err = number("-t", value, 1, 1<<30)
+		o.timeout = time.Duration(ms) * time.Millisecond
+	case 'h':
+		err = errHelp
+	}
+	return err
+}
+
+// cmtime is the command: a server or a client.
+func cmtime(args []string) int {
+	o, err := parseCmtime(args)
+	switch {
+	case errors.Is(err, errHelp):
+		fmt.Print(cmtimeUsage)
+		return exitOK
+	case err != nil:
+		return wrongUsage("cmtime", err)
+	}
+	ctx := context.Background()
+	if o.server == "" {
+		err = o.serve(ctx)
+	} else {
+		err = o.measure(ctx)
+	}
+	if err != nil {
+		return failed("cmtime", err)
+	}
+	return exitOK
+}
+
+// address finds the address to listen on or to connect to or from.
+func (o *cmtimeOptions) address(ctx context.Context, node string, port int, passive bool) (netip.AddrPort, error) {
+	infos, err := rdmacm.GetAddrInfo(ctx, node, strconv.Itoa(port), rdmacm.Hints{Passive: passive})
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	if passive {
+		return infos[0].Src, nil
+	}
+	return infos[0].Dst, nil
+}
+
+// A cmQueues makes the queue pairs of all connections, on one CQ, which nobody
+// polls.
+type cmQueues struct {
+	once sync.Once
+	cq   *verbs.CQ
+	err  error
+}
+
+func (q *cmQueues) create(id *rdmacm.ID) error {
+	q.once.Do(func() { q.cq, q.err = id.Verbs().CreateCQ(verbs.CQOptions{CQE: 1}) })
+	if q.err != nil {
+		return q.err
+	}
+	_, err := id.CreateQP(nil, verbs.QPOptions{
+		SendCQ: q.cq, RecvCQ: q.cq,
+		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1},
+	})
+	return err
+}
+
+func (q *cmQueues) close() error { return q.cq.Close() }

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParseRping(t *testing.T) {
+	o, err := parseRping(strings.Fields("-c -a 192.168.77.1 -I192.168.77.2 -p 7 -C 10 -S 100 -vVdq"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := rpingOptions{
+		client: true, addr: "192.168.77.1", source: "192.168.77.2", port: 7, count: 10, size: 100,
+		verbose: true, validate: true, debug: true, ownQP: true,
+	}
+	if *o != want {
+		t.Errorf("got %+v, want %+v", *o, want)
+	}
+	if o, err := parseRping([]string{"-sP"}); err != nil || !o.server || !o.persistent || o.port != 7174 || o.size != 64 {
+		t.Errorf("got %+v, %v", o, err)
+	}
+	for _, bad := range []string{"", "-s -c -a x", "-c", "-s -S 0", "-s -S 65537", "-s -C -1", "-s -p 65536", "-s -x", "-s there", "-s -a"} {
+		if o, err := parseRping(strings.Fields(bad)); err == nil {
+			t.Errorf("%q: %+v", bad, o)
+		}
+	}
+}
+
+func TestParseCmtime(t *testing.T) {
+	o, err := parseCmtime(strings.Fields("-s 192.168.77.1 -b 192.168.77.2 -c 7 -p 9 -r 3 -t 100"))
+	if want := (cmtimeOptions{"192.168.77.1", "192.168.77.2", 7, 9, 3, 100 * time.Millisecond}); err != nil || *o != want {
+		t.Errorf("got %+v, %v", o, err)
+	}
+	for _, bad := range []string{"-c 0", "-t 0", "-x", "there"} {
+		if o, err := parseCmtime(strings.Fields(bad)); err == nil {
+			t.Errorf("%q: %+v", bad, o)
+		}
+	}
+}
+
+// The text is rping's: it is shifted by one with each ping, and ends with a NUL.
+func TestFillPing(t *testing.T) {
+	b := make([]byte, 30)
+	for ping, want := range map[int]string{
+		0:  "rdma-ping-0: ABCDEFGHIJKLMNOP\x00",
+		1:  "rdma-ping-1: BCDEFGHIJKLMNOPQ\x00",
+		57: "rdma-ping-57: z" + "ABCDEFGHIJKLMN\x00",
+		58: "rdma-ping-58: A" + "BCDEFGHIJKLMNO\x00",
+	} {
+		if fillPing(b, ping); string(b) != want {
+			t.Errorf("ping %d is %q, want %q", ping, b, want)
+		}
+	}
+	for n, want := range map[int]string{1: "\x00", 5: "rdma\x00", 14: "rdma-ping-0: \x00"} {
+		if fillPing(b[:n], 0); string(b[:n]) != want {
+			t.Errorf("%d bytes are %q", n, b[:n])
+		}
+	}
+}

@@ -1,0 +1,105 @@
+// Rdma_client connects to a server, sends it a message of 16 bytes, takes its
+// answer, and ends. It speaks with rdma-core's rdma_server, and with
+// examples/rdma_server.
+//
+// It does by hand, with an ID, what rdmacm.Dial does by itself, so that each
+// step can be seen.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"net/netip"
+	"time"
+
+	"github.com/goverbs/goverbs/rdmacm"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+func main() {
+	server := flag.String("s", "127.0.0.1", "address or name of the server")
+	port := flag.String("p", "7471", "port of the server")
+	flag.Parse()
+	fmt.Println("rdma_client: start")
+	if err := run(*server, *port); err != nil {
+		log.Fatalf("rdma_client: %v", err)
+	}
+	fmt.Println("rdma_client: end")
+}
+
+const (
+	messageLen = 16
+	timeout    = 2 * time.Second // of each resolution
+)
+
+func run(server, port string) error {
+	ctx := context.Background()
+
+	// The server's address: rdma_getaddrinfo.
+	infos, err := rdmacm.GetAddrInfo(ctx, server, port, rdmacm.Hints{})
+	if err != nil {
+		return err
+	}
+	id, err := rdmacm.CreateID(rdmacm.TCP)
+	if err != nil {
+		return err
+	}
+	defer id.Close()
+	// Which device leads there, and how.
+	if err := id.ResolveAddr(ctx, netip.AddrPort{}, infos[0].Dst, timeout); err != nil {
+		return err
+	}
+	if err := id.ResolveRoute(ctx, timeout); err != nil {
+		return err
+	}
+	qp, err := id.CreateQP(nil, verbs.QPOptions{
+		Cap:       verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: messageLen},
+		SignalAll: true, // each send reports that it is done
+	})
+	if err != nil {
+		return err
+	}
+	// Memory that the device may write to: rdma_reg_msgs.
+	mr, err := id.PD().AllocMR(messageLen, verbs.AccessLocalWrite)
+	if err != nil {
+		return err
+	}
+	defer mr.Close()
+
+	// The rule that matters: a message needs a receive that was posted before it
+	// was sent. The server answers as soon as it has our message, so the receive
+	// for the answer comes before that message, and best before Connect.
+	if _, err := qp.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{mr.SGE(0, messageLen)}}); err != nil {
+		return err
+	}
+	if _, err := id.Connect(ctx, nil); err != nil {
+		return err
+	}
+
+	// Our message. Data of a few bytes goes along with the work request and needs
+	// no registered memory.
+	if _, err := qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, Inline: []byte("hello from Go\x00\x00\x00")}); err != nil {
+		return err
+	}
+	// The server has it: rdma_get_send_comp.
+	if err := completed(ctx, id.SendCQ()); err != nil {
+		return err
+	}
+	// The answer: rdma_get_recv_comp.
+	if err := completed(ctx, id.RecvCQ()); err != nil {
+		return err
+	}
+	fmt.Printf("received %q\n", mr.Bytes())
+	return id.Disconnect(ctx)
+}
+
+// completed waits for one completion, and fails if the work did.
+func completed(ctx context.Context, cq *verbs.CQ) error {
+	var wc [1]verbs.WC
+	if _, err := cq.PollWait(ctx, wc[:]); err != nil {
+		return err
+	}
+	return wc[0].Err()
+}

@@ -1,0 +1,232 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/uapi"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+func TestAddresses(t *testing.T) {
+	for _, text := range []string{"192.168.77.1:7174", "0.0.0.0:0", "[::]:1", "[2001:db8::1]:65535", "[fe80::1%7]:80", "[fe80::1%lo]:80"} {
+		if strings.Contains(text, "%lo") {
+			if _, err := os.Stat("/sys/class/net/lo"); err != nil {
+				continue // only Linux calls it so
+			}
+		}
+		want := netip.MustParseAddrPort(text)
+		var s uapi.KernelSockaddrStorage
+		size, err := putAddr("test", &s, want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if is4 := want.Addr().Is4(); is4 != (size == 16) || !is4 && size != 28 {
+			t.Errorf("%v has %d bytes", want, size)
+		}
+		if got := addrPort(&s); got != want {
+			t.Errorf("%v becomes %v", want, got)
+		}
+	}
+	// An IPv4 address in IPv6 clothes is one.
+	var s uapi.KernelSockaddrStorage
+	if size, err := putAddr("test", &s, netip.MustParseAddrPort("[::ffff:1.2.3.4]:5")); size != 16 || err != nil || s.SsFamily != afINET {
+		t.Errorf("mapped address: %d bytes, family %d, %v", size, s.SsFamily, err)
+	}
+	for _, bad := range []netip.AddrPort{{}, netip.MustParseAddrPort("[fe80::1%no-such-interface]:1")} {
+		if _, err := putAddr("test", &s, bad); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+	if got := addrPort(&uapi.KernelSockaddrStorage{}); got.IsValid() {
+		t.Errorf("no address becomes %v", got)
+	}
+}
+
+// The frame has room for the largest command and the largest answer.
+func TestFrame(t *testing.T) {
+	f := newFrame()
+	defer f.release()
+	req := in[uapi.RdmaUcmAccept](f)
+	req.Id = 0x11223344
+	if b := f.bytes(); len(b) != 8+int(unsafe.Sizeof(*req)) || uintptr(unsafe.Pointer(req)) != uintptr(unsafe.Pointer(&b[8])) {
+		t.Errorf("a command of %d bytes has %d", unsafe.Sizeof(*req), len(b))
+	}
+	out[uapi.RdmaUcmEventResp](f, 0)
+	out[uapi.RdmaUcmQueryPathResp](f, maxPaths*sizeofPathData)
+	if unsafe.Sizeof(uapi.IbPathRecData{}) != sizeofPathData {
+		t.Errorf("a path has %d bytes", unsafe.Sizeof(uapi.IbPathRecData{}))
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("an answer that is too large fits")
+		}
+	}()
+	out[uapi.RdmaUcmEventResp](f, 4096)
+}
+
+func TestPath(t *testing.T) {
+	b := make([]byte, 64)
+	b[8+15], b[24+15] = 1, 2
+	b[40], b[41], b[42], b[43] = 0x12, 0x34, 0x56, 0x78
+	b[44], b[45], b[46], b[47] = 0x0a, 0xbc, 0xde, 64
+	b[48], b[49] = 0x20, 0x81
+	b[50], b[51] = 0xff, 0xff
+	b[53], b[54], b[55], b[56] = 0x05, 0x83, 0x82, 0x92
+	want := Path{
+		DGID: verbs.GID{15: 1}, SGID: verbs.GID{15: 2}, DLID: 0x1234, SLID: 0x5678,
+		FlowLabel: 0xabcde, HopLimit: 64, TrafficClass: 0x20, Reversible: true, PKey: 0xffff,
+		SL: 5, MTU: verbs.MTU1024, Rate: 2, PacketLifeTime: 18,
+	}
+	if got := parsePath(b); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// Every bad event is one of the package's errors, and says more.
+func TestEventErrors(t *testing.T) {
+	for _, test := range []struct {
+		event Event
+		is    []error
+		says  string
+	}{
+		{Event{Type: AddrError, Status: -int(syscall.ETIMEDOUT)}, []error{ErrAddrResolution, syscall.ETIMEDOUT}, "address resolution failed"},
+		{Event{Type: RouteError, Status: -int(syscall.ENODEV)}, []error{ErrRouteResolution, syscall.ENODEV}, "route resolution failed"},
+		{Event{Type: Unreachable, Status: -int(syscall.ETIMEDOUT)}, []error{ErrUnreachable, syscall.ETIMEDOUT}, "unreachable"},
+		{Event{Type: Unreachable, Status: 2}, []error{ErrUnreachable, ErrRejected, syscall.ECONNREFUSED}, "by the program at the other end"},
+		{Event{Type: Unreachable, Status: 1}, []error{ErrUnreachable, ErrRejected}, "nothing listens"},
+		{Event{Type: Rejected, Status: 8}, []error{ErrRejected, syscall.ECONNREFUSED}, "nothing listens"},
+		{Event{Type: Rejected, Status: 77}, []error{ErrRejected}, "reason 77"},
+		{Event{Type: ConnectError, Status: -int(syscall.EINVAL)}, []error{ErrConnect, syscall.EINVAL}, "connecting failed"},
+		{Event{Type: DeviceRemoval}, []error{ErrDeviceRemoved, verbs.ErrDeviceRemoved}, "removed"},
+		{Event{Type: MulticastError, Status: -int(syscall.ENETUNREACH)}, []error{ErrMulticast}, "multicast"},
+	} {
+		err := opErr("connect", "to somewhere", test.event.Err())
+		for _, is := range test.is {
+			if !errors.Is(err, is) {
+				t.Errorf("%v is not %v", err, is)
+			}
+		}
+		if !strings.Contains(err.Error(), test.says) || !strings.HasPrefix(err.Error(), "rdmacm: connect to somewhere: ") {
+			t.Errorf("%v does not say %q", err, test.says)
+		}
+		if want := test.event.Status == -int(syscall.ETIMEDOUT); os.IsTimeout(err) != want {
+			t.Errorf("%v is a timeout: %t", err, !want)
+		}
+	}
+	for _, good := range []EventType{AddrResolved, RouteResolved, ConnectRequest, ConnectResponse, Established, Disconnected, MulticastJoin, AddrChange, TimewaitExit} {
+		if err := (&Event{Type: good}).Err(); err != nil {
+			t.Errorf("%v: %v", good, err)
+		}
+	}
+	failed := &Event{Type: AddrResolved}
+	failed.fail(AddrError, ErrAddrResolution, syscall.ENODEV)
+	if err := failed.Err(); failed.Type != AddrError || failed.Status != -int(syscall.ENODEV) ||
+		!errors.Is(err, ErrAddrResolution) || !errors.Is(err, syscall.ENODEV) {
+		t.Errorf("%v, status %d: %v", failed.Type, failed.Status, err)
+	}
+}
+
+func TestOpErrors(t *testing.T) {
+	for _, test := range []struct {
+		op    string
+		errno syscall.Errno
+		is    error
+		want  bool
+	}{
+		{opResolveAddr, syscall.ENETUNREACH, ErrAddrResolution, true},
+		{opConnect, syscall.ENETUNREACH, ErrAddrResolution, false},
+		{opResolveRoute, syscall.EINVAL, ErrRouteResolution, true},
+		{opConnect, syscall.ENXIO, ErrDeviceRemoved, true},
+		{opBind, syscall.ENODEV, ErrDeviceRemoved, false},
+		{opBind, syscall.EBUSY, ErrBusy, true},
+		{opBind, syscall.ENOSYS, ErrNotSupported, true},
+	} {
+		if err := opErr(test.op, "", test.errno); errors.Is(err, test.is) != test.want || !errors.Is(err, test.errno) {
+			t.Errorf("%v is %v: %t", err, test.is, !test.want)
+		}
+	}
+}
+
+func TestGetAddrInfo(t *testing.T) {
+	ctx := context.Background()
+	for _, test := range []struct {
+		node, service string
+		hints         Hints
+		src, dst      string
+	}{
+		{"192.168.77.1", "7174", Hints{}, "", "192.168.77.1:7174"},
+		{"fe80::1%7", "1", Hints{NumericHost: true}, "", "[fe80::1%7]:1"},
+		{"192.168.77.1", "", Hints{Passive: true}, "192.168.77.1:0", ""},
+		{"", "7174", Hints{Passive: true}, "0.0.0.0:7174", ""},
+		{"", "7174", Hints{Passive: true, Family: "ip6"}, "[::]:7174", ""},
+		{"", "7174", Hints{}, "", "127.0.0.1:7174"},
+		{"::ffff:1.2.3.4", "5", Hints{Family: "ip4"}, "", "1.2.3.4:5"},
+	} {
+		infos, err := GetAddrInfo(ctx, test.node, test.service, test.hints)
+		if err != nil {
+			t.Errorf("%q %q: %v", test.node, test.service, err)
+			continue
+		}
+		text := func(a netip.AddrPort) string {
+			if !a.IsValid() {
+				return ""
+			}
+			return a.String()
+		}
+		if got := infos[0]; text(got.Src) != test.src || text(got.Dst) != test.dst || got.PortSpace != TCP || got.QPType != verbs.RC {
+			t.Errorf("%q %q: got %+v", test.node, test.service, got)
+		}
+	}
+	udp, err := GetAddrInfo(ctx, "1.2.3.4", "5", Hints{PortSpace: UDP, Src: netip.MustParseAddrPort("4.3.2.1:0")})
+	if err != nil || udp[0].QPType != verbs.UD || udp[0].Src.String() != "4.3.2.1:0" {
+		t.Errorf("datagrams: %+v, %v", udp, err)
+	}
+	for _, bad := range []struct {
+		node  string
+		hints Hints
+	}{
+		{"localhost", Hints{NumericHost: true}},
+		{"1.2.3.4", Hints{Family: "ip6"}},
+		{"::1", Hints{Family: "ip4"}},
+		{"::1", Hints{Family: "ipx"}},
+	} {
+		if _, err := GetAddrInfo(ctx, bad.node, "1", bad.hints); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%q: %v", bad.node, err)
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	var none *Options
+	o, err := none.complete("test")
+	if err != nil || o.Messages != 4 || o.MessageSize != 4096 {
+		t.Errorf("defaults: %+v, %v", o, err)
+	}
+	if o, err := (&Options{Messages: -1}).complete("test"); err != nil || o.Messages != 0 {
+		t.Errorf("no messages: %+v, %v", o, err)
+	}
+	for _, bad := range []*Options{{MessageSize: -1}, {Backlog: -1}} {
+		if _, err := bad.complete("test"); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+}
+
+// Without the kernel's connection manager there is an error that says what to do.
+func TestNoNode(t *testing.T) {
+	if _, err := os.Stat(node); err == nil {
+		return
+	}
+	_, err := CreateID(TCP)
+	var e *OpError
+	if !errors.As(err, &e) || e.Hint == "" {
+		t.Errorf("got %v", err)
+	}
+}
