@@ -287,6 +287,9 @@ func (c *Context) checkQP(op string, o *QPOptions) error {
 	default:
 		return invalid(op, "there is no type %v", o.Type)
 	}
+	if o.ScatterToCQE && o.Type != RC {
+		return invalid(op, "ScatterToCQE is for RC")
+	}
 	bounds := []struct {
 		name   string
 		v, max int

@@ -52,6 +52,10 @@ func (q *cq) poll(wc []provider.WC) (int, error) {
 		i++
 		r := q.last
 		if tail.Opcode() == wqe.CQERequester {
+			if tail.Compressed() {
+				q.expand(i-1, q.format)
+				tail = e.Load()
+			}
 			number := e.UserIndex()
 			if r == nil || r.number != number || !q.v1 {
 				if r = q.find(e, true); r == nil {
@@ -132,6 +136,10 @@ func (q *cq) find(e *wqe.CQE, requester bool) *resource {
 // other handles all CQEs but those of sends that went well, and tells whether it
 // filled in w.
 func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, recvs *credit) bool {
+	if tail.Compressed() {
+		q.expand(i, q.format)
+		tail = e.Load()
+	}
 	op := tail.Opcode()
 	switch op {
 	case wqe.CQEResponderWrite, wqe.CQEResponderSend, wqe.CQEResponderImm, wqe.CQEResponderInv,
@@ -263,10 +271,15 @@ func (q *cq) inline(i uint32, tail wqe.Tail, n int) []byte {
 // scatter puts the data of a read or an atomic where the request wanted it.
 func (s *sendQueue) scatter(tail wqe.Tail, e *wqe.CQE, data []byte) uapi.IbWcStatus {
 	at := tail.Counter() & s.mask
-	skip := 2
-	if op := e.SendOpcode(); op == wqe.OpAtomicCS || op == wqe.OpAtomicFA {
+	var skip int
+	switch e.SendOpcode() {
+	case wqe.OpRDMARead:
+		skip = 2
+	case wqe.OpAtomicCS, wqe.OpAtomicFA, wqe.OpMaskedFA:
 		skip = 3
-	} else if op != wqe.OpRDMARead {
+	case wqe.OpMaskedCS:
+		skip = 4
+	default:
 		return uapi.IB_WC_GENERAL_ERR
 	}
 	_, qpnDS := s.ring[at*wqe.BlockSegs].ControlOf()
