@@ -2,6 +2,7 @@ package figure
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -10,7 +11,7 @@ import (
 
 // An arrow leads from what one lane does to where another one sees it.
 type arrow struct {
-	from, to *item
+	from, to *item // to is nil if the other side notices nothing
 	fromLane *lane
 	toLane   *lane
 	kind     arrowKind
@@ -24,6 +25,7 @@ const (
 	message   arrowKind = iota // from a post to the completion of a receive
 	exchanged                  // a QP's number, told by other means
 	managed                    // by the connection manager
+	oneSided                   // reaches the other side's memory
 )
 
 // links collects the ends of arrows that are not messages.
@@ -100,13 +102,31 @@ func (f *Figure) findArrows() {
 	counted := len(f.arrows)
 	for _, l := range f.lanes {
 		for _, q := range l.qps {
-			if other := f.peer(l, q); other.lane != nil {
-				f.messages(l, q, other)
+			for _, other := range f.lanes {
+				for _, to := range other.qps {
+					if other != l && q.sent[to.num] != nil && to.got[q.num] != nil {
+						f.messages(l, *q.sent[to.num], other, *to.got[q.num])
+					}
+				}
 			}
 		}
 	}
 	for i := counted; i < len(f.arrows); i++ {
 		f.arrows[i].label = plural(f.arrows[i].n, "message")
+	}
+	for _, l := range f.lanes {
+		for _, q := range l.qps {
+			other := f.peer(l, q)
+			for _, op := range slices.Sorted(maps.Keys(q.aside)) {
+				for _, r := range q.aside[op].settled() {
+					if other.lane != nil {
+						f.arrows = append(f.arrows, arrow{
+							from: r.item, fromLane: l, toLane: other.lane, kind: oneSided, label: fmt.Sprintf("%d %s", r.n, op),
+						})
+					}
+				}
+			}
+		}
 	}
 }
 
@@ -122,8 +142,8 @@ func (f *Figure) peer(l *lane, q *qp) link {
 
 // messages adds arrows for what one QP sent to another. Both are in order: the
 // first send completes the first receive.
-func (f *Figure) messages(l *lane, q *qp, to link) {
-	sent, got := q.sent.settled(), to.qp.got.settled()
+func (f *Figure) messages(l *lane, out runs, to *lane, in runs) {
+	sent, got := out.settled(), in.settled()
 	for len(sent) > 0 && len(got) > 0 {
 		n := min(sent[0].n, got[0].n)
 		same := func(a arrow) bool { return a.kind == message && a.from == sent[0].item && a.to == got[0].item }
@@ -131,7 +151,7 @@ func (f *Figure) messages(l *lane, q *qp, to link) {
 			f.arrows[i].n += n
 		} else {
 			f.arrows = append(f.arrows, arrow{
-				from: sent[0].item, to: got[0].item, fromLane: l, toLane: to.lane, kind: message, n: n,
+				from: sent[0].item, to: got[0].item, fromLane: l, toLane: to, kind: message, n: n,
 			})
 		}
 		if sent[0].n -= n; sent[0].n == 0 {

@@ -96,7 +96,9 @@ func (f *Figure) Add(source int, e *event.Event) error {
 	if e.Failed() {
 		n.failed = 1
 	}
-	if d := detail(e); d != "" {
+	if d := detail(e); !e.Returned {
+		n.details = []string{"did not return"}
+	} else if d != "" {
 		n.details = []string{d}
 	}
 	for _, wr := range list(e.Args, "wr") {
@@ -162,11 +164,18 @@ func (f *Figure) follow(l *lane, e *event.Event, at *item) {
 		}
 	}
 	f.links.cm(l, e, at)
-	if q != nil {
-		for _, wr := range list(e.Args, "wr") {
-			if op := event.Find(wr.Fields, "opcode"); op != nil && consumesReceive(op.Str) {
-				q.sent.add(at, 1)
+	for _, wr := range list(e.Args, "wr") {
+		op := event.Find(wr.Fields, "opcode")
+		switch {
+		case q == nil || op == nil:
+		case consumesReceive(op.Str):
+			to := q.peer
+			if d := event.Find(wr.Fields, "remote_qpn"); d != nil {
+				to = d.Num // a datagram
 			}
+			count(&q.sent, to, at)
+		case strings.HasPrefix(op.Str, "RDMA_") || strings.HasPrefix(op.Str, "ATOMIC_"):
+			count(&q.aside, op.Str, at)
 		}
 	}
 	for _, wc := range list(e.Out, "wc") {
@@ -175,7 +184,11 @@ func (f *Figure) follow(l *lane, e *event.Event, at *item) {
 			continue
 		}
 		if q := l.byNumber(num.Num); q != nil {
-			q.got.add(at, 1)
+			from := q.peer
+			if d := event.Find(wc.Fields, "src_qp"); d != nil && from == 0 {
+				from = d.Num
+			}
+			count(&q.got, from, at)
 		}
 	}
 }

@@ -240,3 +240,54 @@ func FuzzFigure(f *testing.F) {
 		svg(t, fig)
 	})
 }
+
+// TestDatagrams: a datagram's way is found by the numbers in it.
+func TestDatagrams(t *testing.T) {
+	f := New()
+	a, b := pair(f)
+	for _, s := range []*side{a, b} {
+		s.do(event.Control, "ibv_create_qp", event.Event{Created: []event.Object{{Type: "qp", Handle: 3, Gen: 1, File: s.source + 1, Num: s.qpn}}})
+	}
+	hex := func(name string, n uint64) event.Field {
+		return event.Field{Name: name, Value: event.Value{Form: event.Hex, Num: n}}
+	}
+	one := func(fields ...event.Field) event.Value {
+		return event.Value{Form: event.List, Elems: []event.Value{{Form: event.Struct, Fields: fields}}}
+	}
+	for range 3 {
+		a.do(event.Data, "ibv_post_send", event.Event{Args: []event.Field{{Name: "qp", Value: handle("qp", 3)},
+			{Name: "wr", Value: one(event.Field{Name: "opcode", Value: word("SEND")}, hex("remote_qpn", b.qpn))}}})
+		b.do(event.Data, "ibv_poll_cq", event.Event{Out: []event.Field{
+			{Name: "wc", Value: one(event.Field{Name: "opcode", Value: word("RECV")}, hex("qp_num", b.qpn), hex("src_qp", a.qpn))}}})
+	}
+	if text := svg(t, f); !strings.Contains(text, "3 messages") {
+		t.Errorf("no messages in %q", text)
+	}
+}
+
+// TestOneSided: what the other side does not notice leads to nothing of it.
+func TestOneSided(t *testing.T) {
+	f := New()
+	a, b := pair(f)
+	a.connect()
+	b.connect()
+	for range 5 {
+		a.send("RDMA_WRITE")
+	}
+	f.layout()
+	n := 0
+	for _, arrow := range f.arrows {
+		if arrow.kind == message {
+			t.Errorf("a message: %+v", arrow)
+		}
+		if arrow.kind == oneSided {
+			n++
+			if arrow.to != nil || arrow.label != "5 RDMA_WRITE" {
+				t.Errorf("%+v", arrow)
+			}
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d arrows for writes", n)
+	}
+}

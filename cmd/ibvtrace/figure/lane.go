@@ -30,8 +30,26 @@ type qp struct {
 	peer   uint64 // the number of that which it is connected to; 0: none yet
 	states []state
 	over   *item // nil: to the end
-	sent   runs  // messages that complete a receive on the other side
-	got    runs  // receives that completed
+
+	sent  map[uint64]*runs // messages that complete a receive, by the QP that they are for
+	got   map[uint64]*runs // receives that completed, by the QP that the message is from
+	aside map[string]*runs // what the other side does not notice, by opcode
+}
+
+// count adds a message to the runs of a key.
+func count[K comparable](m *map[K]*runs, key K, at *item) {
+	if *m == nil {
+		*m = make(map[K]*runs)
+	}
+	r := (*m)[key]
+	if r == nil {
+		if len(*m) == mostPeers {
+			return
+		}
+		r = new(runs)
+		(*m)[key] = r
+	}
+	r.add(at, 1)
 }
 
 // A state is one of a QP's, from an item on.
@@ -41,11 +59,13 @@ type state struct {
 }
 
 // mostItems bounds a lane, mostPeriod the length of a loop that is recognized,
-// and mostQPs how many queue pairs a lane keeps.
+// mostQPs how many queue pairs a lane keeps, and mostPeers with how many others one
+// of them exchanges datagrams.
 const (
 	mostItems  = 1000
 	mostPeriod = 12
 	mostQPs    = 64
+	mostPeers  = 64
 )
 
 // isHot reports whether a verb is one of those that make up a program's data path.
@@ -173,9 +193,6 @@ type run struct {
 
 // add counts messages.
 func (r *runs) add(i *item, n uint64) {
-	if n == 0 || i == nil {
-		return
-	}
 	if k := len(*r); k > 0 && (*r)[k-1].item == i {
 		(*r)[k-1].n += n
 		return

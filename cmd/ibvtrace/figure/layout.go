@@ -112,7 +112,7 @@ func (f *Figure) skews(lanes []*lane) map[*lane]time.Duration {
 	skew := make(map[int]time.Duration) // by source
 	for _, a := range f.arrows {
 		from, to := a.fromLane.source, a.toLane.source
-		if from == to {
+		if from == to || a.to == nil {
 			continue
 		}
 		sent := a.from.first.Add(skew[from])

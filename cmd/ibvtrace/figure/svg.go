@@ -5,6 +5,7 @@ import (
 	"html"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -57,7 +58,9 @@ const (
 	quiet       = "#5b6570"
 )
 
-var arrowColors = map[arrowKind]string{message: "#1f7a3a", exchanged: "#7a828b", managed: "#6b3fb0"}
+var arrowColors = map[arrowKind]string{message: "#1f7a3a", exchanged: "#7a828b", managed: "#6b3fb0", oneSided: "#1f7a3a"}
+
+var dashOf = map[arrowKind]string{exchanged: ` stroke-dasharray="5 4"`, oneSided: ` stroke-dasharray="2 3"`}
 
 // A canvas collects the SVG.
 type canvas struct {
@@ -108,7 +111,7 @@ func (f *Figure) draw(c *canvas) *plan {
 		p.width, p.height, p.width, p.height, sans)
 	c.put("<title>%s</title>\n", esc(title))
 	c.put("<defs>")
-	for _, k := range []arrowKind{message, exchanged, managed} {
+	for _, k := range []arrowKind{message, exchanged, managed, oneSided} {
 		c.put(`<marker id="tip%d" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 1 L9 5 L0 9 z" fill="%s"/></marker>`, k, arrowColors[k])
 	}
 	c.put("</defs>\n")
@@ -218,8 +221,8 @@ func (p *plan) states(c *canvas, col *column) {
 			}
 			c.put(`<g><title>%s</title><rect x="%.1f" y="%.1f" width="%d" height="%.1f" fill="%s"/>`, esc(fmt.Sprintf("qp %d, number %#x: %s", q.handle, q.num, s.name)), x, from, stripWidth, to-from, fill)
 			if to-from >= 7*float64(len(s.name))+6 {
-				cx, cy := x+stripWidth/2, (from+to)/2
-				c.put(`<text transform="translate(%.1f %.1f) rotate(-90)" font-size="10" font-weight="700" text-anchor="middle" dominant-baseline="central" fill="%s">%s</text>`, cx, cy, ink, esc(s.name))
+				cx, cy := x+stripWidth/2+3.5, (from+to)/2
+				c.put(`<text transform="translate(%.1f %.1f) rotate(-90)" font-size="10" font-weight="700" text-anchor="middle" fill="%s">%s</text>`, cx, cy, ink, esc(s.name))
 			}
 			c.put("</g>\n")
 		}
@@ -318,7 +321,7 @@ func (p *plan) drawArrows(c *canvas) {
 	labels := make(map[[2]int]bool)
 	for _, a := range p.arrows {
 		from, to := column[a.fromLane], column[a.toLane]
-		if from == nil || to == nil || a.from.row < 0 || a.to.row < 0 {
+		if from == nil || to == nil {
 			continue
 		}
 		spread := func(i *item) float64 {
@@ -329,18 +332,25 @@ func (p *plan) drawArrows(c *canvas) {
 		if from.box > to.box {
 			x1, x2 = from.box-1, to.box+boxWidth+3
 		}
-		y1, y2 := p.middle(a.from)+spread(a.from), p.middle(a.to)+spread(a.to)
-		bend := (x2 - x1) * 0.45
-		dash := ""
-		if a.kind == exchanged {
-			dash = ` stroke-dasharray="5 4"`
+		y1 := p.middle(a.from) + spread(a.from)
+		y2 := y1
+		if a.to != nil {
+			y2 = p.middle(a.to) + spread(a.to)
+		} else {
+			x2 -= (x2 - x1) * 0.25 // it ends before the other program
 		}
+		bend := (x2 - x1) * 0.45
+		dash := dashOf[a.kind]
 		color := arrowColors[a.kind]
 		c.put(`<path d="M%.1f %.1f C%.1f %.1f %.1f %.1f %.1f %.1f" fill="none" stroke="%s" stroke-width="1.8" marker-end="url(#tip%d)"%s/>`+"\n",
 			x1, y1, x1+bend, y1, x2-bend, y2, x2, y2, color, a.kind, dash)
 		// A label near the beginning: those of both directions stay apart.
 		var lx, ly float64
-		for _, t := range []float64{.3, .42, .2, .55, .65} {
+		along := []float64{.3, .42, .2, .55, .65}
+		if a.kind == oneSided {
+			along = along[3:]
+		}
+		for _, t := range along {
 			lx, ly = bezier(t, x1, x1+bend, x2-bend, x2), bezier(t, y1, y1, y2, y2)
 			if cell := [2]int{int(math.Round(lx / 90)), int(math.Round(ly / 14))}; !labels[cell] {
 				labels[cell] = true
@@ -366,8 +376,17 @@ func (f *Figure) legend(c *canvas, p *plan) {
 			x, y = margin, y+22
 		}
 	}
+	used := make(map[string]bool) // what needs an explanation
+	for _, col := range p.columns {
+		for _, i := range col.items {
+			used[styleOf(i.kind).legend] = true
+		}
+	}
 	for _, k := range []event.Kind{event.Control, event.Data, event.CM, event.Async, event.Map} {
 		s := styles[k]
+		if !used[s.legend] {
+			continue
+		}
 		room(s.legend, 24)
 		c.put(`<rect x="%.0f" y="%.0f" width="18" height="13" rx="3" fill="%s" stroke="%s"/>`, x, y-11, s.fill, s.edge)
 		c.put(`<text x="%.0f" y="%.0f" font-size="11.5" fill="#30363d">%s</text>`+"\n", x+24, y, s.legend)
@@ -378,11 +397,12 @@ func (f *Figure) legend(c *canvas, p *plan) {
 	for _, a := range []struct {
 		kind arrowKind
 		text string
-	}{{message, "a send, and the receive that it completes"}, {exchanged, "QP number, told outside RDMA"}, {managed, "told by the connection manager"}} {
-		dash := ""
-		if a.kind == exchanged {
-			dash = ` stroke-dasharray="5 4"`
+	}{{message, "a send, and the receive that it completes"}, {exchanged, "QP number, told outside RDMA"}, {managed, "told by the connection manager"},
+		{oneSided, "reads or writes the other side's memory, unnoticed there"}} {
+		if !slices.ContainsFunc(p.arrows, func(x arrow) bool { return x.kind == a.kind }) {
+			continue
 		}
+		dash := dashOf[a.kind]
 		room(a.text, 38)
 		c.put(`<path d="M%.0f %.0f h30" stroke="%s" stroke-width="1.8" marker-end="url(#tip%d)"%s/>`, x, y-4, arrowColors[a.kind], a.kind, dash)
 		c.put(`<text x="%.0f" y="%.0f" font-size="11.5" fill="#30363d">%s</text>`+"\n", x+38, y, a.text)
