@@ -90,6 +90,7 @@ type QPInit struct {
 	SRQ            SRQ  // that it receives from, or nil
 	MaxTSOHeader   uint32
 	ScatterToCQE   bool // short messages may come in CQEs
+	Sign           bool // work requests have signatures
 }
 
 // A DCType is a side of dynamically connected transport, which is one of

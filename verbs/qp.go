@@ -87,6 +87,9 @@ type QPOptions struct {
 	// zero-based, and stays until they are polled; else Poll destroys memory.
 	ScatterToCQE bool
 
+	// SignWQEs has mlx5 check each work request that it reads against a signature.
+	SignWQEs bool
+
 	// SingleOwner promises that one goroutine at a time posts sends, and one
 	// receives, and drops the locks. A second one that is seen panics.
 	SingleOwner bool
@@ -197,7 +200,7 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 	typ, dc := o.Type.kernel()
 	init := provider.QPInit{
 		Type: typ, DC: dc, DCKey: o.DCKey, Cap: limits.flat(), SignalAll: o.SignalAll,
-		MaxTSOHeader: uint32(o.MaxTSOHeader), ScatterToCQE: o.ScatterToCQE,
+		MaxTSOHeader: uint32(o.MaxTSOHeader), ScatterToCQE: o.ScatterToCQE, Sign: o.SignWQEs,
 	}
 	cmd := ioctl.New(uapi.UVERBS_OBJECT_QP, uapi.UVERBS_METHOD_QP_CREATE)
 	defer cmd.Release()

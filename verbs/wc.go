@@ -158,6 +158,9 @@ const (
 	WCGRH     = WCFlags(uapi.IB_WC_GRH) // the receive buffer begins with a 40-byte GRH
 	WCWithImm = WCFlags(uapi.IB_WC_WITH_IMM)
 	WCWithInv = WCFlags(uapi.IB_WC_WITH_INVALIDATE)
+
+	// WCIPChecksumOK: the device found the checksums of a raw IPv4 packet right.
+	WCIPChecksumOK = WCFlags(uapi.IB_WC_IP_CSUM_OK)
 )
 
 func (f WCFlags) String() string { return uapi.EnumIbWcFlags.Short(uint64(f)) }

@@ -179,7 +179,7 @@ func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, r
 		rq := &r.qp.rq
 		at := tail.Counter() & rq.mask
 		w.WRID = rq.ids[at]
-		segs = rq.ring[at<<rq.shift:][:rq.maxSGE]
+		segs = rq.list(at)
 		rq.taken++
 		recvs.set(&rq.done, rq.taken)
 	}
@@ -202,6 +202,9 @@ func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, r
 		w.Flags, w.Ex = uint32(uapi.IB_WC_WITH_IMM), e.Imm()
 	case wqe.CQEResponderInv:
 		w.Flags, w.Ex = uint32(uapi.IB_WC_WITH_INVALIDATE), e.Key()
+	}
+	if r.qp != nil && r.qp.raw && e.ChecksumOK() {
+		w.Flags |= uint32(uapi.IB_WC_IP_CSUM_OK)
 	}
 	var grh bool
 	w.SrcQP, w.SL, grh = e.Source()

@@ -55,6 +55,9 @@ func (c *context) NewQP(cmd *ioctl.Cmd, init provider.QPInit) (provider.QP, erro
 	if c.ece {
 		req.EceOptions = eceTrigger
 	}
+	if init.Sign {
+		req.Flags |= uapi.MLX5_QP_FLAG_SIGNATURE
+	}
 	if init.ScatterToCQE {
 		req.Flags |= uapi.MLX5_QP_FLAG_SCATTER_CQE
 	}
@@ -64,6 +67,7 @@ func (c *context) NewQP(cmd *ioctl.Cmd, init provider.QPInit) (provider.QP, erro
 
 // prepare makes the queues, and describes them to the driver.
 func (q *qp) prepare(req *uapi.Mlx5IbCreateQp) (err error) {
+	q.rq.signed = q.init.Sign
 	recv, err := q.rq.size(&q.ctx.limits, &q.init.Cap)
 	if err != nil {
 		return err
@@ -170,7 +174,7 @@ func (q *qp) Adopt(_, qpn uint32, granted *provider.QPCap) error {
 		q.reg = static[resp.BfregIndex]
 	}
 	s := &q.sq
-	s.reg, s.qpn = q.reg, qpn<<8
+	s.reg, s.qpn, q.rq.qpn = q.reg, qpn<<8, qpn
 	granted.MaxSendWR, granted.MaxInlineData = s.limit, uint32(s.maxData)
 	granted.MaxRecvWR, granted.MaxRecvSGE = uint32(len(q.rq.ids)), uint32(q.rq.maxSGE)
 	return nil
@@ -237,7 +241,8 @@ func (q *qp) sizeSend() (int, error) {
 		s.header, s.maxHeader = q.ctx.ethInline, int(q.init.MaxTSOHeader)
 		s.spareSGL = make([]provider.SGE, c.MaxSendSGE)
 	}
-	s.short = s.before == connected && s.maxSGE > 0
+	s.short = s.before == connected && s.maxSGE > 0 && !q.init.Sign
+	s.signed = q.init.Sign
 	return ring * wqe.BlockSize, nil
 }
 
@@ -249,13 +254,17 @@ func (r *recvQueue) size(l *limits, c *provider.QPCap) (int, error) {
 	if int(c.MaxRecvWR) > l.recvWQEs {
 		return 0, fmt.Errorf("mlx5: %d receives are more than the adapter's %d", c.MaxRecvWR, l.recvWQEs)
 	}
-	segs := roundUp(max(int(c.MaxRecvSGE), 1))
+	signature := 0
+	if r.signed {
+		signature = 1
+	}
+	segs := roundUp(max(int(c.MaxRecvSGE), 1) + signature)
 	if segs*wqe.SegmentSize > l.recvWQE || segs > maxSegments {
 		return 0, errWQETooLong
 	}
 	length := max(roundUp(int(c.MaxRecvWR))*segs*wqe.SegmentSize, wqe.BlockSize)
 	count := length / (segs * wqe.SegmentSize)
-	r.shift, r.mask, r.maxSGE = uint32(bits.TrailingZeros(uint(segs))), uint32(count-1), segs
+	r.shift, r.mask, r.maxSGE = uint32(bits.TrailingZeros(uint(segs))), uint32(count-1), segs-signature
 	r.ids = make([]uint64, count)
 	return length, nil
 }

@@ -19,6 +19,8 @@ type recvQueue struct {
 	mask   uint32 // WQEs-1
 	ids    []uint64
 	maxSGE int
+	signed bool // WQEs begin with a signature
+	qpn    uint32
 
 	posted uint32
 	record *record
@@ -34,7 +36,7 @@ type recvQueue struct {
 func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) {
 	r := &q.rq
 	posted := r.posted
-	if posted-atomic.LoadUint32(&r.done)+uint32(len(wrs)) > uint32(len(r.ids)) || r.maxSGE < 1 || r.held || len(wrs) == 0 {
+	if posted-atomic.LoadUint32(&r.done)+uint32(len(wrs)) > uint32(len(r.ids)) || r.maxSGE < 1 || r.held || r.signed || len(wrs) == 0 {
 		return r.post(wrs, 0)
 	}
 	for i := range wrs {
@@ -80,15 +82,22 @@ func (r *recvQueue) post(wrs []provider.RecvWR, n int) (_ int, err error) {
 		at := posted & r.mask
 		r.ids[at] = wr.WRID
 		w := r.window(at)
-		i := uint32(0)
+		i, end := uint32(0), uint32(r.maxSGE)
+		if r.signed {
+			i, end = 1, end+1
+			clear(w[:end])
+		}
 		for j := range wr.SGL {
 			if sge := &wr.SGL[j]; sge.Length != 0 {
 				w[i&(maxSegments-1)].Data(sge.Length, sge.LKey, sge.Addr)
 				i++
 			}
 		}
-		if int(i) < r.maxSGE {
+		if i < end {
 			w[i&(maxSegments-1)].End()
+		}
+		if r.signed {
+			w[0].SignRecv(w[:1+len(wr.SGL)], r.qpn, uint16(posted))
 		}
 		posted++
 		room--
@@ -99,6 +108,15 @@ func (r *recvQueue) post(wrs []provider.RecvWR, n int) (_ int, err error) {
 		r.tell()
 	}
 	return n, err
+}
+
+// list returns a receive's scatter list.
+func (r *recvQueue) list(at uint32) []wqe.Segment {
+	w := r.window(at)
+	if r.signed {
+		return w[1 : 1+r.maxSGE]
+	}
+	return w[:r.maxSGE]
 }
 
 // tell shows the device how far the queue is filled.

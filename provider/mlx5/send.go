@@ -30,9 +30,10 @@ type sendQueue struct {
 	lastWhole uint32  // the last block where the longest WQE would not be cut by the ring's end
 	spare     *window // where one is made that is
 	maxSGE    int
-	maxData   int // inline bytes
-	header    int // bytes of each packet that the device wants inline
-	maxHeader int // of OpTSO
+	maxData   int  // inline bytes
+	signed    bool // WQEs have a signature
+	header    int  // bytes of each packet that the device wants inline
+	maxHeader int  // of OpTSO
 	spareSGL  []provider.SGE
 	qpn       uint32    // times 256
 	signal    uint8     // CtrlCQUpdate if every request completes
@@ -200,6 +201,9 @@ func (s *sendQueue) encode(wrs []provider.SendWR) (n int, err error) {
 			flags = s.fenced(flags, op.opcode)
 		}
 		w[0].Control(next, op.modifier, op.opcode, s.qpn|i, 0, flags, last)
+		if s.signed {
+			wqe.Sign(w[:i])
+		}
 		if at > s.lastWhole {
 			s.join(at, i)
 		}

@@ -59,9 +59,29 @@ func (s *Segment) ControlOf() (opcode, qpnDS uint32) {
 // Segments reads from a control segment how many segments the WQE has.
 func (s *Segment) Segments() uint32 { return uint32(be64(s[0])) & 0x3f }
 
-// Sign sets the signature in a control segment, the last to be written.
-func (s *Segment) Sign(signature uint8) {
-	s[1] = s[1]&^0xff | uint64(signature)
+// Sign sets the signature in a WQE's control segment, once all else is written.
+func Sign(w []Segment) {
+	w[0][1] |= uint64(^fold(w)) // its first byte
+}
+
+// SignRecv writes the signature with which a receive begins, which is clear but
+// for its list; qpn and the receive's number are signed along.
+func (s *Segment) SignRecv(w []Segment, qpn uint32, index uint16) {
+	number := Segment{uint64(qpn) | uint64(index)<<32}
+	signature := ^fold(w) ^ ^fold([]Segment{{number[0] & 0xffffffff}}) ^ ^fold([]Segment{{number[0] >> 32}})
+	s[0] |= uint64(signature) << 32
+}
+
+// fold is the exclusive or of all bytes.
+func fold(w []Segment) (x uint8) {
+	var words uint64
+	for i := range w {
+		words ^= w[i][0] ^ w[i][1]
+	}
+	for ; words != 0; words >>= 8 {
+		x ^= uint8(words)
+	}
+	return x
 }
 
 // RemoteAddr writes where an RDMA operation or an atomic goes.
