@@ -46,8 +46,6 @@ var requests = map[string]func(m *machine, r request) (any, error){
 		m.hca.Fail()
 		return nil, nil
 	},
-	// The guest is asked to give the device up, as by an attention button.
-	"unplug": func(m *machine, r request) (any, error) { return nil, unplug(r.HCA) },
 	// The device is off the bus from now on, and nobody was asked.
 	"vanish": func(m *machine, r request) (any, error) {
 		m.config.Remove(true)

@@ -41,15 +41,8 @@ var (
 // first are requests to carry out before anybody is served.
 var first []string
 
-// monitors are QEMU's monitor sockets, one for each HCA.
-var monitors []string
-
 func main() {
 	flag.Usage = usage
-	flag.Func("qmp", "the monitor `socket` of the QEMU that the first HCA is plugged into as device hca0, once more for hca1 and so on", func(socket string) error {
-		monitors = append(monitors, socket)
-		return nil
-	})
 	flag.Func("do", "a `request` as the control socket takes them, carried out at the beginning; may be given more than once", func(request string) error {
 		first = append(first, request)
 		return nil

@@ -47,7 +47,7 @@ func TestRequests(t *testing.T) {
 	}
 	for _, bad := range []string{
 		`{"Do":"dance"}`, `{"Do":"port","HCA":1}`, `{"Do":"port","HCA":-1}`, `{"Do":"port","Speed":1}`, `}`, ``,
-		`{"Do":"inject","QPN":99,"Kind":"send","N":1}`, `{"Do":"inject","Kind":"dance"}`, `{"Do":"unplug"}`,
+		`{"Do":"inject","QPN":99,"Kind":"send","N":1}`, `{"Do":"inject","Kind":"dance"}`,
 	} {
 		if _, failure := ask(t, m, bad); failure == "" {
 			t.Errorf("%s went well", bad)
@@ -101,44 +101,6 @@ func TestControlSocket(t *testing.T) {
 		if !answers.Scan() || !json.Valid(answers.Bytes()) {
 			t.Fatalf("answer %q, %v", answers.Bytes(), answers.Err())
 		}
-	}
-}
-
-// A QEMU's monitor is asked to give the device up, and its answer told.
-func TestUnplug(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "qmp")
-	l, err := listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	asked := make(chan string, 4)
-	go func() {
-		for _, last := range []string{`{"return":{}}`, `{"error":{"class":"DeviceNotFound","desc":"no such device"}}`} {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			c.Write([]byte(`{"QMP":{}}` + "\n"))
-			lines := bufio.NewScanner(c)
-			lines.Scan()
-			c.Write([]byte(`{"return":{}}` + "\n" + `{"event":"RESUME"}` + "\n"))
-			lines.Scan()
-			asked <- lines.Text()
-			c.Write([]byte(last + "\n"))
-			c.Close()
-		}
-	}()
-	monitors = []string{path}
-	defer func() { monitors = nil }()
-	if err := unplug(0); err != nil {
-		t.Error(err)
-	}
-	if got := <-asked; got != `{"execute":"device_del","arguments":{"id":"hca0"}}` {
-		t.Errorf("QEMU was asked %s", got)
-	}
-	if err := unplug(0); err == nil || err.Error() != "no such device" {
-		t.Errorf("QEMU's refusal is told as %v", err)
 	}
 }
 
