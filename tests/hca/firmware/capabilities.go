@@ -77,7 +77,7 @@ var promises = map[uint16]map[string]uint64{
 		"log_max_msg": 30, "log_pg_sz": logMinPage,
 
 		// Transports.
-		"rc": 1, "uc": 1, "ud": 1, "xrc": 1, "qkv": 1, "pkv": 1,
+		"rc": 1, "uc": 1, "ud": 1, "xrc": 1, "qkv": 1, "pkv": 1, "block_lb_mc": 1,
 		"atomic": 1, "compact_address_vector": 1, "sctr_data_cqe": 1,
 		"local_ca_ack_delay": 15, "stat_rate_support": 0,
 
