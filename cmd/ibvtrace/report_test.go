@@ -282,8 +282,8 @@ func TestMillionEvents(t *testing.T) {
 		n    int
 	}{
 		{"summary", []string{"-c", "-o", os.DevNull}, 1_000_000},
-		{"all", []string{"-C", "--chrome", os.DevNull, "-o", os.DevNull}, 200_000},
-		{"json", []string{"--json", "-o", os.DevNull}, 200_000},
+		{"all", []string{"-C", "--chrome", os.DevNull, "-o", os.DevNull}, 100_000},
+		{"json", []string{"--json", "-o", os.DevNull}, 100_000},
 	} {
 		o, err := parseTrace(append(view.args, "true"))
 		if err != nil {
@@ -300,7 +300,7 @@ func TestMillionEvents(t *testing.T) {
 		}
 	}
 	f := figure.New()
-	grows(t, "figure", 1_000_000, func(e *event.Event) error { return f.Add(0, e) })
+	grows(t, "figure", 300_000, func(e *event.Event) error { return f.Add(0, e) })
 }
 
 // grows gives n events to take and compares memory after a tenth with that at the end.
