@@ -246,7 +246,6 @@ type SRQ struct {
 	buf, dbr []byte
 	stride   int
 	free     []uint16 // WQEs in software's hands, first to be posted first
-	tail     uint16
 	posted   uint16
 }
 

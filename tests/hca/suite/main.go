@@ -48,7 +48,7 @@ func main() {
 		}
 		fmt.Printf("ok    %s  %v\n", name, took)
 	}
-	for _, c := range games(*long) {
+	for _, c := range games(*long, g.peer == "") {
 		report(c.String(), func() error { return g.play(c) })
 	}
 	if g.peer == "" {
