@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -191,5 +193,33 @@ func TestFields(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, Fields(values)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestDocumented looks for every field of the JSON in the package's comment and in
+// the manual page.
+func TestDocumented(t *testing.T) {
+	n, err := parse(full().AppendJSON(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	man, err := os.ReadFile("../ibvtrace.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range n.names {
+		if !strings.Contains(string(doc), "\n//\t"+name+" ") {
+			t.Errorf("%s is not in doc.go", name)
+		}
+		if !regexp.MustCompile(`(?m)^\.BR? ` + name + `( |$)`).Match(man) {
+			t.Errorf("%s is not in ibvtrace.1", name)
+		}
+	}
+	if len(n.names) < 25 {
+		t.Errorf("only %d fields", len(n.names))
 	}
 }
