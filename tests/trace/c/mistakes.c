@@ -18,9 +18,14 @@
 	} while (0)
 
 // What must fail, and with which errno.
-static void refused(const char *what, int failed, int error)
+static void refused(const char *what, int error)
 {
-	printf("%s %s\n", what, failed ? strerrorname_np(error) : "SUCCEEDED");
+	printf("%s %s\n", what, error ? strerrorname_np(error) : "SUCCEEDED");
+}
+
+static void no_object(const char *what, void *object)
+{
+	refused(what, object ? 0 : errno);
 }
 
 int main(int argc, char **argv)
@@ -38,35 +43,31 @@ int main(int argc, char **argv)
 	struct ibv_cq *cq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
 	MUST(pd && cq);
 
-	refused("create_cq", !ibv_create_cq(ctx, attr.max_cqe + 1, NULL, NULL, 0), errno);
+	no_object("create_cq", ibv_create_cq(ctx, attr.max_cqe + 1, NULL, NULL, 0));
 
 	struct ibv_qp_init_attr init = {
 		.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
 		.cap = {.max_send_wr = attr.max_qp_wr + 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
 	};
-	refused("create_qp", !ibv_create_qp(pd, &init), errno);
+	no_object("create_qp", ibv_create_qp(pd, &init));
 	init.cap.max_send_wr = 1;
 	struct ibv_qp *qp = ibv_create_qp(pd, &init);
 	MUST(qp);
 
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR};
-	int error = ibv_modify_qp(qp, &a, IBV_QP_STATE);
-	refused("modify_qp", error, error);
+	refused("modify_qp", ibv_modify_qp(qp, &a, IBV_QP_STATE));
 	a.qp_state = IBV_QPS_INIT;
 	a.port_num = 1;
-	error = ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-	refused("modify_qp", error, error);
+	refused("modify_qp", ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 
 	long page = sysconf(_SC_PAGESIZE);
 	char *memory = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	MUST(memory != MAP_FAILED);
-	refused("reg_mr", !ibv_reg_mr(pd, memory, page, IBV_ACCESS_REMOTE_WRITE), errno);
+	no_object("reg_mr", ibv_reg_mr(pd, memory, page, IBV_ACCESS_REMOTE_WRITE));
 	MUST(!munmap(memory, page));
-	refused("reg_mr", !ibv_reg_mr(pd, memory, page, IBV_ACCESS_LOCAL_WRITE), errno);
+	no_object("reg_mr", ibv_reg_mr(pd, memory, page, IBV_ACCESS_LOCAL_WRITE));
 
-	error = ibv_destroy_cq(cq);
-	refused("destroy_cq", error, error);
-	error = ibv_dealloc_pd(pd);
-	refused("dealloc_pd", error, error);
+	refused("destroy_cq", ibv_destroy_cq(cq));
+	refused("dealloc_pd", ibv_dealloc_pd(pd));
 	return 0;
 }
