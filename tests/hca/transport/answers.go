@@ -73,16 +73,16 @@ func (q *QP) acknowledge(psn uint32, syndrome uint8) {
 		q.tryAgain(psn)
 	case syndrome == nakInvalidRequest:
 		q.counters().ReqRemoteInvalidRequest++
-		q.failHead(cq.SyndromeRemoteInvalReq, syndrome)
+		q.failHead(cq.SyndromeRemoteInvalReq, vendorRequest)
 	case syndrome == nakRemoteAccess:
 		q.counters().ReqRemoteAccess++
-		q.failHead(cq.SyndromeRemoteAccess, syndrome)
+		q.failHead(cq.SyndromeRemoteAccess, vendorAccess)
 	case syndrome == nakRemoteOperation:
 		q.counters().ReqRemoteOperation++
-		q.failHead(cq.SyndromeRemoteOp, syndrome)
+		q.failHead(cq.SyndromeRemoteOp, vendorOperation)
 	default:
 		q.counters().ReqBadResponse++
-		q.failHead(cq.SyndromeBadResp, syndrome)
+		q.failHead(cq.SyndromeBadResp, vendorResponse)
 	}
 }
 
@@ -148,7 +148,7 @@ func (q *QP) notReady(psn uint32, code uint8) {
 	q.counters().RNRNakRetryErr++
 	if r.rnrRetry == 0 {
 		q.counters().ReqRNRRetriesExceeded++
-		q.failHead(cq.SyndromeRNRExceeded, aethRNR|code)
+		q.failHead(cq.SyndromeRNRExceeded, vendorRNR)
 		return
 	}
 	if r.rnrRetry != foreverRNR {
@@ -194,7 +194,7 @@ func (q *QP) atomicResult(psn uint32, v uint64) {
 	default:
 		binary.LittleEndian.PutUint64(b[:], v)
 	}
-	q.respond1(w, b[:w.atomSize])
+	q.store(w, b[:w.atomSize])
 }
 
 func (q *QP) readResponse(psn uint32, op uint8, data []byte) {
@@ -213,14 +213,14 @@ func (q *QP) readResponse(psn uint32, op uint8, data []byte) {
 	last := w.readNext == w.packets-1
 	if len(data) != min(q.mtu, w.length-off) || last != (op == opRespLast || op == opRespOnly) {
 		q.counters().ReqBadResponse++
-		q.failAt(w, cq.SyndromeBadResp, op)
+		q.failAt(w, cq.SyndromeBadResp, vendorResponse)
 		return
 	}
-	q.respond1(w, data)
+	q.store(w, data)
 }
 
-// respond1 stores one packet of a response.
-func (q *QP) respond1(w *sendWQE, data []byte) {
+// store takes one packet of a response.
+func (q *QP) store(w *sendWQE, data []byte) {
 	r := &q.req
 	w.inline = w.inline || w.readNext == 0 && w.signaled() && w.packets == 1 && w.length > 0 && w.length <= inlineRoom(q.c.CSReq)
 	if w.inline {

@@ -295,3 +295,93 @@ func TestUnreliableFailures(t *testing.T) {
 	p.want(p.a.Send, cq.Requester, 0, x)
 	p.quiet()
 }
+
+func TestDrain(t *testing.T) {
+	p := newPair(t, transport.RC, loop.Options{}, nil)
+	x := p.a.PostRing(loop.Data(loop.Raddr(loop.WQE(loop.Write, loop.Signaled, 0), p.bAddr, p.b.H.Lkey), p.aAddr, 1<<20, p.a.H.Lkey))
+	p.w.Step()
+	if err := p.a.H.Engine.ModifyQP(p.a.Number, transport.RTS2SQD, 0, &transport.QPContext{}); err != nil {
+		t.Fatal(err)
+	}
+	y := p.a.PostRing(loop.WQE(loop.Nop, loop.Signaled, 0))
+	if n := count(events(p.a.H), eq.TypeSQDrained); n != 0 {
+		t.Error("drained with a message under way")
+	}
+	// What was begun completes, and nothing else is begun.
+	p.want(p.a.Send, cq.Requester, 0, x)
+	p.quiet()
+	if n := count(events(p.a.H), eq.TypeSQDrained); n != 1 {
+		t.Errorf("%d events, want 1", n)
+	}
+	if err := p.a.H.Engine.ModifyQP(p.a.Number, transport.SQD2RTS, 0, &transport.QPContext{}); err != nil {
+		t.Fatal(err)
+	}
+	p.want(p.a.Send, cq.Requester, 0, y)
+}
+
+func TestCompletionsLost(t *testing.T) {
+	w := loop.New(2, loop.Options{})
+	h, g := w.HCAs[0], w.HCAs[1]
+	small := h.NewCQ(1, cq.Size64)
+	a := h.NewQP(small, small, transport.QPContext{Service: transport.RC})
+	b := g.NewQP(g.NewCQ(6, cq.Size64), g.NewCQ(6, cq.Size64), transport.QPContext{Service: transport.RC})
+	loop.Connect(a, b, nil)
+	for range 3 {
+		a.Post(loop.WQE(loop.Nop, loop.Signaled, 0))
+	}
+	a.Ring()
+	w.Idle(loop.Second, nil)
+	if len(small.Errors) != 1 || count(events(h), eq.TypeQPFatal) != 1 || a.State() != transport.Err {
+		t.Errorf("CQ errors %v, events %#x, state %d", small.Errors, events(h), a.State())
+	}
+}
+
+func TestTransitions(t *testing.T) {
+	w := loop.New(1, loop.Options{})
+	h := w.HCAs[0]
+	q := h.NewQP(h.NewCQ(4, cq.Size64), h.NewCQ(4, cq.Size64), transport.QPContext{Service: transport.RC})
+	c := loop.Attributes(q)
+	all := []transport.Transition{transport.Rst2Init, transport.Init2Init, transport.Init2RTR, transport.RTR2RTS, transport.RTS2RTS, transport.SQErr2RTS, transport.RTS2SQD, transport.SQD2RTS}
+	// Which of them may be taken in which state, and what the state is then.
+	for _, s := range []struct {
+		state transport.State
+		may   map[transport.Transition]transport.State
+	}{
+		{transport.Reset, map[transport.Transition]transport.State{transport.Rst2Init: transport.Init}},
+		{transport.Init, map[transport.Transition]transport.State{transport.Init2Init: transport.Init, transport.Init2RTR: transport.RTR}},
+		{transport.RTR, map[transport.Transition]transport.State{transport.RTR2RTS: transport.RTS}},
+		{transport.RTS, map[transport.Transition]transport.State{transport.RTS2RTS: transport.RTS, transport.RTS2SQD: transport.SQD}},
+		{transport.SQD, map[transport.Transition]transport.State{transport.SQD2RTS: transport.RTS}},
+		{transport.Err, nil},
+	} {
+		for _, op := range all {
+			q.Reset()
+			path := []transport.Transition{transport.Rst2Init, transport.Init2RTR, transport.RTR2RTS, transport.RTS2SQD}
+			for _, step := range path {
+				if q.State() == s.state || s.state == transport.Err {
+					break
+				}
+				if err := h.Engine.ModifyQP(q.Number, step, 0, &c); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if s.state == transport.Err {
+				if err := h.Engine.ModifyQP(q.Number, transport.ToErr, 0, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := h.Engine.ModifyQP(q.Number, op, 0, &c)
+			if to, ok := s.may[op]; ok && (err != nil || q.State() != to) {
+				t.Errorf("%#x in state %d: %v, state %d, want %d", op, s.state, err, q.State(), to)
+			} else if !ok && (err != transport.ErrBadState || q.State() != s.state) {
+				t.Errorf("%#x in state %d: %v, state %d", op, s.state, err, q.State())
+			}
+		}
+	}
+	q.Reset()
+	c.MTU = 7
+	h.Engine.ModifyQP(q.Number, transport.Rst2Init, 0, &c)
+	if err := h.Engine.ModifyQP(q.Number, transport.Init2RTR, 0, &c); err != transport.ErrBadParam {
+		t.Errorf("MTU 7: %v", err)
+	}
+}

@@ -8,7 +8,6 @@ import (
 )
 
 const (
-	vendorFlush = 0xf9
 	// Nothing tells the HCA of receive WQEs that are posted to a queue pair in
 	// error: it looks, less and less often.
 	recheckFirst = time.Millisecond
@@ -134,5 +133,19 @@ func (q *QP) flushSends(n int) (done int, more bool) {
 	return done, true
 }
 
-// drained ends the draining of a send queue.
-func (q *QP) drained() { q.event(eq.TypeSQDrained) }
+// drained ends the draining of a send queue: what was begun is complete.
+func (q *QP) drained() {
+	if q.draining && q.req.head == q.req.tail {
+		q.draining = false
+		q.event(eq.TypeSQDrained)
+	}
+}
+
+// lose takes a queue pair to error whose completions cannot be written.
+func (q *QP) lose() {
+	q.lost = false
+	if q.c.State != Err {
+		q.event(eq.TypeQPFatal)
+		q.toErr()
+	}
+}

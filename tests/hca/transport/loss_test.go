@@ -28,7 +28,7 @@ func TestLossyWire(t *testing.T) {
 	var sent, received, completed int
 	var lengths []int
 	post := func() {
-		n := r.IntN(1500)
+		n := r.IntN(600)
 		lengths = append(lengths, n)
 		at := uint64(sent%depth) * room
 		binary.BigEndian.PutUint32(p.aBuf[at:], uint32(sent))

@@ -88,8 +88,12 @@ func (e *Engine) ModifyQP(qpn uint32, op Transition, mask uint32, c *QPContext) 
 	}
 	q.setOptional(mask, c)
 	q.c.State = t.to
-	if t.to == RTS {
-		q.unstall()
+	switch t.to {
+	case RTS:
+		q.e.activate(q) // WQEs may have been posted before
+	case SQD:
+		q.draining = true
+		q.drained()
 	}
 	return nil
 }

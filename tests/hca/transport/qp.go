@@ -34,6 +34,8 @@ type QP struct {
 	sqNext   uint16 // the WQE to fetch next
 	copied   []byte // a block that came by BlueFlame
 	sqBroken bool
+	draining bool          // TypeSQDrained is owed
+	lost     bool          // a completion was, with its CQ
 	recheck  time.Duration // see pollReceives
 	req      requester
 
@@ -82,15 +84,12 @@ func (q *QP) sqProducer() uint16 {
 // reset is 2RST: all is forgotten, nothing completes.
 func (q *QP) reset() {
 	q.c.State = Reset
-	q.sqNext, q.sqBroken, q.est = 0, false, false
+	q.sqNext, q.sqBroken, q.est, q.draining, q.lost = 0, false, false, false, false
 	q.rq.reset()
 	q.req.reset()
 	q.resp.reset()
 	q.wake(0)
 }
-
-// unstall looks for WQEs that were posted before the queue pair could send.
-func (q *QP) unstall() { q.e.activate(q) }
 
 // receives reports whether packets are taken.
 func (q *QP) receives() bool {
@@ -122,6 +121,9 @@ func (q *QP) established() {
 // work does some of what is pending: about n packets. It reports how many
 // there were, and whether there is more to do now.
 func (q *QP) work(n int) (done int, more bool) {
+	if q.lost {
+		q.lose()
+	}
 	switch q.c.State {
 	case Err:
 		return q.flush(n)

@@ -254,7 +254,7 @@ func (q *QP) tryAgain(psn uint32) {
 	r := &q.req
 	if r.retry == 0 {
 		q.counters().ReqTransportRetriesExceeded++
-		q.failHead(cq.SyndromeRetryExceeded, vendorKey)
+		q.failHead(cq.SyndromeRetryExceeded, vendorRetries)
 		return
 	}
 	r.retry--
@@ -328,9 +328,7 @@ func (q *QP) complete() {
 			q.wake(0)
 		}
 	}
-	if q.c.State == SQD && r.head == r.tail {
-		q.drained()
-	}
+	q.drained()
 }
 
 // post writes the completion of a WQE that went well, if it asked for one.
@@ -366,6 +364,10 @@ const noUserIndex = 0xffffff
 func (q *QP) postTo(cqn uint32, c *cq.Completion) {
 	if to := q.e.c.CQ(cqn); to != nil {
 		to.Post(c, q.e.now)
+		if q.c.State != Err && to.State().Status != cq.StatusOK {
+			q.lost = true
+			q.e.activate(q)
+		}
 	}
 }
 

@@ -39,16 +39,24 @@ const (
 	fenceBothKind = 4 << 5
 )
 
-// Vendor syndromes: there is no list of them, so these are this model's own.
+// Vendor syndromes. Those that drivers' logs of hardware show are as there,
+// the others this model's own: what they stand for is not published.
 const (
-	vendorOpcode    = 0x81 // unknown opcode, or one that the service lacks
-	vendorSize      = 0x82 // ds is 0, or more than what was posted
-	vendorControl   = 0x83 // queue pair number or index are not the WQE's
-	vendorSegment   = 0x84 // a segment is cut off
-	vendorSignature = 0x85
-	vendorLength    = 0x86
-	vendorMemory    = 0x87 // the ring itself is not readable
-	vendorKey       = 0x90 // + mkey.Fault
+	vendorOpcode    = 0x61 // unknown opcode, or one that the service lacks
+	vendorSize      = 0x62 // ds is 0, or more than what was posted
+	vendorControl   = 0x63 // queue pair number or index are not the WQE's
+	vendorSegment   = 0x64 // a segment is cut off
+	vendorSignature = 0x65
+	vendorLength    = 0x66
+	vendorMemory    = 0x67 // the ring itself is not readable
+	vendorResponse  = 0x68
+	vendorKey       = 0x70 // + mkey.Fault
+	vendorRetries   = 0x81
+	vendorRNR       = 0x87
+	vendorAccess    = 0x88
+	vendorOperation = 0x89
+	vendorRequest   = 0x8a
+	vendorFlush     = 0xf9
 )
 
 // action is what a send WQE does.
