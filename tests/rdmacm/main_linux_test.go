@@ -1,8 +1,12 @@
 // Package rdmacm tests connection management in the rig: package rdmacm with
 // itself and with librdmacm's programs, and ibv rping and cmtime.
 //
-//	go build -o bin/ ./cmd/ibv && go test -c -o /tmp/ ./tests/rdmacm
-//	tests/vm/run -d rxe -- /tmp/rdmacm.test -test.v
+//	go build -o bin/ ./cmd/... ./examples/... && go test -c -o /tmp/ ./tests/rdmacm
+//	cd tests/rdmacm && ../vm/run -d rxe -- /tmp/rdmacm.test -test.v
+//
+// In two guests, it runs TestTwoGuests in place of all others:
+//
+//	tests/rdmacm/two_guests
 //
 // With GOVERBS_LONG=1 the tests of many connections and of many pings take
 // their full numbers.
@@ -11,6 +15,8 @@ package rdmacm
 import (
 	"context"
 	"errors"
+	"flag"
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -19,7 +25,21 @@ import (
 	"github.com/goverbs/goverbs/rdmacm"
 )
 
-func TestMain(m *testing.M) { rdmatest.Main(m, "tests/rdmacm") }
+func TestMain(m *testing.M) {
+	if task := os.Getenv(victimVariable); task != "" {
+		fmt.Fprintln(os.Stderr, victim(task))
+		os.Exit(1)
+	}
+	flag.Parse()
+	choose, tests := "test.skip", "^TestTwoGuests$"
+	if os.Getenv("VM_PEER") != "" {
+		choose = "test.run"
+	}
+	if f := flag.Lookup(choose); f.Value.String() == "" {
+		f.Value.Set(tests)
+	}
+	rdmatest.Main(m, "tests/rdmacm")
+}
 
 const (
 	host    = "192.168.77.1" // rxe0

@@ -1,0 +1,267 @@
+package rdmacm
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rdmacm"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// A victim is a process that goes as far into a handshake as it is told, says
+// so, and waits to be killed. It is this test program, started with the variable.
+const victimVariable = "GOVERBS_VICTIM"
+
+func victim(task string) error {
+	side, rest, _ := strings.Cut(task, " ")
+	step, addr, _ := strings.Cut(rest, " ")
+	ctx := context.Background()
+	id, err := rdmacm.CreateID(rdmacm.TCP)
+	if err != nil {
+		return err
+	}
+	if side == "client" {
+		err = victimClient(ctx, id, step, netip.MustParseAddrPort(addr))
+	} else {
+		err = victimServer(ctx, id, step)
+	}
+	if err == nil {
+		fmt.Println("there")
+		time.Sleep(time.Minute)
+	}
+	return err
+}
+
+func victimClient(ctx context.Context, id *rdmacm.ID, step string, to netip.AddrPort) error {
+	if err := id.ResolveAddr(ctx, netip.AddrPort{}, to, resolve); err != nil || step == "address" {
+		return err
+	}
+	if err := id.ResolveRoute(ctx, resolve); err != nil || step == "route" {
+		return err
+	}
+	if _, err := id.CreateQP(nil, queuesOf); err != nil || step == "QP" {
+		return err
+	}
+	if step == "request" {
+		ch, err := rdmacm.NewEventChannel()
+		if err == nil {
+			err = id.Migrate(ch) // Connect returns at once
+		}
+		if err == nil {
+			_, err = id.Connect(ctx, nil)
+		}
+		return err
+	}
+	_, err := id.Connect(ctx, nil)
+	return err
+}
+
+func victimServer(ctx context.Context, id *rdmacm.ID, step string) error {
+	if err := id.Bind(anyPort); err != nil {
+		return err
+	}
+	if err := id.Listen(1); err != nil {
+		return err
+	}
+	fmt.Println(id.LocalAddr())
+	if step == "listen" {
+		return nil
+	}
+	request, err := id.Request(ctx)
+	if err != nil || step == "request" {
+		return err
+	}
+	if _, err := request.ID.CreateQP(nil, queuesOf); err != nil {
+		return err
+	}
+	return request.ID.Accept(ctx, nil)
+}
+
+// startVictim starts a victim, and returns a function that reads a line of its
+// output, and one that kills it.
+func startVictim(t *testing.T, task string) (line func() string, kill func()) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), victimVariable+"="+task)
+	cmd.Stderr = os.Stderr
+	out := must(cmd.StdoutPipe())(t)
+	check(t, cmd.Start())
+	killed := false
+	kill = func() {
+		if !killed {
+			killed = true
+			cmd.Process.Kill()
+			cmd.Wait()
+		}
+	}
+	t.Cleanup(kill)
+	lines := bufio.NewReader(out)
+	return func() string {
+		s, err := lines.ReadString('\n')
+		check(t, err)
+		return strings.TrimSuffix(s, "\n")
+	}, kill
+}
+
+// A client that is killed, however far it came, leaves the server as it was.
+func TestClientKilled(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	l, addr := listen(t, nil)
+	for _, step := range []string{"address", "route", "QP", "request", "established"} {
+		t.Run(step, func(t *testing.T) {
+			line, kill := startVictim(t, "client "+step+" "+addr)
+			if got := line(); got != "there" {
+				t.Fatalf("the victim says %q", got)
+			}
+			kill()
+			// Whatever came of it is accepted, and has ended.
+			if step == "established" {
+				c := must(l.Accept(patient(t)))(t)
+				_, err := c.Recv(patient(t), make([]byte, 1))
+				if err != io.EOF {
+					t.Errorf("from the killed client: %v", err)
+				}
+				check(t, c.Close())
+			}
+			for {
+				// A connection of which the client's kernel took no notice any more may
+				// come before ours.
+				client := must(rdmacm.Dial(patient(t), "tcp", addr, nil))(t)
+				server := must(l.Accept(patient(t)))(t)
+				ours := server.RemoteAddr() == client.LocalAddr()
+				if ours {
+					check(t, client.Send(patient(t), []byte("x")))
+					must(server.Recv(patient(t), make([]byte, 1)))(t)
+				}
+				check(t, server.Close())
+				check(t, client.Close())
+				if ours {
+					return
+				}
+			}
+		})
+	}
+}
+
+// A server that is killed, however far it came, rejects or ends.
+func TestServerKilled(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	for _, step := range []string{"listen", "request", "established"} {
+		t.Run(step, func(t *testing.T) {
+			line, kill := startVictim(t, "server "+step)
+			addr := line()
+			type result struct {
+				c   *rdmacm.Conn
+				err error
+			}
+			dialed := make(chan result, 1)
+			go func() {
+				c, err := rdmacm.Dial(patient(t), "tcp", addr, nil)
+				dialed <- result{c, err}
+			}()
+			if step == "established" {
+				r := <-dialed
+				check(t, r.err)
+				if got := line(); got != "there" {
+					t.Fatalf("the victim says %q", got)
+				}
+				kill()
+				_, err := r.c.Recv(patient(t), make([]byte, 1))
+				if err != io.EOF {
+					t.Errorf("from the killed server: %v", err)
+				}
+				check(t, r.c.Close())
+				return
+			}
+			if got := line(); got != "there" {
+				t.Fatalf("the victim says %q", got)
+			}
+			kill()
+			r := <-dialed
+			wantError(t, r.err, rdmacm.ErrRejected)
+		})
+	}
+}
+
+// extraDevice makes a device of its own, rxe8, that the test may take away, and
+// returns its address.
+func extraDevice(t *testing.T) string {
+	t.Helper()
+	for _, line := range []string{
+		"ip link add rdmacm0 type veth peer name rdmacm1",
+		"ip link set rdmacm0 up",
+		"ip link set rdmacm1 up",
+		"ip address add 192.168.98.1/24 dev rdmacm0",
+		"rdma link add rxe8 type rxe netdev rdmacm0",
+	} {
+		command(t, line)
+	}
+	t.Cleanup(func() { command(t, "ip link delete rdmacm0") })
+	// The device can be bound to a moment later.
+	for deadline := time.Now().Add(rdmatest.Patience); ; time.Sleep(10 * time.Millisecond) {
+		id := must(rdmacm.CreateID(rdmacm.TCP))(t)
+		err := id.Bind(netip.MustParseAddrPort("192.168.98.1:0"))
+		check(t, id.Close())
+		if err == nil {
+			return "192.168.98.1"
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func command(t *testing.T, line string) {
+	t.Helper()
+	f := strings.Fields(line)
+	if out, err := exec.Command(f[0], f[1:]...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", line, err, out)
+	}
+}
+
+// A device that is taken away ends what is on it: all who wait hear of it, and
+// the removal is over once all is closed.
+func TestDeviceRemoved(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	addr := extraDevice(t)
+	l := must(rdmacm.Listen(patient(t), "tcp", addr+":0", nil))(t)
+	client := must(rdmacm.Dial(patient(t), "tcp", l.Addr().String(), nil))(t)
+	server := must(l.Accept(patient(t)))(t)
+	errs := make(chan error, 3)
+	for _, c := range []*rdmacm.Conn{client, server} {
+		go func() {
+			_, err := c.Recv(t.Context(), make([]byte, 1))
+			errs <- err
+		}()
+	}
+	go func() {
+		_, err := l.Accept(t.Context())
+		errs <- err
+	}()
+	removal := exec.Command("rdma", "link", "delete", "rxe8")
+	removal.Stderr = os.Stderr
+	check(t, removal.Start())
+	for range cap(errs) {
+		err := <-errs
+		// One end may hear from the other first.
+		if err != io.EOF {
+			wantError(t, err, rdmacm.ErrDeviceRemoved)
+		}
+	}
+	wantError(t, client.Send(patient(t), nil), rdmacm.ErrDeviceRemoved)
+	_, err := client.ID().CreateQP(nil, verbs.QPOptions{})
+	wantError(t, err, rdmacm.ErrDeviceRemoved)
+	check(t, client.Close())
+	check(t, server.Close())
+	check(t, l.Close())
+	check(t, removal.Wait())
+}

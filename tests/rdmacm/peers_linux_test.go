@@ -1,0 +1,219 @@
+package rdmacm
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rdmacm"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// The counterparts of rdma-core's programs are written with this package; the
+// programs check what they get as far as they do, and their status counts.
+
+func TestClientAndServer(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	for _, who := range pairings {
+		t.Run(who.server+"-"+who.client, func(t *testing.T) {
+			lastPort++
+			port := fmt.Sprint(lastPort)
+			run := func(maker, name string) *program {
+				if maker == "c" {
+					return start(t, name, "-s", host, "-p", port)
+				}
+				return start(t, programPath(t, name), "-s", host, "-p", port)
+			}
+			server := run(who.server, "rdma_server")
+			listens(t, server, rdmacm.TCP, lastPort)
+			client := run(who.client, "rdma_client")
+			for maker, p := range map[string]*program{who.server: server, who.client: client} {
+				if out := p.succeeds(t); maker == "go" && !strings.Contains(out, "received") {
+					t.Errorf("nothing was received: %v", p)
+				}
+			}
+		})
+	}
+}
+
+const messages, messageLen = 10, 100 // what ucmatose, udaddy and mckey send
+
+// cmatose: the server sends, and the client answers, on each connection.
+func TestUcmatose(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	options := &rdmacm.Options{Messages: messages, MessageSize: messageLen}
+	const connections = 5
+	t.Run("go server", func(t *testing.T) {
+		l, addr := listen(t, options)
+		client := start(t, "ucmatose", "-s", host, "-p", addr[len(host)+1:], "-c", fmt.Sprint(connections))
+		var conns []*rdmacm.Conn
+		for range connections {
+			conns = append(conns, must(l.Accept(patient(t)))(t))
+		}
+		for _, sending := range []bool{true, false} {
+			for _, c := range conns {
+				play(t, c, sending)
+			}
+		}
+		for _, c := range conns {
+			check(t, c.Close())
+		}
+		client.succeeds(t)
+	})
+	t.Run("go client", func(t *testing.T) {
+		lastPort++
+		server := start(t, "ucmatose", "-b", host, "-p", fmt.Sprint(lastPort), "-c", fmt.Sprint(connections))
+		listens(t, server, rdmacm.TCP, lastPort)
+		var conns []*rdmacm.Conn
+		for range connections {
+			conns = append(conns, must(rdmacm.Dial(patient(t), "tcp", fmt.Sprintf("%s:%d", host, lastPort), options))(t))
+		}
+		for _, sending := range []bool{false, true} {
+			for _, c := range conns {
+				play(t, c, sending)
+			}
+		}
+		for _, c := range conns {
+			<-c.Done()
+			check(t, c.Close())
+		}
+		server.succeeds(t)
+	})
+}
+
+// play sends or takes ucmatose's messages.
+func play(t *testing.T, c *rdmacm.Conn, sending bool) {
+	t.Helper()
+	b := make([]byte, messageLen)
+	for range messages {
+		if sending {
+			check(t, c.Send(patient(t), b))
+		} else if n := must(c.Recv(patient(t), b))(t); n != messageLen {
+			t.Fatalf("a message has %d bytes", n)
+		}
+	}
+}
+
+// datagramEnd is an end that can take all messages of udaddy and mckey.
+func datagramEnd(t *testing.T, id *rdmacm.ID) *end {
+	t.Helper()
+	o := queuesOf
+	o.Cap.MaxSendWR, o.Cap.MaxRecvWR = messages, messages
+	must(id.CreateQP(nil, o))(t)
+	e := endOf(t, id)
+	for range messages {
+		e.recv(t, grhLen+messageLen)
+	}
+	return e
+}
+
+const grhLen = 40
+
+// sendAll sends all messages. The receiver learns from the immediate data whom
+// to answer, big-endian on the wire.
+func (e *end) sendAll(t *testing.T, ah *verbs.AH, qpn, qkey uint32) {
+	t.Helper()
+	for range messages {
+		e.send(t, verbs.SendWR{
+			Opcode: verbs.OpSendImm, Imm: e.QP().Num(), SGL: []verbs.SGE{e.mr.SGE(0, messageLen)},
+			AH: ah, RemoteQPN: qpn, RemoteQKey: qkey,
+		})
+	}
+}
+
+// recvAll takes all messages, and returns the last one's completion.
+func (e *end) recvAll(t *testing.T) verbs.WC {
+	t.Helper()
+	wcs := rdmatest.PollOK(t, e.RecvCQ(), messages)
+	for _, wc := range wcs {
+		if wc.ByteLen != grhLen+messageLen {
+			t.Fatalf("a datagram has %d bytes", wc.ByteLen)
+		}
+	}
+	return wcs[messages-1]
+}
+
+var udaddyAddr = netip.MustParseAddrPort(host + ":7174") // the only port it knows
+
+// udaddy: the client sends, and the server answers.
+func TestUdaddy(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	t.Run("go server", func(t *testing.T) {
+		listener := create(t, nil, rdmacm.UDP)
+		check(t, listener.Bind(udaddyAddr))
+		check(t, listener.Listen(1))
+		client := start(t, "udaddy", "-s", host)
+		id := must(listener.Request(patient(t)))(t).ID
+		closeAtEnd(t, id)
+		e := datagramEnd(t, id)
+		check(t, id.Accept(patient(t), nil))
+		wc := e.recvAll(t)
+		qpn, _ := wc.Imm()
+		ah := must(id.PD().CreateAHFromWC(&wc, e.mr.Bytes()[endLen/2:], id.Port()))(t)
+		defer rdmatest.Close(t, ah)
+		e.sendAll(t, ah, qpn, rdmacm.UDPQKey)
+		client.succeeds(t)
+	})
+	t.Run("go client", func(t *testing.T) {
+		server := start(t, "udaddy", "-b", host)
+		listens(t, server, rdmacm.UDP, udaddyAddr.Port())
+		id := create(t, nil, rdmacm.UDP)
+		check(t, id.ResolveAddr(patient(t), none, udaddyAddr, resolve))
+		check(t, id.ResolveRoute(patient(t), resolve))
+		e := datagramEnd(t, id)
+		event := must(id.Connect(patient(t), nil))(t)
+		ah := must(id.PD().CreateAH(event.UD.AH))(t)
+		defer rdmatest.Close(t, ah)
+		e.sendAll(t, ah, event.UD.QPNum, event.UD.QKey)
+		e.recvAll(t)
+		server.succeeds(t)
+	})
+}
+
+func TestMckey(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	const group = "239.7.7.7"
+	t.Run("go receiver", func(t *testing.T) {
+		e := datagramMember(t, group)
+		sender := start(t, "mckey", "-m", group, "-b", host, "-s")
+		e.recvAll(t)
+		sender.succeeds(t)
+	})
+	t.Run("go sender", func(t *testing.T) {
+		receiver := start(t, "mckey", "-m", group, "-b", host)
+		sender := datagramMember(t, group)
+		// Again and again: nobody knows when the receiver is in the group.
+		for {
+			select {
+			case <-receiver.ended:
+				receiver.succeeds(t)
+				return
+			default:
+				sender.sendAll(t, sender.ah, sender.event.UD.QPNum, sender.event.UD.QKey)
+			}
+		}
+	})
+}
+
+type memberEnd struct {
+	*end
+	event *rdmacm.Event
+	ah    *verbs.AH
+}
+
+// datagramMember joins a group as mckey does.
+func datagramMember(t *testing.T, group string) *memberEnd {
+	t.Helper()
+	id := create(t, nil, rdmacm.UDP)
+	addr := netip.MustParseAddr(group)
+	check(t, id.ResolveAddr(patient(t), anyPort, netip.AddrPortFrom(addr, 0), resolve))
+	m := &memberEnd{end: datagramEnd(t, id)}
+	var err error
+	_, m.event, err = id.JoinMulticast(patient(t), addr, rdmacm.FullMember)
+	check(t, err)
+	m.ah = must(id.PD().CreateAH(m.event.UD.AH))(t)
+	t.Cleanup(func() { rdmatest.Close(t, m.ah) })
+	return m
+}

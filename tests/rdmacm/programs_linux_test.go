@@ -1,0 +1,105 @@
+package rdmacm
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/rdmacm"
+)
+
+// patience bounds a program that hangs; nothing else depends on it.
+const patience = 40 * time.Second
+
+// programPath returns the path of one of this repository's programs: beside the
+// file that $GOVERBS_BIN names, else in bin/.
+func programPath(t testing.TB, name string) string {
+	t.Helper()
+	dir := "../../bin"
+	if ibv := os.Getenv("GOVERBS_BIN"); ibv != "" {
+		dir = filepath.Dir(ibv)
+	}
+	path := filepath.Join(dir, name)
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%v; on the host: go build -o bin/ ./cmd/... ./examples/...", err)
+	}
+	return path
+}
+
+// A program has been started.
+type program struct {
+	*exec.Cmd
+	output bytes.Buffer // stdout; to be read when it has ended, as errors
+	errors bytes.Buffer // stderr
+	ended  chan struct{}
+	stop   context.CancelFunc
+}
+
+// start starts a program. It does not outlive the test.
+func start(t testing.TB, name string, args ...string) *program {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	p := &program{Cmd: exec.CommandContext(ctx, name, args...), ended: make(chan struct{}), stop: cancel}
+	p.Stdout, p.Stderr = &p.output, &p.errors
+	if err := p.Start(); err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	go func() {
+		p.Wait()
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-p.ended
+	})
+	return p
+}
+
+// kill ends the program as if it had crashed.
+func (p *program) kill() {
+	p.stop()
+	<-p.ended
+}
+
+// succeeds waits for the program's end, which must be a good one, and returns
+// what it printed.
+func (p *program) succeeds(t testing.TB) string {
+	t.Helper()
+	<-p.ended
+	if !p.ProcessState.Success() {
+		t.Fatal(p)
+	}
+	return p.output.String()
+}
+
+func (p *program) String() string {
+	return fmt.Sprintf("%s ended with %v and said:\n%s%s", strings.Join(p.Args, " "), p.ProcessState, p.output.String(), p.errors.String())
+}
+
+// listens waits until someone listens on the port of the TCP or UDP port space:
+// then it can't be bound.
+func listens(t testing.TB, p *program, ps rdmacm.PortSpace, port uint16) {
+	t.Helper()
+	for {
+		out, err := exec.Command("rdma", "resource", "show", "cm_id").Output()
+		check(t, err)
+		for line := range strings.Lines(string(out)) {
+			if strings.Contains(line, "state LISTEN") && strings.Contains(line, "ps "+ps.String()) &&
+				strings.Contains(line, fmt.Sprintf(":%d ", port)) {
+				return
+			}
+		}
+		select {
+		case <-p.ended:
+			t.Fatalf("the server ended too early: %v", p)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package rdmacm
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rdmacm"
+)
+
+// rping starts ours or rdma-core's.
+func rping(t testing.TB, maker string, args ...string) *program {
+	t.Helper()
+	if maker == "c" {
+		return start(t, "rping", args...)
+	}
+	return start(t, programPath(t, "ibv"), append([]string{"rping"}, args...)...)
+}
+
+var pairings = []struct{ server, client string }{{"go", "go"}, {"go", "c"}, {"c", "go"}}
+
+var lastPort uint16 = 20000
+
+func TestRping(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	for _, who := range pairings {
+		for _, test := range []struct {
+			size, count int
+			args        string // of both
+		}{
+			{size: 1, count: 3},
+			{size: 25, count: 3},
+			{size: 26, count: 10},
+			{size: 64, count: long(50, 1000)},
+			{size: 1000, count: 10, args: "-q"},
+			{size: 4096, count: long(20, 1000)},
+			{size: 65535, count: long(10, 1000)},
+			{size: 65536, count: long(10, 1000)},
+		} {
+			// What rdma-core's rping takes with -S.
+			fits := test.size <= 65535 && (test.size >= 26 || who.client == "go")
+			if !fits && who.server+who.client != "gogo" {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s-%s/%d%s", who.server, who.client, test.size, test.args), func(t *testing.T) {
+				lastPort++
+				args := append(strings.Fields(test.args), "-a", host, "-p", fmt.Sprint(lastPort), "-v")
+				server := rping(t, who.server, append(args, "-s", "-S", fmt.Sprint(max(test.size, 64)))...)
+				listens(t, server, rdmacm.TCP, lastPort)
+				client := rping(t, who.client, append(args, "-c", "-V", "-S", fmt.Sprint(test.size), "-C", fmt.Sprint(test.count))...)
+				got := pings(client.succeeds(t), "ping data: ")
+				seen := pings(server.succeeds(t), "server ping data: ")
+				if len(got) != test.count || len(seen) != test.count {
+					t.Fatalf("%d pings, %d at the server, want %d", len(got), len(seen), test.count)
+				}
+				for i := range got {
+					want := fmt.Sprintf("rdma-ping-%d: ", i)
+					want = want[:min(len(want), test.size-1)]
+					if got[i] != seen[i] || !strings.HasPrefix(got[i], want) || len(got[i]) != test.size-1 {
+						t.Fatalf("ping %d is %.40q…, at the server %.40q…", i, got[i], seen[i])
+					}
+				}
+			})
+		}
+	}
+}
+
+// pings returns what is behind the words in the lines that begin with them.
+func pings(output, words string) []string {
+	var found []string
+	for line := range strings.Lines(output) {
+		if ping, ok := strings.CutPrefix(line, words); ok {
+			found = append(found, strings.TrimSuffix(ping, "\n"))
+		}
+	}
+	return found
+}
+
+// One persistent server has many clients, of both makers, at the same time.
+func TestRpingPersistent(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	for _, maker := range []string{"go", "c"} {
+		lastPort++
+		port := fmt.Sprint(lastPort)
+		server := rping(t, maker, "-s", "-P", "-a", host, "-p", port, "-S", "1000")
+		listens(t, server, rdmacm.TCP, lastPort)
+		var clients sync.WaitGroup
+		for i := range long(6, 50) {
+			client := []string{"go", "c"}[i%2]
+			if maker == "c" {
+				client = "go"
+			}
+			clients.Go(func() {
+				p := rping(t, client, "-c", "-a", host, "-p", port, "-V", "-C", "20", "-S", "1000")
+				if <-p.ended; !p.ProcessState.Success() {
+					t.Error(p)
+				}
+			})
+			if i%8 == 7 {
+				clients.Wait()
+			}
+		}
+		clients.Wait()
+		server.kill()
+	}
+}
+
+func TestRpingErrors(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	for args, says := range map[string]string{
+		"-c -a " + host + " -p 9":    "nothing listens",
+		"-c -a 10.9.8.7":             "ENETUNREACH",
+		"-s -a 10.9.8.7":             "no RDMA device of this host has the address",
+		"-c -a no-such-host.invalid": "no-such-host",
+	} {
+		p := rping(t, "go", strings.Fields(args)...)
+		<-p.ended
+		if p.ProcessState.ExitCode() != 1 || !strings.Contains(p.errors.String(), says) {
+			t.Errorf("want status 1 and %q: %v", says, p)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package rdmacm
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rdmacm"
+)
+
+// Where the first guest listens: its rping, rdma-core's, this test, and TCP for
+// the second guest's last word.
+const goPort, cPort, echoPort, endPort = 7001, 7002, 7003, 7004
+
+// TestTwoGuests runs in both guests: the first serves, the second connects.
+func TestTwoGuests(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	if os.Getenv("VM_INDEX") == "0" {
+		serveGuest(t)
+		return
+	}
+	peer := os.Getenv("VM_PEER")
+	for _, server := range []struct {
+		name string
+		port int
+	}{{"go", goPort}, {"c", cPort}} {
+		for _, client := range []string{"go", "c"} {
+			for _, size := range []int{64, 4096, 65535} {
+				t.Run(fmt.Sprintf("rping/%s-%s/%d", server.name, client, size), func(t *testing.T) {
+					for {
+						p := rping(t, client, "-c", "-a", peer, "-p", fmt.Sprint(server.port), "-V", "-v", "-C", "20", "-S", fmt.Sprint(size))
+						<-p.ended
+						// Not yet: the other guest has only begun.
+						if !p.ProcessState.Success() && (strings.Contains(p.errors.String(), "nothing listens") || strings.Contains(p.errors.String(), "REJECTED, error 8")) {
+							time.Sleep(100 * time.Millisecond)
+							continue
+						}
+						if got := pings(p.succeeds(t), "ping data: "); len(got) != 20 {
+							t.Fatalf("%d pings: %v", len(got), p)
+						}
+						return
+					}
+				})
+			}
+		}
+	}
+	t.Run("messages", func(t *testing.T) {
+		c := must(rdmacm.Dial(patient(t), "tcp", net.JoinHostPort(peer, fmt.Sprint(echoPort)), nil))(t)
+		defer rdmatest.Close(t, c)
+		b := make([]byte, c.MaxMessage())
+		for i := range 100 {
+			message := rdmatest.Pattern(1+i*40, i)
+			check(t, c.Send(patient(t), message))
+			n := must(c.Recv(patient(t), b))(t)
+			wantBytes(t, b[:n], message)
+		}
+	})
+	end := must(net.Dial("tcp", net.JoinHostPort(peer, fmt.Sprint(endPort))))(t)
+	check(t, end.Close())
+}
+
+func serveGuest(t *testing.T) {
+	end := must(net.Listen("tcp", fmt.Sprintf(":%d", endPort)))(t)
+	defer end.Close()
+	l := must(rdmacm.Listen(patient(t), "tcp", fmt.Sprintf(":%d", echoPort), nil))(t)
+	go func() {
+		c, err := l.Accept(t.Context())
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		b := make([]byte, c.MaxMessage())
+		for {
+			n, err := c.Recv(t.Context(), b)
+			if err == nil {
+				err = c.Send(t.Context(), b[:n])
+			}
+			if err != nil {
+				if err != io.EOF {
+					t.Error(err)
+				}
+				return
+			}
+		}
+	}()
+	servers := []*program{
+		rping(t, "go", "-s", "-P", "-p", fmt.Sprint(goPort)),
+		rping(t, "c", "-s", "-P", "-p", fmt.Sprint(cPort), "-S", "65535"),
+	}
+	conn := must(end.Accept())(t)
+	conn.Close()
+	for _, p := range servers {
+		p.kill()
+	}
+	check(t, l.Close())
+}
