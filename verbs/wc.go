@@ -55,7 +55,7 @@ type WCError struct {
 }
 
 func (e *WCError) Error() string {
-	return fmt.Sprintf("verbs: work request %#x on QP %#x: %v: %s", e.WRID, e.QPNum, e.Status, e.Status.meaning())
+	return fmt.Sprintf("verbs: work request %#x on QP %#x: %v: %s", e.WRID, e.QPNum, e.Status, uapi.WCMeaning(uapi.IbWcStatus(e.Status)))
 }
 
 // WCStatus is how a work request ended, as enum ibv_wc_status.
@@ -87,41 +87,6 @@ const (
 )
 
 func (s WCStatus) String() string { return uapi.EnumIbWcStatus.Short(uint64(s)) }
-
-// meaning says what usually lies behind a status.
-func (s WCStatus) meaning() string {
-	switch s {
-	case WCSuccess:
-		return "success"
-	case WCLocLenErr:
-		return "the message doesn't fit the receive's buffers, or exceeds what the QP may send"
-	case WCLocQPOpErr:
-		return "the QP can't do this operation, or has no valid path"
-	case WCLocProtErr:
-		return "a local buffer is not in the memory region that its lkey names"
-	case WCWRFlushErr:
-		return "the QP was in the error state: an earlier completion, or the peer, tells why"
-	case WCMWBindErr:
-		return "the memory window could not be bound"
-	case WCBadRespErr:
-		return "the peer's answer was not understood"
-	case WCLocAccessErr:
-		return "the peer's write broke the protection of a local buffer"
-	case WCRemInvReqErr:
-		return "the peer found the request invalid: too long for its receive, or not enabled on its QP"
-	case WCRemAccessErr:
-		return "the peer refused access: rkey, range or access flags of its memory region or QP"
-	case WCRemOpErr:
-		return "the peer could not complete the request"
-	case WCRetryExcErr:
-		return "the peer didn't answer: wrong path, or its QP is not in RTR, or is in error"
-	case WCRNRRetryExcErr:
-		return "the peer had no receive posted"
-	case WCFatalErr:
-		return "the device failed"
-	}
-	return "unspecified failure"
-}
 
 // WCOpcode is what completed, as enum ibv_wc_opcode.
 type WCOpcode uint32

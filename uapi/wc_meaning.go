@@ -1,0 +1,36 @@
+package uapi
+
+// WCMeaning says what usually lies behind a completion's status.
+func WCMeaning(s IbWcStatus) string {
+	switch s {
+	case IB_WC_SUCCESS:
+		return "success"
+	case IB_WC_LOC_LEN_ERR:
+		return "the message doesn't fit the receive's buffers, or exceeds what the QP may send"
+	case IB_WC_LOC_QP_OP_ERR:
+		return "the QP can't do this operation, or has no valid path"
+	case IB_WC_LOC_PROT_ERR:
+		return "a local buffer is not in the memory region that its lkey names"
+	case IB_WC_WR_FLUSH_ERR:
+		return "the QP was in the error state: an earlier completion, or the peer, tells why"
+	case IB_WC_MW_BIND_ERR:
+		return "the memory window could not be bound"
+	case IB_WC_BAD_RESP_ERR:
+		return "the peer's answer was not understood"
+	case IB_WC_LOC_ACCESS_ERR:
+		return "the peer's write broke the protection of a local buffer"
+	case IB_WC_REM_INV_REQ_ERR:
+		return "the peer found the request invalid: too long for its receive, or not enabled on its QP"
+	case IB_WC_REM_ACCESS_ERR:
+		return "the peer refused access: rkey, range or access flags of its memory region or QP"
+	case IB_WC_REM_OP_ERR:
+		return "the peer could not complete the request"
+	case IB_WC_RETRY_EXC_ERR:
+		return "the peer didn't answer: wrong path, or its QP is not in RTR, or is in error"
+	case IB_WC_RNR_RETRY_EXC_ERR:
+		return "the peer had no receive posted"
+	case IB_WC_FATAL_ERR:
+		return "the device failed"
+	}
+	return "unspecified failure"
+}
