@@ -49,15 +49,27 @@ func Main(m *testing.M, folder string) {
 	os.Exit(m.Run())
 }
 
-// GID returns the GID that the tests use: rxe's IPv4 RoCEv2 entry, mlx5's first.
+// overInfiniBand tells whether the device's port is one.
+func overInfiniBand(t testing.TB, c *verbs.Context) (lid uint16, yes bool) {
+	t.Helper()
+	port, err := c.QueryPort(Port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port.LID, port.LinkLayer == verbs.LinkLayerInfiniBand
+}
+
+// GID returns the GID that the tests use: the IPv4 RoCEv2 entry, over InfiniBand
+// the first.
 func GID(t testing.TB, c *verbs.Context) verbs.GIDEntry {
 	t.Helper()
+	_, ib := overInfiniBand(t, c)
 	table, err := c.GIDTable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range table {
-		if e.Port == Port && (KindOf() == MLX5 && e.Index == 0 || e.Type == verbs.RoCEv2 && e.GID.IsIPv4Mapped()) {
+		if e.Port == Port && (ib && e.Index == 0 || e.Type == verbs.RoCEv2 && e.GID.IsIPv4Mapped()) {
 			return e
 		}
 	}
@@ -65,15 +77,11 @@ func GID(t testing.TB, c *verbs.Context) verbs.GIDEntry {
 	panic("unreachable")
 }
 
-// Address returns the way back to the device itself.
+// Address returns the way back to the device itself: over InfiniBand by LID.
 func Address(t testing.TB, c *verbs.Context) verbs.AHAttr {
 	t.Helper()
-	if KindOf() == MLX5 {
-		port, err := c.QueryPort(Port)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return verbs.AHAttr{DLID: port.LID, Port: Port}
+	if lid, ib := overInfiniBand(t, c); ib {
+		return verbs.AHAttr{DLID: lid, Port: Port}
 	}
 	return GlobalAddress(t, c)
 }
@@ -82,9 +90,6 @@ func Address(t testing.TB, c *verbs.Context) verbs.AHAttr {
 func GlobalAddress(t testing.TB, c *verbs.Context) verbs.AHAttr {
 	t.Helper()
 	gid := GID(t, c)
-	a := verbs.AHAttr{IsGlobal: true, DGID: gid.GID, SGIDIndex: gid.Index, HopLimit: 64, Port: Port}
-	if KindOf() == MLX5 {
-		a.DLID = Address(t, c).DLID
-	}
-	return a
+	lid, _ := overInfiniBand(t, c)
+	return verbs.AHAttr{IsGlobal: true, DGID: gid.GID, SGIDIndex: gid.Index, HopLimit: 64, Port: Port, DLID: lid}
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
 // patience bounds a run that hangs; nothing else depends on it.
@@ -73,7 +75,7 @@ func start(t *testing.T, m maker, transport string, port int, host string, args 
 	if m == ours {
 		line = []string{ibv, "pingpong", transport}
 	}
-	line = append(append(line, "-g", "1", "-p", strconv.Itoa(port)), args...)
+	line = append(append(append(line, rig.gid...), "-p", strconv.Itoa(port)), args...)
 	if host != "" {
 		line = append(line, host)
 	}
@@ -122,9 +124,22 @@ func (p *program) listens(t *testing.T, port int) {
 	}
 }
 
+// A rigOf says how programs find each other with a kind of device.
+type rigOf struct {
+	address string   // of this host
+	gid     []string // arguments: over InfiniBand, LIDs are enough
+	gids    string   // a pattern
+	mtu     int
+}
+
+var rig = map[rdmatest.Kind]rigOf{
+	rdmatest.RXE:  {address: "192.168.77.1", gid: []string{"-g", "1"}, gids: `::ffff:192\.168\.77\.[12]`, mtu: 1024},
+	rdmatest.MLX5: {address: "127.0.0.1", gids: "::", mtu: 4096},
+}[rdmatest.KindOf()]
+
 var (
-	localLine  = regexp.MustCompile(`(?m)^  local address:  (LID 0x\w{4}, QPN 0x\w{6}, PSN 0x\w{6})[,:] GID (::ffff:192\.168\.77\.[12])$`)
-	remoteLine = regexp.MustCompile(`(?m)^  remote address: (LID 0x\w{4}, QPN 0x\w{6}, PSN 0x\w{6}), GID (::ffff:192\.168\.77\.[12])$`)
+	localLine  = regexp.MustCompile(`(?m)^  local address:  (LID 0x\w{4}, QPN 0x\w{6}, PSN 0x\w{6})[,:] GID (` + rig.gids + `)$`)
+	remoteLine = regexp.MustCompile(`(?m)^  remote address: (LID 0x\w{4}, QPN 0x\w{6}, PSN 0x\w{6}), GID (` + rig.gids + `)$`)
 	bytesLine  = regexp.MustCompile(`(?m)^(\d+) bytes in \d+\.\d\d seconds = \S+ Mbit/sec$`)
 	itersLine  = regexp.MustCompile(`(?m)^(\d+) iters in \d+\.\d\d seconds = \S+ usec/iter$`)
 )
@@ -175,7 +190,7 @@ func play(t *testing.T, g game, who pairing) {
 	lastPort++
 	server := start(t, who.server, g.transport, lastPort, "", g.arguments()...)
 	server.listens(t, lastPort)
-	client := start(t, who.client, g.transport, lastPort, address, g.arguments()...)
+	client := start(t, who.client, g.transport, lastPort, rig.address, g.arguments()...)
 	checkBoth(t, g, server, client)
 }
 

@@ -203,7 +203,7 @@ func work(ctx context.Context, p *rdmatest.Pair, d *dispatcher, w, i int) error 
 	if err != nil {
 		return err
 	}
-	if attr.DestQPN != p.B.QP.Num() || attr.State != verbs.QPRTS || attr.AH.DGID != p.GID.GID {
+	if attr.DestQPN != p.B.QP.Num() || attr.State != verbs.QPRTS || attr.AH.DGID != p.Address.DGID || attr.AH.DLID != p.Address.DLID {
 		return fmt.Errorf("the QP says it is %+v", attr)
 	}
 	return nil
