@@ -89,12 +89,11 @@ func (q *QP) receiveDatagram(h bth, p *fabric.Packet) {
 	x := &q.resp
 	a := arrival{h: h, p: p, pd: q.c.PD}
 	if !q.needDatagram() {
-		q.counters().OutOfBuffer++
 		return
 	}
 	if sizeGRH+len(data) > x.wqe.length {
 		q.counters().RespLocalLength++
-		q.breakDatagram(cq.SyndromeLocalLength, vendorLength)
+		q.breakDown(cq.SyndromeLocalLength, vendorLength, nakInvalidRequest)
 		return
 	}
 	f := mkey.FaultNone
@@ -109,7 +108,7 @@ func (q *QP) receiveDatagram(h bth, p *fabric.Packet) {
 	}
 	if f != mkey.FaultNone {
 		q.counters().RespLocalProtection++
-		q.breakDatagram(cq.SyndromeLocalProt, vendorKey+uint8(f))
+		q.breakDown(cq.SyndromeLocalProt, vendorKey+uint8(f), nakRemoteOperation)
 		return
 	}
 	c := cq.Completion{
@@ -138,26 +137,12 @@ func (q *QP) receiveDatagram(h bth, p *fabric.Packet) {
 
 // needDatagram takes a receive WQE.
 func (q *QP) needDatagram() bool {
-	x := &q.resp
-	if x.wqe.used {
+	if q.resp.wqe.used {
 		return true
 	}
-	var ok bool
-	var srqn uint32
-	if q.srq != nil {
-		ok, srqn = q.srq.take(&x.wqe), q.srq.number
-	} else {
-		ok = q.takeOwn()
+	if !q.takeWQE(q.srq) {
+		q.counters().OutOfBuffer++
+		return false
 	}
-	if ok && q.e.c.Log != nil {
-		q.e.c.Log.Receive(q.number, srqn, x.wqe.index, q.e.wqe[:])
-	}
-	return ok
-}
-
-// breakDatagram completes a receive WQE with an error.
-func (q *QP) breakDatagram(syndrome, vendor uint8) {
-	q.counters().RespCQEError++
-	q.postRecvError(syndrome, vendor)
-	q.toErr()
+	return !q.injectReceive()
 }

@@ -91,6 +91,15 @@ func (q *QP) reset() {
 	q.wake(0)
 }
 
+// reliable reports whether packets are acknowledged.
+func (q *QP) reliable() bool {
+	switch q.c.Service {
+	case RC, XRC, DCI, DCT:
+		return true
+	}
+	return false
+}
+
 // receives reports whether packets are taken.
 func (q *QP) receives() bool {
 	switch q.c.State {

@@ -160,16 +160,15 @@ const (
 func (q *QP) receiveFrame(p *fabric.Packet) {
 	x := &q.resp
 	if !q.needDatagram() {
-		q.counters().OutOfBuffer++
 		return
 	}
 	if len(p.Data) > x.wqe.length {
-		q.breakDatagram(cq.SyndromeLocalLength, vendorLength)
+		q.breakDown(cq.SyndromeLocalLength, vendorLength, nakInvalidRequest)
 		return
 	}
 	a := arrival{p: p}
 	if f := q.e.scatter(x.wqe.segs, 0, p.Data, q.c.PD, q.localKey(&a)); f != mkey.FaultNone {
-		q.breakDatagram(cq.SyndromeLocalProt, vendorKey+uint8(f))
+		q.breakDown(cq.SyndromeLocalProt, vendorKey+uint8(f), nakRemoteOperation)
 		return
 	}
 	c := cq.Completion{Kind: cq.ResponderSend, QPN: q.number, WQECounter: x.wqe.index, ByteCount: uint32(len(p.Data)), Packet: true}

@@ -151,7 +151,7 @@ func (q *QP) allowed() bool {
 	if w.answered() && r.reads >= 1<<q.c.LogSRAMax {
 		return false
 	}
-	if q.c.Service == RC || q.c.Service == XRC || q.c.Service == DCI {
+	if q.reliable() {
 		if w.act != actLocal && w.syndrome == 0 && r.cursor != r.head &&
 			psnDiff(psnAdd(w.first, r.pkt), r.acked) > window {
 			return false

@@ -292,33 +292,35 @@ func (q *QP) serveRead(a *arrival) {
 
 // need takes a receive WQE, unless a message that was cut off left one.
 func (q *QP) need(a *arrival) bool {
-	x := &q.resp
-	if x.wqe.used {
+	if q.resp.wqe.used {
 		return true
 	}
-	var ok bool
-	var srqn uint32
-	switch {
-	case a.srq != nil:
-		ok, srqn = a.srq.take(&x.wqe), a.srq.number
-		x.xsrq = a.srq
-	case q.srq != nil:
-		ok, srqn = q.srq.take(&x.wqe), q.srq.number
-	default:
-		ok = q.takeOwn()
+	from := q.srq
+	if a.srq != nil {
+		from, q.resp.xsrq = a.srq, a.srq
 	}
-	if ok {
-		if q.e.c.Log != nil {
-			q.e.c.Log.Receive(q.number, srqn, x.wqe.index, q.e.wqe[:])
-		}
-		if q.injectReceive() {
-			return false
-		}
-		return true
+	if q.takeWQE(from) {
+		return !q.injectReceive()
 	}
 	q.counters().OutOfBuffer++
 	q.postpone()
 	return false
+}
+
+// takeWQE takes a receive WQE from an SRQ, or from the queue pair's own queue
+// if that is nil.
+func (q *QP) takeWQE(s *srq) (ok bool) {
+	rq, srqn := &q.rq, uint32(0)
+	if s != nil {
+		rq, srqn = &s.rq, s.number
+		ok = s.take(&q.resp.wqe)
+	} else {
+		ok = q.takeOwn()
+	}
+	if ok && q.e.c.Log != nil {
+		q.e.c.Log.Receive(q.number, srqn, q.resp.wqe.index, q.e.wqe[:rq.stride])
+	}
+	return ok
 }
 
 // takeOwn takes a WQE from the queue pair's own receive queue.
@@ -425,12 +427,13 @@ func (q *QP) refuse(code uint8) {
 	q.toErr()
 }
 
-// breakDown completes the receive WQE with an error of its own.
+// breakDown completes the receive WQE with an error of its own. The other side
+// hears the code, where it hears anything.
 func (q *QP) breakDown(syndrome, vendor, code uint8) {
 	x := &q.resp
 	q.counters().RespCQEError++
 	q.postRecvError(syndrome, vendor)
-	if q.c.Service != UC {
+	if q.reliable() {
 		q.sendNow(response{what: respAck, psn: x.psn, msn: x.msn, syndrome: code})
 	}
 	q.toErr()

@@ -251,8 +251,7 @@ func signed(b []byte) bool {
 
 // classify says what the opcode does, and whether the service has it.
 func (q *QP) classify(w *sendWQE) bool {
-	reliable := q.c.Service == RC || q.c.Service == XRC || q.c.Service == DCI
-	connected := reliable || q.c.Service == UC
+	connected := q.reliable() || q.c.Service == UC
 	switch w.op {
 	case wqeNop, wqeSetPSV:
 		w.act = actLocal
@@ -280,10 +279,10 @@ func (q *QP) classify(w *sendWQE) bool {
 		return connected
 	case wqeRead:
 		w.act = actRead
-		return reliable
+		return q.reliable()
 	case wqeCS, wqeFA, wqeMaskedCS, wqeMaskedFA:
 		w.act = actAtomic
-		return reliable
+		return q.reliable()
 	}
 	return false
 }
