@@ -151,14 +151,8 @@ func (q *QP) allowed() bool {
 	if w.answered() && r.reads >= 1<<q.c.LogSRAMax {
 		return false
 	}
-	if q.reliable() {
-		if w.act != actLocal && w.syndrome == 0 && r.cursor != r.head &&
-			psnDiff(psnAdd(w.first, r.pkt), r.acked) > window {
-			return false
-		}
-		if r.cursor == r.head && w.act != actRead && r.pkt > 0 && psnDiff(psnAdd(w.first, r.pkt), r.acked) > window {
-			return false
-		}
+	if q.reliable() && w.act != actLocal && w.syndrome == 0 && psnDiff(psnAdd(w.first, r.pkt), r.acked) > window {
+		return false
 	}
 	return true
 }
