@@ -48,7 +48,8 @@ type Event struct {
 	Error    string // libc's words for it
 	// Rejects is the argument that the kernel rejects, where that can be told.
 	Rejects string
-	// Why explains a failure in the words of verbs; a Note's text.
+	// Why explains a failure in the words of verbs, that of a completion too; a
+	// Note's text.
 	Why      string
 	Duration time.Duration
 	Timed    bool // Duration is known
@@ -62,6 +63,23 @@ type Event struct {
 
 // Failed reports whether the verb failed.
 func (e *Event) Failed() bool { return e.Errno != "" }
+
+// Broken returns the status of the first completion that the verb gave and that is
+// no success, "" if there is none, and how many there are.
+func (e *Event) Broken() (status string, n int) {
+	wcs := Find(e.Out, "wc")
+	if wcs == nil {
+		return "", 0
+	}
+	for i := range wcs.Elems {
+		if s := Find(wcs.Elems[i].Fields, "status"); s != nil && s.Form == Word && s.Str != "SUCCESS" {
+			if n++; n == 1 {
+				status = s.Str
+			}
+		}
+	}
+	return status, n
+}
 
 // An Object is one that the kernel holds for a program.
 type Object struct {

@@ -45,6 +45,9 @@ type object struct {
 
 // Event explains the event if it failed, and hands it on.
 func (x *Explainer) Event(e *event.Event) error {
+	if status, _ := e.Broken(); status != "" && e.Why == "" {
+		e.Why = status + ": " + meaning(status)
+	}
 	if e.File != 0 {
 		f := x.files[e.File]
 		if f == nil {
@@ -60,6 +63,16 @@ func (x *Explainer) Event(e *event.Event) error {
 		}
 	}
 	return x.next.Event(e)
+}
+
+// meaning says what lies behind a completion's status.
+func meaning(status string) string {
+	for _, v := range uapi.EnumIbWcStatus.Values {
+		if uapi.EnumIbWcStatus.Short(v.Value) == status {
+			return uapi.WCMeaning(uapi.IbWcStatus(v.Value))
+		}
+	}
+	return uapi.WCMeaning(uapi.IB_WC_GENERAL_ERR)
 }
 
 // follow remembers what a verb changed.

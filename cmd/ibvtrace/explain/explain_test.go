@@ -111,3 +111,25 @@ func TestForgets(t *testing.T) {
 		t.Errorf("%d files are remembered", len(x.files))
 	}
 }
+
+// TestCompletion: a completion that is no success says what lies behind it.
+func TestCompletion(t *testing.T) {
+	wc := func(status string) event.Value {
+		return event.Value{Form: event.Struct, Fields: []event.Field{field("status", word(status))}}
+	}
+	for status, want := range map[string]string{
+		"SUCCESS":           "",
+		"RNR_RETRY_EXC_ERR": "RNR_RETRY_EXC_ERR: the peer had no receive posted",
+		"99":                "99: unspecified failure",
+	} {
+		var c collector
+		e := &event.Event{Kind: event.Data, Verb: "ibv_poll_cq", File: 1, Returned: true, Ret: 2, Out: []event.Field{
+			field("wc", event.Value{Form: event.List, Elems: []event.Value{wc("SUCCESS"), wc(status)}})}}
+		if err := New(&c).Event(e); err != nil {
+			t.Fatal(err)
+		}
+		if c.last.Why != want {
+			t.Errorf("%s: %q, want %q", status, c.last.Why, want)
+		}
+	}
+}

@@ -107,6 +107,9 @@ func (f *Figure) Add(source int, e *event.Event) error {
 		}
 	}
 	n.done = uint64(len(list(e.Out, "wc")))
+	if status, broken := e.Broken(); broken > 0 {
+		n.errno, n.failed = status, uint64(broken)
+	}
 	where := 0
 	if e.Kind == event.Control {
 		where = 1

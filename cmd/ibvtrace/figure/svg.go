@@ -261,10 +261,10 @@ func (p *plan) box(c *canvas, col *column, i *item) {
 	what := i.what()
 	if i.failed > 0 {
 		failed := i.errno
-		if i.failed < i.count() {
+		if i.failed < i.count() || i.done > 0 {
 			failed = fmt.Sprintf("%d failed: %s", i.failed, i.errno)
 		}
-		if what = strings.TrimSuffix(failed+", "+what, ", "); i.failed == i.count() {
+		if what = strings.TrimSuffix(failed+", "+what, ", "); i.failed == i.count() && i.done == 0 {
 			what = failed
 		}
 	}

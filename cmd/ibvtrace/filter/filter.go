@@ -151,14 +151,20 @@ func bare(verb string) string {
 	return strings.TrimPrefix(verb, "rdma_")
 }
 
+// hasFailed reports whether a verb failed, or what it completed.
+func hasFailed(e *event.Event) bool {
+	_, broken := e.Broken()
+	return e.Failed() || broken > 0
+}
+
 func isStatus(v string) bool { return v == "failed" || v == "successful" || v == "unfinished" }
 
 func (f *Filter) addStatus(not bool, v string) error {
 	switch v {
 	case "failed":
-		f.status.add(not, func(e *event.Event) bool { return e.Failed() })
+		f.status.add(not, hasFailed)
 	case "successful":
-		f.status.add(not, func(e *event.Event) bool { return e.Returned && !e.Failed() })
+		f.status.add(not, func(e *event.Event) bool { return e.Returned && !hasFailed(e) })
 	case "unfinished":
 		f.status.add(not, func(e *event.Event) bool { return !e.Returned })
 	default:

@@ -16,8 +16,10 @@ var (
 		Args: []event.Field{{Name: "qp", Value: event.Value{Form: event.Handle, Str: "qp", Num: 7, Gen: 2}}}}
 	connect = &event.Event{Kind: event.CM, Verb: "rdma_connect"}
 	async   = &event.Event{Kind: event.Async, Verb: "ibv_get_async_event", Returned: true}
-	note    = &event.Event{Kind: event.Note}
-	exit    = &event.Event{Kind: event.Exit, Verb: "exited", Returned: true}
+	flushed = &event.Event{Kind: event.Data, Verb: "ibv_poll_cq", Returned: true, Out: []event.Field{{Name: "wc", Value: event.Value{Form: event.List,
+		Elems: []event.Value{{Form: event.Struct, Fields: []event.Field{{Name: "status", Value: event.Value{Form: event.Word, Str: "WR_FLUSH_ERR"}}}}}}}}}
+	note = &event.Event{Kind: event.Note}
+	exit = &event.Event{Kind: event.Exit, Verb: "exited", Returned: true}
 )
 
 var names = map[*event.Event]string{create: "create", failed: "failed", post: "post", connect: "connect", async: "async", note: "note", exit: "exit"}
@@ -74,6 +76,17 @@ func TestFilter(t *testing.T) {
 		if f.Data() != test.data {
 			t.Errorf("%q: Data() is %v", test.expr, f.Data())
 		}
+	}
+}
+
+// TestFailedCompletions: a poll that gave one is a failure.
+func TestFailedCompletions(t *testing.T) {
+	var f Filter
+	if err := f.Add("failed"); err != nil {
+		t.Fatal(err)
+	}
+	if !f.Match(flushed) || f.Match(post) {
+		t.Error("-e failed does not choose by completions")
 	}
 }
 

@@ -199,6 +199,9 @@ func (w *Writer) call(b []byte, e *event.Event) []byte {
 		b = w.paint(b, red, func(b []byte) []byte { return failure(b, e) })
 	default:
 		b = w.results(b, e)
+		if e.Why != "" {
+			b = w.paint(b, red, func(b []byte) []byte { return append(append(b, ": "...), clean(e.Why)...) })
+		}
 	}
 	if w.opt.Durations && e.Timed {
 		b = w.paint(b, dim, func(b []byte) []byte { return fmt.Appendf(b, " <%s>", Duration(e.Duration)) })
