@@ -35,6 +35,9 @@ func NewWriter(w io.Writer) *Writer {
 	return &Writer{w: w, names: make(map[thread]string), alive: make(map[event.Object]*life)}
 }
 
+// mostNames bounds how many threads' names are remembered.
+const mostNames = 10_000
+
 // An entry is one object of the format; times are microseconds.
 type entry struct {
 	Name  string  `json:"name"`
@@ -78,6 +81,9 @@ func micros(ns int64) float64 { return float64(ns) / 1000 }
 // Event writes what there is to say of an event.
 func (w *Writer) Event(e *event.Event) error {
 	t := thread{e.PID, e.TID}
+	if len(w.names) > mostNames {
+		clear(w.names) // threads that may be gone; others are named once more
+	}
 	if w.names[t] != e.Comm {
 		w.names[t] = e.Comm
 		if err := w.write(&entry{Name: "thread_name", Phase: "M", PID: e.PID, TID: e.TID, Args: map[string]string{"name": e.Comm}}); err != nil {
@@ -164,7 +170,15 @@ func (w *Writer) lives(e *event.Event) error {
 			}
 		}
 	}
-	for _, o := range e.Destroyed {
+	over := e.Destroyed
+	if e.Kind == event.Close {
+		for o := range w.alive {
+			if o.File == e.File {
+				over = append(over, o)
+			}
+		}
+	}
+	for _, o := range over {
 		l := w.alive[key(o)]
 		if l == nil {
 			continue

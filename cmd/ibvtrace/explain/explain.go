@@ -4,6 +4,7 @@ package explain
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
@@ -25,6 +26,7 @@ func (x *Explainer) Close() error { return x.next.Close() }
 
 // A file is an open device with the objects in it.
 type file struct {
+	pid     int // that opened it
 	objects map[id]*object
 	limits  map[string]uint64 // what query_device said, by field
 	probed  bool              // rdma-core asked whether the kernel has the ioctl
@@ -51,7 +53,7 @@ func (x *Explainer) Event(e *event.Event) error {
 	if e.File != 0 {
 		f := x.files[e.File]
 		if f == nil {
-			f = &file{objects: make(map[id]*object), limits: make(map[string]uint64)}
+			f = &file{pid: e.PID, objects: make(map[id]*object), limits: make(map[string]uint64)}
 			x.files[e.File] = f
 		}
 		if e.Failed() && e.Why == "" && (e.Kind == event.Control || e.Kind == event.CM) {
@@ -61,6 +63,9 @@ func (x *Explainer) Event(e *event.Event) error {
 		if e.Kind == event.Close {
 			delete(x.files, e.File)
 		}
+	}
+	if e.Kind == event.Exit {
+		maps.DeleteFunc(x.files, func(_ int, f *file) bool { return f.pid == e.PID })
 	}
 	return x.next.Event(e)
 }

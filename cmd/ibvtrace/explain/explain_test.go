@@ -98,17 +98,22 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestForgets: handles mean nothing once their file is closed.
+// TestForgets: handles mean nothing once their file is closed, or its process gone.
 func TestForgets(t *testing.T) {
-	var c collector
-	x := New(&c)
-	for _, e := range append(script(), &event.Event{Kind: event.Close, Verb: "close", File: 1, Returned: true}) {
-		if err := x.Event(e); err != nil {
-			t.Fatal(err)
+	for _, end := range []*event.Event{
+		{Kind: event.Close, Verb: "close", File: 1, Returned: true},
+		{Kind: event.Exit, Verb: "exited", Returned: true},
+	} {
+		var c collector
+		x := New(&c)
+		for _, e := range append(script(), end) {
+			if err := x.Event(e); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	if len(x.files) != 0 {
-		t.Errorf("%d files are remembered", len(x.files))
+		if len(x.files) != 0 {
+			t.Errorf("%d files are remembered after %s", len(x.files), end.Verb)
+		}
 	}
 }
 
