@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
@@ -170,7 +171,7 @@ func (w *Writer) lives(e *event.Event) error {
 			}
 		}
 	}
-	over := e.Destroyed
+	over := slices.Clone(e.Destroyed)
 	if e.Kind == event.Close {
 		for o := range w.alive {
 			if o.File == e.File {
