@@ -28,6 +28,15 @@
 // themselves, and return it as an error if it is a bad one. Any number of such
 // IDs shares one file descriptor and one goroutine.
 //
+// # Dial and Listen
+//
+// [Dial] and [Listen] with [Listener.Accept] make a [Conn] by these steps: a
+// connection that owns a protection domain, CQs, a queue pair and registered
+// buffers, that sends and receives messages, and that closes all of it in
+// order, whichever side ends it. Its queue pair may be used for all else:
+// [Options.Prepare] is the place to post the receives and register the memory
+// that the peer will use first.
+//
 // # Errors
 //
 // A refused call is an [*OpError]. A bad event is an [*EventError], which is

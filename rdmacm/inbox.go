@@ -151,8 +151,12 @@ func deliver(ch *EventChannel) {
 		default:
 			// The process may have changed its credentials: the kernel then
 			// refuses every command on the channel.
-			for _, id := range registry.ids(ch) {
-				id.inbox.end(err)
+			for _, id := range registry.ids() {
+				id.life.RLock()
+				if id.ch == ch && id.inbox != nil {
+					id.inbox.end(err)
+				}
+				id.life.RUnlock()
 			}
 			return
 		}

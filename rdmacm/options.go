@@ -20,7 +20,7 @@ type Options struct {
 	Messages    int
 	MessageSize int
 
-	// Cap is what the caller posts on Conn.QP himself, besides messages.
+	// Cap is what the caller will post on Conn.QP, besides messages.
 	Cap verbs.QPCap
 
 	// Param are the parameters of the connection, and the private data that

@@ -36,13 +36,13 @@ func (n *numbers) remove(number uint64) {
 	delete(n.of, number)
 }
 
-// ids returns the IDs on the channel.
-func (n *numbers) ids(ch *EventChannel) []*ID {
+// ids returns all IDs.
+func (n *numbers) ids() []*ID {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	var ids []*ID
 	for _, x := range n.of {
-		if id, ok := x.(*ID); ok && id.ch == ch {
+		if id, ok := x.(*ID); ok {
 			ids = append(ids, id)
 		}
 	}
