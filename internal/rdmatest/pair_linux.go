@@ -22,7 +22,9 @@ type Spec struct {
 	SRQ       bool // receives come from an SRQ, as large as the receive queue would be
 	Global    bool // over InfiniBand, too, packets have a GRH
 	Len       int  // of each end's memory
-	A, B      SpecEnd
+
+	ScatterToCQE bool // as verbs.QPOptions has it
+	A, B         SpecEnd
 }
 
 // A SpecEnd is what may differ between the ends.
@@ -113,7 +115,7 @@ func (p *Pair) end(t testing.TB, s *Spec, e *SpecEnd) *End {
 		t.Fatal(err)
 	}
 	end.QP, err = p.PD.CreateQP(verbs.QPOptions{
-		Type: s.Type, SendCQ: end.CQ, RecvCQ: end.CQ, SRQ: end.SRQ, Cap: capacity, SignalAll: s.SignalAll,
+		Type: s.Type, SendCQ: end.CQ, RecvCQ: end.CQ, SRQ: end.SRQ, Cap: capacity, SignalAll: s.SignalAll, ScatterToCQE: s.ScatterToCQE,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -214,6 +214,9 @@ var errNoResizeCQE = errors.New("mlx5: the adapter didn't mark where the resized
 // later, so that it is just after them that the adapter goes on.
 func (q *cq) Remap() error {
 	defer q.dropResize()
+	if q.resized.mask == q.mask {
+		return nil // for the kernel, that is no change
+	}
 	for i := q.next; ; i++ {
 		e := q.at(i)
 		tail := e.Load()
@@ -231,6 +234,10 @@ func (q *cq) Remap() error {
 	}
 	q.cqRing, q.resized = q.resized, q.cqRing
 	q.next++
+	// The mark counts as a completion, and this one is consumed. rdma-core
+	// leaves it to the next poll to say so; until then the adapter takes the
+	// queue to be fuller than it is.
+	mmio.Publish(&q.record[cqIndexRecord], swap32(q.next&0xffffff))
 	return nil
 }
 

@@ -75,15 +75,15 @@ func (r *recvQueue) id(at uint32) *uint64 {
 // copy, nothing is called.
 func copyBytes(to, from unsafe.Pointer, n int) {
 	type sixteen [2]uint64
-	for ; n >= 16; n -= 16 {
-		*(*sixteen)(to) = *(*sixteen)(from)
-		to, from = unsafe.Add(to, 16), unsafe.Add(from, 16)
+	i := 0
+	for ; n-i >= 16; i += 16 {
+		*(*sixteen)(unsafe.Add(to, i)) = *(*sixteen)(unsafe.Add(from, i))
 	}
-	if n >= 8 {
-		*(*uint64)(to) = *(*uint64)(from)
-		to, from, n = unsafe.Add(to, 8), unsafe.Add(from, 8), n-8
+	if n-i >= 8 {
+		*(*uint64)(unsafe.Add(to, i)) = *(*uint64)(unsafe.Add(from, i))
+		i += 8
 	}
-	for i := range n {
+	for ; i < n; i++ {
 		*(*byte)(unsafe.Add(to, i)) = *(*byte)(unsafe.Add(from, i))
 	}
 }

@@ -1,0 +1,265 @@
+package conformance
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// onMLX5 ends a test of what rxe doesn't have, on rxe: with the refusal, for
+// which try stands.
+func onMLX5(t *testing.T, try func(c *verbs.Context, pd *verbs.PD) error) bool {
+	t.Helper()
+	if rdmatest.KindOf() == rdmatest.MLX5 {
+		return true
+	}
+	c := rdmatest.Open(t)
+	pd, err := c.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := try(c, pd); err == nil {
+		t.Error("rxe has it?")
+	}
+	return false
+}
+
+// up brings a QP to a state, by way of those before.
+func up(t *testing.T, qp *verbs.QP, a verbs.QPAttr, steps ...verbs.QPAttrMask) {
+	t.Helper()
+	for i, mask := range steps {
+		a.State = verbs.QPInit + verbs.QPState(i)
+		if err := qp.Modify(a, verbs.QPAttrState|mask); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func attr(t *testing.T, c *verbs.Context, dest uint32) verbs.QPAttr {
+	return verbs.QPAttr{
+		Port: rdmatest.Port, Access: rdmatest.All, PathMTU: verbs.MTU1024, DestQPN: dest, RQPSN: 1, SQPSN: 1,
+		AH: rdmatest.Address(t, c), MinRNRTimer: 12, MaxRDAtomic: 4, MaxDestRDAtomic: 4, Timeout: 18, RetryCount: 7, RNRRetry: 7,
+	}
+}
+
+const (
+	initAccess = verbs.QPAttrPKeyIndex | verbs.QPAttrPort | verbs.QPAttrAccess
+	rtrSender  = verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrDestQPN | verbs.QPAttrRQPSN
+	rtrRC      = rtrSender | verbs.QPAttrMaxDestRDAtomic | verbs.QPAttrMinRNRTimer
+	rtsRC      = verbs.QPAttrSQPSN | verbs.QPAttrTimeout | verbs.QPAttrRetryCount | verbs.QPAttrRNRRetry | verbs.QPAttrMaxRDAtomic
+)
+
+// TestXRC sends to two SRQs through one pair of QPs.
+func TestXRC(t *testing.T) {
+	if !onMLX5(t, func(c *verbs.Context, _ *verbs.PD) error { _, err := c.OpenXRCD(); return err }) {
+		return
+	}
+	c := rdmatest.Open(t)
+	pd := must(c.AllocPD())(t)
+	domain := must(c.OpenXRCD())(t)
+	cq := must(c.CreateCQ(verbs.CQOptions{CQE: 16}))(t)
+	mr := must(pd.AllocMR(4096, rdmatest.All))(t)
+	var srqs [2]*verbs.SRQ
+	var recvCQs [2]*verbs.CQ
+	for i := range srqs {
+		recvCQs[i] = must(c.CreateCQ(verbs.CQOptions{CQE: 16}))(t)
+		srqs[i] = must(pd.CreateSRQ(verbs.SRQOptions{MaxWR: 4, MaxSGE: 1, XRCD: domain, CQ: recvCQs[i]}))(t)
+		if srqs[i].Num() == 0 {
+			t.Error("an XRC SRQ without number")
+		}
+		if _, err := srqs[i].PostRecv(verbs.RecvWR{WRID: uint64(i), SGL: []verbs.SGE{mr.SGE(1024+64*i, 64)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send := must(pd.CreateQP(verbs.QPOptions{Type: verbs.XRCSend, SendCQ: cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxSendSGE: 1, MaxInlineData: 32}}))(t)
+	recv := must(pd.CreateQP(verbs.QPOptions{Type: verbs.XRCRecv, XRCD: domain}))(t)
+	up(t, recv, attr(t, c, send.Num()), initAccess, rtrRC, verbs.QPAttrSQPSN|verbs.QPAttrTimeout)
+	up(t, send, attr(t, c, recv.Num()), initAccess, rtrSender, rtsRC)
+	if _, err := recv.PostSend(verbs.SendWR{Opcode: verbs.OpSend}); err == nil {
+		t.Error("an XRCRecv QP sent")
+	}
+	if _, err := recv.PostRecv(verbs.RecvWR{}); err == nil {
+		t.Error("an XRCRecv QP took a receive")
+	}
+	for i, srq := range srqs {
+		text := []byte("to SRQ " + string(rune('0'+i)))
+		copy(mr.Bytes(), text)
+		n, err := send.PostSend(verbs.SendWR{
+			WRID: 7, Opcode: verbs.OpSendImm, Imm: 0x1234, Flags: verbs.SendSignaled, RemoteSRQN: srq.Num(),
+			SGL: []verbs.SGE{mr.SGE(0, len(text))},
+		})
+		if n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		wc := rdmatest.PollOK(t, recvCQs[i], 1)[0]
+		imm, ok := wc.Imm()
+		if wc.WRID != uint64(i) || imm != 0x1234 || !ok || int(wc.ByteLen) != len(text) {
+			t.Errorf("SRQ %d received %+v", i, wc)
+		}
+		if got := mr.Bytes()[1024+64*i:][:len(text)]; !bytes.Equal(got, text) {
+			t.Errorf("SRQ %d received %q, want %q", i, got, text)
+		}
+		if wc := rdmatest.PollOK(t, cq, 1)[0]; wc.WRID != 7 || wc.Opcode != verbs.WCSend {
+			t.Errorf("sent %+v", wc)
+		}
+	}
+	// The same with data inline, a write and a read.
+	copy(mr.Bytes()[2048:], "to be read")
+	n, err := send.PostSend(
+		verbs.SendWR{Opcode: verbs.OpRDMAWrite, Inline: []byte("written"), RemoteAddr: mr.Addr() + 3000, RKey: mr.RKey(), RemoteSRQN: srqs[0].Num()},
+		verbs.SendWR{WRID: 9, Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{mr.SGE(2200, 10)}, RemoteAddr: mr.Addr() + 2048, RKey: mr.RKey(), RemoteSRQN: srqs[1].Num()})
+	if n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	rdmatest.PollOK(t, cq, 1)
+	if got := string(mr.Bytes()[3000:3007]) + ", " + string(mr.Bytes()[2200:2210]); got != "written, to be read" {
+		t.Errorf("memory has %q", got)
+	}
+	if err := domain.Close(); err == nil {
+		t.Error("the domain closed while it is in use")
+	}
+}
+
+// must fails the test on an error.
+func must[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// TestDC sends from one initiator to two targets.
+func TestDC(t *testing.T) {
+	if !onMLX5(t, func(c *verbs.Context, pd *verbs.PD) error {
+		cq := must(c.CreateCQ(verbs.CQOptions{CQE: 16}))(t)
+		_, err := pd.CreateQP(verbs.QPOptions{Type: verbs.DCI, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
+		return err
+	}) {
+		return
+	}
+	const key = 0x1122334455667788
+	c := rdmatest.Open(t)
+	pd := must(c.AllocPD())(t)
+	cq := must(c.CreateCQ(verbs.CQOptions{CQE: 16}))(t)
+	recvCQ := must(c.CreateCQ(verbs.CQOptions{CQE: 16}))(t)
+	mr := must(pd.AllocMR(4096, rdmatest.All))(t)
+	srq := must(pd.CreateSRQ(verbs.SRQOptions{MaxWR: 8, MaxSGE: 1}))(t)
+	dci := must(pd.CreateQP(verbs.QPOptions{Type: verbs.DCI, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 8, MaxSendSGE: 1, MaxInlineData: 32}}))(t)
+	up(t, dci, attr(t, c, 0), verbs.QPAttrPKeyIndex|verbs.QPAttrPort, verbs.QPAttrPathMTU|verbs.QPAttrAV, rtsRC)
+	ah := must(pd.CreateAH(rdmatest.Address(t, c)))(t)
+	for i := range 2 {
+		dct := must(pd.CreateQP(verbs.QPOptions{Type: verbs.DCT, SendCQ: recvCQ, RecvCQ: recvCQ, SRQ: srq, DCKey: key}))(t)
+		a := attr(t, c, 0)
+		up(t, dct, a, initAccess, verbs.QPAttrMinRNRTimer|verbs.QPAttrAV|verbs.QPAttrPathMTU)
+		if dct.Num() == 0 {
+			t.Fatal("a DCT in RTR without number")
+		}
+		if _, err := srq.PostRecv(verbs.RecvWR{WRID: 5, SGL: []verbs.SGE{mr.SGE(1024, 64)}}); err != nil {
+			t.Fatal(err)
+		}
+		copy(mr.Bytes(), "message")
+		n, err := dci.PostSend(
+			verbs.SendWR{Opcode: verbs.OpRDMAWrite, AH: ah, RemoteQPN: dct.Num(), DCKey: key, Inline: []byte{byte(i + 1), 2, 3}, RemoteAddr: mr.Addr() + 2000, RKey: mr.RKey()},
+			verbs.SendWR{WRID: 6, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, AH: ah, RemoteQPN: dct.Num(), DCKey: key, SGL: []verbs.SGE{mr.SGE(0, 7)}})
+		if n != 2 || err != nil {
+			t.Fatal(n, err)
+		}
+		if wc := rdmatest.PollOK(t, recvCQ, 1)[0]; wc.WRID != 5 || wc.ByteLen != 7 || wc.Opcode != verbs.WCRecv {
+			t.Errorf("received %+v", wc)
+		}
+		if wc := rdmatest.PollOK(t, cq, 1)[0]; wc.WRID != 6 {
+			t.Errorf("sent %+v", wc)
+		}
+		if got := string(mr.Bytes()[1024:1031]); got != "message" || mr.Bytes()[2000] != byte(i+1) {
+			t.Errorf("memory has %q and %v", got, mr.Bytes()[2000:2003])
+		}
+	}
+}
+
+// TestMaskedAtomics holds the two operations to what they are defined to do.
+func TestMaskedAtomics(t *testing.T) {
+	if !onMLX5(t, func(c *verbs.Context, _ *verbs.PD) error {
+		p := rdmatest.PairOn(t, c, rdmatest.Default())
+		_, err := p.A.QP.PostSend(verbs.SendWR{Opcode: verbs.OpMaskedFetchAdd, SGL: []verbs.SGE{p.A.MR.SGE(0, 8)}})
+		return err
+	}) {
+		return
+	}
+	p := rdmatest.NewPair(t, rdmatest.Default())
+	target := (*uint64)(unsafe.Pointer(&p.B.MR.Bytes()[0]))
+	for _, tt := range []struct {
+		name      string
+		wr        verbs.SendWR
+		old, want uint64
+	}{
+		{"compare and swap of some bits", verbs.SendWR{Opcode: verbs.OpMaskedCompareSwap, Compare: 0x8800, CompareMask: 0xff00, Swap: 0xabcd, SwapMask: 0x0ff0}, 0x112233445566_8899, 0x112233445566_8bc9},
+		{"of bits that differ", verbs.SendWR{Opcode: verbs.OpMaskedCompareSwap, Compare: 0x8900, CompareMask: 0xff00, Swap: 1, SwapMask: ^uint64(0)}, 0x8899, 0x8899},
+		{"add to each byte", verbs.SendWR{Opcode: verbs.OpMaskedFetchAdd, Add: 0x01010101010101ff, CompareMask: 0x8080808080808080}, 0x1122334455667788, 0x1223344556677887},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			*target = tt.old
+			tt.wr.Flags, tt.wr.SGL = verbs.SendSignaled, []verbs.SGE{p.A.MR.SGE(64, 8)}
+			tt.wr.RemoteAddr, tt.wr.RKey = p.B.MR.Addr(), p.B.MR.RKey()
+			p.A.Send(t, tt.wr)
+			rdmatest.PollOK(t, p.A.CQ, 1)
+			if *target != tt.want {
+				t.Errorf("%#x became %#x, want %#x", tt.old, *target, tt.want)
+			}
+			if got := binary.NativeEndian.Uint64(p.A.MR.Bytes()[64:]); got != tt.old {
+				t.Errorf("the old value came as %#x, want %#x", got, tt.old)
+			}
+		})
+	}
+}
+
+// TestNop: nothing happens, and completes.
+func TestNop(t *testing.T) {
+	if !onMLX5(t, func(c *verbs.Context, _ *verbs.PD) error {
+		p := rdmatest.PairOn(t, c, rdmatest.Default())
+		_, err := p.A.QP.PostSend(verbs.SendWR{Opcode: verbs.OpNop})
+		return err
+	}) {
+		return
+	}
+	p := rdmatest.NewPair(t, rdmatest.Default())
+	p.A.Send(t, verbs.SendWR{WRID: 3, Opcode: verbs.OpNop, Flags: verbs.SendSignaled})
+	if wc := rdmatest.PollOK(t, p.A.CQ, 1)[0]; wc.WRID != 3 {
+		t.Errorf("completed %+v", wc)
+	}
+}
+
+// TestScatterToCQE has short messages come in their completions, and checks
+// that they get where they belong.
+func TestScatterToCQE(t *testing.T) {
+	s := rdmatest.Default()
+	s.ScatterToCQE = true
+	p := rdmatest.NewPair(t, s)
+	for _, n := range []int{1, 16, 31, 32, 33, 64, 65, 500} {
+		rdmatest.Fill(p.A.MR.Bytes()[:n], n)
+		clear(p.B.MR.Bytes()[:1024])
+		half := n / 2
+		p.B.PostRecv(t, verbs.RecvWR{WRID: 1, SGL: []verbs.SGE{p.B.MR.SGE(0, half), p.B.MR.SGE(512, n-half)}})
+		p.A.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, n)}})
+		rdmatest.PollOK(t, p.A.CQ, 1)
+		if wc := rdmatest.PollOK(t, p.B.CQ, 1)[0]; int(wc.ByteLen) != n {
+			t.Errorf("%d bytes came as %d", n, wc.ByteLen)
+		}
+		got := append(bytes.Clone(p.B.MR.Bytes()[:half]), p.B.MR.Bytes()[512:512+n-half]...)
+		if !bytes.Equal(got, p.A.MR.Bytes()[:n]) || p.B.MR.Bytes()[512+n-half] != 0 {
+			t.Errorf("%d bytes came as\n%x, want\n%x", n, got, p.A.MR.Bytes()[:n])
+		}
+		clear(p.A.MR.Bytes()[:n])
+		p.A.Send(t, verbs.SendWR{Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, n)}, RemoteAddr: p.B.MR.Addr(), RKey: p.B.MR.RKey()})
+		rdmatest.PollOK(t, p.A.CQ, 1)
+		if !bytes.Equal(p.A.MR.Bytes()[:n], p.B.MR.Bytes()[:n]) {
+			t.Errorf("%d bytes were read as\n%x, want\n%x", n, p.A.MR.Bytes()[:n], p.B.MR.Bytes()[:n])
+		}
+	}
+}
