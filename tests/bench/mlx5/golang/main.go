@@ -47,6 +47,7 @@ func main() {
 	}
 	w := newWorld()
 	w.sends()
+	w.builds()
 	w.receives()
 	w.polls()
 }
@@ -155,6 +156,28 @@ func (w *world) sends() {
 	measure("RC send, 1 SGE", 1, nil, w.drainRC, posts(w.rc, send))
 	measure("UD send, 1 SGE", 1, nil, w.drainUD, posts(w.ud, udSend))
 	measure("list of 16 RC writes, each", list, nil, w.drainRC, posts(w.rc, w.writes()...))
+}
+
+func (w *world) builds() {
+	build := func(each int) func(int) {
+		qp, sge, addr, rkey := w.rc, w.mr.SGE(0, size), w.mr.Addr(), w.mr.RKey()
+		return func(calls int) {
+			for range calls {
+				b := qp.StartSends()
+				b.Flags = verbs.SendSignaled
+				for i := range each {
+					b.WRID = uint64(i)
+					b.RDMAWrite(rkey, addr)
+					b.SetSGE(sge)
+				}
+				if n, err := b.Complete(); err != nil {
+					failed(n, err)
+				}
+			}
+		}
+	}
+	measure("builder, 1 RC write", 1, nil, w.drainRC, build(1))
+	measure("builder, 16 RC writes, each", list, nil, w.drainRC, build(list))
 }
 
 func (w *world) writes() []verbs.SendWR {
