@@ -165,7 +165,8 @@ func TestChrome(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := make(map[string]int)
-	verbs, spans := 0, 0
+	flows := make(map[string]int) // an arrow's end may be told before its beginning
+	verbs, spans, arrows := 0, 0, 0
 	for _, e := range entries {
 		switch e.Ph {
 		case "X", "i":
@@ -173,6 +174,11 @@ func TestChrome(t *testing.T) {
 			if e.TS < 1e15 || e.Dur < 0 || e.PID == 0 {
 				t.Errorf("%+v", e)
 			}
+		case "s":
+			flows[e.ID]++
+		case "f":
+			flows[e.ID]--
+			arrows++
 		case "b":
 			open[e.Cat+e.ID+e.Name]++
 			spans++
@@ -182,13 +188,18 @@ func TestChrome(t *testing.T) {
 			}
 		}
 	}
+	for id, n := range flows {
+		if n != 0 {
+			t.Errorf("arrow %s has one end only", id)
+		}
+	}
 	for name, n := range open {
 		if n != 0 {
 			t.Errorf("%s does not end", name)
 		}
 	}
-	if verbs < 100 || spans < 2*(3+4) {
-		t.Errorf("%d verbs, %d spans", verbs, spans)
+	if verbs < 100 || spans < 2*(3+4) || arrows != 2*20 { // as many messages as ibv_rc_pingpong exchanged
+		t.Errorf("%d verbs, %d spans, %d arrows", verbs, spans, arrows)
 	}
 }
 

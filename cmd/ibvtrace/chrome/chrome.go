@@ -21,19 +21,21 @@ type Writer struct {
 	started bool
 	names   map[thread]string
 	alive   map[event.Object]*life
+	flowEnds
 }
 
 // A life is what is open of an object.
 type life struct {
 	name  string
 	state string // of a QP
+	qp    *end   // of a QP
 }
 
 type thread struct{ pid, tid int }
 
 // NewWriter returns a Writer.
 func NewWriter(w io.Writer) *Writer {
-	return &Writer{w: w, names: make(map[thread]string), alive: make(map[event.Object]*life)}
+	return &Writer{w: w, names: make(map[thread]string), alive: make(map[event.Object]*life), flowEnds: make(flowEnds)}
 }
 
 // mostNames bounds how many threads' names are remembered.
@@ -41,16 +43,17 @@ const mostNames = 10_000
 
 // An entry is one object of the format; times are microseconds.
 type entry struct {
-	Name  string  `json:"name"`
-	Cat   string  `json:"cat,omitempty"`
-	Phase string  `json:"ph"`
-	Time  float64 `json:"ts"`
-	Dur   float64 `json:"dur,omitempty"`
-	PID   int     `json:"pid"`
-	TID   int     `json:"tid"`
-	Scope string  `json:"s,omitempty"`
-	ID    string  `json:"id,omitempty"`
-	Args  any     `json:"args,omitempty"`
+	Name  string   `json:"name"`
+	Cat   string   `json:"cat,omitempty"`
+	Phase string   `json:"ph"`
+	Time  float64  `json:"ts"`
+	Dur   *float64 `json:"dur,omitempty"`
+	PID   int      `json:"pid"`
+	TID   int      `json:"tid"`
+	Scope string   `json:"s,omitempty"`
+	ID    string   `json:"id,omitempty"`
+	Bind  string   `json:"bp,omitempty"`
+	Args  any      `json:"args,omitempty"`
 }
 
 func (w *Writer) write(e *entry) error {
@@ -96,15 +99,13 @@ func (w *Writer) Event(e *event.Event) error {
 			}
 		}
 	}
+	dur := micros(int64(e.Duration)) // 0 if it is not known
 	x := entry{
-		Name: e.Verb, Cat: string(e.Kind), Phase: "X", Time: micros(e.Time.UnixNano()), Dur: micros(int64(e.Duration)),
+		Name: e.Verb, Cat: string(e.Kind), Phase: "X", Time: micros(e.Time.UnixNano()), Dur: &dur,
 		PID: e.PID, TID: e.TID, Args: w.args(e),
 	}
-	if !e.Timed {
-		x.Phase, x.Scope = "i", "t"
-	}
 	if e.Kind == event.Note || e.Kind == event.Exit {
-		x.Name = text.Remark(e)
+		x.Name, x.Phase, x.Dur, x.Scope = text.Remark(e), "i", nil, "p"
 	}
 	if state := event.Find(e.Args, "qp_state"); state != nil && strings.HasSuffix(e.Verb, "modify_qp") && state.Str != "" {
 		x.Name += " " + state.Str
@@ -112,7 +113,10 @@ func (w *Writer) Event(e *event.Event) error {
 	if err := w.write(&x); err != nil {
 		return err
 	}
-	return w.lives(e)
+	if err := w.lives(e); err != nil {
+		return err
+	}
+	return w.flows(e)
 }
 
 // args are what a click on an event shows.
@@ -145,6 +149,9 @@ func (w *Writer) lives(e *event.Event) error {
 	}
 	for _, o := range e.Created {
 		l := &life{name: objectName(o)}
+		if o.Type == "qp" {
+			l.qp = w.open(e.PID, o)
+		}
 		w.alive[key(o)] = l
 		if err := span("b", l.name, o); err != nil {
 			return err
@@ -185,6 +192,7 @@ func (w *Writer) lives(e *event.Event) error {
 			continue
 		}
 		delete(w.alive, key(o))
+		w.shut(l.qp)
 		if l.state != "" {
 			if err := span("e", l.state, o); err != nil {
 				return err
