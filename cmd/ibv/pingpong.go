@@ -8,14 +8,15 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-const pingpongUsage = `Usage: ibv pingpong rc|uc|ud|srq [OPTION...]        wait for a client
-       ibv pingpong rc|uc|ud|srq [OPTION...] HOST   connect to the server on HOST
+const pingpongUsage = `Usage: ibv pingpong rc|uc|ud|srq|xsrq [OPTION...]        wait for a client
+       ibv pingpong rc|uc|ud|srq|xsrq [OPTION...] HOST   connect to the server on HOST
 
 Send a message to the other side, which sends it back, again and again, and
-measure the time. The transports are RC, UC and UD, and RC with one receive
-queue that several queue pairs share. The other side may be rdma-core's
-ibv_rc_pingpong, ibv_uc_pingpong, ibv_ud_pingpong or ibv_srq_pingpong. Give
-both sides the same sizes and numbers.
+measure the time. The transports are RC, UC and UD, RC with one receive queue
+that several queue pairs share, and extended RC, with one that several clients
+send to. The other side may be rdma-core's ibv_rc_pingpong, ibv_uc_pingpong,
+ibv_ud_pingpong, ibv_srq_pingpong or ibv_xsrq_pingpong. Give both sides the same
+sizes and numbers.
 
   -p, --port=PORT      TCP port where the sides meet (default 18515)
   -d, --ib-dev=DEV     device, by name, node GUID or network interface (default
@@ -26,12 +27,14 @@ both sides the same sizes and numbers.
   -q, --num-qp=N       queue pairs (srq only; default 16)
   -r, --rx-depth=N     receives that are posted at a time (default 500)
   -n, --iters=N        exchanges, of all queue pairs together (default 1000)
+  -n, --num_tests=N    exchanges with each client (xsrq; default 5)
   -l, --sl=SL          service level (default 0)
   -e, --events         sleep until completions come, in place of polling
   -g, --gid-idx=INDEX  GID index of the port; RoCE needs one ('ibv info -v' lists
                        them)
-  -o, --odp            page the memory on demand (rc and srq)
-  -c, --chk            check the data: give it to both sides
+  -o, --odp            page the memory on demand (rc, srq and xsrq)
+  -c, --chk            check the data: give it to both sides (not xsrq)
+  -c, --clients=N      clients to wait for (xsrq; default 1)
   -N, --new_send       nothing: there is but one way to post here (rc)
   -h, --help           this text
 
@@ -69,6 +72,9 @@ func play(o *pingpongOptions) error {
 		return err
 	}
 	defer ctx.Close()
+	if o.transport.xrc {
+		return playXRC(ctx, o)
+	}
 	p, err := newPlayer(ctx, o)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/goverbs/goverbs/verbs"
@@ -14,9 +15,11 @@ import (
 type pingpongTransport struct {
 	name      string
 	options   string // those it takes, by letter
+	own       []longOption
 	qpType    verbs.QPType
 	srq       bool
-	addresses int // how many the sides exchange, used or not
+	xrc       bool // a game of its own
+	addresses int  // how many the sides exchange, used or not
 	size      int
 	hopLimit  uint8
 	headroom  int    // bytes before a message in the receive buffer
@@ -30,6 +33,10 @@ var pingpongTransports = []*pingpongTransport{
 	// Before each UD message comes a GRH.
 	{name: "ud", options: "pdisrnlegch", qpType: verbs.UD, addresses: 1, hopLimit: 64, size: 1024, headroom: 40, fill: 0x7b, beforeGID: ":"},
 	{name: "srq", options: "pdismqrnlegcoh", qpType: verbs.RC, srq: true, addresses: 256, hopLimit: 1, size: 4096, beforeGID: ","},
+	{
+		name: "xsrq", options: "pdismlegoh", own: []longOption{{'n', "num_tests", true}, {'c', "clients", true}},
+		qpType: verbs.XRCSend, xrc: true, hopLimit: 5, size: 4096,
+	},
 }
 
 var pingpongOptionList = []longOption{
@@ -74,6 +81,8 @@ type pingpongOptions struct {
 	odp    bool
 	check  bool
 
+	clients int // xsrq
+
 	unsupported string // an option of rdma-core's program that has no counterpart here
 }
 
@@ -81,7 +90,7 @@ var errHelp = errors.New("help was asked for")
 
 func parsePingpong(args []string) (*pingpongOptions, error) {
 	if len(args) == 0 {
-		return nil, errors.New("rc, uc, ud or srq is missing")
+		return nil, errors.New("rc, uc, ud, srq or xsrq is missing")
 	}
 	if args[0] == "-h" || args[0] == "--help" {
 		return nil, errHelp
@@ -93,12 +102,15 @@ func parsePingpong(args []string) (*pingpongOptions, error) {
 		}
 	}
 	if o.transport == nil {
-		return nil, fmt.Errorf("%q is not rc, uc, ud or srq", args[0])
+		return nil, fmt.Errorf("%q is not rc, uc, ud, srq or xsrq", args[0])
 	}
 	if o.transport.srq {
 		o.nqps = 16
 	}
-	var taken []longOption
+	if o.transport.xrc {
+		o.clients, o.iters = 1, 5
+	}
+	taken := slices.Clone(o.transport.own)
 	for _, option := range pingpongOptionList {
 		if strings.IndexByte(o.transport.options, option.short) >= 0 {
 			taken = append(taken, option)
@@ -113,12 +125,14 @@ func parsePingpong(args []string) (*pingpongOptions, error) {
 		return nil, fmt.Errorf("more than one host: %q", operands)
 	case len(operands) == 1:
 		o.host = operands[0]
+		o.clients = min(o.clients, 1) // -c is for the server
 	}
 	return o, o.checkQPs()
 }
 
 func (o *pingpongOptions) checkQPs() error {
 	switch {
+	case o.transport.xrc:
 	case o.nqps >= o.transport.addresses && o.transport.srq:
 		return fmt.Errorf("%d queue pairs are too many: at most %d", o.nqps, o.transport.addresses-1)
 	case o.nqps > o.depth:
@@ -164,7 +178,11 @@ func (o *pingpongOptions) set(option longOption, value string) (err error) {
 	case 'o':
 		o.odp = true
 	case 'c':
-		o.check = true
+		if o.transport.xrc {
+			o.clients = number(1, math.MaxInt32)
+		} else {
+			o.check = true
+		}
 	case 'h':
 		return errHelp
 	case 'O':

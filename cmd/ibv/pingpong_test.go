@@ -78,6 +78,9 @@ func TestParsePingpong(t *testing.T) {
 				depth: 7, iters: 8, sl: 3, events: true, gid: 0, odp: true, check: true,
 			}
 		}},
+		{"xsrq", func(o *pingpongOptions) { o.iters, o.clients = 5, 1 }},
+		{"xsrq -c 3 -n 7 -e -s 64", func(o *pingpongOptions) { o.iters, o.clients, o.events, o.size = 7, 3, true, 64 }},
+		{"xsrq --clients=3 --num_tests 9 there", func(o *pingpongOptions) { o.iters, o.clients, o.host = 9, 1, "there" }},
 		{"rc --mtu=256", func(o *pingpongOptions) { o.mtu = verbs.MTU256 }},
 		{"rc -t", func(o *pingpongOptions) { o.unsupported = "--ts: completions with timestamps are" }},
 	} {
@@ -100,8 +103,8 @@ func TestParsePingpong(t *testing.T) {
 
 func TestParsePingpongRefuses(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                "rc, uc, ud or srq is missing",
-		"xrc":             `"xrc" is not rc, uc, ud or srq`,
+		"":                "rc, uc, ud, srq or xsrq is missing",
+		"xrc":             `"xrc" is not rc, uc, ud, srq or xsrq`,
 		"ud -m 1024":      "no option -m",
 		"rc -q 2":         "no option -q",
 		"uc -o":           "no option -o",
@@ -111,6 +114,8 @@ func TestParsePingpongRefuses(t *testing.T) {
 		"rc -s 1k":        `--size: "1k" is not a number from 0 to 2147483647`,
 		"rc one two":      `more than one host: ["one" "two"]`,
 		"srq -q 256":      "256 queue pairs are too many: at most 255",
+		"xsrq -r 15":      "no option -r",
+		"xsrq -c 0":       `--clients: "0" is not a number from 1 to 2147483647`,
 		"srq -r 15":       "15 receives are too few: each of the 16 queue pairs needs one",
 		"rc -n 1 -h":      "help was asked for",
 		"--help":          "help was asked for",
@@ -308,6 +313,25 @@ func TestCheckPages(t *testing.T) {
 		err := checkPages(&out, b, 0x7b)
 		if out.String() != test.want || (err == nil) != (test.want == "") {
 			t.Errorf("with bytes %v wrong: %q, %v, want %q", test.wrong, out.String(), err, test.want)
+		}
+	}
+}
+
+func TestXRCAddress(t *testing.T) {
+	a := xrcAddress{lid: 1, recvQPN: 0x345678, sendQPN: 7, psn: 0xffffff, srqn: 0x1a, gid: verbs.GID{0: 0xfe, 1: 0x80, 15: 9}}
+	const text = "0001:345678:000007:ffffff:00001a:fe800000000000000000000000000009\x00"
+	if got := string(a.encode()); got != text || len(got) != xrcAddressLen {
+		t.Errorf("an address is %q, want %q of %d bytes", got, text, xrcAddressLen)
+	}
+	// rdma-core's programs write numbers like these, too.
+	for _, b := range []string{text, strings.Replace(text, "00001a", "00001A", 1)} {
+		if got, err := decodeXRCAddress([]byte(b)); err != nil || got != a {
+			t.Errorf("%q: %v, %v", b, got, err)
+		}
+	}
+	for _, b := range []string{"", text[5:], text[:40], "1" + text, strings.Replace(text, "ffffff", "fffffff", 1), strings.Replace(text, "fe80", "xe80", 1)} {
+		if got, err := decodeXRCAddress([]byte(b)); err == nil {
+			t.Errorf("%q is taken for %v", b, got)
 		}
 	}
 }

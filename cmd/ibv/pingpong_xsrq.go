@@ -1,0 +1,436 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// The file whose XRC domain the processes of a machine share.
+const xrcDomainFile = "/tmp/xrc_domain"
+
+// The clients' last word, and the server's answer to all of them: until then a
+// client's queues serve the server's messages to the others.
+const xrcDone = "END\x00"
+
+// An xrcAddress is what a side must know of the other one.
+type xrcAddress struct {
+	lid              uint16
+	recvQPN, sendQPN uint32
+	psn, srqn        uint32
+	gid              verbs.GID
+	exchanged        int // messages sent there
+}
+
+const xrcAddressLen = len("0000:000000:000000:000000:000000:00000000000000000000000000000000\x00")
+
+func (a *xrcAddress) String() string {
+	return fmt.Sprintf("LID %04x, QPN RECV %06x SEND %06x, PSN %06x, SRQN %06x, GID %v", a.lid, a.recvQPN, a.sendQPN, a.psn, a.srqn, a.gid)
+}
+
+func (a *xrcAddress) encode() []byte {
+	return fmt.Appendf(nil, "%04x:%06x:%06x:%06x:%06x:%x\x00", a.lid, a.recvQPN, a.sendQPN, a.psn, a.srqn, a.gid[:])
+}
+
+func decodeXRCAddress(b []byte) (a xrcAddress, err error) {
+	text, _, _ := strings.Cut(string(b), "\x00")
+	bad := fmt.Errorf("%q is not an address", text)
+	fields := strings.Split(text, ":")
+	if len(fields) != 6 || len(fields[5]) != 32 {
+		return a, bad
+	}
+	var numbers [5]uint64
+	for i, bits := range []int{16, 24, 24, 24, 24} {
+		if numbers[i], err = strconv.ParseUint(fields[i], 16, 64); err != nil || numbers[i]>>bits != 0 {
+			return a, bad
+		}
+	}
+	if _, err := hex.Decode(a.gid[:], []byte(fields[5])); err != nil {
+		return a, bad
+	}
+	a.lid, a.recvQPN, a.sendQPN = uint16(numbers[0]), uint32(numbers[1]), uint32(numbers[2])
+	a.psn, a.srqn = uint32(numbers[3]), uint32(numbers[4])
+	return a, nil
+}
+
+// An xrcPlayer is one side: a client, or the server of several. The server has
+// a pair of queue pairs for each client, and sends to each client's SRQ over
+// each of them in turn.
+type xrcPlayer struct {
+	*pingpongOptions
+	lid            uint16
+	pd             *verbs.PD
+	mr             *verbs.MR
+	channel        *verbs.CompChannel // nil: poll
+	sendCQ, recvCQ *verbs.CQ
+	srq            *verbs.SRQ
+	recv, send     []*verbs.QP
+	local, remote  []xrcAddress
+	conns          []net.Conn
+}
+
+// playXRC meets the other side and exchanges messages with it.
+func playXRC(ctx *verbs.Context, o *pingpongOptions) error {
+	p := &xrcPlayer{pingpongOptions: o}
+	defer func() {
+		for _, conn := range p.conns {
+			conn.Close()
+		}
+	}()
+	err := p.make(ctx)
+	if err == nil {
+		err = p.meet()
+	}
+	if err == nil {
+		err = p.exchange()
+	}
+	if err == nil {
+		err = p.part()
+	}
+	if err != nil {
+		return err
+	}
+	if err := ctx.Close(); err != nil {
+		return err
+	}
+	fmt.Println("success")
+	return nil
+}
+
+// make makes everything up to queue pairs that know their port, and posts
+// receives.
+func (p *xrcPlayer) make(ctx *verbs.Context) error {
+	port, err := ctx.QueryPort(p.ibPort)
+	if err != nil {
+		return err
+	}
+	if err := p.checkPort(port); err != nil {
+		return err
+	}
+	p.lid = port.LID
+	access := verbs.AccessLocalWrite
+	if p.odp {
+		device, err := ctx.QueryDevice()
+		if err != nil {
+			return err
+		}
+		need := verbs.ODPSupportSend | verbs.ODPSupportSRQRecv
+		if device.ODP.General&verbs.ODPSupport == 0 || device.ODP.XRC&need != need {
+			return fmt.Errorf("%s can't page memory of XRC sends and receives on demand", ctx.Device().Name())
+		}
+		access |= verbs.AccessOnDemand
+	}
+	if p.events {
+		if p.channel, err = ctx.CreateCompChannel(); err != nil {
+			return err
+		}
+	}
+	if p.pd, err = ctx.AllocPD(); err != nil {
+		return err
+	}
+	if p.mr, err = p.pd.AllocMR(max(p.size, 1), access); err != nil {
+		return err
+	}
+	domain, err := openXRCDomain(ctx)
+	if err != nil {
+		return err
+	}
+	if p.recvCQ, err = ctx.CreateCQ(verbs.CQOptions{CQE: p.clients, Channel: p.channel}); err != nil {
+		return err
+	}
+	if p.channel != nil {
+		if err := p.recvCQ.Arm(false); err != nil {
+			return err
+		}
+	}
+	if p.sendCQ, err = ctx.CreateCQ(verbs.CQOptions{CQE: p.clients}); err != nil {
+		return err
+	}
+	if p.srq, err = p.pd.CreateSRQ(verbs.SRQOptions{MaxWR: p.clients, MaxSGE: 1, XRCD: domain, CQ: p.recvCQ}); err != nil {
+		return err
+	}
+	for range p.clients {
+		if err := p.makePair(domain); err != nil {
+			return err
+		}
+	}
+	for range p.clients {
+		if err := p.postRecv(); err != nil {
+			return err
+		}
+	}
+	return p.findAddress(ctx)
+}
+
+// openXRCDomain shares the domain with the other processes that play on this
+// machine, as rdma-core's do: the server answers one over the QPs of another.
+func openXRCDomain(ctx *verbs.Context) (*verbs.XRCD, error) {
+	f, err := os.OpenFile(xrcDomainFile, os.O_RDONLY|os.O_CREATE, 0o440)
+	if err != nil {
+		return ctx.OpenXRCD()
+	}
+	defer f.Close()
+	return ctx.OpenSharedXRCD(f)
+}
+
+// makePair makes the queue pairs for one client.
+func (p *xrcPlayer) makePair(domain *verbs.XRCD) error {
+	init := verbs.QPAttrState | verbs.QPAttrPKeyIndex | verbs.QPAttrPort | verbs.QPAttrAccess
+	recv, err := p.pd.CreateQP(verbs.QPOptions{Type: verbs.XRCRecv, XRCD: domain})
+	if err != nil {
+		return err
+	}
+	p.recv = append(p.recv, recv)
+	if err := recv.Modify(verbs.QPAttr{State: verbs.QPInit, Port: p.ibPort, Access: verbs.AccessRemoteWrite | verbs.AccessRemoteRead}, init); err != nil {
+		return err
+	}
+	send, err := p.pd.CreateQP(verbs.QPOptions{
+		Type: verbs.XRCSend, SendCQ: p.sendCQ, Cap: verbs.QPCap{MaxSendWR: p.clients * max(p.iters, 1), MaxSendSGE: 1},
+	})
+	if err != nil {
+		return err
+	}
+	p.send = append(p.send, send)
+	return send.Modify(verbs.QPAttr{State: verbs.QPInit, Port: p.ibPort}, init)
+}
+
+func (p *xrcPlayer) findAddress(ctx *verbs.Context) error {
+	var gid verbs.GID
+	if p.gid >= 0 {
+		entry, err := ctx.QueryGID(p.ibPort, p.gid)
+		if err != nil {
+			return err
+		}
+		gid = entry.GID
+	}
+	for i := range p.clients {
+		p.local = append(p.local, xrcAddress{
+			lid: p.lid, recvQPN: p.recv[i].Num(), sendQPN: p.send[i].Num(), psn: rand.Uint32N(1 << 24), srqn: p.srq.Num(), gid: gid,
+		})
+	}
+	return nil
+}
+
+// meet exchanges addresses with the server, or with each client as it comes.
+func (p *xrcPlayer) meet() error {
+	if p.host != "" {
+		conn, err := net.Dial("tcp", net.JoinHostPort(p.host, strconv.Itoa(p.port)))
+		if err != nil {
+			return err
+		}
+		p.conns = append(p.conns, conn)
+		if err := p.tell(0); err != nil {
+			return err
+		}
+		if err := p.hear(); err != nil {
+			return err
+		}
+		return p.connect(0)
+	}
+	listener, err := net.Listen("tcp", ":"+strconv.Itoa(p.port))
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	for i := range p.clients {
+		conn, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		p.conns = append(p.conns, conn)
+		if err := p.hear(); err != nil {
+			return err
+		}
+		// rdma-core answers before it connects, and sends no message before all
+		// clients came. The order here keeps a client's first from being early.
+		if err := p.connect(i); err != nil {
+			return err
+		}
+		if err := p.tell(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *xrcPlayer) tell(i int) error {
+	fmt.Printf("   local: %v\n", &p.local[i])
+	if _, err := p.conns[i].Write(p.local[i].encode()); err != nil {
+		return fmt.Errorf("sending the local address: %w", err)
+	}
+	return nil
+}
+
+func (p *xrcPlayer) hear() error {
+	var b [xrcAddressLen]byte
+	if _, err := io.ReadFull(p.conns[len(p.conns)-1], b[:]); err != nil {
+		return fmt.Errorf("receiving the other side's address: %w", err)
+	}
+	a, err := decodeXRCAddress(b[:])
+	if err != nil {
+		return err
+	}
+	p.remote = append(p.remote, a)
+	fmt.Printf("  remote: %v\n", &a)
+	return nil
+}
+
+// connect brings a pair to where it can receive and send.
+func (p *xrcPlayer) connect(i int) error {
+	to, from := &p.remote[i], &p.local[i]
+	attr := verbs.QPAttr{
+		State: verbs.QPRTR, PathMTU: p.mtu, RQPSN: to.psn, SQPSN: from.psn, MinRNRTimer: 12, Timeout: 14, RetryCount: 7, RNRRetry: 7,
+		AH: verbs.AHAttr{DLID: to.lid, SL: uint8(p.sl), Port: p.ibPort},
+	}
+	if [8]byte(to.gid[8:]) != [8]byte{} {
+		attr.AH.IsGlobal, attr.AH.DGID, attr.AH.SGIDIndex, attr.AH.HopLimit = true, to.gid, p.gid, p.transport.hopLimit
+	}
+	const (
+		rtr  = verbs.QPAttrState | verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrDestQPN | verbs.QPAttrRQPSN
+		rts  = verbs.QPAttrState | verbs.QPAttrTimeout | verbs.QPAttrSQPSN
+		recv = verbs.QPAttrMaxDestRDAtomic | verbs.QPAttrMinRNRTimer
+		send = verbs.QPAttrRetryCount | verbs.QPAttrRNRRetry | verbs.QPAttrMaxRDAtomic
+	)
+	attr.DestQPN = to.sendQPN
+	if err := p.recv[i].Modify(attr, rtr|recv); err != nil {
+		return err
+	}
+	attr.DestQPN = to.recvQPN
+	if err := p.send[i].Modify(attr, rtr); err != nil {
+		return err
+	}
+	attr.State = verbs.QPRTS
+	if err := p.recv[i].Modify(attr, rts); err != nil {
+		return err
+	}
+	return p.send[i].Modify(attr, rts|send)
+}
+
+func (p *xrcPlayer) postRecv() error {
+	_, err := p.srq.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{p.mr.SGE(0, p.size)}})
+	return err
+}
+
+// postSend sends to a client, or to the server. The last message completes, and
+// with it all before it.
+func (p *xrcPlayer) postSend(i int) error {
+	to := &p.remote[i]
+	wr := verbs.SendWR{WRID: uint64(i), Opcode: verbs.OpSend, RemoteSRQN: to.srqn, SGL: []verbs.SGE{p.mr.SGE(0, p.size)}}
+	qp := p.send[(i+to.exchanged)%p.clients]
+	if to.exchanged++; to.exchanged >= p.iters {
+		wr.Flags = verbs.SendSignaled
+	}
+	_, err := qp.PostSend(wr)
+	return err
+}
+
+// exchange sends messages to and fro, the server first.
+func (p *xrcPlayer) exchange() error {
+	if p.host == "" && p.iters > 0 {
+		for i := range p.clients {
+			if err := p.postSend(i); err != nil {
+				return err
+			}
+		}
+	}
+	wcs := make([]verbs.WC, p.clients)
+	for received := 0; received < p.clients*p.iters; {
+		if p.channel != nil {
+			cq, err := p.channel.Wait(context.Background())
+			if err != nil {
+				return err
+			}
+			if err := cq.Arm(false); err != nil {
+				return err
+			}
+		}
+		n := 1
+		for n > 0 {
+			var err error
+			if n, err = p.poll(p.recvCQ, wcs); err != nil {
+				return err
+			}
+			received += n
+			for i := range wcs[:n] {
+				if err := p.answer(&wcs[i]); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for sent := 0; sent < p.clients && p.iters > 0; {
+		n, err := p.poll(p.sendCQ, wcs)
+		if err != nil {
+			return err
+		}
+		sent += n
+	}
+	return nil
+}
+
+func (p *xrcPlayer) poll(cq *verbs.CQ, wcs []verbs.WC) (int, error) {
+	n, err := cq.Poll(wcs)
+	for i := range wcs[:n] {
+		if err := wcs[i].Err(); err != nil {
+			return 0, err
+		}
+	}
+	return n, err
+}
+
+// answer makes room for another message and sends one to where one came from.
+func (p *xrcPlayer) answer(wc *verbs.WC) error {
+	if err := p.postRecv(); err != nil {
+		return err
+	}
+	for i, qp := range p.recv {
+		// A client gets messages over the QPs of others.
+		if p.clients > 1 && qp.Num() != wc.QPNum {
+			continue
+		}
+		if p.remote[i].exchanged >= p.iters {
+			return nil
+		}
+		return p.postSend(i)
+	}
+	return fmt.Errorf("a completion of the unknown QPN %#06x", wc.QPNum)
+}
+
+// part ends the play: the clients wait for each other.
+func (p *xrcPlayer) part() error {
+	say := func(conn net.Conn) error {
+		_, err := io.WriteString(conn, xrcDone)
+		return err
+	}
+	listen := func(conn net.Conn) error {
+		var b [len(xrcDone)]byte
+		if _, err := io.ReadFull(conn, b[:]); err != nil {
+			return err
+		}
+		if !bytes.Equal(b[:], []byte(xrcDone)) {
+			return fmt.Errorf("%q in place of the last word", b)
+		}
+		return nil
+	}
+	steps := []func(net.Conn) error{listen, say}
+	if p.host != "" {
+		steps = []func(net.Conn) error{say, listen}
+	}
+	var errs []error
+	for _, step := range steps {
+		for _, conn := range p.conns {
+			errs = append(errs, step(conn))
+		}
+	}
+	return errors.Join(errs...)
+}
