@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"testing"
 
@@ -383,5 +384,54 @@ func TestTransitions(t *testing.T) {
 	h.Engine.ModifyQP(q.Number, transport.Rst2Init, 0, &c)
 	if err := h.Engine.ModifyQP(q.Number, transport.Init2RTR, 0, &c); err != transport.ErrBadParam {
 		t.Errorf("MTU 7: %v", err)
+	}
+}
+
+func TestRNROfImmediate(t *testing.T) {
+	p := newPair(t, transport.RC, loop.Options{}, nil)
+	w := loop.Raddr(loop.WQE(loop.WriteImm, loop.Signaled, 7), p.bAddr, p.b.H.Lkey)
+	x := p.a.PostRing(loop.Data(w, p.aAddr, 3000, p.a.H.Lkey))
+	p.w.Idle(loop.Second/100, nil)
+	if p.a.H.Engine.Counters(0).RNRNakRetryErr == 0 {
+		t.Error("the immediate did not need a receive WQE")
+	}
+	p.b.PostRecv(nil)
+	p.want(p.a.Send, cq.Requester, 0, x)
+	if e := p.want(p.b.Recv, cq.ResponderWriteImm, 0, 0); e.Length() != 3000 || e.Imm() != 7 || !bytes.Equal(p.bBuf[:3000], p.aBuf[:3000]) {
+		t.Error(e.String())
+	}
+	p.quiet()
+}
+
+// A queue pair with much to send does not keep others waiting.
+func TestTurns(t *testing.T) {
+	w := loop.New(2, loop.Options{})
+	h, g := w.HCAs[0], w.HCAs[1]
+	pair := func() (*loop.QP, *loop.QP) {
+		a := h.NewQP(h.NewCQ(6, cq.Size64), h.NewCQ(6, cq.Size64), transport.QPContext{Service: transport.RC})
+		b := g.NewQP(g.NewCQ(6, cq.Size64), g.NewCQ(6, cq.Size64), transport.QPContext{Service: transport.RC})
+		loop.Connect(a, b, nil)
+		return a, b
+	}
+	big, _ := pair()
+	small, _ := pair()
+	src, _ := h.Alloc(1 << 20)
+	dst, _ := g.Alloc(1 << 20)
+	write := func(q *loop.QP, n int) {
+		q.PostRing(loop.Data(loop.Raddr(loop.WQE(loop.Write, loop.Signaled, 0), dst, g.Lkey), src, n, h.Lkey))
+	}
+	for range 16 {
+		write(big, 1<<20)
+	}
+	before := w.Steps
+	write(small, 8)
+	if !w.Idle(loop.Second, func() bool { _, ok := small.Send.Poll(); return ok }) {
+		t.Fatal("no completion")
+	}
+	if n := w.Steps - before; n > 20 {
+		t.Errorf("8 bytes took %d rounds", n)
+	}
+	if _, ok := big.Send.Poll(); ok {
+		t.Error("16 MiB took no longer than 8 bytes")
 	}
 }
