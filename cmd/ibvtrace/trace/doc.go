@@ -7,7 +7,7 @@
 // A command that [Run] starts gets seccomp filters, which choose by their arguments
 // the system calls that stop: nothing else of it is slowed down. It takes the first
 // filter before it begins, and one more for each descriptor that turns out to be
-// RDMA's. rxe's doorbell, which is a write to such a descriptor, passes by its size.
+// RDMA's. rxe's doorbell, which is a write to such a descriptor, does not stop.
 //
 // A process that is attached to stops at every system call, because filters cannot
 // be taken back; so does one that refuses filters. When the tracer goes, by itself

@@ -42,6 +42,9 @@ func (t *tracer) enterOpen(th *thread, path, flags uint64) *call {
 		c.file = t.newFile(th.proc, c.fd, f)
 		c.results = []ioctl.NamedValue{descriptor("fd", c.fd)}
 		t.watch(th, c.fd, c.file)
+		if c.file.watches()&watchWrite == 0 {
+			th.deciding, th.calls = c.file, 0
+		}
 	}
 	return c
 }

@@ -19,11 +19,7 @@ import (
 // verbs' ioctl, shared mappings of files, and what may open a device. Reading
 // and writing stop on the descriptors that are RDMA's only: once such a descriptor
 // appears, the program is made to add a filter for its number, see watch. rxe's
-// doorbell, a write of a fixed size, passes all of them.
-
-// doorbellSize is the size of rxe's doorbell, the write command
-// IB_USER_VERBS_CMD_POST_SEND.
-const doorbellSize = 32
+// doorbell is a write to such a descriptor; see watches.
 
 // Offsets in struct seccomp_data, <linux/seccomp.h>. Both architectures are little
 // endian: the lower half of an argument comes first.
@@ -119,9 +115,32 @@ func opensReadWrite(flags uint32) program {
 	return program{load(seccompArg(flags)), and(unix.O_ACCMODE), ifEqual(unix.O_RDWR), stop, pass}
 }
 
+// A watching is what is watched of a descriptor, besides its ways to become another or
+// to be closed.
+type watching uint8
+
+const (
+	watchClose watching = 1 << iota
+	watchRead
+	watchWrite
+)
+
+// watches returns what matters of a file. On rxe's uverbs files writes do not, unless
+// the program gives commands by them: else each would be a doorbell, and the kernel
+// runs no filter at all for calls that none of them looks at.
+func (f *file) watches() watching {
+	switch {
+	case f.kind == fileCM, f.kind == fileUverbs && (f.driver != uapi.RDMA_DRIVER_RXE || f.legacy):
+		return watchClose | watchWrite
+	case f.kind == fileUverbs:
+		return watchClose
+	}
+	return watchClose | watchRead
+}
+
 // fdFilter is the filter for what is done to a descriptor, and with andAbove to all
 // that have higher numbers.
-func fdFilter(fd uint32, andAbove, doorbellStops bool) program {
+func fdFilter(fd uint32, andAbove bool, what watching) program {
 	isFD := func(arg uint32) program {
 		if andAbove {
 			return program{load(seccompArg(arg)), ifAtLeast(fd), stop}
@@ -130,13 +149,15 @@ func fdFilter(fd uint32, andAbove, doorbellStops bool) program {
 	}
 	return build(func(c sysno) program {
 		switch c {
-		case sysWrite:
-			p := isFD(0)
-			if !doorbellStops {
-				p = append(program{load(seccompArg(2)), ifEqual(doorbellSize), pass}, p...)
+		case sysRead, sysReadv:
+			if what&watchRead != 0 {
+				return append(isFD(0), pass)
 			}
-			return append(p, pass)
-		case sysRead, sysReadv, sysWritev, sysClose, sysDup:
+		case sysWrite, sysWritev:
+			if what&watchWrite != 0 {
+				return append(isFD(0), pass)
+			}
+		case sysClose, sysDup:
 			return append(isFD(0), pass)
 		case sysDup2, sysDup3:
 			return append(append(isFD(0), isFD(1)...), pass)

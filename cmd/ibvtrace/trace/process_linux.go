@@ -52,9 +52,9 @@ type process struct {
 	// all: every system call stops, because it was attached to or takes no
 	// filters. Else those that its filters choose stop.
 	all bool
-	// The descriptors for which it has filters; true: with rxe's doorbell.
-	watched      map[int]bool
-	watchedAbove int // all from here on, 0: none
+	// What it has filters for: descriptors, and all from one on.
+	watched      map[int]watching
+	watchedAbove int // 0: none
 
 	data *dataTrace // nil: its data verbs are not traced
 }
@@ -149,21 +149,14 @@ const mostFilters = 24
 // watch makes what is done to a descriptor stop. The thread is at the exit of a
 // system call.
 func (t *tracer) watch(th *thread, fd int, f *file) {
-	p := th.proc
-	doorbell := f.kind != fileUverbs || f.driver != uapi.RDMA_DRIVER_RXE || f.legacy
-	if p.all {
+	p, what := th.proc, f.watches()
+	if p.all || what&^p.watched[fd] == 0 || p.watchedAbove > 0 && fd >= p.watchedAbove {
 		return
 	}
-	if with, ok := p.watched[fd]; ok && (with || !doorbell) {
-		return
-	}
-	if p.watchedAbove > 0 && fd >= p.watchedAbove && !doorbell {
-		return
-	}
-	filter := fdFilter(uint32(fd), false, doorbell)
-	above := !doorbell && len(p.watched) >= mostFilters
+	above := len(p.watched) >= mostFilters
+	filter := fdFilter(uint32(fd), above, what)
 	if above {
-		filter = fdFilter(uint32(fd), true, false)
+		filter = fdFilter(uint32(fd), true, watchClose|watchRead|watchWrite)
 	}
 	in, err := t.inject(th.tid)
 	if err == nil {
@@ -185,7 +178,7 @@ func (t *tracer) watch(th *thread, fd int, f *file) {
 	if above {
 		p.watchedAbove = fd
 	} else {
-		p.watched[fd] = doorbell
+		p.watched[fd] |= what
 	}
 }
 

@@ -39,6 +39,12 @@ type thread struct {
 	call    *call       // the one it is in, or nil
 	signal  unix.Signal // on its way to a thread that is being let go
 	posts   postState
+
+	// deciding: it has opened a file of which it is not known yet whether it
+	// gives it commands by write(2), and so stops at every call until it has
+	// given one, or for so many calls.
+	deciding *file
+	calls    int
 }
 
 // run waits for stops until no traced thread is left, and returns how the
@@ -95,7 +101,7 @@ func (t *tracer) thread(tid int) *thread {
 	pid, parent := processOf(tid)
 	p := t.processes[pid]
 	if p == nil {
-		p = &process{pid: pid, fds: make(map[int]*file), watched: make(map[int]bool), all: t.command == 0}
+		p = &process{pid: pid, fds: make(map[int]*file), watched: make(map[int]watching), all: t.command == 0}
 		if from := t.processes[parent]; from != nil {
 			p.inherit(from)
 		}
@@ -201,11 +207,15 @@ func (t *tracer) resume(th *thread, sig unix.Signal) error {
 	if th.call != nil {
 		th.call.resumed = time.Now()
 	}
-	if th.call != nil || th.proc.all {
+	if th.call != nil || th.proc.all || th.deciding != nil {
 		return unix.PtraceSyscall(th.tid, int(sig))
 	}
 	return unix.PtraceCont(th.tid, int(sig))
 }
+
+// mostUndecided is how many calls a library makes at most, by far, between opening a
+// device and its first command.
+const mostUndecided = 256
 
 // atSyscall handles the entry or the exit of a system call.
 func (t *tracer) atSyscall(th *thread) {
@@ -218,6 +228,11 @@ func (t *tracer) atSyscall(th *thread) {
 		// Of a process that stops at all, a call stops for a filter too.
 		if th.call == nil {
 			th.call = t.enter(th, info)
+		}
+		if th.deciding != nil {
+			if th.calls++; th.calls == mostUndecided {
+				th.deciding = nil
+			}
 		}
 	case unix.PTRACE_SYSCALL_INFO_EXIT:
 		if th.call != nil {

@@ -14,6 +14,9 @@ import (
 func (t *tracer) enterIoctl(th *thread, fd int, addr uint64) *call {
 	c := t.newCall(th, kindControl, "rdma_verbs_ioctl")
 	t.onFile(th, c, fd)
+	if c.file != nil && c.file == th.deciding {
+		th.deciding = nil
+	}
 	c.verb, c.problem = ioctl.Decode(addr, t.memory(th.tid))
 	t.readVerb(c)
 	if t.opt.Raw && c.verb != nil {
@@ -96,7 +99,7 @@ func (t *tracer) enterWrite(th *thread, fd int, addr, n uint64) *call {
 	default:
 		return nil
 	}
-	if n == doorbellSize && f.driver == uapi.RDMA_DRIVER_RXE {
+	if f.driver == uapi.RDMA_DRIVER_RXE {
 		var command [4]byte
 		if readMemory(th.tid, addr, command[:]) == nil && binary.NativeEndian.Uint32(command[:]) == uapi.IB_USER_VERBS_CMD_POST_SEND {
 			return nil // the doorbell, which is not control
@@ -107,8 +110,10 @@ func (t *tracer) enterWrite(th *thread, fd int, addr, n uint64) *call {
 	c.verb, c.problem = ioctl.DecodeWrite(addr, n, f.driver, t.memory(th.tid))
 	t.readVerb(c)
 	c.finish = func(t *tracer, th *thread, c *call) {
-		// Commands that rxe's doorbell hides come this way too.
 		f.legacy = true
+		if th.deciding == f {
+			th.deciding = nil
+		}
 		t.finishVerb(th, c)
 		t.watch(th, fd, f)
 	}

@@ -1,0 +1,67 @@
+//go:build amd64 || arm64
+
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+)
+
+// TestHostile traces a program that lies about everything: it must not notice, and the
+// trace must be whole.
+func TestHostile(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "hostile")
+	if !build(program, "./testdata/hostile") {
+		t.Fatal("not built")
+	}
+	for seed := range 3 {
+		for _, options := range [][]string{{"--json"}, {"--json", "--raw", "--data"}} {
+			p := ibvtrace(t, append(options, program, string(rune('1'+seed)), "300", "/dev/null", "/dev/zero")...)
+			if err := p.Run(); err != nil || !strings.Contains(p.out.String(), "survived") {
+				t.Fatalf("seed %d: %v\n%s", seed, err, p.out.String())
+			}
+			f, err := os.Open(p.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			for r := event.NewReader(f); ; n++ {
+				if _, err := r.Read(); err == io.EOF {
+					break
+				} else if err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+			}
+			f.Close()
+			if n < 300 {
+				t.Errorf("seed %d: only %d events", seed, n)
+			}
+		}
+	}
+}
+
+// TestKilledTracees kills programs at random moments: ibvtrace must end as they did.
+func TestKilledTracees(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "hostile")
+	if !build(program, "./testdata/hostile") {
+		t.Fatal("not built")
+	}
+	for i := range 8 {
+		p := ibvtrace(t, "--json", "sh", "-c", program+" 1 100000 /dev/null & echo $!; wait $!")
+		pid, _ := p.start()
+		time.Sleep(time.Duration(i) * 3 * time.Millisecond)
+		unix.Kill(pid, unix.SIGKILL)
+		p.stdin.Close()
+		if err := p.Wait(); err == nil {
+			t.Errorf("the shell did not see that its child was killed")
+		}
+	}
+}
