@@ -114,7 +114,7 @@ func (s *sendQueue) postInline(wrs []provider.SendWR) (int, error) {
 // postDatagram is PostSend for one send of a UD QP with one piece of memory.
 func (s *sendQueue) postDatagram(wrs []provider.SendWR) (int, error) {
 	next := s.next
-	if len(wrs) != 1 || s.fence != 0 || s.maxSGE < 1 ||
+	if len(wrs) != 1 || s.fence != 0 || s.signed || s.maxSGE < 1 ||
 		s.posted-atomic.LoadUint32(&s.done) >= s.limit || next&s.mask > s.lastWhole {
 		return s.post(wrs, 0)
 	}

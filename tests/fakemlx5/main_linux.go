@@ -13,7 +13,7 @@
 // device that only this device knows: see package rings, and rings/rings.h.
 //
 // How: seccomp's user notification hands over the system calls that name the
-// device. It needs Linux 5.14, no privileges.
+// device. It needs Linux 5.19, no privileges.
 package main
 
 import (

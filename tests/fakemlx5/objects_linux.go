@@ -54,7 +54,7 @@ func (d *device) query() uapi.IbUverbsExQueryDeviceResp {
 			MaxCq: 1 << 24, MaxCqe: maxCQE, MaxMr: 1 << 24, MaxPd: 1 << 23,
 			MaxQpRdAtom: 16, MaxResRdAtom: 1 << 22, MaxQpInitRdAtom: 16,
 			AtomicCap:      uint32(uapi.IB_ATOMIC_HCA),
-			DeviceCapFlags: uint32(uapi.IB_UVERBS_DEVICE_MEM_WINDOW | uapi.IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B),
+			DeviceCapFlags: uint32(uapi.IB_UVERBS_DEVICE_XRC | uapi.IB_UVERBS_DEVICE_MEM_WINDOW | uapi.IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B),
 			MaxMw:          1 << 24, MaxAh: 1<<31 - 1, MaxSrq: 1 << 23, MaxSrqWr: maxQueueLen - 1, MaxSrqSge: 31,
 			MaxPkeys: 128, PhysPortCnt: 1,
 		},

@@ -8,10 +8,13 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
+// dataAddr is where both programs have memory that can be read.
+const dataAddr = 0x7e0000000000
+
 // A script is what both programs play: a line for each command, with its
 // numbers in hex. It says addresses and keys literally; nothing is at them.
 //
-//	qp TYPE SENDS RECVS SEND_SGES RECV_SGES INLINE SIGNAL_ALL SRQ
+//	qp TYPE SENDS RECVS SEND_SGES RECV_SGES INLINE SIGNAL_ALL SRQ SIGNED
 //	ah DLID SL PATH_BITS RATE GLOBAL HOPS CLASS FLOW
 //	mw
 //	send ID OPCODE FLAGS INLINE IMM REMOTE RKEY COMPARE_ADD SWAP AH QPN QKEY MW NEW_RKEY BIND_OFFSET BIND_LENGTH BIND_ACCESS N (ADDR LENGTH LKEY)*
@@ -24,6 +27,7 @@ import (
 type script struct {
 	strings.Builder
 	device []string // arguments of the fake device
+	env    []string // variables
 }
 
 func (s *script) add(command string, numbers ...any) {
@@ -41,6 +45,7 @@ type config struct {
 	sendSGEs, recvSGEs int
 	inline             int
 	signalAll, withSRQ bool
+	signed             bool
 }
 
 func (c config) String() string {
@@ -67,7 +72,7 @@ func newScript(c config) *script {
 }
 
 func (s *script) queues(c config) {
-	s.add("qp", uint32(c.typ), c.sends, c.recvs, c.sendSGEs, c.recvSGEs, c.inline, flag(c.signalAll), flag(c.withSRQ))
+	s.add("qp", uint32(c.typ), c.sends, c.recvs, c.sendSGEs, c.recvSGEs, c.inline, flag(c.signalAll), flag(c.withSRQ), flag(c.signed))
 }
 
 // A send is a work request's numbers.
@@ -94,6 +99,13 @@ func (s *script) send(w send) {
 	numbers := []any{w.id, uint32(w.op), uint32(w.flags), flag(w.inline), w.imm, w.remote, w.rkey, w.compare, w.swap,
 		w.ah, w.qpn, w.qkey, w.mw, w.newKey, w.bindAt, w.bindLen, uint64(w.bindAccess)}
 	s.add("send", append(numbers, sgeNumbers(w.sges)...)...)
+}
+
+func (w send) size() (n uint32) {
+	for _, e := range w.sges {
+		n += e.Length
+	}
+	return n
 }
 
 func sgeNumbers(sges []verbs.SGE) []any {
@@ -123,6 +135,11 @@ var ops = map[verbs.QPType][]verbs.Opcode{
 	},
 	verbs.UC: {verbs.OpSend, verbs.OpSendImm, verbs.OpSendInv, verbs.OpRDMAWrite, verbs.OpRDMAWriteImm},
 	verbs.UD: {verbs.OpSend, verbs.OpSendImm},
+	verbs.XRCSend: {
+		verbs.OpSend, verbs.OpSendImm, verbs.OpSendInv, verbs.OpRDMAWrite, verbs.OpRDMAWriteImm,
+		verbs.OpRDMARead, verbs.OpCompareSwap, verbs.OpFetchAdd,
+	},
+	verbs.RawPacket: {verbs.OpSend},
 }
 
 func takesData(op verbs.Opcode) bool { return op != verbs.OpLocalInv && op != verbs.OpBindMW }
@@ -150,7 +167,12 @@ func (m *maker) send(op verbs.Opcode, flags verbs.SendFlags) send {
 // scattered gives a request n pieces of memory.
 func (m *maker) scattered(w send, n int) send {
 	for range n {
-		w.sges = append(w.sges, verbs.SGE{Addr: m.Uint64(), Length: 1 + m.Uint32N(1<<20), LKey: m.Uint32()})
+		sge := verbs.SGE{Addr: m.Uint64(), Length: 1 + m.Uint32N(1<<20), LKey: m.Uint32()}
+		if m.typ == verbs.RawPacket {
+			// The drivers copy a packet's header from there.
+			sge.Addr, sge.Length = dataAddr+m.Uint64N(1<<12), 18+m.Uint32N(1000)
+		}
+		w.sges = append(w.sges, sge)
 	}
 	return w
 }

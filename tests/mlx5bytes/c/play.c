@@ -219,6 +219,8 @@ static void add_send(void)
 	default:
 		wr->invalidate_rkey = ex;
 	}
+	if (qp->qp_type == IBV_QPT_XRC_SEND)
+		wr->qp_type.xrc.remote_srqn = qpn;
 	switch (wr->opcode) {
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
@@ -288,7 +290,9 @@ static void step(enum ibv_qp_state to, enum ibv_qp_type type)
 {
 	struct ibv_qp_attr attr = { .qp_state = to, .port_num = 1 };
 	int mask = IBV_QP_STATE;
-	if (to == IBV_QPS_INIT)
+	if (type == IBV_QPT_RAW_PACKET)
+		mask |= to == IBV_QPS_INIT ? IBV_QP_PORT : 0;
+	else if (to == IBV_QPS_INIT)
 		mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT | (type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
 	if (ibv_modify_qp(qp, &attr, mask))
 		die("modify QP");
@@ -305,6 +309,7 @@ static void make_queues(void)
 	init.cap.max_inline_data = number();
 	init.sq_sig_all = number();
 	int use_srq = number();
+	number(); // whether WQEs are signed: MLX5_QP_SIGNATURE says so
 
 	if (qp && (ibv_destroy_qp(qp) || ibv_destroy_cq(cq) || (srq && ibv_destroy_srq(srq))))
 		die("destroy");
@@ -321,7 +326,8 @@ static void make_queues(void)
 	}
 	if (!(cq = ibv_create_cq(ctx, 255, NULL, NULL, 0)))
 		die("create CQ");
-	init.send_cq = init.recv_cq = cq;
+	init.send_cq = cq;
+	init.recv_cq = init.qp_type == IBV_QPT_XRC_SEND ? NULL : cq;
 	if (!(qp = ibv_create_qp(pd, &init)))
 		die("create QP");
 	for (int s = IBV_QPS_INIT; s <= IBV_QPS_RTS; s++)

@@ -150,6 +150,7 @@ func (g *game) makeQueues(l *line) {
 	o.Cap = verbs.QPCap{MaxSendWR: l.int(), MaxRecvWR: l.int(), MaxSendSGE: l.int(), MaxRecvSGE: l.int(), MaxInlineData: l.int()}
 	o.SignalAll = l.number() != 0
 	useSRQ := l.number() != 0
+	o.SignWQEs = l.number() != 0
 	if g.qp != nil {
 		check(g.qp.Close())
 		check(g.cq.Close())
@@ -164,6 +165,9 @@ func (g *game) makeQueues(l *line) {
 	}
 	g.cq = must(g.ctx.CreateCQ(verbs.CQOptions{CQE: 255}))
 	o.SendCQ, o.RecvCQ = g.cq, g.cq
+	if o.Type == verbs.XRCSend {
+		o.RecvCQ = nil
+	}
 	g.qp = must(g.pd.CreateQP(o))
 	for _, to := range []verbs.QPState{verbs.QPInit, verbs.QPRTR, verbs.QPRTS} {
 		a := verbs.QPAttr{State: to, Port: 1, PathMTU: verbs.MTU1024, AH: verbs.AHAttr{DLID: 1, Port: 1}}
@@ -178,6 +182,13 @@ func (g *game) makeQueues(l *line) {
 // mask is what a QP must be given on its way to the state.
 func mask(typ verbs.QPType, to verbs.QPState) verbs.QPAttrMask {
 	m := verbs.QPAttrState
+	reliable := typ == verbs.RC || typ == verbs.XRCSend
+	if typ == verbs.RawPacket {
+		if to == verbs.QPInit {
+			m |= verbs.QPAttrPort
+		}
+		return m
+	}
 	switch to {
 	case verbs.QPInit:
 		m |= verbs.QPAttrPKeyIndex | verbs.QPAttrPort
@@ -194,7 +205,7 @@ func mask(typ verbs.QPType, to verbs.QPState) verbs.QPAttrMask {
 		}
 	case verbs.QPRTS:
 		m |= verbs.QPAttrSQPSN
-		if typ == verbs.RC {
+		if reliable {
 			m |= verbs.QPAttrTimeout | verbs.QPAttrRetryCount | verbs.QPAttrRNRRetry | verbs.QPAttrMaxRDAtomic
 		}
 	}
@@ -222,6 +233,7 @@ func (g *game) addSend(l *line) {
 	wr.Add = wr.Compare
 	ah := l.int()
 	wr.RemoteQPN, wr.RemoteQKey = uint32(l.number()), uint32(l.number())
+	wr.RemoteSRQN = wr.RemoteQPN
 	mw := l.int()
 	wr.NewRKey = uint32(l.number())
 	bind := verbs.MWBindInfo{Addr: l.number() + dataAddr, Length: l.number(), Access: verbs.AccessFlags(l.number())}
