@@ -165,8 +165,11 @@ func (f *file) explain(e *event.Event) {
 	}
 }
 
-// probe knows the call with which rdma-core begins: one that must fail.
+// probe knows the calls with which rdma-core and goverbs begin: they must fail.
 func (f *file) probe(e *event.Event) (string, string) {
+	if e.Errno == "EPROTONOSUPPORT" && e.Object == "DEVICE" && e.Method == "0xfff" {
+		return "", "no error: this is how goverbs asks which driver a device has"
+	}
 	if e.Errno == "ENOSPC" && strings.HasPrefix(e.Verb, "ibv_query_device") && !f.probed {
 		f.probed = true
 		return "", "no error: this is how rdma-core asks whether the kernel has the ioctl"

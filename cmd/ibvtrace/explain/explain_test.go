@@ -117,6 +117,23 @@ func TestForgets(t *testing.T) {
 	}
 }
 
+// TestProbe: goverbs begins with a method that no kernel has.
+func TestProbe(t *testing.T) {
+	for method, want := range map[string]string{
+		"0xfff": "no error: this is how goverbs asks which driver a device has",
+		"0x7":   "this kernel does not have the verb",
+	} {
+		var c collector
+		e := &event.Event{Kind: event.Control, Verb: "ibv_device_method_" + method, Object: "DEVICE", Method: method, File: 1, Returned: true, Errno: "EPROTONOSUPPORT"}
+		if err := New(&c).Event(e); err != nil {
+			t.Fatal(err)
+		}
+		if c.last.Why != want {
+			t.Errorf("%s: %q, want %q", method, c.last.Why, want)
+		}
+	}
+}
+
 // TestCompletion: a completion that is no success says what lies behind it.
 func TestCompletion(t *testing.T) {
 	wc := func(status string) event.Value {
