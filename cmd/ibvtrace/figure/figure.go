@@ -93,10 +93,13 @@ func (f *Figure) Add(source int, e *event.Event) error {
 		key: verbKey(e), verb: e.Verb, kind: e.Kind,
 		errno: e.Errno, first: e.Time, end: e.Time.Add(e.Duration), spent: e.Duration, timed: e.Timed,
 	}
-	if e.Failed() {
+	probe := strings.HasPrefix(e.Why, "no error")
+	if e.Failed() && !probe {
 		n.failed = 1
 	}
-	if d := detail(e); !e.Returned {
+	if d := detail(e); probe {
+		n.key, n.details = n.key+" probe", []string{"a probe that fails"}
+	} else if !e.Returned {
 		n.details = []string{"did not return"}
 	} else if d != "" {
 		n.details = []string{d}
