@@ -2,6 +2,7 @@ package mlx5
 
 import (
 	"encoding/binary"
+	"flag"
 	"math/rand/v2"
 	"testing"
 
@@ -149,12 +150,14 @@ func segment(s *wqe.Segment) (b [wqe.SegmentSize]byte) {
 	return b
 }
 
+var wqes = flag.Int("wqes", 100_000, "WQEs that TestSendQueues posts to each of eight pairs of rings")
+
 // TestSendQueues goes around small and tiny rings with requests of all sizes,
 // on two QPs that complete on one CQ, some unsignaled, far beyond 65,535 blocks.
 func TestSendQueues(t *testing.T) {
-	rounds := 60000
+	count := uint64(*wqes)
 	if testing.Short() {
-		rounds = 3000
+		count /= 20
 	}
 	for _, version := range []uint8{0, 1} {
 		for _, depth := range []uint32{1, 2, 4, 60} {
@@ -170,7 +173,7 @@ func TestSendQueues(t *testing.T) {
 			m := rand.New(rand.NewPCG(uint64(depth), uint64(version)))
 			produced := uint32(0)
 			wc := make([]provider.WC, 7)
-			for range rounds / int(depth) {
+			for sent[0]+sent[1] < count {
 				i := m.IntN(2)
 				q, a := qps[i], adapters[i]
 				wrs := make([]provider.SendWR, 1+m.IntN(int(depth)+1))
