@@ -9,6 +9,26 @@
 // from the completion queue's ring, where an owner bit tells new from old.
 //
 // Programs use package verbs, which links this provider.
+//
+// # What differs from libmlx5
+//
+// The adapter sees the same bytes and doorbells (tests/mlx5bytes) but for:
+//
+//   - A WQE's bytes that mean nothing are zero where libmlx5 leaves what was
+//     there: segments are stored whole.
+//   - The order in which an SRQ's places are used: versions of libmlx5 differ in
+//     it, too.
+//   - On amd64 no LFENCE follows the load of a CQE's owner byte (udma_from_device_barrier):
+//     the processor loads from ordinary memory in order, and the compiler is kept
+//     from doing otherwise.
+//   - A resize of a CQ ends with its consumer index in the record, so that the
+//     adapter knows at once that its mark in the old ring is consumed.
+//   - Short messages come in CQEs (scatter to CQE) only where a program asks for
+//     that: Poll copies them to an address, whatever is there by then.
+//   - A context asks for no DEVX, and for doorbell registers as QPs need them:
+//     eight that are one QP's each, then eight that QPs share behind a lock.
+//     libmlx5 gives out four without lock unless its environment says otherwise.
+//   - The environment (MLX5_…) changes nothing.
 package mlx5
 
 import (
