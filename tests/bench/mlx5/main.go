@@ -25,10 +25,10 @@ import (
 )
 
 // The bars: the most that Go may take for an operation, as a multiple of C's
-// time, and the least that a cgo call must take, as one of Go's.
+// time, and the least that a cgo call must take for a post, as one of Go's.
 const (
-	bar    = 1.0
-	cgoBar = 2.5
+	most  = 1.0
+	least = 2.5
 )
 
 // A player is a program, and what its rounds gave for each operation.
@@ -129,26 +129,31 @@ func print(operations []string, players []*player) {
 				row = append(row, "")
 			}
 		}
-		row = append(row,
-			ratio(players[goLocked], players[cLocked], op, bar, false),
-			ratio(players[goSingle], players[cSingle], op, bar, false),
-			ratio(players[cgo], players[goLocked], op, cgoBar, strings.HasPrefix(op, "RC") || strings.HasPrefix(op, "UD")))
+		mark := func(r float64, misses bool) string {
+			switch {
+			case r == 0:
+				return ""
+			case misses:
+				return fmt.Sprintf("%.2f !", r)
+			}
+			return fmt.Sprintf("%.2f", r)
+		}
+		locked, single, call := ratio(players[goLocked], players[cLocked], op), ratio(players[goSingle], players[cSingle], op),
+			ratio(players[cgo], players[goLocked], op)
+		post := strings.HasPrefix(op, "RC") || strings.HasPrefix(op, "UD")
+		row = append(row, mark(locked, locked > most), mark(single, single > most), mark(call, post && call < least))
 		fmt.Fprintln(w, strings.Join(row, "\t"))
 	}
 	w.Flush()
-	fmt.Printf("\nBars: Go/C and SingleOwner/one thread at most %.1f; cgo/Go at least %.1f for posts. ! misses its bar.\n", bar, cgoBar)
+	fmt.Printf("\nBars: Go/C and SingleOwner/one thread at most %.1f; cgo/Go at least %.1f for posts. ! misses its bar.\n", most, least)
 }
 
-// ratio compares two programs; atLeast says which side of the bar is good.
-func ratio(a, b *player, operation string, bar float64, atLeast bool) string {
+// ratio compares two programs; it is 0 if one of them doesn't do the operation.
+func ratio(a, b *player, operation string) float64 {
 	x, ok := a.median(operation)
 	y, ok2 := b.median(operation)
 	if !ok || !ok2 {
-		return ""
+		return 0
 	}
-	r, mark := x/y, ""
-	if atLeast && r < bar || !atLeast && bar != cgoBar && r > bar {
-		mark = " !"
-	}
-	return fmt.Sprintf("%.2f%s", r, mark)
+	return x / y
 }
