@@ -1,6 +1,10 @@
 package verbs
 
-import "github.com/goverbs/goverbs/provider"
+import (
+	"unsafe"
+
+	"github.com/goverbs/goverbs/provider"
+)
 
 // A SendBuilder makes work requests one after the other, and posts them all
 // with one doorbell: what ibv_wr_start and its likes do. QP.StartSends begins,
@@ -54,6 +58,9 @@ func (b *SendBuilder) Complete() (n int, err error) {
 		}
 	} else {
 		n, err = qp.postSend(b.wrs)
+	}
+	if tracing.on != 0 {
+		tell(traceBuilt, &qp.object, qp.num.Load(), uint32(qp.typ), unsafe.Pointer(unsafe.SliceData(b.wrs)), len(b.wrs), n, err)
 	}
 	b.qp = nil
 	qp.sendMu.Unlock()

@@ -141,6 +141,9 @@ func (cq *CQ) Poll(wc []WC) (int, error) {
 	if cq == nil {
 		return 0, &OpError{Op: "poll CQ", Err: errNil}
 	}
+	if tracing.on != 0 {
+		return cq.tracedPoll(as[WC](wc))
+	}
 	if !cq.mu.try() {
 		cq.mu.wait()
 	}
@@ -151,12 +154,20 @@ func (cq *CQ) Poll(wc []WC) (int, error) {
 	n, err := cq.prov.Poll(as[provider.WC](wc))
 	cq.mu.Unlock()
 	if n == 0 && err == nil && (cq.ctx.removal.gone.Load() || cq.overran.Load()) {
-		err = errPollRemoved
-		if cq.overran.Load() {
-			err = errPollOverran
-		}
+		err = cq.silence()
 	}
 	return n, err
+}
+
+// silence returns why no completions will come any more, nil: they may.
+func (cq *CQ) silence() error {
+	switch {
+	case cq.overran.Load():
+		return errPollOverran
+	case cq.ctx.removal.gone.Load():
+		return errPollRemoved
+	}
+	return nil
 }
 
 // PollTimed is Poll that also stores, for each completion, the count of the

@@ -75,6 +75,9 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	if qp == nil {
 		return 0, errPostClosed
 	}
+	if tracing.on != 0 {
+		return qp.tracedSend(as[SendWR](wrs))
+	}
 	if !qp.sendMu.try() {
 		qp.sendMu.wait()
 	}
@@ -351,6 +354,9 @@ func (qp *QP) BindMW(mw *MW, b MWBind) error {
 func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	if qp == nil {
 		return 0, errRecvClosed
+	}
+	if tracing.on != 0 {
+		return qp.tracedRecv(as[RecvWR](wrs))
 	}
 	if !qp.recvMu.try() {
 		qp.recvMu.wait()

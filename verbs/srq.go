@@ -3,6 +3,7 @@ package verbs
 import (
 	"fmt"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
@@ -245,6 +246,9 @@ func (srq *SRQ) PostRecv(wrs ...RecvWR) (n int, err error) {
 		}
 	}
 	srq.mu.Unlock()
+	if tracing.on != 0 {
+		tell(tracePostSRQRecv, &srq.object, 0, 0, unsafe.Pointer(unsafe.SliceData(wrs)), len(wrs), n, err)
+	}
 	return n, err
 }
 

@@ -2,13 +2,16 @@ package trace
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
@@ -152,4 +155,45 @@ func describe(f []event.Field) string {
 		s += " remote_addr"
 	}
 	return s
+}
+
+// TestDataOfGo traces what a program on this project's own library posts and polls,
+// from its start and attached to.
+func TestDataOfGo(t *testing.T) {
+	dir := t.TempDir()
+	ibv := os.Getenv("GOVERBS_BIN")
+	if ibv == "" {
+		ibv = filepath.Join(dir, "ibv")
+		if out, err := exec.Command("go", "build", "-o", ibv, "../../cmd/ibv").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	command := []string{ibv, "pingpong", "rc", "-d", device, "-g", "1", "-n"}
+	with := func(n string) pair {
+		c := append(slices.Clone(command), n)
+		return pair{c, append(slices.Clone(c), address), listening(18515)}
+	}
+	files := []string{filepath.Join(dir, "server"), filepath.Join(dir, "client")}
+	with("50").run(t, traced(files[0], "--data"), traced(files[1], "--data"))
+	for _, file := range files {
+		if n := count(t, readTrace(t, file)); n.sent != 50 || n.sentOK != 50 || n.receivedOK != 50 || n.received < 50 {
+			t.Errorf("%s: %+v, want 50 messages each way", file, n)
+		}
+	}
+
+	p := with("3000")
+	server := start(t, p.server...)
+	p.waitFor(t, server)
+	client := start(t, p.client...)
+	for _, sig := range []os.Signal{unix.SIGKILL, unix.SIGINT} {
+		tracer := start(t, ibvtrace, "--json", "--data", "-o", files[0], "-p", strconv.Itoa(server.Process.Pid))
+		grown(t, files[0], tracer, 20000)
+		tracer.Process.Signal(sig)
+		tracer.Wait()
+	}
+	if n := count(t, readTrace(t, files[0])); n.sentOK == 0 || n.receivedOK == 0 {
+		t.Errorf("attached to: %+v", n)
+	}
+	client.wait(t)
+	server.wait(t)
 }

@@ -73,6 +73,8 @@ type dataTrace struct {
 	contexts map[uint64]*file  // by address of the struct ibv_context
 	tried    map[*file]int     // how often its context was not found
 	told     uint64            // empty polls that have been told of
+	asked    bool              // to tell, if it is on this project's library
+	goSwitch uint64            // where that is asked, 0: it is not
 	pending  map[uint64]uint16 // objects of which the pointers are not set yet: their class
 }
 
@@ -207,11 +209,15 @@ func (d *dataTrace) emptyPolls(pid int) uint64 {
 
 // trap handles what a stub tells.
 func (t *tracer) trap(th *thread, info *syscallInfo) {
+	word := info.args[5]
+	if word&0xffffffff == goStub {
+		t.goTrap(th, info.args)
+		return
+	}
 	d := th.proc.data
 	if d == nil || !d.isStub(info.ip) {
 		return
 	}
-	word := info.args[5]
 	i := int(word & 0xffff)
 	if i >= len(d.stubs) {
 		return

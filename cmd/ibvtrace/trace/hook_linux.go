@@ -61,7 +61,7 @@ func (p *process) fdOf(f *file) int {
 
 // dataOf returns how a process's data verbs are traced, nil: they are not.
 func (t *tracer) dataOf(p *process) *dataTrace {
-	if !t.opt.Data || stubPost == nil {
+	if !t.opt.Data {
 		return nil
 	}
 	if p.data == nil {
@@ -92,8 +92,14 @@ func (t *tracer) afterVerb(th *thread, c *call) {
 	if err != nil || !regs.native() {
 		return
 	}
+	if t.askGo(th.proc, d); d.goSwitch != 0 {
+		return
+	}
 	f := c.file
 	fd := th.proc.fdOf(f)
+	if stubPost == nil {
+		return
+	}
 	context := d.contextOf(f)
 	if context != 0 && !contextAt(th.tid, context, fd) {
 		delete(d.contexts, context)
@@ -280,6 +286,9 @@ func (t *tracer) attachData(th *thread) {
 	if err != nil || !regs.native() {
 		return
 	}
+	if t.askGo(p, d); d.goSwitch != 0 || stubPost == nil {
+		return
+	}
 	files := make(map[int]*file)
 	for fd, f := range p.fds {
 		if f.kind == fileUverbs {
@@ -374,7 +383,13 @@ func search(tid int, f func(addr uint64, b []byte)) {
 // endData stops tracing a process's data verbs.
 func (t *tracer) endData(p *process) {
 	d := p.data
-	if d == nil || d.base == 0 {
+	if d == nil {
+		return
+	}
+	if d.goSwitch != 0 {
+		writeUint32(p.pid, d.goSwitch, 0)
+	}
+	if d.base == 0 {
 		return
 	}
 	t.noteEmpty(p)

@@ -319,10 +319,14 @@ func afterPoll(t *tracer, th *thread, c *call, args [6]uint64) {
 		c.failByResult()
 		return
 	}
-	n := min(uint64(c.ret), args[1]&0xffffffff, mostWCs)
-	b := make([]byte, n*wcBytes)
-	if err := readMemory(th.tid, args[2], b); err != nil {
-		c.results = append(c.results, ioctl.NamedValue{Name: "wc", Value: ioctl.Value{Addr: args[2], Err: err}})
+	t.completions(th, c, args[2], min(uint64(c.ret), args[1]&0xffffffff))
+}
+
+// completions adds n completions at addr.
+func (t *tracer) completions(th *thread, c *call, addr, n uint64) {
+	b := make([]byte, min(n, mostWCs)*wcBytes)
+	if err := readMemory(th.tid, addr, b); err != nil {
+		c.results = append(c.results, ioctl.NamedValue{Name: "wc", Value: ioctl.Value{Addr: addr, Err: err}})
 		return
 	}
 	var wcs []ioctl.Value

@@ -1,0 +1,68 @@
+package verbs
+
+import (
+	"unsafe"
+
+	"github.com/goverbs/goverbs/provider"
+)
+
+// tracing is how a tracer of this program (cmd/ibvtrace) asks to be told of posts and
+// polls, which it can see nowhere else: it finds magic in the program's memory and
+// sets on. When it is off, a post costs one load more.
+var tracing = struct {
+	magic [16]byte
+	on    uint32
+	_     uint32
+}{magic: [16]byte([]byte("goverbs tracing\x01"))}
+
+// A tracePoint is what a tracer is told of.
+type tracePoint uint32
+
+const (
+	tracePostSend tracePoint = iota + 1
+	tracePostRecv
+	tracePostSRQRecv
+	tracePoll
+	traceBuilt
+)
+
+// The verbs while a tracer listens: apart, so that they cost the others nothing.
+
+func (qp *QP) tracedSend(wrs []SendWR) (n int, err error) {
+	qp.sendMu.Lock()
+	n, err = qp.postSend(wrs)
+	qp.sendMu.Unlock()
+	tell(tracePostSend, &qp.object, qp.num.Load(), uint32(qp.typ), unsafe.Pointer(unsafe.SliceData(wrs)), len(wrs), n, err)
+	return n, err
+}
+
+func (qp *QP) tracedRecv(wrs []RecvWR) (n int, err error) {
+	qp.recvMu.Lock()
+	n, err = qp.postRecv(wrs)
+	qp.recvMu.Unlock()
+	tell(tracePostRecv, &qp.object, qp.num.Load(), uint32(qp.typ), unsafe.Pointer(unsafe.SliceData(wrs)), len(wrs), n, err)
+	return n, err
+}
+
+func (cq *CQ) tracedPoll(wc []WC) (int, error) {
+	n, err := cq.poll(wc)
+	if n > 0 || err != nil {
+		tell(tracePoll, &cq.object, 0, 0, unsafe.Pointer(unsafe.SliceData(wc)), len(wc), n, err)
+	}
+	return n, err
+}
+
+// poll is Poll without its short ways.
+func (cq *CQ) poll(wc []WC) (int, error) {
+	cq.mu.Lock()
+	if cq.prov == nil {
+		cq.mu.Unlock()
+		return 0, errPollClosed
+	}
+	n, err := cq.prov.Poll(as[provider.WC](wc))
+	cq.mu.Unlock()
+	if n == 0 && err == nil {
+		err = cq.silence()
+	}
+	return n, err
+}
