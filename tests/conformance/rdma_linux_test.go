@@ -154,7 +154,9 @@ func TestFlush(t *testing.T) {
 	if !e.flush {
 		p := rdmatest.NewPair(t, s)
 		_, err := p.PD.AllocMR(4096, verbs.AccessFlushGlobal)
-		wantErrno(t, err, syscall.EINVAL)
+		if !errors.Is(err, syscall.EINVAL) && !errors.Is(err, verbs.ErrNotSupported) {
+			t.Errorf("a driver without flush registers memory for it with %v", err)
+		}
 		wr := to(verbs.SendWR{Opcode: verbs.OpFlush, FlushType: verbs.FlushGlobal, FlushLength: 64}, p.B.MR, 0)
 		if !e.postsAll {
 			_, err := p.A.QP.PostSend(wr)
