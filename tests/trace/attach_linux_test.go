@@ -33,11 +33,11 @@ func grown(t *testing.T, file string, tracer *program, bytes int64) {
 func TestAttach(t *testing.T) {
 	for name, args := range map[string][]string{"polling": nil, "with the builder": {"-N"}, "with events": {"-e"}} {
 		t.Run(name, func(t *testing.T) {
-			p := pingpong("rc", append(args, "-n", "3000")...)
+			p := pingpong("rc", append(args, "-n", "2000")...)
 			server := start(t, p.server...)
 			p.waitFor(t, server)
 			client := start(t, p.client...)
-			for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGKILL, unix.SIGTERM, unix.SIGKILL} {
+			for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGKILL, unix.SIGTERM} {
 				file := filepath.Join(t.TempDir(), "trace")
 				tracer := start(t, ibvtrace, "--json", "--data", "-o", file, "-p", strconv.Itoa(server.Process.Pid))
 				grown(t, file, tracer, 20000)
