@@ -1,0 +1,76 @@
+package rdmacm
+
+import (
+	"encoding/binary"
+	"io"
+	"regexp"
+	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rdmacm"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// perftest's clients with -R read and write the memory of a responder that is
+// made with this package. They make two connections: one to keep in step, where
+// each message of the client is answered by one of the same length, its own but
+// for where the responder's memory is; and then the one that is measured.
+func TestPerftest(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	figure := regexp.MustCompile(`(?m)^ *1024 +50 +\d+\.\d+ `)
+	for _, name := range []string{"ib_read_lat", "ib_read_bw", "ib_write_bw"} {
+		t.Run(name, func(t *testing.T) {
+			l, addr := listen(t, nil)
+			client := start(t, name, "-R", "-p", addr[len(host)+1:], "-s", "1024", "-n", "50", host)
+			control := must(l.Accept(patient(t)))(t)
+			memory := make(chan *verbs.MR, 1)
+			done := make(chan error, 1)
+			go func() { done <- keepStep(t, control, memory) }()
+			data := must(l.Accept(patient(t)))(t)
+			mr := must(data.PD().AllocMR(1<<20, rdmatest.All))(t)
+			memory <- mr
+			if out := client.succeeds(t); !figure.MatchString(out) {
+				t.Errorf("no figure: %v", client)
+			}
+			check(t, <-done)
+			check(t, mr.Close())
+			check(t, data.Close())
+			check(t, control.Close())
+		})
+	}
+}
+
+// Where a side is: struct pingpong_dest, in network order.
+const (
+	destLen  = 56
+	destRKey = 16
+	destAddr = 24
+)
+
+// keepStep answers the client's messages until it disconnects.
+func keepStep(t *testing.T, control *rdmacm.Conn, memory <-chan *verbs.MR) error {
+	b := make([]byte, control.MaxMessage())
+	var mr *verbs.MR
+	for dests := 0; ; {
+		n, err := control.Recv(t.Context(), b)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if n == destLen {
+			// The first one comes before there is a connection for data.
+			if dests++; dests == 2 {
+				mr = <-memory
+			}
+			if mr != nil {
+				binary.BigEndian.PutUint32(b[destRKey:], mr.RKey())
+				binary.BigEndian.PutUint64(b[destAddr:], mr.Addr())
+			}
+		}
+		if err := control.Send(t.Context(), b[:n]); err != nil {
+			return err
+		}
+	}
+}
