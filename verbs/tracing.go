@@ -13,7 +13,7 @@ var tracing = struct {
 	magic [16]byte
 	on    uint32
 	_     uint32
-}{magic: [16]byte([]byte("goverbs tracing\x01"))}
+}{magic: [16]byte{'g', 'o', 'v', 'e', 'r', 'b', 's', ' ', 't', 'r', 'a', 'c', 'i', 'n', 'g', 1}} // in the file, not made at run time
 
 // A tracePoint is what a tracer is told of.
 type tracePoint uint32
