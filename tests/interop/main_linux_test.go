@@ -1,5 +1,6 @@
 // Package interop tests ibv pingpong with rdma-core's ibv_rc_pingpong,
-// ibv_uc_pingpong, ibv_ud_pingpong and ibv_srq_pingpong at the other end.
+// ibv_uc_pingpong, ibv_ud_pingpong, ibv_srq_pingpong and ibv_xsrq_pingpong at the
+// other end.
 //
 // It runs in the rig only, in one guest:
 //
