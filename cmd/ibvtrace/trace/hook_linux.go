@@ -82,7 +82,7 @@ const mostPending = 1 << 16
 // afterVerb looks, at the end of a verb, for tables that have come to be. A thread is
 // at the exit of a system call on a uverbs file. What the verb itself made is not
 // ready yet: the library fills it in before the program has it, and before the next
-// verb.
+// verb, but after it has mapped the object's queues.
 func (t *tracer) afterVerb(th *thread, c *call) {
 	d := t.dataOf(th.proc)
 	if d == nil || c.file == nil || c.file.kind != fileUverbs {

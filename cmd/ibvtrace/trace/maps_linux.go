@@ -35,11 +35,10 @@ func (t *tracer) enterMmap(th *thread, args [6]uint64) *call {
 		hexNumber("offset", args[5]),
 		text("what", f.mapped(args[5])),
 	}
-	c.finish = func(t *tracer, th *thread, c *call) {
+	c.finish = func(_ *tracer, _ *thread, c *call) {
 		if c.errno == 0 {
 			c.results = []ioctl.NamedValue{pointer("addr", uint64(c.ret))}
 			c.ret = 0
-			t.afterVerb(th, c)
 		}
 	}
 	return c
