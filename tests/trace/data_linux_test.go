@@ -189,6 +189,7 @@ func TestDataOfGo(t *testing.T) {
 	p.waitFor(t, server)
 	client := start(t, p.client...)
 	for _, sig := range []os.Signal{unix.SIGKILL, unix.SIGINT} {
+		os.Remove(files[0])
 		tracer := start(t, ibvtrace, "--json", "--data", "-o", files[0], "-p", strconv.Itoa(server.Process.Pid))
 		grown(t, files[0], tracer, 20000)
 		tracer.Process.Signal(sig)

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -71,6 +72,7 @@ func TestHostile(t *testing.T) {
 	}
 	p := start(t, program, "7", "3000", uverbs, rdmaCM)
 	for range 3 {
+		os.Remove(file)
 		tracer := start(t, ibvtrace, "--json", "--data", "-o", file, "-p", strconv.Itoa(p.Process.Pid))
 		grown(t, file, tracer, 10000)
 		time.Sleep(100 * time.Millisecond)
