@@ -98,7 +98,8 @@ func TestRpingPersistent(t *testing.T) {
 					t.Error(p)
 				}
 			})
-			if i%8 == 7 {
+			// rping's server forgets a request when another comes at once.
+			if i%8 == 7 || maker == "c" {
 				clients.Wait()
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -119,12 +120,13 @@ func TestUDPRefused(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	listener := listenOn(t, nil, rdmacm.UDP)
 	to := listener.LocalAddr()
-	go func() {
+	var rejecting sync.WaitGroup
+	rejecting.Go(func() {
 		if request, err := listener.Request(patient(t)); err == nil {
 			request.ID.Reject([]byte("no"))
 			request.ID.Close()
 		}
-	}()
+	})
 	ask := func(to netip.AddrPort) error {
 		id := create(t, nil, rdmacm.UDP)
 		check(t, id.ResolveAddr(patient(t), none, to, resolve))
@@ -134,6 +136,7 @@ func TestUDPRefused(t *testing.T) {
 	}
 	wantError(t, ask(to), rdmacm.ErrUnreachable, rdmacm.ErrRejected)
 	wantError(t, ask(netip.AddrPortFrom(to.Addr(), 9)), rdmacm.ErrUnreachable, rdmacm.ErrRejected)
+	rejecting.Wait()
 }
 
 // own makes a queue pair that the connection manager doesn't know.
