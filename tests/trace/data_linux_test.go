@@ -138,8 +138,8 @@ func TestExtended(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-program +trace):\n%s", diff)
 	}
-	if completions != 7 {
-		t.Errorf("%d completions, want 7", completions)
+	if completions < 7 {
+		t.Errorf("%d completions, want 7 or more", completions)
 	}
 }
 
