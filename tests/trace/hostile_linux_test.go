@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
@@ -49,8 +48,7 @@ func TestLegacy(t *testing.T) {
 	}
 }
 
-// TestHostile traces a program that gives the real files what no library gives, from
-// its start and attached to.
+// TestHostile traces a program that gives the real files what no library gives.
 func TestHostile(t *testing.T) {
 	dir := t.TempDir()
 	program, file := filepath.Join(dir, "hostile"), filepath.Join(dir, "trace")
