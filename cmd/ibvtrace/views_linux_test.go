@@ -16,8 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// numbers are what differs from run to run.
-var numbers = regexp.MustCompile(`^\S+ \[\d+|<[\d.]+ [mµ]?s>$`)
+// numbers are what differs from run to run: of these threads, too, a Go program uses
+// one or another.
+var numbers = regexp.MustCompile(`^\S+ \[\d+(/\d+)?|<[\d.]+ [mµ]?s>$`)
 
 // TestReportIsLive: what report makes of JSON are the lines that the same program
 // has live.
