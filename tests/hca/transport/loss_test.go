@@ -103,6 +103,29 @@ func TestLossyResponses(t *testing.T) {
 	}
 }
 
+// A long READ that is asked for again goes on from there: what is lost costs
+// little, however long the rest is.
+func TestLongReadAgain(t *testing.T) {
+	const size, rounds = 1 << 20, 16
+	p := newPair(t, transport.RC, loop.Options{Seed: 8}, func(q *loop.QP, c *transport.QPContext) { c.MTU, c.LogMsgMax = 3, 20 })
+	p.w.Fabric.SetFaults(fabric.Faults{Drop: 0.01, Reorder: 0.01})
+	for i := range rounds {
+		r := rand.New(rand.NewPCG(9, uint64(i)))
+		for at := 0; at < size; at += 8 {
+			binary.LittleEndian.PutUint64(p.bBuf[at:], r.Uint64())
+		}
+		x := p.a.PostRing(loop.Data(loop.Raddr(loop.WQE(loop.Read, loop.Signaled, 0), p.bAddr, p.b.H.Lkey), p.aAddr, size, p.a.H.Lkey))
+		p.want(p.a.Send, cq.Requester, 0, x)
+		if !bytes.Equal(p.aBuf[:size], p.bBuf[:size]) {
+			t.Fatalf("round %d: what came differs", i)
+		}
+	}
+	s := p.w.Fabric.Stats()
+	if s.Dropped == 0 || s.Reordered == 0 || s.Sent > 3*rounds*size/1024 {
+		t.Errorf("%d packets' worth of data took %+v", rounds*size/1024, s)
+	}
+}
+
 // One packet after the other is lost; each exchange survives.
 func TestEachPacketLost(t *testing.T) {
 	for lost := range 60 {

@@ -207,7 +207,8 @@ func (q *QP) readAgain(a *arrival) {
 	h := a.r.take(sizeRETH)
 	va, rkey, n := binary.BigEndian.Uint64(h), binary.BigEndian.Uint32(h[8:]), int(binary.BigEndian.Uint32(h[12:]))
 	packets := max(1, (n+q.mtu-1)/q.mtu)
-	if a.r.bad || n > 1<<31 || psnDiff(psnAdd(a.h.psn, packets-1), x.psn) >= 0 || len(x.queue.items)-x.queue.head >= remembered {
+	if a.r.bad || n > 1<<31 || psnDiff(psnAdd(a.h.psn, packets-1), x.psn) >= 0 || q.rewind(a.h.psn, packets) ||
+		len(x.queue.items)-x.queue.head >= remembered {
 		return
 	}
 	pd := q.c.PD
@@ -222,6 +223,24 @@ func (q *QP) readAgain(a *arrival) {
 		return
 	}
 	x.queue.push(response{what: respRead, again: true, psn: a.h.psn, msn: x.msn, va: va, rkey: rkey, pd: pd, length: n})
+}
+
+// rewind answers a request for the last packets of a response that is still
+// being sent, from that one: to send the rest of it besides what was asked for
+// would be twice the work, and a long READ would never end on a wire that loses
+// something of each.
+func (q *QP) rewind(psn uint32, packets int) bool {
+	s := &q.resp.queue
+	for i := s.head; i < len(s.items); i++ {
+		r := &s.items[i]
+		skipped := psnDiff(psn, r.psn)
+		if r.what != respRead || skipped < 0 || skipped+packets != max(1, (r.length+q.mtu-1)/q.mtu) {
+			continue
+		}
+		r.sent = min(r.sent, skipped)
+		return true
+	}
+	return false
 }
 
 // xrcPD is the domain of keys that a packet's SRQ stands for.
