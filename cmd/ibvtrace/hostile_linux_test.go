@@ -3,9 +3,12 @@
 package main
 
 import (
+	"bytes"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +47,43 @@ func TestHostile(t *testing.T) {
 			if n < 300 {
 				t.Errorf("seed %d: only %d events", seed, n)
 			}
+		}
+	}
+}
+
+// TestAttachHostile attaches to a program that lies, and whose threads start programs
+// and die, and lets go of it at random moments: both must end well.
+func TestAttachHostile(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "hostile")
+	if !build(program, "./testdata/hostile") {
+		t.Fatal("not built")
+	}
+	for i := range 4 {
+		var out bytes.Buffer
+		tracee := exec.CommandContext(t.Context(), program, strconv.Itoa(i), "6000", "/dev/null", "/dev/zero")
+		tracee.Stdout, tracee.Stderr = &out, &out
+		if err := tracee.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for j := range 3 {
+			p := ibvtrace(t, "--json", "--data", "-p", strconv.Itoa(tracee.Process.Pid))
+			if err := p.Start(); err != nil {
+				t.Fatal(err)
+			}
+			for state(t, p.Process.Pid) != "Z" { // until it traces
+				if st, err := os.Stat(p.file); err == nil && st.Size() > 0 {
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(time.Duration(3*i+j) * 7 * time.Millisecond)
+			p.Process.Signal(unix.SIGINT)
+			if err := p.Wait(); err != nil {
+				t.Errorf("seed %d: %v\n%s", i, err, p.out.String())
+			}
+		}
+		if err := tracee.Wait(); err != nil || !strings.Contains(out.String(), "survived") {
+			t.Errorf("seed %d: %v %q", i, err, out.String())
 		}
 	}
 }

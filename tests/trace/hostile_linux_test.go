@@ -2,13 +2,16 @@ package trace
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
@@ -65,5 +68,18 @@ func TestHostile(t *testing.T) {
 		if !strings.Contains(p.out.String(), "survived") || kinds[event.Control] < 100 || kinds[event.CM] < 100 {
 			t.Errorf("seed %d: %q, %v", seed, p.out.String(), kinds)
 		}
+	}
+	p := start(t, program, "7", "3000", uverbs, rdmaCM)
+	for range 3 {
+		os.Remove(file)
+		tracer := start(t, ibvtrace, "--json", "--data", "-o", file, "-p", strconv.Itoa(p.Process.Pid))
+		grown(t, file, tracer, 10000)
+		time.Sleep(100 * time.Millisecond)
+		tracer.Process.Signal(unix.SIGINT)
+		tracer.wait(t)
+	}
+	p.wait(t)
+	if !strings.Contains(p.out.String(), "survived") {
+		t.Errorf("attached to, it said %q", p.out.String())
 	}
 }

@@ -26,7 +26,8 @@ type injector struct {
 
 var errNotNative = errors.New("the program is not a 64-bit one")
 
-// errDied says that the thread died in the middle. Its end has been dealt with.
+// errDied says that the thread died in the middle. Its end has been dealt with or
+// is on its way.
 var errDied = errors.New("the thread died")
 
 // inject makes ready a thread that is at the exit of a system call.
@@ -148,6 +149,10 @@ func (in *injector) step() error {
 			in.t.ended(in.tid, ws)
 			return errDied
 		case int(ws)>>16 == unix.PTRACE_EVENT_EXIT:
+			// Its end comes by run, if it is not left standing here.
+			if err := unix.PtraceCont(in.tid, 0); err != nil && err != unix.ESRCH {
+				return err
+			}
 			return errDied
 		case int(ws)>>16 == 0 && ws.StopSignal() == unix.SIGTRAP|0x80:
 			return nil

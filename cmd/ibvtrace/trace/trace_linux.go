@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,7 +26,9 @@ func Run(o Options, sink event.Sink) (Ending, error) {
 
 	signals := make(chan os.Signal, 16)
 	for _, s := range []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM} {
-		if !signal.Ignored(s) { // else the program would not find it ignored
+		// A program that is started has to find ignored what was. Who attached
+		// from the background of a script has no other way to end that well.
+		if !signal.Ignored(s) || len(o.PIDs) > 0 && s == unix.SIGINT {
 			signal.Notify(signals, s)
 		}
 	}
@@ -41,6 +44,8 @@ func Run(o Options, sink event.Sink) (Ending, error) {
 			<-signals
 			t.leave.Store(true)
 			wake()
+			time.Sleep(patience)
+			wake() // should a thread not have stopped
 		}()
 	} else {
 		pid, pidfd, err := launch(o.Command, t.options())

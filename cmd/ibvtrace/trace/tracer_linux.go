@@ -27,7 +27,7 @@ type tracer struct {
 
 	leave   atomic.Bool // asked to let go
 	leaving bool
-	until   time.Time // then those that did not stop are left to the kernel
+	until   time.Time // then those that did not stop are left to the kernel, which lets go when this process ends
 }
 
 // A thread is a traced thread.
@@ -241,7 +241,9 @@ func (t *tracer) atSyscall(th *thread) {
 	}
 }
 
-// letGo lets go of all threads once all have stopped, and reports whether it has.
+// letGo lets go of each process once its threads have stopped, and reports whether
+// none is left. It can't wait for all processes at once: a thread that called vfork
+// does not stop before its child, another process, has gone on.
 func (t *tracer) letGo() bool {
 	if !t.leaving {
 		t.leaving = true
@@ -252,19 +254,26 @@ func (t *tracer) letGo() bool {
 			}
 		}
 	}
-	for _, th := range t.threads {
-		// One that waits for its child after vfork does not stop; the
-		// kernel lets it go when this process ends.
-		if th.running && time.Now().Before(t.until) {
-			return false
+	waiting := make(map[*process]bool)
+	if time.Now().Before(t.until) {
+		for _, th := range t.threads {
+			if th.running {
+				waiting[th.proc] = true
+			}
 		}
 	}
 	for _, p := range t.processes {
-		t.endData(p)
+		if !waiting[p] {
+			t.endData(p)
+			delete(t.processes, p.pid)
+		}
 	}
 	for tid, th := range t.threads {
-		t.abandon(th)
-		detach(tid, th.signal)
+		if !waiting[th.proc] {
+			t.abandon(th)
+			detach(tid, th.signal)
+			delete(t.threads, tid)
+		}
 	}
-	return true
+	return len(t.threads) == 0
 }
