@@ -52,6 +52,7 @@ func (b *SendBuilder) Complete() (n int, err error) {
 	if qp == nil {
 		return 0, errPostClosed
 	}
+	posting()
 	if ops := qp.usualOps.Load(); ops != 0 && len(b.wrs) > 0 && usual(ops, b.wrs) && !qp.ctx.removal.gone.Load() {
 		if n, err = qp.prov.PostSend(as[provider.SendWR](b.wrs)); err != nil {
 			err = sendError(n == len(b.wrs), err)

@@ -152,6 +152,9 @@ func (cq *CQ) Poll(wc []WC) (int, error) {
 		return 0, errPollClosed
 	}
 	n, err := cq.prov.Poll(as[provider.WC](wc))
+	if n > 0 {
+		polled()
+	}
 	cq.mu.Unlock()
 	if n == 0 && err == nil && (cq.ctx.removal.gone.Load() || cq.overran.Load()) {
 		err = cq.silence()
@@ -184,6 +187,9 @@ func (cq *CQ) PollTimed(wc []WC, cycles []uint64) (int, error) {
 		return 0, errPollClosed
 	}
 	n, err := cq.prov.PollTimed(as[provider.WC](wc[:n]), cycles[:n])
+	if n > 0 {
+		polled()
+	}
 	if errors.Is(err, provider.ErrOpcode) {
 		err = opErr("poll CQ", "completion times", ErrNotSupported)
 	}

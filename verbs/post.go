@@ -75,6 +75,7 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	if qp == nil {
 		return 0, errPostClosed
 	}
+	posting()
 	if tracing.on != 0 {
 		return qp.tracedSend(as[SendWR](wrs))
 	}
@@ -338,6 +339,7 @@ func (qp *QP) BindMW(mw *MW, b MWBind) error {
 		return err
 	}
 	wr := SendWR{WRID: b.WRID, Opcode: OpBindMW, Flags: b.Flags, MW: mw, Bind: b.MWBindInfo, NewRKey: NextRKey(mw.RKey())}
+	posting()
 	qp.sendMu.Lock()
 	defer qp.sendMu.Unlock()
 	if err := qp.sendable(); err != nil {
@@ -355,6 +357,7 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	if qp == nil {
 		return 0, errRecvClosed
 	}
+	posting()
 	if tracing.on != 0 {
 		return qp.tracedRecv(as[RecvWR](wrs))
 	}

@@ -99,8 +99,9 @@ func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState
 	if mask&QPAttrAltPath != 0 {
 		req.AltDest = a.AltAH.dest()
 	}
-	if to == QPReset {
-		// The kernel empties the rings.
+	if to == QPReset || to == QPRTR && qp.typ == RawPacket {
+		// The kernel empties the rings, or the provider shows the receives that it
+		// has kept back.
 		qp.sendMu.Lock()
 		defer qp.sendMu.Unlock()
 		qp.recvMu.Lock()

@@ -230,6 +230,7 @@ func (srq *SRQ) PostRecv(wrs ...RecvWR) (n int, err error) {
 	if srq == nil {
 		return 0, &OpError{Op: "post SRQ receive", Err: errNil}
 	}
+	posting()
 	srq.mu.Lock()
 	switch {
 	case srq.prov == nil:

@@ -60,6 +60,9 @@ func (cq *CQ) poll(wc []WC) (int, error) {
 		return 0, errPollClosed
 	}
 	n, err := cq.prov.Poll(as[provider.WC](wc))
+	if n > 0 {
+		polled()
+	}
 	cq.mu.Unlock()
 	if n == 0 && err == nil {
 		err = cq.silence()

@@ -14,10 +14,12 @@ import (
 //
 // Queues and doorbell records are mappings of their own, page-aligned, which
 // the garbage collector neither moves nor frees; nothing in them is a Go
-// pointer. The slices made here of segments, completions and bytes are views of
-// them within their length; a segment is 16 bytes and a CQE 64, of which the
-// mapping's start is a multiple. The slices go with the queue, which is released
-// only after the kernel has destroyed it. Register pointers (uar.go, clock.go)
+// pointer. The slices made here of segments, completions, slots and bytes are
+// views of them within their length; a segment is 16 bytes and a CQE 64, of which
+// the mapping's start is a multiple, and so is where a queue ends and its slots
+// begin. The slices go with the queue, which is released only after the kernel has
+// destroyed it, and its CQs have forgotten it (cq.Forget, under the CQ's lock): a
+// poll finds no CQE any more that leads here. Register pointers (uar.go, clock.go)
 // point into mapped pages that live as long as the context, which outlives its
 // queues.
 
@@ -48,6 +50,38 @@ func (b buffer) segments(off, n int) []wqe.Segment {
 	return unsafe.Slice((*wqe.Segment)(unsafe.Pointer(unsafe.SliceData(b[off:off+n]))), n/wqe.SegmentSize)
 }
 
+// slots and ids return what is kept of n requests, from off. Posters write it, and
+// those who poll the CQ read it, which may be other goroutines. What orders the
+// two is the device: the poster's stores come before the doorbell record's
+// (mmio.ToDevice) and the register's (mmio.FlushWrites), the device stores the
+// CQE after it has seen those, and the poller loads from here after the CQE
+// (mmio.FromDevice). So on arm64, too: its memory is multi-copy atomic, and what
+// the device, an observer like the other processors, has seen before it stored,
+// they see after they have seen that. A place is written again only when its
+// request was told to have completed, in done.
+//
+// It lies behind a queue's WQEs, outside the Go heap, since the race detector
+// knows nothing of devices and would find both unordered. The kernel pins the
+// queue for the device by its own length, which ends before.
+func (b buffer) slots(off, n int) []slot {
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*slot)(unsafe.Pointer(unsafe.SliceData(b[off:off+n*slotSize]))), n)
+}
+
+func (b buffer) ids(off, n int) []uint64 {
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b[off:off+n*idSize]))), n)
+}
+
+const (
+	slotSize = int(unsafe.Sizeof(slot{}))
+	idSize   = 8
+)
+
 // A window is the place of one WQE, as long as one can be. Only the segments up
 // to the queue's longest WQE are there: who writes holds to that.
 type window [maxSegments]wqe.Segment
@@ -63,12 +97,12 @@ func (s *sendQueue) window(block uint32) *window {
 // slot returns what is kept of the WQE that begins in a block of the ring: there
 // are as many slots as blocks.
 func (s *sendQueue) slot(block uint32) *slot {
-	return (*slot)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(s.slots)), uintptr(block)*unsafe.Sizeof(slot{})))
+	return (*slot)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(s.slots)), uintptr(block)*uintptr(slotSize)))
 }
 
 // id returns what is kept of a receive: there are as many as places.
 func (r *recvQueue) id(at uint32) *uint64 {
-	return (*uint64)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(r.ids)), uintptr(at)*8))
+	return (*uint64)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(r.ids)), uintptr(at)*idSize))
 }
 
 // copyBytes copies n bytes, which don't overlap with where they go. Unlike with

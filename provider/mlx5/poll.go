@@ -1,6 +1,8 @@
 package mlx5
 
 import (
+	"sync/atomic"
+
 	"github.com/goverbs/goverbs/internal/mmio"
 	"github.com/goverbs/goverbs/internal/release"
 	"github.com/goverbs/goverbs/provider"
@@ -21,6 +23,15 @@ func (c *credit) set(to *uint32, n uint32) {
 		c.to = to
 	}
 	c.n = n
+}
+
+// add counts one more: only those who poll the CQ change what is told.
+func (c *credit) add(to *uint32) {
+	n := c.n
+	if c.to != to {
+		n = atomic.LoadUint32(to)
+	}
+	c.set(to, n+1)
 }
 
 func (c *credit) tell() {
@@ -180,8 +191,7 @@ func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, r
 		at := tail.Counter() & rq.mask
 		w.WRID = rq.ids[at]
 		segs = rq.list(at)
-		rq.taken++
-		recvs.set(&rq.done, rq.taken)
+		recvs.add(&rq.done)
 	}
 	if op == wqe.CQEResponderError {
 		fail(w, e)

@@ -80,26 +80,10 @@ func (q *qp) prepare(req *uapi.Mlx5IbCreateQp) (err error) {
 		return err
 	}
 	q.sq.record, q.rq.record = q.record, q.record
-	var sendMem buffer
-	sendAt := 0
-	if q.raw {
-		if q.sendBuf, err = newBuffer(max(send, 1)); err != nil {
-			return err
-		}
-		sendMem = q.sendBuf
-		req.SqBufAddr = q.sendBuf.addr()
-		if q.buf, err = newBuffer(max(recv, 1)); err != nil {
-			return err
-		}
-	} else {
-		sendAt = recv
-		if q.buf, err = newBuffer(max(recv+send, 1)); err != nil {
-			return err
-		}
-		sendMem = q.buf
+	if err = q.place(recv, send); err != nil {
+		return err
 	}
-	q.rq.ring = q.buf.segments(0, recv)
-	q.sq.ring = sendMem.segments(sendAt, send)
+	req.SqBufAddr = q.sendBuf.addr()
 	q.rq.held = q.raw
 
 	if err := q.identify(&req.Uidx); err != nil {
@@ -121,6 +105,28 @@ func (q *qp) prepare(req *uapi.Mlx5IbCreateQp) (err error) {
 	if recv > 0 {
 		req.RqWqeCount, req.RqWqeShift = uint32(len(q.rq.ids)), q.rq.shift+uint32(bits.TrailingZeros(wqe.SegmentSize))
 	}
+	return nil
+}
+
+// place makes the memory of queues with that many bytes: the receives, the sends,
+// and what is kept of both. A raw packet's sends are apart.
+func (q *qp) place(recv, send int) (err error) {
+	blocks, recvs := send/wqe.BlockSize, 0
+	if recv > 0 {
+		recvs = int(q.rq.mask) + 1
+	}
+	sends, sendAt, idsAt := &q.buf, recv, recv+send+blocks*slotSize
+	if q.raw {
+		if q.sendBuf, err = newBuffer(max(send+blocks*slotSize, 1)); err != nil {
+			return err
+		}
+		sends, sendAt, idsAt = &q.sendBuf, 0, recv
+	}
+	if q.buf, err = newBuffer(max(idsAt+recvs*idSize, 1)); err != nil {
+		return err
+	}
+	q.rq.ring, q.rq.ids = q.buf.segments(0, recv), q.buf.ids(idsAt, recvs)
+	q.sq.ring, q.sq.slots = sends.segments(sendAt, send), sends.slots(sendAt+send, blocks)
 	return nil
 }
 
@@ -225,7 +231,7 @@ func (q *qp) sizeSend() (int, error) {
 	s.mask, s.limit = uint32(ring-1), uint32(ring/blocks)
 	s.lastWhole, s.maxSGE = uint32(ring-blocks), int(c.MaxSendSGE)
 	s.maxData = blocks*wqe.BlockSize - overhead*wqe.SegmentSize - wqe.InlineHeader
-	s.slots, s.spare = make([]slot, ring), new(window)
+	s.spare = new(window)
 	if q.init.SignalAll {
 		s.signal = wqe.CtrlCQUpdate
 	}
@@ -265,7 +271,6 @@ func (r *recvQueue) size(l *limits, c *provider.QPCap) (int, error) {
 	length := max(roundUp(int(c.MaxRecvWR))*segs*wqe.SegmentSize, wqe.BlockSize)
 	count := length / (segs * wqe.SegmentSize)
 	r.shift, r.mask, r.maxSGE = uint32(bits.TrailingZeros(uint(segs))), uint32(count-1), segs-signature
-	r.ids = make([]uint64, count)
 	return length, nil
 }
 
@@ -313,5 +318,5 @@ func (q *qp) Release() {
 	q.buf.release()
 	q.sendBuf.release()
 	q.reg, q.record = nil, nil
-	q.sq.ring, q.rq.ring = nil, nil
+	q.sq.ring, q.sq.slots, q.rq.ring, q.rq.ids = nil, nil, nil, nil
 }

@@ -28,8 +28,7 @@ type recvQueue struct {
 	// would take packets in INIT already.
 	held bool
 
-	taken uint32 // receives that completed, as the poller counts them
-	done  uint32 // and as it told
+	done uint32 // receives that completed
 }
 
 // PostRecv goes a short way as long as receives have one piece of memory.
@@ -126,7 +125,7 @@ func (r *recvQueue) tell() {
 
 // reset empties the queue.
 func (r *recvQueue) reset() {
-	r.posted, r.taken = 0, 0
+	r.posted = 0
 	atomic.StoreUint32(&r.done, 0)
 	if r.record != nil {
 		r.record[recvRecord] = 0

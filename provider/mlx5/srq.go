@@ -73,15 +73,16 @@ func (s *srq) prepare(req *uapi.Mlx5IbCreateSrq, init *provider.SRQInit) (err er
 	if 2*int(init.MaxWR)+1 > l.srqWQEs {
 		count = chain // none waits
 	}
-	if s.buf, err = newBuffer(count * segs * wqe.SegmentSize); err != nil {
+	length := count * segs * wqe.SegmentSize
+	if s.buf, err = newBuffer(length + count*idSize); err != nil {
 		return err
 	}
 	if s.record, err = s.ctx.records.take(); err != nil {
 		return err
 	}
-	s.ring = s.buf.segments(0, count*segs*wqe.SegmentSize)
+	s.ring, s.ids = s.buf.segments(0, length), s.buf.ids(length, count)
 	s.shift, s.maxSGE = uint32(bits.TrailingZeros(uint(segs))), segs-1
-	s.ids, s.tail, s.room = make([]uint64, count), uint16(chain-1), uint32(chain-1)
+	s.tail, s.room = uint16(chain-1), uint32(chain-1)
 	for i := range s.tail {
 		s.at(i)[0].Next(i + 1)
 	}
@@ -222,5 +223,5 @@ func (s *srq) Release() {
 	}
 	s.ctx.records.give(s.record)
 	s.buf.release()
-	s.record, s.ring = nil, nil
+	s.record, s.ring, s.ids = nil, nil, nil
 }
