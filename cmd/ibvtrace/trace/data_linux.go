@@ -15,61 +15,62 @@ import (
 // Posting and polling go past the kernel: libibverbs' functions are inline and call
 // through tables of pointers, which have a public layout, in the context, in
 // extended QPs and in extended CQs. To trace them the pointers are made to lead to
-// stubs, in memory that the program is made to map: a stub tells the tracer and
-// calls the function. No code is changed, so threads need not stop for it, and
-// nothing needs stepping over.
+// probes. A probe is a piece of code, in memory that the program is made to map, that
+// tells the tracer and calls the function: what a uprobe is, but without a change to
+// the program's code, so that threads need not stop for it and nothing needs stepping
+// over.
 //
-// A stub tells by a trap: a getpid, which takes no arguments and so can carry some.
+// A probe tells by a trap: a getpid, which takes no arguments and so can carry some.
 // The kernel stops there for the tracer as at other system calls. When no tracer is
 // left, it is a getpid.
 
 // trapMagic, in the upper half of a getpid's sixth argument, makes it a trap. The
-// lower half: the stub in bits 0 to 15, a small argument in 16 to 23, and trapAfter.
+// lower half: the probe in bits 0 to 15, a small argument in 16 to 23, and trapAfter.
 const (
 	trapMagic = 0x7665_5262
 	trapAfter = 1 << 31
 )
 
-// A stubKind is what a stub does.
-type stubKind struct{ code *[]byte }
+// A probeKind is what a probe does.
+type probeKind struct{ code *[]byte }
 
 var (
-	kindPost      = stubKind{&stubPost}
-	kindPoll      = stubKind{&stubPoll}
-	kindCall      = stubKind{&stubCall}
-	kindStartPoll = stubKind{&stubStartPoll}
+	kindPost      = probeKind{&probePost}
+	kindPoll      = probeKind{&probePoll}
+	kindCall      = probeKind{&probeCall}
+	kindStartPoll = probeKind{&probeStartPoll}
 )
 
 // An operation is a function in one of the tables.
 type operation struct {
 	name   string
 	offset uint64 // of its pointer
-	kind   stubKind
+	kind   probeKind
 	before func(t *tracer, th *thread, c *call, args [6]uint64)
 	after  func(t *tracer, th *thread, c *call, args [6]uint64)
 }
 
-// A stub is one in a process's memory.
-type stub struct {
+// A probe is one that a process has in its memory.
+type probe struct {
 	op       *operation
 	function uint64
 	addr     uint64
 }
 
-// The memory of the stubs: counters, which are written, then code.
+// The memory of the probes: counters, which are written, then code.
 const (
 	counterBytes = 4096
 	codeBytes    = 128 << 10
-	stubBytes    = 512 // the largest has 288 and four words
-	mostStubs    = min(counterBytes/8, codeBytes/stubBytes)
+	probeBytes   = 512 // the largest has 288 and four words
+	mostProbes   = min(counterBytes/8, codeBytes/probeBytes)
 )
 
 // A dataTrace is how a process's data verbs are traced.
 type dataTrace struct {
 	base     uint64 // of the memory, 0: none as yet
 	failed   bool   // to get any
-	stubs    []stub
-	patched  map[uint64]uint64 // pointers that lead to stubs: where they led
+	probes   []probe
+	patched  map[uint64]uint64 // pointers that lead to probes: where they led
 	contexts map[uint64]*file  // by address of the struct ibv_context
 	tried    map[*file]int     // how often its context was not found
 	told     uint64            // empty polls that have been told of
@@ -88,22 +89,22 @@ func newDataTrace() *dataTrace {
 // clone returns what holds for a process's child, which has a copy of its memory.
 func (d *dataTrace) clone() *dataTrace {
 	c := *d
-	c.stubs = append([]stub(nil), d.stubs...)
+	c.probes = append([]probe(nil), d.probes...)
 	c.patched, c.contexts = maps.Clone(d.patched), maps.Clone(d.contexts)
 	c.tried, c.pending = maps.Clone(d.tried), maps.Clone(d.pending)
 	return &c
 }
 
-func (d *dataTrace) code(i int) uint64    { return d.base + counterBytes + uint64(i*stubBytes) }
+func (d *dataTrace) code(i int) uint64    { return d.base + counterBytes + uint64(i*probeBytes) }
 func (d *dataTrace) counter(i int) uint64 { return d.base + uint64(8*i) }
 
-// isStub reports whether an address is one of ours.
-func (d *dataTrace) isStub(addr uint64) bool {
+// isProbe reports whether an address is one of ours.
+func (d *dataTrace) isProbe(addr uint64) bool {
 	return d.base != 0 && addr >= d.base && addr < d.base+counterBytes+codeBytes
 }
 
-// mapStubs has the process map memory for stubs.
-func (t *tracer) mapStubs(in *injector, d *dataTrace) error {
+// mapProbes has the process map memory for probes.
+func (t *tracer) mapProbes(in *injector, d *dataTrace) error {
 	size := uint64(counterBytes + codeBytes)
 	base, err := in.call(unix.SYS_MMAP, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0)
 	if err != nil {
@@ -117,15 +118,15 @@ func (t *tracer) mapStubs(in *injector, d *dataTrace) error {
 	return nil
 }
 
-// stubFor returns the address of a stub that stands for a function.
-func (d *dataTrace) stubFor(tid int, op *operation, function uint64) (uint64, error) {
-	for i := range d.stubs {
-		if d.stubs[i].op == op && d.stubs[i].function == function {
-			return d.stubs[i].addr, nil
+// probeFor returns the address of a probe that stands for a function.
+func (d *dataTrace) probeFor(tid int, op *operation, function uint64) (uint64, error) {
+	for i := range d.probes {
+		if d.probes[i].op == op && d.probes[i].function == function {
+			return d.probes[i].addr, nil
 		}
 	}
-	i := len(d.stubs)
-	if i == mostStubs {
+	i := len(d.probes)
+	if i == mostProbes {
 		return 0, errors.New("too many functions post and poll")
 	}
 	b := append([]byte(nil), *op.kind.code...)
@@ -137,11 +138,11 @@ func (d *dataTrace) stubFor(tid int, op *operation, function uint64) (uint64, er
 	if _, err := unix.PtracePokeData(tid, uintptr(d.code(i)), b); err != nil {
 		return 0, os.NewSyscallError("ptrace", err)
 	}
-	d.stubs = append(d.stubs, stub{op, function, d.code(i)})
+	d.probes = append(d.probes, probe{op, function, d.code(i)})
 	return d.code(i), nil
 }
 
-// patch makes the pointers of a table at addr lead to stubs.
+// patch makes the pointers of a table at addr lead to probes.
 func (t *tracer) patch(th *thread, addr uint64, ops []operation, executable func(uint64) bool) error {
 	d := th.proc.data
 	last := ops[len(ops)-1].offset + 8
@@ -152,10 +153,10 @@ func (t *tracer) patch(th *thread, addr uint64, ops []operation, executable func
 	for i := range ops {
 		op := &ops[i]
 		function := binary.NativeEndian.Uint64(b[op.offset:])
-		if function == 0 || d.isStub(function) || !executable(function) {
+		if function == 0 || d.isProbe(function) || !executable(function) {
 			continue
 		}
-		to, err := d.stubFor(th.tid, op, function)
+		to, err := d.probeFor(th.tid, op, function)
 		if err != nil {
 			return err
 		}
@@ -170,7 +171,7 @@ func (t *tracer) patch(th *thread, addr uint64, ops []operation, executable func
 }
 
 // mostPatched bounds what is put back when ibvtrace lets go: programs make QPs for
-// ever, and a pointer that stays leads to a stub that does no harm.
+// ever, and a pointer that stays leads to a probe that does no harm.
 const mostPatched = 1 << 20
 
 func writePointer(tid int, addr, to uint64) error {
@@ -179,12 +180,12 @@ func writePointer(tid int, addr, to uint64) error {
 	return writeMemory(tid, addr, b[:])
 }
 
-// unpatch puts the pointers back. Threads that are in a stub leave it in peace.
+// unpatch puts the pointers back. Threads that are in a probe leave it in peace.
 func (t *tracer) unpatch(p *process) {
 	d := p.data
 	var b [8]byte
 	for addr, function := range d.patched {
-		if readMemory(p.pid, addr, b[:]) == nil && d.isStub(binary.NativeEndian.Uint64(b[:])) {
+		if readMemory(p.pid, addr, b[:]) == nil && d.isProbe(binary.NativeEndian.Uint64(b[:])) {
 			writePointer(p.pid, addr, function)
 		}
 	}
@@ -196,7 +197,7 @@ func (d *dataTrace) emptyPolls(pid int) uint64 {
 	if d.base == 0 {
 		return 0
 	}
-	b := make([]byte, 8*len(d.stubs))
+	b := make([]byte, 8*len(d.probes))
 	if readMemory(pid, d.base, b) != nil {
 		return 0
 	}
@@ -207,22 +208,22 @@ func (d *dataTrace) emptyPolls(pid int) uint64 {
 	return n
 }
 
-// trap handles what a stub tells.
+// trap handles what a probe tells.
 func (t *tracer) trap(th *thread, info *syscallInfo) {
 	word := info.args[5]
-	if word&0xffffffff == goStub {
+	if word&0xffffffff == goProbe {
 		t.goTrap(th, info.args)
 		return
 	}
 	d := th.proc.data
-	if d == nil || !d.isStub(info.ip) {
+	if d == nil || !d.isProbe(info.ip) {
 		return
 	}
 	i := int(word & 0xffff)
-	if i >= len(d.stubs) {
+	if i >= len(d.probes) {
 		return
 	}
-	op := d.stubs[i].op
+	op := d.probes[i].op
 	info.args[5] = word >> 16 & 0xff
 	if word&trapAfter == 0 {
 		c := t.newCall(th, kindData, op.name)

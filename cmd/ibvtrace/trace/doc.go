@@ -16,7 +16,7 @@
 // # Verbs that post and poll
 //
 // They are functions in tables of pointers; the tables are made to lead through
-// stubs in memory of the program, see data_linux.go. It needs libibverbs, shared or
+// probes in memory of the program, see data_linux.go. It needs libibverbs, shared or
 // static, of any version that has the ioctl, on amd64. Empty polls only count.
 //
 // # What programs may do

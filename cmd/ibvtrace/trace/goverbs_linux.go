@@ -15,13 +15,13 @@ import (
 )
 
 // Programs on this project's own library have no tables of pointers. The library tells
-// of posts and polls itself, by a getpid as the stubs do, when it is asked to: by a
+// of posts and polls itself, by a getpid as the probes do, when it is asked to: by a
 // word in its memory, behind a mark.
 
 var goMark = []byte("goverbs tracing\x01")
 
-// goStub is what the library has in its traps in place of a stub's number.
-const goStub = 0xfffe
+// goProbe is what the library has in its traps in place of a probe's number.
+const goProbe = 0xfffe
 
 // The points, as package verbs numbers them.
 const (

@@ -97,7 +97,7 @@ func (t *tracer) afterVerb(th *thread, c *call) {
 	}
 	f := c.file
 	fd := th.proc.fdOf(f)
-	if stubPost == nil {
+	if probePost == nil {
 		return
 	}
 	context := d.contextOf(f)
@@ -122,7 +122,7 @@ func (t *tracer) afterVerb(th *thread, c *call) {
 	if context != 0 {
 		d.contexts[context] = f
 		if d.base == 0 {
-			if err := t.mapStubsAt(th, (*tracer).inject); err != nil {
+			if err := t.mapProbesAt(th, (*tracer).inject); err != nil {
 				return
 			}
 		}
@@ -152,12 +152,12 @@ func (d *dataTrace) contextOf(f *file) uint64 {
 	return 0
 }
 
-// mapStubsAt maps memory for stubs, once. The way to inject depends on the stop.
-func (t *tracer) mapStubsAt(th *thread, way func(*tracer, int) (*injector, error)) error {
+// mapProbesAt maps memory for probes, once. The way to inject depends on the stop.
+func (t *tracer) mapProbesAt(th *thread, way func(*tracer, int) (*injector, error)) error {
 	d := th.proc.data
 	in, err := way(t, th.tid)
 	if err == nil {
-		err = t.mapStubs(in, d)
+		err = t.mapProbes(in, d)
 		if err == errDied {
 			return err
 		}
@@ -286,7 +286,7 @@ func (t *tracer) attachData(th *thread) {
 	if err != nil || !regs.native() {
 		return
 	}
-	if t.askGo(p, d); d.goSwitch != 0 || stubPost == nil {
+	if t.askGo(p, d); d.goSwitch != 0 || probePost == nil {
 		return
 	}
 	files := make(map[int]*file)
@@ -318,7 +318,7 @@ func (t *tracer) attachData(th *thread) {
 	if len(d.contexts) == 0 {
 		return
 	}
-	if err := t.mapStubsAt(th, (*tracer).injectAnywhere); err != nil {
+	if err := t.mapProbesAt(th, (*tracer).injectAnywhere); err != nil {
 		return
 	}
 	for addr := range d.contexts {

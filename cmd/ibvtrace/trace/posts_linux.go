@@ -351,7 +351,7 @@ func (t *tracer) empty(th *thread, c *call) {
 	}
 }
 
-// readerBytes is what stubStartPoll collects.
+// readerBytes is what probeStartPoll collects.
 const readerBytes = 24
 
 func afterStartPoll(t *tracer, th *thread, c *call, args [6]uint64) {

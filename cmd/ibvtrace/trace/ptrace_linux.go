@@ -17,7 +17,7 @@ func (t *tracer) options() uintptr {
 	o := uintptr(unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_TRACEFORK |
 		unix.PTRACE_O_TRACESECCOMP | unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACEVFORK)
 	if t.opt.Data {
-		o |= unix.PTRACE_O_TRACEEXIT // before the stubs' counters go
+		o |= unix.PTRACE_O_TRACEEXIT // before the probes' counters go
 	}
 	return o
 }

@@ -1,50 +1,50 @@
 package trace
 
-// The code that is put between a program and the functions that its verbs lead to:
-// in memory of its own in the program, and called in their place. It tells the
-// tracer by way of a getpid, see trap, which does no harm when no tracer is left.
+// The code of the probes: it is put between a program and the functions that its verbs
+// lead to, in memory of its own in the program, and called in their place. It tells
+// the tracer by way of a getpid, see trap, which does no harm when no tracer is left.
 //
-// Each is followed by four words: the function, the word for the trap before it, the
-// word for the trap after it, and the address of a counter.
-// The code finds them relative to itself, so that it can be anywhere. It keeps what
-// the ABI says a function keeps, and the stack aligned.
+// Each probe is followed by four words: the function, the word for the trap before it,
+// the word for the trap after it, and the address of a counter. The code finds them
+// relative to itself, so that it can be anywhere. It keeps what the ABI says a
+// function keeps, and the stack aligned.
 
-// stubPost: trap, call the function, trap with the result in the fourth argument.
+// probePost: trap, call the function, trap with the result in the fourth argument.
 //
 //	endbr64; push rdi, rsi, rdx; r9 = before; getpid; call function
 //	pop rdx, rsi, rdi; push rax; r10 = rax; r9 = after; getpid; pop rax; ret
-var stubPost = []byte{
+var probePost = []byte{
 	0xf3, 0x0f, 0x1e, 0xfa, 0x57, 0x56, 0x52, 0x4c, 0x8b, 0x0d, 0x3a, 0x00, 0x00, 0x00, 0xb8, 0x27,
 	0x00, 0x00, 0x00, 0x0f, 0x05, 0xff, 0x15, 0x25, 0x00, 0x00, 0x00, 0x5a, 0x5e, 0x5f, 0x50, 0x49,
 	0x89, 0xc2, 0x4c, 0x8b, 0x0d, 0x27, 0x00, 0x00, 0x00, 0xb8, 0x27, 0x00, 0x00, 0x00, 0x0f, 0x05,
 	0x58, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
 }
 
-// stubPoll: call the function; if it returns 0, count, else trap as stubPost does.
+// probePoll: call the function; if it returns 0, count, else trap as probePost does.
 //
 //	endbr64; push rdi, rsi, rdx; call function; pop rdx, rsi, rdi; if eax == 0 goto empty
 //	push rax; r10 = rax; r9 = after; getpid; pop rax; ret
 //	empty: lock inc [counter]; ret
-var stubPoll = []byte{
+var probePoll = []byte{
 	0xf3, 0x0f, 0x1e, 0xfa, 0x57, 0x56, 0x52, 0xff, 0x15, 0x33, 0x00, 0x00, 0x00, 0x5a, 0x5e, 0x5f,
 	0x85, 0xc0, 0x74, 0x14, 0x50, 0x49, 0x89, 0xc2, 0x4c, 0x8b, 0x0d, 0x31, 0x00, 0x00, 0x00, 0xb8,
 	0x27, 0x00, 0x00, 0x00, 0x0f, 0x05, 0x58, 0xc3, 0x4c, 0x8b, 0x1d, 0x29, 0x00, 0x00, 0x00, 0xf0,
 	0x49, 0xff, 0x03, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
 }
 
-// stubCall: trap and go on to the function, which returns nothing. The lowest byte
+// probeCall: trap and go on to the function, which returns nothing. The lowest byte
 // of the sixth argument, whose register the trap needs, goes into the word.
 //
 //	endbr64; push rcx, r9; r10 = rcx; r9 = before | (r9 & 0xff) << 16; getpid; pop r9, rcx
 //	jmp function
-var stubCall = []byte{
+var probeCall = []byte{
 	0xf3, 0x0f, 0x1e, 0xfa, 0x51, 0x41, 0x51, 0x49, 0x89, 0xca, 0x41, 0x0f, 0xb6, 0xc1, 0xc1, 0xe0,
 	0x10, 0x4c, 0x8b, 0x0d, 0x20, 0x00, 0x00, 0x00, 0x49, 0x09, 0xc1, 0xb8, 0x27, 0x00, 0x00, 0x00,
 	0x0f, 0x05, 0x41, 0x59, 0x59, 0xff, 0x25, 0x05, 0x00, 0x00, 0x00, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
 }
 
-// stubStartPoll is for those that step to a completion of an extended CQ, which has
-// functions to read it: the program need not call them all, so the stub does. It
+// probeStartPoll is for those that step to a completion of an extended CQ, which has
+// functions to read it: the program need not call them all, so the probe does. It
 // calls the function; if that returns ENOENT, counts, else traps with the result and
 // the address of what the readers said: opcode, vendor_err, qp_num, byte_len,
 // wc_flags, imm_data.
@@ -57,7 +57,7 @@ var stubCall = []byte{
 //	tell: rdi = rbx; rsi = rsp; r10 = [rsp+40]; r9 = after; getpid; goto out
 //	empty: lock inc [counter]
 //	out: rax = [rsp+40]; add rsp, 48; pop rbx; ret
-var stubStartPoll = []byte{
+var probeStartPoll = []byte{
 	0xf3, 0x0f, 0x1e, 0xfa, 0x53, 0x48, 0x83, 0xec, 0x30, 0x48, 0x89, 0xfb, 0xff, 0x15, 0x0e, 0x01,
 	0x00, 0x00, 0x48, 0x89, 0x44, 0x24, 0x28, 0x85, 0xc0, 0x74, 0x0e, 0x83, 0xf8, 0x02, 0x0f, 0x84,
 	0xd8, 0x00, 0x00, 0x00, 0xe9, 0xb8, 0x00, 0x00, 0x00, 0x31, 0xc0, 0x48, 0x8b, 0x8b, 0xb0, 0x00,

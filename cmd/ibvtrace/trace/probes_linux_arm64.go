@@ -1,4 +1,4 @@
 package trace
 
 // There is no code for arm64 as yet, and so no tracing of verbs that post and poll.
-var stubPost, stubPoll, stubCall, stubStartPoll []byte
+var probePost, probePoll, probeCall, probeStartPoll []byte
