@@ -10,6 +10,7 @@ var (
 	ErrTooManySGEs  = errors.New("more scatter/gather entries than the queue allows")
 	ErrInlineTooBig = errors.New("more inline data than the queue allows")
 	ErrTooLong      = errors.New("longer than the device can do at once")
+	ErrRecvTooLong  = errors.New("the buffers have 4 GiB or more")
 	ErrOpcode       = errors.New("operation is not supported")
 	ErrCQOverrun    = errors.New("completion queue overran")
 )

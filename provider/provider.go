@@ -134,7 +134,8 @@ type QP interface {
 	// reference to wrs, nor to anything that they point to.
 	PostSend(wrs []SendWR) (n int, err error)
 
-	// PostRecv is PostSend for the receive queue.
+	// PostRecv is PostSend for the receive queue. It refuses with ErrRecvTooLong
+	// what has 4 GiB or more in all its pieces.
 	PostRecv(wrs []RecvWR) (n int, err error)
 
 	// Modify adds the provider's part to an EX_CMD_MODIFY_QP, and tells whether it

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"math"
 	"sync/atomic"
 
 	"github.com/goverbs/goverbs/uapi"
@@ -90,6 +91,15 @@ type MWRef struct {
 type RecvWR struct {
 	WRID uint64
 	SGL  []SGE
+}
+
+// TooLong tells that the pieces of a receive have 4 GiB or more.
+func TooLong(sgl []SGE) bool {
+	var length uint64
+	for i := range sgl {
+		length += uint64(sgl[i].Length)
+	}
+	return length > math.MaxUint32
 }
 
 // A WC is a work completion, laid out as struct ib_uverbs_wc

@@ -73,6 +73,7 @@ func (c *Context) AsyncEvent(ctx context.Context) (AsyncEvent, error) {
 	case EventCQErr:
 		if e.CQ, _ = c.member(element).(*CQ); e.CQ != nil {
 			e.CQ.overran.Store(true)
+			e.CQ.silent.Store(true)
 		}
 	case EventSRQErr, EventSRQLimitReached:
 		e.SRQ, _ = c.member(element).(*SRQ)

@@ -26,6 +26,7 @@ type CQ struct {
 	waiters atomic.Int32  // goroutines in PollWait
 	events  atomic.Uint32 // that came
 	overran atomic.Bool   // EventCQErr came
+	silent  atomic.Bool   // nothing will come any more: see silence
 }
 
 func (cq *CQ) base() *object {
@@ -121,6 +122,9 @@ func (c *Context) createCQHeld(op string, o *CQOptions, parents []*object) (*CQ,
 		return nil, opErr(op, object, err)
 	}
 	cq.adopt(c, kindCQ, uint32(*handle), cq, parents...)
+	if c.removal.gone.Load() { // perhaps before the CQ could be told
+		cq.silent.Store(true)
+	}
 	return cq, nil
 }
 
@@ -156,7 +160,7 @@ func (cq *CQ) Poll(wc []WC) (int, error) {
 		polled()
 	}
 	cq.mu.Unlock()
-	if n == 0 && err == nil && (cq.ctx.removal.gone.Load() || cq.overran.Load()) {
+	if n == 0 && err == nil && cq.silent.Load() {
 		err = cq.silence()
 	}
 	return n, err

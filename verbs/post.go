@@ -1,10 +1,6 @@
 package verbs
 
-import (
-	"math"
-
-	"github.com/goverbs/goverbs/provider"
-)
+import "github.com/goverbs/goverbs/provider"
 
 // What posting refuses. Made once: the fast path allocates nothing.
 var (
@@ -44,6 +40,7 @@ func newRefusals(op string) refusals {
 		provider.ErrTooManySGEs:  invalid(op, "%v", provider.ErrTooManySGEs),
 		provider.ErrInlineTooBig: invalid(op, "%v", provider.ErrInlineTooBig),
 		provider.ErrTooLong:      invalid(op, "%v", provider.ErrTooLong),
+		provider.ErrRecvTooLong:  invalid(op, "%v", provider.ErrRecvTooLong),
 		provider.ErrOpcode:       invalid(op, "%v", provider.ErrOpcode),
 	}
 }
@@ -364,7 +361,7 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	if !qp.recvMu.try() {
 		qp.recvMu.wait()
 	}
-	if qp.usualOps.Load()&usualRecv != 0 && usualRecvs(wrs) && !qp.ctx.removal.gone.Load() {
+	if qp.usualOps.Load()&usualRecv != 0 {
 		if n, err = qp.prov.PostRecv(as[provider.RecvWR](wrs)); err != nil {
 			err = recvError(err)
 		}
@@ -373,17 +370,6 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	}
 	qp.recvMu.Unlock()
 	return n, err
-}
-
-// usualRecvs tells at a glance that there is nothing to refuse about receives: one
-// piece can't be too long.
-func usualRecvs(wrs []RecvWR) bool {
-	for i := range wrs {
-		if len(wrs[i].SGL) > 1 {
-			return false
-		}
-	}
-	return len(wrs) > 0
 }
 
 // recvError stays out of the way of a post that goes well.
@@ -405,40 +391,8 @@ func (qp *QP) postRecv(wrs []RecvWR) (n int, err error) {
 	case qp.State() == QPReset:
 		return 0, errRecvState
 	}
-	checked, err := checkRecvs(wrs)
-	if len(checked) == 0 {
-		return 0, err
-	}
-	n, refused := qp.prov.PostRecv(as[provider.RecvWR](checked))
-	if refused != nil {
-		err = recvError(refused)
+	if n, err = qp.prov.PostRecv(as[provider.RecvWR](wrs)); err != nil {
+		err = recvError(err)
 	}
 	return n, err
-}
-
-// checkRecvs returns the receives before the first that no device could take,
-// and why not that.
-func checkRecvs(wrs []RecvWR) ([]RecvWR, error) {
-	for i := range wrs {
-		// One piece can't be too long.
-		if len(wrs[i].SGL) > 1 {
-			if err := checkRecv(wrs[i].SGL); err != nil {
-				return wrs[:i], err
-			}
-		}
-	}
-	return wrs, nil
-}
-
-var errRecvLong = invalid("post receive", "the buffers have 4 GiB or more")
-
-func checkRecv(sgl []SGE) error {
-	var length uint64
-	for i := range sgl {
-		length += uint64(sgl[i].Length)
-	}
-	if length > math.MaxUint32 {
-		return errRecvLong
-	}
-	return nil
 }

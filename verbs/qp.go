@@ -110,7 +110,7 @@ type QP struct {
 	state     atomic.Uint32 // QPState, as of the last Modify or Query
 	modify    sync.Mutex
 
-	usualOps atomic.Uint64 // of the type if the QP can send, and usualRecv if it can receive
+	usualOps atomic.Uint64 // of the type if the QP can send, and usualRecv if it can receive; none on a removed device
 
 	sendMu queueLock
 	recvMu queueLock
@@ -260,8 +260,8 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 		MaxInlineData: int(limit.MaxInlineData),
 	}
 	qp.prov = prov
-	qp.setState(QPReset)
 	qp.adopt(c, kindQP, uint32(*handle), qp, parents...)
+	qp.setState(QPReset)
 	return qp, nil
 }
 
@@ -341,6 +341,9 @@ func (qp *QP) setState(to QPState) {
 		ops |= usualRecv
 	}
 	qp.usualOps.Store(ops)
+	if qp.ctx != nil && qp.ctx.removal.gone.Load() {
+		qp.usualOps.Store(0)
+	}
 }
 
 // Close destroys the QP (ibv_destroy_qp). Its work requests end without

@@ -15,13 +15,20 @@ type removal struct {
 	stop     func()        // ends the watch
 }
 
-// deviceGone wakes all who wait. From now on only Close works.
+// deviceGone wakes all who wait, and has those who post and poll look closer. From
+// now on only Close works.
 func (c *Context) deviceGone() {
 	if !c.removal.gone.CompareAndSwap(false, true) {
 		return
 	}
 	close(c.removal.news)
 	c.async.poke()
+	for _, m := range c.membersOf(kindCQ) {
+		m.(*CQ).silent.Store(true)
+	}
+	for _, m := range c.membersOf(kindQP) {
+		m.(*QP).usualOps.Store(0)
+	}
 	for _, m := range c.membersOf(kindChannel) {
 		m.(*CompChannel).events.poke()
 	}

@@ -238,12 +238,8 @@ func (srq *SRQ) PostRecv(wrs ...RecvWR) (n int, err error) {
 	case srq.ctx.removal.gone.Load():
 		err = errPostSRQRemoved
 	default:
-		var checked []RecvWR
-		if checked, err = checkRecvs(wrs); len(checked) > 0 {
-			var refused error
-			if n, refused = srq.prov.PostRecv(as[provider.RecvWR](checked)); refused != nil {
-				err = srqRefusals.named(refused)
-			}
+		if n, err = srq.prov.PostRecv(as[provider.RecvWR](wrs)); err != nil {
+			err = srqRefusals.named(err)
 		}
 	}
 	srq.mu.Unlock()

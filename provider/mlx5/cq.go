@@ -16,7 +16,9 @@ type cq struct {
 	resp *uapi.Mlx5IbCreateCqResp
 
 	cqRing
-	next   uint32 // index of the CQE to look at; it counts on beyond the ring's end
+	next   uint32   // index of the CQE to look at; it counts on beyond the ring's end
+	head   *wqe.CQE // that CQE
+	turn   uint32   // the round of the ring it is in
 	record *record
 	number uint32
 	last   *resource // that the CQE before was about
@@ -56,6 +58,9 @@ func (r *cqRing) at(i uint32) *wqe.CQE { return &r.ring[(i&r.mask)*r.stride+r.st
 // round counts how often the ring has wrapped at an index.
 func (r *cqRing) round(i uint32) uint32 { return i >> (r.log & 31) }
 
+// seek makes the CQE with an index the next to look at.
+func (q *cq) seek(i uint32) { q.next, q.head, q.turn = i, q.at(i), q.round(i) }
+
 func (c *context) NewCQ(cmd *ioctl.Cmd, init provider.CQInit) (provider.CQ, error) {
 	q := &cq{ctx: c, v1: c.cqeVersion == cqeVersion1}
 	req := ioctl.In[uapi.Mlx5IbCreateCq](cmd, uapi.UVERBS_ATTR_UHW_IN)
@@ -71,6 +76,7 @@ func (c *context) NewCQ(cmd *ioctl.Cmd, init provider.CQInit) (provider.CQ, erro
 		q.Release()
 		return nil, err
 	}
+	q.seek(0)
 	req.BufAddr, req.DbAddr, req.CqeSize = q.buf.addr(), q.record.addr(), q.stride*wqe.CQESize
 	if q.format = wqe.MiniFormat(init.Compression); q.format != 0 {
 		req.CqeCompEn, req.CqeCompResFormat = 1, init.Compression
@@ -91,12 +97,11 @@ func (c *context) NewCQ(cmd *ioctl.Cmd, init provider.CQInit) (provider.CQ, erro
 // given back.
 func (q *cq) PollTimed(wc []provider.WC, cycles []uint64) (n int, err error) {
 	for n < len(wc) {
-		e := q.at(q.next)
-		if !e.Load().Ready(q.round(q.next)) {
+		if !q.head.Load().Ready(q.turn) {
 			break
 		}
 		mmio.FromDevice()
-		at := e.Timestamp()
+		at := q.head.Timestamp()
 		m, err := q.Poll(wc[n : n+1])
 		if err != nil {
 			return n, err
@@ -168,7 +173,7 @@ func (q *cq) forget(gone *resource) {
 		}
 	}
 	if to != q.next {
-		q.next = to
+		q.seek(to)
 		mmio.Publish(&q.record[cqIndexRecord], swap32(q.next&0xffffff))
 	}
 }
@@ -233,7 +238,7 @@ func (q *cq) Remap() error {
 		moveCQE(&q.resized, i+1, &q.cqRing, i)
 	}
 	q.cqRing, q.resized = q.resized, q.cqRing
-	q.next++
+	q.seek(q.next + 1)
 	// The mark counts as a completion, and this one is consumed. rdma-core
 	// leaves it to the next poll to say so; until then the adapter takes the
 	// queue to be fuller than it is.
@@ -251,5 +256,5 @@ func (q *cq) Release() {
 	q.ctx.records.give(q.record)
 	q.buf.release()
 	q.resized.buf.release()
-	q.record, q.ring = nil, nil
+	q.record, q.ring, q.head = nil, nil, nil
 }

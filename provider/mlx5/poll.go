@@ -42,7 +42,7 @@ func (c *credit) tell() {
 
 func (q *cq) Poll(wc []provider.WC) (int, error) {
 	// Programs poll in vain more often than not.
-	if !q.at(q.next).Load().Ready(q.round(q.next)) {
+	if !q.head.Load().Ready(q.turn) {
 		return 0, nil
 	}
 	return q.poll(wc)
@@ -103,7 +103,7 @@ func (q *cq) poll(wc []provider.WC) (int, error) {
 	if i == q.next {
 		return 0, nil
 	}
-	q.next = i
+	q.seek(i)
 	sends.tell()
 	recvs.tell()
 	release.Store(&q.record[cqIndexRecord], swap32(i&0xffffff))

@@ -84,7 +84,7 @@ func (q *qp) prepare(req *uapi.Mlx5IbCreateQp) (err error) {
 		return err
 	}
 	req.SqBufAddr = q.sendBuf.addr()
-	q.rq.held = q.raw
+	q.rq.hold(q.raw)
 
 	if err := q.identify(&req.Uidx); err != nil {
 		return err
@@ -290,10 +290,10 @@ func (q *qp) Moved(to uapi.IbQpState) uint32 {
 	case uapi.IB_QPS_RESET:
 		q.sq.reset()
 		q.rq.reset()
-		q.rq.held = q.raw
+		q.rq.hold(q.raw)
 	case uapi.IB_QPS_RTR:
 		if q.rq.held {
-			q.rq.held = false
+			q.rq.hold(false)
 			q.rq.tell()
 		}
 		if q.late != nil && q.late.Dctn != 0 {

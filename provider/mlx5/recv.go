@@ -27,6 +27,9 @@ type recvQueue struct {
 	// held keeps the record back until the QP may receive: a raw packet's queue
 	// would take packets in INIT already.
 	held bool
+	// usual is how many receives there may be at a time for PostRecv to go the
+	// short way: none if the record is held, or if they are signed.
+	usual uint32
 
 	done uint32 // receives that completed
 }
@@ -35,7 +38,7 @@ type recvQueue struct {
 func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) {
 	r := &q.rq
 	posted := r.posted
-	if posted-atomic.LoadUint32(&r.done)+uint32(len(wrs)) > uint32(len(r.ids)) || r.maxSGE < 1 || r.held || r.signed || len(wrs) == 0 {
+	if posted-atomic.LoadUint32(&r.done)+uint32(len(wrs)) > r.usual {
 		return r.post(wrs, 0)
 	}
 	for i := range wrs {
@@ -44,13 +47,13 @@ func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) {
 			r.posted = posted
 			return r.post(wrs, i)
 		}
-		at := posted & r.mask
-		*r.id(at) = wr.WRID
-		w, sge := r.window(at), &wr.SGL[0]
+		sge, at := &wr.SGL[0], posted&r.mask
+		w := r.window(at)
 		w[0].Data(sge.Length, sge.LKey, sge.Addr)
 		if r.maxSGE > 1 {
 			w[1].End()
 		}
+		*r.id(at) = wr.WRID
 		posted++
 	}
 	r.posted = posted
@@ -60,6 +63,14 @@ func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) {
 		release.Store(&r.record[recvRecord], swap32(posted&0xffff))
 	}
 	return len(wrs), nil
+}
+
+// hold says whether the record is held back.
+func (r *recvQueue) hold(on bool) {
+	r.held, r.usual = on, 0
+	if !on && !r.signed {
+		r.usual = uint32(len(r.ids))
+	}
 }
 
 // post posts receives from wrs[n] on, those before being written already.
@@ -76,6 +87,10 @@ func (r *recvQueue) post(wrs []provider.RecvWR, n int) (_ int, err error) {
 		}
 		if len(wr.SGL) > r.maxSGE {
 			err = provider.ErrTooManySGEs
+			break
+		}
+		if provider.TooLong(wr.SGL) {
+			err = provider.ErrRecvTooLong
 			break
 		}
 		at := posted & r.mask

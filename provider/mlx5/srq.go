@@ -140,6 +140,9 @@ func (s *srq) put(wr *provider.RecvWR) error {
 	if len(wr.SGL) > s.maxSGE {
 		return provider.ErrTooManySGEs
 	}
+	if provider.TooLong(wr.SGL) {
+		return provider.ErrRecvTooLong
+	}
 	segs := s.at(s.head)
 	n := 1
 	for i := range wr.SGL {

@@ -35,6 +35,9 @@ func (r *recvQueue) put(wr *provider.RecvWR) error {
 	if len(wr.SGL) > r.maxSGE {
 		return provider.ErrTooManySGEs
 	}
+	if provider.TooLong(wr.SGL) {
+		return provider.ErrRecvTooLong
+	}
 	w := r.recvWQE(r.prod)
 	w.WrId = wr.WRID
 	w.Dma = copySGL(recvSGEs(w, len(wr.SGL)), wr.SGL)
