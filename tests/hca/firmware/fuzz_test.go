@@ -130,3 +130,68 @@ func FuzzQueue(f *testing.F) {
 		}
 	})
 }
+
+// writes are to BAR0, as FuzzWrite reads them from its input: for each an
+// offset, how many bytes, and these.
+func writes(in []byte, each func(offset uint64, data []byte)) {
+	for len(in) >= 5 {
+		offset, n := uint64(binary.BigEndian.Uint32(in)), int(in[4])
+		in = in[5:]
+		n = min(n, len(in))
+		each(offset, in[:n])
+		in = in[n:]
+	}
+}
+
+// FuzzWrite has a guest write anything of any size anywhere in BAR0, to an HCA
+// with queues of all kinds, which obeys a driver that resets it afterwards.
+func FuzzWrite(f *testing.F) {
+	word := func(offset uint32, data ...byte) []byte {
+		return append(append(binary.BigEndian.AppendUint32(nil, offset), byte(len(data))), data...)
+	}
+	for page := range uint32(8) {
+		for _, register := range []uint32{uarArmCQ, uarArmEQ, uarUpdateEQ, uarSend, uarSend + 0x100} {
+			f.Add(word(page*PageSize+register, 0, 0, 1, 0, 0, 0, 0x50, 1))
+			f.Add(word(page*PageSize+register, 1, 0, 0, 0))
+		}
+		nop := make([]byte, 64)
+		nop[6], nop[7] = 0x50, 2
+		f.Add(append(word(page*PageSize+uarSend, nop[:8]...), word(page*PageSize+uarSend+8, nop...)...))
+	}
+	f.Add(append(word(segQueueLow, 0xff, 0xff, 0xf0, 0), word(segDoorbell, 0xff, 0xff, 0xff, 0xff)...))
+	f.Add(word(segQueueLow, 0, 0, nicReset, 0))
+	f.Add(word(PageSize-2, 1, 2, 3, 4, 5, 6, 7, 8))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		d := hostile(t)
+		s := d.setup()
+		for _, service := range []int{serviceRC, serviceUD} {
+			qpn := d.doWith(0x500, 8, 0, d.qp(s, service)).Get("qpn")
+			for _, opcode := range []uint16{0x502, 0x503, 0x504} {
+				d.do(opcode, func(in ifc.View) {
+					for field, value := range map[string]uint64{
+						"primary_address_path.vhca_port_num": 1, "primary_address_path.rlid": 1,
+						"pm_state": 3, "mtu": 3, "log_msg_max": 30, "remote_qpn": qpn,
+					} {
+						in.Set("qpc."+field, value)
+					}
+					in.Set("qpn", qpn)
+				})
+			}
+		}
+		writes(in, func(offset uint64, data []byte) {
+			d.h.Write(offset, data)
+			d.h.Read(offset, make([]byte, len(data)))
+			d.h.Run()
+		})
+		for range 1000 {
+			if more, _ := d.h.Run(); !more {
+				break
+			}
+		}
+		d.write(segQueueLow, nicReset<<8)
+		queue := d.pages(1)
+		d.write(segQueueHigh, uint32(queue>>32))
+		d.write(segQueueLow, uint32(queue))
+		d.do(0x104, nil)
+	})
+}

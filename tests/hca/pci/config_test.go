@@ -52,3 +52,21 @@ func TestConfig(t *testing.T) {
 		t.Error("it answers although it is gone")
 	}
 }
+
+// FuzzConfig accesses the space anywhere, in any size: what the function is
+// stays what it is.
+func FuzzConfig(f *testing.F) {
+	f.Add(uint64(0), []byte{1, 2, 3, 4, 5, 6, 7, 8})
+	f.Add(uint64(bar0), []byte{0xff, 0xff, 0xff, 0xff})
+	f.Add(^uint64(0)-1, make([]byte, 8))
+	f.Fuzz(func(t *testing.T, offset uint64, data []byte) {
+		c := New(16)
+		c.Write(offset, data)
+		c.Read(offset, data)
+		var id [4]byte
+		c.Read(0, id[:])
+		if binary.LittleEndian.Uint32(id[:]) != DeviceConnectX6<<16|VendorMellanox {
+			t.Errorf("it is % x after a write of %d bytes to %#x", id, len(data), offset)
+		}
+	})
+}
