@@ -35,10 +35,21 @@ func die(sig unix.Signal) {
 	runtime.LockOSThread()
 	// The core that counts is the program's.
 	unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
-	// A zeroed struct sigaction is SIG_DFL without flags. It is 32 bytes on
-	// amd64 and arm64, its sa_mask 8, and the kernel only reads it.
-	var action [4]uint64
-	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
+	setDefault(sig, 0)
 	// To this thread: it dies before it returns from this.
 	unix.Tgkill(os.Getpid(), unix.Gettid(), sig)
+}
+
+// ignoreStops has the kernel send no SIGCHLD for each stop of a child: Go's runtime
+// would handle each. wait4 does not need them.
+func ignoreStops() { setDefault(unix.SIGCHLD, saNoCLDStop) }
+
+const saNoCLDStop = 1 // SA_NOCLDSTOP, <asm/signal.h>
+
+// setDefault restores the default action for a signal.
+func setDefault(sig unix.Signal, flags uint64) {
+	// The kernel only reads struct sigaction: the handler, SIG_DFL, the flags, the
+	// restorer, and the mask, of 8 bytes, on amd64 and arm64.
+	action := [4]uint64{1: flags}
+	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
 }

@@ -35,6 +35,8 @@ func Run(o Options, sink event.Sink) (Ending, error) {
 	// A reader of the trace that goes away must not take the program with it.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 
+	ignoreStops()
+
 	t := &tracer{opt: o, threads: make(map[int]*thread), processes: make(map[int]*process), sink: sink}
 	if len(o.PIDs) > 0 {
 		if err := t.attach(o.PIDs); err != nil {

@@ -22,6 +22,7 @@ type tracer struct {
 	files     int // that have been seen
 	snapshot  snapshot
 	now       time.Time // of the last stop: to ask for it takes long on some machines
+	done      []*call   // that are not shown yet
 	sink      event.Sink
 	sinkErr   error // the first: after it nothing is shown
 
@@ -53,8 +54,10 @@ type thread struct {
 // A ptrace request fails with ESRCH if SIGKILL was faster. That is never an
 // error here: the thread's end is on its way to wait4.
 func (t *tracer) run() (unix.WaitStatus, error) {
+	defer t.show()
 	var end unix.WaitStatus
 	for {
+		t.show()
 		if t.leave.Load() && t.letGo() {
 			return end, nil
 		}
@@ -138,11 +141,18 @@ func (t *tracer) abandon(th *thread) {
 	}
 }
 
-// emit shows a call.
-func (t *tracer) emit(c *call) {
-	if t.sinkErr == nil {
-		t.sinkErr = t.sink.Event(c.event())
+// emit has a call shown once the thread that made it runs again.
+func (t *tracer) emit(c *call) { t.done = append(t.done, c) }
+
+// show shows the calls that are done. No thread waits for it.
+func (t *tracer) show() {
+	for _, c := range t.done {
+		if t.sinkErr == nil {
+			t.sinkErr = t.sink.Event(c.event())
+		}
 	}
+	clear(t.done)
+	t.done = t.done[:0]
 }
 
 // stopped handles one stop and sets the thread going again.

@@ -24,6 +24,8 @@ func TestUnfinished(t *testing.T) {
 	tr := tracer{threads: map[int]*thread{5: th}, processes: map[int]*process{4: p}, sink: &got}
 	tr.ended(5, 0)
 	tr.ended(5, 0)
+	tr.show()
+	tr.show()
 	if len(got) != 1 || got[0].Returned || got[0].TID != 5 || got[0].Path != "x" || got[0].Problem == "" {
 		t.Errorf("shown: %+v", got)
 	}
