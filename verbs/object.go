@@ -27,6 +27,7 @@ type kind uint8
 
 const (
 	kindMW kind = iota
+	kindFlow
 	kindQP
 	kindAH
 	kindSRQ
@@ -39,7 +40,7 @@ const (
 )
 
 func (k kind) String() string {
-	return [...]string{"MW", "QP", "AH", "SRQ", "CQ", "completion channel", "MR", "XRC domain", "PD"}[k]
+	return [...]string{"MW", "flow", "QP", "AH", "SRQ", "CQ", "completion channel", "MR", "XRC domain", "PD"}[k]
 }
 
 // A member is any of the objects, as the Context keeps it.

@@ -1,0 +1,258 @@
+package verbs
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A FlowType says which packets a Flow is about, as enum ibv_flow_attr_type.
+type FlowType uint32
+
+const (
+	FlowNormal     = FlowType(uapi.IB_FLOW_ATTR_NORMAL)      // those that its specs describe
+	FlowAllDefault = FlowType(uapi.IB_FLOW_ATTR_ALL_DEFAULT) // those that nobody else wants
+	FlowMCDefault  = FlowType(uapi.IB_FLOW_ATTR_MC_DEFAULT)  // multicast ones of these
+	FlowSniffer    = FlowType(uapi.IB_FLOW_ATTR_SNIFFER)     // a copy of all
+)
+
+func (t FlowType) String() string { return uapi.EnumIbFlowAttrType.Short(uint64(t)) }
+
+// FlowFlags modify a Flow, as enum ibv_flow_flags.
+type FlowFlags uint32
+
+const (
+	FlowDontTrap FlowFlags = 1 << 1 // others get the packets, too
+	FlowEgress   FlowFlags = 1 << 2 // packets that the device sends
+)
+
+// FlowOptions say which packets a Flow steers, as struct ibv_flow_attr.
+type FlowOptions struct {
+	Type     FlowType
+	Priority int // 0, the highest, to 65535; drivers have fewer
+	Port     int // 0 for 1
+	Flags    FlowFlags
+
+	// Specs are the headers that packets must have, outermost first, and what else
+	// is done with them: FlowEth, FlowIPv4, FlowIPv6, FlowTCP, FlowUDP, FlowTag and
+	// FlowDrop. There are at most 10.
+	Specs []FlowSpec
+}
+
+// maxFlowSpecs is the kernel's IB_FLOW_SPEC_SUPPORT_LAYERS.
+const maxFlowSpecs = 10
+
+// A FlowSpec is a part of a Flow's description.
+type FlowSpec interface {
+	append(b []byte) []byte // as the kernel wants it
+}
+
+// FlowEth describes Ethernet headers (struct ibv_flow_spec_eth): those that have
+// Val where Mask has bits set.
+type FlowEth struct{ Val, Mask FlowEthFilter }
+
+// A FlowEthFilter is the fields of an Ethernet header.
+type FlowEthFilter struct {
+	DstMAC, SrcMAC [6]byte
+	EtherType      uint16
+	VLANTag        uint16
+}
+
+// FlowIPv4 describes IPv4 headers (struct ibv_flow_spec_ipv4_ext).
+type FlowIPv4 struct{ Val, Mask FlowIPv4Filter }
+
+// A FlowIPv4Filter is the fields of an IPv4 header. An address that isn't set is 0.
+type FlowIPv4Filter struct {
+	Src, Dst               netip.Addr
+	Proto, TOS, TTL, Flags uint8
+}
+
+// FlowIPv6 describes IPv6 headers (struct ibv_flow_spec_ipv6).
+type FlowIPv6 struct{ Val, Mask FlowIPv6Filter }
+
+// A FlowIPv6Filter is the fields of an IPv6 header. An address that isn't set is 0.
+type FlowIPv6Filter struct {
+	Src, Dst                           netip.Addr
+	FlowLabel                          uint32 // 20 bits
+	NextHeader, TrafficClass, HopLimit uint8
+}
+
+// FlowTCP describes TCP headers (struct ibv_flow_spec_tcp_udp).
+type FlowTCP struct{ Val, Mask FlowPorts }
+
+// FlowUDP describes UDP headers (struct ibv_flow_spec_tcp_udp).
+type FlowUDP struct{ Val, Mask FlowPorts }
+
+// FlowPorts are the ports in a TCP or UDP header.
+type FlowPorts struct{ Src, Dst uint16 }
+
+// FlowTag is a number that completions get (struct ibv_flow_spec_action_tag).
+type FlowTag uint32
+
+// FlowDrop has the packets dropped (struct ibv_flow_spec_action_drop).
+type FlowDrop struct{}
+
+func (s FlowEth) append(b []byte) []byte {
+	return appendSpec(b, uapi.IB_FLOW_SPEC_ETH, s.Val.flat(), s.Mask.flat())
+}
+
+func (s FlowIPv4) append(b []byte) []byte {
+	return appendSpec(b, uapi.IB_FLOW_SPEC_IPV4, s.Val.flat(), s.Mask.flat())
+}
+
+func (s FlowIPv6) append(b []byte) []byte {
+	return appendSpec(b, uapi.IB_FLOW_SPEC_IPV6, s.Val.flat(), s.Mask.flat())
+}
+
+func (s FlowTCP) append(b []byte) []byte {
+	return appendSpec(b, uapi.IB_FLOW_SPEC_TCP, s.Val.flat(), s.Mask.flat())
+}
+
+func (s FlowUDP) append(b []byte) []byte {
+	return appendSpec(b, uapi.IB_FLOW_SPEC_UDP, s.Val.flat(), s.Mask.flat())
+}
+
+func (s FlowTag) append(b []byte) []byte {
+	return appendSpec(b, uapi.IB_FLOW_SPEC_ACTION_TAG, uint32(s), uint32(0))
+}
+
+func (FlowDrop) append(b []byte) []byte { return appendSpec(b, uapi.IB_FLOW_SPEC_ACTION_DROP) }
+
+// appendSpec appends a header (struct ib_uverbs_flow_spec_hdr), which says how long
+// all is, and what follows it.
+func appendSpec(b []byte, typ uapi.IbFlowSpecType, parts ...any) []byte {
+	hdr := uapi.IbUverbsFlowSpecHdr{Type: uint32(typ)}
+	size := binary.Size(hdr)
+	for _, p := range parts {
+		size += binary.Size(p)
+	}
+	hdr.Size = uint16(size)
+	for _, p := range append([]any{hdr}, parts...) {
+		var err error
+		if b, err = binary.Append(b, binary.NativeEndian, p); err != nil {
+			panic(err) // a struct without a fixed size, above
+		}
+	}
+	return b
+}
+
+// net16 and net32 give numbers whose bytes in memory are in network order.
+func net16(v uint16) uint16 {
+	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
+}
+
+func net32(v uint32) uint32 {
+	return binary.NativeEndian.Uint32(binary.BigEndian.AppendUint32(nil, v))
+}
+
+func (f FlowEthFilter) flat() uapi.IbUverbsFlowEthFilter {
+	return uapi.IbUverbsFlowEthFilter{
+		DstMac: f.DstMAC, SrcMac: f.SrcMAC, EtherType: net16(f.EtherType), VlanTag: net16(f.VLANTag),
+	}
+}
+
+func (f FlowIPv4Filter) flat() uapi.IbUverbsFlowIpv4Filter {
+	address := func(a netip.Addr) uint32 {
+		if !a.Is4() {
+			return 0
+		}
+		b := a.As4()
+		return binary.NativeEndian.Uint32(b[:])
+	}
+	return uapi.IbUverbsFlowIpv4Filter{
+		SrcIp: address(f.Src), DstIp: address(f.Dst), Proto: f.Proto, Tos: f.TOS, Ttl: f.TTL, Flags: f.Flags,
+	}
+}
+
+func (f FlowIPv6Filter) flat() uapi.IbUverbsFlowIpv6Filter {
+	address := func(a netip.Addr) (b [16]byte) {
+		if a.Is6() {
+			b = a.As16()
+		}
+		return b
+	}
+	return uapi.IbUverbsFlowIpv6Filter{
+		SrcIp: address(f.Src), DstIp: address(f.Dst), FlowLabel: net32(f.FlowLabel),
+		NextHdr: f.NextHeader, TrafficClass: f.TrafficClass, HopLimit: f.HopLimit,
+	}
+}
+
+func (f FlowPorts) flat() uapi.IbUverbsFlowTcpUdpFilter {
+	return uapi.IbUverbsFlowTcpUdpFilter{DstPort: net16(f.Dst), SrcPort: net16(f.Src)}
+}
+
+// A Flow steers packets that come to a port to a QP.
+type Flow struct {
+	object
+}
+
+func (f *Flow) base() *object {
+	if f == nil {
+		return nil
+	}
+	return &f.object
+}
+
+// CreateFlow steers packets to a RawPacket or UD QP (ibv_create_flow). This needs
+// the capability CAP_NET_RAW: EPERM. What a device can't match it refuses with
+// ErrNotSupported or EINVAL. As long as there is a Flow, its QP doesn't close.
+func (qp *QP) CreateFlow(o FlowOptions) (*Flow, error) {
+	const op = "create flow"
+	if err := hold(op, qp.base()); err != nil {
+		return nil, err
+	}
+	f, err := qp.createFlowHeld(op, &o)
+	if err != nil {
+		qp.drop()
+	}
+	return f, err
+}
+
+func (qp *QP) createFlowHeld(op string, o *FlowOptions) (*Flow, error) {
+	switch {
+	case qp.typ != RawPacket && qp.typ != UD:
+		return nil, invalid(op, "the QP is %v: flows are for RawPacket and UD", qp.typ)
+	case len(o.Specs) > maxFlowSpecs:
+		return nil, invalid(op, "%d specs are more than %d", len(o.Specs), maxFlowSpecs)
+	case o.Priority < 0 || o.Priority > 0xffff:
+		return nil, invalid(op, "priority %d is not in 0 to 65535", o.Priority)
+	case o.Port < 0 || o.Port > 0xff:
+		return nil, invalid(op, "there is no port %d", o.Port)
+	}
+	var specs []byte
+	for _, s := range o.Specs {
+		if s == nil {
+			return nil, invalid(op, "a spec is nil")
+		}
+		specs = s.append(specs)
+	}
+	req, err := binary.Append(nil, binary.NativeEndian, uapi.IbUverbsCreateFlow{
+		QpHandle: qp.handle,
+		FlowAttr: uapi.IbUverbsFlowAttr{
+			Type: uint32(o.Type), Size: uint16(len(specs)), Priority: uint16(o.Priority),
+			NumOfSpecs: uint8(len(o.Specs)), Port: uint8(max(o.Port, 1)), Flags: uint32(o.Flags),
+		},
+	})
+	if err != nil {
+		panic(err) // as in appendSpec
+	}
+	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_EX_CMD_CREATE_FLOW | uapi.IB_USER_VERBS_CMD_FLAG_EXTENDED)
+	defer cmd.Release()
+	copy(ioctl.InSlice[byte](cmd, uapi.UVERBS_ATTR_CORE_IN, len(req)+len(specs)), append(req, specs...))
+	resp := ioctl.Out[uapi.IbUverbsCreateFlowResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
+	if err := cmd.Run(qp.ctx.file); err != nil {
+		return nil, opErr(op, o.Type.String(), err)
+	}
+	f := new(Flow)
+	f.adopt(qp.ctx, kindFlow, resp.FlowHandle, f, &qp.object)
+	return f, nil
+}
+
+// Close ends the steering (ibv_destroy_flow).
+func (f *Flow) Close() error {
+	return f.base().end("destroy flow",
+		func() error { return f.destroy(uapi.UVERBS_OBJECT_FLOW, uapi.UVERBS_METHOD_FLOW_DESTROY) },
+		func() {})
+}
