@@ -37,7 +37,7 @@ const mostLanes = 6
 // New returns a Figure.
 func New() *Figure {
 	f := &Figure{byID: make(map[laneID]*lane)}
-	f.describe = text.NewWriter(&f.line, text.Options{Durations: true, Most: 16})
+	f.describe = text.NewWriter(&f.line, text.Options{Durations: true, Most: 32})
 	return f
 }
 
