@@ -19,8 +19,8 @@ import (
 func usage() {
 	fmt.Fprint(flag.CommandLine.Output(), `usage: hca [OPTION...] SOCKET...
 
-Serves an HCA with one active InfiniBand port at each SOCKET, all of them on one
-fabric, until it is killed. For QEMU 10.1 and later:
+Serves an HCA with one active port at each SOCKET, all of them on one fabric,
+until it is killed. For QEMU 10.1 and later:
 
   -device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"SOCKET"}}'
 
@@ -35,6 +35,7 @@ and memory that it can share:
 var (
 	controlPath = flag.String("control", "", "a `socket` to make, that takes requests: see README.md")
 	logPath     = flag.String("log", "", "a `file` for every command, doorbell and WQE, as lines of JSON")
+	port        = flag.String("port", "infiniband", "the ports' `link`: infiniband or ethernet")
 	seed        = flag.Uint64("seed", 1, "of what happens at random on the fabric")
 )
 
@@ -48,7 +49,7 @@ func main() {
 		return nil
 	})
 	flag.Parse()
-	if flag.NArg() == 0 {
+	if flag.NArg() == 0 || *port != "infiniband" && *port != "ethernet" {
 		usage()
 		os.Exit(2)
 	}
@@ -93,7 +94,7 @@ func serve(sockets []string) error {
 			return err
 		}
 		listeners = append(listeners, l)
-		c := firmware.Config{Now: now}
+		c := firmware.Config{Now: now, Ethernet: *port == "ethernet"}
 		if log != nil {
 			c.Log = tracer{log, i}
 		}

@@ -90,7 +90,7 @@ func (f *Fabric) Attach(c PortConfig) *Port {
 			f.next = 1
 		}
 	}
-	p := &Port{f: f, c: c, lid: f.next, up: true, groups: make(map[GID]int)}
+	p := &Port{f: f, c: c, lid: f.next, up: true, plug: true, enable: true, groups: make(map[GID]int)}
 	f.next++
 	f.ports = append(f.ports, p)
 	f.byLID[p.lid] = p

@@ -3,7 +3,6 @@ package fabric
 // PortConfig is what a port brings to the fabric.
 type PortConfig struct {
 	GUID uint64
-	MAC  [6]byte // for Ethernet frames
 	// Receive takes a packet that arrived. It is called from anywhere, also
 	// from within Send, and must only put the packet into a queue.
 	Receive func(*Packet)
@@ -16,7 +15,9 @@ type Port struct {
 	f      *Fabric
 	c      PortConfig
 	lid    uint16
-	up     bool
+	up     bool // plugged and enabled
+	plug   bool // the link could be up
+	enable bool // its HCA wants it to be
 	groups map[GID]int
 }
 
@@ -40,11 +41,17 @@ func (p *Port) Up() bool {
 	return p.up
 }
 
-// SetUp brings the port's link up or takes it down. A port that is down
-// neither sends nor receives.
-func (p *Port) SetUp(up bool) {
+// SetUp plugs the port's link in, or out. A port that is down neither sends nor
+// receives.
+func (p *Port) SetUp(up bool) { p.change(&p.plug, up) }
+
+// Enable is what the port's own HCA wants: a link that is disabled is down.
+func (p *Port) Enable(on bool) { p.change(&p.enable, on) }
+
+func (p *Port) change(what *bool, to bool) {
 	p.f.mu.Lock()
-	was := p.up
+	*what = to
+	was, up := p.up, p.plug && p.enable
 	p.up = up
 	p.f.mu.Unlock()
 	if was != up && p.c.Changed != nil {

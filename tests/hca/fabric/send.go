@@ -94,7 +94,7 @@ func (f *Fabric) route(to []*Port, from *Port, p *Packet) []*Port {
 		return to
 	}
 	if p.Ethernet {
-		return f.bridge(to, from, p)
+		return f.flood(to, from)
 	}
 	if p.HasGRH && p.DGID().Multicast() {
 		for _, q := range f.ports {
@@ -117,20 +117,9 @@ func (f *Fabric) route(to []*Port, from *Port, p *Packet) []*Port {
 	return to
 }
 
-// bridge finds the ports for an Ethernet frame: the one whose address it has,
-// which may be the sender, or all others.
-func (f *Fabric) bridge(to []*Port, from *Port, p *Packet) []*Port {
-	if len(p.Data) < 14 {
-		return to
-	}
-	dst := [6]byte(p.Data)
-	if dst[0]&1 == 0 {
-		for _, q := range f.ports {
-			if q.c.MAC == dst && q.up {
-				return append(to, q)
-			}
-		}
-	}
+// flood appends all ports but the one that an Ethernet frame comes from: which
+// of them take it is up to their HCAs.
+func (f *Fabric) flood(to []*Port, from *Port) []*Port {
 	for _, q := range f.ports {
 		if q != from && q.up {
 			to = append(to, q)

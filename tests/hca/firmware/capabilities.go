@@ -24,12 +24,32 @@ const (
 	maxReceiveWQE     = 512
 )
 
+// Limits of an Ethernet port.
+const (
+	ethernetMTU     = 4200 // of a frame, with its header
+	logMaxDomain    = 16
+	logMaxTIS       = 16
+	logMaxTIR       = 16
+	logMaxRQT       = 16
+	logMaxRQTSize   = 11
+	logMaxTables    = 12
+	logMaxTableSize = 22
+	maxTableLevel   = 128
+	logMaxFlow      = 16
+	maxDestinations = 64
+	maxFlowCounters = 1
+	logMaxAddresses = 7
+	logMaxLSO       = 18
+)
+
 // Kinds of capabilities: op_mod's upper bits.
 const (
-	capGeneral = 0
-	capODP     = 2
-	capAtomic  = 3
-	capLast    = 0x2a
+	capGeneral   = 0
+	capEthernet  = 1
+	capODP       = 2
+	capAtomic    = 3
+	capFlowTable = 7
+	capLast      = 0x2a
 )
 
 // capabilities are what is, and what the driver could make of it.
@@ -44,12 +64,23 @@ var settable = []string{
 	"cache_line_128byte", "dct", "uar_4k", "num_vhca_ports",
 }
 
-func newCapabilities() capabilities {
+var capabilityLayouts = map[uint16]string{
+	capGeneral: "cmd_hca_cap", capEthernet: "per_protocol_networking_offload_caps",
+	capODP: "odp_cap", capAtomic: "atomic_caps", capFlowTable: "flow_table_nic_cap",
+}
+
+func newCapabilities(ethernet bool) capabilities {
 	c := capabilities{current: map[uint16]ifc.View{}, maximum: map[uint16]ifc.View{}}
-	for kind, layout := range map[uint16]string{capGeneral: "cmd_hca_cap", capODP: "odp_cap", capAtomic: "atomic_caps"} {
+	for kind, layout := range capabilityLayouts {
 		for _, all := range []map[uint16]ifc.View{c.current, c.maximum} {
 			all[kind] = ifc.Make(layout)
 			for field, value := range promises[kind] {
+				all[kind].Set(field, value)
+			}
+			if !ethernet {
+				continue
+			}
+			for field, value := range ethernetPromises[kind] {
 				all[kind].Set(field, value)
 			}
 		}
@@ -118,6 +149,49 @@ var promises = map[uint16]map[string]uint64{
 		"atomic_size_qp":                            1 << 3, // 8 bytes
 		"atomic_size_dc":                            1 << 3,
 	},
+}
+
+const receiveTables = "flow_table_properties_nic_receive."
+
+// ethernetPromises are what a HCA with an Ethernet port has more, or other.
+var ethernetPromises = map[uint16]map[string]uint64{
+	capGeneral: {
+		"port_type": 1, "ib_virt": 0, "eth_net_offloads": 1, "nic_flow_table": 1,
+		"log_max_transport_domain": logMaxDomain, "log_max_tis": logMaxTIS, "log_max_tis_per_sq": 0,
+		"log_max_rq": logMaxQP, "log_max_rqt": logMaxRQT, "log_max_rqt_size": logMaxRQTSize, "log_max_tir": logMaxTIR,
+		"modify_rq_counter_set_id": 1, "disable_local_lb_uc": 1, "disable_local_lb_mc": 1,
+		"log_max_current_uc_list": logMaxAddresses, "log_max_current_mc_list": logMaxAddresses, "log_max_vlan_list": logMaxAddresses,
+	},
+	// Send WQEs must have the Ethernet header inline (wqe_inline_mode 0).
+	capEthernet: {
+		"csum_cap": 1, "vlan_cap": 1, "max_lso_cap": logMaxLSO, "self_lb_en_modifiable": 1,
+		"rss_ind_tbl_cap": logMaxRQTSize, "wqe_inline_mode": 0,
+	},
+	capFlowTable: {
+		receiveTables + "ft_support": 1, receiveTables + "flow_counter": 1, receiveTables + "flow_modify_en": 1,
+		receiveTables + "modify_root": 1, receiveTables + "identified_miss_table_mode": 1,
+		receiveTables + "flow_table_modify": 1, receiveTables + "reset_root_to_default": 1,
+		receiveTables + "log_max_ft_size": logMaxTableSize, receiveTables + "max_ft_level": maxTableLevel,
+		receiveTables + "log_max_ft_num": logMaxTables, receiveTables + "log_max_flow": logMaxFlow,
+		receiveTables + "log_max_flow_counter": 0, receiveTables + "log_max_destination": 6,
+	},
+}
+
+func init() {
+	for _, field := range []string{
+		"outer_dmac", "outer_smac", "outer_ether_type", "outer_ip_version", "outer_first_prio", "outer_first_cfi",
+		"outer_first_vid", "outer_ipv4_ttl", "outer_second_prio", "outer_second_cfi", "outer_second_vid",
+		"outer_sip", "outer_dip", "outer_frag", "outer_ip_protocol", "outer_ip_ecn", "outer_ip_dscp",
+		"outer_udp_sport", "outer_udp_dport", "outer_tcp_sport", "outer_tcp_dport", "outer_tcp_flags",
+		"outer_gre_protocol", "outer_gre_key", "outer_vxlan_vni",
+		"inner_dmac", "inner_smac", "inner_ether_type", "inner_ip_version", "inner_first_prio", "inner_first_cfi",
+		"inner_first_vid", "inner_sip", "inner_dip", "inner_frag", "inner_ip_protocol", "inner_ip_ecn",
+		"inner_ip_dscp", "inner_udp_sport", "inner_udp_dport", "inner_tcp_sport", "inner_tcp_dport", "inner_tcp_flags",
+	} {
+		for _, support := range []string{"ft_field_support.", "ft_field_bitmask_support."} {
+			ethernetPromises[capFlowTable][receiveTables+support+field] = 1
+		}
+	}
 }
 
 func (h *HCA) queryCapabilities(in, out ifc.View) Status {

@@ -75,6 +75,8 @@ var opcodes = map[uint16]command{
 	0x712: {"drain_dct", initialized, (*HCA).drainDCT},
 	0x713: {"query_dct", initialized, (*HCA).queryDCT},
 	0x750: {"query_vport_state", initialized, (*HCA).queryVportState},
+	0x754: {"query_nic_vport_context", initialized, ethernet((*HCA).queryNICVport)},
+	0x755: {"modify_nic_vport_context", initialized, ethernet((*HCA).modifyNICVport)},
 	0x762: {"query_hca_vport_context", initialized, (*HCA).queryVportContext},
 	0x763: {"modify_hca_vport_context", initialized, (*HCA).modifyVportContext},
 	0x764: {"query_hca_vport_gid", initialized, (*HCA).queryVportGID},
@@ -93,18 +95,57 @@ var opcodes = map[uint16]command{
 	0x80d: {"nop", always, (*HCA).nop},
 	0x80e: {"alloc_xrcd", initialized, (*HCA).allocXRCD},
 	0x80f: {"dealloc_xrcd", initialized, (*HCA).deallocXRCD},
+	0x816: {"alloc_transport_domain", initialized, ethernet((*HCA).allocDomain)},
+	0x817: {"dealloc_transport_domain", initialized, ethernet((*HCA).deallocDomain)},
+	0x900: {"create_tir", initialized, ethernet((*HCA).createTIR)},
+	0x901: {"modify_tir", initialized, ethernet((*HCA).modifyTIR)},
+	0x902: {"destroy_tir", initialized, ethernet((*HCA).destroyTIR)},
+	0x903: {"query_tir", initialized, ethernet((*HCA).queryTIR)},
 	0x904: {"create_sq", initialized, (*HCA).createSQ},
 	0x905: {"modify_sq", initialized, (*HCA).modifySQ},
 	0x906: {"destroy_sq", initialized, (*HCA).destroySQ},
 	0x907: {"query_sq", initialized, (*HCA).querySQ},
+	0x908: {"create_rq", initialized, ethernet((*HCA).createRQ)},
+	0x909: {"modify_rq", initialized, ethernet((*HCA).modifyRQ)},
+	0x90a: {"destroy_rq", initialized, ethernet((*HCA).destroyRQ)},
+	0x90b: {"query_rq", initialized, ethernet((*HCA).queryRQ)},
 	0x90c: {"create_rmp", initialized, (*HCA).createRMP},
 	0x90d: {"modify_rmp", initialized, (*HCA).modifyRMP},
 	0x90e: {"destroy_rmp", initialized, (*HCA).destroyRMP},
 	0x90f: {"query_rmp", initialized, (*HCA).queryRMP},
+	0x912: {"create_tis", initialized, ethernet((*HCA).createTIS)},
+	0x913: {"modify_tis", initialized, ethernet((*HCA).modifyTIS)},
+	0x914: {"destroy_tis", initialized, ethernet((*HCA).destroyTIS)},
+	0x915: {"query_tis", initialized, ethernet((*HCA).queryTIS)},
+	0x916: {"create_rqt", initialized, ethernet((*HCA).createRQT)},
+	0x917: {"modify_rqt", initialized, ethernet((*HCA).modifyRQT)},
+	0x918: {"destroy_rqt", initialized, ethernet((*HCA).destroyRQT)},
+	0x919: {"query_rqt", initialized, ethernet((*HCA).queryRQT)},
+	0x92f: {"set_flow_table_root", initialized, ethernet((*HCA).setFlowTableRoot)},
+	0x930: {"create_flow_table", initialized, ethernet((*HCA).createFlowTable)},
+	0x931: {"destroy_flow_table", initialized, ethernet((*HCA).destroyFlowTable)},
+	0x933: {"create_flow_group", initialized, ethernet((*HCA).createFlowGroup)},
+	0x934: {"destroy_flow_group", initialized, ethernet((*HCA).destroyFlowGroup)},
+	0x936: {"set_fte", initialized, ethernet((*HCA).setFlow)},
+	0x938: {"delete_fte", initialized, ethernet((*HCA).deleteFlow)},
+	0x939: {"alloc_flow_counter", initialized, ethernet((*HCA).allocFlowCounter)},
+	0x93a: {"dealloc_flow_counter", initialized, ethernet((*HCA).deallocFlowCounter)},
+	0x93b: {"query_flow_counter", initialized, ethernet((*HCA).queryFlowCounter)},
+	0x93c: {"modify_flow_table", initialized, ethernet((*HCA).modifyFlowTable)},
 	0xa04: {"create_uctx", initialized, (*HCA).createUserContext},
 	0xa06: {"destroy_uctx", initialized, (*HCA).destroyUserContext},
 	0xa08: {"create_umem", initialized, (*HCA).createUserMemory},
 	0xa0a: {"destroy_umem", initialized, (*HCA).destroyUserMemory},
+}
+
+// ethernet is a command that an HCA with an InfiniBand port does not have.
+func ethernet(execute func(h *HCA, in, out ifc.View) Status) func(h *HCA, in, out ifc.View) Status {
+	return func(h *HCA, in, out ifc.View) Status {
+		if !h.c.Ethernet {
+			return BadOp
+		}
+		return execute(h, in, out)
+	}
 }
 
 // boxes are the layouts of every command, looked up before the first is needed.

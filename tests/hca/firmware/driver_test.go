@@ -25,7 +25,10 @@ const (
 	ramSize = 4 << 20
 )
 
-func newDriver(t testing.TB) *driver {
+func newDriver(t testing.TB) *driver { return newDriverOf(t, false) }
+
+// newDriverOf is one of an HCA with an Ethernet port, or an InfiniBand one.
+func newDriverOf(t testing.TB, ethernet bool) *driver {
 	d := &driver{t: t, ram: &bus.RAM{Base: ramBase, Data: make([]byte, ramSize)}, free: ramBase}
 	var now time.Duration
 	f := fabric.New(fabric.Config{Clock: func() time.Duration { return now }})
@@ -35,7 +38,7 @@ func newDriver(t testing.TB) *driver {
 		Changed: func(up bool) { d.h.PortChanged(up) },
 	})
 	d.h = New(Config{
-		GUID: 0x0002c90300000000, Port: d.port, Memory: d.ram, Vectors: 4, UARs: 64,
+		GUID: 0x0002c90300000000, Port: d.port, Memory: d.ram, Vectors: 4, UARs: 64, Ethernet: ethernet,
 		Interrupt: func(v int) { d.raised = append(d.raised, v) },
 		Now:       func() time.Duration { now += time.Microsecond; return now },
 	})
@@ -46,8 +49,10 @@ func newDriver(t testing.TB) *driver {
 }
 
 // started is a driver that has come past INIT_HCA.
-func started(t testing.TB) *driver {
-	d := newDriver(t)
+func started(t testing.TB) *driver { return startedOf(t, false) }
+
+func startedOf(t testing.TB, ethernet bool) *driver {
+	d := newDriverOf(t, ethernet)
 	d.do(0x104, nil)
 	for _, boot := range []uint64{1, 2} {
 		n := d.do(0x107, func(in ifc.View) { in.Set("op_mod", boot) }).Get("num_pages")

@@ -30,23 +30,34 @@ func hostile(t testing.TB) *driver {
 	return d
 }
 
+// hostileEthernet is the same with an Ethernet port, and what frames go through.
+func hostileEthernet(t testing.TB) *driver {
+	d := startedOf(t, true)
+	q := d.raw(int(d.do(0x816, nil).Get("transport_domain")), false)
+	d.do(0x92f, set("table_id", d.flow(0, 5, toTIR, q.tirn, 0, int(d.do(0x939, nil).Get("flow_counter_id")))))
+	return d
+}
+
 // FuzzCommand carries out commands with inboxes as the fuzzer likes them: each
 // must end with a status, which reads as such.
 func FuzzCommand(f *testing.F) {
-	for i := range opcodesInOrder() {
+	all := opcodesInOrder()
+	for i := range 2 * len(all) {
 		f.Add(uint16(i), uint16(64), []byte{1, 0, 1, 0xff, 1})
 	}
-	all := opcodesInOrder()
-	d := hostile(f)
+	newDrivers := [2]func(t testing.TB) *driver{hostile, hostileEthernet}
+	drivers := [2]*driver{hostile(f), hostileEthernet(f)}
 	f.Fuzz(func(t *testing.T, which, outSize uint16, body []byte) {
 		opcode := all[int(which)%len(all)]
+		link := int(which) / len(all) % 2
+		d := drivers[link]
 		in := append(binary.BigEndian.AppendUint16(nil, opcode), body...)
 		in = append(in, make([]byte, minBox)...)
 		out := make([]byte, minBox+int(outSize))
 		d.h.execute(in, out)
 		d.h.Run()
 		if opcode == 0x103 || opcode == 0x105 || opcode == 0x104 {
-			d = hostile(t)
+			drivers[link] = newDrivers[link](t)
 		}
 	})
 }
@@ -57,8 +68,11 @@ func TestNonsense(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	all := opcodesInOrder()
 	statuses := map[Status]int{}
-	for range 20 {
+	for i := range 20 {
 		d := hostile(t)
+		if i%2 == 1 {
+			d = hostileEthernet(t)
+		}
 		for range 5000 {
 			opcode := all[r.IntN(len(all))]
 			if opcode == 0x103 || opcode == 0x105 {

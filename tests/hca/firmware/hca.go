@@ -17,6 +17,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/fabric"
 	"github.com/goverbs/goverbs/tests/hca/ifc"
 	"github.com/goverbs/goverbs/tests/hca/mkey"
+	"github.com/goverbs/goverbs/tests/hca/steering"
 	"github.com/goverbs/goverbs/tests/hca/transport"
 )
 
@@ -32,7 +33,8 @@ type Config struct {
 	UARs      uint32               // in BAR0, counted in pages from its beginning
 	Now       func() time.Duration // since some beginning
 	Port      *fabric.Port
-	Log       Log // nil for none
+	Ethernet  bool // the port is not InfiniBand
+	Log       Log  // nil for none
 }
 
 // HCA is an HCA's firmware. It is for one goroutine, except for Read.
@@ -64,6 +66,21 @@ type HCA struct {
 	dcts     map[uint32]*queuePair
 	sqs      map[uint32]*queuePair
 	srqs     map[uint32]*sharedQueue
+
+	// of an Ethernet port
+	mtu          uint64
+	disabled     bool // the driver wants the port down
+	vport        nicVport
+	rqs          map[uint32]*queuePair
+	domains      table[*object]
+	tiss         table[*sendInterface]
+	rqts         table[*queueTable]
+	tirs         table[*receiver]
+	tables       table[*flowTable]
+	flowCounters table[*flowCounter]
+	flows        int
+	root         *steering.Table // where frames begin
+	hits         []steering.Hit
 }
 
 // New returns an HCA as it is when power comes on.
@@ -80,7 +97,10 @@ func (h *HCA) Reset() {
 	h.enabled = false
 	h.pages = map[uint64]bool{}
 	h.capMask = capSystemImageGUID | capClientReregister
-	h.caps = newCapabilities()
+	h.caps = newCapabilities(h.c.Ethernet)
+	h.vport = newNICVport(h)
+	h.mtu, h.disabled = ethernetMTU, false
+	h.c.Port.Enable(true)
 	h.clear()
 }
 
@@ -107,6 +127,14 @@ func (h *HCA) clear() {
 	h.dcts = map[uint32]*queuePair{}
 	h.sqs = map[uint32]*queuePair{}
 	h.srqs = map[uint32]*sharedQueue{}
+	h.rqs = map[uint32]*queuePair{}
+	h.domains = newTable[*object](1, 1<<logMaxDomain)
+	h.tiss = newTable[*sendInterface](1, 1<<logMaxTIS)
+	h.rqts = newTable[*queueTable](1, 1<<logMaxRQT)
+	h.tirs = newTable[*receiver](1, 1<<logMaxTIR)
+	h.tables = newTable[*flowTable](1, 1<<logMaxTables)
+	h.flowCounters = newTable[*flowCounter](1, 1<<logMaxFlow)
+	h.flows, h.root = 0, nil
 	c := transport.Config{
 		Memory: h.c.Memory, Keys: h.keys, Ports: []*fabric.Port{h.c.Port},
 		CQ: func(cqn uint32) *cq.CQ {
@@ -117,6 +145,9 @@ func (h *HCA) clear() {
 		},
 		Event:     h.Post,
 		PageFault: h.pageFault,
+	}
+	if h.c.Ethernet {
+		c.Steer = h.steer
 	}
 	if h.c.Log != nil {
 		c.Log = ringless{h.c.Log}

@@ -3,6 +3,7 @@ package firmware
 import (
 	"slices"
 
+	"github.com/goverbs/goverbs/tests/hca/frame"
 	"github.com/goverbs/goverbs/tests/hca/ifc"
 	"github.com/goverbs/goverbs/tests/hca/transport"
 )
@@ -18,6 +19,10 @@ var sqStates = map[uint64]transport.State{
 	sqReset: transport.Reset, sqReady: transport.RTS, sqError: transport.Err,
 }
 
+// timestampDefault is the last ts_format that there is: the clock runs freely,
+// either way.
+const timestampDefault = 1
+
 // logSendBlock is the logarithm of the unit that send queues are counted in.
 const logSendBlock = 6
 
@@ -31,7 +36,8 @@ func (h *HCA) createSQ(in, out ifc.View) Status {
 	load(wq, []binding{{"log_wq_sz", &c.LogSize}, {"pd", &c.PD}, {"dbr_addr", &c.DBRAddr}})
 	const cyclic = 1
 	if wq.Get("wq_type") != cyclic || wq.Flag("wq_umem_valid") || wq.Flag("dbr_umem_valid") ||
-		wq.Get("log_wq_stride") != logSendBlock || context.Flag("hairpin") {
+		wq.Get("log_wq_stride") != logSendBlock || context.Flag("hairpin") || context.Flag("allow_multi_pkt_send_wqe") ||
+		context.Get("ts_format") > timestampDefault || context.Get("tis_lst_sz") > 1 {
 		return BadParam
 	}
 	if c.LogSize > logMaxQPSize {
@@ -51,6 +57,15 @@ func (h *HCA) createSQ(in, out ifc.View) Status {
 	}
 	q := &queuePair{context: slices.Clone(context.Data[:min(context.Size(), len(context.Data))])}
 	q.use(&completions.object, uar)
+	if context.Flag("tis_lst_sz") {
+		t := h.tiss.items[uint32(context.Get("tis_num_0"))]
+		if t == nil {
+			q.release()
+			return BadRes
+		}
+		q.use(&t.object)
+		c.Domain, c.MinInline = t.domain, frame.Min
+	}
 	// The drivers name no PD where no WQE will name memory.
 	if c.PD != 0 {
 		pd := h.pds.items[c.PD]
@@ -80,7 +95,7 @@ func (h *HCA) modifySQ(in, out ifc.View) Status {
 	case !fromOK || !toOK || in.Get("modify_bitmask") != 0:
 		return BadParam
 	}
-	return transportStatus(h.engine.ModifySQ(number, from, to))
+	return halfStatus(h.engine.ModifySQ(number, from, to))
 }
 
 func (h *HCA) destroySQ(in, out ifc.View) Status {
@@ -88,6 +103,10 @@ func (h *HCA) destroySQ(in, out ifc.View) Status {
 	q := h.sqs[number]
 	if q == nil {
 		return BadRes
+	}
+	c, _ := h.engine.QuerySQ(number)
+	if completions := h.cqs.items[c.CQN]; completions != nil {
+		completions.Flush(h.c.Now())
 	}
 	if err := h.engine.DestroySQ(number); err != nil {
 		return transportStatus(err)

@@ -23,5 +23,8 @@ func (h *HCA) Resources() map[string]int {
 		"xrcd": len(h.xrcds.items), "uar": len(h.uars.items), "counter": len(h.counters.items),
 		"cq": len(h.cqs.items), "mkey": len(h.mkeys), "qp": len(h.qps), "dct": len(h.dcts), "sq": len(h.sqs),
 		"srq": len(h.srqs), "uctx": len(h.users.items), "umem": len(h.umems.items),
+		"rq": len(h.rqs), "td": len(h.domains.items), "tis": len(h.tiss.items), "rqt": len(h.rqts.items),
+		"tir": len(h.tirs.items), "flow_table": len(h.tables.items), "flow": h.flows,
+		"flow_counter": len(h.flowCounters.items),
 	}
 }

@@ -46,7 +46,7 @@ func (h *HCA) queryVportState(in, out ifc.View) Status {
 		return BadParam
 	}
 	out.SetFlag("state", h.c.Port.Up())
-	out.SetFlag("admin_state", true)
+	out.SetFlag("admin_state", !h.disabled)
 	return OK
 }
 

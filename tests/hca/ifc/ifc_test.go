@@ -43,6 +43,8 @@ func TestWellFormed(t *testing.T) {
 	unions := map[string]bool{
 		"modify_field_select_resize_field_select_auto": true, "modify_cq_in": true,
 		"page_fault_resume_in_page_fault_info_auto": true, "page_fault_resume_in": true,
+		"flow_table_context": true, "create_flow_table_in": true, "modify_flow_table_in": true,
+		"dest_format_flow_counter_list_auto": true,
 	}
 	for name, l := range layouts {
 		if l.Bits%8 != 0 {

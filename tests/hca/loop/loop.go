@@ -32,7 +32,7 @@ type Options struct {
 	RAM       int // bytes for each HCA; 0 for 16 MiB
 	BigEndian bool
 	Log       trace.Log
-	Steer     func(h *HCA, rqns []uint32, port uint8, frame []byte) []uint32
+	Steer     func(h *HCA, to []transport.Delivery, f transport.Frame) []transport.Delivery
 	PageFault func(h *HCA, e eq.Event) bool
 }
 
@@ -69,7 +69,6 @@ func New(n int, o Options) *World {
 		h.Keys = mkey.New(h.RAM)
 		h.Port = w.Fabric.Attach(fabric.PortConfig{
 			GUID:    0x0002c90300000000 + uint64(i),
-			MAC:     [6]byte{2, 0, 0, 0, 0, byte(i)},
 			Receive: func(p *fabric.Packet) { h.inbox = append(h.inbox, p) },
 		})
 		c := transport.Config{
@@ -87,7 +86,7 @@ func New(n int, o Options) *World {
 			AtomicBigEndian: o.BigEndian,
 		}
 		if o.Steer != nil {
-			c.Steer = func(rqns []uint32, port uint8, frame []byte) []uint32 { return o.Steer(h, rqns, port, frame) }
+			c.Steer = func(to []transport.Delivery, f transport.Frame) []transport.Delivery { return o.Steer(h, to, f) }
 		}
 		if o.PageFault != nil {
 			c.PageFault = func(e eq.Event) bool { return o.PageFault(h, e) }

@@ -167,6 +167,8 @@ type SQContext struct {
 	State     State // Reset, RTS or Err
 	PD        uint32
 	Port      uint8
+	Domain    uint32 // the transport domain
+	MinInline uint8  // how much of a frame WQEs must have inline
 	CQN       uint32
 	UserIndex uint32
 	LogSize   uint8 // log_wq_sz, of 64 bytes
@@ -185,6 +187,7 @@ type RQContext struct {
 	LogSize     uint8
 	LogStride   uint8 // 16<<LogStride bytes
 	WQSignature bool
+	StripVLAN   bool
 	RLKey       bool
 	RMPN        uint32 // 0: a queue of its own
 	DBRAddr     uint64

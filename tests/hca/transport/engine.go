@@ -30,9 +30,8 @@ type Config struct {
 	// if there is nobody to bring in pages.
 	PageFault func(eq.Event) bool
 	Log       trace.Log // may be nil
-	// Steer appends the numbers of the RQs that an Ethernet frame is for. It
-	// may be nil.
-	Steer func(rqns []uint32, port uint8, frame []byte) []uint32
+	// Steer appends where an Ethernet frame is to be received. It may be nil.
+	Steer func(to []Delivery, f Frame) []Delivery
 	// PKey is the partition key at an index of a port's table; 0xffff
 	// everywhere if it is nil.
 	PKey func(port uint8, index uint16) uint16
@@ -54,7 +53,7 @@ type Engine struct {
 	nextSRQN uint32
 	active   []*QP // with work to do
 	timers   timers
-	steered  []uint32
+	steered  []Delivery
 	wqe      [maxWQE]byte // of a receive queue, while it is parsed
 	pieces   [][]byte
 }

@@ -45,6 +45,7 @@ type QP struct {
 	est  bool // TypeCommEst was posted
 
 	dct    *dct // of a DCT or of a connection
+	raw    rawQueue
 	faults []Fault
 }
 

@@ -25,11 +25,11 @@ func frame(to byte, payload int) []byte {
 
 func TestFrames(t *testing.T) {
 	var rqn uint32
-	w := loop.New(2, loop.Options{Steer: func(h *loop.HCA, rqns []uint32, port uint8, frame []byte) []uint32 {
-		if h == h.W.HCAs[1] && frame[5] == 1 {
-			return append(rqns, rqn)
+	w := loop.New(2, loop.Options{Steer: func(h *loop.HCA, to []transport.Delivery, f transport.Frame) []transport.Delivery {
+		if h == h.W.HCAs[1] && f.Data[5] == 1 {
+			return append(to, transport.Delivery{RQN: rqn})
 		}
-		return rqns
+		return to
 	}})
 	p := &pair{T: t, w: w}
 	h, g := w.HCAs[0], w.HCAs[1]

@@ -9,7 +9,7 @@ import (
 func (e *Engine) Receive(port uint8, p *fabric.Packet) {
 	defer p.Free()
 	if p.Ethernet {
-		e.receiveFrame(port, p)
+		e.receiveFrame(Frame{Port: port, Data: p.Data})
 		return
 	}
 	if len(p.Data) < sizeBTH {

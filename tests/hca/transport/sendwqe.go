@@ -295,7 +295,7 @@ func (q *QP) parseTransport(w *sendWQE, r *reader) {
 	case UD, DCI, MLX, QP0, QP1:
 		q.parseAV(w, r)
 	case Raw:
-		w.parseFrame(r)
+		w.parseFrame(r, q.raw.minInline)
 	}
 }
 

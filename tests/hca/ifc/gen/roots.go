@@ -18,7 +18,13 @@ query_hca_vport_context modify_hca_vport_context query_hca_vport_gid query_hca_v
 query_vport_counter alloc_q_counter dealloc_q_counter query_q_counter
 alloc_pd dealloc_pd alloc_uar dealloc_uar alloc_xrcd dealloc_xrcd
 alloc_transport_domain dealloc_transport_domain
-create_sq modify_sq destroy_sq query_sq
+create_sq modify_sq destroy_sq query_sq create_rq modify_rq destroy_rq query_rq
+create_tis modify_tis destroy_tis query_tis create_tir modify_tir destroy_tir query_tir
+create_rqt modify_rqt destroy_rqt query_rqt
+set_flow_table_root create_flow_table modify_flow_table destroy_flow_table
+create_flow_group destroy_flow_group set_fte delete_fte
+alloc_flow_counter dealloc_flow_counter query_flow_counter
+query_nic_vport_context modify_nic_vport_context
 create_uctx destroy_uctx create_umem destroy_umem
 access_register attach_to_mcg detach_from_mcg mad_ifc
 `
@@ -26,12 +32,15 @@ access_register attach_to_mcg detach_from_mcg mad_ifc
 // others are capabilities, registers and what lies in memory.
 const others = `
 cmd_hca_cap cmd_hca_cap_2 atomic_caps odp_cap
+per_protocol_networking_offload_caps flow_table_nic_cap fte_match_param
 cmd_queue_entry cmd_if_box health_buffer
-register_host_endianness ptys_reg pmtu_reg pvlc_reg ppcnt_reg paos_reg
+register_host_endianness ptys_reg pmtu_reg pvlc_reg ppcnt_reg paos_reg pfcc_reg
 ib_port_cntrs_grp_data_layout
 `
 
-// opaque are unions of a great many layouts, of which only the size is taken.
+// opaque are unions of layouts, of which only the size is taken, and what has no
+// layout of its own.
 const opaque = `
 hca_cap_union ppcnt_reg_counter_set_auto eth_cntrs_grp_data_layout_auto
+ipv6_layout_ipv4_layout_auto gre_key
 `
