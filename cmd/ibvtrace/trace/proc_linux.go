@@ -140,6 +140,24 @@ func mappings(tid int) ([]mapping, error) {
 	return out, nil
 }
 
+// effectiveIDs returns as which user and group the thread acts of which this is
+// /proc/TID/status.
+func effectiveIDs(status string) (uid, gid uint32) {
+	for line := range strings.Lines(status) {
+		f := strings.Fields(line) // of each: the real one, the effective one
+		if len(f) < 3 || f[0] != "Uid:" && f[0] != "Gid:" {
+			continue
+		}
+		id, _ := strconv.ParseUint(f[2], 10, 32)
+		if f[0] == "Uid:" {
+			uid = uint32(id)
+		} else {
+			gid = uint32(id)
+		}
+	}
+	return uid, gid
+}
+
 // tracerPid returns who traces the thread of which this is /proc/TID/status. It is
 // the id of a thread.
 func tracerPid(status string) int {

@@ -194,6 +194,7 @@ func (t *tracer) stopped(tid int, ws unix.WaitStatus) error {
 		}
 		th.comm = ""
 		th.proc.afterExec()
+		t.noteRights(th.proc)
 		sig = 0
 	case unix.PTRACE_EVENT_EXIT:
 		if th.proc.data != nil {
