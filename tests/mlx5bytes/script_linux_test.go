@@ -14,16 +14,23 @@ const dataAddr = 0x7e0000000000
 // A script is what both programs play: a line for each command, with its
 // numbers in hex. It says addresses and keys literally; nothing is at them.
 //
-//	qp TYPE SENDS RECVS SEND_SGES RECV_SGES INLINE SIGNAL_ALL SRQ SIGNED
+//	qp TYPE SENDS RECVS SEND_SGES RECV_SGES INLINE SIGNAL_ALL SRQ SIGNED BUILT
 //	ah DLID SL PATH_BITS RATE GLOBAL HOPS CLASS FLOW
 //	mw
-//	send ID OPCODE FLAGS INLINE IMM REMOTE RKEY COMPARE_ADD SWAP AH QPN QKEY MW NEW_RKEY BIND_OFFSET BIND_LENGTH BIND_ACCESS N (ADDR LENGTH LKEY)*
+//	send ID OPCODE FLAGS INLINE IMM REMOTE RKEY COMPARE_ADD SWAP AH QPN QKEY MW NEW_RKEY BIND_OFFSET BIND_LENGTH BIND_ACCESS COMPARE_MASK SWAP_MASK DC_KEY N (ADDR LENGTH LKEY)*
 //	post
+//	build (post, by calls for each operation)
 //	recv ID N (ADDR LENGTH LKEY)*
 //	postrecv
 //	complete LENGTH
 //	cqe BYTE*64
 //	poll N
+//	drain N (poll, and say only how many there were)
+//
+// On a device there are also
+//
+//	bindpeer MW
+//	pollpeer N
 type script struct {
 	strings.Builder
 	device []string // arguments of the fake device
@@ -46,14 +53,21 @@ type config struct {
 	inline             int
 	signalAll, withSRQ bool
 	signed             bool
+	built              bool // by ibv_wr_* calls, or a SendBuilder
+	onDevice           bool // requests must succeed
+	noVerb             bool // those that libmlx5 has no verb for
 }
 
 func (c config) String() string {
-	return fmt.Sprintf("%v, %d and %d WRs, %d and %d SGEs, %d inline, signal all %t, SRQ %t",
+	s := fmt.Sprintf("%v, %d and %d WRs, %d and %d SGEs, %d inline, signal all %t, SRQ %t",
 		c.typ, c.sends, c.recvs, c.sendSGEs, c.recvSGEs, c.inline, c.signalAll, c.withSRQ)
+	if c.built {
+		s += ", built"
+	}
+	return s
 }
 
-func flag(b bool) int {
+func bit(b bool) int {
 	if b {
 		return 1
 	}
@@ -72,7 +86,7 @@ func newScript(c config) *script {
 }
 
 func (s *script) queues(c config) {
-	s.add("qp", uint32(c.typ), c.sends, c.recvs, c.sendSGEs, c.recvSGEs, c.inline, flag(c.signalAll), flag(c.withSRQ), flag(c.signed))
+	s.add("qp", uint32(c.typ), c.sends, c.recvs, c.sendSGEs, c.recvSGEs, c.inline, bit(c.signalAll), bit(c.withSRQ), bit(c.signed), bit(c.built))
 }
 
 // A send is a work request's numbers.
@@ -92,12 +106,14 @@ type send struct {
 	bindAt        uint64
 	bindLen       uint64
 	bindAccess    verbs.AccessFlags
+	masks         [2]uint64
+	dcKey         uint64
 	sges          []verbs.SGE
 }
 
 func (s *script) send(w send) {
-	numbers := []any{w.id, uint32(w.op), uint32(w.flags), flag(w.inline), w.imm, w.remote, w.rkey, w.compare, w.swap,
-		w.ah, w.qpn, w.qkey, w.mw, w.newKey, w.bindAt, w.bindLen, uint64(w.bindAccess)}
+	numbers := []any{w.id, uint32(w.op), uint32(w.flags), bit(w.inline), w.imm, w.remote, w.rkey, w.compare, w.swap,
+		w.ah, w.qpn, w.qkey, w.mw, w.newKey, w.bindAt, w.bindLen, uint64(w.bindAccess), w.masks[0], w.masks[1], w.dcKey}
 	s.add("send", append(numbers, sgeNumbers(w.sges)...)...)
 }
 
@@ -114,6 +130,15 @@ func sgeNumbers(sges []verbs.SGE) []any {
 		numbers = append(numbers, e.Addr, e.Length, e.LKey)
 	}
 	return numbers
+}
+
+// post posts what was sent.
+func (s *script) post(c config) {
+	if c.built && !c.noVerb {
+		s.add("build")
+	} else {
+		s.add("post")
+	}
 }
 
 // finish completes and polls what was posted.
@@ -139,30 +164,59 @@ var ops = map[verbs.QPType][]verbs.Opcode{
 		verbs.OpSend, verbs.OpSendImm, verbs.OpSendInv, verbs.OpRDMAWrite, verbs.OpRDMAWriteImm,
 		verbs.OpRDMARead, verbs.OpCompareSwap, verbs.OpFetchAdd,
 	},
+	verbs.DCI: {
+		verbs.OpSend, verbs.OpSendImm, verbs.OpSendInv, verbs.OpRDMAWrite, verbs.OpRDMAWriteImm,
+		verbs.OpRDMARead, verbs.OpCompareSwap, verbs.OpFetchAdd,
+	},
 	verbs.RawPacket: {verbs.OpSend},
 }
 
-func takesData(op verbs.Opcode) bool { return op != verbs.OpLocalInv && op != verbs.OpBindMW }
+func takesData(op verbs.Opcode) bool {
+	return op != verbs.OpLocalInv && op != verbs.OpBindMW && op != verbs.OpNop
+}
+
+func isAtomic(op verbs.Opcode) bool {
+	switch op {
+	case verbs.OpCompareSwap, verbs.OpFetchAdd, verbs.OpMaskedCompareSwap, verbs.OpMaskedFetchAdd:
+		return true
+	}
+	return false
+}
 
 func takesInline(op verbs.Opcode) bool {
-	switch op {
-	case verbs.OpRDMARead, verbs.OpCompareSwap, verbs.OpFetchAdd:
-		return false
-	}
-	return takesData(op)
+	return takesData(op) && !isAtomic(op) && op != verbs.OpRDMARead
 }
 
 // send makes a request. With nothing said, its data is nothing.
 func (m *maker) send(op verbs.Opcode, flags verbs.SendFlags) send {
-	return send{
+	w := send{
 		id: m.Uint64(), op: op, flags: flags, imm: m.Uint32(), remote: m.Uint64() &^ 7, rkey: m.Uint32(),
 		compare: m.Uint64(), swap: m.Uint64(), ah: m.IntN(3), qpn: m.Uint32() & 0xffffff, qkey: m.Uint32(),
 		mw: m.IntN(2), newKey: m.Uint32(), bindAt: 16 * m.Uint64N(64), bindLen: 1 + m.Uint64N(4096),
 		bindAccess: []verbs.AccessFlags{
 			verbs.AccessRemoteRead, verbs.AccessRemoteWrite | verbs.AccessRemoteRead, verbs.AccessRemoteAtomic,
 		}[m.IntN(3)],
+		masks: [2]uint64{m.Uint64(), m.Uint64()}, dcKey: m.Uint64(),
 	}
+	if m.onDevice {
+		w.remote, w.qkey, w.dcKey = dataAddr+remoteAt+m.Uint64N(1<<12)&^7, pairQKey, pairDCKey
+		w.mw = bit(op == verbs.OpSendInv) // the peer's window
+		w.ah = 0                          // the one that names nobody else
+	}
+	return w
 }
+
+// What is where in the programs' memory, on a device: inline data from 0 on, then
+// what is gathered, what reads and atomics bring, receives, and what is the peer's.
+const (
+	gatherAt  = 4 << 10
+	scatterAt = 24 << 10
+	receiveAt = 36 << 10
+	remoteAt  = 48 << 10
+
+	pairQKey  = 0x1ee7
+	pairDCKey = 0x1122334455667788
+)
 
 // scattered gives a request n pieces of memory.
 func (m *maker) scattered(w send, n int) send {
@@ -172,6 +226,12 @@ func (m *maker) scattered(w send, n int) send {
 			// The drivers copy a packet's header from there.
 			sge.Addr, sge.Length = dataAddr+m.Uint64N(1<<12), 18+m.Uint32N(1000)
 		}
+		if m.onDevice {
+			sge.Addr, sge.Length = dataAddr+gatherAt+m.Uint64N(16<<10), 1+m.Uint32N(400)
+			if w.op == verbs.OpRDMARead {
+				sge.Addr = dataAddr + scatterAt + m.Uint64N(8<<10)
+			}
+		}
 		w.sges = append(w.sges, sge)
 	}
 	return w
@@ -180,6 +240,9 @@ func (m *maker) scattered(w send, n int) send {
 // atomic gives a request the 8 bytes that atomics take.
 func (m *maker) atomic(w send) send {
 	w.sges = []verbs.SGE{{Addr: m.Uint64(), Length: 8, LKey: m.Uint32()}}
+	if m.onDevice {
+		w.sges[0].Addr = dataAddr + scatterAt + m.Uint64N(8<<10)
+	}
 	return w
 }
 
@@ -202,7 +265,7 @@ func (m *maker) any() send {
 	op := ops[m.typ][m.IntN(len(ops[m.typ]))]
 	w := m.send(op, verbs.SendFlags(m.IntN(8))&(verbs.SendFence|verbs.SendSignaled|verbs.SendSolicited))
 	switch {
-	case op == verbs.OpCompareSwap || op == verbs.OpFetchAdd:
+	case isAtomic(op):
 		return m.atomic(w)
 	case takesInline(op) && m.inline > 0 && m.IntN(3) == 0:
 		return m.inlined(w, m.IntN(m.inline+1))

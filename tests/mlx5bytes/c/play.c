@@ -2,16 +2,21 @@
 // prints every byte that this wrote to queues, doorbell records and registers:
 //
 //	play POISON <SCRIPT
+//	play DEVICE <SCRIPT
 //
 // POISON is the byte that memory is filled with beforehand, in hex, so that
 // bytes that stay unwritten show: they differ between two runs with different
-// poisons. ../play is the same in Go; ../script.go says what a script is.
+// poisons. On a DEVICE that is real, or better, nothing is printed of queues:
+// there the device says what it was given. ../play is the same in Go;
+// ../script_linux_test.go says what a script is.
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stddef.h>
 #include <sys/mman.h>
 
 #include "../../fakemlx5/rings/rings.h"
+#include "build.h"
+#include "pair.h"
 
 enum { MAX_WRS = 64, MAX_SGES = 32, MAX_OBJECTS = 16, DATA = 1 << 16, PAGES = 64, PAGE = 4096 };
 
@@ -31,8 +36,11 @@ static int n_ahs, n_mws;
 
 static struct ibv_send_wr sends[MAX_WRS];
 static struct ibv_recv_wr recvs[MAX_WRS];
+static struct build_extra extras[MAX_WRS];
 static struct ibv_sge send_sges[MAX_WRS][MAX_SGES], recv_sges[MAX_WRS][MAX_SGES];
 static int n_sends, n_recvs;
+static unsigned type; // of the QP; IBV_QPT_DRIVER is a DCI
+static struct pair *pair; // on a device; else the hardware is played
 
 static struct ring_player player;
 static struct ring_queue recv_ring;
@@ -151,8 +159,17 @@ static void print_wc(const struct ibv_wc *wc)
 	putchar('\n');
 }
 
+// drain polls without saying what it found but how much.
+static void drain(void)
+{
+	struct ibv_wc wc[MAX_WRS];
+	printf("polled %x\n", ibv_poll_cq(cq, number(), wc));
+}
+
 static void poll(void)
 {
+	if (pair)
+		return pair_poll(cq, number());
 	struct ibv_wc wc[MAX_WRS];
 	memset(wc, 0, sizeof wc);
 	int n = ibv_poll_cq(cq, number(), wc);
@@ -160,6 +177,16 @@ static void poll(void)
 	for (int i = 0; i < n; i++)
 		print_wc(&wc[i]);
 	printf("cq doorbell %x\n", be32toh(*(uint32_t *)memory(player.cq.db)) & 0xffffff);
+}
+
+static void poll_peer(void) { pair_poll(pair->cq, number()); }
+
+// bind_peer has the peer open a window, for a send to close.
+static void bind_peer(void)
+{
+	struct ibv_mw *mw = mws[number()];
+	pair_bind(pair, mw, mr, ibv_inc_rkey(mw->rkey));
+	mw->rkey = ibv_inc_rkey(mw->rkey);
 }
 
 // raw writes a CQE as it is, but for its owner bit and, where the script has
@@ -186,6 +213,8 @@ static int sges(struct ibv_sge *to, int local)
 		to[i].addr = number() + (local ? (uintptr_t)data : 0);
 		to[i].length = number();
 		to[i].lkey = number();
+		if (pair)
+			to[i].lkey = mr->lkey;
 	}
 	return n;
 }
@@ -208,6 +237,22 @@ static void add_send(void)
 	uint32_t new_key = number();
 	uint64_t bind_addr = number(), bind_len = number();
 	unsigned bind_access = number();
+	struct build_extra *x = &extras[n_sends];
+	x->compare_mask = number();
+	x->swap_mask = number();
+	x->dc_key = number();
+	if (pair) {
+		// The script doesn't know the device's numbers.
+		rkey = mr->rkey;
+		qpn = pair->number;
+		if (wr->opcode == IBV_WR_BIND_MW)
+			new_key = ibv_inc_rkey(mws[mw]->rkey);
+		else if (wr->opcode == IBV_WR_LOCAL_INV || wr->opcode == IBV_WR_SEND_WITH_INV)
+			ex = mws[mw]->rkey;
+	}
+	x->ah = ahs[ah];
+	x->qpn = qpn;
+	x->qkey = qkey;
 
 	if (is_inline)
 		wr->send_flags |= IBV_SEND_INLINE;
@@ -221,9 +266,11 @@ static void add_send(void)
 	}
 	if (qp->qp_type == IBV_QPT_XRC_SEND)
 		wr->qp_type.xrc.remote_srqn = qpn;
-	switch (wr->opcode) {
+	switch ((int)wr->opcode) {
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+	case OP_MASKED_CS:
+	case OP_MASKED_FA:
 		wr->wr.atomic.remote_addr = addr;
 		wr->wr.atomic.rkey = rkey;
 		wr->wr.atomic.compare_add = compare_add;
@@ -263,27 +310,47 @@ static void add_recv(void)
 	n_recvs++;
 }
 
-static void post(void)
+static void posted(int n)
 {
-	struct ibv_send_wr *bad = NULL;
-	int err = ibv_post_send(qp, sends, &bad);
-	int n = err ? bad - sends : n_sends;
 	printf("posted %x\n", n);
 	// A window's new key is the program's to note.
 	for (int i = 0; i < n; i++)
 		if (sends[i].opcode == IBV_WR_BIND_MW)
 			sends[i].bind_mw.mw->rkey = sends[i].bind_mw.rkey;
 	n_sends = 0;
-	print_sends();
+	if (!pair)
+		print_sends();
+}
+
+// build posts all or nothing.
+static void build(void)
+{
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
+	ibv_wr_start(ex);
+	for (int i = 0; i < n_sends; i++)
+		build_one(qp, type, &sends[i], &extras[i]);
+	posted(ibv_wr_complete(ex) ? 0 : n_sends);
+}
+
+static void post(void)
+{
+	struct ibv_send_wr *bad = NULL;
+	// What ibv_post_send doesn't take.
+	if (type == IBV_QPT_DRIVER || (n_sends && has_no_verb(sends[0].opcode)))
+		return build();
+	int err = ibv_post_send(qp, sends, &bad);
+	posted(err ? bad - sends : n_sends);
 }
 
 static void post_recv(void)
 {
 	struct ibv_recv_wr *bad = NULL;
-	int err = srq ? ibv_post_srq_recv(srq, recvs, &bad) : ibv_post_recv(qp, recvs, &bad);
+	struct ibv_srq *shared = pair ? pair->srq : srq;
+	int err = shared ? ibv_post_srq_recv(shared, recvs, &bad) : ibv_post_recv(pair ? pair->qp : qp, recvs, &bad);
 	printf("posted %x\n", err ? (int)(bad - recvs) : n_recvs);
 	n_recvs = 0;
-	print_recvs();
+	if (!pair)
+		print_recvs();
 }
 
 static void step(enum ibv_qp_state to, enum ibv_qp_type type)
@@ -301,7 +368,9 @@ static void step(enum ibv_qp_state to, enum ibv_qp_type type)
 // make_queues makes a CQ and a QP on it.
 static void make_queues(void)
 {
-	struct ibv_qp_init_attr init = { .qp_type = number() };
+	struct ibv_qp_init_attr init = { .qp_type = type = number() };
+	if (type == TYPE_DCI)
+		init.qp_type = type = IBV_QPT_DRIVER;
 	init.cap.max_send_wr = number();
 	init.cap.max_recv_wr = number();
 	init.cap.max_send_sge = number();
@@ -310,12 +379,18 @@ static void make_queues(void)
 	init.sq_sig_all = number();
 	int use_srq = number();
 	number(); // whether WQEs are signed: MLX5_QP_SIGNATURE says so
+	int built = number();
+	struct ibv_qp_cap cap = init.cap;
+	if (type == IBV_QPT_XRC_SEND || type == IBV_QPT_DRIVER)
+		init.cap.max_recv_wr = init.cap.max_recv_sge = 0; // that is the peer's
 
+	if (pair)
+		pair_destroy(pair);
 	if (qp && (ibv_destroy_qp(qp) || ibv_destroy_cq(cq) || (srq && ibv_destroy_srq(srq))))
 		die("destroy");
 	qp = NULL;
 	srq = NULL;
-	if (use_srq) {
+	if (use_srq && !pair) {
 		struct ibv_srq_init_attr a = { .attr = { init.cap.max_recv_wr, init.cap.max_recv_sge, 0 } };
 		if (!(srq = ibv_create_srq(pd, &a)))
 			die("create SRQ");
@@ -328,8 +403,16 @@ static void make_queues(void)
 		die("create CQ");
 	init.send_cq = cq;
 	init.recv_cq = init.qp_type == IBV_QPT_XRC_SEND ? NULL : cq;
-	if (!(qp = ibv_create_qp(pd, &init)))
+	if (built || type == IBV_QPT_DRIVER)
+		qp = build_qp(ctx, pd, &init);
+	else
+		qp = ibv_create_qp(pd, &init);
+	if (!qp)
 		die("create QP");
+	if (pair) {
+		pair_make(pair, pd, qp, type, use_srq, cap);
+		return;
+	}
 	for (int s = IBV_QPS_INIT; s <= IBV_QPS_RTS; s++)
 		step(s, init.qp_type);
 
@@ -356,6 +439,8 @@ static void make_ah(void)
 {
 	struct ibv_ah_attr a = { .port_num = 1 };
 	a.dlid = number();
+	if (pair)
+		a.dlid = pair->lid;
 	a.sl = number();
 	a.src_path_bits = number();
 	a.static_rate = number();
@@ -373,22 +458,30 @@ static void make_mw(void)
 {
 	if (!(mws[n_mws++] = ibv_alloc_mw(pd, IBV_MW_TYPE_2)))
 		die("alloc MW");
-	printf("mw %x\n", mws[n_mws - 1]->rkey);
+	printf("%s %x\n", pair ? "key" : "mw", mws[n_mws - 1]->rkey);
 }
 
-static void open_device(void)
+static void open_device(const char *name)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
+	while (name && list && *list && strcmp(ibv_get_device_name(*list), name))
+		list++;
 	if (!list || !list[0] || !(ctx = ibv_open_device(list[0])))
 		die("open device");
+	if (name)
+		pair = pair_on(ctx);
 	data = mmap(DATA_ADDR, DATA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 	if (data != DATA_ADDR)
 		die("data");
 	for (int i = 0; i < DATA; i++)
 		data[i] = i * 7 + (i >> 8);
-	if (!(pd = ibv_alloc_pd(ctx)) || !(mr = ibv_reg_mr(pd, data, DATA, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND)))
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND | (pair ? pair_access : 0);
+	if (!(pd = ibv_alloc_pd(ctx)) || !(mr = ibv_reg_mr(pd, data, DATA, access)))
 		die("PD and MR");
-	printf("mr %x %x\n", mr->lkey, mr->rkey);
+	if (pair)
+		printf("key %x\nkey %x\n", mr->lkey, mr->rkey);
+	else
+		printf("mr %x %x\n", mr->lkey, mr->rkey);
 }
 
 static const struct command {
@@ -397,14 +490,16 @@ static const struct command {
 } commands[] = {
 	{ "qp", make_queues }, { "ah", make_ah },	{ "mw", make_mw },   { "send", add_send },     { "post", post },
 	{ "recv", add_recv },  { "postrecv", post_recv }, { "poll", poll }, { "complete", complete }, { "cqe", raw },
+	{ "build", build }, { "drain", drain }, { "pollpeer", poll_peer }, { "bindpeer", bind_peer },
 };
 
 int main(int argc, char **argv)
 {
 	static char line[4096];
 
-	poison = argc > 1 ? strtoul(argv[1], NULL, 16) : 0;
-	open_device();
+	const char *device = argc > 1 && !strncmp(argv[1], "mlx5_", 5) ? argv[1] : NULL;
+	poison = argc > 1 && !device ? strtoul(argv[1], NULL, 16) : 0;
+	open_device(device);
 	while (fgets(line, sizeof line, stdin)) {
 		line[strcspn(line, "\n")] = 0;
 		printf("> %s\n", line);

@@ -1,5 +1,6 @@
 // Play is ../c/play.c with this library: it plays a script of verbs on the fake
-// device and prints every byte that this wrote.
+// device and prints every byte that this wrote, or on one that says itself what it
+// was given.
 package main
 
 import (
@@ -41,16 +42,21 @@ type game struct {
 	recvs []verbs.RecvWR
 
 	tape *rings.Tape
+	pair *pair // on a device, in place of the tape
 }
 
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("play: ")
 	g := &game{out: bufio.NewWriter(os.Stdout)}
-	if len(os.Args) > 1 {
+	device := "mlx5_0"
+	onDevice := len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "mlx5_")
+	if onDevice {
+		device = os.Args[1]
+	} else if len(os.Args) > 1 {
 		g.poison = byte(must(strconv.ParseUint(os.Args[1], 16, 8)))
 	}
-	g.open()
+	g.open(device, onDevice)
 	for script := bufio.NewScanner(os.Stdin); script.Scan(); {
 		g.printf("> %s\n", script.Text())
 		g.run(script.Text())
@@ -71,8 +77,8 @@ func check(err error) {
 
 func (g *game) printf(format string, args ...any) { fmt.Fprintf(g.out, format, args...) }
 
-func (g *game) open() {
-	g.ctx = must(verbs.Open("mlx5_0"))
+func (g *game) open(device string, onDevice bool) {
+	g.ctx = must(verbs.Open(device))
 	// At C's address: it is in what is compared.
 	p := must(unix.MmapPtr(-1, 0, unsafe.Add(nil, dataAddr), dataLen, unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_FIXED_NOREPLACE))
@@ -81,7 +87,16 @@ func (g *game) open() {
 		g.data[i] = byte(i*7 + i>>8)
 	}
 	g.pd = must(g.ctx.AllocPD())
-	g.mr = must(g.pd.RegMR(g.data, verbs.AccessLocalWrite|verbs.AccessMWBind))
+	access := verbs.AccessLocalWrite | verbs.AccessMWBind
+	if onDevice {
+		g.pair = newPair(g)
+		access |= pairAccess
+	}
+	g.mr = must(g.pd.RegMR(g.data, access))
+	if onDevice {
+		g.printf("key %x\nkey %x\n", g.mr.LKey(), g.mr.RKey())
+		return
+	}
 	g.printf("mr %x %x\n", g.mr.LKey(), g.mr.RKey())
 }
 
@@ -107,29 +122,38 @@ func (g *game) run(text string) {
 	case "mw":
 		mw := must(g.pd.AllocMW(verbs.MWType2))
 		g.mws = append(g.mws, mw)
-		g.printf("mw %x\n", mw.RKey())
+		if g.pair != nil {
+			g.printf("key %x\n", mw.RKey())
+		} else {
+			g.printf("mw %x\n", mw.RKey())
+		}
 	case "send":
 		g.addSend(l)
 	case "post":
 		n, _ := g.qp.PostSend(g.sends...)
-		g.sends = nil
-		g.printf("posted %x\n", n)
-		g.tape.Sends(g.out)
+		g.posted(n)
+	case "build":
+		n, _ := build(g.qp, g.sends)
+		g.posted(n)
 	case "recv":
 		wr := verbs.RecvWR{WRID: l.number()}
 		for range l.int() {
-			wr.SGL = append(wr.SGL, verbs.SGE{Addr: l.number(), Length: uint32(l.number()), LKey: uint32(l.number())})
+			wr.SGL = append(wr.SGL, g.sge(l))
 		}
 		g.recvs = append(g.recvs, wr)
 	case "postrecv":
 		post := g.qp.PostRecv
-		if g.srq != nil {
+		if g.pair != nil {
+			post = g.pair.postRecv
+		} else if g.srq != nil {
 			post = g.srq.PostRecv
 		}
 		n, _ := post(g.recvs...)
 		g.recvs = nil
 		g.printf("posted %x\n", n)
-		g.tape.Recvs(g.out)
+		if g.pair == nil {
+			g.tape.Recvs(g.out)
+		}
 	case "complete":
 		g.tape.Complete(uint32(l.number()))
 	case "cqe":
@@ -139,10 +163,38 @@ func (g *game) run(text string) {
 		}
 		g.tape.Raw(&e)
 	case "poll":
-		g.poll(l.int())
+		if n := l.int(); g.pair != nil {
+			g.pair.poll(g.cq, n)
+		} else {
+			g.poll(n)
+		}
+	case "drain":
+		n, _ := g.cq.Poll(make([]verbs.WC, l.int()))
+		g.printf("polled %x\n", n)
+	case "pollpeer":
+		g.pair.poll(g.pair.cq, l.int())
+	case "bindpeer":
+		g.pair.bind(g.mws[l.int()])
 	default:
 		log.Fatalf("unknown command: %s", text)
 	}
+}
+
+func (g *game) posted(n int) {
+	g.sends = nil
+	g.printf("posted %x\n", n)
+	if g.pair == nil {
+		g.tape.Sends(g.out)
+	}
+}
+
+// sge reads a piece of memory; on a device its key is not the script's to know.
+func (g *game) sge(l *line) verbs.SGE {
+	sge := verbs.SGE{Addr: l.number(), Length: uint32(l.number()), LKey: uint32(l.number())}
+	if g.pair != nil {
+		sge.LKey = g.mr.LKey()
+	}
+	return sge
 }
 
 func (g *game) makeQueues(l *line) {
@@ -151,13 +203,21 @@ func (g *game) makeQueues(l *line) {
 	o.SignalAll = l.number() != 0
 	useSRQ := l.number() != 0
 	o.SignWQEs = l.number() != 0
+	l.number() // whether C builds
+	capacity := o.Cap
+	if o.Type == verbs.XRCSend || o.Type == verbs.DCI {
+		o.Cap.MaxRecvWR, o.Cap.MaxRecvSGE = 0, 0 // that is the peer's
+	}
+	if g.pair != nil {
+		g.pair.close()
+	}
 	if g.qp != nil {
 		check(g.qp.Close())
 		check(g.cq.Close())
 		check(g.srq.Close())
 	}
 	g.srq = nil
-	if useSRQ {
+	if useSRQ && g.pair == nil {
 		g.srq = must(g.pd.CreateSRQ(verbs.SRQOptions{MaxWR: o.Cap.MaxRecvWR, MaxSGE: o.Cap.MaxRecvSGE}))
 		g.printf("srq wr %x sge %x\n", g.srq.MaxWR(), g.srq.MaxSGE())
 		o.SRQ = g.srq
@@ -169,6 +229,10 @@ func (g *game) makeQueues(l *line) {
 		o.RecvCQ = nil
 	}
 	g.qp = must(g.pd.CreateQP(o))
+	if g.pair != nil {
+		g.pair.make(g.qp, useSRQ, capacity)
+		return
+	}
 	for _, to := range []verbs.QPState{verbs.QPInit, verbs.QPRTR, verbs.QPRTS} {
 		a := verbs.QPAttr{State: to, Port: 1, PathMTU: verbs.MTU1024, AH: verbs.AHAttr{DLID: 1, Port: 1}}
 		check(g.qp.Modify(a, mask(o.Type, to)))
@@ -182,7 +246,7 @@ func (g *game) makeQueues(l *line) {
 // mask is what a QP must be given on its way to the state.
 func mask(typ verbs.QPType, to verbs.QPState) verbs.QPAttrMask {
 	m := verbs.QPAttrState
-	reliable := typ == verbs.RC || typ == verbs.XRCSend
+	reliable := typ == verbs.RC || typ == verbs.XRCSend || typ == verbs.DCI
 	if typ == verbs.RawPacket {
 		if to == verbs.QPInit {
 			m |= verbs.QPAttrPort
@@ -195,16 +259,28 @@ func mask(typ verbs.QPType, to verbs.QPState) verbs.QPAttrMask {
 		if typ == verbs.UD {
 			return m | verbs.QPAttrQKey
 		}
+		if typ == verbs.DCI {
+			return m
+		}
 		return m | verbs.QPAttrAccess
 	case verbs.QPRTR:
 		if typ != verbs.UD {
-			m |= verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrDestQPN | verbs.QPAttrRQPSN
+			m |= verbs.QPAttrAV | verbs.QPAttrPathMTU
 		}
-		if typ == verbs.RC {
-			m |= verbs.QPAttrMaxDestRDAtomic | verbs.QPAttrMinRNRTimer
+		if typ != verbs.UD && typ != verbs.DCI && typ != verbs.DCT {
+			m |= verbs.QPAttrDestQPN | verbs.QPAttrRQPSN
+		}
+		if typ == verbs.RC || typ == verbs.XRCRecv {
+			m |= verbs.QPAttrMaxDestRDAtomic
+		}
+		if typ == verbs.RC || typ == verbs.XRCRecv || typ == verbs.DCT {
+			m |= verbs.QPAttrMinRNRTimer
 		}
 	case verbs.QPRTS:
 		m |= verbs.QPAttrSQPSN
+		if typ == verbs.XRCRecv {
+			m |= verbs.QPAttrTimeout
+		}
 		if reliable {
 			m |= verbs.QPAttrTimeout | verbs.QPAttrRetryCount | verbs.QPAttrRNRRetry | verbs.QPAttrMaxRDAtomic
 		}
@@ -216,6 +292,9 @@ func (g *game) makeAH(l *line) {
 	a := verbs.AHAttr{
 		Port: 1, DLID: uint16(l.number()), SL: uint8(l.number()), SrcPathBits: uint8(l.number()), StaticRate: uint8(l.number()),
 		IsGlobal: l.number() != 0, HopLimit: uint8(l.number()), TrafficClass: uint8(l.number()), FlowLabel: uint32(l.number()),
+	}
+	if g.pair != nil {
+		a.DLID = g.pair.lid
 	}
 	for i := range a.DGID {
 		a.DGID[i] = byte(i + 1)
@@ -237,18 +316,22 @@ func (g *game) addSend(l *line) {
 	mw := l.int()
 	wr.NewRKey = uint32(l.number())
 	bind := verbs.MWBindInfo{Addr: l.number() + dataAddr, Length: l.number(), Access: verbs.AccessFlags(l.number())}
-	if g.qp.Type() == verbs.UD {
+	wr.CompareMask, wr.SwapMask, wr.DCKey = l.number(), l.number(), l.number()
+	if g.qp.Type() == verbs.UD || g.qp.Type() == verbs.DCI {
 		wr.AH = g.ahs[ah]
 	}
 	if wr.Opcode == verbs.OpBindMW {
 		wr.MW, wr.Bind = g.mws[mw], bind
 		wr.Bind.MR = g.mr
 	}
+	if g.pair != nil {
+		g.pair.number(&wr, g.mws[mw])
+	}
 	if inline {
 		wr.Inline = []byte{}
 	}
 	for range l.int() {
-		sge := verbs.SGE{Addr: l.number(), Length: uint32(l.number()), LKey: uint32(l.number())}
+		sge := g.sge(l)
 		if inline {
 			wr.Inline = append(wr.Inline, g.data[sge.Addr:][:sge.Length]...)
 		} else {
