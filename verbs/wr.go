@@ -34,7 +34,7 @@ const (
 	OpTSO               = Opcode(uapi.IB_UVERBS_WR_TSO) // a raw packet to be cut into segments
 	OpMaskedCompareSwap = Opcode(uapi.IB_UVERBS_WR_MASKED_ATOMIC_CMP_AND_SWP)
 	OpMaskedFetchAdd    = Opcode(uapi.IB_UVERBS_WR_MASKED_ATOMIC_FETCH_AND_ADD)
-	OpNop               = Opcode(provider.WRNop) // does nothing, and completes
+	OpNop               = Opcode(provider.WRNop) // does nothing, and completes as WCSend
 )
 
 func (o Opcode) String() string {

@@ -82,7 +82,7 @@ func (q *cq) poll(wc []provider.WC) (int, error) {
 				w.Opcode = uint32(sendResults[op])
 			}
 			switch op {
-			case wqe.OpUMR, wqe.OpNop:
+			case wqe.OpUMR:
 				w.Opcode = slot.opcode
 			case wqe.OpRDMARead:
 				w.ByteLen = e.ByteCount()

@@ -219,7 +219,7 @@ func TestMaskedAtomics(t *testing.T) {
 	}
 }
 
-// TestNop: nothing happens, and completes.
+// TestNop: nothing happens, and completes, as a send.
 func TestNop(t *testing.T) {
 	if !onMLX5(t, func(c *verbs.Context, _ *verbs.PD) error {
 		p := rdmatest.PairOn(t, c, rdmatest.Default())
@@ -229,10 +229,20 @@ func TestNop(t *testing.T) {
 		return
 	}
 	p := rdmatest.NewPair(t, rdmatest.Default())
-	p.A.Send(t, verbs.SendWR{WRID: 3, Opcode: verbs.OpNop, Flags: verbs.SendSignaled})
-	if wc := rdmatest.PollOK(t, p.A.CQ, 1)[0]; wc.WRID != 3 {
-		t.Errorf("completed %+v", wc)
+	// A window's operations come first: a NOP in their place is none of them.
+	mw := must(p.PD.AllocMW(verbs.MWType2))(t)
+	p.A.Send(t, verbs.SendWR{
+		Opcode: verbs.OpBindMW, Flags: verbs.SendSignaled, MW: mw, NewRKey: verbs.NextRKey(mw.RKey()),
+		Bind: verbs.MWBindInfo{MR: p.A.MR, Addr: p.A.MR.Addr(), Length: 64, Access: verbs.AccessRemoteRead},
+	})
+	rdmatest.PollOK(t, p.A.CQ, 1)
+	for id := range uint64(200) {
+		p.A.Send(t, verbs.SendWR{WRID: id, Opcode: verbs.OpNop, Flags: verbs.SendSignaled})
+		if wc := rdmatest.PollOK(t, p.A.CQ, 1)[0]; wc.WRID != id || wc.Opcode != verbs.WCSend {
+			t.Fatalf("completed %+v", wc)
+		}
 	}
+	rdmatest.Close(t, mw)
 }
 
 // TestScatterToCQE has short messages come in their completions, and checks
