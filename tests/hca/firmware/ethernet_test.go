@@ -248,11 +248,13 @@ func TestRawPackets(t *testing.T) {
 	d.refused(ResBusy, 0x934, set("table_id", last, "group_id", 1))
 	d.refused(ResBusy, 0x93a, set("flow_counter_id", counter))
 	d.refused(ResBusy, 0x817, set("transport_domain", there))
-	d.do(0x92f, set("op_mod", 1))
 	for _, table := range []int{first, last} {
 		d.do(0x938, set("table_id", table, "flow_index", 2))
 		d.do(0x934, set("table_id", table, "group_id", 1))
 		d.do(0x931, set("table_id", table))
+	}
+	if a.send(f, 0); b.next() != nil {
+		t.Error("a frame was received without a table")
 	}
 	d.do(0x93a, set("flow_counter_id", counter))
 	for _, q := range []*rawQP{a, b} {

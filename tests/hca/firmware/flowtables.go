@@ -125,8 +125,11 @@ func (h *HCA) destroyFlowTable(in, out ifc.View) Status {
 	switch {
 	case status != OK:
 		return status
-	case t.users > 0 || len(t.groups) > 0 || h.root == t.Table:
+	case t.users > 0 || len(t.groups) > 0:
 		return ResBusy
+	}
+	if h.root == t.Table {
+		h.root = nil // as when the driver leaves
 	}
 	t.release()
 	delete(h.tables.items, uint32(in.Get("table_id")))

@@ -45,20 +45,13 @@ func (h *HCA) queryNICVport(in, out ifc.View) Status {
 	copy(c.Data, h.vport.context.Data)
 	list := h.vport.lists[kind]
 	c.Set("allowed_list_type", kind)
-	c.Set("allowed_list_size", uint64(len(list)/h.entrySize(kind)))
+	c.Set("allowed_list_size", uint64(len(list)/sizeListed))
 	copy(c.Bytes("current_uc_mac_address"), list)
 	return OK
 }
 
-const listOfVLANs = 2
-
-// entrySize is the size of an entry of a list.
-func (h *HCA) entrySize(kind uint64) int {
-	if kind == listOfVLANs {
-		return 4
-	}
-	return 8
-}
+// sizeListed is the size of an entry of a list.
+const sizeListed = 8
 
 func (h *HCA) modifyNICVport(in, out ifc.View) Status {
 	selects := in.Sub("field_select")
@@ -78,7 +71,7 @@ func (h *HCA) modifyNICVport(in, out ifc.View) Status {
 			return BadParam
 		}
 		list := c.Bytes("current_uc_mac_address")
-		size := n * h.entrySize(kind)
+		size := n * sizeListed
 		if size > len(list) {
 			return BadInLen
 		}
