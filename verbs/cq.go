@@ -184,13 +184,21 @@ func (cq *CQ) PollTimed(wc []WC, cycles []uint64) (int, error) {
 	if cq == nil {
 		return 0, &OpError{Op: "poll CQ", Err: errNil}
 	}
-	n := min(len(wc), len(cycles))
+	most := min(len(wc), len(cycles))
+	n, err := cq.pollTimed(wc[:most], cycles[:most])
+	if tracing.on != 0 {
+		cq.tellPoll(wc[:most], n, err)
+	}
+	return n, err
+}
+
+func (cq *CQ) pollTimed(wc []WC, cycles []uint64) (int, error) {
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
 	if cq.prov == nil {
 		return 0, errPollClosed
 	}
-	n, err := cq.prov.PollTimed(as[provider.WC](wc[:n]), cycles[:n])
+	n, err := cq.prov.PollTimed(as[provider.WC](wc), cycles)
 	if n > 0 {
 		polled()
 	}
@@ -215,6 +223,18 @@ func (cq *CQ) Arm(solicitedOnly bool) error {
 	if cq == nil {
 		return &OpError{Op: op, Err: errNil}
 	}
+	err := cq.arm(op, solicitedOnly)
+	if tracing.on != 0 {
+		var solicited uint32
+		if solicitedOnly {
+			solicited = 1
+		}
+		tell(traceArm, &cq.object, 0, solicited, nil, 0, 0, err)
+	}
+	return err
+}
+
+func (cq *CQ) arm(op string, solicitedOnly bool) error {
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
 	if cq.prov == nil {

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/provider"
@@ -13,6 +14,7 @@ var tracing = struct {
 	magic [16]byte
 	on    uint32
 	_     uint32
+	empty uint64 // polls that found nothing while it was on
 }{magic: [16]byte{'g', 'o', 'v', 'e', 'r', 'b', 's', ' ', 't', 'r', 'a', 'c', 'i', 'n', 'g', 1}} // in the file, not made at run time
 
 // A tracePoint is what a tracer is told of.
@@ -24,6 +26,7 @@ const (
 	tracePostSRQRecv
 	tracePoll
 	traceBuilt
+	traceArm
 )
 
 // The verbs while a tracer listens: apart, so that they cost the others nothing.
@@ -46,10 +49,16 @@ func (qp *QP) tracedRecv(wrs []RecvWR) (n int, err error) {
 
 func (cq *CQ) tracedPoll(wc []WC) (int, error) {
 	n, err := cq.poll(wc)
-	if n > 0 || err != nil {
-		tell(tracePoll, &cq.object, 0, 0, unsafe.Pointer(unsafe.SliceData(wc)), len(wc), n, err)
-	}
+	cq.tellPoll(wc, n, err)
 	return n, err
+}
+
+func (cq *CQ) tellPoll(wc []WC, n int, err error) {
+	if n == 0 && err == nil {
+		atomic.AddUint64(&tracing.empty, 1)
+		return
+	}
+	tell(tracePoll, &cq.object, 0, 0, unsafe.Pointer(unsafe.SliceData(wc)), len(wc), n, err)
 }
 
 // poll is Poll without its short ways.

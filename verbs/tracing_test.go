@@ -16,6 +16,7 @@ func TestTracedLayout(t *testing.T) {
 	var g SGE
 	for name, x := range map[string][2]uintptr{
 		"tracing.on":            {unsafe.Offsetof(tracing.on), 16},
+		"tracing.empty":         {unsafe.Offsetof(tracing.empty), 24},
 		"SendWR":                {unsafe.Sizeof(s), 240},
 		"SendWR.Opcode":         {unsafe.Offsetof(s.Opcode), 8},
 		"SendWR.Flags":          {unsafe.Offsetof(s.Flags), 12},

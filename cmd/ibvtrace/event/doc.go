@@ -58,9 +58,10 @@
 //
 // # Verbs that post and poll
 //
-// The figure and the statistics count on these names. ibv_post_send, ibv_post_recv
-// and ibv_post_srq_recv have args qp or srq and wr, a list of structs with wr_id,
-// opcode, length (bytes, all SGEs together) and what else the work request has.
+// The figure and the statistics count on these names. ibv_post_send, ibv_post_recv,
+// ibv_post_srq_recv and ibv_post_wq_recv have args qp, srq or wq and wr, a list of
+// structs with wr_id, opcode, length (bytes, all SGEs together) and what else the work
+// request has.
 // ibv_poll_cq has args cq and num_entries, out wc, a list of structs with wr_id,
 // status, opcode, byte_len and qp_num; it returns how many these are. The
 // work requests of one doorbell may come as one event or as many.

@@ -79,7 +79,7 @@ func detail(e *event.Event) string {
 		if p := word("dest_qp_num"); p != "" {
 			add("peer %s", p)
 		}
-	case name == "post_send" || name == "post_recv" || name == "post_srq_recv":
+	case name == "post_send" || name == "post_recv" || name == "post_srq_recv" || name == "post_wq_recv":
 		if wr := list(e.Args, "wr"); len(wr) > 0 {
 			if op := event.Find(wr[0].Fields, "opcode"); op != nil {
 				add("%s", op.Str)

@@ -54,7 +54,7 @@ func Words() []string {
 	for class := range classes {
 		out = append(out, class)
 	}
-	out = append(out, "post_send", "post_recv", "post_srq_recv", "poll_cq", "req_notify_cq", "get_cq_event", "get_async_event")
+	out = append(out, "post_send", "post_recv", "post_srq_recv", "post_wq_recv", "poll_cq", "req_notify_cq", "get_cq_event", "get_async_event")
 	out = append(out, kernelVerbs()...)
 	slices.Sort(out)
 	return slices.Compact(out)

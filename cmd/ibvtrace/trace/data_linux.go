@@ -194,14 +194,14 @@ func (t *tracer) unpatch(p *process) {
 
 // emptyPolls returns how often a process has polled in vain.
 func (d *dataTrace) emptyPolls(pid int) uint64 {
-	if d.base == 0 {
-		return 0
+	var n uint64
+	if d.goSwitch != 0 {
+		n, _ = readPointer(pid, d.goSwitch+goEmpty)
 	}
 	b := make([]byte, 8*len(d.probes))
 	if readMemory(pid, d.base, b) != nil {
-		return 0
+		return n
 	}
-	var n uint64
 	for ; len(b) > 0; b = b[8:] {
 		n += binary.NativeEndian.Uint64(b)
 	}

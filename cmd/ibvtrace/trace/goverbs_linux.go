@@ -20,6 +20,9 @@ import (
 
 var goMark = []byte("goverbs tracing\x01")
 
+// goEmpty is where the library counts the polls that found nothing, from the switch on.
+const goEmpty = 8
+
 // goProbe is what the library has in its traps in place of a probe's number.
 const goProbe = 0xfffe
 
@@ -30,11 +33,13 @@ const (
 	goPostSRQRecv
 	goPoll
 	goBuilt
+	goArm
 )
 
 var goVerbs = map[uint64]string{
 	goPostSend: "ibv_post_send", goPostRecv: "ibv_post_recv", goPostSRQRecv: "ibv_post_srq_recv",
 	goPoll: "ibv_poll_cq", goBuilt: "ibv_wr_complete",
+	goArm: "ibv_req_notify_cq",
 }
 
 // Sizes of package verbs' structs; a test there holds them and the offsets below.
@@ -69,6 +74,7 @@ func (t *tracer) askGo(p *process, d *dataTrace) {
 		}
 		if i := bytes.Index(b, goMark); i >= 0 {
 			d.goSwitch = m.start + uint64(i+len(goMark))
+			d.told = d.emptyPolls(p.pid) // while another tracer was there
 			writeUint32(p.pid, d.goSwitch, 1)
 			return
 		}
@@ -100,7 +106,10 @@ func (t *tracer) goTrap(th *thread, args [6]uint64) {
 	case goPoll:
 		c.args = append(c.args, handle("cq", uapi.UVERBS_OBJECT_CQ, h), number("num_entries", count))
 		c.ret = int64(n)
+		t.empty(th, c)
 		t.completions(th, c, at, min(n, count))
+	case goArm:
+		c.args = append(c.args, handle("cq", uapi.UVERBS_OBJECT_CQ, h), number("solicited_only", kind))
 	case goPostSRQRecv:
 		c.args = append(c.args, handle("srq", uapi.UVERBS_OBJECT_SRQ, h))
 	default:
@@ -121,7 +130,7 @@ func (t *tracer) goTrap(th *thread, args [6]uint64) {
 		if args[4]>>33&1 != 0 {
 			c.errno = unix.ENOMEM // what libibverbs says of a full queue
 		}
-		if what != goPoll {
+		if what != goPoll && what != goArm {
 			c.results = append(c.results, number("bad_wr", n))
 		}
 	}

@@ -32,6 +32,7 @@ const (
 	cqExFuncs  = cqExWRID + 8
 
 	srqHandle = 24
+	wqHandle  = 36
 	ahHandle  = 16
 	mwHandle  = 20
 	condBytes = 48
@@ -134,7 +135,7 @@ func (t *tracer) afterVerb(th *thread, c *call) {
 	for _, k := range c.made {
 		o := f.objects[k]
 		switch k.class {
-		case uapi.UVERBS_OBJECT_QP, uapi.UVERBS_OBJECT_CQ, uapi.UVERBS_OBJECT_SRQ:
+		case uapi.UVERBS_OBJECT_QP, uapi.UVERBS_OBJECT_CQ, uapi.UVERBS_OBJECT_SRQ, uapi.UVERBS_OBJECT_WQ:
 			if o.user != 0 && len(d.pending) < mostPending {
 				d.pending[o.user] = k.class
 			}
@@ -186,6 +187,8 @@ func (t *tracer) patchAll(th *thread, d *dataTrace, context uint64) {
 			t.patch(th, addr, cqOps, executable)
 		case uapi.UVERBS_OBJECT_QP:
 			t.patch(th, addr, qpOps, executable)
+		case uapi.UVERBS_OBJECT_WQ:
+			t.patch(th, addr, wqOps, executable)
 		}
 	}
 }
@@ -207,7 +210,7 @@ func (t *tracer) patchQP(th *thread, d *dataTrace, c *call) {
 // forget forgets the pointers of an object that is gone.
 func (d *dataTrace) forget(addr uint64) {
 	delete(d.pending, addr)
-	for _, ops := range [][]operation{qpOps, cqOps} {
+	for _, ops := range [][]operation{qpOps, cqOps, wqOps} {
 		for i := range ops {
 			delete(d.patched, addr+ops[i].offset)
 		}
@@ -344,6 +347,13 @@ func (t *tracer) attachData(th *thread) {
 					t.patch(th, at, cqOps, executable)
 				}
 			}
+			if o := f.objects[objectKey{uapi.UVERBS_OBJECT_WQ, uint64(binary.NativeEndian.Uint32(b[i+wqHandle:]))}]; o != nil && o.user == 0 {
+				pd, post := binary.NativeEndian.Uint64(b[i+16:]), binary.NativeEndian.Uint64(b[i+int(wqOps[0].offset):])
+				if d.owns(th.tid, pd) && executable(post) {
+					o.user = at
+					t.patch(th, at, wqOps, executable)
+				}
+			}
 		}
 	})
 }
@@ -388,9 +398,6 @@ func (t *tracer) endData(p *process) {
 	}
 	if d.goSwitch != 0 {
 		writeUint32(p.pid, d.goSwitch, 0)
-	}
-	if d.base == 0 {
-		return
 	}
 	t.noteEmpty(p)
 	t.unpatch(p)

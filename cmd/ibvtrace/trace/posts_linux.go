@@ -52,6 +52,10 @@ var cqOps = []operation{
 	{"ibv_next_poll", cqExFuncs + 8, kindStartPoll, beforeNothing, afterStartPoll},
 }
 
+var wqOps = []operation{
+	{"ibv_post_wq_recv", 48, kindPost, beforeWQRecv, afterPost},
+}
+
 // wcFlagNames are libibverbs' own; the kernel's have other values.
 var wcFlagNames = &uapi.Enum{Prefix: "IBV_WC_", Flags: true, Values: []uapi.EnumValue{
 	{Value: wcGRH, CName: "IBV_WC_GRH"}, {Value: wcWithImm, CName: "IBV_WC_WITH_IMM"},
@@ -175,6 +179,15 @@ func beforeSRQRecv(t *tracer, th *thread, c *call, args [6]uint64) {
 		c.args = append(c.args, handle("srq", uapi.UVERBS_OBJECT_SRQ, u32(b[srqHandle:])))
 	} else {
 		c.args = append(c.args, pointer("srq", args[0]))
+	}
+	t.chain(th, c, args[1], recvWRBytes, t.recvWR)
+}
+
+func beforeWQRecv(t *tracer, th *thread, c *call, args [6]uint64) {
+	if b, ok := t.onObject(th, c, args[0]); ok {
+		c.args = append(c.args, handle("wq", uapi.UVERBS_OBJECT_WQ, u32(b[wqHandle:])))
+	} else {
+		c.args = append(c.args, pointer("wq", args[0]))
 	}
 	t.chain(th, c, args[1], recvWRBytes, t.recvWR)
 }
