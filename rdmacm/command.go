@@ -27,10 +27,15 @@ var frames = sync.Pool{New: func() any { return new(frame) }}
 
 func newFrame() *frame { return frames.Get().(*frame) }
 
+// release clears what was used, which is little of it.
 func (f *frame) release() {
-	*f = frame{}
+	clear(f.input[:words(f.hdr.In)])
+	clear(f.output[:words(f.hdr.Out)])
+	f.hdr = uapi.RdmaUcmCmdHdr{}
 	frames.Put(f)
 }
+
+func words(bytes uint16) int { return (int(bytes) + 7) / 8 }
 
 // in returns the command's body, zeroed, to be filled.
 func in[T any](f *frame) *T {

@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"context"
 	"fmt"
+	"syscall"
 
 	"github.com/goverbs/goverbs/uapi"
 	"github.com/goverbs/goverbs/verbs"
@@ -68,7 +69,7 @@ func (id *ID) connectHeld(p *ConnParam) error {
 	f := newFrame()
 	defer f.release()
 	req := in[uapi.RdmaUcmConnect](f)
-	req.Id = id.handle
+	req.Id, req.Ece = id.handle, id.localECE(false)
 	param.put(&req.ConnParam)
 	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_CONNECT, f); err != nil {
 		return opErr(opConnect, id.toPeer(), err)
@@ -180,17 +181,17 @@ func (id *ID) acceptHeld(p *ConnParam) error {
 	}
 	if id.qpType != verbs.UD {
 		if err := id.connectQPHeld(&param); err != nil {
-			return opErr(opAccept, id.fromPeer(), err)
+			return opErr(opAccept, id.fromPeer(), id.stepFailed(err))
 		}
 	}
 	f := newFrame()
 	defer f.release()
 	req := in[uapi.RdmaUcmAccept](f)
-	req.Id, req.Uid = id.handle, id.number
+	req.Id, req.Uid, req.Ece = id.handle, id.number, id.localECE(true)
 	param.put(&req.ConnParam)
 	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_ACCEPT, f); err != nil {
 		id.qpToError()
-		return opErr(opAccept, id.fromPeer(), err)
+		return opErr(opAccept, id.fromPeer(), id.stepFailed(err))
 	}
 	return nil
 }
@@ -207,6 +208,10 @@ func grant(wish, peer, device uint8) uint8 {
 // Reject rejects the connection request that the ID came with (rdma_reject).
 // The ID remains to be closed.
 func (id *ID) Reject(privateData []byte) error {
+	return id.reject(0, privateData) // RejectConsumer
+}
+
+func (id *ID) reject(reason uint8, privateData []byte) error {
 	if err := id.begin(opReject); err != nil {
 		return err
 	}
@@ -221,7 +226,7 @@ func (id *ID) Reject(privateData []byte) error {
 	f := newFrame()
 	defer f.release()
 	req := in[uapi.RdmaUcmReject](f)
-	req.Id = id.handle
+	req.Id, req.Reason = id.handle, reason
 	req.PrivateDataLen = uint8(copy(req.PrivateData[:], privateData))
 	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_REJECT, f); err != nil {
 		return opErr(opReject, "", err)
@@ -269,6 +274,24 @@ func (id *ID) establish() error {
 	if err != nil {
 		id.qpToError()
 	}
+	return calledOff(err)
+}
+
+// calledOff makes what it means of the connection manager's EINVAL for a step of
+// the handshake that is due: the peer has left it.
+func calledOff(err error) error {
+	if err == syscall.EINVAL {
+		return &workError{ErrDisconnected, err}
+	}
+	return err
+}
+
+// stepFailed is calledOff where the peer began the handshake; else the caller
+// may have taken the step out of turn.
+func (id *ID) stepFailed(err error) error {
+	if id.asked {
+		return calledOff(err)
+	}
 	return err
 }
 
@@ -304,6 +327,31 @@ func (id *ID) disconnectHeld() error {
 	in[uapi.RdmaUcmDisconnect](f).Id = id.handle
 	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_DISCONNECT, f); err != nil {
 		return opErr(opDisconnect, "", err)
+	}
+	return nil
+}
+
+// WriteEvent puts an event of the caller's own on the ID's channel, behind those
+// that are there (rdma_write_cm_event): UserEvent, with the status and the
+// argument, for whoever takes events. Linux 7.2 has it, and 6.12
+// has not.
+func (id *ID) WriteEvent(status int32, arg uint64) error {
+	const op = "write event"
+	if err := id.begin(op); err != nil {
+		return err
+	}
+	defer id.end()
+	f := newFrame()
+	defer f.release()
+	req := in[uapi.RdmaUcmWriteCmEvent](f)
+	req.Id, req.Event, req.Status = id.handle, uint32(uapi.RDMA_CM_EVENT_USER), uint32(status)
+	*req.Param.Arg() = arg
+	err := id.ch.run(uapi.RDMA_USER_CM_CMD_WRITE_CM_EVENT, f)
+	if err == syscall.EINVAL {
+		return &OpError{Op: op, Err: fmt.Errorf("%w (%w)", ErrNotSupported, err), Hint: "a newer kernel has it, for IDs that are not those of unanswered requests"}
+	}
+	if err != nil {
+		return opErr(op, "", err)
 	}
 	return nil
 }

@@ -37,6 +37,11 @@
 // [Options.Prepare] is the place to post the receives and register the memory
 // that the peer will use first.
 //
+// # Linking
+//
+// Names are looked up by package net, which uses libc's resolver where cgo is
+// enabled. With CGO_ENABLED=0, or -tags netgo, the binary is static.
+//
 // # Errors
 //
 // A refused call is an [*OpError]. A bad event is an [*EventError], which is

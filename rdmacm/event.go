@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"encoding/binary"
 	"errors"
 	"syscall"
 
@@ -28,6 +29,7 @@ const (
 	MulticastError  = EventType(uapi.RDMA_CM_EVENT_MULTICAST_ERROR)
 	AddrChange      = EventType(uapi.RDMA_CM_EVENT_ADDR_CHANGE)   // the network moved the address elsewhere
 	TimewaitExit    = EventType(uapi.RDMA_CM_EVENT_TIMEWAIT_EXIT) // the QP's number may be used again
+	UserEvent       = EventType(uapi.RDMA_CM_EVENT_USER)          // WriteEvent's
 )
 
 func (t EventType) String() string { return uapi.EnumRdmaCmEventType.Format(uint64(t)) }
@@ -42,6 +44,7 @@ type Event struct {
 	Conn      ConnParam  // of the TCP and IB port spaces: what the peer sent
 	UD        UDParam    // of the datagram port spaces: where datagrams go
 	Multicast *Multicast // MulticastJoin and MulticastError
+	Arg       uint64     // UserEvent: WriteEvent's
 
 	err error // what went wrong while the event was worked on here
 }
@@ -114,6 +117,11 @@ func (ch *EventChannel) decode(r *uapi.RdmaUcmEventResp) *Event {
 		}
 		return nil
 	}
+	if e.Type == UserEvent {
+		arg := r.Param.Arg32()
+		e.Arg = binary.NativeEndian.Uint64(binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, arg[0]), arg[1]))
+		return e
+	}
 	if e.ID.qpType == verbs.UD {
 		e.UD = udParam(r.Param.Ud())
 	} else {
@@ -131,7 +139,9 @@ func (ch *EventChannel) decode(r *uapi.RdmaUcmEventResp) *Event {
 			return nil
 		}
 		e.ID = id
+		id.noteECE(r.Ece)
 	case ConnectResponse:
+		e.ID.noteECE(r.Ece)
 		if e.ID.QP() == nil {
 			break
 		}

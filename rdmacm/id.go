@@ -29,6 +29,7 @@ type ID struct {
 	ps     PortSpace
 	qpType verbs.QPType
 	number uint64 // in the registry
+	asked  bool   // a connection request brought it
 
 	life   sync.RWMutex // commands hold it for reading, Close and Migrate for writing
 	ch     *EventChannel
@@ -39,7 +40,9 @@ type ID struct {
 	mu       sync.Mutex
 	bound    binding
 	queues   queues
-	own      ConnParam // the resources that were asked for
+	srq      *verbs.SRQ // that CreateSRQ made
+	own      ConnParam  // the resources that were asked for
+	ece      struct{ local, remote ECE }
 	groups   []*Multicast
 	backlog  int
 	watch    func(*Event) // is told of events, before anyone else
@@ -113,7 +116,7 @@ func (listener *ID) requested(ch *EventChannel, handle uint32, wish *ConnParam) 
 	}
 	id := &ID{
 		Context: listener.Context, ps: listener.ps, qpType: listener.qpType,
-		ch: ch, handle: handle, own: *wish,
+		ch: ch, handle: handle, own: *wish, asked: true,
 	}
 	if listener.inbox != nil {
 		id.inbox = newInbox()
@@ -212,7 +215,11 @@ func (id *ID) Close() error {
 	if id.closed {
 		return nil
 	}
-	if err := id.closeQueues(); err != nil {
+	err := id.closeQueues()
+	if err == nil {
+		err = id.closeSRQ()
+	}
+	if err != nil {
 		return opErr(op, "", err)
 	}
 	id.closed = true
@@ -220,7 +227,7 @@ func (id *ID) Close() error {
 	for _, mc := range id.groups {
 		registry.remove(mc.number)
 	}
-	err := id.ch.destroy(id.handle)
+	err = id.ch.destroy(id.handle)
 	id.ch.drop()
 	if id.inbox != nil {
 		for _, e := range id.inbox.end(ErrClosed) {

@@ -32,19 +32,23 @@ func (id *ID) SetAckTimeout(timeout uint8) error {
 	return setOption(id, op, uapi.RDMA_OPTION_ID_ACK_TIMEOUT, timeout)
 }
 
-// setOption sets an option whose C type is uint8_t or int.
+// setOption sets an option of the ID's, whose C type is uint8_t or int.
 func setOption[T uint8 | int32](id *ID, op string, name uint32, value T) error {
 	if err := id.begin(op); err != nil {
 		return err
 	}
 	defer id.end()
+	return setOptionHeld(id, op, uapi.RDMA_OPTION_ID, name, value)
+}
+
+func setOptionHeld[T any](id *ID, op string, level, name uint32, value T) error {
 	f := newFrame()
 	defer f.release()
 	// The kernel reads the value where the frame has room for an answer.
 	at, address := out[T](f, 0)
 	*at = value
 	*in[uapi.RdmaUcmSetOption](f) = uapi.RdmaUcmSetOption{
-		Optval: address, Id: id.handle, Level: uapi.RDMA_OPTION_ID, Optname: name, Optlen: uint32(f.hdr.Out),
+		Optval: address, Id: id.handle, Level: level, Optname: name, Optlen: uint32(f.hdr.Out),
 	}
 	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_SET_OPTION, f); err != nil {
 		return opErr(op, "", err)

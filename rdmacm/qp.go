@@ -23,7 +23,8 @@ type closer interface{ Close() error }
 // then on the connection manager moves it between states. Closing the ID
 // closes it.
 //
-// The type is the port space's, whatever the options say. For a CQ that is nil
+// Receives come from the ID's SRQ, if it has one and the options name none. The
+// type is the port space's, whatever the options say. For a CQ that is nil
 // one is created, as large as the queue and with a completion channel of its
 // own, which closes with the QP.
 func (id *ID) CreateQP(pd *verbs.PD, o verbs.QPOptions) (*verbs.QP, error) {
@@ -32,22 +33,20 @@ func (id *ID) CreateQP(pd *verbs.PD, o verbs.QPOptions) (*verbs.QP, error) {
 		return nil, err
 	}
 	defer id.end()
-	dev := id.device()
-	switch {
-	case dev == nil:
-		return nil, invalid(op, "the ID has no device yet: resolve its address, or bind it to one")
-	case pd == nil:
-		pd = dev.pd
-	case pd.Context().Device().NodeGUID() != dev.key.guid:
-		return nil, invalid(op, "the PD is on %v, the ID on %v", pd.Context().Device(), dev.ctx.Device())
+	pd, err := id.pdFor(op, pd)
+	if err != nil {
+		return nil, err
 	}
 	if id.QP() != nil {
 		return nil, invalid(op, "the ID has a QP")
 	}
+	if o.SRQ == nil {
+		o.SRQ = id.SRQ()
+	}
 	var q queues
-	err := q.create(pd, o, id.qpType)
+	err = q.create(pd, o, id.qpType)
 	if err == nil {
-		err = id.initQPHeld(q.qp)
+		err = id.stepFailed(id.initQPHeld(q.qp))
 	}
 	if err == nil {
 		id.mu.Lock()
@@ -62,6 +61,20 @@ func (id *ID) CreateQP(pd *verbs.PD, o verbs.QPOptions) (*verbs.QP, error) {
 		return nil, opErr(op, "", errors.Join(err, q.close()))
 	}
 	return q.qp, nil
+}
+
+// pdFor returns the PD to make something on.
+func (id *ID) pdFor(op string, pd *verbs.PD) (*verbs.PD, error) {
+	dev := id.device()
+	switch {
+	case dev == nil:
+		return nil, invalid(op, "the ID has no device yet: resolve its address, or bind it to one")
+	case pd == nil:
+		return dev.pd, nil
+	case pd.Context().Device().NodeGUID() != dev.key.guid:
+		return nil, invalid(op, "the PD is on %v, the ID on %v", pd.Context().Device(), dev.ctx.Device())
+	}
+	return pd, nil
 }
 
 func (q *queues) create(pd *verbs.PD, o verbs.QPOptions, typ verbs.QPType) (err error) {
@@ -215,18 +228,23 @@ func (id *ID) connectQPHeld(p *ConnParam) error {
 	if qp == nil {
 		return nil
 	}
-	// What the peer may do is an attribute of the INIT state, but known only now.
-	init, _, err := id.initQPAttr(verbs.QPInit)
-	if err != nil {
-		return err
+	// What the peer may do is an attribute of the INIT state, but who connects
+	// knows it only now.
+	var access verbs.AccessFlags
+	if !id.asked {
+		init, _, err := id.initQPAttr(verbs.QPInit)
+		if err != nil {
+			return err
+		}
+		access = init.Access
 	}
 	for _, state := range []verbs.QPState{verbs.QPRTR, verbs.QPRTS} {
 		a, mask, err := id.initQPAttr(state)
 		if err != nil {
 			return err
 		}
-		if state == verbs.QPRTR {
-			a.Access = init.Access
+		if state == verbs.QPRTR && !id.asked {
+			a.Access = access
 			mask |= verbs.QPAttrAccess
 		}
 		if p != nil {

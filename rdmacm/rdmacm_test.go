@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"net/netip"
 	"os"
@@ -71,6 +72,23 @@ func TestFrame(t *testing.T) {
 	out[uapi.RdmaUcmEventResp](f, 4096)
 }
 
+// A frame is clear when it is used again.
+func TestFrameReused(t *testing.T) {
+	f := newFrame()
+	in[uapi.RdmaUcmMigrateId](f).Fd = 1
+	f.release()
+	f = newFrame()
+	in[uapi.RdmaUcmDisconnect](f).Id = 1 // not a whole number of words
+	resp, _ := out[uapi.RdmaUcmQueryPathResp](f, maxPaths*sizeofPathData)
+	resp.NumPaths = 1
+	record := f.answer(uapi.RdmaUcmQueryPathRespPathDataOffset+sizeofPathData, sizeofPathData)
+	record[len(record)-1] = 1
+	f.release()
+	if *f != (frame{}) {
+		t.Errorf("not clear: %+v", f)
+	}
+}
+
 func TestPath(t *testing.T) {
 	b := make([]byte, 64)
 	b[8+15], b[24+15] = 1, 2
@@ -86,6 +104,34 @@ func TestPath(t *testing.T) {
 	}
 	if got := parsePath(b); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+	again := want.bytes()
+	if got := parsePath(again[:]); got != want {
+		t.Errorf("written and read again: %+v, want %+v", got, want)
+	}
+	// Selectors that say exactly, and one path.
+	if again[54]>>6 != 2 || again[55]>>6 != 2 || again[56]>>6 != 2 || again[49]&0x7f != 1 {
+		t.Errorf("selectors: % x", again[49:57])
+	}
+}
+
+func TestIBAddr(t *testing.T) {
+	addr := IBAddr{
+		GID: verbs.GID{0: 0xfe, 15: 0x01}, PKey: 0x8001, FlowInfo: 0x12345, ScopeID: 7,
+		Service: 0x0102030405060708, ServiceMask: 0xffff,
+	}
+	var s uapi.KernelSockaddrStorage
+	size, err := addr.put("test", &s)
+	want := []byte{
+		0x80, 0x01, 0, 1, 0x23, 0x45, 0xfe, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1,
+		1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0xff, 0xff,
+	}
+	if err != nil || size != 48 || s.SsFamily != afIB || string(s.Data[:len(want)]) != string(want) ||
+		binary.NativeEndian.Uint64(s.Data[38:]) != 7 {
+		t.Errorf("%d bytes, family %d: % x, %v", size, s.SsFamily, s.Data[:size-2], err)
+	}
+	if gid, service := gidAndService(&s); gid != addr.GID || service != addr.Service {
+		t.Errorf("read again: %v, %#x", gid, service)
 	}
 }
 

@@ -23,7 +23,9 @@ const (
 // Bind binds the ID to a local address (rdma_bind_addr), and unless that is
 // unspecified to the device that has it. Port 0 is any free one: see
 // LocalAddr. An IPv6 link-local address needs its zone.
-func (id *ID) Bind(addr netip.AddrPort) error {
+func (id *ID) Bind(addr netip.AddrPort) error { return id.bind(ipAddr{addr}) }
+
+func (id *ID) bind(addr sockaddr) error {
 	if err := id.begin(opBind); err != nil {
 		return err
 	}
@@ -31,7 +33,7 @@ func (id *ID) Bind(addr netip.AddrPort) error {
 	f := newFrame()
 	defer f.release()
 	req := in[uapi.RdmaUcmBind](f)
-	size, err := putAddr(opBind, &req.Addr, addr)
+	size, err := addr.put(opBind, &req.Addr)
 	if err != nil {
 		return err
 	}
@@ -45,23 +47,27 @@ func (id *ID) Bind(addr netip.AddrPort) error {
 	return nil
 }
 
-func bindError(addr netip.AddrPort, err error) error {
+func bindError(addr sockaddr, err error) error {
 	e := &OpError{Op: opBind, Object: "to " + addr.String(), Err: err}
+	ip, isIP := addr.(ipAddr)
 	switch {
+	case !isIP && errors.Is(err, syscall.ENODEV):
+		e.Hint = ibAddrHint
 	case errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.ENODEV):
 		e.Hint = "no RDMA device of this host has the address; 'ibv info -v' lists those that they have"
 	case errors.Is(err, syscall.EADDRINUSE):
 		e.Hint = "another ID has the port"
-	case errors.Is(err, syscall.EINVAL) && addr.Addr().IsLinkLocalUnicast() && addr.Addr().Zone() == "":
+	case errors.Is(err, syscall.EINVAL) && isIP && ip.Addr().IsLinkLocalUnicast() && ip.Addr().Zone() == "":
 		e.Hint = "a link-local address needs its zone, as in fe80::1%eth0"
 	}
 	return e
 }
 
 // Listen starts to listen (rdma_listen), on any address if the ID is not
-// bound. Beyond backlog requests that nobody has taken yet, requests are
-// rejected; 0 stands for the most that the kernel has
-// (/proc/sys/net/rdma_ucm/max_backlog).
+// bound. backlog is how many requests wait to be taken; 0 stands for the most
+// that the kernel has (/proc/sys/net/rdma_ucm/max_backlog). Of those that come
+// beyond, the kernel takes no notice, and the peers repeat them for a minute or
+// so; an ID on no channel rejects them.
 func (id *ID) Listen(backlog int) error {
 	if backlog < 0 || backlog > math.MaxInt32 {
 		return invalid(opListen, "backlog %d", backlog)
@@ -97,6 +103,15 @@ const defaultBacklog = 1024
 // AddrError. timeout, to the millisecond, is how long the kernel waits for the
 // neighbour.
 func (id *ID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout time.Duration) error {
+	var from sockaddr
+	if src.Addr().IsValid() {
+		from = ipAddr{src}
+	}
+	return id.resolveAddr(ctx, from, ipAddr{dst}, timeout)
+}
+
+// resolveAddr resolves dst; src may be nil.
+func (id *ID) resolveAddr(ctx context.Context, src, dst sockaddr, timeout time.Duration) error {
 	box, err := id.start(ctx, opResolveAddr)
 	if err != nil {
 		return err
@@ -110,7 +125,7 @@ func (id *ID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout 
 	return err
 }
 
-func (id *ID) resolveAddrHeld(src, dst netip.AddrPort, timeout time.Duration) (err error) {
+func (id *ID) resolveAddrHeld(src, dst sockaddr, timeout time.Duration) (err error) {
 	f := newFrame()
 	defer f.release()
 	req := in[uapi.RdmaUcmResolveAddr](f)
@@ -118,16 +133,20 @@ func (id *ID) resolveAddrHeld(src, dst netip.AddrPort, timeout time.Duration) (e
 	if req.TimeoutMs, err = milliseconds(opResolveAddr, timeout); err != nil {
 		return err
 	}
-	if src.Addr().IsValid() {
-		if req.SrcSize, err = putAddr(opResolveAddr, &req.SrcAddr, src); err != nil {
+	if src != nil {
+		if req.SrcSize, err = src.put(opResolveAddr, &req.SrcAddr); err != nil {
 			return err
 		}
 	}
-	if req.DstSize, err = putAddr(opResolveAddr, &req.DstAddr, dst); err != nil {
+	if req.DstSize, err = dst.put(opResolveAddr, &req.DstAddr); err != nil {
 		return err
 	}
 	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_RESOLVE_ADDR, f); err != nil {
-		return opErr(opResolveAddr, "of "+dst.String(), err)
+		e := &OpError{Op: opResolveAddr, Object: "of " + dst.String(), Err: err}
+		if _, isIB := dst.(IBAddr); isIB && err == syscall.ENODEV {
+			e.Hint = ibAddrHint
+		}
+		return e
 	}
 	return nil
 }
@@ -321,6 +340,45 @@ func (id *ID) QueryPath() ([]Path, error) {
 		paths[i] = parsePath(record[8:]) // behind the flags
 	}
 	return paths, nil
+}
+
+// SetPath gives the ID the path to the peer, in place of ResolveRoute, for who
+// knows it already (RDMA_OPTION_IB_PATH). The event is RouteResolved. Over RoCE
+// the kernel fills in what it knows better.
+func (id *ID) SetPath(ctx context.Context, path Path) error {
+	const op = "set path"
+	box, err := id.start(ctx, op)
+	if err != nil {
+		return err
+	}
+	record := uapi.IbPathRecData{Flags: uapi.IB_PATH_GMP | uapi.IB_PATH_PRIMARY | uapi.IB_PATH_BIDIRECTIONAL}
+	b := path.bytes()
+	for i := range record.PathRec {
+		record.PathRec[i] = binary.NativeEndian.Uint32(b[4*i:])
+	}
+	err = setOptionHeld(id, op, uapi.RDMA_OPTION_IB, uapi.RDMA_OPTION_IB_PATH, record)
+	id.end()
+	if err != nil {
+		return err
+	}
+	_, err = id.wait(ctx, op, id.toPeer, box, RouteResolved)
+	return err
+}
+
+// bytes is parsePath's inverse.
+func (p *Path) bytes() (b [64]byte) {
+	const exactly = 2 << 6 // the selector of a value that is neither more nor less
+	copy(b[8:], p.DGID[:])
+	copy(b[24:], p.SGID[:])
+	binary.BigEndian.PutUint16(b[40:], p.DLID)
+	binary.BigEndian.PutUint16(b[42:], p.SLID)
+	binary.BigEndian.PutUint32(b[44:], p.FlowLabel<<8|uint32(p.HopLimit))
+	b[48] = p.TrafficClass
+	b[49] = bool8(p.Reversible)<<7 | 1 // one path
+	binary.BigEndian.PutUint16(b[50:], p.PKey)
+	b[53] = p.SL & 0xf
+	b[54], b[55], b[56] = exactly|byte(p.MTU), exactly|p.Rate, exactly|p.PacketLifeTime
+	return b
 }
 
 // parsePath reads a path record as it is on the wire.

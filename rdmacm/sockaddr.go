@@ -20,6 +20,19 @@ const (
 	sizeofSockaddrIn6 = 28
 )
 
+// A sockaddr is an address that an ID can be bound to, or find the way to.
+type sockaddr interface {
+	// put writes the address as the kernel takes it, and returns its size.
+	put(op string, to *uapi.KernelSockaddrStorage) (size uint16, err error)
+	String() string
+}
+
+type ipAddr struct{ netip.AddrPort }
+
+func (a ipAddr) put(op string, to *uapi.KernelSockaddrStorage) (size uint16, err error) {
+	return putAddr(op, to, a.AddrPort)
+}
+
 // putAddr writes an address as the kernel takes it, and returns its size.
 func putAddr(op string, to *uapi.KernelSockaddrStorage, a netip.AddrPort) (size uint16, err error) {
 	addr := a.Addr().Unmap()

@@ -1,0 +1,61 @@
+package rdmacm
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/goverbs/goverbs/uapi"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// An IBAddr is an InfiniBand address: a port's GID and a service, in place of an
+// IP address and a port number (struct sockaddr_ib). It is for ports with the
+// InfiniBand protocol: over RoCE, one can listen on any of them, with a zero GID,
+// but finds no route to one.
+type IBAddr struct {
+	GID      verbs.GID
+	PKey     uint16 // 0xffff is the default partition
+	FlowInfo uint32 // 20 bits
+	ScopeID  uint64
+
+	// Service is the service, as far as ServiceMask has ones; the ID's port space
+	// and a number that is free are put in place of the rest.
+	Service, ServiceMask uint64
+}
+
+func (a IBAddr) String() string {
+	return fmt.Sprintf("%v service %#x/%#x", a.GID, a.Service, a.ServiceMask)
+}
+
+const sizeofSockaddrIB = 48
+
+func (a IBAddr) put(_ string, to *uapi.KernelSockaddrStorage) (size uint16, err error) {
+	to.SsFamily = afIB
+	binary.BigEndian.PutUint16(to.Data[:], a.PKey)
+	binary.BigEndian.PutUint32(to.Data[2:], a.FlowInfo)
+	copy(to.Data[6:], a.GID[:])
+	binary.BigEndian.PutUint64(to.Data[22:], a.Service)
+	binary.BigEndian.PutUint64(to.Data[30:], a.ServiceMask)
+	binary.NativeEndian.PutUint64(to.Data[38:], a.ScopeID)
+	return sizeofSockaddrIB, nil
+}
+
+// BindIB is Bind to an InfiniBand address. LocalAddr stays invalid: QueryGID
+// tells what came of it.
+func (id *ID) BindIB(addr IBAddr) error {
+	return id.bind(addr)
+}
+
+// ResolveIBAddr is ResolveAddr to an InfiniBand address, from src unless that is
+// nil.
+func (id *ID) ResolveIBAddr(ctx context.Context, src *IBAddr, dst IBAddr, timeout time.Duration) error {
+	var from sockaddr
+	if src != nil {
+		from = *src
+	}
+	return id.resolveAddr(ctx, from, dst, timeout)
+}
+
+const ibAddrHint = "InfiniBand addresses are for InfiniBand ports; over RoCE use IP addresses"
