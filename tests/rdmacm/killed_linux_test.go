@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -52,17 +53,21 @@ func victimClient(ctx context.Context, id *rdmacm.ID, step string, to netip.Addr
 		return err
 	}
 	if step == "request" {
-		ch, err := rdmacm.NewEventChannel()
-		if err == nil {
-			err = id.Migrate(ch) // Connect returns at once
+		if err := dontWait(id); err != nil {
+			return err
 		}
-		if err == nil {
-			_, err = id.Connect(ctx, nil)
-		}
-		return err
 	}
 	_, err := id.Connect(ctx, nil)
 	return err
+}
+
+// dontWait has Connect and Accept return at once.
+func dontWait(id *rdmacm.ID) error {
+	ch, err := rdmacm.NewEventChannel()
+	if err != nil {
+		return err
+	}
+	return id.Migrate(ch)
 }
 
 func victimServer(ctx context.Context, id *rdmacm.ID, step string) error {
@@ -80,8 +85,13 @@ func victimServer(ctx context.Context, id *rdmacm.ID, step string) error {
 	if err != nil || step == "request" {
 		return err
 	}
-	if _, err := request.ID.CreateQP(nil, queuesOf); err != nil {
+	if _, err := request.ID.CreateQP(nil, queuesOf); err != nil || step == "QP" {
 		return err
+	}
+	if step == "answer" {
+		if err := dontWait(request.ID); err != nil {
+			return err
+		}
 	}
 	return request.ID.Accept(ctx, nil)
 }
@@ -155,7 +165,7 @@ func TestClientKilled(t *testing.T) {
 // A server that is killed, however far it came, rejects or ends.
 func TestServerKilled(t *testing.T) {
 	rdmatest.CheckLeaks(t)
-	for _, step := range []string{"listen", "request", "established"} {
+	for _, step := range []string{"listen", "request", "QP", "answer", "established"} {
 		t.Run(step, func(t *testing.T) {
 			line, kill := startVictim(t, "server "+step)
 			addr := line()
@@ -187,6 +197,20 @@ func TestServerKilled(t *testing.T) {
 			}
 			kill()
 			r := <-dialed
+			if step == "answer" && r.err == nil {
+				// The answer had arrived: there was a connection, which has ended.
+				_, err := r.c.Recv(patient(t), make([]byte, 1))
+				if err != io.EOF {
+					t.Errorf("from the killed server: %v", err)
+				}
+				check(t, r.c.Close())
+				return
+			}
+			if step == "answer" && errors.Is(r.err, rdmacm.ErrConnect) {
+				// It had arrived, and was withdrawn before there was a connection.
+				wantError(t, r.err, rdmacm.ErrDisconnected)
+				return
+			}
 			wantError(t, r.err, rdmacm.ErrRejected)
 		})
 	}

@@ -1,0 +1,160 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rdmacm"
+)
+
+// shortPatience returns a context that ends while others wait.
+func shortPatience(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Each method that waits ends with the context, and the ID can be closed.
+func TestIDCancelled(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	wantEnded := func(t *testing.T, err error) {
+		t.Helper()
+		wantError(t, err, context.DeadlineExceeded)
+	}
+
+	t.Run("request", func(t *testing.T) {
+		_, err := listenOn(t, nil, rdmacm.TCP).Request(shortPatience(t))
+		wantEnded(t, err)
+	})
+	t.Run("resolving the address", func(t *testing.T) {
+		id := create(t, nil, rdmacm.TCP)
+		wantEnded(t, id.ResolveAddr(shortPatience(t), none, netip.MustParseAddrPort("192.168.77.97:9"), time.Minute))
+	})
+	t.Run("resolving the route", func(t *testing.T) {
+		// Over RoCE there is nothing to wait for: the context has ended before.
+		id := create(t, nil, rdmacm.TCP)
+		check(t, id.ResolveAddr(patient(t), none, listenOn(t, nil, rdmacm.TCP).LocalAddr(), resolve))
+		wantError(t, id.ResolveRoute(ended, resolve), context.Canceled)
+		check(t, id.ResolveRoute(patient(t), resolve))
+	})
+	t.Run("connecting", func(t *testing.T) {
+		listener := listenOn(t, nil, rdmacm.TCP)
+		active := resolved(t, listener.LocalAddr())
+		must(active.CreateQP(nil, queuesOf))(t)
+		_, err := active.Connect(shortPatience(t), nil)
+		wantEnded(t, err)
+		check(t, active.Close())
+		// The server answers someone who has left.
+		passive := must(listener.Request(patient(t)))(t).ID
+		closeAtEnd(t, passive)
+		_, err = passive.CreateQP(nil, queuesOf)
+		if err == nil {
+			err = passive.Accept(shortPatience(t), nil)
+		}
+		if !errors.Is(err, rdmacm.ErrDisconnected) && !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("who has left is accepted: %v", err)
+		}
+	})
+	t.Run("accepting", func(t *testing.T) {
+		listener := listenOn(t, nil, rdmacm.TCP)
+		active := resolved(t, listener.LocalAddr())
+		param := rdmacm.DefaultConnParam()
+		param.QPNum = own(t, active).Num()
+		connected := make(chan error, 1)
+		go func() {
+			_, err := active.Connect(patient(t), &param) // and no Establish
+			connected <- err
+		}()
+		passive := must(listener.Request(patient(t)))(t).ID
+		closeAtEnd(t, passive)
+		must(passive.CreateQP(nil, queuesOf))(t)
+		wantEnded(t, passive.Accept(shortPatience(t), nil))
+		check(t, <-connected)
+	})
+	t.Run("disconnecting", func(t *testing.T) {
+		active, _ := connectedSync(t, rdmacm.TCP)
+		wantEnded(t, active.Disconnect(shortPatience(t)))
+	})
+	t.Run("joining", func(t *testing.T) {
+		id := create(t, nil, rdmacm.UDP)
+		check(t, id.Bind(anyPort))
+		_, _, err := id.JoinMulticast(ended, netip.MustParseAddr("239.1.1.1"), rdmacm.FullMember)
+		wantError(t, err, context.Canceled)
+	})
+	t.Run("sending", func(t *testing.T) {
+		l, _ := listen(t, &rdmacm.Options{Messages: 1})
+		client, _ := dial(t, l, nil)
+		check(t, client.Send(patient(t), nil))
+		wantEnded(t, client.Send(shortPatience(t), nil)) // the peer has no buffer left
+	})
+}
+
+// resolved makes an ID on no channel that knows the way.
+func resolved(t *testing.T, to netip.AddrPort) *rdmacm.ID {
+	t.Helper()
+	id := create(t, nil, rdmacm.TCP)
+	check(t, id.ResolveAddr(patient(t), none, to, resolve))
+	check(t, id.ResolveRoute(patient(t), resolve))
+	return id
+}
+
+// The kernel keeps as many requests as it was told to; the others come again.
+func TestKernelBacklog(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	ch := channel(t)
+	listener := create(t, ch, rdmacm.TCP)
+	check(t, listener.Bind(anyPort))
+	check(t, listener.Listen(2)) // nobody takes requests
+	activeCh := channel(t)
+	var ids []*rdmacm.ID
+	for range 4 {
+		id := reach(t, activeCh, rdmacm.TCP, listener.LocalAddr())
+		must(id.CreateQP(nil, queuesOf))(t)
+		ids = append(ids, id)
+	}
+	for _, id := range ids {
+		must(id.Connect(patient(t), nil))(t)
+	}
+	for range ids {
+		request := expect(t, ch, rdmacm.ConnectRequest)
+		check(t, request.ID.Reject(nil))
+		check(t, request.ID.Close())
+		e := must(activeCh.Event(patient(t)))(t)
+		wantError(t, e.Err(), rdmacm.ErrRejected)
+	}
+}
+
+// A host that is not there any more answers nothing.
+func TestUnanswered(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	extraDevice(t)
+	// Behind the other end of the wire there is no RDMA device.
+	command(t, "ip neighbour replace 192.168.98.2 lladdr 02:00:00:00:98:02 dev rdmacm0")
+	for _, ps := range []rdmacm.PortSpace{rdmacm.TCP, rdmacm.UDP} {
+		t.Run(ps.String(), func(t *testing.T) {
+			id := create(t, nil, ps)
+			check(t, id.ResolveAddr(patient(t), none, netip.MustParseAddrPort("192.168.98.2:9"), resolve))
+			check(t, id.ResolveRoute(patient(t), resolve))
+			must(id.CreateQP(nil, queuesOf))(t)
+			if os.Getenv("GOVERBS_LONG") == "" {
+				_, err := id.Connect(shortPatience(t), nil)
+				wantError(t, err, context.DeadlineExceeded)
+				return
+			}
+			// The kernel repeats the request sixteen times.
+			_, err := id.Connect(t.Context(), nil)
+			wantError(t, err, rdmacm.ErrUnreachable, syscall.ETIMEDOUT)
+			if !os.IsTimeout(err) {
+				t.Errorf("it is no timeout: %v", err)
+			}
+		})
+	}
+}
