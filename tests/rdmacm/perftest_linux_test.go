@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"encoding/binary"
+	"fmt"
 	"io"
 	"regexp"
 	"testing"
@@ -12,16 +13,17 @@ import (
 )
 
 // perftest's clients with -R read and write the memory of a responder that is
-// made with this package. They make two connections: one to keep in step, where
+// made with this package, or send to it. They make two connections: one to keep in step, where
 // each message of the client is answered by one of the same length, its own but
 // for where the responder's memory is; and then the one that is measured.
 func TestPerftest(t *testing.T) {
 	rdmatest.CheckLeaks(t)
+	const size, count = 1024, 50
 	figure := regexp.MustCompile(`(?m)^ *1024 +50 +\d+\.\d+ `)
-	for _, name := range []string{"ib_read_lat", "ib_read_bw", "ib_write_bw"} {
+	for _, name := range []string{"ib_read_lat", "ib_read_bw", "ib_write_bw", "ib_send_bw"} {
 		t.Run(name, func(t *testing.T) {
 			l, addr := listen(t, nil)
-			client := start(t, name, "-R", "-p", addr[len(host)+1:], "-s", "1024", "-n", "50", host)
+			client := start(t, name, "-R", "-p", addr[len(host)+1:], "-s", fmt.Sprint(size), "-n", fmt.Sprint(count), host)
 			control := must(l.Accept(patient(t)))(t)
 			memory := make(chan *verbs.MR, 1)
 			done := make(chan error, 1)
@@ -29,6 +31,11 @@ func TestPerftest(t *testing.T) {
 			data := must(l.Accept(patient(t)))(t)
 			mr := must(data.PD().AllocMR(1<<20, rdmatest.All))(t)
 			memory <- mr
+			for i := 0; i < count && name == "ib_send_bw"; i++ {
+				if n := must(data.Recv(patient(t), make([]byte, size)))(t); n != size {
+					t.Fatalf("message %d has %d bytes", i, n)
+				}
+			}
 			if out := client.succeeds(t); !figure.MatchString(out) {
 				t.Errorf("no figure: %v", client)
 			}
