@@ -1,0 +1,101 @@
+package rdmacm
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rdmacm"
+)
+
+// ibv rping takes the same steps with the connection manager as rping does, and
+// asks it no more than that one: ibvtrace shows both.
+func TestTracedAsC(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	trace := programPath(t, "ibvtrace")
+	dir := t.TempDir()
+	type side struct {
+		steps     []string
+		questions int
+	}
+	sides := map[string]side{}
+	for _, maker := range []string{"go", "c"} {
+		lastPort++
+		traced := func(name string, args ...string) *program {
+			command := []string{"rping"}
+			if maker == "go" {
+				command = []string{programPath(t, "ibv"), "rping"}
+			}
+			file := filepath.Join(dir, maker+name)
+			prefix := []string{"--json", "-o", file, "-e", "trace=cm,event", "--"}
+			return start(t, trace, append(append(prefix, command...), append(args, "-a", host, "-p", fmt.Sprint(lastPort))...)...)
+		}
+		server := traced("server", "-s")
+		listens(t, server, rdmacm.TCP, lastPort)
+		traced("client", "-c", "-C", "3").succeeds(t)
+		server.succeeds(t)
+		for _, name := range []string{"server", "client"} {
+			var s side
+			s.steps, s.questions = steps(t, filepath.Join(dir, maker+name))
+			sides[maker+name] = s
+		}
+	}
+	for name, want := range map[string][]string{
+		"server": {
+			"rdma_create_id", "rdma_bind_addr", "rdma_listen", "CONNECT_REQUEST", "rdma_accept", "ESTABLISHED",
+			"DISCONNECTED", "rdma_disconnect", "rdma_destroy_id", "rdma_destroy_id",
+		},
+		"client": {
+			"rdma_create_id", "rdma_resolve_addr", "ADDR_RESOLVED", "rdma_resolve_route", "ROUTE_RESOLVED",
+			"rdma_connect", "CONNECT_RESPONSE", "rdma_accept", "rdma_disconnect", "rdma_destroy_id",
+		},
+	} {
+		ours, theirs := sides["go"+name], sides["c"+name]
+		if diff := cmp.Diff(want, ours.steps); diff != "" {
+			t.Errorf("ibv rping, %s (-want +got):\n%s", name, diff)
+		}
+		// librdmacm first tries whether the kernel knows InfiniBand addresses.
+		want = append([]string{"rdma_create_id", "rdma_bind_addr", "rdma_destroy_id"}, want...)
+		if diff := cmp.Diff(want, theirs.steps); diff != "" {
+			t.Errorf("rping, %s (-want +got):\n%s", name, diff)
+		}
+		if ours.questions > theirs.questions {
+			t.Errorf("%s: %d questions, rping has %d", name, ours.questions, theirs.questions)
+		}
+	}
+}
+
+// steps returns the commands and the events of a trace, in the order in which
+// they were done, but for questions, which it counts.
+func steps(t *testing.T, file string) (steps []string, questions int) {
+	t.Helper()
+	f := must(os.Open(file))(t)
+	defer f.Close()
+	for r := event.NewReader(f); ; {
+		e, err := r.Read()
+		if err == io.EOF {
+			return steps, questions
+		}
+		check(t, err)
+		switch {
+		case !e.Returned || e.Errno != "":
+		case e.Verb == "rdma_query" || e.Verb == "rdma_init_qp_attr":
+			questions++
+		case e.Verb == "rdma_get_cm_event":
+			name := event.Find(e.Out, "event").Str
+			// The client may be gone before it hears of its own disconnect.
+			own := name == "DISCONNECTED" && steps[len(steps)-1] == "rdma_disconnect"
+			if !own && name != "TIMEWAIT_EXIT" {
+				steps = append(steps, name)
+			}
+		case e.Kind == event.CM:
+			steps = append(steps, e.Verb)
+		}
+	}
+}
