@@ -23,8 +23,8 @@ type Spec struct {
 	Global    bool // over InfiniBand, too, packets have a GRH
 	Len       int  // of each end's memory
 
-	ScatterToCQE bool // as verbs.QPOptions has it
-	A, B         SpecEnd
+	ScatterToCQE, SignWQEs bool // as verbs.QPOptions has them
+	A, B                   SpecEnd
 }
 
 // A SpecEnd is what may differ between the ends.
@@ -115,7 +115,8 @@ func (p *Pair) end(t testing.TB, s *Spec, e *SpecEnd) *End {
 		t.Fatal(err)
 	}
 	end.QP, err = p.PD.CreateQP(verbs.QPOptions{
-		Type: s.Type, SendCQ: end.CQ, RecvCQ: end.CQ, SRQ: end.SRQ, Cap: capacity, SignalAll: s.SignalAll, ScatterToCQE: s.ScatterToCQE,
+		Type: s.Type, SendCQ: end.CQ, RecvCQ: end.CQ, SRQ: end.SRQ, Cap: capacity, SignalAll: s.SignalAll,
+		ScatterToCQE: s.ScatterToCQE, SignWQEs: s.SignWQEs,
 	})
 	if err != nil {
 		t.Fatal(err)
