@@ -68,6 +68,7 @@ func (p *process) inherit(parent *process) {
 	}
 	if parent.data != nil {
 		p.data = parent.data.clone()
+		p.data.told = p.data.emptyPolls(p.pid) // the rest is the parent's to tell
 	}
 }
 
