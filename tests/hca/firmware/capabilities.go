@@ -158,7 +158,7 @@ var ethernetPromises = map[uint16]map[string]uint64{
 	capGeneral: {
 		"port_type": 1, "ib_virt": 0, "eth_net_offloads": 1, "nic_flow_table": 1,
 		"log_max_transport_domain": logMaxDomain, "log_max_tis": logMaxTIS, "log_max_tis_per_sq": 0,
-		"log_max_rq": logMaxQP, "log_max_rqt": logMaxRQT, "log_max_rqt_size": logMaxRQTSize, "log_max_tir": logMaxTIR,
+		"log_max_rq": logMaxQP, "log_max_wq_sz": logMaxQPSize, "log_max_rqt": logMaxRQT, "log_max_rqt_size": logMaxRQTSize, "log_max_tir": logMaxTIR,
 		"modify_rq_counter_set_id": 1, "disable_local_lb_uc": 1, "disable_local_lb_mc": 1,
 		"log_max_current_uc_list": logMaxAddresses, "log_max_current_mc_list": logMaxAddresses, "log_max_vlan_list": logMaxAddresses,
 	},
