@@ -21,13 +21,15 @@ func (s *sink) put(wr *provider.SendWR) error {
 
 func (s *sink) ring() { fmt.Println("ring for", s.pending) }
 
-func (s *sink) PostSend(wrs []provider.SendWR) (n int, err error) {
+func (s *sink) PostSend(wrs []provider.SendWR, more bool) (n int, err error) {
 	for n = range wrs {
 		if err = s.put(&wrs[n]); err != nil {
 			break
 		}
 	}
-	s.ring()
+	if !more {
+		s.ring()
+	}
 	return n, err
 }
 
@@ -37,7 +39,7 @@ func Example() {
 	for i := range wrs {
 		wrs[i] = provider.SendWR{WRID: uint64(i), Opcode: uapi.IB_UVERBS_WR_SEND}
 	}
-	n, err := new(sink).PostSend(wrs)
+	n, err := new(sink).PostSend(wrs, false)
 	fmt.Println(n, err)
 	// Output:
 	// put IB_UVERBS_WR_SEND 0

@@ -128,11 +128,23 @@ type QP interface {
 	// the capabilities that it granted, which the provider may correct.
 	Adopt(handle, qpn uint32, granted *QPCap) error
 
-	// PostSend encodes work requests and shows them all to the device. If an
+	// PostSend encodes work requests. Unless more will follow, it shows them to
+	// the device, together with those encoded before of which more followed. If an
 	// error comes with n, wrs[n] is the one refused, and those before it were
-	// posted; if n is len(wrs), the device could not be told. It must not keep a
-	// reference to wrs, nor to anything that they point to.
-	PostSend(wrs []SendWR) (n int, err error)
+	// posted; if n is len(wrs), the device could not be told. If n is 0, it was
+	// not told of those encoded before either; without wrs, only those are shown.
+	// PostSend must not keep a reference to wrs, nor to anything that they point to.
+	PostSend(wrs []SendWR, more bool) (n int, err error)
+
+	// PostShort is PostSend of requests of the commonest kinds, all of them or
+	// none, and PostOne that of one, none being encoded before that the device was
+	// not told of. They have nothing to tell but that it went well, and may refuse
+	// anything: PostSend then says why, or takes it.
+	PostShort(list []Short, more bool) bool
+	PostOne(wr *Short) bool
+
+	// TakeBack forgets the requests that the device was not told of.
+	TakeBack()
 
 	// PostRecv is PostSend for the receive queue. It refuses with ErrRecvTooLong
 	// what has 4 GiB or more in all its pieces.

@@ -57,6 +57,20 @@ type SendWR struct {
 	FlushLevel  uint8
 }
 
+// A Short is a SendWR of a connected QP for a send, with or without immediate, or
+// for an RDMA write or read, whose data is one piece of memory. Package verbs has
+// checked no more than that the type of QP has the operation.
+//
+// It has few words, since a post's cost is the number of stores before the
+// doorbell.
+type Short struct {
+	WRID       uint64
+	Operation  uint64 // Opcode, and Flags above
+	RemoteAddr uint64
+	Key        uint64 // Imm, which is 0 if the operation has none, and RKey above
+	SGE        SGE
+}
+
 // WRNop is the opcode of a request that does nothing, for which uverbs has none.
 const WRNop uapi.IbUverbsWrOpcode = 16
 

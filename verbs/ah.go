@@ -69,6 +69,7 @@ func ahAttrFromDest(d *uapi.IbUverbsQpDest) AHAttr {
 type AH struct {
 	ref provider.AHRef // first: see flat.go
 	object
+	pd    *PD
 	local bool // without a handle in the kernel
 }
 
@@ -131,6 +132,7 @@ func (pd *PD) createAHHeld(op string, a *AHAttr) (*AH, error) {
 		}
 		return nil, opErr(op, "", err)
 	}
+	ah.pd = pd
 	ah.adopt(c, kindAH, resp.AhHandle, ah, &pd.object)
 	return ah, nil
 }

@@ -1,17 +1,20 @@
 package verbs
 
 import (
+	"slices"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/provider"
 )
 
-// A SendBuilder makes work requests one after the other, and posts them all
-// with one doorbell: what ibv_wr_start and its likes do. QP.StartSends begins,
-// Complete or Abort ends, and in between the send queue is the builder's alone.
+// A SendBuilder makes work requests one after the other in the send queue, and
+// posts them all with one doorbell: what ibv_wr_start and its likes do.
+// QP.StartSends begins, Complete or Abort ends, and in between the send queue is
+// the builder's alone.
 //
-// WRID and Flags are those of the requests from then on. A method that names an
-// operation begins a request, the Set methods say what it is about:
+// WRID and Flags are those of the requests from then on, also after the next
+// StartSends. A method that names an operation begins a request, the Set methods
+// say what it is about:
 //
 //	b := qp.StartSends()
 //	b.WRID, b.Flags = 1, verbs.SendSignaled
@@ -20,126 +23,277 @@ import (
 //	…
 //	n, err := b.Complete()
 //
-// Inline data and lists of SGEs must stay as they are until Complete, which
-// copies them. A SendBuilder must not be used by several goroutines at a time.
+// Inline data and lists of SGEs must stay as they are until Complete. A
+// SendBuilder must not be used by several goroutines at a time; what it is told
+// after Complete or Abort is lost.
 type SendBuilder struct {
 	WRID  uint64
 	Flags SendFlags
 
-	qp   *QP
-	wrs  []SendWR
-	sges []SGE // one for each, of SetSGE
+	// The requests of the usual kinds go the short way: up to n, short has those
+	// that the provider hasn't got. Before the first of another kind, they are put
+	// into the send queue, and wr and the places behind are for this and the rest.
+	n     int
+	short [shorts + 2]provider.Short
+
+	qp    *QP
+	wr    [1]SendWR // the request that was begun last, but for its one SGE
+	sge   [1]SGE    // for wr.SGL
+	put   int       // requests before it
+	err   error     // why the provider hasn't got all of those
+	binds []bound
+	noted []SendWR // copies of all, while a tracer listens
+}
+
+// What SendBuilder.n is at most, and what it is otherwise. The first two are one
+// more than the place in short that takes the SGE.
+const (
+	shorts   = 16
+	building = shorts + 1 // wr is a request that the provider hasn't got
+	closed   = shorts + 2 // StartSends was not called, or it is over
+	none     = shorts + 3 // no request was begun
+)
+
+// A bound is a window's key before a bind that may be taken back.
+type bound struct {
+	mw   *MW
+	rkey uint32
 }
 
 // StartSends begins to build requests (ibv_wr_start). It waits until nobody
 // else posts to the send queue.
 func (qp *QP) StartSends() *SendBuilder {
 	if qp == nil {
-		return new(SendBuilder) // Complete refuses
+		return &SendBuilder{n: closed} // Complete refuses
 	}
 	if !qp.sendMu.try() {
 		qp.sendMu.wait()
 	}
 	b := &qp.builder
-	b.qp, b.wrs, b.WRID, b.Flags = qp, b.wrs[:0], 0, 0
+	b.n = 0
+	if qp.usualOps.Load()&(1<<OpRDMAWrite) == 0 || tracing.on != 0 {
+		b.n = none
+	}
 	return b
 }
 
-// Complete posts the requests (ibv_wr_complete), and returns how many were
-// posted, as PostSend does.
+// Complete posts the requests (ibv_wr_complete), and returns their number: all,
+// or none if one of them is refused.
+//
+// errors.Is(err, ErrQueueFull) says that completions must be polled first.
 func (b *SendBuilder) Complete() (n int, err error) {
-	qp := b.qp
-	if qp == nil {
+	posting()
+	switch n = b.n; {
+	case n == 1 && b.put == 0 && b.qp.prov.PostOne(&b.short[0]):
+	case uint(n-1) < shorts && b.qp.prov.PostShort(b.short[:n], false):
+		n += b.put
+		b.put = 0
+	default:
+		return b.complete()
+	}
+	b.n = closed
+	b.qp.sendMu.Unlock()
+	return n, nil
+}
+
+// complete is Complete of all other requests.
+func (b *SendBuilder) complete() (n int, err error) {
+	if b.n == closed {
 		return 0, errPostClosed
 	}
-	posting()
-	if ops := qp.usualOps.Load(); ops != 0 && len(b.wrs) > 0 && usual(ops, b.wrs) && !qp.ctx.removal.gone.Load() {
-		if n, err = qp.prov.PostSend(as[provider.SendWR](b.wrs)); err != nil {
-			err = sendError(n == len(b.wrs), err)
+	if uint(b.n-1) < shorts {
+		b.last() // which is then the one to be shown
+	}
+	var wrs []SendWR
+	if b.n == building {
+		wrs = b.wr[:]
+		b.ready()
+	}
+	all := b.put + len(wrs)
+	if err = b.err; err == nil {
+		if n, err = b.qp.postSend(wrs, false); n == len(wrs) {
+			n = all
 		}
-	} else {
-		n, err = qp.postSend(b.wrs)
 	}
-	if tracing.on != 0 {
-		tell(traceBuilt, &qp.object, qp.num.Load(), uint32(qp.typ), unsafe.Pointer(unsafe.SliceData(b.wrs)), len(b.wrs), n, err)
+	if err != nil && n == 0 {
+		b.takeBack()
 	}
-	b.qp = nil
-	qp.sendMu.Unlock()
+	if qp := b.qp; all > 0 && len(b.noted) == all {
+		tell(traceBuilt, &qp.object, qp.num.Load(), uint32(qp.typ), unsafe.Pointer(unsafe.SliceData(b.noted)), all, n, err)
+	}
+	b.end()
 	return n, err
 }
 
 // Abort forgets the requests (ibv_wr_abort).
 func (b *SendBuilder) Abort() {
-	if qp := b.qp; qp != nil {
-		b.qp = nil
-		qp.sendMu.Unlock()
+	if b.n != closed {
+		b.takeBack()
+		b.end()
 	}
 }
 
-// next begins a request. Of those that were built in its place before, it
-// clears what operations look at unasked: the data.
-func (b *SendBuilder) next(op Opcode) *SendWR {
-	n := len(b.wrs)
-	if n == cap(b.wrs) {
-		b.grow()
+// takeBack undoes what was put.
+func (b *SendBuilder) takeBack() {
+	if b.qp.prov != nil {
+		b.qp.prov.TakeBack()
 	}
-	b.wrs = b.wrs[:n+1]
-	wr := &b.wrs[n]
-	wr.WRID, wr.Opcode, wr.Flags = b.WRID, op, b.Flags
-	if wr.Inline != nil {
-		wr.Inline = nil
+	for _, w := range slices.Backward(b.binds) {
+		w.mw.ref.RKey.Store(w.rkey)
 	}
-	if len(wr.SGL) != 0 {
-		wr.SGL = wr.SGL[:0]
-	}
-	return wr
 }
 
-func (b *SendBuilder) grow() {
-	n := max(16, 2*cap(b.wrs))
-	b.wrs = append(make([]SendWR, 0, n), b.wrs...)
-	b.sges = append(make([]SGE, 0, n), b.sges...)[:n]
+// end gives the send queue back.
+func (b *SendBuilder) end() {
+	b.wr[0] = SendWR{}
+	b.n, b.put, b.err, b.binds, b.noted = closed, 0, nil, nil, nil
+	b.qp.sendMu.Unlock()
 }
+
+// flush puts the short requests. If they can't be put as such, none is short
+// from there on.
+func (b *SendBuilder) flush() {
+	if b.n > shorts {
+		return
+	}
+	list := b.short[:b.n]
+	b.n = 0
+	if len(list) == 0 || b.qp.prov.PostShort(list, true) {
+		b.put += len(list)
+		return
+	}
+	for i := range list {
+		b.lengthen(&list[i])
+		b.next()
+	}
+}
+
+// lengthen writes a short request into wr.
+func (b *SendBuilder) lengthen(s *provider.Short) {
+	b.wr[0] = SendWR{
+		WRID: s.WRID, Opcode: Opcode(uint32(s.Operation)), Flags: SendFlags(s.Operation >> 32),
+		RemoteAddr: s.RemoteAddr, RKey: uint32(s.Key >> 32), Imm: uint32(s.Key),
+	}
+	b.short[building-1].SGE = s.SGE
+}
+
+// next puts the request in wr.
+func (b *SendBuilder) next() {
+	b.ready()
+	if b.err == nil {
+		_, b.err = b.qp.postSend(b.wr[:], true)
+	}
+	b.put++
+	b.n = none
+}
+
+// ready completes wr.
+func (b *SendBuilder) ready() {
+	wr := &b.wr[0]
+	if b.sge[0] = SGE(b.short[building-1].SGE); b.sge[0].Length != 0 {
+		wr.SGL = b.sge[:]
+	}
+	if wr.Opcode == OpBindMW && wr.MW != nil {
+		b.binds = append(b.binds, bound{wr.MW, wr.MW.RKey()})
+	}
+	if tracing.on != 0 {
+		b.noted = append(b.noted, *wr)
+		b.noted[len(b.noted)-1].SGL = slices.Clone(wr.SGL)
+	}
+}
+
+// begin begins a request.
+func (b *SendBuilder) begin(op Opcode) *SendWR {
+	b.proceed()
+	if b.n != closed {
+		b.n = building
+	}
+	b.wr[0] = SendWR{WRID: b.WRID, Opcode: op, Flags: b.Flags}
+	b.short[building-1].SGE = provider.SGE{}
+	return &b.wr[0]
+}
+
+// proceed puts what was begun before, and tells whether the next may be short.
+func (b *SendBuilder) proceed() bool {
+	if b.n == building {
+		b.next()
+	}
+	b.flush()
+	return b.n == 0
+}
+
+// quick begins a request of a usual kind.
+func (b *SendBuilder) quick(op Opcode, rkey uint32, addr uint64, imm uint32) {
+	n := b.n
+	if n >= shorts {
+		if !b.proceed() {
+			wr := b.begin(op)
+			wr.RKey, wr.RemoteAddr, wr.Imm = rkey, addr, imm
+			return
+		}
+		n = 0
+	}
+	s := &b.short[n]
+	b.n = n + 1
+	s.WRID, s.Operation = b.WRID, uint64(op)|uint64(b.Flags)<<32
+	s.RemoteAddr, s.Key = addr, uint64(rkey)<<32|uint64(imm)
+	s.SGE.Length = 0
+}
+
+const noRequest = "verbs: a SendBuilder's Set method before the first operation"
 
 // last returns the request that was begun last.
 func (b *SendBuilder) last() *SendWR {
-	if len(b.wrs) == 0 {
-		panic("verbs: a SendBuilder's Set method before the first operation")
+	if i := b.n - 1; uint(i) < shorts {
+		s := b.short[i]
+		b.n = i
+		b.flush()
+		b.lengthen(&s)
+		b.n = building
 	}
-	return &b.wrs[len(b.wrs)-1]
+	if b.n != building && b.n != closed {
+		panic(noRequest)
+	}
+	return &b.wr[0]
 }
 
 // Send begins a send (ibv_wr_send).
-func (b *SendBuilder) Send() { b.next(OpSend) }
+func (b *SendBuilder) Send() { b.quick(OpSend, 0, 0, 0) }
 
 // SendImm begins a send with immediate (ibv_wr_send_imm).
-func (b *SendBuilder) SendImm(imm uint32) { b.next(OpSendImm).Imm = imm }
+func (b *SendBuilder) SendImm(imm uint32) { b.quick(OpSendImm, 0, 0, imm) }
 
 // SendInv begins a send that invalidates a key of the peer's (ibv_wr_send_inv).
-func (b *SendBuilder) SendInv(rkey uint32) { b.next(OpSendInv).InvalidateRKey = rkey }
+func (b *SendBuilder) SendInv(rkey uint32) { b.begin(OpSendInv).InvalidateRKey = rkey }
 
 // SendTSO begins a raw packet that is cut into segments (ibv_wr_send_tso).
 func (b *SendBuilder) SendTSO(header []byte, mss uint16) {
-	wr := b.next(OpTSO)
+	wr := b.begin(OpTSO)
 	wr.Header, wr.MSS = header, mss
 }
 
 func (b *SendBuilder) remote(op Opcode, rkey uint32, addr uint64) *SendWR {
-	wr := b.next(op)
+	wr := b.begin(op)
 	wr.RKey, wr.RemoteAddr = rkey, addr
 	return wr
 }
 
 // RDMAWrite begins a write (ibv_wr_rdma_write).
-func (b *SendBuilder) RDMAWrite(rkey uint32, addr uint64) { b.remote(OpRDMAWrite, rkey, addr) }
+func (b *SendBuilder) RDMAWrite(rkey uint32, addr uint64) { b.quick(OpRDMAWrite, rkey, addr, 0) }
 
 // RDMAWriteImm begins a write with immediate (ibv_wr_rdma_write_imm).
 func (b *SendBuilder) RDMAWriteImm(rkey uint32, addr uint64, imm uint32) {
-	b.remote(OpRDMAWriteImm, rkey, addr).Imm = imm
+	b.quick(OpRDMAWriteImm, rkey, addr, imm)
 }
 
 // RDMARead begins a read (ibv_wr_rdma_read).
-func (b *SendBuilder) RDMARead(rkey uint32, addr uint64) { b.remote(OpRDMARead, rkey, addr) }
+func (b *SendBuilder) RDMARead(rkey uint32, addr uint64) {
+	if b.n < closed && b.qp.typ == RC {
+		b.quick(OpRDMARead, rkey, addr, 0)
+	} else {
+		b.remote(OpRDMARead, rkey, addr)
+	}
+}
 
 // CompareSwap begins a compare and swap (ibv_wr_atomic_cmp_swp).
 func (b *SendBuilder) CompareSwap(rkey uint32, addr, compare, swap uint64) {
@@ -164,22 +318,27 @@ func (b *SendBuilder) Flush(rkey uint32, addr uint64, length uint32, typ FlushTy
 
 // BindMW binds a type 2 window (ibv_wr_bind_mw).
 func (b *SendBuilder) BindMW(mw *MW, rkey uint32, bind MWBindInfo) {
-	wr := b.next(OpBindMW)
+	wr := b.begin(OpBindMW)
 	wr.MW, wr.NewRKey, wr.Bind = mw, rkey, bind
 }
 
 // LocalInv invalidates a key of one's own (ibv_wr_local_inv).
-func (b *SendBuilder) LocalInv(rkey uint32) { b.next(OpLocalInv).InvalidateRKey = rkey }
+func (b *SendBuilder) LocalInv(rkey uint32) { b.begin(OpLocalInv).InvalidateRKey = rkey }
 
 // SetSGE makes one piece of memory the data (ibv_wr_set_sge).
 func (b *SendBuilder) SetSGE(sge SGE) {
-	wr, n := b.last(), len(b.wrs)
-	b.sges[n-1] = sge
-	wr.SGL = b.sges[n-1 : n : n]
+	i := b.n - 1
+	if uint(i) >= uint(len(b.short)) {
+		panic(noRequest)
+	}
+	b.short[i].SGE = provider.SGE(sge)
 }
 
 // SetSGEList makes several pieces the data (ibv_wr_set_sge_list).
-func (b *SendBuilder) SetSGEList(sgl []SGE) { b.last().SGL = sgl }
+func (b *SendBuilder) SetSGEList(sgl []SGE) {
+	b.last().SGL = sgl
+	b.short[building-1].SGE = provider.SGE{}
+}
 
 // SetInlineData makes a copy the data (ibv_wr_set_inline_data).
 func (b *SendBuilder) SetInlineData(data []byte) { b.last().Inline = data }

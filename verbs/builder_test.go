@@ -1,22 +1,63 @@
 package verbs
 
 import (
+	"errors"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
 )
 
-// keepQP keeps copies of what is posted.
+// keepQP keeps copies of what is posted: of wrs, the first shown are so to the
+// device. With short set, it takes short requests as such.
 type keepQP struct {
 	nullQP
-	wrs []provider.SendWR
+	wrs   []provider.SendWR
+	shown int
+	short bool
+	shots int // short requests
 }
 
-func (q *keepQP) PostSend(wrs []provider.SendWR) (int, error) {
-	q.wrs = append(q.wrs, wrs...)
-	return q.nullQP.PostSend(wrs)
+func (q *keepQP) PostSend(wrs []provider.SendWR, more bool) (int, error) {
+	n, err := q.nullQP.PostSend(wrs, more)
+	for _, wr := range wrs[:n] {
+		wr.SGL, wr.Inline = slices.Clone(wr.SGL), slices.Clone(wr.Inline)
+		q.wrs = append(q.wrs, wr)
+	}
+	if n == len(wrs) && !more {
+		q.shown = len(q.wrs)
+	}
+	return n, err
+}
+
+func (q *keepQP) PostShort(list []provider.Short, more bool) bool {
+	if !q.short || q.full {
+		return false
+	}
+	var wrs []provider.SendWR
+	for _, s := range list {
+		if s.SGE.Length == 0 {
+			return false
+		}
+		wrs = append(wrs, provider.SendWR{
+			WRID: s.WRID, Opcode: uapi.IbUverbsWrOpcode(uint32(s.Operation)), Flags: uint32(s.Operation >> 32),
+			RemoteAddr: s.RemoteAddr, RKey: uint32(s.Key >> 32), Imm: uint32(s.Key), SGL: []provider.SGE{s.SGE},
+		})
+	}
+	q.shots += len(list)
+	q.PostSend(wrs, more)
+	return true
+}
+
+func (q *keepQP) PostOne(wr *provider.Short) bool { return q.PostShort([]provider.Short{*wr}, false) }
+
+func (q *keepQP) TakeBack() {
+	q.wrs = q.wrs[:q.shown]
+	q.nullQP.TakeBack()
 }
 
 func keepRC() (*QP, *keepQP) {
@@ -26,12 +67,13 @@ func keepRC() (*QP, *keepQP) {
 	return qp, p
 }
 
-// What is built is what would have been posted.
-func TestSendBuilder(t *testing.T) {
+// built are requests, and how they are built.
+func built() ([]SendWR, func(b *SendBuilder)) {
 	list := []SGE{{Addr: 1, Length: 2, LKey: 3}, {Addr: 4, Length: 5, LKey: 6}}
 	data := []byte("inline")
 	want := []SendWR{
 		{WRID: 1, Opcode: OpSend, Flags: SendSignaled, SGL: list[:1]},
+		{WRID: 1, Opcode: OpRDMAWrite, Flags: SendSignaled, RKey: 9, RemoteAddr: 10, SGL: list[1:]},
 		{WRID: 1, Opcode: OpSendImm, Flags: SendSignaled, Imm: 7, Inline: data},
 		{WRID: 2, Opcode: OpSendInv, Flags: SendFence, InvalidateRKey: 8, SGL: list},
 		{WRID: 2, Opcode: OpRDMAWrite, Flags: SendFence, RKey: 9, RemoteAddr: 10},
@@ -41,15 +83,18 @@ func TestSendBuilder(t *testing.T) {
 		{WRID: 2, Opcode: OpFetchAdd, Flags: SendFence, RKey: 9, RemoteAddr: 16, Add: 14, SGL: []SGE{{Length: 8}}},
 		{WRID: 2, Opcode: OpLocalInv, Flags: SendFence, InvalidateRKey: 15},
 	}
-	build := func(qp *QP) *SendBuilder {
-		b := qp.StartSends()
+	return want, func(b *SendBuilder) {
 		b.WRID, b.Flags = 1, SendSignaled
 		b.Send()
 		b.SetSGE(list[0])
+		b.RDMAWrite(9, 10)
+		b.SetSGEList(list)
+		b.SetSGE(list[1])
 		b.SendImm(7)
 		b.SetInlineData(data)
 		b.WRID, b.Flags = 2, SendFence
 		b.SendInv(8)
+		b.SetSGE(list[0])
 		b.SetSGEList(list)
 		b.RDMAWrite(9, 10)
 		b.RDMAWriteImm(9, 10, 11)
@@ -60,52 +105,153 @@ func TestSendBuilder(t *testing.T) {
 		b.FetchAdd(9, 16, 14)
 		b.SetSGE(SGE{Length: 8})
 		b.LocalInv(15)
-		return b
 	}
-	posting, posted := keepRC()
-	if n, err := posting.PostSend(want...); n != len(want) || err != nil {
-		t.Fatal(n, err)
-	}
-	qp, p := keepRC()
-	for range 3 { // in the places of the round before
-		p.wrs, p.rung = nil, 0
-		if n, err := build(qp).Complete(); n != len(want) || err != nil {
+}
+
+// What is built is what would have been posted.
+func TestSendBuilder(t *testing.T) {
+	want, build := built()
+	for _, short := range []bool{false, true} {
+		posting, posted := keepRC()
+		if n, err := posting.PostSend(want...); n != len(want) || err != nil {
 			t.Fatal(n, err)
 		}
-		if p.rung != 1 {
-			t.Errorf("%d doorbells", p.rung)
-		}
-		for i := range want {
-			got, want := p.wrs[i], posted.wrs[i]
-			if len(got.SGL) == 0 {
-				got.SGL = want.SGL
+		qp, p := keepRC()
+		p.short = short
+		for range 3 { // in the places of the round before
+			p.wrs, p.shown, p.rung = nil, 0, 0
+			b := qp.StartSends()
+			build(b)
+			if n, err := b.Complete(); n != len(want) || err != nil {
+				t.Fatal(n, err)
 			}
-			if got.Opcode != want.Opcode || got.WRID != want.WRID || got.Flags != want.Flags || got.Imm != want.Imm && i != 0 ||
-				cmp.Diff(got.SGL, want.SGL) != "" || string(got.Inline) != string(want.Inline) {
-				t.Errorf("request %d: %+v, want %+v", i, got, want)
+			if d := cmp.Diff(posted.wrs, p.wrs, cmpopts.EquateEmpty()); d != "" || p.shown != len(want) || p.rung != 1 {
+				t.Errorf("%d shown, %d doorbells, other than posted:\n%s", p.shown, p.rung, d)
 			}
-		}
-		qp.StartSends().Abort()
-		b := qp.StartSends()
-		b.Send()
-		b.Abort()
-		if n, err := b.Complete(); n != 0 || err == nil {
-			t.Errorf("complete after abort: %d, %v", n, err)
 		}
 	}
+}
+
+// Short requests go to the provider as such, in any number.
+func TestSendBuilderShort(t *testing.T) {
+	qp, p := keepRC()
+	p.short = true
+	for n := range 50 {
+		p.wrs, p.shown, p.rung, p.shots = nil, 0, 0, 0
+		b := qp.StartSends()
+		for i := range n {
+			b.WRID, b.Flags = uint64(i), SendSignaled
+			b.RDMAWriteImm(uint32(2*i), uint64(3*i), uint32(4*i))
+			b.SetSGE(SGE{Addr: uint64(5 * i), Length: 6, LKey: uint32(7 * i)})
+		}
+		if m, err := b.Complete(); m != n || err != nil {
+			t.Fatal(n, m, err)
+		}
+		if p.rung > 1 || p.shots != n || p.shown != n {
+			t.Errorf("%d: %d doorbells, %d short, %d shown", n, p.rung, p.shots, p.shown)
+		}
+		for i, wr := range p.wrs {
+			want := provider.SendWR{
+				WRID: uint64(i), Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM, Flags: uint32(SendSignaled),
+				RKey: uint32(2 * i), RemoteAddr: uint64(3 * i), Imm: uint32(4 * i),
+				SGL: []provider.SGE{{Addr: uint64(5 * i), Length: 6, LKey: uint32(7 * i)}},
+			}
+			if d := cmp.Diff(want, wr); d != "" {
+				t.Errorf("%d of %d: %s", i, n, d)
+			}
+		}
+	}
+}
+
+// One that is refused takes all back, and so does Abort.
+func TestSendBuilderTakesBack(t *testing.T) {
+	mw := window(MWType2)
+	for name, refused := range map[string]struct {
+		build func(b *SendBuilder)
+		want  error
+	}{
+		"unknown flags":    {func(b *SendBuilder) { b.Flags = 1 << 20; b.Send(); b.Flags = 0; b.Send() }, ErrInvalid},
+		"too long":         {func(b *SendBuilder) { b.Send(); b.SetSGE(SGE{Length: 1 << 31}); b.Send() }, ErrInvalid},
+		"inline and SGE":   {func(b *SendBuilder) { b.Send(); b.SetSGE(SGE{Length: 1}); b.SetInlineData([]byte{1}) }, ErrInvalid},
+		"flush of nothing": {func(b *SendBuilder) { b.Flush(1, 2, 3, 0, 0) }, ErrInvalid},
+		"bind of no MW":    {func(b *SendBuilder) { b.BindMW(nil, 1, MWBindInfo{}) }, ErrInvalid},
+	} {
+		qp, p := keepRC()
+		p.short = true
+		mw.ctx = qp.ctx
+		mw.ref.RKey.Store(0x100)
+		build := func() *SendBuilder {
+			b := qp.StartSends()
+			b.Flags = 0
+			b.Send()
+			b.SetSGE(SGE{Length: 1})
+			b.BindMW(mw, 0x101, MWBindInfo{})
+			b.BindMW(mw, 0x102, MWBindInfo{})
+			mw.ref.RKey.Store(0x102) // as providers do
+			refused.build(b)
+			return b
+		}
+		if n, err := build().Complete(); n != 0 || !errors.Is(err, refused.want) || len(p.wrs) != 0 || p.takenBack != 1 || p.rung != 0 {
+			t.Errorf("%s: %d, %v, %d left, %d doorbells", name, n, err, len(p.wrs), p.rung)
+		}
+		if k := mw.RKey(); k != 0x100 {
+			t.Errorf("%s: the window's key is %#x", name, k)
+		}
+		build().Abort()
+		if len(p.wrs) != 0 || p.takenBack != 2 || mw.RKey() != 0x100 {
+			t.Errorf("%s: aborted, %d left, key %#x", name, len(p.wrs), mw.RKey())
+		}
+		if n, err := qp.PostSend(SendWR{Opcode: OpSend}); n != 1 || err != nil || p.rung != 1 || len(p.wrs) != 1 {
+			t.Errorf("%s: after that, %d, %v", name, n, err)
+		}
+	}
+	qp, p := keepRC()
+	p.full = true
+	b := qp.StartSends()
+	b.Send()
+	if n, err := b.Complete(); n != 0 || !errors.Is(err, ErrQueueFull) {
+		t.Errorf("full: %d, %v", n, err)
+	}
+}
+
+// What comes too late is lost, and Complete says so.
+func TestSendBuilderClosed(t *testing.T) {
+	_, build := built()
+	qp, p := keepRC()
+	p.short = true
+	var none *QP
+	b := qp.StartSends()
+	b.Send()
+	b.Abort()
+	for _, b := range []*SendBuilder{b, none.StartSends()} {
+		build(b)
+		b.Abort()
+		if n, err := b.Complete(); n != 0 || !errors.Is(err, ErrClosed) || len(p.wrs) != 0 {
+			t.Errorf("%d, %v, %d posted", n, err, len(p.wrs))
+		}
+	}
+	b = qp.StartSends()
+	defer func() {
+		if recover() == nil {
+			t.Error("data without an operation went unnoticed")
+		}
+		b.Abort()
+	}()
+	b.SetSGE(SGE{Length: 1})
+}
+
+func TestSendBuilderAllocatesNothing(t *testing.T) {
+	qp, p := nullRC()
 	if n := testing.AllocsPerRun(100, func() {
 		b := qp.StartSends()
-		for range 16 {
+		for range 40 {
 			b.RDMAWrite(1, 2)
 			b.SetSGE(SGE{Length: 3})
 		}
-		p.wrs = p.wrs[:0]
-		b.Complete()
-	}); n > 0.5 {
+		if n, err := b.Complete(); n != 40 || err != nil {
+			t.Fatal(n, err)
+		}
+	}); n != 0 || p.put == 0 {
 		t.Errorf("%v allocations", n)
-	}
-	var none *QP
-	if n, err := none.StartSends().Complete(); n != 0 || err == nil {
-		t.Errorf("on no QP: %d, %v", n, err)
 	}
 }

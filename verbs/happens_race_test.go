@@ -35,8 +35,8 @@ type loopQP struct {
 	*loop
 }
 
-func (q loopQP) PostSend(wrs []provider.SendWR) (int, error) { return q.post(len(wrs)) }
-func (q loopQP) PostRecv(wrs []provider.RecvWR) (int, error) { return q.post(len(wrs)) }
+func (q loopQP) PostSend(wrs []provider.SendWR, more bool) (int, error) { return q.post(len(wrs)) }
+func (q loopQP) PostRecv(wrs []provider.RecvWR) (int, error)            { return q.post(len(wrs)) }
 
 type loopSRQ struct {
 	provider.SRQ

@@ -79,27 +79,30 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	if !qp.sendMu.try() {
 		qp.sendMu.wait()
 	}
-	if ops := qp.usualOps.Load(); ops != 0 && len(wrs) > 0 && usual(ops, wrs) && (qp.typ != UD || qp.addressed(wrs)) && !qp.ctx.removal.gone.Load() {
-		if n, err = qp.prov.PostSend(as[provider.SendWR](wrs)); err != nil {
+	if ops := qp.usualOps.Load(); ops != 0 && allUsual(ops, wrs) && (qp.typ != UD || qp.allAddressed(wrs)) {
+		if n, err = qp.prov.PostSend(as[provider.SendWR](wrs), false); err != nil {
 			err = sendError(n == len(wrs), err)
 		}
 	} else {
-		n, err = qp.postSend(as[SendWR](wrs))
+		n, err = qp.postSend(as[SendWR](wrs), false)
 	}
 	qp.sendMu.Unlock()
 	return n, err
 }
 
-// usual tells at a glance that there is nothing to refuse about requests.
-func usual(ops uint64, wrs []SendWR) bool {
+// usual tells at a glance that there is nothing to refuse about a request.
+func usual(ops uint64, wr *SendWR) bool {
+	kind := wr.Opcode & 15
+	if wr.Inline != nil {
+		kind += usualInline
+	}
+	return ops>>kind&1 != 0 && wr.Opcode <= 15 && wr.Flags <= sendKnown &&
+		(len(wr.SGL) == 0 || len(wr.SGL) == 1 && wr.Inline == nil && wr.SGL[0].Length <= maxMessage)
+}
+
+func allUsual(ops uint64, wrs []SendWR) bool {
 	for i := range wrs {
-		wr := &wrs[i]
-		kind := wr.Opcode & 15
-		if wr.Inline != nil {
-			kind += usualInline
-		}
-		if ops>>kind&1 == 0 || wr.Opcode > 15 || wr.Flags > sendKnown ||
-			len(wr.SGL) != 0 && (len(wr.SGL) != 1 || wr.Inline != nil || wr.SGL[0].Length > maxMessage) {
+		if !usual(ops, &wrs[i]) {
 			return false
 		}
 	}
@@ -121,11 +124,15 @@ const (
 	sendsAndWrites = 1<<OpSend | 1<<OpSendImm | 1<<OpSendInv | 1<<OpRDMAWrite | 1<<OpRDMAWriteImm
 )
 
-// addressed tells that each of a UD QP's requests has an address.
-func (qp *QP) addressed(wrs []SendWR) bool {
+// addressed tells that a UD QP's request has an address.
+func (qp *QP) addressed(wr *SendWR) bool {
+	ah := wr.AH
+	return ah != nil && ah.pd == qp.pd && ah.holds.Load() >= 0 && wr.RemoteQPN <= maxQPN
+}
+
+func (qp *QP) allAddressed(wrs []SendWR) bool {
 	for i := range wrs {
-		ah := wrs[i].AH
-		if ah == nil || ah.ctx != qp.ctx || ah.holds.Load() < 0 || ah.parents[0] != qp.parents[0] || wrs[i].RemoteQPN > maxQPN {
+		if !qp.addressed(&wrs[i]) {
 			return false
 		}
 	}
@@ -135,7 +142,7 @@ func (qp *QP) addressed(wrs []SendWR) bool {
 const maxQPN = 0xffffff
 
 // postSend looks closer.
-func (qp *QP) postSend(wrs []SendWR) (n int, err error) {
+func (qp *QP) postSend(wrs []SendWR, more bool) (n int, err error) {
 	if err = qp.sendable(); err != nil {
 		return 0, err
 	}
@@ -145,10 +152,10 @@ func (qp *QP) postSend(wrs []SendWR) (n int, err error) {
 			break
 		}
 	}
-	if len(wrs) == 0 {
+	if err != nil && len(wrs) == 0 {
 		return 0, err
 	}
-	n, refused := qp.prov.PostSend(as[provider.SendWR](wrs))
+	n, refused := qp.prov.PostSend(as[provider.SendWR](wrs), more)
 	if refused != nil {
 		err = sendError(n == len(wrs), refused)
 	}
@@ -285,7 +292,7 @@ func (qp *QP) checkSpecial(wr *SendWR, length uint64) error {
 }
 
 func (qp *QP) checkAddress(wr *SendWR) error {
-	if wr.AH == nil || wr.AH.ctx == nil || wr.AH.ctx != qp.ctx || wr.AH.closed() || wr.AH.parents[0] != qp.parents[0] {
+	if wr.AH == nil || wr.AH.pd == nil || wr.AH.pd != qp.pd || wr.AH.closed() {
 		return errNoAH
 	}
 	if wr.RemoteQPN > maxQPN {
@@ -342,7 +349,7 @@ func (qp *QP) BindMW(mw *MW, b MWBind) error {
 	if err := qp.sendable(); err != nil {
 		return err
 	}
-	if n, err := qp.prov.PostSend(as[provider.SendWR]([]SendWR{wr})); err != nil {
+	if n, err := qp.prov.PostSend(as[provider.SendWR]([]SendWR{wr}), false); err != nil {
 		return sendError(n == 1, err)
 	}
 	return nil

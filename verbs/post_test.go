@@ -10,18 +10,25 @@ import (
 // nullQP takes every request and forgets it.
 type nullQP struct {
 	provider.QP
-	put, rung int
-	full      bool
+	put, rung, takenBack int
+	full                 bool
 }
 
-func (q *nullQP) PostSend(wrs []provider.SendWR) (int, error) {
+func (q *nullQP) PostSend(wrs []provider.SendWR, more bool) (int, error) {
 	if q.full {
 		return 0, provider.ErrQueueFull
 	}
 	q.put += len(wrs)
-	q.rung++
+	if !more {
+		q.rung++
+	}
 	return len(wrs), nil
 }
+
+func (q *nullQP) PostShort([]provider.Short, bool) bool { return false }
+func (q *nullQP) PostOne(*provider.Short) bool          { return false }
+
+func (q *nullQP) TakeBack() { q.takenBack++ }
 
 func (q *nullQP) PostRecv(wrs []provider.RecvWR) (int, error) {
 	q.put += len(wrs)
@@ -31,8 +38,9 @@ func (q *nullQP) PostRecv(wrs []provider.RecvWR) (int, error) {
 
 func nullRC() (*QP, *nullQP) {
 	p := new(nullQP)
-	qp := &QP{typ: RC, prov: p}
+	qp := &QP{pd: new(PD), typ: RC, prov: p}
 	qp.ctx = new(Context)
+	qp.builder.qp, qp.builder.n = qp, closed
 	qp.setState(QPRTS)
 	return qp, p
 }

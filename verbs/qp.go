@@ -100,6 +100,7 @@ type QPOptions struct {
 // other.
 type QP struct {
 	object
+	pd        *PD
 	typ       QPType
 	num       atomic.Uint32
 	cap       QPCap
@@ -186,7 +187,8 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 	if err := c.checkQP(op, o); err != nil {
 		return nil, err
 	}
-	qp := &QP{typ: o.Type, signalAll: o.SignalAll, srq: o.SRQ, sendCQ: o.SendCQ, recvCQ: o.RecvCQ}
+	qp := &QP{pd: pd, typ: o.Type, signalAll: o.SignalAll, srq: o.SRQ, sendCQ: o.SendCQ, recvCQ: o.RecvCQ}
+	qp.builder.qp, qp.builder.n = qp, closed
 	qp.sendMu.single, qp.recvMu.single = o.SingleOwner, o.SingleOwner
 	qp.id = c.newID()
 

@@ -33,7 +33,7 @@ const (
 
 func (qp *QP) tracedSend(wrs []SendWR) (n int, err error) {
 	qp.sendMu.Lock()
-	n, err = qp.postSend(wrs)
+	n, err = qp.postSend(wrs, false)
 	qp.sendMu.Unlock()
 	tell(tracePostSend, &qp.object, qp.num.Load(), uint32(qp.typ), unsafe.Pointer(unsafe.SliceData(wrs)), len(wrs), n, err)
 	return n, err

@@ -56,9 +56,19 @@ func Copy64(dst, src unsafe.Pointer)
 //go:noescape
 func Doorbell(record *uint32, v uint32, reg *uint64, value uint64)
 
-// BlueFlame publishes a record, and then copies the entry itself to the
+// A Bell is where a queue of entries rings: its doorbell record, and a register
+// of two buffers in write-combining memory, which are used in turn.
+type Bell struct {
+	Record *uint32
+	Reg    unsafe.Pointer
+	Size   uint32 // of one buffer, in bytes
+	Offset uint32 // of the buffer that is next: 0 or Size
+}
+
+// BlueFlame publishes the record, and then copies the entry itself to the
 // register: Publish, FlushWrites, a Copy64 for each of the blocks, FlushWrites.
-// There is at least one block.
+// There is at least one block, and no more than a buffer holds. The other buffer
+// is next.
 //
 //go:noescape
-func BlueFlame(record *uint32, v uint32, reg, entry unsafe.Pointer, blocks int)
+func BlueFlame(bell *Bell, v uint32, entry unsafe.Pointer, blocks int)

@@ -1,3 +1,4 @@
+#include "go_asm.h"
 #include "textflag.h"
 
 // Loads, and stores to write-back memory, keep their order on this
@@ -83,14 +84,20 @@ TEXT ·Doorbell(SB), NOSPLIT, $0-32
 	SFENCE
 	RET
 
-// func BlueFlame(record *uint32, v uint32, reg, entry unsafe.Pointer, blocks int)
-TEXT ·BlueFlame(SB), NOSPLIT, $0-40
-	MOVQ record+0(FP), AX
+// func BlueFlame(bell *Bell, v uint32, entry unsafe.Pointer, blocks int)
+TEXT ·BlueFlame(SB), NOSPLIT, $0-32
+	MOVQ bell+0(FP), AX
 	MOVL v+8(FP), CX
-	MOVQ reg+16(FP), DI
-	MOVQ entry+24(FP), SI
-	MOVQ blocks+32(FP), BX
-	MOVL CX, (AX)
+	MOVQ entry+16(FP), SI
+	MOVQ blocks+24(FP), BX
+	MOVQ Bell_Record(AX), DX
+	MOVQ Bell_Reg(AX), DI
+	MOVL Bell_Size(AX), R8
+	MOVL Bell_Offset(AX), R9
+	MOVL CX, (DX)
+	ADDQ R9, DI
+	XORL R9, R8
+	MOVL R8, Bell_Offset(AX)
 	SFENCE
 next:
 	COPY64(SI, DI)

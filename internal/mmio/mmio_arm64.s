@@ -1,3 +1,4 @@
+#include "go_asm.h"
 #include "textflag.h"
 
 #define OSHLD $1
@@ -69,16 +70,22 @@ TEXT ·Doorbell(SB), NOSPLIT, $0-32
 	DSB  ST
 	RET
 
-// func BlueFlame(record *uint32, v uint32, reg, entry unsafe.Pointer, blocks int)
-TEXT ·BlueFlame(SB), NOSPLIT, $0-40
-	MOVD record+0(FP), R0
-	MOVW v+8(FP), R1
-	MOVD reg+16(FP), R2
-	MOVD entry+24(FP), R3
-	MOVD blocks+32(FP), R4
-	DMB  OSHST
-	MOVW R1, (R0)
-	DSB  ST
+// func BlueFlame(bell *Bell, v uint32, entry unsafe.Pointer, blocks int)
+TEXT ·BlueFlame(SB), NOSPLIT, $0-32
+	MOVD  bell+0(FP), R0
+	MOVW  v+8(FP), R1
+	MOVD  entry+16(FP), R3
+	MOVD  blocks+24(FP), R4
+	MOVD  Bell_Record(R0), R5
+	MOVD  Bell_Reg(R0), R2
+	MOVWU Bell_Size(R0), R6
+	MOVWU Bell_Offset(R0), R7
+	DMB   OSHST
+	MOVW  R1, (R5)
+	ADD   R7, R2
+	EORW  R7, R6
+	MOVW  R6, Bell_Offset(R0)
+	DSB   ST
 next:
 	// One store of 64 bytes, as rdma-core's mmio_memcpy_x64 has it: several
 	// smaller ones needn't be combined.

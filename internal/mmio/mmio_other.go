@@ -9,13 +9,19 @@ const Supported = false
 
 const refusal = "mmio: this package knows amd64 and arm64 only"
 
-func ToDevice()                                                 { panic(refusal) }
-func FromDevice()                                               { panic(refusal) }
-func FlushWrites()                                              { panic(refusal) }
-func Load32(*uint32) uint32                                     { panic(refusal) }
-func Store32(*uint32, uint32)                                   { panic(refusal) }
-func Store64(*uint64, uint64)                                   { panic(refusal) }
-func Publish(*uint32, uint32)                                   { panic(refusal) }
-func Copy64(_, _ unsafe.Pointer)                                { panic(refusal) }
-func Doorbell(*uint32, uint32, *uint64, uint64)                 { panic(refusal) }
-func BlueFlame(_ *uint32, _ uint32, _, _ unsafe.Pointer, _ int) { panic(refusal) }
+func ToDevice()                                    { panic(refusal) }
+func FromDevice()                                  { panic(refusal) }
+func FlushWrites()                                 { panic(refusal) }
+func Load32(*uint32) uint32                        { panic(refusal) }
+func Store32(*uint32, uint32)                      { panic(refusal) }
+func Store64(*uint64, uint64)                      { panic(refusal) }
+func Publish(*uint32, uint32)                      { panic(refusal) }
+func Copy64(_, _ unsafe.Pointer)                   { panic(refusal) }
+func Doorbell(*uint32, uint32, *uint64, uint64)    { panic(refusal) }
+func BlueFlame(*Bell, uint32, unsafe.Pointer, int) { panic(refusal) }
+
+type Bell struct {
+	Record       *uint32
+	Reg          unsafe.Pointer
+	Size, Offset uint32
+}

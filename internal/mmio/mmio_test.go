@@ -52,13 +52,17 @@ func TestCopiesWriteWholeBlocks(t *testing.T) {
 	if !bytes.Equal(a.bytes(), want.bytes()) {
 		t.Errorf("Copy64 left\n%x, want\n%x", a.bytes(), want.bytes())
 	}
-	for blocks := 1; blocks <= 4; blocks++ {
+	for blocks := 1; blocks <= 2; blocks++ {
 		a, want := new(area), new(area)
-		BlueFlame((*uint32)(unsafe.Pointer(&a.bytes()[4])), 5, unsafe.Pointer(&a.bytes()[64]), unsafe.Pointer(&src.bytes()[64]), blocks)
-		want.bytes()[4] = 5
-		copy(want.bytes()[64:64+64*blocks], src.bytes()[64:])
-		if !bytes.Equal(a.bytes(), want.bytes()) {
-			t.Errorf("BlueFlame of %d blocks left\n%x, want\n%x", blocks, a.bytes(), want.bytes())
+		const size = 128
+		bell := Bell{Record: (*uint32)(unsafe.Pointer(&a.bytes()[4])), Reg: unsafe.Pointer(&a.bytes()[64]), Size: size}
+		for turn := range 2 {
+			BlueFlame(&bell, uint32(5+turn), unsafe.Pointer(&src.bytes()[64+8*turn]), blocks)
+			want.bytes()[4] = byte(5 + turn)
+			copy(want.bytes()[64+size*turn:64+size*turn+64*blocks], src.bytes()[64+8*turn:])
+			if !bytes.Equal(a.bytes(), want.bytes()) || bell.Offset != uint32(size*(1-turn)) {
+				t.Errorf("BlueFlame of %d blocks left\n%x, want\n%x, and then offset %d", blocks, a.bytes(), want.bytes(), bell.Offset)
+			}
 		}
 	}
 }
@@ -77,10 +81,12 @@ func BenchmarkRing(b *testing.B) {
 	for name, ring := range map[string]func(a *area, i uint32){
 		"doorbell": func(a *area, i uint32) { Doorbell((*uint32)(unsafe.Pointer(&a.words[0])), i, &a.words[8], uint64(i)) },
 		"blueflame64": func(a *area, i uint32) {
-			BlueFlame((*uint32)(unsafe.Pointer(&a.words[0])), i, unsafe.Pointer(&a.words[8]), unsafe.Pointer(&a.words[32]), 1)
+			bell := Bell{Record: (*uint32)(unsafe.Pointer(&a.words[0])), Reg: unsafe.Pointer(&a.words[8])}
+			BlueFlame(&bell, i, unsafe.Pointer(&a.words[32]), 1)
 		},
 		"blueflame128": func(a *area, i uint32) {
-			BlueFlame((*uint32)(unsafe.Pointer(&a.words[0])), i, unsafe.Pointer(&a.words[8]), unsafe.Pointer(&a.words[32]), 2)
+			bell := Bell{Record: (*uint32)(unsafe.Pointer(&a.words[0])), Reg: unsafe.Pointer(&a.words[8])}
+			BlueFlame(&bell, i, unsafe.Pointer(&a.words[32]), 2)
 		},
 	} {
 		b.Run(name, func(b *testing.B) {

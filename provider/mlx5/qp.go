@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/goverbs/goverbs/internal/mmio"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/provider/mlx5/wqe"
@@ -180,7 +181,14 @@ func (q *qp) Adopt(_, qpn uint32, granted *provider.QPCap) error {
 		q.reg = static[resp.BfregIndex]
 	}
 	s := &q.sq
-	s.reg, s.qpn, q.rq.qpn = q.reg, qpn<<8, qpn
+	s.reg, q.rq.qpn = q.reg, qpn
+	s.prepare(qpn)
+	if s.record != nil {
+		s.bell = mmio.Bell{Record: &s.record[sendRecord], Reg: q.reg.base, Size: q.reg.size}
+	}
+	if q.reg.shared == nil {
+		s.flame = q.reg.size
+	}
 	granted.MaxSendWR, granted.MaxInlineData = s.limit, uint32(s.maxData)
 	granted.MaxRecvWR, granted.MaxRecvSGE = uint32(len(q.rq.ids)), uint32(q.rq.maxSGE)
 	return nil
@@ -247,7 +255,7 @@ func (q *qp) sizeSend() (int, error) {
 		s.header, s.maxHeader = q.ctx.ethInline, int(q.init.MaxTSOHeader)
 		s.spareSGL = make([]provider.SGE, c.MaxSendSGE)
 	}
-	s.short = s.before == connected && s.maxSGE > 0 && !q.init.Sign
+	s.short = (s.before == connected || s.before == datagram) && s.maxSGE > 0 && !q.init.Sign
 	s.signed = q.init.Sign
 	return ring * wqe.BlockSize, nil
 }

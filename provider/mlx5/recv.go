@@ -34,9 +34,29 @@ type recvQueue struct {
 	done uint32 // receives that completed
 }
 
-// PostRecv goes a short way as long as receives have one piece of memory.
+// PostRecv goes a short way as long as receives have one piece of memory, and
+// the shortest with one receive.
 func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) {
 	r := &q.rq
+	if len(wrs) != 1 || len(wrs[0].SGL) != 1 || r.posted-atomic.LoadUint32(&r.done) >= r.usual {
+		return r.postList(wrs)
+	}
+	wr, sge, at := &wrs[0], &wrs[0].SGL[0], r.posted&r.mask
+	if sge.Length == 0 {
+		return r.post(wrs, 0)
+	}
+	w := r.window(at)
+	w[0].Data(sge.Length, sge.LKey, sge.Addr)
+	if r.maxSGE > 1 {
+		w[1].End()
+	}
+	*r.id(at) = wr.WRID
+	r.posted++
+	r.show()
+	return 1, nil
+}
+
+func (r *recvQueue) postList(wrs []provider.RecvWR) (int, error) {
 	posted := r.posted
 	if posted-atomic.LoadUint32(&r.done)+uint32(len(wrs)) > r.usual {
 		return r.post(wrs, 0)
@@ -57,12 +77,17 @@ func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) {
 		posted++
 	}
 	r.posted = posted
+	r.show()
+	return len(wrs), nil
+}
+
+// show is tell, without a call where that can be.
+func (r *recvQueue) show() {
 	if mmio.StoresReorder {
 		r.tell()
 	} else {
-		release.Store(&r.record[recvRecord], swap32(posted&0xffff))
+		release.Store(&r.record[recvRecord], swap32(r.posted&0xffff))
 	}
-	return len(wrs), nil
 }
 
 // hold says whether the record is held back.

@@ -203,7 +203,7 @@ func TestSendQueues(t *testing.T) {
 					want = append(want, segs*wqe.SegmentSize)
 				}
 				room := int(q.sq.limit) - int(sent[i]-done[i])
-				n, err := q.PostSend(wrs)
+				n, err := q.PostSend(wrs, false)
 				if n != min(len(wrs), room) || (err == provider.ErrQueueFull) != (n < len(wrs)) {
 					t.Fatalf("depth %d: posted %d of %d with room for %d: %v", depth, n, len(wrs), room, err)
 				}
@@ -280,7 +280,7 @@ func TestErrors(t *testing.T) {
 	} {
 		for _, op := range []wqe.CQEOpcode{wqe.CQERequesterError, wqe.CQEResponderError} {
 			at := q.sq.next
-			if _, err := q.PostSend([]provider.SendWR{{WRID: 7, Opcode: uapi.IB_UVERBS_WR_SEND}}); err != nil {
+			if _, err := q.PostSend([]provider.SendWR{{WRID: 7, Opcode: uapi.IB_UVERBS_WR_SEND}}, false); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := q.PostRecv([]provider.RecvWR{{WRID: 8}}); err != nil {
@@ -317,7 +317,7 @@ func TestForget(t *testing.T) {
 			var keep []uint64
 			for i, q := range []*qp{a, b, b, a, b} {
 				at := q.sq.next
-				if _, err := q.PostSend([]provider.SendWR{{WRID: uint64(i), Opcode: uapi.IB_UVERBS_WR_SEND}}); err != nil {
+				if _, err := q.PostSend([]provider.SendWR{{WRID: uint64(i), Opcode: uapi.IB_UVERBS_WR_SEND}}, false); err != nil {
 					t.Fatal(err)
 				}
 				c.write(produced, cqe{op: wqe.CQERequester, sendOp: wqe.OpSend, qpn: q.number, uidx: q.uidx(), counter: at})
@@ -350,7 +350,7 @@ func TestResize(t *testing.T) {
 	produced := uint32(0)
 	post := func(id uint64) {
 		at := q.sq.next
-		if _, err := q.PostSend([]provider.SendWR{{WRID: id, Opcode: uapi.IB_UVERBS_WR_SEND}}); err != nil {
+		if _, err := q.PostSend([]provider.SendWR{{WRID: id, Opcode: uapi.IB_UVERBS_WR_SEND}}, false); err != nil {
 			t.Fatal(err)
 		}
 		c.write(produced, cqe{op: wqe.CQERequester, sendOp: wqe.OpSend, qpn: 1, uidx: q.uidx(), counter: at})
@@ -558,7 +558,7 @@ func TestNothingAllocates(t *testing.T) {
 	wc := make([]provider.WC, 8)
 	real := q.(*qp)
 	if n := testing.AllocsPerRun(1000, func() {
-		if n, err := q.PostSend(wrs); n != len(wrs) {
+		if n, err := q.PostSend(wrs, false); n != len(wrs) {
 			t.Fatal(err)
 		}
 		if n, err := q.PostRecv(recvs); n != len(recvs) {
@@ -596,7 +596,7 @@ func BenchmarkPost(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				if n, err := q.PostSend(wrs); n != len(wrs) {
+				if n, err := q.PostSend(wrs, false); n != len(wrs) {
 					b.Fatal(err)
 				}
 				*done += uint32(len(wrs))

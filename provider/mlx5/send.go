@@ -24,6 +24,8 @@ type sendQueue struct {
 	posted uint32 // requests
 	last   uint32 // block of the WQE that was encoded last
 	fence  uint8  // for the next one, which follows a UMR
+	kept   bool   // some were encoded since mark of which the device was not told
+	mark   mark
 
 	limit     uint32  // requests at a time
 	short     bool    // takes the short way: see short.go
@@ -37,11 +39,33 @@ type sendQueue struct {
 	spareSGL  []provider.SGE
 	qpn       uint32    // times 256
 	signal    uint8     // CtrlCQUpdate if every request completes
+	flags     [8]uint8  // of control segments, for IB_SEND_FENCE, SIGNALED and SOLICITED
+	heads     [8]uint64 // of the control segments of short, by opcode
 	before    transport // what comes before an operation's own segments
 	record    *record
 	reg       *register
+	bell      mmio.Bell // reg, where it is nobody else's, and record
+	flame     uint32    // bytes of a WQE that may be copied to reg without its lock
 
 	done uint32 // requests that completed
+}
+
+// A mark is a place in the queue to go back to.
+type mark struct {
+	next, posted uint32
+	fence        uint8
+}
+
+// keep marks where the requests begin of which the device is not told yet.
+func (s *sendQueue) keep() {
+	s.kept, s.mark = true, mark{next: s.next, posted: s.posted, fence: s.fence}
+}
+
+// TakeBack goes back there.
+func (q *qp) TakeBack() {
+	if s := &q.sq; s.kept {
+		s.kept, s.next, s.posted, s.fence = false, s.mark.next, s.mark.posted, s.mark.fence
+	}
 }
 
 // A slot is what a completion wants to know of its request.
@@ -104,26 +128,33 @@ var operations = [...]struct {
 
 const all = 0xffffffff
 
-// controlFlags translates IB_SEND_FENCE, SIGNALED and SOLICITED.
-var controlFlags = func() (t [8]uint8) {
-	for i := range t {
-		if i&int(uapi.IB_SEND_FENCE) != 0 {
-			t[i] |= wqe.CtrlFence
-		}
-		if i&int(uapi.IB_SEND_SIGNALED) != 0 {
-			t[i] |= wqe.CtrlCQUpdate
-		}
-		if i&int(uapi.IB_SEND_SOLICITED) != 0 {
-			t[i] |= wqe.CtrlSolicited
+// prepare makes the tables that depend on the QP.
+func (s *sendQueue) prepare(qpn uint32) {
+	s.qpn = qpn << 8
+	for i := range s.flags {
+		s.flags[i] = s.signal
+		for _, t := range [...]struct {
+			from uapi.IbSendFlags
+			to   uint8
+		}{{uapi.IB_SEND_FENCE, wqe.CtrlFence}, {uapi.IB_SEND_SIGNALED, wqe.CtrlCQUpdate}, {uapi.IB_SEND_SOLICITED, wqe.CtrlSolicited}} {
+			if i&int(t.from) != 0 {
+				s.flags[i] |= t.to
+			}
 		}
 	}
-	return t
-}()
+	for i, form := range shortForms {
+		length := uint32(form.length) + 1
+		if s.before == datagram {
+			length += wqe.AVSegments
+		}
+		s.heads[i] = uint64(form.opcode)<<32 | uint64(s.qpn|length)
+	}
+}
 
 // post posts requests from wrs[n] on, those before being encoded already.
-func (s *sendQueue) post(wrs []provider.SendWR, n int) (int, error) {
+func (s *sendQueue) post(wrs []provider.SendWR, n int, more bool) (int, error) {
 	m, err := s.encode(wrs[n:])
-	if n += m; n > 0 {
+	if n += m; !more && (n > 0 || err == nil && s.kept) {
 		s.tell(n == 1)
 	}
 	return n, err
@@ -196,7 +227,7 @@ func (s *sendQueue) encode(wrs []provider.SendWR) (n int, err error) {
 			i += uint32(wqe.InlineSegments(length))
 		}
 
-		flags := s.signal | controlFlags[wr.Flags&7]
+		flags := s.flags[wr.Flags&7]
 		if s.fence != 0 || op.opcode == wqe.OpUMR {
 			flags = s.fenced(flags, op.opcode)
 		}
@@ -327,44 +358,46 @@ func umrAccess(access uint32) (a uint8) {
 // WQE that fits is copied to the register, which saves the device a read.
 func (s *sendQueue) tell(single bool) {
 	counter := swap32(s.next & 0xffff)
-	record := &s.record[sendRecord]
-	r := s.reg
+	bell, r := &s.bell, s.reg
 	if r.shared != nil {
 		r.shared.Lock()
+		bell.Offset = r.offset
 	}
-	to := unsafe.Add(r.base, r.offset)
 	first := &s.ring[s.last*wqe.BlockSegs]
 	length := first.Segments()
-	if single && length > 1 && length*wqe.SegmentSize <= r.size {
-		blocks := (length + wqe.BlockSegs - 1) / wqe.BlockSegs
-		if s.last+blocks <= s.mask+1 {
-			mmio.BlueFlame(record, counter, to, unsafe.Pointer(first), int(blocks))
-		} else {
-			s.flameCut(record, counter, to, blocks)
-		}
-	} else {
-		mmio.Doorbell(record, counter, (*uint64)(to), first[0])
+	blocks := (length + wqe.BlockSegs - 1) / wqe.BlockSegs
+	switch {
+	case !single || s.kept || length == 1 || length*wqe.SegmentSize > bell.Size:
+		mmio.Doorbell(bell.Record, counter, (*uint64)(unsafe.Add(bell.Reg, bell.Offset)), first[0])
+		bell.Offset ^= bell.Size
+	case s.last+blocks <= s.mask+1:
+		mmio.BlueFlame(bell, counter, unsafe.Pointer(first), int(blocks))
+	default:
+		s.flameCut(counter, blocks)
 	}
-	r.offset ^= r.size
 	if r.shared != nil {
+		r.offset = bell.Offset
 		r.shared.Unlock()
 	}
+	s.kept = false
 }
 
 // flameCut is mmio.BlueFlame of a WQE that goes on at the ring's begin.
-func (s *sendQueue) flameCut(record *uint32, counter uint32, to unsafe.Pointer, blocks uint32) {
-	mmio.Publish(record, counter)
+func (s *sendQueue) flameCut(counter, blocks uint32) {
+	bell := &s.bell
+	mmio.Publish(bell.Record, counter)
 	mmio.FlushWrites()
 	for i := range blocks {
 		from := (s.last + i) & s.mask
-		mmio.Copy64(unsafe.Add(to, i*wqe.BlockSize), unsafe.Pointer(&s.ring[from*wqe.BlockSegs]))
+		mmio.Copy64(unsafe.Add(bell.Reg, bell.Offset+i*wqe.BlockSize), unsafe.Pointer(&s.ring[from*wqe.BlockSegs]))
 	}
 	mmio.FlushWrites()
+	bell.Offset ^= bell.Size
 }
 
 // reset empties the queue.
 func (s *sendQueue) reset() {
-	s.next, s.posted, s.fence = 0, 0, 0
+	s.next, s.posted, s.fence, s.kept = 0, 0, 0, false
 	atomic.StoreUint32(&s.done, 0)
 	if s.record != nil {
 		s.record[sendRecord] = 0

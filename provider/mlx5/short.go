@@ -32,29 +32,32 @@ var shortForms = [8]shortForm{
 // A post's cost is the number of its stores, those to the stack included: here
 // and below nothing is called between the first request and the doorbell, and
 // what a call would have to save stays in registers.
-func (q *qp) PostSend(wrs []provider.SendWR) (int, error) {
+func (q *qp) PostSend(wrs []provider.SendWR, more bool) (int, error) {
 	s := &q.sq
+	if more && !s.kept {
+		s.keep()
+	}
 	if s.before == datagram {
-		return s.postDatagram(wrs)
+		return s.postDatagram(wrs, more)
 	}
 	posted, next := s.posted, s.next
 	if !s.short || s.fence != 0 || posted-atomic.LoadUint32(&s.done)+uint32(len(wrs)) > s.limit || len(wrs) == 0 {
-		return s.post(wrs, 0)
+		return s.post(wrs, 0, more)
 	}
 	var w *window
 	for i := range wrs {
 		wr := &wrs[i]
 		if wr.Opcode > uapi.IB_UVERBS_WR_RDMA_READ || len(wr.SGL) != 1 || wr.Inline != nil || wr.SGL[0].Length == 0 {
 			if i == 0 {
-				return s.postInline(wrs)
+				return s.postInline(wrs, more)
 			}
 			s.posted, s.next, s.last = posted, next, (next-1)&s.mask
-			return s.post(wrs, i)
+			return s.post(wrs, i, more)
 		}
 		sge := &wr.SGL[0]
 		form := &shortForms[wr.Opcode&7]
 		w = s.window(next & s.mask)
-		w[0].Control(next, 0, form.opcode, s.qpn|uint32(form.length)+1, 0, s.signal|controlFlags[wr.Flags&7], wr.Imm&form.imm)
+		w[0].ControlHead(next, s.heads[wr.Opcode&7], s.flags[wr.Flags&7], wr.Imm&form.imm)
 		data := &w[1]
 		if form.length == 2 {
 			data.RemoteAddr(wr.RemoteAddr, wr.RKey)
@@ -67,24 +70,97 @@ func (q *qp) PostSend(wrs []provider.SendWR) (int, error) {
 		next++
 	}
 	s.posted, s.next = posted, next
-	if r := s.reg; len(wrs) == 1 && r.shared == nil && r.size >= wqe.BlockSize {
-		to := unsafe.Add(r.base, r.offset)
-		r.offset ^= r.size
-		mmio.BlueFlame(&s.record[sendRecord], swap32(next&0xffff), to, unsafe.Pointer(w), 1)
+	if len(wrs) == 1 && !more && !s.kept && s.flame >= wqe.BlockSize {
+		mmio.BlueFlame(&s.bell, swap32(next&0xffff), unsafe.Pointer(w), 1)
 	} else {
 		s.last = (next - 1) & s.mask
-		s.tell(len(wrs) == 1)
+		if !more {
+			s.tell(len(wrs) == 1)
+		}
 	}
 	return len(wrs), nil
 }
 
+// shortest are the bits of a provider.Short's operation: opcodes up to that of an
+// RDMA read, and known flags.
+const shortest = uint64(7)<<32 | 7
+
+// remote are the opcodes of those that have a remote address.
+const remote = 1<<uapi.IB_UVERBS_WR_RDMA_WRITE | 1<<uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM | 1<<uapi.IB_UVERBS_WR_RDMA_READ
+
+// PostShort does no more per request than it must; what it can't do it leaves to
+// PostSend.
+func (q *qp) PostShort(list []provider.Short, more bool) bool {
+	s := &q.sq
+	if !s.short || s.posted-atomic.LoadUint32(&s.done)+uint32(len(list)) > s.limit || s.fence != 0 {
+		return false
+	}
+	if more && !s.kept {
+		s.keep()
+	}
+	posted, next := s.posted, s.next
+	for i := range list {
+		wr := &list[i]
+		if wr.Operation&^shortest != 0 || int32(wr.SGE.Length) <= 0 {
+			return false
+		}
+		w := s.window(next & s.mask)
+		w[0].ControlHead(next, s.heads[wr.Operation&7], s.flags[wr.Operation>>32&7], uint32(wr.Key))
+		data := &w[1]
+		if remote>>(wr.Operation&7)&1 != 0 {
+			data.RemoteAddr(wr.RemoteAddr, uint32(wr.Key>>32))
+			data = &w[2]
+		}
+		data.Data(wr.SGE.Length, wr.SGE.LKey, wr.SGE.Addr)
+		posted++
+		slot := s.slot(next & s.mask)
+		slot.id, slot.posted = wr.WRID, posted
+		next++
+	}
+	s.posted, s.next, s.last = posted, next, (next-1)&s.mask
+	if !more && len(list) > 0 {
+		s.tell(len(list) == 1)
+	}
+	return true
+}
+
+// PostOne is PostShort of one request, without a loop, which would have the
+// compiler put to the stack what else stays in registers.
+func (q *qp) PostOne(wr *provider.Short) bool {
+	s := &q.sq
+	if s.posted-atomic.LoadUint32(&s.done) >= s.limit || !s.short || s.fence != 0 || wr.Operation&^shortest != 0 || int32(wr.SGE.Length) <= 0 {
+		return false
+	}
+	op, flags := wr.Operation&7, wr.Operation>>32&7
+	next, posted := s.next, s.posted+1
+	at := next & s.mask
+	w, slot := s.window(at), s.slot(at)
+	w[0].ControlHead(next, s.heads[op], s.flags[flags], uint32(wr.Key))
+	data := &w[1]
+	if remote>>op&1 != 0 {
+		data.RemoteAddr(wr.RemoteAddr, uint32(wr.Key>>32))
+		data = &w[2]
+	}
+	data.Data(wr.SGE.Length, wr.SGE.LKey, wr.SGE.Addr)
+	slot.id, slot.posted = wr.WRID, posted
+	next++
+	s.next, s.posted = next, posted
+	if s.flame >= wqe.BlockSize {
+		mmio.BlueFlame(&s.bell, swap32(next&0xffff), unsafe.Pointer(w), 1)
+	} else {
+		s.last = at
+		s.tell(true)
+	}
+	return true
+}
+
 // postInline is PostSend for one request whose data is copied into the WQE.
-func (s *sendQueue) postInline(wrs []provider.SendWR) (int, error) {
+func (s *sendQueue) postInline(wrs []provider.SendWR, more bool) (int, error) {
 	wr := &wrs[0]
 	length, next := len(wr.Inline), s.next
 	if len(wrs) > 1 || wr.Opcode >= uapi.IB_UVERBS_WR_RDMA_READ || len(wr.SGL) > 0 ||
 		uint(length-1) >= uint(s.maxData) || next&s.mask > s.lastWhole {
-		return s.post(wrs, 0)
+		return s.post(wrs, 0, more)
 	}
 	w := s.window(next & s.mask)
 	form := &shortForms[wr.Opcode&7]
@@ -96,52 +172,48 @@ func (s *sendQueue) postInline(wrs []provider.SendWR) (int, error) {
 	data.Inline(length)
 	copyBytes(unsafe.Add(unsafe.Pointer(data), wqe.InlineHeader), unsafe.Pointer(unsafe.SliceData(wr.Inline)), length)
 	n := uint32(form.length) + uint32(wqe.InlineSegments(length))
-	w[0].Control(next, 0, form.opcode, s.qpn|n, 0, s.signal|controlFlags[wr.Flags&7], wr.Imm&form.imm)
+	w[0].Control(next, 0, form.opcode, s.qpn|n, 0, s.flags[wr.Flags&7], wr.Imm&form.imm)
 	s.note(next, wr.WRID)
 	blocks := (n + wqe.BlockSegs - 1) / wqe.BlockSegs
 	s.next = next + blocks
-	if r := s.reg; r.shared == nil && n*wqe.SegmentSize <= r.size {
-		to := unsafe.Add(r.base, r.offset)
-		r.offset ^= r.size
-		mmio.BlueFlame(&s.record[sendRecord], swap32((next+blocks)&0xffff), to, unsafe.Pointer(w), int(blocks))
+	if !more && !s.kept && n*wqe.SegmentSize <= s.flame {
+		mmio.BlueFlame(&s.bell, swap32((next+blocks)&0xffff), unsafe.Pointer(w), int(blocks))
 	} else {
 		s.last = next & s.mask
-		s.tell(true)
+		if !more {
+			s.tell(true)
+		}
 	}
 	return 1, nil
 }
 
 // postDatagram is PostSend for one send of a UD QP with one piece of memory.
-func (s *sendQueue) postDatagram(wrs []provider.SendWR) (int, error) {
+func (s *sendQueue) postDatagram(wrs []provider.SendWR, more bool) (int, error) {
 	next := s.next
-	if len(wrs) != 1 || s.fence != 0 || s.signed || s.maxSGE < 1 ||
-		s.posted-atomic.LoadUint32(&s.done) >= s.limit || next&s.mask > s.lastWhole {
-		return s.post(wrs, 0)
+	if len(wrs) != 1 || !s.short || s.posted-atomic.LoadUint32(&s.done) >= s.limit || next&s.mask > s.lastWhole {
+		return s.post(wrs, 0, more)
 	}
 	wr := &wrs[0]
-	if (wr.Opcode != uapi.IB_UVERBS_WR_SEND && wr.Opcode != uapi.IB_UVERBS_WR_SEND_WITH_IMM) ||
-		wr.Inline != nil || len(wr.SGL) != 1 || wr.SGL[0].Length == 0 {
-		return s.post(wrs, 0)
+	if wr.Opcode&^1 != uapi.IB_UVERBS_WR_SEND || wr.Inline != nil || len(wr.SGL) != 1 || wr.SGL[0].Length == 0 {
+		return s.post(wrs, 0, more)
 	}
 	const (
 		n      = 1 + wqe.AVSegments + 1
 		blocks = (n + wqe.BlockSegs - 1) / wqe.BlockSegs
 	)
-	w := s.window(next & s.mask)
-	form := &shortForms[wr.Opcode&7]
-	w[0].Control(next, 0, form.opcode, s.qpn|n, 0, s.signal|controlFlags[wr.Flags&7], wr.Imm&form.imm)
+	w, sge := s.window(next&s.mask), &wr.SGL[0]
+	w[0].ControlHead(next, s.heads[wr.Opcode&7], s.flags[wr.Flags&7], wr.Imm&shortForms[wr.Opcode&7].imm)
 	wqe.Datagram(w[1:], (*wqe.AV)(&wr.AH.Vector), wqe.QKey(wr.RemoteQKey), wr.RemoteQPN)
-	sge := &wr.SGL[0]
 	w[n-1].Data(sge.Length, sge.LKey, sge.Addr)
 	s.note(next, wr.WRID)
 	s.next = next + blocks
-	if r := s.reg; r.shared == nil && n*wqe.SegmentSize <= r.size {
-		to := unsafe.Add(r.base, r.offset)
-		r.offset ^= r.size
-		mmio.BlueFlame(&s.record[sendRecord], swap32((next+blocks)&0xffff), to, unsafe.Pointer(w), blocks)
+	if !more && !s.kept && n*wqe.SegmentSize <= s.flame {
+		mmio.BlueFlame(&s.bell, swap32((next+blocks)&0xffff), unsafe.Pointer(w), blocks)
 	} else {
 		s.last = next & s.mask
-		s.tell(true)
+		if !more {
+			s.tell(true)
+		}
 	}
 	return 1, nil
 }

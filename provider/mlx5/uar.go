@@ -28,8 +28,8 @@ const (
 type register struct {
 	base   unsafe.Pointer // the first of the two buffers
 	size   uint32         // of one buffer, in bytes; 0 if WQEs can't be copied to it
-	offset uint32         // of the buffer that is next
 	shared *sync.Mutex    // held while ringing, if other QPs have the register too
+	offset uint32         // then, of the buffer that is next
 	users  int
 
 	page    uint32 // UAR of its own: its number

@@ -89,14 +89,14 @@ func (q *qp) reset() {
 	}
 }
 
-func (q *qp) PostSend(wrs []provider.SendWR) (n int, err error) {
+func (q *qp) PostSend(wrs []provider.SendWR, more bool) (n int, err error) {
 	for n < len(wrs) {
 		if err = q.put(&wrs[n]); err != nil {
 			break
 		}
 		n++
 	}
-	if n > 0 {
+	if !more && (n > 0 || err == nil && q.prod != q.sq.producer()) {
 		if bell := q.tell(); bell != nil {
 			return n, bell
 		}
@@ -175,6 +175,14 @@ func (q *qp) tell() error {
 	q.sq.setProducer(q.prod)
 	return q.file.Doorbell(q.bell.bytes())
 }
+
+// PostShort and PostOne leave it to PostSend: the kernel takes much longer for a
+// request.
+func (q *qp) PostShort([]provider.Short, bool) bool { return false }
+func (q *qp) PostOne(*provider.Short) bool          { return false }
+
+// TakeBack begins anew where the kernel was told last that requests end.
+func (q *qp) TakeBack() { q.prod = q.sq.producer() }
 
 func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) { return q.rq.post(wrs) }
 

@@ -143,13 +143,36 @@ func TestPutInline(t *testing.T) {
 func TestSendQueueFull(t *testing.T) {
 	q := memQP(t, 4)
 	wr := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND}
-	if n, err := q.PostSend([]provider.SendWR{wr, wr, wr, wr}); n != 3 || err != provider.ErrQueueFull {
+	if n, err := q.PostSend([]provider.SendWR{wr, wr, wr, wr}, false); n != 3 || err != provider.ErrQueueFull {
 		t.Fatalf("four requests: %d, %v", n, err)
 	}
 	q = memQP(t, 4)
 	wr.Opcode = 0xff
-	if n, err := q.PostSend([]provider.SendWR{wr}); n != 0 || err != provider.ErrOpcode || q.prod != 0 {
+	if n, err := q.PostSend([]provider.SendWR{wr}, false); n != 0 || err != provider.ErrOpcode || q.prod != 0 {
 		t.Fatalf("unknown opcode: %d, %v, producer %d", n, err, q.prod)
+	}
+}
+
+// Requests that more follow are not shown, and can be taken back.
+func TestMore(t *testing.T) {
+	q := memQP(t, 8)
+	wr := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND}
+	post := func(n int, more bool, want uint32) {
+		t.Helper()
+		wrs := []provider.SendWR{wr, wr, wr}[:n]
+		if m, err := q.PostSend(wrs, more); m != n || err != nil || q.sq.producer() != want {
+			t.Fatalf("%d of %d, %v, producer %d, want %d", m, n, err, q.sq.producer(), want)
+		}
+	}
+	post(1, true, 0)
+	post(2, true, 0)
+	post(0, false, 3)
+	post(1, true, 3)
+	q.TakeBack()
+	post(1, true, 3)
+	post(1, false, 5)
+	if q.PostShort(make([]provider.Short, 1), false) || q.PostOne(new(provider.Short)) {
+		t.Error("took a short request")
 	}
 }
 

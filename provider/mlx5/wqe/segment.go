@@ -50,6 +50,13 @@ func (s *Segment) Control(index uint32, modifier uint8, op Opcode, qpnDS uint32,
 	s[1] = be64(uint64(stream)<<40 | uint64(flags)<<32 | uint64(imm))
 }
 
+// ControlHead is Control with opcode and qpnDS together, as ControlOf returns
+// them.
+func (s *Segment) ControlHead(index uint32, head uint64, flags uint8, imm uint32) {
+	s[0] = be64(uint64(index&0xffff)<<40 | head)
+	s[1] = be64(uint64(flags)<<32 | uint64(imm))
+}
+
 // ControlOf reads the first half of a control segment.
 func (s *Segment) ControlOf() (opcode, qpnDS uint32) {
 	v := be64(s[0])
