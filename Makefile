@@ -46,7 +46,7 @@ test: go ## everything, on Linux 6.1: some ten minutes
 
 .PHONY: test-kernels
 test-kernels: go test-setup ## the tests that need a device, on every kernel of the rig
-	@for kernel in $(KERNELS); do for device in rxe mlx5; do tests/suite -k $$kernel -d $$device; done; done
+	@for kernel in $(KERNELS); do for device in rxe mlx5 mlx5-eth; do tests/suite -k $$kernel -d $$device; done; done
 
 .PHONY: bench
 bench: go ## Go beside C in one boot, and what a post and a poll cost
@@ -115,6 +115,7 @@ arm64: go ## the tests of providers and posting on arm64, emulated
 vm: go ## tests that need a device, in a VM on Linux 6.1
 	@tests/suite -d rxe
 	@tests/suite -d mlx5
+	@tests/suite -d mlx5-eth
 	@tests/hca/suite/run
 
 .PHONY: go
