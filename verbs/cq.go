@@ -149,7 +149,7 @@ func (cq *CQ) Poll(wc []WC) (int, error) {
 		return cq.tracedPoll(as[WC](wc))
 	}
 	if !cq.mu.try() {
-		cq.mu.wait()
+		return cq.poll(as[WC](wc))
 	}
 	if cq.prov == nil {
 		cq.mu.Unlock()
@@ -161,6 +161,24 @@ func (cq *CQ) Poll(wc []WC) (int, error) {
 	}
 	cq.mu.Unlock()
 	if n == 0 && err == nil && cq.silent.Load() {
+		err = cq.silence()
+	}
+	return n, err
+}
+
+// poll is Poll without its short way, as closeSend is PostSend.
+func (cq *CQ) poll(wc []WC) (int, error) {
+	cq.mu.Lock()
+	if cq.prov == nil {
+		cq.mu.Unlock()
+		return 0, errPollClosed
+	}
+	n, err := cq.prov.Poll(as[provider.WC](wc))
+	if n > 0 {
+		polled()
+	}
+	cq.mu.Unlock()
+	if n == 0 && err == nil {
 		err = cq.silence()
 	}
 	return n, err

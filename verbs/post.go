@@ -77,7 +77,7 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 		return qp.tracedSend(as[SendWR](wrs))
 	}
 	if !qp.sendMu.try() {
-		qp.sendMu.wait()
+		return qp.closeSend(as[SendWR](wrs))
 	}
 	if ops := qp.usualOps.Load(); ops != 0 && allUsual(ops, wrs) && (qp.typ != UD || qp.allAddressed(wrs)) {
 		if n, err = qp.prov.PostSend(as[provider.SendWR](wrs), false); err != nil {
@@ -86,6 +86,15 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	} else {
 		n, err = qp.postSend(as[SendWR](wrs), false)
 	}
+	qp.sendMu.Unlock()
+	return n, err
+}
+
+// closeSend is PostSend without its short way: also where the lock isn't free,
+// since a way that ends there needs to keep nothing for afterwards.
+func (qp *QP) closeSend(wrs []SendWR) (n int, err error) {
+	qp.sendMu.Lock()
+	n, err = qp.postSend(wrs, false)
 	qp.sendMu.Unlock()
 	return n, err
 }
@@ -366,7 +375,7 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 		return qp.tracedRecv(as[RecvWR](wrs))
 	}
 	if !qp.recvMu.try() {
-		qp.recvMu.wait()
+		return qp.closeRecv(as[RecvWR](wrs))
 	}
 	if qp.usualOps.Load()&usualRecv != 0 {
 		if n, err = qp.prov.PostRecv(as[provider.RecvWR](wrs)); err != nil {
@@ -375,6 +384,14 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	} else {
 		n, err = qp.postRecv(as[RecvWR](wrs))
 	}
+	qp.recvMu.Unlock()
+	return n, err
+}
+
+// closeRecv is PostRecv without its short way.
+func (qp *QP) closeRecv(wrs []RecvWR) (n int, err error) {
+	qp.recvMu.Lock()
+	n, err = qp.postRecv(wrs)
 	qp.recvMu.Unlock()
 	return n, err
 }

@@ -3,8 +3,6 @@ package verbs
 import (
 	"sync/atomic"
 	"unsafe"
-
-	"github.com/goverbs/goverbs/provider"
 )
 
 // tracing is how a tracer of this program (cmd/ibvtrace) asks to be told of posts and
@@ -32,17 +30,13 @@ const (
 // The verbs while a tracer listens: apart, so that they cost the others nothing.
 
 func (qp *QP) tracedSend(wrs []SendWR) (n int, err error) {
-	qp.sendMu.Lock()
-	n, err = qp.postSend(wrs, false)
-	qp.sendMu.Unlock()
+	n, err = qp.closeSend(wrs)
 	tell(tracePostSend, &qp.object, qp.num.Load(), uint32(qp.typ), unsafe.Pointer(unsafe.SliceData(wrs)), len(wrs), n, err)
 	return n, err
 }
 
 func (qp *QP) tracedRecv(wrs []RecvWR) (n int, err error) {
-	qp.recvMu.Lock()
-	n, err = qp.postRecv(wrs)
-	qp.recvMu.Unlock()
+	n, err = qp.closeRecv(wrs)
 	tell(tracePostRecv, &qp.object, qp.num.Load(), uint32(qp.typ), unsafe.Pointer(unsafe.SliceData(wrs)), len(wrs), n, err)
 	return n, err
 }
@@ -59,22 +53,4 @@ func (cq *CQ) tellPoll(wc []WC, n int, err error) {
 		return
 	}
 	tell(tracePoll, &cq.object, 0, 0, unsafe.Pointer(unsafe.SliceData(wc)), len(wc), n, err)
-}
-
-// poll is Poll without its short ways.
-func (cq *CQ) poll(wc []WC) (int, error) {
-	cq.mu.Lock()
-	if cq.prov == nil {
-		cq.mu.Unlock()
-		return 0, errPollClosed
-	}
-	n, err := cq.prov.Poll(as[provider.WC](wc))
-	if n > 0 {
-		polled()
-	}
-	cq.mu.Unlock()
-	if n == 0 && err == nil {
-		err = cq.silence()
-	}
-	return n, err
 }

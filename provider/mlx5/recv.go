@@ -38,13 +38,14 @@ type recvQueue struct {
 // the shortest with one receive.
 func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) {
 	r := &q.rq
-	if len(wrs) != 1 || len(wrs[0].SGL) != 1 || r.posted-atomic.LoadUint32(&r.done) >= r.usual {
+	if len(wrs) != 1 || len(wrs[0].SGL) != 1 {
 		return r.postList(wrs)
 	}
-	wr, sge, at := &wrs[0], &wrs[0].SGL[0], r.posted&r.mask
-	if sge.Length == 0 {
+	wr, sge := &wrs[0], &wrs[0].SGL[0]
+	if r.posted-atomic.LoadUint32(&r.done) >= r.usual || sge.Length == 0 {
 		return r.post(wrs, 0)
 	}
+	at := r.posted & r.mask
 	w := r.window(at)
 	w[0].Data(sge.Length, sge.LKey, sge.Addr)
 	if r.maxSGE > 1 {

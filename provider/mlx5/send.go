@@ -29,6 +29,7 @@ type sendQueue struct {
 
 	limit     uint32  // requests at a time
 	short     bool    // takes the short way: see short.go
+	usual     uint32  // limit as long as it does: not after a UMR
 	lastWhole uint32  // the last block where the longest WQE would not be cut by the ring's end
 	spare     *window // where one is made that is
 	maxSGE    int
@@ -64,7 +65,8 @@ func (s *sendQueue) keep() {
 // TakeBack goes back there.
 func (q *qp) TakeBack() {
 	if s := &q.sq; s.kept {
-		s.kept, s.next, s.posted, s.fence = false, s.mark.next, s.mark.posted, s.mark.fence
+		s.kept, s.next, s.posted = false, s.mark.next, s.mark.posted
+		s.setFence(s.mark.fence)
 	}
 }
 
@@ -131,6 +133,7 @@ const all = 0xffffffff
 // prepare makes the tables that depend on the QP.
 func (s *sendQueue) prepare(qpn uint32) {
 	s.qpn = qpn << 8
+	s.setFence(0)
 	for i := range s.flags {
 		s.flags[i] = s.signal
 		for _, t := range [...]struct {
@@ -275,11 +278,19 @@ func (s *sendQueue) fenced(flags uint8, op wqe.Opcode) uint8 {
 	if flags&wqe.CtrlFence == 0 {
 		flags |= s.fence
 	}
-	s.fence = 0
 	if op == wqe.OpUMR {
-		s.fence = wqe.CtrlSmallFence
+		s.setFence(wqe.CtrlSmallFence)
+	} else {
+		s.setFence(0)
 	}
 	return flags
+}
+
+func (s *sendQueue) setFence(fence uint8) {
+	s.fence, s.usual = fence, 0
+	if s.short && fence == 0 {
+		s.usual = s.limit
+	}
 }
 
 // special writes the segments of the rarer operations but for the data, from n
@@ -397,7 +408,8 @@ func (s *sendQueue) flameCut(counter, blocks uint32) {
 
 // reset empties the queue.
 func (s *sendQueue) reset() {
-	s.next, s.posted, s.fence, s.kept = 0, 0, 0, false
+	s.next, s.posted, s.kept = 0, 0, false
+	s.setFence(0)
 	atomic.StoreUint32(&s.done, 0)
 	if s.record != nil {
 		s.record[sendRecord] = 0

@@ -41,7 +41,7 @@ func (q *qp) PostSend(wrs []provider.SendWR, more bool) (int, error) {
 		return s.postDatagram(wrs, more)
 	}
 	posted, next := s.posted, s.next
-	if !s.short || s.fence != 0 || posted-atomic.LoadUint32(&s.done)+uint32(len(wrs)) > s.limit || len(wrs) == 0 {
+	if posted-atomic.LoadUint32(&s.done)+uint32(len(wrs)) > s.usual || len(wrs) == 0 {
 		return s.post(wrs, 0, more)
 	}
 	var w *window
@@ -92,7 +92,7 @@ const remote = 1<<uapi.IB_UVERBS_WR_RDMA_WRITE | 1<<uapi.IB_UVERBS_WR_RDMA_WRITE
 // PostSend.
 func (q *qp) PostShort(list []provider.Short, more bool) bool {
 	s := &q.sq
-	if !s.short || s.posted-atomic.LoadUint32(&s.done)+uint32(len(list)) > s.limit || s.fence != 0 {
+	if s.posted-atomic.LoadUint32(&s.done)+uint32(len(list)) > s.usual {
 		return false
 	}
 	if more && !s.kept {
@@ -128,7 +128,7 @@ func (q *qp) PostShort(list []provider.Short, more bool) bool {
 // compiler put to the stack what else stays in registers.
 func (q *qp) PostOne(wr *provider.Short) bool {
 	s := &q.sq
-	if s.posted-atomic.LoadUint32(&s.done) >= s.limit || !s.short || s.fence != 0 || wr.Operation&^shortest != 0 || int32(wr.SGE.Length) <= 0 {
+	if s.posted-atomic.LoadUint32(&s.done) >= s.usual || wr.Operation&^shortest != 0 || int32(wr.SGE.Length) <= 0 {
 		return false
 	}
 	op, flags := wr.Operation&7, wr.Operation>>32&7
@@ -190,7 +190,7 @@ func (s *sendQueue) postInline(wrs []provider.SendWR, more bool) (int, error) {
 // postDatagram is PostSend for one send of a UD QP with one piece of memory.
 func (s *sendQueue) postDatagram(wrs []provider.SendWR, more bool) (int, error) {
 	next := s.next
-	if len(wrs) != 1 || !s.short || s.posted-atomic.LoadUint32(&s.done) >= s.limit || next&s.mask > s.lastWhole {
+	if len(wrs) != 1 || s.posted-atomic.LoadUint32(&s.done) >= s.usual || next&s.mask > s.lastWhole {
 		return s.post(wrs, 0, more)
 	}
 	wr := &wrs[0]
