@@ -349,7 +349,8 @@ func (b *SendBuilder) SetUDAddr(ah *AH, qpn, qkey uint32) {
 	wr.AH, wr.RemoteQPN, wr.RemoteQKey = ah, qpn, qkey
 }
 
-// SetXRCSRQN says which SRQ the message is for (ibv_wr_set_xrc_srqn).
+// SetXRCSRQN says which SRQ the request is for, of whatever operation
+// (ibv_wr_set_xrc_srqn).
 func (b *SendBuilder) SetXRCSRQN(srqn uint32) { b.last().RemoteSRQN = srqn }
 
 // SetDCAddr says which DCT the request goes to (mlx5dv_wr_set_dc_addr).

@@ -85,7 +85,9 @@ type SendWR struct {
 	RemoteAddr uint64 // of atomics and OpAtomicWrite: a multiple of 8
 	RKey       uint32
 
-	RemoteSRQN uint32 // XRCSend: the SRQ that takes the message, SRQ.Num there
+	// XRCSend: SRQ.Num of the SRQ that takes the message. Writes, reads and atomics
+	// must name one, too: it is in its PD that the peer looks RKey up.
+	RemoteSRQN uint32
 
 	Compare uint64 // OpCompareSwap, OpMaskedCompareSwap
 	Swap    uint64 // OpCompareSwap, OpMaskedCompareSwap

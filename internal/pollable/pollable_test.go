@@ -1,0 +1,86 @@
+package pollable
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+)
+
+// pipe returns both ends of one; a read waits in the runtime's poller.
+func pipe(t *testing.T) (r, w *os.File) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(); w.Close() })
+	return r, w
+}
+
+// reader returns a Wait on f, in a goroutine, and what it ends with.
+func reader(ctx context.Context, f *os.File) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Wait(ctx, f, func() error {
+			_, err := f.Read(make([]byte, 1))
+			return err
+		})
+	}()
+	return ended
+}
+
+func TestWait(t *testing.T) {
+	r, w := pipe(t)
+	put := func() {
+		t.Helper()
+		if _, err := w.Write([]byte{1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(ended <-chan error, want error) {
+		t.Helper()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, want) {
+				t.Errorf("the wait ended with %v, want %v", err, want)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("the wait doesn't end")
+		}
+	}
+	ended := reader(t.Context(), r)
+	put()
+	want(ended, nil)
+	put()
+	want(reader(t.Context(), r), nil) // with no wait
+
+	for range 100 { // before it waits, and while it does
+		ctx, cancel := context.WithCancel(t.Context())
+		ended = reader(ctx, r)
+		cancel()
+		want(ended, context.Canceled)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	want(reader(ctx, r), context.DeadlineExceeded)
+	put()
+	want(reader(ctx, r), context.DeadlineExceeded) // over before it begins: nothing is read
+
+	// A context that ended leaves nothing behind, and what came is still there.
+	want(reader(t.Context(), r), nil)
+
+	Poke(r)
+	want(reader(t.Context(), r), ErrPoked) // the next
+	ended = reader(t.Context(), r)
+	Poke(r)
+	want(ended, ErrPoked)
+	ended = reader(t.Context(), r)
+	put()
+	want(ended, nil)
+
+	w.Close()
+	if err := <-reader(t.Context(), r); err == nil || errors.Is(err, ErrPoked) {
+		t.Errorf("at the end: %v", err)
+	}
+}

@@ -1,0 +1,50 @@
+package release
+
+import (
+	"runtime"
+	"sync/atomic"
+	"testing"
+)
+
+// TestStore hands words over and back between two goroutines: what was written
+// before a Store must be there for the one that has seen it, and what was read
+// must have been read before. The race detector holds it to that, too.
+func TestStore(t *testing.T) {
+	const rounds = 20_000
+	var words [8]uint64
+	var turn uint32 // even: the test's, odd: the other's
+	done := make(chan int)
+	go func() {
+		wrong := 0
+		for i := range uint32(rounds) {
+			for atomic.LoadUint32(&turn) != 2*i+1 {
+				runtime.Gosched()
+			}
+			for j := range words {
+				if words[j] != uint64(i)<<8|uint64(j) {
+					wrong++
+				}
+				words[j] = ^words[j]
+			}
+			Store(&turn, 2*i+2)
+		}
+		done <- wrong
+	}()
+	for i := range uint32(rounds) {
+		for j := range words {
+			words[j] = uint64(i)<<8 | uint64(j)
+		}
+		Store(&turn, 2*i+1)
+		for atomic.LoadUint32(&turn) != 2*i+2 {
+			runtime.Gosched()
+		}
+		for j := range words {
+			if want := ^(uint64(i)<<8 | uint64(j)); words[j] != want {
+				t.Fatalf("round %d: word %d is %#x, want %#x", i, j, words[j], want)
+			}
+		}
+	}
+	if n := <-done; n > 0 {
+		t.Errorf("the other saw %d wrong words", n)
+	}
+}
