@@ -14,6 +14,26 @@
 //	mmio_wc_start               = flush_writes   = flush      FlushWrites
 //	mmio_wc_spinlock            lock, no sfence  lock; flush  none: BlueFlame and Doorbell begin with FlushWrites, locked or not
 //	mmio_wc_spinunlock          sfence; unlock   same         none: BlueFlame and Doorbell end with FlushWrites
+//	mmio_ordered_writes_hack    = flush_writes   = flush      none: all that write registers begin and end with FlushWrites
+//
+// And of util/mmio.h what goes with them:
+//
+//	mmio_memcpy_x64             8 stores of 8    vst4q_u64    Copy64, BlueFlame (arm64: VST1 of four, the same 64 bytes;
+//	                                                          ST64B, which newer processors have, is not used)
+//	mmio_write64_be             mov              str          Doorbell; the caller has swapped the bytes
+//
+// On arm64, in the order in which a provider has them: a queue entry's stores,
+// dmb oshst, the record, dsb st, the register, dsb st. The first makes the entry
+// visible to devices (the outer shareable domain) before the record is; the second
+// ends all stores to memory before one to a register begins, which is of another
+// memory type, and implies the first for who looks at the register alone; the third
+// empties the write-combining buffer before the lock of a shared register is free,
+// or another post combines with this one. The other way, a completion's owner bit
+// is loaded, dmb oshld, then the rest of it: the device has written that bit last.
+// What says how far completions were read is stored with stlr, after all loads of
+// them; rdma-core has an ordinary store there. A processor's memory is multi-copy
+// atomic, so that what a device has seen of one goroutine's stores before it wrote a
+// completion, another goroutine sees that has seen the completion.
 //
 // "Compiler only" is what a call of an assembly function is: the Go compiler
 // has made every store before it, and makes none of those after it.

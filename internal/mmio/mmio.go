@@ -30,14 +30,6 @@ func FlushWrites()
 //go:noescape
 func Load32(reg *uint32) uint32
 
-// Store32 and Store64 are one store to a register, in the device's byte order.
-//
-//go:noescape
-func Store32(reg *uint32, v uint32)
-
-//go:noescape
-func Store64(reg *uint64, v uint64)
-
 // Publish is a ToDevice, then one store to memory that the device reads.
 //
 //go:noescape
@@ -50,8 +42,8 @@ func Publish(record *uint32, v uint32)
 func Copy64(dst, src unsafe.Pointer)
 
 // Doorbell publishes a record, and then stores to a register in
-// write-combining memory: Publish, FlushWrites, Store64, FlushWrites, in one
-// call since each one costs.
+// write-combining memory: Publish, FlushWrites, one store of 64 bits,
+// FlushWrites, in one call since each one costs.
 //
 //go:noescape
 func Doorbell(record *uint32, v uint32, reg *uint64, value uint64)

@@ -24,20 +24,6 @@ TEXT ·Load32(SB), NOSPLIT, $0-12
 	MOVL CX, ret+8(FP)
 	RET
 
-// func Store32(reg *uint32, v uint32)
-TEXT ·Store32(SB), NOSPLIT, $0-12
-	MOVQ reg+0(FP), AX
-	MOVL v+8(FP), CX
-	MOVL CX, (AX)
-	RET
-
-// func Store64(reg *uint64, v uint64)
-TEXT ·Store64(SB), NOSPLIT, $0-16
-	MOVQ reg+0(FP), AX
-	MOVQ v+8(FP), CX
-	MOVQ CX, (AX)
-	RET
-
 // func Publish(record *uint32, v uint32)
 TEXT ·Publish(SB), NOSPLIT, $0-12
 	MOVQ record+0(FP), AX

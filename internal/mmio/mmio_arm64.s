@@ -27,20 +27,6 @@ TEXT ·Load32(SB), NOSPLIT, $0-12
 	MOVW  R1, ret+8(FP)
 	RET
 
-// func Store32(reg *uint32, v uint32)
-TEXT ·Store32(SB), NOSPLIT, $0-12
-	MOVD reg+0(FP), R0
-	MOVW v+8(FP), R1
-	MOVW R1, (R0)
-	RET
-
-// func Store64(reg *uint64, v uint64)
-TEXT ·Store64(SB), NOSPLIT, $0-16
-	MOVD reg+0(FP), R0
-	MOVD v+8(FP), R1
-	MOVD R1, (R0)
-	RET
-
 // func Publish(record *uint32, v uint32)
 TEXT ·Publish(SB), NOSPLIT, $0-12
 	MOVD record+0(FP), R0

@@ -13,8 +13,6 @@ func ToDevice()                                    { panic(refusal) }
 func FromDevice()                                  { panic(refusal) }
 func FlushWrites()                                 { panic(refusal) }
 func Load32(*uint32) uint32                        { panic(refusal) }
-func Store32(*uint32, uint32)                      { panic(refusal) }
-func Store64(*uint64, uint64)                      { panic(refusal) }
 func Publish(*uint32, uint32)                      { panic(refusal) }
 func Copy64(_, _ unsafe.Pointer)                   { panic(refusal) }
 func Doorbell(*uint32, uint32, *uint64, uint64)    { panic(refusal) }
