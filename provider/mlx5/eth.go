@@ -81,6 +81,7 @@ func takeHeader(header []byte, space, sgl []provider.SGE) ([]byte, []provider.SG
 // header writes an Ethernet segment after the control segment.
 func (w *window) header(checksums uint8, mss uint16, header []byte) {
 	w[1].Ethernet(checksums, mss, len(header))
+	w[2] = wqe.Segment{} // for the bytes after a short header
 	copy(w.headerBytes(len(header)), header)
 }
 

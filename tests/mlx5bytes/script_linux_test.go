@@ -14,10 +14,10 @@ const dataAddr = 0x7e0000000000
 // A script is what both programs play: a line for each command, with its
 // numbers in hex. It says addresses and keys literally; nothing is at them.
 //
-//	qp TYPE SENDS RECVS SEND_SGES RECV_SGES INLINE SIGNAL_ALL SRQ SIGNED BUILT
+//	qp TYPE SENDS RECVS SEND_SGES RECV_SGES INLINE SIGNAL_ALL SRQ SIGNED BUILT TSO_HEADER
 //	ah DLID SL PATH_BITS RATE GLOBAL HOPS CLASS FLOW
 //	mw
-//	send ID OPCODE FLAGS INLINE IMM REMOTE RKEY COMPARE_ADD SWAP AH QPN QKEY MW NEW_RKEY BIND_OFFSET BIND_LENGTH BIND_ACCESS COMPARE_MASK SWAP_MASK DC_KEY N (ADDR LENGTH LKEY)*
+//	send ID OPCODE FLAGS INLINE IMM REMOTE RKEY COMPARE_ADD SWAP AH QPN QKEY MW NEW_RKEY BIND_OFFSET BIND_LENGTH BIND_ACCESS COMPARE_MASK SWAP_MASK DC_KEY HEADER MSS N (ADDR LENGTH LKEY)*
 //	post
 //	build (post, by calls for each operation)
 //	recv ID N (ADDR LENGTH LKEY)*
@@ -54,6 +54,7 @@ type config struct {
 	signalAll, withSRQ bool
 	signed             bool
 	built              bool // by ibv_wr_* calls, or a SendBuilder
+	tsoHeader          int
 	onDevice           bool // requests must succeed
 	noVerb             bool // those that libmlx5 has no verb for
 }
@@ -86,7 +87,7 @@ func newScript(c config) *script {
 }
 
 func (s *script) queues(c config) {
-	s.add("qp", uint32(c.typ), c.sends, c.recvs, c.sendSGEs, c.recvSGEs, c.inline, bit(c.signalAll), bit(c.withSRQ), bit(c.signed), bit(c.built))
+	s.add("qp", uint32(c.typ), c.sends, c.recvs, c.sendSGEs, c.recvSGEs, c.inline, bit(c.signalAll), bit(c.withSRQ), bit(c.signed), bit(c.built), c.tsoHeader)
 }
 
 // A send is a work request's numbers.
@@ -108,12 +109,13 @@ type send struct {
 	bindAccess    verbs.AccessFlags
 	masks         [2]uint64
 	dcKey         uint64
+	header, mss   int // OpTSO: of the data's begin
 	sges          []verbs.SGE
 }
 
 func (s *script) send(w send) {
 	numbers := []any{w.id, uint32(w.op), uint32(w.flags), bit(w.inline), w.imm, w.remote, w.rkey, w.compare, w.swap,
-		w.ah, w.qpn, w.qkey, w.mw, w.newKey, w.bindAt, w.bindLen, uint64(w.bindAccess), w.masks[0], w.masks[1], w.dcKey}
+		w.ah, w.qpn, w.qkey, w.mw, w.newKey, w.bindAt, w.bindLen, uint64(w.bindAccess), w.masks[0], w.masks[1], w.dcKey, w.header, w.mss}
 	s.add("send", append(numbers, sgeNumbers(w.sges)...)...)
 }
 
@@ -168,7 +170,7 @@ var ops = map[verbs.QPType][]verbs.Opcode{
 		verbs.OpSend, verbs.OpSendImm, verbs.OpSendInv, verbs.OpRDMAWrite, verbs.OpRDMAWriteImm,
 		verbs.OpRDMARead, verbs.OpCompareSwap, verbs.OpFetchAdd,
 	},
-	verbs.RawPacket: {verbs.OpSend},
+	verbs.RawPacket: {verbs.OpSend, verbs.OpTSO},
 }
 
 func takesData(op verbs.Opcode) bool {
@@ -197,6 +199,9 @@ func (m *maker) send(op verbs.Opcode, flags verbs.SendFlags) send {
 			verbs.AccessRemoteRead, verbs.AccessRemoteWrite | verbs.AccessRemoteRead, verbs.AccessRemoteAtomic,
 		}[m.IntN(3)],
 		masks: [2]uint64{m.Uint64(), m.Uint64()}, dcKey: m.Uint64(),
+	}
+	if op == verbs.OpTSO {
+		w.header, w.mss = 14+m.IntN(m.tsoHeader-13), 1+m.IntN(9000)
 	}
 	if m.onDevice {
 		w.remote, w.qkey, w.dcKey = dataAddr+remoteAt+m.Uint64N(1<<12)&^7, pairQKey, pairDCKey

@@ -105,6 +105,9 @@ static void build_one(struct ibv_qp *qp, unsigned type, struct ibv_send_wr *wr, 
 	case IBV_WR_SEND_WITH_INV:
 		ibv_wr_send_inv(ex, wr->invalidate_rkey);
 		break;
+	case IBV_WR_TSO:
+		ibv_wr_send_tso(ex, wr->tso.hdr, wr->tso.hdr_sz, wr->tso.mss);
+		break;
 	case IBV_WR_RDMA_WRITE:
 		ibv_wr_rdma_write(ex, rkey, addr);
 		break;
@@ -140,14 +143,30 @@ static void build_one(struct ibv_qp *qp, unsigned type, struct ibv_send_wr *wr, 
 	build_data(ex, wr);
 }
 
-// build_qp creates a QP that takes such calls.
-static struct ibv_qp *build_qp(struct ibv_context *ctx, struct ibv_pd *pd, struct ibv_qp_init_attr *init)
+static struct ibv_qp_init_attr_ex extended(struct ibv_pd *pd, struct ibv_qp_init_attr *init, int tso_header)
 {
-	struct ibv_qp_init_attr_ex ex = {
+	return (struct ibv_qp_init_attr_ex){
 		.send_cq = init->send_cq, .recv_cq = init->recv_cq, .srq = init->srq, .cap = init->cap,
-		.qp_type = init->qp_type, .sq_sig_all = init->sq_sig_all, .pd = pd,
-		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .send_ops_flags = IBV_QP_EX_WITH_SEND,
+		.qp_type = init->qp_type, .sq_sig_all = init->sq_sig_all, .pd = pd, .max_tso_header = tso_header,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | (tso_header ? IBV_QP_INIT_ATTR_MAX_TSO_HEADER : 0),
 	};
+}
+
+// segmenting_qp creates a QP whose packets can be cut up.
+static struct ibv_qp *segmenting_qp(struct ibv_context *ctx, struct ibv_pd *pd, struct ibv_qp_init_attr *init, int tso_header)
+{
+	struct ibv_qp_init_attr_ex ex = extended(pd, init, tso_header);
+	struct ibv_qp *qp = ibv_create_qp_ex(ctx, &ex);
+	init->cap = ex.cap;
+	return qp;
+}
+
+// build_qp creates a QP that takes such calls.
+static struct ibv_qp *build_qp(struct ibv_context *ctx, struct ibv_pd *pd, struct ibv_qp_init_attr *init, int tso_header)
+{
+	struct ibv_qp_init_attr_ex ex = extended(pd, init, tso_header);
+	ex.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	ex.send_ops_flags = IBV_QP_EX_WITH_SEND;
 	struct mlx5dv_qp_init_attr dv = {
 		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS, .send_ops_flags = MLX5DV_QP_EX_WITH_RAW_WQE,
 	};
@@ -163,6 +182,9 @@ static struct ibv_qp *build_qp(struct ibv_context *ctx, struct ibv_pd *pd, struc
 		break;
 	case IBV_QPT_UC:
 		ex.send_ops_flags = connected | memory;
+		break;
+	case IBV_QPT_RAW_PACKET:
+		ex.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_TSO;
 		break;
 	case IBV_QPT_DRIVER:
 		ex.send_ops_flags = reliable | memory;

@@ -168,8 +168,10 @@ static void drain(void)
 
 static void poll(void)
 {
-	if (pair)
-		return pair_poll(cq, number());
+	if (pair) {
+		pair_poll(cq, number());
+		return pair_clear(qp);
+	}
 	struct ibv_wc wc[MAX_WRS];
 	memset(wc, 0, sizeof wc);
 	int n = ibv_poll_cq(cq, number(), wc);
@@ -241,6 +243,7 @@ static void add_send(void)
 	x->compare_mask = number();
 	x->swap_mask = number();
 	x->dc_key = number();
+	uint16_t header = number(), mss = number();
 	if (pair) {
 		// The script doesn't know the device's numbers.
 		rkey = mr->rkey;
@@ -275,6 +278,11 @@ static void add_send(void)
 		wr->wr.atomic.rkey = rkey;
 		wr->wr.atomic.compare_add = compare_add;
 		wr->wr.atomic.swap = swap;
+		break;
+	case IBV_WR_TSO:
+		wr->tso.hdr = data;
+		wr->tso.hdr_sz = header;
+		wr->tso.mss = mss;
 		break;
 	case IBV_WR_BIND_MW:
 		wr->bind_mw.mw = mws[mw];
@@ -379,7 +387,7 @@ static void make_queues(void)
 	init.sq_sig_all = number();
 	int use_srq = number();
 	number(); // whether WQEs are signed: MLX5_QP_SIGNATURE says so
-	int built = number();
+	int built = number(), tso_header = number();
 	struct ibv_qp_cap cap = init.cap;
 	if (type == IBV_QPT_XRC_SEND || type == IBV_QPT_DRIVER)
 		init.cap.max_recv_wr = init.cap.max_recv_sge = 0; // that is the peer's
@@ -404,7 +412,9 @@ static void make_queues(void)
 	init.send_cq = cq;
 	init.recv_cq = init.qp_type == IBV_QPT_XRC_SEND ? NULL : cq;
 	if (built || type == IBV_QPT_DRIVER)
-		qp = build_qp(ctx, pd, &init);
+		qp = build_qp(ctx, pd, &init, tso_header);
+	else if (tso_header)
+		qp = segmenting_qp(ctx, pd, &init, tso_header);
 	else
 		qp = ibv_create_qp(pd, &init);
 	if (!qp)

@@ -24,6 +24,8 @@ func buildOne(b *verbs.SendBuilder, typ verbs.QPType, wr *verbs.SendWR) {
 		b.SendImm(wr.Imm)
 	case verbs.OpSendInv:
 		b.SendInv(wr.InvalidateRKey)
+	case verbs.OpTSO:
+		b.SendTSO(wr.Header, wr.MSS)
 	case verbs.OpRDMAWrite:
 		b.RDMAWrite(wr.RKey, wr.RemoteAddr)
 	case verbs.OpRDMAWriteImm:

@@ -204,6 +204,7 @@ func (g *game) makeQueues(l *line) {
 	useSRQ := l.number() != 0
 	o.SignWQEs = l.number() != 0
 	l.number() // whether C builds
+	o.MaxTSOHeader = l.int()
 	capacity := o.Cap
 	if o.Type == verbs.XRCSend || o.Type == verbs.DCI {
 		o.Cap.MaxRecvWR, o.Cap.MaxRecvSGE = 0, 0 // that is the peer's
@@ -317,6 +318,7 @@ func (g *game) addSend(l *line) {
 	wr.NewRKey = uint32(l.number())
 	bind := verbs.MWBindInfo{Addr: l.number() + dataAddr, Length: l.number(), Access: verbs.AccessFlags(l.number())}
 	wr.CompareMask, wr.SwapMask, wr.DCKey = l.number(), l.number(), l.number()
+	wr.Header, wr.MSS = g.data[:l.number()], uint16(l.number())
 	if g.qp.Type() == verbs.UD || g.qp.Type() == verbs.DCI {
 		wr.AH = g.ahs[ah]
 	}

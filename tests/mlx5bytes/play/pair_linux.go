@@ -104,7 +104,7 @@ func (p *pair) poll(cq *verbs.CQ, n int) {
 	for n > 0 {
 		if must(cq.Poll(wc[:])) == 1 {
 			n--
-			p.g.printf("wc %x status %x vendor %x\n", wc[0].WRID, uint32(wc[0].Status), wc[0].VendorErr)
+			p.g.printf("wc %x status %x\n", wc[0].WRID, uint32(wc[0].Status))
 		}
 	}
 }
