@@ -2,6 +2,7 @@ package firmware
 
 import (
 	"testing"
+	"time"
 
 	"github.com/goverbs/goverbs/tests/hca/ifc"
 	"github.com/goverbs/goverbs/tests/hca/transport"
@@ -58,6 +59,44 @@ func TestQueuePair(t *testing.T) {
 	d.do(0x501, set("qpn", qpn))
 	d.refused(BadRes, 0x501, set("qpn", qpn))
 	d.do(0x401, set("cqn", s.cqn))
+}
+
+// A message that is never answered fails after some timeouts: the HCA wants to be
+// called in time for each.
+func TestTimeouts(t *testing.T) {
+	d := started(t)
+	s := d.setup()
+	create := d.qp(s, serviceRC)
+	var sq []byte
+	var record []byte
+	qpn := d.doWith(0x500, 8, 0, func(in ifc.View) {
+		create(in)
+		sq = d.ram.Bytes(in.At("pas", 0)+16<<6, 64)
+		record = d.ram.Bytes(in.Get("qpc.dbr_addr"), 8)
+	}).Get("qpn")
+	for _, opcode := range []uint16{0x502, 0x503, 0x504} {
+		d.do(opcode, func(in ifc.View) {
+			for field, value := range map[string]uint64{
+				"primary_address_path.vhca_port_num": 1, "primary_address_path.rlid": 1, "primary_address_path.ack_timeout": 1,
+				"pm_state": 3, "mtu": 3, "log_msg_max": 30, "remote_qpn": qpn, "retry_count": 7,
+			} {
+				in.Set("qpc."+field, value)
+			}
+			in.Set("qpn", qpn)
+		})
+	}
+	const send = 0x0a
+	copy(sq, []byte{0, 0, 0, send, byte(qpn >> 16), byte(qpn >> 8), byte(qpn), 1})
+	record[7] = 1
+	d.write(uint64(s.uar)*PageSize+uarSend, send, uint32(qpn)<<8|1)
+	for d.do(0x50b, set("qpn", int(qpn))).Get("qpc.state") != uint64(transport.Err) {
+		if more, wait := d.h.Run(); !more && wait == time.Hour {
+			t.Fatal("it waits for nothing, with a message to be acknowledged")
+		}
+	}
+	if n := d.do(0x402, set("cqn", s.cqn)).Get("cq_context.producer_counter"); n != 1 {
+		t.Errorf("%d completions", n)
+	}
 }
 
 // What a QP cannot be made of.

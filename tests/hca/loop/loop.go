@@ -51,7 +51,6 @@ type HCA struct {
 	cqs    map[uint32]*CQ
 	inbox  []*fabric.Packet
 	next   uint64
-	due    time.Duration
 }
 
 // Base is the bus address of an HCA's memory.
@@ -139,7 +138,7 @@ func (w *World) Step() bool {
 			did = true
 			h.Engine.Receive(1, p)
 		}
-		h.due = h.Engine.Tick(w.Now)
+		h.Engine.Tick(w.Now)
 		if h.Engine.Run(w.Now, 64) {
 			did = true
 		}
@@ -169,7 +168,7 @@ func (w *World) Idle(limit time.Duration, done func() bool) bool {
 				next = w.Now
 				break
 			}
-			if due := h.Engine.Tick(w.Now); due != 0 && (next == 0 || due < next) {
+			if due := h.Engine.Next(); due != 0 && (next == 0 || due < next) {
 				next = due
 			}
 		}

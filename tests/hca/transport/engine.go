@@ -139,9 +139,12 @@ func (e *Engine) Run(now time.Duration, budget int) (more bool) {
 	return len(e.active) > 0
 }
 
-// Tick tells the time, does what is due, and returns when the engine wants to
-// be called again (0: not until something else happens). Run has to follow.
-func (e *Engine) Tick(now time.Duration) (next time.Duration) {
+// Tick tells the time and does what is due. Run has to follow.
+func (e *Engine) Tick(now time.Duration) {
 	e.now = now
-	return e.timers.expire(now)
+	e.timers.expire(now)
 }
+
+// Next is when Tick wants to be called again; 0: not until something else
+// happens.
+func (e *Engine) Next() time.Duration { return e.timers.next() }

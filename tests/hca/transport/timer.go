@@ -27,7 +27,7 @@ func (t *timers) Pop() any {
 }
 
 // expire tells the queue pairs whose time has come.
-func (t *timers) expire(now time.Duration) (next time.Duration) {
+func (t *timers) expire(now time.Duration) {
 	for len(*t) > 0 && (*t)[0].at <= now {
 		x := heap.Pop(t).(timer)
 		q := x.q
@@ -45,10 +45,13 @@ func (t *timers) expire(now time.Duration) (next time.Duration) {
 			q.expired()
 		}
 	}
-	if len(*t) == 0 {
+}
+
+func (t timers) next() time.Duration {
+	if len(t) == 0 {
 		return 0
 	}
-	return (*t)[0].at
+	return t[0].at
 }
 
 // wake asks for a call of expired at time at; 0 takes it back. The clock must
