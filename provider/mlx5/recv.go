@@ -41,18 +41,18 @@ func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) {
 	if len(wrs) != 1 || len(wrs[0].SGL) != 1 {
 		return r.postList(wrs)
 	}
-	wr, sge := &wrs[0], &wrs[0].SGL[0]
-	if r.posted-atomic.LoadUint32(&r.done) >= r.usual || sge.Length == 0 {
+	wr, sge, posted := &wrs[0], &wrs[0].SGL[0], r.posted
+	if posted-atomic.LoadUint32(&r.done) >= r.usual || sge.Length == 0 {
 		return r.post(wrs, 0)
 	}
-	at := r.posted & r.mask
+	at := posted & r.mask
+	*r.id(at) = wr.WRID
 	w := r.window(at)
 	w[0].Data(sge.Length, sge.LKey, sge.Addr)
 	if r.maxSGE > 1 {
 		w[1].End()
 	}
-	*r.id(at) = wr.WRID
-	r.posted++
+	r.posted = posted + 1
 	r.show()
 	return 1, nil
 }
