@@ -25,8 +25,6 @@
 //     adapter knows at once that its mark in the old ring is consumed.
 //   - Short messages come in CQEs (scatter to CQE) only where a program asks for
 //     that: Poll copies them to an address, whatever is there by then.
-//   - Of a SendBuilder's requests those before a refused one are posted, as PostSend
-//     does; ibv_wr_complete posts none.
 //   - A context asks for no DEVX, and for doorbell registers as QPs need them:
 //     eight that are one QP's each, then eight that QPs share behind a lock.
 //     libmlx5 gives out four without lock unless its environment says otherwise.
