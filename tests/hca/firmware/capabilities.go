@@ -151,7 +151,11 @@ var promises = map[uint16]map[string]uint64{
 	},
 }
 
-const receiveTables = "flow_table_properties_nic_receive."
+const (
+	receiveTables = "flow_table_properties_nic_receive."
+	sniffRx       = "flow_table_properties_nic_receive_sniffer."
+	sniffTx       = "flow_table_properties_nic_transmit_sniffer."
+)
 
 // ethernetPromises are what a HCA with an Ethernet port has more, or other.
 var ethernetPromises = map[uint16]map[string]uint64{
@@ -173,6 +177,9 @@ var ethernetPromises = map[uint16]map[string]uint64{
 		receiveTables + "flow_table_modify": 1, receiveTables + "reset_root_to_default": 1,
 		receiveTables + "log_max_ft_size": logMaxTableSize, receiveTables + "max_ft_level": maxTableLevel,
 		receiveTables + "log_max_ft_num": logMaxTables, receiveTables + "log_max_flow": logMaxFlow,
+		"allow_sniffer_and_nic_rx_shared_tir": 1,
+		sniffRx + "ft_support":                1, sniffRx + "log_max_ft_size": logMaxTableSize, sniffRx + "max_ft_level": maxTableLevel,
+		sniffTx + "ft_support": 1, sniffTx + "log_max_ft_size": logMaxTableSize, sniffTx + "max_ft_level": maxTableLevel,
 		receiveTables + "log_max_flow_counter": 0, receiveTables + "log_max_destination": 6,
 	},
 }

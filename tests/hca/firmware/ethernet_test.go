@@ -152,6 +152,23 @@ func (d *driver) entry(table, group int, to byte, kind, destination, tag, counte
 	}
 }
 
+// sniffer makes a table of copies, with one entry, for all.
+func (d *driver) sniffer(kind uint64, tirn int) (table int) {
+	d.t.Helper()
+	table = int(d.do(0x930, set("table_type", int(kind))).Get("table_id"))
+	d.do(0x933, set("table_type", int(kind), "table_id", table))
+	d.doWith(0x936, 8, 0, func(in ifc.View) {
+		in.Set("table_type", kind)
+		in.Set("table_id", uint64(table))
+		in.Set("flow_context.group_id", 1)
+		in.Set("flow_context.action", actionForward)
+		in.Set("flow_context.destination_list_size", 1)
+		binary.BigEndian.PutUint32(in.Data[in.Size():], uint32(toTIR<<24|tirn))
+	})
+	d.do(0x92f, set("table_type", int(kind), "table_id", table))
+	return table
+}
+
 const (
 	toTable = 1
 	toTIR   = 2
@@ -239,6 +256,24 @@ func TestRawPackets(t *testing.T) {
 		if received != c.want {
 			t.Errorf("from %#x, self_lb_block %d, disabled %d: received is %v", c.from.sqn, c.selfLB, c.disabled, received)
 		}
+	}
+
+	// Who sniffs gets a copy, whatever else becomes of a frame.
+	sniffer := d.sniffer(tableSniffTx, b.tirn)
+	d.do(0x755, set("field_select.disable_uc_local_lb", 1, "nic_vport_context.disable_uc_local_lb", 1))
+	a.send(f, 0)
+	if cqe := b.next(); cqe == nil || b.next() != nil {
+		t.Errorf("sniffed: % x, or more than one", cqe)
+	}
+	d.refused(BadRes, 0x938, set("table_id", sniffer, "flow_index", 0)) // of another type
+	for _, opcode := range []uint16{0x938, 0x934, 0x931} {
+		d.do(opcode, func(in ifc.View) {
+			in.Set("table_type", tableSniffTx)
+			in.Set("table_id", uint64(sniffer))
+			if opcode == 0x934 {
+				in.Set("group_id", 1)
+			}
+		})
 	}
 
 	// All of it goes in order, and not before it is let go of.

@@ -33,7 +33,7 @@ const sizeDestination = 8
 
 // destinations reads the lists behind a flow's context: where the frames go,
 // then what counts them.
-func (h *HCA) destinations(f *flow, c ifc.View, level uint8) Status {
+func (h *HCA) destinations(f *flow, c ifc.View, from *flowTable) Status {
 	list := c.Bytes("destination")
 	take := func() ifc.View {
 		v := ifc.View{Layout: ifc.Of("dest_format_struct"), Data: list[:sizeDestination]}
@@ -57,7 +57,7 @@ func (h *HCA) destinations(f *flow, c ifc.View, level uint8) Status {
 			switch {
 			case t == nil:
 				return BadRes
-			case t.level <= level:
+			case !t.follows(from):
 				return BadParam
 			}
 			f.tables = append(f.tables, t)
@@ -124,7 +124,7 @@ func (h *HCA) setFlow(in, out ifc.View) Status {
 	if in.Flag("ignore_flow_level") || c.Flag("extended_destination") || c.Flag("uplink_hairpin_en") {
 		return BadParam
 	}
-	if status := h.destinations(f, c, t.level); status != OK {
+	if status := h.destinations(f, c, t); status != OK {
 		return status
 	}
 	const create, modify = 0, 1

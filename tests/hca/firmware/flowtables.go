@@ -11,6 +11,7 @@ import (
 type flowTable struct {
 	object
 	*steering.Table
+	kind      uint64
 	level     uint8
 	miss      *flowTable
 	groups    map[uint32]*steering.Group
@@ -30,13 +31,25 @@ func steeringStatus(err error) Status {
 	return BadParam
 }
 
-// The only type of tables: those of frames that arrive.
-const tableReceive = 0
+// Types of tables: of frames that arrive, and of copies of those that arrive
+// from the wire or are sent.
+const (
+	tableReceive = 0
+	tableSniffRx = 5
+	tableSniffTx = 6
+)
 
-// ownTables tells whether a command is about a table of this function and of
-// the type that there is.
+// ownTables tells whether a command is about tables of this function and of a
+// type that there is.
 func ownTables(in ifc.View) bool {
-	return !in.Flag("other_vport") && !in.Flag("other_eswitch") && in.Get("table_type") == tableReceive
+	if in.Flag("other_vport") || in.Flag("other_eswitch") {
+		return false
+	}
+	switch in.Get("table_type") {
+	case tableReceive, tableSniffRx, tableSniffTx:
+		return true
+	}
+	return false
 }
 
 // tableOf finds the table that a command names.
@@ -45,14 +58,14 @@ func (h *HCA) tableOf(in ifc.View) (*flowTable, Status) {
 		return nil, BadParam
 	}
 	t := h.tables.items[uint32(in.Get("table_id"))]
-	if t == nil {
+	if t == nil || t.kind != in.Get("table_type") {
 		return nil, BadRes
 	}
 	return t, OK
 }
 
-// missOf reads where a table of a level sends what nothing in it matches.
-func (h *HCA) missOf(c ifc.View, level uint8) (*flowTable, Status) {
+// missOf reads where a table sends what nothing in it matches.
+func (h *HCA) missOf(c ifc.View, from *flowTable) (*flowTable, Status) {
 	const lose, forward = 0, 1
 	switch c.Get("table_miss_action") {
 	case lose:
@@ -62,13 +75,16 @@ func (h *HCA) missOf(c ifc.View, level uint8) (*flowTable, Status) {
 		switch {
 		case t == nil:
 			return nil, BadRes
-		case t.level <= level:
+		case !t.follows(from):
 			return nil, BadParam
 		}
 		return t, OK
 	}
 	return nil, BadParam
 }
+
+// follows tells whether frames may go on from another table to t.
+func (t *flowTable) follows(from *flowTable) bool { return t.level > from.level && t.kind == from.kind }
 
 func (h *HCA) createFlowTable(in, out ifc.View) Status {
 	c := in.Sub("flow_table_context")
@@ -79,10 +95,10 @@ func (h *HCA) createFlowTable(in, out ifc.View) Status {
 		return BadParam
 	}
 	t := &flowTable{
-		Table: &steering.Table{Size: 1 << logSize}, level: uint8(level),
+		Table: &steering.Table{Size: 1 << logSize}, kind: in.Get("table_type"), level: uint8(level),
 		groups: map[uint32]*steering.Group{}, flows: map[uint32]*flow{},
 	}
-	miss, status := h.missOf(c, t.level)
+	miss, status := h.missOf(c, t)
 	if status != OK {
 		return status
 	}
@@ -113,7 +129,7 @@ func (h *HCA) modifyFlowTable(in, out ifc.View) Status {
 	if in.Get("modify_field_select") != missTable {
 		return BadParam
 	}
-	miss, status := h.missOf(in.Sub("flow_table_context"), t.level)
+	miss, status := h.missOf(in.Sub("flow_table_context"), t)
 	if status == OK {
 		t.setMiss(miss)
 	}
@@ -128,8 +144,8 @@ func (h *HCA) destroyFlowTable(in, out ifc.View) Status {
 	case t.users > 0 || len(t.groups) > 0:
 		return ResBusy
 	}
-	if h.root == t.Table {
-		h.root = nil // as when the driver leaves
+	if h.roots[t.kind] == t.Table {
+		delete(h.roots, t.kind) // as when the driver leaves
 	}
 	t.release()
 	delete(h.tables.items, uint32(in.Get("table_id")))
@@ -142,12 +158,12 @@ func (h *HCA) setFlowTableRoot(in, out ifc.View) Status {
 		return BadParam
 	}
 	if in.Get("op_mod") == disconnect {
-		h.root = nil
+		delete(h.roots, in.Get("table_type"))
 		return OK
 	}
 	t, status := h.tableOf(in)
 	if status == OK {
-		h.root = t.Table
+		h.roots[t.kind] = t.Table
 	}
 	return status
 }

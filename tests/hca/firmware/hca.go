@@ -79,7 +79,7 @@ type HCA struct {
 	tables       table[*flowTable]
 	flowCounters table[*flowCounter]
 	flows        int
-	root         *steering.Table // where frames begin
+	roots        map[uint64]*steering.Table // where frames begin, by the tables' type
 	hits         []steering.Hit
 }
 
@@ -134,7 +134,7 @@ func (h *HCA) clear() {
 	h.tirs = newTable[*receiver](1, 1<<logMaxTIR)
 	h.tables = newTable[*flowTable](1, 1<<logMaxTables)
 	h.flowCounters = newTable[*flowCounter](1, 1<<logMaxFlow)
-	h.flows, h.root = 0, nil
+	h.flows, h.roots = 0, map[uint64]*steering.Table{}
 	c := transport.Config{
 		Memory: h.c.Memory, Keys: h.keys, Ports: []*fabric.Port{h.c.Port},
 		CQ: func(cqn uint32) *cq.CQ {

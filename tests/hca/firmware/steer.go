@@ -1,33 +1,58 @@
 package firmware
 
 import (
+	"github.com/goverbs/goverbs/tests/hca/steering"
 	"github.com/goverbs/goverbs/tests/hca/transport"
 )
 
 // steer finds the receive queues of a frame, by the flow tables.
 func (h *HCA) steer(to []transport.Delivery, f transport.Frame) []transport.Delivery {
-	if h.root == nil || len(f.Data) == 0 {
+	if len(f.Data) == 0 {
 		return to
 	}
+	if f.Domain == 0 {
+		to = h.sniff(to, tableSniffRx, f)
+	} else {
+		to = h.sniff(to, tableSniffTx, f)
+	}
+	root := h.roots[tableReceive]
 	kind, disabled := uint64(selfUnicast), "disable_uc_local_lb"
 	if f.Data[0]&1 != 0 {
 		kind, disabled = selfMulticast, "disable_mc_local_lb"
 	}
-	if f.Domain != 0 && h.vport.context.Flag(disabled) {
+	if root == nil || f.Domain != 0 && h.vport.context.Flag(disabled) {
 		return to
 	}
-	h.hits = h.root.Steer(h.hits[:0], f.Data)
+	h.hits = root.Steer(h.hits[:0], f.Data)
 	for _, hit := range h.hits {
-		t := h.tirs.items[hit.Receiver]
-		if t == nil || f.Domain == t.domain && t.selfLB&kind == 0 {
-			continue
+		if t := h.tirs.items[hit.Receiver]; t != nil && (f.Domain != t.domain || t.selfLB&kind != 0) {
+			to = append(to, t.delivery(hit, f.Data))
 		}
-		d := transport.Delivery{RQN: t.rqn, Tag: hit.Tag}
-		if t.table != nil {
-			d.Hash, d.HashType = t.hash.Of(f.Data)
-			d.RQN = t.table.rqns[d.Hash%uint32(len(t.table.rqns))]
-		}
-		to = append(to, d)
 	}
 	return to
+}
+
+// sniff finds who gets a copy.
+func (h *HCA) sniff(to []transport.Delivery, kind uint64, f transport.Frame) []transport.Delivery {
+	root := h.roots[kind]
+	if root == nil {
+		return to
+	}
+	h.hits = root.Steer(h.hits[:0], f.Data)
+	for _, hit := range h.hits {
+		if t := h.tirs.items[hit.Receiver]; t != nil {
+			to = append(to, t.delivery(hit, f.Data))
+		}
+	}
+	return to
+}
+
+// delivery is to which of its queues a receiver sends a frame.
+func (t *receiver) delivery(hit steering.Hit, frame []byte) transport.Delivery {
+	d := transport.Delivery{RQN: t.rqn, Tag: hit.Tag}
+	if t.table != nil {
+		d.Hash, d.HashType = t.hash.Of(frame)
+		d.RQN = t.table.rqns[d.Hash%uint32(len(t.table.rqns))]
+	}
+	return d
 }
