@@ -9,6 +9,10 @@
 // filter before it begins, and one more for each descriptor that turns out to be
 // RDMA's. rxe's doorbell, which is a write to such a descriptor, does not stop.
 //
+// A call that stops does so twice, before and after it, since what it gives is there
+// only then. Nearly all that a call costs its program is the kernel's way to the
+// tracer and back, four times; what is shown of it is made while the program runs on.
+//
 // A process that is attached to stops at every system call, because filters cannot
 // be taken back; so does one that refuses filters. When the tracer goes, by itself
 // or by SIGKILL, such a process runs on.
