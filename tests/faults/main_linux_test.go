@@ -1,0 +1,63 @@
+// Package faults has an mlx5 device of the rig fail: single work requests, by
+// every syndrome, and the whole device, while queue pairs run on it.
+//
+// It runs in the rig only, where the device takes requests for such things:
+//
+//	CGO_ENABLED=0 go test -c ./tests/faults
+//	tests/vm/run -d mlx5 -- ./faults.test
+package faults
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+)
+
+func TestMain(m *testing.M) { rdmatest.Main(m, "tests/faults") }
+
+// A request is what the rig's HCAs are asked, as tests/hca/README.md has it.
+type request struct {
+	Do               string
+	HCA              int
+	QPN              uint32 `json:",omitempty"`
+	Kind             string `json:",omitempty"`
+	N                int    `json:",omitempty"`
+	Syndrome, Vendor uint8  `json:",omitempty"`
+}
+
+// An hca is the way to ask them. It is open only once at a time.
+type hca struct {
+	file    *os.File
+	answers *bufio.Reader
+}
+
+func openHCA(t *testing.T) *hca {
+	t.Helper()
+	file, err := os.OpenFile(os.Getenv("VM_HCA"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { file.Close() })
+	return &hca{file, bufio.NewReader(file)}
+}
+
+func (h *hca) ask(t *testing.T, r request) {
+	t.Helper()
+	line, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.file.Write(append(line, '\n')); err != nil {
+		t.Fatal(err)
+	}
+	if line, err = h.answers.ReadBytes('\n'); err != nil {
+		t.Fatal(err)
+	}
+	var answer struct{ Error string }
+	if err := json.Unmarshal(line, &answer); err != nil || answer.Error != "" {
+		t.Fatalf("%+v: %v, %s", r, err, line)
+	}
+}

@@ -1,0 +1,310 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// A loss is a way to lose a device, and to get it back.
+type loss struct {
+	name string
+
+	// registers: memory is registered at that time. A registration that the device
+	// doesn't carry out holds its caller in the kernel for good, up to Linux 6.1 at
+	// least (mlx5r_umr_post_send_wait).
+	registers bool
+
+	// away returns once the kernel knows. told is closed by EventDeviceFatal.
+	away func(t *testing.T, h *hca, address string, told <-chan struct{})
+	back func(t *testing.T, h *hca)
+}
+
+// victim is the HCA that goes away, and its device's name.
+const victim = 1
+
+var device = rdmatest.Devices[victim]
+
+var losses = []loss{
+	{
+		name:      "removed in good order",
+		registers: true,
+		away:      func(t *testing.T, _ *hca, address string, _ <-chan struct{}) { remove(t, address) },
+		back:      func(t *testing.T, _ *hca) { rescan(t) },
+	},
+	{
+		name: "pulled out",
+		away: func(t *testing.T, h *hca, address string, told <-chan struct{}) {
+			h.ask(t, request{Do: "vanish", HCA: victim})
+			// The driver finds out by itself. Before, it waits a minute for each command.
+			select {
+			case <-told:
+			case <-time.After(2 * rdmatest.Patience):
+				t.Error("no event says that the device is gone")
+			}
+			remove(t, address)
+		},
+		back: func(t *testing.T, h *hca) {
+			h.ask(t, request{Do: "return", HCA: victim})
+			rescan(t)
+		},
+	},
+	{
+		// The driver resets it, for which it takes the device away.
+		name: "broken",
+		away: func(t *testing.T, h *hca, _ string, _ <-chan struct{}) { h.ask(t, request{Do: "fatal", HCA: victim}) },
+		back: func(*testing.T, *hca) {},
+	},
+}
+
+func write(t *testing.T, file string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// remove tells the kernel to let go of a device; the write ends once it has.
+func remove(t *testing.T, address string) {
+	t.Helper()
+	write(t, "/sys/bus/pci/devices/"+address+"/remove")
+}
+
+func rescan(t *testing.T) {
+	t.Helper()
+	write(t, "/sys/bus/pci/rescan")
+}
+
+// returned opens the device once it is there, its port active.
+func returned(t *testing.T) *verbs.Context {
+	t.Helper()
+	for deadline := time.Now().Add(4 * rdmatest.Patience); ; time.Sleep(50 * time.Millisecond) {
+		c, err := verbs.Open(device)
+		if err == nil {
+			var port *verbs.PortAttr
+			if port, err = c.QueryPort(rdmatest.Port); err == nil && port.State == verbs.PortActive {
+				return c
+			}
+			rdmatest.Close(t, c)
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the device is not back: %v", err)
+		}
+	}
+}
+
+// A load is goroutines that use a device until they are told that it is gone.
+type load struct {
+	group  sync.WaitGroup
+	rounds [3]atomic.Int64 // of those that move data
+	stop   atomic.Bool
+}
+
+// run calls f until it says that the device is gone. What it reports in the
+// meantime is the test's failure.
+func (l *load) run(t *testing.T, name string, f func() error) {
+	l.group.Go(func() {
+		for !l.stop.Load() {
+			if err := f(); errors.Is(err, verbs.ErrDeviceRemoved) {
+				return
+			} else if err != nil {
+				t.Errorf("%s: %v", name, err)
+				return
+			}
+		}
+		t.Errorf("%s was never told", name)
+	})
+}
+
+// until calls f until it returns completions or an error.
+func (l *load) until(f func() (int, error)) error {
+	for !l.stop.Load() {
+		if n, err := f(); n > 0 || err != nil {
+			return err
+		}
+		time.Sleep(10 * time.Microsecond)
+	}
+	return nil
+}
+
+// traffic sends from A to B for ever. What is flushed while the kernel takes the
+// queue pairs apart is no news: then completions are waited for, as before.
+func (l *load) traffic(t *testing.T, name string, rounds *atomic.Int64, p *rdmatest.Pair, wait func(cq *verbs.CQ, wc []verbs.WC) (int, error)) {
+	broken := false
+	var wc [1]verbs.WC
+	one := func(cq *verbs.CQ) error {
+		err := l.until(func() (int, error) { return wait(cq, wc[:]) })
+		broken = broken || err == nil && wc[0].Status != verbs.WCSuccess
+		return err
+	}
+	l.run(t, name, func() error {
+		if broken {
+			return one(p.B.CQ)
+		}
+		if _, err := p.B.QP.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{p.B.MR.SGE(0, 4096)}}); err != nil {
+			return err
+		}
+		if _, err := p.A.QP.PostSend(verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, 4096)}}); err != nil {
+			return err
+		}
+		if err := one(p.A.CQ); err != nil || broken {
+			return err
+		}
+		rounds.Add(1)
+		return one(p.B.CQ)
+	})
+}
+
+// TestLost takes the device away, in each way, while queue pairs run on it and
+// goroutines wait: all are told so, what is left of it is closed in order, and
+// the device that comes back is as good as new.
+func TestLost(t *testing.T) {
+	h := openHCA(t)
+	for _, how := range losses {
+		t.Run(how.name, func(t *testing.T) {
+			fds := rdmatest.FDs(t)
+			c := returned(t)
+			path, err := filepath.EvalSymlinks("/sys/class/infiniband/" + device + "/device")
+			if err != nil {
+				t.Fatal(err)
+			}
+			spec := rdmatest.Default()
+			spec.Channel = true
+			polled, slept, idle := rdmatest.PairOn(t, c, spec), rdmatest.PairOn(t, c, spec), rdmatest.PairOn(t, c, spec)
+
+			l := new(load)
+			l.traffic(t, "poll", &l.rounds[0], polled, (*verbs.CQ).Poll)
+			l.traffic(t, "poll wait", &l.rounds[1], slept, func(cq *verbs.CQ, wc []verbs.WC) (int, error) {
+				return cq.PollWait(t.Context(), wc)
+			})
+			l.run(t, "make", func() error {
+				l.rounds[2].Add(1)
+				err := makeAndClose(c, polled.PD, how.registers)
+				if errors.Is(err, syscall.ENOLINK) || errors.Is(err, syscall.ETIMEDOUT) {
+					return nil // the driver can't talk to the device: what that means is still to come
+				}
+				return err
+			})
+			l.run(t, "wait", func() error { _, err := idle.A.Chan.Wait(t.Context()); return err })
+			l.run(t, "idle poll wait", func() error {
+				_, err := idle.B.CQ.PollWait(t.Context(), make([]verbs.WC, 1))
+				return err
+			})
+			told := make(chan struct{})
+			var once sync.Once
+			l.run(t, "async event", func() error {
+				e, err := c.AsyncEvent(t.Context())
+				if err == nil && e.Type == verbs.EventDeviceFatal {
+					once.Do(func() { close(told) })
+				}
+				return err
+			})
+
+			working := func() bool {
+				for i := range l.rounds {
+					if l.rounds[i].Load() < 20 {
+						return false
+					}
+				}
+				return true
+			}
+			for deadline := time.Now().Add(rdmatest.Patience); !working(); time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) || t.Failed() {
+					t.Fatal("there is no load")
+				}
+			}
+			how.away(t, h, filepath.Base(path), told)
+
+			ended := make(chan struct{})
+			go func() { l.group.Wait(); close(ended) }()
+			select {
+			case <-ended:
+			case <-time.After(4 * rdmatest.Patience):
+				l.stop.Store(true)
+				t.Fatal("somebody is not told")
+			}
+			select {
+			case <-told:
+			default:
+				t.Error("no event said that the device is gone")
+			}
+			refused(t, c, idle)
+			for _, p := range []*rdmatest.Pair{polled, slept, idle} {
+				for _, e := range []*rdmatest.End{p.A, p.B} {
+					for _, x := range []interface{ Close() error }{e.QP, e.CQ, e.Chan, e.MR} {
+						rdmatest.Close(t, x)
+					}
+				}
+				rdmatest.Close(t, p.PD)
+			}
+			rdmatest.Close(t, c)
+			if n := rdmatest.FDs(t); n != fds {
+				t.Errorf("%d file descriptors were open, now %d", fds, n)
+			}
+
+			how.back(t, h)
+			c = returned(t)
+			again := rdmatest.PairOn(t, c, spec)
+			again.B.Recv(t, 1, 0, 64)
+			again.A.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, Inline: []byte("back")})
+			rdmatest.PollOK(t, again.A.CQ, 1)
+			rdmatest.PollOK(t, again.B.CQ, 1)
+			if got := string(again.B.MR.Bytes()[:4]); got != "back" {
+				t.Errorf("received %q", got)
+			}
+			rdmatest.Close(t, c)
+		})
+	}
+}
+
+// makeAndClose makes an object that the device knows.
+func makeAndClose(c *verbs.Context, pd *verbs.PD, mr bool) error {
+	var x interface{ Close() error }
+	var err error
+	if mr {
+		x, err = pd.AllocMR(1<<16, rdmatest.All)
+	} else {
+		x, err = c.CreateCQ(verbs.CQOptions{CQE: 16})
+	}
+	if err != nil {
+		return err
+	}
+	return x.Close()
+}
+
+// refused: what is asked of a device that is gone fails, and says why.
+func refused(t *testing.T, c *verbs.Context, p *rdmatest.Pair) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
+	defer cancel()
+	for name, f := range map[string]func() error{
+		"async event":  func() error { _, err := c.AsyncEvent(ctx); return err },
+		"wait":         func() error { _, err := p.A.Chan.Wait(ctx); return err },
+		"poll":         func() error { _, err := p.B.CQ.Poll(make([]verbs.WC, 1)); return err },
+		"poll wait":    func() error { _, err := p.B.CQ.PollWait(ctx, make([]verbs.WC, 1)); return err },
+		"arm":          func() error { return p.B.CQ.Arm(false) },
+		"alloc PD":     func() error { _, err := c.AllocPD(); return err },
+		"alloc MR":     func() error { _, err := p.PD.AllocMR(100, 0); return err },
+		"query device": func() error { _, err := c.QueryDevice(); return err },
+		"query QP":     func() error { _, _, err := p.A.QP.Query(); return err },
+		"create CQ":    func() error { _, err := c.CreateCQ(verbs.CQOptions{CQE: 1}); return err },
+		"post": func() error {
+			_, err := p.A.QP.PostSend(verbs.SendWR{Opcode: verbs.OpSend, Inline: []byte{1}})
+			return err
+		},
+		"post receive": func() error { _, err := p.A.QP.PostRecv(verbs.RecvWR{}); return err },
+	} {
+		if err := f(); !errors.Is(err, verbs.ErrDeviceRemoved) {
+			t.Errorf("%s on a device that is gone: %v", name, err)
+		}
+	}
+}
