@@ -116,6 +116,7 @@ vm: go ## tests that need a device, in a VM on Linux 6.1
 	@tests/suite -d rxe
 	@tests/suite -d mlx5
 	@tests/suite -d mlx5-eth
+	@tests/mlx5bytes/hca
 	@tests/hca/suite/run
 	@tests/hca/ethernet/run
 
