@@ -30,7 +30,10 @@ func games(long, alone bool) (list []game) {
 	n, rounds, few := "1000", "1000", "100"
 	if long {
 		n, rounds, few = "100000", "100000", "1000"
-		if alone {
+	}
+	if alone {
+		rounds = "500"
+		if long {
 			rounds = "2000"
 		}
 	}
@@ -66,7 +69,7 @@ func games(long, alone bool) (list []game) {
 	atomic("RC", "XRC", "DC")
 	for _, op := range []string{"send", "write", "read"} {
 		// Every power of two from 2 to 8 MiB, and both directions at once.
-		add("ib_"+op+"_bw", "-F", "-a", "-n", "20", "-t", "8")
+		add("ib_"+op+"_bw", "-F", "-a", "-n", "5", "-t", "4")
 		add("ib_"+op+"_bw", "-F", "-b", "-n", few, "-s", "1048576", "-t", "4")
 	}
 	add("ib_send_bw", "-F", "-n", n, "-r", "16", "--use-srq")

@@ -22,7 +22,9 @@ type guest struct {
 func main() {
 	long := flag.Bool("long", false, "100000 iterations of each, and 1 GiB")
 	pattern := flag.String("run", "", "only cases whose name matches this `regexp`")
-	transfer := flag.String("transfer", "", "`path` of the program that compares data")
+	peers := flag.String("peers", "", "`folder` of the programs made of peer/*.c")
+	soaking := flag.Duration("soak", 0, "play at random for so long, with all kinds of trouble")
+	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of what is random")
 	flag.Parse()
 	only, err := regexp.Compile(*pattern)
 	if err != nil {
@@ -32,6 +34,13 @@ func main() {
 	g := guest{peer: os.Getenv("VM_PEER")}
 	if os.Getenv("VM_INDEX") == "1" {
 		g.index = 1
+	}
+	if *soaking > 0 {
+		if err := soak(*soaking, *seed); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		return
 	}
 	failed := 0
 	report := func(name string, run func() error) {
@@ -48,13 +57,19 @@ func main() {
 		}
 		fmt.Printf("ok    %s  %v\n", name, took)
 	}
-	for _, c := range games(*long, g.peer == "") {
-		report(c.String(), func() error { return g.play(c) })
-	}
 	if g.peer == "" {
 		for _, c := range transfers(*long) {
-			report(c.name, func() error { return c.run(*transfer) })
+			report(c.name, func() error { return c.run(*peers) })
 		}
+		for _, c := range faults() {
+			report(c.name, func() error { return c.run(*peers) })
+		}
+		for _, c := range troubles(*long) {
+			report(c.name, c.play)
+		}
+	}
+	for _, c := range games(*long, g.peer == "") {
+		report(c.String(), func() error { return g.play(c) })
 	}
 	if failed > 0 {
 		fmt.Printf("%d failed\n", failed)

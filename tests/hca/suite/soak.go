@@ -1,0 +1,147 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// round is what one turn of a soak may be.
+type round struct {
+	name  string
+	wire  request           // for games
+	fits  func(c game) bool // which may be played then
+	upset func() error      // or trouble, instead of games
+}
+
+func anything(game) bool { return true }
+
+// reliable reports whether a game gets over lost packets.
+func reliable(c game) bool {
+	return !strings.Contains(c.program, "_uc_") && !strings.Contains(c.program, "_ud_") &&
+		!slices.Contains(c.args, "UC") && !slices.Contains(c.args, "UD")
+}
+
+// No fatal errors: of those the driver recovers once in 20 minutes.
+var rounds = []round{
+	{name: "nothing", fits: anything},
+	{name: "delays", wire: request{Delay: 200_000, Jitter: 100_000}, fits: reliable},
+	{name: "1 % lost", wire: request{Drop: 0.01}, fits: reliable},
+	{name: "1 % lost, twice or reordered", wire: request{Drop: 0.01, Duplicate: 0.01, Reorder: 0.01}, fits: reliable},
+	{name: "programs killed", upset: killed},
+	{name: "port down and up", upset: portDown},
+	{name: "modules removed and loaded", upset: reloaded},
+	{name: "device removed and found again", upset: removed},
+	{name: "page faults", upset: pageFaults},
+}
+
+// together is how many games are played at the same time.
+const together = 3
+
+// soak plays at random until the time is over. Games have to go well whatever
+// happens in the fabric, and all trouble has to leave the devices and the kernel
+// as they were.
+func soak(limit time.Duration, seed uint64) error {
+	if err := load(); err != nil {
+		return err
+	}
+	log, err := openKernelLog()
+	if err != nil {
+		return err
+	}
+	fmt.Println("seed", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	begin := time.Now()
+	var turns []round
+	n := 0
+	for ; time.Since(begin) < limit; n++ {
+		if len(turns) == 0 { // each once, before any comes again
+			turns = slices.Clone(rounds)
+			r.Shuffle(len(turns), func(i, j int) { turns[i], turns[j] = turns[j], turns[i] })
+		}
+		x := turns[0]
+		turns = turns[1:]
+		var list []game
+		if x.upset == nil {
+			all := slices.DeleteFunc(games(false, true), func(c game) bool { return !x.fits(c) })
+			for i := range together {
+				c := all[r.IntN(len(all))]
+				c.args = append(slices.Clone(c.args), "-p", strconv.Itoa(20000+i))
+				list = append(list, c)
+			}
+		}
+		fmt.Printf("%8v  %s %v\n", time.Since(begin).Round(time.Second), x.name, list)
+		if err := errors.Join(x.play(list), log.objections()); err != nil {
+			return fmt.Errorf("round %d of seed %d: %s: %w", n, seed, x.name, err)
+		}
+	}
+	err = inOrder(reloaded, log.objections)
+	fmt.Printf("%d rounds in %v\n", n, time.Since(begin).Round(time.Second))
+	return err
+}
+
+func (x round) play(list []game) error {
+	if x.upset != nil {
+		return troubleCase{x.name, x.upset}.play()
+	}
+	before, err := count()
+	if err != nil {
+		return err
+	}
+	x.wire.Do = "faults"
+	if err := x.wire.do(nil); err != nil {
+		return err
+	}
+	played := make(chan error)
+	for _, c := range list {
+		go func() { played <- guest{}.play(c) }()
+	}
+	for range list {
+		err = errors.Join(err, <-played)
+	}
+	return errors.Join(err, request{Do: "faults"}.do(nil), before.returns())
+}
+
+// kernelLog is what the kernel says from now on.
+type kernelLog struct{ fd int }
+
+func openKernelLog() (*kernelLog, error) {
+	fd, err := syscall.Open("/dev/kmsg", syscall.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("open /dev/kmsg", err)
+	}
+	_, err = syscall.Seek(fd, 0, 2)
+	return &kernelLog{fd}, err
+}
+
+// objectionable is what the kernel says when something is wrong, besides what
+// tests/vm/run looks for: of commands without an answer, above all.
+var objectionable = regexp.MustCompile(`(?i)cmd.*fail|health|timeout|timed out|leak|lockup|hung|corrupt|warning: |bug: `)
+
+// objections are the kernel's since the last call.
+func (l *kernelLog) objections() (err error) {
+	b := make([]byte, 8192)
+	for {
+		n, e := syscall.Read(l.fd, b)
+		switch {
+		case e == syscall.EAGAIN:
+			return err
+		case e == syscall.EPIPE: // some are overwritten
+			continue
+		case e != nil:
+			return errors.Join(err, e)
+		}
+		if _, text, _ := strings.Cut(string(b[:n]), ";"); objectionable.MatchString(text) {
+			err = errors.Join(err, errors.New("the kernel says: "+text))
+		}
+	}
+}
