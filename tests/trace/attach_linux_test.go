@@ -79,6 +79,7 @@ func TestAttach(t *testing.T) {
 // TestAttachThreads attaches to rping's server, which has threads that wait for
 // events, before its client comes.
 func TestAttachThreads(t *testing.T) {
+	onRXE(t) // rping needs an IP address
 	dir := t.TempDir()
 	file := filepath.Join(dir, "trace")
 	server := start(t, "rping", "-s", "-a", address, "-C", "3")

@@ -123,7 +123,7 @@ func TestExtended(t *testing.T) {
 
 // extended runs the program with a prefix and returns how many completions were traced.
 func extended(t *testing.T, file string, prefix []string, program string) (completions int) {
-	p := start(t, append(prefix, program, device, "1")...)
+	p := start(t, append(prefix, program, device, map[bool]string{false: "1", true: "0"}[mlx5])...)
 	p.wait(t)
 	var got []string
 	for _, e := range readTrace(t, file) {
@@ -183,7 +183,7 @@ func TestDataOfGo(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
-	command := []string{ibv, "pingpong", "rc", "-d", device, "-g", "1", "-n"}
+	command := slices.Concat([]string{ibv, "pingpong", "rc", "-d", device}, pingpongGID, []string{"-n"})
 	with := func(n string) pair {
 		c := append(slices.Clone(command), n)
 		return pair{c, append(slices.Clone(c), address), listening(18515)}

@@ -61,6 +61,9 @@ func (w witness) setUp() {
 	w.write("buffer_size_kb", "8192")
 	w.write("set_ftrace_filter", "*:mod:ib_uverbs")
 	w.add("set_ftrace_filter", "*:mod:rdma_ucm")
+	if mlx5 { // whose methods are handled there
+		w.add("set_ftrace_filter", "mlx5_ib_handler_*:mod:mlx5_ib")
+	}
 	w.write("set_ftrace_notrace", "ib_uverbs_write") // rxe's doorbell
 	for _, f := range probed {
 		w.add("kprobe_events", "r64:goverbs/"+f+"_ret "+f+" ret=$retval:s64")
@@ -189,6 +192,11 @@ func handlers(e *event.Event) []string {
 		return nil
 	case e.Method == "UVERBS_METHOD_INVOKE_WRITE":
 		return []string{"ib_uverbs_" + name, "ib_uverbs_ex_" + name}
+	case strings.HasPrefix(e.Method, "MLX5_IB_METHOD_"):
+		if e.Destroyed != nil {
+			return nil // has no handler of its own, and what frees it is mlx5_ib's
+		}
+		return []string{"mlx5_ib_handler_" + e.Method}
 	case strings.HasSuffix(e.Method, "_DESTROY"):
 		// Most have no handler of their own.
 		return []string{"uverbs_free_" + strings.ToLower(e.Object)}

@@ -89,6 +89,10 @@ int main(int argc, char **argv)
 	a.ah_attr.grh.sgid_index = atoi(argv[2]);
 	a.ah_attr.grh.hop_limit = 1;
 	check(!ibv_query_gid(context, 1, atoi(argv[2]), &a.ah_attr.grh.dgid), "GID");
+	struct ibv_port_attr port;
+	check(!ibv_query_port(context, 1, &port), "port");
+	if (port.link_layer == IBV_LINK_LAYER_INFINIBAND)
+		a.ah_attr = (struct ibv_ah_attr){.dlid = port.lid, .port_num = 1};
 	check(!ibv_modify_qp(base, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 			     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "RTR");
 	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
