@@ -435,3 +435,18 @@ func TestTurns(t *testing.T) {
 		t.Error("16 MiB took no longer than 8 bytes")
 	}
 }
+
+// A request that is refused does not take the responses to earlier ones with it.
+func TestRefusedAfterReads(t *testing.T) {
+	p := newPair(t, transport.RC, loop.Options{}, nil)
+	read := func(rkey uint32) {
+		p.a.Post(loop.Data(loop.Raddr(loop.WQE(loop.Read, loop.Signaled, 0), p.bAddr, rkey), p.aAddr, 3000, p.a.H.Lkey))
+	}
+	read(p.b.H.Lkey)
+	read(p.b.H.Lkey)
+	read(p.b.H.Lkey ^ 0xff)
+	p.a.Ring()
+	p.want(p.a.Send, cq.Requester, 0, 0)
+	p.want(p.a.Send, cq.Requester, 0, 1)
+	p.want(p.a.Send, cq.RequesterError, cq.SyndromeRemoteAccess, 2)
+}

@@ -420,6 +420,7 @@ func (q *QP) refuse(code uint8) {
 		q.counters().RespRemoteInvalidRequest++
 		event = eq.TypeQPRequest
 	}
+	q.respondAll()
 	q.sendNow(response{what: respAck, psn: x.psn, msn: x.msn, syndrome: code})
 	if q.kind == kindQP {
 		q.event(event)
@@ -434,6 +435,7 @@ func (q *QP) breakDown(syndrome, vendor, code uint8) {
 	q.counters().RespCQEError++
 	q.postRecvError(syndrome, vendor)
 	if q.reliable() {
+		q.respondAll()
 		q.sendNow(response{what: respAck, psn: x.psn, msn: x.msn, syndrome: code})
 	}
 	q.toErr()

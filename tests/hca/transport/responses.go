@@ -98,6 +98,14 @@ func (q *QP) respond(n int) (sent int, more bool) {
 	return sent, !s.empty()
 }
 
+// respondAll sends what is still to be sent to earlier requests: the refusal of
+// a later one must not overtake it.
+func (q *QP) respondAll() {
+	for more := true; more; {
+		_, more = q.respond(burst)
+	}
+}
+
 // reply begins a packet back.
 func (q *QP) reply(op uint8, psn uint32) (*fabric.Port, *fabric.Packet) {
 	p := fabric.NewPacket()
@@ -165,6 +173,7 @@ func (q *QP) sendRead(r *response) (done, ok bool) {
 			q.counters().RespRemoteAccess++
 			x := &q.resp
 			x.psn = psnAdd(r.psn, r.sent)
+			x.queue.clear()
 			q.refuse(nakRemoteAccess)
 			return false, false
 		}
