@@ -39,7 +39,8 @@ func (s *postState) end(qp uint64) *builder {
 	return &builder{qp: qp}
 }
 
-func beforeStart(_ *tracer, th *thread, _ *call, args [6]uint64) {
+func beforeStart(t *tracer, th *thread, _ *call, args [6]uint64) {
+	t.patch(th, args[0], batchOps, executableOf(th.tid))
 	th.posts.end(args[0])
 	if len(th.posts.building) < mostBuilding {
 		th.posts.building = append(th.posts.building, &builder{qp: args[0]})

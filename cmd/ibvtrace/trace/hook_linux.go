@@ -210,7 +210,7 @@ func (t *tracer) patchQP(th *thread, d *dataTrace, c *call) {
 // forget forgets the pointers of an object that is gone.
 func (d *dataTrace) forget(addr uint64) {
 	delete(d.pending, addr)
-	for _, ops := range [][]operation{qpOps, cqOps, wqOps} {
+	for _, ops := range [][]operation{qpOps, batchOps, cqOps, wqOps} {
 		for i := range ops {
 			delete(d.patched, addr+ops[i].offset)
 		}

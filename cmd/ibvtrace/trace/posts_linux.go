@@ -41,10 +41,15 @@ var qpOps = []operation{
 	{"ibv_wr_set_sge", qpExFuncs + 120, kindCall, beforeSetSGE, nil},
 	{"ibv_wr_set_sge_list", qpExFuncs + 128, kindCall, beforeSetSGEList, nil},
 	{"ibv_wr_start", qpExFuncs + 136, kindCall, beforeStart, nil},
-	{"ibv_wr_complete", qpExFuncs + 144, kindPost, beforeComplete, afterResult},
 	{"ibv_wr_abort", qpExFuncs + 152, kindCall, beforeAbort, nil},
 	{"ibv_wr_atomic_write", qpExFuncs + 160, kindCall, beforeAtomicWrite, nil},
 	{"ibv_wr_flush", qpExFuncs + 168, kindCall, beforeFlush, nil},
+}
+
+// batchOps are set when a batch begins: libmlx5 replaces the pointer once a QP was
+// moved to RTS, after the last verb before the QP is used.
+var batchOps = []operation{
+	{"ibv_wr_complete", qpExFuncs + 144, kindPost, beforeComplete, afterResult},
 }
 
 var cqOps = []operation{
