@@ -88,13 +88,22 @@ func CheckLeaks(t testing.TB) {
 	})
 }
 
-// warmUp has drivers make what they make for themselves at the first use: mlx5_ib
-// since Linux 6.12 a CQ and a QP.
+// warmUp has drivers make what they make for themselves at a device's first use:
+// mlx5_ib since Linux 6.12 a CQ and a QP.
 var warmUp sync.Once
 
 func useOnce(t testing.TB) {
 	t.Helper()
-	c, err := verbs.Open(Device)
+	for _, device := range Devices {
+		if _, err := os.Stat("/sys/class/infiniband/" + device); err == nil {
+			use(t, device)
+		}
+	}
+}
+
+func use(t testing.TB, device string) {
+	t.Helper()
+	c, err := verbs.Open(device)
 	if err != nil {
 		t.Fatal(err)
 	}
