@@ -57,17 +57,7 @@ func (h *HCA) modifyTIS(in, out ifc.View) Status {
 }
 
 func (h *HCA) destroyTIS(in, out ifc.View) Status {
-	number := uint32(in.Get("tisn"))
-	t := h.tiss.items[number]
-	switch {
-	case t == nil:
-		return BadRes
-	case t.users > 0:
-		return ResBusy
-	}
-	t.release()
-	delete(h.tiss.items, number)
-	return OK
+	return dealloc(&h.tiss, in.Get("tisn"))
 }
 
 func (h *HCA) queryTIS(in, out ifc.View) Status {

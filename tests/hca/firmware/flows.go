@@ -216,16 +216,7 @@ func (h *HCA) allocFlowCounter(in, out ifc.View) Status {
 }
 
 func (h *HCA) deallocFlowCounter(in, out ifc.View) Status {
-	number := uint32(in.Get("flow_counter_id"))
-	x := h.flowCounters.items[number]
-	switch {
-	case x == nil:
-		return BadRes
-	case x.users > 0:
-		return ResBusy
-	}
-	delete(h.flowCounters.items, number)
-	return OK
+	return dealloc(&h.flowCounters, in.Get("flow_counter_id"))
 }
 
 func (h *HCA) queryFlowCounter(in, out ifc.View) Status {

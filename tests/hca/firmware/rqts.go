@@ -79,17 +79,7 @@ func (h *HCA) modifyRQT(in, out ifc.View) Status {
 }
 
 func (h *HCA) destroyRQT(in, out ifc.View) Status {
-	number := uint32(in.Get("rqtn"))
-	t := h.rqts.items[number]
-	switch {
-	case t == nil:
-		return BadRes
-	case t.users > 0:
-		return ResBusy
-	}
-	t.release()
-	delete(h.rqts.items, number)
-	return OK
+	return dealloc(&h.rqts, in.Get("rqtn"))
 }
 
 func (h *HCA) queryRQT(in, out ifc.View) Status {

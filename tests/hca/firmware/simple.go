@@ -13,14 +13,17 @@ func alloc(t *table[*object], out ifc.View, field string) Status {
 	return OK
 }
 
-func dealloc(t *table[*object], number uint64) Status {
-	o := t.items[uint32(number)]
-	switch {
-	case o == nil:
+// dealloc destroys an object of any kind that is gone with its number.
+func dealloc[T interface{ base() *object }](t *table[T], number uint64) Status {
+	item, ok := t.items[uint32(number)]
+	if !ok {
 		return BadRes
-	case o.users > 0:
+	}
+	o := item.base()
+	if o.users > 0 {
 		return ResBusy
 	}
+	o.release()
 	delete(t.items, uint32(number))
 	return OK
 }

@@ -7,6 +7,8 @@ type object struct {
 	uses  []*object
 }
 
+func (o *object) base() *object { return o }
+
 func (o *object) use(others ...*object) {
 	for _, other := range others {
 		if other != nil {

@@ -112,17 +112,7 @@ func (h *HCA) modifyTIR(in, out ifc.View) Status {
 }
 
 func (h *HCA) destroyTIR(in, out ifc.View) Status {
-	number := uint32(in.Get("tirn"))
-	t := h.tirs.items[number]
-	switch {
-	case t == nil:
-		return BadRes
-	case t.users > 0:
-		return ResBusy
-	}
-	t.release()
-	delete(h.tirs.items, number)
-	return OK
+	return dealloc(&h.tirs, in.Get("tirn"))
 }
 
 func (h *HCA) queryTIR(in, out ifc.View) Status {

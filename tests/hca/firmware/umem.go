@@ -41,16 +41,7 @@ func (h *HCA) createUserMemory(in, out ifc.View) Status {
 }
 
 func (h *HCA) destroyUserMemory(in, out ifc.View) Status {
-	number := uint32(in.Get("umem_id"))
-	u := h.umems.items[number]
-	switch {
-	case u == nil:
-		return BadRes
-	case u.users > 0:
-		return ResBusy
-	}
-	delete(h.umems.items, number)
-	return OK
+	return dealloc(&h.umems, in.Get("umem_id"))
 }
 
 // userBuffer finds a queue's memory, for an object that uses it from now on.
