@@ -68,7 +68,8 @@ type Short struct {
 	Operation  uint64 // Opcode, and Flags above
 	RemoteAddr uint64
 	Key        uint64 // Imm, which is 0 if the operation has none, and RKey above
-	SGE        SGE
+	Addr       uint64
+	Data       uint64 // LKey, and Length above
 }
 
 // WRNop is the opcode of a request that does nothing, for which uverbs has none.

@@ -83,17 +83,12 @@ func (qp *QP) StartSends() *SendBuilder {
 // errors.Is(err, ErrQueueFull) says that completions must be polled first.
 func (b *SendBuilder) Complete() (n int, err error) {
 	posting()
-	switch n = b.n; {
-	case n == 1 && b.put == 0 && b.qp.prov.PostOne(&b.short[0]):
-	case uint(n-1) < shorts && b.qp.prov.PostShort(b.short[:n], false):
-		n += b.put
-		b.put = 0
-	default:
-		return b.complete()
+	if b.n == 1 && b.put == 0 && b.qp.prov.PostOne(&b.short[0]) {
+		b.n = closed
+		b.qp.sendMu.Unlock()
+		return 1, nil
 	}
-	b.n = closed
-	b.qp.sendMu.Unlock()
-	return n, nil
+	return b.complete()
 }
 
 // complete is Complete of all other requests.
@@ -101,7 +96,13 @@ func (b *SendBuilder) complete() (n int, err error) {
 	if b.n == closed {
 		return 0, errPostClosed
 	}
-	if uint(b.n-1) < shorts {
+	if list := b.n; uint(list-1) < shorts {
+		if b.qp.prov.PostShort(b.short[:list], false) {
+			n = b.put + list
+			b.n, b.put = closed, 0
+			b.qp.sendMu.Unlock()
+			return n, nil
+		}
 		b.last() // which is then the one to be shown
 	}
 	var wrs []SendWR
@@ -174,7 +175,7 @@ func (b *SendBuilder) lengthen(s *provider.Short) {
 		WRID: s.WRID, Opcode: Opcode(uint32(s.Operation)), Flags: SendFlags(s.Operation >> 32),
 		RemoteAddr: s.RemoteAddr, RKey: uint32(s.Key >> 32), Imm: uint32(s.Key),
 	}
-	b.short[building-1].SGE = s.SGE
+	b.short[building-1].Addr, b.short[building-1].Data = s.Addr, s.Data
 }
 
 // next puts the request in wr.
@@ -190,7 +191,8 @@ func (b *SendBuilder) next() {
 // ready completes wr.
 func (b *SendBuilder) ready() {
 	wr := &b.wr[0]
-	if b.sge[0] = SGE(b.short[building-1].SGE); b.sge[0].Length != 0 {
+	s := &b.short[building-1]
+	if b.sge[0] = (SGE{Addr: s.Addr, Length: uint32(s.Data >> 32), LKey: uint32(s.Data)}); b.sge[0].Length != 0 {
 		wr.SGL = b.sge[:]
 	}
 	if wr.Opcode == OpBindMW && wr.MW != nil {
@@ -209,7 +211,7 @@ func (b *SendBuilder) begin(op Opcode) *SendWR {
 		b.n = building
 	}
 	b.wr[0] = SendWR{WRID: b.WRID, Opcode: op, Flags: b.Flags}
-	b.short[building-1].SGE = provider.SGE{}
+	b.short[building-1].Data = 0
 	return &b.wr[0]
 }
 
@@ -237,7 +239,7 @@ func (b *SendBuilder) quick(op Opcode, rkey uint32, addr uint64, imm uint32) {
 	b.n = n + 1
 	s.WRID, s.Operation = b.WRID, uint64(op)|uint64(b.Flags)<<32
 	s.RemoteAddr, s.Key = addr, uint64(rkey)<<32|uint64(imm)
-	s.SGE.Length = 0
+	s.Data = 0
 }
 
 const noRequest = "verbs: a SendBuilder's Set method before the first operation"
@@ -331,13 +333,14 @@ func (b *SendBuilder) SetSGE(sge SGE) {
 	if uint(i) >= uint(len(b.short)) {
 		panic(noRequest)
 	}
-	b.short[i].SGE = provider.SGE(sge)
+	s := &b.short[i]
+	s.Addr, s.Data = sge.Addr, uint64(sge.Length)<<32|uint64(sge.LKey)
 }
 
 // SetSGEList makes several pieces the data (ibv_wr_set_sge_list).
 func (b *SendBuilder) SetSGEList(sgl []SGE) {
 	b.last().SGL = sgl
-	b.short[building-1].SGE = provider.SGE{}
+	b.short[building-1].Data = 0
 }
 
 // SetInlineData makes a copy the data (ibv_wr_set_inline_data).

@@ -40,12 +40,13 @@ func (q *keepQP) PostShort(list []provider.Short, more bool) bool {
 	}
 	var wrs []provider.SendWR
 	for _, s := range list {
-		if s.SGE.Length == 0 {
+		if s.Data>>32 == 0 {
 			return false
 		}
 		wrs = append(wrs, provider.SendWR{
 			WRID: s.WRID, Opcode: uapi.IbUverbsWrOpcode(uint32(s.Operation)), Flags: uint32(s.Operation >> 32),
-			RemoteAddr: s.RemoteAddr, RKey: uint32(s.Key >> 32), Imm: uint32(s.Key), SGL: []provider.SGE{s.SGE},
+			RemoteAddr: s.RemoteAddr, RKey: uint32(s.Key >> 32), Imm: uint32(s.Key),
+			SGL: []provider.SGE{{Addr: s.Addr, Length: uint32(s.Data >> 32), LKey: uint32(s.Data)}},
 		})
 	}
 	q.shots += len(list)

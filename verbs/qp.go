@@ -113,11 +113,12 @@ type QP struct {
 
 	usualOps atomic.Uint64 // of the type if the QP can send, and usualRecv if it can receive; none on a removed device
 
-	sendMu queueLock
 	recvMu queueLock
-	prov   provider.QP // nil when closed; under both locks
 	groups []mcastGroup
+	prov   provider.QP // nil when closed; under both locks
 
+	// What posting a send writes, apart from what it only reads: that is faster.
+	sendMu  queueLock
 	builder SendBuilder
 }
 

@@ -64,3 +64,9 @@ type Bell struct {
 //
 //go:noescape
 func BlueFlame(bell *Bell, v uint32, entry unsafe.Pointer, blocks int)
+
+// BlueFlame64 is BlueFlame of one block: an argument less is a store less that
+// the fences wait for.
+//
+//go:noescape
+func BlueFlame64(bell *Bell, v uint32, entry unsafe.Pointer)

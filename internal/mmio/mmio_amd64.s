@@ -70,26 +70,41 @@ TEXT ·Doorbell(SB), NOSPLIT, $0-32
 	SFENCE
 	RET
 
+// RING publishes v in bell's record, makes the other buffer the next, and has
+// this one's address in reg.
+#define RING(bell, v, reg) \
+	MOVQ Bell_Record(bell), DX \
+	MOVQ Bell_Reg(bell), reg \
+	MOVL Bell_Size(bell), R8 \
+	MOVL Bell_Offset(bell), R9 \
+	MOVL v, (DX) \
+	ADDQ R9, reg \
+	XORL R9, R8 \
+	MOVL R8, Bell_Offset(bell) \
+	SFENCE
+
 // func BlueFlame(bell *Bell, v uint32, entry unsafe.Pointer, blocks int)
 TEXT ·BlueFlame(SB), NOSPLIT, $0-32
 	MOVQ bell+0(FP), AX
 	MOVL v+8(FP), CX
 	MOVQ entry+16(FP), SI
 	MOVQ blocks+24(FP), BX
-	MOVQ Bell_Record(AX), DX
-	MOVQ Bell_Reg(AX), DI
-	MOVL Bell_Size(AX), R8
-	MOVL Bell_Offset(AX), R9
-	MOVL CX, (DX)
-	ADDQ R9, DI
-	XORL R9, R8
-	MOVL R8, Bell_Offset(AX)
-	SFENCE
+	RING(AX, CX, DI)
 next:
 	COPY64(SI, DI)
 	ADDQ $64, SI
 	ADDQ $64, DI
 	DECQ BX
 	JNZ  next
+	SFENCE
+	RET
+
+// func BlueFlame64(bell *Bell, v uint32, entry unsafe.Pointer)
+TEXT ·BlueFlame64(SB), NOSPLIT, $0-24
+	MOVQ bell+0(FP), AX
+	MOVL v+8(FP), CX
+	MOVQ entry+16(FP), SI
+	RING(AX, CX, DI)
+	COPY64(SI, DI)
 	SFENCE
 	RET

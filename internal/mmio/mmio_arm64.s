@@ -56,22 +56,27 @@ TEXT ·Doorbell(SB), NOSPLIT, $0-32
 	DSB  ST
 	RET
 
+// RING publishes v in bell's record, makes the other buffer the next, and has
+// this one's address in reg.
+#define RING(bell, v, reg) \
+	MOVD  Bell_Record(bell), R5 \
+	MOVD  Bell_Reg(bell), reg \
+	MOVWU Bell_Size(bell), R6 \
+	MOVWU Bell_Offset(bell), R7 \
+	DMB   OSHST \
+	MOVW  v, (R5) \
+	ADD   R7, reg \
+	EORW  R7, R6 \
+	MOVW  R6, Bell_Offset(bell) \
+	DSB   ST
+
 // func BlueFlame(bell *Bell, v uint32, entry unsafe.Pointer, blocks int)
 TEXT ·BlueFlame(SB), NOSPLIT, $0-32
-	MOVD  bell+0(FP), R0
-	MOVW  v+8(FP), R1
-	MOVD  entry+16(FP), R3
-	MOVD  blocks+24(FP), R4
-	MOVD  Bell_Record(R0), R5
-	MOVD  Bell_Reg(R0), R2
-	MOVWU Bell_Size(R0), R6
-	MOVWU Bell_Offset(R0), R7
-	DMB   OSHST
-	MOVW  R1, (R5)
-	ADD   R7, R2
-	EORW  R7, R6
-	MOVW  R6, Bell_Offset(R0)
-	DSB   ST
+	MOVD bell+0(FP), R0
+	MOVW v+8(FP), R1
+	MOVD entry+16(FP), R3
+	MOVD blocks+24(FP), R4
+	RING(R0, R1, R2)
 next:
 	// One store of 64 bytes, as rdma-core's mmio_memcpy_x64 has it: several
 	// smaller ones needn't be combined.
@@ -80,4 +85,15 @@ next:
 	SUBS   $1, R4
 	BNE    next
 	DSB    ST
+	RET
+
+// func BlueFlame64(bell *Bell, v uint32, entry unsafe.Pointer)
+TEXT ·BlueFlame64(SB), NOSPLIT, $0-24
+	MOVD bell+0(FP), R0
+	MOVW v+8(FP), R1
+	MOVD entry+16(FP), R3
+	RING(R0, R1, R2)
+	VLD1 (R3), [V0.D2, V1.D2, V2.D2, V3.D2]
+	VST1 [V0.D2, V1.D2, V2.D2, V3.D2], (R2)
+	DSB  ST
 	RET

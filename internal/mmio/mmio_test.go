@@ -48,16 +48,24 @@ func TestCopiesWriteWholeBlocks(t *testing.T) {
 	if !bytes.Equal(a.bytes(), want.bytes()) {
 		t.Errorf("Copy64 left\n%x, want\n%x", a.bytes(), want.bytes())
 	}
-	for blocks := 1; blocks <= 2; blocks++ {
+	for _, tt := range []struct {
+		name   string
+		blocks int
+		flame  func(bell *Bell, v uint32, entry unsafe.Pointer)
+	}{
+		{"BlueFlame of 1 block", 1, func(bell *Bell, v uint32, entry unsafe.Pointer) { BlueFlame(bell, v, entry, 1) }},
+		{"BlueFlame of 2 blocks", 2, func(bell *Bell, v uint32, entry unsafe.Pointer) { BlueFlame(bell, v, entry, 2) }},
+		{"BlueFlame64", 1, BlueFlame64},
+	} {
 		a, want := new(area), new(area)
 		const size = 128
 		bell := Bell{Record: (*uint32)(unsafe.Pointer(&a.bytes()[4])), Reg: unsafe.Pointer(&a.bytes()[64]), Size: size}
 		for turn := range 2 {
-			BlueFlame(&bell, uint32(5+turn), unsafe.Pointer(&src.bytes()[64+8*turn]), blocks)
+			tt.flame(&bell, uint32(5+turn), unsafe.Pointer(&src.bytes()[64+8*turn]))
 			want.bytes()[4] = byte(5 + turn)
-			copy(want.bytes()[64+size*turn:64+size*turn+64*blocks], src.bytes()[64+8*turn:])
+			copy(want.bytes()[64+size*turn:64+size*turn+64*tt.blocks], src.bytes()[64+8*turn:])
 			if !bytes.Equal(a.bytes(), want.bytes()) || bell.Offset != uint32(size*(1-turn)) {
-				t.Errorf("BlueFlame of %d blocks left\n%x, want\n%x, and then offset %d", blocks, a.bytes(), want.bytes(), bell.Offset)
+				t.Errorf("%s left\n%x, want\n%x, and then offset %d", tt.name, a.bytes(), want.bytes(), bell.Offset)
 			}
 		}
 	}
@@ -78,7 +86,7 @@ func BenchmarkRing(b *testing.B) {
 		"doorbell": func(a *area, i uint32) { Doorbell((*uint32)(unsafe.Pointer(&a.words[0])), i, &a.words[8], uint64(i)) },
 		"blueflame64": func(a *area, i uint32) {
 			bell := Bell{Record: (*uint32)(unsafe.Pointer(&a.words[0])), Reg: unsafe.Pointer(&a.words[8])}
-			BlueFlame(&bell, i, unsafe.Pointer(&a.words[32]), 1)
+			BlueFlame64(&bell, i, unsafe.Pointer(&a.words[32]))
 		},
 		"blueflame128": func(a *area, i uint32) {
 			bell := Bell{Record: (*uint32)(unsafe.Pointer(&a.words[0])), Reg: unsafe.Pointer(&a.words[8])}

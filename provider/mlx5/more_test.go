@@ -49,8 +49,10 @@ func usualWR(m *rand.Rand) provider.SendWR {
 
 func shortened(wrs []provider.SendWR) (list []provider.Short) {
 	for _, wr := range wrs {
+		sge := wr.SGL[0]
 		s := provider.Short{
-			WRID: wr.WRID, Operation: uint64(wr.Opcode) | uint64(wr.Flags)<<32, RemoteAddr: wr.RemoteAddr, Key: uint64(wr.RKey) << 32, SGE: wr.SGL[0],
+			WRID: wr.WRID, Operation: uint64(wr.Opcode) | uint64(wr.Flags)<<32, RemoteAddr: wr.RemoteAddr, Key: uint64(wr.RKey) << 32,
+			Addr: sge.Addr, Data: uint64(sge.Length)<<32 | uint64(sge.LKey),
 		}
 		if wr.Opcode == uapi.IB_UVERBS_WR_SEND_WITH_IMM || wr.Opcode == uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM {
 			s.Key |= uint64(wr.Imm)
@@ -113,7 +115,7 @@ func TestShort(t *testing.T) {
 			t.Error("a full queue took one more")
 		}
 		for _, odd := range []provider.Short{
-			{Operation: 8, SGE: provider.SGE{Length: 1}}, {Operation: 1 << 35, SGE: provider.SGE{Length: 1}}, {}, {SGE: provider.SGE{Length: 1 << 31}},
+			{Operation: 8, Data: 1 << 32}, {Operation: 1 << 35, Data: 1 << 32}, {}, {Data: 1<<32 - 1}, {Data: 1 << 63},
 		} {
 			if b.PostOne(&odd) || b.PostShort([]provider.Short{full[0], odd}, false) {
 				t.Errorf("took %+v", odd)

@@ -71,7 +71,7 @@ func (q *qp) PostSend(wrs []provider.SendWR, more bool) (int, error) {
 	}
 	s.posted, s.next = posted, next
 	if len(wrs) == 1 && !more && !s.kept && s.flame >= wqe.BlockSize {
-		mmio.BlueFlame(&s.bell, swap32(next&0xffff), unsafe.Pointer(w), 1)
+		mmio.BlueFlame64(&s.bell, swap32(next&0xffff), unsafe.Pointer(w))
 	} else {
 		s.last = (next - 1) & s.mask
 		if !more {
@@ -101,7 +101,7 @@ func (q *qp) PostShort(list []provider.Short, more bool) bool {
 	posted, next := s.posted, s.next
 	for i := range list {
 		wr := &list[i]
-		if wr.Operation&^shortest != 0 || int32(wr.SGE.Length) <= 0 {
+		if wr.Operation&^shortest != 0 || int64(wr.Data) < 1<<32 {
 			return false
 		}
 		w := s.window(next & s.mask)
@@ -111,7 +111,7 @@ func (q *qp) PostShort(list []provider.Short, more bool) bool {
 			data.RemoteAddr(wr.RemoteAddr, uint32(wr.Key>>32))
 			data = &w[2]
 		}
-		data.Data(wr.SGE.Length, wr.SGE.LKey, wr.SGE.Addr)
+		data.DataHead(wr.Data, wr.Addr)
 		posted++
 		slot := s.slot(next & s.mask)
 		slot.id, slot.posted = wr.WRID, posted
@@ -128,7 +128,7 @@ func (q *qp) PostShort(list []provider.Short, more bool) bool {
 // compiler put to the stack what else stays in registers.
 func (q *qp) PostOne(wr *provider.Short) bool {
 	s := &q.sq
-	if s.posted-atomic.LoadUint32(&s.done) >= s.usual || wr.Operation&^shortest != 0 || int32(wr.SGE.Length) <= 0 {
+	if s.posted-atomic.LoadUint32(&s.done) >= s.usual || wr.Operation&^shortest != 0 || int64(wr.Data) < 1<<32 {
 		return false
 	}
 	op, flags := wr.Operation&7, wr.Operation>>32&7
@@ -141,12 +141,12 @@ func (q *qp) PostOne(wr *provider.Short) bool {
 		data.RemoteAddr(wr.RemoteAddr, uint32(wr.Key>>32))
 		data = &w[2]
 	}
-	data.Data(wr.SGE.Length, wr.SGE.LKey, wr.SGE.Addr)
+	data.DataHead(wr.Data, wr.Addr)
 	slot.id, slot.posted = wr.WRID, posted
 	next++
 	s.next, s.posted = next, posted
 	if s.flame >= wqe.BlockSize {
-		mmio.BlueFlame(&s.bell, swap32(next&0xffff), unsafe.Pointer(w), 1)
+		mmio.BlueFlame64(&s.bell, swap32(next&0xffff), unsafe.Pointer(w))
 	} else {
 		s.last = at
 		s.tell(true)

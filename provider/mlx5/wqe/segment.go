@@ -109,6 +109,11 @@ func (s *Segment) Data(length, lkey uint32, addr uint64) {
 	s[0], s[1] = be64(uint64(length)<<32|uint64(lkey)), be64(addr)
 }
 
+// DataHead is Data with length and lkey together.
+func (s *Segment) DataHead(head, addr uint64) {
+	s[0], s[1] = be64(head), be64(addr)
+}
+
 // End closes a scatter list.
 func (s *Segment) End() {
 	s[0], s[1] = be64(InvalidLKey), 0

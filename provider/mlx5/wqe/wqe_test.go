@@ -47,6 +47,8 @@ func TestSegments(t *testing.T) {
 			"01020304050607081112131415161718"},
 		{"data", func(s []Segment) { s[0].Data(0x01020304, 0x11121314, 0x2122232425262728) },
 			"01020304111213142122232425262728"},
+		{"data, length and key together", func(s []Segment) { s[0].DataHead(0x0102030411121314, 0x2122232425262728) },
+			"01020304111213142122232425262728"},
 		{"end of a list", func(s []Segment) { s[0].End() },
 			"00000000000001000000000000000000"},
 		{"XRC", func(s []Segment) { s[0].SRQN(0x010203) },
