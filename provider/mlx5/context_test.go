@@ -1,0 +1,184 @@
+package mlx5
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/provider/mlx5/wqe"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// TestAnswersRefused: what a kernel doesn't say, or says of an ABI that isn't
+// this side's, is refused before anything is mapped.
+func TestAnswersRefused(t *testing.T) {
+	for name, spoil := range map[string]func(r *uapi.Mlx5IbAllocUcontextResp){
+		"short":                     func(r *uapi.Mlx5IbAllocUcontextResp) { r.ResponseLength = minResponse - 1 },
+		"CQE version 2":             func(r *uapi.Mlx5IbAllocUcontextResp) { r.CqeVersion = 2 },
+		"no send WQE":               func(r *uapi.Mlx5IbAllocUcontextResp) { r.MaxSqDescSz = 0 },
+		"no receive WQE":            func(r *uapi.Mlx5IbAllocUcontextResp) { r.MaxRqDescSz = 0 },
+		"no block":                  func(r *uapi.Mlx5IbAllocUcontextResp) { r.MaxSendWqebb = 0 },
+		"a register of half a page": func(r *uapi.Mlx5IbAllocUcontextResp) { r.BfRegSize = 2048 },
+		"a UAR of 128 KB":           func(r *uapi.Mlx5IbAllocUcontextResp) { r.LogUarSize = 17 },
+		"no UAR in a page":          func(r *uapi.Mlx5IbAllocUcontextResp) { r.NumUarsPerPage = 0 },
+		"more UARs than fit":        func(r *uapi.Mlx5IbAllocUcontextResp) { r.NumUarsPerPage = uint32(os.Getpagesize()/uarSize) + 1 },
+		"half a page of registers":  func(r *uapi.Mlx5IbAllocUcontextResp) { r.TotBfregs = 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := ioctl.New(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_GET_CONTEXT)
+			defer cmd.Release()
+			p, err := newContext(nil, cmd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := p.(*context)
+			*c.resp = uapi.Mlx5IbAllocUcontextResp{
+				ResponseLength: minResponse, CqeVersion: 1, BfRegSize: 512, LogUarSize: 12, NumUarsPerPage: 1,
+				MaxSqDescSz: 1024, MaxRqDescSz: 512, MaxSendWqebb: 1 << 15,
+			}
+			spoil(c.resp)
+			if err := c.Adopt(); err == nil {
+				t.Error("adopted")
+			}
+		})
+	}
+}
+
+// TestRegisters: where the registers of pages with many UARs are, as systems have
+// them whose pages are larger than a UAR, and those of a UAR as large as a page of
+// 64 KB.
+func TestRegisters(t *testing.T) {
+	page := &uarPage{mem: make([]byte, 1<<16)}
+	for _, tt := range []struct {
+		uar, n int
+		buffer uint32
+		want   uintptr
+	}{
+		{0, 0, 256, 0x800}, {0, 1, 256, 0xa00}, {1, 0, 256, 0x1800}, {15, 1, 256, 0xfa00},
+		{3, 1, 0, 0x3900}, // doorbells alone
+		{0, 1, 512, 0xc00},
+	} {
+		r := new(uars).register(page, tt.uar, tt.n, tt.buffer)
+		if at := uintptr(r.base) - uintptr(unsafe.Pointer(&page.mem[0])); at != tt.want || r.size != tt.buffer {
+			t.Errorf("register %d of UAR %d is at %#x with %d bytes, want %#x with %d", tt.n, tt.uar, at, r.size, tt.want, tt.buffer)
+		}
+	}
+	size := uint64(os.Getpagesize())
+	for index, want := range map[int]uint64{0: 0x300, 0xff: 0x3ff, 0x102: 0x10302} {
+		if got := mmapOffset(3, index); got != want*size {
+			t.Errorf("page %d is mapped at %#x pages, want %#x", index, got/size, want)
+		}
+	}
+}
+
+// TestSharedRegisters: QPs share registers when those for one QP each are given
+// out, evenly, and get one for themselves when one is free again.
+func TestSharedRegisters(t *testing.T) {
+	u := &uars{dedicated: dedicatedRegisters}
+	own := &register{dynamic: true}
+	u.free = []*register{own}
+	for range commonRegisters {
+		u.common = append(u.common, &register{dynamic: true, shared: new(sync.Mutex)})
+	}
+	take := func() *register {
+		t.Helper()
+		r, err := u.take(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if take() != own {
+		t.Error("a free register wasn't taken")
+	}
+	users := map[*register]int{}
+	for range 3 * commonRegisters {
+		users[take()]++
+	}
+	for r, n := range users {
+		if r.shared == nil || n != 3 || r.users != 3 {
+			t.Errorf("one register has %d users, and says %d", n, r.users)
+		}
+	}
+	u.give(u.common[5])
+	if take() != u.common[5] {
+		t.Error("not the one with the fewest users")
+	}
+	u.give(own)
+	if take() != own {
+		t.Error("what was given back wasn't taken")
+	}
+	static := &uars{static: []*register{{}}}
+	if r, err := static.take(nil); r != nil || err != nil {
+		t.Errorf("took %v, %v where the kernel chooses", r, err)
+	}
+}
+
+// TestWaysToRing: posts leave a WQE of one block in the two buffers of a register
+// in turns, or, where there is no BlueFlame, its first 8 bytes in one place.
+func TestWaysToRing(t *testing.T) {
+	for name, tt := range map[string]struct {
+		size   uint32
+		shared bool
+		bytes  int
+	}{
+		"a register of its own": {256, false, wqe.BlockSize},
+		"a shared register":     {256, true, wqe.BlockSize},
+		"no BlueFlame":          {0, false, 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			reg := r.uars.free[len(r.uars.free)-1]
+			reg.size = tt.size
+			if tt.shared {
+				reg.shared = new(sync.Mutex)
+			}
+			q := r.newQP(t, 0x123456, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 1, 0)})
+			buffers := unsafe.Slice((*byte)(reg.base), 512)
+			for turn := range 2 {
+				clear(buffers)
+				wr := provider.SendWR{
+					WRID: 1, Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, RemoteAddr: 1, RKey: 1, SGL: []provider.SGE{{Addr: 1, Length: 1, LKey: 1}},
+				}
+				next := q.sq.next
+				if n, err := q.PostSend([]provider.SendWR{wr}, false); n != 1 || err != nil {
+					t.Fatal(n, err)
+				}
+				want := make([]byte, len(buffers))
+				copy(want[turn*int(tt.size):], block(q, next)[:tt.bytes])
+				if !bytes.Equal(buffers, want) {
+					t.Errorf("post %d left\n%x, want\n%x", turn, buffers, want)
+				}
+				if got := swap32(q.sq.record[sendRecord]); got != next+1 {
+					t.Errorf("the record says %d, want %d", got, next+1)
+				}
+			}
+		})
+	}
+}
+
+// block returns the bytes of one of a send queue's.
+func block(q *qp, at uint32) (b []byte) {
+	for i := range uint32(wqe.BlockSegs) {
+		s := segment(&q.sq.ring[(at&q.sq.mask)*wqe.BlockSegs+i])
+		b = append(b, s[:]...)
+	}
+	return b
+}
+
+// TestClock reads a counter of two words, with the upper one first.
+func TestClock(t *testing.T) {
+	c := &context{clock: clock{mem: make([]byte, 4096), offset: 0x18}}
+	binary.BigEndian.PutUint64(c.clock.mem[0x18:], 0x0102030405060708)
+	if got, ok := c.Clock(); !ok || got != 0x0102030405060708 {
+		t.Errorf("read %#x, %t", got, ok)
+	}
+	if _, ok := new(context).Clock(); ok {
+		t.Error("a clock without a page")
+	}
+}
