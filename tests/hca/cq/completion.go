@@ -38,6 +38,9 @@ const (
 	SyndromeRemoteAborted  = 0x22
 )
 
+// Tagged is the bit of L4L3Type that VLAN counts.
+const Tagged = 1
+
 // Completion is what a CQE says.
 type Completion struct {
 	Kind Kind
@@ -60,9 +63,11 @@ type Completion struct {
 	// of a responder
 	RemoteQPN uint32
 	SLID      uint16
-	SL        uint8
+	SL        uint8 // over RoCE which header was there, MLX5_CQE_ROCE_L3_HEADER_TYPE_*
 	PathBits  uint8
-	GRH       bool // it is in the receive buffer
+	GRH       bool   // it is in the receive buffer
+	L4L3Type  uint8  // what headers a raw packet had; Tagged
+	VLAN      uint16 // the tag
 
 	// of a receive WQE that took a raw packet; FlowTag is in QPN's place then
 	Packet   bool
@@ -70,8 +75,6 @@ type Completion struct {
 	RSSHash  uint32
 	RSSType  uint8
 	HdsIPExt uint8 // CQE_L2_OK, CQE_L3_OK, CQE_L4_OK
-	L4L3Type uint8
-	VLAN     uint16
 	Checksum uint16
 
 	// Inline is payload that the CQE carries instead of the WQE's buffers: at

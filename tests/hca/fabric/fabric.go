@@ -1,5 +1,5 @@
-// Package fabric is an InfiniBand subnet in software: ports, a switch between
-// them, and faults as they are asked for.
+// Package fabric is an InfiniBand subnet or an Ethernet segment in software:
+// ports, a switch between them, and faults as they are asked for.
 //
 // It never blocks: a packet is handed to the queue of whoever it is for, or it
 // is dropped.

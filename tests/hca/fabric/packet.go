@@ -5,8 +5,11 @@ import "sync"
 // GID addresses a port, or a multicast group.
 type GID [16]byte
 
-// Multicast reports whether the GID is that of a group.
-func (g GID) Multicast() bool { return g[0] == 0xff }
+// Multicast reports whether the GID is that of a group: of IPv6, or of IPv4.
+func (g GID) Multicast() bool {
+	address, ok := g.IPv4()
+	return g[0] == 0xff || ok && address[0]>>4 == 0xe
+}
 
 // MaxPacket is what a packet's data may have: an MTU of 4096 bytes and all the
 // headers from the BTH on, or an Ethernet frame.
@@ -26,7 +29,9 @@ type Packet struct {
 	HasGRH     bool
 	GRH        [40]byte // as on the wire: source GID at 8, destination GID at 24
 	Ethernet   bool     // Data is an Ethernet frame, nothing else counts
-	Data       []byte   // from the base transport header on
+	RoCE       bool     // Link is the address, not the LIDs, and GRH is an IP header
+	Link       Link
+	Data       []byte // from the base transport header on
 	buf        [MaxPacket]byte
 }
 
@@ -35,7 +40,7 @@ var packets = sync.Pool{New: func() any { return new(Packet) }}
 // NewPacket returns an empty packet whose Data has room for MaxPacket bytes.
 func NewPacket() *Packet {
 	p := packets.Get().(*Packet)
-	p.SLID, p.DLID, p.SL, p.HasGRH, p.Ethernet = 0, 0, 0, false, false
+	p.SLID, p.DLID, p.SL, p.HasGRH, p.Ethernet, p.RoCE, p.Link = 0, 0, 0, false, false, false, Link{}
 	p.Data = p.buf[:0]
 	return p
 }
@@ -46,13 +51,23 @@ func (p *Packet) Free() { packets.Put(p) }
 // Clone copies a packet.
 func (p *Packet) Clone() *Packet {
 	c := NewPacket()
-	c.SLID, c.DLID, c.SL, c.HasGRH, c.GRH, c.Ethernet = p.SLID, p.DLID, p.SL, p.HasGRH, p.GRH, p.Ethernet
+	c.SLID, c.DLID, c.SL, c.HasGRH, c.GRH, c.Ethernet, c.RoCE, c.Link = p.SLID, p.DLID, p.SL, p.HasGRH, p.GRH, p.Ethernet, p.RoCE, p.Link
 	c.Data = append(c.Data, p.Data...)
 	return c
 }
 
 // SGID is the source in the GRH.
-func (p *Packet) SGID() GID { return GID(p.GRH[8:24]) }
+func (p *Packet) SGID() GID {
+	if p.IPv4() {
+		return mapped(p.GRH[offsetIPv4+12 : offsetIPv4+16])
+	}
+	return GID(p.GRH[8:24])
+}
 
 // DGID is the destination in the GRH.
-func (p *Packet) DGID() GID { return GID(p.GRH[24:40]) }
+func (p *Packet) DGID() GID {
+	if p.IPv4() {
+		return mapped(p.GRH[offsetIPv4+16:])
+	}
+	return GID(p.GRH[24:40])
+}

@@ -19,6 +19,7 @@ type Port struct {
 	plug   bool // the link could be up
 	enable bool // its HCA wants it to be
 	groups map[GID]int
+	macs   []MAC
 }
 
 // LID is what the subnet's manager gave the port.

@@ -96,13 +96,16 @@ func (f *Fabric) route(to []*Port, from *Port, p *Packet) []*Port {
 	if p.Ethernet {
 		return f.flood(to, from)
 	}
-	if p.HasGRH && p.DGID().Multicast() {
+	if p.toGroup() {
 		for _, q := range f.ports {
 			if q.up && q.groups[p.DGID()] > 0 {
 				to = append(to, q)
 			}
 		}
 		return to
+	}
+	if p.RoCE {
+		return f.routeRoCE(to, p)
 	}
 	q := f.byLID[p.DLID]
 	if p.DLID == 0xffff {

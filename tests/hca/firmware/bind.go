@@ -1,7 +1,9 @@
 package firmware
 
 import (
+	"encoding/binary"
 	"fmt"
+	"strings"
 
 	"github.com/goverbs/goverbs/tests/hca/fabric"
 	"github.com/goverbs/goverbs/tests/hca/ifc"
@@ -13,6 +15,10 @@ type binding struct {
 	path     string
 	variable any // a pointer
 }
+
+// lowerMAC is the second of the two fields that an Ethernet address is, by the
+// first, which stands for both.
+func lowerMAC(path string) string { return strings.TrimSuffix(path, "47_32") + "31_0" }
 
 // load sets the variables from the fields.
 func load(v ifc.View, bindings []binding) {
@@ -36,6 +42,9 @@ func load(v ifc.View, bindings []binding) {
 			*p = transport.RQType(v.Get(b.path))
 		case *fabric.GID:
 			copy(p[:], v.Bytes(b.path))
+		case *fabric.MAC:
+			binary.BigEndian.PutUint16(p[:], uint16(v.Get(b.path)))
+			binary.BigEndian.PutUint32(p[2:], uint32(v.Get(lowerMAC(b.path))))
 		default:
 			panic(fmt.Sprintf("firmware: %s is bound to a %T", b.path, p))
 		}
@@ -64,6 +73,9 @@ func store(v ifc.View, bindings []binding) {
 			v.Set(b.path, uint64(*p))
 		case *fabric.GID:
 			copy(v.Bytes(b.path), p[:])
+		case *fabric.MAC:
+			v.Set(b.path, uint64(binary.BigEndian.Uint16(p[:])))
+			v.Set(lowerMAC(b.path), uint64(binary.BigEndian.Uint32(p[2:])))
 		default:
 			panic(fmt.Sprintf("firmware: %s is bound to a %T", b.path, p))
 		}

@@ -40,6 +40,7 @@ const (
 	maxFlowCounters = 1
 	logMaxAddresses = 7
 	logMaxLSO       = 18
+	roceAddresses   = 64
 )
 
 // Kinds of capabilities: op_mod's upper bits.
@@ -48,6 +49,7 @@ const (
 	capEthernet  = 1
 	capODP       = 2
 	capAtomic    = 3
+	capRoCE      = 4
 	capFlowTable = 7
 	capLast      = 0x2a
 )
@@ -66,7 +68,7 @@ var settable = []string{
 
 var capabilityLayouts = map[uint16]string{
 	capGeneral: "cmd_hca_cap", capEthernet: "per_protocol_networking_offload_caps",
-	capODP: "odp_cap", capAtomic: "atomic_caps", capFlowTable: "flow_table_nic_cap",
+	capODP: "odp_cap", capAtomic: "atomic_caps", capRoCE: "roce_cap", capFlowTable: "flow_table_nic_cap",
 }
 
 func newCapabilities(ethernet bool) capabilities {
@@ -160,7 +162,7 @@ const (
 // ethernetPromises are what a HCA with an Ethernet port has more, or other.
 var ethernetPromises = map[uint16]map[string]uint64{
 	capGeneral: {
-		"port_type": 1, "ib_virt": 0, "eth_net_offloads": 1, "nic_flow_table": 1,
+		"port_type": 1, "ib_virt": 0, "eth_net_offloads": 1, "nic_flow_table": 1, "roce": 1,
 		"log_max_transport_domain": logMaxDomain, "log_max_tis": logMaxTIS, "log_max_tis_per_sq": 0,
 		"log_max_rq": logMaxQP, "log_max_wq_sz": logMaxQPSize, "log_max_rqt": logMaxRQT, "log_max_rqt_size": logMaxRQTSize, "log_max_tir": logMaxTIR,
 		"modify_rq_counter_set_id": 1, "disable_local_lb_uc": 1, "disable_local_lb_mc": 1,
@@ -170,6 +172,12 @@ var ethernetPromises = map[uint16]map[string]uint64{
 	capEthernet: {
 		"csum_cap": 1, "vlan_cap": 1, "max_lso_cap": logMaxLSO, "self_lb_en_modifiable": 1,
 		"rss_ind_tbl_cap": logMaxRQTSize, "wqe_inline_mode": 0,
+	},
+	// RoCE version 2 over both versions of IP. It cannot be turned off here: the
+	// driver is free not to use it.
+	capRoCE: {
+		"roce_version": 1 << 2, "l3_type": 1<<1 | 1<<2, "roce_address_table_size": roceAddresses,
+		"r_roce_dest_udp_port": 4791, "r_roce_min_src_udp_port": 0xc000, "r_roce_max_src_udp_port": 0xffff,
 	},
 	capFlowTable: {
 		receiveTables + "ft_support": 1, receiveTables + "flow_counter": 1, receiveTables + "flow_modify_en": 1,

@@ -77,6 +77,8 @@ var opcodes = map[uint16]command{
 	0x750: {"query_vport_state", initialized, (*HCA).queryVportState},
 	0x754: {"query_nic_vport_context", initialized, ethernet((*HCA).queryNICVport)},
 	0x755: {"modify_nic_vport_context", initialized, ethernet((*HCA).modifyNICVport)},
+	0x760: {"query_roce_address", initialized, ethernet((*HCA).queryRoCEAddress)},
+	0x761: {"set_roce_address", initialized, ethernet((*HCA).setRoCEAddress)},
 	0x762: {"query_hca_vport_context", initialized, (*HCA).queryVportContext},
 	0x763: {"modify_hca_vport_context", initialized, (*HCA).modifyVportContext},
 	0x764: {"query_hca_vport_gid", initialized, (*HCA).queryVportGID},

@@ -14,7 +14,7 @@ func dctBindings(c *transport.DCTContext) []binding {
 		{"rlky", &c.RLKey}, {"cs_res", &c.CSRes}, {"min_rnr_nak", &c.MinRNRNak}, {"srqn_xrqn", &c.SRQN},
 		{"pd", &c.PD}, {"dc_access_key", &c.DCAccessKey}, {"mtu", &c.MTU}, {"port", &c.Port},
 		{"pkey_index", &c.PKeyIndex}, {"my_addr_index", &c.SGIDIndex}, {"hop_limit", &c.HopLimit},
-		{"tclass", &c.TClass}, {"flow_label", &c.FlowLabel},
+		{"tclass", &c.TClass}, {"flow_label", &c.FlowLabel}, {"eth_prio", &c.Priority},
 	}
 }
 

@@ -12,12 +12,13 @@ import (
 
 // driver is a small driver of an HCA, with memory of its own.
 type driver struct {
-	t      testing.TB
-	h      *HCA
-	ram    *bus.RAM
-	free   uint64
-	raised []int // interrupts
-	port   *fabric.Port
+	t       testing.TB
+	h       *HCA
+	ram     *bus.RAM
+	free    uint64
+	raised  []int // interrupts
+	packets int   // that arrived
+	port    *fabric.Port
 }
 
 const (
@@ -34,7 +35,7 @@ func newDriverOf(t testing.TB, ethernet bool) *driver {
 	f := fabric.New(fabric.Config{Clock: func() time.Duration { return now }})
 	d.port = f.Attach(fabric.PortConfig{
 		GUID:    0x0002c90300000001,
-		Receive: func(p *fabric.Packet) { p.Free() },
+		Receive: func(p *fabric.Packet) { d.packets++; p.Free() },
 		Changed: func(up bool) { d.h.PortChanged(up) },
 	})
 	d.h = New(Config{

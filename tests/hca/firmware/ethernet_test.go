@@ -403,7 +403,7 @@ func TestBadFlows(t *testing.T) {
 	d.refused(BadRes, 0x900, set("ctx.transport_domain", 1, "ctx.inline_rqn", 1))
 	d.refused(BadResState, 0x909, set("rqn", q.rqn, "rq_state", sqReset, "ctx.state", sqReady))
 	d.refused(BadParam, 0x909, set("rqn", q.rqn, "rq_state", sqReady, "ctx.state", sqReady, "modify_bitmask", 1<<2))
-	d.refused(BadParam, 0x755, set("field_select.roce_en", 1))
+	d.refused(BadParam, 0x755, set("field_select.min_inline", 1))
 	started(t).refused(BadOp, 0x900, nil) // of an InfiniBand port
 }
 

@@ -105,8 +105,10 @@ func TestRefusals(t *testing.T) {
 func TestBindings(t *testing.T) {
 	var q transport.QPContext
 	var d transport.DCTContext
+	var a transport.Address
 	for layout, bindings := range map[string][]binding{
 		"qpc": append(qpBindings(&q), liveBindings(&q)...), "dctc": dctBindings(&d),
+		"roce_addr_layout": roceBindings(&a),
 	} {
 		ones := ifc.Make(layout)
 		for i := range ones.Data {

@@ -148,6 +148,8 @@ func (h *HCA) clear() {
 	}
 	if h.c.Ethernet {
 		c.Steer = h.steer
+		c.Addresses = roceAddresses
+		h.vport.context.Set("roce_en", 0)
 	}
 	if h.c.Log != nil {
 		c.Log = ringless{h.c.Log}

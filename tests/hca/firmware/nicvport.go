@@ -8,8 +8,8 @@ import (
 )
 
 // nicVport is what the driver tells of its Ethernet addresses. Frames are
-// received by flow tables alone: of all this, only what it says of loopback
-// makes a difference.
+// received by flow tables alone: of all this, only what it says of loopback and
+// of RoCE makes a difference.
 type nicVport struct {
 	context ifc.View
 	lists   [3][]byte // of unicast addresses, of multicast addresses, of VLANs
@@ -57,7 +57,7 @@ func (h *HCA) modifyNICVport(in, out ifc.View) Status {
 	selects := in.Sub("field_select")
 	c := listed(in, "nic_vport_context")
 	v := h.vport.context
-	for _, field := range []string{"affiliation", "node_guid", "port_guid", "min_inline", "roce_en"} {
+	for _, field := range []string{"affiliation", "node_guid", "port_guid", "min_inline"} {
 		if selects.Flag(field) {
 			return BadParam
 		}
@@ -84,6 +84,7 @@ func (h *HCA) modifyNICVport(in, out ifc.View) Status {
 		"change_event": {"arm_change_event", "event_on_mtu", "event_on_promisc_change", "event_on_vlan_change",
 			"event_on_mc_address_change", "event_on_uc_address_change"},
 		"promisc": {"promisc_uc", "promisc_mc", "promisc_all"},
+		"roce_en": {"roce_en"},
 	}
 	for selected, names := range fields {
 		if selects.Flag(selected) {
@@ -92,6 +93,7 @@ func (h *HCA) modifyNICVport(in, out ifc.View) Status {
 			}
 		}
 	}
+	h.engine.EnableRoCE(v.Flag("roce_en"))
 	if selects.Flag("permanent_address") {
 		copy(v.Bytes("permanent_address"), c.Bytes("permanent_address"))
 	}

@@ -36,7 +36,7 @@ func pathBindings(prefix string, p *transport.Path) []binding {
 		{"pkey_index", &p.PKeyIndex}, {"grh", &p.GRH}, {"mlid", &p.PathBits}, {"rlid", &p.DLID},
 		{"ack_timeout", &p.AckTimeout}, {"src_addr_index", &p.SGIDIndex}, {"hop_limit", &p.HopLimit},
 		{"tclass", &p.TClass}, {"flow_label", &p.FlowLabel}, {"rgid_rip", &p.DGID}, {"sl", &p.SL},
-		{"vhca_port_num", &p.Port},
+		{"vhca_port_num", &p.Port}, {"rmac_47_32", &p.MAC}, {"eth_prio", &p.Priority},
 	}
 	for i := range bindings {
 		bindings[i].path = prefix + "." + bindings[i].path

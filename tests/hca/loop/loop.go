@@ -31,6 +31,7 @@ type Options struct {
 	Seed      uint64
 	RAM       int // bytes for each HCA; 0 for 16 MiB
 	BigEndian bool
+	RoCE      bool // ports are of Ethernet, each with the addresses of RoCEAddress
 	Log       trace.Log
 	Steer     func(h *HCA, to []transport.Delivery, f transport.Frame) []transport.Delivery
 	PageFault func(h *HCA, e eq.Event) bool
@@ -84,6 +85,9 @@ func New(n int, o Options) *World {
 			Log:             o.Log,
 			AtomicBigEndian: o.BigEndian,
 		}
+		if o.RoCE {
+			c.Addresses = 8
+		}
 		if o.Steer != nil {
 			c.Steer = func(to []transport.Delivery, f transport.Frame) []transport.Delivery { return o.Steer(h, to, f) }
 		}
@@ -93,6 +97,14 @@ func New(n int, o Options) *World {
 		h.Engine = transport.New(c)
 		h.Lkey = h.Key(mkey.Context{Mode: mkey.PA, Length64: true, PD: PD, QPN: mkey.AnyQP,
 			Access: mkey.LocalRead | mkey.LocalWrite | mkey.RemoteRead | mkey.RemoteWrite | mkey.Atomic})
+		if o.RoCE {
+			h.Engine.EnableRoCE(true)
+			for k := range KindsOfAddress {
+				if err := h.Engine.SetAddress(1, k, RoCEAddress(i, k)); err != nil {
+					panic(err)
+				}
+			}
+		}
 		w.HCAs = append(w.HCAs, h)
 	}
 	return w
@@ -253,6 +265,12 @@ func (e *CQE) Index() uint32     { return e.u32(32) & 0xffffff }
 func (e *CQE) RemoteQPN() uint32 { return e.u32(24) & 0xffffff }
 func (e *CQE) SLID() uint16      { return e.u16(22) }
 func (e *CQE) GRH() bool         { return e.u32(24)>>28&3 != 0 }
+
+// RoCE is which header a packet had, MLX5_CQE_ROCE_L3_HEADER_TYPE_*.
+func (e *CQE) RoCE() uint8 { return uint8(e.u32(24) >> 24 & 3) }
+
+// Tag is the VLAN tag that a packet had.
+func (e *CQE) Tag() (tag uint16, tagged bool) { return e.u16(30), e.Raw[29]&cq.Tagged != 0 }
 
 // String is for messages of tests.
 func (e *CQE) String() string {

@@ -68,6 +68,9 @@ func Attributes(to *QP) transport.QPContext {
 	if to != nil {
 		c.RemoteQPN = to.Number
 		c.Primary.DLID = to.H.Port.LID()
+		if a, ok := to.H.Engine.Address(1, IPv4); ok {
+			c.Primary.SGIDIndex, c.Primary.DGID, c.Primary.MAC, c.Primary.HopLimit = IPv4, a.GID, a.MAC, 64
+		}
 	}
 	return c
 }

@@ -59,6 +59,10 @@ type Path struct {
 	DGID       fabric.GID
 	SL         uint8
 	Port       uint8 // vhca_port_num, from 1; 0 is taken as 1
+
+	// over RoCE, in the place of LIDs and SL
+	MAC      fabric.MAC
+	Priority uint8
 }
 
 // QPContext is a queue pair's context (QPC), decoded.
@@ -158,6 +162,7 @@ type DCTContext struct {
 	HopLimit      uint8
 	TClass        uint8
 	FlowLabel     uint32
+	Priority      uint8 // over RoCE
 
 	Violations uint32 // dc_access_key_violation_count; Create ignores it
 }

@@ -118,11 +118,9 @@ func (q *QP) receiveDatagram(h bth, p *fabric.Packet) {
 		ByteCount:  uint32(sizeGRH + len(data)),
 		Imm:        word,
 		Solicited:  h.solicited,
-		SLID:       p.SLID,
-		SL:         p.SL,
-		GRH:        p.HasGRH,
 		RemoteQPN:  source,
 	}
+	origin(&c, p)
 	if kind == cq.ResponderSend {
 		c.Imm = uint32(q.c.Primary.PKeyIndex)
 		if q.c.Service == QP1 {

@@ -170,6 +170,7 @@ func (t *QP) connect(peer dcPeer, h bth, p *fabric.Packet) *QP {
 	if p.HasGRH {
 		path := &c.c.Primary
 		path.GRH, path.DGID, path.HopLimit, path.TClass, path.FlowLabel = true, p.SGID(), d.HopLimit, d.TClass, d.FlowLabel
+		path.SGIDIndex, path.MAC, path.Priority = d.SGIDIndex, p.Link.Source, d.Priority
 	}
 	c.est = true
 	c.setMTU()

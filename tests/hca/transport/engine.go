@@ -35,6 +35,9 @@ type Config struct {
 	// PKey is the partition key at an index of a port's table; 0xffff
 	// everywhere if it is nil.
 	PKey func(port uint8, index uint16) uint16
+	// Addresses is how many RoCE addresses a port has room for; 0 if ports are
+	// of InfiniBand.
+	Addresses int
 	// AtomicBigEndian makes atomic operations take memory as big-endian
 	// words, as HCAs do that were not told of the host's order.
 	AtomicBigEndian bool
@@ -42,20 +45,22 @@ type Config struct {
 
 // Engine is the transport of one HCA. It is for one goroutine.
 type Engine struct {
-	c        Config
-	now      time.Duration
-	qps      map[uint32]*QP // by number; DCTs, raw SQs and raw RQs too
-	srqs     map[uint32]*srq
-	special  map[uint16]*QP // by port and whether it is QP1
-	groups   map[fabric.GID][]*QP
-	counters map[uint8]*Counters
-	nextQPN  uint32
-	nextSRQN uint32
-	active   []*QP // with work to do
-	timers   timers
-	steered  []Delivery
-	wqe      [maxWQE]byte // of a receive queue, while it is parsed
-	pieces   [][]byte
+	c         Config
+	now       time.Duration
+	qps       map[uint32]*QP // by number; DCTs, raw SQs and raw RQs too
+	srqs      map[uint32]*srq
+	special   map[uint16]*QP // by port and whether it is QP1
+	roce      bool           // it is enabled
+	addresses [][]Address    // of each port
+	groups    map[fabric.GID][]*QP
+	counters  map[uint8]*Counters
+	nextQPN   uint32
+	nextSRQN  uint32
+	active    []*QP // with work to do
+	timers    timers
+	steered   []Delivery
+	wqe       [maxWQE]byte // of a receive queue, while it is parsed
+	pieces    [][]byte
 }
 
 // Numbers from here on are given out; those below are the driver's.
@@ -67,7 +72,7 @@ const (
 
 // New returns an engine without queue pairs.
 func New(c Config) *Engine {
-	return &Engine{
+	e := &Engine{
 		c:        c,
 		qps:      make(map[uint32]*QP),
 		srqs:     make(map[uint32]*srq),
@@ -77,6 +82,13 @@ func New(c Config) *Engine {
 		nextQPN:  firstQPN,
 		nextSRQN: firstSRQN,
 	}
+	if e.ethernet() {
+		for range c.Ports {
+			e.addresses = append(e.addresses, make([]Address, c.Addresses))
+		}
+	}
+	e.announce()
+	return e
 }
 
 // Counters returns the counters of a set, which exists as soon as it is used.

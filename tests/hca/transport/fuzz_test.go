@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"testing"
 
@@ -28,8 +29,8 @@ func settle(t *testing.T, w *loop.World) {
 
 var services = []transport.Service{transport.RC, transport.UC, transport.UD, transport.XRC, transport.DCI}
 
-func fuzzPair(t *testing.T, service transport.Service, recv bool) *pair {
-	w := loop.New(2, loop.Options{RAM: 1 << 20})
+func fuzzPair(t *testing.T, service transport.Service, recv, roce bool) *pair {
+	w := loop.New(2, loop.Options{RAM: 1 << 20, RoCE: roce})
 	p := &pair{T: t, w: w}
 	make1 := func(h *loop.HCA) *loop.QP {
 		c := transport.QPContext{Service: service, LogSQSize: 4, LogRQSize: 2, LogRQStride: 1, WQSignature: false, CSReq: 0x11, CSRes: 1}
@@ -50,13 +51,15 @@ func fuzzPair(t *testing.T, service transport.Service, recv bool) *pair {
 	return p
 }
 
-// FuzzWQE gives the send queue anything; the first byte chooses the service,
-// and the control segment is made right in half of the cases.
+// FuzzWQE gives the send queue anything; the first byte chooses the service and
+// whether that is RoCE, and the control segment is made right in half of the
+// cases.
 func FuzzWQE(f *testing.F) {
 	for i := range services {
 		b := loop.Raddr(loop.WQE(loop.Write, loop.Signaled, 0), loop.Base+8192, 0x1000)
 		f.Add(append([]byte{byte(i)}, loop.Data(b, loop.Base+4096, 64, 0x1000)...))
 		f.Add(append([]byte{byte(i) | 0x80}, loop.Inline(loop.AV(loop.WQE(loop.SendImm, 0, 0), 0x1234<<32, 0x50, 2, [16]byte{}), []byte("inline"))...))
+		f.Add(append([]byte{byte(i) | 0xc0}, loop.Inline(loop.RoCEAV(loop.WQE(loop.Send, 0, 0), 0x1234<<32, 0x50, loop.IPv4, loop.RoCEAddress(1, loop.IPv4)), []byte("inline"))...))
 		f.Add(append([]byte{byte(i)}, bind(0x11, 1, 0x50, 0x1000, loop.Base, 4096, 0x3c)...))
 		f.Add(append([]byte{byte(i)}, loop.Data(loop.Words(loop.Raddr(loop.WQE(loop.MaskedCS, 8, 0), loop.Base, 0x1000), 1, 2, 3, 4), loop.Base, 8, 0x1000)...))
 	}
@@ -64,7 +67,7 @@ func FuzzWQE(f *testing.F) {
 		if len(in) < 1 || len(in) > 1024 {
 			return
 		}
-		p := fuzzPair(t, services[int(in[0]&0x7f)%len(services)], true)
+		p := fuzzPair(t, services[int(in[0]&0x3f)%len(services)], true, in[0]&0x40 != 0)
 		if b := append([]byte(nil), in[1:]...); in[0]&0x80 == 0 && len(b) >= 16 {
 			p.a.Post(b)
 		} else {
@@ -123,21 +126,43 @@ func FuzzReceiveWQE(f *testing.F) {
 	})
 }
 
+// addressed makes a packet one of RoCE, from the other HCA to one.
+func addressed(p *fabric.Packet, to, kind int) {
+	source, dest := loop.RoCEAddress(1-to, kind), loop.RoCEAddress(to, kind)
+	p.RoCE, p.HasGRH, p.GRH = true, true, [40]byte{}
+	p.Link = fabric.Link{Source: source.MAC, Dest: dest.MAC, Tagged: dest.Tagged, Tag: dest.VLAN}
+	if dest.IPv4 {
+		p.GRH[20] = 0x45
+		copy(p.GRH[32:], source.GID[12:])
+		copy(p.GRH[36:], dest.GID[12:])
+		return
+	}
+	p.GRH[0] = 0x60
+	copy(p.GRH[8:], source.GID[:])
+	copy(p.GRH[24:], dest.GID[:])
+}
+
 // FuzzPacket gives both sides packets that nobody sent. The first byte chooses
-// the service, the second who receives; a packet's length comes before it.
+// the service, the second who receives, and whether that is RoCE, by addresses
+// of which kind; a packet's length comes before it.
 func FuzzPacket(f *testing.F) {
 	for i := range services {
 		class := []byte{0, 0x20, 0x60, 0xa0, 0xc0}[i]
 		for op := range byte(0x1c) {
 			pk := []byte{byte(i), op & 1, 60, class | op, 0, 0xff, 0xff, 0, 0, 0, 0x51, 0x80, 0, 2, 0x30}
-			f.Add(append(pk, make([]byte, 48)...))
+			pk = append(pk, make([]byte, 48)...)
+			f.Add(pk)
+			over := bytes.Clone(pk)
+			over[1] |= 2
+			f.Add(over)
 		}
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if len(in) < 2 || len(in) > 4096 {
 			return
 		}
-		p := fuzzPair(t, services[int(in[0])%len(services)], true)
+		roce, kind := in[1]&2 != 0, int(in[1])>>2%loop.KindsOfAddress
+		p := fuzzPair(t, services[int(in[0])%len(services)], true, roce)
 		p.a.PostRing(loop.Data(loop.Raddr(loop.WQE(loop.Read, 0, 0), p.bAddr, p.b.H.Lkey), p.aAddr, 4000, p.a.H.Lkey))
 		to := p.b
 		if in[1]&1 != 0 {
@@ -148,6 +173,9 @@ func FuzzPacket(f *testing.F) {
 			n := min(int(in[0]), len(in)-1)
 			pk := fabric.NewPacket()
 			pk.SLID = 3 - to.H.Port.LID()
+			if roce {
+				addressed(pk, int(to.H.Port.LID())-1, kind)
+			}
 			pk.Data = append(pk.Data, in[1:1+n]...)
 			in = in[1+n:]
 			to.H.Engine.Receive(1, pk)

@@ -45,10 +45,9 @@ func (q *QP) receiveFrame(data []byte, d Delivery) {
 	var first []byte
 	if q.raw.stripVLAN {
 		if addresses, rest, tci, ok := frame.Strip(data); ok {
-			const tagged = 1
 			first, data = addresses, rest
 			c.VLAN = tci
-			c.L4L3Type |= tagged
+			c.L4L3Type |= cq.Tagged
 		}
 	}
 	n := len(first) + len(data)

@@ -1,6 +1,8 @@
 package transport
 
 import (
+	"slices"
+
 	"github.com/goverbs/goverbs/tests/hca/fabric"
 )
 
@@ -12,7 +14,7 @@ func (e *Engine) Receive(port uint8, p *fabric.Packet) {
 		e.receiveFrame(Frame{Port: port, Data: p.Data})
 		return
 	}
-	if len(p.Data) < sizeBTH {
+	if len(p.Data) < sizeBTH || !e.addressed(port, p) {
 		return
 	}
 	h := parseBTH(p.Data)
@@ -43,8 +45,8 @@ func (e *Engine) Receive(port uint8, p *fabric.Packet) {
 		q.receiveDatagram(h, p)
 		return
 	}
-	if q.c.Service != DCI && p.SLID != q.c.Primary.DLID && q.c.Primary.DLID != 0 {
-		return // not from the port that it is connected to
+	if q.c.Service != DCI && !q.fromPeer(p) {
+		return
 	}
 	if isAnswer(h.op & opMask) {
 		if q.c.Service != UC {
@@ -68,17 +70,20 @@ func (e *Engine) receiveGroup(h bth, p *fabric.Packet) {
 		return
 	}
 	for _, q := range e.groups[p.DGID()] {
-		if q.c.BlockLBMC && e.mine(p.SLID) || !samePartition(h.pkey, e.pkey(q.c.Primary.Port, q.c.Primary.PKeyIndex)) {
+		if q.c.BlockLBMC && e.mine(p) || !samePartition(h.pkey, e.pkey(q.c.Primary.Port, q.c.Primary.PKeyIndex)) {
 			continue
 		}
 		q.receiveDatagram(h, p)
 	}
 }
 
-// mine reports whether a LID is that of one of the HCA's ports.
-func (e *Engine) mine(lid uint16) bool {
-	for _, p := range e.c.Ports {
-		if p.LID() == lid {
+// mine reports whether a packet is from one of the HCA's own ports.
+func (e *Engine) mine(p *fabric.Packet) bool {
+	for i, port := range e.c.Ports {
+		if !p.RoCE && port.LID() == p.SLID {
+			return true
+		}
+		if p.RoCE && slices.ContainsFunc(e.addresses[i], func(a Address) bool { return a.MAC == p.Link.Source }) {
 			return true
 		}
 	}

@@ -357,11 +357,9 @@ func (q *QP) received(a *arrival, kind cq.Kind, word uint32, inline []byte) {
 		ByteCount:  uint32(x.off),
 		Imm:        word,
 		Solicited:  a.h.solicited,
-		SLID:       a.p.SLID,
-		SL:         a.p.SL,
-		GRH:        a.p.HasGRH,
 		Inline:     inline,
 	}
+	origin(&c, a.p)
 	var cqn uint32
 	cqn, c.UserIndex = q.recvTarget()
 	x.wqe.used = false

@@ -315,9 +315,14 @@ func (q *QP) parseAV(w *sendWQE, r *reader) {
 		DLID:      binary.BigEndian.Uint16(b[14:]),
 	}
 	if dqp>>31 == 0 {
+		r.bad = r.bad || q.e.ethernet() // that has no way to say where it goes
 		return
 	}
+	if q.e.ethernet() {
+		d.path.Priority = d.path.SL >> 1
+	}
 	b = r.take(32)
+	d.path.MAC = fabric.MAC(b[4:])
 	g := binary.BigEndian.Uint32(b[12:])
 	d.path.TClass, d.path.HopLimit = b[10], b[11]
 	d.path.GRH = g>>30&1 != 0

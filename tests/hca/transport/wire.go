@@ -141,22 +141,32 @@ var zeros [64]byte
 // address fills in a packet's route.
 func (e *Engine) address(p *fabric.Packet, path *Path) *fabric.Port {
 	port := e.port(path.Port)
+	if e.ethernet() {
+		e.addressRoCE(p, path)
+		return port
+	}
 	p.SLID, p.DLID, p.SL = port.LID(), path.DLID, path.SL
 	if path.GRH {
 		p.HasGRH = true
-		g := &p.GRH
-		binary.BigEndian.PutUint32(g[0:], 6<<28|uint32(path.TClass)<<20|path.FlowLabel&0xfffff)
-		g[6], g[7] = 0x1b, path.HopLimit
-		sgid := port.GID()
-		copy(g[8:], sgid[:])
-		copy(g[24:], path.DGID[:])
+		const nextIsBTH = 0x1b
+		putGRH(&p.GRH, path, nextIsBTH, port.GID())
 	}
 	return port
 }
 
+// putGRH writes a GRH, or a header of IPv6, all but its length.
+func putGRH(g *[40]byte, path *Path, next uint8, sgid fabric.GID) {
+	binary.BigEndian.PutUint32(g[0:], 6<<28|uint32(path.TClass)<<20|path.FlowLabel&0xfffff)
+	g[6], g[7] = next, path.HopLimit
+	copy(g[8:], sgid[:])
+	copy(g[24:], path.DGID[:])
+}
+
 // seal writes what is only known when the packet is complete.
 func seal(p *fabric.Packet) {
-	if p.HasGRH {
+	if p.RoCE {
+		sealRoCE(p)
+	} else if p.HasGRH {
 		binary.BigEndian.PutUint16(p.GRH[4:], uint16(len(p.Data)+4))
 	}
 }

@@ -25,6 +25,7 @@ set_flow_table_root create_flow_table modify_flow_table destroy_flow_table
 create_flow_group destroy_flow_group set_fte delete_fte
 alloc_flow_counter dealloc_flow_counter query_flow_counter
 query_nic_vport_context modify_nic_vport_context
+set_roce_address query_roce_address
 create_uctx destroy_uctx create_umem destroy_umem
 access_register attach_to_mcg detach_from_mcg mad_ifc
 `
@@ -32,7 +33,7 @@ access_register attach_to_mcg detach_from_mcg mad_ifc
 // others are capabilities, registers and what lies in memory.
 const others = `
 cmd_hca_cap cmd_hca_cap_2 atomic_caps odp_cap
-per_protocol_networking_offload_caps flow_table_nic_cap fte_match_param
+per_protocol_networking_offload_caps roce_cap flow_table_nic_cap fte_match_param
 cmd_queue_entry cmd_if_box health_buffer
 register_host_endianness ptys_reg pmtu_reg pvlc_reg ppcnt_reg paos_reg pfcc_reg
 ib_port_cntrs_grp_data_layout

@@ -1,0 +1,63 @@
+package fabric
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// MAC is an Ethernet address.
+type MAC [6]byte
+
+// Link is the Ethernet header of a RoCE packet.
+type Link struct {
+	Source, Dest MAC
+	Tagged       bool
+	Tag          uint16 // the VLAN's tag: the VLAN's number, and above it the priority
+}
+
+// VLAN is the number of the VLAN that a packet is in, and whether it is in one.
+func (l *Link) VLAN() (number uint16, tagged bool) { return l.Tag & 0xfff, l.Tagged }
+
+// A RoCE packet's GRH is an IP header: one of IPv6, or one of IPv4 in the last
+// 20 bytes, the others being 0.
+const offsetIPv4 = 20
+
+// IPv4 reports whether the packet is RoCE over IPv4.
+func (p *Packet) IPv4() bool { return p.RoCE && p.GRH[0]>>4 != 6 }
+
+// IPv4 returns the IPv4 address that is mapped into the GID.
+func (g GID) IPv4() (address [4]byte, ok bool) {
+	return [4]byte(g[12:]), binary.BigEndian.Uint64(g[:]) == 0 && binary.BigEndian.Uint32(g[8:]) == 0xffff
+}
+
+// mapped is the GID of an IPv4 address.
+func mapped(address []byte) (g GID) {
+	g[10], g[11] = 0xff, 0xff
+	copy(g[12:], address)
+	return g
+}
+
+// SetMACs says which unicast packets of RoCE are for the port.
+func (p *Port) SetMACs(all []MAC) {
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	p.macs = slices.Clone(all)
+}
+
+// toGroup reports whether the packet is for a multicast group.
+func (p *Packet) toGroup() bool {
+	if p.RoCE {
+		return p.Link.Dest[0]&1 != 0
+	}
+	return p.HasGRH && p.DGID().Multicast()
+}
+
+// routeRoCE appends the ports that have the packet's destination address.
+func (f *Fabric) routeRoCE(to []*Port, p *Packet) []*Port {
+	for _, q := range f.ports {
+		if q.up && slices.Contains(q.macs, p.Link.Dest) {
+			to = append(to, q)
+		}
+	}
+	return to
+}
