@@ -21,6 +21,7 @@ type guest struct {
 
 func main() {
 	long := flag.Bool("long", false, "100000 iterations of each, and 1 GiB")
+	roce := flag.Bool("roce", false, "over RoCE, on Ethernet ports")
 	pattern := flag.String("run", "", "only cases whose name matches this `regexp`")
 	peers := flag.String("peers", "", "`folder` of the programs made of peer/*.c")
 	soaking := flag.Duration("soak", 0, "play at random for so long, with all kinds of trouble")
@@ -64,12 +65,22 @@ func main() {
 		for _, c := range faults() {
 			report(c.name, func() error { return c.run(*peers) })
 		}
+	}
+	if g.peer == "" && !*roce {
 		for _, c := range troubles(*long) {
 			report(c.name, c.play)
 		}
 	}
 	for _, c := range games(*long, g.peer == "") {
+		if *roce {
+			c = c.overRoCE()
+		}
 		report(c.String(), func() error { return g.play(c) })
+	}
+	if *roce {
+		for _, c := range connections() {
+			report(c.String(), func() error { return g.connect(c) })
+		}
 	}
 	if failed > 0 {
 		fmt.Printf("%d failed\n", failed)

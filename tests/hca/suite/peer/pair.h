@@ -10,6 +10,7 @@
 enum {
 	MESSAGE = 1 << 20, /* bytes of each of the DEPTH places in a buffer */
 	DEPTH = 4,
+	ROCE_GID = 1, /* the index of the one that is an IPv4 address */
 	/*
 	 * 4.096 us << TIMEOUT. Where a program and both of its devices share a
 	 * processor with others, answers may take a while: 8 times this, and
@@ -25,6 +26,7 @@ struct side {
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
 	struct ibv_port_attr port;
+	union ibv_gid gid;
 	uint64_t *buf;
 };
 
@@ -46,7 +48,8 @@ static void open_side(struct side *s, const char *name)
 		die(name);
 	s->pd = ibv_alloc_pd(s->context);
 	s->cq = ibv_create_cq(s->context, 4 * DEPTH, NULL, NULL, 0);
-	if (!s->pd || !s->cq || ibv_query_port(s->context, 1, &s->port))
+	if (!s->pd || !s->cq || ibv_query_port(s->context, 1, &s->port) ||
+	    ibv_query_gid(s->context, 1, s->port.link_layer == IBV_LINK_LAYER_ETHERNET ? ROCE_GID : 0, &s->gid))
 		die("objects");
 	if (posix_memalign((void **)&s->buf, 4096, DEPTH * MESSAGE))
 		die("memory");
@@ -77,6 +80,12 @@ static void connect_side(struct side *s, struct side *to)
 	a.min_rnr_timer = 1;
 	a.ah_attr.dlid = to->port.lid;
 	a.ah_attr.port_num = 1;
+	if (s->port.link_layer == IBV_LINK_LAYER_ETHERNET) {
+		a.ah_attr.is_global = 1;
+		a.ah_attr.grh.dgid = to->gid;
+		a.ah_attr.grh.sgid_index = ROCE_GID;
+		a.ah_attr.grh.hop_limit = 64;
+	}
 	if (ibv_modify_qp(s->qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 				     IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
 		die("RTR");

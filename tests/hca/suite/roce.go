@@ -1,0 +1,124 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+)
+
+// addresses are those of the devices' network interfaces: of both in one guest, of
+// one in each of two.
+var addresses = [2]string{"192.168.77.1", "192.168.77.2"}
+
+// overRoCE is the game by GID, the one that is an IPv4 address, and with datagrams
+// that an Ethernet frame of the usual size has room for.
+func (c game) overRoCE() game {
+	gid := []string{"-x", "1"}
+	if strings.HasSuffix(c.program, "pingpong") {
+		gid = []string{"-g", "1"}
+	}
+	c.args = append(gid, c.args...)
+	if slices.Contains(c.args, "UD") {
+		for i, arg := range c.args {
+			if arg == "2048" {
+				c.args[i] = "1024"
+			}
+		}
+	}
+	return c
+}
+
+// connection is a game of programs that connect by IP address. Of their arguments
+// SERVER and CLIENT are the addresses.
+type connection struct {
+	program        string
+	server, client []string
+	ready          func() error // that the server is
+}
+
+func (c connection) String() string {
+	return strings.Join(append([]string{c.program}, c.client...), " ")
+}
+
+func connections() []connection {
+	const group = "239.7.7.1"
+	words := strings.Fields
+	return []connection{
+		{"rping", words("-s -a SERVER -C 100 -V"), words("-c -a SERVER -I CLIENT -C 100 -V"), listening},
+		{"rping", words("-s -a SERVER -C 20 -V -S 65535"), words("-c -a SERVER -I CLIENT -C 20 -V -S 65535"), listening},
+		{"ucmatose", words("-b SERVER -c 10 -C 10"), words("-s SERVER -b CLIENT -c 10 -C 10"), listening},
+		{"udaddy", words("-b SERVER -c 5 -C 10"), words("-s SERVER -b CLIENT -c 5 -C 10"), listening},
+		{"mckey", words("-b SERVER -C 10 -m " + group), words("-b CLIENT -C 10 -s -m " + group), joined},
+		{"ib_write_bw", words("-F -R -n 1000 -s 2048"), words("-F -R -n 1000 -s 2048 SERVER"), listening},
+		{"ib_send_lat", words("-F -R -n 500 -c UD"), words("-F -R -n 500 -c UD SERVER"), listening},
+	}
+}
+
+// connect runs one side of a connection, or both.
+func (g guest) connect(c connection) error {
+	ctx, cancel := context.WithTimeout(context.Background(), gameLimit)
+	defer cancel()
+	side := func(args []string) error {
+		args = slices.Clone(args)
+		for i := range args {
+			args[i] = strings.NewReplacer("SERVER", addresses[0], "CLIENT", addresses[1]).Replace(args[i])
+		}
+		return run(exec.CommandContext(ctx, c.program, args...))
+	}
+	if g.peer != "" && g.index == 0 {
+		return side(c.server)
+	}
+	if g.peer != "" {
+		// It is the other guest's kernel that knows when its server is ready.
+		return again(ctx, func() error { return side(c.client) })
+	}
+	server := make(chan error, 1)
+	go func() { server <- side(c.server) }()
+	err := eventually(patience, func() error {
+		if len(server) > 0 {
+			return nil // it has ended, and the client says what it makes of that
+		}
+		return c.ready()
+	})
+	if err == nil {
+		err = side(c.client)
+	}
+	if err != nil {
+		cancel()
+	}
+	return errors.Join(err, <-server)
+}
+
+// again calls f until it has no objection, for as long as it may take until the
+// other side is there.
+func again(ctx context.Context, f func() error) error {
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		if err := f(); err == nil || time.Now().After(end) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// listening: somebody waits for connections.
+func listening() error { return shows("cm_id", "LISTEN") }
+
+// joined: a queue pair of datagrams is there, and it is a group's before it is
+// ready to receive.
+func joined() error { return shows("qp", "type UD state RTS") }
+
+func shows(kind, what string) error {
+	out, err := exec.Command("rdma", "resource", "show", kind).CombinedOutput()
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(string(out), what) {
+		return fmt.Errorf("no %s is %s:\n%s", kind, what, out)
+	}
+	return nil
+}
