@@ -53,6 +53,9 @@ func main() {
 		usage()
 		os.Exit(2)
 	}
+	if err := shortSlices(); err != nil {
+		fmt.Fprintln(os.Stderr, "hca: slower than it could be:", err)
+	}
 	if err := serve(flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "hca:", err)
 		os.Exit(1)

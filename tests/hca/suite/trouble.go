@@ -245,10 +245,10 @@ func killed() error {
 	return nil
 }
 
-// removed: a device is taken from the driver while programs use it, and given
-// back.
-func removed() error {
-	name, err := device(0)
+// lose makes programs use the devices, loses the one of an HCA by steps, and ends the
+// programs. The steps are given a watch on the device and the device's slot.
+func lose(hca int, steps ...func(w *watch, at string) error) error {
+	name, err := device(hca)
 	if err != nil {
 		return err
 	}
@@ -266,13 +266,22 @@ func removed() error {
 		return err
 	}
 	defer w.end()
-	err = inOrder(
-		func() error { return write(filepath.Join(at, "remove"), "1") },
-		func() error { return w.expect(deviceFatal) },
-		func() error { return nothing(0) },
-	)
-	t.kill()
-	w.end()
+	for _, step := range steps {
+		if err := step(w, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isFatal(w *watch, _ string) error { return w.expect(deviceFatal) }
+
+func remove(_ *watch, at string) error { return write(filepath.Join(at, "remove"), "1") }
+
+// removed: a device is taken from the driver while programs use it, and given
+// back.
+func removed() error {
+	err := lose(0, remove, isFatal, func(*watch, string) error { return nothing(0) })
 	return errors.Join(err, rescan())
 }
 
@@ -291,56 +300,19 @@ func reloaded() error {
 
 // fatal: the driver resets the device when it says that it is broken.
 func fatal() error {
-	name, err := device(1)
-	if err != nil {
-		return err
-	}
-	t, err := begin(mixed...)
-	if err != nil {
-		return err
-	}
-	defer t.kill()
-	w, err := newWatch(name)
-	if err != nil {
-		return err
-	}
-	defer w.end()
-	err = inOrder(request{Do: "fatal", HCA: 1}.ask, func() error { return w.expect(deviceFatal) })
-	t.kill()
-	w.end()
-	return err
+	return lose(1, tell(request{Do: "fatal", HCA: 1}), isFatal)
 }
 
 // vanished: a device that is pulled out, while programs use it, and another one
 // in its place.
 func vanished() error {
-	name, err := device(1)
-	if err != nil {
-		return err
-	}
-	at, err := slot(name)
-	if err != nil {
-		return err
-	}
-	t, err := begin(mixed...)
-	if err != nil {
-		return err
-	}
-	defer t.kill()
-	w, err := newWatch(name)
-	if err != nil {
-		return err
-	}
-	defer w.end()
-	err = inOrder(
-		request{Do: "vanish", HCA: 1}.ask,
-		func() error { return w.expect(deviceFatal) },
-		func() error { return write(filepath.Join(at, "remove"), "1") },
-		request{Do: "return", HCA: 1}.ask,
-	)
-	t.kill()
-	w.end()
+	err := lose(1, tell(request{Do: "vanish", HCA: 1}), isFatal, remove, tell(request{Do: "return", HCA: 1}))
 	return errors.Join(err, rescan())
+}
+
+// tell asks the HCAs to do something.
+func tell(r request) func(*watch, string) error {
+	return func(*watch, string) error { return r.ask() }
 }
 
 // faulted is what `rdma statistic` prints of memory that was brought in.
