@@ -49,6 +49,7 @@ func Run(m *testing.M, folder string) int {
 		fmt.Fprintf(os.Stderr, "no %s here; run this in the rig: CGO_ENABLED=0 go test -c ./%s && tests/vm/run -d rxe -- ./%s.test -test.v\n", Device, folder, base)
 		return 1
 	}
+	defer func() { os.RemoveAll(builtIn) }()
 	return m.Run()
 }
 

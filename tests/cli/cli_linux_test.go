@@ -42,27 +42,7 @@ func init() {
 	}
 }
 
-var ibv string // the program
-
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "cli")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	ibv = filepath.Join(dir, "ibv")
-	build := exec.Command("go", "build", "-o", ibv, "../../cmd/ibv")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	status := 1
-	if out, err := build.CombinedOutput(); err == nil {
-		os.Chmod(dir, 0o755) // for the user nobody
-		status = rdmatest.Run(m, "tests/cli")
-	} else {
-		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
-	}
-	os.RemoveAll(dir)
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { rdmatest.Main(m, "tests/cli") }
 
 // output runs a program that must succeed and say nothing on stderr.
 func output(t *testing.T, name string, args ...string) string {
@@ -106,7 +86,7 @@ func TestSameAsRdmaCore(t *testing.T) {
 			if !strings.Contains(want, second) && !strings.Contains(want, device) {
 				t.Fatalf("%q printed no device: %s", test.theirs, want)
 			}
-			if diff := gocmp.Diff(devinfo44(want), effectiveSpeed.ReplaceAllString(output(t, ibv, test.ours...), "")); diff != "" {
+			if diff := gocmp.Diff(devinfo44(want), effectiveSpeed.ReplaceAllString(output(t, rdmatest.Program(t, "ibv"), test.ours...), "")); diff != "" {
 				t.Errorf("(-rdma-core +ibv):\n%s", diff)
 			}
 		})
@@ -146,14 +126,14 @@ func devinfo44(s string) string {
 
 // A device is found by each of its names.
 func TestSelectors(t *testing.T) {
-	want := output(t, ibv, "info", "-d", device)
+	want := output(t, rdmatest.Program(t, "ibv"), "info", "-d", device)
 	guid, err := os.ReadFile("/sys/class/infiniband/" + device + "/node_guid")
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := strings.TrimSpace(string(guid))
 	for _, selector := range []string{text, strings.ReplaceAll(text, ":", ""), cmp.Or(netDev, device)} {
-		if got := output(t, ibv, "info", "-d", selector); got != want {
+		if got := output(t, rdmatest.Program(t, "ibv"), "info", "-d", selector); got != want {
 			t.Errorf("-d %s: %s", selector, got)
 		}
 	}
@@ -180,7 +160,7 @@ func TestJSON(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(output(t, ibv, "info", "--json")), &devices); err != nil {
+	if err := json.Unmarshal([]byte(output(t, rdmatest.Program(t, "ibv"), "info", "--json")), &devices); err != nil {
 		t.Fatal(err)
 	}
 	if len(devices) != 2 {
@@ -218,7 +198,7 @@ func TestJSON(t *testing.T) {
 func jail(t *testing.T, mounts ...string) string {
 	t.Helper()
 	root := t.TempDir()
-	program, err := os.ReadFile(ibv)
+	program, err := os.ReadFile(rdmatest.Program(t, "ibv"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +235,7 @@ func TestChroot(t *testing.T) {
 		if status != 0 || stderr != "" {
 			t.Errorf("ibv %q: status %d, %s", args, status, stderr)
 		}
-		if want := output(t, ibv, args...); stdout != want {
+		if want := output(t, rdmatest.Program(t, "ibv"), args...); stdout != want {
 			t.Errorf("ibv %q in the jail (-outside +inside):\n%s", args, gocmp.Diff(want, stdout))
 		}
 	}
@@ -265,7 +245,7 @@ func TestChroot(t *testing.T) {
 func TestMissingNodes(t *testing.T) {
 	root := jail(t, "/sys")
 	stdout, stderr, status := result(t, inJail(root, "devices"))
-	if want := output(t, ibv, "devices"); status != 0 || stdout != want {
+	if want := output(t, rdmatest.Program(t, "ibv"), "devices"); status != 0 || stdout != want {
 		t.Errorf("ibv devices: status %d, %s", status, stdout)
 	}
 	for _, word := range []string{device, "/dev/infiniband/uverbs0", "/dev/infiniband/uverbs1", "--device"} {
@@ -303,13 +283,13 @@ func TestNoPermission(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.Chmod(node, stat.Mode().Perm())
-	c := exec.Command(ibv, "info")
+	c := exec.Command(rdmatest.Program(t, "ibv"), "info")
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	stdout, stderr, status := result(t, c)
 	if status != 1 || !strings.Contains(stderr, node) || !strings.Contains(stderr, "permission") {
 		t.Errorf("status %d, %s", status, stderr)
 	}
-	if want := output(t, ibv, "info", "-d", second); stdout != want {
+	if want := output(t, rdmatest.Program(t, "ibv"), "info", "-d", second); stdout != want {
 		t.Errorf("the second device (-want +got):\n%s", gocmp.Diff(want, stdout))
 	}
 }

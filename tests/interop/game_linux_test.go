@@ -73,7 +73,7 @@ func start(t *testing.T, m maker, transport string, port int, host string, args 
 	t.Helper()
 	line := []string{"ibv_" + transport + "_pingpong"}
 	if m == ours {
-		line = []string{ibv, "pingpong", transport}
+		line = []string{rdmatest.Program(t, "ibv"), "pingpong", transport}
 	}
 	line = append(append(append(line, rig.gid...), "-p", strconv.Itoa(port)), args...)
 	if host != "" {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
 // witnessVar is set for the child that ibvtrace watches.
@@ -20,16 +22,12 @@ func TestNothingReachesTheKernel(t *testing.T) {
 		t.Fatal("the witnessed part must not include its witness")
 	}
 	dir := t.TempDir()
-	ibvtrace := filepath.Join(dir, "ibvtrace")
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", ibvtrace, "../../cmd/ibvtrace").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	trace := filepath.Join(dir, "trace")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(ibvtrace, "--json", "-o", trace, self, "-test.run", "^("+witnessed+")$")
+	cmd := exec.Command(rdmatest.Program(t, "ibvtrace"), "--json", "-o", trace, self, "-test.run", "^("+witnessed+")$")
 	cmd.Env = append(os.Environ(), witnessVar+"=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "witnessed") {

@@ -1,7 +1,7 @@
 // Package rdmacm tests connection management in the rig: package rdmacm with
 // itself and with librdmacm's programs, and ibv rping and cmtime.
 //
-//	go build -o bin/ ./cmd/... ./examples/... && go test -c -o /tmp/ ./tests/rdmacm
+//	go test -c -o /tmp/ ./tests/rdmacm
 //	cd tests/rdmacm && ../vm/run -d rxe -- /tmp/rdmacm.test -test.v
 //
 // In two guests, it runs TestTwoGuests in place of all others:

@@ -24,7 +24,7 @@ func TestClientAndServer(t *testing.T) {
 				if maker == "c" {
 					return start(t, name, "-s", host, "-p", port)
 				}
-				return start(t, programPath(t, name), "-s", host, "-p", port)
+				return start(t, rdmatest.Program(t, name), "-s", host, "-p", port)
 			}
 			server := run(who.server, "rdma_server")
 			listens(t, server, rdmacm.TCP, lastPort)

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,21 +14,6 @@ import (
 
 // patience bounds a program that hangs; nothing else depends on it.
 const patience = 40 * time.Second
-
-// programPath returns the path of one of this repository's programs: beside the
-// file that $GOVERBS_BIN names, else in bin/.
-func programPath(t testing.TB, name string) string {
-	t.Helper()
-	dir := "../../bin"
-	if ibv := os.Getenv("GOVERBS_BIN"); ibv != "" {
-		dir = filepath.Dir(ibv)
-	}
-	path := filepath.Join(dir, name)
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("%v; on the host: go build -o bin/ ./cmd/... ./examples/...", err)
-	}
-	return path
-}
 
 // A program has been started.
 type program struct {

@@ -16,7 +16,7 @@ func rping(t testing.TB, maker string, args ...string) *program {
 	if maker == "c" {
 		return start(t, "rping", args...)
 	}
-	return start(t, programPath(t, "ibv"), append([]string{"rping"}, args...)...)
+	return start(t, rdmatest.Program(t, "ibv"), append([]string{"rping"}, args...)...)
 }
 
 var pairings = []struct{ server, client string }{{"go", "go"}, {"go", "c"}, {"c", "go"}}

@@ -18,7 +18,7 @@ import (
 // asks it no more than that one: ibvtrace shows both.
 func TestTracedAsC(t *testing.T) {
 	rdmatest.CheckLeaks(t)
-	trace := programPath(t, "ibvtrace")
+	trace := rdmatest.Program(t, "ibvtrace")
 	dir := t.TempDir()
 	type side struct {
 		steps     []string
@@ -30,7 +30,7 @@ func TestTracedAsC(t *testing.T) {
 		traced := func(name string, args ...string) *program {
 			command := []string{"rping"}
 			if maker == "go" {
-				command = []string{programPath(t, "ibv"), "rping"}
+				command = []string{rdmatest.Program(t, "ibv"), "rping"}
 			}
 			file := filepath.Join(dir, maker+name)
 			prefix := []string{"--json", "-o", file, "-e", "trace=cm,event", "--"}

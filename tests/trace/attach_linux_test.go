@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
 // grown waits until a trace has so many bytes.
@@ -39,7 +40,7 @@ func TestAttach(t *testing.T) {
 			client := start(t, p.client...)
 			for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGKILL, unix.SIGTERM} {
 				file := filepath.Join(t.TempDir(), "trace")
-				tracer := start(t, ibvtrace, "--json", "--data", "-o", file, "-p", strconv.Itoa(server.Process.Pid))
+				tracer := start(t, rdmatest.Program(t, "ibvtrace"), "--json", "--data", "-o", file, "-p", strconv.Itoa(server.Process.Pid))
 				grown(t, file, tracer, 20000)
 				tracer.Process.Signal(sig)
 				err := tracer.Wait()
@@ -90,7 +91,7 @@ func TestAttachThreads(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	time.Sleep(500 * time.Millisecond) // until it listens, which nothing tells
-	tracer := start(t, ibvtrace, "--json", "-o", file, "-p", strconv.Itoa(server.Process.Pid))
+	tracer := start(t, rdmatest.Program(t, "ibvtrace"), "--json", "-o", file, "-p", strconv.Itoa(server.Process.Pid))
 	grown(t, file, tracer, 100)
 	start(t, "rping", "-c", "-a", address, "-C", "3").wait(t)
 	server.wait(t)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
 // A tally counts work requests and completions.
@@ -86,7 +87,7 @@ func TestData(t *testing.T) {
 				continue // nothing of the library's that the others have not
 			}
 			t.Run(strings.TrimSpace(filepath.Base(strings.Join(prefix, " "))+" "+test.name), func(t *testing.T) {
-				test.run(t, append(slices.Clone(prefix), traced(files[0], "--data")...), append(slices.Clone(prefix), traced(files[1], "--data")...))
+				test.run(t, append(slices.Clone(prefix), traced(t, files[0], "--data")...), append(slices.Clone(prefix), traced(t, files[1], "--data")...))
 				for _, file := range files {
 					n := count(t, readTrace(t, file))
 					t.Logf("%+v", n)
@@ -113,9 +114,9 @@ func TestExtended(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Run("v44", func(t *testing.T) { extended(t, file, traced(file, "--data"), program) })
+	t.Run("v44", func(t *testing.T) { extended(t, file, traced(t, file, "--data"), program) })
 	t.Run("newer", func(t *testing.T) {
-		if n := extended(t, file, append([]string{inTree}, traced(file, "--data")...), program); n != 7 {
+		if n := extended(t, file, append([]string{inTree}, traced(t, file, "--data")...), program); n != 7 {
 			t.Errorf("%d completions, want 7", n)
 		}
 	})
@@ -176,20 +177,13 @@ func describe(f []event.Field) string {
 // from its start and attached to.
 func TestDataOfGo(t *testing.T) {
 	dir := t.TempDir()
-	ibv := os.Getenv("GOVERBS_BIN")
-	if ibv == "" {
-		ibv = filepath.Join(dir, "ibv")
-		if out, err := exec.Command("go", "build", "-o", ibv, "../../cmd/ibv").CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-	}
-	command := slices.Concat([]string{ibv, "pingpong", "rc", "-d", device}, pingpongGID, []string{"-n"})
+	command := slices.Concat([]string{rdmatest.Program(t, "ibv"), "pingpong", "rc", "-d", device}, pingpongGID, []string{"-n"})
 	with := func(n string) pair {
 		c := append(slices.Clone(command), n)
 		return pair{c, append(slices.Clone(c), address), listening(18515)}
 	}
 	files := []string{filepath.Join(dir, "server"), filepath.Join(dir, "client")}
-	with("50").run(t, traced(files[0], "--data"), traced(files[1], "--data"))
+	with("50").run(t, traced(t, files[0], "--data"), traced(t, files[1], "--data"))
 	for _, file := range files {
 		if n := count(t, readTrace(t, file)); n.sent != 50 || n.sentOK != 50 || n.receivedOK != 50 || n.received < 50 {
 			t.Errorf("%s: %+v, want 50 messages each way", file, n)
@@ -202,7 +196,7 @@ func TestDataOfGo(t *testing.T) {
 	client := start(t, p.client...)
 	for _, sig := range []os.Signal{unix.SIGKILL, unix.SIGINT} {
 		os.Remove(files[0])
-		tracer := start(t, ibvtrace, "--json", "--data", "-o", files[0], "-p", strconv.Itoa(server.Process.Pid))
+		tracer := start(t, rdmatest.Program(t, "ibvtrace"), "--json", "--data", "-o", files[0], "-p", strconv.Itoa(server.Process.Pid))
 		grown(t, files[0], tracer, 20000)
 		tracer.Process.Signal(sig)
 		tracer.Wait()

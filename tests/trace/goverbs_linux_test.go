@@ -71,7 +71,7 @@ func TestTracedPollAndArm(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "trace")
-	p := start(t, append(traced(file, "--data"), self, "-test.run", "^TestPollAndArm$")...)
+	p := start(t, append(traced(t, file, "--data"), self, "-test.run", "^TestPollAndArm$")...)
 	p.wait(t)
 	var want, got []string
 	for _, m := range regexp.MustCompile(`(?m)^did: (.*)$`).FindAllStringSubmatch(p.out.String(), -1) {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
 const (
@@ -29,7 +30,7 @@ func TestLegacy(t *testing.T) {
 	if out, err := exec.Command("gcc", "-O", "-o", program, "c/legacy.c").CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}
-	p := start(t, append(traced(file), program, uverbs)...)
+	p := start(t, append(traced(t, file), program, uverbs)...)
 	p.wait(t)
 	var verbs []string
 	out := make(map[string]uint64)
@@ -61,7 +62,7 @@ func TestHostile(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for seed := range 2 {
-		p := start(t, append(traced(file, "--data", "--raw"), program, strconv.Itoa(seed), "300", uverbs, rdmaCM)...)
+		p := start(t, append(traced(t, file, "--data", "--raw"), program, strconv.Itoa(seed), "300", uverbs, rdmaCM)...)
 		p.wait(t)
 		kinds := make(map[event.Kind]int)
 		for _, e := range readTrace(t, file) {
@@ -74,7 +75,7 @@ func TestHostile(t *testing.T) {
 	p := start(t, program, "7", "3000", uverbs, rdmaCM)
 	for range 3 {
 		os.Remove(file)
-		tracer := start(t, ibvtrace, "--json", "--data", "-o", file, "-p", strconv.Itoa(p.Process.Pid))
+		tracer := start(t, rdmatest.Program(t, "ibvtrace"), "--json", "--data", "-o", file, "-p", strconv.Itoa(p.Process.Pid))
 		grown(t, file, tracer, 10000)
 		time.Sleep(100 * time.Millisecond)
 		tracer.Process.Signal(unix.SIGINT)

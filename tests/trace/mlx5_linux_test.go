@@ -24,7 +24,7 @@ func TestDriverData(t *testing.T) {
 	onMLX5(t)
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "server"), filepath.Join(dir, "client")}
-	pingpong("rc").run(t, traced(files[0]), traced(files[1]))
+	pingpong("rc").run(t, traced(t, files[0]), traced(t, files[1]))
 	for _, file := range files {
 		seen := make(map[string]int)
 		for _, e := range readTrace(t, file) {

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
 // TestObjects compares what ibvtrace says that the kernel holds for a program with
@@ -23,7 +25,7 @@ func TestObjects(t *testing.T) {
 	}()
 	pid := server.Process.Pid
 
-	out, err := exec.Command(ibvtrace, "objects", "--json", "-p", fmt.Sprint(pid)).Output()
+	out, err := exec.Command(rdmatest.Program(t, "ibvtrace"), "objects", "--json", "-p", fmt.Sprint(pid)).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +76,7 @@ func TestObjects(t *testing.T) {
 		t.Errorf("objects (-rdma +ibvtrace):\n%s", diff)
 	}
 
-	tree, err := exec.Command(ibvtrace, "objects", "-p", fmt.Sprint(pid)).Output()
+	tree, err := exec.Command(rdmatest.Program(t, "ibvtrace"), "objects", "-p", fmt.Sprint(pid)).Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func TestPingpong(t *testing.T) {
 	onRXE(t)
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "server"), filepath.Join(dir, "client")}
-	serverOut, clientOut := pingpong("rc").run(t, traced(files[0]), traced(files[1]))
+	serverOut, clientOut := pingpong("rc").run(t, traced(t, files[0]), traced(t, files[1]))
 	qpn := func(out, side string) uint64 {
 		m := regexp.MustCompile(side + ` address:.*QPN 0x([0-9a-f]+)`).FindStringSubmatch(out)
 		if m == nil {
@@ -100,7 +100,7 @@ func TestMistakes(t *testing.T) {
 	if out, err := exec.Command("gcc", "-O", "-o", program, "c/mistakes.c", "-libverbs").CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}
-	p := start(t, append(traced(file), program, device)...)
+	p := start(t, append(traced(t, file), program, device)...)
 	p.wait(t)
 	var failed, got []string
 	for _, e := range readTrace(t, file) {

@@ -44,26 +44,12 @@ func init() {
 	}
 }
 
-var ibvtrace string // the program
-
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "trace")
-	if err != nil {
+	status := rdmatest.Run(m, "tests/trace")
+	if err := unwatch(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		status = 1
 	}
-	ibvtrace = filepath.Join(dir, "ibvtrace")
-	status := 1
-	if out, err := exec.Command("go", "build", "-o", ibvtrace, "../../cmd/ibvtrace").CombinedOutput(); err == nil {
-		status = rdmatest.Run(m, "tests/trace")
-		if err := unwatch(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			status = 1
-		}
-	} else {
-		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
-	}
-	os.RemoveAll(dir)
 	os.Exit(status)
 }
 
@@ -181,8 +167,8 @@ func (p pair) run(t *testing.T, server, client []string) (serverOut, clientOut s
 }
 
 // traced is the command that traces to a file.
-func traced(file string, args ...string) []string {
-	return append(append([]string{ibvtrace, "--json", "-o", file}, args...), "--")
+func traced(t *testing.T, file string, args ...string) []string {
+	return append(append([]string{rdmatest.Program(t, "ibvtrace"), "--json", "-o", file}, args...), "--")
 }
 
 // TestAsKernel traces both sides of what people run, and compares with what the
@@ -210,7 +196,7 @@ func TestAsKernel(t *testing.T) {
 			t.Run(age.name+" "+name, func(t *testing.T) {
 				os.Remove(files[0])
 				w := watchKernel(t)
-				p.run(t, append(slices.Clone(age.prefix), traced(files[0])...), append(slices.Clone(age.prefix), traced(files[1])...))
+				p.run(t, append(slices.Clone(age.prefix), traced(t, files[0])...), append(slices.Clone(age.prefix), traced(t, files[1])...))
 				kernel := w.saw()
 				server, client := readTrace(t, files[0]), readTrace(t, files[1])
 				t.Logf("%d and %d events", len(server), len(client))
@@ -226,7 +212,7 @@ func TestChildren(t *testing.T) {
 	p := pingpong("rc")
 	script := strings.Join(p.server, " ") + " & until " + strings.Join(p.client, " ") + " 2>/dev/null; do sleep 0.2; done; wait"
 	w := watchKernel(t)
-	start(t, append(traced(file), "sh", "-c", script)...).wait(t)
+	start(t, append(traced(t, file), "sh", "-c", script)...).wait(t)
 	kernel := w.saw()
 	if len(kernel) < 2 {
 		t.Errorf("the kernel saw only %d processes", len(kernel))
@@ -240,7 +226,7 @@ func TestAsStrace(t *testing.T) {
 	dir := t.TempDir()
 	file := func(s string) string { return filepath.Join(dir, s) }
 	p := pingpong("rc")
-	p.run(t, traced(file("server")), traced(file("client")))
+	p.run(t, traced(t, file("server")), traced(t, file("client")))
 	p.run(t, []string{"strace", "-f", "-e", "trace=ioctl", "-o", file("server.strace")}, []string{"strace", "-f", "-e", "trace=ioctl", "-o", file("client.strace")})
 	for _, side := range []string{"server", "client"} {
 		var got, want []string
