@@ -150,6 +150,12 @@ type QP interface {
 	// what has 4 GiB or more in all its pieces.
 	PostRecv(wrs []RecvWR) (n int, err error)
 
+	// ECE returns what the device has of enhanced connection establishment: its
+	// vendor, 0 if the provider has none of it, and options. SetECE has the next
+	// Modify ask for others, and tells whether the device has that.
+	ECE() (vendor, options uint32)
+	SetECE(options uint32) bool
+
 	// Modify adds the provider's part to an EX_CMD_MODIFY_QP, and tells whether it
 	// has one: a MODIFY_QP does otherwise.
 	Modify(cmd *ioctl.Cmd, to uapi.IbQpState) bool

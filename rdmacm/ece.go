@@ -1,14 +1,13 @@
 package rdmacm
 
-import "github.com/goverbs/goverbs/uapi"
+import (
+	"github.com/goverbs/goverbs/uapi"
+	"github.com/goverbs/goverbs/verbs"
+)
 
-// An ECE names what a device can do beyond the specification, for two devices
-// of one vendor to agree on while they connect (struct ibv_ece, enhanced
-// connection establishment).
-type ECE struct {
-	VendorID uint32 // 24 bits travel; 0 is none
-	Options  uint32 // the vendor's
-}
+// An ECE names what a device can do beyond the specification. Of the vendor 24
+// bits travel; 0 is none.
+type ECE = verbs.ECE
 
 // SetLocalECE sets what goes to the peer with Connect or Accept
 // (rdma_set_local_ece). It is for QPs of the caller's own: an ID with one that
@@ -60,5 +59,5 @@ func (id *ID) localECE(answer bool) uapi.RdmaUcmEce {
 func (id *ID) noteECE(ece uapi.RdmaUcmEce) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	id.ece.remote = ECE{ece.VendorId, ece.AttrMod}
+	id.ece.remote = ECE{VendorID: ece.VendorId, Options: ece.AttrMod}
 }

@@ -29,13 +29,10 @@ type qp struct {
 	raw      bool
 	target   bool // a DCT: the kernel has no queues for it, and makes it late
 	late     *uapi.Mlx5IbModifyQpResp
+	ece      ece
 }
 
 var errWQETooLong = errors.New("mlx5: the capabilities ask for longer work requests than the adapter takes")
-
-// eceTrigger asks the kernel for the enhanced connection establishment's
-// options: version 1 of them.
-const eceTrigger = 0x10000000
 
 func (c *context) NewQP(cmd *ioctl.Cmd, init provider.QPInit) (provider.QP, error) {
 	q := &qp{ctx: c, init: init, raw: init.Type == uapi.IB_UVERBS_QPT_RAW_PACKET}
@@ -165,7 +162,7 @@ func (q *qp) identify(uidx *uint32) error {
 func (q *qp) Adopt(_, qpn uint32, granted *provider.QPCap) error {
 	resp := *q.resp
 	q.resp = nil
-	q.number = qpn
+	q.number, q.ece.options = qpn, resp.EceOptions
 	if q.target || q.init.Type == uapi.IB_UVERBS_QPT_XRC_TGT {
 		*granted = provider.QPCap{}
 		return nil
@@ -283,17 +280,21 @@ func (r *recvQueue) size(l *limits, c *provider.QPCap) (int, error) {
 }
 
 // Modify: the kernel makes a DCT, and numbers it, when it becomes ready to
-// receive.
+// receive. Of others it may be asked for ECE.
 func (q *qp) Modify(cmd *ioctl.Cmd, to uapi.IbQpState) bool {
-	if !q.target {
+	if !q.target && q.ece.asked == 0 {
 		return false
 	}
-	ioctl.In[uapi.Mlx5IbModifyQp](cmd, uapi.UVERBS_ATTR_UHW_IN)
+	ioctl.In[uapi.Mlx5IbModifyQp](cmd, uapi.UVERBS_ATTR_UHW_IN).EceOptions = q.ece.asked
 	q.late = ioctl.Out[uapi.Mlx5IbModifyQpResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)
 	return true
 }
 
 func (q *qp) Moved(to uapi.IbQpState) uint32 {
+	// A DCT is asked for as it becomes ready to receive.
+	if q.late != nil && (!q.target || to == uapi.IB_QPS_RTR) {
+		q.ece.answered(q.late)
+	}
 	switch to {
 	case uapi.IB_QPS_RESET:
 		q.sq.reset()

@@ -72,6 +72,9 @@ func (q *qp) Adopt(handle, qpn uint32, granted *provider.QPCap) (err error) {
 // command carries none.
 const wqeSize = uint32(unsafe.Sizeof(uapi.IbUverbsSendWr{}))
 
+func (q *qp) ECE() (vendor, options uint32) { return 0, 0 }
+func (q *qp) SetECE(uint32) bool            { return false }
+
 func (q *qp) Modify(*ioctl.Cmd, uapi.IbQpState) bool { return false }
 
 // Moved takes the positions from the rings, which RESET has emptied.

@@ -1,0 +1,65 @@
+package mlx5
+
+import (
+	"testing"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// TestECE: what the adapter has comes with the QP, and after it was asked for
+// something else, with a change of state: of a DCT, that in which it is made.
+func TestECE(t *testing.T) {
+	for _, dc := range []provider.DCType{provider.NotDC, provider.DCTarget} {
+		r := newRig(t, 1)
+		init := provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 1, 0)}
+		if dc == provider.DCTarget {
+			init = provider.QPInit{Type: uapi.IB_UVERBS_QPT_DRIVER, DC: dc, SRQ: r.newSRQ(t, provider.SRQInit{MaxWR: 1, MaxSGE: 1})}
+		}
+		without := r.newQP(t, 1, init)
+		if _, options := without.ECE(); options != 0 || without.SetECE(1) {
+			t.Error("ECE without the kernel's")
+		}
+
+		r.ece = true
+		cmd := ioctl.New(uapi.UVERBS_OBJECT_QP, uapi.UVERBS_METHOD_QP_CREATE)
+		defer cmd.Release()
+		p, err := r.NewQP(cmd, init)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := p.(*qp)
+		t.Cleanup(q.Release)
+		q.resp.EceOptions = 0x1000000f
+		if err := q.Adopt(1, 2, &init.Cap); err != nil {
+			t.Fatal(err)
+		}
+		modify := func(to uapi.IbQpState, private bool, answer, want uint32) {
+			t.Helper()
+			cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_EX_CMD_MODIFY_QP | uapi.IB_USER_VERBS_CMD_FLAG_EXTENDED)
+			defer cmd.Release()
+			if got := q.Modify(cmd, to); got != private && dc != provider.DCTarget {
+				t.Errorf("to %v: a part of the driver's: %t, want %t", to, got, private)
+			}
+			if q.late != nil {
+				q.late.EceOptions = answer
+			}
+			q.Moved(to)
+			if vendor, got := q.ECE(); vendor != 0x15b3 || got != want {
+				t.Errorf("to %v: %#x of %#x, want %#x", to, got, vendor, want)
+			}
+		}
+		modify(uapi.IB_QPS_RESET, false, 0, 0x1000000f)
+		if !q.SetECE(0x10000003) {
+			t.Fatal("refused")
+		}
+		if dc == provider.DCTarget {
+			modify(uapi.IB_QPS_INIT, true, 0, 0)
+			modify(uapi.IB_QPS_RTR, true, 0x10000001, 0x10000001)
+		} else {
+			modify(uapi.IB_QPS_INIT, true, 0x10000001, 0x10000001)
+			modify(uapi.IB_QPS_RTR, false, 0, 0x10000001)
+		}
+	}
+}
