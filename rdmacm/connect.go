@@ -155,10 +155,13 @@ func (id *ID) Accept(ctx context.Context, p *ConnParam) error {
 }
 
 func (id *ID) acceptHeld(p *ConnParam) error {
-	dev := id.device()
-	if dev == nil {
+	switch {
+	case !id.asked:
 		return invalid(opAccept, "the ID is not that of a connection request")
+	case id.answered.Load():
+		return invalid(opAccept, "the request has been answered")
 	}
+	dev := id.device()
 	room := MaxAcceptData
 	if id.qpType == verbs.UD {
 		room = MaxUDAcceptData
@@ -193,6 +196,7 @@ func (id *ID) acceptHeld(p *ConnParam) error {
 		id.qpToError()
 		return opErr(opAccept, id.fromPeer(), id.stepFailed(err))
 	}
+	id.answered.Store(true)
 	return nil
 }
 
@@ -216,6 +220,9 @@ func (id *ID) reject(reason uint8, privateData []byte) error {
 		return err
 	}
 	defer id.end()
+	if id.answered.Load() {
+		return invalid(opReject, "the request has been answered")
+	}
 	room := MaxRejectData
 	if id.qpType == verbs.UD {
 		room = MaxUDAcceptData
@@ -231,6 +238,7 @@ func (id *ID) reject(reason uint8, privateData []byte) error {
 	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_REJECT, f); err != nil {
 		return opErr(opReject, "", err)
 	}
+	id.answered.Store(id.asked)
 	return nil
 }
 

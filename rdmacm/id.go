@@ -31,6 +31,8 @@ type ID struct {
 	number uint64 // in the registry
 	asked  bool   // a connection request brought it
 
+	answered atomic.Bool // the request was accepted or rejected
+
 	life   sync.RWMutex // commands hold it for reading, Close and Migrate for writing
 	ch     *EventChannel
 	handle uint32

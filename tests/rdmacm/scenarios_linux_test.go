@@ -67,6 +67,23 @@ func TestReject(t *testing.T) {
 		t.Errorf("the rejected QP is in %v", s)
 	}
 	wantError(t, listener.Reject(make([]byte, 149)), rdmacm.ErrInvalid)
+	wantError(t, request.ID.Reject(nil), rdmacm.ErrInvalid)
+	wantError(t, request.ID.Accept(patient(t), nil), rdmacm.ErrInvalid)
+}
+
+// A request is answered once, and by who got it.
+func TestAnsweredTwice(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	active, passive, activeCh, passiveCh := connected(t, rdmacm.TCP)
+	wantError(t, active.Accept(patient(t), nil), rdmacm.ErrInvalid)
+	wantError(t, passive.Accept(patient(t), nil), rdmacm.ErrInvalid)
+	wantError(t, passive.Reject(nil), rdmacm.ErrInvalid)
+	exchange(t, active, passive)
+	check(t, active.Disconnect(patient(t)))
+	expect(t, passiveCh, rdmacm.Disconnected)
+	wantError(t, passive.Accept(patient(t), nil), rdmacm.ErrInvalid)
+	check(t, passive.Disconnect(patient(t)))
+	expect(t, activeCh, rdmacm.Disconnected)
 }
 
 // datagrams asks a datagram service for its queue pair.
