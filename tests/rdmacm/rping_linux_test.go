@@ -35,6 +35,7 @@ func TestRping(t *testing.T) {
 			{size: 26, count: 10},
 			{size: 64, count: long(50, 1000)},
 			{size: 1000, count: 10, args: "-q"},
+			{size: 1024, count: long(20, 1000)},
 			{size: 4096, count: long(20, 1000)},
 			{size: 65535, count: long(10, 1000)},
 			{size: 65536, count: long(10, 1000)},
