@@ -25,7 +25,7 @@ GETTERS := ca-certificates # for go, to fetch modules
 PEERS := ibverbs-utils ibverbs-providers
 TESTERS := $(GETTERS) $(PEERS) gcc gcc-aarch64-linux-gnu libc6-dev libibverbs-dev perftest \
 	procps qemu-user-static rdma-core rdmacm-utils strace
-BENCHERS := $(GETTERS) $(PEERS) gcc libc6-dev libibverbs-dev perftest strace
+BENCHERS := $(GETTERS) $(PEERS) gcc libc6-dev libibverbs-dev perftest rdmacm-utils strace
 
 heading = @printf '\n== %s\n'
 
@@ -52,6 +52,8 @@ test-kernels: go test-setup ## the tests that need a device, on every kernel of 
 bench: go ## Go beside C in one boot, and what a post and a poll cost
 	@tests/vm/setup $(BENCHERS)
 	@tests/bench/run
+	$(heading) 'connecting and disconnecting'
+	@tests/bench/cm/run
 	$(heading) 'what ibvtrace costs the programs that it traces'
 	@tests/bench/trace/run
 	$(heading) 'post and poll on an mlx5 device that is not there'
