@@ -124,7 +124,7 @@ func copyBytes(to, from unsafe.Pointer, n int) {
 
 // window returns the place of a receive: its list is all that may be written.
 func (r *recvQueue) window(at uint32) *window {
-	return (*window)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(r.ring)), uintptr(at)*wqe.SegmentSize<<(r.shift&63)))
+	return (*window)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(r.ring)), uintptr(at)<<(r.shift&63)))
 }
 
 // bytes is the place of inline data whose head is in a segment.

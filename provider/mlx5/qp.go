@@ -101,7 +101,7 @@ func (q *qp) prepare(req *uapi.Mlx5IbCreateQp) (err error) {
 	req.BufAddr, req.DbAddr, req.Flags = q.buf.addr(), q.record.addr(), flags
 	req.SqWqeCount = uint32(send / wqe.BlockSize)
 	if recv > 0 {
-		req.RqWqeCount, req.RqWqeShift = uint32(len(q.rq.ids)), q.rq.shift+uint32(bits.TrailingZeros(wqe.SegmentSize))
+		req.RqWqeCount, req.RqWqeShift = uint32(len(q.rq.ids)), q.rq.shift
 	}
 	return nil
 }
@@ -275,7 +275,7 @@ func (r *recvQueue) size(l *limits, c *provider.QPCap) (int, error) {
 	}
 	length := max(roundUp(int(c.MaxRecvWR))*segs*wqe.SegmentSize, wqe.BlockSize)
 	count := length / (segs * wqe.SegmentSize)
-	r.shift, r.mask, r.maxSGE = uint32(bits.TrailingZeros(uint(segs))), uint32(count-1), segs-signature
+	r.shift, r.mask, r.maxSGE = uint32(bits.TrailingZeros(uint(segs*wqe.SegmentSize))), uint32(count-1), segs-signature
 	return length, nil
 }
 

@@ -15,7 +15,7 @@ import (
 // done is the one word between them.
 type recvQueue struct {
 	ring   []wqe.Segment
-	shift  uint32 // of a WQE's segments
+	shift  uint32 // of a WQE's bytes
 	mask   uint32 // WQEs-1
 	ids    []uint64
 	maxSGE int
@@ -37,10 +37,10 @@ type recvQueue struct {
 // PostRecv goes a short way as long as receives have one piece of memory, and
 // the shortest with one receive.
 func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) {
-	r := &q.rq
 	if len(wrs) != 1 || len(wrs[0].SGL) != 1 {
-		return r.postList(wrs)
+		return q.rq.postList(wrs)
 	}
+	r := &q.rq
 	wr, sge, posted := &wrs[0], &wrs[0].SGL[0], r.posted
 	if posted-atomic.LoadUint32(&r.done) >= r.usual || sge.Length == 0 {
 		return r.post(wrs, 0)
