@@ -31,7 +31,8 @@
 // says little (the program's own handles, the driver's data, zeros in large
 // structs) is left out unless -v is given.
 //
-// The duration is the kernel's, plus what it takes to wake up the tracer.
+// The duration is the kernel's, and for verbs that stop the program (the manual page says
+// which) what it takes to wake up the tracer.
 // Objects, methods and attributes that ibvtrace does not know are printed by
 // number, with their bytes in hexadecimal. A verb whose thread died in it ends
 // with "= ?".
@@ -131,6 +132,7 @@ func run(args []string) (trace.Ending, error) {
 		PIDs:    o.pids,
 		Data:    o.data || o.filter.Data(),
 		Raw:     o.text.Raw,
+		Stop:    o.stop,
 	}, explain.New(s))
 	if closed := s.Close(); err == nil {
 		err = closed

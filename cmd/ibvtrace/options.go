@@ -20,6 +20,7 @@ type options struct {
 	views
 	filter filter.Filter
 	data   bool // watch posts and polls, whatever the filter names
+	stop   bool // at each verb
 	pids   []int
 	args   []string // the command and its arguments, or files
 }
@@ -42,6 +43,7 @@ func traceFlags(o *options) *flag.FlagSet {
 	f := viewFlags("ibvtrace", o)
 	f.Func("p", "attach to the process `PID`; may be repeated", addPIDs(&o.pids))
 	f.BoolVar(&o.data, "data", false, "verbs that post and poll too")
+	f.BoolVar(&o.stop, "stop", false, "stop the program at each verb")
 	f.Bool("f", true, "follow children; always so, accepted for habit's sake")
 	return f
 }

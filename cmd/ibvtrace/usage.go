@@ -23,6 +23,7 @@ What:
             data verbs are traced only if one of these names them, -e all or
             -e data, or with --data
   --data    verbs that post and poll too: ibv_post_send, ibv_poll_cq, ibv_wr_*, ...
+  --stop    stop the program at every control verb, and put nothing into it
   -p PID    attach to a process, until SIGINT or its end; may be repeated
 
 How:

@@ -250,3 +250,33 @@ func TestAsStrace(t *testing.T) {
 		}
 	}
 }
+
+// TestRecorded traces a program that makes and destroys QPs, once by stops and once by
+// what it is made to record: both traces must say the same, and each QP be another.
+func TestRecorded(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "qps")
+	if out, err := exec.Command("gcc", "-O2", "-o", program, "../bench/trace/c/qps.c", "-libverbs").CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+	var traces [2][]string
+	number := regexp.MustCompile(`0x[0-9a-f]+|page_id=[0-9]+`)
+	for i, how := range []string{"--stop", "--stop=false"} {
+		file := filepath.Join(dir, "trace")
+		start(t, rdmatest.Program(t, "ibvtrace"), "-T=false", "-y", how, "-o", file, "--", program, device, "30").wait(t)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			_, said, _ := strings.Cut(line, "] ")
+			traces[i] = append(traces[i], number.ReplaceAllString(said, "N"))
+		}
+	}
+	if diff := cmp.Diff(traces[0], traces[1]); diff != "" {
+		t.Errorf("(-stops +recorded):\n%s", diff)
+	}
+	if all := strings.Join(traces[1], ""); strings.Count(all, "#30") < 2 {
+		t.Errorf("the thirtieth QP was not made and destroyed:\n%s", all)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/recorder"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/uapi"
 )
@@ -56,7 +57,8 @@ type call struct {
 	ret      int64
 	errno    unix.Errno
 
-	silent bool // not to be shown
+	silent bool         // not to be shown
+	said   *event.Event // what is to be shown, nil: to be made then
 	finish func(*tracer, *thread, *call)
 
 	// Of data verbs:
@@ -87,7 +89,7 @@ func (t *tracer) enter(th *thread, info *syscallInfo) *call {
 	var c *call
 	switch nr {
 	case sysIoctl:
-		if uint32(info.args[1]) == uapi.RDMA_VERBS_IOCTL {
+		if uint32(info.args[1]) == uapi.RDMA_VERBS_IOCTL && info.args[5]>>32 != recorder.Mark {
 			c = t.enterIoctl(th, fd, info.args[2])
 		}
 	case sysOpen:
@@ -112,7 +114,9 @@ func (t *tracer) enter(th *thread, info *syscallInfo) *call {
 			c = t.enterDup(th, fd, -1)
 		}
 	case sysMmap:
-		c = t.enterMmap(th, info.args)
+		if info.args[4]>>32 != recorder.Mark {
+			c = t.enterMmap(th, info.args)
+		}
 	case sysMmap2:
 		info.args[5] *= 4096
 		c = t.enterMmap(th, info.args)
@@ -140,6 +144,12 @@ func (t *tracer) enter(th *thread, info *syscallInfo) *call {
 		if info.args[0] == unix.PR_SET_NAME {
 			th.comm = "" // until it is needed again
 		}
+		if info.args[0] == unix.PR_SET_SECCOMP {
+			th.proc.endRecording()
+		}
+	case sysSeccomp:
+		// What it allows itself need not be what a recorder calls.
+		th.proc.endRecording()
 	case sysGetpid:
 		if info.args[5]>>32 == trapMagic {
 			t.trap(th, info)
@@ -148,10 +158,15 @@ func (t *tracer) enter(th *thread, info *syscallInfo) *call {
 	return c
 }
 
-// exit completes the call that a thread is in and prints it.
+// exit completes the call that a thread is in.
 func (t *tracer) exit(th *thread, result int64) {
 	c := th.call
 	th.call = nil
+	t.complete(th, c, result)
+}
+
+// complete completes a call that has returned now and prints it.
+func (t *tracer) complete(th *thread, c *call, result int64) {
 	c.duration, c.timed = t.now.Sub(c.resumed), true
 	c.returned = true
 	c.ret = result

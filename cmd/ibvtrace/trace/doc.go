@@ -13,6 +13,10 @@
 // only then. Nearly all that a call costs its program is the kernel's way to the
 // tracer and back, four times; what is shown of it is made while the program runs on.
 //
+// Therefore the verbs of a command that calls the kernel through a C library are recorded
+// in its own memory, on amd64, from the end of the first on, and do not stop; see
+// record_linux.go and package recorder.
+//
 // A process that is attached to stops at every system call, because filters cannot
 // be taken back; so does one that refuses filters. When the tracer goes, by itself
 // or by SIGKILL, such a process runs on.
@@ -28,7 +32,7 @@
 // Nothing that a program says is trusted: lengths are bounded, memory that cannot
 // be read is shown as such, and what is kept of a program is bounded by what the
 // kernel holds for it. A 32-bit program's control verbs are traced. What a program
-// does by io_uring is not seen.
+// does by io_uring is not seen, nor what it says is being recorded and is not.
 //
 // Run uses ptrace and so belongs to one thread of this process at a time; a process
 // can run it once. It takes over all children of the process.

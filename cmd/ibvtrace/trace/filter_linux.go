@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goverbs/goverbs/cmd/ibvtrace/recorder"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -87,22 +88,27 @@ func baseFilter() program {
 	return build(func(c sysno) program {
 		switch c {
 		case sysIoctl:
-			return program{load(seccompArg(1)), ifEqual(uapi.RDMA_VERBS_IOCTL), stop, pass}
+			return program{
+				load(seccompArg(1)), skipUnless(uapi.RDMA_VERBS_IOCTL, 4),
+				load(seccompArgHigh(5)), ifEqual(recorder.Mark), pass,
+				stop, pass,
+			}
 		case sysOpen:
 			return opensReadWrite(1)
 		case sysOpenat:
 			return opensReadWrite(2)
-		case sysOpenat2, sysCloseRange, sysOldMmap:
+		case sysOpenat2, sysCloseRange, sysOldMmap, sysSeccomp:
 			return program{stop} // rare
 		case sysMmap, sysMmap2:
 			return program{
+				load(seccompArgHigh(4)), ifEqual(recorder.Mark), pass,
 				load(seccompArg(3)), and(unix.MAP_TYPE | unix.MAP_ANONYMOUS),
 				ifEqual(unix.MAP_SHARED), stop,
 				ifEqual(unix.MAP_SHARED_VALIDATE), stop,
 				pass,
 			}
 		case sysPrctl:
-			return program{load(seccompArg(0)), ifEqual(unix.PR_SET_NAME), stop, pass}
+			return program{load(seccompArg(0)), ifEqual(unix.PR_SET_NAME), stop, ifEqual(unix.PR_SET_SECCOMP), stop, pass}
 		case sysGetpid:
 			return program{load(seccompArgHigh(5)), ifEqual(trapMagic), stop, pass}
 		}

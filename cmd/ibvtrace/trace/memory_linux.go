@@ -29,8 +29,11 @@ const (
 
 // memory returns the function that reads a thread's memory, until it is called for
 // the next stop.
-func (t *tracer) memory(tid int) ioctl.Memory {
-	t.snapshot.tid = tid
+func (t *tracer) memory(th *thread) ioctl.Memory {
+	if th.replayed != nil {
+		return th.replayed
+	}
+	t.snapshot.tid = th.tid
 	t.snapshot.used = 0
 	return t.snapshot.read
 }

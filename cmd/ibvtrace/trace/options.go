@@ -6,4 +6,5 @@ type Options struct {
 	PIDs    []int
 	Data    bool // posting and polling too
 	Raw     bool // the attributes as they are too
+	Stop    bool // at each verb, with nothing put into programs for it
 }

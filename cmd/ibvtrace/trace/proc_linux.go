@@ -15,11 +15,12 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// processOf returns the process that a thread belongs to, and that one's parent.
-func processOf(tid int) (pid, parent int) {
+// processOf returns the process that a thread belongs to, that one's parent, and whether
+// it is in a namespace of its own, where ids are other ones.
+func processOf(tid int) (pid, parent int, nested bool) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
 	if err != nil {
-		return tid, 0
+		return tid, 0, false
 	}
 	pid = tid
 	for line := range strings.Lines(string(status)) {
@@ -28,10 +29,13 @@ func processOf(tid int) (pid, parent int) {
 		}
 		if v, ok := strings.CutPrefix(line, "PPid:"); ok {
 			parent, _ = strconv.Atoi(strings.TrimSpace(v))
+		}
+		if v, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			nested = len(strings.Fields(v)) > 1
 			break // it follows
 		}
 	}
-	return pid, parent
+	return pid, parent, nested
 }
 
 // threadName returns the name that a thread goes by.

@@ -57,6 +57,10 @@ type process struct {
 	watchedAbove int // 0: none
 
 	data *dataTrace // nil: its data verbs are not traced
+
+	recording   *recording // nil: all its verbs stop
+	recordTries int        // to start one
+	nested      bool       // it is in a namespace that has other ids
 }
 
 // inherit makes the process a copy of its parent's at the fork.
@@ -65,6 +69,12 @@ func (p *process) inherit(parent *process) {
 	p.watched, p.watchedAbove = maps.Clone(parent.watched), parent.watchedAbove
 	for fd, f := range parent.fds {
 		p.setFD(fd, f)
+	}
+	if p.recording = parent.recording; p.recording != nil {
+		p.recording.users++
+		if p.nested {
+			p.endRecording() // who does what in it would not be known
+		}
 	}
 	if parent.data != nil {
 		p.data = parent.data.clone()
@@ -76,6 +86,9 @@ func (p *process) inherit(parent *process) {
 func (p *process) setFD(fd int, f *file) {
 	if old := p.fds[fd]; old != nil {
 		old.users--
+		if p.recording != nil {
+			p.recording.memory.Allow(fd, false)
+		}
 	}
 	if f == nil {
 		delete(p.fds, fd)

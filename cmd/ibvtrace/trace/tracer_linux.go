@@ -5,12 +5,14 @@ package trace
 import (
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/ioctl"
 )
 
 // A tracer follows programs, their threads and their children.
@@ -26,9 +28,21 @@ type tracer struct {
 	sink      event.Sink
 	sinkErr   error // the first: after it nothing is shown
 
+	mu         sync.Mutex // held but while waiting, for poll
+	recordings []*recording
+	polling    sync.Once
+	over       bool
+	waited     []waited // stops to be handled
+
 	leave   atomic.Bool // asked to let go
 	leaving bool
 	until   time.Time // then those that did not stop are left to the kernel, which lets go when this process ends
+}
+
+// A waited is what wait4 has said of a thread.
+type waited struct {
+	tid int
+	ws  unix.WaitStatus
 }
 
 // A thread is a traced thread.
@@ -40,6 +54,10 @@ type thread struct {
 	call    *call       // the one it is in, or nil
 	signal  unix.Signal // on its way to a thread that is being let go
 	posts   postState
+
+	// replayed reads its memory as it was when it did what is being replayed, nil:
+	// nothing is.
+	replayed ioctl.Memory
 
 	// deciding: it has opened a file of which it is not known yet whether it
 	// gives it commands by write(2), and so stops at every call until it has
@@ -54,16 +72,21 @@ type thread struct {
 // A ptrace request fails with ESRCH if SIGKILL was faster. That is never an
 // error here: the thread's end is on its way to wait4.
 func (t *tracer) run() (unix.WaitStatus, error) {
-	defer t.show()
+	t.mu.Lock()
+	defer func() {
+		t.show()
+		t.over = true
+		t.mu.Unlock()
+	}()
 	var end unix.WaitStatus
 	for {
 		t.show()
 		if t.leave.Load() && t.letGo() {
 			return end, nil
 		}
-		var ws unix.WaitStatus
-		tid, err := unix.Wait4(-1, &ws, unix.WALL, nil)
+		tid, ws, err := t.wait()
 		t.now = time.Now()
+		t.replay()
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -87,6 +110,20 @@ func (t *tracer) run() (unix.WaitStatus, error) {
 	}
 }
 
+// wait returns the next stop or end of a thread.
+func (t *tracer) wait() (int, unix.WaitStatus, error) {
+	if len(t.waited) > 0 {
+		w := t.waited[0]
+		t.waited = t.waited[1:]
+		return w.tid, w.ws, nil
+	}
+	t.mu.Unlock()
+	defer t.mu.Lock()
+	var ws unix.WaitStatus
+	tid, err := unix.Wait4(-1, &ws, unix.WALL, nil)
+	return tid, ws, err
+}
+
 // name returns the name that the thread goes by. A thread that changes its name stops
 // for that.
 func (th *thread) name() string {
@@ -101,10 +138,11 @@ func (t *tracer) thread(tid int) *thread {
 	if th := t.threads[tid]; th != nil {
 		return th
 	}
-	pid, parent := processOf(tid)
+	pid, parent, nested := processOf(tid)
 	p := t.processes[pid]
 	if p == nil {
 		p = &process{pid: pid, fds: make(map[int]*file), watched: make(map[int]watching), all: t.command == 0}
+		p.nested = nested
 		if from := t.processes[parent]; from != nil {
 			p.inherit(from)
 		}
@@ -123,8 +161,12 @@ func (t *tracer) ended(tid int, ws unix.WaitStatus) {
 		return
 	}
 	t.abandon(th)
+	if r := th.proc.recording; r != nil {
+		t.replayUnfinished(r, func(gone int) bool { return gone == tid })
+	}
 	delete(t.threads, tid)
 	if th.proc.threads--; th.proc.threads == 0 {
+		t.leaveRecording(th.proc)
 		t.noteExit(th.proc, ws)
 		th.proc.gone()
 		delete(t.processes, th.proc.pid)
@@ -148,7 +190,10 @@ func (t *tracer) emit(c *call) { t.done = append(t.done, c) }
 func (t *tracer) show() {
 	for _, c := range t.done {
 		if t.sinkErr == nil {
-			t.sinkErr = t.sink.Event(c.event())
+			if c.said == nil {
+				c.said = c.event()
+			}
+			t.sinkErr = t.sink.Event(c.said)
 		}
 	}
 	clear(t.done)
@@ -192,6 +237,7 @@ func (t *tracer) stopped(tid int, ws unix.WaitStatus) error {
 				old.proc.threads--
 			}
 		}
+		t.leaveRecording(th.proc)
 		th.comm = ""
 		th.proc.afterExec()
 		t.noteRights(th.proc)

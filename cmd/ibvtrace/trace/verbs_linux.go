@@ -17,7 +17,7 @@ func (t *tracer) enterIoctl(th *thread, fd int, addr uint64) *call {
 	if c.file != nil && c.file == th.deciding {
 		th.deciding = nil
 	}
-	c.verb, c.problem = ioctl.Decode(addr, t.memory(th.tid))
+	c.verb, c.problem = ioctl.Decode(addr, t.memory(th))
 	t.readVerb(c)
 	if t.opt.Raw && c.verb != nil {
 		c.raw = rawAttrs(th.tid, c.verb)
@@ -46,10 +46,16 @@ func (t *tracer) readVerb(c *call) {
 
 // finishVerb reads what a verb gave, once it has returned.
 func (t *tracer) finishVerb(th *thread, c *call) {
-	if c.verb == nil || c.errno != 0 {
+	if c.verb == nil {
 		return
 	}
-	c.verb.DecodeResults(t.memory(th.tid))
+	if !c.verb.Written() && th.replayed == nil {
+		defer t.record(th, c)
+	}
+	if c.errno != 0 {
+		return
+	}
+	c.verb.DecodeResults(t.memory(th))
 	c.results = c.verb.Results()
 	if c.file == nil {
 		return
@@ -58,6 +64,9 @@ func (t *tracer) finishVerb(th *thread, c *call) {
 		c.file.driver = uapi.RdmaDriverId(c.verb.Header.DriverId)
 	}
 	t.track(c)
+	if th.replayed != nil {
+		return // what follows is for the thread as it stands
+	}
 	t.newDescriptors(th, c)
 	t.watch(th, c.fd, c.file)
 	t.afterVerb(th, c)
@@ -107,7 +116,7 @@ func (t *tracer) enterWrite(th *thread, fd int, addr, n uint64) *call {
 	}
 	c := t.newCall(th, kindControl, "write")
 	c.fd, c.file = fd, f
-	c.verb, c.problem = ioctl.DecodeWrite(addr, n, f.driver, t.memory(th.tid))
+	c.verb, c.problem = ioctl.DecodeWrite(addr, n, f.driver, t.memory(th))
 	t.readVerb(c)
 	c.finish = func(t *tracer, th *thread, c *call) {
 		f.legacy = true

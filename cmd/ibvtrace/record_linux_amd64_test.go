@@ -1,0 +1,177 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+)
+
+// recorded builds the program whose verbs are recorded.
+func recorded(t *testing.T) string {
+	t.Helper()
+	if out, err := exec.Command(asDevice[0], append(asDevice[1:len(asDevice):len(asDevice)], "true")...).CombinedOutput(); err != nil {
+		t.Skipf("only who may mount can say what /dev/null is: %v %s", err, out)
+	}
+	program := filepath.Join(t.TempDir(), "recorded")
+	if out, err := exec.Command("gcc", "-O2", "-Wno-parentheses", "-o", program, "testdata/c/recorded.c", "-lpthread").CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+	return program
+}
+
+// onDevice traces a program that has /dev/null for an RDMA device.
+func onDevice(t *testing.T, args ...string) *traced {
+	p := ibvtrace(t)
+	all := append(append(append([]string(nil), asDevice...), bin.ibvtrace, "--json", "-o", p.file), args...)
+	p.Cmd = exec.CommandContext(t.Context(), all[0], all[1:]...)
+	p.Stdout, p.Stderr = &p.out, &p.out
+	return p
+}
+
+// address is one of memory, which differ from run to run.
+var address = regexp.MustCompile(`0x7[0-9a-f]{11}`)
+
+// said returns what a trace says, but when and of which process: by the names of threads,
+// with the PDs, which a handler of signals destroys at any moment, apart.
+func said(t *testing.T, file string) map[string][]string {
+	t.Helper()
+	all := make(map[string][]string)
+	for _, e := range readEvents(t, file) {
+		who := e.Comm
+		if e.Object == "PD" {
+			who += " in a handler"
+		}
+		c := *e
+		c.Time, c.Duration, c.PID, c.TID = time.Time{}, 0, 0, 0
+		if e.Kind == event.Exit { // named after the thread that did something last
+			who, c.Comm = "", ""
+		}
+		all[who] = append(all[who], address.ReplaceAllString(fmt.Sprintf("%+v", c), "ADDRESS"))
+	}
+	return all
+}
+
+// TestRecorded traces a program once by stops and once by what it is made to record: both
+// traces must say the same.
+func TestRecorded(t *testing.T) {
+	program := recorded(t)
+	for _, how := range []string{"plain", "thread", "late", "fork", "nested", "vfork", "signal", "seccomp"} {
+		t.Run(how, func(t *testing.T) {
+			stop := onDevice(t, "--stop", program, how, "200")
+			if err := stop.Run(); err != nil || !strings.HasSuffix(stop.out.String(), "stopped\n") {
+				t.Fatalf("by stops: %v %q", err, stop.out.String())
+			}
+			record := onDevice(t, program, how, "200")
+			if err := record.Run(); err != nil || !strings.HasSuffix(record.out.String(), "recorded\n") {
+				t.Fatalf("recorded: %v %q", err, record.out.String())
+			}
+			want := said(t, stop.file)
+			if len(want) == 0 {
+				t.Fatal("nothing was traced")
+			}
+			if diff := cmp.Diff(want, said(t, record.file)); diff != "" {
+				t.Errorf("(-stops +recorded):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestRecordedFull stops ibvtrace until the program has no more room to record: it must
+// wait, and nothing be lost.
+func TestRecordedFull(t *testing.T) {
+	p := onDevice(t, recorded(t), "full", "2000")
+	pid, next := p.start()
+	tracer := parentOf(t, pid)
+	unix.Kill(tracer, unix.SIGSTOP)
+	fmt.Fprint(p.stdin, "x")
+	for state(t, pid) != "t" {
+		time.Sleep(time.Millisecond)
+	}
+	unix.Kill(tracer, unix.SIGCONT)
+	if got := next(); got != "recorded" {
+		t.Errorf("the program says %q", got)
+	}
+	if err := p.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	var n uint64
+	for _, e := range readEvents(t, p.file) {
+		if e.Verb != "ibv_destroy_qp" || event.Find(e.Args, "qp") == nil || e.FD < 0 {
+			continue
+		}
+		if h := event.Find(e.Args, "qp").Num; h == n {
+			n++
+		}
+	}
+	if n != 2000 {
+		t.Errorf("the trace has %d rounds in order, want 2000", n)
+	}
+}
+
+func parentOf(t *testing.T, pid int) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(status), "PPid:")
+	var parent int
+	if _, err := fmt.Sscan(after, &parent); err != nil {
+		t.Fatal(err)
+	}
+	return parent
+}
+
+// TestRecordedKilled kills ibvtrace, and then programs, while they record: no program
+// must be left, and no half of a trace.
+func TestRecordedKilled(t *testing.T) {
+	program := recorded(t)
+	for i := range 6 {
+		p := onDevice(t, program, "full", "1000000")
+		pid, _ := p.start()
+		fmt.Fprint(p.stdin, "x")
+		time.Sleep(time.Duration(i) * 5 * time.Millisecond)
+		victim := pid
+		if i%2 == 0 {
+			victim = parentOf(t, pid)
+		}
+		unix.Kill(victim, unix.SIGKILL)
+		p.Wait()
+		for unix.Kill(pid, 0) == nil && state(t, pid) != "Z" {
+			time.Sleep(time.Millisecond)
+		}
+		if i%2 == 1 {
+			all := readEvents(t, p.file)
+			if last := all[len(all)-1]; last.Verb != "killed" {
+				t.Errorf("the trace ends with %+v", last)
+			}
+		}
+	}
+}
+
+// TestRecordedLies has a program write what it likes where its verbs are recorded. It may
+// hurt itself.
+func TestRecordedLies(t *testing.T) {
+	program := recorded(t)
+	for range 3 {
+		p := onDevice(t, program, "scribble", "300")
+		err := p.Run()
+		out := strings.TrimSpace(p.out.String())
+		if err == nil && out != "recorded" || err != nil && out != "" {
+			t.Errorf("%v %q", err, out)
+		}
+		if n := len(readEvents(t, p.file)); n < 10 {
+			t.Errorf("%d events", n)
+		}
+	}
+}

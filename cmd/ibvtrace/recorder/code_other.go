@@ -1,0 +1,18 @@
+//go:build !amd64
+
+package recorder
+
+// Supported says whether there is a recorder for this architecture.
+const Supported = false
+
+// CodeBytes is the room that code needs.
+const CodeBytes = 0
+
+// A Site is where a program calls the kernel.
+type Site struct{ Addr uint64 }
+
+// Sites finds none.
+func Sites(text []byte, at uint64) []Site { return nil }
+
+// Code returns none.
+func Code(at, shared uint64, sites []Site) (code []byte, jumps [][]byte) { return nil, nil }
