@@ -39,7 +39,7 @@ func main() {
 		log.Fatal("usage: bench [-pairs N] IBVTRACE QPS")
 	}
 	trace := []string{flag.Arg(0), "-o", "/dev/null", "--"}
-	qps := []string{flag.Arg(1), device, "200"}
+	qps := []string{flag.Arg(1), device, "1000"}
 
 	var bandwidth, latency, added []float64
 	for i := range *pairs {
