@@ -17,13 +17,14 @@ import (
 )
 
 // recorded builds the program whose verbs are recorded.
-func recorded(t *testing.T) string {
+func recorded(t *testing.T, flags ...string) string {
 	t.Helper()
 	if out, err := exec.Command(asDevice[0], append(asDevice[1:len(asDevice):len(asDevice)], "true")...).CombinedOutput(); err != nil {
 		t.Skipf("only who may mount can say what /dev/null is: %v %s", err, out)
 	}
 	program := filepath.Join(t.TempDir(), "recorded")
-	if out, err := exec.Command("gcc", "-O2", "-Wno-parentheses", "-o", program, "testdata/c/recorded.c", "-lpthread").CombinedOutput(); err != nil {
+	args := append([]string{"-O2", "-Wno-parentheses", "-o", program, "testdata/c/recorded.c", "-lpthread"}, flags...)
+	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}
 	return program
@@ -64,9 +65,13 @@ func said(t *testing.T, file string) map[string][]string {
 // TestRecorded traces a program once by stops and once by what it is made to record: both
 // traces must say the same.
 func TestRecorded(t *testing.T) {
-	program := recorded(t)
-	for _, how := range []string{"plain", "thread", "late", "fork", "nested", "vfork", "signal", "seccomp"} {
+	dynamic, static := recorded(t), recorded(t, "-static")
+	for _, how := range []string{"plain", "static", "thread", "late", "fork", "nested", "vfork", "signal", "seccomp"} {
 		t.Run(how, func(t *testing.T) {
+			program := dynamic
+			if how == "static" {
+				program, how = static, "plain"
+			}
 			stop := onDevice(t, "--stop", program, how, "200")
 			if err := stop.Run(); err != nil || !strings.HasSuffix(stop.out.String(), "stopped\n") {
 				t.Fatalf("by stops: %v %q", err, stop.out.String())

@@ -90,10 +90,11 @@ func (t *tracer) startRecording(th *thread, driver uapi.RdmaDriverId) (*recordin
 	return &recording{memory: m, driver: driver, users: 1}, nil
 }
 
-// Bounds for the code that is searched.
+// Bounds for the code that is searched, and distances from it: within 2 GiB a jump leads.
 const (
 	mostCode  = 16 << 20
 	nearSites = 64 << 20
+	aboveHeap = 1 << 30
 )
 
 // findSites returns where the program calls the kernel, and a place near by.
@@ -114,8 +115,11 @@ func findSites(tid int) (sites []recorder.Site, hint uint64, err error) {
 			continue
 		}
 		found := recorder.Sites(b, m.start)
-		if len(found) > 0 && m.start > nearSites {
+		if len(found) > 0 {
 			hint = m.start - nearSites
+			if m.start <= nearSites {
+				hint = m.start + aboveHeap // of a program that is not moved
+			}
 		}
 		sites = append(sites, found...)
 	}
