@@ -24,7 +24,11 @@ type Spec struct {
 	Len       int  // of each end's memory
 
 	ScatterToCQE, SignWQEs bool // as verbs.QPOptions has them
-	A, B                   SpecEnd
+
+	CQESize     int // as verbs.CQOptions has them
+	Compression verbs.CQECompression
+
+	A, B SpecEnd
 }
 
 // A SpecEnd is what may differ between the ends.
@@ -101,7 +105,8 @@ func (p *Pair) end(t testing.TB, s *Spec, e *SpecEnd) *End {
 			t.Fatal(err)
 		}
 	}
-	if end.CQ, err = p.Ctx.CreateCQ(verbs.CQOptions{CQE: s.CQE, Channel: end.Chan}); err != nil {
+	end.CQ, err = p.Ctx.CreateCQ(verbs.CQOptions{CQE: s.CQE, Channel: end.Chan, CQESize: s.CQESize, Compression: s.Compression})
+	if err != nil {
 		t.Fatal(err)
 	}
 	capacity := s.Cap

@@ -31,6 +31,7 @@ type expectation struct {
 	reregMemory bool // and of the memory
 	zeroBased   bool // AccessZeroBased
 	dmabuf      bool // RegDmabufMR
+	udmabuf     bool // dma-bufs of ordinary memory: of the kernel, not the driver
 	accessEvent bool // EventQPAccessErr when a peer uses a wrong key
 	lastWQE     bool // EventQPLastWQEReached
 	sqd         bool // QPSQD
@@ -55,6 +56,7 @@ func expect(t *testing.T) expectation {
 			reregMemory: true,
 			zeroBased:   true,
 			dmabuf:      true,
+			udmabuf:     k.AtLeast(6, 12), // Debian's 6.1 has none
 			accessEvent: true,
 			lastWQE:     true,
 			localAH:     true,

@@ -3,7 +3,11 @@ package conformance
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
@@ -246,11 +250,25 @@ func TestNop(t *testing.T) {
 }
 
 // TestScatterToCQE has short messages come in their completions, and checks
-// that they get where they belong.
+// that they get where they belong: up to 32 bytes, in CQEs of 128 bytes up to 64.
 func TestScatterToCQE(t *testing.T) {
-	s := rdmatest.Default()
-	s.ScatterToCQE = true
-	p := rdmatest.NewPair(t, s)
+	for _, size := range cqeSizes() {
+		s := rdmatest.Default()
+		s.ScatterToCQE, s.CQESize = true, size
+		p := rdmatest.NewPair(t, s)
+		scatterToCQE(t, p)
+	}
+}
+
+// cqeSizes are those of completions that the device has.
+func cqeSizes() []int {
+	if rdmatest.KindOf() == rdmatest.MLX5 {
+		return []int{64, 128}
+	}
+	return []int{0} // its own
+}
+
+func scatterToCQE(t *testing.T, p *rdmatest.Pair) {
 	for _, n := range []int{1, 16, 31, 32, 33, 64, 65, 500} {
 		rdmatest.Fill(p.A.MR.Bytes()[:n], n)
 		clear(p.B.MR.Bytes()[:1024])
@@ -296,5 +314,190 @@ func TestSignedRequests(t *testing.T) {
 		rdmatest.PollOK(t, p.A.CQ, 1)
 		rdmatest.PollOK(t, p.B.CQ, 1)
 		wantBytes(t, p.B.MR.Bytes()[100*(i%2):][:n], data)
+	}
+}
+
+// TestCQForms polls completions that came in a burst from CQs of every form, around
+// the rings' ends, and resizes one with such completions in it.
+func TestCQForms(t *testing.T) {
+	type form struct {
+		size        int
+		compression verbs.CQECompression
+	}
+	var forms []form
+	c := rdmatest.Open(t)
+	attr := must(c.QueryDevice())(t)
+	compression := verbs.CQECompression(0)
+	if rdmatest.KindOf() == rdmatest.MLX5 {
+		forms = append(forms, form{64, 0}, form{128, 0})
+		compression = verbs.CompressHash | verbs.CompressChecksum // tests/hca has no more
+	} else if _, err := c.CreateCQ(verbs.CQOptions{CQE: 1, CQESize: 64}); err == nil {
+		t.Error("rxe has completions of a size that is asked for?")
+	}
+	if got := attr.CQECompression; got.Formats != compression || (got.MaxNum > 0) != (compression != 0) {
+		t.Errorf("compression is %+v, want forms %d", got, compression)
+	}
+	for _, f := range []verbs.CQECompression{verbs.CompressHash, verbs.CompressChecksum, verbs.CompressStride} {
+		if f&compression != 0 {
+			forms = append(forms, form{64, f})
+		} else if _, err := c.CreateCQ(verbs.CQOptions{CQE: 1, Compression: f}); !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("compression %d: got %v, want ErrInvalid", f, err)
+		}
+	}
+	for _, f := range forms {
+		t.Run(fmt.Sprintf("%d bytes, compression %d", f.size, f.compression), func(t *testing.T) {
+			s := rdmatest.Default()
+			s.CQESize, s.Compression, s.CQE = f.size, f.compression, 30
+			s.Cap.MaxSendWR, s.Cap.MaxRecvWR = 32, 32
+			p := rdmatest.PairOn(t, c, s)
+			for round := range 12 {
+				n := 1 + 5*round%20
+				recvs, sends := make([]verbs.RecvWR, n), make([]verbs.SendWR, n)
+				for i := range n {
+					recvs[i] = verbs.RecvWR{WRID: uint64(100*round + i), SGL: []verbs.SGE{p.B.MR.SGE(256*i, 256)}}
+					sends[i] = verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{p.A.MR.SGE(0, 1+10*i)}}
+				}
+				sends[n-1].Flags = verbs.SendSignaled
+				p.B.PostRecv(t, recvs...)
+				p.A.Send(t, sends...)
+				rdmatest.PollOK(t, p.A.CQ, 1)
+				if round == 7 {
+					if err := p.B.CQ.Resize(60); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for i, wc := range rdmatest.PollOK(t, p.B.CQ, n) {
+					if wc.WRID != recvs[i].WRID || int(wc.ByteLen) != 1+10*i || wc.Opcode != verbs.WCRecv || wc.QPNum != p.B.QP.Num() {
+						t.Fatalf("round %d: completion %d of %d is %+v", round, i, n, wc)
+					}
+				}
+				rdmatest.Idle(t, p.B.CQ)
+			}
+		})
+	}
+}
+
+// TestClock reads the device's clock before and after completions that say when
+// they came.
+func TestClock(t *testing.T) {
+	p := rdmatest.NewPair(t, rdmatest.Default())
+	wc, cycles := make([]verbs.WC, 8), make([]uint64, 8)
+	if rdmatest.KindOf() != rdmatest.MLX5 {
+		_, err := p.Ctx.RawClock()
+		_, err2 := p.A.CQ.PollTimed(wc, cycles)
+		if !errors.Is(err, verbs.ErrNotSupported) || !errors.Is(err2, verbs.ErrNotSupported) {
+			t.Errorf("rxe has a clock? %v, %v", err, err2)
+		}
+		return
+	}
+	attr := must(p.Ctx.QueryDevice())(t)
+	if attr.HCACoreClock == 0 || attr.CompletionTimestampMask == 0 {
+		t.Errorf("a clock of %d kHz, mask %#x", attr.HCACoreClock, attr.CompletionTimestampMask)
+	}
+	last := must(p.Ctx.RawClock())(t)
+	for i := range 20 {
+		wr := verbs.SendWR{WRID: uint64(i), Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, 8)}}
+		p.A.Send(t, to(wr, p.B.MR, 0), to(wr, p.B.MR, 8))
+		for n, deadline := 0, time.Now().Add(rdmatest.Patience); n < 2; {
+			m, err := p.A.CQ.PollTimed(wc, cycles)
+			if err != nil || time.Now().After(deadline) {
+				t.Fatalf("%d of 2 completions: %v", n, err)
+			}
+			for j := range m {
+				if wc[j].WRID != uint64(i) || wc[j].Err() != nil || cycles[j] < last {
+					t.Fatalf("%+v came at %d, after %d", wc[j], cycles[j], last)
+				}
+				last = cycles[j]
+			}
+			n += m
+		}
+		now := must(p.Ctx.RawClock())(t)
+		if now < last {
+			t.Fatalf("a completion came at %d, and now it is %d", last, now)
+		}
+		last = now
+	}
+}
+
+// TestManyQPs has more QPs post at once than there are doorbell registers for one QP
+// each, and more than there are at all.
+func TestManyQPs(t *testing.T) {
+	const writes = 50
+	c := rdmatest.Open(t)
+	s := rdmatest.Default()
+	s.Len = 4096
+	errs := make(chan error)
+	pairs := make([]*rdmatest.Pair, 24)
+	for i := range pairs {
+		pairs[i] = rdmatest.PairOn(t, c, s)
+	}
+	for i, p := range pairs {
+		go func() {
+			var wc [1]verbs.WC
+			deadline := time.Now().Add(rdmatest.Patience)
+			for n := range writes {
+				data := binary.NativeEndian.AppendUint64(nil, uint64(i)<<32|uint64(n))
+				wr := to(verbs.SendWR{Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, Inline: data}, p.B.MR, n*8)
+				if _, err := p.A.QP.PostSend(wr); err != nil {
+					errs <- err
+					return
+				}
+				for {
+					m, err := p.A.CQ.Poll(wc[:])
+					if err == nil && m == 1 {
+						err = wc[0].Err()
+					}
+					if err == nil && time.Now().After(deadline) {
+						err = fmt.Errorf("QP %d: no completion of write %d", i, n)
+					}
+					if err != nil {
+						errs <- err
+						return
+					}
+					if m == 1 {
+						break
+					}
+					runtime.Gosched()
+				}
+			}
+			errs <- nil
+		}()
+	}
+	for range pairs {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	for i, p := range pairs {
+		for n := range writes {
+			if got := binary.NativeEndian.Uint64(p.B.MR.Bytes()[8*n:]); got != uint64(i)<<32|uint64(n) {
+				t.Errorf("write %d of QP %d left %#x", n, i, got)
+				break
+			}
+		}
+	}
+}
+
+// TestECE: the device of the rig has no enhanced connection establishment, and its
+// driver says whose it would be.
+func TestECE(t *testing.T) {
+	p := rdmatest.NewPair(t, rdmatest.Default())
+	const mellanox = 0x15b3
+	got, err := p.A.QP.QueryECE()
+	if rdmatest.KindOf() != rdmatest.MLX5 {
+		if !errors.Is(err, verbs.ErrNotSupported) {
+			t.Errorf("rxe has ECE? %+v, %v", got, err)
+		}
+	} else if want := (verbs.ECE{VendorID: mellanox}); got != want || err != nil {
+		t.Errorf("%+v, %v, want %+v", got, err, want)
+	} else if err := p.A.QP.SetECE(verbs.ECE{VendorID: 1, Options: 1}); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("another vendor's: %v", err)
+	}
+	if err := p.A.QP.SetECE(verbs.ECE{VendorID: mellanox, Options: 1}); !errors.Is(err, verbs.ErrNotSupported) {
+		t.Errorf("got %v, want ErrNotSupported", err)
+	}
+	rdmatest.Close(t, p.A.QP)
+	if _, err := p.A.QP.QueryECE(); !errors.Is(err, verbs.ErrClosed) {
+		t.Errorf("got %v, want ErrClosed", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -249,6 +250,66 @@ func TestDmabuf(t *testing.T) {
 	} else if !errors.Is(err, verbs.ErrNotSupported) {
 		t.Errorf("got %v, want ErrNotSupported", err)
 	}
+}
+
+// udmabuf makes a dma-buf of memory of this process's, as /dev/udmabuf does.
+func udmabuf(t *testing.T, n int) (fd int, mem []byte) {
+	t.Helper()
+	file := must(unix.MemfdCreate("dmabuf", unix.MFD_ALLOW_SEALING))(t)
+	defer unix.Close(file)
+	if err := unix.Ftruncate(file, int64(n)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.FcntlInt(uintptr(file), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil {
+		t.Fatal(err)
+	}
+	mem = must(unix.Mmap(file, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED))(t)
+	t.Cleanup(func() { unix.Munmap(mem) })
+	device := must(os.OpenFile("/dev/udmabuf", os.O_RDWR, 0))(t)
+	defer device.Close()
+	const create = 0x40187542 // UDMABUF_CREATE
+	arg := struct {
+		memfd, flags uint32
+		offset, size uint64
+	}{memfd: uint32(file), size: uint64(n)}
+	made, _, errno := unix.Syscall(unix.SYS_IOCTL, device.Fd(), create, uintptr(unsafe.Pointer(&arg)))
+	if errno != 0 {
+		t.Fatal(errno)
+	}
+	t.Cleanup(func() { unix.Close(int(made)) })
+	return int(made), mem
+}
+
+// TestDmabufMemory writes, reads and sends what is in a dma-buf.
+func TestDmabufMemory(t *testing.T) {
+	if e := expect(t); !e.dmabuf || !e.udmabuf {
+		return // TestDmabuf has what is refused; the rest needs a dma-buf
+	}
+	const offset, iova, n = 4096, 0x12345000, 3 * 4096
+	p := rdmatest.NewPair(t, rdmatest.Default())
+	fd, mem := udmabuf(t, 4*4096)
+	mr := must(p.PD.RegDmabufMR(fd, offset, n, iova, rdmatest.All))(t)
+	data := rdmatest.Pattern(6000, 1)
+	copy(p.A.MR.Bytes(), data)
+	p.A.Send(t, verbs.SendWR{
+		Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, len(data))}, RemoteAddr: iova + 100, RKey: mr.RKey(),
+	})
+	rdmatest.PollOK(t, p.A.CQ, 1)
+	wantBytes(t, mem[offset+100:][:len(data)], data)
+
+	rdmatest.Fill(mem[offset:], 2)
+	p.A.Send(t, verbs.SendWR{
+		Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, n)}, RemoteAddr: iova, RKey: mr.RKey(),
+	})
+	rdmatest.PollOK(t, p.A.CQ, 1)
+	wantBytes(t, p.A.MR.Bytes()[:n], mem[offset:])
+
+	p.B.Recv(t, 1, 0, n)
+	p.A.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{{Addr: iova + 4090, Length: 5000, LKey: mr.LKey()}}})
+	rdmatest.PollOK(t, p.A.CQ, 1)
+	rdmatest.PollOK(t, p.B.CQ, 1)
+	wantBytes(t, p.B.MR.Bytes()[:5000], mem[offset+4090:][:5000])
+	rdmatest.Close(t, mr)
 }
 
 // TestForkSafety: a child of fork doesn't get registered memory of the
