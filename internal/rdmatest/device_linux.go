@@ -14,7 +14,7 @@ type Kind string
 
 const (
 	RXE  Kind = "rxe"  // Soft-RoCE: an Ethernet port, addressed by GID
-	MLX5 Kind = "mlx5" // ConnectX, or the model of it in tests/hca: an InfiniBand port, addressed by LID
+	MLX5 Kind = "mlx5" // ConnectX, or the model of it in tests/hca: an InfiniBand port, addressed by LID, or an Ethernet port
 )
 
 // Devices are the rig's two devices, whether they are there or not. Traffic
@@ -29,6 +29,12 @@ var Devices = func() [2]string {
 
 // Device is the first of them.
 var Device = Devices[0]
+
+// RoCE tells whether the devices' ports are of Ethernet, addressed by GID.
+var RoCE = func() bool {
+	link, err := os.ReadFile("/sys/class/infiniband/" + Device + "/ports/1/link_layer")
+	return err == nil && strings.TrimSpace(string(link)) == "Ethernet"
+}()
 
 // KindOf says what the devices are.
 func KindOf() Kind {

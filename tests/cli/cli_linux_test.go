@@ -33,14 +33,8 @@ var (
 	device, second = rdmatest.Devices[0], rdmatest.Devices[1]
 	// secondNetDev is the network interface of the second device, netDev that of the
 	// first: over InfiniBand there are none.
-	netDev, secondNetDev = "veth0", "veth1"
+	netDev, secondNetDev = rdmatest.NetDev(device), rdmatest.NetDev(second)
 )
-
-func init() {
-	if rdmatest.KindOf() == rdmatest.MLX5 {
-		netDev, secondNetDev = "", ""
-	}
-}
 
 func TestMain(m *testing.M) { rdmatest.Main(m, "tests/cli") }
 
@@ -97,6 +91,7 @@ func TestSameAsRdmaCore(t *testing.T) {
 // link-local. It stays: the machine is thrown away.
 func addGlobalAddress(t *testing.T) {
 	t.Helper()
+	rdmatest.EnableIPv6(t, netDev)
 	output(t, "ip", "address", "replace", "2001:db8::1/64", "dev", netDev)
 	// The kernel adds the GID in its own time.
 	for {

@@ -59,7 +59,8 @@ func expect(t *testing.T) expectation {
 			udmabuf:     k.AtLeast(6, 12), // Debian's 6.1 has none
 			accessEvent: true,
 			lastWQE:     true,
-			localAH:     true,
+			localAH:     !rdmatest.RoCE,
+			checksGID:   rdmatest.RoCE,
 		}
 	}
 	return expectation{

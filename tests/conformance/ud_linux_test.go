@@ -20,7 +20,7 @@ func udPair(t *testing.T, global bool) *rdmatest.Pair {
 
 // addressings says how datagrams can be addressed: over Ethernet always by GID.
 func addressings() map[string]bool {
-	if rdmatest.KindOf() == rdmatest.RXE {
+	if rdmatest.RoCE {
 		return map[string]bool{"GID": true}
 	}
 	return map[string]bool{"LID": false, "GID": true}
@@ -144,7 +144,7 @@ func TestMulticast(t *testing.T) {
 // Ethernet.
 func multicastGroup(t *testing.T, p *rdmatest.Pair) (verbs.GID, uint16) {
 	t.Helper()
-	if rdmatest.KindOf() == rdmatest.MLX5 {
+	if !rdmatest.RoCE {
 		// Nobody assigns LIDs to groups on a fabric without a subnet manager.
 		return verbs.GID(netip.MustParseAddr("ff12:401b::7701:5").As16()), 0xc001
 	}

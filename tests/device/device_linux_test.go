@@ -31,28 +31,37 @@ var (
 
 // An expectation is what a driver says of its device in the rig.
 type expectation struct {
-	netdev    string // "" for none: over InfiniBand
-	gidIndex  int    // of the GID to be found
-	gid       string // how it begins
-	gidType   verbs.GIDType
 	vendor    uint32
 	firmware  string // "" for what is in /sys
 	flags     verbs.DeviceCapFlags
-	linkLayer verbs.LinkLayer
 	portSpeed bool // QueryPortSpeed, on kernels that have it
 }
 
 var expect = map[rdmatest.Kind]expectation{
 	rdmatest.RXE: {
-		netdev: "veth0", gidIndex: 1, gid: "::ffff:192.168.77.1", gidType: verbs.RoCEv2,
 		vendor: 0xffffff, firmware: "0.0.0", // RXE_VENDOR_ID; rxe has no fw_ver in /sys
-		flags: verbs.DeviceMemWindow | verbs.DeviceSRQResize, linkLayer: verbs.LinkLayerEthernet,
+		flags: verbs.DeviceMemWindow | verbs.DeviceSRQResize,
 	},
 	rdmatest.MLX5: {
-		gid: "fe80::", gidType: verbs.IB, vendor: 0x2c9,
-		flags: verbs.DeviceMemWindow, linkLayer: verbs.LinkLayerInfiniBand, portSpeed: true,
+		vendor: 0x2c9, flags: verbs.DeviceMemWindow, portSpeed: true,
 	},
 }[rdmatest.KindOf()]
+
+// A linkOf is what a device says of its port, by the kind of link.
+type linkOf struct {
+	layer    verbs.LinkLayer
+	gidIndex int    // of the GID to be found
+	gid      string // how it begins
+	gidType  verbs.GIDType
+}
+
+var (
+	link = map[bool]linkOf{
+		true:  {layer: verbs.LinkLayerEthernet, gidIndex: 1, gid: "::ffff:192.168.77.1", gidType: verbs.RoCEv2},
+		false: {layer: verbs.LinkLayerInfiniBand, gid: "fe80::", gidType: verbs.IB},
+	}[rdmatest.RoCE]
+	netDev = rdmatest.NetDev(device) // "" over InfiniBand
+)
 
 func TestMain(m *testing.M) { rdmatest.Main(m, "tests/device") }
 
@@ -102,7 +111,7 @@ func TestList(t *testing.T) {
 }
 
 func TestOpen(t *testing.T) {
-	for _, selector := range []string{"", device, expect.netdev, sys(t, "node_guid")} {
+	for _, selector := range []string{"", device, netDev, sys(t, "node_guid")} {
 		c, err := verbs.Open(selector)
 		if err != nil {
 			t.Errorf("Open(%q): %v", selector, err)
@@ -176,18 +185,20 @@ func TestQueryPort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// That GIDs are IP addresses is no flag of the port's, and not in /sys.
+	flags := a.PortCapFlags &^ verbs.PortIPBasedGIDs
 	for file, got := range map[string]string{
 		"ports/1/state":      fmt.Sprintf("%d: %s", a.State, strings.TrimPrefix(a.State.String(), "PORT_")),
 		"ports/1/link_layer": a.LinkLayer.String(),
 		"ports/1/lid":        fmt.Sprintf("%#x", a.LID),
 		"ports/1/sm_lid":     fmt.Sprintf("%#x", a.SMLID),
-		"ports/1/cap_mask":   fmt.Sprintf("0x%08x", uint32(a.PortCapFlags)),
+		"ports/1/cap_mask":   fmt.Sprintf("0x%08x", uint32(flags)),
 	} {
 		if want := sys(t, file); got != want {
 			t.Errorf("%s is %q, QueryPort says %q", file, want, got)
 		}
 	}
-	if a.State != verbs.PortActive || a.LinkLayer != expect.linkLayer || a.PhysState != verbs.PhysLinkUp {
+	if a.State != verbs.PortActive || a.LinkLayer != link.layer || a.PhysState != verbs.PhysLinkUp {
 		t.Errorf("state %v, %v, link layer %v", a.State, a.PhysState, a.LinkLayer)
 	}
 	// The rate is the lanes' number times their speed, printed without ".0".
@@ -264,7 +275,7 @@ func TestGIDs(t *testing.T) {
 		if e.Type == verbs.IB {
 			files["gid_attrs/types"] = "IB/RoCE v1" // which is one to the kernel
 		}
-		if expect.netdev != "" {
+		if netDev != "" {
 			files["gid_attrs/ndevs"] = e.NetDev
 		}
 		for file, got := range files {
@@ -272,7 +283,7 @@ func TestGIDs(t *testing.T) {
 				t.Errorf("%v: %s is %q", e, file, want)
 			}
 		}
-		if expect.netdev == "" {
+		if netDev == "" {
 			if e.NetDev != "" || e.IfIndex != 0 {
 				t.Errorf("%v: a network interface over InfiniBand", e)
 			}
@@ -284,7 +295,7 @@ func TestGIDs(t *testing.T) {
 			t.Errorf("QueryGID(%d, %d) = %v, %v, in the table %v", e.Port, e.Index, single, err, e)
 		}
 	}
-	if len(table) < expect.gidIndex+1 {
+	if len(table) < link.gidIndex+1 {
 		t.Errorf("GID table: %v", table)
 	}
 	for index := range min(8, portAttr(t, c).GIDTableLen) {
@@ -297,14 +308,14 @@ func TestGIDs(t *testing.T) {
 		}
 	}
 
-	entry, err := c.QueryGID(1, expect.gidIndex)
-	if err != nil || !strings.HasPrefix(entry.GID.String(), expect.gid) || entry.Type != expect.gidType {
-		t.Errorf("GID %d is %v, %v", expect.gidIndex, entry, err)
+	entry, err := c.QueryGID(1, link.gidIndex)
+	if err != nil || !strings.HasPrefix(entry.GID.String(), link.gid) || entry.Type != link.gidType {
+		t.Errorf("GID %d is %v, %v", link.gidIndex, entry, err)
 	}
 	for _, s := range []verbs.GIDSelector{
 		{},
-		{Addr: entry.GID.Addr(), Type: expect.gidType},
-		{NetDev: expect.netdev, Type: expect.gidType},
+		{Addr: entry.GID.Addr(), Type: link.gidType},
+		{NetDev: netDev, Type: link.gidType},
 	} {
 		if e, err := table.Find(s); err != nil || e != entry {
 			t.Errorf("Find(%v) = %v, %v, want %v", s, e, err, entry)

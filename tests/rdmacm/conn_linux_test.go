@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/rdmacm"
@@ -208,7 +209,7 @@ func wantData(t *testing.T, got, sent []byte, room int) {
 
 func TestAddresses(t *testing.T) {
 	rdmatest.CheckLeaks(t)
-	linkLocal := linkLocalAddr(t, "veth0")
+	linkLocal := linkLocalAddr(t)
 	for _, test := range []struct{ network, listen, dial string }{
 		{"tcp", host, host},
 		{"tcp4", "", host},
@@ -239,15 +240,21 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// linkLocalAddr returns the interface's own IPv6 address, with its zone.
-func linkLocalAddr(t *testing.T, name string) netip.Addr {
+// linkLocalAddr returns the interface's own IPv6 address, with its zone. The rig
+// lets an interface of mlx5 have none, so it may have to be made.
+func linkLocalAddr(t *testing.T) netip.Addr {
 	t.Helper()
+	name := rdmatest.NetDev(rdmatest.Device)
 	i := must(net.InterfaceByName(name))(t)
-	for _, a := range must(i.Addrs())(t) {
-		addr := netip.MustParsePrefix(a.String()).Addr()
-		if addr.Is6() && addr.IsLinkLocalUnicast() {
-			return addr.WithZone(name)
+	rdmatest.EnableIPv6(t, name)
+	for range 100 {
+		for _, a := range must(i.Addrs())(t) {
+			addr := netip.MustParsePrefix(a.String()).Addr()
+			if addr.Is6() && addr.IsLinkLocalUnicast() {
+				return addr.WithZone(name)
+			}
 		}
+		time.Sleep(10 * time.Millisecond)
 	}
 	t.Fatalf("%s has no link-local address", name)
 	panic("unreachable")
@@ -294,7 +301,7 @@ func TestRefused(t *testing.T) {
 		}
 	})
 	t.Run("link-local without a zone", func(t *testing.T) {
-		addr := linkLocalAddr(t, "veth0").WithZone("").String()
+		addr := linkLocalAddr(t).WithZone("").String()
 		_, err := rdmacm.Listen(patient(t), "tcp", net.JoinHostPort(addr, "0"), nil)
 		if wantError(t, err, syscall.EINVAL); !strings.Contains(err.Error(), "zone") {
 			t.Errorf("no zone is spoken of: %v", err)
