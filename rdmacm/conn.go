@@ -99,7 +99,7 @@ func (c *Conn) open(o *Options) (err error) {
 	if c.qp, err = c.id.CreateQP(c.pd, verbs.QPOptions{SendCQ: c.sendCQ, RecvCQ: c.recvCQ, Cap: capacity}); err != nil {
 		return err
 	}
-	c.opened = append(c.opened, c.qp)
+	c.opened = append(c.opened, closeFunc(c.id.dropQueues))
 	for slot := range c.slots {
 		if err := c.postRecv(slot); err != nil {
 			return err
@@ -107,6 +107,10 @@ func (c *Conn) open(o *Options) (err error) {
 	}
 	return nil
 }
+
+type closeFunc func() error
+
+func (f closeFunc) Close() error { return f() }
 
 func (c *Conn) postRecv(slot int) error {
 	_, err := c.qp.PostRecv(verbs.RecvWR{WRID: uint64(slot), SGL: c.sge(slot, c.slotSize)})

@@ -285,6 +285,13 @@ func (id *ID) establish() error {
 	return calledOff(err)
 }
 
+// rejected has the QP flush its work.
+func (id *ID) rejected() {
+	id.life.RLock()
+	defer id.life.RUnlock()
+	id.qpToError()
+}
+
 // calledOff makes what it means of the connection manager's EINVAL for a step of
 // the handshake that is due: the peer has left it.
 func calledOff(err error) error {

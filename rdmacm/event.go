@@ -151,7 +151,7 @@ func (ch *EventChannel) decode(r *uapi.RdmaUcmEventResp) *Event {
 			e.Type = Established
 		}
 	case Rejected:
-		e.ID.qpToError()
+		e.ID.rejected()
 	case MulticastJoin:
 		if err := e.Multicast.joined(&e.UD.AH); err != nil {
 			e.fail(MulticastError, ErrMulticast, err)

@@ -33,7 +33,7 @@ type ID struct {
 
 	answered atomic.Bool // the request was accepted or rejected
 
-	life   sync.RWMutex // commands hold it for reading, Close and Migrate for writing
+	life   sync.RWMutex // commands and events hold it for reading; Close, DestroyQP and Migrate for writing
 	ch     *EventChannel
 	handle uint32
 	closed bool

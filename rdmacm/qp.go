@@ -127,11 +127,19 @@ func (id *ID) DestroyQP() error {
 	if err := id.begin(op); err != nil {
 		return err
 	}
-	defer id.end()
-	if err := id.closeQueues(); err != nil {
+	id.end()
+	if err := id.dropQueues(); err != nil {
 		return opErr(op, "", err)
 	}
 	return nil
+}
+
+// dropQueues closes the QP when no command and no event is about to change its
+// state: it could not be closed then.
+func (id *ID) dropQueues() error {
+	id.life.Lock()
+	defer id.life.Unlock()
+	return id.closeQueues()
 }
 
 func (id *ID) closeQueues() error {
