@@ -119,7 +119,9 @@ vm: go ## tests that need a device, in a VM on Linux 6.1
 	@tests/suite -d mlx5
 	@tests/suite -d mlx5-eth
 	@tests/mlx5bytes/hca
+	@tests/mlx5bytes/hca -d mlx5-eth
 	@tests/hca/suite/run
+	@tests/hca/suite/run -r 'pingpong|rping|ucmatose|udaddy|mckey|UD|DC'
 	@tests/hca/ethernet/run
 
 .PHONY: go

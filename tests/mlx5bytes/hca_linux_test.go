@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -78,6 +80,7 @@ type side struct {
 	out       []string // what it printed, but for the HCA's numbers
 	qpn, peer uint32
 	dest, lid uint32 // what requests name: a QP, a DCT or an SRQ; and where it is
+	mac, ip   string // over RoCE, the ends of the device's addresses
 	keys      []uint32
 
 	sends, binds, receives, rings, turns []string
@@ -95,6 +98,9 @@ func playOn(t *testing.T, program, device string, s *script) *side {
 		return nil
 	}
 	p := new(side)
+	if rdmatest.RoCE {
+		p.mac, p.ip = ends(t, device)
+	}
 	for line := range strings.Lines(string(out)) {
 		line = strings.TrimSpace(line)
 		name, value, _ := strings.Cut(line, " ")
@@ -118,6 +124,21 @@ func playOn(t *testing.T, program, device string, s *script) *side {
 		}
 	}
 	return p
+}
+
+// ends returns the last two bytes of a port's Ethernet address and the last four of
+// its GID, which has an IPv4 address there.
+func ends(t *testing.T, device string) (mac, ip string) {
+	i, err := net.InterfaceByName(rdmatest.NetDev(device))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gid, err := os.ReadFile("/sys/class/infiniband/" + device + "/ports/1/gids/1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := strings.Split(strings.TrimSpace(string(gid)), ":")
+	return fmt.Sprintf("%x", []byte(i.HardwareAddr[4:])), groups[6] + groups[7]
 }
 
 // collect takes what the log says of the side's queue pairs.
@@ -255,7 +276,12 @@ func (p *side) wqe(typ verbs.QPType, b []byte) string {
 	case typ == verbs.UD || typ == verbs.DCI:
 		av := take(3)
 		name(&av[2], fmt.Sprintf("80%06x", p.dest), "<dest>")
-		name(&av[3], fmt.Sprintf("%04x", p.lid), "<LID>")
+		if p.mac != "" {
+			name(&av[6], p.mac, "<MAC>")
+			name(&av[11], p.ip, "<IP>")
+		} else {
+			name(&av[3], fmt.Sprintf("%04x", p.lid), "<LID>")
+		}
 	case typ == verbs.XRCSend && opcode != umr:
 		name(&take(1)[0], fmt.Sprintf("%08x", p.dest), "<dest>")
 	}

@@ -59,7 +59,7 @@ func (p *Packet) Clone() *Packet {
 // SGID is the source in the GRH.
 func (p *Packet) SGID() GID {
 	if p.IPv4() {
-		return mapped(p.GRH[offsetIPv4+12 : offsetIPv4+16])
+		return mapped(p.GRH[OffsetIPv4+12 : OffsetIPv4+16])
 	}
 	return GID(p.GRH[8:24])
 }
@@ -67,7 +67,7 @@ func (p *Packet) SGID() GID {
 // DGID is the destination in the GRH.
 func (p *Packet) DGID() GID {
 	if p.IPv4() {
-		return mapped(p.GRH[offsetIPv4+16:])
+		return mapped(p.GRH[OffsetIPv4+16:])
 	}
 	return GID(p.GRH[24:40])
 }

@@ -18,9 +18,9 @@ type Link struct {
 // VLAN is the number of the VLAN that a packet is in, and whether it is in one.
 func (l *Link) VLAN() (number uint16, tagged bool) { return l.Tag & 0xfff, l.Tagged }
 
-// A RoCE packet's GRH is an IP header: one of IPv6, or one of IPv4 in the last
-// 20 bytes, the others being 0.
-const offsetIPv4 = 20
+// OffsetIPv4 is where an IPv4 header is in the place of a RoCE packet's GRH, after
+// zeros. One of IPv6 takes all of it.
+const OffsetIPv4 = 20
 
 // IPv4 reports whether the packet is RoCE over IPv4.
 func (p *Packet) IPv4() bool { return p.RoCE && p.GRH[0]>>4 != 6 }

@@ -84,7 +84,6 @@ func (e *Engine) source(path *Path) *Address {
 
 // IP headers.
 const (
-	atIPv4    = 20 // where one of IPv4 is in the place of a GRH
 	protoUDP  = 17
 	sizeUDP   = 8
 	sizeICRC  = 4
@@ -110,7 +109,7 @@ func (e *Engine) addressRoCE(p *fabric.Packet, path *Path) {
 		putGRH(g, path, protoUDP, from.GID)
 		return
 	}
-	ip := g[atIPv4:]
+	ip := g[fabric.OffsetIPv4:]
 	ip[0], ip[1] = 0x45, path.TClass
 	binary.BigEndian.PutUint16(ip[6:], dontSplit)
 	ip[8], ip[9] = path.HopLimit, protoUDP
@@ -125,7 +124,7 @@ func sealRoCE(p *fabric.Packet) {
 		binary.BigEndian.PutUint16(p.GRH[4:], uint16(n))
 		return
 	}
-	ip := p.GRH[atIPv4:]
+	ip := p.GRH[fabric.OffsetIPv4:]
 	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)+n))
 	binary.BigEndian.PutUint16(ip[10:], ^frame.Fold(frame.Sum(0, ip)))
 }

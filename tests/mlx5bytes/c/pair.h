@@ -12,11 +12,13 @@ enum { TYPE_DCI = 0x1d }; // the script's number for it
 
 static const int pair_access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 static const uint32_t pair_qkey = 0x1ee7;
+static const int pair_gid = 1; // over RoCE, the index of the one that is an IPv4 address
+static const uint32_t pair_flow = 0x54321; // without a flow label, the UDP port is anybody's choice
 static const uint64_t pair_dc_key = 0x1122334455667788;
 
 struct pair {
 	struct ibv_context *ctx;
-	uint16_t lid;
+	struct ibv_ah_attr way; // back to the device itself
 	struct ibv_xrcd *domain;
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
@@ -40,7 +42,16 @@ static struct pair *pair_on(struct ibv_context *ctx)
 	p.ctx = ctx;
 	if (ibv_query_port(ctx, 1, &port) || !(p.domain = ibv_open_xrcd(ctx, &domain)))
 		pair_die("query port, open XRCD");
-	p.lid = port.lid;
+	p.way.port_num = 1;
+	p.way.dlid = port.lid;
+	if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
+		p.way.is_global = 1;
+		p.way.grh.sgid_index = pair_gid;
+		p.way.grh.hop_limit = 64;
+		p.way.grh.flow_label = pair_flow;
+		if (ibv_query_gid(ctx, 1, pair_gid, &p.way.grh.dgid))
+			pair_die("query GID");
+	}
 	return &p;
 }
 
@@ -51,7 +62,7 @@ static void pair_move(struct pair *p, struct ibv_qp *qp, unsigned type, int dct,
 	int receives = type == IBV_QPT_RC || type == IBV_QPT_XRC_RECV;
 	struct ibv_qp_attr a = {
 		.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = pair_qkey, .qp_access_flags = pair_access,
-		.path_mtu = IBV_MTU_1024, .dest_qp_num = dest, .ah_attr = { .dlid = p->lid, .port_num = 1 },
+		.path_mtu = IBV_MTU_1024, .dest_qp_num = dest, .ah_attr = p->way,
 		.min_rnr_timer = 12, .max_rd_atomic = 4, .max_dest_rd_atomic = 4,
 		.timeout = 18, .retry_cnt = 7, .rnr_retry = 7,
 	};
@@ -120,7 +131,7 @@ static void pair_make(struct pair *p, struct ibv_pd *pd, struct ibv_qp *qp, unsi
 	p->number = p->qp->qp_num;
 	if (xrc && ibv_get_srq_num(p->srq, &p->number))
 		pair_die("SRQ number");
-	printf("qpn %x\npeer %x\ndest %x\nlid %x\n", qp->qp_num, p->qp->qp_num, p->number, p->lid);
+	printf("qpn %x\npeer %x\ndest %x\nlid %x\n", qp->qp_num, p->qp->qp_num, p->number, p->way.dlid);
 }
 
 static void pair_destroy(struct pair *p)

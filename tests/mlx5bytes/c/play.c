@@ -449,8 +449,6 @@ static void make_ah(void)
 {
 	struct ibv_ah_attr a = { .port_num = 1 };
 	a.dlid = number();
-	if (pair)
-		a.dlid = pair->lid;
 	a.sl = number();
 	a.src_path_bits = number();
 	a.static_rate = number();
@@ -460,6 +458,10 @@ static void make_ah(void)
 	a.grh.flow_label = number();
 	for (int i = 0; i < 16; i++)
 		a.grh.dgid.raw[i] = i + 1;
+	if (pair && pair->way.is_global)
+		a = pair->way;
+	else if (pair)
+		a.dlid = pair->way.dlid;
 	if (!(ahs[n_ahs++] = ibv_create_ah(pd, &a)))
 		die("create AH");
 }

@@ -294,11 +294,13 @@ func (g *game) makeAH(l *line) {
 		Port: 1, DLID: uint16(l.number()), SL: uint8(l.number()), SrcPathBits: uint8(l.number()), StaticRate: uint8(l.number()),
 		IsGlobal: l.number() != 0, HopLimit: uint8(l.number()), TrafficClass: uint8(l.number()), FlowLabel: uint32(l.number()),
 	}
-	if g.pair != nil {
-		a.DLID = g.pair.lid
-	}
 	for i := range a.DGID {
 		a.DGID[i] = byte(i + 1)
+	}
+	if g.pair != nil && g.pair.way.IsGlobal {
+		a = g.pair.way
+	} else if g.pair != nil {
+		a.DLID = g.pair.way.DLID
 	}
 	g.ahs = append(g.ahs, must(g.pd.CreateAH(a)))
 }

@@ -8,7 +8,7 @@ import (
 // the same device to which its queue pair is connected.
 type pair struct {
 	g      *game
-	lid    uint16
+	way    verbs.AHAttr // back to the device itself
 	domain *verbs.XRCD
 	cq     *verbs.CQ
 	qp     *verbs.QP
@@ -21,10 +21,18 @@ const (
 	pairAccess = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 	pairQKey   = 0x1ee7
 	pairDCKey  = 0x1122334455667788
+	pairGID    = 1
+	pairFlow   = 0x54321
 )
 
 func newPair(g *game) *pair {
-	return &pair{g: g, lid: must(g.ctx.QueryPort(1)).LID, domain: must(g.ctx.OpenXRCD())}
+	port := must(g.ctx.QueryPort(1))
+	p := &pair{g: g, way: verbs.AHAttr{Port: 1, DLID: port.LID}, domain: must(g.ctx.OpenXRCD())}
+	if port.LinkLayer == verbs.LinkLayerEthernet {
+		gid := must(g.ctx.QueryGID(1, pairGID))
+		p.way = verbs.AHAttr{Port: 1, IsGlobal: true, SGIDIndex: pairGID, DGID: gid.GID, HopLimit: 64, FlowLabel: pairFlow}
+	}
+	return p
 }
 
 // make makes a peer that can take c's receives, and connects both.
@@ -53,13 +61,13 @@ func (p *pair) make(qp *verbs.QP, useSRQ bool, c verbs.QPCap) {
 	if p.dest = p.qp.Num(); xrc {
 		p.dest = p.srq.Num()
 	}
-	p.g.printf("qpn %x\npeer %x\ndest %x\nlid %x\n", qp.Num(), p.qp.Num(), p.dest, p.lid)
+	p.g.printf("qpn %x\npeer %x\ndest %x\nlid %x\n", qp.Num(), p.qp.Num(), p.dest, p.way.DLID)
 }
 
 func (p *pair) move(qp *verbs.QP, dest uint32) {
 	a := verbs.QPAttr{
 		Port: 1, QKey: pairQKey, Access: pairAccess, PathMTU: verbs.MTU1024, DestQPN: dest,
-		AH: verbs.AHAttr{DLID: p.lid, Port: 1}, MinRNRTimer: 12, MaxRDAtomic: 4, MaxDestRDAtomic: 4,
+		AH: p.way, MinRNRTimer: 12, MaxRDAtomic: 4, MaxDestRDAtomic: 4,
 		Timeout: 18, RetryCount: 7, RNRRetry: 7,
 	}
 	for _, a.State = range []verbs.QPState{verbs.QPInit, verbs.QPRTR, verbs.QPRTS} {
