@@ -42,8 +42,22 @@ func (id *ID) Connect(ctx context.Context, p *ConnParam) (*Event, error) {
 }
 
 // toPeer and fromPeer name the peer in errors.
-func (id *ID) toPeer() string   { return "to " + id.RemoteAddr().String() }
-func (id *ID) fromPeer() string { return "from " + id.RemoteAddr().String() }
+func (id *ID) toPeer() string {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.bound.to == nil {
+		return ""
+	}
+	return "to " + id.bound.to.String()
+}
+
+func (id *ID) fromPeer() string {
+	addr := id.RemoteAddr()
+	if !addr.IsValid() { // it has an InfiniBand address
+		return ""
+	}
+	return "from " + addr.String()
+}
 
 func (id *ID) connectHeld(p *ConnParam) error {
 	dev := id.device()

@@ -13,7 +13,9 @@ import (
 // An IBAddr is an InfiniBand address: a port's GID and a service, in place of an
 // IP address and a port number (struct sockaddr_ib). It is for ports with the
 // InfiniBand protocol: over RoCE, one can listen on any of them, with a zero GID,
-// but finds no route to one.
+// but finds no route to one. The first byte of the private data in a request to
+// one arrives as 0: the kernel has the version of a header there, of which it
+// sends the rest with IP addresses only.
 type IBAddr struct {
 	GID      verbs.GID
 	PKey     uint16 // 0xffff is the default partition

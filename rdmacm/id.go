@@ -56,6 +56,7 @@ type binding struct {
 	dev      *device
 	port     int
 	src, dst netip.AddrPort
+	to       sockaddr // whose resolution was asked for
 }
 
 // CreateID creates an ID whose events come on the channel (rdma_create_id).

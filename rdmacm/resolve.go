@@ -148,6 +148,9 @@ func (id *ID) resolveAddrHeld(src, dst sockaddr, timeout time.Duration) (err err
 		}
 		return e
 	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.bound.to = dst
 	return nil
 }
 

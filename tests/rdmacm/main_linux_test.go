@@ -8,6 +8,9 @@
 //
 //	tests/rdmacm/two_guests
 //
+// Over InfiniBand (-d mlx5), where there are no IP addresses, TestInfiniBand and
+// its kin are what to run.
+//
 // With GOVERBS_LONG=1 the tests of many connections and of many pings take
 // their full numbers.
 package rdmacm
@@ -31,9 +34,12 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	flag.Parse()
-	choose, tests := "test.skip", "^TestTwoGuests$"
-	if os.Getenv("VM_PEER") != "" {
-		choose = "test.run"
+	choose, tests := "test.skip", "^(TestTwoGuests|TestInfiniBand.*)$"
+	switch {
+	case os.Getenv("VM_PEER") != "":
+		choose, tests = "test.run", "^TestTwoGuests$"
+	case rdmatest.KindOf() == rdmatest.MLX5:
+		tests = "^TestTwoGuests$"
 	}
 	if f := flag.Lookup(choose); f.Value.String() == "" {
 		f.Value.Set(tests)

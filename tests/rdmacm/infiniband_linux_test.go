@@ -1,0 +1,141 @@
+package rdmacm
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rdmacm"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// A port is an InfiniBand port of the rig.
+type port struct {
+	gid verbs.GID
+	lid uint16
+}
+
+// ports returns those of the two devices.
+func ports(t *testing.T) (of [2]port) {
+	t.Helper()
+	for _, device := range must(verbs.Devices())(t) {
+		for i, name := range rdmatest.Devices {
+			if device.Name() == name {
+				c := must(device.Open())(t)
+				of[i] = port{rdmatest.GID(t, c).GID, must(c.QueryPort(rdmatest.Port))(t).LID}
+				check(t, c.Close())
+			}
+		}
+	}
+	return of
+}
+
+const ibService = 0x13f4321
+
+// listenIB listens on a port, by its GID.
+func listenIB(t *testing.T, ch *rdmacm.EventChannel, p port) *rdmacm.ID {
+	t.Helper()
+	id := create(t, ch, rdmacm.IB)
+	check(t, id.BindIB(rdmacm.IBAddr{GID: p.gid, PKey: 0xffff, Service: ibService, ServiceMask: 0xffff}))
+	check(t, id.Listen(8))
+	return id
+}
+
+// reachIB finds the device that leads from a port to another one.
+func reachIB(t *testing.T, ch *rdmacm.EventChannel, from, to port) *rdmacm.ID {
+	t.Helper()
+	id := create(t, ch, rdmacm.IB)
+	src := rdmacm.IBAddr{GID: from.gid, PKey: 0xffff}
+	dst := rdmacm.IBAddr{GID: to.gid, PKey: 0xffff, Service: ibService, ServiceMask: ^uint64(0)}
+	check(t, id.ResolveIBAddr(patient(t), &src, dst, resolve))
+	if ch != nil {
+		expect(t, ch, rdmacm.AddrResolved)
+	}
+	return id
+}
+
+// routeIB is reachIB, and gives the ID the path, as a subnet administrator would.
+func routeIB(t *testing.T, ch *rdmacm.EventChannel, from, to port) *rdmacm.ID {
+	t.Helper()
+	id := reachIB(t, ch, from, to)
+	check(t, id.SetPath(patient(t), rdmacm.Path{
+		SGID: from.gid, DGID: to.gid, SLID: from.lid, DLID: to.lid, PKey: 0xffff,
+		Reversible: true, MTU: verbs.MTU4096, Rate: 7, PacketLifeTime: 14,
+	}))
+	expect(t, ch, rdmacm.RouteResolved)
+	return id
+}
+
+// Two InfiniBand ports connect without an IP address, and disconnect.
+func TestInfiniBand(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	p := ports(t)
+	activeCh, passiveCh := channel(t), channel(t)
+	listener := listenIB(t, passiveCh, p[1])
+	active := newEnd(t, routeIB(t, activeCh, p[0], p[1]))
+	g := must(active.QueryGID())(t)
+	if g.LocalGID != p[0].gid || g.RemoteGID != p[1].gid || g.RemoteService&0xffff != ibService&0xffff {
+		t.Errorf("the ends are %+v", g)
+	}
+	if name := active.Verbs().Device().Name(); name != rdmatest.Devices[0] {
+		t.Errorf("the way begins at %s", name)
+	}
+	param := rdmacm.DefaultConnParam()
+	param.PrivateData = []byte("by LID") // of which the kernel clears the first byte
+	must(active.Connect(patient(t), &param))(t)
+	request := expect(t, passiveCh, rdmacm.ConnectRequest)
+	closeAtEnd(t, request.ID)
+	if request.Listen != listener || !strings.HasPrefix(string(request.PrivateData()), "\x00y LID") {
+		t.Errorf("the request has %q", request.PrivateData())
+	}
+	if name := request.ID.Verbs().Device().Name(); name != rdmatest.Devices[1] {
+		t.Errorf("the request came to %s", name)
+	}
+	passive := newEnd(t, request.ID)
+	check(t, passive.Accept(patient(t), nil))
+	expect(t, activeCh, rdmacm.Established)
+	expect(t, passiveCh, rdmacm.Established)
+	exchange(t, active, passive)
+	check(t, active.Disconnect(patient(t)))
+	expect(t, passiveCh, rdmacm.Disconnected)
+	check(t, passive.Disconnect(patient(t)))
+	expect(t, activeCh, rdmacm.Disconnected)
+}
+
+func TestInfiniBandRejected(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	p := ports(t)
+	activeCh, passiveCh := channel(t), channel(t)
+	listener := listenIB(t, passiveCh, p[1])
+	reject := func(reason rdmacm.RejectReason, answer func()) {
+		active := newEnd(t, routeIB(t, activeCh, p[0], p[1]))
+		must(active.Connect(patient(t), nil))(t)
+		answer()
+		e := must(activeCh.Event(patient(t)))(t)
+		wantError(t, e.Err(), rdmacm.ErrRejected)
+		if rdmacm.RejectReason(e.Status) != reason {
+			t.Errorf("rejected for %v, want %v", rdmacm.RejectReason(e.Status), reason)
+		}
+	}
+	reject(rdmacm.RejectConsumer, func() {
+		id := expect(t, passiveCh, rdmacm.ConnectRequest).ID
+		check(t, id.Reject(nil))
+		check(t, id.Close())
+	})
+	check(t, listener.Close())
+	reject(rdmacm.RejectInvalidServiceID, func() {})
+}
+
+// Nobody on the rig's fabric knows paths.
+func TestInfiniBandWithoutSubnetManager(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	p := ports(t)
+	id := reachIB(t, nil, p[0], p[1])
+	err := id.ResolveRoute(patient(t), 100*time.Millisecond)
+	wantError(t, err, rdmacm.ErrRouteResolution, syscall.ETIMEDOUT)
+	if err == nil || !strings.Contains(err.Error(), p[1].gid.String()) {
+		t.Errorf("it doesn't say to where: %v", err)
+	}
+}
