@@ -2,10 +2,10 @@ package ioctl
 
 import (
 	"errors"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goverbs/goverbs/internal/brief"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -13,8 +13,9 @@ import (
 // behind it. Its methods are safe for concurrent use, but for Close, which
 // must come after all others.
 type File struct {
-	fd     int
-	driver uint32
+	fd       int
+	driver   uint32
+	software bool
 }
 
 // Open opens the device node.
@@ -58,22 +59,29 @@ func (f *File) Probe(driver uapi.RdmaDriverId) (bool, error) {
 	}
 }
 
+// Software says that no device is behind the driver: the kernel does a command's
+// work itself, in the thread that gives it. See Cmd.Brief.
+func (f *File) Software() { f.software = true }
+
 // FD returns the file descriptor.
 func (f *File) FD() int { return f.fd }
 
 // Mmap maps a queue or a register page that the driver offers at the offset,
 // shared, for reading and writing.
 func (f *File) Mmap(offset uint64, size int) ([]byte, error) {
-	return unix.Mmap(f.fd, int64(offset), size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	return brief.Mmap(f.fd, int64(offset), size, unix.PROT_READ|unix.PROT_WRITE)
 }
 
 // MmapReadOnly is Mmap for pages that the driver lets nobody write.
 func (f *File) MmapReadOnly(offset uint64, size int) ([]byte, error) {
-	return unix.Mmap(f.fd, int64(offset), size, unix.PROT_READ, unix.MAP_SHARED)
+	return brief.Mmap(f.fd, int64(offset), size, unix.PROT_READ)
 }
 
+// Munmap ends what Mmap or MmapReadOnly mapped.
+func Munmap(b []byte) error { return brief.Munmap(b) }
+
 // MapMemory maps n bytes of zeroed memory outside the Go heap, for a device to
-// use; Munmap frees it. A child of fork doesn't get it: copy-on-write would take
+// use; FreeMemory frees it. A child of fork doesn't get it: copy-on-write would take
 // the pages from the device.
 func MapMemory(n int) ([]byte, error) {
 	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -87,27 +95,12 @@ func MapMemory(n int) ([]byte, error) {
 	return b, nil
 }
 
-// Munmap ends a mapping.
-func Munmap(b []byte) error { return unix.Munmap(b) }
+// FreeMemory frees what MapMemory mapped.
+func FreeMemory(b []byte) error { return unix.Munmap(b) }
 
 // Close closes the device; the kernel then releases every object made through it.
 func (f *File) Close() error { return unix.Close(f.fd) }
 
 // Doorbell hands the kernel one command of the write ABI. It exists for rxe
 // alone, whose doorbell is such a command: see package provider/rxe.
-//
-// The call never sleeps for long, so the scheduler is not told of it: it would
-// take the processor away from the goroutine during the call, wake a thread to
-// use it, and give it back late, which costs more than the call.
-func (f *File) Doorbell(cmd []byte) error {
-	for {
-		_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(f.fd), uintptr(unsafe.Pointer(unsafe.SliceData(cmd))), uintptr(len(cmd)))
-		switch errno {
-		case 0:
-			return nil
-		case unix.EINTR:
-		default:
-			return errno
-		}
-	}
-}
+func (f *File) Doorbell(cmd []byte) error { return brief.Write(f.fd, cmd) }

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goverbs/goverbs/internal/brief"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -19,7 +20,7 @@ func (c *Cmd) Run(f *File) error {
 	h.DriverId = f.driver
 	h.Length = uint16(unsafe.Sizeof(*h) + uintptr(h.NumAttrs)*attrSize)
 	for {
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(f.fd), uapi.RDMA_VERBS_IOCTL, uintptr(unsafe.Pointer(&c.msg)))
+		errno := c.call(f)
 		runtime.KeepAlive(c)
 		switch errno {
 		case 0:
@@ -29,4 +30,12 @@ func (c *Cmd) Run(f *File) error {
 			return errno
 		}
 	}
+}
+
+func (c *Cmd) call(f *File) unix.Errno {
+	if c.brief && f.software {
+		return brief.Ioctl(f.fd, uapi.RDMA_VERBS_IOCTL, unsafe.Pointer(&c.msg))
+	}
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(f.fd), uapi.RDMA_VERBS_IOCTL, uintptr(unsafe.Pointer(&c.msg)))
+	return errno
 }

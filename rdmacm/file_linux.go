@@ -4,6 +4,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/internal/brief"
 )
 
 // openNode opens a device node for the runtime's poller.
@@ -21,7 +23,12 @@ func openNode(path string) (*os.File, error) {
 }
 
 // write gives the kernel one command, again where a signal interrupts it.
-func write(fd uintptr, command []byte) error {
+// Commands begin something, or ask for what is known; waits says that this one
+// waits for something to end.
+func write(fd uintptr, command []byte, waits bool) error {
+	if !waits {
+		return brief.Write(int(fd), command)
+	}
 	for {
 		_, err := unix.Write(int(fd), command)
 		if err != unix.EINTR {

@@ -138,12 +138,18 @@ func (o *object) destroy(objectID, method uint16) error {
 	return destroyHandle(o.ctx, objectID, method, o.handle, 0)
 }
 
-// destroyHandle destroys an object by its handle. respLen is the length of the
-// event counters that the kernel insists on reporting for queues, which don't
-// matter here: events are taken, not acknowledged later.
+// destroyHandle destroys an object by its handle.
 func destroyHandle(c *Context, objectID, method uint16, handle uint32, respLen int) error {
-	cmd := ioctl.New(objectID, method)
+	cmd := destroyCmd(objectID, method, handle, respLen)
 	defer cmd.Release()
+	return cmd.Run(c.file)
+}
+
+// destroyCmd begins what destroys an object. respLen is the length of the event
+// counters that the kernel insists on reporting for queues, which don't matter
+// here: events are taken, not acknowledged later.
+func destroyCmd(objectID, method uint16, handle uint32, respLen int) *ioctl.Cmd {
+	cmd := ioctl.New(objectID, method)
 	cmd.Handle(attrDestroyHandle, handle)
 	switch respLen {
 	case 4:
@@ -151,7 +157,7 @@ func destroyHandle(c *Context, objectID, method uint16, handle uint32, respLen i
 	case 8:
 		ioctl.Out[[2]uint32](cmd, attrDestroyResp)
 	}
-	return cmd.Run(c.file)
+	return cmd
 }
 
 // The attributes' numbers are the same for every object

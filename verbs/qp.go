@@ -207,6 +207,7 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 	}
 	cmd := ioctl.New(uapi.UVERBS_OBJECT_QP, uapi.UVERBS_METHOD_QP_CREATE)
 	defer cmd.Release()
+	cmd.Brief()
 	handle := cmd.NewHandle(uapi.UVERBS_ATTR_CREATE_QP_HANDLE)
 	if o.XRCD != nil {
 		cmd.Handle(uapi.UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, o.XRCD.handle)
@@ -316,7 +317,10 @@ func (c *Context) checkQP(op string, o *QPOptions) error {
 }
 
 func destroyQP(c *Context, handle uint32) error {
-	return destroyHandle(c, uapi.UVERBS_OBJECT_QP, uapi.UVERBS_METHOD_QP_DESTROY, handle, 4)
+	cmd := destroyCmd(uapi.UVERBS_OBJECT_QP, uapi.UVERBS_METHOD_QP_DESTROY, handle, 4)
+	defer cmd.Release()
+	cmd.Brief()
+	return cmd.Run(c.file)
 }
 
 // Num returns the queue pair number, 24 bits, that peers address.
