@@ -51,7 +51,7 @@ func main() {
 	}
 	for i := range *pairs {
 		plain, traced := turns(i, func(prefix []string) float64 {
-			return perftest(prefix, []string{"ib_send_lat", "-d", device, "-x", gidIndex, "-s", "64", "-n", "3000", "-F"}, 4)
+			return perftest(prefix, []string{"ib_send_lat", "-d", device, "-x", gidIndex, "-s", "64", "-n", "20000", "-F"}, 4)
 		}, nil, trace)
 		latency = append(latency, plain/traced)
 		fmt.Printf("   ib_send_lat  untraced %8.2f µs     traced %8.2f   ratio %.3f\n", plain, traced, plain/traced)
