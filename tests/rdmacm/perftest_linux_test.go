@@ -15,7 +15,8 @@ import (
 // perftest's clients with -R read and write the memory of a responder that is
 // made with this package, or send to it. They make two connections: one to keep in step, where
 // each message of the client is answered by one of the same length, its own but
-// for where the responder's memory is; and then the one that is measured.
+// for where the responder's memory is; and then the one that is measured, which the
+// responder ends: the newer clients wait for that.
 func TestPerftest(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	const size, count = 1024, 50
@@ -26,8 +27,8 @@ func TestPerftest(t *testing.T) {
 			client := start(t, name, "-R", "-p", addr[len(host)+1:], "-s", fmt.Sprint(size), "-n", fmt.Sprint(count), host)
 			control := must(l.Accept(patient(t)))(t)
 			memory := make(chan *verbs.MR, 1)
-			done := make(chan error, 1)
-			go func() { done <- keepStep(t, control, memory) }()
+			measured, done := make(chan struct{}), make(chan error, 1)
+			go func() { done <- keepStep(t, control, memory, measured) }()
 			data := must(l.Accept(patient(t)))(t)
 			mr := must(data.PD().AllocMR(1<<20, rdmatest.All))(t)
 			memory <- mr
@@ -36,29 +37,37 @@ func TestPerftest(t *testing.T) {
 					t.Fatalf("message %d has %d bytes", i, n)
 				}
 			}
+			select {
+			case <-measured:
+				check(t, mr.Close())
+				check(t, data.Close())
+			case err := <-done:
+				t.Fatalf("it ended before all was measured, %v: %v", err, client)
+			}
 			if out := client.succeeds(t); !figure.MatchString(out) {
 				t.Errorf("no figure: %v", client)
 			}
 			check(t, <-done)
-			check(t, mr.Close())
-			check(t, data.Close())
 			check(t, control.Close())
 		})
 	}
 }
 
-// Where a side is: struct pingpong_dest, in network order.
+// Where a side is: struct pingpong_dest, in network order. The client sends its own
+// whenever it wants to keep in step, the last time when it has measured.
 const (
+	dests    = 7
 	destLen  = 56
 	destRKey = 16
 	destAddr = 24
 )
 
-// keepStep answers the client's messages until it disconnects.
-func keepStep(t *testing.T, control *rdmacm.Conn, memory <-chan *verbs.MR) error {
+// keepStep answers the client's messages until it disconnects, and closes measured after
+// the last of those that keep in step.
+func keepStep(t *testing.T, control *rdmacm.Conn, memory <-chan *verbs.MR, measured chan<- struct{}) error {
 	b := make([]byte, control.MaxMessage())
 	var mr *verbs.MR
-	for dests := 0; ; {
+	for seen := 0; ; {
 		n, err := control.Recv(t.Context(), b)
 		if err == io.EOF {
 			return nil
@@ -68,7 +77,7 @@ func keepStep(t *testing.T, control *rdmacm.Conn, memory <-chan *verbs.MR) error
 		}
 		if n == destLen {
 			// The first one comes before there is a connection for data.
-			if dests++; dests == 2 {
+			if seen++; seen == 2 {
 				mr = <-memory
 			}
 			if mr != nil {
@@ -78,6 +87,9 @@ func keepStep(t *testing.T, control *rdmacm.Conn, memory <-chan *verbs.MR) error
 		}
 		if err := control.Send(t.Context(), b[:n]); err != nil {
 			return err
+		}
+		if n == destLen && seen == dests {
+			close(measured)
 		}
 	}
 }
