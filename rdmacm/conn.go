@@ -131,6 +131,8 @@ func (c *Conn) watch(e *Event) {
 	case Disconnected:
 		c.endLife(ErrDisconnected)
 		c.answerPeer()
+	case Rejected: // by a peer that has accepted, and was gone before it heard that it is connected
+		c.endLife(ErrDisconnected)
 	case DeviceRemoval:
 		c.endLife(ErrDeviceRemoved)
 	}

@@ -151,6 +151,7 @@ func (ch *EventChannel) decode(r *uapi.RdmaUcmEventResp) *Event {
 			e.Type = Established
 		}
 	case Rejected:
+		e.tell(e.ID) // before its work is flushed
 		e.ID.rejected()
 	case MulticastJoin:
 		if err := e.Multicast.joined(&e.UD.AH); err != nil {

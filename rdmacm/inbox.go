@@ -171,17 +171,24 @@ func (e *Event) deliver() {
 	to.life.RLock()
 	box := to.inbox
 	to.life.RUnlock()
-	to.mu.Lock()
-	watch := to.watch
 	if e.Type == ConnectRequest {
+		to.mu.Lock()
 		limit = to.backlog
+		to.mu.Unlock()
 	}
-	to.mu.Unlock()
-	if watch != nil {
-		watch(e)
-	}
+	e.tell(to)
 	if (box == nil || !box.put(e, limit)) && e.Type == ConnectRequest {
 		// As the kernel does when the backlog is full.
 		e.ID.Close()
+	}
+}
+
+// tell tells the one who watches an ID.
+func (e *Event) tell(id *ID) {
+	id.mu.Lock()
+	watch := id.watch
+	id.mu.Unlock()
+	if watch != nil {
+		watch(e)
 	}
 }
