@@ -40,7 +40,7 @@ demo: go ## in a minute: Go and C exchange messages over RDMA in a VM; every ver
 	@tests/vm/run -d rxe -t 180 -- demo/run
 
 .PHONY: test
-test: go ## everything, on Linux 6.1: some twenty-five minutes
+test: go ## everything, on Linux 6.1: half an hour
 	@$(MAKE) -j1 test-setup lint unit race fuzz cross arm64 vm
 	$(heading) 'all passed'
 
