@@ -29,11 +29,11 @@ var recorderCode = func() []byte {
 // CodeBytes is the room that code needs, a multiple of the page's size.
 const CodeBytes = 8192
 
-// stubsAt and stubBytes are where the stubs are in it.
+// detoursAt and detourBytes are where the detours are in it.
 const (
-	stubsAt   = 2048
-	stubBytes = 48
-	mostSites = (CodeBytes - stubsAt) / stubBytes
+	detoursAt   = 2048
+	detourBytes = 48
+	mostSites   = (CodeBytes - detoursAt) / detourBytes
 )
 
 // Code returns the code to be put at an address for some sites, with the memory shared
@@ -43,8 +43,8 @@ func Code(at, shared uint64, sites []Site) (code []byte, jumps [][]byte) {
 	code = bytes.Repeat([]byte{0xcc}, CodeBytes)
 	copy(code, recorderCode)
 	for i, s := range sites[:min(len(sites), mostSites)] {
-		stub := at + stubsAt + uint64(i)*stubBytes
-		jump, ok := branch(0xe9, s.Addr, stub)
+		detour := at + detoursAt + uint64(i)*detourBytes
+		jump, ok := branch(0xe9, s.Addr, detour)
 		if !ok {
 			jumps = append(jumps, nil)
 			continue
@@ -57,11 +57,11 @@ func Code(at, shared uint64, sites []Site) (code []byte, jumps [][]byte) {
 		b = binary.LittleEndian.AppendUint64(b, shared)
 		b = append(b, 0xb9) // mov ecx, the call's number
 		b = binary.LittleEndian.AppendUint32(b, s.call)
-		call, _ := branch(0xe8, stub+uint64(len(b)), at)
+		call, _ := branch(0xe8, detour+uint64(len(b)), at)
 		b = append(b, call...)
 		b = append(b, 0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0) // lea rsp, [rsp+128]
-		back, _ := branch(0xe9, stub+uint64(len(b)), s.Addr+siteBytes)
-		copy(code[stub-at:], append(b, back...))
+		back, _ := branch(0xe9, detour+uint64(len(b)), s.Addr+siteBytes)
+		copy(code[detour-at:], append(b, back...))
 	}
 	return code, jumps
 }

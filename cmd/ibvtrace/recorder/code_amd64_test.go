@@ -22,7 +22,7 @@ func TestSites(t *testing.T) {
 	}
 }
 
-// TestCode follows the jumps from sites to stubs, to the recorder and back.
+// TestCode follows the jumps from sites to detours, to the recorder and back.
 func TestCode(t *testing.T) {
 	const at, shared = 0x7f0000000000, 0x7f0000002000
 	sites := []Site{{at - 0x10000000, callIoctl}, {at + 1<<40, callMmap}, {at + 0x10000007, callMmap}}
@@ -30,27 +30,27 @@ func TestCode(t *testing.T) {
 	if len(code) != CodeBytes || len(jumps) != len(sites) || jumps[1] != nil {
 		t.Fatalf("%d bytes, jumps %x", len(code), jumps)
 	}
-	if len(recorderCode) == 0 || len(recorderCode) > stubsAt {
+	if len(recorderCode) == 0 || len(recorderCode) > detoursAt {
 		t.Fatalf("the recorder has %d bytes", len(recorderCode))
 	}
 	to := func(from uint64, b []byte) uint64 {
 		return from + 5 + uint64(int64(int32(binary.LittleEndian.Uint32(b[1:]))))
 	}
 	for _, i := range []int{0, 2} {
-		stub := to(sites[i].Addr, jumps[i])
-		if stub < at+stubsAt || stub+stubBytes > at+CodeBytes {
-			t.Fatalf("site %d leads to %#x", i, stub)
+		detour := to(sites[i].Addr, jumps[i])
+		if detour < at+detoursAt || detour+detourBytes > at+CodeBytes {
+			t.Fatalf("site %d leads to %#x", i, detour)
 		}
-		b := code[stub-at:]
-		call, back := bytes.IndexByte(b, 0xe8), bytes.LastIndexByte(b[:stubBytes], 0xe9)
-		if got := to(stub+uint64(call), b[call:]); got != at {
-			t.Errorf("site %d: the stub calls %#x", i, got)
+		b := code[detour-at:]
+		call, back := bytes.IndexByte(b, 0xe8), bytes.LastIndexByte(b[:detourBytes], 0xe9)
+		if got := to(detour+uint64(call), b[call:]); got != at {
+			t.Errorf("site %d: the detour calls %#x", i, got)
 		}
-		if got := to(stub+uint64(back), b[back:]); got != sites[i].Addr+siteBytes {
-			t.Errorf("site %d: the stub goes back to %#x", i, got)
+		if got := to(detour+uint64(back), b[back:]); got != sites[i].Addr+siteBytes {
+			t.Errorf("site %d: the detour goes back to %#x", i, got)
 		}
 		if binary.LittleEndian.Uint64(b[7:]) != shared || binary.LittleEndian.Uint32(b[16:]) != sites[i].call {
-			t.Errorf("site %d: % x", i, b[:stubBytes])
+			t.Errorf("site %d: % x", i, b[:detourBytes])
 		}
 	}
 }

@@ -6,7 +6,7 @@
 // # The code
 //
 // libc calls the kernel by two instructions, one that loads the number of the call and
-// one that makes it. The first is replaced, for ioctl and mmap, by a jump to a stub in
+// one that makes it. The first is replaced, for ioctl and mmap, by a jump to a detour in
 // memory of the recorder's own, which calls the recorder and goes back behind the
 // second. Both have their length from before and the second is left as it is, so that a
 // thread may be in front of either, or in the kernel. See [Sites] and [Code].

@@ -4,7 +4,7 @@
 // The code that records. It is never run here, but copied: all its jumps are relative and
 // it refers to nothing outside.
 //
-// A stub calls it in place of a system call, with the registers of that, but AX, the
+// A detour calls it in place of a system call, with the registers of that, but AX, the
 // address of the memory, and CX, the system call's number: the kernel changes CX and
 // R11, and AX has the result. All else must be as it was.
 
