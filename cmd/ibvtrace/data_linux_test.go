@@ -23,13 +23,19 @@ import (
 var asDevice = []string{"unshare", "--mount", "sh", "-ec",
 	`mount -t tmpfs none /sys/dev/char; mkdir /sys/dev/char/1:3; echo rxe0 >/sys/dev/char/1:3/ibdev; exec "$0" "$@"`}
 
+// needDevice skips a test where asDevice can't do that: users may not everywhere.
+func needDevice(t *testing.T) {
+	t.Helper()
+	if out, err := exec.Command(asDevice[0], append(asDevice[1:len(asDevice):len(asDevice)], "true")...).CombinedOutput(); err != nil {
+		t.Skipf("only who may mount can say what /dev/null is: %v %s", err, out)
+	}
+}
+
 // TestProbes attaches to a program that posts and polls on two threads, by functions of
 // its own, and lets go of it: each call must have been traced, and have reached the
 // function, and after that the functions are called as before.
 func TestProbes(t *testing.T) {
-	if out, err := exec.Command(asDevice[0], append(asDevice[1:len(asDevice):len(asDevice)], "true")...).CombinedOutput(); err != nil {
-		t.Skipf("only who may mount can say what /dev/null is: %v %s", err, out)
-	}
+	needDevice(t)
 	program := filepath.Join(t.TempDir(), "poster")
 	if out, err := exec.Command("gcc", "-O2", "-o", program, "testdata/c/poster.c", "-lpthread").CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)

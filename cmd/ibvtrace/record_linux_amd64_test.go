@@ -19,9 +19,7 @@ import (
 // recorded builds the program whose verbs are recorded.
 func recorded(t *testing.T, flags ...string) string {
 	t.Helper()
-	if out, err := exec.Command(asDevice[0], append(asDevice[1:len(asDevice):len(asDevice)], "true")...).CombinedOutput(); err != nil {
-		t.Skipf("only who may mount can say what /dev/null is: %v %s", err, out)
-	}
+	needDevice(t)
 	program := filepath.Join(t.TempDir(), "recorded")
 	args := append([]string{"-O2", "-Wno-parentheses", "-o", program, "testdata/c/recorded.c", "-lpthread"}, flags...)
 	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
