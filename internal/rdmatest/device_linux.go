@@ -1,7 +1,6 @@
 package rdmatest
 
 import (
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -42,21 +41,6 @@ func KindOf() Kind {
 		return MLX5
 	}
 	return RXE
-}
-
-// Main is Run, and then exits. Call it from TestMain.
-func Main(m *testing.M, folder string) { os.Exit(Run(m, folder)) }
-
-// Run runs the tests of a package (its folder in the repository), or says how
-// to when there is no device.
-func Run(m *testing.M, folder string) int {
-	if _, err := os.Stat("/sys/class/infiniband/" + Device); err != nil {
-		base := folder[strings.LastIndex(folder, "/")+1:]
-		fmt.Fprintf(os.Stderr, "no %s here; run this in the rig: CGO_ENABLED=0 go test -c ./%s && tests/vm/run -d rxe -- ./%s.test -test.v\n", Device, folder, base)
-		return 1
-	}
-	defer func() { os.RemoveAll(builtIn) }()
-	return m.Run()
 }
 
 // overInfiniBand tells whether the device's port is one.

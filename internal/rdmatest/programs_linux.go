@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -39,10 +40,36 @@ var builtPrograms = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	const module = "github.com/goverbs/goverbs/"
-	build := exec.Command("go", "build", "-o", dir, module+"cmd/...", module+"examples/...")
+	build := exec.Command("go", "build", "-o", dir, module+"cmd/...", module+"examples/...",
+		module+"cmd/ibvtrace/testdata/hostile")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%q: %w\n%s", build.Args, err, out)
 	}
 	return dir, nil
 })
+
+// CProgram returns the path of a program made from a C source of the test's package
+// (peer/faults.c): in the folder that $GOVERBS_BIN names, as the package's name and
+// the source's (faults-faults), else compiled.
+func CProgram(t testing.TB, source string) string {
+	t.Helper()
+	name := strings.TrimSuffix(filepath.Base(source), ".c")
+	if dir := os.Getenv("GOVERBS_BIN"); dir != "" {
+		here, err := os.Getwd()
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, filepath.Base(here)+"-"+name)
+		if _, err := os.Stat(path); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	path := filepath.Join(t.TempDir(), name)
+	out, err := exec.Command("gcc", "-O2", "-Wall", "-o", path, source, "-Wl,--as-needed", "-lmlx5", "-libverbs").CombinedOutput()
+	if err != nil {
+		t.Fatalf("gcc %s: %v\n%s", source, err, out)
+	}
+	return path
+}

@@ -36,7 +36,7 @@ var (
 	netDev, secondNetDev = rdmatest.NetDev(device), rdmatest.NetDev(second)
 )
 
-func TestMain(m *testing.M) { rdmatest.Main(m, "tests/cli") }
+func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnRXE, rdmatest.OnMLX5) }
 
 // output runs a program that must succeed and say nothing on stderr.
 func output(t *testing.T, name string, args ...string) string {

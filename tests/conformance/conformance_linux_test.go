@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-func TestMain(m *testing.M) { rdmatest.Main(m, "tests/conformance") }
+func TestMain(m *testing.M) { rdmatest.Main(m) }
 
 // expectation is what a driver has, as the C stack finds it. It is the only place
 // where tests ask for the kernel's version and, but for addresses, for the driver.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,10 +69,7 @@ func (o outcome) String() string {
 
 func peerFailures(t *testing.T) map[string]outcome {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "failures")
-	if out, err := exec.Command("gcc", "-o", program, "peer/failures.c", "-libverbs").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program := rdmatest.CProgram(t, "peer/failures.c")
 	c := rdmatest.Open(t)
 	cmd := exec.Command(program, rdmatest.Device, strconv.Itoa(rdmatest.GID(t, c).Index))
 	var stderr bytes.Buffer

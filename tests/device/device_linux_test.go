@@ -63,7 +63,7 @@ var (
 	netDev = rdmatest.NetDev(device) // "" over InfiniBand
 )
 
-func TestMain(m *testing.M) { rdmatest.Main(m, "tests/device") }
+func TestMain(m *testing.M) { rdmatest.Main(m) }
 
 // sys reads a file of the device in /sys.
 func sys(t *testing.T, name string) string {

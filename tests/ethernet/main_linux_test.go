@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-func TestMain(m *testing.M) { rdmatest.Main(m, "tests/ethernet") }
+func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnMLX5Eth) }
 
 const (
 	slot  = 2048 // of memory for each receive

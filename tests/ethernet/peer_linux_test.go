@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
@@ -16,10 +15,7 @@ import (
 // TestEcho sends frames to the C program in peer/echo.c on the other port, which
 // sends them back.
 func TestEcho(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "echo")
-	if out, err := exec.Command("gcc", "-o", program, "peer/echo.c", "-libverbs").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program := rdmatest.CProgram(t, "peer/echo.c")
 	s := newStation(t, open(t, 0), options{})
 	s.steer(t, to(macs[0]))
 	lengths := []int{46, 100, 1000, mtu}

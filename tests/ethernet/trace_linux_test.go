@@ -21,10 +21,7 @@ import (
 func TestTracedWorkQueue(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	dir := t.TempDir()
-	program, file := filepath.Join(dir, "workqueue"), filepath.Join(dir, "trace")
-	if out, err := exec.Command("gcc", "-o", program, "peer/workqueue.c", "-libverbs").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program, file := rdmatest.CProgram(t, "peer/workqueue.c"), filepath.Join(dir, "trace")
 	want, err := exec.Command(rdmatest.Program(t, "ibvtrace"), "--json", "--data", "-o", file, "--", program, rdmatest.Devices[0]).Output()
 	if err != nil {
 		var e *exec.ExitError

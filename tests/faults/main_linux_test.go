@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-func TestMain(m *testing.M) { rdmatest.Main(m, "tests/faults") }
+func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnMLX5) }
 
 // A request is what the rig's HCAs are asked, as tests/hca/README.md has it.
 type request struct {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
@@ -30,10 +29,7 @@ type peer struct {
 
 func startPeer(t *testing.T, args ...string) *peer {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "faults")
-	if out, err := exec.Command("gcc", "-o", program, "peer/faults.c", "-libverbs").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program := rdmatest.CProgram(t, "peer/faults.c")
 	ctx, cancel := context.WithTimeout(context.Background(), 10*rdmatest.Patience) // the test's own ends before its cleanup
 	cmd := exec.CommandContext(ctx, program, append([]string{rdmatest.Device}, args...)...)
 	var stderr bytes.Buffer // libmlx5 prints what it makes errors of

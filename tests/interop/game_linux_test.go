@@ -17,7 +17,7 @@ import (
 )
 
 // patience bounds a run that hangs; nothing else depends on it.
-const patience = 2 * time.Minute
+const patience = rdmatest.Patience
 
 // A maker is whose program plays.
 type maker string
@@ -38,7 +38,8 @@ var pairings = []pairing{{ours, ours}, {ours, theirs}, {theirs, ours}}
 type game struct {
 	transport   string
 	size, iters int
-	qps         int // of srq; 0 for the default
+	quick       bool // played in a quick run too
+	qps         int  // of srq; 0 for the default
 	args        []string
 }
 

@@ -13,34 +13,34 @@ const (
 	mib = 1 << 20
 )
 
-// games are played by every pairing, polling and sleeping. Up to 16 bytes go
-// inline on rxe.
+// games are played by every pairing, polling and sleeping; in a quick run those that
+// are marked. Up to 16 bytes go inline on rxe.
 var games = []game{
 	{transport: "rc", size: 1, iters: 1},
 	{transport: "rc", size: 16, iters: 200},
-	{transport: "rc", size: 17, iters: 200},
+	{transport: "rc", size: 17, iters: 200, quick: true},
 	{transport: "rc", size: 4 * kib, iters: 1000}, // twice around the receive queue
 	{transport: "rc", size: 4 * kib, iters: 100, args: []string{"-m", "256"}},
 	{transport: "rc", size: 4 * kib, iters: 50, args: []string{"-r", "1"}},
 	{transport: "rc", size: 64 * kib, iters: 50},
-	{transport: "rc", size: mib, iters: 5},
+	{transport: "rc", size: mib, iters: 5, quick: true},
 
 	{transport: "uc", size: 1, iters: 1},
 	{transport: "uc", size: 16, iters: 200},
 	{transport: "uc", size: 4 * kib, iters: 600},
-	{transport: "uc", size: 4 * kib, iters: 50, args: []string{"-r", "1"}},
+	{transport: "uc", size: 4 * kib, iters: 50, args: []string{"-r", "1"}, quick: true},
 	{transport: "uc", size: mib, iters: 5},
 
 	{transport: "ud", size: 1, iters: 1},
 	{transport: "ud", size: 16, iters: 200},
-	{transport: "ud", size: 17, iters: 200, args: []string{"-r", "3"}},
+	{transport: "ud", size: 17, iters: 200, args: []string{"-r", "3"}, quick: true},
 	{transport: "ud", size: 1024, iters: 600},
 
 	{transport: "srq", size: 1, iters: 1, qps: 1},
 	{transport: "srq", size: 16, iters: 200},
 	{transport: "srq", size: 4 * kib, iters: 1000},
 	{transport: "srq", size: 4 * kib, iters: 600, qps: 255},
-	{transport: "srq", size: 4 * kib, iters: 200, qps: 4, args: []string{"-r", "4"}},
+	{transport: "srq", size: 4 * kib, iters: 200, qps: 4, args: []string{"-r", "4"}, quick: true},
 	{transport: "srq", size: mib, iters: 10, qps: 2},
 }
 
@@ -49,6 +49,9 @@ func TestPingpong(t *testing.T) {
 	for _, who := range pairings {
 		for _, mode := range []string{"polling", "sleeping"} {
 			for _, g := range games {
+				if testing.Short() && !g.quick {
+					continue
+				}
 				if mode == "sleeping" {
 					g.args = append([]string{"-e"}, g.args...)
 				}
@@ -59,6 +62,8 @@ func TestPingpong(t *testing.T) {
 		}
 	}
 }
+
+var _ = rdmatest.Test(TestLong, rdmatest.Long)
 
 // TestLong goes around the queues many times: fewer where each doorbell is a trip
 // through the machine's emulation.
@@ -73,6 +78,8 @@ func TestLong(t *testing.T) {
 		}
 	}
 }
+
+var _ = rdmatest.Test(TestDefaults, rdmatest.OnRXE, rdmatest.OnMLX5, rdmatest.OnMLX5Eth)
 
 // TestDefaults: without options, both makers' programs want the same.
 func TestDefaults(t *testing.T) {
@@ -140,6 +147,8 @@ func TestWrongData(t *testing.T) {
 
 // noSuchGID is what is said of an index: mlx5's table is shorter.
 var noSuchGID = map[rdmatest.Kind]string{rdmatest.RXE: "ENODATA", rdmatest.MLX5: "99"}[rdmatest.KindOf()]
+
+var _ = rdmatest.Test(TestFailures, rdmatest.OnRXE, rdmatest.OnMLX5, rdmatest.OnMLX5Eth)
 
 // TestFailures: what ends rdma-core's programs with 1 ends ibv so too, and what
 // they would find out later, or not at all.

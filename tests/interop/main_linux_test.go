@@ -12,21 +12,9 @@
 package interop
 
 import (
-	"flag"
-	"os"
 	"testing"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	choose, tests := "test.skip", "^TestTwoGuests$"
-	if os.Getenv("VM_PEER") != "" {
-		choose = "test.run"
-	}
-	if f := flag.Lookup(choose); f.Value.String() == "" {
-		f.Value.Set(tests)
-	}
-	rdmatest.Main(m, "tests/interop")
-}
+func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnRXE, rdmatest.OnMLX5, rdmatest.Peers) }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
 // acrossGames are played between two guests. A UC message that fills one packet
@@ -21,6 +23,8 @@ var acrossGames = []game{
 	{transport: "ud", size: 1024, iters: 600},
 	{transport: "srq", size: 4096, iters: 300},
 }
+
+var _ = rdmatest.Test(TestTwoGuests, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.TwoGuests)
 
 // TestTwoGuests runs in both guests, which take turns as the server. The tests
 // in the guests talk to each other over a TCP connection: the client starts

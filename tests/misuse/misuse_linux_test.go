@@ -21,7 +21,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-func TestMain(m *testing.M) { rdmatest.Main(m, "tests/misuse") }
+func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnRXE, rdmatest.OnMLX5) }
 
 // A world is everything that a verb can be called on or with: pairs of each
 // type on one PD, and the same objects on another context, on another PD, and

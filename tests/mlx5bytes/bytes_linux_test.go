@@ -5,9 +5,7 @@
 //
 //	go test ./tests/mlx5bytes
 //
-// In the rig they play on its HCAs instead, and what these log is compared:
-//
-//	tests/mlx5bytes/hca
+// In the rig they play on its adapters instead, and what these log is compared.
 //
 // The differences on purpose are listed in package provider/mlx5.
 package mlx5bytes
@@ -15,7 +13,6 @@ package mlx5bytes
 import (
 	"bytes"
 	"encoding/hex"
-	"flag"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -26,6 +23,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -33,19 +31,11 @@ import (
 var fake, theirs, ours string
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	choose := "test.skip"
-	if os.Getenv("VM_HCA") != "" {
-		choose = "test.run"
-	}
-	if f := flag.Lookup(choose); f.Value.String() == "" {
-		f.Value.Set("^TestOnHCA$")
-	}
 	os.Exit(run(m))
 }
 
 func run(m *testing.M) int {
-	dir := os.Getenv("PLAYERS")
+	dir := os.Getenv("GOVERBS_BIN")
 	if dir == "" {
 		var err error
 		if dir, err = os.MkdirTemp("", "mlx5bytes"); err == nil {
@@ -57,13 +47,13 @@ func run(m *testing.M) int {
 			return 1
 		}
 	}
-	fake, theirs, ours = filepath.Join(dir, "fakemlx5"), filepath.Join(dir, "c"), filepath.Join(dir, "play")
-	return m.Run()
+	fake, theirs, ours = filepath.Join(dir, "fakemlx5"), filepath.Join(dir, "mlx5bytes-play"), filepath.Join(dir, "play")
+	return rdmatest.Run(m, rdmatest.OnHost)
 }
 
 func build(dir string) error {
 	for _, argv := range [][]string{
-		{"gcc", "-O2", "-Wall", "-o", filepath.Join(dir, "c"), "c/play.c", "-lmlx5", "-libverbs"},
+		{"gcc", "-O2", "-Wall", "-o", filepath.Join(dir, "mlx5bytes-play"), "c/play.c", "-lmlx5", "-libverbs"},
 		{"go", "build", "-o", dir, "../fakemlx5", "./play"},
 	} {
 		cmd := exec.Command(argv[0], argv[1:]...)

@@ -407,6 +407,8 @@ func (m *maker) receives() (sges []verbs.SGE) {
 	return sges
 }
 
+var _ = rdmatest.Test(TestOnHCA, rdmatest.OnMLX5, rdmatest.OnMLX5Eth, rdmatest.Log)
+
 // TestOnHCA plays with both on the rig's HCAs, with libmlx5 on the first and with
 // this library on the second, and compares what these logged: each WQE's bytes,
 // each write to a register. ./hca runs it.

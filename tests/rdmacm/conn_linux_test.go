@@ -207,6 +207,8 @@ func wantData(t *testing.T, got, sent []byte, room int) {
 	}
 }
 
+var _ = rdmatest.Test(TestAddresses, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+
 func TestAddresses(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	linkLocal := linkLocalAddr(t)

@@ -68,6 +68,8 @@ func routeIB(t *testing.T, ch *rdmacm.EventChannel, from, to port) *rdmacm.ID {
 	return id
 }
 
+var _ = rdmatest.Test(TestInfiniBand, rdmatest.OnMLX5)
+
 // Two InfiniBand ports connect without an IP address, and disconnect.
 func TestInfiniBand(t *testing.T) {
 	rdmatest.CheckLeaks(t)
@@ -104,6 +106,8 @@ func TestInfiniBand(t *testing.T) {
 	expect(t, activeCh, rdmacm.Disconnected)
 }
 
+var _ = rdmatest.Test(TestInfiniBandRejected, rdmatest.OnMLX5)
+
 func TestInfiniBandRejected(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	p := ports(t)
@@ -127,6 +131,8 @@ func TestInfiniBandRejected(t *testing.T) {
 	check(t, listener.Close())
 	reject(rdmacm.RejectInvalidServiceID, func() {})
 }
+
+var _ = rdmatest.Test(TestInfiniBandWithoutSubnetManager, rdmatest.OnMLX5)
 
 // Nobody on the rig's fabric knows paths.
 func TestInfiniBandWithoutSubnetManager(t *testing.T) {

@@ -122,6 +122,8 @@ func startVictim(t *testing.T, task string) (line func() string, kill func()) {
 	}, kill
 }
 
+var _ = rdmatest.Test(TestClientKilled, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+
 // A client that is killed, however far it came, leaves the server as it was.
 func TestClientKilled(t *testing.T) {
 	rdmatest.CheckLeaks(t)
@@ -161,6 +163,8 @@ func TestClientKilled(t *testing.T) {
 		})
 	}
 }
+
+var _ = rdmatest.Test(TestServerKilled, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
 // A server that is killed, however far it came, rejects or ends.
 func TestServerKilled(t *testing.T) {
@@ -251,6 +255,8 @@ func command(t *testing.T, line string) {
 		t.Fatalf("%s: %v\n%s", line, err, out)
 	}
 }
+
+var _ = rdmatest.Test(TestDeviceRemoved, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
 // A device that is taken away ends what is on it: all who wait hear of it, and
 // the removal is over once all is closed.

@@ -1,15 +1,8 @@
 // Package rdmacm tests connection management in the rig: package rdmacm with
 // itself and with librdmacm's programs, and ibv rping and cmtime.
 //
-//	go test -c -o /tmp/ ./tests/rdmacm
-//	cd tests/rdmacm && ../vm/run -d rxe -- /tmp/rdmacm.test -test.v
-//
-// In two guests, it runs TestTwoGuests in place of all others:
-//
-//	tests/rdmacm/two_guests
-//
-// Over InfiniBand (-d mlx5), where there are no IP addresses, TestInfiniBand and
-// its kin are what to run.
+// Over InfiniBand, where there are no IP addresses, TestInfiniBand and its kin run
+// in place of the others.
 //
 // With GOVERBS_LONG=1 the tests of many connections and of many pings take
 // their full numbers.
@@ -18,7 +11,6 @@ package rdmacm
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -33,18 +25,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, victim(task))
 		os.Exit(1)
 	}
-	flag.Parse()
-	choose, tests := "test.skip", "^(TestTwoGuests|TestInfiniBand.*)$"
-	switch {
-	case os.Getenv("VM_PEER") != "":
-		choose, tests = "test.run", "^TestTwoGuests$"
-	case rdmatest.KindOf() == rdmatest.MLX5:
-		tests = "^TestTwoGuests$"
-	}
-	if f := flag.Lookup(choose); f.Value.String() == "" {
-		f.Value.Set(tests)
-	}
-	rdmatest.Main(m, "tests/rdmacm")
+	rdmatest.Main(m, rdmatest.OnRXE, rdmatest.Peers)
 }
 
 const (

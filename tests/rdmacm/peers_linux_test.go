@@ -42,6 +42,8 @@ const messages, messageLen = 10, 100 // what ucmatose, udaddy and mckey send
 
 var groupMessages = long(50, 500) // what mckey is told to send
 
+var _ = rdmatest.Test(TestUcmatose, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+
 // cmatose: the server sends, and the client answers, on each connection.
 func TestUcmatose(t *testing.T) {
 	rdmatest.CheckLeaks(t)
@@ -139,6 +141,8 @@ func (e *end) recvAll(t *testing.T) verbs.WC {
 
 var udaddyAddr = netip.MustParseAddrPort(host + ":7174") // the only port it knows
 
+var _ = rdmatest.Test(TestUdaddy, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+
 // udaddy: the client sends, and the server answers.
 func TestUdaddy(t *testing.T) {
 	rdmatest.CheckLeaks(t)
@@ -173,6 +177,8 @@ func TestUdaddy(t *testing.T) {
 		server.succeeds(t)
 	})
 }
+
+var _ = rdmatest.Test(TestMckey, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
 func TestMckey(t *testing.T) {
 	rdmatest.CheckLeaks(t)

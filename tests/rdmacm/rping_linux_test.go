@@ -23,6 +23,8 @@ var pairings = []struct{ server, client string }{{"go", "go"}, {"go", "c"}, {"c"
 
 var lastPort uint16 = 20000
 
+var _ = rdmatest.Test(TestRping, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+
 func TestRping(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	for _, who := range pairings {

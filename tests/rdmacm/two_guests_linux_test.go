@@ -17,6 +17,8 @@ import (
 // the second guest's last word.
 const goPort, cPort, echoPort, endPort = 7001, 7002, 7003, 7004
 
+var _ = rdmatest.Test(TestTwoGuests, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.TwoGuests)
+
 // TestTwoGuests runs in both guests: the first serves, the second connects.
 func TestTwoGuests(t *testing.T) {
 	rdmatest.CheckLeaks(t)

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(victimVar) != "" {
 		victim()
 	}
-	rdmatest.Main(m, "tests/stress")
+	rdmatest.Main(m, rdmatest.OnRXE, rdmatest.OnMLX5)
 }
 
 // TestManyObjects makes and destroys 1,000 queue pairs and 10,000 memory

@@ -33,6 +33,9 @@ func grown(t *testing.T, file string, tracer *program, bytes int64) {
 // killed: the ping-pong must end well.
 func TestAttach(t *testing.T) {
 	for name, args := range map[string][]string{"polling": nil, "with the builder": {"-N"}, "with events": {"-e"}} {
+		if testing.Short() && name != "with events" {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			p := pingpong("rc", append(args, "-n", "2000")...)
 			server := start(t, p.server...)
@@ -77,10 +80,12 @@ func TestAttach(t *testing.T) {
 	}
 }
 
+// rping needs an IP address.
+var _ = rdmatest.Test(TestAttachThreads, rdmatest.OnRXE)
+
 // TestAttachThreads attaches to rping's server, which has threads that wait for
 // events, before its client comes.
 func TestAttachThreads(t *testing.T) {
-	onRXE(t) // rping needs an IP address
 	dir := t.TempDir()
 	file := filepath.Join(dir, "trace")
 	server := start(t, "rping", "-s", "-a", address, "-C", "3")

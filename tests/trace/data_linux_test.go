@@ -3,7 +3,6 @@ package trace
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -86,6 +85,9 @@ func TestData(t *testing.T) {
 			if prefix != nil && (test.name == "rc with events" || test.name == "ud") {
 				continue // nothing of the library's that the others have not
 			}
+			if testing.Short() && (prefix != nil) != (test.name == "rc") {
+				continue
+			}
 			t.Run(strings.TrimSpace(filepath.Base(strings.Join(prefix, " "))+" "+test.name), func(t *testing.T) {
 				test.run(t, append(slices.Clone(prefix), traced(t, files[0], "--data")...), append(slices.Clone(prefix), traced(t, files[1], "--data")...))
 				for _, file := range files {
@@ -106,10 +108,7 @@ func TestData(t *testing.T) {
 // much of an extended CQ's, with what the program says it did.
 func TestExtended(t *testing.T) {
 	dir := t.TempDir()
-	program, file := filepath.Join(dir, "extended"), filepath.Join(dir, "trace")
-	if out, err := exec.Command("gcc", "-O", "-o", program, "c/extended.c", "-libverbs").CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, out)
-	}
+	program, file := rdmatest.CProgram(t, "c/extended.c"), filepath.Join(dir, "trace")
 	inTree, err := filepath.Abs("../vm/in-tree")
 	if err != nil {
 		t.Fatal(err)

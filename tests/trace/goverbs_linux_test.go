@@ -50,7 +50,7 @@ func TestPollAndArm(t *testing.T) {
 	for i := range messages {
 		p.B.Recv(t, uint64(i), 0, 64)
 		p.A.Send(t, verbs.SendWR{WRID: uint64(100 + i), Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, 64)}})
-		for n, end := 0, time.Now().Add(time.Minute); n == 0; {
+		for n, end := 0, time.Now().Add(rdmatest.Patience); n == 0; {
 			if timed {
 				n, err = p.A.CQ.PollTimed(wc, cycles)
 			} else {

@@ -3,7 +3,6 @@ package trace
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -22,14 +21,13 @@ const (
 	rdmaCM = "/dev/infiniband/rdma_cm"
 )
 
+// Other drivers want more to be told than the core's commands do.
+var _ = rdmatest.Test(TestLegacy, rdmatest.OnRXE)
+
 // TestLegacy traces a program that gives verbs by write().
 func TestLegacy(t *testing.T) {
-	onRXE(t) // others want more to be told than the core's commands do
 	dir := t.TempDir()
-	program, file := filepath.Join(dir, "legacy"), filepath.Join(dir, "trace")
-	if out, err := exec.Command("gcc", "-O", "-o", program, "c/legacy.c").CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, out)
-	}
+	program, file := rdmatest.CProgram(t, "c/legacy.c"), filepath.Join(dir, "trace")
 	p := start(t, append(traced(t, file), program, uverbs)...)
 	p.wait(t)
 	var verbs []string
@@ -53,14 +51,13 @@ func TestLegacy(t *testing.T) {
 	}
 }
 
+// What is tested is the same on mlx5, where it is slow.
+var _ = rdmatest.Test(TestHostile, rdmatest.OnRXE, rdmatest.Long)
+
 // TestHostile traces a program that gives the real files what no library gives.
 func TestHostile(t *testing.T) {
-	onRXE(t) // what is tested is the same, and the model of an HCA is slow
 	dir := t.TempDir()
-	program, file := filepath.Join(dir, "hostile"), filepath.Join(dir, "trace")
-	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/ibvtrace/testdata/hostile").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program, file := rdmatest.Program(t, "hostile"), filepath.Join(dir, "trace")
 	for seed := range 2 {
 		p := start(t, append(traced(t, file, "--data", "--raw"), program, strconv.Itoa(seed), "300", uverbs, rdmaCM)...)
 		p.wait(t)

@@ -7,21 +7,15 @@ import (
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/text"
+	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-// onMLX5 ends a test of mlx5's own ways on other devices.
-func onMLX5(t *testing.T) {
-	t.Helper()
-	if !mlx5 {
-		t.Skip("this is about mlx5")
-	}
-}
+var _ = rdmatest.Test(TestDriverData, rdmatest.OnMLX5)
 
 // TestDriverData holds what the trace says of what libmlx5 and mlx5_ib tell each
 // other, in structs, objects and mappings of their own, against what the headers and
 // the programs say.
 func TestDriverData(t *testing.T) {
-	onMLX5(t)
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "server"), filepath.Join(dir, "client")}
 	pingpong("rc").run(t, traced(t, files[0]), traced(t, files[1]))

@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -12,20 +11,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-// onRXE ends a test of rxe's own ways on other devices.
-func onRXE(t *testing.T) {
-	t.Helper()
-	if mlx5 {
-		t.Skip("this is about rxe")
-	}
-}
+var _ = rdmatest.Test(TestPingpong, rdmatest.OnRXE)
 
 // TestPingpong holds what the trace of ibv_rc_pingpong says against what the program
 // says.
 func TestPingpong(t *testing.T) {
-	onRXE(t)
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "server"), filepath.Join(dir, "client")}
 	serverOut, clientOut := pingpong("rc").run(t, traced(t, files[0]), traced(t, files[1]))
@@ -91,15 +84,13 @@ func TestPingpong(t *testing.T) {
 	}
 }
 
+var _ = rdmatest.Test(TestMistakes, rdmatest.OnRXE)
+
 // TestMistakes has a C program make the mistakes that people make, and holds what
 // ibvtrace says of each against what is wrong.
 func TestMistakes(t *testing.T) {
-	onRXE(t)
 	dir := t.TempDir()
-	program, file := filepath.Join(dir, "mistakes"), filepath.Join(dir, "trace")
-	if out, err := exec.Command("gcc", "-O", "-o", program, "c/mistakes.c", "-libverbs").CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, out)
-	}
+	program, file := rdmatest.CProgram(t, "c/mistakes.c"), filepath.Join(dir, "trace")
 	p := start(t, append(traced(t, file), program, device)...)
 	p.wait(t)
 	var failed, got []string

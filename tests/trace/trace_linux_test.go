@@ -1,11 +1,6 @@
 // Package trace tests ibvtrace on a device, with rdma-core's programs and with
 // witnesses: the kernel's function tracer, strace, and what the programs say.
 //
-// It runs in the rig only:
-//
-//	tests/vm/run -d rxe -- go test ./tests/trace
-//	tests/vm/run -d mlx5 -- go test ./tests/trace
-//
 // What a test says of one driver alone is in a file with its name.
 package trace
 
@@ -45,7 +40,7 @@ func init() {
 }
 
 func TestMain(m *testing.M) {
-	status := rdmatest.Run(m, "tests/trace")
+	status := rdmatest.Run(m, rdmatest.OnRXE, rdmatest.OnMLX5)
 	if err := unwatch(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		status = 1
@@ -193,6 +188,9 @@ func TestAsKernel(t *testing.T) {
 			pairs["rping"] = rping(files[0])
 		}
 		for name, p := range pairs {
+			if testing.Short() && name != "rc_pingpong" && (age.prefix != nil || name != "rping" && name != "ib_write_lat") {
+				continue
+			}
 			t.Run(age.name+" "+name, func(t *testing.T) {
 				os.Remove(files[0])
 				w := watchKernel(t)
@@ -255,10 +253,7 @@ func TestAsStrace(t *testing.T) {
 // what it is made to record: both traces must say the same, and each QP be another.
 func TestRecorded(t *testing.T) {
 	dir := t.TempDir()
-	program := filepath.Join(dir, "qps")
-	if out, err := exec.Command("gcc", "-O2", "-o", program, "../bench/trace/c/qps.c", "-libverbs").CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, out)
-	}
+	program := rdmatest.CProgram(t, "c/qps.c")
 	var traces [2][]string
 	number := regexp.MustCompile(`0x[0-9a-f]+|page_id=[0-9]+`)
 	for i, how := range []string{"--stop", "--stop=false"} {

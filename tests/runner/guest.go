@@ -1,0 +1,117 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// A job is one test binary's run in a guest.
+type job struct {
+	Name   string
+	Dir    string
+	Binary string
+	Args   []string
+}
+
+// silence is how long a test binary may print nothing before it is taken to hang. A
+// test that moves on prints more often by far, on a busy machine too.
+const silence = 10 * time.Minute
+
+// Lines that say how a job went begin so.
+const (
+	jobBegins = mark + "@begin "
+	jobEnds   = mark + "@end "
+)
+
+// A jobEnd is how a job went.
+type jobEnd struct {
+	Name    string
+	Status  string // "" means that it exited with 0
+	Seconds float64
+}
+
+// inGuest runs the jobs that a file lists, one after the other, and says how each
+// went. It fails only if it cannot run them.
+func inGuest(file string) int {
+	text, err := os.ReadFile(file)
+	var jobs []job
+	if err == nil {
+		err = json.Unmarshal(text, &jobs)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "runner:", err)
+		return 1
+	}
+	for _, j := range jobs {
+		fmt.Println(jobBegins + j.Name)
+		began := time.Now()
+		end := jobEnd{Name: j.Name}
+		if err := j.run(); err != nil {
+			end.Status = err.Error()
+		}
+		end.Seconds = time.Since(began).Seconds()
+		line, err := json.Marshal(end)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "runner:", err)
+			return 1
+		}
+		fmt.Println(jobEnds + string(line))
+	}
+	return 0
+}
+
+func (j *job) run() error {
+	cmd := exec.Command(j.Binary, j.Args...)
+	cmd.Dir = j.Dir
+	out, in, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	cmd.Stdout, cmd.Stderr = in, in
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	in.Close()
+
+	var hung atomic.Bool
+	watch := time.AfterFunc(silence, func() {
+		hung.Store(true)
+		_ = cmd.Process.Signal(syscall.SIGQUIT) // prints where each goroutine is
+		time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	})
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		for lines := bufio.NewReader(out); ; {
+			line, err := lines.ReadString('\n')
+			if line != "" {
+				fmt.Print(line)
+				if !hung.Load() {
+					watch.Reset(silence)
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	err = cmd.Wait()
+	watch.Stop()
+	// What a test left behind may hold the pipe open.
+	select {
+	case <-copied:
+	case <-time.After(5 * time.Second):
+	}
+	if hung.Load() {
+		return fmt.Errorf("printed nothing for %v", silence)
+	}
+	return err
+}

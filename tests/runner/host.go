@@ -1,0 +1,212 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// staticcheck is run by its version, so that go.mod doesn't have it.
+const staticcheck = "honnef.co/go/tools/cmd/staticcheck@v0.8.2"
+
+// Packages whose tests are worth the race detector's time in a quick run.
+var concurrent = []string{"./internal/...", "./ioctl", "./provider/...", "./verbs", "./rdmacm", "./cmd/ibvtrace", "./tests/hca/transport", "./tests/hca/loop"}
+
+// script runs a shell script as a suite with one line.
+func script(text string) func(*runner) {
+	return func(r *runner) {
+		r.run("", r.shell(text), nil)
+	}
+}
+
+func (r *runner) shell(text string) *exec.Cmd {
+	return exec.Command("bash", "-euo", "pipefail", "-c", text)
+}
+
+// run runs a command to its end, as a line of the table, and prints what it printed if
+// it fails. The lines go to watch, if there is one, which counts tests.
+func (r *runner) run(part string, cmd *exec.Cmd, watch func(line string, res *result) (keep bool)) {
+	s := r.suites[r.current]
+	res := result{suite: strings.TrimSuffix(s.name+": "+part, ": "), again: r.again(s.name)}
+	began := time.Now()
+	var kept []string
+	err := r.lines(cmd, func(line string) {
+		if watch == nil || watch(line, &res) {
+			kept = append(kept, line)
+			if r.verbose {
+				fmt.Println(line)
+			}
+		}
+	})
+	res.took = time.Since(began)
+	if err != nil {
+		if res.failed == 0 {
+			res.why = err.Error()
+		}
+		if !r.verbose {
+			for _, l := range kept {
+				fmt.Println("    " + l)
+			}
+		}
+	} else if watch == nil {
+		res.passed = 1
+	}
+	r.add(res)
+}
+
+// again is the command that runs a suite again.
+func (r *runner) again(suite string) string {
+	words := "go run ./tests/runner"
+	if r.short {
+		words += " -short"
+	}
+	if r.kernel != "6.1" {
+		words += " -k " + r.kernel
+	}
+	return words + " " + suite
+}
+
+// lines runs a command and hands over each line that it prints, until it ends or the
+// runner is stopped.
+func (r *runner) lines(cmd *exec.Cmd, each func(string)) error {
+	out, in, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = in, in
+	// A group of its own, so that all that it starts can be stopped.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	err = cmd.Start()
+	in.Close()
+	if err != nil {
+		return err
+	}
+	// It may hang where nothing in it looks for that.
+	var hung atomic.Bool
+	const patience = 3 * silence
+	watch := time.AfterFunc(patience, func() {
+		hung.Store(true)
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+	})
+	defer watch.Stop()
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		select {
+		case <-r.context.Done():
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+		case <-done:
+		}
+	}()
+	read := bufio.NewReader(out)
+	for {
+		line, err := read.ReadString('\n')
+		if line != "" {
+			watch.Reset(patience)
+			each(strings.TrimRight(line, "\r\n"))
+		}
+		if err == io.EOF {
+			break
+		} else if err != nil {
+			return err
+		}
+	}
+	err = cmd.Wait()
+	if hung.Load() {
+		return fmt.Errorf("printed nothing for %v", patience)
+	}
+	return err
+}
+
+// goTest runs go test, and counts the tests.
+func (r *runner) goTest(env []string, args ...string) {
+	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
+	cmd.Env = append(os.Environ(), env...)
+	output := make(map[string][]string) // of the packages' tests, until they pass
+	r.run("", cmd, func(line string, res *result) bool {
+		var e struct{ Action, Package, Test, Output, ImportPath string }
+		if json.Unmarshal([]byte(line), &e) != nil {
+			return true
+		}
+		top, _, sub := strings.Cut(e.Test, "/")
+		key := e.Package + e.ImportPath + " " + top
+		switch e.Action {
+		case "output", "build-output":
+			output[key] = append(output[key], strings.TrimRight(e.Output, "\n"))
+		case "pass":
+			if e.Test != "" && !sub {
+				res.passed++
+			}
+			if !sub {
+				delete(output, key)
+			}
+		case "fail", "build-fail":
+			if e.Test != "" && !sub {
+				res.failed++
+			}
+			if !sub {
+				for _, l := range output[key] {
+					fmt.Println("    " + l)
+				}
+				delete(output, key)
+			}
+		}
+		return false
+	})
+}
+
+func unit(r *runner) { r.goTest(nil, "./...") }
+
+func race(r *runner) {
+	packages := []string{"./..."}
+	if r.short {
+		packages = append([]string{"-short"}, concurrent...)
+	}
+	r.goTest([]string{"CGO_ENABLED=1"}, append([]string{"-race"}, packages...)...)
+}
+
+// arm64 runs what writes for devices under emulation: qemu-user knows no RDMA ioctls.
+func arm64(r *runner) {
+	r.goTest([]string{"GOARCH=arm64"}, "-short", "-exec", "qemu-aarch64-static", "./internal/mmio", "./provider/...", "./verbs")
+}
+
+// fuzz runs each fuzz test for a short time.
+func fuzz(r *runner) {
+	each := 5 * time.Second
+	if r.short {
+		each = time.Second
+	}
+	list, err := exec.Command("bash", "-c", `grep -rl --include=*_test.go '^func Fuzz' . | xargs -n1 dirname | sort -u`).Output()
+	if err != nil {
+		r.add(result{suite: "fuzz", why: err.Error(), again: r.again("fuzz")})
+		return
+	}
+	for _, dir := range strings.Fields(string(list)) {
+		name := strings.TrimPrefix(dir, "./")
+		// One binary for all of the package's fuzz tests.
+		r.run(name, r.shell(fmt.Sprintf(`
+			binary=%[3]s/fuzz.test
+			go test -c -fuzz . -o $binary %[1]s
+			cd %[1]s
+			for target in $($binary -test.list '^Fuzz'); do
+				echo "$target"
+				$binary -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime %[2]s -test.fuzzcachedir %[3]s/corpus 2>&1 | grep -v '^fuzz: elapsed'
+			done`, dir, each, r.work)), func(line string, res *result) bool {
+			if strings.HasPrefix(line, "Fuzz") {
+				r.now("fuzz " + name + " " + line)
+				res.passed++
+			}
+			return true
+		})
+	}
+}

@@ -1,0 +1,131 @@
+//go:build linux
+
+// Command runner runs the project's tests: those of the host, and those that need a
+// device in the virtual machines of tests/vm. It goes on after a failure, and ends
+// with a table of what passed.
+//
+//	go run ./tests/runner [-short] [-k KERNEL] [-v] [SUITE...]
+//	go run ./tests/runner -run REGEXP SUITE...
+//
+// `runner -h` lists the suites. make test and make test-all call it.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if len(os.Args) == 3 && os.Args[1] == "in-guest" {
+		os.Exit(inGuest(os.Args[2]))
+	}
+	o := options{}
+	flag.BoolVar(&o.short, "short", false, "a quick run: what finds most in ten minutes")
+	flag.StringVar(&o.kernel, "k", "6.1", "the `KERNEL` in the virtual machines: see tests/vm/kernels")
+	flag.StringVar(&o.run, "run", "", "only tests that match this `REGEXP`, as of go test -run; in the rig's suites only")
+	flag.BoolVar(&o.verbose, "v", false, "print all that the tests print")
+	flag.Usage = usage
+	flag.Parse()
+
+	if err := prepare(o); err != nil {
+		fmt.Fprintln(os.Stderr, "runner:", err)
+		os.Exit(1)
+	}
+	chosen, err := choose(flag.Args(), o)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "runner:", err)
+		os.Exit(2)
+	}
+	r, err := newRunner(o, chosen)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "runner:", err)
+		os.Exit(1)
+	}
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		<-interrupted
+		r.stop()
+	}()
+	for i := range chosen {
+		if r.stopped() {
+			break
+		}
+		r.begin(i)
+		chosen[i].does(r)
+	}
+	ok := r.table()
+	r.close()
+	if !ok {
+		os.Exit(1)
+	}
+}
+
+// prepare goes to the repository's root and sets what all commands are to find.
+func prepare(o options) error {
+	mod, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return fmt.Errorf("go env GOMOD: %w", err)
+	}
+	os.Setenv("KERNEL", o.kernel)
+	os.Setenv("CGO_ENABLED", "0") // only the race detector needs C
+	return os.Chdir(filepath.Dir(strings.TrimSpace(string(mod))))
+}
+
+// options are what the command line says.
+type options struct {
+	short, verbose bool
+	kernel, run    string
+}
+
+// A suite is something to run, with one or more lines in the table.
+type suite struct {
+	name, what string
+	does       func(*runner)
+	quick      time.Duration // what it takes in a quick run; 0: it is left out
+	whole      time.Duration // and in a whole one, on two processors without KVM
+}
+
+func usage() {
+	fmt.Fprintf(os.Stderr, "usage: runner [-short] [-k KERNEL] [-v] [SUITE...]\n       runner -run REGEXP SUITE...\n\nRuns all suites, with -short those that have a time in the first column, or the\nSUITEs that are named. Exit status: 0 all passed, 1 not, 2 wrong usage.\n\n")
+	flag.PrintDefaults()
+	fmt.Fprintf(os.Stderr, "\nSuites, with about the seconds they take in a quick run and in a whole one:\n")
+	for _, s := range suites {
+		quick := "-"
+		if s.quick > 0 {
+			quick = fmt.Sprint(s.quick.Seconds())
+		}
+		fmt.Fprintf(os.Stderr, "  %-15s %5s %5v  %s\n", s.name, quick, s.whole.Seconds(), s.what)
+	}
+}
+
+// choose returns the suites with these names, or all that there are.
+func choose(names []string, o options) ([]suite, error) {
+	if len(names) == 0 {
+		if o.run != "" {
+			return nil, fmt.Errorf("-run takes the names of suites too (-h lists them)")
+		}
+		return slices.DeleteFunc(slices.Clone(suites), func(s suite) bool { return o.short && s.quick == 0 }), nil
+	}
+	var chosen []suite
+	for _, name := range names {
+		i := slices.IndexFunc(suites, func(s suite) bool { return s.name == name })
+		if i < 0 {
+			var have []string
+			for _, s := range suites {
+				have = append(have, s.name)
+			}
+			return nil, fmt.Errorf("no suite %q: there are %s", name, strings.Join(have, ", "))
+		}
+		chosen = append(chosen, suites[i])
+	}
+	return chosen, nil
+}
