@@ -119,7 +119,7 @@ type Setting struct {
 
 // Meets tells whether a test with these needs runs in the setting.
 func (s Setting) Meets(n Needs) bool {
-	return (len(n.Devices) == 0 || slices.Contains(n.Devices, s.Device)) &&
+	return (len(n.Devices) == 0 && s.Device != "host" || slices.Contains(n.Devices, s.Device)) &&
 		max(n.Guests, 1) == s.Guests && n.Log == s.Log &&
 		(n.Peers || !s.Peers) && !(n.Long && s.Short)
 }

@@ -1,8 +1,6 @@
 // Package readme tests what README.md says: its program is the Example of
 // package verbs, a module of its own builds it into a static binary, and it
 // does on a device what it is said to do.
-//
-//	tests/vm/run -d rxe -- go test ./tests/readme
 package readme
 
 import (
@@ -16,7 +14,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
 )
+
+func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnRXE) }
 
 const root = "../.."
 
@@ -39,6 +41,8 @@ func program(t *testing.T) (source, output string) {
 	return m[1], m[2]
 }
 
+var _ = rdmatest.Test(TestSameAsExample, rdmatest.OnHost)
+
 func TestSameAsExample(t *testing.T) {
 	source, _ := program(t)
 	example := read(t, filepath.Join(root, "verbs", "example_test.go"))
@@ -48,6 +52,8 @@ func TestSameAsExample(t *testing.T) {
 		t.Errorf("README.md differs from verbs/example_test.go (-example +README):\n%s", diff)
 	}
 }
+
+var _ = rdmatest.Test(TestProgram, rdmatest.Long)
 
 func TestProgram(t *testing.T) {
 	source, output := program(t)
