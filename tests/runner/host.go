@@ -22,21 +22,18 @@ const staticcheck = "honnef.co/go/tools/cmd/staticcheck@v0.8.2"
 var concurrent = []string{"./internal/...", "./ioctl", "./provider/...", "./verbs", "./rdmacm", "./cmd/ibvtrace", "./tests/hca/transport", "./tests/hca/loop"}
 
 // script runs a shell script as a suite with one line.
-func script(text string) func(*runner) {
-	return func(r *runner) {
-		r.run("", r.shell(text), nil)
-	}
+func script(text string) func(*runner, suite) {
+	return func(r *runner, s suite) { r.run(s, "", shell(text), nil) }
 }
 
-func (r *runner) shell(text string) *exec.Cmd {
+func shell(text string) *exec.Cmd {
 	return exec.Command("bash", "-euo", "pipefail", "-c", text)
 }
 
 // run runs a command to its end, as a line of the table, and prints what it printed if
 // it fails. The lines go to watch, if there is one, which counts tests.
-func (r *runner) run(part string, cmd *exec.Cmd, watch func(line string, res *result) (keep bool)) {
-	s := r.suites[r.current]
-	res := result{suite: strings.TrimSuffix(s.name+": "+part, ": "), again: r.again(s.name)}
+func (r *runner) run(s suite, part string, cmd *exec.Cmd, watch func(line string, res *result) (keep bool)) {
+	res := result{suite: strings.TrimSuffix(s.name+": "+part, ": "), again: r.again(s)}
 	began := time.Now()
 	var kept []string
 	err := r.lines(cmd, func(line string) {
@@ -47,6 +44,9 @@ func (r *runner) run(part string, cmd *exec.Cmd, watch func(line string, res *re
 			}
 		}
 	})
+	if r.stopped() {
+		return
+	}
 	res.took = time.Since(began)
 	if err != nil {
 		if res.failed == 0 {
@@ -64,7 +64,7 @@ func (r *runner) run(part string, cmd *exec.Cmd, watch func(line string, res *re
 }
 
 // again is the command that runs a suite again.
-func (r *runner) again(suite string) string {
+func (r *runner) again(s suite) string {
 	words := "go run ./tests/runner"
 	if r.short {
 		words += " -short"
@@ -72,7 +72,7 @@ func (r *runner) again(suite string) string {
 	if r.kernel != "6.1" {
 		words += " -k " + r.kernel
 	}
-	return words + " " + suite
+	return words + " " + s.name
 }
 
 // lines runs a command and hands over each line that it prints, until it ends or the
@@ -129,11 +129,11 @@ func (r *runner) lines(cmd *exec.Cmd, each func(string)) error {
 }
 
 // goTest runs go test, and counts the tests.
-func (r *runner) goTest(env []string, args ...string) {
+func (r *runner) goTest(s suite, env []string, args ...string) {
 	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
 	output := make(map[string][]string) // of the packages' tests, until they pass
-	r.run("", cmd, func(line string, res *result) bool {
+	r.run(s, "", cmd, func(line string, res *result) bool {
 		var e struct{ Action, Package, Test, Output, ImportPath string }
 		if json.Unmarshal([]byte(line), &e) != nil {
 			return true
@@ -165,36 +165,36 @@ func (r *runner) goTest(env []string, args ...string) {
 	})
 }
 
-func unit(r *runner) { r.goTest(nil, "./...") }
+func unit(r *runner, s suite) { r.goTest(s, nil, "./...") }
 
-func race(r *runner) {
+func race(r *runner, s suite) {
 	packages := []string{"./..."}
 	if r.short {
 		packages = append([]string{"-short"}, concurrent...)
 	}
-	r.goTest([]string{"CGO_ENABLED=1"}, append([]string{"-race"}, packages...)...)
+	r.goTest(s, []string{"CGO_ENABLED=1"}, append([]string{"-race"}, packages...)...)
 }
 
 // arm64 runs what writes for devices under emulation: qemu-user knows no RDMA ioctls.
-func arm64(r *runner) {
-	r.goTest([]string{"GOARCH=arm64"}, "-short", "-exec", "qemu-aarch64-static", "./internal/mmio", "./provider/...", "./verbs")
+func arm64(r *runner, s suite) {
+	r.goTest(s, []string{"GOARCH=arm64"}, "-short", "-exec", "qemu-aarch64-static", "./internal/mmio", "./provider/...", "./verbs")
 }
 
 // fuzz runs each fuzz test for a short time.
-func fuzz(r *runner) {
+func fuzz(r *runner, s suite) {
 	each := 5 * time.Second
 	if r.short {
 		each = time.Second
 	}
 	list, err := exec.Command("bash", "-c", `grep -rl --include=*_test.go '^func Fuzz' . | xargs -n1 dirname | sort -u`).Output()
 	if err != nil {
-		r.add(result{suite: "fuzz", why: err.Error(), again: r.again("fuzz")})
+		r.add(result{suite: s.name, why: err.Error(), again: r.again(s)})
 		return
 	}
 	for _, dir := range strings.Fields(string(list)) {
 		name := strings.TrimPrefix(dir, "./")
 		// One binary for all of the package's fuzz tests.
-		r.run(name, r.shell(fmt.Sprintf(`
+		r.run(s, name, shell(fmt.Sprintf(`
 			binary=%[3]s/fuzz.test
 			go test -c -fuzz . -o $binary %[1]s
 			cd %[1]s
@@ -203,7 +203,7 @@ func fuzz(r *runner) {
 				$binary -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime %[2]s -test.fuzzcachedir %[3]s/corpus 2>&1 | grep -v '^fuzz: elapsed'
 			done`, dir, each, r.work)), func(line string, res *result) bool {
 			if strings.HasPrefix(line, "Fuzz") {
-				r.now("fuzz " + name + " " + line)
+				r.now(s, name+" "+line)
 				res.passed++
 			}
 			return true

@@ -55,13 +55,7 @@ func main() {
 		<-interrupted
 		r.stop()
 	}()
-	for i := range chosen {
-		if r.stopped() {
-			break
-		}
-		r.begin(i)
-		chosen[i].does(r)
-	}
+	r.runAll()
 	ok := r.table()
 	r.close()
 	if !ok {
@@ -89,7 +83,8 @@ type options struct {
 // A suite is something to run, with one or more lines in the table.
 type suite struct {
 	name, what string
-	does       func(*runner)
+	does       func(*runner, suite)
+	rig        bool          // it runs in virtual machines
 	quick      time.Duration // what it takes in a quick run; 0: it is left out
 	whole      time.Duration // and in a whole one, on two processors without KVM
 }
@@ -98,7 +93,7 @@ func usage() {
 	fmt.Fprintf(os.Stderr, "usage: runner [-short] [-k KERNEL] [-v] [SUITE...]\n       runner -run REGEXP SUITE...\n\nRuns all suites, with -short those that have a time in the first column, or the\nSUITEs that are named. Exit status: 0 all passed, 1 not, 2 wrong usage.\n\n")
 	flag.PrintDefaults()
 	fmt.Fprintf(os.Stderr, "\nSuites, with about the seconds they take in a quick run and in a whole one:\n")
-	for _, s := range suites {
+	for _, s := range suites() {
 		quick := "-"
 		if s.quick > 0 {
 			quick = fmt.Sprint(s.quick.Seconds())
@@ -113,19 +108,20 @@ func choose(names []string, o options) ([]suite, error) {
 		if o.run != "" {
 			return nil, fmt.Errorf("-run takes the names of suites too (-h lists them)")
 		}
-		return slices.DeleteFunc(slices.Clone(suites), func(s suite) bool { return o.short && s.quick == 0 }), nil
+		return slices.DeleteFunc(suites(), func(s suite) bool { return o.short && s.quick == 0 }), nil
 	}
 	var chosen []suite
+	all := suites()
 	for _, name := range names {
-		i := slices.IndexFunc(suites, func(s suite) bool { return s.name == name })
+		i := slices.IndexFunc(all, func(s suite) bool { return s.name == name })
 		if i < 0 {
 			var have []string
-			for _, s := range suites {
+			for _, s := range all {
 				have = append(have, s.name)
 			}
 			return nil, fmt.Errorf("no suite %q: there are %s", name, strings.Join(have, ", "))
 		}
-		chosen = append(chosen, suites[i])
+		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
 }

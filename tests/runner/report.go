@@ -22,18 +22,26 @@ type result struct {
 
 func (r result) ok() bool { return r.failed == 0 && r.why == "" }
 
-// A runner runs the suites that were chosen, one after the other, and keeps count.
+// A runner runs the suites that were chosen and keeps count. Those in the rig, which
+// leave a processor idle now and then, run beside those of the host; within each of
+// these lanes one runs after the other.
 type runner struct {
 	options
-	suites  []suite
 	work    string // a folder for what is compiled
 	context context.Context
 	cancel  context.CancelFunc
-	current int
 	started time.Time
+	tests   tests
 
 	mu      sync.Mutex
+	lanes   [2]lane
 	results []result
+}
+
+// A lane is suites that run one after the other.
+type lane struct {
+	suites  []suite
+	current int
 	doing   string // what runs now
 	since   time.Time
 }
@@ -46,10 +54,41 @@ func newRunner(o options, suites []suite) (*runner, error) {
 	if err := os.Chmod(work, 0o755); err != nil { // other users run programs too
 		return nil, err
 	}
-	r := &runner{options: o, suites: suites, work: work, started: time.Now()}
+	r := &runner{options: o, work: work, started: time.Now()}
+	for _, s := range suites {
+		l := r.lane(s)
+		l.suites = append(l.suites, s)
+	}
 	r.context, r.cancel = context.WithCancel(context.Background())
-	go r.tick()
 	return r, nil
+}
+
+func (r *runner) lane(s suite) *lane {
+	if s.rig {
+		return &r.lanes[1]
+	}
+	return &r.lanes[0]
+}
+
+func (r *runner) runAll() {
+	go r.tick()
+	var wg sync.WaitGroup
+	for i := range r.lanes {
+		l := &r.lanes[i]
+		wg.Go(func() {
+			for i, s := range l.suites {
+				if r.stopped() {
+					return
+				}
+				r.begin(l, i)
+				s.does(r, s)
+			}
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			l.current, l.since, l.doing = len(l.suites), time.Now(), ""
+		})
+	}
+	wg.Wait()
 }
 
 func (r *runner) stop()         { r.cancel() }
@@ -68,12 +107,12 @@ func (r *runner) expected(s suite) time.Duration {
 	return max(s.whole, time.Second)
 }
 
-// left estimates the time that is left: what the table says of the suites that are
-// still to run, times how much longer those took that did.
-func (r *runner) left() time.Duration {
+// left estimates how long a lane has still to run: what the table says of its suites,
+// times how much longer those took that have ended.
+func (r *runner) left(l *lane) time.Duration {
 	var before, after time.Duration
-	for i, s := range r.suites {
-		if i < r.current {
+	for i, s := range l.suites {
+		if i < l.current {
 			before += r.expected(s)
 		} else {
 			after += r.expected(s)
@@ -81,34 +120,27 @@ func (r *runner) left() time.Duration {
 	}
 	slower := 1.0
 	if before >= 20*time.Second {
-		slower = float64(r.since.Sub(r.started)) / float64(before)
+		slower = float64(l.since.Sub(r.started)) / float64(before)
 	}
-	return time.Duration(float64(after)*slower) - time.Since(r.since)
+	return time.Duration(float64(after)*slower) - time.Since(l.since)
 }
 
-func (r *runner) begin(i int) {
+func (r *runner) begin(l *lane, i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.current, r.since, r.doing = i, time.Now(), r.suites[i].name
-	fmt.Printf("\n== %s: %s (%d of %d%s)\n", r.suites[i].name, r.suites[i].what, i+1, len(r.suites), r.leftWords())
+	s := l.suites[i]
+	l.current, l.since, l.doing = i, time.Now(), s.name
+	fmt.Printf("== %s: %s\n", s.name, s.what)
 }
 
-func (r *runner) leftWords() string {
-	left := r.left()
-	if left < 30*time.Second {
-		return ""
-	}
-	return fmt.Sprintf(", about %d min left", int(left.Round(time.Minute).Minutes())+1)
-}
-
-// now notes what is being done.
-func (r *runner) now(what string) {
+// now notes what a suite is doing.
+func (r *runner) now(s suite, what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.doing = what
+	r.lane(s).doing = s.name + ": " + what
 }
 
-// tick says once a minute what is being done.
+// tick says once a minute what is being done, and how long all will take.
 func (r *runner) tick() {
 	t := time.NewTicker(time.Minute)
 	defer t.Stop()
@@ -118,7 +150,16 @@ func (r *runner) tick() {
 			return
 		case <-t.C:
 			r.mu.Lock()
-			fmt.Printf("   … %s%s\n", r.doing, r.leftWords())
+			var doing []string
+			var left time.Duration
+			for i := range r.lanes {
+				l := &r.lanes[i]
+				if l.doing != "" {
+					doing = append(doing, l.doing)
+					left = max(left, r.left(l))
+				}
+			}
+			fmt.Printf("   … %s; about %.0f min left\n", strings.Join(doing, ", "), max(left.Minutes(), 1))
 			r.mu.Unlock()
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
@@ -27,23 +28,23 @@ type testPackage struct {
 	tests   []string
 }
 
-// compiled has the packages of tests that may need a device, once compile was called.
-var compiled []testPackage
+// tests are the packages of tests that may need a device, compiled once.
+type tests struct {
+	once     sync.Once
+	packages []testPackage
+	err      error
+}
 
 // raced are the packages whose tests run a second time, with the race detector.
 var raced = []string{"tests/stress"}
 
-// compile compiles, once, the tests that may need a device and the programs that
-// these run, and checks that each of the tests runs somewhere.
-func (r *runner) compile() error {
-	if compiled != nil {
-		return nil
-	}
-	r.now("compiling")
+// compile compiles the tests that may need a device and the programs that these run,
+// and checks that each of the tests runs somewhere.
+func (r *runner) compile() ([]testPackage, error) {
 	const format = `{{range .TestImports}}{{if eq . "github.com/goverbs/goverbs/internal/rdmatest"}}{{$.ImportPath}}{{end}}{{end}}`
 	out, err := exec.Command("go", "list", "-f", format, "./tests/...").Output()
 	if err != nil {
-		return fmt.Errorf("go list: %w", err)
+		return nil, fmt.Errorf("go list: %w", err)
 	}
 	imports := strings.Fields(string(out))
 	script := `export CGO_ENABLED=0
@@ -54,12 +55,13 @@ func (r *runner) compile() error {
 		done
 		go test -c -o "$TESTS/" ` + strings.Join(imports, " ") + `
 		CGO_ENABLED=1 go test -race -c -o "$TESTS/race/" ./` + strings.Join(raced, " ./")
-	cmd := r.shell(script)
+	cmd := shell(script)
 	cmd.Env = append(os.Environ(), "GOVERBS_BIN="+r.bin(), "TESTS="+r.work)
 	var said []string
 	if err := r.lines(cmd, func(l string) { said = append(said, l) }); err != nil {
-		return fmt.Errorf("compiling the tests: %w\n%s", err, strings.Join(said, "\n"))
+		return nil, fmt.Errorf("compiling the tests: %w\n%s", err, strings.Join(said, "\n"))
 	}
+	var compiled []testPackage
 	for _, i := range imports {
 		p := testPackage{dir: strings.TrimPrefix(i, "github.com/goverbs/goverbs/")}
 		name := path.Base(p.dir) + ".test"
@@ -74,79 +76,78 @@ func (r *runner) compile() error {
 			err = json.Unmarshal(out, &p.listing)
 		}
 		if err != nil {
-			return fmt.Errorf("asking %s what its tests need: %w", p.dir, err)
+			return nil, fmt.Errorf("asking %s what its tests need: %w", p.dir, err)
 		}
 		names := exec.Command(p.binary, "-test.list", "^Test")
 		names.Env = append(os.Environ(), "GOVERBS_BIN="+r.bin())
 		if out, err = names.Output(); err != nil {
-			return fmt.Errorf("asking %s for its tests: %w", p.dir, err)
+			return nil, fmt.Errorf("asking %s for its tests: %w", p.dir, err)
 		}
 		p.tests = strings.Fields(string(out))
 		compiled = append(compiled, p)
 	}
-	return runSomewhere(compiled)
+	return compiled, runSomewhere(compiled)
 }
 
 func (r *runner) bin() string { return filepath.Join(r.work, "bin") }
-
-// settings are those of all suites in the rig, and the host.
-var settings = []rdmatest.Setting{{Device: "host", Guests: 1}}
 
 // runSomewhere returns an error if a test's needs are met by no suite.
 func runSomewhere(packages []testPackage) error {
 	var errs []error
 	for _, p := range packages {
 		for _, test := range p.tests {
-			if !slices.ContainsFunc(settings, func(s rdmatest.Setting) bool { return s.Meets(p.listing.Of(test)) }) {
-				errs = append(errs, fmt.Errorf("%s: no suite has what %s needs: %+v", p.dir, test, p.listing.Of(test)))
+			needs := p.listing.Of(test)
+			somewhere := rdmatest.Setting{Device: "host", Guests: 1}.Meets(needs) ||
+				slices.ContainsFunc(rigSuites, func(s rigSuite) bool { return s.setting.Meets(needs) })
+			if !somewhere {
+				errs = append(errs, fmt.Errorf("%s: no suite has what %s needs: %+v", p.dir, test, needs))
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// inRig returns what runs the tests that the setting has what they need for.
-func inRig(s rdmatest.Setting) func(*runner) {
-	settings = append(settings, s)
-	return func(r *runner) {
-		name := r.suites[r.current].name
-		if err := r.compile(); err != nil {
-			r.add(result{suite: name, why: err.Error(), again: r.again(name)})
-			return
+func (rs rigSuite) run(r *runner, s suite) {
+	r.tests.once.Do(func() {
+		r.now(s, "compiling")
+		r.tests.packages, r.tests.err = r.compile()
+	})
+	if err := r.tests.err; err != nil {
+		r.add(result{suite: s.name, why: err.Error(), again: r.again(s)})
+		return
+	}
+	setting := rs.setting
+	setting.Short = r.short
+	args := []string{"-test.v=test2json", "-test.timeout=0"}
+	if r.short {
+		args = append(args, "-test.short")
+	}
+	if r.options.run != "" {
+		args = append(args, "-test.run", r.options.run)
+	}
+	var jobs []job
+	for _, p := range r.tests.packages {
+		if !slices.ContainsFunc(p.tests, func(t string) bool { return setting.Meets(p.listing.Of(t)) && r.matches(t) }) {
+			continue
 		}
-		s := s
-		s.Short = r.short
-		var jobs []job
-		for _, p := range compiled {
-			if !slices.ContainsFunc(p.tests, func(t string) bool { return s.Meets(p.listing.Of(t)) && r.matches(t) }) {
-				continue
-			}
-			dir, err := filepath.Abs(p.dir)
-			if err != nil {
-				panic(err) // there is no working directory
-			}
-			args := []string{"-test.v=test2json", "-test.timeout=0"}
-			if r.short {
-				args = append(args, "-test.short")
-			}
-			if r.options.run != "" {
-				args = append(args, "-test.run", r.options.run)
-			}
-			j := job{Name: path.Base(p.dir), Dir: dir, Binary: p.binary, Args: args}
+		dir, err := filepath.Abs(p.dir)
+		if err != nil {
+			panic(err) // there is no working directory
+		}
+		j := job{Name: path.Base(p.dir), Dir: dir, Binary: p.binary, Args: args}
+		jobs = append(jobs, j)
+		if p.raced != "" && !r.short {
+			j.Name += ", race detector"
+			j.Binary = p.raced
 			jobs = append(jobs, j)
-			if p.raced != "" && !r.short {
-				j.Name += ", race detector"
-				j.Binary = p.raced
-				jobs = append(jobs, j)
-			}
 		}
-		if len(jobs) == 0 {
-			r.add(result{suite: name, why: "no test runs in it", again: r.again(name)})
-		}
-		// A guest that dies takes one job with it; the others get another.
-		for len(jobs) > 0 && !r.stopped() {
-			jobs = r.boot(name, s, jobs)
-		}
+	}
+	if len(jobs) == 0 {
+		r.add(result{suite: s.name, why: "no test runs in it", again: r.again(s)})
+	}
+	// A guest that dies takes one job with it; the others get another.
+	for len(jobs) > 0 && !r.stopped() {
+		jobs = r.boot(s, setting, jobs)
 	}
 }
 
@@ -161,7 +162,7 @@ func (r *runner) matches(test string) bool {
 }
 
 // boot runs jobs in one boot, and returns those that it didn't come to.
-func (r *runner) boot(suite string, s rdmatest.Setting, jobs []job) []job {
+func (r *runner) boot(s suite, setting rdmatest.Setting, jobs []job) []job {
 	plan := filepath.Join(r.work, "plan")
 	text, err := json.Marshal(jobs)
 	if err == nil {
@@ -169,28 +170,28 @@ func (r *runner) boot(suite string, s rdmatest.Setting, jobs []job) []job {
 	}
 	self, err2 := os.Executable()
 	if err = errors.Join(err, err2); err != nil {
-		r.add(result{suite: suite, why: err.Error(), again: r.again(suite)})
+		r.add(result{suite: s.name, why: err.Error(), again: r.again(s)})
 		return nil
 	}
-	args := []string{"-k", r.kernel, "-d", s.Device, "-n", fmt.Sprint(s.Guests), "-t", fmt.Sprint(int(2 * silence / time.Second)),
+	args := []string{"-k", r.kernel, "-d", setting.Device, "-n", fmt.Sprint(setting.Guests), "-t", fmt.Sprint(int(2 * silence / time.Second)),
 		"-e", "GOVERBS_BIN=" + r.bin(), "-e", "GOVERBS_LONG=" + os.Getenv("GOVERBS_LONG")}
-	if s.Log {
+	if setting.Log {
 		args = append(args, "-l", "-e", "VM_LOG=1", "-o", filepath.Join(r.work, "log"))
 	}
 	var within []string
-	if s.Peers {
+	if setting.Peers {
 		args = append(args, "-e", rdmatest.PeersVariable+"=1")
 		within = []string{"tests/vm/in-tree"}
 		if out, err := exec.Command("tests/vm/tree").CombinedOutput(); err != nil { // in a guest it cannot be made any more
-			r.add(result{suite: suite, why: fmt.Sprintf("tests/vm/tree: %v %s", err, out), again: r.again(suite)})
+			r.add(result{suite: s.name, why: fmt.Sprintf("tests/vm/tree: %v %s", err, out), again: r.again(s)})
 			return nil
 		}
 	}
 	args = append(append(append(args, "--"), within...), self, "in-guest", plan)
 
-	g := guest{r: r, suite: suite, guests: s.Guests, outputs: make(map[string]*testOutput)}
+	g := guest{r: r, suite: s, guests: setting.Guests, outputs: make(map[string]*testOutput)}
 	began := time.Now()
-	r.now(suite + ": booting")
+	r.now(s, "booting")
 	err = r.lines(exec.Command("tests/vm/run", args...), g.line)
 	if r.stopped() {
 		return nil
@@ -200,7 +201,7 @@ func (r *runner) boot(suite string, s rdmatest.Setting, jobs []job) []job {
 		return nil
 	}
 	// What went wrong did so in the job that ran, or, with none left, at the end.
-	res := result{suite: suite, took: time.Since(began), why: fmt.Sprintf("tests/vm/run: %v", err), again: r.again(suite)}
+	res := result{suite: s.name, took: time.Since(began), why: fmt.Sprintf("tests/vm/run: %v", err), again: r.again(s)}
 	if done < len(jobs) {
 		res.suite += ": " + jobs[done].Name
 	}
@@ -220,7 +221,7 @@ func (r *runner) boot(suite string, s rdmatest.Setting, jobs []job) []job {
 // A guest reads what one guest prints, or two.
 type guest struct {
 	r       *runner
-	suite   string
+	suite   suite
 	guests  int
 	outputs map[string]*testOutput // by the prefix that the rig puts before a guest's lines
 	begun   int
@@ -248,7 +249,7 @@ func (g *guest) line(text string) {
 	}
 	if name, ok := strings.CutPrefix(text, jobBegins); ok {
 		g.begun++
-		g.r.now(g.suite + ": " + name)
+		g.r.now(g.suite, name)
 		*o = testOutput{verbose: g.r.verbose}
 		return
 	}
@@ -263,7 +264,7 @@ func (g *guest) line(text string) {
 		return
 	}
 	res := result{
-		suite: g.suite + ": " + who + end.Name, passed: o.passed, failed: o.failed,
+		suite: g.suite.name + ": " + who + end.Name, passed: o.passed, failed: o.failed,
 		took: time.Duration(end.Seconds * float64(time.Second)), again: g.r.again(g.suite),
 	}
 	if len(o.failures) > 0 {

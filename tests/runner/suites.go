@@ -8,27 +8,47 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-const s = time.Second
+// suites returns all there are, in the order in which they run: what finds much in
+// little time comes first. The times were taken on two processors without KVM.
+func suites() []suite {
+	const s = time.Second
+	all := []suite{
+		{name: "lint", what: "gofmt, go vet, staticcheck, no C", does: script(lint), quick: 45 * s, whole: 45 * s},
+		{name: "unit", what: "tests that need no device", does: unit, quick: 30 * s, whole: 30 * s},
+		{name: "race", what: "tests that need no device, with the race detector", does: race, quick: 60 * s, whole: 130 * s},
+		{name: "fuzz", what: "each fuzz test for a moment", does: fuzz, quick: 45 * s, whole: 130 * s},
+		{name: "cross", what: "go vet for other systems, static binaries for arm64", does: script(cross), whole: 60 * s},
+		{name: "arm64", what: "what writes for devices, on arm64, emulated", does: arm64, whole: 60 * s},
+	}
+	for _, r := range rigSuites {
+		all = append(all, suite{name: r.name, what: r.what, does: r.run, rig: true, quick: r.quick * s, whole: r.whole * s})
+	}
+	for _, r := range []suite{
+		{name: "adapter", what: "rdma-core's programs and trouble on the software ConnectX", does: script("tests/hca/suite/run -k $KERNEL"), whole: 130 * s},
+		{name: "adapter-roce", what: "rdma-core's programs over its RoCE", does: script("tests/hca/suite/run -k $KERNEL -r 'pingpong|rping|ucmatose|udaddy|mckey|UD|DC'"), whole: 40 * s},
+		{name: "adapter-ethernet", what: "perftest's raw packets and the kernel's network on it", does: script("tests/hca/ethernet/run -k $KERNEL"), whole: 90 * s},
+	} {
+		r.rig = true
+		all = append(all, r)
+	}
+	return all
+}
 
-// suites are all there are, in the order in which they run: what is quick and finds
-// much comes first.
-var suites = []suite{
-	{"lint", "gofmt, go vet, staticcheck, no C", script(lint), 45 * s, 45 * s},
-	{"unit", "tests that need no device", unit, 30 * s, 30 * s},
-	{"rxe", "tests on Soft-RoCE", inRig(rdmatest.Setting{Device: "rxe", Guests: 1}), 150 * s, 425 * s},
-	{"mlx5", "tests on the software ConnectX, InfiniBand ports", inRig(rdmatest.Setting{Device: "mlx5", Guests: 1}), 150 * s, 600 * s},
-	{"mlx5-eth", "the same with Ethernet ports: RoCE and raw packets", inRig(rdmatest.Setting{Device: "mlx5-eth", Guests: 1}), 60 * s, 100 * s},
-	{"race", "tests that need no device, with the race detector", race, 60 * s, 130 * s},
-	{"fuzz", "each fuzz test for a moment", fuzz, 45 * s, 130 * s},
-	{"cross", "go vet for other systems, static binaries for arm64", script(cross), 0, 60 * s},
-	{"arm64", "what writes for devices, on arm64, emulated", arm64, 0, 60 * s},
-	{"rxe-2", "two guests joined by a network", inRig(rdmatest.Setting{Device: "rxe", Guests: 2}), 0, 60 * s},
-	{"rxe-newer", "rdma-core's newest release as the peer", inRig(rdmatest.Setting{Device: "rxe", Guests: 1, Peers: true}), 0, 150 * s},
-	{"mlx5-bytes", "what the adapter is given, beside libmlx5, InfiniBand ports", inRig(rdmatest.Setting{Device: "mlx5", Guests: 1, Log: true}), 0, 30 * s},
-	{"mlx5-eth-bytes", "the same on Ethernet ports", inRig(rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Log: true}), 0, 30 * s},
-	{"adapter", "rdma-core's programs and trouble on the software ConnectX", script("tests/hca/suite/run -k $KERNEL"), 0, 130 * s},
-	{"adapter-roce", "rdma-core's programs over its RoCE", script("tests/hca/suite/run -k $KERNEL -r 'pingpong|rping|ucmatose|udaddy|mckey|UD|DC'"), 0, 40 * s},
-	{"adapter-ethernet", "perftest's raw packets and the kernel's network on it", script("tests/hca/ethernet/run -k $KERNEL"), 0, 90 * s},
+// A rigSuite runs, in one setting, the tests that it has what they need for.
+type rigSuite struct {
+	name, what   string
+	setting      rdmatest.Setting
+	quick, whole time.Duration // seconds
+}
+
+var rigSuites = []rigSuite{
+	{"rxe", "tests on Soft-RoCE", rdmatest.Setting{Device: "rxe", Guests: 1}, 150, 425},
+	{"mlx5", "tests on the software ConnectX, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1}, 180, 600},
+	{"mlx5-eth", "the same with Ethernet ports: RoCE and raw packets", rdmatest.Setting{Device: "mlx5-eth", Guests: 1}, 60, 100},
+	{"rxe-2", "two guests joined by a network", rdmatest.Setting{Device: "rxe", Guests: 2}, 0, 60},
+	{"rxe-newer", "rdma-core's newest release as the peer", rdmatest.Setting{Device: "rxe", Guests: 1, Peers: true}, 0, 150},
+	{"mlx5-bytes", "what the adapter is given, beside libmlx5, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1, Log: true}, 0, 30},
+	{"mlx5-eth-bytes", "the same on Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Log: true}, 0, 30},
 }
 
 const lint = `

@@ -1,0 +1,79 @@
+//go:build linux
+
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+)
+
+func TestOutput(t *testing.T) {
+	var o testOutput
+	for line := range strings.Lines(`@=== RUN   TestA
+some words
+@=== RUN   TestA/sub
+@    --- PASS: TestA/sub (0.00s)
+@--- PASS: TestA (0.10s)
+@=== RUN   TestB
+@--- SKIP: TestB (0.00s)
+@=== RUN   TestC
+--- PASS: TestPrintedByTheTest (0.00s)
+@--- FAIL: TestC (1.50s)
+@FAIL
+`) {
+		line = strings.TrimSuffix(line, "\n")
+		if text, ok := strings.CutPrefix(line, "@"); ok {
+			line = mark + text
+		}
+		o.line(line)
+	}
+	if o.passed != 1 || o.failed != 1 || !slices.Equal(o.failures, []string{"TestC"}) {
+		t.Errorf("%d passed, %d failed: %v; want 1, 1, TestC", o.passed, o.failed, o.failures)
+	}
+}
+
+func TestRunSomewhere(t *testing.T) {
+	p := testPackage{dir: "tests/x", tests: []string{"TestAnywhere", "TestTwo"}, listing: rdmatest.Listing{
+		Tests: map[string]rdmatest.Needs{"TestTwo": {Devices: []string{"rxe"}, Guests: 2}},
+	}}
+	if err := runSomewhere([]testPackage{p}); err != nil {
+		t.Error(err)
+	}
+	p.tests = append(p.tests, "TestNowhere")
+	p.listing.Tests["TestNowhere"] = rdmatest.Needs{Devices: []string{"efa"}}
+	if err := runSomewhere([]testPackage{p}); err == nil || !strings.Contains(err.Error(), "TestNowhere") || strings.Contains(err.Error(), "TestTwo") {
+		t.Errorf("a test that no suite runs: %v", err)
+	}
+}
+
+func TestMeets(t *testing.T) {
+	rxe := rdmatest.Setting{Device: "rxe", Guests: 1}
+	quick, two, peers := rxe, rxe, rxe
+	quick.Short, two.Guests, peers.Peers = true, 2, true
+	for _, c := range []struct {
+		name  string
+		in    rdmatest.Setting
+		needs rdmatest.Needs
+		want  bool
+	}{
+		{"any device", rxe, rdmatest.Needs{}, true},
+		{"no device", rdmatest.Setting{Device: "host", Guests: 1}, rdmatest.Needs{}, false},
+		{"the host", rdmatest.Setting{Device: "host", Guests: 1}, rdmatest.Needs{Devices: []string{"host"}}, true},
+		{"another device", rxe, rdmatest.Needs{Devices: []string{"mlx5"}}, false},
+		{"one of two", rxe, rdmatest.Needs{Devices: []string{"mlx5", "rxe"}}, true},
+		{"long", rxe, rdmatest.Needs{Long: true}, true},
+		{"long in a quick run", quick, rdmatest.Needs{Long: true}, false},
+		{"one guest in two", two, rdmatest.Needs{}, false},
+		{"two guests", two, rdmatest.Needs{Guests: 2}, true},
+		{"without peers", peers, rdmatest.Needs{}, false},
+		{"with peers", peers, rdmatest.Needs{Peers: true}, true},
+		{"a log", rxe, rdmatest.Needs{Log: true}, false},
+	} {
+		if got := c.in.Meets(c.needs); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
