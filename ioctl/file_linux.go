@@ -2,6 +2,7 @@ package ioctl
 
 import (
 	"errors"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -16,6 +17,7 @@ type File struct {
 	fd       int
 	driver   uint32
 	software bool
+	answer   func(cmd uint64) syscall.Errno // nil: the kernel's
 }
 
 // Open opens the device node.
@@ -36,6 +38,12 @@ func Open(path string) (*File, error) {
 // gave, for example. [File.Probe] finds its driver.
 func NewFile(fd int) *File { return &File{fd: fd} }
 
+// NewFake is NewFile for tests of what is built on this package: answer runs in
+// the place of the ioctl, with its argument, which Decode reads.
+func NewFake(fd int, answer func(cmd uint64) syscall.Errno) *File {
+	return &File{fd: fd, answer: answer}
+}
+
 // unassignedMethod is a method id that no object has.
 const unassignedMethod = 0x0fff
 
@@ -47,7 +55,7 @@ func (f *File) Probe(driver uapi.RdmaDriverId) (bool, error) {
 	c := New(uapi.UVERBS_OBJECT_DEVICE, unassignedMethod)
 	defer c.Release()
 	c.checked = true
-	probe := File{fd: f.fd, driver: uint32(driver)}
+	probe := File{fd: f.fd, driver: uint32(driver), answer: f.answer}
 	switch err := c.Run(&probe); {
 	case errors.Is(err, unix.EPROTONOSUPPORT):
 		f.driver = uint32(driver)

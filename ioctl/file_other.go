@@ -5,6 +5,7 @@ package ioctl
 import (
 	"errors"
 	"runtime"
+	"syscall"
 
 	"github.com/goverbs/goverbs/uapi"
 )
@@ -19,6 +20,9 @@ func Open(string) (*File, error) { return nil, errNotLinux }
 
 // NewFile returns a file that nothing can be done with.
 func NewFile(int) *File { return new(File) }
+
+// NewFake returns a file that nothing can be done with.
+func NewFake(int, func(cmd uint64) syscall.Errno) *File { return new(File) }
 
 // Probe fails.
 func (f *File) Probe(uapi.RdmaDriverId) (bool, error) { return false, errNotLinux }

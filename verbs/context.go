@@ -44,10 +44,15 @@ func (d *Device) Open() (*Context, error) {
 	if err != nil {
 		return nil, openError(d, err)
 	}
+	return d.open(file)
+}
+
+// open makes a Context of the device's file.
+func (d *Device) open(file *ioctl.File) (*Context, error) {
 	c := &Context{dev: d, file: file, members: make(map[uint64]member)}
 	if err := c.start(); err != nil {
 		file.Close()
-		return nil, opErr(op, d.Name(), err)
+		return nil, opErr("open device", d.Name(), err)
 	}
 	opened.Store(c, true)
 	return c, nil

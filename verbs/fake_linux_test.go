@@ -1,0 +1,429 @@
+package verbs
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A fakeKernel answers a Context's commands, as far as that needs no device: it
+// makes objects of everything, and reports zeros but for what the tests are about.
+type fakeKernel struct {
+	t      *testing.T
+	events *os.File // what is written here are asynchronous events
+
+	mu     sync.Mutex
+	calls  []string // the verbs, in their order
+	handle uint32   // the last one given out
+
+	// on answers a verb in the place of the kernel; an error that isn't an errno
+	// has the kernel answer as ever. They run without mu.
+	on map[string]func(*fakeCall) error
+}
+
+// passOn is what a function of fakeKernel.on returns to have the kernel answer.
+var passOn = errors.New("pass on")
+
+// A fakeCall is one command.
+type fakeCall struct {
+	*ioctl.Call
+	addr uint64
+}
+
+func (k *fakeKernel) answer(addr uint64) syscall.Errno {
+	call, err := ioctl.Decode(addr, readOwn)
+	if err != nil || call.Err != nil {
+		k.t.Error(err, call.Err)
+		return unix.EFAULT
+	}
+	f := &fakeCall{Call: call, addr: addr + uapi.IbUverbsIoctlHdrAttrsOffset}
+	verb := call.Verb()
+	if call.Method == nil {
+		return unix.EPROTONOSUPPORT // Probe
+	}
+	k.mu.Lock()
+	k.calls = append(k.calls, verb)
+	k.handle++
+	handle, on := k.handle, k.on[verb]
+	k.mu.Unlock()
+	err = passOn
+	if on != nil {
+		err = on(f)
+	}
+	if err == passOn {
+		err = k.usual(f, verb, handle)
+	}
+	var errno syscall.Errno
+	if err != nil && !errors.As(err, &errno) {
+		k.t.Errorf("%s: %v", verb, err)
+	}
+	return errno
+}
+
+// usual answers all but what a test answers itself.
+func (k *fakeKernel) usual(f *fakeCall, verb string, handle uint32) error {
+	for i := range f.Attrs {
+		a := &f.Attrs[i]
+		if a.Spec != nil && a.Spec.Access == uapi.AccessNew && a.Spec.Kind == uapi.AttrIDR {
+			f.object(a.Raw.AttrId, uint64(handle))
+		}
+	}
+	switch verb {
+	case "query_device_ex":
+		resp := fakeDevice()
+		return f.out(uapi.UVERBS_ATTR_CORE_OUT, &resp)
+	case "alloc_async_fd":
+		r, w, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		k.events = w
+		fd, err := unix.FcntlInt(r.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		r.Close()
+		f.object(uapi.UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, uint64(fd))
+		return err
+	case "create_comp_channel":
+		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+		f.out(uapi.UVERBS_ATTR_CORE_OUT, &uapi.IbUverbsCreateCompChannelResp{Fd: uint32(fd)})
+		return err
+	case "alloc_pd":
+		return f.out(uapi.UVERBS_ATTR_CORE_OUT, &uapi.IbUverbsAllocPdResp{PdHandle: handle})
+	case "alloc_mw":
+		return f.out(uapi.UVERBS_ATTR_CORE_OUT, &uapi.IbUverbsAllocMwResp{MwHandle: handle, Rkey: handle << 8})
+	case "create_ah":
+		return f.out(uapi.UVERBS_ATTR_CORE_OUT, &uapi.IbUverbsCreateAhResp{AhHandle: handle})
+	case "open_xrcd":
+		return f.out(uapi.UVERBS_ATTR_CORE_OUT, &uapi.IbUverbsOpenXrcdResp{XrcdHandle: handle})
+	case "reg_mr":
+		return f.out(uapi.UVERBS_ATTR_CORE_OUT, &uapi.IbUverbsRegMrResp{MrHandle: handle, Lkey: handle << 8, Rkey: handle<<8 | 1})
+	case "create_flow":
+		return f.out(uapi.UVERBS_ATTR_CORE_OUT, &uapi.IbUverbsCreateFlowResp{FlowHandle: handle})
+	case "create_qp":
+		return f.out(uapi.UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, &handle)
+	}
+	return nil
+}
+
+// fakeDevice has room for everything.
+func fakeDevice() uapi.IbUverbsExQueryDeviceResp {
+	return uapi.IbUverbsExQueryDeviceResp{Base: uapi.IbUverbsQueryDeviceResp{
+		MaxMrSize: math.MaxUint64, MaxQp: 1 << 10, MaxQpWr: 1 << 10, MaxSge: 16, MaxCq: 1 << 10, MaxCqe: 1 << 10,
+		MaxMr: 1 << 10, MaxPd: 1 << 10, MaxSrq: 1 << 10, MaxSrqWr: 1 << 10, MaxSrqSge: 16, PhysPortCnt: 2,
+		DeviceCapFlags: uint32(uapi.IB_UVERBS_DEVICE_SRQ_RESIZE),
+	}}
+}
+
+// count tells how many calls of a verb there were.
+func (k *fakeKernel) count(verb string) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n := 0
+	for _, c := range k.calls {
+		if c == verb {
+			n++
+		}
+	}
+	return n
+}
+
+// answerTo has f answer a verb from now on, nil the kernel.
+func (k *fakeKernel) answerTo(verb string, f func(*fakeCall) error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.on[verb] = f
+}
+
+// event sends an asynchronous event about an object or a port.
+func (k *fakeKernel) event(typ EventType, element uint64) {
+	k.t.Helper()
+	b := binary.NativeEndian.AppendUint64(nil, element)
+	b = binary.NativeEndian.AppendUint32(b, uint32(typ))
+	if _, err := k.events.Write(append(b, 0, 0, 0, 0)); err != nil {
+		k.t.Error(err)
+	}
+}
+
+func refuse(errno syscall.Errno) func(*fakeCall) error {
+	return func(*fakeCall) error { return errno }
+}
+
+func (f *fakeCall) attr(id uint16) int {
+	return slices.IndexFunc(f.Attrs, func(a ioctl.CallAttr) bool { return a.Raw.AttrId == id })
+}
+
+// out writes an output.
+func (f *fakeCall) out(id uint16, v any) error {
+	i := f.attr(id)
+	if i < 0 {
+		return nil
+	}
+	b, err := binary.Append(nil, binary.NativeEndian, v)
+	if err != nil {
+		return err
+	}
+	return writeOwn(f.Attrs[i].Raw.Data, b[:min(len(b), int(f.Attrs[i].Raw.Len))])
+}
+
+// object writes the handle of a new object.
+func (f *fakeCall) object(id uint16, handle uint64) {
+	if i := f.attr(id); i >= 0 {
+		writeOwn(f.addr+uint64(i)*16+8, binary.NativeEndian.AppendUint64(nil, handle))
+	}
+}
+
+// in reads an input, zero where the command gave less.
+func in[T any](f *fakeCall, id uint16) (v T) {
+	i := f.attr(id)
+	if i < 0 {
+		return v
+	}
+	raw := &f.Attrs[i].Raw
+	b := make([]byte, binary.Size(&v))
+	if part := b[:min(len(b), int(raw.Len))]; raw.Len <= 8 {
+		copy(part, binary.NativeEndian.AppendUint64(nil, raw.Data))
+	} else if err := readOwn(raw.Data, part); err != nil {
+		panic(err)
+	}
+	if _, err := binary.Decode(b, binary.NativeEndian, &v); err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// handleOf returns the handle that a command names.
+func (f *fakeCall) handleOf(id uint16) uint32 {
+	if i := f.attr(id); i >= 0 {
+		return uint32(f.Attrs[i].Raw.Data)
+	}
+	return 0
+}
+
+// readOwn and writeOwn copy this process's memory, as the kernel does.
+func readOwn(addr uint64, b []byte) error  { return copyOwn(addr, b, unix.ProcessVMReadv) }
+func writeOwn(addr uint64, b []byte) error { return copyOwn(addr, b, unix.ProcessVMWritev) }
+
+func copyOwn(addr uint64, b []byte, call func(int, []unix.Iovec, []unix.RemoteIovec, uint) (int, error)) error {
+	if len(b) == 0 {
+		return nil
+	}
+	local := []unix.Iovec{{Base: &b[0]}}
+	local[0].SetLen(len(b))
+	n, err := call(os.Getpid(), local, []unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}, 0)
+	if err == nil && n < len(b) {
+		err = unix.EFAULT
+	}
+	return err
+}
+
+// fakeContext opens a device that is none.
+func fakeContext(t *testing.T) (*Context, *fakeKernel) {
+	t.Helper()
+	k := &fakeKernel{t: t, on: make(map[string]func(*fakeCall) error)}
+	fd, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := providers
+	providers = []*provider.Provider{{Name: "fake", Driver: uapi.RDMA_DRIVER_UNKNOWN, NewContext: newFakeProvider}}
+	defer func() { providers = old }()
+	c, err := (&Device{name: "fake0"}).open(ioctl.NewFake(fd, k.answer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		k.mu.Lock()
+		clear(k.on)
+		k.mu.Unlock()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		k.events.Close()
+	})
+	return c, k
+}
+
+// A fakeProvider has queues that take everything and give nothing.
+type fakeProvider struct {
+	provider.Context
+	qps  []*fakeQP
+	cqs  []*fakeCQ
+	srqs []*fakeSRQ
+}
+
+func newFakeProvider(*ioctl.File, *ioctl.Cmd) (provider.Context, error) {
+	return new(fakeProvider), nil
+}
+
+func (p *fakeProvider) Adopt() error { return nil }
+func (p *fakeProvider) Release()     {}
+
+func (p *fakeProvider) QueryDevice(*ioctl.Cmd) func() provider.DeviceExtra { return nil }
+func (p *fakeProvider) Clock() (uint64, bool)                              { return 0, false }
+func (p *fakeProvider) NewPD(*ioctl.Cmd) (provider.PD, error)              { return fakePD{}, nil }
+func (p *fakeProvider) NewAH(_ *ioctl.Cmd, init provider.AHInit) (provider.AH, error) {
+	return fakeAH{}, nil
+}
+
+func (p *fakeProvider) NewCQ(_ *ioctl.Cmd, init provider.CQInit) (provider.CQ, error) {
+	q := &fakeCQ{init: init}
+	p.cqs = append(p.cqs, q)
+	return q, nil
+}
+
+func (p *fakeProvider) NewSRQ(_ *ioctl.Cmd, init *provider.SRQInit) (provider.SRQ, error) {
+	q := &fakeSRQ{init: *init}
+	p.srqs = append(p.srqs, q)
+	return q, nil
+}
+
+func (p *fakeProvider) NewQP(_ *ioctl.Cmd, init provider.QPInit) (provider.QP, error) {
+	q := &fakeQP{init: init}
+	p.qps = append(p.qps, q)
+	return q, nil
+}
+
+type fakePD struct{}
+
+func (fakePD) Adopt() error { return nil }
+
+type fakeAH struct{}
+
+func (fakeAH) Local() bool                 { return false }
+func (fakeAH) Adopt(*provider.AHRef) error { return nil }
+
+// fakeQP is nullQP with a life.
+type fakeQP struct {
+	nullQP
+	init     provider.QPInit
+	num      uint32
+	moved    []uapi.IbQpState
+	adopt    error // what Adopt answers
+	released int
+}
+
+func (q *fakeQP) Adopt(_, qpn uint32, granted *provider.QPCap) error {
+	*granted = q.init.Cap
+	q.num = qpn
+	return q.adopt
+}
+
+func (q *fakeQP) ECE() (uint32, uint32)                  { return 0, 0 }
+func (q *fakeQP) Modify(*ioctl.Cmd, uapi.IbQpState) bool { return false }
+func (q *fakeQP) Release()                               { q.released++ }
+
+func (q *fakeQP) Moved(to uapi.IbQpState) uint32 {
+	q.moved = append(q.moved, to)
+	return q.num
+}
+
+type fakeCQ struct {
+	init      provider.CQInit
+	ready     int // completions to be polled
+	forgotten []provider.QP
+	armed     int
+	released  int
+}
+
+func (q *fakeCQ) Adopt(uint32) error { return nil }
+
+func (q *fakeCQ) Poll(wc []provider.WC) (int, error) {
+	n := min(q.ready, len(wc))
+	q.ready -= n
+	return n, nil
+}
+
+func (q *fakeCQ) PollTimed(wc []provider.WC, cycles []uint64) (int, error) { return q.Poll(wc) }
+
+func (q *fakeCQ) Arm(bool, uint32) error {
+	q.armed++
+	return nil
+}
+
+func (q *fakeCQ) Forget(qp provider.QP)           { q.forgotten = append(q.forgotten, qp) }
+func (q *fakeCQ) ForgetSRQ(provider.SRQ)          {}
+func (q *fakeCQ) Resize(*ioctl.Cmd, uint32) error { return nil }
+func (q *fakeCQ) Remap() error                    { return nil }
+func (q *fakeCQ) Release()                        { q.released++ }
+
+type fakeSRQ struct {
+	init     provider.SRQInit
+	posted   int
+	remapped int
+	released int
+}
+
+func (q *fakeSRQ) Adopt(_ uint32, granted *provider.SRQInit) error {
+	*granted = q.init
+	return nil
+}
+
+func (q *fakeSRQ) PostRecv(wrs []provider.RecvWR) (int, error) {
+	q.posted += len(wrs)
+	return len(wrs), nil
+}
+
+func (q *fakeSRQ) Modify(*ioctl.Cmd) error { return nil }
+func (q *fakeSRQ) Release()                { q.released++ }
+
+func (q *fakeSRQ) Remap() error {
+	q.remapped++
+	return nil
+}
+
+// must is x of a call that has to succeed.
+func must[T any](t *testing.T) func(x T, err error) T {
+	return func(x T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+}
+
+// fakeThings are one of each object of a fake Context.
+type fakeThings struct {
+	pd  *PD
+	mr  *MR
+	mw  *MW
+	ch  *CompChannel
+	cq  *CQ
+	srq *SRQ
+	qp  *QP // RC
+}
+
+func makeFakes(t *testing.T, c *Context) fakeThings {
+	t.Helper()
+	var x fakeThings
+	x.pd = must[*PD](t)(c.AllocPD())
+	x.mr = must[*MR](t)(x.pd.RegMR(make([]byte, 4096), AccessLocalWrite|AccessMWBind))
+	x.mw = must[*MW](t)(x.pd.AllocMW(MWType1))
+	x.ch = must[*CompChannel](t)(c.CreateCompChannel())
+	x.cq = must[*CQ](t)(c.CreateCQ(CQOptions{CQE: 16, Channel: x.ch}))
+	x.srq = must[*SRQ](t)(x.pd.CreateSRQ(SRQOptions{MaxWR: 16, MaxSGE: 1}))
+	x.qp = must[*QP](t)(x.pd.CreateQP(QPOptions{Type: RC, SendCQ: x.cq, RecvCQ: x.cq, Cap: QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+	return x
+}
+
+func (x fakeThings) all() []interface{ Close() error } {
+	return []interface{ Close() error }{x.mw, x.qp, x.srq, x.cq, x.ch, x.mr, x.pd}
+}
+
+// yield lets other goroutines run until done.
+func yield(done func() bool) {
+	for !done() {
+		runtime.Gosched()
+	}
+}
