@@ -9,12 +9,12 @@ import (
 
 // A SendBuilder makes work requests one after the other in the send queue, and
 // posts them all with one doorbell: what ibv_wr_start and its likes do.
-// QP.StartSends begins, Complete or Abort ends, and in between the send queue is
-// the builder's alone.
+// QP.StartSends begins a batch, Complete or Abort ends it, and in between the send
+// queue is the batch's alone: other posts wait for its end, and QP.Close and a
+// Modify to QPReset answer ErrBusy.
 //
-// WRID and Flags are those of the requests from then on, also after the next
-// StartSends. A method that names an operation begins a request, the Set methods
-// say what it is about:
+// WRID and Flags are those of the requests from then on. A method that names an
+// operation begins a request, the Set methods say what it is about:
 //
 //	b := qp.StartSends()
 //	b.WRID, b.Flags = 1, verbs.SendSignaled
@@ -24,17 +24,31 @@ import (
 //	n, err := b.Complete()
 //
 // Inline data and lists of SGEs must stay as they are until Complete. A
-// SendBuilder must not be used by several goroutines at a time; what it is told
-// after Complete or Abort is lost.
+// SendBuilder is for one batch: what it is told after Complete or Abort is lost,
+// and touches nobody else's batch. It must not be copied, nor used by several
+// goroutines at a time. The zero SendBuilder is one after its end.
 type SendBuilder struct {
 	WRID  uint64
 	Flags SendFlags
 
+	_     noCopy
+	batch *batch // nil after the end
+}
+
+// noCopy has go vet find copies.
+type noCopy struct{}
+
+func (*noCopy) Lock()   {}
+func (*noCopy) Unlock() {}
+
+// A batch is what a QP's SendBuilders build, one after the other: who has the send
+// queue has the batch.
+type batch struct {
 	// The requests of the usual kinds go the short way: up to n, short has those
 	// that the provider hasn't got. Before the first of another kind, they are put
-	// into the send queue, and wr and the places behind are for this and the rest.
+	// into the send queue, and wr and the place behind are for this and the rest.
 	n     int
-	short [shorts + 2]provider.Short
+	short [shorts + 1]provider.Short
 
 	qp    *QP
 	wr    [1]SendWR // the request that was begun last, but for its one SGE
@@ -45,13 +59,12 @@ type SendBuilder struct {
 	noted []SendWR // copies of all, while a tracer listens
 }
 
-// What SendBuilder.n is at most, and what it is otherwise. The first two are one
-// more than the place in short that takes the SGE.
+// What batch.n is at most, and what it is otherwise. The first is one more than the
+// place in short that takes the SGE.
 const (
 	shorts   = 16
 	building = shorts + 1 // wr is a request that the provider hasn't got
-	closed   = shorts + 2 // StartSends was not called, or it is over
-	none     = shorts + 3 // no request was begun
+	none     = shorts + 2 // no request was begun
 )
 
 // A bound is a window's key before a bind that may be taken back.
@@ -62,19 +75,17 @@ type bound struct {
 
 // StartSends begins to build requests (ibv_wr_start). It waits until nobody
 // else posts to the send queue.
-func (qp *QP) StartSends() *SendBuilder {
+func (qp *QP) StartSends() SendBuilder {
 	if qp == nil {
-		return &SendBuilder{n: closed} // Complete refuses
+		return SendBuilder{} // Complete refuses
 	}
-	if !qp.sendMu.try() {
-		qp.sendMu.wait()
-	}
-	b := &qp.builder
-	b.n = 0
+	qp.sendMu.lockForBatch()
+	a := &qp.batch
+	a.n = 0
 	if qp.usualOps.Load()&(1<<OpRDMAWrite) == 0 || tracing.on != 0 {
-		b.n = none
+		a.n = none
 	}
-	return b
+	return SendBuilder{batch: a}
 }
 
 // Complete posts the requests (ibv_wr_complete), and returns their number: all,
@@ -82,161 +93,170 @@ func (qp *QP) StartSends() *SendBuilder {
 //
 // errors.Is(err, ErrQueueFull) says that completions must be polled first.
 func (b *SendBuilder) Complete() (n int, err error) {
+	a := b.batch
+	if a == nil {
+		return 0, errPostClosed
+	}
+	b.batch = nil
 	posting()
-	if b.n == 1 && b.put == 0 && b.qp.prov.PostOne(&b.short[0]) {
-		b.n = closed
-		b.qp.sendMu.Unlock()
+	if a.n == 1 && a.put == 0 && a.qp.prov.PostOne(&a.short[0]) {
+		a.qp.sendMu.Unlock()
 		return 1, nil
 	}
-	return b.complete()
+	return a.complete()
 }
 
 // complete is Complete of all other requests.
-func (b *SendBuilder) complete() (n int, err error) {
-	if b.n == closed {
-		return 0, errPostClosed
-	}
-	if list := b.n; uint(list-1) < shorts {
-		if b.qp.prov.PostShort(b.short[:list], false) {
-			n = b.put + list
-			b.n, b.put = closed, 0
-			b.qp.sendMu.Unlock()
+func (a *batch) complete() (n int, err error) {
+	if list := a.n; uint(list-1) < shorts {
+		if a.qp.prov.PostShort(a.short[:list], false) {
+			n = a.put + list
+			a.put = 0
+			a.qp.sendMu.Unlock()
 			return n, nil
 		}
-		b.last() // which is then the one to be shown
+		a.last() // which is then the one to be shown
 	}
 	var wrs []SendWR
-	if b.n == building {
-		wrs = b.wr[:]
-		b.ready()
+	if a.n == building {
+		wrs = a.wr[:]
+		a.ready()
 	}
-	all := b.put + len(wrs)
-	if err = b.err; err == nil {
-		if n, err = b.qp.postSend(wrs, false); n == len(wrs) {
+	all := a.put + len(wrs)
+	if err = a.err; err == nil {
+		if n, err = a.qp.postSend(wrs, false); n == len(wrs) {
 			n = all
 		}
 	}
 	if err != nil && n == 0 {
-		b.takeBack()
+		a.takeBack()
 	}
-	if qp := b.qp; all > 0 && len(b.noted) == all {
-		tell(traceBuilt, &qp.object, qp.num.Load(), uint32(qp.typ), unsafe.Pointer(unsafe.SliceData(b.noted)), all, n, err)
+	if qp := a.qp; all > 0 && len(a.noted) == all {
+		tell(traceBuilt, &qp.object, qp.num.Load(), uint32(qp.typ), unsafe.Pointer(unsafe.SliceData(a.noted)), all, n, err)
 	}
-	b.end()
+	a.end()
 	return n, err
 }
 
-// Abort forgets the requests (ibv_wr_abort).
+// Abort forgets the requests (ibv_wr_abort). After Complete it does nothing, so
+// that it may be deferred.
 func (b *SendBuilder) Abort() {
-	if b.n != closed {
-		b.takeBack()
-		b.end()
+	if a := b.batch; a != nil {
+		b.batch = nil
+		a.takeBack()
+		a.end()
 	}
 }
 
 // takeBack undoes what was put.
-func (b *SendBuilder) takeBack() {
-	if b.qp.prov != nil {
-		b.qp.prov.TakeBack()
+func (a *batch) takeBack() {
+	if a.qp.prov != nil {
+		a.qp.prov.TakeBack()
 	}
-	for _, w := range slices.Backward(b.binds) {
+	for _, w := range slices.Backward(a.binds) {
 		w.mw.ref.RKey.Store(w.rkey)
 	}
 }
 
 // end gives the send queue back.
-func (b *SendBuilder) end() {
-	b.wr[0] = SendWR{}
-	b.n, b.put, b.err, b.binds, b.noted = closed, 0, nil, nil, nil
-	b.qp.sendMu.Unlock()
+func (a *batch) end() {
+	a.wr[0] = SendWR{}
+	a.put, a.err, a.binds, a.noted = 0, nil, nil, nil
+	a.qp.sendMu.Unlock()
 }
 
 // flush puts the short requests. If they can't be put as such, none is short
 // from there on.
-func (b *SendBuilder) flush() {
-	if b.n > shorts {
+func (a *batch) flush() {
+	if a.n > shorts {
 		return
 	}
-	list := b.short[:b.n]
-	b.n = 0
-	if len(list) == 0 || b.qp.prov.PostShort(list, true) {
-		b.put += len(list)
+	list := a.short[:a.n]
+	a.n = 0
+	if len(list) == 0 || a.qp.prov.PostShort(list, true) {
+		a.put += len(list)
 		return
 	}
 	for i := range list {
-		b.lengthen(&list[i])
-		b.next()
+		a.lengthen(&list[i])
+		a.next()
 	}
 }
 
 // lengthen writes a short request into wr.
-func (b *SendBuilder) lengthen(s *provider.Short) {
-	b.wr[0] = SendWR{
+func (a *batch) lengthen(s *provider.Short) {
+	a.wr[0] = SendWR{
 		WRID: s.WRID, Opcode: Opcode(uint32(s.Operation)), Flags: SendFlags(s.Operation >> 32),
 		RemoteAddr: s.RemoteAddr, RKey: uint32(s.Key >> 32), Imm: uint32(s.Key),
 	}
-	b.short[building-1].Addr, b.short[building-1].Data = s.Addr, s.Data
+	a.short[building-1].Addr, a.short[building-1].Data = s.Addr, s.Data
 }
 
 // next puts the request in wr.
-func (b *SendBuilder) next() {
-	b.ready()
-	if b.err == nil {
-		_, b.err = b.qp.postSend(b.wr[:], true)
+func (a *batch) next() {
+	a.ready()
+	if a.err == nil {
+		_, a.err = a.qp.postSend(a.wr[:], true)
 	}
-	b.put++
-	b.n = none
+	a.put++
+	a.n = none
 }
 
 // ready completes wr.
-func (b *SendBuilder) ready() {
-	wr := &b.wr[0]
-	s := &b.short[building-1]
-	if b.sge[0] = (SGE{Addr: s.Addr, Length: uint32(s.Data >> 32), LKey: uint32(s.Data)}); b.sge[0].Length != 0 {
-		wr.SGL = b.sge[:]
+func (a *batch) ready() {
+	wr := &a.wr[0]
+	s := &a.short[building-1]
+	if a.sge[0] = (SGE{Addr: s.Addr, Length: uint32(s.Data >> 32), LKey: uint32(s.Data)}); a.sge[0].Length != 0 {
+		wr.SGL = a.sge[:]
 	}
 	if wr.Opcode == OpBindMW && wr.MW != nil {
-		b.binds = append(b.binds, bound{wr.MW, wr.MW.RKey()})
+		a.binds = append(a.binds, bound{wr.MW, wr.MW.RKey()})
 	}
 	if tracing.on != 0 {
-		b.noted = append(b.noted, *wr)
-		b.noted[len(b.noted)-1].SGL = slices.Clone(wr.SGL)
+		a.noted = append(a.noted, *wr)
+		a.noted[len(a.noted)-1].SGL = slices.Clone(wr.SGL)
 	}
 }
 
 // begin begins a request.
 func (b *SendBuilder) begin(op Opcode) *SendWR {
-	b.proceed()
-	if b.n != closed {
-		b.n = building
+	a := b.batch
+	if a == nil {
+		return new(SendWR)
 	}
-	b.wr[0] = SendWR{WRID: b.WRID, Opcode: op, Flags: b.Flags}
-	b.short[building-1].Data = 0
-	return &b.wr[0]
+	a.proceed()
+	a.n = building
+	a.wr[0] = SendWR{WRID: b.WRID, Opcode: op, Flags: b.Flags}
+	a.short[building-1].Data = 0
+	return &a.wr[0]
 }
 
 // proceed puts what was begun before, and tells whether the next may be short.
-func (b *SendBuilder) proceed() bool {
-	if b.n == building {
-		b.next()
+func (a *batch) proceed() bool {
+	if a.n == building {
+		a.next()
 	}
-	b.flush()
-	return b.n == 0
+	a.flush()
+	return a.n == 0
 }
 
 // quick begins a request of a usual kind.
 func (b *SendBuilder) quick(op Opcode, rkey uint32, addr uint64, imm uint32) {
-	n := b.n
+	a := b.batch
+	if a == nil {
+		return
+	}
+	n := a.n
 	if n >= shorts {
-		if !b.proceed() {
+		if !a.proceed() {
 			wr := b.begin(op)
 			wr.RKey, wr.RemoteAddr, wr.Imm = rkey, addr, imm
 			return
 		}
 		n = 0
 	}
-	s := &b.short[n]
-	b.n = n + 1
+	s := &a.short[n]
+	a.n = n + 1
 	s.WRID, s.Operation = b.WRID, uint64(op)|uint64(b.Flags)<<32
 	s.RemoteAddr, s.Key = addr, uint64(rkey)<<32|uint64(imm)
 	s.Data = 0
@@ -246,17 +266,24 @@ const noRequest = "verbs: a SendBuilder's Set method before the first operation"
 
 // last returns the request that was begun last.
 func (b *SendBuilder) last() *SendWR {
-	if i := b.n - 1; uint(i) < shorts {
-		s := b.short[i]
-		b.n = i
-		b.flush()
-		b.lengthen(&s)
-		b.n = building
+	if b.batch == nil {
+		return new(SendWR)
 	}
-	if b.n != building && b.n != closed {
+	return b.batch.last()
+}
+
+func (a *batch) last() *SendWR {
+	if i := a.n - 1; uint(i) < shorts {
+		s := a.short[i]
+		a.n = i
+		a.flush()
+		a.lengthen(&s)
+		a.n = building
+	}
+	if a.n != building {
 		panic(noRequest)
 	}
-	return &b.wr[0]
+	return &a.wr[0]
 }
 
 // Send begins a send (ibv_wr_send).
@@ -290,7 +317,7 @@ func (b *SendBuilder) RDMAWriteImm(rkey uint32, addr uint64, imm uint32) {
 
 // RDMARead begins a read (ibv_wr_rdma_read).
 func (b *SendBuilder) RDMARead(rkey uint32, addr uint64) {
-	if b.n < closed && b.qp.typ == RC {
+	if a := b.batch; a != nil && a.qp.typ == RC {
 		b.quick(OpRDMARead, rkey, addr, 0)
 	} else {
 		b.remote(OpRDMARead, rkey, addr)
@@ -329,18 +356,24 @@ func (b *SendBuilder) LocalInv(rkey uint32) { b.begin(OpLocalInv).InvalidateRKey
 
 // SetSGE makes one piece of memory the data (ibv_wr_set_sge).
 func (b *SendBuilder) SetSGE(sge SGE) {
-	i := b.n - 1
-	if uint(i) >= uint(len(b.short)) {
+	a := b.batch
+	if a == nil {
+		return
+	}
+	i := a.n - 1
+	if uint(i) >= uint(len(a.short)) {
 		panic(noRequest)
 	}
-	s := &b.short[i]
+	s := &a.short[i]
 	s.Addr, s.Data = sge.Addr, uint64(sge.Length)<<32|uint64(sge.LKey)
 }
 
 // SetSGEList makes several pieces the data (ibv_wr_set_sge_list).
 func (b *SendBuilder) SetSGEList(sgl []SGE) {
 	b.last().SGL = sgl
-	b.short[building-1].Data = 0
+	if a := b.batch; a != nil {
+		a.short[building-1].Data = 0
+	}
 }
 
 // SetInlineData makes a copy the data (ibv_wr_set_inline_data).

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -122,7 +123,7 @@ func TestSendBuilder(t *testing.T) {
 		for range 3 { // in the places of the round before
 			p.wrs, p.shown, p.rung = nil, 0, 0
 			b := qp.StartSends()
-			build(b)
+			build(&b)
 			if n, err := b.Complete(); n != len(want) || err != nil {
 				t.Fatal(n, err)
 			}
@@ -183,14 +184,13 @@ func TestSendBuilderTakesBack(t *testing.T) {
 		mw.ref.RKey.Store(0x100)
 		build := func() *SendBuilder {
 			b := qp.StartSends()
-			b.Flags = 0
 			b.Send()
 			b.SetSGE(SGE{Length: 1})
 			b.BindMW(mw, 0x101, MWBindInfo{})
 			b.BindMW(mw, 0x102, MWBindInfo{})
 			mw.ref.RKey.Store(0x102) // as providers do
-			refused.build(b)
-			return b
+			refused.build(&b)
+			return &b
 		}
 		if n, err := build().Complete(); n != 0 || !errors.Is(err, refused.want) || len(p.wrs) != 0 || p.takenBack != 1 || p.rung != 0 {
 			t.Errorf("%s: %d, %v, %d left, %d doorbells", name, n, err, len(p.wrs), p.rung)
@@ -221,30 +221,79 @@ func TestSendBuilderClosed(t *testing.T) {
 	qp, p := keepRC()
 	p.short = true
 	var none *QP
-	b := qp.StartSends()
+	b, ofNone := qp.StartSends(), none.StartSends()
 	b.Send()
 	b.Abort()
-	for _, b := range []*SendBuilder{b, none.StartSends()} {
+	for _, b := range []*SendBuilder{&b, &ofNone, new(SendBuilder)} {
 		build(b)
 		b.Abort()
 		if n, err := b.Complete(); n != 0 || !errors.Is(err, ErrClosed) || len(p.wrs) != 0 {
 			t.Errorf("%d, %v, %d posted", n, err, len(p.wrs))
 		}
 	}
-	b = qp.StartSends()
+	last := qp.StartSends()
 	defer func() {
 		if recover() == nil {
 			t.Error("data without an operation went unnoticed")
 		}
-		b.Abort()
+		last.Abort()
 	}()
-	b.SetSGE(SGE{Length: 1})
+	last.SetSGE(SGE{Length: 1})
+}
+
+// TestSendBuilderOutlived: who has ended a batch can't touch the next one, which is
+// another's: neither by the Abort that was deferred, nor by calls that come late.
+// What was set for the first batch isn't for the second.
+func TestSendBuilderOutlived(t *testing.T) {
+	for _, short := range []bool{false, true} {
+		for name, end := range map[string]func(*SendBuilder){
+			"Complete": func(b *SendBuilder) { b.Complete() },
+			"Abort":    (*SendBuilder).Abort,
+		} {
+			for lateName, late := range map[string]func(*SendBuilder){
+				"Abort":      (*SendBuilder).Abort,
+				"Complete":   func(b *SendBuilder) { b.Complete() },
+				"Send":       (*SendBuilder).Send,
+				"LocalInv":   func(b *SendBuilder) { b.LocalInv(1) },
+				"RDMARead":   func(b *SendBuilder) { b.RDMARead(1, 2) },
+				"SetSGE":     func(b *SendBuilder) { b.SetSGE(SGE{Addr: 99, Length: 99}) },
+				"SetSGEList": func(b *SendBuilder) { b.SetSGEList([]SGE{{Addr: 99, Length: 99}, {}}) },
+				"SetInline":  func(b *SendBuilder) { b.SetInlineData([]byte("late")) },
+				"SetUDAddr":  func(b *SendBuilder) { b.SetUDAddr(nil, 99, 99) },
+			} {
+				qp, p := keepRC()
+				p.short = short
+				first := qp.StartSends()
+				first.WRID, first.Flags = 1, SendSignaled
+				first.Send()
+				first.SetSGE(SGE{Addr: 1, Length: 1})
+				end(&first)
+				posted := len(p.wrs)
+
+				second := qp.StartSends()
+				second.RDMAWrite(2, 3)
+				second.SetSGE(SGE{Addr: 4, Length: 5})
+				late(&first)
+				if n, err := second.Complete(); n != 1 || err != nil {
+					t.Errorf("%s, late %s: %d, %v", name, lateName, n, err)
+					continue
+				}
+				want := []provider.SendWR{{
+					Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, RKey: 2, RemoteAddr: 3, SGL: []provider.SGE{{Addr: 4, Length: 5}},
+				}}
+				if d := cmp.Diff(want, p.wrs[posted:], cmpopts.EquateEmpty()); d != "" {
+					t.Errorf("%s, late %s: %s", name, lateName, d)
+				}
+			}
+		}
+	}
 }
 
 func TestSendBuilderAllocatesNothing(t *testing.T) {
 	qp, p := nullRC()
 	if n := testing.AllocsPerRun(100, func() {
 		b := qp.StartSends()
+		defer b.Abort()
 		for range 40 {
 			b.RDMAWrite(1, 2)
 			b.SetSGE(SGE{Length: 3})
@@ -255,4 +304,35 @@ func TestSendBuilderAllocatesNothing(t *testing.T) {
 	}); n != 0 || p.put == 0 {
 		t.Errorf("%v allocations", n)
 	}
+}
+
+// takeQP takes short requests, at no cost.
+type takeQP struct{ nullQP }
+
+func (*takeQP) PostShort([]provider.Short, bool) bool { return true }
+func (*takeQP) PostOne(*provider.Short) bool          { return true }
+
+// BenchmarkSendBuilder is what this package adds to a provider's post of a batch.
+func BenchmarkSendBuilder(b *testing.B) {
+	for _, n := range []int{1, 16} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			qp, _ := nullRC()
+			qp.prov = new(takeQP)
+			b.ReportAllocs()
+			for b.Loop() {
+				benchmarkBatch(qp, n)
+			}
+		})
+	}
+}
+
+func benchmarkBatch(qp *QP, n int) {
+	b := qp.StartSends()
+	b.Flags = SendSignaled
+	for i := range n {
+		b.WRID = uint64(i)
+		b.RDMAWrite(1, 2)
+		b.SetSGE(SGE{Length: 3})
+	}
+	b.Complete()
 }

@@ -98,4 +98,7 @@ type argError struct{ msg string }
 func (e *argError) Error() string { return e.msg }
 func (e *argError) Unwrap() error { return ErrInvalid }
 
+// errBatch is why a QP doesn't close or go to QPReset.
+var errBatch = fmt.Errorf("%w: a batch is being built, which Complete or Abort ends", ErrBusy)
+
 var errNoContext = &argError{"the context.Context is nil"}

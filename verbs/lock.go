@@ -17,16 +17,40 @@ import (
 // those who wait look again and again, as with the spin locks of rdma-core. What
 // is done under it takes nanoseconds, but for verbs that change the queue.
 type queueLock struct {
-	held    uint32 // 0 or 1
+	held    uint32 // 0, 1, or heldByBatch
 	single  bool
 	waiting int32
 }
 
+// heldByBatch is queueLock.held while a SendBuilder is between StartSends and its
+// end, which may be long, or never come.
+const heldByBatch = 2
+
 func (l *queueLock) Lock() {
 	if !l.try() {
-		l.wait()
+		l.wait(false)
 	}
 }
+
+// lockForBatch is Lock for a SendBuilder.
+func (l *queueLock) lockForBatch() {
+	switch {
+	case l.single && l.held == 0:
+		l.held = heldByBatch
+	case !l.single && atomic.CompareAndSwapUint32(&l.held, 0, heldByBatch):
+	default:
+		l.wait(false)
+		atomic.StoreUint32(&l.held, heldByBatch)
+	}
+}
+
+// lockUnlessBatch is Lock, but gives up where a batch is being built.
+func (l *queueLock) lockUnlessBatch() bool {
+	return !l.batching() && (l.try() || l.wait(true))
+}
+
+// batching tells whether a batch is being built.
+func (l *queueLock) batching() bool { return atomic.LoadUint32(&l.held) == heldByBatch }
 
 func (l *queueLock) try() bool {
 	if l.single {
@@ -44,8 +68,8 @@ func (l *queueLock) Unlock() {
 	}
 }
 
-// wait is Lock when another has it.
-func (l *queueLock) wait() {
+// wait is Lock when another has it, which may give up where that is a batch.
+func (l *queueLock) wait(unlessBatch bool) bool {
 	if l.single {
 		panic("verbs: concurrent use of a queue made with SingleOwner")
 	}
@@ -54,7 +78,10 @@ func (l *queueLock) wait() {
 	for pause := time.Microsecond; ; {
 		for range 100 {
 			if atomic.LoadUint32(&l.held) == 0 && l.try() {
-				return
+				return true
+			}
+			if unlessBatch && l.batching() {
+				return false
 			}
 			runtime.Gosched()
 		}

@@ -40,7 +40,7 @@ func nullRC() (*QP, *nullQP) {
 	p := new(nullQP)
 	qp := &QP{pd: new(PD), typ: RC, prov: p}
 	qp.ctx = new(Context)
-	qp.builder.qp, qp.builder.n = qp, closed
+	qp.batch.qp = qp
 	qp.setState(QPRTS)
 	return qp, p
 }

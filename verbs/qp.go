@@ -118,8 +118,8 @@ type QP struct {
 	prov   provider.QP // nil when closed; under both locks
 
 	// What posting a send writes, apart from what it only reads: that is faster.
-	sendMu  queueLock
-	builder SendBuilder
+	sendMu queueLock
+	batch  batch
 }
 
 func (qp *QP) base() *object {
@@ -189,7 +189,7 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 		return nil, err
 	}
 	qp := &QP{pd: pd, typ: o.Type, signalAll: o.SignalAll, srq: o.SRQ, sendCQ: o.SendCQ, recvCQ: o.RecvCQ}
-	qp.builder.qp, qp.builder.n = qp, closed
+	qp.batch.qp = qp
 	qp.sendMu.single, qp.recvMu.single = o.SingleOwner, o.SingleOwner
 	qp.id = c.newID()
 
@@ -355,13 +355,16 @@ func (qp *QP) setState(to QPState) {
 
 // Close destroys the QP (ibv_destroy_qp). Its work requests end without
 // completions. While it is attached to a multicast group, it is detached first.
+// While a batch is being built, it answers ErrBusy: see SendBuilder.
 func (qp *QP) Close() error {
 	if qp == nil {
 		return nil
 	}
 	// Held to the end: a post in between would ring for a handle that may be
 	// another object's by then.
-	qp.sendMu.Lock()
+	if !qp.sendMu.lockUnlessBatch() {
+		return opErr("destroy QP", "", errBatch)
+	}
 	defer qp.sendMu.Unlock()
 	qp.recvMu.Lock()
 	defer qp.recvMu.Unlock()

@@ -53,7 +53,9 @@ type QPInitAttr struct {
 
 // Modify changes attributes (ibv_modify_qp), and with QPAttrState the state.
 // What the state table doesn't allow is refused without asking the kernel, by
-// an error that names the attributes that are missing or out of place.
+// an error that names the attributes that are missing or out of place. To move a
+// QP to QPReset while a batch is being built is refused with ErrBusy: see
+// SendBuilder.
 func (qp *QP) Modify(a QPAttr, mask QPAttrMask) error {
 	const op = "modify QP"
 	if err := hold(op, qp.base()); err != nil {
@@ -102,7 +104,9 @@ func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState
 	if to == QPReset || to == QPRTR && qp.typ == RawPacket {
 		// The kernel empties the rings, or the provider shows the receives that it
 		// has kept back.
-		qp.sendMu.Lock()
+		if !qp.sendMu.lockUnlessBatch() {
+			return opErr(op, fmt.Sprintf("%v to %v", from, to), errBatch)
+		}
 		defer qp.sendMu.Unlock()
 		qp.recvMu.Lock()
 		defer qp.recvMu.Unlock()

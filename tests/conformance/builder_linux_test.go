@@ -63,7 +63,7 @@ func TestSendBuilderTakesBack(t *testing.T) {
 			b.RDMAWrite(p.B.MR.RKey(), p.B.MR.Addr()+uint64(i))
 			b.SetSGE(p.A.MR.SGE(0, 1))
 		}
-		return b
+		return &b
 	}
 	rdmatest.Fill(p.A.MR.Bytes(), 1)
 	for range 10 {

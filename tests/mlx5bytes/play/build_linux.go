@@ -10,7 +10,7 @@ import (
 func build(qp *verbs.QP, wrs []verbs.SendWR) (int, error) {
 	b := qp.StartSends()
 	for i := range wrs {
-		buildOne(b, qp.Type(), &wrs[i])
+		buildOne(&b, qp.Type(), &wrs[i])
 	}
 	return b.Complete()
 }
