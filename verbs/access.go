@@ -1,6 +1,10 @@
 package verbs
 
-import "github.com/goverbs/goverbs/uapi"
+import (
+	"syscall"
+
+	"github.com/goverbs/goverbs/uapi"
+)
 
 // AccessFlags say what may be done with registered memory, as enum
 // ibv_access_flags. Reading locally is always allowed.
@@ -12,7 +16,7 @@ const (
 	AccessRemoteRead      = AccessFlags(uapi.IB_UVERBS_ACCESS_REMOTE_READ)
 	AccessRemoteAtomic    = AccessFlags(uapi.IB_UVERBS_ACCESS_REMOTE_ATOMIC) // needs AccessLocalWrite
 	AccessMWBind          = AccessFlags(uapi.IB_UVERBS_ACCESS_MW_BIND)
-	AccessZeroBased       = AccessFlags(uapi.IB_UVERBS_ACCESS_ZERO_BASED) // remote addresses count from 0
+	AccessZeroBased       = AccessFlags(uapi.IB_UVERBS_ACCESS_ZERO_BASED) // addresses count from the start of the first page: see MR.Addr
 	AccessOnDemand        = AccessFlags(uapi.IB_UVERBS_ACCESS_ON_DEMAND)  // pages are not pinned but faulted in
 	AccessHugeTLB         = AccessFlags(uapi.IB_UVERBS_ACCESS_HUGETLB)
 	AccessFlushGlobal     = AccessFlags(uapi.IB_UVERBS_ACCESS_FLUSH_GLOBAL)
@@ -25,6 +29,14 @@ const (
 )
 
 func (a AccessFlags) String() string { return uapi.EnumIbUverbsAccessFlags.Short(uint64(a)) }
+
+// iova is the address that memory at start gets.
+func (a AccessFlags) iova(start uint64) uint64 {
+	if a&AccessZeroBased != 0 {
+		return start & uint64(syscall.Getpagesize()-1)
+	}
+	return start
+}
 
 // check refuses flags that no kernel takes.
 func (a AccessFlags) check(op string) error {

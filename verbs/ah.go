@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"encoding/binary"
+	"fmt"
 
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
@@ -114,12 +115,12 @@ func (pd *PD) createAHHeld(op string, a *AHAttr) (*AH, error) {
 	resp := ioctl.Out[uapi.IbUverbsCreateAhResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
 	prov, err := c.prov.NewAH(cmd, provider.AHInit{Attr: attr, Link: func() (bool, bool, error) { return c.ahLink(a) }})
 	if err != nil {
-		return nil, opErr(op, "", err)
+		return nil, c.failed(op, "", err)
 	}
 	ah := &AH{local: prov.Local()}
 	if !ah.local {
 		if err := cmd.Run(c.file); err != nil {
-			e := &OpError{Op: op, Object: "to " + a.DGID.String(), Err: err}
+			e := &OpError{Op: op, Object: "to " + a.DGID.String(), Err: c.explain(err)}
 			if !a.IsGlobal {
 				e.Hint = "over RoCE an address is global: set IsGlobal"
 			}
@@ -130,7 +131,7 @@ func (pd *PD) createAHHeld(op string, a *AHAttr) (*AH, error) {
 		if !ah.local {
 			destroyAH(c, resp.AhHandle)
 		}
-		return nil, opErr(op, "", err)
+		return nil, c.failed(op, "", err)
 	}
 	ah.pd = pd
 	ah.adopt(c, kindAH, resp.AhHandle, ah, &pd.object)
@@ -191,40 +192,68 @@ func (c *Context) ahAttrFromWC(op string, wc *WC, grh []byte, port int) (AHAttr,
 	if len(grh) < grhLen {
 		return AHAttr{}, invalid(op, "the GRH has %d bytes, not 40", len(grh))
 	}
-	var src, dst GID
-	version := grh[0] >> 4
-	switch {
-	case version == 6:
-		// An IPv6 header, which InfiniBand's GRH is too.
-		first := binary.BigEndian.Uint32(grh)
-		a.TrafficClass, a.FlowLabel = uint8(first>>20), first&0xfffff
-		a.HopLimit = grh[7]
-		copy(src[:], grh[8:24])
-		copy(dst[:], grh[24:40])
-	case grh[20]>>4 == 4:
-		// RoCEv2 over IPv4: the header is in the last 20 bytes.
-		ip := grh[20:]
-		a.TrafficClass, a.HopLimit = ip[1], ip[8]
-		src, dst = gidFromIPv4([4]byte(ip[12:16])), gidFromIPv4([4]byte(ip[16:20]))
-	default:
-		return AHAttr{}, invalid(op, "the GRH is of IP version %d", version)
+	dst, v2, err := a.answer([grhLen]byte(grh))
+	if err != nil {
+		return AHAttr{}, invalid(op, "%v", err)
 	}
 	// The reply leaves from the address that the message came to.
 	table, err := c.GIDTable()
 	if err != nil {
 		return AHAttr{}, err
 	}
-	index := -1
 	for _, e := range table {
-		if e.Port == port && e.GID == dst && (index < 0 || e.Type == RoCEv2) {
-			index = e.Index
+		if e.Port == port && e.GID == dst && (e.Type == RoCEv2) == v2 {
+			a.IsGlobal, a.SGIDIndex = true, e.Index
+			return a, nil
 		}
 	}
-	if index < 0 {
-		return AHAttr{}, invalid(op, "port %d has no GID %v, to which the message came", port, dst)
+	return AHAttr{}, invalid(op, "port %d has no GID %v, to which the message came", port, dst)
+}
+
+// answer makes the path that of an answer to a message with the header, and returns
+// the GID to which that came, and whether by RoCEv2.
+func (a *AHAttr) answer(grh [grhLen]byte) (dst GID, v2 bool, err error) {
+	if ip := grh[20:]; isIPv4(grh) {
+		a.TrafficClass, a.HopLimit = ip[1], ip[8]
+		a.DGID = gidFromIPv4([4]byte(ip[12:16]))
+		return gidFromIPv4([4]byte(ip[16:20])), true, nil
 	}
-	a.IsGlobal, a.DGID, a.SGIDIndex = true, src, index
-	return a, nil
+	first := binary.BigEndian.Uint32(grh[:])
+	if version := first >> 28; version != 6 {
+		return dst, false, fmt.Errorf("the GRH is of IP version %d", version)
+	}
+	// An IPv6 header, which InfiniBand's GRH is too.
+	a.TrafficClass, a.FlowLabel = uint8(first>>20), first&0xfffff
+	a.HopLimit = grh[7]
+	a.DGID = GID(grh[8:24])
+	const udp, bth = 17, 0x1b
+	switch next := grh[6]; next {
+	case udp, bth:
+		return GID(grh[24:40]), next == udp, nil
+	default:
+		return dst, false, fmt.Errorf("the GRH is followed by protocol %d, which is not RDMA's", next)
+	}
+}
+
+// isIPv4 tells whether the header is RoCEv2's over IPv4, which is in the last 20
+// bytes. The others are then whatever they were: what looks like IPv6 is not, if the
+// IPv4 header's checksum is right.
+func isIPv4(grh [grhLen]byte) bool {
+	ip := grh[20:]
+	if grh[0]>>4 != 6 {
+		return ip[0]>>4 == 4
+	}
+	if ip[0] != 0x45 { // RoCEv2 has no options
+		return false
+	}
+	sum := uint32(0)
+	for i := 0; i < len(ip); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return sum == 0xffff
 }
 
 // gidFromIPv4 returns the IPv4-mapped GID.

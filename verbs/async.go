@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"slices"
 
 	"github.com/goverbs/goverbs/uapi"
 )
@@ -37,8 +38,7 @@ const (
 func (t EventType) String() string { return uapi.EnumIbEventType.Short(uint64(t)) }
 
 // An AsyncEvent is an event that no verb asked for. At most one of QP, CQ, SRQ
-// and Port is set: what the event is about. An object that was closed in the
-// meantime is nil.
+// and Port is set: what the event is about.
 type AsyncEvent struct {
 	Type EventType
 	Port int
@@ -48,54 +48,152 @@ type AsyncEvent struct {
 }
 
 // AsyncEvent waits for the next asynchronous event (ibv_get_async_event; there
-// is nothing to acknowledge). If the device is removed there is one
-// EventDeviceFatal, and then ErrDeviceRemoved.
+// is nothing to acknowledge). An event that comes again before it was fetched is
+// reported once, and none that is about an object that was closed. If the device is
+// removed there is one EventDeviceFatal, and then ErrDeviceRemoved.
 func (c *Context) AsyncEvent(ctx context.Context) (AsyncEvent, error) {
 	const op = "get async event"
 	if ctx == nil {
 		return AsyncEvent{}, &OpError{Op: op, Err: errNoContext}
 	}
-	if err := c.begin(op); err != nil {
-		return c.noEvent(op, err)
+	if c == nil {
+		return AsyncEvent{}, &OpError{Op: op, Err: errNil}
 	}
-	async := c.async
-	c.done() // waiting must not keep Close out
+	for {
+		if c.file == nil || c.closing.Load() {
+			return AsyncEvent{}, opErr(op, "context", ErrClosed)
+		}
+		if err := ctx.Err(); err != nil {
+			return AsyncEvent{}, opErr(op, "", err)
+		}
+		if e, ok := c.takeEvent(); ok {
+			return e, nil
+		}
+		if c.removal.gone.Load() {
+			return AsyncEvent{}, opErr(op, c.dev.Name(), ErrDeviceRemoved)
+		}
+		select {
+		case <-c.events.more:
+		case <-c.removal.news:
+		case <-c.events.ended:
+			if err := c.events.err; err != nil {
+				return AsyncEvent{}, opErr(op, "", err)
+			}
+		case <-ctx.Done():
+		}
+	}
+}
 
-	var b [asyncEventLen]byte
-	if err := async.read(ctx, b[:]); err != nil {
-		return c.noEvent(op, err)
+func (c *Context) takeEvent() (e AsyncEvent, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.events.take()
+}
+
+// events are those that have come. A goroutine reads them from the kernel, whether
+// or not anybody asks, since CQs must learn that they have overrun, and all of the
+// device's end.
+type events struct {
+	list  []AsyncEvent
+	fatal bool          // EventDeviceFatal has come
+	more  chan struct{} // holds a token when there are some
+	ended chan struct{} // closed when no more are read
+	err   error         // why, if it isn't Close or the removal; set before ended is closed
+}
+
+func (q *events) init() {
+	q.more, q.ended = make(chan struct{}, 1), make(chan struct{})
+}
+
+// add keeps an event that isn't there yet: so there are no more of them than of
+// what they can be about.
+func (q *events) add(e AsyncEvent) {
+	if slices.Contains(q.list, e) || e.Type == EventDeviceFatal && q.fatal {
+		return
 	}
-	element := binary.NativeEndian.Uint64(b[0:])
-	e := AsyncEvent{Type: EventType(binary.NativeEndian.Uint32(b[8:]))}
-	switch e.Type {
+	q.fatal = q.fatal || e.Type == EventDeviceFatal
+	q.list = append(q.list, e)
+	q.signal()
+}
+
+func (q *events) signal() {
+	select {
+	case q.more <- struct{}{}:
+	default:
+	}
+}
+
+func (q *events) take() (e AsyncEvent, ok bool) {
+	if len(q.list) == 0 {
+		return AsyncEvent{}, false
+	}
+	e = q.list[0]
+	if q.list = q.list[1:]; len(q.list) > 0 {
+		q.signal() // for another who waits
+	}
+	return e, true
+}
+
+// forget drops the events of an object that is being closed, as the kernel does.
+func (q *events) forget(m member) {
+	q.list = slices.DeleteFunc(q.list, func(e AsyncEvent) bool {
+		switch m := m.(type) {
+		case *QP:
+			return e.QP == m
+		case *CQ:
+			return e.CQ == m
+		case *SRQ:
+			return e.SRQ == m
+		}
+		return false
+	})
+}
+
+// readEvents reads events until the Context is closed or the device gone.
+func (c *Context) readEvents() {
+	defer close(c.events.ended)
+	for {
+		var b [asyncEventLen]byte
+		switch err := c.async.read(context.Background(), b[:]); {
+		case err == nil:
+			c.event(EventType(binary.NativeEndian.Uint32(b[8:])), binary.NativeEndian.Uint64(b[:]))
+		case errors.Is(err, ErrDeviceRemoved):
+			c.deviceGone()
+			return
+		case errors.Is(err, ErrClosed):
+			return
+		default:
+			c.events.err = err
+			return
+		}
+	}
+}
+
+// event takes an event about an element: an object's id, or a port.
+func (c *Context) event(typ EventType, element uint64) {
+	if typ == EventDeviceFatal {
+		c.deviceGone()
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := AsyncEvent{Type: typ}
+	known := true
+	switch typ {
 	case EventQPFatal, EventQPReqErr, EventQPAccessErr, EventCommEst, EventSQDrained, EventPathMig, EventPathMigErr, EventQPLastWQEReached:
-		e.QP, _ = c.member(element).(*QP)
+		e.QP, known = c.members[element].(*QP)
 	case EventCQErr:
-		if e.CQ, _ = c.member(element).(*CQ); e.CQ != nil {
-			e.CQ.overran.Store(true)
-			e.CQ.silent.Store(true)
+		if e.CQ, known = c.members[element].(*CQ); known {
+			e.CQ.overrun()
 		}
 	case EventSRQErr, EventSRQLimitReached:
-		e.SRQ, _ = c.member(element).(*SRQ)
-	case EventDeviceFatal:
-		c.removal.reported.Store(true)
+		e.SRQ, known = c.members[element].(*SRQ)
 	default:
 		e.Port = int(element)
 	}
-	return e, nil
-}
-
-// noEvent reports the removal of the device as an event, once, whether or not
-// its driver did.
-func (c *Context) noEvent(op string, err error) (AsyncEvent, error) {
-	if (errors.Is(err, ErrDeviceRemoved) || isRemoved(err)) && c.removal.reported.CompareAndSwap(false, true) {
-		return AsyncEvent{Type: EventDeviceFatal}, nil
+	if known { // it may have been closed meanwhile
+		c.events.add(e)
 	}
-	var e *OpError
-	if errors.As(err, &e) {
-		return AsyncEvent{}, err
-	}
-	return AsyncEvent{}, opErr(op, "", err)
 }
 
 // asyncEventLen is the size of struct ib_uverbs_async_event_desc: element,

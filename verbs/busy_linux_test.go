@@ -2,7 +2,14 @@ package verbs
 
 import (
 	"errors"
+	"runtime"
+	"slices"
 	"testing"
+	"weak"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/uapi"
 )
 
 // TestCloseBesideBatch: a QP doesn't close, nor go to RESET, while a batch is being
@@ -34,5 +41,156 @@ func TestCloseBesideBatch(t *testing.T) {
 		if err := x.qp.Close(); err != nil || k.count("destroy_qp") != 1 {
 			t.Errorf("single %v: after the batch: %v", single, err)
 		}
+	}
+}
+
+// TestCloseWaitsForVerbs: one Close of the Context is enough, whatever runs. What a
+// verb makes meanwhile is closed, too.
+func TestCloseWaitsForVerbs(t *testing.T) {
+	for verb, run := range map[string]func(*Context, fakeThings) error{
+		"query_device_ex": func(c *Context, _ fakeThings) error { _, err := c.QueryDevice(); return err },
+		"query_qp":        func(_ *Context, x fakeThings) error { _, _, err := x.qp.Query(); return err },
+		"modify_qp":       func(_ *Context, x fakeThings) error { return x.qp.Modify(QPAttr{State: QPReset}, QPAttrState) },
+		"alloc_pd":        func(c *Context, _ fakeThings) error { _, err := c.AllocPD(); return err },
+		"create_qp": func(_ *Context, x fakeThings) error {
+			_, err := x.pd.CreateQP(QPOptions{Type: UC, SendCQ: x.cq, RecvCQ: x.cq})
+			return err
+		},
+		"reg_mr":     func(_ *Context, x fakeThings) error { _, err := x.pd.RegMR(make([]byte, 10), 0); return err },
+		"destroy_qp": func(_ *Context, x fakeThings) error { return x.qp.Close() },
+	} {
+		c, k := fakeContext(t)
+		x := makeFakes(t, c)
+		running, proceed := make(chan struct{}), make(chan struct{})
+		k.answerTo(verb, func(*fakeCall) error {
+			k.answerTo(verb, nil)
+			close(running)
+			<-proceed
+			return passOn
+		})
+		done := make(chan error, 3)
+		go func() { done <- run(c, x) }()
+		<-running
+		for range 2 {
+			go func() { done <- c.Close() }()
+		}
+		yield(c.closing.Load)
+		if err := c.begin("begin"); !errors.Is(err, ErrClosed) {
+			t.Errorf("%s: what begins while closing: %v", verb, err)
+		}
+		close(proceed)
+		for range 3 {
+			if err := <-done; err != nil {
+				t.Errorf("%s: %v", verb, err)
+			}
+		}
+		for _, p := range [][2]string{{"create_qp", "destroy_qp"}, {"reg_mr", "dereg_mr"}, {"alloc_pd", "dealloc_pd"}} {
+			if made, ended := k.count(p[0]), k.count(p[1]); made == 0 || made != ended {
+				t.Errorf("%s: %d %s, %d %s", verb, made, p[0], ended, p[1])
+			}
+		}
+	}
+}
+
+// TestCloseOrder: what is left is closed, users before what they use.
+func TestCloseOrder(t *testing.T) {
+	c, k := fakeContext(t)
+	makeFakes(t, c)
+	made := len(k.calls)
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"dealloc_mw", "destroy_qp", "destroy_srq", "destroy_cq", "dereg_mr", "dealloc_pd"}
+	if got := k.calls[made:]; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestHeld: an object in use answers ErrBusy, and closes once it isn't.
+func TestHeld(t *testing.T) {
+	c, k := fakeContext(t)
+	x := makeFakes(t, c)
+	for _, o := range []interface{ Close() error }{x.pd, x.cq, x.ch} {
+		if err := o.Close(); !errors.Is(err, ErrBusy) {
+			t.Errorf("%T: %v, want ErrBusy", o, err)
+		}
+	}
+	running, proceed := make(chan struct{}), make(chan struct{})
+	k.answerTo("query_srq", func(*fakeCall) error {
+		close(running)
+		<-proceed
+		return passOn
+	})
+	done := make(chan error)
+	go func() { _, err := x.srq.Query(); done <- err }()
+	<-running
+	if err := x.srq.Close(); !errors.Is(err, ErrBusy) {
+		t.Errorf("beside a verb: %v, want ErrBusy", err)
+	}
+	close(proceed)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	for _, o := range x.all() {
+		if err := o.Close(); err != nil {
+			t.Errorf("%T: %v", o, err)
+		}
+		if err := o.Close(); err != nil {
+			t.Errorf("%T, again: %v", o, err)
+		}
+	}
+}
+
+// TestQueryBesideModify: what a Modify has done is not forgotten for a Query that
+// began before it.
+func TestQueryBesideModify(t *testing.T) {
+	c, k := fakeContext(t)
+	x := makeFakes(t, c)
+	x.qp.typ = UD // RTR needs nothing
+	x.qp.setState(QPInit)
+	done := make(chan error, 1)
+	k.answerTo("query_qp", func(f *fakeCall) error {
+		go func() { done <- x.qp.Modify(QPAttr{State: QPRTR}, QPAttrState) }()
+		if x.qp.modify.TryLock() { // then the Modify may run, and is waited for
+			x.qp.modify.Unlock()
+			done <- <-done
+		}
+		return f.out(uapi.UVERBS_ATTR_CORE_OUT, &uapi.IbUverbsQueryQpResp{QpState: uint8(QPInit)})
+	})
+	if a, _, err := x.qp.Query(); err != nil || a.State != QPInit {
+		t.Errorf("%v, %v", a.State, err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if s := x.qp.State(); s != QPRTR {
+		t.Errorf("the state is %v, want RTR", s)
+	}
+}
+
+// TestOpenedIsKept: a Context that nobody refers to stays until it is closed, since
+// the device may write to its memory; also when nothing watches the device any more.
+func TestOpenedIsKept(t *testing.T) {
+	var kept weak.Pointer[Context]
+	func() {
+		c, k := openFake(t)
+		makeFakes(t, c)
+		k.answerTo("query_device", refuse(unix.EIO))
+		c.lost()
+		<-c.events.ended
+		kept = weak.Make(c)
+	}()
+	for range 3 {
+		runtime.GC()
+	}
+	c := kept.Value()
+	if c == nil {
+		t.Fatal("it was forgotten")
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, ok := opened.Load(c); ok {
+		t.Error("it is kept after Close")
 	}
 }

@@ -35,7 +35,7 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 	ioctl.In[uapi.IbUverbsCreateCompChannel](cmd, uapi.UVERBS_ATTR_CORE_IN)
 	resp := ioctl.Out[uapi.IbUverbsCreateCompChannelResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
 	if err := cmd.Run(c.file); err != nil {
-		return nil, opErr(op, "", err)
+		return nil, c.failed(op, "", err)
 	}
 	ch := &CompChannel{events: newEventFile(int(resp.Fd), "completion channel of "+c.dev.Name(), c.removal.news)}
 	ch.adopt(c, kindChannel, resp.Fd, ch)
@@ -61,7 +61,7 @@ func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 		ch.drop() // waiting must not keep Close out
 		var b [compEventLen]byte
 		if err := ch.events.read(ctx, b[:]); err != nil {
-			return nil, opErr(op, "", err)
+			return nil, ch.ctx.failed(op, "", err)
 		}
 		// Nil: the CQ was closed after the event was written.
 		if cq := ch.cqOf(b); cq != nil {

@@ -27,8 +27,11 @@ type Context struct {
 	nextID  atomic.Uint64
 	mu      sync.Mutex
 	members map[uint64]member
+	events  events // under mu
 	holds   atomic.Int32
-	closing atomic.Bool // Close was called: nothing new begins
+	close   sync.Mutex    // held by Close
+	closing atomic.Bool   // Close was called: nothing new begins
+	idle    chan struct{} // while closing, something has changed
 	limits  atomic.Pointer[DeviceAttr]
 	layers  sync.Map // port number to LinkLayer, which doesn't change
 	removal removal
@@ -49,7 +52,7 @@ func (d *Device) Open() (*Context, error) {
 
 // open makes a Context of the device's file.
 func (d *Device) open(file *ioctl.File) (*Context, error) {
-	c := &Context{dev: d, file: file, members: make(map[uint64]member)}
+	c := &Context{dev: d, file: file, members: make(map[uint64]member), idle: make(chan struct{}, 1)}
 	if err := c.start(); err != nil {
 		file.Close()
 		return nil, opErr("open device", d.Name(), err)
@@ -66,6 +69,8 @@ var opened sync.Map
 func openError(d *Device, err error) error {
 	e := &OpError{Op: "open device", Object: d.Name() + ", " + d.Node(), Err: err}
 	switch {
+	case errors.Is(err, syscall.ENXIO), errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.EIO):
+		e.Err = &removedError{err}
 	case errors.Is(err, os.ErrNotExist):
 		e.Hint = "the kernel has the device but the node is missing: in a container, pass the node in (--device " + d.Node() + "); otherwise load ib_uverbs"
 	case errors.Is(err, os.ErrPermission):
@@ -91,6 +96,9 @@ func (c *Context) start() error {
 		return err
 	}
 	if err := cmd.Run(c.file); err != nil {
+		if errors.Is(err, syscall.EPROTONOSUPPORT) {
+			return errOldKernel
+		}
 		return err
 	}
 	c.compVectors = int(*vectors)
@@ -107,16 +115,22 @@ func (c *Context) start() error {
 	}
 	c.removal.news = make(chan struct{})
 	c.async = newEventFile(int(int64(*fd)), "async events of "+c.dev.Name(), c.removal.news)
+	c.events.init()
 	c.removal.stop = c.watchRemoval()
+	go c.readEvents()
 	return nil
 }
+
+// errOldKernel: QPs and SRQs are made by ioctl from Linux 5.8 on, the GID table is
+// read so from 5.10 on.
+var errOldKernel = fmt.Errorf("%w: this kernel's uverbs lacks ioctls; Linux 5.10 or later is needed", ErrNotSupported)
 
 func (c *Context) match() (*provider.Provider, error) {
 	for _, p := range providers {
 		ok, err := c.file.Probe(p.Driver)
 		if err != nil {
 			if errors.Is(err, syscall.ENOTTY) {
-				return nil, fmt.Errorf("%w: this kernel's uverbs has no ioctl interface; Linux 4.20 or later is needed", ErrNotSupported)
+				return nil, errOldKernel
 			}
 			return nil, err
 		}
@@ -128,11 +142,21 @@ func (c *Context) match() (*provider.Provider, error) {
 }
 
 // Device returns the device that was opened.
-func (c *Context) Device() *Device { return c.dev }
+func (c *Context) Device() *Device {
+	if c == nil {
+		return nil
+	}
+	return c.dev
+}
 
 // NumCompVectors returns the number of completion vectors, which
 // CQOptions.Vector selects from.
-func (c *Context) NumCompVectors() int { return c.compVectors }
+func (c *Context) NumCompVectors() int {
+	if c == nil {
+		return 0
+	}
+	return c.compVectors
+}
 
 // begin holds the context open for the duration of a verb, which ends with done.
 func (c *Context) begin(op string) error {
@@ -156,23 +180,38 @@ func (c *Context) begin(op string) error {
 	}
 }
 
-func (c *Context) done() { c.holds.Add(-1) }
+func (c *Context) done() {
+	c.holds.Add(-1)
+	c.changed()
+}
+
+// changed tells a Close that waits that something is held no more, or new.
+func (c *Context) changed() {
+	if c.closing.Load() {
+		select {
+		case c.idle <- struct{}{}:
+		default:
+		}
+	}
+}
 
 // add makes a member known to events and to Close.
 func (c *Context) add(o *object, m member) {
 	c.holds.Add(1)
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if o.id == 0 {
 		o.id = c.newID()
 	}
 	c.members[o.id] = m
+	c.mu.Unlock()
+	c.changed() // a verb's hold may have become the member's
 }
 
 func (c *Context) newID() uint64 { return c.nextID.Add(1) }
 
 func (c *Context) remove(o *object) {
 	c.mu.Lock()
+	c.events.forget(c.members[o.id])
 	delete(c.members, o.id)
 	c.mu.Unlock()
 	c.done()
@@ -187,38 +226,65 @@ func (c *Context) member(id uint64) member {
 
 // Close closes the device and all objects that were made from it and not yet
 // closed, in order. From then on, verbs answer ErrClosed and waits for events
-// end with it. If a verb still runs, Close answers ErrBusy and may be called
-// again. Closing again after it succeeded does nothing.
+// end with it. Verbs that run when it is called are waited for; a batch that a
+// SendBuilder has not ended isn't: Close answers ErrBusy then. If it fails, what is
+// left stays as it is, and Close may be called again. Closing again after it
+// succeeded does nothing.
 func (c *Context) Close() error {
 	const op = "close device"
 	if c == nil || c.file == nil {
 		return nil
 	}
+	c.close.Lock()
+	defer c.close.Unlock()
 	if c.holds.Load() < 0 {
 		return nil
 	}
 	c.closing.Store(true)
-	for k := range kinds {
-		for _, m := range c.membersOf(k) {
-			if err := m.Close(); err != nil {
-				return opErr(op, c.dev.Name(), err)
-			}
+	for {
+		held, err := c.closeMembers()
+		if err != nil {
+			return opErr(op, c.dev.Name(), err)
 		}
-	}
-	if !c.holds.CompareAndSwap(0, closedHolds) {
-		if c.holds.Load() < 0 {
-			return nil
+		if !held && c.holds.CompareAndSwap(0, closedHolds) {
+			break
 		}
-		return opErr(op, c.dev.Name(), ErrBusy)
+		<-c.idle
 	}
 	opened.Delete(c)
 	c.removal.stop()
 	c.async.Close()
+	<-c.events.ended
 	c.prov.Release()
 	if err := c.file.Close(); err != nil {
 		return opErr(op, c.dev.Name(), err)
 	}
 	return nil
+}
+
+// closeMembers closes the objects up to those of the first kind of which one is
+// held by a verb.
+func (c *Context) closeMembers() (held bool, err error) {
+	for k := range kinds {
+		for _, m := range c.membersOf(k) {
+			switch err := m.Close(); {
+			case errors.Is(err, errHeld):
+				held = true
+			case err != nil:
+				return false, err
+			}
+		}
+		if held {
+			break
+		}
+	}
+	// A verb that posts may itself wait for the end of a batch.
+	for _, m := range c.membersOf(kindQP) {
+		if m.(*QP).sendMu.batching() {
+			return false, errBatch
+		}
+	}
+	return held, nil
 }
 
 func (c *Context) membersOf(k kind) []member {

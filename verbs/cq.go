@@ -25,7 +25,7 @@ type CQ struct {
 
 	waiters atomic.Int32  // goroutines in PollWait
 	events  atomic.Uint32 // that came
-	overran atomic.Bool   // EventCQErr came
+	overran atomic.Bool   // EventCQErr came, which no Poll can see in the queue
 	silent  atomic.Bool   // nothing will come any more: see silence
 }
 
@@ -108,18 +108,18 @@ func (c *Context) createCQHeld(op string, o *CQOptions, parents []*object) (*CQ,
 	cqe := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_CREATE_CQ_RESP_CQE)
 	prov, err := c.prov.NewCQ(cmd, provider.CQInit{CQE: uint32(o.CQE), CQESize: uint32(o.CQESize), Compression: uint8(o.Compression)})
 	if err != nil {
-		return nil, opErr(op, "", err)
+		return nil, c.failed(op, "", err)
 	}
 	object := fmt.Sprintf("%d CQE", o.CQE)
 	if err := cmd.Run(c.file); err != nil {
 		prov.Release()
-		return nil, opErr(op, object, err)
+		return nil, c.failedToLock(op, object, err)
 	}
 	cq.prov, cq.cqe = prov, int(*cqe)
 	if err := prov.Adopt(uint32(*handle)); err != nil {
 		destroyCQ(c, uint32(*handle))
 		prov.Release()
-		return nil, opErr(op, object, err)
+		return nil, c.failedToLock(op, object, err)
 	}
 	cq.adopt(c, kindCQ, uint32(*handle), cq, parents...)
 	if c.removal.gone.Load() { // perhaps before the CQ could be told
@@ -134,6 +134,9 @@ func destroyCQ(c *Context, handle uint32) error {
 
 // CQE returns how many completions the CQ holds.
 func (cq *CQ) CQE() int {
+	if cq == nil {
+		return 0
+	}
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
 	return cq.cqe
@@ -195,6 +198,13 @@ func (cq *CQ) silence() error {
 	return nil
 }
 
+// overrun has those who poll and wait learn that completions are lost.
+func (cq *CQ) overrun() {
+	cq.overran.Store(true)
+	cq.silent.Store(true)
+	cq.wake()
+}
+
 // PollTimed is Poll that also stores, for each completion, the count of the
 // device's clock at which it came: see Context.RawClock. It returns at most as
 // many as there are cycles. Devices without such times answer ErrNotSupported.
@@ -220,8 +230,11 @@ func (cq *CQ) pollTimed(wc []WC, cycles []uint64) (int, error) {
 	if n > 0 {
 		polled()
 	}
-	if errors.Is(err, provider.ErrOpcode) {
+	switch {
+	case errors.Is(err, provider.ErrOpcode):
 		err = opErr("poll CQ", "completion times", ErrNotSupported)
+	case n == 0 && err == nil:
+		err = cq.silence()
 	}
 	return n, err
 }
@@ -265,7 +278,7 @@ func (cq *CQ) arm(op string, solicitedOnly bool) error {
 		return opErr(op, "", ErrDeviceRemoved)
 	}
 	if err := cq.prov.Arm(solicitedOnly, cq.events.Load()); err != nil {
-		return opErr(op, "", err)
+		return cq.ctx.failed(op, "", err)
 	}
 	return nil
 }
@@ -275,13 +288,18 @@ func (cq *CQ) arm(op string, solicitedOnly bool) error {
 // goroutines may wait on CQs of one channel.
 //
 // Close ends the wait with ErrClosed, the device's removal with
-// ErrDeviceRemoved.
+// ErrDeviceRemoved. A CQ without a Channel can't be waited for: ErrInvalid.
 func (cq *CQ) PollWait(ctx context.Context, wc []WC) (int, error) {
 	const op = "wait for CQ"
 	if ctx == nil {
 		return 0, &OpError{Op: op, Err: errNoContext}
 	}
-	if len(wc) == 0 {
+	switch {
+	case cq == nil:
+		return 0, &OpError{Op: op, Err: errNil}
+	case cq.chn == nil:
+		return 0, invalid(op, "the CQ has no completion channel")
+	case len(wc) == 0:
 		return 0, invalid(op, "no room for a completion")
 	}
 	if n, err := cq.Poll(wc); n > 0 || err != nil {
@@ -297,7 +315,7 @@ func (cq *CQ) PollWait(ctx context.Context, wc []WC) (int, error) {
 			return n, err
 		}
 		if err := cq.chn.waitFor(ctx, cq); err != nil {
-			return 0, opErr(op, "", err)
+			return 0, cq.ctx.failed(op, "", err)
 		}
 		if n, err := cq.Poll(wc); n > 0 || err != nil {
 			return n, err
@@ -308,8 +326,15 @@ func (cq *CQ) PollWait(ctx context.Context, wc []WC) (int, error) {
 // leave ends a PollWait. It may have used up the one event that the arming
 // gave, so another waiter must look for itself, and arm again.
 func (cq *CQ) leave() {
-	if cq.waiters.Add(-1) > 0 && cq.chn != nil {
-		cq.fire()
+	if cq.waiters.Add(-1) > 0 {
+		cq.wake()
+	}
+}
+
+// wake has a PollWait look for itself.
+func (cq *CQ) wake() {
+	cq.fire()
+	if cq.chn != nil {
 		cq.chn.events.poke()
 	}
 }
@@ -344,14 +369,14 @@ func (cq *CQ) Resize(cqe int) error {
 	*ioctl.In[uapi.IbUverbsResizeCq](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsResizeCq{CqHandle: cq.handle, Cqe: uint32(cqe)}
 	resp := ioctl.Out[uapi.IbUverbsResizeCqResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
 	if err := cq.prov.Resize(cmd, uint32(cqe)); err != nil {
-		return opErr(op, "", err)
+		return cq.ctx.failed(op, "", err)
 	}
 	if err := cmd.Run(cq.ctx.file); err != nil {
-		return opErr(op, fmt.Sprintf("%d CQE", cqe), err)
+		return cq.ctx.failedToLock(op, fmt.Sprintf("%d CQE", cqe), err)
 	}
 	cq.cqe = int(resp.Cqe)
 	if err := cq.prov.Remap(); err != nil {
-		return opErr(op, "", err)
+		return cq.ctx.failed(op, "", err)
 	}
 	return nil
 }

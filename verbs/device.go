@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -26,46 +27,111 @@ type Device struct {
 }
 
 // Name returns the device's name, such as "rxe0" or "mlx5_0".
-func (d *Device) Name() string { return d.name }
+func (d *Device) Name() string {
+	if d == nil {
+		return ""
+	}
+	return d.name
+}
 
 // Node returns the path of the device node, /dev/infiniband/uverbsN.
-func (d *Device) Node() string { return d.node }
+func (d *Device) Node() string {
+	if d == nil {
+		return ""
+	}
+	return d.node
+}
 
 // NodeType returns what the device is in an RDMA network.
-func (d *Device) NodeType() NodeType { return d.nodeType }
+func (d *Device) NodeType() NodeType {
+	if d == nil {
+		return 0
+	}
+	return d.nodeType
+}
 
 // Transport returns the transport protocol that the node type implies.
-func (d *Device) Transport() Transport { return d.nodeType.Transport() }
+func (d *Device) Transport() Transport {
+	if d == nil {
+		return TransportUnknown
+	}
+	return d.nodeType.Transport()
+}
 
 // NodeGUID returns the device's GUID.
-func (d *Device) NodeGUID() GUID { return d.nodeGUID }
+func (d *Device) NodeGUID() GUID {
+	if d == nil {
+		return GUID{}
+	}
+	return d.nodeGUID
+}
 
 // SysImageGUID returns the GUID that the devices of one adapter share.
-func (d *Device) SysImageGUID() GUID { return d.sysImageGUID }
+func (d *Device) SysImageGUID() GUID {
+	if d == nil {
+		return GUID{}
+	}
+	return d.sysImageGUID
+}
 
 // ABIVersion returns the version of the ABI that the kernel's driver has for
 // its provider.
-func (d *Device) ABIVersion() int { return d.abiVersion }
+func (d *Device) ABIVersion() int {
+	if d == nil {
+		return 0
+	}
+	return d.abiVersion
+}
 
 // FWVer returns the firmware's version, "" if the driver doesn't say.
-func (d *Device) FWVer() string { return d.fwVer }
+func (d *Device) FWVer() string {
+	if d == nil {
+		return ""
+	}
+	return d.fwVer
+}
 
 // HWRev returns the hardware's revision, "" if the driver doesn't say.
-func (d *Device) HWRev() string { return d.hwRev }
+func (d *Device) HWRev() string {
+	if d == nil {
+		return ""
+	}
+	return d.hwRev
+}
 
 // BoardID returns the identifier of the adapter's model (PSID), "" if the
 // driver doesn't say.
-func (d *Device) BoardID() string { return d.boardID }
+func (d *Device) BoardID() string {
+	if d == nil {
+		return ""
+	}
+	return d.boardID
+}
 
 // NetDevs returns the names of the network interfaces that the device's ports
 // are on, as they are now, sorted.
-func (d *Device) NetDevs() []string { return d.netDevs() }
+func (d *Device) NetDevs() []string {
+	if d == nil {
+		return nil
+	}
+	return d.netDevs()
+}
 
 // Err returns what keeps the device from being opened, as far as that shows
 // without trying: in a container, the device node is often missing.
-func (d *Device) Err() error { return d.err }
+func (d *Device) Err() error {
+	if d == nil {
+		return &OpError{Op: "open device", Err: errNil}
+	}
+	return d.err
+}
 
-func (d *Device) String() string { return d.name }
+func (d *Device) String() string {
+	if d == nil {
+		return "<nil>"
+	}
+	return d.name
+}
 
 // Devices lists the RDMA devices by the number of their device node. A device
 // whose node is missing is listed: see Err. That there is no device is not an
@@ -85,7 +151,7 @@ func Devices() ([]*Device, error) {
 // Open opens the device that the selector names: by its name ("rxe0"), its
 // node GUID ("5054:00ff:fe12:3456", colons may be left out) or one of its
 // network interfaces ("eth0"), tried in this order. An empty selector takes
-// the first device.
+// the first device that opens.
 //
 // Where there is no such device, errors.Is(err, ErrNoDevice) holds.
 func Open(selector string) (*Context, error) {
@@ -93,20 +159,37 @@ func Open(selector string) (*Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := system.find(devs, selector)
+	found, err := system.find(devs, selector)
 	if err != nil {
 		return nil, err
 	}
-	return d.Open()
+	return openFirst(found, (*Device).Open)
 }
 
-// find returns the device that the selector names.
-func (t tree) find(devs []*Device, selector string) (*Device, error) {
+// openFirst opens the first device that opens; where none does, it says why for
+// each.
+func openFirst(devs []*Device, open func(*Device) (*Context, error)) (*Context, error) {
+	var errs []error
+	for _, d := range devs {
+		c, err := open(d)
+		if err == nil {
+			return c, nil
+		}
+		errs = append(errs, err)
+	}
+	if len(errs) == 1 {
+		return nil, errs[0]
+	}
+	return nil, errors.Join(errs...)
+}
+
+// find returns the devices that the selector names: one, or all in their order.
+func (t tree) find(devs []*Device, selector string) ([]*Device, error) {
 	if len(devs) == 0 {
 		return nil, &OpError{Op: "open device", Object: selector, Err: ErrNoDevice, Hint: t.whyNone()}
 	}
 	if selector == "" {
-		return devs[0], nil
+		return devs, nil
 	}
 	guid, isGUID := parseGUID(selector)
 	for _, match := range []func(*Device) bool{
@@ -115,7 +198,7 @@ func (t tree) find(devs []*Device, selector string) (*Device, error) {
 		func(d *Device) bool { return slices.Contains(d.netDevs(), selector) },
 	} {
 		if i := slices.IndexFunc(devs, match); i >= 0 {
-			return devs[i], nil
+			return devs[i : i+1], nil
 		}
 	}
 	var have []string

@@ -193,7 +193,7 @@ func TestFindDevice(t *testing.T) {
 		"ens1f0.7":            "mlx5_0",
 		"0002c90300000001":    "iwp0",
 	} {
-		if d, err := m.find(devs, selector); err != nil || d.Name() != want {
+		if d, err := m.find(devs, selector); err != nil || len(d) == 0 || d[0].Name() != want || selector != "" && len(d) != 1 {
 			t.Errorf("find(%q) = %v, %v, want %s", selector, d, err, want)
 		}
 	}
@@ -204,6 +204,37 @@ func TestFindDevice(t *testing.T) {
 	for _, word := range []string{"eth9", "rxe0", "5054:00ff:fe12:3456", "ens1f0.7"} {
 		if !strings.Contains(err.Error(), word) {
 			t.Errorf("the error lacks %q: %v", word, err)
+		}
+	}
+}
+
+// TestOpenFirst: without a selector, a device that doesn't open doesn't hide one that
+// does.
+func TestOpenFirst(t *testing.T) {
+	m := machine(t)
+	devs, err := m.devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := m.find(devs, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := new(Context)
+	var tried []string
+	c, err := openFirst(all, func(d *Device) (*Context, error) {
+		if tried = append(tried, d.Name()); len(tried) < 3 {
+			return nil, fs.ErrPermission
+		}
+		return want, nil
+	})
+	if c != want || err != nil || len(tried) != 3 || tried[0] != "mlx5_0" {
+		t.Errorf("tried %v: %v", tried, err)
+	}
+	_, err = openFirst(all, func(d *Device) (*Context, error) { return nil, openError(d, fs.ErrPermission) })
+	for _, d := range all {
+		if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), d.Node()) {
+			t.Errorf("%v doesn't say what is wrong with %v", err, d)
 		}
 	}
 }

@@ -23,7 +23,11 @@
 // # Closing
 //
 // Each object has a Close, which is idempotent, and which answers [ErrBusy]
-// while other objects need it. [Context.Close] closes what is left, in order.
+// while other objects need it, or a verb runs on it. [Context.Close] closes what is
+// left, in order, and lets verbs that run come to their end.
+//
+// A closed object still tells what it was: its number, its keys, its size. A nil
+// pointer is like an object that was closed and had nothing.
 //
 // # Concurrency
 //

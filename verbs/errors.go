@@ -15,17 +15,18 @@ var (
 	ErrInvalid = errors.New("invalid argument")
 	// ErrClosed: the object, or its Context, was closed, or was never opened.
 	ErrClosed = errors.New("object is closed")
-	// ErrBusy: the object is in use by another one, or by a verb that runs.
-	// Close may be called again later.
+	// ErrBusy: the object is in use by another one, by a verb that runs, or by a
+	// batch that is being built. Close may be called again later.
 	ErrBusy = errors.New("object is in use")
 	// ErrNotSupported: the device, its driver or the kernel lacks what was asked for.
 	ErrNotSupported = errors.New("not supported")
-	// ErrDeviceRemoved: the device is gone. Objects on it can only be closed.
+	// ErrDeviceRemoved: the device is gone, or broken. Objects on it can only be
+	// closed.
 	ErrDeviceRemoved = errors.New("device was removed")
 	// ErrQueueFull: the queue has no room until completions are polled.
 	ErrQueueFull = provider.ErrQueueFull
-	// ErrCQOverrun: the CQ had no room for a completion, as AsyncEvent has said
-	// with EventCQErr. Completions are lost, and its QPs have failed.
+	// ErrCQOverrun: the CQ had no room for a completion, of which EventCQErr tells,
+	// too. Completions are lost, and its QPs have failed.
 	ErrCQOverrun = provider.ErrCQOverrun
 	// ErrNoDevice: no RDMA device fits.
 	ErrNoDevice = errors.New("no RDMA device")
@@ -48,11 +49,7 @@ func (e *OpError) Error() string {
 		fmt.Fprintf(&b, " (%s)", e.Object)
 	}
 	b.WriteString(": ")
-	if errno, ok := e.Err.(syscall.Errno); ok {
-		b.WriteString(errnoName(errno))
-	} else {
-		b.WriteString(e.Err.Error())
-	}
+	b.WriteString(describe(e.Err))
 	if e.Hint != "" {
 		b.WriteString("; ")
 		b.WriteString(e.Hint)
@@ -61,6 +58,13 @@ func (e *OpError) Error() string {
 }
 
 func (e *OpError) Unwrap() error { return e.Err }
+
+func describe(err error) string {
+	if errno, ok := err.(syscall.Errno); ok {
+		return errnoName(errno)
+	}
+	return err.Error()
+}
 
 // Is relates errnos to the errors of this package.
 func (e *OpError) Is(target error) bool {
@@ -73,19 +77,34 @@ func (e *OpError) Is(target error) bool {
 		return errno == syscall.EBUSY
 	case ErrNotSupported:
 		return isNotSupported(errno)
-	case ErrDeviceRemoved:
-		return isRemoved(errno)
 	}
 	return false
 }
 
-// isRemoved: uverbs answers EIO to everything once the device is unregistered.
-func isRemoved(err error) bool {
-	return errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ENODEV)
+// A removedError is an errno that a device's removal explains.
+type removedError struct{ errno error }
+
+func (e *removedError) Error() string {
+	return ErrDeviceRemoved.Error() + " (" + describe(e.errno) + ")"
 }
+func (e *removedError) Unwrap() []error { return []error{ErrDeviceRemoved, e.errno} }
 
 func opErr(op, object string, err error) error {
 	return &OpError{Op: op, Object: object, Err: err}
+}
+
+// failed says what the kernel or the provider has failed to do.
+func (c *Context) failed(op, object string, err error) error {
+	return opErr(op, object, c.explain(err))
+}
+
+// failedToLock is failed where memory for the device was to be locked.
+func (c *Context) failedToLock(op, object string, err error) *OpError {
+	e := &OpError{Op: op, Object: object, Err: c.explain(err)}
+	if errors.Is(err, syscall.ENOMEM) {
+		e.Hint = "memory that the device uses is locked: raise RLIMIT_MEMLOCK (ulimit -l), in a container --ulimit memlock"
+	}
+	return e
 }
 
 // invalid refuses an argument.

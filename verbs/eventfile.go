@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"syscall"
 
 	"github.com/goverbs/goverbs/internal/pollable"
 )
@@ -63,7 +64,8 @@ func (f *eventFile) readInTurn(ctx context.Context, b []byte) error {
 		}
 	case errors.Is(err, os.ErrClosed):
 		return ErrClosed
-	case errors.Is(err, io.EOF):
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.EIO):
+		// The kernel has closed its end, with the device.
 		return ErrDeviceRemoved
 	}
 	var pathError *os.PathError

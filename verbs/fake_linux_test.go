@@ -227,11 +227,26 @@ func copyOwn(addr uint64, b []byte, call func(int, []unix.Iovec, []unix.RemoteIo
 	return err
 }
 
-// fakeContext opens a device that is none.
+// fakeContext opens a device that is none, and closes it at the end of the test.
 func fakeContext(t *testing.T) (*Context, *fakeKernel) {
 	t.Helper()
+	c, k := openFake(t)
+	t.Cleanup(func() {
+		k.mu.Lock()
+		clear(k.on)
+		k.mu.Unlock()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		k.events.Close()
+	})
+	return c, k
+}
+
+func openFake(t *testing.T) (*Context, *fakeKernel) {
+	t.Helper()
 	k := &fakeKernel{t: t, on: make(map[string]func(*fakeCall) error)}
-	fd, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,15 +257,6 @@ func fakeContext(t *testing.T) (*Context, *fakeKernel) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		k.mu.Lock()
-		clear(k.on)
-		k.mu.Unlock()
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-		k.events.Close()
-	})
 	return c, k
 }
 

@@ -88,7 +88,8 @@ type FlowUDP struct{ Val, Mask FlowPorts }
 // FlowPorts are the ports in a TCP or UDP header.
 type FlowPorts struct{ Src, Dst uint16 }
 
-// FlowTag is a number that completions get (struct ibv_flow_spec_action_tag).
+// FlowTag has the device put a number, on mlx5 of 24 bits, into the packets'
+// completions (struct ibv_flow_spec_action_tag). A WC doesn't show it.
 type FlowTag uint32
 
 // FlowDrop has the packets dropped (struct ibv_flow_spec_action_drop).
@@ -243,7 +244,7 @@ func (qp *QP) createFlowHeld(op string, o *FlowOptions) (*Flow, error) {
 	copy(ioctl.InSlice[byte](cmd, uapi.UVERBS_ATTR_CORE_IN, len(req)+len(specs)), append(req, specs...))
 	resp := ioctl.Out[uapi.IbUverbsCreateFlowResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
 	if err := cmd.Run(qp.ctx.file); err != nil {
-		return nil, opErr(op, o.Type.String(), err)
+		return nil, qp.ctx.failed(op, o.Type.String(), err)
 	}
 	f := new(Flow)
 	f.adopt(qp.ctx, kindFlow, resp.FlowHandle, f, &qp.object)

@@ -162,9 +162,9 @@ func (c *Context) GIDTable() (GIDTable, error) {
 	ioctl.OutSlice(cmd, uapi.UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, entries)
 	n := ioctl.Out[uint64](cmd, uapi.UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES)
 	if err := cmd.Run(c.file); err != nil {
-		return nil, opErr(op, c.dev.name, err)
+		return nil, c.failed(op, c.dev.name, err)
 	}
-	table := make(GIDTable, *n)
+	table := make(GIDTable, min(*n, maxGIDEntries))
 	for i := range table {
 		table[i] = c.gidEntry(&entries[i])
 	}
@@ -194,7 +194,7 @@ func (c *Context) QueryGID(port, index int) (GIDEntry, error) {
 	cmd.U32(uapi.UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, 0)
 	entry := ioctl.Out[uapi.IbUverbsGidEntry](cmd, uapi.UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY)
 	if err := cmd.Run(c.file); err != nil {
-		return GIDEntry{}, opErr(op, fmt.Sprintf("port %d, index %d", port, index), err)
+		return GIDEntry{}, c.failed(op, fmt.Sprintf("port %d, index %d", port, index), err)
 	}
 	return c.gidEntry(entry), nil
 }

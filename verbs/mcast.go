@@ -40,7 +40,7 @@ func (qp *QP) changeMcast(op string, command uint32, g mcastGroup) error {
 		return invalid(op, "the QP is not attached to %v", g.gid)
 	}
 	if err := qp.mcast(command, g); err != nil {
-		return opErr(op, g.gid.String(), err)
+		return qp.ctx.failed(op, g.gid.String(), err)
 	}
 	if command == uapi.IB_USER_VERBS_CMD_DETACH_MCAST {
 		qp.groups = slices.Delete(qp.groups, attached, attached+1)

@@ -38,8 +38,8 @@ func (mr *MR) base() *object {
 
 // RegMR registers a buffer (ibv_reg_mr). A buffer on the Go heap stays where
 // it is, and alive, until Close has succeeded. Memory that a peer may write or
-// read needs the remote flags. The addresses that peers use are those of the
-// buffer, unless AccessZeroBased is given.
+// read needs the remote flags. The addresses that work requests use, a peer's too,
+// are those of the buffer, unless AccessZeroBased is given: see MR.Addr.
 func (pd *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) {
 	return pd.regMR("reg MR", buf, access, false)
 }
@@ -99,11 +99,7 @@ func (pd *PD) registerHeld(op string, buf []byte, access AccessFlags, mapped boo
 	mr := &MR{buf: buf, mapped: mapped, length: uint64(len(buf)), access: access}
 	pinMemory(&mr.pin, buf)
 	start := uint64(uintptr(unsafe.Pointer(&buf[0])))
-	mr.iova = start
-	if access&AccessZeroBased != 0 {
-		// The kernel wants the same offset in the page on both sides.
-		mr.iova = start & uint64(syscall.Getpagesize()-1)
-	}
+	mr.iova = access.iova(start)
 	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_REG_MR)
 	defer cmd.Release()
 	*ioctl.In[uapi.IbUverbsRegMr](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsRegMr{
@@ -111,10 +107,9 @@ func (pd *PD) registerHeld(op string, buf []byte, access AccessFlags, mapped boo
 		PdHandle: pd.handle, AccessFlags: uint32(access),
 	}
 	resp := ioctl.Out[uapi.IbUverbsRegMrResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
-	err := cmd.Run(pd.ctx.file)
-	if err != nil {
+	if err := cmd.Run(pd.ctx.file); err != nil {
 		mr.pin.Unpin()
-		return nil, mrError(op, mr.length, access, err)
+		return nil, pd.ctx.mrError(op, mr.length, access, err)
 	}
 	mr.ref.LKey, mr.rkey = resp.Lkey, resp.Rkey
 	mr.adopt(pd.ctx, kindMR, resp.MrHandle, mr, &pd.object)
@@ -122,12 +117,9 @@ func (pd *PD) registerHeld(op string, buf []byte, access AccessFlags, mapped boo
 }
 
 // mrError explains the registration errors that a person can mend.
-func mrError(op string, n uint64, access AccessFlags, err error) error {
-	e := &OpError{Op: op, Object: fmt.Sprintf("%d B, %v", n, access), Err: err}
-	switch {
-	case errors.Is(err, syscall.ENOMEM):
-		e.Hint = "registered memory is locked: raise RLIMIT_MEMLOCK (ulimit -l), in a container --ulimit memlock"
-	case errors.Is(err, syscall.EFAULT):
+func (c *Context) mrError(op string, n uint64, access AccessFlags, err error) error {
+	e := c.failedToLock(op, fmt.Sprintf("%d B, %v", n, access), err)
+	if errors.Is(err, syscall.EFAULT) {
 		e.Hint = "the memory is not mapped with the access that is asked for"
 	}
 	return e
@@ -157,7 +149,7 @@ func (pd *PD) RegDmabufMR(fd int, offset, length, iova uint64, access AccessFlag
 
 func (pd *PD) regDmabufHeld(op string, fd int, offset, length, iova uint64, access AccessFlags) (*MR, error) {
 	switch {
-	case fd < 0:
+	case fd < 0 || fd > math.MaxInt32:
 		return nil, invalid(op, "file descriptor %d", fd)
 	case length == 0:
 		return nil, invalid(op, "length 0: there is nothing to register")
@@ -181,7 +173,7 @@ func (pd *PD) regDmabufHeld(op string, fd int, offset, length, iova uint64, acce
 	lkey := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY)
 	rkey := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY)
 	if err := cmd.Run(pd.ctx.file); err != nil {
-		return nil, mrError(op, length, access, err)
+		return nil, pd.ctx.mrError(op, length, access, err)
 	}
 	mr := &MR{iova: iova, length: length, ref: provider.MRRef{LKey: *lkey}, rkey: *rkey, access: access}
 	mr.adopt(pd.ctx, kindMR, uint32(*handle), mr, &pd.object)
@@ -241,7 +233,7 @@ func (mr *MR) Rereg(r Rereg) (err error) {
 		pinMemory(&pin, r.Buf)
 		req.Flags |= uint32(uapi.IB_MR_REREG_TRANS)
 		req.Start = uint64(uintptr(unsafe.Pointer(&r.Buf[0])))
-		req.Length, req.HcaVa = uint64(len(r.Buf)), req.Start
+		req.Length, req.HcaVa = uint64(len(r.Buf)), access.iova(req.Start)
 	}
 	if req.Flags == 0 {
 		return invalid(op, "nothing to change")
@@ -252,7 +244,7 @@ func (mr *MR) Rereg(r Rereg) (err error) {
 	resp := ioctl.Out[uapi.IbUverbsReregMrResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
 	if err := cmd.Run(mr.ctx.file); err != nil {
 		pin.Unpin()
-		return mrError(op, mr.length, access, err)
+		return mr.ctx.mrError(op, mr.length, access, err)
 	}
 	mr.ref.LKey, mr.rkey, mr.access = resp.Lkey, resp.Rkey, access
 	if r.PD != nil {
@@ -268,28 +260,63 @@ func (mr *MR) Rereg(r Rereg) (err error) {
 }
 
 // Bytes returns the memory; nil for a dma-buf.
-func (mr *MR) Bytes() []byte { return mr.buf }
+func (mr *MR) Bytes() []byte {
+	if mr == nil {
+		return nil
+	}
+	return mr.buf
+}
 
-// Addr returns the address by which work requests name the first byte.
-func (mr *MR) Addr() uint64 { return mr.iova }
+// Addr returns the address by which work requests name the first byte: with
+// AccessZeroBased its offset in its page, which the kernel wants to be the same.
+func (mr *MR) Addr() uint64 {
+	if mr == nil {
+		return 0
+	}
+	return mr.iova
+}
 
 // Len returns the length in bytes.
-func (mr *MR) Len() int { return int(mr.length) }
+func (mr *MR) Len() int {
+	if mr == nil {
+		return 0
+	}
+	return int(mr.length)
+}
 
 // LKey returns the key for local work requests.
-func (mr *MR) LKey() uint32 { return mr.ref.LKey }
+func (mr *MR) LKey() uint32 {
+	if mr == nil {
+		return 0
+	}
+	return mr.ref.LKey
+}
 
 // RKey returns the key for a peer.
-func (mr *MR) RKey() uint32 { return mr.rkey }
+func (mr *MR) RKey() uint32 {
+	if mr == nil {
+		return 0
+	}
+	return mr.rkey
+}
 
 // Access returns the access flags.
-func (mr *MR) Access() AccessFlags { return mr.access }
+func (mr *MR) Access() AccessFlags {
+	if mr == nil {
+		return 0
+	}
+	return mr.access
+}
 
 // SGE returns the scatter/gather entry for n bytes from offset off. Like a
-// slice expression it panics if they are out of range.
+// slice expression it panics if they are out of range, and also if they are 4 GiB
+// or more, which no entry can say.
 func (mr *MR) SGE(off, n int) SGE {
 	if off < 0 || n < 0 || uint64(off)+uint64(n) > mr.length {
-		panic(fmt.Sprintf("verbs: SGE [%d:%d] is out of the MR's %d bytes", off, off+n, mr.length))
+		panic(fmt.Sprintf("verbs: SGE of %d bytes from %d is out of the MR's %d bytes", n, off, mr.length))
+	}
+	if uint64(n) > math.MaxUint32 {
+		panic(fmt.Sprintf("verbs: SGE of %d bytes: it takes less than 4 GiB", n))
 	}
 	return SGE{Addr: mr.iova + uint64(off), Length: uint32(n), LKey: mr.ref.LKey}
 }

@@ -50,7 +50,7 @@ func (pd *PD) allocMWHeld(op string, t MWType) (*MW, error) {
 	*ioctl.In[uapi.IbUverbsAllocMw](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsAllocMw{PdHandle: pd.handle, MwType: uint8(t)}
 	resp := ioctl.Out[uapi.IbUverbsAllocMwResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
 	if err := cmd.Run(pd.ctx.file); err != nil {
-		return nil, opErr(op, "", err)
+		return nil, pd.ctx.failed(op, "", err)
 	}
 	mw := new(MW)
 	mw.ref.Type = uint8(t)
@@ -60,11 +60,21 @@ func (pd *PD) allocMWHeld(op string, t MWType) (*MW, error) {
 }
 
 // Type returns the window's type.
-func (mw *MW) Type() MWType { return MWType(mw.ref.Type) }
+func (mw *MW) Type() MWType {
+	if mw == nil {
+		return 0
+	}
+	return MWType(mw.ref.Type)
+}
 
 // RKey returns the window's key. A type 1 window gets a new one with each
 // BindMW; for type 2, OpBindMW sets it.
-func (mw *MW) RKey() uint32 { return mw.ref.RKey.Load() }
+func (mw *MW) RKey() uint32 {
+	if mw == nil {
+		return 0
+	}
+	return mw.ref.RKey.Load()
+}
 
 // NextRKey returns key with its lowest byte, the consumer's part, advanced
 // (ibv_inc_rkey): the usual NewRKey for OpBindMW.

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/goverbs/goverbs/ioctl"
@@ -89,7 +90,10 @@ func (o *object) holdOne(op string) error {
 
 var errNil = &argError{"object is nil"}
 
-func (o *object) drop() { o.holds.Add(-1) }
+func (o *object) drop() {
+	o.holds.Add(-1)
+	o.ctx.changed()
+}
 
 func drop(objects ...*object) {
 	for _, o := range objects {
@@ -103,8 +107,12 @@ func (o *object) adopt(c *Context, k kind, handle uint32, self member, parents .
 	c.add(o, self)
 }
 
+// errHeld is ErrBusy that Context.Close waits for.
+var errHeld = fmt.Errorf("%w by another one, or by a verb that runs", ErrBusy)
+
 // end closes the object: destroy releases it in the kernel, and if that
-// succeeds, or the kernel has done it with the device, release frees the rest.
+// succeeds, or the kernel has done it with the device, release frees the rest. Else
+// the object stays, with its memory, which the device may still write to.
 func (o *object) end(op string, destroy func() error, release func()) error {
 	if o == nil || o.ctx == nil {
 		return nil
@@ -113,15 +121,14 @@ func (o *object) end(op string, destroy func() error, release func()) error {
 		if o.holds.Load() < 0 {
 			return nil
 		}
-		return opErr(op, o.kind.String(), ErrBusy)
+		return opErr(op, o.kind.String(), errHeld)
 	}
-	if err := destroy(); err != nil && !isRemoved(err) {
-		o.holds.Store(0)
-		var opError *OpError
-		if errors.As(err, &opError) {
+	if err := destroy(); err != nil {
+		if err = o.ctx.failed(op, o.kind.String(), err); !errors.Is(err, ErrDeviceRemoved) {
+			o.holds.Store(0)
+			o.ctx.changed()
 			return err
 		}
-		return opErr(op, "", err)
 	}
 	release()
 	o.ctx.remove(o)

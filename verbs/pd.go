@@ -31,14 +31,14 @@ func (c *Context) AllocPD() (*PD, error) {
 	resp := ioctl.Out[uapi.IbUverbsAllocPdResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
 	prov, err := c.prov.NewPD(cmd)
 	if err != nil {
-		return nil, opErr(op, "", err)
+		return nil, c.failed(op, "", err)
 	}
 	if err := cmd.Run(c.file); err != nil {
-		return nil, opErr(op, "", err)
+		return nil, c.failed(op, "", err)
 	}
 	if err := prov.Adopt(); err != nil {
 		destroyHandle(c, uapi.UVERBS_OBJECT_PD, uapi.UVERBS_METHOD_PD_DESTROY, resp.PdHandle, 0)
-		return nil, opErr(op, "", err)
+		return nil, c.failed(op, "", err)
 	}
 	pd := new(PD)
 	pd.adopt(c, kindPD, resp.PdHandle, pd)
@@ -46,7 +46,12 @@ func (c *Context) AllocPD() (*PD, error) {
 }
 
 // Context returns the device context that the PD belongs to.
-func (pd *PD) Context() *Context { return pd.ctx }
+func (pd *PD) Context() *Context {
+	if pd == nil {
+		return nil
+	}
+	return pd.ctx
+}
 
 // Close deallocates the PD (ibv_dealloc_pd). While objects are on it, it
 // answers ErrBusy.

@@ -52,7 +52,7 @@ func (c *Context) queryPort(op string, port int) (*PortAttr, error) {
 	cmd.U64(uapi.UVERBS_ATTR_QUERY_PORT_PORT_NUM, uint64(port))
 	resp := ioctl.Out[uapi.IbUverbsQueryPortRespEx](cmd, uapi.UVERBS_ATTR_QUERY_PORT_RESP)
 	if err := cmd.Run(c.file); err != nil {
-		return nil, opErr(op, fmt.Sprintf("%s, port %d", c.dev.name, port), err)
+		return nil, c.failed(op, fmt.Sprintf("%s, port %d", c.dev.name, port), err)
 	}
 	return portAttr(resp), nil
 }
@@ -119,7 +119,7 @@ func (c *Context) QueryPortSpeed(port int) (uint64, error) {
 	cmd.U64(uapi.UVERBS_ATTR_QUERY_PORT_SPEED_PORT_NUM, uint64(port))
 	speed := ioctl.Out[uint64](cmd, uapi.UVERBS_ATTR_QUERY_PORT_SPEED_RESP)
 	if err := cmd.Run(c.file); err != nil {
-		return 0, opErr(op, fmt.Sprintf("%s, port %d", c.dev.name, port), err)
+		return 0, c.failed(op, fmt.Sprintf("%s, port %d", c.dev.name, port), err)
 	}
 	return *speed, nil
 }
@@ -139,7 +139,7 @@ func (c *Context) QueryPKey(port, index int) (uint16, error) {
 	// The kernel has no verb for it.
 	pkey, err := c.dev.pkey(port, index)
 	if err != nil {
-		return 0, opErr(op, c.dev.name, err)
+		return 0, c.failed(op, c.dev.name, err)
 	}
 	return pkey, nil
 }

@@ -240,12 +240,12 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 	num := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_CREATE_QP_RESP_QP_NUM)
 	prov, err := c.prov.NewQP(cmd, init)
 	if err != nil {
-		return nil, opErr(op, "", err)
+		return nil, c.failed(op, "", err)
 	}
 	object := fmt.Sprintf("%v, %d WR", o.Type, o.Cap.MaxSendWR)
 	if err := cmd.Run(c.file); err != nil {
 		prov.Release()
-		return nil, opErr(op, object, err)
+		return nil, c.failedToLock(op, object, err)
 	}
 	qp.num.Store(*num)
 	limit := provider.QPCap{
@@ -256,7 +256,7 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 	if err := prov.Adopt(uint32(*handle), *num, &limit); err != nil {
 		destroyQP(c, uint32(*handle))
 		prov.Release()
-		return nil, opErr(op, object, err)
+		return nil, c.failedToLock(op, object, err)
 	}
 	qp.cap = QPCap{
 		MaxSendWR: int(limit.MaxSendWR), MaxRecvWR: int(limit.MaxRecvWR),
@@ -326,17 +326,37 @@ func destroyQP(c *Context, handle uint32) error {
 // Num returns the queue pair number, 24 bits, that peers address.
 //
 // A DCT has none before it is in RTR.
-func (qp *QP) Num() uint32 { return qp.num.Load() }
+func (qp *QP) Num() uint32 {
+	if qp == nil {
+		return 0
+	}
+	return qp.num.Load()
+}
 
 // Type returns the transport.
-func (qp *QP) Type() QPType { return qp.typ }
+func (qp *QP) Type() QPType {
+	if qp == nil {
+		return 0
+	}
+	return qp.typ
+}
 
 // Cap returns the capabilities that the QP was given.
-func (qp *QP) Cap() QPCap { return qp.cap }
+func (qp *QP) Cap() QPCap {
+	if qp == nil {
+		return QPCap{}
+	}
+	return qp.cap
+}
 
 // State returns the state as of the last Modify or Query. A QP goes to QPErr
 // by itself when a work request fails; Query asks the kernel.
-func (qp *QP) State() QPState { return QPState(qp.state.Load()) }
+func (qp *QP) State() QPState {
+	if qp == nil {
+		return QPReset
+	}
+	return QPState(qp.state.Load())
+}
 
 func (qp *QP) setState(to QPState) {
 	qp.state.Store(uint32(to))

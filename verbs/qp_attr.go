@@ -23,7 +23,7 @@ type QPAttr struct {
 	AH          AHAttr // the path: QPAttrAV
 	AltAH       AHAttr // QPAttrAltPath
 	PKeyIndex   int
-	AltPKey     int
+	AltPKey     int // index, as PKeyIndex
 	Port        int // from 1
 	AltPort     int
 	PathMig     uint8
@@ -118,7 +118,7 @@ func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState
 				return explained
 			}
 		}
-		return opErr(op, fmt.Sprintf("%v to %v, %v", from, to, mask), err)
+		return qp.ctx.failed(op, fmt.Sprintf("%v to %v, %v", from, to, mask), err)
 	}
 	if to == QPReset {
 		qp.forget()
@@ -179,6 +179,14 @@ func (a *QPAttr) check(op string, c *Context, mask QPAttrMask) error {
 	case has(QPAttrAccess) && a.Access&^accessKnown != 0:
 		return invalid(op, "unknown access flags %#x", uint32(a.Access&^accessKnown))
 	}
+	switch {
+	case has(QPAttrAltPath) && (a.AltPKey < 0 || a.AltPKey > 0xffff):
+		return invalid(op, "alternate P_Key index %d is not in 0 to 65535", a.AltPKey)
+	case has(QPAttrAltPath) && a.AltTimeout > 31:
+		return invalid(op, "alternate timeout %d is not in 0 to 31", a.AltTimeout)
+	case has(QPAttrPathMigState) && uapi.IbMigState(a.PathMig) > uapi.IB_MIG_ARMED:
+		return invalid(op, "there is no path migration state %d", a.PathMig)
+	}
 	if has(QPAttrPort) {
 		if err := c.checkPort(op, a.Port); err != nil {
 			return err
@@ -205,9 +213,11 @@ func (qp *QP) Query() (QPAttr, QPInitAttr, error) {
 		return QPAttr{}, QPInitAttr{}, err
 	}
 	defer qp.drop()
+	qp.modify.Lock() // what a Modify in between had done would be forgotten
+	defer qp.modify.Unlock()
 	cmd, resp, err := qp.query()
 	if err != nil {
-		return QPAttr{}, QPInitAttr{}, opErr(op, fmt.Sprintf("QPN %#x", qp.Num()), err)
+		return QPAttr{}, QPInitAttr{}, qp.ctx.failed(op, fmt.Sprintf("QPN %#x", qp.Num()), err)
 	}
 	defer cmd.Release()
 	a := QPAttr{
@@ -227,7 +237,8 @@ func (qp *QP) Query() (QPAttr, QPInitAttr, error) {
 	return a, init, nil
 }
 
-// query runs QUERY_QP and keeps what it says of the state.
+// query runs QUERY_QP and keeps what it says of the state. The caller holds
+// qp.modify.
 func (qp *QP) query() (*ioctl.Cmd, *uapi.IbUverbsQueryQpResp, error) {
 	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_QUERY_QP)
 	*ioctl.In[uapi.IbUverbsQueryQp](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsQueryQp{QpHandle: qp.handle, AttrMask: uint32(uapi.IB_QP_ATTR_STANDARD_BITS)}

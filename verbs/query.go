@@ -148,7 +148,7 @@ func (c *Context) QueryDevice() (*DeviceAttr, error) {
 	resp := ioctl.Out[uapi.IbUverbsExQueryDeviceResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
 	extra := c.prov.QueryDevice(cmd)
 	if err := cmd.Run(c.file); err != nil {
-		return nil, opErr(op, c.dev.name, err)
+		return nil, c.failed(op, c.dev.name, err)
 	}
 	a := deviceAttr(resp, c.dev.fwVer)
 	if extra != nil {

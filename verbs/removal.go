@@ -1,18 +1,25 @@
 package verbs
 
-import "sync/atomic"
+import (
+	"errors"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/uapi"
+)
 
 // A removal is the news that a Context's device is gone.
 //
-// Drivers that can part from their users (mlx5) make every call fail with EIO
-// then. Drivers that can't (rxe) wait with the removal, in the kernel, until
-// the last user has closed, and tell nobody; all that is to be seen is that
-// the device node disappears, for which the Context watches.
+// Drivers that can part from their users (mlx5) report EventDeviceFatal, and
+// uverbs then refuses with EIO what needs the device. Drivers that can't (rxe)
+// wait with the removal, in the kernel, until the last user has closed, and tell
+// nobody; all that is to be seen is that the device's number is no longer in /sys,
+// for which the Context looks.
 type removal struct {
-	gone     atomic.Bool
-	news     chan struct{} // closed when gone is set
-	reported atomic.Bool   // EventDeviceFatal was delivered
-	stop     func()        // ends the watch
+	gone atomic.Bool
+	news chan struct{} // closed when gone is set
+	stop func()        // ends the watch
 }
 
 // deviceGone wakes all who wait, and has those who post and poll look closer. From
@@ -21,6 +28,9 @@ func (c *Context) deviceGone() {
 	if !c.removal.gone.CompareAndSwap(false, true) {
 		return
 	}
+	c.mu.Lock()
+	c.events.add(AsyncEvent{Type: EventDeviceFatal})
+	c.mu.Unlock()
 	close(c.removal.news)
 	c.async.poke()
 	for _, m := range c.membersOf(kindCQ) {
@@ -32,4 +42,31 @@ func (c *Context) deviceGone() {
 	for _, m := range c.membersOf(kindChannel) {
 		m.(*CompChannel).events.poke()
 	}
+}
+
+// explain says of what the kernel has answered whether it is because the device is
+// gone. Uverbs then answers EIO, but drivers answer that, too, when a device fails at
+// one command.
+func (c *Context) explain(err error) error {
+	if (errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ENODEV)) && !errors.Is(err, ErrDeviceRemoved) && c.lost() {
+		return &removedError{err}
+	}
+	return err
+}
+
+// lost finds out whether the device is gone: by QUERY_DEVICE, which reports what
+// uverbs knows and in which no driver has a part.
+func (c *Context) lost() bool {
+	if c.removal.gone.Load() {
+		return true
+	}
+	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_QUERY_DEVICE)
+	defer cmd.Release()
+	ioctl.In[uapi.IbUverbsQueryDevice](cmd, uapi.UVERBS_ATTR_CORE_IN)
+	ioctl.Out[uapi.IbUverbsQueryDeviceResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
+	if err := cmd.Run(c.file); !errors.Is(err, syscall.EIO) && !errors.Is(err, syscall.ENODEV) {
+		return false
+	}
+	c.deviceGone()
+	return true
 }

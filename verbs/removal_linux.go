@@ -3,60 +3,61 @@ package verbs
 import (
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// watchRemoval starts to watch the device node; stop ends it. Where that can't be had (a
-// user may have a limited number of watches), a removal is noticed when a call
-// fails.
+// watchPeriod is how long a removal may go unnoticed that no event tells of.
+const watchPeriod = time.Second
+
+// watchRemoval starts to look for the device's number in /sys; stop ends that. The
+// node is no witness: one of a container's own stays when the device goes. Nor has
+// sysfs events for inotify. Without /sys, a removal is noticed when a call fails.
 func (c *Context) watchRemoval() (stop func()) {
-	stop = func() {}
-	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	var st unix.Stat_t
+	if err := unix.Fstat(c.file.FD(), &st); err != nil {
+		return func() {}
+	}
+	number := fmt.Sprintf("/sys/dev/char/%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev))
+	return watchNumber(number, watchPeriod, c.deviceGone)
+}
+
+// watchNumber calls gone once the device is no longer what it is now.
+func watchNumber(number string, period time.Duration, gone func()) (stop func()) {
+	device, err := inode(number)
 	if err != nil {
-		return stop
+		return func() {}
 	}
-	watch := os.NewFile(uintptr(fd), "watch of "+c.dev.Node())
-	// While the node is open, deleting it shows as a changed link count.
-	if _, err := unix.InotifyAddWatch(fd, c.dev.Node(), unix.IN_ATTRIB|unix.IN_DELETE_SELF); err != nil {
-		watch.Close()
-		return stop
-	}
-	ended := make(chan struct{})
+	quit, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		var events [4096]byte
+		tick := time.NewTicker(period)
+		defer tick.Stop()
 		for {
-			if _, err := watch.Read(events[:]); err != nil {
+			select {
+			case <-quit:
 				return
+			case <-tick.C:
 			}
-			if nodeGone(c.file.FD()) {
-				c.deviceGone()
+			// Another device may have got the number.
+			if now, err := inode(number); os.IsNotExist(err) || err == nil && now != device {
+				gone()
 				return
 			}
 		}
 	}()
 	return func() {
-		watch.Close()
+		close(quit)
 		<-ended
 	}
 }
 
-// nodeGone tells whether the kernel has taken the device away: its node is
-// unlinked, and its number is no longer in /sys, which comes a moment later. A
-// node that a person deleted keeps its number.
-func nodeGone(fd int) bool {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Nlink > 0 {
-		return false
+func inode(path string) (uint64, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, err
 	}
-	number := fmt.Sprintf("/sys/dev/char/%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev))
-	for range 100 {
-		if _, err := os.Stat(number); os.IsNotExist(err) {
-			return true
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	return false
+	return info.Sys().(*syscall.Stat_t).Ino, nil
 }

@@ -113,20 +113,20 @@ func (pd *PD) createSRQHeld(op string, o *SRQOptions, parents []*object) (*SRQ, 
 	init := provider.SRQInit{MaxWR: uint32(o.MaxWR), MaxSGE: uint32(o.MaxSGE), XRC: o.XRCD != nil}
 	prov, err := c.prov.NewSRQ(cmd, &init)
 	if err != nil {
-		return nil, opErr(op, "", err)
+		return nil, c.failed(op, "", err)
 	}
 	cmd.U32(uapi.UVERBS_ATTR_CREATE_SRQ_MAX_WR, init.MaxWR)
 	cmd.U32(uapi.UVERBS_ATTR_CREATE_SRQ_MAX_SGE, init.MaxSGE)
 	object := fmt.Sprintf("%d WR, %d SGE", o.MaxWR, o.MaxSGE)
 	if err := cmd.Run(c.file); err != nil {
 		prov.Release()
-		return nil, opErr(op, object, err)
+		return nil, c.failedToLock(op, object, err)
 	}
 	granted := provider.SRQInit{MaxWR: *maxWR, MaxSGE: *maxSGE}
 	if err := prov.Adopt(uint32(*handle), &granted); err != nil {
 		destroySRQ(c, uint32(*handle))
 		prov.Release()
-		return nil, opErr(op, object, err)
+		return nil, c.failedToLock(op, object, err)
 	}
 	srq.prov = prov
 	srq.maxWR.Store(granted.MaxWR)
@@ -145,14 +145,29 @@ func destroySRQ(c *Context, handle uint32) error {
 
 // Num returns the number by which senders name an XRC SRQ (ibv_get_srq_num); of
 // others it is 0.
-func (srq *SRQ) Num() uint32 { return srq.num }
+func (srq *SRQ) Num() uint32 {
+	if srq == nil {
+		return 0
+	}
+	return srq.num
+}
 
 // MaxWR returns how many receives the SRQ holds: at least as many as were asked
 // for.
-func (srq *SRQ) MaxWR() int { return int(srq.maxWR.Load()) }
+func (srq *SRQ) MaxWR() int {
+	if srq == nil {
+		return 0
+	}
+	return int(srq.maxWR.Load())
+}
 
 // MaxSGE returns how many pieces a receive may have.
-func (srq *SRQ) MaxSGE() int { return srq.maxSGE }
+func (srq *SRQ) MaxSGE() int {
+	if srq == nil {
+		return 0
+	}
+	return srq.maxSGE
+}
 
 // SetLimit arms EventSRQLimitReached for when fewer than limit receives are
 // left; 0 disarms it. The event comes once (IBV_SRQ_LIMIT).
@@ -193,14 +208,14 @@ func (srq *SRQ) modify(mask uapi.IbSrqAttrMask, maxWR, limit int) error {
 	}
 	// rxe wants its part even for a limit.
 	if err := srq.prov.Modify(cmd); err != nil {
-		return opErr(op, "", err)
+		return srq.ctx.failed(op, "", err)
 	}
 	if err := cmd.Run(srq.ctx.file); err != nil {
-		return opErr(op, fmt.Sprintf("MaxWR %d, Limit %d", maxWR, limit), err)
+		return srq.ctx.failed(op, fmt.Sprintf("MaxWR %d, Limit %d", maxWR, limit), err)
 	}
 	if resize {
 		if err := srq.prov.Remap(); err != nil {
-			return opErr(op, "", err)
+			return srq.ctx.failed(op, "", err)
 		}
 		srq.maxWR.Store(uint32(maxWR))
 	}
@@ -219,7 +234,7 @@ func (srq *SRQ) Query() (SRQAttr, error) {
 	ioctl.In[uapi.IbUverbsQuerySrq](cmd, uapi.UVERBS_ATTR_CORE_IN).SrqHandle = srq.handle
 	resp := ioctl.Out[uapi.IbUverbsQuerySrqResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
 	if err := cmd.Run(srq.ctx.file); err != nil {
-		return SRQAttr{}, opErr(op, "", err)
+		return SRQAttr{}, srq.ctx.failed(op, "", err)
 	}
 	return SRQAttr{MaxWR: int(resp.MaxWr), MaxSGE: int(resp.MaxSge), Limit: int(resp.SrqLimit)}, nil
 }

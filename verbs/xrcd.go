@@ -41,7 +41,17 @@ func (c *Context) OpenSharedXRCD(f *os.File) (*XRCD, error) {
 	if f == nil {
 		return nil, invalid(op, "no file")
 	}
-	return c.openXRCDHeld(op, int32(f.Fd()))
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, opErr(op, f.Name(), err)
+	}
+	var x *XRCD
+	var openErr error
+	// So the file stays open until the kernel has it.
+	if err := raw.Control(func(fd uintptr) { x, openErr = c.openXRCDHeld(op, int32(fd)) }); err != nil {
+		return nil, invalid(op, "%v", err)
+	}
+	return x, openErr
 }
 
 func (c *Context) openXRCDHeld(op string, fd int32) (*XRCD, error) {
@@ -51,7 +61,7 @@ func (c *Context) openXRCDHeld(op string, fd int32) (*XRCD, error) {
 	req.Fd, req.Oflags = uint32(fd), uint32(os.O_CREATE)
 	resp := ioctl.Out[uapi.IbUverbsOpenXrcdResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
 	if err := cmd.Run(c.file); err != nil {
-		return nil, opErr(op, "", err)
+		return nil, c.failed(op, "", err)
 	}
 	x := new(XRCD)
 	x.adopt(c, kindXRCD, resp.XrcdHandle, x)
