@@ -17,7 +17,7 @@ type transition struct {
 // transitions is the state machine of the InfiniBand specification (11.2.5.2,
 // "QP/EE state transition properties"), as the kernel holds QPs to it
 // (ib_modify_qp_is_ok). Beside these, any state but RESET goes to RESET or
-// ERR without attributes.
+// ERR without attributes, apart from a DCT's.
 var transitions = []transition{
 	{IB_QPS_RESET, IB_QPS_INIT, "RC UC XRC_INI XRC_TGT DCT", IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS, 0},
 	{IB_QPS_RESET, IB_QPS_INIT, "UD", IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY, 0},
@@ -56,13 +56,17 @@ var transitions = []transition{
 
 	{IB_QPS_RTS, IB_QPS_SQD, "RC UC UD XRC_INI XRC_TGT", 0, IB_QP_EN_SQD_ASYNC_NOTIFY},
 
-	{IB_QPS_SQD, IB_QPS_RTS, "RC", 0, IB_QP_CUR_STATE | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_MIN_RNR_TIMER | IB_QP_PATH_MIG_STATE},
-	{IB_QPS_SQD, IB_QPS_RTS, "UC", 0, IB_QP_CUR_STATE | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PATH_MIG_STATE},
+	{IB_QPS_SQD, IB_QPS_RTS, "RC XRC_TGT", 0, IB_QP_CUR_STATE | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_MIN_RNR_TIMER | IB_QP_PATH_MIG_STATE},
+	{IB_QPS_SQD, IB_QPS_RTS, "UC XRC_INI", 0, IB_QP_CUR_STATE | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PATH_MIG_STATE},
 	{IB_QPS_SQD, IB_QPS_RTS, "UD", 0, IB_QP_CUR_STATE | IB_QP_QKEY},
 
 	{IB_QPS_SQD, IB_QPS_SQD, "RC", 0, IB_QP_PORT | IB_QP_AV | IB_QP_TIMEOUT | IB_QP_RETRY_CNT | IB_QP_RNR_RETRY |
 		IB_QP_MAX_QP_RD_ATOMIC | IB_QP_MAX_DEST_RD_ATOMIC | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX |
 		IB_QP_MIN_RNR_TIMER | IB_QP_PATH_MIG_STATE},
+	{IB_QPS_SQD, IB_QPS_SQD, "XRC_INI", 0, IB_QP_PORT | IB_QP_AV | IB_QP_TIMEOUT | IB_QP_RETRY_CNT | IB_QP_RNR_RETRY |
+		IB_QP_MAX_QP_RD_ATOMIC | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX | IB_QP_PATH_MIG_STATE},
+	{IB_QPS_SQD, IB_QPS_SQD, "XRC_TGT", 0, IB_QP_PORT | IB_QP_AV | IB_QP_TIMEOUT | IB_QP_MAX_DEST_RD_ATOMIC | IB_QP_ALT_PATH |
+		IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX | IB_QP_MIN_RNR_TIMER | IB_QP_PATH_MIG_STATE},
 	{IB_QPS_SQD, IB_QPS_SQD, "UC", 0, IB_QP_AV | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX | IB_QP_PATH_MIG_STATE},
 	{IB_QPS_SQD, IB_QPS_SQD, "UD", 0, IB_QP_PKEY_INDEX | IB_QP_QKEY},
 
@@ -83,7 +87,7 @@ func WhyNotModifyQP(t string, from, to IbQpState, mask IbQpAttrMask) string {
 	state := func(s IbQpState) string { return EnumIbQpState.Short(uint64(s)) }
 	attrs := func(m IbQpAttrMask) string { return EnumIbQpAttrMask.Short(uint64(m)) }
 	extra := mask &^ IB_QP_STATE
-	if (to == IB_QPS_RESET || to == IB_QPS_ERR) && (from != IB_QPS_RESET || to == IB_QPS_RESET) {
+	if (to == IB_QPS_RESET || to == IB_QPS_ERR) && t != "DCT" && (from != IB_QPS_RESET || to == IB_QPS_RESET) {
 		if extra &^= IB_QP_CUR_STATE; extra != 0 {
 			return fmt.Sprintf("%s to %s takes no attributes, not %s", state(from), state(to), attrs(extra))
 		}

@@ -250,10 +250,7 @@ func isIPv4(grh [grhLen]byte) bool {
 	for i := 0; i < len(ip); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
 	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return sum == 0xffff
+	return sum%0xffff == 0 // in ones' complement, whose two zeros are 0 and 0xffff
 }
 
 // gidFromIPv4 returns the IPv4-mapped GID.

@@ -114,6 +114,9 @@ func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState
 	if err := cmd.Run(qp.ctx.file); err != nil {
 		// EINVAL, though the state table agreed: the QP may have failed meanwhile.
 		if now, queryErr := qp.queryState(); errors.Is(err, syscall.EINVAL) && queryErr == nil && now != from {
+			if mask&QPAttrState == 0 {
+				to = now
+			}
 			if explained := checkTransition(op, qp.typ, now, to, mask); explained != nil {
 				return explained
 			}

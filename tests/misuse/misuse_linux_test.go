@@ -205,7 +205,7 @@ var misuses = []misuse{
 		return drop2(w.rc.PD.CreateAHFromWC(&verbs.WC{Flags: verbs.WCGRH}, make([]byte, 40), 1))
 	}},
 	{"AH of a GRH for somebody else", verbs.ErrInvalid, "::", func(w *world) error {
-		return drop2(w.rc.PD.CreateAHFromWC(&verbs.WC{Flags: verbs.WCGRH}, append([]byte{0x60}, make([]byte, 39)...), 1))
+		return drop2(w.rc.PD.CreateAHFromWC(&verbs.WC{Flags: verbs.WCGRH}, append([]byte{0x60, 6: 17}, make([]byte, 33)...), 1))
 	}},
 
 	{"CQ of 0", verbs.ErrInvalid, "CQE 0", func(w *world) error { return drop2(w.c.CreateCQ(verbs.CQOptions{})) }},

@@ -1,0 +1,304 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// TestSGE: an entry is within the MR and says its whole length, or SGE panics.
+func TestSGE(t *testing.T) {
+	mr := &MR{iova: 0x1000, length: 6 << 30}
+	mr.ref.LKey = 7
+	for _, tt := range []struct {
+		off, n uint64
+		ok     bool
+	}{
+		{0, 0, true},
+		{0, 1, true},
+		{5, 1<<32 - 1, true},
+		{0, 1 << 32, false},
+		{0, 4<<30 + 4096, false},
+		{0, 6 << 30, false}, // Len
+		{6 << 30, 0, true},
+		{6 << 30, 1, false},
+		{6<<30 - 1, 1, true},
+		{6<<30 - 1, 2, false},
+		{math.MaxInt, math.MaxInt, false},
+		{1 << 63, 1, false},
+		{1, 1 << 63, false},
+	} {
+		var got SGE
+		panicked := func() (p any) {
+			defer func() { p = recover() }()
+			got = mr.SGE(int(tt.off), int(tt.n))
+			return nil
+		}()
+		want := SGE{Addr: 0x1000 + tt.off, Length: uint32(tt.n), LKey: 7}
+		if (panicked == nil) != tt.ok || tt.ok && got != want {
+			t.Errorf("SGE(%d, %d) = %+v, panic %v", tt.off, tt.n, got, panicked)
+		}
+	}
+}
+
+// TestRegMR: the kernel is told what was asked for, and the MR has what it answers.
+func TestRegMR(t *testing.T) {
+	c, k := fakeContext(t)
+	pd := must[*PD](t)(c.AllocPD())
+	page := uint64(syscall.Getpagesize() - 1)
+	buf := must[[]byte](t)(ioctl.MapMemory(3 * syscall.Getpagesize()))
+	defer ioctl.FreeMemory(buf)
+	for _, tt := range []struct {
+		off, n int
+		access AccessFlags
+	}{
+		{0, 4096, AccessLocalWrite | AccessRemoteWrite},
+		{100, 5000, AccessZeroBased},
+	} {
+		var req uapi.IbUverbsRegMr
+		k.answerTo("reg_mr", func(f *fakeCall) error {
+			req = in[uapi.IbUverbsRegMr](f, uapi.UVERBS_ATTR_CORE_IN)
+			return f.out(uapi.UVERBS_ATTR_CORE_OUT, &uapi.IbUverbsRegMrResp{MrHandle: 11, Lkey: 12, Rkey: 13})
+		})
+		part := buf[tt.off : tt.off+tt.n]
+		mr := must[*MR](t)(pd.RegMR(part, tt.access))
+		start := uint64(uintptr(unsafe.Pointer(&part[0])))
+		iova := start
+		if tt.access&AccessZeroBased != 0 {
+			iova &= page
+		}
+		want := uapi.IbUverbsRegMr{Start: start, Length: uint64(tt.n), HcaVa: iova, PdHandle: pd.handle, AccessFlags: uint32(tt.access)}
+		want.Response = req.Response
+		if !reflect.DeepEqual(req, want) {
+			t.Errorf("asked for %+v, want %+v", req, want)
+		}
+		if mr.handle != 11 || mr.LKey() != 12 || mr.RKey() != 13 || mr.Addr() != iova || mr.Len() != tt.n || mr.Access() != tt.access || len(mr.Bytes()) != tt.n {
+			t.Errorf("%+v", mr)
+		}
+
+		// Memory of another length, in other pages.
+		other := buf[syscall.Getpagesize()+200:][:300]
+		start = uint64(uintptr(unsafe.Pointer(&other[0])))
+		for _, now := range []AccessFlags{tt.access, AccessZeroBased, AccessLocalWrite} {
+			iova = start
+			if now&AccessZeroBased != 0 {
+				iova &= page
+			}
+			var req uapi.IbUverbsReregMr
+			k.answerTo("rereg_mr", func(f *fakeCall) error {
+				req = in[uapi.IbUverbsReregMr](f, uapi.UVERBS_ATTR_CORE_IN)
+				return f.out(uapi.UVERBS_ATTR_CORE_OUT, &uapi.IbUverbsReregMrResp{Lkey: 22, Rkey: 23})
+			})
+			if err := mr.Rereg(Rereg{Buf: other, Access: &now}); err != nil {
+				t.Fatal(err)
+			}
+			want := uapi.IbUverbsReregMr{
+				Response: req.Response, MrHandle: 11, Flags: uint32(uapi.IB_MR_REREG_TRANS | uapi.IB_MR_REREG_ACCESS),
+				Start: start, Length: 300, HcaVa: iova, AccessFlags: uint32(now),
+			}
+			if !reflect.DeepEqual(req, want) {
+				t.Errorf("asked for %+v, want %+v", req, want)
+			}
+			if mr.LKey() != 22 || mr.RKey() != 23 || mr.Addr() != iova || mr.Len() != 300 || mr.Access() != now || &mr.Bytes()[0] != &other[0] {
+				t.Errorf("%+v", mr)
+			}
+		}
+	}
+}
+
+// TestReregPD moves an MR to another PD, which then can't be closed, and the first can.
+func TestReregPD(t *testing.T) {
+	c, k := fakeContext(t)
+	one, two := must[*PD](t)(c.AllocPD()), must[*PD](t)(c.AllocPD())
+	mr := must[*MR](t)(one.RegMR(make([]byte, 64), 0))
+	var req uapi.IbUverbsReregMr
+	k.answerTo("rereg_mr", func(f *fakeCall) error {
+		req = in[uapi.IbUverbsReregMr](f, uapi.UVERBS_ATTR_CORE_IN)
+		return unix.EOPNOTSUPP
+	})
+	if err := mr.Rereg(Rereg{PD: two}); !errors.Is(err, ErrNotSupported) {
+		t.Errorf("refused: %v", err)
+	}
+	if one.holds.Load() != 1 || two.holds.Load() != 0 {
+		t.Errorf("after a refusal the PDs are held %d and %d times", one.holds.Load(), two.holds.Load())
+	}
+	k.answerTo("rereg_mr", nil)
+	if err := mr.Rereg(Rereg{PD: two}); err != nil {
+		t.Fatal(err)
+	}
+	if req.Flags != uint32(uapi.IB_MR_REREG_PD) || req.PdHandle != two.handle {
+		t.Errorf("asked for %+v", req)
+	}
+	if err := two.Close(); !errors.Is(err, ErrBusy) {
+		t.Errorf("the new PD: %v", err)
+	}
+	if err := one.Close(); err != nil {
+		t.Errorf("the old PD: %v", err)
+	}
+}
+
+// TestNoMemory: where memory was to be locked, ENOMEM comes with what can be done.
+func TestNoMemory(t *testing.T) {
+	c, k := fakeContext(t)
+	x := makeFakes(t, c)
+	for verb, f := range map[string]func() error{
+		"reg_mr":     func() error { _, err := x.pd.RegMR(make([]byte, 1), 0); return err },
+		"rereg_mr":   func() error { return x.mr.Rereg(Rereg{Buf: make([]byte, 1)}) },
+		"create_cq":  func() error { _, err := c.CreateCQ(CQOptions{CQE: 1}); return err },
+		"resize_cq":  func() error { return x.cq.Resize(2) },
+		"create_qp":  func() error { _, err := x.pd.CreateQP(QPOptions{Type: RC, SendCQ: x.cq, RecvCQ: x.cq}); return err },
+		"create_srq": func() error { _, err := x.pd.CreateSRQ(SRQOptions{MaxWR: 1, MaxSGE: 1}); return err },
+	} {
+		for errno, want := range map[syscall.Errno]bool{unix.ENOMEM: true, unix.EINVAL: false} {
+			k.answerTo(verb, refuse(errno))
+			if err := f(); !errors.Is(err, errno) || strings.Contains(err.Error(), "RLIMIT_MEMLOCK") != want {
+				t.Errorf("%s: %v", verb, err)
+			}
+		}
+		k.answerTo(verb, nil)
+	}
+	k.answerTo("reg_mr", refuse(unix.EFAULT))
+	if _, err := x.pd.RegMR(make([]byte, 1), 0); !errors.Is(err, unix.EFAULT) || !strings.Contains(err.Error(), "not mapped") {
+		t.Error(err)
+	}
+}
+
+// TestSharedXRCD: the kernel sees the caller's file while it is open, though the
+// caller has no more use for it, and a closed file is refused.
+func TestSharedXRCD(t *testing.T) {
+	c, k := fakeContext(t)
+	path := filepath.Join(t.TempDir(), "domain")
+	create := func() *os.File { return must[*os.File](t)(os.Create(path)) }
+	var seen string
+	k.answerTo("open_xrcd", func(f *fakeCall) error {
+		for range 3 {
+			runtime.GC()
+		}
+		fd := int32(in[uapi.IbUverbsOpenXrcd](f, uapi.UVERBS_ATTR_CORE_IN).Fd)
+		seen, _ = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+		return passOn
+	})
+	x, err := c.OpenSharedXRCD(create())
+	if err != nil || seen != path {
+		t.Errorf("%v, the kernel saw %q", err, seen)
+	} else if err := x.Close(); err != nil {
+		t.Error(err)
+	}
+	closed := create()
+	closed.Close()
+	for _, f := range []*os.File{closed, nil} {
+		if _, err := c.OpenSharedXRCD(f); !errors.Is(err, ErrInvalid) || k.count("open_xrcd") != 1 {
+			t.Errorf("%v: %v", f, err)
+		}
+	}
+	var fd uint32
+	k.answerTo("open_xrcd", func(f *fakeCall) error {
+		fd = in[uapi.IbUverbsOpenXrcd](f, uapi.UVERBS_ATTR_CORE_IN).Fd
+		return passOn
+	})
+	if _, err := c.OpenXRCD(); err != nil || int32(fd) != -1 {
+		t.Errorf("%v, descriptor %d", err, fd)
+	}
+}
+
+// TestPollWaitWithoutChannel answers the same whether or not there is something to
+// be polled.
+func TestPollWaitWithoutChannel(t *testing.T) {
+	c, _ := fakeContext(t)
+	cq := must[*CQ](t)(c.CreateCQ(CQOptions{CQE: 4}))
+	for _, ready := range []int{0, 1} {
+		c.prov.(*fakeProvider).cqs[0].ready = ready
+		for _, wc := range [][]WC{nil, make([]WC, 1)} {
+			n, err := cq.PollWait(canceled, wc)
+			if n != 0 || !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "channel") {
+				t.Errorf("%d ready: %d, %v", ready, n, err)
+			}
+		}
+	}
+}
+
+// TestNil calls every method on nil pointers. None panics but MR.SGE, whose doc says
+// so, and those that can say what is wrong do.
+func TestNil(t *testing.T) {
+	for _, x := range []any{
+		(*Device)(nil), (*Context)(nil), (*PD)(nil), (*MR)(nil), (*MW)(nil), (*AH)(nil), (*CompChannel)(nil),
+		(*CQ)(nil), (*SRQ)(nil), (*QP)(nil), (*XRCD)(nil), (*Flow)(nil),
+	} {
+		v := reflect.ValueOf(x)
+		for i := range v.NumMethod() {
+			m := v.Type().Method(i)
+			name := fmt.Sprintf("%T.%s", x, m.Name)
+			if m.Name == "SGE" {
+				continue
+			}
+			var args []reflect.Value
+			for j := 1; j < m.Type.NumIn(); j++ {
+				if m.Type.IsVariadic() && j == m.Type.NumIn()-1 {
+					break
+				}
+				args = append(args, reflect.Zero(m.Type.In(j)))
+			}
+			panicked := func() (p any) {
+				defer func() { p = recover() }()
+				out := v.Method(i).Call(args)
+				if n := len(out); n > 0 && m.Type.Out(n-1) == reflect.TypeFor[error]() {
+					if err, _ := out[n-1].Interface().(error); (err == nil) != (m.Name == "Close") {
+						t.Errorf("%s: %v", name, err)
+					}
+				}
+				return nil
+			}()
+			if panicked != nil {
+				t.Errorf("%s panics: %v", name, panicked)
+			}
+		}
+	}
+}
+
+// TestClosedStillTells: what a closed object was is still to be seen.
+func TestClosedStillTells(t *testing.T) {
+	c, _ := fakeContext(t)
+	x := makeFakes(t, c)
+	tell := func() []any {
+		return []any{
+			x.qp.Num(), x.qp.Type(), x.qp.Cap(), x.srq.MaxWR(), x.srq.MaxSGE(), x.cq.CQE(),
+			x.mr.Addr(), x.mr.Len(), x.mr.LKey(), x.mr.RKey(), x.mr.Access(), x.mw.RKey(), x.mw.Type(), x.pd.Context(),
+		}
+	}
+	before := tell()
+	if x.qp.Num() == 0 || x.mr.LKey() == 0 || x.mr.RKey() == 0 || x.mr.LKey() == x.mr.RKey() || x.mw.RKey() == 0 {
+		t.Errorf("%v", before)
+	}
+	for _, o := range x.all() {
+		if err := o.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if after := tell(); !reflect.DeepEqual(before, after) {
+		t.Errorf("%v, before %v", after, before)
+	}
+}
+
+// TestNextRKey: a key's index stays, whatever its lowest byte.
+func TestNextRKey(t *testing.T) {
+	for key, want := range map[uint32]uint32{
+		0: 1, 0x123456fe: 0x123456ff, 0x123456ff: 0x12345600, 0xffffffff: 0xffffff00, 0xff: 0, 0xffff7f: 0xffff80,
+	} {
+		if got := NextRKey(key); got != want {
+			t.Errorf("NextRKey(%#x) = %#x, want %#x", key, got, want)
+		}
+	}
+}
