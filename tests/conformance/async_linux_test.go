@@ -36,6 +36,29 @@ func TestCQOverrun(t *testing.T) {
 	}
 }
 
+// TestOverrunWithoutEvents: who polls, and who waits, learns of it without asking for
+// events.
+func TestOverrunWithoutEvents(t *testing.T) {
+	s := rdmatest.Default()
+	s.CQE, s.Channel = 1, true
+	p := rdmatest.NewPair(t, s)
+	wr := to(verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.A.MR.SGE(0, 8)}}, p.B.MR, 0)
+	for range 8 {
+		p.A.Send(t, wr)
+	}
+	wc := make([]verbs.WC, 1)
+	var err error
+	for deadline := time.Now().Add(rdmatest.Patience); err == nil && time.Now().Before(deadline); {
+		_, err = p.A.CQ.Poll(wc)
+	}
+	if !errors.Is(err, verbs.ErrCQOverrun) {
+		t.Errorf("polling ends with %v", err)
+	}
+	if n, err := p.A.CQ.PollWait(patience(t), wc); n != 0 || !errors.Is(err, verbs.ErrCQOverrun) {
+		t.Errorf("waiting: %d, %v", n, err)
+	}
+}
+
 // TestAccessEvent: the responder learns of a peer's wrong key.
 func TestAccessEvent(t *testing.T) {
 	e := expect(t)

@@ -119,3 +119,35 @@ func TestSendBuilderUD(t *testing.T) {
 		}
 	}
 }
+
+// TestSendBuilderEnds: an Abort that was deferred doesn't touch the batch of another,
+// and a QP with an unfinished batch says that it is in use.
+func TestSendBuilderEnds(t *testing.T) {
+	p := rdmatest.NewPair(t, rdmatest.Default())
+	first := p.A.QP.StartSends()
+	if n, err := first.Complete(); n != 0 || err != nil {
+		t.Fatal(n, err)
+	}
+	second := p.A.QP.StartSends()
+	second.WRID, second.Flags = 5, verbs.SendSignaled
+	second.RDMAWrite(p.B.MR.RKey(), p.B.MR.Addr())
+	second.SetSGE(p.A.MR.SGE(0, 8))
+	first.Abort()
+	first.RDMAWrite(0, 0)
+	for name, f := range map[string]func() error{
+		"close": p.A.QP.Close,
+		"reset": func() error { return p.A.QP.Modify(verbs.QPAttr{State: verbs.QPReset}, verbs.QPAttrState) },
+	} {
+		if err := f(); !errors.Is(err, verbs.ErrBusy) {
+			t.Errorf("%s: %v, want ErrBusy", name, err)
+		}
+	}
+	if n, err := second.Complete(); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if wc := rdmatest.PollOK(t, p.A.CQ, 1)[0]; wc.WRID != 5 {
+		t.Errorf("%+v", wc)
+	}
+	rdmatest.Idle(t, p.A.CQ)
+	rdmatest.Close(t, p.A.QP)
+}

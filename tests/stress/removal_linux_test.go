@@ -5,9 +5,14 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/verbs"
@@ -127,6 +132,117 @@ func TestDeviceRemoved(t *testing.T) {
 	}
 	if _, err := verbs.Open("rxe9"); !errors.Is(err, verbs.ErrNoDevice) {
 		t.Errorf("opening what is gone: %v", err)
+	}
+}
+
+// TestRemovedBehindOtherNode: in a container, the device's node may be one of its own,
+// which stays when the device goes. Who only polls learns of it all the same.
+func TestRemovedBehindOtherNode(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	extraDevice(t)
+	var node string
+	devices, err := verbs.Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range devices {
+		if d.Name() == "rxe9" {
+			node = d.Node()
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(node, &st); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(node)
+	if err := unix.Mount("none", dir, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	unmounted := false
+	unmount := func() {
+		if !unmounted {
+			unmounted = true
+			if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	defer unmount()
+	if err := unix.Mknod(node, unix.S_IFCHR|0o600, int(st.Rdev)); err != nil {
+		t.Fatal(err)
+	}
+	c, err := verbs.Open("rxe9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unmount()
+	p := channelPair(t, c)
+	exchange(t, p)
+	ended := make(chan error)
+	go func() {
+		wc := make([]verbs.WC, 1)
+		for {
+			if _, err := p.A.CQ.Poll(wc); err != nil {
+				ended <- err
+				return
+			}
+			runtime.Gosched()
+		}
+	}()
+	removal := exec.Command("rdma", "link", "delete", "rxe9")
+	removal.Stderr = os.Stderr
+	if err := removal.Start(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, verbs.ErrDeviceRemoved) {
+			t.Errorf("polling ends with %v", err)
+		}
+	case <-time.After(rdmatest.Patience):
+		t.Error("who polls is not told")
+	}
+	rdmatest.Close(t, c)
+	if err := removal.Wait(); err != nil {
+		t.Errorf("rdma link delete: %v", err)
+	}
+}
+
+// TestCloseBesideVerbs: one Close is enough, whatever runs at that time.
+func TestCloseBesideVerbs(t *testing.T) {
+	for range 20 {
+		c, err := verbs.Open(rdmatest.Device)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := channelPair(t, c)
+		var group sync.WaitGroup
+		var begun sync.WaitGroup
+		for _, f := range []func() error{
+			func() error { _, _, err := p.A.QP.Query(); return err },
+			func() error { _, err := c.QueryDevice(); return err },
+			func() error { _, err := p.PD.AllocMR(4096, rdmatest.All); return err },
+			func() error { _, err := c.CreateCQ(verbs.CQOptions{CQE: 4}); return err },
+			func() error { _, err := p.B.CQ.PollWait(t.Context(), make([]verbs.WC, 1)); return err },
+		} {
+			begun.Add(1)
+			group.Go(func() {
+				for i := 0; ; i++ {
+					if i == 0 {
+						begun.Done()
+					}
+					if err := f(); err != nil {
+						if !errors.Is(err, verbs.ErrClosed) {
+							t.Error(err)
+						}
+						return
+					}
+				}
+			})
+		}
+		begun.Wait()
+		rdmatest.Close(t, c)
+		group.Wait()
 	}
 }
 
