@@ -118,7 +118,7 @@ func TestAHFromWC(t *testing.T) {
 		var req uapi.IbUverbsCreateAh
 		k.answerTo("create_ah", func(f *fakeCall) error {
 			req = in[uapi.IbUverbsCreateAh](f, uapi.UVERBS_ATTR_CORE_IN)
-			return passOn
+			return errPassOn
 		})
 		b := grhOf(t, tt.grh)
 		if _, err := pd.CreateAHFromWC(&wc, b[:], tt.port); err != nil {

@@ -66,7 +66,7 @@ func TestCloseWaitsForVerbs(t *testing.T) {
 			k.answerTo(verb, nil)
 			close(running)
 			<-proceed
-			return passOn
+			return errPassOn
 		})
 		done := make(chan error, 3)
 		go func() { done <- run(c, x) }()
@@ -119,7 +119,7 @@ func TestHeld(t *testing.T) {
 	k.answerTo("query_srq", func(*fakeCall) error {
 		close(running)
 		<-proceed
-		return passOn
+		return errPassOn
 	})
 	done := make(chan error)
 	go func() { _, err := x.srq.Query(); done <- err }()

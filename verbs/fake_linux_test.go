@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"os"
-	"runtime"
 	"slices"
 	"sync"
 	"syscall"
@@ -33,8 +32,8 @@ type fakeKernel struct {
 	on map[string]func(*fakeCall) error
 }
 
-// passOn is what a function of fakeKernel.on returns to have the kernel answer.
-var passOn = errors.New("pass on")
+// errPassOn is what a function of fakeKernel.on returns to have the kernel answer.
+var errPassOn = errors.New("pass on")
 
 // A fakeCall is one command.
 type fakeCall struct {
@@ -58,11 +57,11 @@ func (k *fakeKernel) answer(addr uint64) syscall.Errno {
 	k.handle++
 	handle, on := k.handle, k.on[verb]
 	k.mu.Unlock()
-	err = passOn
+	err = errPassOn
 	if on != nil {
 		err = on(f)
 	}
-	if err == passOn {
+	if err == errPassOn {
 		err = k.usual(f, verb, handle)
 	}
 	var errno syscall.Errno
@@ -425,11 +424,4 @@ func makeFakes(t *testing.T, c *Context) fakeThings {
 
 func (x fakeThings) all() []interface{ Close() error } {
 	return []interface{ Close() error }{x.mw, x.qp, x.srq, x.cq, x.ch, x.mr, x.pd}
-}
-
-// yield lets other goroutines run until done.
-func yield(done func() bool) {
-	for !done() {
-		runtime.Gosched()
-	}
 }

@@ -189,7 +189,7 @@ func TestSharedXRCD(t *testing.T) {
 		}
 		fd := int32(in[uapi.IbUverbsOpenXrcd](f, uapi.UVERBS_ATTR_CORE_IN).Fd)
 		seen, _ = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-		return passOn
+		return errPassOn
 	})
 	x, err := c.OpenSharedXRCD(create())
 	if err != nil || seen != path {
@@ -207,7 +207,7 @@ func TestSharedXRCD(t *testing.T) {
 	var fd uint32
 	k.answerTo("open_xrcd", func(f *fakeCall) error {
 		fd = in[uapi.IbUverbsOpenXrcd](f, uapi.UVERBS_ATTR_CORE_IN).Fd
-		return passOn
+		return errPassOn
 	})
 	if _, err := c.OpenXRCD(); err != nil || int32(fd) != -1 {
 		t.Errorf("%v, descriptor %d", err, fd)

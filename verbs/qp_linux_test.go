@@ -43,7 +43,7 @@ func TestModifyFields(t *testing.T) {
 	var got uapi.IbUverbsModifyQp
 	k.answerTo("modify_qp", func(f *fakeCall) error {
 		got = in[uapi.IbUverbsModifyQp](f, uapi.UVERBS_ATTR_CORE_IN)
-		return passOn
+		return errPassOn
 	})
 	a := fullAttr()
 	all := QPAttrMask(uapi.IB_QP_ATTR_STANDARD_BITS)
@@ -235,7 +235,7 @@ func TestCreateQP(t *testing.T) {
 				"send CQ": f.handleOf(uapi.UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE), "recv CQ": f.handleOf(uapi.UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE),
 				"SRQ": f.handleOf(uapi.UVERBS_ATTR_CREATE_QP_SRQ_HANDLE),
 			}
-			return passOn
+			return errPassOn
 		})
 		qp, err := x.pd.CreateQP(tt.o)
 		if err != nil {
