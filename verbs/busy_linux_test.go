@@ -47,47 +47,61 @@ func TestCloseBesideBatch(t *testing.T) {
 // TestCloseWaitsForVerbs: one Close of the Context is enough, whatever runs. What a
 // verb makes meanwhile is closed, too.
 func TestCloseWaitsForVerbs(t *testing.T) {
-	for verb, run := range map[string]func(*Context, fakeThings) error{
-		"query_device_ex": func(c *Context, _ fakeThings) error { _, err := c.QueryDevice(); return err },
-		"query_qp":        func(_ *Context, x fakeThings) error { _, _, err := x.qp.Query(); return err },
-		"modify_qp":       func(_ *Context, x fakeThings) error { return x.qp.Modify(QPAttr{State: QPReset}, QPAttrState) },
-		"alloc_pd":        func(c *Context, _ fakeThings) error { _, err := c.AllocPD(); return err },
-		"create_qp": func(_ *Context, x fakeThings) error {
-			_, err := x.pd.CreateQP(QPOptions{Type: UC, SendCQ: x.cq, RecvCQ: x.cq})
-			return err
-		},
-		"reg_mr":     func(_ *Context, x fakeThings) error { _, err := x.pd.RegMR(make([]byte, 10), 0); return err },
-		"destroy_qp": func(_ *Context, x fakeThings) error { return x.qp.Close() },
-	} {
-		c, k := fakeContext(t)
-		x := makeFakes(t, c)
-		running, proceed := make(chan struct{}), make(chan struct{})
-		k.answerTo(verb, func(*fakeCall) error {
-			k.answerTo(verb, nil)
-			close(running)
-			<-proceed
-			return errPassOn
-		})
-		done := make(chan error, 3)
-		go func() { done <- run(c, x) }()
-		<-running
-		for range 2 {
-			go func() { done <- c.Close() }()
+	for range 10 {
+		for _, tt := range []struct {
+			verb   string
+			before string // what Close does last before it must wait
+			run    func(*Context, fakeThings) error
+		}{
+			{"query_device_ex", "dealloc_pd", func(c *Context, _ fakeThings) error { _, err := c.QueryDevice(); return err }},
+			{"query_qp", "dealloc_mw", func(_ *Context, x fakeThings) error { _, _, err := x.qp.Query(); return err }},
+			{"modify_qp", "dealloc_mw", func(_ *Context, x fakeThings) error { return x.qp.Modify(QPAttr{State: QPReset}, QPAttrState) }},
+			{"alloc_pd", "dealloc_pd", func(c *Context, _ fakeThings) error { _, err := c.AllocPD(); return err }},
+			{"create_qp", "destroy_srq", func(_ *Context, x fakeThings) error {
+				_, err := x.pd.CreateQP(QPOptions{Type: UC, SendCQ: x.cq, RecvCQ: x.cq})
+				return err
+			}},
+			{"reg_mr", "dereg_mr", func(_ *Context, x fakeThings) error { _, err := x.pd.RegMR(make([]byte, 10), 0); return err }},
+			{"destroy_qp", "dealloc_mw", func(_ *Context, x fakeThings) error { return x.qp.Close() }},
+		} {
+			closeBeside(t, tt.verb, tt.before, tt.run)
 		}
-		yield(c.closing.Load)
-		if err := c.begin("begin"); !errors.Is(err, ErrClosed) {
-			t.Errorf("%s: what begins while closing: %v", verb, err)
+	}
+}
+
+func closeBeside(t *testing.T, verb, before string, run func(*Context, fakeThings) error) {
+	t.Helper()
+	c, k := fakeContext(t)
+	x := makeFakes(t, c)
+	running, proceed := make(chan struct{}), make(chan struct{})
+	k.answerTo(verb, func(*fakeCall) error {
+		k.answerTo(verb, nil)
+		close(running)
+		<-proceed
+		return errPassOn
+	})
+	done := make(chan error, 3)
+	go func() { done <- run(c, x) }()
+	<-running
+	for range 2 {
+		go func() { done <- c.Close() }()
+	}
+	yield(func() bool { return k.count(before) > 0 })
+	for range 100 {
+		runtime.Gosched() // so that Close gets to where it waits
+	}
+	if err := c.begin("begin"); !errors.Is(err, ErrClosed) {
+		t.Errorf("%s: what begins while closing: %v", verb, err)
+	}
+	close(proceed)
+	for range 3 {
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", verb, err)
 		}
-		close(proceed)
-		for range 3 {
-			if err := <-done; err != nil {
-				t.Errorf("%s: %v", verb, err)
-			}
-		}
-		for _, p := range [][2]string{{"create_qp", "destroy_qp"}, {"reg_mr", "dereg_mr"}, {"alloc_pd", "dealloc_pd"}} {
-			if made, ended := k.count(p[0]), k.count(p[1]); made == 0 || made != ended {
-				t.Errorf("%s: %d %s, %d %s", verb, made, p[0], ended, p[1])
-			}
+	}
+	for _, p := range [][2]string{{"create_qp", "destroy_qp"}, {"reg_mr", "dereg_mr"}, {"alloc_pd", "dealloc_pd"}} {
+		if made, ended := k.count(p[0]), k.count(p[1]); made == 0 || made != ended {
+			t.Errorf("%s: %d %s, %d %s", verb, made, p[0], ended, p[1])
 		}
 	}
 }
