@@ -273,6 +273,27 @@ func (s *srq) uidx(q *qp) uint32 {
 	return q.resource.number
 }
 
+// TestConsumerIndex: the record says with 24 bits how far was polled.
+func TestConsumerIndex(t *testing.T) {
+	r := newRig(t, 1)
+	c := r.newCQ(t, provider.CQInit{CQE: 7})
+	q := r.newQP(t, 0x123, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 1, 0)})
+	c.seek(0xfffffe)
+	for i := uint32(0xffffff); i < 0x1000004; i++ {
+		at := q.sq.next
+		if _, err := q.PostSend([]provider.SendWR{{Opcode: uapi.IB_UVERBS_WR_SEND}}, false); err != nil {
+			t.Fatal(err)
+		}
+		c.write(c.next, cqe{op: wqe.CQERequester, sendOp: wqe.OpSend, qpn: 0x123, uidx: q.uidx(), counter: at})
+		if n, err := c.Poll(make([]provider.WC, 1)); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		if got := swap32(c.record[cqIndexRecord]); got != i&0xffffff {
+			t.Errorf("the record is %#x after %#x completions", got, i)
+		}
+	}
+}
+
 // TestErrors: each syndrome's status, a flush, and the queue after RESET.
 func TestErrors(t *testing.T) {
 	r := newRig(t, 1)
@@ -471,14 +492,14 @@ func TestSRQ(t *testing.T) {
 		m := rand.New(rand.NewPCG(1, uint64(depth)))
 		wc := make([]provider.WC, 1)
 		var taken []uint16 // by the adapter, not completed
-		next, took, produced, again := uint16(0), uint32(0), uint32(0), uint32(0)
+		next, took, produced, again := uint16(0), uint16(0), uint16(0), uint16(0)
 		ids := map[uint16]uint64{}
 		id := uint64(0)
-		for range 20000 {
+		for range 150_000 { // the counter wraps
 			for m.IntN(3) > 0 {
 				n, err := s.PostRecv([]provider.RecvWR{{WRID: id, SGL: []provider.SGE{{Addr: id, Length: 4, LKey: 5}}}})
 				if err == provider.ErrQueueFull {
-					if here := s.posted - again - produced; here < depth {
+					if here := s.posted - again - produced; uint32(here) < depth {
 						t.Fatalf("full with %d of %d", here, depth)
 					}
 					break
@@ -488,10 +509,10 @@ func TestSRQ(t *testing.T) {
 				}
 				id++
 			}
-			for took != swap32(s.record[recvRecord]) && m.IntN(3) > 0 {
+			for uint32(took) != swap32(s.record[recvRecord]) && m.IntN(3) > 0 {
 				w := s.at(next)
 				_, _, addr := w[1].DataOf()
-				if _, lkey, _ := w[2].DataOf(); addr != uint64(took-again) || lkey != wqe.InvalidLKey {
+				if _, lkey, _ := w[2].DataOf(); uint16(addr) != took-again || lkey != wqe.InvalidLKey {
 					t.Fatalf("receive %d is %#x, closed by %#x", took, addr, lkey)
 				}
 				ids[next] = addr
@@ -505,11 +526,11 @@ func TestSRQ(t *testing.T) {
 				if m.IntN(10) == 0 {
 					// Given back for a missing page: it comes again, as the last.
 					c.write(c.next, cqe{op: wqe.CQEResponderError, qpn: 1, uidx: s.uidx(q), counter: uint32(at), syndrome: 0x22, vendor: 0x93})
-					before := swap32(s.record[recvRecord])
+					before := uint16(swap32(s.record[recvRecord]))
 					if n, err := c.Poll(wc); n != 0 || err != nil {
 						t.Fatal(n, err)
 					}
-					if swap32(s.record[recvRecord]) != before+1 {
+					if swap32(s.record[recvRecord]) != uint32(before+1) {
 						t.Fatal("the receive was not posted again")
 					}
 					// Play it at once, with all before it.

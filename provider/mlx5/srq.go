@@ -35,9 +35,9 @@ type srq struct {
 
 	mu     sync.Mutex // between those who post and those who poll
 	ids    []uint64
-	head   uint16 // the WQE to fill next
-	tail   uint16 // the chain's last
-	posted uint32
+	head   uint16   // the WQE to fill next
+	tail   uint16   // the chain's last
+	posted uint16   // counts on
 	queue  []uint16 // WQEs that wait, a ring
 	first  int      // of them
 	waits  int      // how many they are
@@ -164,7 +164,7 @@ func (s *srq) advance(id uint64) {
 }
 
 // tell shows the device how many were posted.
-func (s *srq) tell() { mmio.Publish(&s.record[recvRecord], swap32(s.posted)) }
+func (s *srq) tell() { mmio.Publish(&s.record[recvRecord], swap32(uint32(s.posted))) }
 
 // extend appends to the chain what has waited long enough, and tells whether
 // there was any.

@@ -529,6 +529,21 @@ func TestReceives(t *testing.T) {
 	}
 }
 
+// TestCounters posts so much that each counter of 16 bits wraps: a record has
+// nothing above them.
+func TestCounters(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		c := config{typ: verbs.RC, sends: 16, recvs: 16, sendSGEs: 1, recvSGEs: 1, withSRQ: shared}
+		t.Run(c.String(), func(t *testing.T) {
+			m, s := random(12, c), newScript(c)
+			s.send(m.scattered(m.send(verbs.OpSend, verbs.SendSignaled), 1))
+			s.recv(m.Uint64(), m.scattered(send{}, 1).sges)
+			s.add("around", 70_000)
+			compare(t, s)
+		})
+	}
+}
+
 // A cqe is a completion queue entry as a device writes it, at the offsets of
 // struct mlx5_cqe64.
 func cqe(m *maker, op byte) [64]byte {

@@ -23,6 +23,7 @@ const dataAddr = 0x7e0000000000
 //	recv ID N (ADDR LENGTH LKEY)*
 //	postrecv
 //	complete LENGTH
+//	around TIMES (post both again and again, complete and poll it)
 //	cqe BYTE*64
 //	poll N
 //	drain N (poll, and say only how many there were)

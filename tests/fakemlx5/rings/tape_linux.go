@@ -23,6 +23,8 @@ type Tape struct {
 	pages  [][]byte
 
 	dumpedSends, dumpedRecvs, takenSends, takenRecvs uint16
+
+	chainHead uint16 // the SRQ's entry that is received into next
 }
 
 const (
@@ -98,8 +100,8 @@ func (t *Tape) Geometry(w io.Writer) {
 
 // Sends writes down what was posted to the send queue since the last time.
 func (t *Tape) Sends(w io.Writer) {
-	posted := uint16(t.doorbell(1))
-	for ; t.dumpedSends != posted; t.dumpedSends++ {
+	posted := t.doorbell(1)
+	for ; t.dumpedSends != uint16(posted); t.dumpedSends++ {
 		i := uint32(t.dumpedSends) % t.qp.Len
 		fmt.Fprintf(w, "sq %x %x\n", i, memory(t.qp.Buf+uint64(i)*block, block))
 	}
@@ -109,8 +111,8 @@ func (t *Tape) Sends(w io.Writer) {
 
 // Recvs writes down what was posted to the receive queue since the last time.
 func (t *Tape) Recvs(w io.Writer) {
-	posted := uint16(record(t.recv.DB, 0))
-	for ; t.dumpedRecvs != posted; t.dumpedRecvs++ {
+	posted := record(t.recv.DB, 0)
+	for ; t.dumpedRecvs != uint16(posted); t.dumpedRecvs++ {
 		i := uint32(t.dumpedRecvs) % t.recv.RecvLen
 		fmt.Fprintf(w, "rq %x %x\n", i, t.entry(i))
 	}
@@ -139,6 +141,7 @@ func (t *Tape) Complete(size uint32) {
 		t.fill(memory(t.qp.Buf+uint64(uint32(t.takenSends)%t.qp.Len)*block, block))
 	}
 	if t.qp.RecvLen == 0 {
+		t.completeShared(size)
 		return
 	}
 	t.CompleteRecvs(size)
@@ -146,6 +149,20 @@ func (t *Tape) Complete(size uint32) {
 		t.fill(t.entry(uint32(t.takenRecvs) % t.recv.RecvLen))
 	}
 }
+
+// completeShared completes what was posted to the SRQ, along its chain.
+func (t *Tape) completeShared(size uint32) {
+	if t.recv.Kind != SRQ {
+		return
+	}
+	for posted := uint16(record(t.recv.DB, 0)); t.received != posted; t.received++ {
+		t.complete(opReceived, t.chainHead, size, 0)
+		t.chainHead = binary.BigEndian.Uint16(t.entry(uint32(t.chainHead) % t.recv.RecvLen)[2:])
+	}
+}
+
+// Skip leaves unwritten what was posted and completed.
+func (t *Tape) Skip() { t.dumpedSends, t.dumpedRecvs = t.sent, t.received }
 
 // Raw puts a completion queue entry into the CQ as it is, but for its owner bit
 // and, where it has ff, the QP's number and user index.
@@ -169,5 +186,5 @@ func (t *Tape) Raw(e *[64]byte) {
 
 // Consumed writes down how far the CQ was polled.
 func (t *Tape) Consumed(w io.Writer) {
-	fmt.Fprintf(w, "cq doorbell %x\n", record(t.cq.DB, 0)&0xffffff)
+	fmt.Fprintf(w, "cq doorbell %x\n", record(t.cq.DB, 0))
 }

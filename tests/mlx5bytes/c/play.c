@@ -46,6 +46,7 @@ static struct ring_player player;
 static struct ring_queue recv_ring;
 static uint32_t produced;
 static uint16_t dumped_sends, dumped_recvs, taken_sends, taken_recvs;
+static uint16_t chain_head; // the SRQ's entry that is received into next
 static uint8_t *pages[PAGES];
 static int n_pages;
 
@@ -62,7 +63,7 @@ static uint64_t number(void) { return strtoull(at, &at, 16); }
 
 static uint8_t *memory(uint64_t addr) { return (uint8_t *)(uintptr_t)addr; }
 
-static uint16_t doorbell(const struct ring_queue *q, int i)
+static uint32_t doorbell(const struct ring_queue *q, int i)
 {
 	return be32toh(__atomic_load_n((uint32_t *)memory(q->db) + i, __ATOMIC_ACQUIRE));
 }
@@ -103,8 +104,8 @@ static void print_registers(void)
 
 static void print_sends(void)
 {
-	uint16_t posted = doorbell(&player.qp, 1);
-	for (; dumped_sends != posted; dumped_sends++) {
+	uint32_t posted = doorbell(&player.qp, 1);
+	for (; dumped_sends != (uint16_t)posted; dumped_sends++) {
 		uint32_t i = dumped_sends & (player.qp.len - 1);
 		print_bytes("sq", i, memory(player.qp.buf) + i * 64, 64);
 	}
@@ -116,8 +117,8 @@ static uint32_t recv_index(uint16_t i) { return i & (recv_ring.recv_len - 1); }
 
 static void print_recvs(void)
 {
-	uint16_t posted = doorbell(&recv_ring, 0);
-	for (; dumped_recvs != posted; dumped_recvs++) {
+	uint32_t posted = doorbell(&recv_ring, 0);
+	for (; dumped_recvs != (uint16_t)posted; dumped_recvs++) {
 		uint32_t i = recv_index(dumped_recvs);
 		print_bytes("rq", i, memory(recv_ring.recv) + i * recv_ring.recv_stride, recv_ring.recv_stride);
 	}
@@ -125,20 +126,31 @@ static void print_recvs(void)
 	print_registers();
 }
 
-// complete completes all that was posted, and poisons its place anew.
-static void complete(void)
+// complete_shared completes what was posted to the SRQ, along its chain.
+static void complete_shared(uint32_t size)
 {
-	uint32_t size = number();
+	for (uint16_t posted = doorbell(&recv_ring, 0); player.received != posted; player.received++) {
+		uint16_t *head = (uint16_t *)(memory(recv_ring.recv) + recv_index(chain_head) * recv_ring.recv_stride);
+		ring_complete(&player, 2, chain_head, size, 0);
+		chain_head = be16toh(head[1]);
+	}
+}
+
+// complete completes all that was posted, and poisons its place anew.
+static void complete_all(uint32_t size)
+{
 	ring_complete_sends(&player);
 	for (; taken_sends != player.sent; taken_sends++)
 		memset(memory(player.qp.buf) + (taken_sends & (player.qp.len - 1)) * 64, poison, 64);
 	if (srq)
-		return;
+		return complete_shared(size);
 	ring_complete_recvs(&player, size);
 	for (; taken_recvs != player.received; taken_recvs++)
 		memset(memory(recv_ring.recv) + recv_index(taken_recvs) * recv_ring.recv_stride, poison,
 		       recv_ring.recv_stride);
 }
+
+static void complete(void) { complete_all(number()); }
 
 static void print_wc(const struct ibv_wc *wc)
 {
@@ -178,7 +190,7 @@ static void poll(void)
 	printf("polled %s\n", n < 0 ? "error" : "ok");
 	for (int i = 0; i < n; i++)
 		print_wc(&wc[i]);
-	printf("cq doorbell %x\n", be32toh(*(uint32_t *)memory(player.cq.db)) & 0xffffff);
+	printf("cq doorbell %x\n", doorbell(&player.cq, 0));
 }
 
 static void poll_peer(void) { pair_poll(pair->cq, number()); }
@@ -330,6 +342,29 @@ static void posted(int n)
 		print_sends();
 }
 
+// around posts what was sent and what is to be received again and again, so that
+// all counters wrap, and prints only where they are then.
+static void around(void)
+{
+	struct ibv_wc wc[2];
+	uint64_t times = number();
+	for (uint64_t i = 0; i < times; i++) {
+		struct ibv_send_wr *bad_send;
+		struct ibv_recv_wr *bad_recv;
+		if (ibv_post_send(qp, sends, &bad_send) || (srq ? ibv_post_srq_recv(srq, recvs, &bad_recv) : ibv_post_recv(qp, recvs, &bad_recv)))
+			die("post");
+		complete_all(64);
+		if (ibv_poll_cq(cq, 2, wc) != 2)
+			die("poll");
+	}
+	n_sends = n_recvs = 0;
+	dumped_sends = taken_sends;
+	dumped_recvs = player.received;
+	print_sends();
+	print_recvs();
+	printf("cq doorbell %x\n", doorbell(&player.cq, 0));
+}
+
 // build posts all or nothing.
 static void build(void)
 {
@@ -437,7 +472,7 @@ static void make_queues(void)
 	// How many receives an SRQ has room for is the drivers' choice.
 	printf("rings send %x receive %x stride %x cq %x stride %x\n", player.qp.len, player.qp.recv_len,
 	       recv_ring.recv_stride, player.cq.len, player.cq.stride);
-	dumped_sends = dumped_recvs = taken_sends = taken_recvs = 0;
+	dumped_sends = dumped_recvs = taken_sends = taken_recvs = chain_head = 0;
 	memset(memory(player.qp.buf), poison, player.qp.len * 64);
 	uint32_t keep = srq ? 16 : 0; // an SRQ's entries are linked from the start
 	for (uint32_t i = 0; i < recv_ring.recv_len; i++)
@@ -503,6 +538,7 @@ static const struct command {
 	{ "qp", make_queues }, { "ah", make_ah },	{ "mw", make_mw },   { "send", add_send },     { "post", post },
 	{ "recv", add_recv },  { "postrecv", post_recv }, { "poll", poll }, { "complete", complete }, { "cqe", raw },
 	{ "build", build }, { "drain", drain }, { "pollpeer", poll_peer }, { "bindpeer", bind_peer },
+	{ "around", around },
 };
 
 int main(int argc, char **argv)

@@ -154,6 +154,8 @@ func (g *game) run(text string) {
 		if g.pair == nil {
 			g.tape.Recvs(g.out)
 		}
+	case "around":
+		g.around(l.int())
 	case "complete":
 		g.tape.Complete(uint32(l.number()))
 	case "cqe":
@@ -178,6 +180,29 @@ func (g *game) run(text string) {
 	default:
 		log.Fatalf("unknown command: %s", text)
 	}
+}
+
+// around posts what was sent and what is to be received again and again, so that
+// all counters wrap, and says only where they are then.
+func (g *game) around(times int) {
+	post := g.qp.PostRecv
+	if g.srq != nil {
+		post = g.srq.PostRecv
+	}
+	wcs := make([]verbs.WC, 2)
+	for range times {
+		must(g.qp.PostSend(g.sends...))
+		must(post(g.recvs...))
+		g.tape.Complete(64)
+		if n := must(g.cq.Poll(wcs)); n != len(wcs) {
+			log.Fatalf("polled %d", n)
+		}
+	}
+	g.sends, g.recvs = nil, nil
+	g.tape.Skip()
+	g.tape.Sends(g.out)
+	g.tape.Recvs(g.out)
+	g.tape.Consumed(g.out)
 }
 
 func (g *game) posted(n int) {
