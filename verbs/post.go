@@ -210,7 +210,7 @@ func opsOf(t QPType) uint32 {
 	case XRCSend, DCI:
 		return reliable
 	case UC:
-		return sendsAndWrites | 1<<OpBindMW | 1<<OpNop
+		return sendsAndWrites | 1<<OpLocalInv | 1<<OpBindMW | 1<<OpNop
 	case UD:
 		return datagrams
 	case RawPacket:

@@ -88,6 +88,7 @@ func TestPostSendRefuses(t *testing.T) {
 		{"too long", RC, SendWR{Opcode: OpSend, SGL: []SGE{{Length: 1 << 31}}}, ErrInvalid},
 		{"length overflow", RC, SendWR{Opcode: OpSend, SGL: []SGE{{Length: 0xffffffff}, {Length: 2}}}, ErrInvalid},
 		{"read on UC", UC, SendWR{Opcode: OpRDMARead}, ErrInvalid},
+		{"local invalidate on UD", UD, SendWR{Opcode: OpLocalInv}, ErrInvalid},
 		{"write on UD", UD, SendWR{Opcode: OpRDMAWrite}, ErrInvalid},
 		{"UD without AH", UD, SendWR{Opcode: OpSend}, ErrInvalid},
 		{"UD with a zero AH", UD, SendWR{Opcode: OpSend, AH: &AH{}}, ErrInvalid},

@@ -579,6 +579,33 @@ func TestArm(t *testing.T) {
 	}
 }
 
+// TestNothingInFront: what stays on this side begins with its own segments,
+// whatever the QP's type, and needs no address handle.
+func TestNothingInFront(t *testing.T) {
+	const nop, closing = 1, 8 // segments
+	for _, tt := range []struct {
+		name string
+		init provider.QPInit
+	}{
+		{"UD", provider.QPInit{Type: uapi.IB_UVERBS_QPT_UD}},
+		{"XRC", provider.QPInit{Type: uapi.IB_UVERBS_QPT_XRC_INI}},
+		{"DC", provider.QPInit{Type: uapi.IB_UVERBS_QPT_DRIVER, DC: provider.DCInitiator}},
+		{"raw packets", provider.QPInit{Type: uapi.IB_UVERBS_QPT_RAW_PACKET}},
+	} {
+		tt.init.Cap = capOf(16, 1, 0)
+		q := newRig(t, 1).newQP(t, 0x123, tt.init)
+		for op, want := range map[uapi.IbUverbsWrOpcode]byte{provider.WRNop: nop, uapi.IB_UVERBS_WR_LOCAL_INV: closing} {
+			at := q.sq.next
+			if n, err := q.PostSend([]provider.SendWR{{Opcode: op}}, false); n != 1 || err != nil {
+				t.Fatalf("%s, operation %d: %d, %v", tt.name, op, n, err)
+			}
+			if got := block(q, at)[7]; got != want {
+				t.Errorf("%s, operation %d: %d segments, want %d", tt.name, op, got, want)
+			}
+		}
+	}
+}
+
 func TestNothingAllocates(t *testing.T) {
 	r := newRig(t, 1)
 	c := r.newCQ(t, provider.CQInit{CQE: 63})

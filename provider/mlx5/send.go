@@ -97,10 +97,12 @@ const (
 	rdma            // a remote address, then data
 	atomic8         // a remote address, operands, then data
 	masked          // the same, with masks
-	bind            // a UMR that binds a window
-	invalidate      // a UMR that closes a key
 	segmented       // a packet to be cut
-	nothing         // no segment at all
+
+	// What stays on this side, and so has nothing in front, whatever the QP's type.
+	bind       // a UMR that binds a window
+	invalidate // a UMR that closes a key
+	nothing    // no segment at all
 )
 
 // operations says how opcodes are encoded, by the number that verbs has: the
@@ -187,15 +189,12 @@ func (s *sendQueue) encode(wrs []provider.SendWR) (n int, err error) {
 
 		i, last := uint32(1), wr.Imm&op.imm|wr.InvalidateRKey&op.key
 		sgl, inline := wr.SGL, wr.Inline
-		switch s.before {
-		case connected:
-		case packet:
-			i, sgl, inline, err = s.ethernet(w, wr)
-		default:
-			i = s.address(w, wr, op.form)
-		}
-		if err != nil {
-			break
+		if s.before != connected && op.form < bind {
+			if s.before != packet {
+				i = s.address(w, wr)
+			} else if i, sgl, inline, err = s.ethernet(w, wr); err != nil {
+				break
+			}
 		}
 		if op.form == rdma {
 			w[i&(maxSegments-1)].RemoteAddr(wr.RemoteAddr, wr.RKey)
@@ -255,7 +254,7 @@ func (s *sendQueue) encode(wrs []provider.SendWR) (n int, err error) {
 
 // address writes what an operation begins with that says where it goes, after
 // the control segment, and returns where that ends.
-func (s *sendQueue) address(w *window, wr *provider.SendWR, f form) uint32 {
+func (s *sendQueue) address(w *window, wr *provider.SendWR) uint32 {
 	av := (*[wqe.AVSegments]wqe.Segment)(w[1:])
 	switch s.before {
 	case datagram:
@@ -263,9 +262,6 @@ func (s *sendQueue) address(w *window, wr *provider.SendWR, f form) uint32 {
 	case dynamic:
 		wqe.Datagram(av[:], (*wqe.AV)(&wr.AH.Vector), wr.DCKey, wr.RemoteQPN)
 	case shared:
-		if f == bind || f == invalidate || f == nothing {
-			return 1
-		}
 		w[1].SRQN(wr.RemoteSRQN)
 		return 2
 	}

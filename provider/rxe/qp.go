@@ -154,6 +154,9 @@ func (q *qp) put(wr *provider.SendWR) error {
 			a.CompareAdd, a.Swap = wr.Add, 0
 		}
 	case uapi.IB_UVERBS_WR_SEND_WITH_INV, uapi.IB_UVERBS_WR_LOCAL_INV:
+		if wr.Opcode == uapi.IB_UVERBS_WR_LOCAL_INV && q.init.Type == uapi.IB_UVERBS_QPT_UC {
+			return provider.ErrOpcode // the driver has it on RC alone
+		}
 		*w.Wr.Ex.InvalidateRkey() = wr.InvalidateRKey
 	case uapi.IB_UVERBS_WR_BIND_MW:
 		m := w.Wr.Wr.Mw()

@@ -121,6 +121,19 @@ func TestPutEncodes(t *testing.T) {
 	}
 }
 
+// TestUCInvalidates: the driver would fail the request, and the QP.
+func TestUCInvalidates(t *testing.T) {
+	q := memQP(t, 4)
+	wr := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_LOCAL_INV}
+	if err := q.put(&wr); err != nil {
+		t.Errorf("on RC: %v", err)
+	}
+	q.init.Type = uapi.IB_UVERBS_QPT_UC
+	if err := q.put(&wr); err != provider.ErrOpcode {
+		t.Errorf("on UC: %v", err)
+	}
+}
+
 func TestPutInline(t *testing.T) {
 	q := memQP(t, 4)
 	data := []byte("inline data")

@@ -351,19 +351,27 @@ func TestEveryRequest(t *testing.T) {
 // mlx5dv.h's structs. It calls the completions of such raw WQEs by a name of its
 // own: they are only counted.
 func TestNoVerb(t *testing.T) {
-	c := config{typ: verbs.RC, sends: 16, recvs: 1, sendSGEs: 2, recvSGEs: 1, inline: 100, built: true, noVerb: true}
-	m, s := random(11, c), newScript(c)
-	for range 20 {
-		for _, op := range []verbs.Opcode{verbs.OpMaskedCompareSwap, verbs.OpMaskedFetchAdd, verbs.OpNop} {
-			m.every(op, func(w send) {
-				s.send(w)
-				s.post(c)
-				s.add("complete", 0)
-				s.add("drain", 2)
-			})
-		}
+	masked := []verbs.Opcode{verbs.OpMaskedCompareSwap, verbs.OpMaskedFetchAdd, verbs.OpNop}
+	for typ, ops := range map[verbs.QPType][]verbs.Opcode{
+		verbs.RC: masked,
+		verbs.UC: masked[2:], verbs.UD: masked[2:], verbs.XRCSend: masked[2:], verbs.DCI: masked[2:], verbs.RawPacket: masked[2:],
+	} {
+		t.Run(typ.String(), func(t *testing.T) {
+			c := config{typ: typ, sends: 16, recvs: 1, sendSGEs: 2, recvSGEs: 1, inline: 100, built: true, noVerb: true}
+			m, s := random(11, c), newScript(c)
+			for range 20 {
+				for _, op := range ops {
+					m.every(op, func(w send) {
+						s.send(w)
+						s.post(c)
+						s.add("complete", 0)
+						s.add("drain", 2)
+					})
+				}
+			}
+			compare(t, s)
+		})
 	}
-	compare(t, s)
 }
 
 // TestRings goes around queues of many sizes with lists of random requests, so

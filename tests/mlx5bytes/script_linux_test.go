@@ -161,15 +161,18 @@ var ops = map[verbs.QPType][]verbs.Opcode{
 		verbs.OpSend, verbs.OpSendImm, verbs.OpSendInv, verbs.OpRDMAWrite, verbs.OpRDMAWriteImm,
 		verbs.OpRDMARead, verbs.OpCompareSwap, verbs.OpFetchAdd, verbs.OpLocalInv, verbs.OpBindMW,
 	},
-	verbs.UC: {verbs.OpSend, verbs.OpSendImm, verbs.OpSendInv, verbs.OpRDMAWrite, verbs.OpRDMAWriteImm},
+	verbs.UC: {
+		verbs.OpSend, verbs.OpSendImm, verbs.OpSendInv, verbs.OpRDMAWrite, verbs.OpRDMAWriteImm,
+		verbs.OpLocalInv, verbs.OpBindMW,
+	},
 	verbs.UD: {verbs.OpSend, verbs.OpSendImm},
 	verbs.XRCSend: {
 		verbs.OpSend, verbs.OpSendImm, verbs.OpSendInv, verbs.OpRDMAWrite, verbs.OpRDMAWriteImm,
-		verbs.OpRDMARead, verbs.OpCompareSwap, verbs.OpFetchAdd,
+		verbs.OpRDMARead, verbs.OpCompareSwap, verbs.OpFetchAdd, verbs.OpLocalInv, verbs.OpBindMW,
 	},
 	verbs.DCI: {
 		verbs.OpSend, verbs.OpSendImm, verbs.OpSendInv, verbs.OpRDMAWrite, verbs.OpRDMAWriteImm,
-		verbs.OpRDMARead, verbs.OpCompareSwap, verbs.OpFetchAdd,
+		verbs.OpRDMARead, verbs.OpCompareSwap, verbs.OpFetchAdd, verbs.OpLocalInv, verbs.OpBindMW,
 	},
 	verbs.RawPacket: {verbs.OpSend, verbs.OpTSO},
 }

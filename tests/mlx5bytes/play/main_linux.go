@@ -346,8 +346,12 @@ func (g *game) addSend(l *line) {
 	bind := verbs.MWBindInfo{Addr: l.number() + dataAddr, Length: l.number(), Access: verbs.AccessFlags(l.number())}
 	wr.CompareMask, wr.SwapMask, wr.DCKey = l.number(), l.number(), l.number()
 	wr.Header, wr.MSS = g.data[:l.number()], uint16(l.number())
-	if g.qp.Type() == verbs.UD || g.qp.Type() == verbs.DCI {
-		wr.AH = g.ahs[ah]
+	switch wr.Opcode {
+	case verbs.OpBindMW, verbs.OpLocalInv, verbs.OpNop: // they go nowhere
+	default:
+		if g.qp.Type() == verbs.UD || g.qp.Type() == verbs.DCI {
+			wr.AH = g.ahs[ah]
+		}
 	}
 	if wr.Opcode == verbs.OpBindMW {
 		wr.MW, wr.Bind = g.mws[mw], bind
