@@ -35,12 +35,6 @@ func Load32(reg *uint32) uint32
 //go:noescape
 func Publish(record *uint32, v uint32)
 
-// Copy64 copies 64 bytes to write-combining memory, in ascending order and in
-// stores of at least 8 bytes. Both ends are aligned to 8 bytes.
-//
-//go:noescape
-func Copy64(dst, src unsafe.Pointer)
-
 // Doorbell publishes a record, and then stores to a register in
 // write-combining memory: Publish, FlushWrites, one store of 64 bits,
 // FlushWrites, in one call since each one costs.
@@ -58,8 +52,9 @@ type Bell struct {
 }
 
 // BlueFlame publishes the record, and then copies the entry itself to the
-// register: Publish, FlushWrites, a Copy64 for each of the blocks, FlushWrites.
-// There is at least one block, and no more than a buffer holds. The other buffer
+// register: Publish, FlushWrites, the blocks in ascending order and in stores of
+// at least 8 bytes, FlushWrites. A block has 64 bytes; there is at least one, and
+// no more than a buffer holds. Both ends are aligned to 8 bytes. The other buffer
 // is next.
 //
 //go:noescape

@@ -51,13 +51,6 @@ TEXT ·Publish(SB), NOSPLIT, $0-12
 	MOVQ R10, 48(dst) \
 	MOVQ R11, 56(dst)
 
-// func Copy64(dst, src unsafe.Pointer)
-TEXT ·Copy64(SB), NOSPLIT, $0-16
-	MOVQ dst+0(FP), DI
-	MOVQ src+8(FP), SI
-	COPY64(SI, DI)
-	RET
-
 // func Doorbell(record *uint32, v uint32, reg *uint64, value uint64)
 TEXT ·Doorbell(SB), NOSPLIT, $0-32
 	MOVQ record+0(FP), AX

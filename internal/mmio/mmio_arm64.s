@@ -35,14 +35,6 @@ TEXT ·Publish(SB), NOSPLIT, $0-12
 	MOVW R1, (R0)
 	RET
 
-// func Copy64(dst, src unsafe.Pointer)
-TEXT ·Copy64(SB), NOSPLIT, $0-16
-	MOVD dst+0(FP), R0
-	MOVD src+8(FP), R1
-	VLD1 (R1), [V0.D2, V1.D2, V2.D2, V3.D2]
-	VST1 [V0.D2, V1.D2, V2.D2, V3.D2], (R0)
-	RET
-
 // func Doorbell(record *uint32, v uint32, reg *uint64, value uint64)
 TEXT ·Doorbell(SB), NOSPLIT, $0-32
 	MOVD record+0(FP), R0

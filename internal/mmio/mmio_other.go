@@ -14,7 +14,6 @@ func FromDevice()                                  { panic(refusal) }
 func FlushWrites()                                 { panic(refusal) }
 func Load32(*uint32) uint32                        { panic(refusal) }
 func Publish(*uint32, uint32)                      { panic(refusal) }
-func Copy64(_, _ unsafe.Pointer)                   { panic(refusal) }
 func Doorbell(*uint32, uint32, *uint64, uint64)    { panic(refusal) }
 func BlueFlame(*Bell, uint32, unsafe.Pointer, int) { panic(refusal) }
 func BlueFlame64(*Bell, uint32, unsafe.Pointer)    { panic(refusal) }

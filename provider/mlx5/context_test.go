@@ -162,6 +162,53 @@ func TestWaysToRing(t *testing.T) {
 	}
 }
 
+// TestRingAtTheEnd: of a WQE that goes on at the ring's begin, the register gets the
+// first 8 bytes alone, and the other buffer is next.
+func TestRingAtTheEnd(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		r := newRig(t, 1)
+		reg := r.uars.free[len(r.uars.free)-1]
+		if shared {
+			reg.shared = new(sync.Mutex)
+		}
+		q := r.newQP(t, 0x123456, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 1, 100)})
+		buffers := unsafe.Slice((*byte)(reg.base), 512)
+		cut := 0
+		for range 100 {
+			from := 0
+			if q.sq.bell.Offset != 0 || reg.offset != 0 {
+				from = 256
+			}
+			at := q.sq.next
+			clear(buffers)
+			wr := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, Inline: make([]byte, 100)}
+			if at%3 == 0 {
+				wr.Inline = wr.Inline[:10]
+			}
+			if n, err := q.PostSend([]provider.SendWR{wr}, false); n != 1 || err != nil {
+				t.Fatal(n, err)
+			}
+			q.sq.done = q.sq.posted
+			want := make([]byte, len(buffers))
+			switch blocks := q.sq.next - at; {
+			case at&q.sq.mask+blocks > q.sq.mask+1:
+				copy(want[from:], block(q, at)[:8])
+				cut++
+			default:
+				for i := range blocks {
+					copy(want[from+int(i)*wqe.BlockSize:], block(q, at+i))
+				}
+			}
+			if !bytes.Equal(buffers, want) {
+				t.Fatalf("block %d of %d left\n%x, want\n%x", at&q.sq.mask, q.sq.mask+1, buffers, want)
+			}
+		}
+		if cut == 0 {
+			t.Error("no WQE was cut")
+		}
+	}
+}
+
 // block returns the bytes of one of a send queue's.
 func block(q *qp, at uint32) (b []byte) {
 	for i := range uint32(wqe.BlockSegs) {

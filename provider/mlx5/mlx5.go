@@ -18,6 +18,8 @@
 //     there: segments are stored whole.
 //   - The order in which an SRQ's places are used: versions of libmlx5 differ in
 //     it, too.
+//   - A WQE that goes on at the ring's begin is not copied to the register: the
+//     doorbell alone is rung for it.
 //   - On amd64 no LFENCE follows the load of a CQE's owner byte (udma_from_device_barrier):
 //     the processor loads from ordinary memory in order, and the compiler is kept
 //     from doing otherwise.

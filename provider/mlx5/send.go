@@ -362,7 +362,9 @@ func umrAccess(access uint32) (a uint8) {
 
 // tell shows the device what was encoded since it was rung last: the record says
 // how far the queue is filled, the register which WQE was the last. A single
-// WQE that fits is copied to the register, which saves the device a read.
+// WQE that fits is copied to the register, which saves the device a read, unless
+// the ring's end cuts it: the fences, the copy and the fence after it are one
+// assembly function, which a goroutine is never moved to another processor in.
 func (s *sendQueue) tell(single bool) {
 	counter := swap32(s.next & 0xffff)
 	bell, r := &s.bell, s.reg
@@ -373,33 +375,17 @@ func (s *sendQueue) tell(single bool) {
 	first := &s.ring[s.last*wqe.BlockSegs]
 	length := first.Segments()
 	blocks := (length + wqe.BlockSegs - 1) / wqe.BlockSegs
-	switch {
-	case !single || s.kept || length == 1 || length*wqe.SegmentSize > bell.Size:
+	if !single || s.kept || length == 1 || length*wqe.SegmentSize > bell.Size || s.last+blocks > s.mask+1 {
 		mmio.Doorbell(bell.Record, counter, (*uint64)(unsafe.Add(bell.Reg, bell.Offset)), first[0])
 		bell.Offset ^= bell.Size
-	case s.last+blocks <= s.mask+1:
+	} else {
 		mmio.BlueFlame(bell, counter, unsafe.Pointer(first), int(blocks))
-	default:
-		s.flameCut(counter, blocks)
 	}
 	if r.shared != nil {
 		r.offset = bell.Offset
 		r.shared.Unlock()
 	}
 	s.kept = false
-}
-
-// flameCut is mmio.BlueFlame of a WQE that goes on at the ring's begin.
-func (s *sendQueue) flameCut(counter, blocks uint32) {
-	bell := &s.bell
-	mmio.Publish(bell.Record, counter)
-	mmio.FlushWrites()
-	for i := range blocks {
-		from := (s.last + i) & s.mask
-		mmio.Copy64(unsafe.Add(bell.Reg, bell.Offset+i*wqe.BlockSize), unsafe.Pointer(&s.ring[from*wqe.BlockSegs]))
-	}
-	mmio.FlushWrites()
-	bell.Offset ^= bell.Size
 }
 
 // reset empties the queue.

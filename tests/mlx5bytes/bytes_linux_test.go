@@ -15,10 +15,12 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -169,7 +171,7 @@ func written(a, b []byte) (value []byte, left []bool) {
 // compare plays a script with both and fails the test where they differ. What
 // libmlx5 leaves unwritten, this library may clear, and nothing else: the rest
 // of a block after a WQE, the padding of inline data, the compare field of a
-// fetch and add.
+// fetch and add. For a WQE that the ring's end cuts, this library rings alone.
 func compare(t *testing.T, s *script) {
 	t.Helper()
 	dependencies(t)
@@ -194,6 +196,10 @@ func compare(t *testing.T, s *script) {
 		}
 		if c, g := strings.Join(cA[i].text, "\n"), strings.Join(gA[i].text, "\n"); c != g {
 			report("libmlx5:\n%s\nthis library:\n%s", c, g)
+		}
+		if cA[i].cut() {
+			cA[i].ringAlone()
+			cB[i].ringAlone()
 		}
 		for _, what := range union(cA[i].order, gA[i].order) {
 			// A register word that isn't reported was left alone.
@@ -224,6 +230,29 @@ func compare(t *testing.T, s *script) {
 		t.Errorf("and %d more", bad-9)
 	}
 	t.Logf("%d steps, %d bytes cleared that libmlx5 leaves as they were", len(cA), cleared)
+}
+
+// cut tells whether one request was posted that goes on at the ring's begin.
+func (s *step) cut() bool {
+	last := -1
+	for _, what := range s.order {
+		var at int
+		if n, _ := fmt.Sscanf(what, "sq %x", &at); n == 0 {
+			continue
+		}
+		if at < last {
+			return s.text[0] == "posted 1"
+		}
+		last = at
+	}
+	return false
+}
+
+// ringAlone leaves of a WQE that was copied to the register what a doorbell is.
+func (s *step) ringAlone() {
+	copied := func(what string) bool { return strings.HasPrefix(what, "register ") && what != "register 0" }
+	s.order = slices.DeleteFunc(s.order, copied)
+	maps.DeleteFunc(s.bytes, func(what string, _ []byte) bool { return copied(what) })
 }
 
 // turn tells whether another buffer than the last is used.

@@ -131,7 +131,11 @@ static void pair_make(struct pair *p, struct ibv_pd *pd, struct ibv_qp *qp, unsi
 	p->number = p->qp->qp_num;
 	if (xrc && ibv_get_srq_num(p->srq, &p->number))
 		pair_die("SRQ number");
-	printf("qpn %x\npeer %x\ndest %x\nlid %x\n", qp->qp_num, p->qp->qp_num, p->number, p->way.dlid);
+	struct mlx5dv_qp queue = { 0 };
+	struct mlx5dv_obj obj = { .qp = { .in = qp, .out = &queue } };
+	if (mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP))
+		pair_die("find the queue");
+	printf("qpn %x\npeer %x\ndest %x\nlid %x\nblocks %x\n", qp->qp_num, p->qp->qp_num, p->number, p->way.dlid, queue.sq.wqe_cnt);
 }
 
 static void pair_destroy(struct pair *p)
