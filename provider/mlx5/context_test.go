@@ -18,16 +18,15 @@ import (
 // this side's, is refused before anything is mapped.
 func TestAnswersRefused(t *testing.T) {
 	for name, spoil := range map[string]func(r *uapi.Mlx5IbAllocUcontextResp){
-		"short":                     func(r *uapi.Mlx5IbAllocUcontextResp) { r.ResponseLength = minResponse - 1 },
-		"CQE version 2":             func(r *uapi.Mlx5IbAllocUcontextResp) { r.CqeVersion = 2 },
-		"no send WQE":               func(r *uapi.Mlx5IbAllocUcontextResp) { r.MaxSqDescSz = 0 },
-		"no receive WQE":            func(r *uapi.Mlx5IbAllocUcontextResp) { r.MaxRqDescSz = 0 },
-		"no block":                  func(r *uapi.Mlx5IbAllocUcontextResp) { r.MaxSendWqebb = 0 },
-		"a register of half a page": func(r *uapi.Mlx5IbAllocUcontextResp) { r.BfRegSize = 2048 },
-		"a UAR of 128 KB":           func(r *uapi.Mlx5IbAllocUcontextResp) { r.LogUarSize = 17 },
-		"no UAR in a page":          func(r *uapi.Mlx5IbAllocUcontextResp) { r.NumUarsPerPage = 0 },
-		"more UARs than fit":        func(r *uapi.Mlx5IbAllocUcontextResp) { r.NumUarsPerPage = uint32(os.Getpagesize()/uarSize) + 1 },
-		"half a page of registers":  func(r *uapi.Mlx5IbAllocUcontextResp) { r.TotBfregs = 1 },
+		"short":                    func(r *uapi.Mlx5IbAllocUcontextResp) { r.ResponseLength = minResponse - 1 },
+		"CQE version 2":            func(r *uapi.Mlx5IbAllocUcontextResp) { r.CqeVersion = 2 },
+		"no send WQE":              func(r *uapi.Mlx5IbAllocUcontextResp) { r.MaxSqDescSz = 0 },
+		"no receive WQE":           func(r *uapi.Mlx5IbAllocUcontextResp) { r.MaxRqDescSz = 0 },
+		"no block":                 func(r *uapi.Mlx5IbAllocUcontextResp) { r.MaxSendWqebb = 0 },
+		"a UAR of 128 KB":          func(r *uapi.Mlx5IbAllocUcontextResp) { r.LogUarSize = 17 },
+		"no UAR in a page":         func(r *uapi.Mlx5IbAllocUcontextResp) { r.NumUarsPerPage = 0 },
+		"more UARs than fit":       func(r *uapi.Mlx5IbAllocUcontextResp) { r.NumUarsPerPage = uint32(os.Getpagesize()/uarSize) + 1 },
+		"half a page of registers": func(r *uapi.Mlx5IbAllocUcontextResp) { r.TotBfregs = 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := ioctl.New(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_GET_CONTEXT)
@@ -60,10 +59,10 @@ func TestRegisters(t *testing.T) {
 		want   uintptr
 	}{
 		{0, 0, 256, 0x800}, {0, 1, 256, 0xa00}, {1, 0, 256, 0x1800}, {15, 1, 256, 0xfa00},
-		{3, 1, 0, 0x3900}, // doorbells alone
+		{3, 1, 128, 0x3900},
 		{0, 1, 512, 0xc00},
 	} {
-		r := new(uars).register(page, tt.uar, tt.n, tt.buffer)
+		r := (&uars{registerSize: 2 * tt.buffer}).register(page, tt.uar, tt.n)
 		if at := uintptr(r.base) - uintptr(unsafe.Pointer(&page.mem[0])); at != tt.want || r.size != tt.buffer {
 			t.Errorf("register %d of UAR %d is at %#x with %d bytes, want %#x with %d", tt.n, tt.uar, at, r.size, tt.want, tt.buffer)
 		}
@@ -79,7 +78,7 @@ func TestRegisters(t *testing.T) {
 // TestSharedRegisters: QPs share registers when those for one QP each are given
 // out, evenly, and get one for themselves when one is free again.
 func TestSharedRegisters(t *testing.T) {
-	u := &uars{dedicated: dedicatedRegisters}
+	u := &uars{mostDedicated: dedicatedRegisters, mostCommon: commonRegisters, dedicated: dedicatedRegisters}
 	own := &register{dynamic: true}
 	u.free = []*register{own}
 	for range commonRegisters {
@@ -116,6 +115,35 @@ func TestSharedRegisters(t *testing.T) {
 	static := &uars{static: []*register{{}}}
 	if r, err := static.take(nil); r != nil || err != nil {
 		t.Errorf("took %v, %v where the kernel chooses", r, err)
+	}
+}
+
+// TestOneRegister: without BlueFlame all QPs ring at one place, which nothing
+// combines, and which needs no lock.
+func TestOneRegister(t *testing.T) {
+	r := newRig(t, 1)
+	r.uars.noFlame = true
+	r.uars.bell = r.uars.register(r.uars.cq, 0, 0)
+	r.uars.bell.page, r.uars.bell.dynamic = 7, true
+	first := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 1, 0)})
+	second := r.newQP(t, 2, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 1, 0)})
+	bell := r.uars.cq.mem[registersOffset:][:512]
+	for _, q := range []*qp{first, second, second, first} {
+		at := q.sq.next
+		wr := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, SGL: []provider.SGE{{Addr: 1, Length: 1, LKey: 1}}}
+		if n, err := q.PostSend([]provider.SendWR{wr}, false); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		want := make([]byte, len(bell))
+		copy(want, block(q, at)[:8])
+		if !bytes.Equal(bell, want) || q.reg.shared != nil || q.reg.page != 7 {
+			t.Errorf("QP %d left\n%x, want\n%x", q.number, bell, want)
+		}
+		clear(bell)
+	}
+	second.Release()
+	if got, err := r.uars.take(nil); got != r.uars.bell || err != nil {
+		t.Errorf("took %v, %v", got, err)
 	}
 }
 

@@ -29,8 +29,9 @@
 //     that: Poll copies them to an address, whatever is there by then.
 //   - A context asks for no DEVX, and for doorbell registers as QPs need them:
 //     eight that are one QP's each, then eight that QPs share behind a lock.
-//     libmlx5 gives out four without lock unless its environment says otherwise.
-//   - The environment (MLX5_…) changes nothing.
+//     libmlx5 gives out four without lock, unless the environment says otherwise.
+//   - Of the environment, MLX5_SHUT_UP_BF, MLX5_TOTAL_UUARS and
+//     MLX5_NUM_LOW_LAT_UUARS count, and nothing else.
 package mlx5
 
 import (
@@ -80,13 +81,6 @@ type limits struct {
 	srqWQEs              int
 }
 
-// What this side asks for where the kernel gives it a fixed set of doorbell
-// registers. Kernels since 5.6 give pages on demand instead.
-const (
-	staticRegisters     = 16
-	lowLatencyRegisters = 4
-)
-
 // cqeVersion1 has the number that this side gave a QP in each CQE.
 const cqeVersion1 = 1
 
@@ -94,13 +88,21 @@ func newContext(f *ioctl.File, cmd *ioctl.Cmd) (provider.Context, error) {
 	if !mmio.Supported {
 		return nil, fmt.Errorf("mlx5: on %s this library doesn't know how to order memory accesses towards the adapter; it does on amd64 and arm64", runtime.GOARCH)
 	}
+	env, err := readEnvironment()
+	if err != nil {
+		return nil, err
+	}
+	// The registers are for kernels that give a fixed set of them. Those since 5.6
+	// give pages on demand instead.
 	*ioctl.In[uapi.Mlx5IbAllocUcontextReqV2](cmd, uapi.UVERBS_ATTR_UHW_IN) = uapi.Mlx5IbAllocUcontextReqV2{
-		TotalNumBfregs:      staticRegisters,
-		NumLowLatencyBfregs: lowLatencyRegisters,
+		TotalNumBfregs:      uint32(env.registers),
+		NumLowLatencyBfregs: uint32(env.lowLatency),
 		MaxCqeVersion:       cqeVersion1,
 		LibCaps:             uint64(uapi.MLX5_LIB_CAP_4K_UAR | uapi.MLX5_LIB_CAP_DYN_UAR),
 	}
-	return &context{file: f, resp: ioctl.Out[uapi.Mlx5IbAllocUcontextResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)}, nil
+	c := &context{file: f, resp: ioctl.Out[uapi.Mlx5IbAllocUcontextResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)}
+	c.uars.choose(&env)
+	return c, nil
 }
 
 // minResponse is what every kernel with the ioctl interface answers.
@@ -117,7 +119,7 @@ func (c *context) Adopt() error {
 	if r.CqeVersion > cqeVersion1 {
 		return fmt.Errorf("mlx5: the kernel chose CQE version %d, this library knows 0 and 1", r.CqeVersion)
 	}
-	if r.MaxSqDescSz == 0 || r.MaxRqDescSz == 0 || r.MaxSendWqebb == 0 || r.BfRegSize > maxRegister || r.LogUarSize > 16 {
+	if r.MaxSqDescSz == 0 || r.MaxRqDescSz == 0 || r.MaxSendWqebb == 0 || r.LogUarSize > 16 {
 		return errShortResponse
 	}
 	c.cqeVersion = r.CqeVersion

@@ -29,7 +29,7 @@ func newRig(t testing.TB, version uint8) *rig {
 	c.uars.cq = &uarPage{mem: page}
 	c.uars.pages = []*uarPage{c.uars.cq}
 	for i := range usableRegisters {
-		r := c.uars.register(c.uars.cq, 0, i, 256)
+		r := c.uars.register(c.uars.cq, 0, i)
 		r.dynamic = true
 		c.uars.free = append(c.uars.free, r)
 	}

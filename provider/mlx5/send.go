@@ -92,12 +92,12 @@ const (
 type form uint8
 
 const (
-	unknown    form = iota
-	plain           // data alone
-	rdma            // a remote address, then data
-	atomic8         // a remote address, operands, then data
-	masked          // the same, with masks
-	segmented       // a packet to be cut
+	unknown   form = iota
+	plain          // data alone
+	rdma           // a remote address, then data
+	atomic8        // a remote address, operands, then data
+	masked         // the same, with masks
+	segmented      // a packet to be cut
 
 	// What stays on this side, and so has nothing in front, whatever the QP's type.
 	bind       // a UMR that binds a window

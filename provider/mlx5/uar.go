@@ -21,7 +21,8 @@ const (
 	cqArmOffset     = 0x20
 	registersPerUAR = 4
 	usableRegisters = 2
-	maxRegister     = 1024
+	maxRegister     = 1024 // half of what a UAR has room for
+	leastRegister   = 256  // of which there may be one where WQEs aren't copied
 )
 
 // A register is where a send queue rings.
@@ -51,23 +52,40 @@ type uars struct {
 	cqPage   uint32 // number of cq's UAR
 	cqObject bool   // so CQ_CREATE must name it
 
-	perPage      int // UARs in a system page
-	registerSize uint32
+	perPage      int    // UARs in a system page
+	registerSize uint32 // both buffers' length
+	noFlame      bool   // WQEs aren't copied to them
 
 	static    []*register // by the kernel's index
+	bell      *register   // without BlueFlame, everybody's
 	free      []*register
 	dedicated int
 	common    []*register
+
+	// What a context takes at most: registers for one QP each, and those that QPs
+	// beyond these share, behind a lock.
+	mostDedicated, mostCommon int
 }
 
-// What a context takes at most: QPs beyond these share, behind a lock.
 const (
 	dedicatedRegisters = 8
 	commonRegisters    = 8
 )
 
+// choose does as the environment says.
+func (u *uars) choose(env *environment) {
+	u.noFlame = env.noBlueFlame
+	u.mostDedicated, u.mostCommon = dedicatedRegisters, commonRegisters
+	if env.chosen {
+		u.mostDedicated, u.mostCommon = env.lowLatency, env.registers-env.lowLatency
+	}
+}
+
 func (u *uars) open(f *ioctl.File, r *uapi.Mlx5IbAllocUcontextResp) error {
 	u.registerSize = r.BfRegSize
+	if u.registerSize < leastRegister || u.registerSize > maxRegister {
+		u.registerSize, u.noFlame = leastRegister, true
+	}
 	size := os.Getpagesize()
 	u.perPage = 1
 	if r.LogUarSize != 0 || r.NumUarsPerPage != 0 {
@@ -86,6 +104,11 @@ func (u *uars) open(f *ioctl.File, r *uapi.Mlx5IbAllocUcontextResp) error {
 func (u *uars) openDynamic(f *ioctl.File) (err error) {
 	u.cq, u.cqPage, err = u.alloc(f, uapi.MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)
 	u.cqObject = true
+	if err == nil && u.noFlame {
+		// One store of 8 bytes at a time, that nothing combines, needs no lock.
+		u.bell = u.register(u.cq, 0, 0)
+		u.bell.page, u.bell.dynamic = u.cqPage, true
+	}
 	return err
 }
 
@@ -95,16 +118,15 @@ func (u *uars) openStatic(f *ioctl.File, total int) error {
 	if pages < 1 {
 		return fmt.Errorf("mlx5: the kernel gives %d doorbell registers, less than a page", total)
 	}
-	buffer := u.registerSize / 2
 	for i := range pages {
-		mem, err := f.Mmap(mmapOffset(uapi.MLX5_IB_MMAP_REGULAR_PAGE, i), os.Getpagesize())
+		mem, err := u.mapStatic(f, i)
 		if err != nil {
 			return fmt.Errorf("mlx5: map UAR %d: %w", i, err)
 		}
 		page := &uarPage{mem: mem}
 		u.pages = append(u.pages, page)
 		for j := range u.perPage * registersPerUAR {
-			r := u.register(page, j/registersPerUAR, j%registersPerUAR, buffer)
+			r := u.register(page, j/registersPerUAR, j%registersPerUAR)
 			n := len(u.static)
 			if n == 0 {
 				// The first is for doorbells alone.
@@ -119,10 +141,25 @@ func (u *uars) openStatic(f *ioctl.File, total int) error {
 	return nil
 }
 
+// mapStatic maps one of the pages: where WQEs aren't copied without write
+// combining, if the kernel knows that kind.
+func (u *uars) mapStatic(f *ioctl.File, i int) ([]byte, error) {
+	if u.noFlame {
+		if mem, err := f.Mmap(mmapOffset(uapi.MLX5_IB_MMAP_NC_PAGE, i), os.Getpagesize()); err == nil {
+			return mem, nil
+		}
+	}
+	return f.Mmap(mmapOffset(uapi.MLX5_IB_MMAP_REGULAR_PAGE, i), os.Getpagesize())
+}
+
 // register lays a register over a page: the n-th of the uar-th UAR.
-func (u *uars) register(page *uarPage, uar, n int, buffer uint32) *register {
-	offset := uar*uarSize + registersOffset + n*int(2*max(buffer, 128))
-	return &register{base: unsafe.Pointer(&page.mem[offset]), size: buffer}
+func (u *uars) register(page *uarPage, uar, n int) *register {
+	offset := uar*uarSize + registersOffset + n*int(u.registerSize)
+	r := &register{base: unsafe.Pointer(&page.mem[offset]), size: u.registerSize / 2}
+	if u.noFlame {
+		r.size = 0
+	}
+	return r
 }
 
 // alloc has the kernel make a page of UARs, and maps it.
@@ -157,9 +194,12 @@ func (u *uars) take(f *ioctl.File) (*register, error) {
 	if u.static != nil {
 		return nil, nil
 	}
+	if u.bell != nil {
+		return u.bell, nil
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.free) == 0 && (u.dedicated < dedicatedRegisters || len(u.common) < commonRegisters) {
+	if len(u.free) == 0 && (u.dedicated < u.mostDedicated || len(u.common) < u.mostCommon) {
 		if err := u.more(f); err != nil && len(u.common) == 0 {
 			return nil, err
 		}
@@ -184,19 +224,14 @@ func (u *uars) take(f *ioctl.File) (*register, error) {
 // more makes registers of another page: for one QP each as long as there are
 // few, then to be shared.
 func (u *uars) more(f *ioctl.File) error {
-	kind, buffer, each := uapi.MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF, u.registerSize/2, usableRegisters
-	if u.registerSize == 0 {
-		// Without BlueFlame there is nothing to combine.
-		kind = uapi.MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC
-	}
-	page, number, err := u.alloc(f, kind)
+	page, number, err := u.alloc(f, uapi.MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF)
 	if err != nil {
 		return err
 	}
-	dedicated := u.dedicated < dedicatedRegisters
-	for i := range u.perPage * each {
-		r := u.register(page, i/each, i%each, buffer)
-		r.page, r.dynamic = number+uint32(i/each), true
+	dedicated := u.dedicated < u.mostDedicated
+	for i := range u.perPage * usableRegisters {
+		r := u.register(page, i/usableRegisters, i%usableRegisters)
+		r.page, r.dynamic = number+uint32(i/usableRegisters), true
 		if dedicated {
 			u.free = append(u.free, r)
 			u.dedicated++
@@ -210,7 +245,7 @@ func (u *uars) more(f *ioctl.File) error {
 
 // give takes a register back.
 func (u *uars) give(r *register) {
-	if r == nil || !r.dynamic {
+	if r == nil || !r.dynamic || r == u.bell {
 		return
 	}
 	u.mu.Lock()
@@ -224,7 +259,7 @@ func (u *uars) release(f *ioctl.File) {
 	for _, p := range u.pages {
 		p.release(f)
 	}
-	u.pages, u.static, u.free, u.common, u.cq = nil, nil, nil, nil, nil
+	u.pages, u.static, u.bell, u.free, u.common, u.cq = nil, nil, nil, nil, nil, nil
 }
 
 func (p *uarPage) release(f *ioctl.File) {

@@ -15,6 +15,7 @@ import (
 // a request makes sense is not its subject.
 type device struct {
 	staticUARs bool
+	bfRegSize  uint // of both halves, which are taken in turns
 	verbose    bool
 
 	// Given out last. Numbers that a peer sees, and keys, depend on nothing but

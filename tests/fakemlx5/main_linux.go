@@ -1,6 +1,8 @@
 // Fakemlx5 runs a program with an mlx5 device that isn't there:
 //
-//	fakemlx5 [-static-uars] [-v] COMMAND [ARGUMENT...]
+//	fakemlx5 [FLAG...] COMMAND [ARGUMENT...]
+//
+// -help shows the flags, with which the device is another one.
 //
 // The program finds mlx5_0, opens it, and makes queues on it; whoever asks the
 // kernel's uverbs is answered by this program instead. Stock libibverbs with
@@ -32,11 +34,13 @@ func main() {
 		log.Fatal(starter())
 	}
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: fakemlx5 [-static-uars] [-v] COMMAND [ARGUMENT...]")
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: fakemlx5 [FLAG...] COMMAND [ARGUMENT...]")
 		flag.PrintDefaults()
 	}
-	staticUARs := flag.Bool("static-uars", false, "hand out BlueFlame registers with the context, as drivers before Linux 5.7 did")
-	verbose := flag.Bool("v", false, "show each call")
+	dev := new(device)
+	flag.BoolVar(&dev.staticUARs, "static-uars", false, "hand out BlueFlame registers with the context, as drivers before Linux 5.7 did")
+	flag.UintVar(&dev.bfRegSize, "bf-reg-size", 512, "length of a BlueFlame register in `bytes`, 0 for none")
+	flag.BoolVar(&dev.verbose, "v", false, "show each call")
 	flag.Parse()
 	if flag.NArg() == 0 {
 		flag.Usage()
@@ -50,7 +54,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	code, err := run(root, &device{staticUARs: *staticUARs, verbose: *verbose}, append([]string{path}, flag.Args()...))
+	code, err := run(root, dev, append([]string{path}, flag.Args()...))
 	os.RemoveAll(root)
 	if err != nil {
 		log.Fatal(err)

@@ -9,7 +9,6 @@ import (
 
 // What the device has, in numbers that a ConnectX has too.
 const (
-	bfRegSize   = 512 // two halves, taken in turns
 	maxSQDesc   = 1024
 	maxRQDesc   = 512
 	firstQPN    = 0x100
@@ -26,7 +25,7 @@ const (
 
 func (d *device) getContext(r *request) error {
 	resp := uapi.Mlx5IbAllocUcontextResp{
-		QpTabSize: 1 << 18, BfRegSize: bfRegSize, CacheLineSize: 64,
+		QpTabSize: 1 << 18, BfRegSize: uint32(d.bfRegSize), CacheLineSize: 64,
 		MaxSqDescSz: maxSQDesc, MaxRqDescSz: maxRQDesc, MaxSendWqebb: maxQueueLen,
 		MaxRecvWr: maxQueueLen, MaxSrqRecvWr: maxQueueLen, NumPorts: 1,
 		CqeVersion: 1, LogUarSize: 12, NumUarsPerPage: 1,

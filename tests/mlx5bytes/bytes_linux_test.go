@@ -467,6 +467,57 @@ func TestStaticRegisters(t *testing.T) {
 	compare(t, s)
 }
 
+// TestWithoutBlueFlame rings doorbells alone: where the device has no registers for
+// more, or the environment says so.
+func TestWithoutBlueFlame(t *testing.T) {
+	c := config{typ: verbs.RC, sends: 16, recvs: 1, sendSGEs: 4, recvSGEs: 1, inline: 64}
+	with := func(device, env []string) *script {
+		m, s := random(13, c), newScript(c)
+		s.device, s.env = device, env
+		for range 3 {
+			for range 20 {
+				s.send(m.any())
+				s.add("post")
+				s.finish(1)
+			}
+			s.queues(c)
+		}
+		return s
+	}
+	shutUp := []string{"MLX5_SHUT_UP_BF=1"}
+	for name, s := range map[string]*script{
+		"dynamic":              with([]string{"-bf-reg-size", "0"}, nil),
+		"static":               with([]string{"-bf-reg-size", "0", "-static-uars"}, nil),
+		"environment":          with(nil, shutUp),
+		"register of 256":      with([]string{"-bf-reg-size", "256"}, shutUp),
+		"environment says not": with(nil, []string{"MLX5_SHUT_UP_BF=0"}),
+	} {
+		t.Run(name, func(t *testing.T) { compare(t, s) })
+	}
+	// libmlx5 writes beyond the page with the first. With the second it rings at two
+	// places in turns, which makes no difference.
+	for name, s := range map[string]*script{
+		"register of half a page": with([]string{"-bf-reg-size", "2048"}, nil),
+		"static, environment":     with([]string{"-static-uars"}, shutUp),
+	} {
+		t.Run(name, func(t *testing.T) {
+			rang := 0
+			for _, step := range play(t, ours, poisonA, s) {
+				for _, what := range step.order {
+					if what == "register 0" {
+						rang++
+					} else if strings.HasPrefix(what, "register ") {
+						t.Errorf("after %q: wrote %s", step.command, what)
+					}
+				}
+			}
+			if rang != 60 {
+				t.Errorf("rang %d times, want 60", rang)
+			}
+		})
+	}
+}
+
 // TestSigned has each WQE carry a signature. All take the same number of blocks:
 // libmlx5 computes it wrongly of a WQE that goes on at the ring's begin, since it
 // reads on behind the ring.

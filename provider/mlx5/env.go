@@ -1,0 +1,54 @@
+package mlx5
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// An environment is what libmlx5's variables say of doorbell registers.
+type environment struct {
+	// MLX5_SHUT_UP_BF, unless it is 0: WQEs are never copied to registers.
+	noBlueFlame bool
+	// MLX5_TOTAL_UUARS, and of them MLX5_NUM_LOW_LAT_UUARS for one QP each.
+	registers, lowLatency int
+	chosen                bool // either of them is set
+}
+
+// What libmlx5 asks for unless the variables say otherwise, and its bounds.
+const (
+	usualRegisters      = 16
+	mostRegisters       = 512
+	usualLowLatency     = 4
+	mostMediumRegisters = 12 // those that QPs share
+)
+
+func readEnvironment() (e environment, err error) {
+	bf, ok := os.LookupEnv("MLX5_SHUT_UP_BF")
+	e.noBlueFlame = ok && bf != "0"
+	total, low := usualRegisters, usualLowLatency
+	for _, v := range []struct {
+		name  string
+		value *int
+		least int
+	}{{"MLX5_TOTAL_UUARS", &total, 1}, {"MLX5_NUM_LOW_LAT_UUARS", &low, 0}} {
+		text, ok := os.LookupEnv(v.name)
+		if !ok {
+			continue
+		}
+		e.chosen = true
+		if *v.value, err = strconv.Atoi(strings.TrimSpace(text)); err != nil || *v.value < v.least {
+			return e, fmt.Errorf("mlx5: %s=%s is not a number from %d on", v.name, text, v.least)
+		}
+	}
+	total = max(total, os.Getpagesize()/uarSize*usableRegisters)
+	total += total % usableRegisters
+	low = max(low, total-mostMediumRegisters)
+	if total > mostRegisters || low >= total {
+		return e, fmt.Errorf("mlx5: MLX5_TOTAL_UUARS and MLX5_NUM_LOW_LAT_UUARS ask for %d doorbell registers, %d of them for one QP each: at most %d and all but one are possible",
+			total, low, mostRegisters)
+	}
+	e.registers, e.lowLatency = total, low
+	return e, nil
+}
