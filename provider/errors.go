@@ -1,6 +1,9 @@
 package provider
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // What the queues refuse. They are made once, since the fast path may meet
 // them at any rate.
@@ -14,3 +17,15 @@ var (
 	ErrOpcode       = errors.New("operation is not supported")
 	ErrCQOverrun    = errors.New("completion queue overran")
 )
+
+// A CQEError tells of an entry in a completion queue that is about no request of
+// this process. Either the device is wrong, or this library about the device. The
+// entry is consumed, and those after it can be polled.
+type CQEError struct {
+	Why string
+	CQE [64]byte // as the device wrote it
+}
+
+func (e *CQEError) Error() string {
+	return fmt.Sprintf("an entry in the completion queue %s: %x", e.Why, e.CQE)
+}

@@ -186,8 +186,9 @@ type SRQ interface {
 type CQ interface {
 	Adopt(handle uint32) error
 
-	// Poll moves up to len(wc) completions into wc and returns their number.
-	// It must not keep a reference to wc.
+	// Poll moves up to len(wc) completions into wc and returns their number, or
+	// an error if there are none before it: such as a *CQEError. It must not keep a
+	// reference to wc.
 	Poll(wc []WC) (int, error)
 	// PollTimed is Poll that also says at which count of the device's clock each
 	// was completed; cycles is as long as wc.

@@ -126,7 +126,7 @@ type WC struct {
 	Opcode       uint32 // IB_WC_*
 	VendorErr    uint32
 	ByteLen      uint32
-	Ex           uint32 // immediate, in network order, or invalidated key
+	Ex           uint32 // immediate, in network order, or invalidated key; of a failed request, hw_synd_type and hw_err_synd (mlx5)
 	QPNum        uint32
 	SrcQP        uint32
 	Flags        uint32

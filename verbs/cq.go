@@ -143,7 +143,11 @@ func (cq *CQ) CQE() int {
 }
 
 // Poll takes up to len(wc) completions from the queue and returns their
-// number (ibv_poll_cq). It doesn't wait and makes no system call.
+// number (ibv_poll_cq), or an error if it took none. It doesn't wait and makes no
+// system call.
+//
+// A *CQEError tells of an entry that is about no request of this process. It was
+// dropped; the next Poll goes on after it.
 func (cq *CQ) Poll(wc []WC) (int, error) {
 	if cq == nil {
 		return 0, &OpError{Op: "poll CQ", Err: errNil}
@@ -163,8 +167,8 @@ func (cq *CQ) Poll(wc []WC) (int, error) {
 		polled()
 	}
 	cq.mu.Unlock()
-	if n == 0 && err == nil && cq.silent.Load() {
-		err = cq.silence()
+	if n == 0 && (err != nil || cq.silent.Load()) {
+		err = cq.nothing(err)
 	}
 	return n, err
 }
@@ -181,10 +185,18 @@ func (cq *CQ) poll(wc []WC) (int, error) {
 		polled()
 	}
 	cq.mu.Unlock()
-	if n == 0 && err == nil {
-		err = cq.silence()
+	if n == 0 {
+		err = cq.nothing(err)
 	}
 	return n, err
+}
+
+// nothing says why nothing was polled, nil: there was nothing.
+func (cq *CQ) nothing(err error) error {
+	if err != nil {
+		return opErr("poll CQ", "", err)
+	}
+	return cq.silence()
 }
 
 // silence returns why no completions will come any more, nil: they may.
@@ -233,8 +245,8 @@ func (cq *CQ) pollTimed(wc []WC, cycles []uint64) (int, error) {
 	switch {
 	case errors.Is(err, provider.ErrOpcode):
 		err = opErr("poll CQ", "completion times", ErrNotSupported)
-	case n == 0 && err == nil:
-		err = cq.silence()
+	case n == 0:
+		err = cq.nothing(err)
 	}
 	return n, err
 }

@@ -32,6 +32,10 @@ var (
 	ErrNoDevice = errors.New("no RDMA device")
 )
 
+// A CQEError is what CQ.Poll found in the queue that is about no request of this
+// process: errors.As finds it.
+type CQEError = provider.CQEError
+
 // An OpError says which verb failed, on what, and why. It wraps the kernel's
 // errno (a syscall.Errno), and matches the package's errors with errors.Is.
 type OpError struct {

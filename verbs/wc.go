@@ -8,7 +8,7 @@ import (
 )
 
 // A WC is a work completion, as struct ibv_wc. If Status is not WCSuccess,
-// only WRID, Status, VendorErr and QPNum count.
+// only WRID, Status, VendorErr, QPNum and Hardware count.
 type WC struct {
 	WRID         uint64
 	Status       WCStatus
@@ -36,6 +36,15 @@ func (wc *WC) Imm() (uint32, bool) {
 // whether it was one.
 func (wc *WC) InvalidatedRKey() (uint32, bool) {
 	return wc.ex, wc.Flags&WCWithInv != 0
+}
+
+// Hardware returns what mlx5 adapters say of a failed request beside VendorErr: a
+// syndrome of the hardware, and its type (hw_err_synd and hw_synd_type).
+func (wc *WC) Hardware() (typ, syndrome uint8) {
+	if wc.Status == WCSuccess {
+		return 0, 0
+	}
+	return uint8(wc.ex >> 8), uint8(wc.ex)
 }
 
 // Err returns nil for a success, else a *WCError.

@@ -96,19 +96,18 @@ func (c *context) NewCQ(cmd *ioctl.Cmd, init provider.CQInit) (provider.CQ, erro
 // PollTimed polls one by one, to read of each when it came before its place is
 // given back.
 func (q *cq) PollTimed(wc []provider.WC, cycles []uint64) (n int, err error) {
-	for n < len(wc) {
-		if !q.head.Load().Ready(q.turn) {
-			break
-		}
+	for n < len(wc) && q.head.Load().Ready(q.turn) {
 		mmio.FromDevice()
-		at := q.head.Timestamp()
-		m, err := q.Poll(wc[n : n+1])
+		at, next := q.head.Timestamp(), q.next
+		m, err := q.poll(wc[n:n+1], n > 0, true)
 		if err != nil {
 			return n, err
 		}
 		if m == 1 {
 			cycles[n] = at
 			n++
+		} else if q.next == next {
+			break
 		}
 	}
 	return n, nil

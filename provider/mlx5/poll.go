@@ -45,11 +45,39 @@ func (q *cq) Poll(wc []provider.WC) (int, error) {
 	if !q.head.Load().Ready(q.turn) {
 		return 0, nil
 	}
-	return q.poll(wc)
+	return q.poll(wc, false, false)
 }
 
-func (q *cq) poll(wc []provider.WC) (int, error) {
+// An outcome is what became of a CQE.
+type outcome uint8
+
+const (
+	told     outcome = iota // in a work completion
+	internal                // it is the provider's affair
+	unknownKind
+	unknownQueue
+	unknownRequest
+	unexpandable
+)
+
+func (o outcome) why() string {
+	switch o {
+	case unknownQueue:
+		return "is about a queue that this process doesn't have"
+	case unknownRequest:
+		return "is about a request that the queue doesn't have"
+	case unexpandable:
+		return "stands for more than the queue holds, or for none"
+	}
+	return "is of an unknown kind"
+}
+
+// poll polls: with one, no more than a single CQE. What can't be told is an error,
+// unless it comes after completions: those of this call, or those that the caller
+// has already. Then it stays.
+func (q *cq) poll(wc []provider.WC, after, one bool) (int, error) {
 	var sends, recvs credit
+	var err error
 	n, i := 0, q.next
 	for n < len(wc) {
 		e := q.at(i)
@@ -61,44 +89,59 @@ func (q *cq) poll(wc []provider.WC) (int, error) {
 			mmio.FromDevice()
 		}
 		i++
-		r := q.last
+		if tail.Compressed() {
+			tail = q.expandAt(i - 1)
+		}
+		var o outcome
 		if tail.Opcode() == wqe.CQERequester {
-			if tail.Compressed() {
-				q.expand(i-1, q.format)
-				tail = e.Load()
-			}
-			number := e.UserIndex()
-			if r == nil || r.number != number || !q.v1 {
+			r := q.last
+			if number := e.UserIndex(); r == nil || r.number != number || !q.v1 {
 				if r = q.find(e, true); r == nil {
-					continue
+					o = unknownQueue
 				}
 			}
-			s := &r.qp.sq
-			slot := &s.slots[tail.Counter()&s.mask]
-			op := e.SendOpcode()
-			w := &wc[n]
-			*w = provider.WC{WRID: slot.id, QPNum: e.QPN()}
-			if int(op) < len(sendResults) {
-				w.Opcode = uint32(sendResults[op])
+			if o == told {
+				s := &r.qp.sq
+				if at := tail.Counter() & s.mask; int(at) < len(s.slots) {
+					slot := &s.slots[at]
+					op := e.SendOpcode()
+					w := &wc[n]
+					*w = provider.WC{WRID: slot.id, QPNum: e.QPN()}
+					if int(op) < len(sendResults) {
+						w.Opcode = uint32(sendResults[op])
+					}
+					switch op {
+					case wqe.OpUMR:
+						w.Opcode = slot.opcode
+					case wqe.OpRDMARead:
+						w.ByteLen = e.ByteCount()
+					case wqe.OpAtomicCS, wqe.OpAtomicFA, wqe.OpMaskedCS, wqe.OpMaskedFA:
+						w.ByteLen = 8
+					}
+					if !tail.Plain() {
+						w.Status = uint32(s.scatter(tail, e, q.inline(i-1, tail, int(w.ByteLen))))
+					}
+					sends.set(&s.done, slot.posted)
+					n++
+					continue
+				}
+				o = unknownRequest
 			}
-			switch op {
-			case wqe.OpUMR:
-				w.Opcode = slot.opcode
-			case wqe.OpRDMARead:
-				w.ByteLen = e.ByteCount()
-			case wqe.OpAtomicCS, wqe.OpAtomicFA, wqe.OpMaskedCS, wqe.OpMaskedFA:
-				w.ByteLen = 8
-			}
-			if !tail.Plain() {
-				w.Status = uint32(s.scatter(tail, e, q.inline(i-1, tail, int(w.ByteLen))))
-			}
-			sends.set(&s.done, slot.posted)
+		} else if o = q.other(i-1, e, tail, &wc[n], &sends, &recvs); o == told {
 			n++
 			continue
+		} else if o == internal {
+			if one {
+				break
+			}
+			continue
 		}
-		if q.other(i-1, e, tail, &wc[n], &sends, &recvs) {
-			n++
+		if n > 0 || after {
+			i--
+		} else {
+			err = &provider.CQEError{Why: o.why(), CQE: *cqeBytes(e)}
 		}
+		break
 	}
 	if i == q.next {
 		return 0, nil
@@ -107,7 +150,7 @@ func (q *cq) poll(wc []provider.WC) (int, error) {
 	sends.tell()
 	recvs.tell()
 	release.Store(&q.record[cqIndexRecord], swap32(i&0xffffff))
-	return n, nil
+	return n, err
 }
 
 // sendResults says what a send's opcode is called when it completes.
@@ -137,51 +180,66 @@ func (q *cq) find(e *wqe.CQE, requester bool) *resource {
 	default:
 		r = q.ctx.index.lookup(e.QPN())
 	}
-	if r == nil || requester && r.qp == nil {
-		return nil
+	if r == nil || r.qp == nil {
+		if requester {
+			return nil
+		}
+		return r // an XRC SRQ is not for requesters to find again
 	}
 	q.last = r
 	return r
 }
 
-// other handles all CQEs but those of sends that went well, and tells whether it
-// filled in w.
-func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, recvs *credit) bool {
-	if tail.Compressed() {
-		q.expand(i, q.format)
-		tail = e.Load()
+// expandAt writes compressed completions, of which the first is at an index, as
+// what they stand for, and returns that one's tail.
+func (q *cq) expandAt(i uint32) wqe.Tail {
+	if !q.expand(i, q.format) {
+		return wqe.Tail(wqe.CQEInvalid) << 28
 	}
+	return q.at(i).Load()
+}
+
+// other handles all CQEs but those of sends that went well.
+func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, recvs *credit) outcome {
 	op := tail.Opcode()
 	switch op {
 	case wqe.CQEResponderWrite, wqe.CQEResponderSend, wqe.CQEResponderImm, wqe.CQEResponderInv,
 		wqe.CQERequesterError, wqe.CQEResponderError:
+	case wqe.CQEInvalid:
+		return unexpandable
 	default:
-		return false
+		return unknownKind
 	}
 	r := q.last
 	if number := e.UserIndex(); r == nil || r.number != number || !q.v1 {
 		if r = q.find(e, op == wqe.CQERequesterError); r == nil {
-			return false
+			return unknownQueue
 		}
 	}
 	*w = provider.WC{QPNum: e.QPN()}
 	if op == wqe.CQERequesterError {
 		s := &r.qp.sq
-		slot := &s.slots[tail.Counter()&s.mask]
+		at := tail.Counter() & s.mask
+		if int(at) >= len(s.slots) {
+			return unknownRequest
+		}
+		slot := &s.slots[at]
 		w.WRID = slot.id
 		sends.set(&s.done, slot.posted)
 		fail(w, e)
-		return true
+		return told
 	}
 	var segs []wqe.Segment
 	if s := r.srq; s != nil {
 		at := tail.Counter()
 		if int(at) >= len(s.ids) {
-			return false
+			return unknownRequest
 		}
 		if op == wqe.CQEResponderError && pageFault(e) {
-			s.repost(at)
-			return false
+			if !s.repost(at) {
+				return unknownRequest
+			}
+			return internal
 		}
 		w.WRID = s.ids[at]
 		segs = s.at(uint16(at))[1:]
@@ -189,18 +247,21 @@ func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, r
 	} else {
 		rq := &r.qp.rq
 		at := tail.Counter() & rq.mask
+		if int(at) >= len(rq.ids) {
+			return unknownRequest
+		}
 		w.WRID = rq.ids[at]
 		segs = rq.list(at)
 		recvs.add(&rq.done)
 	}
 	if op == wqe.CQEResponderError {
 		fail(w, e)
-		return true
+		return told
 	}
 	w.ByteLen = e.ByteCount()
 	if !tail.Plain() {
 		if w.Status = uint32(spread(segs, q.inline(i, tail, int(w.ByteLen)))); w.Status != uint32(uapi.IB_WC_SUCCESS) {
-			return true
+			return told
 		}
 	}
 	w.Opcode = uint32(uapi.IB_WC_RECV)
@@ -222,7 +283,7 @@ func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, r
 		w.Flags |= uint32(uapi.IB_WC_GRH)
 	}
 	w.SLID, w.DLIDPathBits, w.PKeyIndex = e.SLID(), e.PathBits(), uint16(e.Key())
-	return true
+	return told
 }
 
 // pageFault tells that a receive was given back since a page of its buffer was
@@ -236,6 +297,8 @@ func pageFault(e *wqe.CQE) bool {
 func fail(w *provider.WC, e *wqe.CQE) {
 	syndrome, vendor := e.Error()
 	w.Status, w.VendorErr = uint32(status(syndrome)), uint32(vendor)
+	typ, hardware := e.Hardware()
+	w.Ex = uint32(typ)<<8 | uint32(hardware)
 }
 
 // status translates a syndrome (MLX5_CQE_SYNDROME_*).

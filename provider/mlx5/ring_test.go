@@ -28,7 +28,7 @@ func newRig(t testing.TB, version uint8) *rig {
 	c.uars.registerSize, c.uars.perPage = 512, 1
 	c.uars.cq = &uarPage{mem: page}
 	c.uars.pages = []*uarPage{c.uars.cq}
-	for i := range usableRegisters {
+	for i := range registersPerUAR {
 		r := c.uars.register(c.uars.cq, 0, i)
 		r.dynamic = true
 		c.uars.free = append(c.uars.free, r)
@@ -98,6 +98,8 @@ type cqe struct {
 	bytes    uint32
 	syndrome uint8
 	vendor   uint8
+	hwType   uint8
+	hardware uint8
 	format   uint8
 }
 
@@ -106,7 +108,7 @@ func (r *cqRing) write(i uint32, c cqe) {
 	clear(b)
 	binary.BigEndian.PutUint32(b[32:], c.uidx)
 	binary.BigEndian.PutUint32(b[44:], c.bytes)
-	b[54], b[55] = c.vendor, c.syndrome
+	b[52], b[53], b[54], b[55] = c.hardware, c.hwType, c.vendor, c.syndrome
 	binary.BigEndian.PutUint32(b[56:], uint32(c.sendOp)<<24|c.qpn)
 	binary.BigEndian.PutUint16(b[60:], uint16(c.counter))
 	b[63] = byte(c.op)<<4 | c.format<<2 | byte(r.round(i)&1)
@@ -319,9 +321,9 @@ func TestErrors(t *testing.T) {
 			if op == wqe.CQEResponderError {
 				id, counter = 8, q.rq.posted-1
 			}
-			c.write(i, cqe{op: op, qpn: 0x123, uidx: q.uidx(), counter: counter, syndrome: syndrome, vendor: 0x99})
+			c.write(i, cqe{op: op, qpn: 0x123, uidx: q.uidx(), counter: counter, syndrome: syndrome, vendor: 0x99, hwType: 0x12, hardware: 0x34})
 			i++
-			if n, err := c.Poll(wc); n != 1 || err != nil || wc[0].Status != uint32(want) || wc[0].VendorErr != 0x99 || wc[0].WRID != id {
+			if n, err := c.Poll(wc); n != 1 || err != nil || wc[0].Status != uint32(want) || wc[0].VendorErr != 0x99 || wc[0].Ex != 0x1234 || wc[0].WRID != id {
 				t.Errorf("syndrome %#x: %d, %v, %+v, want status %v of %d", syndrome, n, err, wc[0], want, id)
 			}
 			q.Moved(uapi.IB_QPS_RESET)

@@ -199,18 +199,20 @@ func (s *srq) free(i uint32) {
 }
 
 // repost posts a receive again that the adapter gave back for a missing page. It
-// takes the place of a WQE that waits, and there is one: this one.
-func (s *srq) repost(i uint32) {
+// takes the place of a WQE that waits, and there is one: this one. It tells whether
+// the adapter had any to give back.
+func (s *srq) repost(i uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.waits == len(s.queue) {
-		return
+		return false
 	}
 	s.wait(uint16(i))
 	s.append()
 	copy(s.at(s.head)[1:], s.at(uint16(i))[1:])
 	s.advance(s.ids[i])
 	s.tell()
+	return true
 }
 
 // Modify adds nothing: mlx5 has no part in changing the limit, and doesn't

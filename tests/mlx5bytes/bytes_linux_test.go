@@ -694,6 +694,15 @@ func TestCompletions(t *testing.T) {
 					})
 				}
 			}
+			// What can't be told of: of kinds that have no request, and of nobody.
+			for _, op := range []byte{6, 12} {
+				entry(func(e *[64]byte) { e[40], e[63] = 0, op<<4 })
+			}
+			for _, op := range []byte{0, 1, 2, 3, 4, 13, 14} {
+				entry(func(e *[64]byte) {
+					e[33], e[34], e[57], e[63] = 0x12, 0x34, 0x12, op<<4
+				})
+			}
 			compare(t, s)
 		})
 	}

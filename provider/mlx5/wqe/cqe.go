@@ -127,3 +127,9 @@ func (c *CQE) Error() (syndrome, vendor uint8) {
 	v := be64(c.timestamp)
 	return uint8(v), uint8(v >> 8)
 }
+
+// Hardware returns what the hardware says of it besides: a syndrome, and its type.
+func (c *CQE) Hardware() (typ, syndrome uint8) {
+	v := be64(c.timestamp)
+	return uint8(v >> 16), uint8(v >> 24)
+}

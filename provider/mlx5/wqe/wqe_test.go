@@ -116,6 +116,7 @@ func TestCQE(t *testing.T) {
 	tail := c.Load()
 	qpn, sl, grh := c.Source()
 	syndrome, vendor := c.Error()
+	typ, hardware := c.Hardware()
 	for _, check := range []struct {
 		name      string
 		got, want any
@@ -140,6 +141,8 @@ func TestCQE(t *testing.T) {
 		{"checksums", c.ChecksumOK(), true},
 		{"syndrome", syndrome, uint8(0x18)},
 		{"vendor's", vendor, uint8(0x17)},
+		{"hardware's type", typ, uint8(0x16)},
+		{"hardware's", hardware, uint8(0x15)},
 	} {
 		if check.got != check.want {
 			t.Errorf("%s is %v, want %v", check.name, check.got, check.want)

@@ -1,0 +1,139 @@
+package mlx5
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/provider/mlx5/wqe"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// TestUnknownCQE: what can't be told of is an error with the CQE's bytes, after the
+// completions before it, and the next poll goes on behind it.
+func TestUnknownCQE(t *testing.T) {
+	for _, version := range []uint8{0, 1} {
+		r := newRig(t, version)
+		q := r.newQP(t, 0x123, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(64, 1, 0)})
+		sender := r.newQP(t, 0x124, provider.QPInit{Type: uapi.IB_UVERBS_QPT_XRC_INI, Cap: provider.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
+		receiver := r.newQP(t, 0x125, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: provider.QPCap{MaxRecvWR: 1, MaxRecvSGE: 1}})
+		s := r.newSRQ(t, provider.SRQInit{MaxWR: 3, MaxSGE: 1, XRC: true})
+		uidx := s.number // by which CQEs name it
+		if version != 0 {
+			uidx = s.resource.number
+		}
+		for name, tt := range map[string]struct {
+			cqe cqe
+			why string
+		}{
+			"a resize":                         {cqe{op: wqe.CQEResize}, "kind"},
+			"no packet":                        {cqe{op: wqe.CQENoPacket}, "kind"},
+			"a signature error":                {cqe{op: wqe.CQESignatureError}, "kind"},
+			"an opcode of none":                {cqe{op: 9, qpn: 0x123, uidx: q.uidx()}, "kind"},
+			"a send of nobody":                 {cqe{op: wqe.CQERequester, qpn: 0x777, uidx: 0x777}, "doesn't have"},
+			"a failed send of nobody":          {cqe{op: wqe.CQERequesterError, qpn: 0x777, uidx: 0x777}, "doesn't have"},
+			"a receive of nobody":              {cqe{op: wqe.CQEResponderSend, qpn: 0x777, uidx: 0x777}, "doesn't have"},
+			"a failed receive of nobody":       {cqe{op: wqe.CQEResponderError, qpn: 0x777, uidx: 0x777}, "doesn't have"},
+			"a send of one who receives":       {cqe{op: wqe.CQERequester, qpn: 0x125, uidx: receiver.uidx()}, "request"},
+			"a failed send of such":            {cqe{op: wqe.CQERequesterError, qpn: 0x125, uidx: receiver.uidx()}, "request"},
+			"a receive of one who sends":       {cqe{op: wqe.CQEResponderSend, qpn: 0x124, uidx: sender.uidx()}, "request"},
+			"a receive beyond an SRQ":          {cqe{op: wqe.CQEResponderSend, uidx: uidx, counter: 8}, "request"},
+			"a page fault of no receive":       {cqe{op: wqe.CQEResponderError, uidx: uidx, counter: 8, syndrome: 0x22, vendor: 0x93}, "request"},
+			"compressed ones, none":            {cqe{op: wqe.CQEResponderSend, qpn: 0x123, uidx: q.uidx(), format: 3}, "stands for"},
+			"compressed ones, more than fit":   {cqe{op: wqe.CQERequester, qpn: 0x123, uidx: q.uidx(), format: 3, bytes: 17}, "stands for"},
+			"an SRQ's number in a requester's": {cqe{op: wqe.CQERequester, qpn: 0x777, uidx: uidx}, "doesn't have"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				c := r.newCQ(t, provider.CQInit{CQE: 15})
+				wc, cycles := make([]provider.WC, 8), make([]uint64, 8)
+				produced := uint32(0)
+				good := func() {
+					at := q.sq.next
+					if _, err := q.PostSend([]provider.SendWR{{WRID: uint64(produced), Opcode: uapi.IB_UVERBS_WR_SEND}}, false); err != nil {
+						t.Fatal(err)
+					}
+					c.write(produced, cqe{op: wqe.CQERequester, sendOp: wqe.OpSend, qpn: 0x123, uidx: q.uidx(), counter: at})
+					produced++
+				}
+				bad := func() []byte {
+					c.write(produced, tt.cqe)
+					produced++
+					return cqeBytes(c.at(produced - 1))[:]
+				}
+				for _, poll := range []func() (int, error){
+					func() (int, error) { return c.Poll(wc) },
+					func() (int, error) { return c.PollTimed(wc, cycles) },
+				} {
+					good()
+					good()
+					raw := string(bad())
+					good()
+					if n, err := poll(); n != 2 || err != nil || wc[1].WRID != uint64(produced-3) {
+						t.Fatalf("before it: %d, %v, %+v", n, err, wc[1])
+					}
+					n, err := poll()
+					var e *provider.CQEError
+					if n != 0 || !errors.As(err, &e) || string(e.CQE[:]) != raw || !strings.Contains(err.Error(), tt.why) {
+						t.Fatalf("%d, %v, want an error about %q of %x", n, err, tt.why, raw)
+					}
+					if got := swap32(c.record[cqIndexRecord]); got != produced-1 {
+						t.Errorf("%d are consumed, want %d", got, produced-1)
+					}
+					if n, err := poll(); n != 1 || err != nil || wc[0].WRID != uint64(produced-1) {
+						t.Fatalf("after it: %d, %v, %+v", n, err, wc[0])
+					}
+					if n, err := poll(); n != 0 || err != nil {
+						t.Fatalf("at the end: %d, %v", n, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestXRCReceives: an SRQ that CQEs name is found, and is nobody's who sends.
+func TestXRCReceives(t *testing.T) {
+	r := newRig(t, 1)
+	c := r.newCQ(t, provider.CQInit{CQE: 15})
+	s := r.newSRQ(t, provider.SRQInit{MaxWR: 3, MaxSGE: 1, XRC: true})
+	wc := make([]provider.WC, 2)
+	for i := range uint64(2) {
+		if n, err := s.PostRecv([]provider.RecvWR{{WRID: 7 + i}}); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		c.write(uint32(i), cqe{op: wqe.CQEResponderSend, qpn: 0x999, uidx: s.resource.number, counter: uint32(i), bytes: 5})
+	}
+	if n, err := c.Poll(wc); n != 2 || err != nil || wc[0].WRID != 7 || wc[1].WRID != 8 || wc[1].ByteLen != 5 || wc[1].QPNum != 0x999 {
+		t.Fatal(n, err, wc)
+	}
+	c.write(2, cqe{op: wqe.CQERequester, qpn: 0x999, uidx: s.resource.number})
+	if n, err := c.Poll(wc); n != 0 || err == nil {
+		t.Error(n, err)
+	}
+}
+
+// TestTimedFault: a receive that is posted again for a missing page isn't told, and
+// its time is not the next one's.
+func TestTimedFault(t *testing.T) {
+	r := newRig(t, 1)
+	c := r.newCQ(t, provider.CQInit{CQE: 15})
+	s := r.newSRQ(t, provider.SRQInit{MaxWR: 3, MaxSGE: 1})
+	q := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, SRQ: s, Cap: provider.QPCap{MaxSendWR: 4, MaxSendSGE: 1}})
+	if n, err := s.PostRecv([]provider.RecvWR{{WRID: 7}}); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if n, err := q.PostSend([]provider.SendWR{{WRID: 8, Opcode: uapi.IB_UVERBS_WR_SEND}}, false); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	c.write(0, cqe{op: wqe.CQEResponderError, qpn: 1, uidx: q.uidx(), syndrome: 0x22, vendor: 0x93})
+	c.write(1, cqe{op: wqe.CQERequester, sendOp: wqe.OpSend, qpn: 1, uidx: q.uidx()})
+	cqeBytes(c.at(1))[55] = 42 // its time
+	wc, cycles := make([]provider.WC, 2), make([]uint64, 2)
+	if n, err := c.PollTimed(wc, cycles); n != 1 || err != nil || wc[0].WRID != 8 || cycles[0] != 42 {
+		t.Errorf("%d, %v: request %d at %d", n, err, wc[0].WRID, cycles[0])
+	}
+	if s.posted != 2 {
+		t.Errorf("%d were posted", s.posted)
+	}
+}
