@@ -91,6 +91,11 @@ type QPInit struct {
 	MaxTSOHeader   uint32
 	ScatterToCQE   bool // short messages may come in CQEs
 	Sign           bool // work requests have signatures
+
+	// What the device says that it has: atomic operations; checksums of raw packets
+	// that it computes; and how many bytes of data it makes packets of at once.
+	Atomics, Checksums bool
+	MaxTSO             uint32
 }
 
 // A DCType is a side of dynamically connected transport, which is one of
@@ -223,7 +228,13 @@ type AH interface {
 // AHInit is what verbs knows of an address handle before it is made.
 type AHInit struct {
 	Attr uapi.IbUverbsAhAttr
-	// Link asks for the port's link layer, and on Ethernet for the type of the
-	// source GID.
-	Link func() (ethernet, roceV2 bool, err error)
+	// Link asks what of the address's port counts.
+	Link func() (Link, error)
+}
+
+// A Link is a port, and the source GID of an address.
+type Link struct {
+	Ethernet    bool
+	RoCEV2      bool // on Ethernet, the GID's type
+	GRHRequired bool // all addresses are global
 }

@@ -113,7 +113,7 @@ func (pd *PD) createAHHeld(op string, a *AHAttr) (*AH, error) {
 		UserHandle: c.newID(), PdHandle: pd.handle, Attr: attr,
 	}
 	resp := ioctl.Out[uapi.IbUverbsCreateAhResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
-	prov, err := c.prov.NewAH(cmd, provider.AHInit{Attr: attr, Link: func() (bool, bool, error) { return c.ahLink(a) }})
+	prov, err := c.prov.NewAH(cmd, provider.AHInit{Attr: attr, Link: func() (provider.Link, error) { return c.ahLink(a) }})
 	if err != nil {
 		return nil, c.failed(op, "", err)
 	}
@@ -138,23 +138,25 @@ func (pd *PD) createAHHeld(op string, a *AHAttr) (*AH, error) {
 	return ah, nil
 }
 
-// ahLink says whether the address is on Ethernet, and if so whether its source
-// GID is of RoCE version 2.
-func (c *Context) ahLink(a *AHAttr) (ethernet, v2 bool, err error) {
-	layer, known := c.layers.Load(a.Port)
-	if !known {
+// ahLink says what of the port counts for the address, and on Ethernet the type of
+// its source GID.
+func (c *Context) ahLink(a *AHAttr) (provider.Link, error) {
+	known, ok := c.links.Load(a.Port)
+	if !ok {
 		attr, err := c.QueryPort(a.Port)
 		if err != nil {
-			return false, false, err
+			return provider.Link{}, err
 		}
-		layer = attr.LinkLayer
-		c.layers.Store(a.Port, layer)
+		known = provider.Link{Ethernet: attr.LinkLayer == LinkLayerEthernet, GRHRequired: attr.GRHRequired}
+		c.links.Store(a.Port, known)
 	}
-	if layer != LinkLayerEthernet || !a.IsGlobal {
-		return layer == LinkLayerEthernet, false, nil
+	l := known.(provider.Link)
+	if !l.Ethernet || !a.IsGlobal {
+		return l, nil
 	}
 	e, err := c.QueryGID(a.Port, a.SGIDIndex)
-	return true, e.Type == RoCEv2, err
+	l.RoCEV2 = e.Type == RoCEv2
+	return l, err
 }
 
 func destroyAH(c *Context, handle uint32) error {

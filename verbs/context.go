@@ -33,7 +33,7 @@ type Context struct {
 	closing atomic.Bool   // Close was called: nothing new begins
 	idle    chan struct{} // while closing, something has changed
 	limits  atomic.Pointer[DeviceAttr]
-	layers  sync.Map // port number to LinkLayer, which doesn't change
+	links   sync.Map // port number to provider.Link without a GID's type, which doesn't change
 	removal removal
 }
 

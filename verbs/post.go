@@ -1,6 +1,10 @@
 package verbs
 
-import "github.com/goverbs/goverbs/provider"
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/provider"
+)
 
 // What posting refuses. Made once: the fast path allocates nothing.
 var (
@@ -42,7 +46,17 @@ func newRefusals(op string) refusals {
 		provider.ErrTooLong:      invalid(op, "%v", provider.ErrTooLong),
 		provider.ErrRecvTooLong:  invalid(op, "%v", provider.ErrRecvTooLong),
 		provider.ErrOpcode:       invalid(op, "%v", provider.ErrOpcode),
+		provider.ErrNoPacket:     invalid(op, "%v", provider.ErrNoPacket),
+		provider.ErrShortPacket:  invalid(op, "%v", provider.ErrShortPacket),
+		provider.ErrTSOHeader:    invalid(op, "%v", provider.ErrTSOHeader),
+		provider.ErrNoAtomics:    lacking(op, provider.ErrNoAtomics),
+		provider.ErrNoChecksums:  lacking(op, provider.ErrNoChecksums),
 	}
+}
+
+// lacking is ErrNotSupported that says what.
+func lacking(op string, what error) error {
+	return opErr(op, "", fmt.Errorf("%w: %w", ErrNotSupported, what))
 }
 
 func (r refusals) named(err error) error {

@@ -185,7 +185,8 @@ func (pd *PD) qpParents(op string, o *QPOptions) ([]*object, error) {
 
 func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, error) {
 	c := pd.ctx
-	if err := c.checkQP(op, o); err != nil {
+	device, err := c.checkQP(op, o)
+	if err != nil {
 		return nil, err
 	}
 	qp := &QP{pd: pd, typ: o.Type, signalAll: o.SignalAll, srq: o.SRQ, sendCQ: o.SendCQ, recvCQ: o.RecvCQ}
@@ -204,6 +205,10 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 	init := provider.QPInit{
 		Type: typ, DC: dc, DCKey: o.DCKey, Cap: limits.flat(), SignalAll: o.SignalAll,
 		MaxTSOHeader: uint32(o.MaxTSOHeader), ScatterToCQE: o.ScatterToCQE, Sign: o.SignWQEs,
+		Atomics: device.AtomicCap != AtomicNone, Checksums: device.DeviceCapFlags&DeviceRawIPCsum != 0,
+	}
+	if device.TSO.SupportedQPTs>>uint32(RawPacket)&1 != 0 {
+		init.MaxTSO = device.TSO.MaxTSO
 	}
 	cmd := ioctl.New(uapi.UVERBS_OBJECT_QP, uapi.UVERBS_METHOD_QP_CREATE)
 	defer cmd.Release()
@@ -281,21 +286,21 @@ func (q QPCap) flat() provider.QPCap {
 // the kernel would compute a queue's size with more.
 const maxInline = 1 << 16
 
-// checkQP refuses what the device can't do, naming it.
-func (c *Context) checkQP(op string, o *QPOptions) error {
+// checkQP refuses what the device can't do, naming it, and returns what it can.
+func (c *Context) checkQP(op string, o *QPOptions) (*DeviceAttr, error) {
 	limits, err := c.deviceLimits()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	switch o.Type {
 	case RC, UC, UD:
 	case RawPacket, XRCSend, XRCRecv, DCI, DCT:
 		// A driver that has none says so.
 	default:
-		return invalid(op, "there is no type %v", o.Type)
+		return nil, invalid(op, "there is no type %v", o.Type)
 	}
 	if o.ScatterToCQE && o.Type != RC {
-		return invalid(op, "ScatterToCQE is for RC")
+		return nil, invalid(op, "ScatterToCQE is for RC")
 	}
 	bounds := []struct {
 		name   string
@@ -310,10 +315,10 @@ func (c *Context) checkQP(op string, o *QPOptions) error {
 	}
 	for _, b := range bounds {
 		if b.v < 0 || b.v > b.max {
-			return invalid(op, "%s %d is not in 0 to %d", b.name, b.v, b.max)
+			return nil, invalid(op, "%s %d is not in 0 to %d", b.name, b.v, b.max)
 		}
 	}
-	return nil
+	return limits, nil
 }
 
 func destroyQP(c *Context, handle uint32) error {

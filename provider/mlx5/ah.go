@@ -21,10 +21,13 @@ type ah struct {
 // next faster one; 0 is no limit.
 var rates = [...]uint8{2: 7, 8, 9, 10, 11, 12, 13, 14, 15, 11, 13, 15, 0, 9, 15, 0, 0, 9, 13, 0, 0}
 
-var errNotGlobal = errors.New("mlx5: over RoCE an address is global: set IsGlobal")
+var (
+	errNotGlobal   = errors.New("mlx5: over RoCE an address is global: set IsGlobal")
+	errGRHRequired = errors.New("mlx5: the port wants all addresses to be global: set IsGlobal")
+)
 
 func (c *context) NewAH(cmd *ioctl.Cmd, init provider.AHInit) (provider.AH, error) {
-	ethernet, v2, err := init.Link()
+	link, err := init.Link()
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +41,10 @@ func (c *context) NewAH(cmd *ioctl.Cmd, init provider.AHInit) (provider.AH, erro
 		a.av.TClass, a.av.HopLimit, a.av.SGIDIndex = g.TrafficClass, g.HopLimit, g.SgidIndex
 		a.av.FlowLabel, a.av.RGID = g.FlowLabel&0xfffff, g.Dgid
 	}
-	if !ethernet {
+	if !link.Ethernet {
+		if link.GRHRequired && attr.IsGlobal == 0 {
+			return nil, errGRHRequired
+		}
 		a.av.Global = attr.IsGlobal != 0
 		a.av.SrcPathBits, a.av.RLID = attr.SrcPathBits&0x7f, attr.Dlid
 		return a, nil
@@ -50,7 +56,7 @@ func (c *context) NewAH(cmd *ioctl.Cmd, init provider.AHInit) (provider.AH, erro
 		return nil, errors.New("mlx5: this kernel doesn't find peers' MAC addresses; Linux 4.5 or later does")
 	}
 	a.av.SL = attr.Sl & 7 << 1 // the priority
-	if v2 {
+	if link.RoCEV2 {
 		a.av.RLID = sourcePort(a.av.FlowLabel)
 	}
 	a.resp = ioctl.Out[uapi.Mlx5IbCreateAhResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)

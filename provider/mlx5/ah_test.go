@@ -40,7 +40,7 @@ func TestAddresses(t *testing.T) {
 			cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_CREATE_AH)
 			defer cmd.Release()
 			c := &context{ahInKernel: true}
-			p, err := c.NewAH(cmd, provider.AHInit{Attr: tt.attr, Link: func() (bool, bool, error) { return tt.ethernet, tt.v2, nil }})
+			p, err := c.NewAH(cmd, provider.AHInit{Attr: tt.attr, Link: func() (provider.Link, error) { return provider.Link{Ethernet: tt.ethernet, RoCEV2: tt.v2}, nil }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,6 +75,21 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+// TestGRHRequired: a port of InfiniBand can want all addresses to be global.
+func TestGRHRequired(t *testing.T) {
+	for _, global := range []uint8{0, 1} {
+		cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_CREATE_AH)
+		_, err := new(context).NewAH(cmd, provider.AHInit{
+			Attr: uapi.IbUverbsAhAttr{IsGlobal: global},
+			Link: func() (provider.Link, error) { return provider.Link{GRHRequired: true}, nil },
+		})
+		if (err == nil) != (global == 1) {
+			t.Errorf("global %d: %v", global, err)
+		}
+		cmd.Release()
+	}
+}
+
 func TestAddressesRefused(t *testing.T) {
 	lost := errors.New("lost")
 	for name, tt := range map[string]struct {
@@ -91,7 +106,7 @@ func TestAddressesRefused(t *testing.T) {
 		c := &context{ahInKernel: tt.inKernel}
 		_, err := c.NewAH(cmd, provider.AHInit{
 			Attr: uapi.IbUverbsAhAttr{IsGlobal: tt.global},
-			Link: func() (bool, bool, error) { return true, true, tt.link },
+			Link: func() (provider.Link, error) { return provider.Link{Ethernet: true, RoCEV2: true}, tt.link },
 		})
 		if err == nil || tt.want != nil && !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v", name, err)

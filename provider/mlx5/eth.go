@@ -1,8 +1,6 @@
 package mlx5
 
 import (
-	"errors"
-
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/provider/mlx5/wqe"
 	"github.com/goverbs/goverbs/uapi"
@@ -18,24 +16,25 @@ func ethInline(mode uapi.Mlx5UserInlineMode) int {
 	return wqe.EthHeaderInline
 }
 
-var (
-	errShortPacket = errors.New("a packet is shorter than the header that the device wants")
-	errTSOHeader   = errors.New("the header of OpTSO is shorter than an Ethernet header, or longer than the queue allows")
-)
-
 // ethernet writes the Ethernet segment of a packet: what the device computes,
 // and the header, which it wants to have in the WQE. It returns where the
 // segment ends, and what of the data is left.
 func (s *sendQueue) ethernet(w *window, wr *provider.SendWR) (n uint32, sgl []provider.SGE, inline []byte, err error) {
 	var checksums uint8
 	if wr.Flags&uint32(uapi.IB_SEND_IP_CSUM) != 0 {
+		if !s.checksums {
+			return 0, nil, nil, provider.ErrNoChecksums
+		}
 		checksums = wqe.EthL3Checksum | wqe.EthL4Checksum
 	}
 	header := wr.Header
 	if wr.Opcode != uapi.IB_UVERBS_WR_TSO {
+		if wr.Inline == nil && len(wr.SGL) == 0 || wr.Inline != nil && len(wr.Inline) == 0 {
+			return 0, nil, nil, provider.ErrNoPacket
+		}
 		if wr.Inline != nil {
 			if len(wr.Inline) < s.header {
-				return 0, nil, nil, errShortPacket
+				return 0, nil, nil, provider.ErrShortPacket
 			}
 			w.header(checksums, 0, wr.Inline[:s.header])
 			return w.after(s.header), nil, wr.Inline[s.header:], nil
@@ -48,7 +47,14 @@ func (s *sendQueue) ethernet(w *window, wr *provider.SendWR) (n uint32, sgl []pr
 		return w.after(len(header)), sgl, nil, nil
 	}
 	if len(header) < minEthernet || len(header) > s.maxHeader {
-		return 0, nil, nil, errTSOHeader
+		return 0, nil, nil, provider.ErrTSOHeader
+	}
+	length := uint64(len(wr.Inline))
+	for i := range wr.SGL {
+		length += uint64(wr.SGL[i].Length)
+	}
+	if length > s.maxTSO || s.maxTSO == 0 {
+		return 0, nil, nil, provider.ErrTooLong
 	}
 	w.header(checksums, wr.MSS, header)
 	return w.after(len(header)), wr.SGL, wr.Inline, nil
@@ -73,7 +79,7 @@ func takeHeader(header []byte, space, sgl []provider.SGE) ([]byte, []provider.SG
 		}
 	}
 	if have < len(header) {
-		return nil, nil, errShortPacket
+		return nil, nil, provider.ErrShortPacket
 	}
 	return header, rest, nil
 }

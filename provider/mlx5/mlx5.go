@@ -66,6 +66,7 @@ type context struct {
 	records    records
 	index      index
 	clock      clock
+	masked     maskedAtomics
 	// ahInKernel: the kernel finds the peer's MAC address. queryExtra: it says more
 	// of the device.
 	ahInKernel, queryExtra bool

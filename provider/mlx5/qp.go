@@ -250,10 +250,14 @@ func (q *qp) sizeSend() (int, error) {
 	case q.raw:
 		s.before = packet
 		s.header, s.maxHeader = q.ctx.ethInline, int(q.init.MaxTSOHeader)
+		s.checksums, s.maxTSO = q.init.Checksums, uint64(q.init.MaxTSO)
 		s.spareSGL = make([]provider.SGE, c.MaxSendSGE)
 	}
 	s.short = (s.before == connected || s.before == datagram) && s.maxSGE > 0 && !q.init.Sign
 	s.signed = q.init.Sign
+	if q.init.Type != uapi.IB_UVERBS_QPT_UC && !q.raw && s.before != datagram {
+		s.atomics = q.ctx.atomics(&q.init)
+	}
 	return ring * wqe.BlockSize, nil
 }
 

@@ -33,6 +33,7 @@ func newRig(t testing.TB, version uint8) *rig {
 		r.dynamic = true
 		c.uars.free = append(c.uars.free, r)
 	}
+	c.masked.once.Do(func() { c.masked.ops = maskedSwaps | maskedAdds })
 	t.Cleanup(c.Release)
 	return &rig{c}
 }
@@ -169,7 +170,7 @@ func TestSendQueues(t *testing.T) {
 			var adapters [2]*adapter
 			var sent, done [2]uint64
 			for i := range qps {
-				qps[i] = r.newQP(t, 0x123+uint32(i), provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(depth, 5, 100)})
+				qps[i] = r.newQP(t, 0x123+uint32(i), provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(depth, 5, 100), Atomics: true})
 				adapters[i] = &adapter{q: qps[i]}
 			}
 			m := rand.New(rand.NewPCG(uint64(depth), uint64(version)))

@@ -37,6 +37,9 @@ type sendQueue struct {
 	signed    bool // WQEs have a signature
 	header    int  // bytes of each packet that the device wants inline
 	maxHeader int  // of OpTSO
+	maxTSO    uint64
+	checksums bool // the device computes those of packets
+	atomics   atomics
 	spareSGL  []provider.SGE
 	qpn       uint32    // times 256
 	signal    uint8     // CtrlCQUpdate if every request completes
@@ -293,6 +296,9 @@ func (s *sendQueue) setFence(fence uint8) {
 // on, and returns where they end, and the control segment's last word.
 func (s *sendQueue) special(w *window, at, n uint32, f form, wr *provider.SendWR) (uint32, uint32, error) {
 	slot := &s.slots[at]
+	if (f == atomic8 || f == masked) && s.atomics&atomicsOf(wr.Opcode) == 0 {
+		return 0, 0, provider.ErrNoAtomics
+	}
 	switch f {
 	case atomic8:
 		w[n].RemoteAddr(wr.RemoteAddr, wr.RKey)

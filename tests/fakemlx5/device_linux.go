@@ -16,7 +16,13 @@ import (
 type device struct {
 	staticUARs bool
 	bfRegSize  uint // of both halves, which are taken in turns
-	verbose    bool
+	cqeVersion uint
+
+	ethernet, globalOnly, noInline, noChecksums, noAtomics bool
+
+	maxTSO    uint
+	atomicOps int
+	verbose   bool
 
 	// Given out last. Numbers that a peer sees, and keys, depend on nothing but
 	// how many there were, so that two programs can be compared.
@@ -152,6 +158,8 @@ func (d *device) answer(r *request) error {
 		return d.createSRQ(r)
 	case [2]uint16{uapi.UVERBS_OBJECT_MR, uapi.UVERBS_METHOD_REG_MR}:
 		return d.regMR(r)
+	case [2]uint16{uapi.MLX5_IB_OBJECT_DEVX, uapi.MLX5_IB_METHOD_DEVX_OTHER}:
+		return d.firmware(r)
 	}
 	if r.Method != nil && r.Method.Name == "DESTROY" || h.ObjectId == uapi.MLX5_IB_OBJECT_UAR {
 		return r.outZero()

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/binary"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/tests/fakemlx5/rings"
@@ -28,7 +30,11 @@ func (d *device) getContext(r *request) error {
 		QpTabSize: 1 << 18, BfRegSize: uint32(d.bfRegSize), CacheLineSize: 64,
 		MaxSqDescSz: maxSQDesc, MaxRqDescSz: maxRQDesc, MaxSendWqebb: maxQueueLen,
 		MaxRecvWr: maxQueueLen, MaxSrqRecvWr: maxQueueLen, NumPorts: 1,
-		CqeVersion: 1, LogUarSize: 12, NumUarsPerPage: 1,
+		CqeVersion: uint8(d.cqeVersion), LogUarSize: 12, NumUarsPerPage: 1,
+		CmdsSuppUhw: uint8(uapi.MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE), EthMinInline: uint8(uapi.MLX5_USER_INLINE_MODE_L2),
+	}
+	if d.noInline {
+		resp.EthMinInline = uint8(uapi.MLX5_USER_INLINE_MODE_NONE)
 	}
 	if d.staticUARs {
 		resp.TotBfregs = staticRegisters
@@ -49,7 +55,7 @@ func (d *device) query() uapi.IbUverbsExQueryDeviceResp {
 			NodeGuid: guid, SysImageGuid: guid,
 			FwVer: 20<<32 | 31<<16 | 2006, VendorId: 0x2c9, VendorPartId: 4123,
 			MaxMrSize: 1 << 63, PageSizeCap: 1<<63 - pageSize,
-			MaxQp: 1 << 18, MaxQpWr: maxQueueLen, MaxSge: 30, MaxSgeRd: 30,
+			MaxQp: 1 << 18, MaxQpWr: maxQueueLen, MaxSge: 64, MaxSgeRd: 30,
 			MaxCq: 1 << 24, MaxCqe: maxCQE, MaxMr: 1 << 24, MaxPd: 1 << 23,
 			MaxQpRdAtom: 16, MaxResRdAtom: 1 << 22, MaxQpInitRdAtom: 16,
 			AtomicCap:      uint32(uapi.IB_ATOMIC_HCA),
@@ -58,16 +64,55 @@ func (d *device) query() uapi.IbUverbsExQueryDeviceResp {
 			MaxPkeys: 128, PhysPortCnt: 1,
 		},
 	}
+	if d.noAtomics {
+		resp.Base.AtomicCap = uint32(uapi.IB_ATOMIC_NONE)
+	}
+	if !d.noChecksums {
+		resp.Base.DeviceCapFlags |= uint32(uapi.IB_UVERBS_DEVICE_RAW_IP_CSUM)
+	}
 	resp.ResponseLength = uint32(len(bytesOf(&resp)))
 	return resp
 }
 
-// port is an InfiniBand port, which needs neither GIDs nor a netdev.
+// queryOwn is what the driver says of the device beyond what all have.
+func (d *device) queryOwn() uapi.Mlx5IbQueryDeviceResp {
+	resp := uapi.Mlx5IbQueryDeviceResp{TsoCaps: uapi.Mlx5IbTsoCaps{MaxTso: uint32(d.maxTSO)}}
+	if d.maxTSO > 0 {
+		resp.TsoCaps.SupportedQpts = 1 << uapi.IB_UVERBS_QPT_RAW_PACKET
+	}
+	resp.ResponseLength = uint32(len(bytesOf(&resp)))
+	return resp
+}
+
+// firmware answers QUERY_HCA_CAP for atomics, and nothing else.
+func (d *device) firmware(r *request) error {
+	in := make([]byte, 16)
+	if err := r.in(uapi.MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, in); err != nil {
+		return err
+	}
+	const capOpcode, current, atomics = 0x100, 1, 3
+	if binary.BigEndian.Uint16(in) != capOpcode || binary.BigEndian.Uint16(in[6:]) != atomics<<1|current {
+		return unix.EINVAL
+	}
+	out := make([]byte, 16+4096)
+	binary.BigEndian.PutUint16(out[16+18:], uint16(d.atomicOps))
+	return r.out(uapi.MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, out)
+}
+
+// port is an InfiniBand port, which needs neither GIDs nor a netdev. One of Ethernet
+// has none either, which is enough for raw packets.
 func (d *device) port() uapi.IbUverbsQueryPortRespEx {
+	link, flags := uapi.IB_LINK_LAYER_INFINIBAND, uint8(0)
+	if d.ethernet {
+		link = uapi.IB_LINK_LAYER_ETHERNET
+	}
+	if d.globalOnly {
+		flags = uint8(uapi.IB_UVERBS_QPF_GRH_REQUIRED)
+	}
 	return uapi.IbUverbsQueryPortRespEx{LegacyResp: uapi.IbUverbsQueryPortResp{
 		MaxMsgSz: 1 << 30, GidTblLen: 1, PkeyTblLen: 1, Lid: 1, SmLid: 1,
 		State: 4, MaxMtu: 5, ActiveMtu: 5, MaxVlNum: 1, ActiveWidth: 2, ActiveSpeed: 32, PhysState: 5,
-		LinkLayer: uint8(uapi.IB_LINK_LAYER_INFINIBAND),
+		LinkLayer: uint8(link), Flags: flags,
 	}}
 }
 
@@ -205,7 +250,10 @@ func (d *device) write(r *request) error {
 	handle := next(&d.handle)
 	switch r.Write.Name {
 	case "query_device_ex":
-		resp := d.query()
+		resp, own := d.query(), d.queryOwn()
+		if err := r.out(uapi.UVERBS_ATTR_UHW_OUT, bytesOf(&own)); err != nil {
+			return err
+		}
 		return out(bytesOf(&resp))
 	case "query_device":
 		resp := d.query()

@@ -356,7 +356,7 @@ func TestEveryRequest(t *testing.T) {
 		for _, op := range ops[typ] {
 			for _, c.built = range []bool{false, true} {
 				if op == verbs.OpTSO && !c.built {
-					continue // libmlx5's ibv_post_send wants the port to be Ethernet
+					continue // ibv_post_send wants the port to be Ethernet: see TestRawPackets
 				}
 				name := "post"
 				if c.built {
@@ -583,6 +583,132 @@ func TestRefused(t *testing.T) {
 			s.add("postrecv")
 			compare(t, s)
 		})
+	}
+}
+
+// TestAddressesRefused: a port can want all addresses to be global, which two of a
+// script's aren't.
+func TestAddressesRefused(t *testing.T) {
+	c := config{typ: verbs.UD, sends: 16, recvs: 1, sendSGEs: 1, recvSGEs: 1}
+	m, s := random(14, c), newScript(c)
+	s.device = []string{"-grh-required"}
+	for range 10 {
+		w := m.scattered(m.send(verbs.OpSend, verbs.SendSignaled), 1)
+		w.ah = 2
+		s.send(w)
+		s.post(c)
+		s.finish(1)
+	}
+	compare(t, s)
+	refused := 0
+	for _, step := range play(t, ours, poisonA, s) {
+		refused += strings.Count(strings.Join(step.text, "\n"), "refused")
+	}
+	if refused != 2 {
+		t.Errorf("%d addresses were refused, want 2", refused)
+	}
+}
+
+// wantedHeader is how many bytes of a raw packet the device wants in the WQE.
+const wantedHeader = 18
+
+// TestRawPackets asks of packets what a device can do for them, and more: compute
+// checksums, and cut data into packets, as much as it says.
+func TestRawPackets(t *testing.T) {
+	for name, device := range map[string][]string{
+		"all":                   nil,
+		"no header in the WQE":  {"-no-inline-headers"},
+		"no checksums":          {"-no-checksums"},
+		"nothing to be cut":     {"-max-tso", "0"},
+		"little that can be":    {"-max-tso", "1500"},
+		"none of it, no header": {"-no-inline-headers", "-no-checksums", "-max-tso", "0"},
+	} {
+		for _, built := range []bool{false, true} {
+			c := config{typ: verbs.RawPacket, sends: 32, recvs: 1, sendSGEs: 4, recvSGEs: 1, inline: 100, built: built, tsoHeader: 70}
+			how := "post"
+			if built {
+				how = "build"
+			}
+			t.Run(name+"/"+how, func(t *testing.T) {
+				m, s := random(15, c), new(script)
+				s.device = append([]string{"-ethernet"}, device...)
+				s.add("mw")
+				s.add("mw")
+				s.queues(c)
+				one := func(w send) {
+					s.add("wipe")
+					s.send(w)
+					s.post(c)
+					s.finish(1)
+				}
+				for _, flags := range []verbs.SendFlags{verbs.SendSignaled, verbs.SendSignaled | verbs.SendIPChecksum} {
+					for range 3 {
+						for n := range c.sendSGEs + 1 {
+							if n > 0 || !built { // libmlx5's builder takes what its post refuses
+								one(m.scattered(m.send(verbs.OpSend, flags), n))
+							}
+						}
+						for n := 1; n <= c.inline; n++ {
+							if n == wantedHeader && built {
+								continue // libmlx5's builder takes what was the header as the data, too
+							}
+							one(m.inlined(m.send(verbs.OpSend, flags), n))
+						}
+					}
+				}
+				if built {
+					compare(t, s) // the builder doesn't look at the length
+					return
+				}
+				s.queues(c) // libmlx5 puts the data in a wrong place if the ring's end cuts a header
+				for range 3 {
+					for n := 1; n <= c.sendSGEs; n++ {
+						one(m.scattered(m.send(verbs.OpTSO, verbs.SendSignaled), n))
+						one(m.scattered(m.send(verbs.OpTSO, verbs.SendSignaled|verbs.SendIPChecksum), n))
+					}
+				}
+				compare(t, s)
+			})
+		}
+	}
+}
+
+// TestAtomics asks for atomic operations of a device that has none, or not all.
+func TestAtomics(t *testing.T) {
+	c := config{typ: verbs.RC, sends: 16, recvs: 1, sendSGEs: 1, recvSGEs: 1}
+	posted := func(device []string, op verbs.Opcode) (posted string) {
+		m, s := random(16, c), newScript(c)
+		s.device = device
+		s.send(m.atomic(m.send(op, verbs.SendSignaled)))
+		s.add("post")
+		if op == verbs.OpCompareSwap || op == verbs.OpFetchAdd {
+			compare(t, s)
+		}
+		steps := play(t, ours, poisonA, s)
+		return steps[len(steps)-1].text[0]
+	}
+	for _, tt := range []struct {
+		device []string
+		want   map[verbs.Opcode]string
+	}{
+		{nil, map[verbs.Opcode]string{
+			verbs.OpCompareSwap: "posted 1", verbs.OpFetchAdd: "posted 1", verbs.OpMaskedCompareSwap: "posted 1", verbs.OpMaskedFetchAdd: "posted 1",
+		}},
+		{[]string{"-atomic-ops", "3"}, map[verbs.Opcode]string{
+			verbs.OpCompareSwap: "posted 1", verbs.OpFetchAdd: "posted 1", verbs.OpMaskedCompareSwap: "posted 0", verbs.OpMaskedFetchAdd: "posted 0",
+		}},
+		{[]string{"-atomic-ops", "7"}, map[verbs.Opcode]string{
+			verbs.OpCompareSwap: "posted 1", verbs.OpFetchAdd: "posted 1", verbs.OpMaskedCompareSwap: "posted 1", verbs.OpMaskedFetchAdd: "posted 0",
+		}},
+		{[]string{"-no-atomics"}, map[verbs.Opcode]string{
+			verbs.OpCompareSwap: "posted 0", verbs.OpFetchAdd: "posted 0", verbs.OpMaskedCompareSwap: "posted 0", verbs.OpMaskedFetchAdd: "posted 0",
+		}},
+	} {
+		for op, want := range tt.want {
+			if got := posted(tt.device, op); got != want {
+				t.Errorf("%v, %v: %s, want %s", tt.device, op, got, want)
+			}
+		}
 	}
 }
 

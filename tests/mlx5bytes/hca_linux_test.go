@@ -273,7 +273,7 @@ func (p *side) wqe(typ verbs.QPType, b []byte) string {
 	const (
 		sendInv, write, writeImm, read   = 0x01, 0x08, 0x09, 0x10
 		swap, add, maskedSwap, maskedAdd = 0x11, 0x12, 0x14, 0x15
-		umr                              = 0x25
+		umr, nop                         = 0x25, 0
 	)
 	w, rest := words(b[:segment]), b[segment:n]
 	p.own(&w[1])
@@ -288,6 +288,7 @@ func (p *side) wqe(typ verbs.QPType, b []byte) string {
 		return w[len(w)-len(x):]
 	}
 	switch {
+	case opcode == umr || opcode == nop: // they go nowhere
 	case typ == verbs.UD || typ == verbs.DCI:
 		av := take(3)
 		name(&av[2], fmt.Sprintf("80%06x", p.dest), "<dest>")
@@ -297,7 +298,7 @@ func (p *side) wqe(typ verbs.QPType, b []byte) string {
 		} else {
 			name(&av[3], fmt.Sprintf("%04x", p.lid), "<LID>")
 		}
-	case typ == verbs.XRCSend && opcode != umr:
+	case typ == verbs.XRCSend:
 		name(&take(1)[0], fmt.Sprintf("%08x", p.dest), "<dest>")
 	}
 	switch opcode {

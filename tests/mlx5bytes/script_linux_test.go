@@ -24,6 +24,7 @@ const dataAddr = 0x7e0000000000
 //	postrecv
 //	complete LENGTH
 //	around TIMES (post both again and again, complete and poll it)
+//	wipe (poison an idle send queue, with what is left of refused requests)
 //	cqe BYTE*64
 //	poll N
 //	drain N (poll, and say only how many there were)

@@ -50,7 +50,7 @@ func NewTape(poison byte) (*Tape, error) {
 			t.recv, head = srq, srqHead
 		}
 	}
-	t.fill(memory(qp.Buf, int(qp.Len)*block))
+	t.Wipe()
 	for i := range t.recv.RecvLen {
 		t.fill(t.entry(i)[head:])
 	}
@@ -160,6 +160,10 @@ func (t *Tape) completeShared(size uint32) {
 		t.chainHead = binary.BigEndian.Uint16(t.entry(uint32(t.chainHead) % t.recv.RecvLen)[2:])
 	}
 }
+
+// Wipe poisons an idle send queue, with what was written for a request that was
+// refused then.
+func (t *Tape) Wipe() { t.fill(memory(t.qp.Buf, int(t.qp.Len)*block)) }
 
 // Skip leaves unwritten what was posted and completed.
 func (t *Tape) Skip() { t.dumpedSends, t.dumpedRecvs = t.sent, t.received }

@@ -147,7 +147,7 @@ var promises = map[uint16]map[string]uint64{
 	capAtomic: {
 		"atomic_req_8B_endianness_mode":             1, // the host's
 		"supported_atomic_req_8B_endianness_mode_1": 1,
-		"atomic_operations":                         3,      // compare and swap, fetch and add
+		"atomic_operations":                         15,     // compare and swap, fetch and add, both with masks
 		"atomic_size_qp":                            1 << 3, // 8 bytes
 		"atomic_size_dc":                            1 << 3,
 	},

@@ -365,6 +365,10 @@ static void around(void)
 	printf("cq doorbell %x\n", doorbell(&player.cq, 0));
 }
 
+// wipe poisons an idle send queue, with what was written for a request that was
+// refused then.
+static void wipe(void) { memset(memory(player.qp.buf), poison, player.qp.len * 64); }
+
 // build posts all or nothing.
 static void build(void)
 {
@@ -498,7 +502,7 @@ static void make_ah(void)
 	else if (pair)
 		a.dlid = pair->way.dlid;
 	if (!(ahs[n_ahs++] = ibv_create_ah(pd, &a)))
-		die("create AH");
+		puts("refused");
 }
 
 static void make_mw(void)
@@ -538,7 +542,7 @@ static const struct command {
 	{ "qp", make_queues }, { "ah", make_ah },	{ "mw", make_mw },   { "send", add_send },     { "post", post },
 	{ "recv", add_recv },  { "postrecv", post_recv }, { "poll", poll }, { "complete", complete }, { "cqe", raw },
 	{ "build", build }, { "drain", drain }, { "pollpeer", poll_peer }, { "bindpeer", bind_peer },
-	{ "around", around },
+	{ "around", around }, { "wipe", wipe },
 };
 
 int main(int argc, char **argv)

@@ -156,6 +156,8 @@ func (g *game) run(text string) {
 		}
 	case "around":
 		g.around(l.int())
+	case "wipe":
+		g.tape.Wipe()
 	case "complete":
 		g.tape.Complete(uint32(l.number()))
 	case "cqe":
@@ -327,7 +329,11 @@ func (g *game) makeAH(l *line) {
 	} else if g.pair != nil {
 		a.DLID = g.pair.way.DLID
 	}
-	g.ahs = append(g.ahs, must(g.pd.CreateAH(a)))
+	ah, err := g.pd.CreateAH(a)
+	if err != nil {
+		g.printf("refused\n")
+	}
+	g.ahs = append(g.ahs, ah)
 }
 
 func (g *game) addSend(l *line) {

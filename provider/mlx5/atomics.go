@@ -1,0 +1,77 @@
+package mlx5
+
+import (
+	"encoding/binary"
+	"sync"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// An atomics says which atomic operations there are, by the adapter's bits
+// (atomic_operations).
+type atomics uint16
+
+const (
+	swaps       atomics = 1 << 0
+	adds        atomics = 1 << 1
+	maskedSwaps atomics = 1 << 2
+	maskedAdds  atomics = 1 << 3
+)
+
+// atomicsOf returns what a request needs.
+func atomicsOf(op uapi.IbUverbsWrOpcode) atomics {
+	switch op {
+	case uapi.IB_UVERBS_WR_ATOMIC_CMP_AND_SWP:
+		return swaps
+	case uapi.IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD:
+		return adds
+	case uapi.IB_UVERBS_WR_MASKED_ATOMIC_CMP_AND_SWP:
+		return maskedSwaps
+	}
+	return maskedAdds
+}
+
+// maskedAtomics is what the adapter says of the masked ones, which no verb asks
+// for. It is asked once.
+type maskedAtomics struct {
+	once sync.Once
+	ops  atomics
+}
+
+// atomics returns what a QP has. A driver that says that there are none says so too
+// of an adapter that would answer in another byte order than this processor's.
+func (c *context) atomics(init *provider.QPInit) atomics {
+	if !init.Atomics {
+		return 0
+	}
+	m := &c.masked
+	m.once.Do(func() { m.ops = askMasked(c.file) })
+	return swaps | adds | m.ops
+}
+
+// QUERY_HCA_CAP, of the current capabilities of atomics, as the adapter's firmware
+// takes it: any context may ask for that.
+const (
+	queryCapOpcode  = 0x100
+	queryCapAtomics = 3<<1 | 1
+	capOffset       = 16   // in the answer
+	capLength       = 4096 // of any kind
+	operationsAt    = 0x12 // in the capabilities of atomics
+)
+
+// askMasked asks the adapter. A kernel that doesn't pass the question on leaves
+// that to the adapter's completions.
+func askMasked(f *ioctl.File) atomics {
+	cmd := ioctl.New(uapi.MLX5_IB_OBJECT_DEVX, uapi.MLX5_IB_METHOD_DEVX_OTHER)
+	defer cmd.Release()
+	in := ioctl.In[[16]byte](cmd, uapi.MLX5_IB_ATTR_DEVX_OTHER_CMD_IN)
+	binary.BigEndian.PutUint16(in[0:], queryCapOpcode)
+	binary.BigEndian.PutUint16(in[6:], queryCapAtomics)
+	out := ioctl.Out[[capOffset + capLength]byte](cmd, uapi.MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT)
+	if err := cmd.Run(f); err != nil || out[0] != 0 {
+		return maskedSwaps | maskedAdds
+	}
+	return atomics(binary.BigEndian.Uint16(out[capOffset+operationsAt:])) & (maskedSwaps | maskedAdds)
+}
