@@ -83,7 +83,8 @@ const (
 )
 
 // A window is the place of one WQE, as long as one can be. Only the segments up
-// to the queue's longest WQE are there: who writes holds to that.
+// to the queue's longest WQE are there: who writes holds to that, and to one less
+// (mostSegments) than would fit.
 type window [maxSegments]wqe.Segment
 
 const maxSegments = 64

@@ -191,39 +191,44 @@ func (q *qp) Adopt(_, qpn uint32, granted *provider.QPCap) error {
 	return nil
 }
 
-// overhead is what of a WQE is not data, in segments, at most.
-func (q *qp) overhead() (int, error) {
+// mostSegments is how many segments a WQE can say that it has.
+const mostSegments = 63
+
+// overhead is what of a WQE is not data, in segments, at most; and what of that a
+// message has in front, beside which the rest is for requests without data.
+func (q *qp) overhead() (all, front int, err error) {
 	const control, address = 1, 1
 	switch q.init.Type {
 	case uapi.IB_UVERBS_QPT_RC, uapi.IB_UVERBS_QPT_UC:
-		return control + wqe.UMRSegments, nil
+		return control + wqe.UMRSegments, control, nil
 	case uapi.IB_UVERBS_QPT_UD:
-		return control + wqe.AVSegments, nil
+		return control + wqe.AVSegments, control + wqe.AVSegments, nil
 	case uapi.IB_UVERBS_QPT_XRC_INI:
-		return control + address + wqe.UMRSegments, nil
+		return control + address + wqe.UMRSegments, control + address, nil
 	case uapi.IB_UVERBS_QPT_RAW_PACKET:
-		return control + wqe.EthSegments(wqe.EthHeaderInline), nil
+		n := control + wqe.EthSegments(wqe.EthHeaderInline)
+		return n, n, nil
 	}
 	if q.init.DC == provider.DCInitiator {
-		return control + wqe.AVSegments + wqe.UMRSegments, nil
+		return control + wqe.AVSegments + wqe.UMRSegments, control + wqe.AVSegments, nil
 	}
-	return 0, fmt.Errorf("mlx5: queue pairs of type %v are not supported", q.init.Type)
+	return 0, 0, fmt.Errorf("mlx5: queue pairs of type %v are not supported", q.init.Type)
 }
 
 // sizeSend computes the send queue, and returns its length in bytes.
 func (q *qp) sizeSend() (int, error) {
 	c, l, s := &q.init.Cap, &q.ctx.limits, &q.sq
-	overhead, err := q.overhead()
+	overhead, front, err := q.overhead()
 	if err != nil || c.MaxSendWR == 0 {
 		return 0, err
 	}
 	header := (int(q.init.MaxTSOHeader) + wqe.SegmentSize - 1) / wqe.SegmentSize
-	segs := overhead + header + int(c.MaxSendSGE)
+	data := header + int(c.MaxSendSGE)
 	if c.MaxInlineData > 0 {
-		segs = max(segs, overhead+wqe.InlineSegments(int(c.MaxInlineData)))
+		data = max(data, wqe.InlineSegments(int(c.MaxInlineData)))
 	}
-	blocks := (segs + wqe.BlockSegs - 1) / wqe.BlockSegs
-	if blocks*wqe.BlockSize > l.sendWQE || blocks*wqe.BlockSegs >= maxSegments {
+	blocks := (overhead + data + wqe.BlockSegs - 1) / wqe.BlockSegs
+	if blocks*wqe.BlockSize > l.sendWQE || blocks*wqe.BlockSegs > maxSegments || front+data > mostSegments {
 		return 0, errWQETooLong
 	}
 	if int(c.MaxSendWR) > l.sendBlocks {
@@ -235,7 +240,8 @@ func (q *qp) sizeSend() (int, error) {
 	}
 	s.mask, s.limit = uint32(ring-1), uint32(ring/blocks)
 	s.lastWhole, s.maxSGE = uint32(ring-blocks), int(c.MaxSendSGE)
-	s.maxData = blocks*wqe.BlockSize - overhead*wqe.SegmentSize - wqe.InlineHeader
+	s.maxData = max(min(blocks*wqe.BlockSegs-overhead, mostSegments-front)*wqe.SegmentSize-wqe.InlineHeader, 0)
+	s.maxSegments = min(blocks*wqe.BlockSegs, mostSegments)
 	s.spare = new(window)
 	if q.init.SignalAll {
 		s.signal = wqe.CtrlCQUpdate

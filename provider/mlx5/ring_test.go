@@ -582,6 +582,36 @@ func TestArm(t *testing.T) {
 	}
 }
 
+// TestWQETooLong: a WQE is held to its own place, whatever of it is header and data.
+func TestWQETooLong(t *testing.T) {
+	init := provider.QPInit{Type: uapi.IB_UVERBS_QPT_RAW_PACKET, Cap: capOf(2, 1, 60), MaxTSOHeader: 60, MaxTSO: 1 << 16}
+	q := newRig(t, 1).newQP(t, 1, init)
+	room := q.sq.maxSegments*wqe.SegmentSize - 2*wqe.SegmentSize // beside control and Ethernet segments
+	for header := minEthernet; header <= 60; header++ {
+		for data := 1; data <= q.sq.maxData+1; data++ {
+			wr := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_TSO, Header: make([]byte, header), MSS: 100, Inline: make([]byte, data)}
+			n, err := q.PostSend([]provider.SendWR{wr}, false)
+			fits := (header-2+15)/16*16+(data+4+15)/16*16 <= room && data <= q.sq.maxData
+			if (n == 1) != fits || !fits && err != provider.ErrInlineTooBig {
+				t.Fatalf("header of %d, data of %d: %d, %v, want %t", header, data, n, err, fits)
+			}
+			q.sq.done = q.sq.posted
+		}
+	}
+}
+
+// TestNoInline: a queue whose WQEs have no room for the head of inline data has none.
+func TestNoInline(t *testing.T) {
+	cap := provider.QPCap{MaxSendWR: 1}
+	q := newRig(t, 1).newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: cap})
+	if q.sq.maxData != 0 {
+		t.Errorf("%d bytes of inline data", q.sq.maxData)
+	}
+	if n, err := q.PostSend([]provider.SendWR{{Opcode: uapi.IB_UVERBS_WR_SEND, Inline: []byte{1}}}, false); n != 0 || err != provider.ErrInlineTooBig {
+		t.Error(n, err)
+	}
+}
+
 // TestNothingInFront: what stays on this side begins with its own segments,
 // whatever the QP's type, and needs no address handle.
 func TestNothingInFront(t *testing.T) {

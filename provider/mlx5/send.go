@@ -27,29 +27,30 @@ type sendQueue struct {
 	kept   bool   // some were encoded since mark of which the device was not told
 	mark   mark
 
-	limit     uint32  // requests at a time
-	short     bool    // takes the short way: see short.go
-	usual     uint32  // limit as long as it does: not after a UMR
-	lastWhole uint32  // the last block where the longest WQE would not be cut by the ring's end
-	spare     *window // where one is made that is
-	maxSGE    int
-	maxData   int  // inline bytes
-	signed    bool // WQEs have a signature
-	header    int  // bytes of each packet that the device wants inline
-	maxHeader int  // of OpTSO
-	maxTSO    uint64
-	checksums bool // the device computes those of packets
-	atomics   atomics
-	spareSGL  []provider.SGE
-	qpn       uint32    // times 256
-	signal    uint8     // CtrlCQUpdate if every request completes
-	flags     [8]uint8  // of control segments, for IB_SEND_FENCE, SIGNALED and SOLICITED
-	heads     [8]uint64 // of the control segments of short, by opcode
-	before    transport // what comes before an operation's own segments
-	record    *record
-	reg       *register
-	bell      mmio.Bell // reg, where it is nobody else's, and record
-	flame     uint32    // bytes of a WQE that may be copied to reg without its lock
+	limit       uint32  // requests at a time
+	short       bool    // takes the short way: see short.go
+	usual       uint32  // limit as long as it does: not after a UMR
+	lastWhole   uint32  // the last block where the longest WQE would not be cut by the ring's end
+	spare       *window // where one is made that is
+	maxSGE      int
+	maxData     int  // inline bytes
+	maxSegments int  // of one WQE
+	signed      bool // WQEs have a signature
+	header      int  // bytes of each packet that the device wants inline
+	maxHeader   int  // of OpTSO
+	maxTSO      uint64
+	checksums   bool // the device computes those of packets
+	atomics     atomics
+	spareSGL    []provider.SGE
+	qpn         uint32    // times 256
+	signal      uint8     // CtrlCQUpdate if every request completes
+	flags       [8]uint8  // of control segments, for IB_SEND_FENCE, SIGNALED and SOLICITED
+	heads       [8]uint64 // of the control segments of short, by opcode
+	before      transport // what comes before an operation's own segments
+	record      *record
+	reg         *register
+	bell        mmio.Bell // reg, where it is nobody else's, and record
+	flame       uint32    // bytes of a WQE that may be copied to reg without its lock
 
 	done uint32 // requests that completed
 }
@@ -223,7 +224,7 @@ func (s *sendQueue) encode(wrs []provider.SendWR) (n int, err error) {
 				}
 			}
 		} else if length := len(inline); length > 0 {
-			if length > s.maxData {
+			if length > s.maxData || int(i)+wqe.InlineSegments(length) > s.maxSegments {
 				err = provider.ErrInlineTooBig
 				break
 			}

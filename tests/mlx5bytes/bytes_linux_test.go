@@ -413,6 +413,8 @@ func TestRings(t *testing.T) {
 		{typ: verbs.RC, sends: 16, recvs: 1, sendSGEs: 4, recvSGEs: 1, inline: 64},
 		{typ: verbs.RC, sends: 16, recvs: 1, sendSGEs: 16, recvSGEs: 1, inline: 400, signalAll: true},
 		{typ: verbs.RC, sends: 50, recvs: 1, sendSGEs: 2, recvSGEs: 1, inline: 12},
+		{typ: verbs.RC, sends: 4, recvs: 1, sendSGEs: 30, recvSGEs: 1, inline: 828}, // the most
+		{typ: verbs.UD, sends: 4, recvs: 1, sendSGEs: 30, recvSGEs: 1, inline: 892},
 		{typ: verbs.UC, sends: 16, recvs: 1, sendSGEs: 5, recvSGEs: 1, inline: 128},
 		{typ: verbs.UD, sends: 1, recvs: 1, sendSGEs: 1, recvSGEs: 1},
 		{typ: verbs.UD, sends: 16, recvs: 1, sendSGEs: 6, recvSGEs: 1, inline: 300},
@@ -709,6 +711,82 @@ func TestAtomics(t *testing.T) {
 				t.Errorf("%v, %v: %s, want %s", tt.device, op, got, want)
 			}
 		}
+	}
+}
+
+// TestLimits asks for more and more, up to where both refuse. What a WQE of more
+// segments than its head can say (63) would need, only this library refuses: in
+// UD and raw packets' queues libmlx5 grants a few bytes more.
+func TestLimits(t *testing.T) {
+	const most = 63
+	for typ, front := range map[verbs.QPType]int{ // segments before the data, at least
+		verbs.RC: 1, verbs.UC: 1, verbs.UD: 4, verbs.XRCSend: 2, verbs.DCI: 4, verbs.RawPacket: 3,
+	} {
+		t.Run(typ.String(), func(t *testing.T) {
+			base := config{typ: typ, sends: 1, recvs: 1, sendSGEs: 1, recvSGEs: 1}
+			s := newScript(base)
+			var asked []config
+			ask := func(c config) {
+				asked = append(asked, c)
+				s.describe("try", c)
+			}
+			for n := range 1100 {
+				c := base
+				c.inline = n
+				ask(c)
+			}
+			for n := range 65 {
+				c := base
+				c.sendSGEs = n
+				ask(c)
+				c.inline = 100
+				ask(c)
+				c = base
+				c.recvSGEs = n
+				ask(c)
+				for typ == verbs.RawPacket && c.tsoHeader < 300 {
+					c.tsoHeader += 15
+					c.sendSGEs, c.recvSGEs = n, 1
+					ask(c)
+				}
+			}
+			for _, n := range []int{0, 1, 2, 3, 100, 1 << 12, 1<<12 + 1, 1 << 13, 1<<13 + 1, 1 << 14, 1<<14 + 1, 1 << 15, 1<<15 + 1} {
+				c := base
+				c.sends = n
+				ask(c)
+				c = base
+				c.recvs = n
+				ask(c)
+			}
+			dependencies(t)
+			theirs, ours := play(t, theirs, poisonA, s), play(t, ours, poisonA, s)
+			theirs, ours = theirs[len(theirs)-len(asked):], ours[len(ours)-len(asked):]
+			refused, less, bad := 0, 0, 0
+			for i, c := range asked {
+				want, got := theirs[i].text[0], ours[i].text[0]
+				mostInline := (most-front)*16 - 4
+				var caps [5]int
+				if _, err := fmt.Sscanf(want, "cap %x %x %x %x %x", &caps[0], &caps[1], &caps[2], &caps[3], &caps[4]); err != nil {
+					refused++
+				} else if front+c.sendSGEs+(c.tsoHeader+15)/16 > most || c.inline > mostInline {
+					want = "refused"
+					less++
+				} else if int32(caps[4]) == -4 {
+					want = strings.TrimSuffix(want, "fffffffc") + "0" // room for the head of inline data is missing
+				} else if caps[4] > mostInline {
+					want = fmt.Sprintf("cap %x %x %x %x %x", caps[0], caps[1], caps[2], caps[3], mostInline)
+					less++
+				}
+				if got != want && bad < 10 {
+					bad++
+					t.Errorf("%v, TSO headers of %d: %s, libmlx5 %s, want %s", c, c.tsoHeader, got, theirs[i].text[0], want)
+				}
+			}
+			if refused == 0 || less > 0 && typ != verbs.UD && typ != verbs.RawPacket {
+				t.Errorf("libmlx5 refused %d, and this library %d more", refused, less)
+			}
+			t.Logf("%d asked, %d refused by libmlx5, %d times less granted", len(asked), refused, less)
+		})
 	}
 }
 

@@ -15,6 +15,7 @@ const dataAddr = 0x7e0000000000
 // numbers in hex. It says addresses and keys literally; nothing is at them.
 //
 //	qp TYPE SENDS RECVS SEND_SGES RECV_SGES INLINE SIGNAL_ALL SRQ SIGNED BUILT TSO_HEADER
+//	try (the same: whether there can be one)
 //	ah DLID SL PATH_BITS RATE GLOBAL HOPS CLASS FLOW
 //	mw
 //	send ID OPCODE FLAGS INLINE IMM REMOTE RKEY COMPARE_ADD SWAP AH QPN QKEY MW NEW_RKEY BIND_OFFSET BIND_LENGTH BIND_ACCESS COMPARE_MASK SWAP_MASK DC_KEY HEADER MSS N (ADDR LENGTH LKEY)*
@@ -88,8 +89,10 @@ func newScript(c config) *script {
 	return s
 }
 
-func (s *script) queues(c config) {
-	s.add("qp", uint32(c.typ), c.sends, c.recvs, c.sendSGEs, c.recvSGEs, c.inline, bit(c.signalAll), bit(c.withSRQ), bit(c.signed), bit(c.built), c.tsoHeader)
+func (s *script) queues(c config) { s.describe("qp", c) }
+
+func (s *script) describe(command string, c config) {
+	s.add(command, uint32(c.typ), c.sends, c.recvs, c.sendSGEs, c.recvSGEs, c.inline, bit(c.signalAll), bit(c.withSRQ), bit(c.signed), bit(c.built), c.tsoHeader)
 }
 
 // A send is a work request's numbers.

@@ -412,24 +412,70 @@ static void step(enum ibv_qp_state to, enum ibv_qp_type type)
 		die("modify QP");
 }
 
+// A made_qp is a QP that a line of the script describes.
+struct made_qp {
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_cap asked;
+	int use_srq, built, tso_header;
+};
+
+static struct made_qp read_qp(void)
+{
+	struct made_qp q = { .init.qp_type = type = number() };
+	struct ibv_qp_init_attr *init = &q.init;
+	if (type == TYPE_DCI)
+		init->qp_type = type = IBV_QPT_DRIVER;
+	init->cap.max_send_wr = number();
+	init->cap.max_recv_wr = number();
+	init->cap.max_send_sge = number();
+	init->cap.max_recv_sge = number();
+	init->cap.max_inline_data = number();
+	init->sq_sig_all = number();
+	q.use_srq = number();
+	number(); // whether WQEs are signed: MLX5_QP_SIGNATURE says so
+	q.built = number();
+	q.tso_header = number();
+	q.asked = init->cap;
+	if (type == IBV_QPT_XRC_SEND || type == IBV_QPT_DRIVER)
+		init->cap.max_recv_wr = init->cap.max_recv_sge = 0; // that is the peer's
+	return q;
+}
+
+static struct ibv_qp *make_qp(struct made_qp *q)
+{
+	struct ibv_qp_init_attr *init = &q->init;
+	init->send_cq = cq;
+	init->recv_cq = init->qp_type == IBV_QPT_XRC_SEND ? NULL : cq;
+	if (q->built || type == IBV_QPT_DRIVER)
+		return build_qp(ctx, pd, init, q->tso_header);
+	if (q->tso_header)
+		return segmenting_qp(ctx, pd, init, q->tso_header);
+	return ibv_create_qp(pd, init);
+}
+
+static void print_cap(const struct ibv_qp_cap *c)
+{
+	printf("cap %x %x %x %x %x\n", c->max_send_wr, c->max_recv_wr, c->max_send_sge, c->max_recv_sge, c->max_inline_data);
+}
+
+// try_queues says what a QP would have, if there can be one.
+static void try_queues(void)
+{
+	struct made_qp q = read_qp();
+	struct ibv_qp *one = make_qp(&q);
+	if (!one) {
+		puts("refused");
+		return;
+	}
+	print_cap(&q.init.cap);
+	if (ibv_destroy_qp(one))
+		die("destroy");
+}
+
 // make_queues makes a CQ and a QP on it.
 static void make_queues(void)
 {
-	struct ibv_qp_init_attr init = { .qp_type = type = number() };
-	if (type == TYPE_DCI)
-		init.qp_type = type = IBV_QPT_DRIVER;
-	init.cap.max_send_wr = number();
-	init.cap.max_recv_wr = number();
-	init.cap.max_send_sge = number();
-	init.cap.max_recv_sge = number();
-	init.cap.max_inline_data = number();
-	init.sq_sig_all = number();
-	int use_srq = number();
-	number(); // whether WQEs are signed: MLX5_QP_SIGNATURE says so
-	int built = number(), tso_header = number();
-	struct ibv_qp_cap cap = init.cap;
-	if (type == IBV_QPT_XRC_SEND || type == IBV_QPT_DRIVER)
-		init.cap.max_recv_wr = init.cap.max_recv_sge = 0; // that is the peer's
+	struct made_qp q = read_qp();
 
 	if (pair)
 		pair_destroy(pair);
@@ -437,33 +483,26 @@ static void make_queues(void)
 		die("destroy");
 	qp = NULL;
 	srq = NULL;
-	if (use_srq && !pair) {
-		struct ibv_srq_init_attr a = { .attr = { init.cap.max_recv_wr, init.cap.max_recv_sge, 0 } };
+	if (q.use_srq && !pair) {
+		struct ibv_srq_init_attr a = { .attr = { q.init.cap.max_recv_wr, q.init.cap.max_recv_sge, 0 } };
 		if (!(srq = ibv_create_srq(pd, &a)))
 			die("create SRQ");
 		printf("srq wr %x sge %x\n", a.attr.max_wr, a.attr.max_sge);
-		init.srq = srq;
-		init.cap.max_recv_wr = init.cap.max_recv_sge = 0;
+		q.init.srq = srq;
+		q.init.cap.max_recv_wr = q.init.cap.max_recv_sge = 0;
 		recv_ring = ring_last(ctx->cmd_fd, RING_SRQ);
 	}
 	if (!(cq = ibv_create_cq(ctx, 255, NULL, NULL, 0)))
 		die("create CQ");
-	init.send_cq = cq;
-	init.recv_cq = init.qp_type == IBV_QPT_XRC_SEND ? NULL : cq;
-	if (built || type == IBV_QPT_DRIVER)
-		qp = build_qp(ctx, pd, &init, tso_header);
-	else if (tso_header)
-		qp = segmenting_qp(ctx, pd, &init, tso_header);
-	else
-		qp = ibv_create_qp(pd, &init);
+	qp = make_qp(&q);
 	if (!qp)
 		die("create QP");
 	if (pair) {
-		pair_make(pair, pd, qp, type, use_srq, cap);
+		pair_make(pair, pd, qp, type, q.use_srq, q.asked);
 		return;
 	}
 	for (int s = IBV_QPS_INIT; s <= IBV_QPS_RTS; s++)
-		step(s, init.qp_type);
+		step(s, q.init.qp_type);
 
 	produced = 0;
 	player = (struct ring_player){
@@ -471,8 +510,8 @@ static void make_queues(void)
 	};
 	if (!srq)
 		recv_ring = player.qp;
-	printf("qp %x cap %x %x %x %x %x\n", qp->qp_num, init.cap.max_send_wr, init.cap.max_recv_wr, init.cap.max_send_sge,
-	       init.cap.max_recv_sge, init.cap.max_inline_data);
+	printf("qp %x ", qp->qp_num);
+	print_cap(&q.init.cap);
 	// How many receives an SRQ has room for is the drivers' choice.
 	printf("rings send %x receive %x stride %x cq %x stride %x\n", player.qp.len, player.qp.recv_len,
 	       recv_ring.recv_stride, player.cq.len, player.cq.stride);
@@ -542,7 +581,7 @@ static const struct command {
 	{ "qp", make_queues }, { "ah", make_ah },	{ "mw", make_mw },   { "send", add_send },     { "post", post },
 	{ "recv", add_recv },  { "postrecv", post_recv }, { "poll", poll }, { "complete", complete }, { "cqe", raw },
 	{ "build", build }, { "drain", drain }, { "pollpeer", poll_peer }, { "bindpeer", bind_peer },
-	{ "around", around }, { "wipe", wipe },
+	{ "around", around }, { "wipe", wipe }, { "try", try_queues },
 };
 
 int main(int argc, char **argv)

@@ -117,6 +117,8 @@ func (g *game) run(text string) {
 	switch fields[0] {
 	case "qp":
 		g.makeQueues(l)
+	case "try":
+		g.tryQueues(l)
 	case "ah":
 		g.makeAH(l)
 	case "mw":
@@ -224,7 +226,8 @@ func (g *game) sge(l *line) verbs.SGE {
 	return sge
 }
 
-func (g *game) makeQueues(l *line) {
+// readQP reads what a QP is made with, and whether it receives from an SRQ.
+func readQP(l *line) (verbs.QPOptions, bool) {
 	o := verbs.QPOptions{Type: verbs.QPType(l.number())}
 	o.Cap = verbs.QPCap{MaxSendWR: l.int(), MaxRecvWR: l.int(), MaxSendSGE: l.int(), MaxRecvSGE: l.int(), MaxInlineData: l.int()}
 	o.SignalAll = l.number() != 0
@@ -232,6 +235,34 @@ func (g *game) makeQueues(l *line) {
 	o.SignWQEs = l.number() != 0
 	l.number() // whether C builds
 	o.MaxTSOHeader = l.int()
+	return o, useSRQ
+}
+
+// tryQueues says what a QP would have, if there can be one.
+func (g *game) tryQueues(l *line) {
+	o, _ := readQP(l)
+	if o.Type == verbs.XRCSend || o.Type == verbs.DCI {
+		o.Cap.MaxRecvWR, o.Cap.MaxRecvSGE = 0, 0
+	}
+	o.SendCQ, o.RecvCQ = g.cq, g.cq
+	if o.Type == verbs.XRCSend {
+		o.RecvCQ = nil
+	}
+	qp, err := g.pd.CreateQP(o)
+	if err != nil {
+		g.printf("refused\n")
+		return
+	}
+	g.printf("%s\n", capText(qp.Cap()))
+	check(qp.Close())
+}
+
+func capText(c verbs.QPCap) string {
+	return fmt.Sprintf("cap %x %x %x %x %x", c.MaxSendWR, c.MaxRecvWR, c.MaxSendSGE, c.MaxRecvSGE, c.MaxInlineData)
+}
+
+func (g *game) makeQueues(l *line) {
+	o, useSRQ := readQP(l)
 	capacity := o.Cap
 	if o.Type == verbs.XRCSend || o.Type == verbs.DCI {
 		o.Cap.MaxRecvWR, o.Cap.MaxRecvSGE = 0, 0 // that is the peer's
@@ -266,8 +297,7 @@ func (g *game) makeQueues(l *line) {
 		check(g.qp.Modify(a, mask(o.Type, to)))
 	}
 	g.tape = must(rings.NewTape(g.poison))
-	c := g.qp.Cap()
-	g.printf("qp %x cap %x %x %x %x %x\n", g.qp.Num(), c.MaxSendWR, c.MaxRecvWR, c.MaxSendSGE, c.MaxRecvSGE, c.MaxInlineData)
+	g.printf("qp %x %s\n", g.qp.Num(), capText(g.qp.Cap()))
 	g.tape.Geometry(g.out)
 }
 
