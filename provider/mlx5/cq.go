@@ -25,7 +25,8 @@ type cq struct {
 	v1     bool      // CQEs have the number that this side chose
 	format wqe.MiniFormat
 
-	resized cqRing // during a Resize
+	resized cqRing // during a Resize, and after one that failed, when the adapter uses it
+	broken  error  // why nothing will be found any more
 }
 
 // A cqRing is a ring of CQEs.
@@ -110,7 +111,10 @@ func (q *cq) PollTimed(wc []provider.WC, cycles []uint64) (n int, err error) {
 			break
 		}
 	}
-	return n, nil
+	if n == 0 {
+		err = q.broken
+	}
+	return n, err
 }
 
 func (q *cq) Adopt(uint32) error {
@@ -202,6 +206,9 @@ func moveCQE(dst *cqRing, to uint32, src *cqRing, from uint32) {
 }
 
 func (q *cq) Resize(cmd *ioctl.Cmd, cqe uint32) (err error) {
+	if q.broken != nil {
+		return q.broken
+	}
 	q.dropResize() // of one that the kernel refused
 	if q.resized, err = newRing(cqe, q.stride); err != nil {
 		return err
@@ -211,38 +218,53 @@ func (q *cq) Resize(cmd *ioctl.Cmd, cqe uint32) (err error) {
 	return nil
 }
 
-var errNoResizeCQE = errors.New("mlx5: the adapter didn't mark where the resized completion queue begins")
+var errNoResizeCQE = errors.New("mlx5: the adapter didn't mark where the resized completion queue begins: make another")
 
 // Remap carries the completions over that were not polled: all up to the one
 // with which the adapter ends the old ring. In the new one each comes one place
 // later, so that it is just after them that the adapter goes on.
+//
+// Without that mark the CQ is of no use: the adapter writes to the new ring, which
+// stays for it, and nobody knows where.
 func (q *cq) Remap() error {
-	defer q.dropResize()
 	if q.resized.mask == q.mask {
-		return nil // for the kernel, that is no change
+		q.dropResize() // for the kernel, that is no change
+		return nil
 	}
-	for i := q.next; ; i++ {
-		e := q.at(i)
-		tail := e.Load()
-		if i-q.next > q.mask || !tail.Ready(q.round(i)) {
-			return errNoResizeCQE
-		}
-		mmio.FromDevice()
-		if tail.Opcode() == wqe.CQEResize {
-			break
-		}
-		if tail.Compressed() {
-			q.expand(i, q.format)
-		}
+	end, ok := q.findMark()
+	if !ok {
+		q.broken = errNoResizeCQE
+		return q.broken
+	}
+	for i := q.next; i != end; i++ {
 		moveCQE(&q.resized, i+1, &q.cqRing, i)
 	}
 	q.cqRing, q.resized = q.resized, q.cqRing
+	q.dropResize()
 	q.seek(q.next + 1)
 	// The mark counts as a completion, and this one is consumed. rdma-core
 	// leaves it to the next poll to say so; until then the adapter takes the
 	// queue to be fuller than it is.
 	mmio.Publish(&q.record[cqIndexRecord], swap32(q.next&0xffffff))
 	return nil
+}
+
+// findMark returns where the adapter ended the ring, and expands what is before.
+func (q *cq) findMark() (at uint32, ok bool) {
+	for i := q.next; i-q.next <= q.mask; i++ {
+		tail := q.at(i).Load()
+		if !tail.Ready(q.round(i)) {
+			break
+		}
+		mmio.FromDevice()
+		if tail.Opcode() == wqe.CQEResize {
+			return i, true
+		}
+		if tail.Compressed() && !q.expand(i, q.format) {
+			break
+		}
+	}
+	return 0, false
 }
 
 // dropResize ends a Resize: what is left in resized is the ring not used.

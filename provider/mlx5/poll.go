@@ -43,7 +43,7 @@ func (c *credit) tell() {
 func (q *cq) Poll(wc []provider.WC) (int, error) {
 	// Programs poll in vain more often than not.
 	if !q.head.Load().Ready(q.turn) {
-		return 0, nil
+		return 0, q.broken
 	}
 	return q.poll(wc, false, false)
 }

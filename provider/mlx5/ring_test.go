@@ -424,13 +424,49 @@ func TestResize(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_RESIZE_CQ)
-	defer cmd.Release()
-	if err := c.Resize(cmd, 9); err != nil {
+}
+
+// TestResizeWithoutMark: the adapter writes to the new ring, so this stays, and
+// nothing is put there. What came before can be polled, then there is an error.
+func TestResizeWithoutMark(t *testing.T) {
+	r := newRig(t, 1)
+	c := r.newCQ(t, provider.CQInit{CQE: 7})
+	q := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(64, 1, 0)})
+	if _, err := q.PostSend([]provider.SendWR{{WRID: 5, Opcode: uapi.IB_UVERBS_WR_SEND}}, false); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Remap(); err == nil {
-		t.Error("without the adapter's mark the resize succeeded")
+	c.write(0, cqe{op: wqe.CQERequester, sendOp: wqe.OpSend, qpn: 1, uidx: q.uidx()})
+	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_RESIZE_CQ)
+	defer cmd.Release()
+	if err := c.Resize(cmd, 100); err != nil {
+		t.Fatal(err)
+	}
+	ring := c.resized.buf
+	for i := range ring {
+		ring[i] = 0xf0 // the adapter's, from here on
+	}
+	if err := c.Remap(); err != errNoResizeCQE {
+		t.Error("without the adapter's mark:", err)
+	}
+	if err := c.Resize(cmd, 200); err != errNoResizeCQE {
+		t.Error("again:", err)
+	}
+	wc := make([]provider.WC, 4)
+	if n, err := c.Poll(wc); n != 1 || err != nil || wc[0].WRID != 5 {
+		t.Error("what came before:", n, err, wc[0])
+	}
+	for range 2 {
+		if n, err := c.Poll(wc); n != 0 || err != errNoResizeCQE {
+			t.Error("after it:", n, err)
+		}
+		if n, err := c.PollTimed(wc, make([]uint64, 4)); n != 0 || err != errNoResizeCQE {
+			t.Error("after it, timed:", n, err)
+		}
+	}
+	for i, b := range ring { // it would fault had it been unmapped
+		if b != 0xf0 {
+			t.Fatalf("byte %d of the adapter's ring is %#x", i, b)
+		}
 	}
 }
 
