@@ -2,7 +2,6 @@ package verbs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"sync/atomic"
@@ -27,6 +26,7 @@ type CQ struct {
 	events  atomic.Uint32 // that came
 	overran atomic.Bool   // EventCQErr came, which no Poll can see in the queue
 	silent  atomic.Bool   // nothing will come any more: see silence
+	timed   bool          // CQOptions.Timestamps
 }
 
 func (cq *CQ) base() *object {
@@ -47,6 +47,11 @@ type CQOptions struct {
 	// DeviceAttr.CQECompression allows it.
 	CQESize     int
 	Compression CQECompression
+
+	// Timestamps is for PollTimed: it has the QPs on the CQ stamp completions by
+	// Context.RawClock's counter. A device whose firmware stamps by another refuses
+	// such QPs.
+	Timestamps bool
 
 	// SingleOwner promises that one goroutine at a time uses the CQ, and drops
 	// its lock. A second one that is seen panics. To close a QP on the CQ, or to
@@ -75,6 +80,9 @@ func (c *Context) CreateCQ(o CQOptions) (*CQ, error) {
 	case o.Vector < 0 || o.Vector >= max(c.compVectors, 1):
 		return nil, invalid(op, "completion vector %d is not in 0 to %d", o.Vector, max(c.compVectors, 1)-1)
 	}
+	if o.Timestamps && limits.CompletionTimestampMask == 0 {
+		return nil, opErr(op, "completion times", ErrNotSupported)
+	}
 	var parents []*object
 	if o.Channel != nil {
 		if err := hold(op, o.Channel.base()); err != nil {
@@ -94,7 +102,7 @@ func (c *Context) createCQHeld(op string, o *CQOptions, parents []*object) (*CQ,
 		return nil, invalid(op, "the completion channel belongs to another device context")
 	}
 	cq := &CQ{chn: o.Channel, fired: make(chan struct{}, 1), gone: make(chan struct{})}
-	cq.mu.single = o.SingleOwner
+	cq.mu.single, cq.timed = o.SingleOwner, o.Timestamps
 	cq.id = c.newID()
 	cmd := ioctl.New(uapi.UVERBS_OBJECT_CQ, uapi.UVERBS_METHOD_CQ_CREATE)
 	defer cmd.Release()
@@ -105,6 +113,9 @@ func (c *Context) createCQHeld(op string, o *CQOptions, parents []*object) (*CQ,
 		cmd.FD(uapi.UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, o.Channel.events.fd)
 	}
 	cmd.U32(uapi.UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, uint32(o.Vector))
+	if o.Timestamps {
+		cmd.U32(uapi.UVERBS_ATTR_CREATE_CQ_FLAGS, uint32(uapi.IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION))
+	}
 	cqe := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_CREATE_CQ_RESP_CQE)
 	prov, err := c.prov.NewCQ(cmd, provider.CQInit{CQE: uint32(o.CQE), CQESize: uint32(o.CQESize), Compression: uint8(o.Compression)})
 	if err != nil {
@@ -219,7 +230,7 @@ func (cq *CQ) overrun() {
 
 // PollTimed is Poll that also stores, for each completion, the count of the
 // device's clock at which it came: see Context.RawClock. It returns at most as
-// many as there are cycles. Devices without such times answer ErrNotSupported.
+// many as there are cycles. The CQ is one made with CQOptions.Timestamps.
 func (cq *CQ) PollTimed(wc []WC, cycles []uint64) (int, error) {
 	if cq == nil {
 		return 0, &OpError{Op: "poll CQ", Err: errNil}
@@ -238,20 +249,22 @@ func (cq *CQ) pollTimed(wc []WC, cycles []uint64) (int, error) {
 	if cq.prov == nil {
 		return 0, errPollClosed
 	}
+	if !cq.timed {
+		return 0, errPollUntimed
+	}
 	n, err := cq.prov.PollTimed(as[provider.WC](wc), cycles)
 	if n > 0 {
 		polled()
 	}
-	switch {
-	case errors.Is(err, provider.ErrOpcode):
-		err = opErr("poll CQ", "completion times", ErrNotSupported)
-	case n == 0:
+	if n == 0 {
 		err = cq.nothing(err)
 	}
 	return n, err
 }
 
 var errPollOverran = opErr("poll CQ", "", provider.ErrCQOverrun)
+
+var errPollUntimed = invalid("poll CQ", "the CQ was made without CQOptions.Timestamps")
 
 var errPollRemoved = opErr("poll CQ", "", ErrDeviceRemoved)
 

@@ -27,6 +27,7 @@ type Spec struct {
 
 	CQESize     int // as verbs.CQOptions has them
 	Compression verbs.CQECompression
+	Timestamps  bool
 
 	A, B SpecEnd
 }
@@ -105,7 +106,7 @@ func (p *Pair) end(t testing.TB, s *Spec, e *SpecEnd) *End {
 			t.Fatal(err)
 		}
 	}
-	end.CQ, err = p.Ctx.CreateCQ(verbs.CQOptions{CQE: s.CQE, Channel: end.Chan, CQESize: s.CQESize, Compression: s.Compression})
+	end.CQ, err = p.Ctx.CreateCQ(verbs.CQOptions{CQE: s.CQE, Channel: end.Chan, CQESize: s.CQESize, Compression: s.Compression, Timestamps: s.Timestamps})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,6 +70,7 @@ func (d *device) query() uapi.IbUverbsExQueryDeviceResp {
 	if !d.noChecksums {
 		resp.Base.DeviceCapFlags |= uint32(uapi.IB_UVERBS_DEVICE_RAW_IP_CSUM)
 	}
+	resp.TimestampMask, resp.HcaCoreClock = 1<<64-1, 1_000_000
 	resp.ResponseLength = uint32(len(bytesOf(&resp)))
 	return resp
 }
@@ -142,8 +143,14 @@ func (d *device) createCQ(r *request) error {
 	if err != nil {
 		return err
 	}
+	flags, err := in[uint32](r, uapi.UVERBS_ATTR_CREATE_CQ_FLAGS)
+	if err != nil {
+		return err
+	}
 	handle := next(&d.handle)
-	q := rings.Queue{Kind: rings.CQ, Number: firstCQN + next(&d.cqn), Buf: cmd.BufAddr, DB: cmd.DbAddr, Stride: cmd.CqeSize, Len: 1}
+	q := rings.Queue{
+		Kind: rings.CQ, Number: firstCQN + next(&d.cqn), Buf: cmd.BufAddr, DB: cmd.DbAddr, Stride: cmd.CqeSize, Len: 1, Flags: flags,
+	}
 	for q.Len <= cqe {
 		q.Len *= 2
 	}

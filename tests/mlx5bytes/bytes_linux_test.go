@@ -790,6 +790,17 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestTimed: of a CQ whose completions have times, the kernel is told which clock's.
+func TestTimed(t *testing.T) {
+	s := new(script)
+	s.add("cq", 0)
+	s.add("cq", 1)
+	compare(t, s)
+	if steps := play(t, ours, poisonA, s); steps[1].text[0] != "flags 0" || steps[2].text[0] != "flags 1" {
+		t.Errorf("%q and %q", steps[1].text, steps[2].text)
+	}
+}
+
 // TestReceives goes around receive queues, a QP's and an SRQ's.
 func TestReceives(t *testing.T) {
 	for i, c := range []config{

@@ -30,5 +30,5 @@ type Queue struct {
 	Len        uint32
 	RecvLen    uint32
 	RecvStride uint32
-	_          uint32
+	Flags      uint32 // a CQ was created with
 }

@@ -13,7 +13,7 @@ enum { RING_CQ = 1, RING_QP, RING_SRQ };
 struct ring_queue {
 	uint32_t kind, number, user_index, stride;
 	uint64_t buf, db, recv;
-	uint32_t len, recv_len, recv_stride, reserved;
+	uint32_t len, recv_len, recv_stride, flags;
 };
 
 struct ring_player {

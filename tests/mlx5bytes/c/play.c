@@ -458,6 +458,21 @@ static void print_cap(const struct ibv_qp_cap *c)
 	printf("cap %x %x %x %x %x\n", c->max_send_wr, c->max_recv_wr, c->max_send_sge, c->max_recv_sge, c->max_inline_data);
 }
 
+// make_cq makes a CQ, of which completions have times or not, and says what of that
+// the kernel is told.
+static void make_cq(void)
+{
+	struct ibv_cq_init_attr_ex a = { .cqe = 15, .wc_flags = IBV_WC_STANDARD_FLAGS };
+	if (number())
+		a.wc_flags |= IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+	struct ibv_cq_ex *one = ibv_create_cq_ex(ctx, &a);
+	if (!one)
+		die("create CQ");
+	printf("flags %x\n", ring_last(ctx->cmd_fd, RING_CQ).flags);
+	if (ibv_destroy_cq(ibv_cq_ex_to_cq(one)))
+		die("destroy CQ");
+}
+
 // try_queues says what a QP would have, if there can be one.
 static void try_queues(void)
 {
@@ -582,6 +597,7 @@ static const struct command {
 	{ "recv", add_recv },  { "postrecv", post_recv }, { "poll", poll }, { "complete", complete }, { "cqe", raw },
 	{ "build", build }, { "drain", drain }, { "pollpeer", poll_peer }, { "bindpeer", bind_peer },
 	{ "around", around }, { "wipe", wipe }, { "try", try_queues },
+	{ "cq", make_cq },
 };
 
 int main(int argc, char **argv)

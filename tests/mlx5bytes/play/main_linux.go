@@ -117,6 +117,10 @@ func (g *game) run(text string) {
 	switch fields[0] {
 	case "qp":
 		g.makeQueues(l)
+	case "cq":
+		cq := must(g.ctx.CreateCQ(verbs.CQOptions{CQE: 15, Timestamps: l.number() != 0}))
+		g.printf("flags %x\n", must(rings.Last(rings.CQ)).Flags)
+		check(cq.Close())
 	case "try":
 		g.tryQueues(l)
 	case "ah":
