@@ -23,7 +23,9 @@ type index struct {
 	numbered sync.Map // uint32 to *resource: CQEs of version 0
 }
 
-const maxChosen = 1 << 24
+// maxChosen is how many numbers there are: the kernel has another use for the last
+// of 24 bits, noIndex.
+const maxChosen = noIndex
 
 var errNoIndex = errors.New("mlx5: no number is left for another QP")
 
@@ -42,7 +44,7 @@ func (x *index) choose(r *resource) error {
 	if len(table) == maxChosen {
 		return errNoIndex
 	}
-	grown := make([]atomic.Pointer[resource], max(64, 2*len(table)))
+	grown := make([]atomic.Pointer[resource], min(max(64, 2*len(table)), maxChosen))
 	for i := range table {
 		grown[i].Store(table[i].Load())
 	}

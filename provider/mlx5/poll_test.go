@@ -3,6 +3,7 @@ package mlx5
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/goverbs/goverbs/provider"
@@ -135,5 +136,37 @@ func TestTimedFault(t *testing.T) {
 	}
 	if s.posted != 2 {
 		t.Errorf("%d were posted", s.posted)
+	}
+}
+
+// TestNumbers: each is a resource's of its own, until none is left: the last that
+// CQEs could have is not one.
+func TestNumbers(t *testing.T) {
+	var x index
+	const nearly = maxChosen - 3
+	table := make([]atomic.Pointer[resource], maxChosen)
+	other := new(resource)
+	for i := range nearly {
+		table[i].Store(other)
+	}
+	x.chosen.Store(&table)
+	seen := map[uint32]bool{}
+	var last *resource
+	for range 3 {
+		last = new(resource)
+		if err := x.choose(last); err != nil {
+			t.Fatal(err)
+		}
+		if last.number >= 0xffffff || last.number < nearly || seen[last.number] || x.find(last.number) != last {
+			t.Errorf("chose %#x", last.number)
+		}
+		seen[last.number] = true
+	}
+	if err := x.choose(new(resource)); err != errNoIndex {
+		t.Errorf("one too many: %v", err)
+	}
+	x.drop(last)
+	if again := new(resource); x.choose(again) != nil || again.number != last.number {
+		t.Errorf("chose %#x after %#x was dropped", again.number, last.number)
 	}
 }

@@ -22,6 +22,7 @@ const (
 	maxQueueLen = 1 << 15
 
 	staticRegisters = 16
+	noUserIndex     = 0xffffff           // of a QP, where completion queue entries have none
 	guid            = 0x0100000003c90200 // 0002:c903:0000:0001, big endian
 )
 
@@ -169,6 +170,9 @@ func (d *device) createQP(r *request) error {
 	cmd, err := in[uapi.Mlx5IbCreateQp](r, uapi.UVERBS_ATTR_UHW_IN)
 	if err != nil {
 		return err
+	}
+	if none := cmd.Uidx == noUserIndex; none != (d.cqeVersion == 0) || !none && cmd.Uidx>>24 != 0 {
+		return unix.EINVAL
 	}
 	granted, err := in[uapi.IbUverbsQpCap](r, uapi.UVERBS_ATTR_CREATE_QP_CAP)
 	if err != nil {

@@ -835,10 +835,12 @@ func TestReceives(t *testing.T) {
 // TestCounters posts so much that each counter of 16 bits wraps: a record has
 // nothing above them.
 func TestCounters(t *testing.T) {
-	for _, shared := range []bool{false, true} {
+	for i, shared := range []bool{false, true, false, true} {
+		version := i / 2 // of completion queue entries
 		c := config{typ: verbs.RC, sends: 16, recvs: 16, sendSGEs: 1, recvSGEs: 1, withSRQ: shared}
-		t.Run(c.String(), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%v, version %d", c, version), func(t *testing.T) {
 			m, s := random(12, c), newScript(c)
+			s.device = []string{"-cqe-version", strconv.Itoa(version)}
 			s.send(m.scattered(m.send(verbs.OpSend, verbs.SendSignaled), 1))
 			s.recv(m.Uint64(), m.scattered(send{}, 1).sges)
 			s.add("around", 70_000)
@@ -872,10 +874,14 @@ func (s *script) cqe(e [64]byte) {
 // TestCompletions has both read the same entries: random ones of each kind, and
 // each syndrome of an error.
 func TestCompletions(t *testing.T) {
-	for _, typ := range []verbs.QPType{verbs.RC, verbs.UD} {
-		c := config{typ: typ, sends: 16, recvs: 16, sendSGEs: 1, recvSGEs: 1}
-		t.Run(typ.String(), func(t *testing.T) {
+	for _, tt := range []struct {
+		typ     verbs.QPType
+		version int
+	}{{verbs.RC, 0}, {verbs.RC, 1}, {verbs.UD, 0}, {verbs.UD, 1}} {
+		c := config{typ: tt.typ, sends: 16, recvs: 16, sendSGEs: 1, recvSGEs: 1}
+		t.Run(fmt.Sprintf("%v/version %d", tt.typ, tt.version), func(t *testing.T) {
 			m, s := random(9, c), newScript(c)
+			s.device = []string{"-cqe-version", strconv.Itoa(tt.version)}
 			sendOne := func() {
 				s.send(m.scattered(m.send(verbs.OpSend, verbs.SendSignaled), 1))
 				s.add("post")

@@ -27,6 +27,7 @@ type Player struct {
 	qp, cq   Queue
 	sent     uint16 // the send queue's next block
 	received uint16
+	srqn     uint32  // that it receives from, or 0
 	produced *uint32 // the CQ's next entry: shared by all who complete on it
 }
 
@@ -91,13 +92,29 @@ func (p *Player) CompleteRecvs(size uint32) (n int) {
 	return n
 }
 
+// noUserIndex is a QP's where entries are of version 0: they have the number of the
+// SRQ that a receive came from, and mean nothing there for others.
+const noUserIndex = 0xffffff
+
+func (p *Player) userIndex(op byte) uint32 {
+	switch {
+	case p.qp.UserIndex != noUserIndex:
+		return p.qp.UserIndex
+	case op == opReceived:
+		return p.srqn
+	}
+	return meaningless
+}
+
+const meaningless = 0x5a5a5a
+
 func (p *Player) complete(op byte, counter uint16, size, wqeOpcode uint32) {
 	i := *p.produced
 	*p.produced++
 	cq := memory(p.cq.Buf, int(p.cq.Len*p.cq.Stride))
 	e := cq[(i%p.cq.Len+1)*p.cq.Stride-64:][:64] // the second half of large ones
 	clear(e[:63])
-	binary.BigEndian.PutUint32(e[32:], p.qp.UserIndex)
+	binary.BigEndian.PutUint32(e[32:], p.userIndex(op))
 	binary.BigEndian.PutUint32(e[44:], size)
 	binary.BigEndian.PutUint32(e[56:], wqeOpcode<<24|p.qp.Number)
 	owner := byte(0)

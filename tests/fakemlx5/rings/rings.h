@@ -19,6 +19,7 @@ struct ring_queue {
 struct ring_player {
 	struct ring_queue qp, cq;
 	uint16_t sent, received;
+	uint32_t srqn; // that it receives from, or 0
 	uint32_t *produced; // the CQ's next entry
 };
 
@@ -34,6 +35,16 @@ static inline struct ring_queue ring_last(int fd, uint32_t kind)
 	return q;
 }
 
+// ring_user_index is what an entry of a QP has there: its user index, or, of
+// version 0, the number of the SRQ that a receive came from, and for others nothing
+// that means anything.
+static inline uint32_t ring_user_index(const struct ring_player *p, int received)
+{
+	if (p->qp.user_index != 0xffffff)
+		return p->qp.user_index;
+	return received ? p->srqn : 0x5a5a5a;
+}
+
 static inline void ring_complete(struct ring_player *p, uint8_t op, uint16_t counter, uint32_t size,
 				 uint8_t wqe_opcode)
 {
@@ -42,7 +53,7 @@ static inline void ring_complete(struct ring_player *p, uint8_t op, uint16_t cou
 	uint32_t *words = (uint32_t *)e;
 
 	memset(e, 0, 63);
-	words[8] = htobe32(p->qp.user_index);
+	words[8] = htobe32(ring_user_index(p, op == 2));
 	words[11] = htobe32(size);
 	words[14] = htobe32((uint32_t)wqe_opcode << 24 | p->qp.number);
 	uint32_t last = htobe32((uint32_t)counter << 16 | op << 4 | !!(i & p->cq.len));

@@ -47,7 +47,7 @@ func NewTape(poison byte) (*Tape, error) {
 	head := 0
 	if qp.RecvLen == 0 {
 		if srq, err := Last(SRQ); err == nil {
-			t.recv, head = srq, srqHead
+			t.recv, head, t.srqn = srq, srqHead, srq.Number
 		}
 	}
 	t.Wipe()
@@ -168,11 +168,20 @@ func (t *Tape) Wipe() { t.fill(memory(t.qp.Buf, int(t.qp.Len)*block)) }
 // Skip leaves unwritten what was posted and completed.
 func (t *Tape) Skip() { t.dumpedSends, t.dumpedRecvs = t.sent, t.received }
 
+// rawOp is opReceived for all that receives complete with, opRequester for others.
+func rawOp(e *[64]byte) byte {
+	const firstReceived, lastReceived, receiveFailed = 1, 4, 14
+	if op := e[63] >> 4; op >= firstReceived && op <= lastReceived || op == receiveFailed {
+		return opReceived
+	}
+	return opRequester
+}
+
 // Raw puts a completion queue entry into the CQ as it is, but for its owner bit
 // and, where it has ff, the QP's number and user index.
 func (t *Tape) Raw(e *[64]byte) {
 	if binary.BigEndian.Uint32(e[32:]) == 0xffffffff {
-		binary.BigEndian.PutUint32(e[32:], t.qp.UserIndex)
+		binary.BigEndian.PutUint32(e[32:], t.userIndex(rawOp(e)))
 	}
 	if v := binary.BigEndian.Uint32(e[56:]); v&0xffffff == 0xffffff {
 		binary.BigEndian.PutUint32(e[56:], v&^0xffffff|t.qp.Number)

@@ -211,8 +211,9 @@ static void raw(void)
 	for (int i = 0; i < 64; i++)
 		e[i] = number();
 	uint32_t *words = (uint32_t *)e;
+	int op = e[63] >> 4, received = (op >= 1 && op <= 4) || op == 14;
 	if (words[8] == 0xffffffff)
-		words[8] = htobe32(player.qp.user_index);
+		words[8] = htobe32(ring_user_index(&player, received));
 	if ((words[14] & htobe32(0xffffff)) == htobe32(0xffffff))
 		words[14] = (words[14] & ~htobe32(0xffffff)) | htobe32(player.qp.number);
 	uint32_t i = produced++;
@@ -525,6 +526,8 @@ static void make_queues(void)
 	};
 	if (!srq)
 		recv_ring = player.qp;
+	else
+		player.srqn = recv_ring.number;
 	printf("qp %x ", qp->qp_num);
 	print_cap(&q.init.cap);
 	// How many receives an SRQ has room for is the drivers' choice.
