@@ -182,7 +182,7 @@ func TestWaysToRing(t *testing.T) {
 				if !bytes.Equal(buffers, want) {
 					t.Errorf("post %d left\n%x, want\n%x", turn, buffers, want)
 				}
-				if got := swap32(q.sq.record[sendRecord]); got != next+1 {
+				if got := number(q.sq.record[1]); got != next+1 {
 					t.Errorf("the record says %d, want %d", got, next+1)
 				}
 			}

@@ -60,7 +60,7 @@ func TestUnknownCQE(t *testing.T) {
 				bad := func() []byte {
 					c.write(produced, tt.cqe)
 					produced++
-					return cqeBytes(c.at(produced - 1))[:]
+					return c.entry(produced - 1)
 				}
 				for _, poll := range []func() (int, error){
 					func() (int, error) { return c.Poll(wc) },
@@ -78,7 +78,7 @@ func TestUnknownCQE(t *testing.T) {
 					if n != 0 || !errors.As(err, &e) || string(e.CQE[:]) != raw || !strings.Contains(err.Error(), tt.why) {
 						t.Fatalf("%d, %v, want an error about %q of %x", n, err, tt.why, raw)
 					}
-					if got := swap32(c.record[cqIndexRecord]); got != produced-1 {
+					if got := number(c.record[0]); got != produced-1 {
 						t.Errorf("%d are consumed, want %d", got, produced-1)
 					}
 					if n, err := poll(); n != 1 || err != nil || wc[0].WRID != uint64(produced-1) {
@@ -129,7 +129,7 @@ func TestTimedFault(t *testing.T) {
 	}
 	c.write(0, cqe{op: wqe.CQEResponderError, qpn: 1, uidx: q.uidx(), syndrome: 0x22, vendor: 0x93})
 	c.write(1, cqe{op: wqe.CQERequester, sendOp: wqe.OpSend, qpn: 1, uidx: q.uidx()})
-	cqeBytes(c.at(1))[55] = 42 // its time
+	c.entry(1)[55] = 42 // its time
 	wc, cycles := make([]provider.WC, 2), make([]uint64, 2)
 	if n, err := c.PollTimed(wc, cycles); n != 1 || err != nil || wc[0].WRID != 8 || cycles[0] != 42 {
 		t.Errorf("%d, %v: request %d at %d", n, err, wc[0].WRID, cycles[0])

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"flag"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/goverbs/goverbs/ioctl"
@@ -104,15 +105,33 @@ type cqe struct {
 	format   uint8
 }
 
+// write puts one where the adapter does: at the end of the entry's bytes, with an owner
+// bit that changes as often as the ring was full.
 func (r *cqRing) write(i uint32, c cqe) {
-	b := cqeBytes(r.at(i))[:]
+	b := r.entry(i)
 	clear(b)
 	binary.BigEndian.PutUint32(b[32:], c.uidx)
 	binary.BigEndian.PutUint32(b[44:], c.bytes)
 	b[52], b[53], b[54], b[55] = c.hardware, c.hwType, c.vendor, c.syndrome
 	binary.BigEndian.PutUint32(b[56:], uint32(c.sendOp)<<24|c.qpn)
 	binary.BigEndian.PutUint16(b[60:], uint16(c.counter))
-	b[63] = byte(c.op)<<4 | c.format<<2 | byte(r.round(i)&1)
+	b[63] = byte(c.op)<<4 | c.format<<2
+	if i/(r.mask+1)%2 == 1 {
+		b[63] |= 1
+	}
+}
+
+// entry returns the 64 bytes of an entry, of 128 the latter.
+func (r *cqRing) entry(i uint32) []byte {
+	entries, size := int(r.mask)+1, 64*int(r.stride)
+	return r.buf[int(i)%entries*size:][size-64 : size]
+}
+
+// number reads a word of a doorbell record, or writes it: big-endian.
+func number(word uint32) uint32 {
+	var b [4]byte
+	binary.NativeEndian.PutUint32(b[:], word)
+	return binary.BigEndian.Uint32(b[:])
 }
 
 func capOf(wr, sge, inline uint32) provider.QPCap {
@@ -130,22 +149,23 @@ type adapter struct {
 func (a *adapter) take(t *testing.T) (wqes [][]byte, blocks []uint32) {
 	t.Helper()
 	s := &a.q.sq
-	for uint16(a.block) != uint16(swap32(s.record[sendRecord])) {
-		at := a.block & s.mask
-		n := int(s.ring[at*wqe.BlockSegs].Segments())
-		var w []byte
-		for i := range n {
-			b := segment(&s.ring[(int(at)*wqe.BlockSegs+i)%len(s.ring)])
-			w = append(w, b[:]...)
-		}
+	ring := a.q.buf[a.q.sendBytes():][:(s.mask+1)*64]
+	for uint16(a.block) != uint16(number(s.record[1])) {
+		at := int(a.block % (s.mask + 1) * 64)
+		n := 16 * int(ring[at+7]&0x3f)
+		w := slices.Clone(ring[at:min(at+n, len(ring))])
+		w = append(w, ring[:n-len(w)]...)
 		if index := binary.BigEndian.Uint16(w[1:]); index != uint16(a.block) {
 			t.Fatalf("the WQE in block %d says that it is in %d", uint16(a.block), index)
 		}
 		wqes, blocks = append(wqes, w), append(blocks, a.block)
-		a.block += uint32(n+wqe.BlockSegs-1) / wqe.BlockSegs
+		a.block += uint32(len(w)+63) / 64
 	}
 	return wqes, blocks
 }
+
+// sendBytes returns where the send queue begins: after the receives.
+func (q *qp) sendBytes() int { return len(q.rq.ids) << q.rq.shift }
 
 func segment(s *wqe.Segment) (b [wqe.SegmentSize]byte) {
 	binary.LittleEndian.PutUint64(b[:], s[0])
@@ -252,8 +272,8 @@ func TestSendQueues(t *testing.T) {
 					t.Fatalf("depth %d: nothing could be posted", depth)
 				}
 			}
-			if want := c.next & 0xffffff; swap32(c.record[cqIndexRecord]) != want {
-				t.Errorf("depth %d: the CQ's record is %#x, want %#x", depth, swap32(c.record[cqIndexRecord]), want)
+			if want := c.next & 0xffffff; number(c.record[0]) != want {
+				t.Errorf("depth %d: the CQ's record is %#x, want %#x", depth, number(c.record[0]), want)
 			}
 		}
 	}
@@ -291,7 +311,7 @@ func TestConsumerIndex(t *testing.T) {
 		if n, err := c.Poll(make([]provider.WC, 1)); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
-		if got := swap32(c.record[cqIndexRecord]); got != i&0xffffff {
+		if got := number(c.record[0]); got != i&0xffffff {
 			t.Errorf("the record is %#x after %#x completions", got, i)
 		}
 	}
@@ -330,7 +350,7 @@ func TestErrors(t *testing.T) {
 			q.Moved(uapi.IB_QPS_RESET)
 		}
 	}
-	if q.record[sendRecord] != 0 || q.record[recvRecord] != 0 || q.sq.next != 0 {
+	if q.record[1] != 0 || q.record[0] != 0 || q.sq.next != 0 {
 		t.Error("RESET left something")
 	}
 }
@@ -489,7 +509,7 @@ func TestCompressed(t *testing.T) {
 				c.write(produced, cqe{op: wqe.CQEResponderSend, qpn: 1, uidx: q.uidx(), counter: counter, bytes: 100})
 			} else {
 				for i := uint32(0); i < n; i += wqe.MiniArray {
-					b := cqeBytes(c.at(produced + max(i, 1)))
+					b := c.entry(produced + max(i, 1))
 					for j := uint32(0); j < wqe.MiniArray && i+j < n; j++ {
 						binary.BigEndian.PutUint64(b[8*j:], 0x5555555500000000|uint64(100+i+j))
 					}
@@ -548,7 +568,7 @@ func TestSRQ(t *testing.T) {
 				}
 				id++
 			}
-			for uint32(took) != swap32(s.record[recvRecord]) && m.IntN(3) > 0 {
+			for uint32(took) != number(s.record[0]) && m.IntN(3) > 0 {
 				w := s.at(next)
 				_, _, addr := w[1].DataOf()
 				if _, lkey, _ := w[2].DataOf(); uint16(addr) != took-again || lkey != wqe.InvalidLKey {
@@ -565,11 +585,11 @@ func TestSRQ(t *testing.T) {
 				if m.IntN(10) == 0 {
 					// Given back for a missing page: it comes again, as the last.
 					c.write(c.next, cqe{op: wqe.CQEResponderError, qpn: 1, uidx: s.uidx(q), counter: uint32(at), syndrome: 0x22, vendor: 0x93})
-					before := uint16(swap32(s.record[recvRecord]))
+					before := uint16(number(s.record[0]))
 					if n, err := c.Poll(wc); n != 0 || err != nil {
 						t.Fatal(n, err)
 					}
-					if swap32(s.record[recvRecord]) != uint32(before+1) {
+					if number(s.record[0]) != uint32(before+1) {
 						t.Fatal("the receive was not posted again")
 					}
 					// Play it at once, with all before it.
@@ -612,7 +632,7 @@ func TestArm(t *testing.T) {
 		if got := binary.BigEndian.Uint64(c.ctx.uars.cq.mem[cqArmOffset:]); got != tt.want {
 			t.Errorf("rang %#x, want %#x", got, tt.want)
 		}
-		if got := swap32(c.record[cqArmRecord]); got != uint32(tt.want>>32) {
+		if got := number(c.record[1]); got != uint32(tt.want>>32) {
 			t.Errorf("recorded %#x", got)
 		}
 	}
