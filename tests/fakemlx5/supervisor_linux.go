@@ -51,13 +51,21 @@ type addFD struct {
 
 const flagContinue = 1 // SECCOMP_USER_NOTIF_FLAG_CONTINUE
 
-// Every argument is a local variable that lives through the call.
+// Every argument is a local variable that lives through the call. A call that a
+// signal interrupts has done nothing, and is made again. That isn't so of one that
+// adds a descriptor and answers with it (SECCOMP_ADDFD_FLAG_SEND): the program has its
+// answer then, 0, without the descriptor.
 func (s *supervisor) ioctl(request uint, arg unsafe.Pointer) (int, error) {
-	n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s.listener), uintptr(request), uintptr(arg))
-	if errno != 0 {
-		return int(n), errno
+	for {
+		n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s.listener), uintptr(request), uintptr(arg))
+		switch errno {
+		case 0:
+			return int(n), nil
+		case unix.EINTR:
+		default:
+			return int(n), errno
+		}
 	}
-	return int(n), nil
 }
 
 // serve answers until nobody is left who could ask.
@@ -76,24 +84,21 @@ func (s *supervisor) serve() error {
 		}
 		var n notification
 		if _, err := s.ioctl(unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)); err != nil {
-			if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINTR) {
+			if errors.Is(err, unix.ENOENT) {
 				continue // the caller was killed
 			}
 			return os.NewSyscallError("SECCOMP_IOCTL_NOTIF_RECV", err)
 		}
 		r := response{id: n.id, flags: flagContinue}
-		answered := s.answer(&n, &r)
-		if answered {
-			continue
-		}
+		s.answer(&n, &r)
 		if _, err := s.ioctl(unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r)); err != nil && !errors.Is(err, unix.ENOENT) {
 			return os.NewSyscallError("SECCOMP_IOCTL_NOTIF_SEND", err)
 		}
 	}
 }
 
-// answer fills the response, or has sent one.
-func (s *supervisor) answer(n *notification, r *response) (sent bool) {
+// answer fills the response.
+func (s *supervisor) answer(n *notification, r *response) {
 	p := process{int(n.pid)}
 	switch n.nr {
 	case unix.SYS_IOCTL:
@@ -103,12 +108,11 @@ func (s *supervisor) answer(n *notification, r *response) (sent bool) {
 		}
 	case unix.SYS_OPENAT:
 		if path, ok := s.ours(p, n.args[1]); ok {
-			r.flags = 0
-			if err := s.open(n, path); err != nil {
-				r.errno = -int32(errnoOf(err))
-				return false
+			fd, err := s.open(n, path)
+			r.flags, r.val = 0, int64(fd)
+			if err != nil {
+				r.val, r.errno = 0, -int32(errnoOf(err))
 			}
-			return true
 		}
 	case sysFstatat:
 		path, ok := s.ours(p, n.args[1])
@@ -122,7 +126,6 @@ func (s *supervisor) answer(n *notification, r *response) (sent bool) {
 			}
 		}
 	}
-	return false
 }
 
 func errnoOf(err error) unix.Errno {
@@ -153,10 +156,10 @@ func (s *supervisor) ours(p process, addr uint64) (string, bool) {
 	return "", false
 }
 
-// open answers with a descriptor of the file that stands in. For the node that
-// is memory, which maps at any offset; stat makes it a character device.
-func (s *supervisor) open(n *notification, path string) error {
-	a := addFD{id: n.id, flags: unix.SECCOMP_ADDFD_FLAG_SEND, newFDFlags: uint32(n.args[2]) & unix.O_CLOEXEC}
+// open puts a descriptor of the file that stands in into the program. For the node
+// that is memory, which maps at any offset; stat makes it a character device.
+func (s *supervisor) open(n *notification, path string) (int, error) {
+	a := addFD{id: n.id, newFDFlags: uint32(n.args[2]) & unix.O_CLOEXEC}
 	var f int
 	var err error
 	if filepath.Base(path) == "uverbs0" && strings.Contains(path, "/dev/") {
@@ -168,12 +171,11 @@ func (s *supervisor) open(n *notification, path string) error {
 		f, err = unix.Open(path, int(n.args[2])&(unix.O_ACCMODE|unix.O_DIRECTORY)|unix.O_CLOEXEC, 0)
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer unix.Close(f)
 	a.srcFD = uint32(f)
-	_, err = s.ioctl(unix.SECCOMP_IOCTL_NOTIF_ADDFD, unsafe.Pointer(&a))
-	return err
+	return s.ioctl(unix.SECCOMP_IOCTL_NOTIF_ADDFD, unsafe.Pointer(&a))
 }
 
 // registers makes the memory that stands in for a device's registers.
