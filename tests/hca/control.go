@@ -73,7 +73,8 @@ var requests = map[string]func(m *machine, r request) (any, error){
 		}
 		return nil, m.hca.Inject(r.QPN, transport.Fault{Kind: kind, N: r.N, Syndrome: r.Syndrome, Vendor: r.Vendor})
 	},
-	"packets": func(m *machine, r request) (any, error) { return m.fabric.Stats(), nil },
+	"packets":   func(m *machine, r request) (any, error) { return m.fabric.Stats(), nil },
+	"doorbells": func(m *machine, r request) (any, error) { return m.hca.Doorbells(), nil },
 	"resources": func(m *machine, r request) (any, error) {
 		return m.hca.Resources(), nil
 	},

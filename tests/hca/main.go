@@ -98,6 +98,8 @@ func serve(sockets []string) error {
 		}
 		listeners = append(listeners, l)
 		c := firmware.Config{Now: now, Ethernet: *port == "ethernet"}
+		// The guest goes no further: what happens after that would only hide it.
+		c.Violation = func(err error) { failed <- fmt.Errorf("HCA %d: %w", i, err) }
 		if log != nil {
 			c.Log = tracer{log, i}
 		}

@@ -6,6 +6,7 @@ package cq
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/goverbs/goverbs/tests/hca/bus"
@@ -31,6 +32,8 @@ type Config struct {
 	Event func()
 	// Error posts MLX5_EVENT_TYPE_CQ_ERROR with the syndrome.
 	Error func(syndrome uint8)
+	// Violation takes what no driver may do and no status refuses. It may be nil.
+	Violation func(error)
 }
 
 // Size is cqe_sz of the queue's context.
@@ -159,7 +162,11 @@ func (q *CQ) outstanding() uint32 {
 		q.fail(StatusWriteError, syndromeAccess)
 		return indexMask
 	}
-	q.consumer = bus.Load32(b) & indexMask
+	v := bus.Load32(b)
+	if v&^indexMask != 0 && q.c.Violation != nil {
+		q.c.Violation(fmt.Errorf("doorbell record of CQ %#x: %#x has more than 24 bits", q.c.Number, v))
+	}
+	q.consumer = v & indexMask
 	return (q.producer - q.consumer) & indexMask
 }
 

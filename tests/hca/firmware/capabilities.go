@@ -20,6 +20,7 @@ const (
 	logMaxUserMemory  = 16
 	maxCounters       = 256
 	firstUAR          = 16
+	logRegister       = 9 // of bytes, of a register for BlueFlame
 	maxSendWQE        = 1024
 	maxReceiveWQE     = 512
 )
@@ -121,7 +122,7 @@ var promises = map[uint16]map[string]uint64{
 		"num_ports": 1, "port_type": 0, "ib_virt": 1,
 
 		// UARs.
-		"uar_sz": 5, "bf": 1, "log_bf_reg_size": 9, "num_of_uars_per_page": 1,
+		"uar_sz": 5, "bf": 1, "log_bf_reg_size": logRegister, "num_of_uars_per_page": 1,
 
 		// Completion queues.
 		"cqe_version": 1, "cq_oi": 1, "cq_resize": 1, "cq_moderation": 1,

@@ -13,12 +13,13 @@ import (
 type completionQueue struct {
 	*cq.CQ
 	object
+	uar     uint32
 	context []byte // as it was created and modified
 }
 
 // armCQ takes the two words of a CQ's doorbell.
-func (h *HCA) armCQ(word, cqn uint32) {
-	if q := h.cqs.items[cqn&0xffffff]; q != nil {
+func (h *HCA) armCQ(uar, word, cqn uint32) {
+	if q := h.cqs.items[cqn&0xffffff]; q != nil && h.through(uar, q.uar, "CQ", cqn&0xffffff) {
 		q.Arm(word, h.c.Now())
 	}
 }
@@ -57,7 +58,8 @@ func (h *HCA) createCQ(in, out ifc.View) Status {
 	context := in.Sub("cq_context")
 	logSize := uint(context.Get("log_cq_size"))
 	size := cq.Size(context.Get("cqe_sz"))
-	uar := h.uars.items[uint32(context.Get("uar_page"))]
+	page := uint32(context.Get("uar_page"))
+	uar := h.uars.items[page]
 	events := h.eqs.items[uint32(context.Get("c_eqn_or_apu_element"))]
 	switch {
 	case logSize > logMaxCQSize:
@@ -67,7 +69,7 @@ func (h *HCA) createCQ(in, out ifc.View) Status {
 	case uar == nil, events == nil:
 		return BadRes
 	}
-	q := &completionQueue{context: slices.Clone(context.Data)}
+	q := &completionQueue{uar: page, context: slices.Clone(context.Data)}
 	b, dbr, status := h.cqMemory(&q.object, in, entrySize(size)<<logSize)
 	if status != OK {
 		q.release()
@@ -94,7 +96,8 @@ func (h *HCA) createCQ(in, out ifc.View) Status {
 				events.Post(eq.Completion(number))
 			}
 		},
-		Error: func(syndrome uint8) { h.Post(eq.CQError(number, syndrome)) },
+		Error:     func(syndrome uint8) { h.Post(eq.CQError(number, syndrome)) },
+		Violation: h.c.Violation,
 	})
 	h.watch(q)
 	out.Set("cqn", uint64(number))

@@ -19,6 +19,9 @@ type driver struct {
 	raised  []int // interrupts
 	packets int   // that arrived
 	port    *fabric.Port
+
+	hostile    bool // violations are its business
+	violations []error
 }
 
 const (
@@ -42,11 +45,19 @@ func newDriverOf(t testing.TB, ethernet bool) *driver {
 		GUID: 0x0002c90300000000, Port: d.port, Memory: d.ram, Vectors: 4, UARs: 64, Ethernet: ethernet,
 		Interrupt: func(v int) { d.raised = append(d.raised, v) },
 		Now:       func() time.Duration { now += time.Microsecond; return now },
+		Violation: d.violation,
 	})
 	queue := d.pages(1)
 	d.write(segQueueHigh, uint32(queue>>32))
 	d.write(segQueueLow, uint32(queue))
 	return d
+}
+
+func (d *driver) violation(err error) {
+	d.violations = append(d.violations, err)
+	if !d.hostile {
+		d.t.Error(err)
+	}
 }
 
 // started is a driver that has come past INIT_HCA.
@@ -178,6 +189,17 @@ func (d *driver) refused(want Status, opcode uint16, fill func(in ifc.View)) {
 	if _, status := d.try(opcode, 0, 0, fill); status != want {
 		d.t.Errorf("%s: status %#x, want %#x", opcodes[opcode].name, status, want)
 	}
+}
+
+// settle has the HCA do all that there is to do.
+func (d *driver) settle() {
+	d.t.Helper()
+	for range 100000 {
+		if more, wait := d.h.Run(); !more && wait == time.Hour {
+			return
+		}
+	}
+	d.t.Fatal("the HCA does not come to rest")
 }
 
 func set(pairs ...any) func(in ifc.View) {

@@ -10,6 +10,7 @@ import (
 type eventQueue struct {
 	*eq.EQ
 	object
+	uar     uint32
 	context []byte    // as it was created
 	types   [4]uint64 // a bit for each type of event that goes here
 }
@@ -35,7 +36,8 @@ func (h *HCA) createEQ(in, out ifc.View) Status {
 	context := in.Sub("eq_context_entry")
 	logSize := uint(context.Get("log_eq_size"))
 	vector := int(context.Get("intr"))
-	uar := h.uars.items[uint32(context.Get("uar_page"))]
+	page := uint32(context.Get("uar_page"))
+	uar := h.uars.items[page]
 	switch {
 	case logSize > logMaxEQSize:
 		return LimitErr
@@ -49,7 +51,7 @@ func (h *HCA) createEQ(in, out ifc.View) Status {
 	if status != OK {
 		return status
 	}
-	q := &eventQueue{context: slices.Clone(context.Data)}
+	q := &eventQueue{uar: page, context: slices.Clone(context.Data)}
 	for i := range q.types {
 		q.types[i] = in.At("event_bitmask", i)
 	}

@@ -102,9 +102,7 @@ func (q *rawQP) send(frame []byte, checks byte) {
 	q.posted++
 	bus.Store32(q.sdbr[4:], uint32(q.posted))
 	q.d.write(uint64(q.uar)*PageSize+uarSend, binary.BigEndian.Uint32(wqe), binary.BigEndian.Uint32(wqe[4:]))
-	for range 100 {
-		q.d.h.Run()
-	}
+	q.d.settle()
 }
 
 // next returns the next completion, nil if there is none.

@@ -23,6 +23,7 @@ func opcodesInOrder() []uint16 {
 // can hit something.
 func hostile(t testing.TB) *driver {
 	d := started(t)
+	d.hostile = true
 	eqn, _ := d.createEQ(0, 0x0a)
 	d.createCQ(eqn)
 	d.do(0x800, nil)
@@ -33,6 +34,7 @@ func hostile(t testing.TB) *driver {
 // hostileEthernet is the same with an Ethernet port, and what frames go through.
 func hostileEthernet(t testing.TB) *driver {
 	d := startedOf(t, true)
+	d.hostile = true
 	q := d.raw(int(d.do(0x816, nil).Get("transport_domain")), false)
 	d.do(0x92f, set("table_id", d.flow(0, 5, toTIR, q.tirn, 0, int(d.do(0x939, nil).Get("flow_counter_id")))))
 	return d

@@ -9,6 +9,7 @@ package firmware
 
 import (
 	"encoding/binary"
+	"fmt"
 	"time"
 
 	"github.com/goverbs/goverbs/tests/hca/bus"
@@ -35,6 +36,10 @@ type Config struct {
 	Port      *fabric.Port
 	Ethernet  bool // the port is not InfiniBand
 	Log       Log  // nil for none
+	// Violation takes what no driver may do and no status refuses: a test by whose
+	// driver it was done is to fail. It may be nil.
+	Violation func(error)
+	Combining Combining
 }
 
 // HCA is an HCA's firmware. It is for one goroutine, except for Read.
@@ -58,7 +63,7 @@ type HCA struct {
 	umems    table[*userMemory]
 	counters table[*object]
 	cqs      table[*completionQueue]
-	copying  blueFlame
+	copying  copies
 	timedCQs map[*completionQueue]bool
 	mkeys    map[uint32]*object // by index
 	engine   *transport.Engine
@@ -121,7 +126,7 @@ func (h *HCA) clear() {
 	h.umems = newTable[*userMemory](1, 1<<logMaxUserMemory)
 	h.counters = newTable[*object](1, maxCounters)
 	h.cqs = newTable[*completionQueue](1, 1<<logMaxCQ)
-	h.copying = blueFlame{}
+	h.copying = copies{}
 	h.timedCQs = map[*completionQueue]bool{}
 	h.qps = map[uint32]*queuePair{}
 	h.dcts = map[uint32]*queuePair{}
@@ -145,6 +150,7 @@ func (h *HCA) clear() {
 		},
 		Event:     h.Post,
 		PageFault: h.pageFault,
+		Violation: h.c.Violation,
 	}
 	if h.c.Ethernet {
 		c.Steer = h.steer
@@ -215,10 +221,10 @@ func (h *HCA) doorbell(uar, offset uint32, data []byte) {
 	}
 	switch {
 	case offset == uarArmCQ && len(data) == 8:
-		h.armCQ(binary.BigEndian.Uint32(data), binary.BigEndian.Uint32(data[4:]))
+		h.armCQ(uar, binary.BigEndian.Uint32(data), binary.BigEndian.Uint32(data[4:]))
 	case (offset == uarArmEQ || offset == uarUpdateEQ) && len(data) == 4:
 		word := binary.BigEndian.Uint32(data)
-		if q := h.eqs.items[word>>24]; q != nil {
+		if q := h.eqs.items[word>>24]; q != nil && h.through(uar, q.uar, "EQ", word>>24) {
 			q.Doorbell(offset == uarArmEQ, word&0xffffff)
 		}
 	case offset >= uarSend:
@@ -226,8 +232,18 @@ func (h *HCA) doorbell(uar, offset uint32, data []byte) {
 	}
 }
 
+// through tells whether an object's doorbell came through the UAR that the object
+// was created with.
+func (h *HCA) through(uar, own uint32, what string, number uint32) bool {
+	if uar != own && h.c.Violation != nil {
+		h.c.Violation(fmt.Errorf("doorbell of %s %#x through UAR %#x: it was created with UAR %#x", what, number, uar, own))
+	}
+	return uar == own
+}
+
 // commands carries out the commands of the queue whose bits are set.
 func (h *HCA) commands(bits uint32) {
+	h.endCopies()
 	for index := range 1 << logQueueSize {
 		if bits&(1<<index) == 0 || h.seg.fatal.Load() || h.seg.nic() != nicFull {
 			continue
@@ -287,12 +303,7 @@ func (h *HCA) Run() (more bool, wait time.Duration) {
 		return false, wait
 	}
 	now := h.c.Now()
-	if len(h.copying.data) > 0 {
-		if wait = h.copying.since + copyTime - now; wait <= 0 {
-			h.endCopy()
-			wait = time.Hour
-		}
-	}
+	wait = h.expireCopies(now)
 	h.engine.Tick(now)
 	more = h.engine.Run(now, burst)
 	// What was sent just now may be waited for.

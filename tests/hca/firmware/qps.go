@@ -150,6 +150,8 @@ func (h *HCA) qpUses(o *object, c *transport.QPContext) Status {
 	o.use(pd, send, receive)
 	if uar := h.uars.items[c.UAR]; uar != nil {
 		o.use(uar)
+	} else if !c.NoSQ {
+		return BadRes
 	}
 	if c.RQType == transport.SharedRQ {
 		q := h.srqs[c.SRQN]

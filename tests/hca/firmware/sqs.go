@@ -33,7 +33,7 @@ func (h *HCA) createSQ(in, out ifc.View) Status {
 	wq := context.Sub("wq")
 	var c transport.SQContext
 	load(context, []binding{{"rlky", &c.RLKey}, {"cqn", &c.CQN}, {"user_index", &c.UserIndex}})
-	load(wq, []binding{{"log_wq_sz", &c.LogSize}, {"pd", &c.PD}, {"dbr_addr", &c.DBRAddr}})
+	load(wq, []binding{{"log_wq_sz", &c.LogSize}, {"pd", &c.PD}, {"uar_page", &c.UAR}, {"dbr_addr", &c.DBRAddr}})
 	const cyclic = 1
 	if wq.Get("wq_type") != cyclic || wq.Flag("wq_umem_valid") || wq.Flag("dbr_umem_valid") ||
 		wq.Get("log_wq_stride") != logSendBlock || context.Flag("hairpin") || context.Flag("allow_multi_pkt_send_wqe") ||
@@ -51,7 +51,7 @@ func (h *HCA) createSQ(in, out ifc.View) Status {
 	}
 	c.Buffer, c.Port = b, 1
 	completions := h.cqs.items[c.CQN]
-	uar := h.uars.items[uint32(wq.Get("uar_page"))]
+	uar := h.uars.items[c.UAR]
 	if completions == nil || uar == nil {
 		return BadRes
 	}

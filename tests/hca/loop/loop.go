@@ -24,6 +24,8 @@ type World struct {
 	HCAs   []*HCA
 	Now    time.Duration
 	Steps  int // rounds of work so far
+
+	violation func(error)
 }
 
 // Options are what HCAs are made with. The zero value will do.
@@ -35,6 +37,8 @@ type Options struct {
 	Log       trace.Log
 	Steer     func(h *HCA, to []transport.Delivery, f transport.Frame) []transport.Delivery
 	PageFault func(h *HCA, e eq.Event) bool
+	// Violation takes what no driver may do. It is a panic without.
+	Violation func(error)
 }
 
 // PD is the protection domain of everything that the package makes.
@@ -59,7 +63,10 @@ const Base = 0x100000000
 
 // New makes n HCAs.
 func New(n int, o Options) *World {
-	w := &World{Now: time.Millisecond}
+	w := &World{Now: time.Millisecond, violation: o.Violation}
+	if w.violation == nil {
+		w.violation = func(err error) { panic(err) }
+	}
 	w.Fabric = fabric.New(fabric.Config{Seed: o.Seed, Clock: func() time.Duration { return w.Now }})
 	if o.RAM == 0 {
 		o.RAM = 16 << 20
@@ -84,6 +91,7 @@ func New(n int, o Options) *World {
 			Event:           func(x eq.Event) { h.Events = append(h.Events, x) },
 			Log:             o.Log,
 			AtomicBigEndian: o.BigEndian,
+			Violation:       w.violation,
 		}
 		if o.RoCE {
 			c.Addresses = 8
@@ -219,10 +227,13 @@ func (h *HCA) NewCQ(log uint, size cq.Size) *CQ {
 	var dbr uint64
 	dbr, c.dbr = h.Alloc(8)
 	c.Q = cq.New(cq.Config{Number: c.Number, Memory: h.RAM, Buffer: b, LogSize: log, Size: size, DBR: dbr,
-		Event: func() { c.Events++ }, Error: func(s uint8) { c.Errors = append(c.Errors, s) }})
+		Violation: h.W.violation, Event: func() { c.Events++ }, Error: func(s uint8) { c.Errors = append(c.Errors, s) }})
 	h.cqs[c.Number] = c
 	return c
 }
+
+// Record is the doorbell record of the consumer index.
+func (c *CQ) Record() []byte { return c.dbr[:4] }
 
 // CQE is a completion queue entry of 64 bytes, after the 64 that may come
 // before.

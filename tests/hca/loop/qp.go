@@ -204,7 +204,21 @@ func (q *QP) PostRaw(b []byte) {
 // Ring writes the doorbell record and rings the doorbell.
 func (q *QP) Ring() {
 	bus.Store32(q.dbr[4:], uint32(q.sqPI))
-	q.H.Engine.Doorbell(0, 0x800, q.last[:])
+	q.Bell(q.c.UAR)
+}
+
+// Bell rings the doorbell at a UAR, and leaves the record alone.
+func (q *QP) Bell(uar uint32) { q.H.Engine.Doorbell(uar, 0x800, q.last[:]) }
+
+// Records are the doorbell records of the receive queue and of the send queue.
+func (q *QP) Records() (receive, send []byte) { return q.dbr[:4], q.dbr[4:8] }
+
+// Flame is Ring with a copy of the WQE.
+func (q *QP) Flame(wqe []byte) {
+	bus.Store32(q.dbr[4:], uint32(q.sqPI))
+	copied := make([]byte, (len(wqe)+63)&^63)
+	copy(copied, wqe)
+	q.H.Engine.Doorbell(q.c.UAR, 0x800, copied)
 }
 
 // PostRing is Post and Ring.
@@ -267,7 +281,7 @@ func (h *HCA) NewSRQ(log uint8, c transport.SRQContext) *SRQ {
 	}
 	for i := range uint16(1) << log {
 		s.free = append(s.free, i)
-		s.link(i, (i+1)&(1<<log-1))
+		s.Link(i, (i+1)&(1<<log-1))
 	}
 	var err error
 	if s.Number, err = h.Engine.CreateSRQ(c); err != nil {
@@ -276,7 +290,8 @@ func (h *HCA) NewSRQ(log uint8, c transport.SRQContext) *SRQ {
 	return s
 }
 
-func (s *SRQ) link(from, to uint16) {
+// Link has a WQE followed by another.
+func (s *SRQ) Link(from, to uint16) {
 	binary.BigEndian.PutUint16(s.buf[int(from)*s.stride+2:], to)
 }
 
@@ -294,9 +309,12 @@ func (s *SRQ) Post(segs []byte) uint16 {
 	return i
 }
 
+// Record is the doorbell record.
+func (s *SRQ) Record() []byte { return s.dbr[:4] }
+
 // Return gives a completed WQE back to the list.
 func (s *SRQ) Return(i uint16) {
-	s.link(s.free[len(s.free)-1], i)
+	s.Link(s.free[len(s.free)-1], i)
 	s.free = append(s.free, i)
 }
 

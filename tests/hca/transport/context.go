@@ -174,6 +174,7 @@ type SQContext struct {
 	Port      uint8
 	Domain    uint32 // the transport domain
 	MinInline uint8  // how much of a frame WQEs must have inline
+	UAR       uint32
 	CQN       uint32
 	UserIndex uint32
 	LogSize   uint8 // log_wq_sz, of 64 bytes

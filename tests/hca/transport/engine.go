@@ -41,6 +41,8 @@ type Config struct {
 	// AtomicBigEndian makes atomic operations take memory as big-endian
 	// words, as HCAs do that were not told of the host's order.
 	AtomicBigEndian bool
+	// Violation takes what no driver may do and no status refuses. It may be nil.
+	Violation func(error)
 }
 
 // Engine is the transport of one HCA. It is for one goroutine.
@@ -61,6 +63,7 @@ type Engine struct {
 	steered   []Delivery
 	wqe       [maxWQE]byte // of a receive queue, while it is parsed
 	pieces    [][]byte
+	copies    uint64 // WQEs executed from what came by BlueFlame
 }
 
 // Numbers from here on are given out; those below are the driver's.
@@ -102,9 +105,8 @@ func (e *Engine) Counters(set uint8) *Counters {
 }
 
 // Doorbell is a write to a UAR at an offset of 0x800 and more: a doorbell of a
-// send queue, or a piece of a WQE for BlueFlame, of which only the first 8
-// bytes matter, since the WQE is in memory as well. But if it is a whole block,
-// it counts in the place of what is in memory.
+// send queue, which is the first 8 bytes of a WQE, or a whole WQE (BlueFlame),
+// which is executed in the place of what is in memory.
 func (e *Engine) Doorbell(uar, offset uint32, data []byte) {
 	if e.c.Log != nil {
 		e.c.Log.Doorbell(uar, offset, data)
@@ -112,14 +114,23 @@ func (e *Engine) Doorbell(uar, offset uint32, data []byte) {
 	if offset&0xff != 0 || len(data) < 8 {
 		return
 	}
-	if q := e.qps[binary.BigEndian.Uint32(data[4:])>>8]; q != nil {
-		q.copied = q.copied[:0]
-		if len(data) >= 64 {
-			q.copied = append(q.copied, data[:64]...)
-		}
-		e.activate(q)
+	q := e.qps[DoorbellQP(data)]
+	if q == nil || !q.announced(uar, data) {
+		return
 	}
+	q.copied = q.copied[:0]
+	if len(data) >= 64 {
+		q.copied = append(q.copied, data...)
+	}
+	e.activate(q)
 }
+
+// DoorbellQP is the number of the queue that a doorbell of at least 8 bytes is
+// for.
+func DoorbellQP(data []byte) uint32 { return binary.BigEndian.Uint32(data[4:]) >> 8 }
+
+// Copies is how many WQEs were executed from what came by BlueFlame.
+func (e *Engine) Copies() uint64 { return e.copies }
 
 // activate puts a queue pair among those with work to do.
 func (e *Engine) activate(q *QP) {

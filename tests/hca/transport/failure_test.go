@@ -197,7 +197,9 @@ func TestControlSegmentIsChecked(t *testing.T) {
 		"another index":    func(b []byte) { b[2]++ },
 		"another queue":    func(b []byte) { b[6]++ },
 	} {
-		p := newPair(t, transport.RC, loop.Options{}, nil)
+		// A doorbell that says another index is against the rules as well.
+		var violations []error
+		p := newPair(t, transport.RC, loop.Options{Violation: func(err error) { violations = append(violations, err) }}, nil)
 		b := loop.WQE(loop.Nop, 0, 0)
 		binary.BigEndian.PutUint32(b[4:], p.a.Number<<8|1)
 		damage(b)
@@ -211,6 +213,9 @@ func TestControlSegmentIsChecked(t *testing.T) {
 			p.T = t
 			p.want(p.a.Send, cq.RequesterError, cq.SyndromeLocalQPOp, 0)
 			p.quiet()
+			if (len(violations) > 0) != (name == "another index") {
+				t.Error(violations)
+			}
 		})
 	}
 }

@@ -129,6 +129,9 @@ func (q *QP) flushSends(n int) (done int, more bool) {
 		q.postSendError(q.sqNext, ctrl[3], cq.SyndromeFlush, vendorFlush)
 		bbs := uint16(max(1, (int(ctrl[7]&0x3f)+3)/4))
 		q.sqNext += min(bbs, posted)
+		if q.sqRung-q.sqNext > mask+1 {
+			q.sqRung = q.sqNext
+		}
 	}
 	return done, true
 }

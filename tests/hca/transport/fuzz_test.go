@@ -30,7 +30,7 @@ func settle(t *testing.T, w *loop.World) {
 var services = []transport.Service{transport.RC, transport.UC, transport.UD, transport.XRC, transport.DCI}
 
 func fuzzPair(t *testing.T, service transport.Service, recv, roce bool) *pair {
-	w := loop.New(2, loop.Options{RAM: 1 << 20, RoCE: roce})
+	w := loop.New(2, loop.Options{RAM: 1 << 20, RoCE: roce, Violation: func(error) {}})
 	p := &pair{T: t, w: w}
 	make1 := func(h *loop.HCA) *loop.QP {
 		c := transport.QPContext{Service: service, LogSQSize: 4, LogRQSize: 2, LogRQStride: 1, WQSignature: false, CSReq: 0x11, CSRes: 1}
@@ -91,7 +91,7 @@ func FuzzReceiveWQE(f *testing.F) {
 	f.Add(false, uint32(1), loop.Data(nil, loop.Base, 64, 0x1000))
 	f.Add(true, uint32(70000), append(make([]byte, 16), loop.Data(nil, loop.Base, 64, 0x1000)...))
 	f.Fuzz(func(t *testing.T, shared bool, posted uint32, ring []byte) {
-		w := loop.New(2, loop.Options{RAM: 1 << 20})
+		w := loop.New(2, loop.Options{RAM: 1 << 20, Violation: func(error) {}})
 		h, g := w.HCAs[0], w.HCAs[1]
 		a := h.NewQP(h.NewCQ(6, cq.Size64), h.NewCQ(6, cq.Size64), transport.QPContext{Service: transport.RC})
 		mem, b := g.Alloc(4096)

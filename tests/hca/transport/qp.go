@@ -3,7 +3,6 @@ package transport
 import (
 	"time"
 
-	"github.com/goverbs/goverbs/tests/hca/bus"
 	"github.com/goverbs/goverbs/tests/hca/eq"
 )
 
@@ -32,7 +31,8 @@ type QP struct {
 
 	sqOffset uint64 // of the send queue in the buffer
 	sqNext   uint16 // the WQE to fetch next
-	copied   []byte // a block that came by BlueFlame
+	sqRung   uint16 // where the WQE ends that a doorbell told of last
+	copied   []byte // a WQE that came by BlueFlame, and what follows it
 	sqBroken bool
 	draining bool          // TypeSQDrained is owed
 	lost     bool          // a completion was, with its CQ
@@ -56,7 +56,7 @@ func (q *QP) special() bool { return q.kind != kindQP }
 func (q *QP) setup() {
 	c := &q.c
 	if c.RQType == OwnRQ {
-		q.rq = recvQueue{buf: &c.Buffer, logSize: c.LogRQSize, stride: 16 << c.LogRQStride, dbr: c.DBRAddr, sig: c.WQSignature}
+		q.rq = recvQueue{owner: "queue", number: q.number, buf: &c.Buffer, logSize: c.LogRQSize, stride: 16 << c.LogRQStride, dbr: c.DBRAddr, sig: c.WQSignature}
 		q.sqOffset = uint64(q.rq.stride) << c.LogRQSize
 	}
 	q.req.start(0)
@@ -75,17 +75,25 @@ func (q *QP) sqProducer() uint16 {
 	if q.c.NoSQ {
 		return q.sqNext
 	}
-	b := q.e.c.Memory.Bytes(q.c.DBRAddr+4, 4)
-	if b == nil {
+	n, ok := q.e.counter(q.c.DBRAddr+4, "queue", q.number)
+	if !ok {
 		return q.sqNext
 	}
-	return uint16(bus.Load32(b))
+	return n
+}
+
+// sqPosted is how many blocks of the send queue can be fetched: as far as its
+// record says, and as far as doorbells told. The record alone may be further: its
+// doorbell is still to come.
+func (q *QP) sqPosted() uint16 {
+	return min(q.sqProducer()-q.sqNext, q.sqRung-q.sqNext)
 }
 
 // reset is 2RST: all is forgotten, nothing completes.
 func (q *QP) reset() {
 	q.c.State = Reset
-	q.sqNext, q.sqBroken, q.est, q.draining, q.lost = 0, false, false, false, false
+	q.sqNext, q.sqRung, q.sqBroken, q.est, q.draining, q.lost = 0, 0, false, false, false, false
+	q.copied = q.copied[:0]
 	q.rq.reset()
 	q.req.reset()
 	q.resp.reset()

@@ -19,7 +19,7 @@ func (e *Engine) CreateSQ(c SQContext) (sqn uint32, err error) {
 		return 0, err
 	}
 	q := &QP{e: e, number: sqn, kind: kindSQ}
-	q.c = QPContext{Service: Raw, PD: c.PD, LogSQSize: c.LogSize, RQType: NoRQ, RLKey: c.RLKey, UserIndex: c.UserIndex,
+	q.c = QPContext{Service: Raw, PD: c.PD, LogSQSize: c.LogSize, RQType: NoRQ, RLKey: c.RLKey, UAR: c.UAR, UserIndex: c.UserIndex,
 		CQNSend: c.CQN, DBRAddr: c.DBRAddr, Buffer: c.Buffer, LogMsgMax: 31, Primary: Path{Port: c.Port}}
 	q.raw.domain, q.raw.minInline = c.Domain, int(c.MinInline)
 	q.setup()
@@ -69,7 +69,7 @@ func (e *Engine) QuerySQ(sqn uint32) (SQContext, bool) {
 	}
 	c := &q.c
 	return SQContext{State: c.State, PD: c.PD, Port: c.Primary.Port, CQN: c.CQNSend, UserIndex: c.UserIndex,
-		Domain: q.raw.domain, MinInline: uint8(q.raw.minInline), LogSize: c.LogSQSize, RLKey: c.RLKey, DBRAddr: c.DBRAddr, Buffer: c.Buffer}, true
+		Domain: q.raw.domain, MinInline: uint8(q.raw.minInline), UAR: c.UAR, LogSize: c.LogSQSize, RLKey: c.RLKey, DBRAddr: c.DBRAddr, Buffer: c.Buffer}, true
 }
 
 // DestroySQ removes it.

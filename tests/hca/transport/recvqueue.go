@@ -9,6 +9,8 @@ import (
 
 // recvQueue is a ring of receive WQEs, or a list of them if it is an SRQ.
 type recvQueue struct {
+	owner    string // what it is the queue of, and its number
+	number   uint32
 	buf      *bus.Buffer
 	logSize  uint8
 	stride   int
@@ -44,12 +46,12 @@ func (r *recvQueue) producer(e *Engine) uint16 {
 	if r.buf == nil {
 		return 0
 	}
-	b := e.c.Memory.Bytes(r.dbr, 4)
-	if b == nil {
+	n, ok := e.counter(r.dbr, r.owner, r.number)
+	if !ok {
 		r.bad = true
 		return r.consumer
 	}
-	return uint16(bus.Load32(b))
+	return n
 }
 
 // available is how many WQEs the driver has posted.
@@ -76,7 +78,11 @@ func (r *recvQueue) take(e *Engine, w *recvWQE) bool {
 	}
 	w.used, w.index = true, i
 	if r.linked {
-		r.head = binary.BigEndian.Uint16(raw[2:]) & (1<<r.logSize - 1)
+		r.head = binary.BigEndian.Uint16(raw[2:])
+		if r.head>>r.logSize != 0 {
+			e.violation("WQE %d of %s %#x is followed by %d, beyond its end", i, r.owner, r.number, r.head)
+			r.head &= 1<<r.logSize - 1
+		}
 		raw = raw[16:]
 	}
 	r.consumer++

@@ -97,7 +97,7 @@ func (q *QP) begin() bool {
 		return false
 	}
 	if r.ring == nil {
-		if q.sqProducer() == q.sqNext {
+		if q.sqPosted() == 0 {
 			return false
 		}
 		r.ring = make([]sendWQE, inFlight)

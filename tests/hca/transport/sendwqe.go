@@ -151,7 +151,7 @@ func (q *QP) fetch(w *sendWQE) bool {
 	if q.sqBroken {
 		return false
 	}
-	posted := q.sqProducer() - q.sqNext
+	posted := q.sqPosted()
 	if posted == 0 {
 		return false
 	}
@@ -159,15 +159,18 @@ func (q *QP) fetch(w *sendWQE) bool {
 	w.index, w.bbs = q.sqNext, 1
 	mask := uint16(1)<<q.c.LogSQSize - 1
 	at := func(bb uint16) uint64 { return q.sqOffset + uint64(bb&mask)*64 }
-	w.raw = grow(w.raw, 64)
-	if posted > mask+1 && q.c.LogSQSize < 16 || !readRing(q.e, &q.c.Buffer, at(q.sqNext), w.raw) {
+	copied := q.fromCopy(w, posted)
+	if copied {
+		q.sameAsRing(w, at)
+		q.e.copies++
+	} else {
+		w.raw = grow(w.raw, 64)
+	}
+	if posted > mask+1 && q.c.LogSQSize < 16 || !copied && !readRing(q.e, &q.c.Buffer, at(q.sqNext), w.raw) {
 		// The ring cannot be believed: what else is in it is not looked at.
 		q.sqBroken = true
 		w.fail(cq.SyndromeLocalQPOp, vendorMemory)
 		return true
-	}
-	if len(q.copied) > 0 && uint16(binary.BigEndian.Uint32(q.copied)>>8) == q.sqNext {
-		copy(w.raw, q.copied)
 	}
 	ds := int(w.raw[7] & 0x3f)
 	w.bbs = uint16(max(1, (ds+3)/4))
@@ -179,7 +182,7 @@ func (q *QP) fetch(w *sendWQE) bool {
 		return true
 	}
 	w.raw = grow(w.raw, int(w.bbs)*64)
-	for i := uint16(1); i < w.bbs; i++ {
+	for i := uint16(1); i < w.bbs && !copied; i++ {
 		if !readRing(q.e, &q.c.Buffer, at(q.sqNext+i), w.raw[i*64:i*64+64]) {
 			q.sqBroken = true
 			w.fail(cq.SyndromeLocalQPOp, vendorMemory)

@@ -24,7 +24,7 @@ func (e *Engine) CreateSRQ(c SRQContext) (srqn uint32, err error) {
 	}
 	s := &srq{e: e, c: c, number: e.nextSRQN}
 	e.advanceSRQN()
-	s.rq = recvQueue{buf: &s.c.Buffer, logSize: c.LogSize, stride: 16 << c.LogStride, dbr: c.DBRAddr, sig: c.WQSignature, linked: !c.Cyclic}
+	s.rq = recvQueue{owner: "SRQ", number: s.number, buf: &s.c.Buffer, logSize: c.LogSize, stride: 16 << c.LogStride, dbr: c.DBRAddr, sig: c.WQSignature, linked: !c.Cyclic}
 	e.srqs[s.number] = s
 	return s.number, nil
 }
