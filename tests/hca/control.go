@@ -73,8 +73,9 @@ var requests = map[string]func(m *machine, r request) (any, error){
 		}
 		return nil, m.hca.Inject(r.QPN, transport.Fault{Kind: kind, N: r.N, Syndrome: r.Syndrome, Vendor: r.Vendor})
 	},
-	"packets":   func(m *machine, r request) (any, error) { return m.fabric.Stats(), nil },
-	"doorbells": func(m *machine, r request) (any, error) { return m.hca.Doorbells(), nil },
+	"completions": func(m *machine, r request) (any, error) { return m.hca.Completions(), nil },
+	"packets":     func(m *machine, r request) (any, error) { return m.fabric.Stats(), nil },
+	"doorbells":   func(m *machine, r request) (any, error) { return m.hca.Doorbells(), nil },
 	"resources": func(m *machine, r request) (any, error) {
 		return m.hca.Resources(), nil
 	},

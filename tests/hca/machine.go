@@ -38,7 +38,10 @@ type machine struct {
 
 // plug makes an HCA and attaches its port to the fabric.
 func plug(f *fabric.Fabric, guid uint64, c firmware.Config, idle func()) *machine {
-	m := &machine{config: pci.New(vectors), fabric: f, idle: idle, wake: make(chan struct{}, 1)}
+	if c.Profile.Name == "" {
+		c.Profile = firmware.Profiles[0]
+	}
+	m := &machine{config: pci.New(c.Profile.Device, vectors), fabric: f, idle: idle, wake: make(chan struct{}, 1)}
 	m.server = vfiouser.NewServer(m, vectors, m.call)
 	m.port = f.Attach(fabric.PortConfig{
 		GUID:    guid + 1,

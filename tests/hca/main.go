@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/goverbs/goverbs/tests/hca/fabric"
@@ -30,12 +31,14 @@ and memory that it can share:
 
 `)
 	flag.PrintDefaults()
+	fmt.Fprint(flag.CommandLine.Output(), "\nProfiles:\n", firmware.DescribeProfiles())
 }
 
 var (
 	controlPath = flag.String("control", "", "a `socket` to make, that takes requests: see README.md")
 	logPath     = flag.String("log", "", "a `file` for every command, doorbell and WQE, as lines of JSON")
 	port        = flag.String("port", "infiniband", "the ports' `link`: infiniband or ethernet")
+	profiles    = flag.String("profile", "", "what the HCAs are, `names` of profiles with commas between them: the last is that of all that follow (default "+firmware.Profiles[0].Name+")")
 	seed        = flag.Uint64("seed", 1, "of what happens at random on the fabric")
 )
 
@@ -49,6 +52,11 @@ func main() {
 		return nil
 	})
 	flag.Parse()
+	kinds, err := chosen(*profiles, flag.NArg(), *port == "ethernet")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "hca:", err)
+		os.Exit(2)
+	}
 	if flag.NArg() == 0 || *port != "infiniband" && *port != "ethernet" {
 		usage()
 		os.Exit(2)
@@ -56,13 +64,34 @@ func main() {
 	if err := shortSlices(); err != nil {
 		fmt.Fprintln(os.Stderr, "hca: slower than it could be:", err)
 	}
-	if err := serve(flag.Args()); err != nil {
+	if err := serve(flag.Args(), kinds); err != nil {
 		fmt.Fprintln(os.Stderr, "hca:", err)
 		os.Exit(1)
 	}
 }
 
-func serve(sockets []string) error {
+// chosen are the profiles of n HCAs.
+func chosen(names string, n int, ethernet bool) ([]firmware.Profile, error) {
+	var list []firmware.Profile
+	for _, name := range strings.Split(names, ",") {
+		p, ok := firmware.ProfileOf(name)
+		switch {
+		case name == "":
+			p = firmware.Profiles[0]
+		case !ok:
+			return nil, fmt.Errorf("no profile %q: there are\n%s", name, firmware.DescribeProfiles())
+		case p.Ethernet && !ethernet:
+			return nil, fmt.Errorf("%s has no InfiniBand ports", name)
+		}
+		list = append(list, p)
+	}
+	for len(list) < n {
+		list = append(list, list[len(list)-1])
+	}
+	return list, nil
+}
+
+func serve(sockets []string, kinds []firmware.Profile) error {
 	begin := time.Now()
 	now := func() time.Duration { return time.Since(begin) }
 	failed := make(chan error)
@@ -97,7 +126,7 @@ func serve(sockets []string) error {
 			return err
 		}
 		listeners = append(listeners, l)
-		c := firmware.Config{Now: now, Ethernet: *port == "ethernet"}
+		c := firmware.Config{Now: now, Ethernet: *port == "ethernet", Profile: kinds[i]}
 		// The guest goes no further: what happens after that would only hide it.
 		c.Violation = func(err error) { failed <- fmt.Errorf("HCA %d: %w", i, err) }
 		if log != nil {

@@ -82,6 +82,9 @@ type Completion struct {
 	// for is its cs_req and cs_res.
 	Inline []byte
 
+	// RealTime is how the timestamp is told: seconds and nanoseconds, not ticks.
+	RealTime bool
+
 	// of an error
 	Syndrome, VendorSyndrome uint8
 }

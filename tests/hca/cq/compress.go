@@ -56,12 +56,8 @@ func (q *CQ) follows(c *Completion) bool {
 	} else {
 		n.WQECounter -= uint16(len(q.held))
 	}
-	n.ByteCount = first.ByteCount
-	if q.c.Format == FormatHash {
-		n.RSSHash = first.RSSHash
-	} else {
-		n.Checksum = first.Checksum
-	}
+	// Of hash and checksum one is in the mini CQE; the other, nobody is told.
+	n.ByteCount, n.RSSHash, n.Checksum = first.ByteCount, first.RSSHash, first.Checksum
 	return len(c.Inline) == 0 && sameTitle(&first, &n)
 }
 
@@ -116,7 +112,7 @@ func (q *CQ) writeBlock(n uint32) {
 	}
 	var ts uint64
 	if q.c.Timestamp != nil {
-		ts = q.c.Timestamp()
+		ts = q.c.Timestamp(q.held[0].RealTime)
 	}
 	var b [64]byte
 	title := q.held[0]
@@ -124,4 +120,8 @@ func (q *CQ) writeBlock(n uint32) {
 	title.fields(&b, ts)
 	finish(cqe, &b, &title, formatCompressed, q.owner(0))
 	q.producer = (q.producer + n) & indexMask
+	if q.c.Counts != nil {
+		q.c.Counts.Blocks++
+		q.c.Counts.Compressed += int(n)
+	}
 }

@@ -61,7 +61,8 @@ func (h *host) drain(f Format) (got []receive, blocks int) {
 
 func TestCompression(t *testing.T) {
 	for _, f := range []Format{FormatHash, FormatChecksum, FormatChecksumStride} {
-		h := newHost(t, 5, Config{Compress: true, Format: f})
+		var counts, wantCounts Counts
+		h := newHost(t, 5, Config{Compress: true, Format: f, Counts: &counts})
 		h.arm(0, 0)
 		counter := uint16(0xfff0) // wraps
 		for _, n := range []int{1, 2, 7, 8, 9, 16, 17, 27} {
@@ -72,13 +73,15 @@ func TestCompression(t *testing.T) {
 					r.counter = counter * 7
 				}
 				counter++
+				hash, sum := uint32(i)<<8, uint16(i)<<4
+				// What the mini CQEs have no room for is the first one's.
 				if f == FormatHash {
-					r.hash = uint32(i) << 8
+					r.hash = hash
 				} else {
-					r.sum = uint16(i) << 4
+					r.sum = sum
 				}
 				want = append(want, r)
-				h.Post(&Completion{Kind: ResponderSend, QPN: r.qpn, WQECounter: r.counter, ByteCount: r.bytes, RSSHash: r.hash, Checksum: r.sum}, 0)
+				h.Post(&Completion{Kind: ResponderSend, QPN: r.qpn, WQECounter: r.counter, ByteCount: r.bytes, RSSHash: hash, Checksum: sum}, 0)
 			}
 			if got, _ := h.drain(f); len(got) != 0 {
 				t.Fatalf("%d entries before the session's end", len(got))
@@ -93,6 +96,14 @@ func TestCompression(t *testing.T) {
 			got, blocks := h.drain(f)
 			if len(got) != n || blocks > 1 || (n > 1) != (blocks == 1) {
 				t.Fatalf("format %d: %d entries in %d blocks, want %d", f, len(got), blocks, n)
+			}
+			wantCounts.Completions += n
+			if n > 1 {
+				wantCounts.Blocks++
+				wantCounts.Compressed += n
+			}
+			if counts != wantCounts {
+				t.Errorf("format %d: %+v, want %+v", f, counts, wantCounts)
 			}
 			for i := range want {
 				if got[i] != want[i] {

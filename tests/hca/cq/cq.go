@@ -26,14 +26,23 @@ type Config struct {
 	FromCQE       bool   // cq_period_mode: the period begins again with each CQE
 	Period        uint16 // microseconds
 	MaxCount      uint16
-	// Timestamp is the HCA's clock for CQEs, in its ticks (nil: 0).
-	Timestamp func() uint64
+	// Timestamp is the HCA's clock for CQEs, in its ticks or in real time (nil: 0).
+	Timestamp func(realTime bool) uint64
+	// Counts, of many queues, is added to. It may be nil.
+	Counts *Counts
 	// Event posts the queue's completion EQE.
 	Event func()
 	// Error posts MLX5_EVENT_TYPE_CQ_ERROR with the syndrome.
 	Error func(syndrome uint8)
 	// Violation takes what no driver may do and no status refuses. It may be nil.
 	Violation func(error)
+}
+
+// Counts counts completions.
+type Counts struct {
+	Completions int // all of them
+	Blocks      int // that hold compressed ones
+	Compressed  int
 }
 
 // Size is cqe_sz of the queue's context.
@@ -97,6 +106,9 @@ func (q *CQ) Number() uint32 { return q.c.Number }
 
 // Post writes a completion. It keeps nothing of c, nor of c.Inline.
 func (q *CQ) Post(c *Completion, now time.Duration) {
+	if q.c.Counts != nil {
+		q.c.Counts.Completions++
+	}
 	if q.hold(c, now) {
 		return
 	}
@@ -115,7 +127,7 @@ func (q *CQ) write(c *Completion) {
 	}
 	var ts uint64
 	if q.c.Timestamp != nil {
-		ts = q.c.Timestamp()
+		ts = q.c.Timestamp(c.RealTime)
 	}
 	c.put(entry, cqe, ts, q.owner(0))
 	q.producer = (q.producer + 1) & indexMask

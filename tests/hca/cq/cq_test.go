@@ -112,7 +112,7 @@ func TestFormats(t *testing.T) {
 			if size == Size64 && len(c.c.Inline) > 32 {
 				continue
 			}
-			h := newHost(t, 2, Config{Size: size, Timestamp: func() uint64 { return 77 }})
+			h := newHost(t, 2, Config{Size: size, Timestamp: func(realTime bool) uint64 { return 77 }})
 			for i := range h.size - 1 {
 				h.entry(0)[i] = 0xee
 			}

@@ -94,7 +94,7 @@ func (h *HCA) ring(uar, offset uint32, data []byte) {
 	want := (ds + 3) / 4
 	nop := data[3] == opcodeNOP
 	switch {
-	case h.c.Combining == Uncombined, h.c.Combining == Separate && !nop, h.copying.plain[qpn] && !nop,
+	case h.c.Profile.Combining == Uncombined, h.c.Profile.Combining == Separate && !nop, h.copying.plain[qpn] && !nop,
 		ds < 2 && !nop, want == 0, want*64 > bufferSize:
 		h.copying.count.Plain++
 		h.bell(uar, offset, data)
@@ -124,7 +124,7 @@ func (h *HCA) piece(uar, buffer, at uint32, data []byte) {
 		}
 	}
 	h.copying.count.Stray++
-	if h.c.Combining == Combined {
+	if h.c.Profile.Combining == Combined {
 		// Whose it is is not known. None of those that seem not to copy is worth
 		// a mistake.
 		clear(h.copying.plain)

@@ -21,7 +21,7 @@ type flameQueue struct {
 
 func newFlameQueue(t *testing.T, c Combining) *flameQueue {
 	d := started(t)
-	d.h.c.Combining = c
+	d.h.c.Profile.Combining = c
 	q := &flameQueue{d: d, s: d.setup()}
 	at := d.pages(2)
 	q.sqn = int(d.doWith(0x904, 8, 0, func(in ifc.View) {

@@ -72,19 +72,22 @@ var capabilityLayouts = map[uint16]string{
 	capODP: "odp_cap", capAtomic: "atomic_caps", capRoCE: "roce_cap", capFlowTable: "flow_table_nic_cap",
 }
 
-func newCapabilities(ethernet bool) capabilities {
+func newCapabilities(ethernet bool, p *Profile) capabilities {
 	c := capabilities{current: map[uint16]ifc.View{}, maximum: map[uint16]ifc.View{}}
 	for kind, layout := range capabilityLayouts {
 		for _, all := range []map[uint16]ifc.View{c.current, c.maximum} {
 			all[kind] = ifc.Make(layout)
-			for field, value := range promises[kind] {
-				all[kind].Set(field, value)
+			set := func(fields map[string]uint64) {
+				for field, value := range fields {
+					all[kind].Set(field, value)
+				}
 			}
-			if !ethernet {
-				continue
+			set(promises[kind])
+			if ethernet {
+				set(ethernetPromises[kind])
 			}
-			for field, value := range ethernetPromises[kind] {
-				all[kind].Set(field, value)
+			if ethernet || promises[kind] != nil {
+				set(p.Capabilities[kind])
 			}
 		}
 	}
@@ -247,7 +250,7 @@ func (h *HCA) setCapabilities(in, out ifc.View) Status {
 		return OK
 	case capAtomic:
 		// The only mode is the one that is in force.
-		if ifc.On("atomic_caps", body).Get("atomic_req_8B_endianness_mode") != 1 {
+		if ifc.On("atomic_caps", body).Get("atomic_req_8B_endianness_mode") != h.caps.current[kind].Get("atomic_req_8B_endianness_mode") {
 			return BadParam
 		}
 		return OK

@@ -90,7 +90,8 @@ func (h *HCA) createCQ(in, out ifc.View) Status {
 		FromCQE:       context.Flag("cq_period_mode"),
 		Period:        uint16(context.Get("cq_period")),
 		MaxCount:      uint16(context.Get("cq_max_count")),
-		Timestamp:     func() uint64 { return uint64(h.c.Now()) },
+		Timestamp:     h.timestamp,
+		Counts:        &h.completions,
 		Event: func() {
 			if !h.seg.fatal.Load() {
 				events.Post(eq.Completion(number))

@@ -32,7 +32,9 @@ const (
 func newDriver(t testing.TB) *driver { return newDriverOf(t, false) }
 
 // newDriverOf is one of an HCA with an Ethernet port, or an InfiniBand one.
-func newDriverOf(t testing.TB, ethernet bool) *driver {
+func newDriverOf(t testing.TB, ethernet bool) *driver { return newDriverAs(t, ethernet, Profiles[0]) }
+
+func newDriverAs(t testing.TB, ethernet bool, p Profile) *driver {
 	d := &driver{t: t, ram: &bus.RAM{Base: ramBase, Data: make([]byte, ramSize)}, free: ramBase}
 	var now time.Duration
 	f := fabric.New(fabric.Config{Clock: func() time.Duration { return now }})
@@ -42,7 +44,7 @@ func newDriverOf(t testing.TB, ethernet bool) *driver {
 		Changed: func(up bool) { d.h.PortChanged(up) },
 	})
 	d.h = New(Config{
-		GUID: 0x0002c90300000000, Port: d.port, Memory: d.ram, Vectors: 4, UARs: 64, Ethernet: ethernet,
+		GUID: 0x0002c90300000000, Port: d.port, Memory: d.ram, Vectors: 4, UARs: 64, Ethernet: ethernet, Profile: p,
 		Interrupt: func(v int) { d.raised = append(d.raised, v) },
 		Now:       func() time.Duration { now += time.Microsecond; return now },
 		Violation: d.violation,
@@ -63,8 +65,10 @@ func (d *driver) violation(err error) {
 // started is a driver that has come past INIT_HCA.
 func started(t testing.TB) *driver { return startedOf(t, false) }
 
-func startedOf(t testing.TB, ethernet bool) *driver {
-	d := newDriverOf(t, ethernet)
+func startedOf(t testing.TB, ethernet bool) *driver { return startedAs(t, ethernet, Profiles[0]) }
+
+func startedAs(t testing.TB, ethernet bool, p Profile) *driver {
+	d := newDriverAs(t, ethernet, p)
 	d.do(0x104, nil)
 	for _, boot := range []uint64{1, 2} {
 		n := d.do(0x107, func(in ifc.View) { in.Set("op_mod", boot) }).Get("num_pages")

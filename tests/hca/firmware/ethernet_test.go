@@ -86,19 +86,29 @@ func (d *driver) raw(domain int, strip bool) *rawQP {
 // send posts a frame, of which the first 18 bytes are inline, and runs the HCA.
 func (q *rawQP) send(frame []byte, checks byte) {
 	q.d.t.Helper()
+	q.sendInline(frame, checks, 18)
+}
+
+// sendInline is send with so much inline: 18 bytes, or nothing.
+func (q *rawQP) sendInline(frame []byte, checks byte, inline int) {
+	q.d.t.Helper()
 	at := q.d.pages(1)
-	copy(q.d.ram.Bytes(at, PageSize), frame[18:])
+	copy(q.d.ram.Bytes(at, PageSize), frame[inline:])
 	wqe := q.sq[q.posted%16*64:][:64]
 	clear(wqe)
+	data := 32
+	if inline > 0 {
+		data = 48
+	}
 	binary.BigEndian.PutUint32(wqe, uint32(q.posted)<<8|0x0a)
-	binary.BigEndian.PutUint32(wqe[4:], uint32(q.sqn)<<8|4)
+	binary.BigEndian.PutUint32(wqe[4:], uint32(q.sqn)<<8|uint32(data/16+1))
 	wqe[11] = 8
 	wqe[20] = checks
-	binary.BigEndian.PutUint16(wqe[28:], 18)
-	copy(wqe[30:48], frame)
-	binary.BigEndian.PutUint32(wqe[48:], uint32(len(frame)-18))
-	binary.BigEndian.PutUint32(wqe[52:], q.lkey)
-	binary.BigEndian.PutUint64(wqe[56:], at)
+	binary.BigEndian.PutUint16(wqe[28:], uint16(inline))
+	copy(wqe[30:30+inline], frame)
+	binary.BigEndian.PutUint32(wqe[data:], uint32(len(frame)-inline))
+	binary.BigEndian.PutUint32(wqe[data+4:], q.lkey)
+	binary.BigEndian.PutUint64(wqe[data+8:], at)
 	q.posted++
 	bus.Store32(q.sdbr[4:], uint32(q.posted))
 	q.d.write(uint64(q.uar)*PageSize+uarSend, binary.BigEndian.Uint32(wqe), binary.BigEndian.Uint32(wqe[4:]))

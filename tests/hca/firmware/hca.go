@@ -39,7 +39,8 @@ type Config struct {
 	// Violation takes what no driver may do and no status refuses: a test by whose
 	// driver it was done is to fail. It may be nil.
 	Violation func(error)
-	Combining Combining
+	// Profile is what kind of HCA it is, by default the first of Profiles.
+	Profile Profile
 }
 
 // HCA is an HCA's firmware. It is for one goroutine, except for Read.
@@ -65,12 +66,15 @@ type HCA struct {
 	cqs      table[*completionQueue]
 	copying  copies
 	timedCQs map[*completionQueue]bool
-	mkeys    map[uint32]*object // by index
-	engine   *transport.Engine
-	qps      map[uint32]*queuePair
-	dcts     map[uint32]*queuePair
-	sqs      map[uint32]*queuePair
-	srqs     map[uint32]*sharedQueue
+
+	completions cq.Counts
+
+	mkeys  map[uint32]*object // by index
+	engine *transport.Engine
+	qps    map[uint32]*queuePair
+	dcts   map[uint32]*queuePair
+	sqs    map[uint32]*queuePair
+	srqs   map[uint32]*sharedQueue
 
 	// of an Ethernet port
 	mtu          uint64
@@ -91,7 +95,11 @@ type HCA struct {
 // New returns an HCA as it is when power comes on.
 func New(c Config) *HCA {
 	h := &HCA{c: c}
+	if c.Profile.Name == "" {
+		h.c.Profile = Profiles[0]
+	}
 	h.seg.now = c.Now
+	h.seg.major = h.c.Profile.Major
 	h.Reset()
 	return h
 }
@@ -102,7 +110,7 @@ func (h *HCA) Reset() {
 	h.enabled = false
 	h.pages = map[uint64]bool{}
 	h.capMask = capSystemImageGUID | capClientReregister
-	h.caps = newCapabilities(h.c.Ethernet)
+	h.caps = newCapabilities(h.c.Ethernet, &h.c.Profile)
 	h.vport = newNICVport(h)
 	h.mtu, h.disabled = ethernetMTU, false
 	h.c.Port.Enable(true)
@@ -151,9 +159,14 @@ func (h *HCA) clear() {
 		Event:     h.Post,
 		PageFault: h.pageFault,
 		Violation: h.c.Violation,
+
+		AtomicBigEndian: !h.promised(capAtomic, "atomic_req_8B_endianness_mode"),
+		GRHRequired:     h.c.Profile.GRHRequired,
 	}
 	if h.c.Ethernet {
 		c.Steer = h.steer
+		c.Checksums = h.promised(capEthernet, "csum_cap")
+		c.LogLSO = uint8(h.caps.current[capEthernet].Get("max_lso_cap"))
 		c.Addresses = roceAddresses
 		h.vport.context.Set("roce_en", 0)
 	}
@@ -162,6 +175,9 @@ func (h *HCA) clear() {
 	}
 	h.engine = transport.New(c)
 }
+
+// promised tells whether a capability is in force.
+func (h *HCA) promised(kind uint16, field string) bool { return h.caps.current[kind].Flag(field) }
 
 // Read answers a read of BAR0. Any goroutine may call it.
 func (h *HCA) Read(offset uint64, data []byte) {

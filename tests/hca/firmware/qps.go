@@ -29,6 +29,7 @@ type queuePair struct {
 	object
 	context []byte // as it was created
 	groups  int    // multicast groups that it is in
+	ece     uint64 // options that it was connected with
 }
 
 func pathBindings(prefix string, p *transport.Path) []binding {
@@ -90,7 +91,9 @@ func (h *HCA) createQP(in, out ifc.View) Status {
 	context := in.Sub("qpc")
 	var c transport.QPContext
 	load(context, qpBindings(&c))
-	if in.Flag("qpc_ext") {
+	var stamped bool
+	c.RealTime, stamped = stamps(h.caps.current[capRoCE].Get("qp_ts_format"), context.Get("ts_format"))
+	if in.Flag("qpc_ext") || !stamped {
 		return BadParam
 	}
 	if c.LogSQSize > logMaxQPSize || c.LogRQSize > logMaxQPSize {
@@ -118,6 +121,7 @@ func (h *HCA) createQP(in, out ifc.View) Status {
 		return transportStatus(err)
 	}
 	h.qps[number] = q
+	h.enhance(q, in, out)
 	out.Set("qpn", uint64(number))
 	return OK
 }
@@ -215,8 +219,31 @@ func transition(op transport.Transition) func(h *HCA, in, out ifc.View) Status {
 		if op == transport.ToRst {
 			h.flushCQs(number)
 		}
-		return transportStatus(h.engine.ModifyQP(number, op, mask, &c))
+		status := transportStatus(h.engine.ModifyQP(number, op, mask, &c))
+		if status == OK {
+			switch op {
+			case transport.Rst2Init, transport.Init2Init, transport.Init2RTR, transport.RTR2RTS, transport.RTS2RTS:
+				h.enhance(h.qps[number], in, out)
+			}
+		}
+		return status
 	}
+}
+
+// eceOptions are those of ECE that this model takes. What hardware's stand for is
+// not published.
+const eceOptions = 0x1000000f
+
+// enhance takes ECE options that a command has, and answers with what of them
+// the QP has.
+func (h *HCA) enhance(q *queuePair, in, out ifc.View) {
+	if !h.promised(capGeneral, "ece_support") {
+		return
+	}
+	if asked := in.Get("ece"); asked != 0 {
+		q.ece = asked & eceOptions
+	}
+	out.Set("ece", q.ece)
 }
 
 func (h *HCA) queryQP(in, out ifc.View) Status {
@@ -224,6 +251,9 @@ func (h *HCA) queryQP(in, out ifc.View) Status {
 	c, ok := h.engine.QueryQP(number)
 	if !ok || h.qps[number] == nil {
 		return BadRes
+	}
+	if h.promised(capGeneral, "ece_support") {
+		out.Set("ece", h.qps[number].ece)
 	}
 	context := out.Sub("qpc")
 	copy(context.Data, h.qps[number].context)

@@ -19,10 +19,12 @@ func (h *HCA) createRQ(in, out ifc.View) Status {
 	load(wq, []binding{{"log_wq_sz", &c.LogSize}, {"pd", &c.PD}, {"dbr_addr", &c.DBRAddr}, {"wq_signature", &c.WQSignature}})
 	c.StripVLAN = !context.Flag("vsd")
 	const cyclic = 1
+	var stamped bool
+	c.RealTime, stamped = stamps(h.caps.current[capGeneral].Get("rq_ts_format"), context.Get("ts_format"))
 	stride := wq.Get("log_wq_stride")
 	switch {
 	case context.Flag("mem_rq_type"), context.Flag("hairpin"), context.Flag("scatter_fcs"), context.Flag("delay_drop_en"),
-		context.Get("ts_format") > timestampDefault, wq.Get("wq_type") != cyclic, wq.Flag("wq_umem_valid"), wq.Flag("dbr_umem_valid"),
+		!stamped, wq.Get("wq_type") != cyclic, wq.Flag("wq_umem_valid"), wq.Flag("dbr_umem_valid"),
 		wq.Flag("shampo_enable"), stride < wqMinStride, 1<<stride > maxReceiveWQE:
 		return BadParam
 	case c.LogSize > logMaxQPSize:

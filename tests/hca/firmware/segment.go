@@ -26,7 +26,6 @@ const (
 )
 
 const (
-	firmwareMajor = 20
 	firmwareMinor = 40
 	firmwareSub   = 1000
 	commandIF     = 5
@@ -49,6 +48,7 @@ type segment struct {
 	fatal               atomic.Bool // the health buffer declares an internal error
 	gone                atomic.Bool // the function is off the bus
 	now                 func() time.Duration
+	major               uint16 // of the firmware's version
 }
 
 // read answers a read of any size and alignment.
@@ -67,7 +67,7 @@ func (s *segment) word(offset uint64) uint32 {
 	}
 	switch offset {
 	case segFirmware:
-		return firmwareMinor<<16 | firmwareMajor
+		return firmwareMinor<<16 | uint32(s.major)
 	case segCommandIF:
 		return commandIF<<16 | firmwareSub
 	case segQueueHigh:
@@ -78,7 +78,7 @@ func (s *segment) word(offset uint64) uint32 {
 		const resetSupported = 1 << 30
 		return resetSupported
 	case segHealthFW:
-		return firmwareMajor<<24 | firmwareMinor<<16 | firmwareSub
+		return uint32(s.major)<<24 | firmwareMinor<<16 | firmwareSub
 	case segHealthHW:
 		return 0x20f
 	case segHealthRFR:

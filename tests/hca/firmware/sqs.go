@@ -19,10 +19,6 @@ var sqStates = map[uint64]transport.State{
 	sqReset: transport.Reset, sqReady: transport.RTS, sqError: transport.Err,
 }
 
-// timestampDefault is the last ts_format that there is: the clock runs freely,
-// either way.
-const timestampDefault = 1
-
 // logSendBlock is the logarithm of the unit that send queues are counted in.
 const logSendBlock = 6
 
@@ -35,9 +31,11 @@ func (h *HCA) createSQ(in, out ifc.View) Status {
 	load(context, []binding{{"rlky", &c.RLKey}, {"cqn", &c.CQN}, {"user_index", &c.UserIndex}})
 	load(wq, []binding{{"log_wq_sz", &c.LogSize}, {"pd", &c.PD}, {"uar_page", &c.UAR}, {"dbr_addr", &c.DBRAddr}})
 	const cyclic = 1
+	var stamped bool
+	c.RealTime, stamped = stamps(h.caps.current[capGeneral].Get("sq_ts_format"), context.Get("ts_format"))
 	if wq.Get("wq_type") != cyclic || wq.Flag("wq_umem_valid") || wq.Flag("dbr_umem_valid") ||
 		wq.Get("log_wq_stride") != logSendBlock || context.Flag("hairpin") || context.Flag("allow_multi_pkt_send_wqe") ||
-		context.Get("ts_format") > timestampDefault || context.Get("tis_lst_sz") > 1 {
+		!stamped || context.Get("tis_lst_sz") > 1 {
 		return BadParam
 	}
 	if c.LogSize > logMaxQPSize {
@@ -64,7 +62,10 @@ func (h *HCA) createSQ(in, out ifc.View) Status {
 			return BadRes
 		}
 		q.use(&t.object)
-		c.Domain, c.MinInline = t.domain, frame.Min
+		c.Domain = t.domain
+		if h.caps.current[capEthernet].Get("wqe_inline_mode") == inlineL2 {
+			c.MinInline = frame.Min
+		}
 	}
 	// The drivers name no PD where no WQE will name memory.
 	if c.PD != 0 {

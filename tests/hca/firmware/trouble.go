@@ -1,6 +1,9 @@
 package firmware
 
-import "github.com/goverbs/goverbs/tests/hca/transport"
+import (
+	"github.com/goverbs/goverbs/tests/hca/cq"
+	"github.com/goverbs/goverbs/tests/hca/transport"
+)
 
 // Fail makes the HCA declare an internal error: it does nothing any more until
 // the driver resets it.
@@ -15,6 +18,9 @@ func (h *HCA) Remove(gone bool) {
 
 // Inject arms a fault of one QP.
 func (h *HCA) Inject(qpn uint32, f transport.Fault) error { return h.engine.Inject(qpn, f) }
+
+// Completions counts those of all CQs since the HCA was made.
+func (h *HCA) Completions() cq.Counts { return h.completions }
 
 // Resources counts the objects that commands made, by kind.
 func (h *HCA) Resources() map[string]int {

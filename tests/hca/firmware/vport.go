@@ -67,6 +67,7 @@ func (h *HCA) queryVportContext(in, out ifc.View) Status {
 	c.Set("lid", uint64(h.c.Port.LID()))
 	c.Set("sm_lid", smLID)
 	c.Set("subnet_timeout", 18)
+	c.SetFlag("grh_required", h.c.Profile.GRHRequired)
 	return OK
 }
 

@@ -30,13 +30,15 @@ type World struct {
 
 // Options are what HCAs are made with. The zero value will do.
 type Options struct {
-	Seed      uint64
-	RAM       int // bytes for each HCA; 0 for 16 MiB
-	BigEndian bool
-	RoCE      bool // ports are of Ethernet, each with the addresses of RoCEAddress
-	Log       trace.Log
-	Steer     func(h *HCA, to []transport.Delivery, f transport.Frame) []transport.Delivery
-	PageFault func(h *HCA, e eq.Event) bool
+	Seed        uint64
+	RAM         int // bytes for each HCA; 0 for 16 MiB
+	BigEndian   bool
+	RoCE        bool // ports are of Ethernet, each with the addresses of RoCEAddress
+	Log         trace.Log
+	Steer       func(h *HCA, to []transport.Delivery, f transport.Frame) []transport.Delivery
+	PageFault   func(h *HCA, e eq.Event) bool
+	NoOffloads  bool // of raw packets
+	GRHRequired bool
 	// Violation takes what no driver may do. It is a panic without.
 	Violation func(error)
 }
@@ -92,6 +94,11 @@ func New(n int, o Options) *World {
 			Log:             o.Log,
 			AtomicBigEndian: o.BigEndian,
 			Violation:       w.violation,
+			Checksums:       !o.NoOffloads,
+			GRHRequired:     o.GRHRequired,
+		}
+		if !o.NoOffloads {
+			c.LogLSO = 18
 		}
 		if o.RoCE {
 			c.Addresses = 8

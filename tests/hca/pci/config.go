@@ -10,7 +10,6 @@ import (
 // What the function is.
 const (
 	VendorMellanox   = 0x15b3
-	DeviceConnectX6  = 0x101b
 	classInfiniBand  = 0x020700
 	revision         = 0
 	Size             = 4096 // of the configuration space
@@ -41,8 +40,9 @@ type Config struct {
 	gone     bool
 }
 
-// New returns the configuration space of a function with so many MSI-X vectors.
-func New(vectors int) *Config {
+// New returns the configuration space of a function of Mellanox' with so many
+// MSI-X vectors.
+func New(device uint16, vectors int) *Config {
 	c := &Config{}
 	le := binary.LittleEndian
 	put16 := func(off int, v uint16) { le.PutUint16(c.data[off:], v) }
@@ -51,7 +51,7 @@ func New(vectors int) *Config {
 	mask32 := func(off int, v uint32) { le.PutUint32(c.writable[off:], v) }
 
 	put16(0x00, VendorMellanox)
-	put16(0x02, DeviceConnectX6)
+	put16(0x02, device)
 	put32(0x08, classInfiniBand<<8|revision)
 	put16(0x2c, VendorMellanox)
 	put16(0x2e, 0x0001)

@@ -84,6 +84,7 @@ type QPContext struct {
 	RLKey       bool
 	UAR         uint32
 	UserIndex   uint32
+	RealTime    bool // timestamps of completions
 	CounterSet  uint8
 	RemoteQPN   uint32
 	Primary     Path
@@ -175,6 +176,7 @@ type SQContext struct {
 	Domain    uint32 // the transport domain
 	MinInline uint8  // how much of a frame WQEs must have inline
 	UAR       uint32
+	RealTime  bool // timestamps
 	CQN       uint32
 	UserIndex uint32
 	LogSize   uint8 // log_wq_sz, of 64 bytes
@@ -194,6 +196,7 @@ type RQContext struct {
 	LogStride   uint8 // 16<<LogStride bytes
 	WQSignature bool
 	StripVLAN   bool
+	RealTime    bool // timestamps
 	RLKey       bool
 	RMPN        uint32 // 0: a queue of its own
 	DBRAddr     uint64

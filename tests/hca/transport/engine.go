@@ -41,6 +41,12 @@ type Config struct {
 	// AtomicBigEndian makes atomic operations take memory as big-endian
 	// words, as HCAs do that were not told of the host's order.
 	AtomicBigEndian bool
+	// Checksums and LogLSO are what send queues of raw packets can do: compute
+	// checksums, and cut up messages of so many bytes (0: none).
+	Checksums bool
+	LogLSO    uint8
+	// GRHRequired: what has no GRH neither leaves nor arrives.
+	GRHRequired bool
 	// Violation takes what no driver may do and no status refuses. It may be nil.
 	Violation func(error)
 }

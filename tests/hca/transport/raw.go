@@ -19,7 +19,7 @@ func (e *Engine) CreateSQ(c SQContext) (sqn uint32, err error) {
 		return 0, err
 	}
 	q := &QP{e: e, number: sqn, kind: kindSQ}
-	q.c = QPContext{Service: Raw, PD: c.PD, LogSQSize: c.LogSize, RQType: NoRQ, RLKey: c.RLKey, UAR: c.UAR, UserIndex: c.UserIndex,
+	q.c = QPContext{Service: Raw, PD: c.PD, LogSQSize: c.LogSize, RQType: NoRQ, RLKey: c.RLKey, UAR: c.UAR, RealTime: c.RealTime, UserIndex: c.UserIndex,
 		CQNSend: c.CQN, DBRAddr: c.DBRAddr, Buffer: c.Buffer, LogMsgMax: 31, Primary: Path{Port: c.Port}}
 	q.raw.domain, q.raw.minInline = c.Domain, int(c.MinInline)
 	q.setup()
@@ -102,7 +102,7 @@ func (e *Engine) CreateRQ(c RQContext) (rqn uint32, err error) {
 		return 0, err
 	}
 	q := &QP{e: e, number: rqn, kind: kindRQ, srq: s}
-	q.c = QPContext{Service: Raw, NoSQ: true, PD: c.PD, RQType: NoRQ, RLKey: c.RLKey, UserIndex: c.UserIndex, CounterSet: c.CounterSet,
+	q.c = QPContext{Service: Raw, NoSQ: true, PD: c.PD, RQType: NoRQ, RLKey: c.RLKey, UserIndex: c.UserIndex, CounterSet: c.CounterSet, RealTime: c.RealTime,
 		CQNRecv: c.CQN, DBRAddr: c.DBRAddr, Buffer: c.Buffer}
 	if s != nil {
 		s.users++

@@ -59,12 +59,16 @@ func (q *QP) sendFrame(w *sendWQE) {
 }
 
 // parseFrame reads the Ethernet segment.
-func (w *sendWQE) parseFrame(r *reader, minInline int) {
+func (q *QP) parseFrame(w *sendWQE, r *reader) {
 	b := r.take(16)
 	w.checks = b[4] & (checkL3 | checkL4)
+	if w.checks != 0 && !q.e.c.Checksums {
+		r.bad = true
+		return
+	}
 	w.mss = int(binary.BigEndian.Uint16(b[6:]))
 	n := int(binary.BigEndian.Uint16(b[12:]))
-	if n < minInline {
+	if n < q.raw.minInline {
 		r.bad = true
 		return
 	}
@@ -91,11 +95,11 @@ func (r *reader) drop(n int) {
 }
 
 // measureFrame checks the frame's length.
-func (w *sendWQE) measureFrame() {
+func (q *QP) measureFrame(w *sendWQE) {
 	w.packets = 1
 	n := w.length
 	if w.op == wqeLSO {
-		if w.mss == 0 || w.length > 1<<maxLogLSO || len(w.frame) < frame.Min {
+		if w.mss == 0 || w.length > 1<<q.e.c.LogLSO || len(w.frame) < frame.Min {
 			w.fail(cq.SyndromeLocalLength, vendorLength)
 			return
 		}
@@ -105,7 +109,3 @@ func (w *sendWQE) measureFrame() {
 		w.fail(cq.SyndromeLocalLength, vendorLength)
 	}
 }
-
-// maxLogLSO is the logarithm of the most that a large send may have, the
-// capability max_lso_cap.
-const maxLogLSO = 18

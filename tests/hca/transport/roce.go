@@ -132,6 +132,9 @@ func sealRoCE(p *fabric.Packet) {
 // addressed reports whether a packet that came by a port is for it: an entry of
 // its table has all of the addresses. Those to groups are up to the groups.
 func (e *Engine) addressed(port uint8, p *fabric.Packet) bool {
+	if e.c.GRHRequired && !p.HasGRH {
+		return false
+	}
 	if p.RoCE != e.ethernet() || p.RoCE && (!e.roce || !p.HasGRH) {
 		return false
 	}

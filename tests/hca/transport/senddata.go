@@ -160,7 +160,7 @@ func (q *QP) sendRequest(w *sendWQE) {
 // transmit gives a finished packet to the port.
 func (q *QP) transmit(port *fabric.Port, p *fabric.Packet) {
 	seal(p)
-	if !q.injectPacket(p) {
+	if q.e.c.GRHRequired && !p.HasGRH && !p.Ethernet || !q.injectPacket(p) {
 		p.Free()
 		return
 	}

@@ -264,7 +264,7 @@ func (q *QP) classify(w *sendWQE) bool {
 		return connected || q.c.Service == RegUMR
 	case wqeLSO:
 		w.act = actSend
-		return q.c.Service == Raw
+		return q.c.Service == Raw && q.e.c.LogLSO > 0
 	case wqeSend, wqeSendImm:
 		w.act = actSend
 		if w.op == wqeSendImm {
@@ -298,7 +298,7 @@ func (q *QP) parseTransport(w *sendWQE, r *reader) {
 	case UD, DCI, MLX, QP0, QP1:
 		q.parseAV(w, r)
 	case Raw:
-		w.parseFrame(r, q.raw.minInline)
+		q.parseFrame(w, r)
 	}
 }
 
@@ -406,7 +406,7 @@ func (q *QP) measure(w *sendWQE) {
 		return
 	}
 	if q.c.Service == Raw {
-		w.measureFrame()
+		q.measureFrame(w)
 		return
 	}
 	limit := 1 << q.c.LogMsgMax

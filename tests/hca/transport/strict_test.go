@@ -177,3 +177,24 @@ func TestCopies(t *testing.T) {
 		t.Errorf("%q was sent", got)
 	}
 }
+
+// Where a GRH is required, what has none does not leave.
+func TestGRHRequired(t *testing.T) {
+	for _, grh := range []bool{true, false} {
+		p := newPair(t, transport.RC, loop.Options{GRHRequired: true}, func(q *loop.QP, c *transport.QPContext) {
+			c.Primary.GRH, c.Primary.AckTimeout, c.RetryCount = grh, 1, 1
+			c.Primary.DGID = q.H.W.HCAs[0].Port.GID()
+			if q.H == q.H.W.HCAs[0] {
+				c.Primary.DGID = q.H.W.HCAs[1].Port.GID()
+			}
+		})
+		p.b.PostRecv(nil)
+		p.a.PostRing(loop.WQE(loop.Send, loop.Signaled, 0))
+		if grh {
+			p.want(p.a.Send, cq.Requester, 0, 0)
+			p.want(p.b.Recv, cq.ResponderSend, 0, 0)
+		} else {
+			p.want(p.a.Send, cq.RequesterError, cq.SyndromeRetryExceeded, 0)
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package firmware
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A Profile is what an HCA is: which card, and what its firmware promises that
+// differs from the first profile's. It is for drivers to meet what they meet on
+// other cards, and in other places than a server's host.
+type Profile struct {
+	Name  string
+	About string
+	// Device is the PCI device ID.
+	Device uint16
+	Major  uint16 // of the firmware's version
+	// Ethernet: the card has ports of Ethernet only.
+	Ethernet bool
+	// Capabilities differ, by kind and field of mlx5_ifc.h; of the kinds that only
+	// Ethernet ports have they count there alone.
+	Capabilities map[uint16]map[string]uint64
+	Combining    Combining
+	GRHRequired  bool // by the port, for all that leaves it
+}
+
+// Values of capabilities, as mlx5_ifc.h names them.
+const (
+	inlineL2       = 0 // MLX5_CAP_INLINE_MODE_L2
+	inlineNone     = 2 // MLX5_CAP_INLINE_MODE_NOT_REQUIRED
+	stampsFree     = 0 // MLX5_TIMESTAMP_FORMAT_CAP_FREE_RUNNING
+	stampsRealTime = 1 // MLX5_TIMESTAMP_FORMAT_CAP_REAL_TIME
+	stampsBoth     = 2 // MLX5_TIMESTAMP_FORMAT_CAP_FREE_RUNNING_AND_REAL_TIME
+)
+
+// Device IDs are those of mlx5_core_pci_table (Linux, drivers/net/ethernet/mellanox/
+// mlx5/core/main.c). The firmware's major version goes with the card, as in the
+// names of NVIDIA's firmware release notes: 14 for ConnectX-4 Lx, 16 for ConnectX-5,
+// 20 for ConnectX-6, 22 for ConnectX-6 Dx, 28 for ConnectX-7.
+//
+// Raw packets need their Ethernet header inline on ConnectX-4 and ConnectX-4 Lx (Linux
+// commit e3a19b53cbb0), and nothing from ConnectX-5 on, but for large sends (commit
+// a6f402e49901).
+//
+// ECE, timestamps in real time and LAG depend on firmware and its configuration as
+// much as on the card: a driver asks for them (ece_support, *_ts_format, lag_master
+// and num_lag_ports in mlx5_ifc.h). Here the younger two have them.
+var Profiles = []Profile{
+	{
+		Name: "connectx6", About: "ConnectX-6, the default",
+		Device: 0x101b, Major: 20,
+	},
+	{
+		Name: "connectx4lx", About: "ConnectX-4 Lx: Ethernet only, at least the Ethernet header of raw packets inline",
+		Device: 0x1015, Major: 14, Ethernet: true,
+		Capabilities: map[uint16]map[string]uint64{
+			capGeneral:  {"cqe_128_always": 0, "relaxed_ordering_write": 0, "relaxed_ordering_write_umr": 0},
+			capEthernet: {"wqe_inline_mode": inlineL2},
+		},
+	},
+	{
+		Name: "connectx5", About: "ConnectX-5: nothing of raw packets need be inline",
+		Device: 0x1017, Major: 16,
+		Capabilities: map[uint16]map[string]uint64{
+			capEthernet: {"wqe_inline_mode": inlineNone},
+		},
+	},
+	{
+		Name: "connectx6dx", About: "ConnectX-6 Dx: Ethernet only; ECE, both kinds of timestamps, LAG",
+		Device: 0x101d, Major: 22, Ethernet: true,
+		Capabilities: modern,
+	},
+	{
+		Name: "connectx7", About: "ConnectX-7: ECE, both kinds of timestamps, LAG",
+		Device: 0x1021, Major: 28,
+		Capabilities: modern,
+	},
+	{
+		// DUAL_PORT of one IB device, as drivers make of two functions (Linux,
+		// mlx5_ib_init_multiport_master); the other function is not there.
+		Name: "dualport", About: "connectx6dx whose other port is another function's",
+		Device: 0x101d, Major: 22, Ethernet: true,
+		Capabilities: with(modern, capGeneral, map[string]uint64{"num_vhca_ports": 2, "native_port_num": 1}),
+	},
+	{
+		// Drivers find out with NOPs (Linux, mlx5_ib_test_wc) and report a
+		// bf_reg_size of 0.
+		Name: "vf", About: "a virtual function in a guest whose stores to UARs are not combined",
+		Device: 0x101e, Major: 20, Combining: Uncombined,
+	},
+	{
+		Name: "nobf", About: "connectx6 without BlueFlame",
+		Device: 0x101b, Major: 20,
+		Capabilities: map[uint16]map[string]uint64{capGeneral: {"bf": 0, "log_bf_reg_size": 0}},
+	},
+	{
+		// What a processor combines it may deliver in pieces at any time (Intel SDM,
+		// volume 3, write combining: partial evictions of buffers).
+		Name: "pieces", About: "connectx6 behind a processor that delivers copies of WQEs in pieces",
+		Device: 0x101b, Major: 20, Combining: Separate,
+	},
+	{
+		// hca_vport_context.grh_required; Linux, mlx5_query_hca_port, reports it as
+		// IB_UVERBS_QPF_GRH_REQUIRED.
+		Name: "grh", About: "connectx6 on a subnet where all packets need a GRH",
+		Device: 0x101b, Major: 20, GRHRequired: true,
+	},
+	{
+		// Linux, handle_hca_cap_atomic: without the host's endianness as a mode,
+		// responses are big-endian, and mlx5_ib reports IB_ATOMIC_NONE.
+		Name: "bigendian", About: "connectx6 whose atomics are big-endian only",
+		Device: 0x101b, Major: 20,
+		Capabilities: map[uint16]map[string]uint64{capAtomic: {
+			"atomic_req_8B_endianness_mode": 0, "supported_atomic_req_8B_endianness_mode_1": 0,
+		}},
+	},
+	{
+		// Linux, mlx5_ib_alloc_ucontext: the lower of what user space and firmware
+		// have.
+		Name: "cqe0", About: "connectx6 with CQEs of version 0, which name QPs and SRQs by their numbers",
+		Device: 0x101b, Major: 20,
+		Capabilities: map[uint16]map[string]uint64{capGeneral: {"cqe_version": 0}},
+	},
+	{
+		// REAL_TIME_CLOCK_ENABLE of firmware that has no other (Linux, get_ts_format:
+		// then MLX5_TIMESTAMP_FORMAT_DEFAULT is asked for).
+		Name: "realtime", About: "connectx7 whose timestamps are in real time only",
+		Device: 0x1021, Major: 28,
+		Capabilities: with(with(modern, capGeneral, map[string]uint64{"sq_ts_format": stampsRealTime, "rq_ts_format": stampsRealTime}),
+			capRoCE, map[string]uint64{"qp_ts_format": stampsRealTime}),
+	},
+	{
+		Name: "nooffloads", About: "connectx5 without checksums and large sends",
+		Device: 0x1017, Major: 16,
+		Capabilities: map[uint16]map[string]uint64{
+			capEthernet: {"wqe_inline_mode": inlineNone, "csum_cap": 0, "max_lso_cap": 0},
+		},
+	},
+}
+
+// modern is what came with ConnectX-6 Dx.
+var modern = map[uint16]map[string]uint64{
+	capGeneral: {
+		"ece_support": 1, "sq_ts_format": stampsBoth, "rq_ts_format": stampsBoth,
+		"lag_master": 1, "num_lag_ports": 2, "lag_tx_port_affinity": 1,
+	},
+	capEthernet: {"wqe_inline_mode": inlineNone},
+	capRoCE:     {"qp_ts_format": stampsBoth},
+}
+
+// with adds to capabilities of a kind.
+func with(all map[uint16]map[string]uint64, kind uint16, more map[string]uint64) map[uint16]map[string]uint64 {
+	sum := map[uint16]map[string]uint64{}
+	for k, fields := range all {
+		sum[k] = map[string]uint64{}
+		for field, value := range fields {
+			sum[k][field] = value
+		}
+	}
+	if sum[kind] == nil {
+		sum[kind] = map[string]uint64{}
+	}
+	for field, value := range more {
+		sum[kind][field] = value
+	}
+	return sum
+}
+
+// ProfileOf finds a profile by its name.
+func ProfileOf(name string) (p Profile, ok bool) {
+	for _, p := range Profiles {
+		if p.Name == name {
+			return p, true
+		}
+	}
+	return Profile{}, false
+}
+
+// DescribeProfiles lists the profiles, each on a line.
+func DescribeProfiles() string {
+	var b strings.Builder
+	for _, p := range Profiles {
+		fmt.Fprintf(&b, "  %-12s %s\n", p.Name, p.About)
+	}
+	return b.String()
+}
