@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/tests/hca/fabric"
+	"github.com/goverbs/goverbs/tests/hca/firmware"
 	"github.com/goverbs/goverbs/tests/hca/transport"
 )
 
@@ -28,6 +29,12 @@ type request struct {
 	Kind             string
 	N                int
 	Syndrome, Vendor uint8
+	// of a hostile HCA: see firmware.Lie and what follows it
+	Opcode uint16
+	Status uint8
+	Seed   uint64
+	Type   uint8
+	CQE    []byte // base64
 }
 
 var faultKinds = map[string]transport.FaultKind{
@@ -74,8 +81,25 @@ var requests = map[string]func(m *machine, r request) (any, error){
 		return nil, m.hca.Inject(r.QPN, transport.Fault{Kind: kind, N: r.N, Syndrome: r.Syndrome, Vendor: r.Vendor})
 	},
 	"completions": func(m *machine, r request) (any, error) { return m.hca.Completions(), nil },
-	"packets":     func(m *machine, r request) (any, error) { return m.fabric.Stats(), nil },
-	"doorbells":   func(m *machine, r request) (any, error) { return m.hca.Doorbells(), nil },
+	"lie": func(m *machine, r request) (any, error) {
+		return nil, m.hca.Lie(firmware.Lie{Opcode: r.Opcode, N: r.N, Status: firmware.Status(r.Status), Syndrome: uint32(r.Syndrome), Seed: r.Seed})
+	},
+	"repent": func(m *machine, r request) (any, error) {
+		m.hca.Repent()
+		return nil, nil
+	},
+	"forge": func(m *machine, r request) (any, error) {
+		if r.Kind != "send" && r.Kind != "receive" {
+			return nil, fmt.Errorf("a CQ is for send or receive, not %q", r.Kind)
+		}
+		return nil, m.hca.Forge(r.QPN, r.Kind == "receive", r.CQE)
+	},
+	"tell": func(m *machine, r request) (any, error) { return nil, m.hca.Tell(r.Type, r.QPN) },
+	"scribble": func(m *machine, r request) (any, error) {
+		return nil, m.hca.Scribble(r.QPN, r.Kind, r.N, r.Seed)
+	},
+	"packets":   func(m *machine, r request) (any, error) { return m.fabric.Stats(), nil },
+	"doorbells": func(m *machine, r request) (any, error) { return m.hca.Doorbells(), nil },
 	"resources": func(m *machine, r request) (any, error) {
 		return m.hca.Resources(), nil
 	},

@@ -38,6 +38,7 @@ var (
 	controlPath = flag.String("control", "", "a `socket` to make, that takes requests: see README.md")
 	logPath     = flag.String("log", "", "a `file` for every command, doorbell and WQE, as lines of JSON")
 	port        = flag.String("port", "infiniband", "the ports' `link`: infiniband or ethernet")
+	hurry       = flag.Int("hurry", 1, "by how much shorter queue pairs wait before they try again than they are told to")
 	profiles    = flag.String("profile", "", "what the HCAs are, `names` of profiles with commas between them: the last is that of all that follow (default "+firmware.Profiles[0].Name+")")
 	seed        = flag.Uint64("seed", 1, "of what happens at random on the fabric")
 )
@@ -126,7 +127,7 @@ func serve(sockets []string, kinds []firmware.Profile) error {
 			return err
 		}
 		listeners = append(listeners, l)
-		c := firmware.Config{Now: now, Ethernet: *port == "ethernet", Profile: kinds[i]}
+		c := firmware.Config{Now: now, Ethernet: *port == "ethernet", Profile: kinds[i], Hurry: *hurry}
 		// The guest goes no further: what happens after that would only hide it.
 		c.Violation = func(err error) { failed <- fmt.Errorf("HCA %d: %w", i, err) }
 		if log != nil {

@@ -162,20 +162,28 @@ var boxes = func() map[uint16][2]*ifc.Layout {
 // execute carries out the command in the inbox.
 func (h *HCA) execute(in, out []byte) {
 	opcode := binary.BigEndian.Uint16(in)
-	status := BadOp
+	status, syndrome := BadOp, uint32(0)
 	if c, ok := opcodes[opcode]; ok {
 		box := boxes[opcode]
+		l, lies := h.lie(opcode)
 		switch {
+		case lies && l.Status != OK:
+			status = l.Status
+			syndrome = l.Syndrome
 		case c.phase > always && !h.enabled, c.phase > enabled && !h.initialized:
 			status = BadSysState
 		case len(out) < min(box[1].Size(), inlineSize):
 			status = BadOutLen
 		default:
 			status = c.execute(h, ifc.View{Layout: box[0], Data: in}, ifc.View{Layout: box[1], Data: out})
+			if lies && status == OK {
+				l.noise(out)
+			}
 		}
 	}
 	if status != OK {
 		clear(out)
+		binary.BigEndian.PutUint32(out[4:], syndrome)
 	}
 	out[0] = byte(status)
 	if h.c.Log != nil {

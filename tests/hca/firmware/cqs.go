@@ -14,6 +14,7 @@ type completionQueue struct {
 	*cq.CQ
 	object
 	uar     uint32
+	events  *eventQueue
 	context []byte // as it was created and modified
 }
 
@@ -69,7 +70,7 @@ func (h *HCA) createCQ(in, out ifc.View) Status {
 	case uar == nil, events == nil:
 		return BadRes
 	}
-	q := &completionQueue{uar: page, context: slices.Clone(context.Data)}
+	q := &completionQueue{uar: page, events: events, context: slices.Clone(context.Data)}
 	b, dbr, status := h.cqMemory(&q.object, in, entrySize(size)<<logSize)
 	if status != OK {
 		q.release()
@@ -98,7 +99,7 @@ func (h *HCA) createCQ(in, out ifc.View) Status {
 			}
 		},
 		Error:     func(syndrome uint8) { h.Post(eq.CQError(number, syndrome)) },
-		Violation: h.c.Violation,
+		Violation: h.violation,
 	})
 	h.watch(q)
 	out.Set("cqn", uint64(number))

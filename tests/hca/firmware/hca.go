@@ -41,6 +41,9 @@ type Config struct {
 	Violation func(error)
 	// Profile is what kind of HCA it is, by default the first of Profiles.
 	Profile Profile
+	// Hurry is by how much shorter queue pairs wait than they are told to, if more
+	// than 1: see package transport.
+	Hurry int
 }
 
 // HCA is an HCA's firmware. It is for one goroutine, except for Read.
@@ -68,6 +71,9 @@ type HCA struct {
 	timedCQs map[*completionQueue]bool
 
 	completions cq.Counts
+
+	hostile bool // it was asked to be
+	lies    []Lie
 
 	mkeys  map[uint32]*object // by index
 	engine *transport.Engine
@@ -107,6 +113,7 @@ func New(c Config) *HCA {
 // Reset forgets everything, like power off and on.
 func (h *HCA) Reset() {
 	h.seg.reset()
+	h.hostile, h.lies = false, nil
 	h.enabled = false
 	h.pages = map[uint64]bool{}
 	h.capMask = capSystemImageGUID | capClientReregister
@@ -158,10 +165,11 @@ func (h *HCA) clear() {
 		},
 		Event:     h.Post,
 		PageFault: h.pageFault,
-		Violation: h.c.Violation,
+		Violation: h.violation,
 
 		AtomicBigEndian: !h.promised(capAtomic, "atomic_req_8B_endianness_mode"),
 		GRHRequired:     h.c.Profile.GRHRequired,
+		Hurry:           h.c.Hurry,
 	}
 	if h.c.Ethernet {
 		c.Steer = h.steer
@@ -251,8 +259,8 @@ func (h *HCA) doorbell(uar, offset uint32, data []byte) {
 // through tells whether an object's doorbell came through the UAR that the object
 // was created with.
 func (h *HCA) through(uar, own uint32, what string, number uint32) bool {
-	if uar != own && h.c.Violation != nil {
-		h.c.Violation(fmt.Errorf("doorbell of %s %#x through UAR %#x: it was created with UAR %#x", what, number, uar, own))
+	if uar != own {
+		h.violation(fmt.Errorf("doorbell of %s %#x through UAR %#x: it was created with UAR %#x", what, number, uar, own))
 	}
 	return uar == own
 }

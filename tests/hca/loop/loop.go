@@ -38,6 +38,7 @@ type Options struct {
 	Steer       func(h *HCA, to []transport.Delivery, f transport.Frame) []transport.Delivery
 	PageFault   func(h *HCA, e eq.Event) bool
 	NoOffloads  bool // of raw packets
+	Hurry       int
 	GRHRequired bool
 	// Violation takes what no driver may do. It is a panic without.
 	Violation func(error)
@@ -96,6 +97,7 @@ func New(n int, o Options) *World {
 			Violation:       w.violation,
 			Checksums:       !o.NoOffloads,
 			GRHRequired:     o.GRHRequired,
+			Hurry:           o.Hurry,
 		}
 		if !o.NoOffloads {
 			c.LogLSO = 18

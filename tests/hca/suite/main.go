@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -22,6 +23,8 @@ type guest struct {
 func main() {
 	long := flag.Bool("long", false, "100000 iterations of each, and 1 GiB")
 	roce := flag.Bool("roce", false, "over RoCE, on Ethernet ports")
+	grh := flag.Bool("grh", false, "only games, by GID")
+	atomics := flag.Bool("atomics", true, "with atomics")
 	pattern := flag.String("run", "", "only cases whose name matches this `regexp`")
 	peers := flag.String("peers", "", "`folder` of the programs made of peer/*.c")
 	soaking := flag.Duration("soak", 0, "play at random for so long, with all kinds of trouble")
@@ -58,7 +61,7 @@ func main() {
 		}
 		fmt.Printf("ok    %s  %v\n", name, took)
 	}
-	if g.peer == "" {
+	if g.peer == "" && !*grh {
 		for _, c := range transfers(*long) {
 			report(c.name, func() error { return c.run(*peers) })
 		}
@@ -66,14 +69,20 @@ func main() {
 			report(c.name, func() error { return c.run(*peers) })
 		}
 	}
-	if g.peer == "" && !*roce {
+	if g.peer == "" && !*roce && !*grh {
 		for _, c := range troubles(*long) {
 			report(c.name, c.play)
 		}
 	}
 	for _, c := range games(*long, g.peer == "") {
-		if *roce {
+		if !*atomics && strings.HasPrefix(c.program, "ib_atomic") {
+			continue
+		}
+		switch {
+		case *roce:
 			c = c.overRoCE()
+		case *grh:
+			c = c.byGID("0")
 		}
 		report(c.String(), func() error { return g.play(c) })
 	}

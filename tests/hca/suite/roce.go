@@ -19,11 +19,7 @@ var addresses = [2]string{"192.168.77.1", "192.168.77.2"}
 // overRoCE is the game by GID, the one that is an IPv4 address, and with datagrams
 // that an Ethernet frame of the usual size has room for.
 func (c game) overRoCE() game {
-	gid := []string{"-x", "1"}
-	if strings.HasSuffix(c.program, "pingpong") {
-		gid = []string{"-g", "1"}
-	}
-	c.args = append(gid, c.args...)
+	c = c.byGID("1")
 	if slices.Contains(c.args, "UD") {
 		for i, arg := range c.args {
 			if arg == "2048" {
@@ -31,6 +27,16 @@ func (c game) overRoCE() game {
 			}
 		}
 	}
+	return c
+}
+
+// byGID is the game by the GID at an index, with a GRH for each packet.
+func (c game) byGID(index string) game {
+	option := "-x"
+	if strings.HasSuffix(c.program, "pingpong") {
+		option = "-g"
+	}
+	c.args = append([]string{option, index}, c.args...)
 	return c
 }
 

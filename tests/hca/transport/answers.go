@@ -157,7 +157,7 @@ func (q *QP) notReady(psn uint32, code uint8) {
 	q.goBack(psn)
 	r.rnr = true
 	r.ackBy = 0
-	q.wake(q.e.now + rnrTime(code))
+	q.wake(q.e.now + q.e.shortened(rnrTime(code)))
 }
 
 // awaited finds the read or atomic whose response is psn. What was sent before

@@ -47,6 +47,9 @@ type Config struct {
 	LogLSO    uint8
 	// GRHRequired: what has no GRH neither leaves nor arrives.
 	GRHRequired bool
+	// Hurry is by how much shorter queue pairs wait before they try again than they
+	// are told to, if more than 1.
+	Hurry int
 	// Violation takes what no driver may do and no status refuses. It may be nil.
 	Violation func(error)
 }
@@ -137,6 +140,9 @@ func DoorbellQP(data []byte) uint32 { return binary.BigEndian.Uint32(data[4:]) >
 
 // Copies is how many WQEs were executed from what came by BlueFlame.
 func (e *Engine) Copies() uint64 { return e.copies }
+
+// Taken reports whether a number is that of a queue pair or of a part of one.
+func (e *Engine) Taken(number uint32) bool { return e.qps[number] != nil }
 
 // activate puts a queue pair among those with work to do.
 func (e *Engine) activate(q *QP) {

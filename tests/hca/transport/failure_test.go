@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"testing"
+	"time"
 
 	"github.com/goverbs/goverbs/tests/hca/cq"
 	"github.com/goverbs/goverbs/tests/hca/eq"
@@ -455,3 +456,41 @@ func TestRefusedAfterReads(t *testing.T) {
 	p.want(p.a.Send, cq.Requester, 0, 1)
 	p.want(p.a.Send, cq.RequesterError, cq.SyndromeRemoteAccess, 2)
 }
+
+// A queue pair that hurries gives up after the same retries, sooner; what is short
+// anyway stays as it is.
+func TestHurry(t *testing.T) {
+	for _, c := range []struct {
+		timeout uint8
+		hurry   int
+		want    time.Duration // of a retry
+	}{
+		{14, 1, timeoutOf(14)}, {14, 8, timeoutOf(14) / 8}, {18, 8, timeoutOf(18) / 8}, {14, 1000, 8 * time.Millisecond}, {8, 8, timeoutOf(8)},
+	} {
+		p := newPair(t, transport.RC, loop.Options{Hurry: c.hurry}, func(q *loop.QP, a *transport.QPContext) {
+			a.Primary.AckTimeout, a.RetryCount = c.timeout, 3
+		})
+		p.b.H.Port.SetUp(false)
+		begin := p.w.Now
+		p.a.PostRing(loop.WQE(loop.Send, loop.Signaled, 0))
+		p.want(p.a.Send, cq.RequesterError, cq.SyndromeRetryExceeded, 0)
+		if took, want := p.w.Now-begin, 4*c.want; took < want || took > want+time.Millisecond {
+			t.Errorf("timeout %d, hurry %d: %v, want %v", c.timeout, c.hurry, took, want)
+		}
+	}
+	// The same of a receiver that is not ready, 655 ms at a time.
+	for hurry, want := range map[int]time.Duration{1: 655360 * time.Microsecond, 16: 655360 * time.Microsecond / 16} {
+		p := newPair(t, transport.RC, loop.Options{Hurry: hurry}, func(q *loop.QP, a *transport.QPContext) {
+			a.MinRNRNak, a.RNRRetry = 0, 2
+		})
+		begin := p.w.Now
+		p.a.PostRing(loop.WQE(loop.Send, loop.Signaled, 0))
+		p.want(p.a.Send, cq.RequesterError, cq.SyndromeRNRExceeded, 0)
+		if took := p.w.Now - begin; took < 2*want || took > 2*want+time.Millisecond {
+			t.Errorf("hurry %d: %v, want %v", hurry, took, 2*want)
+		}
+	}
+}
+
+// timeoutOf is how long a queue pair waits by a timeout's code.
+func timeoutOf(code uint8) time.Duration { return 4 * 4096 * time.Nanosecond << code }

@@ -219,7 +219,7 @@ func (q *QP) restartTimer() {
 	}
 	waiting := r.head < r.cursor || r.head < r.tail && r.pkt > 0
 	if t := q.c.Primary.AckTimeout & 0x1f; waiting && t != 0 {
-		r.ackBy = q.e.now + timeoutLate*timeoutUnit<<t
+		r.ackBy = q.e.now + q.e.shortened(timeoutLate*timeoutUnit<<t)
 		q.wake(r.ackBy)
 	} else {
 		r.ackBy = 0

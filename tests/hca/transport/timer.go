@@ -67,3 +67,15 @@ func (q *QP) setTimer() {
 		heap.Push(&q.e.timers, timer{q.deadline, q})
 	}
 }
+
+// leastWait is what a time is not shortened below: nobody answers in less on a
+// machine that is busy.
+const leastWait = 8 * time.Millisecond
+
+// shortened is how long a queue pair waits that was told to wait for d.
+func (e *Engine) shortened(d time.Duration) time.Duration {
+	if e.c.Hurry > 1 && d > leastWait {
+		return max(d/time.Duration(e.c.Hurry), leastWait)
+	}
+	return d
+}
