@@ -144,18 +144,47 @@ func TestEventData(t *testing.T) {
 	}
 }
 
+// FuzzDoorbell: whatever a driver tells of its consumer index, entries are written
+// in the order of the events, none over one that is not consumed, and there is
+// at most one interrupt for each time that the queue is armed.
 func FuzzDoorbell(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 0, 0, 0x81, 0, 0, 5})
+	f.Add([]byte("\x00\x00\x00\x00\x40\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x80\x00\x00\x02\x40\x00\x00\x04"))
 	f.Fuzz(func(t *testing.T, ops []byte) {
-		mem := &bus.RAM{Data: make([]byte, 256)}
-		q := New(Config{Memory: mem, Buffer: bus.Buffer{Shift: 8, Pages: []uint64{0}}, LogSize: 2, Interrupt: func() {}})
+		const logSize = 2
+		mem := &bus.RAM{Data: make([]byte, entrySize<<logSize)}
+		interrupts, arms, posted := 0, 0, uint32(0)
+		q := New(Config{Memory: mem, Buffer: bus.Buffer{Shift: 8, Pages: []uint64{0}}, LogSize: logSize, Interrupt: func() { interrupts++ }})
 		for len(ops) >= 4 {
 			w := binary.BigEndian.Uint32(ops)
 			ops = ops[4:]
+			before := q.State()
+			room := uint32(1<<logSize) - min(1<<logSize, (before.Producer-before.Consumer)&index)
 			if w>>30 == 0 {
-				q.Post(Completion(w))
+				q.Post(Completion(posted))
+				posted++
 			} else {
 				q.Doorbell(w>>30 == 1, w)
+				room = uint32(1<<logSize) - min(1<<logSize, (before.Producer-w)&index)
+				if w>>30 == 1 {
+					arms++
+				}
+			}
+			written := q.producer
+			if n := (written - before.Producer) & index; n > room {
+				t.Fatalf("%d entries written where there was room for %d", n, room)
+			}
+			if written+uint32(len(q.waiting)) != posted {
+				t.Fatalf("%d entries written, %d events wait, of %d", written, len(q.waiting), posted)
+			}
+			for i := written - min(written, 1<<logSize); i < written; i++ {
+				e := mem.Data[i%(1<<logSize)*entrySize:][:entrySize]
+				if got := binary.BigEndian.Uint32(e[0x38:]); got != i || uint32(e[63]) != i>>logSize&1 {
+					t.Fatalf("entry %d is event %d, owner %d", i, got, e[63])
+				}
+			}
+			if interrupts > arms {
+				t.Fatalf("%d interrupts, armed %d times", interrupts, arms)
 			}
 		}
 	})

@@ -2,6 +2,7 @@ package firmware
 
 import (
 	"encoding/binary"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -40,8 +41,14 @@ func hostileEthernet(t testing.TB) *driver {
 	return d
 }
 
+// statuses are all that there are.
+var statuses = []Status{
+	OK, BadOp, BadParam, BadSysState, BadRes, ResBusy, LimitErr, BadResState, BadIndex, NoRes, BadQPState, BadSize, BadInLen, BadOutLen,
+}
+
 // FuzzCommand carries out commands with inboxes as the fuzzer likes them: each
-// must end with a status, which reads as such.
+// ends with a status, and what is refused has changed nothing and says nothing
+// else.
 func FuzzCommand(f *testing.F) {
 	all := opcodesInOrder()
 	for i := range 2 * len(all) {
@@ -56,7 +63,21 @@ func FuzzCommand(f *testing.F) {
 		in := append(binary.BigEndian.AppendUint16(nil, opcode), body...)
 		in = append(in, make([]byte, minBox)...)
 		out := make([]byte, minBox+int(outSize))
+		for i := range out {
+			out[i] = 0xa5 // what the driver left there
+		}
+		before := d.h.Resources()
 		d.h.execute(in, out)
+		status := Status(out[0])
+		if !slices.Contains(statuses, status) {
+			t.Errorf("%s: status %#x is none", opcodes[opcode].name, status)
+		}
+		if i := slices.IndexFunc(out[1:], func(b byte) bool { return b != 0 }); status != OK && i >= 0 {
+			t.Errorf("%s: status %#x, and byte %d of the answer is %#x", opcodes[opcode].name, status, 1+i, out[1+i])
+		}
+		if after := d.h.Resources(); status != OK && !maps.Equal(before, after) {
+			t.Errorf("%s: status %#x, and of the objects %v there are %v", opcodes[opcode].name, status, before, after)
+		}
 		d.h.Run()
 		if opcode == 0x103 || opcode == 0x105 || opcode == 0x104 {
 			drivers[link] = newDrivers[link](t)
