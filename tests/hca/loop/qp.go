@@ -61,7 +61,7 @@ func (h *HCA) NewQP(send, recv *CQ, c transport.QPContext) *QP {
 func Attributes(to *QP) transport.QPContext {
 	c := transport.QPContext{
 		MTU: 3, LogMsgMax: 30, RRE: true, RWE: true, RAE: true, AtomicMode: 1,
-		LogSRAMax: 4, LogRRAMax: 4, RetryCount: 7, RNRRetry: 7, MinRNRNak: 12,
+		LogSRAMax: 3, LogRRAMax: 4, RetryCount: 6, RNRRetry: 7, MinRNRNak: 12,
 		QKey: 0x1234,
 	}
 	c.Primary.AckTimeout = 14

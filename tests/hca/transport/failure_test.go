@@ -152,7 +152,7 @@ func TestSyndromes(t *testing.T) {
 		{name: "nobody there",
 			wqe:       func(p *pair) []byte { return loop.Data(loop.WQE(loop.Send, 0, 0), p.aAddr, 8, p.a.H.Lkey) },
 			change:    func(q *loop.QP, c *transport.QPContext) { c.Primary.DLID = 0x4000 },
-			requester: cq.SyndromeRetryExceeded, timeouts: 8},
+			requester: cq.SyndromeRetryExceeded, timeouts: 7},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newPair(t, transport.RC, loop.Options{}, c.change)

@@ -198,3 +198,39 @@ func TestGRHRequired(t *testing.T) {
 		}
 	}
 }
+
+// How many reads are on their way at once is the requester's log_sra_max, and the
+// responder refuses more than its log_rra_max.
+func TestReadsAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		sra, rra uint8
+		ok       bool
+	}{{2, 2, true}, {2, 3, true}, {3, 2, false}} {
+		p := newPair(t, transport.RC, loop.Options{}, func(q *loop.QP, a *transport.QPContext) {
+			// Of the other direction nothing is asked.
+			a.LogSRAMax, a.LogRRAMax = c.sra, 7
+			if q.H == q.H.W.HCAs[1] {
+				a.LogSRAMax, a.LogRRAMax = 7, c.rra
+			}
+		})
+		var last uint16
+		for range 20 {
+			last = p.a.Post(loop.Data(loop.Raddr(loop.WQE(loop.Read, loop.Signaled, 0), p.bAddr, p.b.H.Lkey), p.aAddr, 4096, p.a.H.Lkey))
+		}
+		p.a.Ring()
+		if !c.ok {
+			e := p.one(p.a.Send)
+			for e.Kind() == cq.Requester {
+				e = p.one(p.a.Send)
+			}
+			if e.Syndrome() != cq.SyndromeRemoteInvalReq || e.Counter() < 1<<c.rra {
+				t.Errorf("the first that failed: %v", &e)
+			}
+			continue
+		}
+		for i := range last + 1 {
+			p.want(p.a.Send, cq.Requester, 0, i)
+		}
+		p.quiet()
+	}
+}
