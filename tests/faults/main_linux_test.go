@@ -26,6 +26,10 @@ type request struct {
 	Kind             string `json:",omitempty"`
 	N                int    `json:",omitempty"`
 	Syndrome, Vendor uint8  `json:",omitempty"`
+	Opcode           uint16 `json:",omitempty"`
+	Status, Type     uint8  `json:",omitempty"`
+	Seed             uint64 `json:",omitempty"`
+	CQE              []byte `json:",omitempty"`
 }
 
 // An hca is the way to ask them. It is open only once at a time.
@@ -46,6 +50,14 @@ func openHCA(t *testing.T) *hca {
 
 func (h *hca) ask(t *testing.T, r request) {
 	t.Helper()
+	if err := h.try(t, r, nil); err != "" {
+		t.Fatalf("%+v: %s", r, err)
+	}
+}
+
+// try asks for what may be refused, and returns why it is.
+func (h *hca) try(t *testing.T, r request, result any) (refusal string) {
+	t.Helper()
 	line, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)
@@ -56,8 +68,12 @@ func (h *hca) ask(t *testing.T, r request) {
 	if line, err = h.answers.ReadBytes('\n'); err != nil {
 		t.Fatal(err)
 	}
-	var answer struct{ Error string }
-	if err := json.Unmarshal(line, &answer); err != nil || answer.Error != "" {
+	answer := struct {
+		Error  string
+		Result any
+	}{Result: result}
+	if err := json.Unmarshal(line, &answer); err != nil {
 		t.Fatalf("%+v: %v, %s", r, err, line)
 	}
+	return answer.Error
 }
