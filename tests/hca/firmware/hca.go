@@ -168,6 +168,7 @@ func (h *HCA) clear() {
 		Violation: h.violation,
 
 		AtomicBigEndian: !h.promised(capAtomic, "atomic_req_8B_endianness_mode"),
+		Numbered:        !h.promised(capGeneral, "cqe_version"),
 		GRHRequired:     h.c.Profile.GRHRequired,
 		Hurry:           h.c.Hurry,
 	}

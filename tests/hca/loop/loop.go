@@ -40,6 +40,7 @@ type Options struct {
 	NoOffloads  bool // of raw packets
 	Hurry       int
 	GRHRequired bool
+	Numbered    bool
 	// Violation takes what no driver may do. It is a panic without.
 	Violation func(error)
 }
@@ -97,6 +98,7 @@ func New(n int, o Options) *World {
 			Violation:       w.violation,
 			Checksums:       !o.NoOffloads,
 			GRHRequired:     o.GRHRequired,
+			Numbered:        o.Numbered,
 			Hurry:           o.Hurry,
 		}
 		if !o.NoOffloads {

@@ -45,6 +45,9 @@ type Config struct {
 	// checksums, and cut up messages of so many bytes (0: none).
 	Checksums bool
 	LogLSO    uint8
+	// Numbered: completions name QPs and SRQs by their numbers (CQE version 0), and
+	// nobody has said what their indices are.
+	Numbered bool
 	// GRHRequired: what has no GRH neither leaves nor arrives.
 	GRHRequired bool
 	// Hurry is by how much shorter queue pairs wait before they try again than they

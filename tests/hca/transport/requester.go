@@ -346,11 +346,14 @@ func (q *QP) post(w *sendWQE) {
 
 // userIndex is what the driver finds the queue pair by, if it has given one.
 func (q *QP) userIndex() uint32 {
-	if q.c.UserIndex == noUserIndex {
+	if !q.e.indexed(q.c.UserIndex) {
 		return 0
 	}
 	return q.c.UserIndex
 }
+
+// indexed reports whether an index is one that completions name something by.
+func (e *Engine) indexed(index uint32) bool { return !e.c.Numbered && index != noUserIndex }
 
 // noUserIndex is the index of those for whom the queue's number counts.
 const noUserIndex = 0xffffff

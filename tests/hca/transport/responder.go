@@ -369,13 +369,13 @@ func (q *QP) received(a *arrival, kind cq.Kind, word uint32, inline []byte) {
 // recvTarget is where completions of receive WQEs go, and under what index.
 func (q *QP) recvTarget() (cqn, index uint32) {
 	if s := q.resp.xsrq; s != nil {
-		if s.c.UserIndex == noUserIndex {
+		if !q.e.indexed(s.c.UserIndex) {
 			return s.c.CQN, s.number
 		}
 		return s.c.CQN, s.c.UserIndex
 	}
 	index = q.c.UserIndex
-	if index == noUserIndex {
+	if !q.e.indexed(index) {
 		index = 0
 		if q.srq != nil {
 			index = q.srq.number

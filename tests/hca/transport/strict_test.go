@@ -234,3 +234,25 @@ func TestReadsAtOnce(t *testing.T) {
 		p.quiet()
 	}
 }
+
+// CQEs of version 0 name the SRQ that a receive is from, or nobody; those of version
+// 1 the index that the QP was given.
+func TestNames(t *testing.T) {
+	for _, numbered := range []bool{false, true} {
+		p := newPair(t, transport.RC, loop.Options{Numbered: numbered}, nil)
+		s := p.b.H.NewSRQ(4, transport.SRQContext{})
+		a := p.a.H.NewQP(p.a.Send, p.a.Recv, transport.QPContext{UserIndex: 0x123})
+		b := p.b.H.NewQP(p.b.Send, p.b.Recv, transport.QPContext{UserIndex: 0x456, RQType: transport.SharedRQ, SRQN: s.Number})
+		loop.Connect(a, b, nil)
+		s.Post(nil)
+		a.PostRing(loop.WQE(loop.Send, loop.Signaled, 0))
+		sent, received := p.want(p.a.Send, cq.Requester, 0, 0), p.want(p.b.Recv, cq.ResponderSend, 0, 0)
+		wantSent, wantReceived := uint32(0x123), uint32(0x456)
+		if numbered {
+			wantSent, wantReceived = 0, s.Number
+		}
+		if sent.Index() != wantSent || received.Index() != wantReceived || sent.QPN() != a.Number || received.QPN() != b.Number {
+			t.Errorf("numbered %t: %#x of %#x, %#x of %#x", numbered, sent.Index(), sent.QPN(), received.Index(), received.QPN())
+		}
+	}
+}
