@@ -88,9 +88,11 @@ var Profiles = []Profile{
 		Device: 0x101e, Major: 20, Combining: Uncombined,
 	},
 	{
+		// The size of a register stays: the driver lays out UARs by it (Linux,
+		// mlx5_core's map_offset).
 		Name: "nobf", About: "connectx6 without BlueFlame",
 		Device: 0x101b, Major: 20,
-		Capabilities: map[uint16]map[string]uint64{capGeneral: {"bf": 0, "log_bf_reg_size": 0}},
+		Capabilities: map[uint16]map[string]uint64{capGeneral: {"bf": 0}},
 	},
 	{
 		// What a processor combines it may deliver in pieces at any time (Intel SDM,
