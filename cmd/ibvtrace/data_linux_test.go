@@ -8,127 +8,205 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
 // asDevice makes /dev/null a uverbs file for the command that follows: what it is, is
-// looked up in sysfs.
-var asDevice = []string{"unshare", "--mount", "sh", "-ec",
-	`mount -t tmpfs none /sys/dev/char; mkdir /sys/dev/char/1:3; echo rxe0 >/sys/dev/char/1:3/ibdev; exec "$0" "$@"`}
+// looked up in sysfs. Who may not mount there does so in a user namespace.
+func asDevice() []string {
+	c := []string{"unshare", "--mount"}
+	if os.Getuid() != 0 {
+		c = append(c, "--map-root-user")
+	}
+	return append(c, "sh", "-ec",
+		`mount -t tmpfs none /sys/dev/char; mkdir /sys/dev/char/1:3; echo rxe0 >/sys/dev/char/1:3/ibdev; exec "$0" "$@"`)
+}
 
-// needDevice skips a test where asDevice can't do that: users may not everywhere.
+// needDevice fails a test where asDevice can't do that as root, and skips it for users to
+// whom the system forbids namespaces.
 func needDevice(t *testing.T) {
 	t.Helper()
-	if out, err := exec.Command(asDevice[0], append(asDevice[1:len(asDevice):len(asDevice)], "true")...).CombinedOutput(); err != nil {
-		t.Skipf("only who may mount can say what /dev/null is: %v %s", err, out)
+	c := append(asDevice(), "true")
+	if out, err := exec.Command(c[0], c[1:]...).CombinedOutput(); err != nil {
+		say := t.Fatalf
+		if os.Getuid() != 0 {
+			say = t.Skipf
+		}
+		say("say what /dev/null is: %v %s: run this test as root", err, out)
 	}
 }
 
-// TestProbes attaches to a program that posts and polls on two threads, by functions of
-// its own, and lets go of it: each call must have been traced, and have reached the
-// function, and after that the functions are called as before.
+// A posting is a program that posts and polls, by functions of its own.
+type posting struct {
+	*exec.Cmd
+	t     *testing.T
+	stdin io.WriteCloser
+	lines *bufio.Scanner
+}
+
+const rounds = 200
+
+func startPosting(t *testing.T) *posting {
+	t.Helper()
+	p := &posting{Cmd: exec.CommandContext(t.Context(), compiled(t, "poster"), fmt.Sprint(rounds)), t: t}
+	var err error
+	if p.stdin, err = p.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := p.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.lines = bufio.NewScanner(stdout)
+	p.says(fmt.Sprint(p.Process.Pid))
+	return p
+}
+
+func (p *posting) says(want string) {
+	p.t.Helper()
+	if !p.lines.Scan() || p.lines.Text() != want {
+		p.t.Fatalf("the program says %q, want %q", p.lines.Text(), want)
+	}
+}
+
+// work has it post and poll on two threads, how it is told.
+func (p *posting) work(how string) {
+	p.t.Helper()
+	fmt.Fprint(p.stdin, how)
+	const n = 2 * rounds
+	p.says(fmt.Sprint(n, n, n, n, 2*n))
+}
+
+func (p *posting) end() {
+	p.t.Helper()
+	p.stdin.Close()
+	if err := p.Wait(); err != nil {
+		p.t.Error(err)
+	}
+}
+
+// attachData traces what it posts and polls, and returns once that has begun.
+func (p *posting) attachData() *traced {
+	p.t.Helper()
+	tracer := onDevice(p.t, "--data", "-p", fmt.Sprint(p.Process.Pid))
+	if err := tracer.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	tracer.awaitTrace()
+	return tracer
+}
+
+// TestProbes attaches to a program that posts and polls on two threads, and lets go of it:
+// each call must have been traced, and have reached the function, and after that the
+// functions are called as before.
 func TestProbes(t *testing.T) {
 	needDevice(t)
-	program := filepath.Join(t.TempDir(), "poster")
-	if out, err := exec.Command("gcc", "-O2", "-o", program, "testdata/c/poster.c", "-lpthread").CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, out)
-	}
-	const rounds = 200
-	tracee := exec.CommandContext(t.Context(), program, fmt.Sprint(rounds))
-	stdin, err := tracee.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := tracee.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := tracee.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(stdout)
-	says := func(want string) {
-		t.Helper()
-		if !lines.Scan() || lines.Text() != want {
-			t.Fatalf("the program says %q, want %q", lines.Text(), want)
-		}
-	}
-	says(fmt.Sprint(tracee.Process.Pid))
-	work := func() {
-		t.Helper()
-		fmt.Fprint(stdin, "x")
-		const n = 2 * rounds // on two threads
-		says(fmt.Sprint(n, n, n, n, 2*n))
-	}
-	work()
+	tracee := startPosting(t)
+	tracee.work("x")
 	for range 2 {
-		p := ibvtrace(t)
-		args := append(append([]string(nil), asDevice...), bin.ibvtrace, "--json", "--data", "-o", p.file, "-p", fmt.Sprint(tracee.Process.Pid))
-		p.Cmd = exec.CommandContext(t.Context(), args[0], args[1:]...)
-		p.Stdout, p.Stderr = &p.out, &p.out
-		if err := p.Start(); err != nil {
-			t.Fatal(err)
-		}
-		for state(t, p.Process.Pid) != "Z" { // until it has attached, which is when it writes
-			if st, err := os.Stat(p.file); err == nil && st.Size() > 0 {
-				break
+		p := tracee.attachData()
+		tracee.work("x")
+		p.letGo()
+		tracee.work("x")
+		checkPosted(t, p.file)
+	}
+	tracee.end()
+}
+
+// TestProbesSandboxed: where a filter of the program lets it be killed by what a probe
+// calls, posting and polling are not traced, and elsewhere they are.
+func TestProbesSandboxed(t *testing.T) {
+	needDevice(t)
+	refused := func(t *testing.T, file string) {
+		t.Helper()
+		n := 0
+		for _, e := range readEvents(t, file) {
+			if strings.Contains(e.Why, "posting and polling are not traced") {
+				n++
 			}
 		}
-		work()
-		p.Process.Signal(unix.SIGINT)
-		if err := p.Wait(); err != nil {
-			t.Fatalf("%v\n%s", err, p.out.String())
-		}
-		work()
-		count := make(map[string]int)
-		for _, e := range readEvents(t, p.file) {
-			if e.Kind != event.Data {
-				var n int // at the end, those that came after the last that found something
-				if _, err := fmt.Sscanf(e.Why, "polled in vain %d time", &n); err == nil {
-					count["empty polls"] += n
-				}
-				continue
-			}
-			s := fmt.Sprintf("%s %d %s", e.Verb, e.Ret, e.Errno)
-			for _, name := range []string{"qp", "srq", "cq", "solicited_only", "num_entries"} {
-				if v := event.Find(e.Args, name); v != nil {
-					s += fmt.Sprintf(" %s=%d", name, v.Num)
-				}
-			}
-			if v := event.Find(e.Args, "wr"); v != nil && len(v.Elems) == 1 {
-				s += fmt.Sprintf(" wr_id=%d length=%d", event.Find(v.Elems[0].Fields, "wr_id").Num, event.Find(v.Elems[0].Fields, "length").Num)
-			}
-			if v := event.Find(e.Out, "wc"); v != nil && len(v.Elems) == 1 {
-				s += fmt.Sprintf(" of wr_id=%d bytes=%d", event.Find(v.Elems[0].Fields, "wr_id").Num, event.Find(v.Elems[0].Fields, "byte_len").Num)
-			}
-			count[strings.Join(strings.Fields(s), " ")]++
-			if v := event.Find(e.Out, "empty_polls"); v != nil {
-				count["empty polls"] += int(v.Num)
-			}
-		}
-		want := map[string]int{
-			"ibv_post_send -1 ENOMEM qp=7 wr_id=13 length=64":      2,
-			"ibv_post_send 0 qp=7 wr_id=12 length=64":              2*rounds - 2,
-			"ibv_post_recv 0 qp=7 wr_id=11 length=64":              2 * rounds,
-			"ibv_post_srq_recv 0 srq=6 wr_id=11 length=64":         2 * rounds,
-			"ibv_req_notify_cq 0 cq=5 solicited_only=1":            2 * rounds,
-			"ibv_poll_cq 1 cq=5 num_entries=4 of wr_id=5 bytes=64": 2 * rounds,
-			"empty polls": 2 * rounds,
-		}
-		if diff := cmp.Diff(want, count); diff != "" {
-			t.Errorf("trace (-want +got):\n%s", diff)
+		if n != 1 {
+			t.Errorf("it was said %d times that posting and polling are not traced, want 1", n)
 		}
 	}
-	stdin.Close()
-	if err := tracee.Wait(); err != nil {
-		t.Error(err)
+	t.Run("before", func(t *testing.T) {
+		tracee := startPosting(t)
+		tracee.work("g")
+		p := tracee.attachData()
+		tracee.work("x")
+		p.letGo()
+		refused(t, p.file)
+		tracee.end()
+	})
+	t.Run("while traced", func(t *testing.T) {
+		tracee := startPosting(t)
+		p := tracee.attachData()
+		tracee.work("x")
+		tracee.work("g")
+		tracee.work("x")
+		p.letGo()
+		refused(t, p.file)
+		tracee.end()
+	})
+	t.Run("of something else", func(t *testing.T) {
+		tracee := startPosting(t)
+		tracee.work("r")
+		p := tracee.attachData()
+		tracee.work("r")
+		p.letGo()
+		checkPosted(t, p.file)
+		tracee.end()
+	})
+}
+
+// checkPosted checks what is traced of one time's work.
+func checkPosted(t *testing.T, file string) {
+	t.Helper()
+	count := make(map[string]int)
+	for _, e := range readEvents(t, file) {
+		if e.Kind != event.Data {
+			var n int // at the end, those that came after the last that found something
+			if _, err := fmt.Sscanf(e.Why, "polled in vain %d time", &n); err == nil {
+				count["empty polls"] += n
+			}
+			continue
+		}
+		s := fmt.Sprintf("%s %d %s", e.Verb, e.Ret, e.Errno)
+		for _, name := range []string{"qp", "srq", "cq", "solicited_only", "num_entries"} {
+			if v := event.Find(e.Args, name); v != nil {
+				s += fmt.Sprintf(" %s=%d", name, v.Num)
+			}
+		}
+		if v := event.Find(e.Args, "wr"); v != nil && len(v.Elems) == 1 {
+			s += fmt.Sprintf(" wr_id=%d length=%d", event.Find(v.Elems[0].Fields, "wr_id").Num, event.Find(v.Elems[0].Fields, "length").Num)
+		}
+		if v := event.Find(e.Out, "wc"); v != nil && len(v.Elems) == 1 {
+			s += fmt.Sprintf(" of wr_id=%d bytes=%d", event.Find(v.Elems[0].Fields, "wr_id").Num, event.Find(v.Elems[0].Fields, "byte_len").Num)
+		}
+		count[strings.Join(strings.Fields(s), " ")]++
+		if v := event.Find(e.Out, "empty_polls"); v != nil {
+			count["empty polls"] += int(v.Num)
+		}
+	}
+	want := map[string]int{
+		"ibv_post_send -1 ENOMEM qp=7 wr_id=13 length=64":      2,
+		"ibv_post_send 0 qp=7 wr_id=12 length=64":              2*rounds - 2,
+		"ibv_post_recv 0 qp=7 wr_id=11 length=64":              2 * rounds,
+		"ibv_post_srq_recv 0 srq=6 wr_id=11 length=64":         2 * rounds,
+		"ibv_req_notify_cq 0 cq=5 solicited_only=1":            2 * rounds,
+		"ibv_poll_cq 1 cq=5 num_entries=4 of wr_id=5 bytes=64": 2 * rounds,
+		"empty polls": 2 * rounds,
+	}
+	if diff := cmp.Diff(want, count); diff != "" {
+		t.Errorf("trace (-want +got):\n%s", diff)
 	}
 }
 

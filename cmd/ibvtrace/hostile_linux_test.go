@@ -70,12 +70,7 @@ func TestAttachHostile(t *testing.T) {
 			if err := p.Start(); err != nil {
 				t.Fatal(err)
 			}
-			for state(t, p.Process.Pid) != "Z" { // until it traces
-				if st, err := os.Stat(p.file); err == nil && st.Size() > 0 {
-					break
-				}
-				time.Sleep(time.Millisecond)
-			}
+			p.awaitTrace()
 			time.Sleep(time.Duration(3*i+j) * 7 * time.Millisecond)
 			p.Process.Signal(unix.SIGINT)
 			if err := p.Wait(); err != nil {

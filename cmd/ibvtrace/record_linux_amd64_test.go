@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -20,18 +19,13 @@ import (
 func recorded(t *testing.T, flags ...string) string {
 	t.Helper()
 	needDevice(t)
-	program := filepath.Join(t.TempDir(), "recorded")
-	args := append([]string{"-O2", "-Wno-parentheses", "-o", program, "testdata/c/recorded.c", "-lpthread"}, flags...)
-	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, out)
-	}
-	return program
+	return compiled(t, "recorded", flags...)
 }
 
 // onDevice traces a program that has /dev/null for an RDMA device.
 func onDevice(t *testing.T, args ...string) *traced {
 	p := ibvtrace(t)
-	all := append(append(append([]string(nil), asDevice...), bin.ibvtrace, "--json", "-o", p.file), args...)
+	all := append(append(asDevice(), bin.ibvtrace, "--json", "-o", p.file), args...)
 	p.Cmd = exec.CommandContext(t.Context(), all[0], all[1:]...)
 	p.Stdout, p.Stderr = &p.out, &p.out
 	return p

@@ -253,6 +253,30 @@ func (p *traced) start() (pid int, next func() string) {
 	return pid, next
 }
 
+// awaitTrace waits until there is some of the trace: that is when it has attached.
+func (p *traced) awaitTrace() {
+	p.t.Helper()
+	for {
+		if st, err := os.Stat(p.file); err == nil && st.Size() > 0 {
+			return
+		}
+		if state(p.t, p.Process.Pid) == "Z" {
+			p.Wait()
+			p.t.Fatalf("ibvtrace ended: %s", p.out.String())
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// letGo has it let go of what it attached to.
+func (p *traced) letGo() {
+	p.t.Helper()
+	p.Process.Signal(unix.SIGINT)
+	if err := p.Wait(); err != nil {
+		p.t.Fatalf("%v\n%s", err, p.out.String())
+	}
+}
+
 // TestStopAndContinue checks that SIGSTOP stops a traced program, and that it
 // stays stopped until SIGCONT.
 func TestStopAndContinue(t *testing.T) {

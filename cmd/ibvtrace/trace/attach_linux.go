@@ -100,6 +100,7 @@ func (t *tracer) allStopped(p *process) error {
 		}
 		time.Sleep(time.Millisecond)
 	}
+	t.readOwn(p)
 	for tid, ws := range first {
 		// At a signal's stop its registers are not to be changed.
 		if int(ws)>>16 == unix.PTRACE_EVENT_STOP && ws.StopSignal() == unix.SIGTRAP {

@@ -145,11 +145,17 @@ func (t *tracer) enter(th *thread, info *syscallInfo) *call {
 			th.comm = "" // until it is needed again
 		}
 		if info.args[0] == unix.PR_SET_SECCOMP {
-			th.proc.endRecording()
+			c = t.enterSeccomp(th, info.args[1] == unix.SECCOMP_MODE_STRICT, info.args[2], wide)
 		}
 	case sysSeccomp:
-		// What it allows itself need not be what a recorder calls.
-		th.proc.endRecording()
+		switch uint32(info.args[0]) {
+		case unix.SECCOMP_SET_MODE_STRICT:
+			if uint32(info.args[1]) == 0 { // else it is asked whether the kernel knows it
+				c = t.enterSeccomp(th, true, 0, wide)
+			}
+		case unix.SECCOMP_SET_MODE_FILTER:
+			c = t.enterSeccomp(th, false, info.args[2], wide)
+		}
 	case sysGetpid:
 		if info.args[5]>>32 == trapMagic {
 			t.trap(th, info)

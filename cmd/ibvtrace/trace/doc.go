@@ -21,6 +21,11 @@
 // be taken back; so does one that refuses filters. When the tracer goes, by itself
 // or by SIGKILL, such a process runs on.
 //
+// A program may have seccomp filters of its own, which kill it for what it does not call
+// itself. Nothing is called in its place that they do not let pass: it then stops at
+// every system call, nothing of it is recorded, and no probes are put into it. See
+// sandbox_linux.go.
+//
 // # Verbs that post and poll
 //
 // They are functions in tables of pointers; the tables are made to lead through

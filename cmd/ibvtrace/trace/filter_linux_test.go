@@ -10,47 +10,14 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// stops runs a filter as the kernel does and reports whether the call stops.
+// stops reports whether a call stops for a filter.
 func (p program) stops(t *testing.T, arch, nr uint32, args [6]uint64) bool {
 	t.Helper()
-	var acc uint32
-	for pc := 0; pc < len(p); pc++ {
-		i := p[pc]
-		jump := func(is bool) {
-			if is {
-				pc += int(i.Jt)
-			} else {
-				pc += int(i.Jf)
-			}
-		}
-		switch i.Code {
-		case unix.BPF_LD | unix.BPF_W | unix.BPF_ABS:
-			switch {
-			case i.K == seccompNr:
-				acc = nr
-			case i.K == seccompArch:
-				acc = arch
-			case i.K >= 16 && i.K < 64 && i.K%4 == 0:
-				acc = uint32(args[(i.K-16)/8] >> (i.K % 8 * 8))
-			default:
-				t.Fatalf("loads from %d", i.K)
-			}
-		case unix.BPF_ALU | unix.BPF_AND | unix.BPF_K:
-			acc &= i.K
-		case unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K:
-			jump(acc == i.K)
-		case unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K:
-			jump(acc >= i.K)
-		case unix.BPF_JMP | unix.BPF_JA:
-			pc += int(i.K)
-		case unix.BPF_RET | unix.BPF_K:
-			return i.K == unix.SECCOMP_RET_TRACE
-		default:
-			t.Fatalf("unknown instruction %#x", i.Code)
-		}
+	action, ok := p.run(&seccompData{nr, arch, args})
+	if !ok {
+		t.Fatal("the filter is none")
 	}
-	t.Fatal("the filter has no end")
-	return false
+	return action == unix.SECCOMP_RET_TRACE
 }
 
 func TestFilters(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -67,11 +69,24 @@ func (t *tracer) dataOf(p *process) *dataTrace {
 	}
 	if p.data == nil {
 		p.data = newDataTrace()
+		t.checkData(p)
 	}
 	if p.data.failed {
 		return nil
 	}
 	return p.data
+}
+
+// checkData ends the tracing of data verbs if the process's own filters do not allow
+// what a probe calls.
+func (t *tracer) checkData(p *process) {
+	if p.data == nil || p.data.failed || p.allows(unix.SYS_GETPID, 0, 0, 0, 0, 0, trapMagic<<32) {
+		return
+	}
+	t.endData(p)
+	p.data = newDataTrace()
+	p.data.failed = true
+	t.note(p, "posting and polling are not traced: "+errFiltered.Error())
 }
 
 // mostTries bounds the search for a context: not every program has one.

@@ -19,6 +19,7 @@ import (
 type injector struct {
 	t     *tracer
 	tid   int
+	proc  *process
 	saved registers
 	mask  uint64 // the signals that were blocked
 	at    uint64 // where an instruction calls the kernel
@@ -26,13 +27,12 @@ type injector struct {
 
 var errNotNative = errors.New("the program is not a 64-bit one")
 
-// errDied says that the thread died in the middle. Its end has been dealt with or
-// is on its way.
+// errDied says that the thread died in the middle. Its end comes by run.
 var errDied = errors.New("the thread died")
 
 // inject makes ready a thread that is at the exit of a system call.
 func (t *tracer) inject(tid int) (*injector, error) {
-	in := &injector{t: t, tid: tid}
+	in := &injector{t: t, tid: tid, proc: t.threads[tid].proc}
 	var err error
 	if in.saved, err = getRegisters(tid); err != nil {
 		return nil, err
@@ -53,7 +53,9 @@ func (t *tracer) inject(tid int) (*injector, error) {
 
 // injectAnywhere makes ready a thread that is at any stop but a system call's.
 func (t *tracer) injectAnywhere(tid int) (*injector, error) {
-	in := &injector{t: t, tid: tid}
+	th := t.threads[tid]
+	th.keepWhole()
+	in := &injector{t: t, tid: tid, proc: th.proc}
 	var err error
 	if in.saved, err = getRegisters(tid); err != nil {
 		return nil, err
@@ -103,8 +105,11 @@ func (in *injector) sigmask(request int, mask *uint64) error {
 	return ptrace(request, in.tid, unsafe.Sizeof(*mask), uintptr(unsafe.Pointer(mask)))
 }
 
-// call has the thread make a system call.
+// call has the thread make a system call, if its own filters let that pass.
 func (in *injector) call(nr uint64, args ...uint64) (uint64, error) {
+	if !in.proc.allows(nr, args...) {
+		return 0, errFiltered
+	}
 	regs := in.saved
 	var a [6]uint64
 	copy(a[:], args)
@@ -146,7 +151,7 @@ func (in *injector) step() error {
 		}
 		switch {
 		case !ws.Stopped():
-			in.t.ended(in.tid, ws)
+			in.t.waited = append(in.t.waited, waited{in.tid, ws})
 			return errDied
 		case int(ws)>>16 == unix.PTRACE_EVENT_EXIT:
 			// Its end comes by run, if it is not left standing here.

@@ -15,12 +15,13 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// processOf returns the process that a thread belongs to, that one's parent, and whether
-// it is in a namespace of its own, where ids are other ones.
-func processOf(tid int) (pid, parent int, nested bool) {
+// processOf returns the process that a thread belongs to, that one's parent, whether it
+// is in a namespace of its own, where ids are other ones, and how many seccomp filters
+// the thread has.
+func processOf(tid int) (pid, parent int, nested bool, filters int) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
 	if err != nil {
-		return tid, 0, false
+		return tid, 0, false, 0
 	}
 	pid = tid
 	for line := range strings.Lines(string(status)) {
@@ -32,10 +33,9 @@ func processOf(tid int) (pid, parent int, nested bool) {
 		}
 		if v, ok := strings.CutPrefix(line, "NSpid:"); ok {
 			nested = len(strings.Fields(v)) > 1
-			break // it follows
 		}
 	}
-	return pid, parent, nested
+	return pid, parent, nested, statusNumber(string(status), "Seccomp_filters:")
 }
 
 // threadName returns the name that a thread goes by.

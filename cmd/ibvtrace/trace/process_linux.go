@@ -4,6 +4,7 @@ package trace
 
 import (
 	"maps"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -55,6 +56,11 @@ type process struct {
 	// What it has filters for: descriptors, and all from one on.
 	watched      map[int]watching
 	watchedAbove int // 0: none
+	given        int // filters that it has from ibvtrace
+
+	// own are the filters that it has itself, of any of its threads. Those that could
+	// not be read are empty.
+	own []*program
 
 	data *dataTrace // nil: its data verbs are not traced
 
@@ -67,6 +73,7 @@ type process struct {
 func (p *process) inherit(parent *process) {
 	p.all = parent.all
 	p.watched, p.watchedAbove = maps.Clone(parent.watched), parent.watchedAbove
+	p.given, p.own = parent.given, slices.Clone(parent.own)
 	for fd, f := range parent.fds {
 		p.setFD(fd, f)
 	}
@@ -189,6 +196,7 @@ func (t *tracer) watch(th *thread, fd int, f *file) {
 		t.stopAtAll(p)
 		return
 	}
+	p.given++
 	if above {
 		p.watchedAbove = fd
 	} else {
@@ -197,7 +205,8 @@ func (t *tracer) watch(th *thread, fd int, f *file) {
 }
 
 // stopAtAll has a process stop at every system call, which is slower, because it
-// takes no more filters: it gave up the right to, or has filters of its own.
+// takes no more filters: it gave up the right to, or has filters of its own that do not
+// allow it.
 func (t *tracer) stopAtAll(p *process) {
 	p.all = true
 	for tid, th := range t.threads {

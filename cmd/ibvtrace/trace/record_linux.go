@@ -34,7 +34,7 @@ const mostRecordTries = 3
 func (t *tracer) record(th *thread, c *call) {
 	p := th.proc
 	if !recorder.Supported || t.command == 0 || t.opt.Stop || t.opt.Data || t.opt.Raw ||
-		p.all || c.file == nil || c.file.kind != fileUverbs {
+		p.all || len(p.own) > 0 || c.file == nil || c.file.kind != fileUverbs {
 		return
 	}
 	driver := uapi.RdmaDriverId(c.verb.Header.DriverId)

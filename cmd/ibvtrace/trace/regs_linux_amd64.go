@@ -44,6 +44,20 @@ func (r *registers) setCall(pc, nr uint64, args [6]uint64) {
 	r.Rdi, r.Rsi, r.Rdx, r.R10, r.R8, r.R9 = args[0], args[1], args[2], args[3], args[4], args[5]
 }
 
+// restarts returns which system call a stop interrupted if the kernel goes on with it by
+// another, restart_syscall.
+func (r *registers) restarts() (nr uint64, ok bool) {
+	const restartBlock = -516 // ERESTART_RESTARTBLOCK
+	return r.Orig_rax, r.native() && int64(r.Orig_rax) >= 0 && int64(r.Rax) == restartBlock
+}
+
+// again prepares that the kernel makes a system call with the arguments of the
+// interrupted one.
+func (r *registers) again(nr uint64) {
+	r.Orig_rax = nr
+	r.Rax = ^uint64(513) + 1 // -ERESTARTNOINTR
+}
+
 // restart prepares what the kernel does itself with a system call that a stop
 // interrupted: to make it again.
 func (r *registers) restart() {

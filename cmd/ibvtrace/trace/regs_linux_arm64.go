@@ -50,6 +50,11 @@ func (r *registers) setCall(pc, nr uint64, args [6]uint64) {
 	copy(r.Regs[:6], args[:])
 }
 
+// restarts reports nothing: on arm64 the kernel has decided before the stop how it goes on.
+func (r *registers) restarts() (nr uint64, ok bool) { return 0, false }
+
+func (r *registers) again(uint64) {}
+
 // restart prepares what the kernel does itself with a system call that a stop
 // interrupted: to make it again. The kernel of arm64 has done so before the stop.
 func (r *registers) restart() {}

@@ -55,6 +55,7 @@ func Run(o Options, sink event.Sink) (Ending, error) {
 			return Ending{}, err
 		}
 		t.command = pid
+		_, _, _, t.inherited = processOf(os.Getpid())
 		go forward(signals, pidfd)
 		unix.Kill(pid, unix.SIGCONT)
 	}

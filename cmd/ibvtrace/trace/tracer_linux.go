@@ -23,6 +23,7 @@ type tracer struct {
 	processes map[int]*process
 	files     int // that have been seen
 	snapshot  snapshot
+	inherited int       // seccomp filters of ibvtrace, which its command has too
 	now       time.Time // of the last stop: to ask for it takes long on some machines
 	done      []*call   // that are not shown yet
 	sink      event.Sink
@@ -54,6 +55,8 @@ type thread struct {
 	call    *call       // the one it is in, or nil
 	signal  unix.Signal // on its way to a thread that is being let go
 	posts   postState
+
+	interrupted uint64 // the system call that a stop interrupted, which goes on by another
 
 	// replayed reads its memory as it was when it did what is being replayed, nil:
 	// nothing is.
@@ -138,14 +141,15 @@ func (t *tracer) thread(tid int) *thread {
 	if th := t.threads[tid]; th != nil {
 		return th
 	}
-	pid, parent, nested := processOf(tid)
+	pid, parent, nested, filters := processOf(tid)
 	p := t.processes[pid]
 	if p == nil {
-		p = &process{pid: pid, fds: make(map[int]*file), watched: make(map[int]watching), all: t.command == 0}
+		p = &process{pid: pid, fds: make(map[int]*file), watched: make(map[int]watching), all: t.command == 0, given: 1}
 		p.nested = nested
 		if from := t.processes[parent]; from != nil {
 			p.inherit(from)
 		}
+		t.checkFilters(p, filters)
 		t.processes[pid] = p
 	}
 	p.threads++
@@ -225,6 +229,7 @@ func (t *tracer) stopped(tid int, ws unix.WaitStatus) error {
 			}
 			return listen(tid)
 		}
+		th.keepWhole()
 		sig = 0 // a new thread, an interruption, or the end of a group-stop
 	case unix.PTRACE_EVENT_EXEC:
 		// All threads are gone, and the one that called exec is now known

@@ -1,13 +1,19 @@
 // poster N: what a program on libibverbs looks like in memory, without a device: a
 // context of /dev/null whose functions are here. It waits for a byte on standard
 // input, posts and polls N times on each of two threads, and prints what its functions
-// were called for; again until the input ends.
+// were called for; again until the input ends. The byte says, too, whether it installs a
+// seccomp filter first: g one that lets getpid kill it, r one that lets reboot.
 #include <infiniband/verbs.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static int rounds;
@@ -72,6 +78,19 @@ static void *work(void *arg)
 	return NULL;
 }
 
+static void forbid(int call)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = {4, filter};
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+		abort();
+}
+
 int main(int argc, char **argv)
 {
 	rounds = atoi(argv[1]);
@@ -89,6 +108,10 @@ int main(int argc, char **argv)
 	printf("%d\n", getpid());
 	for (char c; read(0, &c, 1) == 1;) {
 		pthread_t other;
+		if (c == 'g')
+			forbid(SYS_getpid);
+		if (c == 'r')
+			forbid(SYS_reboot);
 		if (pthread_create(&other, NULL, work, NULL))
 			abort();
 		work(NULL);

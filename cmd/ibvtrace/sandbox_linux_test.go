@@ -1,0 +1,119 @@
+//go:build amd64
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+)
+
+// compiled builds a C program of testdata.
+func compiled(t *testing.T, name string, flags ...string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), name)
+	args := append([]string{"-O2", "-Wno-parentheses", "-Wno-unused-result", "-o", program, "testdata/c/" + name + ".c", "-lpthread"}, flags...)
+	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+	return program
+}
+
+// TestSandboxed traces programs that have seccomp filters of their own, which allow only
+// what the programs call: these must end as they do by themselves, all their verbs be
+// shown, and nobody notice anything.
+func TestSandboxed(t *testing.T) {
+	needDevice(t)
+	program := compiled(t, "sandboxed")
+	const verbs = 20
+	for _, when := range []string{"before", "between", "after"} {
+		for _, how := range []string{"kill", "errno", "trap", "notify", "none"} {
+			for _, option := range []string{"", "--stop", "--data", "-p"} {
+				t.Run(strings.Join([]string{when, how, option}, " "), func(t *testing.T) {
+					args := []string{program, when, how, fmt.Sprint(verbs)}
+					tracer := onDevice(t, append([]string{option, "--"}, args...)...)
+					switch option {
+					case "":
+						tracer = onDevice(t, append([]string{"--"}, args...)...)
+					case "-p":
+						tracer = nil
+					}
+					checkSandboxed(t, tracer, args, verbs)
+				})
+			}
+		}
+	}
+}
+
+// checkSandboxed runs a program under a tracer, or if that is nil, has one attach to it.
+func checkSandboxed(t *testing.T, tracer *traced, args []string, verbs uint64) {
+	program := tracer
+	if program == nil {
+		program = &traced{Cmd: exec.CommandContext(t.Context(), args[0], args[1:]...), t: t}
+	}
+	pid, next := program.start()
+	if tracer == nil {
+		tracer = onDevice(t, "-p", fmt.Sprint(pid))
+		if err := tracer.Start(); err != nil {
+			t.Fatal(err)
+		}
+		awaitTraced(t, tracer, pid)
+	}
+	fmt.Fprint(program.stdin, "x")
+	if got := next(); got != "trapped 0, asked 0" {
+		t.Errorf("the program says %q", got)
+	}
+	var exit *exec.ExitError
+	if err := program.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 7 {
+		t.Errorf("%v, want exit status 7\n%s", err, program.out.String())
+	}
+	if tracer != program {
+		if err := tracer.Wait(); err != nil {
+			t.Errorf("ibvtrace: %v\n%s", err, tracer.out.String())
+		}
+	}
+	var got, want []uint64
+	for _, e := range readEvents(t, tracer.file) {
+		if e.Kind == event.Control {
+			got = append(got, event.Find(e.Args, "pd").Num)
+		}
+	}
+	for i := range verbs + 1 {
+		want = append(want, i+1)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("verbs (-want +got):\n%s", diff)
+	}
+}
+
+// awaitTraced waits until all threads of a process are traced.
+func awaitTraced(t *testing.T, tracer *traced, pid int) {
+	t.Helper()
+	for untraced := true; untraced; time.Sleep(time.Millisecond) {
+		if state(t, tracer.Process.Pid) == "Z" {
+			tracer.Wait()
+			t.Fatalf("ibvtrace ended: %s", tracer.out.String())
+		}
+		files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+		if err != nil || len(files) == 0 {
+			t.Fatal("the program is gone")
+		}
+		untraced = false
+		for _, file := range files {
+			status, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			untraced = untraced || strings.Contains(string(status), "TracerPid:\t0\n")
+		}
+	}
+}
