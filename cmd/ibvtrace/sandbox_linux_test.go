@@ -5,12 +5,10 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -92,28 +90,5 @@ func checkSandboxed(t *testing.T, tracer *traced, args []string, verbs uint64) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("verbs (-want +got):\n%s", diff)
-	}
-}
-
-// awaitTraced waits until all threads of a process are traced.
-func awaitTraced(t *testing.T, tracer *traced, pid int) {
-	t.Helper()
-	for untraced := true; untraced; time.Sleep(time.Millisecond) {
-		if state(t, tracer.Process.Pid) == "Z" {
-			tracer.Wait()
-			t.Fatalf("ibvtrace ended: %s", tracer.out.String())
-		}
-		files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
-		if err != nil || len(files) == 0 {
-			t.Fatal("the program is gone")
-		}
-		untraced = false
-		for _, file := range files {
-			status, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			untraced = untraced || strings.Contains(string(status), "TracerPid:\t0\n")
-		}
 	}
 }

@@ -102,7 +102,7 @@ func byThread(lines []string) map[string][]string {
 
 // TestVerbs compares the trace with what the traced program says it called.
 func TestVerbs(t *testing.T) {
-	for _, mode := range []string{"all", "threads", "children", "exec", "signals"} {
+	for _, mode := range []string{"all", "threads", "children", "untraced", "exec", "signals"} {
 		t.Run(mode, func(t *testing.T) {
 			p := ibvtrace(t, bin.verbs, mode)
 			if err := p.Run(); err != nil {
@@ -130,13 +130,15 @@ func TestVerbsOf32Bit(t *testing.T) {
 		t.Logf("this kernel runs no %s programs, so there are none to trace", arch)
 		return
 	}
-	p := ibvtrace(t, file, "all")
-	if err := p.Run(); err != nil {
-		t.Fatalf("%v\n%s", err, p.out.String())
-	}
-	want := strings.Split(strings.TrimSuffix(p.out.String(), "\n"), "\n")
-	if diff := cmp.Diff(want, p.lines()); diff != "" {
-		t.Errorf("trace differs (-want +got):\n%s", diff)
+	for _, mode := range []string{"all", "untraced"} {
+		p := ibvtrace(t, file, mode)
+		if err := p.Run(); err != nil {
+			t.Fatalf("%v\n%s", err, p.out.String())
+		}
+		want := strings.Split(strings.TrimSuffix(p.out.String(), "\n"), "\n")
+		if diff := cmp.Diff(want, p.lines()); diff != "" || len(want) < 6 {
+			t.Errorf("%s: trace differs (-want +got):\n%s", mode, diff)
+		}
 	}
 }
 
@@ -277,6 +279,29 @@ func (p *traced) letGo() {
 	}
 }
 
+// awaitTraced waits until all threads of a process are traced.
+func awaitTraced(t *testing.T, tracer *traced, pid int) {
+	t.Helper()
+	for untraced := true; untraced; time.Sleep(time.Millisecond) {
+		if state(t, tracer.Process.Pid) == "Z" {
+			tracer.Wait()
+			t.Fatalf("ibvtrace ended: %s", tracer.out.String())
+		}
+		files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+		if err != nil || len(files) == 0 {
+			t.Fatal("the program is gone")
+		}
+		untraced = false
+		for _, file := range files {
+			status, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			untraced = untraced || strings.Contains(string(status), "TracerPid:\t0\n")
+		}
+	}
+}
+
 // TestStopAndContinue checks that SIGSTOP stops a traced program, and that it
 // stays stopped until SIGCONT.
 func TestStopAndContinue(t *testing.T) {
@@ -340,14 +365,62 @@ func TestForwardedSignals(t *testing.T) {
 	}
 }
 
-// TestKilled checks that no program outlives its tracer: its verbs would fail.
+// TestKilled checks that no program outlives its tracer, nor a child of it: their opens
+// would fail.
 func TestKilled(t *testing.T) {
-	p := ibvtrace(t, "sh", "-c", "echo $$; read x")
-	pid, _ := p.start()
+	p := ibvtrace(t, "sh", "-c", "sleep 3600 & echo $$; echo $!; read x")
+	pid, next := p.start()
+	var child int
+	if _, err := fmt.Sscan(next(), &child); err != nil {
+		t.Fatal(err)
+	}
 	p.Process.Kill()
 	p.Wait()
-	for unix.Kill(pid, 0) == nil && state(t, pid) != "Z" {
+	awaitEnd(pid)
+	awaitEnd(child)
+}
+
+// awaitEnd waits until a process has ended.
+func awaitEnd(pid int) {
+	for {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil || strings.Contains(string(status), "State:\tZ") {
+			return
+		}
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestLeavesNothing checks that a program that ibvtrace lets go of, or that it leaves when
+// it is killed, has no filter of it and opens what it likes.
+func TestLeavesNothing(t *testing.T) {
+	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGKILL} {
+		tracee := &traced{Cmd: exec.CommandContext(t.Context(), "sh", "-c", "echo $$; while read file; do exec 3<>$file && echo opened; done"), t: t}
+		pid, next := tracee.start()
+		open := func() {
+			t.Helper()
+			fmt.Fprintln(tracee.stdin, "/dev/null")
+			if got := next(); got != "opened" {
+				t.Fatalf("%v: the program says %q", sig, got)
+			}
+		}
+		p := ibvtrace(t, "-p", fmt.Sprint(pid))
+		if err := p.Start(); err != nil {
+			t.Fatal(err)
+		}
+		awaitTraced(t, p, pid)
+		open()
+		p.Process.Signal(sig)
+		p.Wait()
+		open()
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil || !strings.Contains(string(status), "Seccomp:\t0\n") || !strings.Contains(string(status), "TracerPid:\t0\n") {
+			t.Errorf("after %v: %v\n%s", sig, err, status)
+		}
+		tracee.stdin.Close()
+		if err := tracee.Wait(); err != nil {
+			t.Errorf("after %v: %v", sig, err)
+		}
 	}
 }
 

@@ -156,6 +156,10 @@ func (t *tracer) enter(th *thread, info *syscallInfo) *call {
 		case unix.SECCOMP_SET_MODE_FILTER:
 			c = t.enterSeccomp(th, false, info.args[2], wide)
 		}
+	case sysClone:
+		c = t.enterClone(th, info)
+	case sysClone3:
+		c = t.enterClone3(th, info.args[0])
 	case sysGetpid:
 		if info.args[5]>>32 == trapMagic {
 			t.trap(th, info)

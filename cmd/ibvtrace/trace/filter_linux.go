@@ -97,8 +97,10 @@ func baseFilter() program {
 			return opensReadWrite(1)
 		case sysOpenat:
 			return opensReadWrite(2)
-		case sysOpenat2, sysCloseRange, sysOldMmap, sysSeccomp:
+		case sysOpenat2, sysCloseRange, sysOldMmap, sysSeccomp, sysClone3:
 			return program{stop} // rare
+		case sysClone:
+			return program{load(seccompArg(0)), and(unix.CLONE_UNTRACED), ifEqual(unix.CLONE_UNTRACED), stop, pass}
 		case sysMmap, sysMmap2:
 			return program{
 				load(seccompArgHigh(4)), ifEqual(recorder.Mark), pass,

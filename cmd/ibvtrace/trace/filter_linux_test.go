@@ -84,6 +84,11 @@ func TestFilters(t *testing.T) {
 				run("F_DUPFD_CLOEXEC", uverbs, true, 5, unix.F_DUPFD_CLOEXEC)
 				run("F_DUPFD of another", uverbs, false, 6, unix.F_DUPFD)
 				run("F_SETFL", uverbs, false, 5, unix.F_SETFL)
+			case sysClone:
+				run("a child", base, false, unix.CLONE_VM|uint64(unix.SIGCHLD))
+				run("a child that is to be no tracer's", base, true, unix.CLONE_VM|unix.CLONE_UNTRACED)
+			case sysClone3:
+				run("a child", base, true, 0x1000, 88)
 			case sysGetpid:
 				run("getpid", base, false, 0, 0, 0, 0, 0, 0x1234)
 				run("a trap", base, true, 0, 0, 0, 0, 0, trapMagic<<32|7)

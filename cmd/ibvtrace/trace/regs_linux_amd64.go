@@ -44,6 +44,23 @@ func (r *registers) setCall(pc, nr uint64, args [6]uint64) {
 	r.Rdi, r.Rsi, r.Rdx, r.R10, r.R8, r.R9 = args[0], args[1], args[2], args[3], args[4], args[5]
 }
 
+// firstIsResult: the register of a system call's first argument gets its result.
+const firstIsResult = false
+
+// setFirst sets the first argument of the system call that a thread is at.
+func setFirst(tid int, arch uint32, v uint64) {
+	r, err := getRegisters(tid)
+	if err != nil {
+		return
+	}
+	if arch == unix.AUDIT_ARCH_I386 {
+		r.Rbx = v
+	} else {
+		r.Rdi = v
+	}
+	r.set(tid)
+}
+
 // restarts returns which system call a stop interrupted if the kernel goes on with it by
 // another, restart_syscall.
 func (r *registers) restarts() (nr uint64, ok bool) {

@@ -29,7 +29,7 @@ func getRegisters(tid int) (registers, error) {
 }
 
 func (r *registers) set(tid int) error {
-	v := unix.Iovec{Base: (*byte)(unsafe.Pointer(&r.PtraceRegs)), Len: uint64(unsafe.Sizeof(r.PtraceRegs))}
+	v := unix.Iovec{Base: (*byte)(unsafe.Pointer(&r.PtraceRegs)), Len: r.size}
 	return ptrace(unix.PTRACE_SETREGSET, tid, ntPRStatus, uintptr(unsafe.Pointer(&v)))
 }
 
@@ -48,6 +48,23 @@ func (r *registers) setCall(pc, nr uint64, args [6]uint64) {
 	r.Pc = pc
 	r.Regs[8] = nr
 	copy(r.Regs[:6], args[:])
+}
+
+// firstIsResult: the register of a system call's first argument gets its result.
+const firstIsResult = true
+
+// setFirst sets the first argument of the system call that a thread is about to make.
+func setFirst(tid int, arch uint32, v uint64) {
+	r, err := getRegisters(tid)
+	if err != nil {
+		return
+	}
+	if r.native() {
+		r.Regs[0] = v
+	} else {
+		r.Regs[0] = r.Regs[0]&^(1<<32-1) | v // of 32 bits, as all of theirs
+	}
+	r.set(tid)
 }
 
 // restarts reports nothing: on arm64 the kernel has decided before the stop how it goes on.

@@ -42,6 +42,14 @@ func main() {
 			}
 			callAll()
 		})
+	case "untraced":
+		// A child that is to be no tracer's has the filters all the same.
+		cmd := exec.Command("/proc/self/exe", "all")
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_UNTRACED}
+		if err := cmd.Run(); err != nil {
+			panic(err)
+		}
 	case "exec":
 		// Not the first thread: its id is lost in the exec.
 		onThreads(2, callAll)

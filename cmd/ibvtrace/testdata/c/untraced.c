@@ -1,0 +1,61 @@
+// untraced HOW: makes a child that is to be no tracer's, by clone or by clone3 (HOW), with
+// arguments in memory that can't be written; by thread, one that shares its memory. The
+// child opens /dev/null and calls a verb on it. The status is the child's.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char stack[65536] __attribute__((aligned(16)));
+static volatile int opened = -1;
+
+static int child(void *arg)
+{
+	struct {
+		uint16_t length, object, method, attrs;
+		uint64_t reserved1;
+		uint32_t driver, reserved2;
+		uint16_t id, len, flags, elem;
+		uint64_t handle;
+	} m = {.length = sizeof(m), .object = 1, .attrs = 1, .driver = 14, .handle = 1};
+	int fd = open("/dev/null", O_RDWR);
+	opened = fd < 0 ? errno : 0;
+	if (fd >= 0 && (ioctl(fd, 0xc0181b01, &m) != -1 || errno != ENOTTY))
+		opened = 1000;
+	return opened;
+}
+
+static const struct clone_args args = {.flags = CLONE_UNTRACED, .exit_signal = SIGCHLD};
+
+int main(int argc, char **argv)
+{
+	int status, pid;
+
+	if (!strcmp(argv[1], "clone")) {
+		pid = clone(child, stack + sizeof(stack), CLONE_UNTRACED | SIGCHLD, NULL);
+	} else if (!strcmp(argv[1], "clone3")) {
+		pid = syscall(SYS_clone3, &args, sizeof(args));
+		if (!pid)
+			_exit(child(NULL));
+	} else {
+		clone(child, stack + sizeof(stack), CLONE_UNTRACED | CLONE_VM | CLONE_FS | CLONE_FILES |
+			CLONE_SIGHAND | CLONE_THREAD, NULL);
+		while (opened < 0)
+			;
+		return opened;
+	}
+	if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
+		return 100;
+	if (args.flags != CLONE_UNTRACED)
+		return 101;
+	return WEXITSTATUS(status);
+}
