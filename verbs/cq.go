@@ -255,8 +255,7 @@ func (cq *CQ) pollTimed(wc []WC, cycles []uint64) (int, error) {
 	n, err := cq.prov.PollTimed(as[provider.WC](wc), cycles)
 	if n > 0 {
 		polled()
-	}
-	if n == 0 {
+	} else {
 		err = cq.nothing(err)
 	}
 	return n, err
