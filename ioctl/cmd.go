@@ -29,7 +29,6 @@ type Cmd struct {
 	used    int // words of arena
 	err     error
 	checked bool
-	brief   bool
 	pins    runtime.Pinner
 }
 
@@ -62,14 +61,9 @@ func NewWrite(command uint32) *Cmd {
 func (c *Cmd) Release() {
 	c.pins.Unpin()
 	clear(c.arena[:c.used])
-	c.used, c.err, c.checked, c.brief = 0, nil, false, false
+	c.used, c.err, c.checked = 0, nil, false
 	pool.Put(c)
 }
-
-// Brief says that nothing but a device would keep the command waiting: neither
-// memory to pin, nor another process. Where there is no device (see File.Software),
-// Run doesn't tell Go's scheduler of the call, which would cost more than the call.
-func (c *Cmd) Brief() { c.brief = true }
 
 // attr appends an attribute, mandatory unless Optional is called: the kernel
 // refuses a call with a mandatory attribute that it doesn't know.

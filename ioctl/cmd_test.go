@@ -24,9 +24,7 @@ func decodeBuilt(t *testing.T, c *Cmd) *Call {
 	if err := c.check(uint32(uapi.RDMA_DRIVER_RXE)); err != nil {
 		t.Fatal(err)
 	}
-	h := &c.msg.hdr
-	h.DriverId = uint32(uapi.RDMA_DRIVER_RXE)
-	h.Length = uint16(unsafe.Sizeof(*h) + uintptr(h.NumAttrs)*attrSize)
+	c.address(uint32(uapi.RDMA_DRIVER_RXE))
 	call, err := Decode(uint64(uintptr(unsafe.Pointer(&c.msg))), ownMemory)
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/internal/brief"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -14,10 +13,9 @@ import (
 // behind it. Its methods are safe for concurrent use, but for Close, which
 // must come after all others.
 type File struct {
-	fd       int
-	driver   uint32
-	software bool
-	answer   func(cmd uint64) syscall.Errno // nil: the kernel's
+	fd     int
+	driver uint32
+	answer func(cmd uint64) syscall.Errno // nil: the kernel's
 }
 
 // Open opens the device node.
@@ -67,29 +65,22 @@ func (f *File) Probe(driver uapi.RdmaDriverId) (bool, error) {
 	}
 }
 
-// Software says that no device is behind the driver: the kernel does a command's
-// work itself, in the thread that gives it. See Cmd.Brief.
-func (f *File) Software() { f.software = true }
-
 // FD returns the file descriptor.
 func (f *File) FD() int { return f.fd }
 
 // Mmap maps a queue or a register page that the driver offers at the offset,
 // shared, for reading and writing.
 func (f *File) Mmap(offset uint64, size int) ([]byte, error) {
-	return brief.Mmap(f.fd, int64(offset), size, unix.PROT_READ|unix.PROT_WRITE)
+	return unix.Mmap(f.fd, int64(offset), size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 }
 
 // MmapReadOnly is Mmap for pages that the driver lets nobody write.
 func (f *File) MmapReadOnly(offset uint64, size int) ([]byte, error) {
-	return brief.Mmap(f.fd, int64(offset), size, unix.PROT_READ)
+	return unix.Mmap(f.fd, int64(offset), size, unix.PROT_READ, unix.MAP_SHARED)
 }
 
-// Munmap ends what Mmap or MmapReadOnly mapped.
-func Munmap(b []byte) error { return brief.Munmap(b) }
-
 // MapMemory maps n bytes of zeroed memory outside the Go heap, for a device to
-// use; FreeMemory frees it. A child of fork doesn't get it: copy-on-write would take
+// use; Munmap frees it. A child of fork doesn't get it: copy-on-write would take
 // the pages from the device.
 func MapMemory(n int) ([]byte, error) {
 	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -103,12 +94,8 @@ func MapMemory(n int) ([]byte, error) {
 	return b, nil
 }
 
-// FreeMemory frees what MapMemory mapped.
-func FreeMemory(b []byte) error { return unix.Munmap(b) }
+// Munmap ends a mapping.
+func Munmap(b []byte) error { return unix.Munmap(b) }
 
 // Close closes the device; the kernel then releases every object made through it.
 func (f *File) Close() error { return unix.Close(f.fd) }
-
-// Doorbell hands the kernel one command of the write ABI. It exists for rxe
-// alone, whose doorbell is such a command: see package provider/rxe.
-func (f *File) Doorbell(cmd []byte) error { return brief.Write(f.fd, cmd) }

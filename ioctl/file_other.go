@@ -27,9 +27,6 @@ func NewFake(int, func(cmd uint64) syscall.Errno) *File { return new(File) }
 // Probe fails.
 func (f *File) Probe(uapi.RdmaDriverId) (bool, error) { return false, errNotLinux }
 
-// Software does nothing.
-func (f *File) Software() {}
-
 // FD returns no file descriptor.
 func (f *File) FD() int { return -1 }
 
@@ -42,11 +39,8 @@ func (f *File) MmapReadOnly(offset uint64, size int) ([]byte, error) { return ni
 // MapMemory fails.
 func MapMemory(n int) ([]byte, error) { return nil, errNotLinux }
 
-// FreeMemory fails.
-func FreeMemory([]byte) error { return errNotLinux }
-
 // Doorbell fails.
-func (f *File) Doorbell([]byte) error { return errNotLinux }
+func (f *File) Doorbell([]byte, bool) error { return errNotLinux }
 
 // Munmap fails.
 func Munmap([]byte) error { return errNotLinux }

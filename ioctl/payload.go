@@ -29,6 +29,13 @@ const _ = -(unsafe.Offsetof(message{}.attrs) - unsafe.Sizeof(uapi.IbUverbsIoctlH
 
 const attrSize = unsafe.Sizeof(uapi.IbUverbsAttr{})
 
+// address completes the header: the driver that it is for, and the message's length.
+func (c *Cmd) address(driver uint32) {
+	h := &c.msg.hdr
+	h.DriverId = driver
+	h.Length = uint16(unsafe.Sizeof(*h) + uintptr(h.NumAttrs)*attrSize)
+}
+
 // alloc returns size bytes of zeroed arena.
 func (c *Cmd) alloc(size uintptr) unsafe.Pointer {
 	words := int((size + 7) / 8)

@@ -6,7 +6,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/internal/brief"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -16,9 +15,7 @@ func (c *Cmd) Run(f *File) error {
 	if err := c.check(f.driver); err != nil {
 		return err
 	}
-	h := &c.msg.hdr
-	h.DriverId = f.driver
-	h.Length = uint16(unsafe.Sizeof(*h) + uintptr(h.NumAttrs)*attrSize)
+	c.address(f.driver)
 	for {
 		errno := c.call(f)
 		runtime.KeepAlive(c)
@@ -35,9 +32,6 @@ func (c *Cmd) Run(f *File) error {
 func (c *Cmd) call(f *File) unix.Errno {
 	if f.answer != nil {
 		return f.answer(uint64(uintptr(unsafe.Pointer(&c.msg))))
-	}
-	if c.brief && f.software {
-		return brief.Ioctl(f.fd, uapi.RDMA_VERBS_IOCTL, unsafe.Pointer(&c.msg))
 	}
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(f.fd), uapi.RDMA_VERBS_IOCTL, uintptr(unsafe.Pointer(&c.msg)))
 	return errno

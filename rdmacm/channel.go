@@ -101,7 +101,7 @@ func (ch *EventChannel) take(ctx context.Context) (*uapi.RdmaUcmEventResp, error
 	var failed error
 	err := pollable.Wait(ctx, ch.file, func() error {
 		return ch.raw.Read(func(fd uintptr) (done bool) {
-			failed = write(fd, f.bytes(), false)
+			failed = write(fd, f.bytes())
 			return failed != syscall.EAGAIN
 		})
 	})
@@ -121,22 +121,10 @@ func (ch *EventChannel) take(ctx context.Context) (*uapi.RdmaUcmEventResp, error
 func (ch *EventChannel) run(number uint32, f *frame) error {
 	f.hdr.Cmd = number
 	var failed error
-	if err := ch.raw.Control(func(fd uintptr) { failed = write(fd, f.bytes(), waits(number)) }); err != nil {
+	if err := ch.raw.Control(func(fd uintptr) { failed = write(fd, f.bytes()) }); err != nil {
 		return ErrClosed
 	}
 	return failed
-}
-
-// waits tells whether the kernel may take its time for a command: until its own
-// work on the ID has ended, or it may change what the network interfaces receive.
-// (iWARP's CONNECT waits for TCP, but no iWARP device has a provider.)
-func waits(number uint32) bool {
-	switch number {
-	case uapi.RDMA_USER_CM_CMD_DESTROY_ID, uapi.RDMA_USER_CM_CMD_MIGRATE_ID,
-		uapi.RDMA_USER_CM_CMD_JOIN_MCAST, uapi.RDMA_USER_CM_CMD_LEAVE_MCAST:
-		return true
-	}
-	return false
 }
 
 // hold keeps the channel open for an ID; drop ends that.

@@ -4,8 +4,6 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/goverbs/goverbs/internal/brief"
 )
 
 // openNode opens a device node for the runtime's poller.
@@ -23,12 +21,7 @@ func openNode(path string) (*os.File, error) {
 }
 
 // write gives the kernel one command, again where a signal interrupts it.
-// Commands begin something, or ask for what is known; waits says that this one
-// waits for something to end.
-func write(fd uintptr, command []byte, waits bool) error {
-	if !waits {
-		return brief.Write(int(fd), command)
-	}
+func write(fd uintptr, command []byte) error {
 	for {
 		_, err := unix.Write(int(fd), command)
 		if err != unix.EINTR {

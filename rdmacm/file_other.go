@@ -6,4 +6,4 @@ import "os"
 
 func openNode(string) (*os.File, error) { return nil, ErrNotSupported }
 
-func write(uintptr, []byte, bool) error { return ErrNotSupported }
+func write(uintptr, []byte) error { return ErrNotSupported }

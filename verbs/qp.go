@@ -212,7 +212,6 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 	}
 	cmd := ioctl.New(uapi.UVERBS_OBJECT_QP, uapi.UVERBS_METHOD_QP_CREATE)
 	defer cmd.Release()
-	cmd.Brief()
 	handle := cmd.NewHandle(uapi.UVERBS_ATTR_CREATE_QP_HANDLE)
 	if o.XRCD != nil {
 		cmd.Handle(uapi.UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, o.XRCD.handle)
@@ -324,7 +323,6 @@ func (c *Context) checkQP(op string, o *QPOptions) (*DeviceAttr, error) {
 func destroyQP(c *Context, handle uint32) error {
 	cmd := destroyCmd(uapi.UVERBS_OBJECT_QP, uapi.UVERBS_METHOD_QP_DESTROY, handle, 4)
 	defer cmd.Release()
-	cmd.Brief()
 	return cmd.Run(c.file)
 }
 

@@ -137,14 +137,12 @@ func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState
 // it.
 func (qp *QP) modifyCmd(to QPState) (*ioctl.Cmd, *uapi.IbUverbsModifyQp) {
 	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_EX_CMD_MODIFY_QP | uapi.IB_USER_VERBS_CMD_FLAG_EXTENDED)
-	cmd.Brief()
 	if qp.prov.Modify(cmd, uapi.IbQpState(to)) {
 		ioctl.Out[uapi.IbUverbsExModifyQpResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
 		return cmd, &ioctl.In[uapi.IbUverbsExModifyQp](cmd, uapi.UVERBS_ATTR_CORE_IN).Base
 	}
 	cmd.Release()
 	cmd = ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_MODIFY_QP)
-	cmd.Brief()
 	return cmd, ioctl.In[uapi.IbUverbsModifyQp](cmd, uapi.UVERBS_ATTR_CORE_IN)
 }
 

@@ -19,6 +19,7 @@ type qp struct {
 
 	sq        queue
 	prod      uint32 // our side's index: what was put, rung or not
+	unrung    uint64 // what it costs to send what was put since the last ring
 	maxSGE    int
 	maxInline int
 	bell      *doorbell
@@ -86,7 +87,7 @@ func (q *qp) Moved(to uapi.IbQpState) uint32 {
 }
 
 func (q *qp) reset() {
-	q.prod = q.sq.producer()
+	q.TakeBack()
 	if q.rq.mem != nil {
 		q.rq.prod = q.rq.producer()
 	}
@@ -174,13 +175,27 @@ func (q *qp) put(wr *provider.SendWR) error {
 		return provider.ErrOpcode
 	}
 	q.prod = next
+	q.unrung += requestCost + uint64(w.Dma.Length)
 	return nil
 }
 
+// On Linux 6.1 a doorbell sends the packets itself, up to 1,024 of them, in the
+// thread that rings; on 6.12 it leaves that to a thread of the kernel's. It sleeps on
+// neither, and is brief where there is little to send, which is counted in bytes,
+// with some more for each request: briefCost is about 16 packets of 1 KiB.
+const (
+	requestCost = 1 << 10
+	briefCost   = 16 << 10
+)
+
 func (q *qp) tell() error {
+	brief := q.brief()
+	q.unrung = 0
 	q.sq.setProducer(q.prod)
-	return q.file.Doorbell(q.bell.bytes())
+	return q.file.Doorbell(q.bell.bytes(), brief)
 }
+
+func (q *qp) brief() bool { return q.unrung <= briefCost }
 
 // PostShort and PostOne leave it to PostSend: the kernel takes much longer for a
 // request.
@@ -188,7 +203,7 @@ func (q *qp) PostShort([]provider.Short, bool) bool { return false }
 func (q *qp) PostOne(*provider.Short) bool          { return false }
 
 // TakeBack begins anew where the kernel was told last that requests end.
-func (q *qp) TakeBack() { q.prod = q.sq.producer() }
+func (q *qp) TakeBack() { q.prod, q.unrung = q.sq.producer(), 0 }
 
 func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) { return q.rq.post(wrs) }
 

@@ -1,0 +1,243 @@
+// Package held lets tests hold system calls in the kernel, with a seccomp filter,
+// whatever file they are for, and answer them in the kernel's place.
+//
+// Test asks whether Go's scheduler is told of a call. A goroutine in a call of which
+// it is not told keeps its processor, and the garbage collector waits for it.
+package held
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Filter says which calls are held: those of a number (unix.SYS_*), in which the
+// lower half of one argument has a value.
+type Filter struct {
+	Number uintptr
+	Arg    int
+	Value  uint32
+}
+
+// Errno is what the calls that were held return.
+const Errno = unix.EHWPOISON
+
+const (
+	variable = "GOVERBS_HELD" // tells the process in which calls are held
+	calls    = 16
+	others   = 64
+	patience = time.Minute
+)
+
+// Test makes a call from 16 goroutines, and fails the test unless other goroutines
+// and the garbage collector go on while it is held in the kernel, on 1, 2 and 16
+// processors. Call must return an error that wraps Errno.
+//
+// It runs the test again in processes of its own, which stand still where the
+// scheduler is not told.
+func Test(t *testing.T, f Filter, call func() error) {
+	t.Helper()
+	if os.Getenv(variable) != "" {
+		hold(t, f, call)
+		return
+	}
+	pattern := patternOf(t)
+	for _, processors := range []int{1, 2, calls} {
+		t.Run(fmt.Sprint(processors), func(t *testing.T) { again(t, pattern, processors) })
+	}
+}
+
+// Answer makes a call, and answers the system calls that are held meanwhile: with
+// an error, or with success and 0. It runs the test again in a process of its own,
+// where Call and answer may use t.
+func Answer(t *testing.T, f Filter, call func(), answer func(args [6]uint64) unix.Errno) {
+	t.Helper()
+	if os.Getenv(variable) == "" {
+		again(t, patternOf(t), calls)
+		return
+	}
+	listener, err := install(f)
+	if err != nil {
+		t.Fatalf("seccomp: %v", err)
+	}
+	go func() {
+		for {
+			n, err := receive(listener)
+			if err == nil {
+				err = reply(listener, n.id, answer(n.args))
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	call()
+}
+
+// patternOf is the -test.run that finds the test.
+func patternOf(t *testing.T) string {
+	return "^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$"
+}
+
+// again runs a test in a process of its own.
+func again(t *testing.T, pattern string, processors int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", "-test.run="+pattern)
+	cmd.Env = append(os.Environ(), variable+"=1", fmt.Sprint("GOMAXPROCS=", processors))
+	out, err := cmd.CombinedOutput()
+	switch {
+	case ctx.Err() != nil:
+		t.Errorf("the process stood still while calls were held\n%s", out)
+	case err != nil:
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// hold is Test in such a process.
+func hold(t *testing.T, f Filter, call func() error) {
+	listener, err := install(f)
+	if err != nil {
+		t.Fatalf("seccomp: %v", err)
+	}
+	errs := make(chan error, calls)
+	for range calls {
+		go func() { errs <- call() }()
+	}
+	var progress [others]atomic.Uint64
+	var stop atomic.Bool
+	for i := range progress {
+		go func() {
+			for !stop.Load() {
+				progress[i].Add(1)
+				runtime.Gosched()
+			}
+		}()
+	}
+	var ids [calls]uint64
+	for i := range ids {
+		n, err := receive(listener)
+		if err != nil {
+			t.Fatalf("call %d of %d: %v", i+1, calls, err)
+		}
+		ids[i] = n.id
+	}
+	// All of them sleep.
+	for range 3 {
+		var before [others]uint64
+		for i := range progress {
+			before[i] = progress[i].Load()
+		}
+		runtime.GC()
+		for i := range progress {
+			for progress[i].Load() == before[i] {
+				runtime.Gosched()
+			}
+		}
+	}
+	if n := len(errs); n > 0 {
+		t.Errorf("%d calls were not held", n)
+	}
+	stop.Store(true)
+	for _, id := range ids {
+		if err := reply(listener, id, Errno); err != nil {
+			t.Error(err)
+		}
+	}
+	for range calls {
+		if err := <-errs; !errors.Is(err, Errno) {
+			t.Errorf("a call that was held returned %v", err)
+		}
+	}
+}
+
+// Why the unsafe code below holds: each pointer is to a local variable and becomes a
+// number in the call itself, which keeps what it points at alive.
+
+// install filters the calls of the whole process, and returns where they are heard
+// of.
+func install(f Filter) (listener uintptr, err error) {
+	load := func(offset int) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: uint32(offset)}
+	}
+	unless := func(k uint32, skip uint8) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: k, Jf: skip}
+	}
+	ret := func(k uint32) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k}
+	}
+	// Offsets in struct seccomp_data of little-endian machines.
+	prog := []unix.SockFilter{
+		load(0), unless(uint32(f.Number), 3),
+		load(16 + 8*f.Arg), unless(f.Value, 1),
+		ret(unix.SECCOMP_RET_USER_NOTIF),
+		ret(unix.SECCOMP_RET_ALLOW),
+	}
+	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return 0, err
+	}
+	// Signals, of which Go sends itself many, don't begin a call anew once it is heard of.
+	const flags = unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH |
+		unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+	listener, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&fprog)))
+	if errno != 0 {
+		return 0, errno
+	}
+	return listener, nil
+}
+
+// A notification is struct seccomp_notif, <linux/seccomp.h>.
+type notification struct {
+	id    uint64
+	pid   uint32
+	flags uint32
+	nr    int32
+	arch  uint32
+	ip    uint64
+	args  [6]uint64
+}
+
+// receive waits until a call is held.
+func receive(listener uintptr) (notification, error) {
+	for {
+		var n notification
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, listener, unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&n)))
+		switch errno {
+		case 0:
+			return n, nil
+		case unix.EINTR, unix.ENOENT: // ENOENT: the call was begun anew
+		default:
+			return n, os.NewSyscallError("SECCOMP_IOCTL_NOTIF_RECV", errno)
+		}
+	}
+}
+
+// reply lets a call go.
+func reply(listener uintptr, id uint64, errno unix.Errno) error {
+	r := struct {
+		id    uint64
+		val   int64
+		errno int32
+		flags uint32
+	}{id: id, errno: -int32(errno)}
+	_, _, failed := unix.Syscall(unix.SYS_IOCTL, listener, unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&r)))
+	if failed != 0 {
+		return os.NewSyscallError("SECCOMP_IOCTL_NOTIF_SEND", failed)
+	}
+	return nil
+}

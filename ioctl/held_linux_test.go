@@ -1,0 +1,148 @@
+//go:build amd64 || arm64
+
+package ioctl
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/internal/held"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// Most commands may sleep: for a device, a peer's address, memory, or another
+// command. Nobody else waits for them.
+func TestOthersGoOn(t *testing.T) {
+	f := devNull(t)
+	for _, x := range []struct {
+		name   string
+		filter held.Filter
+		call   func() error
+	}{
+		{"Run", verbsIoctl, func() error {
+			c := buildCreateQP()
+			defer c.Release()
+			return c.Run(f)
+		}},
+		{"Doorbell", fdCall(unix.SYS_WRITE, 0, f), func() error {
+			return f.Doorbell([]byte("bell"), false)
+		}},
+		{"Mmap", fdCall(unix.SYS_MMAP, 4, f), func() error {
+			_, err := f.Mmap(0, 4096)
+			return err
+		}},
+		{"MmapReadOnly", fdCall(unix.SYS_MMAP, 4, f), func() error {
+			_, err := f.MmapReadOnly(0, 4096)
+			return err
+		}},
+	} {
+		t.Run(x.name, func(t *testing.T) { held.Test(t, x.filter, x.call) })
+	}
+}
+
+var verbsIoctl = held.Filter{Number: unix.SYS_IOCTL, Arg: 1, Value: uapi.RDMA_VERBS_IOCTL}
+
+// fdCall finds the calls that name the file in one of their arguments.
+func fdCall(number uintptr, arg int, f *File) held.Filter {
+	return held.Filter{Number: number, Arg: arg, Value: uint32(f.FD())}
+}
+
+func devNull(t *testing.T) *File {
+	t.Helper()
+	f, err := Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	f.driver = uint32(uapi.RDMA_DRIVER_RXE)
+	return f
+}
+
+// A signal may interrupt a call, as Go's own do.
+func TestInterruptedIsRunAgain(t *testing.T) {
+	f := devNull(t)
+	for _, x := range []struct {
+		name   string
+		filter held.Filter
+		call   func() error
+	}{
+		{"Run", verbsIoctl, func() error {
+			c := buildCreateQP()
+			defer c.Release()
+			return c.Run(f)
+		}},
+		{"Doorbell", fdCall(unix.SYS_WRITE, 0, f), func() error { return f.Doorbell([]byte("bell"), false) }},
+		{"brief Doorbell", fdCall(unix.SYS_WRITE, 0, f), func() error { return f.Doorbell([]byte("bell"), true) }},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			var times atomic.Int32
+			held.Answer(t, x.filter, func() {
+				if err := x.call(); err != held.Errno || times.Load() != 4 {
+					t.Errorf("interrupted three times of %d: %v", times.Load(), err)
+				}
+			}, func([6]uint64) unix.Errno {
+				if times.Add(1) < 4 {
+					return unix.EINTR
+				}
+				return held.Errno
+			})
+		})
+	}
+}
+
+// What the kernel is given, byte by byte, as include/uapi/rdma/rdma_user_ioctl_cmds.h
+// and ib_user_ioctl_cmds.h have it. Pointers are checked by what they point at.
+func TestBytesOfACall(t *testing.T) {
+	f := devNull(t)
+	ptr := []byte("POINTERS")
+	want := slices.Concat(
+		// length, object QP, method QP_CREATE, 10 attributes; driver 14, rxe
+		[]byte{24 + 10*16, 0, 4, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 14, 0, 0, 0, 0, 0, 0, 0},
+		// attribute, length, mandatory; data
+		[]byte{0, 0, 0, 0, 1, 0, 0, 0}, make([]byte, 8), // the QP to be
+		[]byte{2, 0, 0, 0, 1, 0, 0, 0}, []byte{3, 0, 0, 0, 0, 0, 0, 0}, // PD
+		[]byte{4, 0, 0, 0, 1, 0, 0, 0}, []byte{4, 0, 0, 0, 0, 0, 0, 0}, // send CQ
+		[]byte{5, 0, 0, 0, 1, 0, 0, 0}, []byte{5, 0, 0, 0, 0, 0, 0, 0}, // receive CQ
+		[]byte{7, 0, 8, 0, 1, 0, 0, 0}, []byte{0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11},
+		[]byte{8, 0, 20, 0, 1, 0, 0, 0}, ptr, // capabilities
+		[]byte{9, 0, 8, 0, 1, 0, 0, 0}, []byte{2, 0, 0, 0, 0, 0, 0, 0}, // RC
+		[]byte{13, 0, 20, 0, 1, 0, 0, 0}, ptr,
+		[]byte{14, 0, 4, 0, 1, 0, 0, 0}, ptr,
+		[]byte{1, 0x10, 32, 0, 1, 0, 0, 0}, ptr, // UHW_OUT
+	)
+	var got, capabilities []byte
+	held.Answer(t, verbsIoctl, func() {
+		c := buildCreateQP()
+		defer c.Release()
+		if err := c.Run(f); err != nil {
+			t.Error(err)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("bytes differ (-want +got):\n%s", d)
+		}
+		wantCap := []byte{16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0}
+		if !bytes.Equal(capabilities, wantCap) {
+			t.Errorf("capabilities % x, want % x", capabilities, wantCap)
+		}
+	}, func(args [6]uint64) unix.Errno {
+		got = make([]byte, len(want))
+		ownMemory(args[2], got)
+		for i := range len(want) / 8 {
+			if bytes.Equal(want[8*i:8*i+8], ptr) {
+				if capabilities == nil {
+					capabilities = make([]byte, 20)
+					ownMemory(binary.NativeEndian.Uint64(got[8*i:]), capabilities)
+				}
+				copy(got[8*i:], ptr)
+			}
+		}
+		return 0
+	})
+}

@@ -1,0 +1,72 @@
+package rxe
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/internal/held"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// bulk is a request that takes the kernel as long as any.
+var bulk = provider.SendWR{Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, SGL: []provider.SGE{{Length: 1 << 20}}}
+
+// What a doorbell has to send says whether it is brief.
+func TestBriefDoorbell(t *testing.T) {
+	write := func(n uint32) provider.SendWR {
+		return provider.SendWR{Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, SGL: []provider.SGE{{Length: n}}}
+	}
+	q := memQP(t, 64)
+	post := func(wr provider.SendWR, n int, want bool) {
+		t.Helper()
+		for range n {
+			if m, err := q.PostSend([]provider.SendWR{wr}, true); m != 1 || err != nil {
+				t.Fatal(m, err)
+			}
+		}
+		if got := q.brief(); got != want {
+			t.Errorf("%d requests of %v: brief %v, want %v", n, wr.SGL, got, want)
+		}
+	}
+	ring := func() {
+		t.Helper()
+		if n, err := q.PostSend(nil, false); n != 0 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	post(write(0), 16, true)
+	post(write(0), 1, false)
+	ring()
+	post(write(15<<10), 1, true)
+	ring()
+	post(write(15<<10+1), 1, false)
+	q.TakeBack()
+	post(write(4<<10), 3, true)
+	post(write(4<<10), 1, false)
+	q.Moved(uapi.IB_QPS_RESET)
+	post(write(1<<31), 1, false)
+	post(write(1<<31), 1, false) // the sum is 0 in 32 bits
+	q.TakeBack()
+	post(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, Inline: make([]byte, 64)}, 15, true)
+	post(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, Inline: make([]byte, 64)}, 1, false)
+}
+
+// While the kernel sends much, others go on.
+func TestOthersGoOn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("emulators of one program have no seccomp")
+	}
+	first := memQP(t, 4)
+	qps := make(chan *qp, 64)
+	for range cap(qps) {
+		q := memQP(t, 4)
+		q.file = first.file
+		qps <- q
+	}
+	held.Test(t, held.Filter{Number: unix.SYS_WRITE, Arg: 0, Value: uint32(first.file.FD())}, func() error {
+		_, err := (<-qps).PostSend([]provider.SendWR{bulk}, false)
+		return err
+	})
+}

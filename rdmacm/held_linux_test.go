@@ -1,0 +1,35 @@
+package rdmacm
+
+import (
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/internal/held"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A command may wait for another on the same ID, and some for a peer or a network
+// interface. Nobody else waits for them.
+func TestOthersGoOn(t *testing.T) {
+	file, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	ch := &EventChannel{file: file}
+	if ch.raw, err = file.SyscallConn(); err != nil {
+		t.Fatal(err)
+	}
+	var node uint32
+	if err := ch.raw.Control(func(fd uintptr) { node = uint32(fd) }); err != nil {
+		t.Fatal(err)
+	}
+	held.Test(t, held.Filter{Number: unix.SYS_WRITE, Arg: 0, Value: node}, func() error {
+		f := newFrame()
+		defer f.release()
+		in[uapi.RdmaUcmConnect](f)
+		return ch.run(uapi.RDMA_USER_CM_CMD_CONNECT, f)
+	})
+}

@@ -1,0 +1,179 @@
+package stress
+
+import (
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// TestOthersGoOn has 16 verbs sleep in the kernel at a time, on 1, 2 and 16
+// processors: other goroutines and the garbage collector go on meanwhile.
+func TestOthersGoOn(t *testing.T) {
+	if rdmatest.KindOf() != rdmatest.RXE {
+		t.Skip("these verbs sleep on rxe: the device does neither ARP, nor queue packets in the kernel")
+	}
+	// Nobody has the one address; the other's owner is said to be some hardware address.
+	nobody, somebody := ipv4(192, 168, 77, 201), ipv4(192, 168, 77, 202)
+	netDev := rdmatest.NetDev(rdmatest.Device)
+	run(t, "ip", "neigh", "replace", somebody.Addr().String(), "lladdr", "02:00:00:00:00:07", "dev", netDev)
+	t.Cleanup(func() { run(t, "ip", "neigh", "del", somebody.Addr().String(), "dev", netDev) })
+
+	for _, processors := range []int{1, 2, sleepers} {
+		t.Run(fmt.Sprint(processors), func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
+			c := rdmatest.Open(t)
+			to := rdmatest.GlobalAddress(t, c)
+			t.Run("RTR", func(t *testing.T) {
+				qps := sleepersOn(t, c)
+				to.DGID = nobody
+				asleep(t, func(i int) error {
+					err := toRTR(qps[i], to)
+					if err == nil {
+						return fmt.Errorf("%s was found", nobody)
+					}
+					return nil
+				})
+			})
+			t.Run("destroy", func(t *testing.T) {
+				qps := sleepersOn(t, c)
+				to.DGID = somebody
+				for _, qp := range qps {
+					if err := toRTR(qp, to); err != nil {
+						t.Fatal(err)
+					}
+					a := verbs.QPAttr{State: verbs.QPRTS, SQPSN: 1}
+					if err := qp.Modify(a, rdmatest.Mask(verbs.UC, verbs.QPRTS)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				// A QP stays until its packets have left: eight a second.
+				run(t, "tc", "qdisc", "replace", "dev", netDev, "root", "tbf", "rate", "64kbit", "burst", "2kb", "limit", "1mb")
+				defer run(t, "tc", "qdisc", "del", "dev", netDev, "root")
+				for _, qp := range qps {
+					if _, err := qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, Inline: make([]byte, 900)}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				asleep(t, func(i int) error { return qps[i].Close() })
+			})
+		})
+	}
+}
+
+const sleepers = 16
+
+func ipv4(a, b, c, d byte) verbs.GID {
+	return verbs.GID(netip.AddrFrom4([4]byte{a, b, c, d}).As16())
+}
+
+func run(t *testing.T, name string, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		t.Errorf("%s %v: %v\n%s", name, args, err, out)
+	}
+}
+
+// sleepersOn makes a QP for each sleeper.
+func sleepersOn(t *testing.T, c *verbs.Context) (qps [sleepers]*verbs.QP) {
+	t.Helper()
+	pd, err := c.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cq, err := c.CreateCQ(verbs.CQOptions{CQE: 2 * sleepers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range qps {
+		qps[i], err = pd.CreateQP(verbs.QPOptions{
+			Type: verbs.UC, SendCQ: cq, RecvCQ: cq,
+			Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 900},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		for _, qp := range qps {
+			rdmatest.Close(t, qp)
+		}
+		rdmatest.Close(t, cq)
+		rdmatest.Close(t, pd)
+	})
+	return qps
+}
+
+// toRTR takes a queue pair from RESET to RTR.
+func toRTR(qp *verbs.QP, peer verbs.AHAttr) error {
+	a := verbs.QPAttr{State: verbs.QPInit, Port: rdmatest.Port, PathMTU: verbs.MTU1024, DestQPN: 7, AH: peer}
+	if err := qp.Modify(a, rdmatest.Mask(verbs.UC, verbs.QPInit)); err != nil {
+		return err
+	}
+	a.State = verbs.QPRTR
+	return qp.Modify(a, rdmatest.Mask(verbs.UC, verbs.QPRTR))
+}
+
+// asleep makes a call for each sleeper at once, and fails the test unless others
+// went on during the longest of them: the garbage collector began and ended, and
+// each of 64 goroutines ran, several times from its beginning to its end.
+func asleep(t *testing.T, call func(i int) error) {
+	t.Helper()
+	const enough = 5
+	var begun, ended atomic.Int64 // rounds
+	var stop atomic.Bool
+	var background, callers sync.WaitGroup
+	var turns [workers]atomic.Int64
+	for i := range turns {
+		background.Go(func() {
+			for !stop.Load() {
+				turns[i].Add(1)
+				runtime.Gosched()
+			}
+		})
+	}
+	background.Go(func() {
+		for !stop.Load() {
+			var before [workers]int64
+			for i := range turns {
+				before[i] = turns[i].Load()
+			}
+			begun.Add(1)
+			runtime.GC()
+			for i := range turns {
+				for turns[i].Load() == before[i] {
+					runtime.Gosched()
+				}
+			}
+			ended.Add(1)
+		}
+	})
+	var rounds [sleepers]int64
+	var errs [sleepers]error
+	for i := range rounds {
+		callers.Go(func() {
+			first := begun.Load()
+			errs[i] = call(i)
+			rounds[i] = ended.Load() - first
+		})
+	}
+	callers.Wait()
+	stop.Store(true)
+	background.Wait()
+	for i, err := range errs {
+		if err != nil {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	t.Logf("rounds while each slept: %v", rounds)
+	if most := slices.Max(rounds[:]); most < enough {
+		t.Errorf("others went on for %d rounds at most while %d calls slept, want %d", most, sleepers, enough)
+	}
+}
