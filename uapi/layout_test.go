@@ -79,7 +79,8 @@ func layoutAssertions(t *testing.T) []assertion {
 			continue
 		}
 		fields := c.fields
-		for f := range c.typ.Fields() {
+		for i := range c.typ.NumField() {
+			f := c.typ.Field(i)
 			if f.Name == "_" {
 				continue
 			}
@@ -240,7 +241,8 @@ func TestStructDescriptions(t *testing.T) {
 			continue
 		}
 		fields := d.Fields
-		for f := range c.typ.Fields() {
+		for i := range c.typ.NumField() {
+			f := c.typ.Field(i)
 			if f.Name == "_" {
 				continue
 			}

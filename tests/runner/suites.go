@@ -61,6 +61,12 @@ files=$(CGO_ENABLED=1 go list -deps -test -f '{{if not .Standard}}{{.CgoFiles}}{
 go run ` + staticcheck + ` ./...`
 
 const cross = `
+for arch in amd64 arm64; do GOARCH=$arch go build ./...; done
 GOARCH=arm64 go vet ./...
 for os in darwin windows; do GOOS=$os go vet ./...; done
-for arch in amd64 arm64; do GOARCH=$arch go build ./...; done`
+# Where nothing is promised but that it compiles.
+for target in linux/{386,arm,mips64le,ppc64le,riscv64,s390x} darwin/arm64 freebsd/amd64 windows/amd64; do
+	export GOOS=${target%/*} GOARCH=${target#*/}
+	echo "$target"
+	go build $(go list ./... | grep -v /tests/)
+done`
