@@ -41,7 +41,10 @@ func (c *cq) Adopt(handle uint32) (err error) {
 // both sides.
 func (c *cq) Poll(wc []provider.WC) (int, error) {
 	q := &c.q
-	cons, prod := q.consumer(), q.producer()
+	cons, prod := q.consumer()&q.mask, q.producer()
+	if prod > q.mask {
+		return 0, errBadIndex
+	}
 	n := 0
 	for n < len(wc) && cons != prod {
 		wc[n] = *(*provider.WC)(q.elem(cons))

@@ -89,7 +89,7 @@ func (q *qp) Moved(to uapi.IbQpState) uint32 {
 func (q *qp) reset() {
 	q.TakeBack()
 	if q.rq.mem != nil {
-		q.rq.prod = q.rq.producer()
+		q.rq.prod = q.rq.producer() & q.rq.mask
 	}
 }
 
@@ -110,8 +110,8 @@ func (q *qp) PostSend(wrs []provider.SendWR, more bool) (n int, err error) {
 
 func (q *qp) put(wr *provider.SendWR) error {
 	next := (q.prod + 1) & q.sq.mask
-	if next == q.sq.consumer() {
-		return provider.ErrQueueFull
+	if cons := q.sq.consumer(); cons == next || cons > q.sq.mask {
+		return q.sq.refusal(cons)
 	}
 	if len(wr.SGL) > q.maxSGE {
 		return provider.ErrTooManySGEs
@@ -203,7 +203,7 @@ func (q *qp) PostShort([]provider.Short, bool) bool { return false }
 func (q *qp) PostOne(*provider.Short) bool          { return false }
 
 // TakeBack begins anew where the kernel was told last that requests end.
-func (q *qp) TakeBack() { q.prod, q.unrung = q.sq.producer(), 0 }
+func (q *qp) TakeBack() { q.prod, q.unrung = q.sq.producer()&q.sq.mask, 0 }
 
 func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) { return q.rq.post(wrs) }
 

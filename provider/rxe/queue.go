@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -73,6 +74,14 @@ func (q *queue) elem(index uint32) unsafe.Pointer {
 
 func (q *queue) producer() uint32 { return atomic.LoadUint32(&q.buf.ProducerIndex) }
 func (q *queue) consumer() uint32 { return atomic.LoadUint32(&q.buf.ConsumerIndex) }
+
+// refusal says why nothing is put while the kernel is at consumer.
+func (q *queue) refusal(consumer uint32) error {
+	if consumer > q.mask {
+		return errBadIndex
+	}
+	return provider.ErrQueueFull
+}
 
 func (q *queue) setProducer(i uint32) { atomic.StoreUint32(&q.buf.ProducerIndex, i&q.mask) }
 func (q *queue) setConsumer(i uint32) { atomic.StoreUint32(&q.buf.ConsumerIndex, i&q.mask) }

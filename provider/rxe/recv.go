@@ -20,7 +20,7 @@ func (r *recvQueue) adopt(f *ioctl.File, mi uapi.Mminfo, maxSGE uint32) error {
 		return err
 	}
 	r.unmap()
-	r.queue, r.maxSGE, r.prod = q, int(maxSGE), q.producer()
+	r.queue, r.maxSGE, r.prod = q, int(maxSGE), q.producer()&q.mask
 	return nil
 }
 
@@ -29,8 +29,8 @@ func (r *recvQueue) put(wr *provider.RecvWR) error {
 		return provider.ErrNoQueue
 	}
 	next := (r.prod + 1) & r.mask
-	if next == r.consumer() {
-		return provider.ErrQueueFull
+	if cons := r.consumer(); cons == next || cons > r.mask {
+		return r.refusal(cons)
 	}
 	if len(wr.SGL) > r.maxSGE {
 		return provider.ErrTooManySGEs

@@ -30,7 +30,10 @@ var Provider = provider.Provider{
 	NewContext: newContext,
 }
 
-var errBadQueue = errors.New("rxe: the kernel's queue has an unknown layout")
+var (
+	errBadQueue = errors.New("rxe: the kernel's queue has an unknown layout")
+	errBadIndex = errors.New("rxe: the kernel is at an element that its queue doesn't have")
+)
 
 type context struct {
 	file *ioctl.File

@@ -2,6 +2,7 @@ package stress
 
 import (
 	"fmt"
+	"io"
 	"net/netip"
 	"os/exec"
 	"runtime"
@@ -32,7 +33,7 @@ func TestOthersGoOn(t *testing.T) {
 			c := rdmatest.Open(t)
 			to := rdmatest.GlobalAddress(t, c)
 			t.Run("RTR", func(t *testing.T) {
-				qps := sleepersOn(t, c)
+				qps, _ := sleepersOn(t, c)
 				to.DGID = nobody
 				asleep(t, func(i int) error {
 					err := toRTR(qps[i], to)
@@ -43,7 +44,7 @@ func TestOthersGoOn(t *testing.T) {
 				})
 			})
 			t.Run("destroy", func(t *testing.T) {
-				qps := sleepersOn(t, c)
+				qps, mr := sleepersOn(t, c)
 				to.DGID = somebody
 				for _, qp := range qps {
 					if err := toRTR(qp, to); err != nil {
@@ -58,7 +59,7 @@ func TestOthersGoOn(t *testing.T) {
 				run(t, "tc", "qdisc", "replace", "dev", netDev, "root", "tbf", "rate", "64kbit", "burst", "2kb", "limit", "1mb")
 				defer run(t, "tc", "qdisc", "del", "dev", netDev, "root")
 				for _, qp := range qps {
-					if _, err := qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, Inline: make([]byte, 900)}); err != nil {
+					if _, err := qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{mr.SGE(0, 900)}}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -81,8 +82,8 @@ func run(t *testing.T, name string, args ...string) {
 	}
 }
 
-// sleepersOn makes a QP for each sleeper.
-func sleepersOn(t *testing.T, c *verbs.Context) (qps [sleepers]*verbs.QP) {
+// sleepersOn makes a QP for each sleeper, and what they send.
+func sleepersOn(t *testing.T, c *verbs.Context) (qps [sleepers]*verbs.QP, mr *verbs.MR) {
 	t.Helper()
 	pd, err := c.AllocPD()
 	if err != nil {
@@ -92,10 +93,13 @@ func sleepersOn(t *testing.T, c *verbs.Context) (qps [sleepers]*verbs.QP) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if mr, err = pd.AllocMR(4096, 0); err != nil {
+		t.Fatal(err)
+	}
 	for i := range qps {
 		qps[i], err = pd.CreateQP(verbs.QPOptions{
 			Type: verbs.UC, SendCQ: cq, RecvCQ: cq,
-			Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 900},
+			Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -105,10 +109,11 @@ func sleepersOn(t *testing.T, c *verbs.Context) (qps [sleepers]*verbs.QP) {
 		for _, qp := range qps {
 			rdmatest.Close(t, qp)
 		}
-		rdmatest.Close(t, cq)
-		rdmatest.Close(t, pd)
+		for _, x := range []io.Closer{cq, mr, pd} {
+			rdmatest.Close(t, x)
+		}
 	})
-	return qps
+	return qps, mr
 }
 
 // toRTR takes a queue pair from RESET to RTR.
