@@ -1,6 +1,7 @@
 package ioctl
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +63,60 @@ func TestDecodeWriteExtended(t *testing.T) {
 	c.DecodeResults(m.read)
 	if args, out := plainFields(c.Args()), plainFields(c.Results()); c.Verb() != "create_cq_ex" || args["cqe"] != 9 || out["cq"] != 3 {
 		t.Errorf("%s(%v) = %v", c.Verb(), args, out)
+	}
+}
+
+// TestWordsOfAWrite: an extended header counts in words of eight bytes, the other in
+// words of four. Bytes as in struct ib_uverbs_cmd_hdr and ib_uverbs_ex_cmd_hdr.
+func TestWordsOfAWrite(t *testing.T) {
+	type part struct {
+		id   uint16
+		n    uint16
+		data uint64
+	}
+	response := []byte{0, 2, 1, 0, 0, 0, 0, 0} // imageBase + 0x200
+	const at = imageBase + 0x200
+	for _, x := range []struct {
+		name  string
+		bytes []byte
+		want  []part
+	}{
+		{"extended", slices.Concat(
+			[]byte{18, 0, 0, 0x80, 4, 0, 2, 0}, // CREATE_CQ, 4 words of request, 2 of response
+			response, []byte{1, 0, 3, 0, 0, 0, 0, 0}, // the driver's: 1 and 3
+			make([]byte, 32+8),
+		), []part{
+			{uapi.UVERBS_ATTR_CORE_IN, 32, imageBase + 24}, {uapi.UVERBS_ATTR_UHW_IN, 8, imageBase + 56},
+			{uapi.UVERBS_ATTR_CORE_OUT, 16, at}, {uapi.UVERBS_ATTR_UHW_OUT, 24, at + 16},
+		}},
+		{"plain", slices.Concat(
+			[]byte{18, 0, 0, 0, 12, 0, 5, 0}, // CREATE_CQ, 12 words of all, 5 of response
+			response, make([]byte, 24+8),
+		), []part{
+			{uapi.UVERBS_ATTR_CORE_IN, 32, imageBase + 8}, {uapi.UVERBS_ATTR_UHW_IN, 8, imageBase + 40},
+			{uapi.UVERBS_ATTR_CORE_OUT, 8, at}, {uapi.UVERBS_ATTR_UHW_OUT, 12, at + 8},
+		}},
+		{"without a response", slices.Concat(
+			[]byte{18, 0, 0, 0x80, 4, 0, 0, 0}, make([]byte, 16), make([]byte, 32),
+		), []part{{uapi.UVERBS_ATTR_CORE_IN, 32, imageBase + 24}}},
+		{"less than it says", slices.Concat(
+			[]byte{18, 0, 0, 0x80, 4, 0, 0, 0}, make([]byte, 8), []byte{2, 0, 0, 0, 0, 0, 0, 0}, make([]byte, 40),
+		), []part{{uapi.UVERBS_ATTR_CORE_IN, 32, imageBase + 24}, {uapi.UVERBS_ATTR_UHW_IN, 8, imageBase + 56}}},
+	} {
+		m := image(x.bytes)
+		n := uint64(len(m))
+		m = append(m, make([]byte, 0x400)...)
+		c, err := DecodeWrite(imageBase, n, uapi.RDMA_DRIVER_MLX5, m.read)
+		if err != nil || c.Err != nil {
+			t.Fatal(x.name, err, c.Err)
+		}
+		var got []part
+		for _, a := range c.Attrs[1:] {
+			got = append(got, part{a.Raw.AttrId, a.Raw.Len, a.Raw.Data})
+		}
+		if !slices.Equal(got, x.want) {
+			t.Errorf("%s: %+v, want %+v", x.name, got, x.want)
+		}
 	}
 }
 
