@@ -82,7 +82,7 @@ func TestWordsOfAWrite(t *testing.T) {
 		want  []part
 	}{
 		{"extended", slices.Concat(
-			[]byte{18, 0, 0, 0x80, 4, 0, 2, 0}, // CREATE_CQ, 4 words of request, 2 of response
+			[]byte{18, 0, 0, 0x80, 4, 0, 2, 0},       // CREATE_CQ, 4 words of request, 2 of response
 			response, []byte{1, 0, 3, 0, 0, 0, 0, 0}, // the driver's: 1 and 3
 			make([]byte, 32+8),
 		), []part{

@@ -5,7 +5,6 @@ package ioctl
 import (
 	"bytes"
 	"encoding/binary"
-	"os"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -54,17 +53,6 @@ func fdCall(number uintptr, arg int, f *File) held.Filter {
 	return held.Filter{Number: number, Arg: arg, Value: uint32(f.FD())}
 }
 
-func devNull(t *testing.T) *File {
-	t.Helper()
-	f, err := Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	f.driver = uint32(uapi.RDMA_DRIVER_RXE)
-	return f
-}
-
 // A signal may interrupt a call, as Go's own do.
 func TestInterruptedIsRunAgain(t *testing.T) {
 	f := devNull(t)
@@ -92,6 +80,42 @@ func TestInterruptedIsRunAgain(t *testing.T) {
 					return unix.EINTR
 				}
 				return held.Errno
+			})
+		})
+	}
+}
+
+// The kernel compares the driver before all else.
+func TestProbe(t *testing.T) {
+	for _, x := range []struct {
+		name   string
+		answer unix.Errno
+		found  bool
+		err    error
+	}{
+		{"its own", unix.EPROTONOSUPPORT, true, nil},
+		{"another's", unix.EINVAL, false, nil},
+		{"none that answers", unix.EIO, false, unix.EIO},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			f := devNull(t)
+			var asked []byte
+			held.Answer(t, verbsIoctl, func() {
+				found, err := f.Probe(uapi.RDMA_DRIVER_MLX5)
+				driver := uint32(14)
+				if x.found {
+					driver = 1
+				}
+				if found != x.found || err != x.err || f.driver != driver {
+					t.Errorf("%v, %v, then driver %d", found, err, f.driver)
+				}
+				if want := []byte{24, 0, 0, 0, 0xff, 0x0f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}; !bytes.Equal(asked, want) {
+					t.Errorf("asked with % x, want % x", asked, want)
+				}
+			}, func(args [6]uint64) unix.Errno {
+				asked = make([]byte, 24)
+				ownMemory(args[2], asked)
+				return x.answer
 			})
 		})
 	}

@@ -1,0 +1,189 @@
+package ioctl
+
+import (
+	"math"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// Payloads lie beside each other, as large as they are, in the arena and beyond.
+func TestPayloadsDoNotOverlap(t *testing.T) {
+	c := New(uapi.UVERBS_OBJECT_QP, uapi.UVERBS_METHOD_QP_CREATE)
+	defer c.Release()
+	var payloads [][]byte
+	inside := uintptr(0)
+	for i, n := range []int{12, 20, 9, 17, 8*arenaWords - 8*10, 12, 16, 8} { // the fifth leaves a word
+		b := unsafe.Slice((*byte)(c.alloc(uintptr(n))), n)
+		payloads = append(payloads, b)
+		at := uintptr(unsafe.Pointer(&b[0])) - uintptr(unsafe.Pointer(&c.arena))
+		if at < unsafe.Sizeof(c.arena) {
+			inside++
+			if at+uintptr(n) > unsafe.Sizeof(c.arena) {
+				t.Errorf("payload %d reaches beyond the arena", i)
+			}
+		}
+		for j := range b {
+			if b[j] != 0 {
+				t.Fatalf("payload %d overlaps another", i)
+			}
+			b[j] = byte(i + 1)
+		}
+	}
+	for i, b := range payloads {
+		for _, v := range b {
+			if v != byte(i+1) {
+				t.Fatalf("payload %d became payload %d's", i, v-1)
+			}
+		}
+	}
+	if inside < 5 {
+		t.Errorf("%d payloads of %d are in the arena", inside, len(payloads))
+	}
+}
+
+// What the kernel gets addresses of lives until the command is released.
+func TestPayloadsStay(t *testing.T) {
+	c := New(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_QUERY_GID_TABLE)
+	var freed atomic.Int32
+	func() {
+		free := func(n int32) { freed.Add(n) }
+		runtime.AddCleanup(&InSlice[uint64](c, 1, 5000)[0], free, 1)
+		out := make([]uint64, 1000)
+		OutSlice(c, 2, out)
+		runtime.AddCleanup(&out[0], free, 1)
+	}()
+	for range 3 {
+		runtime.GC()
+	}
+	if n := freed.Load(); n > 0 {
+		t.Errorf("%d payloads are gone before the command ran", n)
+	}
+	c.Release()
+	for freed.Load() < 2 { // for ever, if they stay
+		runtime.GC()
+		runtime.Gosched()
+	}
+}
+
+func TestAttributes(t *testing.T) {
+	c := New(uapi.UVERBS_OBJECT_MR, uapi.UVERBS_METHOD_REG_DMABUF_MR)
+	defer c.Release()
+	c.FD(1, -1)
+	c.Handle(2, 7)
+	c.U32(3, 5)
+	c.Enum(3, 2)
+	if a := c.find(1); a.Data != math.MaxUint64 || a.Len != 0 {
+		t.Errorf("descriptor -1: %+v", a)
+	}
+	if a := c.find(3); a.AttrData.EnumData().ElemId != 2 || a.Data != 5 || a.Len != 4 {
+		t.Errorf("element 2: %+v", a)
+	}
+	if c.err != nil {
+		t.Error(c.err)
+	}
+
+	// The kernel marks the outputs that it wrote.
+	Out[uint32](c, 4)
+	if c.Valid(4) || c.Valid(5) {
+		t.Error("an output is valid before the call")
+	}
+	c.find(4).Flags |= uapi.UVERBS_ATTR_F_VALID_OUTPUT
+	if !c.Valid(4) || c.Valid(2) {
+		t.Error("an output that was written is not valid, or another is")
+	}
+
+	// The first mistake is the one that is told.
+	OutSlice(c, 6, []uint32{})
+	c.Enum(9, 0)
+	if err := c.check(0); err != errPayload {
+		t.Errorf("nothing for an output, and then an unknown enum: %v", err)
+	}
+	c = New(uapi.UVERBS_OBJECT_MR, uapi.UVERBS_METHOD_REG_DMABUF_MR)
+	defer c.Release()
+	if c.Enum(9, 0); c.err == nil {
+		t.Error("an element of an attribute that was not added")
+	}
+}
+
+// A command is checked again when it has changed.
+func TestCheckAgain(t *testing.T) {
+	c := buildCreateQP()
+	defer c.Release()
+	if err := c.check(uint32(uapi.RDMA_DRIVER_RXE)); err != nil {
+		t.Fatal(err)
+	}
+	c.U32(0x0ffe, 1)
+	if err := c.check(uint32(uapi.RDMA_DRIVER_RXE)); err == nil {
+		t.Error("an unknown attribute that was added later passes")
+	}
+}
+
+// Each mandatory attribute is asked for.
+func TestCheckAsksForAll(t *testing.T) {
+	optional := map[uint16]bool{uapi.UVERBS_ATTR_CREATE_QP_PD_HANDLE: true, uapi.UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE: true,
+		uapi.UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE: true, uapi.UVERBS_ATTR_UHW_OUT: true}
+	whole := buildCreateQP()
+	defer whole.Release()
+	for _, a := range whole.msg.attrs[:whole.msg.hdr.NumAttrs] {
+		c := New(uapi.UVERBS_OBJECT_QP, uapi.UVERBS_METHOD_QP_CREATE)
+		for _, b := range whole.msg.attrs[:whole.msg.hdr.NumAttrs] {
+			if b.AttrId != a.AttrId {
+				*c.attr(b.AttrId) = b
+			}
+		}
+		if err := c.check(uint32(uapi.RDMA_DRIVER_RXE)); (err == nil) != optional[a.AttrId] {
+			t.Errorf("without attribute %d: %v", a.AttrId, err)
+		}
+		c.Release()
+	}
+}
+
+// Lengths at and beyond the bounds that the schema has.
+func TestCheckLengths(t *testing.T) {
+	element := func(n uint8, length uint16) *uapi.IbUverbsAttr {
+		a := &uapi.IbUverbsAttr{Len: length}
+		a.AttrData.EnumData().ElemId = n
+		return a
+	}
+	length := func(n uint16) *uapi.IbUverbsAttr { return &uapi.IbUverbsAttr{Len: n} }
+	bounded := uapi.Attr{Name: "X", Kind: uapi.AttrPtrIn, MinLen: 8, MaxLen: 16}
+	grows, open, list := bounded, bounded, bounded
+	grows.ZeroTrailing = true
+	open.MaxLen = -1
+	list.Kind, list.MinLen, list.MaxLen = uapi.AttrIDRArray, 2, 3
+	enum := uapi.Attr{Name: "X", Kind: uapi.AttrEnumIn, Elems: []uapi.Attr{{Name: "A", Kind: uapi.AttrPtrIn, MaxLen: 0}, bounded}}
+	for _, x := range []struct {
+		name string
+		spec uapi.Attr
+		attr *uapi.IbUverbsAttr
+		want string
+	}{
+		{"least", bounded, length(8), ""},
+		{"most", bounded, length(16), ""},
+		{"less", bounded, length(7), "has length 7, want 8 to 16"},
+		{"more", bounded, length(17), "has length 17"},
+		{"more, if zero", grows, length(17), ""},
+		{"less, if zero", grows, length(7), "has length 7"},
+		{"any", open, length(0xffff), ""},
+		{"handles", list, length(12), ""},
+		{"too few handles", list, length(4), "has length 1"},
+		{"too many handles", list, length(16), "has length 4"},
+		{"element", enum, element(1, 8), ""},
+		{"element's length", enum, element(0, 8), "has length 8"},
+		{"no element", enum, element(2, 8), "no element 2"},
+		{"handle", uapi.Attr{Name: "X", Kind: uapi.AttrIDR}, length(0), ""},
+		{"handle with data", uapi.Attr{Name: "X", Kind: uapi.AttrIDR}, length(4), "takes a handle"},
+		{"object's descriptor with data", uapi.Attr{Name: "X", Kind: uapi.AttrFD}, length(4), "takes a handle"},
+		{"descriptor with data", uapi.Attr{Name: "X", Kind: uapi.AttrRawFD}, length(4), "takes a handle"},
+	} {
+		err := checkAttr(&x.spec, x.attr)
+		if x.want == "" && err != nil || x.want != "" && (err == nil || !strings.Contains(err.Error(), x.want)) {
+			t.Errorf("%s: %v, want %q", x.name, err, x.want)
+		}
+	}
+}
