@@ -20,7 +20,7 @@ func (c *Context) watchRemoval() (stop func()) {
 	if err := unix.Fstat(c.file.FD(), &st); err != nil {
 		return func() {}
 	}
-	number := fmt.Sprintf("/sys/dev/char/%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev))
+	number := fmt.Sprintf("/sys/dev/char/%d:%d", unix.Major(uint64(st.Rdev)), unix.Minor(uint64(st.Rdev)))
 	return watchNumber(number, watchPeriod, c.deviceGone)
 }
 
