@@ -6,7 +6,7 @@ import (
 	"io"
 	"net/netip"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -17,7 +17,12 @@ import (
 //
 // The receive buffers are posted before the peer can send, and each is posted
 // again when Recv has taken what was in it. A peer that sends faster waits: see
-// ConnParam.RNRRetryCount.
+// ConnParam.RNRRetryCount. A peer that uses the connection otherwise than to
+// send messages that fit ends it: Err says how.
+//
+// The queue pair is for the caller's own requests, too, as many as Options.Cap
+// says, with WRIDs below OwnWRIDs. Their completions are what SendCompletions
+// and RecvCompletions return.
 type Conn struct {
 	id     *ID
 	peer   ConnParam
@@ -27,31 +32,25 @@ type Conn struct {
 	recvCQ *verbs.CQ
 	opened []closer // in the order in which they were made
 
-	mr       *verbs.MR // receive slots, then send slots
 	slots    int
 	slotSize int
-
-	sending, receiving chan struct{} // each holds a token: one goroutine at a time
-	posted, completed  uint64        // sends, for whom sending is held
+	messages *messages // nil without slots
 
 	life    context.Context // ends with the connection, for a reason
 	endLife context.CancelCauseFunc
 
-	closeOnce sync.Once
-	answerMu  sync.Mutex
-	answered  bool           // nothing is left to answer
-	answer    sync.WaitGroup // the goroutine that answers the peer's disconnect
+	use     sync.RWMutex // held for reading by who uses what Close closes
+	closing atomic.Bool
+
+	partMu sync.Mutex
+	parted bool           // the peer was told that the connection has ended
+	part   sync.WaitGroup // the goroutine that tells it
 }
 
 // newConn makes a connection's parts. The ID has a device; it is closed along
 // with the Conn, and by newConn if that fails.
 func newConn(id *ID, o *Options) (*Conn, error) {
-	c := &Conn{
-		id: id, slots: o.Messages, slotSize: o.MessageSize,
-		sending: make(chan struct{}, 1), receiving: make(chan struct{}, 1),
-	}
-	c.sending <- struct{}{}
-	c.receiving <- struct{}{}
+	c := &Conn{id: id, slots: o.Messages, slotSize: o.MessageSize}
 	c.life, c.endLife = context.WithCancelCause(context.Background())
 	id.mu.Lock()
 	id.watch = c.watch
@@ -72,11 +71,12 @@ func (c *Conn) open(o *Options) (err error) {
 		return err
 	}
 	c.opened = append(c.opened, c.pd)
+	var mr *verbs.MR
 	if c.slots > 0 {
-		if c.mr, err = c.pd.AllocMR(max(2*c.slots*c.slotSize, 1), verbs.AccessLocalWrite); err != nil {
+		if mr, err = c.pd.AllocMR(2*c.slots*c.slotSize, verbs.AccessLocalWrite); err != nil {
 			return err
 		}
-		c.opened = append(c.opened, c.mr)
+		c.opened = append(c.opened, mr)
 	}
 	channel, err := ctx.CreateCompChannel()
 	if err != nil {
@@ -100,29 +100,21 @@ func (c *Conn) open(o *Options) (err error) {
 		return err
 	}
 	c.opened = append(c.opened, closeFunc(c.id.dropQueues))
-	for slot := range c.slots {
-		if err := c.postRecv(slot); err != nil {
-			return err
-		}
+	if c.slots == 0 {
+		return nil
 	}
-	return nil
+	c.messages = newMessages(c.slots, c.slotSize, mr.Bytes(), mr.SGE, c.qp, c.sendCQ, c.recvCQ, c.life, c.fail)
+	return c.messages.start()
 }
 
 type closeFunc func() error
 
 func (f closeFunc) Close() error { return f() }
 
-func (c *Conn) postRecv(slot int) error {
-	_, err := c.qp.PostRecv(verbs.RecvWR{WRID: uint64(slot), SGL: c.sge(slot, c.slotSize)})
-	return err
-}
-
-// sge returns n bytes of a slot; receive slots come first.
-func (c *Conn) sge(slot, n int) []verbs.SGE {
-	if n == 0 {
-		return nil
-	}
-	return []verbs.SGE{c.mr.SGE(slot*c.slotSize, n)}
+// fail ends the connection, as broken. It must not wait.
+func (c *Conn) fail(err error) {
+	c.endLife(err)
+	c.tellPeer()
 }
 
 // watch hears of the connection's end. It must not wait.
@@ -130,7 +122,7 @@ func (c *Conn) watch(e *Event) {
 	switch e.Type {
 	case Disconnected:
 		c.endLife(ErrDisconnected)
-		c.answerPeer()
+		c.tellPeer()
 	case Rejected: // by a peer that has accepted, and was gone before it heard that it is connected
 		c.endLife(ErrDisconnected)
 	case DeviceRemoval:
@@ -138,21 +130,22 @@ func (c *Conn) watch(e *Event) {
 	}
 }
 
-// answerPeer answers the peer that has ended the connection. That it may fail
-// is of no consequence.
-func (c *Conn) answerPeer() {
-	c.answerMu.Lock()
-	defer c.answerMu.Unlock()
-	if c.answered {
-		return
+// tellPeer tells the peer, or answers it, that the connection has ended. That it
+// may fail is of no consequence.
+func (c *Conn) tellPeer() {
+	c.partMu.Lock()
+	defer c.partMu.Unlock()
+	if !c.parted {
+		c.parted = true
+		c.part.Go(c.disconnect)
 	}
-	c.answered = true
-	c.answer.Go(func() {
-		if c.id.begin(opDisconnect) == nil {
-			c.id.disconnectHeld()
-			c.id.end()
-		}
-	})
+}
+
+func (c *Conn) disconnect() {
+	if c.id.begin(opDisconnect) == nil {
+		c.id.disconnectHeld()
+		c.id.end()
+	}
 }
 
 // ID returns the connection's ID.
@@ -165,11 +158,24 @@ func (c *Conn) PD() *verbs.PD { return c.pd }
 // QP returns the connection's queue pair.
 func (c *Conn) QP() *verbs.QP { return c.qp }
 
-// SendCQ returns the CQ for sends. PollWait works on it.
-func (c *Conn) SendCQ() *verbs.CQ { return c.sendCQ }
+// SendCQ returns the CQ for sends, on which PollWait works; nil for a connection
+// with messages, which takes the completions itself: see SendCompletions.
+func (c *Conn) SendCQ() *verbs.CQ {
+	if c.messages != nil {
+		return nil
+	}
+	return c.sendCQ
+}
 
-// RecvCQ returns the CQ for receives. PollWait works on it.
-func (c *Conn) RecvCQ() *verbs.CQ { return c.recvCQ }
+// RecvCQ returns the CQ for receives, on which PollWait works; nil for a
+// connection with messages, which takes the completions itself: see
+// RecvCompletions.
+func (c *Conn) RecvCQ() *verbs.CQ {
+	if c.messages != nil {
+		return nil
+	}
+	return c.recvCQ
+}
 
 // LocalAddr returns the address of this end.
 func (c *Conn) LocalAddr() netip.AddrPort { return c.id.LocalAddr() }
@@ -190,7 +196,8 @@ func (c *Conn) MaxMessage() int { return c.slotSize }
 func (c *Conn) Done() <-chan struct{} { return c.life.Done() }
 
 // Err returns nil while there is a connection, and then why there is none:
-// ErrDisconnected, ErrDeviceRemoved or ErrClosed.
+// ErrDisconnected, ErrDeviceRemoved or ErrClosed, or what broke it, which is a
+// *verbs.WCError or ErrNotMessage.
 func (c *Conn) Err() error { return context.Cause(c.life) }
 
 const (
@@ -199,124 +206,89 @@ const (
 )
 
 // Send sends a message, and returns when the peer has it in a buffer. If the
-// context ends earlier, it may still arrive.
+// context ends earlier, it may still arrive. Of several goroutines that send,
+// as many messages as there are buffers are under way at a time.
 func (c *Conn) Send(ctx context.Context, b []byte) error {
 	if len(b) > c.slotSize {
 		return invalid(opSend, "the message has %d bytes: at most %d", len(b), c.slotSize)
 	}
-	if err := c.enter(ctx, opSend, c.sending); err != nil {
+	if err := c.begin(ctx, opSend); err != nil {
 		return err
 	}
-	defer leave(c.sending)
-	if err := c.Err(); err != nil {
-		return opErr(opSend, "", err)
-	}
-	for c.posted-c.completed == uint64(c.slots) {
-		if err := c.reap(ctx); err != nil {
-			return opErr(opSend, "", err)
-		}
-	}
-	slot := c.slots + int(c.posted%uint64(c.slots))
-	copy(c.mr.Bytes()[slot*c.slotSize:][:c.slotSize], b)
-	if _, err := c.qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: c.sge(slot, len(b))}); err != nil {
+	defer c.use.RUnlock()
+	if err := c.messages.send(ctx, b); err != nil {
 		return opErr(opSend, "", c.reason(err))
-	}
-	c.posted++
-	for mine := c.posted; c.completed < mine; {
-		if err := c.reap(ctx); err != nil {
-			return opErr(opSend, "", err)
-		}
-	}
-	return nil
-}
-
-// reap takes the completion of one send.
-func (c *Conn) reap(ctx context.Context) error {
-	wc, err := c.completion(ctx, c.sendCQ)
-	if err != nil {
-		return err
-	}
-	c.completed++
-	if err := wc.Err(); err != nil {
-		return c.reason(err)
 	}
 	return nil
 }
 
 // Recv waits for a message, copies it to b and returns its length. If b is too
-// small, the rest is lost and the error is io.ErrShortBuffer. After the peer has
-// disconnected, and all that it sent has been taken, the error is io.EOF.
+// small, the rest is lost and the error is io.ErrShortBuffer. Immediate data are
+// not reported. After the peer has disconnected, and all that it sent has been
+// taken, the error is io.EOF.
 func (c *Conn) Recv(ctx context.Context, b []byte) (int, error) {
-	if err := c.enter(ctx, opRecv, c.receiving); err != nil {
+	if err := c.begin(ctx, opRecv); err != nil {
 		return 0, err
 	}
-	defer leave(c.receiving)
-	wc, err := c.completion(ctx, c.recvCQ)
-	if err == nil {
-		if err = wc.Err(); err != nil {
-			err = c.reason(err)
-		}
+	defer c.use.RUnlock()
+	n, err := c.messages.recv(ctx, b)
+	if err == nil || err == io.ErrShortBuffer {
+		return n, err
 	}
-	if errors.Is(err, ErrDisconnected) {
-		return 0, io.EOF
+	if err = c.reason(err); errors.Is(err, ErrDisconnected) {
+		return n, io.EOF
 	}
+	return n, opErr(opRecv, "", err)
+}
+
+// SendCompletions waits for completions of the caller's own requests on the send
+// queue of a connection with messages, and returns their number, as PollWait
+// does. After the connection's end it returns those that came, and then why it
+// has ended. They are kept until they are taken here.
+func (c *Conn) SendCompletions(ctx context.Context, wcs []verbs.WC) (int, error) {
+	return c.completions(ctx, "wait for sends", wcs, func(m *messages) *completions { return &m.sends })
+}
+
+// RecvCompletions is SendCompletions for the receive queue.
+func (c *Conn) RecvCompletions(ctx context.Context, wcs []verbs.WC) (int, error) {
+	return c.completions(ctx, "wait for receives", wcs, func(m *messages) *completions { return &m.recvs })
+}
+
+func (c *Conn) completions(ctx context.Context, op string, wcs []verbs.WC, of func(*messages) *completions) (int, error) {
+	if len(wcs) == 0 {
+		return 0, invalid(op, "no room for a completion")
+	}
+	if err := c.begin(ctx, op); err != nil {
+		return 0, err
+	}
+	defer c.use.RUnlock()
+	n, err := of(c.messages).ofOthers(ctx, wcs)
 	if err != nil {
-		return 0, opErr(opRecv, "", err)
-	}
-	slot := int(wc.WRID)
-	n := copy(b, c.mr.Bytes()[slot*c.slotSize:][:wc.ByteLen])
-	// Of a connection that has ended, the rest can still be taken.
-	if err := c.postRecv(slot); err != nil && c.Err() == nil {
-		return n, opErr(opRecv, "", err)
-	}
-	if n < int(wc.ByteLen) {
-		return n, io.ErrShortBuffer
+		return 0, opErr(op, "", c.reason(err))
 	}
 	return n, nil
 }
 
-// enter waits for its turn to send or to receive.
-func (c *Conn) enter(ctx context.Context, op string, turn chan struct{}) error {
-	if ctx == nil {
+// begin keeps Close from closing what is used, until use is unlocked.
+func (c *Conn) begin(ctx context.Context, op string) error {
+	switch {
+	case ctx == nil:
 		return &OpError{Op: op, Err: errNoContext}
-	}
-	if c.slots == 0 {
+	case c.messages == nil:
 		return invalid(op, "the connection was made without buffers for messages")
-	}
-	select {
-	case <-turn:
-	case <-ctx.Done():
+	case ctx.Err() != nil:
 		return opErr(op, "", ctx.Err())
 	}
-	if c.Err() == ErrClosed {
-		leave(turn)
+	c.use.RLock()
+	if c.closing.Load() {
+		c.use.RUnlock()
 		return opErr(op, "", ErrClosed)
 	}
 	return nil
 }
 
-func leave(turn chan struct{}) { turn <- struct{}{} }
-
-// completion waits for a completion, as long as there is a connection.
-func (c *Conn) completion(ctx context.Context, cq *verbs.CQ) (*verbs.WC, error) {
-	var wc [1]verbs.WC
-	if n, err := cq.Poll(wc[:]); n > 0 || err != nil {
-		return &wc[0], err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(c.life, cancel)()
-	n, err := cq.PollWait(ctx, wc[:])
-	if n == 0 && c.Err() != nil {
-		// What came before the end counts.
-		if n, err = cq.Poll(wc[:]); n == 0 {
-			return nil, c.reason(err)
-		}
-	}
-	return &wc[0], err
-}
-
-// reason returns why work failed: the end of the connection, if it has ended.
+// reason returns why something failed: the end of the connection, if it has
+// ended.
 func (c *Conn) reason(err error) error {
 	if end := c.Err(); end != nil {
 		return end
@@ -324,39 +296,33 @@ func (c *Conn) reason(err error) error {
 	return err
 }
 
-// closePatience is how long Close waits for the peer to answer.
-const closePatience = 500 * time.Millisecond
-
-// Close ends the connection: the peer is told, and given half a second to
-// answer. Sends and receives under way end with ErrClosed. Then it closes all
-// that belongs to the connection, in the right order. If something of the
-// caller's own is left on the PD or the CQs, it answers ErrBusy, and may be
-// called again.
+// Close ends the connection: the peer is told, whose answer is not waited for.
+// Messages that it doesn't have yet are lost. Sends and receives under way end
+// with ErrClosed. Then Close closes all that belongs to the connection, in the
+// right order. If something of the caller's own is left on the PD or the CQs, it
+// answers ErrBusy, and may be called again.
 func (c *Conn) Close() error {
-	c.closeOnce.Do(func() {
-		open := c.Err() == nil
-		c.endLife(ErrClosed)
-		if open {
-			ctx, cancel := context.WithTimeout(context.Background(), closePatience)
-			// That the peer is dead is no reason to fail.
-			c.id.Disconnect(ctx)
-			cancel()
-		}
-	})
-	<-c.sending
-	<-c.receiving
-	defer leave(c.sending)
-	defer leave(c.receiving)
+	c.closing.Store(true)
+	c.endLife(ErrClosed)
+	c.partMu.Lock()
+	first := !c.parted
+	c.parted = true
+	c.partMu.Unlock()
+	if first {
+		c.disconnect()
+	}
+	c.use.Lock()
+	defer c.use.Unlock()
 	return c.release()
 }
 
 // release closes what belongs to the connection.
 func (c *Conn) release() error {
 	c.endLife(ErrClosed)
-	c.answerMu.Lock()
-	c.answered = true
-	c.answerMu.Unlock()
-	c.answer.Wait()
+	c.partMu.Lock()
+	c.parted = true
+	c.partMu.Unlock()
+	c.part.Wait()
 	for len(c.opened) > 0 {
 		last := len(c.opened) - 1
 		if err := c.opened[last].Close(); err != nil {

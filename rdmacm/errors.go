@@ -24,6 +24,8 @@ var (
 	ErrConnect = errors.New("connecting failed")
 	// ErrDisconnected: the peer has ended the connection.
 	ErrDisconnected = errors.New("peer disconnected")
+	// ErrNotMessage: the peer did to a Conn what is not to send a message that fits.
+	ErrNotMessage = errors.New("what came is not a message")
 	// ErrMulticast: the multicast group can't be joined, or was lost.
 	ErrMulticast = errors.New("multicast group failed")
 

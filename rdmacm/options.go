@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"time"
@@ -16,7 +17,7 @@ type Options struct {
 	// Messages is how many messages each direction has buffers for, and
 	// MessageSize how many bytes one has at most: 4 and 4096 if they are 0. With
 	// negative Messages there are no buffers, Send and Recv can't be used, and
-	// the queues are the caller's alone.
+	// the queues and CQs are the caller's alone.
 	Messages    int
 	MessageSize int
 
@@ -33,7 +34,9 @@ type Options struct {
 
 	// Prepare is called with each connection before the peer can know of it: to
 	// register memory, and to post receives for what the peer may send first.
-	// It may be nil. Its error ends the connection.
+	// What the peer sends takes receives in the order in which they were posted;
+	// those for messages were posted before. It may be nil. Its error ends the
+	// connection.
 	Prepare func(*Conn) error
 
 	// Decide is called with each client's request that comes to a Listener, in a
@@ -59,6 +62,9 @@ type Options struct {
 	HandshakeTimeout time.Duration
 }
 
+// maxMessageSize is the most that InfiniBand allows.
+const maxMessageSize = 1<<31 - 1
+
 // complete returns the options with defaults in place.
 func (o *Options) complete(op string) (Options, error) {
 	var c Options
@@ -79,8 +85,10 @@ func (o *Options) complete(op string) (Options, error) {
 		c.HandshakeTimeout = 10 * time.Second
 	}
 	switch {
-	case c.MessageSize < 0:
-		return c, invalid(op, "MessageSize %d", c.MessageSize)
+	case c.MessageSize < 0 || c.MessageSize > maxMessageSize:
+		return c, invalid(op, "MessageSize %d is not in 0 to %d", c.MessageSize, maxMessageSize)
+	case c.Messages > math.MaxInt/2/c.MessageSize:
+		return c, invalid(op, "%d messages of %d bytes are more than memory holds", c.Messages, c.MessageSize)
 	case c.Backlog < 0:
 		return c, invalid(op, "Backlog %d", c.Backlog)
 	}

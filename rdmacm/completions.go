@@ -1,0 +1,137 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// A completionQueue is a *verbs.CQ.
+type completionQueue interface {
+	Poll([]verbs.WC) (int, error)
+	PollWait(context.Context, []verbs.WC) (int, error)
+}
+
+// completions are what comes from a CQ on which requests of a Conn's own and of
+// the caller's complete. Of the goroutines that wait, the one that has the turn
+// polls, and gives each completion to who posted the request.
+type completions struct {
+	cq   completionQueue
+	life context.Context      // the connection's
+	own  func(*verbs.WC) bool // takes a completion that is the connection's own
+
+	turn chan struct{} // holds a token
+	wcs  [16]verbs.WC  // for who has the turn
+
+	mu     sync.Mutex
+	others []verbs.WC    // the caller's, in order
+	news   chan struct{} // holds a token when there may be one of them
+}
+
+func (c *completions) init(cq completionQueue, life context.Context, own func(*verbs.WC) bool) {
+	c.cq, c.life, c.own = cq, life, own
+	c.turn, c.news = make(chan struct{}, 1), make(chan struct{}, 1)
+	c.turn <- struct{}{}
+}
+
+// errOver says that the connection has ended, and that all completions which
+// came before its end are taken.
+var errOver = errors.New("the connection has ended")
+
+// await waits until there is something in ready, and takes it.
+func await[T any](ctx context.Context, c *completions, ready <-chan T) (v T, err error) {
+	for {
+		select {
+		case v = <-ready:
+			return v, nil
+		default:
+		}
+		select {
+		case v = <-ready:
+			return v, nil
+		case <-ctx.Done():
+			return v, ctx.Err()
+		case <-c.turn:
+		}
+		for len(ready) == 0 && err == nil {
+			err = c.take(ctx)
+		}
+		c.turn <- struct{}{}
+		if err != nil && len(ready) == 0 {
+			return v, err
+		}
+		err = nil
+	}
+}
+
+// take waits for completions and gives them to who posted the requests. It is
+// for who has the turn.
+func (c *completions) take(ctx context.Context) error {
+	over := c.life.Err() != nil // before it polls: what came before the end counts
+	n, err := c.cq.Poll(c.wcs[:])
+	switch {
+	case n > 0 || err != nil:
+	case over:
+		return errOver
+	default:
+		n, err = c.wait(ctx)
+	}
+	if n > 0 {
+		c.sort(c.wcs[:n])
+		return nil
+	}
+	return err
+}
+
+// wait waits for completions, but not beyond the connection's end.
+func (c *completions) wait(ctx context.Context) (int, error) {
+	inLife, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.life, cancel)()
+	n, err := c.cq.PollWait(inLife, c.wcs[:])
+	if n == 0 && ctx.Err() == nil && c.life.Err() != nil {
+		return 0, nil
+	}
+	return n, err
+}
+
+// sort gives completions to who posted the requests.
+func (c *completions) sort(wcs []verbs.WC) {
+	for i := range wcs {
+		if c.own(&wcs[i]) {
+			continue
+		}
+		c.mu.Lock()
+		c.others = append(c.others, wcs[i])
+		c.mu.Unlock()
+		c.signal()
+	}
+}
+
+func (c *completions) signal() {
+	select {
+	case c.news <- struct{}{}:
+	default:
+	}
+}
+
+// ofOthers waits for completions of the caller's requests.
+func (c *completions) ofOthers(ctx context.Context, wcs []verbs.WC) (int, error) {
+	for {
+		if _, err := await(ctx, c, c.news); err != nil {
+			return 0, err
+		}
+		c.mu.Lock()
+		n := copy(wcs, c.others)
+		c.others = c.others[n:]
+		if len(c.others) > 0 {
+			c.signal()
+		}
+		c.mu.Unlock()
+		if n > 0 {
+			return n, nil
+		}
+	}
+}
