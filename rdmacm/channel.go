@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -23,31 +24,58 @@ type EventChannel struct {
 	raw  syscall.RawConn
 	turn chan struct{} // holds a token: one goroutine reads at a time
 	ids  atomic.Int32  // on the channel; negative when closed
+
+	// write gives the kernel a command: the function of that name.
+	write func(fd uintptr, command []byte) error
+
+	// Of the channel that IDs on no channel share: handing is held from when an
+	// event is taken from the kernel until it is where its ID looks for it, and
+	// lost is why no more events come.
+	handing sync.Mutex
+	lost    atomic.Pointer[error]
 }
 
 // NewEventChannel opens a channel (rdma_create_event_channel).
 func NewEventChannel() (*EventChannel, error) {
-	const op = "create event channel"
+	return openChannel(node)
+}
+
+const opCreateChannel = "create event channel"
+
+// nodeError says what can be done about a node that doesn't open.
+func nodeError(node string, err error) *OpError {
+	e := &OpError{Op: opCreateChannel, Object: "(" + node + ")", Err: err}
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		e.Hint = "load the kernel module rdma_ucm; a container needs the node passed in (--device " + node + ")"
+	case errors.Is(err, os.ErrPermission):
+		e.Hint = "the user needs read and write permission on the node, and a container needs it allowed in its device cgroup"
+	}
+	return e
+}
+
+func openChannel(node string) (*EventChannel, error) {
 	if runtime.GOOS != "linux" {
-		return nil, &OpError{Op: op, Err: ErrNotSupported, Hint: "there is no RDMA connection manager on " + runtime.GOOS}
+		return nil, &OpError{Op: opCreateChannel, Err: ErrNotSupported, Hint: "there is no RDMA connection manager on " + runtime.GOOS}
 	}
 	file, err := openNode(node)
 	if err != nil {
-		e := &OpError{Op: op, Object: "(" + node + ")", Err: err}
-		switch {
-		case errors.Is(err, os.ErrNotExist):
-			e.Hint = "load the kernel module rdma_ucm; a container needs the node passed in (--device " + node + ")"
-		case errors.Is(err, os.ErrPermission):
-			e.Hint = "the user needs read and write permission on the node, and a container needs it allowed in its device cgroup"
-		}
-		return nil, e
+		return nil, nodeError(node, err)
 	}
-	ch := &EventChannel{file: file, turn: make(chan struct{}, 1)}
+	ch, err := newChannel(file)
+	if err != nil {
+		return nil, opErr(opCreateChannel, "", errors.Join(err, file.Close()))
+	}
+	return ch, nil
+}
+
+func newChannel(file *os.File) (*EventChannel, error) {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	ch := &EventChannel{file: file, raw: raw, write: write, turn: make(chan struct{}, 1)}
 	ch.turn <- struct{}{}
-	if ch.raw, err = file.SyscallConn(); err != nil {
-		file.Close()
-		return nil, opErr(op, "", err)
-	}
 	return ch, nil
 }
 
@@ -72,7 +100,7 @@ func (ch *EventChannel) Event(ctx context.Context) (*Event, error) {
 		return nil, &OpError{Op: op, Err: errNoContext}
 	}
 	for {
-		resp, err := ch.take(ctx)
+		resp, err := ch.take(ctx, noLock{})
 		if err != nil {
 			return nil, opErr(op, "", err)
 		}
@@ -85,8 +113,14 @@ func (ch *EventChannel) Event(ctx context.Context) (*Event, error) {
 
 var errNoContext = &argError{"the context.Context is nil"}
 
-// take waits for its turn and takes one event from the kernel.
-func (ch *EventChannel) take(ctx context.Context) (*uapi.RdmaUcmEventResp, error) {
+type noLock struct{}
+
+func (noLock) Lock()   {}
+func (noLock) Unlock() {}
+
+// take waits for its turn and takes one event from the kernel. If it returns
+// one, it has locked taken before the kernel let go of it.
+func (ch *EventChannel) take(ctx context.Context, taken sync.Locker) (*uapi.RdmaUcmEventResp, error) {
 	select {
 	case <-ch.turn:
 	case <-ctx.Done():
@@ -101,7 +135,10 @@ func (ch *EventChannel) take(ctx context.Context) (*uapi.RdmaUcmEventResp, error
 	var failed error
 	err := pollable.Wait(ctx, ch.file, func() error {
 		return ch.raw.Read(func(fd uintptr) (done bool) {
-			failed = write(fd, f.bytes())
+			taken.Lock()
+			if failed = ch.write(fd, f.bytes()); failed != nil {
+				taken.Unlock()
+			}
 			return failed != syscall.EAGAIN
 		})
 	})
@@ -121,7 +158,7 @@ func (ch *EventChannel) take(ctx context.Context) (*uapi.RdmaUcmEventResp, error
 func (ch *EventChannel) run(number uint32, f *frame) error {
 	f.hdr.Cmd = number
 	var failed error
-	if err := ch.raw.Control(func(fd uintptr) { failed = write(fd, f.bytes()) }); err != nil {
+	if err := ch.raw.Control(func(fd uintptr) { failed = ch.write(fd, f.bytes()) }); err != nil {
 		return ErrClosed
 	}
 	return failed

@@ -19,7 +19,7 @@ const (
 )
 
 // Connect asks the peer for a connection (rdma_connect), or a datagram service
-// for its queue pair number; nil stands for DefaultConnParam. The event is
+// for its queue pair number; nil stands for the zero ConnParam. The event is
 // Established, with a QP of the caller's own ConnectResponse, or else Rejected,
 // Unreachable or ConnectError; an ID on no channel returns the good ones, which
 // have the peer's private data, and where its datagrams go. The peer may take
@@ -93,15 +93,19 @@ func (id *ID) connectHeld(p *ConnParam) error {
 
 // param completes what the caller asks for.
 func (id *ID) param(op string, p *ConnParam, room int) (ConnParam, error) {
-	param := DefaultConnParam()
+	var param ConnParam
 	if p != nil {
 		param = *p
 	}
 	if len(param.PrivateData) > room {
 		return param, invalid(op, "%d bytes of private data don't fit: at most %d", len(param.PrivateData), room)
 	}
-	if param.RetryCount > 7 || param.RNRRetryCount > 7 {
-		return param, invalid(op, "RetryCount %d, RNRRetryCount %d: at most 7", param.RetryCount, param.RNRRetryCount)
+	var err error
+	if param.RetryCount, err = limit(op, "RetryCount", param.RetryCount, mostRetries); err != nil {
+		return param, err
+	}
+	if param.RNRRetryCount, err = limit(op, "RNRRetryCount", param.RNRRetryCount, mostRetries); err != nil {
+		return param, err
 	}
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -118,22 +122,22 @@ func (id *ID) param(op string, p *ConnParam, room int) (ConnParam, error) {
 	return param, nil
 }
 
-// limit returns the depth to ask for.
-func limit(op, name string, wish, most uint8) (uint8, error) {
-	if wish == MaxResources {
+// limit returns the number to ask for.
+func limit(op, name string, wish, most int) (int, error) {
+	switch {
+	case wish == 0:
 		return most, nil
+	case wish > most:
+		return 0, invalid(op, "%s %d: at most %d", name, wish, most)
 	}
-	if wish > most {
-		return 0, invalid(op, "%s %d is more than the %d that the device can do", name, wish, most)
-	}
-	return wish, nil
+	return max(wish, 0), nil
 }
 
 func (p *ConnParam) put(to *uapi.RdmaUcmConnParam) {
 	*to = uapi.RdmaUcmConnParam{
 		QpNum: p.QPNum, Srq: bool8(p.SRQ), Valid: 1,
-		ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
-		FlowControl: bool8(p.FlowControl), RetryCount: p.RetryCount, RnrRetryCount: p.RNRRetryCount,
+		ResponderResources: uint8(p.ResponderResources), InitiatorDepth: uint8(p.InitiatorDepth),
+		FlowControl: bool8(p.FlowControl), RetryCount: uint8(p.RetryCount), RnrRetryCount: uint8(p.RNRRetryCount),
 	}
 	to.PrivateDataLen = uint8(copy(to.PrivateData[:], p.PrivateData))
 }
@@ -146,8 +150,8 @@ func bool8(b bool) uint8 {
 }
 
 // Accept accepts the connection request that the ID came with (rdma_accept),
-// after bringing the QP that was made with CreateQP to RTS; nil stands for
-// DefaultConnParam. The event is Established, or else Rejected, Unreachable or
+// after bringing the QP that was made with CreateQP to RTS; nil stands for the
+// zero ConnParam. The event is Established, or else Rejected, Unreachable or
 // ConnectError; a datagram service has none.
 //
 // The peer may send as soon as it hears of it: post receives before.
@@ -176,6 +180,9 @@ func (id *ID) acceptHeld(p *ConnParam) error {
 		return invalid(opAccept, "the request has been answered")
 	}
 	dev := id.device()
+	if dev == nil {
+		return invalid(opAccept, "the request came without a device")
+	}
 	room := MaxAcceptData
 	if id.qpType == verbs.UD {
 		room = MaxUDAcceptData
@@ -216,8 +223,8 @@ func (id *ID) acceptHeld(p *ConnParam) error {
 
 // grant returns the most that Accept may have: what the device can do, and where
 // as much as possible is asked for, not more than the peer offers.
-func grant(wish, peer, device uint8) uint8 {
-	if wish == MaxResources {
+func grant(wish, peer, device int) int {
+	if wish == 0 {
 		return min(peer, device)
 	}
 	return device
@@ -284,11 +291,10 @@ func (id *ID) readyToUse() error {
 // establish brings the QP to RTS after the peer has accepted, and tells the
 // peer.
 func (id *ID) establish() error {
-	id.life.RLock()
-	defer id.life.RUnlock()
-	if id.closed {
+	if !id.work() {
 		return ErrClosed
 	}
+	defer id.end()
 	err := id.connectQPHeld(nil)
 	if err == nil {
 		err = id.readyToUse()
@@ -301,9 +307,10 @@ func (id *ID) establish() error {
 
 // rejected has the QP flush its work.
 func (id *ID) rejected() {
-	id.life.RLock()
-	defer id.life.RUnlock()
-	id.qpToError()
+	if id.work() {
+		id.qpToError()
+		id.end()
+	}
 }
 
 // calledOff makes what it means of the connection manager's EINVAL for a step of

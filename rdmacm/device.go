@@ -4,7 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -18,14 +21,19 @@ type device struct {
 	refs int
 
 	// What the device can do: RDMA reads and atomics from a QP, and towards one.
-	maxInitiatorDepth, maxResponderResources uint8
+	maxInitiatorDepth, maxResponderResources int
 }
 
-// A deviceKey tells devices apart; the index is new with each registration.
+// A deviceKey tells devices apart. The index is new with each registration;
+// GUIDs can be shared: rxe's are those of network interfaces, and a bridge has
+// that of a port.
 type deviceKey struct {
 	guid  verbs.GUID
 	index uint32
 }
+
+// noIndex is the index of a kernel that doesn't say it.
+const noIndex = ^uint32(0)
 
 var devices = struct {
 	sync.Mutex
@@ -54,15 +62,23 @@ func acquireDevice(key deviceKey) (*device, error) {
 }
 
 func openDevice(key deviceKey) (*device, error) {
-	ctx, err := verbs.Open(key.guid.String())
+	devs, err := verbs.Devices()
+	if err != nil {
+		return nil, err
+	}
+	dev, err := choose(devs, key, deviceName)
+	if err != nil {
+		return nil, err
+	}
+	ctx, err := dev.Open()
 	if err != nil {
 		return nil, err
 	}
 	d := &device{key: key, ctx: ctx}
 	attr, err := ctx.QueryDevice()
 	if err == nil {
-		d.maxInitiatorDepth = uint8(min(attr.MaxQPInitRDAtom, MaxResources))
-		d.maxResponderResources = uint8(min(attr.MaxQPRDAtom, MaxResources))
+		d.maxInitiatorDepth = min(attr.MaxQPInitRDAtom, math.MaxUint8)
+		d.maxResponderResources = min(attr.MaxQPRDAtom, math.MaxUint8)
 		d.pd, err = ctx.AllocPD()
 	}
 	if err != nil {
@@ -71,19 +87,63 @@ func openDevice(key deviceKey) (*device, error) {
 	return d, nil
 }
 
+// choose returns the device with the key. nameOf returns the name of the one
+// with an index; it is asked where the GUID doesn't say it.
+func choose[D interface {
+	Name() string
+	NodeGUID() verbs.GUID
+}](devs []D, key deviceKey, nameOf func(index uint32) (string, error)) (D, error) {
+	var none D
+	devs = slices.DeleteFunc(slices.Clone(devs), func(d D) bool { return d.NodeGUID() != key.guid })
+	switch {
+	case len(devs) == 0:
+		return none, fmt.Errorf("%w with node GUID %v, where the kernel has found the address", verbs.ErrNoDevice, key.guid)
+	case len(devs) == 1:
+		return devs[0], nil
+	case key.index == noIndex:
+		return none, fmt.Errorf("%d devices have the node GUID %v, and the kernel doesn't say which has the address", len(devs), key.guid)
+	}
+	name, err := nameOf(key.index)
+	if err != nil {
+		return none, fmt.Errorf("%d devices have the node GUID %v: asking which is number %d: %w", len(devs), key.guid, key.index, err)
+	}
+	i := slices.IndexFunc(devs, func(d D) bool { return d.Name() == name })
+	if i < 0 {
+		return none, fmt.Errorf("%w %s with node GUID %v, where the kernel has found the address", verbs.ErrNoDevice, name, key.guid)
+	}
+	return devs[i], nil
+}
+
 // release gives the device back.
 func (d *device) release() error {
 	devices.Lock()
-	defer devices.Unlock()
-	if d.refs--; d.refs > 0 {
-		return nil
-	}
-	if devices.open[d.key] == d {
+	d.refs--
+	last := d.refs == 0
+	if last && devices.open[d.key] == d {
 		delete(devices.open, d.key)
 	}
-	if err := d.ctx.Close(); err != nil {
+	devices.Unlock()
+	if !last {
+		return nil
+	}
+	if err := closeInTime(d.ctx); err != nil {
 		return fmt.Errorf("closing the shared context: %w", err)
 	}
+	return nil
+}
+
+// closeInTime closes a Context; one on which a verb runs at that moment, and
+// nothing begins any more, a little later.
+func closeInTime(ctx closer) error {
+	err := ctx.Close()
+	if !errors.Is(err, ErrBusy) {
+		return err
+	}
+	go func() {
+		for pause := time.Millisecond; errors.Is(ctx.Close(), ErrBusy); pause = min(2*pause, time.Second) {
+			time.Sleep(pause)
+		}
+	}()
 	return nil
 }
 

@@ -111,7 +111,8 @@ func (ch *EventChannel) decode(r *uapi.RdmaUcmEventResp) *Event {
 		e.ID = to
 	case *Multicast:
 		e.ID, e.Multicast = to.id, to
-	default:
+	}
+	if e.ID == nil || e.Multicast == nil && (e.Type == MulticastJoin || e.Type == MulticastError) {
 		if e.Type == ConnectRequest {
 			ch.destroy(r.Id)
 		}

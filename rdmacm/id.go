@@ -33,13 +33,16 @@ type ID struct {
 
 	answered atomic.Bool // the request was accepted or rejected
 
-	life   sync.RWMutex // commands and events hold it for reading; Close, DestroyQP and Migrate for writing
-	ch     *EventChannel
-	handle uint32
-	closed bool
-	inbox  *inbox // of an ID on no channel; else nil
+	objects sync.Mutex   // held by who makes or closes the ID's QP or SRQ, or closes the ID
+	closing atomic.Bool  // Close is under way, or done
+	life    sync.RWMutex // commands and the work of events hold it for reading, who keeps them out for writing
+	handle  uint32
+	closed  bool
 
+	// mu is never held while the kernel works: who delivers events takes it.
 	mu       sync.Mutex
+	ch       *EventChannel // written under both life and mu
+	inbox    *inbox        // of an ID on no channel, else nil; written under both life and mu
 	bound    binding
 	queues   queues
 	srq      *verbs.SRQ // that CreateSRQ made
@@ -106,16 +109,20 @@ func createID(ch *EventChannel, ps PortSpace, box *inbox) (*ID, error) {
 		return nil, opErr(opCreateID, "("+ps.String()+")", err)
 	}
 	id.handle = resp.Id
+	id.endWaits(ch) // it may have been lost before the ID was in the registry
 	return id, nil
 }
 
 // requested makes the ID of a connection request that came to a listener.
 func (listener *ID) requested(ch *EventChannel, handle uint32, wish *ConnParam) (*ID, error) {
-	listener.life.RLock()
-	defer listener.life.RUnlock()
-	if listener.closed || ch.hold() != nil {
+	if !listener.work() {
 		ch.destroy(handle)
 		return nil, ErrClosed
+	}
+	defer listener.end()
+	if err := ch.hold(); err != nil {
+		ch.destroy(handle)
+		return nil, err
 	}
 	id := &ID{
 		Context: listener.Context, ps: listener.ps, qpType: listener.qpType,
@@ -190,11 +197,10 @@ func (id *ID) begin(op string) error {
 	if id == nil {
 		return invalid(op, "the ID is nil")
 	}
-	id.life.RLock()
-	switch {
-	case id.closed:
-		id.life.RUnlock()
+	if !id.work() {
 		return opErr(op, "", ErrClosed)
+	}
+	switch {
 	case id.unusable.Load():
 		id.life.RUnlock()
 		return opErr(op, "", ErrDeviceRemoved)
@@ -204,28 +210,47 @@ func (id *ID) begin(op string) error {
 
 func (id *ID) end() { id.life.RUnlock() }
 
+// work is begin for the work of an event: true, unless the ID is closed, or
+// about to be. It doesn't wait for Close.
+func (id *ID) work() bool {
+	if id.closing.Load() {
+		return false
+	}
+	id.life.RLock()
+	if id.closed {
+		id.life.RUnlock()
+		return false
+	}
+	return true
+}
+
 // Close destroys the ID (rdma_destroy_id), after the QP, CQs and SRQ that it
 // made. A connection ends, and a handshake that is under way is called off:
-// the peer is told. Waits on the ID end with ErrClosed. Closing again does
-// nothing.
+// the peer is told. Waits on the ID end with ErrClosed. Where something of the
+// caller's own is in the way, it answers ErrBusy, and may be called again.
+// Closing again after it succeeded does nothing.
 func (id *ID) Close() error {
 	const op = "destroy ID"
 	if id == nil {
 		return nil
 	}
-	id.life.Lock()
-	defer id.life.Unlock()
+	id.objects.Lock()
+	defer id.objects.Unlock()
 	if id.closed {
 		return nil
 	}
+	id.closing.Store(true)
 	err := id.closeQueues()
 	if err == nil {
 		err = id.closeSRQ()
 	}
 	if err != nil {
+		id.closing.Store(false)
 		return opErr(op, "", err)
 	}
+	id.life.Lock()
 	id.closed = true
+	id.life.Unlock() // from here on nobody else uses what commands and events do
 	registry.remove(id.number)
 	for _, mc := range id.groups {
 		registry.remove(mc.number)
@@ -286,50 +311,69 @@ func (id *ID) Migrate(to *EventChannel) error {
 	if err != nil {
 		return opErr(op, "", err)
 	}
-	if err = id.migrate(to, box); err != nil {
-		to.drop()
-		if box != nil {
-			shared.release(to)
-		}
+	left, leftBox, err := id.migrate(op, to, box)
+	if err != nil {
+		left, leftBox = to, box
+	}
+	left.drop()
+	if leftBox != nil {
+		leftBox.end(errOnChannel)
+		shared.release(left)
+	}
+	if err != nil {
 		return opErr(op, "", err)
 	}
 	return nil
 }
 
-func (id *ID) migrate(to *EventChannel, box *inbox) error {
+// migrate returns the channel and the inbox that the ID has left.
+func (id *ID) migrate(op string, to *EventChannel, box *inbox) (from *EventChannel, old *inbox, err error) {
+	if err := id.begin(op); err != nil {
+		return nil, nil, ErrClosed
+	}
+	from = id.ch
+	id.end()
+	// Of the shared channel: an event that was taken from the kernel is on its way
+	// to the inbox, and none is taken before the ID has its new one.
+	from.handing.Lock()
+	defer from.handing.Unlock()
+	if box != nil && to != from {
+		to.handing.Lock()
+		defer to.handing.Unlock()
+	}
 	id.life.Lock()
 	defer id.life.Unlock()
-	from := id.ch
 	switch {
-	case id.closed:
-		return ErrClosed
-	case from == to:
-		return ErrBusy
+	case id.closed || id.closing.Load():
+		return nil, nil, ErrClosed
+	case from == to, from != id.ch: // the latter: somebody else has moved it
+		return nil, nil, ErrBusy
 	case id.inbox != nil && id.inbox.len() > 0:
-		return ErrBusy
+		return nil, nil, ErrBusy
 	}
 	f := newFrame()
 	defer f.release()
 	_, address := out[uapi.RdmaUcmMigrateResp](f, 0)
 	var failed error
-	err := from.raw.Control(func(fd uintptr) {
+	err = from.raw.Control(func(fd uintptr) {
 		*in[uapi.RdmaUcmMigrateId](f) = uapi.RdmaUcmMigrateId{Response: address, Id: id.handle, Fd: uint32(fd)}
 		failed = to.run(uapi.RDMA_USER_CM_CMD_MIGRATE_ID, f)
 	})
 	if err != nil {
-		return ErrClosed
+		return nil, nil, ErrClosed
 	}
 	if failed != nil {
-		return failed
+		return nil, nil, failed
 	}
-	id.ch = to
-	from.drop()
-	if id.inbox != nil {
-		shared.release(from)
-	}
-	id.inbox = box
-	return nil
+	id.mu.Lock()
+	old = id.inbox
+	id.ch, id.inbox = to, box
+	id.mu.Unlock()
+	id.endWaits(to)
+	return from, old, nil
 }
+
+var errOnChannel = &argError{"the ID's events come on its channel"}
 
 // Event waits for the next event of an ID on no channel, for those that no
 // method waits for: the peer has disconnected, the device is removed.
@@ -341,7 +385,7 @@ func (id *ID) Event(ctx context.Context) (*Event, error) {
 	box := id.inbox
 	id.end()
 	if box == nil {
-		return nil, invalid(op, "the ID's events come on its channel")
+		return nil, opErr(op, "", errOnChannel)
 	}
 	e, err := box.next(ctx)
 	if err != nil {

@@ -2,7 +2,6 @@ package rdmacm
 
 import (
 	"context"
-	"errors"
 	"math"
 	"sync"
 )
@@ -108,11 +107,12 @@ func (b *inbox) end(err error) []*Event {
 }
 
 // shared is the channel of all IDs that are on none.
-var shared sharedChannel
+var shared = sharedChannel{open: NewEventChannel}
 
 type sharedChannel struct {
-	mu sync.Mutex
-	ch *EventChannel
+	open func() (*EventChannel, error)
+	mu   sync.Mutex
+	ch   *EventChannel
 }
 
 // acquire returns the channel, held for one more ID. The first one opens it.
@@ -120,63 +120,84 @@ func (s *sharedChannel) acquire() (*EventChannel, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ch == nil {
-		ch, err := NewEventChannel()
+		ch, err := s.open()
 		if err != nil {
 			return nil, err
 		}
 		s.ch = ch
-		go deliver(ch)
+		go s.deliver(ch)
 	}
 	return s.ch, s.ch.hold()
 }
 
-// release closes the channel after the last ID has left it.
+// release closes the channel after the last ID has left it: one that is lost,
+// too.
 func (s *sharedChannel) release(ch *EventChannel) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ch == ch && ch.Close() == nil {
+	if ch.Close() == nil && s.ch == ch {
 		s.ch = nil
 	}
 }
 
-// deliver puts events into the inboxes they are for, until the channel closes.
-func deliver(ch *EventChannel) {
+// deliver puts events into the inboxes they are for, until the channel closes
+// or is lost.
+func (s *sharedChannel) deliver(ch *EventChannel) {
 	for {
-		e, err := ch.Event(context.Background())
-		switch {
-		case err == nil:
-			e.deliver()
-		case errors.Is(err, ErrClosed):
-			return
-		default:
-			// The process may have changed its credentials: the kernel then
-			// refuses every command on the channel.
-			for _, id := range registry.ids() {
-				id.life.RLock()
-				if id.ch == ch && id.inbox != nil {
-					id.inbox.end(err)
-				}
-				id.life.RUnlock()
-			}
+		resp, err := ch.take(context.Background(), &ch.handing)
+		if err != nil {
+			s.lose(ch, opErr("get event", "", err))
 			return
 		}
+		if e := ch.decode(resp); e != nil {
+			e.deliver()
+		}
+		ch.handing.Unlock()
 	}
 }
 
+// lose ends the waits of the IDs on a channel that gives no more events, and has
+// the next ID open another one. The process may have changed its credentials:
+// the kernel then refuses every command on a channel that was opened before.
+func (s *sharedChannel) lose(ch *EventChannel, err error) {
+	s.mu.Lock()
+	if s.ch == ch {
+		s.ch = nil
+	}
+	s.mu.Unlock()
+	// First: an ID that is not yet in the registry looks for it when it is.
+	ch.lost.Store(&err)
+	for _, id := range registry.ids() {
+		id.endWaits(ch)
+	}
+}
+
+// endWaits ends waits on the ID, if it is on the channel and that is lost.
+func (id *ID) endWaits(ch *EventChannel) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if err := ch.lost.Load(); err != nil && id.ch == ch && id.inbox != nil {
+		id.inbox.end(*err)
+	}
+}
+
+// deliver tells of an event that came for an ID on the shared channel. It must
+// not wait for what is done to one ID: the others' events are behind it.
 func (e *Event) deliver() {
 	to, limit := e.ID, math.MaxInt
 	if e.Type == ConnectRequest {
 		to = e.Listen
 	}
-	to.life.RLock()
+	to.mu.Lock()
 	box := to.inbox
-	to.life.RUnlock()
 	if e.Type == ConnectRequest {
-		to.mu.Lock()
 		limit = to.backlog
-		to.mu.Unlock()
 	}
+	to.mu.Unlock()
 	e.tell(to)
+	if e.Multicast != nil && e.Multicast.take(e) {
+		return
+	}
 	if (box == nil || !box.put(e, limit)) && e.Type == ConnectRequest {
 		// As the kernel does when the backlog is full.
 		e.ID.Close()

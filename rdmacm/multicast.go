@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/goverbs/goverbs/uapi"
 	"github.com/goverbs/goverbs/verbs"
@@ -34,7 +35,10 @@ type Multicast struct {
 	flag   JoinFlag
 	handle uint32
 
-	attached bool // under id.mu, as gid and lid
+	mu       sync.Mutex
+	outcome  chan *Event // of joining, while JoinMulticast waits for it
+	left     bool
+	attached bool
 	gid      verbs.GID
 	lid      uint16
 }
@@ -55,53 +59,91 @@ func (id *ID) JoinMulticast(ctx context.Context, addr netip.Addr, flag JoinFlag)
 	if err != nil {
 		return nil, nil, err
 	}
-	mc, err := id.joinHeld(addr, flag)
+	mc := &Multicast{id: id, addr: addr, flag: flag}
+	if box != nil {
+		mc.outcome = make(chan *Event, 1)
+	}
+	outcome := mc.outcome
+	err = mc.joinHeld()
 	id.end()
 	if err != nil {
 		return nil, nil, err
 	}
-	e, err := id.wait(ctx, opJoin, addr.String, box, MulticastJoin)
+	if box == nil {
+		return mc, nil, nil
+	}
+	e, err := mc.wait(ctx, box, outcome)
 	if err != nil {
-		return nil, nil, errors.Join(err, id.LeaveMulticast(mc))
+		return nil, nil, errors.Join(opErr(opJoin, addr.String(), err), id.LeaveMulticast(mc))
 	}
 	return mc, e, nil
 }
 
-func (id *ID) joinHeld(addr netip.Addr, flag JoinFlag) (*Multicast, error) {
-	mc := &Multicast{id: id, addr: addr, flag: flag}
+// wait waits for the outcome of joining. It leaves the ID's other events alone:
+// they are for others who wait.
+func (mc *Multicast) wait(ctx context.Context, box *inbox, outcome <-chan *Event) (*Event, error) {
+	select {
+	case e := <-outcome:
+		return e, e.Err()
+	case <-box.over:
+		return nil, ErrDeviceRemoved
+	case <-box.gone:
+		return nil, box.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// take takes an event that is the outcome of joining.
+func (mc *Multicast) take(e *Event) bool {
+	mc.mu.Lock()
+	defer mc.mu.Unlock()
+	if mc.outcome == nil {
+		return false
+	}
+	mc.outcome <- e
+	mc.outcome = nil
+	return true
+}
+
+func (mc *Multicast) joinHeld() error {
+	id := mc.id
 	f := newFrame()
 	defer f.release()
 	resp, address := out[uapi.RdmaUcmCreateIdResp](f, 0)
 	req := in[uapi.RdmaUcmJoinMcast](f)
-	size, err := putAddr(opJoin, &req.Addr, netip.AddrPortFrom(addr, 0))
+	size, err := putAddr(opJoin, &req.Addr, netip.AddrPortFrom(mc.addr, 0))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	mc.number = registry.add(mc)
-	req.Response, req.Uid, req.Id, req.AddrSize, req.JoinFlags = address, mc.number, id.handle, size, uint16(flag)
+	req.Response, req.Uid, req.Id, req.AddrSize, req.JoinFlags = address, mc.number, id.handle, size, uint16(mc.flag)
 	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_JOIN_MCAST, f); err != nil {
 		registry.remove(mc.number)
-		return nil, opErr(opJoin, addr.String(), err)
+		return opErr(opJoin, mc.addr.String(), err)
 	}
 	mc.handle = resp.Id
 	id.mu.Lock()
 	id.groups = append(id.groups, mc)
 	id.mu.Unlock()
-	return mc, nil
+	return nil
 }
 
 // joined makes the QP receive what is sent to the group.
 func (mc *Multicast) joined(ah *verbs.AHAttr) error {
 	id := mc.id
-	id.life.RLock()
-	defer id.life.RUnlock()
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	mc.gid, mc.lid = ah.DGID, ah.DLID
-	if id.closed || id.queues.qp == nil || mc.flag == SendOnlyFullMember {
+	if !id.work() {
 		return nil
 	}
-	if err := id.queues.qp.AttachMcast(mc.gid, mc.lid); err != nil {
+	defer id.end()
+	qp := id.QP()
+	mc.mu.Lock()
+	defer mc.mu.Unlock()
+	mc.gid, mc.lid = ah.DGID, ah.DLID
+	if qp == nil || mc.left || mc.flag == SendOnlyFullMember {
+		return nil
+	}
+	if err := qp.AttachMcast(mc.gid, mc.lid); err != nil {
 		return err
 	}
 	mc.attached = true
@@ -121,11 +163,8 @@ func (id *ID) LeaveMulticast(mc *Multicast) error {
 		return invalid(opLeave, "the ID is not in the group")
 	}
 	id.groups = slices.Delete(id.groups, i, i+1)
-	var err error
-	if mc.attached && id.queues.qp != nil {
-		err = id.queues.qp.DetachMcast(mc.gid, mc.lid)
-	}
 	id.mu.Unlock()
+	err := mc.detach()
 	f := newFrame()
 	defer f.release()
 	_, address := out[uapi.RdmaUcmDestroyIdResp](f, 0)
@@ -136,4 +175,18 @@ func (id *ID) LeaveMulticast(mc *Multicast) error {
 		return opErr(opLeave, mc.addr.String(), err)
 	}
 	return nil
+}
+
+// detach ends what joined has made, and keeps it from making it later.
+func (mc *Multicast) detach() error {
+	qp := mc.id.QP()
+	mc.mu.Lock()
+	mc.left = true
+	attached := mc.attached
+	mc.attached = false
+	mc.mu.Unlock()
+	if !attached || qp == nil {
+		return nil
+	}
+	return qp.DetachMcast(mc.gid, mc.lid)
 }

@@ -25,7 +25,7 @@ type Options struct {
 	Cap verbs.QPCap
 
 	// Param are the parameters of the connection, and the private data that
-	// goes to the peer; nil stands for DefaultConnParam.
+	// goes to the peer; nil stands for the zero ConnParam.
 	Param *ConnParam
 
 	// Control is called with each ID that Dial and Listen make, before they use
@@ -40,9 +40,9 @@ type Options struct {
 	Prepare func(*Conn) error
 
 	// Decide is called with each client's request that comes to a Listener, in a
-	// goroutine of its own: it returns what to answer with, nil standing for
-	// DefaultConnParam, or an error, which turns the client away: a *Rejection
-	// tells it more. If it is nil, all are answered with Param.
+	// goroutine of its own: it returns what to answer with, nil standing for the
+	// zero ConnParam, or an error, which turns the client away: a *Rejection tells
+	// it more. If it is nil, all are answered with Param.
 	Decide func(context.Context, Request) (*ConnParam, error)
 
 	// LocalAddr is what Dial connects from; the routing table decides if it is

@@ -2,7 +2,6 @@ package rdmacm
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/goverbs/goverbs/uapi"
 	"github.com/goverbs/goverbs/verbs"
@@ -29,6 +28,10 @@ type closer interface{ Close() error }
 // own, which closes with the QP.
 func (id *ID) CreateQP(pd *verbs.PD, o verbs.QPOptions) (*verbs.QP, error) {
 	const op = "create QP"
+	if id != nil {
+		id.objects.Lock()
+		defer id.objects.Unlock()
+	}
 	if err := id.begin(op); err != nil {
 		return nil, err
 	}
@@ -48,18 +51,12 @@ func (id *ID) CreateQP(pd *verbs.PD, o verbs.QPOptions) (*verbs.QP, error) {
 	if err == nil {
 		err = id.stepFailed(id.initQPHeld(q.qp))
 	}
-	if err == nil {
-		id.mu.Lock()
-		if id.queues.qp != nil {
-			err = fmt.Errorf("%w: the ID has a QP", ErrInvalid)
-		} else {
-			id.queues = q
-		}
-		id.mu.Unlock()
-	}
 	if err != nil {
 		return nil, opErr(op, "", errors.Join(err, q.close()))
 	}
+	id.mu.Lock()
+	id.queues = q
+	id.mu.Unlock()
 	return q.qp, nil
 }
 
@@ -71,7 +68,7 @@ func (id *ID) pdFor(op string, pd *verbs.PD) (*verbs.PD, error) {
 		return nil, invalid(op, "the ID has no device yet: resolve its address, or bind it to one")
 	case pd == nil:
 		return dev.pd, nil
-	case pd.Context().Device().NodeGUID() != dev.key.guid:
+	case pd.Context().Device().Node() != dev.ctx.Device().Node(): // devices may share a GUID, and be renamed
 		return nil, invalid(op, "the PD is on %v, the ID on %v", pd.Context().Device(), dev.ctx.Device())
 	}
 	return pd, nil
@@ -134,22 +131,28 @@ func (id *ID) DestroyQP() error {
 	return nil
 }
 
-// dropQueues closes the QP when no command and no event is about to change its
-// state: it could not be closed then.
 func (id *ID) dropQueues() error {
-	id.life.Lock()
-	defer id.life.Unlock()
+	id.objects.Lock()
+	defer id.objects.Unlock()
 	return id.closeQueues()
 }
 
+// closeQueues closes the QP, for who holds objects. No command and no event sees
+// it meanwhile, nor waits for that.
 func (id *ID) closeQueues() error {
+	id.life.Lock() // who has seen it is done with it
 	id.mu.Lock()
-	defer id.mu.Unlock()
-	if err := id.queues.close(); err != nil {
-		return err
-	}
+	q := id.queues
 	id.queues = queues{}
-	return nil
+	id.mu.Unlock()
+	id.life.Unlock()
+	err := q.close()
+	if err != nil {
+		id.mu.Lock()
+		id.queues = q
+		id.mu.Unlock()
+	}
+	return err
 }
 
 // QP returns the QP that CreateQP made, or nil.
@@ -256,7 +259,7 @@ func (id *ID) connectQPHeld(p *ConnParam) error {
 			mask |= verbs.QPAttrAccess
 		}
 		if p != nil {
-			a.MaxDestRDAtomic, a.MaxRDAtomic = p.ResponderResources, p.InitiatorDepth
+			a.MaxDestRDAtomic, a.MaxRDAtomic = uint8(p.ResponderResources), uint8(p.InitiatorDepth)
 		}
 		if err := qp.Modify(a, mask); err != nil {
 			return err

@@ -1,11 +1,15 @@
 package rdmacm
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
+	"math"
+	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,40 +19,77 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
+// Addresses are written as Linux's struct sockaddr_in and sockaddr_in6 have them,
+// and read again.
 func TestAddresses(t *testing.T) {
-	for _, text := range []string{"192.168.77.1:7174", "0.0.0.0:0", "[::]:1", "[2001:db8::1]:65535", "[fe80::1%7]:80", "[fe80::1%lo]:80"} {
-		if strings.Contains(text, "%lo") {
-			if _, err := os.Stat("/sys/class/net/lo"); err != nil {
-				continue // only Linux calls it so
-			}
+	for text, want := range map[string][]byte{ // behind the family
+		"192.168.77.1:7174": {0x1c, 0x06, 192, 168, 77, 1, 0, 0, 0, 0, 0, 0, 0, 0},
+		"0.0.0.0:0":         make([]byte, 14),
+		"[::]:258":          {0: 1, 1: 2, 25: 0},
+		"[2001:db8::1]:65535": {0xff, 0xff, 0, 0, 0, 0,
+			0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0},
+		"[fe80::2%263]:80": append([]byte{0, 80, 0, 0, 0, 0,
+			0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2}, binary.NativeEndian.AppendUint32(nil, 263)...),
+	} {
+		addr := netip.MustParseAddrPort(text)
+		family := uint16(10)
+		if addr.Addr().Is4() {
+			family = 2
 		}
-		want := netip.MustParseAddrPort(text)
 		var s uapi.KernelSockaddrStorage
-		size, err := putAddr("test", &s, want)
+		size, err := putAddr("test", &s, addr)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if is4 := want.Addr().Is4(); is4 != (size == 16) || !is4 && size != 28 {
-			t.Errorf("%v has %d bytes", want, size)
+		if s.SsFamily != family || int(size) != 2+len(want) || !bytes.Equal(s.Data[:len(want)], want) || !allZero(s.Data[len(want):]) {
+			t.Errorf("%v is %d bytes, family %d: % x, want % x", addr, size, s.SsFamily, s.Data[:size-2], want)
 		}
-		if got := addrPort(&s); got != want {
-			t.Errorf("%v becomes %v", want, got)
+		if got := addrPort(&s); got != addr {
+			t.Errorf("%v becomes %v", addr, got)
 		}
 	}
 	// An IPv4 address in IPv6 clothes is one.
 	var s uapi.KernelSockaddrStorage
-	if size, err := putAddr("test", &s, netip.MustParseAddrPort("[::ffff:1.2.3.4]:5")); size != 16 || err != nil || s.SsFamily != afINET {
-		t.Errorf("mapped address: %d bytes, family %d, %v", size, s.SsFamily, err)
+	size, err := putAddr("test", &s, netip.MustParseAddrPort("[::ffff:1.2.3.4]:5"))
+	if size != 16 || err != nil || s.SsFamily != 2 || !bytes.Equal(s.Data[:6], []byte{0, 5, 1, 2, 3, 4}) {
+		t.Errorf("mapped address: %d bytes, family %d, % x, %v", size, s.SsFamily, s.Data[:6], err)
 	}
 	for _, bad := range []netip.AddrPort{{}, netip.MustParseAddrPort("[fe80::1%no-such-interface]:1")} {
 		if _, err := putAddr("test", &s, bad); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%v: %v", bad, err)
 		}
 	}
-	if got := addrPort(&uapi.KernelSockaddrStorage{}); got.IsValid() {
-		t.Errorf("no address becomes %v", got)
+	for _, family := range []uint16{0, 1, 27, 0xffff} {
+		if got := addrPort(&uapi.KernelSockaddrStorage{SsFamily: family}); got.IsValid() {
+			t.Errorf("an address of family %d becomes %v", family, got)
+		}
+	}
+	if gid, service := gidAndService(&uapi.KernelSockaddrStorage{SsFamily: 2, Data: [126]byte{8: 1, 23: 1}}); gid != (verbs.GID{}) || service != 0 {
+		t.Errorf("an IPv4 address becomes %v, service %d", gid, service)
 	}
 }
+
+// A zone may be an interface's name.
+func TestZone(t *testing.T) {
+	interfaces, err := net.Interfaces()
+	if err != nil || len(interfaces) == 0 {
+		t.Fatalf("this machine has the network interfaces %v, %v", interfaces, err)
+	}
+	i := interfaces[0]
+	var s uapi.KernelSockaddrStorage
+	addr := netip.MustParseAddrPort("[fe80::1%" + i.Name + "]:1")
+	if _, err := putAddr("test", &s, addr); err != nil {
+		t.Fatal(err)
+	}
+	if index := binary.NativeEndian.Uint32(s.Data[22:]); index != uint32(i.Index) {
+		t.Errorf("%v has the scope %d, want %d", addr, index, i.Index)
+	}
+	if got := addrPort(&s); got != addr {
+		t.Errorf("%v becomes %v", addr, got)
+	}
+}
+
+func allZero(b []byte) bool { return len(bytes.Trim(b, "\x00")) == 0 }
 
 // The frame has room for the largest command and the largest answer.
 func TestFrame(t *testing.T) {
@@ -258,7 +299,7 @@ func TestOptions(t *testing.T) {
 	if o, err := (&Options{Messages: -1}).complete("test"); err != nil || o.Messages != 0 {
 		t.Errorf("no messages: %+v, %v", o, err)
 	}
-	for _, bad := range []*Options{{MessageSize: -1}, {Backlog: -1}} {
+	for _, bad := range []*Options{{MessageSize: -1}, {Backlog: -1}, {MessageSize: 1 << 31}, {Messages: math.MaxInt / 4096}} {
 		if _, err := bad.complete("test"); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%+v: %v", bad, err)
 		}
@@ -267,12 +308,17 @@ func TestOptions(t *testing.T) {
 
 // Without the kernel's connection manager there is an error that says what to do.
 func TestNoNode(t *testing.T) {
-	if _, err := os.Stat(node); err == nil {
-		return
-	}
-	_, err := CreateID(TCP)
+	name := filepath.Join(t.TempDir(), "rdma_cm")
+	_, err := openChannel(name)
 	var e *OpError
-	if !errors.As(err, &e) || e.Hint == "" {
+	if !errors.As(err, &e) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), name) || !strings.Contains(e.Hint, "rdma_ucm") {
 		t.Errorf("got %v", err)
+	}
+	e = nodeError(name, syscall.EACCES)
+	if !errors.Is(e, os.ErrPermission) || !strings.Contains(e.Hint, "permission") {
+		t.Errorf("got %v", e)
+	}
+	if e := nodeError(name, syscall.EMFILE); e.Hint != "" || !errors.Is(e, syscall.EMFILE) {
+		t.Errorf("got %v", e)
 	}
 }

@@ -229,6 +229,7 @@ func (id *ID) queryAddrHeld() (Addresses, deviceKey, error) {
 
 func (id *ID) query(f *frame, option uint32) (*uapi.RdmaUcmQueryAddrResp, error) {
 	resp, address := out[uapi.RdmaUcmQueryAddrResp](f, 0)
+	resp.IbdevIndex = noIndex
 	*in[uapi.RdmaUcmQuery](f) = uapi.RdmaUcmQuery{Response: address, Id: id.handle, Option: option}
 	return resp, id.ch.run(uapi.RDMA_USER_CM_CMD_QUERY, f)
 }
@@ -246,11 +247,10 @@ func bigEndian16(v uint16) uint16 {
 
 // addrResolved notes what the kernel has found, and opens the device.
 func (id *ID) addrResolved() error {
-	id.life.RLock()
-	defer id.life.RUnlock()
-	if id.closed {
+	if !id.work() {
 		return ErrClosed
 	}
+	defer id.end()
 	return id.addrResolvedHeld()
 }
 
@@ -260,15 +260,24 @@ func (id *ID) addrResolvedHeld() error {
 		return err
 	}
 	id.mu.Lock()
-	defer id.mu.Unlock()
 	id.bound.src, id.bound.dst = a.Local, a.Remote
-	if id.bound.dev != nil || a.NodeGUID == (verbs.GUID{}) {
+	known := id.bound.dev != nil
+	id.mu.Unlock()
+	if known || a.NodeGUID == (verbs.GUID{}) {
 		return nil
 	}
-	if id.bound.dev, err = acquireDevice(key); err != nil {
+	dev, err := acquireDevice(key)
+	if err != nil {
 		return err
 	}
-	id.bound.port = a.Port
+	id.mu.Lock()
+	if known = id.bound.dev != nil; !known { // since then
+		id.bound.dev, id.bound.port = dev, a.Port
+	}
+	id.mu.Unlock()
+	if known {
+		return dev.release()
+	}
 	return nil
 }
 

@@ -1,10 +1,6 @@
 package rdmacm
 
-import (
-	"errors"
-
-	"github.com/goverbs/goverbs/verbs"
-)
+import "github.com/goverbs/goverbs/verbs"
 
 // CreateSRQ creates a shared receive queue on the PD, or if that is nil on
 // ID.PD (rdma_create_srq, rdma_create_srq_ex). A QP that CreateQP makes later
@@ -13,6 +9,10 @@ import (
 // first.
 func (id *ID) CreateSRQ(pd *verbs.PD, o verbs.SRQOptions) (*verbs.SRQ, error) {
 	const op = "create SRQ"
+	if id != nil {
+		id.objects.Lock()
+		defer id.objects.Unlock()
+	}
 	if err := id.begin(op); err != nil {
 		return nil, err
 	}
@@ -21,19 +21,16 @@ func (id *ID) CreateSRQ(pd *verbs.PD, o verbs.SRQOptions) (*verbs.SRQ, error) {
 	if err != nil {
 		return nil, err
 	}
+	if id.SRQ() != nil {
+		return nil, invalid(op, "the ID has an SRQ")
+	}
 	srq, err := pd.CreateSRQ(o)
 	if err != nil {
 		return nil, opErr(op, "", err)
 	}
 	id.mu.Lock()
-	taken := id.srq != nil
-	if !taken {
-		id.srq = srq
-	}
+	id.srq = srq
 	id.mu.Unlock()
-	if taken {
-		return nil, errors.Join(invalid(op, "the ID has an SRQ"), srq.Close())
-	}
 	return srq, nil
 }
 
@@ -48,6 +45,10 @@ func (id *ID) SRQ() *verbs.SRQ {
 // QPs that take from it. Closing the ID does it, too.
 func (id *ID) DestroySRQ() error {
 	const op = "destroy SRQ"
+	if id != nil {
+		id.objects.Lock()
+		defer id.objects.Unlock()
+	}
 	if err := id.begin(op); err != nil {
 		return err
 	}
@@ -58,15 +59,13 @@ func (id *ID) DestroySRQ() error {
 	return nil
 }
 
+// closeSRQ closes the SRQ, for who holds objects.
 func (id *ID) closeSRQ() error {
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	if id.srq == nil {
-		return nil
-	}
-	if err := id.srq.Close(); err != nil {
+	if err := id.SRQ().Close(); err != nil {
 		return err
 	}
+	id.mu.Lock()
 	id.srq = nil
+	id.mu.Unlock()
 	return nil
 }

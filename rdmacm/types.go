@@ -31,33 +31,31 @@ const UDPQKey = 0x01234567
 
 // ConnParam are the parameters of a connection, as struct rdma_conn_param: what
 // Connect and Accept ask for, and what an Event says of the peer's wishes.
+//
+// In what Connect and Accept are given, 0 stands for the default of a number:
+// all that the device can do, for Accept no more than the peer can, and all the
+// retries there are. None stands for 0. In an Event, 0 is 0.
 type ConnParam struct {
 	// PrivateData goes to the peer with the request or the answer. In an Event
 	// it is as long as the message has room for, zeros behind the data:
 	// MaxConnectData and the others say how long.
 	PrivateData []byte
 
-	ResponderResources uint8  // RDMA reads and atomics that the peer may have outstanding, or MaxResources
-	InitiatorDepth     uint8  // those that this side may have outstanding, or MaxResources
+	ResponderResources int    // RDMA reads and atomics that the peer may have outstanding
+	InitiatorDepth     int    // those that this side may have outstanding
 	FlowControl        bool   // the peer's hardware paces sends; few devices know it
-	RetryCount         uint8  // 3 bits: repeats without an answer; Connect only
-	RNRRetryCount      uint8  // 3 bits: repeats without a receive posted; 7 repeats for ever
+	RetryCount         int    // up to 7 repeats without an answer; Connect only
+	RNRRetryCount      int    // up to 6 repeats without a receive posted; 7, the default, repeats for ever
 	SRQ                bool   // the QP takes receives from an SRQ; where the ID has a QP, that says it
 	QPNum              uint32 // the QP's number; where the ID has a QP, that says it
 }
 
-// MaxResources asks for as many RDMA reads and atomics as the device, and for
-// Accept the peer too, can do (RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH).
-const MaxResources = 0xff
+// None is 0, for the numbers of a ConnParam whose 0 stands for the default. Any
+// negative number is.
+const None = -1
 
-// DefaultConnParam is what a nil *ConnParam stands for: all that the device can
-// do, and all the retries there are.
-func DefaultConnParam() ConnParam {
-	return ConnParam{
-		ResponderResources: MaxResources, InitiatorDepth: MaxResources,
-		RetryCount: 7, RNRRetryCount: 7,
-	}
-}
+// mostRetries is the default of both counts of retries.
+const mostRetries = 7
 
 // The most private data that messages carry, in bytes. Services whose IDs have
 // IP addresses share the space with a header.
@@ -82,8 +80,8 @@ type UDParam struct {
 func connParam(p *uapi.RdmaUcmConnParam) ConnParam {
 	return ConnParam{
 		PrivateData:        privateData(p.PrivateData[:], p.PrivateDataLen),
-		ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
-		FlowControl: p.FlowControl != 0, RetryCount: p.RetryCount, RNRRetryCount: p.RnrRetryCount,
+		ResponderResources: int(p.ResponderResources), InitiatorDepth: int(p.InitiatorDepth),
+		FlowControl: p.FlowControl != 0, RetryCount: int(p.RetryCount), RNRRetryCount: int(p.RnrRetryCount),
 		SRQ: p.Srq != 0, QPNum: p.QpNum,
 	}
 }

@@ -52,7 +52,7 @@ func (id *ID) Request(ctx context.Context) (*Event, error) {
 	}
 	id.end()
 	if box == nil {
-		return nil, invalid(op, "the ID's events come on its channel")
+		return nil, opErr(op, "", errOnChannel)
 	}
 	return id.wait(ctx, op, func() string { return "on " + id.LocalAddr().String() }, box, ConnectRequest)
 }

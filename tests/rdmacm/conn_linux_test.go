@@ -137,7 +137,7 @@ func TestPrivateData(t *testing.T) {
 		fits := n <= rdmacm.MaxConnectData
 		t.Run(fmt.Sprintf("request/%d", n), func(t *testing.T) {
 			l, _ := listen(t, nil)
-			param := rdmacm.DefaultConnParam()
+			param := rdmacm.ConnParam{}
 			param.PrivateData = rdmatest.Pattern(n, 1)
 			param.ResponderResources, param.InitiatorDepth = 4, 2 // powers of 2: rxe rounds up
 			client, err := rdmacm.Dial(patient(t), "tcp", l.Addr().String(), &rdmacm.Options{Param: &param})
@@ -165,7 +165,7 @@ func TestPrivateData(t *testing.T) {
 	}
 	for _, n := range []int{0, 1, 196, 197} {
 		t.Run(fmt.Sprintf("answer/%d", n), func(t *testing.T) {
-			param := rdmacm.DefaultConnParam()
+			param := rdmacm.ConnParam{}
 			param.PrivateData = rdmatest.Pattern(n, 2)
 			l, addr := listen(t, &rdmacm.Options{Decide: func(context.Context, rdmacm.Request) (*rdmacm.ConnParam, error) {
 				return &param, nil

@@ -84,7 +84,7 @@ func TestInfiniBand(t *testing.T) {
 	if name := active.Verbs().Device().Name(); name != rdmatest.Devices[0] {
 		t.Errorf("the way begins at %s", name)
 	}
-	param := rdmacm.DefaultConnParam()
+	param := rdmacm.ConnParam{}
 	param.PrivateData = []byte("by LID") // of which the kernel clears the first byte
 	must(active.Connect(patient(t), &param))(t)
 	request := expect(t, passiveCh, rdmacm.ConnectRequest)

@@ -77,7 +77,7 @@ func TestECE(t *testing.T) {
 		wantError(t, active.SetLocalECE(rdmacm.ECE{VendorID: 1 << 24}), rdmacm.ErrInvalid)
 		check(t, active.SetLocalECE(wish))
 		qp = own(t, active)
-		param := rdmacm.DefaultConnParam()
+		param := rdmacm.ConnParam{}
 		param.QPNum = qp.Num()
 		must(active.Connect(patient(t), &param))(t)
 		passive = expect(t, passiveCh, rdmacm.ConnectRequest).ID
@@ -92,7 +92,7 @@ func TestECE(t *testing.T) {
 	check(t, passive.SetLocalECE(answer))
 	peer := own(t, passive)
 	move(t, passive, peer, verbs.QPInit, verbs.QPRTR, verbs.QPRTS)
-	param := rdmacm.DefaultConnParam()
+	param := rdmacm.ConnParam{}
 	param.QPNum = peer.Num()
 	check(t, passive.Accept(patient(t), &param))
 	expect(t, activeCh, rdmacm.ConnectResponse)

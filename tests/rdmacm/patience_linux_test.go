@@ -66,7 +66,7 @@ func TestIDCancelled(t *testing.T) {
 	t.Run("accepting", func(t *testing.T) {
 		listener := listenOn(t, nil, rdmacm.TCP)
 		active := resolved(t, listener.LocalAddr())
-		param := rdmacm.DefaultConnParam()
+		param := rdmacm.ConnParam{}
 		param.QPNum = own(t, active).Num()
 		connected := make(chan error, 1)
 		go func() {

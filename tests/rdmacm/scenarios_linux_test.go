@@ -92,7 +92,7 @@ func datagrams(t *testing.T) (active, passive *end, ah *verbs.AH, to rdmacm.UDPa
 	activeCh, passiveCh := channel(t), channel(t)
 	listener := listenOn(t, passiveCh, rdmacm.UDP)
 	active = newEnd(t, reach(t, activeCh, rdmacm.UDP, listener.LocalAddr()))
-	param := rdmacm.DefaultConnParam()
+	param := rdmacm.ConnParam{}
 	param.PrivateData = rdmatest.Pattern(rdmacm.MaxUDConnectData, 1)
 	must(active.Connect(patient(t), &param))(t)
 	request := expect(t, passiveCh, rdmacm.ConnectRequest)
@@ -186,7 +186,7 @@ func TestExternalQP(t *testing.T) {
 	qp := own(t, active)
 	_, err := active.Connect(patient(t), nil)
 	wantError(t, err, rdmacm.ErrInvalid) // whose QP?
-	param := rdmacm.DefaultConnParam()
+	param := rdmacm.ConnParam{}
 	param.QPNum = qp.Num()
 	must(active.Connect(patient(t), &param))(t)
 	request := expect(t, passiveCh, rdmacm.ConnectRequest)

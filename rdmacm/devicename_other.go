@@ -1,0 +1,5 @@
+//go:build !linux
+
+package rdmacm
+
+func deviceName(uint32) (string, error) { return "", ErrNotSupported }

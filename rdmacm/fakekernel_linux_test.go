@@ -1,0 +1,228 @@
+package rdmacm
+
+import (
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A fakeKernel is a connection manager that does what the test says, at the times
+// that the test says. It knows no devices.
+type fakeKernel struct {
+	mu       sync.Mutex
+	handles  uint32
+	ids      map[uint32]uint64 // to the number in the registry; groups, too
+	groups   map[uint32]uint32 // to the ID that is in the group
+	channels map[uintptr]*fakeChannel
+	commands []uint32 // that were given, but for GET_EVENT
+
+	// hook, unless nil, is called with each command before it is worked on, and
+	// its error is the answer.
+	hook func(command uint32, id uint32) error
+}
+
+type fakeChannel struct {
+	*EventChannel
+	w      *os.File // readable is what the channel is while something is written here
+	events []uapi.RdmaUcmEventResp
+}
+
+func newFakeKernel() *fakeKernel {
+	return &fakeKernel{ids: make(map[uint32]uint64), groups: make(map[uint32]uint32), channels: make(map[uintptr]*fakeChannel)}
+}
+
+// share makes the kernel the one of IDs on no channel, until the test ends.
+func (k *fakeKernel) share(t *testing.T) {
+	open := shared.open
+	if shared.ch != nil {
+		t.Fatal("an earlier test left an ID open")
+	}
+	shared.open = func() (*EventChannel, error) { return k.open(t).EventChannel, nil }
+	t.Cleanup(func() {
+		shared.open = open
+		if shared.ch != nil {
+			t.Error("the test left an ID open")
+		}
+	})
+}
+
+// open opens a channel.
+func (k *fakeKernel) open(t testing.TB) *fakeChannel {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close() }) // r is the channel's
+	ch, err := newChannel(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fakeChannel{EventChannel: ch, w: w}
+	ch.write = func(fd uintptr, command []byte) error { return k.run(f, fd, command) }
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var number uintptr
+	ch.raw.Control(func(fd uintptr) { number = fd })
+	k.channels[number] = f
+	return f
+}
+
+// happen puts an event on the channel.
+func (k *fakeKernel) happen(ch *fakeChannel, e uapi.RdmaUcmEventResp) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	ch.events = append(ch.events, e)
+	ch.w.Write([]byte{0})
+}
+
+// sharedChannel returns the channel of IDs on none.
+func (k *fakeKernel) sharedChannel() *fakeChannel {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, ch := range k.channels {
+		if ch.EventChannel == shared.ch {
+			return ch
+		}
+	}
+	return nil
+}
+
+// request has a connection request come to a listener, and returns the new ID's
+// handle.
+func (k *fakeKernel) request(ch *fakeChannel, listener *ID) uint32 {
+	k.mu.Lock()
+	k.handles++
+	handle := k.handles
+	k.ids[handle] = 0
+	k.mu.Unlock()
+	k.happen(ch, uapi.RdmaUcmEventResp{Uid: listener.number, Event: uint32(ConnectRequest), Id: handle})
+	return handle
+}
+
+// has tells whether there is an ID with the handle.
+func (k *fakeKernel) has(handle uint32) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, ok := k.ids[handle]
+	return ok
+}
+
+// body and answer view a command, and the room for its answer.
+func body[T any](command []byte) *T {
+	if len(command) != 8+int(unsafe.Sizeof(*new(T))) {
+		panic("the command has another length")
+	}
+	return (*T)(unsafe.Pointer(&command[8]))
+}
+
+func answer[T any](address uint64) *T {
+	at := uintptr(address)
+	return (*T)(*(*unsafe.Pointer)(unsafe.Pointer(&at)))
+}
+
+func (k *fakeKernel) run(ch *fakeChannel, fd uintptr, command []byte) error {
+	number := (*uapi.RdmaUcmCmdHdr)(unsafe.Pointer(&command[0])).Cmd
+	if number == uapi.RDMA_USER_CM_CMD_GET_EVENT {
+		return k.getEvent(ch, fd, body[uapi.RdmaUcmGetEvent](command).Response)
+	}
+	k.mu.Lock()
+	hook := k.hook
+	k.commands = append(k.commands, number)
+	k.mu.Unlock()
+	if hook != nil {
+		if err := hook(number, handleOf(number, command)); err != nil {
+			return err
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch number {
+	case uapi.RDMA_USER_CM_CMD_CREATE_ID:
+		req := body[uapi.RdmaUcmCreateId](command)
+		k.handles++
+		k.ids[k.handles] = req.Uid
+		answer[uapi.RdmaUcmCreateIdResp](req.Response).Id = k.handles
+	case uapi.RDMA_USER_CM_CMD_JOIN_MCAST:
+		req := body[uapi.RdmaUcmJoinMcast](command)
+		k.handles++
+		k.ids[k.handles], k.groups[k.handles] = req.Uid, req.Id
+		answer[uapi.RdmaUcmCreateIdResp](req.Response).Id = k.handles
+	case uapi.RDMA_USER_CM_CMD_DESTROY_ID, uapi.RDMA_USER_CM_CMD_LEAVE_MCAST:
+		id := body[uapi.RdmaUcmDestroyId](command).Id
+		if _, ok := k.ids[id]; !ok {
+			return syscall.ENOENT
+		}
+		delete(k.ids, id)
+		for group, of := range k.groups {
+			if of == id {
+				delete(k.ids, group)
+			}
+		}
+	case uapi.RDMA_USER_CM_CMD_MIGRATE_ID:
+		req := body[uapi.RdmaUcmMigrateId](command)
+		from := k.channels[uintptr(req.Fd)]
+		uid := k.ids[req.Id]
+		for _, e := range from.events {
+			if e.Uid == uid {
+				ch.events = append(ch.events, e)
+				ch.w.Write([]byte{0})
+			}
+		}
+		from.events = slices.DeleteFunc(from.events, func(e uapi.RdmaUcmEventResp) bool { return e.Uid == uid })
+		k.mu.Unlock()
+		for range 100 { // others may be quicker than who has moved the ID
+			runtime.Gosched()
+		}
+		k.mu.Lock()
+	}
+	return nil
+}
+
+// handleOf returns which ID a command is about, as far as tests ask.
+func handleOf(number uint32, command []byte) uint32 {
+	switch number {
+	case uapi.RDMA_USER_CM_CMD_DESTROY_ID, uapi.RDMA_USER_CM_CMD_LEAVE_MCAST:
+		return body[uapi.RdmaUcmDestroyId](command).Id
+	case uapi.RDMA_USER_CM_CMD_QUERY:
+		return body[uapi.RdmaUcmQuery](command).Id
+	case uapi.RDMA_USER_CM_CMD_MIGRATE_ID:
+		return body[uapi.RdmaUcmMigrateId](command).Id
+	}
+	return 0
+}
+
+func (k *fakeKernel) getEvent(ch *fakeChannel, fd uintptr, address uint64) error {
+	k.mu.Lock()
+	hook := k.hook
+	k.mu.Unlock()
+	if hook != nil {
+		if err := hook(uapi.RDMA_USER_CM_CMD_GET_EVENT, 0); err != nil {
+			return err
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for {
+		if len(ch.events) > 0 {
+			*answer[uapi.RdmaUcmEventResp](address) = ch.events[0]
+			ch.events = ch.events[1:]
+			return nil
+		}
+		var b [64]byte
+		if n, err := unix.Read(int(fd), b[:]); err != nil {
+			return err
+		} else if n == 0 { // the test is over
+			return syscall.EAGAIN
+		}
+	}
+}

@@ -1,0 +1,625 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/uapi"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// patient returns a context for what must happen.
+func patient(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		check(t, err)
+		return v
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func closeAtEnd(t testing.TB, c closer) {
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// sharedID makes an ID on no channel, for the fake kernel.
+func sharedID(t testing.TB, ps PortSpace) *ID {
+	id := must(CreateID(ps))(t)
+	closeAtEnd(t, id)
+	return id
+}
+
+func event(id *ID, typ EventType) uapi.RdmaUcmEventResp {
+	return uapi.RdmaUcmEventResp{Uid: id.number, Event: uint32(typ)}
+}
+
+// An ID on no channel keeps as many requests as its backlog says, and rejects
+// what comes beyond.
+func TestBacklogKept(t *testing.T) {
+	k := newFakeKernel()
+	k.share(t)
+	listener := sharedID(t, TCP)
+	const backlog = 3
+	check(t, listener.Listen(backlog))
+	ch := k.sharedChannel()
+	var handles []uint32
+	for range backlog + 2 {
+		handles = append(handles, k.request(ch, listener))
+	}
+	k.happen(ch, event(listener, TimewaitExit)) // behind them
+	other := sharedID(t, TCP)
+	k.happen(ch, event(other, AddrChange)) // once it is there, all are
+	must(other.Event(patient(t)))(t)
+	for i := range backlog {
+		e := must(listener.Request(patient(t)))(t)
+		if e.ID.handle != handles[i] || e.Listen != listener {
+			t.Errorf("request %d is ID %d, want %d", i, e.ID.handle, handles[i])
+		}
+		closeAtEnd(t, e.ID)
+	}
+	if e := must(listener.Event(patient(t)))(t); e.Type != TimewaitExit {
+		t.Errorf("behind the backlog there is %v", e.Type)
+	}
+	for i, handle := range handles {
+		if kept := i < backlog; k.has(handle) != kept {
+			t.Errorf("request %d was kept: %t", i, !kept)
+		}
+	}
+	// There is room again.
+	handle := k.request(ch, listener)
+	e := must(listener.Request(patient(t)))(t)
+	if e.ID.handle != handle {
+		t.Errorf("got request %d, want %d", e.ID.handle, handle)
+	}
+	closeAtEnd(t, e.ID)
+}
+
+// An inbox takes limit events, not one less nor one more.
+func TestInboxLimit(t *testing.T) {
+	b := newInbox()
+	for i := range 3 {
+		if got, want := b.put(&Event{}, 2), i < 2; got != want {
+			t.Errorf("event %d is taken: %t", i, got)
+		}
+	}
+	must(b.next(t.Context()))(t)
+	if !b.put(&Event{}, 2) || b.put(&Event{}, 2) || b.put(&Event{}, 0) {
+		t.Error("after one was taken, there is room for one")
+	}
+}
+
+func TestInbox(t *testing.T) {
+	b := newInbox()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	first, second := &Event{Type: AddrChange}, &Event{Type: Disconnected}
+	b.put(first, 9)
+	if _, err := b.next(ended); err != context.Canceled {
+		t.Errorf("a context that has ended: %v", err)
+	}
+	if _, err := b.next(nil); !errors.Is(err, ErrInvalid) { //lint:ignore SA1012 that is what is tested
+		t.Errorf("no context: %v", err)
+	}
+	if err := b.waitOver(ended); err != context.Canceled {
+		t.Errorf("not over: %v", err)
+	}
+	b.put(second, 9)
+	b.put(&Event{Type: DeviceRemoval}, 9) // over, a second time
+	check(t, b.waitOver(patient(t)))
+	if e := must(b.next(patient(t)))(t); e != first {
+		t.Errorf("first came %v", e.Type)
+	}
+	if left := b.end(ErrClosed); len(left) != 2 || left[0] != second {
+		t.Errorf("left: %v", left)
+	}
+	if left := b.end(ErrBusy); left != nil || b.put(first, 9) {
+		t.Error("ended, it takes events")
+	}
+	if _, err := b.next(patient(t)); err != ErrClosed {
+		t.Errorf("ended: %v", err)
+	}
+	over := newInbox()
+	over.end(ErrClosed)
+	if err := over.waitOver(patient(t)); err != ErrClosed {
+		t.Errorf("ended before it was over: %v", err)
+	}
+}
+
+// Each JoinMulticast returns its own group's event, whatever the order in which
+// they come, and leaves other events to others.
+func TestJoinTogether(t *testing.T) {
+	k := newFakeKernel()
+	k.share(t)
+	id := sharedID(t, UDP)
+	const groups = 4
+	type result struct {
+		mc  *Multicast
+		e   *Event
+		err error
+	}
+	results := make(chan result)
+	for i := range groups {
+		go func() {
+			mc, e, err := id.JoinMulticast(patient(t), netip.AddrFrom4([4]byte{239, 0, 0, byte(i)}), SendOnlyFullMember)
+			results <- result{mc, e, err}
+		}()
+	}
+	joining := func() []*Multicast {
+		id.mu.Lock()
+		defer id.mu.Unlock()
+		return slices.Clone(id.groups)
+	}
+	for len(joining()) < groups {
+		runtime.Gosched()
+	}
+	ch := k.sharedChannel()
+	k.happen(ch, event(id, AddrChange))
+	for _, mc := range slices.Backward(joining()) {
+		e := uapi.RdmaUcmEventResp{Uid: mc.number, Event: uint32(MulticastJoin)}
+		e.Param.Ud().QpNum = uint32(mc.addr.As4()[3])
+		if mc.addr.As4()[3] == 2 {
+			e.Event, e.Status = uint32(MulticastError), ^uint32(uint32(syscall.ENETUNREACH)-1)
+		}
+		k.happen(ch, e)
+	}
+	for range groups {
+		r := <-results
+		if r.err != nil {
+			if !errors.Is(r.err, ErrMulticast) || !errors.Is(r.err, syscall.ENETUNREACH) || len(joining()) != groups-1 {
+				t.Errorf("got %v, and is in %d groups", r.err, len(joining()))
+			}
+			continue
+		}
+		if r.e.Multicast != r.mc || r.e.UD.QPNum != uint32(r.mc.addr.As4()[3]) {
+			t.Errorf("%v got the event of %v: %+v", r.mc.addr, r.e.Multicast.addr, r.e.UD)
+		}
+	}
+	if e := must(id.Event(patient(t)))(t); e.Type != AddrChange {
+		t.Errorf("got %v", e.Type)
+	}
+	// A group that is lost later is the ID's event.
+	lost := joining()[0]
+	k.happen(ch, uapi.RdmaUcmEventResp{Uid: lost.number, Event: uint32(MulticastError)})
+	if e := must(id.Event(patient(t)))(t); e.Type != MulticastError || e.Multicast != lost || !errors.Is(e.Err(), ErrMulticast) {
+		t.Errorf("got %v of %v", e.Type, e.Multicast)
+	}
+}
+
+// Whatever ends the wait for a group, the ID is not in it.
+func TestJoinEnds(t *testing.T) {
+	k := newFakeKernel()
+	k.share(t)
+	group := netip.MustParseAddr("239.1.1.1")
+	join := func(ctx context.Context, id *ID) <-chan error {
+		result := make(chan error, 1)
+		go func() {
+			_, _, err := id.JoinMulticast(ctx, group, FullMember)
+			result <- err
+		}()
+		for {
+			id.mu.Lock()
+			n := len(id.groups)
+			id.mu.Unlock()
+			if n > 0 {
+				return result
+			}
+			runtime.Gosched()
+		}
+	}
+	for _, test := range []struct {
+		name string
+		end  func(id *ID, cancel func())
+		want error
+	}{
+		{"context", func(_ *ID, cancel func()) { cancel() }, context.Canceled},
+		{"close", func(id *ID, _ func()) { id.Close() }, ErrClosed},
+		{"removal", func(id *ID, _ func()) { k.happen(k.sharedChannel(), event(id, DeviceRemoval)) }, ErrDeviceRemoved},
+	} {
+		id := sharedID(t, UDP)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		result := join(ctx, id)
+		test.end(id, cancel)
+		if err := <-result; !errors.Is(err, test.want) {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		check(t, id.Close())
+	}
+	id := sharedID(t, UDP)
+	if _, _, err := id.JoinMulticast(t.Context(), group, 7); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a flag that doesn't exist: %v", err)
+	}
+	if _, _, err := id.JoinMulticast(t.Context(), netip.Addr{}, FullMember); !errors.Is(err, ErrInvalid) {
+		t.Errorf("no group: %v", err)
+	}
+	if err := id.LeaveMulticast(&Multicast{}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("leaving a group that the ID is not in: %v", err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.ids) != 1 {
+		t.Errorf("the kernel has %d IDs and groups, want 1", len(k.ids))
+	}
+}
+
+// An ID that leaves the shared channel takes all its events along, or stays.
+func TestMigrateEventUnderWay(t *testing.T) {
+	k := newFakeKernel()
+	k.share(t)
+	to := k.open(t)
+	closeAtEnd(t, to)
+	sharedID(t, TCP) // keeps the shared channel
+	for round := range 300 {
+		for _, typ := range []EventType{AddrResolved, ConnectRequest} {
+			id := must(CreateID(TCP))(t)
+			check(t, id.Listen(5))
+			ch := k.sharedChannel()
+			// Who watches hears of an event between the kernel's queue and the inbox.
+			heard := make(chan struct{})
+			id.mu.Lock()
+			id.watch = func(*Event) {
+				close(heard)
+				for range round {
+					runtime.Gosched()
+				}
+			}
+			id.mu.Unlock()
+			if typ == ConnectRequest {
+				k.request(ch, id)
+			} else {
+				k.happen(ch, event(id, typ))
+			}
+			<-heard
+			err := id.Migrate(to.EventChannel)
+			var e *Event
+			if errors.Is(err, ErrBusy) {
+				e = must(id.Event(patient(t)))(t)
+			} else {
+				check(t, err)
+				e = must(to.Event(patient(t)))(t)
+			}
+			if e.Type != typ {
+				t.Fatalf("got %v, want %v", e.Type, typ)
+			}
+			if typ == ConnectRequest {
+				check(t, e.ID.Close())
+			}
+			check(t, id.Close())
+		}
+	}
+}
+
+// Waits on an ID that moves to a channel end: its events come there.
+func TestMigrateEndsWaits(t *testing.T) {
+	k := newFakeKernel()
+	k.share(t)
+	to := k.open(t)
+	closeAtEnd(t, to)
+	sharedID(t, TCP) // keeps the shared channel
+	id := sharedID(t, TCP)
+	result := make(chan error)
+	go func() {
+		_, err := id.Event(patient(t))
+		result <- err
+	}()
+	check(t, id.Migrate(to.EventChannel))
+	if err := <-result; !errors.Is(err, ErrInvalid) {
+		t.Errorf("got %v", err)
+	}
+	// And back, with what comes meanwhile.
+	for range 200 {
+		k.happen(to, event(id, AddrChange))
+		check(t, id.Migrate(nil))
+		if e := must(id.Event(patient(t)))(t); e.Type != AddrChange {
+			t.Errorf("got %v", e.Type)
+		}
+		check(t, id.Migrate(to.EventChannel))
+	}
+	check(t, id.Migrate(nil))
+	if err := id.Migrate(shared.ch); !errors.Is(err, ErrBusy) {
+		t.Errorf("to where it is: %v", err)
+	}
+}
+
+// A channel that the kernel doesn't serve any more ends the waits on it. IDs that
+// are made from then on have another one.
+func TestSharedChannelLost(t *testing.T) {
+	k := newFakeKernel()
+	k.share(t)
+	old := sharedID(t, TCP)
+	oldChannel := k.sharedChannel()
+	lost := make(chan struct{})
+	var once sync.Once
+	k.mu.Lock()
+	k.hook = func(command, _ uint32) error {
+		err := error(nil)
+		if command == uapi.RDMA_USER_CM_CMD_GET_EVENT {
+			once.Do(func() { err = syscall.EACCES; close(lost) })
+		}
+		return err
+	}
+	k.mu.Unlock()
+	k.happen(oldChannel, event(old, AddrChange)) // wakes the deliverer
+	<-lost
+	var opError *OpError
+	if _, err := old.Event(patient(t)); !errors.Is(err, syscall.EACCES) || !errors.As(err, &opError) {
+		t.Errorf("on the channel that is lost: %v", err)
+	}
+	id := sharedID(t, TCP)
+	ch := k.sharedChannel()
+	if ch == oldChannel {
+		t.Fatal("a new ID is on the channel that is lost")
+	}
+	k.happen(ch, event(id, AddrChange))
+	if e := must(id.Event(patient(t)))(t); e.Type != AddrChange {
+		t.Errorf("got %v", e.Type)
+	}
+	check(t, old.Close())
+	if err := oldChannel.raw.Control(func(uintptr) {}); err == nil {
+		t.Error("the channel that is lost stays open")
+	}
+}
+
+// An ID that is made, or comes, while the channel is lost hears of it, too.
+func TestSharedChannelLostMeanwhile(t *testing.T) {
+	k := newFakeKernel()
+	k.share(t)
+	stay := sharedID(t, TCP) // keeps the channel
+	lost := must(shared.acquire())(t)
+	shared.lose(lost, syscall.EACCES)
+	id := must(createID(lost, TCP, newInbox()))(t)
+	closeAtEnd(t, id)
+	for _, id := range []*ID{id, stay} {
+		if _, err := id.Event(patient(t)); !errors.Is(err, syscall.EACCES) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+// A slow queue pair's end keeps neither others' events back nor its own ID's.
+func TestSlowDestroy(t *testing.T) {
+	k := newFakeKernel()
+	k.share(t)
+	for _, destroy := range []func(*ID) error{(*ID).DestroyQP, (*ID).Close} {
+		slow, other := sharedID(t, TCP), sharedID(t, TCP)
+		ch := k.sharedChannel()
+		heard := make(chan EventType, 9)
+		slow.watch = func(e *Event) { heard <- e.Type }
+		closing, end := make(chan struct{}), make(chan struct{})
+		slow.queues.made = []closer{closeFunc(func() error {
+			close(closing)
+			<-end
+			return nil
+		})}
+		result := make(chan error)
+		go func() { result <- destroy(slow) }()
+		<-closing
+		for _, typ := range []EventType{AddrResolved, ConnectResponse, Rejected, Disconnected} {
+			k.happen(ch, event(slow, typ))
+		}
+		k.happen(ch, event(other, AddrChange))
+		if e := must(other.Event(patient(t)))(t); e.Type != AddrChange {
+			t.Errorf("got %v", e.Type)
+		}
+		if n := len(heard); n < 4 {
+			t.Errorf("of 4 events who watches the ID has heard of %d", n)
+		}
+		close(end)
+		check(t, <-result)
+	}
+}
+
+// What doesn't close leaves the ID as it was.
+func TestCloseBusy(t *testing.T) {
+	k := newFakeKernel()
+	k.share(t)
+	id := sharedID(t, TCP)
+	var busy atomic.Bool
+	busy.Store(true)
+	id.queues.made = []closer{closeFunc(func() error {
+		if busy.Load() {
+			return ErrBusy
+		}
+		return nil
+	})}
+	for range 2 {
+		if err := id.Close(); !errors.Is(err, ErrBusy) {
+			t.Errorf("got %v", err)
+		}
+		if err := id.DestroyQP(); !errors.Is(err, ErrBusy) {
+			t.Errorf("got %v", err)
+		}
+	}
+	k.happen(k.sharedChannel(), event(id, AddrChange))
+	if e := must(id.Event(patient(t)))(t); e.Type != AddrChange {
+		t.Errorf("got %v", e.Type)
+	}
+	check(t, id.Listen(1))
+	busy.Store(false)
+	check(t, id.Close())
+	check(t, id.Close())
+	if err := id.Listen(1); !errors.Is(err, ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+	if k.has(id.handle) {
+		t.Error("the kernel has the ID")
+	}
+}
+
+// What the kernel reports of whom nobody knows, or what doesn't go together, is
+// dropped, and a new ID is destroyed.
+func TestStrangeEvents(t *testing.T) {
+	k := newFakeKernel()
+	ch := k.open(t)
+	closeAtEnd(t, ch)
+	id := must(ch.CreateID(UDP))(t)
+	closeAtEnd(t, id)
+	for _, uid := range []uint64{0, id.number + 1000, ^uint64(0)} {
+		for typ := range uint32(20) {
+			e := uapi.RdmaUcmEventResp{Uid: uid, Event: typ}
+			if EventType(typ) == ConnectRequest {
+				k.mu.Lock()
+				k.handles++
+				e.Id = k.handles
+				k.ids[e.Id] = 0
+				k.mu.Unlock()
+			}
+			k.happen(ch, e)
+		}
+	}
+	k.happen(ch, event(id, MulticastJoin)) // of no group
+	k.happen(ch, event(id, MulticastError))
+	e := event(id, 77)
+	e.Param.Ud().PrivateDataLen = 255
+	k.happen(ch, e)
+	got := must(ch.Event(patient(t)))(t)
+	if got.Type != 77 || got.ID != id || len(got.PrivateData()) != 255 || got.Err() != nil {
+		t.Errorf("got %v, %v", got, got.Err())
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.ids) != 1 {
+		t.Errorf("the kernel has %d IDs, want 1", len(k.ids))
+	}
+}
+
+// What an event says is read as the kernel writes it.
+func TestEvents(t *testing.T) {
+	k := newFakeKernel()
+	ch := k.open(t)
+	closeAtEnd(t, ch)
+	tcp, udp := must(ch.CreateID(TCP))(t), must(ch.CreateID(UDP))(t)
+	closeAtEnd(t, tcp)
+	closeAtEnd(t, udp)
+	e := event(tcp, Rejected)
+	e.Status = 28
+	c := e.Param.Conn()
+	*c = uapi.RdmaUcmConnParam{
+		QpNum: 0x123456, PrivateDataLen: 3, Srq: 1, ResponderResources: 2, InitiatorDepth: 3,
+		FlowControl: 1, RetryCount: 4, RnrRetryCount: 5,
+	}
+	copy(c.PrivateData[:], "data")
+	k.happen(ch, e)
+	got := must(ch.Event(patient(t)))(t)
+	want := ConnParam{ResponderResources: 2, InitiatorDepth: 3, FlowControl: true, RetryCount: 4, RNRRetryCount: 5, SRQ: true, QPNum: 0x123456}
+	data := got.Conn.PrivateData
+	got.Conn.PrivateData = nil
+	if got.ID != tcp || got.Type != Rejected || got.Status != 28 || string(data) != "dat" || !equalParam(got.Conn, want) {
+		t.Errorf("got %+v with %q", got, data)
+	}
+	var rejected *EventError
+	got.Conn.PrivateData = data
+	if err := got.Err(); !errors.As(err, &rejected) || rejected.Reason() != RejectConsumer || string(rejected.PrivateData) != "dat" {
+		t.Errorf("it is the error %v", err)
+	}
+
+	e = event(udp, Established)
+	u := e.Param.Ud()
+	u.QpNum, u.Qkey, u.PrivateDataLen = 7, 0x01234567, 1
+	u.PrivateData[0] = 'x'
+	u.AhAttr = uapi.IbUverbsAhAttr{Dlid: 1, Sl: 2, SrcPathBits: 3, StaticRate: 4, IsGlobal: 1, PortNum: 5}
+	u.AhAttr.Grh.Dgid[15], u.AhAttr.Grh.FlowLabel, u.AhAttr.Grh.SgidIndex = 6, 8, 9
+	u.AhAttr.Grh.HopLimit, u.AhAttr.Grh.TrafficClass = 10, 11
+	k.happen(ch, e)
+	got = must(ch.Event(patient(t)))(t)
+	ah := got.UD.AH
+	if got.UD.QPNum != 7 || got.UD.QKey != UDPQKey || string(got.PrivateData()) != "x" || ah.DLID != 1 || ah.SL != 2 || ah.SrcPathBits != 3 ||
+		ah.StaticRate != 4 || !ah.IsGlobal || ah.Port != 5 || ah.DGID[15] != 6 || ah.FlowLabel != 8 || ah.SGIDIndex != 9 || ah.HopLimit != 10 || ah.TrafficClass != 11 {
+		t.Errorf("got %+v", got.UD)
+	}
+	if got.Conn.PrivateData != nil {
+		t.Errorf("a datagram service's answer has %+v", got.Conn)
+	}
+
+	e = event(tcp, UserEvent)
+	e.Status = ^uint32(6) // -7
+	arg := e.Param.Arg32()
+	arg[0], arg[1] = 0x55667788, 0x11223344
+	k.happen(ch, e)
+	got = must(ch.Event(patient(t)))(t)
+	if want := uint64(0x1122334455667788); got.Status != -7 || got.Arg != want {
+		t.Errorf("got status %d, argument %#x", got.Status, got.Arg)
+	}
+}
+
+func equalParam(a, b ConnParam) bool {
+	return string(a.PrivateData) == string(b.PrivateData) && a.ResponderResources == b.ResponderResources &&
+		a.InitiatorDepth == b.InitiatorDepth && a.FlowControl == b.FlowControl && a.RetryCount == b.RetryCount &&
+		a.RNRRetryCount == b.RNRRetryCount && a.SRQ == b.SRQ && a.QPNum == b.QPNum
+}
+
+// What is wrong about an argument never reaches the kernel.
+func TestArgumentsRefused(t *testing.T) {
+	k := newFakeKernel()
+	ch := k.open(t)
+	closeAtEnd(t, ch)
+	id := must(ch.CreateID(TCP))(t)
+	closeAtEnd(t, id)
+	asked := &ID{ps: TCP, asked: true, number: registry.add(nil), ch: ch.EventChannel}
+	to := netip.MustParseAddrPort("192.168.77.1:1")
+	ctx := t.Context()
+	k.mu.Lock()
+	k.commands = nil
+	k.mu.Unlock()
+	connect := func(id *ID, p *ConnParam) error {
+		_, err := id.Connect(ctx, p)
+		return err
+	}
+	for name, err := range map[string]error{
+		"connecting to nowhere":        connect(id, nil),
+		"nil ID":                       connect(nil, nil),
+		"accepting what was not asked": id.Accept(ctx, nil),
+		"accepting without a device":   asked.Accept(ctx, nil),
+		"long rejection":               id.Reject(make([]byte, MaxRejectData+1)),
+		"backlog":                      id.Listen(-1),
+		"no timeout":                   id.ResolveAddr(ctx, netip.AddrPort{}, to, 0),
+		"tiny timeout":                 id.ResolveRoute(ctx, time.Microsecond),
+		"long timeout":                 id.ResolveRoute(ctx, 1<<62),
+		"no address":                   id.ResolveAddr(ctx, netip.AddrPort{}, netip.AddrPort{}, time.Second),
+		"no address to bind to":        id.Bind(netip.AddrPort{}),
+		"ack timeout":                  id.SetAckTimeout(32),
+		"no context":                   id.ResolveRoute(nil, time.Second), //lint:ignore SA1012 that is what is tested
+		"vendor":                       id.SetLocalECE(ECE{}),
+		"disconnecting nothing":        id.Disconnect(ctx),
+		"event of a channel's ID":      func() error { _, err := id.Event(ctx); return err }(),
+		"request of a channel's ID":    func() error { _, err := id.Request(ctx); return err }(),
+		"QP without a device":          func() error { _, err := id.CreateQP(nil, verbs.QPOptions{}); return err }(),
+		"SRQ without a device":         func() error { _, err := id.CreateSRQ(nil, verbs.SRQOptions{}); return err }(),
+		"nil channel":                  func() error { _, err := (*EventChannel)(nil).CreateID(TCP); return err }(),
+	} {
+		var e *OpError
+		if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	registry.remove(asked.number)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.commands) > 0 {
+		t.Errorf("the kernel was given the commands %v", k.commands)
+	}
+}
