@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/goverbs/goverbs/uapi"
@@ -77,7 +78,7 @@ func TestLimit(t *testing.T) {
 			t.Errorf("%d of at most %d: %d, %v", test.wish, test.most, got, err)
 		}
 	}
-	for _, wish := range []int{17, 255, 256, 1 << 40} {
+	for _, wish := range []int{17, 255, 256, math.MaxInt} {
 		if _, err := limit("test", "Number", wish, 16); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%d of at most 16: %v", wish, err)
 		}

@@ -207,6 +207,47 @@ func wantData(t *testing.T, got, sent []byte, room int) {
 	}
 }
 
+// Who says nothing but private data gets all else as if it had said nothing, and
+// who wants none of something says so.
+func TestParamDefaults(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	data := []byte("data")
+	for _, test := range []struct {
+		name  string
+		param rdmacm.ConnParam
+		reads bool
+		retry uint8
+	}{
+		{"data alone", rdmacm.ConnParam{PrivateData: data}, true, 7},
+		{"none", rdmacm.ConnParam{
+			ResponderResources: rdmacm.None, InitiatorDepth: rdmacm.None, RetryCount: rdmacm.None, RNRRetryCount: rdmacm.None,
+		}, false, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l, addr := listen(t, &rdmacm.Options{Param: &test.param})
+			client := must(rdmacm.Dial(patient(t), "tcp", addr, &rdmacm.Options{Param: &test.param}))(t)
+			defer client.Close()
+			server := must(l.Accept(patient(t)))(t)
+			defer server.Close()
+			peer := server.Peer()
+			if peer.RNRRetryCount != int(test.retry) || peer.RetryCount != int(test.retry) ||
+				(peer.ResponderResources > 0) != test.reads || (peer.InitiatorDepth > 0) != test.reads {
+				t.Errorf("the client has asked for %+v", peer)
+			}
+			for _, c := range []*rdmacm.Conn{client, server} {
+				a, _, err := c.QP().Query()
+				check(t, err)
+				if a.RNRRetry != test.retry || (a.MaxRDAtomic > 0) != test.reads || (a.MaxDestRDAtomic > 0) != test.reads {
+					t.Errorf("the QP has %+v", a)
+				}
+			}
+			if a, _, err := client.QP().Query(); err != nil || a.RetryCount != test.retry {
+				t.Errorf("the client's QP has %+v, %v", a, err)
+			}
+		})
+	}
+}
+
 var _ = rdmatest.Test(TestAddresses, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
 func TestAddresses(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -224,28 +225,58 @@ func TestServerKilled(t *testing.T) {
 // returns its address.
 func extraDevice(t *testing.T) string {
 	t.Helper()
+	command(t, "ip link add rdmacm0 type veth peer name rdmacm1")
+	return rxeOn(t, "rxe8", "rdmacm0", "rdmacm1", "192.168.98.1")
+}
+
+// rxeOn makes a device on a new pair of interfaces, with an address.
+func rxeOn(t *testing.T, device, netdev, peer, addr string) string {
+	t.Helper()
+	t.Cleanup(func() { command(t, "ip link delete "+netdev) })
 	for _, line := range []string{
-		"ip link add rdmacm0 type veth peer name rdmacm1",
-		"ip link set rdmacm0 up",
-		"ip link set rdmacm1 up",
-		"ip address add 192.168.98.1/24 dev rdmacm0",
-		"rdma link add rxe8 type rxe netdev rdmacm0",
+		"ip link set " + netdev + " up",
+		"ip link set " + peer + " up",
+		"ip address add " + addr + "/24 dev " + netdev,
+		"rdma link add " + device + " type rxe netdev " + netdev,
 	} {
 		command(t, line)
 	}
-	t.Cleanup(func() { command(t, "ip link delete rdmacm0") })
 	// The device can be bound to a moment later.
 	for deadline := time.Now().Add(rdmatest.Patience); ; time.Sleep(10 * time.Millisecond) {
 		id := must(rdmacm.CreateID(rdmacm.TCP))(t)
-		err := id.Bind(netip.MustParseAddrPort("192.168.98.1:0"))
+		err := id.Bind(netip.MustParseAddrPort(addr + ":0"))
 		check(t, id.Close())
 		if err == nil {
-			return "192.168.98.1"
+			return addr
 		}
 		if time.Now().After(deadline) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// Of two devices with one GUID, an ID is on the one that has its address.
+func TestSharedGUID(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	first := extraDevice(t)
+	mac := must(net.InterfaceByName("rdmacm0"))(t).HardwareAddr
+	command(t, fmt.Sprintf("ip link add rdmacm2 address %v type veth peer name rdmacm3", mac))
+	second := rxeOn(t, "rxe9", "rdmacm2", "rdmacm3", "192.168.99.1")
+	var ids []*rdmacm.ID
+	for i, addr := range []string{first, second} {
+		id := create(t, nil, rdmacm.TCP)
+		check(t, id.Bind(netip.MustParseAddrPort(addr+":0")))
+		if got, want := id.Verbs().Device().Name(), []string{"rxe8", "rxe9"}[i]; got != want {
+			t.Errorf("an ID with the address %s is on %s, not %s", addr, got, want)
+		}
+		ids = append(ids, id)
+	}
+	if a, b := ids[0].Verbs().Device(), ids[1].Verbs().Device(); a.NodeGUID() != b.NodeGUID() {
+		t.Errorf("%v has the GUID %v, %v has %v", a, a.NodeGUID(), b, b.NodeGUID())
+	}
+	_, err := ids[0].CreateQP(ids[1].PD(), queuesOf)
+	wantError(t, err, rdmacm.ErrInvalid)
+	must(ids[0].CreateQP(ids[0].PD(), queuesOf))(t)
 }
 
 func command(t *testing.T, line string) {

@@ -280,6 +280,30 @@ func TestLeaveMulticast(t *testing.T) {
 	rdmatest.Idle(t, leaves.RecvCQ())
 }
 
+// Who joins several groups at a time gets each group's own event.
+func TestJoinTogether(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	id := create(t, nil, rdmacm.UDP)
+	check(t, id.Bind(anyPort))
+	newEnd(t, id)
+	var joining sync.WaitGroup
+	for i := range byte(16) {
+		joining.Go(func() {
+			group := netip.AddrFrom4([4]byte{239, 8, 8, i})
+			mc, event, err := id.JoinMulticast(patient(t), group, rdmacm.FullMember)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			// RoCE's GID for a group ends with its address.
+			if gid := event.UD.AH.DGID; event.Multicast != mc || mc.Addr() != group || [4]byte(gid[12:]) != group.As4() {
+				t.Errorf("joining %v gave %v, and the GID %v", group, event.Multicast.Addr(), gid)
+			}
+		})
+	}
+	joining.Wait()
+}
+
 func TestQueries(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	active, passive, _, _ := connected(t, rdmacm.TCP)

@@ -1,0 +1,105 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// connected makes a Conn on an ID of the fake kernel's, which has no device's
+// objects to close.
+func connected(t *testing.T) *Conn {
+	id := must(CreateID(TCP))(t)
+	id.bound.dev = &device{refs: 1}
+	c := &Conn{id: id}
+	c.life, c.endLife = context.WithCancelCause(context.Background())
+	id.mu.Lock()
+	id.watch = c.watch
+	id.mu.Unlock()
+	return c
+}
+
+// The peer is told once of the connection's end, whoever ends it, and Close waits
+// for no answer.
+func TestConnClose(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		end  func(k *fakeKernel, c *Conn)
+		want error
+	}{
+		{"this side", func(*fakeKernel, *Conn) {}, ErrClosed},
+		{"the peer", func(k *fakeKernel, c *Conn) { k.happen(k.sharedChannel(), event(c.id, Disconnected)) }, ErrDisconnected},
+		{"broken", func(_ *fakeKernel, c *Conn) { c.fail(ErrNotMessage) }, ErrNotMessage},
+		{"broken, and then the peer", func(k *fakeKernel, c *Conn) {
+			c.fail(ErrNotMessage)
+			k.happen(k.sharedChannel(), event(c.id, Disconnected))
+		}, ErrNotMessage},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			k := newFakeKernel()
+			k.share(t)
+			c := connected(t)
+			if err := c.Err(); err != nil {
+				t.Errorf("connected: %v", err)
+			}
+			test.end(k, c)
+			if test.want != ErrClosed {
+				<-c.Done()
+			}
+			check(t, c.Close())
+			check(t, c.Close())
+			if err := c.Err(); !errors.Is(err, test.want) {
+				t.Errorf("it has ended with %v, want %v", err, test.want)
+			}
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			told := slices.Index(k.commands, uapi.RDMA_USER_CM_CMD_DISCONNECT)
+			if told < 0 || slices.Contains(k.commands[told+1:], uapi.RDMA_USER_CM_CMD_DISCONNECT) ||
+				slices.Index(k.commands, uapi.RDMA_USER_CM_CMD_DESTROY_ID) != len(k.commands)-1 {
+				t.Errorf("the kernel was given the commands %v", k.commands)
+			}
+		})
+	}
+}
+
+// Who watches a connection hears why it has ended.
+func TestConnEnds(t *testing.T) {
+	for typ, want := range map[EventType]error{
+		Disconnected: ErrDisconnected, Rejected: ErrDisconnected, DeviceRemoval: ErrDeviceRemoved,
+		AddrChange: nil, TimewaitExit: nil, Established: nil,
+	} {
+		t.Run(typ.String(), func(t *testing.T) {
+			k := newFakeKernel()
+			k.share(t)
+			c, other := connected(t), sharedID(t, TCP)
+			closeAtEnd(t, c)
+			k.happen(k.sharedChannel(), event(c.id, typ))
+			k.happen(k.sharedChannel(), event(other, AddrChange))
+			must(other.Event(patient(t)))(t) // the one before was delivered
+			if err := c.Err(); err != want {
+				t.Errorf("%v, want %v", err, want)
+			}
+		})
+	}
+}
+
+// What a Conn does once it is closed, or without a context, is refused.
+func TestConnRefuses(t *testing.T) {
+	f := newFakeConn(t, 1, 8)
+	f.closing.Store(true)
+	if err := f.Send(t.Context(), nil); !errors.Is(err, ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+	if _, err := f.SendCompletions(t.Context(), nil); !errors.Is(err, ErrInvalid) {
+		t.Errorf("no room: %v", err)
+	}
+	if _, err := (&Conn{}).Recv(t.Context(), nil); !errors.Is(err, ErrInvalid) {
+		t.Errorf("without buffers: %v", err)
+	}
+	if f.SendCQ() != nil || f.RecvCQ() != nil {
+		t.Error("the CQs of a connection with messages are given away")
+	}
+}

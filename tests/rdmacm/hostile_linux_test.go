@@ -1,0 +1,530 @@
+package rdmacm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rdmacm"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+const (
+	victimSlots = 4
+	victimSize  = 256
+	victimOpen  = 128 << 10 // bytes of the victim's memory that its peer may write to
+)
+
+// A victim is a Conn whose peer means harm, and memory that its peer may use.
+type victimConn struct {
+	*rdmacm.Conn
+	mr *verbs.MR
+}
+
+// prepare registers the victim's memory.
+func (v *victimConn) prepare(c *rdmacm.Conn) (err error) {
+	v.Conn = c
+	v.mr, err = c.PD().AllocMR(victimOpen, rdmatest.All)
+	return err
+}
+
+func (v *victimConn) close(t testing.TB) {
+	t.Helper()
+	// Requests that use the memory end with the queue pair; the rest must wait.
+	wantError(t, v.Conn.Close(), rdmacm.ErrBusy)
+	check(t, v.mr.Close())
+	check(t, v.Conn.Close())
+}
+
+// attack connects a victim with an attacker, which is a bare ID with a queue
+// pair. The victim is the server, or else the client.
+func attack(t testing.TB, victimServes bool) (*victimConn, *end) {
+	t.Helper()
+	v := &victimConn{}
+	options := &rdmacm.Options{
+		Messages: victimSlots, MessageSize: victimSize, Prepare: v.prepare,
+		Cap: verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 4},
+	}
+	qp := queuesOf
+	qp.Cap.MaxSendWR, qp.Cap.MaxRecvWR = 64, 16
+	if victimServes {
+		l := must(rdmacm.Listen(patient(t), "tcp", host+":0", options))(t)
+		defer rdmatest.Close(t, l)
+		id := must(rdmacm.CreateID(rdmacm.TCP))(t)
+		check(t, id.ResolveAddr(patient(t), none, l.Addr(), resolve))
+		check(t, id.ResolveRoute(patient(t), resolve))
+		must(id.CreateQP(nil, qp))(t)
+		must(id.Connect(patient(t), nil))(t)
+		must(l.Accept(patient(t)))(t)
+		return v, &end{id, must(id.PD().AllocMR(victimOpen, rdmatest.All))(t)}
+	}
+	listener := must(rdmacm.CreateID(rdmacm.TCP))(t)
+	defer rdmatest.Close(t, listener)
+	check(t, listener.Bind(anyPort))
+	check(t, listener.Listen(1))
+	accepted := make(chan *rdmacm.ID, 1)
+	go func() {
+		defer close(accepted)
+		request, err := listener.Request(patient(t))
+		if err == nil {
+			_, err = request.ID.CreateQP(nil, qp)
+		}
+		if err == nil {
+			err = request.ID.Accept(patient(t), nil)
+		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		accepted <- request.ID
+	}()
+	must(rdmacm.Dial(patient(t), "tcp", listener.LocalAddr().String(), options))(t)
+	id := <-accepted
+	if id == nil {
+		t.FailNow()
+	}
+	return v, &end{id, must(id.PD().AllocMR(victimOpen, rdmatest.All))(t)}
+}
+
+// leave ends the attacker.
+func (e *end) leave(t testing.TB) {
+	t.Helper()
+	if err := e.DestroyQP(); !errors.Is(err, rdmacm.ErrClosed) {
+		check(t, err)
+	}
+	check(t, e.mr.Close())
+	check(t, e.Close())
+}
+
+// checkGoroutines fails the test if at its end there are more goroutines than now.
+func checkGoroutines(t testing.TB) {
+	before := runtime.NumGoroutine()
+	t.Cleanup(func() {
+		for deadline := time.Now().Add(rdmatest.Patience); ; runtime.Gosched() {
+			n := runtime.NumGoroutine()
+			if n <= before {
+				return
+			}
+			if time.Now().After(deadline) {
+				b := make([]byte, 1<<20)
+				t.Errorf("%d goroutines before the test, %d after it:\n%s", before, n, b[:runtime.Stack(b, true)])
+				return
+			}
+		}
+	})
+}
+
+// post posts what may be refused by who executes it, but not here.
+func (e *end) post(t testing.TB, wr verbs.SendWR) {
+	t.Helper()
+	wr.Flags |= verbs.SendSignaled
+	must(e.QP().PostSend(wr))(t)
+}
+
+// Each way to use up a receive otherwise than by a message ends the connection
+// with an error that says so, and gives away nothing.
+func TestNotAMessage(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	checkGoroutines(t)
+	write := func(n int) func(t testing.TB, v *victimConn, e *end) {
+		return func(t testing.TB, v *victimConn, e *end) {
+			e.post(t, verbs.SendWR{Opcode: verbs.OpRDMAWriteImm, SGL: []verbs.SGE{e.mr.SGE(0, n)}, RemoteAddr: v.mr.Addr(), RKey: v.mr.RKey()})
+		}
+	}
+	for _, test := range []struct {
+		name   string
+		attack func(t testing.TB, v *victimConn, e *end)
+		want   error // nil: a WCError
+	}{
+		{"write of nothing", write(0), rdmacm.ErrNotMessage},
+		{"write of a message's length", write(100), rdmacm.ErrNotMessage},
+		{"write into the next buffer", write(victimSize + 20), rdmacm.ErrNotMessage},
+		{"write of all buffers", write(2 * victimSlots * victimSize), rdmacm.ErrNotMessage},
+		{"write of 64 KiB", write(64 << 10), rdmacm.ErrNotMessage},
+		{"long message", func(t testing.TB, v *victimConn, e *end) {
+			e.post(t, verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{e.mr.SGE(0, victimSize+1)}})
+		}, nil},
+		{"wrong key", func(t testing.TB, v *victimConn, e *end) {
+			e.post(t, verbs.SendWR{Opcode: verbs.OpRDMAWriteImm, SGL: []verbs.SGE{e.mr.SGE(0, 8)}, RemoteAddr: v.mr.Addr(), RKey: v.mr.RKey() ^ 0x5a00})
+		}, nil},
+	} {
+		for _, victimServes := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/server=%t", test.name, victimServes), func(t *testing.T) {
+				v, e := attack(t, victimServes)
+				copy(e.mr.Bytes(), rdmatest.Pattern(10, 1))
+				e.post(t, verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{e.mr.SGE(0, 10)}})
+				rdmatest.PollOK(t, e.SendCQ(), 1)
+				test.attack(t, v, e)
+				b := make([]byte, 4*victimSize)
+				if n, err := v.Recv(patient(t), b); err != nil || !bytes.Equal(b[:n], rdmatest.Pattern(10, 1)) {
+					t.Errorf("a message before it: % x, %v", b[:n], err)
+				}
+				for range victimSlots + 2 { // also once all receives are used up
+					n, err := v.Recv(patient(t), b)
+					if n != 0 {
+						t.Errorf("received %d bytes", n)
+					}
+					wantBroken(t, err, test.want)
+				}
+				<-v.Done()
+				wantBroken(t, v.Err(), test.want)
+				wantBroken(t, v.Send(patient(t), nil), test.want)
+				v.close(t)
+				e.leave(t)
+			})
+		}
+	}
+}
+
+func wantBroken(t testing.TB, err, want error) {
+	t.Helper()
+	var wc *verbs.WCError
+	if want != nil && !errors.Is(err, want) || want == nil && !errors.As(err, &wc) {
+		t.Errorf("got %v, want %v", err, want)
+	}
+}
+
+// The caller's own requests complete for the caller, and a message is sent when
+// its own request says so.
+func TestOwnRequests(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	v, e := attack(t, true)
+	const writes = 5
+	for i := range writes {
+		must(v.QP().PostSend(verbs.SendWR{
+			WRID: uint64(i), Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled,
+			SGL: []verbs.SGE{v.mr.SGE(0, 64)}, RemoteAddr: e.mr.Addr(), RKey: e.mr.RKey(),
+		}))(t)
+	}
+	// The peer has posted no receive: the message can't arrive.
+	wantError(t, v.Send(shortPatience(t), []byte("hello")), context.DeadlineExceeded)
+	e.recv(t, 64)
+	rdmatest.PollOK(t, e.RecvCQ(), 1)
+	wantBytes(t, e.mr.Bytes()[endLen/2:][:5], []byte("hello"))
+	wcs := make([]verbs.WC, 1)
+	for i := range writes {
+		must(v.SendCompletions(patient(t), wcs))(t)
+		if wc := wcs[0]; wc.WRID != uint64(i) || wc.Status != verbs.WCSuccess || wc.Opcode != verbs.WCRDMAWrite {
+			t.Errorf("completion %d is %+v", i, wc)
+		}
+	}
+	// A receive of the caller's own, behind those for messages.
+	must(v.QP().PostRecv(verbs.RecvWR{WRID: 77, SGL: []verbs.SGE{v.mr.SGE(0, 64)}}))(t)
+	for i := range victimSlots {
+		e.mr.Bytes()[0] = byte(i)
+		e.send(t, verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{e.mr.SGE(0, 1)}})
+	}
+	e.send(t, verbs.SendWR{Opcode: verbs.OpRDMAWriteImm, Imm: 0x01020304, SGL: []verbs.SGE{e.mr.SGE(0, 8)}, RemoteAddr: v.mr.Addr(), RKey: v.mr.RKey()})
+	must(v.RecvCompletions(patient(t), wcs))(t)
+	if imm, ok := wcs[0].Imm(); wcs[0].WRID != 77 || wcs[0].Opcode != verbs.WCRecvRDMAWithImm || !ok || imm != 0x01020304 {
+		t.Errorf("the caller's receive: %+v", wcs[0])
+	}
+	var b [1]byte
+	for i := range victimSlots {
+		if n, err := v.Recv(patient(t), b[:]); n != 1 || err != nil || b[0] != byte(i) {
+			t.Errorf("message %d: %d bytes, %v, %v", i, n, b, err)
+		}
+	}
+	if v.SendCQ() != nil || v.RecvCQ() != nil {
+		t.Error("the CQs of a connection with messages are given away")
+	}
+	v.close(t)
+	e.leave(t)
+}
+
+// A peer that does anything at all, and dies at any time: who has it as a peer
+// gets messages that were sent, and errors.
+func TestHostilePeer(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	checkGoroutines(t)
+	for round := range long(40, 4000) {
+		r := rand.New(rand.NewPCG(uint64(round), 1))
+		v, e := attack(t, round%2 == 0)
+		copy(e.mr.Bytes(), rdmatest.Pattern(victimOpen, 7))
+		ctx, cancel := context.WithCancel(patient(t))
+		var busy sync.WaitGroup
+		busy.Go(func() { receiveAll(t, round, ctx, v) })
+		for range 2 {
+			busy.Go(func() {
+				for v.Send(ctx, make([]byte, 8)) == nil {
+				}
+			})
+		}
+		busy.Go(func() {
+			wcs := make([]verbs.WC, 3)
+			for {
+				if _, err := v.SendCompletions(ctx, wcs); err != nil {
+					return
+				}
+			}
+		})
+		for range r.IntN(4) {
+			v.QP().PostSend(verbs.SendWR{
+				WRID: uint64(r.IntN(9)), Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled,
+				SGL: []verbs.SGE{v.mr.SGE(0, 64)}, RemoteAddr: e.mr.Addr() + uint64(victimOpen/2), RKey: e.mr.RKey() + uint32(r.IntN(5)/4),
+			})
+		}
+		for range r.IntN(6) {
+			e.harm(r, v)
+		}
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			switch r.IntN(4) {
+			case 0:
+				e.DestroyQP()
+			case 1:
+				ctx, cancel := context.WithTimeout(context.Background(), rdmatest.Patience)
+				defer cancel()
+				e.Disconnect(ctx)
+				e.Disconnect(ctx)
+			case 2:
+				e.QP().Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState)
+			}
+			e.DestroyQP()
+			if r.IntN(2) == 0 {
+				e.mr.Close()
+				e.Close()
+			}
+		}()
+		if r.IntN(2) == 0 {
+			<-gone
+		}
+		if r.IntN(4) == 0 {
+			cancel()
+			busy.Wait()
+		}
+		v.close(t)
+		busy.Wait()
+		cancel()
+		<-gone
+		e.leave(t)
+		if t.Failed() {
+			t.Fatalf("in round %d", round)
+		}
+	}
+}
+
+// receiveAll receives messages until there is an error. They are those that were
+// sent: pieces from the beginning of the pattern.
+func receiveAll(t *testing.T, round int, ctx context.Context, v *victimConn) {
+	want := rdmatest.Pattern(victimSize, 7)
+	b := make([]byte, 4*victimSize)
+	for {
+		n, err := v.Recv(ctx, b)
+		if n > victimSize || !bytes.Equal(b[:n], want[:min(n, victimSize)]) {
+			t.Errorf("round %d: %d bytes came that are not those sent", round, n)
+		}
+		if err != nil {
+			if end := v.Err(); end == nil && ctx.Err() == nil {
+				t.Errorf("round %d: receiving failed, and the connection has not ended: %v", round, err)
+			}
+			return
+		}
+	}
+}
+
+// harm posts something, of which nothing but a message is right.
+func (e *end) harm(r *rand.Rand, v *victimConn) {
+	sge := func(n int) []verbs.SGE { return []verbs.SGE{e.mr.SGE(0, n)} }
+	wr := verbs.SendWR{Flags: verbs.SendSignaled, RemoteAddr: v.mr.Addr(), RKey: v.mr.RKey(), Imm: r.Uint32()}
+	switch r.IntN(8) {
+	case 0, 1:
+		wr.Opcode, wr.SGL = verbs.OpSend, sge(r.IntN(victimSize+1))
+	case 2:
+		wr.Opcode, wr.SGL = verbs.OpSendImm, sge(r.IntN(victimSize+1))
+	case 3:
+		wr.Opcode, wr.SGL = verbs.OpSend, sge(victimSize+1+r.IntN(64<<10))
+	case 4:
+		wr.Opcode, wr.SGL = verbs.OpRDMAWriteImm, sge(r.IntN(64<<10))
+	case 5:
+		wr.Opcode, wr.SGL, wr.RKey = verbs.OpRDMAWriteImm, sge(r.IntN(100)), r.Uint32()
+	case 6:
+		wr.Opcode, wr.SGL, wr.RKey = verbs.OpRDMARead, sge(1+r.IntN(100)), r.Uint32()
+	case 7:
+		e.QP().PostRecv(verbs.RecvWR{SGL: []verbs.SGE{e.mr.SGE(victimOpen/2, r.IntN(20))}})
+		return
+	}
+	e.QP().PostSend(wr) // what is refused does no harm
+}
+
+// Clients that come in numbers, and leave at any step, get neither the server
+// down nor a good client's connection wrong.
+func TestHostileClients(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	checkGoroutines(t)
+	l := must(rdmacm.Listen(patient(t), "tcp", host+":0", &rdmacm.Options{Backlog: 3, Messages: 1, MessageSize: 64}))(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := l.Accept(ctx)
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer rdmatest.Close(t, c)
+				b := make([]byte, 64)
+				for {
+					n, err := c.Recv(ctx, b)
+					if err != nil {
+						return
+					}
+					if err := c.Send(ctx, b[:n]); err != nil {
+						return
+					}
+				}
+			})
+		}
+	})
+	ch := must(rdmacm.NewEventChannel())(t)
+	for round := range long(4, 200) {
+		r := rand.New(rand.NewPCG(uint64(round), 2))
+		ids := make(map[*rdmacm.ID]int) // to the step at which it leaves
+		for range 20 {
+			id := must(ch.CreateID(rdmacm.TCP))(t)
+			ids[id] = r.IntN(6)
+			check(t, id.ResolveAddr(patient(t), none, l.Addr(), resolve))
+		}
+		for len(ids) > 0 {
+			e := must(ch.Event(patient(t)))(t)
+			step, here := ids[e.ID]
+			if !here {
+				continue
+			}
+			var err error
+			switch {
+			case step == 0 || e.Err() != nil:
+				err = errLeave
+			case e.Type == rdmacm.AddrResolved:
+				err = e.ID.ResolveRoute(patient(t), resolve)
+			case e.Type == rdmacm.RouteResolved:
+				if _, err = e.ID.CreateQP(nil, queuesOf); err == nil {
+					_, err = e.ID.Connect(patient(t), &rdmacm.ConnParam{PrivateData: make([]byte, r.IntN(rdmacm.MaxConnectData+1)), RNRRetryCount: rdmacm.None, InitiatorDepth: rdmacm.None})
+				}
+				if step == 2 { // with the request under way
+					err = errLeave
+				}
+			case e.Type == rdmacm.Established && step == 4:
+				err = e.ID.Disconnect(patient(t))
+			case e.Type == rdmacm.Established, e.Type == rdmacm.Disconnected:
+				err = errLeave
+			}
+			if ids[e.ID]--; err != nil {
+				delete(ids, e.ID)
+				check(t, e.ID.Close())
+			}
+		}
+		goodClient(t, l.Addr(), round)
+	}
+	cancel()
+	check(t, l.Close())
+	serving.Wait()
+	check(t, ch.Close())
+}
+
+var errLeave = errors.New("it leaves")
+
+// goodClient is served, unless the backlog is full for the moment.
+func goodClient(t testing.TB, addr netip.AddrPort, round int) {
+	t.Helper()
+	ctx := patient(t)
+	for {
+		c, err := rdmacm.Dial(ctx, "tcp", addr.String(), &rdmacm.Options{Messages: 1, MessageSize: 64})
+		if errors.Is(err, rdmacm.ErrRejected) && ctx.Err() == nil {
+			continue
+		}
+		check(t, err)
+		message, b := fmt.Appendf(nil, "round %d", round), make([]byte, 64)
+		check(t, c.Send(ctx, message))
+		n, err := c.Recv(ctx, b)
+		if err != nil || !bytes.Equal(b[:n], message) {
+			t.Errorf("the good client got %q, %v", b[:n], err)
+		}
+		check(t, c.Close())
+		return
+	}
+}
+
+// A server that does anything at all with a request: the client's Dial ends, and
+// what it returns does, too.
+func TestHostileServer(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	checkGoroutines(t)
+	listener := must(rdmacm.CreateID(rdmacm.TCP))(t)
+	check(t, listener.Bind(anyPort))
+	check(t, listener.Listen(2))
+	for round := range long(30, 3000) {
+		r := rand.New(rand.NewPCG(uint64(round), 3))
+		served := make(chan error, 1)
+		go func() { served <- harmClient(t, r, listener) }()
+		ctx, cancel := context.WithCancel(patient(t))
+		param := &rdmacm.ConnParam{PrivateData: rdmatest.Pattern(r.IntN(rdmacm.MaxConnectData+1), round)}
+		c, err := rdmacm.Dial(ctx, "tcp", listener.LocalAddr().String(), &rdmacm.Options{Messages: 1, MessageSize: 64, Param: param})
+		if err == nil {
+			if n := len(c.Peer().PrivateData); n > rdmacm.MaxAcceptData {
+				t.Errorf("%d bytes of private data", n)
+			}
+			if _, err := c.Recv(ctx, make([]byte, 64)); err != io.EOF {
+				t.Errorf("round %d: from a server that is gone: %v", round, err)
+			}
+			check(t, c.Close())
+		} else if !errors.Is(err, rdmacm.ErrRejected) && !errors.Is(err, rdmacm.ErrDisconnected) {
+			t.Errorf("round %d: %v", round, err)
+		}
+		check(t, <-served)
+		cancel()
+		if t.Failed() {
+			t.Fatalf("in round %d", round)
+		}
+	}
+	check(t, listener.Close())
+}
+
+// harmClient takes a request, goes on as far as it likes, and leaves.
+func harmClient(t testing.TB, r *rand.Rand, listener *rdmacm.ID) error {
+	e, err := listener.Request(patient(t))
+	if err != nil {
+		return err
+	}
+	id := e.ID
+	switch step := r.IntN(7); {
+	case step == 0:
+	case step == 1:
+		err = id.Reject(make([]byte, r.IntN(rdmacm.MaxRejectData+1)))
+	case step == 2:
+		_, err = id.CreateQP(nil, queuesOf)
+	default:
+		if _, err = id.CreateQP(nil, queuesOf); err != nil {
+			break
+		}
+		param := &rdmacm.ConnParam{PrivateData: make([]byte, r.IntN(rdmacm.MaxAcceptData+1)), InitiatorDepth: rdmacm.None, ResponderResources: rdmacm.None}
+		ctx := patient(t)
+		if step == 3 { // it doesn't wait until there is a connection
+			var cancel func()
+			ctx, cancel = context.WithTimeout(ctx, time.Duration(r.IntN(3000))*time.Microsecond)
+			defer cancel()
+		}
+		if err = id.Accept(ctx, param); errors.Is(err, context.DeadlineExceeded) && step == 3 {
+			err = nil
+		}
+		switch step {
+		case 4:
+			ctx, cancel := context.WithTimeout(ctx, time.Microsecond)
+			defer cancel()
+			id.Disconnect(ctx)
+		case 5:
+			id.Disconnect(patient(t))
+		}
+	}
+	return errors.Join(err, id.Close())
+}
