@@ -22,7 +22,9 @@ type fakeKernel struct {
 	ids      map[uint32]uint64 // to the number in the registry; groups, too
 	groups   map[uint32]uint32 // to the ID that is in the group
 	channels map[uintptr]*fakeChannel
-	commands []uint32 // that were given, but for GET_EVENT
+	commands []uint32                           // that were given, but for GET_EVENT
+	bodies   map[uint32][]byte                  // what came with the last of each of them
+	query    func(option uint32, answer uint64) // fills in the answer to a QUERY
 
 	// hook, unless nil, is called with each command before it is worked on, and
 	// its error is the answer.
@@ -36,7 +38,7 @@ type fakeChannel struct {
 }
 
 func newFakeKernel() *fakeKernel {
-	return &fakeKernel{ids: make(map[uint32]uint64), groups: make(map[uint32]uint32), channels: make(map[uintptr]*fakeChannel)}
+	return &fakeKernel{ids: make(map[uint32]uint64), groups: make(map[uint32]uint32), bodies: make(map[uint32][]byte), channels: make(map[uintptr]*fakeChannel)}
 }
 
 // share makes the kernel the one of IDs on no channel, until the test ends.
@@ -109,6 +111,19 @@ func (k *fakeKernel) request(ch *fakeChannel, listener *ID) uint32 {
 	return handle
 }
 
+// given returns what came with the last command of the number.
+func given[T any](t testing.TB, k *fakeKernel, number uint32) T {
+	t.Helper()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	command := k.bodies[number]
+	if command == nil {
+		t.Fatalf("there was no command %d among %v", number, k.commands)
+	}
+	delete(k.bodies, number)
+	return *body[T](command)
+}
+
 // has tells whether there is an ID with the handle.
 func (k *fakeKernel) has(handle uint32) bool {
 	k.mu.Lock()
@@ -121,6 +136,9 @@ func (k *fakeKernel) has(handle uint32) bool {
 func body[T any](command []byte) *T {
 	if len(command) != 8+int(unsafe.Sizeof(*new(T))) {
 		panic("the command has another length")
+	}
+	if hdr := (*uapi.RdmaUcmCmdHdr)(unsafe.Pointer(&command[0])); int(hdr.In) != len(command)-8 {
+		panic("the command's header has another length")
 	}
 	return (*T)(unsafe.Pointer(&command[8]))
 }
@@ -138,6 +156,7 @@ func (k *fakeKernel) run(ch *fakeChannel, fd uintptr, command []byte) error {
 	k.mu.Lock()
 	hook := k.hook
 	k.commands = append(k.commands, number)
+	k.bodies[number] = slices.Clone(command)
 	k.mu.Unlock()
 	if hook != nil {
 		if err := hook(number, handleOf(number, command)); err != nil {
@@ -167,6 +186,10 @@ func (k *fakeKernel) run(ch *fakeChannel, fd uintptr, command []byte) error {
 			if of == id {
 				delete(k.ids, group)
 			}
+		}
+	case uapi.RDMA_USER_CM_CMD_QUERY:
+		if req := body[uapi.RdmaUcmQuery](command); k.query != nil {
+			k.query(req.Option, req.Response)
 		}
 	case uapi.RDMA_USER_CM_CMD_MIGRATE_ID:
 		req := body[uapi.RdmaUcmMigrateId](command)

@@ -121,7 +121,7 @@ func TestInbox(t *testing.T) {
 	if _, err := b.next(ended); err != context.Canceled {
 		t.Errorf("a context that has ended: %v", err)
 	}
-	if _, err := b.next(nil); !errors.Is(err, ErrInvalid) { //lint:ignore SA1012 that is what is tested
+	if _, err := b.next(noContext); !errors.Is(err, ErrInvalid) {
 		t.Errorf("no context: %v", err)
 	}
 	if err := b.waitOver(ended); err != context.Canceled {
@@ -602,7 +602,7 @@ func TestArgumentsRefused(t *testing.T) {
 		"no address":                   id.ResolveAddr(ctx, netip.AddrPort{}, netip.AddrPort{}, time.Second),
 		"no address to bind to":        id.Bind(netip.AddrPort{}),
 		"ack timeout":                  id.SetAckTimeout(32),
-		"no context":                   id.ResolveRoute(nil, time.Second), //lint:ignore SA1012 that is what is tested
+		"no context":                   id.ResolveRoute(noContext, time.Second),
 		"vendor":                       id.SetLocalECE(ECE{}),
 		"disconnecting nothing":        id.Disconnect(ctx),
 		"event of a channel's ID":      func() error { _, err := id.Event(ctx); return err }(),
