@@ -322,12 +322,16 @@ func TestMigrateEndsWaits(t *testing.T) {
 	sharedID(t, TCP) // keeps the shared channel
 	id := sharedID(t, TCP)
 	result := make(chan error)
+	box := id.inbox // which Event waits at
 	go func() {
-		_, err := id.Event(patient(t))
+		_, err := box.next(patient(t))
 		result <- err
 	}()
 	check(t, id.Migrate(to.EventChannel))
 	if err := <-result; !errors.Is(err, ErrInvalid) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := id.Event(patient(t)); !errors.Is(err, ErrInvalid) {
 		t.Errorf("got %v", err)
 	}
 	// And back, with what comes meanwhile.
