@@ -18,8 +18,8 @@ func TestOthersGoOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	ch := &EventChannel{file: file}
-	if ch.raw, err = file.SyscallConn(); err != nil {
+	ch, err := newChannel(file)
+	if err != nil {
 		t.Fatal(err)
 	}
 	var node uint32

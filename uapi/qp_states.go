@@ -16,8 +16,10 @@ type transition struct {
 
 // transitions is the state machine of the InfiniBand specification (11.2.5.2,
 // "QP/EE state transition properties"), as the kernel holds QPs to it
-// (ib_modify_qp_is_ok). Beside these, any state but RESET goes to RESET or
-// ERR without attributes, apart from a DCT's.
+// (ib_modify_qp_is_ok), and for DC as mlx5's driver does. Beside these, any state
+// goes to RESET, and any but RESET to ERR, without attributes, but for a DCT. The
+// kernel's table also lets QPs that never are in SQE leave it, and raw packet QPs
+// go to SQD and back, which no driver has.
 var transitions = []transition{
 	{IB_QPS_RESET, IB_QPS_INIT, "RC UC XRC_INI XRC_TGT DCT", IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS, 0},
 	{IB_QPS_RESET, IB_QPS_INIT, "UD", IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY, 0},
@@ -25,6 +27,7 @@ var transitions = []transition{
 	{IB_QPS_RESET, IB_QPS_INIT, "RAW_PACKET", IB_QP_PORT, 0},
 	{IB_QPS_RESET, IB_QPS_INIT, "DCI", IB_QP_PKEY_INDEX | IB_QP_PORT, 0},
 
+	{IB_QPS_INIT, IB_QPS_INIT, "RAW_PACKET", 0, 0},
 	{IB_QPS_INIT, IB_QPS_INIT, "DCI", 0, IB_QP_PKEY_INDEX | IB_QP_PORT},
 	{IB_QPS_INIT, IB_QPS_INIT, "RC UC XRC_INI XRC_TGT", 0, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS},
 	{IB_QPS_INIT, IB_QPS_INIT, "UD", 0, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY},
@@ -49,6 +52,7 @@ var transitions = []transition{
 	{IB_QPS_RTR, IB_QPS_RTS, "UC", IB_QP_SQ_PSN, IB_QP_CUR_STATE | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PATH_MIG_STATE},
 	{IB_QPS_RTR, IB_QPS_RTS, "UD", IB_QP_SQ_PSN, IB_QP_CUR_STATE | IB_QP_QKEY},
 
+	{IB_QPS_RTS, IB_QPS_RTS, "RAW_PACKET", 0, 0},
 	{IB_QPS_RTS, IB_QPS_RTS, "DCI", 0, IB_QP_MIN_RNR_TIMER},
 	{IB_QPS_RTS, IB_QPS_RTS, "RC XRC_TGT", 0, IB_QP_CUR_STATE | IB_QP_ACCESS_FLAGS | IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE | IB_QP_MIN_RNR_TIMER},
 	{IB_QPS_RTS, IB_QPS_RTS, "UC XRC_INI", 0, IB_QP_CUR_STATE | IB_QP_ACCESS_FLAGS | IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE},
@@ -87,8 +91,8 @@ func WhyNotModifyQP(t string, from, to IbQpState, mask IbQpAttrMask) string {
 	state := func(s IbQpState) string { return EnumIbQpState.Short(uint64(s)) }
 	attrs := func(m IbQpAttrMask) string { return EnumIbQpAttrMask.Short(uint64(m)) }
 	extra := mask &^ IB_QP_STATE
-	if (to == IB_QPS_RESET || to == IB_QPS_ERR) && t != "DCT" && (from != IB_QPS_RESET || to == IB_QPS_RESET) {
-		if extra &^= IB_QP_CUR_STATE; extra != 0 {
+	if t != "DCT" && (to == IB_QPS_RESET || to == IB_QPS_ERR && from != IB_QPS_RESET) {
+		if extra != 0 {
 			return fmt.Sprintf("%s to %s takes no attributes, not %s", state(from), state(to), attrs(extra))
 		}
 		return ""

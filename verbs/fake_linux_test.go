@@ -121,7 +121,7 @@ func fakeDevice() uapi.IbUverbsExQueryDeviceResp {
 		MaxMrSize: math.MaxUint64, MaxQp: 1 << 10, MaxQpWr: 1 << 10, MaxSge: 16, MaxCq: 1 << 10, MaxCqe: 1 << 10,
 		MaxMr: 1 << 10, MaxPd: 1 << 10, MaxSrq: 1 << 10, MaxSrqWr: 1 << 10, MaxSrqSge: 16, PhysPortCnt: 2,
 		DeviceCapFlags: uint32(uapi.IB_UVERBS_DEVICE_SRQ_RESIZE),
-	}}
+	}, TimestampMask: 1<<48 - 1}
 }
 
 // count tells how many calls of a verb there were.
@@ -416,7 +416,7 @@ func makeFakes(t *testing.T, c *Context) fakeThings {
 	x.mr = must[*MR](t)(x.pd.RegMR(make([]byte, 4096), AccessLocalWrite|AccessMWBind))
 	x.mw = must[*MW](t)(x.pd.AllocMW(MWType1))
 	x.ch = must[*CompChannel](t)(c.CreateCompChannel())
-	x.cq = must[*CQ](t)(c.CreateCQ(CQOptions{CQE: 16, Channel: x.ch}))
+	x.cq = must[*CQ](t)(c.CreateCQ(CQOptions{CQE: 16, Channel: x.ch, Timestamps: true}))
 	x.srq = must[*SRQ](t)(x.pd.CreateSRQ(SRQOptions{MaxWR: 16, MaxSGE: 1}))
 	x.qp = must[*QP](t)(x.pd.CreateQP(QPOptions{Type: RC, SendCQ: x.cq, RecvCQ: x.cq, Cap: QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}))
 	return x
