@@ -9,49 +9,96 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
-// TestFlagsAreDocumented looks for every flag in the help, the manual page and the
-// completions.
-func TestFlagsAreDocumented(t *testing.T) {
+// commandFlags are the flags of each command, as people type them; "" is that which
+// traces.
+var commandFlags = map[string][]string{
+	"": strings.Fields(`--chrome --color --data --json --raw --stop
+		-C -S -T -c -e -f -h -o -p -r -s -t -tt -ttt -v -y`),
+	"report":  strings.Fields("--chrome --color --json --raw -C -S -T -c -e -h -o -r -s -t -tt -ttt -v -y"),
+	"figure":  strings.Fields("--title -e -h -o"),
+	"objects": strings.Fields("--json -h -o -p"),
+}
+
+// TestFlags looks for every flag in the help, the manual page, what the command line takes
+// and what zsh and fish complete; bash is asked by TestBashCompletion.
+func TestFlags(t *testing.T) {
 	page, err := os.ReadFile("ibvtrace.1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	man := strings.ReplaceAll(string(page), `\-`, "-")
 	helps := map[string]string{"": usage, "report": usage, "figure": figureUsage, "objects": objectsUsage}
-	for command, set := range flagSets() {
-		set.VisitAll(func(f *flag.Flag) {
-			name := dashes(f.Name)
-			word := regexp.MustCompile(`(?m)(^|[\s,;:(])` + name + `($|[\s,;:=)'])`)
-			if !word.MatchString(helps[command]) {
+	for command, names := range commandFlags {
+		taken := []string{"-h"}
+		flagSets()[command].VisitAll(func(f *flag.Flag) {
+			dash := "--"
+			if len(f.Name) == 1 || f.Name == "tt" || f.Name == "ttt" {
+				dash = "-"
+			}
+			taken = append(taken, dash+f.Name)
+		})
+		slices.Sort(taken)
+		if diff := cmp.Diff(names, taken); diff != "" {
+			t.Errorf("%q takes (-want +got):\n%s", command, diff)
+		}
+		for shell, got := range map[string][]string{"zsh": zshFlags(t, command), "fish": fishFlags(command)} {
+			if diff := cmp.Diff(names, got); diff != "" {
+				t.Errorf("%s completes for %q (-want +got):\n%s", shell, command, diff)
+			}
+		}
+		for _, name := range names {
+			if !regexp.MustCompile(`(?m)(^|[\s,;:(])` + name + `($|[\s,;:=)'])`).MatchString(helps[command]) {
 				t.Errorf("%s %s is not in the help", command, name)
 			}
 			if !regexp.MustCompile(`(?m)^\.BI? `+name+`( |$)`).MatchString(man) && !regexp.MustCompile(`\.RB \[ `+name+` `).MatchString(man) {
 				t.Errorf("%s %s is not in ibvtrace.1", command, name)
 			}
-			if f.Usage == "" {
-				t.Errorf("%s %s has nothing for completions to say", command, name)
-			}
-			for shell, script := range shells {
-				want := word
-				if shell == "zsh" {
-					want = regexp.MustCompile(`'\*` + name + `\[`)
-				}
-				if shell == "fish" {
-					want = regexp.MustCompile(`-[slo] ` + f.Name + ` `)
-				}
-				if !want.MatchString(script()) {
-					t.Errorf("%s %s is not completed by %s", command, name, shell)
-				}
-			}
-		})
+		}
 	}
 	for _, c := range commands {
 		if !slices.Contains(commandNames, c.name) || !strings.Contains(man, ".B ibvtrace "+c.name) || !strings.Contains(usage, "ibvtrace "+c.name) {
 			t.Errorf("%s is not documented", c.name)
 		}
 	}
+}
+
+// zshFlags returns what zsh completes for a command, each with something to say of it.
+func zshFlags(t *testing.T, command string) []string {
+	label := "\n\t" + command + ")\n"
+	if command == "" {
+		label = "\n\t*)\n"
+	}
+	_, section, ok := strings.Cut(zshCompletion(), label)
+	if !ok {
+		t.Fatalf("zsh completes nothing for %q", command)
+	}
+	section, _, _ = strings.Cut(section, ";;")
+	var out []string
+	for _, m := range regexp.MustCompile(`'\*?(-[a-zA-Z-]+)\[[^\]]+\]`).FindAllStringSubmatch(section, -1) {
+		out = append(out, m[1])
+	}
+	slices.Sort(out)
+	return out
+}
+
+// fishFlags returns what fish completes for a command.
+func fishFlags(command string) []string {
+	when := "-n '__fish_seen_subcommand_from " + command + "'"
+	if command == "" {
+		when = "-n 'not __fish_seen_subcommand_from report figure objects completion'"
+	}
+	var out []string
+	for line := range strings.Lines(fishCompletion()) {
+		if m := regexp.MustCompile(` -([slo]) ([a-zA-Z]+) .*-d ('.+'|help)`).FindStringSubmatch(line); m != nil && strings.Contains(line, when) {
+			out = append(out, map[string]string{"s": "-", "o": "-", "l": "--"}[m[1]]+m[2])
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // TestBashCompletion has bash complete what somebody has begun to type.
@@ -71,7 +118,10 @@ func TestBashCompletion(t *testing.T) {
 		"ibvtrace -S ma":        "max",
 		"ibvtrace -e create_c":  "create_comp_channel create_counters create_cq create_cq_ex",
 		"ibvtrace figure --t":   "--title",
-		"ibvtrace objects -":    "--json -h -o -p",
+		"ibvtrace -":            strings.Join(commandFlags[""], " "),
+		"ibvtrace report -":     strings.Join(commandFlags["report"], " "),
+		"ibvtrace figure -":     strings.Join(commandFlags["figure"], " "),
+		"ibvtrace objects -":    strings.Join(commandFlags["objects"], " "),
 		"ibvtrace completion f": "fish",
 		"ibvtrace report tr":    "trace.json",
 	} {

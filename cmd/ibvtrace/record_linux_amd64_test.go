@@ -91,9 +91,7 @@ func TestRecordedFull(t *testing.T) {
 	tracer := parentOf(t, pid)
 	unix.Kill(tracer, unix.SIGSTOP)
 	fmt.Fprint(p.stdin, "x")
-	for state(t, pid) != "t" {
-		time.Sleep(time.Millisecond)
-	}
+	p.await("the program had no more room", func() bool { return state(t, pid) == "t" })
 	unix.Kill(tracer, unix.SIGCONT)
 	if got := next(); got != "recorded" {
 		t.Errorf("the program says %q", got)
@@ -144,9 +142,7 @@ func TestRecordedKilled(t *testing.T) {
 		}
 		unix.Kill(victim, unix.SIGKILL)
 		p.Wait()
-		for unix.Kill(pid, 0) == nil && state(t, pid) != "Z" {
-			time.Sleep(time.Millisecond)
-		}
+		awaitEnd(t, pid)
 		if i%2 == 1 {
 			all := readEvents(t, p.file)
 			if last := all[len(all)-1]; last.Verb != "killed" {

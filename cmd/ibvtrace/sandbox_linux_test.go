@@ -5,8 +5,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,7 +66,16 @@ func checkSandboxed(t *testing.T, tracer *traced, args []string, verbs uint64) {
 		if err := tracer.Start(); err != nil {
 			t.Fatal(err)
 		}
-		awaitTraced(t, tracer, pid)
+		tracer.awaitTraced(pid)
+		tracer.await("the thread went on with its sleep", func() bool {
+			const goesOn = "219 " // restart_syscall
+			tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+			return slices.ContainsFunc(tasks, func(task string) bool {
+				status, _ := os.ReadFile(task + "/status")
+				call, _ := os.ReadFile(task + "/syscall")
+				return strings.Contains(string(status), "State:\tS") && strings.HasPrefix(string(call), goesOn)
+			})
+		})
 	}
 	fmt.Fprint(program.stdin, "x")
 	if got := next(); got != "trapped 0, asked 0" {

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -127,8 +128,7 @@ func TestVerbsOf32Bit(t *testing.T) {
 		t.Fatal("not built")
 	}
 	if err := exec.Command(file, "all").Run(); errors.Is(err, unix.ENOEXEC) {
-		t.Logf("this kernel runs no %s programs, so there are none to trace", arch)
-		return
+		t.Skipf("this kernel runs no %s programs, so there are none to trace", arch)
 	}
 	for _, mode := range []string{"all", "untraced"} {
 		p := ibvtrace(t, file, mode)
@@ -255,19 +255,49 @@ func (p *traced) start() (pid int, next func() string) {
 	return pid, next
 }
 
+// hang is how long nothing may happen at all before a test gives up.
+const hang = 5 * time.Minute
+
+// await waits until something is so, as long as ibvtrace runs.
+func (p *traced) await(what string, is func() bool) {
+	p.t.Helper()
+	for end := time.Now().Add(hang); !is(); time.Sleep(time.Millisecond) {
+		if exited(p.Process.Pid) {
+			if is() {
+				return
+			}
+			p.Wait()
+			p.t.Fatalf("ibvtrace ended before %s: %s", what, p.out.String())
+		}
+		if time.Now().After(end) {
+			p.t.Fatalf("%v, and not yet: %s", hang, what)
+		}
+	}
+}
+
+// exited reports whether a process has ended.
+func exited(pid int) bool {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	return err != nil || strings.Contains(string(status), "State:\tZ")
+}
+
+// awaitEnd waits until a process has ended that is not this one's to wait for.
+func awaitEnd(t *testing.T, pid int) {
+	t.Helper()
+	for end := time.Now().Add(hang); !exited(pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("process %d is alive after %v", pid, hang)
+		}
+	}
+}
+
 // awaitTrace waits until there is some of the trace: that is when it has attached.
 func (p *traced) awaitTrace() {
 	p.t.Helper()
-	for {
-		if st, err := os.Stat(p.file); err == nil && st.Size() > 0 {
-			return
-		}
-		if state(p.t, p.Process.Pid) == "Z" {
-			p.Wait()
-			p.t.Fatalf("ibvtrace ended: %s", p.out.String())
-		}
-		time.Sleep(time.Millisecond)
-	}
+	p.await("there was a trace", func() bool {
+		st, err := os.Stat(p.file)
+		return err == nil && st.Size() > 0
+	})
 }
 
 // letGo has it let go of what it attached to.
@@ -280,32 +310,43 @@ func (p *traced) letGo() {
 }
 
 // awaitTraced waits until all threads of a process are traced.
-func awaitTraced(t *testing.T, tracer *traced, pid int) {
-	t.Helper()
-	for untraced := true; untraced; time.Sleep(time.Millisecond) {
-		if state(t, tracer.Process.Pid) == "Z" {
-			tracer.Wait()
-			t.Fatalf("ibvtrace ended: %s", tracer.out.String())
-		}
+func (p *traced) awaitTraced(pid int) {
+	p.t.Helper()
+	p.await("it attached", func() bool {
 		files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 		if err != nil || len(files) == 0 {
-			t.Fatal("the program is gone")
+			p.t.Fatal("the program is gone")
 		}
-		untraced = false
-		for _, file := range files {
+		return !slices.ContainsFunc(files, func(file string) bool {
 			status, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			untraced = untraced || strings.Contains(string(status), "TracerPid:\t0\n")
-		}
-	}
+			return err == nil && strings.Contains(string(status), "TracerPid:\t0\n")
+		})
+	})
 }
 
 // TestStopAndContinue checks that SIGSTOP stops a traced program, and that it
 // stays stopped until SIGCONT.
 func TestStopAndContinue(t *testing.T) {
-	p := ibvtrace(t, "sh", "-c", "echo $$; while read line; do echo $line; done; exit 7")
+	// A child of it stays busy with the tracer, which so has seen the stop too.
+	dir := t.TempDir()
+	var busy [2]*os.File
+	for i, name := range []string{"in", "out"} {
+		name = filepath.Join(dir, name)
+		if err := unix.Mkfifo(name, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if busy[i], err = os.OpenFile(name, os.O_RDWR, 0); err != nil {
+			t.Fatal(err)
+		}
+		defer busy[i].Close()
+	}
+	p := ibvtrace(t, "sh", "-c", "cd "+dir+`
+		while read line; do exec 3<>/dev/null; echo $line; done <in >out &
+		echo $$
+		while read line; do echo $line; done
+		kill $!
+		exit 7`)
 	pid, next := p.start()
 	fmt.Fprintln(p.stdin, "one")
 	if got := next(); got != "one" {
@@ -313,13 +354,18 @@ func TestStopAndContinue(t *testing.T) {
 	}
 	unix.Kill(pid, unix.SIGSTOP)
 	// 't' is stopped by the tracer alone, as in a signal's delivery.
-	for state(t, pid) != "T" && state(t, pid) != "t" {
-		time.Sleep(time.Millisecond)
-	}
+	stopped := func() bool { s := state(t, pid); return s == "T" || s == "t" }
+	p.await("the program stopped", stopped)
 	fmt.Fprintln(p.stdin, "two")
-	time.Sleep(50 * time.Millisecond)
-	if s := state(t, pid); s != "T" && s != "t" {
-		t.Errorf("the program did not stay stopped: state %s", s)
+	answers := bufio.NewScanner(busy[1])
+	for i := range 20 {
+		fmt.Fprintln(busy[0], i)
+		if !answers.Scan() || answers.Text() != fmt.Sprint(i) {
+			t.Fatalf("the child says %q, want %d", answers.Text(), i)
+		}
+		if !stopped() {
+			t.Fatalf("the program did not stay stopped: state %s", state(t, pid))
+		}
 	}
 	unix.Kill(pid, unix.SIGCONT)
 	if got := next(); got != "two" {
@@ -376,19 +422,8 @@ func TestKilled(t *testing.T) {
 	}
 	p.Process.Kill()
 	p.Wait()
-	awaitEnd(pid)
-	awaitEnd(child)
-}
-
-// awaitEnd waits until a process has ended.
-func awaitEnd(pid int) {
-	for {
-		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		if err != nil || strings.Contains(string(status), "State:\tZ") {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
+	awaitEnd(t, pid)
+	awaitEnd(t, child)
 }
 
 // TestLeavesNothing checks that a program that ibvtrace lets go of, or that it leaves when
@@ -408,7 +443,7 @@ func TestLeavesNothing(t *testing.T) {
 		if err := p.Start(); err != nil {
 			t.Fatal(err)
 		}
-		awaitTraced(t, p, pid)
+		p.awaitTraced(pid)
 		open()
 		p.Process.Signal(sig)
 		p.Wait()

@@ -37,8 +37,8 @@
 // Nothing that a program says is trusted: lengths are bounded, memory that cannot
 // be read is shown as such, and what is kept of a program is bounded by what the
 // kernel holds for it. A 32-bit program's control verbs are traced, and so are children
-// that are to be no tracer's (CLONE_UNTRACED). What a program
-// does by io_uring is not seen, nor what it says is being recorded and is not.
+// that are to be no tracer's (CLONE_UNTRACED). What a program does by io_uring is not
+// seen, nor what it says is being recorded and is not.
 //
 // Run uses ptrace and so belongs to one thread of this process at a time; a process
 // can run it once. It takes over all children of the process.

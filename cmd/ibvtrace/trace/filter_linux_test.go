@@ -67,6 +67,16 @@ func TestFilters(t *testing.T) {
 				run("a channel", channel, false, 5, 0, 8)
 				run("above", above, true, 7, 0, 8)
 				run("below", above, false, 4, 0, 8)
+			case sysWritev:
+				run("rxe, a command in pieces", uverbs, false, 5, 0x1000, 1)
+				run("rxe, a command in pieces of a program that gives them so", legacy, true, 5, 0x1000, 1)
+				run("mlx5, a command in pieces", mlx5, true, 5, 0x1000, 1)
+				run("cm, a command in pieces", cm, true, 5, 0x1000, 1)
+				run("cm, another descriptor", cm, false, 6, 0x1000, 1)
+			case sysReadv:
+				run("a channel's event in pieces", channel, true, 5, 0x1000, 1)
+				run("another descriptor", channel, false, 4, 0x1000, 1)
+				run("uverbs, read in pieces", uverbs, false, 5, 0x1000, 1)
 			case sysRead:
 				run("base, read", base, false, 5, 0, 8)
 				run("a channel's event", channel, true, 5, 0, 8)

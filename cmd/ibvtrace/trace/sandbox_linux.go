@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -42,6 +43,7 @@ func (t *tracer) enterSeccomp(th *thread, strict bool, addr uint64, wide bool) *
 	p := th.proc
 	// From its entry on, as other threads get the filter before its exit is seen.
 	p.endRecording()
+	t.awaitRestarts(th)
 	f := new(program)
 	if !strict {
 		*f = readProgram(th.tid, addr, wide)
@@ -166,6 +168,23 @@ func statusNumber(status, name string) int {
 		}
 	}
 	return 0
+}
+
+// awaitRestarts waits until the other threads of a process that stops interrupted have gone
+// on: a filter that all threads get finds none about to make restart_syscall.
+func (t *tracer) awaitRestarts(th *thread) {
+	for end := time.Now().Add(patience / 10); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
+		runs := false
+		for tid, other := range t.threads {
+			if other.proc == th.proc && other.running && other.interrupted != 0 {
+				now, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", tid))
+				runs = runs || err == nil && string(now) == "running\n"
+			}
+		}
+		if !runs {
+			return
+		}
+	}
 }
 
 // keepWhole has a thread that a stop interrupted make its system call again, from its

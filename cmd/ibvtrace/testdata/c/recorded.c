@@ -165,6 +165,15 @@ static char *shared(void)
 	return start;
 }
 
+// descriptors returns how many there are.
+static int descriptors(void)
+{
+	int n = 0;
+	for (int i = 0; i < 64; i++)
+		n += fcntl(i, F_GETFD) >= 0;
+	return n;
+}
+
 static volatile int over;
 
 // scribble is a thread that writes there. What would have others write to anywhere is left
@@ -184,6 +193,7 @@ static void *scribble(void *arg)
 
 int main(int argc, char **argv)
 {
+	int had = descriptors();
 	if (argc != 3 || (fd = open("/dev/null", O_RDWR)) < 0)
 		abort();
 	char *how = argv[1];
@@ -261,6 +271,6 @@ int main(int argc, char **argv)
 			abort();
 		calls();
 	}
-	puts(shared() ? "recorded" : "stopped");
+	puts(descriptors() != had + 1 ? "a descriptor too many" : shared() ? "recorded" : "stopped");
 	return 0;
 }
