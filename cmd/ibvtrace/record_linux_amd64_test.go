@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -89,6 +90,23 @@ func TestRecordedFull(t *testing.T) {
 	p := onDevice(t, recorded(t), "full", "2000")
 	pid, next := p.start()
 	tracer := parentOf(t, pid)
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", tracer))
+	if err != nil || len(files) < 3 {
+		t.Fatalf("ibvtrace's files: %q, %v", files, err)
+	}
+	processes := 0
+	for _, file := range files {
+		to, _ := os.Readlink(file)
+		if strings.HasPrefix(to, "/memfd:") { // what it shares with the program it has mapped
+			t.Errorf("%s is %s", file, to)
+		}
+		if strings.Contains(to, "pidfd") {
+			processes++
+		}
+	}
+	if processes != 1 {
+		t.Errorf("%d of %q are processes, want the one that signals go to", processes, files)
+	}
 	unix.Kill(tracer, unix.SIGSTOP)
 	fmt.Fprint(p.stdin, "x")
 	p.await("the program had no more room", func() bool { return state(t, pid) == "t" })
