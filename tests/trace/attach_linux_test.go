@@ -3,6 +3,7 @@ package trace
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/objects"
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
@@ -80,6 +82,27 @@ func TestAttach(t *testing.T) {
 	}
 }
 
+// awaitListening waits until the kernel says that a server listens.
+func awaitListening(t *testing.T, server *program) {
+	t.Helper()
+	for {
+		all, err := objects.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(all, func(o objects.Object) bool {
+			return o.PID == server.Process.Pid && o.Type == "cm_id" && slices.Contains(o.Attrs, objects.Attr{Name: "state", Value: "LISTEN"})
+		}) {
+			return
+		}
+		if exited(server.Process.Pid) {
+			server.Wait()
+			t.Fatalf("the server ended: %s", server.out.String())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 // rping needs an IP address.
 var _ = rdmatest.Test(TestAttachThreads, rdmatest.OnRXE)
 
@@ -89,16 +112,10 @@ func TestAttachThreads(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "trace")
 	server := start(t, "rping", "-s", "-a", address, "-C", "3")
-	for { // it waits in its threads
-		if tasks, err := os.ReadDir("/proc/" + strconv.Itoa(server.Process.Pid) + "/task"); err == nil && len(tasks) >= 2 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	time.Sleep(500 * time.Millisecond) // until it listens, which nothing tells
+	awaitListening(t, server)
 	tracer := start(t, rdmatest.Program(t, "ibvtrace"), "--json", "-o", file, "-p", strconv.Itoa(server.Process.Pid))
 	grown(t, file, tracer, 100)
-	start(t, "rping", "-c", "-a", address, "-C", "3").wait(t)
+	start(t, "rping", "-c", "-v", "-a", address, "-C", "3").wait(t)
 	server.wait(t)
 	tracer.wait(t)
 	seen := make(map[string]int)
