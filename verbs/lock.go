@@ -3,9 +3,9 @@ package verbs
 import (
 	"runtime"
 	"sync/atomic"
-	"time"
 
 	"github.com/goverbs/goverbs/internal/release"
+	"github.com/goverbs/goverbs/internal/spin"
 )
 
 // A queueLock serialises the users of one queue. With single set, there must
@@ -16,6 +16,7 @@ import (
 // of a post. A lock that a store frees can't tell whether somebody waits, so
 // those who wait look again and again, as with the spin locks of rdma-core. What
 // is done under it takes nanoseconds, but for verbs that change the queue.
+// Waiting counts those who have looked for so long that they let others run.
 type queueLock struct {
 	held    uint32 // 0, 1, or heldByBatch
 	single  bool
@@ -73,19 +74,16 @@ func (l *queueLock) wait(unlessBatch bool) bool {
 	if l.single {
 		panic("verbs: concurrent use of a queue made with SingleOwner")
 	}
-	atomic.AddInt32(&l.waiting, 1)
-	defer atomic.AddInt32(&l.waiting, -1)
-	for pause := time.Microsecond; ; {
-		for range 100 {
-			if atomic.LoadUint32(&l.held) == 0 && l.try() {
-				return true
-			}
-			if unlessBatch && l.batching() {
-				return false
-			}
-			runtime.Gosched()
-		}
-		time.Sleep(pause)
-		pause = min(2*pause, time.Millisecond)
+	patient, got := false, false
+	spin.Until(&l.held, func(held uint32) bool {
+		got = held == 0 && l.try()
+		return got || unlessBatch && held == heldByBatch
+	}, func() {
+		patient = true
+		atomic.AddInt32(&l.waiting, 1)
+	})
+	if patient {
+		atomic.AddInt32(&l.waiting, -1)
 	}
+	return got
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"os"
-	"sync"
 	"testing"
 	"unsafe"
 
@@ -82,7 +81,7 @@ func TestSharedRegisters(t *testing.T) {
 	own := &register{dynamic: true}
 	u.free = []*register{own}
 	for range commonRegisters {
-		u.common = append(u.common, &register{dynamic: true, shared: new(sync.Mutex)})
+		u.common = append(u.common, &register{dynamic: true, shared: new(sharing)})
 	}
 	take := func() *register {
 		t.Helper()
@@ -164,7 +163,7 @@ func TestWaysToRing(t *testing.T) {
 			reg := r.uars.free[len(r.uars.free)-1]
 			reg.size = tt.size
 			if tt.shared {
-				reg.shared = new(sync.Mutex)
+				reg.shared = new(sharing)
 			}
 			q := r.newQP(t, 0x123456, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 1, 0)})
 			buffers := unsafe.Slice((*byte)(reg.base), 512)
@@ -197,14 +196,14 @@ func TestRingAtTheEnd(t *testing.T) {
 		r := newRig(t, 1)
 		reg := r.uars.free[len(r.uars.free)-1]
 		if shared {
-			reg.shared = new(sync.Mutex)
+			reg.shared = new(sharing)
 		}
 		q := r.newQP(t, 0x123456, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 1, 100)})
 		buffers := unsafe.Slice((*byte)(reg.base), 512)
 		cut := 0
 		for range 100 {
 			from := 0
-			if q.sq.bell.Offset != 0 || reg.offset != 0 {
+			if q.sq.bell.Offset != 0 || shared && reg.shared.offset != 0 {
 				from = 256
 			}
 			at := q.sq.next

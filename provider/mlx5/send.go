@@ -376,8 +376,8 @@ func (s *sendQueue) tell(single bool) {
 	counter := swap32(s.next & 0xffff)
 	bell, r := &s.bell, s.reg
 	if r.shared != nil {
-		r.shared.Lock()
-		bell.Offset = r.offset
+		r.shared.lock.Lock()
+		bell.Offset = r.shared.offset
 	}
 	first := &s.ring[s.last*wqe.BlockSegs]
 	length := first.Segments()
@@ -389,8 +389,8 @@ func (s *sendQueue) tell(single bool) {
 		mmio.BlueFlame(bell, counter, unsafe.Pointer(first), int(blocks))
 	}
 	if r.shared != nil {
-		r.offset = bell.Offset
-		r.shared.Unlock()
+		r.shared.offset = bell.Offset
+		r.shared.lock.Unlock()
 	}
 	s.kept = false
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/goverbs/goverbs/internal/spin"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/uapi"
 )
@@ -29,12 +30,20 @@ const (
 type register struct {
 	base   unsafe.Pointer // the first of the two buffers
 	size   uint32         // of one buffer, in bytes; 0 if WQEs can't be copied to it
-	shared *sync.Mutex    // held while ringing, if other QPs have the register too
-	offset uint32         // then, of the buffer that is next
+	shared *sharing       // if other QPs have the register too
 	users  int
 
 	page    uint32 // UAR of its own: its number
 	dynamic bool   // so it is, and QP_CREATE is told
+}
+
+// A sharing is what those who share a register write: in a cache line, or two that
+// processors fetch together, of its own.
+type sharing struct {
+	_      [120]byte
+	lock   spin.Lock // held while ringing
+	offset uint32    // of the buffer that is next
+	_      [120]byte
 }
 
 // A uarPage is a mapped page of UARs.
@@ -133,7 +142,7 @@ func (u *uars) openStatic(f *ioctl.File, total int) error {
 				r.size = 0
 			}
 			// The kernel may give any of them to several QPs.
-			r.shared = new(sync.Mutex)
+			r.shared = new(sharing)
 			u.static = append(u.static, r)
 		}
 	}
@@ -236,7 +245,7 @@ func (u *uars) more(f *ioctl.File) error {
 			u.free = append(u.free, r)
 			u.dedicated++
 		} else {
-			r.shared = new(sync.Mutex)
+			r.shared = new(sharing)
 			u.common = append(u.common, r)
 		}
 	}

@@ -62,6 +62,8 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+#include "threads.h"
+
 // drain completes what was posted and takes the completions.
 static void drain(struct ring_player *p)
 {
@@ -114,6 +116,13 @@ int main(int argc, char **argv)
 	measure("poll of 1", batches, 1, NULL, 1, poll_one);
 	measure("poll of 16, each", batches, LIST, NULL, 1, poll_many);
 	measure("empty poll", batches, 1, NULL, 0, empty_poll);
+	if (!getenv("MLX5_SINGLE_THREADED")) {
+		int rounds = batches >= 50 ? batches / 50 : 1;
+		crowd_make();
+		crowd_measure("64 QPs, 16 threads: RC write, 1 SGE", rounds, MANY_QPS, &w.write);
+		crowd_measure("64 QPs, 16 threads: RC write, inline 64 B", rounds, MANY_QPS, &w.write_inline);
+		crowd_measure("1 QP, 16 threads: RC write, 1 SGE", rounds, 1, &w.write);
+	}
 	measure("floor: 1 SGE, no library", batches, 1, NULL, 0, floor_post);
 	return 0;
 }

@@ -31,11 +31,11 @@ static void die(const char *what)
 	exit(1);
 }
 
-static struct ibv_qp *make_qp(enum ibv_qp_type type, uint64_t ops, struct ring_player *player)
+static struct ibv_qp *make_qp(enum ibv_qp_type type, uint32_t depth, uint64_t ops, struct ring_player *player)
 {
 	struct ibv_qp_init_attr_ex init = {
 		.send_cq = w.cq, .recv_cq = w.cq, .qp_type = type, .pd = w.pd,
-		.cap = { RING, RING, 1, 1, SIZE }, .comp_mask = IBV_QP_INIT_ATTR_PD,
+		.cap = { depth, depth, 1, 1, SIZE }, .comp_mask = IBV_QP_INIT_ATTR_PD,
 	};
 	if (ops) {
 		init.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
@@ -78,9 +78,9 @@ static void make_world(void)
 	struct ibv_ah_attr ah = { .dlid = 1, .port_num = 1 };
 	if (!(w.ah = ibv_create_ah(w.pd, &ah)))
 		die("AH");
-	w.rc = make_qp(IBV_QPT_RC, 0, &w.rc_player);
-	w.ud = make_qp(IBV_QPT_UD, 0, &w.ud_player);
-	w.wr = make_qp(IBV_QPT_RC, IBV_QP_EX_WITH_RDMA_WRITE, &w.wr_player);
+	w.rc = make_qp(IBV_QPT_RC, RING, 0, &w.rc_player);
+	w.ud = make_qp(IBV_QPT_UD, RING, 0, &w.ud_player);
+	w.wr = make_qp(IBV_QPT_RC, RING, IBV_QP_EX_WITH_RDMA_WRITE, &w.wr_player);
 	w.qpx = ibv_qp_to_qp_ex(w.wr);
 
 	w.sge = (struct ibv_sge){ (uintptr_t)w.data, SIZE, w.mr->lkey };

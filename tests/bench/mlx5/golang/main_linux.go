@@ -50,9 +50,11 @@ func main() {
 	w.builds()
 	w.receives()
 	w.polls()
+	w.crowds()
 }
 
 type world struct {
+	ctx            *verbs.Context
 	pd             *verbs.PD
 	cq             *verbs.CQ
 	mr             *verbs.MR
@@ -75,22 +77,22 @@ func check(err error) {
 
 func newWorld() *world {
 	ctx := must(verbs.Open("mlx5_0"))
-	w := &world{pd: must(ctx.AllocPD()), wcs: make([]verbs.WC, list)}
+	w := &world{ctx: ctx, pd: must(ctx.AllocPD()), wcs: make([]verbs.WC, list)}
 	w.cq = must(ctx.CreateCQ(verbs.CQOptions{CQE: 2*ring - 1, SingleOwner: single}))
 	cq := must(rings.Last(rings.CQ))
 	w.mr = must(w.pd.AllocMR(1<<16, verbs.AccessLocalWrite))
 	w.ah = must(w.pd.CreateAH(verbs.AHAttr{DLID: 1, Port: 1}))
-	w.rc = w.newQP(verbs.RC)
+	w.rc = w.newQP(verbs.RC, w.cq, ring)
 	w.playRC = rings.NewPlayer(must(rings.Last(rings.QP)), cq)
-	w.ud = w.newQP(verbs.UD)
+	w.ud = w.newQP(verbs.UD, w.cq, ring)
 	w.playUD = w.playRC.Another(must(rings.Last(rings.QP)))
 	return w
 }
 
-func (w *world) newQP(typ verbs.QPType) *verbs.QP {
+func (w *world) newQP(typ verbs.QPType, cq *verbs.CQ, depth int) *verbs.QP {
 	qp := must(w.pd.CreateQP(verbs.QPOptions{
-		Type: typ, SendCQ: w.cq, RecvCQ: w.cq, SingleOwner: single,
-		Cap: verbs.QPCap{MaxSendWR: ring, MaxRecvWR: ring, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: size},
+		Type: typ, SendCQ: cq, RecvCQ: cq, SingleOwner: single,
+		Cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: size},
 	}))
 	// The library wants to know; the device doesn't care how it got there.
 	a := verbs.QPAttr{Port: 1, PathMTU: verbs.MTU1024, AH: verbs.AHAttr{DLID: 1, Port: 1}}

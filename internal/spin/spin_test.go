@@ -1,0 +1,52 @@
+package spin
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+)
+
+// TestLock has more goroutines count than there are processors, one of them being
+// put aside with the lock again and again.
+func TestLock(t *testing.T) {
+	const each = 10_000
+	var l Lock
+	var wg sync.WaitGroup
+	n, goroutines := 0, 4*runtime.GOMAXPROCS(0)
+	for i := range goroutines {
+		wg.Go(func() {
+			for range each {
+				l.Lock()
+				n++
+				if i == 0 {
+					runtime.Gosched()
+				}
+				l.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if n != each*goroutines {
+		t.Errorf("counted %d, want %d", n, each*goroutines)
+	}
+}
+
+// TestPatience: who waits for long says so once, before another goroutine runs.
+func TestPatience(t *testing.T) {
+	var l Lock
+	l.Lock()
+	told, tries := 0, 0
+	Until(&l.held, func(held uint32) bool {
+		if held != 0 {
+			return false
+		}
+		tries++
+		return l.try()
+	}, func() {
+		told++
+		l.Unlock() // as who has it would, who needs the processor
+	})
+	if told != 1 || tries != 1 {
+		t.Errorf("told %d times, tried %d times", told, tries)
+	}
+}
