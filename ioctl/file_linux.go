@@ -79,22 +79,7 @@ func (f *File) MmapReadOnly(offset uint64, size int) ([]byte, error) {
 	return unix.Mmap(f.fd, int64(offset), size, unix.PROT_READ, unix.MAP_SHARED)
 }
 
-// MapMemory maps n bytes of zeroed memory outside the Go heap, for a device to
-// use; Munmap frees it. A child of fork doesn't get it: copy-on-write would take
-// the pages from the device.
-func MapMemory(n int) ([]byte, error) {
-	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Madvise(b, unix.MADV_DONTFORK); err != nil {
-		unix.Munmap(b)
-		return nil, err
-	}
-	return b, nil
-}
-
-// Munmap ends a mapping.
+// Munmap ends what Mmap or MmapReadOnly mapped.
 func Munmap(b []byte) error { return unix.Munmap(b) }
 
 // Close closes the device; the kernel then releases every object made through it.

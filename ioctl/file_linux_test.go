@@ -91,7 +91,7 @@ func TestMappings(t *testing.T) {
 	if line, flags := mapping(t, b); !strings.Contains(flags, " dc ") || !strings.Contains(line, " rw-p ") {
 		t.Errorf("memory is mapped as %s, %s", line, flags)
 	}
-	if err := Munmap(b); err != nil {
+	if err := FreeMemory(b); err != nil {
 		t.Error(err)
 	}
 }

@@ -61,7 +61,7 @@ func (pd *PD) AllocMR(n int, access AccessFlags) (*MR, error) {
 	}
 	mr, err := pd.regMR(op, buf, access, true)
 	if err != nil {
-		ioctl.Munmap(buf)
+		ioctl.FreeMemory(buf)
 	}
 	return mr, err
 }
@@ -329,7 +329,7 @@ func (mr *MR) Close() error {
 		func() {
 			mr.pin.Unpin()
 			if mr.mapped {
-				ioctl.Munmap(mr.buf)
+				ioctl.FreeMemory(mr.buf)
 			}
 			mr.buf = nil
 		})

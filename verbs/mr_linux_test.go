@@ -60,7 +60,7 @@ func TestRegMR(t *testing.T) {
 	pd := must[*PD](t)(c.AllocPD())
 	page := uint64(syscall.Getpagesize() - 1)
 	buf := must[[]byte](t)(ioctl.MapMemory(3 * syscall.Getpagesize()))
-	defer ioctl.Munmap(buf)
+	defer ioctl.FreeMemory(buf)
 	for _, tt := range []struct {
 		off, n int
 		access AccessFlags

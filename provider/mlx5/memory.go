@@ -34,7 +34,7 @@ func newBuffer(n int) (buffer, error) {
 
 func (b *buffer) release() {
 	if *b != nil {
-		ioctl.Munmap(*b)
+		ioctl.FreeMemory(*b)
 		*b = nil
 	}
 }
