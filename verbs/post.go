@@ -90,10 +90,14 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	if tracing.on != 0 {
 		return qp.tracedSend(as[SendWR](wrs))
 	}
+	// What can be looked at before the lock is: it waits for the doorbell before this
+	// one, and the processor does this meanwhile.
+	ops := qp.usualOps.Load()
+	usual := ops != 0 && (qp.typ != UD || qp.allAddressed(wrs)) && allUsual(ops, wrs)
 	if !qp.sendMu.try() {
 		return qp.closeSend(as[SendWR](wrs))
 	}
-	if ops := qp.usualOps.Load(); ops != 0 && allUsual(ops, wrs) && (qp.typ != UD || qp.allAddressed(wrs)) {
+	if usual && qp.usualOps.Load() == ops {
 		if n, err = qp.prov.PostSend(as[provider.SendWR](wrs), false); err != nil {
 			err = sendError(n == len(wrs), err)
 		}

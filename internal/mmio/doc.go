@@ -18,7 +18,7 @@
 //
 // And of util/mmio.h what goes with them:
 //
-//	mmio_memcpy_x64             8 stores of 8    vst4q_u64    BlueFlame, BlueFlame64 (arm64: VST1 of four, the same 64;
+//	mmio_memcpy_x64             8 stores of 8    vst4q_u64    BlueFlame, BlueFlame64 and 128 (arm64: VST1 of four, the same 64;
 //	                                                          ST64B, which newer processors have, is not used)
 //	mmio_write64_be             mov              str          Doorbell; the caller has swapped the bytes
 //

@@ -60,8 +60,11 @@ type Bell struct {
 //go:noescape
 func BlueFlame(bell *Bell, v uint32, entry unsafe.Pointer, blocks int)
 
-// BlueFlame64 is BlueFlame of one block: an argument less is a store less that
-// the fences wait for.
+// BlueFlame64 and BlueFlame128 are BlueFlame of one block, and of two: an argument
+// less is a store less that the fences wait for.
 //
 //go:noescape
 func BlueFlame64(bell *Bell, v uint32, entry unsafe.Pointer)
+
+//go:noescape
+func BlueFlame128(bell *Bell, v uint32, entry unsafe.Pointer)

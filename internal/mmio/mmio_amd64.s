@@ -33,23 +33,23 @@ TEXT ·Publish(SB), NOSPLIT, $0-12
 
 // Eight stores, so that a device whose registers are not write-combining sees
 // the same order.
-#define COPY64(src, dst) \
-	MOVQ 0(src), R8 \
-	MOVQ 8(src), R9 \
-	MOVQ 16(src), R10 \
-	MOVQ 24(src), R11 \
-	MOVQ R8, 0(dst) \
-	MOVQ R9, 8(dst) \
-	MOVQ R10, 16(dst) \
-	MOVQ R11, 24(dst) \
-	MOVQ 32(src), R8 \
-	MOVQ 40(src), R9 \
-	MOVQ 48(src), R10 \
-	MOVQ 56(src), R11 \
-	MOVQ R8, 32(dst) \
-	MOVQ R9, 40(dst) \
-	MOVQ R10, 48(dst) \
-	MOVQ R11, 56(dst)
+#define COPY64(at, src, dst) \
+	MOVQ at+0(src), R8 \
+	MOVQ at+8(src), R9 \
+	MOVQ at+16(src), R10 \
+	MOVQ at+24(src), R11 \
+	MOVQ R8, at+0(dst) \
+	MOVQ R9, at+8(dst) \
+	MOVQ R10, at+16(dst) \
+	MOVQ R11, at+24(dst) \
+	MOVQ at+32(src), R8 \
+	MOVQ at+40(src), R9 \
+	MOVQ at+48(src), R10 \
+	MOVQ at+56(src), R11 \
+	MOVQ R8, at+32(dst) \
+	MOVQ R9, at+40(dst) \
+	MOVQ R10, at+48(dst) \
+	MOVQ R11, at+56(dst)
 
 // func Doorbell(record *uint32, v uint32, reg *uint64, value uint64)
 TEXT ·Doorbell(SB), NOSPLIT, $0-32
@@ -84,7 +84,7 @@ TEXT ·BlueFlame(SB), NOSPLIT, $0-32
 	MOVQ blocks+24(FP), BX
 	RING(AX, CX, DI)
 next:
-	COPY64(SI, DI)
+	COPY64(0, SI, DI)
 	ADDQ $64, SI
 	ADDQ $64, DI
 	DECQ BX
@@ -98,6 +98,17 @@ TEXT ·BlueFlame64(SB), NOSPLIT, $0-24
 	MOVL v+8(FP), CX
 	MOVQ entry+16(FP), SI
 	RING(AX, CX, DI)
-	COPY64(SI, DI)
+	COPY64(0, SI, DI)
+	SFENCE
+	RET
+
+// func BlueFlame128(bell *Bell, v uint32, entry unsafe.Pointer)
+TEXT ·BlueFlame128(SB), NOSPLIT, $0-24
+	MOVQ bell+0(FP), AX
+	MOVL v+8(FP), CX
+	MOVQ entry+16(FP), SI
+	RING(AX, CX, DI)
+	COPY64(0, SI, DI)
+	COPY64(64, SI, DI)
 	SFENCE
 	RET

@@ -89,3 +89,16 @@ TEXT ·BlueFlame64(SB), NOSPLIT, $0-24
 	VST1 [V0.D2, V1.D2, V2.D2, V3.D2], (R2)
 	DSB  ST
 	RET
+
+// func BlueFlame128(bell *Bell, v uint32, entry unsafe.Pointer)
+TEXT ·BlueFlame128(SB), NOSPLIT, $0-24
+	MOVD   bell+0(FP), R0
+	MOVW   v+8(FP), R1
+	MOVD   entry+16(FP), R3
+	RING(R0, R1, R2)
+	VLD1.P 64(R3), [V0.D2, V1.D2, V2.D2, V3.D2]
+	VST1.P [V0.D2, V1.D2, V2.D2, V3.D2], 64(R2)
+	VLD1   (R3), [V0.D2, V1.D2, V2.D2, V3.D2]
+	VST1   [V0.D2, V1.D2, V2.D2, V3.D2], (R2)
+	DSB    ST
+	RET

@@ -17,6 +17,7 @@ func Publish(*uint32, uint32)                      { panic(refusal) }
 func Doorbell(*uint32, uint32, *uint64, uint64)    { panic(refusal) }
 func BlueFlame(*Bell, uint32, unsafe.Pointer, int) { panic(refusal) }
 func BlueFlame64(*Bell, uint32, unsafe.Pointer)    { panic(refusal) }
+func BlueFlame128(*Bell, uint32, unsafe.Pointer)   { panic(refusal) }
 
 type Bell struct {
 	Record       *uint32

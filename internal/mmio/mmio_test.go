@@ -50,6 +50,7 @@ func TestCopiesWriteWholeBlocks(t *testing.T) {
 		{"BlueFlame of 1 block", 1, func(bell *Bell, v uint32, entry unsafe.Pointer) { BlueFlame(bell, v, entry, 1) }},
 		{"BlueFlame of 2 blocks", 2, func(bell *Bell, v uint32, entry unsafe.Pointer) { BlueFlame(bell, v, entry, 2) }},
 		{"BlueFlame64", 1, BlueFlame64},
+		{"BlueFlame128", 2, BlueFlame128},
 	} {
 		a, want := new(area), new(area)
 		const size = 128
@@ -84,7 +85,7 @@ func BenchmarkRing(b *testing.B) {
 		},
 		"blueflame128": func(a *area, i uint32) {
 			bell := Bell{Record: (*uint32)(unsafe.Pointer(&a.words[0])), Reg: unsafe.Pointer(&a.words[8])}
-			BlueFlame(&bell, i, unsafe.Pointer(&a.words[32]), 2)
+			BlueFlame128(&bell, i, unsafe.Pointer(&a.words[32]))
 		},
 	} {
 		b.Run(name, func(b *testing.B) {

@@ -177,7 +177,11 @@ func (s *sendQueue) postInline(wrs []provider.SendWR, more bool) (int, error) {
 	blocks := (n + wqe.BlockSegs - 1) / wqe.BlockSegs
 	s.next = next + blocks
 	if !more && !s.kept && n*wqe.SegmentSize <= s.flame {
-		mmio.BlueFlame(&s.bell, swap32((next+blocks)&0xffff), unsafe.Pointer(w), int(blocks))
+		if blocks == 2 {
+			mmio.BlueFlame128(&s.bell, swap32((next+2)&0xffff), unsafe.Pointer(w))
+		} else {
+			mmio.BlueFlame(&s.bell, swap32((next+blocks)&0xffff), unsafe.Pointer(w), int(blocks))
+		}
 	} else {
 		s.last = next & s.mask
 		if !more {
@@ -208,7 +212,7 @@ func (s *sendQueue) postDatagram(wrs []provider.SendWR, more bool) (int, error) 
 	s.note(next, wr.WRID)
 	s.next = next + blocks
 	if !more && !s.kept && n*wqe.SegmentSize <= s.flame {
-		mmio.BlueFlame(&s.bell, swap32((next+blocks)&0xffff), unsafe.Pointer(w), blocks)
+		mmio.BlueFlame128(&s.bell, swap32((next+blocks)&0xffff), unsafe.Pointer(w))
 	} else {
 		s.last = next & s.mask
 		if !more {

@@ -49,8 +49,7 @@ func (a *AddressVector) Encode() AV {
 func Datagram(s []Segment, av *AV, key uint64, number uint32) {
 	s = s[:AVSegments]
 	s[0] = Segment{be64(key), av[1] | uint64(be32(number|ExtendedAV))}
-	s[1] = Segment{av[2], av[3]}
-	s[2] = Segment{av[4], av[5]}
+	s[1], s[2] = Segment(av[2:4]), Segment(av[4:6])
 }
 
 // QKey is a Q_Key in the place of Datagram's key.
