@@ -178,10 +178,10 @@ func (cq *CQ) Poll(wc []WC) (int, error) {
 		polled()
 	}
 	cq.mu.Unlock()
-	if n == 0 && (err != nil || cq.silent.Load()) {
-		err = cq.nothing(err)
+	if n > 0 || err == nil && !cq.silent.Load() {
+		return n, nil
 	}
-	return n, err
+	return 0, cq.nothing(err)
 }
 
 // poll is Poll without its short way, as closeSend is PostSend.
@@ -196,13 +196,16 @@ func (cq *CQ) poll(wc []WC) (int, error) {
 		polled()
 	}
 	cq.mu.Unlock()
-	if n == 0 {
-		err = cq.nothing(err)
+	if n > 0 {
+		return n, nil
 	}
-	return n, err
+	return 0, cq.nothing(err)
 }
 
-// nothing says why nothing was polled, nil: there was nothing.
+// nothing says why nothing was polled, nil: there was nothing. It stays out of the way
+// of polls that go well.
+//
+//go:noinline
 func (cq *CQ) nothing(err error) error {
 	if err != nil {
 		return opErr("poll CQ", "", err)

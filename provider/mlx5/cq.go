@@ -26,7 +26,7 @@ type cq struct {
 	format wqe.MiniFormat
 
 	resized cqRing // during a Resize, and after one that failed, when the adapter uses it
-	broken  error  // why nothing will be found any more
+	broken  error  // why nothing will be found any more: it is what comes last in the ring
 }
 
 // A cqRing is a ring of CQEs.
@@ -111,10 +111,7 @@ func (q *cq) PollTimed(wc []provider.WC, cycles []uint64) (n int, err error) {
 			break
 		}
 	}
-	if n == 0 {
-		err = q.broken
-	}
-	return n, err
+	return n, nil
 }
 
 func (q *cq) Adopt(uint32) error {
@@ -234,6 +231,9 @@ func (q *cq) Remap() error {
 	end, ok := q.findMark()
 	if !ok {
 		q.broken = errNoResizeCQE
+		if end-q.next <= q.mask { // the old ring is ours alone
+			q.at(end).End(q.round(end))
+		}
 		return q.broken
 	}
 	for i := q.next; i != end; i++ {
@@ -249,22 +249,23 @@ func (q *cq) Remap() error {
 	return nil
 }
 
-// findMark returns where the adapter ended the ring, and expands what is before.
+// findMark returns where the adapter ended the ring, or if it didn't, where the
+// completions end. It expands those that are compressed.
 func (q *cq) findMark() (at uint32, ok bool) {
-	for i := q.next; i-q.next <= q.mask; i++ {
-		tail := q.at(i).Load()
-		if !tail.Ready(q.round(i)) {
+	for at = q.next; at-q.next <= q.mask; at++ {
+		tail := q.at(at).Load()
+		if !tail.Ready(q.round(at)) {
 			break
 		}
 		mmio.FromDevice()
 		if tail.Opcode() == wqe.CQEResize {
-			return i, true
+			return at, true
 		}
-		if tail.Compressed() && !q.expand(i, q.format) {
+		if tail.Compressed() && !q.expand(at, q.format) {
 			break
 		}
 	}
-	return 0, false
+	return at, false
 }
 
 // dropResize ends a Resize: what is left in resized is the ring not used.

@@ -43,7 +43,7 @@ func (c *credit) tell() {
 func (q *cq) Poll(wc []provider.WC) (int, error) {
 	// Programs poll in vain more often than not.
 	if !q.head.Load().Ready(q.turn) {
-		return 0, q.broken
+		return 0, nil
 	}
 	return q.poll(wc, false, false)
 }
@@ -54,6 +54,7 @@ type outcome uint8
 const (
 	told     outcome = iota // in a work completion
 	internal                // it is the provider's affair
+	ended                   // nothing: the ring ends before it
 	unknownKind
 	unknownQueue
 	unknownRequest
@@ -136,21 +137,33 @@ func (q *cq) poll(wc []provider.WC, after, one bool) (int, error) {
 			}
 			continue
 		}
-		if n > 0 || after {
+		if n > 0 || after || o == ended {
 			i--
-		} else {
-			err = &provider.CQEError{Why: o.why(), CQE: *cqeBytes(e)}
+		}
+		if n == 0 && !after {
+			err = q.untold(o, e)
 		}
 		break
 	}
 	if i == q.next {
-		return 0, nil
+		return 0, err
 	}
 	q.seek(i)
 	sends.tell()
 	recvs.tell()
 	release.Store(&q.record[cqIndexRecord], swap32(i&0xffffff))
 	return n, err
+}
+
+// untold is the error that there is in place of a completion. It stays out of the way
+// of polls that go well.
+//
+//go:noinline
+func (q *cq) untold(o outcome, e *wqe.CQE) error {
+	if o == ended {
+		return q.broken
+	}
+	return &provider.CQEError{Why: o.why(), CQE: *cqeBytes(e)}
 }
 
 // sendResults says what a send's opcode is called when it completes.
@@ -207,6 +220,11 @@ func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, r
 		wqe.CQERequesterError, wqe.CQEResponderError:
 	case wqe.CQEInvalid:
 		return unexpandable
+	case wqe.CQEResize:
+		if q.broken != nil {
+			return ended
+		}
+		return unknownKind
 	default:
 		return unknownKind
 	}

@@ -60,6 +60,10 @@ func (t Tail) Ready(round uint32) bool {
 // Clear makes a CQE one that the device has not written yet.
 func (c *CQE) Clear() { c.tail = uint32(CQEInvalid) << 28 }
 
+// End makes a CQE the mark, in a round of the ring, with which the device ends a
+// ring that it leaves.
+func (c *CQE) End(round uint32) { c.tail = uint32(CQEResize)<<28 | round&1<<24 }
+
 // SetOwner gives the CQE the owner bit of a round.
 func (c *CQE) SetOwner(round uint32) { c.tail = c.tail&^tailOwner | round&1<<24 }
 

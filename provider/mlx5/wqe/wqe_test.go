@@ -159,6 +159,9 @@ func TestCQE(t *testing.T) {
 	if c.Load().Ready(0) || c.Load().Ready(1) {
 		t.Error("a cleared CQE is ready")
 	}
+	if c.End(3); b[63] != 0x51 || b[60] != 0 {
+		t.Errorf("a mark's last word is %x", b[60:])
+	}
 	b[63] = 0x20
 	if c.SetOwner(1); b[63] != 0x21 {
 		t.Errorf("op_own is %#x", b[63])
