@@ -71,11 +71,16 @@ func GID(t testing.TB, c *verbs.Context) verbs.GIDEntry {
 	panic("unreachable")
 }
 
-// Address returns the way back to the device itself: over InfiniBand by LID.
+// Address returns the way back to the device itself: over InfiniBand by LID, unless the
+// port wants a GRH.
 func Address(t testing.TB, c *verbs.Context) verbs.AHAttr {
 	t.Helper()
-	if lid, ib := overInfiniBand(t, c); ib {
-		return verbs.AHAttr{DLID: lid, Port: Port}
+	port, err := c.QueryPort(Port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if port.LinkLayer == verbs.LinkLayerInfiniBand && !port.GRHRequired {
+		return verbs.AHAttr{DLID: port.LID, Port: Port}
 	}
 	return GlobalAddress(t, c)
 }

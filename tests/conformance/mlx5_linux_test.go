@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"testing"
 	"time"
@@ -480,22 +481,45 @@ func TestManyQPs(t *testing.T) {
 	}
 }
 
-// TestECE: the device of the rig has no enhanced connection establishment, and its
-// driver says whose it would be.
+// TestECE: of the rig's devices those of ConnectX-6 Dx and ConnectX-7 have enhanced
+// connection establishment; the driver of the others says whose it would be.
 func TestECE(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
-	const mellanox = 0x15b3
+	const (
+		mellanox  = 0x15b3
+		supported = 0x1000000f // options that tests/hca has
+	)
+	has := false
+	if rdmatest.KindOf() == rdmatest.MLX5 {
+		switch card := string(must(os.ReadFile("/sys/class/infiniband/" + rdmatest.Device + "/hca_type"))(t)); card {
+		case "MT4125\n", "MT4129\n":
+			has = true
+		}
+	}
 	got, err := p.A.QP.QueryECE()
-	if rdmatest.KindOf() != rdmatest.MLX5 {
+	switch {
+	case rdmatest.KindOf() != rdmatest.MLX5:
 		if !errors.Is(err, verbs.ErrNotSupported) {
 			t.Errorf("rxe has ECE? %+v, %v", got, err)
 		}
-	} else if want := (verbs.ECE{VendorID: mellanox}); got != want || err != nil {
-		t.Errorf("%+v, %v, want %+v", got, err, want)
-	} else if err := p.A.QP.SetECE(verbs.ECE{VendorID: 1, Options: 1}); !errors.Is(err, verbs.ErrInvalid) {
-		t.Errorf("another vendor's: %v", err)
+	case err != nil || got.VendorID != mellanox || (got.Options != 0) != has || got.Options&^supported != 0:
+		t.Errorf("%+v, %v; ECE: %t", got, err, has)
+	default:
+		if err := p.A.QP.SetECE(verbs.ECE{VendorID: 1, Options: 1}); !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("another vendor's: %v", err)
+		}
 	}
-	if err := p.A.QP.SetECE(verbs.ECE{VendorID: mellanox, Options: 1}); !errors.Is(err, verbs.ErrNotSupported) {
+	if has {
+		// The device answers with what it has of what a peer has.
+		reset := verbs.QPAttr{State: verbs.QPReset}
+		if err := errors.Join(p.A.QP.SetECE(verbs.ECE{VendorID: mellanox, Options: 0x70000035}), p.A.QP.Modify(reset, verbs.QPAttrState)); err != nil {
+			t.Fatal(err)
+		}
+		p.ToRTS(t, p.A, p.B.QP.Num())
+		if got, err := p.A.QP.QueryECE(); err != nil || got.Options != 0x70000035&supported {
+			t.Errorf("the device answers %+v, %v", got, err)
+		}
+	} else if err := p.A.QP.SetECE(verbs.ECE{VendorID: mellanox, Options: 1}); !errors.Is(err, verbs.ErrNotSupported) {
 		t.Errorf("got %v, want ErrNotSupported", err)
 	}
 	rdmatest.Close(t, p.A.QP)

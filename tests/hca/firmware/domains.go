@@ -30,7 +30,7 @@ func (h *HCA) createTIS(in, out ifc.View) Status {
 	switch {
 	case d == nil:
 		return BadRes
-	case c.Flag("tls_en"), c.Flag("underlay_qpn"), c.Flag("lag_tx_port_affinity"), c.Flag("strict_lag_tx_port_affinity"):
+	case c.Flag("tls_en"), c.Flag("underlay_qpn"), c.Flag("strict_lag_tx_port_affinity"), !h.bonded(c.Get("lag_tx_port_affinity")):
 		return BadParam
 	}
 	t := &sendInterface{domain: domain, context: slices.Clone(c.Data)}
@@ -43,15 +43,35 @@ func (h *HCA) createTIS(in, out ifc.View) Status {
 	return OK
 }
 
-// modifyTIS refuses all that can be asked for: it is about bonding.
+// bonded tells whether a port of a bond can be asked for, of which there are some if
+// the profile says so. There never is a bond: they are all one.
+func (h *HCA) bonded(port uint64) bool {
+	if !h.promised(capGeneral, "lag_tx_port_affinity") {
+		return port == 0
+	}
+	return port <= h.caps.current[capGeneral].Get("num_lag_ports")
+}
+
+// modifyTIS is about bonding.
 func (h *HCA) modifyTIS(in, out ifc.View) Status {
-	if h.tiss.items[uint32(in.Get("tisn"))] == nil {
+	t := h.tiss.items[uint32(in.Get("tisn"))]
+	if t == nil {
 		return BadRes
 	}
-	for _, b := range in.Bytes("bitmask") {
+	selected, c := in.Sub("bitmask"), in.Sub("ctx")
+	affinity := selected.Flag("lag_tx_port_affinity")
+	selected.SetFlag("lag_tx_port_affinity", false)
+	for _, b := range selected.Data[:min(selected.Size(), len(selected.Data))] {
 		if b != 0 {
 			return BadParam
 		}
+	}
+	if affinity {
+		port := c.Get("lag_tx_port_affinity")
+		if !h.promised(capGeneral, "lag_tx_port_affinity") || !h.bonded(port) {
+			return BadParam
+		}
+		ifc.View{Layout: c.Layout, Data: t.context}.Set("lag_tx_port_affinity", port)
 	}
 	return OK
 }

@@ -174,3 +174,27 @@ func TestBigEndianAtomics(t *testing.T) {
 		}
 	}
 }
+
+// Ports of a bond can be asked for where there could be one.
+func TestPortAffinity(t *testing.T) {
+	for name, ports := range map[string]int{"connectx5": 0, "connectx6dx": 2} {
+		d := startedAs(t, true, profile(t, name))
+		domain := int(d.do(0x816, nil).Get("transport_domain"))
+		for port := range 4 {
+			want := BadParam
+			if port <= ports {
+				want = OK
+			}
+			if _, status := d.try(0x912, 0, 0, set("ctx.transport_domain", domain, "ctx.lag_tx_port_affinity", port)); status != want {
+				t.Errorf("%s: a TIS for port %d: status %#x", name, port, status)
+			}
+		}
+		tisn := int(d.do(0x912, set("ctx.transport_domain", domain)).Get("tisn"))
+		_, status := d.try(0x913, 0, 0, set("tisn", tisn, "bitmask.lag_tx_port_affinity", 1, "ctx.lag_tx_port_affinity", 2))
+		got := d.do(0x915, set("tisn", tisn)).Get("tis_context.lag_tx_port_affinity")
+		if (status == OK) != (ports == 2) || (got == 2) != (ports == 2) {
+			t.Errorf("%s: port 2: status %#x, then %d", name, status, got)
+		}
+		d.refused(BadParam, 0x913, set("tisn", tisn, "bitmask.lag_tx_port_affinity", 1, "ctx.lag_tx_port_affinity", 3))
+	}
+}
