@@ -1,8 +1,10 @@
 package firmware
 
 import (
+	"encoding/binary"
 	"testing"
 
+	"github.com/goverbs/goverbs/tests/hca/bus"
 	"github.com/goverbs/goverbs/tests/hca/ifc"
 )
 
@@ -136,11 +138,18 @@ func TestTimestampFormats(t *testing.T) {
 // header inline.
 func TestOffloads(t *testing.T) {
 	frame := make([]byte, 100)
+	without := profile(t, "connectx5")
+	without.Name = "without"
+	without.Capabilities = with(without.Capabilities, capEthernet, map[string]uint64{"csum_cap": 0})
 	for name, want := range map[string]struct{ checks, bare bool }{
-		"connectx6": {true, false}, "connectx4lx": {true, false}, "connectx5": {true, true}, "nooffloads": {false, true},
+		"connectx6": {true, false}, "connectx4lx": {true, false}, "connectx5": {true, true}, "without": {false, true},
 	} {
 		sent := func(checks byte, inline int) bool {
-			d := startedAs(t, true, profile(t, name))
+			p := without
+			if name != "without" {
+				p = profile(t, name)
+			}
+			d := startedAs(t, true, p)
 			q := d.raw(int(d.do(0x816, nil).Get("transport_domain")), false)
 			q.sendInline(frame, checks, inline)
 			cqe := q.next()
@@ -154,6 +163,33 @@ func TestOffloads(t *testing.T) {
 		}
 		if got := sent(0, 0); got != want.bare {
 			t.Errorf("%s: without anything inline a frame is sent: %t", name, got)
+		}
+	}
+}
+
+// Large sends are as large as the capability says.
+func TestLargestSend(t *testing.T) {
+	for name, limit := range map[string]int{"connectx6": 1 << 18, "tso64k": 1 << 16} {
+		for length, ok := range map[int]bool{limit: true, limit + 1: false} {
+			d := startedAs(t, true, profile(t, name))
+			q := d.raw(int(d.do(0x816, nil).Get("transport_domain")), false)
+			at := d.pages((length + PageSize - 1) / PageSize)
+			wqe := q.sq[:64]
+			const large = 0x0e
+			binary.BigEndian.PutUint32(wqe, large)
+			binary.BigEndian.PutUint32(wqe[4:], uint32(q.sqn)<<8|4)
+			wqe[11] = 8
+			binary.BigEndian.PutUint16(wqe[22:], 1000) // of each frame
+			binary.BigEndian.PutUint16(wqe[28:], 18)
+			binary.BigEndian.PutUint32(wqe[48:], uint32(length))
+			binary.BigEndian.PutUint32(wqe[52:], q.lkey)
+			binary.BigEndian.PutUint64(wqe[56:], at)
+			bus.Store32(q.sdbr[4:], 1)
+			d.h.Write(uint64(q.uar)*PageSize+uarSend, wqe[:8])
+			d.settle()
+			if cqe := q.next(); cqe == nil || (cqe[63]>>4 == 0) != ok {
+				t.Errorf("%s: %d bytes: completion %x", name, length, cqe)
+			}
 		}
 	}
 }
