@@ -512,7 +512,7 @@ func TestECE(t *testing.T) {
 	if has {
 		// The device answers with what it has of what a peer has.
 		reset := verbs.QPAttr{State: verbs.QPReset}
-		if err := errors.Join(p.A.QP.SetECE(verbs.ECE{VendorID: mellanox, Options: 0x70000035}), p.A.QP.Modify(reset, verbs.QPAttrState)); err != nil {
+		if err := errors.Join(p.A.QP.Modify(reset, verbs.QPAttrState), p.A.QP.SetECE(verbs.ECE{VendorID: mellanox, Options: 0x70000035})); err != nil {
 			t.Fatal(err)
 		}
 		p.ToRTS(t, p.A, p.B.QP.Num())
