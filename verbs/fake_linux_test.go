@@ -244,27 +244,36 @@ func fakeContext(t *testing.T) (*Context, *fakeKernel) {
 
 func openFake(t *testing.T) (*Context, *fakeKernel) {
 	t.Helper()
-	k := &fakeKernel{t: t, on: make(map[string]func(*fakeCall) error)}
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := providers
-	providers = []*provider.Provider{{Name: "fake", Driver: uapi.RDMA_DRIVER_UNKNOWN, NewContext: newFakeProvider}}
-	defer func() { providers = old }()
-	c, err := (&Device{name: "fake0"}).open(ioctl.NewFake(fd, k.answer))
+	c, k, err := tryFake(t, 0, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c, k
 }
 
+// tryFake opens a device whose driver has a version of the ABI, by a provider that
+// speaks those from one to another.
+func tryFake(t *testing.T, version, from, to int) (*Context, *fakeKernel, error) {
+	t.Helper()
+	k := &fakeKernel{t: t, on: make(map[string]func(*fakeCall) error)}
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := providers
+	providers = []*provider.Provider{{Name: "fake", Driver: uapi.RDMA_DRIVER_UNKNOWN, MinABI: from, MaxABI: to, NewContext: newFakeProvider}}
+	defer func() { providers = old }()
+	c, err := (&Device{name: "fake0", abiVersion: version}).open(ioctl.NewFake(fd, k.answer))
+	return c, k, err
+}
+
 // A fakeProvider has queues that take everything and give nothing.
 type fakeProvider struct {
 	provider.Context
-	qps  []*fakeQP
-	cqs  []*fakeCQ
-	srqs []*fakeSRQ
+	qps   []*fakeQP
+	cqs   []*fakeCQ
+	srqs  []*fakeSRQ
+	adopt error // what the queues' Adopt answers
 }
 
 func newFakeProvider(*ioctl.File, *ioctl.Cmd) (provider.Context, error) {
@@ -282,19 +291,19 @@ func (p *fakeProvider) NewAH(_ *ioctl.Cmd, init provider.AHInit) (provider.AH, e
 }
 
 func (p *fakeProvider) NewCQ(_ *ioctl.Cmd, init provider.CQInit) (provider.CQ, error) {
-	q := &fakeCQ{init: init}
+	q := &fakeCQ{init: init, of: p}
 	p.cqs = append(p.cqs, q)
 	return q, nil
 }
 
 func (p *fakeProvider) NewSRQ(_ *ioctl.Cmd, init *provider.SRQInit) (provider.SRQ, error) {
-	q := &fakeSRQ{init: *init}
+	q := &fakeSRQ{init: *init, of: p}
 	p.srqs = append(p.srqs, q)
 	return q, nil
 }
 
 func (p *fakeProvider) NewQP(_ *ioctl.Cmd, init provider.QPInit) (provider.QP, error) {
-	q := &fakeQP{init: init}
+	q := &fakeQP{init: init, of: p}
 	p.qps = append(p.qps, q)
 	return q, nil
 }
@@ -314,14 +323,14 @@ type fakeQP struct {
 	init     provider.QPInit
 	num      uint32
 	moved    []uapi.IbQpState
-	adopt    error // what Adopt answers
+	of       *fakeProvider
 	released int
 }
 
 func (q *fakeQP) Adopt(_, qpn uint32, granted *provider.QPCap) error {
 	*granted = q.init.Cap
 	q.num = qpn
-	return q.adopt
+	return q.of.adopt
 }
 
 func (q *fakeQP) ECE() (uint32, uint32)                  { return 0, 0 }
@@ -338,10 +347,11 @@ type fakeCQ struct {
 	ready     int // completions to be polled
 	forgotten []provider.QP
 	armed     int
+	of        *fakeProvider
 	released  int
 }
 
-func (q *fakeCQ) Adopt(uint32) error { return nil }
+func (q *fakeCQ) Adopt(uint32) error { return q.of.adopt }
 
 func (q *fakeCQ) Poll(wc []provider.WC) (int, error) {
 	n := min(q.ready, len(wc))
@@ -366,12 +376,13 @@ type fakeSRQ struct {
 	init     provider.SRQInit
 	posted   int
 	remapped int
+	of       *fakeProvider
 	released int
 }
 
 func (q *fakeSRQ) Adopt(_ uint32, granted *provider.SRQInit) error {
 	*granted = q.init
-	return nil
+	return q.of.adopt
 }
 
 func (q *fakeSRQ) PostRecv(wrs []provider.RecvWR) (int, error) {

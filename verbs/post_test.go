@@ -168,3 +168,207 @@ func BenchmarkPostSend(b *testing.B) {
 		})
 	}
 }
+
+// TestPostBounds: what is just within bounds is posted, what is just beyond isn't, and
+// of a list no more than what is before it.
+func TestPostBounds(t *testing.T) {
+	const longest = 1<<31 - 1
+	qp, _ := nullRC()
+	mr := &MR{iova: 0x1000, length: 0x1000}
+	mr.ctx = qp.ctx
+	closedMR := &MR{iova: 0x1000, length: 0x1000}
+	closedMR.ctx = qp.ctx
+	closedMR.holds.Store(closedHolds)
+	mw, closedMW, foreignMW := window(MWType2), window(MWType2), window(MWType2)
+	mw.ctx, closedMW.ctx, foreignMW.ctx = qp.ctx, qp.ctx, new(Context)
+	closedMW.holds.Store(closedHolds)
+	ah, closedAH, otherAH := &AH{pd: qp.pd}, &AH{pd: qp.pd}, &AH{pd: &PD{object: object{handle: 1}}}
+	closedAH.holds.Store(closedHolds)
+
+	bind := func(mw *MW, mr *MR, addr, length uint64) SendWR {
+		return SendWR{Opcode: OpBindMW, MW: mw, Bind: MWBindInfo{MR: mr, Addr: addr, Length: length}}
+	}
+	to := func(ah *AH, qpn uint32) SendWR { return SendWR{Opcode: OpSend, AH: ah, RemoteQPN: qpn} }
+	atomic := func(addr uint64, n uint32) SendWR {
+		return SendWR{Opcode: OpFetchAdd, RemoteAddr: addr, SGL: []SGE{{Length: n}}}
+	}
+	flush := func(typ FlushType, level FlushLevel) SendWR {
+		return SendWR{Opcode: OpFlush, FlushType: typ, FlushLevel: level}
+	}
+	sized := func(lengths ...uint32) SendWR {
+		wr := SendWR{Opcode: OpRDMAWrite}
+		for _, n := range lengths {
+			wr.SGL = append(wr.SGL, SGE{Length: n})
+		}
+		return wr
+	}
+	for _, tt := range []struct {
+		name string
+		typ  QPType
+		wr   SendWR
+		ok   bool
+	}{
+		{"all of the MR", RC, bind(mw, mr, 0x1000, 0x1000), true},
+		{"its last byte", RC, bind(mw, mr, 0x1fff, 1), true},
+		{"its end", RC, bind(mw, mr, 0x2000, 1), false},
+		{"before it", RC, bind(mw, mr, 0xfff, 1), false},
+		{"before it, wrapped", RC, bind(mw, mr, 0, 0x800), false},
+		{"nothing", RC, bind(mw, nil, 0, 0), true},
+		{"no MR", RC, bind(mw, nil, 0x1000, 1), false},
+		{"a closed MR", RC, bind(mw, closedMR, 0x1000, 1), false},
+		{"a closed MW", RC, bind(closedMW, mr, 0x1000, 1), false},
+		{"another's MW", RC, bind(foreignMW, mr, 0x1000, 1), false},
+		{"bind on UD", UD, bind(mw, mr, 0x1000, 1), false},
+
+		{"longest", RC, sized(longest), true},
+		{"longest of two", RC, sized(longest-1, 1), true},
+		{"too long", RC, sized(longest + 1), false},
+		{"too long of two", RC, sized(longest, 1), false},
+
+		{"atomic", RC, atomic(8, 8), true},
+		{"atomic at 4", RC, atomic(12, 8), false},
+		{"atomic into 7", RC, atomic(8, 7), false},
+		{"atomic write", RC, SendWR{Opcode: OpAtomicWrite, RemoteAddr: 8, Inline: make([]byte, 8)}, true},
+		{"atomic write at 4", RC, SendWR{Opcode: OpAtomicWrite, RemoteAddr: 4, Inline: make([]byte, 8)}, false},
+		{"atomic write of 9", RC, SendWR{Opcode: OpAtomicWrite, RemoteAddr: 8, Inline: make([]byte, 9)}, false},
+		{"atomic write on UC", UC, SendWR{Opcode: OpAtomicWrite, RemoteAddr: 8, Inline: make([]byte, 8)}, false},
+
+		{"flush", RC, flush(FlushGlobal|FlushPersistent, FlushMR), true},
+		{"flush of no type", RC, flush(0, FlushRange), false},
+		{"flush of a type", RC, flush(4, FlushRange), false},
+		{"flush of a level", RC, flush(FlushGlobal, FlushMR+1), false},
+		{"flush on UC", UC, flush(FlushGlobal, FlushMR), false},
+
+		{"datagram", UD, to(ah, 1<<24-1), true},
+		{"QPN", UD, to(ah, 1<<24), false},
+		{"closed AH", UD, to(closedAH, 1), false},
+		{"AH of another PD", UD, to(otherAH, 1), false},
+		{"DCI", DCI, to(ah, 1<<24-1), true},
+		{"DCI, QPN", DCI, to(ah, 1<<24), false},
+		{"DCI, no AH", DCI, to(nil, 1), false},
+		{"DCI, nothing needs no AH", DCI, SendWR{Opcode: OpNop}, true},
+
+		{"flags", RC, SendWR{Opcode: OpSend, Flags: SendFence | SendSignaled | SendSolicited}, true},
+		{"checksum on RC", RC, SendWR{Opcode: OpSend, Flags: SendIPChecksum}, false},
+		{"checksum", RawPacket, SendWR{Opcode: OpSend, Flags: SendIPChecksum}, true},
+		{"the flag for inline data", RC, SendWR{Opcode: OpSend, Flags: sendKnown + 1}, false},
+		{"inline", RC, SendWR{Opcode: OpSend, Inline: []byte{1}}, true},
+		{"inline local invalidate", RC, SendWR{Opcode: OpLocalInv, Inline: []byte{1}}, false},
+		{"operation 32", RC, SendWR{Opcode: 32}, false},
+	} {
+		for _, list := range [][]SendWR{{tt.wr}, {{Opcode: OpNop}, tt.wr}} { // the short way, and the other
+			q, p := nullRC()
+			q.typ, q.pd, q.ctx = tt.typ, qp.pd, qp.ctx
+			q.setState(QPRTS)
+			if tt.typ == UD {
+				list = list[len(list)-1:] // known to it
+			}
+			n, err := q.PostSend(list...)
+			switch {
+			case tt.ok && (n != len(list) || err != nil || p.put != n || p.rung != 1):
+				t.Errorf("%s: %d of %d, %v", tt.name, n, len(list), err)
+			case !tt.ok && (n != len(list)-1 || !errors.Is(err, ErrInvalid) || p.put != n):
+				t.Errorf("%s: %d of %d, %v, %d put", tt.name, n, len(list), err, p.put)
+			}
+		}
+	}
+}
+
+// TestPostStates: from which state on a QP takes requests.
+func TestPostStates(t *testing.T) {
+	for _, s := range []QPState{QPReset, QPInit, QPRTR, QPRTS, QPSQD, QPSQE, QPErr} {
+		for _, wr := range []SendWR{{Opcode: OpSend}, {Opcode: OpLocalInv}} { // the short way, and the other
+			qp, p := nullRC()
+			qp.setState(s)
+			want := s >= QPRTS
+			if n, err := qp.PostSend(wr); (n == 1) != want || (err == nil) != want || (p.put == 1) != want {
+				t.Errorf("%v in %v: %d, %v", wr.Opcode, s, n, err)
+			}
+		}
+		qp, p := nullRC()
+		qp.setState(s)
+		want := s >= QPInit
+		if n, err := qp.PostRecv(RecvWR{}); (n == 1) != want || (err == nil) != want || (p.put == 1) != want {
+			t.Errorf("a receive in %v: %d, %v", s, n, err)
+		}
+	}
+	for name, change := range map[string]func(*QP){
+		"with an SRQ": func(qp *QP) { qp.srq = new(SRQ) },
+		"XRCSend":     func(qp *QP) { qp.typ = XRCSend },
+		"DCI":         func(qp *QP) { qp.typ = DCI },
+	} {
+		qp, p := nullRC()
+		change(qp)
+		qp.setState(QPRTS)
+		if n, err := qp.PostRecv(RecvWR{}); n != 0 || !errors.Is(err, ErrInvalid) || p.put != 0 {
+			t.Errorf("a receive %s: %d, %v", name, n, err)
+		}
+	}
+}
+
+// failQP puts what it is given, and can't ring.
+type failQP struct {
+	nullQP
+	err error
+}
+
+func (q *failQP) PostSend(wrs []provider.SendWR, more bool) (int, error) {
+	n, _ := q.nullQP.PostSend(wrs, more)
+	return n, q.err
+}
+
+// TestDoorbellFails: all was put, and the error says what is wrong.
+func TestDoorbellFails(t *testing.T) {
+	bad := errors.New("no bell")
+	for _, op := range []Opcode{OpSend, OpLocalInv} {
+		qp, _ := nullRC()
+		qp.prov = &failQP{err: bad}
+		if n, err := qp.PostSend(SendWR{Opcode: op}); n != 1 || !errors.Is(err, bad) {
+			t.Errorf("%v: %d, %v", op, n, err)
+		}
+		b := qp.StartSends()
+		b.Send()
+		if n, err := b.Complete(); n != 1 || !errors.Is(err, bad) {
+			t.Errorf("built: %d, %v", n, err)
+		}
+	}
+}
+
+// TestBindType1: a type 1 window gets the next key, and one of type 2 is refused.
+func TestBindType1(t *testing.T) {
+	qp, _ := keepRC()
+	p := qp.prov.(*keepQP)
+	mr := &MR{iova: 0x1000, length: 0x1000}
+	one, two := window(MWType1), window(MWType2)
+	mr.ctx, one.ctx, two.ctx = qp.ctx, qp.ctx, qp.ctx
+	one.ref.RKey.Store(0x12ff)
+	info := MWBindInfo{MR: mr, Addr: 0x1800, Length: 0x800, Access: AccessRemoteRead}
+	if err := qp.BindMW(two, MWBind{MWBindInfo: info}); !errors.Is(err, ErrInvalid) || len(p.wrs) != 0 {
+		t.Errorf("type 2: %v", err)
+	}
+	beyond := info
+	beyond.Length++
+	if err := qp.BindMW(one, MWBind{MWBindInfo: beyond}); !errors.Is(err, ErrInvalid) || len(p.wrs) != 0 {
+		t.Errorf("beyond the MR: %v", err)
+	}
+	if err := qp.BindMW(one, MWBind{WRID: 5, Flags: 1 << 20, MWBindInfo: info}); !errors.Is(err, ErrInvalid) || len(p.wrs) != 0 {
+		t.Errorf("flags: %v", err)
+	}
+	if err := qp.BindMW(one, MWBind{WRID: 5, Flags: SendSignaled, MWBindInfo: info}); err != nil || len(p.wrs) != 1 {
+		t.Fatal(err)
+	}
+	wr := p.wrs[0]
+	if wr.WRID != 5 || wr.Flags != uint32(SendSignaled) || wr.NewRKey != 0x1200 || wr.MW != &one.ref || wr.Bind.MR != &mr.ref ||
+		wr.Bind.Addr != 0x1800 || wr.Bind.Length != 0x800 || wr.Bind.Access != uint32(AccessRemoteRead) {
+		t.Errorf("%+v", wr)
+	}
+	if one.holds.Load() != 0 || qp.holds.Load() != 0 {
+		t.Error("something is held")
+	}
+	for _, s := range []QPState{QPReset, QPInit, QPRTR} {
+		qp.setState(s)
+		if err := qp.BindMW(one, MWBind{MWBindInfo: info}); !errors.Is(err, ErrInvalid) || len(p.wrs) != 1 {
+			t.Errorf("in %v: %v", s, err)
+		}
+	}
+}
