@@ -37,6 +37,11 @@ func TestOpError(t *testing.T) {
 	if !errors.Is(removed, ErrDeviceRemoved) || !errors.Is(removed, syscall.EIO) || removed.Error() != "verbs: op: device was removed (EIO)" {
 		t.Errorf("removed: %v", removed)
 	}
+	for _, errno := range []syscall.Errno{syscall.ENXIO, syscall.ENODEV, syscall.EIO} {
+		if err := openError(new(Device), errno); !errors.Is(err, ErrDeviceRemoved) || !errors.Is(err, errno) {
+			t.Errorf("opening: %v", err)
+		}
+	}
 	if err := invalid("create CQ", "CQE %d", 0); !errors.Is(err, ErrInvalid) || err.Error() != "verbs: create CQ: CQE 0" {
 		t.Errorf("invalid: %v", err)
 	}
