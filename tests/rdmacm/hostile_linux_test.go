@@ -387,7 +387,7 @@ func TestHostileClients(t *testing.T) {
 		}
 	})
 	ch := must(rdmacm.NewEventChannel())(t)
-	for round := range long(4, 200) {
+	for round := range long(2, 200) {
 		r := rand.New(rand.NewPCG(uint64(round), 2))
 		ids := make(map[*rdmacm.ID]int) // to the step at which it leaves
 		for range 20 {
