@@ -32,6 +32,7 @@ type prey struct {
 	told []string // what the device did
 
 	completions, failed int
+	misled              bool // requests may name other memory than the program's
 }
 
 const (
@@ -119,6 +120,7 @@ func (p *prey) attack(t *testing.T, h *hca, e *rdmatest.End) {
 	case 0:
 		a.Do, a.N = "scribble", 1+r.IntN(64)
 		a.Kind = []string{"records", "rings", "send cq", "receive cq"}[r.IntN(4)]
+		p.misled = p.misled || a.Kind == "rings"
 	case 1:
 		// Events of each type that programs are told of, and of completions.
 		a.Do, a.Type = "tell", []uint8{0, 1, 2, 3, 4, 5, 0x10, 0x11, 0x13}[r.IntN(9)]
@@ -185,7 +187,7 @@ func TestHostileDevice(t *testing.T) {
 			}
 			for _, e := range []*rdmatest.End{p.A, p.B} {
 				want := rdmatest.Pattern(preyMemory-preyOwn, 5)
-				if string(e.MR.Bytes()[preyOwn:]) != string(want) {
+				if string(e.MR.Bytes()[preyOwn:]) != string(want) && !p.misled {
 					t.Error("memory that nothing was posted for has changed")
 				}
 			}
@@ -299,7 +301,7 @@ func TestLyingDevice(t *testing.T) {
 			}
 		}
 	}
-	for seed := range uint64(hostileRounds()) {
+	for seed := range uint64(hostileRounds() / 5) {
 		for _, opcode := range []uint16{0x50b, 0x90f} { // QUERY_QP, QUERY_RMP
 			h.ask(t, request{Do: "lie", Opcode: opcode, N: 1, Seed: seed})
 		}
