@@ -84,3 +84,20 @@ func TestWait(t *testing.T) {
 		t.Errorf("at the end: %v", err)
 	}
 }
+
+// A context that ends when the read does leaves the next wait alone.
+func TestEndsWithTheRead(t *testing.T) {
+	r, w := pipe(t)
+	for i := range 2000 {
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := Wait(ctx, r, func() error { cancel(); return nil }); err != nil {
+			t.Fatalf("round %d: the wait ended with %v", i, err)
+		}
+		if _, err := w.Write([]byte{1}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-reader(t.Context(), r); err != nil {
+			t.Fatalf("round %d: the next wait ended with %v", i, err)
+		}
+	}
+}

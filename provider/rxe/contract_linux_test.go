@@ -1,0 +1,260 @@
+package rxe
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/internal/held"
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// memory is n bytes of this process's.
+//
+//go:noinline
+func memory(addr uint64, n int) []byte {
+	p := uintptr(addr)
+	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&p))), n)
+}
+
+// What goes into a work request for each of the fields that a test with equal values
+// could swap.
+func TestPutPutsEachFieldInItsPlace(t *testing.T) {
+	q := memQP(t, 8)
+	put := func(wr provider.SendWR) *uapi.RxeSendWqe {
+		t.Helper()
+		w := q.sq.sendWQE(q.prod)
+		if err := q.put(&wr); err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	a := put(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD, RemoteAddr: 1, RKey: 2, Add: 3, Swap: 4, Compare: 5})
+	if got, want := *a.Wr.Wr.Atomic(), (uapi.RxeSendWrWrAtomic{RemoteAddr: 1, CompareAdd: 3, Rkey: 2}); got != want {
+		t.Errorf("fetch and add: %+v, want %+v", got, want)
+	}
+	f := put(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_FLUSH, RemoteAddr: 1, RKey: 2, FlushLength: 3, FlushType: 4, FlushLevel: 5})
+	if got, want := *f.Wr.Wr.Flush(), (uapi.RxeSendWrWrFlush{RemoteAddr: 1, Rkey: 2, Type: 4, Level: 5}); got != want || f.Dma.Length != 3 {
+		t.Errorf("flush: %+v of %d, want %+v", got, f.Dma.Length, want)
+	}
+	mw := window(0x11)
+	bind := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_BIND_MW, NewRKey: 0x12, MW: mw}
+	if m := put(bind).Wr.Wr.Mw(); m.MwRkey != 0x11 || m.Rkey != 0x12 || mw.RKey.Load() != 0x12 {
+		t.Errorf("bind: %+v, then the window has key %#x", m, mw.RKey.Load())
+	}
+	i := put(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, Inline: []byte("x"), Flags: uint32(uapi.IB_SEND_SIGNALED)})
+	if i.Wr.SendFlags != 2|8 { // IB_SEND_SIGNALED, IB_SEND_INLINE
+		t.Errorf("inline: flags %#x, want 0xa", i.Wr.SendFlags)
+	}
+	q.init.Type = uapi.IB_UVERBS_QPT_UD
+	u := put(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, AH: &provider.AHRef{Number: 7}, RemoteQPN: 8, RemoteQKey: 9})
+	if ud := u.Wr.Wr.Ud(); ud.AhNum != 7 || ud.RemoteQpn != 8 || ud.RemoteQkey != 9 {
+		t.Errorf("UD: %+v", ud)
+	}
+}
+
+// Lists and inline data are refused from one more than the queue has room for.
+func TestPostBounds(t *testing.T) {
+	q := memQP(t, 8)
+	send := func(wr provider.SendWR, want error) {
+		t.Helper()
+		if n, err := q.PostSend([]provider.SendWR{wr}, true); err != want || (n == 1) != (want == nil) {
+			t.Errorf("%d pieces, %d bytes inline: %d, %v, want %v", len(wr.SGL), len(wr.Inline), n, err, want)
+		}
+	}
+	send(provider.SendWR{SGL: make([]provider.SGE, 4)}, nil)
+	send(provider.SendWR{SGL: make([]provider.SGE, 5)}, provider.ErrTooManySGEs)
+	send(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, Inline: make([]byte, 64)}, nil)
+	send(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, Inline: make([]byte, 65)}, provider.ErrInlineTooBig)
+	recv := func(want error, lengths ...uint32) {
+		t.Helper()
+		var wr provider.RecvWR
+		for _, n := range lengths {
+			wr.SGL = append(wr.SGL, provider.SGE{Length: n})
+		}
+		if n, err := q.PostRecv([]provider.RecvWR{wr}); err != want || (n == 1) != (want == nil) {
+			t.Errorf("pieces of %v: %d, %v, want %v", lengths, n, err, want)
+		}
+	}
+	recv(nil, 1, 2, 3, 4)
+	recv(provider.ErrTooManySGEs, 1, 2, 3, 4, 5)
+	recv(nil, 1<<31, 1<<31-1)
+	recv(provider.ErrRecvTooLong, 1<<31, 1<<31)
+	recv(provider.ErrRecvTooLong, 1<<31, 1<<31, 1)
+	if _, err := new(qp).PostRecv(make([]provider.RecvWR, 1)); err != provider.ErrNoQueue {
+		t.Errorf("without a receive queue: %v", err)
+	}
+}
+
+// An element has room for the list or for the inline data, whichever is larger, to
+// the byte.
+func TestElementSizes(t *testing.T) {
+	q := memRing(t, 4, 512)
+	for _, n := range []uintptr{511, 512, 513} {
+		if _, err := newQueue(q.mem, n); (err == nil) != (n <= 512) {
+			t.Errorf("%d bytes in elements of 512: %v", n, err)
+		}
+	}
+}
+
+// A QP that is adopted: the doorbell names its handle, and has the kernel answer
+// where there is room for it; one with an SRQ maps no receive queue.
+func TestAdoptQP(t *testing.T) {
+	const ring = 1 << 16
+	for _, srq := range []bool{false, true} {
+		t.Run(fmt.Sprint("SRQ ", srq), func(t *testing.T) {
+			f, mem := kernelFile(t, "goverbs-qp", 2*ring)
+			lay(mem, 9, 3, 2, 2)
+			lay(mem[ring:], 9, 3, 1, 1)
+			resp := uapi.RxeCreateQpResp{SqMi: uapi.Mminfo{Size: 8192}, RqMi: uapi.Mminfo{Offset: ring, Size: 8192}}
+			q := &qp{file: f, resp: &resp}
+			want := 2
+			if srq {
+				q.init.SRQ, want = new(nobodysSRQ), 1
+			}
+			if err := q.Adopt(0x1122, 0x3344, &provider.QPCap{MaxSendSGE: 2, MaxRecvSGE: 3, MaxInlineData: 64}); err != nil {
+				t.Fatal(err)
+			}
+			if n := mappings(t, "goverbs-qp"); n != want {
+				t.Errorf("%d rings are mapped", n)
+			}
+			if q.prod != 2 || !srq && q.rq.prod != 1 || q.Moved(uapi.IB_QPS_RTS) != 0x3344 {
+				t.Errorf("we are at %d, %d, as QP %#x", q.prod, q.rq.prod, q.Moved(uapi.IB_QPS_RTS))
+			}
+			if n, err := q.PostRecv(make([]provider.RecvWR, 1)); srq && err != provider.ErrNoQueue || !srq && n != 1 {
+				t.Errorf("post receive: %d, %v", n, err)
+			}
+			b := q.bell.bytes()
+			if command, handle := binary.NativeEndian.Uint32(b), binary.NativeEndian.Uint32(b[16:]); command != 28 || handle != 0x1122 { // POST_SEND
+				t.Errorf("the doorbell is command %d for %#x", command, handle)
+			}
+			if words := [2]uint16{binary.NativeEndian.Uint16(b[4:]), binary.NativeEndian.Uint16(b[6:])}; words != [2]uint16{8, 1} {
+				t.Errorf("the doorbell has %v words", words)
+			}
+			if count, size := binary.NativeEndian.Uint64(b[20:]), binary.NativeEndian.Uint32(b[28:]); count != 0 || size < 56 { // ib_uverbs_send_wr
+				t.Errorf("the doorbell has %d requests and lists, of %d bytes", count, size)
+			}
+			if response := binary.NativeEndian.Uint64(b[8:]); response != uint64(uintptr(unsafe.Pointer(&q.bell.resp))) {
+				t.Errorf("the kernel answers at %#x", response)
+			}
+			q.Release()
+			if n := mappings(t, "goverbs-qp"); n != 0 {
+				t.Errorf("%d rings stay mapped", n)
+			}
+		})
+	}
+}
+
+type nobodysSRQ struct{ provider.SRQ }
+
+// A CQ that is resized is polled in its new ring alone; it takes no CQEs of another
+// kind.
+func TestResizeCQ(t *testing.T) {
+	const ring = 1 << 16
+	f, mem := kernelFile(t, "goverbs-cq", 2*ring)
+	lay(mem, 6, 3, 2, 1)
+	lay(mem[ring:], 6, 7, 1, 0)
+	binary.NativeEndian.PutUint64(mem[ring+atElements:], 42)
+	c := &cq{file: f, resp: &uapi.Mminfo{Size: 4096}}
+	if err := c.Adopt(5); err != nil {
+		t.Fatal(err)
+	}
+	c.resp = &uapi.Mminfo{Offset: ring, Size: 4096}
+	if err := c.Remap(); err != nil {
+		t.Fatal(err)
+	}
+	wc := make([]provider.WC, 4)
+	if n, err := c.Poll(wc); n != 1 || err != nil || wc[0].WRID != 42 {
+		t.Errorf("%d completions, %v, of %d", n, err, wc[0].WRID)
+	}
+	if n := mappings(t, "goverbs-cq"); n != 1 {
+		t.Errorf("%d rings are mapped", n)
+	}
+	c.Release()
+	c.Release()
+	if n := mappings(t, "goverbs-cq"); n != 0 {
+		t.Errorf("%d rings stay mapped", n)
+	}
+	if _, err := c.PollTimed(wc, make([]uint64, 4)); err != provider.ErrOpcode {
+		t.Errorf("completion times: %v", err)
+	}
+	for _, init := range []provider.CQInit{{CQESize: 64}, {Compression: 1}} {
+		if _, err := new(context).NewCQ(ioctl.NewWrite(0), init); err != errPlainCQ {
+			t.Errorf("%+v: %v", init, err)
+		}
+	}
+}
+
+// Arming names the CQ and which completions, each time anew. Bytes as struct
+// ib_uverbs_req_notify_cq has them.
+func TestArm(t *testing.T) {
+	if testing.Short() {
+		t.Skip("emulators of one program have no seccomp")
+	}
+	f, err := ioctl.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c := &cq{file: f, handle: 0x11223344}
+	c.arm.cmd = ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_REQ_NOTIFY_CQ)
+	c.arm.req = ioctl.In[uapi.IbUverbsReqNotifyCq](c.arm.cmd, uapi.UVERBS_ATTR_CORE_IN)
+	defer c.Release()
+	var got []uint64
+	held.Answer(t, held.Filter{Number: unix.SYS_IOCTL, Arg: 1, Value: uapi.RDMA_VERBS_IOCTL}, func() {
+		for _, solicitedOnly := range []bool{false, true, true, false} {
+			if err := c.Arm(solicitedOnly, 0); err != nil {
+				t.Error(err)
+			}
+		}
+		want := []uint64{0x11223344, 1<<32 | 0x11223344, 1<<32 | 0x11223344, 0x11223344}
+		if len(got) != len(want) || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] || got[3] != want[3] {
+			t.Errorf("armed with %#x, want %#x", got, want)
+		}
+	}, func(args [6]uint64) unix.Errno {
+		call := memory(args[2], 24+2*16)
+		// The second attribute is CORE_IN, 0, with its eight bytes in itself.
+		if id, n := binary.NativeEndian.Uint16(call[40:]), binary.NativeEndian.Uint16(call[42:]); id != 0 || n != 8 {
+			t.Errorf("attribute %d of %d bytes", id, n)
+		}
+		got = append(got, binary.NativeEndian.Uint64(call[48:]))
+		return 0
+	})
+}
+
+// Where an SRQ's new ring is said goes through a pointer in the request.
+func TestModifySRQ(t *testing.T) {
+	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_MODIFY_SRQ)
+	defer cmd.Release()
+	s := new(srq)
+	if err := s.Modify(cmd); err != nil {
+		t.Fatal(err)
+	}
+	if testing.Short() {
+		t.Skip("emulators of one program have no seccomp")
+	}
+	f, err := ioctl.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	*ioctl.In[uapi.IbUverbsModifySrq](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsModifySrq{}
+	held.Answer(t, held.Filter{Number: unix.SYS_IOCTL, Arg: 1, Value: uapi.RDMA_VERBS_IOCTL}, func() {
+		if err := cmd.Run(f); err != nil {
+			t.Fatal(err)
+		}
+		if want := (uapi.Mminfo{Offset: 0x1000, Size: 0x2000}); *s.mi != want {
+			t.Errorf("the new ring is %+v, want %+v", *s.mi, want)
+		}
+	}, func(args [6]uint64) unix.Errno {
+		// UHW_IN is the second attribute: mmap_info_addr, where a struct mminfo goes.
+		at := binary.NativeEndian.Uint64(memory(args[2], 24+2*16)[48:])
+		copy(memory(at, 16), []byte{0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0})
+		return 0
+	})
+}
