@@ -46,7 +46,7 @@ func (r *runner) compile() ([]testPackage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
-	imports := strings.Fields(string(out))
+	imports := slices.DeleteFunc(strings.Fields(string(out)), func(i string) bool { return path.Base(i) == "runner" })
 	script := `export CGO_ENABLED=0
 		go build -o "$GOVERBS_BIN/" ./cmd/... ./examples/... ./tests/fakemlx5 ./tests/mlx5bytes/play ./cmd/ibvtrace/testdata/hostile
 		for source in tests/*/{c,peer}/*.c; do
