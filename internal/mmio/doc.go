@@ -12,8 +12,8 @@
 //	udma_ordering_write_barrier = to_device      = to_device  ToDevice
 //	mmio_flush_writes           sfence           dsb st       FlushWrites
 //	mmio_wc_start               = flush_writes   = flush      FlushWrites
-//	mmio_wc_spinlock            lock, no sfence  lock; flush  none: BlueFlame and Doorbell begin with FlushWrites, locked or not
-//	mmio_wc_spinunlock          sfence; unlock   same         none: BlueFlame and Doorbell end with FlushWrites
+//	mmio_wc_spinlock            lock, no sfence  lock; flush  RingLocked, CopyLocked: after the lock
+//	mmio_wc_spinunlock          sfence; unlock   same         RingLocked, CopyLocked: before it is freed
 //	mmio_ordered_writes_hack    = flush_writes   = flush      none: all that write registers begin and end with FlushWrites
 //
 // And of util/mmio.h what goes with them:

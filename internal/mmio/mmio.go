@@ -42,6 +42,16 @@ func Publish(record *uint32, v uint32)
 //go:noescape
 func Doorbell(record *uint32, v uint32, reg *uint64, value uint64)
 
+// RingLocked and CopyLocked are what Doorbell and BlueFlame do to a register, under a
+// lock that was taken with an atomic instruction after a Publish: on amd64 that is the
+// fence between the two. They end with FlushWrites, so that the lock may be freed.
+//
+//go:noescape
+func RingLocked(reg *uint64, value uint64)
+
+//go:noescape
+func CopyLocked(reg, entry unsafe.Pointer, blocks int)
+
 // A Bell is where a queue of entries rings: its doorbell record, and a register
 // of two buffers in write-combining memory, which are used in turn.
 type Bell struct {

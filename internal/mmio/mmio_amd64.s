@@ -63,6 +63,28 @@ TEXT ·Doorbell(SB), NOSPLIT, $0-32
 	SFENCE
 	RET
 
+// func RingLocked(reg *uint64, value uint64)
+TEXT ·RingLocked(SB), NOSPLIT, $0-16
+	MOVQ reg+0(FP), DI
+	MOVQ value+8(FP), DX
+	MOVQ DX, (DI)
+	SFENCE
+	RET
+
+// func CopyLocked(reg, entry unsafe.Pointer, blocks int)
+TEXT ·CopyLocked(SB), NOSPLIT, $0-24
+	MOVQ reg+0(FP), DI
+	MOVQ entry+8(FP), SI
+	MOVQ blocks+16(FP), BX
+next:
+	COPY64(0, SI, DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ BX
+	JNZ  next
+	SFENCE
+	RET
+
 // RING publishes v in bell's record, makes the other buffer the next, and has
 // this one's address in reg.
 #define RING(bell, v, reg) \

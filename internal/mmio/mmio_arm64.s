@@ -48,6 +48,29 @@ TEXT ·Doorbell(SB), NOSPLIT, $0-32
 	DSB  ST
 	RET
 
+// func RingLocked(reg *uint64, value uint64)
+TEXT ·RingLocked(SB), NOSPLIT, $0-16
+	MOVD reg+0(FP), R2
+	MOVD value+8(FP), R3
+	DSB  ST
+	MOVD R3, (R2)
+	DSB  ST
+	RET
+
+// func CopyLocked(reg, entry unsafe.Pointer, blocks int)
+TEXT ·CopyLocked(SB), NOSPLIT, $0-24
+	MOVD reg+0(FP), R2
+	MOVD entry+8(FP), R3
+	MOVD blocks+16(FP), R4
+	DSB  ST
+next:
+	VLD1.P 64(R3), [V0.D2, V1.D2, V2.D2, V3.D2]
+	VST1.P [V0.D2, V1.D2, V2.D2, V3.D2], 64(R2)
+	SUBS   $1, R4
+	BNE    next
+	DSB    ST
+	RET
+
 // RING publishes v in bell's record, makes the other buffer the next, and has
 // this one's address in reg.
 #define RING(bell, v, reg) \

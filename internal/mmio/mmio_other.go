@@ -15,6 +15,8 @@ func FlushWrites()                                 { panic(refusal) }
 func Load32(*uint32) uint32                        { panic(refusal) }
 func Publish(*uint32, uint32)                      { panic(refusal) }
 func Doorbell(*uint32, uint32, *uint64, uint64)    { panic(refusal) }
+func RingLocked(*uint64, uint64)                   { panic(refusal) }
+func CopyLocked(_, _ unsafe.Pointer, _ int)        { panic(refusal) }
 func BlueFlame(*Bell, uint32, unsafe.Pointer, int) { panic(refusal) }
 func BlueFlame64(*Bell, uint32, unsafe.Pointer)    { panic(refusal) }
 func BlueFlame128(*Bell, uint32, unsafe.Pointer)   { panic(refusal) }

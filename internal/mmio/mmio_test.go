@@ -76,6 +76,25 @@ func TestDoorbell(t *testing.T) {
 	}
 }
 
+// TestLocked: what comes after a lock goes to the register alone.
+func TestLocked(t *testing.T) {
+	src := filled()
+	a, want := new(area), new(area)
+	RingLocked(&a.words[32], 0x0102030405060708)
+	want.words[32] = 0x0102030405060708
+	if !bytes.Equal(a.bytes(), want.bytes()) {
+		t.Errorf("RingLocked left\n%x, want\n%x", a.bytes(), want.bytes())
+	}
+	for blocks := 1; blocks <= 3; blocks++ {
+		a, want := new(area), new(area)
+		CopyLocked(unsafe.Pointer(&a.bytes()[64]), unsafe.Pointer(&src.bytes()[128]), blocks)
+		copy(want.bytes()[64:64+64*blocks], src.bytes()[128:])
+		if !bytes.Equal(a.bytes(), want.bytes()) {
+			t.Errorf("CopyLocked of %d left\n%x, want\n%x", blocks, a.bytes(), want.bytes())
+		}
+	}
+}
+
 func BenchmarkRing(b *testing.B) {
 	for name, ring := range map[string]func(a *area, i uint32){
 		"doorbell": func(a *area, i uint32) { Doorbell((*uint32)(unsafe.Pointer(&a.words[0])), i, &a.words[8], uint64(i)) },

@@ -374,25 +374,36 @@ func umrAccess(access uint32) (a uint8) {
 // assembly function, which a goroutine is never moved to another processor in.
 func (s *sendQueue) tell(single bool) {
 	counter := swap32(s.next & 0xffff)
-	bell, r := &s.bell, s.reg
-	if r.shared != nil {
-		r.shared.lock.Lock()
-		bell.Offset = r.shared.offset
-	}
 	first := &s.ring[s.last*wqe.BlockSegs]
 	length := first.Segments()
 	blocks := (length + wqe.BlockSegs - 1) / wqe.BlockSegs
-	if !single || s.kept || length == 1 || length*wqe.SegmentSize > bell.Size || s.last+blocks > s.mask+1 {
+	bell, r := &s.bell, s.reg
+	copied := single && !s.kept && length != 1 && length*wqe.SegmentSize <= bell.Size && s.last+blocks <= s.mask+1
+	switch {
+	case r.shared != nil:
+		r.ring(bell, counter, first, int(blocks), copied)
+	case copied:
+		mmio.BlueFlame(bell, counter, unsafe.Pointer(first), int(blocks))
+	default:
 		mmio.Doorbell(bell.Record, counter, (*uint64)(unsafe.Add(bell.Reg, bell.Offset)), first[0])
 		bell.Offset ^= bell.Size
-	} else {
-		mmio.BlueFlame(bell, counter, unsafe.Pointer(first), int(blocks))
-	}
-	if r.shared != nil {
-		r.shared.offset = bell.Offset
-		r.shared.lock.Unlock()
 	}
 	s.kept = false
+}
+
+// ring is BlueFlame or Doorbell of a register that queue pairs share.
+func (r *register) ring(bell *mmio.Bell, counter uint32, first *wqe.Segment, blocks int, copied bool) {
+	mmio.Publish(bell.Record, counter)
+	s := r.shared
+	s.lock.Lock()
+	at := unsafe.Add(r.base, s.offset)
+	s.offset ^= r.size
+	if copied {
+		mmio.CopyLocked(at, unsafe.Pointer(first), blocks)
+	} else {
+		mmio.RingLocked((*uint64)(at), first[0])
+	}
+	s.lock.Unlock()
 }
 
 // reset empties the queue.

@@ -1,10 +1,12 @@
 // Posting by many threads at once: on queue pairs of their own, which are more
-// than a process has doorbell registers, and on one that all share.
+// than a process has doorbell registers, and on one that all share. What is measured
+// is each thread's time on a processor while it posts: how much of that sixteen
+// threads get is others' affair.
 #pragma once
 #include <pthread.h>
 #include <time.h>
 
-enum { THREADS = 16, MANY_QPS = 64, DEEP = 2048 };
+enum { THREADS = 16, MANY_QPS = 64, SHARE = 32 };
 
 static struct crowd {
 	struct ibv_qp *qps[MANY_QPS];
@@ -12,28 +14,40 @@ static struct crowd {
 	uint32_t produced[MANY_QPS];
 	struct ibv_cq *cqs[MANY_QPS];
 	struct ibv_send_wr wr, last; // the last of a batch completes, for all
-	int n_qps, each; // posts of each thread to each of its QPs
-	int rounds;
+	int n_qps, rounds;
+	double *ns; // of each thread in each round, for a post
 	pthread_barrier_t barrier;
 } crowd;
 
-// crowd_posts has a thread post to its QPs: every sixteenth, or the only one.
-static void crowd_posts(int thread)
+static uint64_t used(void)
 {
-	for (int q = crowd.n_qps == 1 ? 0 : thread; q < crowd.n_qps; q += THREADS) {
-		for (int i = 1; i < crowd.each; i++)
-			post(crowd.qps[q], &crowd.wr);
-		post(crowd.qps[q], &crowd.last);
-		if (crowd.n_qps == 1)
-			return;
+	struct timespec t;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+// crowd_posts has a thread post to its QPs: every sixteenth, or the only one.
+static int crowd_posts(int thread)
+{
+	int posts = 0;
+	for (int q = thread; q < crowd.n_qps || q == thread; q += THREADS) {
+		struct ibv_qp *qp = crowd.qps[crowd.n_qps == 1 ? 0 : q];
+		for (int i = 1; i < SHARE; i++)
+			post(qp, &crowd.wr);
+		post(qp, &crowd.last);
+		posts += SHARE;
 	}
+	return posts;
 }
 
 static void *crowd_thread(void *arg)
 {
+	int thread = (int)(intptr_t)arg;
 	for (int i = 0; i < crowd.rounds; i++) {
 		pthread_barrier_wait(&crowd.barrier);
-		crowd_posts((int)(intptr_t)arg);
+		uint64_t start = used();
+		int posts = crowd_posts(thread);
+		crowd.ns[i * THREADS + thread] = (double)(used() - start) / posts;
 		pthread_barrier_wait(&crowd.barrier);
 	}
 	return NULL;
@@ -52,9 +66,8 @@ static void crowd_drain(void)
 static void crowd_measure(const char *name, int rounds, int n_qps, const struct ibv_send_wr *wr)
 {
 	pthread_t threads[THREADS];
-	double *ns = malloc(rounds * sizeof *ns);
+	crowd.ns = malloc(rounds * THREADS * sizeof *crowd.ns);
 	crowd.n_qps = n_qps;
-	crowd.each = n_qps == 1 ? DEEP / THREADS : DEEP;
 	crowd.rounds = rounds;
 	crowd.wr = crowd.last = *wr;
 	crowd.wr.send_flags &= ~IBV_SEND_SIGNALED;
@@ -62,26 +75,26 @@ static void crowd_measure(const char *name, int rounds, int n_qps, const struct 
 	for (intptr_t i = 0; i < THREADS; i++)
 		pthread_create(&threads[i], NULL, crowd_thread, (void *)i);
 	for (int i = 0; i < rounds; i++) {
-		uint64_t start = now();
 		pthread_barrier_wait(&crowd.barrier);
 		pthread_barrier_wait(&crowd.barrier);
-		ns[i] = (double)(now() - start) / (n_qps == 1 ? DEEP : DEEP * n_qps);
 		crowd_drain();
 	}
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
-	qsort(ns, rounds, sizeof *ns, compare);
-	printf("%s\t%.2f\n", name, ns[rounds / 2]);
-	free(ns);
+	qsort(crowd.ns, rounds * THREADS, sizeof *crowd.ns, compare);
+	printf("%s\t%.2f\n", name, crowd.ns[rounds * THREADS / 2]);
+	free(crowd.ns);
 }
 
 static void crowd_make(void)
 {
 	struct ibv_cq *shared = w.cq;
 	for (int i = 0; i < MANY_QPS; i++) {
+		// The first is the one that all share, too.
+		uint32_t depth = i == 0 ? THREADS * SHARE : 2 * SHARE;
 		if (!(crowd.cqs[i] = w.cq = ibv_create_cq(w.ctx, 2 * THREADS - 1, NULL, NULL, 0)))
 			die("CQ");
-		crowd.qps[i] = make_qp(IBV_QPT_RC, DEEP, 0, &crowd.players[i]);
+		crowd.qps[i] = make_qp(IBV_QPT_RC, depth, 0, &crowd.players[i]);
 		crowd.players[i].produced = &crowd.produced[i];
 	}
 	w.cq = shared;
