@@ -373,37 +373,35 @@ func umrAccess(access uint32) (a uint8) {
 // the ring's end cuts it: the fences, the copy and the fence after it are one
 // assembly function, which a goroutine is never moved to another processor in.
 func (s *sendQueue) tell(single bool) {
-	counter := swap32(s.next & 0xffff)
 	first := &s.ring[s.last*wqe.BlockSegs]
 	length := first.Segments()
 	blocks := (length + wqe.BlockSegs - 1) / wqe.BlockSegs
-	bell, r := &s.bell, s.reg
-	copied := single && !s.kept && length != 1 && length*wqe.SegmentSize <= bell.Size && s.last+blocks <= s.mask+1
-	switch {
-	case r.shared != nil:
-		r.ring(bell, counter, first, int(blocks), copied)
-	case copied:
-		mmio.BlueFlame(bell, counter, unsafe.Pointer(first), int(blocks))
-	default:
-		mmio.Doorbell(bell.Record, counter, (*uint64)(unsafe.Add(bell.Reg, bell.Offset)), first[0])
-		bell.Offset ^= bell.Size
-	}
+	s.notify(first, blocks, single && !s.kept && length != 1 && length*wqe.SegmentSize <= s.bell.Size && s.last+blocks <= s.mask+1)
 	s.kept = false
 }
 
-// ring is BlueFlame or Doorbell of a register that queue pairs share.
-func (r *register) ring(bell *mmio.Bell, counter uint32, first *wqe.Segment, blocks int, copied bool) {
-	mmio.Publish(bell.Record, counter)
-	s := r.shared
-	s.lock.Lock()
-	at := unsafe.Add(r.base, s.offset)
-	s.offset ^= r.size
-	if copied {
-		mmio.CopyLocked(at, unsafe.Pointer(first), blocks)
-	} else {
-		mmio.RingLocked((*uint64)(at), first[0])
+// notify rings for the WQE that begins with a segment, or copies it.
+func (s *sendQueue) notify(first *wqe.Segment, blocks uint32, copied bool) {
+	bell, counter := &s.bell, swap32(s.next&0xffff)
+	shared := s.reg.shared
+	switch {
+	case shared == nil && copied:
+		mmio.BlueFlame(bell, counter, unsafe.Pointer(first), int(blocks))
+	case shared == nil:
+		mmio.Doorbell(bell.Record, counter, (*uint64)(unsafe.Add(bell.Reg, bell.Offset)), first[0])
+		bell.Offset ^= bell.Size
+	default:
+		mmio.Publish(bell.Record, counter)
+		shared.lock.Lock()
+		at := unsafe.Add(bell.Reg, shared.offset)
+		shared.offset ^= bell.Size
+		if copied {
+			mmio.CopyLocked(at, unsafe.Pointer(first), int(blocks))
+		} else {
+			mmio.RingLocked((*uint64)(at), first[0])
+		}
+		shared.lock.Unlock()
 	}
-	s.lock.Unlock()
 }
 
 // reset empties the queue.

@@ -185,7 +185,7 @@ func (s *sendQueue) postInline(wrs []provider.SendWR, more bool) (int, error) {
 	} else {
 		s.last = next & s.mask
 		if !more {
-			s.tell(true)
+			s.tellOne(w, n)
 		}
 	}
 	return 1, nil
@@ -216,10 +216,17 @@ func (s *sendQueue) postDatagram(wrs []provider.SendWR, more bool) (int, error) 
 	} else {
 		s.last = next & s.mask
 		if !more {
-			s.tell(true)
+			s.tellOne(w, n)
 		}
 	}
 	return 1, nil
+}
+
+// tellOne is tell of one request that was made just now, of n segments, which the
+// ring's end doesn't cut.
+func (s *sendQueue) tellOne(w *window, n uint32) {
+	s.notify(&w[0], (n+wqe.BlockSegs-1)/wqe.BlockSegs, !s.kept && n*wqe.SegmentSize <= s.bell.Size)
+	s.kept = false
 }
 
 // note keeps what a completion wants to know of the WQE at next.
