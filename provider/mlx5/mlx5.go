@@ -27,6 +27,12 @@
 //     adapter knows at once that its mark in the old ring is consumed.
 //   - Short messages come in CQEs (scatter to CQE) only where a program asks for
 //     that: Poll copies them to an address, whatever is there by then.
+//   - Queues whose messages would need WQEs of 64 segments are refused: a WQE's head
+//     can say 63. Libmlx5 grants them for UD and raw packets.
+//   - A raw packet without data is refused however it is posted, and so is data to be
+//     segmented that is longer than the device takes.
+//   - A CQE that can't be told of ends a poll after the completions before it, which
+//     libmlx5 then loses.
 //   - A context asks for no DEVX, and for doorbell registers as QPs need them:
 //     eight that are one QP's each, then eight that QPs share behind a lock.
 //     libmlx5 gives out four without lock, unless the environment says otherwise.
