@@ -465,3 +465,36 @@ func TestABI(t *testing.T) {
 		}
 	}
 }
+
+// TestPostAfterClose: a QP that was in RTS refuses posts once it is closed, the usual
+// ones too, and an SRQ and a CQ do alike.
+func TestPostAfterClose(t *testing.T) {
+	c, _ := fakeContext(t)
+	x := makeFakes(t, c)
+	x.qp.setState(QPRTS)
+	for _, o := range []interface{ Close() error }{x.qp, x.srq, x.cq} {
+		if err := o.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, f := range map[string]func() error{
+		"send":       func() error { _, err := x.qp.PostSend(SendWR{Opcode: OpRDMAWrite}); return err },
+		"other send": func() error { _, err := x.qp.PostSend(SendWR{Opcode: OpLocalInv}); return err },
+		"receive":    func() error { _, err := x.qp.PostRecv(RecvWR{}); return err },
+		"batch": func() error {
+			b := x.qp.StartSends()
+			b.RDMAWrite(1, 2)
+			b.SetSGE(SGE{Length: 3})
+			_, err := b.Complete()
+			return err
+		},
+		"SRQ":       func() error { _, err := x.srq.PostRecv(RecvWR{}); return err },
+		"poll":      func() error { _, err := x.cq.Poll(make([]WC, 1)); return err },
+		"PollTimed": func() error { _, err := x.cq.PollTimed(make([]WC, 1), make([]uint64, 1)); return err },
+		"arm":       func() error { return x.cq.Arm(false) },
+	} {
+		if err := f(); !errors.Is(err, ErrClosed) {
+			t.Errorf("%s: %v, want ErrClosed", name, err)
+		}
+	}
+}
