@@ -498,3 +498,32 @@ func TestPostAfterClose(t *testing.T) {
 		}
 	}
 }
+
+// TestFlow: its options get to the kernel; no port is the first.
+func TestFlow(t *testing.T) {
+	c, k := fakeContext(t)
+	x := makeFakes(t, c)
+	x.qp.typ = RawPacket
+	var got uapi.IbUverbsCreateFlow
+	k.answerTo("create_flow", func(f *fakeCall) error {
+		got = in[uapi.IbUverbsCreateFlow](f, uapi.UVERBS_ATTR_CORE_IN)
+		return errPassOn
+	})
+	for port, want := range map[int]uint8{0: 1, 1: 1, 2: 2, 255: 255} {
+		f, err := x.qp.CreateFlow(FlowOptions{
+			Type: FlowSniffer, Priority: 0x1234, Port: port, Flags: FlowDontTrap | FlowEgress, Specs: []FlowSpec{FlowTag(1), FlowDrop{}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := uapi.IbUverbsCreateFlow{QpHandle: x.qp.handle, FlowAttr: uapi.IbUverbsFlowAttr{
+			Type: uint32(FlowSniffer), Size: 16 + 8, Priority: 0x1234, NumOfSpecs: 2, Port: want, Flags: uint32(FlowDontTrap | FlowEgress),
+		}}
+		if got != want {
+			t.Errorf("port %d: asked for %+v, want %+v", port, got, want)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
