@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"slices"
-	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -70,16 +69,19 @@ func TestInterruptedIsRunAgain(t *testing.T) {
 		{"brief Doorbell", fdCall(unix.SYS_WRITE, 0, f), func() error { return f.Doorbell([]byte("bell"), true) }},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			var times atomic.Int32
-			held.Answer(t, x.filter, func() {
-				if err := x.call(); err != held.Errno || times.Load() != 4 {
-					t.Errorf("interrupted three times of %d: %v", times.Load(), err)
-				}
-			}, func([6]uint64) unix.Errno {
-				if times.Add(1) < 4 {
+			var times int
+			var err error
+			held.Answer(t, x.filter, func([6]uint64) unix.Errno {
+				if times++; times < 4 {
 					return unix.EINTR
 				}
 				return held.Errno
+			}, func() {
+				err = x.call()
+			}, func() {
+				if err != held.Errno || times != 4 {
+					t.Errorf("interrupted three times of %d: %v", times, err)
+				}
 			})
 		})
 	}
@@ -100,8 +102,17 @@ func TestProbe(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			f := devNull(t)
 			var asked []byte
-			held.Answer(t, verbsIoctl, func() {
-				found, err := f.Probe(uapi.RDMA_DRIVER_MLX5)
+			var found bool
+			var err error
+			held.Answer(t, verbsIoctl, func(args [6]uint64) unix.Errno {
+				var err error
+				if asked, err = held.Read(args[2], 24); err != nil {
+					t.Error(err)
+				}
+				return x.answer
+			}, func() {
+				found, err = f.Probe(uapi.RDMA_DRIVER_MLX5)
+			}, func() {
 				driver := uint32(14)
 				if x.found {
 					driver = 1
@@ -112,10 +123,6 @@ func TestProbe(t *testing.T) {
 				if want := []byte{24, 0, 0, 0, 0xff, 0x0f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}; !bytes.Equal(asked, want) {
 					t.Errorf("asked with % x, want % x", asked, want)
 				}
-			}, func(args [6]uint64) unix.Errno {
-				asked = make([]byte, 24)
-				ownMemory(args[2], asked)
-				return x.answer
 			})
 		})
 	}
@@ -142,12 +149,31 @@ func TestBytesOfACall(t *testing.T) {
 		[]byte{1, 0x10, 32, 0, 1, 0, 0, 0}, ptr, // UHW_OUT
 	)
 	var got, capabilities []byte
-	held.Answer(t, verbsIoctl, func() {
+	read := func(addr uint64, n int) []byte {
+		b, err := held.Read(addr, n)
+		if err != nil {
+			t.Error(err)
+		}
+		return b
+	}
+	held.Answer(t, verbsIoctl, func(args [6]uint64) unix.Errno {
+		got = read(args[2], len(want))
+		for i := range len(want) / 8 {
+			if bytes.Equal(want[8*i:8*i+8], ptr) {
+				if capabilities == nil {
+					capabilities = read(binary.NativeEndian.Uint64(got[8*i:]), 20)
+				}
+				copy(got[8*i:], ptr)
+			}
+		}
+		return 0
+	}, func() {
 		c := buildCreateQP()
 		defer c.Release()
 		if err := c.Run(f); err != nil {
 			t.Error(err)
 		}
+	}, func() {
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("bytes differ (-want +got):\n%s", d)
 		}
@@ -155,18 +181,5 @@ func TestBytesOfACall(t *testing.T) {
 		if !bytes.Equal(capabilities, wantCap) {
 			t.Errorf("capabilities % x, want % x", capabilities, wantCap)
 		}
-	}, func(args [6]uint64) unix.Errno {
-		got = make([]byte, len(want))
-		ownMemory(args[2], got)
-		for i := range len(want) / 8 {
-			if bytes.Equal(want[8*i:8*i+8], ptr) {
-				if capabilities == nil {
-					capabilities = make([]byte, 20)
-					ownMemory(binary.NativeEndian.Uint64(got[8*i:]), capabilities)
-				}
-				copy(got[8*i:], ptr)
-			}
-		}
-		return 0
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -58,9 +59,10 @@ func Test(t *testing.T, f Filter, call func() error) {
 }
 
 // Answer makes a call, and answers the system calls that are held meanwhile: with
-// an error, or with success and 0. It runs the test again in a process of its own,
-// where Call and answer may use t.
-func Answer(t *testing.T, f Filter, call func(), answer func(args [6]uint64) unix.Errno) {
+// an error, or with success and 0. Then it checks what came of it. It runs the test
+// again in a process of its own, for which the functions are. What the system calls'
+// arguments point at, answer gets with Read and Write.
+func Answer(t *testing.T, f Filter, answer func(args [6]uint64) unix.Errno, call, check func()) {
 	t.Helper()
 	if os.Getenv(variable) == "" {
 		again(t, patternOf(t), calls)
@@ -70,11 +72,15 @@ func Answer(t *testing.T, f Filter, call func(), answer func(args [6]uint64) uni
 	if err != nil {
 		t.Fatalf("seccomp: %v", err)
 	}
+	var answered sync.Mutex // tells the race detector what the kernel doesn't
 	go func() {
 		for {
 			n, err := receive(listener)
 			if err == nil {
-				err = reply(listener, n.id, answer(n.args))
+				answered.Lock()
+				errno := answer(n.args)
+				answered.Unlock()
+				err = reply(listener, n.id, errno)
 			}
 			if err != nil {
 				t.Error(err)
@@ -83,6 +89,34 @@ func Answer(t *testing.T, f Filter, call func(), answer func(args [6]uint64) uni
 		}
 	}()
 	call()
+	answered.Lock()
+	defer answered.Unlock()
+	check()
+}
+
+// Read returns n bytes of this process's memory, as the kernel reads them.
+func Read(addr uint64, n int) ([]byte, error) {
+	b := make([]byte, n)
+	got, err := unix.ProcessVMReadv(os.Getpid(), local(b), []unix.RemoteIovec{{Base: uintptr(addr), Len: n}}, 0)
+	if err == nil && got < n {
+		err = unix.EFAULT
+	}
+	return b, err
+}
+
+// Write writes bytes to this process's memory, as the kernel writes them.
+func Write(addr uint64, b []byte) error {
+	done, err := unix.ProcessVMWritev(os.Getpid(), local(b), []unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}, 0)
+	if err == nil && done < len(b) {
+		err = unix.EFAULT
+	}
+	return err
+}
+
+func local(b []byte) []unix.Iovec {
+	v := []unix.Iovec{{Base: unsafe.SliceData(b)}}
+	v[0].SetLen(len(b))
+	return v
 }
 
 // patternOf is the -test.run that finds the test.

@@ -3,6 +3,7 @@ package rxe
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -14,12 +15,17 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// memory is n bytes of this process's.
-//
-//go:noinline
-func memory(addr uint64, n int) []byte {
-	p := uintptr(addr)
-	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&p))), n)
+// verbsIoctl are the commands.
+var verbsIoctl = held.Filter{Number: unix.SYS_IOCTL, Arg: 1, Value: uapi.RDMA_VERBS_IOCTL}
+
+// attributes returns the two attributes of a write command, as the kernel reads them.
+func attributes(t *testing.T, call uint64) []byte {
+	t.Helper()
+	b, err := held.Read(call, 24+2*16)
+	if err != nil {
+		t.Error(err)
+	}
+	return b[24:]
 }
 
 // What goes into a work request for each of the fields that a test with equal values
@@ -206,24 +212,25 @@ func TestArm(t *testing.T) {
 	c.arm.req = ioctl.In[uapi.IbUverbsReqNotifyCq](c.arm.cmd, uapi.UVERBS_ATTR_CORE_IN)
 	defer c.Release()
 	var got []uint64
-	held.Answer(t, held.Filter{Number: unix.SYS_IOCTL, Arg: 1, Value: uapi.RDMA_VERBS_IOCTL}, func() {
+	held.Answer(t, verbsIoctl, func(args [6]uint64) unix.Errno {
+		// The second is CORE_IN, 0, with its eight bytes in itself.
+		a := attributes(t, args[2])[16:]
+		if id, n := binary.NativeEndian.Uint16(a), binary.NativeEndian.Uint16(a[2:]); id != 0 || n != 8 {
+			t.Errorf("attribute %d of %d bytes", id, n)
+		}
+		got = append(got, binary.NativeEndian.Uint64(a[8:]))
+		return 0
+	}, func() {
 		for _, solicitedOnly := range []bool{false, true, true, false} {
 			if err := c.Arm(solicitedOnly, 0); err != nil {
 				t.Error(err)
 			}
 		}
+	}, func() {
 		want := []uint64{0x11223344, 1<<32 | 0x11223344, 1<<32 | 0x11223344, 0x11223344}
-		if len(got) != len(want) || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] || got[3] != want[3] {
+		if !slices.Equal(got, want) {
 			t.Errorf("armed with %#x, want %#x", got, want)
 		}
-	}, func(args [6]uint64) unix.Errno {
-		call := memory(args[2], 24+2*16)
-		// The second attribute is CORE_IN, 0, with its eight bytes in itself.
-		if id, n := binary.NativeEndian.Uint16(call[40:]), binary.NativeEndian.Uint16(call[42:]); id != 0 || n != 8 {
-			t.Errorf("attribute %d of %d bytes", id, n)
-		}
-		got = append(got, binary.NativeEndian.Uint64(call[48:]))
-		return 0
 	})
 }
 
@@ -244,17 +251,20 @@ func TestModifySRQ(t *testing.T) {
 	}
 	defer f.Close()
 	*ioctl.In[uapi.IbUverbsModifySrq](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsModifySrq{}
-	held.Answer(t, held.Filter{Number: unix.SYS_IOCTL, Arg: 1, Value: uapi.RDMA_VERBS_IOCTL}, func() {
+	held.Answer(t, verbsIoctl, func(args [6]uint64) unix.Errno {
+		// UHW_IN is the second: mmap_info_addr, where a struct mminfo goes.
+		at := binary.NativeEndian.Uint64(attributes(t, args[2])[16+8:])
+		if err := held.Write(at, []byte{0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0}); err != nil {
+			t.Error(err)
+		}
+		return 0
+	}, func() {
 		if err := cmd.Run(f); err != nil {
 			t.Fatal(err)
 		}
+	}, func() {
 		if want := (uapi.Mminfo{Offset: 0x1000, Size: 0x2000}); *s.mi != want {
 			t.Errorf("the new ring is %+v, want %+v", *s.mi, want)
 		}
-	}, func(args [6]uint64) unix.Errno {
-		// UHW_IN is the second attribute: mmap_info_addr, where a struct mminfo goes.
-		at := binary.NativeEndian.Uint64(memory(args[2], 24+2*16)[48:])
-		copy(memory(at, 16), []byte{0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0})
-		return 0
 	})
 }
