@@ -84,6 +84,30 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
+// TestRecordedRefused has programs give all their threads, while these call verbs, a filter
+// that kills them for what a recorder calls: it must find none in the middle.
+func TestRecordedRefused(t *testing.T) {
+	program := recorded(t)
+	for range 10 {
+		p := onDevice(t, program, "tsync", "20")
+		if err := p.Run(); err != nil || p.out.String() != "recorded\n" {
+			t.Fatalf("%v %q", err, p.out.String())
+		}
+		shown := make(map[string]int)
+		for _, e := range readEvents(t, p.file) {
+			if e.Kind != event.Exit { // named after the thread that did something last
+				shown[e.Comm]++
+			}
+		}
+		want := shown["one"]
+		for _, name := range []string{"two", "three", "four"} {
+			if shown[name] != want || want < 100 {
+				t.Errorf("%s is shown %d times, one %d times", name, shown[name], want)
+			}
+		}
+	}
+}
+
 // TestRecordedFull stops ibvtrace until the program has no more room to record: it must
 // wait, and nothing be lost.
 func TestRecordedFull(t *testing.T) {

@@ -145,16 +145,17 @@ func (t *tracer) enter(th *thread, info *syscallInfo) *call {
 			th.comm = "" // until it is needed again
 		}
 		if info.args[0] == unix.PR_SET_SECCOMP {
-			c = t.enterSeccomp(th, info.args[1] == unix.SECCOMP_MODE_STRICT, info.args[2], wide)
+			c = t.enterSeccomp(th, info.args[1] == unix.SECCOMP_MODE_STRICT, false, info.args[2], wide)
 		}
 	case sysSeccomp:
 		switch uint32(info.args[0]) {
 		case unix.SECCOMP_SET_MODE_STRICT:
 			if uint32(info.args[1]) == 0 { // else it is asked whether the kernel knows it
-				c = t.enterSeccomp(th, true, 0, wide)
+				c = t.enterSeccomp(th, true, false, 0, wide)
 			}
 		case unix.SECCOMP_SET_MODE_FILTER:
-			c = t.enterSeccomp(th, false, info.args[2], wide)
+			all := info.args[1]&unix.SECCOMP_FILTER_FLAG_TSYNC != 0
+			c = t.enterSeccomp(th, false, all, info.args[2], wide)
 		}
 	case sysClone:
 		c = t.enterClone(th, info)

@@ -83,9 +83,10 @@ func (t *tracer) checkData(p *process) {
 	if p.data == nil || p.data.failed || p.allows(unix.SYS_GETPID, 0, 0, 0, 0, 0, trapMagic<<32) {
 		return
 	}
+	base := p.data.base // where threads may still be
 	t.endData(p)
 	p.data = newDataTrace()
-	p.data.failed = true
+	p.data.failed, p.data.base = true, base
 	t.note(p, "posting and polling are not traced: "+errFiltered.Error())
 }
 

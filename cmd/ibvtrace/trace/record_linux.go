@@ -22,6 +22,7 @@ import (
 // as one of them.
 type recording struct {
 	memory *recorder.Memory
+	code   uint64 // where the recorder is
 	driver uapi.RdmaDriverId
 	users  int  // processes
 	ended  bool // nothing more is to be recorded
@@ -76,7 +77,7 @@ func (t *tracer) startRecording(th *thread, driver uapi.RdmaDriverId) (*recordin
 	if err != nil {
 		return nil, err
 	}
-	m, err := in.startRecording(p.pid, driver, sites, hint)
+	m, code, err := in.startRecording(p.pid, driver, sites, hint)
 	if err == errDied {
 		return nil, err
 	}
@@ -87,7 +88,7 @@ func (t *tracer) startRecording(th *thread, driver uapi.RdmaDriverId) (*recordin
 	if err != nil {
 		return nil, err
 	}
-	return &recording{memory: m, driver: driver, users: 1}, nil
+	return &recording{memory: m, code: code, driver: driver, users: 1}, nil
 }
 
 // Bounds for the code that is searched, and distances from it: within 2 GiB a jump leads.
@@ -131,14 +132,14 @@ func findSites(tid int) (sites []recorder.Site, hint uint64, err error) {
 
 // startRecording maps code and memory, the latter from a file that is closed again, and
 // makes the sites lead there.
-func (in *injector) startRecording(pid int, driver uapi.RdmaDriverId, sites []recorder.Site, hint uint64) (*recorder.Memory, error) {
+func (in *injector) startRecording(pid int, driver uapi.RdmaDriverId, sites []recorder.Site, hint uint64) (m *recorder.Memory, base uint64, err error) {
 	const size = recorder.CodeBytes + recorder.Bytes
-	base, err := in.call(unix.SYS_MMAP, hint, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0)
+	base, err = in.call(unix.SYS_MMAP, hint, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0)
 	if err != nil {
-		return nil, os.NewSyscallError("mmap", err)
+		return nil, 0, os.NewSyscallError("mmap", err)
 	}
 	shared := base + recorder.CodeBytes
-	m, err := in.share(pid, driver, base, shared)
+	m, err = in.share(pid, driver, base, shared)
 	if err == nil {
 		code, jumps := recorder.Code(base, shared, sites)
 		if err = writeMemory(in.tid, base, code); err == nil {
@@ -151,17 +152,17 @@ func (in *injector) startRecording(pid int, driver uapi.RdmaDriverId, sites []re
 			}
 		}
 		if err == nil {
-			return m, nil
+			return m, base, nil
 		}
 		// Nothing is recorded without a descriptor that is allowed: what leads there
 		// already does no harm.
 		m.Close()
-		return nil, err
+		return nil, 0, err
 	}
 	if err != errDied {
 		in.call(unix.SYS_MUNMAP, base, size)
 	}
-	return nil, err
+	return nil, 0, err
 }
 
 // share has the program map a file at an address, and maps it here too.

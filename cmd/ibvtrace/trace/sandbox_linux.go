@@ -14,6 +14,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/recorder"
 )
 
 // A program may have seccomp filters of its own. What these do not let pass may kill it,
@@ -38,12 +40,12 @@ func (p *process) allows(nr uint64, args ...uint64) bool {
 	return true
 }
 
-// enterSeccomp looks at a call by which a program limits what it may call.
-func (t *tracer) enterSeccomp(th *thread, strict bool, addr uint64, wide bool) *call {
+// enterSeccomp looks at a call by which a program limits what it may call, in all threads
+// or in one.
+func (t *tracer) enterSeccomp(th *thread, strict, all bool, addr uint64, wide bool) *call {
 	p := th.proc
 	// From its entry on, as other threads get the filter before its exit is seen.
 	p.endRecording()
-	t.awaitRestarts(th)
 	f := new(program)
 	if !strict {
 		*f = readProgram(th.tid, addr, wide)
@@ -51,6 +53,10 @@ func (t *tracer) enterSeccomp(th *thread, strict bool, addr uint64, wide bool) *
 	p.own = append(p.own, f)
 	if *f != nil {
 		t.checkData(p) // one that can't be read is refused, most likely
+	}
+	if all {
+		t.leaveInserts(th)
+		t.awaitRestarts(th)
 	}
 	return &call{silent: true, finish: func(t *tracer, _ *thread, c *call) {
 		if c.errno == 0 {
@@ -168,6 +174,46 @@ func statusNumber(status, name string) int {
 		}
 	}
 	return 0
+}
+
+// leaveInserts lets the other threads of a process leave what was put into it, a recorder
+// or a probe, that they are in. One that stays for long, in a verb, is not waited for.
+func (t *tracer) leaveInserts(th *thread) {
+	p := th.proc
+	if p.recording == nil && p.data == nil {
+		return
+	}
+	for end := time.Now().Add(patience / 10); time.Now().Before(end) && t.stopOthers(th); {
+		inside := false
+		t.waited = slices.DeleteFunc(t.waited, func(w waited) bool {
+			other := t.threads[w.tid]
+			interruption := int(w.ws)>>16 == unix.PTRACE_EVENT_STOP && w.ws.StopSignal() == unix.SIGTRAP
+			if other == nil || other.proc != p || !interruption || !other.inInsert() {
+				return false
+			}
+			inside = true
+			t.resume(other, 0) // fails only if the thread is gone
+			return true
+		})
+		if !inside {
+			return
+		}
+		time.Sleep(200 * time.Microsecond) // else they would stop where they are
+	}
+}
+
+// inInsert reports whether a stopped thread is in a recorder, in a probe, or in a function
+// from which it returns to one.
+func (th *thread) inInsert() bool {
+	if len(th.posts.calls) > 0 {
+		return true
+	}
+	regs, err := getRegisters(th.tid)
+	if err != nil {
+		return false
+	}
+	r, d := th.proc.recording, th.proc.data
+	return r != nil && regs.pc()-r.code < recorder.CodeBytes || d != nil && d.isProbe(regs.pc())
 }
 
 // awaitRestarts waits until the other threads of a process that stops interrupted have gone

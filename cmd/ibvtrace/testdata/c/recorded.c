@@ -4,7 +4,8 @@
 //	plain, thread (four of them), late (the same, without a verb before), fork, nested (a
 //	child in another PID namespace), vfork (and exec), signal (whose handler calls
 //	verbs too), full (waits for a byte, and calls), scribble (writes what it likes where
-//	its verbs are recorded), seccomp (refuses itself what a recorder needs)
+//	its verbs are recorded), seccomp (refuses itself what a recorder needs), tsync
+//	(does so for all threads, while these call verbs)
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -191,6 +192,43 @@ static void *scribble(void *arg)
 	return NULL;
 }
 
+// refuse makes what a recorder calls deadly.
+static void refuse(int flags)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 2, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_gettid, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clock_gettime, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = {sizeof(filter) / sizeof(filter[0]), filter};
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &prog))
+		abort();
+}
+
+static volatile int refused;
+
+// untilRefused is a thread that calls verbs until there is a filter, and then some.
+static void *untilRefused(void *name)
+{
+	struct message m = {0};
+	while (!refused) {
+		m.attr[0].data = 1;
+		verb(&m, 1, 0, 1);
+	}
+	return thread(name);
+}
+
+static void *refuseSoon(void *arg)
+{
+	usleep(rand() % 3000);
+	refuse(SECCOMP_FILTER_FLAG_TSYNC);
+	refused = 1;
+	return NULL;
+}
+
 int main(int argc, char **argv)
 {
 	int had = descriptors();
@@ -258,18 +296,16 @@ int main(int argc, char **argv)
 		over = 1;
 		pthread_join(t, NULL);
 	} else if (!strcmp(how, "seccomp")) {
-		struct sock_filter filter[] = {
-			BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-			BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
-			BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-			BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-		};
-		struct sock_fprog prog = {4, filter};
 		calls();
-		prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-		if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+		refuse(0);
+		calls();
+	} else if (!strcmp(how, "tsync")) {
+		pthread_t t;
+		srand(getpid());
+		if (pthread_create(&t, NULL, refuseSoon, NULL))
 			abort();
-		calls();
+		threads(untilRefused);
+		pthread_join(t, NULL);
 	}
 	puts(descriptors() != had + 1 ? "a descriptor too many" : shared() ? "recorded" : "stopped");
 	return 0;
