@@ -41,6 +41,8 @@ func TestFilter(t *testing.T) {
 		{"data", "post note", true},
 		{"%data,cm", "post connect note", true},
 		{"post_send", "post note", true},
+		{"create_qp !post_send", "create note", false},
+		{"create_qp !data", "create note", false},
 		{"trace=!control", "post connect async exit note", true},
 		{"all trace=!data", "create failed connect async exit note", true},
 		{"event", "async note", false},

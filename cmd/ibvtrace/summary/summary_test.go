@@ -126,6 +126,57 @@ Never destroyed:
 	}
 }
 
+// summarize returns what a summary says of events.
+func summarize(t *testing.T, events ...*event.Event) string {
+	t.Helper()
+	var b strings.Builder
+	s := New(&b, "calls")
+	for _, e := range events {
+		if err := s.Event(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// TestSpan: a trace lasts until its last verb has ended.
+func TestSpan(t *testing.T) {
+	at := time.Date(2026, 2, 3, 10, 31, 7, 0, time.UTC)
+	got := summarize(t, &event.Event{Time: at, Verb: "ibv_reg_mr", Kind: event.Control, Returned: true, Timed: true, Duration: 30 * time.Millisecond})
+	if !strings.Contains(got, "in 30 ms\n") {
+		t.Errorf("one verb of 30 ms:\n%s", got)
+	}
+}
+
+// TestLifeOfBefore: of an object that was there before it is not known how long it lived.
+func TestLifeOfBefore(t *testing.T) {
+	at := time.Date(2026, 2, 3, 10, 31, 7, 0, time.UTC)
+	o := []event.Object{{Type: "pd", Handle: 9, Gen: 1, File: 1, Before: true}}
+	got := summarize(t,
+		&event.Event{Time: at, Kind: event.Note, File: 1, Created: o},
+		&event.Event{Time: at.Add(time.Second), Kind: event.Control, Verb: "ibv_dealloc_pd", File: 1, Returned: true, Destroyed: o})
+	_, objects, _ := strings.Cut(got, "\n\n")
+	lines := strings.Split(objects, "\n")
+	if len(lines) < 2 || !slices.Equal(strings.Fields(lines[1]), []string{"0", "1", "1", "pd"}) {
+		t.Errorf("made, before and destroyed are not 0, 1 and 1 alone:\n%s", got)
+	}
+}
+
+// TestManyLeft: a hundred objects that nothing destroyed are named, the others counted.
+func TestManyLeft(t *testing.T) {
+	e := &event.Event{Time: time.Date(2026, 2, 3, 10, 31, 7, 0, time.UTC), Kind: event.Control, Verb: "ibv_alloc_pd", File: 1, Returned: true}
+	for i := range uint64(103) {
+		e.Created = append(e.Created, event.Object{Type: "pd", Handle: i, Gen: 1, File: 1})
+	}
+	got := summarize(t, e)
+	if n := strings.Count(got, "; still there"); n != 100 || !strings.HasSuffix(got, "  and 3 more\n") {
+		t.Errorf("%d are named:\n%s", n, got)
+	}
+}
+
 // TestOrders checks that every order puts the greatest first.
 func TestOrders(t *testing.T) {
 	for order, first := range map[string]string{"total": "c", "calls": "b", "errors": "a", "mean": "c", "max": "c", "name": "a"} {

@@ -95,6 +95,11 @@ func TestLines(t *testing.T) {
 			"10:31:07.120345 [1 c] rdma_get_cm_event() = 0 (o1=1, o2=2, o3=3, o4=4, o5=5, o6=6, o7=7, o8=8, …)"}},
 		{"values", Options{Most: 8}, []*event.Event{data}, []string{
 			`10:31:07.120345 [1 c] ibv_y(s="häßlic"..., b=0x0102030405060708...(9 bytes), lost=?0x10, i=-5, l=[1, A|B]) = 0`}},
+		{"a letter of two bytes is not cut", Options{Most: 2}, []*event.Event{{Time: at, PID: 1, TID: 1, Comm: "c", Kind: event.Data, Verb: "ibv_y", File: 1, Returned: true,
+			Args: []event.Field{{Name: "s", Value: event.Value{Form: event.Text, Str: "häß"}}}}}, []string{`10:31:07.120345 [1 c] ibv_y(s="h"...) = 0`}},
+		{"five fields, zeros too", Options{}, []*event.Event{{Time: at, PID: 1, TID: 1, Comm: "c\x7f", Kind: event.Data, Verb: "ibv_y", File: 1, Returned: true,
+			Args: []event.Field{{Name: "s", Value: event.Value{Form: event.Struct, Fields: []event.Field{num("a", 1), num("b", 0), num("c", 0), num("d", 0), num("e", 0)}}}}}},
+			[]string{"10:31:07.120345 [1 c?] ibv_y(s={a=1, b=0, c=0, d=0, e=0}) = 0"}},
 		{"modify_qp", Options{}, []*event.Event{modify}, []string{"10:31:07.120345 [1 c] ibv_modify_qp(qp=7#3, qp_state=INIT, port_num=1) = 0"}},
 		{"killed", Options{}, []*event.Event{killed}, []string{head + "+++ killed by SIGKILL +++"}},
 		{"note", Options{}, []*event.Event{note}, []string{"10:31:07.120345 [1 c] --- was open before: pd 1, qp 2 ---"}},
