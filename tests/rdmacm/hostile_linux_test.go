@@ -246,7 +246,7 @@ func TestOwnRequests(t *testing.T) {
 func TestHostilePeer(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	checkGoroutines(t)
-	for round := range long(40, 4000) {
+	for round := range long(30, 4000) {
 		r := rand.New(rand.NewPCG(uint64(round), 1))
 		v, e := attack(t, round%2 == 0)
 		copy(e.mr.Bytes(), rdmatest.Pattern(victimOpen, 7))
