@@ -150,6 +150,9 @@ func (a *adapter) take(t *testing.T) (wqes [][]byte, blocks []uint32) {
 	t.Helper()
 	s := &a.q.sq
 	ring := a.q.buf[a.q.sendBytes():][:(s.mask+1)*64]
+	if told := number(s.record[1]); told>>16 != 0 {
+		t.Fatalf("the record is %#x: it has 16 bits", told)
+	}
 	for uint16(a.block) != uint16(number(s.record[1])) {
 		at := int(a.block % (s.mask + 1) * 64)
 		n := 16 * int(ring[at+7]&0x3f)
