@@ -169,6 +169,16 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// TestBool: whatever is not 0 is true, and 1 in an event.
+func TestBool(t *testing.T) {
+	for n, want := range map[uint64]uint64{0: 0, 1: 1, 2: 1, 1 << 63: 1} {
+		got := ValueOf(&ioctl.Value{Type: &uapi.Type{Kind: uapi.TypeBool, Size: 1}, Num: n})
+		if got.Form != Bool || got.Num != want {
+			t.Errorf("%d is %+v, want %d", n, got, want)
+		}
+	}
+}
+
 func TestFields(t *testing.T) {
 	u := &uapi.Type{Kind: uapi.TypeUint, Size: 4}
 	values := []ioctl.NamedValue{

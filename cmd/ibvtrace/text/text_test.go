@@ -118,6 +118,34 @@ func TestLines(t *testing.T) {
 	}
 }
 
+// TestFirstFile: lines about a process's first device file do not say which, those about
+// others do, until the first is closed.
+func TestFirstFile(t *testing.T) {
+	on := func(kind event.Kind, file int) *event.Event {
+		return &event.Event{Time: at, PID: 1, TID: 1, Comm: "c", Kind: kind, Verb: "v", Device: "rxe0", File: file, Returned: true}
+	}
+	var b strings.Builder
+	w := NewWriter(&b, Options{Location: time.UTC})
+	for _, e := range []*event.Event{
+		on(event.Control, 1), on(event.Control, 2), on(event.Close, 2), on(event.Control, 3),
+		on(event.Close, 1), on(event.Control, 4), on(event.Control, 3),
+	} {
+		if err := w.Event(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"", "file 2: ", "", "file 3: ", "", "", "file 3: "}
+	var got []string
+	for line := range strings.Lines(b.String()) {
+		_, after, _ := strings.Cut(line, "] ")
+		where, _, _ := strings.Cut(after, "v(")
+		got = append(got, where)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestColor(t *testing.T) {
 	var b strings.Builder
 	w := NewWriter(&b, Options{Color: true, Durations: true, Location: time.UTC})
