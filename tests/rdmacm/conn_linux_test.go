@@ -207,6 +207,8 @@ func wantData(t *testing.T, got, sent []byte, room int) {
 	}
 }
 
+var _ = rdmatest.Test(TestParamDefaults, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+
 // Who says nothing but private data gets all else as if it had said nothing, and
 // who wants none of something says so.
 func TestParamDefaults(t *testing.T) {

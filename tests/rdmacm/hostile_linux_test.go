@@ -130,6 +130,8 @@ func (e *end) post(t testing.TB, wr verbs.SendWR) {
 	must(e.QP().PostSend(wr))(t)
 }
 
+var _ = rdmatest.Test(TestNotAMessage, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+
 // Each way to use up a receive otherwise than by a message ends the connection
 // with an error that says so, and gives away nothing.
 func TestNotAMessage(t *testing.T) {
@@ -193,6 +195,8 @@ func wantBroken(t testing.TB, err, want error) {
 	}
 }
 
+var _ = rdmatest.Test(TestOwnRequests, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+
 // The caller's own requests complete for the caller, and a message is sent when
 // its own request says so.
 func TestOwnRequests(t *testing.T) {
@@ -240,6 +244,8 @@ func TestOwnRequests(t *testing.T) {
 	v.close(t)
 	e.leave(t)
 }
+
+var _ = rdmatest.Test(TestHostilePeer, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
 // A peer that does anything at all, and dies at any time: who has it as a peer
 // gets messages that were sent, and errors.
@@ -357,6 +363,8 @@ func (e *end) harm(r *rand.Rand, v *victimConn) {
 	e.QP().PostSend(wr) // what is refused does no harm
 }
 
+var _ = rdmatest.Test(TestHostileClients, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+
 // Clients that come in numbers, and leave at any step, get neither the server
 // down nor a good client's connection wrong.
 func TestHostileClients(t *testing.T) {
@@ -454,6 +462,8 @@ func goodClient(t testing.TB, addr netip.AddrPort, round int) {
 		return
 	}
 }
+
+var _ = rdmatest.Test(TestHostileServer, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
 // A server that does anything at all with a request: the client's Dial ends, and
 // what it returns does, too.

@@ -9,11 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/rdmacm"
 )
 
 // patience bounds a program that hangs; nothing else depends on it.
-const patience = 40 * time.Second
+const patience = rdmatest.Patience
 
 // A program has been started.
 type program struct {
@@ -55,11 +56,18 @@ func (p *program) kill() {
 // what it printed.
 func (p *program) succeeds(t testing.TB) string {
 	t.Helper()
-	<-p.ended
-	if !p.ProcessState.Success() {
+	if !p.good() {
 		t.Fatal(p)
 	}
 	return p.output.String()
+}
+
+// good waits for the program's end, and tells whether it was a good one, or one that
+// rdma-core's program has brought on itself.
+func (p *program) good() bool {
+	<-p.ended
+	_, is := rdmatest.OwnRace(p.Args, p.ProcessState.ExitCode(), p.output.String()+p.errors.String())
+	return is || p.ProcessState.Success()
 }
 
 func (p *program) String() string {

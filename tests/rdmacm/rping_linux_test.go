@@ -96,8 +96,8 @@ func TestRpingPersistent(t *testing.T) {
 				client = "go"
 			}
 			clients.Go(func() {
-				p := rping(t, client, "-c", "-a", host, "-p", port, "-V", "-C", "20", "-S", "1000")
-				if <-p.ended; !p.ProcessState.Success() {
+				p := rping(t, client, "-c", "-a", host, "-p", port, "-v", "-V", "-C", "20", "-S", "1000")
+				if !p.good() {
 					t.Error(p)
 				}
 			})
