@@ -158,3 +158,27 @@ func TestSRQRefused(t *testing.T) {
 		t.Errorf("%d receives fit in an SRQ for 16", full)
 	}
 }
+
+// The adapter ends a run in which a doorbell record has more than its 16 bits.
+var _ = rdmatest.Test(TestSRQCounter, rdmatest.OnMLX5, rdmatest.Long)
+
+// TestSRQCounter posts more receives than a counter of 16 bits counts.
+func TestSRQCounter(t *testing.T) {
+	const batch, batches = 16, 4200
+	p := rdmatest.NewPair(t, srqSpec())
+	recvs, sends := make([]verbs.RecvWR, batch), make([]verbs.SendWR, batch)
+	for n := range batches {
+		for i := range batch {
+			recvs[i] = verbs.RecvWR{WRID: uint64(n*batch + i), SGL: []verbs.SGE{p.B.MR.SGE(64*i, 64)}}
+			sends[i] = verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, Inline: []byte{byte(n), byte(i)}}
+		}
+		p.B.PostRecv(t, recvs...)
+		p.A.Send(t, sends...)
+		rdmatest.PollOK(t, p.A.CQ, batch)
+		for i, wc := range rdmatest.PollOK(t, p.B.CQ, batch) {
+			if got := p.B.MR.Bytes()[64*i:][:2]; wc.WRID != uint64(n*batch+i) || got[0] != byte(n) || got[1] != byte(i) {
+				t.Fatalf("receive %d of batch %d: %+v, %v", i, n, wc, got)
+			}
+		}
+	}
+}
