@@ -15,12 +15,12 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
+// These verbs sleep on rxe: mlx5 does neither ARP, nor queue packets in the kernel.
+var _ = rdmatest.Test(TestOthersGoOn, rdmatest.OnRXE)
+
 // TestOthersGoOn has 16 verbs sleep in the kernel at a time, on 1, 2 and 16
 // processors: other goroutines and the garbage collector go on meanwhile.
 func TestOthersGoOn(t *testing.T) {
-	if rdmatest.KindOf() != rdmatest.RXE {
-		t.Skip("these verbs sleep on rxe: the device does neither ARP, nor queue packets in the kernel")
-	}
 	// Nobody has the one address; the other's owner is said to be some hardware address.
 	nobody, somebody := ipv4(192, 168, 77, 201), ipv4(192, 168, 77, 202)
 	netDev := rdmatest.NetDev(rdmatest.Device)
