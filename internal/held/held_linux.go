@@ -14,7 +14,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -37,7 +36,7 @@ const (
 	variable = "GOVERBS_HELD" // tells the process in which calls are held
 	calls    = 16
 	others   = 64
-	patience = time.Minute
+	patience = 5 * time.Minute
 )
 
 // Test makes a call from 16 goroutines, and fails the test unless other goroutines
@@ -150,16 +149,8 @@ func hold(t *testing.T, f Filter, call func() error) {
 	for range calls {
 		go func() { errs <- call() }()
 	}
-	var progress [others]atomic.Uint64
-	var stop atomic.Bool
-	for i := range progress {
-		go func() {
-			for !stop.Load() {
-				progress[i].Add(1)
-				runtime.Gosched()
-			}
-		}()
-	}
+	crowd := NewCrowd(others)
+	defer crowd.Close()
 	var ids [calls]uint64
 	for i := range ids {
 		n, err := receive(listener)
@@ -170,21 +161,11 @@ func hold(t *testing.T, f Filter, call func() error) {
 	}
 	// All of them sleep.
 	for range 3 {
-		var before [others]uint64
-		for i := range progress {
-			before[i] = progress[i].Load()
-		}
-		runtime.GC()
-		for i := range progress {
-			for progress[i].Load() == before[i] {
-				runtime.Gosched()
-			}
-		}
+		crowd.Round()
 	}
 	if n := len(errs); n > 0 {
 		t.Errorf("%d calls were not held", n)
 	}
-	stop.Store(true)
 	for _, id := range ids {
 		if err := reply(listener, id, Errno); err != nil {
 			t.Error(err)

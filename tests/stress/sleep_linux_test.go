@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/goverbs/goverbs/internal/held"
 	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -131,32 +132,16 @@ func toRTR(qp *verbs.QP, peer verbs.AHAttr) error {
 // each of 64 goroutines ran, several times from its beginning to its end.
 func asleep(t *testing.T, call func(i int) error) {
 	t.Helper()
-	const enough = 5
+	const enough = 3
 	var begun, ended atomic.Int64 // rounds
 	var stop atomic.Bool
 	var background, callers sync.WaitGroup
-	var turns [workers]atomic.Int64
-	for i := range turns {
-		background.Go(func() {
-			for !stop.Load() {
-				turns[i].Add(1)
-				runtime.Gosched()
-			}
-		})
-	}
 	background.Go(func() {
+		crowd := held.NewCrowd(workers)
+		defer crowd.Close()
 		for !stop.Load() {
-			var before [workers]int64
-			for i := range turns {
-				before[i] = turns[i].Load()
-			}
 			begun.Add(1)
-			runtime.GC()
-			for i := range turns {
-				for turns[i].Load() == before[i] {
-					runtime.Gosched()
-				}
-			}
+			crowd.Round()
 			ended.Add(1)
 		}
 	})
