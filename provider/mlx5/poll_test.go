@@ -170,3 +170,28 @@ func TestNumbers(t *testing.T) {
 		t.Errorf("chose %#x after %#x was dropped", again.number, last.number)
 	}
 }
+
+// TestTooManyBack: an adapter that gives back more of an SRQ's receives than there
+// are spoils nothing: none is posted again for it.
+func TestTooManyBack(t *testing.T) {
+	r := newRig(t, 1)
+	c := r.newCQ(t, provider.CQInit{CQE: 63})
+	s := r.newSRQ(t, provider.SRQInit{MaxWR: 3, MaxSGE: 1})
+	q := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, SRQ: s, Cap: provider.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
+	places := uint32(len(s.ids))
+	wc := make([]provider.WC, 1)
+	for i := range 2 * places {
+		c.write(i, cqe{op: wqe.CQEResponderSend, qpn: 1, uidx: q.uidx(), counter: i % places})
+		if n, err := c.Poll(wc); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	c.write(2*places, cqe{op: wqe.CQEResponderError, qpn: 1, uidx: q.uidx(), counter: 1, syndrome: 0x22, vendor: 0x93})
+	var e *provider.CQEError
+	if n, err := c.Poll(wc); n != 0 || !errors.As(err, &e) {
+		t.Errorf("%d, %v", n, err)
+	}
+	if s.posted != 0 || number(s.record[0]) != 0 {
+		t.Errorf("%d were posted, and the record says %d", s.posted, number(s.record[0]))
+	}
+}

@@ -758,3 +758,55 @@ func BenchmarkPost(b *testing.B) {
 		})
 	}
 }
+
+// TestAtomicLength: an atomic has 8 bytes, however long the memory for them is.
+func TestAtomicLength(t *testing.T) {
+	q := newRig(t, 1).newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(8, 1, 0), Atomics: true})
+	for op, at := range map[uapi.IbUverbsWrOpcode]int{ // of the data segment, in segments
+		uapi.IB_UVERBS_WR_ATOMIC_CMP_AND_SWP: 3, uapi.IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD: 3,
+		uapi.IB_UVERBS_WR_MASKED_ATOMIC_FETCH_AND_ADD: 3, uapi.IB_UVERBS_WR_MASKED_ATOMIC_CMP_AND_SWP: 4,
+	} {
+		next := q.sq.next
+		wr := provider.SendWR{Opcode: op, SGL: []provider.SGE{{Addr: 0x1000, Length: 100, LKey: 7}}}
+		if n, err := q.PostSend([]provider.SendWR{wr}, false); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		b := append(block(q, next), block(q, next+1)...)[16*at:]
+		if got := binary.BigEndian.Uint32(b); got != 8 {
+			t.Errorf("operation %d has %d bytes", op, got)
+		}
+		q.sq.done = q.sq.posted
+	}
+}
+
+// TestFirstFault: only what the vendor calls a missing page is posted again; another
+// remote abort fails the receive.
+func TestFirstFault(t *testing.T) {
+	r := newRig(t, 1)
+	c := r.newCQ(t, provider.CQInit{CQE: 7})
+	s := r.newSRQ(t, provider.SRQInit{MaxWR: 3, MaxSGE: 1})
+	q := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, SRQ: s, Cap: provider.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
+	if n, err := s.PostRecv([]provider.RecvWR{{WRID: 7}}); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	wc := make([]provider.WC, 1)
+	c.write(0, cqe{op: wqe.CQEResponderError, qpn: 1, uidx: q.uidx(), syndrome: 0x22, vendor: 0x92})
+	if n, err := c.Poll(wc); n != 1 || err != nil || wc[0].WRID != 7 || wc[0].Status != uint32(uapi.IB_WC_REM_ABORT_ERR) || s.posted != 1 {
+		t.Errorf("%d, %v, %+v, %d posted", n, err, wc[0], s.posted)
+	}
+}
+
+// TestMaxTSO: as much data as the device says is cut up at once, and not a byte more.
+func TestMaxTSO(t *testing.T) {
+	init := provider.QPInit{Type: uapi.IB_UVERBS_QPT_RAW_PACKET, Cap: capOf(4, 2, 0), MaxTSOHeader: 60, MaxTSO: 1500}
+	q := newRig(t, 1).newQP(t, 1, init)
+	for last, want := range map[uint32]error{499: nil, 500: nil, 501: provider.ErrTooLong} {
+		wr := provider.SendWR{
+			Opcode: uapi.IB_UVERBS_WR_TSO, Header: make([]byte, 54), MSS: 100,
+			SGL: []provider.SGE{{Addr: 0x1000, Length: 1000, LKey: 7}, {Addr: 0x2000, Length: last, LKey: 7}},
+		}
+		if _, err := q.PostSend([]provider.SendWR{wr}, false); err != want {
+			t.Errorf("%d bytes: %v, want %v", 1000+last, err, want)
+		}
+	}
+}
