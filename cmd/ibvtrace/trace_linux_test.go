@@ -324,9 +324,15 @@ func (p *traced) awaitTraced(pid int) {
 	})
 }
 
-// TestStopAndContinue checks that SIGSTOP stops a traced program, and that it
-// stays stopped until SIGCONT.
+// TestStopAndContinue checks that the signals that stop a program stop a traced one, and
+// that it stays stopped until SIGCONT.
 func TestStopAndContinue(t *testing.T) {
+	for _, sig := range []unix.Signal{unix.SIGSTOP, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU} {
+		t.Run(unix.SignalName(sig), func(t *testing.T) { stopAndContinue(t, sig) })
+	}
+}
+
+func stopAndContinue(t *testing.T, sig unix.Signal) {
 	// A child of it stays busy with the tracer, which so has seen the stop too.
 	dir := t.TempDir()
 	var busy [2]*os.File
@@ -347,12 +353,14 @@ func TestStopAndContinue(t *testing.T) {
 		while read line; do echo $line; done
 		kill $!
 		exit 7`)
+	// Most stop no process of a group that nobody in the session has begun.
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	pid, next := p.start()
 	fmt.Fprintln(p.stdin, "one")
 	if got := next(); got != "one" {
 		t.Fatalf("before the stop: %q", got)
 	}
-	unix.Kill(pid, unix.SIGSTOP)
+	unix.Kill(pid, sig)
 	// 't' is stopped by the tracer alone, as in a signal's delivery.
 	stopped := func() bool { s := state(t, pid); return s == "T" || s == "t" }
 	p.await("the program stopped", stopped)

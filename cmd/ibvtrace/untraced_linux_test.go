@@ -3,8 +3,53 @@
 package main
 
 import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
 	"testing"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
+
+// TestManyFiles traces a program that opens more devices than are worth a filter each: it
+// gets one for all the others, and each open is shown.
+func TestManyFiles(t *testing.T) {
+	needDevice(t)
+	const files, mostFilters = 40, 24 + 1 + 1 // for one descriptor, for the rest, for the program
+	p := onDevice(t, "--", "bash", "-c", fmt.Sprintf(
+		"for i in $(seq %d); do exec {fd}<>/dev/null; done; grep Seccomp_filters: /proc/self/status", files))
+	if err := p.Run(); err != nil {
+		t.Fatalf("%v %s", err, p.out.String())
+	}
+	own, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	filters := regexp.MustCompile(`Seccomp_filters:\s*(\d+)`)
+	var has, inherited int
+	for n, text := range map[*int]string{&has: p.out.String(), &inherited: string(own)} {
+		m := filters.FindStringSubmatch(text)
+		if m == nil {
+			t.Fatalf("no number of filters in %q", text)
+		}
+		if *n, err = strconv.Atoi(m[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if has-inherited != mostFilters {
+		t.Errorf("it has %d filters, want %d", has-inherited, mostFilters)
+	}
+	opened := 0
+	for _, e := range readEvents(t, p.file) {
+		if e.Kind == event.Open && e.Verb == "open" && e.Errno == "" {
+			opened++
+		}
+	}
+	if opened != files {
+		t.Errorf("%d opens are shown, want %d", opened, files)
+	}
+}
 
 // TestUntraced traces a program that makes children which no tracer is to have. They have
 // its filters all the same, so their opens must not fail, and they are shown.
