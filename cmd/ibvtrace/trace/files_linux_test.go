@@ -103,3 +103,18 @@ func TestGenerations(t *testing.T) {
 		t.Errorf("one from before is %+v", o)
 	}
 }
+
+// TestErrors: the last 4095 numbers are errors, those before are addresses.
+func TestErrors(t *testing.T) {
+	for _, test := range []struct {
+		result, ret int64
+		errno       unix.Errno
+	}{{0, 0, 0}, {7, 7, 0}, {-1, -1, unix.EPERM}, {-4095, -1, 4095}, {-4096, -4096, 0}, {-1 << 63, -1 << 63, 0}} {
+		tr, th := withFiles()
+		c := &call{silent: true}
+		tr.complete(th, c, test.result)
+		if !c.returned || c.ret != test.ret || c.errno != test.errno {
+			t.Errorf("%d: returned %v %d, errno %d, want %d and %d", test.result, c.returned, c.ret, c.errno, test.ret, test.errno)
+		}
+	}
+}
