@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 static char stack[65536] __attribute__((aligned(16)));
-static volatile int opened = -1;
+static volatile int status = -1; // of the child, when it is done
 
 static int child(void *arg)
 {
@@ -28,17 +28,16 @@ static int child(void *arg)
 		uint64_t handle;
 	} m = {.length = sizeof(m), .object = 1, .attrs = 1, .driver = 14, .handle = 1};
 	int fd = open("/dev/null", O_RDWR);
-	opened = fd < 0 ? errno : 0;
-	if (fd >= 0 && (ioctl(fd, 0xc0181b01, &m) != -1 || errno != ENOTTY))
-		opened = 1000;
-	return opened;
+	if (fd < 0)
+		return status = errno;
+	return status = ioctl(fd, 0xc0181b01, &m) != -1 || errno != ENOTTY ? 102 : 0;
 }
 
 static const struct clone_args args = {.flags = CLONE_UNTRACED, .exit_signal = SIGCHLD};
 
 int main(int argc, char **argv)
 {
-	int status, pid;
+	int ws, pid;
 
 	if (!strcmp(argv[1], "clone")) {
 		pid = clone(child, stack + sizeof(stack), CLONE_UNTRACED | SIGCHLD, NULL);
@@ -49,13 +48,13 @@ int main(int argc, char **argv)
 	} else {
 		clone(child, stack + sizeof(stack), CLONE_UNTRACED | CLONE_VM | CLONE_FS | CLONE_FILES |
 			CLONE_SIGHAND | CLONE_THREAD, NULL);
-		while (opened < 0)
+		while (status < 0)
 			;
-		return opened;
+		return status;
 	}
-	if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
+	if (pid < 0 || waitpid(pid, &ws, 0) != pid || !WIFEXITED(ws))
 		return 100;
 	if (args.flags != CLONE_UNTRACED)
 		return 101;
-	return WEXITSTATUS(status);
+	return WEXITSTATUS(ws);
 }
