@@ -226,7 +226,6 @@ type guest struct {
 	outputs map[string]*testOutput // by the prefix that the rig puts before a guest's lines
 	begun   int
 	ended   map[string]int // how many guests have ended the job
-	failed  map[string]string
 	tail    []string
 }
 
