@@ -104,7 +104,7 @@ func (g guest) connect(c connection) error {
 // again calls f until it has no objection, for as long as it may take until the
 // other side is there.
 func again(ctx context.Context, f func() error) error {
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
 		if err := f(); err == nil || time.Now().After(end) || ctx.Err() != nil {
 			return err
 		}
