@@ -42,7 +42,7 @@ type logFile struct {
 func (f *logFile) until(t *testing.T, sides [2]*side) []logLine {
 	t.Helper()
 	var lines []logLine
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(rdmatest.Patience); ; time.Sleep(20 * time.Millisecond) {
 		text, err := os.ReadFile(f.path)
 		if err != nil {
 			t.Fatal(err)
