@@ -106,8 +106,10 @@ type message struct {
 	attrs [8]uapi.IbUverbsAttr
 }
 
-// callAll calls verbs that show every kind of argument.
+// callAll calls verbs that show every kind of argument, on one thread, which is in each line.
 func callAll() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	call(uapi.UVERBS_OBJECT_PD, uapi.UVERBS_METHOD_PD_DESTROY, "ibv_dealloc_pd(pd=7)",
 		uapi.IbUverbsAttr{AttrId: uapi.UVERBS_ATTR_DESTROY_PD_HANDLE, Data: 7})
 
