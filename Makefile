@@ -36,11 +36,11 @@ demo: go ## in a minute: Go and C exchange messages over RDMA in a VM; every ver
 	@tests/vm/run -d rxe -t 180 -- demo/run
 
 .PHONY: test
-test: go test-setup ## what finds most, on the host and on Linux 6.1: ten minutes
+test: go test-setup ## what finds most, on the host and on Linux 6.1
 	@go run ./tests/runner -short
 
 .PHONY: test-all
-test-all: go test-setup ## everything, on Linux 6.1: three quarters of an hour
+test-all: go test-setup ## everything, on Linux 6.1: half an hour
 	@go run ./tests/runner
 
 .PHONY: test-kernels

@@ -28,7 +28,7 @@ func main() {
 		os.Exit(inGuest(os.Args[2]))
 	}
 	o := options{}
-	flag.BoolVar(&o.short, "short", false, "a quick run: what finds most in ten minutes")
+	flag.BoolVar(&o.short, "short", false, "a quick run: what finds most in little time")
 	flag.StringVar(&o.kernel, "k", "6.1", "the `KERNEL` in the virtual machines: see tests/vm/kernels")
 	flag.StringVar(&o.run, "run", "", "only tests that match this `REGEXP`, as of go test -run; in the rig's suites only")
 	flag.BoolVar(&o.verbose, "v", false, "print all that the tests print")

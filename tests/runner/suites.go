@@ -13,12 +13,12 @@ import (
 func suites() []suite {
 	const s = time.Second
 	all := []suite{
-		{name: "lint", what: "gofmt, go vet, staticcheck, no C", does: script(lint), quick: 45 * s, whole: 45 * s},
-		{name: "unit", what: "tests that need no device", does: unit, quick: 30 * s, whole: 30 * s},
-		{name: "race", what: "tests that need no device, with the race detector", does: race, quick: 60 * s, whole: 130 * s},
-		{name: "fuzz", what: "each fuzz test for a moment", does: fuzz, quick: 45 * s, whole: 130 * s},
+		{name: "lint", what: "gofmt, go vet, staticcheck, no C", does: script(lint), quick: 25 * s, whole: 25 * s},
+		{name: "unit", what: "tests that need no device", does: unit, quick: 45 * s, whole: 45 * s},
+		{name: "race", what: "tests that need no device, with the race detector", does: race, quick: 60 * s, whole: 150 * s},
+		{name: "fuzz", what: "each fuzz test for a moment", does: fuzz, quick: 60 * s, whole: 150 * s},
 		{name: "cross", what: "go vet for other systems, static binaries for arm64", does: script(cross), whole: 60 * s},
-		{name: "arm64", what: "what writes for devices, on arm64, emulated", does: arm64, whole: 60 * s},
+		{name: "arm64", what: "what writes for devices, on arm64, emulated", does: arm64, whole: 15 * s},
 	}
 	for _, r := range rigSuites {
 		all = append(all, suite{name: r.name, what: r.what, does: r.run, rig: true, quick: r.quick * s, whole: r.whole * s})
@@ -42,13 +42,13 @@ type rigSuite struct {
 }
 
 var rigSuites = []rigSuite{
-	{"rxe", "tests on Soft-RoCE", rdmatest.Setting{Device: "rxe", Guests: 1}, 150, 425},
-	{"mlx5", "tests on the software ConnectX, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1}, 180, 600},
-	{"mlx5-eth", "the same with Ethernet ports: RoCE and raw packets", rdmatest.Setting{Device: "mlx5-eth", Guests: 1}, 60, 100},
-	{"rxe-2", "two guests joined by a network", rdmatest.Setting{Device: "rxe", Guests: 2}, 0, 60},
-	{"rxe-newer", "rdma-core's newest release as the peer", rdmatest.Setting{Device: "rxe", Guests: 1, Peers: true}, 0, 150},
-	{"mlx5-bytes", "what the adapter is given, beside libmlx5, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1, Log: true}, 0, 30},
-	{"mlx5-eth-bytes", "the same on Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Log: true}, 0, 30},
+	{"rxe", "tests on Soft-RoCE", rdmatest.Setting{Device: "rxe", Guests: 1}, 150, 480},
+	{"mlx5", "tests on the software ConnectX, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1}, 180, 460},
+	{"mlx5-eth", "the same with Ethernet ports: RoCE and raw packets", rdmatest.Setting{Device: "mlx5-eth", Guests: 1}, 60, 120},
+	{"rxe-2", "two guests joined by a network", rdmatest.Setting{Device: "rxe", Guests: 2}, 0, 90},
+	{"rxe-newer", "rdma-core's newest release as the peer", rdmatest.Setting{Device: "rxe", Guests: 1, Peers: true}, 0, 200},
+	{"mlx5-bytes", "what the adapter is given, beside libmlx5, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1, Log: true}, 0, 45},
+	{"mlx5-eth-bytes", "the same on Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Log: true}, 0, 45},
 }
 
 const lint = `
