@@ -302,8 +302,8 @@ func (c *Conn) reason(err error) error {
 // right order. If something of the caller's own is left on the PD or the CQs, it
 // answers ErrBusy, and may be called again.
 func (c *Conn) Close() error {
+	c.endLife(ErrClosed) // first: a call that is refused finds the reason in Err
 	c.closing.Store(true)
-	c.endLife(ErrClosed)
 	c.partMu.Lock()
 	first := !c.parted
 	c.parted = true

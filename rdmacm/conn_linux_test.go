@@ -86,6 +86,21 @@ func TestConnEnds(t *testing.T) {
 	}
 }
 
+// A call that is refused because the Conn is being closed is one on a connection that
+// has ended.
+func TestConnRefusesAfterEnd(t *testing.T) {
+	newFakeKernel().share(t)
+	c := connected(t)
+	end := c.endLife
+	c.endLife = func(why error) {
+		if c.closing.Load() && c.Err() == nil {
+			t.Error("calls are refused before the connection has ended")
+		}
+		end(why)
+	}
+	check(t, c.Close())
+}
+
 // What a Conn does once it is closed, or without a context, is refused.
 func TestConnRefuses(t *testing.T) {
 	f := newFakeConn(t, 1, 8)
