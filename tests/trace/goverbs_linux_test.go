@@ -5,10 +5,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 	"github.com/goverbs/goverbs/internal/rdmatest"
@@ -100,5 +102,36 @@ func TestTracedPollAndArm(t *testing.T) {
 	}
 	if empty < emptyPolls {
 		t.Errorf("%d polls in vain were traced, want %d or more", empty, emptyPolls)
+	}
+}
+
+// TestPostOnOpener posts from a thread that has opened the device's node by itself, and
+// given no command on that. TestTracedPostOnOpener traces it.
+func TestPostOnOpener(t *testing.T) {
+	p := rdmatest.NewPair(t, rdmatest.Default())
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	fd, err := unix.Open(p.Ctx.Device().Node(), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	for i := range messages {
+		p.B.Recv(t, uint64(i), 0, 64)
+	}
+}
+
+// TestTracedPostOnOpener traces TestPostOnOpener: a thread of which ibvtrace looks at
+// every system call does each thing once.
+func TestTracedPostOnOpener(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "trace")
+	p := start(t, append(traced(t, file, "--data"), self, "-test.run", "^TestPostOnOpener$")...)
+	p.wait(t)
+	if n := count(t, readTrace(t, file)); n.received != messages {
+		t.Errorf("%d receives are traced, want %d", n.received, messages)
 	}
 }

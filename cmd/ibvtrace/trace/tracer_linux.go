@@ -53,6 +53,7 @@ type thread struct {
 	comm    string // its name, "": to be read
 	running bool
 	call    *call       // the one it is in, or nil
+	entered bool        // it stopped at the entry of a system call, and will at its exit
 	signal  unix.Signal // on its way to a thread that is being let go
 	posts   postState
 
@@ -269,7 +270,7 @@ func (t *tracer) resume(th *thread, sig unix.Signal) error {
 	if th.call != nil {
 		th.call.resumed = time.Now()
 	}
-	if th.call != nil || th.proc.all || th.deciding != nil {
+	if th.call != nil || th.proc.all || th.deciding != nil || th.entered {
 		return unix.PtraceSyscall(th.tid, int(sig))
 	}
 	return unix.PtraceCont(th.tid, int(sig))
@@ -287,7 +288,11 @@ func (t *tracer) atSyscall(th *thread) {
 	}
 	switch info.op {
 	case unix.PTRACE_SYSCALL_INFO_ENTRY, unix.PTRACE_SYSCALL_INFO_SECCOMP:
-		// Of a process that stops at all, a call stops for a filter too.
+		// A thread that stops at every call stops once more where a filter wants the call.
+		if th.entered {
+			return
+		}
+		th.entered = info.op == unix.PTRACE_SYSCALL_INFO_ENTRY
 		if th.call == nil {
 			th.call = t.enter(th, info)
 		}
@@ -297,6 +302,7 @@ func (t *tracer) atSyscall(th *thread) {
 			}
 		}
 	case unix.PTRACE_SYSCALL_INFO_EXIT:
+		th.entered = false
 		if th.call != nil {
 			t.exit(th, info.result())
 		}
