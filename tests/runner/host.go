@@ -56,6 +56,7 @@ func (r *runner) run(s suite, part string, cmd *exec.Cmd, watch func(line string
 		if res.failed == 0 {
 			res.why = err.Error()
 		}
+		res.said = append(res.said, kept...)
 		if !r.verbose {
 			for _, l := range kept {
 				fmt.Println("    " + l)
@@ -162,6 +163,7 @@ func (r *runner) goTest(s suite, env []string, args ...string) {
 				for _, l := range output[key] {
 					fmt.Println("    " + l)
 				}
+				res.said = append(res.said, output[key]...)
 				delete(output, key)
 			}
 		}

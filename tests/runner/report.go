@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ type result struct {
 	took           time.Duration
 	why            string // it failed without a test's failing
 	again          string // the command that runs it again
+	said           []string
 }
 
 func (r result) ok() bool { return r.failed == 0 && r.why == "" }
@@ -199,13 +201,26 @@ func (r *runner) table() bool {
 		return false
 	}
 	if len(bad) > 0 {
+		// Once more what was printed above, where it may be far up.
 		fmt.Println("\nfailed, and how to run it again:")
 		for _, res := range bad {
-			fmt.Printf("  %-36s %s\n", res.suite, res.again)
+			fmt.Printf("\n%s %s\n  %s\n", res.suite, res.why, res.again)
+			for _, l := range excerpt(res.said) {
+				fmt.Println("      " + l)
+			}
 		}
 	}
 	fmt.Printf("\n%d passed, %d failed\n", passed, failed)
 	return len(bad) == 0
+}
+
+// excerpt returns the beginning and the end of what a failure printed.
+func excerpt(lines []string) []string {
+	const half = 12
+	if len(lines) <= 2*half {
+		return lines
+	}
+	return slices.Concat(lines[:half], []string{"…"}, lines[len(lines)-half:])
 }
 
 // testOutput reads what test binaries print with -test.v=test2json: it counts the
@@ -216,6 +231,7 @@ type testOutput struct {
 	current        string // the test that runs
 	kept           []string
 	failures       []string // top-level tests
+	said           []string // by those that failed
 }
 
 // line takes one line. Lines of the testing package begin with a mark.
@@ -257,6 +273,7 @@ func (o *testOutput) line(text string) {
 
 // flush prints what was kept.
 func (o *testOutput) flush() {
+	o.said = append(o.said, o.kept...)
 	if !o.verbose {
 		for _, l := range o.kept {
 			fmt.Println("    " + l)

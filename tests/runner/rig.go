@@ -210,6 +210,9 @@ func (r *runner) boot(s suite, setting rdmatest.Setting, jobs []job) []job {
 	}
 	for _, l := range g.tail {
 		fmt.Println("    " + l)
+		if said, ok := strings.CutPrefix(l, "vm: "); ok {
+			res.said = append(res.said, said)
+		}
 	}
 	r.add(res)
 	if g.begun == 0 || done >= len(jobs) {
@@ -233,7 +236,7 @@ var prefix = regexp.MustCompile(`^([01]\| )?`)
 
 func (g *guest) line(text string) {
 	g.tail = append(g.tail, text)
-	if len(g.tail) > 100 {
+	if len(g.tail) > 300 {
 		g.tail = g.tail[1:]
 	}
 	who := ""
@@ -272,6 +275,7 @@ func (g *guest) line(text string) {
 		res.why = end.Status
 		o.flush()
 	}
+	res.said = o.said
 	if g.ended == nil {
 		g.ended = make(map[string]int)
 	}
