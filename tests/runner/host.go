@@ -133,9 +133,10 @@ func (r *runner) lines(cmd *exec.Cmd, each func(string)) error {
 	return err
 }
 
-// goTest runs go test, and counts the tests.
+// goTest runs go test, and counts the tests. How long they take depends on what else the
+// machine does: what ends one that hangs is that nothing is printed any more.
 func (r *runner) goTest(s suite, env []string, args ...string) {
-	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
+	cmd := exec.Command("go", append([]string{"test", "-json", "-timeout=0"}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
 	output := make(map[string][]string) // of the packages' tests, until they pass
 	r.run(s, "", cmd, func(line string, res *result) bool {
