@@ -56,7 +56,7 @@ bench: go ## Go beside C in one boot, and what a post and a poll cost
 	$(heading) 'connecting and disconnecting'
 	@tests/bench/cm/run
 	$(heading) 'what ibvtrace costs the programs that it traces'
-	@tests/bench/trace/run
+	@tests/bench/ibvtrace/run
 	$(heading) 'post and poll on an mlx5 device that is not there'
 	@tests/bench/mlx5/run
 	$(heading) 'post and poll on rings in memory'

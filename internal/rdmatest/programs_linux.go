@@ -50,7 +50,7 @@ var builtPrograms = sync.OnceValues(func() (string, error) {
 })
 
 // CProgram returns the path of a program made from a C source of the test's package
-// (peer/faults.c): in the folder that $GOVERBS_BIN names, as the package's name and
+// (c/faults.c): in the folder that $GOVERBS_BIN names, as the package's name and
 // the source's (faults-faults), else compiled.
 func CProgram(t testing.TB, source string) string {
 	t.Helper()

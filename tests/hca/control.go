@@ -11,9 +11,9 @@ import (
 	"net"
 	"time"
 
-	"github.com/goverbs/goverbs/tests/hca/fabric"
-	"github.com/goverbs/goverbs/tests/hca/firmware"
-	"github.com/goverbs/goverbs/tests/hca/transport"
+	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
+	"github.com/goverbs/goverbs/tests/hca/internal/firmware"
+	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
 // request is a line that a test writes to the control socket.

@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/goverbs/goverbs/tests/hca/fabric"
-	"github.com/goverbs/goverbs/tests/hca/firmware"
-	"github.com/goverbs/goverbs/tests/hca/pci"
-	"github.com/goverbs/goverbs/tests/hca/vfiouser"
+	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
+	"github.com/goverbs/goverbs/tests/hca/internal/firmware"
+	"github.com/goverbs/goverbs/tests/hca/internal/pci"
+	"github.com/goverbs/goverbs/tests/hca/internal/vfiouser"
 )
 
 const vectors = 16

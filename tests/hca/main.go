@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goverbs/goverbs/tests/hca/fabric"
-	"github.com/goverbs/goverbs/tests/hca/firmware"
+	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
+	"github.com/goverbs/goverbs/tests/hca/internal/firmware"
 )
 
 func usage() {
@@ -106,13 +106,13 @@ func serve(sockets []string, kinds []firmware.Profile) error {
 	go deliver(f, late, now)
 
 	idle := func() {}
-	var log *traceFile
+	var log *logFile
 	if *logPath != "" {
 		file, err := os.Create(*logPath)
 		if err != nil {
 			return err
 		}
-		log = newTraceFile(file, now)
+		log = newLogFile(file, now)
 		idle = func() {
 			if err := log.flush(); err != nil {
 				failed <- err
@@ -131,7 +131,7 @@ func serve(sockets []string, kinds []firmware.Profile) error {
 		// The guest goes no further: what happens after that would only hide it.
 		c.Violation = func(err error) { failed <- fmt.Errorf("HCA %d: %w", i, err) }
 		if log != nil {
-			c.Log = tracer{log, i}
+			c.Log = hcaLog{log, i}
 		}
 		m := plug(f, firstGUID+uint64(i)<<8, c, idle)
 		machines = append(machines, m)

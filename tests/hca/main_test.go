@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goverbs/goverbs/tests/hca/fabric"
-	"github.com/goverbs/goverbs/tests/hca/firmware"
-	"github.com/goverbs/goverbs/tests/hca/pci"
-	"github.com/goverbs/goverbs/tests/hca/vfiouser"
+	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
+	"github.com/goverbs/goverbs/tests/hca/internal/firmware"
+	"github.com/goverbs/goverbs/tests/hca/internal/pci"
+	"github.com/goverbs/goverbs/tests/hca/internal/vfiouser"
 )
 
 func plugIn(t *testing.T) *machine {
@@ -106,8 +106,8 @@ func TestControlSocket(t *testing.T) {
 
 func TestTraceFile(t *testing.T) {
 	var text bytes.Buffer
-	f := newTraceFile(&text, func() time.Duration { return 7 })
-	a, b := tracer{f, 0}, tracer{f, 1}
+	f := newLogFile(&text, func() time.Duration { return 7 })
+	a, b := hcaLog{f, 0}, hcaLog{f, 1}
 	a.Command(0x500, "create_qp", 3, []byte{5, 0}, []byte{3})
 	b.Doorbell(16, 0x800, []byte{1, 2, 3, 4, 5, 6, 7, 8})
 	a.Send(80, 0, []byte{0xab})

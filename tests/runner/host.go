@@ -19,7 +19,7 @@ import (
 const staticcheck = "honnef.co/go/tools/cmd/staticcheck@v0.8.2"
 
 // Packages whose tests are worth the race detector's time in a quick run.
-var concurrent = []string{"./internal/...", "./ioctl", "./provider/...", "./verbs", "./rdmacm", "./cmd/ibvtrace", "./tests/hca/transport", "./tests/hca/loop"}
+var concurrent = []string{"./internal/...", "./ioctl", "./provider/...", "./verbs", "./rdmacm", "./cmd/ibvtrace", "./tests/hca/internal/transport", "./tests/hca/internal/loop"}
 
 // script runs a shell script as a suite with one line.
 func script(text string) func(*runner, suite) {

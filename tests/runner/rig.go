@@ -21,7 +21,7 @@ import (
 
 // A testPackage is one whose tests say what they need.
 type testPackage struct {
-	dir     string // in the repository: tests/conformance
+	dir     string // in the repository: tests/device/conformance
 	binary  string
 	raced   string // built with the race detector, or ""
 	listing rdmatest.Listing
@@ -36,7 +36,7 @@ type tests struct {
 }
 
 // raced are the packages whose tests run a second time, with the race detector.
-var raced = []string{"tests/stress"}
+var raced = []string{"tests/device/stress"}
 
 // compile compiles the tests that may need a device and the programs that these run,
 // and checks that each of the tests runs somewhere.
@@ -49,9 +49,9 @@ func (r *runner) compile() ([]testPackage, error) {
 	imports := slices.DeleteFunc(strings.Fields(string(out)), func(i string) bool { return path.Base(i) == "runner" })
 	script := `export CGO_ENABLED=0
 		go build -o "$GOVERBS_BIN/" ./cmd/... ./examples/... ./tests/fakemlx5 ./tests/mlx5bytes/play ./cmd/ibvtrace/testdata/hostile
-		for source in tests/*/{c,peer}/*.c; do
-			folder=${source#tests/}
-			gcc -O2 -Wall -o "$GOVERBS_BIN/${folder%%/*}-$(basename "$source" .c)" "$source" -Wl,--as-needed -lmlx5 -libverbs
+		for source in tests/{device/*,mlx5bytes}/c/*.c; do
+			folder=${source%/c/*}
+			gcc -O2 -Wall -o "$GOVERBS_BIN/${folder##*/}-$(basename "$source" .c)" "$source" -Wl,--as-needed -lmlx5 -libverbs
 		done
 		go test -c -o "$TESTS/" ` + strings.Join(imports, " ") + `
 		CGO_ENABLED=1 go test -race -c -o "$TESTS/race/" ./` + strings.Join(raced, " ./")

@@ -24,9 +24,9 @@ func suites() []suite {
 		all = append(all, suite{name: r.name, what: r.what, does: r.run, rig: true, quick: r.quick * s, whole: r.whole * s})
 	}
 	for _, r := range []suite{
-		{name: "adapter", what: "rdma-core's programs and trouble on the software ConnectX", does: script("tests/hca/suite/run -k $KERNEL"), whole: 130 * s},
-		{name: "adapter-roce", what: "rdma-core's programs over its RoCE", does: script("tests/hca/suite/run -k $KERNEL -r 'pingpong|rping|ucmatose|udaddy|mckey|UD|DC'"), whole: 40 * s},
-		{name: "adapter-ethernet", what: "perftest's raw packets and the kernel's network on it", does: script("tests/hca/ethernet/run -k $KERNEL"), whole: 90 * s},
+		{name: "adapter", what: "rdma-core's programs and trouble on the software ConnectX", does: script("tests/hca/acceptance/programs/run -k $KERNEL"), whole: 130 * s},
+		{name: "adapter-roce", what: "rdma-core's programs over its RoCE", does: script("tests/hca/acceptance/programs/run -k $KERNEL -r 'pingpong|rping|ucmatose|udaddy|mckey|UD|DC'"), whole: 40 * s},
+		{name: "adapter-ethernet", what: "perftest's raw packets and the kernel's network on it", does: script("tests/hca/acceptance/ethernet/run -k $KERNEL"), whole: 90 * s},
 	} {
 		r.rig = true
 		all = append(all, r)

@@ -1,0 +1,373 @@
+package conformance
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// TestFailuresAsInC runs the scenarios of c/failures.c, which prints what
+// the C stack reports on this kernel, and compares.
+func TestFailuresAsInC(t *testing.T) {
+	want := peerFailures(t)
+	seen := 0
+	for _, f := range failures {
+		line, ok := want[f.name]
+		if !ok {
+			t.Errorf("c/failures.c has no %s", f.name)
+			continue
+		}
+		seen++
+		t.Run(f.name, func(t *testing.T) {
+			if slices.Contains(f.refusedOn, rdmatest.KindOf()) {
+				if line.post != 0 || len(line.a)+len(line.b) == 0 {
+					t.Errorf("C refuses to post, too: %v", line)
+				}
+				line = outcome{post: int(syscall.EINVAL)}
+			}
+			got := f.play(t, line)
+			if line.post == int(syscall.ENOMEM) && rdmatest.KindOf() == rdmatest.MLX5 && got.post == int(syscall.EINVAL) {
+				got.post = line.post // libmlx5 says ENOMEM to all that it refuses
+			}
+			if got.String() != line.String() {
+				t.Errorf("got  %v\nin C %v", got, line)
+			}
+		})
+	}
+	if seen != len(want) {
+		t.Errorf("%d of the peer's %d scenarios are tested", seen, len(want))
+	}
+}
+
+// An outcome is a line of failures.c: the errno of posting, the completions of
+// requester and responder as "WRID:status", and the asynchronous events.
+type outcome struct {
+	post   int
+	a, b   []string
+	events []string
+}
+
+// String gives the completions sorted: what is flushed from the two queues of
+// a QP has no order between them.
+func (o outcome) String() string {
+	slices.Sort(o.a)
+	slices.Sort(o.b)
+	return fmt.Sprintf("post %d, a %v, b %v, events %v", o.post, o.a, o.b, o.events)
+}
+
+func peerFailures(t *testing.T) map[string]outcome {
+	t.Helper()
+	program := rdmatest.CProgram(t, "c/failures.c")
+	c := rdmatest.Open(t)
+	cmd := exec.Command(program, rdmatest.Device, strconv.Itoa(rdmatest.GID(t, c).Index))
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr.Bytes())
+	}
+	lines := make(map[string]outcome)
+	for s := bufio.NewScanner(bytes.NewReader(out)); s.Scan(); {
+		f := strings.Fields(s.Text())
+		b, events := slices.Index(f, "b"), slices.Index(f, "events")
+		if len(f) < 6 || f[1] != "post" || f[3] != "a" || b < 0 || events < b {
+			t.Fatalf("the peer said %q", s.Text())
+		}
+		post, err := strconv.Atoi(f[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines[f[0]] = outcome{post, f[4:b], f[b+1 : events], f[events+1:]}
+	}
+	return lines
+}
+
+// A failure is one scenario: what is special about the pair, and what A does.
+type failure struct {
+	name string
+	spec func(*rdmatest.Spec)
+	act  func(s *scene) error
+
+	// refusedOn: posting refuses what in C becomes a failed completion.
+	refusedOn []rdmatest.Kind
+}
+
+// A scene is a running scenario.
+type scene struct {
+	*rdmatest.Pair
+	t  *testing.T
+	mw *verbs.MW
+}
+
+// play runs the scenario until everything has come that came in C.
+func (f failure) play(t *testing.T, want outcome) outcome {
+	spec := rdmatest.Default()
+	spec.Len = 4096
+	spec.Cap = verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 32}
+	if f.spec != nil {
+		f.spec(&spec)
+	}
+	s := &scene{Pair: rdmatest.NewPair(t, spec), t: t}
+	var got outcome
+	got.post = errnoOf(t, f.act(s))
+	collect := func(cq *verbs.CQ, n int) []string {
+		var out []string
+		for _, wc := range rdmatest.Poll(t, cq, n) {
+			out = append(out, fmt.Sprintf("%d:%d", wc.WRID, wc.Status))
+		}
+		return out
+	}
+	got.a, got.b = collect(s.A.CQ, len(want.a)), collect(s.B.CQ, len(want.b))
+	for range want.events {
+		ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
+		e, err := s.Ctx.AsyncEvent(ctx)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.events = append(got.events, strconv.Itoa(int(e.Type)))
+	}
+	time.Sleep(20 * time.Millisecond) // for what should not come
+	rdmatest.Idle(t, s.A.CQ)
+	rdmatest.Idle(t, s.B.CQ)
+	if s.mw != nil {
+		// A bound window holds its queue pair: it goes first.
+		rdmatest.Close(t, s.mw)
+	}
+	return got
+}
+
+// errnoOf returns the errno by which C says the same.
+func errnoOf(t *testing.T, err error) int {
+	t.Helper()
+	var errno syscall.Errno
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &errno):
+		return int(errno)
+	case errors.Is(err, verbs.ErrQueueFull):
+		return int(syscall.ENOMEM)
+	case errors.Is(err, verbs.ErrInvalid):
+		return int(syscall.EINVAL)
+	}
+	t.Fatalf("%v is neither an errno nor one of the package's errors", err)
+	return -1
+}
+
+func (s *scene) post(wr verbs.SendWR) error {
+	wr.WRID, wr.Flags = 1, verbs.SendSignaled
+	_, err := s.A.QP.PostSend(wr)
+	return err
+}
+
+// sendRecv sends n bytes to a receive of m, after change.
+func sendRecv(n, m int, change func(from, to *verbs.SGE)) func(*scene) error {
+	return func(s *scene) error {
+		from, to := s.A.MR.SGE(0, n), s.B.MR.SGE(0, m)
+		if change != nil {
+			change(&from, &to)
+		}
+		s.B.PostRecv(s.t, verbs.RecvWR{WRID: 2, SGL: []verbs.SGE{to}})
+		return s.post(verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{from}})
+	}
+}
+
+// send sends 64 bytes to where no receive is.
+func send(s *scene) error {
+	return s.post(verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{s.A.MR.SGE(0, 64)}})
+}
+
+// rdma runs op on n bytes at an offset of B's memory, with the key changed.
+func rdma(op verbs.Opcode, n, shift int, key uint32) func(*scene) error {
+	return func(s *scene) error {
+		return s.post(verbs.SendWR{
+			Opcode: op, SGL: []verbs.SGE{s.A.MR.SGE(0, n)},
+			RemoteAddr: s.B.MR.Addr() + uint64(shift), RKey: s.B.MR.RKey() + key,
+		})
+	}
+}
+
+func wrongLKey(op verbs.Opcode, n int) func(*scene) error {
+	return func(s *scene) error {
+		g := s.A.MR.SGE(0, n)
+		g.LKey++
+		return s.post(verbs.SendWR{Opcode: op, SGL: []verbs.SGE{g}, RemoteAddr: s.B.MR.Addr(), RKey: s.B.MR.RKey()})
+	}
+}
+
+func (s *scene) toErr() {
+	s.t.Helper()
+	if err := s.A.QP.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// bind binds a window of type 2 to e's memory, posting to e.
+func (s *scene) bind(e *rdmatest.End, id uint64, shift int, access verbs.AccessFlags) error {
+	s.t.Helper()
+	if s.mw == nil {
+		var err error
+		if s.mw, err = s.PD.AllocMW(verbs.MWType2); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	_, err := e.QP.PostSend(verbs.SendWR{
+		WRID: id, Opcode: verbs.OpBindMW, Flags: verbs.SendSignaled, MW: s.mw, NewRKey: verbs.NextRKey(s.mw.RKey()),
+		Bind: verbs.MWBindInfo{MR: e.MR, Addr: e.MR.Addr() + uint64(shift), Length: uint64(e.MR.Len()), Access: access},
+	})
+	return err
+}
+
+func datagram(n, m int, qkey uint32, key uint32) func(*scene) error {
+	return func(s *scene) error {
+		s.B.Recv(s.t, 2, 0, m)
+		g := s.A.MR.SGE(0, n)
+		g.LKey += key
+		return s.post(verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{g}, AH: s.A.AH, RemoteQPN: s.B.QP.Num(), RemoteQKey: qkey})
+	}
+}
+
+func uc(s *rdmatest.Spec) { s.Type = verbs.UC }
+func ud(s *rdmatest.Spec) { s.Type = verbs.UD }
+
+// mrLocal leaves B's memory to B.
+func mrLocal(s *rdmatest.Spec) { s.B.MR = verbs.AccessLocalWrite }
+
+// qpNothing lets no peer of B's queue pair do RDMA.
+func qpNothing(s *rdmatest.Spec) { s.B.QP = 0 }
+
+func idle(s *rdmatest.Spec) { s.A.Idle, s.B.Idle = true, true }
+
+func tuneA(f func(*verbs.QPAttr)) func(*rdmatest.Spec) {
+	return func(s *rdmatest.Spec) { s.A.Tune = f }
+}
+
+var failures = []failure{
+	{name: "send-wrong-lkey", act: sendRecv(64, 64, func(from, to *verbs.SGE) { from.LKey++ })},
+	{name: "send-past-end", act: sendRecv(64, 64, func(from, to *verbs.SGE) { from.Addr += 4096 - 32 })},
+	{name: "receive-too-short", act: sendRecv(64, 32, nil)},
+	{name: "receive-wrong-lkey", act: sendRecv(64, 64, func(from, to *verbs.SGE) { to.LKey++ })},
+	{name: "receive-past-end", act: sendRecv(64, 64, func(from, to *verbs.SGE) { to.Addr += 4096 - 32 })},
+	{name: "receive-read-only", spec: func(s *rdmatest.Spec) { s.B.MR = 0 }, act: sendRecv(64, 64, nil)},
+	{name: "receiver-not-ready", spec: tuneA(func(a *verbs.QPAttr) { a.RNRRetry = 1 }), act: send},
+	{name: "no-such-peer", spec: tuneA(func(a *verbs.QPAttr) { a.DestQPN, a.RetryCount, a.Timeout = 0xfffff0, 1, 10 }), act: send},
+	{name: "uc-receive-too-short", spec: uc, act: sendRecv(64, 32, nil)},
+	{name: "uc-send-wrong-lkey", spec: uc, act: sendRecv(64, 64, func(from, to *verbs.SGE) { from.LKey++ })},
+
+	{name: "write-wrong-rkey", act: rdma(verbs.OpRDMAWrite, 64, 0, 1)},
+	{name: "write-past-end", act: rdma(verbs.OpRDMAWrite, 64, 4096-32, 0)},
+	{name: "write-before-start", act: rdma(verbs.OpRDMAWrite, 64, -8, 0)},
+	{name: "write-mr-access", spec: mrLocal, act: rdma(verbs.OpRDMAWrite, 64, 0, 0)},
+	{name: "write-qp-access", spec: qpNothing, act: rdma(verbs.OpRDMAWrite, 64, 0, 0)},
+	{name: "read-wrong-rkey", act: rdma(verbs.OpRDMARead, 64, 0, 1)},
+	{name: "read-mr-access", spec: mrLocal, act: rdma(verbs.OpRDMARead, 64, 0, 0)},
+	{name: "read-qp-access", spec: qpNothing, act: rdma(verbs.OpRDMARead, 64, 0, 0)},
+	{name: "read-not-taken", spec: func(s *rdmatest.Spec) { s.B.Tune = func(a *verbs.QPAttr) { a.MaxDestRDAtomic = 0 } }, act: rdma(verbs.OpRDMARead, 64, 0, 0)},
+	{name: "swap-wrong-rkey", act: rdma(verbs.OpCompareSwap, 8, 0, 1)},
+	{name: "swap-unaligned", refusedOn: []rdmatest.Kind{rdmatest.MLX5}, act: rdma(verbs.OpCompareSwap, 8, 1, 0)},
+	{name: "add-mr-access", spec: mrLocal, act: rdma(verbs.OpFetchAdd, 8, 0, 0)},
+	{name: "add-qp-access", spec: qpNothing, act: rdma(verbs.OpFetchAdd, 8, 0, 0)},
+	{name: "add-unaligned", refusedOn: []rdmatest.Kind{rdmatest.MLX5}, act: rdma(verbs.OpFetchAdd, 8, 4, 0)},
+	{name: "uc-write-wrong-rkey", spec: uc, act: rdma(verbs.OpRDMAWrite, 64, 0, 1)},
+	{name: "uc-write-qp-access", spec: func(s *rdmatest.Spec) { uc(s); qpNothing(s) }, act: rdma(verbs.OpRDMAWrite, 64, 0, 0)},
+	{name: "read-wrong-lkey", act: wrongLKey(verbs.OpRDMARead, 64)},
+	{name: "add-wrong-lkey", act: wrongLKey(verbs.OpFetchAdd, 8)},
+
+	{name: "error-flushes-receives", act: func(s *scene) error {
+		for id := range 3 {
+			s.A.Recv(s.t, uint64(id+1), 0, 64)
+		}
+		s.toErr()
+		return nil
+	}},
+	{name: "send-in-error", act: func(s *scene) error { s.toErr(); return send(s) }},
+	{name: "failure-flushes-the-rest", act: func(s *scene) error {
+		s.A.Recv(s.t, 9, 0, 64)
+		wr := verbs.SendWR{
+			Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{s.A.MR.SGE(0, 64)},
+			RemoteAddr: s.B.MR.Addr(), RKey: s.B.MR.RKey(),
+		}
+		list := []verbs.SendWR{wr, wr, wr}
+		for i := range list {
+			list[i].WRID = uint64(i + 1)
+			list[i].Flags = verbs.SendSignaled
+		}
+		list[0].RKey++
+		list[1].Flags = 0
+		_, err := s.A.QP.PostSend(list...)
+		return err
+	}},
+
+	{name: "bind-past-end", refusedOn: []rdmatest.Kind{rdmatest.RXE, rdmatest.MLX5}, act: func(s *scene) error { return s.bind(s.A, 1, 64, verbs.AccessRemoteWrite) }},
+	{name: "bind-twice", act: func(s *scene) error {
+		if err := s.bind(s.A, 1, 0, verbs.AccessRemoteWrite); err != nil {
+			return err
+		}
+		return s.bind(s.A, 2, 0, verbs.AccessRemoteWrite)
+	}},
+	{name: "bind-mr-access", spec: func(s *rdmatest.Spec) { s.B.MR &^= verbs.AccessMWBind }, act: func(s *scene) error {
+		return s.bind(s.B, 1, 0, verbs.AccessRemoteWrite)
+	}},
+	{name: "write-window-access", act: func(s *scene) error {
+		if err := s.bind(s.B, 1, 0, verbs.AccessRemoteRead); err != nil {
+			return err
+		}
+		rdmatest.PollOK(s.t, s.B.CQ, 1)
+		return s.post(verbs.SendWR{
+			Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{s.A.MR.SGE(0, 64)},
+			RemoteAddr: s.B.MR.Addr(), RKey: s.mw.RKey(),
+		})
+	}},
+	{name: "invalidate-wrong-key", act: func(s *scene) error {
+		return s.post(verbs.SendWR{Opcode: verbs.OpLocalInv, InvalidateRKey: 0x7fffff01})
+	}},
+	{name: "send-invalidate-wrong-key", act: func(s *scene) error {
+		s.B.Recv(s.t, 2, 0, 64)
+		return s.post(verbs.SendWR{Opcode: verbs.OpSendInv, SGL: []verbs.SGE{s.A.MR.SGE(0, 64)}, InvalidateRKey: 0x7fffff01})
+	}},
+
+	{name: "ud-wrong-qkey", spec: ud, act: datagram(64, 128, rdmatest.QKey+1, 0)},
+	{name: "ud-too-long", spec: ud, act: datagram(4096, 128, rdmatest.QKey, 0)},
+	{name: "ud-receive-too-short", spec: ud, act: datagram(64, 64, rdmatest.QKey, 0)},
+	{name: "ud-wrong-lkey", spec: ud, act: datagram(64, 128, rdmatest.QKey, 1)},
+
+	{name: "send-in-reset", spec: idle, act: send},
+	{name: "receive-in-reset", spec: idle, act: func(s *scene) error {
+		_, err := s.A.QP.PostRecv(verbs.RecvWR{WRID: 1, SGL: []verbs.SGE{s.A.MR.SGE(0, 64)}})
+		return err
+	}},
+	{name: "send-too-many-sges", act: func(s *scene) error {
+		return s.post(verbs.SendWR{Opcode: verbs.OpSend, SGL: slices.Repeat([]verbs.SGE{s.A.MR.SGE(0, 1)}, 40)})
+	}},
+	{name: "receive-too-many-sges", act: func(s *scene) error {
+		_, err := s.A.QP.PostRecv(verbs.RecvWR{WRID: 1, SGL: slices.Repeat([]verbs.SGE{s.A.MR.SGE(0, 1)}, 40)})
+		return err
+	}},
+	{name: "inline-too-long", act: func(s *scene) error {
+		return s.post(verbs.SendWR{Opcode: verbs.OpSend, Inline: make([]byte, 2048)})
+	}},
+	{name: "receive-queue-full", act: func(s *scene) error {
+		wr := verbs.RecvWR{WRID: 1, SGL: []verbs.SGE{s.A.MR.SGE(0, 64)}}
+		var err error
+		for i := 0; i < 4096 && err == nil; i++ {
+			_, err = s.A.QP.PostRecv(wr)
+		}
+		if err := s.A.QP.Modify(verbs.QPAttr{State: verbs.QPReset}, verbs.QPAttrState); err != nil {
+			s.t.Fatal(err)
+		}
+		return err
+	}},
+}

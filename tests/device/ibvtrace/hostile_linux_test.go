@@ -1,0 +1,85 @@
+package ibvtrace
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/rdmatest"
+)
+
+const (
+	uverbs = "/dev/infiniband/uverbs0"
+	rdmaCM = "/dev/infiniband/rdma_cm"
+)
+
+// Other drivers want more to be told than the core's commands do.
+var _ = rdmatest.Test(TestLegacy, rdmatest.OnRXE)
+
+// TestLegacy traces a program that gives verbs by write().
+func TestLegacy(t *testing.T) {
+	dir := t.TempDir()
+	program, file := rdmatest.CProgram(t, "c/legacy.c"), filepath.Join(dir, "trace")
+	p := start(t, append(traced(t, file), program, uverbs)...)
+	p.wait(t)
+	var verbs []string
+	out := make(map[string]uint64)
+	for _, e := range readTrace(t, file) {
+		verbs = append(verbs, e.Verb)
+		if e.Failed() {
+			t.Errorf("%s failed: %s", e.Verb, e.Errno)
+		}
+		for _, f := range e.Out {
+			out[f.Name] = f.Value.Num
+		}
+	}
+	want := []string{"open", "ibv_get_context", "ibv_alloc_pd", "ibv_reg_mr", "ibv_dereg_mr", "ibv_dealloc_pd", "ibv_query_device_ex", "close", "close", "exited"}
+	if diff := cmp.Diff(want, verbs); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	said := fmt.Sprintf("%d %d %d %d %d\n", out["async_fd"], out["pd"], out["mr"], out["lkey"], out["max_mr_size"])
+	if said != p.out.String() {
+		t.Errorf("the trace says %q, the program %q", said, p.out.String())
+	}
+}
+
+// What is tested is the same on mlx5, where it is slow.
+var _ = rdmatest.Test(TestHostile, rdmatest.OnRXE, rdmatest.Long)
+
+// TestHostile traces a program that gives the real files what no library gives.
+func TestHostile(t *testing.T) {
+	dir := t.TempDir()
+	program, file := rdmatest.Program(t, "hostile"), filepath.Join(dir, "trace")
+	for seed := range 2 {
+		p := start(t, append(traced(t, file, "--data", "--raw"), program, strconv.Itoa(seed), "300", uverbs, rdmaCM)...)
+		p.wait(t)
+		kinds := make(map[event.Kind]int)
+		for _, e := range readTrace(t, file) {
+			kinds[e.Kind]++
+		}
+		if !strings.Contains(p.out.String(), "survived") || kinds[event.Control] < 100 || kinds[event.CM] < 100 {
+			t.Errorf("seed %d: %q, %v", seed, p.out.String(), kinds)
+		}
+	}
+	p := start(t, program, "7", "3000", uverbs, rdmaCM)
+	for range 3 {
+		os.Remove(file)
+		tracer := start(t, rdmatest.Program(t, "ibvtrace"), "--json", "--data", "-o", file, "-p", strconv.Itoa(p.Process.Pid))
+		grown(t, file, tracer, 10000)
+		time.Sleep(100 * time.Millisecond)
+		tracer.Process.Signal(unix.SIGINT)
+		tracer.wait(t)
+	}
+	p.wait(t)
+	if !strings.Contains(p.out.String(), "survived") {
+		t.Errorf("attached to, it said %q", p.out.String())
+	}
+}

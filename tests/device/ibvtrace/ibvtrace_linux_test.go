@@ -1,0 +1,281 @@
+// Package ibvtrace tests ibvtrace on a device, with rdma-core's programs and with
+// witnesses: the kernel's function tracer, strace, and what the programs say.
+//
+// What a test says of one driver alone is in a file with its name.
+package ibvtrace
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/rdmatest"
+)
+
+var (
+	device = rdmatest.Device
+	mlx5   = rdmatest.KindOf() == rdmatest.MLX5
+
+	// Where servers are, and how programs say which of the port's addresses to use:
+	// an InfiniBand port has its LID.
+	address               = "192.168.77.1"
+	pingpongGID, perftGID = []string{"-g", "1"}, []string{"-x", "1"}
+)
+
+func init() {
+	if mlx5 {
+		address, pingpongGID, perftGID = "127.0.0.1", nil, nil
+	}
+}
+
+func TestMain(m *testing.M) {
+	status := rdmatest.Run(m, rdmatest.OnRXE, rdmatest.OnMLX5)
+	if err := unwatch(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		status = 1
+	}
+	os.Exit(status)
+}
+
+func readTrace(t *testing.T, file string) []*event.Event {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var out []*event.Event
+	for r := event.NewReader(f); ; {
+		e, err := r.Read()
+		if err == io.EOF {
+			return out
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, e)
+	}
+}
+
+// A program is one that has been started.
+type program struct {
+	*exec.Cmd
+	out bytes.Buffer
+}
+
+func start(t *testing.T, args ...string) *program {
+	t.Helper()
+	p := &program{Cmd: exec.CommandContext(t.Context(), args[0], args[1:]...)}
+	p.Stdout, p.Stderr = &p.out, &p.out
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *program) wait(t *testing.T) {
+	t.Helper()
+	if err := p.Wait(); err != nil {
+		if why, is := rdmatest.OwnRace(p.Args, p.ProcessState.ExitCode(), p.out.String()); is {
+			t.Log(why)
+			return
+		}
+		t.Fatalf("%q: %v\n%s", p.Args, err, p.out.String())
+	}
+}
+
+// A pair is two programs, a server and its client.
+type pair struct {
+	server, client []string
+	ready          func() bool // the server is
+}
+
+// listening reports whether a process listens on a TCP port.
+func listening(port int) func() bool {
+	listens := regexp.MustCompile(fmt.Sprintf(`(?m)^ *\d+: [0-9A-F]+:%04X [0-9A-F]+:0000 0A `, port))
+	return func() bool {
+		for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+			if table, err := os.ReadFile(file); err == nil && listens.Match(table) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// pingpong is a pair of one of the ibv_*_pingpong.
+func pingpong(kind string, args ...string) pair {
+	c := slices.Concat([]string{"ibv_" + kind + "_pingpong", "-d", device}, pingpongGID, []string{"-n", "50"}, args)
+	return pair{c, append(slices.Clone(c), address), listening(18515)}
+}
+
+// perftest is a pair of one of perftest's programs.
+func perftest(name string) pair {
+	c := slices.Concat([]string{name, "-d", device}, perftGID, []string{"-n", "100", "-F"})
+	return pair{c, append(slices.Clone(c), address), listening(18515)}
+}
+
+// rping's server says nothing before a client comes; that it listens is in its trace.
+func rping(trace string) pair {
+	return pair{
+		[]string{"rping", "-s", "-a", address, "-C", "3"},
+		[]string{"rping", "-c", "-v", "-a", address, "-C", "3"},
+		func() bool {
+			b, err := os.ReadFile(trace)
+			return err == nil && bytes.Contains(b, []byte(`"rdma_listen"`))
+		},
+	}
+}
+
+// waitFor waits until the server is ready.
+func (p pair) waitFor(t *testing.T, server *program) {
+	t.Helper()
+	for !p.ready() {
+		if exited(server.Process.Pid) {
+			server.Wait()
+			t.Fatalf("the server ended: %s", server.out.String())
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func exited(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || bytes.Contains(stat, []byte(") Z "))
+}
+
+// run runs a server and a client, each with a prefix before its command.
+func (p pair) run(t *testing.T, server, client []string) (serverOut, clientOut string) {
+	t.Helper()
+	s := start(t, append(server, p.server...)...)
+	p.waitFor(t, s)
+	c := start(t, append(client, p.client...)...)
+	c.wait(t)
+	s.wait(t)
+	return s.out.String(), c.out.String()
+}
+
+// traced is the command that traces to a file.
+func traced(t *testing.T, file string, args ...string) []string {
+	return append(append([]string{rdmatest.Program(t, "ibvtrace"), "--json", "-o", file}, args...), "--")
+}
+
+// TestAsKernel traces both sides of what people run, and compares with what the
+// kernel ran.
+func TestAsKernel(t *testing.T) {
+	inTree, err := filepath.Abs("../../vm/in-tree")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, age := range []struct {
+		name   string
+		prefix []string
+	}{{"v44", nil}, {"newer", []string{inTree}}} {
+		dir := t.TempDir()
+		files := []string{filepath.Join(dir, "server"), filepath.Join(dir, "client")}
+		pairs := map[string]pair{
+			"rc_pingpong": pingpong("rc"), "ud_pingpong": pingpong("ud"), "srq_pingpong": pingpong("srq"),
+			"rc_pingpong with events": pingpong("rc", "-e"),
+			"ib_send_bw":              perftest("ib_send_bw"), "ib_write_lat": perftest("ib_write_lat"),
+		}
+		if !mlx5 { // whose port has no IP address
+			pairs["rping"] = rping(files[0])
+		}
+		for name, p := range pairs {
+			if testing.Short() && name != "rc_pingpong" && (age.prefix != nil || name != "rping" && name != "ib_write_lat") {
+				continue
+			}
+			t.Run(age.name+" "+name, func(t *testing.T) {
+				os.Remove(files[0])
+				w := watchKernel(t)
+				p.run(t, append(slices.Clone(age.prefix), traced(t, files[0])...), append(slices.Clone(age.prefix), traced(t, files[1])...))
+				kernel := w.saw()
+				server, client := readTrace(t, files[0]), readTrace(t, files[1])
+				t.Logf("%d and %d events", len(server), len(client))
+				compare(t, append(server, client...), kernel)
+			})
+		}
+	}
+}
+
+// TestChildren traces a shell that runs both programs.
+func TestChildren(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "trace")
+	p := pingpong("rc")
+	script := strings.Join(p.server, " ") + " & until " + strings.Join(p.client, " ") + " 2>/dev/null; do sleep 0.2; done; wait"
+	w := watchKernel(t)
+	start(t, append(traced(t, file), "sh", "-c", script)...).wait(t)
+	kernel := w.saw()
+	if len(kernel) < 2 {
+		t.Errorf("the kernel saw only %d processes", len(kernel))
+	}
+	compare(t, readTrace(t, file), kernel)
+}
+
+// TestAsStrace compares with what strace sees in another run of the same
+// programs: the number and the results of the ioctls, on both sides.
+func TestAsStrace(t *testing.T) {
+	dir := t.TempDir()
+	file := func(s string) string { return filepath.Join(dir, s) }
+	p := pingpong("rc")
+	p.run(t, traced(t, file("server")), traced(t, file("client")))
+	p.run(t, []string{"strace", "-f", "-e", "trace=ioctl", "-o", file("server.strace")}, []string{"strace", "-f", "-e", "trace=ioctl", "-o", file("client.strace")})
+	for _, side := range []string{"server", "client"} {
+		var got, want []string
+		for _, e := range readTrace(t, file(side)) {
+			if e.Kind == event.Control {
+				got = append(got, strings.TrimSpace(fmt.Sprintf("%d %s", e.Ret, e.Errno)))
+			}
+		}
+		text, err := os.ReadFile(file(side + ".strace"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`RDMA_VERBS_IOCTL, .* = (\S+(?: E\w+)?)`).FindAllStringSubmatch(string(text), -1) {
+			want = append(want, m[1])
+		}
+		if len(want) == 0 {
+			t.Fatalf("strace saw no verb:\n%s", text)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: results (-strace +ibvtrace):\n%s", side, diff)
+		}
+	}
+}
+
+// TestRecorded traces a program that makes and destroys QPs, once by stops and once by
+// what it is made to record: both traces must say the same, and each QP be another.
+func TestRecorded(t *testing.T) {
+	dir := t.TempDir()
+	program := rdmatest.CProgram(t, "c/qps.c")
+	var traces [2][]string
+	number := regexp.MustCompile(`0x[0-9a-f]+|page_id=[0-9]+`)
+	for i, how := range []string{"--stop", "--stop=false"} {
+		file := filepath.Join(dir, "trace")
+		start(t, rdmatest.Program(t, "ibvtrace"), "-T=false", "-y", how, "-o", file, "--", program, device, "30").wait(t)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			_, said, _ := strings.Cut(line, "] ")
+			traces[i] = append(traces[i], number.ReplaceAllString(said, "N"))
+		}
+	}
+	if diff := cmp.Diff(traces[0], traces[1]); diff != "" {
+		t.Errorf("(-stops +recorded):\n%s", diff)
+	}
+	if all := strings.Join(traces[1], ""); strings.Count(all, "#30") < 2 {
+		t.Errorf("the thirtieth QP was not made and destroyed:\n%s", all)
+	}
+}

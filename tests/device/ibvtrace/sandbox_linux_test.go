@@ -1,0 +1,66 @@
+package ibvtrace
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+)
+
+// TestSandboxed traces a program on libibverbs that gives itself a seccomp filter, which
+// kills it for what it does not call: it must end as it does by itself, and its trace
+// say what it says of the program without one.
+func TestSandboxed(t *testing.T) {
+	dir := t.TempDir()
+	program, file := filepath.Join(dir, "sandboxed"), filepath.Join(dir, "trace")
+	if out, err := exec.Command("gcc", "-O", "-o", program, "c/sandboxed.c", "-libverbs").CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+	run := func(prefix []string, when, action string) {
+		t.Helper()
+		p := start(t, append(prefix, program, device, when, action)...)
+		p.Wait()
+		if p.ProcessState.ExitCode() != 7 || p.out.String() != "done\n" {
+			t.Fatalf("%q: %v: %q", p.Args, p.ProcessState, p.out.String())
+		}
+	}
+	types := func(objects []event.Object) string {
+		s := ""
+		for _, o := range objects {
+			s += " " + o.Type
+		}
+		return s
+	}
+	said := func() []string {
+		var out []string
+		for _, e := range readTrace(t, file) {
+			if e.Kind == event.Control || e.Kind == event.Open || e.Kind == event.Close || e.Kind == event.Exit {
+				out = append(out, fmt.Sprintf("%s %v %d %s, made%s, ended%s", e.Verb, e.Returned, e.Ret, e.Errno, types(e.Created), types(e.Destroyed)))
+			}
+		}
+		return out
+	}
+	for _, option := range []string{"--stop=false", "--stop", "--data"} {
+		run(traced(t, file, option), "never", "kill")
+		want := said()
+		if all := strings.Join(want, "\n"); strings.Count(all, "ibv_create_qp") != 3 || !strings.Contains(all, "exited") {
+			t.Errorf("%s: without a filter:\n%s", option, all)
+		}
+		for _, when := range []string{"before", "between", "after"} {
+			for _, action := range []string{"kill", "errno"} {
+				t.Run(strings.Join([]string{option, when, action}, " "), func(t *testing.T) {
+					run(nil, when, action)
+					run(traced(t, file, option), when, action)
+					if diff := cmp.Diff(want, said()); diff != "" {
+						t.Errorf("trace (-without a filter +with one):\n%s", diff)
+					}
+				})
+			}
+		}
+	}
+}

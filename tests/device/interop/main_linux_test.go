@@ -1,0 +1,12 @@
+// Package interop tests ibv pingpong with rdma-core's ibv_rc_pingpong,
+// ibv_uc_pingpong, ibv_ud_pingpong, ibv_srq_pingpong and ibv_xsrq_pingpong at the
+// other end.
+package interop
+
+import (
+	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+)
+
+func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnRXE, rdmatest.OnMLX5, rdmatest.Peers) }

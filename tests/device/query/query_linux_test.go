@@ -1,0 +1,353 @@
+// Package query tests the queries of devices, ports, P_Keys and GIDs on a real
+// device, against what the kernel says of them in /sys.
+package query
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+var (
+	device = rdmatest.Device
+	class  = "/sys/class/infiniband/" + device
+)
+
+// An expectation is what a driver says of its device in the rig.
+type expectation struct {
+	vendor    uint32
+	firmware  string // "" for what is in /sys
+	flags     verbs.DeviceCapFlags
+	portSpeed bool // QueryPortSpeed, on kernels that have it
+}
+
+var expect = map[rdmatest.Kind]expectation{
+	rdmatest.RXE: {
+		vendor: 0xffffff, firmware: "0.0.0", // RXE_VENDOR_ID; rxe has no fw_ver in /sys
+		flags: verbs.DeviceMemWindow | verbs.DeviceSRQResize,
+	},
+	rdmatest.MLX5: {
+		vendor: 0x2c9, flags: verbs.DeviceMemWindow, portSpeed: true,
+	},
+}[rdmatest.KindOf()]
+
+// A linkOf is what a device says of its port, by the kind of link.
+type linkOf struct {
+	layer    verbs.LinkLayer
+	gidIndex int    // of the GID to be found
+	gid      string // how it begins
+	gidType  verbs.GIDType
+}
+
+var (
+	link = map[bool]linkOf{
+		true:  {layer: verbs.LinkLayerEthernet, gidIndex: 1, gid: "::ffff:192.168.77.1", gidType: verbs.RoCEv2},
+		false: {layer: verbs.LinkLayerInfiniBand, gid: "fe80::", gidType: verbs.IB},
+	}[rdmatest.RoCE]
+	netDev = rdmatest.NetDev(device) // "" over InfiniBand
+)
+
+func TestMain(m *testing.M) { rdmatest.Main(m) }
+
+// sys reads a file of the device in /sys.
+func sys(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(class, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// open opens the device for the duration of the test.
+func open(t *testing.T) *verbs.Context {
+	t.Helper()
+	c, err := verbs.Open(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func TestList(t *testing.T) {
+	devs, err := verbs.Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, d := range devs {
+		names = append(names, d.Name())
+		if d.Err() != nil || d.NodeType() != verbs.NodeCA || d.Transport() != verbs.TransportIB {
+			t.Errorf("%v: %v, %v, %v", d, d.NodeType(), d.Transport(), d.Err())
+		}
+	}
+	if diff := cmp.Diff(rdmatest.Devices[:], names); diff != "" {
+		t.Errorf("devices (-want +got):\n%s", diff)
+	}
+	if got := devs[0].NodeGUID().String(); got != sys(t, "node_guid") {
+		t.Errorf("node GUID %s, in /sys %s", got, sys(t, "node_guid"))
+	}
+}
+
+func TestOpen(t *testing.T) {
+	for _, selector := range []string{"", device, netDev, sys(t, "node_guid")} {
+		c, err := verbs.Open(selector)
+		if err != nil {
+			t.Errorf("Open(%q): %v", selector, err)
+			continue
+		}
+		if got := c.Device().Name(); got != device {
+			t.Errorf("Open(%q) opened %s", selector, got)
+		}
+		if c.NumCompVectors() < 1 {
+			t.Errorf("NumCompVectors() = %d", c.NumCompVectors())
+		}
+		for range 2 {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := c.QueryDevice(); !errors.Is(err, verbs.ErrClosed) {
+			t.Errorf("QueryDevice after Close: %v", err)
+		}
+	}
+	if _, err := verbs.Open("nonsense7"); !errors.Is(err, verbs.ErrNoDevice) || !strings.Contains(err.Error(), rdmatest.Devices[1]) {
+		t.Errorf("Open(nonsense7): %v, want ErrNoDevice and what there is", err)
+	}
+}
+
+func TestQueryDevice(t *testing.T) {
+	a, err := open(t).QueryDevice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ports, err := os.ReadDir(filepath.Join(class, "ports"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.PhysPortCnt != len(ports) {
+		t.Errorf("PhysPortCnt = %d, /sys has %d", a.PhysPortCnt, len(ports))
+	}
+	if got := a.NodeGUID.String(); got != sys(t, "node_guid") {
+		t.Errorf("NodeGUID = %s, in /sys %s", got, sys(t, "node_guid"))
+	}
+	if got := a.SysImageGUID.String(); got != sys(t, "sys_image_guid") {
+		t.Errorf("SysImageGUID = %s, in /sys %s", got, sys(t, "sys_image_guid"))
+	}
+	firmware := expect.firmware
+	if firmware == "" {
+		firmware = sys(t, "fw_ver")
+	}
+	if a.VendorID != expect.vendor || a.AtomicCap != verbs.AtomicHCA || a.FWVer != firmware {
+		t.Errorf("vendor %#x, atomics %v, firmware %q", a.VendorID, a.AtomicCap, a.FWVer)
+	}
+	if want := expect.flags; a.DeviceCapFlags&want != want {
+		t.Errorf("DeviceCapFlags = %v, want %v in it", a.DeviceCapFlags, want)
+	}
+	// The extended answer repeats the flags: it was given.
+	if a.DeviceCapFlagsEx&(1<<32-1) != a.DeviceCapFlags {
+		t.Errorf("DeviceCapFlagsEx = %v, DeviceCapFlags = %v", a.DeviceCapFlagsEx, a.DeviceCapFlags)
+	}
+	for name, n := range map[string]int{
+		"MaxQP": a.MaxQP, "MaxQPWR": a.MaxQPWR, "MaxSGE": a.MaxSGE, "MaxCQ": a.MaxCQ, "MaxCQE": a.MaxCQE,
+		"MaxMR": a.MaxMR, "MaxPD": a.MaxPD, "MaxSRQ": a.MaxSRQ, "MaxAH": a.MaxAH, "MaxPKeys": a.MaxPKeys,
+	} {
+		if n <= 0 {
+			t.Errorf("%s = %d", name, n)
+		}
+	}
+}
+
+func TestQueryPort(t *testing.T) {
+	c := open(t)
+	a, err := c.QueryPort(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// That GIDs are IP addresses is no flag of the port's, and not in /sys.
+	flags := a.PortCapFlags &^ verbs.PortIPBasedGIDs
+	for file, got := range map[string]string{
+		"ports/1/state":      fmt.Sprintf("%d: %s", a.State, strings.TrimPrefix(a.State.String(), "PORT_")),
+		"ports/1/link_layer": a.LinkLayer.String(),
+		"ports/1/lid":        fmt.Sprintf("%#x", a.LID),
+		"ports/1/sm_lid":     fmt.Sprintf("%#x", a.SMLID),
+		"ports/1/cap_mask":   fmt.Sprintf("0x%08x", uint32(flags)),
+	} {
+		if want := sys(t, file); got != want {
+			t.Errorf("%s is %q, QueryPort says %q", file, want, got)
+		}
+	}
+	if a.State != verbs.PortActive || a.LinkLayer != link.layer || a.PhysState != verbs.PhysLinkUp {
+		t.Errorf("state %v, %v, link layer %v", a.State, a.PhysState, a.LinkLayer)
+	}
+	// The rate is the lanes' number times their speed, printed without ".0".
+	rate, _, _ := strings.Cut(sys(t, "ports/1/rate"), " ")
+	gbps, err := strconv.ParseFloat(rate, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lane, err := strconv.ParseFloat(strings.TrimSuffix(a.ActiveSpeed.String(), " Gbps"), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if float64(a.ActiveWidth.Lanes())*lane != gbps {
+		t.Errorf("%v times %v, in /sys %s", a.ActiveWidth, a.ActiveSpeed, sys(t, "ports/1/rate"))
+	}
+	gids, err := filepath.Glob(filepath.Join(class, "ports/1/gids/*"))
+	if err != nil || len(gids) != a.GIDTableLen {
+		t.Errorf("GIDTableLen = %d, /sys has %d", a.GIDTableLen, len(gids))
+	}
+	pkeys, err := filepath.Glob(filepath.Join(class, "ports/1/pkeys/*"))
+	if err != nil || len(pkeys) != a.PKeyTableLen {
+		t.Errorf("PKeyTableLen = %d, /sys has %d", a.PKeyTableLen, len(pkeys))
+	}
+	if a.MaxMTU != verbs.MTU4096 || a.ActiveMTU < verbs.MTU1024 || a.ActiveMTU > a.MaxMTU {
+		t.Errorf("MTU %v of %v", a.ActiveMTU, a.MaxMTU)
+	}
+	// rxe doesn't have it, and old kernels don't either.
+	speed, err := c.QueryPortSpeed(1)
+	if expect.portSpeed && rdmatest.Kernel(t).AtLeast(7, 0) {
+		if err != nil || float64(speed) != gbps*10 {
+			t.Errorf("QueryPortSpeed: %d, %v, in /sys %s", speed, err, sys(t, "ports/1/rate"))
+		}
+	} else if !errors.Is(err, verbs.ErrNotSupported) {
+		t.Errorf("QueryPortSpeed: %v, want ErrNotSupported", err)
+	}
+}
+
+func TestQueryPKey(t *testing.T) {
+	got, err := open(t).QueryPKey(1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := sys(t, "ports/1/pkeys/0"); fmt.Sprintf("0x%04x", got) != want || got != 0xffff {
+		t.Errorf("P_Key %#x, in /sys %s", got, want)
+	}
+}
+
+func portAttr(t *testing.T, c *verbs.Context) *verbs.PortAttr {
+	t.Helper()
+	a, err := c.QueryPort(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestGIDs(t *testing.T) {
+	c := open(t)
+	table, err := c.GIDTable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inTable := make(map[int]bool)
+	for _, e := range table {
+		inTable[e.Index] = true
+		var groups []string
+		for i := 0; i < len(e.GID); i += 2 {
+			groups = append(groups, fmt.Sprintf("%x", e.GID[i:i+2]))
+		}
+		files := map[string]string{
+			"gids":            strings.Join(groups, ":"),
+			"gid_attrs/types": e.Type.String(),
+		}
+		if e.Type == verbs.IB {
+			files["gid_attrs/types"] = "IB/RoCE v1" // which is one to the kernel
+		}
+		if netDev != "" {
+			files["gid_attrs/ndevs"] = e.NetDev
+		}
+		for file, got := range files {
+			if want := sys(t, fmt.Sprintf("ports/%d/%s/%d", e.Port, file, e.Index)); got != want {
+				t.Errorf("%v: %s is %q", e, file, want)
+			}
+		}
+		if netDev == "" {
+			if e.NetDev != "" || e.IfIndex != 0 {
+				t.Errorf("%v: a network interface over InfiniBand", e)
+			}
+		} else if ifindex, err := os.ReadFile("/sys/class/net/" + e.NetDev + "/ifindex"); err != nil || strings.TrimSpace(string(ifindex)) != strconv.Itoa(e.IfIndex) {
+			t.Errorf("%v: interface index %d, in /sys %s", e, e.IfIndex, ifindex)
+		}
+		single, err := c.QueryGID(e.Port, e.Index)
+		if err != nil || single != e {
+			t.Errorf("QueryGID(%d, %d) = %v, %v, in the table %v", e.Port, e.Index, single, err, e)
+		}
+	}
+	if len(table) < link.gidIndex+1 {
+		t.Errorf("GID table: %v", table)
+	}
+	for index := range min(8, portAttr(t, c).GIDTableLen) {
+		gid := sys(t, fmt.Sprintf("ports/1/gids/%d", index))
+		if empty := gid == "0000:0000:0000:0000:0000:0000:0000:0000"; empty == inTable[index] {
+			t.Errorf("GID %d is %s in /sys; in the table: %v", index, gid, inTable[index])
+		}
+		if _, err := c.QueryGID(1, index); !inTable[index] && !errors.Is(err, syscall.ENODATA) {
+			t.Errorf("QueryGID(1, %d): %v, want ENODATA", index, err)
+		}
+	}
+
+	entry, err := c.QueryGID(1, link.gidIndex)
+	if err != nil || !strings.HasPrefix(entry.GID.String(), link.gid) || entry.Type != link.gidType {
+		t.Errorf("GID %d is %v, %v", link.gidIndex, entry, err)
+	}
+	for _, s := range []verbs.GIDSelector{
+		{},
+		{Addr: entry.GID.Addr(), Type: link.gidType},
+		{NetDev: netDev, Type: link.gidType},
+	} {
+		if e, err := table.Find(s); err != nil || e != entry {
+			t.Errorf("Find(%v) = %v, %v, want %v", s, e, err, entry)
+		}
+	}
+	if _, err := table.Find(verbs.GIDSelector{Addr: netip.MustParseAddr("192.0.2.1")}); err == nil || !strings.Contains(err.Error(), entry.GID.Addr().String()) {
+		t.Errorf("Find(192.0.2.1): %v, want what there is", err)
+	}
+}
+
+// What can't be is refused before it gets to the kernel.
+func TestBadInput(t *testing.T) {
+	c := open(t)
+	a, err := c.QueryPort(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := map[string]func(port, index int) error{
+		"QueryPort":      func(port, _ int) error { _, err := c.QueryPort(port); return err },
+		"QueryPortSpeed": func(port, _ int) error { _, err := c.QueryPortSpeed(port); return err },
+		"QueryPKey":      func(port, index int) error { _, err := c.QueryPKey(port, index); return err },
+		"QueryGID":       func(port, index int) error { _, err := c.QueryGID(port, index); return err },
+	}
+	for name, f := range query {
+		for _, port := range []int{0, -1, 2, 256, 1<<32 + 1} {
+			err := f(port, 0)
+			if !errors.Is(err, verbs.ErrInvalid) || !strings.Contains(err.Error(), fmt.Sprintf("port %d of %s", port, device)) {
+				t.Errorf("%s of port %d: %v", name, port, err)
+			}
+		}
+	}
+	for name, length := range map[string]int{"QueryPKey": a.PKeyTableLen, "QueryGID": a.GIDTableLen} {
+		for _, index := range []int{-1, length, 1 << 32} {
+			err := query[name](1, index)
+			if !errors.Is(err, verbs.ErrInvalid) || !strings.Contains(err.Error(), fmt.Sprintf("index %d", index)) {
+				t.Errorf("%s of index %d: %v", name, index, err)
+			}
+		}
+	}
+}

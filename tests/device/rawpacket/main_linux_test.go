@@ -1,0 +1,147 @@
+// Package rawpacket sends raw Ethernet frames from one adapter to another, and
+// steers them to queue pairs.
+package rawpacket
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnMLX5Eth) }
+
+const (
+	slot  = 2048 // of memory for each receive
+	depth = 16   // receives
+	mtu   = 1500
+)
+
+// A station is a raw queue pair on a port.
+type station struct {
+	ctx  *verbs.Context
+	pd   *verbs.PD
+	cq   *verbs.CQ
+	qp   *verbs.QP
+	mr   *verbs.MR // first of what is sent, then of receives
+	next uint64    // receive to be posted
+}
+
+type options struct{ tsoHeader int }
+
+// open opens the i-th device for the duration of the test.
+func open(t *testing.T, i int) *verbs.Context {
+	t.Helper()
+	rdmatest.CheckLeaks(t)
+	c, err := verbs.Open(rdmatest.Devices[i])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { rdmatest.Close(t, c) })
+	port, err := c.QueryPort(rdmatest.Port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if port.LinkLayer != verbs.LinkLayerEthernet {
+		t.Fatalf("the link layer is %v: run this with tests/vm/run -d mlx5-eth", port.LinkLayer)
+	}
+	return c
+}
+
+const sendSpace = 1 << 16
+
+func newStation(t *testing.T, c *verbs.Context, o options) *station {
+	t.Helper()
+	s := &station{ctx: c}
+	var err error
+	if s.pd, err = c.AllocPD(); err != nil {
+		t.Fatal(err)
+	}
+	if s.cq, err = c.CreateCQ(verbs.CQOptions{CQE: 4 * depth}); err != nil {
+		t.Fatal(err)
+	}
+	if s.mr, err = s.pd.AllocMR(sendSpace+depth*slot, verbs.AccessLocalWrite); err != nil {
+		t.Fatal(err)
+	}
+	s.qp, err = s.pd.CreateQP(verbs.QPOptions{
+		Type: verbs.RawPacket, SendCQ: s.cq, RecvCQ: s.cq, MaxTSOHeader: o.tsoHeader,
+		Cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 4, MaxRecvSGE: 2, MaxInlineData: 200},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, state := range []verbs.QPState{verbs.QPInit, verbs.QPRTR, verbs.QPRTS} {
+		mask := verbs.QPAttrState
+		if state == verbs.QPInit {
+			mask |= verbs.QPAttrPort
+		}
+		if err := s.qp.Modify(verbs.QPAttr{State: state, Port: rdmatest.Port}, mask); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range depth {
+		s.postRecv(t)
+	}
+	return s
+}
+
+func (s *station) postRecv(t *testing.T) {
+	t.Helper()
+	at := sendSpace + int(s.next%depth)*slot
+	if _, err := s.qp.PostRecv(verbs.RecvWR{WRID: s.next, SGL: []verbs.SGE{s.mr.SGE(at, slot)}}); err != nil {
+		t.Fatal(err)
+	}
+	s.next++
+}
+
+// steer has frames come to the station for as long as the test runs.
+func (s *station) steer(t *testing.T, specs ...verbs.FlowSpec) *verbs.Flow {
+	t.Helper()
+	f, err := s.qp.CreateFlow(verbs.FlowOptions{Specs: specs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { rdmatest.Close(t, f) })
+	return f
+}
+
+// received returns the next frame that came, and its completion.
+func (s *station) received(t *testing.T) ([]byte, verbs.WC) {
+	t.Helper()
+	wc := rdmatest.PollOK(t, s.cq, 1)[0]
+	if wc.Opcode != verbs.WCRecv {
+		t.Fatalf("completed %+v, want a receive", wc)
+	}
+	frame := bytes.Clone(s.mr.Bytes()[sendSpace+int(wc.WRID%depth)*slot:][:wc.ByteLen])
+	s.postRecv(t)
+	return frame, wc
+}
+
+// put copies a frame to where it is sent from, in pieces.
+func (s *station) put(frame []byte, pieces int) (sgl []verbs.SGE) {
+	copy(s.mr.Bytes(), frame)
+	for i := range pieces {
+		from, to := len(frame)*i/pieces, len(frame)*(i+1)/pieces
+		sgl = append(sgl, s.mr.SGE(from, to-from))
+	}
+	return sgl
+}
+
+func (s *station) send(t *testing.T, wr verbs.SendWR) {
+	t.Helper()
+	wr.Flags |= verbs.SendSignaled
+	if _, err := s.qp.PostSend(wr); err != nil {
+		t.Fatal(err)
+	}
+	if wc := rdmatest.PollOK(t, s.cq, 1)[0]; wc.Opcode&verbs.WCRecv != 0 {
+		t.Fatalf("completed %+v, want a send", wc)
+	}
+}
+
+func same(t *testing.T, what string, got, want []byte) {
+	t.Helper()
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s: got\n%x, want\n%x", what, got, want)
+	}
+}

@@ -1,0 +1,223 @@
+package rawpacket
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// two makes a station on each device, to which frames for it are steered.
+func two(t *testing.T) (s [2]*station) {
+	t.Helper()
+	for i := range s {
+		s[i] = newStation(t, open(t, i), options{})
+		s[i].steer(t, to(macs[i]))
+	}
+	return s
+}
+
+// TestFrames sends frames of many lengths, both ways, gathered from several
+// pieces, inline, and built.
+func TestFrames(t *testing.T) {
+	s := two(t)
+	for from := range s {
+		dest := 1 - from
+		for seed, n := range []int{46, 47, 60, 100, 180, 186, 500, 1000, mtu} {
+			f := frame(macs[dest], macs[from], n, seed)
+			for pieces := 1; pieces <= 4; pieces++ {
+				s[from].send(t, verbs.SendWR{Opcode: verbs.OpSend, SGL: s[from].put(f, pieces)})
+				got, _ := s[dest].received(t)
+				same(t, fmt.Sprintf("%d bytes in %d pieces", len(f), pieces), got, f)
+			}
+			b := s[from].qp.StartSends()
+			b.Flags = verbs.SendSignaled
+			b.Send()
+			b.SetSGEList(s[from].put(f, 2))
+			if _, err := b.Complete(); err != nil {
+				t.Fatal(err)
+			}
+			rdmatest.PollOK(t, s[from].cq, 1)
+			got, _ := s[dest].received(t)
+			same(t, "built", got, f)
+			if len(f) > s[from].qp.Cap().MaxInlineData {
+				continue
+			}
+			s[from].send(t, verbs.SendWR{Opcode: verbs.OpSend, Inline: f})
+			got, _ = s[dest].received(t)
+			same(t, "inline", got, f)
+		}
+	}
+}
+
+// TestManyFrames goes around the queues, several frames at a time.
+func TestManyFrames(t *testing.T) {
+	s := two(t)
+	for round := range 200 {
+		var wrs []verbs.SendWR
+		for i := range 4 {
+			f := frame(macs[1], macs[0], 46+round, 4*round+i)
+			at := i * slot
+			copy(s[0].mr.Bytes()[at:], f)
+			wrs = append(wrs, verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{s[0].mr.SGE(at, len(f))}})
+		}
+		wrs[3].Flags = verbs.SendSignaled
+		if _, err := s[0].qp.PostSend(wrs...); err != nil {
+			t.Fatal(err)
+		}
+		rdmatest.PollOK(t, s[0].cq, 1)
+		for i := range 4 {
+			got, _ := s[1].received(t)
+			same(t, fmt.Sprintf("frame %d of round %d", i, round), got, frame(macs[1], macs[0], 46+round, 4*round+i))
+		}
+	}
+}
+
+// TestSteering has three queue pairs of a port get what each asked for, by MAC
+// address, IPv4 address, and UDP port, and nothing more.
+func TestSteering(t *testing.T) {
+	sender := newStation(t, open(t, 0), options{})
+	c := open(t, 1)
+	ip := verbs.FlowIPv4{Val: verbs.FlowIPv4Filter{Dst: addrs[1]}, Mask: verbs.FlowIPv4Filter{Dst: netip.MustParseAddr("255.255.255.255")}}
+	port := func(n uint16) verbs.FlowSpec {
+		return verbs.FlowUDP{Val: verbs.FlowPorts{Dst: n}, Mask: verbs.FlowPorts{Dst: 0xffff}}
+	}
+	eth := verbs.FlowEth{
+		Val:  verbs.FlowEthFilter{DstMAC: macs[1], EtherType: typeIPv4},
+		Mask: verbs.FlowEthFilter{DstMAC: every, EtherType: 0xffff},
+	}
+	other := mac{2, 0, 0, 0, 0, 0xc}
+	local, first, second := newStation(t, c, options{}), newStation(t, c, options{}), newStation(t, c, options{})
+	local.steer(t, to(other))
+	flow := first.steer(t, eth, ip, port(1000))
+	second.steer(t, eth, ip, port(2000))
+
+	deliver := func(f []byte, to *station) {
+		t.Helper()
+		sender.send(t, verbs.SendWR{Opcode: verbs.OpSend, SGL: sender.put(f, 1)})
+		if to != nil {
+			got, _ := to.received(t)
+			same(t, "frame", got, f)
+		}
+	}
+	none := func() {
+		t.Helper()
+		// Frames arrive in order: when this one has, nothing is on the way any more.
+		deliver(frame(other, macs[0], 60, 1), local)
+		for _, s := range []*station{local, first, second} {
+			rdmatest.Idle(t, s.cq)
+		}
+	}
+	for round := range 10 {
+		deliver(frame(other, macs[0], 100, round), local)
+		deliver(datagram(1, 0, 1000, []byte("first")), first)
+		deliver(datagram(1, 0, 2000, []byte("second")), second)
+	}
+	deliver(datagram(1, 0, 3000, []byte("nobody's")), nil)
+	deliver(frame(macs[1], macs[0], 100, 0), nil)
+	none()
+	if err := first.qp.Close(); !errors.Is(err, verbs.ErrBusy) {
+		t.Errorf("closing a queue pair with a flow: %v", err)
+	}
+	rdmatest.Close(t, flow)
+	deliver(datagram(1, 0, 1000, []byte("too late")), nil)
+	deliver(datagram(1, 0, 2000, []byte("second")), second)
+	none()
+	rdmatest.Close(t, first.qp)
+}
+
+// TestFlowRefused: what the device or the kernel doesn't know.
+func TestFlowRefused(t *testing.T) {
+	s := newStation(t, open(t, 0), options{})
+	for name, o := range map[string]verbs.FlowOptions{
+		"port":     {Port: 9, Specs: []verbs.FlowSpec{to(macs[0])}},
+		"flags":    {Flags: 1 << 20, Specs: []verbs.FlowSpec{to(macs[0])}},
+		"IPv6 tag": {Specs: []verbs.FlowSpec{verbs.FlowIPv6{Mask: verbs.FlowIPv6Filter{FlowLabel: 1 << 20}}}},
+	} {
+		if f, err := s.qp.CreateFlow(o); err == nil {
+			t.Errorf("%s: there is a flow", name)
+			rdmatest.Close(t, f)
+		}
+	}
+}
+
+// TestChecksums has the device compute those of UDP datagrams, and check them.
+func TestChecksums(t *testing.T) {
+	s := two(t)
+	attr, err := s[0].ctx.QueryDevice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if attr.DeviceCapFlagsEx&verbs.DeviceRawIPCsum == 0 {
+		t.Fatalf("the device says that it computes no checksums: %v", attr.DeviceCapFlagsEx)
+	}
+	for _, n := range []int{20, 21, 1000} {
+		f := datagram(1, 0, 1000, rdmatest.Pattern(n, n))
+		for _, flags := range []verbs.SendFlags{0, verbs.SendIPChecksum} {
+			s[0].send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: flags, SGL: s[0].put(f, 2)})
+			got, wc := s[1].received(t)
+			ip, udp := checksums(got)
+			if want := flags != 0; ip != want || udp != want {
+				t.Errorf("%d bytes, flags %v: checksums are right: %t, %t", n, flags, ip, udp)
+			}
+			// A UDP checksum of 0 is none; the IPv4 header's is wrong then.
+			if ok := wc.Flags&verbs.WCIPChecksumOK != 0; ok != (flags != 0) {
+				t.Errorf("%d bytes, flags %v: the completion says %v", n, flags, wc.Flags)
+			}
+			// But for the checksums all is as it was sent.
+			clear(got[ethLen+10 : ethLen+12])
+			clear(got[ethLen+ipLen+6 : ethLen+ipLen+8])
+			same(t, "datagram", got, f)
+		}
+	}
+}
+
+// TestTSO has the device cut data into TCP segments, as long as it says it can.
+func TestTSO(t *testing.T) {
+	c := open(t, 0)
+	attr, err := c.QueryDevice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := tcp(1, 0, 7000)
+	sender, receiver := newStation(t, c, options{tsoHeader: len(head)}), newStation(t, open(t, 1), options{})
+	receiver.steer(t, to(macs[1]))
+	const mss = 1000
+	data := rdmatest.Pattern(4321, 1)
+	wr := verbs.SendWR{Opcode: verbs.OpTSO, Flags: verbs.SendIPChecksum, Header: head, MSS: mss, SGL: sender.put(data, 3)}
+	if attr.TSO.MaxTSO == 0 {
+		wr.Flags |= verbs.SendSignaled
+		if _, err := sender.qp.PostSend(wr); err == nil {
+			if wc := rdmatest.Poll(t, sender.cq, 1)[0]; wc.Status == verbs.WCSuccess {
+				t.Error("a device without TSO segments")
+			}
+		}
+		return
+	}
+	t.Logf("the device cuts up to %d bytes", attr.TSO.MaxTSO)
+	sender.send(t, wr)
+	var joined []byte
+	for len(joined) < len(data) {
+		f, _ := receiver.received(t)
+		ip, ok := checksums(f)
+		if !ip || !ok {
+			t.Errorf("segment at %d: checksums are right: %t, %t", len(joined), ip, ok)
+		}
+		if seq := binary.BigEndian.Uint32(f[ethLen+ipLen+4:]); int(seq) != 7000+len(joined) {
+			t.Errorf("segment at %d has sequence number %d", len(joined), seq)
+		}
+		part := f[len(head):]
+		if len(part) != min(mss, len(data)-len(joined)) {
+			t.Fatalf("a segment of %d bytes", len(part))
+		}
+		joined = append(joined, part...)
+	}
+	if !bytes.Equal(joined, data) {
+		t.Error("the segments' data is not what was sent")
+	}
+}

@@ -1,0 +1,70 @@
+package rawpacket
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/rdmatest"
+)
+
+// TestTracedWorkQueue compares what ibvtrace says that a C program posted to a work
+// queue, which only Ethernet ports have, with what the program says.
+func TestTracedWorkQueue(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	dir := t.TempDir()
+	program, file := rdmatest.CProgram(t, "c/workqueue.c"), filepath.Join(dir, "trace")
+	want, err := exec.Command(rdmatest.Program(t, "ibvtrace"), "--json", "--data", "-o", file, "--", program, rdmatest.Devices[0]).Output()
+	if err != nil {
+		var e *exec.ExitError
+		errors.As(err, &e)
+		t.Fatalf("%v\n%s", err, e.Stderr)
+	}
+
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var queue event.Value
+	calls := 0
+	for r := event.NewReader(f); ; {
+		e, err := r.Read()
+		if err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		switch e.Verb {
+		case "ibv_create_wq":
+			queue = *event.Find(e.Out, "wq")
+		case "ibv_post_wq_recv":
+			calls++
+			if got := *event.Find(e.Args, "wq"); got.Num != queue.Num {
+				t.Errorf("posted to WQ %d, and %d was created", got.Num, queue.Num)
+			}
+			if e.Errno != "EINVAL" {
+				t.Errorf("errno %q, and the last request was one too long", e.Errno)
+			}
+			taken := event.Find(e.Out, "bad_wr").Num
+			var got strings.Builder
+			for _, wr := range event.Find(e.Args, "wr").Elems[:taken] {
+				fmt.Fprintln(&got, event.Find(wr.Fields, "wr_id").Num, len(event.Find(wr.Fields, "sge").Elems), event.Find(wr.Fields, "length").Num)
+			}
+			if diff := cmp.Diff(string(want), got.String()); diff != "" {
+				t.Errorf("requests (-program +trace):\n%s", diff)
+			}
+		}
+	}
+	if calls != 1 {
+		t.Errorf("%d calls of ibv_post_wq_recv in the trace, want 1", calls)
+	}
+}

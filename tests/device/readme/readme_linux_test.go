@@ -1,0 +1,104 @@
+// Package readme tests what README.md says: its program is the Example of
+// package verbs, a module of its own builds it into a static binary, and it
+// does on a device what it is said to do.
+package readme
+
+import (
+	"bytes"
+	"debug/elf"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+)
+
+func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnRXE) }
+
+const root = "../../.."
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// program is the one in README.md, and output what it is said to print.
+func program(t *testing.T) (source, output string) {
+	t.Helper()
+	m := regexp.MustCompile("(?s)```go\n(package main\n.*?)```\n.*?```\n(.*?)```\n").FindStringSubmatch(read(t, filepath.Join(root, "README.md")))
+	if m == nil {
+		t.Fatal("README.md has no program followed by its output")
+	}
+	return m[1], m[2]
+}
+
+var _ = rdmatest.Test(TestSameAsExample, rdmatest.OnHost)
+
+func TestSameAsExample(t *testing.T) {
+	source, _ := program(t)
+	example := read(t, filepath.Join(root, "verbs", "example_test.go"))
+	example = strings.Replace(example, "package verbs_test\n", "package main\n", 1)
+	example = strings.Replace(example, "\nfunc Example() {\n", "\nfunc main() {\n", 1)
+	if diff := cmp.Diff(example, source); diff != "" {
+		t.Errorf("README.md differs from verbs/example_test.go (-example +README):\n%s", diff)
+	}
+}
+
+var _ = rdmatest.Test(TestProgram, rdmatest.Long)
+
+func TestProgram(t *testing.T) {
+	source, output := program(t)
+	library, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("main.go", source)
+	mod := read(t, filepath.Join(root, "go.mod"))
+	mod = strings.Replace(mod, "module github.com/goverbs/goverbs\n", "module example.org/first\n", 1)
+	write("go.mod", mod+"\nrequire github.com/goverbs/goverbs v0.0.0\n\nreplace github.com/goverbs/goverbs => "+library+"\n")
+	write("go.sum", read(t, filepath.Join(root, "go.sum")))
+
+	binary := filepath.Join(dir, "first")
+	build := exec.Command("go", "build", "-o", binary)
+	build.Dir = dir
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	file, err := elf.Open(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for _, p := range file.Progs {
+		if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {
+			t.Errorf("the binary has a %v: it is not static", p.Type)
+		}
+	}
+
+	var stderr bytes.Buffer
+	first := exec.Command(binary)
+	first.Stderr = &stderr
+	got, err := first.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &stderr)
+	}
+	if string(got) != output {
+		t.Errorf("it prints %q, README.md says %q", got, output)
+	}
+}

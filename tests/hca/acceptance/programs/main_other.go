@@ -1,0 +1,14 @@
+//go:build !linux
+
+// Command programs runs in the rig only, which is Linux.
+package main
+
+import (
+	"fmt"
+	"os"
+)
+
+func main() {
+	fmt.Fprintln(os.Stderr, "programs: not supported on this system")
+	os.Exit(1)
+}

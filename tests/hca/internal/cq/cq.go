@@ -1,0 +1,243 @@
+// Package cq is a completion queue of the HCA: it writes completion queue
+// entries as struct mlx5_cqe64 of include/linux/mlx5/device.h lays them out,
+// and tells when an event is due. It has no clock: whoever calls it says what
+// time it is.
+package cq
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/goverbs/goverbs/tests/hca/internal/bus"
+)
+
+// Config is what CREATE_CQ says of a queue.
+type Config struct {
+	Number        uint32
+	Memory        bus.Memory
+	Buffer        bus.Buffer
+	LogSize       uint
+	Size          Size
+	DBR           uint64 // dbr_addr: the consumer index, then the arm word
+	IgnoreOverrun bool   // oi
+	Compress      bool   // cqe_comp_en, for CQEs of 64 bytes
+	Format        Format // mini_cqe_res_format
+	FromCQE       bool   // cq_period_mode: the period begins again with each CQE
+	Period        uint16 // microseconds
+	MaxCount      uint16
+	// Timestamp is the HCA's clock for CQEs, in its ticks or in real time (nil: 0).
+	Timestamp func(realTime bool) uint64
+	// Counts, of many queues, is added to. It may be nil.
+	Counts *Counts
+	// Event posts the queue's completion EQE.
+	Event func()
+	// Error posts MLX5_EVENT_TYPE_CQ_ERROR with the syndrome.
+	Error func(syndrome uint8)
+	// Violation takes what no driver may do and no status refuses. It may be nil.
+	Violation func(error)
+}
+
+// Counts counts completions.
+type Counts struct {
+	Completions int // all of them
+	Blocks      int // that hold compressed ones
+	Compressed  int
+}
+
+// Size is cqe_sz of the queue's context.
+type Size uint8
+
+const (
+	Size64     Size = 0
+	Size128    Size = 1
+	Size128Pad Size = 2 // all 128 bytes are written even where 64 would do
+)
+
+func (s Size) bytes() uint64 {
+	if s == Size64 {
+		return 64
+	}
+	return 128
+}
+
+// CQ is a completion queue. It is for one goroutine.
+type CQ struct {
+	c        Config
+	producer uint32 // the index of the next entry, 24 bits
+	consumer uint32 // as last read from the doorbell record, 24 bits
+	status   uint8
+
+	armed     armed
+	sn        int    // the sequence number that was armed with, or the last event answered; -1 at first
+	solicited uint32 // the index after the last entry that was solicited
+	notified  uint32 // the producer index when the last event was posted
+	due       time.Duration
+
+	held  []Completion // a compression session
+	until time.Duration
+}
+
+// Status of a queue, as cqc.status has it, and syndromes of its error event.
+const (
+	StatusOK         = 0
+	StatusOverflow   = 9
+	StatusWriteError = 10
+
+	syndromeOverrun = 1
+	syndromeAccess  = 2
+)
+
+// ErrOutstanding refuses to resize to fewer entries than are not consumed
+// (MLX5_CMD_STAT_BAD_SIZE_OUTS_CQES_ERR), ErrStatus to resize a queue that is
+// in error (MLX5_CMD_STAT_BAD_RES_STATE_ERR).
+var (
+	ErrOutstanding = errors.New("more entries outstanding than the new size holds")
+	ErrStatus      = errors.New("CQ in error")
+)
+
+const indexMask = 1<<24 - 1
+
+// New returns an empty queue, not armed.
+func New(c Config) *CQ { return &CQ{c: c, sn: -1} }
+
+// Number is what the queue was created with.
+func (q *CQ) Number() uint32 { return q.c.Number }
+
+// Post writes a completion. It keeps nothing of c, nor of c.Inline.
+func (q *CQ) Post(c *Completion, now time.Duration) {
+	if q.c.Counts != nil {
+		q.c.Counts.Completions++
+	}
+	if q.hold(c, now) {
+		return
+	}
+	q.write(c)
+	q.notify(1, c.wants(), now)
+}
+
+// write writes the next entry.
+func (q *CQ) write(c *Completion) {
+	entry, cqe := q.slot(0)
+	if cqe == nil {
+		return
+	}
+	if q.c.Size == Size128Pad {
+		clear(entry[:64])
+	}
+	var ts uint64
+	if q.c.Timestamp != nil {
+		ts = q.c.Timestamp(c.RealTime)
+	}
+	c.put(entry, cqe, ts, q.owner(0))
+	q.producer = (q.producer + 1) & indexMask
+}
+
+// slot returns the memory of the i-th entry from the producer index on, whole
+// and its struct mlx5_cqe64 alone, if the queue has room for it. If not, the
+// queue is in error from now on.
+func (q *CQ) slot(i uint32) (entry, cqe []byte) {
+	if q.status != StatusOK {
+		return nil, nil
+	}
+	if !q.c.IgnoreOverrun && q.free() <= i {
+		q.fail(StatusOverflow, syndromeOverrun)
+		return nil, nil
+	}
+	size := q.c.Size.bytes()
+	entry = q.c.Buffer.Bytes(q.c.Memory, uint64((q.producer+i)&(1<<q.c.LogSize-1))*size, int(size))
+	if entry == nil {
+		q.fail(StatusWriteError, syndromeAccess)
+		return nil, nil
+	}
+	return entry, entry[size-64:]
+}
+
+// owner is the owner bit of the i-th entry from the producer index on.
+func (q *CQ) owner(i uint32) byte { return byte((q.producer + i) >> q.c.LogSize & 1) }
+
+// free is how many entries there is room for. The doorbell record is read only
+// when what it said last is not enough.
+func (q *CQ) free() uint32 {
+	size := uint32(1) << q.c.LogSize
+	if n := (q.producer - q.consumer) & indexMask; n < size/2 {
+		return size - n
+	}
+	n := q.outstanding()
+	return size - min(n, size)
+}
+
+// outstanding reads how many entries the consumer has not consumed.
+func (q *CQ) outstanding() uint32 {
+	b := q.c.Memory.Bytes(q.c.DBR, 4)
+	if b == nil {
+		q.fail(StatusWriteError, syndromeAccess)
+		return indexMask
+	}
+	v := bus.Load32(b)
+	if v&^indexMask != 0 && q.c.Violation != nil {
+		q.c.Violation(fmt.Errorf("doorbell record of CQ %#x: %#x has more than 24 bits", q.c.Number, v))
+	}
+	q.consumer = v & indexMask
+	return (q.producer - q.consumer) & indexMask
+}
+
+func (q *CQ) fail(status, syndrome uint8) {
+	if q.status == StatusOK {
+		q.status = status
+		q.held = q.held[:0]
+		q.c.Error(syndrome)
+	}
+}
+
+// Tick does what is due by now: the end of a compression session, or a
+// moderated event. It returns when something will be due, or 0 if nothing will.
+func (q *CQ) Tick(now time.Duration) (next time.Duration) {
+	if len(q.held) > 0 && now >= q.until {
+		q.Flush(now)
+	}
+	if q.due != 0 && now >= q.due {
+		q.fire()
+	}
+	next = q.due
+	if len(q.held) > 0 && (next == 0 || q.until < next) {
+		next = q.until
+	}
+	return next
+}
+
+// Resize moves the queue to another buffer (MODIFY_CQ with
+// MLX5_CQ_OPMOD_RESIZE): a last entry of kind ResizeCQ in the old one says so.
+// The consumer takes what comes before that to the new one itself, each entry
+// one further on, since this one counted too.
+func (q *CQ) Resize(b bus.Buffer, logSize uint, s Size, now time.Duration) error {
+	q.Flush(now)
+	if q.status != StatusOK {
+		return ErrStatus
+	}
+	if n := q.outstanding(); n > 1<<logSize || n >= 1<<q.c.LogSize {
+		return ErrOutstanding
+	}
+	q.write(&Completion{Kind: ResizeCQ})
+	q.c.Buffer, q.c.LogSize, q.c.Size = b, logSize, s
+	return nil
+}
+
+// IgnoreOverrun is MODIFY_CQ with MLX5_CQ_MODIFY_OVERRUN.
+func (q *CQ) IgnoreOverrun(on bool) { q.c.IgnoreOverrun = on }
+
+// State is the live part of the queue's context, for QUERY_CQ.
+type State struct {
+	Status       uint8
+	ST           uint8 // 6 armed for solicited entries, 9 for any, 10 fired
+	Producer     uint32
+	Consumer     uint32
+	LastNotified uint32
+	LastSolicit  uint32
+}
+
+// State returns it.
+func (q *CQ) State() State {
+	st := map[armed]uint8{armedNot: 0xa, armedSolicited: 6, armedAny: 9}[q.armed]
+	return State{q.status, st, q.producer, q.consumer, q.notified, q.solicited}
+}

@@ -1,0 +1,339 @@
+// Package firmware is what of an HCA its driver talks to: the initialization
+// segment, the command queue, and the objects that commands make: queues, keys
+// and all the rest. What these objects do is the business of packages eq, cq,
+// mkey and transport.
+//
+// Commands follow mlx5_ifc.h. What the capabilities do not promise is refused
+// with the status that says so.
+package firmware
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/goverbs/goverbs/tests/hca/internal/bus"
+	"github.com/goverbs/goverbs/tests/hca/internal/cq"
+	"github.com/goverbs/goverbs/tests/hca/internal/eq"
+	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
+	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
+	"github.com/goverbs/goverbs/tests/hca/internal/mkey"
+	"github.com/goverbs/goverbs/tests/hca/internal/steering"
+	"github.com/goverbs/goverbs/tests/hca/internal/transport"
+)
+
+// PageSize is that of a UAR.
+const PageSize = 4096
+
+// Config is what an HCA is made of.
+type Config struct {
+	GUID      uint64 // of the node; the port's is its own
+	Memory    bus.Memory
+	Interrupt func(vector int)
+	Vectors   int
+	UARs      uint32               // in BAR0, counted in pages from its beginning
+	Now       func() time.Duration // since some beginning
+	Port      *fabric.Port
+	Ethernet  bool // the port is not InfiniBand
+	Log       Log  // nil for none
+	// Violation takes what no driver may do and no status refuses: a test by whose
+	// driver it was done is to fail. It may be nil.
+	Violation func(error)
+	// Profile is what kind of HCA it is, by default the first of Profiles.
+	Profile Profile
+	// Hurry is by how much shorter queue pairs wait than they are told to, if more
+	// than 1: see package transport.
+	Hurry int
+}
+
+// HCA is an HCA's firmware. It is for one goroutine, except for Read.
+type HCA struct {
+	c    Config
+	seg  segment
+	caps capabilities
+	keys *mkey.Table
+
+	enabled, initialized bool
+	pages                map[uint64]bool // that the driver gave
+
+	description [nodeDescription]byte
+	capMask     uint64 // of the port
+
+	eqs      table[*eventQueue]
+	pds      table[*object]
+	xrcds    table[*object]
+	uars     table[*object]
+	users    table[*object]
+	umems    table[*userMemory]
+	counters table[*object]
+	cqs      table[*completionQueue]
+	copying  copies
+	timedCQs map[*completionQueue]bool
+
+	completions cq.Counts
+
+	hostile bool // it was asked to be
+	lies    []Lie
+
+	mkeys  map[uint32]*object // by index
+	engine *transport.Engine
+	qps    map[uint32]*queuePair
+	dcts   map[uint32]*queuePair
+	sqs    map[uint32]*queuePair
+	srqs   map[uint32]*sharedQueue
+
+	// of an Ethernet port
+	mtu          uint64
+	disabled     bool // the driver wants the port down
+	vport        nicVport
+	rqs          map[uint32]*queuePair
+	domains      table[*object]
+	tiss         table[*sendInterface]
+	rqts         table[*queueTable]
+	tirs         table[*receiver]
+	tables       table[*flowTable]
+	flowCounters table[*flowCounter]
+	flows        int
+	roots        map[uint64]*steering.Table // where frames begin, by the tables' type
+	hits         []steering.Hit
+}
+
+// New returns an HCA as it is when power comes on.
+func New(c Config) *HCA {
+	h := &HCA{c: c}
+	if c.Profile.Name == "" {
+		h.c.Profile = Profiles[0]
+	}
+	h.seg.now = c.Now
+	h.seg.major = h.c.Profile.Major
+	h.Reset()
+	return h
+}
+
+// Reset forgets everything, like power off and on.
+func (h *HCA) Reset() {
+	h.seg.reset()
+	h.hostile, h.lies = false, nil
+	h.enabled = false
+	h.pages = map[uint64]bool{}
+	h.capMask = capSystemImageGUID | capClientReregister
+	h.caps = newCapabilities(h.c.Ethernet, &h.c.Profile)
+	h.vport = newNICVport(h)
+	h.mtu, h.disabled = ethernetMTU, false
+	h.c.Port.Enable(true)
+	h.clear()
+}
+
+// clear removes all the objects. Queue pairs leave their multicast groups, which
+// the fabric knows of.
+func (h *HCA) clear() {
+	for number := range h.qps {
+		_ = h.engine.DestroyQP(number) // there is no reason to refuse
+	}
+	h.initialized = false
+	h.keys = mkey.New(h.c.Memory)
+	h.mkeys = map[uint32]*object{}
+	h.eqs = newTable[*eventQueue](1, 1<<logMaxEQ)
+	h.pds = newTable[*object](1, 1<<logMaxPD)
+	h.xrcds = newTable[*object](1, 1<<logMaxXRCD)
+	h.uars = newTable[*object](firstUAR, h.c.UARs)
+	h.users = newTable[*object](1, 1<<logMaxUserContext)
+	h.umems = newTable[*userMemory](1, 1<<logMaxUserMemory)
+	h.counters = newTable[*object](1, maxCounters)
+	h.cqs = newTable[*completionQueue](1, 1<<logMaxCQ)
+	h.copying = copies{}
+	h.timedCQs = map[*completionQueue]bool{}
+	h.qps = map[uint32]*queuePair{}
+	h.dcts = map[uint32]*queuePair{}
+	h.sqs = map[uint32]*queuePair{}
+	h.srqs = map[uint32]*sharedQueue{}
+	h.rqs = map[uint32]*queuePair{}
+	h.domains = newTable[*object](1, 1<<logMaxDomain)
+	h.tiss = newTable[*sendInterface](1, 1<<logMaxTIS)
+	h.rqts = newTable[*queueTable](1, 1<<logMaxRQT)
+	h.tirs = newTable[*receiver](1, 1<<logMaxTIR)
+	h.tables = newTable[*flowTable](1, 1<<logMaxTables)
+	h.flowCounters = newTable[*flowCounter](1, 1<<logMaxFlow)
+	h.flows, h.roots = 0, map[uint64]*steering.Table{}
+	c := transport.Config{
+		Memory: h.c.Memory, Keys: h.keys, Ports: []*fabric.Port{h.c.Port},
+		CQ: func(cqn uint32) *cq.CQ {
+			if q := h.cqs.items[cqn]; q != nil {
+				return q.CQ
+			}
+			return nil
+		},
+		Event:     h.Post,
+		PageFault: h.pageFault,
+		Violation: h.violation,
+
+		AtomicBigEndian: !h.promised(capAtomic, "atomic_req_8B_endianness_mode"),
+		Numbered:        !h.promised(capGeneral, "cqe_version"),
+		GRHRequired:     h.c.Profile.GRHRequired,
+		Hurry:           h.c.Hurry,
+	}
+	if h.c.Ethernet {
+		c.Steer = h.steer
+		c.Checksums = h.promised(capEthernet, "csum_cap")
+		c.LogLSO = uint8(h.caps.current[capEthernet].Get("max_lso_cap"))
+		c.Addresses = roceAddresses
+		h.vport.context.Set("roce_en", 0)
+	}
+	if h.c.Log != nil {
+		c.Log = ringless{h.c.Log}
+	}
+	h.engine = transport.New(c)
+}
+
+// promised tells whether a capability is in force.
+func (h *HCA) promised(kind uint16, field string) bool { return h.caps.current[kind].Flag(field) }
+
+// Read answers a read of BAR0. Any goroutine may call it.
+func (h *HCA) Read(offset uint64, data []byte) {
+	if offset < segEnd {
+		h.seg.read(offset, data)
+		return
+	}
+	clear(data)
+	if h.seg.gone.Load() {
+		for i := range data {
+			data[i] = 0xff
+		}
+	}
+}
+
+// Write takes a write to BAR0.
+func (h *HCA) Write(offset uint64, data []byte) {
+	if h.seg.gone.Load() {
+		return
+	}
+	if offset >= firstUAR*PageSize {
+		h.doorbell(uint32(offset/PageSize), uint32(offset%PageSize), data)
+		return
+	}
+	if len(data) != 4 {
+		return
+	}
+	value := binary.BigEndian.Uint32(data)
+	switch offset {
+	case segQueueHigh:
+		h.seg.queueHigh.Store(value)
+	case segQueueLow:
+		h.seg.setQueueLow(value)
+		if h.seg.nic() == nicReset {
+			h.Reset()
+			h.seg.setQueueLow(nicDisabled << 8)
+		}
+	case segDoorbell:
+		h.commands(value)
+	}
+}
+
+// Doorbells within a UAR's page.
+const (
+	uarArmCQ    = 0x20
+	uarArmEQ    = 0x40
+	uarUpdateEQ = 0x48
+	uarSend     = 0x800 // from here on
+)
+
+func (h *HCA) doorbell(uar, offset uint32, data []byte) {
+	if h.seg.fatal.Load() || h.uars.items[uar] == nil {
+		return
+	}
+	if h.c.Log != nil {
+		h.c.Log.Doorbell(uar, offset, data)
+	}
+	switch {
+	case offset == uarArmCQ && len(data) == 8:
+		h.armCQ(uar, binary.BigEndian.Uint32(data), binary.BigEndian.Uint32(data[4:]))
+	case (offset == uarArmEQ || offset == uarUpdateEQ) && len(data) == 4:
+		word := binary.BigEndian.Uint32(data)
+		if q := h.eqs.items[word>>24]; q != nil && h.through(uar, q.uar, "EQ", word>>24) {
+			q.Doorbell(offset == uarArmEQ, word&0xffffff)
+		}
+	case offset >= uarSend:
+		h.ring(uar, offset, data)
+	}
+}
+
+// through tells whether an object's doorbell came through the UAR that the object
+// was created with.
+func (h *HCA) through(uar, own uint32, what string, number uint32) bool {
+	if uar != own {
+		h.violation(fmt.Errorf("doorbell of %s %#x through UAR %#x: it was created with UAR %#x", what, number, uar, own))
+	}
+	return uar == own
+}
+
+// commands carries out the commands of the queue whose bits are set.
+func (h *HCA) commands(bits uint32) {
+	h.endCopies()
+	for index := range 1 << logQueueSize {
+		if bits&(1<<index) == 0 || h.seg.fatal.Load() || h.seg.nic() != nicFull {
+			continue
+		}
+		memory := h.c.Memory.Bytes(h.seg.queue()+uint64(index)<<logQueueStride, 1<<logQueueStride)
+		if memory == nil {
+			continue
+		}
+		// An event queue that this command makes does not hear of it.
+		listener := h.listener(eq.TypeCommand)
+		status := h.entry(ifc.On("cmd_queue_entry", memory))
+		const statusWord = 60
+		last := binary.BigEndian.Uint32(memory[statusWord:])
+		bus.Store32(memory[statusWord:], last&^0xff|uint32(status)<<1)
+		if listener != nil && h.eqs.items[uint32(listener.Number())] == listener {
+			listener.Post(eq.Command(1 << index))
+		}
+	}
+}
+
+// entry carries out one command, and returns whether it could be delivered.
+func (h *HCA) entry(entry ifc.View) uint8 {
+	const pciTransport = 7
+	if entry.Get("type") != pciTransport || !entry.Flag("ownership") {
+		return deliveryDescriptor
+	}
+	in, delivery := gather(h.c.Memory, entry, int(entry.Get("input_length")))
+	if delivery != deliveryOK {
+		return delivery
+	}
+	size := int(entry.Get("output_length"))
+	if size < minBox || size > maxBox {
+		return deliveryOutLength
+	}
+	out := make([]byte, size)
+	h.execute(in, out)
+	return scatter(h.c.Memory, entry, out)
+}
+
+// Receive takes a packet from the port.
+func (h *HCA) Receive(p *fabric.Packet) {
+	if h.seg.fatal.Load() || h.seg.gone.Load() {
+		p.Free()
+		return
+	}
+	h.engine.Receive(1, p)
+}
+
+// burst is how many packets the HCA sends before it looks at what else there is.
+const burst = 32
+
+// Run does what is due and a bounded part of what there is to do. It tells
+// whether there is more, and if not, for how long there will be nothing.
+func (h *HCA) Run() (more bool, wait time.Duration) {
+	wait = time.Hour
+	if h.seg.fatal.Load() {
+		return false, wait
+	}
+	now := h.c.Now()
+	wait = h.expireCopies(now)
+	h.engine.Tick(now)
+	more = h.engine.Run(now, burst)
+	// What was sent just now may be waited for.
+	if next := h.engine.Next(); next > 0 {
+		wait = min(wait, max(next-now, 0))
+	}
+	return more, min(wait, h.tickCQs(now))
+}

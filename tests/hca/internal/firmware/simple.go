@@ -1,0 +1,44 @@
+package firmware
+
+import "github.com/goverbs/goverbs/tests/hca/internal/ifc"
+
+// Objects that are nothing but numbers for others to refer to.
+
+func alloc(t *table[*object], out ifc.View, field string) Status {
+	number, ok := t.add(&object{})
+	if !ok {
+		return NoRes
+	}
+	out.Set(field, uint64(number))
+	return OK
+}
+
+// dealloc destroys an object of any kind that is gone with its number.
+func dealloc[T interface{ base() *object }](t *table[T], number uint64) Status {
+	item, ok := t.items[uint32(number)]
+	if !ok {
+		return BadRes
+	}
+	o := item.base()
+	if o.users > 0 {
+		return ResBusy
+	}
+	o.release()
+	delete(t.items, uint32(number))
+	return OK
+}
+
+func (h *HCA) allocPD(in, out ifc.View) Status   { return alloc(&h.pds, out, "pd") }
+func (h *HCA) deallocPD(in, out ifc.View) Status { return dealloc(&h.pds, in.Get("pd")) }
+
+func (h *HCA) allocXRCD(in, out ifc.View) Status   { return alloc(&h.xrcds, out, "xrcd") }
+func (h *HCA) deallocXRCD(in, out ifc.View) Status { return dealloc(&h.xrcds, in.Get("xrcd")) }
+
+func (h *HCA) allocUAR(in, out ifc.View) Status   { return alloc(&h.uars, out, "uar") }
+func (h *HCA) deallocUAR(in, out ifc.View) Status { return dealloc(&h.uars, in.Get("uar")) }
+
+// A user context is who sends commands through the driver (DEVX).
+func (h *HCA) createUserContext(in, out ifc.View) Status { return alloc(&h.users, out, "uid") }
+func (h *HCA) destroyUserContext(in, out ifc.View) Status {
+	return dealloc(&h.users, in.Get("uid"))
+}

@@ -1,0 +1,36 @@
+package firmware
+
+import (
+	"github.com/goverbs/goverbs/tests/hca/internal/cq"
+	"github.com/goverbs/goverbs/tests/hca/internal/transport"
+)
+
+// Fail makes the HCA declare an internal error: it does nothing any more until
+// the driver resets it.
+func (h *HCA) Fail() { h.seg.fatal.Store(true) }
+
+// Remove takes the HCA off the bus, or puts a new one there: reads find nothing
+// but ones, writes nobody.
+func (h *HCA) Remove(gone bool) {
+	h.Reset()
+	h.seg.gone.Store(gone)
+}
+
+// Inject arms a fault of one QP.
+func (h *HCA) Inject(qpn uint32, f transport.Fault) error { return h.engine.Inject(qpn, f) }
+
+// Completions counts those of all CQs since the HCA was made.
+func (h *HCA) Completions() cq.Counts { return h.completions }
+
+// Resources counts the objects that commands made, by kind.
+func (h *HCA) Resources() map[string]int {
+	return map[string]int{
+		"pages": len(h.pages), "eq": len(h.eqs.items), "pd": len(h.pds.items),
+		"xrcd": len(h.xrcds.items), "uar": len(h.uars.items), "counter": len(h.counters.items),
+		"cq": len(h.cqs.items), "mkey": len(h.mkeys), "qp": len(h.qps), "dct": len(h.dcts), "sq": len(h.sqs),
+		"srq": len(h.srqs), "uctx": len(h.users.items), "umem": len(h.umems.items),
+		"rq": len(h.rqs), "td": len(h.domains.items), "tis": len(h.tiss.items), "rqt": len(h.rqts.items),
+		"tir": len(h.tirs.items), "flow_table": len(h.tables.items), "flow": h.flows,
+		"flow_counter": len(h.flowCounters.items),
+	}
+}

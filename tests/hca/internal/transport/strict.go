@@ -1,0 +1,95 @@
+package transport
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/goverbs/goverbs/tests/hca/internal/bus"
+)
+
+// Some of what a driver does wrongly an HCA cannot refuse: it takes a doorbell or
+// its record for what they are not, and what happens then differs from one HCA to
+// the next. Here it is a violation, which is for a test to fail by.
+
+// violation reports one.
+func (e *Engine) violation(format string, args ...any) {
+	if e.c.Violation != nil {
+		e.c.Violation(fmt.Errorf(format, args...))
+	}
+}
+
+// counter reads a doorbell record: a counter of 16 bits in a word whose other
+// bits are reserved.
+func (e *Engine) counter(addr uint64, what string, number uint32) (n uint16, ok bool) {
+	b := e.c.Memory.Bytes(addr, 4)
+	if b == nil {
+		return 0, false
+	}
+	v := bus.Load32(b)
+	if v>>16 != 0 {
+		e.violation("doorbell record of %s %#x: %#x has more than 16 bits", what, number, v)
+	}
+	return uint16(v), true
+}
+
+// announced checks what a doorbell of the queue pair says.
+func (q *QP) announced(uar uint32, data []byte) bool {
+	if uar != q.c.UAR {
+		q.e.violation("doorbell of queue %#x through UAR %#x: it was created with UAR %#x", q.number, uar, q.c.UAR)
+		return false
+	}
+	index := binary.BigEndian.Uint16(data[1:])
+	if q.c.State == RTS && !q.sqBroken && q.sqProducer() == index {
+		q.e.violation("doorbell of queue %#x: its record ends before the WQE, %d", q.number, index)
+	}
+	ahead := index + uint16(max(1, (int(data[7]&0x3f)+3)/4)) - q.sqNext
+	if int(ahead) <= 1<<q.c.LogSQSize && ahead > q.sqRung-q.sqNext {
+		q.sqRung = q.sqNext + ahead
+	}
+	return true
+}
+
+// fromCopy has w executed from what came by BlueFlame, if that is the WQE at
+// index. What follows its first block in the ring was not read yet.
+func (q *QP) fromCopy(w *sendWQE, posted uint16) (ok bool) {
+	if len(q.copied) == 0 {
+		return false
+	}
+	ahead := binary.BigEndian.Uint16(q.copied[1:]) - w.index
+	if ahead != 0 {
+		if ahead >= posted {
+			q.copied = q.copied[:0] // it was executed already
+		}
+		return false
+	}
+	n := int(q.copied[7]&0x3f) * 16
+	if n == 0 || n > len(q.copied) {
+		return false
+	}
+	w.raw = grow(w.raw, n)
+	copy(w.raw, q.copied)
+	q.copied = q.copied[:0]
+	return true
+}
+
+// sameAsRing compares a copy with the ring. Only NOPs may differ, in what they ask
+// for: by that drivers find out whether copies arrive.
+func (q *QP) sameAsRing(w *sendWQE, at func(bb uint16) uint64) {
+	var block [64]byte
+	for i := 0; i < len(w.raw); i += len(block) {
+		if !readRing(q.e, &q.c.Buffer, at(w.index+uint16(i/len(block))), block[:]) {
+			return
+		}
+		c := w.raw[i:min(len(w.raw), i+len(block))]
+		r := block[:len(c)]
+		if i == 0 && c[3] == wqeNop {
+			const flags = 11
+			r[flags] = c[flags]
+		}
+		if string(c) != string(r) {
+			q.e.violation("queue %#x: WQE %d as it was copied to the UAR is not what is in the ring, from byte %d on:\ncopy %x\nring %x",
+				q.number, w.index, i, c, r)
+			return
+		}
+	}
+}
