@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/uapi"
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -19,72 +20,72 @@ func TestCommands(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
 	closeAtEnd(t, ch)
-	id := must(ch.CreateID(TCP))(t)
+	id := rdmatest.Must(ch.CreateID(TCP))(t)
 	closeAtEnd(t, id)
 	if c := given[uapi.RdmaUcmCreateId](t, k, uapi.RDMA_USER_CM_CMD_CREATE_ID); c.Uid != id.number || c.Ps != 0x106 || c.QpType != 2 {
 		t.Errorf("creating: %+v", c)
 	}
-	udp := must(ch.CreateID(UDP))(t)
+	udp := rdmatest.Must(ch.CreateID(UDP))(t)
 	closeAtEnd(t, udp)
 	if c := given[uapi.RdmaUcmCreateId](t, k, uapi.RDMA_USER_CM_CMD_CREATE_ID); c.Ps != 0x111 || c.QpType != 4 {
 		t.Errorf("creating: %+v", c)
 	}
 	addr := netip.MustParseAddrPort("192.168.77.1:7174")
 	addrBytes := [6]byte{0x1c, 0x06, 192, 168, 77, 1}
-	check(t, id.Bind(addr))
+	rdmatest.Check(t, id.Bind(addr))
 	if c := given[uapi.RdmaUcmBind](t, k, uapi.RDMA_USER_CM_CMD_BIND); c.Id != id.handle || c.AddrSize != 16 || c.Addr.SsFamily != 2 || [6]byte(c.Addr.Data[:]) != addrBytes {
 		t.Errorf("binding: %+v", c)
 	}
 	if c := given[uapi.RdmaUcmQuery](t, k, uapi.RDMA_USER_CM_CMD_QUERY); c.Id != id.handle || c.Option != uapi.RDMA_USER_CM_QUERY_ADDR {
 		t.Errorf("asking what came of it: %+v", c)
 	}
-	check(t, id.Listen(7))
+	rdmatest.Check(t, id.Listen(7))
 	if c := given[uapi.RdmaUcmListen](t, k, uapi.RDMA_USER_CM_CMD_LISTEN); c.Id != id.handle || c.Backlog != 7 || id.backlog != 7 {
 		t.Errorf("listening: %+v, and the backlog %d", c, id.backlog)
 	}
-	check(t, id.Listen(0))
+	rdmatest.Check(t, id.Listen(0))
 	if c := given[uapi.RdmaUcmListen](t, k, uapi.RDMA_USER_CM_CMD_LISTEN); c.Backlog != 0 || id.backlog != 1024 {
 		t.Errorf("listening: %+v, and the backlog %d", c, id.backlog)
 	}
 	ctx := patient(t)
-	check(t, id.ResolveAddr(ctx, netip.MustParseAddrPort("[::1]:258"), addr, 1500*time.Millisecond))
+	rdmatest.Check(t, id.ResolveAddr(ctx, netip.MustParseAddrPort("[::1]:258"), addr, 1500*time.Millisecond))
 	if c := given[uapi.RdmaUcmResolveAddr](t, k, uapi.RDMA_USER_CM_CMD_RESOLVE_ADDR); c.Id != id.handle || c.TimeoutMs != 1500 || c.SrcSize != 28 ||
 		c.SrcAddr.SsFamily != 10 || c.SrcAddr.Data[1] != 2 || c.DstSize != 16 || [6]byte(c.DstAddr.Data[:]) != addrBytes {
 		t.Errorf("resolving: %+v", c)
 	}
-	check(t, id.ResolveAddr(ctx, netip.AddrPort{}, addr, time.Second))
+	rdmatest.Check(t, id.ResolveAddr(ctx, netip.AddrPort{}, addr, time.Second))
 	if c := given[uapi.RdmaUcmResolveAddr](t, k, uapi.RDMA_USER_CM_CMD_RESOLVE_ADDR); c.SrcSize != 0 || c.SrcAddr.SsFamily != 0 {
 		t.Errorf("resolving from anywhere: %+v", c)
 	}
-	check(t, id.ResolveRoute(ctx, 2*time.Second))
+	rdmatest.Check(t, id.ResolveRoute(ctx, 2*time.Second))
 	if c := given[uapi.RdmaUcmResolveRoute](t, k, uapi.RDMA_USER_CM_CMD_RESOLVE_ROUTE); c.Id != id.handle || c.TimeoutMs != 2000 {
 		t.Errorf("resolving the route: %+v", c)
 	}
-	check(t, id.Reject([]byte("no")))
+	rdmatest.Check(t, id.Reject([]byte("no")))
 	if c := given[uapi.RdmaUcmReject](t, k, uapi.RDMA_USER_CM_CMD_REJECT); c.Id != id.handle || c.Reason != 0 || c.PrivateDataLen != 2 || string(c.PrivateData[:3]) != "no\x00" {
 		t.Errorf("rejecting: %+v", c)
 	}
-	check(t, id.RejectECE(nil))
+	rdmatest.Check(t, id.RejectECE(nil))
 	if c := given[uapi.RdmaUcmReject](t, k, uapi.RDMA_USER_CM_CMD_REJECT); c.Reason != 35 || c.PrivateDataLen != 0 {
 		t.Errorf("rejecting: %+v", c)
 	}
-	check(t, id.Establish())
+	rdmatest.Check(t, id.Establish())
 	if c := given[uapi.RdmaUcmAccept](t, k, uapi.RDMA_USER_CM_CMD_ACCEPT); c.Id != id.handle || c.ConnParam.Valid != 0 {
 		t.Errorf("establishing: %+v", c)
 	}
-	check(t, id.WriteEvent(-7, 0x1122334455667788))
+	rdmatest.Check(t, id.WriteEvent(-7, 0x1122334455667788))
 	if c := given[uapi.RdmaUcmWriteCmEvent](t, k, uapi.RDMA_USER_CM_CMD_WRITE_CM_EVENT); c.Id != id.handle || int32(c.Status) != -7 || *c.Param.Arg() != 0x1122334455667788 {
 		t.Errorf("an event: %+v", c)
 	}
-	check(t, id.Notify(verbs.EventCommEst))
+	rdmatest.Check(t, id.Notify(verbs.EventCommEst))
 	if c := given[uapi.RdmaUcmNotify](t, k, uapi.RDMA_USER_CM_CMD_NOTIFY); c.Id != id.handle || c.Event != 4 {
 		t.Errorf("notifying: %+v", c)
 	}
 
 	id.bound.dev = &device{refs: 1, maxInitiatorDepth: 16, maxResponderResources: 32}
-	check(t, id.SetLocalECE(ECE{VendorID: 0x123456, Options: 0x9abcdef0}))
+	rdmatest.Check(t, id.SetLocalECE(ECE{VendorID: 0x123456, Options: 0x9abcdef0}))
 	_, err := id.Connect(ctx, &ConnParam{QPNum: 0xabcdef, PrivateData: []byte("hi"), InitiatorDepth: 3})
-	check(t, err)
+	rdmatest.Check(t, err)
 	if c := given[uapi.RdmaUcmConnect](t, k, uapi.RDMA_USER_CM_CMD_CONNECT); c.Id != id.handle || c.Ece != (uapi.RdmaUcmEce{VendorId: 0x123456, AttrMod: 0x9abcdef0}) ||
 		c.ConnParam.QpNum != 0xabcdef || c.ConnParam.InitiatorDepth != 3 || c.ConnParam.ResponderResources != 32 || c.ConnParam.RetryCount != 7 ||
 		c.ConnParam.RnrRetryCount != 7 || c.ConnParam.PrivateDataLen != 2 || string(c.ConnParam.PrivateData[:3]) != "hi\x00" || c.ConnParam.Valid != 1 {
@@ -96,7 +97,7 @@ func TestCommands(t *testing.T) {
 	if got := id.RemoteECE(); got != (ECE{VendorID: 0x654321, Options: 5}) {
 		t.Errorf("the peer's ECE is %+v", got)
 	}
-	check(t, id.Accept(ctx, &ConnParam{QPNum: 0xabcdef}))
+	rdmatest.Check(t, id.Accept(ctx, &ConnParam{QPNum: 0xabcdef}))
 	if c := given[uapi.RdmaUcmAccept](t, k, uapi.RDMA_USER_CM_CMD_ACCEPT); c.Id != id.handle || c.Uid != id.number || c.Ece != (uapi.RdmaUcmEce{VendorId: 0x654321, AttrMod: 0x9abcdef0}) ||
 		c.ConnParam.InitiatorDepth != 2 || c.ConnParam.ResponderResources != 32 || c.ConnParam.Valid != 1 {
 		t.Errorf("accepting: %+v", c)
@@ -104,17 +105,17 @@ func TestCommands(t *testing.T) {
 	if err := id.Accept(ctx, &ConnParam{QPNum: 0xabcdef}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("accepting again: %v", err)
 	}
-	check(t, id.Disconnect(ctx))
+	rdmatest.Check(t, id.Disconnect(ctx))
 	if c := given[uapi.RdmaUcmDisconnect](t, k, uapi.RDMA_USER_CM_CMD_DISCONNECT); c.Id != id.handle {
 		t.Errorf("disconnecting: %+v", c)
 	}
 	mc, _, err := udp.JoinMulticast(ctx, netip.MustParseAddr("239.1.2.3"), SendOnlyFullMember)
-	check(t, err)
+	rdmatest.Check(t, err)
 	if c := given[uapi.RdmaUcmJoinMcast](t, k, uapi.RDMA_USER_CM_CMD_JOIN_MCAST); c.Id != udp.handle || c.Uid != mc.number || c.AddrSize != 16 || c.JoinFlags != 1 ||
 		[6]byte(c.Addr.Data[:]) != [6]byte{0, 0, 239, 1, 2, 3} {
 		t.Errorf("joining: %+v", c)
 	}
-	check(t, udp.LeaveMulticast(mc))
+	rdmatest.Check(t, udp.LeaveMulticast(mc))
 	if c := given[uapi.RdmaUcmDestroyId](t, k, uapi.RDMA_USER_CM_CMD_LEAVE_MCAST); c.Id != mc.handle {
 		t.Errorf("leaving: %+v", c)
 	}
@@ -124,7 +125,7 @@ func TestOptionsSet(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
 	closeAtEnd(t, ch)
-	id := must(ch.CreateID(TCP))(t)
+	id := rdmatest.Must(ch.CreateID(TCP))(t)
 	closeAtEnd(t, id)
 	var value []byte
 	k.hook = func(command, _ uint32) error {
@@ -151,7 +152,7 @@ func TestOptionsSet(t *testing.T) {
 		{func() error { return id.SetAFOnly(true) }, 2, four(1)},
 		{func() error { return id.SetAckTimeout(31) }, 3, "\x1f"},
 	} {
-		check(t, test.set())
+		rdmatest.Check(t, test.set())
 		if c := given[uapi.RdmaUcmSetOption](t, k, uapi.RDMA_USER_CM_CMD_SET_OPTION); c.Id != id.handle || c.Level != 0 || c.Optname != test.name || string(value) != test.want {
 			t.Errorf("option %d is %d of level %d: % x, want % x", test.name, c.Optname, c.Level, value, test.want)
 		}
@@ -163,7 +164,7 @@ func TestQueries(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
 	closeAtEnd(t, ch)
-	id := must(ch.CreateID(TCP))(t)
+	id := rdmatest.Must(ch.CreateID(TCP))(t)
 	closeAtEnd(t, id)
 	guid := verbs.GUID{1, 2, 3, 4, 5, 6, 7, 8}
 	paths := uint32(1)
@@ -196,20 +197,20 @@ func TestQueries(t *testing.T) {
 		}
 	}
 	a, key, err := id.queryAddrHeld()
-	check(t, err)
+	rdmatest.Check(t, err)
 	if a.NodeGUID != guid || a.Port != 2 || a.PKey != 0x8001 || a.Local.String() != "1.2.3.4:5" || a.Remote.String() != "[2001::1]:7" || key != (deviceKey{guid, 3}) {
 		t.Errorf("got %+v, device %v", a, key)
 	}
-	if public := must(id.QueryAddr())(t); public != a {
+	if public := rdmatest.Must(id.QueryAddr())(t); public != a {
 		t.Errorf("got %+v, want %+v", public, a)
 	}
-	g := must(id.QueryGID())(t)
+	g := rdmatest.Must(id.QueryGID())(t)
 	if g.LocalGID != (verbs.GID{15: 1}) || g.RemoteGID != (verbs.GID{15: 2}) || g.LocalService != 0x0102030405060708 || g.RemoteService != 9 || g.Port != 1 {
 		t.Errorf("got %+v", g)
 	}
 	for _, n := range []uint32{0, 1, 2, 3, 6, ^uint32(0)} { // the kernel may say anything
 		paths = n
-		got := must(id.QueryPath())(t)
+		got := rdmatest.Must(id.QueryPath())(t)
 		if len(got) != int(min(n, 2)) {
 			t.Errorf("%d paths are %d", n, len(got))
 		}
@@ -249,7 +250,7 @@ func TestRefusals(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
 	closeAtEnd(t, ch)
-	id := must(ch.CreateID(TCP))(t)
+	id := rdmatest.Must(ch.CreateID(TCP))(t)
 	closeAtEnd(t, id)
 	var errno syscall.Errno
 	k.hook = func(command, _ uint32) error {
@@ -302,7 +303,7 @@ func TestListener(t *testing.T) {
 	k.share(t)
 	decided := make(chan Request)
 	answers := make(chan error)
-	l := must(Listen(t.Context(), "tcp4", "127.0.0.1:7", &Options{Backlog: 1, Decide: func(_ context.Context, r Request) (*ConnParam, error) {
+	l := rdmatest.Must(Listen(t.Context(), "tcp4", "127.0.0.1:7", &Options{Backlog: 1, Decide: func(_ context.Context, r Request) (*ConnParam, error) {
 		decided <- r
 		return nil, <-answers
 	}}))(t)
@@ -337,11 +338,11 @@ func TestListener(t *testing.T) {
 		_, err := l.Accept(t.Context())
 		accepted <- err
 	}()
-	check(t, l.Close())
+	rdmatest.Check(t, l.Close())
 	if err := <-accepted; !errors.Is(err, ErrClosed) {
 		t.Errorf("accepting once closed: %v", err)
 	}
-	check(t, l.Close())
+	rdmatest.Check(t, l.Close())
 	for _, bad := range [][2]string{{"udp", "1.2.3.4:5"}, {"quic", "1.2.3.4:5"}, {"tcp", "1.2.3.4"}, {"tcp", "1:2:3"}, {"tcp6", "1.2.3.4:5"}} {
 		if _, err := Listen(t.Context(), bad[0], bad[1], nil); !errors.Is(err, ErrInvalid) {
 			t.Errorf("listening on %v: %v", bad, err)

@@ -6,13 +6,14 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/uapi"
 )
 
 // connected makes a Conn on an ID of the fake kernel's, which has no device's
 // objects to close.
 func connected(t *testing.T) *Conn {
-	id := must(CreateID(TCP))(t)
+	id := rdmatest.Must(CreateID(TCP))(t)
 	id.bound.dev = &device{refs: 1}
 	c := &Conn{id: id}
 	c.life, c.endLife = context.WithCancelCause(context.Background())
@@ -49,8 +50,8 @@ func TestConnClose(t *testing.T) {
 			if test.want != ErrClosed {
 				<-c.Done()
 			}
-			check(t, c.Close())
-			check(t, c.Close())
+			rdmatest.Check(t, c.Close())
+			rdmatest.Check(t, c.Close())
 			if err := c.Err(); !errors.Is(err, test.want) {
 				t.Errorf("it has ended with %v, want %v", err, test.want)
 			}
@@ -78,7 +79,7 @@ func TestConnEnds(t *testing.T) {
 			closeAtEnd(t, c)
 			k.happen(k.sharedChannel(), event(c.id, typ))
 			k.happen(k.sharedChannel(), event(other, AddrChange))
-			must(other.Event(patient(t)))(t) // the one before was delivered
+			rdmatest.Must(other.Event(patient(t)))(t) // the one before was delivered
 			if err := c.Err(); err != want {
 				t.Errorf("%v, want %v", err, want)
 			}
@@ -98,7 +99,7 @@ func TestConnRefusesAfterEnd(t *testing.T) {
 		}
 		end(why)
 	}
-	check(t, c.Close())
+	rdmatest.Check(t, c.Close())
 }
 
 // What a Conn does once it is closed, or without a context, is refused.

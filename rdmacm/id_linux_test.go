@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/uapi"
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -21,21 +22,6 @@ func patient(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		check(t, err)
-		return v
-	}
-}
-
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func closeAtEnd(t testing.TB, c closer) {
@@ -48,7 +34,7 @@ func closeAtEnd(t testing.TB, c closer) {
 
 // sharedID makes an ID on no channel, for the fake kernel.
 func sharedID(t testing.TB, ps PortSpace) *ID {
-	id := must(CreateID(ps))(t)
+	id := rdmatest.Must(CreateID(ps))(t)
 	closeAtEnd(t, id)
 	return id
 }
@@ -64,7 +50,7 @@ func TestBacklogKept(t *testing.T) {
 	k.share(t)
 	listener := sharedID(t, TCP)
 	const backlog = 3
-	check(t, listener.Listen(backlog))
+	rdmatest.Check(t, listener.Listen(backlog))
 	ch := k.sharedChannel()
 	var handles []uint32
 	for range backlog + 2 {
@@ -73,15 +59,15 @@ func TestBacklogKept(t *testing.T) {
 	k.happen(ch, event(listener, TimewaitExit)) // behind them
 	other := sharedID(t, TCP)
 	k.happen(ch, event(other, AddrChange)) // once it is there, all are
-	must(other.Event(patient(t)))(t)
+	rdmatest.Must(other.Event(patient(t)))(t)
 	for i := range backlog {
-		e := must(listener.Request(patient(t)))(t)
+		e := rdmatest.Must(listener.Request(patient(t)))(t)
 		if e.ID.handle != handles[i] || e.Listen != listener {
 			t.Errorf("request %d is ID %d, want %d", i, e.ID.handle, handles[i])
 		}
 		closeAtEnd(t, e.ID)
 	}
-	if e := must(listener.Event(patient(t)))(t); e.Type != TimewaitExit {
+	if e := rdmatest.Must(listener.Event(patient(t)))(t); e.Type != TimewaitExit {
 		t.Errorf("behind the backlog there is %v", e.Type)
 	}
 	for i, handle := range handles {
@@ -91,7 +77,7 @@ func TestBacklogKept(t *testing.T) {
 	}
 	// There is room again.
 	handle := k.request(ch, listener)
-	e := must(listener.Request(patient(t)))(t)
+	e := rdmatest.Must(listener.Request(patient(t)))(t)
 	if e.ID.handle != handle {
 		t.Errorf("got request %d, want %d", e.ID.handle, handle)
 	}
@@ -106,7 +92,7 @@ func TestInboxLimit(t *testing.T) {
 			t.Errorf("event %d is taken: %t", i, got)
 		}
 	}
-	must(b.next(t.Context()))(t)
+	rdmatest.Must(b.next(t.Context()))(t)
 	if !b.put(&Event{}, 2) || b.put(&Event{}, 2) || b.put(&Event{}, 0) {
 		t.Error("after one was taken, there is room for one")
 	}
@@ -129,8 +115,8 @@ func TestInbox(t *testing.T) {
 	}
 	b.put(second, 9)
 	b.put(&Event{Type: DeviceRemoval}, 9) // over, a second time
-	check(t, b.waitOver(patient(t)))
-	if e := must(b.next(patient(t)))(t); e != first {
+	rdmatest.Check(t, b.waitOver(patient(t)))
+	if e := rdmatest.Must(b.next(patient(t)))(t); e != first {
 		t.Errorf("first came %v", e.Type)
 	}
 	if left := b.end(ErrClosed); len(left) != 2 || left[0] != second {
@@ -198,13 +184,13 @@ func TestJoinTogether(t *testing.T) {
 			t.Errorf("%v got the event of %v: %+v", r.mc.addr, r.e.Multicast.addr, r.e.UD)
 		}
 	}
-	if e := must(id.Event(patient(t)))(t); e.Type != AddrChange {
+	if e := rdmatest.Must(id.Event(patient(t)))(t); e.Type != AddrChange {
 		t.Errorf("got %v", e.Type)
 	}
 	// A group that is lost later is the ID's event.
 	lost := joining()[0]
 	k.happen(ch, uapi.RdmaUcmEventResp{Uid: lost.number, Event: uint32(MulticastError)})
-	if e := must(id.Event(patient(t)))(t); e.Type != MulticastError || e.Multicast != lost || !errors.Is(e.Err(), ErrMulticast) {
+	if e := rdmatest.Must(id.Event(patient(t)))(t); e.Type != MulticastError || e.Multicast != lost || !errors.Is(e.Err(), ErrMulticast) {
 		t.Errorf("got %v of %v", e.Type, e.Multicast)
 	}
 }
@@ -247,7 +233,7 @@ func TestJoinEnds(t *testing.T) {
 		if err := <-result; !errors.Is(err, test.want) {
 			t.Errorf("%s: %v", test.name, err)
 		}
-		check(t, id.Close())
+		rdmatest.Check(t, id.Close())
 	}
 	id := sharedID(t, UDP)
 	if _, _, err := id.JoinMulticast(t.Context(), group, 7); !errors.Is(err, ErrInvalid) {
@@ -275,8 +261,8 @@ func TestMigrateEventUnderWay(t *testing.T) {
 	sharedID(t, TCP) // keeps the shared channel
 	for round := range 300 {
 		for _, typ := range []EventType{AddrResolved, ConnectRequest} {
-			id := must(CreateID(TCP))(t)
-			check(t, id.Listen(5))
+			id := rdmatest.Must(CreateID(TCP))(t)
+			rdmatest.Check(t, id.Listen(5))
 			ch := k.sharedChannel()
 			// Who watches hears of an event between the kernel's queue and the inbox.
 			heard := make(chan struct{})
@@ -297,18 +283,18 @@ func TestMigrateEventUnderWay(t *testing.T) {
 			err := id.Migrate(to.EventChannel)
 			var e *Event
 			if errors.Is(err, ErrBusy) {
-				e = must(id.Event(patient(t)))(t)
+				e = rdmatest.Must(id.Event(patient(t)))(t)
 			} else {
-				check(t, err)
-				e = must(to.Event(patient(t)))(t)
+				rdmatest.Check(t, err)
+				e = rdmatest.Must(to.Event(patient(t)))(t)
 			}
 			if e.Type != typ {
 				t.Fatalf("got %v, want %v", e.Type, typ)
 			}
 			if typ == ConnectRequest {
-				check(t, e.ID.Close())
+				rdmatest.Check(t, e.ID.Close())
 			}
-			check(t, id.Close())
+			rdmatest.Check(t, id.Close())
 		}
 	}
 }
@@ -327,7 +313,7 @@ func TestMigrateEndsWaits(t *testing.T) {
 		_, err := box.next(patient(t))
 		result <- err
 	}()
-	check(t, id.Migrate(to.EventChannel))
+	rdmatest.Check(t, id.Migrate(to.EventChannel))
 	if err := <-result; !errors.Is(err, ErrInvalid) {
 		t.Errorf("got %v", err)
 	}
@@ -337,13 +323,13 @@ func TestMigrateEndsWaits(t *testing.T) {
 	// And back, with what comes meanwhile.
 	for range 200 {
 		k.happen(to, event(id, AddrChange))
-		check(t, id.Migrate(nil))
-		if e := must(id.Event(patient(t)))(t); e.Type != AddrChange {
+		rdmatest.Check(t, id.Migrate(nil))
+		if e := rdmatest.Must(id.Event(patient(t)))(t); e.Type != AddrChange {
 			t.Errorf("got %v", e.Type)
 		}
-		check(t, id.Migrate(to.EventChannel))
+		rdmatest.Check(t, id.Migrate(to.EventChannel))
 	}
-	check(t, id.Migrate(nil))
+	rdmatest.Check(t, id.Migrate(nil))
 	if err := id.Migrate(shared.ch); !errors.Is(err, ErrBusy) {
 		t.Errorf("to where it is: %v", err)
 	}
@@ -379,10 +365,10 @@ func TestSharedChannelLost(t *testing.T) {
 		t.Fatal("a new ID is on the channel that is lost")
 	}
 	k.happen(ch, event(id, AddrChange))
-	if e := must(id.Event(patient(t)))(t); e.Type != AddrChange {
+	if e := rdmatest.Must(id.Event(patient(t)))(t); e.Type != AddrChange {
 		t.Errorf("got %v", e.Type)
 	}
-	check(t, old.Close())
+	rdmatest.Check(t, old.Close())
 	if err := oldChannel.raw.Control(func(uintptr) {}); err == nil {
 		t.Error("the channel that is lost stays open")
 	}
@@ -393,9 +379,9 @@ func TestSharedChannelLostMeanwhile(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
 	stay := sharedID(t, TCP) // keeps the channel
-	lost := must(shared.acquire())(t)
+	lost := rdmatest.Must(shared.acquire())(t)
 	shared.lose(lost, syscall.EACCES)
-	id := must(createID(lost, TCP, newInbox()))(t)
+	id := rdmatest.Must(createID(lost, TCP, newInbox()))(t)
 	closeAtEnd(t, id)
 	for _, id := range []*ID{id, stay} {
 		if _, err := id.Event(patient(t)); !errors.Is(err, syscall.EACCES) {
@@ -426,14 +412,14 @@ func TestSlowDestroy(t *testing.T) {
 			k.happen(ch, event(slow, typ))
 		}
 		k.happen(ch, event(other, AddrChange))
-		if e := must(other.Event(patient(t)))(t); e.Type != AddrChange {
+		if e := rdmatest.Must(other.Event(patient(t)))(t); e.Type != AddrChange {
 			t.Errorf("got %v", e.Type)
 		}
 		if n := len(heard); n < 4 {
 			t.Errorf("of 4 events who watches the ID has heard of %d", n)
 		}
 		close(end)
-		check(t, <-result)
+		rdmatest.Check(t, <-result)
 	}
 }
 
@@ -459,13 +445,13 @@ func TestCloseBusy(t *testing.T) {
 		}
 	}
 	k.happen(k.sharedChannel(), event(id, AddrChange))
-	if e := must(id.Event(patient(t)))(t); e.Type != AddrChange {
+	if e := rdmatest.Must(id.Event(patient(t)))(t); e.Type != AddrChange {
 		t.Errorf("got %v", e.Type)
 	}
-	check(t, id.Listen(1))
+	rdmatest.Check(t, id.Listen(1))
 	busy.Store(false)
-	check(t, id.Close())
-	check(t, id.Close())
+	rdmatest.Check(t, id.Close())
+	rdmatest.Check(t, id.Close())
 	if err := id.Listen(1); !errors.Is(err, ErrClosed) {
 		t.Errorf("closed: %v", err)
 	}
@@ -480,7 +466,7 @@ func TestStrangeEvents(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
 	closeAtEnd(t, ch)
-	id := must(ch.CreateID(UDP))(t)
+	id := rdmatest.Must(ch.CreateID(UDP))(t)
 	closeAtEnd(t, id)
 	for _, uid := range []uint64{0, id.number + 1000, ^uint64(0)} {
 		for typ := range uint32(20) {
@@ -500,7 +486,7 @@ func TestStrangeEvents(t *testing.T) {
 	e := event(id, 77)
 	e.Param.Ud().PrivateDataLen = 255
 	k.happen(ch, e)
-	got := must(ch.Event(patient(t)))(t)
+	got := rdmatest.Must(ch.Event(patient(t)))(t)
 	if got.Type != 77 || got.ID != id || len(got.PrivateData()) != 255 || got.Err() != nil {
 		t.Errorf("got %v, %v", got, got.Err())
 	}
@@ -516,7 +502,7 @@ func TestEvents(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
 	closeAtEnd(t, ch)
-	tcp, udp := must(ch.CreateID(TCP))(t), must(ch.CreateID(UDP))(t)
+	tcp, udp := rdmatest.Must(ch.CreateID(TCP))(t), rdmatest.Must(ch.CreateID(UDP))(t)
 	closeAtEnd(t, tcp)
 	closeAtEnd(t, udp)
 	e := event(tcp, Rejected)
@@ -528,7 +514,7 @@ func TestEvents(t *testing.T) {
 	}
 	copy(c.PrivateData[:], "data")
 	k.happen(ch, e)
-	got := must(ch.Event(patient(t)))(t)
+	got := rdmatest.Must(ch.Event(patient(t)))(t)
 	want := ConnParam{ResponderResources: 2, InitiatorDepth: 3, FlowControl: true, RetryCount: 4, RNRRetryCount: 5, SRQ: true, QPNum: 0x123456}
 	data := got.Conn.PrivateData
 	got.Conn.PrivateData = nil
@@ -549,7 +535,7 @@ func TestEvents(t *testing.T) {
 	u.AhAttr.Grh.Dgid[15], u.AhAttr.Grh.FlowLabel, u.AhAttr.Grh.SgidIndex = 6, 8, 9
 	u.AhAttr.Grh.HopLimit, u.AhAttr.Grh.TrafficClass = 10, 11
 	k.happen(ch, e)
-	got = must(ch.Event(patient(t)))(t)
+	got = rdmatest.Must(ch.Event(patient(t)))(t)
 	ah := got.UD.AH
 	if got.UD.QPNum != 7 || got.UD.QKey != UDPQKey || string(got.PrivateData()) != "x" || ah.DLID != 1 || ah.SL != 2 || ah.SrcPathBits != 3 ||
 		ah.StaticRate != 4 || !ah.IsGlobal || ah.Port != 5 || ah.DGID[15] != 6 || ah.FlowLabel != 8 || ah.SGIDIndex != 9 || ah.HopLimit != 10 || ah.TrafficClass != 11 {
@@ -564,7 +550,7 @@ func TestEvents(t *testing.T) {
 	arg := e.Param.Arg32()
 	arg[0], arg[1] = 0x55667788, 0x11223344
 	k.happen(ch, e)
-	got = must(ch.Event(patient(t)))(t)
+	got = rdmatest.Must(ch.Event(patient(t)))(t)
 	if want := uint64(0x1122334455667788); got.Status != -7 || got.Arg != want {
 		t.Errorf("got status %d, argument %#x", got.Status, got.Arg)
 	}
@@ -581,7 +567,7 @@ func TestArgumentsRefused(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
 	closeAtEnd(t, ch)
-	id := must(ch.CreateID(TCP))(t)
+	id := rdmatest.Must(ch.CreateID(TCP))(t)
 	closeAtEnd(t, id)
 	asked := &ID{ps: TCP, asked: true, number: registry.add(nil), ch: ch.EventChannel}
 	to := netip.MustParseAddrPort("192.168.77.1:1")

@@ -184,7 +184,7 @@ func Run(m *testing.M, needs ...Need) int {
 	if len(unmet) > 0 && skip.String() == "" {
 		_ = skip.Set(anyOf(unmet))
 	}
-	defer func() { os.RemoveAll(builtIn) }()
+	defer func() { os.RemoveAll(made) }()
 	return m.Run()
 }
 

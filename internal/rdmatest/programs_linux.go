@@ -16,60 +16,66 @@ func Program(t testing.TB, name string) string {
 	t.Helper()
 	dir := os.Getenv("GOVERBS_BIN")
 	if dir == "" {
-		var err error
-		if dir, err = builtPrograms(); err != nil {
-			t.Fatal(err)
-		}
+		Check(t, goPrograms())
+		dir = Must(builtIn())(t)
 	}
+	return existing(t, dir, name)
+}
+
+func existing(t testing.TB, dir, name string) string {
+	t.Helper()
 	path := filepath.Join(dir, name)
-	if _, err := os.Stat(path); err != nil {
-		t.Fatal(err)
-	}
+	Must(os.Stat(path))(t)
 	return path
 }
 
-var builtIn string // the folder of those that were built
+var (
+	made    string // the folder of what was built, to be removed
+	builtIn = sync.OnceValues(func() (dir string, err error) {
+		if made, err = os.MkdirTemp("", "goverbs"); err == nil {
+			err = os.Chmod(made, 0o755) // other users run them too
+		}
+		return made, err
+	})
+)
 
-var builtPrograms = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "goverbs")
+var goPrograms = sync.OnceValue(func() error {
+	dir, err := builtIn()
 	if err != nil {
-		return "", err
-	}
-	builtIn = dir
-	if err := os.Chmod(dir, 0o755); err != nil { // other users run them too
-		return "", err
+		return err
 	}
 	const module = "github.com/goverbs/goverbs/"
-	build := exec.Command("go", "build", "-o", dir, module+"cmd/...", module+"examples/...",
-		module+"cmd/ibvtrace/testdata/hostile")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%q: %w\n%s", build.Args, err, out)
-	}
-	return dir, nil
+	return build("go", "build", "-o", dir, module+"cmd/...", module+"examples/...",
+		module+"cmd/ibvtrace/testdata/hostile", module+"tests/fakemlx5", module+"tests/mlx5bytes/play")
 })
+
+func build(command ...string) error {
+	c := exec.Command(command[0], command[1:]...)
+	c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("%q: %w\n%s", command, err, out)
+	}
+	return nil
+}
 
 // CProgram returns the path of a program made from a C source of the test's package
 // (c/faults.c): in the folder that $GOVERBS_BIN names, as the package's name and
 // the source's (faults-faults), else compiled.
 func CProgram(t testing.TB, source string) string {
 	t.Helper()
-	name := strings.TrimSuffix(filepath.Base(source), ".c")
-	if dir := os.Getenv("GOVERBS_BIN"); dir != "" {
-		here, err := os.Getwd()
-		if err != nil {
-			t.Fatal(err)
-		}
-		path := filepath.Join(dir, filepath.Base(here)+"-"+name)
+	here := filepath.Base(Must(os.Getwd())(t))
+	name := here + "-" + strings.TrimSuffix(filepath.Base(source), ".c")
+	dir := os.Getenv("GOVERBS_BIN")
+	if dir == "" {
+		dir = Must(builtIn())(t)
+		compiling.Lock()
+		defer compiling.Unlock()
+		path := filepath.Join(dir, name)
 		if _, err := os.Stat(path); err != nil {
-			t.Fatal(err)
+			Check(t, build("gcc", "-O2", "-Wall", "-o", path, source, "-Wl,--as-needed", "-lmlx5", "-libverbs"))
 		}
-		return path
 	}
-	path := filepath.Join(t.TempDir(), name)
-	out, err := exec.Command("gcc", "-O2", "-Wall", "-o", path, source, "-Wl,--as-needed", "-lmlx5", "-libverbs").CombinedOutput()
-	if err != nil {
-		t.Fatalf("gcc %s: %v\n%s", source, err, out)
-	}
-	return path
+	return existing(t, dir, name)
 }
+
+var compiling sync.Mutex

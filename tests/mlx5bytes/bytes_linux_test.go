@@ -11,7 +11,6 @@
 package mlx5bytes
 
 import (
-	"bytes"
 	"encoding/hex"
 	"fmt"
 	"io/fs"
@@ -29,42 +28,11 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// The programs, compiled.
-var fake, theirs, ours string
+func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnHost) }
 
-func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	dir := os.Getenv("GOVERBS_BIN")
-	if dir == "" {
-		var err error
-		if dir, err = os.MkdirTemp("", "mlx5bytes"); err == nil {
-			defer os.RemoveAll(dir)
-			err = build(dir)
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-	}
-	fake, theirs, ours = filepath.Join(dir, "fakemlx5"), filepath.Join(dir, "mlx5bytes-play"), filepath.Join(dir, "play")
-	return rdmatest.Run(m, rdmatest.OnHost)
-}
-
-func build(dir string) error {
-	for _, argv := range [][]string{
-		{"gcc", "-O2", "-Wall", "-o", filepath.Join(dir, "mlx5bytes-play"), "c/play.c", "-lmlx5", "-libverbs"},
-		{"go", "build", "-o", dir, "../fakemlx5", "./play"},
-	} {
-		cmd := exec.Command(argv[0], argv[1:]...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%q: %w\n%s", argv, err, out)
-		}
-	}
-	return nil
-}
+// The programs that play.
+func theirs(t *testing.T) string { return rdmatest.CProgram(t, "c/play.c") }
+func ours(t *testing.T) string   { return rdmatest.Program(t, "play") }
 
 // dependencies tells go test what else the outcome depends on, or it would repeat
 // an old one. It must be called in a test: only those are watched.
@@ -86,16 +54,10 @@ func dependencies(t *testing.T) {
 // play returns what a program prints for a script.
 func play(t *testing.T, program string, poison byte, s *script) []step {
 	t.Helper()
-	cmd := exec.Command(fake, append(s.device, program, fmt.Sprintf("%x", poison))...)
+	cmd := exec.Command(rdmatest.Program(t, "fakemlx5"), append(s.device, program, fmt.Sprintf("%x", poison))...)
 	cmd.Stdin = strings.NewReader(s.String())
 	cmd.Env = append(os.Environ(), s.env...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%q: %v\n%s", cmd.Args, err, &stderr)
-	}
-	return parse(t, out)
+	return parse(t, rdmatest.StartCmd(t, cmd).Succeeds(t))
 }
 
 // A step is a command and what it printed: lines with the bytes of something,
@@ -108,10 +70,10 @@ type step struct {
 	buffer  int               // of the BlueFlame register, 0 for none
 }
 
-func parse(t *testing.T, out []byte) []step {
+func parse(t *testing.T, out string) []step {
 	t.Helper()
 	steps := []step{{bytes: map[string][]byte{}}}
-	for line := range strings.Lines(string(out)) {
+	for line := range strings.Lines(out) {
 		line = strings.TrimSuffix(line, "\n")
 		if command, ok := strings.CutPrefix(line, "> "); ok {
 			steps = append(steps, step{command: command, bytes: map[string][]byte{}})
@@ -175,8 +137,8 @@ func written(a, b []byte) (value []byte, left []bool) {
 func compare(t *testing.T, s *script) {
 	t.Helper()
 	dependencies(t)
-	cA, cB := play(t, theirs, poisonA, s), play(t, theirs, poisonB, s)
-	gA, gB := play(t, ours, poisonA, s), play(t, ours, poisonB, s)
+	cA, cB := play(t, theirs(t), poisonA, s), play(t, theirs(t), poisonB, s)
+	gA, gB := play(t, ours(t), poisonA, s), play(t, ours(t), poisonB, s)
 	if len(cA) != len(gA) {
 		t.Fatalf("libmlx5 played %d steps, this library %d", len(cA), len(gA))
 	}
@@ -504,7 +466,7 @@ func TestWithoutBlueFlame(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rang := 0
-			for _, step := range play(t, ours, poisonA, s) {
+			for _, step := range play(t, ours(t), poisonA, s) {
 				for _, what := range step.order {
 					if what == "register 0" {
 						rang++
@@ -603,7 +565,7 @@ func TestAddressesRefused(t *testing.T) {
 	}
 	compare(t, s)
 	refused := 0
-	for _, step := range play(t, ours, poisonA, s) {
+	for _, step := range play(t, ours(t), poisonA, s) {
 		refused += strings.Count(strings.Join(step.text, "\n"), "refused")
 	}
 	if refused != 2 {
@@ -686,7 +648,7 @@ func TestAtomics(t *testing.T) {
 		if op == verbs.OpCompareSwap || op == verbs.OpFetchAdd {
 			compare(t, s)
 		}
-		steps := play(t, ours, poisonA, s)
+		steps := play(t, ours(t), poisonA, s)
 		return steps[len(steps)-1].text[0]
 	}
 	for _, tt := range []struct {
@@ -759,7 +721,7 @@ func TestLimits(t *testing.T) {
 				ask(c)
 			}
 			dependencies(t)
-			theirs, ours := play(t, theirs, poisonA, s), play(t, ours, poisonA, s)
+			theirs, ours := play(t, theirs(t), poisonA, s), play(t, ours(t), poisonA, s)
 			theirs, ours = theirs[len(theirs)-len(asked):], ours[len(ours)-len(asked):]
 			refused, less, bad := 0, 0, 0
 			for i, c := range asked {
@@ -796,7 +758,7 @@ func TestTimed(t *testing.T) {
 	s.add("cq", 0)
 	s.add("cq", 1)
 	compare(t, s)
-	if steps := play(t, ours, poisonA, s); steps[1].text[0] != "flags 0" || steps[2].text[0] != "flags 1" {
+	if steps := play(t, ours(t), poisonA, s); steps[1].text[0] != "flags 0" || steps[2].text[0] != "flags 1" {
 		t.Errorf("%q and %q", steps[1].text, steps[2].text)
 	}
 }

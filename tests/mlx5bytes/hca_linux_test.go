@@ -91,18 +91,16 @@ func playOn(t *testing.T, program, device string, s *script) *side {
 	t.Helper()
 	cmd := exec.Command(program, device)
 	cmd.Stdin = strings.NewReader(s.String())
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Errorf("%q: %v\n%s", cmd.Args, err, &stderr)
+	player := rdmatest.StartCmd(t, cmd)
+	if !player.OK() {
+		t.Error(player)
 		return nil
 	}
 	p := new(side)
 	if rdmatest.RoCE {
 		p.mac, p.ip = ends(t, device)
 	}
-	for line := range strings.Lines(string(out)) {
+	for line := range strings.Lines(player.Stdout()) {
 		line = strings.TrimSpace(line)
 		name, value, _ := strings.Cut(line, " ")
 		n, _ := strconv.ParseUint(value, 16, 32)
@@ -451,7 +449,7 @@ func TestOnHCA(t *testing.T) {
 			script := onDevice(random(uint64(i), c), c)
 			var sides [2]*side
 			done := make(chan int)
-			for hca, program := range []string{theirs, ours} {
+			for hca, program := range []string{theirs(t), ours(t)} {
 				go func() {
 					sides[hca] = playOn(t, program, fmt.Sprintf("mlx5_%d", hca), script)
 					done <- hca

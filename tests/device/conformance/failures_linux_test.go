@@ -1,12 +1,9 @@
 package conformance
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,19 +68,13 @@ func peerFailures(t *testing.T) map[string]outcome {
 	t.Helper()
 	program := rdmatest.CProgram(t, "c/failures.c")
 	c := rdmatest.Open(t)
-	cmd := exec.Command(program, rdmatest.Device, strconv.Itoa(rdmatest.GID(t, c).Index))
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, stderr.Bytes())
-	}
+	out := rdmatest.Start(t, program, rdmatest.Device, strconv.Itoa(rdmatest.GID(t, c).Index)).Succeeds(t)
 	lines := make(map[string]outcome)
-	for s := bufio.NewScanner(bytes.NewReader(out)); s.Scan(); {
-		f := strings.Fields(s.Text())
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
 		b, events := slices.Index(f, "b"), slices.Index(f, "events")
 		if len(f) < 6 || f[1] != "post" || f[3] != "a" || b < 0 || events < b {
-			t.Fatalf("the peer said %q", s.Text())
+			t.Fatalf("the peer said %q", line)
 		}
 		post, err := strconv.Atoi(f[2])
 		if err != nil {

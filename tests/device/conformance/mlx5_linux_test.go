@@ -64,15 +64,15 @@ func TestXRC(t *testing.T) {
 		return
 	}
 	c := rdmatest.Open(t)
-	pd := must(c.AllocPD())(t)
-	domain := must(c.OpenXRCD())(t)
-	cq := must(c.CreateCQ(verbs.CQOptions{CQE: 16}))(t)
-	mr := must(pd.AllocMR(4096, rdmatest.All))(t)
+	pd := rdmatest.Must(c.AllocPD())(t)
+	domain := rdmatest.Must(c.OpenXRCD())(t)
+	cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: 16}))(t)
+	mr := rdmatest.Must(pd.AllocMR(4096, rdmatest.All))(t)
 	var srqs [2]*verbs.SRQ
 	var recvCQs [2]*verbs.CQ
 	for i := range srqs {
-		recvCQs[i] = must(c.CreateCQ(verbs.CQOptions{CQE: 16}))(t)
-		srqs[i] = must(pd.CreateSRQ(verbs.SRQOptions{MaxWR: 4, MaxSGE: 1, XRCD: domain, CQ: recvCQs[i]}))(t)
+		recvCQs[i] = rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: 16}))(t)
+		srqs[i] = rdmatest.Must(pd.CreateSRQ(verbs.SRQOptions{MaxWR: 4, MaxSGE: 1, XRCD: domain, CQ: recvCQs[i]}))(t)
 		if srqs[i].Num() == 0 {
 			t.Error("an XRC SRQ without number")
 		}
@@ -80,8 +80,8 @@ func TestXRC(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	send := must(pd.CreateQP(verbs.QPOptions{Type: verbs.XRCSend, SendCQ: cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxSendSGE: 1, MaxInlineData: 32}}))(t)
-	recv := must(pd.CreateQP(verbs.QPOptions{Type: verbs.XRCRecv, XRCD: domain}))(t)
+	send := rdmatest.Must(pd.CreateQP(verbs.QPOptions{Type: verbs.XRCSend, SendCQ: cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxSendSGE: 1, MaxInlineData: 32}}))(t)
+	recv := rdmatest.Must(pd.CreateQP(verbs.QPOptions{Type: verbs.XRCRecv, XRCD: domain}))(t)
 	up(t, recv, attr(t, c, send.Num()), initAccess, rtrRC, verbs.QPAttrSQPSN|verbs.QPAttrTimeout)
 	up(t, send, attr(t, c, recv.Num()), initAccess, rtrSender, rtsRC)
 	if _, err := recv.PostSend(verbs.SendWR{Opcode: verbs.OpSend}); err == nil {
@@ -129,21 +129,10 @@ func TestXRC(t *testing.T) {
 	}
 }
 
-// must fails the test on an error.
-func must[T any](v T, err error) func(*testing.T) T {
-	return func(t *testing.T) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
 // TestDC sends from one initiator to two targets.
 func TestDC(t *testing.T) {
 	if !onMLX5(t, func(c *verbs.Context, pd *verbs.PD) error {
-		cq := must(c.CreateCQ(verbs.CQOptions{CQE: 16}))(t)
+		cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: 16}))(t)
 		_, err := pd.CreateQP(verbs.QPOptions{Type: verbs.DCI, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
 		return err
 	}) {
@@ -151,16 +140,16 @@ func TestDC(t *testing.T) {
 	}
 	const key = 0x1122334455667788
 	c := rdmatest.Open(t)
-	pd := must(c.AllocPD())(t)
-	cq := must(c.CreateCQ(verbs.CQOptions{CQE: 16}))(t)
-	recvCQ := must(c.CreateCQ(verbs.CQOptions{CQE: 16}))(t)
-	mr := must(pd.AllocMR(4096, rdmatest.All))(t)
-	srq := must(pd.CreateSRQ(verbs.SRQOptions{MaxWR: 8, MaxSGE: 1}))(t)
-	dci := must(pd.CreateQP(verbs.QPOptions{Type: verbs.DCI, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 8, MaxSendSGE: 1, MaxInlineData: 32}}))(t)
+	pd := rdmatest.Must(c.AllocPD())(t)
+	cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: 16}))(t)
+	recvCQ := rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: 16}))(t)
+	mr := rdmatest.Must(pd.AllocMR(4096, rdmatest.All))(t)
+	srq := rdmatest.Must(pd.CreateSRQ(verbs.SRQOptions{MaxWR: 8, MaxSGE: 1}))(t)
+	dci := rdmatest.Must(pd.CreateQP(verbs.QPOptions{Type: verbs.DCI, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 8, MaxSendSGE: 1, MaxInlineData: 32}}))(t)
 	up(t, dci, attr(t, c, 0), verbs.QPAttrPKeyIndex|verbs.QPAttrPort, verbs.QPAttrPathMTU|verbs.QPAttrAV, rtsRC)
-	ah := must(pd.CreateAH(rdmatest.Address(t, c)))(t)
+	ah := rdmatest.Must(pd.CreateAH(rdmatest.Address(t, c)))(t)
 	for i := range 2 {
-		dct := must(pd.CreateQP(verbs.QPOptions{Type: verbs.DCT, SendCQ: recvCQ, RecvCQ: recvCQ, SRQ: srq, DCKey: key}))(t)
+		dct := rdmatest.Must(pd.CreateQP(verbs.QPOptions{Type: verbs.DCT, SendCQ: recvCQ, RecvCQ: recvCQ, SRQ: srq, DCKey: key}))(t)
 		a := attr(t, c, 0)
 		up(t, dct, a, initAccess, verbs.QPAttrMinRNRTimer|verbs.QPAttrAV|verbs.QPAttrPathMTU)
 		if dct.Num() == 0 {
@@ -235,7 +224,7 @@ func TestNop(t *testing.T) {
 	}
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	// A window's operations come first: a NOP in their place is none of them.
-	mw := must(p.PD.AllocMW(verbs.MWType2))(t)
+	mw := rdmatest.Must(p.PD.AllocMW(verbs.MWType2))(t)
 	p.A.Send(t, verbs.SendWR{
 		Opcode: verbs.OpBindMW, Flags: verbs.SendSignaled, MW: mw, NewRKey: verbs.NextRKey(mw.RKey()),
 		Bind: verbs.MWBindInfo{MR: p.A.MR, Addr: p.A.MR.Addr(), Length: 64, Access: verbs.AccessRemoteRead},
@@ -327,7 +316,7 @@ func TestCQForms(t *testing.T) {
 	}
 	var forms []form
 	c := rdmatest.Open(t)
-	attr := must(c.QueryDevice())(t)
+	attr := rdmatest.Must(c.QueryDevice())(t)
 	compression := verbs.CQECompression(0)
 	if rdmatest.KindOf() == rdmatest.MLX5 {
 		forms = append(forms, form{64, 0}, form{128, 0})
@@ -393,11 +382,11 @@ func TestClock(t *testing.T) {
 		}
 		return
 	}
-	attr := must(p.Ctx.QueryDevice())(t)
+	attr := rdmatest.Must(p.Ctx.QueryDevice())(t)
 	if attr.HCACoreClock == 0 || attr.CompletionTimestampMask == 0 {
 		t.Errorf("a clock of %d kHz, mask %#x", attr.HCACoreClock, attr.CompletionTimestampMask)
 	}
-	last := must(p.Ctx.RawClock())(t)
+	last := rdmatest.Must(p.Ctx.RawClock())(t)
 	for i := range 20 {
 		wr := verbs.SendWR{WRID: uint64(i), Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, 8)}}
 		p.A.Send(t, to(wr, p.B.MR, 0), to(wr, p.B.MR, 8))
@@ -414,7 +403,7 @@ func TestClock(t *testing.T) {
 			}
 			n += m
 		}
-		now := must(p.Ctx.RawClock())(t)
+		now := rdmatest.Must(p.Ctx.RawClock())(t)
 		if now < last {
 			t.Fatalf("a completion came at %d, and now it is %d", last, now)
 		}
@@ -491,7 +480,7 @@ func TestECE(t *testing.T) {
 	)
 	has := false
 	if rdmatest.KindOf() == rdmatest.MLX5 {
-		switch card := string(must(os.ReadFile("/sys/class/infiniband/" + rdmatest.Device + "/hca_type"))(t)); card {
+		switch card := string(rdmatest.Must(os.ReadFile("/sys/class/infiniband/" + rdmatest.Device + "/hca_type"))(t)); card {
 		case "MT4125\n", "MT4129\n":
 			has = true
 		}

@@ -255,7 +255,7 @@ func TestDmabuf(t *testing.T) {
 // udmabuf makes a dma-buf of memory of this process's, as /dev/udmabuf does.
 func udmabuf(t *testing.T, n int) (fd int, mem []byte) {
 	t.Helper()
-	file := must(unix.MemfdCreate("dmabuf", unix.MFD_ALLOW_SEALING))(t)
+	file := rdmatest.Must(unix.MemfdCreate("dmabuf", unix.MFD_ALLOW_SEALING))(t)
 	defer unix.Close(file)
 	if err := unix.Ftruncate(file, int64(n)); err != nil {
 		t.Fatal(err)
@@ -263,9 +263,9 @@ func udmabuf(t *testing.T, n int) (fd int, mem []byte) {
 	if _, err := unix.FcntlInt(uintptr(file), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil {
 		t.Fatal(err)
 	}
-	mem = must(unix.Mmap(file, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED))(t)
+	mem = rdmatest.Must(unix.Mmap(file, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED))(t)
 	t.Cleanup(func() { unix.Munmap(mem) })
-	device := must(os.OpenFile("/dev/udmabuf", os.O_RDWR, 0))(t)
+	device := rdmatest.Must(os.OpenFile("/dev/udmabuf", os.O_RDWR, 0))(t)
 	defer device.Close()
 	const create = 0x40187542 // UDMABUF_CREATE
 	arg := struct {
@@ -288,7 +288,7 @@ func TestDmabufMemory(t *testing.T) {
 	const offset, iova, n = 4096, 0x12345000, 3 * 4096
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	fd, mem := udmabuf(t, 4*4096)
-	mr := must(p.PD.RegDmabufMR(fd, offset, n, iova, rdmatest.All))(t)
+	mr := rdmatest.Must(p.PD.RegDmabufMR(fd, offset, n, iova, rdmatest.All))(t)
 	data := rdmatest.Pattern(6000, 1)
 	copy(p.A.MR.Bytes(), data)
 	p.A.Send(t, verbs.SendWR{

@@ -1,9 +1,6 @@
 package faults
 
 import (
-	"bufio"
-	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"os/exec"
@@ -23,52 +20,30 @@ type player interface {
 // A peer is the program in c/faults.c.
 type peer struct {
 	in   io.WriteCloser
-	out  *bufio.Reader
+	out  *rdmatest.Process
 	a, b uint32
 }
 
 func startPeer(t *testing.T, args ...string) *peer {
 	t.Helper()
 	program := rdmatest.CProgram(t, "c/faults.c")
-	ctx, cancel := context.WithTimeout(context.Background(), 10*rdmatest.Patience) // the test's own ends before its cleanup
-	cmd := exec.CommandContext(ctx, program, append([]string{rdmatest.Device}, args...)...)
-	var stderr bytes.Buffer // libmlx5 prints what it makes errors of
-	cmd.Stderr = &stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	cmd := exec.Command(program, append([]string{rdmatest.Device}, args...)...)
+	p := &peer{in: rdmatest.Must(cmd.StdinPipe())(t)}
+	p.out = rdmatest.StartCmd(t, cmd)
 	t.Cleanup(func() {
-		defer cancel()
-		in.Close()
-		if err := cmd.Wait(); err != nil || t.Failed() {
-			t.Errorf("the peer: %v\n%s", err, stderr.Bytes())
+		p.in.Close()
+		if !p.out.OK() || t.Failed() {
+			t.Errorf("the peer: %v", p.out)
 		}
 	})
-	p := &peer{in: in, out: bufio.NewReader(out)}
-	if _, err := fmt.Fscanf(p.out, "%d %d\n", &p.a, &p.b); err != nil {
-		t.Fatal(err)
-	}
+	rdmatest.Must(fmt.Sscan(p.out.Line(t), &p.a, &p.b))(t)
 	return p
 }
 
 func (p *peer) ask(t *testing.T, what string) string {
 	t.Helper()
-	if _, err := io.WriteString(p.in, what+"\n"); err != nil {
-		t.Fatal(err)
-	}
-	line, err := p.out.ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	return line[:len(line)-1]
+	rdmatest.Must(io.WriteString(p.in, what+"\n"))(t)
+	return p.out.Line(t)
 }
 
 func (p *peer) begin(t *testing.T) (a, b uint32) {

@@ -3,10 +3,8 @@
 package ibv
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -46,14 +44,9 @@ func output(t *testing.T, name string, args ...string) string {
 // result runs a program to its end.
 func result(t *testing.T, c *exec.Cmd) (stdout, stderr string, status int) {
 	t.Helper()
-	var out, errs bytes.Buffer
-	c.Stdout, c.Stderr = &out, &errs
-	err := c.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	return out.String(), errs.String(), c.ProcessState.ExitCode()
+	p := rdmatest.StartCmd(t, c)
+	status = p.Wait().ExitCode()
+	return p.Stdout(), p.Stderr(), status
 }
 
 // What ibv prints is, to the letter, what rdma-core's programs print.

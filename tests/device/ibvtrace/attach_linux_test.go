@@ -3,32 +3,23 @@ package ibvtrace
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
-	"github.com/goverbs/goverbs/cmd/ibvtrace/objects"
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
 // grown waits until a trace has so many bytes.
-func grown(t *testing.T, file string, tracer *program, bytes int64) {
+func grown(t *testing.T, file string, tracer *rdmatest.Process, bytes int64) {
 	t.Helper()
-	for {
-		if st, err := os.Stat(file); err == nil && st.Size() >= bytes {
-			return
-		}
-		if exited(tracer.Process.Pid) {
-			tracer.Wait()
-			t.Fatalf("ibvtrace ended: %s", tracer.out.String())
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	tracer.Until(t, func() bool {
+		st, err := os.Stat(file)
+		return err == nil && st.Size() >= bytes
+	})
 }
 
 // TestAttach attaches to a ping-pong that runs, lets go of it, attaches again and is
@@ -40,19 +31,18 @@ func TestAttach(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			p := pingpong("rc", append(args, "-n", "2000")...)
-			server := start(t, p.server...)
-			p.waitFor(t, server)
-			client := start(t, p.client...)
+			server := rdmatest.Start(t, p.server...)
+			server.Until(t, p.ready)
+			client := rdmatest.Start(t, p.client...)
 			for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGKILL, unix.SIGTERM} {
 				file := filepath.Join(t.TempDir(), "trace")
-				tracer := start(t, rdmatest.Program(t, "ibvtrace"), "--json", "--data", "-o", file, "-p", strconv.Itoa(server.Process.Pid))
+				tracer := rdmatest.Start(t, rdmatest.Program(t, "ibvtrace"), "--json", "--data", "-o", file, "-p", strconv.Itoa(server.PID()))
 				grown(t, file, tracer, 20000)
-				tracer.Process.Signal(sig)
-				err := tracer.Wait()
-				if (err != nil) != (sig == unix.SIGKILL) {
-					t.Errorf("after %v: %v %s", sig, err, tracer.out.String())
+				tracer.Signal(sig)
+				if tracer.Wait().Success() != (sig != unix.SIGKILL) {
+					t.Errorf("after %v: %v", sig, tracer)
 				}
-				if status, err := os.ReadFile("/proc/" + strconv.Itoa(server.Process.Pid) + "/status"); err == nil && !strings.Contains(string(status), "TracerPid:\t0\n") {
+				if status, err := os.ReadFile("/proc/" + strconv.Itoa(server.PID()) + "/status"); err == nil && !strings.Contains(string(status), "TracerPid:\t0\n") {
 					t.Errorf("after %v it is still traced", sig)
 				}
 				if sig == unix.SIGKILL {
@@ -76,30 +66,9 @@ func TestAttach(t *testing.T) {
 					t.Errorf("nothing was posted or polled: %+v", n)
 				}
 			}
-			client.wait(t)
-			server.wait(t)
+			client.Succeeds(t)
+			server.Succeeds(t)
 		})
-	}
-}
-
-// awaitListening waits until the kernel says that a server listens.
-func awaitListening(t *testing.T, server *program) {
-	t.Helper()
-	for {
-		all, err := objects.List()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if slices.ContainsFunc(all, func(o objects.Object) bool {
-			return o.PID == server.Process.Pid && o.Type == "cm_id" && slices.Contains(o.Attrs, objects.Attr{Name: "state", Value: "LISTEN"})
-		}) {
-			return
-		}
-		if exited(server.Process.Pid) {
-			server.Wait()
-			t.Fatalf("the server ended: %s", server.out.String())
-		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }
 
@@ -111,13 +80,13 @@ var _ = rdmatest.Test(TestAttachThreads, rdmatest.OnRXE)
 func TestAttachThreads(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "trace")
-	server := start(t, "rping", "-s", "-a", address, "-C", "3")
-	awaitListening(t, server)
-	tracer := start(t, rdmatest.Program(t, "ibvtrace"), "--json", "-o", file, "-p", strconv.Itoa(server.Process.Pid))
+	server := rdmatest.Start(t, "rping", "-s", "-a", address, "-C", "3")
+	server.Until(t, rpingListens(t))
+	tracer := rdmatest.Start(t, rdmatest.Program(t, "ibvtrace"), "--json", "-o", file, "-p", strconv.Itoa(server.PID()))
 	grown(t, file, tracer, 100)
-	start(t, "rping", "-c", "-v", "-a", address, "-C", "3").wait(t)
-	server.wait(t)
-	tracer.wait(t)
+	rdmatest.Start(t, "rping", "-c", "-v", "-a", address, "-C", "3").Succeeds(t)
+	server.Succeeds(t)
+	tracer.Succeeds(t)
 	seen := make(map[string]int)
 	for _, e := range readTrace(t, file) {
 		seen[e.Verb]++

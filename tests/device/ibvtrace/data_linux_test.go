@@ -123,8 +123,8 @@ func TestExtended(t *testing.T) {
 
 // extended runs the program with a prefix and returns how many completions were traced.
 func extended(t *testing.T, file string, prefix []string, program string) (completions int) {
-	p := start(t, append(prefix, program, device, map[bool]string{false: "1", true: "0"}[mlx5])...)
-	p.wait(t)
+	p := rdmatest.Start(t, append(prefix, program, device, map[bool]string{false: "1", true: "0"}[mlx5])...)
+	p.Succeeds(t)
 	var got []string
 	for _, e := range readTrace(t, file) {
 		switch e.Verb {
@@ -148,7 +148,7 @@ func extended(t *testing.T, file string, prefix []string, program string) (compl
 		}
 	}
 	got = append(got, fmt.Sprintf("polled %d", completions))
-	want := strings.Split(strings.TrimSpace(p.out.String()), "\n")
+	want := strings.Split(strings.TrimSpace(p.Said()), "\n")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-program +trace):\n%s", diff)
 	}
@@ -190,19 +190,19 @@ func TestDataOfGo(t *testing.T) {
 	}
 
 	p := with("3000")
-	server := start(t, p.server...)
-	p.waitFor(t, server)
-	client := start(t, p.client...)
+	server := rdmatest.Start(t, p.server...)
+	server.Until(t, p.ready)
+	client := rdmatest.Start(t, p.client...)
 	for _, sig := range []os.Signal{unix.SIGKILL, unix.SIGINT} {
 		os.Remove(files[0])
-		tracer := start(t, rdmatest.Program(t, "ibvtrace"), "--json", "--data", "-o", files[0], "-p", strconv.Itoa(server.Process.Pid))
+		tracer := rdmatest.Start(t, rdmatest.Program(t, "ibvtrace"), "--json", "--data", "-o", files[0], "-p", strconv.Itoa(server.PID()))
 		grown(t, files[0], tracer, 20000)
-		tracer.Process.Signal(sig)
+		tracer.Signal(sig)
 		tracer.Wait()
 	}
 	if n := count(t, readTrace(t, files[0])); n.sentOK == 0 || n.receivedOK == 0 {
 		t.Errorf("attached to: %+v", n)
 	}
-	client.wait(t)
-	server.wait(t)
+	client.Succeeds(t)
+	server.Succeeds(t)
 }

@@ -72,10 +72,10 @@ func TestTracedPollAndArm(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "trace")
-	p := start(t, append(traced(t, file, "--data"), self, "-test.run", "^TestPollAndArm$")...)
-	p.wait(t)
+	p := rdmatest.Start(t, append(traced(t, file, "--data"), self, "-test.run", "^TestPollAndArm$")...)
+	p.Succeeds(t)
 	var want, got []string
-	for _, m := range regexp.MustCompile(`(?m)^did: (.*)$`).FindAllStringSubmatch(p.out.String(), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^did: (.*)$`).FindAllStringSubmatch(p.Said(), -1) {
 		want = append(want, m[1])
 	}
 	var empty uint64
@@ -129,8 +129,8 @@ func TestTracedPostOnOpener(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "trace")
-	p := start(t, append(traced(t, file, "--data"), self, "-test.run", "^TestPostOnOpener$")...)
-	p.wait(t)
+	p := rdmatest.Start(t, append(traced(t, file, "--data"), self, "-test.run", "^TestPostOnOpener$")...)
+	p.Succeeds(t)
 	if n := count(t, readTrace(t, file)); n.received != messages {
 		t.Errorf("%d receives are traced, want %d", n.received, messages)
 	}

@@ -28,8 +28,8 @@ var _ = rdmatest.Test(TestLegacy, rdmatest.OnRXE)
 func TestLegacy(t *testing.T) {
 	dir := t.TempDir()
 	program, file := rdmatest.CProgram(t, "c/legacy.c"), filepath.Join(dir, "trace")
-	p := start(t, append(traced(t, file), program, uverbs)...)
-	p.wait(t)
+	p := rdmatest.Start(t, append(traced(t, file), program, uverbs)...)
+	p.Succeeds(t)
 	var verbs []string
 	out := make(map[string]uint64)
 	for _, e := range readTrace(t, file) {
@@ -46,8 +46,8 @@ func TestLegacy(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	said := fmt.Sprintf("%d %d %d %d %d\n", out["async_fd"], out["pd"], out["mr"], out["lkey"], out["max_mr_size"])
-	if said != p.out.String() {
-		t.Errorf("the trace says %q, the program %q", said, p.out.String())
+	if said != p.Said() {
+		t.Errorf("the trace says %q, the program %q", said, p.Said())
 	}
 }
 
@@ -59,27 +59,27 @@ func TestHostile(t *testing.T) {
 	dir := t.TempDir()
 	program, file := rdmatest.Program(t, "hostile"), filepath.Join(dir, "trace")
 	for seed := range 2 {
-		p := start(t, append(traced(t, file, "--data", "--raw"), program, strconv.Itoa(seed), "300", uverbs, rdmaCM)...)
-		p.wait(t)
+		p := rdmatest.Start(t, append(traced(t, file, "--data", "--raw"), program, strconv.Itoa(seed), "300", uverbs, rdmaCM)...)
+		p.Succeeds(t)
 		kinds := make(map[event.Kind]int)
 		for _, e := range readTrace(t, file) {
 			kinds[e.Kind]++
 		}
-		if !strings.Contains(p.out.String(), "survived") || kinds[event.Control] < 100 || kinds[event.CM] < 100 {
-			t.Errorf("seed %d: %q, %v", seed, p.out.String(), kinds)
+		if !strings.Contains(p.Said(), "survived") || kinds[event.Control] < 100 || kinds[event.CM] < 100 {
+			t.Errorf("seed %d: %q, %v", seed, p.Said(), kinds)
 		}
 	}
-	p := start(t, program, "7", "3000", uverbs, rdmaCM)
+	p := rdmatest.Start(t, program, "7", "3000", uverbs, rdmaCM)
 	for range 3 {
 		os.Remove(file)
-		tracer := start(t, rdmatest.Program(t, "ibvtrace"), "--json", "--data", "-o", file, "-p", strconv.Itoa(p.Process.Pid))
+		tracer := rdmatest.Start(t, rdmatest.Program(t, "ibvtrace"), "--json", "--data", "-o", file, "-p", strconv.Itoa(p.PID()))
 		grown(t, file, tracer, 10000)
 		time.Sleep(100 * time.Millisecond)
-		tracer.Process.Signal(unix.SIGINT)
-		tracer.wait(t)
+		tracer.Signal(unix.SIGINT)
+		tracer.Succeeds(t)
 	}
-	p.wait(t)
-	if !strings.Contains(p.out.String(), "survived") {
-		t.Errorf("attached to, it said %q", p.out.String())
+	p.Succeeds(t)
+	if !strings.Contains(p.Said(), "survived") {
+		t.Errorf("attached to, it said %q", p.Said())
 	}
 }

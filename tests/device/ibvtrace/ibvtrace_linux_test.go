@@ -5,17 +5,14 @@
 package ibvtrace
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -67,33 +64,6 @@ func readTrace(t *testing.T, file string) []*event.Event {
 	}
 }
 
-// A program is one that has been started.
-type program struct {
-	*exec.Cmd
-	out bytes.Buffer
-}
-
-func start(t *testing.T, args ...string) *program {
-	t.Helper()
-	p := &program{Cmd: exec.CommandContext(t.Context(), args[0], args[1:]...)}
-	p.Stdout, p.Stderr = &p.out, &p.out
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
-func (p *program) wait(t *testing.T) {
-	t.Helper()
-	if err := p.Wait(); err != nil {
-		if why, is := rdmatest.OwnRace(p.Args, p.ProcessState.ExitCode(), p.out.String()); is {
-			t.Log(why)
-			return
-		}
-		t.Fatalf("%q: %v\n%s", p.Args, err, p.out.String())
-	}
-}
-
 // A pair is two programs, a server and its client.
 type pair struct {
 	server, client []string
@@ -102,15 +72,7 @@ type pair struct {
 
 // listening reports whether a process listens on a TCP port.
 func listening(port int) func() bool {
-	listens := regexp.MustCompile(fmt.Sprintf(`(?m)^ *\d+: [0-9A-F]+:%04X [0-9A-F]+:0000 0A `, port))
-	return func() bool {
-		for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-			if table, err := os.ReadFile(file); err == nil && listens.Match(table) {
-				return true
-			}
-		}
-		return false
-	}
+	return func() bool { return rdmatest.Listening(port) }
 }
 
 // pingpong is a pair of one of the ibv_*_pingpong.
@@ -125,44 +87,27 @@ func perftest(name string) pair {
 	return pair{c, append(slices.Clone(c), address), listening(18515)}
 }
 
-// rping's server says nothing before a client comes; that it listens is in its trace.
-func rping(trace string) pair {
-	return pair{
-		[]string{"rping", "-s", "-a", address, "-C", "3"},
-		[]string{"rping", "-c", "-v", "-a", address, "-C", "3"},
-		func() bool {
-			b, err := os.ReadFile(trace)
-			return err == nil && bytes.Contains(b, []byte(`"rdma_listen"`))
-		},
-	}
+// rping is a pair of rdma-core's rping.
+func rping(t *testing.T) pair {
+	c := []string{"rping", "-a", address, "-C", "3"}
+	return pair{append(slices.Clone(c), "-s"), append(slices.Clone(c), "-c", "-v"), rpingListens(t)}
 }
 
-// waitFor waits until the server is ready.
-func (p pair) waitFor(t *testing.T, server *program) {
-	t.Helper()
-	for !p.ready() {
-		if exited(server.Process.Pid) {
-			server.Wait()
-			t.Fatalf("the server ended: %s", server.out.String())
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}
-
-func exited(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err != nil || bytes.Contains(stat, []byte(") Z "))
+// rpingListens tells whether rping's server does.
+func rpingListens(t *testing.T) func() bool {
+	const port = 7174
+	return func() bool { return rdmatest.ListeningCM(t, "TCP", port) }
 }
 
 // run runs a server and a client, each with a prefix before its command.
 func (p pair) run(t *testing.T, server, client []string) (serverOut, clientOut string) {
 	t.Helper()
-	s := start(t, append(server, p.server...)...)
-	p.waitFor(t, s)
-	c := start(t, append(client, p.client...)...)
-	c.wait(t)
-	s.wait(t)
-	return s.out.String(), c.out.String()
+	s := rdmatest.Start(t, append(server, p.server...)...)
+	s.Until(t, p.ready)
+	c := rdmatest.Start(t, append(client, p.client...)...)
+	c.Succeeds(t)
+	s.Succeeds(t)
+	return s.Said(), c.Said()
 }
 
 // traced is the command that traces to a file.
@@ -189,7 +134,7 @@ func TestAsKernel(t *testing.T) {
 			"ib_send_bw":              perftest("ib_send_bw"), "ib_write_lat": perftest("ib_write_lat"),
 		}
 		if !mlx5 { // whose port has no IP address
-			pairs["rping"] = rping(files[0])
+			pairs["rping"] = rping(t)
 		}
 		for name, p := range pairs {
 			if testing.Short() && name != "rc_pingpong" && (age.prefix != nil || name != "rping" && name != "ib_write_lat") {
@@ -214,7 +159,7 @@ func TestChildren(t *testing.T) {
 	p := pingpong("rc")
 	script := strings.Join(p.server, " ") + " & until " + strings.Join(p.client, " ") + " 2>/dev/null; do sleep 0.2; done; wait"
 	w := watchKernel(t)
-	start(t, append(traced(t, file), "sh", "-c", script)...).wait(t)
+	rdmatest.Start(t, append(traced(t, file), "sh", "-c", script)...).Succeeds(t)
 	kernel := w.saw()
 	if len(kernel) < 2 {
 		t.Errorf("the kernel saw only %d processes", len(kernel))
@@ -262,7 +207,7 @@ func TestRecorded(t *testing.T) {
 	number := regexp.MustCompile(`0x[0-9a-f]+|page_id=[0-9]+`)
 	for i, how := range []string{"--stop", "--stop=false"} {
 		file := filepath.Join(dir, "trace")
-		start(t, rdmatest.Program(t, "ibvtrace"), "-T=false", "-y", how, "-o", file, "--", program, device, "30").wait(t)
+		rdmatest.Start(t, rdmatest.Program(t, "ibvtrace"), "-T=false", "-y", how, "-o", file, "--", program, device, "30").Succeeds(t)
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

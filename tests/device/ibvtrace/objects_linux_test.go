@@ -17,13 +17,10 @@ import (
 // what rdma(8) says.
 func TestObjects(t *testing.T) {
 	p := pingpong("rc")
-	server := start(t, p.server...)
-	p.waitFor(t, server)
-	defer func() {
-		server.Process.Kill()
-		server.Wait()
-	}()
-	pid := server.Process.Pid
+	server := rdmatest.Start(t, p.server...)
+	server.Until(t, p.ready)
+	defer server.Kill()
+	pid := server.PID()
 
 	out, err := exec.Command(rdmatest.Program(t, "ibvtrace"), "objects", "--json", "-p", fmt.Sprint(pid)).Output()
 	if err != nil {

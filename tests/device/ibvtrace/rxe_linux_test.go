@@ -91,8 +91,8 @@ var _ = rdmatest.Test(TestMistakes, rdmatest.OnRXE)
 func TestMistakes(t *testing.T) {
 	dir := t.TempDir()
 	program, file := rdmatest.CProgram(t, "c/mistakes.c"), filepath.Join(dir, "trace")
-	p := start(t, append(traced(t, file), program, device)...)
-	p.wait(t)
+	p := rdmatest.Start(t, append(traced(t, file), program, device)...)
+	p.Succeeds(t)
 	var failed, got []string
 	for _, e := range readTrace(t, file) {
 		if e.Failed() && e.Errno != "ENOSPC" { // rdma-core's probe
@@ -101,7 +101,7 @@ func TestMistakes(t *testing.T) {
 			got = append(got, verb+": "+e.Rejects+": "+e.Why)
 		}
 	}
-	if diff := cmp.Diff(strings.Split(strings.TrimSpace(p.out.String()), "\n"), failed); diff != "" {
+	if diff := cmp.Diff(strings.Split(strings.TrimSpace(p.Said()), "\n"), failed); diff != "" {
 		t.Errorf("what failed (-program +trace):\n%s", diff)
 	}
 	want := []string{

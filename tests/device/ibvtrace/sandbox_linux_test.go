@@ -2,7 +2,6 @@ package ibvtrace
 
 import (
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
 // TestSandboxed traces a program on libibverbs that gives itself a seccomp filter, which
@@ -17,16 +17,12 @@ import (
 // say what it says of the program without one.
 func TestSandboxed(t *testing.T) {
 	dir := t.TempDir()
-	program, file := filepath.Join(dir, "sandboxed"), filepath.Join(dir, "trace")
-	if out, err := exec.Command("gcc", "-O", "-o", program, "c/sandboxed.c", "-libverbs").CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, out)
-	}
+	program, file := rdmatest.CProgram(t, "c/sandboxed.c"), filepath.Join(dir, "trace")
 	run := func(prefix []string, when, action string) {
 		t.Helper()
-		p := start(t, append(prefix, program, device, when, action)...)
-		p.Wait()
-		if p.ProcessState.ExitCode() != 7 || p.out.String() != "done\n" {
-			t.Fatalf("%q: %v: %q", p.Args, p.ProcessState, p.out.String())
+		p := rdmatest.Start(t, append(prefix, program, device, when, action)...)
+		if p.Wait().ExitCode() != 7 || p.Said() != "done\n" {
+			t.Fatal(p)
 		}
 	}
 	types := func(objects []event.Object) string {

@@ -1,23 +1,15 @@
 package interop
 
 import (
-	"bytes"
-	"context"
 	"fmt"
-	"os"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
-
-// patience bounds a run that hangs; nothing else depends on it.
-const patience = rdmatest.Patience
 
 // A maker is whose program plays.
 type maker string
@@ -60,17 +52,8 @@ func (g game) arguments() []string {
 	return append(args, g.args...)
 }
 
-// A program is one side that has been started.
-type program struct {
-	*exec.Cmd
-	output bytes.Buffer // to be read when it has ended
-	ended  chan struct{}
-	err    error
-}
-
-// start starts a side: a client if there is a host. It does not outlive the
-// test.
-func start(t *testing.T, m maker, transport string, port int, host string, args ...string) *program {
+// start starts a side: a client if there is a host.
+func start(t *testing.T, m maker, transport string, port int, host string, args ...string) *rdmatest.Process {
 	t.Helper()
 	line := []string{"ibv_" + transport + "_pingpong"}
 	if m == ours {
@@ -80,49 +63,13 @@ func start(t *testing.T, m maker, transport string, port int, host string, args 
 	if host != "" {
 		line = append(line, host)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	p := &program{Cmd: exec.CommandContext(ctx, line[0], line[1:]...), ended: make(chan struct{})}
-	p.Stdout, p.Stderr = &p.output, &p.output
-	if err := p.Start(); err != nil {
-		cancel()
-		t.Fatal(err)
-	}
-	go func() {
-		p.err = p.Wait()
-		cancel()
-		close(p.ended)
-	}()
-	t.Cleanup(func() { <-p.ended })
-	return p
-}
-
-// status waits for the program's end and returns its exit status, -1 if a
-// signal ended it.
-func (p *program) status() int {
-	<-p.ended
-	return p.ProcessState.ExitCode()
-}
-
-func (p *program) String() string {
-	return fmt.Sprintf("%s ended with %v and said:\n%s", strings.Join(p.Args, " "), p.ProcessState, p.output.String())
+	return rdmatest.Start(t, line...)
 }
 
 // listens returns when the server listens on the port.
-func (p *program) listens(t *testing.T, port int) {
+func listens(t *testing.T, server *rdmatest.Process, port int) {
 	t.Helper()
-	line := regexp.MustCompile(fmt.Sprintf(`(?m)^ *\d+: [0-9A-F]+:%04X [0-9A-F]+:0000 0A `, port))
-	for {
-		for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-			if table, err := os.ReadFile(file); err == nil && line.Match(table) {
-				return
-			}
-		}
-		select {
-		case <-p.ended:
-			t.Fatalf("the server ended too early: %v", p)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	server.Until(t, func() bool { return rdmatest.Listening(port) })
 }
 
 // A rigOf says how programs find each other over a kind of link.
@@ -155,12 +102,12 @@ func addresses(line *regexp.Regexp, output string) []string {
 }
 
 // checkReport holds one side's end against what it was told to play.
-func checkReport(t *testing.T, p *program, g game) {
+func checkReport(t *testing.T, p *rdmatest.Process, g game) {
 	t.Helper()
-	if status := p.status(); status != 0 {
+	if !p.Wait().Success() {
 		t.Fatal(p)
 	}
-	out := p.output.String()
+	out := p.Said()
 	if n := bytesLine.FindStringSubmatch(out); n == nil || n[1] != strconv.Itoa(2*g.size*g.iters) {
 		t.Errorf("%d bytes are not reported: %v", 2*g.size*g.iters, p)
 	}
@@ -190,18 +137,18 @@ func play(t *testing.T, g game, who pairing) {
 	t.Helper()
 	lastPort++
 	server := start(t, who.server, g.transport, lastPort, "", g.arguments()...)
-	server.listens(t, lastPort)
+	listens(t, server, lastPort)
 	client := start(t, who.client, g.transport, lastPort, rig.address, g.arguments()...)
 	checkBoth(t, g, server, client)
 }
 
-func checkBoth(t *testing.T, g game, server, client *program) {
+func checkBoth(t *testing.T, g game, server, client *rdmatest.Process) {
 	t.Helper()
 	checkReport(t, client, g)
 	checkReport(t, server, g)
-	for _, ends := range [][2]*program{{server, client}, {client, server}} {
-		here := addresses(localLine, ends[0].output.String())
-		there := addresses(remoteLine, ends[1].output.String())
+	for _, ends := range [][2]*rdmatest.Process{{server, client}, {client, server}} {
+		here := addresses(localLine, ends[0].Said())
+		there := addresses(remoteLine, ends[1].Said())
 		if !slices.Equal(here, there) {
 			t.Errorf("one side's address is not what the other side knows:\n%v\n%v", ends[0], ends[1])
 		}

@@ -88,7 +88,7 @@ func TestDefaults(t *testing.T) {
 			t.Run(transport+"/"+who.String(), func(t *testing.T) {
 				const port = 18515
 				server := start(t, who.server, transport, port, "")
-				server.listens(t, port)
+				listens(t, server, port)
 				client := start(t, who.client, transport, port, rig.address)
 				checkBoth(t, game{transport: transport, size: size, iters: 1000}, server, client)
 			})
@@ -111,7 +111,7 @@ func TestODP(t *testing.T) {
 				}
 				lastPort++
 				p := start(t, who.server, transport, lastPort, "", "-o")
-				if p.status() != 1 || !strings.Contains(p.output.String(), "demand") && !strings.Contains(p.output.String(), "ODP") {
+				if p.Wait().ExitCode() != 1 || !strings.Contains(p.Said(), "demand") && !strings.Contains(p.Said(), "ODP") {
 					t.Error(p)
 				}
 			})
@@ -128,16 +128,16 @@ func TestWrongData(t *testing.T) {
 				lastPort++
 				args := []string{"-n", "10", "-s", strconv.Itoa(size)}
 				server := start(t, ours, transport, lastPort, "", append(args, "-c")...)
-				server.listens(t, lastPort)
+				listens(t, server, lastPort)
 				client := start(t, maker, transport, lastPort, rig.address, args...)
-				if client.status() != 0 {
+				if client.Wait().ExitCode() != 0 {
 					t.Error(client)
 				}
-				if server.status() != 1 {
+				if server.Wait().ExitCode() != 1 {
 					t.Error(server)
 				}
 				pages := (size + 4095) / 4096
-				if n := strings.Count(server.output.String(), "invalid data in page "); n != pages {
+				if n := strings.Count(server.Said(), "invalid data in page "); n != pages {
 					t.Errorf("%d pages of %d are reported: %v", n, pages, server)
 				}
 			})
@@ -174,10 +174,10 @@ func TestFailures(t *testing.T) {
 			t.Run(test.name+"/"+string(maker), func(t *testing.T) {
 				lastPort++
 				p := start(t, maker, test.transport, lastPort, test.host, strings.Fields(test.args)...)
-				if p.status() != 1 {
+				if p.Wait().ExitCode() != 1 {
 					t.Error(p)
 				}
-				if maker == ours && !strings.Contains(p.output.String(), test.says) {
+				if maker == ours && !strings.Contains(p.Said(), test.says) {
 					t.Errorf("nothing is said of %q: %v", test.says, p)
 				}
 			})

@@ -105,10 +105,10 @@ func playAcross(t *testing.T, other wire, g game, who pairing, serves bool) {
 			tell(report{})
 		}
 	}()
-	var p *program
+	var p *rdmatest.Process
 	if serves {
 		p = start(t, who.server, g.transport, lastPort, "", g.arguments()...)
-		p.listens(t, lastPort)
+		listens(t, p, lastPort)
 		tell(report{OK: true})
 		told = false
 	} else {
@@ -116,7 +116,7 @@ func playAcross(t *testing.T, other wire, g game, who pairing, serves bool) {
 		p = start(t, who.client, g.transport, lastPort, os.Getenv("VM_PEER"), g.arguments()...)
 	}
 	checkReport(t, p, g)
-	mine := report{!t.Failed(), addresses(localLine, p.output.String()), addresses(remoteLine, p.output.String())}
+	mine := report{!t.Failed(), addresses(localLine, p.Said()), addresses(remoteLine, p.Said())}
 	tell(mine)
 	theirs := hear(t, other)
 	if !slices.Equal(mine.Local, theirs.Remote) || !slices.Equal(mine.Remote, theirs.Local) {

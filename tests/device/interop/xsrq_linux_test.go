@@ -14,8 +14,8 @@ import (
 var xsrqLine = regexp.MustCompile(`(?m)^ +(local|remote): (LID \w{4}, QPN RECV \w{6} SEND \w{6}, PSN \w{6}, SRQN \w{6}, GID \S+)$`)
 
 // xsrqAddresses returns a side's own addresses or those it was told, in order.
-func xsrqAddresses(p *program, whose string) (found []string) {
-	for _, match := range xsrqLine.FindAllStringSubmatch(p.output.String(), -1) {
+func xsrqAddresses(p *rdmatest.Process, whose string) (found []string) {
+	for _, match := range xsrqLine.FindAllStringSubmatch(p.Said(), -1) {
 		if match[1] == whose {
 			found = append(found, match[2])
 		}
@@ -33,7 +33,7 @@ func TestXSRQ(t *testing.T) {
 	if rdmatest.KindOf() == rdmatest.RXE {
 		for _, m := range []maker{ours, theirs} {
 			lastPort++
-			if p := start(t, m, "xsrq", lastPort, ""); p.status() != 1 {
+			if p := start(t, m, "xsrq", lastPort, ""); p.Wait().ExitCode() != 1 {
 				t.Errorf("XRC on rxe: %v", p)
 			}
 		}
@@ -60,14 +60,14 @@ func TestXSRQ(t *testing.T) {
 				port := lastPort
 				args := append([]string{"-s", strconv.Itoa(g.size), "-n", strconv.Itoa(g.tests)}, g.args...)
 				server := start(t, who.server, "xsrq", port, "", append(args, "-c", strconv.Itoa(g.clients))...)
-				server.listens(t, port)
+				listens(t, server, port)
 				var local, remote []string
-				var clients []*program
+				var clients []*rdmatest.Process
 				for range g.clients {
 					clients = append(clients, start(t, who.client, "xsrq", port, rig.address, args...))
 				}
 				for _, p := range append(clients, server) {
-					if p.status() != 0 {
+					if p.Wait().ExitCode() != 0 {
 						t.Fatal(p)
 					}
 				}

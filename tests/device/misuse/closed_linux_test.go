@@ -49,7 +49,7 @@ func TestClosed(t *testing.T) {
 	for _, o := range x.all() {
 		rdmatest.Close(t, o)
 	}
-	pd := must[*verbs.PD](t)(c.AllocPD())
+	pd := rdmatest.Must(c.AllocPD())(t)
 	rdmatest.Close(t, pd)
 	one = append(one, pd)
 	y := makeThings(t, c)

@@ -23,6 +23,7 @@ func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnRXE, rdmatest.OnMLX5) 
 // closed.
 type world struct {
 	c          *verbs.Context
+	gids       verbs.GIDTable
 	rc, uc, ud *rdmatest.Pair
 	srq        *rdmatest.Pair // its receives come from an SRQ
 	ch         *verbs.CompChannel
@@ -44,16 +45,6 @@ type things struct {
 	qp  *verbs.QP // UD, in RTS
 }
 
-func must[T any](t *testing.T) func(T, error) T {
-	return func(x T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return x
-	}
-}
-
 func makeThings(t *testing.T, c *verbs.Context) things {
 	t.Helper()
 	s := rdmatest.Default()
@@ -61,9 +52,9 @@ func makeThings(t *testing.T, c *verbs.Context) things {
 	p := rdmatest.PairOn(t, c, s)
 	return things{
 		pd: p.PD, mr: p.A.MR, ah: p.A.AH, ch: p.A.Chan, cq: p.A.CQ, qp: p.A.QP,
-		mw:  must[*verbs.MW](t)(p.PD.AllocMW(verbs.MWType2)),
-		mw1: must[*verbs.MW](t)(p.PD.AllocMW(verbs.MWType1)),
-		srq: must[*verbs.SRQ](t)(p.PD.CreateSRQ(verbs.SRQOptions{MaxWR: 4, MaxSGE: 1})),
+		mw:  rdmatest.Must(p.PD.AllocMW(verbs.MWType2))(t),
+		mw1: rdmatest.Must(p.PD.AllocMW(verbs.MWType1))(t),
+		srq: rdmatest.Must(p.PD.CreateSRQ(verbs.SRQOptions{MaxWR: 4, MaxSGE: 1}))(t),
 	}
 }
 
@@ -74,16 +65,16 @@ func (x things) all() []interface{ Close() error } {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	c := rdmatest.Open(t)
-	w := &world{c: c}
+	w := &world{c: c, gids: rdmatest.Must(c.GIDTable())(t)}
 	pair := func(typ verbs.QPType, srq bool) *rdmatest.Pair {
 		s := rdmatest.Default()
 		s.Type, s.SRQ = typ, srq
 		return rdmatest.PairOn(t, c, s)
 	}
 	w.rc, w.uc, w.ud, w.srq = pair(verbs.RC, false), pair(verbs.UC, false), pair(verbs.UD, false), pair(verbs.RC, true)
-	w.ch = must[*verbs.CompChannel](t)(c.CreateCompChannel())
-	w.mw1 = must[*verbs.MW](t)(w.rc.PD.AllocMW(verbs.MWType1))
-	w.mw2 = must[*verbs.MW](t)(w.rc.PD.AllocMW(verbs.MWType2))
+	w.ch = rdmatest.Must(c.CreateCompChannel())(t)
+	w.mw1 = rdmatest.Must(w.rc.PD.AllocMW(verbs.MWType1))(t)
+	w.mw2 = rdmatest.Must(w.rc.PD.AllocMW(verbs.MWType2))(t)
 	w.other = makeThings(t, c)
 	w.closed = makeThings(t, c)
 	for _, x := range w.closed.all() {
@@ -164,7 +155,7 @@ var misuses = []misuse{
 	{"GID -1", verbs.ErrInvalid, "-1", func(w *world) error { return drop2(w.c.QueryGID(1, -1)) }},
 	{"GID of no index", verbs.ErrInvalid, "100000", func(w *world) error { return drop2(w.c.QueryGID(1, 100000)) }},
 	{"find no GID", verbs.ErrInvalid, "203.0.113.9", func(w *world) error {
-		return drop2(must2(w.c.GIDTable()).Find(verbs.GIDSelector{Addr: netip.MustParseAddr("203.0.113.9")}))
+		return drop2(w.gids.Find(verbs.GIDSelector{Addr: netip.MustParseAddr("203.0.113.9")}))
 	}},
 
 	{"MR of nothing", verbs.ErrInvalid, "length 0", func(w *world) error { return drop2(w.rc.PD.RegMR(nil, 0)) }},
@@ -409,13 +400,6 @@ var misuses = []misuse{
 	{"close a CQ in use", verbs.ErrBusy, "CQ", func(w *world) error { return w.rc.A.CQ.Close() }},
 	{"close an SRQ in use", verbs.ErrBusy, "SRQ", func(w *world) error { return w.srq.A.SRQ.Close() }},
 	{"close a channel in use", verbs.ErrBusy, "completion channel", func(w *world) error { return w.other.ch.Close() }},
-}
-
-func must2[T any](x T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return x
 }
 
 // witnessed is the part of the tests that is run once more under ibvtrace.

@@ -29,9 +29,9 @@ func TestNothingReachesTheKernel(t *testing.T) {
 	}
 	cmd := exec.Command(rdmatest.Program(t, "ibvtrace"), "--json", "-o", trace, self, "-test.run", "^("+witnessed+")$")
 	cmd.Env = append(os.Environ(), witnessVar+"=1")
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "witnessed") {
-		t.Fatalf("%v\n%s", err, out)
+	p := rdmatest.StartCmd(t, cmd)
+	if !p.OK() || !strings.Contains(p.Said(), "witnessed") {
+		t.Fatal(p)
 	}
 	b, err := os.ReadFile(trace)
 	if err != nil {

@@ -1,11 +1,7 @@
 package rawpacket
 
 import (
-	"bufio"
-	"bytes"
-	"context"
 	"fmt"
-	"os/exec"
 	"testing"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
@@ -20,25 +16,14 @@ func TestEcho(t *testing.T) {
 	s.steer(t, to(macs[0]))
 	lengths := []int{46, 100, 1000, mtu}
 	const rounds = 50
-	ctx, cancel := context.WithTimeout(context.Background(), 2*rdmatest.Patience) // the test's own ends before its cleanup
-	cmd := exec.CommandContext(ctx, program, rdmatest.Devices[1], fmt.Sprintf("%x", macs[1][:]), fmt.Sprint(rounds*len(lengths)))
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	peer := rdmatest.Start(t, program, rdmatest.Devices[1], fmt.Sprintf("%x", macs[1][:]), fmt.Sprint(rounds*len(lengths)))
 	t.Cleanup(func() {
-		defer cancel()
-		if err := cmd.Wait(); err != nil || t.Failed() {
-			t.Errorf("the peer: %v\n%s", err, stderr.Bytes())
+		if !peer.OK() || t.Failed() {
+			t.Errorf("the peer: %v", peer)
 		}
 	})
-	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-		t.Fatalf("the peer said %q, %v", line, err)
+	if line := peer.Line(t); line != "ready" {
+		t.Fatalf("the peer said %q", line)
 	}
 	for round := range rounds {
 		for _, n := range lengths {

@@ -1,11 +1,9 @@
 package rawpacket
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,12 +20,7 @@ func TestTracedWorkQueue(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	dir := t.TempDir()
 	program, file := rdmatest.CProgram(t, "c/workqueue.c"), filepath.Join(dir, "trace")
-	want, err := exec.Command(rdmatest.Program(t, "ibvtrace"), "--json", "--data", "-o", file, "--", program, rdmatest.Devices[0]).Output()
-	if err != nil {
-		var e *exec.ExitError
-		errors.As(err, &e)
-		t.Fatalf("%v\n%s", err, e.Stderr)
-	}
+	want := rdmatest.Start(t, rdmatest.Program(t, "ibvtrace"), "--json", "--data", "-o", file, "--", program, rdmatest.Devices[0]).Succeeds(t)
 
 	f, err := os.Open(file)
 	if err != nil {

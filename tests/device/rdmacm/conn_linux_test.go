@@ -32,15 +32,15 @@ func TestMessages(t *testing.T) {
 	for i, n := range []int{0, 1, 100, 4095, 4096, 7, 0, 4096, 64} {
 		for _, ends := range [][2]*rdmacm.Conn{{client, server}, {server, client}} {
 			message := rdmatest.Pattern(n, i)
-			check(t, ends[0].Send(ctx, message))
+			rdmatest.Check(t, ends[0].Send(ctx, message))
 			got, err := ends[1].Recv(ctx, b)
-			check(t, err)
+			rdmatest.Check(t, err)
 			if !bytes.Equal(b[:got], message) {
 				t.Fatalf("message %d: %d bytes came that are not those sent", i, got)
 			}
 		}
 	}
-	check(t, client.Send(ctx, make([]byte, 10)))
+	rdmatest.Check(t, client.Send(ctx, make([]byte, 10)))
 	if n, err := server.Recv(ctx, make([]byte, 4)); n != 4 || err != io.ErrShortBuffer {
 		t.Errorf("a message that is too long: %d, %v", n, err)
 	}
@@ -55,7 +55,7 @@ func TestMessagesBeforeEnd(t *testing.T) {
 	client, server := dial(t, l, nil)
 	ctx := patient(t)
 	for i := range 4 {
-		check(t, client.Send(ctx, []byte{byte(i)}))
+		rdmatest.Check(t, client.Send(ctx, []byte{byte(i)}))
 	}
 	rdmatest.Close(t, client)
 	<-server.Done()
@@ -112,7 +112,7 @@ func TestRecvCancelled(t *testing.T) {
 	cancel()
 	wantError(t, <-result, context.Canceled)
 	// The connection is as good as before.
-	check(t, server.Send(patient(t), []byte{42}))
+	rdmatest.Check(t, server.Send(patient(t), []byte{42}))
 	var b [1]byte
 	if n, err := client.Recv(patient(t), b[:]); n != 1 || err != nil || b[0] != 42 {
 		t.Errorf("after a cancelled receive: %d, %v, %v", n, b, err)
@@ -124,11 +124,11 @@ func TestConnBusy(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	l, _ := listen(t, nil)
 	client, _ := dial(t, l, nil)
-	mr := must(client.PD().AllocMR(64, verbs.AccessLocalWrite))(t)
+	mr := rdmatest.Must(client.PD().AllocMR(64, verbs.AccessLocalWrite))(t)
 	wantError(t, client.Close(), rdmacm.ErrBusy)
-	check(t, mr.Close())
-	check(t, client.Close())
-	check(t, client.Close())
+	rdmatest.Check(t, mr.Close())
+	rdmatest.Check(t, client.Close())
+	rdmatest.Check(t, client.Close())
 }
 
 func TestPrivateData(t *testing.T) {
@@ -145,10 +145,10 @@ func TestPrivateData(t *testing.T) {
 				wantError(t, err, rdmacm.ErrInvalid)
 				return
 			}
-			check(t, err)
+			rdmatest.Check(t, err)
 			defer client.Close()
 			server, err := l.Accept(patient(t))
-			check(t, err)
+			rdmatest.Check(t, err)
 			defer server.Close()
 			peer := server.Peer()
 			wantData(t, peer.PrivateData, param.PrivateData, rdmacm.MaxConnectData)
@@ -157,7 +157,7 @@ func TestPrivateData(t *testing.T) {
 				t.Errorf("the request has %d responder resources and depth %d", peer.ResponderResources, peer.InitiatorDepth)
 			}
 			a, _, err := server.QP().Query()
-			check(t, err)
+			rdmatest.Check(t, err)
 			if a.MaxDestRDAtomic != 2 || a.MaxRDAtomic != 4 {
 				t.Errorf("the server's QP has %d reads towards it and %d from it", a.MaxDestRDAtomic, a.MaxRDAtomic)
 			}
@@ -175,10 +175,10 @@ func TestPrivateData(t *testing.T) {
 				wantError(t, err, rdmacm.ErrRejected)
 				return
 			}
-			check(t, err)
+			rdmatest.Check(t, err)
 			defer client.Close()
 			wantData(t, client.Peer().PrivateData, param.PrivateData, rdmacm.MaxAcceptData)
-			check(t, must(l.Accept(patient(t)))(t).Close())
+			rdmatest.Check(t, rdmatest.Must(l.Accept(patient(t)))(t).Close())
 		})
 	}
 	for _, n := range []int{0, 1, 148} {
@@ -227,9 +227,9 @@ func TestParamDefaults(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l, addr := listen(t, &rdmacm.Options{Param: &test.param})
-			client := must(rdmacm.Dial(patient(t), "tcp", addr, &rdmacm.Options{Param: &test.param}))(t)
+			client := rdmatest.Must(rdmacm.Dial(patient(t), "tcp", addr, &rdmacm.Options{Param: &test.param}))(t)
 			defer client.Close()
-			server := must(l.Accept(patient(t)))(t)
+			server := rdmatest.Must(l.Accept(patient(t)))(t)
 			defer server.Close()
 			peer := server.Peer()
 			if peer.RNRRetryCount != int(test.retry) || peer.RetryCount != int(test.retry) ||
@@ -238,7 +238,7 @@ func TestParamDefaults(t *testing.T) {
 			}
 			for _, c := range []*rdmacm.Conn{client, server} {
 				a, _, err := c.QP().Query()
-				check(t, err)
+				rdmatest.Check(t, err)
 				// mlx5 keeps a power of 2, and says 1 for none.
 				if a.RNRRetry != test.retry || (a.MaxRDAtomic > 1) != test.reads || (a.MaxDestRDAtomic > 1) != test.reads {
 					t.Errorf("the QP has %+v", a)
@@ -266,19 +266,19 @@ func TestAddresses(t *testing.T) {
 	} {
 		t.Run(test.network+" "+test.listen+" "+test.dial, func(t *testing.T) {
 			l, err := rdmacm.Listen(patient(t), test.network, net.JoinHostPort(test.listen, "0"), nil)
-			check(t, err)
+			rdmatest.Check(t, err)
 			defer l.Close()
 			port := fmt.Sprint(l.Addr().Port())
 			client, err := rdmacm.Dial(patient(t), test.network, net.JoinHostPort(test.dial, port), nil)
-			check(t, err)
+			rdmatest.Check(t, err)
 			defer client.Close()
 			server, err := l.Accept(patient(t))
-			check(t, err)
+			rdmatest.Check(t, err)
 			defer server.Close()
 			if got := client.RemoteAddr().Addr().String(); got != test.dial {
 				t.Errorf("connected to %v, want %v", got, test.dial)
 			}
-			check(t, client.Send(patient(t), []byte("x")))
+			rdmatest.Check(t, client.Send(patient(t), []byte("x")))
 			if _, err := server.Recv(patient(t), make([]byte, 1)); err != nil {
 				t.Error(err)
 			}
@@ -291,10 +291,10 @@ func TestAddresses(t *testing.T) {
 func linkLocalAddr(t *testing.T) netip.Addr {
 	t.Helper()
 	name := rdmatest.NetDev(rdmatest.Device)
-	i := must(net.InterfaceByName(name))(t)
+	i := rdmatest.Must(net.InterfaceByName(name))(t)
 	rdmatest.EnableIPv6(t, name)
 	for range 100 {
-		for _, a := range must(i.Addrs())(t) {
+		for _, a := range rdmatest.Must(i.Addrs())(t) {
 			addr := netip.MustParsePrefix(a.String()).Addr()
 			if addr.Is6() && addr.IsLinkLocalUnicast() {
 				return addr.WithZone(name)
@@ -367,29 +367,29 @@ func TestBacklog(t *testing.T) {
 	for i := range 5 {
 		c, err := rdmacm.Dial(patient(t), "tcp", addr, nil)
 		if i < 2 {
-			check(t, err)
+			rdmatest.Check(t, err)
 			clients = append(clients, c)
 		} else {
 			wantError(t, err, rdmacm.ErrRejected)
 		}
 	}
 	for _, c := range clients {
-		check(t, must(l.Accept(patient(t)))(t).Close())
-		check(t, c.Close())
+		rdmatest.Check(t, rdmatest.Must(l.Accept(patient(t)))(t).Close())
+		rdmatest.Check(t, c.Close())
 	}
 	client, server := dial(t, l, nil)
-	check(t, client.Send(patient(t), nil))
+	rdmatest.Check(t, client.Send(patient(t), nil))
 	_, err := server.Recv(patient(t), nil)
-	check(t, err)
+	rdmatest.Check(t, err)
 }
 
 // silent returns the address of a listener that never answers.
 func silent(t *testing.T) string {
 	t.Helper()
-	id := must(rdmacm.CreateID(rdmacm.TCP))(t)
+	id := rdmatest.Must(rdmacm.CreateID(rdmacm.TCP))(t)
 	t.Cleanup(func() { rdmatest.Close(t, id) })
-	check(t, id.Bind(netip.MustParseAddrPort(host+":0")))
-	check(t, id.Listen(0))
+	rdmatest.Check(t, id.Bind(netip.MustParseAddrPort(host+":0")))
+	rdmatest.Check(t, id.Listen(0))
 	return id.LocalAddr().String()
 }
 
@@ -422,13 +422,13 @@ func TestCancelled(t *testing.T) {
 		wantError(t, err, context.DeadlineExceeded)
 	})
 	t.Run("closing the listener", func(t *testing.T) {
-		l := must(rdmacm.Listen(t.Context(), "tcp", host+":0", nil))(t)
+		l := rdmatest.Must(rdmacm.Listen(t.Context(), "tcp", host+":0", nil))(t)
 		result := make(chan error)
 		go func() {
 			_, err := l.Accept(t.Context())
 			result <- err
 		}()
-		check(t, l.Close())
+		rdmatest.Check(t, l.Close())
 		wantError(t, <-result, rdmacm.ErrClosed)
 	})
 }
@@ -511,8 +511,8 @@ func TestSequence(t *testing.T) {
 	ctx := t.Context()
 	once := func() {
 		c, err := rdmacm.Dial(ctx, "tcp", addr, options)
-		check(t, err)
-		check(t, c.Close())
+		rdmatest.Check(t, err)
+		rdmatest.Check(t, c.Close())
 	}
 	n := long(100, 5000)
 	for range n / 2 {

@@ -41,8 +41,8 @@ func (v *victimConn) close(t testing.TB) {
 	t.Helper()
 	// Requests that use the memory end with the queue pair; the rest must wait.
 	wantError(t, v.Conn.Close(), rdmacm.ErrBusy)
-	check(t, v.mr.Close())
-	check(t, v.Conn.Close())
+	rdmatest.Check(t, v.mr.Close())
+	rdmatest.Check(t, v.Conn.Close())
 }
 
 // attack connects a victim with an attacker, which is a bare ID with a queue
@@ -57,20 +57,20 @@ func attack(t testing.TB, victimServes bool) (*victimConn, *end) {
 	qp := queuesOf
 	qp.Cap.MaxSendWR, qp.Cap.MaxRecvWR = 64, 16
 	if victimServes {
-		l := must(rdmacm.Listen(patient(t), "tcp", host+":0", options))(t)
+		l := rdmatest.Must(rdmacm.Listen(patient(t), "tcp", host+":0", options))(t)
 		defer rdmatest.Close(t, l)
-		id := must(rdmacm.CreateID(rdmacm.TCP))(t)
-		check(t, id.ResolveAddr(patient(t), none, l.Addr(), resolve))
-		check(t, id.ResolveRoute(patient(t), resolve))
-		must(id.CreateQP(nil, qp))(t)
-		must(id.Connect(patient(t), nil))(t)
-		must(l.Accept(patient(t)))(t)
-		return v, &end{id, must(id.PD().AllocMR(victimOpen, rdmatest.All))(t)}
+		id := rdmatest.Must(rdmacm.CreateID(rdmacm.TCP))(t)
+		rdmatest.Check(t, id.ResolveAddr(patient(t), none, l.Addr(), resolve))
+		rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
+		rdmatest.Must(id.CreateQP(nil, qp))(t)
+		rdmatest.Must(id.Connect(patient(t), nil))(t)
+		rdmatest.Must(l.Accept(patient(t)))(t)
+		return v, &end{id, rdmatest.Must(id.PD().AllocMR(victimOpen, rdmatest.All))(t)}
 	}
-	listener := must(rdmacm.CreateID(rdmacm.TCP))(t)
+	listener := rdmatest.Must(rdmacm.CreateID(rdmacm.TCP))(t)
 	defer rdmatest.Close(t, listener)
-	check(t, listener.Bind(anyPort))
-	check(t, listener.Listen(1))
+	rdmatest.Check(t, listener.Bind(anyPort))
+	rdmatest.Check(t, listener.Listen(1))
 	accepted := make(chan *rdmacm.ID, 1)
 	go func() {
 		defer close(accepted)
@@ -87,22 +87,22 @@ func attack(t testing.TB, victimServes bool) (*victimConn, *end) {
 		}
 		accepted <- request.ID
 	}()
-	must(rdmacm.Dial(patient(t), "tcp", listener.LocalAddr().String(), options))(t)
+	rdmatest.Must(rdmacm.Dial(patient(t), "tcp", listener.LocalAddr().String(), options))(t)
 	id := <-accepted
 	if id == nil {
 		t.FailNow()
 	}
-	return v, &end{id, must(id.PD().AllocMR(victimOpen, rdmatest.All))(t)}
+	return v, &end{id, rdmatest.Must(id.PD().AllocMR(victimOpen, rdmatest.All))(t)}
 }
 
 // leave ends the attacker.
 func (e *end) leave(t testing.TB) {
 	t.Helper()
 	if err := e.DestroyQP(); !errors.Is(err, rdmacm.ErrClosed) {
-		check(t, err)
+		rdmatest.Check(t, err)
 	}
-	check(t, e.mr.Close())
-	check(t, e.Close())
+	rdmatest.Check(t, e.mr.Close())
+	rdmatest.Check(t, e.Close())
 }
 
 // checkGoroutines fails the test if at its end there are more goroutines than now.
@@ -127,7 +127,7 @@ func checkGoroutines(t testing.TB) {
 func (e *end) post(t testing.TB, wr verbs.SendWR) {
 	t.Helper()
 	wr.Flags |= verbs.SendSignaled
-	must(e.QP().PostSend(wr))(t)
+	rdmatest.Must(e.QP().PostSend(wr))(t)
 }
 
 var _ = rdmatest.Test(TestNotAMessage, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
@@ -204,7 +204,7 @@ func TestOwnRequests(t *testing.T) {
 	v, e := attack(t, true)
 	const writes = 5
 	for i := range writes {
-		must(v.QP().PostSend(verbs.SendWR{
+		rdmatest.Must(v.QP().PostSend(verbs.SendWR{
 			WRID: uint64(i), Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled,
 			SGL: []verbs.SGE{v.mr.SGE(0, 64)}, RemoteAddr: e.mr.Addr(), RKey: e.mr.RKey(),
 		}))(t)
@@ -216,19 +216,19 @@ func TestOwnRequests(t *testing.T) {
 	wantBytes(t, e.mr.Bytes()[endLen/2:][:5], []byte("hello"))
 	wcs := make([]verbs.WC, 1)
 	for i := range writes {
-		must(v.SendCompletions(patient(t), wcs))(t)
+		rdmatest.Must(v.SendCompletions(patient(t), wcs))(t)
 		if wc := wcs[0]; wc.WRID != uint64(i) || wc.Status != verbs.WCSuccess || wc.Opcode != verbs.WCRDMAWrite {
 			t.Errorf("completion %d is %+v", i, wc)
 		}
 	}
 	// A receive of the caller's own, behind those for messages.
-	must(v.QP().PostRecv(verbs.RecvWR{WRID: 77, SGL: []verbs.SGE{v.mr.SGE(0, 64)}}))(t)
+	rdmatest.Must(v.QP().PostRecv(verbs.RecvWR{WRID: 77, SGL: []verbs.SGE{v.mr.SGE(0, 64)}}))(t)
 	for i := range victimSlots {
 		e.mr.Bytes()[0] = byte(i)
 		e.send(t, verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{e.mr.SGE(0, 1)}})
 	}
 	e.send(t, verbs.SendWR{Opcode: verbs.OpRDMAWriteImm, Imm: 0x01020304, SGL: []verbs.SGE{e.mr.SGE(0, 8)}, RemoteAddr: v.mr.Addr(), RKey: v.mr.RKey()})
-	must(v.RecvCompletions(patient(t), wcs))(t)
+	rdmatest.Must(v.RecvCompletions(patient(t), wcs))(t)
 	if imm, ok := wcs[0].Imm(); wcs[0].WRID != 77 || wcs[0].Opcode != verbs.WCRecvRDMAWithImm || !ok || imm != 0x01020304 {
 		t.Errorf("the caller's receive: %+v", wcs[0])
 	}
@@ -370,7 +370,7 @@ var _ = rdmatest.Test(TestHostileClients, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 func TestHostileClients(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	checkGoroutines(t)
-	l := must(rdmacm.Listen(patient(t), "tcp", host+":0", &rdmacm.Options{Backlog: 3, Messages: 1, MessageSize: 64}))(t)
+	l := rdmatest.Must(rdmacm.Listen(patient(t), "tcp", host+":0", &rdmacm.Options{Backlog: 3, Messages: 1, MessageSize: 64}))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -394,17 +394,17 @@ func TestHostileClients(t *testing.T) {
 			})
 		}
 	})
-	ch := must(rdmacm.NewEventChannel())(t)
+	ch := rdmatest.Must(rdmacm.NewEventChannel())(t)
 	for round := range long(2, 200) {
 		r := rand.New(rand.NewPCG(uint64(round), 2))
 		ids := make(map[*rdmacm.ID]int) // to the step at which it leaves
 		for range 20 {
-			id := must(ch.CreateID(rdmacm.TCP))(t)
+			id := rdmatest.Must(ch.CreateID(rdmacm.TCP))(t)
 			ids[id] = r.IntN(6)
-			check(t, id.ResolveAddr(patient(t), none, l.Addr(), resolve))
+			rdmatest.Check(t, id.ResolveAddr(patient(t), none, l.Addr(), resolve))
 		}
 		for len(ids) > 0 {
-			e := must(ch.Event(patient(t)))(t)
+			e := rdmatest.Must(ch.Event(patient(t)))(t)
 			step, here := ids[e.ID]
 			if !here {
 				continue
@@ -429,15 +429,15 @@ func TestHostileClients(t *testing.T) {
 			}
 			if ids[e.ID]--; err != nil {
 				delete(ids, e.ID)
-				check(t, e.ID.Close())
+				rdmatest.Check(t, e.ID.Close())
 			}
 		}
 		goodClient(t, l.Addr(), round)
 	}
 	cancel()
-	check(t, l.Close())
+	rdmatest.Check(t, l.Close())
 	serving.Wait()
-	check(t, ch.Close())
+	rdmatest.Check(t, ch.Close())
 }
 
 var errLeave = errors.New("it leaves")
@@ -451,14 +451,14 @@ func goodClient(t testing.TB, addr netip.AddrPort, round int) {
 		if errors.Is(err, rdmacm.ErrRejected) && ctx.Err() == nil {
 			continue
 		}
-		check(t, err)
+		rdmatest.Check(t, err)
 		message, b := fmt.Appendf(nil, "round %d", round), make([]byte, 64)
-		check(t, c.Send(ctx, message))
+		rdmatest.Check(t, c.Send(ctx, message))
 		n, err := c.Recv(ctx, b)
 		if err != nil || !bytes.Equal(b[:n], message) {
 			t.Errorf("the good client got %q, %v", b[:n], err)
 		}
-		check(t, c.Close())
+		rdmatest.Check(t, c.Close())
 		return
 	}
 }
@@ -470,9 +470,9 @@ var _ = rdmatest.Test(TestHostileServer, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 func TestHostileServer(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	checkGoroutines(t)
-	listener := must(rdmacm.CreateID(rdmacm.TCP))(t)
-	check(t, listener.Bind(anyPort))
-	check(t, listener.Listen(2))
+	listener := rdmatest.Must(rdmacm.CreateID(rdmacm.TCP))(t)
+	rdmatest.Check(t, listener.Bind(anyPort))
+	rdmatest.Check(t, listener.Listen(2))
 	for round := range long(30, 3000) {
 		r := rand.New(rand.NewPCG(uint64(round), 3))
 		served := make(chan error, 1)
@@ -487,17 +487,17 @@ func TestHostileServer(t *testing.T) {
 			if _, err := c.Recv(ctx, make([]byte, 64)); err != io.EOF {
 				t.Errorf("round %d: from a server that is gone: %v", round, err)
 			}
-			check(t, c.Close())
+			rdmatest.Check(t, c.Close())
 		} else if !errors.Is(err, rdmacm.ErrRejected) && !errors.Is(err, rdmacm.ErrDisconnected) {
 			t.Errorf("round %d: %v", round, err)
 		}
-		check(t, <-served)
+		rdmatest.Check(t, <-served)
 		cancel()
 		if t.Failed() {
 			t.Fatalf("in round %d", round)
 		}
 	}
-	check(t, listener.Close())
+	rdmatest.Check(t, listener.Close())
 }
 
 // harmClient takes a request, goes on as far as it likes, and leaves.

@@ -19,7 +19,7 @@ var queuesOf = verbs.QPOptions{Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxS
 // channel opens an event channel.
 func channel(t testing.TB) *rdmacm.EventChannel {
 	t.Helper()
-	ch := must(rdmacm.NewEventChannel())(t)
+	ch := rdmatest.Must(rdmacm.NewEventChannel())(t)
 	t.Cleanup(func() { rdmatest.Close(t, ch) })
 	return ch
 }
@@ -34,7 +34,7 @@ func create(t testing.TB, ch *rdmacm.EventChannel, ps rdmacm.PortSpace) *rdmacm.
 	} else {
 		id, err = ch.CreateID(ps)
 	}
-	check(t, err)
+	rdmatest.Check(t, err)
 	closeAtEnd(t, id)
 	return id
 }
@@ -47,7 +47,7 @@ func closeAtEnd(t testing.TB, id *rdmacm.ID) {
 func expect(t testing.TB, ch *rdmacm.EventChannel, typ rdmacm.EventType) *rdmacm.Event {
 	t.Helper()
 	e, err := ch.Event(patient(t))
-	check(t, err)
+	rdmatest.Check(t, err)
 	if e.Type != typ || e.Err() != nil {
 		t.Fatalf("got %v (%v), want %v", e.Type, e.Err(), typ)
 	}
@@ -65,26 +65,26 @@ const endLen = 8192
 // newEnd makes a queue pair for the ID, and memory that the peer may use.
 func newEnd(t testing.TB, id *rdmacm.ID) *end {
 	t.Helper()
-	must(id.CreateQP(nil, queuesOf))(t)
+	rdmatest.Must(id.CreateQP(nil, queuesOf))(t)
 	return endOf(t, id)
 }
 
 func endOf(t testing.TB, id *rdmacm.ID) *end {
 	t.Helper()
-	e := &end{id, must(id.PD().AllocMR(endLen, rdmatest.All))(t)}
+	e := &end{id, rdmatest.Must(id.PD().AllocMR(endLen, rdmatest.All))(t)}
 	t.Cleanup(func() { rdmatest.Close(t, e.mr) })
 	return e
 }
 
 func (e *end) recv(t testing.TB, n int) {
 	t.Helper()
-	must(e.QP().PostRecv(verbs.RecvWR{SGL: []verbs.SGE{e.mr.SGE(endLen/2, n)}}))(t)
+	rdmatest.Must(e.QP().PostRecv(verbs.RecvWR{SGL: []verbs.SGE{e.mr.SGE(endLen/2, n)}}))(t)
 }
 
 func (e *end) send(t testing.TB, wr verbs.SendWR) {
 	t.Helper()
 	wr.Flags = verbs.SendSignaled
-	must(e.QP().PostSend(wr))(t)
+	rdmatest.Must(e.QP().PostSend(wr))(t)
 	rdmatest.PollOK(t, e.SendCQ(), 1)
 }
 
@@ -122,8 +122,8 @@ func wantBytes(t testing.TB, got, want []byte) {
 func listenOn(t testing.TB, ch *rdmacm.EventChannel, ps rdmacm.PortSpace) *rdmacm.ID {
 	t.Helper()
 	id := create(t, ch, ps)
-	check(t, id.Bind(anyPort))
-	check(t, id.Listen(8))
+	rdmatest.Check(t, id.Bind(anyPort))
+	rdmatest.Check(t, id.Listen(8))
 	return id
 }
 
@@ -131,9 +131,9 @@ func listenOn(t testing.TB, ch *rdmacm.EventChannel, ps rdmacm.PortSpace) *rdmac
 func reach(t testing.TB, ch *rdmacm.EventChannel, ps rdmacm.PortSpace, to netip.AddrPort) *rdmacm.ID {
 	t.Helper()
 	id := create(t, ch, ps)
-	check(t, id.ResolveAddr(patient(t), none, to, resolve))
+	rdmatest.Check(t, id.ResolveAddr(patient(t), none, to, resolve))
 	expect(t, ch, rdmacm.AddrResolved)
-	check(t, id.ResolveRoute(patient(t), resolve))
+	rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
 	expect(t, ch, rdmacm.RouteResolved)
 	return id
 }
@@ -144,14 +144,14 @@ func connected(t testing.TB, ps rdmacm.PortSpace) (active, passive *end, activeC
 	activeCh, passiveCh = channel(t), channel(t)
 	listener := listenOn(t, passiveCh, ps)
 	active = newEnd(t, reach(t, activeCh, ps, listener.LocalAddr()))
-	must(active.Connect(patient(t), nil))(t)
+	rdmatest.Must(active.Connect(patient(t), nil))(t)
 	request := expect(t, passiveCh, rdmacm.ConnectRequest)
 	closeAtEnd(t, request.ID)
 	if request.Listen != listener {
 		t.Errorf("the request came to %p, not to the listener", request.Listen)
 	}
 	passive = newEnd(t, request.ID)
-	check(t, passive.Accept(patient(t), nil))
+	rdmatest.Check(t, passive.Accept(patient(t), nil))
 	if e := expect(t, activeCh, rdmacm.Established); e.ID != active.ID {
 		t.Errorf("established: %p", e.ID)
 	}
@@ -164,8 +164,8 @@ func connectedSync(t testing.TB, ps rdmacm.PortSpace) (active, passive *end) {
 	t.Helper()
 	listener := listenOn(t, nil, ps)
 	id := create(t, nil, ps)
-	check(t, id.ResolveAddr(patient(t), none, listener.LocalAddr(), resolve))
-	check(t, id.ResolveRoute(patient(t), resolve))
+	rdmatest.Check(t, id.ResolveAddr(patient(t), none, listener.LocalAddr(), resolve))
+	rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
 	active = newEnd(t, id)
 	answered := make(chan *rdmacm.ID)
 	go func() {
@@ -183,7 +183,7 @@ func connectedSync(t testing.TB, ps rdmacm.PortSpace) (active, passive *end) {
 		}
 		answered <- request.ID
 	}()
-	must(active.Connect(patient(t), nil))(t)
+	rdmatest.Must(active.Connect(patient(t), nil))(t)
 	server := <-answered
 	if server == nil {
 		t.FailNow()

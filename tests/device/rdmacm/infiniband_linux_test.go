@@ -20,12 +20,12 @@ type port struct {
 // ports returns those of the two devices.
 func ports(t *testing.T) (of [2]port) {
 	t.Helper()
-	for _, device := range must(verbs.Devices())(t) {
+	for _, device := range rdmatest.Must(verbs.Devices())(t) {
 		for i, name := range rdmatest.Devices {
 			if device.Name() == name {
-				c := must(device.Open())(t)
-				of[i] = port{rdmatest.GID(t, c).GID, must(c.QueryPort(rdmatest.Port))(t).LID}
-				check(t, c.Close())
+				c := rdmatest.Must(device.Open())(t)
+				of[i] = port{rdmatest.GID(t, c).GID, rdmatest.Must(c.QueryPort(rdmatest.Port))(t).LID}
+				rdmatest.Check(t, c.Close())
 			}
 		}
 	}
@@ -38,8 +38,8 @@ const ibService = 0x13f4321
 func listenIB(t *testing.T, ch *rdmacm.EventChannel, p port) *rdmacm.ID {
 	t.Helper()
 	id := create(t, ch, rdmacm.IB)
-	check(t, id.BindIB(rdmacm.IBAddr{GID: p.gid, PKey: 0xffff, Service: ibService, ServiceMask: 0xffff}))
-	check(t, id.Listen(8))
+	rdmatest.Check(t, id.BindIB(rdmacm.IBAddr{GID: p.gid, PKey: 0xffff, Service: ibService, ServiceMask: 0xffff}))
+	rdmatest.Check(t, id.Listen(8))
 	return id
 }
 
@@ -49,7 +49,7 @@ func reachIB(t *testing.T, ch *rdmacm.EventChannel, from, to port) *rdmacm.ID {
 	id := create(t, ch, rdmacm.IB)
 	src := rdmacm.IBAddr{GID: from.gid, PKey: 0xffff}
 	dst := rdmacm.IBAddr{GID: to.gid, PKey: 0xffff, Service: ibService, ServiceMask: ^uint64(0)}
-	check(t, id.ResolveIBAddr(patient(t), &src, dst, resolve))
+	rdmatest.Check(t, id.ResolveIBAddr(patient(t), &src, dst, resolve))
 	if ch != nil {
 		expect(t, ch, rdmacm.AddrResolved)
 	}
@@ -60,7 +60,7 @@ func reachIB(t *testing.T, ch *rdmacm.EventChannel, from, to port) *rdmacm.ID {
 func routeIB(t *testing.T, ch *rdmacm.EventChannel, from, to port) *rdmacm.ID {
 	t.Helper()
 	id := reachIB(t, ch, from, to)
-	check(t, id.SetPath(patient(t), rdmacm.Path{
+	rdmatest.Check(t, id.SetPath(patient(t), rdmacm.Path{
 		SGID: from.gid, DGID: to.gid, SLID: from.lid, DLID: to.lid, PKey: 0xffff,
 		Reversible: true, MTU: verbs.MTU4096, Rate: 7, PacketLifeTime: 14,
 	}))
@@ -77,7 +77,7 @@ func TestInfiniBand(t *testing.T) {
 	activeCh, passiveCh := channel(t), channel(t)
 	listener := listenIB(t, passiveCh, p[1])
 	active := newEnd(t, routeIB(t, activeCh, p[0], p[1]))
-	g := must(active.QueryGID())(t)
+	g := rdmatest.Must(active.QueryGID())(t)
 	if g.LocalGID != p[0].gid || g.RemoteGID != p[1].gid || g.RemoteService&0xffff != ibService&0xffff {
 		t.Errorf("the ends are %+v", g)
 	}
@@ -86,7 +86,7 @@ func TestInfiniBand(t *testing.T) {
 	}
 	param := rdmacm.ConnParam{}
 	param.PrivateData = []byte("by LID") // of which the kernel clears the first byte
-	must(active.Connect(patient(t), &param))(t)
+	rdmatest.Must(active.Connect(patient(t), &param))(t)
 	request := expect(t, passiveCh, rdmacm.ConnectRequest)
 	closeAtEnd(t, request.ID)
 	if request.Listen != listener || !strings.HasPrefix(string(request.PrivateData()), "\x00y LID") {
@@ -96,13 +96,13 @@ func TestInfiniBand(t *testing.T) {
 		t.Errorf("the request came to %s", name)
 	}
 	passive := newEnd(t, request.ID)
-	check(t, passive.Accept(patient(t), nil))
+	rdmatest.Check(t, passive.Accept(patient(t), nil))
 	expect(t, activeCh, rdmacm.Established)
 	expect(t, passiveCh, rdmacm.Established)
 	exchange(t, active, passive)
-	check(t, active.Disconnect(patient(t)))
+	rdmatest.Check(t, active.Disconnect(patient(t)))
 	expect(t, passiveCh, rdmacm.Disconnected)
-	check(t, passive.Disconnect(patient(t)))
+	rdmatest.Check(t, passive.Disconnect(patient(t)))
 	expect(t, activeCh, rdmacm.Disconnected)
 }
 
@@ -115,9 +115,9 @@ func TestInfiniBandRejected(t *testing.T) {
 	listener := listenIB(t, passiveCh, p[1])
 	reject := func(reason rdmacm.RejectReason, answer func()) {
 		active := newEnd(t, routeIB(t, activeCh, p[0], p[1]))
-		must(active.Connect(patient(t), nil))(t)
+		rdmatest.Must(active.Connect(patient(t), nil))(t)
 		answer()
-		e := must(activeCh.Event(patient(t)))(t)
+		e := rdmatest.Must(activeCh.Event(patient(t)))(t)
 		wantError(t, e.Err(), rdmacm.ErrRejected)
 		if rdmacm.RejectReason(e.Status) != reason {
 			t.Errorf("rejected for %v, want %v", rdmacm.RejectReason(e.Status), reason)
@@ -125,10 +125,10 @@ func TestInfiniBandRejected(t *testing.T) {
 	}
 	reject(rdmacm.RejectConsumer, func() {
 		id := expect(t, passiveCh, rdmacm.ConnectRequest).ID
-		check(t, id.Reject(nil))
-		check(t, id.Close())
+		rdmatest.Check(t, id.Reject(nil))
+		rdmatest.Check(t, id.Close())
 	})
-	check(t, listener.Close())
+	rdmatest.Check(t, listener.Close())
 	reject(rdmacm.RejectInvalidServiceID, func() {})
 }
 

@@ -1,7 +1,6 @@
 package rdmacm
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -97,30 +96,12 @@ func victimServer(ctx context.Context, id *rdmacm.ID, step string) error {
 	return request.ID.Accept(ctx, nil)
 }
 
-// startVictim starts a victim, and returns a function that reads a line of its
-// output, and one that kills it.
-func startVictim(t *testing.T, task string) (line func() string, kill func()) {
+// startVictim starts a victim.
+func startVictim(t *testing.T, task string) *rdmatest.Process {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), victimVariable+"="+task)
-	cmd.Stderr = os.Stderr
-	out := must(cmd.StdoutPipe())(t)
-	check(t, cmd.Start())
-	killed := false
-	kill = func() {
-		if !killed {
-			killed = true
-			cmd.Process.Kill()
-			cmd.Wait()
-		}
-	}
-	t.Cleanup(kill)
-	lines := bufio.NewReader(out)
-	return func() string {
-		s, err := lines.ReadString('\n')
-		check(t, err)
-		return strings.TrimSuffix(s, "\n")
-	}, kill
+	return rdmatest.StartCmd(t, cmd)
 }
 
 var _ = rdmatest.Test(TestClientKilled, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
@@ -131,32 +112,32 @@ func TestClientKilled(t *testing.T) {
 	l, addr := listen(t, nil)
 	for _, step := range []string{"address", "route", "QP", "request", "established"} {
 		t.Run(step, func(t *testing.T) {
-			line, kill := startVictim(t, "client "+step+" "+addr)
-			if got := line(); got != "there" {
+			victim := startVictim(t, "client "+step+" "+addr)
+			if got := victim.Line(t); got != "there" {
 				t.Fatalf("the victim says %q", got)
 			}
-			kill()
+			victim.Kill()
 			// Whatever came of it is accepted, and has ended.
 			if step == "established" {
-				c := must(l.Accept(patient(t)))(t)
+				c := rdmatest.Must(l.Accept(patient(t)))(t)
 				_, err := c.Recv(patient(t), make([]byte, 1))
 				if err != io.EOF {
 					t.Errorf("from the killed client: %v", err)
 				}
-				check(t, c.Close())
+				rdmatest.Check(t, c.Close())
 			}
 			for {
 				// A connection of which the client's kernel took no notice any more may
 				// come before ours.
-				client := must(rdmacm.Dial(patient(t), "tcp", addr, nil))(t)
-				server := must(l.Accept(patient(t)))(t)
+				client := rdmatest.Must(rdmacm.Dial(patient(t), "tcp", addr, nil))(t)
+				server := rdmatest.Must(l.Accept(patient(t)))(t)
 				ours := server.RemoteAddr() == client.LocalAddr()
 				if ours {
-					check(t, client.Send(patient(t), []byte("x")))
-					must(server.Recv(patient(t), make([]byte, 1)))(t)
+					rdmatest.Check(t, client.Send(patient(t), []byte("x")))
+					rdmatest.Must(server.Recv(patient(t), make([]byte, 1)))(t)
 				}
-				check(t, server.Close())
-				check(t, client.Close())
+				rdmatest.Check(t, server.Close())
+				rdmatest.Check(t, client.Close())
 				if ours {
 					return
 				}
@@ -172,8 +153,8 @@ func TestServerKilled(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	for _, step := range []string{"listen", "request", "QP", "answer", "established"} {
 		t.Run(step, func(t *testing.T) {
-			line, kill := startVictim(t, "server "+step)
-			addr := line()
+			victim := startVictim(t, "server "+step)
+			addr := victim.Line(t)
 			type result struct {
 				c   *rdmacm.Conn
 				err error
@@ -185,22 +166,22 @@ func TestServerKilled(t *testing.T) {
 			}()
 			if step == "established" {
 				r := <-dialed
-				check(t, r.err)
-				if got := line(); got != "there" {
+				rdmatest.Check(t, r.err)
+				if got := victim.Line(t); got != "there" {
 					t.Fatalf("the victim says %q", got)
 				}
-				kill()
+				victim.Kill()
 				_, err := r.c.Recv(patient(t), make([]byte, 1))
 				if err != io.EOF {
 					t.Errorf("from the killed server: %v", err)
 				}
-				check(t, r.c.Close())
+				rdmatest.Check(t, r.c.Close())
 				return
 			}
-			if got := line(); got != "there" {
+			if got := victim.Line(t); got != "there" {
 				t.Fatalf("the victim says %q", got)
 			}
-			kill()
+			victim.Kill()
 			r := <-dialed
 			if step == "answer" && r.err == nil {
 				// The answer had arrived: there was a connection, which has ended.
@@ -208,7 +189,7 @@ func TestServerKilled(t *testing.T) {
 				if err != io.EOF {
 					t.Errorf("from the killed server: %v", err)
 				}
-				check(t, r.c.Close())
+				rdmatest.Check(t, r.c.Close())
 				return
 			}
 			if step == "answer" && errors.Is(r.err, rdmacm.ErrConnect) {
@@ -225,27 +206,27 @@ func TestServerKilled(t *testing.T) {
 // returns its address.
 func extraDevice(t *testing.T) string {
 	t.Helper()
-	command(t, "ip link add rdmacm0 type veth peer name rdmacm1")
+	rdmatest.Command(t, "ip link add rdmacm0 type veth peer name rdmacm1")
 	return rxeOn(t, "rxe8", "rdmacm0", "rdmacm1", "192.168.98.1")
 }
 
 // rxeOn makes a device on a new pair of interfaces, with an address.
 func rxeOn(t *testing.T, device, netdev, peer, addr string) string {
 	t.Helper()
-	t.Cleanup(func() { command(t, "ip link delete "+netdev) })
+	t.Cleanup(func() { rdmatest.Command(t, "ip link delete "+netdev) })
 	for _, line := range []string{
 		"ip link set " + netdev + " up",
 		"ip link set " + peer + " up",
 		"ip address add " + addr + "/24 dev " + netdev,
 		"rdma link add " + device + " type rxe netdev " + netdev,
 	} {
-		command(t, line)
+		rdmatest.Command(t, line)
 	}
 	// The device can be bound to a moment later.
 	for deadline := time.Now().Add(rdmatest.Patience); ; time.Sleep(10 * time.Millisecond) {
-		id := must(rdmacm.CreateID(rdmacm.TCP))(t)
+		id := rdmatest.Must(rdmacm.CreateID(rdmacm.TCP))(t)
 		err := id.Bind(netip.MustParseAddrPort(addr + ":0"))
-		check(t, id.Close())
+		rdmatest.Check(t, id.Close())
 		if err == nil {
 			return addr
 		}
@@ -259,13 +240,13 @@ func rxeOn(t *testing.T, device, netdev, peer, addr string) string {
 func TestSharedGUID(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	first := extraDevice(t)
-	mac := must(net.InterfaceByName("rdmacm0"))(t).HardwareAddr
-	command(t, fmt.Sprintf("ip link add rdmacm2 address %v type veth peer name rdmacm3", mac))
+	mac := rdmatest.Must(net.InterfaceByName("rdmacm0"))(t).HardwareAddr
+	rdmatest.Command(t, fmt.Sprintf("ip link add rdmacm2 address %v type veth peer name rdmacm3", mac))
 	second := rxeOn(t, "rxe9", "rdmacm2", "rdmacm3", "192.168.99.1")
 	var ids []*rdmacm.ID
 	for i, addr := range []string{first, second} {
 		id := create(t, nil, rdmacm.TCP)
-		check(t, id.Bind(netip.MustParseAddrPort(addr+":0")))
+		rdmatest.Check(t, id.Bind(netip.MustParseAddrPort(addr+":0")))
 		if got, want := id.Verbs().Device().Name(), []string{"rxe8", "rxe9"}[i]; got != want {
 			t.Errorf("an ID with the address %s is on %s, not %s", addr, got, want)
 		}
@@ -276,15 +257,7 @@ func TestSharedGUID(t *testing.T) {
 	}
 	_, err := ids[0].CreateQP(ids[1].PD(), queuesOf)
 	wantError(t, err, rdmacm.ErrInvalid)
-	must(ids[0].CreateQP(ids[0].PD(), queuesOf))(t)
-}
-
-func command(t *testing.T, line string) {
-	t.Helper()
-	f := strings.Fields(line)
-	if out, err := exec.Command(f[0], f[1:]...).CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", line, err, out)
-	}
+	rdmatest.Must(ids[0].CreateQP(ids[0].PD(), queuesOf))(t)
 }
 
 var _ = rdmatest.Test(TestDeviceRemoved, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
@@ -294,9 +267,9 @@ var _ = rdmatest.Test(TestDeviceRemoved, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 func TestDeviceRemoved(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	addr := extraDevice(t)
-	l := must(rdmacm.Listen(patient(t), "tcp", addr+":0", nil))(t)
-	client := must(rdmacm.Dial(patient(t), "tcp", l.Addr().String(), nil))(t)
-	server := must(l.Accept(patient(t)))(t)
+	l := rdmatest.Must(rdmacm.Listen(patient(t), "tcp", addr+":0", nil))(t)
+	client := rdmatest.Must(rdmacm.Dial(patient(t), "tcp", l.Addr().String(), nil))(t)
+	server := rdmatest.Must(l.Accept(patient(t)))(t)
 	errs := make(chan error, 3)
 	for _, c := range []*rdmacm.Conn{client, server} {
 		go func() {
@@ -308,9 +281,7 @@ func TestDeviceRemoved(t *testing.T) {
 		_, err := l.Accept(t.Context())
 		errs <- err
 	}()
-	removal := exec.Command("rdma", "link", "delete", "rxe8")
-	removal.Stderr = os.Stderr
-	check(t, removal.Start())
+	removal := rdmatest.Start(t, "rdma", "link", "delete", "rxe8")
 	for range cap(errs) {
 		err := <-errs
 		// One end may hear from the other first.
@@ -321,8 +292,8 @@ func TestDeviceRemoved(t *testing.T) {
 	wantError(t, client.Send(patient(t), nil), rdmacm.ErrDeviceRemoved)
 	_, err := client.ID().CreateQP(nil, verbs.QPOptions{})
 	wantError(t, err, rdmacm.ErrDeviceRemoved)
-	check(t, client.Close())
-	check(t, server.Close())
-	check(t, l.Close())
-	check(t, removal.Wait())
+	rdmatest.Check(t, client.Close())
+	rdmatest.Check(t, server.Close())
+	rdmatest.Check(t, l.Close())
+	removal.Succeeds(t)
 }

@@ -48,22 +48,6 @@ func patient(t testing.TB) context.Context {
 	return ctx
 }
 
-// must fails the test if there is an error.
-func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		check(t, err)
-		return v
-	}
-}
-
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // wantError fails the test if err is not all of the errors.
 func wantError(t testing.TB, err error, want ...error) {
 	t.Helper()
@@ -78,7 +62,7 @@ func wantError(t testing.TB, err error, want ...error) {
 func listen(t testing.TB, o *rdmacm.Options) (*rdmacm.Listener, string) {
 	t.Helper()
 	l, err := rdmacm.Listen(patient(t), "tcp", host+":0", o)
-	check(t, err)
+	rdmatest.Check(t, err)
 	t.Cleanup(func() { rdmatest.Close(t, l) })
 	return l, l.Addr().String()
 }
@@ -87,10 +71,10 @@ func listen(t testing.TB, o *rdmacm.Options) (*rdmacm.Listener, string) {
 func dial(t testing.TB, l *rdmacm.Listener, o *rdmacm.Options) (client, server *rdmacm.Conn) {
 	t.Helper()
 	client, err := rdmacm.Dial(patient(t), "tcp", l.Addr().String(), o)
-	check(t, err)
+	rdmatest.Check(t, err)
 	t.Cleanup(func() { rdmatest.Close(t, client) })
 	server, err = l.Accept(patient(t))
-	check(t, err)
+	rdmatest.Check(t, err)
 	t.Cleanup(func() { rdmatest.Close(t, server) })
 	return client, server
 }

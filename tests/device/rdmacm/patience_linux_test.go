@@ -41,19 +41,19 @@ func TestIDCancelled(t *testing.T) {
 	t.Run("resolving the route", func(t *testing.T) {
 		// Over RoCE there is nothing to wait for: the context has ended before.
 		id := create(t, nil, rdmacm.TCP)
-		check(t, id.ResolveAddr(patient(t), none, listenOn(t, nil, rdmacm.TCP).LocalAddr(), resolve))
+		rdmatest.Check(t, id.ResolveAddr(patient(t), none, listenOn(t, nil, rdmacm.TCP).LocalAddr(), resolve))
 		wantError(t, id.ResolveRoute(ended, resolve), context.Canceled)
-		check(t, id.ResolveRoute(patient(t), resolve))
+		rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
 	})
 	t.Run("connecting", func(t *testing.T) {
 		listener := listenOn(t, nil, rdmacm.TCP)
 		active := resolved(t, listener.LocalAddr())
-		must(active.CreateQP(nil, queuesOf))(t)
+		rdmatest.Must(active.CreateQP(nil, queuesOf))(t)
 		_, err := active.Connect(shortPatience(t), nil)
 		wantEnded(t, err)
-		check(t, active.Close())
+		rdmatest.Check(t, active.Close())
 		// The server answers someone who has left.
-		passive := must(listener.Request(patient(t)))(t).ID
+		passive := rdmatest.Must(listener.Request(patient(t)))(t).ID
 		closeAtEnd(t, passive)
 		_, err = passive.CreateQP(nil, queuesOf)
 		if err == nil {
@@ -73,11 +73,11 @@ func TestIDCancelled(t *testing.T) {
 			_, err := active.Connect(patient(t), &param) // and no Establish
 			connected <- err
 		}()
-		passive := must(listener.Request(patient(t)))(t).ID
+		passive := rdmatest.Must(listener.Request(patient(t)))(t).ID
 		closeAtEnd(t, passive)
-		must(passive.CreateQP(nil, queuesOf))(t)
+		rdmatest.Must(passive.CreateQP(nil, queuesOf))(t)
 		wantEnded(t, passive.Accept(shortPatience(t), nil))
-		check(t, <-connected)
+		rdmatest.Check(t, <-connected)
 	})
 	t.Run("disconnecting", func(t *testing.T) {
 		active, _ := connectedSync(t, rdmacm.TCP)
@@ -85,14 +85,14 @@ func TestIDCancelled(t *testing.T) {
 	})
 	t.Run("joining", func(t *testing.T) {
 		id := create(t, nil, rdmacm.UDP)
-		check(t, id.Bind(anyPort))
+		rdmatest.Check(t, id.Bind(anyPort))
 		_, _, err := id.JoinMulticast(ended, netip.MustParseAddr("239.1.1.1"), rdmacm.FullMember)
 		wantError(t, err, context.Canceled)
 	})
 	t.Run("sending", func(t *testing.T) {
 		l, _ := listen(t, &rdmacm.Options{Messages: 1})
 		client, _ := dial(t, l, nil)
-		check(t, client.Send(patient(t), nil))
+		rdmatest.Check(t, client.Send(patient(t), nil))
 		wantEnded(t, client.Send(shortPatience(t), nil)) // the peer has no buffer left
 	})
 }
@@ -101,8 +101,8 @@ func TestIDCancelled(t *testing.T) {
 func resolved(t *testing.T, to netip.AddrPort) *rdmacm.ID {
 	t.Helper()
 	id := create(t, nil, rdmacm.TCP)
-	check(t, id.ResolveAddr(patient(t), none, to, resolve))
-	check(t, id.ResolveRoute(patient(t), resolve))
+	rdmatest.Check(t, id.ResolveAddr(patient(t), none, to, resolve))
+	rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
 	return id
 }
 
@@ -111,23 +111,23 @@ func TestKernelBacklog(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	ch := channel(t)
 	listener := create(t, ch, rdmacm.TCP)
-	check(t, listener.Bind(anyPort))
-	check(t, listener.Listen(2)) // nobody takes requests
+	rdmatest.Check(t, listener.Bind(anyPort))
+	rdmatest.Check(t, listener.Listen(2)) // nobody takes requests
 	activeCh := channel(t)
 	var ids []*rdmacm.ID
 	for range 4 {
 		id := reach(t, activeCh, rdmacm.TCP, listener.LocalAddr())
-		must(id.CreateQP(nil, queuesOf))(t)
+		rdmatest.Must(id.CreateQP(nil, queuesOf))(t)
 		ids = append(ids, id)
 	}
 	for _, id := range ids {
-		must(id.Connect(patient(t), nil))(t)
+		rdmatest.Must(id.Connect(patient(t), nil))(t)
 	}
 	for range ids {
 		request := expect(t, ch, rdmacm.ConnectRequest)
-		check(t, request.ID.Reject(nil))
-		check(t, request.ID.Close())
-		e := must(activeCh.Event(patient(t)))(t)
+		rdmatest.Check(t, request.ID.Reject(nil))
+		rdmatest.Check(t, request.ID.Close())
+		e := rdmatest.Must(activeCh.Event(patient(t)))(t)
 		wantError(t, e.Err(), rdmacm.ErrRejected)
 	}
 }
@@ -137,13 +137,13 @@ func TestUnanswered(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	extraDevice(t)
 	// Behind the other end of the wire there is no RDMA device.
-	command(t, "ip neighbour replace 192.168.98.2 lladdr 02:00:00:00:98:02 dev rdmacm0")
+	rdmatest.Command(t, "ip neighbour replace 192.168.98.2 lladdr 02:00:00:00:98:02 dev rdmacm0")
 	for _, ps := range []rdmacm.PortSpace{rdmacm.TCP, rdmacm.UDP} {
 		t.Run(ps.String(), func(t *testing.T) {
 			id := create(t, nil, ps)
-			check(t, id.ResolveAddr(patient(t), none, netip.MustParseAddrPort("192.168.98.2:9"), resolve))
-			check(t, id.ResolveRoute(patient(t), resolve))
-			must(id.CreateQP(nil, queuesOf))(t)
+			rdmatest.Check(t, id.ResolveAddr(patient(t), none, netip.MustParseAddrPort("192.168.98.2:9"), resolve))
+			rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
+			rdmatest.Must(id.CreateQP(nil, queuesOf))(t)
 			if os.Getenv("GOVERBS_LONG") == "" {
 				_, err := id.Connect(shortPatience(t), nil)
 				wantError(t, err, context.DeadlineExceeded)

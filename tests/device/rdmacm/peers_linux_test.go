@@ -20,17 +20,17 @@ func TestClientAndServer(t *testing.T) {
 		t.Run(who.server+"-"+who.client, func(t *testing.T) {
 			lastPort++
 			port := fmt.Sprint(lastPort)
-			run := func(maker, name string) *program {
+			run := func(maker, name string) *rdmatest.Process {
 				if maker == "c" {
-					return start(t, name, "-s", host, "-p", port)
+					return rdmatest.Start(t, name, "-s", host, "-p", port)
 				}
-				return start(t, rdmatest.Program(t, name), "-s", host, "-p", port)
+				return rdmatest.Start(t, rdmatest.Program(t, name), "-s", host, "-p", port)
 			}
 			server := run(who.server, "rdma_server")
 			listens(t, server, rdmacm.TCP, lastPort)
 			client := run(who.client, "rdma_client")
-			for maker, p := range map[string]*program{who.server: server, who.client: client} {
-				if out := p.succeeds(t); maker == "go" && !strings.Contains(out, "received") {
+			for maker, p := range map[string]*rdmatest.Process{who.server: server, who.client: client} {
+				if out := p.Succeeds(t); maker == "go" && !strings.Contains(out, "received") {
 					t.Errorf("nothing was received: %v", p)
 				}
 			}
@@ -51,10 +51,10 @@ func TestUcmatose(t *testing.T) {
 	const connections = 5
 	t.Run("go server", func(t *testing.T) {
 		l, addr := listen(t, options)
-		client := start(t, "ucmatose", "-s", host, "-p", addr[len(host)+1:], "-c", fmt.Sprint(connections))
+		client := rdmatest.Start(t, "ucmatose", "-s", host, "-p", addr[len(host)+1:], "-c", fmt.Sprint(connections))
 		var conns []*rdmacm.Conn
 		for range connections {
-			conns = append(conns, must(l.Accept(patient(t)))(t))
+			conns = append(conns, rdmatest.Must(l.Accept(patient(t)))(t))
 		}
 		for _, sending := range []bool{true, false} {
 			for _, c := range conns {
@@ -62,17 +62,17 @@ func TestUcmatose(t *testing.T) {
 			}
 		}
 		for _, c := range conns {
-			check(t, c.Close())
+			rdmatest.Check(t, c.Close())
 		}
-		client.succeeds(t)
+		client.Succeeds(t)
 	})
 	t.Run("go client", func(t *testing.T) {
 		lastPort++
-		server := start(t, "ucmatose", "-b", host, "-p", fmt.Sprint(lastPort), "-c", fmt.Sprint(connections))
+		server := rdmatest.Start(t, "ucmatose", "-b", host, "-p", fmt.Sprint(lastPort), "-c", fmt.Sprint(connections))
 		listens(t, server, rdmacm.TCP, lastPort)
 		var conns []*rdmacm.Conn
 		for range connections {
-			conns = append(conns, must(rdmacm.Dial(patient(t), "tcp", fmt.Sprintf("%s:%d", host, lastPort), options))(t))
+			conns = append(conns, rdmatest.Must(rdmacm.Dial(patient(t), "tcp", fmt.Sprintf("%s:%d", host, lastPort), options))(t))
 		}
 		for _, sending := range []bool{false, true} {
 			for _, c := range conns {
@@ -81,9 +81,9 @@ func TestUcmatose(t *testing.T) {
 		}
 		for _, c := range conns {
 			<-c.Done()
-			check(t, c.Close())
+			rdmatest.Check(t, c.Close())
 		}
-		server.succeeds(t)
+		server.Succeeds(t)
 	})
 }
 
@@ -93,8 +93,8 @@ func play(t *testing.T, c *rdmacm.Conn, sending bool) {
 	b := make([]byte, messageLen)
 	for range messages {
 		if sending {
-			check(t, c.Send(patient(t), b))
-		} else if n := must(c.Recv(patient(t), b))(t); n != messageLen {
+			rdmatest.Check(t, c.Send(patient(t), b))
+		} else if n := rdmatest.Must(c.Recv(patient(t), b))(t); n != messageLen {
 			t.Fatalf("a message has %d bytes", n)
 		}
 	}
@@ -105,7 +105,7 @@ func datagramEnd(t *testing.T, id *rdmacm.ID, n int) *end {
 	t.Helper()
 	o := queuesOf
 	o.Cap.MaxSendWR, o.Cap.MaxRecvWR = messages, n
-	must(id.CreateQP(nil, o))(t)
+	rdmatest.Must(id.CreateQP(nil, o))(t)
 	e := endOf(t, id)
 	for range n {
 		e.recv(t, grhLen+messageLen)
@@ -148,33 +148,33 @@ func TestUdaddy(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	t.Run("go server", func(t *testing.T) {
 		listener := create(t, nil, rdmacm.UDP)
-		check(t, listener.Bind(udaddyAddr))
-		check(t, listener.Listen(1))
-		client := start(t, "udaddy", "-s", host)
-		id := must(listener.Request(patient(t)))(t).ID
+		rdmatest.Check(t, listener.Bind(udaddyAddr))
+		rdmatest.Check(t, listener.Listen(1))
+		client := rdmatest.Start(t, "udaddy", "-s", host)
+		id := rdmatest.Must(listener.Request(patient(t)))(t).ID
 		closeAtEnd(t, id)
 		e := datagramEnd(t, id, messages)
-		check(t, id.Accept(patient(t), nil))
+		rdmatest.Check(t, id.Accept(patient(t), nil))
 		wc := e.recvAll(t)
 		qpn, _ := wc.Imm()
-		ah := must(id.PD().CreateAHFromWC(&wc, e.mr.Bytes()[endLen/2:], id.Port()))(t)
+		ah := rdmatest.Must(id.PD().CreateAHFromWC(&wc, e.mr.Bytes()[endLen/2:], id.Port()))(t)
 		defer rdmatest.Close(t, ah)
 		e.sendAll(t, ah, qpn, rdmacm.UDPQKey)
-		client.succeeds(t)
+		client.Succeeds(t)
 	})
 	t.Run("go client", func(t *testing.T) {
-		server := start(t, "udaddy", "-b", host)
+		server := rdmatest.Start(t, "udaddy", "-b", host)
 		listens(t, server, rdmacm.UDP, udaddyAddr.Port())
 		id := create(t, nil, rdmacm.UDP)
-		check(t, id.ResolveAddr(patient(t), none, udaddyAddr, resolve))
-		check(t, id.ResolveRoute(patient(t), resolve))
+		rdmatest.Check(t, id.ResolveAddr(patient(t), none, udaddyAddr, resolve))
+		rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
 		e := datagramEnd(t, id, messages)
-		event := must(id.Connect(patient(t), nil))(t)
-		ah := must(id.PD().CreateAH(event.UD.AH))(t)
+		event := rdmatest.Must(id.Connect(patient(t), nil))(t)
+		ah := rdmatest.Must(id.PD().CreateAH(event.UD.AH))(t)
 		defer rdmatest.Close(t, ah)
 		e.sendAll(t, ah, event.UD.QPNum, event.UD.QKey)
 		e.recvAll(t)
-		server.succeeds(t)
+		server.Succeeds(t)
 	})
 }
 
@@ -189,30 +189,26 @@ func TestMckey(t *testing.T) {
 		// It ends without waiting for its messages to leave: the last ones may not,
 		// and another one makes up for them.
 		for have := 0; have < groupMessages; {
-			start(t, "mckey", "-m", group, "-b", host, "-s", "-C", fmt.Sprint(groupMessages)).succeeds(t)
+			rdmatest.Start(t, "mckey", "-m", group, "-b", host, "-s", "-C", fmt.Sprint(groupMessages)).Succeeds(t)
 			for n := 1; n > 0 && have < groupMessages; have += n {
-				n = must(e.RecvCQ().Poll(wcs[have:]))(t)
+				n = rdmatest.Must(e.RecvCQ().Poll(wcs[have:]))(t)
 			}
 		}
 		for _, wc := range wcs {
-			if check(t, wc.Err()); wc.ByteLen != grhLen+messageLen {
+			if rdmatest.Check(t, wc.Err()); wc.ByteLen != grhLen+messageLen {
 				t.Fatalf("a datagram has %d bytes", wc.ByteLen)
 			}
 		}
 	})
 	t.Run("go sender", func(t *testing.T) {
-		receiver := start(t, "mckey", "-m", group, "-b", host, "-C", fmt.Sprint(groupMessages))
+		receiver := rdmatest.Start(t, "mckey", "-m", group, "-b", host, "-C", fmt.Sprint(groupMessages))
 		sender := datagramMember(t, group)
 		// Again and again: nobody knows when the receiver is in the group.
-		for {
-			select {
-			case <-receiver.ended:
-				receiver.succeeds(t)
-				return
-			default:
-				sender.sendAll(t, sender.ah, sender.event.UD.QPNum, sender.event.UD.QKey)
-			}
-		}
+		receiver.Until(t, func() bool {
+			sender.sendAll(t, sender.ah, sender.event.UD.QPNum, sender.event.UD.QKey)
+			return receiver.Ended()
+		})
+		receiver.Succeeds(t)
 	})
 }
 
@@ -227,12 +223,12 @@ func datagramMember(t *testing.T, group string) *memberEnd {
 	t.Helper()
 	id := create(t, nil, rdmacm.UDP)
 	addr := netip.MustParseAddr(group)
-	check(t, id.ResolveAddr(patient(t), anyPort, netip.AddrPortFrom(addr, 0), resolve))
+	rdmatest.Check(t, id.ResolveAddr(patient(t), anyPort, netip.AddrPortFrom(addr, 0), resolve))
 	m := &memberEnd{end: datagramEnd(t, id, groupMessages)}
 	var err error
 	_, m.event, err = id.JoinMulticast(patient(t), addr, rdmacm.FullMember)
-	check(t, err)
-	m.ah = must(id.PD().CreateAH(m.event.UD.AH))(t)
+	rdmatest.Check(t, err)
+	m.ah = rdmatest.Must(id.PD().CreateAH(m.event.UD.AH))(t)
 	t.Cleanup(func() { rdmatest.Close(t, m.ah) })
 	return m
 }

@@ -24,31 +24,31 @@ func TestPerftest(t *testing.T) {
 	for _, name := range []string{"ib_read_lat", "ib_read_bw", "ib_write_bw", "ib_send_bw"} {
 		t.Run(name, func(t *testing.T) {
 			l, addr := listen(t, nil)
-			client := start(t, name, "-R", "-p", addr[len(host)+1:], "-s", fmt.Sprint(size), "-n", fmt.Sprint(count), host)
-			control := must(l.Accept(patient(t)))(t)
+			client := rdmatest.Start(t, name, "-R", "-p", addr[len(host)+1:], "-s", fmt.Sprint(size), "-n", fmt.Sprint(count), host)
+			control := rdmatest.Must(l.Accept(patient(t)))(t)
 			memory := make(chan *verbs.MR, 1)
 			measured, done := make(chan struct{}), make(chan error, 1)
 			go func() { done <- keepStep(t, control, memory, measured) }()
-			data := must(l.Accept(patient(t)))(t)
-			mr := must(data.PD().AllocMR(1<<20, rdmatest.All))(t)
+			data := rdmatest.Must(l.Accept(patient(t)))(t)
+			mr := rdmatest.Must(data.PD().AllocMR(1<<20, rdmatest.All))(t)
 			memory <- mr
 			for i := 0; i < count && name == "ib_send_bw"; i++ {
-				if n := must(data.Recv(patient(t), make([]byte, size)))(t); n != size {
+				if n := rdmatest.Must(data.Recv(patient(t), make([]byte, size)))(t); n != size {
 					t.Fatalf("message %d has %d bytes", i, n)
 				}
 			}
 			select {
 			case <-measured:
-				check(t, mr.Close())
-				check(t, data.Close())
+				rdmatest.Check(t, mr.Close())
+				rdmatest.Check(t, data.Close())
 			case err := <-done:
 				t.Fatalf("it ended before all was measured, %v: %v", err, client)
 			}
-			if out := client.succeeds(t); !figure.MatchString(out) {
+			if out := client.Succeeds(t); !figure.MatchString(out) {
 				t.Errorf("no figure: %v", client)
 			}
-			check(t, <-done)
-			check(t, control.Close())
+			rdmatest.Check(t, <-done)
+			rdmatest.Check(t, control.Close())
 		})
 	}
 }

@@ -11,12 +11,19 @@ import (
 )
 
 // rping starts ours or rdma-core's.
-func rping(t testing.TB, maker string, args ...string) *program {
+func rping(t testing.TB, maker string, args ...string) *rdmatest.Process {
 	t.Helper()
 	if maker == "c" {
-		return start(t, "rping", args...)
+		return rdmatest.Start(t, append([]string{"rping"}, args...)...)
 	}
-	return start(t, rdmatest.Program(t, "ibv"), append([]string{"rping"}, args...)...)
+	return rdmatest.Start(t, append([]string{rdmatest.Program(t, "ibv"), "rping"}, args...)...)
+}
+
+// listens waits until a server listens on the port of the TCP or UDP port space: then it
+// can't be bound.
+func listens(t testing.TB, server *rdmatest.Process, ps rdmacm.PortSpace, port uint16) {
+	t.Helper()
+	server.Until(t, func() bool { return rdmatest.ListeningCM(t, ps.String(), port) })
 }
 
 var pairings = []struct{ server, client string }{{"go", "go"}, {"go", "c"}, {"c", "go"}}
@@ -53,8 +60,8 @@ func TestRping(t *testing.T) {
 				server := rping(t, who.server, append(args, "-s", "-S", fmt.Sprint(max(test.size, 64)))...)
 				listens(t, server, rdmacm.TCP, lastPort)
 				client := rping(t, who.client, append(args, "-c", "-V", "-S", fmt.Sprint(test.size), "-C", fmt.Sprint(test.count))...)
-				got := pings(client.succeeds(t), "ping data: ")
-				seen := pings(server.succeeds(t), "server ping data: ")
+				got := pings(client.Succeeds(t), "ping data: ")
+				seen := pings(server.Succeeds(t), "server ping data: ")
 				if len(got) != test.count || len(seen) != test.count {
 					t.Fatalf("%d pings, %d at the server, want %d", len(got), len(seen), test.count)
 				}
@@ -97,7 +104,7 @@ func TestRpingPersistent(t *testing.T) {
 			}
 			clients.Go(func() {
 				p := rping(t, client, "-c", "-a", host, "-p", port, "-v", "-V", "-C", "20", "-S", "1000")
-				if !p.good() {
+				if !p.OK() {
 					t.Error(p)
 				}
 			})
@@ -107,7 +114,7 @@ func TestRpingPersistent(t *testing.T) {
 			}
 		}
 		clients.Wait()
-		server.kill()
+		server.Kill()
 	}
 }
 
@@ -120,8 +127,7 @@ func TestRpingErrors(t *testing.T) {
 		"-c -a no-such-host.invalid": "no-such-host",
 	} {
 		p := rping(t, "go", strings.Fields(args)...)
-		<-p.ended
-		if p.ProcessState.ExitCode() != 1 || !strings.Contains(p.errors.String(), says) {
+		if p.Wait().ExitCode() != 1 || !strings.Contains(p.Stderr(), says) {
 			t.Errorf("want status 1 and %q: %v", says, p)
 		}
 	}

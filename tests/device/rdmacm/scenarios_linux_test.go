@@ -20,8 +20,8 @@ func TestSyncTraffic(t *testing.T) {
 		t.Run(ps.String(), func(t *testing.T) {
 			active, passive := connectedSync(t, ps)
 			exchange(t, active, passive)
-			check(t, active.Disconnect(shortly(t, passive.ID)))
-			e := must(passive.Event(patient(t)))(t)
+			rdmatest.Check(t, active.Disconnect(shortly(t, passive.ID)))
+			e := rdmatest.Must(passive.Event(patient(t)))(t)
 			if e.Type != rdmacm.Disconnected {
 				t.Errorf("the passive side got %v", e.Type)
 			}
@@ -40,12 +40,12 @@ func TestAsyncTraffic(t *testing.T) {
 	active, passive, activeCh, passiveCh := connected(t, rdmacm.TCP)
 	exchange(t, active, passive)
 	active.recv(t, 1)
-	check(t, active.Disconnect(patient(t)))
+	rdmatest.Check(t, active.Disconnect(patient(t)))
 	if s := rdmatest.Poll(t, active.RecvCQ(), 1)[0].Status; s != verbs.WCWRFlushErr {
 		t.Errorf("a receive ends with %v", s)
 	}
 	expect(t, passiveCh, rdmacm.Disconnected)
-	check(t, passive.Disconnect(patient(t)))
+	rdmatest.Check(t, passive.Disconnect(patient(t)))
 	expect(t, activeCh, rdmacm.Disconnected)
 }
 
@@ -54,11 +54,11 @@ func TestReject(t *testing.T) {
 	activeCh, passiveCh := channel(t), channel(t)
 	listener := listenOn(t, passiveCh, rdmacm.TCP)
 	active := newEnd(t, reach(t, activeCh, rdmacm.TCP, listener.LocalAddr()))
-	must(active.Connect(patient(t), nil))(t)
+	rdmatest.Must(active.Connect(patient(t), nil))(t)
 	request := expect(t, passiveCh, rdmacm.ConnectRequest)
 	closeAtEnd(t, request.ID)
-	check(t, request.ID.Reject([]byte("no")))
-	e := must(activeCh.Event(patient(t)))(t)
+	rdmatest.Check(t, request.ID.Reject([]byte("no")))
+	e := rdmatest.Must(activeCh.Event(patient(t)))(t)
 	wantError(t, e.Err(), rdmacm.ErrRejected)
 	if got := string(e.PrivateData()[:3]); e.Type != rdmacm.Rejected || got != "no\x00" {
 		t.Errorf("%v with %q", e.Type, got)
@@ -79,10 +79,10 @@ func TestAnsweredTwice(t *testing.T) {
 	wantError(t, passive.Accept(patient(t), nil), rdmacm.ErrInvalid)
 	wantError(t, passive.Reject(nil), rdmacm.ErrInvalid)
 	exchange(t, active, passive)
-	check(t, active.Disconnect(patient(t)))
+	rdmatest.Check(t, active.Disconnect(patient(t)))
 	expect(t, passiveCh, rdmacm.Disconnected)
 	wantError(t, passive.Accept(patient(t), nil), rdmacm.ErrInvalid)
-	check(t, passive.Disconnect(patient(t)))
+	rdmatest.Check(t, passive.Disconnect(patient(t)))
 	expect(t, activeCh, rdmacm.Disconnected)
 }
 
@@ -94,19 +94,19 @@ func datagrams(t *testing.T) (active, passive *end, ah *verbs.AH, to rdmacm.UDPa
 	active = newEnd(t, reach(t, activeCh, rdmacm.UDP, listener.LocalAddr()))
 	param := rdmacm.ConnParam{}
 	param.PrivateData = rdmatest.Pattern(rdmacm.MaxUDConnectData, 1)
-	must(active.Connect(patient(t), &param))(t)
+	rdmatest.Must(active.Connect(patient(t), &param))(t)
 	request := expect(t, passiveCh, rdmacm.ConnectRequest)
 	closeAtEnd(t, request.ID)
 	wantData(t, request.PrivateData(), param.PrivateData, rdmacm.MaxUDConnectData)
 	passive = newEnd(t, request.ID)
 	param.PrivateData = rdmatest.Pattern(rdmacm.MaxUDAcceptData, 2)
-	check(t, passive.Accept(patient(t), &param))
+	rdmatest.Check(t, passive.Accept(patient(t), &param))
 	e := expect(t, activeCh, rdmacm.Established)
 	wantData(t, e.PrivateData(), param.PrivateData, rdmacm.MaxUDAcceptData)
 	if e.UD.QPNum != passive.QP().Num() || e.UD.QKey != rdmacm.UDPQKey {
 		t.Fatalf("QP number %#x, Q_Key %#x came; the QP is %#x", e.UD.QPNum, e.UD.QKey, passive.QP().Num())
 	}
-	ah = must(active.PD().CreateAH(e.UD.AH))(t)
+	ah = rdmatest.Must(active.PD().CreateAH(e.UD.AH))(t)
 	t.Cleanup(func() { rdmatest.Close(t, ah) })
 	return active, passive, ah, e.UD
 }
@@ -124,7 +124,7 @@ func TestUDP(t *testing.T) {
 	wantBytes(t, got[grh:][:n], message)
 
 	// The answer goes to where the message came from.
-	back := must(passive.PD().CreateAHFromWC(&wc, got[:grh], passive.Port()))(t)
+	back := rdmatest.Must(passive.PD().CreateAHFromWC(&wc, got[:grh], passive.Port()))(t)
 	defer rdmatest.Close(t, back)
 	copy(passive.mr.Bytes(), message)
 	active.recv(t, grh+n)
@@ -146,8 +146,8 @@ func TestUDPRefused(t *testing.T) {
 	})
 	ask := func(to netip.AddrPort) error {
 		id := create(t, nil, rdmacm.UDP)
-		check(t, id.ResolveAddr(patient(t), none, to, resolve))
-		check(t, id.ResolveRoute(patient(t), resolve))
+		rdmatest.Check(t, id.ResolveAddr(patient(t), none, to, resolve))
+		rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
 		_, err := id.Connect(patient(t), nil)
 		return err
 	}
@@ -159,11 +159,11 @@ func TestUDPRefused(t *testing.T) {
 // own makes a queue pair that the connection manager doesn't know.
 func own(t *testing.T, id *rdmacm.ID) *verbs.QP {
 	t.Helper()
-	cq := must(id.Verbs().CreateCQ(verbs.CQOptions{CQE: 16}))(t)
+	cq := rdmatest.Must(id.Verbs().CreateCQ(verbs.CQOptions{CQE: 16}))(t)
 	t.Cleanup(func() { rdmatest.Close(t, cq) })
 	o := queuesOf
 	o.Type, o.SendCQ, o.RecvCQ = verbs.RC, cq, cq
-	qp := must(id.PD().CreateQP(o))(t)
+	qp := rdmatest.Must(id.PD().CreateQP(o))(t)
 	t.Cleanup(func() { rdmatest.Close(t, qp) })
 	return qp
 }
@@ -173,8 +173,8 @@ func move(t *testing.T, id *rdmacm.ID, qp *verbs.QP, states ...verbs.QPState) {
 	t.Helper()
 	for _, state := range states {
 		a, mask, err := id.InitQPAttr(state)
-		check(t, err)
-		check(t, qp.Modify(a, mask))
+		rdmatest.Check(t, err)
+		rdmatest.Check(t, qp.Modify(a, mask))
 	}
 }
 
@@ -188,7 +188,7 @@ func TestExternalQP(t *testing.T) {
 	wantError(t, err, rdmacm.ErrInvalid) // whose QP?
 	param := rdmacm.ConnParam{}
 	param.QPNum = qp.Num()
-	must(active.Connect(patient(t), &param))(t)
+	rdmatest.Must(active.Connect(patient(t), &param))(t)
 	request := expect(t, passiveCh, rdmacm.ConnectRequest)
 	passive := request.ID
 	closeAtEnd(t, passive)
@@ -198,20 +198,20 @@ func TestExternalQP(t *testing.T) {
 	peer := own(t, passive)
 	move(t, passive, peer, verbs.QPInit, verbs.QPRTR, verbs.QPRTS)
 	param.QPNum = peer.Num()
-	check(t, passive.Accept(patient(t), &param))
+	rdmatest.Check(t, passive.Accept(patient(t), &param))
 	if e := expect(t, activeCh, rdmacm.ConnectResponse); e.Conn.QPNum != peer.Num() {
 		t.Errorf("the answer is from QP %#x, not %#x", e.Conn.QPNum, peer.Num())
 	}
 	move(t, active, qp, verbs.QPInit, verbs.QPRTR, verbs.QPRTS)
-	check(t, active.Establish())
+	rdmatest.Check(t, active.Establish())
 	expect(t, passiveCh, rdmacm.Established)
 
 	a, b := endOf(t, active), endOf(t, passive)
-	must(peer.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{b.mr.SGE(0, 100)}}))(t)
+	rdmatest.Must(peer.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{b.mr.SGE(0, 100)}}))(t)
 	copy(a.mr.Bytes(), rdmatest.Pattern(100, 9))
-	must(qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{a.mr.SGE(0, 100)}}))(t)
+	rdmatest.Must(qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{a.mr.SGE(0, 100)}}))(t)
 	_, init, err := peer.Query()
-	check(t, err)
+	rdmatest.Check(t, err)
 	rdmatest.PollOK(t, init.RecvCQ, 1)
 	wantBytes(t, b.mr.Bytes()[:100], rdmatest.Pattern(100, 9))
 }
@@ -220,10 +220,10 @@ func TestExternalQP(t *testing.T) {
 func member(t *testing.T, group string, flag rdmacm.JoinFlag) (*end, *rdmacm.Multicast, *rdmacm.Event) {
 	t.Helper()
 	id := create(t, nil, rdmacm.UDP)
-	check(t, id.Bind(anyPort))
+	rdmatest.Check(t, id.Bind(anyPort))
 	e := newEnd(t, id)
 	mc, event, err := id.JoinMulticast(patient(t), netip.MustParseAddr(group), flag)
-	check(t, err)
+	rdmatest.Check(t, err)
 	if event.Multicast != mc || mc.Addr().String() != group {
 		t.Errorf("joined %v", mc.Addr())
 	}
@@ -233,7 +233,7 @@ func member(t *testing.T, group string, flag rdmacm.JoinFlag) (*end, *rdmacm.Mul
 // toGroup sends a datagram of n bytes to a group.
 func (e *end) toGroup(t *testing.T, event *rdmacm.Event, n int) {
 	t.Helper()
-	ah := must(e.PD().CreateAH(event.UD.AH))(t)
+	ah := rdmatest.Must(e.PD().CreateAH(event.UD.AH))(t)
 	defer rdmatest.Close(t, ah)
 	e.send(t, verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{e.mr.SGE(0, n)}, AH: ah, RemoteQPN: event.UD.QPNum, RemoteQKey: event.UD.QKey})
 }
@@ -273,7 +273,7 @@ func TestLeaveMulticast(t *testing.T) {
 	sender.toGroup(t, event, n)
 	rdmatest.PollOK(t, stays.RecvCQ(), 1)
 	rdmatest.PollOK(t, leaves.RecvCQ(), 1)
-	check(t, leaves.LeaveMulticast(mc))
+	rdmatest.Check(t, leaves.LeaveMulticast(mc))
 	wantError(t, leaves.LeaveMulticast(mc), rdmacm.ErrInvalid)
 	sender.toGroup(t, event, n)
 	rdmatest.PollOK(t, stays.RecvCQ(), 1)
@@ -284,7 +284,7 @@ func TestLeaveMulticast(t *testing.T) {
 func TestJoinTogether(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	id := create(t, nil, rdmacm.UDP)
-	check(t, id.Bind(anyPort))
+	rdmatest.Check(t, id.Bind(anyPort))
 	newEnd(t, id)
 	var joining sync.WaitGroup
 	for i := range byte(16) {
@@ -308,22 +308,22 @@ func TestQueries(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	active, passive, _, _ := connected(t, rdmacm.TCP)
 	for _, id := range []*rdmacm.ID{active.ID, passive.ID} {
-		a := must(id.QueryAddr())(t)
+		a := rdmatest.Must(id.QueryAddr())(t)
 		if a.Local != id.LocalAddr() || a.Remote != id.RemoteAddr() || a.Port != id.Port() ||
 			a.NodeGUID != id.Verbs().Device().NodeGUID() || a.PKey != 0 || a.Local.Addr().String() != host {
 			t.Errorf("addresses %+v of %v to %v on %v", a, id.LocalAddr(), id.RemoteAddr(), id.Verbs().Device())
 		}
 		gid := verbs.GID(netip.MustParseAddr(host).As16())
-		g := must(id.QueryGID())(t)
+		g := rdmatest.Must(id.QueryGID())(t)
 		if g.LocalGID != gid || g.RemoteGID != gid || g.RemoteService != 0x1060000+uint64(a.Remote.Port()) {
 			t.Errorf("GIDs %+v", g)
 		}
-		paths := must(id.QueryPath())(t)
+		paths := rdmatest.Must(id.QueryPath())(t)
 		if len(paths) != 1 || paths[0].SGID != gid || paths[0].DGID != gid || paths[0].MTU != verbs.MTU1024 || paths[0].PKey != 0xffff || !paths[0].Reversible {
 			t.Errorf("paths %+v", paths)
 		}
 	}
-	if d := must(active.Verbs().QueryDevice())(t); d == nil || active.Verbs() != passive.Verbs() {
+	if d := rdmatest.Must(active.Verbs().QueryDevice())(t); d == nil || active.Verbs() != passive.Verbs() {
 		t.Error("IDs on one device don't share it")
 	}
 }
@@ -335,16 +335,16 @@ func TestOptions(t *testing.T) {
 	client, err := rdmacm.Dial(patient(t), "tcp", addr, &rdmacm.Options{Control: func(id *rdmacm.ID) error {
 		return errors.Join(id.SetTOS(0x20), id.SetAckTimeout(ack))
 	}})
-	check(t, err)
+	rdmatest.Check(t, err)
 	defer client.Close()
-	server := must(l.Accept(patient(t)))(t)
+	server := rdmatest.Must(l.Accept(patient(t)))(t)
 	defer server.Close()
 	a, _, err := client.QP().Query()
-	check(t, err)
+	rdmatest.Check(t, err)
 	if a.Timeout != ack {
 		t.Errorf("the QP's ack timeout is %d, not %d", a.Timeout, ack)
 	}
-	paths := must(client.ID().QueryPath())(t)
+	paths := rdmatest.Must(client.ID().QueryPath())(t)
 	if len(paths) != 1 || paths[0].TrafficClass != 0x20 {
 		t.Errorf("the path's traffic class: %+v", paths)
 	}
@@ -352,20 +352,20 @@ func TestOptions(t *testing.T) {
 
 	// One port, twice, as long as nobody listens.
 	a1, a2, a3 := create(t, nil, rdmacm.TCP), create(t, nil, rdmacm.TCP), create(t, nil, rdmacm.TCP)
-	check(t, errors.Join(a1.SetReuseAddr(true), a2.SetReuseAddr(true)))
-	check(t, a1.Bind(anyPort))
-	check(t, a2.Bind(a1.LocalAddr()))
+	rdmatest.Check(t, errors.Join(a1.SetReuseAddr(true), a2.SetReuseAddr(true)))
+	rdmatest.Check(t, a1.Bind(anyPort))
+	rdmatest.Check(t, a2.Bind(a1.LocalAddr()))
 	if err := a3.Bind(a1.LocalAddr()); err == nil {
 		t.Error("an ID that doesn't share a port bound to one that is taken")
 	}
 
 	// IPv6 alone leaves the port to IPv4.
 	six, four := create(t, nil, rdmacm.TCP), create(t, nil, rdmacm.TCP)
-	check(t, six.SetAFOnly(true))
-	check(t, six.Bind(netip.MustParseAddrPort("[::]:0")))
-	check(t, six.Listen(1))
-	check(t, four.Bind(netip.AddrPortFrom(netip.IPv4Unspecified(), six.LocalAddr().Port())))
-	check(t, four.Listen(1))
+	rdmatest.Check(t, six.SetAFOnly(true))
+	rdmatest.Check(t, six.Bind(netip.MustParseAddrPort("[::]:0")))
+	rdmatest.Check(t, six.Listen(1))
+	rdmatest.Check(t, four.Bind(netip.AddrPortFrom(netip.IPv4Unspecified(), six.LocalAddr().Port())))
+	rdmatest.Check(t, four.Listen(1))
 }
 
 func TestNotify(t *testing.T) {
@@ -383,32 +383,32 @@ func TestMigrate(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	other := channel(t)
 	active, passive, _, passiveCh := connected(t, rdmacm.TCP)
-	check(t, passive.Migrate(other))
-	check(t, active.Migrate(nil))
+	rdmatest.Check(t, passive.Migrate(other))
+	rdmatest.Check(t, active.Migrate(nil))
 	go func() {
 		if e, err := other.Event(patient(t)); err == nil && e.ID == passive.ID && e.Type == rdmacm.Disconnected {
 			passive.Disconnect(patient(t))
 		}
 	}()
-	check(t, active.Disconnect(patient(t))) // waits now
+	rdmatest.Check(t, active.Disconnect(patient(t))) // waits now
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if e, err := passiveCh.Event(ctx); err == nil {
 		t.Errorf("the old channel has %v", e.Type)
 	}
 	wantError(t, active.Migrate(other), rdmacm.ErrBusy) // Disconnected is at hand
-	e := must(active.Event(patient(t)))(t)
+	e := rdmatest.Must(active.Event(patient(t)))(t)
 	if e.Type != rdmacm.Disconnected {
 		t.Errorf("got %v", e.Type)
 	}
-	check(t, active.Migrate(other))
+	rdmatest.Check(t, active.Migrate(other))
 	wantError(t, passive.Migrate(other), rdmacm.ErrBusy)
 }
 
 func TestChannel(t *testing.T) {
 	rdmatest.CheckLeaks(t)
-	ch := must(rdmacm.NewEventChannel())(t)
-	id := must(ch.CreateID(rdmacm.TCP))(t)
+	ch := rdmatest.Must(rdmacm.NewEventChannel())(t)
+	id := rdmatest.Must(ch.CreateID(rdmacm.TCP))(t)
 	wantError(t, ch.Close(), rdmacm.ErrBusy)
 	_, err := id.Event(patient(t))
 	wantError(t, err, rdmacm.ErrInvalid)
@@ -428,10 +428,10 @@ func TestChannel(t *testing.T) {
 		_, err := ch.Event(context.Background())
 		results <- err
 	}()
-	check(t, id.Close())
-	check(t, id.Close())
-	check(t, ch.Close())
-	check(t, ch.Close())
+	rdmatest.Check(t, id.Close())
+	rdmatest.Check(t, id.Close())
+	rdmatest.Check(t, ch.Close())
+	rdmatest.Check(t, ch.Close())
 	wantError(t, <-results, rdmacm.ErrClosed)
 	_, err = ch.Event(t.Context())
 	wantError(t, err, rdmacm.ErrClosed)
@@ -448,15 +448,15 @@ func TestListenerCloses(t *testing.T) {
 		passiveCh, activeCh := channel(t), channel(t)
 		listener := listenOn(t, passiveCh, rdmacm.TCP)
 		active := newEnd(t, reach(t, activeCh, rdmacm.TCP, listener.LocalAddr()))
-		must(active.Connect(patient(t), nil))(t)
+		rdmatest.Must(active.Connect(patient(t), nil))(t)
 		if read {
 			request := expect(t, passiveCh, rdmacm.ConnectRequest)
-			check(t, listener.Close())
-			check(t, request.ID.Close())
+			rdmatest.Check(t, listener.Close())
+			rdmatest.Check(t, request.ID.Close())
 		} else {
-			check(t, listener.Close())
+			rdmatest.Check(t, listener.Close())
 		}
-		e := must(activeCh.Event(patient(t)))(t)
+		e := rdmatest.Must(activeCh.Event(patient(t)))(t)
 		wantError(t, e.Err(), rdmacm.ErrRejected)
 	}
 }

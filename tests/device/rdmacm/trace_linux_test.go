@@ -19,7 +19,6 @@ import (
 // asks it no more than that one: ibvtrace shows both.
 func TestTracedAsC(t *testing.T) {
 	rdmatest.CheckLeaks(t)
-	trace := rdmatest.Program(t, "ibvtrace")
 	dir := t.TempDir()
 	type side struct {
 		steps     []string
@@ -28,19 +27,19 @@ func TestTracedAsC(t *testing.T) {
 	sides := map[string]side{}
 	for _, maker := range []string{"go", "c"} {
 		lastPort++
-		traced := func(name string, args ...string) *program {
+		traced := func(name string, args ...string) *rdmatest.Process {
 			command := []string{"rping"}
 			if maker == "go" {
 				command = []string{rdmatest.Program(t, "ibv"), "rping"}
 			}
 			file := filepath.Join(dir, maker+name)
-			prefix := []string{"--json", "-o", file, "-e", "trace=cm,event", "--"}
-			return start(t, trace, append(append(prefix, command...), append(args, "-a", host, "-p", fmt.Sprint(lastPort))...)...)
+			prefix := []string{rdmatest.Program(t, "ibvtrace"), "--json", "-o", file, "-e", "trace=cm,event", "--"}
+			return rdmatest.Start(t, slices.Concat(prefix, command, args, []string{"-a", host, "-p", fmt.Sprint(lastPort)})...)
 		}
 		server := traced("server", "-s")
 		listens(t, server, rdmacm.TCP, lastPort)
-		traced("client", "-c", "-C", "3").succeeds(t)
-		server.succeeds(t)
+		traced("client", "-c", "-C", "3").Succeeds(t)
+		server.Succeeds(t)
 		for _, name := range []string{"server", "client"} {
 			var s side
 			s.steps, s.questions = steps(t, filepath.Join(dir, maker+name))
@@ -81,14 +80,14 @@ var answers = map[string]string{
 // they were done, but for questions, which it counts.
 func steps(t *testing.T, file string) (steps []string, questions int) {
 	t.Helper()
-	f := must(os.Open(file))(t)
+	f := rdmatest.Must(os.Open(file))(t)
 	defer f.Close()
 	for r := event.NewReader(f); ; {
 		e, err := r.Read()
 		if err == io.EOF {
 			return steps, questions
 		}
-		check(t, err)
+		rdmatest.Check(t, err)
 		switch {
 		case !e.Returned || e.Errno != "":
 		case e.Verb == "rdma_query" || e.Verb == "rdma_init_qp_attr":

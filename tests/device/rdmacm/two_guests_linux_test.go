@@ -36,13 +36,12 @@ func TestTwoGuests(t *testing.T) {
 				t.Run(fmt.Sprintf("rping/%s-%s/%d", server.name, client, size), func(t *testing.T) {
 					for {
 						p := rping(t, client, "-c", "-a", peer, "-p", fmt.Sprint(server.port), "-V", "-v", "-C", "20", "-S", fmt.Sprint(size))
-						<-p.ended
 						// Not yet: the other guest has only begun.
-						if !p.ProcessState.Success() && (strings.Contains(p.errors.String(), "nothing listens") || strings.Contains(p.errors.String(), "REJECTED, error 8")) {
+						if !p.Wait().Success() && (strings.Contains(p.Stderr(), "nothing listens") || strings.Contains(p.Stderr(), "REJECTED, error 8")) {
 							time.Sleep(100 * time.Millisecond)
 							continue
 						}
-						if got := pings(p.succeeds(t), "ping data: "); len(got) != 20 {
+						if got := pings(p.Succeeds(t), "ping data: "); len(got) != 20 {
 							t.Fatalf("%d pings: %v", len(got), p)
 						}
 						return
@@ -52,24 +51,24 @@ func TestTwoGuests(t *testing.T) {
 		}
 	}
 	t.Run("messages", func(t *testing.T) {
-		c := must(rdmacm.Dial(patient(t), "tcp", net.JoinHostPort(peer, fmt.Sprint(echoPort)), nil))(t)
+		c := rdmatest.Must(rdmacm.Dial(patient(t), "tcp", net.JoinHostPort(peer, fmt.Sprint(echoPort)), nil))(t)
 		defer rdmatest.Close(t, c)
 		b := make([]byte, c.MaxMessage())
 		for i := range 100 {
 			message := rdmatest.Pattern(1+i*40, i)
-			check(t, c.Send(patient(t), message))
-			n := must(c.Recv(patient(t), b))(t)
+			rdmatest.Check(t, c.Send(patient(t), message))
+			n := rdmatest.Must(c.Recv(patient(t), b))(t)
 			wantBytes(t, b[:n], message)
 		}
 	})
-	end := must(net.Dial("tcp", net.JoinHostPort(peer, fmt.Sprint(endPort))))(t)
-	check(t, end.Close())
+	end := rdmatest.Must(net.Dial("tcp", net.JoinHostPort(peer, fmt.Sprint(endPort))))(t)
+	rdmatest.Check(t, end.Close())
 }
 
 func serveGuest(t *testing.T) {
-	end := must(net.Listen("tcp", fmt.Sprintf(":%d", endPort)))(t)
+	end := rdmatest.Must(net.Listen("tcp", fmt.Sprintf(":%d", endPort)))(t)
 	defer end.Close()
-	l := must(rdmacm.Listen(patient(t), "tcp", fmt.Sprintf(":%d", echoPort), nil))(t)
+	l := rdmatest.Must(rdmacm.Listen(patient(t), "tcp", fmt.Sprintf(":%d", echoPort), nil))(t)
 	go func() {
 		c, err := l.Accept(t.Context())
 		if err != nil {
@@ -90,14 +89,14 @@ func serveGuest(t *testing.T) {
 			}
 		}
 	}()
-	servers := []*program{
+	servers := []*rdmatest.Process{
 		rping(t, "go", "-s", "-P", "-p", fmt.Sprint(goPort)),
 		rping(t, "c", "-s", "-P", "-p", fmt.Sprint(cPort), "-S", "65535"),
 	}
-	conn := must(end.Accept())(t)
+	conn := rdmatest.Must(end.Accept())(t)
 	conn.Close()
 	for _, p := range servers {
-		p.kill()
+		p.Kill()
 	}
-	check(t, l.Close())
+	rdmatest.Check(t, l.Close())
 }

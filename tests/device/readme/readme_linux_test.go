@@ -4,7 +4,6 @@
 package readme
 
 import (
-	"bytes"
 	"debug/elf"
 	"os"
 	"os/exec"
@@ -91,14 +90,8 @@ func TestProgram(t *testing.T) {
 		}
 	}
 
-	var stderr bytes.Buffer
-	first := exec.Command(binary)
-	first.Stderr = &stderr
-	got, err := first.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, &stderr)
-	}
-	if string(got) != output {
+	got := rdmatest.Start(t, binary).Succeeds(t)
+	if got != output {
 		t.Errorf("it prints %q, README.md says %q", got, output)
 	}
 }

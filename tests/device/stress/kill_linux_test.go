@@ -1,7 +1,6 @@
 package stress
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,30 +21,19 @@ func TestKill(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	before := rdmatest.Resources(t)
 	for i := range 4 {
-		child := exec.Command("/proc/self/exe")
-		child.Env = append(os.Environ(), victimVar+"=1")
-		child.Stderr = os.Stderr
-		out, err := child.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := child.Start(); err != nil {
-			t.Fatal(err)
-		}
-		line, err := bufio.NewReader(out).ReadString('\n')
-		if err != nil || line != "running\n" {
-			t.Fatalf("the child said %q, %v", line, err)
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), victimVar+"=1")
+		child := rdmatest.StartCmd(t, cmd)
+		if line := child.Line(t); line != "running" {
+			t.Fatalf("the child said %q", line)
 		}
 		if rdmatest.Resources(t) == before {
 			t.Error("the child has nothing in the kernel")
 		}
 		time.Sleep(time.Duration(i) * 7 * time.Millisecond)
-		if err := child.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		child.Wait()
-		if ws := child.ProcessState.Sys().(syscall.WaitStatus); ws.Signal() != syscall.SIGKILL {
-			t.Fatalf("the child ended by itself: %v", child.ProcessState)
+		child.Kill()
+		if ws := child.Wait().Sys().(syscall.WaitStatus); ws.Signal() != syscall.SIGKILL {
+			t.Fatalf("the child ended by itself: %v", child)
 		}
 		// The kernel may finish with a file after its process is gone.
 		for deadline := time.Now().Add(rdmatest.Patience); rdmatest.Resources(t) != before; {

@@ -3,11 +3,8 @@ package stress
 import (
 	"context"
 	"errors"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,23 +15,15 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-func command(t *testing.T, line string) {
-	t.Helper()
-	f := strings.Fields(line)
-	if out, err := exec.Command(f[0], f[1:]...).CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", line, err, out)
-	}
-}
-
 // extraDevice makes a device of its own, rxe9, that the test may take away.
 func extraDevice(t *testing.T) {
 	t.Helper()
-	command(t, "ip link add stress0 type veth peer name stress1")
-	t.Cleanup(func() { command(t, "ip link delete stress0") })
-	command(t, "ip link set stress0 up")
-	command(t, "ip link set stress1 up")
-	command(t, "ip address add 192.168.99.1/24 dev stress0")
-	command(t, "rdma link add rxe9 type rxe netdev stress0")
+	rdmatest.Command(t, "ip link add stress0 type veth peer name stress1")
+	t.Cleanup(func() { rdmatest.Command(t, "ip link delete stress0") })
+	rdmatest.Command(t, "ip link set stress0 up")
+	rdmatest.Command(t, "ip link set stress1 up")
+	rdmatest.Command(t, "ip address add 192.168.99.1/24 dev stress0")
+	rdmatest.Command(t, "rdma link add rxe9 type rxe netdev stress0")
 	// The node appears a moment later, the GID too.
 	for deadline := time.Now().Add(rdmatest.Patience); ; time.Sleep(10 * time.Millisecond) {
 		c, err := verbs.Open("rxe9")
@@ -79,11 +68,7 @@ func TestDeviceRemoved(t *testing.T) {
 	go func() { _, err := p.B.CQ.PollWait(t.Context(), make([]verbs.WC, 1)); waits <- err }()
 
 	// This command ends once the device's last user has closed it.
-	removal := exec.Command("rdma", "link", "delete", "rxe9")
-	removal.Stderr = os.Stderr
-	if err := removal.Start(); err != nil {
-		t.Fatal(err)
-	}
+	removal := rdmatest.Start(t, "rdma", "link", "delete", "rxe9")
 	timeout := time.After(rdmatest.Patience)
 	for range 3 {
 		select {
@@ -127,9 +112,7 @@ func TestDeviceRemoved(t *testing.T) {
 		rdmatest.Close(t, x)
 	}
 	rdmatest.Close(t, c)
-	if err := removal.Wait(); err != nil {
-		t.Errorf("rdma link delete: %v", err)
-	}
+	removal.Succeeds(t)
 	if _, err := verbs.Open("rxe9"); !errors.Is(err, verbs.ErrNoDevice) {
 		t.Errorf("opening what is gone: %v", err)
 	}
@@ -189,11 +172,7 @@ func TestRemovedBehindOtherNode(t *testing.T) {
 			runtime.Gosched()
 		}
 	}()
-	removal := exec.Command("rdma", "link", "delete", "rxe9")
-	removal.Stderr = os.Stderr
-	if err := removal.Start(); err != nil {
-		t.Fatal(err)
-	}
+	removal := rdmatest.Start(t, "rdma", "link", "delete", "rxe9")
 	select {
 	case err := <-ended:
 		if !errors.Is(err, verbs.ErrDeviceRemoved) {
@@ -203,9 +182,7 @@ func TestRemovedBehindOtherNode(t *testing.T) {
 		t.Error("who polls is not told")
 	}
 	rdmatest.Close(t, c)
-	if err := removal.Wait(); err != nil {
-		t.Errorf("rdma link delete: %v", err)
-	}
+	removal.Succeeds(t)
 }
 
 // TestCloseBesideVerbs: one Close is enough, whatever runs at that time.
@@ -271,13 +248,13 @@ func TestPortEvents(t *testing.T) {
 			// GID changes and the like come along.
 		}
 	}
-	command(t, "ip link set stress0 down")
+	rdmatest.Command(t, "ip link set stress0 down")
 	wait(verbs.EventPortErr)
 	if a, err := c.QueryPort(1); err != nil || a.State == verbs.PortActive {
 		t.Errorf("%v, %v", a.State, err)
 	}
-	command(t, "ip link set stress0 up")
+	rdmatest.Command(t, "ip link set stress0 up")
 	wait(verbs.EventPortActive)
 	rdmatest.Close(t, c)
-	command(t, "rdma link delete rxe9")
+	rdmatest.Command(t, "rdma link delete rxe9")
 }

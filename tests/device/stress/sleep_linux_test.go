@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os/exec"
 	"runtime"
 	"slices"
 	"sync"
@@ -25,8 +24,8 @@ func TestOthersGoOn(t *testing.T) {
 	// Nobody has the one address; the other's owner is said to be some hardware address.
 	nobody, somebody := ipv4(192, 168, 77, 201), ipv4(192, 168, 77, 202)
 	netDev := rdmatest.NetDev(rdmatest.Device)
-	run(t, "ip", "neigh", "replace", somebody.Addr().String(), "lladdr", "02:00:00:00:00:07", "dev", netDev)
-	t.Cleanup(func() { run(t, "ip", "neigh", "del", somebody.Addr().String(), "dev", netDev) })
+	rdmatest.Command(t, fmt.Sprintf("ip neigh replace %v lladdr 02:00:00:00:00:07 dev %s", somebody.Addr(), netDev))
+	t.Cleanup(func() { rdmatest.Command(t, fmt.Sprintf("ip neigh del %v dev %s", somebody.Addr(), netDev)) })
 
 	for _, processors := range []int{1, 2, sleepers} {
 		t.Run(fmt.Sprint(processors), func(t *testing.T) {
@@ -57,8 +56,8 @@ func TestOthersGoOn(t *testing.T) {
 					}
 				}
 				// A QP stays until its packets have left: eight a second.
-				run(t, "tc", "qdisc", "replace", "dev", netDev, "root", "tbf", "rate", "64kbit", "burst", "2kb", "limit", "1mb")
-				defer run(t, "tc", "qdisc", "del", "dev", netDev, "root")
+				rdmatest.Command(t, "tc qdisc replace dev "+netDev+" root tbf rate 64kbit burst 2kb limit 1mb")
+				defer rdmatest.Command(t, "tc qdisc del dev "+netDev+" root")
 				for _, qp := range qps {
 					if _, err := qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{mr.SGE(0, 900)}}); err != nil {
 						t.Fatal(err)
@@ -74,13 +73,6 @@ const sleepers = 16
 
 func ipv4(a, b, c, d byte) verbs.GID {
 	return verbs.GID(netip.AddrFrom4([4]byte{a, b, c, d}).As16())
-}
-
-func run(t *testing.T, name string, args ...string) {
-	t.Helper()
-	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
-		t.Errorf("%s %v: %v\n%s", name, args, err, out)
-	}
 }
 
 // sleepersOn makes a QP for each sleeper, and what they send.

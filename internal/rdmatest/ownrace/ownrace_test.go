@@ -1,12 +1,12 @@
-package rdmatest
+package ownrace
 
 import (
 	"strings"
 	"testing"
 )
 
-// TestOwnRace: rping is excused only for its own race, after all pings.
-func TestOwnRace(t *testing.T) {
+// TestOf: rping is excused only for its own race, after all pings.
+func TestOf(t *testing.T) {
 	const race = "client DISCONNECT EVENT...\nrdma_get_cm_event: Bad file descriptor\n"
 	pings := func(n int) string { return strings.Repeat("ping data: rdma-ping-0: ABC\n", n) }
 	client := strings.Fields("rping -c -v -a 192.168.77.1 -C 3")
@@ -34,7 +34,7 @@ func TestOwnRace(t *testing.T) {
 		{"a server", strings.Fields("rping -s -v -C 3"), 255, pings(3) + race, false},
 		{"another program", strings.Fields("ibv rping2 -c -v -C 3"), 255, pings(3) + race, false},
 	} {
-		if why, is := OwnRace(test.command, test.status, test.output); is != test.want || is != (why != "") {
+		if why, is := Of(test.command, test.status, test.output); is != test.want || is != (why != "") {
 			t.Errorf("%s: %v %q, want %v", test.name, is, why, test.want)
 		}
 	}

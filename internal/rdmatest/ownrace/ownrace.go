@@ -1,4 +1,6 @@
-package rdmatest
+// Package ownrace knows the races that C programs run with themselves, so that a test
+// does not take one for a failure of what it tests.
+package ownrace
 
 import (
 	"path/filepath"
@@ -7,9 +9,8 @@ import (
 	"strings"
 )
 
-// A cRace is a race that a C program runs with itself, which makes it fail now and then
-// after it has done all its work. It says nothing about what the test tests.
-type cRace struct {
+// A race makes a program fail now and then after it has done all its work.
+type race struct {
 	program string
 	role    string // an argument that it has
 	status  int    // that it ends with
@@ -19,7 +20,7 @@ type cRace struct {
 	why     string
 }
 
-var cRaces = []cRace{{
+var races = []race{{
 	program: "rping",
 	role:    "-c",
 	status:  255,
@@ -30,11 +31,11 @@ var cRaces = []cRace{{
 		"is about to wait for one more: that thread finds the descriptor gone and ends the process with exit(-1)",
 }}
 
-// OwnRace reports whether a C program failed by a race of its own, and which that is. It
-// has to have said that all its work was done, for which rping needs -v, and nothing but
-// what belongs to the race. The program may stand behind one that runs it.
-func OwnRace(command []string, status int, output string) (why string, is bool) {
-	for _, r := range cRaces {
+// Of reports whether a program failed by a race of its own, and which that is. It has to
+// have said that all its work was done, for which rping needs -v, and nothing but what
+// belongs to the race. The program may stand behind one that runs it.
+func Of(command []string, status int, output string) (why string, is bool) {
+	for _, r := range races {
 		at := slices.IndexFunc(command, func(s string) bool { return filepath.Base(s) == r.program })
 		if at < 0 || status != r.status || !slices.Contains(command[at:], r.role) {
 			continue
