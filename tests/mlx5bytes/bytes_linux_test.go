@@ -680,7 +680,7 @@ func TestAtomics(t *testing.T) {
 // segments than its head can say (63) would need, only this library refuses: in
 // UD and raw packets' queues libmlx5 grants a few bytes more.
 func TestLimits(t *testing.T) {
-	const most = 63
+	const maxSegments = 63
 	for typ, front := range map[verbs.QPType]int{ // segments before the data, at least
 		verbs.RC: 1, verbs.UC: 1, verbs.UD: 4, verbs.XRCSend: 2, verbs.DCI: 4, verbs.RawPacket: 3,
 	} {
@@ -726,17 +726,17 @@ func TestLimits(t *testing.T) {
 			refused, less, bad := 0, 0, 0
 			for i, c := range asked {
 				want, got := theirs[i].text[0], ours[i].text[0]
-				mostInline := (most-front)*16 - 4
+				maxInline := (maxSegments-front)*16 - 4
 				var caps [5]int
 				if _, err := fmt.Sscanf(want, "cap %x %x %x %x %x", &caps[0], &caps[1], &caps[2], &caps[3], &caps[4]); err != nil {
 					refused++
-				} else if front+c.sendSGEs+(c.tsoHeader+15)/16 > most || c.inline > mostInline {
+				} else if front+c.sendSGEs+(c.tsoHeader+15)/16 > maxSegments || c.inline > maxInline {
 					want = "refused"
 					less++
 				} else if int32(caps[4]) == -4 {
 					want = strings.TrimSuffix(want, "fffffffc") + "0" // room for the head of inline data is missing
-				} else if caps[4] > mostInline {
-					want = fmt.Sprintf("cap %x %x %x %x %x", caps[0], caps[1], caps[2], caps[3], mostInline)
+				} else if caps[4] > maxInline {
+					want = fmt.Sprintf("cap %x %x %x %x %x", caps[0], caps[1], caps[2], caps[3], maxInline)
 					less++
 				}
 				if got != want && bad < 10 {

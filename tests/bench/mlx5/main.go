@@ -27,8 +27,8 @@ import (
 // The bars: the most that Go may take for an operation, as a multiple of C's
 // time, and the least that a cgo call must take for a post, as one of Go's.
 const (
-	most  = 1.0
-	least = 2.5
+	maxGo  = 1.0
+	minCgo = 2.5
 )
 
 // A player is a program, and what its rounds gave for each operation.
@@ -141,11 +141,11 @@ func print(operations []string, players []*player) {
 		locked, single, call := ratio(players[goLocked], players[cLocked], op), ratio(players[goSingle], players[cSingle], op),
 			ratio(players[cgo], players[goLocked], op)
 		post := strings.HasPrefix(op, "RC") || strings.HasPrefix(op, "UD")
-		row = append(row, mark(locked, locked > most), mark(single, single > most), mark(call, post && call < least))
+		row = append(row, mark(locked, locked > maxGo), mark(single, single > maxGo), mark(call, post && call < minCgo))
 		fmt.Fprintln(w, strings.Join(row, "\t"))
 	}
 	w.Flush()
-	fmt.Printf("\nBars: Go/C and SingleOwner/one thread at most %.1f; cgo/Go at least %.1f for posts. ! misses its bar.\n", most, least)
+	fmt.Printf("\nBars: Go/C and SingleOwner/one thread at most %.1f; cgo/Go at least %.1f for posts. ! misses its bar.\n", maxGo, minCgo)
 }
 
 // ratio compares two programs; it is 0 if one of them doesn't do the operation.

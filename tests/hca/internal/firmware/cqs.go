@@ -123,18 +123,12 @@ func (h *HCA) cqMemory(o *object, in ifc.View, size uint64) (b bus.Buffer, dbr u
 }
 
 func (h *HCA) destroyCQ(in, out ifc.View) Status {
-	number := uint32(in.Get("cqn"))
-	q := h.cqs.items[number]
-	switch {
-	case q == nil:
-		return BadRes
-	case q.users > 0:
-		return ResBusy
+	q := h.cqs.items[uint32(in.Get("cqn"))]
+	status := dealloc(&h.cqs, in.Get("cqn"))
+	if status == OK {
+		delete(h.timedCQs, q)
 	}
-	q.release()
-	delete(h.cqs.items, number)
-	delete(h.timedCQs, q)
-	return OK
+	return status
 }
 
 func (h *HCA) queryCQ(in, out ifc.View) Status {

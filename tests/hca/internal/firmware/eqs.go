@@ -68,19 +68,7 @@ func (h *HCA) createEQ(in, out ifc.View) Status {
 	return OK
 }
 
-func (h *HCA) destroyEQ(in, out ifc.View) Status {
-	number := uint32(in.Get("eq_number"))
-	q := h.eqs.items[number]
-	switch {
-	case q == nil:
-		return BadRes
-	case q.users > 0:
-		return ResBusy
-	}
-	q.release()
-	delete(h.eqs.items, number)
-	return OK
-}
+func (h *HCA) destroyEQ(in, out ifc.View) Status { return dealloc(&h.eqs, in.Get("eq_number")) }
 
 func (h *HCA) queryEQ(in, out ifc.View) Status {
 	q := h.eqs.items[uint32(in.Get("eq_number"))]

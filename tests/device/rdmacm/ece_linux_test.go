@@ -1,0 +1,61 @@
+package rdmacm
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rdmacm"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// What devices can do beyond the specification travels with the handshake.
+func TestECE(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	activeCh, passiveCh := channel(t), channel(t)
+	listener := listenOn(t, passiveCh, rdmacm.TCP)
+	wish, answer := rdmacm.ECE{VendorID: 0x123456, Options: 0xdeadbeef}, rdmacm.ECE{VendorID: 0x654321, Options: 0x55}
+
+	ask := func() (active, passive *rdmacm.ID, qp *verbs.QP) {
+		active = reach(t, activeCh, rdmacm.TCP, listener.LocalAddr())
+		wantError(t, active.SetLocalECE(rdmacm.ECE{Options: 1}), rdmacm.ErrInvalid)
+		wantError(t, active.SetLocalECE(rdmacm.ECE{VendorID: 1 << 24}), rdmacm.ErrInvalid)
+		rdmatest.Check(t, active.SetLocalECE(wish))
+		qp = own(t, active)
+		param := rdmacm.ConnParam{}
+		param.QPNum = qp.Num()
+		rdmatest.Must(active.Connect(patient(t), &param))(t)
+		passive = expect(t, passiveCh, rdmacm.ConnectRequest).ID
+		closeAtEnd(t, passive)
+		if got := passive.RemoteECE(); got != wish {
+			t.Errorf("the request has %+v, not %+v", got, wish)
+		}
+		return active, passive, qp
+	}
+
+	active, passive, _ := ask()
+	rdmatest.Check(t, passive.SetLocalECE(answer))
+	peer := own(t, passive)
+	move(t, passive, peer, verbs.QPInit, verbs.QPRTR, verbs.QPRTS)
+	param := rdmacm.ConnParam{}
+	param.QPNum = peer.Num()
+	rdmatest.Check(t, passive.Accept(patient(t), &param))
+	expect(t, activeCh, rdmacm.ConnectResponse)
+	// The vendor is the one who was asked for.
+	if got, want := active.RemoteECE(), (rdmacm.ECE{VendorID: wish.VendorID, Options: answer.Options}); got != want {
+		t.Errorf("the answer has %+v, not %+v", got, want)
+	}
+	rdmatest.Check(t, active.Establish())
+	expect(t, passiveCh, rdmacm.Established)
+
+	_, passive, _ = ask()
+	rdmatest.Check(t, passive.RejectECE([]byte("no")))
+	e := rdmatest.Must(activeCh.Event(patient(t)))(t)
+	var rejected *rdmacm.EventError
+	if !errors.As(e.Err(), &rejected) || rejected.Reason() != rdmacm.RejectVendorOption {
+		t.Errorf("rejected: %v", e.Err())
+	}
+
+	withQP := newEnd(t, reach(t, activeCh, rdmacm.TCP, listener.LocalAddr()))
+	wantError(t, withQP.SetLocalECE(wish), rdmacm.ErrInvalid)
+}

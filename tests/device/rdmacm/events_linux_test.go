@@ -1,0 +1,101 @@
+package rdmacm
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rdmacm"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// A program's own events come in turn with the kernel's, where it knows them.
+func TestWriteEvent(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	ch := channel(t)
+	id := create(t, ch, rdmacm.TCP)
+	err := id.WriteEvent(-7, 0x1122334455667788)
+	if !rdmatest.Kernel(t).AtLeast(7, 2) {
+		wantError(t, err, rdmacm.ErrNotSupported)
+		return
+	}
+	rdmatest.Check(t, err)
+	if e := expect(t, ch, rdmacm.UserEvent); e.ID != id || e.Status != -7 || e.Arg != 0x1122334455667788 {
+		t.Errorf("got %+v", e)
+	}
+}
+
+func TestNotify(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	active, _, _, _ := connected(t, rdmacm.TCP)
+	// The connection is established: there is nothing to hurry.
+	if err := active.Notify(verbs.EventCommEst); err == nil {
+		t.Error("an established connection took EventCommEst")
+	}
+	wantError(t, create(t, nil, rdmacm.TCP).Notify(verbs.EventCommEst), syscall.EINVAL)
+}
+
+// IDs move between channels with their events, and to no channel and back.
+func TestMigrate(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	other := channel(t)
+	active, passive, _, passiveCh := connected(t, rdmacm.TCP)
+	rdmatest.Check(t, passive.Migrate(other))
+	rdmatest.Check(t, active.Migrate(nil))
+	go func() {
+		if e, err := other.Event(patient(t)); err == nil && e.ID == passive.ID && e.Type == rdmacm.Disconnected {
+			passive.Disconnect(patient(t))
+		}
+	}()
+	rdmatest.Check(t, active.Disconnect(patient(t))) // waits now
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if e, err := passiveCh.Event(ctx); err == nil {
+		t.Errorf("the old channel has %v", e.Type)
+	}
+	wantError(t, active.Migrate(other), rdmacm.ErrBusy) // Disconnected is at hand
+	e := rdmatest.Must(active.Event(patient(t)))(t)
+	if e.Type != rdmacm.Disconnected {
+		t.Errorf("got %v", e.Type)
+	}
+	rdmatest.Check(t, active.Migrate(other))
+	wantError(t, passive.Migrate(other), rdmacm.ErrBusy)
+}
+
+func TestChannel(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	ch := rdmatest.Must(rdmacm.NewEventChannel())(t)
+	id := rdmatest.Must(ch.CreateID(rdmacm.TCP))(t)
+	wantError(t, ch.Close(), rdmacm.ErrBusy)
+	_, err := id.Event(patient(t))
+	wantError(t, err, rdmacm.ErrInvalid)
+	ctx, cancel := context.WithCancel(t.Context())
+	results := make(chan error, 3)
+	for range cap(results) {
+		go func() {
+			_, err := ch.Event(ctx)
+			results <- err
+		}()
+	}
+	cancel()
+	for range cap(results) {
+		wantError(t, <-results, context.Canceled)
+	}
+	go func() {
+		_, err := ch.Event(context.Background())
+		results <- err
+	}()
+	rdmatest.Check(t, id.Close())
+	rdmatest.Check(t, id.Close())
+	rdmatest.Check(t, ch.Close())
+	rdmatest.Check(t, ch.Close())
+	wantError(t, <-results, rdmacm.ErrClosed)
+	_, err = ch.Event(t.Context())
+	wantError(t, err, rdmacm.ErrClosed)
+	_, err = ch.CreateID(rdmacm.TCP)
+	wantError(t, err, rdmacm.ErrClosed)
+	wantError(t, id.Bind(anyPort), rdmacm.ErrClosed)
+	wantError(t, id.Listen(1), rdmacm.ErrClosed)
+}

@@ -1,0 +1,73 @@
+package rdmacm
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rdmacm"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// Who knows the path needn't ask for it.
+func TestSetPath(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	activeCh, passiveCh := channel(t), channel(t)
+	listener := listenOn(t, passiveCh, rdmacm.TCP)
+	known := rdmatest.Must(reach(t, activeCh, rdmacm.TCP, listener.LocalAddr()).QueryPath())(t)
+	id := create(t, activeCh, rdmacm.TCP)
+	if err := id.SetPath(patient(t), known[0]); err == nil {
+		t.Error("an ID without an address has a path")
+	}
+	rdmatest.Check(t, id.ResolveAddr(patient(t), none, listener.LocalAddr(), resolve))
+	expect(t, activeCh, rdmacm.AddrResolved)
+	rdmatest.Check(t, id.SetPath(patient(t), known[0]))
+	expect(t, activeCh, rdmacm.RouteResolved)
+	paths := rdmatest.Must(id.QueryPath())(t)
+	if len(paths) != 1 || paths[0].DGID != known[0].DGID || paths[0].SGID != known[0].SGID || paths[0].MTU != known[0].MTU ||
+		paths[0].PacketLifeTime != known[0].PacketLifeTime || paths[0].PKey != known[0].PKey || !paths[0].Reversible {
+		t.Errorf("the path is %+v, not %+v", paths, known)
+	}
+	active := newEnd(t, id)
+	rdmatest.Must(active.Connect(patient(t), nil))(t)
+	passive := newEnd(t, expect(t, passiveCh, rdmacm.ConnectRequest).ID)
+	closeAtEnd(t, passive.ID)
+	rdmatest.Check(t, passive.Accept(patient(t), nil))
+	expect(t, activeCh, rdmacm.Established)
+	expect(t, passiveCh, rdmacm.Established)
+	exchange(t, active, passive)
+}
+
+// InfiniBand's addresses are for InfiniBand: over RoCE they lead to a device, but
+// no further. Any of them can be listened on.
+func TestIBAddr(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	listener := create(t, nil, rdmacm.IB)
+	const service = 0x13f1234
+	rdmatest.Check(t, listener.BindIB(rdmacm.IBAddr{PKey: 0xffff, Service: service, ServiceMask: 0xffff}))
+	rdmatest.Check(t, listener.Listen(1))
+	g := rdmatest.Must(listener.QueryGID())(t)
+	if g.LocalGID != (verbs.GID{}) || g.LocalService != service {
+		t.Errorf("listens on %+v", g)
+	}
+	if listener.LocalAddr().IsValid() {
+		t.Errorf("it has the IP address %v", listener.LocalAddr())
+	}
+
+	addr := rdmacm.IBAddr{PKey: 0xffff, Service: service, ServiceMask: ^uint64(0)}
+	addr.GID = verbs.GID(netip.MustParseAddr(host).As16()) // rxe0's
+	err := create(t, nil, rdmacm.IB).BindIB(addr)
+	wantError(t, err, syscall.ENODEV)
+	var e *rdmacm.OpError
+	if !errors.As(err, &e) || e.Hint == "" {
+		t.Errorf("it doesn't say why: %v", err)
+	}
+	active := create(t, nil, rdmacm.IB)
+	rdmatest.Check(t, active.ResolveIBAddr(patient(t), nil, addr, resolve))
+	if g := rdmatest.Must(active.QueryGID())(t); g.RemoteGID != addr.GID || active.Verbs().Device().Name() != rdmatest.Device {
+		t.Errorf("on %v: %+v", active.Verbs().Device(), g)
+	}
+	wantError(t, active.ResolveRoute(patient(t), resolve), rdmacm.ErrRouteResolution, syscall.ENODEV)
+}

@@ -1,0 +1,62 @@
+package rdmacm
+
+import (
+	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rdmacm"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// An ID's SRQ feeds the queue pairs that are made after it, other IDs' too.
+func TestSRQ(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	activeCh, passiveCh := channel(t), channel(t)
+	listener := listenOn(t, passiveCh, rdmacm.TCP)
+	_, err := create(t, nil, rdmacm.TCP).CreateSRQ(nil, verbs.SRQOptions{MaxWR: 8, MaxSGE: 1})
+	wantError(t, err, rdmacm.ErrInvalid) // no device yet
+	srq := rdmatest.Must(listener.CreateSRQ(nil, verbs.SRQOptions{MaxWR: 8, MaxSGE: 1}))(t)
+	_, err = listener.CreateSRQ(nil, verbs.SRQOptions{MaxWR: 8, MaxSGE: 1})
+	wantError(t, err, rdmacm.ErrInvalid)
+	if listener.SRQ() != srq {
+		t.Errorf("the SRQ is %p, not %p", listener.SRQ(), srq)
+	}
+
+	active := newEnd(t, reach(t, activeCh, rdmacm.TCP, listener.LocalAddr()))
+	rdmatest.Must(active.Connect(patient(t), nil))(t)
+	request := expect(t, passiveCh, rdmacm.ConnectRequest)
+	if request.Conn.SRQ {
+		t.Error("the request is of a QP with an SRQ")
+	}
+	o := queuesOf
+	o.SRQ = srq
+	rdmatest.Must(request.ID.CreateQP(nil, o))(t)
+	rdmatest.Check(t, request.ID.Accept(patient(t), nil))
+	if e := expect(t, activeCh, rdmacm.Established); !e.Conn.SRQ {
+		t.Error("the answer doesn't tell of the SRQ")
+	}
+	expect(t, passiveCh, rdmacm.Established)
+	mr := rdmatest.Must(request.ID.PD().AllocMR(64, verbs.AccessLocalWrite))(t)
+	rdmatest.Must(srq.PostRecv(verbs.RecvWR{WRID: 77, SGL: []verbs.SGE{mr.SGE(0, 64)}}))(t)
+	copy(active.mr.Bytes(), rdmatest.Pattern(64, 1))
+	active.send(t, verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{active.mr.SGE(0, 64)}})
+	if wc := rdmatest.PollOK(t, request.ID.RecvCQ(), 1)[0]; wc.WRID != 77 {
+		t.Errorf("receive %d completed", wc.WRID)
+	}
+	wantBytes(t, mr.Bytes(), rdmatest.Pattern(64, 1))
+
+	wantError(t, listener.DestroySRQ(), rdmacm.ErrBusy)
+	rdmatest.Check(t, request.ID.Close())
+	rdmatest.Check(t, mr.Close())
+	rdmatest.Check(t, listener.DestroySRQ())
+	rdmatest.Check(t, listener.DestroySRQ())
+
+	// One of the ID's own goes with it, in order.
+	other := reach(t, channel(t), rdmacm.TCP, listener.LocalAddr())
+	rdmatest.Must(other.CreateSRQ(nil, verbs.SRQOptions{MaxWR: 8, MaxSGE: 1}))(t)
+	qp := rdmatest.Must(other.CreateQP(nil, queuesOf))(t)
+	if _, err := qp.PostRecv(verbs.RecvWR{}); err == nil {
+		t.Error("a QP with an SRQ takes receives of its own")
+	}
+	rdmatest.Check(t, other.Close())
+}
