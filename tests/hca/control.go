@@ -11,31 +11,11 @@ import (
 	"net"
 	"time"
 
+	"github.com/goverbs/goverbs/tests/hca/control"
 	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
 	"github.com/goverbs/goverbs/tests/hca/internal/firmware"
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
-
-// request is a line that a test writes to the control socket.
-type request struct {
-	Do  string // what to do, a key of requests
-	HCA int    // to which HCA
-	Up  bool   // port
-	// faults: fractions of 1, and nanoseconds
-	Drop, Duplicate, Reorder float64
-	Delay, Jitter            int64
-	// inject: what happens to the N-th from now on, with which syndrome of the CQE
-	QPN              uint32
-	Kind             string
-	N                int
-	Syndrome, Vendor uint8
-	// of a hostile HCA: see firmware.Lie and what follows it
-	Opcode uint16
-	Status uint8
-	Seed   uint64
-	Type   uint8
-	CQE    []byte // base64
-}
 
 var faultKinds = map[string]transport.FaultKind{
 	"send": transport.FailSend, "receive": transport.FailReceive,
@@ -44,28 +24,28 @@ var faultKinds = map[string]transport.FaultKind{
 
 // requests carry out what a request asks, on the HCA's goroutine, and return
 // what to answer besides that it went well.
-var requests = map[string]func(m *machine, r request) (any, error){
-	"port": func(m *machine, r request) (any, error) {
+var requests = map[string]func(m *machine, r control.Request) (any, error){
+	"port": func(m *machine, r control.Request) (any, error) {
 		m.port.SetUp(r.Up)
 		return nil, nil
 	},
-	"fatal": func(m *machine, r request) (any, error) {
+	"fatal": func(m *machine, r control.Request) (any, error) {
 		m.hca.Fail()
 		return nil, nil
 	},
 	// The device is off the bus from now on, and nobody was asked.
-	"vanish": func(m *machine, r request) (any, error) {
+	"vanish": func(m *machine, r control.Request) (any, error) {
 		m.config.Remove(true)
 		m.hca.Remove(true)
 		return nil, nil
 	},
 	// A vanished device is back, as new.
-	"return": func(m *machine, r request) (any, error) {
+	"return": func(m *machine, r control.Request) (any, error) {
 		m.hca.Remove(false)
 		m.config.Remove(false)
 		return nil, nil
 	},
-	"faults": func(m *machine, r request) (any, error) {
+	"faults": func(m *machine, r control.Request) (any, error) {
 		faults := fabric.Faults{
 			Drop: r.Drop, Duplicate: r.Duplicate, Reorder: r.Reorder,
 			Delay: time.Duration(r.Delay), Jitter: time.Duration(r.Jitter),
@@ -73,40 +53,40 @@ var requests = map[string]func(m *machine, r request) (any, error){
 		m.fabric.SetFaults(faults)
 		return nil, nil
 	},
-	"inject": func(m *machine, r request) (any, error) {
+	"inject": func(m *machine, r control.Request) (any, error) {
 		kind, ok := faultKinds[r.Kind]
 		if !ok {
 			return nil, fmt.Errorf("no such kind of fault: %q", r.Kind)
 		}
 		return nil, m.hca.Inject(r.QPN, transport.Fault{Kind: kind, N: r.N, Syndrome: r.Syndrome, Vendor: r.Vendor})
 	},
-	"completions": func(m *machine, r request) (any, error) { return m.hca.Completions(), nil },
-	"lie": func(m *machine, r request) (any, error) {
+	"completions": func(m *machine, r control.Request) (any, error) { return m.hca.Completions(), nil },
+	"lie": func(m *machine, r control.Request) (any, error) {
 		return nil, m.hca.Lie(firmware.Lie{Opcode: r.Opcode, N: r.N, Status: firmware.Status(r.Status), Syndrome: uint32(r.Syndrome), Seed: r.Seed})
 	},
-	"repent": func(m *machine, r request) (any, error) {
+	"repent": func(m *machine, r control.Request) (any, error) {
 		m.hca.Repent()
 		return nil, nil
 	},
-	"forge": func(m *machine, r request) (any, error) {
+	"forge": func(m *machine, r control.Request) (any, error) {
 		if r.Kind != "send" && r.Kind != "receive" {
 			return nil, fmt.Errorf("a CQ is for send or receive, not %q", r.Kind)
 		}
 		return nil, m.hca.Forge(r.QPN, r.Kind == "receive", r.CQE)
 	},
-	"tell": func(m *machine, r request) (any, error) { return nil, m.hca.Tell(r.Type, r.QPN) },
-	"scribble": func(m *machine, r request) (any, error) {
+	"tell": func(m *machine, r control.Request) (any, error) { return nil, m.hca.Tell(r.Type, r.QPN) },
+	"scribble": func(m *machine, r control.Request) (any, error) {
 		return nil, m.hca.Scribble(r.QPN, r.Kind, r.N, r.Seed)
 	},
-	"packets":   func(m *machine, r request) (any, error) { return m.fabric.Stats(), nil },
-	"doorbells": func(m *machine, r request) (any, error) { return m.hca.Doorbells(), nil },
-	"resources": func(m *machine, r request) (any, error) {
+	"packets":   func(m *machine, r control.Request) (any, error) { return m.fabric.Stats(), nil },
+	"doorbells": func(m *machine, r control.Request) (any, error) { return m.hca.Doorbells(), nil },
+	"resources": func(m *machine, r control.Request) (any, error) {
 		return m.hca.Resources(), nil
 	},
 }
 
-// control answers requests, each a line of JSON, with lines of JSON.
-func control(l *net.UnixListener, machines []*machine) error {
+// answerRequests answers requests, each a line of JSON, with lines of JSON.
+func answerRequests(l *net.UnixListener, machines []*machine) error {
 	for {
 		c, err := l.AcceptUnix()
 		if err != nil {
@@ -143,7 +123,7 @@ func answer(line []byte, machines []*machine) []byte {
 }
 
 func carryOut(line []byte, machines []*machine) (result any, err error) {
-	var r request
+	var r control.Request
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&r); err != nil {

@@ -149,7 +149,7 @@ func serve(sockets []string, kinds []firmware.Profile) error {
 		if err != nil {
 			return err
 		}
-		go func() { failed <- control(l, machines) }()
+		go func() { failed <- answerRequests(l, machines) }()
 	}
 	return <-failed
 }

@@ -87,7 +87,7 @@ func TestControlSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	go control(l, []*machine{plugIn(t)})
+	go answerRequests(l, []*machine{plugIn(t)})
 	c, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)

@@ -4,19 +4,17 @@ import (
 	"testing"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/tests/hca/control"
 	"github.com/goverbs/goverbs/verbs"
 )
 
 // TestCompressed: what a CQ with compression is polled for did come compressed, as
 // the device counts it.
 func TestCompressed(t *testing.T) {
-	h := openHCA(t)
 	type counts struct{ Completions, Blocks, Compressed int }
 	count := func() (n counts) {
 		t.Helper()
-		if refusal := h.try(t, request{Do: "completions"}, &n); refusal != "" {
-			t.Fatal(refusal)
-		}
+		rdmatest.Check(t, control.Request{Do: "completions"}.Get(&n))
 		return n
 	}
 	for _, c := range []verbs.CQECompression{0, verbs.CompressHash, verbs.CompressChecksum} {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/tests/hca/control"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -112,10 +113,10 @@ func (p *prey) live(t *testing.T) {
 }
 
 // attack has the device do one hostile thing to an end.
-func (p *prey) attack(t *testing.T, h *hca, e *rdmatest.End) {
+func (p *prey) attack(t *testing.T, e *rdmatest.End) {
 	t.Helper()
 	r := p.r
-	a := request{QPN: e.QP.Num(), Seed: r.Uint64()}
+	a := control.Request{QPN: e.QP.Num(), Seed: r.Uint64()}
 	switch r.IntN(4) {
 	case 0:
 		a.Do, a.N = "scribble", 1+r.IntN(64)
@@ -131,8 +132,8 @@ func (p *prey) attack(t *testing.T, h *hca, e *rdmatest.End) {
 		a.Do, a.Kind, a.CQE = "forge", []string{"send", "receive"}[r.IntN(2)], p.completion(a.QPN)
 	}
 	p.told = append(p.told, fmt.Sprintf("%+v", a))
-	if refusal := h.try(t, a, nil); refusal != "" && !strings.Contains(refusal, "no rings") {
-		t.Fatalf("%+v: %s", a, refusal)
+	if err := a.Ask(); err != nil && !strings.Contains(err.Error(), "no rings") {
+		t.Fatalf("%+v: %v", a, err)
 	}
 }
 
@@ -161,11 +162,10 @@ func (p *prey) completion(qpn uint32) []byte {
 // TestHostileDevice: whatever a device writes where a program looks, the program
 // goes on, with errors or without; it panics, hangs and leaks not.
 func TestHostileDevice(t *testing.T) {
-	h := openHCA(t)
-	repent := func() { h.ask(t, request{Do: "repent"}) }
+	repent := func() { ask(t, control.Request{Do: "repent"}) }
 	defer repent()
 	healthy := rdmatest.NewPair(t, rdmatest.Default()) // what others do
-	before := h.objects(t)
+	before := objects(t)
 	goroutines := runtime.NumGoroutine()
 	completions, failed := 0, 0
 	for seed := range hostileRounds() {
@@ -182,7 +182,7 @@ func TestHostileDevice(t *testing.T) {
 			}()
 			for range 12 {
 				p.live(t)
-				p.attack(t, h, []*rdmatest.End{p.A, p.B}[p.r.IntN(2)])
+				p.attack(t, []*rdmatest.End{p.A, p.B}[p.r.IntN(2)])
 				p.live(t)
 			}
 			for _, e := range []*rdmatest.End{p.A, p.B} {
@@ -210,7 +210,7 @@ func TestHostileDevice(t *testing.T) {
 	}
 	repent()
 	exchange(t, healthy)
-	if after := h.objects(t); after != before {
+	if after := objects(t); after != before {
 		t.Errorf("the device had %s, and has %s", before, after)
 	}
 	if n := runtime.NumGoroutine(); n > goroutines {
@@ -248,12 +248,10 @@ func exchange(t *testing.T, p *rdmatest.Pair) {
 }
 
 // objects counts what programs make on the device, as the device does.
-func (h *hca) objects(t *testing.T) string {
+func objects(t *testing.T) string {
 	t.Helper()
 	var n map[string]int
-	if refusal := h.try(t, request{Do: "resources"}, &n); refusal != "" {
-		t.Fatal(refusal)
-	}
+	rdmatest.Check(t, control.Request{Do: "resources"}.Get(&n))
 	var list []string
 	for _, kind := range []string{"pd", "cq", "qp", "srq", "uctx"} {
 		list = append(list, fmt.Sprintf("%d %s", n[kind], kind))
@@ -264,12 +262,11 @@ func (h *hca) objects(t *testing.T) string {
 // TestLyingDevice: commands that the device refuses, for whatever reason, or answers
 // with nonsense, end in errors; nothing is left half made.
 func TestLyingDevice(t *testing.T) {
-	h := openHCA(t)
-	repent := func() { h.ask(t, request{Do: "repent"}) }
+	repent := func() { ask(t, control.Request{Do: "repent"}) }
 	defer repent()
 	exchange(t, rdmatest.NewPair(t, rdmatest.Default())) // what drivers make at first use is made
 	rdmatest.CheckLeaks(t)
-	before := h.objects(t)
+	before := objects(t)
 	r := rand.New(rand.NewPCG(7, 7))
 	opcodes := map[uint16]string{
 		0x400: "CREATE_CQ", 0x500: "CREATE_QP", 0x502: "RST2INIT_QP", 0x503: "INIT2RTR_QP", 0x504: "RTR2RTS_QP",
@@ -285,7 +282,7 @@ func TestLyingDevice(t *testing.T) {
 				if opcode == 0x800 && n == 2 {
 					continue // there is only one
 				}
-				h.ask(t, request{Do: "lie", Opcode: opcode, N: n, Status: status})
+				ask(t, control.Request{Do: "lie", Opcode: opcode, N: n, Status: status})
 				err := program()
 				if err == nil {
 					t.Errorf("%s number %d with status %#x: all went well", name, n, status)
@@ -303,12 +300,12 @@ func TestLyingDevice(t *testing.T) {
 	}
 	for seed := range uint64(hostileRounds() / 5) {
 		for _, opcode := range []uint16{0x50b, 0x90f} { // QUERY_QP, QUERY_RMP
-			h.ask(t, request{Do: "lie", Opcode: opcode, N: 1, Seed: seed})
+			ask(t, control.Request{Do: "lie", Opcode: opcode, N: 1, Seed: seed})
 		}
 		_ = program() // an answer like any other
 	}
 	repent()
-	if after := h.objects(t); after != before {
+	if after := objects(t); after != before {
 		t.Errorf("the device had %s, and has %s", before, after)
 	}
 }

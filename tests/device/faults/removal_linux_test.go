@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/tests/hca/control"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -25,8 +26,8 @@ type loss struct {
 	registers bool
 
 	// away returns once the kernel knows. told is closed by EventDeviceFatal.
-	away func(t *testing.T, h *hca, address string, told <-chan struct{})
-	back func(t *testing.T, h *hca)
+	away func(t *testing.T, address string, told <-chan struct{})
+	back func(t *testing.T)
 }
 
 // victim is the HCA that goes away, and its device's name.
@@ -38,13 +39,13 @@ var losses = []loss{
 	{
 		name:      "removed in good order",
 		registers: true,
-		away:      func(t *testing.T, _ *hca, address string, _ <-chan struct{}) { remove(t, address) },
-		back:      func(t *testing.T, _ *hca) { rescan(t) },
+		away:      func(t *testing.T, address string, _ <-chan struct{}) { remove(t, address) },
+		back:      func(t *testing.T) { rescan(t) },
 	},
 	{
 		name: "pulled out",
-		away: func(t *testing.T, h *hca, address string, told <-chan struct{}) {
-			h.ask(t, request{Do: "vanish", HCA: victim})
+		away: func(t *testing.T, address string, told <-chan struct{}) {
+			ask(t, control.Request{Do: "vanish", HCA: victim})
 			// The driver finds out by itself. Before, it waits a minute for each command.
 			select {
 			case <-told:
@@ -53,16 +54,16 @@ var losses = []loss{
 			}
 			remove(t, address)
 		},
-		back: func(t *testing.T, h *hca) {
-			h.ask(t, request{Do: "return", HCA: victim})
+		back: func(t *testing.T) {
+			ask(t, control.Request{Do: "return", HCA: victim})
 			rescan(t)
 		},
 	},
 	{
 		// The driver resets it, for which it takes the device away.
 		name: "broken",
-		away: func(t *testing.T, h *hca, _ string, _ <-chan struct{}) { h.ask(t, request{Do: "fatal", HCA: victim}) },
-		back: func(*testing.T, *hca) {},
+		away: func(t *testing.T, _ string, _ <-chan struct{}) { ask(t, control.Request{Do: "fatal", HCA: victim}) },
+		back: func(*testing.T) {},
 	},
 }
 
@@ -168,7 +169,6 @@ func (l *load) traffic(t *testing.T, name string, rounds *atomic.Int64, p *rdmat
 // goroutines wait: all are told so, what is left of it is closed in order, and
 // the device that comes back is as good as new.
 func TestLost(t *testing.T) {
-	h := openHCA(t)
 	for _, how := range losses {
 		t.Run(how.name, func(t *testing.T) {
 			fds := rdmatest.FDs(t)
@@ -222,7 +222,7 @@ func TestLost(t *testing.T) {
 					t.Fatal("there is no load")
 				}
 			}
-			how.away(t, h, filepath.Base(path), told)
+			how.away(t, filepath.Base(path), told)
 
 			ended := make(chan struct{})
 			go func() { l.group.Wait(); close(ended) }()
@@ -251,7 +251,7 @@ func TestLost(t *testing.T) {
 				t.Errorf("%d file descriptors were open, now %d", fds, n)
 			}
 
-			how.back(t, h)
+			how.back(t)
 			c = returned(t)
 			again := rdmatest.PairOn(t, c, spec)
 			again.B.Recv(t, 1, 0, 64)

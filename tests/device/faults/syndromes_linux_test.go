@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/tests/hca/control"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -112,7 +113,6 @@ var syndromes = []uint8{
 // TestSyndromes has requests fail by every syndrome, and packets get lost: what
 // completions say is what they say in C. After each the queue pairs go from ERR through RESET to RTS, and work.
 func TestSyndromes(t *testing.T) {
-	h := openHCA(t)
 	for _, test := range []struct {
 		name string
 		srq  bool
@@ -125,12 +125,12 @@ func TestSyndromes(t *testing.T) {
 			impatient := func(a *verbs.QPAttr) { a.Timeout = 10 } // 4 ms
 			spec.A.Tune, spec.B.Tune = impatient, impatient
 			us := ours{rdmatest.NewPair(t, spec)}
-			once := func(p player, r request) string {
+			once := func(p player, r control.Request) string {
 				a, b := p.begin(t)
 				if r.QPN = a; r.Kind == "receive" {
 					r.QPN = b
 				}
-				h.ask(t, r)
+				ask(t, r)
 				outcome := p.play(t)
 				p.begin(t)
 				if again := p.play(t); again != fine {
@@ -139,7 +139,7 @@ func TestSyndromes(t *testing.T) {
 				return outcome
 			}
 			failed := make(map[string]bool)
-			both := func(r request) string {
+			both := func(r control.Request) string {
 				r.Do, r.N = "inject", 1
 				in := once(theirs, r)
 				if got := once(us, r); got != in {
@@ -154,14 +154,14 @@ func TestSyndromes(t *testing.T) {
 						// An SRQ's receive stays there; 0 injects nothing.
 						continue
 					}
-					r := request{Kind: kind, Syndrome: syndrome, Vendor: 0x70 + uint8(i)}
+					r := control.Request{Kind: kind, Syndrome: syndrome, Vendor: 0x70 + uint8(i)}
 					if got := both(r); got == fine {
 						t.Errorf("%+v did nothing", r)
 					}
 				}
 			}
 			for _, kind := range []string{"drop", "damage"} {
-				if got := both(request{Kind: kind}); got != fine {
+				if got := both(control.Request{Kind: kind}); got != fine {
 					t.Errorf("after one packet's %s: %s", kind, got)
 				}
 			}

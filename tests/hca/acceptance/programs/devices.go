@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/goverbs/goverbs/tests/hca/control"
 )
 
 // devices are what the drivers call the HCAs: whichever they come upon first is
@@ -112,7 +114,7 @@ type census [2]map[string]int
 
 func count() (c census, err error) {
 	for i := range c {
-		if c[i], err = resources(i); err != nil {
+		if c[i], err = control.Resources(i); err != nil {
 			return c, err
 		}
 	}
@@ -139,7 +141,7 @@ func (c census) returns() error {
 
 // nothing objects to anything that an HCA has that no driver uses.
 func nothing(hca int) error {
-	n, err := resources(hca)
+	n, err := control.Resources(hca)
 	if err != nil {
 		return err
 	}

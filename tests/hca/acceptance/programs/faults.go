@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/goverbs/goverbs/tests/hca/control"
 )
 
 // faultCase lets something go wrong with three messages, and says what libmlx5
@@ -20,9 +22,9 @@ import (
 type faultCase struct {
 	name    string
 	op      string
-	wire    request // what goes wrong on the fabric
-	inject  request // once, in the requester's queue pair, or in the responder's
-	at      string  // whose that is: "requester", "responder" or "" for nobody's
+	wire    control.Request // what goes wrong on the fabric
+	inject  control.Request // once, in the requester's queue pair, or in the responder's
+	at      string          // whose that is: "requester", "responder" or "" for nobody's
 	want    []string
 	counter string // mlx5_0's, that has to grow
 }
@@ -59,14 +61,14 @@ func faults() (list []faultCase) {
 	for _, s := range syndromes {
 		list = append(list, faultCase{
 			name: "second send fails: " + s.text, op: "send", at: "requester",
-			inject: request{Kind: "send", N: 2, Syndrome: s.code, Vendor: vendor},
+			inject: control.Request{Kind: "send", N: 2, Syndrome: s.code, Vendor: vendor},
 			want:   []string{good, fmt.Sprintf("requester: %s %#x", s.text, vendor), flushed, arrived},
 		})
 	}
 	for _, s := range syndromes[:3] {
 		list = append(list, faultCase{
 			name: "second receive fails: " + s.text, op: "send", at: "responder",
-			inject: request{Kind: "receive", N: 2, Syndrome: s.code, Vendor: vendor},
+			inject: control.Request{Kind: "receive", N: 2, Syndrome: s.code, Vendor: vendor},
 			want: []string{good, "requester: remote operation error 0x89", flushed,
 				arrived, fmt.Sprintf("responder: %s %#x", s.text, vendor), unused},
 		})
@@ -74,18 +76,18 @@ func faults() (list []faultCase) {
 	whole := []string{good, good, good, arrived, arrived, arrived}
 	return append(list, []faultCase{
 		{name: "a packet is lost", op: "write", at: "requester",
-			inject: request{Kind: "drop", N: 2}, want: whole, counter: "packet_seq_err"},
+			inject: control.Request{Kind: "drop", N: 2}, want: whole, counter: "packet_seq_err"},
 		{name: "the last acknowledgement is lost", op: "read", at: "responder",
-			inject: request{Kind: "drop", N: 9}, want: whole[:3], counter: "local_ack_timeout_err"},
+			inject: control.Request{Kind: "drop", N: 9}, want: whole[:3], counter: "local_ack_timeout_err"},
 		{name: "a response is lost", op: "read", at: "responder",
-			inject: request{Kind: "drop", N: 2}, want: whole[:3], counter: "implied_nak_seq_err"},
+			inject: control.Request{Kind: "drop", N: 2}, want: whole[:3], counter: "implied_nak_seq_err"},
 		{name: "a WRITE's address is damaged", op: "write", at: "requester",
-			inject: request{Kind: "damage", N: 1}, want: []string{"requester: remote access error 0x88", flushed, flushed, unused, unused, unused},
+			inject: control.Request{Kind: "damage", N: 1}, want: []string{"requester: remote access error 0x88", flushed, flushed, unused, unused, unused},
 			counter: "req_remote_access_errors"},
 		{name: "a READ's address is damaged", op: "read", at: "requester",
-			inject: request{Kind: "damage", N: 2}, want: []string{good, "requester: remote access error 0x88", flushed},
+			inject: control.Request{Kind: "damage", N: 2}, want: []string{good, "requester: remote access error 0x88", flushed},
 			counter: "req_remote_access_errors"},
-		{name: "nothing arrives", op: "send", wire: request{Drop: 1},
+		{name: "nothing arrives", op: "send", wire: control.Request{Drop: 1},
 			want:    []string{"requester: transport retry counter exceeded 0x81", flushed, flushed},
 			counter: "local_ack_timeout_err"},
 	}...)
@@ -124,10 +126,10 @@ func (c faultCase) run(peers string) error {
 		c.inject.QPN, c.inject.HCA = b, 1
 	}
 	if c.at != "" {
-		err = c.inject.do(nil)
+		err = c.inject.Ask()
 	} else {
-		err = c.wire.do(nil)
-		defer request{Do: "faults"}.do(nil)
+		err = c.wire.Ask()
+		defer control.Request{Do: "faults"}.Ask()
 	}
 	if err != nil {
 		return err

@@ -13,12 +13,14 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/goverbs/goverbs/tests/hca/control"
 )
 
 // round is what one turn of a soak may be.
 type round struct {
 	name  string
-	wire  request           // for games
+	wire  control.Request   // for games
 	fits  func(c game) bool // which may be played then
 	upset func() error      // or trouble, instead of games
 }
@@ -34,9 +36,9 @@ func reliable(c game) bool {
 // No fatal errors: of those the driver recovers once in 20 minutes.
 var rounds = []round{
 	{name: "nothing", fits: anything},
-	{name: "delays", wire: request{Delay: 200_000, Jitter: 100_000}, fits: reliable},
-	{name: "1 % lost", wire: request{Drop: 0.01}, fits: reliable},
-	{name: "1 % lost, twice or reordered", wire: request{Drop: 0.01, Duplicate: 0.01, Reorder: 0.01}, fits: reliable},
+	{name: "delays", wire: control.Request{Delay: 200_000, Jitter: 100_000}, fits: reliable},
+	{name: "1 % lost", wire: control.Request{Drop: 0.01}, fits: reliable},
+	{name: "1 % lost, twice or reordered", wire: control.Request{Drop: 0.01, Duplicate: 0.01, Reorder: 0.01}, fits: reliable},
 	{name: "programs killed", upset: killed},
 	{name: "port down and up", upset: portDown},
 	{name: "modules removed and loaded", upset: reloaded},
@@ -102,7 +104,7 @@ func (x round) play(list []game) error {
 		return err
 	}
 	x.wire.Do = "faults"
-	if err := x.wire.do(nil); err != nil {
+	if err := x.wire.Ask(); err != nil {
 		return err
 	}
 	played := make(chan error)
@@ -112,7 +114,7 @@ func (x round) play(list []game) error {
 	for range list {
 		err = errors.Join(err, <-played)
 	}
-	return errors.Join(err, request{Do: "faults"}.do(nil), before.returns())
+	return errors.Join(err, control.Request{Do: "faults"}.Ask(), before.returns())
 }
 
 // kernelLog is what the kernel says from now on.

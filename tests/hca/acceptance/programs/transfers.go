@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+
+	"github.com/goverbs/goverbs/tests/hca/control"
 )
 
 // transferCase moves data while something goes wrong.
 type transferCase struct {
 	name   string
-	faults request
+	faults control.Request
 	mib    int
 	ops    []string
 }
@@ -23,20 +25,20 @@ func transfers(long bool) []transferCase {
 	}
 	all := []string{"send", "write", "read"}
 	return []transferCase{
-		{"transfer undisturbed", request{}, mib, all},
-		{"transfer with 1 % of the packets lost", request{Drop: 0.01}, mib, all},
-		{"transfer with 1 % of the packets reordered", request{Reorder: 0.01}, mib, all},
-		{"transfer with 1 % of the packets twice", request{Duplicate: 0.01}, mib, all},
-		{"transfer with all of that and a delay", request{Drop: 0.01, Reorder: 0.01, Duplicate: 0.01, Delay: 20_000}, mib, all},
+		{"transfer undisturbed", control.Request{}, mib, all},
+		{"transfer with 1 % of the packets lost", control.Request{Drop: 0.01}, mib, all},
+		{"transfer with 1 % of the packets reordered", control.Request{Reorder: 0.01}, mib, all},
+		{"transfer with 1 % of the packets twice", control.Request{Duplicate: 0.01}, mib, all},
+		{"transfer with all of that and a delay", control.Request{Drop: 0.01, Reorder: 0.01, Duplicate: 0.01, Delay: 20_000}, mib, all},
 	}
 }
 
 func (c transferCase) run(peers string) error {
 	c.faults.Do = "faults"
-	if err := c.faults.do(nil); err != nil {
+	if err := c.faults.Ask(); err != nil {
 		return err
 	}
-	defer request{Do: "faults"}.do(nil)
+	defer control.Request{Do: "faults"}.Ask()
 	for _, op := range c.ops {
 		if err := run(exec.Command(filepath.Join(peers, "transfer"), "mlx5_0", "mlx5_1", op, fmt.Sprint(c.mib))); err != nil {
 			return err

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/goverbs/goverbs/tests/hca/control"
 )
 
 // troubleCase makes trouble that the drivers have to get over: afterwards two
@@ -111,7 +113,7 @@ func (t *traffic) kill() {
 func flows(n int) error {
 	packets := func() (int, error) {
 		var s struct{ Delivered int }
-		err := request{Do: "packets"}.do(&s)
+		err := control.Request{Do: "packets"}.Get(&s)
 		return s.Delivered, err
 	}
 	first, err := packets()
@@ -202,15 +204,15 @@ func portDown() error {
 	}()
 	err = inOrder(
 		func() error { return flows(100) },
-		request{Do: "port", HCA: 0, Up: false}.ask,
+		control.Request{Do: "port", HCA: 0, Up: false}.Ask,
 		func() error { return w.expect(portError) },
 		func() error { return state(name, "DOWN") },
-		request{Do: "port", HCA: 0, Up: true}.ask,
+		control.Request{Do: "port", HCA: 0, Up: true}.Ask,
 		func() error { return w.expect(portActive) },
 		func() error { return state(name, "ACTIVE") },
 	)
 	if err != nil {
-		err = errors.Join(err, request{Do: "port", HCA: 0, Up: true}.do(nil))
+		err = errors.Join(err, control.Request{Do: "port", HCA: 0, Up: true}.Ask())
 	}
 	return errors.Join(err, <-played)
 }
@@ -300,19 +302,19 @@ func reloaded() error {
 
 // fatal: the driver resets the device when it says that it is broken.
 func fatal() error {
-	return lose(1, tell(request{Do: "fatal", HCA: 1}), isFatal)
+	return lose(1, tell(control.Request{Do: "fatal", HCA: 1}), isFatal)
 }
 
 // vanished: a device that is pulled out, while programs use it, and another one
 // in its place.
 func vanished() error {
-	err := lose(1, tell(request{Do: "vanish", HCA: 1}), isFatal, remove, tell(request{Do: "return", HCA: 1}))
+	err := lose(1, tell(control.Request{Do: "vanish", HCA: 1}), isFatal, remove, tell(control.Request{Do: "return", HCA: 1}))
 	return errors.Join(err, rescan())
 }
 
 // tell asks the HCAs to do something.
-func tell(r request) func(*watch, string) error {
-	return func(*watch, string) error { return r.ask() }
+func tell(r control.Request) func(*watch, string) error {
+	return func(*watch, string) error { return r.Ask() }
 }
 
 // faulted is what `rdma statistic` prints of memory that was brought in.
