@@ -46,10 +46,7 @@ func KindOf() Kind {
 // overInfiniBand tells whether the device's port is one.
 func overInfiniBand(t testing.TB, c *verbs.Context) (lid uint16, yes bool) {
 	t.Helper()
-	port, err := c.QueryPort(Port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := Must(c.QueryPort(Port))(t)
 	return port.LID, port.LinkLayer == verbs.LinkLayerInfiniBand
 }
 
@@ -58,10 +55,7 @@ func overInfiniBand(t testing.TB, c *verbs.Context) (lid uint16, yes bool) {
 func GID(t testing.TB, c *verbs.Context) verbs.GIDEntry {
 	t.Helper()
 	_, ib := overInfiniBand(t, c)
-	table, err := c.GIDTable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := Must(c.GIDTable())(t)
 	for _, e := range table {
 		if e.Port == Port && (ib && e.Index == 0 || e.Type == verbs.RoCEv2 && e.GID.IsIPv4Mapped()) {
 			return e
@@ -75,10 +69,7 @@ func GID(t testing.TB, c *verbs.Context) verbs.GIDEntry {
 // port wants a GRH.
 func Address(t testing.TB, c *verbs.Context) verbs.AHAttr {
 	t.Helper()
-	port, err := c.QueryPort(Port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := Must(c.QueryPort(Port))(t)
 	if port.LinkLayer == verbs.LinkLayerInfiniBand && !port.GRHRequired {
 		return verbs.AHAttr{DLID: port.LID, Port: Port}
 	}

@@ -204,13 +204,9 @@ type Version struct{ Major, Minor int }
 func Kernel(t testing.TB) Version {
 	t.Helper()
 	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		t.Fatal(err)
-	}
+	Check(t, unix.Uname(&u))
 	var v Version
-	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &v.Major, &v.Minor); err != nil {
-		t.Fatal(err)
-	}
+	Must(fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &v.Major, &v.Minor))(t)
 	return v
 }
 

@@ -21,8 +21,6 @@ func NetDev(device string) string {
 func EnableIPv6(t testing.TB, netDev string) {
 	t.Helper()
 	for _, set := range [][2]string{{"accept_dad", "0"}, {"disable_ipv6", "0"}} {
-		if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+netDev+"/"+set[0], []byte(set[1]), 0); err != nil {
-			t.Fatal(err)
-		}
+		Check(t, os.WriteFile("/proc/sys/net/ipv6/conf/"+netDev+"/"+set[0], []byte(set[1]), 0))
 	}
 }

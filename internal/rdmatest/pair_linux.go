@@ -87,10 +87,7 @@ func PairOn(t testing.TB, c *verbs.Context, s Spec) *Pair {
 	if s.Global {
 		p.Address = GlobalAddress(t, c)
 	}
-	var err error
-	if p.PD, err = c.AllocPD(); err != nil {
-		t.Fatal(err)
-	}
+	p.PD = Must(c.AllocPD())(t)
 	p.A, p.B = p.end(t, &s, &s.A), p.end(t, &s, &s.B)
 	p.connect(t, p.A, p.B)
 	p.connect(t, p.B, p.A)
@@ -100,33 +97,20 @@ func PairOn(t testing.TB, c *verbs.Context, s Spec) *Pair {
 func (p *Pair) end(t testing.TB, s *Spec, e *SpecEnd) *End {
 	t.Helper()
 	end := &End{Spec: *e}
-	var err error
 	if s.Channel {
-		if end.Chan, err = p.Ctx.CreateCompChannel(); err != nil {
-			t.Fatal(err)
-		}
+		end.Chan = Must(p.Ctx.CreateCompChannel())(t)
 	}
-	end.CQ, err = p.Ctx.CreateCQ(verbs.CQOptions{CQE: s.CQE, Channel: end.Chan, CQESize: s.CQESize, Compression: s.Compression, Timestamps: s.Timestamps})
-	if err != nil {
-		t.Fatal(err)
-	}
+	end.CQ = Must(p.Ctx.CreateCQ(verbs.CQOptions{CQE: s.CQE, Channel: end.Chan, CQESize: s.CQESize, Compression: s.Compression, Timestamps: s.Timestamps}))(t)
 	capacity := s.Cap
 	if s.SRQ {
-		if end.SRQ, err = p.PD.CreateSRQ(verbs.SRQOptions{MaxWR: capacity.MaxRecvWR, MaxSGE: capacity.MaxRecvSGE}); err != nil {
-			t.Fatal(err)
-		}
+		end.SRQ = Must(p.PD.CreateSRQ(verbs.SRQOptions{MaxWR: capacity.MaxRecvWR, MaxSGE: capacity.MaxRecvSGE}))(t)
 		capacity.MaxRecvWR, capacity.MaxRecvSGE = 0, 0
 	}
-	if end.MR, err = p.PD.AllocMR(s.Len, e.MR); err != nil {
-		t.Fatal(err)
-	}
-	end.QP, err = p.PD.CreateQP(verbs.QPOptions{
+	end.MR = Must(p.PD.AllocMR(s.Len, e.MR))(t)
+	end.QP = Must(p.PD.CreateQP(verbs.QPOptions{
 		Type: s.Type, SendCQ: end.CQ, RecvCQ: end.CQ, SRQ: end.SRQ, Cap: capacity, SignalAll: s.SignalAll,
 		ScatterToCQE: s.ScatterToCQE, SignWQEs: s.SignWQEs,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	return end
 }
 
@@ -137,10 +121,7 @@ func (p *Pair) connect(t testing.TB, e, peer *End) {
 		return
 	}
 	if e.QP.Type() == verbs.UD {
-		ah, err := p.PD.CreateAH(p.Address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ah := Must(p.PD.CreateAH(p.Address))(t)
 		e.AH = ah
 	}
 	p.ToRTS(t, e, peer.QP.Num())
@@ -160,9 +141,7 @@ func (p *Pair) ToRTS(t testing.TB, e *End, dest uint32) {
 	}
 	for _, s := range []verbs.QPState{verbs.QPInit, verbs.QPRTR, verbs.QPRTS} {
 		a.State = s
-		if err := e.QP.Modify(a, Mask(e.QP.Type(), s)); err != nil {
-			t.Fatal(err)
-		}
+		Check(t, e.QP.Modify(a, Mask(e.QP.Type(), s)))
 	}
 }
 

@@ -29,10 +29,7 @@ const (
 func Open(t testing.TB) *verbs.Context {
 	t.Helper()
 	CheckLeaks(t)
-	c, err := verbs.Open(Device)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := Must(verbs.Open(Device))(t)
 	t.Cleanup(func() { Close(t, c) })
 	return c
 }
@@ -80,22 +77,11 @@ func useOnce(t testing.TB) {
 
 func use(t testing.TB, device string) {
 	t.Helper()
-	c, err := verbs.Open(device)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := Must(verbs.Open(device))(t)
 	defer Close(t, c)
-	pd, err := c.AllocPD()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pd.AllocMR(4096, verbs.AccessLocalWrite); err != nil {
-		t.Fatal(err)
-	}
-	cq, err := c.CreateCQ(verbs.CQOptions{CQE: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pd := Must(c.AllocPD())(t)
+	Must(pd.AllocMR(4096, verbs.AccessLocalWrite))(t)
+	cq := Must(c.CreateCQ(verbs.CQOptions{CQE: 1}))(t)
 	// A device that has raw packets only refuses, and makes nothing then.
 	_, _ = pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
 }
@@ -104,10 +90,7 @@ func use(t testing.TB, device string) {
 func FDs(t testing.TB) int {
 	t.Helper()
 	// Listing the folder opens it, which counts the same each time.
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := Must(os.ReadDir("/proc/self/fd"))(t)
 	return len(entries)
 }
 
@@ -124,14 +107,9 @@ func Resources(t testing.TB) string {
 // RSS returns the resident memory of this process in bytes.
 func RSS(t testing.TB) int64 {
 	t.Helper()
-	b, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := Must(os.ReadFile("/proc/self/statm"))(t)
 	var size, resident int64
-	if _, err := fmt.Sscan(string(b), &size, &resident); err != nil {
-		t.Fatal(err)
-	}
+	Must(fmt.Sscan(string(b), &size, &resident))(t)
 	return resident * int64(os.Getpagesize())
 }
 

@@ -43,10 +43,7 @@ func (f *logFile) until(t *testing.T, sides [2]*side) []logLine {
 	t.Helper()
 	var lines []logLine
 	for deadline := time.Now().Add(rdmatest.Patience); ; time.Sleep(20 * time.Millisecond) {
-		text, err := os.ReadFile(f.path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := rdmatest.Must(os.ReadFile(f.path))(t)
 		text = text[f.offset:]
 		text = text[:bytes.LastIndexByte(text, '\n')+1]
 		f.offset += int64(len(text))
@@ -130,14 +127,8 @@ func playOn(t *testing.T, program, device string, s *script) *side {
 // ends returns the last two bytes of a port's Ethernet address and the last four of
 // its GID, which has an IPv4 address there.
 func ends(t *testing.T, device string) (mac, ip string) {
-	i, err := net.InterfaceByName(rdmatest.NetDev(device))
-	if err != nil {
-		t.Fatal(err)
-	}
-	gid, err := os.ReadFile("/sys/class/infiniband/" + device + "/ports/1/gids/1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	i := rdmatest.Must(net.InterfaceByName(rdmatest.NetDev(device)))(t)
+	gid := rdmatest.Must(os.ReadFile("/sys/class/infiniband/" + device + "/ports/1/gids/1"))(t)
 	groups := strings.Split(strings.TrimSpace(string(gid)), ":")
 	return fmt.Sprintf("%x", []byte(i.HardwareAddr[4:])), groups[6] + groups[7]
 }
@@ -164,10 +155,7 @@ func (p *side) collect(t *testing.T, typ verbs.QPType, hca int, lines []logLine)
 		if l.HCA != hca {
 			continue
 		}
-		b, err := hex.DecodeString(l.Bytes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := rdmatest.Must(hex.DecodeString(l.Bytes))(t)
 		switch l.Event {
 		case "send":
 			switch l.QPN {

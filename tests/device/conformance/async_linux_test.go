@@ -82,9 +82,7 @@ func TestAccessEvent(t *testing.T) {
 func TestLastWQE(t *testing.T) {
 	e := expect(t)
 	p := rdmatest.NewPair(t, srqSpec())
-	if err := p.B.QP.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState); err != nil {
-		t.Fatal(err)
-	}
+	rdmatest.Check(t, p.B.QP.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState))
 	if !e.lastWQE {
 		noEvent(t, p.Ctx)
 		return

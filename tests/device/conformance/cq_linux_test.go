@@ -13,21 +13,12 @@ import (
 
 func TestCQ(t *testing.T) {
 	c := rdmatest.Open(t)
-	attr, err := c.QueryDevice()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ch, err := c.CreateCompChannel()
-	if err != nil {
-		t.Fatal(err)
-	}
+	attr := rdmatest.Must(c.QueryDevice())(t)
+	ch := rdmatest.Must(c.CreateCompChannel())(t)
 	for _, cqe := range []int{1, attr.MaxCQE / 2, attr.MaxCQE} {
 		for vector := range min(c.NumCompVectors(), 2) {
 			for _, channel := range []*verbs.CompChannel{nil, ch} {
-				cq, err := c.CreateCQ(verbs.CQOptions{CQE: cqe, Vector: vector, Channel: channel})
-				if err != nil {
-					t.Fatal(err)
-				}
+				cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: cqe, Vector: vector, Channel: channel}))(t)
 				if cq.CQE() < cqe {
 					t.Errorf("a CQ for %d holds %d", cqe, cq.CQE())
 				}
@@ -59,9 +50,7 @@ func TestCQResize(t *testing.T) {
 	p := rdmatest.NewPair(t, s)
 	resize := func(n int) {
 		t.Helper()
-		if err := p.A.CQ.Resize(n); err != nil {
-			t.Fatal(err)
-		}
+		rdmatest.Check(t, p.A.CQ.Resize(n))
 		if p.A.CQ.CQE() < n {
 			t.Errorf("the CQ holds %d, not %d", p.A.CQ.CQE(), n)
 		}
@@ -72,14 +61,10 @@ func TestCQResize(t *testing.T) {
 	const n = 6
 	for i := range n {
 		// The event tells that the completion is there; it stays unpolled.
-		if err := p.A.CQ.Arm(false); err != nil {
-			t.Fatal(err)
-		}
+		rdmatest.Check(t, p.A.CQ.Arm(false))
 		write.WRID = uint64(i)
 		p.A.Send(t, write)
-		if _, err := p.A.Chan.Wait(patience(t)); err != nil {
-			t.Fatal(err)
-		}
+		rdmatest.Must(p.A.Chan.Wait(patience(t)))(t)
 	}
 	resize(12) // completions are kept
 	if expect(t).shrinkFull {
@@ -125,17 +110,12 @@ func TestCQEvents(t *testing.T) {
 			ctx := patience(t)
 			for i := range 50 {
 				for _, e := range []*rdmatest.End{p.A, p.B} {
-					if err := e.CQ.Arm(false); err != nil {
-						t.Fatal(err)
-					}
+					rdmatest.Check(t, e.CQ.Arm(false))
 				}
 				p.B.Recv(t, uint64(i), 0, 1024)
 				p.A.Send(t, message(p, 64))
 				for _, e := range []*rdmatest.End{p.A, p.B} {
-					cq, err := e.Chan.Wait(ctx)
-					if err != nil {
-						t.Fatal(err)
-					}
+					cq := rdmatest.Must(e.Chan.Wait(ctx))(t)
 					if cq != e.CQ {
 						t.Fatal("the event is for another CQ")
 					}
@@ -186,9 +166,7 @@ func TestPollWait(t *testing.T) {
 // TestSolicited: a CQ armed for solicited events sleeps through the others.
 func TestSolicited(t *testing.T) {
 	p := eventsPair(t, verbs.RC)
-	if err := p.B.CQ.Arm(true); err != nil {
-		t.Fatal(err)
-	}
+	rdmatest.Check(t, p.B.CQ.Arm(true))
 	p.B.Recv(t, 1, 0, 64)
 	p.B.Recv(t, 2, 64, 64)
 	p.A.Send(t, message(p, 10))
@@ -212,44 +190,24 @@ func TestSolicited(t *testing.T) {
 // TestSharedChannel: several CQs report to one channel, each by its name.
 func TestSharedChannel(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
-	ch, err := p.Ctx.CreateCompChannel()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ch := rdmatest.Must(p.Ctx.CreateCompChannel())(t)
 	const n = 5
 	cqs := make(map[*verbs.CQ]*verbs.QP)
 	for range n {
-		cq, err := p.Ctx.CreateCQ(verbs.CQOptions{CQE: 16, Channel: ch})
-		if err != nil {
-			t.Fatal(err)
-		}
-		qp, err := p.PD.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		cq := rdmatest.Must(p.Ctx.CreateCQ(verbs.CQOptions{CQE: 16, Channel: ch}))(t)
+		qp := rdmatest.Must(p.PD.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}))(t)
 		cqs[cq] = qp
 		// Receives, which the error state flushes: a completion for each.
 		a := verbs.QPAttr{State: verbs.QPInit, Port: rdmatest.Port}
-		if err := qp.Modify(a, rdmatest.Mask(verbs.RC, verbs.QPInit)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := qp.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{p.A.MR.SGE(0, 64)}}); err != nil {
-			t.Fatal(err)
-		}
-		if err := cq.Arm(false); err != nil {
-			t.Fatal(err)
-		}
+		rdmatest.Check(t, qp.Modify(a, rdmatest.Mask(verbs.RC, verbs.QPInit)))
+		rdmatest.Must(qp.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{p.A.MR.SGE(0, 64)}}))(t)
+		rdmatest.Check(t, cq.Arm(false))
 	}
 	for _, qp := range cqs {
-		if err := qp.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState); err != nil {
-			t.Fatal(err)
-		}
+		rdmatest.Check(t, qp.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState))
 	}
 	for range n {
-		cq, err := ch.Wait(patience(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		cq := rdmatest.Must(ch.Wait(patience(t)))(t)
 		qp := cqs[cq]
 		if qp == nil {
 			t.Fatal("an event for a CQ that had one, or that isn't on the channel")

@@ -76,10 +76,7 @@ func peerFailures(t *testing.T) map[string]outcome {
 		if len(f) < 6 || f[1] != "post" || f[3] != "a" || b < 0 || events < b {
 			t.Fatalf("the peer said %q", line)
 		}
-		post, err := strconv.Atoi(f[2])
-		if err != nil {
-			t.Fatal(err)
-		}
+		post := rdmatest.Must(strconv.Atoi(f[2]))(t)
 		lines[f[0]] = outcome{post, f[4:b], f[b+1 : events], f[events+1:]}
 	}
 	return lines

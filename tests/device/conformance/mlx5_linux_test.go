@@ -23,10 +23,7 @@ func onMLX5(t *testing.T, try func(c *verbs.Context, pd *verbs.PD) error) bool {
 		return true
 	}
 	c := rdmatest.Open(t)
-	pd, err := c.AllocPD()
-	if err != nil {
-		t.Fatal(err)
-	}
+	pd := rdmatest.Must(c.AllocPD())(t)
 	if err := try(c, pd); err == nil {
 		t.Error("rxe has it?")
 	}
@@ -38,9 +35,7 @@ func up(t *testing.T, qp *verbs.QP, a verbs.QPAttr, steps ...verbs.QPAttrMask) {
 	t.Helper()
 	for i, mask := range steps {
 		a.State = verbs.QPInit + verbs.QPState(i)
-		if err := qp.Modify(a, verbs.QPAttrState|mask); err != nil {
-			t.Fatal(err)
-		}
+		rdmatest.Check(t, qp.Modify(a, verbs.QPAttrState|mask))
 	}
 }
 
@@ -76,9 +71,7 @@ func TestXRC(t *testing.T) {
 		if srqs[i].Num() == 0 {
 			t.Error("an XRC SRQ without number")
 		}
-		if _, err := srqs[i].PostRecv(verbs.RecvWR{WRID: uint64(i), SGL: []verbs.SGE{mr.SGE(1024+64*i, 64)}}); err != nil {
-			t.Fatal(err)
-		}
+		rdmatest.Must(srqs[i].PostRecv(verbs.RecvWR{WRID: uint64(i), SGL: []verbs.SGE{mr.SGE(1024+64*i, 64)}}))(t)
 	}
 	send := rdmatest.Must(pd.CreateQP(verbs.QPOptions{Type: verbs.XRCSend, SendCQ: cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxSendSGE: 1, MaxInlineData: 32}}))(t)
 	recv := rdmatest.Must(pd.CreateQP(verbs.QPOptions{Type: verbs.XRCRecv, XRCD: domain}))(t)
@@ -155,9 +148,7 @@ func TestDC(t *testing.T) {
 		if dct.Num() == 0 {
 			t.Fatal("a DCT in RTR without number")
 		}
-		if _, err := srq.PostRecv(verbs.RecvWR{WRID: 5, SGL: []verbs.SGE{mr.SGE(1024, 64)}}); err != nil {
-			t.Fatal(err)
-		}
+		rdmatest.Must(srq.PostRecv(verbs.RecvWR{WRID: 5, SGL: []verbs.SGE{mr.SGE(1024, 64)}}))(t)
 		copy(mr.Bytes(), "message")
 		n, err := dci.PostSend(
 			verbs.SendWR{Opcode: verbs.OpRDMAWrite, AH: ah, RemoteQPN: dct.Num(), DCKey: key, Inline: []byte{byte(i + 1), 2, 3}, RemoteAddr: mr.Addr() + 2000, RKey: mr.RKey()},
@@ -352,9 +343,7 @@ func TestCQForms(t *testing.T) {
 				p.A.Send(t, sends...)
 				rdmatest.PollOK(t, p.A.CQ, 1)
 				if round == 7 {
-					if err := p.B.CQ.Resize(60); err != nil {
-						t.Fatal(err)
-					}
+					rdmatest.Check(t, p.B.CQ.Resize(60))
 				}
 				for i, wc := range rdmatest.PollOK(t, p.B.CQ, n) {
 					if wc.WRID != recvs[i].WRID || int(wc.ByteLen) != 1+10*i || wc.Opcode != verbs.WCRecv || wc.QPNum != p.B.QP.Num() {
@@ -501,9 +490,7 @@ func TestECE(t *testing.T) {
 	if has {
 		// The device answers with what it has of what a peer has.
 		reset := verbs.QPAttr{State: verbs.QPReset}
-		if err := errors.Join(p.A.QP.Modify(reset, verbs.QPAttrState), p.A.QP.SetECE(verbs.ECE{VendorID: mellanox, Options: 0x70000035})); err != nil {
-			t.Fatal(err)
-		}
+		rdmatest.Check(t, errors.Join(p.A.QP.Modify(reset, verbs.QPAttrState), p.A.QP.SetECE(verbs.ECE{VendorID: mellanox, Options: 0x70000035})))
 		p.ToRTS(t, p.A, p.B.QP.Num())
 		if got, err := p.A.QP.QueryECE(); err != nil || got.Options != 0x70000035&supported {
 			t.Errorf("the device answers %+v, %v", got, err)

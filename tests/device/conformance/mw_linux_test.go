@@ -18,10 +18,7 @@ func windowPair(t *testing.T) *rdmatest.Pair {
 
 func window(t *testing.T, p *rdmatest.Pair, typ verbs.MWType) *verbs.MW {
 	t.Helper()
-	mw, err := p.PD.AllocMW(typ)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mw := rdmatest.Must(p.PD.AllocMW(typ))(t)
 	if mw.Type() != typ {
 		t.Errorf("the window is of type %d, not %d", mw.Type(), typ)
 	}

@@ -18,10 +18,7 @@ import (
 
 func allocPD(t *testing.T, c *verbs.Context) *verbs.PD {
 	t.Helper()
-	pd, err := c.AllocPD()
-	if err != nil {
-		t.Fatal(err)
-	}
+	pd := rdmatest.Must(c.AllocPD())(t)
 	return pd
 }
 
@@ -52,10 +49,7 @@ func TestPD(t *testing.T) {
 func TestPDInUse(t *testing.T) {
 	c := rdmatest.Open(t)
 	pd := allocPD(t, c)
-	mr, err := pd.AllocMR(100, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mr := rdmatest.Must(pd.AllocMR(100, 0))(t)
 	if err := pd.Close(); !errors.Is(err, verbs.ErrBusy) {
 		t.Errorf("got %v, want ErrBusy", err)
 	}
@@ -69,10 +63,7 @@ func TestAH(t *testing.T) {
 	e := expect(t)
 	good := rdmatest.GlobalAddress(t, c)
 	for range 2 {
-		ah, err := pd.CreateAH(good)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ah := rdmatest.Must(pd.CreateAH(good))(t)
 		rdmatest.Close(t, ah)
 		rdmatest.Close(t, ah)
 	}
@@ -116,10 +107,7 @@ func TestMRFlags(t *testing.T) {
 func TestMRMemory(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	heap := make([]byte, 100_000)
-	mapped, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mapped := rdmatest.Must(unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE))(t)
 	defer unix.Munmap(mapped)
 	for _, buf := range [][]byte{heap, heap[1:2], heap[4095:70_000], mapped, mapped[4096*3+17:], make([]byte, 1), make([]byte, 7<<20)} {
 		mr, err := p.PD.RegMR(buf, rdmatest.All)
@@ -169,12 +157,9 @@ func TestMRZeroBased(t *testing.T) {
 func TestMRReadOnlyMemory(t *testing.T) {
 	c := rdmatest.Open(t)
 	pd := allocPD(t, c)
-	ro, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ro := rdmatest.Must(unix.Mmap(-1, 0, 4096, unix.PROT_READ, unix.MAP_ANON|unix.MAP_PRIVATE))(t)
 	defer unix.Munmap(ro)
-	_, err = pd.RegMR(ro, verbs.AccessLocalWrite)
+	_, err := pd.RegMR(ro, verbs.AccessLocalWrite)
 	wantErrno(t, err, syscall.EFAULT)
 }
 
@@ -198,17 +183,12 @@ func TestMRRereg(t *testing.T) {
 	wantWritten(t, p, p.B.MR.RKey(), 0, 1)
 	// In another PD, it is out of the queue pair's reach.
 	other := allocPD(t, p.Ctx)
-	if err := p.B.MR.Rereg(verbs.Rereg{PD: other}); err != nil {
-		t.Fatal(err)
-	}
+	rdmatest.Check(t, p.B.MR.Rereg(verbs.Rereg{PD: other}))
 	if err := other.Close(); !errors.Is(err, verbs.ErrBusy) {
 		t.Errorf("a PD with an MR moved to it closes with %v", err)
 	}
 	wantRefused(t, p, p.B.MR.RKey(), 0)
-	heap, err := p.PD.RegMR(make([]byte, 4096), access)
-	if err != nil {
-		t.Fatal(err)
-	}
+	heap := rdmatest.Must(p.PD.RegMR(make([]byte, 4096), access))(t)
 	err = heap.Rereg(verbs.Rereg{Buf: make([]byte, 8192)})
 	if !e.reregMemory {
 		if !errors.Is(err, verbs.ErrNotSupported) {
@@ -220,14 +200,9 @@ func TestMRRereg(t *testing.T) {
 		t.Fatalf("rereg of the translation: %v, %d bytes", err, heap.Len())
 	}
 	q := rdmatest.PairOn(t, p.Ctx, rdmatest.Default())
-	moved, err := q.PD.RegMR(make([]byte, 4096), access)
-	if err != nil {
-		t.Fatal(err)
-	}
+	moved := rdmatest.Must(q.PD.RegMR(make([]byte, 4096), access))(t)
 	place := make([]byte, 8192)
-	if err := moved.Rereg(verbs.Rereg{Buf: place}); err != nil {
-		t.Fatal(err)
-	}
+	rdmatest.Check(t, moved.Rereg(verbs.Rereg{Buf: place}))
 	rdmatest.Fill(q.A.MR.Bytes()[:300], 5)
 	q.A.Send(t, to(verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{q.A.MR.SGE(0, 300)}}, moved, 5000))
 	rdmatest.PollOK(t, q.A.CQ, 1)
@@ -239,12 +214,9 @@ func TestMRRereg(t *testing.T) {
 func TestDmabuf(t *testing.T) {
 	c := rdmatest.Open(t)
 	pd := allocPD(t, c)
-	f, err := os.Open("/dev/null")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := rdmatest.Must(os.Open("/dev/null"))(t)
 	defer f.Close()
-	_, err = pd.RegDmabufMR(int(f.Fd()), 0, 4096, 0, verbs.AccessLocalWrite)
+	_, err := pd.RegDmabufMR(int(f.Fd()), 0, 4096, 0, verbs.AccessLocalWrite)
 	if expect(t).dmabuf {
 		wantErrno(t, err, syscall.EINVAL)
 	} else if !errors.Is(err, verbs.ErrNotSupported) {
@@ -257,12 +229,8 @@ func udmabuf(t *testing.T, n int) (fd int, mem []byte) {
 	t.Helper()
 	file := rdmatest.Must(unix.MemfdCreate("dmabuf", unix.MFD_ALLOW_SEALING))(t)
 	defer unix.Close(file)
-	if err := unix.Ftruncate(file, int64(n)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := unix.FcntlInt(uintptr(file), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil {
-		t.Fatal(err)
-	}
+	rdmatest.Check(t, unix.Ftruncate(file, int64(n)))
+	rdmatest.Must(unix.FcntlInt(uintptr(file), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK))(t)
 	mem = rdmatest.Must(unix.Mmap(file, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED))(t)
 	t.Cleanup(func() { unix.Munmap(mem) })
 	device := rdmatest.Must(os.OpenFile("/dev/udmabuf", os.O_RDWR, 0))(t)
@@ -317,14 +285,8 @@ func TestDmabufMemory(t *testing.T) {
 func TestForkSafety(t *testing.T) {
 	c := rdmatest.Open(t)
 	pd := allocPD(t, c)
-	mr, err := pd.AllocMR(3<<20, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open("/proc/self/smaps")
-	if err != nil {
-		t.Fatal(err)
-	}
+	mr := rdmatest.Must(pd.AllocMR(3<<20, 0))(t)
+	f := rdmatest.Must(os.Open("/proc/self/smaps"))(t)
 	defer f.Close()
 	start := fmt.Sprintf("%x-", mr.Addr())
 	inside := false

@@ -22,14 +22,8 @@ const (
 // odpMR registers mmapped memory, none of which is there yet, on demand.
 func odpMR(t *testing.T, p *rdmatest.Pair, n int) *verbs.MR {
 	t.Helper()
-	buf, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mr, err := p.PD.RegMR(buf, rdmatest.All|verbs.AccessOnDemand)
-	if err != nil {
-		t.Fatal(err)
-	}
+	buf := rdmatest.Must(unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE))(t)
+	mr := rdmatest.Must(p.PD.RegMR(buf, rdmatest.All|verbs.AccessOnDemand))(t)
 	t.Cleanup(func() {
 		rdmatest.Close(t, mr)
 		unix.Munmap(buf)
@@ -40,9 +34,7 @@ func odpMR(t *testing.T, p *rdmatest.Pair, n int) *verbs.MR {
 // drop takes the pages away, so that the next access faults.
 func drop(t *testing.T, mr *verbs.MR) {
 	t.Helper()
-	if err := unix.Madvise(mr.Bytes(), unix.MADV_DONTNEED); err != nil {
-		t.Fatal(err)
-	}
+	rdmatest.Check(t, unix.Madvise(mr.Bytes(), unix.MADV_DONTNEED))
 }
 
 func odpPair(t *testing.T, s rdmatest.Spec) (p *rdmatest.Pair, local, remote *verbs.MR) {
@@ -54,10 +46,7 @@ func odpPair(t *testing.T, s rdmatest.Spec) (p *rdmatest.Pair, local, remote *ve
 func TestODPCaps(t *testing.T) {
 	e := expect(t)
 	c := rdmatest.Open(t)
-	attr, err := c.QueryDevice()
-	if err != nil {
-		t.Fatal(err)
-	}
+	attr := rdmatest.Must(c.QueryDevice())(t)
 	if has := attr.ODP.General&verbs.ODPSupport != 0; has != e.odp {
 		t.Errorf("the device says %v of on-demand paging", attr.ODP)
 	}
@@ -69,7 +58,7 @@ func TestODPCaps(t *testing.T) {
 		return
 	}
 	pd := allocPD(t, c)
-	_, err = pd.AllocMR(4096, verbs.AccessLocalWrite|verbs.AccessOnDemand)
+	_, err := pd.AllocMR(4096, verbs.AccessLocalWrite|verbs.AccessOnDemand)
 	if !errors.Is(err, verbs.ErrNotSupported) && !errors.Is(err, unix.EINVAL) {
 		t.Errorf("a kernel without on-demand paging says %v", err)
 	}
@@ -175,14 +164,8 @@ func TestODPAtomicWriteAndFlush(t *testing.T) {
 	s := rdmatest.Default()
 	s.B.QP |= verbs.AccessFlushGlobal
 	p := rdmatest.NewPair(t, s)
-	buf, err := unix.Mmap(-1, 0, 8192, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	remote, err := p.PD.RegMR(buf, rdmatest.All|verbs.AccessOnDemand|verbs.AccessFlushGlobal)
-	if err != nil {
-		t.Fatal(err)
-	}
+	buf := rdmatest.Must(unix.Mmap(-1, 0, 8192, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE))(t)
+	remote := rdmatest.Must(p.PD.RegMR(buf, rdmatest.All|verbs.AccessOnDemand|verbs.AccessFlushGlobal))(t)
 	defer func() {
 		rdmatest.Close(t, remote)
 		unix.Munmap(buf)

@@ -15,14 +15,8 @@ import (
 func lone(t *testing.T, c *verbs.Context, typ verbs.QPType) *verbs.QP {
 	t.Helper()
 	pd := allocPD(t, c)
-	cq, err := c.CreateCQ(verbs.CQOptions{CQE: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
-	qp, err := pd.CreateQP(verbs.QPOptions{Type: typ, SendCQ: cq, RecvCQ: cq, Cap: rdmatest.Default().Cap})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: 100}))(t)
+	qp := rdmatest.Must(pd.CreateQP(verbs.QPOptions{Type: typ, SendCQ: cq, RecvCQ: cq, Cap: rdmatest.Default().Cap}))(t)
 	return qp
 }
 
@@ -52,10 +46,7 @@ func TestQPCreateAndQuery(t *testing.T) {
 func TestQPIllegalCaps(t *testing.T) {
 	c := rdmatest.Open(t)
 	pd := allocPD(t, c)
-	cq, err := c.CreateCQ(verbs.CQOptions{CQE: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: 100}))(t)
 	for _, x := range []struct {
 		name string
 		cap  verbs.QPCap
@@ -84,9 +75,7 @@ func TestModifyUD(t *testing.T) {
 	step := func(s verbs.QPState) verbs.QPAttr {
 		t.Helper()
 		a.State = s
-		if err := qp.Modify(a, rdmatest.Mask(verbs.UD, s)); err != nil {
-			t.Fatal(err)
-		}
+		rdmatest.Check(t, qp.Modify(a, rdmatest.Mask(verbs.UD, s)))
 		got, _, err := qp.Query()
 		if err != nil {
 			t.Fatal(err)
@@ -152,15 +141,11 @@ func TestRCStates(t *testing.T) {
 		}
 		for _, e := range []*rdmatest.End{p.A, p.B} {
 			e.Recv(t, 1, 0, 64)
-			if err := e.QP.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState); err != nil {
-				t.Fatal(err)
-			}
+			rdmatest.Check(t, e.QP.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState))
 			if wc := rdmatest.Poll(t, e.CQ, 1)[0]; wc.Status != verbs.WCWRFlushErr {
 				t.Errorf("%+v", wc)
 			}
-			if err := e.QP.Modify(verbs.QPAttr{State: verbs.QPReset}, verbs.QPAttrState); err != nil {
-				t.Fatal(err)
-			}
+			rdmatest.Check(t, e.QP.Modify(verbs.QPAttr{State: verbs.QPReset}, verbs.QPAttrState))
 		}
 		p.ToRTS(t, p.A, p.B.QP.Num())
 		p.ToRTS(t, p.B, p.A.QP.Num())
@@ -182,9 +167,7 @@ func TestRecovery(t *testing.T) {
 			t.Errorf("%v, %v", attr.State, err)
 		}
 		for _, e := range []*rdmatest.End{p.A, p.B} {
-			if err := e.QP.Modify(verbs.QPAttr{State: verbs.QPReset}, verbs.QPAttrState); err != nil {
-				t.Fatal(err)
-			}
+			rdmatest.Check(t, e.QP.Modify(verbs.QPAttr{State: verbs.QPReset}, verbs.QPAttrState))
 		}
 		p.ToRTS(t, p.A, p.B.QP.Num())
 		p.ToRTS(t, p.B, p.A.QP.Num())
@@ -217,9 +200,7 @@ func TestSQDrain(t *testing.T) {
 	wr := verbs.SendWR{WRID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, Inline: []byte{7}}
 	p.A.Send(t, wr)
 	rdmatest.Idle(t, p.A.CQ)
-	if err := p.A.QP.Modify(verbs.QPAttr{State: verbs.QPRTS}, verbs.QPAttrState); err != nil {
-		t.Fatal(err)
-	}
+	rdmatest.Check(t, p.A.QP.Modify(verbs.QPAttr{State: verbs.QPRTS}, verbs.QPAttrState))
 	wr.WRID, wr.Inline = 2, []byte{8}
 	p.A.Send(t, wr)
 	for i, wc := range rdmatest.PollOK(t, p.A.CQ, 2) {
@@ -281,9 +262,7 @@ func TestIllegalTransitions(t *testing.T) {
 			a := verbs.QPAttr{Port: rdmatest.Port, PathMTU: verbs.MTU256, AH: p.Address, DestQPN: 1, MaxRDAtomic: 1, MaxDestRDAtomic: 1}
 			for s := verbs.QPInit; s <= x.from; s++ {
 				a.State = s
-				if err := qp.Modify(a, rdmatest.Mask(x.typ, s)); err != nil {
-					t.Fatal(err)
-				}
+				rdmatest.Check(t, qp.Modify(a, rdmatest.Mask(x.typ, s)))
 			}
 			err := qp.Modify(x.attr, x.mask)
 			if !errors.Is(err, verbs.ErrInvalid) {

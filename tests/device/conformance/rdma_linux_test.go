@@ -120,10 +120,7 @@ func TestFetchAdd(t *testing.T) {
 func TestAtomicWrite(t *testing.T) {
 	e := expect(t)
 	p := rdmatest.NewPair(t, rdmatest.Default())
-	attr, err := p.Ctx.QueryDevice()
-	if err != nil {
-		t.Fatal(err)
-	}
+	attr := rdmatest.Must(p.Ctx.QueryDevice())(t)
 	if has := attr.DeviceCapFlagsEx&verbs.DeviceAtomicWrite != 0; has != e.atomicWrite {
 		t.Errorf("the device says %v of atomic write", has)
 	}

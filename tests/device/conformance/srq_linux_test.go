@@ -20,10 +20,7 @@ func TestSRQ(t *testing.T) {
 	// A second pair of QPs, whose receiver shares B's SRQ.
 	newQP := func(cq *verbs.CQ, srq *verbs.SRQ) *rdmatest.End {
 		t.Helper()
-		qp, err := p.PD.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq, SRQ: srq, Cap: verbs.QPCap{MaxSendWR: 8, MaxSendSGE: 1, MaxRecvWR: 1, MaxRecvSGE: 1}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		qp := rdmatest.Must(p.PD.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq, SRQ: srq, Cap: verbs.QPCap{MaxSendWR: 8, MaxSendSGE: 1, MaxRecvWR: 1, MaxRecvSGE: 1}}))(t)
 		return &rdmatest.End{CQ: cq, QP: qp, MR: p.A.MR, Spec: p.A.Spec}
 	}
 	a2, b2 := newQP(p.A.CQ, nil), newQP(p.B.CQ, p.B.SRQ)
@@ -69,9 +66,7 @@ func TestSRQLimit(t *testing.T) {
 	for i := range 10 {
 		p.B.Recv(t, uint64(i), 64*i, 64)
 	}
-	if err := p.B.SRQ.SetLimit(7); err != nil {
-		t.Fatal(err)
-	}
+	rdmatest.Check(t, p.B.SRQ.SetLimit(7))
 	if attr, err := p.B.SRQ.Query(); err != nil || attr.Limit != 7 || attr.MaxWR < 16 || attr.MaxSGE < 4 {
 		t.Errorf("%+v, %v", attr, err)
 	}
@@ -93,21 +88,16 @@ func TestSRQLimit(t *testing.T) {
 // TestSRQResize makes an SRQ larger, with receives in it that are kept.
 func TestSRQResize(t *testing.T) {
 	p := rdmatest.NewPair(t, srqSpec())
-	attr, err := p.B.SRQ.Query()
-	if err != nil {
-		t.Fatal(err)
-	}
+	attr := rdmatest.Must(p.B.SRQ.Query())(t)
 	p.B.Recv(t, 1, 0, 64)
-	err = p.B.SRQ.Resize(2 * attr.MaxWR)
+	err := p.B.SRQ.Resize(2 * attr.MaxWR)
 	if !expect(t).srqResize {
 		if !errors.Is(err, verbs.ErrNotSupported) {
 			t.Errorf("a driver that resizes no SRQ says %v", err)
 		}
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rdmatest.Check(t, err)
 	larger, err := p.B.SRQ.Query()
 	if err != nil || larger.MaxWR < 2*attr.MaxWR {
 		t.Errorf("%+v became %+v, %v", attr, larger, err)
@@ -133,10 +123,7 @@ func TestSRQResize(t *testing.T) {
 
 func TestSRQRefused(t *testing.T) {
 	p := rdmatest.NewPair(t, srqSpec())
-	attr, err := p.Ctx.QueryDevice()
-	if err != nil {
-		t.Fatal(err)
-	}
+	attr := rdmatest.Must(p.Ctx.QueryDevice())(t)
 	for _, o := range []verbs.SRQOptions{
 		{MaxWR: 0, MaxSGE: 1}, {MaxWR: -1, MaxSGE: 1}, {MaxWR: attr.MaxSRQWR + 1, MaxSGE: 1},
 		{MaxWR: 1, MaxSGE: 0}, {MaxWR: 1, MaxSGE: attr.MaxSRQSGE + 1}, {MaxWR: 4, MaxSGE: 1, Limit: 5},

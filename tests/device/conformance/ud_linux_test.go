@@ -78,10 +78,7 @@ func testUDAnswer(t *testing.T, p *rdmatest.Pair) {
 	p.A.Send(t, message(p, 100))
 	rdmatest.PollOK(t, p.A.CQ, 1)
 	wc := rdmatest.PollOK(t, p.B.CQ, 1)[0]
-	ah, err := p.PD.CreateAHFromWC(&wc, p.B.MR.Bytes()[:grh], rdmatest.Port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ah := rdmatest.Must(p.PD.CreateAHFromWC(&wc, p.B.MR.Bytes()[:grh], rdmatest.Port))(t)
 	p.A.Recv(t, 1, 0, 1024)
 	answer := rdmatest.Pattern(33, 3)
 	p.B.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, Inline: answer, AH: ah, RemoteQPN: wc.SrcQP, RemoteQKey: rdmatest.QKey})
@@ -102,15 +99,10 @@ func testUDAnswer(t *testing.T, p *rdmatest.Pair) {
 func TestMulticast(t *testing.T) {
 	p := udPair(t, true)
 	gid, lid := multicastGroup(t, p)
-	if err := p.B.QP.AttachMcast(gid, lid); err != nil {
-		t.Fatal(err)
-	}
+	rdmatest.Check(t, p.B.QP.AttachMcast(gid, lid))
 	address := p.Address
 	address.DGID, address.DLID = gid, lid
-	ah, err := p.PD.CreateAH(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ah := rdmatest.Must(p.PD.CreateAH(address))(t)
 	wr := message(p, 300)
 	wr.AH, wr.RemoteQPN = ah, 0xffffff
 	for i := range 3 {
@@ -120,9 +112,7 @@ func TestMulticast(t *testing.T) {
 		rdmatest.PollOK(t, p.A.CQ, 1)
 		wantDatagram(t, p, p.B, p.A.QP.Num(), data)
 	}
-	if err := p.B.QP.DetachMcast(gid, lid); err != nil {
-		t.Fatal(err)
-	}
+	rdmatest.Check(t, p.B.QP.DetachMcast(gid, lid))
 	// After that, a message to the group is not for it, one to itself is.
 	data := fresh(p, 300, 9)
 	p.B.Recv(t, 7, 0, 1024)
@@ -135,9 +125,7 @@ func TestMulticast(t *testing.T) {
 	wantInvalid(t, p.B.QP.DetachMcast(gid, lid))
 	wantInvalid(t, p.B.QP.AttachMcast(verbs.GID(netip.MustParseAddr("fe80::1").As16()), 0))
 	// A QP that is closed while attached is detached.
-	if err := p.B.QP.AttachMcast(gid, lid); err != nil {
-		t.Fatal(err)
-	}
+	rdmatest.Check(t, p.B.QP.AttachMcast(gid, lid))
 }
 
 // multicastGroup returns a group and its LID, which has no meaning over
@@ -151,14 +139,8 @@ func multicastGroup(t *testing.T, p *rdmatest.Pair) (verbs.GID, uint16) {
 	group := netip.MustParseAddr("239.77.1.5")
 	// The interface takes a group's packets, and those that it sends itself come
 	// back to it, once somebody on the host is a member.
-	ifi, err := net.InterfaceByName(p.GID.NetDev)
-	if err != nil {
-		t.Fatal(err)
-	}
-	member, err := net.ListenMulticastUDP("udp4", ifi, &net.UDPAddr{IP: group.AsSlice(), Port: 7777})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ifi := rdmatest.Must(net.InterfaceByName(p.GID.NetDev))(t)
+	member := rdmatest.Must(net.ListenMulticastUDP("udp4", ifi, &net.UDPAddr{IP: group.AsSlice(), Port: 7777}))(t)
 	t.Cleanup(func() { member.Close() })
 	return verbs.GID(group.As16()), 0
 }

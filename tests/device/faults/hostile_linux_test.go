@@ -170,10 +170,7 @@ func TestHostileDevice(t *testing.T) {
 	completions, failed := 0, 0
 	for seed := range hostileRounds() {
 		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			c, err := verbs.Open(rdmatest.Device)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := rdmatest.Must(verbs.Open(rdmatest.Device))(t)
 			p := newPrey(t, c, rand.New(rand.NewPCG(uint64(seed), 1)))
 			defer func() {
 				if t.Failed() {

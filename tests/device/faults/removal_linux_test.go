@@ -69,9 +69,7 @@ var losses = []loss{
 
 func write(t *testing.T, file string) {
 	t.Helper()
-	if err := os.WriteFile(file, []byte("1"), 0); err != nil {
-		t.Fatal(err)
-	}
+	rdmatest.Check(t, os.WriteFile(file, []byte("1"), 0))
 }
 
 // remove tells the kernel to let go of a device; the write ends once it has.
@@ -173,10 +171,7 @@ func TestLost(t *testing.T) {
 		t.Run(how.name, func(t *testing.T) {
 			fds := rdmatest.FDs(t)
 			c := returned(t)
-			path, err := filepath.EvalSymlinks("/sys/class/infiniband/" + device + "/device")
-			if err != nil {
-				t.Fatal(err)
-			}
+			path := rdmatest.Must(filepath.EvalSymlinks("/sys/class/infiniband/" + device + "/device"))(t)
 			spec := rdmatest.Default()
 			spec.Channel = true
 			polled, slept, idle := rdmatest.PairOn(t, c, spec), rdmatest.PairOn(t, c, spec), rdmatest.PairOn(t, c, spec)

@@ -63,9 +63,7 @@ type ours struct{ *rdmatest.Pair }
 func (p ours) move(t *testing.T, to verbs.QPState) {
 	t.Helper()
 	for _, e := range []*rdmatest.End{p.A, p.B} {
-		if err := e.QP.Modify(verbs.QPAttr{State: to}, verbs.QPAttrState); err != nil {
-			t.Fatal(err)
-		}
+		rdmatest.Check(t, e.QP.Modify(verbs.QPAttr{State: to}, verbs.QPAttrState))
 	}
 }
 

@@ -110,10 +110,7 @@ func devinfo44(s string) string {
 // A device is found by each of its names.
 func TestSelectors(t *testing.T) {
 	want := output(t, rdmatest.Program(t, "ibv"), "info", "-d", device)
-	guid, err := os.ReadFile("/sys/class/infiniband/" + device + "/node_guid")
-	if err != nil {
-		t.Fatal(err)
-	}
+	guid := rdmatest.Must(os.ReadFile("/sys/class/infiniband/" + device + "/node_guid"))(t)
 	text := strings.TrimSpace(string(guid))
 	for _, selector := range []string{text, strings.ReplaceAll(text, ":", ""), cmp.Or(netDev, device)} {
 		if got := output(t, rdmatest.Program(t, "ibv"), "info", "-d", selector); got != want {
@@ -143,9 +140,7 @@ func TestJSON(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(output(t, rdmatest.Program(t, "ibv"), "info", "--json")), &devices); err != nil {
-		t.Fatal(err)
-	}
+	rdmatest.Check(t, json.Unmarshal([]byte(output(t, rdmatest.Program(t, "ibv"), "info", "--json")), &devices))
 	if len(devices) != 2 {
 		t.Fatalf("%d devices, want 2", len(devices))
 	}
@@ -181,21 +176,12 @@ func TestJSON(t *testing.T) {
 func jail(t *testing.T, mounts ...string) string {
 	t.Helper()
 	root := t.TempDir()
-	program, err := os.ReadFile(rdmatest.Program(t, "ibv"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(root, "ibv"), program, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	program := rdmatest.Must(os.ReadFile(rdmatest.Program(t, "ibv")))(t)
+	rdmatest.Check(t, os.WriteFile(filepath.Join(root, "ibv"), program, 0o755))
 	for _, m := range mounts {
 		to := filepath.Join(root, m)
-		if err := os.Mkdir(to, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := syscall.Mount(m, to, "", syscall.MS_BIND|syscall.MS_REC, ""); err != nil {
-			t.Fatal(err)
-		}
+		rdmatest.Check(t, os.Mkdir(to, 0o755))
+		rdmatest.Check(t, syscall.Mount(m, to, "", syscall.MS_BIND|syscall.MS_REC, ""))
 		t.Cleanup(func() { syscall.Unmount(to, syscall.MNT_DETACH) })
 	}
 	return root
@@ -258,13 +244,8 @@ func TestNoDevices(t *testing.T) {
 // A user who may not use the node hears which one, and of the others gets all.
 func TestNoPermission(t *testing.T) {
 	const node = "/dev/infiniband/uverbs0"
-	stat, err := os.Stat(node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(node, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	stat := rdmatest.Must(os.Stat(node))(t)
+	rdmatest.Check(t, os.Chmod(node, 0o600))
 	defer os.Chmod(node, stat.Mode().Perm())
 	c := exec.Command(rdmatest.Program(t, "ibv"), "info")
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}

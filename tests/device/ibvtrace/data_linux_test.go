@@ -64,10 +64,7 @@ func count(t *testing.T, trace []*event.Event) tally {
 // TestData traces what the ping-pongs post and poll, by libibverbs of two ages: each of
 // their 50 messages must be there.
 func TestData(t *testing.T) {
-	inTree, err := filepath.Abs("../../vm/in-tree")
-	if err != nil {
-		t.Fatal(err)
-	}
+	inTree := rdmatest.Must(filepath.Abs("../../vm/in-tree"))(t)
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "server"), filepath.Join(dir, "client")}
 	for _, prefix := range [][]string{nil, {inTree}} {
@@ -109,10 +106,7 @@ func TestData(t *testing.T) {
 func TestExtended(t *testing.T) {
 	dir := t.TempDir()
 	program, file := rdmatest.CProgram(t, "c/extended.c"), filepath.Join(dir, "trace")
-	inTree, err := filepath.Abs("../../vm/in-tree")
-	if err != nil {
-		t.Fatal(err)
-	}
+	inTree := rdmatest.Must(filepath.Abs("../../vm/in-tree"))(t)
 	t.Run("v44", func(t *testing.T) { extended(t, file, traced(t, file, "--data"), program) })
 	t.Run("newer", func(t *testing.T) {
 		if n := extended(t, file, append([]string{inTree}, traced(t, file, "--data")...), program); n != 7 {

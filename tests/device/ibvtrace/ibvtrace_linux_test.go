@@ -47,10 +47,7 @@ func TestMain(m *testing.M) {
 
 func readTrace(t *testing.T, file string) []*event.Event {
 	t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := rdmatest.Must(os.Open(file))(t)
 	defer f.Close()
 	var out []*event.Event
 	for r := event.NewReader(f); ; {
@@ -118,10 +115,7 @@ func traced(t *testing.T, file string, args ...string) []string {
 // TestAsKernel traces both sides of what people run, and compares with what the
 // kernel ran.
 func TestAsKernel(t *testing.T) {
-	inTree, err := filepath.Abs("../../vm/in-tree")
-	if err != nil {
-		t.Fatal(err)
-	}
+	inTree := rdmatest.Must(filepath.Abs("../../vm/in-tree"))(t)
 	for _, age := range []struct {
 		name   string
 		prefix []string
@@ -182,10 +176,7 @@ func TestAsStrace(t *testing.T) {
 				got = append(got, strings.TrimSpace(fmt.Sprintf("%d %s", e.Ret, e.Errno)))
 			}
 		}
-		text, err := os.ReadFile(file(side + ".strace"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := rdmatest.Must(os.ReadFile(file(side + ".strace")))(t)
 		for _, m := range regexp.MustCompile(`RDMA_VERBS_IOCTL, .* = (\S+(?: E\w+)?)`).FindAllStringSubmatch(string(text), -1) {
 			want = append(want, m[1])
 		}
@@ -208,10 +199,7 @@ func TestRecorded(t *testing.T) {
 	for i, how := range []string{"--stop", "--stop=false"} {
 		file := filepath.Join(dir, "trace")
 		rdmatest.Start(t, rdmatest.Program(t, "ibvtrace"), "-T=false", "-y", how, "-o", file, "--", program, device, "30").Succeeds(t)
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := rdmatest.Must(os.ReadFile(file))(t)
 		for line := range strings.Lines(string(text)) {
 			_, said, _ := strings.Cut(line, "] ")
 			traces[i] = append(traces[i], number.ReplaceAllString(said, "N"))

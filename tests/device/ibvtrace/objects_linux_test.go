@@ -22,10 +22,7 @@ func TestObjects(t *testing.T) {
 	defer server.Kill()
 	pid := server.PID()
 
-	out, err := exec.Command(rdmatest.Program(t, "ibvtrace"), "objects", "--json", "-p", fmt.Sprint(pid)).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := rdmatest.Must(exec.Command(rdmatest.Program(t, "ibvtrace"), "objects", "--json", "-p", fmt.Sprint(pid)).Output())(t)
 	var got []string
 	for line := range strings.Lines(string(out)) {
 		var o struct {
@@ -73,10 +70,7 @@ func TestObjects(t *testing.T) {
 		t.Errorf("objects (-rdma +ibvtrace):\n%s", diff)
 	}
 
-	tree, err := exec.Command(rdmatest.Program(t, "ibvtrace"), "objects", "-p", fmt.Sprint(pid)).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := rdmatest.Must(exec.Command(rdmatest.Program(t, "ibvtrace"), "objects", "-p", fmt.Sprint(pid)).Output())(t)
 	t.Logf("\n%s", tree)
 	if !strings.HasPrefix(string(tree), fmt.Sprintf("%d ibv_rc_pingpong %s\n└─ ctx ", pid, device)) {
 		t.Errorf("the tree is\n%s", tree)

@@ -27,10 +27,7 @@ func TestPingpong(t *testing.T) {
 		if m == nil {
 			t.Fatalf("no %s QPN in %q", side, out)
 		}
-		n, err := strconv.ParseUint(m[1], 16, 32)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := rdmatest.Must(strconv.ParseUint(m[1], 16, 32))(t)
 		return n
 	}
 	for i, out := range []string{serverOut, clientOut} {

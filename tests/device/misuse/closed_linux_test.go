@@ -40,10 +40,7 @@ func TestNothing(t *testing.T) {
 // on objects that were closed along with their context.
 func TestClosed(t *testing.T) {
 	rdmatest.CheckLeaks(t)
-	c, err := verbs.Open(rdmatest.Device)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rdmatest.Must(verbs.Open(rdmatest.Device))(t)
 	x := makeThings(t, c)
 	one := []any{x.mw, x.mw1, x.qp, x.srq, x.ah, x.cq, x.ch, x.mr}
 	for _, o := range x.all() {

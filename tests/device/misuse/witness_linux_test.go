@@ -23,29 +23,21 @@ func TestNothingReachesTheKernel(t *testing.T) {
 	}
 	dir := t.TempDir()
 	trace := filepath.Join(dir, "trace")
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := rdmatest.Must(os.Executable())(t)
 	cmd := exec.Command(rdmatest.Program(t, "ibvtrace"), "--json", "-o", trace, self, "-test.run", "^("+witnessed+")$")
 	cmd.Env = append(os.Environ(), witnessVar+"=1")
 	p := rdmatest.StartCmd(t, cmd)
 	if !p.OK() || !strings.Contains(p.Said(), "witnessed") {
 		t.Fatal(p)
 	}
-	b, err := os.ReadFile(trace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := rdmatest.Must(os.ReadFile(trace))(t)
 	verbs, probes := 0, 0
 	for dec := json.NewDecoder(bytes.NewReader(b)); dec.More(); {
 		var v struct {
 			Verb, Object, Method, Errno string
 			Ret                         *int
 		}
-		if err := dec.Decode(&v); err != nil {
-			t.Fatal(err)
-		}
+		rdmatest.Check(t, dec.Decode(&v))
 		switch {
 		case v.Ret == nil:
 			t.Errorf("%+v has no result", v)

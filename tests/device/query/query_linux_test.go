@@ -63,20 +63,14 @@ func TestMain(m *testing.M) { rdmatest.Main(m) }
 // sys reads a file of the device in /sys.
 func sys(t *testing.T, name string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(class, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := rdmatest.Must(os.ReadFile(filepath.Join(class, name)))(t)
 	return strings.TrimSpace(string(b))
 }
 
 // open opens the device for the duration of the test.
 func open(t *testing.T) *verbs.Context {
 	t.Helper()
-	c, err := verbs.Open(device)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rdmatest.Must(verbs.Open(device))(t)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)
@@ -86,10 +80,7 @@ func open(t *testing.T) *verbs.Context {
 }
 
 func TestList(t *testing.T) {
-	devs, err := verbs.Devices()
-	if err != nil {
-		t.Fatal(err)
-	}
+	devs := rdmatest.Must(verbs.Devices())(t)
 	var names []string
 	for _, d := range devs {
 		names = append(names, d.Name())
@@ -133,14 +124,8 @@ func TestOpen(t *testing.T) {
 }
 
 func TestQueryDevice(t *testing.T) {
-	a, err := open(t).QueryDevice()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ports, err := os.ReadDir(filepath.Join(class, "ports"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := rdmatest.Must(open(t).QueryDevice())(t)
+	ports := rdmatest.Must(os.ReadDir(filepath.Join(class, "ports")))(t)
 	if a.PhysPortCnt != len(ports) {
 		t.Errorf("PhysPortCnt = %d, /sys has %d", a.PhysPortCnt, len(ports))
 	}
@@ -176,10 +161,7 @@ func TestQueryDevice(t *testing.T) {
 
 func TestQueryPort(t *testing.T) {
 	c := open(t)
-	a, err := c.QueryPort(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := rdmatest.Must(c.QueryPort(1))(t)
 	// That GIDs are IP addresses is no flag of the port's, and not in /sys.
 	flags := a.PortCapFlags &^ verbs.PortIPBasedGIDs
 	for file, got := range map[string]string{
@@ -198,14 +180,8 @@ func TestQueryPort(t *testing.T) {
 	}
 	// The rate is the lanes' number times their speed, printed without ".0".
 	rate, _, _ := strings.Cut(sys(t, "ports/1/rate"), " ")
-	gbps, err := strconv.ParseFloat(rate, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lane, err := strconv.ParseFloat(strings.TrimSuffix(a.ActiveSpeed.String(), " Gbps"), 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gbps := rdmatest.Must(strconv.ParseFloat(rate, 64))(t)
+	lane := rdmatest.Must(strconv.ParseFloat(strings.TrimSuffix(a.ActiveSpeed.String(), " Gbps"), 64))(t)
 	if float64(a.ActiveWidth.Lanes())*lane != gbps {
 		t.Errorf("%v times %v, in /sys %s", a.ActiveWidth, a.ActiveSpeed, sys(t, "ports/1/rate"))
 	}
@@ -232,10 +208,7 @@ func TestQueryPort(t *testing.T) {
 }
 
 func TestQueryPKey(t *testing.T) {
-	got, err := open(t).QueryPKey(1, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := rdmatest.Must(open(t).QueryPKey(1, 0))(t)
 	if want := sys(t, "ports/1/pkeys/0"); fmt.Sprintf("0x%04x", got) != want || got != 0xffff {
 		t.Errorf("P_Key %#x, in /sys %s", got, want)
 	}
@@ -243,19 +216,13 @@ func TestQueryPKey(t *testing.T) {
 
 func portAttr(t *testing.T, c *verbs.Context) *verbs.PortAttr {
 	t.Helper()
-	a, err := c.QueryPort(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := rdmatest.Must(c.QueryPort(1))(t)
 	return a
 }
 
 func TestGIDs(t *testing.T) {
 	c := open(t)
-	table, err := c.GIDTable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := rdmatest.Must(c.GIDTable())(t)
 	inTable := make(map[int]bool)
 	for _, e := range table {
 		inTable[e.Index] = true
@@ -324,10 +291,7 @@ func TestGIDs(t *testing.T) {
 // What can't be is refused before it gets to the kernel.
 func TestBadInput(t *testing.T) {
 	c := open(t)
-	a, err := c.QueryPort(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := rdmatest.Must(c.QueryPort(1))(t)
 	query := map[string]func(port, index int) error{
 		"QueryPort":      func(port, _ int) error { _, err := c.QueryPort(port); return err },
 		"QueryPortSpeed": func(port, _ int) error { _, err := c.QueryPortSpeed(port); return err },

@@ -34,15 +34,9 @@ type options struct{ tsoHeader int }
 func open(t *testing.T, i int) *verbs.Context {
 	t.Helper()
 	rdmatest.CheckLeaks(t)
-	c, err := verbs.Open(rdmatest.Devices[i])
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rdmatest.Must(verbs.Open(rdmatest.Devices[i]))(t)
 	t.Cleanup(func() { rdmatest.Close(t, c) })
-	port, err := c.QueryPort(rdmatest.Port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := rdmatest.Must(c.QueryPort(rdmatest.Port))(t)
 	if port.LinkLayer != verbs.LinkLayerEthernet {
 		t.Fatalf("the link layer is %v: run this with tests/vm/run -d mlx5-eth", port.LinkLayer)
 	}
@@ -55,15 +49,9 @@ func newStation(t *testing.T, c *verbs.Context, o options) *station {
 	t.Helper()
 	s := &station{ctx: c}
 	var err error
-	if s.pd, err = c.AllocPD(); err != nil {
-		t.Fatal(err)
-	}
-	if s.cq, err = c.CreateCQ(verbs.CQOptions{CQE: 4 * depth}); err != nil {
-		t.Fatal(err)
-	}
-	if s.mr, err = s.pd.AllocMR(sendSpace+depth*slot, verbs.AccessLocalWrite); err != nil {
-		t.Fatal(err)
-	}
+	s.pd = rdmatest.Must(c.AllocPD())(t)
+	s.cq = rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: 4 * depth}))(t)
+	s.mr = rdmatest.Must(s.pd.AllocMR(sendSpace+depth*slot, verbs.AccessLocalWrite))(t)
 	s.qp, err = s.pd.CreateQP(verbs.QPOptions{
 		Type: verbs.RawPacket, SendCQ: s.cq, RecvCQ: s.cq, MaxTSOHeader: o.tsoHeader,
 		Cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 4, MaxRecvSGE: 2, MaxInlineData: 200},
@@ -76,9 +64,7 @@ func newStation(t *testing.T, c *verbs.Context, o options) *station {
 		if state == verbs.QPInit {
 			mask |= verbs.QPAttrPort
 		}
-		if err := s.qp.Modify(verbs.QPAttr{State: state, Port: rdmatest.Port}, mask); err != nil {
-			t.Fatal(err)
-		}
+		rdmatest.Check(t, s.qp.Modify(verbs.QPAttr{State: state, Port: rdmatest.Port}, mask))
 	}
 	for range depth {
 		s.postRecv(t)
@@ -89,19 +75,14 @@ func newStation(t *testing.T, c *verbs.Context, o options) *station {
 func (s *station) postRecv(t *testing.T) {
 	t.Helper()
 	at := sendSpace + int(s.next%depth)*slot
-	if _, err := s.qp.PostRecv(verbs.RecvWR{WRID: s.next, SGL: []verbs.SGE{s.mr.SGE(at, slot)}}); err != nil {
-		t.Fatal(err)
-	}
+	rdmatest.Must(s.qp.PostRecv(verbs.RecvWR{WRID: s.next, SGL: []verbs.SGE{s.mr.SGE(at, slot)}}))(t)
 	s.next++
 }
 
 // steer has frames come to the station for as long as the test runs.
 func (s *station) steer(t *testing.T, specs ...verbs.FlowSpec) *verbs.Flow {
 	t.Helper()
-	f, err := s.qp.CreateFlow(verbs.FlowOptions{Specs: specs})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := rdmatest.Must(s.qp.CreateFlow(verbs.FlowOptions{Specs: specs}))(t)
 	t.Cleanup(func() { rdmatest.Close(t, f) })
 	return f
 }
@@ -131,9 +112,7 @@ func (s *station) put(frame []byte, pieces int) (sgl []verbs.SGE) {
 func (s *station) send(t *testing.T, wr verbs.SendWR) {
 	t.Helper()
 	wr.Flags |= verbs.SendSignaled
-	if _, err := s.qp.PostSend(wr); err != nil {
-		t.Fatal(err)
-	}
+	rdmatest.Must(s.qp.PostSend(wr))(t)
 	if wc := rdmatest.PollOK(t, s.cq, 1)[0]; wc.Opcode&verbs.WCRecv != 0 {
 		t.Fatalf("completed %+v, want a send", wc)
 	}

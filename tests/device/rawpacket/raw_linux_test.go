@@ -39,9 +39,7 @@ func TestFrames(t *testing.T) {
 			b.Flags = verbs.SendSignaled
 			b.Send()
 			b.SetSGEList(s[from].put(f, 2))
-			if _, err := b.Complete(); err != nil {
-				t.Fatal(err)
-			}
+			rdmatest.Must(b.Complete())(t)
 			rdmatest.PollOK(t, s[from].cq, 1)
 			got, _ := s[dest].received(t)
 			same(t, "built", got, f)
@@ -67,9 +65,7 @@ func TestManyFrames(t *testing.T) {
 			wrs = append(wrs, verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{s[0].mr.SGE(at, len(f))}})
 		}
 		wrs[3].Flags = verbs.SendSignaled
-		if _, err := s[0].qp.PostSend(wrs...); err != nil {
-			t.Fatal(err)
-		}
+		rdmatest.Must(s[0].qp.PostSend(wrs...))(t)
 		rdmatest.PollOK(t, s[0].cq, 1)
 		for i := range 4 {
 			got, _ := s[1].received(t)
@@ -149,10 +145,7 @@ func TestFlowRefused(t *testing.T) {
 // TestChecksums has the device compute those of UDP datagrams, and check them.
 func TestChecksums(t *testing.T) {
 	s := two(t)
-	attr, err := s[0].ctx.QueryDevice()
-	if err != nil {
-		t.Fatal(err)
-	}
+	attr := rdmatest.Must(s[0].ctx.QueryDevice())(t)
 	if attr.DeviceCapFlagsEx&verbs.DeviceRawIPCsum == 0 {
 		t.Fatalf("the device says that it computes no checksums: %v", attr.DeviceCapFlagsEx)
 	}
@@ -180,10 +173,7 @@ func TestChecksums(t *testing.T) {
 // TestTSO has the device cut data into TCP segments, as long as it says it can.
 func TestTSO(t *testing.T) {
 	c := open(t, 0)
-	attr, err := c.QueryDevice()
-	if err != nil {
-		t.Fatal(err)
-	}
+	attr := rdmatest.Must(c.QueryDevice())(t)
 	head := tcp(1, 0, 7000)
 	sender, receiver := newStation(t, c, options{tsoHeader: len(head)}), newStation(t, open(t, 1), options{})
 	receiver.steer(t, to(macs[1]))

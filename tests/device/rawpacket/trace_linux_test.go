@@ -22,10 +22,7 @@ func TestTracedWorkQueue(t *testing.T) {
 	program, file := rdmatest.CProgram(t, "c/workqueue.c"), filepath.Join(dir, "trace")
 	want := rdmatest.Start(t, rdmatest.Program(t, "ibvtrace"), "--json", "--data", "-o", file, "--", program, rdmatest.Devices[0]).Succeeds(t)
 
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := rdmatest.Must(os.Open(file))(t)
 	defer f.Close()
 	var queue event.Value
 	calls := 0

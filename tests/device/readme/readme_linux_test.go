@@ -23,10 +23,7 @@ const root = "../../.."
 
 func read(t *testing.T, file string) string {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rdmatest.Must(os.ReadFile(file))(t)
 	return string(text)
 }
 
@@ -56,15 +53,10 @@ var _ = rdmatest.Test(TestProgram, rdmatest.Long)
 
 func TestProgram(t *testing.T) {
 	source, output := program(t)
-	library, err := filepath.Abs(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	library := rdmatest.Must(filepath.Abs(root))(t)
 	dir := t.TempDir()
 	write := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		rdmatest.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	write("main.go", source)
 	mod := read(t, filepath.Join(root, "go.mod"))
@@ -79,10 +71,7 @@ func TestProgram(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	file, err := elf.Open(binary)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := rdmatest.Must(elf.Open(binary))(t)
 	defer file.Close()
 	for _, p := range file.Progs {
 		if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {

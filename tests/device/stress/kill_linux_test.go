@@ -56,19 +56,11 @@ func victim() {
 	t := &victimTB{}
 	s := rdmatest.Default()
 	s.Channel, s.SRQ = true, true
-	c, err := verbs.Open(rdmatest.Device)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rdmatest.Must(verbs.Open(rdmatest.Device))(t)
 	p := rdmatest.PairOn(t, c, s)
-	mw, err := p.PD.AllocMW(verbs.MWType1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mw := rdmatest.Must(p.PD.AllocMW(verbs.MWType1))(t)
 	bind := verbs.MWBindInfo{MR: p.B.MR, Addr: p.B.MR.Addr(), Length: 4096, Access: verbs.AccessRemoteWrite}
-	if err := p.B.QP.BindMW(mw, verbs.MWBind{Flags: verbs.SendSignaled, MWBindInfo: bind}); err != nil {
-		t.Fatal(err)
-	}
+	rdmatest.Check(t, p.B.QP.BindMW(mw, verbs.MWBind{Flags: verbs.SendSignaled, MWBindInfo: bind}))
 	rdmatest.PollOK(t, p.B.CQ, 1)
 	for i := 0; ; i++ {
 		p.B.Recv(t, 1, 0, 8192)

@@ -48,10 +48,7 @@ func extraDevice(t *testing.T) {
 func TestDeviceRemoved(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	extraDevice(t)
-	c, err := verbs.Open("rxe9")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rdmatest.Must(verbs.Open("rxe9"))(t)
 	p := channelPair(t, c)
 	exchange(t, p)
 	// The first event after a removal says so; the waits that follow are refused.
@@ -124,23 +121,16 @@ func TestRemovedBehindOtherNode(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	extraDevice(t)
 	var node string
-	devices, err := verbs.Devices()
-	if err != nil {
-		t.Fatal(err)
-	}
+	devices := rdmatest.Must(verbs.Devices())(t)
 	for _, d := range devices {
 		if d.Name() == "rxe9" {
 			node = d.Node()
 		}
 	}
 	var st unix.Stat_t
-	if err := unix.Stat(node, &st); err != nil {
-		t.Fatal(err)
-	}
+	rdmatest.Check(t, unix.Stat(node, &st))
 	dir := filepath.Dir(node)
-	if err := unix.Mount("none", dir, "tmpfs", 0, ""); err != nil {
-		t.Fatal(err)
-	}
+	rdmatest.Check(t, unix.Mount("none", dir, "tmpfs", 0, ""))
 	unmounted := false
 	unmount := func() {
 		if !unmounted {
@@ -151,13 +141,8 @@ func TestRemovedBehindOtherNode(t *testing.T) {
 		}
 	}
 	defer unmount()
-	if err := unix.Mknod(node, unix.S_IFCHR|0o600, int(st.Rdev)); err != nil {
-		t.Fatal(err)
-	}
-	c, err := verbs.Open("rxe9")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rdmatest.Check(t, unix.Mknod(node, unix.S_IFCHR|0o600, int(st.Rdev)))
+	c := rdmatest.Must(verbs.Open("rxe9"))(t)
 	unmount()
 	p := channelPair(t, c)
 	exchange(t, p)
@@ -188,10 +173,7 @@ func TestRemovedBehindOtherNode(t *testing.T) {
 // TestCloseBesideVerbs: one Close is enough, whatever runs at that time.
 func TestCloseBesideVerbs(t *testing.T) {
 	for range 20 {
-		c, err := verbs.Open(rdmatest.Device)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := rdmatest.Must(verbs.Open(rdmatest.Device))(t)
 		p := channelPair(t, c)
 		var group sync.WaitGroup
 		var begun sync.WaitGroup
@@ -226,10 +208,7 @@ func TestCloseBesideVerbs(t *testing.T) {
 // TestPortEvents takes the cable out and puts it back.
 func TestPortEvents(t *testing.T) {
 	extraDevice(t)
-	c, err := verbs.Open("rxe9")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rdmatest.Must(verbs.Open("rxe9"))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
 	defer cancel()
 	wait := func(want verbs.EventType) {

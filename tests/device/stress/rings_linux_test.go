@@ -81,10 +81,7 @@ func TestTinyQueues(t *testing.T) {
 // second makes another queue pair on an end's CQ.
 func second(t *testing.T, p *rdmatest.Pair, e *rdmatest.End, s rdmatest.Spec) *rdmatest.End {
 	t.Helper()
-	qp, err := p.PD.CreateQP(verbs.QPOptions{Type: s.Type, SendCQ: e.CQ, RecvCQ: e.CQ, Cap: s.Cap})
-	if err != nil {
-		t.Fatal(err)
-	}
+	qp := rdmatest.Must(p.PD.CreateQP(verbs.QPOptions{Type: s.Type, SendCQ: e.CQ, RecvCQ: e.CQ, Cap: s.Cap}))(t)
 	return &rdmatest.End{CQ: e.CQ, MR: e.MR, QP: qp, Spec: e.Spec}
 }
 
@@ -152,10 +149,7 @@ func drain(t *testing.T, cq *verbs.CQ, writers [2]*writer) {
 	t.Helper()
 	var wcs [3]verbs.WC
 	for deadline := time.Now().Add(rdmatest.Patience); writers[0].busy+writers[1].busy > 0; {
-		n, err := cq.Poll(wcs[:])
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := rdmatest.Must(cq.Poll(wcs[:]))(t)
 		for _, wc := range wcs[:n] {
 			w := writers[0]
 			if wc.QPNum != w.qp.Num() {

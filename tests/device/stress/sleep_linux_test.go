@@ -47,21 +47,15 @@ func TestOthersGoOn(t *testing.T) {
 				qps, mr := sleepersOn(t, c)
 				to.DGID = somebody
 				for _, qp := range qps {
-					if err := toRTR(qp, to); err != nil {
-						t.Fatal(err)
-					}
+					rdmatest.Check(t, toRTR(qp, to))
 					a := verbs.QPAttr{State: verbs.QPRTS, SQPSN: 1}
-					if err := qp.Modify(a, rdmatest.Mask(verbs.UC, verbs.QPRTS)); err != nil {
-						t.Fatal(err)
-					}
+					rdmatest.Check(t, qp.Modify(a, rdmatest.Mask(verbs.UC, verbs.QPRTS)))
 				}
 				// A QP stays until its packets have left: eight a second.
 				rdmatest.Command(t, "tc qdisc replace dev "+netDev+" root tbf rate 64kbit burst 2kb limit 1mb")
 				defer rdmatest.Command(t, "tc qdisc del dev "+netDev+" root")
 				for _, qp := range qps {
-					if _, err := qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{mr.SGE(0, 900)}}); err != nil {
-						t.Fatal(err)
-					}
+					rdmatest.Must(qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{mr.SGE(0, 900)}}))(t)
 				}
 				asleep(t, func(i int) error { return qps[i].Close() })
 			})
@@ -78,25 +72,14 @@ func ipv4(a, b, c, d byte) verbs.GID {
 // sleepersOn makes a QP for each sleeper, and what they send.
 func sleepersOn(t *testing.T, c *verbs.Context) (qps [sleepers]*verbs.QP, mr *verbs.MR) {
 	t.Helper()
-	pd, err := c.AllocPD()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cq, err := c.CreateCQ(verbs.CQOptions{CQE: 2 * sleepers})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if mr, err = pd.AllocMR(4096, 0); err != nil {
-		t.Fatal(err)
-	}
+	pd := rdmatest.Must(c.AllocPD())(t)
+	cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: 2 * sleepers}))(t)
+	mr = rdmatest.Must(pd.AllocMR(4096, 0))(t)
 	for i := range qps {
-		qps[i], err = pd.CreateQP(verbs.QPOptions{
+		qps[i] = rdmatest.Must(pd.CreateQP(verbs.QPOptions{
 			Type: verbs.UC, SendCQ: cq, RecvCQ: cq,
 			Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 	}
 	t.Cleanup(func() {
 		for _, qp := range qps {

@@ -34,22 +34,10 @@ func TestManyObjects(t *testing.T) {
 	}
 	heap := make([]byte, 1<<20)
 	round := func() {
-		pd, err := c.AllocPD()
-		if err != nil {
-			t.Fatal(err)
-		}
-		ch, err := c.CreateCompChannel()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cq, err := c.CreateCQ(verbs.CQOptions{CQE: 16, Channel: ch})
-		if err != nil {
-			t.Fatal(err)
-		}
-		srq, err := pd.CreateSRQ(verbs.SRQOptions{MaxWR: 4, MaxSGE: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		pd := rdmatest.Must(c.AllocPD())(t)
+		ch := rdmatest.Must(c.CreateCompChannel())(t)
+		cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: 16, Channel: ch}))(t)
+		srq := rdmatest.Must(pd.CreateSRQ(verbs.SRQOptions{MaxWR: 4, MaxSGE: 1}))(t)
 		var made []interface{ Close() error }
 		for i := range qps {
 			o := verbs.QPOptions{
@@ -59,10 +47,7 @@ func TestManyObjects(t *testing.T) {
 			if i%2 == 0 {
 				o.SRQ = srq
 			}
-			qp, err := pd.CreateQP(o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			qp := rdmatest.Must(pd.CreateQP(o))(t)
 			made = append(made, qp)
 		}
 		for i := range mrs {
@@ -111,10 +96,7 @@ func TestManyObjects(t *testing.T) {
 func TestManyContexts(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	for range 50 {
-		c, err := verbs.Open(rdmatest.Device)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := rdmatest.Must(verbs.Open(rdmatest.Device))(t)
 		s := rdmatest.Default()
 		s.Channel, s.SRQ = true, true
 		p := rdmatest.PairOn(t, c, s)
@@ -172,9 +154,7 @@ func TestAllocations(t *testing.T) {
 			poll(a.CQ)
 		}},
 		{"arm", func() {
-			if err := b.CQ.Arm(true); err != nil {
-				t.Fatal(err)
-			}
+			rdmatest.Check(t, b.CQ.Arm(true))
 		}},
 		{"empty poll", func() {
 			if n, err := a.CQ.Poll(wc[:]); n != 0 || err != nil {

@@ -81,9 +81,7 @@ func exchange(t *testing.T, p *rdmatest.Pair) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
 	defer cancel()
-	if err := p.A.CQ.Arm(false); err != nil {
-		t.Fatal(err)
-	}
+	rdmatest.Check(t, p.A.CQ.Arm(false))
 	p.B.Recv(t, 1, 0, 64)
 	p.A.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, Inline: []byte{1}})
 	if cq, err := p.A.Chan.Wait(ctx); err != nil || cq != p.A.CQ {
@@ -99,22 +97,18 @@ func exchange(t *testing.T, p *rdmatest.Pair) {
 func TestCloseEndsWaits(t *testing.T) {
 	for range 10 {
 		rdmatest.CheckLeaks(t)
-		c, err := verbs.Open(rdmatest.Device)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := rdmatest.Must(verbs.Open(rdmatest.Device))(t)
 		errs := waiters(t.Context(), channelPair(t, c))
 		time.Sleep(5 * time.Millisecond)
 		// A wait that is about to begin is a verb that runs: then Close may be
 		// called again.
+		var err error
 		for deadline := time.Now().Add(rdmatest.Patience); ; time.Sleep(time.Millisecond) {
 			if err = c.Close(); !errors.Is(err, verbs.ErrBusy) || time.Now().After(deadline) {
 				break
 			}
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		rdmatest.Check(t, err)
 		wantAll(t, errs, verbs.ErrClosed)
 	}
 }
@@ -157,10 +151,7 @@ func TestManyWaiters(t *testing.T) {
 func TestConcurrentClose(t *testing.T) {
 	for range 10 {
 		rdmatest.CheckLeaks(t)
-		c, err := verbs.Open(rdmatest.Device)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := rdmatest.Must(verbs.Open(rdmatest.Device))(t)
 		p := channelPair(t, c)
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
@@ -204,6 +195,7 @@ func TestConcurrentClose(t *testing.T) {
 			}
 			return nil
 		})
+		var err error
 		for deadline := time.Now().Add(rdmatest.Patience); ; {
 			if err = c.Close(); !errors.Is(err, verbs.ErrBusy) || time.Now().After(deadline) {
 				break
@@ -211,8 +203,6 @@ func TestConcurrentClose(t *testing.T) {
 		}
 		close(stop)
 		wg.Wait()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rdmatest.Check(t, err)
 	}
 }
