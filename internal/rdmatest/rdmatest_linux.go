@@ -1,6 +1,6 @@
-// Package rdmatest helps tests that need an RDMA device: it opens the rig's,
-// makes connected queue pairs on it, polls with a deadline, and counts what
-// must not leak.
+// Package rdmatest helps tests that need an RDMA device: they say what they need, open
+// the rig's device, make connected queue pairs on it, poll with a deadline, run programs
+// beside it, and count what must not leak.
 package rdmatest
 
 import (
