@@ -15,7 +15,7 @@ func gidOf(s string) GID { return GID(netip.MustParseAddr(s).As16()) }
 
 func grhOf(t *testing.T, s string) (b [grhLen]byte) {
 	t.Helper()
-	raw := must[[]byte](t)(hex.DecodeString(strings.ReplaceAll(s, " ", "")))
+	raw := must(hex.DecodeString(strings.ReplaceAll(s, " ", "")))(t)
 	if len(raw) != grhLen {
 		t.Fatalf("%d bytes", len(raw))
 	}
@@ -86,7 +86,7 @@ func TestAnswer(t *testing.T) {
 // port and type, that the message came to.
 func TestAHFromWC(t *testing.T) {
 	c, k := fakeContext(t)
-	pd := must[*PD](t)(c.AllocPD())
+	pd := must(c.AllocPD())(t)
 	entry := func(index, port, typ uint32, gid GID) uapi.IbUverbsGidEntry {
 		e := uapi.IbUverbsGidEntry{GidIndex: index, PortNum: port, GidType: typ}
 		e.Gid = guids(gid)

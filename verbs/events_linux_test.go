@@ -146,7 +146,7 @@ func TestOverrun(t *testing.T) {
 		}()
 	}
 	yield(func() bool { return x.cq.waiters.Load() == 3 })
-	other := must[*CQ](t)(c.CreateCQ(CQOptions{CQE: 1, Timestamps: true}))
+	other := must(c.CreateCQ(CQOptions{CQE: 1, Timestamps: true}))(t)
 	k.event(EventCQErr, x.cq.id)
 	for range 3 {
 		if err := <-done; !errors.Is(err, ErrCQOverrun) {

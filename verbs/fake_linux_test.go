@@ -406,9 +406,9 @@ func (q *fakeSRQ) Remap() error {
 	return nil
 }
 
-// must is x of a call that has to succeed.
-func must[T any](t *testing.T) func(x T, err error) T {
-	return func(x T, err error) T {
+// must is rdmatest.Must, which imports this package.
+func must[T any](x T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
@@ -431,13 +431,13 @@ type fakeThings struct {
 func makeFakes(t *testing.T, c *Context) fakeThings {
 	t.Helper()
 	var x fakeThings
-	x.pd = must[*PD](t)(c.AllocPD())
-	x.mr = must[*MR](t)(x.pd.RegMR(make([]byte, 4096), AccessLocalWrite|AccessMWBind))
-	x.mw = must[*MW](t)(x.pd.AllocMW(MWType1))
-	x.ch = must[*CompChannel](t)(c.CreateCompChannel())
-	x.cq = must[*CQ](t)(c.CreateCQ(CQOptions{CQE: 16, Channel: x.ch, Timestamps: true}))
-	x.srq = must[*SRQ](t)(x.pd.CreateSRQ(SRQOptions{MaxWR: 16, MaxSGE: 1}))
-	x.qp = must[*QP](t)(x.pd.CreateQP(QPOptions{Type: RC, SendCQ: x.cq, RecvCQ: x.cq, Cap: QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+	x.pd = must(c.AllocPD())(t)
+	x.mr = must(x.pd.RegMR(make([]byte, 4096), AccessLocalWrite|AccessMWBind))(t)
+	x.mw = must(x.pd.AllocMW(MWType1))(t)
+	x.ch = must(c.CreateCompChannel())(t)
+	x.cq = must(c.CreateCQ(CQOptions{CQE: 16, Channel: x.ch, Timestamps: true}))(t)
+	x.srq = must(x.pd.CreateSRQ(SRQOptions{MaxWR: 16, MaxSGE: 1}))(t)
+	x.qp = must(x.pd.CreateQP(QPOptions{Type: RC, SendCQ: x.cq, RecvCQ: x.cq, Cap: QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}))(t)
 	return x
 }
 

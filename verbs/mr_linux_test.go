@@ -57,9 +57,9 @@ func TestSGE(t *testing.T) {
 // TestRegMR: the kernel is told what was asked for, and the MR has what it answers.
 func TestRegMR(t *testing.T) {
 	c, k := fakeContext(t)
-	pd := must[*PD](t)(c.AllocPD())
+	pd := must(c.AllocPD())(t)
 	page := uint64(syscall.Getpagesize() - 1)
-	buf := must[[]byte](t)(ioctl.MapMemory(3 * syscall.Getpagesize()))
+	buf := must(ioctl.MapMemory(3 * syscall.Getpagesize()))(t)
 	defer ioctl.FreeMemory(buf)
 	for _, tt := range []struct {
 		off, n int
@@ -74,7 +74,7 @@ func TestRegMR(t *testing.T) {
 			return f.out(uapi.UVERBS_ATTR_CORE_OUT, &uapi.IbUverbsRegMrResp{MrHandle: 11, Lkey: 12, Rkey: 13})
 		})
 		part := buf[tt.off : tt.off+tt.n]
-		mr := must[*MR](t)(pd.RegMR(part, tt.access))
+		mr := must(pd.RegMR(part, tt.access))(t)
 		start := uint64(uintptr(unsafe.Pointer(&part[0])))
 		iova := start
 		if tt.access&AccessZeroBased != 0 {
@@ -122,8 +122,8 @@ func TestRegMR(t *testing.T) {
 // TestReregPD moves an MR to another PD, which then can't be closed, and the first can.
 func TestReregPD(t *testing.T) {
 	c, k := fakeContext(t)
-	one, two := must[*PD](t)(c.AllocPD()), must[*PD](t)(c.AllocPD())
-	mr := must[*MR](t)(one.RegMR(make([]byte, 64), 0))
+	one, two := must(c.AllocPD())(t), must(c.AllocPD())(t)
+	mr := must(one.RegMR(make([]byte, 64), 0))(t)
 	var req uapi.IbUverbsReregMr
 	k.answerTo("rereg_mr", func(f *fakeCall) error {
 		req = in[uapi.IbUverbsReregMr](f, uapi.UVERBS_ATTR_CORE_IN)
@@ -181,7 +181,7 @@ func TestNoMemory(t *testing.T) {
 func TestSharedXRCD(t *testing.T) {
 	c, k := fakeContext(t)
 	path := filepath.Join(t.TempDir(), "domain")
-	create := func() *os.File { return must[*os.File](t)(os.Create(path)) }
+	create := func() *os.File { return must(os.Create(path))(t) }
 	var seen string
 	k.answerTo("open_xrcd", func(f *fakeCall) error {
 		for range 3 {
@@ -218,7 +218,7 @@ func TestSharedXRCD(t *testing.T) {
 // be polled.
 func TestPollWaitWithoutChannel(t *testing.T) {
 	c, _ := fakeContext(t)
-	cq := must[*CQ](t)(c.CreateCQ(CQOptions{CQE: 4}))
+	cq := must(c.CreateCQ(CQOptions{CQE: 4}))(t)
 	for _, ready := range []int{0, 1} {
 		c.prov.(*fakeProvider).cqs[0].ready = ready
 		for _, wc := range [][]WC{nil, make([]WC, 1)} {

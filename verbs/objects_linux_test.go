@@ -80,7 +80,7 @@ func TestRefusedIsUndone(t *testing.T) {
 	if err := x.qp.Close(); !errors.Is(err, ErrBusy) {
 		t.Errorf("a QP with a flow: %v", err)
 	}
-	ah := must[*AH](t)(x.pd.CreateAH(AHAttr{Port: 1}))
+	ah := must(x.pd.CreateAH(AHAttr{Port: 1}))(t)
 	if holdsOf(x) == before {
 		t.Error("nothing is held")
 	}
@@ -123,7 +123,7 @@ func TestForeign(t *testing.T) {
 		t.Errorf("held %v and %v, before %v and %v", a, b, mine, theirs)
 	}
 	// Of a closed one nothing is made, and what came before it in the list isn't held.
-	closed := must[*CQ](t)(c.CreateCQ(CQOptions{CQE: 1}))
+	closed := must(c.CreateCQ(CQOptions{CQE: 1}))(t)
 	if err := closed.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -142,9 +142,9 @@ func TestForeign(t *testing.T) {
 func TestCQ(t *testing.T) {
 	c, k := fakeContext(t)
 	c.compVectors = 3
-	limits := must[*DeviceAttr](t)(c.deviceLimits())
+	limits := must(c.deviceLimits())(t)
 	limits.CQECompression.Formats = CompressHash | CompressStride
-	ch := must[*CompChannel](t)(c.CreateCompChannel())
+	ch := must(c.CreateCompChannel())(t)
 	for _, tt := range []struct {
 		o  CQOptions
 		ok bool
@@ -188,7 +188,7 @@ func TestCQ(t *testing.T) {
 			t.Errorf("%+v: the provider is told %+v, the kernel %d entries, vector %d; it has %d", tt.o, got, entries, vector, cq.CQE())
 		}
 	}
-	cq := must[*CQ](t)(c.CreateCQ(CQOptions{CQE: 4}))
+	cq := must(c.CreateCQ(CQOptions{CQE: 4}))(t)
 	k.answerTo("resize_cq", func(f *fakeCall) error {
 		r := in[uapi.IbUverbsResizeCq](f, uapi.UVERBS_ATTR_CORE_IN)
 		if r.CqHandle != cq.handle {
@@ -252,9 +252,9 @@ func TestPollWait(t *testing.T) {
 // TestSRQ: its options are checked at their bounds, and get to the kernel.
 func TestSRQ(t *testing.T) {
 	c, k := fakeContext(t)
-	pd := must[*PD](t)(c.AllocPD())
-	cq := must[*CQ](t)(c.CreateCQ(CQOptions{CQE: 1}))
-	domain := must[*XRCD](t)(c.OpenXRCD())
+	pd := must(c.AllocPD())(t)
+	cq := must(c.CreateCQ(CQOptions{CQE: 1}))(t)
+	domain := must(c.OpenXRCD())(t)
 	const most = 1 << 10
 	for _, tt := range []struct {
 		o  SRQOptions
@@ -306,7 +306,7 @@ func TestSRQ(t *testing.T) {
 		}
 	}
 
-	srq := must[*SRQ](t)(pd.CreateSRQ(SRQOptions{MaxWR: 5, MaxSGE: 2}))
+	srq := must(pd.CreateSRQ(SRQOptions{MaxWR: 5, MaxSGE: 2}))(t)
 	p := c.prov.(*fakeProvider)
 	q := p.srqs[len(p.srqs)-1]
 	var req uapi.IbUverbsModifySrq
@@ -354,7 +354,7 @@ func TestSRQ(t *testing.T) {
 // TestDmabuf: its arguments are checked at their bounds, and get to the kernel.
 func TestDmabuf(t *testing.T) {
 	c, k := fakeContext(t)
-	pd := must[*PD](t)(c.AllocPD())
+	pd := must(c.AllocPD())(t)
 	var seen [5]uint64
 	k.answerTo("reg_dmabuf_mr", func(f *fakeCall) error {
 		seen = [...]uint64{

@@ -178,8 +178,8 @@ func TestModifyExplains(t *testing.T) {
 func TestReset(t *testing.T) {
 	c, _ := fakeContext(t)
 	x := makeFakes(t, c)
-	other := must[*CQ](t)(c.CreateCQ(CQOptions{CQE: 1}))
-	two := must[*QP](t)(x.pd.CreateQP(QPOptions{Type: UC, SendCQ: x.cq, RecvCQ: other}))
+	other := must(c.CreateCQ(CQOptions{CQE: 1}))(t)
+	two := must(x.pd.CreateQP(QPOptions{Type: UC, SendCQ: x.cq, RecvCQ: other}))(t)
 	p := c.prov.(*fakeProvider)
 	for _, qp := range []*QP{x.qp, two} {
 		if err := qp.Modify(QPAttr{State: QPReset}, QPAttrState); err != nil {
@@ -201,8 +201,8 @@ func TestReset(t *testing.T) {
 func TestCreateQP(t *testing.T) {
 	c, k := fakeContext(t)
 	x := makeFakes(t, c)
-	recv := must[*CQ](t)(c.CreateCQ(CQOptions{CQE: 1}))
-	domain := must[*XRCD](t)(c.OpenXRCD())
+	recv := must(c.CreateCQ(CQOptions{CQE: 1}))(t)
+	domain := must(c.OpenXRCD())(t)
 	limits := QPCap{MaxSendWR: 11, MaxRecvWR: 12, MaxSendSGE: 13, MaxRecvSGE: 14, MaxInlineData: 15}
 	for _, tt := range []struct {
 		o          QPOptions
