@@ -4,6 +4,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/verbs"
 )
 
 // NetDev is the name of the network interface that a device is on, "" over
@@ -22,5 +25,35 @@ func EnableIPv6(t testing.TB, netDev string) {
 	t.Helper()
 	for _, set := range [][2]string{{"accept_dad", "0"}, {"disable_ipv6", "0"}} {
 		Check(t, os.WriteFile("/proc/sys/net/ipv6/conf/"+netDev+"/"+set[0], []byte(set[1]), 0))
+	}
+}
+
+// ExtraRXE makes an rxe device for the test, which may take it away: on a network
+// interface of its own, with an IPv4 address. The words of link go to `ip link add`.
+func ExtraRXE(t testing.TB, device, netDev, addr string, link ...string) {
+	t.Helper()
+	peer := netDev + "peer"
+	Command(t, "ip link add "+netDev+" "+strings.Join(link, " ")+" type veth peer name "+peer)
+	t.Cleanup(func() { Command(t, "ip link delete "+netDev) })
+	Command(t, "ip link set "+netDev+" up")
+	Command(t, "ip link set "+peer+" up")
+	Command(t, "ip address add "+addr+"/24 dev "+netDev)
+	Command(t, "rdma link add "+device+" type rxe netdev "+netDev)
+	// The node appears a moment later, the GID too.
+	for deadline := time.Now().Add(Patience); ; time.Sleep(10 * time.Millisecond) {
+		c, err := verbs.Open(device)
+		if err == nil {
+			table, tableErr := c.GIDTable()
+			Close(t, c)
+			for _, e := range table {
+				if e.GID.IsIPv4Mapped() && e.Type == verbs.RoCEv2 {
+					return
+				}
+			}
+			err = tableErr
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s has no IPv4 GID: %v", device, err)
+		}
 	}
 }

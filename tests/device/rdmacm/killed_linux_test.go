@@ -206,22 +206,13 @@ func TestServerKilled(t *testing.T) {
 // returns its address.
 func extraDevice(t *testing.T) string {
 	t.Helper()
-	rdmatest.Command(t, "ip link add rdmacm0 type veth peer name rdmacm1")
-	return rxeOn(t, "rxe8", "rdmacm0", "rdmacm1", "192.168.98.1")
+	return rxeOn(t, "rxe8", "rdmacm0", "192.168.98.1")
 }
 
-// rxeOn makes a device on a new pair of interfaces, with an address.
-func rxeOn(t *testing.T, device, netdev, peer, addr string) string {
+// rxeOn makes a device on a new interface, with an address.
+func rxeOn(t *testing.T, device, netDev, addr string, link ...string) string {
 	t.Helper()
-	t.Cleanup(func() { rdmatest.Command(t, "ip link delete "+netdev) })
-	for _, line := range []string{
-		"ip link set " + netdev + " up",
-		"ip link set " + peer + " up",
-		"ip address add " + addr + "/24 dev " + netdev,
-		"rdma link add " + device + " type rxe netdev " + netdev,
-	} {
-		rdmatest.Command(t, line)
-	}
+	rdmatest.ExtraRXE(t, device, netDev, addr, link...)
 	// The device can be bound to a moment later.
 	for deadline := time.Now().Add(rdmatest.Patience); ; time.Sleep(10 * time.Millisecond) {
 		id := rdmatest.Must(rdmacm.CreateID(rdmacm.TCP))(t)
@@ -241,8 +232,7 @@ func TestSharedGUID(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	first := extraDevice(t)
 	mac := rdmatest.Must(net.InterfaceByName("rdmacm0"))(t).HardwareAddr
-	rdmatest.Command(t, fmt.Sprintf("ip link add rdmacm2 address %v type veth peer name rdmacm3", mac))
-	second := rxeOn(t, "rxe9", "rdmacm2", "rdmacm3", "192.168.99.1")
+	second := rxeOn(t, "rxe9", "rdmacm1", "192.168.99.1", "address", mac.String())
 	var ids []*rdmacm.ID
 	for i, addr := range []string{first, second} {
 		id := create(t, nil, rdmacm.TCP)

@@ -18,29 +18,7 @@ import (
 // extraDevice makes a device of its own, rxe9, that the test may take away.
 func extraDevice(t *testing.T) {
 	t.Helper()
-	rdmatest.Command(t, "ip link add stress0 type veth peer name stress1")
-	t.Cleanup(func() { rdmatest.Command(t, "ip link delete stress0") })
-	rdmatest.Command(t, "ip link set stress0 up")
-	rdmatest.Command(t, "ip link set stress1 up")
-	rdmatest.Command(t, "ip address add 192.168.99.1/24 dev stress0")
-	rdmatest.Command(t, "rdma link add rxe9 type rxe netdev stress0")
-	// The node appears a moment later, the GID too.
-	for deadline := time.Now().Add(rdmatest.Patience); ; time.Sleep(10 * time.Millisecond) {
-		c, err := verbs.Open("rxe9")
-		if err == nil {
-			table, tableErr := c.GIDTable()
-			rdmatest.Close(t, c)
-			for _, e := range table {
-				if e.GID.IsIPv4Mapped() && e.Type == verbs.RoCEv2 {
-					return
-				}
-			}
-			err = tableErr
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("rxe9 has no IPv4 GID: %v", err)
-		}
-	}
+	rdmatest.ExtraRXE(t, "rxe9", "stress0", "192.168.99.1")
 }
 
 // TestDeviceRemoved takes a device away while queue pairs run on it and
