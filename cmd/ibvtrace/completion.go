@@ -6,8 +6,8 @@ import (
 	"os"
 	"strings"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/filter"
-	"github.com/goverbs/goverbs/cmd/ibvtrace/summary"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/filter"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/summary"
 )
 
 const completionUsage = `Usage: ibvtrace completion bash|zsh|fish

@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
-	"github.com/goverbs/goverbs/cmd/ibvtrace/figure"
-	"github.com/goverbs/goverbs/cmd/ibvtrace/filter"
-	"github.com/goverbs/goverbs/cmd/ibvtrace/input"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/figure"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/filter"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/input"
 )
 
 const figureUsage = `Usage: ibvtrace figure [-o FILE] [--title TEXT] [-e EXPR] FILE...

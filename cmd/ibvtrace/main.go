@@ -57,8 +57,8 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/explain"
-	"github.com/goverbs/goverbs/cmd/ibvtrace/trace"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/explain"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/trace"
 )
 
 // A command is what the first argument chooses, if it is not a program.

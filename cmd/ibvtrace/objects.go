@@ -7,7 +7,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/objects"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/objects"
 )
 
 const objectsUsage = `Usage: ibvtrace objects [-p PID]... [--json] [-o FILE]

@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/filter"
-	"github.com/goverbs/goverbs/cmd/ibvtrace/summary"
-	"github.com/goverbs/goverbs/cmd/ibvtrace/text"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/filter"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/summary"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
 )
 
 // options are what the command line says.

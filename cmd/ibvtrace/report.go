@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
-	"github.com/goverbs/goverbs/cmd/ibvtrace/input"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/input"
 )
 
 // complain returns a function that tells what is wrong with a trace, and whether

@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
-	"github.com/goverbs/goverbs/cmd/ibvtrace/explain"
-	"github.com/goverbs/goverbs/cmd/ibvtrace/figure"
-	"github.com/goverbs/goverbs/cmd/ibvtrace/text"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/explain"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/figure"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

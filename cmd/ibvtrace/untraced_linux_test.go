@@ -16,7 +16,7 @@ import (
 // gets one for all the others, and each open is shown.
 func TestManyFiles(t *testing.T) {
 	needDevice(t)
-	const files, mostFilters = 40, 24 + 1 + 1 // for one descriptor, for the rest, for the program
+	const files, maxFilters = 40, 24 + 1 + 1 // for one descriptor, for the rest, for the program
 	p := onDevice(t, "--", "bash", "-c", fmt.Sprintf(
 		"for i in $(seq %d); do exec {fd}<>/dev/null; done; grep Seccomp_filters: /proc/self/status", files))
 	if err := p.Run(); err != nil {
@@ -37,8 +37,8 @@ func TestManyFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if has-inherited != mostFilters {
-		t.Errorf("it has %d filters, want %d", has-inherited, mostFilters)
+	if has-inherited != maxFilters {
+		t.Errorf("it has %d filters, want %d", has-inherited, maxFilters)
 	}
 	opened := 0
 	for _, e := range readEvents(t, p.file) {

@@ -3,10 +3,10 @@ package main
 import (
 	"os"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/chrome"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
-	"github.com/goverbs/goverbs/cmd/ibvtrace/summary"
-	"github.com/goverbs/goverbs/cmd/ibvtrace/text"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/chrome"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/summary"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
 )
 
 // A show is all views of a trace, as one Sink.

@@ -1,5 +1,5 @@
-// Package event has what ibvtrace says about a traced program: the events, and
-// their form in JSON.
+// Package event, whose Go API is not promised, has the events of a trace and their
+// form in JSON. The form in JSON is promised: it has a version.
 //
 // # JSON
 //

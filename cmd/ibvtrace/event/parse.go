@@ -44,8 +44,8 @@ var (
 	errDeep   = errors.New("nested too deep")
 )
 
-// mostDepth is far more than the kernel's structs nest.
-const mostDepth = 32
+// maxDepth is far more than the kernel's structs nest.
+const maxDepth = 32
 
 // A parser parses one JSON value. Its input is nobody's in particular.
 type parser struct {
@@ -81,7 +81,7 @@ func (p *parser) next() byte {
 func (p *parser) value() (node, error) {
 	switch c := p.next(); {
 	case c == '{' || c == '[':
-		if p.depth++; p.depth > mostDepth {
+		if p.depth++; p.depth > maxDepth {
 			return node{}, errDeep
 		}
 		n, err := p.many(c == '{')

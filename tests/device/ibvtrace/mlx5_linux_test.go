@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
-	"github.com/goverbs/goverbs/cmd/ibvtrace/text"
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
@@ -59,7 +58,7 @@ func TestDriverData(t *testing.T) {
 }
 
 func say(fields []event.Field) string {
-	return text.Value(&event.Value{Form: event.Struct, Fields: fields})
+	return string((&event.Event{Args: fields}).AppendJSON(nil))
 }
 
 // driverFields are fields of the structs that libmlx5 and mlx5_ib add to a verb's own,

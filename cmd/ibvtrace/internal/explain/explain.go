@@ -1,0 +1,367 @@
+// Package explain says why verbs failed: in the words of verbs, from the trace up
+// to there, where that tells more than the errno.
+package explain
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// An Explainer is a Sink that hands events on, failed ones with what it found out:
+// Rejects and Why. What it remembers is bounded by the objects that are alive.
+type Explainer struct {
+	next  event.Sink
+	files map[int]*file
+}
+
+// New returns an Explainer that hands events on to next.
+func New(next event.Sink) *Explainer { return &Explainer{next: next, files: make(map[int]*file)} }
+
+// Close closes what events are handed on to.
+func (x *Explainer) Close() error { return x.next.Close() }
+
+// A file is an open device with the objects in it.
+type file struct {
+	pid     int // that opened it
+	objects map[id]*object
+	limits  map[string]uint64 // what query_device said, by field
+	probed  bool              // rdma-core asked whether the kernel has the ioctl
+}
+
+type id struct {
+	kind   string
+	handle uint64
+}
+
+// An object is one that is alive.
+type object struct {
+	uses    []id // what it keeps from being destroyed
+	qpType  string
+	qpState uapi.IbQpState
+	known   bool // qpState is
+}
+
+// Event explains the event if it failed, and hands it on.
+func (x *Explainer) Event(e *event.Event) error {
+	if status, _ := e.Broken(); status != "" && e.Why == "" {
+		e.Why = status + ": " + meaning(status)
+	}
+	if e.File != 0 {
+		f := x.files[e.File]
+		if f == nil {
+			f = &file{pid: e.PID, objects: make(map[id]*object), limits: make(map[string]uint64)}
+			x.files[e.File] = f
+		}
+		if e.Failed() && e.Why == "" && (e.Kind == event.Control || e.Kind == event.CM) {
+			f.explain(e)
+		}
+		f.follow(e)
+		if e.Kind == event.Close {
+			delete(x.files, e.File)
+		}
+	}
+	if e.Kind == event.Exit {
+		maps.DeleteFunc(x.files, func(_ int, f *file) bool { return f.pid == e.PID })
+	}
+	return x.next.Event(e)
+}
+
+// meaning says what lies behind a completion's status.
+func meaning(status string) string {
+	for _, v := range uapi.EnumIbWcStatus.Values {
+		if uapi.EnumIbWcStatus.Short(v.Value) == status {
+			return uapi.WCMeaning(uapi.IbWcStatus(v.Value))
+		}
+	}
+	return uapi.WCMeaning(uapi.IB_WC_GENERAL_ERR)
+}
+
+// follow remembers what a verb changed.
+func (f *file) follow(e *event.Event) {
+	for _, o := range e.Created {
+		n := &object{}
+		if !o.Before {
+			n.uses = handles(e.Args)
+		}
+		if o.Type == "qp" {
+			n.known = !o.Before
+			if t := event.Find(e.Args, "type"); t != nil {
+				n.qpType = t.Str
+			} else if t := event.Find(e.Args, "qp_type"); t != nil {
+				n.qpType = t.Str
+			}
+		}
+		f.objects[id{o.Type, o.Handle}] = n
+	}
+	for _, o := range e.Destroyed {
+		delete(f.objects, id{o.Type, o.Handle})
+	}
+	if !e.Returned || e.Failed() {
+		return
+	}
+	switch strings.TrimPrefix(e.Verb, "ibv_") {
+	case "query_device", "query_device_ex":
+		f.learn(e.Out)
+	case "modify_qp":
+		if q := f.qp(e.Args); q != nil {
+			if s := event.Find(e.Args, "qp_state"); s != nil {
+				q.qpState, q.known = stateNamed(s.Str)
+			}
+		}
+	}
+}
+
+// learn keeps a device's limits.
+func (f *file) learn(fields []event.Field) {
+	for i := range fields {
+		v := &fields[i].Value
+		if strings.HasPrefix(fields[i].Name, "max_") && (v.Form == event.Uint || v.Form == event.Int) {
+			f.limits[fields[i].Name] = v.Num
+		}
+		f.learn(v.Fields)
+	}
+}
+
+// handles returns the objects that arguments name.
+func handles(fields []event.Field) []id {
+	var out []id
+	event.Walk(fields, func(v *event.Value) {
+		if v.Form == event.Handle {
+			out = append(out, id{v.Str, v.Num})
+		}
+	})
+	return out
+}
+
+func (f *file) qp(args []event.Field) *object {
+	v := event.Find(args, "qp")
+	if v == nil || v.Form != event.Handle {
+		return nil
+	}
+	return f.objects[id{"qp", v.Num}]
+}
+
+func stateNamed(name string) (uapi.IbQpState, bool) {
+	for s := uapi.IB_QPS_RESET; s <= uapi.IB_QPS_ERR; s++ {
+		if uapi.EnumIbQpState.Short(uint64(s)) == name {
+			return s, true
+		}
+	}
+	return 0, false
+}
+
+// explain tries what may be wrong, the surest first.
+func (f *file) explain(e *event.Event) {
+	for _, try := range []func(*event.Event) (rejects, why string){
+		f.probe, f.missing, f.busy, f.transition, f.limit, f.memory, f.byErrno,
+	} {
+		if e.Rejects, e.Why = try(e); e.Why != "" {
+			return
+		}
+	}
+}
+
+// probe knows the calls with which rdma-core and goverbs begin: they must fail.
+func (f *file) probe(e *event.Event) (string, string) {
+	if e.Errno == "EPROTONOSUPPORT" && e.Object == "DEVICE" && e.Method == "0xfff" {
+		return "", "no error: this is how goverbs asks which driver a device has"
+	}
+	if e.Errno == "ENOSPC" && strings.HasPrefix(e.Verb, "ibv_query_device") && !f.probed {
+		f.probed = true
+		return "", "no error: this is how rdma-core asks whether the kernel has the ioctl"
+	}
+	return "", ""
+}
+
+// missing looks for handles of objects that are not there.
+func (f *file) missing(e *event.Event) (string, string) {
+	if e.Errno != "ENOENT" && e.Errno != "EINVAL" && e.Errno != "EBADF" {
+		return "", ""
+	}
+	for i := range e.Args {
+		v := &e.Args[i].Value
+		if v.Form != event.Handle || v.Str == "handle" {
+			continue
+		}
+		if _, ok := f.objects[id{v.Str, v.Num}]; ok {
+			continue
+		}
+		if v.Gen > 0 && e.Errno != "EINVAL" {
+			return e.Args[i].Name, fmt.Sprintf("%s %d is destroyed", v.Str, v.Num)
+		}
+		if e.Errno == "ENOENT" {
+			return e.Args[i].Name, fmt.Sprintf("there is no %s %d in this context", v.Str, v.Num)
+		}
+	}
+	return "", ""
+}
+
+// maxUsers is how many users of an object are named.
+const maxUsers = 3
+
+// busy names what keeps an object from being destroyed.
+func (f *file) busy(e *event.Event) (string, string) {
+	if e.Errno != "EBUSY" || len(e.Args) == 0 || e.Args[0].Value.Form != event.Handle {
+		return "", ""
+	}
+	target := id{e.Args[0].Value.Str, e.Args[0].Value.Num}
+	var users []string
+	n := 0
+	for k, o := range f.objects {
+		for _, u := range o.uses {
+			if u == target {
+				n++
+				users = append(users, fmt.Sprintf("%s %d", k.kind, k.handle))
+				break
+			}
+		}
+	}
+	if n == 0 {
+		return e.Args[0].Name, "something still depends on it"
+	}
+	return e.Args[0].Name, "still used by " + some(users, maxUsers)
+}
+
+// transition holds a modify_qp against the state table.
+func (f *file) transition(e *event.Event) (string, string) {
+	if !strings.HasSuffix(e.Verb, "modify_qp") || e.Errno != "EINVAL" {
+		return "", ""
+	}
+	q := f.qp(e.Args)
+	if q == nil || !q.known || q.qpType == "" {
+		return "", ""
+	}
+	from, to := q.qpState, q.qpState
+	if s := event.Find(e.Args, "cur_qp_state"); s != nil {
+		if named, ok := stateNamed(s.Str); ok {
+			from, to = named, named
+		}
+	}
+	if s := event.Find(e.Args, "qp_state"); s != nil {
+		named, ok := stateNamed(s.Str)
+		if !ok {
+			return "qp_state", "there is no such state"
+		}
+		to = named
+	}
+	m := event.Find(e.Args, "attr_mask")
+	if m == nil {
+		return "", ""
+	}
+	if why := uapi.WhyNotModifyQP(q.qpType, from, to, maskOf(m.Words)); why != "" {
+		return "attr_mask", why
+	}
+	return "", "the attributes are those that the state machine asks for: a value is wrong (port, P_Key or GID index, path MTU), or no path leads to the other side"
+}
+
+func maskOf(words []string) uapi.IbQpAttrMask {
+	var mask uapi.IbQpAttrMask
+	for _, v := range uapi.EnumIbQpAttrMask.Values {
+		for _, w := range words {
+			if strings.TrimPrefix(v.CName, uapi.EnumIbQpAttrMask.Prefix) == w {
+				mask |= uapi.IbQpAttrMask(v.Value)
+			}
+		}
+	}
+	return mask
+}
+
+// limitsOf says which limit of a device an argument must keep to.
+var limitsOf = map[string]string{
+	"max_send_wr":  "max_qp_wr",
+	"max_recv_wr":  "max_qp_wr",
+	"max_send_sge": "max_sge",
+	"max_recv_sge": "max_sge",
+	"cqe":          "max_cqe",
+	"max_wr":       "max_srq_wr",
+	"max_sge":      "max_srq_sge",
+}
+
+// limit compares what was asked for with what the program was told it may.
+func (f *file) limit(e *event.Event) (string, string) {
+	if e.Errno != "EINVAL" && e.Errno != "ENOMEM" {
+		return "", ""
+	}
+	if !strings.Contains(e.Verb, "create_") && !strings.Contains(e.Verb, "resize_") && !strings.Contains(e.Verb, "modify_srq") {
+		return "", ""
+	}
+	return f.beyond(e.Args, "")
+}
+
+func (f *file) beyond(args []event.Field, path string) (string, string) {
+	for i := range args {
+		v := &args[i].Value
+		name := path + args[i].Name
+		if v.Form == event.Struct {
+			if rejects, why := f.beyond(v.Fields, name+"."); why != "" {
+				return rejects, why
+			}
+		}
+		limit, ok := limitsOf[args[i].Name]
+		if most := f.limits[limit]; ok && (v.Form == event.Uint || v.Form == event.Int) && most > 0 && v.Num > most {
+			return name, fmt.Sprintf("the device takes at most %d (%s)", most, limit)
+		}
+	}
+	return "", ""
+}
+
+// memory is about registering memory.
+func (f *file) memory(e *event.Event) (string, string) {
+	if !strings.Contains(e.Verb, "reg_mr") {
+		return "", ""
+	}
+	switch e.Errno {
+	case "ENOMEM":
+		return "length", "more memory than the process may lock, see ulimit -l (RLIMIT_MEMLOCK), or the kernel has no more"
+	case "EFAULT":
+		return "start", "not all of it is mapped, or it may not be written to as the access flags ask"
+	case "EINVAL":
+		if a := event.Find(e.Args, "access_flags"); a != nil {
+			local := false
+			remote := ""
+			for _, w := range a.Words {
+				local = local || w == "LOCAL_WRITE"
+				if w == "REMOTE_WRITE" || w == "REMOTE_ATOMIC" {
+					remote = w
+				}
+			}
+			if remote != "" && !local {
+				return "access_flags", remote + " needs LOCAL_WRITE too"
+			}
+		}
+		start, hca := event.Find(e.Args, "start"), event.Find(e.Args, "hca_va")
+		if start != nil && hca != nil && (start.Num^hca.Num)&4095 != 0 {
+			return "hca_va", "its offset in the page differs from start's"
+		}
+	case "EOPNOTSUPP":
+		return "access_flags", "the device does not have what they ask for"
+	}
+	return "", ""
+}
+
+// errnos are what an error means wherever nothing better is known.
+var errnos = map[string]string{
+	"EPROTONOSUPPORT": "this kernel does not have the verb",
+	"EOPNOTSUPP":      "the device or its driver does not have this",
+	"ENOSYS":          "the driver does not have this verb",
+	"ENOTTY":          "this file is no RDMA device",
+	"EIO":             "the device is gone: it was removed or reset",
+	"ENODATA":         "there is no such entry",
+	"ENODEV":          "no device or network interface fits",
+	"EACCES":          "not allowed to this user",
+	"EPERM":           "it takes a privilege that the process does not have",
+	"ENETUNREACH":     "no route leads there",
+	"EADDRNOTAVAIL":   "no RDMA device has this address",
+	"EADDRINUSE":      "another one listens there",
+}
+
+func (f *file) byErrno(e *event.Event) (string, string) {
+	if e.Errno == "ENODATA" && strings.Contains(e.Verb, "query_gid") {
+		return "gid_index", "the GID table has nothing there"
+	}
+	return "", errnos[e.Errno]
+}

@@ -1,0 +1,97 @@
+package recorder
+
+import (
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/uapi"
+)
+
+func newMemory(t *testing.T) *Memory {
+	t.Helper()
+	fd, err := unix.MemfdCreate("test", unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	m, err := NewMemory(fd, uapi.RDMA_DRIVER_RXE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	if err := unix.Ftruncate(fd, 4096); err != unix.EPERM {
+		t.Errorf("the file became shorter: %v", err)
+	}
+	return m
+}
+
+// write writes a mapping into a slot, as the recorder does.
+func (m *Memory) write(i int, thread, phase uint32, order uint64) {
+	*m.slot(i) = slot{call: callMmap, order: order, args: [6]uint64{5: order}}
+	*m.state(i) = thread<<phaseShift | phase
+	if phase == phaseEnded {
+		m.control().ended++
+	}
+}
+
+func TestTake(t *testing.T) {
+	m := newMemory(t)
+	m.control().next = 9
+	m.write(3, 7, phaseEnded, 2)
+	m.write(0, 8, phaseEnded, 1)
+	m.write(slots-1, 7, phaseEnded, 0)
+	m.write(5, 7, phaseCalling, 0)
+	var got []uint64
+	m.Take(func(r *Record) { got = append(got, r.Args[5]) })
+	m.Take(func(r *Record) { t.Errorf("again: %+v", r) })
+	if !slices.Equal(got, []uint64{0, 1, 2}) {
+		t.Errorf("order: %v", got)
+	}
+	for i, want := range map[int]uint32{0: 0, 3: 0, slots - 1: 0, 5: 7<<phaseShift | phaseCalling} {
+		if got := *m.state(i); got != want {
+			t.Errorf("slot %d is in state %#x, want %#x", i, got, want)
+		}
+	}
+	if m.control().next != 9 {
+		t.Error("a slot is in use, and the next is the first again")
+	}
+	m.write(5, 7, phaseEnded, 3)
+	m.Take(func(*Record) {})
+	if m.control().next != 0 {
+		t.Error("all is free, and the next is not the first")
+	}
+}
+
+func TestUnfinished(t *testing.T) {
+	m := newMemory(t)
+	m.write(0, 7, phaseTaken, 0)
+	m.write(1, 7, phaseCalling, 1)
+	m.write(2, 8, phaseCalling, 2)
+	var got []*Record
+	m.Unfinished(func(tid int) bool { return tid == 7 }, func(r *Record) { got = append(got, r) })
+	if len(got) != 1 || got[0].Thread != 7 || got[0].Returned || got[0].Args[5] != 1 {
+		t.Errorf("%+v", got)
+	}
+	if *m.state(0) != 0 || *m.state(1) != 0 || *m.state(2) == 0 {
+		t.Errorf("states: %#x %#x %#x", *m.state(0), *m.state(1), *m.state(2))
+	}
+}
+
+func TestAllow(t *testing.T) {
+	m := newMemory(t)
+	for _, fd := range []int{-1, maxFDs, 1 << 30} { // nothing happens
+		m.Allow(fd, true)
+	}
+	m.Allow(33, true)
+	m.Allow(34, true)
+	m.Allow(34, false)
+	if got := m.control().fds; got != [maxFDs / 32]uint32{1: 2} {
+		t.Errorf("%x", got)
+	}
+	m.Reset()
+	if got := m.control().fds; got != [maxFDs / 32]uint32{} {
+		t.Errorf("after Reset: %x", got)
+	}
+}

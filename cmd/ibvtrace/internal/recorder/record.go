@@ -1,0 +1,113 @@
+package recorder
+
+import (
+	"encoding/binary"
+	"syscall"
+	"time"
+)
+
+// A Record is a system call that was recorded.
+type Record struct {
+	Thread   int  // that made it
+	Ioctl    bool // RDMA_VERBS_IOCTL; else it is a mapping
+	Args     [6]uint64
+	Start    time.Time
+	Returned bool // else what follows is not there
+	End      time.Time
+	Result   int64
+
+	before, after []piece
+}
+
+// A piece is a part of the program's memory as it was.
+type piece struct {
+	addr uint64
+	b    []byte
+}
+
+// Before reads what the program gave, After what was there when the call had returned:
+// all of b, or it is an error.
+func (r *Record) Before(addr uint64, b []byte) error { return read(r.before, addr, b) }
+func (r *Record) After(addr uint64, b []byte) error  { return read(r.after, addr, b) }
+
+func read(pieces []piece, addr uint64, b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	for _, p := range pieces {
+		if at := addr - p.addr; addr >= p.addr && at <= uint64(len(p.b)) && uint64(len(p.b))-at >= uint64(len(b)) {
+			copy(b, p.b[at:])
+			return nil
+		}
+	}
+	return syscall.EFAULT
+}
+
+// record returns what a copied slot of a state holds. It takes anything: false says that it holds
+// no call, or what no recorder writes.
+func (s *slot) record(state uint32, known []method) (*Record, bool) {
+	phase := state & phaseMask
+	r := &Record{Thread: int(state >> phaseShift), Args: s.args, Start: timeOf(s.start), Ioctl: s.call == callIoctl}
+	if phase < phaseCalling {
+		return nil, false
+	}
+	if phase == phaseEnded {
+		r.Returned, r.End, r.Result = true, timeOf(s.end), s.result
+		if r.End.Before(r.Start) {
+			r.End = r.Start // the clock was set
+		}
+	}
+	switch {
+	case s.call == callMmap:
+		return r, true
+	case !r.Ioctl || r.Args[1]&(1<<32-1) != verbsIoctl:
+		return nil, false
+	}
+	total := uint64(s.head) + uint64(s.in) + uint64(s.want)
+	if s.head < headBytes || s.head > maxHead || s.head%attrBytes != headBytes%attrBytes || total > dataBytes || s.out > s.want {
+		return nil, false
+	}
+	head := s.data[:s.head]
+	in := s.data[s.head:][:s.in]
+	out := s.data[s.head+s.in:][:s.out]
+	object, id := binary.NativeEndian.Uint16(head[2:]), binary.NativeEndian.Uint16(head[4:])
+	if object >= objects || id >= methods {
+		return nil, false
+	}
+	m := &known[int(object)<<methodsShift|int(id)]
+	arg := r.Args[2]
+	r.before = append(r.before, piece{arg, head})
+	if r.Returned && r.Result >= 0 {
+		r.after = append(r.after, piece{arg, cut(&out, len(head))})
+	}
+	for a := head[headBytes:]; len(a) > 0; a = a[attrBytes:] {
+		n, ok := bit(binary.NativeEndian.Uint16(a))
+		if !ok {
+			return nil, false
+		}
+		length, addr := int(binary.NativeEndian.Uint16(a[2:])), binary.NativeEndian.Uint64(a[8:])
+		switch {
+		case m.in>>n&1 != 0:
+			if length > inWord {
+				r.before = append(r.before, piece{addr, cut(&in, length)})
+			}
+		case m.out>>n&1 != 0:
+			r.after = append(r.after, piece{addr, cut(&out, length)})
+		}
+	}
+	return r, true
+}
+
+// cut takes the first n bytes, or what there is.
+func cut(b *[]byte, n int) []byte {
+	n = min(n, len(*b))
+	first := (*b)[:n]
+	*b = (*b)[n:]
+	return first
+}
+
+// timeOf returns the time that a struct timespec says.
+func timeOf(t [2]int64) time.Time {
+	const most = 1 << 33 // in the year 2242; JSON has none after 9999
+	return time.Unix(t[0]&(most-1), t[1]&(1<<30-1))
+}

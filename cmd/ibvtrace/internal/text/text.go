@@ -1,0 +1,358 @@
+// Package text writes events as lines for people.
+package text
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+)
+
+// A Clock is how lines begin.
+type Clock uint8
+
+const (
+	Micros   Clock = iota // local time with microseconds
+	Seconds               // local time
+	Epoch                 // seconds since 1970, with microseconds
+	Relative              // seconds since the line before, with microseconds
+)
+
+// Options are what a person can choose. The zero value is the shortest line.
+type Options struct {
+	Clock     Clock
+	Durations bool
+	Devices   bool // say which device
+	Verbose   bool // leave nothing out
+	Raw       bool // the ioctl's attributes too, a line each
+	Color     bool
+	Most      int            // bytes and characters shown of data and strings; 0: none
+	Location  *time.Location // nil: the local one
+}
+
+// A Writer is a Sink that writes one line per event.
+type Writer struct {
+	opt   Options
+	w     io.Writer
+	line  []byte
+	last  time.Time
+	files map[int]int // the first device file of each process
+}
+
+// NewWriter returns a Writer.
+func NewWriter(w io.Writer, o Options) *Writer {
+	if o.Location == nil {
+		o.Location = time.Local
+	}
+	return &Writer{opt: o, w: w, files: make(map[int]int)}
+}
+
+// Close does nothing: nothing is held back.
+func (w *Writer) Close() error { return nil }
+
+// Event writes the event's lines in one piece.
+func (w *Writer) Event(e *event.Event) error {
+	w.line = w.append(w.line[:0], e)
+	_, err := w.w.Write(w.line)
+	return err
+}
+
+func (w *Writer) append(b []byte, e *event.Event) []byte {
+	b = w.clock(b, e.Time)
+	b = fmt.Appendf(b, " [%d", e.PID)
+	if e.TID != e.PID {
+		b = fmt.Appendf(b, "/%d", e.TID)
+	}
+	b = append(b, ' ')
+	b = append(b, Clean(e.Comm)...)
+	b = append(b, "] "...)
+	b = w.where(b, e)
+	switch e.Kind {
+	case event.Note:
+		b = w.remark(b, "---", e)
+	case event.Exit:
+		delete(w.files, e.PID)
+		b = w.remark(b, "+++", e)
+	default:
+		b = w.call(b, e)
+	}
+	if e.Kind == event.Close && w.files[e.PID] == e.File {
+		delete(w.files, e.PID)
+	}
+	b = append(b, '\n')
+	if w.opt.Raw {
+		for i := range e.Raw {
+			b = w.raw(b, &e.Raw[i])
+		}
+	}
+	return b
+}
+
+// Remark returns what a note or an exit says: "exited with 0", "killed by SIGKILL".
+func Remark(e *event.Event) string {
+	if e.Why != "" {
+		return e.Why
+	}
+	s := e.Verb
+	for i := range e.Args {
+		v := Value(&e.Args[i].Value)
+		if e.Args[i].Value.Form == event.Text {
+			v = e.Args[i].Value.Str
+		}
+		switch e.Args[i].Name {
+		case "status":
+			s += " with " + v
+		case "signal":
+			s += " by " + v
+		default:
+			s += " " + e.Args[i].Name + "=" + v
+		}
+	}
+	return s
+}
+
+func (w *Writer) remark(b []byte, mark string, e *event.Event) []byte {
+	return w.paint(b, dim, func(b []byte) []byte {
+		b = fmt.Appendf(b, "%s %s", mark, Clean(Remark(e)))
+		for i := range e.Created {
+			sep := ","
+			if i == 0 {
+				sep = ":"
+			}
+			o := &e.Created[i]
+			b = fmt.Appendf(b, "%s %s %d", sep, Clean(o.Type), o.Handle)
+		}
+		return fmt.Appendf(b, " %s", mark)
+	})
+}
+
+func (w *Writer) clock(b []byte, t time.Time) []byte {
+	switch w.opt.Clock {
+	case Seconds:
+		return t.In(w.opt.Location).AppendFormat(b, time.TimeOnly)
+	case Epoch:
+		return fmt.Appendf(b, "%d.%06d", t.Unix(), t.Nanosecond()/1000)
+	case Relative:
+		var d time.Duration
+		if !w.last.IsZero() {
+			d = t.Sub(w.last)
+		}
+		w.last = t
+		return fmt.Appendf(b, "%12.6f", d.Seconds())
+	}
+	return t.In(w.opt.Location).AppendFormat(b, "15:04:05.000000")
+}
+
+// where says which file an event is about, if that is not plain: with several
+// of them, handles of one mean nothing to the other.
+func (w *Writer) where(b []byte, e *event.Event) []byte {
+	switch {
+	case e.File == 0 && e.Path != "":
+		return fmt.Appendf(b, "%d<%s>: ", e.FD, Clean(e.Path))
+	case e.File == 0:
+		return b
+	}
+	var parts []string
+	if w.opt.Devices && e.Device != "" {
+		parts = append(parts, Clean(e.Device))
+	}
+	if e.Device != "" && (e.Kind == event.Control || e.Kind == event.Data) {
+		if first, ok := w.files[e.PID]; !ok {
+			w.files[e.PID] = e.File
+		} else if first != e.File {
+			parts = append(parts, fmt.Sprintf("file %d", e.File))
+		}
+	}
+	if len(parts) == 0 {
+		return b
+	}
+	return append(append(b, strings.Join(parts, " ")...), ": "...)
+}
+
+var colorOf = map[event.Kind]string{
+	event.Control: bold,
+	event.CM:      bold + cyan,
+	event.Async:   magenta,
+	event.Data:    blue,
+}
+
+func (w *Writer) call(b []byte, e *event.Event) []byte {
+	b = w.paint(b, colorOf[e.Kind], func(b []byte) []byte { return append(b, Clean(e.Verb)...) })
+	b = append(b, '(')
+	b = w.fields(b, w.readable(e))
+	if e.Problem != "" {
+		if len(e.Args) > 0 {
+			b = append(b, ", "...)
+		}
+		b = append(b, Clean(e.Problem)...)
+	}
+	b = append(b, ") = "...)
+	switch {
+	case !e.Returned:
+		return append(b, '?')
+	case strings.HasPrefix(e.Errno, "ERESTART"): // the kernel calls it again
+		b = fmt.Appendf(b, "? %s", e.Errno)
+	case e.Failed():
+		b = w.paint(b, red, func(b []byte) []byte { return failure(b, e) })
+	default:
+		b = w.results(b, e)
+		if e.Why != "" {
+			b = w.paint(b, red, func(b []byte) []byte { return append(append(b, ": "...), Clean(e.Why)...) })
+		}
+	}
+	if w.opt.Durations && e.Timed {
+		b = w.paint(b, dim, func(b []byte) []byte { return fmt.Appendf(b, " <%s>", Duration(e.Duration)) })
+	}
+	return b
+}
+
+func failure(b []byte, e *event.Event) []byte {
+	b = fmt.Appendf(b, "%d %s", e.Ret, Clean(e.Errno))
+	if e.Error != "" {
+		b = fmt.Appendf(b, " (%s)", Clean(e.Error))
+	}
+	if e.Rejects != "" {
+		b = fmt.Appendf(b, ", rejects %s", Clean(e.Rejects))
+	}
+	if e.Why != "" {
+		b = fmt.Appendf(b, ": %s", Clean(e.Why))
+	}
+	return b
+}
+
+// results appends a new object first: "qp 7 (qpn 0x11)".
+func (w *Writer) results(b []byte, e *event.Event) []byte {
+	out := e.Out
+	switch {
+	case len(out) > 0 && out[0].Value.Form == event.FD:
+		b = append(append(b, Clean(out[0].Name)...), ' ')
+		b = w.value(b, &out[0].Value)
+		out = out[1:]
+	case len(out) > 0 && out[0].Value.Form == event.Handle:
+		b = w.paint(b, green, func(b []byte) []byte {
+			return w.value(append(append(b, Clean(out[0].Name)...), ' '), &out[0].Value)
+		})
+		out = out[1:]
+	default:
+		b = fmt.Appendf(b, "%d", e.Ret)
+	}
+	for i := range e.Created {
+		if e.Created[i].Before {
+			b = append(b, " (was there before)"...)
+			break
+		}
+	}
+	out, more := w.telling(e, out)
+	if len(out) > 0 || more {
+		b = append(b, " ("...)
+		for i := range out {
+			if i > 0 {
+				b = append(b, ", "...)
+			}
+			if i == 0 && isQPN(out[0].Name) {
+				b = w.value(append(b, "qpn "...), &out[0].Value)
+				continue
+			}
+			b = w.field(b, &out[i])
+		}
+		if more {
+			if len(out) > 0 {
+				b = append(b, ", "...)
+			}
+			b = append(b, "…"...)
+		}
+		b = append(b, ')')
+	}
+	return b
+}
+
+func isQPN(name string) bool { return name == "qp_num" || name == "qpn" }
+
+// maxResults is how many results a line has that leaves something out.
+const maxResults = 8
+
+// telling returns the results that a person wants to see, and whether there are more.
+func (w *Writer) telling(e *event.Event, out []event.Field) ([]event.Field, bool) {
+	if w.opt.Verbose {
+		return out, false
+	}
+	var kept []event.Field
+	for i := range out {
+		if !isNoise(&out[i]) && event.Find(e.Args, out[i].Name) == nil {
+			kept = append(kept, out[i])
+		}
+	}
+	if i := slices.IndexFunc(kept, func(f event.Field) bool { return isQPN(f.Name) }); i > 0 {
+		qpn := kept[i]
+		kept = slices.Insert(slices.Delete(kept, i, i+1), 0, qpn)
+	}
+	if len(kept) > maxResults {
+		return kept[:maxResults], true
+	}
+	return kept, false
+}
+
+// readable returns the arguments that a person wants to see: without the
+// program's own names for its objects and the driver's part; those that a
+// modify_qp sets without the mask that repeats it, the state first.
+func (w *Writer) readable(e *event.Event) []event.Field {
+	if w.opt.Verbose {
+		return e.Args
+	}
+	var kept []event.Field
+	for i := range e.Args {
+		f := &e.Args[i]
+		switch {
+		case isNoise(f) || f.Name == "attr_mask" && len(e.Args) > 2:
+		case f.Name == "qp_state" && len(kept) > 1:
+			kept = slices.Insert(kept, 1, *f)
+		default:
+			kept = append(kept, *f)
+		}
+	}
+	return kept
+}
+
+func isNoise(f *event.Field) bool {
+	switch f.Name {
+	case "user_handle", "driver", "driver_data":
+		return true
+	}
+	return f.Value.Form == event.Flags && len(f.Value.Words) == 0
+}
+
+func (w *Writer) raw(b []byte, a *event.RawAttr) []byte {
+	b = append(b, "        "...)
+	name := a.Name
+	if name == "" {
+		name = "attribute"
+	}
+	b = fmt.Appendf(b, "%s (%#x): len=%d flags=%#x", Clean(name), a.ID, a.Len, a.Flags)
+	if a.Elem != 0 {
+		b = fmt.Appendf(b, " elem=%d", a.Elem)
+	}
+	b = fmt.Appendf(b, " data=%#x", a.Data)
+	if len(a.Bytes) > 0 {
+		b = append(b, ' ')
+		b = w.bytes(b, string(a.Bytes))
+	}
+	return append(b, '\n')
+}
+
+// Duration returns a duration in microseconds up to ten milliseconds, then in
+// longer units.
+func Duration(d time.Duration) string {
+	us := float64(d) / float64(time.Microsecond)
+	switch {
+	case us < 10:
+		return fmt.Sprintf("%.1f µs", us)
+	case us < 10_000:
+		return fmt.Sprintf("%.0f µs", us)
+	case us < 10_000_000:
+		return fmt.Sprintf("%.0f ms", us/1e3)
+	}
+	return fmt.Sprintf("%.1f s", us/1e6)
+}
