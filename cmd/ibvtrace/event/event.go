@@ -83,12 +83,12 @@ func (e *Event) Broken() (status string, n int) {
 
 // An Object is one that the kernel holds for a program.
 type Object struct {
-	Type   string // "pd", "mr", "cq", "qp", "comp_channel", "cm_id", ...
-	Handle uint64 // what the kernel calls it, unique among those that live in File
-	Gen    int    // which one with this handle, from 1 on: handles are used again
-	File   int    // see [Event].File
-	Num    uint64 // a QP's number; an MR's lkey
-	Before bool   // it was there before ibvtrace attached
+	Type   string `json:"type"`             // "pd", "mr", "cq", "qp", "comp_channel", "cm_id", ...
+	Handle uint64 `json:"handle"`           // what the kernel calls it, unique among those that live in File
+	Gen    int    `json:"gen"`              // which one with this handle, from 1 on: handles are used again
+	File   int    `json:"file"`             // see [Event].File
+	Num    uint64 `json:"num,omitempty"`    // a QP's number; an MR's lkey
+	Before bool   `json:"before,omitempty"` // it was there before ibvtrace attached
 }
 
 // A RawAttr is one struct ib_uverbs_attr.
