@@ -4,6 +4,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/goverbs/goverbs/internal/tracing"
 	"github.com/goverbs/goverbs/provider"
 )
 
@@ -82,7 +83,7 @@ func (qp *QP) StartSends() SendBuilder {
 	qp.sendMu.lockForBatch()
 	a := &qp.batch
 	a.n = 0
-	if qp.usualOps.Load()&(1<<OpRDMAWrite) == 0 || tracing.on != 0 {
+	if qp.usualOps.Load()&(1<<OpRDMAWrite) == 0 || tracing.Switch.On != 0 {
 		a.n = none
 	}
 	return SendBuilder{batch: a}
@@ -132,7 +133,7 @@ func (a *batch) complete() (n int, err error) {
 		a.takeBack()
 	}
 	if qp := a.qp; all > 0 && len(a.noted) == all {
-		tell(traceBuilt, &qp.object, qp.num.Load(), uint32(qp.typ), unsafe.Pointer(unsafe.SliceData(a.noted)), all, n, err)
+		tell(tracing.Built, &qp.object, qp.num.Load(), uint32(qp.typ), unsafe.Pointer(unsafe.SliceData(a.noted)), all, n, err)
 	}
 	a.end()
 	return n, err
@@ -212,7 +213,7 @@ func (a *batch) ready() {
 	if wr.Opcode == OpBindMW && wr.MW != nil {
 		a.binds = append(a.binds, bound{wr.MW, wr.MW.RKey()})
 	}
-	if tracing.on != 0 {
+	if tracing.Switch.On != 0 {
 		a.noted = append(a.noted, *wr)
 		a.noted[len(a.noted)-1].SGL = slices.Clone(wr.SGL)
 	}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"sync/atomic"
 
+	"github.com/goverbs/goverbs/internal/tracing"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
@@ -163,7 +164,7 @@ func (cq *CQ) Poll(wc []WC) (int, error) {
 	if cq == nil {
 		return 0, &OpError{Op: "poll CQ", Err: errNil}
 	}
-	if tracing.on != 0 {
+	if tracing.Switch.On != 0 {
 		return cq.tracedPoll(as[WC](wc))
 	}
 	if !cq.mu.try() {
@@ -240,7 +241,7 @@ func (cq *CQ) PollTimed(wc []WC, cycles []uint64) (int, error) {
 	}
 	most := min(len(wc), len(cycles))
 	n, err := cq.pollTimed(wc[:most], cycles[:most])
-	if tracing.on != 0 {
+	if tracing.Switch.On != 0 {
 		cq.tellPoll(wc[:most], n, err)
 	}
 	return n, err
@@ -282,12 +283,12 @@ func (cq *CQ) Arm(solicitedOnly bool) error {
 		return &OpError{Op: op, Err: errNil}
 	}
 	err := cq.arm(op, solicitedOnly)
-	if tracing.on != 0 {
+	if tracing.Switch.On != 0 {
 		var solicited uint32
 		if solicitedOnly {
 			solicited = 1
 		}
-		tell(traceArm, &cq.object, 0, solicited, nil, 0, 0, err)
+		tell(tracing.Arm, &cq.object, 0, solicited, nil, 0, 0, err)
 	}
 	return err
 }

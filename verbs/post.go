@@ -3,6 +3,7 @@ package verbs
 import (
 	"fmt"
 
+	"github.com/goverbs/goverbs/internal/tracing"
 	"github.com/goverbs/goverbs/provider"
 )
 
@@ -87,7 +88,7 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 		return 0, errPostClosed
 	}
 	posting()
-	if tracing.on != 0 {
+	if tracing.Switch.On != 0 {
 		return qp.tracedSend(as[SendWR](wrs))
 	}
 	// What can be looked at before the lock is: it waits for the doorbell before this
@@ -389,7 +390,7 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 		return 0, errRecvClosed
 	}
 	posting()
-	if tracing.on != 0 {
+	if tracing.Switch.On != 0 {
 		return qp.tracedRecv(as[RecvWR](wrs))
 	}
 	if !qp.recvMu.try() {

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/goverbs/goverbs/internal/tracing"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
@@ -258,8 +259,8 @@ func (srq *SRQ) PostRecv(wrs ...RecvWR) (n int, err error) {
 		}
 	}
 	srq.mu.Unlock()
-	if tracing.on != 0 {
-		tell(tracePostSRQRecv, &srq.object, 0, 0, unsafe.Pointer(unsafe.SliceData(wrs)), len(wrs), n, err)
+	if tracing.Switch.On != 0 {
+		tell(tracing.PostSRQRecv, &srq.object, 0, 0, unsafe.Pointer(unsafe.SliceData(wrs)), len(wrs), n, err)
 	}
 	return n, err
 }

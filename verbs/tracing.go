@@ -1,43 +1,25 @@
 package verbs
 
 import (
+	"errors"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/goverbs/goverbs/internal/tracing"
 )
 
-// tracing is how a tracer of this program (cmd/ibvtrace) asks to be told of posts and
-// polls, which it can see nowhere else: it finds magic in the program's memory and
-// sets on. When it is off, a post costs one load more.
-var tracing = struct {
-	magic [16]byte
-	on    uint32
-	_     uint32
-	empty uint64 // polls that found nothing while it was on
-}{magic: [16]byte{'g', 'o', 'v', 'e', 'r', 'b', 's', ' ', 't', 'r', 'a', 'c', 'i', 'n', 'g', 1}} // in the file, not made at run time
-
-// A tracePoint is what a tracer is told of.
-type tracePoint uint32
-
-const (
-	tracePostSend tracePoint = iota + 1
-	tracePostRecv
-	tracePostSRQRecv
-	tracePoll
-	traceBuilt
-	traceArm
-)
-
-// The verbs while a tracer listens: apart, so that they cost the others nothing.
+// The verbs while a tracer listens, see package tracing: apart, so that they cost the
+// others nothing.
 
 func (qp *QP) tracedSend(wrs []SendWR) (n int, err error) {
 	n, err = qp.closeSend(wrs)
-	tell(tracePostSend, &qp.object, qp.num.Load(), uint32(qp.typ), unsafe.Pointer(unsafe.SliceData(wrs)), len(wrs), n, err)
+	tell(tracing.PostSend, &qp.object, qp.num.Load(), uint32(qp.typ), unsafe.Pointer(unsafe.SliceData(wrs)), len(wrs), n, err)
 	return n, err
 }
 
 func (qp *QP) tracedRecv(wrs []RecvWR) (n int, err error) {
 	n, err = qp.closeRecv(wrs)
-	tell(tracePostRecv, &qp.object, qp.num.Load(), uint32(qp.typ), unsafe.Pointer(unsafe.SliceData(wrs)), len(wrs), n, err)
+	tell(tracing.PostRecv, &qp.object, qp.num.Load(), uint32(qp.typ), unsafe.Pointer(unsafe.SliceData(wrs)), len(wrs), n, err)
 	return n, err
 }
 
@@ -49,8 +31,19 @@ func (cq *CQ) tracedPoll(wc []WC) (int, error) {
 
 func (cq *CQ) tellPoll(wc []WC, n int, err error) {
 	if n == 0 && err == nil {
-		atomic.AddUint64(&tracing.empty, 1)
+		atomic.AddUint64(&tracing.Switch.Empty, 1)
 		return
 	}
-	tell(tracePoll, &cq.object, 0, 0, unsafe.Pointer(unsafe.SliceData(wc)), len(wc), n, err)
+	tell(tracing.Poll, &cq.object, 0, 0, unsafe.Pointer(unsafe.SliceData(wc)), len(wc), n, err)
+}
+
+// tell tells the tracer of a call on an object with count elements at list, of which n
+// were posted or polled.
+//
+//go:noinline
+func tell(what tracing.Point, o *object, number, kind uint32, list unsafe.Pointer, count, n int, err error) {
+	tracing.Tell(tracing.Call{
+		Point: what, FD: uint32(o.ctx.file.FD()), Handle: o.handle, Number: number, Kind: kind,
+		Count: uint32(count), N: uint32(n), Failed: err != nil, Full: errors.Is(err, ErrQueueFull),
+	}, list)
 }

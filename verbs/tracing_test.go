@@ -1,45 +1,61 @@
 package verbs
 
 import (
+	"reflect"
 	"testing"
 	"unsafe"
+
+	"github.com/goverbs/goverbs/internal/tracing"
 )
 
-// TestTracedLayout asserts what cmd/ibvtrace reads of a program on this package.
+// TestTracedLayout compares what a tracer reads of this program's work requests and
+// completions with what is there.
 func TestTracedLayout(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
 		return // not traced there
 	}
-	var s SendWR
-	var w WC
-	var r RecvWR
-	var g SGE
+	tracedLayout(t, reflect.TypeFor[SendWR](), reflect.TypeFor[tracing.SendWR]())
+	tracedLayout(t, reflect.TypeFor[MWBindInfo](), reflect.TypeFor[tracing.MWBindInfo]())
+	tracedLayout(t, reflect.TypeFor[RecvWR](), reflect.TypeFor[tracing.RecvWR]())
+	tracedLayout(t, reflect.TypeFor[SGE](), reflect.TypeFor[tracing.SGE]())
+	tracedLayout(t, reflect.TypeFor[WC](), reflect.TypeFor[tracing.WC]())
+	var mr MR
+	var mw MW
+	var ah AH
 	for name, x := range map[string][2]uintptr{
-		"tracing.on":            {unsafe.Offsetof(tracing.on), 16},
-		"tracing.empty":         {unsafe.Offsetof(tracing.empty), 24},
-		"SendWR":                {unsafe.Sizeof(s), 240},
-		"SendWR.Opcode":         {unsafe.Offsetof(s.Opcode), 8},
-		"SendWR.Flags":          {unsafe.Offsetof(s.Flags), 12},
-		"SendWR.SGL":            {unsafe.Offsetof(s.SGL), 16},
-		"SendWR.Inline":         {unsafe.Offsetof(s.Inline), 40},
-		"SendWR.Imm":            {unsafe.Offsetof(s.Imm), 64},
-		"SendWR.InvalidateRKey": {unsafe.Offsetof(s.InvalidateRKey), 68},
-		"SendWR.RemoteAddr":     {unsafe.Offsetof(s.RemoteAddr), 72},
-		"SendWR.RKey":           {unsafe.Offsetof(s.RKey), 80},
-		"SendWR.Compare":        {unsafe.Offsetof(s.Compare), 88},
-		"SendWR.Swap":           {unsafe.Offsetof(s.Swap), 96},
-		"SendWR.Add":            {unsafe.Offsetof(s.Add), 104},
-		"SendWR.RemoteQPN":      {unsafe.Offsetof(s.RemoteQPN), 136},
-		"SendWR.RemoteQKey":     {unsafe.Offsetof(s.RemoteQKey), 140},
-		"RecvWR":                {unsafe.Sizeof(r), 32},
-		"RecvWR.SGL":            {unsafe.Offsetof(r.SGL), 8},
-		"SGE":                   {unsafe.Sizeof(g), 16},
-		"WC":                    {unsafe.Sizeof(w), 48},
-		"WC.QPNum":              {unsafe.Offsetof(w.QPNum), 28},
-		"WC.Flags":              {unsafe.Offsetof(w.Flags), 36},
+		"the handle of an MR":    {unsafe.Offsetof(mr.object) + unsafe.Offsetof(mr.object.handle), tracing.MRHandle},
+		"the handle of an MW":    {unsafe.Offsetof(mw.object) + unsafe.Offsetof(mw.object.handle), tracing.MWHandle},
+		"the handle of an AH":    {unsafe.Offsetof(ah.object) + unsafe.Offsetof(ah.object.handle), tracing.AHHandle},
+		"whether an AH has none": {unsafe.Offsetof(ah.local), tracing.AHLocal},
+		"the handle, in bytes":   {unsafe.Sizeof(mr.object.handle), 4},
+		"the switch":             {unsafe.Offsetof(tracing.Switch.On), uintptr(len(tracing.Mark))},
+		"OpNop":                  {uintptr(OpNop), tracing.OpNop},
+		"DCI":                    {uintptr(DCI), tracing.DCI},
 	} {
 		if x[0] != x[1] {
-			t.Errorf("%s is at or has %d, ibvtrace takes it for %d", name, x[0], x[1])
+			t.Errorf("%s is at or has %d, a tracer takes it for %d", name, x[0], x[1])
+		}
+	}
+}
+
+// tracedLayout compares a struct with what a tracer takes it for: each field must be there,
+// in the same place, and have the same size.
+func tracedLayout(t *testing.T, ours, theirs reflect.Type) {
+	if ours.Size() != theirs.Size() {
+		t.Errorf("%v has %d bytes, a tracer takes it for %d", ours, ours.Size(), theirs.Size())
+	}
+	for i := range ours.NumField() {
+		f := ours.Field(i)
+		if f.Name == "_" {
+			continue
+		}
+		name := f.Name
+		if name == "ex" {
+			name = "Ex"
+		}
+		g, ok := theirs.FieldByName(name)
+		if !ok || f.Offset != g.Offset || f.Type.Size() != g.Type.Size() {
+			t.Errorf("%v.%s is at %d with %d bytes, a tracer takes it for %+v", ours, f.Name, f.Offset, f.Type.Size(), g)
 		}
 	}
 }

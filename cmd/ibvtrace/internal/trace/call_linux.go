@@ -10,6 +10,7 @@ import (
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/recorder"
+	"github.com/goverbs/goverbs/internal/tracing"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/uapi"
 )
@@ -162,7 +163,7 @@ func (t *tracer) enter(th *thread, info *syscallInfo) *call {
 	case sysClone3:
 		c = t.enterClone3(th, info.args[0])
 	case sysGetpid:
-		if info.args[5]>>32 == trapMagic {
+		if info.args[5]>>32 == tracing.Magic {
 			t.trap(th, info)
 		}
 	}

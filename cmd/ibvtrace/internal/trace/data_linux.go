@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/internal/tracing"
 )
 
 // Posting and polling go past the kernel: libibverbs' functions are inline and call
@@ -24,12 +26,9 @@ import (
 // The kernel stops there for the tracer as at other system calls. When no tracer is
 // left, it is a getpid.
 
-// trapMagic, in the upper half of a getpid's sixth argument, makes it a trap. The
+// tracing.Magic, in the upper half of a getpid's sixth argument, makes it a trap. The
 // lower half: the probe in bits 0 to 15, a small argument in 16 to 23, and trapAfter.
-const (
-	trapMagic = 0x7665_5262
-	trapAfter = 1 << 31
-)
+const trapAfter = 1 << 31
 
 // A probeKind is what a probe does.
 type probeKind struct{ code *[]byte }
@@ -130,7 +129,7 @@ func (d *dataTrace) probeFor(tid int, op *operation, function uint64) (uint64, e
 		return 0, errors.New("too many functions post and poll")
 	}
 	b := append([]byte(nil), *op.kind.code...)
-	word := uint64(trapMagic)<<32 | uint64(i)
+	word := uint64(tracing.Magic)<<32 | uint64(i)
 	for _, w := range []uint64{function, word, word | trapAfter, d.counter(i)} {
 		b = binary.NativeEndian.AppendUint64(b, w)
 	}
@@ -196,7 +195,7 @@ func (t *tracer) unpatch(p *process) {
 func (d *dataTrace) emptyPolls(pid int) uint64 {
 	var n uint64
 	if d.goSwitch != 0 {
-		n, _ = readPointer(pid, d.goSwitch+goEmpty)
+		n, _ = readPointer(pid, d.goSwitch+switchEmpty)
 	}
 	b := make([]byte, 8*len(d.probes))
 	if readMemory(pid, d.base, b) != nil {
@@ -210,11 +209,11 @@ func (d *dataTrace) emptyPolls(pid int) uint64 {
 
 // trap handles what a probe tells.
 func (t *tracer) trap(th *thread, info *syscallInfo) {
-	word := info.args[5]
-	if word&0xffffffff == goProbe {
-		t.goTrap(th, info.args)
+	if told, ok := tracing.CallOf(info.args); ok {
+		t.goTrap(th, told)
 		return
 	}
+	word := info.args[5]
 	d := th.proc.data
 	if d == nil || !d.isProbe(info.ip) {
 		return

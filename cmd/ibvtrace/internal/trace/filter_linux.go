@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/recorder"
+	"github.com/goverbs/goverbs/internal/tracing"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -112,7 +113,7 @@ func baseFilter() program {
 		case sysPrctl:
 			return program{load(seccompArg(0)), ifEqual(unix.PR_SET_NAME), stop, ifEqual(unix.PR_SET_SECCOMP), stop, pass}
 		case sysGetpid:
-			return program{load(seccompArgHigh(5)), ifEqual(trapMagic), stop, pass}
+			return program{load(seccompArgHigh(5)), ifEqual(tracing.Magic), stop, pass}
 		}
 		return nil
 	})

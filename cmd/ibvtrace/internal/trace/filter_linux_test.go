@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goverbs/goverbs/internal/tracing"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -107,7 +108,7 @@ func TestFilters(t *testing.T) {
 				run("a child", base, true, 0x1000, 88)
 			case sysGetpid:
 				run("getpid", base, false, 0, 0, 0, 0, 0, 0x1234)
-				run("a trap", base, true, 0, 0, 0, 0, 0, trapMagic<<32|7)
+				run("a trap", base, true, 0, 0, 0, 0, 0, tracing.Magic<<32|7)
 			}
 		}
 		if base.stops(t, abi.arch, 9999, [6]uint64{}) || uverbs.stops(t, 1, 1, [6]uint64{5}) {

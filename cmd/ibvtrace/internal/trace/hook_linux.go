@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goverbs/goverbs/internal/tracing"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -80,7 +81,7 @@ func (t *tracer) dataOf(p *process) *dataTrace {
 // checkData ends the tracing of data verbs if the process's own filters do not allow
 // what a probe calls.
 func (t *tracer) checkData(p *process) {
-	if p.data == nil || p.data.failed || p.allows(unix.SYS_GETPID, 0, 0, 0, 0, 0, trapMagic<<32) {
+	if p.data == nil || p.data.failed || p.allows(unix.SYS_GETPID, 0, 0, 0, 0, 0, tracing.Magic<<32) {
 		return
 	}
 	base := p.data.base // where threads may still be
@@ -413,7 +414,7 @@ func (t *tracer) endData(p *process) {
 		return
 	}
 	if d.goSwitch != 0 {
-		writeUint32(p.pid, d.goSwitch, 0)
+		writeUint32(p.pid, d.goSwitch+switchOn, 0)
 	}
 	t.noteEmpty(p)
 	t.unpatch(p)

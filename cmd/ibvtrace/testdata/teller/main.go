@@ -1,6 +1,6 @@
-// Teller is a program to attach to. It tells of posts and polls as programs on this
-// project's library do (package verbs, tracing.go), without a device: it says what it
-// is, waits until it is asked to tell, tells, and waits until it is let go.
+// Teller is a program to attach to. It tells of posts and polls as programs on package
+// verbs do (see package tracing), without a device: it says what it is, waits until it is
+// asked to tell, tells, and waits until it is let go.
 package main
 
 import (
@@ -12,63 +12,92 @@ import (
 	"time"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
+	"github.com/goverbs/goverbs/internal/tracing"
+	"github.com/goverbs/goverbs/uapi"
 )
 
-var tracing = struct {
-	magic [16]byte
-	on    uint32
-	_     uint32
-	empty uint64
-}{magic: [16]byte{'g', 'o', 'v', 'e', 'r', 'b', 's', ' ', 't', 'r', 'a', 'c', 'i', 'n', 'g', 1}}
-
-const (
-	postRecv = 2
-	poll     = 4
-	arm      = 6
-
-	failed = 1 << 32
-	full   = 1 << 33
-)
-
-func tell(what, handle, number, kind uint32, list []byte, count, result uint64) {
-	var at unsafe.Pointer
-	if len(list) > 0 {
-		at = unsafe.Pointer(&list[0])
-	}
-	const noFile = 0xffffffff
-	unix.RawSyscall6(unix.SYS_GETPID, noFile|uintptr(what)<<32, uintptr(handle)|uintptr(number)<<32,
-		uintptr(at), uintptr(count)|uintptr(kind)<<32, uintptr(result), 0x7665_5262<<32|0xfffe)
+// tell tells of a call on an object of no file.
+func tell[T any](c tracing.Call, list []T) {
+	c.FD = 1<<32 - 1
+	tracing.Tell(c, unsafe.Pointer(unsafe.SliceData(list)))
 	runtime.KeepAlive(list)
 }
 
-// completion is a struct ibv_wc of a receive that succeeded.
-func completion(id uint64, length, qpn uint32) []byte {
-	b := make([]byte, 48)
-	binary.NativeEndian.PutUint64(b, id)
-	binary.NativeEndian.PutUint32(b[12:], 1<<7) // IBV_WC_RECV
-	binary.NativeEndian.PutUint32(b[20:], length)
-	binary.NativeEndian.PutUint32(b[28:], qpn)
-	return b
+// received is the completion of a receive that succeeded.
+func received(id uint64, length, qpn uint32) tracing.WC {
+	return tracing.WC{WRID: id, Opcode: 1 << 7, ByteLen: length, QPNum: qpn} // IBV_WC_RECV
+}
+
+// An object is as large as those that work requests point to.
+type object [128]byte
+
+// address returns where an object is: in this program's data, which does not move.
+func (o *object) address() uint64 { return uint64(uintptr(unsafe.Pointer(o))) }
+
+// with returns the address of the object, whose handle is put at an offset.
+func (o *object) with(handle uint32, offset int) uint64 {
+	binary.NativeEndian.PutUint32(o[offset:], handle)
+	return o.address()
+}
+
+var mr, mw, ah, localAH, inline object
+
+// requests has a work request for each opcode that the kernel knows, and for the one
+// that it does not.
+func requests() []tracing.SendWR {
+	localAH[tracing.AHLocal] = 1
+	binary.NativeEndian.PutUint64(inline[:], 0x77)
+	opcodes := []uint32{tracing.OpNop}
+	for _, v := range uapi.EnumIbUverbsWrOpcode.Values {
+		opcodes = append(opcodes, uint32(v.Value))
+	}
+	var out []tracing.SendWR
+	for _, o := range opcodes {
+		out = append(out, tracing.SendWR{
+			WRID: 1, Opcode: o, Flags: uint32(uapi.IB_SEND_SIGNALED),
+			Inline: tracing.Slice{Addr: inline.address(), Len: 8, Cap: 8},
+			Imm:    2, InvalidateRKey: 3, RemoteAddr: 4, RKey: 5, RemoteSRQN: 6,
+			Compare: 7, Swap: 8, Add: 9, CompareMask: 10, SwapMask: 11,
+			AH: ah.with(12, tracing.AHHandle), RemoteQPN: 13, RemoteQKey: 14, DCKey: 15,
+			Header: tracing.Slice{Addr: 16, Len: 17}, MSS: 18,
+			MW:      mw.with(19, tracing.MWHandle),
+			Bind:    tracing.MWBindInfo{MR: mr.with(20, tracing.MRHandle), Addr: 21, Length: 22, Access: uint32(uapi.IB_UVERBS_ACCESS_REMOTE_READ)},
+			NewRKey: 23, FlushLength: 24, FlushType: uint8(uapi.IB_FLUSH_GLOBAL), FlushLevel: uint8(uapi.IB_FLUSH_MR),
+		})
+	}
+	return out
 }
 
 func main() {
 	fmt.Println(os.Getpid())
-	for atomic.LoadUint32(&tracing.on) == 0 {
+	asked := func() bool { return atomic.LoadUint32(&tracing.Switch.On) != 0 }
+	inVain := func(n uint64) { atomic.AddUint64(&tracing.Switch.Empty, n) }
+	for !asked() {
 		time.Sleep(time.Millisecond)
 	}
-	atomic.AddUint64(&tracing.empty, 5)
-	tell(arm, 9, 0, 1, nil, 0, 0)
-	tell(poll, 9, 0, 0, append(completion(7, 64, 17), completion(8, 32, 17)...), 4, 2)
-	tell(poll, 9, 0, 0, completion(9, 16, 17), 4, 1)
-	atomic.AddUint64(&tracing.empty, 3)
-	tell(poll, 9, 0, 0, nil, 4, failed)
-	tell(arm, 9, 0, 0, nil, 0, failed)
-	tell(postRecv, 3, 17, 2, make([]byte, 3*32), 3, 1|failed|full)
-	tell(99, 3, 17, 2, nil, 0, 0) // a later library's
-	atomic.AddUint64(&tracing.empty, 2)
+	inVain(5)
+	tell[byte](tracing.Call{Point: tracing.Arm, Handle: 9, Kind: 1}, nil)
+	tell(tracing.Call{Point: tracing.Poll, Handle: 9, Count: 4, N: 2}, []tracing.WC{received(7, 64, 17), received(8, 32, 17)})
+	tell(tracing.Call{Point: tracing.Poll, Handle: 9, Count: 4, N: 1}, []tracing.WC{received(9, 16, 17)})
+	inVain(3)
+	tell[byte](tracing.Call{Point: tracing.Poll, Handle: 9, Count: 4, Failed: true}, nil)
+	tell[byte](tracing.Call{Point: tracing.Arm, Handle: 9, Failed: true}, nil)
+	tell(tracing.Call{Point: tracing.PostRecv, Handle: 3, Number: 17, Kind: uint32(uapi.IB_UVERBS_QPT_RC), Count: 3, N: 1, Failed: true, Full: true},
+		make([]tracing.RecvWR, 3))
+	tell[byte](tracing.Call{Point: 99, Handle: 3, Number: 17}, nil) // a later library's
+
+	all := requests()
+	tell(tracing.Call{Point: tracing.PostSend, Handle: 4, Number: 18, Kind: uint32(uapi.IB_UVERBS_QPT_RC), Count: uint32(len(all)), N: uint32(len(all))}, all)
+	send := tracing.SendWR{WRID: 1, SGL: tracing.Slice{}, Opcode: uint32(uapi.IB_UVERBS_WR_SEND), AH: ah.address(), RemoteQPN: 13, RemoteQKey: 14, RemoteSRQN: 6, DCKey: 15}
+	local := send
+	local.AH = localAH.address()
+	for _, kind := range []uint32{uint32(uapi.IB_UVERBS_QPT_UD), uint32(uapi.IB_UVERBS_QPT_XRC_INI), tracing.DCI} {
+		tell(tracing.Call{Point: tracing.Built, Handle: 4, Number: 18, Kind: kind, Count: 1, N: 1}, []tracing.SendWR{send})
+	}
+	tell(tracing.Call{Point: tracing.Built, Handle: 4, Number: 18, Kind: uint32(uapi.IB_UVERBS_QPT_UD), Count: 1, N: 1}, []tracing.SendWR{local})
+	inVain(2)
 	fmt.Println("told")
-	for atomic.LoadUint32(&tracing.on) != 0 {
+	for asked() {
 		time.Sleep(time.Millisecond)
 	}
 	fmt.Println("let go")
