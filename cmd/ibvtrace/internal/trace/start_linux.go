@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/stops"
 )
 
 // starterName is argv[0] of ibvtrace when it starts COMMAND. Nothing can run
@@ -47,7 +49,7 @@ func Starter() {
 		fail("stop", err)
 	}
 	// The other threads of this process need no filter: exec ends them.
-	if err := installBase(); err != nil {
+	if err := stops.InstallBase(); err != nil {
 		fail("install seccomp filter", err)
 	}
 	fail(os.Args[1], syscall.Exec(os.Args[1], os.Args[2:], os.Environ()))

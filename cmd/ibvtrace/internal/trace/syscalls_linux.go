@@ -3,90 +3,127 @@
 package trace
 
 import (
-	"runtime"
+	"encoding/binary"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/ptrace"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/recorder"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/seccomp"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
+	"github.com/goverbs/goverbs/internal/tracing"
+	"github.com/goverbs/goverbs/uapi"
 )
 
-// A sysno is a system call that ibvtrace may have to look at.
-type sysno uint8
-
-const (
-	sysOther sysno = iota
-	sysRead
-	sysReadv
-	sysWrite
-	sysWritev
-	sysIoctl
-	sysOpen
-	sysOpenat
-	sysOpenat2
-	sysClose
-	sysCloseRange
-	sysDup
-	sysDup2
-	sysDup3
-	sysFcntl
-	sysMmap  // the offset in bytes
-	sysMmap2 // the offset in units of 4096 bytes
-	sysOldMmap
-	sysPrctl
-	sysSeccomp
-	sysClone
-	sysClone3
-	sysGetpid // see trap
-)
-
-// An abi is one of the ways in which programs call the kernel on this machine.
-type abi struct {
-	arch  uint32 // AUDIT_ARCH_...
-	wide  bool   // addresses and iovecs have 64 bits
-	calls map[uint32]sysno
-}
-
-// x32 is what the x32 ABI, which is x86_64 otherwise, adds to its numbers.
-const x32 = 0x40000000
-
-var abis = map[string][]abi{
-	"amd64": {
-		{unix.AUDIT_ARCH_X86_64, true, map[uint32]sysno{
-			0: sysRead, 1: sysWrite, 2: sysOpen, 3: sysClose, 9: sysMmap, 16: sysIoctl, 19: sysReadv, 20: sysWritev,
-			32: sysDup, 33: sysDup2, 39: sysGetpid, 56: sysClone, 72: sysFcntl, 157: sysPrctl, 257: sysOpenat, 292: sysDup3, 317: sysSeccomp,
-			435: sysClone3, 436: sysCloseRange, 437: sysOpenat2,
-			x32 + 0: sysRead, x32 + 1: sysWrite, x32 + 2: sysOpen, x32 + 3: sysClose, x32 + 9: sysMmap,
-			x32 + 32: sysDup, x32 + 33: sysDup2, x32 + 56: sysClone, x32 + 72: sysFcntl, x32 + 157: sysPrctl, x32 + 257: sysOpenat, x32 + 292: sysDup3, x32 + 317: sysSeccomp,
-			x32 + 435: sysClone3, x32 + 436: sysCloseRange, x32 + 437: sysOpenat2, x32 + 514: sysIoctl,
-		}},
-		{unix.AUDIT_ARCH_I386, false, map[uint32]sysno{
-			3: sysRead, 4: sysWrite, 5: sysOpen, 6: sysClose, 41: sysDup, 54: sysIoctl, 55: sysFcntl, 63: sysDup2,
-			90: sysOldMmap, 120: sysClone, 145: sysReadv, 146: sysWritev, 172: sysPrctl, 192: sysMmap2, 221: sysFcntl, 295: sysOpenat, 330: sysDup3, 354: sysSeccomp,
-			435: sysClone3, 436: sysCloseRange, 437: sysOpenat2,
-		}},
-	},
-	"arm64": {
-		{unix.AUDIT_ARCH_AARCH64, true, map[uint32]sysno{
-			23: sysDup, 24: sysDup3, 25: sysFcntl, 29: sysIoctl, 56: sysOpenat, 57: sysClose, 63: sysRead, 64: sysWrite,
-			65: sysReadv, 66: sysWritev, 167: sysPrctl, 172: sysGetpid, 220: sysClone, 222: sysMmap, 277: sysSeccomp,
-			435: sysClone3, 436: sysCloseRange, 437: sysOpenat2,
-		}},
-		{unix.AUDIT_ARCH_ARM, false, map[uint32]sysno{
-			3: sysRead, 4: sysWrite, 5: sysOpen, 6: sysClose, 41: sysDup, 54: sysIoctl, 55: sysFcntl, 63: sysDup2,
-			120: sysClone, 145: sysReadv, 146: sysWritev, 172: sysPrctl, 192: sysMmap2, 221: sysFcntl, 322: sysOpenat, 358: sysDup3, 383: sysSeccomp,
-			435: sysClone3, 436: sysCloseRange, 437: sysOpenat2,
-		}},
-	},
-}[runtime.GOARCH]
-
-// lookupSyscall returns which system call a number is, and whether its caller's
-// addresses have 64 bits.
-func lookupSyscall(arch uint32, nr uint64) (call sysno, wide bool) {
-	if nr > 1<<32-1 {
-		return sysOther, true
-	}
-	for i := range abis {
-		if abis[i].arch == arch {
-			return abis[i].calls[uint32(nr)], abis[i].wide
+// enter looks at a system call that a thread is about to make. It returns nil if
+// how that ends does not matter.
+func (t *tracer) enter(th *tracee.Thread, info *ptrace.SyscallInfo) *tracee.Call {
+	nr, wide := seccomp.LookupSyscall(info.Arch, info.Nr)
+	if !wide {
+		for i := range info.Args {
+			info.Args[i] &= 1<<32 - 1
 		}
 	}
-	return sysOther, true
+	fd := int(int32(info.Args[0]))
+	var c *tracee.Call
+	switch nr {
+	case seccomp.SysIoctl:
+		if uint32(info.Args[1]) == uapi.RDMA_VERBS_IOCTL && info.Args[5]>>32 != recorder.Mark {
+			c = t.calls.EnterIoctl(th, fd, info.Args[2])
+		}
+	case seccomp.SysOpen:
+		c = t.calls.EnterOpen(th, info.Args[0], info.Args[1])
+	case seccomp.SysOpenat:
+		c = t.calls.EnterOpen(th, info.Args[1], info.Args[2])
+	case seccomp.SysOpenat2:
+		var how [8]byte // struct open_how begins with the flags
+		if ptrace.ReadMemory(th.TID, info.Args[2], how[:]) == nil {
+			c = t.calls.EnterOpen(th, info.Args[1], binary.NativeEndian.Uint64(how[:]))
+		}
+	case seccomp.SysClose:
+		c = t.calls.EnterClose(th, fd)
+	case seccomp.SysCloseRange:
+		c = t.calls.EnterCloseRange(th, info.Args[0], info.Args[1], info.Args[2])
+	case seccomp.SysDup:
+		c = t.calls.EnterDup(th, fd, -1)
+	case seccomp.SysDup2, seccomp.SysDup3:
+		c = t.calls.EnterDup(th, fd, int(int32(info.Args[1])))
+	case seccomp.SysFcntl:
+		if cmd := uint32(info.Args[1]); cmd == unix.F_DUPFD || cmd == unix.F_DUPFD_CLOEXEC {
+			c = t.calls.EnterDup(th, fd, -1)
+		}
+	case seccomp.SysMmap:
+		if info.Args[4]>>32 != recorder.Mark {
+			c = t.calls.EnterMmap(th, info.Args)
+		}
+	case seccomp.SysMmap2:
+		info.Args[5] *= 4096
+		c = t.calls.EnterMmap(th, info.Args)
+	case seccomp.SysOldMmap:
+		var b [24]byte // struct mmap_arg_struct: the arguments
+		if ptrace.ReadMemory(th.TID, info.Args[0], b[:]) == nil {
+			for i := range info.Args {
+				info.Args[i] = uint64(binary.NativeEndian.Uint32(b[4*i:]))
+			}
+			c = t.calls.EnterMmap(th, info.Args)
+		}
+	case seccomp.SysRead:
+		c = t.calls.EnterRead(th, fd, info.Args[1], info.Args[2])
+	case seccomp.SysReadv:
+		if addr, n, ok := firstBuffer(th.TID, info.Args[1], info.Args[2], wide); ok {
+			c = t.calls.EnterRead(th, fd, addr, n)
+		}
+	case seccomp.SysWrite:
+		c = t.calls.EnterWrite(th, fd, info.Args[1], info.Args[2])
+	case seccomp.SysWritev:
+		if addr, n, ok := firstBuffer(th.TID, info.Args[1], info.Args[2], wide); ok {
+			c = t.calls.EnterWrite(th, fd, addr, n)
+		}
+	case seccomp.SysPrctl:
+		if info.Args[0] == unix.PR_SET_NAME {
+			th.Comm = "" // until it is needed again
+		}
+		if info.Args[0] == unix.PR_SET_SECCOMP {
+			c = t.stops.EnterSeccomp(th, info.Args[1] == unix.SECCOMP_MODE_STRICT, false, info.Args[2], wide)
+		}
+	case seccomp.SysSeccomp:
+		switch uint32(info.Args[0]) {
+		case unix.SECCOMP_SET_MODE_STRICT:
+			if uint32(info.Args[1]) == 0 { // else it is asked whether the kernel knows it
+				c = t.stops.EnterSeccomp(th, true, false, 0, wide)
+			}
+		case unix.SECCOMP_SET_MODE_FILTER:
+			all := info.Args[1]&unix.SECCOMP_FILTER_FLAG_TSYNC != 0
+			c = t.stops.EnterSeccomp(th, false, all, info.Args[2], wide)
+		}
+	case seccomp.SysClone:
+		c = t.stops.EnterClone(th, info)
+	case seccomp.SysClone3:
+		c = t.stops.EnterClone3(th, info.Args[0])
+	case seccomp.SysGetpid:
+		if info.Args[5]>>32 == tracing.Magic {
+			t.trap(th, info)
+		}
+	}
+	return c
+}
+
+// firstBuffer returns the first of the buffers that readv and writev are given. For
+// files of RDMA they are a sequence of reads and writes, and nobody does more
+// than one so.
+func firstBuffer(tid int, iov, count uint64, wide bool) (addr, n uint64, ok bool) {
+	if count == 0 {
+		return 0, 0, false
+	}
+	var b [16]byte
+	if !wide {
+		if ptrace.ReadMemory(tid, iov, b[:8]) != nil {
+			return 0, 0, false
+		}
+		return uint64(binary.NativeEndian.Uint32(b[:])), uint64(binary.NativeEndian.Uint32(b[4:])), true
+	}
+	if ptrace.ReadMemory(tid, iov, b[:]) != nil {
+		return 0, 0, false
+	}
+	return binary.NativeEndian.Uint64(b[:]), binary.NativeEndian.Uint64(b[8:]), true
 }

@@ -13,6 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/attach"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/ptrace"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 )
 
 // Run traces to the end of the command and all its descendants, or until SIGINT or
@@ -37,25 +40,25 @@ func Run(o Options, sink event.Sink) (Ending, error) {
 
 	ignoreStops()
 
-	t := &tracer{opt: o, threads: make(map[int]*thread), processes: make(map[int]*process), sink: sink}
+	t := newTracer(o, sink)
 	if len(o.PIDs) > 0 {
-		if err := t.attach(o.PIDs); err != nil {
+		if err := attach.New(t.Set, t).Attach(o.PIDs); err != nil {
 			return Ending{}, err
 		}
 		go func() {
 			<-signals
 			t.leave.Store(true)
 			wake()
-			time.Sleep(patience)
+			time.Sleep(tracee.Patience)
 			wake() // should a thread not have stopped
 		}()
 	} else {
-		pid, pidfd, err := launch(o.Command, t.options())
+		pid, pidfd, err := launch(o.Command, t.Options())
 		if err != nil {
 			return Ending{}, err
 		}
-		t.command = pid
-		_, _, _, t.inherited = processOf(os.Getpid())
+		t.command, t.stops.Command = pid, true
+		_, _, _, t.stops.Inherited = ptrace.ProcessOf(os.Getpid())
 		go forward(signals, pidfd)
 		unix.Kill(pid, unix.SIGCONT)
 	}
@@ -77,7 +80,7 @@ func launch(command []string, options uintptr) (pid, pidfd int, err error) {
 	}
 	// Without a tracer the filters would fail every verb: no program that
 	// was started with them outlives it.
-	if err := seize(pid, options|unix.PTRACE_O_EXITKILL); err != nil {
+	if err := ptrace.Seize(pid, options|unix.PTRACE_O_EXITKILL); err != nil {
 		unix.Kill(pid, unix.SIGKILL)
 		return 0, 0, fmt.Errorf("attach to %d: %w", pid, os.NewSyscallError("ptrace", err))
 	}

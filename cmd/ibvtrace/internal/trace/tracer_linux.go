@@ -12,62 +12,49 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
-	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/calls"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/goprograms"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/probes"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/ptrace"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/recording"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/stops"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 )
 
-// A tracer follows programs, their threads and their children.
+// A tracer follows programs, their threads and their children. It hands their stops to
+// the mechanisms, of which each has a package.
 type tracer struct {
-	opt       Options
-	command   int             // the pid whose end is ours, 0: attached
-	threads   map[int]*thread // by tid
-	processes map[int]*process
-	files     int // that have been seen
-	snapshot  snapshot
-	inherited int       // seccomp filters of ibvtrace, which its command has too
-	now       time.Time // of the last stop: to ask for it takes long on some machines
-	done      []*call   // that are not shown yet
-	sink      event.Sink
-	sinkErr   error // the first: after it nothing is shown
+	*tracee.Set
+	opt     Options
+	command int // the pid whose end is ours, 0: attached
+	data    map[*tracee.Process]dataState
+	sink    event.Sink
+	sinkErr error // the first: after it nothing is shown
 
-	mu         sync.Mutex // held but while waiting, for poll
-	recordings []*recording
-	polling    sync.Once
-	over       bool
-	waited     []waited // stops to be handled
+	calls      *calls.Decoder
+	stops      *stops.Stops
+	probes     *probes.Probes
+	goPrograms *goprograms.Programs
+	recordings *recording.Recordings
+
+	mu      sync.Mutex // held but while waiting, for poll
+	polling sync.Once
+	over    bool
 
 	leave   atomic.Bool // asked to let go
 	leaving bool
 	until   time.Time // then those that did not stop are left to the kernel, which lets go when this process ends
 }
 
-// A waited is what wait4 has said of a thread.
-type waited struct {
-	tid int
-	ws  unix.WaitStatus
-}
-
-// A thread is a traced thread.
-type thread struct {
-	tid     int
-	proc    *process
-	comm    string // its name, "": to be read
-	running bool
-	call    *call       // the one it is in, or nil
-	entered bool        // it stopped at the entry of a system call, and will at its exit
-	signal  unix.Signal // on its way to a thread that is being let go
-	posts   postState
-
-	interrupted uint64 // the system call that a stop interrupted, which goes on by another
-
-	// replayed reads its memory as it was when it did what is being replayed, nil:
-	// nothing is.
-	replayed ioctl.Memory
-
-	// deciding: it has opened a file of which it is not known yet whether it
-	// gives it commands by write(2), and so stops at every call until it has
-	// given one, or for so many calls.
-	deciding *file
-	calls    int
+// newTracer returns one that traces nothing as yet.
+func newTracer(o Options, sink event.Sink) *tracer {
+	t := &tracer{Set: tracee.NewSet(), opt: o, data: make(map[*tracee.Process]dataState), sink: sink}
+	t.stops = stops.New(t.Set, t)
+	t.calls = calls.NewDecoder(t.Set, t.stops, t, o.Raw)
+	t.probes = probes.New(t.Set)
+	t.goPrograms = goprograms.New(t.Set)
+	t.recordings = recording.New(t.Set, t.calls)
+	return t
 }
 
 // run waits for stops until no traced thread is left, and returns how the
@@ -89,8 +76,8 @@ func (t *tracer) run() (unix.WaitStatus, error) {
 			return end, nil
 		}
 		tid, ws, err := t.wait()
-		t.now = time.Now()
-		t.replay()
+		t.Now = time.Now()
+		t.recordings.Replay()
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -100,13 +87,13 @@ func (t *tracer) run() (unix.WaitStatus, error) {
 			return end, os.NewSyscallError("wait4", err)
 		}
 		if ws.Stopped() {
-			if err := t.stopped(tid, ws); err != nil && err != unix.ESRCH && err != errDied {
+			if err := t.Stopped(tid, ws); err != nil && err != unix.ESRCH && err != ptrace.ErrDied {
 				return end, fmt.Errorf("thread %d, wait status %#x: %w", tid, uint32(ws), err)
 			}
 			continue
 		}
 		if ws.Exited() || ws.Signaled() {
-			t.ended(tid, ws)
+			t.Ended(tid, ws)
 			if tid == t.command {
 				end = ws
 			}
@@ -116,10 +103,10 @@ func (t *tracer) run() (unix.WaitStatus, error) {
 
 // wait returns the next stop or end of a thread.
 func (t *tracer) wait() (int, unix.WaitStatus, error) {
-	if len(t.waited) > 0 {
-		w := t.waited[0]
-		t.waited = t.waited[1:]
-		return w.tid, w.ws, nil
+	if len(t.Waited) > 0 {
+		w := t.Waited[0]
+		t.Waited = t.Waited[1:]
+		return w.TID, w.Status, nil
 	}
 	t.mu.Unlock()
 	defer t.mu.Lock()
@@ -128,88 +115,101 @@ func (t *tracer) wait() (int, unix.WaitStatus, error) {
 	return tid, ws, err
 }
 
-// name returns the name that the thread goes by. A thread that changes its name stops
-// for that.
-func (th *thread) name() string {
-	if th.comm == "" || th.proc.renames {
-		th.comm = threadName(th.tid)
-	}
-	return th.comm
-}
-
-// thread returns the thread with the id, which may be one that is not known yet.
-func (t *tracer) thread(tid int) *thread {
-	if th := t.threads[tid]; th != nil {
+// Thread returns the thread with the id, which may be one that is not known yet.
+func (t *tracer) Thread(tid int) *tracee.Thread {
+	if th := t.Threads[tid]; th != nil {
 		return th
 	}
-	pid, parent, nested, filters := processOf(tid)
-	p := t.processes[pid]
+	pid, parent, nested, filters := ptrace.ProcessOf(tid)
+	p := t.Processes[pid]
 	if p == nil {
-		p = &process{pid: pid, fds: make(map[int]*file), watched: make(map[int]watching), all: t.command == 0, given: 1}
-		p.nested = nested
-		if from := t.processes[parent]; from != nil {
-			p.inherit(from)
+		p = tracee.NewProcess(pid)
+		p.Nested, p.All = nested, t.command == 0
+		if from := t.Processes[parent]; from != nil {
+			t.fork(from, p)
 		}
-		t.checkFilters(p, filters)
-		t.processes[pid] = p
+		t.stops.CheckFilters(p, filters)
+		t.Processes[pid] = p
 	}
-	p.threads++
-	th := &thread{tid: tid, proc: p}
-	t.threads[tid] = th
+	p.Threads++
+	th := &tracee.Thread{TID: tid, Proc: p}
+	t.Threads[tid] = th
 	return th
 }
 
-// ended forgets a thread. A call it was in never returned.
-func (t *tracer) ended(tid int, ws unix.WaitStatus) {
-	th := t.threads[tid]
+// fork makes a process a copy of its parent.
+func (t *tracer) fork(parent, child *tracee.Process) {
+	child.Inherit(parent)
+	if state, ok := t.data[parent]; ok {
+		t.data[child] = state
+	}
+	t.stops.Forked(parent, child)
+	t.recordings.Forked(parent, child)
+	t.probes.Forked(parent, child)
+	t.goPrograms.Forked(parent, child)
+}
+
+// exec forgets of a process what the program that it begins has not.
+func (t *tracer) exec(p *tracee.Process) {
+	t.recordings.Leave(p)
+	delete(t.data, p)
+	t.probes.Gone(p)
+	t.goPrograms.Gone(p)
+	p.AfterExec()
+	t.NoteRights(p)
+}
+
+// exit forgets a process.
+func (t *tracer) exit(p *tracee.Process, ws unix.WaitStatus) {
+	t.recordings.Gone(p)
+	t.NoteExit(p, ws)
+	p.Gone()
+	t.forget(p)
+}
+
+// forget forgets a process that is gone or that is let go.
+func (t *tracer) forget(p *tracee.Process) {
+	delete(t.data, p)
+	t.stops.Gone(p)
+	t.probes.Gone(p)
+	t.goPrograms.Gone(p)
+	delete(t.Processes, p.PID)
+}
+
+// Ended forgets a thread. A call it was in never returned.
+func (t *tracer) Ended(tid int, ws unix.WaitStatus) {
+	th := t.Threads[tid]
 	if th == nil {
 		return
 	}
-	t.abandon(th)
-	if r := th.proc.recording; r != nil {
-		t.replayUnfinished(r, func(gone int) bool { return gone == tid })
-	}
-	delete(t.threads, tid)
-	if th.proc.threads--; th.proc.threads == 0 {
-		t.leaveRecording(th.proc)
-		t.noteExit(th.proc, ws)
-		th.proc.gone()
-		delete(t.processes, th.proc.pid)
+	t.Abandon(th)
+	t.recordings.ThreadGone(th)
+	t.probes.ThreadGone(th)
+	delete(t.Threads, tid)
+	if th.Proc.Threads--; th.Proc.Threads == 0 {
+		t.exit(th.Proc, ws)
 	}
 }
-
-// abandon prints a call that will not be seen to return.
-func (t *tracer) abandon(th *thread) {
-	if c := th.call; c != nil {
-		th.call = nil
-		if !c.silent {
-			t.emit(c)
-		}
-	}
-}
-
-// emit has a call shown once the thread that made it runs again.
-func (t *tracer) emit(c *call) { t.done = append(t.done, c) }
 
 // show shows the calls that are done. No thread waits for it.
 func (t *tracer) show() {
-	for _, c := range t.done {
+	for _, c := range t.Done {
 		if t.sinkErr == nil {
-			if c.said == nil {
-				c.said = c.event()
+			if c.Said == nil {
+				c.Said = c.Event()
 			}
-			t.sinkErr = t.sink.Event(c.said)
+			t.sinkErr = t.sink.Event(c.Said)
 		}
 	}
-	clear(t.done)
-	t.done = t.done[:0]
+	clear(t.Done)
+	t.Done = t.Done[:0]
 }
 
-// stopped handles one stop and sets the thread going again.
-func (t *tracer) stopped(tid int, ws unix.WaitStatus) error {
+// Stopped handles one stop and sets the thread going again.
+func (t *tracer) Stopped(tid int, ws unix.WaitStatus) error {
 	const syscallStop = unix.SIGTRAP | 0x80
-	th := t.thread(tid)
-	th.running = false
+	th := t.Thread(tid)
+	th.Running = false
 	sig := ws.StopSignal()
 
 	switch event := int(ws) >> 16; event {
@@ -228,83 +228,100 @@ func (t *tracer) stopped(tid int, ws unix.WaitStatus) error {
 			if t.leaving {
 				break
 			}
-			return listen(tid)
+			return ptrace.Listen(tid)
 		}
-		th.keepWhole()
+		th.KeepWhole()
 		sig = 0 // a new thread, an interruption, or the end of a group-stop
 	case unix.PTRACE_EVENT_EXEC:
 		// All threads are gone, and the one that called exec is now known
 		// by its process's id. The kernel reports the end of the others,
 		// but not of the one whose id was taken.
 		if former, err := unix.PtraceGetEventMsg(tid); err == nil && int(former) != tid {
-			t.abandon(th)
-			if old := t.threads[int(former)]; old != nil {
-				delete(t.threads, int(former))
-				old.proc.threads--
+			t.Abandon(th)
+			if old := t.Threads[int(former)]; old != nil {
+				t.probes.ThreadGone(old)
+				delete(t.Threads, int(former))
+				old.Proc.Threads--
 			}
 		}
-		t.leaveRecording(th.proc)
-		th.comm = ""
-		th.proc.afterExec()
-		t.noteRights(th.proc)
+		th.Comm = ""
+		t.exec(th.Proc)
 		sig = 0
 	case unix.PTRACE_EVENT_EXIT:
-		if th.proc.data != nil {
-			t.noteEmpty(th.proc) // while its memory is there
-		}
+		t.noteEmpty(th.Proc) // while its memory is there
 		sig = 0
 	default:
 		// Fork, vfork, clone: the child is attached already.
 		sig = 0
 	}
 	if t.leaving {
-		th.signal = sig
+		th.Signal = sig
 		return nil
 	}
-	return t.resume(th, sig)
+	return t.Resume(th, sig)
 }
 
-// resume sets a thread going to the next stop that matters.
-func (t *tracer) resume(th *thread, sig unix.Signal) error {
-	th.running = true
-	if th.call != nil {
-		th.call.resumed = time.Now()
-	}
-	if th.call != nil || th.proc.all || th.deciding != nil || th.entered {
-		return unix.PtraceSyscall(th.tid, int(sig))
-	}
-	return unix.PtraceCont(th.tid, int(sig))
+// poll handles what programs record that do not stop. It begins with the first that
+// does.
+func (t *tracer) poll() {
+	t.polling.Do(func() {
+		go func() {
+			for wait := pollFirst; ; wait = min(2*wait, pollLast) {
+				time.Sleep(wait)
+				t.mu.Lock()
+				if t.over {
+					t.mu.Unlock()
+					return
+				}
+				t.recordings.Replay()
+				if len(t.Done) > 0 {
+					wait = pollFirst / 2
+					t.show()
+				}
+				t.mu.Unlock()
+			}
+		}()
+	})
 }
+
+// The times between looks at what was recorded: the first while there is something, up
+// to the last while there is nothing.
+const (
+	pollFirst = 10 * time.Millisecond
+	pollLast  = 160 * time.Millisecond
+)
 
 // maxUndecided is how many calls a library makes at most, by far, between opening a
 // device and its first command.
 const maxUndecided = 256
 
 // atSyscall handles the entry or the exit of a system call.
-func (t *tracer) atSyscall(th *thread) {
-	info, err := getSyscallInfo(th.tid)
+func (t *tracer) atSyscall(th *tracee.Thread) {
+	info, err := ptrace.GetSyscallInfo(th.TID)
 	if err != nil {
 		return // gone
 	}
-	switch info.op {
+	switch info.Op {
 	case unix.PTRACE_SYSCALL_INFO_ENTRY, unix.PTRACE_SYSCALL_INFO_SECCOMP:
 		// A thread that stops at every call stops once more where a filter wants the call.
-		if th.entered {
+		if th.Entered {
 			return
 		}
-		th.entered = info.op == unix.PTRACE_SYSCALL_INFO_ENTRY
-		if th.call == nil {
-			th.call = t.enter(th, info)
+		th.Entered = info.Op == unix.PTRACE_SYSCALL_INFO_ENTRY
+		if th.Call == nil {
+			th.Call = t.enter(th, info)
 		}
-		if th.deciding != nil {
-			if th.calls++; th.calls == maxUndecided {
-				th.deciding = nil
+		if th.Deciding != nil {
+			if th.Calls++; th.Calls == maxUndecided {
+				th.Deciding = nil
 			}
 		}
 	case unix.PTRACE_SYSCALL_INFO_EXIT:
-		th.entered = false
-		if th.call != nil {
-			t.exit(th, info.result())
+		th.Entered = false
+		if th.Call != nil {
+			c := th.Call
+			th.Call = nil
+			t.Complete(th, c, info.Result())
 		}
 	}
 }
@@ -315,33 +332,43 @@ func (t *tracer) atSyscall(th *thread) {
 func (t *tracer) letGo() bool {
 	if !t.leaving {
 		t.leaving = true
-		t.until = time.Now().Add(patience)
-		for tid, th := range t.threads {
-			if th.running {
-				interrupt(tid)
+		t.until = time.Now().Add(tracee.Patience)
+		for tid, th := range t.Threads {
+			if th.Running {
+				ptrace.Interrupt(tid)
 			}
 		}
 	}
-	waiting := make(map[*process]bool)
+	waiting := make(map[*tracee.Process]bool)
 	if time.Now().Before(t.until) {
-		for _, th := range t.threads {
-			if th.running {
-				waiting[th.proc] = true
+		for _, th := range t.Threads {
+			if th.Running {
+				waiting[th.Proc] = true
 			}
 		}
 	}
-	for _, p := range t.processes {
+	for _, p := range t.Processes {
 		if !waiting[p] {
 			t.endData(p)
-			delete(t.processes, p.pid)
+			t.forget(p)
 		}
 	}
-	for tid, th := range t.threads {
-		if !waiting[th.proc] {
-			t.abandon(th)
-			detach(tid, th.signal)
-			delete(t.threads, tid)
+	for tid, th := range t.Threads {
+		if !waiting[th.Proc] {
+			t.Abandon(th)
+			ptrace.Detach(tid, th.Signal)
+			delete(t.Threads, tid)
 		}
 	}
-	return len(t.threads) == 0
+	return len(t.Threads) == 0
+}
+
+// Options are what a thread is attached with.
+func (t *tracer) Options() uintptr {
+	o := uintptr(unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_TRACEFORK |
+		unix.PTRACE_O_TRACESECCOMP | unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACEVFORK)
+	if t.opt.Data {
+		o |= unix.PTRACE_O_TRACEEXIT // before the probes' counters go
+	}
+	return o
 }

@@ -1,0 +1,192 @@
+//go:build amd64 || arm64
+
+package attach
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/ptrace"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
+)
+
+// An attacher attaches to processes.
+type attacher struct {
+	*tracee.Set
+	host host
+}
+
+// New returns one for the programs of a set.
+func New(s *tracee.Set, h host) *attacher { return &attacher{s, h} }
+
+// host is what else deals with threads.
+type host interface {
+	Options() uintptr              // that threads are attached with
+	Thread(tid int) *tracee.Thread // makes one known
+
+	// Attached is told that all threads of a process have stopped that could; at is one
+	// whose registers may be changed, or nil.
+	Attached(p *tracee.Process, at *tracee.Thread)
+	Stopped(tid int, ws unix.WaitStatus) error
+	Ended(tid int, ws unix.WaitStatus)
+}
+
+// Attach begins to trace programs that run, all their threads included. They stop
+// at every system call: a filter of system calls could not be taken back, and
+// without a tracer it would fail what it chose.
+func (t *attacher) Attach(pids []int) error {
+	for _, pid := range pids {
+		if err := t.attachProcess(pid); err != nil {
+			// What is attached already runs on when this process ends.
+			return fmt.Errorf("attach to %d: %w", pid, err)
+		}
+	}
+	return nil
+}
+
+func (t *attacher) attachProcess(pid int) error {
+	tids, err := ptrace.ThreadsOf(pid)
+	if err != nil {
+		return fmt.Errorf("no such process: %w", err)
+	}
+	var failed error
+	// Until no more appear: threads that begin meanwhile are attached already
+	// if their parent is.
+	for again := true; again; {
+		again = false
+		for _, tid := range tids {
+			if t.Threads[tid] != nil {
+				continue
+			}
+			if err := ptrace.Seize(tid, t.host.Options()); err != nil {
+				// Of a thread that a traced one made, it says the same:
+				// its first stop makes it known.
+				if err != unix.ESRCH && !ptrace.TracedByUs(tid) {
+					failed = err
+				}
+				continue
+			}
+			t.host.Thread(tid).Running = true
+			ptrace.Interrupt(tid)
+			again = true
+		}
+		if tids, err = ptrace.ThreadsOf(pid); err != nil {
+			break
+		}
+	}
+	if t.Processes[pid] == nil {
+		if failed == nil {
+			failed = unix.ESRCH
+		}
+		if failed == unix.EPERM {
+			return fmt.Errorf("%w: it belongs to another user, gained rights, is traced already, "+
+				"or /proc/sys/kernel/yama/ptrace_scope forbids it", failed)
+		}
+		return failed
+	}
+	p := t.Processes[pid]
+	p.All = true
+	t.openBefore(p)
+	return t.allStopped(p)
+}
+
+// allStopped waits until the threads of a process have stopped for the first time,
+// deals with its tables while none of them uses these, and sets them going.
+func (t *attacher) allStopped(p *tracee.Process) error {
+	first := make(map[int]unix.WaitStatus)
+	now := time.Now()
+	for end := now.Add(tracee.Patience); now.Before(end); now = time.Now() {
+		running := false
+		for tid, th := range t.Threads {
+			if th.Proc != p || !th.Running {
+				continue
+			}
+			var ws unix.WaitStatus
+			switch got, err := unix.Wait4(tid, &ws, unix.WALL|unix.WNOHANG, nil); {
+			case err != nil || got == 0:
+				// One that waits for its child after vfork does not
+				// stop before that has ended.
+				running = running || err == nil
+			case ws.Stopped():
+				first[tid] = ws
+				th.Running = false
+			default:
+				t.host.Ended(tid, ws)
+			}
+		}
+		if !running {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	var at *tracee.Thread
+	for tid, ws := range first {
+		// At a signal's stop its registers are not to be changed.
+		if int(ws)>>16 == unix.PTRACE_EVENT_STOP && ws.StopSignal() == unix.SIGTRAP {
+			at = t.Threads[tid]
+			break
+		}
+	}
+	t.host.Attached(p, at)
+	t.Now = now
+	for tid, ws := range first {
+		if t.Threads[tid] == nil {
+			continue // it died meanwhile
+		}
+		if err := t.host.Stopped(tid, ws); err != nil && err != unix.ESRCH && err != ptrace.ErrDied {
+			return err
+		}
+	}
+	return nil
+}
+
+// openBefore notes the RDMA files that a process had before, and what they hold.
+func (t *attacher) openBefore(p *tracee.Process) {
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID))
+	if err != nil {
+		return
+	}
+	var fds []int
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil {
+			fds = append(fds, fd)
+		}
+	}
+	slices.Sort(fds)
+	th := &tracee.Thread{TID: p.PID, Proc: p}
+	known := make(map[*tracee.File]bool)
+	for _, fd := range fds {
+		f := t.File(th, fd)
+		if f == nil {
+			continue
+		}
+		for other, g := range p.FDs { // a duplicate?
+			if other != fd && g.Kind == f.Kind && known[g] && ptrace.SameFile(p.PID, fd, other) {
+				p.SetFD(fd, g)
+				f = g
+			}
+		}
+		if known[f] {
+			continue
+		}
+		known[f] = true
+		var made []tracee.ObjectKey
+		why := "was open before"
+		if f.Kind == tracee.FileUverbs {
+			made = existing(f, p.PID, fd)
+			why += ", with " + tracee.Plural(uint64(len(made)), "object")
+		}
+		t.NoteFile(p, fd, f, made, why)
+	}
+	// The uverbs file has a lower number mostly, but not always.
+	for _, f := range p.FDs {
+		if f.Kind == tracee.FileEvents && f.Parent == nil {
+			f.Parent = p.OnlyUverbs()
+		}
+	}
+}

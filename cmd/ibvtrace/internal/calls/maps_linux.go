@@ -1,0 +1,122 @@
+//go:build amd64 || arm64
+
+package calls
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+var protNames = &uapi.Enum{Prefix: "PROT_", Flags: true, Values: []uapi.EnumValue{
+	{Value: unix.PROT_READ, CName: "PROT_READ"}, {Value: unix.PROT_WRITE, CName: "PROT_WRITE"}, {Value: unix.PROT_EXEC, CName: "PROT_EXEC"},
+}}
+
+// EnterMmap looks at a mapping of a device: of a queue, a register page or the like.
+func (t *Decoder) EnterMmap(th *tracee.Thread, args [6]uint64) *tracee.Call {
+	if kind := args[3] & unix.MAP_TYPE; args[3]&unix.MAP_ANONYMOUS != 0 || kind != unix.MAP_SHARED && kind != unix.MAP_SHARED_VALIDATE {
+		return nil
+	}
+	fd := int(int32(args[4]))
+	f := t.File(th, fd)
+	if f == nil || f.Kind != tracee.FileUverbs {
+		return nil
+	}
+	c := t.NewCall(th, tracee.KindMap, "mmap")
+	c.FD, c.File = fd, f
+	c.Args = []ioctl.NamedValue{
+		tracee.Number("length", args[1]),
+		tracee.Flags("prot", protNames, args[2]),
+		tracee.HexNumber("offset", args[5]),
+		tracee.Text("what", mapped(f, args[5])),
+	}
+	c.Finish = func(_ *tracee.Thread, c *tracee.Call) {
+		if c.Errno == 0 {
+			c.Results = []ioctl.NamedValue{tracee.Pointer("addr", uint64(c.Ret))}
+			c.Ret = 0
+		}
+	}
+	return c
+}
+
+// mapped says what is at an offset of a uverbs file.
+func mapped(f *tracee.File, offset uint64) string {
+	if what := f.Offsets[offset]; what != "" {
+		return what
+	}
+	if f.Driver == uapi.RDMA_DRIVER_MLX5 {
+		return mlx5Mapped(offset / uint64(os.Getpagesize()))
+	}
+	return "unknown"
+}
+
+// mlx5Mapped says what a page offset selects: mlx5_ib's mmap takes a command in bits
+// 8 to 15, and an index around them.
+func mlx5Mapped(page uint64) string {
+	command := uapi.Mlx5IbMmapCmd(page >> 8 & 0xff)
+	index, long := page&0xff, page&0xff|page>>16&0xff<<8
+	switch command {
+	case uapi.MLX5_IB_MMAP_REGULAR_PAGE:
+		return fmt.Sprintf("UAR page %d", index)
+	case uapi.MLX5_IB_MMAP_WC_PAGE:
+		return fmt.Sprintf("UAR page %d, write-combining", index)
+	case uapi.MLX5_IB_MMAP_NC_PAGE:
+		return fmt.Sprintf("UAR page %d, not cached", index)
+	case uapi.MLX5_IB_MMAP_ALLOC_WC:
+		return fmt.Sprintf("UAR page %d, allocated, write-combining", long)
+	case uapi.MLX5_IB_MMAP_GET_CONTIGUOUS_PAGES:
+		return fmt.Sprintf("contiguous pages, order %d", index)
+	case uapi.MLX5_IB_MMAP_CORE_CLOCK:
+		return "core clock page"
+	case uapi.MLX5_IB_MMAP_CLOCK_INFO:
+		return "clock info page"
+	case uapi.MLX5_IB_MMAP_DEVICE_MEM:
+		return fmt.Sprintf("device memory, page %d", long)
+	}
+	return fmt.Sprintf("mlx5 object, command %d, index %d", command, long)
+}
+
+// maxOffsets bounds what is kept: a program need not map what it is offered.
+const maxOffsets = 1 << 16
+
+// noteOffsets notes the places to be mapped that a new object came with.
+func noteOffsets(f *tracee.File, c *tracee.Call, k tracee.ObjectKey) {
+	owner := fmt.Sprintf("%s %d", tracee.ClassName(f.Driver, k.Class), k.Handle)
+	var walk func([]ioctl.NamedValue)
+	walk = func(fields []ioctl.NamedValue) {
+		for i := range fields {
+			v := &fields[i].Value
+			name := fields[i].Name
+			switch {
+			case name == "mi" || strings.HasSuffix(name, "_mi"): // rxe's struct mminfo
+				offset, size := tracee.Find(v.Fields, "offset"), tracee.Find(v.Fields, "size")
+				if offset == nil || size == nil || size.Num == 0 {
+					continue
+				}
+				queue := map[string]string{"sq_mi": "send queue", "rq_mi": "receive queue"}[name]
+				if queue == "" {
+					queue = "queue"
+				}
+				offer(f, offset.Num, queue+" of "+owner)
+			case strings.HasSuffix(name, "mmap_offset") && v.Kind() == uapi.TypeUint:
+				offer(f, v.Num, owner)
+			case len(v.Fields) > 0:
+				walk(v.Fields)
+			}
+		}
+	}
+	walk(c.Results)
+}
+
+func offer(f *tracee.File, offset uint64, what string) {
+	if f.Offsets == nil || len(f.Offsets) >= maxOffsets {
+		f.Offsets = make(map[uint64]string)
+	}
+	f.Offsets[offset] = what
+}

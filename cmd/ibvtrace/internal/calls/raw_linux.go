@@ -1,0 +1,37 @@
+//go:build amd64 || arm64
+
+package calls
+
+import (
+	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/ptrace"
+	"github.com/goverbs/goverbs/ioctl"
+)
+
+// rawAttrs returns the attributes of an ioctl as they are.
+func rawAttrs(tid int, v *ioctl.Call) []event.RawAttr {
+	var out []event.RawAttr
+	left := maxRaw
+	for i := range v.Attrs {
+		a := &v.Attrs[i]
+		r := event.RawAttr{
+			ID: a.Raw.AttrId, Len: a.Raw.Len, Flags: a.Raw.Flags,
+			Elem: *a.Raw.AttrData.Reserved(), Data: a.Raw.Data,
+		}
+		if a.Spec != nil {
+			r.Name = a.Spec.CName
+		}
+		if n := int(a.Raw.Len); n > 8 && n <= left {
+			b := make([]byte, n)
+			if ptrace.ReadMemory(tid, a.Raw.Data, b) == nil {
+				r.Bytes = b
+				left -= n
+			}
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// maxRaw bounds what is read for one call's raw attributes.
+const maxRaw = 1 << 20

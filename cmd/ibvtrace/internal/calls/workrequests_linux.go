@@ -1,0 +1,117 @@
+//go:build amd64 || arm64
+
+package calls
+
+import (
+	"encoding/binary"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/ptrace"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// Sizes of structs that libibverbs and package verbs have alike.
+const (
+	sgeBytes = 16
+	wcBytes  = 48
+)
+
+// What one call is shown of at most.
+const (
+	MaxWRs  = 512
+	MaxSGEs = 64
+	maxWCs  = 512
+)
+
+func U32(b []byte) uint64 { return uint64(binary.NativeEndian.Uint32(b)) }
+
+func U64(b []byte) uint64 { return binary.NativeEndian.Uint64(b) }
+
+// wcFlagNames are libibverbs' own; the kernel's have other values.
+var wcFlagNames = &uapi.Enum{Prefix: "IBV_WC_", Flags: true, Values: []uapi.EnumValue{
+	{Value: wcGRH, CName: "IBV_WC_GRH"}, {Value: wcWithImm, CName: "IBV_WC_WITH_IMM"},
+	{Value: 1 << 2, CName: "IBV_WC_IP_CSUM_OK"}, {Value: wcWithInv, CName: "IBV_WC_WITH_INV"},
+	{Value: 1 << 4, CName: "IBV_WC_TM_SYNC_REQ"}, {Value: 1 << 5, CName: "IBV_WC_TM_MATCH"},
+	{Value: 1 << 6, CName: "IBV_WC_TM_DATA_VALID"},
+}}
+
+// wcOpcodeNames has those of receiving too, which are none of the kernel's.
+var wcOpcodeNames = &uapi.Enum{Prefix: "IB_UVERBS_WC_", Values: append([]uapi.EnumValue{
+	{Value: 1 << 7, CName: "IB_UVERBS_WC_RECV"}, {Value: 1<<7 + 1, CName: "IB_UVERBS_WC_RECV_RDMA_WITH_IMM"},
+	{Value: 1<<7 + 2, CName: "IB_UVERBS_WC_TM_ADD"}, {Value: 1<<7 + 3, CName: "IB_UVERBS_WC_TM_DEL"},
+	{Value: 1<<7 + 4, CName: "IB_UVERBS_WC_TM_SYNC"}, {Value: 1<<7 + 5, CName: "IB_UVERBS_WC_TM_RECV"},
+	{Value: 1<<7 + 6, CName: "IB_UVERBS_WC_TM_NO_TAG"},
+}, uapi.EnumIbUverbsWcOpcode.Values...)}
+
+const (
+	wcGRH     = 1 << 0
+	wcWithImm = 1 << 1
+	wcWithInv = 1 << 3
+)
+
+// SGEs decodes a scatter/gather list, and adds up its length.
+func SGEs(tid int, addr, n uint64) (ioctl.NamedValue, uint64) {
+	n = min(n, MaxSGEs)
+	b := make([]byte, n*sgeBytes)
+	if err := ptrace.ReadMemory(tid, addr, b); err != nil {
+		return ioctl.NamedValue{Name: "sge", Value: ioctl.Value{Addr: addr, Err: err}}, 0
+	}
+	var out []ioctl.Value
+	var length uint64
+	for ; len(b) > 0; b = b[sgeBytes:] {
+		out = append(out, SGE(U64(b), U32(b[8:]), U32(b[12:])))
+		length += U32(b[8:])
+	}
+	return tracee.List("sge", out...), length
+}
+
+func SGE(addr, length, lkey uint64) ioctl.Value {
+	return tracee.Group("", tracee.Pointer("addr", addr), tracee.Number("length", length), tracee.HexNumber("lkey", lkey)).Value
+}
+
+// Completion decodes what all kinds of polling give.
+func Completion(id, status, opcode, vendor, length, imm, qpn, wcFlags uint64) []ioctl.NamedValue {
+	f := []ioctl.NamedValue{tracee.HexNumber("wr_id", id), tracee.Enum("status", uapi.EnumIbWcStatus, status)}
+	if status != uint64(uapi.IB_WC_SUCCESS) { // then no more is valid
+		return append(f, tracee.HexNumber("vendor_err", vendor), tracee.HexNumber("qp_num", qpn))
+	}
+	f = append(f, tracee.Enum("opcode", wcOpcodeNames, opcode), tracee.Number("byte_len", length), tracee.HexNumber("qp_num", qpn))
+	if wcFlags != 0 {
+		f = append(f, tracee.Flags("wc_flags", wcFlagNames, wcFlags))
+	}
+	if wcFlags&wcWithImm != 0 {
+		f = append(f, tracee.HexNumber("imm_data", imm))
+	}
+	if wcFlags&wcWithInv != 0 {
+		f = append(f, tracee.HexNumber("invalidated_rkey", Wire(imm)))
+	}
+	return f
+}
+
+// Completions adds n completions at addr.
+func Completions(th *tracee.Thread, c *tracee.Call, addr, n uint64) {
+	b := make([]byte, min(n, maxWCs)*wcBytes)
+	if err := ptrace.ReadMemory(th.TID, addr, b); err != nil {
+		c.Results = append(c.Results, ioctl.NamedValue{Name: "wc", Value: ioctl.Value{Addr: addr, Err: err}})
+		return
+	}
+	var wcs []ioctl.Value
+	for ; len(b) > 0; b = b[wcBytes:] {
+		wcFlags := U32(b[36:])
+		imm := uint64(binary.BigEndian.Uint32(b[24:]))
+		f := Completion(U64(b), U32(b[8:]), U32(b[12:]), U32(b[16:]), U32(b[20:]), imm, U32(b[28:]), wcFlags)
+		if src := U32(b[32:]); wcFlags&wcGRH != 0 && src != 0 { // a datagram's
+			f = append(f, tracee.HexNumber("src_qp", src))
+		}
+		wcs = append(wcs, tracee.Group("", f...).Value)
+	}
+	c.Results = append([]ioctl.NamedValue{tracee.List("wc", wcs...)}, c.Results...)
+}
+
+// Wire returns a number that is in network order in a register.
+func Wire(v uint64) uint64 {
+	var b [4]byte
+	binary.NativeEndian.PutUint32(b[:], uint32(v))
+	return uint64(binary.BigEndian.Uint32(b[:]))
+}

@@ -1,0 +1,3 @@
+package probes
+
+const mutexBytes = 48 // pthread_mutex_t

@@ -1,0 +1,125 @@
+//go:build amd64 || arm64
+
+package ptrace
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ProcessOf returns the process that a thread belongs to, that one's parent, whether it
+// is in a namespace of its own, where ids are other ones, and how many seccomp filters
+// the thread has.
+func ProcessOf(tid int) (pid, parent int, nested bool, filters int) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+	if err != nil {
+		return tid, 0, false, 0
+	}
+	pid = tid
+	for line := range strings.Lines(string(status)) {
+		if v, ok := strings.CutPrefix(line, "Tgid:"); ok {
+			pid, _ = strconv.Atoi(strings.TrimSpace(v))
+		}
+		if v, ok := strings.CutPrefix(line, "PPid:"); ok {
+			parent, _ = strconv.Atoi(strings.TrimSpace(v))
+		}
+		if v, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			nested = len(strings.Fields(v)) > 1
+		}
+	}
+	return pid, parent, nested, StatusNumber(string(status), "Seccomp_filters:")
+}
+
+// ThreadName returns the name that a thread goes by.
+func ThreadName(tid int) string {
+	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", tid))
+	if err != nil {
+		return "?"
+	}
+	return strings.TrimSuffix(string(comm), "\n")
+}
+
+// FDPath returns what a descriptor is.
+func FDPath(tid, fd int) string {
+	path, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", tid, fd))
+	if err != nil {
+		return "?"
+	}
+	return path
+}
+
+// EffectiveIDs returns as which user and group the thread acts of which this is
+// /proc/TID/status.
+func EffectiveIDs(status string) (uid, gid uint32) {
+	for line := range strings.Lines(status) {
+		f := strings.Fields(line) // of each: the real one, the effective one
+		if len(f) < 3 || f[0] != "Uid:" && f[0] != "Gid:" {
+			continue
+		}
+		id, _ := strconv.ParseUint(f[2], 10, 32)
+		if f[0] == "Uid:" {
+			uid = uint32(id)
+		} else {
+			gid = uint32(id)
+		}
+	}
+	return uid, gid
+}
+
+// tracerPid returns who traces the thread of which this is /proc/TID/status. It is
+// the id of a thread.
+func tracerPid(status string) int {
+	for line := range strings.Lines(status) {
+		if v, ok := strings.CutPrefix(line, "TracerPid:"); ok {
+			pid, _ := strconv.Atoi(strings.TrimSpace(v))
+			return pid
+		}
+	}
+	return 0
+}
+
+// StatusNumber returns a number from what is in /proc/TID/status, 0: it is not there.
+func StatusNumber(status, name string) int {
+	for line := range strings.Lines(status) {
+		if v, ok := strings.CutPrefix(line, name); ok {
+			n, _ := strconv.Atoi(strings.TrimSpace(v))
+			return n
+		}
+	}
+	return 0
+}
+
+// SameFile reports whether two descriptors of a process are one open file.
+func SameFile(pid, a, b int) bool {
+	const kcmpFile = 0
+	r, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(pid), uintptr(pid), kcmpFile, uintptr(a), uintptr(b), 0)
+	return errno == 0 && r == 0
+}
+
+// ThreadsOf lists the threads of a process.
+func ThreadsOf(pid int) ([]int, error) {
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return nil, err
+	}
+	var out []int
+	for _, e := range entries {
+		if tid, err := strconv.Atoi(e.Name()); err == nil {
+			out = append(out, tid)
+		}
+	}
+	return out, nil
+}
+
+// TracedByUs reports whether this thread of ibvtrace traces a thread.
+func TracedByUs(tid int) bool {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+	if err != nil {
+		return true // it is gone, which is no failure
+	}
+	return tracerPid(string(status)) == unix.Gettid()
+}

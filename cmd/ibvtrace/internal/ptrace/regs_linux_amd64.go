@@ -1,0 +1,95 @@
+package ptrace
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Registers are a thread's, as the kernel's user_regs_struct has them.
+type Registers struct{ unix.PtraceRegs }
+
+// syscallLen is the length of the instruction that calls the kernel.
+const syscallLen = 2
+
+// syscallCode is that instruction.
+var syscallCode = []byte{0x0f, 0x05}
+
+func GetRegisters(tid int) (Registers, error) {
+	var r Registers
+	err := ptrace(unix.PTRACE_GETREGS, tid, 0, uintptr(unsafe.Pointer(&r)))
+	return r, err
+}
+
+func (r *Registers) Set(tid int) error {
+	return ptrace(unix.PTRACE_SETREGS, tid, 0, uintptr(unsafe.Pointer(r)))
+}
+
+// Native reports whether the thread runs 64-bit code.
+func (r *Registers) Native() bool { return r.Cs == 0x33 }
+
+func (r *Registers) PC() uint64 { return r.Rip }
+
+func (r *Registers) SP() uint64 { return r.Rsp }
+
+func (r *Registers) result() uint64 { return r.Rax }
+
+// General returns what the general registers hold.
+func (r *Registers) General() []uint64 {
+	return []uint64{r.Rdi, r.Rsi, r.Rdx, r.Rcx, r.R8, r.R9, r.Rbx, r.Rbp, r.R12, r.R13, r.R14, r.R15, r.R10}
+}
+
+// setCall prepares a system call by the instruction at pc.
+func (r *Registers) setCall(pc, nr uint64, args [6]uint64) {
+	r.Rip, r.Rax = pc, nr
+	r.Orig_rax = ^uint64(0) // else the kernel might restart another
+	r.Rdi, r.Rsi, r.Rdx, r.R10, r.R8, r.R9 = args[0], args[1], args[2], args[3], args[4], args[5]
+}
+
+// FirstIsResult: the register of a system call's first argument gets its result.
+const FirstIsResult = false
+
+// SetFirst sets the first argument of the system call that a thread is at.
+func SetFirst(tid int, arch uint32, v uint64) {
+	r, err := GetRegisters(tid)
+	if err != nil {
+		return
+	}
+	if arch == unix.AUDIT_ARCH_I386 {
+		r.Rbx = v
+	} else {
+		r.Rdi = v
+	}
+	r.Set(tid)
+}
+
+// Restarts returns which system call a stop interrupted if the kernel goes on with it by
+// another, restart_syscall.
+func (r *Registers) Restarts() (nr uint64, ok bool) {
+	const restartBlock = -516 // ERESTART_RESTARTBLOCK
+	return r.Orig_rax, r.Native() && int64(r.Orig_rax) >= 0 && int64(r.Rax) == restartBlock
+}
+
+// Again prepares that the kernel makes a system call with the arguments of the
+// interrupted one.
+func (r *Registers) Again(nr uint64) {
+	r.Orig_rax = nr
+	r.Rax = ^uint64(513) + 1 // -ERESTARTNOINTR
+}
+
+// restart prepares what the kernel does itself with a system call that a stop
+// interrupted: to make it again.
+func (r *Registers) restart() {
+	if int64(r.Orig_rax) < 0 {
+		return // not in a system call
+	}
+	switch int64(r.Rax) {
+	case -512, -513, -514: // ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND
+		r.Rip -= syscallLen
+		r.Rax = r.Orig_rax
+	case -516: // ERESTART_RESTARTBLOCK
+		r.Rip -= syscallLen
+		r.Rax = unix.SYS_RESTART_SYSCALL
+	}
+	r.Orig_rax = ^uint64(0)
+}

@@ -1,0 +1,92 @@
+//go:build amd64 || arm64
+
+package seccomp
+
+import (
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Syscall is a system call that ibvtrace may have to look at.
+type Syscall uint8
+
+const (
+	sysOther Syscall = iota
+	SysRead
+	SysReadv
+	SysWrite
+	SysWritev
+	SysIoctl
+	SysOpen
+	SysOpenat
+	SysOpenat2
+	SysClose
+	SysCloseRange
+	SysDup
+	SysDup2
+	SysDup3
+	SysFcntl
+	SysMmap  // the offset in bytes
+	SysMmap2 // the offset in units of 4096 bytes
+	SysOldMmap
+	SysPrctl
+	SysSeccomp
+	SysClone
+	SysClone3
+	SysGetpid // a probe's trap, or a Go program that tells
+)
+
+// An abi is one of the ways in which programs call the kernel on this machine.
+type abi struct {
+	Arch  uint32 // AUDIT_ARCH_...
+	wide  bool   // addresses and iovecs have 64 bits
+	Calls map[uint32]Syscall
+}
+
+// x32 is what the x32 ABI, which is x86_64 otherwise, adds to its numbers.
+const x32 = 0x40000000
+
+var ABIs = map[string][]abi{
+	"amd64": {
+		{unix.AUDIT_ARCH_X86_64, true, map[uint32]Syscall{
+			0: SysRead, 1: SysWrite, 2: SysOpen, 3: SysClose, 9: SysMmap, 16: SysIoctl, 19: SysReadv, 20: SysWritev,
+			32: SysDup, 33: SysDup2, 39: SysGetpid, 56: SysClone, 72: SysFcntl, 157: SysPrctl, 257: SysOpenat, 292: SysDup3, 317: SysSeccomp,
+			435: SysClone3, 436: SysCloseRange, 437: SysOpenat2,
+			x32 + 0: SysRead, x32 + 1: SysWrite, x32 + 2: SysOpen, x32 + 3: SysClose, x32 + 9: SysMmap,
+			x32 + 32: SysDup, x32 + 33: SysDup2, x32 + 56: SysClone, x32 + 72: SysFcntl, x32 + 157: SysPrctl, x32 + 257: SysOpenat, x32 + 292: SysDup3, x32 + 317: SysSeccomp,
+			x32 + 435: SysClone3, x32 + 436: SysCloseRange, x32 + 437: SysOpenat2, x32 + 514: SysIoctl,
+		}},
+		{unix.AUDIT_ARCH_I386, false, map[uint32]Syscall{
+			3: SysRead, 4: SysWrite, 5: SysOpen, 6: SysClose, 41: SysDup, 54: SysIoctl, 55: SysFcntl, 63: SysDup2,
+			90: SysOldMmap, 120: SysClone, 145: SysReadv, 146: SysWritev, 172: SysPrctl, 192: SysMmap2, 221: SysFcntl, 295: SysOpenat, 330: SysDup3, 354: SysSeccomp,
+			435: SysClone3, 436: SysCloseRange, 437: SysOpenat2,
+		}},
+	},
+	"arm64": {
+		{unix.AUDIT_ARCH_AARCH64, true, map[uint32]Syscall{
+			23: SysDup, 24: SysDup3, 25: SysFcntl, 29: SysIoctl, 56: SysOpenat, 57: SysClose, 63: SysRead, 64: SysWrite,
+			65: SysReadv, 66: SysWritev, 167: SysPrctl, 172: SysGetpid, 220: SysClone, 222: SysMmap, 277: SysSeccomp,
+			435: SysClone3, 436: SysCloseRange, 437: SysOpenat2,
+		}},
+		{unix.AUDIT_ARCH_ARM, false, map[uint32]Syscall{
+			3: SysRead, 4: SysWrite, 5: SysOpen, 6: SysClose, 41: SysDup, 54: SysIoctl, 55: SysFcntl, 63: SysDup2,
+			120: SysClone, 145: SysReadv, 146: SysWritev, 172: SysPrctl, 192: SysMmap2, 221: SysFcntl, 322: SysOpenat, 358: SysDup3, 383: SysSeccomp,
+			435: SysClone3, 436: SysCloseRange, 437: SysOpenat2,
+		}},
+	},
+}[runtime.GOARCH]
+
+// LookupSyscall returns which system call a number is, and whether its caller's
+// addresses have 64 bits.
+func LookupSyscall(arch uint32, nr uint64) (call Syscall, wide bool) {
+	if nr > 1<<32-1 {
+		return sysOther, true
+	}
+	for i := range ABIs {
+		if ABIs[i].Arch == arch {
+			return ABIs[i].Calls[uint32(nr)], ABIs[i].wide
+		}
+	}
+	return sysOther, true
+}

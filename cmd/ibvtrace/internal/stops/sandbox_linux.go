@@ -1,0 +1,130 @@
+//go:build amd64 || arm64
+
+package stops
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/ptrace"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/seccomp"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
+)
+
+// A program may have seccomp filters of its own. They may kill it for a call that they do
+// not let pass, so no such call is made in its place: the program stops at every system
+// call instead. Filters are read when they are installed, or on attaching, which takes
+// CAP_SYS_ADMIN. A filter that could not be read lets nothing pass.
+
+// EnterSeccomp looks at a call by which a program limits what it may call, in all threads
+// or in one.
+func (t *Stops) EnterSeccomp(th *tracee.Thread, strict, all bool, addr uint64, wide bool) *tracee.Call {
+	p := th.Proc
+	// From its entry on, as other threads get the filter before its exit is seen.
+	t.inserts.Limiting(p)
+	f := new(seccomp.Program)
+	if !strict {
+		*f = seccomp.Read(th.TID, addr, wide)
+	}
+	p.Own = append(p.Own, f)
+	if *f != nil {
+		t.inserts.Limited(p) // one that can't be read is refused, most likely
+	}
+	if all {
+		t.leaveInserts(th)
+		t.awaitRestarts(th)
+	}
+	return &tracee.Call{Silent: true, Finish: func(_ *tracee.Thread, c *tracee.Call) {
+		if c.Errno == 0 {
+			t.inserts.Limited(p)
+			return
+		}
+		if i := slices.Index(p.Own, f); i >= 0 {
+			p.Own = slices.Delete(p.Own, i, i+1)
+		}
+	}}
+}
+
+// ReadOwn learns which filters a process has that is attached to. Those of its threads that
+// stopped can be read.
+func (t *Stops) ReadOwn(p *tracee.Process) {
+	p.Own = nil
+	for tid, th := range t.Threads {
+		if th.Proc != p {
+			continue
+		}
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+		if err != nil || ptrace.StatusNumber(string(status), "Seccomp:") == 0 {
+			continue
+		}
+		filters, err := seccomp.Installed(tid)
+		if err != nil {
+			filters = []*seccomp.Program{new(seccomp.Program)}
+		}
+		for _, f := range filters {
+			if !slices.ContainsFunc(p.Own, func(g *seccomp.Program) bool { return slices.Equal(*f, *g) }) {
+				p.Own = append(p.Own, f)
+			}
+		}
+	}
+}
+
+// CheckFilters compares the number of filters that a new process has with that of those
+// that are known: its parent may not be the one it looks to be.
+func (t *Stops) CheckFilters(p *tracee.Process, has int) {
+	known := len(p.Own)
+	if t.Command {
+		known += t.Inherited + t.given(p).filters
+	}
+	if has > known {
+		p.Own = append(p.Own, new(seccomp.Program))
+		p.All = true
+	}
+}
+
+// leaveInserts lets the other threads of a process leave what was put into it, a recorder
+// or a probe, that they are in. One that stays for long, in a verb, is not waited for.
+func (t *Stops) leaveInserts(th *tracee.Thread) {
+	p := th.Proc
+	if !t.inserts.Inserts(p) {
+		return
+	}
+	for end := time.Now().Add(tracee.Patience / 10); time.Now().Before(end) && t.StopOthers(th); {
+		inside := false
+		t.Waited = slices.DeleteFunc(t.Waited, func(w tracee.Waited) bool {
+			other := t.Threads[w.TID]
+			interruption := int(w.Status)>>16 == unix.PTRACE_EVENT_STOP && w.Status.StopSignal() == unix.SIGTRAP
+			if other == nil || other.Proc != p || !interruption || !t.inserts.InInsert(other) {
+				return false
+			}
+			inside = true
+			t.Resume(other, 0) // fails only if the thread is gone
+			return true
+		})
+		if !inside {
+			return
+		}
+		time.Sleep(200 * time.Microsecond) // else they would stop where they are
+	}
+}
+
+// awaitRestarts waits until the other threads of a process that stops interrupted have gone
+// on: a filter that all threads get finds none about to make restart_syscall.
+func (t *Stops) awaitRestarts(th *tracee.Thread) {
+	for end := time.Now().Add(tracee.Patience / 10); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
+		runs := false
+		for tid, other := range t.Threads {
+			if other.Proc == th.Proc && other.Running && other.Interrupted != 0 {
+				now, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", tid))
+				runs = runs || err == nil && string(now) == "running\n"
+			}
+		}
+		if !runs {
+			return
+		}
+	}
+}

@@ -1,3 +1,0 @@
-package trace
-
-const mutexBytes = 40 // pthread_mutex_t

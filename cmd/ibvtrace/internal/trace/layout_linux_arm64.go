@@ -1,3 +1,0 @@
-package trace
-
-const mutexBytes = 48 // pthread_mutex_t

@@ -1,0 +1,74 @@
+//go:build amd64 || arm64
+
+package tracee
+
+import (
+	"maps"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/seccomp"
+)
+
+// ids returns which file each descriptor is.
+func (p *Process) ids() map[int]int {
+	m := make(map[int]int)
+	for fd, f := range p.FDs {
+		m[fd] = f.ID
+	}
+	return m
+}
+
+// TestInherit: a child has its parent's files and its own filters, and each goes its own
+// way then.
+func TestInherit(t *testing.T) {
+	parent := NewProcess(4)
+	parent.All = true
+	for _, fd := range []int{5, 6} {
+		parent.SetFD(fd, &File{ID: fd, Kind: FileUverbs})
+	}
+	parent.Own = []*seccomp.Program{{seccomp.Pass}}
+	child := NewProcess(9)
+	child.Inherit(parent)
+	if !maps.Equal(child.ids(), map[int]int{5: 5, 6: 6}) || !child.rdma || parent.FDs[5].users != 2 {
+		t.Errorf("the child's files are %v", child.ids())
+	}
+	if len(child.Own) != 1 || !child.All {
+		t.Errorf("the child has the filters %+v", child)
+	}
+	child.Gone()
+	child.Own[0] = new(seccomp.Program)
+	if !maps.Equal(parent.ids(), map[int]int{5: 5, 6: 6}) || parent.FDs[5].users != 1 || len(*parent.Own[0]) != 1 {
+		t.Errorf("the parent was changed by its child: %+v", parent)
+	}
+}
+
+// TestGenerations: objects that have the same handle one after the other are told apart.
+func TestGenerations(t *testing.T) {
+	f := &File{Objects: make(map[ObjectKey]*object)}
+	k := ObjectKey{1, 7}
+	for want := 1; want <= 3; want++ {
+		if o := f.Made(k); o.generation != want || !o.Alive || o.before {
+			t.Errorf("object %d is %+v", want, o)
+		}
+	}
+	if o := f.Seen(ObjectKey{1, 8}); o.generation != 1 || !o.before {
+		t.Errorf("one from before is %+v", o)
+	}
+}
+
+// TestErrors: the last 4095 numbers are errors, those before are addresses.
+func TestErrors(t *testing.T) {
+	for _, test := range []struct {
+		result, ret int64
+		errno       unix.Errno
+	}{{0, 0, 0}, {7, 7, 0}, {-1, -1, unix.EPERM}, {-4095, -1, 4095}, {-4096, -4096, 0}, {-1 << 63, -1 << 63, 0}} {
+		tr, th := NewSet(), &Thread{Proc: NewProcess(4)}
+		c := &Call{Silent: true}
+		tr.Complete(th, c, test.result)
+		if !c.Returned || c.Ret != test.ret || c.Errno != test.errno {
+			t.Errorf("%d: returned %v %d, errno %d, want %d and %d", test.result, c.Returned, c.Ret, c.Errno, test.ret, test.errno)
+		}
+	}
+}
