@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-var goVerbs = map[tracing.Point]string{
+var verbNames = map[tracing.Point]string{
 	tracing.PostSend: "ibv_post_send", tracing.PostRecv: "ibv_post_recv", tracing.PostSRQRecv: "ibv_post_srq_recv",
 	tracing.Poll: "ibv_poll_cq", tracing.Built: "ibv_wr_complete",
 	tracing.Arm: "ibv_req_notify_cq",
@@ -117,7 +117,7 @@ func findMark(pid int) uint64 {
 	if err != nil {
 		return 0
 	}
-	left := uint64(maxGoData)
+	left := uint64(maxData)
 	for _, m := range maps {
 		if !m.Write || !m.Private || m.Path != exe || m.End-m.Start > left {
 			continue
@@ -134,12 +134,12 @@ func findMark(pid int) uint64 {
 	return 0
 }
 
-// maxGoData bounds the program's data that is searched.
-const maxGoData = 256 << 20
+// maxData bounds the program's data that is searched.
+const maxData = 256 << 20
 
 // Trap handles what the library tells.
 func (t *Programs) Trap(th *tracee.Thread, told tracing.Call) {
-	name, known := goVerbs[told.Point]
+	name, known := verbNames[told.Point]
 	x := t.of[th.Proc]
 	if x == nil || x.mark == 0 || !known {
 		return
@@ -167,9 +167,9 @@ func (t *Programs) Trap(th *tracee.Thread, told tracing.Call) {
 	}
 	switch told.Point {
 	case tracing.PostSend, tracing.Built:
-		goRequests(th, c, told, func(wr *tracing.SendWR) ioctl.Value { return t.goSendWR(th, told.Kind, wr) })
+		requests(th, c, told, func(wr *tracing.SendWR) ioctl.Value { return sendWR(th, told.Kind, wr) })
 	case tracing.PostRecv, tracing.PostSRQRecv:
-		goRequests(th, c, told, func(wr *tracing.RecvWR) ioctl.Value { return t.goRecvWR(th, wr) })
+		requests(th, c, told, func(wr *tracing.RecvWR) ioctl.Value { return recvWR(th, wr) })
 	}
 	if told.Failed {
 		c.Ret, c.Errno = -1, unix.EINVAL
@@ -183,8 +183,8 @@ func (t *Programs) Trap(th *tracee.Thread, told tracing.Call) {
 	t.Emit(c)
 }
 
-// goRequests decodes a slice of work requests.
-func goRequests[T tracing.SendWR | tracing.RecvWR](th *tracee.Thread, c *tracee.Call, told tracing.Call, decode func(*T) ioctl.Value) {
+// requests decodes a slice of work requests.
+func requests[T tracing.SendWR | tracing.RecvWR](th *tracee.Thread, c *tracee.Call, told tracing.Call, decode func(*T) ioctl.Value) {
 	var wrs []ioctl.Value
 	wr := new(T)
 	b := tracing.Bytes(wr)
@@ -202,21 +202,21 @@ func goRequests[T tracing.SendWR | tracing.RecvWR](th *tracee.Thread, c *tracee.
 	c.Args = append(c.Args, tracee.List("wr", wrs...))
 }
 
-func (t *Programs) goRecvWR(th *tracee.Thread, wr *tracing.RecvWR) ioctl.Value {
+func recvWR(th *tracee.Thread, wr *tracing.RecvWR) ioctl.Value {
 	sges, length := calls.SGEs(th.TID, wr.SGL.Addr, wr.SGL.Len)
 	return tracee.Group("", tracee.HexNumber("wr_id", wr.WRID), tracee.Number("length", length), sges).Value
 }
 
-// goOpcodeNames has those that are none of the kernel's.
-var goOpcodeNames = &uapi.Enum{Prefix: "IB_UVERBS_WR_", Values: append([]uapi.EnumValue{
+// opcodeNames has those that are none of the kernel's.
+var opcodeNames = &uapi.Enum{Prefix: "IB_UVERBS_WR_", Values: append([]uapi.EnumValue{
 	{Value: tracing.OpNop, CName: "IB_UVERBS_WR_NOP"},
 }, uapi.EnumIbUverbsWrOpcode.Values...)}
 
-// goSendWR decodes a work request for a QP of a type.
-func (t *Programs) goSendWR(th *tracee.Thread, kind uint32, wr *tracing.SendWR) ioctl.Value {
+// sendWR decodes a work request for a QP of a type.
+func sendWR(th *tracee.Thread, kind uint32, wr *tracing.SendWR) ioctl.Value {
 	f := []ioctl.NamedValue{
 		tracee.HexNumber("wr_id", wr.WRID),
-		tracee.Enum("opcode", goOpcodeNames, uint64(wr.Opcode)),
+		tracee.Enum("opcode", opcodeNames, uint64(wr.Opcode)),
 		tracee.Flags("send_flags", uapi.EnumIbSendFlags, uint64(wr.Flags)),
 	}
 	if wr.Inline.Addr != 0 {
@@ -258,8 +258,8 @@ func (t *Programs) goSendWR(th *tracee.Thread, kind uint32, wr *tracing.SendWR) 
 		remote(tracee.Number("flush_length", uint64(wr.FlushLength)),
 			tracee.Flags("type", uapi.EnumIbPlacementType, uint64(wr.FlushType)), tracee.Enum("level", uapi.EnumIbSelectivityLevel, uint64(wr.FlushLevel)))
 	case uapi.IB_UVERBS_WR_BIND_MW:
-		f = append(f, goHandle(th, "mw", uapi.UVERBS_OBJECT_MW, wr.MW, tracing.MWHandle), tracee.HexNumber("rkey", uint64(wr.NewRKey)),
-			tracee.Group("bind", goHandle(th, "mr", uapi.UVERBS_OBJECT_MR, wr.Bind.MR, tracing.MRHandle), tracee.Pointer("addr", wr.Bind.Addr),
+		f = append(f, handleOf(th, "mw", uapi.UVERBS_OBJECT_MW, wr.MW, tracing.MWHandle), tracee.HexNumber("rkey", uint64(wr.NewRKey)),
+			tracee.Group("bind", handleOf(th, "mr", uapi.UVERBS_OBJECT_MR, wr.Bind.MR, tracing.MRHandle), tracee.Pointer("addr", wr.Bind.Addr),
 				tracee.Number("length", wr.Bind.Length), tracee.Flags("access_flags", uapi.EnumIbUverbsAccessFlags, uint64(wr.Bind.Access))))
 	case uapi.IB_UVERBS_WR_TSO:
 		f = append(f, tracee.Pointer("hdr", wr.Header.Addr), tracee.Number("hdr_sz", wr.Header.Len), tracee.Number("mss", uint64(wr.MSS)))
@@ -268,15 +268,15 @@ func (t *Programs) goSendWR(th *tracee.Thread, kind uint32, wr *tracing.SendWR) 
 	case uint32(uapi.IB_UVERBS_QPT_XRC_INI):
 		f = append(f, tracee.HexNumber("remote_srqn", uint64(wr.RemoteSRQN)))
 	case uint32(uapi.IB_UVERBS_QPT_UD):
-		f = append(f, goAH(th, wr.AH), tracee.HexNumber("remote_qpn", uint64(wr.RemoteQPN)), tracee.HexNumber("remote_qkey", uint64(wr.RemoteQKey)))
+		f = append(f, addressHandle(th, wr.AH), tracee.HexNumber("remote_qpn", uint64(wr.RemoteQPN)), tracee.HexNumber("remote_qkey", uint64(wr.RemoteQKey)))
 	case tracing.DCI:
-		f = append(f, goAH(th, wr.AH), tracee.HexNumber("remote_qpn", uint64(wr.RemoteQPN)), tracee.HexNumber("dc_key", wr.DCKey))
+		f = append(f, addressHandle(th, wr.AH), tracee.HexNumber("remote_qpn", uint64(wr.RemoteQPN)), tracee.HexNumber("dc_key", wr.DCKey))
 	}
 	return tracee.Group("", f...).Value
 }
 
-// goHandle returns the handle of an object of the library.
-func goHandle(th *tracee.Thread, name string, class uint16, addr, offset uint64) ioctl.NamedValue {
+// handleOf returns the handle of an object of the library.
+func handleOf(th *tracee.Thread, name string, class uint16, addr, offset uint64) ioctl.NamedValue {
 	var b [4]byte
 	if addr == 0 || ptrace.ReadMemory(th.TID, addr+offset, b[:]) != nil {
 		return tracee.Pointer(name, addr)
@@ -284,11 +284,11 @@ func goHandle(th *tracee.Thread, name string, class uint16, addr, offset uint64)
 	return tracee.Handle(name, class, calls.U32(b[:]))
 }
 
-// goAH returns the handle of an address handle, or its address if it has none.
-func goAH(th *tracee.Thread, addr uint64) ioctl.NamedValue {
+// addressHandle returns the handle of an address handle, or its address if it has none.
+func addressHandle(th *tracee.Thread, addr uint64) ioctl.NamedValue {
 	var local [1]byte
 	if ptrace.ReadMemory(th.TID, addr+tracing.AHLocal, local[:]) != nil || local[0] != 0 {
 		return tracee.Pointer("ah", addr)
 	}
-	return goHandle(th, "ah", uapi.UVERBS_OBJECT_AH, addr, tracing.AHHandle)
+	return handleOf(th, "ah", uapi.UVERBS_OBJECT_AH, addr, tracing.AHHandle)
 }

@@ -19,8 +19,8 @@ type Process struct {
 	rdma    bool // it had such files
 	Renames bool // it names threads by way of /proc
 
-	// All: every system call stops, because it was attached to or takes no
-	// filters. Else those that its filters choose stop.
+	// All says that every system call stops, because the process was attached to or takes
+	// no filters. Else those stop that its filters choose.
 	All bool
 	// Own are the filters that it has itself, of any of its threads. Those that could
 	// not be read are empty.
@@ -28,8 +28,8 @@ type Process struct {
 
 	Nested bool // it is in a namespace that has other ids
 
-	// Left is called with a descriptor that is another file now, or none, if it is not
-	// nil.
+	// Left, if it is not nil, is told of each descriptor that is no longer the file that
+	// it was.
 	Left func(fd int)
 }
 
