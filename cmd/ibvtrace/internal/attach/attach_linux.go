@@ -15,14 +15,14 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 )
 
-// An attacher attaches to processes.
-type attacher struct {
+// An Attacher attaches to processes.
+type Attacher struct {
 	*tracee.Set
 	host host
 }
 
 // New returns one for the programs of a set.
-func New(s *tracee.Set, h host) *attacher { return &attacher{s, h} }
+func New(s *tracee.Set, h host) *Attacher { return &Attacher{s, h} }
 
 // host is what else deals with threads.
 type host interface {
@@ -39,7 +39,7 @@ type host interface {
 // Attach begins to trace programs that run, all their threads included. They stop
 // at every system call: a filter of system calls could not be taken back, and
 // without a tracer it would fail what it chose.
-func (t *attacher) Attach(pids []int) error {
+func (t *Attacher) Attach(pids []int) error {
 	for _, pid := range pids {
 		if err := t.attachProcess(pid); err != nil {
 			// What is attached already runs on when this process ends.
@@ -49,7 +49,7 @@ func (t *attacher) Attach(pids []int) error {
 	return nil
 }
 
-func (t *attacher) attachProcess(pid int) error {
+func (t *Attacher) attachProcess(pid int) error {
 	tids, err := ptrace.ThreadsOf(pid)
 	if err != nil {
 		return fmt.Errorf("no such process: %w", err)
@@ -97,7 +97,7 @@ func (t *attacher) attachProcess(pid int) error {
 
 // allStopped waits until the threads of a process have stopped for the first time,
 // deals with its tables while none of them uses these, and sets them going.
-func (t *attacher) allStopped(p *tracee.Process) error {
+func (t *Attacher) allStopped(p *tracee.Process) error {
 	first := make(map[int]unix.WaitStatus)
 	now := time.Now()
 	for end := now.Add(tracee.Patience); now.Before(end); now = time.Now() {
@@ -146,7 +146,7 @@ func (t *attacher) allStopped(p *tracee.Process) error {
 }
 
 // openBefore notes the RDMA files that a process had before, and what they hold.
-func (t *attacher) openBefore(p *tracee.Process) {
+func (t *Attacher) openBefore(p *tracee.Process) {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID))
 	if err != nil {
 		return

@@ -54,6 +54,7 @@ func isDevicePath(path string) bool {
 	return base == "rdma_cm" || strings.HasPrefix(base, "uverbs")
 }
 
+// EnterClose looks at a close that may be one of a file of RDMA.
 func (t *Decoder) EnterClose(th *tracee.Thread, fd int) *tracee.Call {
 	f := th.Proc.FDs[fd]
 	if f == nil {
@@ -70,6 +71,7 @@ func (t *Decoder) EnterClose(th *tracee.Thread, fd int) *tracee.Call {
 	return c
 }
 
+// EnterCloseRange looks at a close of all descriptors from first to last.
 func (t *Decoder) EnterCloseRange(th *tracee.Thread, first, last, flags uint64) *tracee.Call {
 	const closeRangeCloexec = 1 << 2 // only marks
 	if flags&closeRangeCloexec != 0 {

@@ -24,8 +24,10 @@ const (
 	maxWCs  = 512
 )
 
+// U32 returns the 32-bit number that b begins with.
 func U32(b []byte) uint64 { return uint64(binary.NativeEndian.Uint32(b)) }
 
+// U64 returns the 64-bit number that b begins with.
 func U64(b []byte) uint64 { return binary.NativeEndian.Uint64(b) }
 
 // wcFlagNames are libibverbs' own; the kernel's have other values.
@@ -66,6 +68,7 @@ func SGEs(tid int, addr, n uint64) (ioctl.NamedValue, uint64) {
 	return tracee.List("sge", out...), length
 }
 
+// SGE is one element of a scatter/gather list.
 func SGE(addr, length, lkey uint64) ioctl.Value {
 	return tracee.Group("", tracee.Pointer("addr", addr), tracee.Number("length", length), tracee.HexNumber("lkey", lkey)).Value
 }

@@ -12,9 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Some things only the traced program itself can do: take a filter, map memory.
-// An injector has a stopped thread make system calls and then puts everything back
-// as it was.
+// An Injector has a stopped thread make system calls, and then puts everything back as it
+// was. Some things only the traced program itself can do: take a filter, map memory.
 type Injector struct {
 	TID    int
 	allows func(nr uint64, args ...uint64) bool
@@ -26,7 +25,8 @@ type Injector struct {
 
 var errNotNative = errors.New("the program is not a 64-bit one")
 
-// ErrDied says that the thread died in the middle. Its end comes by run.
+// ErrDied says that the thread died in the middle. Its end is told to who made the Injector,
+// or comes by wait4.
 var ErrDied = errors.New("the thread died")
 
 // ErrFiltered says that a call was not made.
@@ -155,7 +155,7 @@ func (in *Injector) step() error {
 			in.died(ws)
 			return ErrDied
 		case int(ws)>>16 == unix.PTRACE_EVENT_EXIT:
-			// Its end comes by run, if it is not left standing here.
+			// Its end comes by wait4, if it is not left standing here.
 			if err := unix.PtraceCont(in.TID, 0); err != nil && err != unix.ESRCH {
 				return err
 			}

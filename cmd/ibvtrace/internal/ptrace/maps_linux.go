@@ -23,6 +23,7 @@ type Mapping struct {
 // maxMappings bounds what is read of them: a program may have 65530 by default.
 const maxMappings = 1 << 17
 
+// Mappings returns what a thread has mapped.
 func Mappings(tid int) ([]Mapping, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", tid))
 	if err != nil {

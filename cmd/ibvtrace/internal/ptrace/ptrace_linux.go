@@ -51,6 +51,7 @@ type SyscallInfo struct {
 // Result returns what the system call returned, at its exit stop.
 func (i *SyscallInfo) Result() int64 { return int64(i.Nr) }
 
+// GetSyscallInfo returns at which system call a stopped thread is.
 func GetSyscallInfo(tid int) (*SyscallInfo, error) {
 	var i SyscallInfo
 	err := ptrace(unix.PTRACE_GET_SYSCALL_INFO, tid, unsafe.Sizeof(i), uintptr(unsafe.Pointer(&i)))

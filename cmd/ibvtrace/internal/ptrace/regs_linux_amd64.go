@@ -15,12 +15,14 @@ const syscallLen = 2
 // syscallCode is that instruction.
 var syscallCode = []byte{0x0f, 0x05}
 
+// GetRegisters returns a stopped thread's registers.
 func GetRegisters(tid int) (Registers, error) {
 	var r Registers
 	err := ptrace(unix.PTRACE_GETREGS, tid, 0, uintptr(unsafe.Pointer(&r)))
 	return r, err
 }
 
+// Set gives a stopped thread the registers.
 func (r *Registers) Set(tid int) error {
 	return ptrace(unix.PTRACE_SETREGS, tid, 0, uintptr(unsafe.Pointer(r)))
 }
@@ -28,6 +30,7 @@ func (r *Registers) Set(tid int) error {
 // Native reports whether the thread runs 64-bit code.
 func (r *Registers) Native() bool { return r.Cs == 0x33 }
 
+// PC returns the instruction pointer, SP the stack pointer.
 func (r *Registers) PC() uint64 { return r.Rip }
 
 func (r *Registers) SP() uint64 { return r.Rsp }

@@ -20,6 +20,7 @@ var syscallCode = []byte{0x01, 0x00, 0x00, 0xd4}
 
 const ntPRStatus = 1 // NT_PRSTATUS, <linux/elf.h>
 
+// GetRegisters returns a stopped thread's registers.
 func GetRegisters(tid int) (Registers, error) {
 	var r Registers
 	v := unix.Iovec{Base: (*byte)(unsafe.Pointer(&r.PtraceRegs)), Len: uint64(unsafe.Sizeof(r.PtraceRegs))}
@@ -28,6 +29,7 @@ func GetRegisters(tid int) (Registers, error) {
 	return r, err
 }
 
+// Set gives a stopped thread the registers.
 func (r *Registers) Set(tid int) error {
 	v := unix.Iovec{Base: (*byte)(unsafe.Pointer(&r.PtraceRegs)), Len: r.size}
 	return ptrace(unix.PTRACE_SETREGSET, tid, ntPRStatus, uintptr(unsafe.Pointer(&v)))
@@ -36,6 +38,7 @@ func (r *Registers) Set(tid int) error {
 // Native reports whether the thread runs 64-bit code.
 func (r *Registers) Native() bool { return r.size == uint64(unsafe.Sizeof(r.PtraceRegs)) }
 
+// PC returns the instruction pointer, SP the stack pointer.
 func (r *Registers) PC() uint64 { return r.Pc }
 
 func (r *Registers) SP() uint64 { return r.Sp }
@@ -72,6 +75,7 @@ func SetFirst(tid int, arch uint32, v uint64) {
 // Restarts reports nothing: on arm64 the kernel has decided before the stop how it goes on.
 func (r *Registers) Restarts() (nr uint64, ok bool) { return 0, false }
 
+// Again does nothing: nothing restarts.
 func (r *Registers) Again(uint64) {}
 
 // restart prepares what the kernel does itself with a system call that a stop

@@ -18,9 +18,9 @@ func (d *Data) load(offset uint32) (v uint32, ok bool) {
 	switch {
 	case offset == OffsetNr:
 		return d.Nr, true
-	case offset == seccompArch:
+	case offset == offsetArch:
 		return d.Arch, true
-	case offset >= OffsetArg(0) && offset < seccompBytes && offset%4 == 0:
+	case offset >= OffsetArg(0) && offset < dataBytes && offset%4 == 0:
 		i := offset - OffsetArg(0)
 		return uint32(d.Args[i/8] >> (8 * (i % 8))), true
 	}
@@ -28,7 +28,7 @@ func (d *Data) load(offset uint32) (v uint32, ok bool) {
 }
 
 const (
-	seccompBytes = 64 // of struct seccomp_data
+	dataBytes    = 64 // of struct seccomp_data
 	scratchWords = 16 // BPF_MEMWORDS
 )
 
@@ -49,9 +49,9 @@ func (p Program) Run(d *Data) (action uint32, ok bool) {
 				return 0, false
 			}
 		case unix.BPF_LD | unix.BPF_W | unix.BPF_LEN:
-			a = seccompBytes
+			a = dataBytes
 		case unix.BPF_LDX | unix.BPF_W | unix.BPF_LEN:
-			x = seccompBytes
+			x = dataBytes
 		case unix.BPF_LD | unix.BPF_IMM:
 			a = i.K
 		case unix.BPF_LDX | unix.BPF_IMM:

@@ -27,7 +27,7 @@ func randomFilter(r *rand.Rand, nr uint32) Program {
 	for i := range n {
 		word := r.Uint32() >> r.IntN(32)
 		f := []unix.SockFilter{
-			Load(OffsetNr), Load(seccompArch), Load(OffsetArg(r.Uint32N(6))), Load(OffsetArgHigh(r.Uint32N(6))),
+			Load(OffsetNr), Load(offsetArch), Load(OffsetArg(r.Uint32N(6))), Load(OffsetArgHigh(r.Uint32N(6))),
 			{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_LEN}, {Code: unix.BPF_LDX | unix.BPF_W | unix.BPF_LEN},
 			{Code: unix.BPF_LD | unix.BPF_IMM, K: word}, {Code: unix.BPF_LDX | unix.BPF_IMM, K: word},
 			{Code: unix.BPF_LD | unix.BPF_MEM, K: word % scratchWords}, {Code: unix.BPF_LDX | unix.BPF_MEM, K: word % scratchWords},

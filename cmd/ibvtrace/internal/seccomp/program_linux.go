@@ -12,20 +12,25 @@ import (
 // Offsets in struct seccomp_data, <linux/seccomp.h>. Both architectures are little
 // endian: the lower half of an argument comes first.
 const (
-	OffsetNr    = 0
-	seccompArch = 4
+	OffsetNr   = 0
+	offsetArch = 4
 )
 
+// OffsetArg returns where the lower half of an argument is.
 func OffsetArg(i uint32) uint32 { return 16 + 8*i }
 
+// OffsetArgHigh returns where its upper half is.
 func OffsetArgHigh(i uint32) uint32 { return 16 + 8*i + 4 }
 
+// A Program is a filter.
 type Program []unix.SockFilter
 
+// Load loads what is at an offset.
 func Load(offset uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 }
 
+// And leaves of the accumulator what a mask has.
 func And(mask uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: mask}
 }
@@ -63,7 +68,7 @@ func Build(check func(Syscall) Program) Program {
 		}
 		body = append(body, Pass)
 		// Over 255 instructions only an unconditional jump leads.
-		out = append(out, Load(seccompArch),
+		out = append(out, Load(offsetArch),
 			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: ABIs[i].Arch},
 			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JA, K: uint32(len(body))})
 		out = append(out, body...)

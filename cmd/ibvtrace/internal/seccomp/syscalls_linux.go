@@ -47,6 +47,7 @@ type abi struct {
 // x32 is what the x32 ABI, which is x86_64 otherwise, adds to its numbers.
 const x32 = 0x40000000
 
+// ABIs are those of this machine, its own first.
 var ABIs = map[string][]abi{
 	"amd64": {
 		{unix.AUDIT_ARCH_X86_64, true, map[uint32]Syscall{

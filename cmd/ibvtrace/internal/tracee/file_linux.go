@@ -60,11 +60,11 @@ func driverOf(device string) uapi.RdmaDriverId {
 	return uapi.RDMA_DRIVER_UNKNOWN
 }
 
-// A fileKind is what an open file is, as far as RDMA goes.
-type fileKind uint8
+// A FileKind is what an open file is, as far as RDMA goes.
+type FileKind uint8
 
 const (
-	FileOther   fileKind = iota
+	FileOther   FileKind = iota
 	FileUverbs           // /dev/infiniband/uverbsN
 	FileCM               // /dev/infiniband/rdma_cm
 	FileChannel          // completion channel
@@ -77,7 +77,7 @@ const (
 // to it. Objects belong to it.
 type File struct {
 	ID     int // counts the files of a run
-	Kind   fileKind
+	Kind   FileKind
 	Name   string // of fileDevx
 	Device string // "rxe0"
 	Driver uapi.RdmaDriverId

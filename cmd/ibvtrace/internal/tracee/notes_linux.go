@@ -69,6 +69,7 @@ func (t *Set) NoteVain(p *Process, n uint64) {
 	}
 }
 
+// Plural returns a number with a word, which has an s unless the number is 1.
 func Plural(n uint64, what string) string {
 	if n == 1 {
 		return "1 " + what
