@@ -9,10 +9,10 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// Hints say what GetAddrInfo is to return, as the hints of rdma_getaddrinfo.
-// The zero value stands for the addresses of a peer in the TCP port space.
+// Hints say what GetAddrInfo returns, as the hints of rdma_getaddrinfo do. The
+// zero value asks for the addresses of a peer in the TCP port space.
 type Hints struct {
-	Passive     bool      // addresses to listen on (RAI_PASSIVE): no node stands for any
+	Passive     bool      // addresses to listen on (RAI_PASSIVE); an empty node means any address
 	NumericHost bool      // the node is an address, not a name (RAI_NUMERICHOST)
 	Family      string    // "ip", the default, "ip4" or "ip6"
 	PortSpace   PortSpace // 0 stands for TCP
@@ -22,18 +22,18 @@ type Hints struct {
 	Resolver *net.Resolver
 }
 
-// An AddrInfo is an address to resolve or to listen on, and the kind of ID for
-// it, as struct rdma_addrinfo.
+// An AddrInfo is an address to resolve or to listen on, with the kind of ID that
+// it needs (struct rdma_addrinfo).
 type AddrInfo struct {
 	PortSpace PortSpace
 	QPType    verbs.QPType
 	Src       netip.AddrPort // with Hints.Passive, the address to listen on; else Hints.Src
-	Dst       netip.AddrPort // the peer's; without Hints.Passive
+	Dst       netip.AddrPort // the peer's address; not with Hints.Passive
 }
 
-// GetAddrInfo finds the addresses of a node, a host's name or address, and a
-// service, a port's number or name (rdma_getaddrinfo): at least one, in the
-// order to try them.
+// GetAddrInfo looks up the addresses of a node and a service (rdma_getaddrinfo).
+// The node is a host name or an address, the service a port number or name. The
+// result has at least one address, in the order in which to try them.
 func GetAddrInfo(ctx context.Context, node, service string, h Hints) ([]AddrInfo, error) {
 	const op = "get address info"
 	if ctx == nil {
@@ -72,7 +72,7 @@ func lookupPort(ctx context.Context, r *net.Resolver, info AddrInfo, service str
 	if service == "" {
 		return 0, nil
 	}
-	// Without asking, so that it needs no files.
+	// A number needs no lookup, and so no files.
 	if n, err := strconv.ParseUint(service, 10, 16); err == nil {
 		return uint16(n), nil
 	}
@@ -113,7 +113,7 @@ func (h *Hints) lookup(ctx context.Context, r *net.Resolver, op, node string) ([
 	return addrs, nil
 }
 
-// unspecified returns what stands for no node: any address, or this host.
+// unspecified returns the addresses for an empty node: any address, or this host.
 func (h *Hints) unspecified(family string) []netip.Addr {
 	v4, v6 := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()
 	if h.Passive {

@@ -16,21 +16,22 @@ import (
 // node is the kernel's connection manager.
 const node = "/dev/infiniband/rdma_cm"
 
-// An EventChannel is where the kernel reports what becomes of IDs, as struct
-// rdma_event_channel: a file descriptor in the runtime's poller, so that
-// waiting costs no thread. Its methods are safe for concurrent use.
+// An EventChannel delivers the kernel's events for the IDs on it (struct
+// rdma_event_channel). Its file descriptor is in the runtime's poller, so waiting
+// blocks no thread. Its methods are safe for concurrent use.
 type EventChannel struct {
 	file *os.File
 	raw  syscall.RawConn
 	turn chan struct{} // holds a token: one goroutine reads at a time
-	ids  atomic.Int32  // on the channel; negative when closed
+	ids  atomic.Int32  // how many are on the channel; negative when it is closed
 
-	// write gives the kernel a command: the function of that name.
+	// write passes a command to the kernel. Only tests replace the function of that
+	// name.
 	write func(fd uintptr, command []byte) error
 
-	// Of the channel that IDs on no channel share: handing is held from when an
-	// event is taken from the kernel until it is where its ID looks for it, and
-	// lost is why no more events come.
+	// For the channel that the IDs on no channel share: handing is held from when an
+	// event is taken from the kernel until it is in its ID's inbox. lost is the
+	// reason why no more events come.
 	handing sync.Mutex
 	lost    atomic.Pointer[error]
 }
@@ -42,7 +43,7 @@ func NewEventChannel() (*EventChannel, error) {
 
 const opCreateChannel = "create event channel"
 
-// nodeError says what can be done about a node that doesn't open.
+// nodeError returns the error for a node that can't be opened, with a hint.
 func nodeError(node string, err error) *OpError {
 	e := &OpError{Op: opCreateChannel, Object: "(" + node + ")", Err: err}
 	switch {
@@ -79,19 +80,18 @@ func newChannel(file *os.File) (*EventChannel, error) {
 	return ch, nil
 }
 
-// SyscallConn gives access to the file descriptor, which is readable when
-// Event would not wait. It must not be closed, nor made blocking.
+// SyscallConn gives access to the file descriptor, which is readable when Event
+// would not block. The caller must neither close it nor make it blocking.
 func (ch *EventChannel) SyscallConn() (syscall.RawConn, error) { return ch.file.SyscallConn() }
 
-// Event waits for the next event (rdma_get_cm_event). It is the caller's:
-// there is nothing left to acknowledge, and an ID may be closed while an event
-// of it is at hand.
+// Event waits for the next event (rdma_get_cm_event). The event belongs to the
+// caller: it needs no acknowledgement, and its ID may be closed while the caller
+// holds it.
 //
-// Some events stand for work that is done before they are returned, as
-// librdmacm does it: the device of a resolved address is opened, a new ID is
-// made for a connection request, a QP that was made with ID.CreateQP is
-// brought to RTS when the peer accepts, and attached to a multicast group that
-// was joined.
+// As librdmacm does, Event acts on some events before it returns them. When an
+// address is resolved, it opens the device. For a connection request, it makes a
+// new ID. When the peer accepts, it brings a QP made with ID.CreateQP to RTS. When
+// a multicast group is joined, it attaches that QP to the group.
 //
 // Close ends the wait with ErrClosed.
 func (ch *EventChannel) Event(ctx context.Context) (*Event, error) {
@@ -118,8 +118,8 @@ type noLock struct{}
 func (noLock) Lock()   {}
 func (noLock) Unlock() {}
 
-// take waits for its turn and takes one event from the kernel. If it returns
-// one, it has locked taken before the kernel let go of it.
+// take waits for its turn and takes one event from the kernel. If it returns an
+// event, it has locked taken before the kernel released the event.
 func (ch *EventChannel) take(ctx context.Context, taken sync.Locker) (*uapi.RdmaUcmEventResp, error) {
 	select {
 	case <-ch.turn:
@@ -154,7 +154,7 @@ func (ch *EventChannel) take(ctx context.Context, taken sync.Locker) (*uapi.Rdma
 	return nil, ErrClosed
 }
 
-// run gives the kernel a command.
+// run runs a command.
 func (ch *EventChannel) run(number uint32, f *frame) error {
 	f.hdr.Cmd = number
 	var failed error
@@ -164,7 +164,7 @@ func (ch *EventChannel) run(number uint32, f *frame) error {
 	return failed
 }
 
-// hold keeps the channel open for an ID; drop ends that.
+// hold keeps the channel open for an ID, until drop.
 func (ch *EventChannel) hold() error {
 	for {
 		n := ch.ids.Load()
@@ -181,8 +181,9 @@ func (ch *EventChannel) drop() { ch.ids.Add(-1) }
 
 const closedIDs = -1 << 30
 
-// Close closes the channel (rdma_destroy_event_channel) and ends waits on it.
-// While there are IDs on it, it answers ErrBusy. Closing again does nothing.
+// Close closes the channel (rdma_destroy_event_channel) and ends waits on it. It
+// returns ErrBusy while there are IDs on the channel. Closing a closed channel
+// does nothing.
 func (ch *EventChannel) Close() error {
 	const op = "destroy event channel"
 	if ch == nil {

@@ -14,16 +14,16 @@ type completionQueue interface {
 	PollWait(context.Context, []verbs.WC) (int, error)
 }
 
-// completions are what comes from a CQ on which requests of a Conn's own and of
-// the caller's complete. Of the goroutines that wait, the one that has the turn
-// polls, and gives each completion to who posted the request.
+// completions distributes the completions of a CQ that a Conn's own requests
+// share with the caller's. Of the goroutines that wait, the one that has the
+// turn polls the CQ and hands each completion to whoever posted the request.
 type completions struct {
 	cq   completionQueue
 	life context.Context      // the connection's
 	own  func(*verbs.WC) bool // takes a completion that is the connection's own
 
 	turn chan struct{} // holds a token
-	wcs  [16]verbs.WC  // for who has the turn
+	wcs  [16]verbs.WC  // for the goroutine that has the turn
 
 	mu     sync.Mutex
 	others []verbs.WC    // the caller's, in order
@@ -36,11 +36,11 @@ func (c *completions) init(cq completionQueue, life context.Context, own func(*v
 	c.turn <- struct{}{}
 }
 
-// errOver says that the connection has ended, and that all completions which
-// came before its end are taken.
+// errOver says that the connection has ended and that all completions from
+// before its end have been taken.
 var errOver = errors.New("the connection has ended")
 
-// await waits until there is something in ready, and takes it.
+// await waits for a value on ready.
 func await[T any](ctx context.Context, c *completions, ready <-chan T) (v T, err error) {
 	for {
 		select {
@@ -66,10 +66,9 @@ func await[T any](ctx context.Context, c *completions, ready <-chan T) (v T, err
 	}
 }
 
-// take waits for completions and gives them to who posted the requests. It is
-// for who has the turn.
+// take waits for completions and distributes them. The caller has the turn.
 func (c *completions) take(ctx context.Context) error {
-	over := c.life.Err() != nil // before it polls: what came before the end counts
+	over := c.life.Err() != nil // before polling: completions from before the end count
 	n, err := c.cq.Poll(c.wcs[:])
 	switch {
 	case n > 0 || err != nil:
@@ -85,7 +84,7 @@ func (c *completions) take(ctx context.Context) error {
 	return err
 }
 
-// wait waits for completions, but not beyond the connection's end.
+// wait waits for completions until the connection ends.
 func (c *completions) wait(ctx context.Context) (int, error) {
 	inLife, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -97,7 +96,7 @@ func (c *completions) wait(ctx context.Context) (int, error) {
 	return n, err
 }
 
-// sort gives completions to who posted the requests.
+// sort distributes completions to those who posted the requests.
 func (c *completions) sort(wcs []verbs.WC) {
 	for i := range wcs {
 		if c.own(&wcs[i]) {

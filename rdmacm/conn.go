@@ -11,18 +11,18 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A Conn is a reliable connection that carries messages, with all that belongs
-// to it: a protection domain, a queue pair, its CQs and registered buffers. Its
-// methods are safe for concurrent use.
+// A Conn is a reliable connection that carries messages. It owns a protection
+// domain, a queue pair, its CQs and registered buffers. Its methods are safe for
+// concurrent use.
 //
-// The receive buffers are posted before the peer can send, and each is posted
-// again when Recv has taken what was in it. A peer that sends faster waits: see
-// ConnParam.RNRRetryCount. A peer that uses the connection otherwise than to
-// send messages that fit ends it: Err says how.
+// The receive buffers are posted before the peer can send. Each is posted again
+// once Recv has copied its message. A peer that sends faster than that has to
+// wait: see ConnParam.RNRRetryCount. The connection ends if the peer consumes a
+// receive buffer with anything but a message that fits: Err says what it was.
 //
-// The queue pair is for the caller's own requests, too, as many as Options.Cap
-// says, with WRIDs below OwnWRIDs. Their completions are what SendCompletions
-// and RecvCompletions return.
+// The caller may post requests of its own on the queue pair, as many as
+// Options.Cap allows, with WRIDs below OwnWRIDs. SendCompletions and
+// RecvCompletions return their completions.
 type Conn struct {
 	id     *ID
 	peer   ConnParam
@@ -30,25 +30,25 @@ type Conn struct {
 	qp     *verbs.QP
 	sendCQ *verbs.CQ
 	recvCQ *verbs.CQ
-	opened []closer // in the order in which they were made
+	opened []closer // in the order of their creation
 
 	slots    int
 	slotSize int
 	messages *messages // nil without slots
 
-	life    context.Context // ends with the connection, for a reason
+	life    context.Context // ends with the connection; its cause is the reason
 	endLife context.CancelCauseFunc
 
-	use     sync.RWMutex // held for reading by who uses what Close closes
+	use     sync.RWMutex // held for reading while something that Close closes is in use
 	closing atomic.Bool
 
 	partMu sync.Mutex
-	parted bool           // the peer was told that the connection has ended
-	part   sync.WaitGroup // the goroutine that tells it
+	parted bool           // the peer has been, or is being, told of the end
+	part   sync.WaitGroup // the goroutine that does it
 }
 
-// newConn makes a connection's parts. The ID has a device; it is closed along
-// with the Conn, and by newConn if that fails.
+// newConn makes a connection's parts. The ID must have a device. It is closed
+// along with the Conn, or by newConn if that fails.
 func newConn(id *ID, o *Options) (*Conn, error) {
 	c := &Conn{id: id, slots: o.Messages, slotSize: o.MessageSize}
 	c.life, c.endLife = context.WithCancelCause(context.Background())
@@ -111,27 +111,27 @@ type closeFunc func() error
 
 func (f closeFunc) Close() error { return f() }
 
-// fail ends the connection, as broken. It must not wait.
+// fail ends a broken connection. It must not block.
 func (c *Conn) fail(err error) {
 	c.endLife(err)
 	c.tellPeer()
 }
 
-// watch hears of the connection's end. It must not wait.
+// watch notes events that end the connection. It must not block.
 func (c *Conn) watch(e *Event) {
 	switch e.Type {
 	case Disconnected:
 		c.endLife(ErrDisconnected)
 		c.tellPeer()
-	case Rejected: // by a peer that has accepted, and was gone before it heard that it is connected
+	case Rejected: // by a peer that accepted, then left before the connection was established
 		c.endLife(ErrDisconnected)
 	case DeviceRemoval:
 		c.endLife(ErrDeviceRemoved)
 	}
 }
 
-// tellPeer tells the peer, or answers it, that the connection has ended. That it
-// may fail is of no consequence.
+// tellPeer tells the peer that the connection has ended, or confirms that to it.
+// A failure has no consequence.
 func (c *Conn) tellPeer() {
 	c.partMu.Lock()
 	defer c.partMu.Unlock()
@@ -151,15 +151,16 @@ func (c *Conn) disconnect() {
 // ID returns the connection's ID.
 func (c *Conn) ID() *ID { return c.id }
 
-// PD returns the connection's protection domain, for memory of the caller's own,
-// which must be closed before the Conn.
+// PD returns the connection's protection domain. Memory regions that the caller
+// registers on it must be closed before the Conn.
 func (c *Conn) PD() *verbs.PD { return c.pd }
 
 // QP returns the connection's queue pair.
 func (c *Conn) QP() *verbs.QP { return c.qp }
 
-// SendCQ returns the CQ for sends, on which PollWait works; nil for a connection
-// with messages, which takes the completions itself: see SendCompletions.
+// SendCQ returns the CQ for sends, which has a completion channel for PollWait.
+// It is nil for a connection with messages, which polls the CQ itself: see
+// SendCompletions.
 func (c *Conn) SendCQ() *verbs.CQ {
 	if c.messages != nil {
 		return nil
@@ -167,9 +168,9 @@ func (c *Conn) SendCQ() *verbs.CQ {
 	return c.sendCQ
 }
 
-// RecvCQ returns the CQ for receives, on which PollWait works; nil for a
-// connection with messages, which takes the completions itself: see
-// RecvCompletions.
+// RecvCQ returns the CQ for receives, which has a completion channel for
+// PollWait. It is nil for a connection with messages, which polls the CQ itself:
+// see RecvCompletions.
 func (c *Conn) RecvCQ() *verbs.CQ {
 	if c.messages != nil {
 		return nil
@@ -183,20 +184,20 @@ func (c *Conn) LocalAddr() netip.AddrPort { return c.id.LocalAddr() }
 // RemoteAddr returns the address of the peer.
 func (c *Conn) RemoteAddr() netip.AddrPort { return c.id.RemoteAddr() }
 
-// Peer returns what the peer sent with its request, or its answer: the private
-// data among it.
+// Peer returns the parameters that came with the peer's request or answer,
+// including its private data.
 func (c *Conn) Peer() ConnParam { return c.peer }
 
-// MaxMessage returns how many bytes a message has at most. The peer's buffers
-// may be smaller.
+// MaxMessage returns the maximum length of a message in bytes. The peer's
+// buffers may be smaller.
 func (c *Conn) MaxMessage() int { return c.slotSize }
 
-// Done returns a channel that is closed when the connection has ended: by the
-// peer, by the device's removal or by Close.
+// Done returns a channel that is closed when the connection ends: by the peer,
+// by the device's removal, by an error or by Close.
 func (c *Conn) Done() <-chan struct{} { return c.life.Done() }
 
-// Err returns nil while there is a connection, and then why there is none:
-// ErrDisconnected, ErrDeviceRemoved or ErrClosed, or what broke it, which is a
+// Err returns nil while the connection lasts. Then it returns why it ended:
+// ErrDisconnected, ErrDeviceRemoved or ErrClosed, or the error that broke it, a
 // *verbs.WCError or ErrNotMessage.
 func (c *Conn) Err() error { return context.Cause(c.life) }
 
@@ -205,9 +206,9 @@ const (
 	opRecv = "receive"
 )
 
-// Send sends a message, and returns when the peer has it in a buffer. If the
-// context ends earlier, it may still arrive. Of several goroutines that send,
-// as many messages as there are buffers are under way at a time.
+// Send sends a message and returns when it is in one of the peer's buffers. If
+// the context ends earlier, the message may still arrive. Several goroutines may
+// send at once; the number of buffers limits how many messages are in flight.
 func (c *Conn) Send(ctx context.Context, b []byte) error {
 	if len(b) > c.slotSize {
 		return invalid(opSend, "the message has %d bytes: at most %d", len(b), c.slotSize)
@@ -223,9 +224,9 @@ func (c *Conn) Send(ctx context.Context, b []byte) error {
 }
 
 // Recv waits for a message, copies it to b and returns its length. If b is too
-// small, the rest is lost and the error is io.ErrShortBuffer. Immediate data are
-// not reported. After the peer has disconnected, and all that it sent has been
-// taken, the error is io.EOF.
+// small, the rest of the message is lost and the error is io.ErrShortBuffer.
+// Immediate data is not reported. Once the peer has disconnected and all of its
+// messages have been received, the error is io.EOF.
 func (c *Conn) Recv(ctx context.Context, b []byte) (int, error) {
 	if err := c.begin(ctx, opRecv); err != nil {
 		return 0, err
@@ -242,9 +243,10 @@ func (c *Conn) Recv(ctx context.Context, b []byte) (int, error) {
 }
 
 // SendCompletions waits for completions of the caller's own requests on the send
-// queue of a connection with messages, and returns their number, as PollWait
-// does. After the connection's end it returns those that came, and then why it
-// has ended. They are kept until they are taken here.
+// queue, and returns their number, as PollWait does. It is for a connection with
+// messages. Completions are kept until they are taken here. After the connection
+// has ended, SendCompletions returns those that remain, and then the reason for
+// the end.
 func (c *Conn) SendCompletions(ctx context.Context, wcs []verbs.WC) (int, error) {
 	return c.completions(ctx, "wait for sends", wcs, func(m *messages) *completions { return &m.sends })
 }
@@ -269,7 +271,7 @@ func (c *Conn) completions(ctx context.Context, op string, wcs []verbs.WC, of fu
 	return n, nil
 }
 
-// begin keeps Close from closing what is used, until use is unlocked.
+// begin keeps Close from closing anything until use is unlocked.
 func (c *Conn) begin(ctx context.Context, op string) error {
 	switch {
 	case ctx == nil:
@@ -287,8 +289,8 @@ func (c *Conn) begin(ctx context.Context, op string) error {
 	return nil
 }
 
-// reason returns why something failed: the end of the connection, if it has
-// ended.
+// reason returns why a call failed. If the connection has ended, that is the
+// reason.
 func (c *Conn) reason(err error) error {
 	if end := c.Err(); end != nil {
 		return end
@@ -296,13 +298,13 @@ func (c *Conn) reason(err error) error {
 	return err
 }
 
-// Close ends the connection: the peer is told, whose answer is not waited for.
-// Messages that it doesn't have yet are lost. Sends and receives under way end
-// with ErrClosed. Then Close closes all that belongs to the connection, in the
-// right order. If something of the caller's own is left on the PD or the CQs, it
-// answers ErrBusy, and may be called again.
+// Close ends the connection. It tells the peer, without waiting for an answer.
+// Messages that have not arrived are lost. Pending calls of Send and Recv return
+// ErrClosed. Then Close closes all objects of the connection, in order. If the
+// caller's own objects remain on the PD or the CQs, it returns ErrBusy and may be
+// called again.
 func (c *Conn) Close() error {
-	c.endLife(ErrClosed) // first: a call that is refused finds the reason in Err
+	c.endLife(ErrClosed) // first, so that a refused call finds the reason in Err
 	c.closing.Store(true)
 	c.partMu.Lock()
 	first := !c.parted
@@ -316,7 +318,7 @@ func (c *Conn) Close() error {
 	return c.release()
 }
 
-// release closes what belongs to the connection.
+// release closes the objects of the connection.
 func (c *Conn) release() error {
 	c.endLife(ErrClosed)
 	c.partMu.Lock()

@@ -18,12 +18,13 @@ const (
 	opNotify     = "notify"
 )
 
-// Connect asks the peer for a connection (rdma_connect), or a datagram service
-// for its queue pair number; nil stands for the zero ConnParam. The event is
-// Established, with a QP of the caller's own ConnectResponse, or else Rejected,
-// Unreachable or ConnectError; an ID on no channel returns the good ones, which
-// have the peer's private data, and where its datagrams go. The peer may take
-// its time: the kernel waits for a minute or so.
+// Connect asks the peer for a connection, or a datagram service for its queue
+// pair number (rdma_connect). A nil p stands for the zero ConnParam. The event of
+// success is Established, or ConnectResponse if the QP is the caller's own. Those
+// of failure are Rejected, Unreachable and ConnectError. For an ID on no channel,
+// Connect returns the event of success, which has the peer's private data and,
+// for datagrams, the peer's address. The kernel waits for the peer for about a
+// minute.
 func (id *ID) Connect(ctx context.Context, p *ConnParam) (*Event, error) {
 	box, err := id.start(ctx, opConnect)
 	if err != nil {
@@ -91,7 +92,7 @@ func (id *ID) connectHeld(p *ConnParam) error {
 	return nil
 }
 
-// param completes what the caller asks for.
+// param validates the caller's parameters and fills in defaults.
 func (id *ID) param(op string, p *ConnParam, room int) (ConnParam, error) {
 	var param ConnParam
 	if p != nil {
@@ -101,10 +102,10 @@ func (id *ID) param(op string, p *ConnParam, room int) (ConnParam, error) {
 		return param, invalid(op, "%d bytes of private data don't fit: at most %d", len(param.PrivateData), room)
 	}
 	var err error
-	if param.RetryCount, err = limit(op, "RetryCount", param.RetryCount, mostRetries); err != nil {
+	if param.RetryCount, err = limit(op, "RetryCount", param.RetryCount, maxRetries); err != nil {
 		return param, err
 	}
-	if param.RNRRetryCount, err = limit(op, "RNRRetryCount", param.RNRRetryCount, mostRetries); err != nil {
+	if param.RNRRetryCount, err = limit(op, "RNRRetryCount", param.RNRRetryCount, maxRetries); err != nil {
 		return param, err
 	}
 	id.mu.Lock()
@@ -122,13 +123,13 @@ func (id *ID) param(op string, p *ConnParam, room int) (ConnParam, error) {
 	return param, nil
 }
 
-// limit returns the number to ask for.
-func limit(op, name string, wish, most int) (int, error) {
+// limit returns the number to ask for: the default if wish is 0, and 0 for None.
+func limit(op, name string, wish, bound int) (int, error) {
 	switch {
 	case wish == 0:
-		return most, nil
-	case wish > most:
-		return 0, invalid(op, "%s %d: at most %d", name, wish, most)
+		return bound, nil
+	case wish > bound:
+		return 0, invalid(op, "%s %d: at most %d", name, wish, bound)
 	}
 	return max(wish, 0), nil
 }
@@ -149,12 +150,12 @@ func bool8(b bool) uint8 {
 	return 0
 }
 
-// Accept accepts the connection request that the ID came with (rdma_accept),
-// after bringing the QP that was made with CreateQP to RTS; nil stands for the
-// zero ConnParam. The event is Established, or else Rejected, Unreachable or
-// ConnectError; a datagram service has none.
+// Accept accepts the connection request that the ID came with (rdma_accept). A
+// QP made with CreateQP is first brought to RTS. A nil p stands for the zero
+// ConnParam. The event of success is Established. Those of failure are Rejected,
+// Unreachable and ConnectError. A datagram service gets no event.
 //
-// The peer may send as soon as it hears of it: post receives before.
+// The peer may send as soon as it receives the answer, so post receives before.
 func (id *ID) Accept(ctx context.Context, p *ConnParam) error {
 	box, err := id.start(ctx, opAccept)
 	if err != nil {
@@ -191,8 +192,8 @@ func (id *ID) acceptHeld(p *ConnParam) error {
 	if err != nil {
 		return err
 	}
-	// What the peer wants to have outstanding arrived as ResponderResources
-	// already: the kernel has changed sides.
+	// The kernel has swapped the sides already: the number of reads that the peer
+	// wants to have outstanding arrived as ResponderResources.
 	param.InitiatorDepth, err = limit(opAccept, "InitiatorDepth", param.InitiatorDepth,
 		grant(param.InitiatorDepth, id.own.InitiatorDepth, dev.maxInitiatorDepth))
 	if err != nil {
@@ -221,8 +222,8 @@ func (id *ID) acceptHeld(p *ConnParam) error {
 	return nil
 }
 
-// grant returns the most that Accept may have: what the device can do, and where
-// as much as possible is asked for, not more than the peer offers.
+// grant returns the maximum for Accept: the device's limit and, if the caller
+// asks for as much as possible, no more than the peer offers.
 func grant(wish, peer, device int) int {
 	if wish == 0 {
 		return min(peer, device)
@@ -230,8 +231,8 @@ func grant(wish, peer, device int) int {
 	return device
 }
 
-// Reject rejects the connection request that the ID came with (rdma_reject).
-// The ID remains to be closed.
+// Reject rejects the connection request that the ID came with (rdma_reject). The
+// ID must still be closed.
 func (id *ID) Reject(privateData []byte) error {
 	return id.reject(0, privateData) // RejectConsumer
 }
@@ -263,16 +264,16 @@ func (id *ID) reject(reason uint8, privateData []byte) error {
 	return nil
 }
 
-// Establish completes a connection whose QP is the caller's own, after
-// ConnectResponse and after the QP was brought to RTS (rdma_establish). For a
-// QP that was made with CreateQP it is not needed.
+// Establish completes a connection whose QP is the caller's own (rdma_establish).
+// Call it after ConnectResponse, when the QP is in RTS. A QP made with CreateQP
+// doesn't need it.
 func (id *ID) Establish() error {
 	if err := id.begin(opEstablish); err != nil {
 		return err
 	}
 	defer id.end()
 	if id.QP() != nil {
-		return invalid(opEstablish, "the ID has a QP, which is established by itself")
+		return invalid(opEstablish, "the ID made its QP, so the connection is established without this call")
 	}
 	if err := id.readyToUse(); err != nil {
 		return opErr(opEstablish, "", err)
@@ -305,7 +306,7 @@ func (id *ID) establish() error {
 	return calledOff(err)
 }
 
-// rejected has the QP flush its work.
+// rejected makes the QP flush its work requests.
 func (id *ID) rejected() {
 	if id.work() {
 		id.qpToError()
@@ -313,8 +314,8 @@ func (id *ID) rejected() {
 	}
 }
 
-// calledOff makes what it means of the connection manager's EINVAL for a step of
-// the handshake that is due: the peer has left it.
+// calledOff translates the connection manager's EINVAL. For a step of the
+// handshake that is due, it means that the peer has left the handshake.
 func calledOff(err error) error {
 	if err == syscall.EINVAL {
 		return &workError{ErrDisconnected, err}
@@ -322,8 +323,8 @@ func calledOff(err error) error {
 	return err
 }
 
-// stepFailed is calledOff where the peer began the handshake; else the caller
-// may have taken the step out of turn.
+// stepFailed is calledOff if the peer began the handshake. Otherwise EINVAL may
+// also mean that the caller took the step out of order.
 func (id *ID) stepFailed(err error) error {
 	if id.asked {
 		return calledOff(err)
@@ -331,9 +332,9 @@ func (id *ID) stepFailed(err error) error {
 	return err
 }
 
-// Disconnect ends the connection, or answers the peer that has ended it
-// (rdma_disconnect). The QP goes to the ERR state: work that is posted ends
-// with WCWRFlushErr. The event is Disconnected.
+// Disconnect ends the connection, or confirms that the peer has ended it
+// (rdma_disconnect). The QP moves to the ERR state, where posted work requests
+// complete with WCWRFlushErr. The event is Disconnected.
 func (id *ID) Disconnect(ctx context.Context) error {
 	box, err := id.start(ctx, opDisconnect)
 	if err != nil {
@@ -367,10 +368,9 @@ func (id *ID) disconnectHeld() error {
 	return nil
 }
 
-// WriteEvent puts an event of the caller's own on the ID's channel, behind those
-// that are there (rdma_write_cm_event): UserEvent, with the status and the
-// argument, for whoever takes events. Linux 7.2 has it, and 6.12
-// has not.
+// WriteEvent appends an event of the caller's own to the ID's channel
+// (rdma_write_cm_event): a UserEvent with this status and argument. Linux 7.2
+// supports it; 6.12 does not.
 func (id *ID) WriteEvent(status int32, arg uint64) error {
 	const op = "write event"
 	if err := id.begin(op); err != nil {
@@ -384,7 +384,7 @@ func (id *ID) WriteEvent(status int32, arg uint64) error {
 	*req.Param.Arg() = arg
 	err := id.ch.run(uapi.RDMA_USER_CM_CMD_WRITE_CM_EVENT, f)
 	if err == syscall.EINVAL {
-		return &OpError{Op: op, Err: fmt.Errorf("%w (%w)", ErrNotSupported, err), Hint: "a newer kernel has it, for IDs that are not those of unanswered requests"}
+		return &OpError{Op: op, Err: fmt.Errorf("%w (%w)", ErrNotSupported, err), Hint: "it takes a newer kernel, and an ID that is not that of an unanswered request"}
 	}
 	if err != nil {
 		return opErr(op, "", err)
@@ -392,9 +392,9 @@ func (id *ID) WriteEvent(status int32, arg uint64) error {
 	return nil
 }
 
-// Notify tells the connection manager of an asynchronous event of a QP
-// (rdma_notify): with EventCommEst, that a message came before the peer's last
-// word in the handshake; with EventPathMig, that the alternate path is in use.
+// Notify tells the connection manager about an asynchronous event of a QP
+// (rdma_notify). EventCommEst says that data arrived before the last message of
+// the handshake, EventPathMig that the QP has moved to its alternate path.
 func (id *ID) Notify(event verbs.EventType) error {
 	if err := id.begin(opNotify); err != nil {
 		return err

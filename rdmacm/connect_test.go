@@ -71,11 +71,11 @@ func TestConnParam(t *testing.T) {
 }
 
 func TestLimit(t *testing.T) {
-	for _, test := range []struct{ wish, most, want int }{
+	for _, test := range []struct{ wish, bound, want int }{
 		{0, 16, 16}, {0, 0, 0}, {5, 16, 5}, {16, 16, 16}, {None, 16, 0}, {-99, 0, 0},
 	} {
-		if got, err := limit("test", "Number", test.wish, test.most); got != test.want || err != nil {
-			t.Errorf("%d of at most %d: %d, %v", test.wish, test.most, got, err)
+		if got, err := limit("test", "Number", test.wish, test.bound); got != test.want || err != nil {
+			t.Errorf("%d of at most %d: %d, %v", test.wish, test.bound, got, err)
 		}
 	}
 	for _, wish := range []int{17, 255, 256, math.MaxInt} {

@@ -12,27 +12,27 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A device is a Context, and a PD on it, that the IDs on one RDMA device share.
-// The first opens it, and the last closes it.
+// A device is a Context with a PD, which all IDs on one RDMA device share. The
+// first ID opens it, and the last one closes it.
 type device struct {
 	key  deviceKey
 	ctx  *verbs.Context
 	pd   *verbs.PD
 	refs int
 
-	// What the device can do: RDMA reads and atomics from a QP, and towards one.
+	// The device's limits: outstanding RDMA reads and atomics from a QP, and to one.
 	maxInitiatorDepth, maxResponderResources int
 }
 
-// A deviceKey tells devices apart. The index is new with each registration;
-// GUIDs can be shared: rxe's are those of network interfaces, and a bridge has
-// that of a port.
+// A deviceKey identifies a device. Each registration of a device gets a new
+// index. GUIDs are not unique: rxe takes them from network interfaces, and a
+// bridge has the address of one of its ports.
 type deviceKey struct {
 	guid  verbs.GUID
 	index uint32
 }
 
-// noIndex is the index of a kernel that doesn't say it.
+// noIndex stands for the index where the kernel doesn't report one.
 const noIndex = ^uint32(0)
 
 var devices = struct {
@@ -40,7 +40,7 @@ var devices = struct {
 	open map[deviceKey]*device
 }{open: make(map[deviceKey]*device)}
 
-// nodeGUID makes a GUID of the kernel's field, which is in network order.
+// nodeGUID converts the kernel's field, which is in network byte order.
 func nodeGUID(v uint64) (g verbs.GUID) {
 	binary.NativeEndian.PutUint64(g[:], v)
 	return g
@@ -87,8 +87,8 @@ func openDevice(key deviceKey) (*device, error) {
 	return d, nil
 }
 
-// choose returns the device with the key. nameOf returns the name of the one
-// with an index; it is asked where the GUID doesn't say it.
+// choose returns the device with the key. nameOf returns the name of the device
+// with an index; choose calls it only if several devices have the GUID.
 func choose[D interface {
 	Name() string
 	NodeGUID() verbs.GUID
@@ -97,7 +97,7 @@ func choose[D interface {
 	devs = slices.DeleteFunc(slices.Clone(devs), func(d D) bool { return d.NodeGUID() != key.guid })
 	switch {
 	case len(devs) == 0:
-		return none, fmt.Errorf("%w with node GUID %v, where the kernel has found the address", verbs.ErrNoDevice, key.guid)
+		return none, fmt.Errorf("%w with node GUID %v, which has the address", verbs.ErrNoDevice, key.guid)
 	case len(devs) == 1:
 		return devs[0], nil
 	case key.index == noIndex:
@@ -105,16 +105,16 @@ func choose[D interface {
 	}
 	name, err := nameOf(key.index)
 	if err != nil {
-		return none, fmt.Errorf("%d devices have the node GUID %v: asking which is number %d: %w", len(devs), key.guid, key.index, err)
+		return none, fmt.Errorf("%d devices have the node GUID %v: finding the name of number %d: %w", len(devs), key.guid, key.index, err)
 	}
 	i := slices.IndexFunc(devs, func(d D) bool { return d.Name() == name })
 	if i < 0 {
-		return none, fmt.Errorf("%w %s with node GUID %v, where the kernel has found the address", verbs.ErrNoDevice, name, key.guid)
+		return none, fmt.Errorf("%w %s with node GUID %v, which has the address", verbs.ErrNoDevice, name, key.guid)
 	}
 	return devs[i], nil
 }
 
-// release gives the device back.
+// release drops one reference, and closes the device after the last.
 func (d *device) release() error {
 	devices.Lock()
 	d.refs--
@@ -132,8 +132,8 @@ func (d *device) release() error {
 	return nil
 }
 
-// closeInTime closes a Context; one on which a verb runs at that moment, and
-// nothing begins any more, a little later.
+// closeInTime closes a Context. If a verb still runs on it, closeInTime closes it
+// a little later: no new verb can begin.
 func closeInTime(ctx closer) error {
 	err := ctx.Close()
 	if !errors.Is(err, ErrBusy) {
@@ -147,7 +147,7 @@ func closeInTime(ctx closer) error {
 	return nil
 }
 
-// removed keeps new IDs from using the device, which is gone.
+// removed keeps new IDs from using the removed device.
 func (d *device) removed() {
 	devices.Lock()
 	defer devices.Unlock()

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is needed of the kernel's include/uapi/rdma/rdma_netlink.h.
+// From the kernel's include/uapi/rdma/rdma_netlink.h.
 const (
 	nldevGet      = 5<<10 | 1 // RDMA_NL_NLDEV, RDMA_NLDEV_CMD_GET
 	nldevDevIndex = 1         // RDMA_NLDEV_ATTR_DEV_INDEX
@@ -16,8 +16,8 @@ const (
 	nlaTypeMask   = 0x3fff    // NLA_TYPE_MASK
 )
 
-// deviceName returns the name of the device with an index, which only netlink
-// tells.
+// deviceName returns the name of the device with an index. Only netlink reports
+// that.
 func deviceName(index uint32) (string, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_RDMA)
 	if err != nil {
@@ -51,8 +51,8 @@ func nameRequest(index uint32) []byte {
 	return binary.NativeEndian.AppendUint32(m, index)
 }
 
-// nameAnswer reads the kernel's answer: one message, which is a device's
-// attributes or an error.
+// nameAnswer parses the kernel's answer: one message, with a device's attributes
+// or an error.
 func nameAnswer(b []byte) (string, error) {
 	const header = unix.NLMSG_HDRLEN
 	if len(b) < header {

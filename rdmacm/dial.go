@@ -7,11 +7,11 @@ import (
 
 const opDial = "dial"
 
-// Dial connects to an address, "host:port": network is "tcp" for the TCP port
-// space or "ib" for that of InfiniBand, with a 4 or a 6 behind it for one
-// family of addresses. If a name has several addresses, they are tried in turn.
+// Dial connects to an address, "host:port". The network is "tcp" for the TCP port
+// space or "ib" for InfiniBand's. A suffix of 4 or 6, as in "tcp4", restricts it
+// to one address family. If a name has several addresses, Dial tries them in turn.
 //
-// Until it returns, the context can call the connection off.
+// If the context ends before Dial returns, the connection is cancelled.
 func Dial(ctx context.Context, network, address string, o *Options) (*Conn, error) {
 	if ctx == nil {
 		return nil, &OpError{Op: opDial, Err: errNoContext}
@@ -68,7 +68,7 @@ func dial(ctx context.Context, info AddrInfo, o *Options) (*Conn, error) {
 	return c, nil
 }
 
-// reach finds the way to the peer.
+// reach resolves the peer's address and the route to it.
 func (id *ID) reach(ctx context.Context, info AddrInfo, o *Options) error {
 	if o.Control != nil {
 		if err := o.Control(id); err != nil {

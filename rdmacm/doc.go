@@ -1,13 +1,13 @@
-// Package rdmacm makes RDMA connections by IP address: what librdmacm is for C,
-// without C, over the kernel's own interface, /dev/infiniband/rdma_cm.
+// Package rdmacm makes RDMA connections by IP address. It is librdmacm in pure
+// Go: it uses the kernel's interface, /dev/infiniband/rdma_cm, directly.
 //
-// There are two ways to use it, of which the second is made of the first.
+// There are two ways to use it. The second is built on the first.
 //
 // # The verbs of the connection manager
 //
-// An [EventChannel] and [ID]s on it are librdmacm's, one for one:
+// An [EventChannel] and the [ID]s on it match librdmacm's one for one:
 // rdma_resolve_addr is [ID.ResolveAddr], rdma_get_cm_event is
-// [EventChannel.Event]. A connection comes to be like this:
+// [EventChannel.Event]. A connection is established like this:
 //
 //	active side                          passive side
 //
@@ -23,28 +23,29 @@
 //	→ Disconnected                       Disconnect
 //	Close                                Close
 //
-// Methods return when the kernel has the task, and an event says what became
-// of it. [CreateID] makes IDs on no channel, whose methods wait for that event
-// themselves, and return it as an error if it is a bad one. Any number of such
-// IDs shares one file descriptor and one goroutine.
+// On a channel, a method returns once the kernel has accepted the request, and
+// an event reports the outcome. [CreateID] makes IDs without a channel. Their
+// methods wait for the event themselves, and return a failure as an error. All
+// such IDs share one file descriptor and one goroutine.
 //
 // # Dial and Listen
 //
-// [Dial] and [Listen] with [Listener.Accept] make a [Conn] by these steps: a
-// connection that owns a protection domain, CQs, a queue pair and registered
-// buffers, that sends and receives messages, and that closes all of it in
-// order, whichever side ends it. Its queue pair may be used for all else:
-// [Options.Prepare] is the place to post the receives and register the memory
-// that the peer will use first.
+// [Dial], and [Listen] with [Listener.Accept], take these steps for the caller
+// and return a [Conn]. It owns a protection domain, CQs, a queue pair and
+// registered buffers. It sends and receives messages, and closes everything in
+// order, whichever side ends the connection. The queue pair may be used for
+// other requests too: [Options.Prepare] is the place to register the memory and
+// to post the receives that the peer will use first.
 //
 // # Linking
 //
-// Names are looked up by package net, which uses libc's resolver where cgo is
-// enabled. With CGO_ENABLED=0, or -tags netgo, the binary is static.
+// Package net looks names up. With cgo it uses libc's resolver. With
+// CGO_ENABLED=0, or -tags netgo, the binary is static.
 //
 // # Errors
 //
-// A refused call is an [*OpError]. A bad event is an [*EventError], which is
-// ErrRejected, ErrUnreachable, ErrAddrResolution or another of this package's
-// errors, with errors.Is; it has the peer's private data where there is some.
+// A call that fails returns an [*OpError]. An event that reports a failure
+// becomes an [*EventError]. With errors.Is it matches ErrRejected,
+// ErrUnreachable, ErrAddrResolution or another of this package's errors. It has
+// the peer's private data if there is any.
 package rdmacm

@@ -5,13 +5,13 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// An ECE names what a device can do beyond the specification. Of the vendor 24
-// bits travel; 0 is none.
+// An ECE describes a device's enhanced connection establishment: a vendor and its
+// options. The handshake carries 24 bits of the vendor; 0 means none.
 type ECE = verbs.ECE
 
-// SetLocalECE sets what goes to the peer with Connect or Accept
-// (rdma_set_local_ece). It is for QPs of the caller's own: an ID with one that
-// CreateQP made refuses.
+// SetLocalECE sets the ECE that Connect or Accept sends to the peer
+// (rdma_set_local_ece). It is for QPs of the caller's own. If CreateQP made the
+// ID's QP, it returns ErrInvalid.
 func (id *ID) SetLocalECE(ece ECE) error {
 	const op = "set local ECE"
 	if err := id.begin(op); err != nil {
@@ -30,21 +30,21 @@ func (id *ID) SetLocalECE(ece ECE) error {
 	return nil
 }
 
-// RemoteECE returns what the peer sent with its request or its answer
-// (rdma_get_remote_ece); zero if that was nothing.
+// RemoteECE returns the ECE that came with the peer's request or answer
+// (rdma_get_remote_ece). It is zero if the peer sent none.
 func (id *ID) RemoteECE() ECE {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	return id.ece.remote
 }
 
-// RejectECE is Reject, for the reason that the peer's ECE won't do
-// (rdma_reject_ece): the peer's EventError has RejectVendorOption.
+// RejectECE is Reject because of the peer's ECE (rdma_reject_ece). The peer's
+// EventError has the reason RejectVendorOption.
 func (id *ID) RejectECE(privateData []byte) error {
 	return id.reject(uint8(RejectVendorOption), privateData)
 }
 
-// localECE returns what to send: an answer names the vendor that asked.
+// localECE returns the ECE to send. An answer has the vendor of the request.
 func (id *ID) localECE(answer bool) uapi.RdmaUcmEce {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -55,7 +55,7 @@ func (id *ID) localECE(answer bool) uapi.RdmaUcmEce {
 	return ece
 }
 
-// noteECE keeps what came with an event.
+// noteECE keeps the ECE that came with an event.
 func (id *ID) noteECE(ece uapi.RdmaUcmEce) {
 	id.mu.Lock()
 	defer id.mu.Unlock()

@@ -9,23 +9,24 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// What errors.Is finds in the errors of this package, beside the errno itself.
+// The errors of this package match these with errors.Is, beside the errno.
 var (
-	// ErrAddrResolution: the address leads to no RDMA device or no neighbour.
+	// ErrAddrResolution: no RDMA device, or no neighbour, was found for the address.
 	ErrAddrResolution = errors.New("address resolution failed")
 	// ErrRouteResolution: there is no path to the address.
 	ErrRouteResolution = errors.New("route resolution failed")
-	// ErrUnreachable: the peer doesn't answer.
+	// ErrUnreachable: the peer did not answer.
 	ErrUnreachable = errors.New("peer is unreachable")
-	// ErrRejected: the peer, or its kernel, said no. An EventError has the
-	// reason, and the peer's private data.
+	// ErrRejected: the peer, or its kernel, rejected the connection. An EventError
+	// has the reason and the peer's private data.
 	ErrRejected = errors.New("connection was rejected")
-	// ErrConnect: the handshake went wrong.
+	// ErrConnect: the handshake failed.
 	ErrConnect = errors.New("connecting failed")
 	// ErrDisconnected: the peer has ended the connection.
 	ErrDisconnected = errors.New("peer disconnected")
-	// ErrNotMessage: the peer did to a Conn what is not to send a message that fits.
-	ErrNotMessage = errors.New("what came is not a message")
+	// ErrNotMessage: something other than a message that fits has consumed one of a
+	// Conn's receive buffers.
+	ErrNotMessage = errors.New("what arrived is not a message")
 	// ErrMulticast: the multicast group can't be joined, or was lost.
 	ErrMulticast = errors.New("multicast group failed")
 
@@ -35,18 +36,17 @@ var (
 	ErrClosed = verbs.ErrClosed
 	// ErrBusy: the object is in use by another one.
 	ErrBusy = verbs.ErrBusy
-	// ErrNotSupported: the system lacks what was asked for.
+	// ErrNotSupported: the system does not support the operation.
 	ErrNotSupported = verbs.ErrNotSupported
-	// ErrDeviceRemoved: the device is gone. What is on it can only be closed.
+	// ErrDeviceRemoved: the device is gone. Its objects can only be closed.
 	ErrDeviceRemoved = verbs.ErrDeviceRemoved
 )
 
-// An OpError says which call failed, on what, and why. It wraps the kernel's
-// errno (a syscall.Errno), an *EventError, or what a context.Context ended
-// with.
+// An OpError says which call failed, on what object, and why. It wraps the
+// kernel's errno (a syscall.Errno), an *EventError, or a context's error.
 type OpError struct {
 	Op     string // such as "connect"
-	Object string // what it was called on or with, such as "to 192.168.77.1:7174"; may be empty
+	Object string // the object or argument, such as "to 192.168.77.1:7174"; may be empty
 	Err    error
 	Hint   string // what a person can do about it; may be empty
 }
@@ -67,7 +67,8 @@ func (e *OpError) Error() string {
 
 func (e *OpError) Unwrap() error { return e.Err }
 
-// Is relates what the kernel refuses at once to the errors of this package.
+// Is matches errnos that the kernel returns at once with the errors of this
+// package.
 func (e *OpError) Is(target error) bool {
 	errno, ok := e.Err.(syscall.Errno)
 	if !ok {
@@ -88,7 +89,7 @@ func (e *OpError) Is(target error) bool {
 	return false
 }
 
-// Timeout makes the error one for which os.IsTimeout holds, if it is.
+// Timeout reports whether the error is a timeout, for os.IsTimeout.
 func (e *OpError) Timeout() bool {
 	var t interface{ Timeout() bool }
 	return errors.As(e.Err, &t) && t.Timeout()
@@ -120,11 +121,11 @@ type EventError struct {
 	Type   EventType
 	Status int // as the kernel reports it: a negative errno, or for Rejected a RejectReason
 
-	// Rejected: what the peer sent along, MaxRejectData bytes with zeros
-	// behind it; nil when it was the kernel that rejected.
+	// The private data of a rejection, padded with zeros to MaxRejectData bytes.
+	// It is nil if the kernel rejected the connection.
 	PrivateData []byte
 
-	err error // what the event stands for: one of the errors above
+	err error // one of the errors above
 }
 
 func (e *EventError) Error() string {
@@ -150,8 +151,8 @@ func (e *EventError) errno() syscall.Errno {
 	return syscall.Errno(e.Status)
 }
 
-// datagramStatus tells whether Status is a datagram service's answer, which
-// comes as Unreachable.
+// datagramStatus reports whether Status is a datagram service's answer. The
+// kernel reports one as Unreachable.
 func (e *EventError) datagramStatus() bool { return e.Type == Unreachable && e.Status > 0 }
 
 // datagramStatus names an answer (enum ib_cm_sidr_status).
@@ -167,8 +168,8 @@ func datagramStatus(status int) string {
 	return fmt.Sprintf("status %d", status)
 }
 
-// Unwrap gives the error that the event stands for, and the errno that says
-// more. A rejected connection is ECONNREFUSED, as for librdmacm.
+// Unwrap returns the error of this package that the event stands for, and the
+// errno. A rejected connection is ECONNREFUSED, as in librdmacm.
 func (e *EventError) Unwrap() []error {
 	switch {
 	case e.Type == Rejected:
@@ -182,24 +183,24 @@ func (e *EventError) Unwrap() []error {
 	return []error{e.err}
 }
 
-// Timeout tells whether nobody answered in time.
+// Timeout reports whether nobody answered in time.
 func (e *EventError) Timeout() bool { return e.Type != Rejected && e.Status == -int(syscall.ETIMEDOUT) }
 
 // A RejectReason is why a connection was rejected (InfiniBand specification,
 // 12.6.7.2; enum ib_cm_rej_reason).
 type RejectReason int
 
-// The reasons that are met with RoCE and InfiniBand.
+// The reasons that occur on RoCE and InfiniBand.
 const (
 	RejectNoQP             RejectReason = 1  // the peer is out of QPs
 	RejectNoResources      RejectReason = 3  // the peer is out of something
 	RejectTimeout          RejectReason = 4  // the peer gave up waiting
-	RejectUnsupported      RejectReason = 5  // the request asks for what the peer can't do
-	RejectInvalidCommID    RejectReason = 6  // the peer doesn't know this handshake any more
+	RejectUnsupported      RejectReason = 5  // the peer can't do what the request asks for
+	RejectInvalidCommID    RejectReason = 6  // the peer no longer knows this handshake
 	RejectInvalidServiceID RejectReason = 8  // nothing listens there
 	RejectInvalidGID       RejectReason = 12 // the address is not the peer's
 	RejectStaleConn        RejectReason = 10 // the peer believes that the QP is connected
-	RejectConsumer         RejectReason = 28 // the program at the other end said no, or closed
+	RejectConsumer         RejectReason = 28 // the program at the other end rejected the request, or exited
 	RejectVendorOption     RejectReason = 35 // an extension is not supported
 )
 

@@ -27,30 +27,31 @@ const (
 	DeviceRemoval   = EventType(uapi.RDMA_CM_EVENT_DEVICE_REMOVAL) // the ID can only be closed, and must be
 	MulticastJoin   = EventType(uapi.RDMA_CM_EVENT_MULTICAST_JOIN)
 	MulticastError  = EventType(uapi.RDMA_CM_EVENT_MULTICAST_ERROR)
-	AddrChange      = EventType(uapi.RDMA_CM_EVENT_ADDR_CHANGE)   // the network moved the address elsewhere
+	AddrChange      = EventType(uapi.RDMA_CM_EVENT_ADDR_CHANGE)   // the network moved the address to another device
 	TimewaitExit    = EventType(uapi.RDMA_CM_EVENT_TIMEWAIT_EXIT) // the QP's number may be used again
 	UserEvent       = EventType(uapi.RDMA_CM_EVENT_USER)          // WriteEvent's
 )
 
 func (t EventType) String() string { return uapi.EnumRdmaCmEventType.Format(uint64(t)) }
 
-// An Event is what became of an ID, as struct rdma_cm_event.
+// An Event is something that happened to an ID (struct rdma_cm_event).
 type Event struct {
 	Type   EventType
-	ID     *ID // whose event it is; the new one of a ConnectRequest
+	ID     *ID // the ID that the event is for; for a ConnectRequest, the new ID
 	Listen *ID // the listening ID of a ConnectRequest
-	Status int // as the kernel reports it; Err makes an error of it
+	Status int // as the kernel reports it; see Err
 
-	Conn      ConnParam  // of the TCP and IB port spaces: what the peer sent
-	UD        UDParam    // of the datagram port spaces: where datagrams go
-	Multicast *Multicast // MulticastJoin and MulticastError
-	Arg       uint64     // UserEvent: WriteEvent's
+	Conn      ConnParam  // in the TCP and IB port spaces: what the peer sent
+	UD        UDParam    // in the datagram port spaces: the address for datagrams
+	Multicast *Multicast // for MulticastJoin and MulticastError
+	Arg       uint64     // for UserEvent: the argument of WriteEvent
 
-	err error // what went wrong while the event was worked on here
+	err error // why handling the event failed in this package
 }
 
-// Err returns nil, or what the event says has failed: an *EventError, which is
-// ErrRejected, ErrUnreachable, ErrAddrResolution or another of this package's.
+// Err returns nil, or the failure that the event reports. That is an *EventError
+// which matches ErrRejected, ErrUnreachable, ErrAddrResolution or another error of
+// this package.
 func (e *Event) Err() error {
 	if e.err != nil {
 		return e.err
@@ -78,7 +79,7 @@ func (e *Event) Err() error {
 	return err
 }
 
-// PrivateData returns what the peer sent along.
+// PrivateData returns the peer's private data.
 func (e *Event) PrivateData() []byte {
 	if e.ID != nil && e.ID.qpType == verbs.UD {
 		return e.UD.PrivateData
@@ -86,7 +87,7 @@ func (e *Event) PrivateData() []byte {
 	return e.Conn.PrivateData
 }
 
-// fail turns the event into one that says that working on it has failed.
+// fail turns the event into one which reports that handling it has failed.
 func (e *Event) fail(t EventType, what, err error) {
 	e.Type = t
 	e.err = &workError{what, err}
@@ -96,14 +97,14 @@ func (e *Event) fail(t EventType, what, err error) {
 	}
 }
 
-// A workError is both what failed, and why.
+// A workError matches both what failed and why.
 type workError struct{ what, why error }
 
 func (e *workError) Error() string   { return e.what.Error() + ": " + e.why.Error() }
 func (e *workError) Unwrap() []error { return []error{e.what, e.why} }
 
-// decode makes an Event of what the kernel reports and does the work that goes
-// with it. It returns nil where there is nobody to tell.
+// decode turns the kernel's report into an Event and handles it. It returns nil
+// if there is nobody to tell.
 func (ch *EventChannel) decode(r *uapi.RdmaUcmEventResp) *Event {
 	e := &Event{Type: EventType(r.Event), Status: int(int32(r.Status))}
 	switch to := registry.find(r.Uid).(type) {
@@ -152,7 +153,7 @@ func (ch *EventChannel) decode(r *uapi.RdmaUcmEventResp) *Event {
 			e.Type = Established
 		}
 	case Rejected:
-		e.tell(e.ID) // before its work is flushed
+		e.tell(e.ID) // before its work requests are flushed
 		e.ID.rejected()
 	case MulticastJoin:
 		if err := e.Multicast.joined(&e.UD.AH); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/rdmacm"
 )
 
-// A server and its client, in one process: 192.168.77.1 is the address of a
-// network interface that has an RDMA device.
+// A server and its client in one process. 192.168.77.1 is the address of a
+// network interface with an RDMA device.
 func Example() {
 	ctx := context.Background()
 	listener := must(rdmacm.Listen(ctx, "tcp", "192.168.77.1:7471", nil))

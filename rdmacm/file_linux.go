@@ -20,7 +20,8 @@ func openNode(path string) (*os.File, error) {
 	}
 }
 
-// write gives the kernel one command, again where a signal interrupts it.
+// write passes one command to the kernel, and repeats it if a signal interrupts
+// it.
 func write(fd uintptr, command []byte) error {
 	for {
 		_, err := unix.Write(int(fd), command)

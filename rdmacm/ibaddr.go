@@ -11,19 +11,19 @@ import (
 )
 
 // An IBAddr is an InfiniBand address: a port's GID and a service, in place of an
-// IP address and a port number (struct sockaddr_ib). It is for ports with the
-// InfiniBand protocol: over RoCE, one can listen on any of them, with a zero GID,
-// but finds no route to one. The first byte of the private data in a request to
-// one arrives as 0: the kernel has the version of a header there, of which it
-// sends the rest with IP addresses only.
+// IP address and a port number (struct sockaddr_ib). It is for InfiniBand ports.
+// Over RoCE a program can listen on any of them, with a zero GID, but there is no
+// route to one. The first byte of the private data in a connection request
+// arrives as 0: the kernel puts a header's version there, although it sends the
+// rest of that header with IP addresses only.
 type IBAddr struct {
 	GID      verbs.GID
 	PKey     uint16 // 0xffff is the default partition
 	FlowInfo uint32 // 20 bits
 	ScopeID  uint64
 
-	// Service is the service, as far as ServiceMask has ones; the ID's port space
-	// and a number that is free are put in place of the rest.
+	// Service has the bits of the service that ServiceMask selects. The kernel
+	// fills in the others, with the ID's port space and a free number.
 	Service, ServiceMask uint64
 }
 
@@ -44,14 +44,13 @@ func (a IBAddr) put(_ string, to *uapi.KernelSockaddrStorage) (size uint16, err 
 	return sizeofSockaddrIB, nil
 }
 
-// BindIB is Bind to an InfiniBand address. LocalAddr stays invalid: QueryGID
-// tells what came of it.
+// BindIB is Bind to an InfiniBand address. LocalAddr remains invalid; QueryGID
+// returns the address.
 func (id *ID) BindIB(addr IBAddr) error {
 	return id.bind(addr)
 }
 
-// ResolveIBAddr is ResolveAddr to an InfiniBand address, from src unless that is
-// nil.
+// ResolveIBAddr is ResolveAddr for InfiniBand addresses. src may be nil.
 func (id *ID) ResolveIBAddr(ctx context.Context, src *IBAddr, dst IBAddr, timeout time.Duration) error {
 	var from sockaddr
 	if src != nil {

@@ -11,58 +11,58 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// An ID is one end of a connection, a listener, or an end for datagrams: what a
+// An ID is one end of a connection, a listener, or a datagram endpoint: what a
 // socket is for TCP and UDP (struct rdma_cm_id). Its methods are safe for
 // concurrent use.
 //
-// It is made on an EventChannel, or on none (see CreateID). The methods that
-// take a context, and have the kernel do something, return for an ID on a
-// channel once the kernel has accepted the task; what becomes of it is an event
-// on the channel. For an ID on no channel they return when it is done: these
-// IDs wait for their own events. If the context ends such a wait, nothing but
-// Close is of use any more.
+// An ID is on an EventChannel, or on none (see CreateID). The methods that take
+// a context start an operation in the kernel. If the ID is on a channel, they
+// return once the kernel has accepted it, and an event on the channel reports
+// the outcome. If the ID is on no channel, they wait for that event and return
+// when the operation is done. After the context has ended such a wait, the ID
+// can only be closed.
 type ID struct {
-	// Context is the caller's. An ID that a connection request brings inherits
-	// it from the listener.
+	// Context is the caller's. The ID of a connection request inherits it from
+	// the listener.
 	Context any
 
 	ps     PortSpace
 	qpType verbs.QPType
 	number uint64 // in the registry
-	asked  bool   // a connection request brought it
+	asked  bool   // it came with a connection request
 
 	answered atomic.Bool // the request was accepted or rejected
 
-	objects sync.Mutex   // held by who makes or closes the ID's QP or SRQ, or closes the ID
+	objects sync.Mutex   // held while the ID's QP or SRQ is made or closed, and while the ID is closed
 	closing atomic.Bool  // Close is under way, or done
-	life    sync.RWMutex // commands and the work of events hold it for reading, who keeps them out for writing
+	life    sync.RWMutex // commands and event handling hold it for reading; holding it for writing excludes them
 	handle  uint32
 	closed  bool
 
-	// mu is never held while the kernel works: who delivers events takes it.
+	// mu is never held during a command: event delivery needs it.
 	mu       sync.Mutex
 	ch       *EventChannel // written under both life and mu
 	inbox    *inbox        // of an ID on no channel, else nil; written under both life and mu
 	bound    binding
 	queues   queues
 	srq      *verbs.SRQ // that CreateSRQ made
-	own      ConnParam  // the resources that were asked for
+	own      ConnParam  // the resources requested
 	ece      struct{ local, remote ECE }
 	groups   []*Multicast
 	backlog  int
-	watch    func(*Event) // is told of events, before anyone else
+	watch    func(*Event) // called with each event before anyone else sees it
 	unusable atomic.Bool  // the device was removed
 }
 
-// A binding is what address resolution, or binding to an address, has found.
+// A binding is the result of address resolution, or of binding to an address.
 type binding struct {
 	dev      *device
 	port     int
 	src, dst netip.AddrPort
-	to       sockaddr // whose resolution was asked for
+	to       sockaddr // the address given to ResolveAddr
 }
 
-// CreateID creates an ID whose events come on the channel (rdma_create_id).
+// CreateID creates an ID whose events arrive on the channel (rdma_create_id).
 func (ch *EventChannel) CreateID(ps PortSpace) (*ID, error) {
 	if ch == nil {
 		return nil, invalid(opCreateID, "the channel is nil")
@@ -78,8 +78,8 @@ func (ch *EventChannel) CreateID(ps PortSpace) (*ID, error) {
 }
 
 // CreateID creates an ID on no channel, whose methods wait for their own
-// events (rdma_create_id without a channel). Any number of them shares one
-// file descriptor and one goroutine.
+// events (rdma_create_id without a channel). All such IDs share one file
+// descriptor and one goroutine.
 func CreateID(ps PortSpace) (*ID, error) {
 	ch, err := shared.acquire()
 	if err != nil {
@@ -109,11 +109,11 @@ func createID(ch *EventChannel, ps PortSpace, box *inbox) (*ID, error) {
 		return nil, opErr(opCreateID, "("+ps.String()+")", err)
 	}
 	id.handle = resp.Id
-	id.endWaits(ch) // it may have been lost before the ID was in the registry
+	id.endWaits(ch) // the channel may have failed before the ID was in the registry
 	return id, nil
 }
 
-// requested makes the ID of a connection request that came to a listener.
+// requested makes the ID for a connection request to the listener.
 func (listener *ID) requested(ch *EventChannel, handle uint32, wish *ConnParam) (*ID, error) {
 	if !listener.work() {
 		ch.destroy(handle)
@@ -138,14 +138,14 @@ func (listener *ID) requested(ch *EventChannel, handle uint32, wish *ConnParam) 
 	return id, nil
 }
 
-// PortSpace returns the space of the ID's port number.
+// PortSpace returns the ID's port space.
 func (id *ID) PortSpace() PortSpace { return id.ps }
 
-// QPType returns the type of the QP that goes with the port space.
+// QPType returns the type of QP that the port space uses.
 func (id *ID) QPType() verbs.QPType { return id.qpType }
 
-// Verbs returns the device that the ID is bound to, opened: nil before its
-// address is resolved or bound. IDs on one device share it; the ID keeps it
+// Verbs returns the opened device that the ID is bound to. It is nil before the
+// address is resolved or bound. IDs on one device share the Context, and keep it
 // open.
 func (id *ID) Verbs() *verbs.Context {
 	if d := id.device(); d != nil {
@@ -154,8 +154,8 @@ func (id *ID) Verbs() *verbs.Context {
 	return nil
 }
 
-// PD returns the protection domain that CreateQP takes where none is given. It
-// is shared as Verbs is. What is made on it must be closed before the ID is.
+// PD returns the protection domain that CreateQP uses by default. It is shared
+// as the Context of Verbs is. Objects made on it must be closed before the ID.
 func (id *ID) PD() *verbs.PD {
 	if d := id.device(); d != nil {
 		return d.pd
@@ -169,15 +169,16 @@ func (id *ID) device() *device {
 	return id.bound.dev
 }
 
-// Port returns the device's port, from 1; 0 before the address is resolved.
+// Port returns the device's port, counted from 1. It is 0 before the address is
+// resolved.
 func (id *ID) Port() int {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	return id.bound.port
 }
 
-// LocalAddr returns the local address (rdma_get_local_addr, rdma_get_src_port),
-// which is invalid until there is one.
+// LocalAddr returns the local address (rdma_get_local_addr, rdma_get_src_port).
+// It is invalid until the ID has one.
 func (id *ID) LocalAddr() netip.AddrPort {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -185,14 +186,14 @@ func (id *ID) LocalAddr() netip.AddrPort {
 }
 
 // RemoteAddr returns the peer's address (rdma_get_peer_addr,
-// rdma_get_dst_port), which is invalid until there is one.
+// rdma_get_dst_port). It is invalid until the ID has one.
 func (id *ID) RemoteAddr() netip.AddrPort {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	return id.bound.dst
 }
 
-// begin holds the ID open for one command; end ends that.
+// begin keeps the ID open for one command, until end.
 func (id *ID) begin(op string) error {
 	if id == nil {
 		return invalid(op, "the ID is nil")
@@ -210,8 +211,8 @@ func (id *ID) begin(op string) error {
 
 func (id *ID) end() { id.life.RUnlock() }
 
-// work is begin for the work of an event: true, unless the ID is closed, or
-// about to be. It doesn't wait for Close.
+// work is begin for handling an event. It reports false if the ID is closed or
+// being closed. It doesn't wait for Close.
 func (id *ID) work() bool {
 	if id.closing.Load() {
 		return false
@@ -224,11 +225,11 @@ func (id *ID) work() bool {
 	return true
 }
 
-// Close destroys the ID (rdma_destroy_id), after the QP, CQs and SRQ that it
-// made. A connection ends, and a handshake that is under way is called off:
-// the peer is told. Waits on the ID end with ErrClosed. Where something of the
-// caller's own is in the way, it answers ErrBusy, and may be called again.
-// Closing again after it succeeded does nothing.
+// Close closes the QP, CQs and SRQ that the ID made, then destroys the ID
+// (rdma_destroy_id). It ends a connection, or cancels a handshake, and tells the
+// peer. Waits on the ID end with ErrClosed. If one of the caller's own objects
+// prevents it, Close returns ErrBusy and may be called again. Closing a closed
+// ID does nothing.
 func (id *ID) Close() error {
 	const op = "destroy ID"
 	if id == nil {
@@ -250,7 +251,7 @@ func (id *ID) Close() error {
 	}
 	id.life.Lock()
 	id.closed = true
-	id.life.Unlock() // from here on nobody else uses what commands and events do
+	id.life.Unlock() // from here on no command and no event handling uses the ID
 	registry.remove(id.number)
 	for _, mc := range id.groups {
 		registry.remove(mc.number)
@@ -283,7 +284,8 @@ func (ch *EventChannel) destroy(handle uint32) error {
 	return ch.run(uapi.RDMA_USER_CM_CMD_DESTROY_ID, f)
 }
 
-// deviceRemoved notes that the device is gone: the kernel has let go of the ID.
+// deviceRemoved records that the device is gone: the kernel has detached the ID
+// from it.
 func (id *ID) deviceRemoved() {
 	id.unusable.Store(true)
 	if d := id.device(); d != nil {
@@ -291,9 +293,9 @@ func (id *ID) deviceRemoved() {
 	}
 }
 
-// Migrate moves the ID, and its events, to another channel, or with nil to none
-// (rdma_migrate_id). An ID on no channel for which events have come that
-// nobody has waited for stays, with ErrBusy.
+// Migrate moves the ID and its events to another channel, or to none if to is
+// nil (rdma_migrate_id). If the ID is on no channel and has events that nobody
+// has taken, Migrate returns ErrBusy and the ID stays.
 func (id *ID) Migrate(to *EventChannel) error {
 	const op = "migrate ID"
 	if err := id.begin(op); err != nil {
@@ -326,15 +328,15 @@ func (id *ID) Migrate(to *EventChannel) error {
 	return nil
 }
 
-// migrate returns the channel and the inbox that the ID has left.
+// migrate returns the channel and the inbox that the ID was moved from.
 func (id *ID) migrate(op string, to *EventChannel, box *inbox) (from *EventChannel, old *inbox, err error) {
 	if err := id.begin(op); err != nil {
 		return nil, nil, ErrClosed
 	}
 	from = id.ch
 	id.end()
-	// Of the shared channel: an event that was taken from the kernel is on its way
-	// to the inbox, and none is taken before the ID has its new one.
+	// If a channel is the shared one: wait until an event taken from the kernel is
+	// in its inbox, and let none be taken before the ID has its new inbox.
 	from.handing.Lock()
 	defer from.handing.Unlock()
 	if box != nil && to != from {
@@ -346,7 +348,7 @@ func (id *ID) migrate(op string, to *EventChannel, box *inbox) (from *EventChann
 	switch {
 	case id.closed || id.closing.Load():
 		return nil, nil, ErrClosed
-	case from == to, from != id.ch: // the latter: somebody else has moved it
+	case from == to, from != id.ch: // the second: a concurrent Migrate has moved it
 		return nil, nil, ErrBusy
 	case id.inbox != nil && id.inbox.len() > 0:
 		return nil, nil, ErrBusy
@@ -373,10 +375,10 @@ func (id *ID) migrate(op string, to *EventChannel, box *inbox) (from *EventChann
 	return from, old, nil
 }
 
-var errOnChannel = &argError{"the ID's events come on its channel"}
+var errOnChannel = &argError{"the ID's events arrive on its channel"}
 
-// Event waits for the next event of an ID on no channel, for those that no
-// method waits for: the peer has disconnected, the device is removed.
+// Event waits for the next event of an ID on no channel. It is for the events
+// that no method waits for, such as Disconnected and DeviceRemoval.
 func (id *ID) Event(ctx context.Context) (*Event, error) {
 	const op = "get event"
 	if err := id.begin(op); err != nil {

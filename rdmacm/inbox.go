@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// An inbox keeps the events of an ID on no channel until they are waited for.
+// An inbox queues the events of an ID on no channel.
 type inbox struct {
 	mu     sync.Mutex
 	events []*Event
 	err    error         // why no more events come
 	news   chan struct{} // holds a token when there may be an event
 	gone   chan struct{} // closed when err is set
-	over   chan struct{} // closed when the peer has disconnected, or the device is removed
+	over   chan struct{} // closed when the peer has disconnected or the device was removed
 	isOver bool
 }
 
@@ -21,7 +21,7 @@ func newInbox() *inbox {
 	return &inbox{news: make(chan struct{}, 1), gone: make(chan struct{}), over: make(chan struct{})}
 }
 
-// put adds an event, unless there are limit of them already.
+// put adds an event, unless the inbox already has limit of them.
 func (b *inbox) put(e *Event, limit int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -56,7 +56,7 @@ func (b *inbox) next(ctx context.Context) (*Event, error) {
 		return nil, errNoContext
 	}
 	for {
-		// First, so that a context that has ended takes nothing.
+		// First, so that a call whose context has ended takes no event.
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -93,7 +93,7 @@ func (b *inbox) waitOver(ctx context.Context) error {
 	}
 }
 
-// end ends waits, with err, and returns the events that nobody took.
+// end ends waits with err, and returns the events that nobody took.
 func (b *inbox) end(err error) []*Event {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,7 +106,7 @@ func (b *inbox) end(err error) []*Event {
 	return left
 }
 
-// shared is the channel of all IDs that are on none.
+// shared is the channel behind all IDs on no channel.
 var shared = sharedChannel{open: NewEventChannel}
 
 type sharedChannel struct {
@@ -130,8 +130,8 @@ func (s *sharedChannel) acquire() (*EventChannel, error) {
 	return s.ch, s.ch.hold()
 }
 
-// release closes the channel after the last ID has left it: one that is lost,
-// too.
+// release closes the channel after the last ID has left it. It also closes one
+// that was lost.
 func (s *sharedChannel) release(ch *EventChannel) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,8 +140,7 @@ func (s *sharedChannel) release(ch *EventChannel) {
 	}
 }
 
-// deliver puts events into the inboxes they are for, until the channel closes
-// or is lost.
+// deliver moves events to their IDs' inboxes until the channel is closed or lost.
 func (s *sharedChannel) deliver(ch *EventChannel) {
 	for {
 		resp, err := ch.take(context.Background(), &ch.handing)
@@ -156,23 +155,23 @@ func (s *sharedChannel) deliver(ch *EventChannel) {
 	}
 }
 
-// lose ends the waits of the IDs on a channel that gives no more events, and has
-// the next ID open another one. The process may have changed its credentials:
-// the kernel then refuses every command on a channel that was opened before.
+// lose ends the waits of the IDs on a channel that delivers no more events. The
+// next ID opens another channel. One cause is a change of the process's
+// credentials: the kernel then refuses every command on an open channel.
 func (s *sharedChannel) lose(ch *EventChannel, err error) {
 	s.mu.Lock()
 	if s.ch == ch {
 		s.ch = nil
 	}
 	s.mu.Unlock()
-	// First: an ID that is not yet in the registry looks for it when it is.
+	// First: an ID that is not yet in the registry checks this once it is.
 	ch.lost.Store(&err)
 	for _, id := range registry.ids() {
 		id.endWaits(ch)
 	}
 }
 
-// endWaits ends waits on the ID, if it is on the channel and that is lost.
+// endWaits ends waits on the ID if it is on the channel and the channel is lost.
 func (id *ID) endWaits(ch *EventChannel) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -181,8 +180,8 @@ func (id *ID) endWaits(ch *EventChannel) {
 	}
 }
 
-// deliver tells of an event that came for an ID on the shared channel. It must
-// not wait for what is done to one ID: the others' events are behind it.
+// deliver delivers an event of an ID on the shared channel. It must not wait for
+// one ID's operations: the events of the others come after it.
 func (e *Event) deliver() {
 	to, limit := e.ID, math.MaxInt
 	if e.Type == ConnectRequest {
@@ -199,12 +198,12 @@ func (e *Event) deliver() {
 		return
 	}
 	if (box == nil || !box.put(e, limit)) && e.Type == ConnectRequest {
-		// As the kernel does when the backlog is full.
+		// The kernel does the same when the backlog is full.
 		e.ID.Close()
 	}
 }
 
-// tell tells the one who watches an ID.
+// tell calls the ID's watch function.
 func (e *Event) tell(id *ID) {
 	id.mu.Lock()
 	watch := id.watch

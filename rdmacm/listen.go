@@ -7,22 +7,23 @@ import (
 	"sync"
 )
 
-// A Listener makes connections of clients' requests as they come, and keeps them
-// until they are accepted. Its methods are safe for concurrent use.
+// A Listener turns clients' requests into connections as they arrive, and keeps
+// these until Accept takes them. Its methods are safe for concurrent use.
 type Listener struct {
 	id      *ID
 	options Options
 
 	room    chan struct{} // a token for each client, until it is accepted
 	ready   chan *Conn
-	life    context.Context // ends with the listener, for a reason
+	life    context.Context // ends with the listener; its cause is the reason
 	endLife context.CancelCauseFunc
 	tasks   sync.WaitGroup
 }
 
-// Listen listens on an address, "host:port", for network see Dial. Without a
-// host it listens on any address, IPv4 and IPv6 alike if the network is for
-// both. Port 0 is any free one: see Addr. The context is for looking up a name.
+// Listen listens on an address, "host:port". Dial describes the networks. Without
+// a host it listens on all addresses, of IPv4 and IPv6 if the network is for
+// both. Port 0 stands for any free port: see Addr. The context is used to look up
+// names only.
 func Listen(ctx context.Context, network, address string, o *Options) (*Listener, error) {
 	const op = "listen"
 	if ctx == nil {
@@ -45,7 +46,7 @@ func Listen(ctx context.Context, network, address string, o *Options) (*Listener
 		return nil, err
 	}
 	if node == "" && family == "ip" {
-		// IPv6's any address has IPv4's, too, where the kernel has IPv6.
+		// Where the kernel has IPv6, its unspecified address includes IPv4's.
 		infos[0], infos[1] = infos[1], infos[0]
 	}
 	var first error
@@ -84,14 +85,14 @@ func listen(info AddrInfo, o Options) (*Listener, error) {
 	return l, nil
 }
 
-// Addr returns the address that is listened on.
+// Addr returns the listener's address.
 func (l *Listener) Addr() netip.AddrPort { return l.id.LocalAddr() }
 
 // ID returns the listener's ID.
 func (l *Listener) ID() *ID { return l.id }
 
-// Accept waits for the next connection. A client that goes away before its
-// connection stands is forgotten.
+// Accept waits for the next connection. A client that leaves before its
+// connection is established is ignored.
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	const op = "accept"
 	if ctx == nil {
@@ -127,7 +128,7 @@ func (l *Listener) serve() {
 	}
 }
 
-// handshake makes a connection of a request and waits for someone to accept it.
+// handshake turns a request into a connection, and waits for Accept to take it.
 func (l *Listener) handshake(e *Event) {
 	ctx, cancel := context.WithTimeout(l.life, l.options.HandshakeTimeout)
 	defer cancel()
@@ -145,7 +146,7 @@ func (l *Listener) handshake(e *Event) {
 		c.release()
 		return
 	}
-	// Even one that the client has left by now: it may have sent something.
+	// Even if the client has disconnected by now: it may have sent something.
 	select {
 	case l.ready <- c:
 	case <-l.life.Done():
@@ -153,7 +154,7 @@ func (l *Listener) handshake(e *Event) {
 	}
 }
 
-// decide says how to answer a client, and whether to.
+// decide returns the parameters for the answer, and whether to accept.
 func (l *Listener) decide(ctx context.Context, e *Event) (*ConnParam, bool) {
 	if l.options.Decide == nil {
 		return l.options.Param, true
@@ -169,22 +170,22 @@ func (l *Listener) decide(ctx context.Context, e *Event) (*ConnParam, bool) {
 	return nil, false
 }
 
-// Close stops listening. Clients whose connections nobody has accepted are
-// turned away; connections that were accepted stay.
+// Close stops listening. It ends connections that Accept has not returned.
+// Connections that it has returned are unaffected.
 func (l *Listener) Close() error {
 	l.endLife(ErrClosed)
 	l.tasks.Wait()
 	return l.id.Close()
 }
 
-// A Request is a client's wish to connect: see Options.Decide.
+// A Request is a client's connection request: see Options.Decide.
 type Request struct {
 	RemoteAddr netip.AddrPort
-	Peer       ConnParam // what the client sent: the private data among it
+	Peer       ConnParam // what the client sent, including its private data
 }
 
-// A Rejection is the error with which Options.Decide turns a client away, and
-// tells it why.
+// A Rejection is an error for Options.Decide to return. It rejects a client with
+// private data that says why.
 type Rejection struct {
 	PrivateData []byte // at most MaxRejectData bytes
 }

@@ -15,11 +15,11 @@ type queuePair interface {
 	PostRecv(...verbs.RecvWR) (int, error)
 }
 
-// messages are a Conn's messages: slots of registered memory, each of which a
-// request may be under way for, and the completions of these requests.
+// messages are a Conn's messages: slots of registered memory, each with at most
+// one request in flight, and the completions of these requests.
 type messages struct {
 	qp    queuePair
-	mem   []byte // a piece of size bytes for each slot: those for receives, then those for sends
+	mem   []byte // size bytes for each slot: first those for receives, then those for sends
 	size  int
 	sends completions
 	recvs completions
@@ -47,15 +47,15 @@ type recvSlot struct {
 	posted bool
 }
 
-// An arrival is a message that came: n bytes in a slot for receives.
+// An arrival is a received message: n bytes in a slot for receives.
 type arrival struct{ slot, n int }
 
-// WRIDs from OwnWRIDs on are for the requests that a Conn posts for messages.
-// The caller's requests on Conn.QP have smaller ones.
+// WRIDs from OwnWRIDs on are reserved for a Conn's own requests. The caller's
+// requests on Conn.QP must have smaller ones.
 const OwnWRIDs = 1 << 63
 
-// newMessages returns what has n slots for each direction. sge names memory of
-// mem to the device.
+// newMessages returns messages with n slots for each direction. sge returns the
+// scatter/gather entry for a piece of mem.
 func newMessages(n, size int, mem []byte, sge func(off, n int) verbs.SGE, qp queuePair, sendCQ, recvCQ completionQueue, life context.Context, fail func(error)) *messages {
 	m := &messages{
 		qp: qp, mem: mem, size: size, fail: fail,
@@ -95,7 +95,7 @@ func (m *messages) postRecv(slot int) error {
 	return err
 }
 
-// slot returns the slot of a request of the connection's own.
+// slot returns the slot of one of the connection's own requests.
 func (m *messages) slot(wrid uint64) (slot int, own bool) {
 	if n := wrid - OwnWRIDs; n < uint64(len(m.sendSlot)) {
 		return int(n), true
@@ -103,7 +103,7 @@ func (m *messages) slot(wrid uint64) (slot int, own bool) {
 	return 0, false
 }
 
-// send sends a message of at most size bytes and waits until the peer has it.
+// send sends a message of at most size bytes and waits for its completion.
 func (m *messages) send(ctx context.Context, b []byte) error {
 	slot, err := await(ctx, &m.sends, m.free)
 	if err != nil {
@@ -135,13 +135,14 @@ func (m *messages) send(ctx context.Context, b []byte) error {
 		return err
 	}
 	if err != nil {
-		result = <-s.result // it came meanwhile
+		result = <-s.result // it completed meanwhile
 	}
 	m.free <- slot
 	return result
 }
 
-// abandon has the completion free the slot, unless it came.
+// abandon leaves it to the completion to free the slot. It reports false if the
+// completion has already come.
 func (m *messages) abandon(s *sendSlot) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -151,7 +152,7 @@ func (m *messages) abandon(s *sendSlot) bool {
 	return s.posted
 }
 
-// sent takes the completion of a message that was sent.
+// sent handles the completion of a send.
 func (m *messages) sent(wc *verbs.WC) bool {
 	slot, own := m.slot(wc.WRID)
 	if !own {
@@ -183,7 +184,7 @@ func (m *messages) recv(ctx context.Context, b []byte) (int, error) {
 		return 0, err
 	}
 	n := copy(b, m.mem[a.slot*m.size:][:a.n])
-	// Of a connection that has ended, the rest can still be taken.
+	// After the connection has ended, the remaining messages can still be received.
 	if err := m.postRecv(a.slot); err != nil && m.recvs.life.Err() == nil {
 		return n, err
 	}
@@ -193,8 +194,8 @@ func (m *messages) recv(ctx context.Context, b []byte) (int, error) {
 	return n, nil
 }
 
-// received takes the completion of a receive. What consumed it is up to the
-// peer.
+// received handles the completion of a receive. The peer decides what kind of
+// operation consumes it.
 func (m *messages) received(wc *verbs.WC) bool {
 	slot, own := m.slot(wc.WRID)
 	if !own {
@@ -211,9 +212,9 @@ func (m *messages) received(wc *verbs.WC) bool {
 	case err != nil:
 		m.fail(err)
 	case wc.Opcode != verbs.WCRecv:
-		m.fail(fmt.Errorf("%w: a buffer for one was used up by %v", ErrNotMessage, wc.Opcode))
+		m.fail(fmt.Errorf("%w: %v consumed a receive buffer", ErrNotMessage, wc.Opcode))
 	case uint64(wc.ByteLen) > uint64(m.size):
-		m.fail(fmt.Errorf("%w: it has %d bytes, its buffer %d", ErrNotMessage, wc.ByteLen, m.size))
+		m.fail(fmt.Errorf("%w: it has %d bytes, the buffer has %d", ErrNotMessage, wc.ByteLen, m.size))
 	default:
 		m.arrived <- arrival{slot, int(wc.ByteLen)}
 	}

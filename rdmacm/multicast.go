@@ -16,7 +16,7 @@ const (
 	opLeave = "leave multicast"
 )
 
-// A JoinFlag says how to be a member of a multicast group (enum
+// A JoinFlag is the kind of membership in a multicast group (enum
 // rdma_cm_mc_join_flags).
 type JoinFlag uint16
 
@@ -36,7 +36,7 @@ type Multicast struct {
 	handle uint32
 
 	mu       sync.Mutex
-	outcome  chan *Event // of joining, while JoinMulticast waits for it
+	outcome  chan *Event // the result of joining, while JoinMulticast waits for it
 	left     bool
 	attached bool
 	gid      verbs.GID
@@ -47,10 +47,10 @@ type Multicast struct {
 func (mc *Multicast) Addr() netip.Addr { return mc.addr }
 
 // JoinMulticast joins a group (rdma_join_multicast_ex, and with FullMember
-// rdma_join_multicast). The ID is one for datagrams, bound to a device. A full
-// member's QP receives what is sent to the group. The event is MulticastJoin,
-// whose UD says how to send to the group, or MulticastError; an ID on no
-// channel returns it.
+// rdma_join_multicast). The ID must be a datagram endpoint that is bound to a
+// device. A full member's QP receives the group's datagrams. The event is
+// MulticastJoin, whose UD field says how to send to the group, or MulticastError.
+// For an ID on no channel, JoinMulticast returns it.
 func (id *ID) JoinMulticast(ctx context.Context, addr netip.Addr, flag JoinFlag) (*Multicast, *Event, error) {
 	if flag != FullMember && flag != SendOnlyFullMember {
 		return nil, nil, invalid(opJoin, "there is no join flag %d", flag)
@@ -79,8 +79,8 @@ func (id *ID) JoinMulticast(ctx context.Context, addr netip.Addr, flag JoinFlag)
 	return mc, e, nil
 }
 
-// wait waits for the outcome of joining. It leaves the ID's other events alone:
-// they are for others who wait.
+// wait waits for the result of joining. It leaves the ID's other events to other
+// callers.
 func (mc *Multicast) wait(ctx context.Context, box *inbox, outcome <-chan *Event) (*Event, error) {
 	select {
 	case e := <-outcome:
@@ -94,7 +94,7 @@ func (mc *Multicast) wait(ctx context.Context, box *inbox, outcome <-chan *Event
 	}
 }
 
-// take takes an event that is the outcome of joining.
+// take takes the event if it is the result of joining.
 func (mc *Multicast) take(e *Event) bool {
 	mc.mu.Lock()
 	defer mc.mu.Unlock()
@@ -129,7 +129,7 @@ func (mc *Multicast) joinHeld() error {
 	return nil
 }
 
-// joined makes the QP receive what is sent to the group.
+// joined attaches the QP to the group.
 func (mc *Multicast) joined(ah *verbs.AHAttr) error {
 	id := mc.id
 	if !id.work() {
@@ -177,7 +177,7 @@ func (id *ID) LeaveMulticast(mc *Multicast) error {
 	return nil
 }
 
-// detach ends what joined has made, and keeps it from making it later.
+// detach detaches the QP from the group, and keeps joined from attaching it later.
 func (mc *Multicast) detach() error {
 	qp := mc.id.QP()
 	mc.mu.Lock()

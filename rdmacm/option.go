@@ -3,27 +3,27 @@ package rdmacm
 import "github.com/goverbs/goverbs/uapi"
 
 // SetTOS sets the type of service of the connection's packets (RFC 2474;
-// RDMA_OPTION_ID_TOS): before ResolveRoute.
+// RDMA_OPTION_ID_TOS). Call it before ResolveRoute.
 func (id *ID) SetTOS(tos uint8) error {
 	return setOption(id, "set TOS", uapi.RDMA_OPTION_ID_TOS, tos)
 }
 
-// SetReuseAddr lets several IDs bind to one port, of which one may listen
-// (RDMA_OPTION_ID_REUSEADDR): before Bind.
+// SetReuseAddr lets several IDs bind to one port (RDMA_OPTION_ID_REUSEADDR). Only
+// one of them may listen. Call it before Bind.
 func (id *ID) SetReuseAddr(reuse bool) error {
 	return setOption(id, "set reuse address", uapi.RDMA_OPTION_ID_REUSEADDR, int32(bool8(reuse)))
 }
 
-// SetAFOnly says whether a listener on the unspecified IPv6 address has IPv6
-// alone, and not IPv4 too (RDMA_OPTION_ID_AFONLY): before Bind.
+// SetAFOnly sets whether a listener on the unspecified IPv6 address is for IPv6
+// only, and not for IPv4 too (RDMA_OPTION_ID_AFONLY). Call it before Bind.
 func (id *ID) SetAFOnly(only bool) error {
 	return setOption(id, "set AF only", uapi.RDMA_OPTION_ID_AFONLY, int32(bool8(only)))
 }
 
-// SetAckTimeout sets how long the QP waits for an acknowledgement: 4.096 µs
-// times 2 to the power of timeout, which is 0 (for ever) to 31
-// (RDMA_OPTION_ID_ACK_TIMEOUT): before Connect or Accept, and on both sides. It
-// is for reliable connections.
+// SetAckTimeout sets how long the QP waits for an acknowledgement
+// (RDMA_OPTION_ID_ACK_TIMEOUT): 4.096 µs times 2 to the power of timeout, from 1
+// to 31; 0 means for ever. It is for reliable connections. Call it on both sides,
+// before Connect or Accept.
 func (id *ID) SetAckTimeout(timeout uint8) error {
 	const op = "set ack timeout"
 	if timeout > 31 {
@@ -32,7 +32,7 @@ func (id *ID) SetAckTimeout(timeout uint8) error {
 	return setOption(id, op, uapi.RDMA_OPTION_ID_ACK_TIMEOUT, timeout)
 }
 
-// setOption sets an option of the ID's, whose C type is uint8_t or int.
+// setOption sets an option whose C type is uint8_t or int.
 func setOption[T uint8 | int32](id *ID, op string, name uint32, value T) error {
 	if err := id.begin(op); err != nil {
 		return err
@@ -44,7 +44,7 @@ func setOption[T uint8 | int32](id *ID, op string, name uint32, value T) error {
 func setOptionHeld[T any](id *ID, op string, level, name uint32, value T) error {
 	f := newFrame()
 	defer f.release()
-	// The kernel reads the value where the frame has room for an answer.
+	// The value lies in the frame's room for an answer, where the kernel reads it.
 	at, address := out[T](f, 0)
 	*at = value
 	*in[uapi.RdmaUcmSetOption](f) = uapi.RdmaUcmSetOption{

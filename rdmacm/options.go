@@ -11,61 +11,60 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// Options say how Dial and Listen make connections. Nil stands for the zero
-// Options, whose fields stand for what their comments say.
+// Options configure Dial and Listen. A nil *Options stands for the zero Options.
+// The fields' comments say what their zero values mean.
 type Options struct {
-	// Messages is how many messages each direction has buffers for, and
-	// MessageSize how many bytes one has at most: 4 and 4096 if they are 0. With
-	// negative Messages there are no buffers, Send and Recv can't be used, and
-	// the queues and CQs are the caller's alone.
+	// Messages is the number of message buffers in each direction, 4 if it is 0.
+	// MessageSize is their size in bytes, 4096 if it is 0. If Messages is negative,
+	// there are no buffers: Send and Recv can't be used, and the queues and CQs are
+	// the caller's alone.
 	Messages    int
 	MessageSize int
 
-	// Cap is what the caller will post on Conn.QP, besides messages.
+	// Cap bounds the caller's own requests on Conn.QP, in addition to messages.
 	Cap verbs.QPCap
 
-	// Param are the parameters of the connection, and the private data that
-	// goes to the peer; nil stands for the zero ConnParam.
+	// Param has the parameters of the connection, and the private data for the
+	// peer. Nil stands for the zero ConnParam.
 	Param *ConnParam
 
-	// Control is called with each ID that Dial and Listen make, before they use
-	// it: to set its options. It may be nil.
+	// Control, if not nil, is called with each ID that Dial and Listen make, before
+	// they use it. It can set the ID's options.
 	Control func(*ID) error
 
-	// Prepare is called with each connection before the peer can know of it: to
-	// register memory, and to post receives for what the peer may send first.
-	// What the peer sends takes receives in the order in which they were posted;
-	// those for messages were posted before. It may be nil. Its error ends the
-	// connection.
+	// Prepare, if not nil, is called with each connection before the peer can use
+	// it. It can register memory, and post receives for what the peer sends first.
+	// The peer's sends consume receives in the order in which they were posted, and
+	// those for messages have already been posted. An error ends the connection.
 	Prepare func(*Conn) error
 
-	// Decide is called with each client's request that comes to a Listener, in a
-	// goroutine of its own: it returns what to answer with, nil standing for the
-	// zero ConnParam, or an error, which turns the client away: a *Rejection tells
-	// it more. If it is nil, all are answered with Param.
+	// Decide is called with each client's request to a Listener, in a goroutine of
+	// its own. It returns the parameters for the answer, where nil stands for the
+	// zero ConnParam, or an error, which rejects the client. A *Rejection sends
+	// private data with that. If Decide is nil, all clients are accepted with Param.
 	Decide func(context.Context, Request) (*ConnParam, error)
 
-	// LocalAddr is what Dial connects from; the routing table decides if it is
-	// not valid.
+	// LocalAddr is the address that Dial connects from. If it is not valid, the
+	// routing table decides.
 	LocalAddr netip.AddrPort
 
-	// ResolveTimeout is how long Dial waits for the neighbour, and then for the
-	// path: 2 s if it is 0.
+	// ResolveTimeout is how long Dial waits for the neighbour, and again for the
+	// path. It is 2 s if it is 0.
 	ResolveTimeout time.Duration
 
-	// Backlog is how many clients a Listener has at a time that are not yet
-	// accepted, 1024 if it is 0. It rejects what comes beyond.
+	// Backlog is the maximum number of clients that a Listener keeps until Accept
+	// takes them, 1024 if it is 0. The Listener rejects any more.
 	Backlog int
 
-	// HandshakeTimeout is how long a client may take to confirm what a Listener
-	// has answered: 10 s if it is 0.
+	// HandshakeTimeout is how long a client may take to confirm a Listener's answer,
+	// 10 s if it is 0.
 	HandshakeTimeout time.Duration
 }
 
-// maxMessageSize is the most that InfiniBand allows.
+// maxMessageSize is InfiniBand's limit.
 const maxMessageSize = 1<<31 - 1
 
-// complete returns the options with defaults in place.
+// complete validates the options and fills in the defaults.
 func (o *Options) complete(op string) (Options, error) {
 	var c Options
 	if o != nil {
@@ -95,7 +94,7 @@ func (o *Options) complete(op string) (Options, error) {
 	return c, nil
 }
 
-// parseNetwork returns the port space and the family that a network stands for.
+// parseNetwork returns a network's port space and address family.
 func parseNetwork(network string) (ps PortSpace, family string, err error) {
 	switch network {
 	case "tcp":
@@ -116,7 +115,7 @@ func parseNetwork(network string) (ps PortSpace, family string, err error) {
 	return 0, "", fmt.Errorf("%w: network %q is not tcp, tcp4, tcp6, ib, ib4 or ib6", ErrInvalid, network)
 }
 
-// parseAddress takes "host:port" apart.
+// parseAddress splits "host:port".
 func parseAddress(address string) (node, service string, err error) {
 	node, service, err = net.SplitHostPort(address)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// queues are a QP that CreateQP made, and what it made along with it.
+// queues are the QP that CreateQP made, and the objects that it made with it.
 type queues struct {
 	qp             *verbs.QP
 	srq            bool
@@ -17,15 +17,15 @@ type queues struct {
 
 type closer interface{ Close() error }
 
-// CreateQP creates a queue pair on the PD, or if that is nil on ID.PD, and
-// brings it to the INIT state, one for datagrams to RTS (rdma_create_qp). From
-// then on the connection manager moves it between states. Closing the ID
-// closes it.
+// CreateQP creates a queue pair on the PD, or on ID.PD if pd is nil
+// (rdma_create_qp). It brings the QP to the INIT state, or to RTS if it is for
+// datagrams. From then on the connection manager changes its state. Closing the
+// ID closes the QP.
 //
-// Receives come from the ID's SRQ, if it has one and the options name none. The
-// type is the port space's, whatever the options say. For a CQ that is nil
-// one is created, as large as the queue and with a completion channel of its
-// own, which closes with the QP.
+// CreateQP ignores the type in the options: the port space determines it. If the
+// options have no SRQ, the QP uses the ID's SRQ, if there is one. For a CQ that is
+// nil, CreateQP creates one as large as the queue, with a completion channel.
+// They are closed with the QP.
 func (id *ID) CreateQP(pd *verbs.PD, o verbs.QPOptions) (*verbs.QP, error) {
 	const op = "create QP"
 	if id != nil {
@@ -60,7 +60,7 @@ func (id *ID) CreateQP(pd *verbs.PD, o verbs.QPOptions) (*verbs.QP, error) {
 	return q.qp, nil
 }
 
-// pdFor returns the PD to make something on.
+// pdFor returns the PD to create an object on.
 func (id *ID) pdFor(op string, pd *verbs.PD) (*verbs.PD, error) {
 	dev := id.device()
 	switch {
@@ -68,7 +68,7 @@ func (id *ID) pdFor(op string, pd *verbs.PD) (*verbs.PD, error) {
 		return nil, invalid(op, "the ID has no device yet: resolve its address, or bind it to one")
 	case pd == nil:
 		return dev.pd, nil
-	case pd.Context().Device().Node() != dev.ctx.Device().Node(): // devices may share a GUID, and be renamed
+	case pd.Context().Device().Node() != dev.ctx.Device().Node(): // neither GUIDs nor names identify a device
 		return nil, invalid(op, "the PD is on %v, the ID on %v", pd.Context().Device(), dev.ctx.Device())
 	}
 	return pd, nil
@@ -107,7 +107,7 @@ func (q *queues) createCQ(ctx *verbs.Context, size int) (*verbs.CQ, error) {
 	return cq, nil
 }
 
-// close closes what was made, in order; what doesn't close may be tried again.
+// close closes the objects in order. After a failure it may be called again.
 func (q *queues) close() error {
 	for _, c := range q.made {
 		if err := c.Close(); err != nil {
@@ -117,8 +117,8 @@ func (q *queues) close() error {
 	return nil
 }
 
-// DestroyQP closes the QP, and what CreateQP made along with it
-// (rdma_destroy_qp). Closing the ID does it, too.
+// DestroyQP closes the QP, and the objects that CreateQP made with it
+// (rdma_destroy_qp). Closing the ID does the same.
 func (id *ID) DestroyQP() error {
 	const op = "destroy QP"
 	if err := id.begin(op); err != nil {
@@ -137,10 +137,10 @@ func (id *ID) dropQueues() error {
 	return id.closeQueues()
 }
 
-// closeQueues closes the QP, for who holds objects. No command and no event sees
-// it meanwhile, nor waits for that.
+// closeQueues closes the QP. The caller holds objects. Meanwhile no command and no
+// event handler can see the QP, and none waits for the end of it.
 func (id *ID) closeQueues() error {
-	id.life.Lock() // who has seen it is done with it
+	id.life.Lock() // wait for those that have seen the QP
 	id.mu.Lock()
 	q := id.queues
 	id.queues = queues{}
@@ -176,9 +176,8 @@ func (id *ID) RecvCQ() *verbs.CQ {
 	return id.queues.recvCQ
 }
 
-// InitQPAttr returns what a QP must be given on its way to a state, INIT, RTR or
-// RTS (rdma_init_qp_attr). It is for QPs of the caller's own, to be given to
-// QP.Modify.
+// InitQPAttr returns the attributes with which QP.Modify moves a QP to the state
+// INIT, RTR or RTS (rdma_init_qp_attr). It is for QPs of the caller's own.
 func (id *ID) InitQPAttr(state verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
 	const op = "init QP attributes"
 	if err := id.begin(op); err != nil {
@@ -200,7 +199,7 @@ func (id *ID) initQPAttr(state verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, e
 	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_INIT_QP_ATTR, f); err != nil {
 		return verbs.QPAttr{}, 0, err
 	}
-	// Bits beyond these are the kernel's own.
+	// The other bits are for the kernel's internal use.
 	return qpAttr(resp), verbs.QPAttrMask(resp.QpAttrMask) & verbs.QPAttrMask(uapi.IB_QP_ATTR_STANDARD_BITS), nil
 }
 
@@ -217,7 +216,7 @@ func qpAttr(a *uapi.IbUverbsQpAttr) verbs.QPAttr {
 	}
 }
 
-// initQPHeld takes a new QP to the state in which receives can be posted.
+// initQPHeld brings a new QP to the state in which receives can be posted.
 func (id *ID) initQPHeld(qp *verbs.QP) error {
 	a, mask, err := id.initQPAttr(verbs.QPInit)
 	if err != nil {
@@ -232,15 +231,15 @@ func (id *ID) initQPHeld(qp *verbs.QP) error {
 	return qp.Modify(verbs.QPAttr{State: verbs.QPRTS}, verbs.QPAttrState|verbs.QPAttrSQPSN)
 }
 
-// connectQPHeld takes the QP, if there is one, to RTS, once the kernel knows of
-// the peer. p has the resources to use in place of those agreed on.
+// connectQPHeld brings the QP, if there is one, to RTS. The kernel must know the
+// peer. p has the resources to use in place of those negotiated.
 func (id *ID) connectQPHeld(p *ConnParam) error {
 	qp := id.QP()
 	if qp == nil {
 		return nil
 	}
-	// What the peer may do is an attribute of the INIT state, but who connects
-	// knows it only now.
+	// The peer's access rights are an attribute of the INIT state, but the
+	// connecting side learns only now what they must be.
 	var access verbs.AccessFlags
 	if !id.asked {
 		init, _, err := id.initQPAttr(verbs.QPInit)
@@ -268,7 +267,8 @@ func (id *ID) connectQPHeld(p *ConnParam) error {
 	return nil
 }
 
-// qpToError makes the QP, if there is one, flush its work. iWARP's drains first.
+// qpToError makes the QP, if there is one, flush its work requests. An iWARP QP
+// is drained first.
 func (id *ID) qpToError() error {
 	qp := id.QP()
 	if qp == nil {

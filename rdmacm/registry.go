@@ -2,8 +2,8 @@ package rdmacm
 
 import "sync"
 
-// The registry knows IDs and Multicasts by the numbers that the kernel's
-// events name them with, which they keep for life, on whichever channel.
+// The registry maps numbers to IDs and Multicasts. The kernel's events have these
+// numbers. An ID or a Multicast keeps its number for life, on every channel.
 var registry numbers
 
 type numbers struct {

@@ -20,8 +20,8 @@ const (
 	opResolveRoute = "resolve route"
 )
 
-// Bind binds the ID to a local address (rdma_bind_addr), and unless that is
-// unspecified to the device that has it. Port 0 is any free one: see
+// Bind binds the ID to a local address (rdma_bind_addr), and to the device that
+// has it, unless the address is unspecified. Port 0 stands for any free port: see
 // LocalAddr. An IPv6 link-local address needs its zone.
 func (id *ID) Bind(addr netip.AddrPort) error { return id.bind(ipAddr{addr}) }
 
@@ -54,7 +54,7 @@ func bindError(addr sockaddr, err error) error {
 	case !isIP && errors.Is(err, syscall.ENODEV):
 		e.Hint = ibAddrHint
 	case errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.ENODEV):
-		e.Hint = "no RDMA device of this host has the address; 'ibv info -v' lists those that they have"
+		e.Hint = "no RDMA device of this host has the address; 'ibv info -v' lists the devices' addresses"
 	case errors.Is(err, syscall.EADDRINUSE):
 		e.Hint = "another ID has the port"
 	case errors.Is(err, syscall.EINVAL) && isIP && ip.Addr().IsLinkLocalUnicast() && ip.Addr().Zone() == "":
@@ -63,11 +63,11 @@ func bindError(addr sockaddr, err error) error {
 	return e
 }
 
-// Listen starts to listen (rdma_listen), on any address if the ID is not
-// bound. backlog is how many requests wait to be taken; 0 stands for the most
-// that the kernel has (/proc/sys/net/rdma_ucm/max_backlog). Of those that come
-// beyond, the kernel takes no notice, and the peers repeat them for a minute or
-// so; an ID on no channel rejects them.
+// Listen starts listening (rdma_listen). If the ID is not bound, it listens on all
+// addresses. backlog is the maximum number of requests that wait to be taken. 0
+// stands for the kernel's limit (/proc/sys/net/rdma_ucm/max_backlog). The kernel
+// ignores further requests, and the peers repeat them for about a minute. An ID
+// on no channel rejects them.
 func (id *ID) Listen(backlog int) error {
 	if backlog < 0 || backlog > math.MaxInt32 {
 		return invalid(opListen, "backlog %d", backlog)
@@ -93,15 +93,14 @@ func (id *ID) Listen(backlog int) error {
 	return nil
 }
 
-// defaultBacklog is the kernel's, for IDs on no channel: they take requests
-// from the kernel at once, and keep the backlog themselves.
+// defaultBacklog is the kernel's default. It is for IDs on no channel: they take
+// requests from the kernel at once, and keep the backlog themselves.
 const defaultBacklog = 1024
 
-// ResolveAddr finds the device and the neighbour that lead to an address
-// (rdma_resolve_addr), and binds the ID to src or, where src is not valid, to
-// the address that the routing table says. The event is AddrResolved or
-// AddrError. timeout, to the millisecond, is how long the kernel waits for the
-// neighbour.
+// ResolveAddr finds the device and the neighbour on the way to an address
+// (rdma_resolve_addr). It binds the ID to src or, if src is not valid, to the
+// address that the routing table chooses. The event is AddrResolved or AddrError.
+// timeout limits how long the kernel waits for the neighbour, in milliseconds.
 func (id *ID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout time.Duration) error {
 	var from sockaddr
 	if src.Addr().IsValid() {
@@ -162,8 +161,8 @@ func milliseconds(op string, d time.Duration) (uint32, error) {
 	return uint32(ms), nil
 }
 
-// ResolveRoute finds the path to the address that was resolved
-// (rdma_resolve_route). The event is RouteResolved or RouteError.
+// ResolveRoute finds the path to the resolved address (rdma_resolve_route). The
+// event is RouteResolved or RouteError.
 func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 	box, err := id.start(ctx, opResolveRoute)
 	if err != nil {
@@ -238,14 +237,15 @@ func addresses(resp *uapi.RdmaUcmQueryAddrResp) Addresses {
 	return Addresses{NodeGUID: nodeGUID(resp.NodeGuid), Port: int(resp.PortNum), PKey: bigEndian16(resp.Pkey)}
 }
 
-// bigEndian16 reads a field that the kernel keeps in network order.
+// bigEndian16 converts a field that the kernel keeps in network byte order.
 func bigEndian16(v uint16) uint16 {
 	var b [2]byte
 	binary.NativeEndian.PutUint16(b[:], v)
 	return binary.BigEndian.Uint16(b[:])
 }
 
-// addrResolved notes what the kernel has found, and opens the device.
+// addrResolved records the addresses that the kernel has found, and opens the
+// device.
 func (id *ID) addrResolved() error {
 	if !id.work() {
 		return ErrClosed
@@ -271,7 +271,7 @@ func (id *ID) addrResolvedHeld() error {
 		return err
 	}
 	id.mu.Lock()
-	if known = id.bound.dev != nil; !known { // since then
+	if known = id.bound.dev != nil; !known { // it may have been set since then
 		id.bound.dev, id.bound.port = dev, a.Port
 	}
 	id.mu.Unlock()
@@ -281,8 +281,8 @@ func (id *ID) addrResolvedHeld() error {
 	return nil
 }
 
-// GIDs are what QueryGID returns: the ends of the path, and the services that
-// the port numbers stand for on InfiniBand.
+// GIDs are what QueryGID returns: the GIDs of both ends, and the InfiniBand
+// services of their port numbers.
 type GIDs struct {
 	Addresses // without Local and Remote
 
@@ -309,9 +309,8 @@ func (id *ID) QueryGID() (GIDs, error) {
 	return g, nil
 }
 
-// A Path is the way to a peer, as a subnet administrator describes it (struct
-// ibv_sa_path_rec; InfiniBand specification, 15.2.5.16). Over RoCE the kernel
-// makes it up.
+// A Path is a subnet administrator's path record (struct ibv_sa_path_rec;
+// InfiniBand specification, 15.2.5.16). Over RoCE the kernel makes it up.
 type Path struct {
 	DGID, SGID     verbs.GID
 	DLID, SLID     uint16
@@ -323,16 +322,16 @@ type Path struct {
 	SL             uint8
 	MTU            verbs.MTU
 	Rate           uint8 // enum ibv_rate
-	PacketLifeTime uint8 // 4.096 µs times 2 to its power
+	PacketLifeTime uint8 // 4.096 µs times 2 to the power of this
 }
 
-// maxPaths is how many an ID may have: a primary and an alternate one.
+// maxPaths is the maximum number of an ID's paths: a primary and an alternate one.
 const maxPaths = 2
 
 const sizeofPathData = 72 // struct ib_path_rec_data
 
-// QueryPath asks the kernel for the ID's paths (RDMA_USER_CM_QUERY_PATH): none
-// before the route is resolved.
+// QueryPath asks the kernel for the ID's paths (RDMA_USER_CM_QUERY_PATH). There
+// are none before the route is resolved.
 func (id *ID) QueryPath() ([]Path, error) {
 	const op = "query path"
 	if err := id.begin(op); err != nil {
@@ -349,14 +348,14 @@ func (id *ID) QueryPath() ([]Path, error) {
 	paths := make([]Path, min(resp.NumPaths, maxPaths))
 	for i := range paths {
 		record := f.answer(uapi.RdmaUcmQueryPathRespPathDataOffset+i*sizeofPathData, sizeofPathData)
-		paths[i] = parsePath(record[8:]) // behind the flags
+		paths[i] = parsePath(record[8:]) // after the flags
 	}
 	return paths, nil
 }
 
-// SetPath gives the ID the path to the peer, in place of ResolveRoute, for who
-// knows it already (RDMA_OPTION_IB_PATH). The event is RouteResolved. Over RoCE
-// the kernel fills in what it knows better.
+// SetPath sets the path to the peer (RDMA_OPTION_IB_PATH). A program that knows
+// the path calls it in place of ResolveRoute. The event is RouteResolved. Over
+// RoCE the kernel replaces some of the fields.
 func (id *ID) SetPath(ctx context.Context, path Path) error {
 	const op = "set path"
 	box, err := id.start(ctx, op)
@@ -379,7 +378,7 @@ func (id *ID) SetPath(ctx context.Context, path Path) error {
 
 // bytes is parsePath's inverse.
 func (p *Path) bytes() (b [64]byte) {
-	const exactly = 2 << 6 // the selector of a value that is neither more nor less
+	const exactly = 2 << 6 // the selector for an exact value
 	copy(b[8:], p.DGID[:])
 	copy(b[24:], p.SGID[:])
 	binary.BigEndian.PutUint16(b[40:], p.DLID)

@@ -20,9 +20,9 @@ const (
 	sizeofSockaddrIn6 = 28
 )
 
-// A sockaddr is an address that an ID can be bound to, or find the way to.
+// A sockaddr is an address that an ID can bind to, or resolve.
 type sockaddr interface {
-	// put writes the address as the kernel takes it, and returns its size.
+	// put writes the address in the kernel's format, and returns its size.
 	put(op string, to *uapi.KernelSockaddrStorage) (size uint16, err error)
 	String() string
 }
@@ -33,7 +33,7 @@ func (a ipAddr) put(op string, to *uapi.KernelSockaddrStorage) (size uint16, err
 	return putAddr(op, to, a.AddrPort)
 }
 
-// putAddr writes an address as the kernel takes it, and returns its size.
+// putAddr writes an address in the kernel's format, and returns its size.
 func putAddr(op string, to *uapi.KernelSockaddrStorage, a netip.AddrPort) (size uint16, err error) {
 	addr := a.Addr().Unmap()
 	switch {
@@ -85,7 +85,7 @@ func zone(scope uint32) string {
 	return strconv.FormatUint(uint64(scope), 10)
 }
 
-// addrPort reads an address; it is invalid where there is none.
+// addrPort reads an address. The result is invalid if there is none.
 func addrPort(s *uapi.KernelSockaddrStorage) netip.AddrPort {
 	port := binary.BigEndian.Uint16(s.Data[:])
 	switch s.SsFamily {

@@ -2,11 +2,10 @@ package rdmacm
 
 import "github.com/goverbs/goverbs/verbs"
 
-// CreateSRQ creates a shared receive queue on the PD, or if that is nil on
-// ID.PD (rdma_create_srq, rdma_create_srq_ex). A QP that CreateQP makes later
-// takes its receives from there, unless its options name another one. Closing
-// the ID closes it. QPs of other IDs may take from it too: they are to be closed
-// first.
+// CreateSRQ creates a shared receive queue on the PD, or on ID.PD if pd is nil
+// (rdma_create_srq, rdma_create_srq_ex). A QP that CreateQP makes later uses it,
+// unless its options name another SRQ. Closing the ID closes the SRQ. QPs of
+// other IDs may use it too; they must be closed first.
 func (id *ID) CreateSRQ(pd *verbs.PD, o verbs.SRQOptions) (*verbs.SRQ, error) {
 	const op = "create SRQ"
 	if id != nil {
@@ -41,8 +40,8 @@ func (id *ID) SRQ() *verbs.SRQ {
 	return id.srq
 }
 
-// DestroySRQ closes the SRQ that CreateSRQ made (rdma_destroy_srq), after the
-// QPs that take from it. Closing the ID does it, too.
+// DestroySRQ closes the SRQ that CreateSRQ made (rdma_destroy_srq). The QPs that
+// use it must be closed first. Closing the ID does the same.
 func (id *ID) DestroySRQ() error {
 	const op = "destroy SRQ"
 	if id != nil {
@@ -59,7 +58,7 @@ func (id *ID) DestroySRQ() error {
 	return nil
 }
 
-// closeSRQ closes the SRQ, for who holds objects.
+// closeSRQ closes the SRQ. The caller holds objects.
 func (id *ID) closeSRQ() error {
 	if err := id.SRQ().Close(); err != nil {
 		return err

@@ -13,7 +13,7 @@ const (
 	TCP   = PortSpace(uapi.RDMA_PS_TCP)   // reliable connections
 	UDP   = PortSpace(uapi.RDMA_PS_UDP)   // datagrams
 	IB    = PortSpace(uapi.RDMA_PS_IB)    // InfiniBand services; reliable connections
-	IPoIB = PortSpace(uapi.RDMA_PS_IPOIB) // datagrams, as IP over InfiniBand has them
+	IPoIB = PortSpace(uapi.RDMA_PS_IPOIB) // datagrams of IP over InfiniBand
 )
 
 func (ps PortSpace) String() string { return uapi.EnumRdmaUcmPortSpace.Short(uint64(ps)) }
@@ -29,36 +29,36 @@ func (ps PortSpace) qpType() verbs.QPType {
 // (RDMA_UDP_QKEY).
 const UDPQKey = 0x01234567
 
-// ConnParam are the parameters of a connection, as struct rdma_conn_param: what
-// Connect and Accept ask for, and what an Event says of the peer's wishes.
+// ConnParam has the parameters of a connection (struct rdma_conn_param): those
+// that Connect and Accept request, and in an Event those that the peer requests.
 //
-// In what Connect and Accept are given, 0 stands for the default of a number:
-// all that the device can do, for Accept no more than the peer can, and all the
-// retries there are. None stands for 0. In an Event, 0 is 0.
+// For Connect and Accept, 0 stands for a default: the device's limit, which
+// Accept lowers to the peer's, or the maximum number of retries. None stands for
+// 0. In an Event, 0 is 0.
 type ConnParam struct {
-	// PrivateData goes to the peer with the request or the answer. In an Event
-	// it is as long as the message has room for, zeros behind the data:
-	// MaxConnectData and the others say how long.
+	// PrivateData goes to the peer with the request or the answer. In an Event it is
+	// padded with zeros to the length of the message's field: MaxConnectData and so
+	// on.
 	PrivateData []byte
 
 	ResponderResources int    // RDMA reads and atomics that the peer may have outstanding
 	InitiatorDepth     int    // those that this side may have outstanding
-	FlowControl        bool   // the peer's hardware paces sends; few devices know it
-	RetryCount         int    // up to 7 repeats without an answer; Connect only
-	RNRRetryCount      int    // up to 6 repeats without a receive posted; 7, the default, repeats for ever
-	SRQ                bool   // the QP takes receives from an SRQ; where the ID has a QP, that says it
-	QPNum              uint32 // the QP's number; where the ID has a QP, that says it
+	FlowControl        bool   // hardware flow control; few devices support it
+	RetryCount         int    // retries without an acknowledgement, at most 7; for Connect only
+	RNRRetryCount      int    // retries while the peer has no receive posted, at most 6; 7, the default, retries for ever
+	SRQ                bool   // the QP uses an SRQ; ignored if the ID has a QP
+	QPNum              uint32 // the QP's number; ignored if the ID has a QP
 }
 
-// None is 0, for the numbers of a ConnParam whose 0 stands for the default. Any
-// negative number is.
+// None stands for 0 in the fields of a ConnParam where 0 stands for the default.
+// So does any negative number.
 const None = -1
 
-// mostRetries is the default of both counts of retries.
-const mostRetries = 7
+// maxRetries is the default of both counts of retries.
+const maxRetries = 7
 
-// The most private data that messages carry, in bytes. Services whose IDs have
-// IP addresses share the space with a header.
+// The maximum sizes of private data, in bytes. With IP addresses, a header takes
+// part of the message's field.
 const (
 	MaxConnectData   = 56  // Connect
 	MaxAcceptData    = 196 // Accept
@@ -67,8 +67,8 @@ const (
 	MaxUDAcceptData  = 136 // Accept and Reject of the datagram port spaces
 )
 
-// UDParam is where datagrams for a peer go, as struct rdma_ud_param: make an
-// address handle of AH (PD.CreateAH), and name QPNum and QKey in the work
+// UDParam says how to send datagrams to a peer (struct rdma_ud_param). Make an
+// address handle from AH with PD.CreateAH, and put QPNum and QKey in the work
 // request.
 type UDParam struct {
 	PrivateData []byte // as ConnParam.PrivateData

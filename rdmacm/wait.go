@@ -2,8 +2,8 @@ package rdmacm
 
 import "context"
 
-// start holds the ID for a command whose end is an event, and returns the
-// inbox to wait at, nil if the ID's events come on a channel.
+// start begins a command that ends with an event. It returns the inbox to wait
+// at, or nil if the ID is on a channel.
 func (id *ID) start(ctx context.Context, op string) (*inbox, error) {
 	if ctx == nil {
 		return nil, &OpError{Op: op, Err: errNoContext}
@@ -18,7 +18,7 @@ func (id *ID) start(ctx context.Context, op string) (*inbox, error) {
 }
 
 // wait waits at the inbox, if there is one, for the event that ends a command.
-// object says in an error what the command was about.
+// object returns the object for an error.
 func (id *ID) wait(ctx context.Context, op string, object func() string, box *inbox, want EventType) (*Event, error) {
 	if box == nil {
 		return nil, nil
@@ -37,13 +37,13 @@ func (id *ID) wait(ctx context.Context, op string, object func() string, box *in
 		if err != nil {
 			return nil, opErr(op, object(), err)
 		}
-		// Of no consequence: AddrChange, TimewaitExit, the end of an earlier task.
+		// Ignored: AddrChange, TimewaitExit, and the end of an earlier command.
 	}
 }
 
 // Request waits for the next connection request to a listener on no channel
-// (rdma_get_request). The request's event names the new ID, for Accept or
-// Reject, and for Close.
+// (rdma_get_request). The event has the new ID, which must be accepted or
+// rejected, and closed.
 func (id *ID) Request(ctx context.Context) (*Event, error) {
 	const op = "get request"
 	box, err := id.start(ctx, op)
