@@ -16,18 +16,18 @@ import (
 const cmtimeUsage = `Usage: ibv cmtime [-b ADDR] [-p PORT]
        ibv cmtime -s ADDR [-b ADDR] [-c COUNT] [-p PORT] [-r RETRIES] [-t MS]
 
-Connect and disconnect many times, and measure what each step takes. All
-connections take a step before any takes the next. Without -s, be the server,
-until killed. The other side may be rdma-core's cmtime (before version 50) or, as
-the server, anything that accepts.
+Connect and disconnect many times, and measure how long each step takes. All
+connections complete a step before any begins the next. Without -s, run as the
+server until killed. The other side may be rdma-core's cmtime (before version
+50). Any program that accepts connections will do as the server.
 
-  -s ADDR     be the client of the server with this address or name
+  -s ADDR     run as a client of the server with this address or name
   -b ADDR     address to listen on, or to connect from
   -c COUNT    connections (default 100)
   -p PORT     port in the RDMA TCP port space (default 7471)
-  -r RETRIES  how often to resolve an address or a route again (default 2)
-  -t MS       milliseconds to wait for that (default 2000)
-  -h          this text
+  -r RETRIES  retries when resolving an address or a route (default 2)
+  -t MS       milliseconds to wait for each attempt (default 2000)
+  -h          show this help
 
 Examples:
   ibv cmtime
@@ -103,7 +103,7 @@ func cmtime(args []string) int {
 	return exitOK
 }
 
-// address finds the address to listen on or to connect to or from.
+// address looks up the address to listen on, to connect to or to connect from.
 func (o *cmtimeOptions) address(ctx context.Context, node string, port int, passive bool) (netip.AddrPort, error) {
 	infos, err := rdmacm.GetAddrInfo(ctx, node, strconv.Itoa(port), rdmacm.Hints{Passive: passive})
 	if err != nil {
@@ -115,7 +115,7 @@ func (o *cmtimeOptions) address(ctx context.Context, node string, port int, pass
 	return infos[0].Dst, nil
 }
 
-// A cmQueues makes the queue pairs of all connections, on one CQ, which nobody
+// A cmQueues makes the queue pairs of all connections, on one CQ that nobody
 // polls.
 type cmQueues struct {
 	once sync.Once

@@ -30,10 +30,10 @@ var cmStepNames = [cmSteps]string{
 	"create id", "resolve addr", "resolve route", "create qp", "connect", "disconnect", "destroy qp", "destroy id",
 }
 
-// A cmConn is one connection, with the times at which its steps began and ended.
+// A cmConn is one connection, with the times when its steps began and ended.
 type cmConn struct {
 	id      *rdmacm.ID
-	times   [cmSteps][2]time.Duration // since the client's clock began
+	times   [cmSteps][2]time.Duration // since the client's clock started
 	retries int
 }
 
@@ -47,8 +47,8 @@ type cmClient struct {
 	clock         time.Time
 	totals        [cmSteps]time.Duration
 
-	// Of the step that is under way: what does it, how many connections have
-	// yet to end it, and whether they all have.
+	// The current step: its function, how many connections have yet to complete it,
+	// and whether all of them have.
 	step int
 	do   func(context.Context, *cmConn) error
 	left atomic.Int32
@@ -76,7 +76,7 @@ func (o *cmtimeOptions) measure(ctx context.Context) (err error) {
 }
 
 func (c *cmClient) run(ctx context.Context) error {
-	// The device is opened before the clock runs, and stays open to the end.
+	// This opens the device before the clock starts, and keeps it open to the end.
 	warm, err := c.ch.CreateID(rdmacm.TCP)
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func (c *cmClient) run(ctx context.Context) error {
 	return c.queues.close()
 }
 
-// orEvent returns err, or else what the event says.
+// orEvent returns err or, if that is nil, the event as an error.
 func orEvent(err error, e *rdmacm.Event) error {
 	if err != nil {
 		return err
@@ -132,7 +132,8 @@ func (c *cmClient) resolveRoute(ctx context.Context, n *cmConn) error {
 	return n.id.ResolveRoute(ctx, c.timeout)
 }
 
-// endedBy is the event that ends a step; the other steps end by themselves.
+// endedBy has the events that complete a step. The other steps complete when
+// their calls return.
 var endedBy = map[int]rdmacm.EventType{
 	stepResolveAddr:  rdmacm.AddrResolved,
 	stepResolveRoute: rdmacm.RouteResolved,
@@ -140,7 +141,7 @@ var endedBy = map[int]rdmacm.EventType{
 	stepDisconnect:   rdmacm.Disconnected,
 }
 
-// take takes all connections through one step.
+// take runs one step of all connections.
 func (c *cmClient) take(ctx context.Context, step int, do func(context.Context, *cmConn) error) error {
 	_, byEvent := endedBy[step]
 	c.step, c.do = step, do
@@ -168,7 +169,7 @@ func (c *cmClient) take(ctx context.Context, step int, do func(context.Context, 
 	return nil
 }
 
-// events takes events until the channel closes.
+// events handles events until the channel closes.
 func (c *cmClient) events(ctx context.Context) {
 	for {
 		e, err := c.ch.Event(ctx)
@@ -188,7 +189,7 @@ func (c *cmClient) events(ctx context.Context) {
 	}
 }
 
-// event notes that a connection has ended its step, or tries again.
+// event records that a connection has completed its step, or retries the step.
 func (c *cmClient) event(ctx context.Context, e *rdmacm.Event) error {
 	n, ok := e.ID.Context.(*cmConn)
 	end, byEvent := endedBy[c.step]
@@ -210,7 +211,7 @@ func (c *cmClient) event(ctx context.Context, e *rdmacm.Event) error {
 	return nil
 }
 
-// report prints what each step took, of all connections together and of each.
+// report prints how long each step took, for all connections together and for one.
 func (c *cmClient) report() {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "step\ttotal ms\tmax ms\tmin us\tus / conn\t")

@@ -11,7 +11,8 @@ import (
 	"github.com/goverbs/goverbs/rdmacm"
 )
 
-// serve accepts whoever asks, and lets go whoever leaves.
+// serve accepts every connection request, and closes a connection when its client
+// leaves.
 func (o *cmtimeOptions) serve(ctx context.Context) error {
 	local, err := o.address(ctx, o.bind, o.port, true)
 	if err != nil {
@@ -39,23 +40,23 @@ func (o *cmtimeOptions) serve(ctx context.Context) error {
 	return <-ended
 }
 
-// A cmServer answers clients first and cleans up after them later, when no more
-// of them come or leave: they don't wait for it.
+// A cmServer answers clients at once and cleans up later, when no client connects
+// or disconnects, so that no client waits for that.
 type cmServer struct {
 	ch     *rdmacm.EventChannel
 	queues cmQueues
 
 	mu      sync.Mutex
-	left    []*rdmacm.ID // by their clients
+	left    []*rdmacm.ID // those whose clients have left
 	cleanup *time.Timer
 }
 
 const (
-	cmQuiet   = 5 * time.Millisecond
-	cmMostIDs = 1000 // left behind
+	cmQuiet  = 5 * time.Millisecond
+	cmMaxIDs = 1000 // before the server cleans up
 )
 
-// leave notes that a client has left.
+// leave records that a client has left.
 func (s *cmServer) leave(id *rdmacm.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +64,7 @@ func (s *cmServer) leave(id *rdmacm.ID) {
 	switch {
 	case s.cleanup == nil:
 		s.cleanup = time.AfterFunc(cmQuiet, s.clean)
-	case len(s.left) < cmMostIDs:
+	case len(s.left) < cmMaxIDs:
 		s.cleanup.Reset(cmQuiet)
 	}
 }
@@ -80,7 +81,7 @@ func (s *cmServer) clean() {
 	}
 }
 
-// answer answers those who come and those who leave.
+// answer answers clients that connect or disconnect.
 func (s *cmServer) answer(ctx context.Context) error {
 	for {
 		e, err := s.ch.Event(ctx)

@@ -10,9 +10,9 @@ import (
 
 const devicesUsage = `Usage: ibv devices
 
-List the RDMA devices and their node GUIDs, as ibv_devices does. What keeps a
-device from being opened, such as a device node that a container lacks, is said
-on stderr.
+List the RDMA devices and their node GUIDs, as ibv_devices does. If a device
+can't be opened, for instance because a container lacks its device node, stderr
+says why.
 
   -h   show this help
 `

@@ -13,25 +13,25 @@ import (
 const infoUsage = `Usage: ibv info [-d DEVICE] [-i PORT] [-v] [--json]
        ibv info -l
 
-Print what RDMA devices and their ports can do, as ibv_devinfo does.
+Print the properties of RDMA devices and their ports, as ibv_devinfo does.
 
   -d DEVICE   only this device: its name, node GUID or network interface
-  -i PORT     only this port, from 1
+  -i PORT     only this port, counted from 1
   -v          everything: limits, capabilities, GIDs
   -l          only list the devices' names
   --json      everything, as a JSON array with one object per device
   -h          show this help
 
-The JSON has ibv_devinfo's names, in its units, sets of flags as arrays of
-names, and a list of ports, each with its list of GIDs.
+The JSON uses ibv_devinfo's names and units. Sets of flags are arrays of names.
+Each device has a list of ports, and each port a list of GIDs.
 
 Examples:
   ibv info
-        which devices are there, and are their ports active
+        shows which devices there are, and whether their ports are active
   ibv info -d eth0 -v
-        everything about the device on eth0; the GID table is at the end
+        shows everything about the device on eth0, with the GID table at the end
   ibv info --json | jq -r '.[].ports[].gids[] | select(.type == "RoCE v2")'
-        the GIDs that packets can be routed with
+        prints the routable GIDs
 `
 
 type infoOptions struct {
@@ -58,7 +58,7 @@ func info(args []string) int {
 	case isSet(f, "i") && o.port < 1:
 		return wrongUsage(f.Name(), fmt.Errorf("port %d: ports count from 1", o.port))
 	case *list && f.NFlag() > 1:
-		return wrongUsage(f.Name(), errors.New("-l goes with no other option"))
+		return wrongUsage(f.Name(), errors.New("-l can't be combined with other options"))
 	case *list:
 		return listNames(f.Name())
 	}
@@ -89,7 +89,7 @@ func info(args []string) int {
 	return status
 }
 
-// isSet tells whether the option was given.
+// isSet reports whether the option was given.
 func isSet(f *flag.FlagSet, name string) bool {
 	found := false
 	f.Visit(func(o *flag.Flag) { found = found || o.Name == name })
@@ -113,12 +113,12 @@ func listNames(name string) int {
 	return exitOK
 }
 
-// open opens the selected device, or all of them. Devices that don't open are
-// reported, and make the status a failure.
+// open opens the selected device, or all devices. It reports those that can't be
+// opened, and then returns a failure as the status.
 func open(name, selector string) (contexts []*verbs.Context, status int) {
 	devs, err := verbs.Devices()
 	if selector != "" || err == nil && len(devs) == 0 {
-		c, err := verbs.Open(selector) // says why, if there is none
+		c, err := verbs.Open(selector) // the error says why there is none
 		if err != nil {
 			return nil, failed(name, err)
 		}
@@ -138,14 +138,14 @@ func open(name, selector string) (contexts []*verbs.Context, status int) {
 	return contexts, status
 }
 
-// describe collects what is known of a device.
+// describe collects a device's properties.
 func describe(c *verbs.Context, o infoOptions) (*sheet, error) {
 	attr, err := c.QueryDevice()
 	if err != nil {
 		return nil, err
 	}
 	if o.port > attr.PhysPortCnt {
-		return nil, fmt.Errorf("there is no port %d, only 1 to %d", o.port, attr.PhysPortCnt)
+		return nil, fmt.Errorf("there is no port %d: the device has ports 1 to %d", o.port, attr.PhysPortCnt)
 	}
 	verbose := o.verbose || o.json
 	s := newSheet()

@@ -150,7 +150,7 @@ func describeCaps(s *sheet, a *verbs.DeviceAttr) {
 	s.set("max_dm_size", a.MaxDMSize)
 }
 
-// named is a flag's name, "" if it is only a number.
+// named returns a flag's name, or "" if it has none.
 func named(flag fmt.Stringer) string {
 	if name := flag.String(); !strings.HasPrefix(name, "0x") {
 		return name
@@ -160,7 +160,7 @@ func named(flag fmt.Stringer) string {
 
 func capWord(bit uint64) string {
 	if bit == 1<<9 {
-		return "INIT_TYPE" // in verbs.h only, no driver has it
+		return "INIT_TYPE" // only in verbs.h; no driver sets it
 	}
 	return named(verbs.DeviceCapFlags(bit))
 }

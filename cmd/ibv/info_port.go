@@ -58,8 +58,8 @@ func describePortDetails(s *sheet, c *verbs.Context, port int, a *verbs.PortAttr
 	return nil
 }
 
-// describeGIDs adds the port's GIDs. As in ibv_devinfo, those with a zero
-// second half are not in the text.
+// describeGIDs adds the port's GIDs. As in ibv_devinfo, the text leaves out those
+// whose second half is zero.
 func describeGIDs(s *sheet, port int, link verbs.LinkLayer, gids verbs.GIDTable) {
 	list := []*sheet{}
 	for _, e := range gids {
@@ -89,7 +89,7 @@ func gidText(e verbs.GIDEntry, link verbs.LinkLayer) string {
 	}
 	text := string(groups[1:])
 	if link == verbs.LinkLayerEthernet {
-		text += ", " + verbs.RoCEv1.String() // as ibv_devinfo, which calls IB so as well
+		text += ", " + verbs.RoCEv1.String() // ibv_devinfo does this for InfiniBand, too
 	}
 	return text
 }

@@ -1,9 +1,9 @@
-// Ibv shows and tries RDMA devices: one static program, with nothing to install
-// beside it.
+// Ibv shows and tests RDMA devices. It is one static program that needs nothing
+// else installed.
 //
 //	ibv devices     list the devices, as ibv_devices does
-//	ibv info        print what devices and ports can do, as ibv_devinfo does
-//	ibv pingpong    send messages between two hosts and measure the time
+//	ibv info        print the properties of devices and ports, as ibv_devinfo does
+//	ibv pingpong    exchange messages between two hosts and measure the time
 //	ibv rping       connect by address and play ping-pong with RDMA, as rping does
 //	ibv cmtime      measure connecting and disconnecting
 //
@@ -18,7 +18,7 @@ import (
 	"os"
 )
 
-// A command is one of ibv's: run gets the arguments behind its name and
+// A command is one of ibv's commands. run gets the arguments after its name and
 // returns the exit status.
 type command struct {
 	name    string
@@ -28,8 +28,8 @@ type command struct {
 
 var commands = []command{
 	{"devices", "list the RDMA devices", devices},
-	{"info", "print what devices and ports can do, and their GIDs", info},
-	{"pingpong", "send messages between two hosts and measure the time", pingpong},
+	{"info", "print the properties of devices and ports, and their GIDs", info},
+	{"pingpong", "exchange messages between two hosts and measure the time", pingpong},
 	{"rping", "connect by address and play ping-pong with RDMA", rping},
 	{"cmtime", "measure connecting and disconnecting, step by step", cmtime},
 }
@@ -70,7 +70,7 @@ func run(args []string) int {
 }
 
 func help(w io.Writer) {
-	fmt.Fprint(w, "Usage: ibv COMMAND [ARG...]\n\nShow and try RDMA devices.\n\n")
+	fmt.Fprint(w, "Usage: ibv COMMAND [ARG...]\n\nShow and test RDMA devices.\n\n")
 	for _, c := range commands {
 		fmt.Fprintf(w, "  %-10s  %s\n", c.name, c.summary)
 	}
@@ -87,9 +87,9 @@ Exit status: 0 after success, 1 after a failure, 2 after wrong usage.
 `)
 }
 
-// parse reads a command's options, for which f is named like the command. If
-// it returns false, the command ends with the status: help was asked for, or
-// the usage was wrong.
+// parse parses a command's options. f has the command's name. If parse returns
+// false, the command exits with the status: it was asked for help, or its usage
+// was wrong.
 func parse(f *flag.FlagSet, usage string, args []string) (status int, ok bool) {
 	f.SetOutput(io.Discard)
 	switch err := f.Parse(args); {

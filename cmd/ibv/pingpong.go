@@ -11,12 +11,11 @@ import (
 const pingpongUsage = `Usage: ibv pingpong rc|uc|ud|srq|xsrq [OPTION...]        wait for a client
        ibv pingpong rc|uc|ud|srq|xsrq [OPTION...] HOST   connect to the server on HOST
 
-Send a message to the other side, which sends it back, again and again, and
-measure the time. The transports are RC, UC and UD, RC with one receive queue
-that several queue pairs share, and extended RC, with one that several clients
-send to. The other side may be rdma-core's ibv_rc_pingpong, ibv_uc_pingpong,
-ibv_ud_pingpong, ibv_srq_pingpong or ibv_xsrq_pingpong. Give both sides the same
-sizes and numbers.
+Exchange messages with the other side, one at a time, and measure how long it
+takes. The transports are RC, UC, UD, RC with a shared receive queue (srq), and
+XRC with one that several clients send to (xsrq). The other side may be
+rdma-core's ibv_rc_pingpong, ibv_uc_pingpong, ibv_ud_pingpong, ibv_srq_pingpong
+or ibv_xsrq_pingpong. Use the same sizes and numbers on both sides.
 
   -p, --port=PORT      TCP port where the sides meet (default 18515)
   -d, --ib-dev=DEV     device, by name, node GUID or network interface (default
@@ -25,25 +24,25 @@ sizes and numbers.
   -s, --size=SIZE      bytes in a message (default 4096; ud: 1024)
   -m, --mtu=SIZE       path MTU: 256 to 4096 (default 1024; not ud)
   -q, --num-qp=N       queue pairs (srq only; default 16)
-  -r, --rx-depth=N     receives that are posted at a time (default 500)
-  -n, --iters=N        exchanges, of all queue pairs together (default 1000)
+  -r, --rx-depth=N     receives posted at a time (default 500)
+  -n, --iters=N        exchanges, over all queue pairs together (default 1000)
   -n, --num_tests=N    exchanges with each client (xsrq; default 5)
   -l, --sl=SL          service level (default 0)
-  -e, --events         sleep until completions come, in place of polling
+  -e, --events         sleep until completions arrive instead of polling
   -g, --gid-idx=INDEX  GID index of the port; RoCE needs one ('ibv info -v' lists
                        them)
-  -o, --odp            page the memory on demand (rc, srq and xsrq)
+  -o, --odp            use on-demand paging (rc, srq and xsrq)
   -c, --chk            check the data: give it to both sides (not xsrq)
   -c, --clients=N      clients to wait for (xsrq; default 1)
-  -N, --new_send       nothing: there is but one way to post here (rc)
-  -h, --help           this text
+  -N, --new_send       ignored: there is only one way to post here (rc)
+  -h, --help           show this help
 
 Examples:
   ibv pingpong rc -g 1
   ibv pingpong rc -g 1 192.168.77.1
         a server and, elsewhere, its client
   ibv_rc_pingpong -g 1 192.168.77.1
-        the same server serves rdma-core's client
+        rdma-core's client works with the same server
 `
 
 // pingpong is the command: a server or a client.
@@ -62,10 +61,10 @@ func pingpong(args []string) int {
 	return exitOK
 }
 
-// play meets the other side and exchanges messages with it.
+// play connects to the other side and exchanges messages with it.
 func play(o *pingpongOptions) error {
 	if o.unsupported != "" {
-		return fmt.Errorf("%s %w by this library", o.unsupported, verbs.ErrNotSupported)
+		return fmt.Errorf("%s %w", o.unsupported, verbs.ErrNotSupported)
 	}
 	ctx, err := verbs.Open(o.device)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A qpAddress is what a side must know of the other one's queue pair.
+// A qpAddress is what a side must know about the other side's queue pair.
 type qpAddress struct {
 	lid uint16
 	qpn uint32
@@ -53,8 +53,8 @@ func decodeAddress(b []byte) (a qpAddress, err error) {
 	return a, nil
 }
 
-// writeAddresses sends n addresses, those behind the local ones being zero, in
-// one piece: rdma-core's programs want an address to come with one read.
+// writeAddresses sends n addresses: the local ones, then zeros. It sends them with
+// one write, because rdma-core's programs expect to read an address at once.
 func writeAddresses(w io.Writer, local []qpAddress, n int) error {
 	b := make([]byte, 0, n*addressLen)
 	for i := range n {
@@ -68,7 +68,7 @@ func writeAddresses(w io.Writer, local []qpAddress, n int) error {
 	return err
 }
 
-// readAddresses receives n addresses and returns the first used ones.
+// readAddresses receives n addresses and returns the first used of them.
 func readAddresses(r io.Reader, n, used int) ([]qpAddress, error) {
 	b := make([]byte, n*addressLen)
 	if _, err := io.ReadFull(r, b); err != nil {
@@ -100,13 +100,13 @@ func callServer(host string, port, n int, local []qpAddress) ([]qpAddress, error
 		return nil, fmt.Errorf("receiving the server's address: %w", err)
 	}
 	if _, err := io.WriteString(conn, done); err != nil {
-		return nil, fmt.Errorf("sending the last word: %w", err)
+		return nil, fmt.Errorf("sending the final message: %w", err)
 	}
 	return remote, nil
 }
 
 // serveClient waits for one client and exchanges n addresses with it. It calls
-// connect when it has the client's: once the client has the answer, it sends.
+// connect before it answers, because the client may send once it has the answer.
 func serveClient(listener net.Listener, n int, local []qpAddress, connect func(remote []qpAddress) error) ([]qpAddress, error) {
 	conn, err := listener.Accept()
 	listener.Close()
@@ -125,7 +125,7 @@ func serveClient(listener net.Listener, n int, local []qpAddress, connect func(r
 		return nil, fmt.Errorf("sending the local address: %w", err)
 	}
 	if _, err := io.ReadFull(conn, make([]byte, len(done))); err != nil {
-		return nil, fmt.Errorf("waiting for the client's last word: %w", err)
+		return nil, fmt.Errorf("waiting for the client's final message: %w", err)
 	}
 	return remote, nil
 }

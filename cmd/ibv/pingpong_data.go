@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// The data that both sides expect with --chk: a page begins with a zero, which
-// is all that rdma-core's programs look at; the rest is the transport's fill.
+// The data that both sides expect with --chk. Each page begins with a zero, which
+// is all that rdma-core's programs check. The rest is the transport's fill byte.
 
 func fillPages(b []byte, fill byte) {
 	for i := range b {
@@ -18,7 +18,8 @@ func fillPages(b []byte, fill byte) {
 	}
 }
 
-// checkPages names the pages that differ on w, as rdma-core's programs do.
+// checkPages writes the numbers of the pages that differ to w, as rdma-core's
+// programs do.
 func checkPages(w io.Writer, b []byte, fill byte) error {
 	size := os.Getpagesize()
 	bad := 0

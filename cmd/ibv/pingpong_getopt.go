@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// A longOption is an option as getopt_long takes it.
+// A longOption is an option in the sense of getopt_long.
 type longOption struct {
 	short  byte
 	long   string
 	hasArg bool
 }
 
-// getopt calls set for each option in args, whose spelling is that of
-// getopt_long: -n 5, -n5, -ecn5, --iters 5, --iters=5, --it=5, before, between
-// and behind the operands, which it returns; -- ends the options. Package flag
-// knows only a few of these.
+// getopt calls set for each option in args, and returns the operands. It accepts
+// what getopt_long accepts: -n 5, -n5, -ecn5, --iters 5, --iters=5 and --it=5,
+// before, between and after the operands; -- ends the options. Package flag
+// accepts only some of these.
 func getopt(options []longOption, args []string, set func(o longOption, value string) error) (operands []string, err error) {
 	for len(args) > 0 {
 		arg := args[0]
@@ -51,7 +51,7 @@ func getopt(options []longOption, args []string, set func(o longOption, value st
 	return operands, nil
 }
 
-// cluster handles the options behind one dash and returns the arguments left.
+// cluster handles the options after one dash and returns the remaining arguments.
 func cluster(options []longOption, letters string, args []string, set func(longOption, string) error) ([]string, error) {
 	for i := range len(letters) {
 		o, err := findShort(options, letters[i])
@@ -89,10 +89,10 @@ func findShort(options []longOption, c byte) (longOption, error) {
 			return o, nil
 		}
 	}
-	return longOption{}, fmt.Errorf("no option -%c", c)
+	return longOption{}, fmt.Errorf("there is no option -%c", c)
 }
 
-// findLong finds an option by its name or by a beginning that no other has.
+// findLong finds an option by its name or by an unambiguous prefix.
 func findLong(options []longOption, name string) (longOption, error) {
 	var found []longOption
 	for _, o := range options {
@@ -105,7 +105,7 @@ func findLong(options []longOption, name string) (longOption, error) {
 	}
 	switch len(found) {
 	case 0:
-		return longOption{}, fmt.Errorf("no option --%s", name)
+		return longOption{}, fmt.Errorf("there is no option --%s", name)
 	case 1:
 		return found[0], nil
 	}

@@ -14,23 +14,23 @@ import (
 // the others.
 type pingpongTransport struct {
 	name      string
-	options   string // those it takes, by letter
+	options   string // the letters of its options
 	own       []longOption
 	qpType    verbs.QPType
 	srq       bool
-	xrc       bool // a game of its own
+	xrc       bool // played by an xrcPlayer
 	addresses int  // how many the sides exchange, used or not
 	size      int
 	hopLimit  uint8
 	headroom  int    // bytes before a message in the receive buffer
-	fill      byte   // what messages are made of
-	beforeGID string // punctuation of the line with the local address
+	fill      byte   // the byte that messages consist of
+	beforeGID string // punctuation in the line with the local address
 }
 
 var pingpongTransports = []*pingpongTransport{
 	{name: "rc", options: "pdismrnlegcoOPtjNUh", qpType: verbs.RC, addresses: 1, hopLimit: 1, size: 4096, fill: 0x7b, beforeGID: ","},
 	{name: "uc", options: "pdismrnlegch", qpType: verbs.UC, addresses: 1, hopLimit: 1, size: 4096, fill: 0x7b, beforeGID: ","},
-	// Before each UD message comes a GRH.
+	// In the receive buffer, a GRH precedes each UD message.
 	{name: "ud", options: "pdisrnlegch", qpType: verbs.UD, addresses: 1, hopLimit: 64, size: 1024, headroom: 40, fill: 0x7b, beforeGID: ":"},
 	{name: "srq", options: "pdismqrnlegcoh", qpType: verbs.RC, srq: true, addresses: 256, hopLimit: 1, size: 4096, beforeGID: ","},
 	{
@@ -83,10 +83,10 @@ type pingpongOptions struct {
 
 	clients int // xsrq
 
-	unsupported string // an option of rdma-core's program that has no counterpart here
+	unsupported string // an option of rdma-core's program that is not supported here
 }
 
-var errHelp = errors.New("help was asked for")
+var errHelp = errors.New("help requested")
 
 func parsePingpong(args []string) (*pingpongOptions, error) {
 	if len(args) == 0 {
@@ -141,7 +141,7 @@ func (o *pingpongOptions) checkQPs() error {
 	return nil
 }
 
-// set notes one option.
+// set records one option.
 func (o *pingpongOptions) set(option longOption, value string) (err error) {
 	number := func(lo, hi int) (n int) {
 		n, err = number("--"+option.long, value, lo, hi)
@@ -186,7 +186,7 @@ func (o *pingpongOptions) set(option longOption, value string) (err error) {
 	case 'h':
 		return errHelp
 	case 'O':
-		o.unsupported = "--iodp: memory regions over all memory are"
+		o.unsupported = "--iodp: implicit on-demand paging is"
 	case 'P':
 		o.unsupported = "--prefetch: advice on memory regions is"
 	case 't':

@@ -14,14 +14,16 @@ import (
 
 const pingpongQKey = 0x11111111
 
-// Work request IDs: bits, so that what a queue pair waits for is their union.
+// Work request IDs. They are bits, so that a set of them says what a queue pair
+// waits for.
 const (
 	recvID = 1 << iota
 	sendID
 )
 
-// A player is one side. Each of its queue pairs has one message in the air at
-// a time, and sends the next when it was sent and the other side's has come.
+// A player is one side. Each of its queue pairs has one message in flight. It
+// sends the next one when that message has been sent and the other side's has
+// arrived.
 type player struct {
 	*pingpongOptions
 	pd      *verbs.PD
@@ -30,16 +32,16 @@ type player struct {
 	cq      *verbs.CQ
 	srq     *verbs.SRQ // nil: each queue pair has its own receives
 	qps     []*verbs.QP
-	local   []qpAddress // by queue pair, as all of these
+	local   []qpAddress // by queue pair, as are the slices below
 	remote  []qpAddress
 	waits   []uint64
 	send    []verbs.SendWR
-	recv    []verbs.RecvWR // as many as fit; all the same
+	recv    []verbs.RecvWR // as many as fit, all the same
 	posted  int            // receives
 	wcs     []verbs.WC
 }
 
-// newPlayer makes everything up to queue pairs that can receive.
+// newPlayer makes all objects, with queue pairs that can receive.
 func newPlayer(ctx *verbs.Context, o *pingpongOptions) (*player, error) {
 	p := &player{pingpongOptions: o}
 	port, err := ctx.QueryPort(o.ibPort)
@@ -94,7 +96,7 @@ func (p *player) makeMemory(ctx *verbs.Context) (err error) {
 	}
 	fill := p.transport.fill
 	if p.check && p.host == "" {
-		// Nothing that was not received may pass the check.
+		// Only received data may pass the check.
 		fill = ^fill
 	}
 	b := p.mr.Bytes()
@@ -114,12 +116,12 @@ func (p *player) checkODP(ctx *verbs.Context) error {
 		need = verbs.ODPSupportSend | verbs.ODPSupportSRQRecv
 	}
 	if device.ODP.General&verbs.ODPSupport == 0 || device.ODP.RC&need != need {
-		return fmt.Errorf("%s can't page memory of RC sends and receives on demand", ctx.Device().Name())
+		return fmt.Errorf("%s has no on-demand paging for RC sends and receives", ctx.Device().Name())
 	}
 	return nil
 }
 
-// message is where messages are sent from and received at.
+// message returns the buffer that messages are sent from and received into.
 func (p *player) message() []byte { return p.mr.Bytes()[p.transport.headroom:] }
 
 func (p *player) makeQueues(ctx *verbs.Context) (err error) {
@@ -153,7 +155,7 @@ func (p *player) makeQueues(ctx *verbs.Context) (err error) {
 	for i := range p.recv {
 		p.recv[i] = verbs.RecvWR{WRID: recvID, SGL: sgl}
 	}
-	p.wcs = make([]verbs.WC, 2*p.nqps) // all that the messages in the air can leave
+	p.wcs = make([]verbs.WC, 2*p.nqps) // for the completions of all messages in flight
 	return nil
 }
 
@@ -181,7 +183,7 @@ func (p *player) sendWR(qp *verbs.QP) verbs.SendWR {
 	return wr
 }
 
-// findAddress notes what the other side must know.
+// findAddress records the addresses that the other side must know.
 func (p *player) findAddress(ctx *verbs.Context, lid uint16) error {
 	var gid verbs.GID
 	if p.gid >= 0 {
@@ -197,7 +199,8 @@ func (p *player) findAddress(ctx *verbs.Context, lid uint16) error {
 	return nil
 }
 
-// meetServer connects to the server, which by then can receive.
+// meetServer exchanges addresses with the server and connects the queue pairs. The
+// server's can receive by then.
 func (p *player) meetServer() error {
 	remote, err := callServer(p.host, p.port, p.transport.addresses, p.local)
 	if err != nil {
@@ -206,7 +209,7 @@ func (p *player) meetServer() error {
 	return p.connect(remote)
 }
 
-// meetClient waits for a client.
+// meetClient waits for a client and connects the queue pairs to its.
 func (p *player) meetClient() error {
 	listener, err := net.Listen("tcp", ":"+strconv.Itoa(p.port))
 	if err != nil {
@@ -216,7 +219,7 @@ func (p *player) meetClient() error {
 	return err
 }
 
-// connect brings the queue pairs to where they can send.
+// connect brings the queue pairs to RTS.
 func (p *player) connect(remote []qpAddress) error {
 	p.remote = remote
 	for i, qp := range p.qps {
@@ -271,8 +274,7 @@ func (p *player) refill() error {
 	return err
 }
 
-// exchange sends messages to and fro, the client first, and returns how long
-// it took.
+// exchange exchanges messages, the client first, and returns how long that took.
 func (p *player) exchange() (time.Duration, error) {
 	for i := range p.qps {
 		p.waits[i] = recvID
@@ -329,7 +331,8 @@ func (p *player) exchange() (time.Duration, error) {
 	return time.Since(start), nil
 }
 
-// sendOn sends a message; the queue pair then waits for it and for the next.
+// sendOn sends a message. The queue pair then waits for its completion and for
+// the next message.
 func (p *player) sendOn(qp int) error {
 	p.waits[qp] = recvID | sendID
 	_, err := p.qps[qp].PostSend(p.send[qp : qp+1]...)
@@ -337,7 +340,7 @@ func (p *player) sendOn(qp int) error {
 }
 
 // sleep waits for an event. The CQ is armed before it is polled, so that no
-// completion goes unnoticed.
+// completion is missed.
 func (p *player) sleep() error {
 	cq, err := p.channel.Wait(context.Background())
 	if err != nil {
@@ -352,5 +355,5 @@ func (p *player) find(qpn uint32) (int, error) {
 			return i, nil
 		}
 	}
-	return 0, fmt.Errorf("a completion of the unknown QPN %#06x", qpn)
+	return 0, fmt.Errorf("completion for unknown QPN %#06x", qpn)
 }

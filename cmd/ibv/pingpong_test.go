@@ -34,8 +34,8 @@ func TestGetopt(t *testing.T) {
 		{"-n -5", "n=-5"},
 		{"-e -- -n host", "e -n host"},
 		{"-", "-"},
-		{"-x", "no option -x"},
-		{"--nothing", "no option --nothing"},
+		{"-x", "there is no option -x"},
+		{"--nothing", "there is no option --nothing"},
 		{"--ib=1", "option --ib may be --ib-port or --ib-dev"},
 		{"-en", "option -n needs a value"},
 		{"--iters", "option --iters needs a value"},
@@ -105,21 +105,21 @@ func TestParsePingpongRefuses(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                "rc, uc, ud, srq or xsrq is missing",
 		"xrc":             `"xrc" is not rc, uc, ud, srq or xsrq`,
-		"ud -m 1024":      "no option -m",
-		"rc -q 2":         "no option -q",
-		"uc -o":           "no option -o",
+		"ud -m 1024":      "there is no option -m",
+		"rc -q 2":         "there is no option -q",
+		"uc -o":           "there is no option -o",
 		"rc -m 1000":      `--mtu: "1000" is not 256, 512, 1024, 2048 or 4096`,
 		"rc -p 65536":     `--port: "65536" is not a number from 0 to 65535`,
 		"rc -i 0":         `--ib-port: "0" is not a number from 1 to 255`,
 		"rc -s 1k":        `--size: "1k" is not a number from 0 to 2147483647`,
 		"rc one two":      `more than one host: ["one" "two"]`,
 		"srq -q 256":      "256 queue pairs are too many: at most 255",
-		"xsrq -r 15":      "no option -r",
+		"xsrq -r 15":      "there is no option -r",
 		"xsrq -c 0":       `--clients: "0" is not a number from 1 to 2147483647`,
 		"srq -r 15":       "15 receives are too few: each of the 16 queue pairs needs one",
-		"rc -n 1 -h":      "help was asked for",
-		"--help":          "help was asked for",
-		"srq --prefetch":  "no option --prefetch",
+		"rc -n 1 -h":      "help requested",
+		"--help":          "help requested",
+		"srq --prefetch":  "there is no option --prefetch",
 		"rc -g 1 -c -n x": `--iters: "x" is not a number from 0 to 2147483647`,
 	} {
 		if _, err := parsePingpong(strings.Fields(args)); err == nil || err.Error() != want {
@@ -224,7 +224,7 @@ func TestServeClient(t *testing.T) {
 		}
 		select {
 		case r := <-served:
-			t.Errorf("the server did not wait for the last word: %v", r)
+			t.Errorf("the server did not wait for the final message: %v", r)
 		default:
 		}
 		io.WriteString(conn, "done\x00")
@@ -245,8 +245,8 @@ func TestServeClientFails(t *testing.T) {
 		{thereBytes[:20], nil, "receiving the client's address: unexpected EOF"},
 		{strings.Repeat("x", addressLen), nil, "is not an address"},
 		{thereBytes, refused, "refused"},
-		{thereBytes, nil, "waiting for the client's last word: EOF"},
-		{thereBytes + "don", nil, "waiting for the client's last word: unexpected EOF"},
+		{thereBytes, nil, "waiting for the client's final message: EOF"},
+		{thereBytes + "don", nil, "waiting for the client's final message: unexpected EOF"},
 	} {
 		l, _ := listen(t)
 		go func() {

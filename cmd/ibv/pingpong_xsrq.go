@@ -16,14 +16,14 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// The file whose XRC domain the processes of a machine share.
+// The processes of a machine share the XRC domain of this file.
 const xrcDomainFile = "/tmp/xrc_domain"
 
-// The clients' last word, and the server's answer to all of them: until then a
-// client's queues serve the server's messages to the others.
+// The clients' final message, and the server's answer to all of them. Until then
+// a client's queues carry the server's messages to the other clients.
 const xrcDone = "END\x00"
 
-// An xrcAddress is what a side must know of the other one.
+// An xrcAddress is what a side must know about the other side.
 type xrcAddress struct {
 	lid              uint16
 	recvQPN, sendQPN uint32
@@ -79,7 +79,7 @@ type xrcPlayer struct {
 	conns          []net.Conn
 }
 
-// playXRC meets the other side and exchanges messages with it.
+// playXRC connects to the other side and exchanges messages with it.
 func playXRC(ctx *verbs.Context, o *pingpongOptions) error {
 	p := &xrcPlayer{pingpongOptions: o}
 	defer func() {
@@ -107,8 +107,7 @@ func playXRC(ctx *verbs.Context, o *pingpongOptions) error {
 	return nil
 }
 
-// make makes everything up to queue pairs that know their port, and posts
-// receives.
+// make makes all objects, brings the queue pairs to INIT, and posts receives.
 func (p *xrcPlayer) make(ctx *verbs.Context) error {
 	port, err := ctx.QueryPort(p.ibPort)
 	if err != nil {
@@ -126,7 +125,7 @@ func (p *xrcPlayer) make(ctx *verbs.Context) error {
 		}
 		need := verbs.ODPSupportSend | verbs.ODPSupportSRQRecv
 		if device.ODP.General&verbs.ODPSupport == 0 || device.ODP.XRC&need != need {
-			return fmt.Errorf("%s can't page memory of XRC sends and receives on demand", ctx.Device().Name())
+			return fmt.Errorf("%s has no on-demand paging for XRC sends and receives", ctx.Device().Name())
 		}
 		access |= verbs.AccessOnDemand
 	}
@@ -172,8 +171,8 @@ func (p *xrcPlayer) make(ctx *verbs.Context) error {
 	return p.findAddress(ctx)
 }
 
-// openXRCDomain shares the domain with the other processes that play on this
-// machine, as rdma-core's do: the server answers one over the QPs of another.
+// openXRCDomain opens the domain that all players on this machine share, as
+// rdma-core's do: the server answers one client over the QPs of another.
 func openXRCDomain(ctx *verbs.Context) (*verbs.XRCD, error) {
 	f, err := os.OpenFile(xrcDomainFile, os.O_RDONLY|os.O_CREATE, 0o440)
 	if err != nil {
@@ -252,7 +251,8 @@ func (p *xrcPlayer) meet() error {
 			return err
 		}
 		// rdma-core answers before it connects, and sends no message before all
-		// clients came. The order here keeps a client's first from being early.
+		// clients have come. Connecting first keeps a client's first message from
+		// arriving too early.
 		if err := p.connect(i); err != nil {
 			return err
 		}
@@ -285,7 +285,7 @@ func (p *xrcPlayer) hear() error {
 	return nil
 }
 
-// connect brings a pair to where it can receive and send.
+// connect brings a pair to the states in which it can receive and send.
 func (p *xrcPlayer) connect(i int) error {
 	to, from := &p.remote[i], &p.local[i]
 	attr := verbs.QPAttr{
@@ -321,8 +321,8 @@ func (p *xrcPlayer) postRecv() error {
 	return err
 }
 
-// postSend sends to a client, or to the server. The last message completes, and
-// with it all before it.
+// postSend sends to a client, or to the server. Only the last message is signaled.
+// Its completion covers all before it.
 func (p *xrcPlayer) postSend(i int) error {
 	to := &p.remote[i]
 	wr := verbs.SendWR{WRID: uint64(i), Opcode: verbs.OpSend, RemoteSRQN: to.srqn, SGL: []verbs.SGE{p.mr.SGE(0, p.size)}}
@@ -334,7 +334,7 @@ func (p *xrcPlayer) postSend(i int) error {
 	return err
 }
 
-// exchange sends messages to and fro, the server first.
+// exchange exchanges messages, the server first.
 func (p *xrcPlayer) exchange() error {
 	if p.host == "" && p.iters > 0 {
 		for i := range p.clients {
@@ -388,13 +388,13 @@ func (p *xrcPlayer) poll(cq *verbs.CQ, wcs []verbs.WC) (int, error) {
 	return n, err
 }
 
-// answer makes room for another message and sends one to where one came from.
+// answer posts another receive, and answers a message.
 func (p *xrcPlayer) answer(wc *verbs.WC) error {
 	if err := p.postRecv(); err != nil {
 		return err
 	}
 	for i, qp := range p.recv {
-		// A client gets messages over the QPs of others.
+		// A client receives messages over other clients' QPs.
 		if p.clients > 1 && qp.Num() != wc.QPNum {
 			continue
 		}
@@ -403,10 +403,10 @@ func (p *xrcPlayer) answer(wc *verbs.WC) error {
 		}
 		return p.postSend(i)
 	}
-	return fmt.Errorf("a completion of the unknown QPN %#06x", wc.QPNum)
+	return fmt.Errorf("completion for unknown QPN %#06x", wc.QPNum)
 }
 
-// part ends the play: the clients wait for each other.
+// part ends the game. The clients wait for each other.
 func (p *xrcPlayer) part() error {
 	say := func(conn net.Conn) error {
 		_, err := io.WriteString(conn, xrcDone)
@@ -418,7 +418,7 @@ func (p *xrcPlayer) part() error {
 			return err
 		}
 		if !bytes.Equal(b[:], []byte(xrcDone)) {
-			return fmt.Errorf("%q in place of the last word", b)
+			return fmt.Errorf("received %q, want the final message %q", b, xrcDone)
 		}
 		return nil
 	}

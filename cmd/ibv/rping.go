@@ -19,8 +19,8 @@ Connect by address, through the RDMA connection manager, and play ping-pong with
 RDMA: the server reads the client's data and writes it back. The other side may
 be rdma-core's rping.
 
-  -s         be the server
-  -c         be the client
+  -s         run as the server
+  -c         run as the client
   -a ADDR    server: address or name to listen on (default any of IPv4; ::0 for
              any); client: the server's
   -I ADDR    client: address to connect from
@@ -32,15 +32,16 @@ be rdma-core's rping.
   -V         client: check that the data comes back
   -d         print each step
   -P         server: serve any number of clients, at the same time
-  -q         make the queue pair by hand, and move it by hand from state to state
-  -h         this text
+  -q         create the queue pair and change its state without the connection
+             manager's help
+  -h         show this help
 
 Examples:
   ibv rping -s -P
   ibv rping -c -a 192.168.77.1 -C 10 -vV
         a server and, elsewhere, its client
   rping -c -a 192.168.77.1 -C 10 -vV
-        the same server serves rdma-core's client
+        rdma-core's client works with the same server
 `
 
 // rpingOptions are the command line.
@@ -59,7 +60,7 @@ type rpingOptions struct {
 const (
 	rpingPort    = 7174
 	rpingMaxSize = 64 << 10
-	rpingTimeout = 2 * time.Second // of address and route resolution
+	rpingTimeout = 2 * time.Second // for address and route resolution
 )
 
 var rpingOptionList = []longOption{
@@ -78,9 +79,9 @@ func parseRping(args []string) (*rpingOptions, error) {
 	case len(operands) > 0:
 		return nil, fmt.Errorf("%q is not an option", operands[0])
 	case o.server == o.client:
-		return nil, errors.New("either -s or -c is needed")
+		return nil, errors.New("exactly one of -s and -c is required")
 	case o.client && o.addr == "":
-		return nil, errors.New("-a is missing: the server's address")
+		return nil, errors.New("-a, the server's address, is required")
 	}
 	return o, nil
 }
@@ -155,7 +156,7 @@ func (o *rpingOptions) debugf(format string, args ...any) {
 	}
 }
 
-// address finds a host's address.
+// address looks up a host's address.
 func (o *rpingOptions) address(ctx context.Context, host string, port int) (netip.AddrPort, error) {
 	infos, err := rdmacm.GetAddrInfo(ctx, host, fmt.Sprint(port), rdmacm.Hints{})
 	if err != nil {

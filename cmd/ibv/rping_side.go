@@ -12,10 +12,10 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A rpinger is one side of a connection, with the memory that it needs. For
-// each ping, the client sends where its data is; the server reads that and says
-// so; the client sends where the answer is to go; the server writes it there
-// and says so. Nothing but these notes is ever sent.
+// A rpinger is one side of a connection, with its memory. For each ping, the
+// client sends the address of its data. The server reads the data and confirms.
+// The client sends the address for the answer. The server writes the answer there
+// and confirms. Only these notes are sent as messages.
 type rpinger struct {
 	*rpingOptions
 	id *rdmacm.ID
@@ -29,8 +29,8 @@ type rpinger struct {
 	sink   part      // the peer's data: read by the server, written to the client
 	source part      // the client's data
 
-	closers []interface{ Close() error } // in the order in which they were made
-	parted  context.Context              // ends with ErrDisconnected when the peer has disconnected
+	closers []interface{ Close() error } // in the order of their creation
+	parted  context.Context              // ends with ErrDisconnected when the peer disconnects
 	stop    context.CancelFunc
 	left    bool // disconnect has succeeded
 }
@@ -42,7 +42,7 @@ func (p *rpinger) bytes(m part) []byte             { return p.mr.Bytes()[m.off:]
 func (p *rpinger) sge(m part) []verbs.SGE          { return []verbs.SGE{p.mr.SGE(m.off, m.len)} }
 func (p *rpinger) sgeOf(m part, n int) []verbs.SGE { return []verbs.SGE{p.mr.SGE(m.off, n)} }
 
-// A note says where memory is: address, key, length, in network order.
+// A note describes memory: address, key and length, in network byte order.
 const noteLen = 16
 
 func newRpinger(id *rdmacm.ID, o *rpingOptions) (*rpinger, error) {
@@ -100,7 +100,7 @@ func (p *rpinger) allocate() (err error) {
 	return p.postRecv()
 }
 
-// moveQP moves a queue pair that was made by hand to the state.
+// moveQP moves a queue pair of -q through the states.
 func (p *rpinger) moveQP(states ...verbs.QPState) error {
 	for _, state := range states {
 		a, mask, err := p.id.InitQPAttr(state)
@@ -114,7 +114,7 @@ func (p *rpinger) moveQP(states ...verbs.QPState) error {
 	return nil
 }
 
-// param is what rping asks for: one read at a time.
+// param returns rping's connection parameters: one outstanding read.
 func (p *rpinger) param() *rdmacm.ConnParam {
 	return &rdmacm.ConnParam{
 		ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7, RNRRetryCount: 7,
@@ -157,7 +157,7 @@ func (p *rpinger) connect(ctx context.Context) error {
 	return nil
 }
 
-// watch ends waits for completions when the peer disconnects.
+// watch ends waits for completions once the peer has disconnected.
 func (p *rpinger) watch(ctx context.Context) {
 	parted, end := context.WithCancelCause(ctx)
 	p.parted, p.stop = parted, func() { end(nil) }
@@ -178,7 +178,7 @@ func (p *rpinger) watch(ctx context.Context) {
 	}()
 }
 
-// wait waits for a completion. Sends complete in passing.
+// wait waits for a completion with the opcode. It skips those of sends.
 func (p *rpinger) wait(want verbs.WCOpcode) error {
 	var wc [1]verbs.WC
 	for {
@@ -213,8 +213,8 @@ func (p *rpinger) postRecv() error {
 	return err
 }
 
-// sendNote sends where n bytes of m are, or as the server what is in the buffer:
-// its notes only say that it is done.
+// sendNote sends the client's note about n bytes of m. A server's notes only
+// confirm, so it sends the buffer as it is.
 func (p *rpinger) sendNote(m part, n int) error {
 	note := p.bytes(p.send)
 	binary.BigEndian.PutUint64(note, p.mr.Addr()+uint64(m.off))
@@ -223,8 +223,8 @@ func (p *rpinger) sendNote(m part, n int) error {
 	return p.post(verbs.SendWR{Opcode: verbs.OpSend, SGL: p.sge(p.send)})
 }
 
-// recvNote waits for a note, and posts the next receive before the peer has a
-// reason to send.
+// recvNote waits for a note. It posts the next receive before the peer can send
+// another one.
 func (p *rpinger) recvNote() (addr uint64, rkey uint32, n int, err error) {
 	if err := p.wait(verbs.WCRecv); err != nil {
 		return 0, 0, 0, err
@@ -285,7 +285,7 @@ func (p *rpinger) pong() error {
 			return err
 		}
 		if n > p.sink.len {
-			return fmt.Errorf("the client's data has %d bytes: more than %d", n, p.sink.len)
+			return fmt.Errorf("the client's data has %d bytes, more than the maximum of %d", n, p.sink.len)
 		}
 		if err := p.move(verbs.OpRDMARead, verbs.WCRDMARead, addr, rkey, n); err != nil {
 			return err
@@ -311,7 +311,8 @@ func (p *rpinger) pong() error {
 	}
 }
 
-// move reads from the client's memory, or writes to it, and waits for the end.
+// move reads from the client's memory, or writes to it, and waits for the
+// completion.
 func (p *rpinger) move(op verbs.Opcode, done verbs.WCOpcode, addr uint64, rkey uint32, n int) error {
 	if err := p.post(verbs.SendWR{Opcode: op, SGL: p.sgeOf(p.sink, n), RemoteAddr: addr, RKey: rkey}); err != nil {
 		return err
@@ -333,19 +334,19 @@ func (p *rpinger) disconnect(ctx context.Context) error {
 	return nil
 }
 
-// close ends the connection, if it is still there, and frees what was made.
+// close ends the connection, if it lasts, and frees all objects.
 func (p *rpinger) close() {
 	if p.stop != nil {
 		p.stop()
 		if context.Cause(p.parted) == rdmacm.ErrDisconnected && !p.left {
-			p.disconnect(context.Background()) // answers the peer
+			p.disconnect(context.Background()) // confirms the peer's disconnect
 		}
 	}
 	p.free()
 	p.id.Close()
 }
 
-// free closes what was made, the last first.
+// free closes all objects, in reverse order of their creation.
 func (p *rpinger) free() error {
 	for _, c := range slices.Backward(p.closers) {
 		if err := c.Close(); err != nil {

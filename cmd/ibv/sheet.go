@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A sheet collects a device's properties, for people and for programs at once:
-// as lines of text in ibv_devinfo's layout, and as a JSON object.
+// A sheet collects a device's properties in two forms: as lines of text in
+// ibv_devinfo's layout, and as a JSON object.
 type sheet struct {
 	text   *strings.Builder
 	keys   []string
@@ -23,8 +23,8 @@ func newPart(text *strings.Builder) *sheet {
 	return &sheet{text: text, values: make(map[string]any)}
 }
 
-// put adds a line. The property's name is what stands before the colon of the
-// layout, its value the first of the arguments.
+// put adds a line. The property's name is the text before the colon in the layout,
+// and its value is the first argument.
 func (s *sheet) put(layout string, args ...any) {
 	name, _, _ := strings.Cut(layout, ":")
 	name = strings.ReplaceAll(strings.TrimSpace(name), " ", "_")
@@ -32,11 +32,11 @@ func (s *sheet) put(layout string, args ...any) {
 	fmt.Fprintf(s.text, layout, args...)
 }
 
-// note adds text that is no property.
+// note adds text that is not a property.
 func (s *sheet) note(layout string, args ...any) { fmt.Fprintf(s.text, layout, args...) }
 
-// set adds a property that the text doesn't show. Enumerations become words,
-// but those that code a number, that number.
+// set adds a property that the text doesn't show. An enumeration becomes a word,
+// or a number if it encodes one.
 func (s *sheet) set(name string, value any) {
 	switch v := value.(type) {
 	case verbs.MTU:
@@ -50,7 +50,7 @@ func (s *sheet) set(name string, value any) {
 	s.values[name] = value
 }
 
-// part adds an object within the object, with its text in place.
+// part adds a nested object. Its text goes where the object is added.
 func (s *sheet) part(name string) *sheet {
 	p := newPart(s.text)
 	s.set(name, p)
@@ -59,8 +59,8 @@ func (s *sheet) part(name string) *sheet {
 
 const flagIndent = "\t\t\t\t\t"
 
-// flags adds a set of flags. In the text each has a line, with ibv_devinfo's
-// word for it; those without one come last, as a number.
+// flags adds a set of flags. In the text each flag has a line with ibv_devinfo's
+// word for it. Flags without a word come last, as a number.
 func (s *sheet) flags(name string, bits uint64, names fmt.Stringer, word func(bit uint64) string) {
 	unknown := uint64(0)
 	for left := bits; left != 0; left &= left - 1 {
