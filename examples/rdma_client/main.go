@@ -1,9 +1,8 @@
-// Rdma_client connects to a server, sends it a message of 16 bytes, takes its
-// answer, and ends. It speaks with rdma-core's rdma_server, and with
+// Rdma_client connects to a server, sends it a message of 16 bytes, receives its
+// answer, and exits. The server is rdma-core's rdma_server, or
 // examples/rdma_server.
 //
-// It does by hand, with an ID, what rdmacm.Dial does by itself, so that each
-// step can be seen.
+// It takes the steps of rdmacm.Dial one by one, with an ID, to show each of them.
 package main
 
 import (
@@ -31,7 +30,7 @@ func main() {
 
 const (
 	messageLen = 16
-	timeout    = 2 * time.Second // of each resolution
+	timeout    = 2 * time.Second // for the address, and for the route
 )
 
 func run(server, port string) error {
@@ -47,7 +46,7 @@ func run(server, port string) error {
 		return err
 	}
 	defer id.Close()
-	// Which device leads there, and how.
+	// The device on the way to the server, and the route.
 	if err := id.ResolveAddr(ctx, netip.AddrPort{}, infos[0].Dst, timeout); err != nil {
 		return err
 	}
@@ -56,21 +55,21 @@ func run(server, port string) error {
 	}
 	qp, err := id.CreateQP(nil, verbs.QPOptions{
 		Cap:       verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: messageLen},
-		SignalAll: true, // each send reports that it is done
+		SignalAll: true, // each send generates a completion
 	})
 	if err != nil {
 		return err
 	}
-	// Memory that the device may write to: rdma_reg_msgs.
+	// Registered memory for the answer: rdma_reg_msgs.
 	mr, err := id.PD().AllocMR(messageLen, verbs.AccessLocalWrite)
 	if err != nil {
 		return err
 	}
 	defer mr.Close()
 
-	// The rule that matters: a message needs a receive that was posted before it
-	// was sent. The server answers as soon as it has our message, so the receive
-	// for the answer comes before that message, and best before Connect.
+	// The most important rule: a message needs a receive that is already posted. The
+	// server answers as soon as it has our message. So post the receive for the
+	// answer before sending that message, or better before Connect.
 	if _, err := qp.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{mr.SGE(0, messageLen)}}); err != nil {
 		return err
 	}
@@ -78,16 +77,16 @@ func run(server, port string) error {
 		return err
 	}
 
-	// Our message. Data of a few bytes goes along with the work request and needs
-	// no registered memory.
+	// Our message. Inline data is copied into the work request and needs no
+	// registered memory.
 	if _, err := qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, Inline: []byte("hello from Go\x00\x00\x00")}); err != nil {
 		return err
 	}
-	// The server has it: rdma_get_send_comp.
+	// Wait until the server has it: rdma_get_send_comp.
 	if err := completed(ctx, id.SendCQ()); err != nil {
 		return err
 	}
-	// The answer: rdma_get_recv_comp.
+	// Wait for the answer: rdma_get_recv_comp.
 	if err := completed(ctx, id.RecvCQ()); err != nil {
 		return err
 	}
@@ -95,7 +94,8 @@ func run(server, port string) error {
 	return id.Disconnect(ctx)
 }
 
-// completed waits for one completion, and fails if the work did.
+// completed waits for one completion. It returns an error if the work request
+// failed.
 func completed(ctx context.Context, cq *verbs.CQ) error {
 	var wc [1]verbs.WC
 	if _, err := cq.PollWait(ctx, wc[:]); err != nil {

@@ -1,9 +1,9 @@
-// Rdma_server waits for one client, takes a message of 16 bytes from it, answers
-// with 16 bytes, and ends. It speaks with rdma-core's rdma_client, and with
+// Rdma_server waits for one client, receives a message of 16 bytes, answers with
+// 16 bytes, and exits. The client is rdma-core's rdma_client, or
 // examples/rdma_client.
 //
-// It does by hand, with an ID, what rdmacm.Listen does by itself, so that each
-// step can be seen.
+// It takes the steps of rdmacm.Listen one by one, with an ID, to show each of
+// them.
 package main
 
 import (
@@ -49,8 +49,8 @@ func run(addr, port string) error {
 		return err
 	}
 
-	// A client. Its request brings an ID of its own, which knows the device that
-	// the request came in on: everything else is made there.
+	// Wait for a client. Its request has a new ID, which is bound to the device that
+	// the request arrived on. All other objects are made on that device.
 	request, err := listener.Request(ctx)
 	if err != nil {
 		return err
@@ -59,21 +59,21 @@ func run(addr, port string) error {
 	defer id.Close()
 	qp, err := id.CreateQP(nil, verbs.QPOptions{
 		Cap:       verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: messageLen},
-		SignalAll: true, // each send reports that it is done
+		SignalAll: true, // each send generates a completion
 	})
 	if err != nil {
 		return err
 	}
-	// Memory that the device may write to: rdma_reg_msgs.
+	// Registered memory for the message: rdma_reg_msgs.
 	mr, err := id.PD().AllocMR(messageLen, verbs.AccessLocalWrite)
 	if err != nil {
 		return err
 	}
 	defer mr.Close()
 
-	// The rule that matters: a message needs a receive that was posted before it
-	// was sent. The client may send as soon as it hears that it is accepted, so
-	// the receive comes before Accept.
+	// The most important rule: a message needs a receive that is already posted. The
+	// client may send as soon as it learns that it is accepted. So post the receive
+	// before Accept.
 	if _, err := qp.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{mr.SGE(0, messageLen)}}); err != nil {
 		return err
 	}
@@ -81,25 +81,26 @@ func run(addr, port string) error {
 		return err
 	}
 
-	// The client's message: rdma_get_recv_comp.
+	// Wait for the client's message: rdma_get_recv_comp.
 	if err := completed(ctx, id.RecvCQ()); err != nil {
 		return err
 	}
 	fmt.Printf("received %q\n", mr.Bytes())
 
-	// The answer. The client has posted a receive for it before it sent. Data of
-	// a few bytes goes along with the work request and needs no registered memory.
+	// The answer. The client posted a receive for it before it sent its message.
+	// Inline data is copied into the work request and needs no registered memory.
 	if _, err := qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, Inline: []byte("hello from Go\x00\x00\x00")}); err != nil {
 		return err
 	}
-	// It must have left before the connection ends: rdma_get_send_comp.
+	// Wait until the client has it, before the connection ends: rdma_get_send_comp.
 	if err := completed(ctx, id.SendCQ()); err != nil {
 		return err
 	}
 	return id.Disconnect(ctx)
 }
 
-// completed waits for one completion, and fails if the work did.
+// completed waits for one completion. It returns an error if the work request
+// failed.
 func completed(ctx context.Context, cq *verbs.CQ) error {
 	var wc [1]verbs.WC
 	if _, err := cq.PollWait(ctx, wc[:]); err != nil {
