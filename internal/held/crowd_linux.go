@@ -2,8 +2,8 @@ package held
 
 import "runtime"
 
-// A Crowd is goroutines that run when they are asked to. They show that the scheduler
-// and the garbage collector go on.
+// A Crowd is a set of goroutines that run on request. They show that the scheduler
+// and the garbage collector still work.
 type Crowd struct {
 	asked   []chan struct{}
 	answers chan struct{}
@@ -23,7 +23,7 @@ func NewCrowd(n int) *Crowd {
 	return c
 }
 
-// Round collects garbage, from beginning to end, and then has each goroutine run.
+// Round runs one whole garbage collection, and then each goroutine once.
 func (c *Crowd) Round() {
 	runtime.GC()
 	for _, a := range c.asked {
@@ -34,7 +34,7 @@ func (c *Crowd) Round() {
 	}
 }
 
-// Close ends the goroutines.
+// Close stops the goroutines.
 func (c *Crowd) Close() {
 	for _, a := range c.asked {
 		close(a)

@@ -1,8 +1,9 @@
 // Package held lets tests hold system calls in the kernel, with a seccomp filter,
-// whatever file they are for, and answer them in the kernel's place.
+// and answer them in place of the kernel. It works on calls for any file.
 //
-// Test asks whether Go's scheduler is told of a call. A goroutine in a call of which
-// it is not told keeps its processor, and the garbage collector waits for it.
+// Test checks that Go's scheduler knows about a system call. While a goroutine is
+// in a call that the scheduler doesn't know about, it keeps its processor, and the
+// garbage collector waits for it.
 package held
 
 import (
@@ -21,30 +22,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Filter says which calls are held: those of a number (unix.SYS_*), in which the
-// lower half of one argument has a value.
+// A Filter selects the calls to hold: those with this number (unix.SYS_*), if the
+// lower half of the argument Arg is Value.
 type Filter struct {
 	Number uintptr
 	Arg    int
 	Value  uint32
 }
 
-// Errno is what the calls that were held return.
+// Errno is what held calls return.
 const Errno = unix.EHWPOISON
 
 const (
-	variable = "GOVERBS_HELD" // tells the process in which calls are held
+	variable = "GOVERBS_HELD" // marks the process whose calls are held
 	calls    = 16
 	others   = 64
 	patience = 5 * time.Minute
 )
 
-// Test makes a call from 16 goroutines, and fails the test unless other goroutines
-// and the garbage collector go on while it is held in the kernel, on 1, 2 and 16
-// processors. Call must return an error that wraps Errno.
+// Test makes a call from 16 goroutines and holds it in the kernel, on 1, 2 and 16
+// processors. The test fails unless other goroutines and the garbage collector
+// still run meanwhile. Call must return an error that wraps Errno.
 //
-// It runs the test again in processes of its own, which stand still where the
-// scheduler is not told.
+// It runs the test again in separate processes. These stop dead if the scheduler
+// doesn't know about the call.
 func Test(t *testing.T, f Filter, call func() error) {
 	t.Helper()
 	if os.Getenv(variable) != "" {
@@ -57,10 +58,10 @@ func Test(t *testing.T, f Filter, call func() error) {
 	}
 }
 
-// Answer makes a call, and answers the system calls that are held meanwhile: with
-// an error, or with success and 0. Then it checks what came of it. It runs the test
-// again in a process of its own, for which the functions are. What the system calls'
-// arguments point at, answer gets with Read and Write.
+// Answer runs call and answers the system calls that are held meanwhile, with an
+// error, or with success and 0. Then it runs check. It runs the test again in a
+// separate process, in which it calls the functions. With Read and Write, answer
+// can access the memory that the system calls' arguments point to.
 func Answer(t *testing.T, f Filter, answer func(args [6]uint64) unix.Errno, call, check func()) {
 	t.Helper()
 	if os.Getenv(variable) == "" {
@@ -71,7 +72,7 @@ func Answer(t *testing.T, f Filter, answer func(args [6]uint64) unix.Errno, call
 	if err != nil {
 		t.Fatalf("seccomp: %v", err)
 	}
-	var answered sync.Mutex // tells the race detector what the kernel doesn't
+	var answered sync.Mutex // shows the race detector an order that the kernel enforces
 	go func() {
 		for {
 			n, err := receive(listener)
@@ -118,12 +119,12 @@ func local(b []byte) []unix.Iovec {
 	return v
 }
 
-// patternOf is the -test.run that finds the test.
+// patternOf returns the -test.run pattern that selects the test.
 func patternOf(t *testing.T) string {
 	return "^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$"
 }
 
-// again runs a test in a process of its own.
+// again runs a test in a separate process.
 func again(t *testing.T, pattern string, processors int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -139,7 +140,7 @@ func again(t *testing.T, pattern string, processors int) {
 	}
 }
 
-// hold is Test in such a process.
+// hold is Test in the separate process.
 func hold(t *testing.T, f Filter, call func() error) {
 	listener, err := install(f)
 	if err != nil {
@@ -178,11 +179,11 @@ func hold(t *testing.T, f Filter, call func() error) {
 	}
 }
 
-// Why the unsafe code below holds: each pointer is to a local variable and becomes a
-// number in the call itself, which keeps what it points at alive.
+// Why the unsafe code below holds: each pointer points to a local variable, and is
+// converted to a uintptr in the call's argument list. That keeps the variable alive.
 
-// install filters the calls of the whole process, and returns where they are heard
-// of.
+// install installs the filter for the whole process, and returns the descriptor
+// that reports held calls.
 func install(f Filter) (listener uintptr, err error) {
 	load := func(offset int) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: uint32(offset)}
@@ -193,7 +194,7 @@ func install(f Filter) (listener uintptr, err error) {
 	ret := func(k uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k}
 	}
-	// Offsets in struct seccomp_data of little-endian machines.
+	// Offsets in struct seccomp_data, on little-endian machines.
 	prog := []unix.SockFilter{
 		load(0), unless(uint32(f.Number), 3),
 		load(16 + 8*f.Arg), unless(f.Value, 1),
@@ -206,7 +207,8 @@ func install(f Filter) (listener uintptr, err error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return 0, err
 	}
-	// Signals, of which Go sends itself many, don't begin a call anew once it is heard of.
+	// Go sends itself many signals. They must not restart a call that has been
+	// reported.
 	const flags = unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH |
 		unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 	listener, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&fprog)))
@@ -235,14 +237,14 @@ func receive(listener uintptr) (notification, error) {
 		switch errno {
 		case 0:
 			return n, nil
-		case unix.EINTR, unix.ENOENT: // ENOENT: the call was begun anew
+		case unix.EINTR, unix.ENOENT: // ENOENT: the call was restarted
 		default:
 			return n, os.NewSyscallError("SECCOMP_IOCTL_NOTIF_RECV", errno)
 		}
 	}
 }
 
-// reply lets a call go.
+// reply ends a held call.
 func reply(listener uintptr, id uint64, errno unix.Errno) error {
 	r := struct {
 		id    uint64

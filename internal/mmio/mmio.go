@@ -4,23 +4,25 @@ package mmio
 
 import "unsafe"
 
-// Supported tells whether this architecture has what the package promises.
+// Supported reports whether the package supports this architecture.
 const Supported = true
 
-// ToDevice makes what was stored before it visible to the device before what is
-// stored after it: between a queue entry and the doorbell that shows it.
+// ToDevice orders stores to memory that the device reads: the device sees the
+// stores before the barrier before those after it. Its place is between a queue
+// entry and the doorbell record.
 //
 //go:noescape
 func ToDevice()
 
-// FromDevice makes what is loaded after it at least as new as what was loaded
-// before it: between a valid bit that the device wrote last, and the rest.
+// FromDevice orders loads: a load after the barrier returns a value at least as new
+// as the loads before it. Its place is between a valid bit, which the device writes
+// last, and the rest of an entry.
 //
 //go:noescape
 func FromDevice()
 
-// FlushWrites pushes stores to write-combining memory out of the processor, in
-// order with all other stores. It includes ToDevice.
+// FlushWrites flushes stores to write-combining memory out of the processor, and
+// orders them with all other stores. It includes ToDevice.
 //
 //go:noescape
 func FlushWrites()
@@ -35,16 +37,17 @@ func Load32(reg *uint32) uint32
 //go:noescape
 func Publish(record *uint32, v uint32)
 
-// Doorbell publishes a record, and then stores to a register in
-// write-combining memory: Publish, FlushWrites, one store of 64 bits,
-// FlushWrites, in one call since each one costs.
+// Doorbell publishes a record, and then stores to a register in write-combining
+// memory: Publish, FlushWrites, one store of 64 bits, FlushWrites. It is one
+// function to save calls.
 //
 //go:noescape
 func Doorbell(record *uint32, v uint32, reg *uint64, value uint64)
 
-// RingLocked and CopyLocked are what Doorbell and BlueFlame do to a register, under a
-// lock that was taken with an atomic instruction after a Publish: on amd64 that is the
-// fence between the two. They end with FlushWrites, so that the lock may be freed.
+// RingLocked and CopyLocked are the second halves of Doorbell and BlueFlame, the
+// stores to a register. They are for a caller that holds a lock. It must have taken
+// the lock after Publish, with an atomic instruction, which is the fence between the
+// two on amd64. They end with FlushWrites, so that the caller may release the lock.
 //
 //go:noescape
 func RingLocked(reg *uint64, value uint64)
@@ -52,26 +55,26 @@ func RingLocked(reg *uint64, value uint64)
 //go:noescape
 func CopyLocked(reg, entry unsafe.Pointer, blocks int)
 
-// A Bell is where a queue of entries rings: its doorbell record, and a register
-// of two buffers in write-combining memory, which are used in turn.
+// A Bell is a queue's doorbell: its doorbell record, and a register. The register
+// consists of two buffers in write-combining memory, which are used in turn.
 type Bell struct {
 	Record *uint32
 	Reg    unsafe.Pointer
 	Size   uint32 // of one buffer, in bytes
-	Offset uint32 // of the buffer that is next: 0 or Size
+	Offset uint32 // of the next buffer to use: 0 or Size
 }
 
-// BlueFlame publishes the record, and then copies the entry itself to the
-// register: Publish, FlushWrites, the blocks in ascending order and in stores of
-// at least 8 bytes, FlushWrites. A block has 64 bytes; there is at least one, and
-// no more than a buffer holds. Both ends are aligned to 8 bytes. The other buffer
-// is next.
+// BlueFlame publishes the record, and then copies the entry itself to the register:
+// Publish, FlushWrites, the blocks in ascending order with stores of at least 8
+// bytes, FlushWrites. A block has 64 bytes. There is at least one block, and at most
+// as many as the buffer holds. Entry and register are aligned to 8 bytes. Then it
+// switches to the other buffer.
 //
 //go:noescape
 func BlueFlame(bell *Bell, v uint32, entry unsafe.Pointer, blocks int)
 
-// BlueFlame64 and BlueFlame128 are BlueFlame of one block, and of two: an argument
-// less is a store less that the fences wait for.
+// BlueFlame64 and BlueFlame128 are BlueFlame with one block and with two. With one
+// argument less, the fences wait for one store less.
 //
 //go:noescape
 func BlueFlame64(bell *Bell, v uint32, entry unsafe.Pointer)

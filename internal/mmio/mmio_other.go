@@ -4,10 +4,10 @@ package mmio
 
 import "unsafe"
 
-// Supported is false: this architecture's barriers are not known here.
+// Supported is false: this package has no barriers for this architecture.
 const Supported = false
 
-const refusal = "mmio: this package knows amd64 and arm64 only"
+const refusal = "mmio: only amd64 and arm64 are supported"
 
 func ToDevice()                                    { panic(refusal) }
 func FromDevice()                                  { panic(refusal) }

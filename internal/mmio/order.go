@@ -2,9 +2,9 @@
 
 package mmio
 
-// LoadsReorder tells whether FromDevice does anything, for loops to which a
-// call counts.
+// LoadsReorder reports whether FromDevice has any effect. Loops in which a call is
+// expensive use it to skip the call.
 const LoadsReorder = true
 
-// StoresReorder tells the same of ToDevice.
+// StoresReorder reports the same about ToDevice.
 const StoresReorder = true

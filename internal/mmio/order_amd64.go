@@ -1,8 +1,8 @@
 package mmio
 
-// LoadsReorder tells whether FromDevice does anything, for loops to which a
-// call counts.
+// LoadsReorder reports whether FromDevice has any effect. Loops in which a call is
+// expensive use it to skip the call.
 const LoadsReorder = false
 
-// StoresReorder tells the same of ToDevice.
+// StoresReorder reports the same about ToDevice.
 const StoresReorder = false

@@ -1,5 +1,5 @@
-// Package pollable waits on file descriptors that are in the runtime's poller,
-// for as long as a context.Context allows.
+// Package pollable waits on file descriptors in the runtime's poller until a
+// context.Context ends.
 package pollable
 
 import (
@@ -42,5 +42,5 @@ func Wait(ctx context.Context, f *os.File, read func() error) error {
 	return err
 }
 
-// Poke ends the wait, if there is one, with ErrPoked; else the next.
+// Poke ends the current wait with ErrPoked or, if there is none, the next one.
 func Poke(f *os.File) { f.SetReadDeadline(time.Unix(1, 0)) }

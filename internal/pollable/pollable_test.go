@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// pipe returns both ends of one; a read waits in the runtime's poller.
+// pipe returns both ends of a pipe. A read waits in the runtime's poller.
 func pipe(t *testing.T) (r, w *os.File) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -18,7 +18,7 @@ func pipe(t *testing.T) (r, w *os.File) {
 	return r, w
 }
 
-// reader returns a Wait on f, in a goroutine, and what it ends with.
+// reader starts a Wait on f in a goroutine. The channel delivers its result.
 func reader(ctx context.Context, f *os.File) <-chan error {
 	ended := make(chan error, 1)
 	go func() {
@@ -67,7 +67,7 @@ func TestWait(t *testing.T) {
 	put()
 	want(reader(ctx, r), context.DeadlineExceeded) // over before it begins: nothing is read
 
-	// A context that ended leaves nothing behind, and what came is still there.
+	// A context that has ended leaves nothing behind, and the data is still there.
 	want(reader(t.Context(), r), nil)
 
 	Poke(r)

@@ -1,3 +1,4 @@
-// Package release has the store that ends a critical section, or hands over what
-// was written before it, where sync/atomic has only a costlier one.
+// Package release has a store with release semantics. It ends a critical section,
+// or publishes what was written before it. The stores of sync/atomic are
+// sequentially consistent, which costs more on amd64.
 package release

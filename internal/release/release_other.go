@@ -4,6 +4,6 @@ package release
 
 import "sync/atomic"
 
-// Store stores v where other goroutines read it with sync/atomic, after all
-// memory accesses before it.
+// Store stores v after all earlier memory accesses. Other goroutines read it with
+// sync/atomic.
 func Store(p *uint32, v uint32) { atomic.StoreUint32(p, v) }

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestStore hands words over and back between two goroutines: what was written
-// before a Store must be there for the one that has seen it, and what was read
-// must have been read before. The race detector holds it to that, too.
+// TestStore passes words back and forth between two goroutines. A goroutine that
+// has seen a Store must see the writes before it, and the reads before it must be
+// done. The race detector checks the same.
 func TestStore(t *testing.T) {
 	const rounds = 20_000
 	var words [8]uint64

@@ -1,5 +1,5 @@
-// Package spin waits for what takes nanoseconds: for those who hold a lock while
-// they write to a queue or ring for it.
+// Package spin waits for something that takes nanoseconds, such as for a lock that
+// is held while a queue entry is written or a doorbell is rung.
 package spin
 
 import (
@@ -10,17 +10,17 @@ import (
 	"github.com/goverbs/goverbs/internal/release"
 )
 
-// How long a word is looked at before another goroutine may run on this processor
-// (some microseconds, in which a lock is handed on many times), and how often that is
-// done before time is slept away: by then, who has the lock does something longer,
-// or doesn't run.
+// A waiter spins for some microseconds, in which a lock changes hands many times,
+// before it lets another goroutine run on this processor. After doing so this many
+// times it sleeps: the holder of the lock then does something longer, or isn't
+// running.
 const (
 	looks  = 1 << 12
 	yields = 1 << 7
 )
 
-// Until looks at the word until done says that it was what was waited for. Before it
-// first lets another goroutine run it calls patience, once, unless that is nil.
+// Until reads the word until done reports true for its value. Before it lets another
+// goroutine run for the first time, it calls patience, unless that is nil.
 func Until(word *uint32, done func(seen uint32) bool, patience func()) {
 	for yielded, pause := 0, time.Microsecond; ; yielded++ {
 		for range looks {
@@ -39,11 +39,11 @@ func Until(word *uint32, done func(seen uint32) bool, patience func()) {
 	}
 }
 
-// A Lock is a lock that a store frees, where a sync.Mutex would wait until what was
-// stored before it has left the processor. Its zero value is free.
+// A Lock is a lock whose Unlock is an ordinary store. The Unlock of a sync.Mutex
+// waits until all earlier stores have left the processor. The zero Lock is unlocked.
 type Lock struct{ held uint32 }
 
-// Lock waits until nobody has the lock, and takes it.
+// Lock waits until the lock is free, and takes it.
 func (l *Lock) Lock() {
 	if !l.try() {
 		Until(&l.held, func(held uint32) bool { return held == 0 && l.try() }, nil)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestLock has more goroutines count than there are processors, one of them being
-// put aside with the lock again and again.
+// TestLock has more goroutines count than there are processors. One of them is
+// preempted again and again while it holds the lock.
 func TestLock(t *testing.T) {
 	const each = 10_000
 	var l Lock
@@ -31,7 +31,7 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// TestPatience: who waits for long says so once, before another goroutine runs.
+// TestPatience: a long wait calls patience once, before another goroutine runs.
 func TestPatience(t *testing.T) {
 	var l Lock
 	l.Lock()
@@ -44,7 +44,7 @@ func TestPatience(t *testing.T) {
 		return l.try()
 	}, func() {
 		told++
-		l.Unlock() // as who has it would, who needs the processor
+		l.Unlock() // like a holder that needs the processor to unlock
 	})
 	if told != 1 || tries != 1 {
 		t.Errorf("told %d times, tried %d times", told, tries)
