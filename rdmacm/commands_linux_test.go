@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// What the kernel is asked for is what the caller asks for.
+// Each call passes its arguments to the kernel.
 func TestCommands(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
@@ -159,7 +159,7 @@ func TestOptionsSet(t *testing.T) {
 	}
 }
 
-// What the kernel answers is read as it writes it.
+// The kernel's answers are decoded correctly.
 func TestQueries(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
@@ -222,7 +222,7 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// The attributes for a QP are those of the same name.
+// QP attributes are copied to the fields of the same name.
 func TestQPAttr(t *testing.T) {
 	a := uapi.IbUverbsQpAttr{
 		QpState: 1, CurQpState: 2, PathMtu: 3, PathMigState: 4, Qkey: 5, RqPsn: 6, SqPsn: 7, DestQpNum: 8, QpAccessFlags: 9,
@@ -245,7 +245,7 @@ func TestQPAttr(t *testing.T) {
 	}
 }
 
-// What the kernel refuses says on what, and what to do.
+// If the kernel refuses a command, the error names the object, and has a hint.
 func TestRefusals(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
@@ -296,7 +296,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A listener rejects as it is told to, gives up a client that it has no device for,
+// A listener rejects clients as Decide says, drops a client if there is no device for it,
 // and ends with its ID.
 func TestListener(t *testing.T) {
 	k := newFakeKernel()
@@ -353,7 +353,7 @@ func TestListener(t *testing.T) {
 	}
 }
 
-// Dial goes its way step by step, and leaves nothing behind where it fails.
+// Dial takes one step after the other, and leaves nothing behind if a step fails.
 func TestDialFails(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)

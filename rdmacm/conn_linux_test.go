@@ -10,8 +10,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// connected makes a Conn on an ID of the fake kernel's, which has no device's
-// objects to close.
+// connected makes a Conn on an ID of the fake kernel. It has no objects of a device.
 func connected(t *testing.T) *Conn {
 	id := rdmatest.Must(CreateID(TCP))(t)
 	id.bound.dev = &device{refs: 1}
@@ -23,8 +22,8 @@ func connected(t *testing.T) *Conn {
 	return c
 }
 
-// The peer is told once of the connection's end, whoever ends it, and Close waits
-// for no answer.
+// The peer is told of the connection's end once, whoever ends it. Close doesn't wait for
+// an answer.
 func TestConnClose(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -66,7 +65,7 @@ func TestConnClose(t *testing.T) {
 	}
 }
 
-// Who watches a connection hears why it has ended.
+// Err returns why a connection has ended.
 func TestConnEnds(t *testing.T) {
 	for typ, want := range map[EventType]error{
 		Disconnected: ErrDisconnected, Rejected: ErrDisconnected, DeviceRemoval: ErrDeviceRemoved,
@@ -87,8 +86,8 @@ func TestConnEnds(t *testing.T) {
 	}
 }
 
-// A call that is refused because the Conn is being closed is one on a connection that
-// has ended.
+// When a call is refused because the Conn is being closed, the connection has already
+// ended.
 func TestConnRefusesAfterEnd(t *testing.T) {
 	newFakeKernel().share(t)
 	c := connected(t)
@@ -102,7 +101,7 @@ func TestConnRefusesAfterEnd(t *testing.T) {
 	rdmatest.Check(t, c.Close())
 }
 
-// What a Conn does once it is closed, or without a context, is refused.
+// Calls on a closed Conn, and calls without a context, are refused.
 func TestConnRefuses(t *testing.T) {
 	f := newFakeConn(t, 1, 8)
 	f.closing.Store(true)

@@ -19,7 +19,7 @@ type fakeDevice struct {
 func (d fakeDevice) Name() string         { return d.name }
 func (d fakeDevice) NodeGUID() verbs.GUID { return d.guid }
 
-// Of devices with one GUID, the one that the kernel means is chosen.
+// Among devices with the same GUID, the kernel's index decides.
 func TestChoose(t *testing.T) {
 	alone, twin := verbs.GUID{7: 1}, verbs.GUID{7: 2}
 	devs := []fakeDevice{{"bridge", twin}, {"alone", alone}, {"port", twin}}
@@ -65,8 +65,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// A Context that is busy for a moment is closed after it, and no other is tried
-// again.
+// Closing a Context is repeated while it is busy, and after no other error.
 func TestCloseInTime(t *testing.T) {
 	other := errors.New("other")
 	for _, test := range []struct {

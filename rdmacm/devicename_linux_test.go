@@ -58,7 +58,7 @@ func TestDeviceName(t *testing.T) {
 	}
 }
 
-// Whatever the answer is, reading it ends, with a name or with an error.
+// Parsing any answer terminates, with a name or an error.
 func FuzzDeviceName(f *testing.F) {
 	f.Add(netlink(0x1401, 0, attribute(2, 0, "rxe0\x00")))
 	f.Fuzz(func(t *testing.T, b []byte) {

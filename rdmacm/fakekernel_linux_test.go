@@ -14,8 +14,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A fakeKernel is a connection manager that does what the test says, at the times
-// that the test says. It knows no devices.
+// A fakeKernel is a connection manager that the test controls. It has no devices.
 type fakeKernel struct {
 	mu       sync.Mutex
 	handles  uint32
@@ -41,7 +40,7 @@ func newFakeKernel() *fakeKernel {
 	return &fakeKernel{ids: make(map[uint32]uint64), groups: make(map[uint32]uint32), bodies: make(map[uint32][]byte), channels: make(map[uintptr]*fakeChannel)}
 }
 
-// share makes the kernel the one of IDs on no channel, until the test ends.
+// share makes IDs on no channel use the fake kernel, until the test ends.
 func (k *fakeKernel) share(t *testing.T) {
 	open := shared.open
 	if shared.ch != nil {
@@ -85,7 +84,7 @@ func (k *fakeKernel) happen(ch *fakeChannel, e uapi.RdmaUcmEventResp) {
 	ch.w.Write([]byte{0})
 }
 
-// sharedChannel returns the channel of IDs on none.
+// sharedChannel returns the channel behind IDs on no channel.
 func (k *fakeKernel) sharedChannel() *fakeChannel {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
@@ -99,8 +98,7 @@ func (k *fakeKernel) sharedChannel() *fakeChannel {
 	return nil
 }
 
-// request has a connection request come to a listener, and returns the new ID's
-// handle.
+// request delivers a connection request to a listener, and returns the new ID's handle.
 func (k *fakeKernel) request(ch *fakeChannel, listener *ID) uint32 {
 	k.mu.Lock()
 	k.handles++
@@ -111,7 +109,7 @@ func (k *fakeKernel) request(ch *fakeChannel, listener *ID) uint32 {
 	return handle
 }
 
-// given returns what came with the last command of the number.
+// given returns the body of the last command with the number.
 func given[T any](t testing.TB, k *fakeKernel, number uint32) T {
 	t.Helper()
 	k.mu.Lock()
@@ -124,7 +122,7 @@ func given[T any](t testing.TB, k *fakeKernel, number uint32) T {
 	return *body[T](command)
 }
 
-// has tells whether there is an ID with the handle.
+// has reports whether there is an ID with the handle.
 func (k *fakeKernel) has(handle uint32) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -132,7 +130,7 @@ func (k *fakeKernel) has(handle uint32) bool {
 	return ok
 }
 
-// body and answer view a command, and the room for its answer.
+// body and answer return views of a command, and of the memory for its answer.
 func body[T any](command []byte) *T {
 	if len(command) != 8+int(unsafe.Sizeof(*new(T))) {
 		panic("the command has another length")
@@ -203,7 +201,7 @@ func (k *fakeKernel) run(ch *fakeChannel, fd uintptr, command []byte) error {
 		}
 		from.events = slices.DeleteFunc(from.events, func(e uapi.RdmaUcmEventResp) bool { return e.Uid == uid })
 		k.mu.Unlock()
-		for range 100 { // others may be quicker than who has moved the ID
+		for range 100 { // other goroutines may be faster than the one that has moved the ID
 			runtime.Gosched()
 		}
 		k.mu.Lock()
@@ -211,7 +209,7 @@ func (k *fakeKernel) run(ch *fakeChannel, fd uintptr, command []byte) error {
 	return nil
 }
 
-// handleOf returns which ID a command is about, as far as tests ask.
+// handleOf returns the handle of a command's ID, for the commands that tests use.
 func handleOf(number uint32, command []byte) uint32 {
 	switch number {
 	case uapi.RDMA_USER_CM_CMD_DESTROY_ID, uapi.RDMA_USER_CM_CMD_LEAVE_MCAST:

@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A command may wait for another on the same ID, and some for a peer or a network
-// interface. Nobody else waits for them.
+// A command may wait for another one on the same ID, or for a peer or a network interface.
+// Other goroutines don't wait for it.
 func TestOthersGoOn(t *testing.T) {
 	file, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// patient returns a context for what must happen.
+// patient returns a context for a wait that must succeed.
 func patient(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
@@ -32,7 +32,7 @@ func closeAtEnd(t testing.TB, c closer) {
 	})
 }
 
-// sharedID makes an ID on no channel, for the fake kernel.
+// sharedID makes an ID on no channel, on the fake kernel.
 func sharedID(t testing.TB, ps PortSpace) *ID {
 	id := rdmatest.Must(CreateID(ps))(t)
 	closeAtEnd(t, id)
@@ -43,8 +43,7 @@ func event(id *ID, typ EventType) uapi.RdmaUcmEventResp {
 	return uapi.RdmaUcmEventResp{Uid: id.number, Event: uint32(typ)}
 }
 
-// An ID on no channel keeps as many requests as its backlog says, and rejects
-// what comes beyond.
+// An ID on no channel keeps as many requests as its backlog says, and rejects any more.
 func TestBacklogKept(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
@@ -84,7 +83,7 @@ func TestBacklogKept(t *testing.T) {
 	closeAtEnd(t, e.ID)
 }
 
-// An inbox takes limit events, not one less nor one more.
+// An inbox takes exactly limit events.
 func TestInboxLimit(t *testing.T) {
 	b := newInbox()
 	for i := range 3 {
@@ -135,8 +134,8 @@ func TestInbox(t *testing.T) {
 	}
 }
 
-// Each JoinMulticast returns its own group's event, whatever the order in which
-// they come, and leaves other events to others.
+// Each JoinMulticast returns its own group's event, whatever their order, and leaves other
+// events to others.
 func TestJoinTogether(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
@@ -195,7 +194,7 @@ func TestJoinTogether(t *testing.T) {
 	}
 }
 
-// Whatever ends the wait for a group, the ID is not in it.
+// Whatever ends the wait for a group, the ID is not in the group.
 func TestJoinEnds(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
@@ -252,7 +251,7 @@ func TestJoinEnds(t *testing.T) {
 	}
 }
 
-// An ID that leaves the shared channel takes all its events along, or stays.
+// An ID either leaves the shared channel with all its events, or stays.
 func TestMigrateEventUnderWay(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
@@ -299,7 +298,7 @@ func TestMigrateEventUnderWay(t *testing.T) {
 	}
 }
 
-// Waits on an ID that moves to a channel end: its events come there.
+// Waits on an ID end when it moves to a channel, which then delivers its events.
 func TestMigrateEndsWaits(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
@@ -335,8 +334,8 @@ func TestMigrateEndsWaits(t *testing.T) {
 	}
 }
 
-// A channel that the kernel doesn't serve any more ends the waits on it. IDs that
-// are made from then on have another one.
+// When the kernel refuses to serve a channel any more, the waits on it end. New IDs use
+// another channel.
 func TestSharedChannelLost(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
@@ -374,7 +373,7 @@ func TestSharedChannelLost(t *testing.T) {
 	}
 }
 
-// An ID that is made, or comes, while the channel is lost hears of it, too.
+// The waits of an ID that is created while the channel is being lost end, too.
 func TestSharedChannelLostMeanwhile(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
@@ -390,7 +389,7 @@ func TestSharedChannelLostMeanwhile(t *testing.T) {
 	}
 }
 
-// A slow queue pair's end keeps neither others' events back nor its own ID's.
+// Closing a slow queue pair delays neither the events of its own ID nor those of others.
 func TestSlowDestroy(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
@@ -423,7 +422,7 @@ func TestSlowDestroy(t *testing.T) {
 	}
 }
 
-// What doesn't close leaves the ID as it was.
+// When an object can't be closed, the ID stays as it was.
 func TestCloseBusy(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
@@ -460,8 +459,8 @@ func TestCloseBusy(t *testing.T) {
 	}
 }
 
-// What the kernel reports of whom nobody knows, or what doesn't go together, is
-// dropped, and a new ID is destroyed.
+// Events of unknown IDs, and inconsistent events, are dropped. Their new IDs are
+// destroyed.
 func TestStrangeEvents(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
@@ -497,7 +496,7 @@ func TestStrangeEvents(t *testing.T) {
 	}
 }
 
-// What an event says is read as the kernel writes it.
+// Events are decoded correctly.
 func TestEvents(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
@@ -562,7 +561,7 @@ func equalParam(a, b ConnParam) bool {
 		a.RNRRetryCount == b.RNRRetryCount && a.SRQ == b.SRQ && a.QPNum == b.QPNum
 }
 
-// What is wrong about an argument never reaches the kernel.
+// Invalid arguments never reach the kernel.
 func TestArgumentsRefused(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A fakeCQ is a CQ whose completions are put by the test.
+// A fakeCQ is a CQ whose completions come from the test.
 type fakeCQ struct {
 	mu   sync.Mutex
 	wcs  []verbs.WC
@@ -107,7 +107,7 @@ func (qp *fakeQP) sent() (int, verbs.SendWR) {
 	return len(qp.sends), qp.sends[len(qp.sends)-1]
 }
 
-// takeRecv takes the receive that is next to be used.
+// takeRecv removes the next posted receive.
 func (qp *fakeQP) takeRecv(t testing.TB) verbs.RecvWR {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
@@ -142,7 +142,7 @@ func newFakeConn(t testing.TB, slots, size int) *fakeConn {
 	return f
 }
 
-// bytes returns what the SGL names.
+// bytes returns the memory of the SGL.
 func (f *fakeConn) bytes(sgl []verbs.SGE) []byte {
 	if len(sgl) == 0 {
 		return nil
@@ -150,14 +150,14 @@ func (f *fakeConn) bytes(sgl []verbs.SGE) []byte {
 	return f.mem[sgl[0].Addr:][:sgl[0].Length]
 }
 
-// arrive has a message come.
+// arrive delivers a message.
 func (f *fakeConn) arrive(t testing.TB, message []byte) {
 	wr := f.qp.takeRecv(t)
 	copy(f.bytes(wr.SGL), message)
 	f.recvCQ.put(verbs.WC{WRID: wr.WRID, Opcode: verbs.WCRecv, ByteLen: uint32(len(message))})
 }
 
-// send sends in a goroutine, and returns the result to come.
+// send sends in a goroutine, and returns a channel for the result.
 func (f *fakeConn) send(ctx context.Context, message string) <-chan error {
 	result := make(chan error, 1)
 	go func() { result <- f.Send(ctx, []byte(message)) }()
@@ -173,8 +173,8 @@ func none(t *testing.T, result <-chan error) {
 	}
 }
 
-// Send waits for its own message's completion, whatever else completes, and the
-// caller's completions are the caller's.
+// Send waits for its own message's completion, whatever else completes. The caller's
+// completions are passed to the caller.
 func TestSendAmongOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeConn(t, 2, 8)
@@ -216,7 +216,7 @@ func TestSendAmongOthers(t *testing.T) {
 	})
 }
 
-// Who waits for completions of the caller's own has messages' taken along.
+// A wait for the caller's completions also handles those of messages.
 func TestOthersAmongMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeConn(t, 2, 8)
@@ -251,7 +251,7 @@ func TestOthersAmongMessages(t *testing.T) {
 	})
 }
 
-// With n buffers n messages are under way; the next waits for a buffer.
+// With n buffers, n messages can be in flight. The next one waits for a buffer.
 func TestSendsTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slots = 4
@@ -270,7 +270,7 @@ func TestSendsTogether(t *testing.T) {
 				t.Errorf("message %d is %q, want %q", i, got, want)
 			}
 		}
-		// In whichever order, each hears of its own message.
+		// Whatever the order, each Send returns the result of its own message.
 		for _, i := range []int{2, 0, 3, 1} {
 			f.sendCQ.put(verbs.WC{WRID: posted[i].WRID, Opcode: verbs.WCSend})
 			if err := <-results[i]; err != nil {
@@ -287,8 +287,7 @@ func TestSendsTogether(t *testing.T) {
 	})
 }
 
-// A message whose Send was called off keeps its buffer until the device is done
-// with it.
+// A message whose Send was cancelled keeps its buffer until the device has completed it.
 func TestSendCalledOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeConn(t, 1, 8)
@@ -350,7 +349,7 @@ func TestSendRefused(t *testing.T) {
 	}
 }
 
-// A message that fails ends the connection: what is behind it can't arrive.
+// A message that fails ends the connection: those after it can't arrive.
 func TestSendFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeConn(t, 2, 8)
@@ -378,7 +377,7 @@ func wantWC(t *testing.T, err error, status verbs.WCStatus) {
 	}
 }
 
-// The next message may come into a buffer as soon as it is posted again.
+// The next message may arrive in a buffer as soon as the buffer is posted again.
 func TestRecvCopiesFirst(t *testing.T) {
 	f := newFakeConn(t, 1, 8)
 	f.arrive(t, []byte("first"))
@@ -393,7 +392,7 @@ func TestRecvCopiesFirst(t *testing.T) {
 	}
 }
 
-// Whatever a peer makes of a receive, it gets an error, not another's memory.
+// Whatever a peer does with a receive, it causes an error, and no access to other memory.
 func TestRecvHostile(t *testing.T) {
 	const size = 8
 	for _, test := range []struct {
@@ -479,7 +478,7 @@ func TestRecvEnds(t *testing.T) {
 	}
 }
 
-// A receive that can't be posted again, while there is a connection, is no secret.
+// Recv returns an error if the receive can't be posted again while the connection lasts.
 func TestRecvNotPosted(t *testing.T) {
 	f := newFakeConn(t, 1, 8)
 	f.arrive(t, []byte("x"))
@@ -490,7 +489,7 @@ func TestRecvNotPosted(t *testing.T) {
 	}
 }
 
-// The CQ's own failure reaches all who wait.
+// A failure of the CQ ends all waits.
 func TestQueueFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeConn(t, 2, 8)
@@ -508,9 +507,8 @@ func TestQueueFails(t *testing.T) {
 	})
 }
 
-// Completions of any kind, in any order, of requests that were posted and of such
-// that were not: the messages are those that came, and what is not the
-// connection's is the caller's.
+// Completions of any kind, in any order, of requests that were posted and of others. Only
+// real messages are received, and all completions of other requests go to the caller.
 func TestCompletionsAtRandom(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 7))

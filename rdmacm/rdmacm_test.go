@@ -19,8 +19,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// Addresses are written as Linux's struct sockaddr_in and sockaddr_in6 have them,
-// and read again.
+// Addresses are converted to Linux's struct sockaddr_in and sockaddr_in6, and back.
 func TestAddresses(t *testing.T) {
 	for text, want := range map[string][]byte{ // behind the family
 		"192.168.77.1:7174": {0x1c, 0x06, 192, 168, 77, 1, 0, 0, 0, 0, 0, 0, 0, 0},
@@ -48,7 +47,7 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%v becomes %v", addr, got)
 		}
 	}
-	// An IPv4 address in IPv6 clothes is one.
+	// An IPv4-mapped IPv6 address is an IPv4 address.
 	var s uapi.KernelSockaddrStorage
 	size, err := putAddr("test", &s, netip.MustParseAddrPort("[::ffff:1.2.3.4]:5"))
 	if size != 16 || err != nil || s.SsFamily != 2 || !bytes.Equal(s.Data[:6], []byte{0, 5, 1, 2, 3, 4}) {
@@ -176,7 +175,7 @@ func TestIBAddr(t *testing.T) {
 	}
 }
 
-// Every bad event is one of the package's errors, and says more.
+// Every event of a failure matches one of the package's errors, and has details.
 func TestEventErrors(t *testing.T) {
 	for _, test := range []struct {
 		event Event
@@ -306,7 +305,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Without the kernel's connection manager there is an error that says what to do.
+// Without the kernel's connection manager, the error has a hint.
 func TestNoNode(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "rdma_cm")
 	_, err := openChannel(name)
