@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// cHeaders are the headers whose whole contents become Go, in the order of the
-// C unit that includes them.
+// cHeaders are the headers that are converted to Go completely. A C unit includes them in
+// this order.
 var cHeaders = []string{
 	"rdma/rdma_user_ioctl_cmds.h",
 	"rdma/ib_user_ioctl_cmds.h",
@@ -56,7 +56,7 @@ func (t *cType) align() int {
 	return t.Size
 }
 
-// flexible reports whether the type has no size: [] or [0], or a union of such.
+// flexible reports whether the type has no size: it is [] or [0], or a union of these.
 func (t *cType) flexible() bool { return t.Size == 0 }
 
 type cField struct {
@@ -83,7 +83,7 @@ func (a *cAggregate) align() int {
 	return n
 }
 
-// keyword is what C writes before the tag.
+// keyword returns C's keyword before the tag.
 func (a *cAggregate) keyword() string {
 	if a.Union {
 		return "union"
@@ -110,7 +110,7 @@ type cMacro struct {
 	Line   int
 }
 
-// cABI is what the headers say.
+// cABI has the contents of the headers.
 type cABI struct {
 	Enums   []*cEnum
 	Structs []*cAggregate // with a tag; those of other headers too, if used
@@ -128,8 +128,8 @@ func (abi *cABI) lookupStruct(tag string) *cAggregate {
 
 var macroLine = regexp.MustCompile(`(?m)^#define[ \t]+([A-Z][A-Z0-9_]*)[ \t]+[^ \t\n]`)
 
-// readHeaders compiles a C unit that includes the headers, and reads the types back
-// from its debug information and the macros from its data.
+// readHeaders compiles a C unit that includes the headers. It reads the types from the
+// unit's debug information, and the macros from its data.
 func readHeaders(dir string) (*cABI, error) {
 	include := filepath.Join(dir, "usr/include")
 	abi := &cABI{}
@@ -201,7 +201,7 @@ func constantDecl(name string) string {
 	return fmt.Sprintf("const unsigned long long goverbs_%s = %s;\n", name, name)
 }
 
-// constants reads the values of all constantDecls in an object file.
+// constants returns the values of all constantDecls in an object file.
 func constants(f *elf.File) (map[string]uint64, error) {
 	syms, err := f.Symbols()
 	if err != nil {
@@ -319,7 +319,7 @@ func (abi *cABI) readTypes(f *elf.File) error {
 	return nil
 }
 
-// converter turns debug information into cTypes, each aggregate once.
+// converter converts debug information to cTypes, each aggregate once.
 type converter struct {
 	structs map[*dwarf.StructType]*cAggregate
 }
@@ -353,7 +353,7 @@ func (c *converter) typ(t dwarf.Type) (*cType, error) {
 	case *dwarf.QualType:
 		return c.typ(t.Type)
 	case *dwarf.UintType, *dwarf.UcharType, *dwarf.CharType, *dwarf.PtrType:
-		// char's sign is the architecture's, so it becomes unsigned.
+		// The sign of char depends on the architecture, so it becomes unsigned.
 		return &cType{Kind: cInt, Size: int(t.Size())}, nil
 	case *dwarf.IntType:
 		return &cType{Kind: cInt, Size: int(t.Size()), Signed: true}, nil

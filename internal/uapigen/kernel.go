@@ -10,12 +10,11 @@ import (
 	"strings"
 )
 
-// The kernel's sources say what its headers don't: which attributes a method has,
-// and the values of enums that userspace meets but only the kernel declares.
-// readKernel extracts them as facts, one a line, for kernel.txt; so a kernel
-// tree is needed only when they change.
+// Some facts are in the kernel's sources, but not in its exported headers: the attributes
+// of methods, and some enums whose values user space needs. readKernel extracts them as
+// facts, one a line, for kernel.txt. So a kernel tree is needed only when they change.
 
-// kernelEnums are the enums to take over, by header.
+// kernelEnums are the enums to extract, by header.
 var kernelEnums = []struct{ header, tags string }{
 	{"include/rdma/ib_verbs.h", `rdma_link_layer ib_atomic_cap ib_mtu ib_port_state ib_port_phys_state ib_port_width
 		ib_port_speed ib_event_type ib_ah_flags ib_rate ib_wc_status ib_wc_flags ib_wc_opcode ib_cq_notify_flags ib_srq_attr_mask
@@ -24,14 +23,14 @@ var kernelEnums = []struct{ header, tags string }{
 	{"include/rdma/rdma_cm.h", "rdma_cm_event_type"},
 }
 
-// kernelSources are where methods are declared, with the driver that has them.
+// kernelSources are the files that declare methods, with the methods' driver.
 var kernelSources = []struct{ glob, driver string }{
 	{"drivers/infiniband/core/uverbs_std_types*.c", ""},
 	{"drivers/infiniband/core/uverbs_cmd.c", ""},
 	{"drivers/infiniband/hw/mlx5/*.c", "RDMA_DRIVER_MLX5"},
 }
 
-// Sizes in bytes of firmware structs that give a payload's least length.
+// The sizes in bytes of firmware structs that are minimum lengths of payloads.
 var firmwareSizes = map[string]int{
 	"MLX5_ST_SZ_BYTES(general_obj_in_cmd_hdr)":      16,
 	"MLX5_ST_SZ_BYTES(general_obj_out_cmd_hdr)":     16,
@@ -79,7 +78,7 @@ var comment = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*`)
 
 func stripComments(s string) string { return comment.ReplaceAllString(s, " ") }
 
-// kernelEnum lets gcc evaluate an enum of a header that is not for userspace.
+// kernelEnum makes gcc evaluate an enum of an internal header.
 func kernelEnum(headers, src, tag string) (string, error) {
 	m := regexp.MustCompile(`enum ` + tag + `\s*\{([^}]*)\}`).FindStringSubmatch(src)
 	if m == nil {
@@ -110,7 +109,7 @@ func kernelEnum(headers, src, tag string) (string, error) {
 	return strings.Join(words, " "), nil
 }
 
-// kernelFile reads the declarations of methods in one C file.
+// kernelFile extracts the declarations of methods from one C file.
 type kernelFile struct {
 	src    string
 	driver string
@@ -190,7 +189,7 @@ func methodRef(arg string) string {
 	return strings.TrimSuffix(name, ")")
 }
 
-// attributes turns each UVERBS_ATTR_* macro into a line.
+// attributes converts each UVERBS_ATTR_* macro to a line.
 func (k *kernelFile) attributes(macros []string) ([]string, error) {
 	var lines []string
 	for _, m := range macros {
@@ -245,7 +244,7 @@ func (k *kernelFile) attributes(macros []string) ([]string, error) {
 	return lines, nil
 }
 
-// payload turns UVERBS_ATTR_TYPE(u32) and the like into words.
+// payload converts UVERBS_ATTR_TYPE(u32) and the like to words.
 func (k *kernelFile) payload(macro string) []string {
 	name, rest, _ := strings.Cut(macro, "(")
 	args, _ := arguments("(" + rest)
@@ -260,7 +259,7 @@ func (k *kernelFile) payload(macro string) []string {
 	return words
 }
 
-// size is a number, or the name of a type whose size counts.
+// size returns a number, or the name of a type that has the size.
 func (k *kernelFile) size(expr string) string {
 	expr = strings.ReplaceAll(strings.Join(strings.Fields(expr), " "), "( ", "(")
 	if n, ok := firmwareSizes[expr]; ok {
@@ -275,8 +274,8 @@ func (k *kernelFile) size(expr string) string {
 	return strings.TrimPrefix(expr, "struct ")
 }
 
-// enumElems reads the payload lengths of an UVERBS_ATTR_ENUM_IN from its array,
-// whose elements are in ascending order.
+// enumElems returns the payload lengths of an UVERBS_ATTR_ENUM_IN, from its array. The
+// elements are in ascending order.
 func (k *kernelFile) enumElems(array string) ([]string, error) {
 	_, body, ok := strings.Cut(k.src, array+"[] = {")
 	if !ok {
@@ -296,7 +295,7 @@ func (k *kernelFile) enumElems(array string) ([]string, error) {
 	return lines, nil
 }
 
-// writeCommands reads the commands of one DECLARE_UVERBS_OBJECT.
+// writeCommands extracts the commands of one DECLARE_UVERBS_OBJECT.
 func (k *kernelFile) writeCommands(args []string) error {
 	for _, a := range args[1:] {
 		name, rest, _ := strings.Cut(a, "(")
@@ -323,7 +322,7 @@ func (k *kernelFile) writeCommands(args []string) error {
 	return nil
 }
 
-// arguments splits the macro arguments in the parentheses that s starts with.
+// arguments splits the arguments of a macro, in the parentheses at the start of s.
 func arguments(s string) ([]string, error) {
 	var args []string
 	depth, start := 0, 1

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// layoutTest returns the tables with which layout_test.go compares Go with C.
+// layoutTest returns the tables for layout_test.go, which compares Go with C.
 func (g *goABI) layoutTest() ([]byte, error) {
 	b := &strings.Builder{}
 	b.WriteString(generatedHeader + "import \"reflect\"\n\n")

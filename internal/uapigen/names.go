@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// goName turns a C name into a Go one: each word loses its underscore and
-// gets an upper first letter.
+// goName converts a C name to mixed caps.
 func goName(c string) string {
 	var b strings.Builder
 	for word := range strings.SplitSeq(c, "_") {
@@ -17,7 +16,7 @@ func goName(c string) string {
 	return b.String()
 }
 
-// goFile is the file that a header's types and constants go to.
+// goFile returns the name of the Go file for a header.
 func goFile(header string) string {
 	for _, h := range cHeaders {
 		if strings.HasSuffix(h, "/"+header) {
@@ -27,8 +26,8 @@ func goFile(header string) string {
 	return "sockaddr.go"
 }
 
-// Identifiers number objects, methods, attributes and commands. Their constants are
-// untyped, because they go into fields of different widths.
+// Identifiers are the numbers of objects, methods, attributes and commands. Their constants
+// are untyped, because they are stored in fields of different widths.
 var identifier = regexp.MustCompile(`^(UVERBS|MLX5_IB)_(OBJECT|METHOD|ATTR|ID)_|^IB_USER_VERBS_(EX_)?CMD_`)
 
 func (e *cEnum) isIdentifiers() bool {
@@ -40,10 +39,10 @@ func (e *cEnum) typed() bool { return e.Tag != "" && !e.isIdentifiers() }
 
 var flagsTag = regexp.MustCompile(`(_flags?|_mask|_bits|_caps|_support|_offloads|_fields|_format|_supp_uhw)$|^ib_placement_type$`)
 
-// isFlags reports whether the enum's values are bits to combine.
+// isFlags reports whether the enum's values are bits that can be combined.
 func (e *cEnum) isFlags() bool { return flagsTag.MatchString(e.name()) }
 
-// name is the enum's tag, or the name that the hints give it.
+// name returns the enum's tag, or its name from the hints.
 func (e *cEnum) name() string {
 	if e.Tag != "" {
 		return e.Tag
@@ -51,12 +50,12 @@ func (e *cEnum) name() string {
 	return anonymousEnums[e.Values[0].Name]
 }
 
-// described reports whether there is an Enum that tells the values' names.
+// described reports whether there is an Enum with the values' names.
 func (e *cEnum) described() bool {
 	return e.name() != "" && (!e.isIdentifiers() || describedIdentifiers[e.name()])
 }
 
-// prefix is what the values' names have in common, up to an underscore.
+// prefix returns the common prefix of the values' names, up to an underscore.
 func (e *cEnum) prefix() string {
 	if p, ok := enumPrefixes[e.name()]; ok {
 		return p
