@@ -1,6 +1,7 @@
 package ioctl
 
 import (
+	"encoding/binary"
 	"math"
 	"runtime"
 	"strings"
@@ -13,7 +14,7 @@ import (
 
 // Payloads lie beside each other, as large as they are, in the arena and beyond.
 func TestPayloadsDoNotOverlap(t *testing.T) {
-	c := New(uapi.UVERBS_OBJECT_QP, uapi.UVERBS_METHOD_QP_CREATE)
+	c := NewQpCreate()
 	defer c.Release()
 	var payloads [][]byte
 	inside := uintptr(0)
@@ -48,13 +49,13 @@ func TestPayloadsDoNotOverlap(t *testing.T) {
 
 // What the kernel gets addresses of lives until the command is released.
 func TestPayloadsStay(t *testing.T) {
-	c := New(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_QUERY_GID_TABLE)
+	c := NewQueryGidTable()
 	var freed atomic.Int32
 	func() {
 		free := func(n int32) { freed.Add(n) }
-		runtime.AddCleanup(&InSlice[uint64](c, 1, 5000)[0], free, 1)
+		runtime.AddCleanup(add[[5000]uint64](c.Cmd, 1), free, 1)
 		out := make([]uint64, 1000)
-		OutSlice(c, 2, out)
+		getInto(c.Cmd, 2, out)
 		runtime.AddCleanup(&out[0], free, 1)
 	}()
 	for range 3 {
@@ -71,42 +72,35 @@ func TestPayloadsStay(t *testing.T) {
 }
 
 func TestAttributes(t *testing.T) {
-	c := New(uapi.UVERBS_OBJECT_MR, uapi.UVERBS_METHOD_REG_DMABUF_MR)
+	c := begin(uapi.UVERBS_OBJECT_MR, uapi.UVERBS_METHOD_REG_DMABUF_MR)
 	defer c.Release()
-	c.FD(1, -1)
-	c.Handle(2, 7)
-	c.U32(3, 5)
-	c.Enum(3, 2)
+	c.fd(1, -1)
+	c.handle(2, 7)
+	c.choose(3, 2, []byte{5, 0, 0, 0})
+	c.choose(4, 1, nil)
 	if a := c.find(1); a.Data != math.MaxUint64 || a.Len != 0 {
 		t.Errorf("descriptor -1: %+v", a)
 	}
-	if a := c.find(3); a.AttrData.EnumData().ElemId != 2 || a.Data != 5 || a.Len != 4 {
+	if a := c.find(2); a.Data != 7 || a.Len != 0 {
+		t.Errorf("handle 7: %+v", a)
+	}
+	if a := c.find(3); a.AttrData.EnumData().ElemId != 2 || uint32(a.Data) != binary.NativeEndian.Uint32([]byte{5, 0, 0, 0}) || a.Len != 4 {
 		t.Errorf("element 2: %+v", a)
+	}
+	if a := c.find(4); a.AttrData.EnumData().ElemId != 1 || a.Data != 0 || a.Len != 0 {
+		t.Errorf("element 1: %+v", a)
 	}
 	if c.err != nil {
 		t.Error(c.err)
 	}
 
-	// The kernel marks the outputs that it wrote.
-	Out[uint32](c, 4)
-	if c.Valid(4) || c.Valid(5) {
-		t.Error("an output is valid before the call")
-	}
-	c.find(4).Flags |= uapi.UVERBS_ATTR_F_VALID_OUTPUT
-	if !c.Valid(4) || c.Valid(2) {
-		t.Error("an output that was written is not valid, or another is")
-	}
-
 	// The first mistake is the one that is told.
-	OutSlice(c, 6, []uint32{})
-	c.Enum(9, 0)
-	if err := c.check(0); err != errPayload {
-		t.Errorf("nothing for an output, and then an unknown enum: %v", err)
+	getInto(c, 6, []uint32{})
+	for range maxAttrs {
+		c.handle(9, 0)
 	}
-	c = New(uapi.UVERBS_OBJECT_MR, uapi.UVERBS_METHOD_REG_DMABUF_MR)
-	defer c.Release()
-	if c.Enum(9, 0); c.err == nil {
-		t.Error("an element of an attribute that was not added")
+	if err := c.check(0); err != errPayload {
+		t.Errorf("nothing for an output, and then too many attributes: %v", err)
 	}
 }
 
@@ -117,7 +111,7 @@ func TestCheckAgain(t *testing.T) {
 	if err := c.check(uint32(uapi.RDMA_DRIVER_RXE)); err != nil {
 		t.Fatal(err)
 	}
-	c.U32(0x0ffe, 1)
+	put[uint32](c, 0x0ffe, 1)
 	if err := c.check(uint32(uapi.RDMA_DRIVER_RXE)); err == nil {
 		t.Error("an unknown attribute that was added later passes")
 	}
@@ -130,7 +124,7 @@ func TestCheckAsksForAll(t *testing.T) {
 	whole := buildCreateQP()
 	defer whole.Release()
 	for _, a := range whole.msg.attrs[:whole.msg.hdr.NumAttrs] {
-		c := New(uapi.UVERBS_OBJECT_QP, uapi.UVERBS_METHOD_QP_CREATE)
+		c := NewQpCreate().Cmd
 		for _, b := range whole.msg.attrs[:whole.msg.hdr.NumAttrs] {
 			if b.AttrId != a.AttrId {
 				*c.attr(b.AttrId) = b

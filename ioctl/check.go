@@ -1,6 +1,7 @@
 package ioctl
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/goverbs/goverbs/uapi"
@@ -20,22 +21,51 @@ func (c *Cmd) check(driver uint32) error {
 	if method == nil {
 		return fmt.Errorf("ioctl: object %s has no method %#x", object.Name, c.msg.hdr.MethodId)
 	}
+	if err := c.checkMethod(method); err != nil {
+		return fmt.Errorf("ioctl: %s %s: %w", object.Name, method.Name, err)
+	}
+	verb := method.Verb
+	if method.CName == "UVERBS_METHOD_INVOKE_WRITE" {
+		id := c.find(uapi.UVERBS_ATTR_WRITE_CMD).Data
+		w := uapi.LookupWriteCommand(uint32(id))
+		if w == nil || id>>32 != 0 {
+			return fmt.Errorf("ioctl: no write command %#x", id)
+		}
+		if err := c.checkWrite(w); err != nil {
+			return fmt.Errorf("ioctl: %s: %w", w.CName, err)
+		}
+		verb = w.Name
+	}
+	// A driver's own methods have other attributes under these numbers.
+	if uhw := method.Attr(uapi.UVERBS_ATTR_UHW_IN); uhw != nil && uhw.CName == "UVERBS_ATTR_UHW_IN" {
+		if err := c.checkDriverData(uapi.DriverData(uapi.RdmaDriverId(driver), verb)); err != nil {
+			return fmt.Errorf("ioctl: %s: %w", verb, err)
+		}
+	}
+	c.checked = true
+	return nil
+}
+
+// checkMethod holds the attributes against those that the method has.
+func (c *Cmd) checkMethod(method *uapi.Method) error {
 	attrs := c.msg.attrs[:c.msg.hdr.NumAttrs]
 	for i := range attrs {
 		spec := method.Attr(attrs[i].AttrId)
 		if spec == nil {
-			return fmt.Errorf("ioctl: %s %s has no attribute %#x", object.Name, method.Name, attrs[i].AttrId)
+			return fmt.Errorf("no attribute %#x", attrs[i].AttrId)
+		}
+		if c.find(spec.ID) != &attrs[i] {
+			return fmt.Errorf("attribute %s is there twice", spec.Name)
 		}
 		if err := checkAttr(spec, &attrs[i]); err != nil {
-			return fmt.Errorf("ioctl: %s %s: %w", object.Name, method.Name, err)
+			return err
 		}
 	}
 	for i := range method.Attrs {
 		if spec := &method.Attrs[i]; spec.Mandatory && c.find(spec.ID) == nil {
-			return fmt.Errorf("ioctl: %s %s: attribute %s is missing", object.Name, method.Name, spec.Name)
+			return fmt.Errorf("attribute %s is missing", spec.Name)
 		}
 	}
-	c.checked = true
 	return nil
 }
 
@@ -58,6 +88,73 @@ func checkAttr(spec *uapi.Attr, a *uapi.IbUverbsAttr) error {
 	}
 	if n < spec.MinLen || spec.MaxLen >= 0 && !spec.ZeroTrailing && n > spec.MaxLen {
 		return fmt.Errorf("attribute %s has length %d, want %d to %d", spec.Name, n, spec.MinLen, spec.MaxLen)
+	}
+	return nil
+}
+
+// checkWrite holds the request and the response against those that the write command
+// has.
+func (c *Cmd) checkWrite(w *uapi.WriteCommand) error {
+	if err := checkStruct("request", w.Req, w.ReqLen, c.find(uapi.UVERBS_ATTR_CORE_IN)); err != nil {
+		return err
+	}
+	if err := checkStruct("response", w.Resp, w.RespLen, c.find(uapi.UVERBS_ATTR_CORE_OUT)); err != nil {
+		return err
+	}
+	driver := c.find(uapi.UVERBS_ATTR_UHW_IN) != nil || c.find(uapi.UVERBS_ATTR_UHW_OUT) != nil
+	if driver && !w.Ex && !w.UDATA {
+		return errors.New("it has no driver's data")
+	}
+	return nil
+}
+
+// checkStruct holds a payload against its struct, of which the kernel wants least
+// bytes.
+func checkStruct(side string, s *uapi.Struct, least int, a *uapi.IbUverbsAttr) error {
+	switch {
+	case s == nil && a == nil:
+		return nil
+	case s == nil:
+		return fmt.Errorf("it has no %s", side)
+	case a == nil:
+		return fmt.Errorf("the %s is missing", side)
+	}
+	if n := int(a.Len); n < least || n > s.Size && !open(s) {
+		return fmt.Errorf("the %s has length %d, want %d to %d", side, n, least, s.Size)
+	}
+	return nil
+}
+
+// open reports whether an array of no fixed length ends the struct.
+func open(s *uapi.Struct) bool {
+	if len(s.Fields) == 0 {
+		return false
+	}
+	f := &s.Fields[len(s.Fields)-1]
+	return f.Size == 0 || f.Type.Kind == uapi.TypeStruct && open(f.Type.Struct)
+}
+
+// checkDriverData holds the driver's data against its structs. Both are nil where the
+// schema doesn't know the driver.
+func (c *Cmd) checkDriverData(in, out *uapi.Struct) error {
+	if in == nil && out == nil {
+		return nil
+	}
+	for _, side := range []struct {
+		name string
+		s    *uapi.Struct
+		a    *uapi.IbUverbsAttr
+	}{
+		{"request", in, c.find(uapi.UVERBS_ATTR_UHW_IN)},
+		{"response", out, c.find(uapi.UVERBS_ATTR_UHW_OUT)},
+	} {
+		switch {
+		case side.a == nil:
+		case side.s == nil:
+			return fmt.Errorf("the driver has no %s", side.name)
+		case int(side.a.Len) != side.s.Size:
+			return fmt.Errorf("the driver's %s has length %d, want %d", side.name, side.a.Len, side.s.Size)
+		}
 	}
 	return nil
 }

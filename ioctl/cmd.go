@@ -2,7 +2,6 @@ package ioctl
 
 import (
 	"errors"
-	"fmt"
 	"runtime"
 	"sync"
 
@@ -14,9 +13,9 @@ const (
 	arenaWords = 192 // 1.5 KiB: the largest payload of a core verb is query_device_ex with 0.4 KiB
 )
 
-// A Cmd is one ioctl in the making. The zero value is not usable: New and
-// NewWrite take one from a pool, Release gives it back, and the pointers that
-// In, Out, NewHandle and NewFD return are dead from then on.
+// A Cmd is one ioctl in the making, and what the types of all commands have in
+// common. NewCqCreate and its like take one from a pool; Release gives it back, and
+// the pointers into it are dead from then on.
 //
 // The header, the attributes and the payloads are one heap object, so that
 // the addresses in the attributes hold for as long as the Cmd is referenced.
@@ -39,21 +38,18 @@ var (
 
 var pool = sync.Pool{New: func() any { return new(Cmd) }}
 
-// New begins a call of the method on the object; both are UVERBS_ or driver
-// constants of package uapi.
-func New(object, method uint16) *Cmd {
+// begin begins a call of the method on the object.
+func begin(object, method uint16) *Cmd {
 	c := pool.Get().(*Cmd)
 	c.msg.hdr = uapi.IbUverbsIoctlHdr{ObjectId: object, MethodId: method}
 	return c
 }
 
-// NewWrite begins a write command (IB_USER_VERBS_CMD_*, or
-// IB_USER_VERBS_EX_CMD_* with IB_USER_VERBS_CMD_FLAG_EXTENDED set), carried
-// by UVERBS_METHOD_INVOKE_WRITE. Its request is In(c, UVERBS_ATTR_CORE_IN),
-// its response Out(c, UVERBS_ATTR_CORE_OUT).
-func NewWrite(command uint32) *Cmd {
-	c := New(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_INVOKE_WRITE)
-	c.U64(uapi.UVERBS_ATTR_WRITE_CMD, uint64(command))
+// beginWrite begins a write command, which UVERBS_METHOD_INVOKE_WRITE carries. Its
+// request and its response follow.
+func beginWrite(command uint32) *Cmd {
+	c := begin(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_INVOKE_WRITE)
+	put(c, uapi.UVERBS_ATTR_WRITE_CMD, uint64(command))
 	return c
 }
 
@@ -65,8 +61,8 @@ func (c *Cmd) Release() {
 	pool.Put(c)
 }
 
-// attr appends an attribute, mandatory unless Optional is called: the kernel
-// refuses a call with a mandatory attribute that it doesn't know.
+// attr appends an attribute. It is mandatory: the kernel refuses a call with an
+// attribute that it doesn't know.
 func (c *Cmd) attr(id uint16) *uapi.IbUverbsAttr {
 	n := c.msg.hdr.NumAttrs
 	if n == maxAttrs {
@@ -97,50 +93,40 @@ func (c *Cmd) find(id uint16) *uapi.IbUverbsAttr {
 	return nil
 }
 
-// Optional lets a kernel that doesn't know the attribute pass over it.
-func (c *Cmd) Optional(id uint16) {
-	if a := c.find(id); a != nil {
-		a.Flags &^= uapi.UVERBS_ATTR_F_MANDATORY
-		return
-	}
-	c.fail(fmt.Errorf("ioctl: optional attribute %d was not added", id))
+// handle adds an object that exists.
+func (c *Cmd) handle(id uint16, handle uint32) { c.attr(id).Data = uint64(handle) }
+
+// newHandle adds an object to be made. The kernel writes its handle, or the number of
+// its file descriptor.
+func (c *Cmd) newHandle(id uint16) *uint64 { return &c.attr(id).Data }
+
+// fd adds a file descriptor: an object that exists, or a raw one.
+func (c *Cmd) fd(id uint16, fd int) { c.attr(id).Data = uint64(int64(fd)) }
+
+// choose adds an input of the elem-th kind that the attribute has.
+func (c *Cmd) choose(id uint16, elem uint8, payload []byte) {
+	putAll(c, id, payload)
+	c.find(id).AttrData.EnumData().ElemId = elem
 }
 
-// U32 adds a 32-bit value or set of flags.
-func (c *Cmd) U32(id uint16, v uint32) { *In[uint32](c, id) = v }
+// None is the request or the response that a driver doesn't have.
+type None struct{}
 
-// U64 adds a 64-bit value, or a constant: the schema says which width.
-func (c *Cmd) U64(id uint16, v uint64) { *In[uint64](c, id) = v }
+// DriverData is what a driver adds to a command, in UVERBS_ATTR_UHW_IN and
+// UVERBS_ATTR_UHW_OUT. The commands have it for the drivers that the schema knows;
+// for another one, a provider names its types:
+//
+//	ioctl.DriverData[request, response]{Cmd: cmd.Cmd}
+//
+// The types must be laid out as the driver's structs, and contain no Go pointers.
+type DriverData[Request, Response any] struct{ *Cmd }
 
-// Handle adds an object that exists.
-func (c *Cmd) Handle(id uint16, handle uint32) { c.attr(id).Data = uint64(handle) }
-
-// NewHandle adds an object to be made. The kernel writes its handle.
-func (c *Cmd) NewHandle(id uint16) *uint64 { return &c.attr(id).Data }
-
-// Handles adds a list of objects that exist.
-func (c *Cmd) Handles(id uint16, handles []uint32) {
-	copy(InSlice[uint32](c, id, len(handles)), handles)
+// In adds the driver's request, zeroed, to be filled before Run.
+func (d DriverData[Request, Response]) In() *Request {
+	return add[Request](d.Cmd, uapi.UVERBS_ATTR_UHW_IN)
 }
 
-// FD adds a file descriptor: an object that exists, or a raw one.
-func (c *Cmd) FD(id uint16, fd int) { c.attr(id).Data = uint64(int64(fd)) }
-
-// NewFD adds a file descriptor to be made. The kernel writes its number.
-func (c *Cmd) NewFD(id uint16) *uint64 { return &c.attr(id).Data }
-
-// Enum selects the elem-th kind of payload for the attribute, which was added
-// under id before.
-func (c *Cmd) Enum(id uint16, elem uint8) {
-	if a := c.find(id); a != nil {
-		a.AttrData.EnumData().ElemId = elem
-		return
-	}
-	c.fail(fmt.Errorf("ioctl: enum attribute %d was not added", id))
-}
-
-// Valid tells, after Run, whether the kernel wrote the output attribute.
-func (c *Cmd) Valid(id uint16) bool {
-	a := c.find(id)
-	return a != nil && a.Flags&uapi.UVERBS_ATTR_F_VALID_OUTPUT != 0
+// Out adds the driver's response, to be read after Run.
+func (d DriverData[Request, Response]) Out() *Response {
+	return get[Response](d.Cmd, uapi.UVERBS_ATTR_UHW_OUT)
 }

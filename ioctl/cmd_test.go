@@ -1,6 +1,7 @@
 package ioctl
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"strings"
@@ -36,18 +37,18 @@ func decodeBuilt(t *testing.T, c *Cmd) *Call {
 }
 
 func buildCreateQP() *Cmd {
-	c := New(uapi.UVERBS_OBJECT_QP, uapi.UVERBS_METHOD_QP_CREATE)
-	c.NewHandle(uapi.UVERBS_ATTR_CREATE_QP_HANDLE)
-	c.Handle(uapi.UVERBS_ATTR_CREATE_QP_PD_HANDLE, 3)
-	c.Handle(uapi.UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, 4)
-	c.Handle(uapi.UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, 5)
-	c.U64(uapi.UVERBS_ATTR_CREATE_QP_USER_HANDLE, 0x1122334455667788)
-	*In[uapi.IbUverbsQpCap](c, uapi.UVERBS_ATTR_CREATE_QP_CAP) = uapi.IbUverbsQpCap{MaxSendWr: 16, MaxInlineData: 64}
-	c.U64(uapi.UVERBS_ATTR_CREATE_QP_TYPE, uint64(uapi.IB_UVERBS_QPT_RC))
-	Out[uapi.IbUverbsQpCap](c, uapi.UVERBS_ATTR_CREATE_QP_RESP_CAP)
-	Out[uint32](c, uapi.UVERBS_ATTR_CREATE_QP_RESP_QP_NUM)
-	Out[uapi.RxeCreateQpResp](c, uapi.UVERBS_ATTR_UHW_OUT)
-	return c
+	c := NewQpCreate()
+	c.Handle()
+	c.PdHandle(3)
+	c.SendCqHandle(4)
+	c.RecvCqHandle(5)
+	c.UserHandle(0x1122334455667788)
+	c.Cap(uapi.IbUverbsQpCap{MaxSendWr: 16, MaxInlineData: 64})
+	c.Type(uapi.IB_UVERBS_QPT_RC)
+	c.RespCap()
+	c.RespQpNum()
+	c.Rxe().Out()
+	return c.Cmd
 }
 
 // The tracer's decoder, which was written from the schema alone, must read
@@ -87,19 +88,31 @@ func TestEncodedIsWhatTheDecoderReads(t *testing.T) {
 }
 
 func TestInvokeWrite(t *testing.T) {
-	c := NewWrite(uapi.IB_USER_VERBS_CMD_ALLOC_PD)
+	c := NewWriteAllocPd()
 	defer c.Release()
-	In[uapi.IbUverbsAllocPd](c, uapi.UVERBS_ATTR_CORE_IN)
-	Out[uapi.IbUverbsAllocPdResp](c, uapi.UVERBS_ATTR_CORE_OUT)
-	if v := decodeBuilt(t, c).Verb(); v != "alloc_pd" {
+	if v := decodeBuilt(t, c.Cmd).Verb(); v != "alloc_pd" {
 		t.Errorf("verb %q, want alloc_pd", v)
 	}
-	ex := NewWrite(uapi.IB_USER_VERBS_EX_CMD_QUERY_DEVICE | uapi.IB_USER_VERBS_CMD_FLAG_EXTENDED)
+	ex := NewWriteExQueryDevice()
 	defer ex.Release()
-	In[uapi.IbUverbsExQueryDevice](ex, uapi.UVERBS_ATTR_CORE_IN)
-	Out[uapi.IbUverbsExQueryDeviceResp](ex, uapi.UVERBS_ATTR_CORE_OUT)
-	if v := decodeBuilt(t, ex).Verb(); v != "query_device_ex" {
+	if v := decodeBuilt(t, ex.Cmd).Verb(); v != "query_device_ex" {
 		t.Errorf("verb %q, want query_device_ex", v)
+	}
+}
+
+// What follows a request is as long as the caller has it.
+func TestRequestWithTail(t *testing.T) {
+	for _, tail := range []string{"", "\x01\x02\x03\x04\x05\x06\x07\x08"} {
+		c := NewWriteExCreateFlow([]byte(tail))
+		defer c.Release()
+		c.Req.QpHandle = 0x11223344
+		decodeBuilt(t, c.Cmd)
+		a := c.find(uapi.UVERBS_ATTR_CORE_IN)
+		b := make([]byte, a.Len)
+		ownMemory(a.Data, b)
+		if want := string(encode(*c.Req)) + tail; string(b) != want {
+			t.Errorf("the kernel gets %x, want %x", b, want)
+		}
 	}
 }
 
@@ -110,47 +123,92 @@ func TestCheckRefuses(t *testing.T) {
 		build func() *Cmd
 		want  string
 	}{
-		{"unknown object", func() *Cmd { return New(0x0ffe, 0) }, "no object"},
-		{"unknown method", func() *Cmd { return New(uapi.UVERBS_OBJECT_PD, 0x0ffe) }, "no method"},
+		{"unknown object", func() *Cmd { return begin(0x0ffe, 0) }, "no object"},
+		{"unknown method", func() *Cmd { return begin(uapi.UVERBS_OBJECT_PD, 0x0ffe) }, "no method"},
 		{"unknown attribute", func() *Cmd {
 			c := buildCreateQP()
-			c.U32(0x0ffe, 1)
+			put[uint32](c, 0x0ffe, 1)
 			return c
 		}, "no attribute"},
-		{"missing attribute", func() *Cmd { return New(uapi.UVERBS_OBJECT_PD, uapi.UVERBS_METHOD_PD_DESTROY) }, "HANDLE is missing"},
+		{"missing attribute", func() *Cmd { return NewPdDestroy().Cmd }, "HANDLE is missing"},
 		{"wrong length", func() *Cmd {
-			c := New(uapi.UVERBS_OBJECT_CQ, uapi.UVERBS_METHOD_CQ_CREATE)
-			c.U64(uapi.UVERBS_ATTR_CREATE_CQ_CQE, 1)
-			return c
+			c := NewCqCreate()
+			put[uint64](c.Cmd, uapi.UVERBS_ATTR_CREATE_CQ_CQE, 1)
+			return c.Cmd
 		}, "has length 8"},
 		{"data for a handle", func() *Cmd {
-			c := New(uapi.UVERBS_OBJECT_PD, uapi.UVERBS_METHOD_PD_DESTROY)
-			c.U32(uapi.UVERBS_ATTR_DESTROY_PD_HANDLE, 1)
-			return c
+			c := NewPdDestroy()
+			put[uint32](c.Cmd, uapi.UVERBS_ATTR_DESTROY_PD_HANDLE, 1)
+			return c.Cmd
 		}, "takes a handle"},
+		{"twice the same", func() *Cmd {
+			c := NewPdDestroy()
+			c.Handle(1)
+			c.Handle(1)
+			return c.Cmd
+		}, "HANDLE is there twice"},
 		{"too many attributes", func() *Cmd {
-			c := New(uapi.UVERBS_OBJECT_PD, uapi.UVERBS_METHOD_PD_DESTROY)
+			c := NewPdDestroy()
 			for range maxAttrs + 1 {
-				c.Handle(uapi.UVERBS_ATTR_DESTROY_PD_HANDLE, 1)
+				c.Handle(1)
 			}
-			return c
+			return c.Cmd
 		}, "too many"},
 		{"payload too large", func() *Cmd {
-			c := New(uapi.UVERBS_OBJECT_PD, uapi.UVERBS_METHOD_PD_DESTROY)
-			InSlice[byte](c, 1, 0x10000)
-			return c
+			c := NewPdDestroy()
+			putAll(c.Cmd, 1, make([]byte, 0x10000))
+			return c.Cmd
 		}, "larger than an attribute"},
-		{"optional but absent", func() *Cmd {
-			c := New(uapi.UVERBS_OBJECT_PD, uapi.UVERBS_METHOD_PD_DESTROY)
-			c.Optional(uapi.UVERBS_ATTR_DESTROY_PD_HANDLE)
+		{"another command's request", func() *Cmd {
+			c := beginWrite(uapi.IB_USER_VERBS_CMD_REG_MR)
+			request[uapi.IbUverbsDeregMr](c)
+			get[uapi.IbUverbsRegMrResp](c, uapi.UVERBS_ATTR_CORE_OUT)
 			return c
-		}, "was not added"},
+		}, "REG_MR: the request has length 4, want 40 to 40"},
+		{"another command's response", func() *Cmd {
+			c := beginWrite(uapi.IB_USER_VERBS_CMD_REG_MR)
+			request[uapi.IbUverbsRegMr](c)
+			get[uapi.IbUverbsAllocPdResp](c, uapi.UVERBS_ATTR_CORE_OUT)
+			return c
+		}, "REG_MR: the response has length 4, want 12 to 12"},
+		{"a response too many", func() *Cmd {
+			c := NewWriteDeregMr()
+			get[uint32](c.Cmd, uapi.UVERBS_ATTR_CORE_OUT)
+			return c.Cmd
+		}, "DEREG_MR: it has no response"},
+		{"a response too few", func() *Cmd {
+			c := beginWrite(uapi.IB_USER_VERBS_CMD_REG_MR)
+			request[uapi.IbUverbsRegMr](c)
+			return c
+		}, "REG_MR: the response is missing"},
+		{"unknown write command", func() *Cmd { return beginWrite(0x0ffe) }, "no write command 0xffe"},
+		{"no write command", func() *Cmd {
+			c := begin(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_INVOKE_WRITE)
+			put[uint64](c, uapi.UVERBS_ATTR_WRITE_CMD, 1<<32|uint64(uapi.IB_USER_VERBS_CMD_ALLOC_PD))
+			return c
+		}, "no write command 0x100000003"},
+		{"a driver's data where there is none", func() *Cmd {
+			c := NewWriteDeregMr()
+			DriverData[uint32, None]{c.Cmd}.In()
+			return c.Cmd
+		}, "DEREG_MR: it has no driver's data"},
+		{"a request that the driver doesn't have", func() *Cmd {
+			c := buildCreateQP()
+			DriverData[uint32, None]{c}.In()
+			return c
+		}, "create_qp: the driver has no request"},
+		{"another driver's response", func() *Cmd {
+			c := NewWriteCreateAh()
+			c.Mlx5().Out()
+			return c.Cmd
+		}, "create_ah: the driver's response has length 16, want 8"},
 	}
 	f, err := Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
+	f.driver = uint32(uapi.RDMA_DRIVER_RXE)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c := tt.build()
@@ -170,19 +228,18 @@ func TestCheckRefuses(t *testing.T) {
 // A released command leaves nothing behind for the next.
 func TestReleasedIsClean(t *testing.T) {
 	for range 100 {
-		c := New(uapi.UVERBS_OBJECT_QP, uapi.UVERBS_METHOD_QP_CREATE)
-		p := In[[64]byte](c, uapi.UVERBS_ATTR_CREATE_QP_CAP)
+		c := NewQpCreate()
+		p := add[[64]byte](c.Cmd, uapi.UVERBS_ATTR_CREATE_QP_CAP)
 		if *p != [64]byte{} {
 			t.Fatal("payload is not zeroed")
 		}
 		for i := range p {
 			p[i] = 0xff
 		}
-		c.Optional(uapi.UVERBS_ATTR_CREATE_QP_CAP)
 		c.fail(errPayload)
 		c.Release()
 	}
-	c := New(uapi.UVERBS_OBJECT_PD, uapi.UVERBS_METHOD_PD_DESTROY)
+	c := NewPdDestroy()
 	defer c.Release()
 	if c.err != nil || c.msg.hdr.NumAttrs != 0 {
 		t.Errorf("error %v, %d attributes", c.err, c.msg.hdr.NumAttrs)
@@ -191,14 +248,20 @@ func TestReleasedIsClean(t *testing.T) {
 
 // A payload beyond the arena, and one into the caller's slice.
 func TestLargePayloads(t *testing.T) {
-	c := New(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_QUERY_GID_TABLE)
+	c := NewQueryGidTable()
 	defer c.Release()
-	big := InSlice[byte](c, 1, 60000)
-	big[59999] = 7
+	big := make([]byte, 60000)
+	big[0], big[59999] = 5, 7
+	putAll(c.Cmd, 1, big)
 	out := make([]uint64, 4000)
-	OutSlice(c, 2, out)
-	if a := c.find(1); a.Len != 60000 || a.Data != uint64(uintptr(unsafe.Pointer(&big[0]))) {
+	getInto(c.Cmd, 2, out)
+	if a := c.find(1); a.Len != 60000 {
 		t.Errorf("in: %+v", a)
+	} else {
+		b := make([]byte, a.Len)
+		if ownMemory(a.Data, b); !bytes.Equal(b, big) {
+			t.Error("in: other bytes")
+		}
 	}
 	if a := c.find(2); a.Len != 32000 || a.Data != uint64(uintptr(unsafe.Pointer(&out[0]))) {
 		t.Errorf("out: %+v", a)

@@ -5,7 +5,6 @@ import (
 	"os"
 
 	"github.com/goverbs/goverbs/ioctl"
-	"github.com/goverbs/goverbs/uapi"
 )
 
 // A completion queue is made with one call. Here the call meets a file that is
@@ -18,13 +17,13 @@ func Example() {
 	}
 	defer f.Close()
 
-	c := ioctl.New(uapi.UVERBS_OBJECT_CQ, uapi.UVERBS_METHOD_CQ_CREATE)
+	c := ioctl.NewCqCreate()
 	defer c.Release()
-	handle := c.NewHandle(uapi.UVERBS_ATTR_CREATE_CQ_HANDLE)
-	c.U32(uapi.UVERBS_ATTR_CREATE_CQ_CQE, 64)
-	c.U64(uapi.UVERBS_ATTR_CREATE_CQ_USER_HANDLE, 1)
-	c.U32(uapi.UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, 0)
-	cqe := ioctl.Out[uint32](c, uapi.UVERBS_ATTR_CREATE_CQ_RESP_CQE)
+	handle := c.Handle()
+	c.Cqe(64)
+	c.UserHandle(1)
+	c.CompVector(0)
+	cqe := c.RespCqe()
 	if err := c.Run(f); err != nil {
 		fmt.Println(err)
 		return

@@ -50,7 +50,7 @@ const unassignedMethod = 0x0fff
 // else, so a method that doesn't exist tells EPROTONOSUPPORT from EINVAL
 // without doing anything.
 func (f *File) Probe(driver uapi.RdmaDriverId) (bool, error) {
-	c := New(uapi.UVERBS_OBJECT_DEVICE, unassignedMethod)
+	c := begin(uapi.UVERBS_OBJECT_DEVICE, unassignedMethod)
 	defer c.Release()
 	c.checked = true
 	probe := File{fd: f.fd, driver: uint32(driver), answer: f.answer}

@@ -12,11 +12,12 @@ import (
 // All payloads therefore live in the arena of the Cmd that holds the
 // attributes, or in the attribute itself; a Cmd comes from sync.Pool, so it is
 // a heap object, which Go never moves, and Run keeps it alive across the call.
-// Only Buffer and OutBuffer point elsewhere: there a runtime.Pinner holds the
+// Only getInto points elsewhere: there a runtime.Pinner holds the
 // slice, which also forces it off the goroutine's stack.
 //
 // The type parameters are instantiated with ABI structs and integers, which
 // contain no Go pointers; their alignment is at most 8, that of an arena word.
+// DriverData asks the same of what others instantiate it with.
 
 // message is what the kernel reads: the header, with the attributes behind it.
 type message struct {
@@ -69,18 +70,21 @@ func (c *Cmd) in(id uint16, size uintptr) unsafe.Pointer {
 	return p
 }
 
-// In adds an input of type T and returns it, zeroed, to be filled before Run.
-func In[T any](c *Cmd, id uint16) *T {
+// add adds an input of type T and returns it, zeroed, to be filled before Run.
+func add[T any](c *Cmd, id uint16) *T {
 	return (*T)(c.in(id, unsafe.Sizeof(*new(T))))
 }
 
-// InSlice is In for n values of type T.
-func InSlice[T any](c *Cmd, id uint16, n int) []T {
-	return unsafe.Slice((*T)(c.in(id, uintptr(n)*unsafe.Sizeof(*new(T)))), n)
+// put adds an input.
+func put[T any](c *Cmd, id uint16, v T) { *add[T](c, id) = v }
+
+// putAll adds an input of several values.
+func putAll[T any](c *Cmd, id uint16, v []T) {
+	copy(unsafe.Slice((*T)(c.in(id, uintptr(len(v))*unsafe.Sizeof(*new(T)))), len(v)), v)
 }
 
-// Out adds an output of type T and returns it, to be read after Run.
-func Out[T any](c *Cmd, id uint16) *T {
+// get adds an output of type T and returns it, to be read after Run.
+func get[T any](c *Cmd, id uint16) *T {
 	size := unsafe.Sizeof(*new(T))
 	p := c.alloc(size)
 	a := c.attr(id)
@@ -93,9 +97,9 @@ func Out[T any](c *Cmd, id uint16) *T {
 	return (*T)(p)
 }
 
-// OutSlice adds an output that the kernel writes into the slice, for payloads
+// getInto adds an output that the kernel writes into the slice, for payloads
 // of which the caller knows only the largest size.
-func OutSlice[T any](c *Cmd, id uint16, s []T) {
+func getInto[T any](c *Cmd, id uint16, s []T) {
 	a := c.attr(id)
 	size := uintptr(len(s)) * unsafe.Sizeof(*new(T))
 	if size == 0 || size > 0xffff {
@@ -105,6 +109,17 @@ func OutSlice[T any](c *Cmd, id uint16, s []T) {
 	c.pins.Pin(&s[0])
 	a.Len = uint16(size)
 	a.Data = uint64(uintptr(unsafe.Pointer(&s[0])))
+}
+
+// request adds a write command's request.
+func request[T any](c *Cmd) *T { return add[T](c, uapi.UVERBS_ATTR_CORE_IN) }
+
+// requestWith adds a write command's request, and what follows it.
+func requestWith[T any](c *Cmd, tail []byte) *T {
+	size := unsafe.Sizeof(*new(T))
+	p := c.in(uapi.UVERBS_ATTR_CORE_IN, size+uintptr(len(tail)))
+	copy(unsafe.Slice((*byte)(unsafe.Add(p, size)), len(tail)), tail)
+	return (*T)(p)
 }
 
 // Scratch returns a zeroed T that lives as long as the command, and its

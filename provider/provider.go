@@ -33,8 +33,8 @@ type Provider struct {
 	// (/sys/class/infiniband_verbs/uverbsN/abi_version) that the provider speaks.
 	MinABI, MaxABI int
 
-	// NewContext prepares GET_CONTEXT, for which cmd is, on an opened device.
-	NewContext func(f *ioctl.File, cmd *ioctl.Cmd) (Context, error)
+	// NewContext begins a context on an opened device.
+	NewContext func(f *ioctl.File, cmd ioctl.GetContext) (Context, error)
 }
 
 // A Context makes a provider's part of the objects of one opened device.
@@ -42,16 +42,16 @@ type Context interface {
 	// Adopt takes what GET_CONTEXT answered.
 	Adopt() error
 
-	NewPD(cmd *ioctl.Cmd) (PD, error)
-	NewCQ(cmd *ioctl.Cmd, init CQInit) (CQ, error)
+	NewPD(cmd ioctl.WriteAllocPd) (PD, error)
+	NewCQ(cmd ioctl.CqCreate, init CQInit) (CQ, error)
 	// NewSRQ may enlarge what the kernel is asked for.
-	NewSRQ(cmd *ioctl.Cmd, init *SRQInit) (SRQ, error)
-	NewQP(cmd *ioctl.Cmd, init QPInit) (QP, error)
-	NewAH(cmd *ioctl.Cmd, init AHInit) (AH, error)
+	NewSRQ(cmd ioctl.SrqCreate, init *SRQInit) (SRQ, error)
+	NewQP(cmd ioctl.QpCreate, init QPInit) (QP, error)
+	NewAH(cmd ioctl.WriteCreateAh, init AHInit) (AH, error)
 
-	// QueryDevice adds the provider's part to an EX_CMD_QUERY_DEVICE, and returns
+	// QueryDevice adds the provider's part, and returns
 	// what reads it from the answer; nil if there is none.
-	QueryDevice(cmd *ioctl.Cmd) func() DeviceExtra
+	QueryDevice(cmd ioctl.WriteExQueryDevice) func() DeviceExtra
 
 	// Clock reads the device's free-running counter, and tells whether there is
 	// one.
@@ -84,7 +84,7 @@ type QPInit struct {
 	Type           uapi.IbUverbsQpType
 	DC             DCType
 	DCKey          uint64 // of a target
-	Cap            QPCap
+	Cap            uapi.IbUverbsQpCap
 	SignalAll      bool // each send completes, whatever its flags
 	SendCQ, RecvCQ CQ   // nil where the type has none
 	SRQ            SRQ  // that it receives from, or nil
@@ -108,13 +108,6 @@ const (
 	DCTarget
 )
 
-// QPCap bounds a queue pair's queues, as struct ibv_qp_cap.
-type QPCap struct {
-	MaxSendWR, MaxRecvWR   uint32
-	MaxSendSGE, MaxRecvSGE uint32
-	MaxInlineData          uint32
-}
-
 // SRQInit is what verbs knows of a shared receive queue before it is made.
 type SRQInit struct {
 	MaxWR, MaxSGE uint32
@@ -131,7 +124,7 @@ type PD interface {
 type QP interface {
 	// Adopt takes what QP_CREATE answered: the kernel's handle and number, and
 	// the capabilities that it granted, which the provider may correct.
-	Adopt(handle, qpn uint32, granted *QPCap) error
+	Adopt(handle, qpn uint32, granted *uapi.IbUverbsQpCap) error
 
 	// PostSend encodes work requests. Unless more will follow, it shows them to
 	// the device, together with those encoded before of which more followed. If an
@@ -161,9 +154,9 @@ type QP interface {
 	ECE() (vendor, options uint32)
 	SetECE(options uint32) bool
 
-	// Modify adds the provider's part to an EX_CMD_MODIFY_QP, and tells whether it
-	// has one: a MODIFY_QP does otherwise.
-	Modify(cmd *ioctl.Cmd, to uapi.IbQpState) bool
+	// Modify adds the provider's part, and tells whether it has one: a
+	// WriteModifyQp does otherwise.
+	Modify(cmd ioctl.WriteExModifyQp, to uapi.IbQpState) bool
 
 	// Moved follows a change of state, and returns the number that the QP has from
 	// then on. That to RESET empties the queues.
@@ -179,9 +172,9 @@ type SRQ interface {
 	Adopt(handle uint32, granted *SRQInit) error
 	PostRecv(wrs []RecvWR) (n int, err error)
 
-	// Modify adds the provider's part to a MODIFY_SRQ. Remap follows one that
+	// Modify adds the provider's part. Remap follows it if it
 	// resized the queue.
-	Modify(cmd *ioctl.Cmd) error
+	Modify(cmd ioctl.WriteModifySrq) error
 	Remap() error
 
 	Release()
@@ -209,9 +202,9 @@ type CQ interface {
 	// ForgetSRQ is Forget for an XRC SRQ that was destroyed.
 	ForgetSRQ(srq SRQ)
 
-	// Resize adds the provider's part to a RESIZE_CQ for cqe completions, and
+	// Resize adds the provider's part, for cqe completions, and
 	// Remap follows it; completions that weren't polled are kept.
-	Resize(cmd *ioctl.Cmd, cqe uint32) error
+	Resize(cmd ioctl.WriteResizeCq, cqe uint32) error
 	Remap() error
 
 	Release()

@@ -10,7 +10,8 @@
 // The constants and structs are generated from the kernel's own headers, those of
 // Linux 7.2 (<rdma/ib_user_verbs.h>, <rdma/ib_user_ioctl_cmds.h>,
 // <rdma/mlx5-abi.h> and so on; each file says from which). Older kernels
-// know a part of it. Constants have the kernel's spelling. A type has the
+// know a part of it. The comment of internal/uapigen says how to generate them anew.
+// Constants have the kernel's spelling. A type has the
 // C name with each word's first letter upper and without underscores: struct
 // ib_uverbs_create_qp is [IbUverbsCreateQp], its field max_send_wr is MaxSendWr.
 //
@@ -36,7 +37,8 @@
 // Linux 7.2 declare them, and how to read each one's payload. [LookupWriteCommand] does
 // the same for the commands of UVERBS_METHOD_INVOKE_WRITE, and [DriverData] for what
 // a driver adds to either. All of it is read-only, laid out by the compiler, and
-// left out of programs that don't use it.
+// left out of programs that don't use it. The same facts make package ioctl's
+// commands.
 //
 // # Compatibility
 //

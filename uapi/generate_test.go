@@ -14,13 +14,19 @@ func TestGenerate(t *testing.T) {
 	if out, err := exec.Command("../internal/uapigen/generate", dir).CombinedOutput(); err != nil {
 		t.Fatalf("internal/uapigen/generate: %v\n%s", err, out)
 	}
-	fresh, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil || len(fresh) == 0 {
-		t.Fatalf("nothing generated (%v)", err)
+	for _, pkg := range []string{"uapi", "ioctl"} {
+		compareGenerated(t, filepath.Join(dir, pkg), filepath.Join("..", pkg))
+	}
+}
+
+func compareGenerated(t *testing.T, fresh, committed string) {
+	names, err := filepath.Glob(filepath.Join(fresh, "*.go"))
+	if err != nil || len(names) == 0 {
+		t.Fatalf("%s: nothing generated (%v)", committed, err)
 	}
 	seen := map[string]bool{}
-	for _, f := range fresh {
-		name := filepath.Base(f)
+	for _, f := range names {
+		name := filepath.Join(committed, filepath.Base(f))
 		seen[name] = true
 		want, err := os.ReadFile(f)
 		if err != nil {
@@ -30,7 +36,7 @@ func TestGenerate(t *testing.T) {
 			t.Errorf("%s is not what go generate ./uapi writes (%v)", name, err)
 		}
 	}
-	files, err := filepath.Glob("*.go")
+	files, err := filepath.Glob(filepath.Join(committed, "*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,66 +3,8 @@
 package uapi
 
 var (
-	methodMwDestroy = &Method{ID: UVERBS_METHOD_MW_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_MW_DESTROY", Verb: "dealloc_mw", Attrs: []Attr{
-		{ID: UVERBS_ATTR_DESTROY_MW_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_MW_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_MW, Access: AccessDestroy},
-	}}
-	methodAhDestroy = &Method{ID: UVERBS_METHOD_AH_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_AH_DESTROY", Verb: "destroy_ah", Attrs: []Attr{
-		{ID: UVERBS_ATTR_DESTROY_AH_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_AH_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_AH, Access: AccessDestroy},
-	}}
-	methodFlowDestroy = &Method{ID: UVERBS_METHOD_FLOW_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_FLOW_DESTROY", Verb: "destroy_flow", Attrs: []Attr{
-		{ID: UVERBS_ATTR_DESTROY_FLOW_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_FLOW_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_FLOW, Access: AccessDestroy},
-	}}
-	methodRwqIndTblDestroy = &Method{ID: UVERBS_METHOD_RWQ_IND_TBL_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_RWQ_IND_TBL_DESTROY", Verb: "destroy_rwq_ind_table", Attrs: []Attr{
-		{ID: UVERBS_ATTR_DESTROY_RWQ_IND_TBL_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_RWQ_IND_TBL_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_RWQ_IND_TBL, Access: AccessDestroy},
-	}}
-	methodXrcdDestroy = &Method{ID: UVERBS_METHOD_XRCD_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_XRCD_DESTROY", Verb: "close_xrcd", Attrs: []Attr{
-		{ID: UVERBS_ATTR_DESTROY_XRCD_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_XRCD_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_XRCD, Access: AccessDestroy},
-	}}
-	methodPdDestroy = &Method{ID: UVERBS_METHOD_PD_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_PD_DESTROY", Verb: "dealloc_pd", Attrs: []Attr{
-		{ID: UVERBS_ATTR_DESTROY_PD_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_PD_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_PD, Access: AccessDestroy},
-	}}
-	methodAsyncEventAlloc = &Method{ID: UVERBS_METHOD_ASYNC_EVENT_ALLOC, Name: "ALLOC", CName: "UVERBS_METHOD_ASYNC_EVENT_ALLOC", Verb: "alloc_async_fd", Attrs: []Attr{
-		{ID: UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, Name: "FD_HANDLE", CName: "UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE", Mandatory: true, Kind: AttrFD, Object: UVERBS_OBJECT_ASYNC_EVENT, Access: AccessNew},
-	}}
-	methodCountersCreate = &Method{ID: UVERBS_METHOD_COUNTERS_CREATE, Name: "CREATE", CName: "UVERBS_METHOD_COUNTERS_CREATE", Verb: "create_counters", Attrs: []Attr{
-		{ID: UVERBS_ATTR_CREATE_COUNTERS_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_CREATE_COUNTERS_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_COUNTERS, Access: AccessNew},
-	}}
-	methodCountersDestroy = &Method{ID: UVERBS_METHOD_COUNTERS_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_COUNTERS_DESTROY", Verb: "destroy_counters", Attrs: []Attr{
-		{ID: UVERBS_ATTR_DESTROY_COUNTERS_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_COUNTERS_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_COUNTERS, Access: AccessDestroy},
-	}}
-	methodCountersRead = &Method{ID: UVERBS_METHOD_COUNTERS_READ, Name: "READ", CName: "UVERBS_METHOD_COUNTERS_READ", Verb: "read_counters", Attrs: []Attr{
-		{ID: UVERBS_ATTR_READ_COUNTERS_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_READ_COUNTERS_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_COUNTERS, Access: AccessRead},
-		{ID: UVERBS_ATTR_READ_COUNTERS_BUFF, Name: "BUFF", CName: "UVERBS_ATTR_READ_COUNTERS_BUFF", Mandatory: true, Kind: AttrPtrOut, MinLen: 0, MaxLen: -1, Type: &Type{Kind: TypeArray, Len: -1, Elem: &Type{Kind: TypeUint, Size: 8}}},
-		{ID: UVERBS_ATTR_READ_COUNTERS_FLAGS, Name: "FLAGS", CName: "UVERBS_ATTR_READ_COUNTERS_FLAGS", Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumIbUverbsReadCountersFlags}},
-	}}
-	methodCqCreate = &Method{ID: UVERBS_METHOD_CQ_CREATE, Name: "CREATE", CName: "UVERBS_METHOD_CQ_CREATE", Verb: "create_cq", Attrs: []Attr{
-		{ID: UVERBS_ATTR_CREATE_CQ_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_CREATE_CQ_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_CQ, Access: AccessNew},
-		{ID: UVERBS_ATTR_CREATE_CQ_CQE, Name: "CQE", CName: "UVERBS_ATTR_CREATE_CQ_CQE", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-		{ID: UVERBS_ATTR_CREATE_CQ_USER_HANDLE, Name: "USER_HANDLE", CName: "UVERBS_ATTR_CREATE_CQ_USER_HANDLE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
-		{ID: UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, Name: "COMP_CHANNEL", CName: "UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL", Kind: AttrFD, Object: UVERBS_OBJECT_COMP_CHANNEL, Access: AccessRead},
-		{ID: UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, Name: "COMP_VECTOR", CName: "UVERBS_ATTR_CREATE_CQ_COMP_VECTOR", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-		{ID: UVERBS_ATTR_CREATE_CQ_FLAGS, Name: "FLAGS", CName: "UVERBS_ATTR_CREATE_CQ_FLAGS", Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumIbUverbsExCreateCqFlags}},
-		{ID: UVERBS_ATTR_CREATE_CQ_RESP_CQE, Name: "RESP_CQE", CName: "UVERBS_ATTR_CREATE_CQ_RESP_CQE", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-		{ID: UVERBS_ATTR_CREATE_CQ_EVENT_FD, Name: "EVENT_FD", CName: "UVERBS_ATTR_CREATE_CQ_EVENT_FD", Kind: AttrFD, Object: UVERBS_OBJECT_ASYNC_EVENT, Access: AccessRead},
-		{ID: UVERBS_ATTR_CREATE_CQ_BUFFER_VA, Name: "BUFFER_VA", CName: "UVERBS_ATTR_CREATE_CQ_BUFFER_VA", Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypePtr, Size: 8}},
-		{ID: UVERBS_ATTR_CREATE_CQ_BUFFER_LENGTH, Name: "BUFFER_LENGTH", CName: "UVERBS_ATTR_CREATE_CQ_BUFFER_LENGTH", Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
-		{ID: UVERBS_ATTR_CREATE_CQ_BUFFER_FD, Name: "BUFFER_FD", CName: "UVERBS_ATTR_CREATE_CQ_BUFFER_FD", Kind: AttrRawFD},
-		{ID: UVERBS_ATTR_CREATE_CQ_BUFFER_OFFSET, Name: "BUFFER_OFFSET", CName: "UVERBS_ATTR_CREATE_CQ_BUFFER_OFFSET", Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
-		{ID: UVERBS_ATTR_CREATE_CQ_BUF_UMEM, Name: "BUF_UMEM", CName: "UVERBS_ATTR_CREATE_CQ_BUF_UMEM", Kind: AttrPtrIn, MinLen: 32, MaxLen: 32, Type: &Type{Kind: TypeStruct, Size: 32, Struct: StructIbUverbsBufferDesc}},
-		{ID: UVERBS_ATTR_UHW_IN, Name: "UHW_IN", CName: "UVERBS_ATTR_UHW_IN", Kind: AttrPtrIn, MinLen: 0, MaxLen: -1},
-		{ID: UVERBS_ATTR_UHW_OUT, Name: "UHW_OUT", CName: "UVERBS_ATTR_UHW_OUT", Kind: AttrPtrOut, MinLen: 0, MaxLen: -1},
-	}}
-	methodCqDestroy = &Method{ID: UVERBS_METHOD_CQ_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_CQ_DESTROY", Verb: "destroy_cq", Attrs: []Attr{
-		{ID: UVERBS_ATTR_DESTROY_CQ_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_CQ_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_CQ, Access: AccessDestroy},
-		{ID: UVERBS_ATTR_DESTROY_CQ_RESP, Name: "RESP", CName: "UVERBS_ATTR_DESTROY_CQ_RESP", Mandatory: true, Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeStruct, Size: 8, Struct: StructIbUverbsDestroyCqResp}},
-	}}
-	methodGetContext = &Method{ID: UVERBS_METHOD_GET_CONTEXT, Name: "GET_CONTEXT", CName: "UVERBS_METHOD_GET_CONTEXT", Verb: "get_context", Attrs: []Attr{
-		{ID: UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, Name: "NUM_COMP_VECTORS", CName: "UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS", Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-		{ID: UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, Name: "CORE_SUPPORT", CName: "UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT", Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeFlags, Size: 8, Enum: EnumIbUverbsCoreSupport}},
-		{ID: UVERBS_ATTR_GET_CONTEXT_FD_ARR, Name: "FD_ARR", CName: "UVERBS_ATTR_GET_CONTEXT_FD_ARR", Kind: AttrPtrIn, MinLen: 4, MaxLen: -1, Type: &Type{Kind: TypeArray, Len: -1, Elem: &Type{Kind: TypeFD, Size: 4}}},
-		{ID: UVERBS_ATTR_UHW_IN, Name: "UHW_IN", CName: "UVERBS_ATTR_UHW_IN", Kind: AttrPtrIn, MinLen: 0, MaxLen: -1},
-		{ID: UVERBS_ATTR_UHW_OUT, Name: "UHW_OUT", CName: "UVERBS_ATTR_UHW_OUT", Kind: AttrPtrOut, MinLen: 0, MaxLen: -1},
-	}}
+	// DEVICE
+
 	methodInvokeWrite = &Method{ID: UVERBS_METHOD_INVOKE_WRITE, Name: "INVOKE_WRITE", CName: "UVERBS_METHOD_INVOKE_WRITE", Verb: "invoke_write", Attrs: []Attr{
 		{ID: UVERBS_ATTR_CORE_IN, Name: "CORE_IN", CName: "UVERBS_ATTR_CORE_IN", Kind: AttrPtrIn, MinLen: 4, MaxLen: -1},
 		{ID: UVERBS_ATTR_CORE_OUT, Name: "CORE_OUT", CName: "UVERBS_ATTR_CORE_OUT", Kind: AttrPtrOut, MinLen: 0, MaxLen: -1},
@@ -79,9 +21,12 @@ var (
 		{ID: UVERBS_ATTR_QUERY_PORT_PORT_NUM, Name: "PORT_NUM", CName: "UVERBS_ATTR_QUERY_PORT_PORT_NUM", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
 		{ID: UVERBS_ATTR_QUERY_PORT_RESP, Name: "RESP", CName: "UVERBS_ATTR_QUERY_PORT_RESP", Mandatory: true, Kind: AttrPtrOut, MinLen: 48, MaxLen: 48, ZeroTrailing: true, Type: &Type{Kind: TypeStruct, Size: 48, Struct: StructIbUverbsQueryPortRespEx}},
 	}}
-	methodQueryPortSpeed = &Method{ID: UVERBS_METHOD_QUERY_PORT_SPEED, Name: "QUERY_PORT_SPEED", CName: "UVERBS_METHOD_QUERY_PORT_SPEED", Verb: "query_port_speed", Attrs: []Attr{
-		{ID: UVERBS_ATTR_QUERY_PORT_SPEED_PORT_NUM, Name: "PORT_NUM", CName: "UVERBS_ATTR_QUERY_PORT_SPEED_PORT_NUM", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
-		{ID: UVERBS_ATTR_QUERY_PORT_SPEED_RESP, Name: "RESP", CName: "UVERBS_ATTR_QUERY_PORT_SPEED_RESP", Mandatory: true, Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
+	methodGetContext = &Method{ID: UVERBS_METHOD_GET_CONTEXT, Name: "GET_CONTEXT", CName: "UVERBS_METHOD_GET_CONTEXT", Verb: "get_context", Attrs: []Attr{
+		{ID: UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, Name: "NUM_COMP_VECTORS", CName: "UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS", Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, Name: "CORE_SUPPORT", CName: "UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT", Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeFlags, Size: 8, Enum: EnumIbUverbsCoreSupport}},
+		{ID: UVERBS_ATTR_GET_CONTEXT_FD_ARR, Name: "FD_ARR", CName: "UVERBS_ATTR_GET_CONTEXT_FD_ARR", Kind: AttrPtrIn, MinLen: 4, MaxLen: -1, Type: &Type{Kind: TypeArray, Len: -1, Elem: &Type{Kind: TypeFD, Size: 4}}},
+		{ID: UVERBS_ATTR_UHW_IN, Name: "UHW_IN", CName: "UVERBS_ATTR_UHW_IN", Kind: AttrPtrIn, MinLen: 0, MaxLen: -1},
+		{ID: UVERBS_ATTR_UHW_OUT, Name: "UHW_OUT", CName: "UVERBS_ATTR_UHW_OUT", Kind: AttrPtrOut, MinLen: 0, MaxLen: -1},
 	}}
 	methodQueryContext = &Method{ID: UVERBS_METHOD_QUERY_CONTEXT, Name: "QUERY_CONTEXT", CName: "UVERBS_METHOD_QUERY_CONTEXT", Verb: "query_context", Attrs: []Attr{
 		{ID: UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, Name: "NUM_COMP_VECTORS", CName: "UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS", Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
@@ -99,39 +44,22 @@ var (
 		{ID: UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, Name: "FLAGS", CName: "UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeUint, Hex: true}},
 		{ID: UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, Name: "RESP_ENTRY", CName: "UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY", Mandatory: true, Kind: AttrPtrOut, MinLen: 32, MaxLen: 32, ZeroTrailing: true, Type: &Type{Kind: TypeStruct, Size: 32, Struct: StructIbUverbsGidEntry}},
 	}}
-	methodDmAlloc = &Method{ID: UVERBS_METHOD_DM_ALLOC, Name: "ALLOC", CName: "UVERBS_METHOD_DM_ALLOC", Verb: "alloc_dm", Attrs: []Attr{
-		{ID: UVERBS_ATTR_ALLOC_DM_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_ALLOC_DM_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_DM, Access: AccessNew},
-		{ID: UVERBS_ATTR_ALLOC_DM_LENGTH, Name: "LENGTH", CName: "UVERBS_ATTR_ALLOC_DM_LENGTH", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
-		{ID: UVERBS_ATTR_ALLOC_DM_ALIGNMENT, Name: "ALIGNMENT", CName: "UVERBS_ATTR_ALLOC_DM_ALIGNMENT", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+	methodQueryPortSpeed = &Method{ID: UVERBS_METHOD_QUERY_PORT_SPEED, Name: "QUERY_PORT_SPEED", CName: "UVERBS_METHOD_QUERY_PORT_SPEED", Verb: "query_port_speed", Attrs: []Attr{
+		{ID: UVERBS_ATTR_QUERY_PORT_SPEED_PORT_NUM, Name: "PORT_NUM", CName: "UVERBS_ATTR_QUERY_PORT_SPEED_PORT_NUM", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
+		{ID: UVERBS_ATTR_QUERY_PORT_SPEED_RESP, Name: "RESP", CName: "UVERBS_ATTR_QUERY_PORT_SPEED_RESP", Mandatory: true, Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
 	}}
-	methodDmFree = &Method{ID: UVERBS_METHOD_DM_FREE, Name: "FREE", CName: "UVERBS_METHOD_DM_FREE", Verb: "free_dm", Attrs: []Attr{
-		{ID: UVERBS_ATTR_FREE_DM_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_FREE_DM_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_DM, Access: AccessDestroy},
+	// ASYNC_EVENT
+
+	methodAsyncEventAlloc = &Method{ID: UVERBS_METHOD_ASYNC_EVENT_ALLOC, Name: "ALLOC", CName: "UVERBS_METHOD_ASYNC_EVENT_ALLOC", Verb: "alloc_async_fd", Attrs: []Attr{
+		{ID: UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, Name: "FD_HANDLE", CName: "UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE", Mandatory: true, Kind: AttrFD, Object: UVERBS_OBJECT_ASYNC_EVENT, Access: AccessNew},
 	}}
-	methodDmabufAlloc = &Method{ID: UVERBS_METHOD_DMABUF_ALLOC, Name: "ALLOC", CName: "UVERBS_METHOD_DMABUF_ALLOC", Verb: "export_dmabuf_fd", Attrs: []Attr{
-		{ID: UVERBS_ATTR_ALLOC_DMABUF_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_ALLOC_DMABUF_HANDLE", Mandatory: true, Kind: AttrFD, Object: UVERBS_OBJECT_DMABUF, Access: AccessNew},
-		{ID: UVERBS_ATTR_ALLOC_DMABUF_PGOFF, Name: "PGOFF", CName: "UVERBS_ATTR_ALLOC_DMABUF_PGOFF", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
+	// PD
+
+	methodPdDestroy = &Method{ID: UVERBS_METHOD_PD_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_PD_DESTROY", Verb: "dealloc_pd", Attrs: []Attr{
+		{ID: UVERBS_ATTR_DESTROY_PD_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_PD_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_PD, Access: AccessDestroy},
 	}}
-	methodDmahAlloc = &Method{ID: UVERBS_METHOD_DMAH_ALLOC, Name: "ALLOC", CName: "UVERBS_METHOD_DMAH_ALLOC", Verb: "alloc_dmah", Attrs: []Attr{
-		{ID: UVERBS_ATTR_ALLOC_DMAH_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_ALLOC_DMAH_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_DMAH, Access: AccessNew},
-		{ID: UVERBS_ATTR_ALLOC_DMAH_CPU_ID, Name: "CPU_ID", CName: "UVERBS_ATTR_ALLOC_DMAH_CPU_ID", Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-		{ID: UVERBS_ATTR_ALLOC_DMAH_TPH_MEM_TYPE, Name: "TPH_MEM_TYPE", CName: "UVERBS_ATTR_ALLOC_DMAH_TPH_MEM_TYPE", Kind: AttrEnumIn, Elems: []Attr{
-			{ID: 0, Kind: AttrPtrIn, MinLen: 0, MaxLen: 0},
-			{ID: 1, Kind: AttrPtrIn, MinLen: 0, MaxLen: 0},
-		}},
-		{ID: UVERBS_ATTR_ALLOC_DMAH_PH, Name: "PH", CName: "UVERBS_ATTR_ALLOC_DMAH_PH", Kind: AttrPtrIn, MinLen: 1, MaxLen: 1, Type: &Type{Kind: TypeUint, Size: 1}},
-	}}
-	methodDmahFree = &Method{ID: UVERBS_METHOD_DMAH_FREE, Name: "FREE", CName: "UVERBS_METHOD_DMAH_FREE", Verb: "dealloc_dmah", Attrs: []Attr{
-		{ID: UVERBS_ATTR_FREE_DMA_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_FREE_DMA_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_DMAH, Access: AccessDestroy},
-	}}
-	methodFlowActionDestroy = &Method{ID: UVERBS_METHOD_FLOW_ACTION_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_FLOW_ACTION_DESTROY", Verb: "destroy_flow_action", Attrs: []Attr{
-		{ID: UVERBS_ATTR_DESTROY_FLOW_ACTION_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_FLOW_ACTION_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_FLOW_ACTION, Access: AccessDestroy},
-	}}
-	methodAdviseMr = &Method{ID: UVERBS_METHOD_ADVISE_MR, Name: "ADVISE_MR", CName: "UVERBS_METHOD_ADVISE_MR", Verb: "advise_mr", Attrs: []Attr{
-		{ID: UVERBS_ATTR_ADVISE_MR_PD_HANDLE, Name: "PD_HANDLE", CName: "UVERBS_ATTR_ADVISE_MR_PD_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_PD, Access: AccessRead},
-		{ID: UVERBS_ATTR_ADVISE_MR_ADVICE, Name: "ADVICE", CName: "UVERBS_ATTR_ADVISE_MR_ADVICE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumIbUverbsAdviseMrAdvice}},
-		{ID: UVERBS_ATTR_ADVISE_MR_FLAGS, Name: "FLAGS", CName: "UVERBS_ATTR_ADVISE_MR_FLAGS", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumIbUverbsAdviseMrFlag}},
-		{ID: UVERBS_ATTR_ADVISE_MR_SGE_LIST, Name: "SGE_LIST", CName: "UVERBS_ATTR_ADVISE_MR_SGE_LIST", Mandatory: true, Kind: AttrPtrIn, MinLen: 16, MaxLen: -1, Type: &Type{Kind: TypeArray, Len: -1, Elem: &Type{Kind: TypeStruct, Size: 16, Struct: StructIbUverbsSge}}},
-	}}
+	// MR
+
 	methodDmMrReg = &Method{ID: UVERBS_METHOD_DM_MR_REG, Name: "DM_MR_REG", CName: "UVERBS_METHOD_DM_MR_REG", Verb: "reg_dm_mr", Attrs: []Attr{
 		{ID: UVERBS_ATTR_REG_DM_MR_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_REG_DM_MR_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_MR, Access: AccessNew},
 		{ID: UVERBS_ATTR_REG_DM_MR_OFFSET, Name: "OFFSET", CName: "UVERBS_ATTR_REG_DM_MR_OFFSET", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
@@ -144,6 +72,12 @@ var (
 	}}
 	methodMrDestroy = &Method{ID: UVERBS_METHOD_MR_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_MR_DESTROY", Verb: "dereg_mr", Attrs: []Attr{
 		{ID: UVERBS_ATTR_DESTROY_MR_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_MR_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_MR, Access: AccessDestroy},
+	}}
+	methodAdviseMr = &Method{ID: UVERBS_METHOD_ADVISE_MR, Name: "ADVISE_MR", CName: "UVERBS_METHOD_ADVISE_MR", Verb: "advise_mr", Attrs: []Attr{
+		{ID: UVERBS_ATTR_ADVISE_MR_PD_HANDLE, Name: "PD_HANDLE", CName: "UVERBS_ATTR_ADVISE_MR_PD_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_PD, Access: AccessRead},
+		{ID: UVERBS_ATTR_ADVISE_MR_ADVICE, Name: "ADVICE", CName: "UVERBS_ATTR_ADVISE_MR_ADVICE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumIbUverbsAdviseMrAdvice}},
+		{ID: UVERBS_ATTR_ADVISE_MR_FLAGS, Name: "FLAGS", CName: "UVERBS_ATTR_ADVISE_MR_FLAGS", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumIbUverbsAdviseMrFlag}},
+		{ID: UVERBS_ATTR_ADVISE_MR_SGE_LIST, Name: "SGE_LIST", CName: "UVERBS_ATTR_ADVISE_MR_SGE_LIST", Mandatory: true, Kind: AttrPtrIn, MinLen: 16, MaxLen: -1, Type: &Type{Kind: TypeArray, Len: -1, Elem: &Type{Kind: TypeStruct, Size: 16, Struct: StructIbUverbsSge}}},
 	}}
 	methodQueryMr = &Method{ID: UVERBS_METHOD_QUERY_MR, Name: "QUERY_MR", CName: "UVERBS_METHOD_QUERY_MR", Verb: "query_mr", Attrs: []Attr{
 		{ID: UVERBS_ATTR_QUERY_MR_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_QUERY_MR_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_MR, Access: AccessRead},
@@ -178,6 +112,117 @@ var (
 		{ID: UVERBS_ATTR_UHW_IN, Name: "UHW_IN", CName: "UVERBS_ATTR_UHW_IN", Kind: AttrPtrIn, MinLen: 0, MaxLen: -1},
 		{ID: UVERBS_ATTR_UHW_OUT, Name: "UHW_OUT", CName: "UVERBS_ATTR_UHW_OUT", Kind: AttrPtrOut, MinLen: 0, MaxLen: -1},
 	}}
+	// DM
+
+	methodDmAlloc = &Method{ID: UVERBS_METHOD_DM_ALLOC, Name: "ALLOC", CName: "UVERBS_METHOD_DM_ALLOC", Verb: "alloc_dm", Attrs: []Attr{
+		{ID: UVERBS_ATTR_ALLOC_DM_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_ALLOC_DM_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_DM, Access: AccessNew},
+		{ID: UVERBS_ATTR_ALLOC_DM_LENGTH, Name: "LENGTH", CName: "UVERBS_ATTR_ALLOC_DM_LENGTH", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
+		{ID: UVERBS_ATTR_ALLOC_DM_ALIGNMENT, Name: "ALIGNMENT", CName: "UVERBS_ATTR_ALLOC_DM_ALIGNMENT", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+	}}
+	methodDmFree = &Method{ID: UVERBS_METHOD_DM_FREE, Name: "FREE", CName: "UVERBS_METHOD_DM_FREE", Verb: "free_dm", Attrs: []Attr{
+		{ID: UVERBS_ATTR_FREE_DM_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_FREE_DM_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_DM, Access: AccessDestroy},
+	}}
+	// DMAH
+
+	methodDmahAlloc = &Method{ID: UVERBS_METHOD_DMAH_ALLOC, Name: "ALLOC", CName: "UVERBS_METHOD_DMAH_ALLOC", Verb: "alloc_dmah", Attrs: []Attr{
+		{ID: UVERBS_ATTR_ALLOC_DMAH_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_ALLOC_DMAH_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_DMAH, Access: AccessNew},
+		{ID: UVERBS_ATTR_ALLOC_DMAH_CPU_ID, Name: "CPU_ID", CName: "UVERBS_ATTR_ALLOC_DMAH_CPU_ID", Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_ALLOC_DMAH_TPH_MEM_TYPE, Name: "TPH_MEM_TYPE", CName: "UVERBS_ATTR_ALLOC_DMAH_TPH_MEM_TYPE", Kind: AttrEnumIn, Elems: []Attr{
+			{ID: 0, Kind: AttrPtrIn, MinLen: 0, MaxLen: 0},
+			{ID: 1, Kind: AttrPtrIn, MinLen: 0, MaxLen: 0},
+		}},
+		{ID: UVERBS_ATTR_ALLOC_DMAH_PH, Name: "PH", CName: "UVERBS_ATTR_ALLOC_DMAH_PH", Kind: AttrPtrIn, MinLen: 1, MaxLen: 1, Type: &Type{Kind: TypeUint, Size: 1}},
+	}}
+	methodDmahFree = &Method{ID: UVERBS_METHOD_DMAH_FREE, Name: "FREE", CName: "UVERBS_METHOD_DMAH_FREE", Verb: "dealloc_dmah", Attrs: []Attr{
+		{ID: UVERBS_ATTR_FREE_DMA_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_FREE_DMA_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_DMAH, Access: AccessDestroy},
+	}}
+	// DMABUF
+
+	methodDmabufAlloc = &Method{ID: UVERBS_METHOD_DMABUF_ALLOC, Name: "ALLOC", CName: "UVERBS_METHOD_DMABUF_ALLOC", Verb: "export_dmabuf_fd", Attrs: []Attr{
+		{ID: UVERBS_ATTR_ALLOC_DMABUF_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_ALLOC_DMABUF_HANDLE", Mandatory: true, Kind: AttrFD, Object: UVERBS_OBJECT_DMABUF, Access: AccessNew},
+		{ID: UVERBS_ATTR_ALLOC_DMABUF_PGOFF, Name: "PGOFF", CName: "UVERBS_ATTR_ALLOC_DMABUF_PGOFF", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
+	}}
+	// MW
+
+	methodMwDestroy = &Method{ID: UVERBS_METHOD_MW_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_MW_DESTROY", Verb: "dealloc_mw", Attrs: []Attr{
+		{ID: UVERBS_ATTR_DESTROY_MW_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_MW_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_MW, Access: AccessDestroy},
+	}}
+	// CQ
+
+	methodCqCreate = &Method{ID: UVERBS_METHOD_CQ_CREATE, Name: "CREATE", CName: "UVERBS_METHOD_CQ_CREATE", Verb: "create_cq", Attrs: []Attr{
+		{ID: UVERBS_ATTR_CREATE_CQ_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_CREATE_CQ_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_CQ, Access: AccessNew},
+		{ID: UVERBS_ATTR_CREATE_CQ_CQE, Name: "CQE", CName: "UVERBS_ATTR_CREATE_CQ_CQE", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_CREATE_CQ_USER_HANDLE, Name: "USER_HANDLE", CName: "UVERBS_ATTR_CREATE_CQ_USER_HANDLE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
+		{ID: UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, Name: "COMP_CHANNEL", CName: "UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL", Kind: AttrFD, Object: UVERBS_OBJECT_COMP_CHANNEL, Access: AccessRead},
+		{ID: UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, Name: "COMP_VECTOR", CName: "UVERBS_ATTR_CREATE_CQ_COMP_VECTOR", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_CREATE_CQ_FLAGS, Name: "FLAGS", CName: "UVERBS_ATTR_CREATE_CQ_FLAGS", Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumIbUverbsExCreateCqFlags}},
+		{ID: UVERBS_ATTR_CREATE_CQ_RESP_CQE, Name: "RESP_CQE", CName: "UVERBS_ATTR_CREATE_CQ_RESP_CQE", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_CREATE_CQ_EVENT_FD, Name: "EVENT_FD", CName: "UVERBS_ATTR_CREATE_CQ_EVENT_FD", Kind: AttrFD, Object: UVERBS_OBJECT_ASYNC_EVENT, Access: AccessRead},
+		{ID: UVERBS_ATTR_CREATE_CQ_BUFFER_VA, Name: "BUFFER_VA", CName: "UVERBS_ATTR_CREATE_CQ_BUFFER_VA", Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypePtr, Size: 8}},
+		{ID: UVERBS_ATTR_CREATE_CQ_BUFFER_LENGTH, Name: "BUFFER_LENGTH", CName: "UVERBS_ATTR_CREATE_CQ_BUFFER_LENGTH", Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
+		{ID: UVERBS_ATTR_CREATE_CQ_BUFFER_FD, Name: "BUFFER_FD", CName: "UVERBS_ATTR_CREATE_CQ_BUFFER_FD", Kind: AttrRawFD},
+		{ID: UVERBS_ATTR_CREATE_CQ_BUFFER_OFFSET, Name: "BUFFER_OFFSET", CName: "UVERBS_ATTR_CREATE_CQ_BUFFER_OFFSET", Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
+		{ID: UVERBS_ATTR_CREATE_CQ_BUF_UMEM, Name: "BUF_UMEM", CName: "UVERBS_ATTR_CREATE_CQ_BUF_UMEM", Kind: AttrPtrIn, MinLen: 32, MaxLen: 32, Type: &Type{Kind: TypeStruct, Size: 32, Struct: StructIbUverbsBufferDesc}},
+		{ID: UVERBS_ATTR_UHW_IN, Name: "UHW_IN", CName: "UVERBS_ATTR_UHW_IN", Kind: AttrPtrIn, MinLen: 0, MaxLen: -1},
+		{ID: UVERBS_ATTR_UHW_OUT, Name: "UHW_OUT", CName: "UVERBS_ATTR_UHW_OUT", Kind: AttrPtrOut, MinLen: 0, MaxLen: -1},
+	}}
+	methodCqDestroy = &Method{ID: UVERBS_METHOD_CQ_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_CQ_DESTROY", Verb: "destroy_cq", Attrs: []Attr{
+		{ID: UVERBS_ATTR_DESTROY_CQ_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_CQ_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_CQ, Access: AccessDestroy},
+		{ID: UVERBS_ATTR_DESTROY_CQ_RESP, Name: "RESP", CName: "UVERBS_ATTR_DESTROY_CQ_RESP", Mandatory: true, Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeStruct, Size: 8, Struct: StructIbUverbsDestroyCqResp}},
+	}}
+	// SRQ
+
+	methodSrqCreate = &Method{ID: UVERBS_METHOD_SRQ_CREATE, Name: "CREATE", CName: "UVERBS_METHOD_SRQ_CREATE", Verb: "create_srq", Attrs: []Attr{
+		{ID: UVERBS_ATTR_CREATE_SRQ_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_CREATE_SRQ_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_SRQ, Access: AccessNew},
+		{ID: UVERBS_ATTR_CREATE_SRQ_PD_HANDLE, Name: "PD_HANDLE", CName: "UVERBS_ATTR_CREATE_SRQ_PD_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_PD, Access: AccessRead},
+		{ID: UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE, Name: "XRCD_HANDLE", CName: "UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE", Kind: AttrIDR, Object: UVERBS_OBJECT_XRCD, Access: AccessRead},
+		{ID: UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE, Name: "CQ_HANDLE", CName: "UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE", Kind: AttrIDR, Object: UVERBS_OBJECT_CQ, Access: AccessRead},
+		{ID: UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, Name: "USER_HANDLE", CName: "UVERBS_ATTR_CREATE_SRQ_USER_HANDLE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
+		{ID: UVERBS_ATTR_CREATE_SRQ_MAX_WR, Name: "MAX_WR", CName: "UVERBS_ATTR_CREATE_SRQ_MAX_WR", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_CREATE_SRQ_MAX_SGE, Name: "MAX_SGE", CName: "UVERBS_ATTR_CREATE_SRQ_MAX_SGE", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_CREATE_SRQ_LIMIT, Name: "LIMIT", CName: "UVERBS_ATTR_CREATE_SRQ_LIMIT", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS, Name: "MAX_NUM_TAGS", CName: "UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS", Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_CREATE_SRQ_TYPE, Name: "TYPE", CName: "UVERBS_ATTR_CREATE_SRQ_TYPE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumIbUverbsSrqType}},
+		{ID: UVERBS_ATTR_CREATE_SRQ_EVENT_FD, Name: "EVENT_FD", CName: "UVERBS_ATTR_CREATE_SRQ_EVENT_FD", Kind: AttrFD, Object: UVERBS_OBJECT_ASYNC_EVENT, Access: AccessRead},
+		{ID: UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, Name: "RESP_MAX_WR", CName: "UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, Name: "RESP_MAX_SGE", CName: "UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM, Name: "RESP_SRQ_NUM", CName: "UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM", Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{ID: UVERBS_ATTR_UHW_IN, Name: "UHW_IN", CName: "UVERBS_ATTR_UHW_IN", Kind: AttrPtrIn, MinLen: 0, MaxLen: -1},
+		{ID: UVERBS_ATTR_UHW_OUT, Name: "UHW_OUT", CName: "UVERBS_ATTR_UHW_OUT", Kind: AttrPtrOut, MinLen: 0, MaxLen: -1},
+	}}
+	methodSrqDestroy = &Method{ID: UVERBS_METHOD_SRQ_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_SRQ_DESTROY", Verb: "destroy_srq", Attrs: []Attr{
+		{ID: UVERBS_ATTR_DESTROY_SRQ_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_SRQ_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_SRQ, Access: AccessDestroy},
+		{ID: UVERBS_ATTR_DESTROY_SRQ_RESP, Name: "RESP", CName: "UVERBS_ATTR_DESTROY_SRQ_RESP", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeStruct, Size: 4, Struct: StructIbUverbsDestroySrqResp}},
+	}}
+	// WQ
+
+	methodWqCreate = &Method{ID: UVERBS_METHOD_WQ_CREATE, Name: "CREATE", CName: "UVERBS_METHOD_WQ_CREATE", Verb: "create_wq", Attrs: []Attr{
+		{ID: UVERBS_ATTR_CREATE_WQ_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_CREATE_WQ_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_WQ, Access: AccessNew},
+		{ID: UVERBS_ATTR_CREATE_WQ_PD_HANDLE, Name: "PD_HANDLE", CName: "UVERBS_ATTR_CREATE_WQ_PD_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_PD, Access: AccessRead},
+		{ID: UVERBS_ATTR_CREATE_WQ_CQ_HANDLE, Name: "CQ_HANDLE", CName: "UVERBS_ATTR_CREATE_WQ_CQ_HANDLE", Kind: AttrIDR, Object: UVERBS_OBJECT_CQ, Access: AccessRead},
+		{ID: UVERBS_ATTR_CREATE_WQ_USER_HANDLE, Name: "USER_HANDLE", CName: "UVERBS_ATTR_CREATE_WQ_USER_HANDLE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
+		{ID: UVERBS_ATTR_CREATE_WQ_TYPE, Name: "TYPE", CName: "UVERBS_ATTR_CREATE_WQ_TYPE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumIbUverbsWqType}},
+		{ID: UVERBS_ATTR_CREATE_WQ_EVENT_FD, Name: "EVENT_FD", CName: "UVERBS_ATTR_CREATE_WQ_EVENT_FD", Kind: AttrFD, Object: UVERBS_OBJECT_ASYNC_EVENT, Access: AccessRead},
+		{ID: UVERBS_ATTR_CREATE_WQ_MAX_WR, Name: "MAX_WR", CName: "UVERBS_ATTR_CREATE_WQ_MAX_WR", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_CREATE_WQ_MAX_SGE, Name: "MAX_SGE", CName: "UVERBS_ATTR_CREATE_WQ_MAX_SGE", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_CREATE_WQ_FLAGS, Name: "FLAGS", CName: "UVERBS_ATTR_CREATE_WQ_FLAGS", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumIbUverbsWqFlags}},
+		{ID: UVERBS_ATTR_CREATE_WQ_RESP_MAX_WR, Name: "RESP_MAX_WR", CName: "UVERBS_ATTR_CREATE_WQ_RESP_MAX_WR", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_CREATE_WQ_RESP_MAX_SGE, Name: "RESP_MAX_SGE", CName: "UVERBS_ATTR_CREATE_WQ_RESP_MAX_SGE", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_CREATE_WQ_RESP_WQ_NUM, Name: "RESP_WQ_NUM", CName: "UVERBS_ATTR_CREATE_WQ_RESP_WQ_NUM", Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{ID: UVERBS_ATTR_UHW_IN, Name: "UHW_IN", CName: "UVERBS_ATTR_UHW_IN", Kind: AttrPtrIn, MinLen: 0, MaxLen: -1},
+		{ID: UVERBS_ATTR_UHW_OUT, Name: "UHW_OUT", CName: "UVERBS_ATTR_UHW_OUT", Kind: AttrPtrOut, MinLen: 0, MaxLen: -1},
+	}}
+	methodWqDestroy = &Method{ID: UVERBS_METHOD_WQ_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_WQ_DESTROY", Verb: "destroy_wq", Attrs: []Attr{
+		{ID: UVERBS_ATTR_DESTROY_WQ_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_WQ_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_WQ, Access: AccessDestroy},
+		{ID: UVERBS_ATTR_DESTROY_WQ_RESP, Name: "RESP", CName: "UVERBS_ATTR_DESTROY_WQ_RESP", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+	}}
+	// RWQ_IND_TBL
+
+	methodRwqIndTblDestroy = &Method{ID: UVERBS_METHOD_RWQ_IND_TBL_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_RWQ_IND_TBL_DESTROY", Verb: "destroy_rwq_ind_table", Attrs: []Attr{
+		{ID: UVERBS_ATTR_DESTROY_RWQ_IND_TBL_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_RWQ_IND_TBL_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_RWQ_IND_TBL, Access: AccessDestroy},
+	}}
+	// QP
+
 	methodQpCreate = &Method{ID: UVERBS_METHOD_QP_CREATE, Name: "CREATE", CName: "UVERBS_METHOD_QP_CREATE", Verb: "create_qp", Attrs: []Attr{
 		{ID: UVERBS_ATTR_CREATE_QP_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_CREATE_QP_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_QP, Access: AccessNew},
 		{ID: UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, Name: "XRCD_HANDLE", CName: "UVERBS_ATTR_CREATE_QP_XRCD_HANDLE", Kind: AttrIDR, Object: UVERBS_OBJECT_XRCD, Access: AccessRead},
@@ -204,52 +249,101 @@ var (
 		{ID: UVERBS_ATTR_DESTROY_QP_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_QP_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_QP, Access: AccessDestroy},
 		{ID: UVERBS_ATTR_DESTROY_QP_RESP, Name: "RESP", CName: "UVERBS_ATTR_DESTROY_QP_RESP", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeStruct, Size: 4, Struct: StructIbUverbsDestroyQpResp}},
 	}}
-	methodSrqCreate = &Method{ID: UVERBS_METHOD_SRQ_CREATE, Name: "CREATE", CName: "UVERBS_METHOD_SRQ_CREATE", Verb: "create_srq", Attrs: []Attr{
-		{ID: UVERBS_ATTR_CREATE_SRQ_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_CREATE_SRQ_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_SRQ, Access: AccessNew},
-		{ID: UVERBS_ATTR_CREATE_SRQ_PD_HANDLE, Name: "PD_HANDLE", CName: "UVERBS_ATTR_CREATE_SRQ_PD_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_PD, Access: AccessRead},
-		{ID: UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE, Name: "XRCD_HANDLE", CName: "UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE", Kind: AttrIDR, Object: UVERBS_OBJECT_XRCD, Access: AccessRead},
-		{ID: UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE, Name: "CQ_HANDLE", CName: "UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE", Kind: AttrIDR, Object: UVERBS_OBJECT_CQ, Access: AccessRead},
-		{ID: UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, Name: "USER_HANDLE", CName: "UVERBS_ATTR_CREATE_SRQ_USER_HANDLE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
-		{ID: UVERBS_ATTR_CREATE_SRQ_MAX_WR, Name: "MAX_WR", CName: "UVERBS_ATTR_CREATE_SRQ_MAX_WR", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-		{ID: UVERBS_ATTR_CREATE_SRQ_MAX_SGE, Name: "MAX_SGE", CName: "UVERBS_ATTR_CREATE_SRQ_MAX_SGE", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-		{ID: UVERBS_ATTR_CREATE_SRQ_LIMIT, Name: "LIMIT", CName: "UVERBS_ATTR_CREATE_SRQ_LIMIT", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-		{ID: UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS, Name: "MAX_NUM_TAGS", CName: "UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS", Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-		{ID: UVERBS_ATTR_CREATE_SRQ_TYPE, Name: "TYPE", CName: "UVERBS_ATTR_CREATE_SRQ_TYPE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumIbUverbsSrqType}},
-		{ID: UVERBS_ATTR_CREATE_SRQ_EVENT_FD, Name: "EVENT_FD", CName: "UVERBS_ATTR_CREATE_SRQ_EVENT_FD", Kind: AttrFD, Object: UVERBS_OBJECT_ASYNC_EVENT, Access: AccessRead},
-		{ID: UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, Name: "RESP_MAX_WR", CName: "UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-		{ID: UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, Name: "RESP_MAX_SGE", CName: "UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-		{ID: UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM, Name: "RESP_SRQ_NUM", CName: "UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM", Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4, Hex: true}},
-		{ID: UVERBS_ATTR_UHW_IN, Name: "UHW_IN", CName: "UVERBS_ATTR_UHW_IN", Kind: AttrPtrIn, MinLen: 0, MaxLen: -1},
-		{ID: UVERBS_ATTR_UHW_OUT, Name: "UHW_OUT", CName: "UVERBS_ATTR_UHW_OUT", Kind: AttrPtrOut, MinLen: 0, MaxLen: -1},
+	// XRCD
+
+	methodXrcdDestroy = &Method{ID: UVERBS_METHOD_XRCD_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_XRCD_DESTROY", Verb: "close_xrcd", Attrs: []Attr{
+		{ID: UVERBS_ATTR_DESTROY_XRCD_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_XRCD_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_XRCD, Access: AccessDestroy},
 	}}
-	methodSrqDestroy = &Method{ID: UVERBS_METHOD_SRQ_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_SRQ_DESTROY", Verb: "destroy_srq", Attrs: []Attr{
-		{ID: UVERBS_ATTR_DESTROY_SRQ_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_SRQ_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_SRQ, Access: AccessDestroy},
-		{ID: UVERBS_ATTR_DESTROY_SRQ_RESP, Name: "RESP", CName: "UVERBS_ATTR_DESTROY_SRQ_RESP", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeStruct, Size: 4, Struct: StructIbUverbsDestroySrqResp}},
+	// AH
+
+	methodAhDestroy = &Method{ID: UVERBS_METHOD_AH_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_AH_DESTROY", Verb: "destroy_ah", Attrs: []Attr{
+		{ID: UVERBS_ATTR_DESTROY_AH_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_AH_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_AH, Access: AccessDestroy},
 	}}
-	methodWqCreate = &Method{ID: UVERBS_METHOD_WQ_CREATE, Name: "CREATE", CName: "UVERBS_METHOD_WQ_CREATE", Verb: "create_wq", Attrs: []Attr{
-		{ID: UVERBS_ATTR_CREATE_WQ_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_CREATE_WQ_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_WQ, Access: AccessNew},
-		{ID: UVERBS_ATTR_CREATE_WQ_PD_HANDLE, Name: "PD_HANDLE", CName: "UVERBS_ATTR_CREATE_WQ_PD_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_PD, Access: AccessRead},
-		{ID: UVERBS_ATTR_CREATE_WQ_CQ_HANDLE, Name: "CQ_HANDLE", CName: "UVERBS_ATTR_CREATE_WQ_CQ_HANDLE", Kind: AttrIDR, Object: UVERBS_OBJECT_CQ, Access: AccessRead},
-		{ID: UVERBS_ATTR_CREATE_WQ_USER_HANDLE, Name: "USER_HANDLE", CName: "UVERBS_ATTR_CREATE_WQ_USER_HANDLE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
-		{ID: UVERBS_ATTR_CREATE_WQ_TYPE, Name: "TYPE", CName: "UVERBS_ATTR_CREATE_WQ_TYPE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumIbUverbsWqType}},
-		{ID: UVERBS_ATTR_CREATE_WQ_EVENT_FD, Name: "EVENT_FD", CName: "UVERBS_ATTR_CREATE_WQ_EVENT_FD", Kind: AttrFD, Object: UVERBS_OBJECT_ASYNC_EVENT, Access: AccessRead},
-		{ID: UVERBS_ATTR_CREATE_WQ_MAX_WR, Name: "MAX_WR", CName: "UVERBS_ATTR_CREATE_WQ_MAX_WR", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-		{ID: UVERBS_ATTR_CREATE_WQ_MAX_SGE, Name: "MAX_SGE", CName: "UVERBS_ATTR_CREATE_WQ_MAX_SGE", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-		{ID: UVERBS_ATTR_CREATE_WQ_FLAGS, Name: "FLAGS", CName: "UVERBS_ATTR_CREATE_WQ_FLAGS", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumIbUverbsWqFlags}},
-		{ID: UVERBS_ATTR_CREATE_WQ_RESP_MAX_WR, Name: "RESP_MAX_WR", CName: "UVERBS_ATTR_CREATE_WQ_RESP_MAX_WR", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-		{ID: UVERBS_ATTR_CREATE_WQ_RESP_MAX_SGE, Name: "RESP_MAX_SGE", CName: "UVERBS_ATTR_CREATE_WQ_RESP_MAX_SGE", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-		{ID: UVERBS_ATTR_CREATE_WQ_RESP_WQ_NUM, Name: "RESP_WQ_NUM", CName: "UVERBS_ATTR_CREATE_WQ_RESP_WQ_NUM", Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4, Hex: true}},
-		{ID: UVERBS_ATTR_UHW_IN, Name: "UHW_IN", CName: "UVERBS_ATTR_UHW_IN", Kind: AttrPtrIn, MinLen: 0, MaxLen: -1},
-		{ID: UVERBS_ATTR_UHW_OUT, Name: "UHW_OUT", CName: "UVERBS_ATTR_UHW_OUT", Kind: AttrPtrOut, MinLen: 0, MaxLen: -1},
+	// FLOW
+
+	methodFlowDestroy = &Method{ID: UVERBS_METHOD_FLOW_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_FLOW_DESTROY", Verb: "destroy_flow", Attrs: []Attr{
+		{ID: UVERBS_ATTR_DESTROY_FLOW_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_FLOW_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_FLOW, Access: AccessDestroy},
 	}}
-	methodWqDestroy = &Method{ID: UVERBS_METHOD_WQ_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_WQ_DESTROY", Verb: "destroy_wq", Attrs: []Attr{
-		{ID: UVERBS_ATTR_DESTROY_WQ_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_WQ_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_WQ, Access: AccessDestroy},
-		{ID: UVERBS_ATTR_DESTROY_WQ_RESP, Name: "RESP", CName: "UVERBS_ATTR_DESTROY_WQ_RESP", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+	// FLOW_ACTION
+
+	methodFlowActionDestroy = &Method{ID: UVERBS_METHOD_FLOW_ACTION_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_FLOW_ACTION_DESTROY", Verb: "destroy_flow_action", Attrs: []Attr{
+		{ID: UVERBS_ATTR_DESTROY_FLOW_ACTION_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_FLOW_ACTION_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_FLOW_ACTION, Access: AccessDestroy},
+	}}
+	// COUNTERS
+
+	methodCountersCreate = &Method{ID: UVERBS_METHOD_COUNTERS_CREATE, Name: "CREATE", CName: "UVERBS_METHOD_COUNTERS_CREATE", Verb: "create_counters", Attrs: []Attr{
+		{ID: UVERBS_ATTR_CREATE_COUNTERS_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_CREATE_COUNTERS_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_COUNTERS, Access: AccessNew},
+	}}
+	methodCountersDestroy = &Method{ID: UVERBS_METHOD_COUNTERS_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_COUNTERS_DESTROY", Verb: "destroy_counters", Attrs: []Attr{
+		{ID: UVERBS_ATTR_DESTROY_COUNTERS_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_COUNTERS_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_COUNTERS, Access: AccessDestroy},
+	}}
+	methodCountersRead = &Method{ID: UVERBS_METHOD_COUNTERS_READ, Name: "READ", CName: "UVERBS_METHOD_COUNTERS_READ", Verb: "read_counters", Attrs: []Attr{
+		{ID: UVERBS_ATTR_READ_COUNTERS_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_READ_COUNTERS_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_COUNTERS, Access: AccessRead},
+		{ID: UVERBS_ATTR_READ_COUNTERS_BUFF, Name: "BUFF", CName: "UVERBS_ATTR_READ_COUNTERS_BUFF", Mandatory: true, Kind: AttrPtrOut, MinLen: 0, MaxLen: -1, Type: &Type{Kind: TypeArray, Len: -1, Elem: &Type{Kind: TypeUint, Size: 8}}},
+		{ID: UVERBS_ATTR_READ_COUNTERS_FLAGS, Name: "FLAGS", CName: "UVERBS_ATTR_READ_COUNTERS_FLAGS", Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumIbUverbsReadCountersFlags}},
 	}}
 )
 
 // Methods that only mlx5 has, and those to which it adds attributes.
 var (
+	// DEVICE
+
+	mlx5MethodQueryContext = &Method{ID: UVERBS_METHOD_QUERY_CONTEXT, Name: "QUERY_CONTEXT", CName: "UVERBS_METHOD_QUERY_CONTEXT", Verb: "query_context", Attrs: []Attr{
+		{ID: UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, Name: "NUM_COMP_VECTORS", CName: "UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS", Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, Name: "CORE_SUPPORT", CName: "UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT", Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeFlags, Size: 8, Enum: EnumIbUverbsCoreSupport}},
+		{ID: MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, Name: "RESP_UCTX", CName: "MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX", Mandatory: true, Kind: AttrPtrOut, MinLen: 72, MaxLen: 72, ZeroTrailing: true, Type: &Type{Kind: TypeStruct, Size: 72, Struct: StructMlx5IbAllocUcontextResp}},
+	}}
+	mlx5IbMethodQueryPort = &Method{ID: MLX5_IB_METHOD_QUERY_PORT, Name: "QUERY_PORT", CName: "MLX5_IB_METHOD_QUERY_PORT", Verb: "query_port", Attrs: []Attr{
+		{ID: MLX5_IB_ATTR_QUERY_PORT_PORT_NUM, Name: "PORT_NUM", CName: "MLX5_IB_ATTR_QUERY_PORT_PORT_NUM", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: MLX5_IB_ATTR_QUERY_PORT, Name: "RESP", CName: "MLX5_IB_ATTR_QUERY_PORT", Mandatory: true, Kind: AttrPtrOut, MinLen: 40, MaxLen: 40, ZeroTrailing: true, Type: &Type{Kind: TypeStruct, Size: 40, Struct: StructMlx5IbUapiQueryPort}},
+	}}
+	mlx5IbMethodGetDataDirectSysfsPath = &Method{ID: MLX5_IB_METHOD_GET_DATA_DIRECT_SYSFS_PATH, Name: "GET_DATA_DIRECT_SYSFS_PATH", CName: "MLX5_IB_METHOD_GET_DATA_DIRECT_SYSFS_PATH", Verb: "get_data_direct_sysfs_path", Attrs: []Attr{
+		{ID: MLX5_IB_ATTR_GET_DATA_DIRECT_SYSFS_PATH, Name: "SYSFS_PATH", CName: "MLX5_IB_ATTR_GET_DATA_DIRECT_SYSFS_PATH", Mandatory: true, Kind: AttrPtrOut, MinLen: 0, MaxLen: -1, Type: &Type{Kind: TypeString}},
+	}}
+	// PD
+
+	mlx5IbMethodPdQuery = &Method{ID: MLX5_IB_METHOD_PD_QUERY, Name: "QUERY", CName: "MLX5_IB_METHOD_PD_QUERY", Verb: "pd_query", Attrs: []Attr{
+		{ID: MLX5_IB_ATTR_QUERY_PD_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_QUERY_PD_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_PD, Access: AccessRead},
+		{ID: MLX5_IB_ATTR_QUERY_PD_RESP_PDN, Name: "RESP_PDN", CName: "MLX5_IB_ATTR_QUERY_PD_RESP_PDN", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+	}}
+	// MR
+
+	mlx5MethodRegDmabufMr = &Method{ID: UVERBS_METHOD_REG_DMABUF_MR, Name: "REG_DMABUF_MR", CName: "UVERBS_METHOD_REG_DMABUF_MR", Verb: "reg_dmabuf_mr", Attrs: []Attr{
+		{ID: UVERBS_ATTR_REG_DMABUF_MR_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_REG_DMABUF_MR_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_MR, Access: AccessNew},
+		{ID: UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE, Name: "PD_HANDLE", CName: "UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_PD, Access: AccessRead},
+		{ID: UVERBS_ATTR_REG_DMABUF_MR_OFFSET, Name: "OFFSET", CName: "UVERBS_ATTR_REG_DMABUF_MR_OFFSET", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
+		{ID: UVERBS_ATTR_REG_DMABUF_MR_LENGTH, Name: "LENGTH", CName: "UVERBS_ATTR_REG_DMABUF_MR_LENGTH", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
+		{ID: UVERBS_ATTR_REG_DMABUF_MR_IOVA, Name: "IOVA", CName: "UVERBS_ATTR_REG_DMABUF_MR_IOVA", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
+		{ID: UVERBS_ATTR_REG_DMABUF_MR_FD, Name: "FD", CName: "UVERBS_ATTR_REG_DMABUF_MR_FD", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeFD, Size: 4}},
+		{ID: UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, Name: "ACCESS_FLAGS", CName: "UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS", Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumIbUverbsAccessFlags}},
+		{ID: UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, Name: "RESP_LKEY", CName: "UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{ID: UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, Name: "RESP_RKEY", CName: "UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{ID: MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, Name: "MLX5_ACCESS_FLAGS", CName: "MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS", Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumMlx5IbUapiRegDmabufFlags}},
+	}}
+	// DM
+
+	mlx5MethodDmAlloc = &Method{ID: UVERBS_METHOD_DM_ALLOC, Name: "ALLOC", CName: "UVERBS_METHOD_DM_ALLOC", Verb: "alloc_dm", Attrs: []Attr{
+		{ID: UVERBS_ATTR_ALLOC_DM_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_ALLOC_DM_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_DM, Access: AccessNew},
+		{ID: UVERBS_ATTR_ALLOC_DM_LENGTH, Name: "LENGTH", CName: "UVERBS_ATTR_ALLOC_DM_LENGTH", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
+		{ID: UVERBS_ATTR_ALLOC_DM_ALIGNMENT, Name: "ALIGNMENT", CName: "UVERBS_ATTR_ALLOC_DM_ALIGNMENT", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, Name: "RESP_START_OFFSET", CName: "MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET", Mandatory: true, Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
+		{ID: MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, Name: "RESP_PAGE_INDEX", CName: "MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX", Kind: AttrPtrOut, MinLen: 2, MaxLen: 2, Type: &Type{Kind: TypeUint, Size: 2}},
+		{ID: MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, Name: "REQ_TYPE", CName: "MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE", Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumMlx5IbUapiDmType}},
+	}}
+	mlx5IbMethodDmMapOpAddr = &Method{ID: MLX5_IB_METHOD_DM_MAP_OP_ADDR, Name: "MAP_OP_ADDR", CName: "MLX5_IB_METHOD_DM_MAP_OP_ADDR", Verb: "dm_map_op_addr", Attrs: []Attr{
+		{ID: MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_HANDLE, Name: "REQ_HANDLE", CName: "MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_DM, Access: AccessRead},
+		{ID: MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP, Name: "REQ_OP", CName: "MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP", Mandatory: true, Kind: AttrPtrIn, MinLen: 1, MaxLen: 1, Type: &Type{Kind: TypeUint, Size: 1}},
+		{ID: MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_START_OFFSET, Name: "RESP_START_OFFSET", CName: "MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_START_OFFSET", Mandatory: true, Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
+		{ID: MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX, Name: "RESP_PAGE_INDEX", CName: "MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX", Kind: AttrPtrOut, MinLen: 2, MaxLen: 2, Type: &Type{Kind: TypeUint, Size: 2}},
+	}}
+	mlx5IbMethodDmQuery = &Method{ID: MLX5_IB_METHOD_DM_QUERY, Name: "QUERY", CName: "MLX5_IB_METHOD_DM_QUERY", Verb: "dm_query", Attrs: []Attr{
+		{ID: MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE, Name: "REQ_HANDLE", CName: "MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_DM, Access: AccessRead},
+		{ID: MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET, Name: "RESP_START_OFFSET", CName: "MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET", Mandatory: true, Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
+		{ID: MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX, Name: "RESP_PAGE_INDEX", CName: "MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX", Mandatory: true, Kind: AttrPtrOut, MinLen: 2, MaxLen: 2, Type: &Type{Kind: TypeUint, Size: 2}},
+		{ID: MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, Name: "RESP_LENGTH", CName: "MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH", Mandatory: true, Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
+	}}
+	// CQ
+
 	mlx5MethodCqCreate = &Method{ID: UVERBS_METHOD_CQ_CREATE, Name: "CREATE", CName: "UVERBS_METHOD_CQ_CREATE", Verb: "create_cq", Attrs: []Attr{
 		{ID: UVERBS_ATTR_CREATE_CQ_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_CREATE_CQ_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_CQ, Access: AccessNew},
 		{ID: UVERBS_ATTR_CREATE_CQ_CQE, Name: "CQE", CName: "UVERBS_ATTR_CREATE_CQ_CQE", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
@@ -269,6 +363,128 @@ var (
 		{ID: MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX, Name: "UAR_INDEX", CName: "MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX", Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
 		{ID: MLX5_IB_ATTR_CREATE_CQ_DBR_BUF_UMEM, Name: "DBR_BUF_UMEM", CName: "MLX5_IB_ATTR_CREATE_CQ_DBR_BUF_UMEM", Kind: AttrPtrIn, MinLen: 32, MaxLen: 32, Type: &Type{Kind: TypeStruct, Size: 32, Struct: StructIbUverbsBufferDesc}},
 	}}
+	// QP
+
+	mlx5MethodQpCreate = &Method{ID: UVERBS_METHOD_QP_CREATE, Name: "CREATE", CName: "UVERBS_METHOD_QP_CREATE", Verb: "create_qp", Attrs: []Attr{
+		{ID: UVERBS_ATTR_CREATE_QP_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_CREATE_QP_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_QP, Access: AccessNew},
+		{ID: UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, Name: "XRCD_HANDLE", CName: "UVERBS_ATTR_CREATE_QP_XRCD_HANDLE", Kind: AttrIDR, Object: UVERBS_OBJECT_XRCD, Access: AccessRead},
+		{ID: UVERBS_ATTR_CREATE_QP_PD_HANDLE, Name: "PD_HANDLE", CName: "UVERBS_ATTR_CREATE_QP_PD_HANDLE", Kind: AttrIDR, Object: UVERBS_OBJECT_PD, Access: AccessRead},
+		{ID: UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, Name: "SRQ_HANDLE", CName: "UVERBS_ATTR_CREATE_QP_SRQ_HANDLE", Kind: AttrIDR, Object: UVERBS_OBJECT_SRQ, Access: AccessRead},
+		{ID: UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, Name: "SEND_CQ_HANDLE", CName: "UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE", Kind: AttrIDR, Object: UVERBS_OBJECT_CQ, Access: AccessRead},
+		{ID: UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, Name: "RECV_CQ_HANDLE", CName: "UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE", Kind: AttrIDR, Object: UVERBS_OBJECT_CQ, Access: AccessRead},
+		{ID: UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE, Name: "IND_TABLE_HANDLE", CName: "UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE", Kind: AttrIDR, Object: UVERBS_OBJECT_RWQ_IND_TBL, Access: AccessRead},
+		{ID: UVERBS_ATTR_CREATE_QP_USER_HANDLE, Name: "USER_HANDLE", CName: "UVERBS_ATTR_CREATE_QP_USER_HANDLE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
+		{ID: UVERBS_ATTR_CREATE_QP_CAP, Name: "CAP", CName: "UVERBS_ATTR_CREATE_QP_CAP", Mandatory: true, Kind: AttrPtrIn, MinLen: 20, MaxLen: 20, ZeroTrailing: true, Type: &Type{Kind: TypeStruct, Size: 20, Struct: StructIbUverbsQpCap}},
+		{ID: UVERBS_ATTR_CREATE_QP_TYPE, Name: "TYPE", CName: "UVERBS_ATTR_CREATE_QP_TYPE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumIbUverbsQpType}},
+		{ID: UVERBS_ATTR_CREATE_QP_FLAGS, Name: "FLAGS", CName: "UVERBS_ATTR_CREATE_QP_FLAGS", Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumIbUverbsQpCreateFlags}},
+		{ID: UVERBS_ATTR_CREATE_QP_SOURCE_QPN, Name: "SOURCE_QPN", CName: "UVERBS_ATTR_CREATE_QP_SOURCE_QPN", Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{ID: UVERBS_ATTR_CREATE_QP_EVENT_FD, Name: "EVENT_FD", CName: "UVERBS_ATTR_CREATE_QP_EVENT_FD", Kind: AttrFD, Object: UVERBS_OBJECT_ASYNC_EVENT, Access: AccessRead},
+		{ID: UVERBS_ATTR_CREATE_QP_RESP_CAP, Name: "RESP_CAP", CName: "UVERBS_ATTR_CREATE_QP_RESP_CAP", Mandatory: true, Kind: AttrPtrOut, MinLen: 20, MaxLen: 20, ZeroTrailing: true, Type: &Type{Kind: TypeStruct, Size: 20, Struct: StructIbUverbsQpCap}},
+		{ID: UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, Name: "RESP_QP_NUM", CName: "UVERBS_ATTR_CREATE_QP_RESP_QP_NUM", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{ID: UVERBS_ATTR_CREATE_QP_BUF_UMEM, Name: "BUF_UMEM", CName: "UVERBS_ATTR_CREATE_QP_BUF_UMEM", Kind: AttrPtrIn, MinLen: 32, MaxLen: 32, Type: &Type{Kind: TypeStruct, Size: 32, Struct: StructIbUverbsBufferDesc}},
+		{ID: UVERBS_ATTR_CREATE_QP_RQ_BUF_UMEM, Name: "RQ_BUF_UMEM", CName: "UVERBS_ATTR_CREATE_QP_RQ_BUF_UMEM", Kind: AttrPtrIn, MinLen: 32, MaxLen: 32, Type: &Type{Kind: TypeStruct, Size: 32, Struct: StructIbUverbsBufferDesc}},
+		{ID: UVERBS_ATTR_CREATE_QP_SQ_BUF_UMEM, Name: "SQ_BUF_UMEM", CName: "UVERBS_ATTR_CREATE_QP_SQ_BUF_UMEM", Kind: AttrPtrIn, MinLen: 32, MaxLen: 32, Type: &Type{Kind: TypeStruct, Size: 32, Struct: StructIbUverbsBufferDesc}},
+		{ID: UVERBS_ATTR_UHW_IN, Name: "UHW_IN", CName: "UVERBS_ATTR_UHW_IN", Kind: AttrPtrIn, MinLen: 0, MaxLen: -1},
+		{ID: UVERBS_ATTR_UHW_OUT, Name: "UHW_OUT", CName: "UVERBS_ATTR_UHW_OUT", Kind: AttrPtrOut, MinLen: 0, MaxLen: -1},
+		{ID: MLX5_IB_ATTR_CREATE_QP_DBR_BUF_UMEM, Name: "DBR_BUF_UMEM", CName: "MLX5_IB_ATTR_CREATE_QP_DBR_BUF_UMEM", Kind: AttrPtrIn, MinLen: 32, MaxLen: 32, Type: &Type{Kind: TypeStruct, Size: 32, Struct: StructIbUverbsBufferDesc}},
+	}}
+	// FLOW
+
+	mlx5IbMethodCreateFlow = &Method{ID: MLX5_IB_METHOD_CREATE_FLOW, Name: "CREATE_FLOW", CName: "MLX5_IB_METHOD_CREATE_FLOW", Verb: "create_flow", Attrs: []Attr{
+		{ID: MLX5_IB_ATTR_CREATE_FLOW_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_CREATE_FLOW_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_FLOW, Access: AccessNew},
+		{ID: MLX5_IB_ATTR_CREATE_FLOW_MATCH_VALUE, Name: "MATCH_VALUE", CName: "MLX5_IB_ATTR_CREATE_FLOW_MATCH_VALUE", Mandatory: true, Kind: AttrPtrIn, MinLen: 1, MaxLen: 640},
+		{ID: MLX5_IB_ATTR_CREATE_FLOW_DEST_QP, Name: "DEST_QP", CName: "MLX5_IB_ATTR_CREATE_FLOW_DEST_QP", Kind: AttrIDR, Object: UVERBS_OBJECT_QP, Access: AccessRead},
+		{ID: MLX5_IB_ATTR_CREATE_FLOW_DEST_DEVX, Name: "DEST_DEVX", CName: "MLX5_IB_ATTR_CREATE_FLOW_DEST_DEVX", Kind: AttrIDR, Object: MLX5_IB_OBJECT_DEVX_OBJ, Access: AccessRead},
+		{ID: MLX5_IB_ATTR_CREATE_FLOW_MATCHER, Name: "MATCHER", CName: "MLX5_IB_ATTR_CREATE_FLOW_MATCHER", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_FLOW_MATCHER, Access: AccessRead},
+		{ID: MLX5_IB_ATTR_CREATE_FLOW_ARR_FLOW_ACTIONS, Name: "ARR_FLOW_ACTIONS", CName: "MLX5_IB_ATTR_CREATE_FLOW_ARR_FLOW_ACTIONS", Kind: AttrIDRArray, Object: UVERBS_OBJECT_FLOW_ACTION, Access: AccessRead, MinLen: 1, MaxLen: 2},
+		{ID: MLX5_IB_ATTR_CREATE_FLOW_TAG, Name: "TAG", CName: "MLX5_IB_ATTR_CREATE_FLOW_TAG", Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{ID: MLX5_IB_ATTR_CREATE_FLOW_ARR_COUNTERS_DEVX, Name: "ARR_COUNTERS_DEVX", CName: "MLX5_IB_ATTR_CREATE_FLOW_ARR_COUNTERS_DEVX", Kind: AttrIDRArray, Object: MLX5_IB_OBJECT_DEVX_OBJ, Access: AccessRead, MinLen: 1, MaxLen: 1},
+		{ID: MLX5_IB_ATTR_CREATE_FLOW_ARR_COUNTERS_DEVX_OFFSET, Name: "ARR_COUNTERS_DEVX_OFFSET", CName: "MLX5_IB_ATTR_CREATE_FLOW_ARR_COUNTERS_DEVX_OFFSET", Kind: AttrPtrIn, MinLen: 4, MaxLen: -1, Type: &Type{Kind: TypeArray, Len: -1, Elem: &Type{Kind: TypeUint, Size: 4}}},
+		{ID: MLX5_IB_ATTR_CREATE_FLOW_FLAGS, Name: "FLAGS", CName: "MLX5_IB_ATTR_CREATE_FLOW_FLAGS", Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumMlx5IbCreateFlowFlags}},
+	}}
+	mlx5IbMethodDestroyFlow = &Method{ID: MLX5_IB_METHOD_DESTROY_FLOW, Name: "DESTROY_FLOW", CName: "MLX5_IB_METHOD_DESTROY_FLOW", Verb: "destroy_flow", Attrs: []Attr{
+		{ID: MLX5_IB_ATTR_DESTROY_FLOW_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_DESTROY_FLOW_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_FLOW, Access: AccessDestroy},
+	}}
+	// FLOW_ACTION
+
+	mlx5IbMethodFlowActionCreateModifyHeader = &Method{ID: MLX5_IB_METHOD_FLOW_ACTION_CREATE_MODIFY_HEADER, Name: "CREATE_MODIFY_HEADER", CName: "MLX5_IB_METHOD_FLOW_ACTION_CREATE_MODIFY_HEADER", Verb: "flow_action_create_modify_header", Attrs: []Attr{
+		{ID: MLX5_IB_ATTR_CREATE_MODIFY_HEADER_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_CREATE_MODIFY_HEADER_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_FLOW_ACTION, Access: AccessNew},
+		{ID: MLX5_IB_ATTR_CREATE_MODIFY_HEADER_ACTIONS_PRM, Name: "ACTIONS_PRM", CName: "MLX5_IB_ATTR_CREATE_MODIFY_HEADER_ACTIONS_PRM", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: -1},
+		{ID: MLX5_IB_ATTR_CREATE_MODIFY_HEADER_FT_TYPE, Name: "FT_TYPE", CName: "MLX5_IB_ATTR_CREATE_MODIFY_HEADER_FT_TYPE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumMlx5IbUapiFlowTableType}},
+	}}
+	mlx5IbMethodFlowActionCreatePacketReformat = &Method{ID: MLX5_IB_METHOD_FLOW_ACTION_CREATE_PACKET_REFORMAT, Name: "CREATE_PACKET_REFORMAT", CName: "MLX5_IB_METHOD_FLOW_ACTION_CREATE_PACKET_REFORMAT", Verb: "flow_action_create_packet_reformat", Attrs: []Attr{
+		{ID: MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_FLOW_ACTION, Access: AccessNew},
+		{ID: MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_TYPE, Name: "TYPE", CName: "MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_TYPE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumMlx5IbUapiFlowActionPacketReformatType}},
+		{ID: MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_FT_TYPE, Name: "FT_TYPE", CName: "MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_FT_TYPE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumMlx5IbUapiFlowTableType}},
+		{ID: MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_DATA_BUF, Name: "DATA_BUF", CName: "MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_DATA_BUF", Kind: AttrPtrIn, MinLen: 1, MaxLen: -1},
+	}}
+	// UAR
+
+	mlx5IbMethodUarObjAlloc = &Method{ID: MLX5_IB_METHOD_UAR_OBJ_ALLOC, Name: "OBJ_ALLOC", CName: "MLX5_IB_METHOD_UAR_OBJ_ALLOC", Verb: "uar_obj_alloc", Attrs: []Attr{
+		{ID: MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_UAR, Access: AccessNew},
+		{ID: MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, Name: "TYPE", CName: "MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumMlx5IbUapiUarAllocType}},
+		{ID: MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, Name: "MMAP_OFFSET", CName: "MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET", Mandatory: true, Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
+		{ID: MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, Name: "MMAP_LENGTH", CName: "MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, Name: "PAGE_ID", CName: "MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+	}}
+	mlx5IbMethodUarObjDestroy = &Method{ID: MLX5_IB_METHOD_UAR_OBJ_DESTROY, Name: "OBJ_DESTROY", CName: "MLX5_IB_METHOD_UAR_OBJ_DESTROY", Verb: "uar_obj_destroy", Attrs: []Attr{
+		{ID: MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_UAR, Access: AccessDestroy},
+	}}
+	// VAR
+
+	mlx5IbMethodVarObjAlloc = &Method{ID: MLX5_IB_METHOD_VAR_OBJ_ALLOC, Name: "OBJ_ALLOC", CName: "MLX5_IB_METHOD_VAR_OBJ_ALLOC", Verb: "var_obj_alloc", Attrs: []Attr{
+		{ID: MLX5_IB_ATTR_VAR_OBJ_ALLOC_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_VAR_OBJ_ALLOC_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_VAR, Access: AccessNew},
+		{ID: MLX5_IB_ATTR_VAR_OBJ_ALLOC_MMAP_OFFSET, Name: "MMAP_OFFSET", CName: "MLX5_IB_ATTR_VAR_OBJ_ALLOC_MMAP_OFFSET", Mandatory: true, Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
+		{ID: MLX5_IB_ATTR_VAR_OBJ_ALLOC_MMAP_LENGTH, Name: "MMAP_LENGTH", CName: "MLX5_IB_ATTR_VAR_OBJ_ALLOC_MMAP_LENGTH", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: MLX5_IB_ATTR_VAR_OBJ_ALLOC_PAGE_ID, Name: "PAGE_ID", CName: "MLX5_IB_ATTR_VAR_OBJ_ALLOC_PAGE_ID", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: MLX5_IB_ATTR_VAR_OBJ_ALLOC_FLAGS, Name: "FLAGS", CName: "MLX5_IB_ATTR_VAR_OBJ_ALLOC_FLAGS", Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumMlx5IbUapiVarAllocFlags}},
+	}}
+	mlx5IbMethodVarObjDestroy = &Method{ID: MLX5_IB_METHOD_VAR_OBJ_DESTROY, Name: "OBJ_DESTROY", CName: "MLX5_IB_METHOD_VAR_OBJ_DESTROY", Verb: "var_obj_destroy", Attrs: []Attr{
+		{ID: MLX5_IB_ATTR_VAR_OBJ_DESTROY_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_VAR_OBJ_DESTROY_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_VAR, Access: AccessDestroy},
+	}}
+	// PP
+
+	mlx5IbMethodPpObjAlloc = &Method{ID: MLX5_IB_METHOD_PP_OBJ_ALLOC, Name: "OBJ_ALLOC", CName: "MLX5_IB_METHOD_PP_OBJ_ALLOC", Verb: "pp_obj_alloc", Attrs: []Attr{
+		{ID: MLX5_IB_ATTR_PP_OBJ_ALLOC_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_PP_OBJ_ALLOC_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_PP, Access: AccessNew},
+		{ID: MLX5_IB_ATTR_PP_OBJ_ALLOC_CTX, Name: "CTX", CName: "MLX5_IB_ATTR_PP_OBJ_ALLOC_CTX", Mandatory: true, Kind: AttrPtrIn, MinLen: 1, MaxLen: 48},
+		{ID: MLX5_IB_ATTR_PP_OBJ_ALLOC_FLAGS, Name: "FLAGS", CName: "MLX5_IB_ATTR_PP_OBJ_ALLOC_FLAGS", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumMlx5IbUapiPpAllocFlags}},
+		{ID: MLX5_IB_ATTR_PP_OBJ_ALLOC_INDEX, Name: "INDEX", CName: "MLX5_IB_ATTR_PP_OBJ_ALLOC_INDEX", Mandatory: true, Kind: AttrPtrOut, MinLen: 2, MaxLen: 2, Type: &Type{Kind: TypeUint, Size: 2}},
+	}}
+	mlx5IbMethodPpObjDestroy = &Method{ID: MLX5_IB_METHOD_PP_OBJ_DESTROY, Name: "OBJ_DESTROY", CName: "MLX5_IB_METHOD_PP_OBJ_DESTROY", Verb: "pp_obj_destroy", Attrs: []Attr{
+		{ID: MLX5_IB_ATTR_PP_OBJ_DESTROY_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_PP_OBJ_DESTROY_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_PP, Access: AccessDestroy},
+	}}
+	// FLOW_MATCHER
+
+	mlx5IbMethodFlowMatcherCreate = &Method{ID: MLX5_IB_METHOD_FLOW_MATCHER_CREATE, Name: "CREATE", CName: "MLX5_IB_METHOD_FLOW_MATCHER_CREATE", Verb: "flow_matcher_create", Attrs: []Attr{
+		{ID: MLX5_IB_ATTR_FLOW_MATCHER_CREATE_HANDLE, Name: "CREATE_HANDLE", CName: "MLX5_IB_ATTR_FLOW_MATCHER_CREATE_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_FLOW_MATCHER, Access: AccessNew},
+		{ID: MLX5_IB_ATTR_FLOW_MATCHER_MATCH_MASK, Name: "MATCH_MASK", CName: "MLX5_IB_ATTR_FLOW_MATCHER_MATCH_MASK", Mandatory: true, Kind: AttrPtrIn, MinLen: 1, MaxLen: 640},
+		{ID: MLX5_IB_ATTR_FLOW_MATCHER_FLOW_TYPE, Name: "FLOW_TYPE", CName: "MLX5_IB_ATTR_FLOW_MATCHER_FLOW_TYPE", Mandatory: true, Kind: AttrEnumIn, Elems: []Attr{
+			{ID: 0, Kind: AttrPtrIn, MinLen: 2, MaxLen: 2, Type: &Type{Kind: TypeUint, Size: 2}},
+			{ID: 1, Kind: AttrPtrIn, MinLen: 0, MaxLen: 0},
+			{ID: 2, Kind: AttrPtrIn, MinLen: 0, MaxLen: 0},
+			{ID: 3, Kind: AttrPtrIn, MinLen: 0, MaxLen: 0},
+		}},
+		{ID: MLX5_IB_ATTR_FLOW_MATCHER_MATCH_CRITERIA, Name: "MATCH_CRITERIA", CName: "MLX5_IB_ATTR_FLOW_MATCHER_MATCH_CRITERIA", Mandatory: true, Kind: AttrPtrIn, MinLen: 1, MaxLen: 1, Type: &Type{Kind: TypeUint, Size: 1}},
+		{ID: MLX5_IB_ATTR_FLOW_MATCHER_FLOW_FLAGS, Name: "FLOW_FLAGS", CName: "MLX5_IB_ATTR_FLOW_MATCHER_FLOW_FLAGS", Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumIbFlowFlags}},
+		{ID: MLX5_IB_ATTR_FLOW_MATCHER_FT_TYPE, Name: "FT_TYPE", CName: "MLX5_IB_ATTR_FLOW_MATCHER_FT_TYPE", Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumMlx5IbUapiFlowTableType}},
+		{ID: MLX5_IB_ATTR_FLOW_MATCHER_IB_PORT, Name: "IB_PORT", CName: "MLX5_IB_ATTR_FLOW_MATCHER_IB_PORT", Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+	}}
+	mlx5IbMethodFlowMatcherDestroy = &Method{ID: MLX5_IB_METHOD_FLOW_MATCHER_DESTROY, Name: "DESTROY", CName: "MLX5_IB_METHOD_FLOW_MATCHER_DESTROY", Verb: "flow_matcher_destroy", Attrs: []Attr{
+		{ID: MLX5_IB_ATTR_FLOW_MATCHER_DESTROY_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_FLOW_MATCHER_DESTROY_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_FLOW_MATCHER, Access: AccessDestroy},
+	}}
+	// STEERING_ANCHOR
+
+	mlx5IbMethodSteeringAnchorCreate = &Method{ID: MLX5_IB_METHOD_STEERING_ANCHOR_CREATE, Name: "CREATE", CName: "MLX5_IB_METHOD_STEERING_ANCHOR_CREATE", Verb: "steering_anchor_create", Attrs: []Attr{
+		{ID: MLX5_IB_ATTR_STEERING_ANCHOR_CREATE_HANDLE, Name: "CREATE_HANDLE", CName: "MLX5_IB_ATTR_STEERING_ANCHOR_CREATE_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_STEERING_ANCHOR, Access: AccessNew},
+		{ID: MLX5_IB_ATTR_STEERING_ANCHOR_FT_TYPE, Name: "FT_TYPE", CName: "MLX5_IB_ATTR_STEERING_ANCHOR_FT_TYPE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumMlx5IbUapiFlowTableType}},
+		{ID: MLX5_IB_ATTR_STEERING_ANCHOR_PRIORITY, Name: "PRIORITY", CName: "MLX5_IB_ATTR_STEERING_ANCHOR_PRIORITY", Mandatory: true, Kind: AttrPtrIn, MinLen: 2, MaxLen: 2, Type: &Type{Kind: TypeUint, Size: 2}},
+		{ID: MLX5_IB_ATTR_STEERING_ANCHOR_FT_ID, Name: "FT_ID", CName: "MLX5_IB_ATTR_STEERING_ANCHOR_FT_ID", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+	}}
+	mlx5IbMethodSteeringAnchorDestroy = &Method{ID: MLX5_IB_METHOD_STEERING_ANCHOR_DESTROY, Name: "DESTROY", CName: "MLX5_IB_METHOD_STEERING_ANCHOR_DESTROY", Verb: "steering_anchor_destroy", Attrs: []Attr{
+		{ID: MLX5_IB_ATTR_STEERING_ANCHOR_DESTROY_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_STEERING_ANCHOR_DESTROY_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_STEERING_ANCHOR, Access: AccessDestroy},
+	}}
+	// DEVX
+
 	mlx5IbMethodDevxOther = &Method{ID: MLX5_IB_METHOD_DEVX_OTHER, Name: "OTHER", CName: "MLX5_IB_METHOD_DEVX_OTHER", Verb: "devx_other", Attrs: []Attr{
 		{ID: MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, Name: "IN", CName: "MLX5_IB_ATTR_DEVX_OTHER_CMD_IN", Mandatory: true, Kind: AttrPtrIn, MinLen: 16, MaxLen: -1},
 		{ID: MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, Name: "OUT", CName: "MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT", Mandatory: true, Kind: AttrPtrOut, MinLen: 16, MaxLen: -1},
@@ -288,6 +504,8 @@ var (
 		{ID: MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_NUM, Name: "FD_NUM", CName: "MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_NUM", Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeFD, Size: 4}},
 		{ID: MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_COOKIE, Name: "COOKIE", CName: "MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_COOKIE", Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
 	}}
+	// DEVX_OBJ
+
 	mlx5IbMethodDevxObjCreate = &Method{ID: MLX5_IB_METHOD_DEVX_OBJ_CREATE, Name: "CREATE", CName: "MLX5_IB_METHOD_DEVX_OBJ_CREATE", Verb: "devx_obj_create", Attrs: []Attr{
 		{ID: MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_DEVX_OBJ, Access: AccessNew},
 		{ID: MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN, Name: "CMD_IN", CName: "MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN", Mandatory: true, Kind: AttrPtrIn, MinLen: 16, MaxLen: -1},
@@ -313,6 +531,8 @@ var (
 		{ID: MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_WR_ID, Name: "WR_ID", CName: "MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_WR_ID", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
 		{ID: MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_OUT_LEN, Name: "OUT_LEN", CName: "MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_OUT_LEN", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
 	}}
+	// DEVX_UMEM
+
 	mlx5IbMethodDevxUmemReg = &Method{ID: MLX5_IB_METHOD_DEVX_UMEM_REG, Name: "REG", CName: "MLX5_IB_METHOD_DEVX_UMEM_REG", Verb: "devx_umem_reg", Attrs: []Attr{
 		{ID: MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_DEVX_UMEM, Access: AccessNew},
 		{ID: MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR, Name: "ADDR", CName: "MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypePtr, Size: 8}},
@@ -325,164 +545,16 @@ var (
 	mlx5IbMethodDevxUmemDereg = &Method{ID: MLX5_IB_METHOD_DEVX_UMEM_DEREG, Name: "DEREG", CName: "MLX5_IB_METHOD_DEVX_UMEM_DEREG", Verb: "devx_umem_dereg", Attrs: []Attr{
 		{ID: MLX5_IB_ATTR_DEVX_UMEM_DEREG_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_DEVX_UMEM_DEREG_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_DEVX_UMEM, Access: AccessDestroy},
 	}}
+	// DEVX_ASYNC_CMD_FD
+
 	mlx5IbMethodDevxAsyncCmdFdAlloc = &Method{ID: MLX5_IB_METHOD_DEVX_ASYNC_CMD_FD_ALLOC, Name: "ALLOC", CName: "MLX5_IB_METHOD_DEVX_ASYNC_CMD_FD_ALLOC", Verb: "devx_async_cmd_fd_alloc", Attrs: []Attr{
 		{ID: MLX5_IB_ATTR_DEVX_ASYNC_CMD_FD_ALLOC_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_DEVX_ASYNC_CMD_FD_ALLOC_HANDLE", Mandatory: true, Kind: AttrFD, Object: MLX5_IB_OBJECT_DEVX_ASYNC_CMD_FD, Access: AccessNew},
 	}}
+	// DEVX_ASYNC_EVENT_FD
+
 	mlx5IbMethodDevxAsyncEventFdAlloc = &Method{ID: MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_ALLOC, Name: "ALLOC", CName: "MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_ALLOC", Verb: "devx_async_event_fd_alloc", Attrs: []Attr{
 		{ID: MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_HANDLE", Mandatory: true, Kind: AttrFD, Object: MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD, Access: AccessNew},
 		{ID: MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_FLAGS, Name: "FLAGS", CName: "MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_FLAGS", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumMlx5IbUapiDevxCreateEventChannelFlags}},
-	}}
-	mlx5MethodDmAlloc = &Method{ID: UVERBS_METHOD_DM_ALLOC, Name: "ALLOC", CName: "UVERBS_METHOD_DM_ALLOC", Verb: "alloc_dm", Attrs: []Attr{
-		{ID: UVERBS_ATTR_ALLOC_DM_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_ALLOC_DM_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_DM, Access: AccessNew},
-		{ID: UVERBS_ATTR_ALLOC_DM_LENGTH, Name: "LENGTH", CName: "UVERBS_ATTR_ALLOC_DM_LENGTH", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
-		{ID: UVERBS_ATTR_ALLOC_DM_ALIGNMENT, Name: "ALIGNMENT", CName: "UVERBS_ATTR_ALLOC_DM_ALIGNMENT", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-		{ID: MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, Name: "RESP_START_OFFSET", CName: "MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET", Mandatory: true, Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
-		{ID: MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, Name: "RESP_PAGE_INDEX", CName: "MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX", Kind: AttrPtrOut, MinLen: 2, MaxLen: 2, Type: &Type{Kind: TypeUint, Size: 2}},
-		{ID: MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, Name: "REQ_TYPE", CName: "MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE", Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumMlx5IbUapiDmType}},
-	}}
-	mlx5IbMethodDmMapOpAddr = &Method{ID: MLX5_IB_METHOD_DM_MAP_OP_ADDR, Name: "MAP_OP_ADDR", CName: "MLX5_IB_METHOD_DM_MAP_OP_ADDR", Verb: "dm_map_op_addr", Attrs: []Attr{
-		{ID: MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_HANDLE, Name: "REQ_HANDLE", CName: "MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_DM, Access: AccessRead},
-		{ID: MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP, Name: "REQ_OP", CName: "MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP", Mandatory: true, Kind: AttrPtrIn, MinLen: 1, MaxLen: 1, Type: &Type{Kind: TypeUint, Size: 1}},
-		{ID: MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_START_OFFSET, Name: "RESP_START_OFFSET", CName: "MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_START_OFFSET", Mandatory: true, Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
-		{ID: MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX, Name: "RESP_PAGE_INDEX", CName: "MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX", Kind: AttrPtrOut, MinLen: 2, MaxLen: 2, Type: &Type{Kind: TypeUint, Size: 2}},
-	}}
-	mlx5IbMethodDmQuery = &Method{ID: MLX5_IB_METHOD_DM_QUERY, Name: "QUERY", CName: "MLX5_IB_METHOD_DM_QUERY", Verb: "dm_query", Attrs: []Attr{
-		{ID: MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE, Name: "REQ_HANDLE", CName: "MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_DM, Access: AccessRead},
-		{ID: MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET, Name: "RESP_START_OFFSET", CName: "MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET", Mandatory: true, Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
-		{ID: MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX, Name: "RESP_PAGE_INDEX", CName: "MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX", Mandatory: true, Kind: AttrPtrOut, MinLen: 2, MaxLen: 2, Type: &Type{Kind: TypeUint, Size: 2}},
-		{ID: MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, Name: "RESP_LENGTH", CName: "MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH", Mandatory: true, Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
-	}}
-	mlx5IbMethodCreateFlow = &Method{ID: MLX5_IB_METHOD_CREATE_FLOW, Name: "CREATE_FLOW", CName: "MLX5_IB_METHOD_CREATE_FLOW", Verb: "create_flow", Attrs: []Attr{
-		{ID: MLX5_IB_ATTR_CREATE_FLOW_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_CREATE_FLOW_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_FLOW, Access: AccessNew},
-		{ID: MLX5_IB_ATTR_CREATE_FLOW_MATCH_VALUE, Name: "MATCH_VALUE", CName: "MLX5_IB_ATTR_CREATE_FLOW_MATCH_VALUE", Mandatory: true, Kind: AttrPtrIn, MinLen: 1, MaxLen: 640},
-		{ID: MLX5_IB_ATTR_CREATE_FLOW_DEST_QP, Name: "DEST_QP", CName: "MLX5_IB_ATTR_CREATE_FLOW_DEST_QP", Kind: AttrIDR, Object: UVERBS_OBJECT_QP, Access: AccessRead},
-		{ID: MLX5_IB_ATTR_CREATE_FLOW_DEST_DEVX, Name: "DEST_DEVX", CName: "MLX5_IB_ATTR_CREATE_FLOW_DEST_DEVX", Kind: AttrIDR, Object: MLX5_IB_OBJECT_DEVX_OBJ, Access: AccessRead},
-		{ID: MLX5_IB_ATTR_CREATE_FLOW_MATCHER, Name: "MATCHER", CName: "MLX5_IB_ATTR_CREATE_FLOW_MATCHER", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_FLOW_MATCHER, Access: AccessRead},
-		{ID: MLX5_IB_ATTR_CREATE_FLOW_ARR_FLOW_ACTIONS, Name: "ARR_FLOW_ACTIONS", CName: "MLX5_IB_ATTR_CREATE_FLOW_ARR_FLOW_ACTIONS", Kind: AttrIDRArray, Object: UVERBS_OBJECT_FLOW_ACTION, Access: AccessRead, MinLen: 1, MaxLen: 2},
-		{ID: MLX5_IB_ATTR_CREATE_FLOW_TAG, Name: "TAG", CName: "MLX5_IB_ATTR_CREATE_FLOW_TAG", Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4, Hex: true}},
-		{ID: MLX5_IB_ATTR_CREATE_FLOW_ARR_COUNTERS_DEVX, Name: "ARR_COUNTERS_DEVX", CName: "MLX5_IB_ATTR_CREATE_FLOW_ARR_COUNTERS_DEVX", Kind: AttrIDRArray, Object: MLX5_IB_OBJECT_DEVX_OBJ, Access: AccessRead, MinLen: 1, MaxLen: 1},
-		{ID: MLX5_IB_ATTR_CREATE_FLOW_ARR_COUNTERS_DEVX_OFFSET, Name: "ARR_COUNTERS_DEVX_OFFSET", CName: "MLX5_IB_ATTR_CREATE_FLOW_ARR_COUNTERS_DEVX_OFFSET", Kind: AttrPtrIn, MinLen: 4, MaxLen: -1, Type: &Type{Kind: TypeArray, Len: -1, Elem: &Type{Kind: TypeUint, Size: 4}}},
-		{ID: MLX5_IB_ATTR_CREATE_FLOW_FLAGS, Name: "FLAGS", CName: "MLX5_IB_ATTR_CREATE_FLOW_FLAGS", Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumMlx5IbCreateFlowFlags}},
-	}}
-	mlx5IbMethodDestroyFlow = &Method{ID: MLX5_IB_METHOD_DESTROY_FLOW, Name: "DESTROY_FLOW", CName: "MLX5_IB_METHOD_DESTROY_FLOW", Verb: "destroy_flow", Attrs: []Attr{
-		{ID: MLX5_IB_ATTR_DESTROY_FLOW_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_DESTROY_FLOW_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_FLOW, Access: AccessDestroy},
-	}}
-	mlx5IbMethodFlowActionCreateModifyHeader = &Method{ID: MLX5_IB_METHOD_FLOW_ACTION_CREATE_MODIFY_HEADER, Name: "CREATE_MODIFY_HEADER", CName: "MLX5_IB_METHOD_FLOW_ACTION_CREATE_MODIFY_HEADER", Verb: "flow_action_create_modify_header", Attrs: []Attr{
-		{ID: MLX5_IB_ATTR_CREATE_MODIFY_HEADER_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_CREATE_MODIFY_HEADER_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_FLOW_ACTION, Access: AccessNew},
-		{ID: MLX5_IB_ATTR_CREATE_MODIFY_HEADER_ACTIONS_PRM, Name: "ACTIONS_PRM", CName: "MLX5_IB_ATTR_CREATE_MODIFY_HEADER_ACTIONS_PRM", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: -1},
-		{ID: MLX5_IB_ATTR_CREATE_MODIFY_HEADER_FT_TYPE, Name: "FT_TYPE", CName: "MLX5_IB_ATTR_CREATE_MODIFY_HEADER_FT_TYPE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumMlx5IbUapiFlowTableType}},
-	}}
-	mlx5IbMethodFlowActionCreatePacketReformat = &Method{ID: MLX5_IB_METHOD_FLOW_ACTION_CREATE_PACKET_REFORMAT, Name: "CREATE_PACKET_REFORMAT", CName: "MLX5_IB_METHOD_FLOW_ACTION_CREATE_PACKET_REFORMAT", Verb: "flow_action_create_packet_reformat", Attrs: []Attr{
-		{ID: MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_FLOW_ACTION, Access: AccessNew},
-		{ID: MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_TYPE, Name: "TYPE", CName: "MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_TYPE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumMlx5IbUapiFlowActionPacketReformatType}},
-		{ID: MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_FT_TYPE, Name: "FT_TYPE", CName: "MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_FT_TYPE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumMlx5IbUapiFlowTableType}},
-		{ID: MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_DATA_BUF, Name: "DATA_BUF", CName: "MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_DATA_BUF", Kind: AttrPtrIn, MinLen: 1, MaxLen: -1},
-	}}
-	mlx5IbMethodFlowMatcherCreate = &Method{ID: MLX5_IB_METHOD_FLOW_MATCHER_CREATE, Name: "CREATE", CName: "MLX5_IB_METHOD_FLOW_MATCHER_CREATE", Verb: "flow_matcher_create", Attrs: []Attr{
-		{ID: MLX5_IB_ATTR_FLOW_MATCHER_CREATE_HANDLE, Name: "CREATE_HANDLE", CName: "MLX5_IB_ATTR_FLOW_MATCHER_CREATE_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_FLOW_MATCHER, Access: AccessNew},
-		{ID: MLX5_IB_ATTR_FLOW_MATCHER_MATCH_MASK, Name: "MATCH_MASK", CName: "MLX5_IB_ATTR_FLOW_MATCHER_MATCH_MASK", Mandatory: true, Kind: AttrPtrIn, MinLen: 1, MaxLen: 640},
-		{ID: MLX5_IB_ATTR_FLOW_MATCHER_FLOW_TYPE, Name: "FLOW_TYPE", CName: "MLX5_IB_ATTR_FLOW_MATCHER_FLOW_TYPE", Mandatory: true, Kind: AttrEnumIn, Elems: []Attr{
-			{ID: 0, Kind: AttrPtrIn, MinLen: 2, MaxLen: 2, Type: &Type{Kind: TypeUint, Size: 2}},
-			{ID: 1, Kind: AttrPtrIn, MinLen: 0, MaxLen: 0},
-			{ID: 2, Kind: AttrPtrIn, MinLen: 0, MaxLen: 0},
-			{ID: 3, Kind: AttrPtrIn, MinLen: 0, MaxLen: 0},
-		}},
-		{ID: MLX5_IB_ATTR_FLOW_MATCHER_MATCH_CRITERIA, Name: "MATCH_CRITERIA", CName: "MLX5_IB_ATTR_FLOW_MATCHER_MATCH_CRITERIA", Mandatory: true, Kind: AttrPtrIn, MinLen: 1, MaxLen: 1, Type: &Type{Kind: TypeUint, Size: 1}},
-		{ID: MLX5_IB_ATTR_FLOW_MATCHER_FLOW_FLAGS, Name: "FLOW_FLAGS", CName: "MLX5_IB_ATTR_FLOW_MATCHER_FLOW_FLAGS", Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumIbFlowFlags}},
-		{ID: MLX5_IB_ATTR_FLOW_MATCHER_FT_TYPE, Name: "FT_TYPE", CName: "MLX5_IB_ATTR_FLOW_MATCHER_FT_TYPE", Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumMlx5IbUapiFlowTableType}},
-		{ID: MLX5_IB_ATTR_FLOW_MATCHER_IB_PORT, Name: "IB_PORT", CName: "MLX5_IB_ATTR_FLOW_MATCHER_IB_PORT", Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-	}}
-	mlx5IbMethodFlowMatcherDestroy = &Method{ID: MLX5_IB_METHOD_FLOW_MATCHER_DESTROY, Name: "DESTROY", CName: "MLX5_IB_METHOD_FLOW_MATCHER_DESTROY", Verb: "flow_matcher_destroy", Attrs: []Attr{
-		{ID: MLX5_IB_ATTR_FLOW_MATCHER_DESTROY_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_FLOW_MATCHER_DESTROY_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_FLOW_MATCHER, Access: AccessDestroy},
-	}}
-	mlx5IbMethodSteeringAnchorCreate = &Method{ID: MLX5_IB_METHOD_STEERING_ANCHOR_CREATE, Name: "CREATE", CName: "MLX5_IB_METHOD_STEERING_ANCHOR_CREATE", Verb: "steering_anchor_create", Attrs: []Attr{
-		{ID: MLX5_IB_ATTR_STEERING_ANCHOR_CREATE_HANDLE, Name: "CREATE_HANDLE", CName: "MLX5_IB_ATTR_STEERING_ANCHOR_CREATE_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_STEERING_ANCHOR, Access: AccessNew},
-		{ID: MLX5_IB_ATTR_STEERING_ANCHOR_FT_TYPE, Name: "FT_TYPE", CName: "MLX5_IB_ATTR_STEERING_ANCHOR_FT_TYPE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumMlx5IbUapiFlowTableType}},
-		{ID: MLX5_IB_ATTR_STEERING_ANCHOR_PRIORITY, Name: "PRIORITY", CName: "MLX5_IB_ATTR_STEERING_ANCHOR_PRIORITY", Mandatory: true, Kind: AttrPtrIn, MinLen: 2, MaxLen: 2, Type: &Type{Kind: TypeUint, Size: 2}},
-		{ID: MLX5_IB_ATTR_STEERING_ANCHOR_FT_ID, Name: "FT_ID", CName: "MLX5_IB_ATTR_STEERING_ANCHOR_FT_ID", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-	}}
-	mlx5IbMethodSteeringAnchorDestroy = &Method{ID: MLX5_IB_METHOD_STEERING_ANCHOR_DESTROY, Name: "DESTROY", CName: "MLX5_IB_METHOD_STEERING_ANCHOR_DESTROY", Verb: "steering_anchor_destroy", Attrs: []Attr{
-		{ID: MLX5_IB_ATTR_STEERING_ANCHOR_DESTROY_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_STEERING_ANCHOR_DESTROY_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_STEERING_ANCHOR, Access: AccessDestroy},
-	}}
-	mlx5MethodQueryContext = &Method{ID: UVERBS_METHOD_QUERY_CONTEXT, Name: "QUERY_CONTEXT", CName: "UVERBS_METHOD_QUERY_CONTEXT", Verb: "query_context", Attrs: []Attr{
-		{ID: UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, Name: "NUM_COMP_VECTORS", CName: "UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS", Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-		{ID: UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, Name: "CORE_SUPPORT", CName: "UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT", Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeFlags, Size: 8, Enum: EnumIbUverbsCoreSupport}},
-		{ID: MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, Name: "RESP_UCTX", CName: "MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX", Mandatory: true, Kind: AttrPtrOut, MinLen: 72, MaxLen: 72, ZeroTrailing: true, Type: &Type{Kind: TypeStruct, Size: 72, Struct: StructMlx5IbAllocUcontextResp}},
-	}}
-	mlx5MethodRegDmabufMr = &Method{ID: UVERBS_METHOD_REG_DMABUF_MR, Name: "REG_DMABUF_MR", CName: "UVERBS_METHOD_REG_DMABUF_MR", Verb: "reg_dmabuf_mr", Attrs: []Attr{
-		{ID: UVERBS_ATTR_REG_DMABUF_MR_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_REG_DMABUF_MR_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_MR, Access: AccessNew},
-		{ID: UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE, Name: "PD_HANDLE", CName: "UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_PD, Access: AccessRead},
-		{ID: UVERBS_ATTR_REG_DMABUF_MR_OFFSET, Name: "OFFSET", CName: "UVERBS_ATTR_REG_DMABUF_MR_OFFSET", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
-		{ID: UVERBS_ATTR_REG_DMABUF_MR_LENGTH, Name: "LENGTH", CName: "UVERBS_ATTR_REG_DMABUF_MR_LENGTH", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
-		{ID: UVERBS_ATTR_REG_DMABUF_MR_IOVA, Name: "IOVA", CName: "UVERBS_ATTR_REG_DMABUF_MR_IOVA", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
-		{ID: UVERBS_ATTR_REG_DMABUF_MR_FD, Name: "FD", CName: "UVERBS_ATTR_REG_DMABUF_MR_FD", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeFD, Size: 4}},
-		{ID: UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, Name: "ACCESS_FLAGS", CName: "UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS", Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumIbUverbsAccessFlags}},
-		{ID: UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, Name: "RESP_LKEY", CName: "UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4, Hex: true}},
-		{ID: UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, Name: "RESP_RKEY", CName: "UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4, Hex: true}},
-		{ID: MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, Name: "MLX5_ACCESS_FLAGS", CName: "MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS", Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumMlx5IbUapiRegDmabufFlags}},
-	}}
-	mlx5IbMethodVarObjAlloc = &Method{ID: MLX5_IB_METHOD_VAR_OBJ_ALLOC, Name: "OBJ_ALLOC", CName: "MLX5_IB_METHOD_VAR_OBJ_ALLOC", Verb: "var_obj_alloc", Attrs: []Attr{
-		{ID: MLX5_IB_ATTR_VAR_OBJ_ALLOC_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_VAR_OBJ_ALLOC_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_VAR, Access: AccessNew},
-		{ID: MLX5_IB_ATTR_VAR_OBJ_ALLOC_MMAP_OFFSET, Name: "MMAP_OFFSET", CName: "MLX5_IB_ATTR_VAR_OBJ_ALLOC_MMAP_OFFSET", Mandatory: true, Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
-		{ID: MLX5_IB_ATTR_VAR_OBJ_ALLOC_MMAP_LENGTH, Name: "MMAP_LENGTH", CName: "MLX5_IB_ATTR_VAR_OBJ_ALLOC_MMAP_LENGTH", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-		{ID: MLX5_IB_ATTR_VAR_OBJ_ALLOC_PAGE_ID, Name: "PAGE_ID", CName: "MLX5_IB_ATTR_VAR_OBJ_ALLOC_PAGE_ID", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-		{ID: MLX5_IB_ATTR_VAR_OBJ_ALLOC_FLAGS, Name: "FLAGS", CName: "MLX5_IB_ATTR_VAR_OBJ_ALLOC_FLAGS", Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumMlx5IbUapiVarAllocFlags}},
-	}}
-	mlx5IbMethodVarObjDestroy = &Method{ID: MLX5_IB_METHOD_VAR_OBJ_DESTROY, Name: "OBJ_DESTROY", CName: "MLX5_IB_METHOD_VAR_OBJ_DESTROY", Verb: "var_obj_destroy", Attrs: []Attr{
-		{ID: MLX5_IB_ATTR_VAR_OBJ_DESTROY_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_VAR_OBJ_DESTROY_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_VAR, Access: AccessDestroy},
-	}}
-	mlx5IbMethodUarObjAlloc = &Method{ID: MLX5_IB_METHOD_UAR_OBJ_ALLOC, Name: "OBJ_ALLOC", CName: "MLX5_IB_METHOD_UAR_OBJ_ALLOC", Verb: "uar_obj_alloc", Attrs: []Attr{
-		{ID: MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_UAR, Access: AccessNew},
-		{ID: MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, Name: "TYPE", CName: "MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumMlx5IbUapiUarAllocType}},
-		{ID: MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, Name: "MMAP_OFFSET", CName: "MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET", Mandatory: true, Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
-		{ID: MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, Name: "MMAP_LENGTH", CName: "MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-		{ID: MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, Name: "PAGE_ID", CName: "MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-	}}
-	mlx5IbMethodUarObjDestroy = &Method{ID: MLX5_IB_METHOD_UAR_OBJ_DESTROY, Name: "OBJ_DESTROY", CName: "MLX5_IB_METHOD_UAR_OBJ_DESTROY", Verb: "uar_obj_destroy", Attrs: []Attr{
-		{ID: MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_UAR, Access: AccessDestroy},
-	}}
-	mlx5IbMethodPpObjAlloc = &Method{ID: MLX5_IB_METHOD_PP_OBJ_ALLOC, Name: "OBJ_ALLOC", CName: "MLX5_IB_METHOD_PP_OBJ_ALLOC", Verb: "pp_obj_alloc", Attrs: []Attr{
-		{ID: MLX5_IB_ATTR_PP_OBJ_ALLOC_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_PP_OBJ_ALLOC_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_PP, Access: AccessNew},
-		{ID: MLX5_IB_ATTR_PP_OBJ_ALLOC_CTX, Name: "CTX", CName: "MLX5_IB_ATTR_PP_OBJ_ALLOC_CTX", Mandatory: true, Kind: AttrPtrIn, MinLen: 1, MaxLen: 48},
-		{ID: MLX5_IB_ATTR_PP_OBJ_ALLOC_FLAGS, Name: "FLAGS", CName: "MLX5_IB_ATTR_PP_OBJ_ALLOC_FLAGS", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumMlx5IbUapiPpAllocFlags}},
-		{ID: MLX5_IB_ATTR_PP_OBJ_ALLOC_INDEX, Name: "INDEX", CName: "MLX5_IB_ATTR_PP_OBJ_ALLOC_INDEX", Mandatory: true, Kind: AttrPtrOut, MinLen: 2, MaxLen: 2, Type: &Type{Kind: TypeUint, Size: 2}},
-	}}
-	mlx5IbMethodPpObjDestroy = &Method{ID: MLX5_IB_METHOD_PP_OBJ_DESTROY, Name: "OBJ_DESTROY", CName: "MLX5_IB_METHOD_PP_OBJ_DESTROY", Verb: "pp_obj_destroy", Attrs: []Attr{
-		{ID: MLX5_IB_ATTR_PP_OBJ_DESTROY_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_PP_OBJ_DESTROY_HANDLE", Mandatory: true, Kind: AttrIDR, Object: MLX5_IB_OBJECT_PP, Access: AccessDestroy},
-	}}
-	mlx5MethodQpCreate = &Method{ID: UVERBS_METHOD_QP_CREATE, Name: "CREATE", CName: "UVERBS_METHOD_QP_CREATE", Verb: "create_qp", Attrs: []Attr{
-		{ID: UVERBS_ATTR_CREATE_QP_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_CREATE_QP_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_QP, Access: AccessNew},
-		{ID: UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, Name: "XRCD_HANDLE", CName: "UVERBS_ATTR_CREATE_QP_XRCD_HANDLE", Kind: AttrIDR, Object: UVERBS_OBJECT_XRCD, Access: AccessRead},
-		{ID: UVERBS_ATTR_CREATE_QP_PD_HANDLE, Name: "PD_HANDLE", CName: "UVERBS_ATTR_CREATE_QP_PD_HANDLE", Kind: AttrIDR, Object: UVERBS_OBJECT_PD, Access: AccessRead},
-		{ID: UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, Name: "SRQ_HANDLE", CName: "UVERBS_ATTR_CREATE_QP_SRQ_HANDLE", Kind: AttrIDR, Object: UVERBS_OBJECT_SRQ, Access: AccessRead},
-		{ID: UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, Name: "SEND_CQ_HANDLE", CName: "UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE", Kind: AttrIDR, Object: UVERBS_OBJECT_CQ, Access: AccessRead},
-		{ID: UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, Name: "RECV_CQ_HANDLE", CName: "UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE", Kind: AttrIDR, Object: UVERBS_OBJECT_CQ, Access: AccessRead},
-		{ID: UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE, Name: "IND_TABLE_HANDLE", CName: "UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE", Kind: AttrIDR, Object: UVERBS_OBJECT_RWQ_IND_TBL, Access: AccessRead},
-		{ID: UVERBS_ATTR_CREATE_QP_USER_HANDLE, Name: "USER_HANDLE", CName: "UVERBS_ATTR_CREATE_QP_USER_HANDLE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
-		{ID: UVERBS_ATTR_CREATE_QP_CAP, Name: "CAP", CName: "UVERBS_ATTR_CREATE_QP_CAP", Mandatory: true, Kind: AttrPtrIn, MinLen: 20, MaxLen: 20, ZeroTrailing: true, Type: &Type{Kind: TypeStruct, Size: 20, Struct: StructIbUverbsQpCap}},
-		{ID: UVERBS_ATTR_CREATE_QP_TYPE, Name: "TYPE", CName: "UVERBS_ATTR_CREATE_QP_TYPE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumIbUverbsQpType}},
-		{ID: UVERBS_ATTR_CREATE_QP_FLAGS, Name: "FLAGS", CName: "UVERBS_ATTR_CREATE_QP_FLAGS", Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumIbUverbsQpCreateFlags}},
-		{ID: UVERBS_ATTR_CREATE_QP_SOURCE_QPN, Name: "SOURCE_QPN", CName: "UVERBS_ATTR_CREATE_QP_SOURCE_QPN", Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4, Hex: true}},
-		{ID: UVERBS_ATTR_CREATE_QP_EVENT_FD, Name: "EVENT_FD", CName: "UVERBS_ATTR_CREATE_QP_EVENT_FD", Kind: AttrFD, Object: UVERBS_OBJECT_ASYNC_EVENT, Access: AccessRead},
-		{ID: UVERBS_ATTR_CREATE_QP_RESP_CAP, Name: "RESP_CAP", CName: "UVERBS_ATTR_CREATE_QP_RESP_CAP", Mandatory: true, Kind: AttrPtrOut, MinLen: 20, MaxLen: 20, ZeroTrailing: true, Type: &Type{Kind: TypeStruct, Size: 20, Struct: StructIbUverbsQpCap}},
-		{ID: UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, Name: "RESP_QP_NUM", CName: "UVERBS_ATTR_CREATE_QP_RESP_QP_NUM", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4, Hex: true}},
-		{ID: UVERBS_ATTR_CREATE_QP_BUF_UMEM, Name: "BUF_UMEM", CName: "UVERBS_ATTR_CREATE_QP_BUF_UMEM", Kind: AttrPtrIn, MinLen: 32, MaxLen: 32, Type: &Type{Kind: TypeStruct, Size: 32, Struct: StructIbUverbsBufferDesc}},
-		{ID: UVERBS_ATTR_CREATE_QP_RQ_BUF_UMEM, Name: "RQ_BUF_UMEM", CName: "UVERBS_ATTR_CREATE_QP_RQ_BUF_UMEM", Kind: AttrPtrIn, MinLen: 32, MaxLen: 32, Type: &Type{Kind: TypeStruct, Size: 32, Struct: StructIbUverbsBufferDesc}},
-		{ID: UVERBS_ATTR_CREATE_QP_SQ_BUF_UMEM, Name: "SQ_BUF_UMEM", CName: "UVERBS_ATTR_CREATE_QP_SQ_BUF_UMEM", Kind: AttrPtrIn, MinLen: 32, MaxLen: 32, Type: &Type{Kind: TypeStruct, Size: 32, Struct: StructIbUverbsBufferDesc}},
-		{ID: UVERBS_ATTR_UHW_IN, Name: "UHW_IN", CName: "UVERBS_ATTR_UHW_IN", Kind: AttrPtrIn, MinLen: 0, MaxLen: -1},
-		{ID: UVERBS_ATTR_UHW_OUT, Name: "UHW_OUT", CName: "UVERBS_ATTR_UHW_OUT", Kind: AttrPtrOut, MinLen: 0, MaxLen: -1},
-		{ID: MLX5_IB_ATTR_CREATE_QP_DBR_BUF_UMEM, Name: "DBR_BUF_UMEM", CName: "MLX5_IB_ATTR_CREATE_QP_DBR_BUF_UMEM", Kind: AttrPtrIn, MinLen: 32, MaxLen: 32, Type: &Type{Kind: TypeStruct, Size: 32, Struct: StructIbUverbsBufferDesc}},
-	}}
-	mlx5IbMethodQueryPort = &Method{ID: MLX5_IB_METHOD_QUERY_PORT, Name: "QUERY_PORT", CName: "MLX5_IB_METHOD_QUERY_PORT", Verb: "query_port", Attrs: []Attr{
-		{ID: MLX5_IB_ATTR_QUERY_PORT_PORT_NUM, Name: "PORT_NUM", CName: "MLX5_IB_ATTR_QUERY_PORT_PORT_NUM", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
-		{ID: MLX5_IB_ATTR_QUERY_PORT, Name: "RESP", CName: "MLX5_IB_ATTR_QUERY_PORT", Mandatory: true, Kind: AttrPtrOut, MinLen: 40, MaxLen: 40, ZeroTrailing: true, Type: &Type{Kind: TypeStruct, Size: 40, Struct: StructMlx5IbUapiQueryPort}},
-	}}
-	mlx5IbMethodGetDataDirectSysfsPath = &Method{ID: MLX5_IB_METHOD_GET_DATA_DIRECT_SYSFS_PATH, Name: "GET_DATA_DIRECT_SYSFS_PATH", CName: "MLX5_IB_METHOD_GET_DATA_DIRECT_SYSFS_PATH", Verb: "get_data_direct_sysfs_path", Attrs: []Attr{
-		{ID: MLX5_IB_ATTR_GET_DATA_DIRECT_SYSFS_PATH, Name: "SYSFS_PATH", CName: "MLX5_IB_ATTR_GET_DATA_DIRECT_SYSFS_PATH", Mandatory: true, Kind: AttrPtrOut, MinLen: 0, MaxLen: -1, Type: &Type{Kind: TypeString}},
-	}}
-	mlx5IbMethodPdQuery = &Method{ID: MLX5_IB_METHOD_PD_QUERY, Name: "QUERY", CName: "MLX5_IB_METHOD_PD_QUERY", Verb: "pd_query", Attrs: []Attr{
-		{ID: MLX5_IB_ATTR_QUERY_PD_HANDLE, Name: "HANDLE", CName: "MLX5_IB_ATTR_QUERY_PD_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_PD, Access: AccessRead},
-		{ID: MLX5_IB_ATTR_QUERY_PD_RESP_PDN, Name: "RESP_PDN", CName: "MLX5_IB_ATTR_QUERY_PD_RESP_PDN", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
 	}}
 )
 

@@ -107,12 +107,9 @@ func (pd *PD) createAHHeld(op string, a *AHAttr) (*AH, error) {
 		Dlid: a.DLID, Sl: a.SL, SrcPathBits: a.SrcPathBits, StaticRate: a.StaticRate,
 		IsGlobal: bool8(a.IsGlobal), PortNum: uint8(a.Port),
 	}
-	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_CREATE_AH)
+	cmd := ioctl.NewWriteCreateAh()
 	defer cmd.Release()
-	*ioctl.In[uapi.IbUverbsCreateAh](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsCreateAh{
-		UserHandle: c.newID(), PdHandle: pd.handle, Attr: attr,
-	}
-	resp := ioctl.Out[uapi.IbUverbsCreateAhResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
+	cmd.Req.UserHandle, cmd.Req.PdHandle, cmd.Req.Attr = c.newID(), pd.handle, attr
 	prov, err := c.prov.NewAH(cmd, provider.AHInit{Attr: attr, Link: func() (provider.Link, error) { return c.ahLink(a) }})
 	if err != nil {
 		return nil, c.failed(op, "", err)
@@ -129,12 +126,12 @@ func (pd *PD) createAHHeld(op string, a *AHAttr) (*AH, error) {
 	}
 	if err := prov.Adopt(&ah.ref); err != nil {
 		if !ah.local {
-			destroyAH(c, resp.AhHandle)
+			destroy(c, ioctl.NewAhDestroy(), cmd.Resp.AhHandle)
 		}
 		return nil, c.failed(op, "", err)
 	}
 	ah.pd = pd
-	ah.adopt(c, kindAH, resp.AhHandle, ah, &pd.object)
+	ah.adopt(c, kindAH, cmd.Resp.AhHandle, ah, &pd.object)
 	return ah, nil
 }
 
@@ -157,10 +154,6 @@ func (c *Context) ahLink(a *AHAttr) (provider.Link, error) {
 	e, err := c.QueryGID(a.Port, a.SGIDIndex)
 	l.RoCEV2 = e.Type == RoCEv2
 	return l, err
-}
-
-func destroyAH(c *Context, handle uint32) error {
-	return destroyHandle(c, uapi.UVERBS_OBJECT_AH, uapi.UVERBS_METHOD_AH_DESTROY, handle, 0)
 }
 
 // grhLen is the length of the global route header that precedes a UD message
@@ -270,7 +263,7 @@ func (ah *AH) Close() error {
 			if ah.local {
 				return nil
 			}
-			return destroyAH(ah.ctx, ah.handle)
+			return ah.destroy(ioctl.NewAhDestroy())
 		},
 		func() {})
 }

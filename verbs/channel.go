@@ -6,7 +6,6 @@ import (
 
 	"github.com/goverbs/goverbs/internal/pollable"
 	"github.com/goverbs/goverbs/ioctl"
-	"github.com/goverbs/goverbs/uapi"
 )
 
 // A CompChannel is a completion channel: the file descriptor on which armed
@@ -30,15 +29,13 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 		return nil, err
 	}
 	defer c.done()
-	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL)
+	cmd := ioctl.NewWriteCreateCompChannel()
 	defer cmd.Release()
-	ioctl.In[uapi.IbUverbsCreateCompChannel](cmd, uapi.UVERBS_ATTR_CORE_IN)
-	resp := ioctl.Out[uapi.IbUverbsCreateCompChannelResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
 	if err := cmd.Run(c.file); err != nil {
 		return nil, c.failed(op, "", err)
 	}
-	ch := &CompChannel{events: newEventFile(int(resp.Fd), "completion channel of "+c.dev.Name(), c.removal.news)}
-	ch.adopt(c, kindChannel, resp.Fd, ch)
+	ch := &CompChannel{events: newEventFile(int(cmd.Resp.Fd), "completion channel of "+c.dev.Name(), c.removal.news)}
+	ch.adopt(c, kindChannel, cmd.Resp.Fd, ch)
 	return ch, nil
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
-	"github.com/goverbs/goverbs/uapi"
 )
 
 // A Context is an opened device, as struct ibv_context.
@@ -88,10 +87,10 @@ func (c *Context) start() error {
 	if v := c.dev.ABIVersion(); v < p.MinABI || v > p.MaxABI {
 		return fmt.Errorf("%w: driver %s has ABI version %d, this library speaks %d to %d", ErrNotSupported, p.Name, v, p.MinABI, p.MaxABI)
 	}
-	cmd := ioctl.New(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_GET_CONTEXT)
+	cmd := ioctl.NewGetContext()
 	defer cmd.Release()
-	vectors := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS)
-	ioctl.Out[uint64](cmd, uapi.UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT)
+	vectors := cmd.NumCompVectors()
+	cmd.CoreSupport()
 	if c.prov, err = p.NewContext(c.file, cmd); err != nil {
 		return err
 	}
@@ -106,9 +105,9 @@ func (c *Context) start() error {
 		return err
 	}
 	// The first one made is where the kernel sends the events of all objects.
-	async := ioctl.New(uapi.UVERBS_OBJECT_ASYNC_EVENT, uapi.UVERBS_METHOD_ASYNC_EVENT_ALLOC)
+	async := ioctl.NewAsyncEventAlloc()
 	defer async.Release()
-	fd := async.NewFD(uapi.UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE)
+	fd := async.FdHandle()
 	if err := async.Run(c.file); err != nil {
 		c.prov.Release()
 		return err

@@ -105,19 +105,19 @@ func (c *Context) createCQHeld(op string, o *CQOptions, parents []*object) (*CQ,
 	cq := &CQ{chn: o.Channel, fired: make(chan struct{}, 1), gone: make(chan struct{})}
 	cq.mu.single, cq.timed = o.SingleOwner, o.Timestamps
 	cq.id = c.newID()
-	cmd := ioctl.New(uapi.UVERBS_OBJECT_CQ, uapi.UVERBS_METHOD_CQ_CREATE)
+	cmd := ioctl.NewCqCreate()
 	defer cmd.Release()
-	handle := cmd.NewHandle(uapi.UVERBS_ATTR_CREATE_CQ_HANDLE)
-	cmd.U32(uapi.UVERBS_ATTR_CREATE_CQ_CQE, uint32(o.CQE))
-	cmd.U64(uapi.UVERBS_ATTR_CREATE_CQ_USER_HANDLE, cq.id)
+	handle := cmd.Handle()
+	cmd.Cqe(uint32(o.CQE))
+	cmd.UserHandle(cq.id)
 	if o.Channel != nil {
-		cmd.FD(uapi.UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, o.Channel.events.fd)
+		cmd.CompChannel(o.Channel.events.fd)
 	}
-	cmd.U32(uapi.UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, uint32(o.Vector))
+	cmd.CompVector(uint32(o.Vector))
 	if o.Timestamps {
-		cmd.U32(uapi.UVERBS_ATTR_CREATE_CQ_FLAGS, uint32(uapi.IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION))
+		cmd.Flags(uapi.IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION)
 	}
-	cqe := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_CREATE_CQ_RESP_CQE)
+	cqe := cmd.RespCqe()
 	prov, err := c.prov.NewCQ(cmd, provider.CQInit{CQE: uint32(o.CQE), CQESize: uint32(o.CQESize), Compression: uint8(o.Compression)})
 	if err != nil {
 		return nil, c.failed(op, "", err)
@@ -141,7 +141,11 @@ func (c *Context) createCQHeld(op string, o *CQOptions, parents []*object) (*CQ,
 }
 
 func destroyCQ(c *Context, handle uint32) error {
-	return destroyHandle(c, uapi.UVERBS_OBJECT_CQ, uapi.UVERBS_METHOD_CQ_DESTROY, handle, 8)
+	cmd := ioctl.NewCqDestroy()
+	defer cmd.Release()
+	cmd.Handle(handle)
+	cmd.Resp() // counts of events
+	return cmd.Run(c.file)
 }
 
 // CQE returns how many completions the CQ holds.
@@ -392,17 +396,16 @@ func (cq *CQ) Resize(cqe int) error {
 	}
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
-	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_RESIZE_CQ)
+	cmd := ioctl.NewWriteResizeCq()
 	defer cmd.Release()
-	*ioctl.In[uapi.IbUverbsResizeCq](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsResizeCq{CqHandle: cq.handle, Cqe: uint32(cqe)}
-	resp := ioctl.Out[uapi.IbUverbsResizeCqResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
+	cmd.Req.CqHandle, cmd.Req.Cqe = cq.handle, uint32(cqe)
 	if err := cq.prov.Resize(cmd, uint32(cqe)); err != nil {
 		return cq.ctx.failed(op, "", err)
 	}
 	if err := cmd.Run(cq.ctx.file); err != nil {
 		return cq.ctx.failedToLock(op, fmt.Sprintf("%d CQE", cqe), err)
 	}
-	cq.cqe = int(resp.Cqe)
+	cq.cqe = int(cmd.Resp.Cqe)
 	if err := cq.prov.Remap(); err != nil {
 		return cq.ctx.failed(op, "", err)
 	}

@@ -284,33 +284,33 @@ type fakeProvider struct {
 	adopt error // what the queues' Adopt answers
 }
 
-func newFakeProvider(*ioctl.File, *ioctl.Cmd) (provider.Context, error) {
+func newFakeProvider(*ioctl.File, ioctl.GetContext) (provider.Context, error) {
 	return new(fakeProvider), nil
 }
 
 func (p *fakeProvider) Adopt() error { return nil }
 func (p *fakeProvider) Release()     {}
 
-func (p *fakeProvider) QueryDevice(*ioctl.Cmd) func() provider.DeviceExtra { return nil }
-func (p *fakeProvider) Clock() (uint64, bool)                              { return 0, false }
-func (p *fakeProvider) NewPD(*ioctl.Cmd) (provider.PD, error)              { return fakePD{}, nil }
-func (p *fakeProvider) NewAH(_ *ioctl.Cmd, init provider.AHInit) (provider.AH, error) {
+func (p *fakeProvider) QueryDevice(ioctl.WriteExQueryDevice) func() provider.DeviceExtra { return nil }
+func (p *fakeProvider) Clock() (uint64, bool)                                            { return 0, false }
+func (p *fakeProvider) NewPD(ioctl.WriteAllocPd) (provider.PD, error)                    { return fakePD{}, nil }
+func (p *fakeProvider) NewAH(_ ioctl.WriteCreateAh, init provider.AHInit) (provider.AH, error) {
 	return fakeAH{}, nil
 }
 
-func (p *fakeProvider) NewCQ(_ *ioctl.Cmd, init provider.CQInit) (provider.CQ, error) {
+func (p *fakeProvider) NewCQ(_ ioctl.CqCreate, init provider.CQInit) (provider.CQ, error) {
 	q := &fakeCQ{init: init, of: p}
 	p.cqs = append(p.cqs, q)
 	return q, nil
 }
 
-func (p *fakeProvider) NewSRQ(_ *ioctl.Cmd, init *provider.SRQInit) (provider.SRQ, error) {
+func (p *fakeProvider) NewSRQ(_ ioctl.SrqCreate, init *provider.SRQInit) (provider.SRQ, error) {
 	q := &fakeSRQ{init: *init, of: p}
 	p.srqs = append(p.srqs, q)
 	return q, nil
 }
 
-func (p *fakeProvider) NewQP(_ *ioctl.Cmd, init provider.QPInit) (provider.QP, error) {
+func (p *fakeProvider) NewQP(_ ioctl.QpCreate, init provider.QPInit) (provider.QP, error) {
 	q := &fakeQP{init: init, of: p}
 	p.qps = append(p.qps, q)
 	return q, nil
@@ -335,15 +335,15 @@ type fakeQP struct {
 	released int
 }
 
-func (q *fakeQP) Adopt(_, qpn uint32, granted *provider.QPCap) error {
+func (q *fakeQP) Adopt(_, qpn uint32, granted *uapi.IbUverbsQpCap) error {
 	*granted = q.init.Cap
 	q.num = qpn
 	return q.of.adopt
 }
 
-func (q *fakeQP) ECE() (uint32, uint32)                  { return 0, 0 }
-func (q *fakeQP) Modify(*ioctl.Cmd, uapi.IbQpState) bool { return false }
-func (q *fakeQP) Release()                               { q.released++ }
+func (q *fakeQP) ECE() (uint32, uint32)                             { return 0, 0 }
+func (q *fakeQP) Modify(ioctl.WriteExModifyQp, uapi.IbQpState) bool { return false }
+func (q *fakeQP) Release()                                          { q.released++ }
 
 func (q *fakeQP) Moved(to uapi.IbQpState) uint32 {
 	q.moved = append(q.moved, to)
@@ -374,11 +374,11 @@ func (q *fakeCQ) Arm(bool, uint32) error {
 	return nil
 }
 
-func (q *fakeCQ) Forget(qp provider.QP)           { q.forgotten = append(q.forgotten, qp) }
-func (q *fakeCQ) ForgetSRQ(provider.SRQ)          {}
-func (q *fakeCQ) Resize(*ioctl.Cmd, uint32) error { return nil }
-func (q *fakeCQ) Remap() error                    { return nil }
-func (q *fakeCQ) Release()                        { q.released++ }
+func (q *fakeCQ) Forget(qp provider.QP)                    { q.forgotten = append(q.forgotten, qp) }
+func (q *fakeCQ) ForgetSRQ(provider.SRQ)                   {}
+func (q *fakeCQ) Resize(ioctl.WriteResizeCq, uint32) error { return nil }
+func (q *fakeCQ) Remap() error                             { return nil }
+func (q *fakeCQ) Release()                                 { q.released++ }
 
 type fakeSRQ struct {
 	init     provider.SRQInit
@@ -398,8 +398,8 @@ func (q *fakeSRQ) PostRecv(wrs []provider.RecvWR) (int, error) {
 	return len(wrs), nil
 }
 
-func (q *fakeSRQ) Modify(*ioctl.Cmd) error { return nil }
-func (q *fakeSRQ) Release()                { q.released++ }
+func (q *fakeSRQ) Modify(ioctl.WriteModifySrq) error { return nil }
+func (q *fakeSRQ) Release()                          { q.released++ }
 
 func (q *fakeSRQ) Remap() error {
 	q.remapped++

@@ -229,31 +229,24 @@ func (qp *QP) createFlowHeld(op string, o *FlowOptions) (*Flow, error) {
 		}
 		specs = s.append(specs)
 	}
-	req, err := binary.Append(nil, binary.NativeEndian, uapi.IbUverbsCreateFlow{
-		QpHandle: qp.handle,
-		FlowAttr: uapi.IbUverbsFlowAttr{
-			Type: uint32(o.Type), Size: uint16(len(specs)), Priority: uint16(o.Priority),
-			NumOfSpecs: uint8(len(o.Specs)), Port: uint8(max(o.Port, 1)), Flags: uint32(o.Flags),
-		},
-	})
-	if err != nil {
-		panic(err) // as in appendSpec
-	}
-	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_EX_CMD_CREATE_FLOW | uapi.IB_USER_VERBS_CMD_FLAG_EXTENDED)
+	cmd := ioctl.NewWriteExCreateFlow(specs)
 	defer cmd.Release()
-	copy(ioctl.InSlice[byte](cmd, uapi.UVERBS_ATTR_CORE_IN, len(req)+len(specs)), append(req, specs...))
-	resp := ioctl.Out[uapi.IbUverbsCreateFlowResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
+	cmd.Req.QpHandle = qp.handle
+	cmd.Req.FlowAttr = uapi.IbUverbsFlowAttr{
+		Type: uint32(o.Type), Size: uint16(len(specs)), Priority: uint16(o.Priority),
+		NumOfSpecs: uint8(len(o.Specs)), Port: uint8(max(o.Port, 1)), Flags: uint32(o.Flags),
+	}
 	if err := cmd.Run(qp.ctx.file); err != nil {
 		return nil, qp.ctx.failed(op, o.Type.String(), err)
 	}
 	f := new(Flow)
-	f.adopt(qp.ctx, kindFlow, resp.FlowHandle, f, &qp.object)
+	f.adopt(qp.ctx, kindFlow, cmd.Resp.FlowHandle, f, &qp.object)
 	return f, nil
 }
 
 // Close ends the steering (ibv_destroy_flow).
 func (f *Flow) Close() error {
 	return f.base().end("destroy flow",
-		func() error { return f.destroy(uapi.UVERBS_OBJECT_FLOW, uapi.UVERBS_METHOD_FLOW_DESTROY) },
+		func() error { return f.destroy(ioctl.NewFlowDestroy()) },
 		func() {})
 }

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"strings"
 
@@ -143,9 +144,6 @@ func (e GIDEntry) reach() int {
 	return n
 }
 
-// maxGIDEntries is what fits into one attribute, whose length is 16 bits.
-const maxGIDEntries = 0xffff / 32
-
 // GIDTable returns the valid entries of all ports' GID tables
 // (ibv_query_gid_table; UVERBS_METHOD_QUERY_GID_TABLE, from Linux 5.10).
 func (c *Context) GIDTable() (GIDTable, error) {
@@ -154,17 +152,18 @@ func (c *Context) GIDTable() (GIDTable, error) {
 		return nil, err
 	}
 	defer c.done()
-	entries := make([]uapi.IbUverbsGidEntry, maxGIDEntries)
-	cmd := ioctl.New(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_QUERY_GID_TABLE)
+	size := uapi.StructIbUverbsGidEntry.Size
+	entries := make([]uapi.IbUverbsGidEntry, math.MaxUint16/size) // what an attribute can carry
+	cmd := ioctl.NewQueryGidTable()
 	defer cmd.Release()
-	cmd.U64(uapi.UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, 32)
-	cmd.U32(uapi.UVERBS_ATTR_QUERY_GID_TABLE_FLAGS, 0)
-	ioctl.OutSlice(cmd, uapi.UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, entries)
-	n := ioctl.Out[uint64](cmd, uapi.UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES)
+	cmd.EntrySize(uint64(size))
+	cmd.Flags(0)
+	cmd.RespEntries(entries)
+	n := cmd.RespNumEntries()
 	if err := cmd.Run(c.file); err != nil {
 		return nil, c.failed(op, c.dev.name, err)
 	}
-	table := make(GIDTable, min(*n, maxGIDEntries))
+	table := make(GIDTable, min(*n, uint64(len(entries))))
 	for i := range table {
 		table[i] = c.gidEntry(&entries[i])
 	}
@@ -187,12 +186,12 @@ func (c *Context) QueryGID(port, index int) (GIDEntry, error) {
 		return GIDEntry{}, err
 	}
 	defer c.done()
-	cmd := ioctl.New(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_QUERY_GID_ENTRY)
+	cmd := ioctl.NewQueryGidEntry()
 	defer cmd.Release()
-	cmd.U64(uapi.UVERBS_ATTR_QUERY_GID_ENTRY_PORT, uint64(port))
-	cmd.U64(uapi.UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX, uint64(index))
-	cmd.U32(uapi.UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, 0)
-	entry := ioctl.Out[uapi.IbUverbsGidEntry](cmd, uapi.UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY)
+	cmd.Port(uint32(port))
+	cmd.GidIndex(uint32(index))
+	cmd.Flags(0)
+	entry := cmd.RespEntry()
 	if err := cmd.Run(c.file); err != nil {
 		return GIDEntry{}, c.failed(op, fmt.Sprintf("port %d, index %d", port, index), err)
 	}

@@ -15,15 +15,15 @@ type mcastGroup struct {
 // AttachMcast makes a UD QP receive what is sent to a multicast group
 // (ibv_attach_mcast). Over RoCE the LID is 0.
 func (qp *QP) AttachMcast(gid GID, lid uint16) error {
-	return qp.changeMcast("attach multicast", uapi.IB_USER_VERBS_CMD_ATTACH_MCAST, mcastGroup{gid, lid})
+	return qp.changeMcast("attach multicast", true, mcastGroup{gid, lid})
 }
 
 // DetachMcast ends AttachMcast (ibv_detach_mcast).
 func (qp *QP) DetachMcast(gid GID, lid uint16) error {
-	return qp.changeMcast("detach multicast", uapi.IB_USER_VERBS_CMD_DETACH_MCAST, mcastGroup{gid, lid})
+	return qp.changeMcast("detach multicast", false, mcastGroup{gid, lid})
 }
 
-func (qp *QP) changeMcast(op string, command uint32, g mcastGroup) error {
+func (qp *QP) changeMcast(op string, attach bool, g mcastGroup) error {
 	if err := hold(op, qp.base()); err != nil {
 		return err
 	}
@@ -36,13 +36,17 @@ func (qp *QP) changeMcast(op string, command uint32, g mcastGroup) error {
 		return invalid(op, "the QP is %v: only UD has multicast", qp.typ)
 	case !g.gid.Addr().IsMulticast():
 		return invalid(op, "%v is not a multicast GID", g.gid)
-	case command == uapi.IB_USER_VERBS_CMD_DETACH_MCAST && attached < 0:
+	case !attach && attached < 0:
 		return invalid(op, "the QP is not attached to %v", g.gid)
 	}
-	if err := qp.mcast(command, g); err != nil {
+	change := qp.detach
+	if attach {
+		change = qp.attach
+	}
+	if err := change(g); err != nil {
 		return qp.ctx.failed(op, g.gid.String(), err)
 	}
-	if command == uapi.IB_USER_VERBS_CMD_DETACH_MCAST {
+	if !attach {
 		qp.groups = slices.Delete(qp.groups, attached, attached+1)
 	} else if attached < 0 {
 		qp.groups = append(qp.groups, g)
@@ -50,12 +54,16 @@ func (qp *QP) changeMcast(op string, command uint32, g mcastGroup) error {
 	return nil
 }
 
-func (qp *QP) mcast(command uint32, g mcastGroup) error {
-	cmd := ioctl.NewWrite(command)
+func (qp *QP) attach(g mcastGroup) error {
+	cmd := ioctl.NewWriteAttachMcast()
 	defer cmd.Release()
-	// The commands' bodies are alike: ib_uverbs_attach_mcast, ib_uverbs_detach_mcast.
-	*ioctl.In[uapi.IbUverbsAttachMcast](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsAttachMcast{
-		Gid: g.gid, QpHandle: qp.handle, Mlid: g.lid,
-	}
+	*cmd.Req = uapi.IbUverbsAttachMcast{Gid: g.gid, QpHandle: qp.handle, Mlid: g.lid}
+	return cmd.Run(qp.ctx.file)
+}
+
+func (qp *QP) detach(g mcastGroup) error {
+	cmd := ioctl.NewWriteDetachMcast()
+	defer cmd.Release()
+	*cmd.Req = uapi.IbUverbsDetachMcast{Gid: g.gid, QpHandle: qp.handle, Mlid: g.lid}
 	return cmd.Run(qp.ctx.file)
 }

@@ -100,19 +100,18 @@ func (pd *PD) registerHeld(op string, buf []byte, access AccessFlags, mapped boo
 	pinMemory(&mr.pin, buf)
 	start := uint64(uintptr(unsafe.Pointer(&buf[0])))
 	mr.iova = access.iova(start)
-	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_REG_MR)
+	cmd := ioctl.NewWriteRegMr()
 	defer cmd.Release()
-	*ioctl.In[uapi.IbUverbsRegMr](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsRegMr{
+	*cmd.Req = uapi.IbUverbsRegMr{
 		Start: start, Length: mr.length, HcaVa: mr.iova,
 		PdHandle: pd.handle, AccessFlags: uint32(access),
 	}
-	resp := ioctl.Out[uapi.IbUverbsRegMrResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
 	if err := cmd.Run(pd.ctx.file); err != nil {
 		mr.pin.Unpin()
 		return nil, pd.ctx.mrError(op, mr.length, access, err)
 	}
-	mr.ref.LKey, mr.rkey = resp.Lkey, resp.Rkey
-	mr.adopt(pd.ctx, kindMR, resp.MrHandle, mr, &pd.object)
+	mr.ref.LKey, mr.rkey = cmd.Resp.Lkey, cmd.Resp.Rkey
+	mr.adopt(pd.ctx, kindMR, cmd.Resp.MrHandle, mr, &pd.object)
 	return mr, nil
 }
 
@@ -161,17 +160,17 @@ func (pd *PD) regDmabufHeld(op string, fd int, offset, length, iova uint64, acce
 	if err := access.check(op); err != nil {
 		return nil, err
 	}
-	cmd := ioctl.New(uapi.UVERBS_OBJECT_MR, uapi.UVERBS_METHOD_REG_DMABUF_MR)
+	cmd := ioctl.NewRegDmabufMr()
 	defer cmd.Release()
-	handle := cmd.NewHandle(uapi.UVERBS_ATTR_REG_DMABUF_MR_HANDLE)
-	cmd.Handle(uapi.UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE, pd.handle)
-	cmd.U64(uapi.UVERBS_ATTR_REG_DMABUF_MR_OFFSET, offset)
-	cmd.U64(uapi.UVERBS_ATTR_REG_DMABUF_MR_LENGTH, length)
-	cmd.U64(uapi.UVERBS_ATTR_REG_DMABUF_MR_IOVA, iova)
-	cmd.U32(uapi.UVERBS_ATTR_REG_DMABUF_MR_FD, uint32(fd))
-	cmd.U32(uapi.UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, uint32(access))
-	lkey := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY)
-	rkey := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY)
+	handle := cmd.Handle()
+	cmd.PdHandle(pd.handle)
+	cmd.Offset(offset)
+	cmd.Length(length)
+	cmd.Iova(iova)
+	cmd.Fd(uint32(fd))
+	cmd.AccessFlags(uapi.IbUverbsAccessFlags(access))
+	lkey := cmd.RespLkey()
+	rkey := cmd.RespRkey()
 	if err := cmd.Run(pd.ctx.file); err != nil {
 		return nil, pd.ctx.mrError(op, length, access, err)
 	}
@@ -238,15 +237,14 @@ func (mr *MR) Rereg(r Rereg) (err error) {
 	if req.Flags == 0 {
 		return invalid(op, "nothing to change")
 	}
-	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_REREG_MR)
+	cmd := ioctl.NewWriteReregMr()
 	defer cmd.Release()
-	*ioctl.In[uapi.IbUverbsReregMr](cmd, uapi.UVERBS_ATTR_CORE_IN) = req
-	resp := ioctl.Out[uapi.IbUverbsReregMrResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
+	*cmd.Req = req
 	if err := cmd.Run(mr.ctx.file); err != nil {
 		pin.Unpin()
 		return mr.ctx.mrError(op, mr.length, access, err)
 	}
-	mr.ref.LKey, mr.rkey, mr.access = resp.Lkey, resp.Rkey, access
+	mr.ref.LKey, mr.rkey, mr.access = cmd.Resp.Lkey, cmd.Resp.Rkey, access
 	if r.PD != nil {
 		drop(mr.parents...)
 		mr.parents = []*object{&r.PD.object}
@@ -325,7 +323,7 @@ func (mr *MR) SGE(off, n int) SGE {
 // to it, it answers ErrBusy.
 func (mr *MR) Close() error {
 	return mr.base().end("dereg MR",
-		func() error { return mr.destroy(uapi.UVERBS_OBJECT_MR, uapi.UVERBS_METHOD_MR_DESTROY) },
+		func() error { return mr.destroy(ioctl.NewMrDestroy()) },
 		func() {
 			mr.pin.Unpin()
 			if mr.mapped {

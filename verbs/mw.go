@@ -3,7 +3,6 @@ package verbs
 import (
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
-	"github.com/goverbs/goverbs/uapi"
 )
 
 // An MWType is the type of a memory window (InfiniBand specification 10.6.7.2).
@@ -45,17 +44,16 @@ func (pd *PD) allocMWHeld(op string, t MWType) (*MW, error) {
 	if t != MWType1 && t != MWType2 {
 		return nil, invalid(op, "type %d is neither 1 nor 2", t)
 	}
-	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_ALLOC_MW)
+	cmd := ioctl.NewWriteAllocMw()
 	defer cmd.Release()
-	*ioctl.In[uapi.IbUverbsAllocMw](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsAllocMw{PdHandle: pd.handle, MwType: uint8(t)}
-	resp := ioctl.Out[uapi.IbUverbsAllocMwResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
+	cmd.Req.PdHandle, cmd.Req.MwType = pd.handle, uint8(t)
 	if err := cmd.Run(pd.ctx.file); err != nil {
 		return nil, pd.ctx.failed(op, "", err)
 	}
 	mw := new(MW)
 	mw.ref.Type = uint8(t)
-	mw.ref.RKey.Store(resp.Rkey)
-	mw.adopt(pd.ctx, kindMW, resp.MwHandle, mw, &pd.object)
+	mw.ref.RKey.Store(cmd.Resp.Rkey)
+	mw.adopt(pd.ctx, kindMW, cmd.Resp.MwHandle, mw, &pd.object)
 	return mw, nil
 }
 
@@ -83,6 +81,6 @@ func NextRKey(key uint32) uint32 { return key&^0xff | (key+1)&0xff }
 // Close deallocates the window (ibv_dealloc_mw), which also invalidates it.
 func (mw *MW) Close() error {
 	return mw.base().end("dealloc MW",
-		func() error { return mw.destroy(uapi.UVERBS_OBJECT_MW, uapi.UVERBS_METHOD_MW_DESTROY) },
+		func() error { return mw.destroy(ioctl.NewMwDestroy()) },
 		func() {})
 }

@@ -139,37 +139,18 @@ func (o *object) end(op string, destroy func() error, release func()) error {
 // closed tells whether the object can't be used any more.
 func (o *object) closed() bool { return o.holds.Load() < 0 }
 
-// destroy runs the method that destroys the object; every such method has the
-// handle as its first attribute.
-func (o *object) destroy(objectID, method uint16) error {
-	return destroyHandle(o.ctx, objectID, method, o.handle, 0)
+// destroy destroys the object in the kernel.
+func (o *object) destroy(cmd destroyCmd) error { return destroy(o.ctx, cmd, o.handle) }
+
+// A destroyCmd destroys an object by its handle.
+type destroyCmd interface {
+	Handle(uint32)
+	Run(*ioctl.File) error
+	Release()
 }
 
-// destroyHandle destroys an object by its handle.
-func destroyHandle(c *Context, objectID, method uint16, handle uint32, respLen int) error {
-	cmd := destroyCmd(objectID, method, handle, respLen)
+func destroy(c *Context, cmd destroyCmd, handle uint32) error {
 	defer cmd.Release()
+	cmd.Handle(handle)
 	return cmd.Run(c.file)
 }
-
-// destroyCmd begins what destroys an object. respLen is the length of the event
-// counters that the kernel insists on reporting for queues, which don't matter
-// here: events are taken, not acknowledged later.
-func destroyCmd(objectID, method uint16, handle uint32, respLen int) *ioctl.Cmd {
-	cmd := ioctl.New(objectID, method)
-	cmd.Handle(attrDestroyHandle, handle)
-	switch respLen {
-	case 4:
-		ioctl.Out[uint32](cmd, attrDestroyResp)
-	case 8:
-		ioctl.Out[[2]uint32](cmd, attrDestroyResp)
-	}
-	return cmd
-}
-
-// The attributes' numbers are the same for every object
-// (UVERBS_ATTR_DESTROY_PD_HANDLE, …, UVERBS_ATTR_DESTROY_QP_RESP, …).
-const (
-	attrDestroyHandle = 0
-	attrDestroyResp   = 1
-)

@@ -1,9 +1,6 @@
 package verbs
 
-import (
-	"github.com/goverbs/goverbs/ioctl"
-	"github.com/goverbs/goverbs/uapi"
-)
+import "github.com/goverbs/goverbs/ioctl"
 
 // A PD is a protection domain: memory regions, queue pairs and the rest work
 // together only within one.
@@ -25,10 +22,8 @@ func (c *Context) AllocPD() (*PD, error) {
 		return nil, err
 	}
 	defer c.done()
-	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_ALLOC_PD)
+	cmd := ioctl.NewWriteAllocPd()
 	defer cmd.Release()
-	ioctl.In[uapi.IbUverbsAllocPd](cmd, uapi.UVERBS_ATTR_CORE_IN)
-	resp := ioctl.Out[uapi.IbUverbsAllocPdResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
 	prov, err := c.prov.NewPD(cmd)
 	if err != nil {
 		return nil, c.failed(op, "", err)
@@ -37,11 +32,11 @@ func (c *Context) AllocPD() (*PD, error) {
 		return nil, c.failed(op, "", err)
 	}
 	if err := prov.Adopt(); err != nil {
-		destroyHandle(c, uapi.UVERBS_OBJECT_PD, uapi.UVERBS_METHOD_PD_DESTROY, resp.PdHandle, 0)
+		destroy(c, ioctl.NewPdDestroy(), cmd.Resp.PdHandle)
 		return nil, c.failed(op, "", err)
 	}
 	pd := new(PD)
-	pd.adopt(c, kindPD, resp.PdHandle, pd)
+	pd.adopt(c, kindPD, cmd.Resp.PdHandle, pd)
 	return pd, nil
 }
 
@@ -57,6 +52,6 @@ func (pd *PD) Context() *Context {
 // answers ErrBusy.
 func (pd *PD) Close() error {
 	return pd.base().end("dealloc PD",
-		func() error { return pd.destroy(uapi.UVERBS_OBJECT_PD, uapi.UVERBS_METHOD_PD_DESTROY) },
+		func() error { return pd.destroy(ioctl.NewPdDestroy()) },
 		func() {})
 }

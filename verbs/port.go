@@ -47,10 +47,10 @@ func (c *Context) queryPort(op string, port int) (*PortAttr, error) {
 	if err := c.checkPort(op, port); err != nil {
 		return nil, err
 	}
-	cmd := ioctl.New(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_QUERY_PORT)
+	cmd := ioctl.NewQueryPort()
 	defer cmd.Release()
-	cmd.U64(uapi.UVERBS_ATTR_QUERY_PORT_PORT_NUM, uint64(port))
-	resp := ioctl.Out[uapi.IbUverbsQueryPortRespEx](cmd, uapi.UVERBS_ATTR_QUERY_PORT_RESP)
+	cmd.PortNum(uint8(port))
+	resp := cmd.Resp()
 	if err := cmd.Run(c.file); err != nil {
 		return nil, c.failed(op, fmt.Sprintf("%s, port %d", c.dev.name, port), err)
 	}
@@ -114,10 +114,10 @@ func (c *Context) QueryPortSpeed(port int) (uint64, error) {
 	if err := c.checkPort(op, port); err != nil {
 		return 0, err
 	}
-	cmd := ioctl.New(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_QUERY_PORT_SPEED)
+	cmd := ioctl.NewQueryPortSpeed()
 	defer cmd.Release()
-	cmd.U64(uapi.UVERBS_ATTR_QUERY_PORT_SPEED_PORT_NUM, uint64(port))
-	speed := ioctl.Out[uint64](cmd, uapi.UVERBS_ATTR_QUERY_PORT_SPEED_RESP)
+	cmd.PortNum(uint32(port))
+	speed := cmd.Resp()
 	if err := cmd.Run(c.file); err != nil {
 		return 0, c.failed(op, fmt.Sprintf("%s, port %d", c.dev.name, port), err)
 	}

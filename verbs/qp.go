@@ -203,45 +203,41 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 	}
 	typ, dc := o.Type.kernel()
 	init := provider.QPInit{
-		Type: typ, DC: dc, DCKey: o.DCKey, Cap: limits.flat(), SignalAll: o.SignalAll,
+		Type: typ, DC: dc, DCKey: o.DCKey, Cap: limits.kernel(), SignalAll: o.SignalAll,
 		MaxTSOHeader: uint32(o.MaxTSOHeader), ScatterToCQE: o.ScatterToCQE, Sign: o.SignWQEs,
 		Atomics: device.AtomicCap != AtomicNone, Checksums: device.DeviceCapFlags&DeviceRawIPCsum != 0,
 	}
 	if device.TSO.SupportedQPTs>>uint32(RawPacket)&1 != 0 {
 		init.MaxTSO = device.TSO.MaxTSO
 	}
-	cmd := ioctl.New(uapi.UVERBS_OBJECT_QP, uapi.UVERBS_METHOD_QP_CREATE)
+	cmd := ioctl.NewQpCreate()
 	defer cmd.Release()
-	handle := cmd.NewHandle(uapi.UVERBS_ATTR_CREATE_QP_HANDLE)
+	handle := cmd.Handle()
 	if o.XRCD != nil {
-		cmd.Handle(uapi.UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, o.XRCD.handle)
+		cmd.XrcdHandle(o.XRCD.handle)
 	} else {
-		cmd.Handle(uapi.UVERBS_ATTR_CREATE_QP_PD_HANDLE, pd.handle)
+		cmd.PdHandle(pd.handle)
 	}
 	if o.SendCQ != nil {
-		cmd.Handle(uapi.UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, o.SendCQ.handle)
+		cmd.SendCqHandle(o.SendCQ.handle)
 		init.SendCQ = o.SendCQ.prov
 	}
 	if o.RecvCQ != nil {
-		cmd.Handle(uapi.UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, o.RecvCQ.handle)
+		cmd.RecvCqHandle(o.RecvCQ.handle)
 		init.RecvCQ = o.RecvCQ.prov
 	}
 	if o.SRQ != nil {
-		cmd.Handle(uapi.UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, o.SRQ.handle)
+		cmd.SrqHandle(o.SRQ.handle)
 		init.SRQ = o.SRQ.prov
 	}
-	cmd.U64(uapi.UVERBS_ATTR_CREATE_QP_USER_HANDLE, qp.id)
-	*ioctl.In[uapi.IbUverbsQpCap](cmd, uapi.UVERBS_ATTR_CREATE_QP_CAP) = uapi.IbUverbsQpCap{
-		MaxSendWr: uint32(limits.MaxSendWR), MaxRecvWr: uint32(limits.MaxRecvWR),
-		MaxSendSge: uint32(limits.MaxSendSGE), MaxRecvSge: uint32(limits.MaxRecvSGE),
-		MaxInlineData: uint32(limits.MaxInlineData),
-	}
-	cmd.U64(uapi.UVERBS_ATTR_CREATE_QP_TYPE, uint64(typ))
+	cmd.UserHandle(qp.id)
+	cmd.Cap(init.Cap)
+	cmd.Type(typ)
 	if o.SignalAll {
-		cmd.U32(uapi.UVERBS_ATTR_CREATE_QP_FLAGS, uint32(uapi.IB_UVERBS_QP_CREATE_SQ_SIG_ALL))
+		cmd.Flags(uapi.IB_UVERBS_QP_CREATE_SQ_SIG_ALL)
 	}
-	granted := ioctl.Out[uapi.IbUverbsQpCap](cmd, uapi.UVERBS_ATTR_CREATE_QP_RESP_CAP)
-	num := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_CREATE_QP_RESP_QP_NUM)
+	granted := cmd.RespCap()
+	num := cmd.RespQpNum()
 	prov, err := c.prov.NewQP(cmd, init)
 	if err != nil {
 		return nil, c.failed(op, "", err)
@@ -252,20 +248,15 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 		return nil, c.failedToLock(op, object, err)
 	}
 	qp.num.Store(*num)
-	limit := provider.QPCap{
-		MaxSendWR: granted.MaxSendWr, MaxRecvWR: granted.MaxRecvWr,
-		MaxSendSGE: granted.MaxSendSge, MaxRecvSGE: granted.MaxRecvSge,
-		MaxInlineData: granted.MaxInlineData,
-	}
-	if err := prov.Adopt(uint32(*handle), *num, &limit); err != nil {
+	if err := prov.Adopt(uint32(*handle), *num, granted); err != nil {
 		destroyQP(c, uint32(*handle))
 		prov.Release()
 		return nil, c.failedToLock(op, object, err)
 	}
 	qp.cap = QPCap{
-		MaxSendWR: int(limit.MaxSendWR), MaxRecvWR: int(limit.MaxRecvWR),
-		MaxSendSGE: int(limit.MaxSendSGE), MaxRecvSGE: int(limit.MaxRecvSGE),
-		MaxInlineData: int(limit.MaxInlineData),
+		MaxSendWR: int(granted.MaxSendWr), MaxRecvWR: int(granted.MaxRecvWr),
+		MaxSendSGE: int(granted.MaxSendSge), MaxRecvSGE: int(granted.MaxRecvSge),
+		MaxInlineData: int(granted.MaxInlineData),
 	}
 	qp.prov = prov
 	qp.adopt(c, kindQP, uint32(*handle), qp, parents...)
@@ -273,10 +264,11 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 	return qp, nil
 }
 
-func (q QPCap) flat() provider.QPCap {
-	return provider.QPCap{
-		MaxSendWR: uint32(q.MaxSendWR), MaxRecvWR: uint32(q.MaxRecvWR),
-		MaxSendSGE: uint32(q.MaxSendSGE), MaxRecvSGE: uint32(q.MaxRecvSGE),
+// kernel is the capabilities as uverbs has them.
+func (q QPCap) kernel() uapi.IbUverbsQpCap {
+	return uapi.IbUverbsQpCap{
+		MaxSendWr: uint32(q.MaxSendWR), MaxRecvWr: uint32(q.MaxRecvWR),
+		MaxSendSge: uint32(q.MaxSendSGE), MaxRecvSge: uint32(q.MaxRecvSGE),
 		MaxInlineData: uint32(q.MaxInlineData),
 	}
 }
@@ -321,8 +313,10 @@ func (c *Context) checkQP(op string, o *QPOptions) (*DeviceAttr, error) {
 }
 
 func destroyQP(c *Context, handle uint32) error {
-	cmd := destroyCmd(uapi.UVERBS_OBJECT_QP, uapi.UVERBS_METHOD_QP_DESTROY, handle, 4)
+	cmd := ioctl.NewQpDestroy()
 	defer cmd.Release()
+	cmd.Handle(handle)
+	cmd.Resp() // a count of events
 	return cmd.Run(c.file)
 }
 
@@ -394,7 +388,7 @@ func (qp *QP) Close() error {
 	return qp.base().end("destroy QP",
 		func() error {
 			for _, g := range qp.groups {
-				qp.mcast(uapi.IB_USER_VERBS_CMD_DETACH_MCAST, g)
+				qp.detach(g)
 			}
 			return destroyQP(qp.ctx, qp.handle)
 		},

@@ -136,14 +136,13 @@ func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState
 // modifyCmd begins a modify_qp: the extended one if the provider has a part in
 // it.
 func (qp *QP) modifyCmd(to QPState) (*ioctl.Cmd, *uapi.IbUverbsModifyQp) {
-	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_EX_CMD_MODIFY_QP | uapi.IB_USER_VERBS_CMD_FLAG_EXTENDED)
-	if qp.prov.Modify(cmd, uapi.IbQpState(to)) {
-		ioctl.Out[uapi.IbUverbsExModifyQpResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
-		return cmd, &ioctl.In[uapi.IbUverbsExModifyQp](cmd, uapi.UVERBS_ATTR_CORE_IN).Base
+	ex := ioctl.NewWriteExModifyQp()
+	if qp.prov.Modify(ex, uapi.IbQpState(to)) {
+		return ex.Cmd, &ex.Req.Base
 	}
-	cmd.Release()
-	cmd = ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_MODIFY_QP)
-	return cmd, ioctl.In[uapi.IbUverbsModifyQp](cmd, uapi.UVERBS_ATTR_CORE_IN)
+	ex.Release()
+	plain := ioctl.NewWriteModifyQp()
+	return plain.Cmd, plain.Req
 }
 
 // checkTransition holds a change against the state table.
@@ -216,11 +215,12 @@ func (qp *QP) Query() (QPAttr, QPInitAttr, error) {
 	defer qp.drop()
 	qp.modify.Lock() // what a Modify in between had done would be forgotten
 	defer qp.modify.Unlock()
-	cmd, resp, err := qp.query()
+	cmd, err := qp.query()
 	if err != nil {
 		return QPAttr{}, QPInitAttr{}, qp.ctx.failed(op, fmt.Sprintf("QPN %#x", qp.Num()), err)
 	}
 	defer cmd.Release()
+	resp := cmd.Resp
 	a := QPAttr{
 		State: QPState(resp.QpState), CurState: QPState(resp.CurQpState), PathMTU: MTU(resp.PathMtu),
 		QKey: resp.Qkey, RQPSN: resp.RqPsn, SQPSN: resp.SqPsn, DestQPN: resp.DestQpNum,
@@ -240,20 +240,19 @@ func (qp *QP) Query() (QPAttr, QPInitAttr, error) {
 
 // query runs QUERY_QP and keeps what it says of the state. The caller holds
 // qp.modify.
-func (qp *QP) query() (*ioctl.Cmd, *uapi.IbUverbsQueryQpResp, error) {
-	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_QUERY_QP)
-	*ioctl.In[uapi.IbUverbsQueryQp](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsQueryQp{QpHandle: qp.handle, AttrMask: uint32(uapi.IB_QP_ATTR_STANDARD_BITS)}
-	resp := ioctl.Out[uapi.IbUverbsQueryQpResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
+func (qp *QP) query() (ioctl.WriteQueryQp, error) {
+	cmd := ioctl.NewWriteQueryQp()
+	cmd.Req.QpHandle, cmd.Req.AttrMask = qp.handle, uint32(uapi.IB_QP_ATTR_STANDARD_BITS)
 	if err := cmd.Run(qp.ctx.file); err != nil {
 		cmd.Release()
-		return nil, nil, err
+		return ioctl.WriteQueryQp{}, err
 	}
-	qp.setState(QPState(resp.QpState))
-	return cmd, resp, nil
+	qp.setState(QPState(cmd.Resp.QpState))
+	return cmd, nil
 }
 
 func (qp *QP) queryState() (QPState, error) {
-	cmd, _, err := qp.query()
+	cmd, err := qp.query()
 	if err != nil {
 		return 0, err
 	}

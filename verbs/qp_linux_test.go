@@ -268,7 +268,7 @@ func TestCreateQP(t *testing.T) {
 		}
 		p := c.prov.(*fakeProvider)
 		init := p.qps[len(p.qps)-1].init
-		if init.Type != tt.typ || init.DC != tt.dc || init.DCKey != tt.o.DCKey || init.Cap != asked.flat() || init.SignalAll != tt.o.SignalAll ||
+		if init.Type != tt.typ || init.DC != tt.dc || init.DCKey != tt.o.DCKey || init.Cap != asked.kernel() || init.SignalAll != tt.o.SignalAll ||
 			(init.SendCQ == p.cqs[0]) != (tt.o.SendCQ != nil) || (init.RecvCQ == p.cqs[1]) != (tt.o.RecvCQ != nil) || (init.SRQ == p.srqs[0]) != (tt.o.SRQ != nil) {
 			t.Errorf("%v: the provider is told %+v", tt.o.Type, init)
 		}

@@ -141,16 +141,14 @@ func (c *Context) QueryDevice() (*DeviceAttr, error) {
 		return nil, err
 	}
 	defer c.done()
-	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_EX_CMD_QUERY_DEVICE | uapi.IB_USER_VERBS_CMD_FLAG_EXTENDED)
+	cmd := ioctl.NewWriteExQueryDevice()
 	defer cmd.Release()
-	ioctl.In[uapi.IbUverbsExQueryDevice](cmd, uapi.UVERBS_ATTR_CORE_IN)
-	// A kernel that knows less leaves the rest of it zero.
-	resp := ioctl.Out[uapi.IbUverbsExQueryDeviceResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
 	extra := c.prov.QueryDevice(cmd)
 	if err := cmd.Run(c.file); err != nil {
 		return nil, c.failed(op, c.dev.name, err)
 	}
-	a := deviceAttr(resp, c.dev.fwVer)
+	// A kernel that knows less leaves the rest of the response zero.
+	a := deviceAttr(cmd.Resp, c.dev.fwVer)
 	if extra != nil {
 		e := extra()
 		a.TSO = TSOCaps{MaxTSO: e.MaxTSO, SupportedQPTs: e.TSOQPTs}

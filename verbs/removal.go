@@ -6,7 +6,6 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/ioctl"
-	"github.com/goverbs/goverbs/uapi"
 )
 
 // A removal is the news that a Context's device is gone.
@@ -60,10 +59,8 @@ func (c *Context) lost() bool {
 	if c.removal.gone.Load() {
 		return true
 	}
-	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_QUERY_DEVICE)
+	cmd := ioctl.NewWriteQueryDevice()
 	defer cmd.Release()
-	ioctl.In[uapi.IbUverbsQueryDevice](cmd, uapi.UVERBS_ATTR_CORE_IN)
-	ioctl.Out[uapi.IbUverbsQueryDeviceResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
 	if err := cmd.Run(c.file); !errors.Is(err, syscall.EIO) && !errors.Is(err, syscall.ENODEV) {
 		return false
 	}

@@ -94,30 +94,30 @@ func (pd *PD) createSRQHeld(op string, o *SRQOptions, parents []*object) (*SRQ, 
 	srq := new(SRQ)
 	srq.mu.single = o.SingleOwner
 	srq.id = c.newID()
-	cmd := ioctl.New(uapi.UVERBS_OBJECT_SRQ, uapi.UVERBS_METHOD_SRQ_CREATE)
+	cmd := ioctl.NewSrqCreate()
 	defer cmd.Release()
-	handle := cmd.NewHandle(uapi.UVERBS_ATTR_CREATE_SRQ_HANDLE)
-	cmd.Handle(uapi.UVERBS_ATTR_CREATE_SRQ_PD_HANDLE, pd.handle)
-	cmd.U64(uapi.UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, srq.id)
+	handle := cmd.Handle()
+	cmd.PdHandle(pd.handle)
+	cmd.UserHandle(srq.id)
 	typ := uapi.IB_UVERBS_SRQT_BASIC
 	var number *uint32
 	if o.XRCD != nil {
 		typ = uapi.IB_UVERBS_SRQT_XRC
-		cmd.Handle(uapi.UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE, o.XRCD.handle)
-		cmd.Handle(uapi.UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE, o.CQ.handle)
-		number = ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM)
+		cmd.XrcdHandle(o.XRCD.handle)
+		cmd.CqHandle(o.CQ.handle)
+		number = cmd.RespSrqNum()
 	}
-	cmd.U64(uapi.UVERBS_ATTR_CREATE_SRQ_TYPE, uint64(typ))
-	cmd.U32(uapi.UVERBS_ATTR_CREATE_SRQ_LIMIT, uint32(o.Limit))
-	maxWR := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR)
-	maxSGE := ioctl.Out[uint32](cmd, uapi.UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE)
+	cmd.Type(typ)
+	cmd.Limit(uint32(o.Limit))
+	maxWR := cmd.RespMaxWr()
+	maxSGE := cmd.RespMaxSge()
 	init := provider.SRQInit{MaxWR: uint32(o.MaxWR), MaxSGE: uint32(o.MaxSGE), XRC: o.XRCD != nil}
 	prov, err := c.prov.NewSRQ(cmd, &init)
 	if err != nil {
 		return nil, c.failed(op, "", err)
 	}
-	cmd.U32(uapi.UVERBS_ATTR_CREATE_SRQ_MAX_WR, init.MaxWR)
-	cmd.U32(uapi.UVERBS_ATTR_CREATE_SRQ_MAX_SGE, init.MaxSGE)
+	cmd.MaxWr(init.MaxWR)
+	cmd.MaxSge(init.MaxSGE)
 	object := fmt.Sprintf("%d WR, %d SGE", o.MaxWR, o.MaxSGE)
 	if err := cmd.Run(c.file); err != nil {
 		prov.Release()
@@ -141,7 +141,11 @@ func (pd *PD) createSRQHeld(op string, o *SRQOptions, parents []*object) (*SRQ, 
 }
 
 func destroySRQ(c *Context, handle uint32) error {
-	return destroyHandle(c, uapi.UVERBS_OBJECT_SRQ, uapi.UVERBS_METHOD_SRQ_DESTROY, handle, 4)
+	cmd := ioctl.NewSrqDestroy()
+	defer cmd.Release()
+	cmd.Handle(handle)
+	cmd.Resp() // counts of events
+	return cmd.Run(c.file)
 }
 
 // Num returns the number by which senders name an XRC SRQ (ibv_get_srq_num); of
@@ -202,9 +206,9 @@ func (srq *SRQ) modify(mask uapi.IbSrqAttrMask, maxWR, limit int) error {
 	}
 	srq.mu.Lock()
 	defer srq.mu.Unlock()
-	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_MODIFY_SRQ)
+	cmd := ioctl.NewWriteModifySrq()
 	defer cmd.Release()
-	*ioctl.In[uapi.IbUverbsModifySrq](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsModifySrq{
+	*cmd.Req = uapi.IbUverbsModifySrq{
 		SrqHandle: srq.handle, AttrMask: uint32(mask), MaxWr: uint32(maxWR), SrqLimit: uint32(limit),
 	}
 	// rxe wants its part even for a limit.
@@ -230,14 +234,13 @@ func (srq *SRQ) Query() (SRQAttr, error) {
 		return SRQAttr{}, err
 	}
 	defer srq.drop()
-	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_QUERY_SRQ)
+	cmd := ioctl.NewWriteQuerySrq()
 	defer cmd.Release()
-	ioctl.In[uapi.IbUverbsQuerySrq](cmd, uapi.UVERBS_ATTR_CORE_IN).SrqHandle = srq.handle
-	resp := ioctl.Out[uapi.IbUverbsQuerySrqResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
+	cmd.Req.SrqHandle = srq.handle
 	if err := cmd.Run(srq.ctx.file); err != nil {
 		return SRQAttr{}, srq.ctx.failed(op, "", err)
 	}
-	return SRQAttr{MaxWR: int(resp.MaxWr), MaxSGE: int(resp.MaxSge), Limit: int(resp.SrqLimit)}, nil
+	return SRQAttr{MaxWR: int(cmd.Resp.MaxWr), MaxSGE: int(cmd.Resp.MaxSge), Limit: int(cmd.Resp.SrqLimit)}, nil
 }
 
 // PostRecv posts receives (ibv_post_srq_recv) and returns how many were

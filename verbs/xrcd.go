@@ -4,7 +4,6 @@ import (
 	"os"
 
 	"github.com/goverbs/goverbs/ioctl"
-	"github.com/goverbs/goverbs/uapi"
 )
 
 // An XRCD is a domain of extended reliable connections: its XRCRecv QPs receive
@@ -55,16 +54,14 @@ func (c *Context) OpenSharedXRCD(f *os.File) (*XRCD, error) {
 }
 
 func (c *Context) openXRCDHeld(op string, fd int32) (*XRCD, error) {
-	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_OPEN_XRCD)
+	cmd := ioctl.NewWriteOpenXrcd()
 	defer cmd.Release()
-	req := ioctl.In[uapi.IbUverbsOpenXrcd](cmd, uapi.UVERBS_ATTR_CORE_IN)
-	req.Fd, req.Oflags = uint32(fd), uint32(os.O_CREATE)
-	resp := ioctl.Out[uapi.IbUverbsOpenXrcdResp](cmd, uapi.UVERBS_ATTR_CORE_OUT)
+	cmd.Req.Fd, cmd.Req.Oflags = uint32(fd), uint32(os.O_CREATE)
 	if err := cmd.Run(c.file); err != nil {
 		return nil, c.failed(op, "", err)
 	}
 	x := new(XRCD)
-	x.adopt(c, kindXRCD, resp.XrcdHandle, x)
+	x.adopt(c, kindXRCD, cmd.Resp.XrcdHandle, x)
 	return x, nil
 }
 
@@ -72,6 +69,6 @@ func (c *Context) openXRCDHeld(op string, fd int32) (*XRCD, error) {
 // use it, it answers ErrBusy.
 func (x *XRCD) Close() error {
 	return x.base().end("close XRC domain",
-		func() error { return x.destroy(uapi.UVERBS_OBJECT_XRCD, uapi.UVERBS_METHOD_XRCD_DESTROY) },
+		func() error { return x.destroy(ioctl.NewXrcdDestroy()) },
 		func() {})
 }

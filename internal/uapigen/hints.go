@@ -125,6 +125,41 @@ var driverData = []struct{ driver, verbs, in, out string }{
 	{"RDMA_DRIVER_MLX5", "create_flow", "mlx5_ib_create_flow", ""},
 }
 
+// objectOrder is the order in which the generated files have the objects: a reader's,
+// who comes from the device, over memory and queues, to what is built on them.
+var objectOrder = []string{
+	"UVERBS_OBJECT_DEVICE",
+	"UVERBS_OBJECT_ASYNC_EVENT",
+	"UVERBS_OBJECT_PD",
+	"UVERBS_OBJECT_MR",
+	"UVERBS_OBJECT_DM",
+	"UVERBS_OBJECT_DMAH",
+	"UVERBS_OBJECT_DMABUF",
+	"UVERBS_OBJECT_MW",
+	"UVERBS_OBJECT_COMP_CHANNEL",
+	"UVERBS_OBJECT_CQ",
+	"UVERBS_OBJECT_SRQ",
+	"UVERBS_OBJECT_WQ",
+	"UVERBS_OBJECT_RWQ_IND_TBL",
+	"UVERBS_OBJECT_QP",
+	"UVERBS_OBJECT_XRCD",
+	"UVERBS_OBJECT_AH",
+	"UVERBS_OBJECT_FLOW",
+	"UVERBS_OBJECT_FLOW_ACTION",
+	"UVERBS_OBJECT_COUNTERS",
+
+	"MLX5_IB_OBJECT_UAR",
+	"MLX5_IB_OBJECT_VAR",
+	"MLX5_IB_OBJECT_PP",
+	"MLX5_IB_OBJECT_FLOW_MATCHER",
+	"MLX5_IB_OBJECT_STEERING_ANCHOR",
+	"MLX5_IB_OBJECT_DEVX",
+	"MLX5_IB_OBJECT_DEVX_OBJ",
+	"MLX5_IB_OBJECT_DEVX_UMEM",
+	"MLX5_IB_OBJECT_DEVX_ASYNC_CMD_FD",
+	"MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD",
+}
+
 // attrNames names attributes that don't share a prefix with others of their enum.
 var attrNames = map[string]string{
 	"MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX":        "RESP_UCTX",

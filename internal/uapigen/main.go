@@ -1,9 +1,12 @@
-// Uapigen writes the Go of package uapi.
+// Uapigen writes the Go of package uapi, and the commands of package ioctl.
 //
-// "go generate ./uapi" runs it by way of the script generate, which gets the pinned
-// headers with the script headers. gcc compiles them; sizes, offsets and values
+// Run it with "go generate ./uapi", on Debian, with gcc installed. That runs the
+// script generate, which gets the pinned headers of Debian's package linux-libc-dev
+// with the script headers. gcc compiles them; sizes, offsets and values
 // come from its debug information, so that nothing is typed by hand. What only the
-// kernel's sources say is in kernel.txt, and what no C says in hints.go.
+// kernel's sources say is in kernel.txt, and what no C says in hints.go. From both
+// come package uapi's schema, which the decoder reads and commands are checked
+// against, and package ioctl's commands, which programs call.
 //
 // For a new kernel release: change the release in the scripts, pin the headers in
 // headers-RELEASE.sha256, write kernel.txt from its source tree (of Debian's package
@@ -24,7 +27,7 @@ import (
 
 func main() {
 	headers := flag.String("headers", "", "directory with usr/include of linux-libc-dev")
-	out := flag.String("o", ".", "directory to write the Go files to")
+	out := flag.String("o", ".", "directory whose folders uapi and ioctl get the Go files")
 	kernel := flag.String("kernel", "", "instead: the Linux source tree to write kernel.txt from")
 	flag.Parse()
 	if *kernel != "" {
@@ -69,8 +72,22 @@ func run(headers, out string) error {
 	if files["layout_tables_test.go"], err = g.layoutTest(); err != nil {
 		return err
 	}
+	commands, err := schema.commandFiles()
+	if err != nil {
+		return err
+	}
+	if err := write(filepath.Join(out, "uapi"), files); err != nil {
+		return err
+	}
+	return write(filepath.Join(out, "ioctl"), commands)
+}
+
+func write(dir string, files map[string][]byte) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(out, name), text, 0o666); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o666); err != nil {
 			return err
 		}
 	}

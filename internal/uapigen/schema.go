@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	_ "embed"
+	"errors"
 	"fmt"
 	"go/format"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -53,7 +56,20 @@ func newSchema(g *goABI) (*schema, error) {
 			return nil, fmt.Errorf("kernel.txt: %w", err)
 		}
 	}
-	return s, nil
+	slices.SortStableFunc(s.methods, func(a, b *schemaMethod) int {
+		return cmp.Or(s.place(a.object)-s.place(b.object), cmp.Compare(s.consts[a.name], s.consts[b.name]))
+	})
+	slices.SortStableFunc(s.writes, func(a, b []string) int { return s.place(a[0]) - s.place(b[0]) })
+	return s, s.failures()
+}
+
+// place is an object's in objectOrder.
+func (s *schema) place(object string) int {
+	i := slices.Index(objectOrder, object)
+	if i < 0 {
+		s.errorf("objectOrder lacks %s", object)
+	}
+	return i
 }
 
 func (s *schema) addEnum(e *cEnum) {
@@ -107,6 +123,15 @@ func (s *schema) fact(words []string) error {
 
 func (s *schema) errorf(f string, args ...any) { s.errs = append(s.errs, fmt.Sprintf(f, args...)) }
 
+// failures returns what errorf was told.
+func (s *schema) failures() error {
+	if s.errs == nil {
+		return nil
+	}
+	slices.Sort(s.errs)
+	return errors.New(strings.Join(slices.Compact(s.errs), "\n"))
+}
+
 // files returns the generated Go files by name.
 func (s *schema) files() (map[string][]byte, error) {
 	out := map[string][]byte{}
@@ -126,9 +151,8 @@ func (s *schema) files() (map[string][]byte, error) {
 			s.errorf("hint for %s is of no use", hint)
 		}
 	}
-	if s.errs != nil {
-		sort.Strings(s.errs)
-		return nil, fmt.Errorf("%s", strings.Join(s.errs, "\n"))
+	if err := s.failures(); err != nil {
+		return nil, err
 	}
 	for name, text := range texts {
 		src, err := format.Source([]byte(text))
@@ -491,21 +515,25 @@ func (s *schema) writeMethods() string {
 	}
 	byName := map[string]*schemaMethod{}
 	var own []*schemaMethod
+	last := ""
 	for _, m := range s.methods {
 		if m.driver == "core" {
 			byName[m.name] = m
 			set(core, m, m.driver)
+			heading(b, &last, m.object)
 			s.method(b, m)
 		} else {
 			own = append(own, m)
 		}
 	}
 	b.WriteString(")\n\n// Methods that only mlx5 has, and those to which it adds attributes.\nvar (\n")
+	last = ""
 	for _, m := range own {
 		if c := byName[m.name]; c != nil {
 			m = &schemaMethod{m.driver, m.object, m.name, append(append([]*schemaAttr(nil), c.attrs...), m.attrs...)}
 		}
 		set(mlx5, m, m.driver)
+		heading(b, &last, m.object)
 		s.method(b, m)
 	}
 	b.WriteString(")\n\n")

@@ -26,7 +26,7 @@ var (
 	errGRHRequired = errors.New("mlx5: the port wants all addresses to be global: set IsGlobal")
 )
 
-func (c *context) NewAH(cmd *ioctl.Cmd, init provider.AHInit) (provider.AH, error) {
+func (c *context) NewAH(cmd ioctl.WriteCreateAh, init provider.AHInit) (provider.AH, error) {
 	link, err := init.Link()
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (c *context) NewAH(cmd *ioctl.Cmd, init provider.AHInit) (provider.AH, erro
 	if link.RoCEV2 {
 		a.av.RLID = sourcePort(a.av.FlowLabel)
 	}
-	a.resp = ioctl.Out[uapi.Mlx5IbCreateAhResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)
+	a.resp = cmd.Mlx5().Out()
 	return a, nil
 }
 

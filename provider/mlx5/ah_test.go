@@ -37,7 +37,7 @@ func TestAddresses(t *testing.T) {
 		{name: "RoCE v2", attr: global(0xabcde), ethernet: true, v2: true, rateAndSL: 8<<4 | 5<<1, rlid: 0xfcf4, mac: mac, route: 7<<20 | 0xabcde},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_CREATE_AH)
+			cmd := ioctl.NewWriteCreateAh()
 			defer cmd.Release()
 			c := &context{ahInKernel: true}
 			p, err := c.NewAH(cmd, provider.AHInit{Attr: tt.attr, Link: func() (provider.Link, error) { return provider.Link{Ethernet: tt.ethernet, RoCEV2: tt.v2}, nil }})
@@ -78,7 +78,7 @@ func TestAddresses(t *testing.T) {
 // TestGRHRequired: a port of InfiniBand can want all addresses to be global.
 func TestGRHRequired(t *testing.T) {
 	for _, global := range []uint8{0, 1} {
-		cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_CREATE_AH)
+		cmd := ioctl.NewWriteCreateAh()
 		_, err := new(context).NewAH(cmd, provider.AHInit{
 			Attr: uapi.IbUverbsAhAttr{IsGlobal: global},
 			Link: func() (provider.Link, error) { return provider.Link{GRHRequired: true}, nil },
@@ -102,7 +102,7 @@ func TestAddressesRefused(t *testing.T) {
 		"an old kernel":       {1, false, nil, nil},
 		"a port that is gone": {1, true, lost, lost},
 	} {
-		cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_CREATE_AH)
+		cmd := ioctl.NewWriteCreateAh()
 		c := &context{ahInKernel: tt.inKernel}
 		_, err := c.NewAH(cmd, provider.AHInit{
 			Attr: uapi.IbUverbsAhAttr{IsGlobal: tt.global},

@@ -64,12 +64,14 @@ const (
 // askMasked asks the adapter. A kernel that doesn't pass the question on leaves
 // that to the adapter's completions.
 func askMasked(f *ioctl.File) atomics {
-	cmd := ioctl.New(uapi.MLX5_IB_OBJECT_DEVX, uapi.MLX5_IB_METHOD_DEVX_OTHER)
-	defer cmd.Release()
-	in := ioctl.In[[16]byte](cmd, uapi.MLX5_IB_ATTR_DEVX_OTHER_CMD_IN)
+	in := make([]byte, 16)
+	out := make([]byte, capOffset+capLength)
 	binary.BigEndian.PutUint16(in[0:], queryCapOpcode)
 	binary.BigEndian.PutUint16(in[6:], queryCapAtomics)
-	out := ioctl.Out[[capOffset + capLength]byte](cmd, uapi.MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT)
+	cmd := ioctl.NewMlx5DevxOther()
+	defer cmd.Release()
+	cmd.In(in)
+	cmd.Out(out)
 	if err := cmd.Run(f); err != nil || out[0] != 0 {
 		return maskedSwaps | maskedAdds
 	}

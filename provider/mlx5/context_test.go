@@ -28,7 +28,7 @@ func TestAnswersRefused(t *testing.T) {
 		"half a page of registers": func(r *uapi.Mlx5IbAllocUcontextResp) { r.TotBfregs = 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			cmd := ioctl.New(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_GET_CONTEXT)
+			cmd := ioctl.NewGetContext()
 			defer cmd.Release()
 			p, err := newContext(nil, cmd)
 			if err != nil {

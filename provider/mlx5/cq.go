@@ -62,9 +62,9 @@ func (r *cqRing) round(i uint32) uint32 { return i >> (r.log & 31) }
 // seek makes the CQE with an index the next to look at.
 func (q *cq) seek(i uint32) { q.next, q.head, q.turn = i, q.at(i), q.round(i) }
 
-func (c *context) NewCQ(cmd *ioctl.Cmd, init provider.CQInit) (provider.CQ, error) {
+func (c *context) NewCQ(cmd ioctl.CqCreate, init provider.CQInit) (provider.CQ, error) {
 	q := &cq{ctx: c, v1: c.cqeVersion == cqeVersion1}
-	req := ioctl.In[uapi.Mlx5IbCreateCq](cmd, uapi.UVERBS_ATTR_UHW_IN)
+	req := cmd.Mlx5().In()
 	var err error
 	stride := uint32(1)
 	if init.CQESize == 2*wqe.CQESize {
@@ -87,10 +87,10 @@ func (c *context) NewCQ(cmd *ioctl.Cmd, init provider.CQInit) (provider.CQ, erro
 			req.Flags |= uint16(uapi.MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX)
 			req.UarPageIndex = uint16(c.uars.cqPage)
 		} else {
-			cmd.U32(uapi.MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX, c.uars.cqPage)
+			cmd.Mlx5UarIndex(c.uars.cqPage)
 		}
 	}
-	q.resp = ioctl.Out[uapi.Mlx5IbCreateCqResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)
+	q.resp = cmd.Mlx5().Out()
 	return q, nil
 }
 
@@ -202,7 +202,7 @@ func moveCQE(dst *cqRing, to uint32, src *cqRing, from uint32) {
 	dst.at(to).SetOwner(dst.round(to))
 }
 
-func (q *cq) Resize(cmd *ioctl.Cmd, cqe uint32) (err error) {
+func (q *cq) Resize(cmd ioctl.WriteResizeCq, cqe uint32) (err error) {
 	if q.broken != nil {
 		return q.broken
 	}
@@ -210,7 +210,7 @@ func (q *cq) Resize(cmd *ioctl.Cmd, cqe uint32) (err error) {
 	if q.resized, err = newRing(cqe, q.stride); err != nil {
 		return err
 	}
-	req := ioctl.In[uapi.Mlx5IbResizeCq](cmd, uapi.UVERBS_ATTR_UHW_IN)
+	req := cmd.Mlx5().In()
 	req.BufAddr, req.CqeSize = q.resized.buf.addr(), uint16(q.stride*wqe.CQESize)
 	return nil
 }

@@ -23,7 +23,7 @@ func TestECE(t *testing.T) {
 		}
 
 		r.ece = true
-		cmd := ioctl.New(uapi.UVERBS_OBJECT_QP, uapi.UVERBS_METHOD_QP_CREATE)
+		cmd := ioctl.NewQpCreate()
 		defer cmd.Release()
 		p, err := r.NewQP(cmd, init)
 		if err != nil {
@@ -37,7 +37,7 @@ func TestECE(t *testing.T) {
 		}
 		modify := func(to uapi.IbQpState, private bool, answer, want uint32) {
 			t.Helper()
-			cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_EX_CMD_MODIFY_QP | uapi.IB_USER_VERBS_CMD_FLAG_EXTENDED)
+			cmd := ioctl.NewWriteExModifyQp()
 			defer cmd.Release()
 			if got := q.Modify(cmd, to); got != private && dc != provider.DCTarget {
 				t.Errorf("to %v: a part of the driver's: %t, want %t", to, got, private)

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/goverbs/goverbs/ioctl"
-	"github.com/goverbs/goverbs/uapi"
 )
 
 // TestEnvironment: libmlx5's variables say how many registers are asked for, of a
@@ -42,7 +41,7 @@ func TestEnvironment(t *testing.T) {
 			for name, value := range tt.set {
 				t.Setenv(name, value)
 			}
-			cmd := ioctl.New(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_GET_CONTEXT)
+			cmd := ioctl.NewGetContext()
 			defer cmd.Release()
 			p, err := newContext(nil, cmd)
 			if tt.refused != "" {

@@ -91,7 +91,7 @@ type limits struct {
 // cqeVersion1 has the number that this side gave a QP in each CQE.
 const cqeVersion1 = 1
 
-func newContext(f *ioctl.File, cmd *ioctl.Cmd) (provider.Context, error) {
+func newContext(f *ioctl.File, cmd ioctl.GetContext) (provider.Context, error) {
 	if !mmio.Supported {
 		return nil, fmt.Errorf("mlx5: on %s this library doesn't know how to order memory accesses towards the adapter; it does on amd64 and arm64", runtime.GOARCH)
 	}
@@ -101,13 +101,13 @@ func newContext(f *ioctl.File, cmd *ioctl.Cmd) (provider.Context, error) {
 	}
 	// The registers are for kernels that give a fixed set of them. Those since 5.6
 	// give pages on demand instead.
-	*ioctl.In[uapi.Mlx5IbAllocUcontextReqV2](cmd, uapi.UVERBS_ATTR_UHW_IN) = uapi.Mlx5IbAllocUcontextReqV2{
+	*cmd.Mlx5().In() = uapi.Mlx5IbAllocUcontextReqV2{
 		TotalNumBfregs:      uint32(env.registers),
 		NumLowLatencyBfregs: uint32(env.lowLatency),
 		MaxCqeVersion:       cqeVersion1,
 		LibCaps:             uint64(uapi.MLX5_LIB_CAP_4K_UAR | uapi.MLX5_LIB_CAP_DYN_UAR),
 	}
-	c := &context{file: f, resp: ioctl.Out[uapi.Mlx5IbAllocUcontextResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)}
+	c := &context{file: f, resp: cmd.Mlx5().Out()}
 	c.uars.choose(&env)
 	return c, nil
 }
@@ -149,11 +149,11 @@ func (c *context) Adopt() error {
 	return nil
 }
 
-func (c *context) QueryDevice(cmd *ioctl.Cmd) func() provider.DeviceExtra {
+func (c *context) QueryDevice(cmd ioctl.WriteExQueryDevice) func() provider.DeviceExtra {
 	if !c.queryExtra {
 		return nil
 	}
-	resp := ioctl.Out[uapi.Mlx5IbQueryDeviceResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)
+	resp := cmd.Mlx5().Out()
 	return func() provider.DeviceExtra {
 		return provider.DeviceExtra{
 			MaxTSO: resp.TsoCaps.MaxTso, TSOQPTs: resp.TsoCaps.SupportedQpts,
@@ -177,8 +177,8 @@ type pd struct {
 	pdn  uint32
 }
 
-func (c *context) NewPD(cmd *ioctl.Cmd) (provider.PD, error) {
-	return &pd{resp: ioctl.Out[uapi.Mlx5IbAllocPdResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)}, nil
+func (c *context) NewPD(cmd ioctl.WriteAllocPd) (provider.PD, error) {
+	return &pd{resp: cmd.Mlx5().Out()}, nil
 }
 
 func (p *pd) Adopt() error {

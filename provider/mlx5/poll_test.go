@@ -17,8 +17,8 @@ func TestUnknownCQE(t *testing.T) {
 	for _, version := range []uint8{0, 1} {
 		r := newRig(t, version)
 		q := r.newQP(t, 0x123, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(64, 1, 0)})
-		sender := r.newQP(t, 0x124, provider.QPInit{Type: uapi.IB_UVERBS_QPT_XRC_INI, Cap: provider.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
-		receiver := r.newQP(t, 0x125, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: provider.QPCap{MaxRecvWR: 1, MaxRecvSGE: 1}})
+		sender := r.newQP(t, 0x124, provider.QPInit{Type: uapi.IB_UVERBS_QPT_XRC_INI, Cap: uapi.IbUverbsQpCap{MaxSendWr: 1, MaxSendSge: 1}})
+		receiver := r.newQP(t, 0x125, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: uapi.IbUverbsQpCap{MaxRecvWr: 1, MaxRecvSge: 1}})
 		s := r.newSRQ(t, provider.SRQInit{MaxWR: 3, MaxSGE: 1, XRC: true})
 		uidx := s.number // by which CQEs name it
 		if version != 0 {
@@ -120,7 +120,7 @@ func TestTimedFault(t *testing.T) {
 	r := newRig(t, 1)
 	c := r.newCQ(t, provider.CQInit{CQE: 15})
 	s := r.newSRQ(t, provider.SRQInit{MaxWR: 3, MaxSGE: 1})
-	q := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, SRQ: s, Cap: provider.QPCap{MaxSendWR: 4, MaxSendSGE: 1}})
+	q := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, SRQ: s, Cap: uapi.IbUverbsQpCap{MaxSendWr: 4, MaxSendSge: 1}})
 	if n, err := s.PostRecv([]provider.RecvWR{{WRID: 7}}); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
@@ -177,7 +177,7 @@ func TestTooManyBack(t *testing.T) {
 	r := newRig(t, 1)
 	c := r.newCQ(t, provider.CQInit{CQE: 63})
 	s := r.newSRQ(t, provider.SRQInit{MaxWR: 3, MaxSGE: 1})
-	q := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, SRQ: s, Cap: provider.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
+	q := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, SRQ: s, Cap: uapi.IbUverbsQpCap{MaxSendWr: 1, MaxSendSge: 1}})
 	places := uint32(len(s.ids))
 	wc := make([]provider.WC, 1)
 	for i := range 2 * places {

@@ -34,10 +34,10 @@ type qp struct {
 
 var errWQETooLong = errors.New("mlx5: the capabilities ask for longer work requests than the adapter takes")
 
-func (c *context) NewQP(cmd *ioctl.Cmd, init provider.QPInit) (provider.QP, error) {
+func (c *context) NewQP(cmd ioctl.QpCreate, init provider.QPInit) (provider.QP, error) {
 	q := &qp{ctx: c, init: init, raw: init.Type == uapi.IB_UVERBS_QPT_RAW_PACKET}
 	q.srq, _ = init.SRQ.(*srq)
-	req := ioctl.In[uapi.Mlx5IbCreateQp](cmd, uapi.UVERBS_ATTR_UHW_IN)
+	req := cmd.Mlx5().In()
 	q.target = init.DC == provider.DCTarget
 	prepare := q.prepare
 	switch {
@@ -59,7 +59,7 @@ func (c *context) NewQP(cmd *ioctl.Cmd, init provider.QPInit) (provider.QP, erro
 	if init.ScatterToCQE {
 		req.Flags |= uapi.MLX5_QP_FLAG_SCATTER_CQE
 	}
-	q.resp = ioctl.Out[uapi.Mlx5IbCreateQpResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)
+	q.resp = cmd.Mlx5().Out()
 	return q, nil
 }
 
@@ -159,12 +159,12 @@ func (q *qp) identify(uidx *uint32) error {
 	return err
 }
 
-func (q *qp) Adopt(_, qpn uint32, granted *provider.QPCap) error {
+func (q *qp) Adopt(_, qpn uint32, granted *uapi.IbUverbsQpCap) error {
 	resp := *q.resp
 	q.resp = nil
 	q.number, q.ece.options = qpn, resp.EceOptions
 	if q.target || q.init.Type == uapi.IB_UVERBS_QPT_XRC_TGT {
-		*granted = provider.QPCap{}
+		*granted = uapi.IbUverbsQpCap{}
 		return nil
 	}
 	if q.ctx.cqeVersion == 0 {
@@ -186,8 +186,8 @@ func (q *qp) Adopt(_, qpn uint32, granted *provider.QPCap) error {
 	if q.reg.shared == nil {
 		s.flame = q.reg.size
 	}
-	granted.MaxSendWR, granted.MaxInlineData = s.limit, uint32(s.maxData)
-	granted.MaxRecvWR, granted.MaxRecvSGE = uint32(len(q.rq.ids)), uint32(q.rq.maxSGE)
+	granted.MaxSendWr, granted.MaxInlineData = s.limit, uint32(s.maxData)
+	granted.MaxRecvWr, granted.MaxRecvSge = uint32(len(q.rq.ids)), uint32(q.rq.maxSGE)
 	return nil
 }
 
@@ -219,11 +219,11 @@ func (q *qp) overhead() (all, front int, err error) {
 func (q *qp) sizeSend() (int, error) {
 	c, l, s := &q.init.Cap, &q.ctx.limits, &q.sq
 	overhead, front, err := q.overhead()
-	if err != nil || c.MaxSendWR == 0 {
+	if err != nil || c.MaxSendWr == 0 {
 		return 0, err
 	}
 	header := (int(q.init.MaxTSOHeader) + wqe.SegmentSize - 1) / wqe.SegmentSize
-	data := header + int(c.MaxSendSGE)
+	data := header + int(c.MaxSendSge)
 	if c.MaxInlineData > 0 {
 		data = max(data, wqe.InlineSegments(int(c.MaxInlineData)))
 	}
@@ -231,15 +231,15 @@ func (q *qp) sizeSend() (int, error) {
 	if blocks*wqe.BlockSize > l.sendWQE || blocks*wqe.BlockSegs > maxSegments || front+data > mostSegments {
 		return 0, errWQETooLong
 	}
-	if int(c.MaxSendWR) > l.sendBlocks {
-		return 0, fmt.Errorf("mlx5: %d send work requests are more than the adapter's %d blocks", c.MaxSendWR, l.sendBlocks)
+	if int(c.MaxSendWr) > l.sendBlocks {
+		return 0, fmt.Errorf("mlx5: %d send work requests are more than the adapter's %d blocks", c.MaxSendWr, l.sendBlocks)
 	}
-	ring := roundUp(int(c.MaxSendWR) * blocks)
+	ring := roundUp(int(c.MaxSendWr) * blocks)
 	if ring > l.sendBlocks {
-		return 0, fmt.Errorf("mlx5: %d send work requests of %d blocks are more than the adapter's %d blocks", c.MaxSendWR, blocks, l.sendBlocks)
+		return 0, fmt.Errorf("mlx5: %d send work requests of %d blocks are more than the adapter's %d blocks", c.MaxSendWr, blocks, l.sendBlocks)
 	}
 	s.mask, s.limit = uint32(ring-1), uint32(ring/blocks)
-	s.lastWhole, s.maxSGE = uint32(ring-blocks), int(c.MaxSendSGE)
+	s.lastWhole, s.maxSGE = uint32(ring-blocks), int(c.MaxSendSge)
 	s.maxData = max(min(blocks*wqe.BlockSegs-overhead, mostSegments-front)*wqe.SegmentSize-wqe.InlineHeader, 0)
 	s.maxSegments = min(blocks*wqe.BlockSegs, mostSegments)
 	s.spare = new(window)
@@ -257,7 +257,7 @@ func (q *qp) sizeSend() (int, error) {
 		s.before = packet
 		s.header, s.maxHeader = q.ctx.ethInline, int(q.init.MaxTSOHeader)
 		s.checksums, s.maxTSO = q.init.Checksums, uint64(q.init.MaxTSO)
-		s.spareSGL = make([]provider.SGE, c.MaxSendSGE)
+		s.spareSGL = make([]provider.SGE, c.MaxSendSge)
 	}
 	s.short = (s.before == connected || s.before == datagram) && s.maxSGE > 0 && !q.init.Sign
 	s.signed = q.init.Sign
@@ -268,22 +268,22 @@ func (q *qp) sizeSend() (int, error) {
 }
 
 // size computes a receive queue, and returns its length in bytes.
-func (r *recvQueue) size(l *limits, c *provider.QPCap) (int, error) {
-	if c.MaxRecvWR == 0 {
+func (r *recvQueue) size(l *limits, c *uapi.IbUverbsQpCap) (int, error) {
+	if c.MaxRecvWr == 0 {
 		return 0, nil
 	}
-	if int(c.MaxRecvWR) > l.recvWQEs {
-		return 0, fmt.Errorf("mlx5: %d receives are more than the adapter's %d", c.MaxRecvWR, l.recvWQEs)
+	if int(c.MaxRecvWr) > l.recvWQEs {
+		return 0, fmt.Errorf("mlx5: %d receives are more than the adapter's %d", c.MaxRecvWr, l.recvWQEs)
 	}
 	signature := 0
 	if r.signed {
 		signature = 1
 	}
-	segs := roundUp(max(int(c.MaxRecvSGE), 1) + signature)
+	segs := roundUp(max(int(c.MaxRecvSge), 1) + signature)
 	if segs*wqe.SegmentSize > l.recvWQE || segs > maxSegments {
 		return 0, errWQETooLong
 	}
-	length := max(roundUp(int(c.MaxRecvWR))*segs*wqe.SegmentSize, wqe.BlockSize)
+	length := max(roundUp(int(c.MaxRecvWr))*segs*wqe.SegmentSize, wqe.BlockSize)
 	count := length / (segs * wqe.SegmentSize)
 	r.shift, r.mask, r.maxSGE = uint32(bits.TrailingZeros(uint(segs*wqe.SegmentSize))), uint32(count-1), segs-signature
 	return length, nil
@@ -291,12 +291,12 @@ func (r *recvQueue) size(l *limits, c *provider.QPCap) (int, error) {
 
 // Modify: the kernel makes a DCT, and numbers it, when it becomes ready to
 // receive. Of others it may be asked for ECE.
-func (q *qp) Modify(cmd *ioctl.Cmd, to uapi.IbQpState) bool {
+func (q *qp) Modify(cmd ioctl.WriteExModifyQp, to uapi.IbQpState) bool {
 	if !q.target && q.ece.asked == 0 {
 		return false
 	}
-	ioctl.In[uapi.Mlx5IbModifyQp](cmd, uapi.UVERBS_ATTR_UHW_IN).EceOptions = q.ece.asked
-	q.late = ioctl.Out[uapi.Mlx5IbModifyQpResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)
+	cmd.Mlx5().In().EceOptions = q.ece.asked
+	q.late = cmd.Mlx5().Out()
 	return true
 }
 

@@ -41,7 +41,7 @@ func newRig(t testing.TB, version uint8) *rig {
 
 func (r *rig) newCQ(t testing.TB, init provider.CQInit) *cq {
 	t.Helper()
-	cmd := ioctl.New(uapi.UVERBS_OBJECT_CQ, uapi.UVERBS_METHOD_CQ_CREATE)
+	cmd := ioctl.NewCqCreate()
 	defer cmd.Release()
 	p, err := r.NewCQ(cmd, init)
 	if err != nil {
@@ -58,7 +58,7 @@ func (r *rig) newCQ(t testing.TB, init provider.CQInit) *cq {
 
 func (r *rig) newQP(t testing.TB, qpn uint32, init provider.QPInit) *qp {
 	t.Helper()
-	cmd := ioctl.New(uapi.UVERBS_OBJECT_QP, uapi.UVERBS_METHOD_QP_CREATE)
+	cmd := ioctl.NewQpCreate()
 	defer cmd.Release()
 	p, err := r.NewQP(cmd, init)
 	if err != nil {
@@ -75,7 +75,7 @@ func (r *rig) newQP(t testing.TB, qpn uint32, init provider.QPInit) *qp {
 
 func (r *rig) newSRQ(t testing.TB, init provider.SRQInit) *srq {
 	t.Helper()
-	cmd := ioctl.New(uapi.UVERBS_OBJECT_SRQ, uapi.UVERBS_METHOD_SRQ_CREATE)
+	cmd := ioctl.NewSrqCreate()
 	defer cmd.Release()
 	p, err := r.NewSRQ(cmd, &init)
 	if err != nil {
@@ -134,8 +134,8 @@ func number(word uint32) uint32 {
 	return binary.BigEndian.Uint32(b[:])
 }
 
-func capOf(wr, sge, inline uint32) provider.QPCap {
-	return provider.QPCap{MaxSendWR: wr, MaxRecvWR: wr, MaxSendSGE: sge, MaxRecvSGE: sge, MaxInlineData: inline}
+func capOf(wr, sge, inline uint32) uapi.IbUverbsQpCap {
+	return uapi.IbUverbsQpCap{MaxSendWr: wr, MaxRecvWr: wr, MaxSendSge: sge, MaxRecvSge: sge, MaxInlineData: inline}
 }
 
 // An adapter takes what a send queue's doorbell records show, WQE after WQE.
@@ -416,7 +416,7 @@ func TestResize(t *testing.T) {
 		for i := range n {
 			post(uint64(i))
 		}
-		cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_RESIZE_CQ)
+		cmd := ioctl.NewWriteResizeCq()
 		if err := c.Resize(cmd, size); err != nil {
 			t.Fatal(err)
 		}
@@ -438,7 +438,7 @@ func TestResize(t *testing.T) {
 		}
 	}
 	for range 2 { // to where it is already: the kernel does nothing
-		cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_RESIZE_CQ)
+		cmd := ioctl.NewWriteResizeCq()
 		if err := c.Resize(cmd, 5); err != nil {
 			t.Fatal(err)
 		}
@@ -459,7 +459,7 @@ func TestResizeWithoutMark(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.write(0, cqe{op: wqe.CQERequester, sendOp: wqe.OpSend, qpn: 1, uidx: q.uidx()})
-	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_RESIZE_CQ)
+	cmd := ioctl.NewWriteResizeCq()
 	defer cmd.Release()
 	if err := c.Resize(cmd, 100); err != nil {
 		t.Fatal(err)
@@ -550,7 +550,7 @@ func TestSRQ(t *testing.T) {
 		r := newRig(t, tt.version)
 		c := r.newCQ(t, provider.CQInit{CQE: 64})
 		s := r.newSRQ(t, provider.SRQInit{MaxWR: depth, MaxSGE: 2})
-		q := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, SRQ: s, Cap: provider.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
+		q := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, SRQ: s, Cap: uapi.IbUverbsQpCap{MaxSendWr: 1, MaxSendSge: 1}})
 		m := rand.New(rand.NewPCG(1, uint64(depth)))
 		wc := make([]provider.WC, 1)
 		var taken []uint16 // by the adapter, not completed
@@ -661,7 +661,7 @@ func TestWQETooLong(t *testing.T) {
 
 // TestNoInline: a queue whose WQEs have no room for the head of inline data has none.
 func TestNoInline(t *testing.T) {
-	cap := provider.QPCap{MaxSendWR: 1}
+	cap := uapi.IbUverbsQpCap{MaxSendWr: 1}
 	q := newRig(t, 1).newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: cap})
 	if q.sq.maxData != 0 {
 		t.Errorf("%d bytes of inline data", q.sq.maxData)
@@ -785,7 +785,7 @@ func TestFirstFault(t *testing.T) {
 	r := newRig(t, 1)
 	c := r.newCQ(t, provider.CQInit{CQE: 7})
 	s := r.newSRQ(t, provider.SRQInit{MaxWR: 3, MaxSGE: 1})
-	q := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, SRQ: s, Cap: provider.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
+	q := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, SRQ: s, Cap: uapi.IbUverbsQpCap{MaxSendWr: 1, MaxSendSge: 1}})
 	if n, err := s.PostRecv([]provider.RecvWR{{WRID: 7}}); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}

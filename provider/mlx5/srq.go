@@ -48,14 +48,14 @@ type srq struct {
 // minSRQWQE is the least length of an SRQ's WQE, in bytes.
 const minSRQWQE = 32
 
-func (c *context) NewSRQ(cmd *ioctl.Cmd, init *provider.SRQInit) (provider.SRQ, error) {
+func (c *context) NewSRQ(cmd ioctl.SrqCreate, init *provider.SRQInit) (provider.SRQ, error) {
 	s := &srq{ctx: c}
-	req := ioctl.In[uapi.Mlx5IbCreateSrq](cmd, uapi.UVERBS_ATTR_UHW_IN)
+	req := cmd.Mlx5().In()
 	if err := s.prepare(req, init); err != nil {
 		s.Release()
 		return nil, err
 	}
-	s.resp = ioctl.Out[uapi.Mlx5IbCreateSrqResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)
+	s.resp = cmd.Mlx5().Out()
 	return s, nil
 }
 
@@ -217,8 +217,8 @@ func (s *srq) repost(i uint32) bool {
 
 // Modify adds nothing: mlx5 has no part in changing the limit, and doesn't
 // resize.
-func (s *srq) Modify(*ioctl.Cmd) error { return nil }
-func (s *srq) Remap() error            { return nil }
+func (s *srq) Modify(ioctl.WriteModifySrq) error { return nil }
+func (s *srq) Remap() error                      { return nil }
 
 func (s *srq) Release() {
 	if s.ctx.cqeVersion == 0 {

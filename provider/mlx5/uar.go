@@ -173,13 +173,13 @@ func (u *uars) register(page *uarPage, uar, n int) *register {
 
 // alloc has the kernel make a page of UARs, and maps it.
 func (u *uars) alloc(f *ioctl.File, kind uapi.Mlx5IbUapiUarAllocType) (*uarPage, uint32, error) {
-	cmd := ioctl.New(uapi.MLX5_IB_OBJECT_UAR, uapi.MLX5_IB_METHOD_UAR_OBJ_ALLOC)
+	cmd := ioctl.NewMlx5UarObjAlloc()
 	defer cmd.Release()
-	handle := cmd.NewHandle(uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)
-	cmd.U64(uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, uint64(kind))
-	offset := ioctl.Out[uint64](cmd, uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET)
-	length := ioctl.Out[uint32](cmd, uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH)
-	number := ioctl.Out[uint32](cmd, uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID)
+	handle := cmd.Handle()
+	cmd.Type(kind)
+	offset := cmd.MmapOffset()
+	length := cmd.MmapLength()
+	number := cmd.PageId()
 	if err := cmd.Run(f); err != nil {
 		return nil, 0, fmt.Errorf("mlx5: allocate a UAR: %w", err)
 	}
@@ -276,9 +276,9 @@ func (p *uarPage) release(f *ioctl.File) {
 		ioctl.Munmap(p.mem)
 	}
 	if p.object {
-		cmd := ioctl.New(uapi.MLX5_IB_OBJECT_UAR, uapi.MLX5_IB_METHOD_UAR_OBJ_DESTROY)
+		cmd := ioctl.NewMlx5UarObjDestroy()
 		defer cmd.Release()
-		cmd.Handle(uapi.MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, p.handle)
+		cmd.Handle(p.handle)
 		// It can only fail with the device gone, and the page with it.
 		_ = cmd.Run(f)
 	}

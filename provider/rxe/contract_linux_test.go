@@ -18,10 +18,11 @@ import (
 // verbsIoctl are the commands.
 var verbsIoctl = held.Filter{Number: unix.SYS_IOCTL, Arg: 1, Value: uapi.RDMA_VERBS_IOCTL}
 
-// attributes returns the two attributes of a write command, as the kernel reads them.
+// attributes returns the first three attributes of a write command, as the kernel
+// reads them.
 func attributes(t *testing.T, call uint64) []byte {
 	t.Helper()
-	b, err := held.Read(call, 24+2*16)
+	b, err := held.Read(call, 24+3*16)
 	if err != nil {
 		t.Error(err)
 	}
@@ -123,7 +124,7 @@ func TestAdoptQP(t *testing.T) {
 			if srq {
 				q.init.SRQ, want = new(nobodysSRQ), 1
 			}
-			if err := q.Adopt(0x1122, 0x3344, &provider.QPCap{MaxSendSGE: 2, MaxRecvSGE: 3, MaxInlineData: 64}); err != nil {
+			if err := q.Adopt(0x1122, 0x3344, &uapi.IbUverbsQpCap{MaxSendSge: 2, MaxRecvSge: 3, MaxInlineData: 64}); err != nil {
 				t.Fatal(err)
 			}
 			if n := mappings(t, "goverbs-qp"); n != want {
@@ -190,7 +191,7 @@ func TestResizeCQ(t *testing.T) {
 		t.Errorf("completion times: %v", err)
 	}
 	for _, init := range []provider.CQInit{{CQESize: 64}, {Compression: 1}} {
-		if _, err := new(context).NewCQ(ioctl.NewWrite(0), init); err != errPlainCQ {
+		if _, err := new(context).NewCQ(ioctl.NewCqCreate(), init); err != errPlainCQ {
 			t.Errorf("%+v: %v", init, err)
 		}
 	}
@@ -208,8 +209,7 @@ func TestArm(t *testing.T) {
 	}
 	defer f.Close()
 	c := &cq{file: f, handle: 0x11223344}
-	c.arm.cmd = ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_REQ_NOTIFY_CQ)
-	c.arm.req = ioctl.In[uapi.IbUverbsReqNotifyCq](c.arm.cmd, uapi.UVERBS_ATTR_CORE_IN)
+	c.arm = ioctl.NewWriteReqNotifyCq()
 	defer c.Release()
 	var got []uint64
 	held.Answer(t, verbsIoctl, func(args [6]uint64) unix.Errno {
@@ -236,7 +236,7 @@ func TestArm(t *testing.T) {
 
 // Where an SRQ's new ring is said goes through a pointer in the request.
 func TestModifySRQ(t *testing.T) {
-	cmd := ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_MODIFY_SRQ)
+	cmd := ioctl.NewWriteModifySrq()
 	defer cmd.Release()
 	s := new(srq)
 	if err := s.Modify(cmd); err != nil {
@@ -250,10 +250,9 @@ func TestModifySRQ(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	*ioctl.In[uapi.IbUverbsModifySrq](cmd, uapi.UVERBS_ATTR_CORE_IN) = uapi.IbUverbsModifySrq{}
 	held.Answer(t, verbsIoctl, func(args [6]uint64) unix.Errno {
-		// UHW_IN is the second: mmap_info_addr, where a struct mminfo goes.
-		at := binary.NativeEndian.Uint64(attributes(t, args[2])[16+8:])
+		// UHW_IN is the third: mmap_info_addr, where a struct mminfo goes.
+		at := binary.NativeEndian.Uint64(attributes(t, args[2])[2*16+8:])
 		if err := held.Write(at, []byte{0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0}); err != nil {
 			t.Error(err)
 		}

@@ -14,26 +14,21 @@ type cq struct {
 	handle uint32
 	resp   *uapi.Mminfo
 	q      queue
-
-	arm struct { // REQ_NOTIFY_CQ, built once
-		cmd *ioctl.Cmd
-		req *uapi.IbUverbsReqNotifyCq
-	}
+	arm    ioctl.WriteReqNotifyCq // built once
 }
 
 var errPlainCQ = errors.New("rxe: completions are of one size, and not compressed")
 
-func (c *context) NewCQ(cmd *ioctl.Cmd, init provider.CQInit) (provider.CQ, error) {
+func (c *context) NewCQ(cmd ioctl.CqCreate, init provider.CQInit) (provider.CQ, error) {
 	if init.CQESize != 0 || init.Compression != 0 {
 		return nil, errPlainCQ
 	}
-	return &cq{file: c.file, resp: ioctl.Out[uapi.Mminfo](cmd, uapi.UVERBS_ATTR_UHW_OUT)}, nil
+	return &cq{file: c.file, resp: &cmd.Rxe().Out().Mi}, nil
 }
 
 func (c *cq) Adopt(handle uint32) (err error) {
 	c.handle = handle
-	c.arm.cmd = ioctl.NewWrite(uapi.IB_USER_VERBS_CMD_REQ_NOTIFY_CQ)
-	c.arm.req = ioctl.In[uapi.IbUverbsReqNotifyCq](c.arm.cmd, uapi.UVERBS_ATTR_CORE_IN)
+	c.arm = ioctl.NewWriteReqNotifyCq()
 	return c.Remap()
 }
 
@@ -63,20 +58,20 @@ func (c *cq) PollTimed([]provider.WC, []uint64) (int, error) { return 0, provide
 const _ = -(unsafe.Sizeof(provider.WC{}) - completeSize)
 
 func (c *cq) Arm(solicitedOnly bool, _ uint32) error {
-	c.arm.req.CqHandle = c.handle
-	c.arm.req.SolicitedOnly = 0
+	c.arm.Req.CqHandle = c.handle
+	c.arm.Req.SolicitedOnly = 0
 	if solicitedOnly {
-		c.arm.req.SolicitedOnly = 1
+		c.arm.Req.SolicitedOnly = 1
 	}
-	return c.arm.cmd.Run(c.file)
+	return c.arm.Run(c.file)
 }
 
 // Forget leaves the completions: they hold all that Poll needs.
 func (c *cq) Forget(provider.QP)     {}
 func (c *cq) ForgetSRQ(provider.SRQ) {}
 
-func (c *cq) Resize(cmd *ioctl.Cmd, _ uint32) error {
-	c.resp = ioctl.Out[uapi.Mminfo](cmd, uapi.UVERBS_ATTR_UHW_OUT)
+func (c *cq) Resize(cmd ioctl.WriteResizeCq, _ uint32) error {
+	c.resp = &cmd.Rxe().Out().Mi
 	return nil
 }
 
@@ -94,8 +89,8 @@ func (c *cq) Remap() error {
 
 func (c *cq) Release() {
 	c.q.unmap()
-	if c.arm.cmd != nil {
-		c.arm.cmd.Release()
-		c.arm.cmd = nil
+	if c.arm.Cmd != nil {
+		c.arm.Release()
+		c.arm.Cmd = nil
 	}
 }

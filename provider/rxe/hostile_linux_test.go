@@ -275,7 +275,7 @@ func TestHostileAnswers(t *testing.T) {
 		cq  uapi.Mminfo
 		srq uapi.Mminfo
 		qp  uapi.RxeCreateQpResp
-		cap provider.QPCap
+		cap uapi.IbUverbsQpCap
 	}
 	for i, x := range []struct {
 		name  string
@@ -293,7 +293,7 @@ func TestHostileAnswers(t *testing.T) {
 		{"less than a header", func(a *answer, _ []byte) { a.cq.Size, a.srq.Size, a.qp.RqMi.Size = 383, 8, 1 }, false, false, false},
 		{"elements beyond", func(_ *answer, mem []byte) { mem[0*ring+atMask], mem[1*ring+atMask], mem[3*ring+atMask] = 63, 63, 63 }, false, false, false},
 		{"elements too small", func(_ *answer, mem []byte) { mem[0*ring], mem[1*ring], mem[2*ring] = 5, 4, 7 }, false, false, false},
-		{"more pieces than an element holds", func(a *answer, _ []byte) { a.cap.MaxRecvSGE, a.cap.MaxSendSGE = 1<<32-1, 1<<32-1 }, true, false, false},
+		{"more pieces than an element holds", func(a *answer, _ []byte) { a.cap.MaxRecvSge, a.cap.MaxSendSge = 1<<32-1, 1<<32-1 }, true, false, false},
 		{"more inline than an element holds", func(a *answer, _ []byte) { a.cap.MaxInlineData = 1<<32 - 1 }, true, true, false},
 		{"indices beyond", func(_ *answer, mem []byte) {
 			for at := range 4 {
@@ -309,7 +309,7 @@ func TestHostileAnswers(t *testing.T) {
 			}
 			a := answer{
 				cq: good(0 * ring), srq: good(1 * ring), qp: uapi.RxeCreateQpResp{SqMi: good(2 * ring), RqMi: good(3 * ring)},
-				cap: provider.QPCap{MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 64},
+				cap: uapi.IbUverbsQpCap{MaxSendSge: 2, MaxRecvSge: 2, MaxInlineData: 64},
 			}
 			x.spoil(&a, mem)
 
@@ -323,7 +323,7 @@ func TestHostileAnswers(t *testing.T) {
 			}
 			c.Release()
 			s := &srq{file: f, resp: &uapi.RxeCreateSrqResp{Mi: a.srq}}
-			if err := s.Adopt(1, &provider.SRQInit{MaxSGE: a.cap.MaxRecvSGE}); (err == nil) != x.srq {
+			if err := s.Adopt(1, &provider.SRQInit{MaxSGE: a.cap.MaxRecvSge}); (err == nil) != x.srq {
 				t.Errorf("SRQ: %v", err)
 			}
 			s.Release()

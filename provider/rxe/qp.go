@@ -38,21 +38,21 @@ type doorbell struct {
 
 const doorbellLen = int(unsafe.Offsetof(doorbell{}.resp))
 
-func (c *context) NewQP(cmd *ioctl.Cmd, init provider.QPInit) (provider.QP, error) {
-	return &qp{file: c.file, init: init, resp: ioctl.Out[uapi.RxeCreateQpResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)}, nil
+func (c *context) NewQP(cmd ioctl.QpCreate, init provider.QPInit) (provider.QP, error) {
+	return &qp{file: c.file, init: init, resp: cmd.Rxe().Out()}, nil
 }
 
-func (q *qp) Adopt(handle, qpn uint32, granted *provider.QPCap) (err error) {
+func (q *qp) Adopt(handle, qpn uint32, granted *uapi.IbUverbsQpCap) (err error) {
 	resp := *q.resp
 	q.resp, q.number = nil, qpn
-	q.maxSGE, q.maxInline = int(granted.MaxSendSGE), int(granted.MaxInlineData)
+	q.maxSGE, q.maxInline = int(granted.MaxSendSge), int(granted.MaxInlineData)
 	payload := max(uintptr(q.maxSGE)*sgeSize, uintptr(q.maxInline))
 	if q.sq, err = mapQueue(q.file, resp.SqMi, sendWQESize+payload); err != nil {
 		return err
 	}
 	q.reset()
 	if q.init.SRQ == nil {
-		if err := q.rq.adopt(q.file, resp.RqMi, granted.MaxRecvSGE); err != nil {
+		if err := q.rq.adopt(q.file, resp.RqMi, granted.MaxRecvSge); err != nil {
 			return err
 		}
 	}
@@ -76,7 +76,7 @@ const wqeSize = uint32(unsafe.Sizeof(uapi.IbUverbsSendWr{}))
 func (q *qp) ECE() (vendor, options uint32) { return 0, 0 }
 func (q *qp) SetECE(uint32) bool            { return false }
 
-func (q *qp) Modify(*ioctl.Cmd, uapi.IbQpState) bool { return false }
+func (q *qp) Modify(ioctl.WriteExModifyQp, uapi.IbQpState) bool { return false }
 
 // Moved takes the positions from the rings, which RESET has emptied.
 func (q *qp) Moved(to uapi.IbQpState) uint32 {

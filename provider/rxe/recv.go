@@ -76,8 +76,8 @@ type srq struct {
 	rq   recvQueue
 }
 
-func (c *context) NewSRQ(cmd *ioctl.Cmd, _ *provider.SRQInit) (provider.SRQ, error) {
-	return &srq{file: c.file, resp: ioctl.Out[uapi.RxeCreateSrqResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)}, nil
+func (c *context) NewSRQ(cmd ioctl.SrqCreate, _ *provider.SRQInit) (provider.SRQ, error) {
+	return &srq{file: c.file, resp: cmd.Rxe().Out()}, nil
 }
 
 func (s *srq) Adopt(_ uint32, granted *provider.SRQInit) error {
@@ -90,10 +90,10 @@ func (s *srq) PostRecv(wrs []provider.RecvWR) (int, error) { return s.rq.post(wr
 
 // Modify gives the kernel a place for the new ring: the one answer that goes
 // through a pointer inside the request instead of UHW_OUT.
-func (s *srq) Modify(cmd *ioctl.Cmd) error {
-	mi, addr := ioctl.Scratch[uapi.Mminfo](cmd)
+func (s *srq) Modify(cmd ioctl.WriteModifySrq) error {
+	mi, addr := ioctl.Scratch[uapi.Mminfo](cmd.Cmd)
 	s.mi = mi
-	ioctl.In[uapi.RxeModifySrqCmd](cmd, uapi.UVERBS_ATTR_UHW_IN).MmapInfoAddr = addr
+	cmd.Rxe().In().MmapInfoAddr = addr
 	return nil
 }
 

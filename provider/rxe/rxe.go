@@ -39,7 +39,7 @@ type context struct {
 	file *ioctl.File
 }
 
-func newContext(f *ioctl.File, _ *ioctl.Cmd) (provider.Context, error) {
+func newContext(f *ioctl.File, _ ioctl.GetContext) (provider.Context, error) {
 	return &context{file: f}, nil
 }
 
@@ -48,12 +48,12 @@ func (c *context) Release()     {}
 
 func (c *context) Clock() (uint64, bool) { return 0, false }
 
-func (c *context) QueryDevice(*ioctl.Cmd) func() provider.DeviceExtra { return nil }
+func (c *context) QueryDevice(ioctl.WriteExQueryDevice) func() provider.DeviceExtra { return nil }
 
 // pd is a protection domain, of which librxe's side knows nothing.
 type pd struct{}
 
-func (c *context) NewPD(*ioctl.Cmd) (provider.PD, error) { return pd{}, nil }
+func (c *context) NewPD(ioctl.WriteAllocPd) (provider.PD, error) { return pd{}, nil }
 
 func (pd) Adopt() error { return nil }
 
@@ -62,8 +62,8 @@ type ah struct {
 	resp *uapi.RxeCreateAhResp
 }
 
-func (c *context) NewAH(cmd *ioctl.Cmd, _ provider.AHInit) (provider.AH, error) {
-	return &ah{resp: ioctl.Out[uapi.RxeCreateAhResp](cmd, uapi.UVERBS_ATTR_UHW_OUT)}, nil
+func (c *context) NewAH(cmd ioctl.WriteCreateAh, _ provider.AHInit) (provider.AH, error) {
+	return &ah{resp: cmd.Rxe().Out()}, nil
 }
 
 func (a *ah) Local() bool { return false }

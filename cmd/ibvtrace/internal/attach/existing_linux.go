@@ -45,10 +45,10 @@ func existing(f *tracee.File, pid, fd int) []tracee.ObjectKey {
 	var out []tracee.ObjectKey
 	handles := make([]uint32, maxExisting)
 	for _, class := range existingClasses {
-		c := ioctl.New(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_INFO_HANDLES)
-		c.U64(uapi.UVERBS_ATTR_INFO_OBJECT_ID, uint64(class))
-		ioctl.OutSlice(c, uapi.UVERBS_ATTR_INFO_HANDLES_LIST, handles)
-		n := ioctl.Out[uint32](c, uapi.UVERBS_ATTR_INFO_TOTAL_HANDLES)
+		c := ioctl.NewInfoHandles()
+		c.ObjectId(uint32(class))
+		c.HandlesList(handles)
+		n := c.TotalHandles()
 		err := c.Run(uverbs)
 		count := min(int(*n), len(handles))
 		c.Release()
