@@ -134,13 +134,6 @@ type QP interface {
 	// PostSend must not keep a reference to wrs, nor to anything that they point to.
 	PostSend(wrs []SendWR, more bool) (n int, err error)
 
-	// PostShort is PostSend of requests of the commonest kinds, all of them or
-	// none, and PostOne that of one, none being encoded before that the device was
-	// not told of. They have nothing to tell but that it went well, and may refuse
-	// anything: PostSend then says why, or takes it.
-	PostShort(list []Short, more bool) bool
-	PostOne(wr *Short) bool
-
 	// TakeBack forgets the requests that the device was not told of.
 	TakeBack()
 
@@ -164,6 +157,15 @@ type QP interface {
 
 	// Release unmaps the queues.
 	Release()
+}
+
+// A ShortPoster is a QP that has a faster way for requests of the commonest kinds.
+// A QP need not be one.
+type ShortPoster interface {
+	// PostShort is PostSend of all the requests, or of none. It has nothing to tell
+	// but that it went well, and may refuse anything: PostSend then says why, or
+	// takes it.
+	PostShort(list []Short, more bool) bool
 }
 
 // An SRQ is a shared receive queue.

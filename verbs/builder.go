@@ -83,7 +83,7 @@ func (qp *QP) StartSends() SendBuilder {
 	qp.sendMu.lockForBatch()
 	a := &qp.batch
 	a.n = 0
-	if qp.usualOps.Load()&(1<<OpRDMAWrite) == 0 || tracing.Switch.On != 0 {
+	if qp.usualOps.Load()&usualShort == 0 || tracing.Switch.On != 0 {
 		a.n = none
 	}
 	return SendBuilder{batch: a}
@@ -100,7 +100,7 @@ func (b *SendBuilder) Complete() (n int, err error) {
 	}
 	b.batch = nil
 	posting()
-	if a.n == 1 && a.put == 0 && a.qp.prov.PostOne(&a.short[0]) {
+	if a.n == 1 && a.put == 0 && a.qp.poster.PostShort(a.short[:1], false) {
 		a.qp.sendMu.Unlock()
 		return 1, nil
 	}
@@ -110,7 +110,7 @@ func (b *SendBuilder) Complete() (n int, err error) {
 // complete is Complete of all other requests.
 func (a *batch) complete() (n int, err error) {
 	if list := a.n; uint(list-1) < shorts {
-		if a.qp.prov.PostShort(a.short[:list], false) {
+		if a.qp.poster.PostShort(a.short[:list], false) {
 			n = a.put + list
 			a.put = 0
 			a.qp.sendMu.Unlock()
@@ -174,7 +174,7 @@ func (a *batch) flush() {
 	}
 	list := a.short[:a.n]
 	a.n = 0
-	if len(list) == 0 || a.qp.prov.PostShort(list, true) {
+	if len(list) == 0 || a.qp.poster.PostShort(list, true) {
 		a.put += len(list)
 		return
 	}

@@ -55,8 +55,6 @@ func (q *keepQP) PostShort(list []provider.Short, more bool) bool {
 	return true
 }
 
-func (q *keepQP) PostOne(wr *provider.Short) bool { return q.PostShort([]provider.Short{*wr}, false) }
-
 func (q *keepQP) TakeBack() {
 	q.wrs = q.wrs[:q.shown]
 	q.nullQP.TakeBack()
@@ -65,7 +63,8 @@ func (q *keepQP) TakeBack() {
 func keepRC() (*QP, *keepQP) {
 	qp, _ := nullRC()
 	p := new(keepQP)
-	qp.prov = p
+	qp.setProvider(p)
+	qp.setState(QPRTS)
 	return qp, p
 }
 
@@ -289,20 +288,29 @@ func TestSendBuilderOutlived(t *testing.T) {
 	}
 }
 
+// refuseQP takes no short requests.
+type refuseQP struct{ nullQP }
+
+func (*refuseQP) PostShort([]provider.Short, bool) bool { return false }
+
 func TestSendBuilderAllocatesNothing(t *testing.T) {
-	qp, p := nullRC()
-	if n := testing.AllocsPerRun(100, func() {
-		b := qp.StartSends()
-		defer b.Abort()
-		for range 40 {
-			b.RDMAWrite(1, 2)
-			b.SetSGE(SGE{Length: 3})
+	for _, p := range []provider.QP{new(nullQP), new(refuseQP), new(takeQP)} {
+		qp, _ := nullRC()
+		qp.setProvider(p)
+		qp.setState(QPRTS)
+		if n := testing.AllocsPerRun(100, func() {
+			b := qp.StartSends()
+			defer b.Abort()
+			for range 40 {
+				b.RDMAWrite(1, 2)
+				b.SetSGE(SGE{Length: 3})
+			}
+			if n, err := b.Complete(); n != 40 || err != nil {
+				t.Fatal(n, err)
+			}
+		}); n != 0 {
+			t.Errorf("%T: %v allocations", p, n)
 		}
-		if n, err := b.Complete(); n != 40 || err != nil {
-			t.Fatal(n, err)
-		}
-	}); n != 0 || p.put == 0 {
-		t.Errorf("%v allocations", n)
 	}
 }
 
@@ -310,14 +318,14 @@ func TestSendBuilderAllocatesNothing(t *testing.T) {
 type takeQP struct{ nullQP }
 
 func (*takeQP) PostShort([]provider.Short, bool) bool { return true }
-func (*takeQP) PostOne(*provider.Short) bool          { return true }
 
 // BenchmarkSendBuilder is what this package adds to a provider's post of a batch.
 func BenchmarkSendBuilder(b *testing.B) {
 	for _, n := range []int{1, 16} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			qp, _ := nullRC()
-			qp.prov = new(takeQP)
+			qp.setProvider(new(takeQP))
+			qp.setState(QPRTS)
 			b.ReportAllocs()
 			for b.Loop() {
 				benchmarkBatch(qp, n)

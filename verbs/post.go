@@ -149,6 +149,7 @@ var usualOps = [...]uint64{
 const (
 	usualInline    = 16
 	usualRecv      = 1 << 32 // the QP can receive, from a queue of its own
+	usualShort     = 1 << 33 // the QP has a poster
 	sendsAndWrites = 1<<OpSend | 1<<OpSendImm | 1<<OpSendInv | 1<<OpRDMAWrite | 1<<OpRDMAWriteImm
 )
 

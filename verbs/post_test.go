@@ -25,9 +25,6 @@ func (q *nullQP) PostSend(wrs []provider.SendWR, more bool) (int, error) {
 	return len(wrs), nil
 }
 
-func (q *nullQP) PostShort([]provider.Short, bool) bool { return false }
-func (q *nullQP) PostOne(*provider.Short) bool          { return false }
-
 func (q *nullQP) TakeBack() { q.takenBack++ }
 
 func (q *nullQP) PostRecv(wrs []provider.RecvWR) (int, error) {

@@ -111,11 +111,12 @@ type QP struct {
 	state     atomic.Uint32 // QPState, as of the last Modify or Query
 	modify    sync.Mutex
 
-	usualOps atomic.Uint64 // of the type if the QP can send, and usualRecv if it can receive; none on a removed device
+	usualOps atomic.Uint64 // of the type if the QP can send, with usualShort, and usualRecv if it can receive; none on a removed device
 
 	recvMu queueLock
 	groups []mcastGroup
-	prov   provider.QP // nil when closed; under both locks
+	prov   provider.QP          // nil when closed; under both locks
+	poster provider.ShortPoster // prov, if it is one
 
 	// What posting a send writes, apart from what it only reads: that is faster.
 	sendMu queueLock
@@ -258,7 +259,7 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 		MaxSendSGE: int(granted.MaxSendSge), MaxRecvSGE: int(granted.MaxRecvSge),
 		MaxInlineData: int(granted.MaxInlineData),
 	}
-	qp.prov = prov
+	qp.setProvider(prov)
 	qp.adopt(c, kindQP, uint32(*handle), qp, parents...)
 	qp.setState(QPReset)
 	return qp, nil
@@ -355,11 +356,19 @@ func (qp *QP) State() QPState {
 	return QPState(qp.state.Load())
 }
 
+func (qp *QP) setProvider(p provider.QP) {
+	qp.prov = p
+	qp.poster, _ = p.(provider.ShortPoster)
+}
+
 func (qp *QP) setState(to QPState) {
 	qp.state.Store(uint32(to))
 	ops := uint64(0)
 	if to >= QPRTS && int(qp.typ) < len(usualOps) {
 		ops = usualOps[qp.typ]
+	}
+	if qp.poster != nil && ops&(1<<OpRDMAWrite) != 0 {
+		ops |= usualShort
 	}
 	if to != QPReset && qp.srq == nil && qp.typ.receives() {
 		ops |= usualRecv
@@ -395,7 +404,7 @@ func (qp *QP) Close() error {
 		func() {
 			qp.forget()
 			qp.prov.Release()
-			qp.prov = nil
+			qp.setProvider(nil)
 			qp.usualOps.Store(0)
 		})
 }

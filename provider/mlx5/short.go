@@ -89,9 +89,42 @@ const shortest = uint64(7)<<32 | 7
 const remote = 1<<uapi.IB_UVERBS_WR_RDMA_WRITE | 1<<uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM | 1<<uapi.IB_UVERBS_WR_RDMA_READ
 
 // PostShort does no more per request than it must; what it can't do it leaves to
-// PostSend.
+// PostSend. One request goes without a loop, which would have the compiler put to
+// the stack what else stays in registers.
 func (q *qp) PostShort(list []provider.Short, more bool) bool {
 	s := &q.sq
+	if len(list) != 1 || more || s.kept {
+		return s.postShorts(list, more)
+	}
+	wr := &list[0]
+	if s.posted-atomic.LoadUint32(&s.done) >= s.usual || wr.Operation&^shortest != 0 || int64(wr.Data) < 1<<32 {
+		return false
+	}
+	op, flags := wr.Operation&7, wr.Operation>>32&7
+	next, posted := s.next, s.posted+1
+	at := next & s.mask
+	w, slot := s.window(at), s.slot(at)
+	w[0].ControlHead(next, s.heads[op], s.flags[flags], uint32(wr.Key))
+	data := &w[1]
+	if remote>>op&1 != 0 {
+		data.RemoteAddr(wr.RemoteAddr, uint32(wr.Key>>32))
+		data = &w[2]
+	}
+	data.DataHead(wr.Data, wr.Addr)
+	slot.id, slot.posted = wr.WRID, posted
+	next++
+	s.next, s.posted = next, posted
+	if s.flame >= wqe.BlockSize {
+		mmio.BlueFlame64(&s.bell, swap32(next&0xffff), unsafe.Pointer(w))
+	} else {
+		s.last = at
+		s.tell(true)
+	}
+	return true
+}
+
+// postShorts is PostShort of any number.
+func (s *sendQueue) postShorts(list []provider.Short, more bool) bool {
 	if s.posted-atomic.LoadUint32(&s.done)+uint32(len(list)) > s.usual {
 		return false
 	}
@@ -120,36 +153,6 @@ func (q *qp) PostShort(list []provider.Short, more bool) bool {
 	s.posted, s.next, s.last = posted, next, (next-1)&s.mask
 	if !more && len(list) > 0 {
 		s.tell(len(list) == 1)
-	}
-	return true
-}
-
-// PostOne is PostShort of one request, without a loop, which would have the
-// compiler put to the stack what else stays in registers.
-func (q *qp) PostOne(wr *provider.Short) bool {
-	s := &q.sq
-	if s.posted-atomic.LoadUint32(&s.done) >= s.usual || wr.Operation&^shortest != 0 || int64(wr.Data) < 1<<32 {
-		return false
-	}
-	op, flags := wr.Operation&7, wr.Operation>>32&7
-	next, posted := s.next, s.posted+1
-	at := next & s.mask
-	w, slot := s.window(at), s.slot(at)
-	w[0].ControlHead(next, s.heads[op], s.flags[flags], uint32(wr.Key))
-	data := &w[1]
-	if remote>>op&1 != 0 {
-		data.RemoteAddr(wr.RemoteAddr, uint32(wr.Key>>32))
-		data = &w[2]
-	}
-	data.DataHead(wr.Data, wr.Addr)
-	slot.id, slot.posted = wr.WRID, posted
-	next++
-	s.next, s.posted = next, posted
-	if s.flame >= wqe.BlockSize {
-		mmio.BlueFlame64(&s.bell, swap32(next&0xffff), unsafe.Pointer(w))
-	} else {
-		s.last = at
-		s.tell(true)
 	}
 	return true
 }

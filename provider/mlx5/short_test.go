@@ -92,8 +92,6 @@ func TestShort(t *testing.T) {
 			}
 			var took bool
 			switch part := m.IntN(len(list)); {
-			case len(list) == 1:
-				took = b.PostOne(&list[0])
 			case part == 0:
 				took = b.PostShort(list, false)
 			default:
@@ -107,17 +105,17 @@ func TestShort(t *testing.T) {
 		}
 		full := shortened([]provider.SendWR{usualWR(m)})
 		for range a.sq.limit {
-			if !a.PostOne(&full[0]) {
+			if !a.PostShort(full, false) {
 				t.Fatal("refused")
 			}
 		}
-		if a.PostOne(&full[0]) || a.PostShort(full, true) {
+		if a.PostShort(full, false) || a.PostShort(full, true) {
 			t.Error("a full queue took one more")
 		}
 		for _, odd := range []provider.Short{
 			{Operation: 8, Data: 1 << 32}, {Operation: 1 << 35, Data: 1 << 32}, {}, {Data: 1<<32 - 1}, {Data: 1 << 63},
 		} {
-			if b.PostOne(&odd) || b.PostShort([]provider.Short{full[0], odd}, false) {
+			if b.PostShort([]provider.Short{odd}, false) || b.PostShort([]provider.Short{full[0], odd}, false) {
 				t.Errorf("took %+v", odd)
 			}
 		}

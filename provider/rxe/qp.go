@@ -197,11 +197,6 @@ func (q *qp) tell() error {
 
 func (q *qp) brief() bool { return q.unrung <= briefCost }
 
-// PostShort and PostOne leave it to PostSend: the kernel takes much longer for a
-// request.
-func (q *qp) PostShort([]provider.Short, bool) bool { return false }
-func (q *qp) PostOne(*provider.Short) bool          { return false }
-
 // TakeBack begins anew where the kernel was told last that requests end.
 func (q *qp) TakeBack() { q.prod, q.unrung = q.sq.producer()&q.sq.mask, 0 }
 
