@@ -2,18 +2,70 @@
 // user-space halves ("providers", as in rdma-core): what a provider is asked
 // for on the control path, and the queues that it gives for the fast path.
 //
-// The control path is shared. For each object verbs builds the ioctl with the
-// core attributes; the provider adds its private ones (UHW), verbs runs the
-// command, and the provider adopts the answer, which is where queues are
-// mapped:
+// Packages provider/rxe and provider/mlx5 are providers; every program has them.
+// A provider for another driver may be part of any module. Its package calls
+// [Register] in an init function, and a program links it by importing it:
 //
-//	q, err := ctx.NewQP(cmd, init)   // adds UHW_IN and UHW_OUT, makes buffers
+//	import _ "example.com/siw"
+//
+// # Opening a device
+//
+// A [Provider] names the kernel's driver by its number (enum rdma_driver_id), and the
+// versions of the driver's ABI that it speaks. Package verbs asks the kernel which
+// driver a device has, and calls that provider's NewContext. Of a version that the
+// provider doesn't speak the device isn't opened.
+//
+// # The control path
+//
+// The control path is shared. For each object verbs begins the command with the
+// core's attributes; the provider adds the driver's part; verbs runs the
+// command; and the provider adopts the answer, which is where queues are mapped:
+//
+//	q, err := ctx.NewQP(cmd, init)   // adds the driver's request and response, makes buffers
 //	err = cmd.Run(file)
-//	err = q.Adopt(created)           // reads UHW_OUT, maps the queues
+//	err = q.Adopt(created)           // reads the driver's response, maps the queues
 //	…
 //	q.Release()                      // unmaps; also after a failed Run or Adopt
 //
-// Nothing here locks: verbs serialises the calls on one queue.
+// The driver's part is an [ioctl.DriverData]: the structs that the driver declares in
+// <rdma/DRIVER-abi.h>, after what the core has in the same command. Package ioctl
+// has it ready for the drivers that it knows; for another, the provider declares the
+// structs itself, of integers and arrays of them, with all padding:
+//
+//	c.resp = ioctl.DriverData[ioctl.None, createQPResp]{Cmd: cmd.Cmd}.Out()
+//
+// A response is filled when Adopt is called, or what else follows the command, and
+// gone when that returns. The command's other attributes, and the fields of its Req, are for verbs to fill. Attributes of
+// the driver's own, other than its data, can be added only if package uapi has them:
+// a command with an unknown attribute is not run.
+//
+// A New method that returns an error has released what it took, and its object isn't
+// used. Otherwise a queue's Release comes last, whatever failed before; a Context has
+// one only after an Adopt that went well. The handles that the
+// kernel gave are verbs' to destroy: that comes before Release.
+//
+// # The fast path
+//
+// Posting and polling must allocate nothing, and should make no system call. A
+// queue refuses with this package's errors, as they are: verbs knows them and adds
+// the verb's name.
+//
+// Requests come checked, but for a [Short]: the QP is in a state that can send, its type
+// has the operation, addresses and windows belong to the device. What depends on the queue is the
+// provider's to check: room, the number of pieces, the length of inline data.
+// Nothing that a call was given may be kept: neither a list, nor what it points to.
+//
+// # What runs at the same time
+//
+// Verbs serialises the calls on one queue, and nothing else. One lock is around
+// PostSend, PostShort and TakeBack of a QP, one around PostRecv of a QP or an SRQ and
+// what changes an SRQ, and one around all methods of a CQ. Modify, Moved, ECE and SetECE
+// of a QP come one after the other; Moved to RESET, and of
+// a raw packet's QP to RTR, also holds both locks of the QP. So a QP may be posted to while its CQ is polled, which usually reads what the post
+// has kept of a request: there the provider itself keeps order. The methods of a Context
+// run at any time, and so at the same time.
+//
+// # Compatibility
 //
 // The package is exported for those who write providers. It is outside the
 // compatibility promise until v1.

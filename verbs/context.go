@@ -125,7 +125,7 @@ func (c *Context) start() error {
 var errOldKernel = fmt.Errorf("%w: this kernel's uverbs lacks ioctls; Linux 5.10 or later is needed", ErrNotSupported)
 
 func (c *Context) match() (*provider.Provider, error) {
-	for _, p := range providers {
+	for _, p := range providers() {
 		ok, err := c.file.Probe(p.Driver)
 		if err != nil {
 			if errors.Is(err, syscall.ENOTTY) {
@@ -137,7 +137,7 @@ func (c *Context) match() (*provider.Provider, error) {
 			return p, nil
 		}
 	}
-	return nil, fmt.Errorf("%w: no provider for this device's driver is part of this library", ErrNotSupported)
+	return nil, fmt.Errorf("%w: this program has no provider for the device's driver", ErrNotSupported)
 }
 
 // Device returns the device that was opened.

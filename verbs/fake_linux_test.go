@@ -269,7 +269,8 @@ func tryFake(t *testing.T, version, from, to int) (*Context, *fakeKernel, error)
 		t.Fatal(err)
 	}
 	old := providers
-	providers = []*provider.Provider{{Name: "fake", Driver: uapi.RDMA_DRIVER_UNKNOWN, MinABI: from, MaxABI: to, NewContext: newFakeProvider}}
+	fake := []*provider.Provider{{Name: "fake", Driver: uapi.RDMA_DRIVER_UNKNOWN, MinABI: from, MaxABI: to, NewContext: newFakeProvider}}
+	providers = func() []*provider.Provider { return fake }
 	defer func() { providers = old }()
 	c, err := (&Device{name: "fake0", abiVersion: version}).open(ioctl.NewFake(fd, k.answer))
 	return c, k, err

@@ -6,8 +6,11 @@ import (
 	"github.com/goverbs/goverbs/provider/rxe"
 )
 
-// providers are the drivers that this build of the library can drive.
-var providers = []*provider.Provider{
-	&rxe.Provider,
-	&mlx5.Provider,
+// The drivers that every program can drive.
+func init() {
+	provider.Register(&rxe.Provider)
+	provider.Register(&mlx5.Provider)
 }
+
+// providers returns those to choose from.
+var providers = provider.Registered
