@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	maxAttrs   = 32  // the largest method, QP_CREATE with UHW, has 17
+	maxAttrs   = 32  // the largest method, QP_CREATE on mlx5, has 21
 	arenaWords = 192 // 1.5 KiB: the largest payload of a core verb is query_device_ex with 0.4 KiB
 )
 

@@ -6,7 +6,7 @@ import "github.com/goverbs/goverbs/uapi"
 
 // DEVICE
 
-// An InfoHandles is UVERBS_METHOD_INFO_HANDLES. It needs ObjectId.
+// InfoHandles is UVERBS_METHOD_INFO_HANDLES. It needs ObjectId.
 type InfoHandles struct{ *Cmd }
 
 // NewInfoHandles begins one.
@@ -22,7 +22,7 @@ func (c InfoHandles) HandlesList(buf []uint32) {
 	getInto(c.Cmd, uapi.UVERBS_ATTR_INFO_HANDLES_LIST, buf)
 }
 
-// A QueryPort is UVERBS_METHOD_QUERY_PORT. It needs PortNum and Resp.
+// QueryPort is UVERBS_METHOD_QUERY_PORT. It needs PortNum and Resp.
 type QueryPort struct{ *Cmd }
 
 // NewQueryPort begins one.
@@ -35,7 +35,7 @@ func (c QueryPort) Resp() *uapi.IbUverbsQueryPortRespEx {
 	return get[uapi.IbUverbsQueryPortRespEx](c.Cmd, uapi.UVERBS_ATTR_QUERY_PORT_RESP)
 }
 
-// A GetContext is UVERBS_METHOD_GET_CONTEXT.
+// GetContext is UVERBS_METHOD_GET_CONTEXT.
 type GetContext struct{ *Cmd }
 
 // NewGetContext begins one.
@@ -54,7 +54,7 @@ func (c GetContext) Mlx5() DriverData[uapi.Mlx5IbAllocUcontextReqV2, uapi.Mlx5Ib
 	return DriverData[uapi.Mlx5IbAllocUcontextReqV2, uapi.Mlx5IbAllocUcontextResp]{c.Cmd}
 }
 
-// A QueryContext is UVERBS_METHOD_QUERY_CONTEXT.
+// QueryContext is UVERBS_METHOD_QUERY_CONTEXT.
 type QueryContext struct{ *Cmd }
 
 // NewQueryContext begins one.
@@ -69,7 +69,7 @@ func (c QueryContext) CoreSupport() *uint64 {
 	return get[uint64](c.Cmd, uapi.UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT)
 }
 
-// A QueryGidTable is UVERBS_METHOD_QUERY_GID_TABLE. It needs EntrySize, RespEntries and RespNumEntries.
+// QueryGidTable is UVERBS_METHOD_QUERY_GID_TABLE. It needs EntrySize, RespEntries and RespNumEntries.
 type QueryGidTable struct{ *Cmd }
 
 // NewQueryGidTable begins one.
@@ -88,7 +88,7 @@ func (c QueryGidTable) RespNumEntries() *uint64 {
 	return get[uint64](c.Cmd, uapi.UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES)
 }
 
-// A QueryGidEntry is UVERBS_METHOD_QUERY_GID_ENTRY. It needs Port, GidIndex, Flags and RespEntry.
+// QueryGidEntry is UVERBS_METHOD_QUERY_GID_ENTRY. It needs Port, GidIndex, Flags and RespEntry.
 type QueryGidEntry struct{ *Cmd }
 
 // NewQueryGidEntry begins one.
@@ -105,7 +105,7 @@ func (c QueryGidEntry) RespEntry() *uapi.IbUverbsGidEntry {
 	return get[uapi.IbUverbsGidEntry](c.Cmd, uapi.UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY)
 }
 
-// A QueryPortSpeed is UVERBS_METHOD_QUERY_PORT_SPEED. It needs PortNum and Resp.
+// QueryPortSpeed is UVERBS_METHOD_QUERY_PORT_SPEED. It needs PortNum and Resp.
 type QueryPortSpeed struct{ *Cmd }
 
 // NewQueryPortSpeed begins one.
@@ -122,7 +122,7 @@ func (c QueryPortSpeed) Resp() *uint64 {
 
 // ASYNC_EVENT
 
-// An AsyncEventAlloc is UVERBS_METHOD_ASYNC_EVENT_ALLOC. It needs FdHandle.
+// AsyncEventAlloc is UVERBS_METHOD_ASYNC_EVENT_ALLOC. It needs FdHandle.
 type AsyncEventAlloc struct{ *Cmd }
 
 // NewAsyncEventAlloc begins one.
@@ -136,7 +136,7 @@ func (c AsyncEventAlloc) FdHandle() *uint64 {
 
 // PD
 
-// A PdDestroy is UVERBS_METHOD_PD_DESTROY. It needs Handle.
+// PdDestroy is UVERBS_METHOD_PD_DESTROY. It needs Handle.
 type PdDestroy struct{ *Cmd }
 
 // NewPdDestroy begins one.
@@ -148,7 +148,7 @@ func (c PdDestroy) Handle(handle uint32) { c.handle(uapi.UVERBS_ATTR_DESTROY_PD_
 
 // MR
 
-// A DmMrReg is UVERBS_METHOD_DM_MR_REG. It needs Handle, Offset, Length, PdHandle, DmHandle, RespLkey and RespRkey.
+// DmMrReg is UVERBS_METHOD_DM_MR_REG. It needs Handle, Offset, Length, PdHandle, DmHandle, RespLkey and RespRkey.
 type DmMrReg struct{ *Cmd }
 
 // NewDmMrReg begins one.
@@ -165,7 +165,7 @@ func (c DmMrReg) DmHandle(handle uint32) { c.handle(uapi.UVERBS_ATTR_REG_DM_MR_D
 func (c DmMrReg) RespLkey() *uint32      { return get[uint32](c.Cmd, uapi.UVERBS_ATTR_REG_DM_MR_RESP_LKEY) }
 func (c DmMrReg) RespRkey() *uint32      { return get[uint32](c.Cmd, uapi.UVERBS_ATTR_REG_DM_MR_RESP_RKEY) }
 
-// A MrDestroy is UVERBS_METHOD_MR_DESTROY. It needs Handle.
+// MrDestroy is UVERBS_METHOD_MR_DESTROY. It needs Handle.
 type MrDestroy struct{ *Cmd }
 
 // NewMrDestroy begins one.
@@ -175,7 +175,7 @@ func NewMrDestroy() MrDestroy {
 
 func (c MrDestroy) Handle(handle uint32) { c.handle(uapi.UVERBS_ATTR_DESTROY_MR_HANDLE, handle) }
 
-// An AdviseMr is UVERBS_METHOD_ADVISE_MR. It needs PdHandle, Advice, Flags and SgeList.
+// AdviseMr is UVERBS_METHOD_ADVISE_MR. It needs PdHandle, Advice, Flags and SgeList.
 type AdviseMr struct{ *Cmd }
 
 // NewAdviseMr begins one.
@@ -194,7 +194,7 @@ func (c AdviseMr) SgeList(v []uapi.IbUverbsSge) {
 	putAll(c.Cmd, uapi.UVERBS_ATTR_ADVISE_MR_SGE_LIST, v)
 }
 
-// A QueryMr is UVERBS_METHOD_QUERY_MR. It needs Handle, RespRkey, RespLkey and RespLength.
+// QueryMr is UVERBS_METHOD_QUERY_MR. It needs Handle, RespRkey, RespLkey and RespLength.
 type QueryMr struct{ *Cmd }
 
 // NewQueryMr begins one.
@@ -208,7 +208,7 @@ func (c QueryMr) RespLength() *uint64 {
 }
 func (c QueryMr) RespIova() *uint64 { return get[uint64](c.Cmd, uapi.UVERBS_ATTR_QUERY_MR_RESP_IOVA) }
 
-// A RegDmabufMr is UVERBS_METHOD_REG_DMABUF_MR. It needs Handle, PdHandle, Offset, Length, Iova, Fd, RespLkey and RespRkey.
+// RegDmabufMr is UVERBS_METHOD_REG_DMABUF_MR. It needs Handle, PdHandle, Offset, Length, Iova, Fd, RespLkey and RespRkey.
 type RegDmabufMr struct{ *Cmd }
 
 // NewRegDmabufMr begins one.
@@ -234,7 +234,7 @@ func (c RegDmabufMr) RespRkey() *uint32 {
 	return get[uint32](c.Cmd, uapi.UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY)
 }
 
-// A RegMr is UVERBS_METHOD_REG_MR. It needs Handle, PdHandle, Iova, Length, AccessFlags, RespLkey and RespRkey.
+// RegMr is UVERBS_METHOD_REG_MR. It needs Handle, PdHandle, Iova, Length, AccessFlags, RespLkey and RespRkey.
 type RegMr struct{ *Cmd }
 
 // NewRegMr begins one.
@@ -256,7 +256,7 @@ func (c RegMr) RespRkey() *uint32 { return get[uint32](c.Cmd, uapi.UVERBS_ATTR_R
 
 // DM
 
-// A DmAlloc is UVERBS_METHOD_DM_ALLOC. It needs Handle, Length and Alignment.
+// DmAlloc is UVERBS_METHOD_DM_ALLOC. It needs Handle, Length and Alignment.
 type DmAlloc struct{ *Cmd }
 
 // NewDmAlloc begins one.
@@ -266,7 +266,7 @@ func (c DmAlloc) Handle() *uint64    { return c.newHandle(uapi.UVERBS_ATTR_ALLOC
 func (c DmAlloc) Length(v uint64)    { put(c.Cmd, uapi.UVERBS_ATTR_ALLOC_DM_LENGTH, v) }
 func (c DmAlloc) Alignment(v uint32) { put(c.Cmd, uapi.UVERBS_ATTR_ALLOC_DM_ALIGNMENT, v) }
 
-// A DmFree is UVERBS_METHOD_DM_FREE. It needs Handle.
+// DmFree is UVERBS_METHOD_DM_FREE. It needs Handle.
 type DmFree struct{ *Cmd }
 
 // NewDmFree begins one.
@@ -276,7 +276,7 @@ func (c DmFree) Handle(handle uint32) { c.handle(uapi.UVERBS_ATTR_FREE_DM_HANDLE
 
 // DMAH
 
-// A DmahAlloc is UVERBS_METHOD_DMAH_ALLOC. It needs Handle.
+// DmahAlloc is UVERBS_METHOD_DMAH_ALLOC. It needs Handle.
 type DmahAlloc struct{ *Cmd }
 
 // NewDmahAlloc begins one.
@@ -291,7 +291,7 @@ func (c DmahAlloc) TphMemType(elem uint8, payload []byte) {
 }
 func (c DmahAlloc) Ph(v uint8) { put(c.Cmd, uapi.UVERBS_ATTR_ALLOC_DMAH_PH, v) }
 
-// A DmahFree is UVERBS_METHOD_DMAH_FREE. It needs Handle.
+// DmahFree is UVERBS_METHOD_DMAH_FREE. It needs Handle.
 type DmahFree struct{ *Cmd }
 
 // NewDmahFree begins one.
@@ -303,7 +303,7 @@ func (c DmahFree) Handle(handle uint32) { c.handle(uapi.UVERBS_ATTR_FREE_DMA_HAN
 
 // DMABUF
 
-// A DmabufAlloc is UVERBS_METHOD_DMABUF_ALLOC. It needs Handle and Pgoff.
+// DmabufAlloc is UVERBS_METHOD_DMABUF_ALLOC. It needs Handle and Pgoff.
 type DmabufAlloc struct{ *Cmd }
 
 // NewDmabufAlloc begins one.
@@ -316,7 +316,7 @@ func (c DmabufAlloc) Pgoff(v uint64)  { put(c.Cmd, uapi.UVERBS_ATTR_ALLOC_DMABUF
 
 // MW
 
-// A MwDestroy is UVERBS_METHOD_MW_DESTROY. It needs Handle.
+// MwDestroy is UVERBS_METHOD_MW_DESTROY. It needs Handle.
 type MwDestroy struct{ *Cmd }
 
 // NewMwDestroy begins one.
@@ -328,7 +328,7 @@ func (c MwDestroy) Handle(handle uint32) { c.handle(uapi.UVERBS_ATTR_DESTROY_MW_
 
 // CQ
 
-// A CqCreate is UVERBS_METHOD_CQ_CREATE. It needs Handle, Cqe, UserHandle, CompVector and RespCqe.
+// CqCreate is UVERBS_METHOD_CQ_CREATE. It needs Handle, Cqe, UserHandle, CompVector and RespCqe.
 type CqCreate struct{ *Cmd }
 
 // NewCqCreate begins one.
@@ -360,7 +360,7 @@ func (c CqCreate) Mlx5() DriverData[uapi.Mlx5IbCreateCq, uapi.Mlx5IbCreateCqResp
 	return DriverData[uapi.Mlx5IbCreateCq, uapi.Mlx5IbCreateCqResp]{c.Cmd}
 }
 
-// A CqDestroy is UVERBS_METHOD_CQ_DESTROY. It needs Handle and Resp.
+// CqDestroy is UVERBS_METHOD_CQ_DESTROY. It needs Handle and Resp.
 type CqDestroy struct{ *Cmd }
 
 // NewCqDestroy begins one.
@@ -375,7 +375,7 @@ func (c CqDestroy) Resp() *uapi.IbUverbsDestroyCqResp {
 
 // SRQ
 
-// A SrqCreate is UVERBS_METHOD_SRQ_CREATE. It needs Handle, PdHandle, Type, UserHandle, MaxWr, MaxSge, Limit, RespMaxWr and RespMaxSge.
+// SrqCreate is UVERBS_METHOD_SRQ_CREATE. It needs Handle, PdHandle, Type, UserHandle, MaxWr, MaxSge, Limit, RespMaxWr and RespMaxSge.
 type SrqCreate struct{ *Cmd }
 
 // NewSrqCreate begins one.
@@ -414,7 +414,7 @@ func (c SrqCreate) Mlx5() DriverData[uapi.Mlx5IbCreateSrq, uapi.Mlx5IbCreateSrqR
 	return DriverData[uapi.Mlx5IbCreateSrq, uapi.Mlx5IbCreateSrqResp]{c.Cmd}
 }
 
-// A SrqDestroy is UVERBS_METHOD_SRQ_DESTROY. It needs Handle and Resp.
+// SrqDestroy is UVERBS_METHOD_SRQ_DESTROY. It needs Handle and Resp.
 type SrqDestroy struct{ *Cmd }
 
 // NewSrqDestroy begins one.
@@ -429,7 +429,7 @@ func (c SrqDestroy) Resp() *uapi.IbUverbsDestroySrqResp {
 
 // WQ
 
-// A WqCreate is UVERBS_METHOD_WQ_CREATE. It needs Handle, PdHandle, Type, UserHandle, MaxWr, MaxSge, Flags, RespMaxWr and RespMaxSge.
+// WqCreate is UVERBS_METHOD_WQ_CREATE. It needs Handle, PdHandle, Type, UserHandle, MaxWr, MaxSge, Flags, RespMaxWr and RespMaxSge.
 type WqCreate struct{ *Cmd }
 
 // NewWqCreate begins one.
@@ -461,7 +461,7 @@ func (c WqCreate) Mlx5() DriverData[uapi.Mlx5IbCreateWq, uapi.Mlx5IbCreateWqResp
 	return DriverData[uapi.Mlx5IbCreateWq, uapi.Mlx5IbCreateWqResp]{c.Cmd}
 }
 
-// A WqDestroy is UVERBS_METHOD_WQ_DESTROY. It needs Handle and Resp.
+// WqDestroy is UVERBS_METHOD_WQ_DESTROY. It needs Handle and Resp.
 type WqDestroy struct{ *Cmd }
 
 // NewWqDestroy begins one.
@@ -474,7 +474,7 @@ func (c WqDestroy) Resp() *uint32        { return get[uint32](c.Cmd, uapi.UVERBS
 
 // RWQ_IND_TBL
 
-// A RwqIndTblDestroy is UVERBS_METHOD_RWQ_IND_TBL_DESTROY. It needs Handle.
+// RwqIndTblDestroy is UVERBS_METHOD_RWQ_IND_TBL_DESTROY. It needs Handle.
 type RwqIndTblDestroy struct{ *Cmd }
 
 // NewRwqIndTblDestroy begins one.
@@ -488,7 +488,7 @@ func (c RwqIndTblDestroy) Handle(handle uint32) {
 
 // QP
 
-// A QpCreate is UVERBS_METHOD_QP_CREATE. It needs Handle, UserHandle, Cap, Type, RespCap and RespQpNum.
+// QpCreate is UVERBS_METHOD_QP_CREATE. It needs Handle, UserHandle, Cap, Type, RespCap and RespQpNum.
 type QpCreate struct{ *Cmd }
 
 // NewQpCreate begins one.
@@ -539,7 +539,7 @@ func (c QpCreate) Mlx5() DriverData[uapi.Mlx5IbCreateQp, uapi.Mlx5IbCreateQpResp
 	return DriverData[uapi.Mlx5IbCreateQp, uapi.Mlx5IbCreateQpResp]{c.Cmd}
 }
 
-// A QpDestroy is UVERBS_METHOD_QP_DESTROY. It needs Handle and Resp.
+// QpDestroy is UVERBS_METHOD_QP_DESTROY. It needs Handle and Resp.
 type QpDestroy struct{ *Cmd }
 
 // NewQpDestroy begins one.
@@ -554,7 +554,7 @@ func (c QpDestroy) Resp() *uapi.IbUverbsDestroyQpResp {
 
 // XRCD
 
-// A XrcdDestroy is UVERBS_METHOD_XRCD_DESTROY. It needs Handle.
+// XrcdDestroy is UVERBS_METHOD_XRCD_DESTROY. It needs Handle.
 type XrcdDestroy struct{ *Cmd }
 
 // NewXrcdDestroy begins one.
@@ -566,7 +566,7 @@ func (c XrcdDestroy) Handle(handle uint32) { c.handle(uapi.UVERBS_ATTR_DESTROY_X
 
 // AH
 
-// An AhDestroy is UVERBS_METHOD_AH_DESTROY. It needs Handle.
+// AhDestroy is UVERBS_METHOD_AH_DESTROY. It needs Handle.
 type AhDestroy struct{ *Cmd }
 
 // NewAhDestroy begins one.
@@ -578,7 +578,7 @@ func (c AhDestroy) Handle(handle uint32) { c.handle(uapi.UVERBS_ATTR_DESTROY_AH_
 
 // FLOW
 
-// A FlowDestroy is UVERBS_METHOD_FLOW_DESTROY. It needs Handle.
+// FlowDestroy is UVERBS_METHOD_FLOW_DESTROY. It needs Handle.
 type FlowDestroy struct{ *Cmd }
 
 // NewFlowDestroy begins one.
@@ -590,7 +590,7 @@ func (c FlowDestroy) Handle(handle uint32) { c.handle(uapi.UVERBS_ATTR_DESTROY_F
 
 // FLOW_ACTION
 
-// A FlowActionDestroy is UVERBS_METHOD_FLOW_ACTION_DESTROY. It needs Handle.
+// FlowActionDestroy is UVERBS_METHOD_FLOW_ACTION_DESTROY. It needs Handle.
 type FlowActionDestroy struct{ *Cmd }
 
 // NewFlowActionDestroy begins one.
@@ -604,7 +604,7 @@ func (c FlowActionDestroy) Handle(handle uint32) {
 
 // COUNTERS
 
-// A CountersCreate is UVERBS_METHOD_COUNTERS_CREATE. It needs Handle.
+// CountersCreate is UVERBS_METHOD_COUNTERS_CREATE. It needs Handle.
 type CountersCreate struct{ *Cmd }
 
 // NewCountersCreate begins one.
@@ -614,7 +614,7 @@ func NewCountersCreate() CountersCreate {
 
 func (c CountersCreate) Handle() *uint64 { return c.newHandle(uapi.UVERBS_ATTR_CREATE_COUNTERS_HANDLE) }
 
-// A CountersDestroy is UVERBS_METHOD_COUNTERS_DESTROY. It needs Handle.
+// CountersDestroy is UVERBS_METHOD_COUNTERS_DESTROY. It needs Handle.
 type CountersDestroy struct{ *Cmd }
 
 // NewCountersDestroy begins one.
@@ -626,7 +626,7 @@ func (c CountersDestroy) Handle(handle uint32) {
 	c.handle(uapi.UVERBS_ATTR_DESTROY_COUNTERS_HANDLE, handle)
 }
 
-// A CountersRead is UVERBS_METHOD_COUNTERS_READ. It needs Handle and Buff.
+// CountersRead is UVERBS_METHOD_COUNTERS_READ. It needs Handle and Buff.
 type CountersRead struct{ *Cmd }
 
 // NewCountersRead begins one.

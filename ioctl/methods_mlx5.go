@@ -10,7 +10,7 @@ func (c QueryContext) Mlx5RespUctx() *uapi.Mlx5IbAllocUcontextResp {
 	return get[uapi.Mlx5IbAllocUcontextResp](c.Cmd, uapi.MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX)
 }
 
-// A Mlx5QueryPort is MLX5_IB_METHOD_QUERY_PORT. It needs PortNum and Resp.
+// Mlx5QueryPort is MLX5_IB_METHOD_QUERY_PORT. It needs PortNum and Resp.
 type Mlx5QueryPort struct{ *Cmd }
 
 // NewMlx5QueryPort begins one.
@@ -23,7 +23,7 @@ func (c Mlx5QueryPort) Resp() *uapi.Mlx5IbUapiQueryPort {
 	return get[uapi.Mlx5IbUapiQueryPort](c.Cmd, uapi.MLX5_IB_ATTR_QUERY_PORT)
 }
 
-// A Mlx5GetDataDirectSysfsPath is MLX5_IB_METHOD_GET_DATA_DIRECT_SYSFS_PATH. It needs SysfsPath.
+// Mlx5GetDataDirectSysfsPath is MLX5_IB_METHOD_GET_DATA_DIRECT_SYSFS_PATH. It needs SysfsPath.
 type Mlx5GetDataDirectSysfsPath struct{ *Cmd }
 
 // NewMlx5GetDataDirectSysfsPath begins one.
@@ -37,7 +37,7 @@ func (c Mlx5GetDataDirectSysfsPath) SysfsPath(buf []byte) {
 
 // PD
 
-// A Mlx5PdQuery is MLX5_IB_METHOD_PD_QUERY. It needs Handle and RespPdn.
+// Mlx5PdQuery is MLX5_IB_METHOD_PD_QUERY. It needs Handle and RespPdn.
 type Mlx5PdQuery struct{ *Cmd }
 
 // NewMlx5PdQuery begins one.
@@ -68,7 +68,7 @@ func (c DmAlloc) Mlx5ReqType(v uapi.Mlx5IbUapiDmType) {
 	put(c.Cmd, uapi.MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, uint64(v))
 }
 
-// A Mlx5DmMapOpAddr is MLX5_IB_METHOD_DM_MAP_OP_ADDR. It needs ReqHandle, ReqOp and RespStartOffset.
+// Mlx5DmMapOpAddr is MLX5_IB_METHOD_DM_MAP_OP_ADDR. It needs ReqHandle, ReqOp and RespStartOffset.
 type Mlx5DmMapOpAddr struct{ *Cmd }
 
 // NewMlx5DmMapOpAddr begins one.
@@ -87,7 +87,7 @@ func (c Mlx5DmMapOpAddr) RespPageIndex() *uint16 {
 	return get[uint16](c.Cmd, uapi.MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX)
 }
 
-// A Mlx5DmQuery is MLX5_IB_METHOD_DM_QUERY. It needs ReqHandle, RespStartOffset, RespPageIndex and RespLength.
+// Mlx5DmQuery is MLX5_IB_METHOD_DM_QUERY. It needs ReqHandle, RespStartOffset, RespPageIndex and RespLength.
 type Mlx5DmQuery struct{ *Cmd }
 
 // NewMlx5DmQuery begins one.
@@ -123,7 +123,7 @@ func (c QpCreate) Mlx5DbrBufUmem(v uapi.IbUverbsBufferDesc) {
 
 // FLOW
 
-// A Mlx5CreateFlow is MLX5_IB_METHOD_CREATE_FLOW. It needs Handle, MatchValue and Matcher.
+// Mlx5CreateFlow is MLX5_IB_METHOD_CREATE_FLOW. It needs Handle, MatchValue and Matcher.
 type Mlx5CreateFlow struct{ *Cmd }
 
 // NewMlx5CreateFlow begins one.
@@ -158,7 +158,7 @@ func (c Mlx5CreateFlow) Flags(v uapi.Mlx5IbCreateFlowFlags) {
 	put(c.Cmd, uapi.MLX5_IB_ATTR_CREATE_FLOW_FLAGS, uint32(v))
 }
 
-// A Mlx5DestroyFlow is MLX5_IB_METHOD_DESTROY_FLOW. It needs Handle.
+// Mlx5DestroyFlow is MLX5_IB_METHOD_DESTROY_FLOW. It needs Handle.
 type Mlx5DestroyFlow struct{ *Cmd }
 
 // NewMlx5DestroyFlow begins one.
@@ -172,7 +172,7 @@ func (c Mlx5DestroyFlow) Handle(handle uint32) {
 
 // FLOW_ACTION
 
-// A Mlx5FlowActionCreateModifyHeader is MLX5_IB_METHOD_FLOW_ACTION_CREATE_MODIFY_HEADER. It needs Handle, ActionsPrm and FtType.
+// Mlx5FlowActionCreateModifyHeader is MLX5_IB_METHOD_FLOW_ACTION_CREATE_MODIFY_HEADER. It needs Handle, ActionsPrm and FtType.
 type Mlx5FlowActionCreateModifyHeader struct{ *Cmd }
 
 // NewMlx5FlowActionCreateModifyHeader begins one.
@@ -190,7 +190,7 @@ func (c Mlx5FlowActionCreateModifyHeader) FtType(v uapi.Mlx5IbUapiFlowTableType)
 	put(c.Cmd, uapi.MLX5_IB_ATTR_CREATE_MODIFY_HEADER_FT_TYPE, uint64(v))
 }
 
-// A Mlx5FlowActionCreatePacketReformat is MLX5_IB_METHOD_FLOW_ACTION_CREATE_PACKET_REFORMAT. It needs Handle, Type and FtType.
+// Mlx5FlowActionCreatePacketReformat is MLX5_IB_METHOD_FLOW_ACTION_CREATE_PACKET_REFORMAT. It needs Handle, Type and FtType.
 type Mlx5FlowActionCreatePacketReformat struct{ *Cmd }
 
 // NewMlx5FlowActionCreatePacketReformat begins one.
@@ -213,7 +213,7 @@ func (c Mlx5FlowActionCreatePacketReformat) FtType(v uapi.Mlx5IbUapiFlowTableTyp
 
 // UAR
 
-// A Mlx5UarObjAlloc is MLX5_IB_METHOD_UAR_OBJ_ALLOC. It needs Handle, Type, PageId, MmapLength and MmapOffset.
+// Mlx5UarObjAlloc is MLX5_IB_METHOD_UAR_OBJ_ALLOC. It needs Handle, Type, PageId, MmapLength and MmapOffset.
 type Mlx5UarObjAlloc struct{ *Cmd }
 
 // NewMlx5UarObjAlloc begins one.
@@ -235,7 +235,7 @@ func (c Mlx5UarObjAlloc) MmapOffset() *uint64 {
 	return get[uint64](c.Cmd, uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET)
 }
 
-// A Mlx5UarObjDestroy is MLX5_IB_METHOD_UAR_OBJ_DESTROY. It needs Handle.
+// Mlx5UarObjDestroy is MLX5_IB_METHOD_UAR_OBJ_DESTROY. It needs Handle.
 type Mlx5UarObjDestroy struct{ *Cmd }
 
 // NewMlx5UarObjDestroy begins one.
@@ -249,7 +249,7 @@ func (c Mlx5UarObjDestroy) Handle(handle uint32) {
 
 // VAR
 
-// A Mlx5VarObjAlloc is MLX5_IB_METHOD_VAR_OBJ_ALLOC. It needs Handle, PageId, MmapLength and MmapOffset.
+// Mlx5VarObjAlloc is MLX5_IB_METHOD_VAR_OBJ_ALLOC. It needs Handle, PageId, MmapLength and MmapOffset.
 type Mlx5VarObjAlloc struct{ *Cmd }
 
 // NewMlx5VarObjAlloc begins one.
@@ -271,7 +271,7 @@ func (c Mlx5VarObjAlloc) MmapOffset() *uint64 {
 	return get[uint64](c.Cmd, uapi.MLX5_IB_ATTR_VAR_OBJ_ALLOC_MMAP_OFFSET)
 }
 
-// A Mlx5VarObjDestroy is MLX5_IB_METHOD_VAR_OBJ_DESTROY. It needs Handle.
+// Mlx5VarObjDestroy is MLX5_IB_METHOD_VAR_OBJ_DESTROY. It needs Handle.
 type Mlx5VarObjDestroy struct{ *Cmd }
 
 // NewMlx5VarObjDestroy begins one.
@@ -285,7 +285,7 @@ func (c Mlx5VarObjDestroy) Handle(handle uint32) {
 
 // PP
 
-// A Mlx5PpObjAlloc is MLX5_IB_METHOD_PP_OBJ_ALLOC. It needs Handle, Ctx, Flags and Index.
+// Mlx5PpObjAlloc is MLX5_IB_METHOD_PP_OBJ_ALLOC. It needs Handle, Ctx, Flags and Index.
 type Mlx5PpObjAlloc struct{ *Cmd }
 
 // NewMlx5PpObjAlloc begins one.
@@ -302,7 +302,7 @@ func (c Mlx5PpObjAlloc) Index() *uint16 {
 	return get[uint16](c.Cmd, uapi.MLX5_IB_ATTR_PP_OBJ_ALLOC_INDEX)
 }
 
-// A Mlx5PpObjDestroy is MLX5_IB_METHOD_PP_OBJ_DESTROY. It needs Handle.
+// Mlx5PpObjDestroy is MLX5_IB_METHOD_PP_OBJ_DESTROY. It needs Handle.
 type Mlx5PpObjDestroy struct{ *Cmd }
 
 // NewMlx5PpObjDestroy begins one.
@@ -316,7 +316,7 @@ func (c Mlx5PpObjDestroy) Handle(handle uint32) {
 
 // FLOW_MATCHER
 
-// A Mlx5FlowMatcherCreate is MLX5_IB_METHOD_FLOW_MATCHER_CREATE. It needs CreateHandle, MatchMask, FlowType and MatchCriteria.
+// Mlx5FlowMatcherCreate is MLX5_IB_METHOD_FLOW_MATCHER_CREATE. It needs CreateHandle, MatchMask, FlowType and MatchCriteria.
 type Mlx5FlowMatcherCreate struct{ *Cmd }
 
 // NewMlx5FlowMatcherCreate begins one.
@@ -346,7 +346,7 @@ func (c Mlx5FlowMatcherCreate) IbPort(v uint32) {
 	put(c.Cmd, uapi.MLX5_IB_ATTR_FLOW_MATCHER_IB_PORT, v)
 }
 
-// A Mlx5FlowMatcherDestroy is MLX5_IB_METHOD_FLOW_MATCHER_DESTROY. It needs Handle.
+// Mlx5FlowMatcherDestroy is MLX5_IB_METHOD_FLOW_MATCHER_DESTROY. It needs Handle.
 type Mlx5FlowMatcherDestroy struct{ *Cmd }
 
 // NewMlx5FlowMatcherDestroy begins one.
@@ -360,7 +360,7 @@ func (c Mlx5FlowMatcherDestroy) Handle(handle uint32) {
 
 // STEERING_ANCHOR
 
-// A Mlx5SteeringAnchorCreate is MLX5_IB_METHOD_STEERING_ANCHOR_CREATE. It needs CreateHandle, FtType, Priority and FtId.
+// Mlx5SteeringAnchorCreate is MLX5_IB_METHOD_STEERING_ANCHOR_CREATE. It needs CreateHandle, FtType, Priority and FtId.
 type Mlx5SteeringAnchorCreate struct{ *Cmd }
 
 // NewMlx5SteeringAnchorCreate begins one.
@@ -381,7 +381,7 @@ func (c Mlx5SteeringAnchorCreate) FtId(v uint32) {
 	put(c.Cmd, uapi.MLX5_IB_ATTR_STEERING_ANCHOR_FT_ID, v)
 }
 
-// A Mlx5SteeringAnchorDestroy is MLX5_IB_METHOD_STEERING_ANCHOR_DESTROY. It needs Handle.
+// Mlx5SteeringAnchorDestroy is MLX5_IB_METHOD_STEERING_ANCHOR_DESTROY. It needs Handle.
 type Mlx5SteeringAnchorDestroy struct{ *Cmd }
 
 // NewMlx5SteeringAnchorDestroy begins one.
@@ -395,7 +395,7 @@ func (c Mlx5SteeringAnchorDestroy) Handle(handle uint32) {
 
 // DEVX
 
-// A Mlx5DevxOther is MLX5_IB_METHOD_DEVX_OTHER. It needs In and Out.
+// Mlx5DevxOther is MLX5_IB_METHOD_DEVX_OTHER. It needs In and Out.
 type Mlx5DevxOther struct{ *Cmd }
 
 // NewMlx5DevxOther begins one.
@@ -406,7 +406,7 @@ func NewMlx5DevxOther() Mlx5DevxOther {
 func (c Mlx5DevxOther) In(v []byte)    { putAll(c.Cmd, uapi.MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, v) }
 func (c Mlx5DevxOther) Out(buf []byte) { getInto(c.Cmd, uapi.MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, buf) }
 
-// A Mlx5DevxQueryUar is MLX5_IB_METHOD_DEVX_QUERY_UAR. It needs UserIdx and DevIdx.
+// Mlx5DevxQueryUar is MLX5_IB_METHOD_DEVX_QUERY_UAR. It needs UserIdx and DevIdx.
 type Mlx5DevxQueryUar struct{ *Cmd }
 
 // NewMlx5DevxQueryUar begins one.
@@ -419,7 +419,7 @@ func (c Mlx5DevxQueryUar) DevIdx() *uint32 {
 	return get[uint32](c.Cmd, uapi.MLX5_IB_ATTR_DEVX_QUERY_UAR_DEV_IDX)
 }
 
-// A Mlx5DevxQueryEqn is MLX5_IB_METHOD_DEVX_QUERY_EQN. It needs UserVec and DevEqn.
+// Mlx5DevxQueryEqn is MLX5_IB_METHOD_DEVX_QUERY_EQN. It needs UserVec and DevEqn.
 type Mlx5DevxQueryEqn struct{ *Cmd }
 
 // NewMlx5DevxQueryEqn begins one.
@@ -432,7 +432,7 @@ func (c Mlx5DevxQueryEqn) DevEqn() *uint32 {
 	return get[uint32](c.Cmd, uapi.MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN)
 }
 
-// A Mlx5DevxSubscribeEvent is MLX5_IB_METHOD_DEVX_SUBSCRIBE_EVENT. It needs FdHandle and TypeNumList.
+// Mlx5DevxSubscribeEvent is MLX5_IB_METHOD_DEVX_SUBSCRIBE_EVENT. It needs FdHandle and TypeNumList.
 type Mlx5DevxSubscribeEvent struct{ *Cmd }
 
 // NewMlx5DevxSubscribeEvent begins one.
@@ -458,7 +458,7 @@ func (c Mlx5DevxSubscribeEvent) FdNum(v uint32) {
 
 // DEVX_OBJ
 
-// A Mlx5DevxObjCreate is MLX5_IB_METHOD_DEVX_OBJ_CREATE. It needs Handle, CmdIn and CmdOut.
+// Mlx5DevxObjCreate is MLX5_IB_METHOD_DEVX_OBJ_CREATE. It needs Handle, CmdIn and CmdOut.
 type Mlx5DevxObjCreate struct{ *Cmd }
 
 // NewMlx5DevxObjCreate begins one.
@@ -476,7 +476,7 @@ func (c Mlx5DevxObjCreate) CmdOut(buf []byte) {
 	getInto(c.Cmd, uapi.MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, buf)
 }
 
-// A Mlx5DevxObjDestroy is MLX5_IB_METHOD_DEVX_OBJ_DESTROY. It needs Handle.
+// Mlx5DevxObjDestroy is MLX5_IB_METHOD_DEVX_OBJ_DESTROY. It needs Handle.
 type Mlx5DevxObjDestroy struct{ *Cmd }
 
 // NewMlx5DevxObjDestroy begins one.
@@ -488,7 +488,7 @@ func (c Mlx5DevxObjDestroy) Handle(handle uint32) {
 	c.handle(uapi.MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE, handle)
 }
 
-// A Mlx5DevxObjModify is MLX5_IB_METHOD_DEVX_OBJ_MODIFY. It needs Handle, CmdIn and CmdOut.
+// Mlx5DevxObjModify is MLX5_IB_METHOD_DEVX_OBJ_MODIFY. It needs Handle, CmdIn and CmdOut.
 type Mlx5DevxObjModify struct{ *Cmd }
 
 // NewMlx5DevxObjModify begins one.
@@ -506,7 +506,7 @@ func (c Mlx5DevxObjModify) CmdOut(buf []byte) {
 	getInto(c.Cmd, uapi.MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, buf)
 }
 
-// A Mlx5DevxObjQuery is MLX5_IB_METHOD_DEVX_OBJ_QUERY. It needs Handle, CmdIn and CmdOut.
+// Mlx5DevxObjQuery is MLX5_IB_METHOD_DEVX_OBJ_QUERY. It needs Handle, CmdIn and CmdOut.
 type Mlx5DevxObjQuery struct{ *Cmd }
 
 // NewMlx5DevxObjQuery begins one.
@@ -522,7 +522,7 @@ func (c Mlx5DevxObjQuery) CmdOut(buf []byte) {
 	getInto(c.Cmd, uapi.MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, buf)
 }
 
-// A Mlx5DevxObjAsyncQuery is MLX5_IB_METHOD_DEVX_OBJ_ASYNC_QUERY. It needs Handle, CmdIn, OutLen, Fd and WrId.
+// Mlx5DevxObjAsyncQuery is MLX5_IB_METHOD_DEVX_OBJ_ASYNC_QUERY. It needs Handle, CmdIn, OutLen, Fd and WrId.
 type Mlx5DevxObjAsyncQuery struct{ *Cmd }
 
 // NewMlx5DevxObjAsyncQuery begins one.
@@ -546,7 +546,7 @@ func (c Mlx5DevxObjAsyncQuery) WrId(v uint64) {
 
 // DEVX_UMEM
 
-// A Mlx5DevxUmemReg is MLX5_IB_METHOD_DEVX_UMEM_REG. It needs Handle, Addr, Len and OutId.
+// Mlx5DevxUmemReg is MLX5_IB_METHOD_DEVX_UMEM_REG. It needs Handle, Addr, Len and OutId.
 type Mlx5DevxUmemReg struct{ *Cmd }
 
 // NewMlx5DevxUmemReg begins one.
@@ -568,7 +568,7 @@ func (c Mlx5DevxUmemReg) OutId() *uint32 {
 	return get[uint32](c.Cmd, uapi.MLX5_IB_ATTR_DEVX_UMEM_REG_OUT_ID)
 }
 
-// A Mlx5DevxUmemDereg is MLX5_IB_METHOD_DEVX_UMEM_DEREG. It needs Handle.
+// Mlx5DevxUmemDereg is MLX5_IB_METHOD_DEVX_UMEM_DEREG. It needs Handle.
 type Mlx5DevxUmemDereg struct{ *Cmd }
 
 // NewMlx5DevxUmemDereg begins one.
@@ -582,7 +582,7 @@ func (c Mlx5DevxUmemDereg) Handle(handle uint32) {
 
 // DEVX_ASYNC_CMD_FD
 
-// A Mlx5DevxAsyncCmdFdAlloc is MLX5_IB_METHOD_DEVX_ASYNC_CMD_FD_ALLOC. It needs Handle.
+// Mlx5DevxAsyncCmdFdAlloc is MLX5_IB_METHOD_DEVX_ASYNC_CMD_FD_ALLOC. It needs Handle.
 type Mlx5DevxAsyncCmdFdAlloc struct{ *Cmd }
 
 // NewMlx5DevxAsyncCmdFdAlloc begins one.
@@ -596,7 +596,7 @@ func (c Mlx5DevxAsyncCmdFdAlloc) Handle() *uint64 {
 
 // DEVX_ASYNC_EVENT_FD
 
-// A Mlx5DevxAsyncEventFdAlloc is MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_ALLOC. It needs Handle and Flags.
+// Mlx5DevxAsyncEventFdAlloc is MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_ALLOC. It needs Handle and Flags.
 type Mlx5DevxAsyncEventFdAlloc struct{ *Cmd }
 
 // NewMlx5DevxAsyncEventFdAlloc begins one.

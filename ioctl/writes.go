@@ -6,7 +6,7 @@ import "github.com/goverbs/goverbs/uapi"
 
 // DEVICE
 
-// A WriteGetContext is IB_USER_VERBS_CMD_GET_CONTEXT.
+// WriteGetContext is IB_USER_VERBS_CMD_GET_CONTEXT.
 type WriteGetContext struct {
 	*Cmd
 	Req  *uapi.IbUverbsGetContext
@@ -23,7 +23,7 @@ func (c WriteGetContext) Mlx5() DriverData[uapi.Mlx5IbAllocUcontextReqV2, uapi.M
 	return DriverData[uapi.Mlx5IbAllocUcontextReqV2, uapi.Mlx5IbAllocUcontextResp]{c.Cmd}
 }
 
-// A WriteQueryDevice is IB_USER_VERBS_CMD_QUERY_DEVICE.
+// WriteQueryDevice is IB_USER_VERBS_CMD_QUERY_DEVICE.
 type WriteQueryDevice struct {
 	*Cmd
 	Req  *uapi.IbUverbsQueryDevice
@@ -36,7 +36,7 @@ func NewWriteQueryDevice() WriteQueryDevice {
 	return WriteQueryDevice{c, request[uapi.IbUverbsQueryDevice](c), get[uapi.IbUverbsQueryDeviceResp](c, uapi.UVERBS_ATTR_CORE_OUT)}
 }
 
-// A WriteQueryPort is IB_USER_VERBS_CMD_QUERY_PORT.
+// WriteQueryPort is IB_USER_VERBS_CMD_QUERY_PORT.
 type WriteQueryPort struct {
 	*Cmd
 	Req  *uapi.IbUverbsQueryPort
@@ -49,7 +49,7 @@ func NewWriteQueryPort() WriteQueryPort {
 	return WriteQueryPort{c, request[uapi.IbUverbsQueryPort](c), get[uapi.IbUverbsQueryPortResp](c, uapi.UVERBS_ATTR_CORE_OUT)}
 }
 
-// A WriteExQueryDevice is IB_USER_VERBS_EX_CMD_QUERY_DEVICE.
+// WriteExQueryDevice is IB_USER_VERBS_EX_CMD_QUERY_DEVICE.
 type WriteExQueryDevice struct {
 	*Cmd
 	Req  *uapi.IbUverbsExQueryDevice
@@ -68,7 +68,7 @@ func (c WriteExQueryDevice) Mlx5() DriverData[None, uapi.Mlx5IbQueryDeviceResp] 
 
 // PD
 
-// A WriteAllocPd is IB_USER_VERBS_CMD_ALLOC_PD.
+// WriteAllocPd is IB_USER_VERBS_CMD_ALLOC_PD.
 type WriteAllocPd struct {
 	*Cmd
 	Req  *uapi.IbUverbsAllocPd
@@ -85,7 +85,7 @@ func (c WriteAllocPd) Mlx5() DriverData[None, uapi.Mlx5IbAllocPdResp] {
 	return DriverData[None, uapi.Mlx5IbAllocPdResp]{c.Cmd}
 }
 
-// A WriteDeallocPd is IB_USER_VERBS_CMD_DEALLOC_PD.
+// WriteDeallocPd is IB_USER_VERBS_CMD_DEALLOC_PD.
 type WriteDeallocPd struct {
 	*Cmd
 	Req *uapi.IbUverbsDeallocPd
@@ -99,7 +99,7 @@ func NewWriteDeallocPd() WriteDeallocPd {
 
 // MR
 
-// A WriteDeregMr is IB_USER_VERBS_CMD_DEREG_MR.
+// WriteDeregMr is IB_USER_VERBS_CMD_DEREG_MR.
 type WriteDeregMr struct {
 	*Cmd
 	Req *uapi.IbUverbsDeregMr
@@ -111,7 +111,7 @@ func NewWriteDeregMr() WriteDeregMr {
 	return WriteDeregMr{c, request[uapi.IbUverbsDeregMr](c)}
 }
 
-// A WriteRegMr is IB_USER_VERBS_CMD_REG_MR.
+// WriteRegMr is IB_USER_VERBS_CMD_REG_MR.
 type WriteRegMr struct {
 	*Cmd
 	Req  *uapi.IbUverbsRegMr
@@ -124,7 +124,7 @@ func NewWriteRegMr() WriteRegMr {
 	return WriteRegMr{c, request[uapi.IbUverbsRegMr](c), get[uapi.IbUverbsRegMrResp](c, uapi.UVERBS_ATTR_CORE_OUT)}
 }
 
-// A WriteReregMr is IB_USER_VERBS_CMD_REREG_MR.
+// WriteReregMr is IB_USER_VERBS_CMD_REREG_MR.
 type WriteReregMr struct {
 	*Cmd
 	Req  *uapi.IbUverbsReregMr
@@ -139,7 +139,7 @@ func NewWriteReregMr() WriteReregMr {
 
 // MW
 
-// A WriteAllocMw is IB_USER_VERBS_CMD_ALLOC_MW.
+// WriteAllocMw is IB_USER_VERBS_CMD_ALLOC_MW.
 type WriteAllocMw struct {
 	*Cmd
 	Req  *uapi.IbUverbsAllocMw
@@ -156,7 +156,7 @@ func (c WriteAllocMw) Mlx5() DriverData[uapi.Mlx5IbAllocMw, None] {
 	return DriverData[uapi.Mlx5IbAllocMw, None]{c.Cmd}
 }
 
-// A WriteDeallocMw is IB_USER_VERBS_CMD_DEALLOC_MW.
+// WriteDeallocMw is IB_USER_VERBS_CMD_DEALLOC_MW.
 type WriteDeallocMw struct {
 	*Cmd
 	Req *uapi.IbUverbsDeallocMw
@@ -170,7 +170,7 @@ func NewWriteDeallocMw() WriteDeallocMw {
 
 // COMP_CHANNEL
 
-// A WriteCreateCompChannel is IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL.
+// WriteCreateCompChannel is IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL.
 type WriteCreateCompChannel struct {
 	*Cmd
 	Req  *uapi.IbUverbsCreateCompChannel
@@ -185,7 +185,7 @@ func NewWriteCreateCompChannel() WriteCreateCompChannel {
 
 // CQ
 
-// A WriteCreateCq is IB_USER_VERBS_CMD_CREATE_CQ.
+// WriteCreateCq is IB_USER_VERBS_CMD_CREATE_CQ.
 type WriteCreateCq struct {
 	*Cmd
 	Req  *uapi.IbUverbsCreateCq
@@ -205,7 +205,7 @@ func (c WriteCreateCq) Mlx5() DriverData[uapi.Mlx5IbCreateCq, uapi.Mlx5IbCreateC
 	return DriverData[uapi.Mlx5IbCreateCq, uapi.Mlx5IbCreateCqResp]{c.Cmd}
 }
 
-// A WriteDestroyCq is IB_USER_VERBS_CMD_DESTROY_CQ.
+// WriteDestroyCq is IB_USER_VERBS_CMD_DESTROY_CQ.
 type WriteDestroyCq struct {
 	*Cmd
 	Req  *uapi.IbUverbsDestroyCq
@@ -218,7 +218,7 @@ func NewWriteDestroyCq() WriteDestroyCq {
 	return WriteDestroyCq{c, request[uapi.IbUverbsDestroyCq](c), get[uapi.IbUverbsDestroyCqResp](c, uapi.UVERBS_ATTR_CORE_OUT)}
 }
 
-// A WriteReqNotifyCq is IB_USER_VERBS_CMD_REQ_NOTIFY_CQ.
+// WriteReqNotifyCq is IB_USER_VERBS_CMD_REQ_NOTIFY_CQ.
 type WriteReqNotifyCq struct {
 	*Cmd
 	Req *uapi.IbUverbsReqNotifyCq
@@ -230,7 +230,7 @@ func NewWriteReqNotifyCq() WriteReqNotifyCq {
 	return WriteReqNotifyCq{c, request[uapi.IbUverbsReqNotifyCq](c)}
 }
 
-// A WriteResizeCq is IB_USER_VERBS_CMD_RESIZE_CQ.
+// WriteResizeCq is IB_USER_VERBS_CMD_RESIZE_CQ.
 type WriteResizeCq struct {
 	*Cmd
 	Req  *uapi.IbUverbsResizeCq
@@ -250,7 +250,7 @@ func (c WriteResizeCq) Mlx5() DriverData[uapi.Mlx5IbResizeCq, None] {
 	return DriverData[uapi.Mlx5IbResizeCq, None]{c.Cmd}
 }
 
-// A WriteExCreateCq is IB_USER_VERBS_EX_CMD_CREATE_CQ.
+// WriteExCreateCq is IB_USER_VERBS_EX_CMD_CREATE_CQ.
 type WriteExCreateCq struct {
 	*Cmd
 	Req  *uapi.IbUverbsExCreateCq
@@ -270,7 +270,7 @@ func (c WriteExCreateCq) Mlx5() DriverData[uapi.Mlx5IbCreateCq, uapi.Mlx5IbCreat
 	return DriverData[uapi.Mlx5IbCreateCq, uapi.Mlx5IbCreateCqResp]{c.Cmd}
 }
 
-// A WriteExModifyCq is IB_USER_VERBS_EX_CMD_MODIFY_CQ.
+// WriteExModifyCq is IB_USER_VERBS_EX_CMD_MODIFY_CQ.
 type WriteExModifyCq struct {
 	*Cmd
 	Req *uapi.IbUverbsExModifyCq
@@ -284,7 +284,7 @@ func NewWriteExModifyCq() WriteExModifyCq {
 
 // SRQ
 
-// A WriteCreateSrq is IB_USER_VERBS_CMD_CREATE_SRQ.
+// WriteCreateSrq is IB_USER_VERBS_CMD_CREATE_SRQ.
 type WriteCreateSrq struct {
 	*Cmd
 	Req  *uapi.IbUverbsCreateSrq
@@ -304,7 +304,7 @@ func (c WriteCreateSrq) Mlx5() DriverData[uapi.Mlx5IbCreateSrq, uapi.Mlx5IbCreat
 	return DriverData[uapi.Mlx5IbCreateSrq, uapi.Mlx5IbCreateSrqResp]{c.Cmd}
 }
 
-// A WriteCreateXsrq is IB_USER_VERBS_CMD_CREATE_XSRQ.
+// WriteCreateXsrq is IB_USER_VERBS_CMD_CREATE_XSRQ.
 type WriteCreateXsrq struct {
 	*Cmd
 	Req  *uapi.IbUverbsCreateXsrq
@@ -324,7 +324,7 @@ func (c WriteCreateXsrq) Mlx5() DriverData[uapi.Mlx5IbCreateSrq, uapi.Mlx5IbCrea
 	return DriverData[uapi.Mlx5IbCreateSrq, uapi.Mlx5IbCreateSrqResp]{c.Cmd}
 }
 
-// A WriteDestroySrq is IB_USER_VERBS_CMD_DESTROY_SRQ.
+// WriteDestroySrq is IB_USER_VERBS_CMD_DESTROY_SRQ.
 type WriteDestroySrq struct {
 	*Cmd
 	Req  *uapi.IbUverbsDestroySrq
@@ -337,7 +337,7 @@ func NewWriteDestroySrq() WriteDestroySrq {
 	return WriteDestroySrq{c, request[uapi.IbUverbsDestroySrq](c), get[uapi.IbUverbsDestroySrqResp](c, uapi.UVERBS_ATTR_CORE_OUT)}
 }
 
-// A WriteModifySrq is IB_USER_VERBS_CMD_MODIFY_SRQ.
+// WriteModifySrq is IB_USER_VERBS_CMD_MODIFY_SRQ.
 type WriteModifySrq struct {
 	*Cmd
 	Req *uapi.IbUverbsModifySrq
@@ -353,7 +353,7 @@ func (c WriteModifySrq) Rxe() DriverData[uapi.RxeModifySrqCmd, None] {
 	return DriverData[uapi.RxeModifySrqCmd, None]{c.Cmd}
 }
 
-// A WritePostSrqRecv is IB_USER_VERBS_CMD_POST_SRQ_RECV.
+// WritePostSrqRecv is IB_USER_VERBS_CMD_POST_SRQ_RECV.
 type WritePostSrqRecv struct {
 	*Cmd
 	Req  *uapi.IbUverbsPostSrqRecv
@@ -366,7 +366,7 @@ func NewWritePostSrqRecv(tail []byte) WritePostSrqRecv {
 	return WritePostSrqRecv{c, requestWith[uapi.IbUverbsPostSrqRecv](c, tail), get[uapi.IbUverbsPostSrqRecvResp](c, uapi.UVERBS_ATTR_CORE_OUT)}
 }
 
-// A WriteQuerySrq is IB_USER_VERBS_CMD_QUERY_SRQ.
+// WriteQuerySrq is IB_USER_VERBS_CMD_QUERY_SRQ.
 type WriteQuerySrq struct {
 	*Cmd
 	Req  *uapi.IbUverbsQuerySrq
@@ -381,7 +381,7 @@ func NewWriteQuerySrq() WriteQuerySrq {
 
 // WQ
 
-// A WriteExCreateWq is IB_USER_VERBS_EX_CMD_CREATE_WQ.
+// WriteExCreateWq is IB_USER_VERBS_EX_CMD_CREATE_WQ.
 type WriteExCreateWq struct {
 	*Cmd
 	Req  *uapi.IbUverbsExCreateWq
@@ -398,7 +398,7 @@ func (c WriteExCreateWq) Mlx5() DriverData[uapi.Mlx5IbCreateWq, uapi.Mlx5IbCreat
 	return DriverData[uapi.Mlx5IbCreateWq, uapi.Mlx5IbCreateWqResp]{c.Cmd}
 }
 
-// A WriteExDestroyWq is IB_USER_VERBS_EX_CMD_DESTROY_WQ.
+// WriteExDestroyWq is IB_USER_VERBS_EX_CMD_DESTROY_WQ.
 type WriteExDestroyWq struct {
 	*Cmd
 	Req  *uapi.IbUverbsExDestroyWq
@@ -411,7 +411,7 @@ func NewWriteExDestroyWq() WriteExDestroyWq {
 	return WriteExDestroyWq{c, request[uapi.IbUverbsExDestroyWq](c), get[uapi.IbUverbsExDestroyWqResp](c, uapi.UVERBS_ATTR_CORE_OUT)}
 }
 
-// A WriteExModifyWq is IB_USER_VERBS_EX_CMD_MODIFY_WQ.
+// WriteExModifyWq is IB_USER_VERBS_EX_CMD_MODIFY_WQ.
 type WriteExModifyWq struct {
 	*Cmd
 	Req *uapi.IbUverbsExModifyWq
@@ -429,7 +429,7 @@ func (c WriteExModifyWq) Mlx5() DriverData[uapi.Mlx5IbModifyWq, None] {
 
 // RWQ_IND_TBL
 
-// A WriteExCreateRwqIndTbl is IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL.
+// WriteExCreateRwqIndTbl is IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL.
 type WriteExCreateRwqIndTbl struct {
 	*Cmd
 	Req  *uapi.IbUverbsExCreateRwqIndTable
@@ -446,7 +446,7 @@ func (c WriteExCreateRwqIndTbl) Mlx5() DriverData[None, uapi.Mlx5IbCreateRwqIndT
 	return DriverData[None, uapi.Mlx5IbCreateRwqIndTblResp]{c.Cmd}
 }
 
-// A WriteExDestroyRwqIndTbl is IB_USER_VERBS_EX_CMD_DESTROY_RWQ_IND_TBL.
+// WriteExDestroyRwqIndTbl is IB_USER_VERBS_EX_CMD_DESTROY_RWQ_IND_TBL.
 type WriteExDestroyRwqIndTbl struct {
 	*Cmd
 	Req *uapi.IbUverbsExDestroyRwqIndTable
@@ -460,7 +460,7 @@ func NewWriteExDestroyRwqIndTbl() WriteExDestroyRwqIndTbl {
 
 // QP
 
-// A WriteAttachMcast is IB_USER_VERBS_CMD_ATTACH_MCAST.
+// WriteAttachMcast is IB_USER_VERBS_CMD_ATTACH_MCAST.
 type WriteAttachMcast struct {
 	*Cmd
 	Req *uapi.IbUverbsAttachMcast
@@ -472,7 +472,7 @@ func NewWriteAttachMcast() WriteAttachMcast {
 	return WriteAttachMcast{c, request[uapi.IbUverbsAttachMcast](c)}
 }
 
-// A WriteCreateQp is IB_USER_VERBS_CMD_CREATE_QP.
+// WriteCreateQp is IB_USER_VERBS_CMD_CREATE_QP.
 type WriteCreateQp struct {
 	*Cmd
 	Req  *uapi.IbUverbsCreateQp
@@ -492,7 +492,7 @@ func (c WriteCreateQp) Mlx5() DriverData[uapi.Mlx5IbCreateQp, uapi.Mlx5IbCreateQ
 	return DriverData[uapi.Mlx5IbCreateQp, uapi.Mlx5IbCreateQpResp]{c.Cmd}
 }
 
-// A WriteDestroyQp is IB_USER_VERBS_CMD_DESTROY_QP.
+// WriteDestroyQp is IB_USER_VERBS_CMD_DESTROY_QP.
 type WriteDestroyQp struct {
 	*Cmd
 	Req  *uapi.IbUverbsDestroyQp
@@ -505,7 +505,7 @@ func NewWriteDestroyQp() WriteDestroyQp {
 	return WriteDestroyQp{c, request[uapi.IbUverbsDestroyQp](c), get[uapi.IbUverbsDestroyQpResp](c, uapi.UVERBS_ATTR_CORE_OUT)}
 }
 
-// A WriteDetachMcast is IB_USER_VERBS_CMD_DETACH_MCAST.
+// WriteDetachMcast is IB_USER_VERBS_CMD_DETACH_MCAST.
 type WriteDetachMcast struct {
 	*Cmd
 	Req *uapi.IbUverbsDetachMcast
@@ -517,7 +517,7 @@ func NewWriteDetachMcast() WriteDetachMcast {
 	return WriteDetachMcast{c, request[uapi.IbUverbsDetachMcast](c)}
 }
 
-// A WriteModifyQp is IB_USER_VERBS_CMD_MODIFY_QP.
+// WriteModifyQp is IB_USER_VERBS_CMD_MODIFY_QP.
 type WriteModifyQp struct {
 	*Cmd
 	Req *uapi.IbUverbsModifyQp
@@ -529,7 +529,7 @@ func NewWriteModifyQp() WriteModifyQp {
 	return WriteModifyQp{c, request[uapi.IbUverbsModifyQp](c)}
 }
 
-// A WritePostRecv is IB_USER_VERBS_CMD_POST_RECV.
+// WritePostRecv is IB_USER_VERBS_CMD_POST_RECV.
 type WritePostRecv struct {
 	*Cmd
 	Req  *uapi.IbUverbsPostRecv
@@ -542,7 +542,7 @@ func NewWritePostRecv(tail []byte) WritePostRecv {
 	return WritePostRecv{c, requestWith[uapi.IbUverbsPostRecv](c, tail), get[uapi.IbUverbsPostRecvResp](c, uapi.UVERBS_ATTR_CORE_OUT)}
 }
 
-// A WritePostSend is IB_USER_VERBS_CMD_POST_SEND.
+// WritePostSend is IB_USER_VERBS_CMD_POST_SEND.
 type WritePostSend struct {
 	*Cmd
 	Req  *uapi.IbUverbsPostSend
@@ -555,7 +555,7 @@ func NewWritePostSend(tail []byte) WritePostSend {
 	return WritePostSend{c, requestWith[uapi.IbUverbsPostSend](c, tail), get[uapi.IbUverbsPostSendResp](c, uapi.UVERBS_ATTR_CORE_OUT)}
 }
 
-// A WriteQueryQp is IB_USER_VERBS_CMD_QUERY_QP.
+// WriteQueryQp is IB_USER_VERBS_CMD_QUERY_QP.
 type WriteQueryQp struct {
 	*Cmd
 	Req  *uapi.IbUverbsQueryQp
@@ -568,7 +568,7 @@ func NewWriteQueryQp() WriteQueryQp {
 	return WriteQueryQp{c, request[uapi.IbUverbsQueryQp](c), get[uapi.IbUverbsQueryQpResp](c, uapi.UVERBS_ATTR_CORE_OUT)}
 }
 
-// A WriteExCreateQp is IB_USER_VERBS_EX_CMD_CREATE_QP.
+// WriteExCreateQp is IB_USER_VERBS_EX_CMD_CREATE_QP.
 type WriteExCreateQp struct {
 	*Cmd
 	Req  *uapi.IbUverbsExCreateQp
@@ -588,7 +588,7 @@ func (c WriteExCreateQp) Mlx5() DriverData[uapi.Mlx5IbCreateQp, uapi.Mlx5IbCreat
 	return DriverData[uapi.Mlx5IbCreateQp, uapi.Mlx5IbCreateQpResp]{c.Cmd}
 }
 
-// A WriteExModifyQp is IB_USER_VERBS_EX_CMD_MODIFY_QP.
+// WriteExModifyQp is IB_USER_VERBS_EX_CMD_MODIFY_QP.
 type WriteExModifyQp struct {
 	*Cmd
 	Req  *uapi.IbUverbsExModifyQp
@@ -607,7 +607,7 @@ func (c WriteExModifyQp) Mlx5() DriverData[uapi.Mlx5IbModifyQp, uapi.Mlx5IbModif
 
 // XRCD
 
-// A WriteCloseXrcd is IB_USER_VERBS_CMD_CLOSE_XRCD.
+// WriteCloseXrcd is IB_USER_VERBS_CMD_CLOSE_XRCD.
 type WriteCloseXrcd struct {
 	*Cmd
 	Req *uapi.IbUverbsCloseXrcd
@@ -619,7 +619,7 @@ func NewWriteCloseXrcd() WriteCloseXrcd {
 	return WriteCloseXrcd{c, request[uapi.IbUverbsCloseXrcd](c)}
 }
 
-// A WriteOpenQp is IB_USER_VERBS_CMD_OPEN_QP.
+// WriteOpenQp is IB_USER_VERBS_CMD_OPEN_QP.
 type WriteOpenQp struct {
 	*Cmd
 	Req  *uapi.IbUverbsOpenQp
@@ -632,7 +632,7 @@ func NewWriteOpenQp() WriteOpenQp {
 	return WriteOpenQp{c, request[uapi.IbUverbsOpenQp](c), get[uapi.IbUverbsCreateQpResp](c, uapi.UVERBS_ATTR_CORE_OUT)}
 }
 
-// A WriteOpenXrcd is IB_USER_VERBS_CMD_OPEN_XRCD.
+// WriteOpenXrcd is IB_USER_VERBS_CMD_OPEN_XRCD.
 type WriteOpenXrcd struct {
 	*Cmd
 	Req  *uapi.IbUverbsOpenXrcd
@@ -647,7 +647,7 @@ func NewWriteOpenXrcd() WriteOpenXrcd {
 
 // AH
 
-// A WriteCreateAh is IB_USER_VERBS_CMD_CREATE_AH.
+// WriteCreateAh is IB_USER_VERBS_CMD_CREATE_AH.
 type WriteCreateAh struct {
 	*Cmd
 	Req  *uapi.IbUverbsCreateAh
@@ -667,7 +667,7 @@ func (c WriteCreateAh) Mlx5() DriverData[None, uapi.Mlx5IbCreateAhResp] {
 	return DriverData[None, uapi.Mlx5IbCreateAhResp]{c.Cmd}
 }
 
-// A WriteDestroyAh is IB_USER_VERBS_CMD_DESTROY_AH.
+// WriteDestroyAh is IB_USER_VERBS_CMD_DESTROY_AH.
 type WriteDestroyAh struct {
 	*Cmd
 	Req *uapi.IbUverbsDestroyAh
@@ -681,7 +681,7 @@ func NewWriteDestroyAh() WriteDestroyAh {
 
 // FLOW
 
-// A WriteExCreateFlow is IB_USER_VERBS_EX_CMD_CREATE_FLOW.
+// WriteExCreateFlow is IB_USER_VERBS_EX_CMD_CREATE_FLOW.
 type WriteExCreateFlow struct {
 	*Cmd
 	Req  *uapi.IbUverbsCreateFlow
@@ -698,7 +698,7 @@ func (c WriteExCreateFlow) Mlx5() DriverData[uapi.Mlx5IbCreateFlow, None] {
 	return DriverData[uapi.Mlx5IbCreateFlow, None]{c.Cmd}
 }
 
-// A WriteExDestroyFlow is IB_USER_VERBS_EX_CMD_DESTROY_FLOW.
+// WriteExDestroyFlow is IB_USER_VERBS_EX_CMD_DESTROY_FLOW.
 type WriteExDestroyFlow struct {
 	*Cmd
 	Req *uapi.IbUverbsDestroyFlow

@@ -113,7 +113,7 @@ func (s *schema) methodType(b *strings.Builder, name string, m *schemaMethod) {
 			needs = append(needs, s.attrGoName("", a))
 		}
 	}
-	fmt.Fprintf(b, "// %s %s is %s.", article(name), name, m.name)
+	fmt.Fprintf(b, "// %s is %s.", name, m.name)
 	if n := len(needs); n == 1 {
 		fmt.Fprintf(b, " It needs %s.", needs[0])
 	} else if n > 1 {
@@ -121,13 +121,6 @@ func (s *schema) methodType(b *strings.Builder, name string, m *schemaMethod) {
 	}
 	fmt.Fprintf(b, "\ntype %s struct{ *Cmd }\n\n", name)
 	fmt.Fprintf(b, "// New%s begins one.\nfunc New%s() %s { return %s{begin(uapi.%s, uapi.%s)} }\n\n", name, name, name, name, m.object, m.name)
-}
-
-func article(name string) string {
-	if strings.ContainsAny(name[:1], "AEIO") {
-		return "An"
-	}
-	return "A"
 }
 
 // attrGoName is the attribute's Go method. One that a driver adds has its name in front.
@@ -283,7 +276,7 @@ func (s *schema) writeWriteCommands() string {
 		}
 		heading(b, &last, object)
 		reqType := "uapi." + s.g.names[req]
-		fmt.Fprintf(b, "// %s %s is %s.\ntype %s struct {\n*Cmd\nReq *%s\n", article(name), name, cname, name, reqType)
+		fmt.Fprintf(b, "// %s is %s.\ntype %s struct {\n*Cmd\nReq *%s\n", name, cname, name, reqType)
 		answer := ""
 		if resp != nil {
 			fmt.Fprintf(b, "Resp *uapi.%s\n", s.g.names[resp])
