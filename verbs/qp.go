@@ -116,7 +116,7 @@ type QP struct {
 	recvMu queueLock
 	groups []mcastGroup
 	prov   provider.QP          // nil when closed; under both locks
-	poster provider.ShortPoster // prov, if it is one
+	poster provider.ShortPoster // prov, if it is one; not changed once there is the QP
 
 	// What posting a send writes, apart from what it only reads: that is faster.
 	sendMu queueLock
@@ -404,7 +404,7 @@ func (qp *QP) Close() error {
 		func() {
 			qp.forget()
 			qp.prov.Release()
-			qp.setProvider(nil)
+			qp.prov = nil
 			qp.usualOps.Store(0)
 		})
 }
