@@ -20,6 +20,9 @@
 // below it); they allocate nothing, and make no system call that libibverbs
 // doesn't make.
 //
+// Every program can open devices of the drivers rxe and mlx5. For another driver a
+// program imports a package that registers a provider: see [provider.Register].
+//
 // # Closing
 //
 // Each object has a Close, which is idempotent, and which answers [ErrBusy]
