@@ -6,8 +6,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// AccessFlags say what may be done with registered memory, as enum
-// ibv_access_flags. Reading locally is always allowed.
+// AccessFlags are the permitted uses of registered memory (enum
+// ibv_access_flags). Local reads are always allowed.
 type AccessFlags uint32
 
 const (
@@ -30,7 +30,7 @@ const (
 
 func (a AccessFlags) String() string { return uapi.EnumIbUverbsAccessFlags.Short(uint64(a)) }
 
-// iova is the address that memory at start gets.
+// iova returns the address that the device uses for memory at start.
 func (a AccessFlags) iova(start uint64) uint64 {
 	if a&AccessZeroBased != 0 {
 		return start & uint64(syscall.Getpagesize()-1)
@@ -38,7 +38,7 @@ func (a AccessFlags) iova(start uint64) uint64 {
 	return start
 }
 
-// check refuses flags that no kernel takes.
+// check refuses flags that no kernel accepts.
 func (a AccessFlags) check(op string) error {
 	if x := a &^ accessKnown; x != 0 {
 		return invalid(op, "unknown access flags %#x", uint32(x))

@@ -9,10 +9,10 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// An AHAttr is the path to a peer, as struct ibv_ah_attr. Over RoCE, IsGlobal
-// must be set, and DLID and SL's meaning as a service level have no use.
+// An AHAttr is the path to a peer (struct ibv_ah_attr). Over RoCE, IsGlobal must be
+// set, DLID is not used, and SL is not a service level.
 type AHAttr struct {
-	IsGlobal     bool // the fields from DGID to FlowLabel count
+	IsGlobal     bool // the fields from DGID to FlowLabel are used
 	DGID         GID
 	SGIDIndex    int // in the port's GID table, 0 to 255
 	HopLimit     uint8
@@ -26,7 +26,7 @@ type AHAttr struct {
 	Port        int // from 1
 }
 
-// check refuses what the kernel's structs can't carry.
+// check refuses values that don't fit the kernel's structs.
 func (a *AHAttr) check(op string, c *Context) error {
 	if err := c.checkPort(op, a.Port); err != nil {
 		return err
@@ -49,7 +49,7 @@ func bool8(b bool) uint8 {
 	return 0
 }
 
-// dest is the attribute as MODIFY_QP takes it.
+// dest returns the attribute in MODIFY_QP's form.
 func (a *AHAttr) dest() uapi.IbUverbsQpDest {
 	return uapi.IbUverbsQpDest{
 		Dgid: a.DGID, FlowLabel: a.FlowLabel, Dlid: a.DLID, SgidIndex: uint8(a.SGIDIndex),
@@ -66,7 +66,7 @@ func ahAttrFromDest(d *uapi.IbUverbsQpDest) AHAttr {
 	}
 }
 
-// An AH is an address handle: where a UD work request goes.
+// An AH is an address handle: the destination of a UD work request.
 type AH struct {
 	ref provider.AHRef // first: see flat.go
 	object
@@ -135,8 +135,8 @@ func (pd *PD) createAHHeld(op string, a *AHAttr) (*AH, error) {
 	return ah, nil
 }
 
-// ahLink says what of the port counts for the address, and on Ethernet the type of
-// its source GID.
+// ahLink returns the properties of the port that matter for the address and, on
+// Ethernet, the type of its source GID.
 func (c *Context) ahLink(a *AHAttr) (provider.Link, error) {
 	known, ok := c.links.Load(a.Port)
 	if !ok {
@@ -160,9 +160,9 @@ func (c *Context) ahLink(a *AHAttr) (provider.Link, error) {
 // in the receive buffer.
 const grhLen = 40
 
-// CreateAHFromWC creates the address handle that answers the sender of a UD
-// message (ibv_create_ah_from_wc): wc is the receive's completion, grh the
-// first 40 bytes of the receive buffer, port the one it came in on.
+// CreateAHFromWC creates the address handle for an answer to a UD message
+// (ibv_create_ah_from_wc). wc is the receive's completion, grh the first 40 bytes of
+// the receive buffer, and port the port that the message arrived on.
 func (pd *PD) CreateAHFromWC(wc *WC, grh []byte, port int) (*AH, error) {
 	const op = "create AH from WC"
 	if err := hold(op, pd.base()); err != nil {
@@ -191,7 +191,7 @@ func (c *Context) ahAttrFromWC(op string, wc *WC, grh []byte, port int) (AHAttr,
 	if err != nil {
 		return AHAttr{}, invalid(op, "%v", err)
 	}
-	// The reply leaves from the address that the message came to.
+	// The answer is sent from the address that the message was sent to.
 	table, err := c.GIDTable()
 	if err != nil {
 		return AHAttr{}, err
@@ -205,8 +205,8 @@ func (c *Context) ahAttrFromWC(op string, wc *WC, grh []byte, port int) (AHAttr,
 	return AHAttr{}, invalid(op, "port %d has no GID %v, to which the message came", port, dst)
 }
 
-// answer makes the path that of an answer to a message with the header, and returns
-// the GID to which that came, and whether by RoCEv2.
+// answer sets the path to that of an answer to a message with this header. It returns
+// the message's destination GID, and whether it was a RoCE v2 message.
 func (a *AHAttr) answer(grh [grhLen]byte) (dst GID, v2 bool, err error) {
 	if ip := grh[20:]; isIPv4(grh) {
 		a.TrafficClass, a.HopLimit = ip[1], ip[8]
@@ -217,7 +217,7 @@ func (a *AHAttr) answer(grh [grhLen]byte) (dst GID, v2 bool, err error) {
 	if version := first >> 28; version != 6 {
 		return dst, false, fmt.Errorf("the GRH is of IP version %d", version)
 	}
-	// An IPv6 header, which InfiniBand's GRH is too.
+	// An IPv6 header. InfiniBand's GRH has the same layout.
 	a.TrafficClass, a.FlowLabel = uint8(first>>20), first&0xfffff
 	a.HopLimit = grh[7]
 	a.DGID = GID(grh[8:24])
@@ -230,22 +230,22 @@ func (a *AHAttr) answer(grh [grhLen]byte) (dst GID, v2 bool, err error) {
 	}
 }
 
-// isIPv4 tells whether the header is RoCEv2's over IPv4, which is in the last 20
-// bytes. The others are then whatever they were: what looks like IPv6 is not, if the
-// IPv4 header's checksum is right.
+// isIPv4 reports whether the header is that of RoCE v2 over IPv4. That is in the last
+// 20 bytes, and the other bytes are undefined. They may look like IPv6, so a correct
+// IPv4 checksum decides.
 func isIPv4(grh [grhLen]byte) bool {
 	ip := grh[20:]
 	if grh[0]>>4 != 6 {
 		return ip[0]>>4 == 4
 	}
-	if ip[0] != 0x45 { // RoCEv2 has no options
+	if ip[0] != 0x45 { // RoCE v2 uses no options
 		return false
 	}
 	sum := uint32(0)
 	for i := 0; i < len(ip); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
 	}
-	return sum%0xffff == 0 // in ones' complement, whose two zeros are 0 and 0xffff
+	return sum%0xffff == 0 // ones' complement has two zeros, 0 and 0xffff
 }
 
 // gidFromIPv4 returns the IPv4-mapped GID.
@@ -255,8 +255,8 @@ func gidFromIPv4(ip [4]byte) GID {
 	return g
 }
 
-// Close destroys the address handle (ibv_destroy_ah). Work requests that name
-// it must have completed.
+// Close destroys the address handle (ibv_destroy_ah). All work requests that use it
+// must have completed.
 func (ah *AH) Close() error {
 	return ah.base().end("destroy AH",
 		func() error {

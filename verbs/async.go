@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// An EventType says what an asynchronous event is about (enum ib_event_type).
+// An EventType is the type of an asynchronous event (enum ib_event_type).
 type EventType uint32
 
 const (
@@ -37,8 +37,8 @@ const (
 
 func (t EventType) String() string { return uapi.EnumIbEventType.Short(uint64(t)) }
 
-// An AsyncEvent is an event that no verb asked for. At most one of QP, CQ, SRQ
-// and Port is set: what the event is about.
+// An AsyncEvent is an asynchronous event. At most one of QP, CQ, SRQ and Port is set:
+// the object that it is about.
 type AsyncEvent struct {
 	Type EventType
 	Port int
@@ -47,10 +47,10 @@ type AsyncEvent struct {
 	SRQ  *SRQ
 }
 
-// AsyncEvent waits for the next asynchronous event (ibv_get_async_event; there
-// is nothing to acknowledge). An event that comes again before it was fetched is
-// reported once, and none that is about an object that was closed. If the device is
-// removed there is one EventDeviceFatal, and then ErrDeviceRemoved.
+// AsyncEvent waits for the next asynchronous event (ibv_get_async_event). Events need
+// no acknowledgement. An event that occurs again before it was returned is reported
+// once. Events of closed objects are not reported. When the device is removed,
+// AsyncEvent returns one EventDeviceFatal, and then ErrDeviceRemoved.
 func (c *Context) AsyncEvent(ctx context.Context) (AsyncEvent, error) {
 	const op = "get async event"
 	if ctx == nil {
@@ -90,23 +90,23 @@ func (c *Context) takeEvent() (e AsyncEvent, ok bool) {
 	return c.events.take()
 }
 
-// events are those that have come. A goroutine reads them from the kernel, whether
-// or not anybody asks, since CQs must learn that they have overrun, and all of the
-// device's end.
+// events queues asynchronous events. A goroutine always reads them from the kernel,
+// because CQs must learn that they have overrun, and all objects that the device is
+// gone.
 type events struct {
 	list  []AsyncEvent
 	fatal bool          // EventDeviceFatal has come
-	more  chan struct{} // holds a token when there are some
-	ended chan struct{} // closed when no more are read
-	err   error         // why, if it isn't Close or the removal; set before ended is closed
+	more  chan struct{} // holds a token when there are events
+	ended chan struct{} // closed when no more events are read
+	err   error         // the reason, other than Close or removal; set before ended is closed
 }
 
 func (q *events) init() {
 	q.more, q.ended = make(chan struct{}, 1), make(chan struct{})
 }
 
-// add keeps an event that isn't there yet: so there are no more of them than of
-// what they can be about.
+// add queues an event unless it is already queued. This bounds the queue by the
+// number of objects.
 func (q *events) add(e AsyncEvent) {
 	if slices.Contains(q.list, e) || e.Type == EventDeviceFatal && q.fatal {
 		return
@@ -129,7 +129,7 @@ func (q *events) take() (e AsyncEvent, ok bool) {
 	}
 	e = q.list[0]
 	if q.list = q.list[1:]; len(q.list) > 0 {
-		q.signal() // for another who waits
+		q.signal() // for another waiter
 	}
 	return e, true
 }
@@ -169,7 +169,7 @@ func (c *Context) readEvents() {
 	}
 }
 
-// event takes an event about an element: an object's id, or a port.
+// event handles an event about an element: an object's id, or a port.
 func (c *Context) event(typ EventType, element uint64) {
 	if typ == EventDeviceFatal {
 		c.deviceGone()
@@ -191,7 +191,7 @@ func (c *Context) event(typ EventType, element uint64) {
 	default:
 		e.Port = int(element)
 	}
-	if known { // it may have been closed meanwhile
+	if known { // else the object was closed meanwhile
 		c.events.add(e)
 	}
 }

@@ -8,14 +8,13 @@ import (
 	"github.com/goverbs/goverbs/provider"
 )
 
-// A SendBuilder makes work requests one after the other in the send queue, and
-// posts them all with one doorbell: what ibv_wr_start and its likes do.
-// QP.StartSends begins a batch, Complete or Abort ends it, and in between the send
-// queue is the batch's alone: other posts wait for its end, and QP.Close and a
-// Modify to QPReset answer ErrBusy.
+// A SendBuilder builds a batch of work requests in the send queue, and posts them
+// with one doorbell, like ibv_wr_start and its companions. QP.StartSends begins a
+// batch, and Complete or Abort ends it. In between, the batch owns the send queue:
+// other posts wait for its end, and QP.Close and a Modify to QPReset return ErrBusy.
 //
-// WRID and Flags are those of the requests from then on. A method that names an
-// operation begins a request, the Set methods say what it is about:
+// WRID and Flags apply to the requests that begin after they are set. The methods
+// named after operations begin a request, and the Set methods set its parameters:
 //
 //	b := qp.StartSends()
 //	b.WRID, b.Flags = 1, verbs.SendSignaled
@@ -24,10 +23,10 @@ import (
 //	…
 //	n, err := b.Complete()
 //
-// Inline data and lists of SGEs must stay as they are until Complete. A
-// SendBuilder is for one batch: what it is told after Complete or Abort is lost,
-// and touches nobody else's batch. It must not be copied, nor used by several
-// goroutines at a time. The zero SendBuilder is one after its end.
+// Inline data and lists of SGEs must not change until Complete. A SendBuilder is for
+// one batch: calls after Complete or Abort have no effect, also on other batches. It
+// must not be copied, nor used by several goroutines at once. The zero SendBuilder
+// acts like one whose batch has ended.
 type SendBuilder struct {
 	WRID  uint64
 	Flags SendFlags
@@ -36,49 +35,48 @@ type SendBuilder struct {
 	batch *batch // nil after the end
 }
 
-// noCopy has go vet find copies.
+// noCopy makes go vet report copies.
 type noCopy struct{}
 
 func (*noCopy) Lock()   {}
 func (*noCopy) Unlock() {}
 
-// A batch is what a QP's SendBuilders build, one after the other: who has the send
-// queue has the batch.
+// A batch is the current batch of a QP's SendBuilders. The lock of the send queue
+// protects it.
 type batch struct {
-	// The requests of the usual kinds go the short way: up to n, short has those
-	// that the provider hasn't got. Before the first of another kind, they are put
-	// into the send queue, and wr and the place behind are for this and the rest.
+	// Requests of the usual kinds take the short path: short[:n] has those that the
+	// provider doesn't have yet. Before the first request of another kind, they are
+	// put into the send queue. From then on wr holds the current request.
 	n     int
 	short [shorts + 1]provider.Short
 
 	qp    *QP
-	wr    [1]SendWR // the request that was begun last, but for its one SGE
+	wr    [1]SendWR // the current request, without its one SGE
 	sge   [1]SGE    // for wr.SGL
-	put   int       // requests before it
-	err   error     // why the provider hasn't got all of those
+	put   int       // the number of requests before it
+	err   error     // why the provider doesn't have all of them
 	binds []bound
 	noted []SendWR // copies of all, while a tracer listens
 }
 
-// What batch.n is at most, and what it is otherwise. The first is one more than the
-// place in short that takes the SGE.
+// Special values of batch.n. They are larger than every number of short requests.
 const (
 	shorts   = 16
-	building = shorts + 1 // wr is a request that the provider hasn't got
-	none     = shorts + 2 // no request was begun
+	building = shorts + 1 // wr is a request that the provider doesn't have yet
+	none     = shorts + 2 // no request has begun
 )
 
-// A bound is a window's key before a bind that may be taken back.
+// A bound is a window and its key before a bind that may be undone.
 type bound struct {
 	mw   *MW
 	rkey uint32
 }
 
-// StartSends begins to build requests (ibv_wr_start). It waits until nobody
-// else posts to the send queue.
+// StartSends begins a batch (ibv_wr_start). It waits until nobody else posts to the
+// send queue.
 func (qp *QP) StartSends() SendBuilder {
 	if qp == nil {
-		return SendBuilder{} // Complete refuses
+		return SendBuilder{} // its Complete returns an error
 	}
 	qp.sendMu.lockForBatch()
 	a := &qp.batch
@@ -89,8 +87,8 @@ func (qp *QP) StartSends() SendBuilder {
 	return SendBuilder{batch: a}
 }
 
-// Complete posts the requests (ibv_wr_complete), and returns their number: all,
-// or none if one of them is refused.
+// Complete posts the requests (ibv_wr_complete) and returns their number. If one of
+// them is refused, it posts none.
 //
 // errors.Is(err, ErrQueueFull) says that completions must be polled first.
 func (b *SendBuilder) Complete() (n int, err error) {
@@ -107,7 +105,7 @@ func (b *SendBuilder) Complete() (n int, err error) {
 	return a.complete()
 }
 
-// complete is Complete of all other requests.
+// complete is Complete without the short path.
 func (a *batch) complete() (n int, err error) {
 	if list := a.n; uint(list-1) < shorts {
 		if a.qp.poster.PostShort(a.short[:list], false) {
@@ -139,8 +137,8 @@ func (a *batch) complete() (n int, err error) {
 	return n, err
 }
 
-// Abort forgets the requests (ibv_wr_abort). After Complete it does nothing, so
-// that it may be deferred.
+// Abort discards the requests (ibv_wr_abort). After Complete it does nothing, so it
+// may be deferred.
 func (b *SendBuilder) Abort() {
 	if a := b.batch; a != nil {
 		b.batch = nil
@@ -149,7 +147,7 @@ func (b *SendBuilder) Abort() {
 	}
 }
 
-// takeBack undoes what was put.
+// takeBack removes the batch's requests from the send queue.
 func (a *batch) takeBack() {
 	if a.qp.prov != nil {
 		a.qp.prov.TakeBack()
@@ -159,15 +157,15 @@ func (a *batch) takeBack() {
 	}
 }
 
-// end gives the send queue back.
+// end releases the send queue.
 func (a *batch) end() {
 	a.wr[0] = SendWR{}
 	a.put, a.err, a.binds, a.noted = 0, nil, nil, nil
 	a.qp.sendMu.Unlock()
 }
 
-// flush puts the short requests. If they can't be put as such, none is short
-// from there on.
+// flush puts the short requests into the send queue. If the provider refuses them as
+// short requests, it puts them as ordinary ones.
 func (a *batch) flush() {
 	if a.n > shorts {
 		return
@@ -184,7 +182,7 @@ func (a *batch) flush() {
 	}
 }
 
-// lengthen writes a short request into wr.
+// lengthen converts a short request into wr.
 func (a *batch) lengthen(s *provider.Short) {
 	a.wr[0] = SendWR{
 		WRID: s.WRID, Opcode: Opcode(uint32(s.Operation)), Flags: SendFlags(s.Operation >> 32),
@@ -193,7 +191,7 @@ func (a *batch) lengthen(s *provider.Short) {
 	a.short[building-1].Addr, a.short[building-1].Data = s.Addr, s.Data
 }
 
-// next puts the request in wr.
+// next puts the request in wr into the send queue.
 func (a *batch) next() {
 	a.ready()
 	if a.err == nil {
@@ -232,7 +230,8 @@ func (b *SendBuilder) begin(op Opcode) *SendWR {
 	return &a.wr[0]
 }
 
-// proceed puts what was begun before, and tells whether the next may be short.
+// proceed puts the previous request into the queue, and reports whether the next one
+// may be short.
 func (a *batch) proceed() bool {
 	if a.n == building {
 		a.next()
@@ -265,7 +264,7 @@ func (b *SendBuilder) quick(op Opcode, rkey uint32, addr uint64, imm uint32) {
 
 const noRequest = "verbs: a SendBuilder's Set method before the first operation"
 
-// last returns the request that was begun last.
+// last returns the current request.
 func (b *SendBuilder) last() *SendWR {
 	if b.batch == nil {
 		return new(SendWR)
@@ -293,10 +292,11 @@ func (b *SendBuilder) Send() { b.quick(OpSend, 0, 0, 0) }
 // SendImm begins a send with immediate (ibv_wr_send_imm).
 func (b *SendBuilder) SendImm(imm uint32) { b.quick(OpSendImm, 0, 0, imm) }
 
-// SendInv begins a send that invalidates a key of the peer's (ibv_wr_send_inv).
+// SendInv begins a send that invalidates one of the peer's keys (ibv_wr_send_inv).
 func (b *SendBuilder) SendInv(rkey uint32) { b.begin(OpSendInv).InvalidateRKey = rkey }
 
-// SendTSO begins a raw packet that is cut into segments (ibv_wr_send_tso).
+// SendTSO begins a raw packet that the device splits into segments
+// (ibv_wr_send_tso).
 func (b *SendBuilder) SendTSO(header []byte, mss uint16) {
 	wr := b.begin(OpTSO)
 	wr.Header, wr.MSS = header, mss
@@ -336,8 +336,8 @@ func (b *SendBuilder) FetchAdd(rkey uint32, addr, add uint64) {
 	b.remote(OpFetchAdd, rkey, addr).Add = add
 }
 
-// AtomicWrite begins a write of 8 bytes that is seen whole (ibv_wr_atomic_write);
-// SetInlineData gives them.
+// AtomicWrite begins an atomic write of 8 bytes (ibv_wr_atomic_write). SetInlineData
+// sets the bytes.
 func (b *SendBuilder) AtomicWrite(rkey uint32, addr uint64) { b.remote(OpAtomicWrite, rkey, addr) }
 
 // Flush makes earlier writes visible (ibv_wr_flush).
@@ -352,10 +352,10 @@ func (b *SendBuilder) BindMW(mw *MW, rkey uint32, bind MWBindInfo) {
 	wr.MW, wr.NewRKey, wr.Bind = mw, rkey, bind
 }
 
-// LocalInv invalidates a key of one's own (ibv_wr_local_inv).
+// LocalInv invalidates a local key (ibv_wr_local_inv).
 func (b *SendBuilder) LocalInv(rkey uint32) { b.begin(OpLocalInv).InvalidateRKey = rkey }
 
-// SetSGE makes one piece of memory the data (ibv_wr_set_sge).
+// SetSGE sets the data to one piece of memory (ibv_wr_set_sge).
 func (b *SendBuilder) SetSGE(sge SGE) {
 	a := b.batch
 	if a == nil {
@@ -369,7 +369,7 @@ func (b *SendBuilder) SetSGE(sge SGE) {
 	s.Addr, s.Data = sge.Addr, uint64(sge.Length)<<32|uint64(sge.LKey)
 }
 
-// SetSGEList makes several pieces the data (ibv_wr_set_sge_list).
+// SetSGEList sets the data to several pieces of memory (ibv_wr_set_sge_list).
 func (b *SendBuilder) SetSGEList(sgl []SGE) {
 	b.last().SGL = sgl
 	if a := b.batch; a != nil {
@@ -377,20 +377,19 @@ func (b *SendBuilder) SetSGEList(sgl []SGE) {
 	}
 }
 
-// SetInlineData makes a copy the data (ibv_wr_set_inline_data).
+// SetInlineData sets the data to inline data (ibv_wr_set_inline_data).
 func (b *SendBuilder) SetInlineData(data []byte) { b.last().Inline = data }
 
-// SetUDAddr says where a datagram goes (ibv_wr_set_ud_addr).
+// SetUDAddr sets a datagram's destination (ibv_wr_set_ud_addr).
 func (b *SendBuilder) SetUDAddr(ah *AH, qpn, qkey uint32) {
 	wr := b.last()
 	wr.AH, wr.RemoteQPN, wr.RemoteQKey = ah, qpn, qkey
 }
 
-// SetXRCSRQN says which SRQ the request is for, of whatever operation
-// (ibv_wr_set_xrc_srqn).
+// SetXRCSRQN sets the peer's SRQ (ibv_wr_set_xrc_srqn). Every operation needs it.
 func (b *SendBuilder) SetXRCSRQN(srqn uint32) { b.last().RemoteSRQN = srqn }
 
-// SetDCAddr says which DCT the request goes to (mlx5dv_wr_set_dc_addr).
+// SetDCAddr sets the destination DCT (mlx5dv_wr_set_dc_addr).
 func (b *SendBuilder) SetDCAddr(ah *AH, dctn uint32, key uint64) {
 	wr := b.last()
 	wr.AH, wr.RemoteQPN, wr.DCKey = ah, dctn, key

@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/ioctl"
 )
 
-// A CompChannel is a completion channel: the file descriptor on which armed
-// CQs report that they have completions. Any number of CQs may share it.
+// A CompChannel is a completion channel: a file descriptor on which armed CQs report
+// that they have completions. Any number of CQs may share it.
 type CompChannel struct {
 	object
 	events *eventFile
@@ -39,10 +39,9 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 	return ch, nil
 }
 
-// Wait waits for the next event and returns the CQ that it is for
-// (ibv_get_cq_event; there is nothing to acknowledge). The CQ must then be
-// armed again, and polled, in this order. It must not be mixed with
-// CQ.PollWait on the same channel.
+// Wait waits for the next event and returns its CQ (ibv_get_cq_event). Events need no
+// acknowledgement. The caller must arm the CQ again, and then poll it, in this order.
+// Wait must not be mixed with CQ.PollWait on the same channel.
 //
 // Close ends the wait with ErrClosed, the device's removal with
 // ErrDeviceRemoved.
@@ -55,7 +54,7 @@ func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 		if err := hold(op, ch.base()); err != nil {
 			return nil, err
 		}
-		ch.drop() // waiting must not keep Close out
+		ch.drop() // waiting must not block Close
 		var b [compEventLen]byte
 		if err := ch.events.read(ctx, b[:]); err != nil {
 			return nil, ch.ctx.failed(op, "", err)
@@ -67,7 +66,7 @@ func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 	}
 }
 
-// cqOf counts the event for its CQ, and returns that.
+// cqOf counts an event, and returns its CQ.
 func (ch *CompChannel) cqOf(b [compEventLen]byte) *CQ {
 	cq, _ := ch.ctx.member(binary.NativeEndian.Uint64(b[:])).(*CQ)
 	if cq != nil {
@@ -76,8 +75,8 @@ func (ch *CompChannel) cqOf(b [compEventLen]byte) *CQ {
 	return cq
 }
 
-// waitFor waits until an event for the CQ has come. Of the goroutines that
-// wait on one channel, the one that has the turn reads for all.
+// waitFor waits for an event of the CQ. Of the goroutines that wait on one channel,
+// the one that has the turn reads the events of all.
 func (ch *CompChannel) waitFor(ctx context.Context, cq *CQ) error {
 	for {
 		select {
@@ -99,8 +98,7 @@ func (ch *CompChannel) waitFor(ctx context.Context, cq *CQ) error {
 	}
 }
 
-// readFor reads events, and gives each to its CQ, until one for
-// cq has come or cq is closed.
+// readFor reads events and passes each to its CQ, until cq has one or is closed.
 func (ch *CompChannel) readFor(ctx context.Context, cq *CQ) error {
 	for len(cq.fired) == 0 && !cq.closed() {
 		var b [compEventLen]byte
@@ -121,8 +119,8 @@ func (ch *CompChannel) readFor(ctx context.Context, cq *CQ) error {
 // compEventLen is the size of struct ib_uverbs_comp_event_desc.
 const compEventLen = 8
 
-// Close destroys the channel (ibv_destroy_comp_channel) and ends waits on it.
-// While CQs use it, it answers ErrBusy.
+// Close destroys the channel (ibv_destroy_comp_channel) and ends waits on it. It
+// returns ErrBusy while CQs use the channel.
 func (ch *CompChannel) Close() error {
 	return ch.base().end("destroy completion channel",
 		func() error { return ch.events.Close() },

@@ -12,10 +12,10 @@ import (
 	"github.com/goverbs/goverbs/provider"
 )
 
-// A Context is an opened device, as struct ibv_context.
+// A Context is an opened device (struct ibv_context).
 //
-// Its methods, and those of all objects made from it, are safe for concurrent
-// use, unless a type says otherwise.
+// Its methods, and those of all objects created on it, are safe for concurrent use,
+// unless a type says otherwise.
 type Context struct {
 	dev         *Device
 	file        *ioctl.File
@@ -29,8 +29,8 @@ type Context struct {
 	events  events // under mu
 	holds   atomic.Int32
 	close   sync.Mutex    // held by Close
-	closing atomic.Bool   // Close was called: nothing new begins
-	idle    chan struct{} // while closing, something has changed
+	closing atomic.Bool   // Close was called: no verb may begin
+	idle    chan struct{} // signaled while closing, when a hold has changed
 	limits  atomic.Pointer[DeviceAttr]
 	links   sync.Map // port number to provider.Link without a GID's type, which doesn't change
 	removal removal
@@ -49,7 +49,7 @@ func (d *Device) Open() (*Context, error) {
 	return d.open(file)
 }
 
-// open makes a Context of the device's file.
+// open makes a Context from the device's file.
 func (d *Device) open(file *ioctl.File) (*Context, error) {
 	c := &Context{dev: d, file: file, members: make(map[uint64]member), idle: make(chan struct{}, 1)}
 	if err := c.start(); err != nil {
@@ -60,11 +60,11 @@ func (d *Device) open(file *ioctl.File) (*Context, error) {
 	return c, nil
 }
 
-// opened keeps Contexts that nobody refers to any more, and with them the
-// memory that the device still writes to, until they are closed.
+// opened keeps Contexts alive until they are closed, even without other references.
+// The device may still write to their memory.
 var opened sync.Map
 
-// openError says what can be done about a node that doesn't open.
+// openError returns the error for a node that can't be opened, with a hint.
 func openError(d *Device, err error) error {
 	e := &OpError{Op: "open device", Object: d.Name() + ", " + d.Node(), Err: err}
 	switch {
@@ -78,7 +78,7 @@ func openError(d *Device, err error) error {
 	return e
 }
 
-// start finds the provider and sets the context up in the kernel.
+// start finds the provider and creates the kernel's context.
 func (c *Context) start() error {
 	p, err := c.match()
 	if err != nil {
@@ -104,7 +104,7 @@ func (c *Context) start() error {
 	if err := c.prov.Adopt(); err != nil {
 		return err
 	}
-	// The first one made is where the kernel sends the events of all objects.
+	// The kernel sends the events of all objects to the first such file.
 	async := ioctl.NewAsyncEventAlloc()
 	defer async.Release()
 	fd := async.FdHandle()
@@ -120,8 +120,8 @@ func (c *Context) start() error {
 	return nil
 }
 
-// errOldKernel: QPs and SRQs are made by ioctl from Linux 5.8 on, the GID table is
-// read so from 5.10 on.
+// errOldKernel: the ioctls that create QPs and SRQs exist since Linux 5.8, the one
+// that reads the GID table since 5.10.
 var errOldKernel = fmt.Errorf("%w: this kernel's uverbs lacks ioctls; Linux 5.10 or later is needed", ErrNotSupported)
 
 func (c *Context) match() (*provider.Provider, error) {
@@ -140,7 +140,7 @@ func (c *Context) match() (*provider.Provider, error) {
 	return nil, fmt.Errorf("%w: this program has no provider for the device's driver", ErrNotSupported)
 }
 
-// Device returns the device that was opened.
+// Device returns the Context's device.
 func (c *Context) Device() *Device {
 	if c == nil {
 		return nil
@@ -157,7 +157,7 @@ func (c *Context) NumCompVectors() int {
 	return c.compVectors
 }
 
-// begin holds the context open for the duration of a verb, which ends with done.
+// begin keeps the context open for the duration of a verb, until done.
 func (c *Context) begin(op string) error {
 	if c == nil {
 		return &OpError{Op: op, Err: errNil}
@@ -184,7 +184,7 @@ func (c *Context) done() {
 	c.changed()
 }
 
-// changed tells a Close that waits that something is held no more, or new.
+// changed wakes a waiting Close: an object was released or added.
 func (c *Context) changed() {
 	if c.closing.Load() {
 		select {
@@ -194,7 +194,7 @@ func (c *Context) changed() {
 	}
 }
 
-// add makes a member known to events and to Close.
+// add registers a member for events and for Close.
 func (c *Context) add(o *object, m member) {
 	c.holds.Add(1)
 	c.mu.Lock()
@@ -203,7 +203,7 @@ func (c *Context) add(o *object, m member) {
 	}
 	c.members[o.id] = m
 	c.mu.Unlock()
-	c.changed() // a verb's hold may have become the member's
+	c.changed() // a hold may have passed from a verb to the member
 }
 
 func (c *Context) newID() uint64 { return c.nextID.Add(1) }
@@ -216,19 +216,18 @@ func (c *Context) remove(o *object) {
 	c.done()
 }
 
-// member returns the object that the kernel calls id, nil if it was closed.
+// member returns the object with the id, or nil if it was closed.
 func (c *Context) member(id uint64) member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.members[id]
 }
 
-// Close closes the device and all objects that were made from it and not yet
-// closed, in order. From then on, verbs answer ErrClosed and waits for events
-// end with it. Verbs that run when it is called are waited for; a batch that a
-// SendBuilder has not ended isn't: Close answers ErrBusy then. If it fails, what is
-// left stays as it is, and Close may be called again. Closing again after it
-// succeeded does nothing.
+// Close closes all remaining objects of the device, in order, and then the device.
+// Verbs called from then on return ErrClosed, and waits for events end with it. Close
+// waits for verbs that are already running. It does not wait for the batch of a
+// SendBuilder, but returns ErrBusy. If Close fails, the remaining objects stay as
+// they are, and it may be called again. Closing a closed Context does nothing.
 func (c *Context) Close() error {
 	const op = "close device"
 	if c == nil || c.file == nil {
@@ -261,8 +260,8 @@ func (c *Context) Close() error {
 	return nil
 }
 
-// closeMembers closes the objects up to those of the first kind of which one is
-// held by a verb.
+// closeMembers closes the objects kind by kind. It stops after the first kind with an
+// object that a verb holds.
 func (c *Context) closeMembers() (held bool, err error) {
 	for k := range kinds {
 		for _, m := range c.membersOf(k) {
@@ -277,7 +276,7 @@ func (c *Context) closeMembers() (held bool, err error) {
 			break
 		}
 	}
-	// A verb that posts may itself wait for the end of a batch.
+	// A running post may itself wait for the end of a batch.
 	for _, m := range c.membersOf(kindQP) {
 		if m.(*QP).sendMu.batching() {
 			return false, errBatch
@@ -298,7 +297,7 @@ func (c *Context) membersOf(k kind) []member {
 	return ms
 }
 
-// deviceLimits returns the device's limits, asked once.
+// deviceLimits returns the device's limits. It queries them once.
 func (c *Context) deviceLimits() (*DeviceAttr, error) {
 	if l := c.limits.Load(); l != nil {
 		return l, nil

@@ -12,21 +12,21 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A CQ is a completion queue. Its methods are safe for concurrent use, unless
-// it was made with CQOptions.SingleOwner.
+// A CQ is a completion queue. Its methods are safe for concurrent use, unless it was
+// created with CQOptions.SingleOwner.
 type CQ struct {
 	object
 	mu    queueLock
 	prov  provider.CQ // nil when closed
 	cqe   int
 	chn   *CompChannel
-	fired chan struct{} // an event came that PollWait has not yet seen
+	fired chan struct{} // holds a token when there is an event that PollWait has not seen
 	gone  chan struct{} // closed by Close
 
 	waiters atomic.Int32  // goroutines in PollWait
-	events  atomic.Uint32 // that came
-	overran atomic.Bool   // EventCQErr came, which no Poll can see in the queue
-	silent  atomic.Bool   // nothing will come any more: see silence
+	events  atomic.Uint32 // the number of events so far
+	overran atomic.Bool   // EventCQErr was reported: the queue itself doesn't show an overrun
+	silent  atomic.Bool   // there will be no more completions: see silence
 	timed   bool          // CQOptions.Timestamps
 }
 
@@ -39,24 +39,24 @@ func (cq *CQ) base() *object {
 
 // CQOptions are the arguments of CreateCQ.
 type CQOptions struct {
-	CQE     int          // how many completions it must hold, from 1; it may be made larger
-	Channel *CompChannel // where it reports events; nil for none
-	Vector  int          // completion vector, from 0 to Context.NumCompVectors-1
+	CQE     int          // minimum capacity in completions, from 1
+	Channel *CompChannel // the channel for its events; nil for none
+	Vector  int          // completion vector, 0 to Context.NumCompVectors-1
 
-	// What some adapters have, mlx5 among them: the bytes of a completion in the
-	// queue, 64 or 128 (0: the adapter's usual), and compression, if
+	// Some adapters, such as mlx5, support these: the size of a completion in the
+	// queue, 64 or 128 bytes (0 for the default), and compression, if
 	// DeviceAttr.CQECompression allows it.
 	CQESize     int
 	Compression CQECompression
 
-	// Timestamps is for PollTimed: it has the QPs on the CQ stamp completions by
-	// Context.RawClock's counter. A device whose firmware stamps by another refuses
-	// such QPs.
+	// Timestamps enables PollTimed: the QPs on the CQ take timestamps from the counter
+	// that Context.RawClock reads. If the firmware uses another counter, the device
+	// refuses such QPs.
 	Timestamps bool
 
-	// SingleOwner promises that one goroutine at a time uses the CQ, and drops
-	// its lock. A second one that is seen panics. To close a QP on the CQ, or to
-	// move it to QPReset, is a use of the CQ.
+	// SingleOwner promises that only one goroutine at a time uses the CQ, and removes
+	// its lock. If a second one is detected, it panics. Closing a QP on the CQ, and
+	// moving it to QPReset, are uses of the CQ.
 	SingleOwner bool
 }
 
@@ -134,7 +134,7 @@ func (c *Context) createCQHeld(op string, o *CQOptions, parents []*object) (*CQ,
 		return nil, c.failedToLock(op, object, err)
 	}
 	cq.adopt(c, kindCQ, uint32(*handle), cq, parents...)
-	if c.removal.gone.Load() { // perhaps before the CQ could be told
+	if c.removal.gone.Load() { // the CQ may have been added too late to be told
 		cq.silent.Store(true)
 	}
 	return cq, nil
@@ -148,7 +148,7 @@ func destroyCQ(c *Context, handle uint32) error {
 	return cmd.Run(c.file)
 }
 
-// CQE returns how many completions the CQ holds.
+// CQE returns the CQ's capacity in completions.
 func (cq *CQ) CQE() int {
 	if cq == nil {
 		return 0
@@ -158,12 +158,12 @@ func (cq *CQ) CQE() int {
 	return cq.cqe
 }
 
-// Poll takes up to len(wc) completions from the queue and returns their
-// number (ibv_poll_cq), or an error if it took none. It doesn't wait and makes no
-// system call.
+// Poll removes up to len(wc) completions from the queue and returns their number
+// (ibv_poll_cq), or an error if it removed none. It neither waits nor makes a system
+// call.
 //
-// A *CQEError tells of an entry that is about no request of this process. It was
-// dropped; the next Poll goes on after it.
+// A *CQEError reports an entry that matches no request of this process. The entry is
+// dropped, and the next Poll continues after it.
 func (cq *CQ) Poll(wc []WC) (int, error) {
 	if cq == nil {
 		return 0, &OpError{Op: "poll CQ", Err: errNil}
@@ -189,7 +189,7 @@ func (cq *CQ) Poll(wc []WC) (int, error) {
 	return 0, cq.nothing(err)
 }
 
-// poll is Poll without its short way, as closeSend is PostSend.
+// poll is Poll without its short path.
 func (cq *CQ) poll(wc []WC) (int, error) {
 	cq.mu.Lock()
 	if cq.prov == nil {
@@ -207,8 +207,8 @@ func (cq *CQ) poll(wc []WC) (int, error) {
 	return 0, cq.nothing(err)
 }
 
-// nothing says why nothing was polled, nil: there was nothing. It stays out of the way
-// of polls that go well.
+// nothing returns why Poll returns no completions; nil means that there are none. It
+// is not inlined, to keep the code of successful polls small.
 //
 //go:noinline
 func (cq *CQ) nothing(err error) error {
@@ -218,7 +218,7 @@ func (cq *CQ) nothing(err error) error {
 	return cq.silence()
 }
 
-// silence returns why no completions will come any more, nil: they may.
+// silence returns why there will be no more completions, or nil if there may be.
 func (cq *CQ) silence() error {
 	switch {
 	case cq.overran.Load():
@@ -229,16 +229,16 @@ func (cq *CQ) silence() error {
 	return nil
 }
 
-// overrun has those who poll and wait learn that completions are lost.
+// overrun reports to pollers and waiters that completions are lost.
 func (cq *CQ) overrun() {
 	cq.overran.Store(true)
 	cq.silent.Store(true)
 	cq.wake()
 }
 
-// PollTimed is Poll that also stores, for each completion, the count of the
-// device's clock at which it came: see Context.RawClock. It returns at most as
-// many as there are cycles. The CQ is one made with CQOptions.Timestamps.
+// PollTimed is Poll with timestamps: for each completion it also stores the value of
+// the device's clock (see Context.RawClock). It returns at most len(cycles)
+// completions. The CQ must have been created with CQOptions.Timestamps.
 func (cq *CQ) PollTimed(wc []WC, cycles []uint64) (int, error) {
 	if cq == nil {
 		return 0, &OpError{Op: "poll CQ", Err: errNil}
@@ -277,10 +277,10 @@ var errPollRemoved = opErr("poll CQ", "", ErrDeviceRemoved)
 
 var errPollClosed = opErr("poll CQ", "", ErrClosed)
 
-// Arm asks for one event on the CQ's channel, at the next completion, or with
-// solicitedOnly at the next that the peer solicited or that failed
-// (ibv_req_notify_cq). Completions that were in the queue before cause none:
-// poll after arming.
+// Arm requests one event on the CQ's channel, for the next completion
+// (ibv_req_notify_cq). With solicitedOnly, only a completion that the peer solicited,
+// or one with an error, causes the event. Completions that are already in the queue
+// cause none, so poll after arming.
 func (cq *CQ) Arm(solicitedOnly bool) error {
 	const op = "arm CQ"
 	if cq == nil {
@@ -315,12 +315,12 @@ func (cq *CQ) arm(op string, solicitedOnly bool) error {
 	return nil
 }
 
-// PollWait is Poll that waits, without losing an event, until there is at
-// least one completion: it polls, arms, polls again, and sleeps. Any number of
-// goroutines may wait on CQs of one channel.
+// PollWait is Poll that waits until there is at least one completion. It polls, arms
+// the CQ, polls again, and sleeps, so it misses no event. Any number of goroutines may
+// wait on CQs of one channel.
 //
-// Close ends the wait with ErrClosed, the device's removal with
-// ErrDeviceRemoved. A CQ without a Channel can't be waited for: ErrInvalid.
+// Close ends the wait with ErrClosed, and the device's removal ends it with
+// ErrDeviceRemoved. On a CQ without a Channel, PollWait returns ErrInvalid.
 func (cq *CQ) PollWait(ctx context.Context, wc []WC) (int, error) {
 	const op = "wait for CQ"
 	if ctx == nil {
@@ -355,15 +355,15 @@ func (cq *CQ) PollWait(ctx context.Context, wc []WC) (int, error) {
 	}
 }
 
-// leave ends a PollWait. It may have used up the one event that the arming
-// gave, so another waiter must look for itself, and arm again.
+// leave ends a PollWait. It may have consumed the one event of the arming, so another
+// waiter must poll and arm again.
 func (cq *CQ) leave() {
 	if cq.waiters.Add(-1) > 0 {
 		cq.wake()
 	}
 }
 
-// wake has a PollWait look for itself.
+// wake makes a PollWait poll again.
 func (cq *CQ) wake() {
 	cq.fire()
 	if cq.chn != nil {
@@ -371,7 +371,7 @@ func (cq *CQ) wake() {
 	}
 }
 
-// fire tells PollWait that an event came.
+// fire tells PollWait about an event.
 func (cq *CQ) fire() {
 	select {
 	case cq.fired <- struct{}{}:
@@ -379,8 +379,8 @@ func (cq *CQ) fire() {
 	}
 }
 
-// Resize makes room for cqe completions (ibv_resize_cq). Those not yet polled
-// are kept; if there are more of them than fit, the kernel may refuse.
+// Resize changes the CQ's capacity to at least cqe completions (ibv_resize_cq).
+// Completions that were not polled are kept. If they don't fit, the kernel may refuse.
 func (cq *CQ) Resize(cqe int) error {
 	const op = "resize CQ"
 	if err := hold(op, cq.base()); err != nil {
@@ -412,8 +412,8 @@ func (cq *CQ) Resize(cqe int) error {
 	return nil
 }
 
-// forget drops the completions of a QP that was reset or destroyed. The QP holds
-// the CQ.
+// forget drops the completions of a QP that was reset or destroyed. The QP keeps the
+// CQ open.
 func (cq *CQ) forget(qp *QP) {
 	cq.mu.Lock()
 	cq.prov.Forget(qp.prov)
@@ -427,14 +427,14 @@ func (cq *CQ) forgetSRQ(srq *SRQ) {
 	cq.mu.Unlock()
 }
 
-// Close destroys the CQ (ibv_destroy_cq) with the completions in it. While
-// QPs use it, it answers ErrBusy.
+// Close destroys the CQ (ibv_destroy_cq) and the completions in it. It returns
+// ErrBusy while QPs use the CQ.
 func (cq *CQ) Close() error {
 	if cq == nil {
 		return nil
 	}
-	// Held to the end: a poll or an arming in between would use a handle that
-	// may be another object's by then.
+	// Held until the end: otherwise a poll or an Arm in between could use a handle that
+	// already belongs to another object.
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
 	return cq.base().end("destroy CQ",

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// A Device is an RDMA device that the kernel offers to user space, as struct
-// ibv_device. What its methods return was read from /sys/class/infiniband when
-// the device was listed; opening it is not needed.
+// A Device is an RDMA device that the kernel exposes to user space (struct
+// ibv_device). Its properties were read from /sys/class/infiniband when the device
+// was listed, so reading them doesn't take opening it.
 type Device struct {
 	name         string
 	index        int
@@ -42,7 +42,7 @@ func (d *Device) Node() string {
 	return d.node
 }
 
-// NodeType returns what the device is in an RDMA network.
+// NodeType returns the device's role in an RDMA network.
 func (d *Device) NodeType() NodeType {
 	if d == nil {
 		return 0
@@ -66,7 +66,7 @@ func (d *Device) NodeGUID() GUID {
 	return d.nodeGUID
 }
 
-// SysImageGUID returns the GUID that the devices of one adapter share.
+// SysImageGUID returns the GUID shared by all devices of one adapter.
 func (d *Device) SysImageGUID() GUID {
 	if d == nil {
 		return GUID{}
@@ -74,8 +74,8 @@ func (d *Device) SysImageGUID() GUID {
 	return d.sysImageGUID
 }
 
-// ABIVersion returns the version of the ABI that the kernel's driver has for
-// its provider.
+// ABIVersion returns the version of the ABI between the kernel's driver and its
+// provider.
 func (d *Device) ABIVersion() int {
 	if d == nil {
 		return 0
@@ -83,7 +83,7 @@ func (d *Device) ABIVersion() int {
 	return d.abiVersion
 }
 
-// FWVer returns the firmware's version, "" if the driver doesn't say.
+// FWVer returns the firmware's version, or "" if the driver doesn't report it.
 func (d *Device) FWVer() string {
 	if d == nil {
 		return ""
@@ -91,7 +91,7 @@ func (d *Device) FWVer() string {
 	return d.fwVer
 }
 
-// HWRev returns the hardware's revision, "" if the driver doesn't say.
+// HWRev returns the hardware's revision, or "" if the driver doesn't report it.
 func (d *Device) HWRev() string {
 	if d == nil {
 		return ""
@@ -99,8 +99,8 @@ func (d *Device) HWRev() string {
 	return d.hwRev
 }
 
-// BoardID returns the identifier of the adapter's model (PSID), "" if the
-// driver doesn't say.
+// BoardID returns the identifier of the adapter's model (PSID), or "" if the driver
+// doesn't report it.
 func (d *Device) BoardID() string {
 	if d == nil {
 		return ""
@@ -108,8 +108,8 @@ func (d *Device) BoardID() string {
 	return d.boardID
 }
 
-// NetDevs returns the names of the network interfaces that the device's ports
-// are on, as they are now, sorted.
+// NetDevs returns the current names of the network interfaces of the device's ports,
+// sorted.
 func (d *Device) NetDevs() []string {
 	if d == nil {
 		return nil
@@ -117,8 +117,8 @@ func (d *Device) NetDevs() []string {
 	return d.netDevs()
 }
 
-// Err returns what keeps the device from being opened, as far as that shows
-// without trying: in a container, the device node is often missing.
+// Err returns why the device can't be opened, as far as that is known without trying.
+// In a container, the device node is often missing.
 func (d *Device) Err() error {
 	if d == nil {
 		return &OpError{Op: "open device", Err: errNil}
@@ -133,9 +133,9 @@ func (d *Device) String() string {
 	return d.name
 }
 
-// Devices lists the RDMA devices by the number of their device node. A device
-// whose node is missing is listed: see Err. That there is no device is not an
-// error.
+// Devices lists the RDMA devices, in the order of their device nodes' numbers. A
+// device whose node is missing is listed, too: see Err. It is not an error if there
+// are no devices.
 func Devices() ([]*Device, error) {
 	const op = "list devices"
 	if runtime.GOOS != "linux" {
@@ -148,12 +148,12 @@ func Devices() ([]*Device, error) {
 	return devs, nil
 }
 
-// Open opens the device that the selector names: by its name ("rxe0"), its
-// node GUID ("5054:00ff:fe12:3456", colons may be left out) or one of its
-// network interfaces ("eth0"), tried in this order. An empty selector takes
-// the first device that opens.
+// Open opens the selected device. The selector is a device's name ("rxe0"), its node
+// GUID ("5054:00ff:fe12:3456", with or without colons) or one of its network
+// interfaces ("eth0"). They are tried in this order. An empty selector selects the
+// first device that can be opened.
 //
-// Where there is no such device, errors.Is(err, ErrNoDevice) holds.
+// If there is no such device, the error matches ErrNoDevice.
 func Open(selector string) (*Context, error) {
 	devs, err := Devices()
 	if err != nil {
@@ -166,8 +166,8 @@ func Open(selector string) (*Context, error) {
 	return openFirst(found, (*Device).Open)
 }
 
-// openFirst opens the first device that opens; where none does, it says why for
-// each.
+// openFirst opens the first device that can be opened. If none can, the error says why
+// for each.
 func openFirst(devs []*Device, open func(*Device) (*Context, error)) (*Context, error) {
 	var errs []error
 	for _, d := range devs {
@@ -183,7 +183,7 @@ func openFirst(devs []*Device, open func(*Device) (*Context, error)) (*Context, 
 	return nil, errors.Join(errs...)
 }
 
-// find returns the devices that the selector names: one, or all in their order.
+// find returns the devices that match the selector: one, or all in their order.
 func (t tree) find(devs []*Device, selector string) ([]*Device, error) {
 	if len(devs) == 0 {
 		return nil, &OpError{Op: "open device", Object: selector, Err: ErrNoDevice, Hint: t.whyNone()}
@@ -211,7 +211,7 @@ func (t tree) find(devs []*Device, selector string) ([]*Device, error) {
 	}
 }
 
-// whyNone says what can be done where no device is listed.
+// whyNone returns a hint for when no device is listed.
 func (t tree) whyNone() string {
 	if names := t.kernelDevices(); len(names) > 0 {
 		return "the kernel has " + strings.Join(names, ", ") + ", but nothing in " + t.sys +
@@ -221,7 +221,7 @@ func (t tree) whyNone() string {
 		"a container needs the host's /sys/class/infiniband and the nodes in /dev/infiniband"
 }
 
-// A NodeType is what a device is in an RDMA network (enum ibv_node_type).
+// A NodeType is a device's role in an RDMA network (enum ibv_node_type).
 type NodeType int
 
 // The node types, numbered as in sysfs.
@@ -255,7 +255,7 @@ func (t NodeType) String() string {
 	return "unknown"
 }
 
-// Transport returns the protocol that such nodes speak.
+// Transport returns the transport protocol of such nodes.
 func (t NodeType) Transport() Transport {
 	switch t {
 	case NodeCA, NodeSwitch, NodeRouter:

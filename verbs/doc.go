@@ -1,9 +1,9 @@
-// Package verbs is RDMA for Go: what libibverbs is for C, without C.
+// Package verbs is RDMA in pure Go. It corresponds to libibverbs in C.
 //
-// A program opens a device, and makes on it a protection domain, memory
-// regions, completion queues and queue pairs; brings a queue pair to the state
-// in which it can send; posts work requests and polls their completions. The
-// words are those of rdma-core: ibv_create_qp is [PD.CreateQP], ibv_post_send
+// A program opens a device. On it, it creates a protection domain, memory
+// regions, completion queues and queue pairs. It brings a queue pair to the state
+// in which it can send. Then it posts work requests and polls their completions.
+// The names are those of rdma-core: ibv_create_qp is [PD.CreateQP], ibv_post_send
 // is [QP.PostSend], ibv_poll_cq is [CQ.Poll].
 //
 //	dev, err := verbs.Open("rxe0")      // ibv_open_device
@@ -16,8 +16,8 @@
 //	n, err = cq.PollWait(ctx, wcs)      // ibv_poll_cq, and events
 //
 // Control verbs are ioctls on /dev/infiniband/uverbsN (package ioctl). Posting
-// and polling go through queues in shared memory (package provider and those
-// below it); they allocate nothing, and make no system call that libibverbs
+// and polling use queues in shared memory (package provider and the packages
+// below it). They allocate nothing, and make no system call that libibverbs
 // doesn't make.
 //
 // Every program can open devices of the drivers rxe and mlx5. For another driver a
@@ -25,23 +25,23 @@
 //
 // # Closing
 //
-// Each object has a Close, which is idempotent, and which answers [ErrBusy]
-// while other objects need it, or a verb runs on it. [Context.Close] closes what is
-// left, in order, and lets verbs that run come to their end.
+// Each object has a Close method, which is idempotent. It returns [ErrBusy] while
+// other objects depend on the object, or a verb is running on it. [Context.Close]
+// waits for running verbs, and closes all remaining objects in order.
 //
-// A closed object still tells what it was: its number, its keys, its size. A nil
-// pointer is like an object that was closed and had nothing.
+// The properties of a closed object, such as its number, keys and size, can still
+// be read. A nil pointer acts like a closed object whose properties are zero.
 //
 // # Concurrency
 //
-// All methods may be called from several goroutines at once, unless a type
-// says otherwise. A queue has a lock, which the SingleOwner option drops. Waits
-// take a context.Context and hold no thread.
+// All methods may be called from several goroutines at once, unless a type says
+// otherwise. Each queue has a lock, which the SingleOwner option removes. Methods
+// that wait take a context.Context, and block no thread.
 //
 // # Errors
 //
-// A refused verb is an [*OpError], which wraps the kernel's errno and matches
-// ErrBusy, ErrNotSupported and the others with errors.Is. What can be seen to be
-// wrong is refused with [ErrInvalid] before the kernel is asked. A work request
-// that fails later is a [WC] whose Err is a [*WCError].
+// A verb that fails returns an [*OpError]. It wraps the kernel's errno, and matches
+// ErrBusy, ErrNotSupported and the others with errors.Is. Invalid arguments are
+// refused with [ErrInvalid] before they reach the kernel, as far as possible. A work
+// request that fails later completes with a [WC] whose Err is a [*WCError].
 package verbs

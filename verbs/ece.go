@@ -1,16 +1,16 @@
 package verbs
 
-// An ECE names what a device can do beyond the specification, for two devices
-// of one vendor to agree on while they connect (struct ibv_ece, enhanced
-// connection establishment).
+// An ECE describes a device's features beyond the specification (struct ibv_ece).
+// Two devices of one vendor negotiate them while they connect: enhanced connection
+// establishment.
 type ECE struct {
-	VendorID uint32 // PCI's
-	Options  uint32 // the vendor's
+	VendorID uint32 // the PCI vendor ID
+	Options  uint32 // defined by the vendor
 }
 
-// QueryECE returns what the device has for the QP (ibv_query_ece), as of
-// CreateQP or of the Modify that followed SetECE: what goes to the peer. Options
-// are 0 if it has nothing. Drivers without ECE answer ErrNotSupported.
+// QueryECE returns the QP's ECE, which is to be sent to the peer (ibv_query_ece). It
+// is set by CreateQP, and by the Modify that follows SetECE. Options is 0 if the
+// device has no such features. For drivers without ECE it returns ErrNotSupported.
 func (qp *QP) QueryECE() (ECE, error) {
 	const op = "query ECE"
 	if err := hold(op, qp.base()); err != nil {
@@ -26,9 +26,9 @@ func (qp *QP) QueryECE() (ECE, error) {
 	return ECE{VendorID: vendor, Options: options}, nil
 }
 
-// SetECE has the next Modify of the state ask the device for what a peer has or
-// answered (ibv_set_ece). QueryECE then says what came of it. Devices without ECE
-// answer ErrNotSupported.
+// SetECE sets the ECE to request from the device (ibv_set_ece): that of the peer's
+// request or answer. The next Modify of the state requests it, and then QueryECE
+// returns the result. For devices without ECE it returns ErrNotSupported.
 func (qp *QP) SetECE(ece ECE) error {
 	const op = "set ECE"
 	if err := hold(op, qp.base()); err != nil {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errnoName is the errno as C programmers know it.
+// errnoName returns the errno's name in C.
 func errnoName(e syscall.Errno) string {
 	if name := unix.ErrnoName(e); name != "" {
 		return name

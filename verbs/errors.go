@@ -9,38 +9,39 @@ import (
 	"github.com/goverbs/goverbs/provider"
 )
 
-// What errors.Is finds in the errors of this package, beside the errno itself.
+// The errors of this package match these with errors.Is, beside the errno.
 var (
 	// ErrInvalid: an argument was refused before it reached the kernel.
 	ErrInvalid = errors.New("invalid argument")
-	// ErrClosed: the object, or its Context, was closed, or was never opened.
+	// ErrClosed: the object or its Context is closed, or was never opened.
 	ErrClosed = errors.New("object is closed")
-	// ErrBusy: the object is in use by another one, by a verb that runs, or by a
-	// batch that is being built. Close may be called again later.
+	// ErrBusy: the object is in use by another object, by a running verb, or by a batch
+	// that is being built. Close may be called again later.
 	ErrBusy = errors.New("object is in use")
-	// ErrNotSupported: the device, its driver or the kernel lacks what was asked for.
+	// ErrNotSupported: the device, its driver or the kernel doesn't support the
+	// operation.
 	ErrNotSupported = errors.New("not supported")
 	// ErrDeviceRemoved: the device is gone, or broken. Objects on it can only be
 	// closed.
 	ErrDeviceRemoved = errors.New("device was removed")
 	// ErrQueueFull: the queue has no room until completions are polled.
 	ErrQueueFull = provider.ErrQueueFull
-	// ErrCQOverrun: the CQ had no room for a completion, of which EventCQErr tells,
-	// too. Completions are lost, and its QPs have failed.
+	// ErrCQOverrun: the CQ had no room for a completion. EventCQErr reports this, too.
+	// Completions are lost, and the CQ's QPs have failed.
 	ErrCQOverrun = provider.ErrCQOverrun
-	// ErrNoDevice: no RDMA device fits.
+	// ErrNoDevice: there is no matching RDMA device.
 	ErrNoDevice = errors.New("no RDMA device")
 )
 
-// A CQEError is what CQ.Poll found in the queue that is about no request of this
-// process: errors.As finds it.
+// A CQEError is an entry in a CQ that matches no request of this process. CQ.Poll
+// returns it.
 type CQEError = provider.CQEError
 
-// An OpError says which verb failed, on what, and why. It wraps the kernel's
+// An OpError says which verb failed, on what object, and why. It wraps the kernel's
 // errno (a syscall.Errno), and matches the package's errors with errors.Is.
 type OpError struct {
 	Op     string // the verb, such as "create QP"
-	Object string // what it was called on or with, such as "RC, 16 WR"; may be empty
+	Object string // the object or arguments, such as "RC, 16 WR"; may be empty
 	Err    error
 	Hint   string // what a person can do about it; may be empty
 }
@@ -70,7 +71,7 @@ func describe(err error) string {
 	return err.Error()
 }
 
-// Is relates errnos to the errors of this package.
+// Is matches errnos with the errors of this package.
 func (e *OpError) Is(target error) bool {
 	var errno syscall.Errno
 	if !errors.As(e.Err, &errno) {
@@ -85,7 +86,7 @@ func (e *OpError) Is(target error) bool {
 	return false
 }
 
-// A removedError is an errno that a device's removal explains.
+// A removedError is an errno caused by the device's removal.
 type removedError struct{ errno error }
 
 func (e *removedError) Error() string {
@@ -97,12 +98,12 @@ func opErr(op, object string, err error) error {
 	return &OpError{Op: op, Object: object, Err: err}
 }
 
-// failed says what the kernel or the provider has failed to do.
+// failed returns the error for a verb that the kernel or the provider has refused.
 func (c *Context) failed(op, object string, err error) error {
 	return opErr(op, object, c.explain(err))
 }
 
-// failedToLock is failed where memory for the device was to be locked.
+// failedToLock is failed for a verb that locks memory for the device.
 func (c *Context) failedToLock(op, object string, err error) *OpError {
 	e := &OpError{Op: op, Object: object, Err: c.explain(err)}
 	if errors.Is(err, syscall.ENOMEM) {
@@ -121,7 +122,7 @@ type argError struct{ msg string }
 func (e *argError) Error() string { return e.msg }
 func (e *argError) Unwrap() error { return ErrInvalid }
 
-// errBatch is why a QP doesn't close or go to QPReset.
+// errBatch is the error of a QP that can't be closed or moved to QPReset now.
 var errBatch = fmt.Errorf("%w: a batch is being built, which Complete or Abort ends", ErrBusy)
 
 var errNoContext = &argError{"the context.Context is nil"}

@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/internal/pollable"
 )
 
-// An eventFile is a file descriptor on which the kernel reports events. It is
-// in the runtime's poller, so that a wait costs no thread; Close ends waits.
+// An eventFile is a file descriptor on which the kernel reports events. It is in the
+// runtime's poller, so a wait blocks no thread. Close ends waits.
 type eventFile struct {
 	file *os.File
 	fd   int
@@ -65,7 +65,7 @@ func (f *eventFile) readInTurn(ctx context.Context, b []byte) error {
 	case errors.Is(err, os.ErrClosed):
 		return ErrClosed
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.EIO):
-		// The kernel has closed its end, with the device.
+		// The kernel has closed its end, because the device is gone.
 		return ErrDeviceRemoved
 	}
 	var pathError *os.PathError

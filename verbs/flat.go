@@ -4,21 +4,21 @@ import "unsafe"
 
 // Why the unsafe code of this file holds:
 //
-// The fast path hands work requests and completions to a provider through an
-// interface, where the compiler must assume that they escape, so that each
-// post of a literal would allocate. The provider package forbids to keep any
-// reference to them, so noescape hides the pointer from that analysis. It
-// is an integer only inside noescape, which calls nothing, so that the stack
-// can't be moved there; in every frame after it is an ordinary typed pointer, and
-// moves along with the stack.
+// The fast path passes work requests and completions to a provider through an
+// interface. The compiler must assume that they escape there, so each post of a
+// literal would allocate. The contract of package provider forbids keeping a
+// reference to them, so noescape hides the pointer from escape analysis. The pointer
+// is an integer only inside noescape. That calls nothing, so the stack can't be moved
+// meanwhile. In every later frame it is an ordinary typed pointer, which is adjusted
+// when the stack moves.
 //
-// SGE, SendWR, RecvWR and WC have the same layout here and in package
-// provider, field by field, which TestLayoutsAgree holds, so that lists of them
-// need no copying. Where a SendWR here points to an AH, MR or MW, the
-// provider's points to the AHRef, MRRef or MWRef with which that begins.
+// SGE, SendWR, RecvWR and WC have the same layout here and in package provider, field
+// by field, so lists of them need no copying. TestLayoutsAgree checks that. Where a
+// SendWR here points to an AH, MR or MW, the provider's SendWR points to its first
+// field, an AHRef, MRRef or MWRef.
 
-// Pointers hidden so are put into slices as header, not with unsafe.Slice: that
-// checks, with a multiplication, what holds already.
+// Slices are made from hidden pointers with header. unsafe.Slice would check, with a
+// multiplication, what is already known.
 
 //go:nosplit
 func noescape(p unsafe.Pointer) unsafe.Pointer {
@@ -26,13 +26,14 @@ func noescape(p unsafe.Pointer) unsafe.Pointer {
 	return *(*unsafe.Pointer)(unsafe.Pointer(&x))
 }
 
-// A header is how the compiler lays out a slice.
+// A header is the compiler's layout of a slice.
 type header struct {
 	data     unsafe.Pointer
 	len, cap int
 }
 
-// as is a slice, hidden, as one of a type of the same layout.
+// as returns a slice as one of another type with the same layout, hidden from escape
+// analysis.
 func as[To, From any](s []From) []To {
 	h := header{noescape(unsafe.Pointer(unsafe.SliceData(s))), len(s), len(s)}
 	return *(*[]To)(unsafe.Pointer(&h))

@@ -8,14 +8,14 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A FlowType says which packets a Flow is about, as enum ibv_flow_attr_type.
+// A FlowType is the kind of a Flow (enum ibv_flow_attr_type).
 type FlowType uint32
 
 const (
-	FlowNormal     = FlowType(uapi.IB_FLOW_ATTR_NORMAL)      // those that its specs describe
-	FlowAllDefault = FlowType(uapi.IB_FLOW_ATTR_ALL_DEFAULT) // those that nobody else wants
-	FlowMCDefault  = FlowType(uapi.IB_FLOW_ATTR_MC_DEFAULT)  // multicast ones of these
-	FlowSniffer    = FlowType(uapi.IB_FLOW_ATTR_SNIFFER)     // a copy of all
+	FlowNormal     = FlowType(uapi.IB_FLOW_ATTR_NORMAL)      // packets that match the specs
+	FlowAllDefault = FlowType(uapi.IB_FLOW_ATTR_ALL_DEFAULT) // packets that match no other flow
+	FlowMCDefault  = FlowType(uapi.IB_FLOW_ATTR_MC_DEFAULT)  // multicast packets that match no other flow
+	FlowSniffer    = FlowType(uapi.IB_FLOW_ATTR_SNIFFER)     // copies of all packets
 )
 
 func (t FlowType) String() string { return uapi.EnumIbFlowAttrType.Short(uint64(t)) }
@@ -24,20 +24,20 @@ func (t FlowType) String() string { return uapi.EnumIbFlowAttrType.Short(uint64(
 type FlowFlags uint32
 
 const (
-	FlowDontTrap FlowFlags = 1 << 1 // others get the packets, too
-	FlowEgress   FlowFlags = 1 << 2 // packets that the device sends
+	FlowDontTrap FlowFlags = 1 << 1 // other flows get the packets, too
+	FlowEgress   FlowFlags = 1 << 2 // for packets that the device sends
 )
 
-// FlowOptions say which packets a Flow steers, as struct ibv_flow_attr.
+// FlowOptions select the packets that a Flow steers (struct ibv_flow_attr).
 type FlowOptions struct {
 	Type     FlowType
-	Priority int // 0, the highest, to 65535; drivers have fewer
-	Port     int // 0 for 1
+	Priority int // 0, the highest, to 65535; drivers support fewer
+	Port     int // 0 stands for 1
 	Flags    FlowFlags
 
-	// Specs are the headers that packets must have, outermost first, and what else
-	// is done with them: FlowEth, FlowIPv4, FlowIPv6, FlowTCP, FlowUDP, FlowTag and
-	// FlowDrop. There are at most 10.
+	// Specs describe the headers to match, outermost first, and the actions on the
+	// packets: FlowEth, FlowIPv4, FlowIPv6, FlowTCP, FlowUDP, FlowTag and FlowDrop.
+	// There may be at most 10.
 	Specs []FlowSpec
 }
 
@@ -46,11 +46,11 @@ const maxFlowSpecs = 10
 
 // A FlowSpec is a part of a Flow's description.
 type FlowSpec interface {
-	append(b []byte) []byte // as the kernel wants it
+	append(b []byte) []byte // in the kernel's format
 }
 
-// FlowEth describes Ethernet headers (struct ibv_flow_spec_eth): those that have
-// Val where Mask has bits set.
+// FlowEth matches Ethernet headers (struct ibv_flow_spec_eth): those that equal Val in
+// the bits that are set in Mask.
 type FlowEth struct{ Val, Mask FlowEthFilter }
 
 // A FlowEthFilter is the fields of an Ethernet header.
@@ -88,11 +88,11 @@ type FlowUDP struct{ Val, Mask FlowPorts }
 // FlowPorts are the ports in a TCP or UDP header.
 type FlowPorts struct{ Src, Dst uint16 }
 
-// FlowTag has the device put a number, on mlx5 of 24 bits, into the packets'
-// completions (struct ibv_flow_spec_action_tag). A WC doesn't show it.
+// FlowTag makes the device put a number into the packets' completions (struct
+// ibv_flow_spec_action_tag). On mlx5 it has 24 bits. A WC doesn't have it.
 type FlowTag uint32
 
-// FlowDrop has the packets dropped (struct ibv_flow_spec_action_drop).
+// FlowDrop makes the device drop the packets (struct ibv_flow_spec_action_drop).
 type FlowDrop struct{}
 
 func (s FlowEth) append(b []byte) []byte {
@@ -121,8 +121,8 @@ func (s FlowTag) append(b []byte) []byte {
 
 func (FlowDrop) append(b []byte) []byte { return appendSpec(b, uapi.IB_FLOW_SPEC_ACTION_DROP) }
 
-// appendSpec appends a header (struct ib_uverbs_flow_spec_hdr), which says how long
-// all is, and what follows it.
+// appendSpec appends a header with the total length (struct ib_uverbs_flow_spec_hdr),
+// and then the parts.
 func appendSpec(b []byte, typ uapi.IbFlowSpecType, parts ...any) []byte {
 	hdr := uapi.IbUverbsFlowSpecHdr{Type: uint32(typ)}
 	size := binary.Size(hdr)
@@ -133,13 +133,13 @@ func appendSpec(b []byte, typ uapi.IbFlowSpecType, parts ...any) []byte {
 	for _, p := range append([]any{hdr}, parts...) {
 		var err error
 		if b, err = binary.Append(b, binary.NativeEndian, p); err != nil {
-			panic(err) // a struct without a fixed size, above
+			panic(err) // one of the parts above has no fixed size
 		}
 	}
 	return b
 }
 
-// net16 and net32 give numbers whose bytes in memory are in network order.
+// net16 and net32 return numbers whose bytes in memory are in network order.
 func net16(v uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
 }
@@ -184,7 +184,7 @@ func (f FlowPorts) flat() uapi.IbUverbsFlowTcpUdpFilter {
 	return uapi.IbUverbsFlowTcpUdpFilter{DstPort: net16(f.Dst), SrcPort: net16(f.Src)}
 }
 
-// A Flow steers packets that come to a port to a QP.
+// A Flow steers packets from a port to a QP.
 type Flow struct {
 	object
 }
@@ -196,9 +196,9 @@ func (f *Flow) base() *object {
 	return &f.object
 }
 
-// CreateFlow steers packets to a RawPacket or UD QP (ibv_create_flow). This needs
-// the capability CAP_NET_RAW: EPERM. What a device can't match it refuses with
-// ErrNotSupported or EINVAL. As long as there is a Flow, its QP doesn't close.
+// CreateFlow steers packets to a RawPacket or UD QP (ibv_create_flow). Without the
+// capability CAP_NET_RAW, the error is EPERM. If the device can't match the specs, it
+// is ErrNotSupported or EINVAL. A QP with a Flow can't be closed.
 func (qp *QP) CreateFlow(o FlowOptions) (*Flow, error) {
 	const op = "create flow"
 	if err := hold(op, qp.base()); err != nil {
@@ -244,7 +244,7 @@ func (qp *QP) createFlowHeld(op string, o *FlowOptions) (*Flow, error) {
 	return f, nil
 }
 
-// Close ends the steering (ibv_destroy_flow).
+// Close destroys the flow (ibv_destroy_flow).
 func (f *Flow) Close() error {
 	return f.base().end("destroy flow",
 		func() error { return f.destroy(ioctl.NewFlowDestroy()) },

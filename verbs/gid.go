@@ -10,33 +10,33 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A GID is the address of a port, in network order (union ibv_gid). On
-// InfiniBand it is a subnet prefix and a GUID; on RoCE it is the IPv6 address,
-// or the IPv4-mapped IPv6 address, of a network interface. To make one of an
-// address: GID(addr.As16()).
+// A GID is the address of a port, in network byte order (union ibv_gid). On
+// InfiniBand it is a subnet prefix and a GUID. On RoCE it is the IPv6 address, or the
+// IPv4-mapped IPv6 address, of a network interface. GID(addr.As16()) converts an
+// address to a GID.
 type GID [16]byte
 
 // String returns the GID as an IPv6 address: "fe80::5054:ff:fe12:3456",
 // "::ffff:192.168.77.1".
 func (g GID) String() string { return netip.AddrFrom16(g).String() }
 
-// IsIPv4Mapped tells whether the GID is that of an IPv4 address.
+// IsIPv4Mapped reports whether the GID stands for an IPv4 address.
 func (g GID) IsIPv4Mapped() bool { return netip.AddrFrom16(g).Is4In6() }
 
-// Addr returns the GID as an IP address: an IPv4 one if it is that of one.
+// Addr returns the GID as an IP address: an IPv4 address if it stands for one.
 func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g).Unmap() }
 
-// A GIDType is how packets with a GID travel (enum ibv_gid_type).
+// A GIDType is the protocol of packets with a GID (enum ibv_gid_type).
 type GIDType uint8
 
-// The zero GIDType is none of them, so that in a GIDSelector it can stand for any.
+// The zero GIDType is none of these. In a GIDSelector it stands for any type.
 const (
 	IB     GIDType = iota + 1 // InfiniBand, unencapsulated
 	RoCEv1                    // Ethernet frames of their own type, within one subnet
 	RoCEv2                    // UDP/IP packets, routable
 )
 
-// gidType makes a GIDType of the kernel's number (enum ib_uverbs_gid_type).
+// gidType converts the kernel's number (enum ib_uverbs_gid_type) to a GIDType.
 func gidType(v uint32) GIDType { return GIDType(v) + IB - GIDType(uapi.IB_UVERBS_GID_TYPE_IB) }
 
 func (t GIDType) String() string {
@@ -57,7 +57,7 @@ type GIDEntry struct {
 	Port    int // from 1
 	Index   int // in the port's table: AHAttr.SGIDIndex
 	Type    GIDType
-	NetDev  string // the network interface it belongs to, "" for none
+	NetDev  string // its network interface, "" for none
 	IfIndex int    // the interface's index, 0 for none
 }
 
@@ -69,14 +69,15 @@ func (e GIDEntry) String() string {
 	return s
 }
 
-// A GIDTable is all valid entries of a device's GID tables, by port and index.
+// A GIDTable has all valid entries of a device's GID tables, ordered by port and
+// index.
 type GIDTable []GIDEntry
 
-// A GIDSelector says which GID is wanted. Each zero field leaves that open.
+// A GIDSelector selects a GID. A zero field matches anything.
 type GIDSelector struct {
 	Port   int        // from 1
-	Addr   netip.Addr // the IP address, IPv4 or IPv6, that the GID stands for
-	NetDev string     // the network interface that the GID belongs to
+	Addr   netip.Addr // the IPv4 or IPv6 address that the GID stands for
+	NetDev string     // the GID's network interface
 	Type   GIDType
 }
 
@@ -105,9 +106,9 @@ func (s GIDSelector) match(e GIDEntry) bool {
 		(s.Type == 0 || s.Type == e.Type)
 }
 
-// Find returns the entry that the selector describes. If there are several, it
-// returns the one that reaches furthest: RoCE v2 before RoCE v1, then IPv4
-// before other addresses before link-local ones, then the first.
+// Find returns the entry that matches the selector. If several match, it returns the
+// one with the widest reach: it prefers RoCE v2 to RoCE v1, then IPv4 to other
+// addresses, and link-local addresses least. Of equal ones it returns the first.
 func (t GIDTable) Find(s GIDSelector) (GIDEntry, error) {
 	best := -1
 	for i, e := range t {
@@ -132,7 +133,7 @@ func (t GIDTable) Find(s GIDSelector) (GIDEntry, error) {
 	return GIDEntry{}, err
 }
 
-// reach orders entries by how far they reach.
+// reach ranks entries by how far their packets reach.
 func (e GIDEntry) reach() int {
 	n := 4 * int(e.Type)
 	switch {

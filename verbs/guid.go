@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A GUID is a 64-bit identifier of a node or a system, in network order
+// A GUID is a 64-bit identifier of a node or a system, in network byte order
 // (InfiniBand Architecture Specification, volume 1, 4.1).
 type GUID [8]byte
 
@@ -15,8 +15,8 @@ func (g GUID) String() string {
 	return fmt.Sprintf("%x:%x:%x:%x", g[0:2], g[2:4], g[4:6], g[6:8])
 }
 
-// parseGUID reads what String writes, and the same without colons, as
-// ibv_devices prints it.
+// parseGUID parses the format of String, and the same without colons, as ibv_devices
+// prints it.
 func parseGUID(s string) (GUID, bool) {
 	var g GUID
 	digits := strings.ReplaceAll(s, ":", "")

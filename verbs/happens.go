@@ -2,7 +2,7 @@
 
 package verbs
 
-// posting and polled are for the race detector alone.
+// posting and polled are for the race detector only.
 
 func posting() {}
 func polled()  {}

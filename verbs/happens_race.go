@@ -7,10 +7,10 @@ import (
 	"unsafe"
 )
 
-// What a goroutine does before it posts happens before what another does once it
-// has polled the completion: a program may give its buffers back by their
-// completions. The device orders the two, of which the race detector knows
-// nothing, so it is told, as the runtime tells it of what goes through files.
+// What a goroutine does before a post happens before what another goroutine does after
+// polling the completion. A program may rely on that to pass buffers on. The device
+// orders the two, but the race detector knows nothing of devices. So it is told
+// explicitly, as the runtime does for I/O on files.
 
 var device byte // stands for all devices
 

@@ -8,23 +8,24 @@ import (
 	"github.com/goverbs/goverbs/internal/spin"
 )
 
-// A queueLock serialises the users of one queue. With single set, there must
-// be one at a time: then it only watches, without atomics, for a second one.
+// A queueLock serialises the users of one queue. With single set there must be only
+// one user at a time. Then it takes no lock, and only detects a second user, without
+// atomics.
 //
-// It is no sync.Mutex, since that is unlocked by a read-modify-write, for which
-// amd64 waits until a doorbell has left the processor: longer than all the rest
-// of a post. A lock that a store frees can't tell whether somebody waits, so
-// those who wait look again and again, as with the spin locks of rdma-core. What
-// is done under it takes nanoseconds, but for verbs that change the queue.
-// Waiting counts those who have looked for so long that they let others run.
+// A sync.Mutex would be too slow. Its Unlock is a read-modify-write instruction, for
+// which amd64 waits until a doorbell has left the processor. That takes longer than
+// the rest of a post. The Unlock of a queueLock is an ordinary store. It can't know
+// whether somebody waits, so waiters spin, as with rdma-core's spin locks. The lock is
+// held for nanoseconds, except by verbs that change the queue. waiting counts the
+// waiters that have spun for so long that they yield.
 type queueLock struct {
 	held    uint32 // 0, 1, or heldByBatch
 	single  bool
 	waiting int32
 }
 
-// heldByBatch is queueLock.held while a SendBuilder is between StartSends and its
-// end, which may be long, or never come.
+// heldByBatch is the value of queueLock.held from StartSends to the end of the batch.
+// That may take long, or never come.
 const heldByBatch = 2
 
 func (l *queueLock) Lock() {
@@ -45,12 +46,13 @@ func (l *queueLock) lockForBatch() {
 	}
 }
 
-// lockUnlessBatch is Lock, but gives up where a batch is being built.
+// lockUnlessBatch is Lock, but gives up and returns false while a batch is being
+// built.
 func (l *queueLock) lockUnlessBatch() bool {
 	return !l.batching() && (l.try() || l.wait(true))
 }
 
-// batching tells whether a batch is being built.
+// batching reports whether a batch is being built.
 func (l *queueLock) batching() bool { return atomic.LoadUint32(&l.held) == heldByBatch }
 
 func (l *queueLock) try() bool {
@@ -65,11 +67,12 @@ func (l *queueLock) try() bool {
 func (l *queueLock) Unlock() {
 	release.Store(&l.held, 0)
 	if atomic.LoadInt32(&l.waiting) != 0 {
-		runtime.Gosched() // or those who lock again in a loop would keep others out
+		runtime.Gosched() // else a goroutine that locks in a loop would starve others
 	}
 }
 
-// wait is Lock when another has it, which may give up where that is a batch.
+// wait is Lock for a lock that is held. With unlessBatch it gives up if a batch holds
+// the lock.
 func (l *queueLock) wait(unlessBatch bool) bool {
 	if l.single {
 		panic("verbs: concurrent use of a queue made with SingleOwner")

@@ -12,13 +12,13 @@ type mcastGroup struct {
 	lid uint16
 }
 
-// AttachMcast makes a UD QP receive what is sent to a multicast group
+// AttachMcast attaches a UD QP to a multicast group, whose messages it then receives
 // (ibv_attach_mcast). Over RoCE the LID is 0.
 func (qp *QP) AttachMcast(gid GID, lid uint16) error {
 	return qp.changeMcast("attach multicast", true, mcastGroup{gid, lid})
 }
 
-// DetachMcast ends AttachMcast (ibv_detach_mcast).
+// DetachMcast detaches the QP from a multicast group (ibv_detach_mcast).
 func (qp *QP) DetachMcast(gid GID, lid uint16) error {
 	return qp.changeMcast("detach multicast", false, mcastGroup{gid, lid})
 }

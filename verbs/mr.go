@@ -13,9 +13,9 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// An MR is a memory region: memory that the device may use.
+// An MR is a memory region: memory that the device may access.
 //
-// Its keys and address don't change but by Rereg, which must not run beside
+// Only Rereg changes its keys and its address. Rereg must not run concurrently with
 // other methods.
 type MR struct {
 	ref provider.MRRef // first: see flat.go
@@ -36,16 +36,16 @@ func (mr *MR) base() *object {
 	return &mr.object
 }
 
-// RegMR registers a buffer (ibv_reg_mr). A buffer on the Go heap stays where
-// it is, and alive, until Close has succeeded. Memory that a peer may write or
-// read needs the remote flags. The addresses that work requests use, a peer's too,
-// are those of the buffer, unless AccessZeroBased is given: see MR.Addr.
+// RegMR registers a buffer (ibv_reg_mr). A buffer on the Go heap is pinned and kept
+// alive until Close has succeeded. Memory that a peer may write or read needs the
+// remote flags. Work requests, also those of a peer, use the buffer's addresses,
+// unless AccessZeroBased is given: see MR.Addr.
 func (pd *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) {
 	return pd.regMR("reg MR", buf, access, false)
 }
 
 // AllocMR allocates n bytes outside the Go heap, page-aligned and zeroed, and
-// registers them. Close frees them: slices of Bytes must not be used after.
+// registers them. Close frees them: slices of Bytes must not be used after that.
 func (pd *PD) AllocMR(n int, access AccessFlags) (*MR, error) {
 	const op = "alloc MR"
 	if err := hold(op, pd.base()); err != nil {
@@ -66,7 +66,7 @@ func (pd *PD) AllocMR(n int, access AccessFlags) (*MR, error) {
 	return mr, err
 }
 
-// checkMR refuses what can't be registered.
+// checkMR refuses memory that can't be registered.
 func (c *Context) checkMR(op string, n int, access AccessFlags) error {
 	if n <= 0 {
 		return invalid(op, "length %d: there is nothing to register", n)
@@ -115,7 +115,7 @@ func (pd *PD) registerHeld(op string, buf []byte, access AccessFlags, mapped boo
 	return mr, nil
 }
 
-// mrError explains the registration errors that a person can mend.
+// mrError adds hints to registration errors that the user can fix.
 func (c *Context) mrError(op string, n uint64, access AccessFlags, err error) error {
 	e := c.failedToLock(op, fmt.Sprintf("%d B, %v", n, access), err)
 	if errors.Is(err, syscall.EFAULT) {
@@ -124,16 +124,16 @@ func (c *Context) mrError(op string, n uint64, access AccessFlags, err error) er
 	return e
 }
 
-// pinMemory pins a buffer of the Go heap. Other memory is nobody's to move:
-// for it the Pinner panics, which is the only way to find out.
+// pinMemory pins a buffer on the Go heap. Other memory never moves. The Pinner panics
+// for it, which is the only way to find out.
 func pinMemory(p *runtime.Pinner, b []byte) {
 	defer func() { _ = recover() }()
 	p.Pin(&b[0])
 }
 
-// RegDmabufMR registers a dma-buf (ibv_reg_dmabuf_mr), such as a GPU's memory:
-// length bytes from offset, which peers address from iova on. The low bits of
-// iova and offset must agree within a page.
+// RegDmabufMR registers a dma-buf, such as a GPU's memory (ibv_reg_dmabuf_mr): length
+// bytes, starting at offset. Work requests address them starting at iova. iova and
+// offset must be equal modulo the page size.
 func (pd *PD) RegDmabufMR(fd int, offset, length, iova uint64, access AccessFlags) (*MR, error) {
 	const op = "reg dma-buf MR"
 	if err := hold(op, pd.base()); err != nil {
@@ -179,7 +179,7 @@ func (pd *PD) regDmabufHeld(op string, fd int, offset, length, iova uint64, acce
 	return mr, nil
 }
 
-// Rereg says what to change of an MR; what is nil stays.
+// Rereg says what to change in an MR. Nil fields stay as they are.
 type Rereg struct {
 	Buf    []byte
 	PD     *PD
@@ -265,8 +265,8 @@ func (mr *MR) Bytes() []byte {
 	return mr.buf
 }
 
-// Addr returns the address by which work requests name the first byte: with
-// AccessZeroBased its offset in its page, which the kernel wants to be the same.
+// Addr returns the first byte's address for work requests. With AccessZeroBased it is
+// the byte's offset in its page, because the kernel requires these to be equal.
 func (mr *MR) Addr() uint64 {
 	if mr == nil {
 		return 0
@@ -306,9 +306,9 @@ func (mr *MR) Access() AccessFlags {
 	return mr.access
 }
 
-// SGE returns the scatter/gather entry for n bytes from offset off. Like a
-// slice expression it panics if they are out of range, and also if they are 4 GiB
-// or more, which no entry can say.
+// SGE returns the scatter/gather entry for n bytes at offset off. Like a slice
+// expression, it panics if they are out of range. It also panics if n is 4 GiB or more,
+// which doesn't fit an entry.
 func (mr *MR) SGE(off, n int) SGE {
 	if off < 0 || n < 0 || uint64(off)+uint64(n) > mr.length {
 		panic(fmt.Sprintf("verbs: SGE of %d bytes from %d is out of the MR's %d bytes", n, off, mr.length))
@@ -319,8 +319,8 @@ func (mr *MR) SGE(off, n int) SGE {
 	return SGE{Addr: mr.iova + uint64(off), Length: uint32(n), LKey: mr.ref.LKey}
 }
 
-// Close deregisters the memory (ibv_dereg_mr). While a memory window is bound
-// to it, it answers ErrBusy.
+// Close deregisters the memory (ibv_dereg_mr). It returns ErrBusy while a memory
+// window is bound to the MR.
 func (mr *MR) Close() error {
 	return mr.base().end("dereg MR",
 		func() error { return mr.destroy(ioctl.NewMrDestroy()) },

@@ -9,12 +9,12 @@ import (
 type MWType uint8
 
 const (
-	MWType1 MWType = 1 // bound with QP.BindMW, by any QP of the PD
-	MWType2 MWType = 2 // bound with OpBindMW, tied to the QP that bound it
+	MWType1 MWType = 1 // bound with QP.BindMW, on any QP of the PD
+	MWType2 MWType = 2 // bound with OpBindMW, and tied to that QP
 )
 
-// An MW is a memory window: remote access to a part of an MR, granted and
-// revoked by work requests.
+// An MW is a memory window: remote access to a part of an MR. Work requests grant and
+// revoke it.
 type MW struct {
 	ref provider.MWRef // first: see flat.go
 	object
@@ -65,8 +65,8 @@ func (mw *MW) Type() MWType {
 	return MWType(mw.ref.Type)
 }
 
-// RKey returns the window's key. A type 1 window gets a new one with each
-// BindMW; for type 2, OpBindMW sets it.
+// RKey returns the window's key. Each BindMW gives a type 1 window a new key. For type
+// 2, OpBindMW sets the key.
 func (mw *MW) RKey() uint32 {
 	if mw == nil {
 		return 0
@@ -74,11 +74,11 @@ func (mw *MW) RKey() uint32 {
 	return mw.ref.RKey.Load()
 }
 
-// NextRKey returns key with its lowest byte, the consumer's part, advanced
-// (ibv_inc_rkey): the usual NewRKey for OpBindMW.
+// NextRKey returns key with its lowest byte, which the consumer owns, incremented
+// (ibv_inc_rkey). It is the usual NewRKey for OpBindMW.
 func NextRKey(key uint32) uint32 { return key&^0xff | (key+1)&0xff }
 
-// Close deallocates the window (ibv_dealloc_mw), which also invalidates it.
+// Close invalidates and deallocates the window (ibv_dealloc_mw).
 func (mw *MW) Close() error {
 	return mw.base().end("dealloc MW",
 		func() error { return mw.destroy(ioctl.NewMwDestroy()) },

@@ -8,22 +8,22 @@ import (
 	"github.com/goverbs/goverbs/ioctl"
 )
 
-// An object is what PD, MR, QP and the others have in common: a handle in the
-// kernel, and a life. While another object is made of it or a verb runs on it,
-// it is held, and Close answers ErrBusy; a closed object can't be held.
+// An object is the common part of PD, MR, QP and so on: a handle in the kernel, and a
+// lifetime. It is held while another object depends on it or a verb runs on it. Then
+// Close returns ErrBusy. A closed object can't be held.
 type object struct {
 	ctx     *Context
 	kind    kind
-	id      uint64 // the kernel's user_handle: how events name the object
+	id      uint64 // the kernel's user_handle, which events have
 	handle  uint32
 	holds   atomic.Int32 // closedHolds when closed
-	parents []*object    // held for life
+	parents []*object    // held until the object is closed
 }
 
 const closedHolds = -1 << 30
 
-// A kind names an object's class. The order is that in which Context.Close
-// closes what is left: users before what they use.
+// A kind is an object's class. Context.Close closes objects in this order: users before
+// what they use.
 type kind uint8
 
 const (
@@ -44,14 +44,14 @@ func (k kind) String() string {
 	return [...]string{"MW", "flow", "QP", "AH", "SRQ", "CQ", "completion channel", "MR", "XRC domain", "PD"}[k]
 }
 
-// A member is any of the objects, as the Context keeps it.
+// A member is an object of any kind, in its Context.
 type member interface {
 	base() *object // nil for a nil pointer
 	Close() error
 }
 
-// hold holds the objects for the duration of a verb, all or none of them.
-// They must be of one Context.
+// hold holds all objects, or none of them, for the duration of a verb. They must belong
+// to one Context.
 func hold(op string, objects ...*object) error {
 	for i, o := range objects {
 		err := o.holdOne(op)
@@ -101,18 +101,18 @@ func drop(objects ...*object) {
 	}
 }
 
-// adopt makes the object part of its Context. Its parents stay held.
+// adopt adds the object to its Context. Its parents stay held.
 func (o *object) adopt(c *Context, k kind, handle uint32, self member, parents ...*object) {
 	o.ctx, o.kind, o.handle, o.parents = c, k, handle, parents
 	c.add(o, self)
 }
 
-// errHeld is ErrBusy that Context.Close waits for.
+// errHeld is an ErrBusy whose end Context.Close waits for.
 var errHeld = fmt.Errorf("%w by another one, or by a verb that runs", ErrBusy)
 
-// end closes the object: destroy releases it in the kernel, and if that
-// succeeds, or the kernel has done it with the device, release frees the rest. Else
-// the object stays, with its memory, which the device may still write to.
+// end closes the object. destroy destroys it in the kernel. If that succeeds, or the
+// kernel has already done it because the device is gone, release frees the rest.
+// Otherwise the object stays, with its memory, which the device may still write to.
 func (o *object) end(op string, destroy func() error, release func()) error {
 	if o == nil || o.ctx == nil {
 		return nil
@@ -136,10 +136,10 @@ func (o *object) end(op string, destroy func() error, release func()) error {
 	return nil
 }
 
-// closed tells whether the object can't be used any more.
+// closed reports whether the object is closed.
 func (o *object) closed() bool { return o.holds.Load() < 0 }
 
-// destroy destroys the object in the kernel.
+// destroy destroys the object in the kernel with its command.
 func (o *object) destroy(cmd destroyCmd) error { return destroy(o.ctx, cmd, o.handle) }
 
 // A destroyCmd destroys an object by its handle.

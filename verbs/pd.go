@@ -2,8 +2,8 @@ package verbs
 
 import "github.com/goverbs/goverbs/ioctl"
 
-// A PD is a protection domain: memory regions, queue pairs and the rest work
-// together only within one.
+// A PD is a protection domain. Memory regions, queue pairs and so on work together only
+// within one domain.
 type PD struct {
 	object
 }
@@ -48,8 +48,8 @@ func (pd *PD) Context() *Context {
 	return pd.ctx
 }
 
-// Close deallocates the PD (ibv_dealloc_pd). While objects are on it, it
-// answers ErrBusy.
+// Close deallocates the PD (ibv_dealloc_pd). It returns ErrBusy while there are objects
+// on the PD.
 func (pd *PD) Close() error {
 	return pd.base().end("dealloc PD",
 		func() error { return pd.destroy(ioctl.NewPdDestroy()) },

@@ -19,7 +19,7 @@ type PortAttr struct {
 	BadPKeyCounter  uint32
 	QKeyViolCounter uint32
 	PKeyTableLen    int
-	LID             uint16 // InfiniBand only, as all about the subnet manager
+	LID             uint16 // InfiniBand only, like everything about the subnet manager
 	SMLID           uint16
 	LMC             uint8
 	MaxVLNum        VLNum
@@ -33,8 +33,8 @@ type PortAttr struct {
 	GRHRequired     bool // address handles must have IsGlobal
 }
 
-// QueryPort describes a port as it is now (ibv_query_port). Ports count from 1
-// to DeviceAttr.PhysPortCnt.
+// QueryPort returns a port's current attributes (ibv_query_port). Ports are numbered
+// from 1 to DeviceAttr.PhysPortCnt.
 func (c *Context) QueryPort(port int) (*PortAttr, error) {
 	return c.queryPort("query port", port)
 }
@@ -95,16 +95,15 @@ func portAttr(resp *uapi.IbUverbsQueryPortRespEx) *PortAttr {
 		LinkLayer:       LinkLayer(r.LinkLayer),
 		GRHRequired:     uapi.IbUverbsQueryPortFlags(r.Flags)&uapi.IB_UVERBS_QPF_GRH_REQUIRED != 0,
 	}
-	// Newer kernels also say what 8 bits do not hold; older ones leave 0.
+	// Newer kernels also report speeds that don't fit 8 bits; older ones leave 0.
 	if resp.ActiveSpeedEx != 0 {
 		a.ActiveSpeed = Speed(resp.ActiveSpeedEx)
 	}
 	return a
 }
 
-// QueryPortSpeed returns the effective speed of a port in units of 100 Mb/s,
-// all lanes together (ibv_query_port_speed). Few drivers have it:
-// ErrNotSupported.
+// QueryPortSpeed returns the effective speed of a port, over all lanes, in units of
+// 100 Mb/s (ibv_query_port_speed). For most drivers it returns ErrNotSupported.
 func (c *Context) QueryPortSpeed(port int) (uint64, error) {
 	const op = "query port speed"
 	if err := c.begin(op); err != nil {
@@ -124,8 +123,8 @@ func (c *Context) QueryPortSpeed(port int) (uint64, error) {
 	return *speed, nil
 }
 
-// QueryPKey returns an entry of a port's P_Key table, in host order
-// (ibv_query_pkey). Ports count from 1, indices from 0 to
+// QueryPKey returns an entry of a port's P_Key table, in host byte order
+// (ibv_query_pkey). Ports are numbered from 1, indices from 0 to
 // PortAttr.PKeyTableLen-1.
 func (c *Context) QueryPKey(port, index int) (uint16, error) {
 	const op = "query P_Key"
@@ -150,9 +149,9 @@ type PortState uint8
 const (
 	PortNop         = PortState(uapi.IB_PORT_NOP)
 	PortDown        = PortState(uapi.IB_PORT_DOWN)
-	PortInit        = PortState(uapi.IB_PORT_INIT) // no subnet manager has set it up yet
+	PortInit        = PortState(uapi.IB_PORT_INIT) // waits for a subnet manager
 	PortArmed       = PortState(uapi.IB_PORT_ARMED)
-	PortActive      = PortState(uapi.IB_PORT_ACTIVE) // the only one in which data flows
+	PortActive      = PortState(uapi.IB_PORT_ACTIVE) // the only state that carries data
 	PortActiveDefer = PortState(uapi.IB_PORT_ACTIVE_DEFER)
 )
 
@@ -204,7 +203,7 @@ func (s PhysState) String() string {
 	return "invalid physical state"
 }
 
-// A LinkLayer is what a port's link is (IBV_LINK_LAYER_*).
+// A LinkLayer is the kind of a port's link (IBV_LINK_LAYER_*).
 type LinkLayer uint8
 
 const (
@@ -297,11 +296,11 @@ func (s Speed) String() string {
 	return "invalid speed"
 }
 
-// A VLNum says how many virtual lanes a port has, in the code of
-// PortInfo.VLCap (InfiniBand Architecture Specification, volume 1, 14.2.5.6).
+// A VLNum is the number of a port's virtual lanes, in the encoding of PortInfo.VLCap
+// (InfiniBand Architecture Specification, volume 1, 14.2.5.6).
 type VLNum uint8
 
-// Count returns the number of data virtual lanes, 0 for an invalid code.
+// Count returns the number of data virtual lanes, or 0 for an invalid value.
 func (v VLNum) Count() int {
 	switch v {
 	case 1, 2, 3, 4:
@@ -360,8 +359,8 @@ func (f PortCapFlags) String() string {
 	return uapi.EnumIbUverbsQueryPortCapFlags.Short(uint64(f))
 }
 
-// An MTU is the largest payload of a packet, in the code that paths and queue
-// pairs have it in (enum ibv_mtu).
+// An MTU is the largest payload of a packet, in the encoding of paths and queue pairs
+// (enum ibv_mtu).
 type MTU uint8
 
 const (
@@ -372,7 +371,7 @@ const (
 	MTU4096 = MTU(uapi.IB_MTU_4096)
 )
 
-// Bytes returns the MTU in bytes, 0 for an invalid code.
+// Bytes returns the MTU in bytes, or 0 for an invalid value.
 func (m MTU) Bytes() int {
 	if m < MTU256 || m > MTU4096 {
 		return 0

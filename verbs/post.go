@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/provider"
 )
 
-// What posting refuses. Made once: the fast path allocates nothing.
+// The errors of posts. They are made once, because the fast path allocates nothing.
 var (
 	errPostClosed    = opErr("post send", "", ErrClosed)
 	errPostRemoved   = opErr("post send", "", ErrDeviceRemoved)
@@ -35,8 +35,7 @@ var (
 
 const maxMessage = 1<<31 - 1
 
-// refusals say with the verb's name, and as this package's errors, what a
-// provider's queue refuses.
+// refusals map a provider's errors to errors of this package, with the verb's name.
 type refusals map[error]error
 
 func newRefusals(op string) refusals {
@@ -55,7 +54,7 @@ func newRefusals(op string) refusals {
 	}
 }
 
-// lacking is ErrNotSupported that says what.
+// lacking returns an ErrNotSupported that says what is not supported.
 func lacking(op string, what error) error {
 	return opErr(op, "", fmt.Errorf("%w: %w", ErrNotSupported, what))
 }
@@ -76,13 +75,13 @@ var (
 	srqRefusals  = newRefusals("post SRQ receive")
 )
 
-// PostSend posts work requests to the send queue (ibv_post_send), in order and
-// with one doorbell, and returns how many were posted: if an error comes with
-// n, wrs[n] is the one refused, and those before it were posted. The requests
-// are copied; the memory that they name must stay until they complete.
+// PostSend posts work requests to the send queue (ibv_post_send), in order and with
+// one doorbell. It returns how many were posted. If it returns an error, wrs[n] was
+// refused, and the requests before it were posted. The requests are copied. The memory
+// that they name must stay valid until they complete.
 //
-// errors.Is(err, ErrQueueFull) says that completions must be polled first:
-// each one frees its request's place and those of the unsignaled ones before.
+// If the error matches ErrQueueFull, poll completions first. Each completion frees the
+// places of its request and of the unsignaled requests before it.
 func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	if qp == nil {
 		return 0, errPostClosed
@@ -91,8 +90,8 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	if tracing.Switch.On != 0 {
 		return qp.tracedSend(as[SendWR](wrs))
 	}
-	// What can be looked at before the lock is: it waits for the doorbell before this
-	// one, and the processor does this meanwhile.
+	// Check what can be checked before taking the lock. Taking it waits for the previous
+	// doorbell, and the processor can do this work meanwhile.
 	ops := qp.usualOps.Load()
 	usual := ops != 0 && (qp.typ != UD || qp.allAddressed(wrs)) && allUsual(ops, wrs)
 	if !qp.sendMu.try() {
@@ -109,8 +108,8 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	return n, err
 }
 
-// closeSend is PostSend without its short way: also where the lock isn't free,
-// since a way that ends there needs to keep nothing for afterwards.
+// closeSend is PostSend without its short path. PostSend also calls it when the lock
+// isn't free. As a tail call it leaves PostSend with nothing to save across the wait.
 func (qp *QP) closeSend(wrs []SendWR) (n int, err error) {
 	qp.sendMu.Lock()
 	n, err = qp.postSend(wrs, false)
@@ -118,7 +117,7 @@ func (qp *QP) closeSend(wrs []SendWR) (n int, err error) {
 	return n, err
 }
 
-// usual tells at a glance that there is nothing to refuse about a request.
+// usual reports whether a request is of a kind that needs no further checks.
 func usual(ops uint64, wr *SendWR) bool {
 	kind := wr.Opcode & 15
 	if wr.Inline != nil {
@@ -137,9 +136,9 @@ func allUsual(ops uint64, wrs []SendWR) bool {
 	return true
 }
 
-// usualOps has, for each type of QP, a bit for each operation that nothing but
-// its data must be looked at for, and, from bit usualInline on, for those that
-// also take their data inline.
+// usualOps has, for each type of QP, a bit for each operation of which only the data
+// needs checking. From bit usualInline on, it has the same bits for requests with
+// inline data.
 var usualOps = [...]uint64{
 	RC: sendsAndWrites | sendsAndWrites<<usualInline | 1<<OpRDMARead,
 	UC: sendsAndWrites | sendsAndWrites<<usualInline,
@@ -153,7 +152,7 @@ const (
 	sendsAndWrites = 1<<OpSend | 1<<OpSendImm | 1<<OpSendInv | 1<<OpRDMAWrite | 1<<OpRDMAWriteImm
 )
 
-// addressed tells that a UD QP's request has an address.
+// addressed reports whether a UD QP's request has a valid address.
 func (qp *QP) addressed(wr *SendWR) bool {
 	ah := wr.AH
 	return ah != nil && ah.pd == qp.pd && ah.holds.Load() >= 0 && wr.RemoteQPN <= maxQPN
@@ -170,7 +169,8 @@ func (qp *QP) allAddressed(wrs []SendWR) bool {
 
 const maxQPN = 0xffffff
 
-// postSend looks closer.
+// postSend checks each request completely, and posts those up to the first that it
+// refuses.
 func (qp *QP) postSend(wrs []SendWR, more bool) (n int, err error) {
 	if err = qp.sendable(); err != nil {
 		return 0, err
@@ -191,8 +191,9 @@ func (qp *QP) postSend(wrs []SendWR, more bool) (n int, err error) {
 	return n, err
 }
 
-// sendError names what a provider says: if all was put, it is the doorbell that
-// failed. It stays out of the way of a post that goes well.
+// sendError translates a provider's error. If all requests were put into the queue, it
+// was the doorbell that failed. It is not inlined, to keep the code of successful posts
+// small.
 //
 //go:noinline
 func sendError(allPut bool, err error) error {
@@ -202,7 +203,7 @@ func sendError(allPut bool, err error) error {
 	return sendRefusals.named(err)
 }
 
-// sendable tells whether the send queue takes requests at all.
+// sendable returns an error if the send queue doesn't accept requests.
 func (qp *QP) sendable() error {
 	if qp.prov == nil {
 		return errPostClosed
@@ -217,7 +218,7 @@ func (qp *QP) sendable() error {
 	return nil
 }
 
-// opsOf has a bit for each operation that a type of QP has.
+// opsOf returns a bit for each operation that a type of QP supports.
 func opsOf(t QPType) uint32 {
 	const (
 		reliable = sendsAndWrites | 1<<OpRDMARead | 1<<OpCompareSwap | 1<<OpFetchAdd | 1<<OpMaskedCompareSwap | 1<<OpMaskedFetchAdd |
@@ -241,7 +242,8 @@ func opsOf(t QPType) uint32 {
 
 const knownOps = 1<<(OpNop+1) - 1
 
-// checkSend refuses what no device does, and what a provider must not see.
+// checkSend refuses requests that no device supports, and those that must not reach a
+// provider.
 func (qp *QP) checkSend(wr *SendWR) error {
 	known := sendKnown
 	if qp.typ == RawPacket {
@@ -277,7 +279,7 @@ func (qp *QP) checkSend(wr *SendWR) error {
 	return qp.checkSpecial(wr, length)
 }
 
-// checkSpecial looks at the operations that aren't all about data.
+// checkSpecial checks the operations that have more parameters than data.
 func (qp *QP) checkSpecial(wr *SendWR, length uint64) error {
 	if wr.Opcode == OpAtomicWrite {
 		if len(wr.Inline) != 8 {
@@ -346,16 +348,16 @@ func (qp *QP) checkBind(b *MWBindInfo) error {
 	return nil
 }
 
-// MWBind is a bind of a type 1 window, as struct ibv_mw_bind.
+// MWBind describes a bind of a type 1 window (struct ibv_mw_bind).
 type MWBind struct {
 	WRID  uint64
 	Flags SendFlags
 	MWBindInfo
 }
 
-// BindMW binds a type 1 memory window (ibv_bind_mw): it posts to the send
-// queue and gives the window a new key, which MW.RKey returns at once but
-// which is good only after the completion.
+// BindMW binds a type 1 memory window (ibv_bind_mw). It posts to the send queue and
+// gives the window a new key. MW.RKey returns the key at once, but it is valid only
+// after the completion.
 func (qp *QP) BindMW(mw *MW, b MWBind) error {
 	const op = "bind MW"
 	if err := hold(op, qp.base(), mw.base()); err != nil {
@@ -384,8 +386,8 @@ func (qp *QP) BindMW(mw *MW, b MWBind) error {
 	return nil
 }
 
-// PostRecv posts receives (ibv_post_recv) and returns how many were posted: if
-// an error comes with n, wrs[n] is the one refused.
+// PostRecv posts receives (ibv_post_recv) and returns how many were posted. If it
+// returns an error, wrs[n] was refused.
 func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	if qp == nil {
 		return 0, errRecvClosed
@@ -408,7 +410,7 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	return n, err
 }
 
-// closeRecv is PostRecv without its short way.
+// closeRecv is PostRecv without its short path.
 func (qp *QP) closeRecv(wrs []RecvWR) (n int, err error) {
 	qp.recvMu.Lock()
 	n, err = qp.postRecv(wrs)
@@ -416,12 +418,13 @@ func (qp *QP) closeRecv(wrs []RecvWR) (n int, err error) {
 	return n, err
 }
 
-// recvError stays out of the way of a post that goes well.
+// recvError translates a provider's error. It is not inlined, to keep the code of
+// successful posts small.
 //
 //go:noinline
 func recvError(err error) error { return recvRefusals.named(err) }
 
-// postRecv looks closer.
+// postRecv checks each receive completely.
 func (qp *QP) postRecv(wrs []RecvWR) (n int, err error) {
 	switch {
 	case qp.prov == nil:

@@ -6,11 +6,11 @@ import (
 	"github.com/goverbs/goverbs/provider/rxe"
 )
 
-// The drivers that every program can drive.
+// The providers that are part of every program.
 func init() {
 	provider.Register(&rxe.Provider)
 	provider.Register(&mlx5.Provider)
 }
 
-// providers returns those to choose from.
+// providers returns the available providers.
 var providers = provider.Registered

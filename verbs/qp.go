@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A QPType is a transport, as enum ibv_qp_type.
+// A QPType is a type of queue pair (enum ibv_qp_type).
 type QPType uint32
 
 const (
@@ -21,13 +21,13 @@ const (
 	// RawPacket sends and receives Ethernet frames (CAP_NET_RAW).
 	RawPacket = QPType(uapi.IB_UVERBS_QPT_RAW_PACKET)
 
-	// The sides of extended reliable connections: an XRCSend QP sends to the SRQs
-	// of an XRC domain, which XRCRecv QPs receive for.
+	// The two sides of the extended reliable connection transport (XRC). An XRCSend QP
+	// sends to the SRQs of the XRC domain of its peer, an XRCRecv QP.
 	XRCSend = QPType(uapi.IB_UVERBS_QPT_XRC_INI)
 	XRCRecv = QPType(uapi.IB_UVERBS_QPT_XRC_TGT)
 
-	// The sides of mlx5's dynamically connected transport: a DCI sends to any
-	// number of DCTs, which receive into an SRQ.
+	// The two sides of mlx5's dynamically connected transport (DC). A DCI sends to any
+	// number of DCTs. A DCT receives into an SRQ.
 	DCI QPType = 0x1d
 	DCT QPType = 0x1e
 )
@@ -42,7 +42,7 @@ func (t QPType) String() string {
 	return uapi.EnumIbUverbsQpType.Short(uint64(t))
 }
 
-// kernel is the type as uverbs has it, and what the provider is told besides.
+// kernel returns the type for uverbs, and the DC type for the provider.
 func (t QPType) kernel() (uapi.IbUverbsQpType, provider.DCType) {
 	switch t {
 	case DCI:
@@ -53,16 +53,16 @@ func (t QPType) kernel() (uapi.IbUverbsQpType, provider.DCType) {
 	return uapi.IbUverbsQpType(t), provider.NotDC
 }
 
-// sends and receives tell which queues of its own a type of QP has. A DCT has
-// none, but completes on a CQ.
+// sends and receives report which queues a type of QP has. A DCT has neither, but it
+// has a CQ.
 func (t QPType) sends() bool    { return t != XRCRecv && t != DCT }
 func (t QPType) receives() bool { return t != XRCSend && t != XRCRecv && t != DCT && t != DCI }
 
-// QPCap bounds a QP's queues, as struct ibv_qp_cap.
+// QPCap has the limits of a QP's queues (struct ibv_qp_cap).
 type QPCap struct {
-	MaxSendWR     int // work requests that may be outstanding
+	MaxSendWR     int // outstanding work requests
 	MaxRecvWR     int // ignored with an SRQ
-	MaxSendSGE    int // pieces of one work request
+	MaxSendSGE    int // scatter/gather entries of a work request
 	MaxRecvSGE    int // ignored with an SRQ
 	MaxInlineData int // bytes
 }
@@ -72,31 +72,31 @@ type QPOptions struct {
 	Type   QPType
 	SendCQ *CQ
 	RecvCQ *CQ
-	SRQ    *SRQ // nil: the QP has a receive queue of its own
+	SRQ    *SRQ // if nil, the QP has a receive queue of its own
 	Cap    QPCap
 
-	XRCD         *XRCD  // XRCRecv: the domain; such a QP has no CQs, and no PD
-	DCKey        uint64 // DCT: the key that senders must have
-	MaxTSOHeader int    // RawPacket: bytes of SendWR.Header
+	XRCD         *XRCD  // for XRCRecv: the domain; such a QP has neither CQs nor a PD
+	DCKey        uint64 // for DCT: the access key, which senders must know
+	MaxTSOHeader int    // for RawPacket: maximum length of SendWR.Header
 
-	SignalAll bool // every send completes on the CQ, SendSignaled or not
+	SignalAll bool // every send generates a completion, with or without SendSignaled
 
-	// ScatterToCQE lets the device put short messages into their completions, from
-	// where Poll copies them to the memory of the request. This is for RC, and
-	// needs requests of which all memory is registered by RegMR or AllocMR, not
-	// zero-based, and stays until they are polled; else Poll destroys memory.
+	// ScatterToCQE lets the device put short messages into their completions. Poll
+	// copies them to the request's memory. It is for RC only. All memory of all
+	// requests must be registered by RegMR or AllocMR, without AccessZeroBased, and
+	// stay valid until the completion is polled. Otherwise Poll overwrites other memory.
 	ScatterToCQE bool
 
-	// SignWQEs has mlx5 check each work request that it reads against a signature.
+	// SignWQEs adds a signature to each work request, which mlx5 adapters verify.
 	SignWQEs bool
 
-	// SingleOwner promises that one goroutine at a time posts sends, and one
-	// receives, and drops the locks. A second one that is seen panics.
+	// SingleOwner promises that only one goroutine at a time posts sends, and only one
+	// posts receives. It removes the locks. If a second goroutine is detected, it panics.
 	SingleOwner bool
 }
 
-// A QP is a queue pair. Its methods are safe for concurrent use, unless it was
-// made with QPOptions.SingleOwner; sends and receives don't wait for each
+// A QP is a queue pair. Its methods are safe for concurrent use, unless it was created
+// with QPOptions.SingleOwner. Posts of sends and posts of receives don't wait for each
 // other.
 type QP struct {
 	object
@@ -118,7 +118,8 @@ type QP struct {
 	prov   provider.QP          // nil when closed; under both locks
 	poster provider.ShortPoster // prov, if it is one; not changed once there is the QP
 
-	// What posting a send writes, apart from what it only reads: that is faster.
+	// The fields that a post of sends writes. They are apart from those that it only
+	// reads, which is faster.
 	sendMu queueLock
 	batch  batch
 }
@@ -130,8 +131,8 @@ func (qp *QP) base() *object {
 	return &qp.object
 }
 
-// CreateQP creates a queue pair (ibv_create_qp), in the RESET state. The
-// capabilities that it gets may be larger than asked for: see QP.Cap.
+// CreateQP creates a queue pair in the RESET state (ibv_create_qp). Its capabilities
+// may be larger than requested: see QP.Cap.
 func (pd *PD) CreateQP(o QPOptions) (*QP, error) {
 	const op = "create QP"
 	if err := hold(op, pd.base()); err != nil {
@@ -152,7 +153,7 @@ func (pd *PD) CreateQP(o QPOptions) (*QP, error) {
 	return qp, err
 }
 
-// qpParents returns what a QP is made of, which depends on its type.
+// qpParents returns the objects that a QP depends on, according to its type.
 func (pd *PD) qpParents(op string, o *QPOptions) ([]*object, error) {
 	parents := []*object{&pd.object}
 	if o.Type == XRCRecv {
@@ -274,11 +275,12 @@ func (q QPCap) kernel() uapi.IbUverbsQpCap {
 	}
 }
 
-// maxInline bounds what is asked for inline; no device has near as much, and
-// the kernel would compute a queue's size with more.
+// maxInline bounds requests for inline data. No device supports nearly as much. With
+// more, the kernel's computation of a queue's size could overflow.
 const maxInline = 1 << 16
 
-// checkQP refuses what the device can't do, naming it, and returns what it can.
+// checkQP refuses options that the device doesn't support, by name. It returns the
+// device's attributes.
 func (c *Context) checkQP(op string, o *QPOptions) (*DeviceAttr, error) {
 	limits, err := c.deviceLimits()
 	if err != nil {
@@ -287,7 +289,7 @@ func (c *Context) checkQP(op string, o *QPOptions) (*DeviceAttr, error) {
 	switch o.Type {
 	case RC, UC, UD:
 	case RawPacket, XRCSend, XRCRecv, DCI, DCT:
-		// A driver that has none says so.
+		// Drivers without it refuse.
 	default:
 		return nil, invalid(op, "there is no type %v", o.Type)
 	}
@@ -321,9 +323,9 @@ func destroyQP(c *Context, handle uint32) error {
 	return cmd.Run(c.file)
 }
 
-// Num returns the queue pair number, 24 bits, that peers address.
+// Num returns the queue pair number (24 bits), by which peers address the QP.
 //
-// A DCT has none before it is in RTR.
+// A DCT has no number before it is in RTR.
 func (qp *QP) Num() uint32 {
 	if qp == nil {
 		return 0
@@ -339,7 +341,7 @@ func (qp *QP) Type() QPType {
 	return qp.typ
 }
 
-// Cap returns the capabilities that the QP was given.
+// Cap returns the QP's actual capabilities.
 func (qp *QP) Cap() QPCap {
 	if qp == nil {
 		return QPCap{}
@@ -347,8 +349,8 @@ func (qp *QP) Cap() QPCap {
 	return qp.cap
 }
 
-// State returns the state as of the last Modify or Query. A QP goes to QPErr
-// by itself when a work request fails; Query asks the kernel.
+// State returns the state as of the last Modify or Query. When a work request fails,
+// the QP moves to QPErr by itself, which State doesn't show. Query asks the kernel.
 func (qp *QP) State() QPState {
 	if qp == nil {
 		return QPReset
@@ -379,15 +381,15 @@ func (qp *QP) setState(to QPState) {
 	}
 }
 
-// Close destroys the QP (ibv_destroy_qp). Its work requests end without
-// completions. While it is attached to a multicast group, it is detached first.
-// While a batch is being built, it answers ErrBusy: see SendBuilder.
+// Close destroys the QP (ibv_destroy_qp). Outstanding work requests don't complete.
+// Close first detaches the QP from multicast groups. It returns ErrBusy while a batch
+// is being built: see SendBuilder.
 func (qp *QP) Close() error {
 	if qp == nil {
 		return nil
 	}
-	// Held to the end: a post in between would ring for a handle that may be
-	// another object's by then.
+	// Held until the end: otherwise a post in between could ring the doorbell of a
+	// handle that already belongs to another object.
 	if !qp.sendMu.lockUnlessBatch() {
 		return opErr("destroy QP", "", errBatch)
 	}
@@ -409,7 +411,7 @@ func (qp *QP) Close() error {
 		})
 }
 
-// forget drops the QP's completions that were not polled.
+// forget drops the QP's completions that have not been polled.
 func (qp *QP) forget() {
 	if qp.sendCQ != nil {
 		qp.sendCQ.forget(qp)

@@ -9,15 +9,15 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// QPAttr are a QP's attributes, as struct ibv_qp_attr. Modify takes those that
-// its mask names.
+// QPAttr has a QP's attributes (struct ibv_qp_attr). Modify uses those that its mask
+// selects.
 type QPAttr struct {
 	State       QPState
-	CurState    QPState // with QPAttrCurState: what the caller believes the state to be
+	CurState    QPState // with QPAttrCurState: the state that the caller assumes
 	PathMTU     MTU
 	QKey        uint32 // UD
-	RQPSN       uint32 // 24 bits: the first packet's number expected
-	SQPSN       uint32 // 24 bits: the first packet's number sent
+	RQPSN       uint32 // 24 bits: packet sequence number of the first packet expected
+	SQPSN       uint32 // 24 bits: packet sequence number of the first packet sent
 	DestQPN     uint32 // 24 bits
 	Access      AccessFlags
 	AH          AHAttr // the path: QPAttrAV
@@ -27,11 +27,11 @@ type QPAttr struct {
 	Port        int // from 1
 	AltPort     int
 	PathMig     uint8
-	Timeout     uint8 // 5 bits: 4.096 µs times 2 to its power; 0 waits for ever
+	Timeout     uint8 // 5 bits: acknowledgement timeout, 4.096 µs << Timeout; 0 waits for ever
 	AltTimeout  uint8
-	RetryCount  uint8 // 3 bits: repeats without an answer
-	RNRRetry    uint8 // 3 bits: repeats without a receive posted; 7 repeats for ever
-	MinRNRTimer uint8 // 5 bits: the pause that the peer is asked for; InfiniBand specification, table 45
+	RetryCount  uint8 // 3 bits: retries without an acknowledgement
+	RNRRetry    uint8 // 3 bits: retries while the peer has no receive posted; 7 retries for ever
+	MinRNRTimer uint8 // 5 bits: how long the peer must wait before such a retry; InfiniBand specification, table 45
 
 	MaxRDAtomic     uint8 // RDMA reads and atomics outstanding as requester
 	MaxDestRDAtomic uint8 // as responder
@@ -40,8 +40,7 @@ type QPAttr struct {
 	SQDraining       bool // Query only
 }
 
-// QPInitAttr are the attributes that a QP was created with, as the kernel
-// reports them.
+// QPInitAttr has the attributes that a QP was created with, as the kernel reports them.
 type QPInitAttr struct {
 	Type      QPType
 	SendCQ    *CQ
@@ -51,11 +50,10 @@ type QPInitAttr struct {
 	SignalAll bool
 }
 
-// Modify changes attributes (ibv_modify_qp), and with QPAttrState the state.
-// What the state table doesn't allow is refused without asking the kernel, by
-// an error that names the attributes that are missing or out of place. To move a
-// QP to QPReset while a batch is being built is refused with ErrBusy: see
-// SendBuilder.
+// Modify changes attributes (ibv_modify_qp), and with QPAttrState the state. It refuses
+// changes that the state table doesn't allow, without asking the kernel. The error
+// names the attributes that are missing or not allowed. Moving a QP to QPReset while a
+// batch is being built returns ErrBusy: see SendBuilder.
 func (qp *QP) Modify(a QPAttr, mask QPAttrMask) error {
 	const op = "modify QP"
 	if err := hold(op, qp.base()); err != nil {
@@ -102,8 +100,8 @@ func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState
 		req.AltDest = a.AltAH.dest()
 	}
 	if to == QPReset || to == QPRTR && qp.typ == RawPacket {
-		// The kernel empties the rings, or the provider shows the receives that it
-		// has kept back.
+		// The kernel empties the rings, or the provider shows the receives that it has
+		// held back to the device.
 		if !qp.sendMu.lockUnlessBatch() {
 			return opErr(op, fmt.Sprintf("%v to %v", from, to), errBatch)
 		}
@@ -112,7 +110,8 @@ func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState
 		defer qp.recvMu.Unlock()
 	}
 	if err := cmd.Run(qp.ctx.file); err != nil {
-		// EINVAL, though the state table agreed: the QP may have failed meanwhile.
+		// EINVAL, although the state table allows the change: the QP may have failed
+		// meanwhile.
 		if now, queryErr := qp.queryState(); errors.Is(err, syscall.EINVAL) && queryErr == nil && now != from {
 			if mask&QPAttrState == 0 {
 				to = now
@@ -133,7 +132,7 @@ func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState
 	return nil
 }
 
-// modifyCmd begins a modify_qp: the extended one if the provider has a part in
+// modifyCmd begins a modify_qp command: the extended one if the provider adds data to
 // it.
 func (qp *QP) modifyCmd(to QPState) (*ioctl.Cmd, *uapi.IbUverbsModifyQp) {
 	ex := ioctl.NewWriteExModifyQp()
@@ -145,7 +144,7 @@ func (qp *QP) modifyCmd(to QPState) (*ioctl.Cmd, *uapi.IbUverbsModifyQp) {
 	return plain.Cmd, plain.Req
 }
 
-// checkTransition holds a change against the state table.
+// checkTransition checks a change against the state table.
 func checkTransition(op string, t QPType, from, to QPState, mask QPAttrMask) error {
 	why := uapi.WhyNotModifyQP(t.String(), uapi.IbQpState(from), uapi.IbQpState(to), uapi.IbQpAttrMask(mask))
 	if why != "" {
@@ -213,7 +212,7 @@ func (qp *QP) Query() (QPAttr, QPInitAttr, error) {
 		return QPAttr{}, QPInitAttr{}, err
 	}
 	defer qp.drop()
-	qp.modify.Lock() // what a Modify in between had done would be forgotten
+	qp.modify.Lock() // else the result of a concurrent Modify could be overwritten
 	defer qp.modify.Unlock()
 	cmd, err := qp.query()
 	if err != nil {
@@ -232,14 +231,13 @@ func (qp *QP) Query() (QPAttr, QPInitAttr, error) {
 	}
 	init := QPInitAttr{
 		Type: qp.typ, SendCQ: qp.sendCQ, RecvCQ: qp.recvCQ, SRQ: qp.srq, SignalAll: resp.SqSigAll != 0,
-		// Not all drivers tell the kernel what their user half has laid out.
+		// In some drivers, only the user-space half knows the actual capabilities.
 		Cap: qp.cap,
 	}
 	return a, init, nil
 }
 
-// query runs QUERY_QP and keeps what it says of the state. The caller holds
-// qp.modify.
+// query runs QUERY_QP and records the state. The caller holds qp.modify.
 func (qp *QP) query() (ioctl.WriteQueryQp, error) {
 	cmd := ioctl.NewWriteQueryQp()
 	cmd.Req.QpHandle, cmd.Req.AttrMask = qp.handle, uint32(uapi.IB_QP_ATTR_STANDARD_BITS)

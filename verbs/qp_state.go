@@ -2,7 +2,7 @@ package verbs
 
 import "github.com/goverbs/goverbs/uapi"
 
-// A QPState is a QP's state, as enum ibv_qp_state.
+// A QPState is a QP's state (enum ibv_qp_state).
 type QPState uint32
 
 const (
@@ -12,12 +12,12 @@ const (
 	QPRTS   = QPState(uapi.IB_QPS_RTS)   // ready to send
 	QPSQD   = QPState(uapi.IB_QPS_SQD)   // the send queue drains
 	QPSQE   = QPState(uapi.IB_QPS_SQE)   // a send failed; UC and UD only
-	QPErr   = QPState(uapi.IB_QPS_ERR)   // all work is flushed
+	QPErr   = QPState(uapi.IB_QPS_ERR)   // all work requests are flushed
 )
 
 func (s QPState) String() string { return uapi.EnumIbQpState.Short(uint64(s)) }
 
-// A QPAttrMask says which fields of a QPAttr count, as enum ibv_qp_attr_mask.
+// A QPAttrMask selects fields of a QPAttr (enum ibv_qp_attr_mask).
 type QPAttrMask uint32
 
 const (

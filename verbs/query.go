@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// DeviceAttr describes a device and its limits (struct ibv_device_attr_ex).
-// What the kernel or the driver doesn't say is 0.
+// DeviceAttr has a device's properties and limits (struct ibv_device_attr_ex). A field
+// that the kernel or the driver doesn't report is 0.
 type DeviceAttr struct {
 	FWVer        string
 	NodeGUID     GUID
@@ -20,7 +20,7 @@ type DeviceAttr struct {
 	PhysPortCnt  int // ports are numbered 1 to PhysPortCnt
 
 	MaxMRSize       uint64         // bytes
-	PageSizeCap     uint64         // a bit per page size that MRs may have
+	PageSizeCap     uint64         // a bit for each page size that MRs may use
 	DeviceCapFlags  DeviceCapFlags // the lower 32 bits
 	LocalCAAckDelay uint8          // delay before an ACK: 4.096 µs << it
 
@@ -32,9 +32,9 @@ type DeviceAttr struct {
 	MaxCQE                int // of a CQ
 	MaxMR                 int
 	MaxPD                 int
-	MaxQPRDAtom           int // RDMA reads and atomics in flight towards a QP
+	MaxQPRDAtom           int // RDMA reads and atomics in flight to a QP
 	MaxEERDAtom           int
-	MaxResRDAtom          int // the same for all of the device
+	MaxResRDAtom          int // the same for the whole device
 	MaxQPInitRDAtom       int // RDMA reads and atomics in flight from a QP
 	MaxEEInitRDAtom       int
 	AtomicCap             AtomicCap
@@ -55,8 +55,8 @@ type DeviceAttr struct {
 	MaxPKeys              int // entries of a port's P_Key table
 
 	ODP                     ODPCaps
-	CompletionTimestampMask uint64         // the valid bits of a timestamp, 0: there are none
-	HCACoreClock            uint64         // kHz, 0: not known
+	CompletionTimestampMask uint64         // the valid bits of a timestamp; 0 without timestamps
+	HCACoreClock            uint64         // kHz; 0 if unknown
 	DeviceCapFlagsEx        DeviceCapFlags // all bits
 	RSS                     RSSCaps
 	MaxWQTypeRQ             uint32 // receive work queues
@@ -65,28 +65,27 @@ type DeviceAttr struct {
 	CQModeration            CQModerationCaps
 	MaxDMSize               uint64 // bytes of device memory
 
-	// What only a driver with a private part of the answer says: the rest
-	// leaves 0.
+	// Only some drivers report these; with the others they are 0.
 	TSO          TSOCaps
 	PacketPacing PacketPacingCaps
 
 	CQECompression CQECompressionCaps
 }
 
-// CQECompressionCaps says how completions can be compressed (struct
+// CQECompressionCaps are the capabilities of compressed completions (struct
 // mlx5dv_cqe_comp_caps).
 type CQECompressionCaps struct {
-	MaxNum  int // completions in a group, 0: there is no compression
+	MaxNum  int // completions in a group; 0 without compression
 	Formats CQECompression
 }
 
-// ODPCaps says what on-demand paging can do (struct ibv_odp_caps).
+// ODPCaps are the capabilities of on-demand paging (struct ibv_odp_caps).
 type ODPCaps struct {
 	General         ODPGeneralCaps
 	RC, UC, UD, XRC ODPTransportCaps
 }
 
-// RSSCaps says what receive-side scaling can do (struct ibv_rss_caps).
+// RSSCaps are the capabilities of receive-side scaling (struct ibv_rss_caps).
 type RSSCaps struct {
 	SupportedQPTs              uint32 // bit 1<<t for each QP type t
 	MaxRWQIndirectionTables    uint32
@@ -95,37 +94,38 @@ type RSSCaps struct {
 	RXHashFieldsMask           uint64 // IBV_RX_HASH_*
 }
 
-// TSOCaps says what TCP segmentation offload can do (struct ibv_tso_caps).
+// TSOCaps are the capabilities of TCP segmentation offload (struct ibv_tso_caps).
 type TSOCaps struct {
-	MaxTSO        uint32 // bytes, 0: there is none
+	MaxTSO        uint32 // bytes; 0 without TSO
 	SupportedQPTs uint32 // bit 1<<t for each QP type t
 }
 
-// PacketPacingCaps bounds the rate limit of a QP (struct ibv_packet_pacing_caps).
+// PacketPacingCaps are the bounds of a QP's rate limit (struct ibv_packet_pacing_caps).
 type PacketPacingCaps struct {
 	QPRateLimitMin uint32 // kb/s
-	QPRateLimitMax uint32 // kb/s, 0: there is none
+	QPRateLimitMax uint32 // kb/s; 0 without rate limits
 	SupportedQPTs  uint32 // bit 1<<t for each QP type t
 }
 
-// TMCaps says what tag matching can do (struct ibv_tm_caps).
+// TMCaps are the capabilities of tag matching (struct ibv_tm_caps).
 type TMCaps struct {
 	MaxRndvHdrSize uint32 // bytes
-	MaxNumTags     uint32 // 0: there is no tag matching
+	MaxNumTags     uint32 // 0 without tag matching
 	Flags          TMCapFlags
 	MaxOps         uint32
 	MaxSGE         uint32
 }
 
-// CQModerationCaps bounds the delay of completion events (struct
-// ibv_cq_moderation_caps).
+// CQModerationCaps are the bounds of CQ moderation, which delays completion events
+// (struct ibv_cq_moderation_caps).
 type CQModerationCaps struct {
 	MaxCQCount  uint16
 	MaxCQPeriod uint16 // µs
 }
 
-// CQECompression is a form of compressed completions, or a set of them
-// (MLX5DV_CQE_RES_FORMAT_*): what each still says of its own, beside its length.
+// CQECompression is a format of compressed completions, or a set of formats
+// (MLX5DV_CQE_RES_FORMAT_*). The format says what each completion keeps, beside its
+// length.
 type CQECompression uint8
 
 const (
@@ -134,7 +134,7 @@ const (
 	CompressStride   CQECompression = 1 << 2 // its checksum, and the receive's index
 )
 
-// QueryDevice describes the device (ibv_query_device_ex).
+// QueryDevice returns the device's properties and limits (ibv_query_device_ex).
 func (c *Context) QueryDevice() (*DeviceAttr, error) {
 	const op = "query device"
 	if err := c.begin(op); err != nil {
@@ -147,7 +147,7 @@ func (c *Context) QueryDevice() (*DeviceAttr, error) {
 	if err := cmd.Run(c.file); err != nil {
 		return nil, c.failed(op, c.dev.name, err)
 	}
-	// A kernel that knows less leaves the rest of the response zero.
+	// An older kernel leaves the rest of the response zero.
 	a := deviceAttr(cmd.Resp, c.dev.fwVer)
 	if extra != nil {
 		e := extra()
@@ -159,9 +159,9 @@ func (c *Context) QueryDevice() (*DeviceAttr, error) {
 	return a, nil
 }
 
-// RawClock reads the device's free-running counter (ibv_query_rt_values_ex), in
-// which completion timestamps are: DeviceAttr.HCACoreClock says how fast it
-// counts, CompletionTimestampMask where it wraps. It makes no system call.
+// RawClock reads the device's free-running counter, the clock of completion timestamps
+// (ibv_query_rt_values_ex). DeviceAttr.HCACoreClock is its frequency, and
+// CompletionTimestampMask says where it wraps. It makes no system call.
 func (c *Context) RawClock() (uint64, error) {
 	const op = "read clock"
 	if err := c.begin(op); err != nil {
@@ -256,13 +256,13 @@ func deviceAttr(r *uapi.IbUverbsExQueryDeviceResp, fwVer string) *DeviceAttr {
 	}
 }
 
-// An AtomicCap says among whom atomic operations are atomic (enum ibv_atomic_cap).
+// An AtomicCap is the scope of atomic operations (enum ibv_atomic_cap).
 type AtomicCap uint32
 
 const (
 	AtomicNone = AtomicCap(uapi.IB_ATOMIC_NONE)
-	AtomicHCA  = AtomicCap(uapi.IB_ATOMIC_HCA)  // among the QPs of this device
-	AtomicGlob = AtomicCap(uapi.IB_ATOMIC_GLOB) // with the CPUs too
+	AtomicHCA  = AtomicCap(uapi.IB_ATOMIC_HCA)  // atomic among the QPs of this device
+	AtomicGlob = AtomicCap(uapi.IB_ATOMIC_GLOB) // atomic also with respect to CPUs
 )
 
 func (a AtomicCap) String() string {
@@ -324,8 +324,8 @@ func (f ODPGeneralCaps) String() string {
 	return strings.ReplaceAll(uapi.EnumIbUverbsOdpGeneralCapBits.Format(uint64(f)), "IB_UVERBS_", "")
 }
 
-// ODPTransportCaps says which operations of a transport can use on-demand
-// paging (IBV_ODP_SUPPORT_*).
+// ODPTransportCaps are the operations of a transport that can use on-demand paging
+// (IBV_ODP_SUPPORT_*).
 type ODPTransportCaps uint32
 
 const (
@@ -344,7 +344,7 @@ func (f ODPTransportCaps) String() string {
 	return uapi.EnumIbUverbsOdpTransportCapBits.Short(uint64(f))
 }
 
-// RawPacketCaps says what raw packet QPs can do (IBV_RAW_PACKET_CAP_*).
+// RawPacketCaps are the capabilities of raw packet QPs (IBV_RAW_PACKET_CAP_*).
 type RawPacketCaps uint32
 
 const (
@@ -360,7 +360,7 @@ func (f RawPacketCaps) String() string { return uapi.EnumIbUverbsRawPacketCaps.S
 // TMCapFlags is a set of IBV_TM_CAP_*.
 type TMCapFlags uint32
 
-// TMCapRC: tags can be matched on RC QPs.
+// TMCapRC: RC QPs support tag matching.
 const TMCapRC = TMCapFlags(uapi.IB_TM_CAP_RNDV_RC)
 
 // String returns the flags' names joined with "|".

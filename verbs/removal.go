@@ -8,21 +8,20 @@ import (
 	"github.com/goverbs/goverbs/ioctl"
 )
 
-// A removal is the news that a Context's device is gone.
+// A removal reports that a Context's device is gone.
 //
-// Drivers that can part from their users (mlx5) report EventDeviceFatal, and
-// uverbs then refuses with EIO what needs the device. Drivers that can't (rxe)
-// wait with the removal, in the kernel, until the last user has closed, and tell
-// nobody; all that is to be seen is that the device's number is no longer in /sys,
-// for which the Context looks.
+// A driver that supports disassociation (mlx5) reports EventDeviceFatal. From then on
+// uverbs returns EIO for all verbs that need the device. Other drivers (rxe) report
+// nothing, and their removal waits in the kernel for the last user to close. It only
+// shows in /sys, where the device's number disappears. The Context watches for that.
 type removal struct {
 	gone atomic.Bool
 	news chan struct{} // closed when gone is set
-	stop func()        // ends the watch
+	stop func()        // stops watching
 }
 
-// deviceGone wakes all who wait, and has those who post and poll look closer. From
-// now on only Close works.
+// deviceGone wakes all waiters, and makes posts and polls take the slow path. From now
+// on only Close works.
 func (c *Context) deviceGone() {
 	if !c.removal.gone.CompareAndSwap(false, true) {
 		return
@@ -43,9 +42,9 @@ func (c *Context) deviceGone() {
 	}
 }
 
-// explain says of what the kernel has answered whether it is because the device is
-// gone. Uverbs then answers EIO, but drivers answer that, too, when a device fails at
-// one command.
+// explain marks an error of the kernel as caused by the device's removal, if it was.
+// Uverbs then returns EIO. But drivers also return EIO when a device fails a single
+// command.
 func (c *Context) explain(err error) error {
 	if (errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ENODEV)) && !errors.Is(err, ErrDeviceRemoved) && c.lost() {
 		return &removedError{err}
@@ -53,8 +52,8 @@ func (c *Context) explain(err error) error {
 	return err
 }
 
-// lost finds out whether the device is gone: by QUERY_DEVICE, which reports what
-// uverbs knows and in which no driver has a part.
+// lost finds out whether the device is gone. It uses QUERY_DEVICE, which uverbs answers
+// without the driver.
 func (c *Context) lost() bool {
 	if c.removal.gone.Load() {
 		return true

@@ -9,12 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchPeriod is how long a removal may go unnoticed that no event tells of.
+// watchPeriod is how long a removal without an event may go unnoticed.
 const watchPeriod = time.Second
 
-// watchRemoval starts to look for the device's number in /sys; stop ends that. The
-// node is no witness: one of a container's own stays when the device goes. Nor has
-// sysfs events for inotify. Without /sys, a removal is noticed when a call fails.
+// watchRemoval starts watching for the device's number in /sys, until stop. The device
+// node doesn't help: a container's own node stays when the device goes. Nor does
+// inotify, because sysfs has no such events. Without /sys, a removal is noticed when a
+// call fails.
 func (c *Context) watchRemoval() (stop func()) {
 	var st unix.Stat_t
 	if err := unix.Fstat(c.file.FD(), &st); err != nil {
@@ -24,7 +25,7 @@ func (c *Context) watchRemoval() (stop func()) {
 	return watchNumber(number, watchPeriod, c.deviceGone)
 }
 
-// watchNumber calls gone once the device is no longer what it is now.
+// watchNumber calls gone once the number no longer stands for the same device.
 func watchNumber(number string, period time.Duration, gone func()) (stop func()) {
 	device, err := inode(number)
 	if err != nil {
@@ -41,7 +42,7 @@ func watchNumber(number string, period time.Duration, gone func()) (stop func())
 				return
 			case <-tick.C:
 			}
-			// Another device may have got the number.
+			// Another device may have taken the number.
 			if now, err := inode(number); os.IsNotExist(err) || err == nil && now != device {
 				gone()
 				return

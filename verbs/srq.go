@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// An SRQ is a shared receive queue, from which any number of QPs take their
-// receives. Its methods are safe for concurrent use, unless it was made with
+// An SRQ is a shared receive queue: any number of QPs take their receives from it. Its
+// methods are safe for concurrent use, unless it was created with
 // SRQOptions.SingleOwner.
 type SRQ struct {
 	object
@@ -34,20 +34,20 @@ func (srq *SRQ) base() *object {
 
 // SRQOptions are the arguments of CreateSRQ.
 type SRQOptions struct {
-	MaxWR  int // receives that the queue must hold, from 1
-	MaxSGE int // pieces that a receive may have, from 1
-	Limit  int // EventSRQLimitReached comes when fewer receives are left; 0 for never
+	MaxWR  int // minimum capacity in receives, from 1
+	MaxSGE int // minimum number of scatter/gather entries of a receive, from 1
+	Limit  int // EventSRQLimitReached is reported when fewer receives are left; 0 for never
 
-	// For an XRC SRQ: its domain, and the CQ that its receives complete on.
+	// For an XRC SRQ: its domain, and the CQ for its receives' completions.
 	XRCD *XRCD
 	CQ   *CQ
 
-	// SingleOwner promises that one goroutine at a time posts, and drops the
-	// lock. A second one that is seen panics.
+	// SingleOwner promises that only one goroutine at a time posts, and removes the
+	// lock. If a second goroutine is detected, it panics.
 	SingleOwner bool
 }
 
-// SRQAttr is the state of an SRQ, as struct ibv_srq_attr.
+// SRQAttr has an SRQ's attributes (struct ibv_srq_attr).
 type SRQAttr struct {
 	MaxWR, MaxSGE, Limit int
 }
@@ -148,8 +148,8 @@ func destroySRQ(c *Context, handle uint32) error {
 	return cmd.Run(c.file)
 }
 
-// Num returns the number by which senders name an XRC SRQ (ibv_get_srq_num); of
-// others it is 0.
+// Num returns the number by which senders address an XRC SRQ (ibv_get_srq_num). It is
+// 0 for other SRQs.
 func (srq *SRQ) Num() uint32 {
 	if srq == nil {
 		return 0
@@ -157,8 +157,7 @@ func (srq *SRQ) Num() uint32 {
 	return srq.num
 }
 
-// MaxWR returns how many receives the SRQ holds: at least as many as were asked
-// for.
+// MaxWR returns the SRQ's capacity in receives, which is at least the requested one.
 func (srq *SRQ) MaxWR() int {
 	if srq == nil {
 		return 0
@@ -166,7 +165,7 @@ func (srq *SRQ) MaxWR() int {
 	return int(srq.maxWR.Load())
 }
 
-// MaxSGE returns how many pieces a receive may have.
+// MaxSGE returns the maximum number of scatter/gather entries of a receive.
 func (srq *SRQ) MaxSGE() int {
 	if srq == nil {
 		return 0
@@ -174,13 +173,14 @@ func (srq *SRQ) MaxSGE() int {
 	return srq.maxSGE
 }
 
-// SetLimit arms EventSRQLimitReached for when fewer than limit receives are
-// left; 0 disarms it. The event comes once (IBV_SRQ_LIMIT).
+// SetLimit arms EventSRQLimitReached (IBV_SRQ_LIMIT). The event is reported once, when
+// fewer than limit receives are left. 0 disarms it.
 func (srq *SRQ) SetLimit(limit int) error {
 	return srq.modify(uapi.IB_SRQ_LIMIT, 0, limit)
 }
 
-// Resize makes room for maxWR receives (IBV_SRQ_MAX_WR); those posted are kept.
+// Resize changes the capacity to at least maxWR receives (IBV_SRQ_MAX_WR). Posted
+// receives are kept.
 func (srq *SRQ) Resize(maxWR int) error {
 	return srq.modify(uapi.IB_SRQ_MAX_WR, maxWR, 0)
 }
@@ -211,7 +211,7 @@ func (srq *SRQ) modify(mask uapi.IbSrqAttrMask, maxWR, limit int) error {
 	*cmd.Req = uapi.IbUverbsModifySrq{
 		SrqHandle: srq.handle, AttrMask: uint32(mask), MaxWr: uint32(maxWR), SrqLimit: uint32(limit),
 	}
-	// rxe wants its part even for a limit.
+	// rxe needs its private data even to set a limit.
 	if err := srq.prov.Modify(cmd); err != nil {
 		return srq.ctx.failed(op, "", err)
 	}
@@ -243,8 +243,8 @@ func (srq *SRQ) Query() (SRQAttr, error) {
 	return SRQAttr{MaxWR: int(cmd.Resp.MaxWr), MaxSGE: int(cmd.Resp.MaxSge), Limit: int(cmd.Resp.SrqLimit)}, nil
 }
 
-// PostRecv posts receives (ibv_post_srq_recv) and returns how many were
-// posted: if an error comes with n, wrs[n] is the one refused.
+// PostRecv posts receives (ibv_post_srq_recv) and returns how many were posted. If it
+// returns an error, wrs[n] was refused.
 func (srq *SRQ) PostRecv(wrs ...RecvWR) (n int, err error) {
 	if srq == nil {
 		return 0, &OpError{Op: "post SRQ receive", Err: errNil}
@@ -273,8 +273,7 @@ var (
 	errPostSRQRemoved = opErr("post SRQ receive", "", ErrDeviceRemoved)
 )
 
-// Close destroys the SRQ (ibv_destroy_srq). While QPs use it, it answers
-// ErrBusy.
+// Close destroys the SRQ (ibv_destroy_srq). It returns ErrBusy while QPs use the SRQ.
 func (srq *SRQ) Close() error {
 	if srq == nil {
 		return nil

@@ -12,12 +12,12 @@ import (
 	"strings"
 )
 
-// A tree is where devices are looked for.
+// A tree has the directories in which devices are looked up.
 type tree struct{ sys, dev string }
 
 var system = tree{sys: "/sys", dev: "/dev"}
 
-// devices returns what the kernel's uverbs has, in its order.
+// devices returns the devices of the kernel's uverbs, in the order of their numbers.
 func (t tree) devices() ([]*Device, error) {
 	entries, err := os.ReadDir(filepath.Join(t.sys, "class/infiniband_verbs"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -41,7 +41,7 @@ func (t tree) devices() ([]*Device, error) {
 	return devs, nil
 }
 
-// device reads one device, nil if it went away meanwhile.
+// device reads one device. It returns nil if the device has disappeared.
 func (t tree) device(index int) *Device {
 	uverbs := fmt.Sprintf("uverbs%d", index)
 	class := filepath.Join(t.sys, "class/infiniband_verbs", uverbs)
@@ -55,7 +55,7 @@ func (t tree) device(index int) *Device {
 		node:  filepath.Join(t.dev, "infiniband", uverbs),
 		sysfs: filepath.Join(t.sys, "class/infiniband", name),
 	}
-	// Nothing but the node type and the node GUID is there for every driver.
+	// Only the node type and the node GUID exist for every driver.
 	d.fwVer, _ = readAttr(d.sysfs, "fw_ver")
 	d.hwRev, _ = readAttr(d.sysfs, "hw_rev")
 	d.boardID, _ = readAttr(d.sysfs, "board_id")
@@ -69,7 +69,7 @@ func (t tree) device(index int) *Device {
 	return d
 }
 
-// checkNode tells whether the device node is there.
+// checkNode returns an error if the device node doesn't exist.
 func (d *Device) checkNode() error {
 	if _, err := os.Stat(d.node); err != nil {
 		return openError(d, err)
@@ -77,8 +77,7 @@ func (d *Device) checkNode() error {
 	return nil
 }
 
-// kernelDevices returns the names of the devices that the kernel has, with or
-// without uverbs.
+// kernelDevices returns the names of the kernel's devices, with or without uverbs.
 func (t tree) kernelDevices() []string {
 	entries, _ := os.ReadDir(filepath.Join(t.sys, "class/infiniband"))
 	var names []string
@@ -106,7 +105,7 @@ func readParsed[T any](dir, name string, to *T, parse func(string) (T, error)) e
 	return nil
 }
 
-// parseNodeType reads "1: CA".
+// parseNodeType parses "1: CA".
 func parseNodeType(s string) (NodeType, error) {
 	number, _, _ := strings.Cut(s, ":")
 	n, err := strconv.Atoi(number)
@@ -121,9 +120,9 @@ func parseGUIDAttr(s string) (GUID, error) {
 	return g, nil
 }
 
-// netDevs returns the network interfaces that the device's ports are on: the
-// one below a software device, those of the same PCI function, and those that
-// its GIDs belong to (VLANs and bonds among them).
+// netDevs returns the network interfaces of the device's ports: the interface below a
+// software device, the interfaces of the same PCI function, and those of its GIDs (such
+// as VLANs and bonds).
 func (d *Device) netDevs() []string {
 	var names []string
 	if parent, err := readAttr(d.sysfs, "parent"); err == nil {
@@ -134,7 +133,7 @@ func (d *Device) netDevs() []string {
 		for _, path := range paths {
 			dir, name := filepath.Split(path)
 			if pattern != "device/net/*" {
-				// EINVAL where the table has no entry.
+				// EINVAL: the table has no entry there.
 				var err error
 				if name, err = readAttr(dir, name); err != nil {
 					continue
@@ -147,7 +146,7 @@ func (d *Device) netDevs() []string {
 	return slices.Compact(names)
 }
 
-// gidNetDev returns the name of the network interface of a GID, "" if it has none.
+// gidNetDev returns the name of a GID's network interface, or "" if it has none.
 func (d *Device) gidNetDev(port, index int) string {
 	name, _ := readAttr(d.sysfs, fmt.Sprintf("ports/%d/gid_attrs/ndevs/%d", port, index))
 	return name
@@ -163,7 +162,7 @@ func (d *Device) pkey(port, index int) (uint16, error) {
 	return pkey, err
 }
 
-// guidFromBE makes a GUID of a field in which the kernel put it in network order.
+// guidFromBE converts a field of the kernel, which is in network byte order, to a GUID.
 func guidFromBE(v uint64) GUID {
 	var g GUID
 	binary.NativeEndian.PutUint64(g[:], v)

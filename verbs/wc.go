@@ -7,17 +7,17 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A WC is a work completion, as struct ibv_wc. If Status is not WCSuccess,
-// only WRID, Status, VendorErr, QPNum and Hardware count.
+// A WC is a work completion (struct ibv_wc). If Status is not WCSuccess, only WRID,
+// Status, VendorErr, QPNum and Hardware are valid.
 type WC struct {
 	WRID         uint64
 	Status       WCStatus
 	Opcode       WCOpcode
-	VendorErr    uint32 // the device's own code
-	ByteLen      uint32 // of receives and of RDMA reads; with UD, the GRH's 40 bytes included
+	VendorErr    uint32 // the device's own error code
+	ByteLen      uint32 // for receives and RDMA reads; for UD it includes the GRH's 40 bytes
 	ex           uint32 // Imm or InvalidatedRKey
-	QPNum        uint32 // of the QP that completes
-	SrcQP        uint32 // of the sender: UD only
+	QPNum        uint32 // the number of the completing QP
+	SrcQP        uint32 // the sender's QP number, for UD only
 	Flags        WCFlags
 	PKeyIndex    uint16
 	SLID         uint16
@@ -27,19 +27,19 @@ type WC struct {
 	_            uint8
 }
 
-// Imm returns the immediate data, in host order, and whether there are any.
+// Imm returns the immediate data, in host byte order, and whether there is any.
 func (wc *WC) Imm() (uint32, bool) {
 	return bits.ReverseBytes32(wc.ex), wc.Flags&WCWithImm != 0
 }
 
-// InvalidatedRKey returns the key that a send with invalidate ended, and
-// whether it was one.
+// InvalidatedRKey returns the key that a send with invalidate has invalidated, and
+// whether the message was such a send.
 func (wc *WC) InvalidatedRKey() (uint32, bool) {
 	return wc.ex, wc.Flags&WCWithInv != 0
 }
 
-// Hardware returns what mlx5 adapters say of a failed request beside VendorErr: a
-// syndrome of the hardware, and its type (hw_err_synd and hw_synd_type).
+// Hardware returns what mlx5 adapters report about a failed request in addition to
+// VendorErr: a hardware syndrome and its type (hw_err_synd and hw_synd_type).
 func (wc *WC) Hardware() (typ, syndrome uint8) {
 	if wc.Status == WCSuccess {
 		return 0, 0
@@ -47,7 +47,7 @@ func (wc *WC) Hardware() (typ, syndrome uint8) {
 	return uint8(wc.ex >> 8), uint8(wc.ex)
 }
 
-// Err returns nil for a success, else a *WCError.
+// Err returns nil if the work request succeeded, and otherwise a *WCError.
 func (wc *WC) Err() error {
 	if wc.Status == WCSuccess {
 		return nil
@@ -55,7 +55,7 @@ func (wc *WC) Err() error {
 	return &WCError{Status: wc.Status, VendorErr: wc.VendorErr, WRID: wc.WRID, QPNum: wc.QPNum}
 }
 
-// A WCError is a work request that failed.
+// A WCError describes a work request that has failed.
 type WCError struct {
 	Status    WCStatus
 	VendorErr uint32
@@ -67,7 +67,7 @@ func (e *WCError) Error() string {
 	return fmt.Sprintf("verbs: work request %#x on QP %#x: %v: %s", e.WRID, e.QPNum, e.Status, uapi.WCMeaning(uapi.IbWcStatus(e.Status)))
 }
 
-// WCStatus is how a work request ended, as enum ibv_wc_status.
+// WCStatus is the result of a work request (enum ibv_wc_status).
 type WCStatus uint32
 
 const (
@@ -97,7 +97,7 @@ const (
 
 func (s WCStatus) String() string { return uapi.EnumIbWcStatus.Short(uint64(s)) }
 
-// WCOpcode is what completed, as enum ibv_wc_opcode.
+// WCOpcode is the operation that completed (enum ibv_wc_opcode).
 type WCOpcode uint32
 
 const (
@@ -133,7 +133,7 @@ const (
 	WCWithImm = WCFlags(uapi.IB_WC_WITH_IMM)
 	WCWithInv = WCFlags(uapi.IB_WC_WITH_INVALIDATE)
 
-	// WCIPChecksumOK: the device found the checksums of a raw IPv4 packet right.
+	// WCIPChecksumOK: the device has verified the checksums of a raw IPv4 packet.
 	WCIPChecksumOK = WCFlags(uapi.IB_WC_IP_CSUM_OK)
 )
 

@@ -5,15 +5,14 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// An SGE is a scatter/gather entry: a piece of registered memory. MR.SGE makes
-// one.
+// An SGE is a scatter/gather entry: a piece of registered memory. MR.SGE returns one.
 type SGE struct {
 	Addr   uint64
 	Length uint32 // bytes
 	LKey   uint32
 }
 
-// An Opcode is what a send work request does, as enum ibv_wr_opcode.
+// An Opcode is the operation of a send work request (enum ibv_wr_opcode).
 type Opcode uint32
 
 const (
@@ -30,7 +29,7 @@ const (
 	OpFlush        = Opcode(uapi.IB_UVERBS_WR_FLUSH)
 	OpAtomicWrite  = Opcode(uapi.IB_UVERBS_WR_ATOMIC_WRITE)
 
-	// What only some adapters have, mlx5 among them.
+	// Only some adapters support these, such as mlx5.
 	OpTSO               = Opcode(uapi.IB_UVERBS_WR_TSO) // a raw packet to be cut into segments
 	OpMaskedCompareSwap = Opcode(uapi.IB_UVERBS_WR_MASKED_ATOMIC_CMP_AND_SWP)
 	OpMaskedFetchAdd    = Opcode(uapi.IB_UVERBS_WR_MASKED_ATOMIC_FETCH_AND_ADD)
@@ -44,17 +43,17 @@ func (o Opcode) String() string {
 	return uapi.EnumIbUverbsWrOpcode.Short(uint64(o))
 }
 
-// SendFlags modify a send work request, as enum ibv_send_flags. Inline data
-// has no flag: it is what SendWR.Inline holds.
+// SendFlags modify a send work request (enum ibv_send_flags). There is no flag for
+// inline data: set SendWR.Inline.
 type SendFlags uint32
 
 const (
 	SendFence     = SendFlags(uapi.IB_SEND_FENCE)     // wait for earlier RDMA reads and atomics
-	SendSignaled  = SendFlags(uapi.IB_SEND_SIGNALED)  // complete on the CQ even if all goes well
-	SendSolicited = SendFlags(uapi.IB_SEND_SOLICITED) // wake a peer that armed for solicited events
+	SendSignaled  = SendFlags(uapi.IB_SEND_SIGNALED)  // generate a completion also on success
+	SendSolicited = SendFlags(uapi.IB_SEND_SOLICITED) // wake a peer that has armed its CQ for solicited events
 
-	// SendIPChecksum has the device compute the IPv4, and the TCP or UDP checksum
-	// of a raw packet.
+	// SendIPChecksum makes the device compute the IPv4 checksum and the TCP or UDP
+	// checksum of a raw packet.
 	SendIPChecksum = SendFlags(uapi.IB_SEND_IP_CSUM)
 
 	// sendKnown are the flags for all types of QP.
@@ -63,38 +62,39 @@ const (
 
 func (f SendFlags) String() string { return uapi.EnumIbSendFlags.Short(uint64(f)) }
 
-// A SendWR is a work request for the send queue, as struct ibv_send_wr.
-// PostSend copies it: it may be reused at once, but the memory that SGL names
-// only after the completion.
+// A SendWR is a work request for the send queue (struct ibv_send_wr). PostSend copies
+// it, so it may be reused at once. The memory that SGL names may be reused only after
+// the completion.
 type SendWR struct {
-	WRID   uint64 // comes back in the completion
+	WRID   uint64 // returned in the completion
 	Opcode Opcode
 	Flags  SendFlags
 
-	// SGL is the data: gathered for sends and writes, scattered to for reads
-	// and atomics (8 bytes).
+	// SGL is the memory of the data: the source of sends and writes, the destination of
+	// reads and atomics (8 bytes).
 	SGL []SGE
-	// Inline is data that is copied when posted, in place of SGL: for sends and
-	// writes, up to QPCap.MaxInlineData. OpAtomicWrite takes its 8 bytes so.
+	// Inline is data to copy into the request, in place of SGL, up to
+	// QPCap.MaxInlineData bytes. It is for sends and writes. OpAtomicWrite takes its 8
+	// bytes from here.
 	Inline []byte
 
-	Imm            uint32 // OpSendImm, OpRDMAWriteImm; host order
-	InvalidateRKey uint32 // OpSendInv: the peer's key; OpLocalInv: one's own
+	Imm            uint32 // OpSendImm, OpRDMAWriteImm; host byte order
+	InvalidateRKey uint32 // OpSendInv: a key of the peer; OpLocalInv: a local key
 
 	// RDMA, atomics and flush.
-	RemoteAddr uint64 // of atomics and OpAtomicWrite: a multiple of 8
+	RemoteAddr uint64 // for atomics and OpAtomicWrite, a multiple of 8
 	RKey       uint32
 
-	// XRCSend: SRQ.Num of the SRQ that takes the message. Writes, reads and atomics
-	// must name one, too: it is in its PD that the peer looks RKey up.
+	// XRCSend: SRQ.Num of the peer's SRQ that receives the message. Writes, reads and
+	// atomics need one, too: the peer looks up RKey in that SRQ's PD.
 	RemoteSRQN uint32
 
 	Compare uint64 // OpCompareSwap, OpMaskedCompareSwap
 	Swap    uint64 // OpCompareSwap, OpMaskedCompareSwap
 	Add     uint64 // OpFetchAdd, OpMaskedFetchAdd
 
-	// CompareMask has the bits that OpMaskedCompareSwap compares; for
-	// OpMaskedFetchAdd the highest bit of each field that is added for itself.
+	// CompareMask has the bits that OpMaskedCompareSwap compares. For OpMaskedFetchAdd it
+	// has the highest bit of each field; fields are added separately.
 	CompareMask uint64
 	SwapMask    uint64 // the bits that OpMaskedCompareSwap exchanges
 
@@ -105,13 +105,12 @@ type SendWR struct {
 	RemoteQKey uint32
 	DCKey      uint64
 
-	// OpTSO: the header that each segment gets, and how much of the data each has
-	// at most.
+	// OpTSO: the header of each segment, and the maximum size of its data.
 	Header []byte
 	MSS    uint16
 
-	// OpBindMW, for type 2 windows. Once it has completed, the window's key is
-	// NewRKey, which differs from MW.RKey in the lowest byte only.
+	// OpBindMW, for type 2 windows. NewRKey is the window's key once the request has
+	// completed. It may differ from MW.RKey in the lowest byte only.
 	MW      *MW
 	Bind    MWBindInfo
 	NewRKey uint32
@@ -122,8 +121,8 @@ type SendWR struct {
 	FlushLevel  FlushLevel
 }
 
-// MWBindInfo is what a memory window opens, as struct ibv_mw_bind_info.
-// Length 0 closes it.
+// MWBindInfo is the memory that a window gives access to (struct ibv_mw_bind_info).
+// Length 0 closes the window.
 type MWBindInfo struct {
 	MR     *MR // registered with AccessMWBind
 	Addr   uint64
@@ -131,7 +130,7 @@ type MWBindInfo struct {
 	Access AccessFlags
 }
 
-// A FlushType says how far OpFlush makes earlier writes visible; combine them.
+// A FlushType says how far OpFlush makes earlier writes visible. Types can be combined.
 type FlushType uint8
 
 const (
@@ -147,7 +146,7 @@ const (
 	FlushMR    = FlushLevel(uapi.IB_FLUSH_MR)
 )
 
-// A RecvWR is a work request for a receive queue, as struct ibv_recv_wr.
+// A RecvWR is a work request for a receive queue (struct ibv_recv_wr).
 type RecvWR struct {
 	WRID uint64
 	SGL  []SGE

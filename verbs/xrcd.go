@@ -6,8 +6,8 @@ import (
 	"github.com/goverbs/goverbs/ioctl"
 )
 
-// An XRCD is a domain of extended reliable connections: its XRCRecv QPs receive
-// into any of its SRQs, whichever process these are of.
+// An XRCD is a domain of extended reliable connections. Its XRCRecv QPs receive into any
+// of its SRQs, also those of other processes.
 type XRCD struct {
 	object
 }
@@ -19,7 +19,7 @@ func (x *XRCD) base() *object {
 	return &x.object
 }
 
-// OpenXRCD makes an XRC domain of this Context's own (ibv_open_xrcd).
+// OpenXRCD creates a private XRC domain (ibv_open_xrcd).
 func (c *Context) OpenXRCD() (*XRCD, error) {
 	const op = "open XRC domain"
 	if err := c.begin(op); err != nil {
@@ -29,8 +29,8 @@ func (c *Context) OpenXRCD() (*XRCD, error) {
 	return c.openXRCDHeld(op, -1)
 }
 
-// OpenSharedXRCD opens the XRC domain that belongs to a file, which all
-// processes share that name the same file; the first one makes it.
+// OpenSharedXRCD opens the XRC domain that belongs to a file. All processes that open it
+// with the same file share it. The first one creates it.
 func (c *Context) OpenSharedXRCD(f *os.File) (*XRCD, error) {
 	const op = "open XRC domain"
 	if err := c.begin(op); err != nil {
@@ -46,7 +46,7 @@ func (c *Context) OpenSharedXRCD(f *os.File) (*XRCD, error) {
 	}
 	var x *XRCD
 	var openErr error
-	// So the file stays open until the kernel has it.
+	// Control keeps the file open until the kernel has it.
 	if err := raw.Control(func(fd uintptr) { x, openErr = c.openXRCDHeld(op, int32(fd)) }); err != nil {
 		return nil, invalid(op, "%v", err)
 	}
@@ -65,8 +65,8 @@ func (c *Context) openXRCDHeld(op string, fd int32) (*XRCD, error) {
 	return x, nil
 }
 
-// Close closes the domain (ibv_close_xrcd). While QPs or SRQs of this Context
-// use it, it answers ErrBusy.
+// Close closes the domain (ibv_close_xrcd). It returns ErrBusy while QPs or SRQs of this
+// Context use the domain.
 func (x *XRCD) Close() error {
 	return x.base().end("close XRC domain",
 		func() error { return x.destroy(ioctl.NewXrcdDestroy()) },
