@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// What the queues refuse. They are made once, since the fast path may meet
-// them at any rate.
+// The errors of queues. They are made once, because the fast path may return them at a
+// high rate.
 var (
 	ErrQueueFull    = errors.New("queue is full")
 	ErrNoQueue      = errors.New("QP has no receive queue of its own: it uses an SRQ")
@@ -23,9 +23,9 @@ var (
 	ErrCQOverrun    = errors.New("completion queue overran")
 )
 
-// A CQEError tells of an entry in a completion queue that is about no request of
-// this process. Either the device is wrong, or this library about the device. The
-// entry is consumed, and those after it can be polled.
+// A CQEError is an entry in a completion queue that matches no request of this process.
+// Either the device has an error, or this library misunderstands it. The entry is
+// consumed, and those after it can be polled.
 type CQEError struct {
 	Why string
 	CQE [64]byte // as the device wrote it

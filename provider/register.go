@@ -11,10 +11,9 @@ var registry struct {
 	all []*Provider
 }
 
-// Register makes a provider known to package verbs, which opens the devices of its
-// driver with it from then on. It is for init functions. It panics if the provider
-// says too little of itself, or if its driver has a provider already. It is safe for
-// concurrent use.
+// Register registers a provider. From then on package verbs opens the devices of its driver
+// with it. Register is for init functions. It panics if the provider's fields are incomplete,
+// or if its driver already has a provider. It is safe for concurrent use.
 func Register(p *Provider) {
 	if p == nil || p.Name == "" || p.NewContext == nil || p.MinABI > p.MaxABI {
 		panic(fmt.Sprintf("provider: %+v lacks a name, a NewContext or a version of the ABI", p))
@@ -29,7 +28,7 @@ func Register(p *Provider) {
 	registry.all = append(registry.all, p)
 }
 
-// Registered returns the providers that were registered, in that order.
+// Registered returns the registered providers, in the order of their registration.
 func Registered() []*Provider {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()

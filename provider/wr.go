@@ -7,26 +7,25 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// An SGE is one piece of registered memory, as struct ibv_sge.
+// An SGE is a piece of registered memory (struct ibv_sge).
 type SGE struct {
 	Addr   uint64
 	Length uint32
 	LKey   uint32
 }
 
-// A SendWR is a work request for the send queue. It is package verbs' SendWR,
-// checked, with the same fields at the same places: which ones count depends
-// on Opcode.
+// A SendWR is a work request for the send queue. It is a checked SendWR of package verbs,
+// with the same fields at the same offsets. Opcode determines which of them are used.
 type SendWR struct {
 	WRID   uint64
 	Opcode uapi.IbUverbsWrOpcode
-	Flags  uint32 // IB_UVERBS_SEND_*, without INLINE: that is what Inline says
+	Flags  uint32 // IB_UVERBS_SEND_*, without INLINE: see Inline
 
-	// SGL is the data, or Inline if it isn't nil.
+	// The data is Inline if that isn't nil, and otherwise SGL.
 	SGL    []SGE
 	Inline []byte
 
-	Imm            uint32 // in host order
+	Imm            uint32 // in host byte order
 	InvalidateRKey uint32 // the key that SEND_WITH_INV and LOCAL_INV invalidate
 
 	RemoteAddr uint64
@@ -57,25 +56,25 @@ type SendWR struct {
 	FlushLevel  uint8
 }
 
-// A Short is a SendWR of a connected QP for a send, with or without immediate, or
-// for an RDMA write or read, whose data is one piece of memory. Package verbs has
-// checked no more than that the type of QP has the operation.
+// A Short is a short form of a SendWR, for a connected QP. It is a send with or without
+// immediate, an RDMA write or an RDMA read, whose data is one piece of memory. Package
+// verbs has only checked that the QP's type supports the operation.
 //
-// It has few words, since a post's cost is the number of stores before the
+// It has few words, because the cost of a post is the number of stores before the
 // doorbell.
 type Short struct {
 	WRID       uint64
-	Operation  uint64 // Opcode, and Flags above
+	Operation  uint64 // Opcode in the lower half, Flags in the upper
 	RemoteAddr uint64
-	Key        uint64 // Imm, which is 0 if the operation has none, and RKey above
+	Key        uint64 // Imm, or 0, in the lower half, RKey in the upper
 	Addr       uint64
-	Data       uint64 // LKey, and Length above
+	Data       uint64 // LKey in the lower half, Length in the upper
 }
 
-// WRNop is the opcode of a request that does nothing, for which uverbs has none.
+// WRNop is the opcode of a request that does nothing. uverbs has no opcode for it.
 const WRNop uapi.IbUverbsWrOpcode = 16
 
-// MWBind is what a window is bound to.
+// MWBind is the memory that a window is bound to.
 type MWBind struct {
 	MR     *MRRef // nil if Length is 0
 	Addr   uint64
@@ -83,22 +82,22 @@ type MWBind struct {
 	Access uint32 // IB_UVERBS_ACCESS_*
 }
 
-// An AHRef is what work requests say of an address handle. The provider fills
-// it in; which field depends on what its device wants.
+// An AHRef is the part of an address handle that goes into work requests. The provider
+// fills in the field that its device needs.
 type AHRef struct {
-	Number uint32    // the kernel's, rxe
-	Vector [6]uint64 // mlx5's address vector, but for key and destination QP
+	Number uint32    // for rxe: the kernel's number
+	Vector [6]uint64 // for mlx5: the address vector without key and destination QP
 }
 
-// An MRRef is what work requests say of a memory region.
+// An MRRef is the part of a memory region that goes into work requests.
 type MRRef struct {
 	LKey uint32
 }
 
-// An MWRef is what work requests say of a memory window. The provider sets
-// RKey to NewRKey when it has encoded a BIND_MW.
+// An MWRef is the part of a memory window that goes into work requests. The provider
+// sets RKey to NewRKey when it encodes a BIND_MW.
 type MWRef struct {
-	RKey atomic.Uint32 // so far
+	RKey atomic.Uint32 // the current key
 	Type uint8         // 1 or 2
 }
 
@@ -108,7 +107,7 @@ type RecvWR struct {
 	SGL  []SGE
 }
 
-// TooLong tells that the pieces of a receive have 4 GiB or more.
+// TooLong reports whether a receive has 4 GiB or more in total.
 func TooLong(sgl []SGE) bool {
 	var length uint64
 	for i := range sgl {
@@ -117,16 +116,15 @@ func TooLong(sgl []SGE) bool {
 	return length > math.MaxUint32
 }
 
-// A WC is a work completion, laid out as struct ib_uverbs_wc
-// (ib_user_verbs.h), with which drivers that complete in software fill their
-// queues.
+// A WC is a work completion. It has the layout of struct ib_uverbs_wc
+// (ib_user_verbs.h), which software drivers use in their queues.
 type WC struct {
 	WRID         uint64
 	Status       uint32 // IB_WC_*
 	Opcode       uint32 // IB_WC_*
 	VendorErr    uint32
 	ByteLen      uint32
-	Ex           uint32 // immediate, in network order, or invalidated key; of a failed request, hw_synd_type and hw_err_synd (mlx5)
+	Ex           uint32 // immediate in network byte order, or invalidated key; for a failed request, hw_synd_type and hw_err_synd (mlx5)
 	QPNum        uint32
 	SrcQP        uint32
 	Flags        uint32

@@ -10,15 +10,15 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// An ah is an address handle: an address vector, which goes into each work
-// request. The kernel is only asked for a peer's MAC address.
+// An ah is an address handle: an address vector, which is copied into each work request.
+// The kernel is only used to resolve a peer's MAC address.
 type ah struct {
 	av   wqe.AddressVector
 	resp *uapi.Mlx5IbCreateAhResp
 }
 
-// rates translates IB_RATE_* to the adapter's codes, of which some stand for the
-// next faster one; 0 is no limit.
+// rates translates IB_RATE_* to the adapter's codes. Some are rounded up to the next
+// faster rate; 0 means no limit.
 var rates = [...]uint8{2: 7, 8, 9, 10, 11, 12, 13, 14, 15, 11, 13, 15, 0, 9, 15, 0, 0, 9, 13, 0, 0}
 
 var (
@@ -63,8 +63,8 @@ func (c *context) NewAH(cmd ioctl.WriteCreateAh, init provider.AHInit) (provider
 	return a, nil
 }
 
-// sourcePort is the UDP port that a flow's packets come from, which switches
-// use to spread flows: one that the flow label determines, or any without one.
+// sourcePort returns the UDP source port of a flow's packets, by which switches
+// distribute flows. The flow label determines it; without a label it can be any.
 func sourcePort(flow uint32) uint16 {
 	const least = 0xc000 // IB_ROCE_UDP_ENCAP_VALID_PORT_MIN
 	if flow == 0 {

@@ -9,8 +9,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// An atomics says which atomic operations there are, by the adapter's bits
-// (atomic_operations).
+// atomics is a set of atomic operations, as the adapter's bits (atomic_operations).
 type atomics uint16
 
 const (
@@ -20,7 +19,7 @@ const (
 	maskedAdds  atomics = 1 << 3
 )
 
-// atomicsOf returns what a request needs.
+// atomicsOf returns the operations that a request needs.
 func atomicsOf(op uapi.IbUverbsWrOpcode) atomics {
 	switch op {
 	case uapi.IB_UVERBS_WR_ATOMIC_CMP_AND_SWP:
@@ -33,15 +32,15 @@ func atomicsOf(op uapi.IbUverbsWrOpcode) atomics {
 	return maskedAdds
 }
 
-// maskedAtomics is what the adapter says of the masked ones, which no verb asks
-// for. It is asked once.
+// maskedAtomics are the adapter's masked atomics. No verb reports them, so the adapter's
+// firmware is queried, once.
 type maskedAtomics struct {
 	once sync.Once
 	ops  atomics
 }
 
-// atomics returns what a QP has. A driver that says that there are none says so too
-// of an adapter that would answer in another byte order than this processor's.
+// atomics returns the operations of a QP. A driver reports none also for an adapter that
+// answers in another byte order than this processor's.
 func (c *context) atomics(init *provider.QPInit) atomics {
 	if !init.Atomics {
 		return 0
@@ -51,8 +50,8 @@ func (c *context) atomics(init *provider.QPInit) atomics {
 	return swaps | adds | m.ops
 }
 
-// QUERY_HCA_CAP, of the current capabilities of atomics, as the adapter's firmware
-// takes it: any context may ask for that.
+// The firmware's command QUERY_HCA_CAP, for the current atomic capabilities. Every
+// context may run it.
 const (
 	queryCapOpcode  = 0x100
 	queryCapAtomics = 3<<1 | 1
@@ -61,8 +60,8 @@ const (
 	operationsAt    = 0x12 // in the capabilities of atomics
 )
 
-// askMasked asks the adapter. A kernel that doesn't pass the question on leaves
-// that to the adapter's completions.
+// askMasked queries the adapter. If the kernel doesn't pass the query on, all operations
+// are allowed, and the adapter reports errors in completions.
 func askMasked(f *ioctl.File) atomics {
 	in := make([]byte, 16)
 	out := make([]byte, capOffset+capLength)

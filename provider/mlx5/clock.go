@@ -9,14 +9,14 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A clock is the page with the adapter's free-running counter, big-endian, the
-// upper half first.
+// A clock is the page with the adapter's free-running counter. The counter is
+// big-endian, with the upper half first.
 type clock struct {
 	mem    []byte
 	offset uint64
 }
 
-// open maps the page. A kernel that has none to give leaves the clock unread.
+// open maps the page. If the kernel offers none, there is no clock.
 func (c *clock) open(f *ioctl.File, offset uint64) {
 	size := os.Getpagesize()
 	offset &= uint64(size - 1)
@@ -29,7 +29,7 @@ func (c *clock) open(f *ioctl.File, offset uint64) {
 	}
 }
 
-// Clock reads the adapter's counter, and tells whether there is one.
+// Clock reads the adapter's counter, and reports whether there is one.
 func (x *context) Clock() (uint64, bool) {
 	c := &x.clock
 	if c.mem == nil {
@@ -38,7 +38,7 @@ func (x *context) Clock() (uint64, bool) {
 	high := (*uint32)(unsafe.Pointer(&c.mem[c.offset]))
 	low := (*uint32)(unsafe.Pointer(&c.mem[c.offset+4]))
 	for {
-		// Between the two reads the lower half may wrap.
+		// The lower half may wrap between the two reads.
 		h, l := mmio.Load32(high), mmio.Load32(low)
 		if h == mmio.Load32(high) {
 			return uint64(swap32(h))<<32 | uint64(swap32(l)), true

@@ -2,10 +2,9 @@ package mlx5
 
 import "github.com/goverbs/goverbs/provider/mlx5/wqe"
 
-// expand writes compressed completions, of which the first is at an index, as
-// what they stand for, in their own place. The device is done with it, and each
-// array is read before what it describes overwrites it. It tells whether they are
-// a number that the ring can have.
+// expand replaces the compressed completions that begin at an index by full ones, in
+// place. The device no longer uses these entries, and each array is read before it is
+// overwritten. expand reports whether their number is possible in the ring.
 func (r *cqRing) expand(first uint32, format wqe.MiniFormat) bool {
 	title := *r.at(first)
 	n := title.ByteCount()

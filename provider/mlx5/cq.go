@@ -16,30 +16,30 @@ type cq struct {
 	resp *uapi.Mlx5IbCreateCqResp
 
 	cqRing
-	next   uint32   // index of the CQE to look at; it counts on beyond the ring's end
+	next   uint32   // index of the next CQE; it increases without wrapping at the ring's end
 	head   *wqe.CQE // that CQE
-	turn   uint32   // the round of the ring it is in
+	turn   uint32   // its round of the ring
 	record *record
 	number uint32
-	last   *resource // that the CQE before was about
-	v1     bool      // CQEs have the number that this side chose
+	last   *resource // the resource of the previous CQE
+	v1     bool      // CQEs have user indices
 	format wqe.MiniFormat
 
 	resized cqRing // during a Resize, and after one that failed, when the adapter uses it
-	broken  error  // why nothing will be found any more: it is what comes last in the ring
+	broken  error  // why the ring can't be read any further; returned after its last completion
 }
 
 // A cqRing is a ring of CQEs.
 type cqRing struct {
 	buf    buffer
-	ring   []wqe.CQE // those of 128 bytes take two
+	ring   []wqe.CQE // a CQE of 128 bytes takes two elements
 	mask   uint32    // CQEs-1
-	log    uint32    // of CQEs
-	stride uint32    // 1, or 2 if they have 128 bytes
+	log    uint32    // logarithm of the number of CQEs
+	stride uint32    // 1, or 2 for CQEs of 128 bytes
 }
 
-// newRing makes a ring with room for n completions. One place is left, to tell
-// a full ring from an overrun one.
+// newRing makes a ring for n completions. It has one extra entry, which distinguishes a
+// full ring from an overrun one.
 func newRing(n, stride uint32) (r cqRing, err error) {
 	count := roundUp(int(n) + 1)
 	r = cqRing{mask: uint32(count - 1), log: uint32(bits.TrailingZeros(uint(count))), stride: stride}
@@ -53,13 +53,13 @@ func newRing(n, stride uint32) (r cqRing, err error) {
 	return r, nil
 }
 
-// at returns the CQE with an index: of one of 128 bytes, the second half.
+// at returns the CQE with an index. For a CQE of 128 bytes that is its second half.
 func (r *cqRing) at(i uint32) *wqe.CQE { return &r.ring[(i&r.mask)*r.stride+r.stride-1] }
 
-// round counts how often the ring has wrapped at an index.
+// round returns how often the ring has wrapped before an index.
 func (r *cqRing) round(i uint32) uint32 { return i >> (r.log & 31) }
 
-// seek makes the CQE with an index the next to look at.
+// seek makes the CQE with an index the next one.
 func (q *cq) seek(i uint32) { q.next, q.head, q.turn = i, q.at(i), q.round(i) }
 
 func (c *context) NewCQ(cmd ioctl.CqCreate, init provider.CQInit) (provider.CQ, error) {
@@ -94,8 +94,8 @@ func (c *context) NewCQ(cmd ioctl.CqCreate, init provider.CQInit) (provider.CQ, 
 	return q, nil
 }
 
-// PollTimed polls one by one, to read of each when it came before its place is
-// given back.
+// PollTimed polls completions one by one, to read each timestamp before the entry is
+// given back to the device.
 func (q *cq) PollTimed(wc []provider.WC, cycles []uint64) (n int, err error) {
 	for n < len(wc) && q.head.Load().Ready(q.turn) {
 		mmio.FromDevice()
@@ -119,11 +119,11 @@ func (q *cq) Adopt(uint32) error {
 	return nil
 }
 
-// Arming, in the command part of the doorbell (MLX5_CQ_DB_REQ_NOT*).
+// The arming commands of the doorbell (MLX5_CQ_DB_REQ_NOT*).
 const armSolicited = 1 << 24
 
-// Arm tells the adapter up to where completions were polled, and with the
-// number of events which arming this is: it takes each one once.
+// Arm tells the adapter the consumer index. The number of events identifies the arming:
+// the adapter accepts each once.
 func (q *cq) Arm(solicitedOnly bool, events uint32) error {
 	command := events&3<<28 | q.next&0xffffff
 	if solicitedOnly {
@@ -133,7 +133,7 @@ func (q *cq) Arm(solicitedOnly bool, events uint32) error {
 	return nil
 }
 
-// Forget drops the QP's completions, and moves the others together.
+// Forget drops the QP's completions, and closes the gaps.
 func (q *cq) Forget(p provider.QP) {
 	if gone := p.(*qp); gone.init.Type != uapi.IB_UVERBS_QPT_XRC_TGT {
 		q.forget(&gone.resource)
@@ -178,7 +178,7 @@ func (q *cq) forget(gone *resource) {
 	}
 }
 
-// about tells whether a CQE is about a QP.
+// about reports whether a CQE belongs to a QP.
 func (q *cq) about(e *wqe.CQE, r *resource) bool {
 	if !q.v1 {
 		return e.QPN() == r.number
@@ -190,7 +190,7 @@ func isReceive(op wqe.CQEOpcode) bool {
 	return op >= wqe.CQEResponderWrite && op <= wqe.CQEResponderInv || op == wqe.CQEResponderError
 }
 
-// move copies a CQE to another place, but for the owner bit.
+// move copies a CQE to another entry, without the owner bit.
 func (q *cq) move(to, from uint32) {
 	moveCQE(&q.cqRing, to, &q.cqRing, from)
 }
@@ -206,7 +206,7 @@ func (q *cq) Resize(cmd ioctl.WriteResizeCq, cqe uint32) (err error) {
 	if q.broken != nil {
 		return q.broken
 	}
-	q.dropResize() // of one that the kernel refused
+	q.dropResize() // left by a Resize that the kernel refused
 	if q.resized, err = newRing(cqe, q.stride); err != nil {
 		return err
 	}
@@ -217,15 +217,15 @@ func (q *cq) Resize(cmd ioctl.WriteResizeCq, cqe uint32) (err error) {
 
 var errNoResizeCQE = errors.New("mlx5: the adapter didn't mark where the resized completion queue begins: make another")
 
-// Remap carries the completions over that were not polled: all up to the one
-// with which the adapter ends the old ring. In the new one each comes one place
-// later, so that it is just after them that the adapter goes on.
+// Remap copies the completions that have not been polled to the new ring: all up to the
+// mark with which the adapter ends the old ring. In the new ring each is one entry
+// later, so the adapter continues directly after them.
 //
-// Without that mark the CQ is of no use: the adapter writes to the new ring, which
-// stays for it, and nobody knows where.
+// Without that mark the CQ is unusable: the adapter writes to the new ring, at an
+// unknown position. The new ring is kept for the adapter.
 func (q *cq) Remap() error {
 	if q.resized.mask == q.mask {
-		q.dropResize() // for the kernel, that is no change
+		q.dropResize() // the kernel sees no change
 		return nil
 	}
 	end, ok := q.findMark()
@@ -242,15 +242,15 @@ func (q *cq) Remap() error {
 	q.cqRing, q.resized = q.resized, q.cqRing
 	q.dropResize()
 	q.seek(q.next + 1)
-	// The mark counts as a completion, and this one is consumed. rdma-core
-	// leaves it to the next poll to say so; until then the adapter takes the
-	// queue to be fuller than it is.
+	// The mark counts as a completion, and it is now consumed. rdma-core leaves it to the
+	// next poll to tell the adapter. Until then the queue is fuller to the adapter than
+	// it is.
 	mmio.Publish(&q.record[cqIndexRecord], swap32(q.next&0xffffff))
 	return nil
 }
 
-// findMark returns where the adapter ended the ring, or if it didn't, where the
-// completions end. It expands those that are compressed.
+// findMark returns the index of the adapter's mark or, if there is none, of the end of
+// the completions. It expands compressed completions.
 func (q *cq) findMark() (at uint32, ok bool) {
 	for at = q.next; at-q.next <= q.mask; at++ {
 		tail := q.at(at).Load()
@@ -268,7 +268,7 @@ func (q *cq) findMark() (at uint32, ok bool) {
 	return at, false
 }
 
-// dropResize ends a Resize: what is left in resized is the ring not used.
+// dropResize ends a Resize. It releases the unused ring, which is in resized.
 func (q *cq) dropResize() {
 	q.resized.buf.release()
 	q.resized = cqRing{}

@@ -2,22 +2,22 @@ package mlx5
 
 import "github.com/goverbs/goverbs/uapi"
 
-// vendorID is Mellanox's, of PCI.
+// vendorID is Mellanox's PCI vendor ID.
 const vendorID = 0x15b3
 
-// eceTrigger asks the kernel for the enhanced connection establishment's
-// options: version 1 of them.
+// eceTrigger requests version 1 of the options of enhanced connection establishment
+// from the kernel.
 const eceTrigger = 0x10000000
 
-// An ece is what of enhanced connection establishment a QP has.
+// An ece is the state of a QP's enhanced connection establishment.
 type ece struct {
-	options uint32 // that the adapter has
-	asked   uint32 // for the next change of state, 0 if nothing is
+	options uint32 // the adapter's
+	asked   uint32 // to request with the next change of state; 0 for none
 }
 
 func (q *qp) ECE() (vendor, options uint32) { return vendorID, q.ece.options }
 
-// SetECE forgets what the adapter had said, as libmlx5 does.
+// SetECE also clears the adapter's options, as libmlx5 does.
 func (q *qp) SetECE(options uint32) bool {
 	if !q.ctx.ece {
 		return false
@@ -26,7 +26,7 @@ func (q *qp) SetECE(options uint32) bool {
 	return true
 }
 
-// answered takes what a change of state said.
+// answered processes the response to a change of state.
 func (e *ece) answered(resp *uapi.Mlx5IbModifyQpResp) {
 	if e.asked != 0 {
 		e.options, e.asked = resp.EceOptions, 0

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// An environment is what libmlx5's variables say of doorbell registers.
+// An environment has the settings of libmlx5's variables for doorbell registers.
 type environment struct {
-	// MLX5_SHUT_UP_BF, unless it is 0: WQEs are never copied to registers.
+	// MLX5_SHUT_UP_BF is set and not 0: WQEs are never copied to registers.
 	noBlueFlame bool
-	// MLX5_TOTAL_UUARS, and of them MLX5_NUM_LOW_LAT_UUARS for one QP each.
+	// MLX5_TOTAL_UUARS, and MLX5_NUM_LOW_LAT_UUARS of them for one QP each.
 	registers, lowLatency int
 	chosen                bool // either of them is set
 }
 
-// What libmlx5 asks for unless the variables say otherwise, and its bounds.
+// libmlx5's defaults and limits.
 const (
 	usualRegisters      = 16
 	mostRegisters       = 512

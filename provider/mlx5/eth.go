@@ -6,9 +6,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// ethInline returns how many bytes of a packet the device wants inline, from
-// what the kernel says; a kernel that doesn't say has a device that wants the
-// Ethernet header with a VLAN tag.
+// ethInline returns how many bytes of a packet must be inline, according to the kernel.
+// If the kernel doesn't report it, the device needs the Ethernet header with a VLAN tag.
 func ethInline(mode uapi.Mlx5UserInlineMode) int {
 	if mode == uapi.MLX5_USER_INLINE_MODE_NONE {
 		return 0
@@ -16,9 +15,9 @@ func ethInline(mode uapi.Mlx5UserInlineMode) int {
 	return wqe.EthHeaderInline
 }
 
-// ethernet writes the Ethernet segment of a packet: what the device computes,
-// and the header, which it wants to have in the WQE. It returns where the
-// segment ends, and what of the data is left.
+// ethernet writes the Ethernet segment of a packet. It has the offloads, and the header,
+// which must be in the WQE. ethernet returns where the segment ends, and the remaining
+// data.
 func (s *sendQueue) ethernet(w *window, wr *provider.SendWR) (n uint32, sgl []provider.SGE, inline []byte, err error) {
 	var checksums uint8
 	if wr.Flags&uint32(uapi.IB_SEND_IP_CSUM) != 0 {
@@ -63,8 +62,8 @@ func (s *sendQueue) ethernet(w *window, wr *provider.SendWR) (n uint32, sgl []pr
 // minEthernet is the length of an Ethernet header.
 const minEthernet = 14
 
-// takeHeader copies the first bytes of a packet from the memory that a list
-// names, and returns the rest of the list, for which there is space.
+// takeHeader copies the first bytes of a packet from the memory of a list. It returns the
+// rest of the list, in space.
 func takeHeader(header []byte, space, sgl []provider.SGE) ([]byte, []provider.SGE, error) {
 	if len(header) == 0 {
 		return header, sgl, nil

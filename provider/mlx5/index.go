@@ -6,15 +6,15 @@ import (
 	"sync/atomic"
 )
 
-// A resource is what a CQE is about: a QP, or an SRQ.
+// A resource is a QP or an SRQ, which a CQE belongs to.
 type resource struct {
-	number uint32 // that the CQE has
+	number uint32 // its number in CQEs
 	qp     *qp
 	srq    *srq
 }
 
-// An index finds resources by the number in a CQE: one that this side chose,
-// with CQEs of version 1, or else the adapter's.
+// An index finds resources by their numbers in CQEs. With CQEs of version 1 these are
+// user indices, which the provider chooses. Otherwise they are the adapter's numbers.
 type index struct {
 	mu     sync.Mutex
 	chosen atomic.Pointer[[]atomic.Pointer[resource]] // replaced when it grows
@@ -23,13 +23,13 @@ type index struct {
 	numbered sync.Map // uint32 to *resource: CQEs of version 0
 }
 
-// maxChosen is how many numbers there are: the kernel has another use for the last
-// of 24 bits, noIndex.
+// maxChosen is the number of user indices, which have 24 bits. The last one, noIndex, has
+// a special meaning for the kernel.
 const maxChosen = noIndex
 
 var errNoIndex = errors.New("mlx5: no number is left for another QP")
 
-// choose gives a resource a number.
+// choose assigns a user index to a resource.
 func (x *index) choose(r *resource) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -61,7 +61,7 @@ func (x *index) table() []atomic.Pointer[resource] {
 	return nil
 }
 
-// drop takes a resource that was chosen a number out.
+// drop removes a resource with a user index.
 func (x *index) drop(r *resource) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -70,7 +70,7 @@ func (x *index) drop(r *resource) {
 	}
 }
 
-// find returns the resource with a chosen number, nil if there is none.
+// find returns the resource with a user index, or nil if there is none.
 func (x *index) find(number uint32) *resource {
 	if t := x.table(); number < uint32(len(t)) {
 		return t[number].Load()
@@ -78,10 +78,10 @@ func (x *index) find(number uint32) *resource {
 	return nil
 }
 
-// The numbers of QPs and SRQs are apart.
+// QPs and SRQs have separate number spaces.
 const srqNumber = 1 << 24
 
-// enter adds a resource by the adapter's number; srqNumber is set for SRQs.
+// enter adds a resource by the adapter's number, with srqNumber set for an SRQ.
 func (x *index) enter(number uint32, r *resource) {
 	r.number = number
 	x.numbered.Store(number, r)

@@ -12,18 +12,17 @@ import (
 
 // Why the unsafe code of this package holds:
 //
-// Queues and doorbell records are mappings of their own, page-aligned, which
-// the garbage collector neither moves nor frees; nothing in them is a Go
-// pointer. The slices made here of segments, completions, slots and bytes are
-// views of them within their length; a segment is 16 bytes and a CQE 64, of which
-// the mapping's start is a multiple, and so is where a queue ends and its slots
-// begin. The slices go with the queue, which is released only after the kernel has
-// destroyed it, and its CQs have forgotten it (cq.Forget, under the CQ's lock): a
-// poll finds no CQE any more that leads here. Register pointers (uar.go, clock.go)
-// point into mapped pages that live as long as the context, which outlives its
-// queues.
+// Queues and doorbell records are separate mappings, page-aligned. The garbage collector
+// neither moves nor frees them, and they contain no Go pointers. The slices of segments,
+// completions, slots and bytes made here are views within a mapping's length. A segment
+// has 16 bytes and a CQE 64, and both the start of the mapping and the end of a queue,
+// where its slots begin, are multiples of these. The slices live as long as their queue.
+// A queue is released only after the kernel has destroyed it and its CQs have forgotten
+// it (cq.Forget, under the CQ's lock). Then no CQE leads here any more. Register pointers
+// (uar.go, clock.go) point into mapped pages that live as long as the context, which
+// outlives its queues.
 
-// A buffer is memory of a queue.
+// A buffer is the memory of a queue.
 type buffer []byte
 
 func newBuffer(n int) (buffer, error) {
@@ -39,7 +38,7 @@ func (b *buffer) release() {
 	}
 }
 
-// addr is how the kernel names the buffer, 0 if there is none.
+// addr returns the buffer's address for the kernel, or 0 if there is no buffer.
 func (b buffer) addr() uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
 
 // segments returns n bytes from off as segments.
@@ -50,19 +49,18 @@ func (b buffer) segments(off, n int) []wqe.Segment {
 	return unsafe.Slice((*wqe.Segment)(unsafe.Pointer(unsafe.SliceData(b[off:off+n]))), n/wqe.SegmentSize)
 }
 
-// slots and ids return what is kept of n requests, from off. Posters write it, and
-// those who poll the CQ read it, which may be other goroutines. What orders the
-// two is the device: the poster's stores come before the doorbell record's
-// (mmio.ToDevice) and the register's (mmio.FlushWrites), the device stores the
-// CQE after it has seen those, and the poller loads from here after the CQE
-// (mmio.FromDevice). So on arm64, too: its memory is multi-copy atomic, and what
-// the device, an observer like the other processors, has seen before it stored,
-// they see after they have seen that. A place is written again only when its
-// request was told to have completed, in done.
+// slots and ids return the data kept for n requests, starting at off. Posting goroutines
+// write it, and goroutines that poll the CQ read it. The device orders the two. The
+// poster's stores precede those to the doorbell record (mmio.ToDevice) and to the
+// register (mmio.FlushWrites). The device stores the CQE after it has seen these. The
+// poller loads from here after it has loaded the CQE (mmio.FromDevice). This also holds
+// on arm64, whose memory is multi-copy atomic: the device is an observer like the
+// processors, and who has seen its store also sees what it had seen before. A slot is
+// written again only after its request was reported as completed, in done.
 //
-// It lies behind a queue's WQEs, outside the Go heap, since the race detector
-// knows nothing of devices and would find both unordered. The kernel pins the
-// queue for the device by its own length, which ends before.
+// The data lies after a queue's WQEs, outside the Go heap, because the race detector
+// knows nothing of devices and would report a race. The kernel pins the queue for the
+// device by the queue's length, which ends before this data.
 func (b buffer) slots(off, n int) []slot {
 	if n == 0 {
 		return nil
@@ -82,9 +80,9 @@ const (
 	idSize   = 8
 )
 
-// A window is the place of one WQE, as long as one can be. Only the segments up
-// to the queue's longest WQE are there: who writes holds to that, and to one less
-// (mostSegments) than would fit.
+// A window is the place of one WQE, with the maximum length of any WQE. Only the segments
+// up to the length of the queue's longest WQE exist. Writers stay within that, and within
+// one segment less than a window has (mostSegments).
 type window [maxSegments]wqe.Segment
 
 const maxSegments = 64
@@ -95,19 +93,19 @@ func (s *sendQueue) window(block uint32) *window {
 	return (*window)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(s.ring)), uintptr(block)*wqe.BlockSize))
 }
 
-// slot returns what is kept of the WQE that begins in a block of the ring: there
-// are as many slots as blocks.
+// slot returns the data kept for the WQE that begins in a block of the ring. There are as
+// many slots as blocks.
 func (s *sendQueue) slot(block uint32) *slot {
 	return (*slot)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(s.slots)), uintptr(block)*uintptr(slotSize)))
 }
 
-// id returns what is kept of a receive: there are as many as places.
+// id returns the ID kept for a receive. There are as many IDs as entries.
 func (r *recvQueue) id(at uint32) *uint64 {
 	return (*uint64)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(r.ids)), uintptr(at)*idSize))
 }
 
-// copyBytes copies n bytes, which don't overlap with where they go. Unlike with
-// copy, nothing is called.
+// copyBytes copies n bytes between memory that doesn't overlap. Unlike copy, it calls no
+// function.
 func copyBytes(to, from unsafe.Pointer, n int) {
 	type sixteen [2]uint64
 	i := 0
@@ -123,23 +121,23 @@ func copyBytes(to, from unsafe.Pointer, n int) {
 	}
 }
 
-// window returns the place of a receive: its list is all that may be written.
+// window returns the place of a receive. Only its list may be written.
 func (r *recvQueue) window(at uint32) *window {
 	return (*window)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(r.ring)), uintptr(at)<<(r.shift&63)))
 }
 
-// bytes is the place of inline data whose head is in a segment.
+// bytes returns the place of inline data whose header is in a segment.
 func (w *window) bytes(segment uint32, n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(&w[segment&(maxSegments-1)]), wqe.InlineHeader)), n)
 }
 
-// headerBytes is the place of the header in the Ethernet segment, which is the
-// second.
+// headerBytes returns the place of the header in the Ethernet segment, which is the
+// second segment.
 func (w *window) headerBytes(n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(&w[1]), wqe.EthHeaderOffset)), n)
 }
 
-// cqes returns the buffer as halves of CQEs of 128 bytes, or as CQEs of 64.
+// cqes returns the buffer as CQEs of 64 bytes, or as halves of CQEs of 128 bytes.
 func (b buffer) cqes(n int) []wqe.CQE {
 	return unsafe.Slice((*wqe.CQE)(unsafe.Pointer(unsafe.SliceData(b[:n*wqe.CQESize]))), n)
 }
@@ -147,16 +145,16 @@ func (b buffer) cqes(n int) []wqe.CQE {
 // cqeBytes is the view of a CQE's bytes.
 func cqeBytes(c *wqe.CQE) *[wqe.CQESize]byte { return (*[wqe.CQESize]byte)(unsafe.Pointer(c)) }
 
-// memoryAt is memory of this process that a work request of the program named,
-// to which the device would have written n bytes itself had they not come in a
-// CQE.
+// memoryAt returns memory of this process that one of the program's work requests has
+// named. If the n bytes had not arrived in a CQE, the device would have written them
+// there itself.
 func memoryAt(addr uint64, n int) []byte {
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), n)
 }
 
-// A record is a doorbell record: two words, big-endian, in a cache line of
-// their own. A QP has the receive queue's counter and the send queue's, an SRQ
-// its counter, a CQ the consumer index and the arming.
+// A record is a doorbell record: two big-endian words in a cache line of their own. For a
+// QP they are the counters of the receive queue and the send queue, for an SRQ its
+// counter, for a CQ the consumer index and the arming.
 type record [2]uint32
 
 const (
@@ -169,7 +167,7 @@ const (
 
 const recordSize = 64
 
-// records hands doorbell records out.
+// records allocates doorbell records.
 type records struct {
 	mu    sync.Mutex
 	pages []buffer
@@ -215,5 +213,5 @@ func (r *record) addr() uint64 { return uint64(uintptr(unsafe.Pointer(r))) }
 
 func swap32(v uint32) uint32 { return bits.ReverseBytes32(v) }
 
-// roundUp returns the power of two from n on.
+// roundUp returns the smallest power of two that is at least n.
 func roundUp(n int) int { return 1 << bits.Len(uint(n-1)) }

@@ -1,43 +1,42 @@
-// Package mlx5 is the provider for ConnectX adapters (the kernel's mlx5_ib),
-// the part that libmlx5 is in rdma-core.
+// Package mlx5 is the provider for ConnectX adapters (the kernel's mlx5_ib). It
+// corresponds to libmlx5 in rdma-core.
 //
-// Queues lie in this process's memory, which the kernel pins and shows the
-// adapter. A post writes work queue entries, then a doorbell record in memory
-// that says how far the queue is filled; for sends the adapter is then told
-// through a mapped register page (UAR), either of the WQE's first 8 bytes or,
-// where that is one small WQE, of all of it (BlueFlame). Completions are read
-// from the completion queue's ring, where an owner bit tells new from old.
+// Queues are memory of this process, which the kernel pins and maps for the adapter. A
+// post writes work queue entries (WQEs), then a doorbell record in memory that says how
+// far the queue is filled. For sends it then writes to a mapped register page (UAR):
+// either the WQE's first 8 bytes or, for one small WQE, all of it (BlueFlame).
+// Completions are read from the completion queue's ring, where an owner bit
+// distinguishes new entries from old ones.
 //
 // Programs use package verbs, which links this provider.
 //
 // # What differs from libmlx5
 //
-// The adapter sees the same bytes and doorbells (tests/mlx5bytes) but for:
+// The adapter sees the same bytes and doorbells (tests/mlx5bytes), with these
+// exceptions:
 //
-//   - A WQE's bytes that mean nothing are zero where libmlx5 leaves what was
-//     there: segments are stored whole.
-//   - The order in which an SRQ's places are used: versions of libmlx5 differ in
-//     it, too.
-//   - A WQE that goes on at the ring's begin is not copied to the register: the
-//     doorbell alone is rung for it.
-//   - On amd64 no LFENCE follows the load of a CQE's owner byte (udma_from_device_barrier):
-//     the processor loads from ordinary memory in order, and the compiler is kept
-//     from doing otherwise.
-//   - A resize of a CQ ends with its consumer index in the record, so that the
-//     adapter knows at once that its mark in the old ring is consumed.
-//   - Short messages come in CQEs (scatter to CQE) only where a program asks for
-//     that: Poll copies them to an address, whatever is there by then.
-//   - Queues whose messages would need WQEs of 64 segments are refused: a WQE's head
-//     can say 63. Libmlx5 grants them for UD and raw packets.
-//   - A raw packet without data is refused however it is posted, and so is data to be
-//     segmented that is longer than the device takes.
-//   - A CQE that can't be told of ends a poll after the completions before it, which
-//     libmlx5 then loses.
-//   - A context asks for no DEVX, and for doorbell registers as QPs need them:
-//     eight that are one QP's each, then eight that QPs share behind a lock.
-//     libmlx5 gives out four without lock, unless the environment says otherwise.
-//   - Of the environment, MLX5_SHUT_UP_BF, MLX5_TOTAL_UUARS and
-//     MLX5_NUM_LOW_LAT_UUARS count, and nothing else.
+//   - Unused bytes of a WQE are zero, because segments are stored whole. libmlx5 leaves
+//     the old contents there.
+//   - An SRQ's entries are used in another order. Versions of libmlx5 differ in it, too.
+//   - A WQE that wraps around the end of the ring is not copied to the register: only
+//     the doorbell is rung for it.
+//   - On amd64 no LFENCE follows the load of a CQE's owner byte
+//     (udma_from_device_barrier). The processor loads from ordinary memory in order, and
+//     the compiler is prevented from reordering.
+//   - A resize of a CQ ends with writing its consumer index to the record. So the adapter
+//     knows at once that its mark in the old ring is consumed.
+//   - Short messages arrive in CQEs (scatter to CQE) only if the program requests that,
+//     because Poll copies them to an address, whatever is there by then.
+//   - Queues whose messages would need WQEs of 64 segments are refused: the control
+//     segment can express 63. libmlx5 grants them for UD and raw packets.
+//   - A raw packet without data is always refused. So is data for segmentation that is
+//     longer than the device's limit.
+//   - An invalid CQE ends a poll after the completions before it. libmlx5 loses those.
+//   - A context uses no DEVX, and allocates doorbell registers as QPs need them: eight for
+//     one QP each, then eight that QPs share behind a lock. libmlx5 hands out four without
+//     a lock, unless the environment says otherwise.
+//   - Only these environment variables are used: MLX5_SHUT_UP_BF, MLX5_TOTAL_UUARS and
+//     MLX5_NUM_LOW_LAT_UUARS.
 package mlx5
 
 import (
@@ -73,22 +72,22 @@ type context struct {
 	index      index
 	clock      clock
 	masked     maskedAtomics
-	// ahInKernel: the kernel finds the peer's MAC address. queryExtra: it says more
-	// of the device.
+	// ahInKernel: the kernel resolves the peer's MAC address. queryExtra: it reports
+	// more properties of the device.
 	ahInKernel, queryExtra bool
 	ece                    bool
-	// ethInline is how many bytes of each raw packet the device wants inline.
+	// ethInline is how many bytes of each raw packet must be inline.
 	ethInline int
 }
 
-// limits bound queues, in bytes and entries.
+// limits are the limits of queues, in bytes and entries.
 type limits struct {
-	sendWQE, recvWQE     int // bytes of one
-	sendBlocks, recvWQEs int // of a queue
+	sendWQE, recvWQE     int // bytes of a WQE
+	sendBlocks, recvWQEs int // blocks and WQEs of a queue
 	srqWQEs              int
 }
 
-// cqeVersion1 has the number that this side gave a QP in each CQE.
+// cqeVersion1 is the version in which each CQE has the QP's user index.
 const cqeVersion1 = 1
 
 func newContext(f *ioctl.File, cmd ioctl.GetContext) (provider.Context, error) {
@@ -99,8 +98,8 @@ func newContext(f *ioctl.File, cmd ioctl.GetContext) (provider.Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The registers are for kernels that give a fixed set of them. Those since 5.6
-	// give pages on demand instead.
+	// The numbers of registers are for kernels with a fixed set of registers. Since 5.6
+	// kernels allocate pages on demand instead.
 	*cmd.Mlx5().In() = uapi.Mlx5IbAllocUcontextReqV2{
 		TotalNumBfregs:      uint32(env.registers),
 		NumLowLatencyBfregs: uint32(env.lowLatency),
@@ -112,7 +111,7 @@ func newContext(f *ioctl.File, cmd ioctl.GetContext) (provider.Context, error) {
 	return c, nil
 }
 
-// minResponse is what every kernel with the ioctl interface answers.
+// minResponse is the length of the shortest response of kernels with ioctls.
 const minResponse = uint32(unsafe.Offsetof(uapi.Mlx5IbAllocUcontextResp{}.NumDynBfregs))
 
 var errShortResponse = errors.New("mlx5: the kernel's answer is shorter than the driver's ABI says")

@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A credit is what a Poll owes the one who posts: the number of requests that
-// completed. It is told once for many completions.
+// A credit is the number of completed requests that a Poll has yet to report to the
+// queue. It is reported once for many completions.
 type credit struct {
 	to *uint32
 	n  uint32
@@ -25,7 +25,7 @@ func (c *credit) set(to *uint32, n uint32) {
 	c.n = n
 }
 
-// add counts one more: only those who poll the CQ change what is told.
+// add counts one more completion. Only goroutines that poll the CQ change the count.
 func (c *credit) add(to *uint32) {
 	n := c.n
 	if c.to != to {
@@ -41,20 +41,20 @@ func (c *credit) tell() {
 }
 
 func (q *cq) Poll(wc []provider.WC) (int, error) {
-	// Programs poll in vain more often than not.
+	// Most polls find no completion.
 	if !q.head.Load().Ready(q.turn) {
 		return 0, nil
 	}
 	return q.poll(wc, false, false)
 }
 
-// An outcome is what became of a CQE.
+// An outcome is the result of handling a CQE.
 type outcome uint8
 
 const (
-	told     outcome = iota // in a work completion
-	internal                // it is the provider's affair
-	ended                   // nothing: the ring ends before it
+	told     outcome = iota // it was reported as a work completion
+	internal                // it was handled by the provider
+	ended                   // there was none: the ring ends before it
 	unknownKind
 	unknownQueue
 	unknownRequest
@@ -73,9 +73,9 @@ func (o outcome) why() string {
 	return "is of an unknown kind"
 }
 
-// poll polls: with one, no more than a single CQE. What can't be told is an error,
-// unless it comes after completions: those of this call, or those that the caller
-// has already. Then it stays.
+// poll polls the ring. With one, it handles at most one CQE. A CQE that can't be reported
+// is an error, unless completions precede it, in this call or (after) in the caller's.
+// Then it stays in the ring.
 func (q *cq) poll(wc []provider.WC, after, one bool) (int, error) {
 	var sends, recvs credit
 	var err error
@@ -155,8 +155,8 @@ func (q *cq) poll(wc []provider.WC, after, one bool) (int, error) {
 	return n, err
 }
 
-// untold is the error that there is in place of a completion. It stays out of the way
-// of polls that go well.
+// untold returns the error for a CQE that can't be reported. It is not inlined, to keep
+// the code of successful polls small.
 //
 //go:noinline
 func (q *cq) untold(o outcome, e *wqe.CQE) error {
@@ -166,7 +166,7 @@ func (q *cq) untold(o outcome, e *wqe.CQE) error {
 	return &provider.CQEError{Why: o.why(), CQE: *cqeBytes(e)}
 }
 
-// sendResults says what a send's opcode is called when it completes.
+// sendResults maps send opcodes to the opcodes of their completions.
 var sendResults = [64]uapi.IbUverbsWcOpcode{
 	wqe.OpRDMAWrite:    uapi.IB_UVERBS_WC_RDMA_WRITE,
 	wqe.OpRDMAWriteImm: uapi.IB_UVERBS_WC_RDMA_WRITE,
@@ -181,7 +181,7 @@ var sendResults = [64]uapi.IbUverbsWcOpcode{
 	wqe.OpTSO:          uapi.IB_UVERBS_WC_TSO,
 }
 
-// find returns what a CQE is about, nil for a QP that is gone.
+// find returns the resource of a CQE, or nil if the QP is gone.
 func (q *cq) find(e *wqe.CQE, requester bool) *resource {
 	number := e.UserIndex()
 	var r *resource
@@ -197,14 +197,14 @@ func (q *cq) find(e *wqe.CQE, requester bool) *resource {
 		if requester {
 			return nil
 		}
-		return r // an XRC SRQ is not for requesters to find again
+		return r // an XRC SRQ: not cached, because requesters must not find it
 	}
 	q.last = r
 	return r
 }
 
-// expandAt writes compressed completions, of which the first is at an index, as
-// what they stand for, and returns that one's tail.
+// expandAt expands the compressed completions that begin at an index, and returns the
+// tail of the first.
 func (q *cq) expandAt(i uint32) wqe.Tail {
 	if !q.expand(i, q.format) {
 		return wqe.Tail(wqe.CQEInvalid) << 28
@@ -212,7 +212,7 @@ func (q *cq) expandAt(i uint32) wqe.Tail {
 	return q.at(i).Load()
 }
 
-// other handles all CQEs but those of sends that went well.
+// other handles all CQEs except those of successful sends.
 func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, recvs *credit) outcome {
 	op := tail.Opcode()
 	switch op {
@@ -304,14 +304,14 @@ func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, r
 	return told
 }
 
-// pageFault tells that a receive was given back since a page of its buffer was
-// missing: remote abort, for the vendor's reason 0x93.
+// pageFault reports whether a receive was returned because a page of its buffer was
+// missing: a remote abort with vendor error 0x93.
 func pageFault(e *wqe.CQE) bool {
 	syndrome, vendor := e.Error()
 	return syndrome == 0x22 && vendor == 0x93
 }
 
-// fail says what an error CQE says.
+// fail fills in a completion from an error CQE.
 func fail(w *provider.WC, e *wqe.CQE) {
 	syndrome, vendor := e.Error()
 	w.Status, w.VendorErr = uint32(status(syndrome)), uint32(vendor)
@@ -352,8 +352,8 @@ func status(syndrome uint8) uapi.IbWcStatus {
 	return uapi.IB_WC_GENERAL_ERR
 }
 
-// inline returns the n bytes of data that a CQE carries: up to 32 at its begin,
-// or up to 64 in the half before it.
+// inline returns the n bytes of data in a CQE: up to 32 bytes at its start, or up to 64
+// in the half before it.
 func (q *cq) inline(i uint32, tail wqe.Tail, n int) []byte {
 	half := (i&q.mask)*q.stride + q.stride - 1
 	if tail.Scatter32() {
@@ -362,7 +362,7 @@ func (q *cq) inline(i uint32, tail wqe.Tail, n int) []byte {
 	return cqeBytes(&q.ring[half&^1])[:min(n, 64)]
 }
 
-// scatter puts the data of a read or an atomic where the request wanted it.
+// scatter copies the data of a read or an atomic to the request's memory.
 func (s *sendQueue) scatter(tail wqe.Tail, e *wqe.CQE, data []byte) uapi.IbWcStatus {
 	at := tail.Counter() & s.mask
 	var skip int
@@ -384,7 +384,7 @@ func (s *sendQueue) scatter(tail wqe.Tail, e *wqe.CQE, data []byte) uapi.IbWcSta
 	return spread(segs, data)
 }
 
-// spread copies data to the memory that a list names.
+// spread copies data to the memory of a scatter list.
 func spread(segs []wqe.Segment, data []byte) uapi.IbWcStatus {
 	for i := range segs {
 		if len(data) == 0 {

@@ -21,13 +21,13 @@ type qp struct {
 	rq       recvQueue
 	srq      *srq
 	buf      buffer
-	sendBuf  buffer // a raw packet's send queue is apart
+	sendBuf  buffer // the send queue of a raw packet QP, which is separate
 	record   *record
 	reg      *register
 	resource resource
 	number   uint32
 	raw      bool
-	target   bool // a DCT: the kernel has no queues for it, and makes it late
+	target   bool // a DCT: it has no queues, and the kernel creates it late
 	late     *uapi.Mlx5IbModifyQpResp
 	ece      ece
 }
@@ -63,7 +63,7 @@ func (c *context) NewQP(cmd ioctl.QpCreate, init provider.QPInit) (provider.QP, 
 	return q, nil
 }
 
-// prepare makes the queues, and describes them to the driver.
+// prepare allocates the queues, and describes them to the driver.
 func (q *qp) prepare(req *uapi.Mlx5IbCreateQp) (err error) {
 	q.rq.signed = q.init.Sign
 	recv, err := q.rq.size(&q.ctx.limits, &q.init.Cap)
@@ -106,8 +106,8 @@ func (q *qp) prepare(req *uapi.Mlx5IbCreateQp) (err error) {
 	return nil
 }
 
-// place makes the memory of queues with that many bytes: the receives, the sends,
-// and what is kept of both. A raw packet's sends are apart.
+// place allocates the memory for queues of these sizes: the receives, the sends, and the
+// data kept for both. The send queue of a raw packet QP is separate.
 func (q *qp) place(recv, send int) (err error) {
 	blocks, recvs := send/wqe.BlockSize, 0
 	if recv > 0 {
@@ -128,15 +128,15 @@ func (q *qp) place(recv, send int) (err error) {
 	return nil
 }
 
-// prepareTarget describes a DC target, which receives from an SRQ. In the place
-// of the send queue's buffer it has its access key.
+// prepareTarget describes a DC target, which receives from an SRQ. Its access key takes
+// the place of the send queue's buffer.
 func (q *qp) prepareTarget(req *uapi.Mlx5IbCreateQp) error {
 	req.SqBufAddr, req.Flags = q.init.DCKey, uapi.MLX5_QP_FLAG_TYPE_DCT
 	return q.identify(&req.Uidx)
 }
 
-// prepareXRCTarget describes the receiving end of XRC, whose completions are
-// those of SRQs: it has no number of this side's.
+// prepareXRCTarget describes the receiving side of XRC. Its completions are those of
+// SRQs, so it has no user index.
 func (q *qp) prepareXRCTarget(req *uapi.Mlx5IbCreateQp) error {
 	if q.ctx.cqeVersion == 0 {
 		req.Uidx = noIndex
@@ -144,10 +144,10 @@ func (q *qp) prepareXRCTarget(req *uapi.Mlx5IbCreateQp) error {
 	return nil
 }
 
-// noIndex is the user index where CQEs have none.
+// noIndex is the user index of resources without one.
 const noIndex = 0xffffff
 
-// identify gives the QP the number that its CQEs will have.
+// identify assigns the number that the QP's CQEs will have.
 func (q *qp) identify(uidx *uint32) error {
 	q.resource.qp, q.resource.srq = q, q.srq
 	if q.ctx.cqeVersion == 0 {
@@ -191,11 +191,11 @@ func (q *qp) Adopt(_, qpn uint32, granted *uapi.IbUverbsQpCap) error {
 	return nil
 }
 
-// mostSegments is how many segments a WQE can say that it has.
+// mostSegments is the largest number of segments that a control segment can express.
 const mostSegments = 63
 
-// overhead is what of a WQE is not data, in segments, at most; and what of that a
-// message has in front, beside which the rest is for requests without data.
+// overhead returns the maximum number of segments in a WQE that are not data, and how many
+// of them precede the data of a message. The others occur in requests without data only.
 func (q *qp) overhead() (all, front int, err error) {
 	const control, address = 1, 1
 	switch q.init.Type {
@@ -289,8 +289,8 @@ func (r *recvQueue) size(l *limits, c *uapi.IbUverbsQpCap) (int, error) {
 	return length, nil
 }
 
-// Modify: the kernel makes a DCT, and numbers it, when it becomes ready to
-// receive. Of others it may be asked for ECE.
+// Modify: the kernel creates a DCT, with its number, when it becomes ready to receive. For
+// other QPs, ECE may be requested.
 func (q *qp) Modify(cmd ioctl.WriteExModifyQp, to uapi.IbQpState) bool {
 	if !q.target && q.ece.asked == 0 {
 		return false
@@ -301,7 +301,7 @@ func (q *qp) Modify(cmd ioctl.WriteExModifyQp, to uapi.IbQpState) bool {
 }
 
 func (q *qp) Moved(to uapi.IbQpState) uint32 {
-	// A DCT is asked for as it becomes ready to receive.
+	// A DCT is created when it becomes ready to receive.
 	if q.late != nil && (!q.target || to == uapi.IB_QPS_RTR) {
 		q.ece.answered(q.late)
 	}

@@ -11,11 +11,11 @@ import (
 
 // A recvQueue is a ring of scatter lists of one size.
 //
-// Those who post hold the QP's receive lock, those who poll that of its CQ:
-// done is the one word between them.
+// Posts hold the QP's receive lock, and polls that of its CQ. done is the only word that
+// they share.
 type recvQueue struct {
 	ring   []wqe.Segment
-	shift  uint32 // of a WQE's bytes
+	shift  uint32 // logarithm of a WQE's size in bytes
 	mask   uint32 // WQEs-1
 	ids    []uint64
 	maxSGE int
@@ -24,18 +24,18 @@ type recvQueue struct {
 
 	posted uint32
 	record *record
-	// held keeps the record back until the QP may receive: a raw packet's queue
-	// would take packets in INIT already.
+	// held: the record is not written until the QP may receive. Otherwise the queue of a
+	// raw packet QP would receive packets in INIT already.
 	held bool
-	// usual is how many receives there may be at a time for PostRecv to go the
-	// short way: none if the record is held, or if they are signed.
+	// usual is the maximum number of outstanding receives for the short path of PostRecv:
+	// 0 if the record is held, or if WQEs are signed.
 	usual uint32
 
-	done uint32 // receives that completed
+	done uint32 // completed receives
 }
 
-// PostRecv goes a short way as long as receives have one piece of memory, and
-// the shortest with one receive.
+// PostRecv takes a short path as long as receives have one piece of memory, and the
+// shortest path for one receive.
 func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) {
 	if len(wrs) != 1 || len(wrs[0].SGL) != 1 {
 		return q.rq.postList(wrs)
@@ -82,7 +82,7 @@ func (r *recvQueue) postList(wrs []provider.RecvWR) (int, error) {
 	return len(wrs), nil
 }
 
-// show is tell, without a call where that can be.
+// show is tell, inlined where possible.
 func (r *recvQueue) show() {
 	if mmio.StoresReorder {
 		r.tell()
@@ -91,7 +91,7 @@ func (r *recvQueue) show() {
 	}
 }
 
-// hold says whether the record is held back.
+// hold sets whether the record is held back.
 func (r *recvQueue) hold(on bool) {
 	r.held, r.usual = on, 0
 	if !on && !r.signed {
@@ -99,7 +99,7 @@ func (r *recvQueue) hold(on bool) {
 	}
 }
 
-// post posts receives from wrs[n] on, those before being written already.
+// post posts the receives from wrs[n] on. Those before have already been written.
 func (r *recvQueue) post(wrs []provider.RecvWR, n int) (_ int, err error) {
 	posted, room := r.posted, uint32(len(r.ids))-(r.posted-atomic.LoadUint32(&r.done))
 	for n < len(wrs) {
@@ -159,7 +159,7 @@ func (r *recvQueue) list(at uint32) []wqe.Segment {
 	return w[:r.maxSGE]
 }
 
-// tell shows the device how far the queue is filled.
+// tell writes the record, which tells the device how far the queue is filled.
 func (r *recvQueue) tell() {
 	mmio.Publish(&r.record[recvRecord], swap32(r.posted&0xffff))
 }

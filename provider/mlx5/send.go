@@ -10,63 +10,63 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A sendQueue is a ring of blocks. A WQE takes as many as it needs, and may go
-// on at the ring's begin.
+// A sendQueue is a ring of blocks. A WQE takes as many blocks as it needs, and may wrap
+// around the end of the ring.
 //
-// Those who post hold the QP's send lock, those who poll that of its CQ: done
-// is the one word between them.
+// Posts hold the QP's send lock, and polls that of its CQ. done is the only word that they
+// share.
 type sendQueue struct {
 	ring  []wqe.Segment
 	mask  uint32 // blocks-1
 	slots []slot // by a WQE's first block
 
-	next   uint32 // block of the next WQE; it counts on beyond the ring's end
-	posted uint32 // requests
-	last   uint32 // block of the WQE that was encoded last
-	fence  uint8  // for the next one, which follows a UMR
-	kept   bool   // some were encoded since mark of which the device was not told
+	next   uint32 // block of the next WQE; it increases without wrapping at the ring's end
+	posted uint32 // number of requests
+	last   uint32 // block of the last WQE encoded
+	fence  uint8  // for the next WQE, if it follows a UMR
+	kept   bool   // requests were encoded since mark, and the doorbell was not rung for them
 	mark   mark
 
-	limit       uint32  // requests at a time
-	short       bool    // takes the short way: see short.go
-	usual       uint32  // limit as long as it does: not after a UMR
-	lastWhole   uint32  // the last block where the longest WQE would not be cut by the ring's end
-	spare       *window // where one is made that is
+	limit       uint32  // maximum number of outstanding requests
+	short       bool    // the short path may be taken: see short.go
+	usual       uint32  // limit while the short path may be taken: not after a UMR
+	lastWhole   uint32  // the last block at which the longest WQE doesn't wrap around
+	spare       *window // where a WQE that would wrap around is built
 	maxSGE      int
-	maxData     int  // inline bytes
+	maxData     int  // maximum length of inline data
 	maxSegments int  // of one WQE
 	signed      bool // WQEs have a signature
-	header      int  // bytes of each packet that the device wants inline
+	header      int  // how many bytes of each packet must be inline
 	maxHeader   int  // of OpTSO
 	maxTSO      uint64
-	checksums   bool // the device computes those of packets
+	checksums   bool // the device can compute the checksums of packets
 	atomics     atomics
 	spareSGL    []provider.SGE
 	qpn         uint32    // times 256
 	signal      uint8     // CtrlCQUpdate if every request completes
 	flags       [8]uint8  // of control segments, for IB_SEND_FENCE, SIGNALED and SOLICITED
 	heads       [8]uint64 // of the control segments of short, by opcode
-	before      transport // what comes before an operation's own segments
+	before      transport // the segments before those of the operation
 	record      *record
 	reg         *register
-	bell        mmio.Bell // reg, where it is nobody else's, and record
-	flame       uint32    // bytes of a WQE that may be copied to reg without its lock
+	bell        mmio.Bell // record, and reg if no other QP uses it
+	flame       uint32    // maximum size of a WQE to copy to reg without a lock
 
-	done uint32 // requests that completed
+	done uint32 // completed requests
 }
 
-// A mark is a place in the queue to go back to.
+// A mark is a position in the queue to return to.
 type mark struct {
 	next, posted uint32
 	fence        uint8
 }
 
-// keep marks where the requests begin of which the device is not told yet.
+// keep marks the first request for which the doorbell has not been rung.
 func (s *sendQueue) keep() {
 	s.kept, s.mark = true, mark{next: s.next, posted: s.posted, fence: s.fence}
 }
 
-// TakeBack goes back there.
+// TakeBack returns to the mark.
 func (q *qp) TakeBack() {
 	if s := &q.sq; s.kept {
 		s.kept, s.next, s.posted = false, s.mark.next, s.mark.posted
@@ -74,14 +74,14 @@ func (q *qp) TakeBack() {
 	}
 }
 
-// A slot is what a completion wants to know of its request.
+// A slot is the data about a request that its completion needs.
 type slot struct {
 	id     uint64
 	posted uint32 // the request's number, from 1
-	opcode uint32 // IB_WC_*, where the CQE doesn't say
+	opcode uint32 // IB_WC_*, if the CQE doesn't have it
 }
 
-// A transport is what a type of QP has in front of each operation.
+// A transport is the kind of segments that a type of QP has before each operation.
 type transport uint8
 
 const (
@@ -92,7 +92,7 @@ const (
 	dynamic             // an address vector with a DCT's key
 )
 
-// A form is what segments an operation has.
+// A form is the kind of segments that an operation has.
 type form uint8
 
 const (
@@ -101,16 +101,16 @@ const (
 	rdma           // a remote address, then data
 	atomic8        // a remote address, operands, then data
 	masked         // the same, with masks
-	segmented      // a packet to be cut
+	segmented      // a packet to be segmented
 
-	// What stays on this side, and so has nothing in front, whatever the QP's type.
+	// Local operations. They have no transport segments, whatever the QP's type.
 	bind       // a UMR that binds a window
-	invalidate // a UMR that closes a key
+	invalidate // a UMR that invalidates a key
 	nothing    // no segment at all
 )
 
-// operations says how opcodes are encoded, by the number that verbs has: the
-// masks take what the control segment's last word is.
+// operations says how opcodes are encoded, indexed by verbs' opcode. The masks select
+// the last word of the control segment.
 var operations = [...]struct {
 	imm, key uint32
 	opcode   wqe.Opcode
@@ -136,7 +136,7 @@ var operations = [...]struct {
 
 const all = 0xffffffff
 
-// prepare makes the tables that depend on the QP.
+// prepare fills in the tables that depend on the QP.
 func (s *sendQueue) prepare(qpn uint32) {
 	s.qpn = qpn << 8
 	s.setFence(0)
@@ -160,7 +160,7 @@ func (s *sendQueue) prepare(qpn uint32) {
 	}
 }
 
-// post posts requests from wrs[n] on, those before being encoded already.
+// post posts the requests from wrs[n] on. Those before have already been encoded.
 func (s *sendQueue) post(wrs []provider.SendWR, n int, more bool) (int, error) {
 	m, err := s.encode(wrs[n:])
 	if n += m; !more && (n > 0 || err == nil && s.kept) {
@@ -169,8 +169,8 @@ func (s *sendQueue) post(wrs []provider.SendWR, n int, more bool) (int, error) {
 	return n, err
 }
 
-// encode writes requests behind those not yet rung, and returns how many there
-// was nothing against.
+// encode appends requests to the queue, without ringing the doorbell, and returns how many
+// it has accepted.
 func (s *sendQueue) encode(wrs []provider.SendWR) (n int, err error) {
 	posted, next, room := s.posted, s.next, s.limit-(s.posted-atomic.LoadUint32(&s.done))
 	for n < len(wrs) {
@@ -256,8 +256,8 @@ func (s *sendQueue) encode(wrs []provider.SendWR) (n int, err error) {
 	return n, err
 }
 
-// address writes what an operation begins with that says where it goes, after
-// the control segment, and returns where that ends.
+// address writes the transport's segments after the control segment, and returns where
+// they end.
 func (s *sendQueue) address(w *window, wr *provider.SendWR) uint32 {
 	av := (*[wqe.AVSegments]wqe.Segment)(w[1:])
 	switch s.before {
@@ -272,8 +272,8 @@ func (s *sendQueue) address(w *window, wr *provider.SendWR) uint32 {
 	return 1 + wqe.AVSegments
 }
 
-// fenced has a request wait for the UMR before it, unless it waits for more
-// already.
+// fenced makes a request wait for the UMR before it, unless its own fence already waits
+// for more.
 func (s *sendQueue) fenced(flags uint8, op wqe.Opcode) uint8 {
 	if flags&wqe.CtrlFence == 0 {
 		flags |= s.fence
@@ -293,8 +293,8 @@ func (s *sendQueue) setFence(fence uint8) {
 	}
 }
 
-// special writes the segments of the rarer operations but for the data, from n
-// on, and returns where they end, and the control segment's last word.
+// special writes the segments of the rarer operations, without the data, starting at n. It
+// returns where they end, and the last word of the control segment.
 func (s *sendQueue) special(w *window, at, n uint32, f form, wr *provider.SendWR) (uint32, uint32, error) {
 	slot := &s.slots[at]
 	if (f == atomic8 || f == masked) && s.atomics&atomicsOf(wr.Opcode) == 0 {
@@ -340,13 +340,13 @@ func (s *sendQueue) special(w *window, at, n uint32, f form, wr *provider.SendWR
 	return 0, 0, provider.ErrOpcode
 }
 
-// join puts a WQE that was made apart to where the ring's end cuts it.
+// join copies a WQE that was built in spare to its place, where it wraps around.
 func (s *sendQueue) join(at, n uint32) {
 	rest := copy(s.ring[at*wqe.BlockSegs:], s.spare[:n])
 	copy(s.ring, s.spare[rest:n])
 }
 
-// maxBind is what the one entry of a window's list can describe.
+// maxBind is the maximum length in the one entry of a window's list.
 const maxBind = 1 << 31
 
 // umrAccess translates IB_UVERBS_ACCESS_*.
@@ -367,11 +367,11 @@ func umrAccess(access uint32) (a uint8) {
 	return a
 }
 
-// tell shows the device what was encoded since it was rung last: the record says
-// how far the queue is filled, the register which WQE was the last. A single
-// WQE that fits is copied to the register, which saves the device a read, unless
-// the ring's end cuts it: the fences, the copy and the fence after it are one
-// assembly function, which a goroutine is never moved to another processor in.
+// tell rings the doorbell for all requests encoded since it was last rung. The record says
+// how far the queue is filled, and the register gets the head of the last WQE. A single
+// WQE that fits and doesn't wrap around is copied to the register, which saves the device
+// a read. The fences and the copy are in one assembly function, because a goroutine never
+// moves to another processor within one.
 func (s *sendQueue) tell(single bool) {
 	first := &s.ring[s.last*wqe.BlockSegs]
 	length := first.Segments()
@@ -380,7 +380,7 @@ func (s *sendQueue) tell(single bool) {
 	s.kept = false
 }
 
-// notify rings for the WQE that begins with a segment, or copies it.
+// notify writes the head of a WQE to the register, or copies the whole WQE.
 func (s *sendQueue) notify(first *wqe.Segment, blocks uint32, copied bool) {
 	bell, counter := &s.bell, swap32(s.next&0xffff)
 	shared := s.reg.shared

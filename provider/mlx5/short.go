@@ -10,9 +10,9 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A shortForm is how one of the commonest operations is encoded.
+// A shortForm is the encoding of one of the most common operations.
 type shortForm struct {
-	imm    uint32 // masks the control segment's last word
+	imm    uint32 // mask for the last word of the control segment
 	opcode wqe.Opcode
 	length uint8 // segments before the data
 }
@@ -25,13 +25,13 @@ var shortForms = [8]shortForm{
 	uapi.IB_UVERBS_WR_RDMA_READ:           {opcode: wqe.OpRDMARead, length: 2},
 }
 
-// PostSend goes a short way as long as requests have one piece of memory, and
-// the QP is connected: each is then one block.
+// PostSend takes a short path as long as the QP is connected and each request has one
+// piece of memory. Each request is then one block.
 //
-// The fences around a doorbell wait for all stores before them, one at a time.
-// A post's cost is the number of its stores, those to the stack included: here
-// and below nothing is called between the first request and the doorbell, and
-// what a call would have to save stays in registers.
+// The fences around a doorbell wait for all earlier stores, one at a time. So the cost of
+// a post is the number of its stores, including those to the stack. Here and below, no
+// function is called between the first request and the doorbell, so that values stay in
+// registers.
 func (q *qp) PostSend(wrs []provider.SendWR, more bool) (int, error) {
 	s := &q.sq
 	if more && !s.kept {
@@ -81,14 +81,14 @@ func (q *qp) PostSend(wrs []provider.SendWR, more bool) (int, error) {
 	return len(wrs), nil
 }
 
-// shortest are the bits of a provider.Short's operation: opcodes up to that of an
+// shortest has the valid bits of a provider.Short's operation: opcodes up to that of an
 // RDMA read, and known flags.
 const shortest = uint64(7)<<32 | 7
 
-// remote are the opcodes of those that have a remote address.
+// remote has the opcodes with a remote address.
 const remote = 1<<uapi.IB_UVERBS_WR_RDMA_WRITE | 1<<uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM | 1<<uapi.IB_UVERBS_WR_RDMA_READ
 
-// PostShort does no more per request than it must; what it can't do it leaves to
+// PostShort does as little as possible per request. It refuses what it can't do, for
 // PostSend. One request goes without a loop, which would have the compiler put to
 // the stack what else stays in registers.
 func (q *qp) PostShort(list []provider.Short, more bool) bool {
@@ -123,7 +123,7 @@ func (q *qp) PostShort(list []provider.Short, more bool) bool {
 	return true
 }
 
-// postShorts is PostShort of any number.
+// postShorts is PostShort for any number of requests.
 func (s *sendQueue) postShorts(list []provider.Short, more bool) bool {
 	if s.posted-atomic.LoadUint32(&s.done)+uint32(len(list)) > s.usual {
 		return false
@@ -225,14 +225,13 @@ func (s *sendQueue) postDatagram(wrs []provider.SendWR, more bool) (int, error) 
 	return 1, nil
 }
 
-// tellOne is tell of one request that was made just now, of n segments, which the
-// ring's end doesn't cut.
+// tellOne is tell for one new request of n segments that doesn't wrap around.
 func (s *sendQueue) tellOne(w *window, n uint32) {
 	s.notify(&w[0], (n+wqe.BlockSegs-1)/wqe.BlockSegs, !s.kept && n*wqe.SegmentSize <= s.bell.Size)
 	s.kept = false
 }
 
-// note keeps what a completion wants to know of the WQE at next.
+// note fills in the slot of the WQE at next.
 func (s *sendQueue) note(next uint32, id uint64) {
 	slot, posted := s.slot(next&s.mask), s.posted+1
 	slot.id, slot.posted, s.posted = id, posted, posted

@@ -12,20 +12,20 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// An srq is a shared receive queue: WQEs in a chain, each of which names the
-// next. The adapter takes them in the chain's order, and completions free them
-// in any. Its last WQE is never filled, since the one after it isn't known yet.
+// An srq is a shared receive queue: a linked list of WQEs. The adapter takes them in the
+// list's order, and completions free them in any order. The last WQE is never filled,
+// because its successor isn't known yet.
 //
-// A WQE that was freed comes last in a queue of those that wait before they are
-// appended to the chain again. For where a page of a buffer was missing (on-demand
-// paging), the kernel reads the WQE while the adapter has given it back already:
-// such a receive is posted anew, and the WQE must not be overwritten soon.
+// A freed WQE waits in a queue before it is appended to the list again. The reason is
+// on-demand paging: if a page of a buffer was missing, the kernel reads the WQE after the
+// adapter has already returned it. Such a receive is posted again, and its WQE must not
+// be overwritten soon.
 type srq struct {
 	ctx  *context
 	resp *uapi.Mlx5IbCreateSrqResp
 
 	ring   []wqe.Segment
-	shift  uint32 // of a WQE's segments
+	shift  uint32 // logarithm of the number of a WQE's segments
 	maxSGE int
 
 	buf      buffer
@@ -33,19 +33,19 @@ type srq struct {
 	resource resource
 	number   uint32
 
-	mu     sync.Mutex // between those who post and those who poll
+	mu     sync.Mutex // between posts and polls
 	ids    []uint64
 	head   uint16   // the WQE to fill next
-	tail   uint16   // the chain's last
-	posted uint16   // counts on
-	queue  []uint16 // WQEs that wait, a ring
-	first  int      // of them
-	waits  int      // how many they are
-	least  int      // how many of them stay
-	room   uint32   // WQEs in the chain at first
+	tail   uint16   // the last WQE of the list
+	posted uint16   // number of receives, modulo 2^16
+	queue  []uint16 // waiting WQEs, as a ring
+	first  int      // index of the first of them
+	waits  int      // their number
+	least  int      // how many of them must keep waiting
+	room   uint32   // WQEs in the list at first
 }
 
-// minSRQWQE is the least length of an SRQ's WQE, in bytes.
+// minSRQWQE is the minimum length of an SRQ's WQE, in bytes.
 const minSRQWQE = 32
 
 func (c *context) NewSRQ(cmd ioctl.SrqCreate, init *provider.SRQInit) (provider.SRQ, error) {
@@ -93,7 +93,8 @@ func (s *srq) prepare(req *uapi.Mlx5IbCreateSrq, init *provider.SRQInit) (err er
 	s.resource.srq = s
 	req.BufAddr, req.DbAddr = s.buf.addr(), s.record.addr()
 	if init.XRC {
-		// The CQEs of an XRC SRQ name it, since the QP may be another process's.
+		// The CQEs of an XRC SRQ have the SRQ's number, since the QP may belong to another
+		// process.
 		req.Uidx = noIndex
 		if s.ctx.cqeVersion != 0 {
 			if err := s.ctx.index.choose(&s.resource); err != nil {
@@ -156,18 +157,18 @@ func (s *srq) put(wr *provider.RecvWR) error {
 	return nil
 }
 
-// advance makes the WQE at the chain's head one that is posted.
+// advance removes the posted WQE from the list's head.
 func (s *srq) advance(id uint64) {
 	s.ids[s.head] = id
 	s.head = s.at(s.head)[0].NextOf()
 	s.posted++
 }
 
-// tell shows the device how many were posted.
+// tell writes the number of posted receives to the record.
 func (s *srq) tell() { mmio.Publish(&s.record[recvRecord], swap32(uint32(s.posted))) }
 
-// extend appends to the chain what has waited long enough, and tells whether
-// there was any.
+// extend appends the WQEs that have waited long enough to the list, and reports whether
+// there were any.
 func (s *srq) extend() bool {
 	any := s.waits > s.least
 	for s.waits > s.least {
@@ -176,7 +177,7 @@ func (s *srq) extend() bool {
 	return any
 }
 
-// append takes the WQE that waits first into the chain.
+// append moves the first waiting WQE to the list.
 func (s *srq) append() {
 	i := s.queue[s.first]
 	s.first, s.waits = (s.first+1)%len(s.queue), s.waits-1
@@ -189,7 +190,7 @@ func (s *srq) wait(i uint16) {
 	s.waits++
 }
 
-// free gives a WQE back whose receive completed.
+// free returns the WQE of a completed receive.
 func (s *srq) free(i uint32) {
 	s.mu.Lock()
 	if s.waits < len(s.queue) {
@@ -198,9 +199,9 @@ func (s *srq) free(i uint32) {
 	s.mu.Unlock()
 }
 
-// repost posts a receive again that the adapter gave back for a missing page. It
-// takes the place of a WQE that waits, and there is one: this one. It tells whether
-// the adapter had any to give back.
+// repost posts a receive again that the adapter has returned because of a missing page. It
+// uses a waiting WQE; there is one, because this WQE becomes one. It reports whether the
+// adapter had any receive to return.
 func (s *srq) repost(i uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,8 +216,8 @@ func (s *srq) repost(i uint32) bool {
 	return true
 }
 
-// Modify adds nothing: mlx5 has no part in changing the limit, and doesn't
-// resize.
+// Modify adds nothing: mlx5 has no private data for changing the limit, and can't resize
+// SRQs.
 func (s *srq) Modify(ioctl.WriteModifySrq) error { return nil }
 func (s *srq) Remap() error                      { return nil }
 

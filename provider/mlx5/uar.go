@@ -12,33 +12,33 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A UAR is a page of the adapter's registers, of which each process has its
-// own. At registersOffset begin four doorbell registers (BFREGs), of which the
-// kernel keeps the latter two to itself; each is two buffers, that posts use in
-// turn. CQs are armed at another place of the page.
+// A UAR is a page of the adapter's registers. Each process has its own UARs. At
+// registersOffset there are four doorbell registers (BFREGs). The last two are for the
+// kernel's own use. Each register has two buffers, which posts use in turn. CQs are armed
+// at another offset of the page.
 const (
-	uarSize         = 4096 // of what the adapter calls one, whatever the system's page is
+	uarSize         = 4096 // the adapter's size of a UAR, whatever the system's page size
 	registersOffset = 0x800
 	cqArmOffset     = 0x20
 	registersPerUAR = 4
 	usableRegisters = 2
-	maxRegister     = 1024 // half of what a UAR has room for
+	maxRegister     = 1024 // half of the room in a UAR
 	leastRegister   = 256  // of which there may be one where WQEs aren't copied
 )
 
-// A register is where a send queue rings.
+// A register is a send queue's doorbell register.
 type register struct {
 	base   unsafe.Pointer // the first of the two buffers
 	size   uint32         // of one buffer, in bytes; 0 if WQEs can't be copied to it
-	shared *sharing       // if other QPs have the register too
+	shared *sharing       // if other QPs use the register, too
 	users  int
 
 	page    uint32 // UAR of its own: its number
 	dynamic bool   // so it is, and QP_CREATE is told
 }
 
-// A sharing is what those who share a register write: in a cache line, or two that
-// processors fetch together, of its own.
+// A sharing is the state that QPs with a common register write. It has cache lines of its
+// own: two, because processors fetch them in pairs.
 type sharing struct {
 	_      [120]byte
 	lock   spin.Lock // held while ringing
@@ -53,7 +53,7 @@ type uarPage struct {
 	object bool
 }
 
-// uars is what a context has mapped.
+// uars are the UARs of a context.
 type uars struct {
 	mu       sync.Mutex
 	pages    []*uarPage
@@ -71,8 +71,8 @@ type uars struct {
 	dedicated int
 	common    []*register
 
-	// What a context takes at most: registers for one QP each, and those that QPs
-	// beyond these share, behind a lock.
+	// A context's limits: registers for one QP each, and registers that further QPs share
+	// behind a lock.
 	mostDedicated, mostCommon int
 }
 
@@ -198,7 +198,7 @@ func (u *uars) alloc(f *ioctl.File, kind uapi.Mlx5IbUapiUarAllocType) (*uarPage,
 	return page, *number, nil
 }
 
-// take gives a QP its register, nil where the kernel chooses one.
+// take returns a register for a QP, or nil if the kernel chooses one.
 func (u *uars) take(f *ioctl.File) (*register, error) {
 	if u.static != nil {
 		return nil, nil
@@ -219,7 +219,7 @@ func (u *uars) take(f *ioctl.File) (*register, error) {
 		r.users = 1
 		return r, nil
 	}
-	// The one with the fewest users.
+	// Choose the one with the fewest users.
 	best := u.common[0]
 	for _, r := range u.common {
 		if r.users < best.users {
@@ -230,8 +230,8 @@ func (u *uars) take(f *ioctl.File) (*register, error) {
 	return best, nil
 }
 
-// more makes registers of another page: for one QP each as long as there are
-// few, then to be shared.
+// more allocates another page of registers. The first registers are for one QP each,
+// further ones are shared.
 func (u *uars) more(f *ioctl.File) error {
 	page, number, err := u.alloc(f, uapi.MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF)
 	if err != nil {
@@ -252,7 +252,7 @@ func (u *uars) more(f *ioctl.File) error {
 	return nil
 }
 
-// give takes a register back.
+// give returns a register.
 func (u *uars) give(r *register) {
 	if r == nil || !r.dynamic || r == u.bell {
 		return
@@ -279,16 +279,16 @@ func (p *uarPage) release(f *ioctl.File) {
 		cmd := ioctl.NewMlx5UarObjDestroy()
 		defer cmd.Release()
 		cmd.Handle(p.handle)
-		// It can only fail with the device gone, and the page with it.
+		// It can only fail if the device is gone, and then so is the page.
 		_ = cmd.Run(f)
 	}
 }
 
-// arm is where CQs are armed.
+// arm returns the address at which CQs are armed.
 func (u *uars) arm() *uint64 { return (*uint64)(unsafe.Pointer(&u.cq.mem[cqArmOffset])) }
 
-// mmapOffset is where the driver maps a page of a kind: the command in bits 8
-// to 15 of the page number, an index below, of which the rest is above.
+// mmapOffset returns the offset for mapping a page. Bits 8 to 15 of the page number are the
+// command. The index is in the bits below, and its upper part in those above.
 func mmapOffset(command uapi.Mlx5IbMmapCmd, index int) uint64 {
 	page := uint64(command)<<8 | uint64(index&0xff) | uint64(index>>8)<<16
 	return page * uint64(os.Getpagesize())

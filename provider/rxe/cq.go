@@ -32,8 +32,7 @@ func (c *cq) Adopt(handle uint32) (err error) {
 	return c.Remap()
 }
 
-// Poll copies completions, which have the layout of struct ib_uverbs_wc on
-// both sides.
+// Poll copies completions. They have the layout of struct ib_uverbs_wc on both sides.
 func (c *cq) Poll(wc []provider.WC) (int, error) {
 	q := &c.q
 	cons, prod := q.consumer()&q.mask, q.producer()
@@ -54,7 +53,7 @@ func (c *cq) Poll(wc []provider.WC) (int, error) {
 
 func (c *cq) PollTimed([]provider.WC, []uint64) (int, error) { return 0, provider.ErrOpcode }
 
-// provider.WC must be what the kernel writes.
+// provider.WC must have the size of what the kernel writes.
 const _ = -(unsafe.Sizeof(provider.WC{}) - completeSize)
 
 func (c *cq) Arm(solicitedOnly bool, _ uint32) error {
@@ -66,7 +65,7 @@ func (c *cq) Arm(solicitedOnly bool, _ uint32) error {
 	return c.arm.Run(c.file)
 }
 
-// Forget leaves the completions: they hold all that Poll needs.
+// Forget does nothing: completions contain all that Poll needs.
 func (c *cq) Forget(provider.QP)     {}
 func (c *cq) ForgetSRQ(provider.SRQ) {}
 
@@ -75,7 +74,7 @@ func (c *cq) Resize(cmd ioctl.WriteResizeCq, _ uint32) error {
 	return nil
 }
 
-// Remap maps the queue anew: the kernel has moved the completions over.
+// Remap maps the new queue. The kernel has moved the completions to it.
 func (c *cq) Remap() error {
 	q, err := mapQueue(c.file, *c.resp, completeSize)
 	c.resp = nil

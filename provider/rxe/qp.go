@@ -18,8 +18,8 @@ type qp struct {
 	number uint32
 
 	sq        queue
-	prod      uint32 // our side's index: what was put, rung or not
-	unrung    uint64 // what it costs to send what was put since the last ring
+	prod      uint32 // our producer index, which includes requests not yet rung for
+	unrung    uint64 // the cost of sending the requests since the last doorbell
 	maxSGE    int
 	maxInline int
 	bell      *doorbell
@@ -27,9 +27,9 @@ type qp struct {
 	rq        recvQueue
 }
 
-// A doorbell is an empty POST_SEND command of the write ABI
-// (ib_user_verbs.h): header, body, and the room for the answer, at which the
-// body points. It is pinned for the life of the QP.
+// A doorbell is an empty POST_SEND command of the write ABI (ib_user_verbs.h). It
+// consists of header, body, and the response that the body points to. It is pinned for
+// the QP's lifetime.
 type doorbell struct {
 	hdr  uapi.IbUverbsCmdHdr
 	post uapi.IbUverbsPostSend
@@ -69,8 +69,8 @@ func (q *qp) Adopt(handle, qpn uint32, granted *uapi.IbUverbsQpCap) (err error) 
 	return nil
 }
 
-// wqeSize must be at least the kernel's struct ib_uverbs_send_wr, though the
-// command carries none.
+// wqeSize must be at least the size of the kernel's struct ib_uverbs_send_wr, although
+// the command contains none.
 const wqeSize = uint32(unsafe.Sizeof(uapi.IbUverbsSendWr{}))
 
 func (q *qp) ECE() (vendor, options uint32) { return 0, 0 }
@@ -78,7 +78,7 @@ func (q *qp) SetECE(uint32) bool            { return false }
 
 func (q *qp) Modify(ioctl.WriteExModifyQp, uapi.IbQpState) bool { return false }
 
-// Moved takes the positions from the rings, which RESET has emptied.
+// Moved reloads the indices from the rings, which RESET has emptied.
 func (q *qp) Moved(to uapi.IbQpState) uint32 {
 	if to == uapi.IB_QPS_RESET {
 		q.reset()
@@ -156,7 +156,7 @@ func (q *qp) put(wr *provider.SendWR) error {
 		}
 	case uapi.IB_UVERBS_WR_SEND_WITH_INV, uapi.IB_UVERBS_WR_LOCAL_INV:
 		if wr.Opcode == uapi.IB_UVERBS_WR_LOCAL_INV && q.init.Type == uapi.IB_UVERBS_QPT_UC {
-			return provider.ErrOpcode // the driver has it on RC alone
+			return provider.ErrOpcode // the driver supports it on RC only
 		}
 		*w.Wr.Ex.InvalidateRkey() = wr.InvalidateRKey
 	case uapi.IB_UVERBS_WR_BIND_MW:
@@ -179,10 +179,10 @@ func (q *qp) put(wr *provider.SendWR) error {
 	return nil
 }
 
-// On Linux 6.1 a doorbell sends the packets itself, up to 1,024 of them, in the
-// thread that rings; on 6.12 it leaves that to a thread of the kernel's. It sleeps on
-// neither, and is brief where there is little to send, which is counted in bytes,
-// with some more for each request: briefCost is about 16 packets of 1 KiB.
+// On Linux 6.1 a doorbell sends up to 1,024 packets in the thread that rings it. On 6.12
+// a kernel thread sends them. A doorbell sleeps on neither, and it is brief if there is
+// little to send. The cost is counted in bytes, with a surcharge for each request:
+// briefCost is about 16 packets of 1 KiB.
 const (
 	requestCost = 1 << 10
 	briefCost   = 16 << 10
@@ -197,7 +197,7 @@ func (q *qp) tell() error {
 
 func (q *qp) brief() bool { return q.unrung <= briefCost }
 
-// TakeBack begins anew where the kernel was told last that requests end.
+// TakeBack returns to the producer index that the kernel was last told.
 func (q *qp) TakeBack() { q.prod, q.unrung = q.sq.producer()&q.sq.mask, 0 }
 
 func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) { return q.rq.post(wrs) }
@@ -208,7 +208,7 @@ func (q *qp) Release() {
 	q.pin.Unpin()
 }
 
-// bytes is the command as write() takes it; its length ends before resp.
+// bytes returns the command for write(), without the response.
 func (d *doorbell) bytes() []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(d)), doorbellLen)
 }

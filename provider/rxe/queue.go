@@ -11,18 +11,17 @@ import (
 
 // Why the unsafe code of this file holds:
 //
-// A queue is a mapping that the kernel made: struct rxe_queue_buf, then
-// index_mask+1 elements of 1<<log2_elem_size bytes (rdma_user_rxe.h). mapQueue
-// checks that header and elements lie inside the mapping and that an element
-// holds what the provider writes to it; the two figures are then kept on our
-// side, so that a wrong one that appears later in shared memory can't lead out
-// of the mapping. Indices are masked before use. The memory is no Go memory:
-// the garbage collector neither moves nor frees it, and nothing stored there
-// is a Go pointer.
+// A queue is a mapping that the kernel has created: struct rxe_queue_buf, then
+// index_mask+1 elements of 1<<log2_elem_size bytes (rdma_user_rxe.h). mapQueue checks
+// that the header and the elements lie inside the mapping, and that an element is large
+// enough for what the provider writes to it. It keeps private copies of the two numbers,
+// so later changes in shared memory can't lead out of the mapping. Indices are masked
+// before use. The memory is not Go memory: the garbage collector neither moves nor frees
+// it, and nothing stored there is a Go pointer.
 
-// A queue is one ring shared with the kernel. One side advances the producer
-// index, the other the consumer index; the kernel reads an index with acquire
-// and writes it with release semantics, and so do the atomics here.
+// A queue is a ring shared with the kernel. One side advances the producer index, the
+// other the consumer index. The kernel reads an index with acquire semantics and writes
+// it with release semantics, and so do the atomics here.
 type queue struct {
 	mem  []byte
 	buf  *uapi.RxeQueueBuf
@@ -31,8 +30,7 @@ type queue struct {
 	log2 uint32
 }
 
-// mapQueue maps the ring that mi describes; an element must have at least
-// minElem bytes.
+// mapQueue maps the ring that mi describes. An element must have at least minElem bytes.
 func mapQueue(f *ioctl.File, mi uapi.Mminfo, minElem uintptr) (queue, error) {
 	mem, err := f.Mmap(mi.Offset, int(mi.Size))
 	if err != nil {
@@ -45,7 +43,7 @@ func mapQueue(f *ioctl.File, mi uapi.Mminfo, minElem uintptr) (queue, error) {
 	return q, err
 }
 
-// newQueue lays a queue over memory that begins with a rxe_queue_buf.
+// newQueue returns a queue in memory that begins with a rxe_queue_buf.
 func newQueue(mem []byte, minElem uintptr) (queue, error) {
 	if len(mem) < uapi.RxeQueueBufDataOffset {
 		return queue{}, errBadQueue
@@ -75,7 +73,7 @@ func (q *queue) elem(index uint32) unsafe.Pointer {
 func (q *queue) producer() uint32 { return atomic.LoadUint32(&q.buf.ProducerIndex) }
 func (q *queue) consumer() uint32 { return atomic.LoadUint32(&q.buf.ConsumerIndex) }
 
-// refusal says why nothing is put while the kernel is at consumer.
+// refusal returns the error for a put while the kernel's index is consumer.
 func (q *queue) refusal(consumer uint32) error {
 	if consumer > q.mask {
 		return errBadIndex
@@ -96,9 +94,9 @@ const (
 	completeSize = unsafe.Sizeof(uapi.IbUverbsWc{})
 )
 
-// sendSGEs and sendInline are the two views of what follows a send WQE,
-// recvSGEs of what follows a receive WQE. The length was checked against the
-// queue's capabilities, and Adopt has checked those against the element size.
+// sendSGEs and sendInline are two views of the memory after a send WQE, and recvSGEs of
+// that after a receive WQE. The length was checked against the queue's capabilities,
+// which Adopt has checked against the element size.
 func sendSGEs(w *uapi.RxeSendWqe, n int) []uapi.RxeSge {
 	return unsafe.Slice((*uapi.RxeSge)(unsafe.Add(unsafe.Pointer(w), sendWQESize)), n)
 }

@@ -6,11 +6,11 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A recvQueue takes receives, for a QP or an SRQ.
+// A recvQueue is the receive queue of a QP, or an SRQ.
 type recvQueue struct {
 	queue
 	maxSGE int
-	prod   uint32 // our side's index: what was put, rung or not
+	prod   uint32 // our producer index
 }
 
 // adopt maps the queue.
@@ -45,7 +45,7 @@ func (r *recvQueue) put(wr *provider.RecvWR) error {
 	return nil
 }
 
-// post puts receives, and shows them to the kernel.
+// post writes receives, and publishes them to the kernel.
 func (r *recvQueue) post(wrs []provider.RecvWR) (n int, err error) {
 	for n < len(wrs) {
 		if err = r.put(&wrs[n]); err != nil {
@@ -59,7 +59,7 @@ func (r *recvQueue) post(wrs []provider.RecvWR) (n int, err error) {
 	return n, err
 }
 
-// copySGL fills a WQE's list, and returns the head that describes it.
+// copySGL fills in a WQE's scatter/gather list, and returns the header that describes it.
 func copySGL(dst []uapi.RxeSge, src []provider.SGE) uapi.RxeDmaInfo {
 	var length uint32
 	for i := range src {
@@ -88,8 +88,8 @@ func (s *srq) Adopt(_ uint32, granted *provider.SRQInit) error {
 
 func (s *srq) PostRecv(wrs []provider.RecvWR) (int, error) { return s.rq.post(wrs) }
 
-// Modify gives the kernel a place for the new ring: the one answer that goes
-// through a pointer inside the request instead of UHW_OUT.
+// Modify gives the kernel an address for the new ring's description. This is the only
+// answer that goes through a pointer in the request instead of UHW_OUT.
 func (s *srq) Modify(cmd ioctl.WriteModifySrq) error {
 	mi, addr := ioctl.Scratch[uapi.Mminfo](cmd.Cmd)
 	s.mi = mi

@@ -1,13 +1,13 @@
-// Package rxe is the provider for soft-RoCE (the kernel's rdma_rxe), the part
-// that librxe is in rdma-core.
+// Package rxe is the provider for Soft-RoCE, the kernel's rdma_rxe. It corresponds to
+// librxe in rdma-core.
 //
-// The kernel maps each queue into the process (struct rxe_queue_buf in
-// rdma_user_rxe.h: a ring with a producer and a consumer index); work requests
-// are written into it, completions read from it. Receives need nothing more.
-// A send queue needs a doorbell, since the driver has no thread that watches
-// it: an empty POST_SEND command by write(), as librxe does. By ioctl the same
-// command costs a bundle of attributes each time, and a tracer that stops at
-// control verbs would stop at every message.
+// The kernel maps each queue into the process: a ring with a producer and a consumer
+// index (struct rxe_queue_buf in rdma_user_rxe.h). The provider writes work requests
+// into it, or reads completions from it. Receives need nothing more. A send queue needs a
+// doorbell, because no thread of the driver watches it. The doorbell is an empty
+// POST_SEND command by write(), as in librxe. By ioctl, the same command would cost a
+// bundle of attributes each time, and a tracer that stops at control verbs would stop at
+// every message.
 //
 // Programs use package verbs, which links this provider.
 package rxe
@@ -32,7 +32,7 @@ var Provider = provider.Provider{
 
 var (
 	errBadQueue = errors.New("rxe: the kernel's queue has an unknown layout")
-	errBadIndex = errors.New("rxe: the kernel is at an element that its queue doesn't have")
+	errBadIndex = errors.New("rxe: the kernel's queue index is out of range")
 )
 
 type context struct {
@@ -50,14 +50,14 @@ func (c *context) Clock() (uint64, bool) { return 0, false }
 
 func (c *context) QueryDevice(ioctl.WriteExQueryDevice) func() provider.DeviceExtra { return nil }
 
-// pd is a protection domain, of which librxe's side knows nothing.
+// pd is a protection domain. The provider needs no state for it.
 type pd struct{}
 
 func (c *context) NewPD(ioctl.WriteAllocPd) (provider.PD, error) { return pd{}, nil }
 
 func (pd) Adopt() error { return nil }
 
-// ah is an address handle: the kernel keeps the address, and gives it a number.
+// ah is an address handle. The kernel keeps the address and assigns a number to it.
 type ah struct {
 	resp *uapi.RxeCreateAhResp
 }
@@ -71,7 +71,7 @@ func (a *ah) Local() bool { return false }
 func (a *ah) Adopt(ref *provider.AHRef) error {
 	ref.Number, a.resp = a.resp.AhNum, nil
 	if ref.Number == 0 {
-		// Before Linux 5.18 the address went into every work request.
+		// Before Linux 5.18 every work request contained the address.
 		return errors.New("rxe: this kernel doesn't number address handles; it must be 5.18 or later")
 	}
 	return nil

@@ -1,13 +1,13 @@
 package wqe
 
-// AVSegments is how many segments a datagram's address takes.
+// AVSegments is the number of segments of a datagram's address.
 const AVSegments = 3
 
-// An AV is an address vector (struct mlx5_wqe_av), as numbers in memory order.
-// The first two, key and destination, are those of each datagram.
+// An AV is an address vector (struct mlx5_wqe_av), as numbers in the device's byte order.
+// The key and the destination, which come first, are set for each datagram.
 type AV [6]uint64
 
-// AddressVector is what an AV says.
+// AddressVector has the contents of an AV.
 type AddressVector struct {
 	StaticRate  uint8 // the device's code
 	SL          uint8
@@ -44,13 +44,12 @@ func (a *AddressVector) Encode() AV {
 	}
 }
 
-// Datagram writes an address: of a UD QP with its Q_Key, or of a DCT with its
-// access key.
+// Datagram writes the address of a UD QP with its Q_Key, or of a DCT with its access key.
 func Datagram(s []Segment, av *AV, key uint64, number uint32) {
 	s = s[:AVSegments]
 	s[0] = Segment{be64(key), av[1] | uint64(be32(number|ExtendedAV))}
 	s[1], s[2] = Segment(av[2:4]), Segment(av[4:6])
 }
 
-// QKey is a Q_Key in the place of Datagram's key.
+// QKey converts a Q_Key to Datagram's key.
 func QKey(qkey uint32) uint64 { return uint64(qkey) << 32 }

@@ -2,11 +2,11 @@ package wqe
 
 import "sync/atomic"
 
-// A CQE is a completion queue entry of 64 bytes (struct mlx5_cqe64); in one of
-// 128 bytes it is the second half. Its numbers are in memory order: see the
-// methods.
+// A CQE is a completion queue entry of 64 bytes (struct mlx5_cqe64), or the second half
+// of one of 128 bytes. Its fields are in the device's byte order; the methods convert
+// them.
 type CQE struct {
-	head      [4]uint64 // of responders; inline data in place of all up to timestamp
+	head      [4]uint64 // for responders; inline data can replace everything up to timestamp
 	srqnUIDX  uint32
 	imm       uint32
 	app       uint32 // and app_op, app_info: of tag matching
@@ -44,49 +44,48 @@ const (
 	tailCompressed = tailScatter32 | tailScatter64
 )
 
-// A Tail is the last word of a CQE, read in one piece.
+// A Tail is the last word of a CQE, read with one load.
 type Tail uint32
 
-// Load reads a CQE's tail. The rest may be read only if it is the software's
-// turn, and after mmio.FromDevice where loads are not ordered.
+// Load reads a CQE's tail. The rest of the CQE may be read only if the tail is Ready, and
+// after mmio.FromDevice where loads are not ordered.
 func (c *CQE) Load() Tail { return Tail(atomic.LoadUint32(&c.tail)) }
 
-// Ready tells whether the CQE is the software's in the round of the ring: the
-// owner bit is the lowest of round, which counts how often the ring wrapped.
+// Ready reports whether software owns the CQE in this round of the ring. round counts how
+// often the ring has wrapped. The owner bit is its lowest bit.
 func (t Tail) Ready(round uint32) bool {
 	return uint32(t)>>24&1 == round&1 && t>>28 != Tail(CQEInvalid)
 }
 
-// Clear makes a CQE one that the device has not written yet.
+// Clear marks a CQE as not yet written by the device.
 func (c *CQE) Clear() { c.tail = uint32(CQEInvalid) << 28 }
 
-// End makes a CQE the mark, in a round of the ring, with which the device ends a
-// ring that it leaves.
+// End turns a CQE into the mark with which the device ends an old ring after a resize.
 func (c *CQE) End(round uint32) { c.tail = uint32(CQEResize)<<28 | round&1<<24 }
 
-// SetOwner gives the CQE the owner bit of a round.
+// SetOwner sets the CQE's owner bit for a round.
 func (c *CQE) SetOwner(round uint32) { c.tail = c.tail&^tailOwner | round&1<<24 }
 
-// Opcode returns what completed.
+// Opcode returns what the CQE reports.
 func (t Tail) Opcode() CQEOpcode { return CQEOpcode(t >> 28) }
 
-// Counter returns the index of the WQE: of a send its first block's, of a
-// receive the entry's.
+// Counter returns the index of the WQE: that of a send's first block, or of a receive's
+// entry.
 func (t Tail) Counter() uint32 { return be32(uint32(t)) >> 16 }
 
-// Scatter32 and Scatter64 tell that up to 32 bytes of data are in the CQE
-// itself, or up to 64 in the half before it.
+// Scatter32 and Scatter64 report whether up to 32 bytes of data are in the CQE itself, or
+// up to 64 bytes in the half before it.
 func (t Tail) Scatter32() bool { return t&tailCompressed == tailScatter32 }
 func (t Tail) Scatter64() bool { return t&tailCompressed == tailScatter64 }
 
-// Plain tells that the CQE has no data in it and is not compressed.
+// Plain reports whether the CQE contains no data and is not compressed.
 func (t Tail) Plain() bool { return t&tailCompressed == 0 }
 
-// Compressed tells that the CQE begins a group of compressed ones.
+// Compressed reports whether the CQE begins a group of compressed ones.
 func (t Tail) Compressed() bool { return t&tailCompressed == tailCompressed }
 
-// UserIndex returns the number that the QP or SRQ was created with, of a CQE of
-// version 1, or the SRQ's number of version 0.
+// UserIndex returns the user index of the QP or SRQ in a CQE of version 1, or the SRQ's
+// number in one of version 0.
 func (c *CQE) UserIndex() uint32 { return be32(c.srqnUIDX) & 0xffffff }
 
 // QPN returns the number of the QP.
@@ -95,20 +94,21 @@ func (c *CQE) QPN() uint32 { return be32(c.opQPN) & 0xffffff }
 // SendOpcode returns the opcode of the send WQE that completed.
 func (c *CQE) SendOpcode() Opcode { return Opcode(c.opQPN) }
 
-// ByteCount returns the length of the message, of receives and RDMA reads.
+// ByteCount returns the length of the message, for receives and RDMA reads.
 func (c *CQE) ByteCount() uint32 { return be32(c.byteCount) }
 
-// Imm returns the immediate, in memory order, or with be32 the key that was
-// invalidated, or the P_Key index of a datagram.
+// Imm returns the immediate, in network byte order. For other CQEs the field is the
+// invalidated key, or the P_Key index of a datagram: see Key.
 func (c *CQE) Imm() uint32 { return c.imm }
 
-// Key returns Imm in the processor's order.
+// Key returns Imm in the processor's byte order.
 func (c *CQE) Key() uint32 { return be32(c.imm) }
 
-// Timestamp returns when the device finished, in its clock's cycles.
+// Timestamp returns the time of the completion, in cycles of the device's clock.
 func (c *CQE) Timestamp() uint64 { return be64(c.timestamp) }
 
-// Source returns who sent a message: flags and number of the QP.
+// Source returns the sender of a message: its QP number, the service level, and whether
+// there is a GRH.
 func (c *CQE) Source() (qpn uint32, sl uint8, grh bool) {
 	v := be32(uint32(c.head[3]))
 	return v & 0xffffff, uint8(v>>24) & 0xf, v>>28&3 != 0
@@ -117,22 +117,22 @@ func (c *CQE) Source() (qpn uint32, sl uint8, grh bool) {
 // SLID returns the sender's LID.
 func (c *CQE) SLID() uint16 { return uint16(be64(c.head[2])) }
 
-// PathBits returns the path bits of the LID that the message came to.
+// PathBits returns the path bits of the message's destination LID.
 func (c *CQE) PathBits() uint8 { return uint8(be64(c.head[2])>>48) & 0x7f }
 
-// ChecksumOK tells that the device found the checksums of an IPv4 packet right.
+// ChecksumOK reports whether the device has verified the checksums of an IPv4 packet.
 func (c *CQE) ChecksumOK() bool {
 	v := be64(c.head[3])
 	return v>>24&6 == 6 && v>>18&3 == 2
 }
 
-// Error returns what went wrong, of an error CQE.
+// Error returns the syndrome and the vendor's syndrome of an error CQE.
 func (c *CQE) Error() (syndrome, vendor uint8) {
 	v := be64(c.timestamp)
 	return uint8(v), uint8(v >> 8)
 }
 
-// Hardware returns what the hardware says of it besides: a syndrome, and its type.
+// Hardware returns the hardware syndrome of an error CQE, and its type.
 func (c *CQE) Hardware() (typ, syndrome uint8) {
 	v := be64(c.timestamp)
 	return uint8(v >> 16), uint8(v >> 24)

@@ -1,20 +1,20 @@
 package wqe
 
-// What an Ethernet segment asks the device to compute (MLX5_ETH_WQE_*).
+// The checksum offloads of an Ethernet segment (MLX5_ETH_WQE_*).
 const (
 	EthL3Checksum = 1 << 6
 	EthL4Checksum = 1 << 7
 )
 
-// Where the inline header begins in the Ethernet segment, whose first 16 bytes
-// hold 2 bytes of it, and how much of it the device may want.
+// The offset of the inline header in the Ethernet segment, whose first 16 bytes have room
+// for 2 bytes of it, and the maximum length that a device requires.
 const (
 	EthHeaderOffset = 14
 	EthHeaderInline = 18
 )
 
-// EthSegments returns how many segments an Ethernet segment with an inline
-// header of that many bytes takes.
+// EthSegments returns the number of segments that an Ethernet segment takes with an inline
+// header of this length.
 func EthSegments(header int) int {
 	return (EthHeaderOffset + header + SegmentSize - 1) / SegmentSize
 }

@@ -1,20 +1,20 @@
 package wqe
 
-// Completions that differ in little can be written as one title and arrays of
-// mini CQEs. The title's byte count is their number; the first array is in the
-// entry after the title, the others in every eighth from the title on. All of
-// them take as many entries as there are completions, so that what they stand
-// for can be written in their place.
+// Similar completions can be written as one title CQE and arrays of mini CQEs. The title's
+// byte count is the number of completions. The first array is in the entry after the
+// title, and the others are in every eighth entry counted from the title. Together they
+// take as many entries as there are completions, so they can be expanded in place.
 
-// MiniArray is how many mini CQEs are in the place of a CQE.
+// MiniArray is the number of mini CQEs in an array, which has the size of a CQE.
 const MiniArray = 8
 
-// A Mini is what a completion has of its own (struct mlx5_mini_cqe8): in its
-// first word, of a send the WQE's counter and opcode, of a receive a hash or
-// checksum and, in one format, the WQE's counter; then its byte count.
+// A Mini has the fields in which a completion differs from its title (struct
+// mlx5_mini_cqe8). For a send, the first word has the WQE's counter and opcode. For a
+// receive, it has a hash or a checksum and, in one format, the WQE's counter. The second
+// word is the byte count.
 type Mini [2]uint32
 
-// A MiniFormat says what the first words of receives' mini CQEs hold
+// A MiniFormat is the format of the first word of a receive's mini CQE
 // (MLX5DV_CQE_RES_FORMAT_*).
 type MiniFormat uint8
 
@@ -24,7 +24,7 @@ const (
 	MiniStride   MiniFormat = 1 << 2 // checksum and counter
 )
 
-// Minis reads an entry that is an array.
+// Minis decodes an entry that is an array of mini CQEs.
 func (c *CQE) Minis() (m [MiniArray]Mini) {
 	for i := range 4 {
 		m[i] = Mini{uint32(c.head[i]), uint32(c.head[i] >> 32)}
@@ -36,8 +36,8 @@ func (c *CQE) Minis() (m [MiniArray]Mini) {
 	return m
 }
 
-// Expand makes the CQE the i-th of those that a title and its mini CQE stand
-// for, in a round of the ring.
+// Expand sets the CQE to the i-th completion of a group, from the title and its mini CQE,
+// in a round of the ring.
 func (c *CQE) Expand(title *CQE, m Mini, i uint32, format MiniFormat, round uint32) {
 	counter := be32(title.tail)>>16 + i
 	*c = *title

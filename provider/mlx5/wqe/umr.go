@@ -6,9 +6,9 @@ const (
 	umrMKeySegs    = 4
 	umrKLMSegs     = 4 // one entry, padded to a block
 
-	// UMRSegments is what a bind takes, beside the control segment.
+	// UMRSegments is the number of segments of a bind, without the control segment.
 	UMRSegments = umrControlSegs + umrMKeySegs + umrKLMSegs
-	// UMRCloseSegments is what an invalidation takes.
+	// UMRCloseSegments is the same for an invalidation.
 	UMRCloseSegments = umrControlSegs + umrMKeySegs
 )
 
@@ -30,7 +30,7 @@ const (
 	umrMaskFree        = 1 << 29
 )
 
-// What a key allows (MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_*).
+// The access rights of a key (MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_*).
 const (
 	UMRAtomic      = 1 << 6
 	UMRRemoteWrite = 1 << 5
@@ -40,7 +40,8 @@ const (
 
 const mkeyFree = 1 << 6
 
-// A Bind is what a UMR does to a memory window. Length 0 closes it.
+// A Bind has the parameters of a UMR that binds a memory window. Length 0 closes the
+// window.
 type Bind struct {
 	Type2     bool
 	Key       uint8  // the low byte of the new key
@@ -50,7 +51,7 @@ type Bind struct {
 	Access    uint8 // UMR*
 }
 
-// UMR writes the segments after the control segment, and returns their number.
+// UMR writes the segments of a bind after the control segment, and returns their number.
 func UMR(s []Segment, b *Bind) int {
 	const none = 0xffffff
 	open := b.Len != 0
@@ -61,8 +62,8 @@ func UMR(s []Segment, b *Bind) int {
 		mask |= umrMaskQPN
 	}
 	if open {
-		// One entry, rounded up to the 8 of which the device wants a multiple,
-		// and counted in pairs.
+		// One entry, rounded up to a multiple of 8 as the device requires, and counted in
+		// pairs.
 		octowords, free = 4, 0
 		mask |= umrMaskLen | umrMaskStart | umrMaskLocalWrite | umrMaskRemoteRead | umrMaskRemoteWrite | umrMaskAtomic
 		if b.Type2 {
