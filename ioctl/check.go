@@ -7,8 +7,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// check holds the command against the schema, once: a command that is run
-// again unchanged was checked before.
+// check checks the command against the schema. A command that is run again unchanged is
+// not checked again.
 func (c *Cmd) check(driver uint32) error {
 	if c.err != nil || c.checked {
 		return c.err

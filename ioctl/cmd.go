@@ -13,19 +13,19 @@ const (
 	arenaWords = 192 // 1.5 KiB: the largest payload of a core verb is query_device_ex with 0.4 KiB
 )
 
-// A Cmd is one ioctl in the making, and what the types of all commands have in
-// common. NewCqCreate and its like take one from a pool; Release gives it back, and
-// the pointers into it are dead from then on.
+// A Cmd is an ioctl that is being built, and the common part of all command types.
+// NewCqCreate and the like take a Cmd from a pool, and Release returns it. Pointers into a
+// command are invalid after Release.
 //
-// The header, the attributes and the payloads are one heap object, so that
-// the addresses in the attributes hold for as long as the Cmd is referenced.
+// The header, the attributes and the payloads are one heap object, so the addresses in the
+// attributes are valid as long as the Cmd is referenced.
 //
-// A Cmd is not safe for concurrent use. Errors while building are kept and
-// returned by Run.
+// A Cmd is not safe for concurrent use. Errors while building it are kept, and returned by
+// Run.
 type Cmd struct {
 	msg     message
 	arena   [arenaWords]uint64
-	used    int // words of arena
+	used    int // how many words of the arena
 	err     error
 	checked bool
 	pins    runtime.Pinner
@@ -38,15 +38,15 @@ var (
 
 var pool = sync.Pool{New: func() any { return new(Cmd) }}
 
-// begin begins a call of the method on the object.
+// begin begins a call of a method of an object type.
 func begin(object, method uint16) *Cmd {
 	c := pool.Get().(*Cmd)
 	c.msg.hdr = uapi.IbUverbsIoctlHdr{ObjectId: object, MethodId: method}
 	return c
 }
 
-// beginWrite begins a write command, which UVERBS_METHOD_INVOKE_WRITE carries. Its
-// request and its response follow.
+// beginWrite begins a write command, which UVERBS_METHOD_INVOKE_WRITE runs. The caller adds
+// its request and its response.
 func beginWrite(command uint32) *Cmd {
 	c := begin(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_INVOKE_WRITE)
 	put(c, uapi.UVERBS_ATTR_WRITE_CMD, uint64(command))
@@ -61,8 +61,7 @@ func (c *Cmd) Release() {
 	pool.Put(c)
 }
 
-// attr appends an attribute. It is mandatory: the kernel refuses a call with an
-// attribute that it doesn't know.
+// attr appends a mandatory attribute: a kernel that doesn't know it refuses the call.
 func (c *Cmd) attr(id uint16) *uapi.IbUverbsAttr {
 	n := c.msg.hdr.NumAttrs
 	if n == maxAttrs {
@@ -83,7 +82,7 @@ func (c *Cmd) fail(err error) {
 	}
 }
 
-// find returns the attribute that was added under id.
+// find returns the attribute with the id.
 func (c *Cmd) find(id uint16) *uapi.IbUverbsAttr {
 	for i := range c.msg.attrs[:c.msg.hdr.NumAttrs] {
 		if c.msg.attrs[i].AttrId == id {
@@ -93,40 +92,40 @@ func (c *Cmd) find(id uint16) *uapi.IbUverbsAttr {
 	return nil
 }
 
-// handle adds an object that exists.
+// handle adds an existing object.
 func (c *Cmd) handle(id uint16, handle uint32) { c.attr(id).Data = uint64(handle) }
 
-// newHandle adds an object to be made. The kernel writes its handle, or the number of
-// its file descriptor.
+// newHandle adds an object to create. The kernel writes its handle, or the number of its
+// file descriptor.
 func (c *Cmd) newHandle(id uint16) *uint64 { return &c.attr(id).Data }
 
-// fd adds a file descriptor: an object that exists, or a raw one.
+// fd adds a file descriptor: that of an existing object, or any other.
 func (c *Cmd) fd(id uint16, fd int) { c.attr(id).Data = uint64(int64(fd)) }
 
-// choose adds an input of the elem-th kind that the attribute has.
+// choose adds an input of the elem-th kind of the attribute.
 func (c *Cmd) choose(id uint16, elem uint8, payload []byte) {
 	putAll(c, id, payload)
 	c.find(id).AttrData.EnumData().ElemId = elem
 }
 
-// None is the request or the response that a driver doesn't have.
+// None is the request or the response of a driver that has none.
 type None struct{}
 
-// DriverData is what a driver adds to a command, in UVERBS_ATTR_UHW_IN and
-// UVERBS_ATTR_UHW_OUT. The commands have it for the drivers that the schema knows;
-// for another one, a provider names its types:
+// DriverData is the data that a driver adds to a command, in UVERBS_ATTR_UHW_IN and
+// UVERBS_ATTR_UHW_OUT. Commands have methods for the drivers in the schema. For another
+// driver, a provider specifies the types:
 //
 //	ioctl.DriverData[request, response]{Cmd: cmd.Cmd}
 //
-// The types must be laid out as the driver's structs, and contain no Go pointers.
+// The types must have the layout of the driver's structs, and contain no Go pointers.
 type DriverData[Request, Response any] struct{ *Cmd }
 
-// In adds the driver's request, zeroed, to be filled before Run.
+// In adds the driver's request, zeroed. The caller fills it before Run.
 func (d DriverData[Request, Response]) In() *Request {
 	return add[Request](d.Cmd, uapi.UVERBS_ATTR_UHW_IN)
 }
 
-// Out adds the driver's response, to be read after Run.
+// Out adds the driver's response. The caller reads it after Run.
 func (d DriverData[Request, Response]) Out() *Response {
 	return get[Response](d.Cmd, uapi.UVERBS_ATTR_UHW_OUT)
 }

@@ -8,29 +8,29 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// Memory reads the memory of a process that called the ioctl: all of b, or it
+// Memory reads the memory of the process that called the ioctl. It fills b completely, or
 // returns an error.
 type Memory func(addr uint64, b []byte) error
 
-// A Call is a decoded ioctl RDMA_VERBS_IOCTL of another process. Nothing in it
-// is trusted: what is unknown stays raw, what cannot be read has an error.
+// A Call is a decoded ioctl RDMA_VERBS_IOCTL of another process. Decoding trusts none of
+// the data. Unknown data stays raw, and data that can't be read has an error.
 type Call struct {
 	Header uapi.IbUverbsIoctlHdr
-	Object *uapi.Object       // nil: unknown
-	Method *uapi.Method       // nil: unknown
-	Write  *uapi.WriteCommand // what UVERBS_METHOD_INVOKE_WRITE runs; nil: unknown, or another method
+	Object *uapi.Object       // nil if unknown
+	Method *uapi.Method       // nil if unknown
+	Write  *uapi.WriteCommand // the command of UVERBS_METHOD_INVOKE_WRITE; nil if unknown, or for other methods
 	Attrs  []CallAttr
-	Err    error // why Attrs lacks some, or nil
+	Err    error // why Attrs is incomplete, or nil
 
-	attrs   uint64 // where the process has them
-	written bool   // by write(2): there are none
+	attrs   uint64 // their address in the process
+	written bool   // the call came through write(2), which has no attributes
 }
 
 // A CallAttr is an attribute of a Call.
 type CallAttr struct {
 	Raw  uapi.IbUverbsAttr
-	Spec *uapi.Attr // nil: unknown
-	In   *Value     // what the process gave, or nil
+	Spec *uapi.Attr // nil if unknown
+	In   *Value     // what the process passed, or nil
 	Out  *Value     // what the kernel wrote, or nil
 }
 
@@ -39,14 +39,13 @@ const (
 	attrLen  = 16
 	wordSize = 8 // what fits into the attribute itself
 
-	// maxPayload bounds what is read for one call. The kernel allows a page
-	// of attributes with 64 KiB each; no verb has a hundredth of that.
+	// maxPayload bounds the data read for one call. The kernel allows a page of
+	// attributes with 64 KiB each. No verb uses a hundredth of that.
 	maxPayload = 1 << 20
 )
 
-// Decode reads a call and its inputs. It must run while the process is
-// stopped at the ioctl's entry; addr is the ioctl's third argument. It fails
-// only if there is no header to be read.
+// Decode decodes a call and its inputs. The process must be stopped at the entry of the
+// ioctl, whose third argument is addr. Decode fails only if it can't read the header.
 func Decode(addr uint64, mem Memory) (*Call, error) {
 	var b [hdrSize]byte
 	if err := mem(addr, b[:]); err != nil {
@@ -58,7 +57,7 @@ func Decode(addr uint64, mem Memory) (*Call, error) {
 	if c.Object = uapi.LookupObject(driver, h.ObjectId); c.Object != nil {
 		c.Method = c.Object.Method(h.MethodId)
 	}
-	// The kernel reads no attribute of a header that contradicts itself.
+	// The kernel reads no attributes if the header contradicts itself.
 	if want := hdrSize + attrLen*int(h.NumAttrs); int(h.Length) != want {
 		c.Err = fmt.Errorf("ioctl: header has length %d, want %d for %d attributes", h.Length, want, h.NumAttrs)
 		return c, nil
@@ -91,8 +90,8 @@ func (c *Call) isInvokeWrite() bool {
 	return c.Header.ObjectId == uapi.UVERBS_OBJECT_DEVICE && c.Header.MethodId == uapi.UVERBS_METHOD_INVOKE_WRITE
 }
 
-// DecodeResults reads what the kernel wrote. It must run when the process is
-// stopped at the ioctl's exit, and only if the ioctl succeeded.
+// DecodeResults decodes what the kernel wrote. The process must be stopped at the exit of
+// the ioctl, and the ioctl must have succeeded.
 func (c *Call) DecodeResults(mem Memory) {
 	budget := maxPayload
 	for i := range c.Attrs {
@@ -122,7 +121,7 @@ func (c *Call) DecodeResults(mem Memory) {
 			continue
 		}
 		a.Raw.Flags = now.Flags
-		// Mandatory outputs are always written, and not always marked.
+		// Mandatory outputs are always written, but not always marked.
 		if a.Spec.Mandatory || now.Flags&uapi.UVERBS_ATTR_F_VALID_OUTPUT != 0 {
 			v := c.decodePayload(a, c.outType(a), mem, &budget, false)
 			a.Out = &v
@@ -134,8 +133,8 @@ func (c *Call) decodeIn(a *CallAttr, mem Memory, budget *int) {
 	var v Value
 	switch {
 	case a.Spec == nil:
-		// The bytes behind the pointer may be room for an output; shown
-		// all the same, there is nothing better.
+		// The pointer may lead to room for an output. Show the bytes nevertheless: there is
+		// nothing better.
 		v = c.decodePayload(a, nil, mem, budget, true)
 		if a.Raw.Len == 0 {
 			v = Value{Type: &uapi.Type{Kind: uapi.TypeUint, Size: 8, Hex: true}, Num: a.Raw.Data}
@@ -160,7 +159,7 @@ func (c *Call) decodeIn(a *CallAttr, mem Memory, budget *int) {
 	a.In = &v
 }
 
-// decodeInline decodes an object or a descriptor, which is in the attribute.
+// decodeInline decodes an object or a descriptor, which is in the attribute itself.
 func decodeInline(spec *uapi.Attr, data uint64) Value {
 	t := &uapi.Type{Kind: uapi.TypeHandle, Size: wordSize, Object: spec.Object}
 	if spec.Kind == uapi.AttrFD || spec.Kind == uapi.AttrRawFD {
@@ -171,8 +170,8 @@ func decodeInline(spec *uapi.Attr, data uint64) Value {
 
 var errPayloadTooLong = errors.New("ioctl: too much data to read")
 
-// decodePayload decodes the attribute's data as t, which may be nil. Small
-// inputs are in the attribute, outputs never.
+// decodePayload decodes the attribute's data as t, which may be nil. Small inputs are in
+// the attribute itself, outputs never are.
 func (c *Call) decodePayload(a *CallAttr, t *uapi.Type, mem Memory, budget *int, in bool) Value {
 	n := int(a.Raw.Len)
 	if in && n <= wordSize && !c.written {
@@ -213,8 +212,8 @@ func parseAttr(b []byte) uapi.IbUverbsAttr {
 	return a
 }
 
-// inType returns how to read what the attribute brings: a write command's
-// request and a driver's part depend on the verb, all else is in the schema.
+// inType returns the type of the attribute's input. That of a write command's request, and
+// of a driver's data, depends on the verb. All others are in the schema.
 func (c *Call) inType(a *CallAttr) *uapi.Type {
 	switch {
 	case c.Write != nil && a.Raw.AttrId == uapi.UVERBS_ATTR_CORE_IN:
@@ -226,7 +225,7 @@ func (c *Call) inType(a *CallAttr) *uapi.Type {
 	return a.Spec.Type
 }
 
-// outType is inType for what the kernel writes.
+// outType is inType for the attribute's output.
 func (c *Call) outType(a *CallAttr) *uapi.Type {
 	switch {
 	case c.Write != nil && a.Raw.AttrId == uapi.UVERBS_ATTR_CORE_OUT:

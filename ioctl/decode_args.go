@@ -7,8 +7,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// Args returns what went into the call, by the names that libibverbs' users
-// know: for a write command those of its request, else those of the attributes.
+// Args returns the call's inputs, by the names that users of libibverbs know: the fields of
+// a write command's request, or else the attributes.
 func (c *Call) Args() []NamedValue {
 	var out []NamedValue
 	for i := range c.Attrs {
@@ -25,7 +25,7 @@ func (c *Call) Args() []NamedValue {
 	return out
 }
 
-// Results returns what came out of the call, new objects first.
+// Results returns the call's outputs, new objects first.
 func (c *Call) Results() []NamedValue {
 	var objects, data []NamedValue
 	for i := range c.Attrs {
@@ -44,14 +44,14 @@ func (c *Call) Results() []NamedValue {
 	return append(objects, data...)
 }
 
-// isResponse reports whether the attribute is what the verb is for, so that its
-// fields need no name before them.
+// isResponse reports whether the attribute is the verb's main result, whose fields need no
+// prefix.
 func (a *CallAttr) isResponse() bool {
 	return a.Spec.Name == "RESP" || a.Spec.CName == "UVERBS_ATTR_CORE_OUT"
 }
 
-// inlineBase replaces structs that others extend by their fields:
-// ib_uverbs_ex_modify_qp begins with an ib_uverbs_modify_qp.
+// inlineBase replaces base structs by their fields: for example, ib_uverbs_ex_modify_qp
+// begins with an ib_uverbs_modify_qp.
 func inlineBase(fields []NamedValue) []NamedValue {
 	var out []NamedValue
 	for _, f := range fields {
@@ -64,8 +64,7 @@ func inlineBase(fields []NamedValue) []NamedValue {
 	return out
 }
 
-// name returns the name that an attribute goes by: "send_cq" for
-// UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE.
+// name returns an attribute's name: "send_cq" for UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE.
 func (a *CallAttr) name() string {
 	if a.Spec == nil {
 		return "attr_" + hex(uint64(a.Raw.AttrId))
@@ -89,8 +88,8 @@ func (a *CallAttr) name() string {
 	return name
 }
 
-// ObjectWord returns the lower-case name of a kind of object of the core, "comp_channel",
-// or "handle" for all others.
+// ObjectWord returns the lower-case name of a core object type, such as "comp_channel", or
+// "handle" for others.
 func ObjectWord(id uint16) string {
 	if cname := uapi.EnumUverbsDefaultObjects.CNameOf(uint64(id)); cname != "" {
 		return strings.ToLower(strings.TrimPrefix(cname, uapi.EnumUverbsDefaultObjects.Prefix))
@@ -106,10 +105,10 @@ func fieldName(f *uapi.Field) string {
 	return f.CName
 }
 
-// requestFields returns the fields of a request that say something.
+// requestFields returns the meaningful fields of a request.
 func requestFields(w *uapi.WriteCommand, fields []NamedValue) []NamedValue {
 	fields = slices.DeleteFunc(inlineBase(fields), func(f NamedValue) bool {
-		// write()'s way to give the response's address; the ioctl has CORE_OUT.
+		// The response's address for write(). The ioctl has CORE_OUT for it.
 		return f.Name == "response"
 	})
 	if w.Name == "modify_qp" {
@@ -118,8 +117,7 @@ func requestFields(w *uapi.WriteCommand, fields []NamedValue) []NamedValue {
 	return fields
 }
 
-// qpAttrBits says which bit of attr_mask makes a field of ib_uverbs_modify_qp
-// count.
+// qpAttrBits maps fields of ib_uverbs_modify_qp to the bits of attr_mask that select them.
 var qpAttrBits = map[string]uapi.IbQpAttrMask{
 	"qp_state":            uapi.IB_QP_STATE,
 	"cur_qp_state":        uapi.IB_QP_CUR_STATE,
@@ -147,8 +145,8 @@ var qpAttrBits = map[string]uapi.IbQpAttrMask{
 	"rate_limit":          uapi.IB_QP_RATE_LIMIT,
 }
 
-// selectedQPAttrs puts the handle and the mask first and drops what the mask
-// does not select: the kernel ignores it.
+// selectedQPAttrs puts the handle and the mask first. It drops the fields that the mask
+// doesn't select, because the kernel ignores them.
 func selectedQPAttrs(fields []NamedValue) []NamedValue {
 	i := slices.IndexFunc(fields, func(f NamedValue) bool { return f.Name == "attr_mask" })
 	if i < 0 {

@@ -7,8 +7,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// Verb returns the name of the call in libibverbs' words, without "ibv_":
-// "create_qp". What is not in the schema has numbers.
+// Verb returns the call's name in libibverbs without "ibv_", such as "create_qp". For a call
+// that is not in the schema, the name consists of numbers.
 func (c *Call) Verb() string {
 	switch {
 	case c.Write != nil:
@@ -19,7 +19,7 @@ func (c *Call) Verb() string {
 	return c.Method.Verb
 }
 
-// ObjectName returns the object's name in the kernel's headers, without
+// ObjectName returns the object type's name in the kernel's headers, without
 // UVERBS_OBJECT_, or its number.
 func (c *Call) ObjectName() string {
 	if c.Object == nil {
@@ -36,7 +36,7 @@ func (c *Call) MethodName() string {
 	return c.Method.CName
 }
 
-// Driver returns the name of the driver that the header names.
+// Driver returns the name of the driver in the header.
 func (c *Call) Driver() string { return uapi.EnumRdmaDriverId.Short(uint64(c.Header.DriverId)) }
 
 func hex(u uint64) string { return "0x" + strconv.FormatUint(u, 16) }

@@ -8,19 +8,19 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A Value is decoded data. Type says which of the fields hold it.
+// A Value is decoded data. Type determines which fields are set.
 type Value struct {
-	Type   *uapi.Type   // nil: raw bytes
+	Type   *uapi.Type   // nil for raw bytes
 	Num    uint64       // integers of all kinds; TypeInt is sign-extended
 	Bytes  []byte       // TypeBytes, TypeGID, TypeMAC, TypeString
 	Fields []NamedValue // TypeStruct; TypeUnion: every view of the same bytes
 	Elems  []Value      // TypeArray
 
-	Addr uint64 // where Err happened
-	Err  error  // the data could not be read; nothing else is set
+	Addr uint64 // the address that could not be read
+	Err  error  // why the data could not be read; then only Addr is set, too
 }
 
-// A NamedValue is a value with the name that users know it by.
+// A NamedValue is a value with its name for users.
 type NamedValue struct {
 	Name  string
 	Value Value
@@ -34,8 +34,8 @@ func (v *Value) Kind() uapi.TypeKind {
 	return v.Type.Kind
 }
 
-// decodeValue decodes b as a t, which may be nil. It takes any b: data too
-// short for an integer stays bytes, a struct lacks the fields beyond its end.
+// decodeValue decodes b as a t, which may be nil. It accepts any b. Data that is too short
+// for an integer stays bytes. A struct lacks the fields beyond the end of b.
 func decodeValue(t *uapi.Type, b []byte) Value {
 	if t == nil {
 		return Value{Bytes: b}
@@ -72,7 +72,7 @@ func decodeValue(t *uapi.Type, b []byte) Value {
 	return Value{Bytes: b}
 }
 
-// decodeInteger reads an integer that has t's size, or all of b if t has none.
+// decodeInteger decodes an integer of t's size, or of the size of b if t has none.
 func decodeInteger(t *uapi.Type, b []byte) (uint64, bool) {
 	size := t.Size
 	if size == 0 {
@@ -124,8 +124,7 @@ func decodeFields(s *uapi.Struct, b []byte) []NamedValue {
 	return out
 }
 
-// isFiller reports whether a field has no meaning yet: it is shown if it is
-// set all the same.
+// isFiller reports whether a field is reserved. Such a field is shown only if it is set.
 func isFiller(cname string) bool {
 	return cname == "pad" || strings.HasPrefix(cname, "reserved") || strings.HasSuffix(cname, "_reserved") || strings.HasPrefix(cname, "rsvd")
 }
@@ -160,6 +159,5 @@ func decodeArray(t *uapi.Type, b []byte) Value {
 	return v
 }
 
-// DecodeStruct decodes b as the struct. It takes any b: the fields beyond its end
-// are missing.
+// DecodeStruct decodes b as the struct. It accepts any b: fields beyond its end are missing.
 func DecodeStruct(s *uapi.Struct, b []byte) []NamedValue { return decodeFields(s, b) }

@@ -13,11 +13,9 @@ const (
 	writeExHdrSize = 16
 )
 
-// DecodeWrite reads a command of the ABI that came before the ioctl: n bytes at
-// addr, given to write(2) on a uverbs file. The Call is that of
-// UVERBS_METHOD_INVOKE_WRITE, which runs the same commands, as far as a file
-// without an ioctl header tells: the driver is the caller's knowledge. The rules
-// of [Decode] hold.
+// DecodeWrite decodes a command of the older write ABI: n bytes at addr, passed to write(2)
+// on a uverbs file. It returns the equivalent Call of UVERBS_METHOD_INVOKE_WRITE. The caller
+// must know the driver, because there is no ioctl header. The rules of [Decode] apply.
 func DecodeWrite(addr, n uint64, driver uapi.RdmaDriverId, mem Memory) (*Call, error) {
 	var b [writeHdrSize + writeExHdrSize]byte
 	if n < writeHdrSize {
@@ -66,7 +64,7 @@ func DecodeWrite(addr, n uint64, driver uapi.RdmaDriverId, mem Memory) (*Call, e
 				coreOut, driverOut = uint64(w.RespLen), coreOut-uint64(w.RespLen)
 			}
 			if w.Resp != nil {
-				// Every request that is answered begins with where to.
+				// Every request with a response begins with the response's address.
 				var p [8]byte
 				if err := mem(body, p[:]); err == nil {
 					response = binary.NativeEndian.Uint64(p[:])
@@ -74,8 +72,8 @@ func DecodeWrite(addr, n uint64, driver uapi.RdmaDriverId, mem Memory) (*Call, e
 			}
 		}
 	}
-	// Lengths that contradict the call's are the kernel's to refuse; shown is
-	// what was given.
+	// If the lengths contradict the call's length, the kernel refuses the command. Show
+	// what was passed.
 	core = min(core, rest)
 	driverIn = min(driverIn, rest-core)
 	c.add(uapi.UVERBS_ATTR_CORE_IN, core, body)
@@ -95,10 +93,9 @@ func DecodeWrite(addr, n uint64, driver uapi.RdmaDriverId, mem Memory) (*Call, e
 	return c, nil
 }
 
-// add adds what the ioctl would have as an attribute.
+// add adds the equivalent of an attribute of the ioctl.
 func (c *Call) add(id uint16, n, data uint64) {
-	// Nothing longer fits into the header's words, and what write(2) was
-	// given beyond them says nothing.
+	// The header's fields can't express more, and further data of write(2) has no meaning.
 	n = min(n, 1<<16-1)
 	c.Attrs = append(c.Attrs, CallAttr{
 		Raw:  uapi.IbUverbsAttr{AttrId: id, Len: uint16(n), Data: data},

@@ -4,12 +4,12 @@
 //
 // # Commands
 //
-// A call names an object and a method on it, and carries attributes: small
-// data inline, larger data behind pointers, handles, file descriptors. Each
-// method is a type, and each of its attributes a Go method of that type:
-// [CqCreate] is UVERBS_METHOD_CQ_CREATE. A Go method takes an input as its
-// argument. One without an argument adds an output, and returns where the
-// kernel will write it. An output of no fixed size goes into the caller's slice.
+// A call names an object type and a method, and has attributes: small data inline, larger
+// data behind pointers, handles and file descriptors. Each method is a Go type, and each
+// attribute is a Go method of that type: [CqCreate] is UVERBS_METHOD_CQ_CREATE. A Go method
+// with an argument adds an input. One without an argument adds an output, and returns a
+// pointer to where the kernel will write it. An output of variable size goes into the
+// caller's slice.
 //
 //	c := ioctl.NewCqCreate()
 //	defer c.Release()
@@ -18,8 +18,8 @@
 //	…
 //	err := c.Run(file)
 //
-// Verbs that have only a write command go through UVERBS_METHOD_INVOKE_WRITE.
-// Each is a type, too, with its request and its response as fields:
+// Verbs that only exist as write commands use UVERBS_METHOD_INVOKE_WRITE. Each of these is
+// a Go type, too, with its request and its response as fields:
 //
 //	c := ioctl.NewWriteAllocPd()
 //	defer c.Release()
@@ -30,19 +30,18 @@
 //
 //	page := c.Mlx5().Out()
 //
-// All of that is generated from the kernel's sources, beside package uapi's schema,
-// against which Run checks the finished command. What passes has the attributes that
-// the method wants, each once and as long as the kernel takes it, and the request
-// and the response of its write command. All else is refused before it reaches the
-// kernel.
+// All of this is generated from the kernel's sources, together with the schema in package
+// uapi. Run checks the finished command against that schema: each required attribute must
+// be there once, with a length that the kernel accepts, and so must a write command's
+// request and response. A command that fails the check doesn't reach the kernel.
 //
 // # Decoding
 //
-// [Decode] goes the other way, for a tracer: from the raw bytes of another
-// process's call back to names and values, by the same schema.
+// [Decode] is the inverse, for tracers: with the same schema, it converts the raw bytes of
+// another process's call to names and values.
 //
 // # Compatibility
 //
-// The package is exported for those who build providers and tools. It is
-// outside the compatibility promise until v1.
+// The package is exported for authors of providers and tools. It is outside the
+// compatibility promise until v1.
 package ioctl

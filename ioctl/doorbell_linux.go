@@ -6,19 +6,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Why the unsafe code of this file holds: the pointer becomes a number in the call
-// itself, which keeps what it points at alive; the Go heap doesn't move.
+// Why the unsafe code of this file holds: the pointer is converted to a uintptr in the
+// call's argument list, which keeps its target alive. Objects on the Go heap don't move.
 
-// Doorbell hands the kernel one command of the write ABI, again where a signal
-// interrupts it. It exists for rxe alone, whose doorbell is such a command: see
-// package provider/rxe.
+// Doorbell passes one command of the write ABI to the kernel, and repeats it if a signal
+// interrupts it. It exists for rxe only, whose doorbell is such a command: see package
+// provider/rxe.
 //
-// Go's scheduler is not told of a brief one. From a goroutine that is in a call
-// for longer than some 20 µs it takes the processor, wakes a thread to use it, and
-// gives a processor back late, which would cost half as much again as a small
-// message. Until a brief doorbell returns, whoever needs that processor waits,
-// and so does the garbage collector: it must be one that never sleeps, and that has
-// little to do.
+// A brief doorbell bypasses Go's scheduler. If a system call takes longer than about 20 µs,
+// the scheduler takes the processor from the goroutine and wakes a thread to use it. The
+// goroutine gets a processor back late. For small messages that would add half of their
+// cost. Until a brief doorbell returns, nothing else can use its processor, and the garbage
+// collector waits. So it must never sleep, and have little to do.
 func (f *File) Doorbell(cmd []byte, brief bool) error {
 	for {
 		var err error

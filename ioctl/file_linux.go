@@ -9,13 +9,12 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A File is an open uverbs device, /dev/infiniband/uverbsN, and the driver
-// behind it. Its methods are safe for concurrent use, but for Close, which
-// must come after all others.
+// A File is an open uverbs device, /dev/infiniband/uverbsN, and its driver. Its methods are
+// safe for concurrent use, except for Close, which must be the last.
 type File struct {
 	fd     int
 	driver uint32
-	answer func(cmd uint64) syscall.Errno // nil: the kernel's
+	answer func(cmd uint64) syscall.Errno // replaces the kernel, if not nil
 }
 
 // Open opens the device node.
@@ -32,12 +31,12 @@ func Open(path string) (*File, error) {
 	}
 }
 
-// NewFile takes over a descriptor that is open already: one that another process
-// gave, for example. [File.Probe] finds its driver.
+// NewFile returns a File for an open descriptor, such as one received from another process.
+// It takes ownership of the descriptor. [File.Probe] finds its driver.
 func NewFile(fd int) *File { return &File{fd: fd} }
 
-// NewFake is NewFile for tests of what is built on this package: answer runs in
-// the place of the ioctl, with its argument, which Decode reads.
+// NewFake is NewFile for tests of code that uses this package. answer is called in place of
+// the ioctl, with the ioctl's argument, which Decode can decode.
 func NewFake(fd int, answer func(cmd uint64) syscall.Errno) *File {
 	return &File{fd: fd, answer: answer}
 }
@@ -45,10 +44,10 @@ func NewFake(fd int, answer func(cmd uint64) syscall.Errno) *File {
 // unassignedMethod is a method id that no object has.
 const unassignedMethod = 0x0fff
 
-// Probe tells whether the device is driven by the driver, and if so addresses
-// later commands to it. The kernel compares the driver's number before all
-// else, so a method that doesn't exist tells EPROTONOSUPPORT from EINVAL
-// without doing anything.
+// Probe reports whether the device has this driver. If so, it addresses later commands to
+// the driver. The kernel compares the driver's number before anything else. So a call of a
+// method that doesn't exist has no effect, and returns EPROTONOSUPPORT for another driver
+// and EINVAL for this one.
 func (f *File) Probe(driver uapi.RdmaDriverId) (bool, error) {
 	c := begin(uapi.UVERBS_OBJECT_DEVICE, unassignedMethod)
 	defer c.Release()
@@ -68,19 +67,19 @@ func (f *File) Probe(driver uapi.RdmaDriverId) (bool, error) {
 // FD returns the file descriptor.
 func (f *File) FD() int { return f.fd }
 
-// Mmap maps a queue or a register page that the driver offers at the offset,
-// shared, for reading and writing.
+// Mmap maps a queue or a register page that the driver provides at the offset, shared, for
+// reading and writing.
 func (f *File) Mmap(offset uint64, size int) ([]byte, error) {
 	return unix.Mmap(f.fd, int64(offset), size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 }
 
-// MmapReadOnly is Mmap for pages that the driver lets nobody write.
+// MmapReadOnly is Mmap for pages that the driver makes read-only.
 func (f *File) MmapReadOnly(offset uint64, size int) ([]byte, error) {
 	return unix.Mmap(f.fd, int64(offset), size, unix.PROT_READ, unix.MAP_SHARED)
 }
 
-// Munmap ends what Mmap or MmapReadOnly mapped.
+// Munmap unmaps what Mmap or MmapReadOnly has mapped.
 func Munmap(b []byte) error { return unix.Munmap(b) }
 
-// Close closes the device; the kernel then releases every object made through it.
+// Close closes the device. The kernel then releases all objects created through it.
 func (f *File) Close() error { return unix.Close(f.fd) }

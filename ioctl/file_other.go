@@ -18,16 +18,16 @@ var errNotLinux = errors.New("ioctl: RDMA verbs are not supported on " + runtime
 // Open fails: only Linux has uverbs devices.
 func Open(string) (*File, error) { return nil, errNotLinux }
 
-// NewFile returns a file that nothing can be done with.
+// NewFile returns a File whose methods all fail.
 func NewFile(int) *File { return new(File) }
 
-// NewFake returns a file that nothing can be done with.
+// NewFake returns a File whose methods all fail.
 func NewFake(int, func(cmd uint64) syscall.Errno) *File { return new(File) }
 
 // Probe fails.
 func (f *File) Probe(uapi.RdmaDriverId) (bool, error) { return false, errNotLinux }
 
-// FD returns no file descriptor.
+// FD returns -1.
 func (f *File) FD() int { return -1 }
 
 // Mmap fails.

@@ -7,16 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Why the unsafe code of this file holds: the addresses are those of a mapping that
-// mmap made here, which is none of Go's memory, and the slice is what is left of it
-// when its ends are given back.
+// Why the unsafe code of this file holds: the addresses are in a mapping made here by mmap,
+// which is not Go memory. The slice is the part that remains after the ends are unmapped.
 
-// MapMemory maps n bytes of zeroed memory outside the Go heap, for a device to
-// use; FreeMemory frees it. A child of fork doesn't get it: copy-on-write would take
-// the pages from the device.
+// MapMemory maps n bytes of zeroed memory outside the Go heap, for use by a device.
+// FreeMemory frees it. A forked child doesn't inherit it, because copy-on-write could take
+// the pages away from the device.
 //
-// From hugePage on, the memory begins at a multiple of that, and the kernel is asked
-// for pages of that size: the device then looks up fewer, and fewer are pinned.
+// Memory of at least hugePage bytes is aligned to hugePage, and the kernel is asked for huge
+// pages. Then the device looks up fewer pages, and fewer are pinned.
 func MapMemory(n int) ([]byte, error) {
 	mem, err := mapAligned(n)
 	if err != nil {
@@ -27,16 +26,16 @@ func MapMemory(n int) ([]byte, error) {
 		return nil, err
 	}
 	if n >= hugePage {
-		// A kernel without huge pages refuses, and small ones do as well.
+		// A kernel without huge pages refuses. Small pages work, too.
 		_ = unix.Madvise(mem, unix.MADV_HUGEPAGE)
 	}
 	return mem, nil
 }
 
-// hugePage is the size that amd64 has, and arm64 with pages of 4 KiB.
+// hugePage is the size of huge pages on amd64, and on arm64 with pages of 4 KiB.
 const hugePage = 2 << 20
 
-// mapAligned maps n bytes, at a multiple of hugePage if they are as many.
+// mapAligned maps n bytes, aligned to hugePage if n is at least that.
 func mapAligned(n int) ([]byte, error) {
 	if n <= 0 {
 		return nil, unix.EINVAL
@@ -63,7 +62,7 @@ func mapAligned(n int) ([]byte, error) {
 	return unsafe.Slice((*byte)(p), n), nil
 }
 
-// FreeMemory frees what MapMemory mapped.
+// FreeMemory frees memory of MapMemory.
 func FreeMemory(b []byte) error {
 	return unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(b)), uintptr(len(b)))
 }

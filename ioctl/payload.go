@@ -8,29 +8,28 @@ import (
 
 // Why the unsafe code of this file holds:
 //
-// The kernel gets addresses as u64, which the garbage collector can't see.
-// All payloads therefore live in the arena of the Cmd that holds the
-// attributes, or in the attribute itself; a Cmd comes from sync.Pool, so it is
-// a heap object, which Go never moves, and Run keeps it alive across the call.
-// Only getInto points elsewhere: there a runtime.Pinner holds the
-// slice, which also forces it off the goroutine's stack.
+// The kernel gets addresses as u64, which the garbage collector can't see. So all payloads
+// are in the arena of the Cmd with the attributes, or in the attribute itself. A Cmd comes
+// from a sync.Pool. It is a heap object, which Go never moves, and Run keeps it alive during
+// the call. Only getInto points elsewhere. There a runtime.Pinner holds the slice, which
+// also forces it off the goroutine's stack.
 //
-// The type parameters are instantiated with ABI structs and integers, which
-// contain no Go pointers; their alignment is at most 8, that of an arena word.
-// DriverData asks the same of what others instantiate it with.
+// The type parameters are instantiated with ABI structs and integers, which contain no Go
+// pointers. Their alignment is at most 8, which is that of an arena word.
+// DriverData requires the same of the types that other packages instantiate it with.
 
-// message is what the kernel reads: the header, with the attributes behind it.
+// message is what the kernel reads: the header, followed by the attributes.
 type message struct {
 	hdr   uapi.IbUverbsIoctlHdr
 	attrs [maxAttrs]uapi.IbUverbsAttr
 }
 
-// The attributes must follow the header without a gap, else this overflows.
+// The attributes must follow the header without a gap. Otherwise this constant overflows.
 const _ = -(unsafe.Offsetof(message{}.attrs) - unsafe.Sizeof(uapi.IbUverbsIoctlHdr{}))
 
 const attrSize = unsafe.Sizeof(uapi.IbUverbsAttr{})
 
-// address completes the header: the driver that it is for, and the message's length.
+// address completes the header with the driver and the message's length.
 func (c *Cmd) address(driver uint32) {
 	h := &c.msg.hdr
 	h.DriverId = driver
@@ -41,7 +40,7 @@ func (c *Cmd) address(driver uint32) {
 func (c *Cmd) alloc(size uintptr) unsafe.Pointer {
 	words := int((size + 7) / 8)
 	if c.used+words > len(c.arena) {
-		// Beyond any core verb: a block of its own.
+		// Larger than any payload of a core verb: use a separate block.
 		p := &make([]uint64, words)[0]
 		c.pins.Pin(p)
 		return unsafe.Pointer(p)
@@ -54,7 +53,7 @@ func (c *Cmd) alloc(size uintptr) unsafe.Pointer {
 	return unsafe.Pointer(p)
 }
 
-// in adds an input of size bytes and returns the place to fill.
+// in adds an input of size bytes and returns the memory to fill.
 func (c *Cmd) in(id uint16, size uintptr) unsafe.Pointer {
 	a := c.attr(id)
 	if size > 0xffff {
@@ -70,7 +69,7 @@ func (c *Cmd) in(id uint16, size uintptr) unsafe.Pointer {
 	return p
 }
 
-// add adds an input of type T and returns it, zeroed, to be filled before Run.
+// add adds an input of type T and returns it, zeroed. The caller fills it before Run.
 func add[T any](c *Cmd, id uint16) *T {
 	return (*T)(c.in(id, unsafe.Sizeof(*new(T))))
 }
@@ -83,7 +82,7 @@ func putAll[T any](c *Cmd, id uint16, v []T) {
 	copy(unsafe.Slice((*T)(c.in(id, uintptr(len(v))*unsafe.Sizeof(*new(T)))), len(v)), v)
 }
 
-// get adds an output of type T and returns it, to be read after Run.
+// get adds an output of type T and returns it. The caller reads it after Run.
 func get[T any](c *Cmd, id uint16) *T {
 	size := unsafe.Sizeof(*new(T))
 	p := c.alloc(size)
@@ -97,8 +96,8 @@ func get[T any](c *Cmd, id uint16) *T {
 	return (*T)(p)
 }
 
-// getInto adds an output that the kernel writes into the slice, for payloads
-// of which the caller knows only the largest size.
+// getInto adds an output that the kernel writes into the slice. It is for payloads of which
+// the caller only knows the maximum size.
 func getInto[T any](c *Cmd, id uint16, s []T) {
 	a := c.attr(id)
 	size := uintptr(len(s)) * unsafe.Sizeof(*new(T))
@@ -122,8 +121,8 @@ func requestWith[T any](c *Cmd, tail []byte) *T {
 	return (*T)(p)
 }
 
-// Scratch returns a zeroed T that lives as long as the command, and its
-// address, for the few requests that carry a pointer of their own.
+// Scratch returns a zeroed T that lives as long as the command, and its address. It is for
+// the few requests that contain a pointer.
 func Scratch[T any](c *Cmd) (*T, uint64) {
 	p := c.alloc(unsafe.Sizeof(*new(T)))
 	return (*T)(p), uint64(uintptr(p))

@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// Run checks the command against the schema and runs it, again where a signal
-// interrupts it. A refusal by the kernel is a bare unix.Errno.
+// Run checks the command against the schema and runs it. It repeats the call if a signal
+// interrupts it. If the kernel refuses the command, the error is a plain unix.Errno.
 func (c *Cmd) Run(f *File) error {
 	if err := c.check(f.driver); err != nil {
 		return err

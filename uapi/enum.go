@@ -9,8 +9,8 @@ import (
 // An Enum has the names of an enumeration's values, in the header's order.
 type Enum struct {
 	CName  string // "ib_uverbs_qp_type"
-	Prefix string // what the values' names have in common: "IB_UVERBS_QPT_"
-	Flags  bool   // the values are bits, to be combined
+	Prefix string // the common prefix of the values' names: "IB_UVERBS_QPT_"
+	Flags  bool   // the values are bits that can be combined
 	Values []EnumValue
 }
 
@@ -20,8 +20,8 @@ type EnumValue struct {
 	CName string // "IB_UVERBS_QPT_RC"
 }
 
-// CNameOf returns the kernel's name of a value, "" if it has none. Of several
-// names the header's first counts.
+// CNameOf returns the kernel's name of a value, or "" if it has none. Of several names it
+// returns the first in the header.
 func (e *Enum) CNameOf(v uint64) string {
 	for i := range e.Values {
 		if e.Values[i].Value == v {
@@ -31,12 +31,11 @@ func (e *Enum) CNameOf(v uint64) string {
 	return ""
 }
 
-// Format returns the kernel's name of a value, or of all the bits of a combination of
-// flags joined with "|". What has no name is a number.
+// Format returns the kernel's name of a value. For a combination of flags, it returns the
+// names of all bits, joined with "|". A value without a name becomes a number.
 func (e *Enum) Format(v uint64) string { return e.format(v, "") }
 
-// Short is Format without the prefix that the names have in common: "RC",
-// "LOCAL_WRITE|REMOTE_READ".
+// Short is Format without the common prefix of the names: "RC", "LOCAL_WRITE|REMOTE_READ".
 func (e *Enum) Short(v uint64) string { return e.format(v, e.Prefix) }
 
 func (e *Enum) format(v uint64, prefix string) string {

@@ -1,8 +1,8 @@
 package uapi
 
-// LookupObject returns a kind of object as the driver has it: with the core's
-// methods and attributes, and the driver's. It is nil if the kind is not known; the
-// driver namespace (id & UVERBS_ID_NS_MASK != 0) is known of mlx5.
+// LookupObject returns an object type of a driver, with the methods and attributes of the
+// core and of the driver. It is nil if the type is unknown. The driver namespace
+// (id & UVERBS_ID_NS_MASK != 0) is known for mlx5 only.
 func LookupObject(driver RdmaDriverId, id uint16) *Object {
 	if id&UVERBS_ID_NS_MASK == 0 {
 		if driver == RDMA_DRIVER_MLX5 && int(id) < len(mlx5CoreObjects) && mlx5CoreObjects[id] != nil {
@@ -20,7 +20,7 @@ func LookupObject(driver RdmaDriverId, id uint16) *Object {
 	return nil
 }
 
-// LookupMethod returns a method as the driver has it, nil if it is not known.
+// LookupMethod returns a method of a driver, or nil if it is unknown.
 func LookupMethod(driver RdmaDriverId, object, method uint16) *Method {
 	if o := LookupObject(driver, object); o != nil {
 		return o.Method(method)
@@ -28,8 +28,8 @@ func LookupMethod(driver RdmaDriverId, object, method uint16) *Method {
 	return nil
 }
 
-// VerbName returns libibverbs' name, without "ibv_", for one of the core's methods:
-// "create_qp". It is "" if the method is not known.
+// VerbName returns libibverbs' name of a core method, without "ibv_": "create_qp". It is ""
+// if the method is unknown.
 func VerbName(object, method uint16) string {
 	if m := LookupMethod(RDMA_DRIVER_UNKNOWN, object, method); m != nil {
 		return m.Verb
@@ -37,8 +37,8 @@ func VerbName(object, method uint16) string {
 	return ""
 }
 
-// LookupWriteCommand returns the command with the id that UVERBS_ATTR_WRITE_CMD has, nil if
-// it is not known.
+// LookupWriteCommand returns the command with this id, which is the value of
+// UVERBS_ATTR_WRITE_CMD, or nil if it is unknown.
 func LookupWriteCommand(id uint32) *WriteCommand {
 	for i := range writeCommands {
 		if writeCommands[i].ID == id {
@@ -48,17 +48,16 @@ func LookupWriteCommand(id uint32) *WriteCommand {
 	return nil
 }
 
-// A driverStruct says which structs a driver exchanges in one verb.
+// A driverStruct has the structs that a driver exchanges in one verb.
 type driverStruct struct {
 	driver  RdmaDriverId
 	verb    string
 	in, out *Struct
 }
 
-// DriverData returns the structs that a driver takes in UVERBS_ATTR_UHW_IN and gives in
-// UVERBS_ATTR_UHW_OUT for a verb ([Method].Verb or [WriteCommand].Name). They are
-// nil where there is none, or where it is not known. Drivers accept and give
-// shorter and longer ones, as older and newer kernels have them.
+// DriverData returns the structs of a driver's UVERBS_ATTR_UHW_IN and UVERBS_ATTR_UHW_OUT for
+// a verb ([Method].Verb or [WriteCommand].Name). A struct is nil if there is none, or if it
+// is unknown. Older and newer kernels have shorter and longer versions of them.
 func DriverData(driver RdmaDriverId, verb string) (in, out *Struct) {
 	for i := range driverStructs {
 		if d := &driverStructs[i]; d.driver == driver && d.verb == verb {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// A transition says which attributes a change of state must have, and which
-// it may have besides.
+// A transition has the attributes that a change of state requires, and those that it
+// allows in addition.
 type transition struct {
 	from, to IbQpState
 	types    string // "RC", "UC", "UD" and so on, or several, separated by spaces
@@ -14,12 +14,11 @@ type transition struct {
 	optional IbQpAttrMask
 }
 
-// transitions is the state machine of the InfiniBand specification (11.2.5.2,
-// "QP/EE state transition properties"), as the kernel holds QPs to it
-// (ib_modify_qp_is_ok), and for DC as mlx5's driver does. Beside these, any state
-// goes to RESET, and any but RESET to ERR, without attributes, but for a DCT. The
-// kernel's table also lets QPs that never are in SQE leave it, and raw packet QPs
-// go to SQD and back, which no driver has.
+// transitions is the state machine of the InfiniBand specification (11.2.5.2, "QP/EE state
+// transition properties"), as the kernel enforces it (ib_modify_qp_is_ok), and mlx5's driver
+// for DC. In addition, every state can change to RESET, and every state except RESET to ERR,
+// without attributes, except for a DCT. The kernel's table also lets QPs leave SQE that can
+// never be in it, and lets raw packet QPs change to SQD and back, which no driver supports.
 var transitions = []transition{
 	{IB_QPS_RESET, IB_QPS_INIT, "RC UC XRC_INI XRC_TGT DCT", IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS, 0},
 	{IB_QPS_RESET, IB_QPS_INIT, "UD", IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY, 0},
@@ -78,9 +77,9 @@ var transitions = []transition{
 	{IB_QPS_SQE, IB_QPS_RTS, "UD", 0, IB_QP_CUR_STATE | IB_QP_QKEY},
 }
 
-// WhyNotModifyQP says why the kernel refuses a modify_qp with these attributes for
-// a QP of type t ("RC", "XRC_INI", "DCI", …) that is in state from; "" if the state machine
-// allows it. Without IB_QP_STATE, to is from.
+// WhyNotModifyQP returns why the kernel refuses a modify_qp with these attributes for a QP
+// of type t ("RC", "XRC_INI", "DCI", …) in state from. It returns "" if the state machine
+// allows the change. Without IB_QP_STATE, to is from.
 func WhyNotModifyQP(t string, from, to IbQpState, mask IbQpAttrMask) string {
 	if x := mask &^ IB_QP_ATTR_STANDARD_BITS; x != 0 {
 		return fmt.Sprintf("unknown bits %#x in the attribute mask", uint32(x))

@@ -1,12 +1,11 @@
 package uapi
 
-// An AttrKind says how an attribute of an ioctl method carries its payload.
+// An AttrKind is the way in which an attribute of an ioctl method carries its payload.
 type AttrKind uint8
 
 const (
-	// AttrPtrIn is data for the kernel: in the attribute itself when it has
-	// at most 8 bytes, else behind a pointer. Constants and flags are AttrPtrIn
-	// with a Type that says so.
+	// AttrPtrIn is data for the kernel: in the attribute itself if it has at most 8 bytes,
+	// otherwise behind a pointer. Constants and flags are AttrPtrIn with such a Type.
 	AttrPtrIn AttrKind = iota + 1
 	// AttrPtrOut is room for data from the kernel, always behind a pointer.
 	AttrPtrOut
@@ -14,10 +13,9 @@ const (
 	AttrIDR
 	// AttrIDRArray is a list of u32 handles, behind a pointer.
 	AttrIDRArray
-	// AttrFD is an object that is a file descriptor. With AccessNew the kernel
-	// makes it.
+	// AttrFD is an object that is a file descriptor. With AccessNew the kernel creates it.
 	AttrFD
-	// AttrRawFD is a file descriptor that is no uverbs object, such as a dma-buf.
+	// AttrRawFD is a file descriptor that is not a uverbs object, such as a dma-buf.
 	AttrRawFD
 	// AttrEnumIn is AttrPtrIn, and the attribute's elem_id selects one of Elems.
 	AttrEnumIn
@@ -43,7 +41,7 @@ func (k AttrKind) String() string {
 	return "unknown"
 }
 
-// An Access says what a method does to the object that an attribute names.
+// An Access is what a method does with the object of an attribute.
 type Access uint8
 
 const (
@@ -67,7 +65,7 @@ func (a Access) String() string {
 	return "none"
 }
 
-// IDRAnyObject is the Object of an attribute that takes a handle of any kind.
+// IDRAnyObject is the Object of an attribute that takes a handle of any object type.
 const IDRAnyObject = 0xFFFF
 
 // An Attr describes one attribute of a method.
@@ -82,19 +80,19 @@ type Attr struct {
 	// ZeroTrailing: the payload may be longer than MaxLen if the rest is zero.
 	ZeroTrailing bool
 
-	// MinLen and MaxLen bound the payload's length, in bytes for AttrPtrIn
-	// and AttrPtrOut, in handles for AttrIDRArray. MaxLen is negative if there is no
-	// bound but the protocol's 65535.
+	// MinLen and MaxLen bound the payload's length, in bytes for AttrPtrIn and AttrPtrOut,
+	// in handles for AttrIDRArray. MaxLen is negative if the only bound is the protocol's
+	// 65535.
 	MinLen, MaxLen int
 
 	Name  string // "CQE"
 	CName string // "UVERBS_ATTR_CREATE_CQ_CQE"
 
-	Type  *Type  // how to read the payload; nil: raw bytes
+	Type  *Type  // the payload's type; nil for raw bytes
 	Elems []Attr // AttrEnumIn: the payload for elem_id 0, 1, ...; else nil
 }
 
-// A Method describes what one ioctl does.
+// A Method describes a method of the ioctl.
 type Method struct {
 	ID    uint16
 	Name  string // "CREATE"
@@ -103,7 +101,7 @@ type Method struct {
 	Attrs []Attr // ascending by ID: a driver's come last
 }
 
-// Attr returns the attribute with this id, nil if there is none.
+// Attr returns the attribute with this id, or nil if there is none.
 func (m *Method) Attr(id uint16) *Attr {
 	for i := range m.Attrs {
 		if m.Attrs[i].ID == id {
@@ -113,7 +111,7 @@ func (m *Method) Attr(id uint16) *Attr {
 	return nil
 }
 
-// An Object describes a kind of object, and the methods on it.
+// An Object describes an object type and its methods.
 type Object struct {
 	ID      uint16
 	Name    string    // "QP"
@@ -121,7 +119,7 @@ type Object struct {
 	Methods []*Method // ascending by ID: a driver's come last
 }
 
-// Method returns the method with this id, nil if there is none.
+// Method returns the method with this id, or nil if there is none.
 func (o *Object) Method(id uint16) *Method {
 	for _, m := range o.Methods {
 		if m.ID == id {
@@ -131,7 +129,7 @@ func (o *Object) Method(id uint16) *Method {
 	return nil
 }
 
-// A TypeKind says how to read a value.
+// A TypeKind is the kind of a Type.
 type TypeKind uint8
 
 const (
@@ -155,14 +153,14 @@ const (
 // A Type describes a value.
 type Type struct {
 	Kind      TypeKind
-	Size      int    // bytes; 0: all that the payload has
+	Size      int    // bytes; 0 for the whole payload
 	Hex       bool   // TypeUint: best shown in hexadecimal
-	BigEndian bool   // integers: network byte order, else the host's
+	BigEndian bool   // integers: in network byte order instead of the host's
 	Object    uint16 // TypeHandle
 	Enum      *Enum  // TypeEnum, TypeFlags
 	Struct    *Struct
 	Elem      *Type // TypeArray
-	Len       int   // TypeArray; negative: all that the payload has
+	Len       int   // TypeArray; negative for the whole payload
 }
 
 // A Struct describes a struct or union of the ABI.
@@ -173,7 +171,7 @@ type Struct struct {
 	Fields []Field
 }
 
-// Field returns the field with this C name, nil if there is none.
+// Field returns the field with this C name, or nil if there is none.
 func (s *Struct) Field(cname string) *Field {
 	for i := range s.Fields {
 		if s.Fields[i].CName == cname {
@@ -188,7 +186,7 @@ type Field struct {
 	Name   string // "QpType"
 	CName  string // "qp_type"
 	Offset int
-	Size   int  // 0: a flexible array, to the end of the payload
+	Size   int  // 0 for a flexible array, which extends to the end of the payload
 	Type   Type // Type.Size is Size
 }
 
@@ -201,8 +199,8 @@ type WriteCommand struct {
 	Name   string // libibverbs' function without "ibv_": "create_qp", "modify_cq"
 	CName  string // "IB_USER_VERBS_CMD_CREATE_QP"
 
-	// ReqLen and RespLen are how many bytes of Req and Resp must be there;
-	// an Ex command may be given more and less may be read or written.
+	// ReqLen and RespLen are the minimum lengths of Req and Resp. For an Ex command they
+	// may be longer, and the kernel may read or write less.
 	ReqLen, RespLen int
-	Req, Resp       *Struct // nil: none
+	Req, Resp       *Struct // nil if there is none
 }

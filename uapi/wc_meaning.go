@@ -1,6 +1,6 @@
 package uapi
 
-// WCMeaning says what usually lies behind a completion's status.
+// WCMeaning returns the usual cause of a completion's status.
 func WCMeaning(s IbWcStatus) string {
 	switch s {
 	case IB_WC_SUCCESS:
