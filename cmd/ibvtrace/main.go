@@ -7,13 +7,13 @@
 //	ibvtrace figure [-o FILE] FILE...
 //	ibvtrace objects [-p PID]
 //
-// Any program will do, C or Go, static or dynamic, with all its threads and
-// children. A seccomp filter lets system calls through that are none of RDMA's.
-// Posting and polling happen in the program's own memory and run at full speed,
-// unless -e asks for them (-e all, -e data).
+// It works with any program, C or Go, static or dynamic, with all its threads and
+// children. A seccomp filter passes system calls that have nothing to do with RDMA. Posts
+// and polls happen in the program's own memory, and run at full speed unless -e selects
+// them (-e all, -e data).
 //
-// Ibvtrace -h has the options with examples, the manual page ibvtrace.1 all of it,
-// package event the form of the JSON that --json writes.
+// Ibvtrace -h shows the options with examples. The manual page ibvtrace.1 documents
+// everything. Package event documents the JSON that --json writes.
 //
 // # Text
 //
@@ -22,34 +22,31 @@
 //	10:31:07.120345 [4711 server] ibv_create_qp(pd=3, send_cq=5, recv_cq=5, type=RC, ...) = qp 7 (qpn 0x11, ...) <84 µs>
 //	10:31:07.120911 [4711 server] ibv_reg_mr(start=0x7f1b40000000, length=4096, pd=3, ...) = -1 ENOMEM (Cannot allocate memory) <9 µs>
 //
-// They are the local time at which the verb was called, the process (and the
-// thread, as PID/TID, if it is not the first), its name, the verb with what went
-// in, and what came out. Handles are the kernel's: pd=3 is the object that a line
-// before made with "= pd 3". A handle that was used before has a count, qp 7#2 is
-// the second with this number. Where a process has opened more than one device,
-// lines of all but the first say which file they are about. What
-// says little (the program's own handles, the driver's data, zeros in large
-// structs) is left out unless -v is given.
+// A line has the local time of the call, the process (as PID/TID if it is not the first
+// thread) and its name, the verb with its inputs, and its outputs. Handles are the
+// kernel's: pd=3 is the object that an earlier line created with "= pd 3". A reused handle
+// has a count: qp 7#2 is the second QP with this handle. If a process has opened more than
+// one device, the lines of all but the first name the file. Details of little interest
+// (the program's own handles, the driver's data, zeros in large structs) are omitted
+// unless -v is given.
 //
-// The duration is the kernel's, and for verbs that stop the program (the manual page says
-// which) what it takes to wake up the tracer.
-// Objects, methods and attributes that ibvtrace does not know are printed by
-// number, with their bytes in hexadecimal. A verb whose thread died in it ends
-// with "= ?".
+// The duration is that of the call in the kernel. For verbs that stop the program (the
+// manual page lists them) it includes waking up the tracer. Unknown objects, methods and
+// attributes are printed by number, with their bytes in hexadecimal. If a thread dies in a
+// verb, the line ends with "= ?".
 //
 // # Signals and status
 //
-// The program's input, output, signals and exit status pass through: ibvtrace
-// exits as the program did, by the same signal if one killed it. Errors of
-// ibvtrace itself, such as a command that is not there, give status 1.
-// SIGTERM is handed on to the program; SIGINT, SIGQUIT and SIGHUP are handed on
-// unless the terminal has sent them to the program already. If ibvtrace is
-// killed, so is a program that it started: without a tracer the filter would fail
-// every verb. Signals ignored at the start stay ignored in the program only if they
-// are SIGHUP, SIGINT or a job-control signal.
+// The program's input, output, signals and exit status pass through. Ibvtrace exits as the
+// program did: with its status, or by the same signal. Errors of ibvtrace itself, such as a
+// command that doesn't exist, give status 1. SIGTERM is forwarded to the program. SIGINT,
+// SIGQUIT and SIGHUP are forwarded unless the terminal has already sent them to the
+// program. If ibvtrace is killed, so is a program that it has started: without a tracer,
+// the filter would make every verb fail. A signal that was ignored at the start stays
+// ignored in the program only if it is SIGHUP, SIGINT or a job-control signal.
 //
-// Unless it has CAP_SYS_ADMIN, ibvtrace has to set no_new_privs to install the
-// filter, so set-user-ID programs run without the other user's rights.
+// Without CAP_SYS_ADMIN, ibvtrace must set no_new_privs to install the filter, so
+// set-user-ID programs run without the other user's rights.
 package main
 
 import (
@@ -61,7 +58,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/trace"
 )
 
-// A command is what the first argument chooses, if it is not a program.
+// A command is a subcommand, which the first argument selects.
 type command struct {
 	name  string
 	usage string
@@ -94,7 +91,7 @@ func main() {
 	end.Exit()
 }
 
-// leave ends ibvtrace, with help if that was asked for.
+// leave exits, after printing the help if that was requested.
 func leave(name, usage string, err error) {
 	switch {
 	case errors.Is(err, errHelp):

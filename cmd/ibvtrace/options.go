@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
 )
 
-// options are what the command line says.
+// options are the options of the command line.
 type options struct {
 	output string
 	views
@@ -38,7 +38,7 @@ type views struct {
 
 var errHelp = errors.New("help")
 
-// traceFlags are those of ibvtrace COMMAND; what they say goes to o.
+// traceFlags returns the flags of ibvtrace COMMAND, which set o.
 func traceFlags(o *options) *flag.FlagSet {
 	f := viewFlags("ibvtrace", o)
 	f.Func("p", "attach to the process `PID`; may be repeated", addPIDs(&o.pids))
@@ -62,7 +62,7 @@ func addPIDs(pids *[]int) func(string) error {
 	}
 }
 
-// viewFlags are those that say how a trace is shown.
+// viewFlags returns the flags that control how a trace is shown.
 func viewFlags(name string, o *options) *flag.FlagSet {
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.SetOutput(io.Discard)
@@ -123,7 +123,7 @@ func parse(f *flag.FlagSet, args []string) ([]string, error) {
 	return f.Args(), nil
 }
 
-// parseFiles parses arguments of which files may stand before options.
+// parseFiles parses arguments in which files may precede options.
 func parseFiles(f *flag.FlagSet, args []string) ([]string, error) {
 	var files []string
 	for {

@@ -9,9 +9,8 @@ import (
 	"syscall"
 )
 
-// An output is where a trace goes. A disk that is full must end neither the
-// traced program nor the other views: the first failure is told, and what
-// follows is lost.
+// An output is the destination of a trace. A full disk must end neither the traced program
+// nor the other views: the first failure is reported, and later output is lost.
 type output struct {
 	file *os.File
 	w    io.Writer // file, or a buffer before it
@@ -19,7 +18,7 @@ type output struct {
 	err  error
 }
 
-// openOutput creates the file, or takes the one that is open if there is no name.
+// openOutput creates the file, or uses the open one if there is no name.
 func openOutput(name string, other *os.File) (*output, error) {
 	if name == "" || name == "-" {
 		return &output{file: other, w: other, name: "the trace"}, nil
@@ -48,10 +47,10 @@ func (o *output) failed(err error) {
 	}
 }
 
-// buffer makes writing faster, for those who do not want each line at once.
+// buffer makes writing faster, if lines need not appear at once.
 func (o *output) buffer() { o.w = bufio.NewWriterSize(o.file, 64<<10) }
 
-// close writes what is left and closes what openOutput opened.
+// close flushes the buffer, and closes the file if openOutput has created it.
 func (o *output) close() {
 	if b, ok := o.w.(*bufio.Writer); ok && o.err == nil {
 		o.failed(b.Flush())
@@ -61,7 +60,7 @@ func (o *output) close() {
 	}
 }
 
-// gone reports whether an error means that nobody reads any more.
+// gone reports whether an error means that the reader has gone.
 func gone(err error) bool {
 	return errors.Is(err, syscall.EPIPE)
 }

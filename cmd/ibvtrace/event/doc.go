@@ -1,10 +1,10 @@
-// Package event, whose Go API is not promised, has the events of a trace and their
-// form in JSON. The form in JSON is promised: it has a version.
+// Package event has the events of a trace, and their JSON format. The format is versioned
+// and stable. The Go API is not.
 //
 // # JSON
 //
-// A trace is one object per line. Of these fields the first seven are always
-// there; those that are empty or zero are left out, if not said otherwise.
+// A trace has one object per line. The first seven of these fields are always present.
+// Other fields are omitted if they are empty or zero, unless stated otherwise.
 //
 //	v         string   version of this form: "1.0"
 //	ts        string   RFC 3339 with nanoseconds, UTC: when it began
@@ -34,35 +34,33 @@
 //	destroyed array    of objects
 //	raw       array    with --raw, the ioctl's attributes, see below
 //
-// In args and out, integers are numbers in full (a reader that uses doubles
-// loses digits of 64-bit ones), names of an enumeration's values, GIDs and
-// addresses are strings, sets of flags arrays of strings, both without the
-// kernel's prefix, pointers strings such as "0x7f00", other bytes strings of
-// hexadecimal digits. Memory that could not be read is {"unreadable": "0x7f00"}.
+// In args and out, integers are numbers with all digits (a reader that uses doubles loses
+// some of 64-bit integers). Values of enumerations, GIDs and addresses are strings. Sets of
+// flags are arrays of strings. Names of values and flags lack the kernel's prefix. Pointers
+// are strings such as "0x7f00", and other bytes are strings of hexadecimal digits. Memory
+// that could not be read is {"unreadable": "0x7f00"}.
 //
 // The fields of types are paths such as "args.cap.flags" or "args.sge.0.lkey".
-// Their values say what a number or a string is: "hex", "fd", "ptr", "text",
-// "bytes", "word", "list" or, for a handle, what it is one of and which one
-// with this handle: "pd#1".
+// Their values are the types of numbers and strings: "hex", "fd", "ptr", "text", "bytes",
+// "word", "list" or, for a handle, the object type and the generation: "pd#1".
 //
-// An object is {"type": "qp", "handle": 7, "gen": 1, "file": 2, "num": 17}: num is
-// a QP's number or a memory region's lkey. File and handle may belong to another
-// object once it is destroyed; gen counts them. "before": true marks those made
+// An object is {"type": "qp", "handle": 7, "gen": 1, "file": 2, "num": 17}. num is a QP's
+// number or a memory region's lkey. After an object is destroyed, another one may get the
+// same file and handle; gen counts them. "before": true marks objects that were created
 // before ibvtrace attached.
 //
 // A raw attribute is {"id": 0, "name": "UVERBS_ATTR_...", "len": 8, "flags": 1,
 // "elem": 0, "data": "0x3", "bytes": "0300"}.
 //
-// The version's second number grows with new fields, kinds and types, which
-// readers skip; the first with all else, and readers refuse it.
+// New fields, kinds and types increase the second number of the version. Readers skip
+// these. All other changes increase the first number. Readers refuse a newer first number.
 //
 // # Verbs that post and poll
 //
-// The figure and the statistics count on these names. ibv_post_send, ibv_post_recv,
-// ibv_post_srq_recv and ibv_post_wq_recv have args qp, srq or wq and wr, a list of
-// structs with wr_id, opcode, length (bytes, all SGEs together) and what else the work
-// request has.
-// ibv_poll_cq has args cq and num_entries, out wc, a list of structs with wr_id,
-// status, opcode, byte_len and qp_num; it returns how many these are. The
-// work requests of one doorbell may come as one event or as many.
+// The figure and the statistics rely on these names. ibv_post_send, ibv_post_recv,
+// ibv_post_srq_recv and ibv_post_wq_recv have args qp, srq or wq, and wr. The latter is a
+// list of structs with wr_id, opcode, length (in bytes, over all SGEs) and the other fields
+// of the work request. ibv_poll_cq has args cq and num_entries, and out wc, a list of structs
+// with wr_id, status, opcode, byte_len and qp_num. It returns their number. The work requests
+// of one doorbell may be one event or several.
 package event

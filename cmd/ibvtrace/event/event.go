@@ -2,19 +2,19 @@ package event
 
 import "time"
 
-// A Kind says what an event is.
+// A Kind is the kind of an event.
 type Kind string
 
 const (
 	Control Kind = "control" // a verb that the kernel runs
 	Data    Kind = "data"    // a verb that posts or polls, in the program's own memory
 	CM      Kind = "cm"      // a command of the connection manager
-	Async   Kind = "event"   // an event that was read: a completion channel's, an asynchronous one, the connection manager's
+	Async   Kind = "event"   // an event was read: of a completion channel, asynchronous, or of the connection manager
 	Map     Kind = "map"     // a device's pages were mapped
 	Open    Kind = "open"    // a device or an event file was opened
-	Close   Kind = "close"   // such a file was closed for the last time, and with it all that it held
+	Close   Kind = "close"   // the last descriptor of such a file was closed, which destroys its objects
 	Exit    Kind = "exit"    // a process ended
-	Note    Kind = "note"    // something that ibvtrace says, in Why
+	Note    Kind = "note"    // a message of ibvtrace, in Why
 )
 
 // An Event is something that a traced program did.
@@ -25,20 +25,20 @@ type Event struct {
 	Comm string // the thread's name
 	Kind Kind
 
-	// Verb is the function that a C program calls for this: "ibv_create_qp",
-	// "rdma_connect". Unknown ones have numbers: "ibv_object_0x33_method_0x2".
+	// Verb is the corresponding C function: "ibv_create_qp", "rdma_connect". For an unknown
+	// verb it has numbers: "ibv_object_0x33_method_0x2".
 	Verb   string
 	Object string // a control verb's object in the kernel's headers: "QP"
 	Method string // and its method: "UVERBS_METHOD_QP_CREATE"
 
-	Device string // "rxe0"; "" if the file is none of a device
+	Device string // "rxe0"; "" if the file is not a device's
 	Driver string // the kernel's rdma_driver_id: "RXE"
-	File   int    // which open file, unique in a trace, from 1 on; 0: none that is known
-	FD     int    // the descriptor that was used; -1: none
-	Path   string // what FD is if it is none of RDMA's
+	File   int    // the number of the open file, unique in a trace, from 1; 0 if unknown
+	FD     int    // the descriptor that was used, or -1
+	Path   string // what FD refers to, if it is not an RDMA file
 
-	Args []Field // what went in, in order
-	Out  []Field // what came out, new objects first
+	Args []Field // the inputs, in order
+	Out  []Field // the outputs, new objects first
 	// Problem is why Args are incomplete or missing.
 	Problem string
 
@@ -46,10 +46,10 @@ type Event struct {
 	Ret      int64  // what the call returned: -1 for an error
 	Errno    string // "ENOMEM", "" if it did not fail
 	Error    string // libc's words for it
-	// Rejects is the argument that the kernel rejects, where that can be told.
+	// Rejects is the argument that the kernel rejects, if that is known.
 	Rejects string
-	// Why explains a failure in the words of verbs, that of a completion too; a
-	// Note's text.
+	// Why explains a failure, also that of a completion, in terms of verbs. For a Note it
+	// is the text.
 	Why      string
 	Duration time.Duration
 	Timed    bool // Duration is known
@@ -57,15 +57,15 @@ type Event struct {
 	Created   []Object
 	Destroyed []Object
 
-	// Raw are the attributes of the ioctl as they were given.
+	// Raw has the attributes of the ioctl as they were passed.
 	Raw []RawAttr
 }
 
 // Failed reports whether the verb failed.
 func (e *Event) Failed() bool { return e.Errno != "" }
 
-// Broken returns the status of the first completion that the verb gave and that is
-// no success, "" if there is none, and how many there are.
+// Broken returns the status of the first failed completion that the verb returned, or "",
+// and the number of failed completions.
 func (e *Event) Broken() (status string, n int) {
 	wcs := Find(e.Out, "wc")
 	if wcs == nil {
@@ -81,7 +81,7 @@ func (e *Event) Broken() (status string, n int) {
 	return status, n
 }
 
-// An Object is one that the kernel holds for a program.
+// An Object is a program's object in the kernel.
 type Object struct {
 	Type   string `json:"type"`             // "pd", "mr", "cq", "qp", "comp_channel", "cm_id", ...
 	Handle uint64 `json:"handle"`           // what the kernel calls it, unique among those that live in File
@@ -102,7 +102,7 @@ type RawAttr struct {
 	Bytes []byte // what is there, if it was read
 }
 
-// A Sink takes events in the order in which they ended. Close writes what is left.
+// A Sink receives events in the order in which they ended. Close writes remaining output.
 type Sink interface {
 	Event(*Event) error
 	Close() error

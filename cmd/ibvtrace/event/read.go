@@ -12,9 +12,8 @@ import (
 // and a kernel's fill of attributes, stay below.
 const longestLine = 16 << 20
 
-// A Reader reads a trace in JSON. It takes what it is given: of the same version
-// and newer ones that only add to it, nothing makes it panic or use more memory
-// than some multiple of a line.
+// A Reader reads a trace in JSON, of this version and of newer ones that only add to it. No
+// input makes it panic, or use more memory than a small multiple of a line.
 type Reader struct {
 	r    *bufio.Reader
 	line int
@@ -24,9 +23,9 @@ type Reader struct {
 // NewReader returns a Reader.
 func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, 64<<10)} }
 
-// Read returns the next event, or io.EOF. Other errors say which line; what
-// follows can still be read, except after an error of the reader below. A trace
-// that ends within a line gives io.ErrUnexpectedEOF for that.
+// Read returns the next event, or io.EOF. Other errors have the line's number. The lines
+// after it can still be read, except after an error of the underlying reader. If the trace
+// ends within a line, Read returns io.ErrUnexpectedEOF.
 func (r *Reader) Read() (*Event, error) {
 	for {
 		line, err := r.readLine()

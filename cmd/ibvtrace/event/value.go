@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// A Form says what a value is, and with that how it is written.
+// A Form is the kind of a value. It determines how the value is written.
 type Form uint8
 
 const (
 	Uint    Form = iota
 	Int          // Num is an int64
-	Hex          // an unsigned number that people know in hexadecimal: a key, a QP number
+	Hex          // an unsigned number that is usually written in hexadecimal: a key, a QP number
 	Bool         // Num is 0 or 1
 	Handle       // a handle of an Object.Type Str and generation Gen
 	FD           // a file descriptor: Num is an int64
@@ -42,8 +42,8 @@ type Field struct {
 	Value Value
 }
 
-// Find returns the value with a name; a dot leads into structs: "cap.max_send_wr".
-// It is nil if there is none.
+// Find returns the value with a name, or nil if there is none. A dot separates the names of
+// nested fields: "cap.max_send_wr".
 func Find(fields []Field, name string) *Value {
 	name, rest, deeper := strings.Cut(name, ".")
 	i := slices.IndexFunc(fields, func(f Field) bool { return f.Name == name })
@@ -56,7 +56,7 @@ func Find(fields []Field, name string) *Value {
 	return &fields[i].Value
 }
 
-// Walk calls f for all values, those in structs and lists too.
+// Walk calls f for all values, including those in structs and lists.
 func Walk(fields []Field, f func(*Value)) {
 	for i := range fields {
 		fields[i].Value.walk(f)

@@ -25,10 +25,9 @@ func NewWriter(w io.Writer) *Writer {
 	return &Writer{enc}
 }
 
-// Event writes the event's line in one piece, so that nothing is missing if the
+// Event writes the event's line with one Write, so that the line is complete even if the
 // tracer is killed.
 func (w *Writer) Event(e *Event) error { return w.enc.Encode(e.line()) }
 
-// Close does nothing: there is nothing left to write, and what is written to is not the
-// Writer's.
+// Close does nothing: nothing is buffered, and the caller owns the underlying writer.
 func (w *Writer) Close() error { return nil }
