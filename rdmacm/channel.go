@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/goverbs/goverbs/internal/operr"
 	"github.com/goverbs/goverbs/internal/pollable"
 	"github.com/goverbs/goverbs/uapi"
 )
@@ -111,7 +112,7 @@ func (ch *EventChannel) Event(ctx context.Context) (*Event, error) {
 	}
 }
 
-var errNoContext = &argError{"the context.Context is nil"}
+var errNoContext = operr.Invalid("the context.Context is nil")
 
 type noLock struct{}
 

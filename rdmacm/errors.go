@@ -3,9 +3,9 @@ package rdmacm
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"syscall"
 
+	"github.com/goverbs/goverbs/internal/operr"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -52,17 +52,11 @@ type OpError struct {
 }
 
 func (e *OpError) Error() string {
-	var b strings.Builder
-	b.WriteString("rdmacm: ")
-	b.WriteString(e.Op)
+	tried := "rdmacm: " + e.Op
 	if e.Object != "" {
-		b.WriteString(" " + e.Object)
+		tried += " " + e.Object
 	}
-	b.WriteString(": " + errText(e.Err))
-	if e.Hint != "" {
-		b.WriteString("; " + e.Hint)
-	}
-	return b.String()
+	return operr.Message(tried, e.Err, e.Hint)
 }
 
 func (e *OpError) Unwrap() error { return e.Err }
@@ -95,26 +89,14 @@ func (e *OpError) Timeout() bool {
 	return errors.As(e.Err, &t) && t.Timeout()
 }
 
-func errText(err error) string {
-	if errno, ok := err.(syscall.Errno); ok {
-		return errnoName(errno)
-	}
-	return err.Error()
-}
-
 func opErr(op, object string, err error) error {
 	return &OpError{Op: op, Object: object, Err: err}
 }
 
 // invalid refuses an argument.
 func invalid(op, format string, args ...any) error {
-	return &OpError{Op: op, Err: &argError{fmt.Sprintf(format, args...)}}
+	return &OpError{Op: op, Err: operr.Invalid(format, args...)}
 }
-
-type argError struct{ msg string }
-
-func (e *argError) Error() string { return e.msg }
-func (e *argError) Unwrap() error { return ErrInvalid }
 
 // An EventError is an Event that reports a failure.
 type EventError struct {
@@ -136,7 +118,7 @@ func (e *EventError) Error() string {
 	case e.datagramStatus():
 		s += ": " + datagramStatus(e.Status)
 	case e.Status != 0:
-		s += ": " + errnoName(e.errno())
+		s += ": " + operr.Name(e.errno())
 	}
 	return s
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/goverbs/goverbs/internal/operr"
 	"github.com/goverbs/goverbs/uapi"
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -375,7 +376,7 @@ func (id *ID) migrate(op string, to *EventChannel, box *inbox) (from *EventChann
 	return from, old, nil
 }
 
-var errOnChannel = &argError{"the ID's events arrive on its channel"}
+var errOnChannel = operr.Invalid("the ID's events arrive on its channel")
 
 // Event waits for the next event of an ID on no channel. It is for the events
 // that no method waits for, such as Disconnected and DeviceRemoval.

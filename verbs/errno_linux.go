@@ -6,14 +6,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errnoName returns the errno's name in C.
-func errnoName(e syscall.Errno) string {
-	if name := unix.ErrnoName(e); name != "" {
-		return name
-	}
-	return e.Error()
-}
-
 func isNotSupported(e syscall.Errno) bool {
 	switch e {
 	case unix.EOPNOTSUPP, unix.EPROTONOSUPPORT, unix.ENOSYS, unix.ENOTTY:

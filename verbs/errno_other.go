@@ -4,6 +4,4 @@ package verbs
 
 import "syscall"
 
-func errnoName(e syscall.Errno) string { return e.Error() }
-
 func isNotSupported(syscall.Errno) bool { return false }

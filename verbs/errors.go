@@ -3,16 +3,16 @@ package verbs
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"syscall"
 
+	"github.com/goverbs/goverbs/internal/operr"
 	"github.com/goverbs/goverbs/provider"
 )
 
 // The errors of this package match these with errors.Is, beside the errno.
 var (
 	// ErrInvalid: an argument was refused before it reached the kernel.
-	ErrInvalid = errors.New("invalid argument")
+	ErrInvalid = operr.ErrInvalid
 	// ErrClosed: the object or its Context is closed, or was never opened.
 	ErrClosed = errors.New("object is closed")
 	// ErrBusy: the object is in use by another object, by a running verb, or by a batch
@@ -47,29 +47,14 @@ type OpError struct {
 }
 
 func (e *OpError) Error() string {
-	var b strings.Builder
-	b.WriteString("verbs: ")
-	b.WriteString(e.Op)
+	tried := "verbs: " + e.Op
 	if e.Object != "" {
-		fmt.Fprintf(&b, " (%s)", e.Object)
+		tried += " (" + e.Object + ")"
 	}
-	b.WriteString(": ")
-	b.WriteString(describe(e.Err))
-	if e.Hint != "" {
-		b.WriteString("; ")
-		b.WriteString(e.Hint)
-	}
-	return b.String()
+	return operr.Message(tried, e.Err, e.Hint)
 }
 
 func (e *OpError) Unwrap() error { return e.Err }
-
-func describe(err error) string {
-	if errno, ok := err.(syscall.Errno); ok {
-		return errnoName(errno)
-	}
-	return err.Error()
-}
 
 // Is matches errnos with the errors of this package.
 func (e *OpError) Is(target error) bool {
@@ -90,7 +75,7 @@ func (e *OpError) Is(target error) bool {
 type removedError struct{ errno error }
 
 func (e *removedError) Error() string {
-	return ErrDeviceRemoved.Error() + " (" + describe(e.errno) + ")"
+	return ErrDeviceRemoved.Error() + " (" + operr.Text(e.errno) + ")"
 }
 func (e *removedError) Unwrap() []error { return []error{ErrDeviceRemoved, e.errno} }
 
@@ -114,15 +99,10 @@ func (c *Context) failedToLock(op, object string, err error) *OpError {
 
 // invalid refuses an argument.
 func invalid(op, format string, args ...any) error {
-	return &OpError{Op: op, Err: &argError{fmt.Sprintf(format, args...)}}
+	return &OpError{Op: op, Err: operr.Invalid(format, args...)}
 }
-
-type argError struct{ msg string }
-
-func (e *argError) Error() string { return e.msg }
-func (e *argError) Unwrap() error { return ErrInvalid }
 
 // errBatch is the error of a QP that can't be closed or moved to QPReset now.
 var errBatch = fmt.Errorf("%w: a batch is being built, which Complete or Abort ends", ErrBusy)
 
-var errNoContext = &argError{"the context.Context is nil"}
+var errNoContext = operr.Invalid("the context.Context is nil")

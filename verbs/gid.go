@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/goverbs/goverbs/internal/operr"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/uapi"
 )
@@ -123,7 +124,7 @@ func (t GIDTable) Find(s GIDSelector) (GIDEntry, error) {
 	for _, e := range t {
 		have = append(have, e.String())
 	}
-	err := &OpError{Op: "find GID", Err: &argError{strings.TrimSpace("there is no GID " + s.String())}}
+	err := &OpError{Op: "find GID", Err: operr.Invalid("%s", strings.TrimSpace("there is no GID "+s.String()))}
 	switch {
 	case len(have) > 0:
 		err.Hint = "there are: " + strings.Join(have, "; ")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/goverbs/goverbs/internal/operr"
 	"github.com/goverbs/goverbs/ioctl"
 )
 
@@ -88,7 +89,7 @@ func (o *object) holdOne(op string) error {
 	}
 }
 
-var errNil = &argError{"object is nil"}
+var errNil = operr.Invalid("object is nil")
 
 func (o *object) drop() {
 	o.holds.Add(-1)

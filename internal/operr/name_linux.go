@@ -1,4 +1,4 @@
-package rdmacm
+package operr
 
 import (
 	"syscall"
@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errnoName returns the errno's name in C.
-func errnoName(e syscall.Errno) string {
+// Name returns the errno's name in C.
+func Name(e syscall.Errno) string {
 	if name := unix.ErrnoName(e); name != "" {
 		return name
 	}

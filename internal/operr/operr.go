@@ -1,0 +1,38 @@
+// Package operr has what the OpErrors of packages verbs and rdmacm share: their form,
+// and the names of errnos.
+package operr
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+)
+
+// ErrInvalid is the error that refused arguments match: verbs.ErrInvalid.
+var ErrInvalid = errors.New("invalid argument")
+
+// Invalid returns an error that says why an argument is refused, and matches
+// ErrInvalid.
+func Invalid(format string, args ...any) error { return &invalid{fmt.Sprintf(format, args...)} }
+
+type invalid struct{ message string }
+
+func (e *invalid) Error() string { return e.message }
+func (e *invalid) Unwrap() error { return ErrInvalid }
+
+// Message forms the text of an OpError: what was tried, why it failed, and what a
+// person can do about it, unless that is empty.
+func Message(tried string, err error, hint string) string {
+	if hint != "" {
+		hint = "; " + hint
+	}
+	return tried + ": " + Text(err) + hint
+}
+
+// Text returns the error's text; an errno's is its name in C.
+func Text(err error) string {
+	if errno, ok := err.(syscall.Errno); ok {
+		return Name(errno)
+	}
+	return err.Error()
+}
