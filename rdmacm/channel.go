@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/goverbs/goverbs/internal/fdwait"
 	"github.com/goverbs/goverbs/internal/operr"
-	"github.com/goverbs/goverbs/internal/pollable"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -134,7 +134,7 @@ func (ch *EventChannel) take(ctx context.Context, taken sync.Locker) (*uapi.Rdma
 	in[uapi.RdmaUcmGetEvent](f).Response = address
 	f.hdr.Cmd = uapi.RDMA_USER_CM_CMD_GET_EVENT
 	var failed error
-	err := pollable.Wait(ctx, ch.file, func() error {
+	err := fdwait.Wait(ctx, ch.file, func() error {
 		return ch.raw.Read(func(fd uintptr) (done bool) {
 			taken.Lock()
 			if failed = ch.write(fd, f.bytes()); failed != nil {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 
-	"github.com/goverbs/goverbs/internal/pollable"
+	"github.com/goverbs/goverbs/internal/fdwait"
 	"github.com/goverbs/goverbs/ioctl"
 )
 
@@ -104,7 +104,7 @@ func (ch *CompChannel) readFor(ctx context.Context, cq *CQ) error {
 		var b [compEventLen]byte
 		switch err := ch.events.readInTurn(ctx, b[:]); err {
 		case nil:
-		case pollable.ErrPoked:
+		case fdwait.ErrPoked:
 			continue
 		default:
 			return err

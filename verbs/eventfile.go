@@ -7,7 +7,7 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/goverbs/goverbs/internal/pollable"
+	"github.com/goverbs/goverbs/internal/fdwait"
 )
 
 // An eventFile is a file descriptor on which the kernel reports events. It is in the
@@ -37,7 +37,7 @@ func (f *eventFile) read(ctx context.Context, b []byte) error {
 	}
 	defer func() { f.turn <- struct{}{} }()
 	for {
-		if err := f.readInTurn(ctx, b); err != pollable.ErrPoked {
+		if err := f.readInTurn(ctx, b); err != fdwait.ErrPoked {
 			return err
 		}
 	}
@@ -46,7 +46,7 @@ func (f *eventFile) read(ctx context.Context, b []byte) error {
 // readInTurn reads one event into b for a caller that has the turn.
 func (f *eventFile) readInTurn(ctx context.Context, b []byte) error {
 	n := 0
-	err := pollable.Wait(ctx, f.file, func() (err error) {
+	err := fdwait.Wait(ctx, f.file, func() (err error) {
 		n, err = f.file.Read(b)
 		return err
 	})
@@ -55,7 +55,7 @@ func (f *eventFile) readInTurn(ctx context.Context, b []byte) error {
 		return nil
 	case err == nil:
 		return io.ErrUnexpectedEOF
-	case err == pollable.ErrPoked:
+	case err == fdwait.ErrPoked:
 		select {
 		case <-f.gone:
 			return ErrDeviceRemoved
@@ -75,7 +75,7 @@ func (f *eventFile) readInTurn(ctx context.Context, b []byte) error {
 	return err
 }
 
-// poke makes the reader, if there is one, return pollable.ErrPoked.
-func (f *eventFile) poke() { pollable.Poke(f.file) }
+// poke makes the reader, if there is one, return fdwait.ErrPoked.
+func (f *eventFile) poke() { fdwait.Poke(f.file) }
 
 func (f *eventFile) Close() error { return f.file.Close() }

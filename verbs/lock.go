@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"sync/atomic"
 
-	"github.com/goverbs/goverbs/internal/release"
+	"github.com/goverbs/goverbs/internal/memorder"
 	"github.com/goverbs/goverbs/internal/spin"
 )
 
@@ -65,7 +65,7 @@ func (l *queueLock) try() bool {
 }
 
 func (l *queueLock) Unlock() {
-	release.Store(&l.held, 0)
+	memorder.StoreRelease(&l.held, 0)
 	if atomic.LoadInt32(&l.waiting) != 0 {
 		runtime.Gosched() // else a goroutine that locks in a loop would starve others
 	}

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/goverbs/goverbs/internal/release"
+	"github.com/goverbs/goverbs/internal/memorder"
 )
 
 // A waiter spins for some microseconds, in which a lock changes hands many times,
@@ -53,4 +53,4 @@ func (l *Lock) Lock() {
 func (l *Lock) try() bool { return atomic.CompareAndSwapUint32(&l.held, 0, 1) }
 
 // Unlock frees the lock.
-func (l *Lock) Unlock() { release.Store(&l.held, 0) }
+func (l *Lock) Unlock() { memorder.StoreRelease(&l.held, 0) }

@@ -3,8 +3,8 @@ package mlx5
 import (
 	"sync/atomic"
 
+	"github.com/goverbs/goverbs/internal/memorder"
 	"github.com/goverbs/goverbs/internal/mmio"
-	"github.com/goverbs/goverbs/internal/release"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/provider/mlx5/wqe"
 	"github.com/goverbs/goverbs/uapi"
@@ -36,7 +36,7 @@ func (c *credit) add(to *uint32) {
 
 func (c *credit) tell() {
 	if c.to != nil {
-		release.Store(c.to, c.n)
+		memorder.StoreRelease(c.to, c.n)
 	}
 }
 
@@ -151,7 +151,7 @@ func (q *cq) poll(wc []provider.WC, after, one bool) (int, error) {
 	q.seek(i)
 	sends.tell()
 	recvs.tell()
-	release.Store(&q.record[cqIndexRecord], swap32(i&0xffffff))
+	memorder.StoreRelease(&q.record[cqIndexRecord], swap32(i&0xffffff))
 	return n, err
 }
 

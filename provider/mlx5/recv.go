@@ -3,8 +3,8 @@ package mlx5
 import (
 	"sync/atomic"
 
+	"github.com/goverbs/goverbs/internal/memorder"
 	"github.com/goverbs/goverbs/internal/mmio"
-	"github.com/goverbs/goverbs/internal/release"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/provider/mlx5/wqe"
 )
@@ -87,7 +87,7 @@ func (r *recvQueue) show() {
 	if mmio.StoresReorder {
 		r.tell()
 	} else {
-		release.Store(&r.record[recvRecord], swap32(r.posted&0xffff))
+		memorder.StoreRelease(&r.record[recvRecord], swap32(r.posted&0xffff))
 	}
 }
 

@@ -1,4 +1,4 @@
-package release
+package memorder
 
 import (
 	"runtime"
@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// TestStore passes words back and forth between two goroutines. A goroutine that
-// has seen a Store must see the writes before it, and the reads before it must be
+// TestStoreRelease passes words back and forth between two goroutines. A goroutine that
+// has seen a StoreRelease must see the writes before it, and the reads before it must be
 // done. The race detector checks the same.
-func TestStore(t *testing.T) {
+func TestStoreRelease(t *testing.T) {
 	const rounds = 20_000
 	var words [8]uint64
 	var turn uint32 // even: the test's, odd: the other's
@@ -26,7 +26,7 @@ func TestStore(t *testing.T) {
 				}
 				words[j] = ^words[j]
 			}
-			Store(&turn, 2*i+2)
+			StoreRelease(&turn, 2*i+2)
 		}
 		done <- wrong
 	}()
@@ -34,7 +34,7 @@ func TestStore(t *testing.T) {
 		for j := range words {
 			words[j] = uint64(i)<<8 | uint64(j)
 		}
-		Store(&turn, 2*i+1)
+		StoreRelease(&turn, 2*i+1)
 		for atomic.LoadUint32(&turn) != 2*i+2 {
 			runtime.Gosched()
 		}

@@ -1,4 +1,4 @@
-package pollable
+package fdwait
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-// Package pollable waits on file descriptors in the runtime's poller until a
+// Package fdwait waits on file descriptors in the runtime's poller until a
 // context.Context ends.
-package pollable
+package fdwait
 
 import (
 	"context"

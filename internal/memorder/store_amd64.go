@@ -1,8 +1,8 @@
 //go:build !race
 
-package release
+package memorder
 
-// Store stores v after all earlier memory accesses. Other goroutines read it with
+// StoreRelease stores v after all earlier memory accesses. Other goroutines read it with
 // sync/atomic.
 //
 // On this architecture every store is a release store. Go's compiler moves no load
@@ -10,4 +10,4 @@ package release
 // intermediate representation. atomic.StoreUint32 would be an exchange instruction,
 // which also waits until all stores have left the processor. After a doorbell that
 // takes longer than the rest of a post.
-func Store(p *uint32, v uint32) { *p = v }
+func StoreRelease(p *uint32, v uint32) { *p = v }
