@@ -1,0 +1,199 @@
+//go:build linux
+
+// Command mutate says how much the tests find. It places small mistakes in the code, one
+// at a time, and runs the tests that should find them: those that do not are missing a
+// test, or change nothing that can be seen.
+//
+//	go run ./tests/mutate [-seed N] [-n N] [-o FILE] [PACKAGE...]
+//	go run ./tests/mutate -survivors FILE [-o FILE] [-- COMMAND...]
+//
+// The same seed gives the same mutants while the source is the same, and the first of
+// them are the same for each -n. They get to the compiler as an overlay: nothing changes
+// in the tree. FILE has a line of JSON for each mutant; what it has already is not run
+// again, so an interrupted run goes on where it was.
+//
+// The tests are those on the host: of the package, and those that testedBy lists.
+// -survivors runs them for the mutants that survived, or a command, which kills a mutant
+// if its exit status is not 0. What needs a device can be tried so:
+//
+//	go run ./tests/mutate -survivors FILE -o RIG -- go run ./tests/runner -short rxe mlx5
+//
+// The file `equivalent` lists mutants that cannot be told from the original, and why.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+var defaults = []string{"./provider/...", "./ioctl/...", "./verbs/...", "./rdmacm/...", "./cmd/ibvtrace/..."}
+
+type options struct {
+	seed      uint64
+	n         int
+	output    string
+	survivors string
+	only      string
+	own, list bool
+	args      []string // packages, or a command
+}
+
+func main() {
+	var o options
+	flag.Uint64Var(&o.seed, "seed", 1, "what picks the mutants")
+	flag.IntVar(&o.n, "n", 300, "how many")
+	flag.StringVar(&o.output, "o", "", "write the results to this `FILE`")
+	flag.StringVar(&o.survivors, "survivors", "", "the mutants that survived in this `FILE`")
+	flag.StringVar(&o.only, "only", "", "of these mutants, only those whose file matches this `REGEXP`")
+	flag.BoolVar(&o.own, "own", false, "only the tests of the mutant's own package")
+	flag.BoolVar(&o.list, "list", false, "list the mutants and run nothing")
+	flag.Parse()
+	o.args = flag.Args()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := mutate(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "mutate:", err)
+		os.Exit(1)
+	}
+}
+
+func mutate(ctx context.Context, o options) error {
+	mod, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return fmt.Errorf("go env GOMOD: %w", err)
+	}
+	for _, name := range []*string{&o.output, &o.survivors} {
+		if *name != "" {
+			if *name, err = filepath.Abs(*name); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.Chdir(filepath.Dir(strings.TrimSpace(string(mod)))); err != nil {
+		return err
+	}
+	patterns, command := o.args, []string(nil)
+	if o.survivors != "" {
+		patterns, command = nil, o.args
+	}
+	if len(patterns) == 0 {
+		patterns = defaults
+	}
+	c, err := load(patterns...)
+	if err != nil {
+		return err
+	}
+	reasons, err := readEquivalent("tests/mutate/equivalent")
+	if err != nil {
+		return err
+	}
+	for _, key := range c.stale(reasons) {
+		fmt.Fprintf(os.Stderr, "tests/mutate/equivalent: no such mutant: %s\n", key)
+	}
+	mutants, err := chosen(c, o)
+	if err != nil {
+		return err
+	}
+	only, err := regexp.Compile(o.only)
+	if err != nil {
+		return err
+	}
+	mutants = slices.DeleteFunc(mutants, func(m mutant) bool { return !only.MatchString(m.File) })
+	if o.list {
+		for _, m := range mutants {
+			fmt.Println(m)
+		}
+		return nil
+	}
+	if command != nil {
+		if err := run(ctx, command, os.Environ()); err != nil {
+			return fmt.Errorf("the command fails without a mutant: %w", err)
+		}
+	}
+	dir, err := os.MkdirTemp("", "mutate")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	r := &runner{code: c, dir: dir, own: o.own}
+	if err := r.prepare(mutants); err != nil {
+		return err
+	}
+	all, err := r.all(ctx, mutants, reasons, command, o.output)
+	summary(os.Stdout, all)
+	return err
+}
+
+// chosen returns the mutants to run.
+func chosen(c *code, o options) ([]mutant, error) {
+	if o.survivors == "" {
+		return c.sample(o.seed, o.n), nil
+	}
+	records, err := readResults(o.survivors)
+	if err != nil {
+		return nil, err
+	}
+	mutants, gone := c.locate(slices.DeleteFunc(records, func(m mutant) bool { return m.Outcome != survived }))
+	for _, m := range gone {
+		fmt.Fprintf(os.Stderr, "the code has changed: %s\n", m)
+	}
+	return mutants, nil
+}
+
+// all runs the mutants that the results do not have, and adds them.
+func (r *runner) all(ctx context.Context, mutants []mutant, reasons map[string]string, command []string, output string) ([]mutant, error) {
+	earlier, err := readResults(output)
+	if err != nil {
+		return nil, err
+	}
+	have := make(map[string]mutant)
+	for _, m := range earlier {
+		have[m.key()] = m
+	}
+	lines := os.Stdout
+	if output != "" {
+		if lines, err = os.OpenFile(output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
+			return nil, err
+		}
+		defer lines.Close()
+	}
+	var all []mutant
+	for i, m := range mutants {
+		if done, ok := have[m.key()]; ok {
+			all = append(all, done)
+			continue
+		}
+		why, same := reasons[m.key()]
+		switch {
+		case same:
+			m.Outcome, m.By = equivalent, why
+		case command != nil:
+			err = r.command(ctx, &m, command)
+		default:
+			err = r.host(ctx, &m)
+		}
+		if err != nil {
+			return all, err
+		}
+		fmt.Fprintf(os.Stderr, "%d/%d %-10s %s:%d %s (%s, %.0f s)\n", i+1, len(mutants), m.Outcome, m.File, m.Line, m.Operator, m.By, m.Seconds)
+		all = append(all, m)
+		line, err := json.Marshal(m)
+		if err != nil {
+			return all, err
+		}
+		if _, err := fmt.Fprintf(lines, "%s\n", line); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
