@@ -1,0 +1,223 @@
+package mlx5
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/internal/held"
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A call is a command as the kernel gets it: struct ib_uverbs_ioctl_hdr, with the
+// places of the attributes' values by their numbers.
+type call struct {
+	object, method uint16
+	values         map[uint16]uint64
+}
+
+// fakeFile is a device whose commands the function answers, and whose memory is a
+// file's.
+func fakeFile(t *testing.T, answer func(c call) syscall.Errno) *ioctl.File {
+	t.Helper()
+	if _, err := held.Read(uint64(uintptr(unsafe.Pointer(new(uint64)))), 8); err == unix.ENOSYS {
+		t.Skip("emulators of one program don't copy its memory")
+	}
+	fd, err := unix.MemfdCreate("mlx5", unix.MFD_CLOEXEC)
+	if err == nil {
+		err = unix.Ftruncate(fd, 64<<20)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	probed := false
+	f := ioctl.NewFake(fd, func(at uint64) syscall.Errno {
+		if !probed {
+			return unix.EPROTONOSUPPORT // it is an mlx5 device
+		}
+		head := read(t, at, 24)
+		c := call{object: binary.NativeEndian.Uint16(head[2:]), method: binary.NativeEndian.Uint16(head[4:]), values: make(map[uint16]uint64)}
+		for i := range uint64(binary.NativeEndian.Uint16(head[6:])) {
+			attr := at + 24 + 16*i
+			c.values[binary.NativeEndian.Uint16(read(t, attr, 2))] = attr + 8
+		}
+		return answer(c)
+	})
+	t.Cleanup(func() { f.Close() })
+	if ok, err := f.Probe(uapi.RDMA_DRIVER_MLX5); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	probed = true
+	return f
+}
+
+func read(t *testing.T, at uint64, n int) []byte {
+	b, err := held.Read(at, n)
+	if err != nil {
+		t.Error(err)
+	}
+	return b
+}
+
+// value returns an attribute's value: a number, or where the rest is.
+func (c call) value(t *testing.T, attr uint16) uint64 {
+	return binary.NativeEndian.Uint64(read(t, c.values[attr], 8))
+}
+
+// put writes an attribute's value, and out what it points at.
+func (c call) put(t *testing.T, attr uint16, value uint64) {
+	if err := held.Write(c.values[attr], binary.NativeEndian.AppendUint64(nil, value)); err != nil {
+		t.Error(err)
+	}
+}
+
+func (c call) out(t *testing.T, attr uint16, fields ...any) {
+	var b bytes.Buffer
+	for _, f := range fields {
+		binary.Write(&b, binary.NativeEndian, f)
+	}
+	if err := held.Write(c.value(t, attr), b.Bytes()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDeviceExtra: each of the driver's answers is in its field. Bytes as struct
+// mlx5_ib_query_device_resp has them.
+func TestDeviceExtra(t *testing.T) {
+	f := fakeFile(t, func(c call) syscall.Errno {
+		c.out(t, uapi.UVERBS_ATTR_UHW_OUT,
+			uint32(0), uint32(80), // comp_mask, response_length
+			uint32(1), uint32(2), // tso_caps: max_tso, supported_qpts
+			uint64(3), uint8(4), [7]byte{}, // rss_caps: fields, function
+			uint32(5), uint32(6), // cqe_comp_caps: max_num, supported_format
+			uint32(7), uint32(8), uint32(9), uint32(0), // packet_pacing_caps: min, max, supported_qpts
+		)
+		return 0
+	})
+	cmd := ioctl.NewWriteExQueryDevice()
+	defer cmd.Release()
+	if new(context).QueryDevice(cmd) != nil {
+		t.Error("asked a driver that doesn't answer")
+	}
+	extra := (&context{queryExtra: true}).QueryDevice(cmd)
+	if err := cmd.Run(f); err != nil {
+		t.Fatal(err)
+	}
+	want := provider.DeviceExtra{
+		MaxTSO: 1, TSOQPTs: 2, RSSFields: 3, RSSFunctions: 4, CompressedCQEs: 5, CQEFormats: 6,
+		MinPacing: 7, MaxPacing: 8, PacingQPTs: 9,
+	}
+	if got := extra(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestPagesOfRegisters: the kernel is asked for a page when no register is left, first
+// for registers of one QP each, then for those to share, then no more. All pages go
+// back in the end.
+func TestPagesOfRegisters(t *testing.T) {
+	size := uint64(os.Getpagesize())
+	var given, taken []uint32 // handles
+	f := fakeFile(t, func(c call) syscall.Errno {
+		if c.object != uapi.MLX5_IB_OBJECT_UAR {
+			t.Errorf("a command for object %#x", c.object)
+		}
+		switch c.method {
+		case uapi.MLX5_IB_METHOD_UAR_OBJ_ALLOC:
+			if kind := c.value(t, uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE); kind != uint64(uapi.MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF) {
+				t.Errorf("a page of kind %d", kind)
+			}
+			n := uint64(len(given))
+			given = append(given, uint32(500+n))
+			c.put(t, uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, 500+n)
+			c.out(t, uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, (1+n)*size)
+			c.out(t, uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, uint32(size))
+			c.out(t, uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, uint32(70+n))
+		case uapi.MLX5_IB_METHOD_UAR_OBJ_DESTROY:
+			taken = append(taken, uint32(c.value(t, uapi.MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE)))
+		default:
+			t.Errorf("method %#x", c.method)
+		}
+		return 0
+	})
+	u := &uars{perPage: 1, registerSize: 512, mostDedicated: 4, mostCommon: 2}
+	places := make(map[*register]int)
+	for i := range 10 {
+		r, err := u.take(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pages := min(i/2+1, 3); len(given) != pages {
+			t.Errorf("%d pages for %d registers, want %d", len(given), i+1, pages)
+		}
+		if shares := i >= 4; (r.shared != nil) != shares || !r.dynamic || r.size != 256 {
+			t.Errorf("register %d: %+v", i, r)
+		}
+		places[r]++
+		// Of a page, the registers begin at 0x800; what is stored there gets to the device.
+		*(*uint32)(r.base) = uint32(i + 1)
+		found := false
+		for n := range uint64(2) {
+			var b [4]byte
+			unix.Pread(f.FD(), b[:], int64((1+uint64(r.page-70))*size+0x800+n*512))
+			found = found || binary.NativeEndian.Uint32(b[:]) == uint32(i+1)
+		}
+		if !found {
+			t.Errorf("register %d is not in page %d", i, r.page)
+		}
+	}
+	if len(places) != 6 {
+		t.Errorf("%d registers, want 6", len(places))
+	}
+	for r, n := range places {
+		if want := map[bool]int{false: 1, true: 3}[r.shared != nil]; n != want || r.users != want {
+			t.Errorf("a register of page %d was given %d times, has %d users; want %d", r.page, n, r.users, want)
+		}
+	}
+	u.release(f)
+	slices.Sort(taken)
+	if !slices.Equal(given, taken) {
+		t.Errorf("pages %v were given, %v went back", given, taken)
+	}
+}
+
+// TestNoPage: without a page there is no register, and what was allocated goes back.
+func TestNoPage(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		errno  syscall.Errno
+		length uint32
+		offset uint64
+		back   int
+	}{
+		{"refused", syscall.ENOMEM, 0, 0, 0},
+		{"short", 0, uarSize - 1, 0, 1},
+		{"not to be mapped", 0, uarSize, 1, 1}, // not at a page
+	} {
+		back := 0
+		f := fakeFile(t, func(c call) syscall.Errno {
+			if c.method == uapi.MLX5_IB_METHOD_UAR_OBJ_DESTROY {
+				back++
+				return 0
+			}
+			c.out(t, uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, tt.offset)
+			c.out(t, uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, tt.length)
+			return tt.errno
+		})
+		u := &uars{perPage: 1, registerSize: 512, mostDedicated: 1, mostCommon: 1}
+		if r, err := u.take(f); r != nil || err == nil {
+			t.Errorf("%s: took %v, %v", tt.name, r, err)
+		}
+		if back != tt.back || len(u.pages) != 0 {
+			t.Errorf("%s: %d pages went back, %d are kept", tt.name, back, len(u.pages))
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package mlx5
+
+import (
+	"math/bits"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// TestQPRequest: what the driver is told of a QP's queues.
+func TestQPRequest(t *testing.T) {
+	for _, version := range []uint8{0, 1} {
+		r := newRig(t, version)
+		for i, reg := range r.uars.free {
+			reg.page = 70 + uint32(i)
+		}
+		other := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(1, 1, 0)})
+		q := &qp{ctx: r.context, init: provider.QPInit{
+			Type: uapi.IB_UVERBS_QPT_RC, Cap: uapi.IbUverbsQpCap{MaxSendWr: 10, MaxRecvWr: 5, MaxSendSge: 1, MaxRecvSge: 3},
+		}}
+		var req uapi.Mlx5IbCreateQp
+		if err := q.prepare(&req); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(q.Release)
+		// A UMR makes for WQEs of four blocks: ten have 64.
+		want := uapi.Mlx5IbCreateQp{
+			BufAddr: q.buf.addr(), DbAddr: q.record.addr(), SqWqeCount: 64,
+			RqWqeCount: 8, RqWqeShift: uint32(bits.Len(4*16)) - 1,
+			Flags: uapi.MLX5_QP_FLAG_UAR_PAGE_INDEX, BfregIndex: q.reg.page, Uidx: 1,
+		}
+		if version == 0 {
+			want.Uidx = 0xffffff
+		}
+		if diff := cmp.Diff(want, req); diff != "" {
+			t.Errorf("version %d (-want +got):\n%s", version, diff)
+		}
+		if q.reg == other.reg || q.reg.page < 70 || q.record == other.record {
+			t.Errorf("version %d: the register or the record is another QP's", version)
+		}
+	}
+}
