@@ -44,6 +44,7 @@ type options struct {
 	output    string
 	survivors string
 	only      string
+	skip      string
 	own, list bool
 	args      []string // packages, or a command
 }
@@ -55,6 +56,7 @@ func main() {
 	flag.StringVar(&o.output, "o", "", "write the results to this `FILE`")
 	flag.StringVar(&o.survivors, "survivors", "", "the mutants that survived in this `FILE`")
 	flag.StringVar(&o.only, "only", "", "of these mutants, only those whose file matches this `REGEXP`")
+	flag.StringVar(&o.skip, "skip", "", "leave out tests that match this `REGEXP`: slow ones")
 	flag.BoolVar(&o.own, "own", false, "only the tests of the mutant's own package")
 	flag.BoolVar(&o.list, "list", false, "list the mutants and run nothing")
 	flag.Parse()
@@ -115,7 +117,7 @@ func mutate(ctx context.Context, o options) error {
 		}
 		return nil
 	}
-	if command != nil {
+	if len(command) > 0 {
 		if err := run(ctx, command, os.Environ()); err != nil {
 			return fmt.Errorf("the command fails without a mutant: %w", err)
 		}
@@ -125,7 +127,7 @@ func mutate(ctx context.Context, o options) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	r := &runner{code: c, dir: dir, own: o.own}
+	r := &runner{code: c, dir: dir, own: o.own, skip: o.skip}
 	if err := r.prepare(mutants); err != nil {
 		return err
 	}
@@ -177,7 +179,7 @@ func (r *runner) all(ctx context.Context, mutants []mutant, reasons map[string]s
 		switch {
 		case same:
 			m.Outcome, m.By = equivalent, why
-		case command != nil:
+		case len(command) > 0:
 			err = r.command(ctx, &m, command)
 		default:
 			err = r.host(ctx, &m)

@@ -54,6 +54,7 @@ type runner struct {
 	code   *code
 	dir    string // for what it writes
 	own    bool   // run the tests of the mutant's own package only
+	skip   string // tests to leave out
 	shared string // the overlay with many mutants
 	suites map[string]*suite
 }
@@ -134,7 +135,7 @@ func (r *runner) host(ctx context.Context, m *mutant) error {
 		if binary == "" {
 			continue
 		}
-		output, err := runTests(ctx, folder, binary, overlay, m.number, s.limit)
+		output, err := r.runTests(ctx, folder, binary, overlay, m.number, s.limit)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -162,7 +163,7 @@ func (r *runner) suite(ctx context.Context, folder string) (*suite, error) {
 		s.binary = ""
 	} else {
 		start := time.Now()
-		if output, err := runTests(ctx, folder, s.binary, r.shared, 0, 0); err != nil {
+		if output, err := r.runTests(ctx, folder, s.binary, r.shared, 0, 0); err != nil {
 			return nil, fmt.Errorf("the tests of %s fail without a mutant: %w\n%s", folder, err, output)
 		}
 		s.limit = 15*time.Second + 4*time.Since(start)
@@ -180,8 +181,11 @@ func compile(ctx context.Context, folder, overlay, binary string) (string, error
 
 // runTests runs compiled tests until one fails. A limit of 0 is none. The go commands that
 // they run see the mutants too.
-func runTests(ctx context.Context, folder, binary, overlay string, number int, limit time.Duration) (string, error) {
+func (r *runner) runTests(ctx context.Context, folder, binary, overlay string, number int, limit time.Duration) (string, error) {
 	args := []string{binary, "-test.failfast", "-test.paniconexit0", "-test.timeout", limit.String()}
+	if r.skip != "" {
+		args = append(args, "-test.skip", r.skip)
+	}
 	if os.Getuid() == 0 {
 		// A mutant may signal processes that are not its own, and leave some behind.
 		args = append([]string{"unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "--"}, args...)

@@ -1,0 +1,68 @@
+package verbs
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/goverbs/goverbs/provider"
+)
+
+// TestRefusalsAreNamed: an error says which verb it is of, whatever is wrong.
+func TestRefusalsAreNamed(t *testing.T) {
+	c, _ := fakeContext(t)
+	x := makeFakes(t, c)
+	noChannel := must(c.CreateCQ(CQOptions{CQE: 1}))(t)
+	for _, tt := range []struct {
+		op   string
+		call func() error
+	}{
+		{"open XRC domain", func() error { _, err := c.OpenSharedXRCD(nil); return err }},
+		{"create CQ", func() error { _, err := c.CreateCQ(CQOptions{}); return err }},
+		{"create SRQ", func() error { _, err := x.pd.CreateSRQ(SRQOptions{}); return err }},
+		{"create SRQ", func() error { _, err := x.pd.CreateSRQ(SRQOptions{MaxWR: 1, MaxSGE: 1, Limit: 2}); return err }},
+		{"create QP", func() error { _, err := x.pd.CreateQP(QPOptions{Type: RC}); return err }},
+		{"resize CQ", func() error { return x.cq.Resize(0) }},
+		{"resize CQ", func() error { return x.cq.Resize(math.MaxInt) }},
+		{"arm CQ", func() error { return noChannel.Arm(false) }},
+		{"wait for CQ", func() error { _, err := noChannel.PollWait(canceled, make([]WC, 1)); return err }},
+		{"wait for CQ", func() error { _, err := x.cq.PollWait(canceled, nil); return err }},
+	} {
+		err := tt.call()
+		var e *OpError
+		if !errors.As(err, &e) || e.Op != tt.op || !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", tt.op, err)
+		}
+	}
+}
+
+// TestSendErrors: a doorbell that fails is told from a request that is refused.
+func TestSendErrors(t *testing.T) {
+	bad := errors.New("no bell")
+	var e *OpError
+	if err := sendError(true, bad); !errors.As(err, &e) || e.Object != "doorbell" || !errors.Is(err, bad) {
+		t.Errorf("all were put: %v", err)
+	}
+	if err := sendError(false, provider.ErrQueueFull); !errors.As(err, &e) || e.Object == "doorbell" || !errors.Is(err, ErrQueueFull) {
+		t.Errorf("one was refused: %v", err)
+	}
+}
+
+// TestNilTellsNothing: what is not there has no numbers.
+func TestNilTellsNothing(t *testing.T) {
+	var (
+		mr  *MR
+		mw  *MW
+		qp  *QP
+		cq  *CQ
+		srq *SRQ
+	)
+	for i, n := range []uint64{
+		uint64(mr.LKey()), uint64(mr.RKey()), uint64(mr.Access()), uint64(mr.Len()), mr.Addr(), uint64(mw.RKey()),
+		uint64(qp.Num()), uint64(cq.CQE()), uint64(srq.MaxWR()), uint64(srq.MaxSGE()),
+	} {
+		if n != 0 {
+			t.Errorf("number %d is %#x", i, n)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package verbs
+
+import (
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/provider"
+)
+
+// TestPollWaitFinds: completions that are there already are returned at once, and
+// nothing is armed.
+func TestPollWaitFinds(t *testing.T) {
+	c, _ := fakeContext(t)
+	x := makeFakes(t, c)
+	q := c.prov.(*fakeProvider).cqs[0]
+	q.ready = 3
+	for _, want := range []int{2, 1} {
+		if n, err := x.cq.PollWait(canceled, make([]WC, 2)); n != want || err != nil {
+			t.Errorf("%d, %v, want %d", n, err, want)
+		}
+	}
+	if q.armed != 0 {
+		t.Errorf("armed %d times", q.armed)
+	}
+}
+
+// armedCQ keeps what each arming says.
+type armedCQ struct {
+	provider.CQ
+	solicited []bool
+	events    []uint32
+}
+
+func (q *armedCQ) Arm(solicitedOnly bool, events uint32) error {
+	q.solicited, q.events = append(q.solicited, solicitedOnly), append(q.events, events)
+	return nil
+}
+
+// TestArmings: each arming says how many events there were of its CQ. An event of a CQ
+// that is gone is nobody's.
+func TestArmings(t *testing.T) {
+	c, _ := fakeContext(t)
+	ch := must(c.CreateCompChannel())(t)
+	var cqs [2]*CQ
+	var armed [2]*armedCQ
+	for i := range cqs {
+		cqs[i] = must(c.CreateCQ(CQOptions{CQE: 1, Channel: ch}))(t)
+		armed[i] = &armedCQ{CQ: cqs[i].prov}
+		cqs[i].prov = armed[i]
+	}
+	happen := func(id uint64) {
+		t.Helper()
+		// The fake kernel's channel is an eventfd: what is written is what is read.
+		if _, err := unix.Write(ch.events.fd, binary.NativeEndian.AppendUint64(nil, id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if cq := ch.cqOf([compEventLen]byte{0xff}); cq != nil {
+		t.Errorf("an event of %p that is nobody's", cq)
+	}
+	for round, which := range []int{0, 0, 1, 0} {
+		for i, cq := range cqs {
+			if err := cq.Arm((round+i)%2 == 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		happen(cqs[which].id)
+		if got, err := ch.Wait(t.Context()); got != cqs[which] || err != nil {
+			t.Errorf("the event is of %p, %v; want %p", got, err, cqs[which])
+		}
+	}
+	for i, want := range [2][]uint32{{0, 1, 2, 2}, {0, 0, 0, 1}} {
+		for round := range want {
+			if armed[i].events[round] != want[round] || armed[i].solicited[round] != ((round+i)%2 == 1) {
+				t.Errorf("CQ %d was armed with %v and %v, want %v", i, armed[i].events, armed[i].solicited, want)
+				break
+			}
+		}
+	}
+}
+
+// lockedSRQ is a provider's SRQ that is for one goroutine at a time.
+type lockedSRQ struct {
+	provider.SRQ
+	t   *testing.T
+	srq *SRQ
+	err error
+}
+
+func (q *lockedSRQ) PostRecv(wrs []provider.RecvWR) (int, error) {
+	if q.srq.mu.held == 0 {
+		q.t.Error("the provider is called without the lock")
+	}
+	return len(wrs) - 1, q.err
+}
+
+// TestSRQPost: the provider is called under the lock, which is free afterwards, and its
+// refusal is named.
+func TestSRQPost(t *testing.T) {
+	c, _ := fakeContext(t)
+	x := makeFakes(t, c)
+	x.srq.prov = &lockedSRQ{SRQ: x.srq.prov, t: t, srq: x.srq, err: provider.ErrQueueFull}
+	n, err := x.srq.PostRecv(make([]RecvWR, 3)...)
+	var e *OpError
+	if n != 2 || !errors.Is(err, ErrQueueFull) || !errors.As(err, &e) || e.Op != "post SRQ receive" {
+		t.Errorf("%d, %v", n, err)
+	}
+	if x.srq.mu.held != 0 {
+		t.Error("the lock is held afterwards")
+	}
+}
