@@ -27,6 +27,39 @@ func TestPollWaitFinds(t *testing.T) {
 	}
 }
 
+// TestPollWaitWakes: who is woken returns what has come, and arms no second time.
+func TestPollWaitWakes(t *testing.T) {
+	c, _ := fakeContext(t)
+	x := makeFakes(t, c)
+	q := c.prov.(*fakeProvider).cqs[0]
+	got := make(chan int)
+	go func() {
+		n, err := x.cq.PollWait(t.Context(), make([]WC, 4))
+		if err != nil {
+			t.Error(err)
+		}
+		got <- n
+	}()
+	yield(func() bool {
+		x.cq.mu.Lock()
+		defer x.cq.mu.Unlock()
+		return q.armed == 1
+	})
+	x.cq.mu.Lock()
+	q.ready = 2
+	x.cq.mu.Unlock()
+	// It may be looking again already, before it sleeps.
+	if _, err := unix.Write(x.ch.events.fd, binary.NativeEndian.AppendUint64(nil, x.cq.id)); err != nil {
+		t.Fatal(err)
+	}
+	if n := <-got; n != 2 {
+		t.Errorf("%d completions, want 2", n)
+	}
+	if q.armed != 1 {
+		t.Errorf("armed %d times", q.armed)
+	}
+}
+
 // armedCQ keeps what each arming says.
 type armedCQ struct {
 	provider.CQ
