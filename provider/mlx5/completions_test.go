@@ -129,7 +129,11 @@ func TestReleased(t *testing.T) {
 		c.Forget(q)
 		q.Release()
 		c.ForgetSRQ(s)
+		number := s.number
 		s.Release()
+		if r.index.lookup(1) != nil || r.index.lookup(number|srqNumber) != nil || r.index.find(0) != nil {
+			t.Errorf("version %d: what was released is still to be found", version)
+		}
 		for i, about := range []cqe{sends, receives} {
 			c.write(uint32(1+i), about)
 			if n, err := c.Poll(wc[:]); n != 0 || err == nil {
