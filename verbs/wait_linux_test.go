@@ -72,6 +72,26 @@ func (q *armedCQ) Arm(solicitedOnly bool, events uint32) error {
 	return nil
 }
 
+// TestPollWaitLooksAgain: what comes between the first look and the arming is found
+// before the sleep, in which no event would tell of it.
+func TestPollWaitLooksAgain(t *testing.T) {
+	c, _ := fakeContext(t)
+	x := makeFakes(t, c)
+	q := x.cq.prov.(*fakeCQ)
+	x.cq.prov = &lateCQ{fakeCQ: q}
+	if n, err := x.cq.PollWait(canceled, make([]WC, 4)); n != 2 || err != nil || q.armed != 1 {
+		t.Errorf("%d, %v, armed %d times", n, err, q.armed)
+	}
+}
+
+// lateCQ is one whose completions come just before it is armed.
+type lateCQ struct{ *fakeCQ }
+
+func (q *lateCQ) Arm(solicitedOnly bool, events uint32) error {
+	q.ready = 2
+	return q.fakeCQ.Arm(solicitedOnly, events)
+}
+
 // TestArmings: each arming says how many events there were of its CQ. An event of a CQ
 // that is gone is nobody's.
 func TestArmings(t *testing.T) {

@@ -9,14 +9,14 @@ import (
 // TestNothingToSay: a rule says nothing of a call that it isn't about, whatever the
 // call has for arguments.
 func TestNothingToSay(t *testing.T) {
-	qp, state := field("qp", handle("qp", 3)), field("qp_state", word("RTS"))
+	qp, state, mask := field("qp", handle("qp", 3)), field("qp_state", word("RTS")), field("attr_mask", flags("STATE"))
 	for _, test := range []struct {
 		verb, errno string
 		args        []event.Field
 	}{
-		{"ibv_query_qp", "EINVAL", []event.Field{qp, state}},
-		{"ibv_modify_qp", "EMLINK", []event.Field{qp, state}},
-		{"ibv_modify_srq", "EINVAL", []event.Field{state}},
+		{"ibv_query_qp", "EINVAL", []event.Field{qp, state, mask}},
+		{"ibv_modify_qp", "EMLINK", []event.Field{qp, state, mask}},
+		{"ibv_modify_srq", "EINVAL", []event.Field{state, mask}},
 		{"ibv_destroy_cq", "EBUSY", nil},
 		{"ibv_destroy_cq", "EBUSY", []event.Field{field("cq", number(2))}},
 		{"ibv_destroy_cq", "EXDEV", []event.Field{field("cq", handle("cq", 2))}},
@@ -38,19 +38,30 @@ func TestNothingToSay(t *testing.T) {
 	}
 }
 
-// TestLimits: what is no number is no limit.
+// TestLimits: a number is a limit, whether it has a sign or not; what is no number is
+// none.
 func TestLimits(t *testing.T) {
-	var c collector
-	x := New(&c)
-	for _, e := range []*event.Event{
-		{Kind: event.Control, Verb: "ibv_query_device", File: 1, Returned: true, Out: []event.Field{field("max_cqe", word("many")), field("max_mr", number(5))}},
-		{Kind: event.Control, Verb: "ibv_create_cq", File: 1, Returned: true, Ret: -1, Errno: "EINVAL", Args: []event.Field{field("cqe", number(40000))}},
+	for _, test := range []struct {
+		limit event.Value
+		why   string
+	}{
+		{number(32767), "the device takes at most 32767 (max_cqe)"},
+		{event.Value{Form: event.Int, Num: 32767}, "the device takes at most 32767 (max_cqe)"},
+		{event.Value{Form: event.Hex, Num: 32767}, ""},
+		{word("many"), ""},
 	} {
-		if err := x.Event(e); err != nil {
-			t.Fatal(err)
+		var c collector
+		x := New(&c)
+		for _, e := range []*event.Event{
+			{Kind: event.Control, Verb: "ibv_query_device", File: 1, Returned: true, Out: []event.Field{field("max_cqe", test.limit)}},
+			{Kind: event.Control, Verb: "ibv_create_cq", File: 1, Returned: true, Ret: -1, Errno: "EINVAL", Args: []event.Field{field("cqe", number(32768))}},
+		} {
+			if err := x.Event(e); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	if c.last.Why != "" || c.last.Rejects != "" {
-		t.Errorf("rejects %q: %q", c.last.Rejects, c.last.Why)
+		if c.last.Why != test.why {
+			t.Errorf("%+v: %q, want %q", test.limit, c.last.Why, test.why)
+		}
 	}
 }
