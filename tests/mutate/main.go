@@ -18,6 +18,8 @@
 //
 //	go run ./tests/mutate -survivors FILE -o RIG -- go run ./tests/runner -short rxe mlx5
 //
+// -own and -skip make a first look quick, -only picks some files of the same list.
+//
 // The file `equivalent` lists mutants that cannot be told from the original, and why.
 package main
 

@@ -19,6 +19,8 @@ import (
 //		}
 //		the body
 //	}
+//
+// So a program that a test starts without the environment has no mutant in it.
 
 // variable is the variable of the environment, 0 or not there for no mutant.
 const variable = "MUTANT"
