@@ -1,6 +1,7 @@
 // Package tracing is the contract between programs on package verbs and their tracer,
-// cmd/ibvtrace: how the tracer asks to be told of posts and polls, how a program tells,
-// and the layout of what it tells of.
+// cmd/ibvtrace: how the tracer asks a program to report its posts and polls, how the program
+// reports them, and the layout of what it reports. The two sides are verbs/tracing.go and
+// cmd/ibvtrace/internal/goprograms.
 //
 // A program posts and polls in its own memory, where a tracer sees nothing. So the
 // tracer looks for [Mark] in the program's writable data, which is the beginning of

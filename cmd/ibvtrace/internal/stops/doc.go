@@ -7,5 +7,6 @@
 // doorbell is a write to such a descriptor, and does not stop.
 //
 // A process that takes no filters stops at every system call. So does one that has filters
-// of its own which do not allow what would be called in its place.
+// of its own which do not allow what would be called in its place: sandbox_linux.go looks
+// at these.
 package stops
