@@ -3,10 +3,20 @@
 // implements the queues of the fast path.
 //
 // The providers provider/rxe and provider/mlx5 are part of every program. A provider for
-// another driver may be in any module. Its package calls [Register] in an init function. A
-// program links it by importing it:
+// another driver may be in any module. Its package calls [Register] in an init function:
+//
+//	func init() {
+//		provider.Register(&provider.Provider{
+//			Name: "siw", Driver: uapi.RDMA_DRIVER_SIW,
+//			MinABI: 1, MaxABI: 1, NewContext: newContext,
+//		})
+//	}
+//
+// A program links it by importing it:
 //
 //	import _ "example.com/siw"
+//
+// provider/rxe is the smaller of the two examples.
 //
 // # Opening a device
 //
@@ -34,10 +44,11 @@
 //
 //	c.resp = ioctl.DriverData[ioctl.None, createQPResp]{Cmd: cmd.Cmd}.Out()
 //
-// A response is filled when Adopt is called, or what else follows the command, and
-// gone when that returns. The command's other attributes, and the fields of its Req, are for verbs to fill. Attributes of
-// the driver's own, other than its data, can be added only if package uapi has them:
-// a command with an unknown attribute is not run.
+// A response is filled in when Adopt, or another method that follows the command, is
+// called. It is gone when that method returns. The command's other attributes, and the
+// fields of its Req, are for verbs to fill in. Attributes of the driver's own, other than
+// its data, can be added only if package uapi has them: a command with an unknown
+// attribute is not run.
 //
 // A New method that returns an error must release everything it has allocated; its object
 // isn't used. Otherwise verbs calls a queue's Release at the end, whatever has failed before.

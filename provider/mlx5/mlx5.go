@@ -6,7 +6,8 @@
 // far the queue is filled. For sends it then writes to a mapped register page (UAR):
 // either the WQE's first 8 bytes or, for one small WQE, all of it (BlueFlame).
 // Completions are read from the completion queue's ring, where an owner bit
-// distinguishes new entries from old ones.
+// distinguishes new entries from old ones. The usual requests are encoded in short.go,
+// all others in send.go.
 //
 // Programs use package verbs, which links this provider.
 //
