@@ -9,8 +9,9 @@
 //
 // The constants and structs are generated from the exported headers of Linux 7.2
 // (<rdma/ib_user_verbs.h>, <rdma/ib_user_ioctl_cmds.h>, <rdma/mlx5-abi.h> and so on; each
-// file names its header). The documentation of internal/uapigen says how to generate them
-// again. Older kernels support a part of this. Constants have the kernel's spelling. A
+// file names its header). "go generate ./uapi" generates them again; the documentation of
+// internal/uapigen says what it needs, and how to move to a newer kernel. Older kernels
+// support a part of this. Constants have the kernel's spelling. A
 // type's name is the C name in mixed caps: struct ib_uverbs_create_qp is
 // [IbUverbsCreateQp], and its field max_send_wr is MaxSendWr.
 //
@@ -36,8 +37,7 @@
 // and the types of their payloads. [LookupWriteCommand] does the same for the commands of
 // UVERBS_METHOD_INVOKE_WRITE, and [DriverData] for the data that a driver adds to either.
 // All of this is static, read-only data. The linker omits it from programs that don't use
-// it. The same facts make package ioctl's
-// commands.
+// it. Package ioctl's commands are generated from the same facts.
 //
 // # Compatibility
 //
