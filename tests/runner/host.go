@@ -68,14 +68,22 @@ func (r *runner) run(s suite, part string, cmd *exec.Cmd, watch func(line string
 	r.add(res)
 }
 
-// again is the command that runs a suite again.
-func (r *runner) again(s suite) string {
+// again is the command that runs a suite again: what it was told to run of it, or the
+// tests that are named.
+func (r *runner) again(s suite, tests ...string) string {
 	words := "go run ./tests/runner"
 	if r.short {
 		words += " -short"
 	}
 	if r.kernel != "6.1" {
 		words += " -k " + r.kernel
+	}
+	run := r.options.run
+	if len(tests) > 0 {
+		run = "^(" + strings.Join(tests, "|") + ")$"
+	}
+	if run != "" {
+		words += " -run '" + run + "'"
 	}
 	return words + " " + s.name
 }

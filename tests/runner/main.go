@@ -121,7 +121,15 @@ func choose(names []string, o options) ([]suite, error) {
 			}
 			return nil, fmt.Errorf("no suite %q: there are %s", name, strings.Join(have, ", "))
 		}
+		if o.run != "" && !takesRun(name) {
+			return nil, fmt.Errorf("-run is for tests in the rig, and %q runs all of its own", name)
+		}
 		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
+}
+
+// takesRun tells whether -run chooses among a suite's tests.
+func takesRun(name string) bool {
+	return slices.ContainsFunc(rigSuites, func(s rigSuite) bool { return s.name == name })
 }

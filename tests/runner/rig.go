@@ -267,11 +267,9 @@ func (g *guest) line(text string) {
 	}
 	res := result{
 		suite: g.suite.name + ": " + who + end.Name, passed: o.passed, failed: o.failed,
-		took: time.Duration(end.Seconds * float64(time.Second)), again: g.r.again(g.suite),
+		took: time.Duration(end.Seconds * float64(time.Second)), again: g.r.again(g.suite, o.failures...),
 	}
-	if len(o.failures) > 0 {
-		res.again += fmt.Sprintf(" -run '^(%s)$'", strings.Join(o.failures, "|"))
-	} else if end.Status != "" {
+	if len(o.failures) == 0 && end.Status != "" {
 		res.why = end.Status
 		o.flush()
 	}

@@ -77,3 +77,35 @@ func TestMeets(t *testing.T) {
 		}
 	}
 }
+
+// What a failure says how to run again is a command line that the runner takes.
+func TestAgain(t *testing.T) {
+	r := runner{options: options{short: true, kernel: "7.2"}}
+	mlx5 := suite{name: "mlx5"}
+	if got, want := r.again(mlx5, "TestA", "TestB"), "go run ./tests/runner -short -k 7.2 -run '^(TestA|TestB)$' mlx5"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	r = runner{options: options{kernel: "6.1", run: "TestA/x"}}
+	if got, want := r.again(mlx5), "go run ./tests/runner -run 'TestA/x' mlx5"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestChoose(t *testing.T) {
+	for _, test := range []struct {
+		names []string
+		run   string
+		ok    bool
+	}{
+		{[]string{"rxe", "lint"}, "", true},
+		{[]string{"rxe", "mlx5"}, "TestSRQ", true},
+		{[]string{"unit"}, "TestSRQ", false},
+		{nil, "TestSRQ", false},
+		{[]string{"nothing"}, "", false},
+	} {
+		chosen, err := choose(test.names, options{run: test.run})
+		if (err == nil) != test.ok || test.ok && len(chosen) != len(test.names) {
+			t.Errorf("%q, -run %q: %d suites, %v", test.names, test.run, len(chosen), err)
+		}
+	}
+}
