@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// commandFlags are the flags of each command, as people type them; "" is that which
-// traces.
+// commandFlags are the flags of each subcommand, as people type them, and under "" those of
+// tracing.
 var commandFlags = map[string][]string{
 	"": strings.Fields(`--chrome --color --data --json --raw --stop
 		-C -S -T -c -e -f -h -o -p -r -s -t -tt -ttt -v -y`),
@@ -23,8 +23,8 @@ var commandFlags = map[string][]string{
 	"objects": strings.Fields("--json -h -o -p"),
 }
 
-// TestFlags looks for every flag in the help, the manual page, what the command line takes
-// and what zsh and fish complete; bash is asked by TestBashCompletion.
+// TestFlags checks that every flag is accepted, that the help text and the manual page
+// describe it, and that zsh and fish complete it. TestBashCompletion runs bash.
 func TestFlags(t *testing.T) {
 	page, err := os.ReadFile("ibvtrace.1")
 	if err != nil {
@@ -43,7 +43,7 @@ func TestFlags(t *testing.T) {
 		})
 		slices.Sort(taken)
 		if diff := cmp.Diff(names, taken); diff != "" {
-			t.Errorf("%q takes (-want +got):\n%s", command, diff)
+			t.Errorf("flags of %q (-want +got):\n%s", command, diff)
 		}
 		for shell, got := range map[string][]string{"zsh": zshFlags(t, command), "fish": fishFlags(command)} {
 			if diff := cmp.Diff(names, got); diff != "" {
@@ -66,7 +66,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// zshFlags returns what zsh completes for a command, each with something to say of it.
+// zshFlags returns the flags with a description that zsh completes for a command.
 func zshFlags(t *testing.T, command string) []string {
 	label := "\n\t" + command + ")\n"
 	if command == "" {
@@ -85,7 +85,7 @@ func zshFlags(t *testing.T, command string) []string {
 	return out
 }
 
-// fishFlags returns what fish completes for a command.
+// fishFlags returns the flags with a description that fish completes for a command.
 func fishFlags(command string) []string {
 	when := "-n '__fish_seen_subcommand_from " + command + "'"
 	if command == "" {
@@ -101,7 +101,7 @@ func fishFlags(command string) []string {
 	return out
 }
 
-// TestBashCompletion has bash complete what somebody has begun to type.
+// TestBashCompletion runs the script in bash and completes the beginnings of command lines.
 func TestBashCompletion(t *testing.T) {
 	dir := t.TempDir()
 	script := filepath.Join(dir, "completion")

@@ -12,14 +12,14 @@ import (
 
 const completionUsage = `Usage: ibvtrace completion bash|zsh|fish
 
-Print what a shell needs to complete ibvtrace's command line.
+Print a script that completes ibvtrace's command line in a shell.
 
   bash   ibvtrace completion bash >/usr/share/bash-completion/completions/ibvtrace
   zsh    ibvtrace completion zsh >/usr/share/zsh/site-functions/_ibvtrace
   fish   ibvtrace completion fish >~/.config/fish/completions/ibvtrace.fish
 `
 
-// completion prints a shell's completions. They are made from the flags, so that
+// completion prints a shell's completion script. It is generated from the flags, so that
 // none is missing.
 func completion(args []string) error {
 	rest, err := parse(flag.NewFlagSet("ibvtrace completion", flag.ContinueOnError), args)
@@ -27,7 +27,7 @@ func completion(args []string) error {
 		return err
 	}
 	if len(rest) != 1 || shells[rest[0]] == nil {
-		return usageError{fmt.Errorf("it takes bash, zsh or fish")}
+		return usageError{fmt.Errorf("want one argument: bash, zsh or fish")}
 	}
 	_, err = os.Stdout.WriteString(shells[rest[0]]())
 	return err
@@ -35,7 +35,7 @@ func completion(args []string) error {
 
 var shells = map[string]func() string{"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}
 
-// flagSets are those of all commands; "" is that which traces.
+// flagSets returns the flags of each subcommand, and under "" those of tracing.
 func flagSets() map[string]*flag.FlagSet {
 	return map[string]*flag.FlagSet{
 		"":        traceFlags(new(options)),
@@ -45,10 +45,10 @@ func flagSets() map[string]*flag.FlagSet {
 	}
 }
 
-// commandNames are in the order in which help has them.
+// commandNames are the subcommands, in the order of the help text.
 var commandNames = []string{"report", "figure", "objects", "completion"}
 
-// dashes returns a flag as it is written: -o, --json. The times are strace's.
+// dashes returns a flag with its dashes: -o, --json. -tt and -ttt are strace's.
 func dashes(name string) string {
 	if len(strings.Trim(name, "t")) == 0 || len(name) == 1 {
 		return "-" + name
@@ -62,7 +62,7 @@ func takesValue(f *flag.Flag) bool {
 	return !ok || !b.IsBoolFlag()
 }
 
-// valuesOf are the words that a flag's value can be, nil for others.
+// valuesOf returns the possible values of a flag, or nil if they are not words.
 func valuesOf(name string) []string {
 	switch name {
 	case "e":

@@ -16,8 +16,9 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
-// asDevice makes /dev/null a uverbs file for the command that follows: what it is, is
-// looked up in sysfs. Who may not mount there does so in a user namespace.
+// asDevice returns a command that makes ibvtrace take /dev/null for a uverbs file, by
+// mounting a /sys/dev/char that says so, and runs the command that follows. Users other than
+// root mount it in a user namespace.
 func asDevice() []string {
 	c := []string{"unshare", "--mount"}
 	if os.Getuid() != 0 {
@@ -27,8 +28,8 @@ func asDevice() []string {
 		`mount -t tmpfs none /sys/dev/char; mkdir /sys/dev/char/1:3; echo rxe0 >/sys/dev/char/1:3/ibdev; exec "$0" "$@"`)
 }
 
-// needDevice fails a test where asDevice can't do that as root, and skips it for users to
-// whom the system forbids namespaces.
+// needDevice checks that asDevice works. If not, it fails the test of root, and skips that of
+// other users, to whom the system may forbid user namespaces.
 func needDevice(t *testing.T) {
 	t.Helper()
 	c := append(asDevice(), "true")
@@ -37,11 +38,11 @@ func needDevice(t *testing.T) {
 		if os.Getuid() != 0 {
 			say = t.Skipf
 		}
-		say("say what /dev/null is: %v %s: run this test as root", err, out)
+		say("mount /sys/dev/char: %v %s: run this test as root", err, out)
 	}
 }
 
-// A posting is a program that posts and polls, by functions of its own.
+// A posting is testdata/c/poster.c, a program that posts and polls with its own functions.
 type posting struct {
 	*exec.Cmd
 	t     *testing.T
@@ -77,7 +78,8 @@ func (p *posting) says(want string) {
 	}
 }
 
-// work has it post and poll on two threads, how it is told.
+// work makes the program post and poll on two threads. how is the byte it reads, see
+// poster.c.
 func (p *posting) work(how string) {
 	p.t.Helper()
 	fmt.Fprint(p.stdin, how)
@@ -93,7 +95,7 @@ func (p *posting) end() {
 	}
 }
 
-// attachData traces what it posts and polls, and returns once that has begun.
+// attachData traces the program's posts and polls, and returns once ibvtrace has attached.
 func (p *posting) attachData() *traced {
 	p.t.Helper()
 	tracer := onDevice(p.t, "--data", "-p", fmt.Sprint(p.Process.Pid))
@@ -104,9 +106,8 @@ func (p *posting) attachData() *traced {
 	return tracer
 }
 
-// TestProbes attaches to a program that posts and polls on two threads, and lets go of it:
-// each call must have been traced, and have reached the function, and after that the
-// functions are called as before.
+// TestProbes attaches to a program that posts and polls on two threads, and detaches. Each
+// call must be traced and reach its function. After detaching, calls work as before.
 func TestProbes(t *testing.T) {
 	needDevice(t)
 	tracee := startPosting(t)
@@ -121,8 +122,8 @@ func TestProbes(t *testing.T) {
 	tracee.end()
 }
 
-// TestProbesSandboxed: where a filter of the program lets it be killed by what a probe
-// calls, posting and polling are not traced, and elsewhere they are.
+// TestProbesSandboxed: posts and polls are not traced if the program has a seccomp filter
+// that kills it for a probe's system call. With another filter, they are.
 func TestProbesSandboxed(t *testing.T) {
 	needDevice(t)
 	refused := func(t *testing.T, file string) {
@@ -134,7 +135,7 @@ func TestProbesSandboxed(t *testing.T) {
 			}
 		}
 		if n != 1 {
-			t.Errorf("it was said %d times that posting and polling are not traced, want 1", n)
+			t.Errorf("%d notes say that posting and polling are not traced, want 1", n)
 		}
 	}
 	t.Run("before", func(t *testing.T) {
@@ -167,14 +168,14 @@ func TestProbesSandboxed(t *testing.T) {
 	})
 }
 
-// checkPosted checks what is traced of one time's work.
+// checkPosted checks the trace of one call of work.
 func checkPosted(t *testing.T, file string) {
 	t.Helper()
 	count := make(map[string]int)
 	for _, e := range readEvents(t, file) {
 		if e.Kind != event.Data {
-			var n int // at the end, those that came after the last that found something
-			if _, err := fmt.Sscanf(e.Why, "polled in vain %d time", &n); err == nil {
+			var n int // polls after the last one that found a completion
+			if _, err := fmt.Sscanf(e.Why, "polled an empty CQ %d time", &n); err == nil {
 				count["empty polls"] += n
 			}
 			continue

@@ -16,16 +16,16 @@ import (
 
 const figureUsage = `Usage: ibvtrace figure [-o FILE] [--title TEXT] [-e EXPR] FILE...
 
-Draw traces that ibvtrace --json has written: a lane for each process, control
-verbs dark, verbs that post and poll light, repetitions folded, the states of the
-queue pairs along the lanes, and arrows from each send to the receive that it
-completes. The traces of both sides, of one machine or two, go into one picture.
+Draw traces that ibvtrace --json has written. Each process has a lane. Control
+verbs are dark, data verbs are light, and repetitions are folded. The states of the
+queue pairs are drawn along the lanes. An arrow leads from each send to the receive
+that it completes. The traces of both sides, from one machine or two, make one figure.
 
   -o FILE       write to FILE instead of stdout: FILE.html is a page with the verbs
-                below the picture, all else an SVG
-  --title TEXT  what stands above it
-  -e EXPR       only what EXPR chooses, see ibvtrace -h; may be repeated
-  -h            this help
+                below the figure, any other FILE is an SVG
+  --title TEXT  the title above the figure
+  -e EXPR       only events that EXPR selects, see ibvtrace -h; may be repeated
+  -h            print this help
 
 Examples:
   ibvtrace -e all --json -o server.json ib_send_bw -d rxe0
@@ -44,8 +44,8 @@ func figureFlags(o *figureOptions) *flag.FlagSet {
 	f := flag.NewFlagSet("ibvtrace figure", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.StringVar(&o.output, "o", "", "write to `FILE`, .svg or .html")
-	f.StringVar(&o.title, "title", "", "`TEXT` above the picture")
-	f.Func("e", "choose events by `EXPR`; may be repeated", o.filter.Add)
+	f.StringVar(&o.title, "title", "", "`TEXT` above the figure")
+	f.Func("e", "select events by `EXPR`; may be repeated", o.filter.Add)
 	return f
 }
 
@@ -75,7 +75,7 @@ func drawFigure(args []string) error {
 		return err
 	}
 	if f.Empty() {
-		return fmt.Errorf("there are no verbs in %s", strings.Join(files, ", "))
+		return fmt.Errorf("no verbs in %s", strings.Join(files, ", "))
 	}
 	out, err := openOutput(o.output, os.Stdout)
 	if err != nil {

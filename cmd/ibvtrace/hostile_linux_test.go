@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
-// TestHostile traces a program that lies about everything: it must not notice, and the
-// trace must be whole.
+// TestHostile traces a program that passes invalid arguments. The program must not notice the
+// tracer, and the trace must be complete.
 func TestHostile(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "hostile")
 	if !build(program, "./testdata/hostile") {
@@ -51,8 +51,8 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestAttachHostile attaches to a program that lies, and whose threads start programs
-// and die, and lets go of it at random moments: both must end well.
+// TestAttachHostile attaches to a program that passes invalid arguments, and whose threads
+// start programs and die. It detaches at random moments. Both must exit normally.
 func TestAttachHostile(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "hostile")
 	if !build(program, "./testdata/hostile") {
@@ -83,7 +83,7 @@ func TestAttachHostile(t *testing.T) {
 	}
 }
 
-// TestKilledTracees kills programs at random moments: ibvtrace must end as they did.
+// TestKilledTracees kills programs at random moments. ibvtrace must end as they did.
 func TestKilledTracees(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "hostile")
 	if !build(program, "./testdata/hostile") {

@@ -114,7 +114,7 @@ func isUsage(err error) bool {
 	return errors.As(err, &u)
 }
 
-// run traces a command to its end, or processes.
+// run traces a command, or processes, and returns how the command ended.
 func run(args []string) (trace.Ending, error) {
 	o, err := parseTrace(args)
 	if err != nil {

@@ -12,18 +12,18 @@ import (
 
 const objectsUsage = `Usage: ibvtrace objects [-p PID]... [--json] [-o FILE]
 
-Show the RDMA objects that are there now, as the kernel lists them: the contexts
-of each process, with their protection domains, memory regions, completion queues
-and queue pairs. Without -p, those of all processes and of the kernel itself.
+Show the RDMA objects that exist now, as the kernel lists them: the contexts of
+each process, with their protection domains, memory regions, completion queues
+and queue pairs. Without -p, the objects of all processes and of the kernel are shown.
 
-  -p PID    only those of this process; may be repeated
-  --json    one JSON object per line
+  -p PID    only objects of this process; may be repeated
+  --json    write one JSON object per line
   -o FILE   write to FILE instead of stdout
-  -h        this help
+  -h        print this help
 
-The numbers are the kernel's own. Of a queue pair it is the one that the other side
-knows it by, and that a trace has as qpn; of all else it is none that a trace has.
-Keys are shown to those with CAP_NET_ADMIN only.
+The numbers are the kernel's. The number of a queue pair is its QP number, which is
+qpn in a trace. The other numbers do not occur in traces. Keys are shown only with
+CAP_NET_ADMIN.
 
 Examples:
   ibvtrace objects
@@ -40,13 +40,13 @@ type objectsOptions struct {
 func objectsFlags(o *objectsOptions) *flag.FlagSet {
 	f := flag.NewFlagSet("ibvtrace objects", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
-	f.Func("p", "only of the process `PID`; may be repeated", addPIDs(&o.pids))
-	f.BoolVar(&o.json, "json", false, "one JSON object per line")
+	f.Func("p", "only objects of the process `PID`; may be repeated", addPIDs(&o.pids))
+	f.BoolVar(&o.json, "json", false, "write one JSON object per line")
 	f.StringVar(&o.output, "o", "", "write to `FILE`")
 	return f
 }
 
-// listObjects shows what the kernel holds.
+// listObjects shows the objects in the kernel.
 func listObjects(args []string) error {
 	var o objectsOptions
 	rest, err := parse(objectsFlags(&o), args)
@@ -54,7 +54,7 @@ func listObjects(args []string) error {
 		return err
 	}
 	if len(rest) > 0 {
-		return usageError{fmt.Errorf("%q is no option; a process goes with -p", rest[0])}
+		return usageError{fmt.Errorf("unexpected argument %q; -p selects a process", rest[0])}
 	}
 	all, err := objects.List()
 	if err != nil {
@@ -63,7 +63,7 @@ func listObjects(args []string) error {
 	if len(o.pids) > 0 {
 		all = slices.DeleteFunc(all, func(x objects.Object) bool { return !slices.Contains(o.pids, x.PID) })
 		if len(all) == 0 {
-			fmt.Fprintln(os.Stderr, "ibvtrace: no such process has RDMA objects")
+			fmt.Fprintln(os.Stderr, "ibvtrace: these processes have no RDMA objects")
 		}
 	}
 	out, err := openOutput(o.output, os.Stdout)

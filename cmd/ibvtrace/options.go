@@ -14,18 +14,18 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
 )
 
-// options are the options of the command line.
+// options are the command line's options and arguments.
 type options struct {
 	output string
 	views
 	filter filter.Filter
-	data   bool // watch posts and polls, whatever the filter names
-	stop   bool // at each verb
+	data   bool // trace posts and polls, whatever the filter selects
+	stop   bool // stop at each verb
 	pids   []int
 	args   []string // the command and its arguments, or files
 }
 
-// views are the ways in which a trace is shown.
+// views are the options that control how a trace is shown.
 type views struct {
 	text    text.Options
 	color   string
@@ -38,23 +38,23 @@ type views struct {
 
 var errHelp = errors.New("help")
 
-// traceFlags returns the flags of ibvtrace COMMAND, which set o.
+// traceFlags returns the flags that set o when ibvtrace traces.
 func traceFlags(o *options) *flag.FlagSet {
 	f := viewFlags("ibvtrace", o)
 	f.Func("p", "attach to the process `PID`; may be repeated", addPIDs(&o.pids))
-	f.BoolVar(&o.data, "data", false, "verbs that post and poll too")
+	f.BoolVar(&o.data, "data", false, "trace data verbs too")
 	f.BoolVar(&o.stop, "stop", false, "stop the program at each verb")
-	f.Bool("f", true, "follow children; always so, accepted for habit's sake")
+	f.Bool("f", true, "follow children; always on, accepted as strace has it")
 	return f
 }
 
-// addPIDs returns a function that takes processes, separated by commas.
+// addPIDs returns a function that appends process IDs, separated by commas, to pids.
 func addPIDs(pids *[]int) func(string) error {
 	return func(s string) error {
 		for part := range strings.SplitSeq(s, ",") {
 			pid, err := strconv.Atoi(part)
 			if err != nil || pid <= 0 {
-				return fmt.Errorf("%q is not a process", part)
+				return fmt.Errorf("%q is not a process ID", part)
 			}
 			*pids = append(*pids, pid)
 		}
@@ -67,19 +67,19 @@ func viewFlags(name string, o *options) *flag.FlagSet {
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.StringVar(&o.output, "o", "", "write to `FILE`")
-	f.Func("e", "choose events by `EXPR`; may be repeated", o.filter.Add)
-	f.BoolFunc("c", "a summary instead of lines", func(s string) error {
+	f.Func("e", "select events by `EXPR`; may be repeated", o.filter.Add)
+	f.BoolFunc("c", "print a summary instead of lines", func(s string) error {
 		o.summary, o.only = s == "true", s == "true"
 		return nil
 	})
-	f.BoolFunc("C", "lines and a summary", func(s string) error {
+	f.BoolFunc("C", "print lines and a summary", func(s string) error {
 		o.summary = s == "true"
 		return nil
 	})
 	o.order = summary.Orders[0]
 	f.Func("S", "sort the summary by `COLUMN`", func(s string) error {
 		if !slices.Contains(summary.Orders, s) {
-			return fmt.Errorf("%q is none of %s", s, strings.Join(summary.Orders, ", "))
+			return fmt.Errorf("%q is not one of %s", s, strings.Join(summary.Orders, ", "))
 		}
 		o.order = s
 		return nil
@@ -93,18 +93,18 @@ func viewFlags(name string, o *options) *flag.FlagSet {
 	clock("t", "the time of day in seconds", text.Seconds)
 	clock("tt", "the time of day in microseconds, the default", text.Micros)
 	clock("ttt", "seconds since 1970", text.Epoch)
-	clock("r", "seconds since the line before", text.Relative)
-	f.BoolVar(&o.text.Durations, "T", true, "durations; -T=false leaves them out")
-	f.BoolVar(&o.text.Devices, "y", false, "the device of each verb")
-	f.BoolVar(&o.text.Verbose, "v", false, "leave nothing out")
+	clock("r", "seconds since the previous line", text.Relative)
+	f.BoolVar(&o.text.Durations, "T", true, "show durations; -T=false omits them")
+	f.BoolVar(&o.text.Devices, "y", false, "show the device of each verb")
+	f.BoolVar(&o.text.Verbose, "v", false, "show everything")
 	f.IntVar(&o.text.Most, "s", 32, "show at most `N` bytes of data and strings")
-	f.BoolVar(&o.text.Raw, "raw", false, "the ioctls' attributes too")
-	f.BoolVar(&o.json, "json", false, "one JSON object per line")
-	f.StringVar(&o.chrome, "chrome", "", "write `FILE` for Perfetto too")
+	f.BoolVar(&o.text.Raw, "raw", false, "show the ioctls' attributes too")
+	f.BoolVar(&o.json, "json", false, "write one JSON object per line")
+	f.StringVar(&o.chrome, "chrome", "", "also write `FILE` for Perfetto")
 	o.color = "auto"
 	f.Func("color", "`WHEN`: auto, always or never", func(s string) error {
 		if s != "auto" && s != "always" && s != "never" {
-			return fmt.Errorf("%q is none of auto, always, never", s)
+			return fmt.Errorf("%q is not one of auto, always, never", s)
 		}
 		o.color = s
 		return nil
@@ -112,7 +112,7 @@ func viewFlags(name string, o *options) *flag.FlagSet {
 	return f
 }
 
-// parse parses the arguments of one of ibvtrace's commands.
+// parse parses flags and returns the other arguments.
 func parse(f *flag.FlagSet, args []string) ([]string, error) {
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -137,10 +137,10 @@ func parseFiles(f *flag.FlagSet, args []string) ([]string, error) {
 
 func (o *options) check() error {
 	if o.text.Most < 0 {
-		return usageError{errors.New("-s takes no negative number")}
+		return usageError{errors.New("-s must not be negative")}
 	}
 	if o.json && o.summary {
-		return usageError{errors.New("--json and -c exclude each other: report makes a summary of JSON")}
+		return usageError{errors.New("--json and -c exclude each other; ibvtrace report -c summarizes JSON")}
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ type output struct {
 	err  error
 }
 
-// openOutput creates the file, or uses the open one if there is no name.
+// openOutput creates the file, or uses other if name is "" or "-".
 func openOutput(name string, other *os.File) (*output, error) {
 	if name == "" || name == "-" {
 		return &output{file: other, w: other, name: "the trace"}, nil
@@ -60,7 +60,7 @@ func (o *output) close() {
 	}
 }
 
-// gone reports whether an error means that the reader has gone.
+// gone reports whether an error means that the reader of a pipe has exited.
 func gone(err error) bool {
 	return errors.Is(err, syscall.EPIPE)
 }

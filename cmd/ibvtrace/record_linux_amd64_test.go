@@ -23,7 +23,7 @@ func recorded(t *testing.T, flags ...string) string {
 	return compiled(t, "recorded", flags...)
 }
 
-// onDevice traces a program that has /dev/null for an RDMA device.
+// onDevice traces a program, with /dev/null as an RDMA device.
 func onDevice(t *testing.T, args ...string) *traced {
 	p := ibvtrace(t)
 	all := append(append(asDevice(), bin.ibvtrace, "--json", "-o", p.file), args...)
@@ -32,11 +32,11 @@ func onDevice(t *testing.T, args ...string) *traced {
 	return p
 }
 
-// address is one of memory, which differ from run to run.
+// address matches pointers, which differ from run to run.
 var address = regexp.MustCompile(`0x7[0-9a-f]{11}`)
 
-// said returns what a trace says, but when and of which process: by the names of threads,
-// with the PDs, which a handler of signals destroys at any moment, apart.
+// said returns the events of a trace by thread name, without times and process IDs. Events
+// of PDs have a key of their own: a signal handler destroys PDs at any moment.
 func said(t *testing.T, file string) map[string][]string {
 	t.Helper()
 	all := make(map[string][]string)
@@ -47,7 +47,7 @@ func said(t *testing.T, file string) map[string][]string {
 		}
 		c := *e
 		c.Time, c.Duration, c.PID, c.TID = time.Time{}, 0, 0, 0
-		if e.Kind == event.Exit { // named after the thread that did something last
+		if e.Kind == event.Exit { // has the name of the thread that ran last
 			who, c.Comm = "", ""
 		}
 		all[who] = append(all[who], address.ReplaceAllString(fmt.Sprintf("%+v", c), "ADDRESS"))
@@ -55,8 +55,8 @@ func said(t *testing.T, file string) map[string][]string {
 	return all
 }
 
-// TestRecorded traces a program once by stops and once by what it is made to record: both
-// traces must say the same.
+// TestRecorded traces a program once with stops and once with a recorder. Both traces must
+// be equal.
 func TestRecorded(t *testing.T) {
 	dynamic, static := recorded(t), recorded(t, "-static")
 	for _, how := range []string{"plain", "static", "thread", "late", "fork", "nested", "vfork", "signal", "seccomp"} {
@@ -84,8 +84,9 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// TestRecordedRefused has programs give all their threads, while these call verbs, a filter
-// that kills them for what a recorder calls: it must find none in the middle.
+// TestRecordedRefused runs programs that install a seccomp filter in all their threads while
+// these call verbs. The filter kills the program for the recorder's system calls, so no
+// thread may be in the recorder when it is installed.
 func TestRecordedRefused(t *testing.T) {
 	program := recorded(t)
 	for range 10 {
@@ -95,21 +96,21 @@ func TestRecordedRefused(t *testing.T) {
 		}
 		shown := make(map[string]int)
 		for _, e := range readEvents(t, p.file) {
-			if e.Kind != event.Exit { // named after the thread that did something last
+			if e.Kind != event.Exit { // has the name of the thread that ran last
 				shown[e.Comm]++
 			}
 		}
 		want := shown["one"]
 		for _, name := range []string{"two", "three", "four"} {
 			if shown[name] != want || want < 100 {
-				t.Errorf("%s is shown %d times, one %d times", name, shown[name], want)
+				t.Errorf("thread %s has %d events, thread one %d", name, shown[name], want)
 			}
 		}
 	}
 }
 
-// TestRecordedFull stops ibvtrace until the program has no more room to record: it must
-// wait, and nothing be lost.
+// TestRecordedFull stops ibvtrace until the recorder's memory is full. The program must wait,
+// and no event may be lost.
 func TestRecordedFull(t *testing.T) {
 	p := onDevice(t, recorded(t), "full", "2000")
 	pid, next := p.start()
@@ -121,7 +122,7 @@ func TestRecordedFull(t *testing.T) {
 	processes := 0
 	for _, file := range files {
 		to, _ := os.Readlink(file)
-		if strings.HasPrefix(to, "/memfd:") { // what it shares with the program it has mapped
+		if strings.HasPrefix(to, "/memfd:") { // shared memory is mapped, and its descriptor closed
 			t.Errorf("%s is %s", file, to)
 		}
 		if strings.Contains(to, "pidfd") {
@@ -129,11 +130,11 @@ func TestRecordedFull(t *testing.T) {
 		}
 	}
 	if processes != 1 {
-		t.Errorf("%d of %q are processes, want the one that signals go to", processes, files)
+		t.Errorf("%d of %q are pidfds, want one, for signals", processes, files)
 	}
 	unix.Kill(tracer, unix.SIGSTOP)
 	fmt.Fprint(p.stdin, "x")
-	p.await("the program had no more room", func() bool { return state(t, pid) == "t" })
+	p.await("the recorder's memory was full", func() bool { return state(t, pid) == "t" })
 	unix.Kill(tracer, unix.SIGCONT)
 	if got := next(); got != "recorded" {
 		t.Errorf("the program says %q", got)
@@ -169,8 +170,8 @@ func parentOf(t *testing.T, pid int) int {
 	return parent
 }
 
-// TestRecordedKilled kills ibvtrace, and then programs, while they record: no program
-// must be left, and no half of a trace.
+// TestRecordedKilled kills ibvtrace or the program while verbs are recorded. No program may
+// be left, and no trace may be incomplete.
 func TestRecordedKilled(t *testing.T) {
 	program := recorded(t)
 	for i := range 6 {
@@ -194,8 +195,8 @@ func TestRecordedKilled(t *testing.T) {
 	}
 }
 
-// TestRecordedLies has a program write what it likes where its verbs are recorded. It may
-// hurt itself.
+// TestRecordedLies runs a program that writes garbage into the recorder's memory. It may crash
+// itself, but not ibvtrace.
 func TestRecordedLies(t *testing.T) {
 	program := recorded(t)
 	for range 3 {

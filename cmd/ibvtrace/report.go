@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/input"
 )
 
-// complain returns a function that tells what is wrong with a trace, and whether
-// that was so.
+// complain returns a function that prints what is wrong with a trace, and a variable
+// that says whether it was called.
 func complain() (f func(error), any *bool) {
 	any = new(bool)
 	return func(err error) {
@@ -20,8 +20,8 @@ func complain() (f func(error), any *bool) {
 }
 
 var (
-	errNoFiles = usageError{errors.New("no FILE given; it is one that ibvtrace --json has written")}
-	errBad     = errors.New("some lines were no events")
+	errNoFiles = usageError{errors.New("no FILE given; ibvtrace --json writes one")}
+	errBad     = errors.New("some lines were not events")
 	errStop    = errors.New("stop")
 )
 

@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // inUTC makes times in tables and lines the same everywhere.
 func inUTC(t *testing.T) {
@@ -51,7 +51,7 @@ func golden(t *testing.T, file string) {
 	}
 }
 
-// traces are those that were recorded: ibv_rc_pingpong -e and rping.
+// traces returns the stored traces of both sides of ibv_rc_pingpong -e or rping.
 func traces(program string) []string {
 	return []string{
 		filepath.Join("testdata", "traces", program+"_server.json"),
@@ -59,7 +59,7 @@ func traces(program string) []string {
 	}
 }
 
-// TestGolden shows recorded traces in every way.
+// TestGolden compares views of the stored traces with golden files.
 func TestGolden(t *testing.T) {
 	inUTC(t)
 	for _, program := range []string{"rc_pingpong", "rping"} {
@@ -83,7 +83,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestReportIsTheTrace: JSON in, JSON out, not a byte differs.
+// TestReportIsTheTrace: report --json reproduces a trace byte for byte.
 func TestReportIsTheTrace(t *testing.T) {
 	for _, program := range []string{"rc_pingpong", "rping"} {
 		for _, file := range traces(program) {
@@ -106,8 +106,7 @@ func TestReportIsTheTrace(t *testing.T) {
 	}
 }
 
-// TestMerged: two traces in one, in the order of time, files of one apart from
-// those of the other.
+// TestMerged: report merges two traces by time, and numbers their files differently.
 func TestMerged(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	if err := report(append([]string{"--json", "-o", out}, traces("rc_pingpong")...)); err != nil {
@@ -135,7 +134,7 @@ func TestMerged(t *testing.T) {
 			last = end
 		}
 		if e.File != 0 && owner[e.File] != 0 && owner[e.File] != e.PID {
-			t.Errorf("file %d is of %d and of %d", e.File, owner[e.File], e.PID)
+			t.Errorf("file %d belongs to processes %d and %d", e.File, owner[e.File], e.PID)
 		}
 		owner[e.File] = e.PID
 	}
@@ -144,8 +143,8 @@ func TestMerged(t *testing.T) {
 	}
 }
 
-// TestChrome checks what Perfetto counts on: every span that begins ends, if what
-// it is about ended.
+// TestChrome checks what Perfetto relies on: every span that begins also ends, and every
+// arrow has two ends.
 func TestChrome(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "perfetto.json")
@@ -165,7 +164,7 @@ func TestChrome(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := make(map[string]int)
-	flows := make(map[string]int) // an arrow's end may be told before its beginning
+	flows := make(map[string]int) // an arrow's end may precede its beginning in the file
 	verbs, spans, arrows := 0, 0, 0
 	for _, e := range entries {
 		switch e.Ph {
@@ -190,7 +189,7 @@ func TestChrome(t *testing.T) {
 	}
 	for id, n := range flows {
 		if n != 0 {
-			t.Errorf("arrow %s has one end only", id)
+			t.Errorf("arrow %s has only one end", id)
 		}
 	}
 	for name, n := range open {
@@ -215,7 +214,7 @@ func TestReportComplains(t *testing.T) {
 		t.Errorf("a bad line: %v", err)
 	}
 	if b, err := os.ReadFile(out); err != nil || strings.Count(string(b), "ibv_x") != 2 {
-		t.Errorf("beside a bad line: %q, %v", b, err)
+		t.Errorf("the lines around a bad one: %q, %v", b, err)
 	}
 	if err := os.WriteFile(file, []byte(strings.Repeat("rubbish\n", 100)), 0o644); err != nil {
 		t.Fatal(err)
@@ -227,10 +226,10 @@ func TestReportComplains(t *testing.T) {
 		"no verbs in":                      func() error { return drawFigure([]string{os.DevNull}) },
 		"no qualifier":                     func() error { return report([]string{"-e", "x=y", file}) },
 		"exclude each other":               func() error { return report([]string{"--json", "-c", file}) },
-		"is none of":                       func() error { return report([]string{"-S", "x", file}) },
-		"is no option":                     func() error { return listObjects([]string{"7"}) },
-		"is not a process":                 func() error { return listObjects([]string{"-p", "x"}) },
-		"it takes bash":                    func() error { return completion([]string{"csh"}) },
+		"is not one of":                    func() error { return report([]string{"-S", "x", file}) },
+		"unexpected argument":              func() error { return listObjects([]string{"7"}) },
+		"is not a process ID":              func() error { return listObjects([]string{"-p", "x"}) },
+		"want one argument":                func() error { return completion([]string{"csh"}) },
 		"flag provided but not defined: -": func() error { return report([]string{"-Q"}) },
 	} {
 		if err := run(); err == nil || !strings.Contains(err.Error(), want) {
@@ -239,8 +238,8 @@ func TestReportComplains(t *testing.T) {
 	}
 }
 
-// program makes the events of a program that runs for long: it makes objects, uses
-// them and destroys them, and every now and then forgets one.
+// program generates the events of a long-running program. It creates, uses and destroys
+// objects, and sometimes leaks one.
 type program struct {
 	n   int
 	now time.Time
@@ -285,7 +284,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestMillionEvents: memory does not grow with a trace.
+// TestMillionEvents: memory use does not grow with the length of a trace.
 func TestMillionEvents(t *testing.T) {
 	for _, view := range []struct {
 		name string
@@ -314,7 +313,7 @@ func TestMillionEvents(t *testing.T) {
 	grows(t, "figure", 300_000, func(e *event.Event) error { return f.Add(0, e) })
 }
 
-// grows gives n events to take and compares memory after a tenth with that at the end.
+// grows passes n events to take. It fails the test if memory use grows after the first tenth.
 func grows(t *testing.T, name string, n int, take func(*event.Event) error) {
 	t.Helper()
 	p := program{now: time.Unix(1e9, 0)}
@@ -327,14 +326,14 @@ func grows(t *testing.T, name string, n int, take func(*event.Event) error) {
 			t.Fatal(err)
 		}
 	}
-	const most = 2 << 20
-	if late := heap(); late > early+most {
+	const maxGrowth = 2 << 20
+	if late := heap(); late > early+maxGrowth {
 		t.Errorf("%s: %d bytes more after %d events than after %d", name, late-early, n, n/10)
 	}
 }
 
-// TestFullDisk: a trace that cannot be written is lost, with a message, and nothing
-// else is.
+// TestFullDisk: if the trace cannot be written, one message says so, and Event and Close
+// do not fail.
 func TestFullDisk(t *testing.T) {
 	o, err := parseTrace([]string{"-C", "-o", "/dev/full", "true"})
 	if err != nil {
@@ -366,11 +365,11 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := "ibvtrace: write /dev/full: no space left on device; the rest of /dev/full is lost\n"; string(said) != want {
-		t.Errorf("it said %q, want %q", said, want)
+		t.Errorf("message %q, want %q", said, want)
 	}
 }
 
-// TestTextOfRecorded: the line of an event is that of its JSON.
+// TestTextOfRecorded: an event and its JSON have the same line of text.
 func TestTextOfRecorded(t *testing.T) {
 	file, err := os.Open(traces("rping")[0])
 	if err != nil {

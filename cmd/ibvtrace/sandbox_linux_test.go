@@ -28,9 +28,8 @@ func compiled(t *testing.T, name string, flags ...string) string {
 	return program
 }
 
-// TestSandboxed traces programs that have seccomp filters of their own, which allow only
-// what the programs call: these must end as they do by themselves, all their verbs be
-// shown, and nobody notice anything.
+// TestSandboxed traces programs whose own seccomp filters allow only the programs' own system
+// calls. The programs must behave as without a tracer, and all their verbs must be shown.
 func TestSandboxed(t *testing.T) {
 	needDevice(t)
 	program := compiled(t, "sandboxed")
@@ -54,7 +53,7 @@ func TestSandboxed(t *testing.T) {
 	}
 }
 
-// checkSandboxed runs a program under a tracer, or if that is nil, has one attach to it.
+// checkSandboxed runs a program under a tracer, or attaches one to it if tracer is nil.
 func checkSandboxed(t *testing.T, tracer *traced, args []string, verbs uint64) {
 	program := tracer
 	if program == nil {
@@ -67,7 +66,7 @@ func checkSandboxed(t *testing.T, tracer *traced, args []string, verbs uint64) {
 			t.Fatal(err)
 		}
 		tracer.awaitTraced(pid)
-		tracer.await("the thread went on with its sleep", func() bool {
+		tracer.await("the thread resumed its sleep", func() bool {
 			const goesOn = "219 " // restart_syscall
 			tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 			return slices.ContainsFunc(tasks, func(task string) bool {

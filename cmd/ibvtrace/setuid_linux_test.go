@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSetuid traces a program whose file gives rights. Who has these already sees it
-// run with them; who has not, without, and is told.
+// TestSetuid traces a set-user-ID program. It runs with the rights of its file's owner only if
+// the tracing user has them. Otherwise a note says that they are missing.
 func TestSetuid(t *testing.T) {
-	// Where other users come, too: those of the test's folders can't.
+	// Other users can't enter the folders of t.TempDir.
 	dir, err := os.MkdirTemp("/tmp", "setuid")
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +89,8 @@ func TestSetuid(t *testing.T) {
 	}
 }
 
-// TestAttachToTraced: who can't attach is told why, and the program runs on.
+// TestAttachToTraced: attaching to a traced program fails with the reason, and the program
+// continues.
 func TestAttachToTraced(t *testing.T) {
 	first := ibvtrace(t, "sh", "-c", "echo $$; read x; exit 5")
 	pid, _ := first.start()
@@ -98,7 +99,7 @@ func TestAttachToTraced(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	if unix.Kill(pid, 0) != nil {
-		t.Error("the program is gone")
+		t.Error("the program has ended")
 	}
 	first.stdin.Close()
 	if err := first.Wait(); first.ProcessState.ExitCode() != 5 {

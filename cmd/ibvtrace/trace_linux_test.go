@@ -91,7 +91,7 @@ func (p *traced) lines() []string {
 	return out
 }
 
-// byThread groups lines by "[pid/tid name]": between threads there is no order.
+// byThread groups lines by "[pid/tid name]": lines of different threads have no order.
 func byThread(lines []string) map[string][]string {
 	m := make(map[string][]string)
 	for _, l := range lines {
@@ -120,7 +120,7 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// TestVerbsOf32Bit traces a program that calls another ABI's ioctl.
+// TestVerbsOf32Bit traces a 32-bit program.
 func TestVerbsOf32Bit(t *testing.T) {
 	arch := map[string]string{"amd64": "386", "arm64": "arm"}[runtime.GOARCH]
 	file := filepath.Join(t.TempDir(), "verbs32")
@@ -128,7 +128,7 @@ func TestVerbsOf32Bit(t *testing.T) {
 		t.Fatal("not built")
 	}
 	if err := exec.Command(file, "all").Run(); errors.Is(err, unix.ENOEXEC) {
-		t.Skipf("this kernel runs no %s programs, so there are none to trace", arch)
+		t.Skipf("this kernel does not run %s programs", arch)
 	}
 	for _, mode := range []string{"all", "untraced"} {
 		p := ibvtrace(t, file, mode)
@@ -183,7 +183,8 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestTransparent compares what the shell does with and without ibvtrace.
+// TestTransparent runs shell scripts with and without ibvtrace. Output and wait status must
+// be the same.
 func TestTransparent(t *testing.T) {
 	for _, script := range []string{
 		"exit 0",
@@ -230,7 +231,7 @@ func TestTransparent(t *testing.T) {
 	}
 }
 
-// start starts the program and waits for its first line, its pid.
+// start starts the program and waits for its first line, its PID. next returns the next line.
 func (p *traced) start() (pid int, next func() string) {
 	p.t.Helper()
 	p.Stdout = nil
@@ -255,10 +256,10 @@ func (p *traced) start() (pid int, next func() string) {
 	return pid, next
 }
 
-// hang is how long nothing may happen at all before a test gives up.
+// hang is how long a test waits before it gives up.
 const hang = 5 * time.Minute
 
-// await waits until something is so, as long as ibvtrace runs.
+// await waits until is returns true. It fails the test if ibvtrace ends before.
 func (p *traced) await(what string, is func() bool) {
 	p.t.Helper()
 	for end := time.Now().Add(hang); !is(); time.Sleep(time.Millisecond) {
@@ -270,7 +271,7 @@ func (p *traced) await(what string, is func() bool) {
 			p.t.Fatalf("ibvtrace ended before %s: %s", what, p.out.String())
 		}
 		if time.Now().After(end) {
-			p.t.Fatalf("%v, and not yet: %s", hang, what)
+			p.t.Fatalf("after %v, still not true: %s", hang, what)
 		}
 	}
 }
@@ -281,7 +282,7 @@ func exited(pid int) bool {
 	return err != nil || strings.Contains(string(status), "State:\tZ")
 }
 
-// awaitEnd waits until a process has ended that is not this one's to wait for.
+// awaitEnd waits for the end of a process that is not a child of this one.
 func awaitEnd(t *testing.T, pid int) {
 	t.Helper()
 	for end := time.Now().Add(hang); !exited(pid); time.Sleep(time.Millisecond) {
@@ -291,7 +292,7 @@ func awaitEnd(t *testing.T, pid int) {
 	}
 }
 
-// awaitTrace waits until there is some of the trace: that is when it has attached.
+// awaitTrace waits until the trace is not empty, which means that ibvtrace has attached.
 func (p *traced) awaitTrace() {
 	p.t.Helper()
 	p.await("there was a trace", func() bool {
@@ -300,7 +301,7 @@ func (p *traced) awaitTrace() {
 	})
 }
 
-// letGo has it let go of what it attached to.
+// letGo makes ibvtrace detach, and waits for its end.
 func (p *traced) letGo() {
 	p.t.Helper()
 	p.Process.Signal(unix.SIGINT)
@@ -315,7 +316,7 @@ func (p *traced) awaitTraced(pid int) {
 	p.await("it attached", func() bool {
 		files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 		if err != nil || len(files) == 0 {
-			p.t.Fatal("the program is gone")
+			p.t.Fatal("the program has ended")
 		}
 		return !slices.ContainsFunc(files, func(file string) bool {
 			status, err := os.ReadFile(file)
@@ -324,8 +325,8 @@ func (p *traced) awaitTraced(pid int) {
 	})
 }
 
-// TestStopAndContinue checks that the signals that stop a program stop a traced one, and
-// that it stays stopped until SIGCONT.
+// TestStopAndContinue checks that job-control signals stop a traced program, and that it stays
+// stopped until SIGCONT.
 func TestStopAndContinue(t *testing.T) {
 	for _, sig := range []unix.Signal{unix.SIGSTOP, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU} {
 		t.Run(unix.SignalName(sig), func(t *testing.T) { stopAndContinue(t, sig) })
@@ -333,7 +334,8 @@ func TestStopAndContinue(t *testing.T) {
 }
 
 func stopAndContinue(t *testing.T, sig unix.Signal) {
-	// A child of it stays busy with the tracer, which so has seen the stop too.
+	// A child keeps stopping for the tracer. When it is answered, the tracer has handled
+	// the program's stop too.
 	dir := t.TempDir()
 	var busy [2]*os.File
 	for i, name := range []string{"in", "out"} {
@@ -353,7 +355,7 @@ func stopAndContinue(t *testing.T, sig unix.Signal) {
 		while read line; do echo $line; done
 		kill $!
 		exit 7`)
-	// Most stop no process of a group that nobody in the session has begun.
+	// Most of these signals do not stop a process of an orphaned process group.
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	pid, next := p.start()
 	fmt.Fprintln(p.stdin, "one")
@@ -361,7 +363,7 @@ func stopAndContinue(t *testing.T, sig unix.Signal) {
 		t.Fatalf("before the stop: %q", got)
 	}
 	unix.Kill(pid, sig)
-	// 't' is stopped by the tracer alone, as in a signal's delivery.
+	// 't' is a ptrace stop, such as that at a signal's delivery.
 	stopped := func() bool { s := state(t, pid); return s == "T" || s == "t" }
 	p.await("the program stopped", stopped)
 	fmt.Fprintln(p.stdin, "two")
@@ -398,8 +400,8 @@ func state(t *testing.T, pid int) string {
 
 // TestForwardedSignals sends signals to ibvtrace, which has no terminal here.
 func TestForwardedSignals(t *testing.T) {
-	// A shell can't trap what was ignored when it began, as a test in the
-	// background may find SIGINT; what is caught here is not ignored there.
+	// A shell can't trap a signal that was ignored when it started, as SIGINT may be if the
+	// test runs in the background. A signal that is caught here is not ignored there.
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, unix.SIGINT, unix.SIGQUIT, unix.SIGHUP)
 	defer signal.Stop(caught)
@@ -419,8 +421,8 @@ func TestForwardedSignals(t *testing.T) {
 	}
 }
 
-// TestKilled checks that no program outlives its tracer, nor a child of it: their opens
-// would fail.
+// TestKilled checks that neither a program nor its child outlives the tracer: without it, their
+// opens would fail.
 func TestKilled(t *testing.T) {
 	p := ibvtrace(t, "sh", "-c", "sleep 3600 & echo $$; echo $!; read x")
 	pid, next := p.start()
@@ -434,8 +436,8 @@ func TestKilled(t *testing.T) {
 	awaitEnd(t, child)
 }
 
-// TestLeavesNothing checks that a program that ibvtrace lets go of, or that it leaves when
-// it is killed, has no filter of it and opens what it likes.
+// TestLeavesNothing checks that a program has no seccomp filter of ibvtrace, and can open files,
+// after ibvtrace detached or was killed.
 func TestLeavesNothing(t *testing.T) {
 	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGKILL} {
 		tracee := &traced{Cmd: exec.CommandContext(t.Context(), "sh", "-c", "echo $$; while read file; do exec 3<>$file && echo opened; done"), t: t}

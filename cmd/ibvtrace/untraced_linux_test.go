@@ -12,11 +12,11 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
-// TestManyFiles traces a program that opens more devices than are worth a filter each: it
-// gets one for all the others, and each open is shown.
+// TestManyFiles traces a program that opens more devices than get a filter each. One filter
+// covers the others, and each open is shown.
 func TestManyFiles(t *testing.T) {
 	needDevice(t)
-	const files, maxFilters = 40, 24 + 1 + 1 // for one descriptor, for the rest, for the program
+	const files, maxFilters = 40, 24 + 1 + 1 // single descriptors, the rest, the program
 	p := onDevice(t, "--", "bash", "-c", fmt.Sprintf(
 		"for i in $(seq %d); do exec {fd}<>/dev/null; done; grep Seccomp_filters: /proc/self/status", files))
 	if err := p.Run(); err != nil {
@@ -51,8 +51,8 @@ func TestManyFiles(t *testing.T) {
 	}
 }
 
-// TestUntraced traces a program that makes children which no tracer is to have. They have
-// its filters all the same, so their opens must not fail, and they are shown.
+// TestUntraced traces a program that creates children with CLONE_UNTRACED. They inherit the
+// filters, which fail calls without a tracer, so they must be traced all the same.
 func TestUntraced(t *testing.T) {
 	needDevice(t)
 	program := compiled(t, "untraced")

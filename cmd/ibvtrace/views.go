@@ -9,14 +9,14 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
 )
 
-// A show is all views of a trace, as one Sink.
+// A show is a Sink that passes the selected events to all views of a trace.
 type show struct {
 	o       *options
 	sinks   []event.Sink
 	outputs []*output
 }
 
-// open begins to show. Without -o the trace goes to standard.
+// open opens the outputs. Without -o the trace is written to standard.
 func (o *options) open(standard *os.File) (*show, error) {
 	out, err := openOutput(o.output, standard)
 	if err != nil {
@@ -44,8 +44,8 @@ func (o *options) open(standard *os.File) (*show, error) {
 	return s, nil
 }
 
-// isTerminal reports whether a person looks at the output. NO_COLOR is the
-// wish of one who does not want colors, see no-color.org.
+// isTerminal reports whether the output is a terminal that shows colors. Users set
+// NO_COLOR if they want none, see no-color.org.
 func isTerminal(out *output) bool {
 	if os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return false
@@ -54,14 +54,14 @@ func isTerminal(out *output) bool {
 	return err == nil && st.Mode()&os.ModeCharDevice != 0 && out.file.Name() != os.DevNull
 }
 
-// buffer makes showing faster, of what no program waits for.
+// buffer makes output faster if no traced program's lines need to appear at once.
 func (s *show) buffer() {
 	for _, o := range s.outputs {
 		o.buffer()
 	}
 }
 
-// Event shows an event that the filter chooses.
+// Event shows an event if the filter selects it.
 func (s *show) Event(e *event.Event) error {
 	if !s.o.filter.Match(e) {
 		return nil
@@ -74,7 +74,7 @@ func (s *show) Event(e *event.Event) error {
 	return nil
 }
 
-// Close prints what comes at the end.
+// Close prints summaries and closes the outputs.
 func (s *show) Close() error {
 	var first error
 	for _, sink := range s.sinks {
@@ -88,5 +88,5 @@ func (s *show) Close() error {
 	return first
 }
 
-// readerGone reports whether nobody reads the output any more.
+// readerGone reports whether the reader of the output, such as head, has exited.
 func (s *show) readerGone() bool { return s.outputs[0].err != nil && gone(s.outputs[0].err) }

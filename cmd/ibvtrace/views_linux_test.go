@@ -16,12 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// numbers are what differs from run to run: of these threads, too, a Go program uses
-// one or another.
+// numbers match what differs from run to run: times, process and thread IDs, and durations.
 var numbers = regexp.MustCompile(`^\S+ \[\d+(/\d+)?|<[\d.]+ [mµ]?s>$`)
 
-// TestReportIsLive: what report makes of JSON are the lines that the same program
-// has live.
+// TestReportIsLive: report prints the same lines from JSON as tracing prints live.
 func TestReportIsLive(t *testing.T) {
 	for _, args := range [][]string{nil, {"-v", "-y"}, {"--raw"}, {"-e", "failed"}, {"-t", "-T=false"}} {
 		dir := t.TempDir()
@@ -43,7 +41,7 @@ func TestReportIsLive(t *testing.T) {
 			var out []string
 			for line := range strings.Lines(string(b)) {
 				line = numbers.ReplaceAllString(strings.TrimSuffix(line, "\n"), "")
-				// Where the program's data is differs too.
+				// Addresses of data differ too.
 				out = append(out, regexp.MustCompile(`data=0x[0-9a-f]{8,}`).ReplaceAllString(line, "data"))
 			}
 			return out
@@ -55,7 +53,7 @@ func TestReportIsLive(t *testing.T) {
 	}
 }
 
-// TestFullDiskSpares: the program ends as ever when its trace cannot be written.
+// TestFullDiskSpares: the program's exit status is unchanged if its trace cannot be written.
 func TestFullDiskSpares(t *testing.T) {
 	for _, args := range [][]string{{"-o", "/dev/full"}, {"--json", "-o", "/dev/full"}, {"-c", "-o", "/dev/full"}, {"--chrome", "/dev/full", "-o", os.DevNull}} {
 		command := exec.Command(bin.ibvtrace, append(args, "sh", "-c", bin.verbs+" all >/dev/null; exit 7")...)
@@ -65,12 +63,12 @@ func TestFullDiskSpares(t *testing.T) {
 			t.Errorf("%q: %v", args, err)
 		}
 		if want := "ibvtrace: write /dev/full: no space left on device; the rest of /dev/full is lost\n"; string(out) != want {
-			t.Errorf("%q: it said %q, want %q", args, out, want)
+			t.Errorf("%q: output %q, want %q", args, out, want)
 		}
 	}
 }
 
-// TestInterrupted: a program that SIGINT ends has a summary.
+// TestInterrupted: the summary is printed if SIGINT ends the program.
 func TestInterrupted(t *testing.T) {
 	p := ibvtrace(t, "-c", "sh", "-c", bin.verbs+" all >/dev/null; echo $$; read x")
 	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no terminal

@@ -2,11 +2,11 @@ package tracing
 
 import "unsafe"
 
-// The types of this file have the layout that those of package verbs with the same names
-// have on 64-bit machines, field by field. Slices and pointers are plain numbers here:
-// they lead into the program's memory, not into the tracer's.
+// The types in this file have the same layout, field by field, as the types of the same names
+// in package verbs on 64-bit machines. Slices and pointers are plain numbers here, because
+// they refer to the traced program's memory.
 
-// A SendWR is verbs.SendWR.
+// A SendWR has the layout of verbs.SendWR.
 type SendWR struct {
 	WRID           uint64
 	Opcode         uint32
@@ -39,7 +39,7 @@ type SendWR struct {
 	_              [6]byte
 }
 
-// MWBindInfo is verbs.MWBindInfo.
+// MWBindInfo has the layout of verbs.MWBindInfo.
 type MWBindInfo struct {
 	MR     uint64 // see MRHandle
 	Addr   uint64
@@ -48,27 +48,27 @@ type MWBindInfo struct {
 	_      uint32
 }
 
-// A RecvWR is verbs.RecvWR.
+// A RecvWR has the layout of verbs.RecvWR.
 type RecvWR struct {
 	WRID uint64
 	SGL  Slice // of SGE
 }
 
-// An SGE is verbs.SGE, which is laid out as libibverbs' struct ibv_sge.
+// An SGE has the layout of verbs.SGE and of libibverbs' struct ibv_sge.
 type SGE struct {
 	Addr   uint64
 	Length uint32
 	LKey   uint32
 }
 
-// A WC is verbs.WC, which is laid out as libibverbs' struct ibv_wc.
+// A WC has the layout of verbs.WC and of libibverbs' struct ibv_wc.
 type WC struct {
 	WRID         uint64
 	Status       uint32
 	Opcode       uint32
 	VendorErr    uint32
 	ByteLen      uint32
-	Ex           uint32 // the immediate data or the key that was invalidated
+	Ex           uint32 // the immediate data, or the rkey that was invalidated
 	QPNum        uint32
 	SrcQP        uint32
 	Flags        uint32
@@ -80,11 +80,11 @@ type WC struct {
 	_            uint8
 }
 
-// A Slice is how Go lays out a slice.
+// A Slice has the layout of a Go slice.
 type Slice struct{ Addr, Len, Cap uint64 }
 
-// Where the kernel's handle, a uint32, is in what a SendWR points to, and where a byte of
-// an AH says that it has none.
+// Offsets in the objects that a SendWR points to: of the kernel's handle, a uint32, and of the
+// byte of an AH that says that the AH has no handle.
 const (
 	MRHandle = 32
 	MWHandle = 32
@@ -92,16 +92,16 @@ const (
 	AHLocal  = 120
 )
 
-// OpNop is the opcode of a SendWR that does nothing; the others are the kernel's, enum
+// OpNop is the opcode of a SendWR that does nothing. The other opcodes are the kernel's enum
 // ib_uverbs_wr_opcode.
 const OpNop = 16
 
-// DCI is the type of a QP, for which the kernel has no number of its own; the others are
-// the kernel's, enum ib_uverbs_qp_type.
+// DCI is a QP type that the kernel has no number for. The other types are the kernel's enum
+// ib_uverbs_qp_type.
 const DCI = 0x1d
 
-// Bytes returns the memory of a SendWR or a RecvWR, to be filled with what a program has.
-// Neither has pointers or values that are not valid, so any bytes will do.
+// Bytes returns the memory of a SendWR or a RecvWR, for reading a program's into it. The types
+// have no pointers, and every bit pattern is valid.
 func Bytes[T SendWR | RecvWR](wr *T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(wr)), unsafe.Sizeof(*wr))
 }

@@ -3,22 +3,22 @@
 // reports them, and the layout of what it reports. The two sides are verbs/tracing.go and
 // cmd/ibvtrace/internal/goprograms.
 //
-// A program posts and polls in its own memory, where a tracer sees nothing. So the
-// tracer looks for [Mark] in the program's writable data, which is the beginning of
-// [Switch], and sets On. From then on the program makes a getpid for each post and for
-// each poll that finds something, with a [Call] in its arguments. It counts polls that
-// find nothing in Empty. The kernel stops at such a getpid for the tracer; without a
-// tracer the call does nothing.
+// Posts and polls are no system calls, so a tracer does not see them. The tracer therefore
+// searches the program's writable data for [Mark], which is the beginning of [Switch], and
+// sets On. From then on the program calls getpid for each post, and for each poll that
+// finds a completion, with a [Call] in its arguments. It counts polls that find nothing in
+// Empty. The kernel stops the program for the tracer at such a getpid. Without a tracer, the
+// getpid has no effect.
 //
-// The lists that a Call names hold [SendWR], [RecvWR] and [WC]. These have the layout of
-// the types in package verbs that have the same names; a test there compares them.
+// The lists that a Call refers to consist of [SendWR], [RecvWR] or [WC]. These have the
+// layout of the types of the same names in package verbs. A test there compares them.
 package tracing
 
-// Mark is in a program's memory in front of the rest of [Switch].
+// Mark is the beginning of [Switch] in a program's memory.
 const Mark = "goverbs tracing\x01"
 
-// Switch is how a tracer asks this program to tell. The tracer writes On, the program
-// Empty. When On is 0, a post costs one load more.
+// Switch turns reports on. The tracer writes On, the program writes Empty. While On is 0, a
+// post costs one more load than without tracing.
 var Switch = struct {
 	mark  [len(Mark)]byte
 	On    uint32
@@ -26,7 +26,7 @@ var Switch = struct {
 	Empty uint64 // polls that found nothing while On was set
 }{mark: [len(Mark)]byte{'g', 'o', 'v', 'e', 'r', 'b', 's', ' ', 't', 'r', 'a', 'c', 'i', 'n', 'g', 1}} // in the file, not made at run time
 
-// A Point is the kind of call that a program tells of.
+// A Point is the kind of a reported call.
 type Point uint32
 
 const (
@@ -38,25 +38,25 @@ const (
 	Arm
 )
 
-// A Call is what a program tells of one of its calls.
+// A Call is a program's report of one call.
 type Call struct {
 	Point  Point
 	FD     uint32 // the device's
 	Handle uint32 // the object's
 	Number uint32 // of a QP
 	Kind   uint32 // of a QP: its type; of Arm: 1 for solicited events only
-	List   uint64 // where the work requests or the completions are
-	Count  uint32 // how many were given, or there was room for
-	N      uint32 // how many were posted or polled
+	List   uint64 // the address of the work requests or completions
+	Count  uint32 // work requests given, or room for completions
+	N      uint32 // work requests posted, or completions polled
 	Failed bool
-	Full   bool // it failed because a queue is full
+	Full   bool // the call failed because the queue is full
 }
 
-// Magic is in the upper half of a getpid's sixth argument if the others are for a
-// tracer: getpid takes none. ibvtrace's probes in C programs have it too.
+// Magic is in the upper half of getpid's sixth argument if the arguments are for a tracer.
+// getpid itself takes none. ibvtrace's probes in C programs use it too.
 const Magic = 0x7665_5262
 
-// program is in the lower half if a Call is in the arguments.
+// program is in the lower half if the arguments are a Call.
 const program = 0xfffe
 
 // Bits of the fifth argument.
@@ -65,7 +65,7 @@ const (
 	full   = 1 << 33
 )
 
-// arguments returns the arguments of the getpid that tells of the call.
+// arguments returns the arguments of the getpid that reports the call.
 func (c *Call) arguments() (a [6]uint64) {
 	a[0] = uint64(c.FD) | uint64(c.Point)<<32
 	a[1] = uint64(c.Handle) | uint64(c.Number)<<32
@@ -82,8 +82,8 @@ func (c *Call) arguments() (a [6]uint64) {
 	return a
 }
 
-// CallOf returns the call that the arguments of a getpid tell of. It is not ok if they
-// tell of none.
+// CallOf returns the call that a getpid with these arguments reports. ok is false if it
+// reports none.
 func CallOf(a [6]uint64) (c Call, ok bool) {
 	if a[5] != Magic<<32|program {
 		return Call{}, false

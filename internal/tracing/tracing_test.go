@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// TestCall: a tracer reads the call that a program tells of.
+// TestCall: CallOf returns the call that arguments encodes, and rejects other arguments.
 func TestCall(t *testing.T) {
 	for _, c := range []Call{
 		{},
@@ -19,11 +19,11 @@ func TestCall(t *testing.T) {
 	other := (&Call{}).arguments()
 	other[5]--
 	if c, ok := CallOf(other); ok {
-		t.Errorf("what tells of no call is read as %+v", c)
+		t.Errorf("arguments that report no call are read as %+v", c)
 	}
 }
 
-// TestMark: what a tracer looks for is in front of the switch.
+// TestMark: the mark is in memory, directly before On.
 func TestMark(t *testing.T) {
 	if got := string(Switch.mark[:]); got != Mark {
 		t.Errorf("the mark is %q, want %q", got, Mark)

@@ -62,10 +62,10 @@ func (t *Set) NoteExit(p *Process, ws unix.WaitStatus) {
 	t.Emit(c)
 }
 
-// NoteVain says how often a process polled in vain, if it did.
+// NoteVain says how often a process polled an empty CQ, if it did.
 func (t *Set) NoteVain(p *Process, n uint64) {
 	if n > 0 {
-		t.Note(p, "polled in vain "+Plural(n, "time"))
+		t.Note(p, "polled an empty CQ "+Plural(n, "time"))
 	}
 }
 

@@ -1,8 +1,8 @@
-// poster N: what a program on libibverbs looks like in memory, without a device: a
-// context of /dev/null whose functions are here. It waits for a byte on standard
-// input, posts and polls N times on each of two threads, and prints what its functions
-// were called for; again until the input ends. The byte says, too, whether it installs a
-// seccomp filter first: g one that lets getpid kill it, r one that lets reboot.
+// poster N: looks in memory like a program that uses libibverbs, but has no device. Its
+// ibv_context is of /dev/null, with functions from this file. For each byte that it reads
+// from standard input, it posts and polls N times on each of two threads, and prints how
+// often its functions were called. The bytes g and r make it install a seccomp filter first:
+// g one that kills it for getpid, r one that kills it for reboot.
 #include <infiniband/verbs.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -43,7 +43,7 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv
 
 static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 {
-	// Every other time there is something.
+	// Every other poll finds a completion.
 	if (COUNT(polls) % 2)
 		return 0;
 	wc[0] = (struct ibv_wc){.wr_id = 5, .status = IBV_WC_SUCCESS, .opcode = IBV_WC_RECV, .byte_len = 64, .qp_num = 17};
@@ -96,7 +96,7 @@ int main(int argc, char **argv)
 	rounds = atoi(argv[1]);
 	context = calloc(1, sizeof(*context));
 	context->device = (struct ibv_device *)&context;
-	context->ops._compat_query_device = (void *)context; // something, as libibverbs has
+	context->ops._compat_query_device = (void *)context; // not NULL, as in libibverbs
 	context->ops.post_send = post_send;
 	context->ops.post_recv = post_recv;
 	context->ops.post_srq_recv = post_srq_recv;

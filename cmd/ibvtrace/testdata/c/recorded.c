@@ -1,11 +1,17 @@
-// recorded HOW N: calls verbs and maps, N times, on /dev/null, which refuses all. The
-// handles count the calls.
+// recorded HOW N: calls verbs and mmap N times on /dev/null, which rejects all of them. The
+// handles count the calls. HOW is one of:
 //
-//	plain, thread (four of them), late (the same, without a verb before), fork, nested (a
-//	child in another PID namespace), vfork (and exec), signal (whose handler calls
-//	verbs too), full (waits for a byte, and calls), scribble (writes what it likes where
-//	its verbs are recorded), seccomp (refuses itself what a recorder needs), tsync
-//	(does so for all threads, while these call verbs)
+//	plain
+//	thread    on four threads
+//	late      the same, without a verb before
+//	fork
+//	nested    with a child in another PID namespace
+//	vfork     and exec
+//	signal    with a signal handler that calls verbs too
+//	full      after reading a byte
+//	scribble  while writing garbage into the recorder's memory
+//	seccomp   with a filter that forbids the recorder's system calls
+//	tsync     the same, installed in all threads while they call verbs
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -71,7 +77,7 @@ static void call(int n)
 	m.attr[0] = (struct attr){.id = 0, .data = n};
 	m.attr[1] = (struct attr){.id = 1, .len = 4, .data = (uintptr_t)cap};
 	verb(&m, 4, 1, 2);
-	// A command that is written, and one that opens a file.
+	// A write command, and one that opens a file.
 	m.attr[0] = (struct attr){.id = 2, .len = 8, .data = 26};
 	m.attr[1] = (struct attr){.id = 0, .len = sizeof(cap), .data = (uintptr_t)cap};
 	verb(&m, 0, 0, 2);
@@ -79,8 +85,8 @@ static void call(int n)
 	verb(&m, 0, 0, 2);
 	if (n % 8)
 		return;
-	// What can't be recorded: too much data, too many attributes, ones that are not known,
-	// pointers to nowhere, a header that lies, none at all.
+	// These can't be recorded: too much data, too many attributes, unknown ones, invalid
+	// pointers, an inconsistent header, no header.
 	m.attr[0] = (struct attr){.id = 7, .len = sizeof(big), .data = (uintptr_t)big};
 	verb(&m, 4, 0, 1);
 	verb(&m, 4, 0, 40);
@@ -153,7 +159,7 @@ static void handler(int n)
 	errno = saved;
 }
 
-// shared returns where the memory is that is shared with the tracer.
+// shared returns the address of the memory that is shared with the tracer.
 static char *shared(void)
 {
 	char line[4096];
@@ -166,7 +172,7 @@ static char *shared(void)
 	return start;
 }
 
-// descriptors returns how many there are.
+// descriptors returns the number of open descriptors.
 static int descriptors(void)
 {
 	int n = 0;
@@ -177,8 +183,8 @@ static int descriptors(void)
 
 static volatile int over;
 
-// scribble is a thread that writes there. What would have others write to anywhere is left
-// alone.
+// scribble is a thread that writes into the shared memory. It spares the pointers through
+// which other threads would write anywhere.
 static void *scribble(void *arg)
 {
 	char *start = shared();
@@ -192,7 +198,7 @@ static void *scribble(void *arg)
 	return NULL;
 }
 
-// refuse makes what a recorder calls deadly.
+// refuse installs a filter that kills the process for a recorder's system calls.
 static void refuse(int flags)
 {
 	struct sock_filter filter[] = {
@@ -210,7 +216,7 @@ static void refuse(int flags)
 
 static volatile int refused;
 
-// untilRefused is a thread that calls verbs until there is a filter, and then some.
+// untilRefused is a thread that calls verbs until the filter is installed, and some after.
 static void *untilRefused(void *name)
 {
 	struct message m = {0};

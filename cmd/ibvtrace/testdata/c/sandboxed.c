@@ -1,10 +1,13 @@
-// sandboxed WHEN HOW N: calls N verbs on /dev/null, which refuses all, then opens it once
-// more and calls another. The handles count the calls. Before it opens /dev/null, between
-// that and its first verb, or after it (WHEN), it allows itself nothing more than what it
-// calls: what else it called would kill it, give an error, be a signal, or be asked of a
-// supervisor (HOW: kill, errno, trap, notify; none: it allows itself all). Meanwhile a
-// thread sleeps that may not restart its sleep. It prints its id and waits for a byte on
-// standard input first; at the end it prints how often it was trapped and the supervisor asked, and ends with status 7.
+// sandboxed WHEN HOW N: calls N verbs on /dev/null, which rejects all of them, then opens it
+// again and calls another verb. The handles count the calls.
+//
+// It installs a seccomp filter that allows only its own system calls. WHEN is before (it opens
+// /dev/null), between (that and its first verb) or after (its first verb). HOW is the filter's
+// action for other system calls: kill, errno, trap, notify (ask a supervisor) or none
+// (allow them). Meanwhile a thread sleeps, and the filter does not let it restart its sleep.
+//
+// At the start it prints its PID and waits for a byte on standard input. At the end it prints
+// how often it was trapped and how often the supervisor was asked, and exits with status 7.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -101,7 +104,7 @@ static void sandbox(const char *how)
 		ALLOW(SYS_clock_nanosleep),
 		ALLOW(SYS_rt_sigreturn),
 		ALLOW(SYS_exit_group),
-		// Of files only.
+		// mmap of files only.
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 3),
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[3])),
 		BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, MAP_ANONYMOUS, 1, 0),

@@ -1,6 +1,6 @@
-// untraced HOW: makes a child that is to be no tracer's, by clone or by clone3 (HOW), with
-// arguments in memory that can't be written; by thread, one that shares its memory. The
-// child opens /dev/null and calls a verb on it. The status is the child's.
+// untraced HOW: creates a child with CLONE_UNTRACED. HOW is clone, clone3 (with arguments in
+// read-only memory) or thread (which shares its memory). The child opens /dev/null and calls
+// a verb on it. The program exits with the child's status.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

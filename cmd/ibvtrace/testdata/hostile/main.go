@@ -1,7 +1,6 @@
-// Hostile is a program to trace that gives the kernel, and so the tracer, what no
-// library gives: lengths and pointers that lie, memory that ends or changes, and all
-// of it at random. The files named are opened and used; what the kernel makes of it
-// does not matter.
+// Hostile is a program to trace. It passes arguments to the kernel, and so to the tracer, that
+// no library passes: wrong lengths and pointers, and memory that ends or changes, at
+// random. It opens and uses the files that it is given. The kernel's results do not matter.
 //
 //	hostile SEED CALLS FILE...
 package main
@@ -24,7 +23,7 @@ import (
 
 const page = 4096
 
-// arena is memory of a few pages with one behind it that is not there.
+// arena is memory of a few pages, with an inaccessible page behind it.
 type arena struct {
 	b    []byte
 	base uint64
@@ -62,12 +61,12 @@ func header(b []byte, length, object, method, attrs int, driver uint32) {
 	binary.NativeEndian.PutUint32(b[16:], driver)
 }
 
-// edges calls what ends at the end of memory.
+// edges passes arguments that end where accessible memory ends.
 func edges(fd int, a arena) {
 	for _, n := range []int{0, 1, 8, 23, 24, 25, 40, 24 + 16*8} {
 		addr, b := a.end(n)
 		if n >= 24 {
-			// More attributes than there is memory for, and as many.
+			// More attributes than fit into the memory, then as many as fit.
 			header(b, 24+16*200, 4, 0, 200, 12)
 			ioctl(fd, addr)
 			header(b, 24+16*((n-24)/16), 4, 0, (n-24)/16, 12)
@@ -88,12 +87,12 @@ func edges(fd int, a arena) {
 	unix.Syscall(unix.SYS_WRITEV, uintptr(fd), 1, 1<<30)
 	unix.Syscall(unix.SYS_READV, uintptr(fd), uintptr(a.base), 1)
 	unix.Syscall6(unix.SYS_MMAP, 0, 1<<40, 3, unix.MAP_SHARED, uintptr(fd), 1<<62)
-	// What looks like the tracer's own business.
+	// Arguments that resemble those of the tracer's own code.
 	unix.Syscall6(unix.SYS_GETPID, 1, 2, 3, 4, 5, 0x7665526200000001)
 	unix.Syscall6(unix.SYS_GETPID, 1, 2, 3, 4, 5, 0x76655262ffffffff)
 }
 
-// random fills memory with what is nearly right, and calls.
+// random calls with nearly valid random arguments.
 func random(r *rand.Rand, fd int, a arena) {
 	n := 24 + 16*r.IntN(12)
 	addr, b := a.end(n + r.IntN(64))
@@ -158,7 +157,7 @@ func main() {
 		edges(fd, newArena(1))
 	}
 
-	// Threads on memory that they share, while it changes and comes and goes.
+	// Threads use shared memory, while its contents and its protection change.
 	shared := newArena(2)
 	stop := make(chan struct{})
 	var others, wg sync.WaitGroup
@@ -170,7 +169,7 @@ func main() {
 				return
 			default:
 			}
-			// Only this one writes there, and not while it is gone.
+			// Only this goroutine writes there, and not while the page is inaccessible.
 			_, b := shared.end(1 + r.IntN(400))
 			b[0] = byte(r.Uint32())
 			if r.IntN(50) == 0 {

@@ -1,6 +1,6 @@
-// Teller is a program to attach to. It tells of posts and polls as programs on package
-// verbs do (see package tracing), without a device: it says what it is, waits until it is
-// asked to tell, tells, and waits until it is let go.
+// Teller is a program to attach to. It reports posts and polls as package verbs does (see
+// package tracing), without a device. It prints its PID, waits until a tracer turns reports
+// on, reports, and waits until they are turned off.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// tell tells of a call on an object of no file.
+// tell reports a call on an object that belongs to no file.
 func tell[T any](c tracing.Call, list []T) {
 	c.FD = 1<<32 - 1
 	tracing.Tell(c, unsafe.Pointer(unsafe.SliceData(list)))
@@ -28,13 +28,13 @@ func received(id uint64, length, qpn uint32) tracing.WC {
 	return tracing.WC{WRID: id, Opcode: 1 << 7, ByteLen: length, QPNum: qpn} // IBV_WC_RECV
 }
 
-// An object is as large as those that work requests point to.
+// An object is as large as the objects that work requests point to.
 type object [128]byte
 
-// address returns where an object is: in this program's data, which does not move.
+// address returns the object's address. It is a global variable, which does not move.
 func (o *object) address() uint64 { return uint64(uintptr(unsafe.Pointer(o))) }
 
-// with returns the address of the object, whose handle is put at an offset.
+// with writes a handle into the object at an offset, and returns the object's address.
 func (o *object) with(handle uint32, offset int) uint64 {
 	binary.NativeEndian.PutUint32(o[offset:], handle)
 	return o.address()
@@ -42,8 +42,8 @@ func (o *object) with(handle uint32, offset int) uint64 {
 
 var mr, mw, ah, localAH, inline object
 
-// requests has a work request for each opcode that the kernel knows, and for the one
-// that it does not.
+// requests returns a work request for each of the kernel's opcodes, and for OpNop, which the
+// kernel does not have.
 func requests() []tracing.SendWR {
 	localAH[tracing.AHLocal] = 1
 	binary.NativeEndian.PutUint64(inline[:], 0x77)
@@ -71,20 +71,20 @@ func requests() []tracing.SendWR {
 func main() {
 	fmt.Println(os.Getpid())
 	asked := func() bool { return atomic.LoadUint32(&tracing.Switch.On) != 0 }
-	inVain := func(n uint64) { atomic.AddUint64(&tracing.Switch.Empty, n) }
+	pollEmpty := func(n uint64) { atomic.AddUint64(&tracing.Switch.Empty, n) }
 	for !asked() {
 		time.Sleep(time.Millisecond)
 	}
-	inVain(5)
+	pollEmpty(5)
 	tell[byte](tracing.Call{Point: tracing.Arm, Handle: 9, Kind: 1}, nil)
 	tell(tracing.Call{Point: tracing.Poll, Handle: 9, Count: 4, N: 2}, []tracing.WC{received(7, 64, 17), received(8, 32, 17)})
 	tell(tracing.Call{Point: tracing.Poll, Handle: 9, Count: 4, N: 1}, []tracing.WC{received(9, 16, 17)})
-	inVain(3)
+	pollEmpty(3)
 	tell[byte](tracing.Call{Point: tracing.Poll, Handle: 9, Count: 4, Failed: true}, nil)
 	tell[byte](tracing.Call{Point: tracing.Arm, Handle: 9, Failed: true}, nil)
 	tell(tracing.Call{Point: tracing.PostRecv, Handle: 3, Number: 17, Kind: uint32(uapi.IB_UVERBS_QPT_RC), Count: 3, N: 1, Failed: true, Full: true},
 		make([]tracing.RecvWR, 3))
-	tell[byte](tracing.Call{Point: 99, Handle: 3, Number: 17}, nil) // a later library's
+	tell[byte](tracing.Call{Point: 99, Handle: 3, Number: 17}, nil) // unknown: of a later version
 
 	all := requests()
 	tell(tracing.Call{Point: tracing.PostSend, Handle: 4, Number: 18, Kind: uint32(uapi.IB_UVERBS_QPT_RC), Count: uint32(len(all)), N: uint32(len(all))}, all)
@@ -95,7 +95,7 @@ func main() {
 		tell(tracing.Call{Point: tracing.Built, Handle: 4, Number: 18, Kind: kind, Count: 1, N: 1}, []tracing.SendWR{send})
 	}
 	tell(tracing.Call{Point: tracing.Built, Handle: 4, Number: 18, Kind: uint32(uapi.IB_UVERBS_QPT_UD), Count: 1, N: 1}, []tracing.SendWR{local})
-	inVain(2)
+	pollEmpty(2)
 	fmt.Println("told")
 	for asked() {
 		time.Sleep(time.Millisecond)

@@ -1,6 +1,6 @@
-// Verbs is a program to trace. It calls the verbs' ioctl on /dev/null, which
-// refuses every one, and prints the line that ibvtrace should print for each,
-// without the time and the duration.
+// Verbs is a program to trace. It issues verbs ioctls on /dev/null, which rejects all of
+// them. For each it prints the line that ibvtrace should print, without the time and the
+// duration.
 package main
 
 import (
@@ -43,7 +43,7 @@ func main() {
 			callAll()
 		})
 	case "untraced":
-		// A child that is to be no tracer's has the filters all the same.
+		// A child with CLONE_UNTRACED inherits the filters.
 		cmd := exec.Command("/proc/self/exe", "all")
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_UNTRACED}
@@ -61,7 +61,7 @@ func main() {
 			panic(syscall.Exec("/proc/self/exe", []string{"verbs", "all"}, os.Environ()))
 		})
 	case "signals":
-		// Signals that find the threads at their stops.
+		// Signals arrive while the threads are in ptrace stops.
 		signals := make(chan os.Signal, 1)
 		signal.Notify(signals, unix.SIGUSR1)
 		stop := make(chan struct{})
@@ -106,7 +106,7 @@ type message struct {
 	attrs [8]uapi.IbUverbsAttr
 }
 
-// callAll calls verbs that show every kind of argument, on one thread, which is in each line.
+// callAll calls verbs with every kind of argument, on one thread, whose ID each line has.
 func callAll() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -132,7 +132,7 @@ func callAll() {
 		uapi.IbUverbsAttr{AttrId: uapi.UVERBS_ATTR_CREATE_QP_TYPE, Len: 8, Data: uint64(uapi.IB_UVERBS_QPT_RC)})
 	runtime.KeepAlive(caps)
 
-	// A write command within the ioctl; the mask leaves out all but two.
+	// A write command within the ioctl. The mask selects two attributes.
 	modify := &uapi.IbUverbsModifyQp{QpHandle: 9, AttrMask: 1<<0 | 1<<4, QpState: 1, PkeyIndex: 4, Timeout: 99}
 	call(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_INVOKE_WRITE,
 		"ibv_modify_qp(qp=9, qp_state=INIT, pkey_index=4)",
@@ -140,7 +140,7 @@ func callAll() {
 		uapi.IbUverbsAttr{AttrId: uapi.UVERBS_ATTR_CORE_IN, Len: uint16(unsafe.Sizeof(*modify)), Data: address(unsafe.Pointer(modify))})
 	runtime.KeepAlive(modify)
 
-	// Unknown things, and a pointer to nowhere.
+	// Unknown IDs, and an invalid pointer.
 	call(0x3333, 2, "ibv_object_0x3333_method_0x2(attr_0x9=0xadde, attr_0x4=0x11, attr_0x5=?0x10)",
 		uapi.IbUverbsAttr{AttrId: 9, Len: 2, Data: 0xdead},
 		uapi.IbUverbsAttr{AttrId: 4, Data: 0x11},
@@ -170,7 +170,7 @@ func ioctl(arg unsafe.Pointer) {
 	}
 }
 
-// address returns where v is: on the heap, where nothing moves.
+// address returns v's address. v is on the heap, where objects do not move.
 func address(v unsafe.Pointer) uint64 { return uint64(uintptr(v)) }
 
 func expect(line string) {
@@ -182,7 +182,7 @@ func expect(line string) {
 	if err != nil {
 		panic(err)
 	}
-	// One write, which other threads do not break into.
+	// One write, so that other threads' lines do not mix with it.
 	fmt.Printf("[%s %s] %d</dev/null>: %s = -1 ENOTTY (Inappropriate ioctl for device)\n",
 		who, strings.TrimSpace(string(name)), null.Fd(), line)
 }
