@@ -21,28 +21,28 @@ type Attacher struct {
 	host host
 }
 
-// New returns one for the programs of a set.
+// New returns an Attacher that adds processes to a set.
 func New(s *tracee.Set, h host) *Attacher { return &Attacher{s, h} }
 
-// host is what else deals with threads.
+// A host is the tracer's loop.
 type host interface {
-	Options() uintptr              // that threads are attached with
-	Thread(tid int) *tracee.Thread // makes one known
+	Options() uintptr              // ptrace options
+	Thread(tid int) *tracee.Thread // adds a thread
 
-	// Attached is told that all threads of a process have stopped that could; at is one
-	// whose registers may be changed, or nil.
+	// Attached is called when all threads of a process have stopped that can stop. at is
+	// a thread whose registers may be changed, or nil.
 	Attached(p *tracee.Process, at *tracee.Thread)
 	Stopped(tid int, ws unix.WaitStatus) error
 	Ended(tid int, ws unix.WaitStatus)
 }
 
-// Attach begins to trace programs that run, all their threads included. They stop
-// at every system call: a filter of system calls could not be taken back, and
-// without a tracer it would fail what it chose.
+// Attach attaches to running processes with all their threads. They stop at every system
+// call: a seccomp filter could not be removed, and without a tracer it would make the
+// selected system calls fail.
 func (t *Attacher) Attach(pids []int) error {
 	for _, pid := range pids {
 		if err := t.attachProcess(pid); err != nil {
-			// What is attached already runs on when this process ends.
+			// Processes that were attached continue when this process ends.
 			return fmt.Errorf("attach to %d: %w", pid, err)
 		}
 	}
@@ -55,8 +55,8 @@ func (t *Attacher) attachProcess(pid int) error {
 		return fmt.Errorf("no such process: %w", err)
 	}
 	var failed error
-	// Until no more appear: threads that begin meanwhile are attached already
-	// if their parent is.
+	// Repeat until there are no new threads. The kernel attaches new threads of traced
+	// ones.
 	for again := true; again; {
 		again = false
 		for _, tid := range tids {
@@ -64,8 +64,8 @@ func (t *Attacher) attachProcess(pid int) error {
 				continue
 			}
 			if err := ptrace.Seize(tid, t.host.Options()); err != nil {
-				// Of a thread that a traced one made, it says the same:
-				// its first stop makes it known.
+				// A thread that a traced one created gives the same error. Its
+				// first stop will add it.
 				if err != unix.ESRCH && !ptrace.TracedByUs(tid) {
 					failed = err
 				}
@@ -95,8 +95,8 @@ func (t *Attacher) attachProcess(pid int) error {
 	return t.allStopped(p)
 }
 
-// allStopped waits until the threads of a process have stopped for the first time,
-// deals with its tables while none of them uses these, and sets them going.
+// allStopped waits for the first stop of a process's threads, calls host.Attached while none
+// of them runs, and resumes them.
 func (t *Attacher) allStopped(p *tracee.Process) error {
 	first := make(map[int]unix.WaitStatus)
 	now := time.Now()
@@ -109,8 +109,8 @@ func (t *Attacher) allStopped(p *tracee.Process) error {
 			var ws unix.WaitStatus
 			switch got, err := unix.Wait4(tid, &ws, unix.WALL|unix.WNOHANG, nil); {
 			case err != nil || got == 0:
-				// One that waits for its child after vfork does not
-				// stop before that has ended.
+				// A thread in vfork stops only after its child has ended
+				// or called exec.
 				running = running || err == nil
 			case ws.Stopped():
 				first[tid] = ws
@@ -126,7 +126,7 @@ func (t *Attacher) allStopped(p *tracee.Process) error {
 	}
 	var at *tracee.Thread
 	for tid, ws := range first {
-		// At a signal's stop its registers are not to be changed.
+		// At a signal-delivery-stop the registers must not be changed.
 		if int(ws)>>16 == unix.PTRACE_EVENT_STOP && ws.StopSignal() == unix.SIGTRAP {
 			at = t.Threads[tid]
 			break
@@ -136,7 +136,7 @@ func (t *Attacher) allStopped(p *tracee.Process) error {
 	t.Now = now
 	for tid, ws := range first {
 		if t.Threads[tid] == nil {
-			continue // it died meanwhile
+			continue // the thread has ended
 		}
 		if err := t.host.Stopped(tid, ws); err != nil && err != unix.ESRCH && err != ptrace.ErrDied {
 			return err
@@ -145,7 +145,7 @@ func (t *Attacher) allStopped(p *tracee.Process) error {
 	return nil
 }
 
-// openBefore notes the RDMA files that a process had before, and what they hold.
+// openBefore notes the RDMA files that a process has open, and their objects.
 func (t *Attacher) openBefore(p *tracee.Process) {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID))
 	if err != nil {
@@ -183,7 +183,7 @@ func (t *Attacher) openBefore(p *tracee.Process) {
 		}
 		t.NoteFile(p, fd, f, made, why)
 	}
-	// The uverbs file has a lower number mostly, but not always.
+	// The uverbs file usually, but not always, has a lower descriptor than its event files.
 	for _, f := range p.FDs {
 		if f.Kind == tracee.FileEvents && f.Parent == nil {
 			f.Parent = p.OnlyUverbs()

@@ -1,3 +1,3 @@
-// Package attach begins to trace processes that run, with all their threads and with the
-// files and objects that they have.
+// Package attach attaches to running processes, with all their threads, open files and
+// objects.
 package attach

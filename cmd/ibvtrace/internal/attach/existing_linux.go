@@ -10,8 +10,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// The kinds of objects that may have been there before ibvtrace. In the order in
-// which programs make them.
+// existingClasses are the types of objects to list, in the order in which programs create them.
 var existingClasses = []uint16{
 	uapi.UVERBS_OBJECT_PD, uapi.UVERBS_OBJECT_XRCD, uapi.UVERBS_OBJECT_DM, uapi.UVERBS_OBJECT_MR, uapi.UVERBS_OBJECT_MW,
 	uapi.UVERBS_OBJECT_CQ, uapi.UVERBS_OBJECT_SRQ, uapi.UVERBS_OBJECT_WQ, uapi.UVERBS_OBJECT_RWQ_IND_TBL,
@@ -19,11 +18,11 @@ var existingClasses = []uint16{
 	uapi.UVERBS_OBJECT_COUNTERS,
 }
 
-// maxExisting bounds how many objects of a kind are asked for.
+// maxExisting bounds the objects that are listed of a type.
 const maxExisting = 16000
 
-// existing returns the objects that a file had before ibvtrace came, as the kernel
-// lists them, without the program's help.
+// existing returns the objects of a file, as the kernel lists them on a duplicate of the
+// program's descriptor.
 func existing(f *tracee.File, pid, fd int) []tracee.ObjectKey {
 	pidfd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -53,7 +52,7 @@ func existing(f *tracee.File, pid, fd int) []tracee.ObjectKey {
 		count := min(int(*n), len(handles))
 		c.Release()
 		if err != nil {
-			continue // the driver has none of these
+			continue // the driver lacks this type
 		}
 		for _, h := range handles[:count] {
 			k := tracee.KeyOf(class, uint64(h))

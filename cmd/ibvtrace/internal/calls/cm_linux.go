@@ -60,18 +60,17 @@ var cmQueries = map[uint64]*uapi.Struct{
 
 const (
 	cmHdrSize = 8
-	// maxCM bounds what is read of a command and of its response, whose
-	// lengths the header gives in 16 bits.
+	// maxCM bounds a command and its response. The header has their lengths in 16 bits.
 	maxCM = 1 << 16
 )
 
-// enterCM reads a command for the connection manager.
+// enterCM decodes a command for the connection manager.
 func (t *Decoder) enterCM(th *tracee.Thread, fd int, f *tracee.File, addr, n uint64) *tracee.Call {
 	c := t.NewCall(th, tracee.KindCM, "rdma_cm_write")
 	c.FD, c.File = fd, f
 	var hdr [cmHdrSize]byte
 	if n < cmHdrSize {
-		c.Problem = fmt.Errorf("a command of %d bytes, want %d at least", n, cmHdrSize)
+		c.Problem = fmt.Errorf("a command of %d bytes, want at least %d", n, cmHdrSize)
 		return c
 	}
 	if err := ptrace.ReadMemory(th.TID, addr, hdr[:]); err != nil {
@@ -107,7 +106,7 @@ func (t *Decoder) enterCM(th *tracee.Thread, fd int, f *tracee.File, addr, n uin
 		if c.Errno != 0 {
 			return
 		}
-		if c.Ret == int64(n) { // what was written; the command's result is 0
+		if c.Ret == int64(n) { // write returns the length; the command's result is 0
 			c.Ret = 0
 		}
 		if command.resp != nil && response != nil {
@@ -123,7 +122,7 @@ func (t *Decoder) enterCM(th *tracee.Thread, fd int, f *tracee.File, addr, n uin
 	return c
 }
 
-// cmResponse decodes a response. Older programs have room for less of an event.
+// cmResponse decodes a response. Those of events are shorter in older programs.
 func cmResponse(s *uapi.Struct, b []byte) []ioctl.NamedValue {
 	if n := s.Size; n > 0 && len(b) > n && s.Fields[len(s.Fields)-1].Size != 0 {
 		b = b[:n]
@@ -131,8 +130,8 @@ func cmResponse(s *uapi.Struct, b []byte) []ioctl.NamedValue {
 	return ioctl.DecodeStruct(s, b)
 }
 
-// cmFields returns the fields of a command or a response that say something, with
-// addresses, ids and private data as people read them.
+// cmFields returns the relevant fields of a command or a response, with addresses, IDs and
+// private data in readable form.
 func (t *Decoder) cmFields(f *tracee.File, fields []ioctl.NamedValue, raw []byte, s *uapi.Struct) []ioctl.NamedValue {
 	var out []ioctl.NamedValue
 	skip := map[string]bool{"response": true, "src_size": true, "dst_size": true, "addr_size": true}
@@ -170,7 +169,7 @@ func (t *Decoder) cmFields(f *tracee.File, fields []ioctl.NamedValue, raw []byte
 	return out
 }
 
-// connParam leaves out of a struct rdma_ucm_conn_param what is not private data.
+// connParam limits the private data of a struct rdma_ucm_conn_param to its length.
 func connParam(fields []ioctl.NamedValue) []ioctl.NamedValue {
 	var out []ioctl.NamedValue
 	n := tracee.Find(fields, "private_data_len")
@@ -189,8 +188,7 @@ func connParam(fields []ioctl.NamedValue) []ioctl.NamedValue {
 	return out
 }
 
-// statusValue is an event's status: an errno for some events, a reason for a
-// rejection.
+// statusValue returns an event's status, which is an errno or the reason of a rejection.
 func statusValue(status uint32) ioctl.Value {
 	if e := -int32(status); e > 0 && e < 4096 {
 		return tracee.Text("", "-"+unix.ErrnoName(unix.Errno(e))).Value
@@ -198,9 +196,8 @@ func statusValue(status uint32) ioctl.Value {
 	return tracee.Number("", uint64(status)).Value
 }
 
-// eventParam decodes what comes with an event. Which of the two forms it has depends
-// on the port space of the id, that is on whether its QP is a UD one: those
-// events alone have an address handle.
+// eventParam decodes an event's parameters. Their form depends on the port space of the ID:
+// only events for UD QPs have an address handle.
 func (t *Decoder) eventParam(f *tracee.File, fields []ioctl.NamedValue, b []byte) ([]ioctl.NamedValue, bool) {
 	e := tracee.Find(fields, "event")
 	if e == nil {
@@ -225,7 +222,7 @@ func (t *Decoder) eventParam(f *tracee.File, fields []ioctl.NamedValue, b []byte
 	return []ioctl.NamedValue{tracee.Group("conn", connParam(ioctl.DecodeStruct(uapi.StructRdmaUcmConnParam, b))...)}, true
 }
 
-// trackCM follows what a command did to ids.
+// trackCM tracks the IDs that a command creates and destroys.
 func (t *Decoder) trackCM(c *tracee.Call, command uint32) {
 	id := tracee.Find(c.Args, "id")
 	switch command {
@@ -243,7 +240,7 @@ func (t *Decoder) trackCM(c *tracee.Call, command uint32) {
 			t.noteEnded(c, tracee.KeyOf(tracee.ClassCMID, id.Num))
 		}
 	case uapi.RDMA_USER_CM_CMD_GET_EVENT:
-		// A request comes with an id of its own, of the listener's kind.
+		// A connection request has a new ID, with the listener's port space.
 		e, made := tracee.Find(c.Results, "event"), tracee.Find(c.Results, "id")
 		if e != nil && made != nil && e.Num == uint64(uapi.RDMA_CM_EVENT_CONNECT_REQUEST) {
 			k := tracee.KeyOf(tracee.ClassCMID, made.Num)
@@ -259,7 +256,7 @@ func isSockaddr(s *uapi.Struct) bool {
 
 var errSockaddr = errors.New("not an address")
 
-// sockaddr returns an address as people write it.
+// sockaddr returns an address in its usual notation.
 func sockaddr(b []byte) ioctl.Value {
 	s, err := formatSockaddr(b)
 	if err != nil {

@@ -6,29 +6,28 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 )
 
-// A Decoder makes calls of what threads do: of the system calls that stop and of those
-// that were recorded.
+// A Decoder decodes system calls, both those that stop and those that were recorded.
 type Decoder struct {
 	*tracee.Set
 	stops stops
 	verbs verbs
-	raw   bool // the attributes as they are too
+	raw   bool // keep the ioctls' attributes too
 }
 
-// stops are told of the descriptors that have to stop.
+// stops handles the descriptors whose system calls must stop.
 type stops interface {
-	Opened(th *tracee.Thread, fd int, f *tracee.File) // a device, or the connection manager
-	Watch(th *tracee.Thread, fd int, f *tracee.File)  // the descriptor is a file of RDMA's now
+	Opened(th *tracee.Thread, fd int, f *tracee.File) // a device or the connection manager was opened
+	Watch(th *tracee.Thread, fd int, f *tracee.File)  // the descriptor refers to an RDMA file
 }
 
-// verbs are told of control verbs, of which each comes at its exit.
+// verbs handles control verbs that stop, at their exit.
 type verbs interface {
-	Succeeded(th *tracee.Thread, c *tracee.Call) // on a file
-	Returned(th *tracee.Thread, c *tracee.Call)  // by ioctl, failed or not, after all else
-	Destroyed(pid int, user uint64)              // an object, by the program's own name for it
+	Succeeded(th *tracee.Thread, c *tracee.Call) // a verb has succeeded
+	Returned(th *tracee.Thread, c *tracee.Call)  // an ioctl has returned, with or without an error; called last
+	Destroyed(pid int, user uint64)              // the object with this user_handle was destroyed
 }
 
-// NewDecoder returns one for the programs of a set.
+// NewDecoder returns a Decoder for a set.
 func NewDecoder(s *tracee.Set, w stops, v verbs, raw bool) *Decoder {
 	return &Decoder{Set: s, stops: w, verbs: v, raw: raw}
 }

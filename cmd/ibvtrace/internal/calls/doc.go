@@ -1,8 +1,8 @@
-// Package calls decodes what threads do: verbs by ioctl and by write(2), commands of the
-// connection manager, events that are read, files that are opened and mapped. It also
-// decodes the work requests and completions that C and Go programs have alike.
+// Package calls decodes system calls: verbs by ioctl and by write(2), commands of the connection
+// manager, reads of events, and opens and mappings of files. It also decodes structs of work
+// requests and completions that C and Go programs share.
 //
-// A system call is looked at twice. An Enter function makes a call of its arguments, and the
-// call's Finish adds what is there when it has returned. It does not matter to either
-// whether the thread stops there, or whether the system call was recorded and is long over.
+// A system call is decoded in two steps. An Enter function makes a call from its arguments. The
+// call's Finish adds its results. Both work the same for a stopped thread and for a recorded
+// system call.
 package calls

@@ -11,14 +11,14 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// Sizes of what the event files give at a time.
+// Sizes of the events in event files.
 const (
 	channelEventSize = 8
 	asyncEventSize   = 16
 	maxEventBytes    = 4096
 )
 
-// EnterRead looks at a read that may be one of an event.
+// EnterRead handles a read, which may be of an event.
 func (t *Decoder) EnterRead(th *tracee.Thread, fd int, addr, n uint64) *tracee.Call {
 	f := th.Proc.FDs[fd]
 	if f == nil || f.Kind == tracee.FileUverbs || f.Kind == tracee.FileCM {
@@ -43,8 +43,8 @@ func (t *Decoder) EnterRead(th *tracee.Thread, fd int, addr, n uint64) *tracee.C
 		}
 		kind := f.Kind
 		if kind == tracee.FileEvents {
-			// One of which it was not seen how it was opened: their
-			// events differ in size.
+			// The file's open was not traced. The size of the event tells its
+			// kind.
 			if kind = tracee.FileAsync; len(b) < asyncEventSize {
 				kind = tracee.FileChannel
 			}
@@ -67,8 +67,7 @@ func (t *Decoder) EnterRead(th *tracee.Thread, fd int, addr, n uint64) *tracee.C
 	return c
 }
 
-// eventObject returns the object that an event is about, given as the program's
-// own name for it.
+// eventObject returns the object that an event is about. user is its user_handle.
 func eventObject(f *tracee.File, class uint16, name string, user uint64) []ioctl.NamedValue {
 	switch {
 	case class == 0:
@@ -81,8 +80,8 @@ func eventObject(f *tracee.File, class uint16, name string, user uint64) []ioctl
 	return []ioctl.NamedValue{tracee.Pointer("user_handle", user)}
 }
 
-// eventClass returns the kind of object that an event is about: class 0 for a port
-// or the device.
+// eventClass returns the class of the object that an event is about. It is 0 for a port or the
+// device.
 func eventClass(e uapi.IbEventType) (class uint16, name string) {
 	switch e {
 	case uapi.IB_EVENT_CQ_ERR:

@@ -13,17 +13,17 @@ import (
 	"github.com/goverbs/goverbs/ioctl"
 )
 
-// longestPath is the kernel's PATH_MAX.
-const longestPath = 4096
+// maxPath is the kernel's PATH_MAX.
+const maxPath = 4096
 
-// EnterOpen looks at an open that may be one of a device.
+// EnterOpen handles an open, which may be of a device.
 func (t *Decoder) EnterOpen(th *tracee.Thread, path, flags uint64) *tracee.Call {
 	if flags&unix.O_ACCMODE != unix.O_RDWR {
 		return nil
 	}
 	c := t.NewCall(th, tracee.KindOpen, "open")
-	c.Silent = true // until it is known to be about RDMA
-	name, _ := ptrace.ReadString(th.TID, path, longestPath)
+	c.Silent = true // unless it turns out to be an RDMA file
+	name, _ := ptrace.ReadString(th.TID, path, maxPath)
 	c.Args = []ioctl.NamedValue{tracee.Text("path", name)}
 	if strings.HasSuffix(name, "/comm") {
 		th.Proc.Renames = true
@@ -48,13 +48,13 @@ func (t *Decoder) EnterOpen(th *tracee.Thread, path, flags uint64) *tracee.Call 
 	return c
 }
 
-// isDevicePath tells whether a path that was not opened would have been RDMA's.
+// isDevicePath reports whether a path that could not be opened is that of an RDMA file.
 func isDevicePath(path string) bool {
 	base := filepath.Base(path)
 	return base == "rdma_cm" || strings.HasPrefix(base, "uverbs")
 }
 
-// EnterClose looks at a close that may be one of a file of RDMA.
+// EnterClose handles a close, which may be of an RDMA file.
 func (t *Decoder) EnterClose(th *tracee.Thread, fd int) *tracee.Call {
 	f := th.Proc.FDs[fd]
 	if f == nil {
@@ -64,16 +64,16 @@ func (t *Decoder) EnterClose(th *tracee.Thread, fd int) *tracee.Call {
 	c.FD, c.File = fd, f
 	c.Args = []ioctl.NamedValue{tracee.Descriptor("fd", fd)}
 	c.Finish = func(th *tracee.Thread, c *tracee.Call) {
-		if c.Errno != unix.EBADF { // whatever it says else, it is closed
+		if c.Errno != unix.EBADF { // other errors close the descriptor too
 			th.Proc.SetFD(fd, nil)
 		}
 	}
 	return c
 }
 
-// EnterCloseRange looks at a close of all descriptors from first to last.
+// EnterCloseRange handles a close of all descriptors from first to last.
 func (t *Decoder) EnterCloseRange(th *tracee.Thread, first, last, flags uint64) *tracee.Call {
-	const closeRangeCloexec = 1 << 2 // only marks
+	const closeRangeCloexec = 1 << 2 // sets FD_CLOEXEC, and closes nothing
 	if flags&closeRangeCloexec != 0 {
 		return nil
 	}
@@ -98,8 +98,8 @@ func (t *Decoder) EnterCloseRange(th *tracee.Thread, first, last, flags uint64) 
 	return c
 }
 
-// EnterDup looks at a call that makes another descriptor of fd: to, or -1 for any
-// that is free.
+// EnterDup handles a call that duplicates fd to another descriptor, to, which is -1 for any
+// free one.
 func (t *Decoder) EnterDup(th *tracee.Thread, fd, to int) *tracee.Call {
 	f, old := th.Proc.FDs[fd], th.Proc.FDs[to]
 	if f == nil && old == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 )
 
-// withFiles is a process that has files as these descriptors, and a thread of it.
+// withFiles returns a decoder, and a thread of a process that has files with these descriptors.
 func withFiles(fds ...int) (*Decoder, *tracee.Thread) {
 	p := tracee.NewProcess(4)
 	p.All = true
@@ -21,7 +21,7 @@ func withFiles(fds ...int) (*Decoder, *tracee.Thread) {
 	return NewDecoder(tracee.NewSet(), unmoved{}, unmoved{}, false), &tracee.Thread{TID: 4, Proc: p, Comm: "test"}
 }
 
-// unmoved are stops and verbs to which no call matters.
+// unmoved implements stops and verbs, and does nothing.
 type unmoved struct{}
 
 func (unmoved) Opened(*tracee.Thread, int, *tracee.File) {}
@@ -34,7 +34,7 @@ func (unmoved) Returned(*tracee.Thread, *tracee.Call) {}
 
 func (unmoved) Destroyed(int, uint64) {}
 
-// ids returns which file each descriptor is.
+// ids returns the file ID of each descriptor.
 func ids(p *tracee.Process) map[int]int {
 	m := make(map[int]int)
 	for fd, f := range p.FDs {
@@ -43,14 +43,14 @@ func ids(p *tracee.Process) map[int]int {
 	return m
 }
 
-// TestDescriptors follows what is done to descriptors, as the kernel says how it ended.
+// TestDescriptors checks the descriptors after calls with results of the kernel.
 func TestDescriptors(t *testing.T) {
 	const cloexec, unshare = 1 << 2, 1 << 1 // <linux/close_range.h>
 	for _, test := range []struct {
 		name  string
 		enter func(*Decoder, *tracee.Thread) *tracee.Call
 		ret   int64
-		want  map[int]int // nil: the call does not matter
+		want  map[int]int // nil: the call is not traced
 	}{
 		{"close", func(t *Decoder, th *tracee.Thread) *tracee.Call { return t.EnterClose(th, 5) }, 0, map[int]int{6: 6}},
 		{"close another", func(t *Decoder, th *tracee.Thread) *tracee.Call { return t.EnterClose(th, 7) }, 0, nil},
@@ -71,7 +71,7 @@ func TestDescriptors(t *testing.T) {
 		tr, th := withFiles(5, 6)
 		c := test.enter(tr, th)
 		if (c == nil) != (test.want == nil) {
-			t.Errorf("%s: followed: %v", test.name, c != nil)
+			t.Errorf("%s: traced: %v", test.name, c != nil)
 		}
 		if c == nil {
 			continue

@@ -18,7 +18,7 @@ var protNames = &uapi.Enum{Prefix: "PROT_", Flags: true, Values: []uapi.EnumValu
 	{Value: unix.PROT_READ, CName: "PROT_READ"}, {Value: unix.PROT_WRITE, CName: "PROT_WRITE"}, {Value: unix.PROT_EXEC, CName: "PROT_EXEC"},
 }}
 
-// EnterMmap looks at a mapping of a device: of a queue, a register page or the like.
+// EnterMmap handles an mmap, which may be of a device's queue or register page.
 func (t *Decoder) EnterMmap(th *tracee.Thread, args [6]uint64) *tracee.Call {
 	if kind := args[3] & unix.MAP_TYPE; args[3]&unix.MAP_ANONYMOUS != 0 || kind != unix.MAP_SHARED && kind != unix.MAP_SHARED_VALIDATE {
 		return nil
@@ -45,7 +45,7 @@ func (t *Decoder) EnterMmap(th *tracee.Thread, args [6]uint64) *tracee.Call {
 	return c
 }
 
-// mapped says what is at an offset of a uverbs file.
+// mapped describes what is mapped at an offset of a uverbs file.
 func mapped(f *tracee.File, offset uint64) string {
 	if what := f.Offsets[offset]; what != "" {
 		return what
@@ -56,8 +56,8 @@ func mapped(f *tracee.File, offset uint64) string {
 	return "unknown"
 }
 
-// mlx5Mapped says what a page offset selects: mlx5_ib's mmap takes a command in bits
-// 8 to 15, and an index around them.
+// mlx5Mapped describes what a page offset selects. mlx5_ib's mmap has a command in bits 8 to
+// 15, and an index in the other bits.
 func mlx5Mapped(page uint64) string {
 	command := uapi.Mlx5IbMmapCmd(page >> 8 & 0xff)
 	index, long := page&0xff, page&0xff|page>>16&0xff<<8
@@ -82,10 +82,10 @@ func mlx5Mapped(page uint64) string {
 	return fmt.Sprintf("mlx5 object, command %d, index %d", command, long)
 }
 
-// maxOffsets bounds what is kept: a program need not map what it is offered.
+// maxOffsets bounds the offsets that are kept, since a program need not map them.
 const maxOffsets = 1 << 16
 
-// noteOffsets notes the places to be mapped that a new object came with.
+// noteOffsets records the mmap offsets that the kernel returned with a new object.
 func noteOffsets(f *tracee.File, c *tracee.Call, k tracee.ObjectKey) {
 	owner := fmt.Sprintf("%s %d", tracee.ClassName(f.Driver, k.Class), k.Handle)
 	var walk func([]ioctl.NamedValue)

@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// track follows what a verb that succeeded did to objects.
+// track tracks the objects that a successful verb has created or destroyed.
 func (t *Decoder) track(c *tracee.Call) {
 	f := c.File
 	if f == nil {
@@ -34,7 +34,7 @@ func (t *Decoder) track(c *tracee.Call) {
 					t.noteMade(c, tracee.KeyOf(w.Object, v.Num))
 				}
 			}
-			if w.Name == "open_qp" { // the schema has it with the XRC domain's
+			if w.Name == "open_qp" { // in the schema it belongs to the XRC domain
 				if v := tracee.Find(c.Results, "qp"); v != nil {
 					t.noteMade(c, tracee.KeyOf(uapi.UVERBS_OBJECT_QP, v.Num))
 				}
@@ -49,7 +49,7 @@ func (t *Decoder) track(c *tracee.Call) {
 	}
 }
 
-// noteMade notes the object that a call made, and what is said of it there.
+// noteMade records the object that a call created.
 func (t *Decoder) noteMade(c *tracee.Call, k tracee.ObjectKey) {
 	o := c.File.Made(k)
 	if v := tracee.Find(c.Args, "user_handle"); v != nil {
@@ -62,7 +62,7 @@ func (t *Decoder) noteMade(c *tracee.Call, k tracee.ObjectKey) {
 	noteOffsets(c.File, c, k)
 }
 
-// noteEnded notes the object that a call destroyed.
+// noteEnded records that a call has destroyed an object.
 func (t *Decoder) noteEnded(c *tracee.Call, k tracee.ObjectKey) {
 	o := c.File.Seen(k)
 	o.Alive = false

@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/ioctl"
 )
 
-// rawAttrs returns the attributes of an ioctl as they are.
+// rawAttrs returns the attributes of an ioctl as passed to the kernel.
 func rawAttrs(tid int, v *ioctl.Call) []event.RawAttr {
 	var out []event.RawAttr
 	left := maxRaw
@@ -33,5 +33,5 @@ func rawAttrs(tid int, v *ioctl.Call) []event.RawAttr {
 	return out
 }
 
-// maxRaw bounds what is read for one call's raw attributes.
+// maxRaw bounds the bytes that are read for one call's raw attributes.
 const maxRaw = 1 << 20

@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// EnterIoctl reads a verb that comes by the verbs' ioctl.
+// EnterIoctl decodes the verbs ioctl.
 func (t *Decoder) EnterIoctl(th *tracee.Thread, fd int, addr uint64) *tracee.Call {
 	c := t.NewCall(th, tracee.KindControl, "rdma_verbs_ioctl")
 	t.onFile(th, c, fd)
@@ -28,7 +28,7 @@ func (t *Decoder) EnterIoctl(th *tracee.Thread, fd int, addr uint64) *tracee.Cal
 	return c
 }
 
-// onFile says which file a call is for.
+// onFile sets the file of a call.
 func (t *Decoder) onFile(th *tracee.Thread, c *tracee.Call, fd int) {
 	c.FD = fd
 	if c.File = t.File(th, fd); c.File == nil {
@@ -46,7 +46,7 @@ func (t *Decoder) readVerb(c *tracee.Call) {
 	}
 }
 
-// finishVerb reads what a verb gave, once it has returned.
+// finishVerb decodes the results of a verb that has returned.
 func (t *Decoder) finishVerb(th *tracee.Thread, c *tracee.Call) {
 	if c.Verb == nil {
 		return
@@ -67,14 +67,14 @@ func (t *Decoder) finishVerb(th *tracee.Thread, c *tracee.Call) {
 	}
 	t.track(c)
 	if th.Replayed != nil {
-		return // what follows is for the thread as it stands
+		return // the rest applies to a stopped thread only
 	}
 	t.newDescriptors(th, c)
 	t.stops.Watch(th, c.FD, c.File)
 	t.verbs.Succeeded(th, c)
 }
 
-// newDescriptors makes known the event files that a verb opened.
+// newDescriptors adds the event files that a verb has opened.
 func (t *Decoder) newDescriptors(th *tracee.Thread, c *tracee.Call) {
 	for _, r := range c.Results {
 		if r.Value.Kind() != uapi.TypeFD || r.Value.Err != nil {
@@ -89,15 +89,15 @@ func (t *Decoder) newDescriptors(th *tracee.Thread, c *tracee.Call) {
 			kind, name = tracee.FileDevx, strings.ToLower(c.Verb.ObjectName())
 		}
 		if tracee.Identify(th.TID, fd).Kind == tracee.FileOther {
-			continue // not that either
+			continue // no RDMA file
 		}
 		f := t.NewFile(th.Proc, fd, tracee.File{Kind: kind, Name: name, Device: c.File.Device, Driver: c.File.Driver, Parent: c.File})
 		t.stops.Watch(th, fd, f)
 	}
 }
 
-// EnterWrite reads a command that comes by write(2): to the connection manager, or
-// a verb in the form that came before the ioctl.
+// EnterWrite decodes a command by write(2): for the connection manager, or a verb in the form
+// that preceded the ioctl.
 func (t *Decoder) EnterWrite(th *tracee.Thread, fd int, addr, n uint64) *tracee.Call {
 	f := th.Proc.FDs[fd]
 	if f == nil {
@@ -113,7 +113,7 @@ func (t *Decoder) EnterWrite(th *tracee.Thread, fd int, addr, n uint64) *tracee.
 	if f.Driver == uapi.RDMA_DRIVER_RXE {
 		var command [4]byte
 		if ptrace.ReadMemory(th.TID, addr, command[:]) == nil && binary.NativeEndian.Uint32(command[:]) == uapi.IB_USER_VERBS_CMD_POST_SEND {
-			return nil // the doorbell, which is not control
+			return nil // the doorbell, which is no control verb
 		}
 	}
 	c := t.NewCall(th, tracee.KindControl, "write")

@@ -11,13 +11,13 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// Sizes of structs that libibverbs and package verbs have alike.
+// Sizes of structs that libibverbs and package verbs share.
 const (
 	sgeBytes = 16
 	wcBytes  = 48
 )
 
-// What one call is shown of at most.
+// Limits for the elements that are shown of one call.
 const (
 	MaxWRs  = 512
 	MaxSGEs = 64
@@ -30,7 +30,7 @@ func U32(b []byte) uint64 { return uint64(binary.NativeEndian.Uint32(b)) }
 // U64 returns the 64-bit number that b begins with.
 func U64(b []byte) uint64 { return binary.NativeEndian.Uint64(b) }
 
-// wcFlagNames are libibverbs' own; the kernel's have other values.
+// wcFlagNames are libibverbs' flags. The kernel's have other values.
 var wcFlagNames = &uapi.Enum{Prefix: "IBV_WC_", Flags: true, Values: []uapi.EnumValue{
 	{Value: wcGRH, CName: "IBV_WC_GRH"}, {Value: wcWithImm, CName: "IBV_WC_WITH_IMM"},
 	{Value: 1 << 2, CName: "IBV_WC_IP_CSUM_OK"}, {Value: wcWithInv, CName: "IBV_WC_WITH_INV"},
@@ -38,7 +38,7 @@ var wcFlagNames = &uapi.Enum{Prefix: "IBV_WC_", Flags: true, Values: []uapi.Enum
 	{Value: 1 << 6, CName: "IBV_WC_TM_DATA_VALID"},
 }}
 
-// wcOpcodeNames has those of receiving too, which are none of the kernel's.
+// wcOpcodeNames adds the opcodes of receives, which the kernel's enum lacks.
 var wcOpcodeNames = &uapi.Enum{Prefix: "IB_UVERBS_WC_", Values: append([]uapi.EnumValue{
 	{Value: 1 << 7, CName: "IB_UVERBS_WC_RECV"}, {Value: 1<<7 + 1, CName: "IB_UVERBS_WC_RECV_RDMA_WITH_IMM"},
 	{Value: 1<<7 + 2, CName: "IB_UVERBS_WC_TM_ADD"}, {Value: 1<<7 + 3, CName: "IB_UVERBS_WC_TM_DEL"},
@@ -52,7 +52,7 @@ const (
 	wcWithInv = 1 << 3
 )
 
-// SGEs decodes a scatter/gather list, and adds up its length.
+// SGEs decodes a scatter/gather list, and returns its total length too.
 func SGEs(tid int, addr, n uint64) (ioctl.NamedValue, uint64) {
 	n = min(n, MaxSGEs)
 	b := make([]byte, n*sgeBytes)
@@ -68,15 +68,15 @@ func SGEs(tid int, addr, n uint64) (ioctl.NamedValue, uint64) {
 	return tracee.List("sge", out...), length
 }
 
-// SGE is one element of a scatter/gather list.
+// SGE returns an element of a scatter/gather list.
 func SGE(addr, length, lkey uint64) ioctl.Value {
 	return tracee.Group("", tracee.Pointer("addr", addr), tracee.Number("length", length), tracee.HexNumber("lkey", lkey)).Value
 }
 
-// Completion decodes what all kinds of polling give.
+// Completion returns the fields of a completion, from any kind of poll.
 func Completion(id, status, opcode, vendor, length, imm, qpn, wcFlags uint64) []ioctl.NamedValue {
 	f := []ioctl.NamedValue{tracee.HexNumber("wr_id", id), tracee.Enum("status", uapi.EnumIbWcStatus, status)}
-	if status != uint64(uapi.IB_WC_SUCCESS) { // then no more is valid
+	if status != uint64(uapi.IB_WC_SUCCESS) { // the other fields are not valid
 		return append(f, tracee.HexNumber("vendor_err", vendor), tracee.HexNumber("qp_num", qpn))
 	}
 	f = append(f, tracee.Enum("opcode", wcOpcodeNames, opcode), tracee.Number("byte_len", length), tracee.HexNumber("qp_num", qpn))
@@ -92,7 +92,7 @@ func Completion(id, status, opcode, vendor, length, imm, qpn, wcFlags uint64) []
 	return f
 }
 
-// Completions adds n completions at addr.
+// Completions adds the n completions at addr to the call's results.
 func Completions(th *tracee.Thread, c *tracee.Call, addr, n uint64) {
 	b := make([]byte, min(n, maxWCs)*wcBytes)
 	if err := ptrace.ReadMemory(th.TID, addr, b); err != nil {
@@ -112,7 +112,7 @@ func Completions(th *tracee.Thread, c *tracee.Call, addr, n uint64) {
 	c.Results = append([]ioctl.NamedValue{tracee.List("wc", wcs...)}, c.Results...)
 }
 
-// Wire returns a number that is in network order in a register.
+// Wire converts a 32-bit number from network byte order.
 func Wire(v uint64) uint64 {
 	var b [4]byte
 	binary.NativeEndian.PutUint32(b[:], uint32(v))

@@ -1,4 +1,4 @@
-// Package goprograms traces the verbs of programs on package verbs that post and poll. Such
-// programs have no tables of pointers. They tell of their posts and polls themselves when
-// they are asked to; package tracing has the contract.
+// Package goprograms traces the data verbs of programs that use package verbs. Such programs
+// have no tables of pointers. They report posts and polls themselves, on request. Package
+// tracing is the contract.
 package goprograms

@@ -24,34 +24,34 @@ var verbNames = map[tracing.Point]string{
 	tracing.Arm: "ibv_req_notify_cq",
 }
 
-// Where On and Empty are, from the mark on.
+// Offsets of On and Empty from the mark.
 const (
 	switchOn    = uint64(unsafe.Offsetof(tracing.Switch.On))
 	switchEmpty = uint64(unsafe.Offsetof(tracing.Switch.Empty))
 )
 
-// A Programs asks the programs of a set to tell, and handles what they tell.
+// A Programs makes the Go programs of a set report their data verbs, and handles the reports.
 type Programs struct {
 	*tracee.Set
 	of map[*tracee.Process]*telling
 }
 
-// New returns one for the programs of a set.
+// New returns a Programs for a set.
 func New(s *tracee.Set) *Programs { return &Programs{Set: s, of: make(map[*tracee.Process]*telling)} }
 
-// A telling is a process that was looked at.
+// A telling is the state of a process.
 type telling struct {
-	mark uint64 // where the library's mark is, 0: it is not on the library
-	told uint64 // empty polls that have been told of
+	mark uint64 // the address of the mark; 0 if the process does not use package verbs
+	told uint64 // empty polls that have been shown
 }
 
-// emptyPolls returns how often the process has polled in vain.
+// emptyPolls returns the number of the process's polls that found nothing.
 func (x *telling) emptyPolls(pid int) uint64 {
 	n, _ := ptrace.ReadPointer(pid, x.mark+switchEmpty)
 	return n
 }
 
-// untold returns how often it has done so since that was last asked.
+// untold returns the number of those since the last call.
 func (x *telling) untold(pid int) uint64 {
 	if x.mark == 0 {
 		return 0
@@ -64,12 +64,12 @@ func (x *telling) untold(pid int) uint64 {
 	return n
 }
 
-// Forked has a process's child tell if its parent does: it has a copy of the memory.
+// Forked copies the state of a process to its child, which has a copy of the memory.
 func (t *Programs) Forked(parent, child *tracee.Process) {
 	if x := t.of[parent]; x != nil {
 		t.of[child] = &telling{mark: x.mark}
 		if x.mark != 0 {
-			t.of[child].told = x.emptyPolls(child.PID) // the rest is the parent's to tell
+			t.of[child].told = x.emptyPolls(child.PID) // these are shown for the parent
 		}
 	}
 }
@@ -77,7 +77,7 @@ func (t *Programs) Forked(parent, child *tracee.Process) {
 // Gone forgets a process.
 func (t *Programs) Gone(p *tracee.Process) { delete(t.of, p) }
 
-// End asks a process to tell no more.
+// End turns reports off in a process.
 func (t *Programs) End(p *tracee.Process) {
 	if x := t.of[p]; x != nil && x.mark != 0 {
 		ptrace.WriteUint32(p.PID, x.mark+switchOn, 0)
@@ -86,28 +86,29 @@ func (t *Programs) End(p *tracee.Process) {
 	}
 }
 
-// NoteEmpty says how often a process polled in vain that nothing has said yet.
+// NoteEmpty notes the polls of a process that found nothing and have not been shown yet.
 func (t *Programs) NoteEmpty(p *tracee.Process) {
 	if x := t.of[p]; x != nil {
-		t.NoteVain(p, x.untold(p.PID))
+		t.NoteEmptyPolls(p, x.untold(p.PID))
 	}
 }
 
-// Ask asks a process to tell, once, and reports whether it can.
+// Ask turns reports on in a process, and says whether the process can report. It searches a
+// process only once.
 func (t *Programs) Ask(p *tracee.Process) bool {
 	x := t.of[p]
 	if x == nil {
 		x = new(telling)
 		t.of[p] = x
 		if x.mark = findMark(p.PID); x.mark != 0 {
-			x.told = x.emptyPolls(p.PID) // while another tracer was there
+			x.told = x.emptyPolls(p.PID) // counted for an earlier tracer
 			ptrace.WriteUint32(p.PID, x.mark+switchOn, 1)
 		}
 	}
 	return x.mark != 0
 }
 
-// findMark returns where the library's mark is in a process's data, 0: nowhere.
+// findMark returns the address of the mark in a process's data, or 0 if there is none.
 func findMark(pid int) uint64 {
 	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 	if err != nil {
@@ -137,7 +138,7 @@ func findMark(pid int) uint64 {
 // maxData bounds the program's data that is searched.
 const maxData = 256 << 20
 
-// Trap handles what the library tells.
+// Trap handles a report.
 func (t *Programs) Trap(th *tracee.Thread, told tracing.Call) {
 	name, known := verbNames[told.Point]
 	x := t.of[th.Proc]
@@ -174,7 +175,7 @@ func (t *Programs) Trap(th *tracee.Thread, told tracing.Call) {
 	if told.Failed {
 		c.Ret, c.Errno = -1, unix.EINVAL
 		if told.Full {
-			c.Errno = unix.ENOMEM // what libibverbs says of a full queue
+			c.Errno = unix.ENOMEM // as libibverbs returns for a full queue
 		}
 		if told.Point != tracing.Poll && told.Point != tracing.Arm {
 			c.Results = append(c.Results, tracee.Number("bad_wr", uint64(told.N)))
@@ -207,12 +208,12 @@ func recvWR(th *tracee.Thread, wr *tracing.RecvWR) ioctl.Value {
 	return tracee.Group("", tracee.HexNumber("wr_id", wr.WRID), tracee.Number("length", length), sges).Value
 }
 
-// opcodeNames has those that are none of the kernel's.
+// opcodeNames adds the opcodes that the kernel lacks.
 var opcodeNames = &uapi.Enum{Prefix: "IB_UVERBS_WR_", Values: append([]uapi.EnumValue{
 	{Value: tracing.OpNop, CName: "IB_UVERBS_WR_NOP"},
 }, uapi.EnumIbUverbsWrOpcode.Values...)}
 
-// sendWR decodes a work request for a QP of a type.
+// sendWR decodes a work request for a QP of type kind.
 func sendWR(th *tracee.Thread, kind uint32, wr *tracing.SendWR) ioctl.Value {
 	f := []ioctl.NamedValue{
 		tracee.HexNumber("wr_id", wr.WRID),
@@ -275,7 +276,7 @@ func sendWR(th *tracee.Thread, kind uint32, wr *tracing.SendWR) ioctl.Value {
 	return tracee.Group("", f...).Value
 }
 
-// handleOf returns the handle of an object of the library.
+// handleOf returns the handle of the object of package verbs at addr.
 func handleOf(th *tracee.Thread, name string, class uint16, addr, offset uint64) ioctl.NamedValue {
 	var b [4]byte
 	if addr == 0 || ptrace.ReadMemory(th.TID, addr+offset, b[:]) != nil {

@@ -10,15 +10,15 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A builder is a batch of work requests on an extended QP, between wr_start and
-// wr_complete or wr_abort. These are shown as one call.
+// A builder is a batch of work requests on an extended QP, between wr_start and wr_complete or
+// wr_abort. A batch is shown as one call.
 type builder struct {
 	qp  uint64
 	wrs [][]ioctl.NamedValue
-	n   int // of work requests, also those beyond what is shown
+	n   int // number of work requests, including those that are not shown
 }
 
-// maxBuilding bounds the batches that a thread has begun and not ended.
+// maxBuilding bounds a thread's unfinished batches.
 const maxBuilding = 64
 
 func (s *postState) builder(qp uint64) *builder {
@@ -49,7 +49,7 @@ func beforeStart(t *Probes, th *tracee.Thread, _ *tracee.Call, args [6]uint64) {
 	}
 }
 
-// wr begins a work request: its id and flags are in the QP.
+// wr begins a work request. Its wr_id and flags are in the QP.
 func (t *Probes) wr(th *tracee.Thread, args [6]uint64, opcode uapi.IbUverbsWrOpcode, more ...ioctl.NamedValue) {
 	b := t.doing(th).builder(args[0])
 	if b == nil {
@@ -67,7 +67,7 @@ func (t *Probes) wr(th *tracee.Thread, args [6]uint64, opcode uapi.IbUverbsWrOpc
 	b.wrs = append(b.wrs, append(f, more...))
 }
 
-// add says more of the last work request.
+// add adds fields to the last work request.
 func (t *Probes) add(th *tracee.Thread, qp uint64, more ...ioctl.NamedValue) {
 	if b := t.doing(th).builder(qp); b != nil && len(b.wrs) > 0 && b.n == len(b.wrs) {
 		last := &b.wrs[len(b.wrs)-1]
@@ -175,7 +175,7 @@ func beforeSetSGEList(t *Probes, th *tracee.Thread, _ *tracee.Call, a [6]uint64)
 	t.add(th, a[0], tracee.Number("length", length), sges)
 }
 
-// built puts the batch into the call that ends it.
+// built adds the batch to the call that ends it.
 func (t *Probes) built(th *tracee.Thread, c *tracee.Call, qp uint64) {
 	t.onQP(th, c, qp)
 	b := t.doing(th).end(qp)

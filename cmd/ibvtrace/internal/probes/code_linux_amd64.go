@@ -1,15 +1,14 @@
 package probes
 
-// The code of the probes is put between a program and the functions that its verbs lead to,
-// in memory of its own in the program, and called in their place. It tells the tracer by a
-// getpid, see Probes.Trap, which does no harm when no tracer is left.
+// A probe is called in place of one of libibverbs' functions. It reports to the tracer by a
+// getpid, see Probes.Trap, which has no effect without a tracer.
 //
-// Each probe is followed by four words: the function, the word for the trap before it,
-// the word for the trap after it, and the address of a counter. The code finds them
-// relative to itself, so that it can be anywhere. It keeps what the ABI says a
-// function keeps, and the stack aligned.
+// Each probe is followed by four words: the address of the function, the trap word before the
+// call, the trap word after it, and the address of a counter. The code addresses them relative
+// to itself, so it is position-independent. It preserves the callee-saved registers and the
+// stack alignment, as the ABI requires.
 
-// probePost: trap, call the function, trap with the result in the fourth argument.
+// probePost traps, calls the function, and traps again with the result in the fourth argument.
 //
 //	endbr64; push rdi, rsi, rdx; r9 = before; getpid; call function
 //	pop rdx, rsi, rdi; push rax; r10 = rax; r9 = after; getpid; pop rax; ret
@@ -20,7 +19,8 @@ var probePost = []byte{
 	0x58, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
 }
 
-// probePoll: call the function; if it returns 0, count, else trap as probePost does.
+// probePoll calls the function. If that returns 0, it increments the counter, otherwise it traps
+// as probePost does.
 //
 //	endbr64; push rdi, rsi, rdx; call function; pop rdx, rsi, rdi; if eax == 0 goto empty
 //	push rax; r10 = rax; r9 = after; getpid; pop rax; ret
@@ -32,8 +32,8 @@ var probePoll = []byte{
 	0x49, 0xff, 0x03, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
 }
 
-// probeCall: trap and go on to the function, which returns nothing. The lowest byte
-// of the sixth argument, whose register the trap needs, goes into the word.
+// probeCall traps and jumps to the function, which returns nothing. The trap needs the register
+// of the sixth argument, whose lowest byte is put into the trap word.
 //
 //	endbr64; push rcx, r9; r10 = rcx; r9 = before | (r9 & 0xff) << 16; getpid; pop r9, rcx
 //	jmp function
@@ -43,11 +43,10 @@ var probeCall = []byte{
 	0x0f, 0x05, 0x41, 0x59, 0x59, 0xff, 0x25, 0x05, 0x00, 0x00, 0x00, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
 }
 
-// probeStartPoll is for those that step to a completion of an extended CQ, which has
-// functions to read it: the program need not call them all, so the probe does. It
-// calls the function; if that returns ENOENT, counts, else traps with the result and
-// the address of what the readers said: opcode, vendor_err, qp_num, byte_len,
-// wc_flags, imm_data.
+// probeStartPoll is for functions that advance an extended CQ to a completion. It calls the
+// function. If that returns ENOENT, it increments the counter. Otherwise it traps with the
+// result and the address of the completion's opcode, vendor_err, qp_num, byte_len, wc_flags
+// and imm_data. It reads them by the CQ's read functions, since the program may not call all.
 //
 //	endbr64; push rbx; sub rsp, 48; rbx = rdi; call function; [rsp+40] = rax
 //	if eax == ENOENT goto empty; if eax != 0 goto tell

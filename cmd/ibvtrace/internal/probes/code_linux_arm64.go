@@ -1,4 +1,4 @@
 package probes
 
-// There is no code for arm64 as yet, and so no tracing of verbs that post and poll.
+// There are no probes for arm64, so data verbs of C programs are not traced there.
 var probePost, probePoll, probeCall, probeStartPoll []byte

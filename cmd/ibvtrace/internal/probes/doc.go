@@ -1,15 +1,16 @@
-// Package probes traces the verbs of C programs that post and poll.
+// Package probes traces the data verbs of C programs.
 //
-// They go past the kernel: libibverbs' functions are inline and call through tables of
-// pointers, which have a public layout, in the context, in extended QPs and in extended
-// CQs. The pointers are made to lead to probes. A probe is a piece of code, in memory that
-// the program is made to map, that tells the tracer and calls the function. It is what a
-// uprobe is, but without a change to the program's code, so that threads need not stop for
-// it and nothing needs stepping over.
+// Data verbs bypass the kernel. libibverbs' functions are inline, and call through tables of
+// pointers with a public layout, in the context, in extended QPs and in extended CQs. The
+// package replaces the pointers by those of probes. A probe is code, in memory that is
+// mapped into the program, that reports to the tracer and calls the function. Unlike a uprobe,
+// it does not change the program's code. So threads need not stop when it is inserted, and no
+// instruction must be single-stepped.
 //
-// A probe tells by a trap: a getpid, which takes no arguments and so can carry some.
-// The kernel stops there for the tracer as at other system calls. When no tracer is
-// left, it is a getpid.
+// A probe reports by a trap: a getpid. getpid takes no arguments, so its argument registers
+// carry the report. The kernel stops the program there for the tracer. Without a tracer, the
+// getpid has no effect.
 //
-// There is code for amd64 alone; elsewhere these verbs are not traced.
+// There are probes for amd64 only. On other architectures, data verbs of C programs are not
+// traced.
 package probes

@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// The tables of pointers, ascending by offset.
+// The tables of pointers, in ascending order of offsets.
 
 var contextOps = []operation{
 	{"ibv_poll_cq", 96, kindPoll, beforeNothing, afterPoll},
@@ -24,7 +24,8 @@ var contextOps = []operation{
 	{"ibv_post_recv", 216, kindPost, beforeRecv, afterPost},
 }
 
-// Those of the extended QP build work requests between wr_start and wr_complete.
+// qpOps are functions of an extended QP. They build work requests between wr_start and
+// wr_complete.
 var qpOps = []operation{
 	{"ibv_wr_atomic_cmp_swp", qpExFuncs + 0, kindCall, beforeAtomicCmpSwp, nil},
 	{"ibv_wr_atomic_fetch_add", qpExFuncs + 8, kindCall, beforeAtomicFetchAdd, nil},
@@ -49,8 +50,8 @@ var qpOps = []operation{
 	{"ibv_wr_flush", qpExFuncs + 168, kindCall, beforeFlush, nil},
 }
 
-// batchOps are set when a batch begins: libmlx5 replaces the pointer once a QP was
-// moved to RTS, after the last verb before the QP is used.
+// batchOps are patched when a batch begins. libmlx5 replaces the pointer after modify_qp to
+// RTS, when no verb follows at which to patch it.
 var batchOps = []operation{
 	{"ibv_wr_complete", qpExFuncs + 144, kindPost, beforeComplete, afterResult},
 }
@@ -70,8 +71,8 @@ const (
 	recvWRBytes = 32
 )
 
-// onObject says which object a call is for, by the address of its struct: that begins
-// with the context's.
+// onObject sets the file of a call on the object whose struct is at addr, and returns the
+// struct. It begins with the address of the context.
 func (t *Probes) onObject(th *tracee.Thread, c *tracee.Call, addr uint64) ([]byte, bool) {
 	b := make([]byte, qpBytes)
 	if err := ptrace.ReadMemory(th.TID, addr, b); err != nil {
@@ -84,7 +85,7 @@ func (t *Probes) onObject(th *tracee.Thread, c *tracee.Call, addr uint64) ([]byt
 		c.File, c.FD = f, th.Proc.FDOf(f)
 		return b, true
 	}
-	// One that is not known by then: of a file that came in an unusual way.
+	// An unknown context, for example of a file that another process passed.
 	var fd [4]byte
 	c.FD = -1
 	if ptrace.ReadMemory(th.TID, context+contextCmdFD, fd[:]) == nil {
@@ -122,8 +123,8 @@ func beforeNothing(*Probes, *tracee.Thread, *tracee.Call, [6]uint64) {}
 
 func afterResult(_ *Probes, _ *tracee.Thread, c *tracee.Call, _ [6]uint64) { failByResult(c) }
 
-// failByResult notes the error of a function that returns one: an errno, which
-// libibverbs has positive and some drivers negative.
+// failByResult sets the error of a function that returns an errno, which is positive in
+// libibverbs and negative in some drivers.
 func failByResult(c *tracee.Call) {
 	switch e := c.Ret; {
 	case e > 0 && e < 4096:
@@ -166,7 +167,7 @@ func beforeWQRecv(t *Probes, th *tracee.Thread, c *tracee.Call, args [6]uint64) 
 	t.chain(th, c, args[1], recvWRBytes, t.recvWR)
 }
 
-// chain decodes a list of work requests, which a program may have made a ring.
+// chain decodes a linked list of work requests. It is bounded, since the list may be circular.
 func (t *Probes) chain(th *tracee.Thread, c *tracee.Call, addr uint64, size int, decode func(*tracee.Thread, *tracee.Call, []byte) ioctl.Value) {
 	var wrs []ioctl.Value
 	b := make([]byte, size)
@@ -186,7 +187,7 @@ func (t *Probes) chain(th *tracee.Thread, c *tracee.Call, addr uint64, size int,
 	c.Args = append(c.Args, tracee.List("wr", wrs...))
 }
 
-// afterPost says which work request was refused.
+// afterPost adds the index of the work request that failed.
 func afterPost(_ *Probes, th *tracee.Thread, c *tracee.Call, args [6]uint64) {
 	if failByResult(c); c.Errno == 0 {
 		return
@@ -270,10 +271,10 @@ func afterPoll(t *Probes, th *tracee.Thread, c *tracee.Call, args [6]uint64) {
 	calls.Completions(th, c, args[2], min(uint64(c.Ret), args[1]&0xffffffff))
 }
 
-// empty adds how often the process has polled in vain since it was last said.
+// empty adds the number of polls that found nothing and have not been shown yet.
 func (t *Probes) empty(th *tracee.Thread, c *tracee.Call) { c.AddEmpty(t.data(th.Proc).untold(th.TID)) }
 
-// readerBytes is what probeStartPoll collects.
+// readerBytes is the size of the data that probeStartPoll collects.
 const readerBytes = 24
 
 func afterStartPoll(t *Probes, th *tracee.Thread, c *tracee.Call, args [6]uint64) {

@@ -16,11 +16,12 @@ import (
 	"github.com/goverbs/goverbs/internal/tracing"
 )
 
-// tracing.Magic, in the upper half of a getpid's sixth argument, makes it a trap. The
-// lower half: the probe in bits 0 to 15, a small argument in 16 to 23, and trapAfter.
+// A getpid is a trap if tracing.Magic is in the upper half of its sixth argument. The lower
+// half is the trap word: the probe's index in bits 0 to 15, an argument in bits 16 to 23, and
+// trapAfter in a trap after the call.
 const trapAfter = 1 << 31
 
-// A probeKind is what a probe does.
+// A probeKind is the code of a probe.
 type probeKind struct{ code *[]byte }
 
 var (
@@ -39,38 +40,38 @@ type operation struct {
 	after  func(t *Probes, th *tracee.Thread, c *tracee.Call, args [6]uint64)
 }
 
-// A probe is one that a process has in its memory.
+// A probe is a probe in a process's memory.
 type probe struct {
 	op       *operation
 	function uint64
 	addr     uint64
 }
 
-// The memory of the probes: counters, which are written, then code.
+// The memory of the probes consists of writable counters and of code.
 const (
 	counterBytes = 4096
 	codeBytes    = 128 << 10
-	probeBytes   = 512 // the largest has 288 and four words
+	probeBytes   = 512 // the largest probe has 288 bytes and four words
 	maxProbes    = min(counterBytes/8, codeBytes/probeBytes)
 )
 
-// A Probes puts probes into the programs of a set.
+// A Probes inserts probes into the programs of a set.
 type Probes struct {
 	*tracee.Set
 	of    map[*tracee.Process]*dataTrace
-	posts map[*tracee.Thread]*postState // what they are doing
+	posts map[*tracee.Thread]*postState
 }
 
-// New returns one for the programs of a set.
+// New returns a Probes for a set.
 func New(s *tracee.Set) *Probes {
 	return &Probes{Set: s, of: make(map[*tracee.Process]*dataTrace), posts: make(map[*tracee.Thread]*postState)}
 }
 
-// Forked has a process's child have its parent's probes, of which it has a copy.
+// Forked copies the state of a process to its child, which has a copy of the probes.
 func (t *Probes) Forked(parent, child *tracee.Process) {
 	if d := t.of[parent]; d != nil {
 		c := d.clone()
-		c.told = c.emptyPolls(child.PID) // the rest is the parent's to tell
+		c.told = c.emptyPolls(child.PID) // these are shown for the parent
 		t.of[child] = c
 	}
 }
@@ -81,7 +82,7 @@ func (t *Probes) Gone(p *tracee.Process) { delete(t.of, p) }
 // ThreadGone forgets a thread.
 func (t *Probes) ThreadGone(th *tracee.Thread) { delete(t.posts, th) }
 
-// Has reports whether anything was put into a process.
+// Has reports whether a process may have probes.
 func (t *Probes) Has(p *tracee.Process) bool { return t.of[p] != nil }
 
 // InProbe reports whether a stopped thread is in a probe, or in a function from which it
@@ -98,7 +99,7 @@ func (t *Probes) InProbe(th *tracee.Thread) bool {
 	return err == nil && d.isProbe(regs.PC())
 }
 
-// data returns how a process's data verbs are traced.
+// data returns the state of a process.
 func (t *Probes) data(p *tracee.Process) *dataTrace {
 	d := t.of[p]
 	if d == nil {
@@ -108,7 +109,7 @@ func (t *Probes) data(p *tracee.Process) *dataTrace {
 	return d
 }
 
-// doing returns what a thread is doing in data verbs.
+// doing returns the state of a thread.
 func (t *Probes) doing(th *tracee.Thread) *postState {
 	s := t.posts[th]
 	if s == nil {
@@ -118,15 +119,15 @@ func (t *Probes) doing(th *tracee.Thread) *postState {
 	return s
 }
 
-// A dataTrace is how a process's data verbs are traced.
+// A dataTrace is the state of a process.
 type dataTrace struct {
-	base     uint64 // of the memory, 0: none as yet
+	base     uint64 // address of the memory; 0 if it is not mapped yet
 	probes   []probe
-	patched  map[uint64]uint64       // pointers that lead to probes: where they led
+	patched  map[uint64]uint64       // the original values of pointers, by address
 	contexts map[uint64]*tracee.File // by address of the struct ibv_context
-	tried    map[*tracee.File]int    // how often its context was not found
-	told     uint64                  // empty polls that have been told of
-	pending  map[uint64]uint16       // objects of which the pointers are not set yet: their class
+	tried    map[*tracee.File]int    // unsuccessful searches for the file's context
+	told     uint64                  // empty polls that have been shown
+	pending  map[uint64]uint16       // classes of objects whose pointers are not patched yet, by address
 }
 
 func newDataTrace() *dataTrace {
@@ -136,7 +137,7 @@ func newDataTrace() *dataTrace {
 	}
 }
 
-// clone returns what holds for a process's child, which has a copy of its memory.
+// clone returns a copy for a process's child.
 func (d *dataTrace) clone() *dataTrace {
 	c := *d
 	c.probes = append([]probe(nil), d.probes...)
@@ -149,19 +150,19 @@ func (d *dataTrace) code(i int) uint64 { return d.base + counterBytes + uint64(i
 
 func (d *dataTrace) counter(i int) uint64 { return d.base + uint64(8*i) }
 
-// isProbe reports whether an address is one of ours.
+// isProbe reports whether an address is in the memory of the probes.
 func (d *dataTrace) isProbe(addr uint64) bool {
 	return d.base != 0 && addr >= d.base && addr < d.base+counterBytes+codeBytes
 }
 
-// mapProbes has the process map memory for probes.
+// mapProbes makes the process map memory for probes.
 func mapProbes(in *ptrace.Injector, d *dataTrace) error {
 	size := uint64(counterBytes + codeBytes)
 	base, err := in.Call(unix.SYS_MMAP, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0)
 	if err != nil {
 		return os.NewSyscallError("mmap", err)
 	}
-	// Never writable and executable at once.
+	// No memory may be both writable and executable.
 	if _, err := in.Call(unix.SYS_MPROTECT, base+counterBytes, codeBytes, unix.PROT_READ|unix.PROT_EXEC); err != nil {
 		return os.NewSyscallError("mprotect", err)
 	}
@@ -169,7 +170,8 @@ func mapProbes(in *ptrace.Injector, d *dataTrace) error {
 	return nil
 }
 
-// probeFor returns the address of a probe that stands for a function.
+// probeFor returns the address of a probe that calls the function. It writes the probe if
+// there is none yet.
 func (d *dataTrace) probeFor(tid int, op *operation, function uint64) (uint64, error) {
 	for i := range d.probes {
 		if d.probes[i].op == op && d.probes[i].function == function {
@@ -178,14 +180,14 @@ func (d *dataTrace) probeFor(tid int, op *operation, function uint64) (uint64, e
 	}
 	i := len(d.probes)
 	if i == maxProbes {
-		return 0, errors.New("too many functions post and poll")
+		return 0, errors.New("too many functions that post and poll")
 	}
 	b := append([]byte(nil), *op.kind.code...)
 	word := uint64(tracing.Magic)<<32 | uint64(i)
 	for _, w := range []uint64{function, word, word | trapAfter, d.counter(i)} {
 		b = binary.NativeEndian.AppendUint64(b, w)
 	}
-	// The memory is not writable; a tracer may write there all the same.
+	// A tracer can write to read-only memory.
 	if _, err := unix.PtracePokeData(tid, uintptr(d.code(i)), b); err != nil {
 		return 0, os.NewSyscallError("ptrace", err)
 	}
@@ -193,7 +195,7 @@ func (d *dataTrace) probeFor(tid int, op *operation, function uint64) (uint64, e
 	return d.code(i), nil
 }
 
-// patch makes the pointers of a table at addr lead to probes.
+// patch replaces the pointers of the struct at addr by those of probes.
 func (t *Probes) patch(th *tracee.Thread, addr uint64, ops []operation, executable func(uint64) bool) error {
 	d := t.data(th.Proc)
 	last := ops[len(ops)-1].offset + 8
@@ -221,11 +223,12 @@ func (t *Probes) patch(th *tracee.Thread, addr uint64, ops []operation, executab
 	return nil
 }
 
-// maxPatched bounds what is put back when ibvtrace lets go: programs make QPs for
-// ever, and a pointer that stays leads to a probe that does no harm.
+// maxPatched bounds the pointers that are restored on detaching, since a program may create
+// any number of QPs. A pointer that is not restored does no harm: its probe still calls the
+// function.
 const maxPatched = 1 << 20
 
-// unpatch puts the pointers back. Threads that are in a probe leave it in peace.
+// unpatch restores the pointers. The probes remain for threads that are in one.
 func unpatch(p *tracee.Process, d *dataTrace) {
 	var b [8]byte
 	for addr, function := range d.patched {
@@ -236,7 +239,7 @@ func unpatch(p *tracee.Process, d *dataTrace) {
 	clear(d.patched)
 }
 
-// emptyPolls returns how often a process has polled in vain.
+// emptyPolls returns the number of a process's polls that found nothing.
 func (d *dataTrace) emptyPolls(pid int) uint64 {
 	var n uint64
 	b := make([]byte, 8*len(d.probes))
@@ -249,7 +252,7 @@ func (d *dataTrace) emptyPolls(pid int) uint64 {
 	return n
 }
 
-// untold returns how often it has done so since that was last asked.
+// untold returns the number of those since the last call.
 func (d *dataTrace) untold(pid int) uint64 {
 	n := d.emptyPolls(pid) - d.told
 	if int64(n) <= 0 {
@@ -259,7 +262,7 @@ func (d *dataTrace) untold(pid int) uint64 {
 	return n
 }
 
-// Trap handles what a probe tells.
+// Trap handles a probe's trap.
 func (t *Probes) Trap(th *tracee.Thread, info *ptrace.SyscallInfo) {
 	word := info.Args[5]
 	d := t.of[th.Proc]
@@ -275,7 +278,7 @@ func (t *Probes) Trap(th *tracee.Thread, info *ptrace.SyscallInfo) {
 	if word&trapAfter == 0 {
 		c := t.NewCall(th, tracee.KindData, op.name)
 		if op.kind == kindPost {
-			// A signal may come in between, and its handler post too.
+			// Calls nest if a signal handler posts during a call.
 			if s := t.doing(th); len(s.calls) < maxNested {
 				s.calls = append(s.calls, c)
 			}
@@ -305,14 +308,14 @@ func (t *Probes) Trap(th *tracee.Thread, info *ptrace.SyscallInfo) {
 
 const maxNested = 8
 
-// postState is what a thread is doing in data verbs.
+// postState is the state of a thread.
 type postState struct {
-	calls    []*tracee.Call // that it is in, the innermost last
+	calls    []*tracee.Call // current calls, the innermost last
 	building []*builder
 }
 
-// pop returns the call that returns now, nil if it was not seen to begin. Calls
-// above it were left by longjmp or the like.
+// pop returns the call that returns now, or nil if its entry was not traced. It drops inner
+// calls, which longjmp may have left.
 func (s *postState) pop(args [6]uint64) *tracee.Call {
 	for i := len(s.calls) - 1; i >= 0; i-- {
 		if c := s.calls[i]; c.TrapArgs[0] == args[0] && c.TrapArgs[1] == args[1] {

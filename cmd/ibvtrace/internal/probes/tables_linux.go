@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// The public layout of libibverbs' structs, <infiniband/verbs.h>. It has not changed
-// since they were first published; newer fields follow the older.
+// The public layout of libibverbs' structs, <infiniband/verbs.h>. It is stable: new fields
+// are added at the end.
 const (
 	contextCmdFD  = 264
 	contextCompat = 280 + mutexBytes // abi_compat: all ones in a verbs_context
@@ -47,22 +47,21 @@ func contextAt(tid int, addr uint64, fd int) bool {
 	return ptrace.ReadMemory(tid, addr+contextCmdFD, b[:]) == nil && isContext(b[:], fd)
 }
 
-// isContext looks at a context from cmd_fd on.
+// isContext does the same for the bytes of a context from cmd_fd on.
 func isContext(b []byte, fd int) bool {
 	return int(int32(binary.NativeEndian.Uint32(b))) == fd &&
 		binary.NativeEndian.Uint64(b[contextCompat-contextCmdFD:]) == ^uint64(0)
 }
 
-// maxTries bounds the search for a context: not every program has one.
+// maxTries bounds the searches for a context, which not every program has.
 const maxTries = 20
 
-// maxPending bounds what waits for its pointers to be set.
+// maxPending bounds the objects whose pointers are not patched yet.
 const maxPending = 1 << 16
 
-// AfterVerb looks, at the end of a verb, for tables that have come to be. A thread is
-// at the exit of a system call on a uverbs file. What the verb itself made is not
-// ready yet: the library fills it in before the program has it, and before the next
-// verb, but after it has mapped the object's queues.
+// AfterVerb patches the tables of new objects. The thread is at the exit of a verb. The tables
+// of objects that the verb itself created are not set yet: the library sets them after it has
+// mapped the object's queues, before the program's next verb.
 func (t *Probes) AfterVerb(th *tracee.Thread, c *tracee.Call, regs *ptrace.Registers) error {
 	f := c.File
 	fd := th.Proc.FDOf(f)
@@ -75,8 +74,8 @@ func (t *Probes) AfterVerb(th *tracee.Thread, c *tracee.Call, regs *ptrace.Regis
 		delete(d.contexts, context)
 		context = 0
 	}
-	// What programs call their objects by is where libibverbs has them, and
-	// those begin with the context.
+	// With libibverbs, an object's user_handle is the address of its struct, which begins
+	// with the address of the context.
 	for addr := range d.pending {
 		if context != 0 {
 			break
@@ -113,7 +112,7 @@ func (t *Probes) AfterVerb(th *tracee.Thread, c *tracee.Call, regs *ptrace.Regis
 	return nil
 }
 
-// contextOf returns the address of a file's context, 0 if it is not known.
+// contextOf returns the address of a file's context, or 0 if it is not known.
 func (d *dataTrace) contextOf(f *tracee.File) uint64 {
 	for addr, g := range d.contexts {
 		if g == f {
@@ -123,7 +122,7 @@ func (d *dataTrace) contextOf(f *tracee.File) uint64 {
 	return 0
 }
 
-// mapProbesAt maps memory for probes, once. The way to inject depends on the stop.
+// mapProbesAt maps memory for probes. way returns an injector for the thread's stop.
 func (t *Probes) mapProbesAt(d *dataTrace, th *tracee.Thread, way func(*tracee.Thread) (*ptrace.Injector, error)) error {
 	in, err := way(th)
 	if err != nil {
@@ -139,7 +138,7 @@ func (t *Probes) mapProbesAt(d *dataTrace, th *tracee.Thread, way func(*tracee.T
 	return err
 }
 
-// patchAll sets the pointers of a context and of the objects that waited for it.
+// patchAll patches the tables of a context and of pending objects.
 func (t *Probes) patchAll(th *tracee.Thread, d *dataTrace, context uint64) {
 	executable := ptrace.ExecutableOf(th.TID)
 	t.patch(th, context, contextOps, executable)
@@ -159,8 +158,7 @@ func (t *Probes) patchAll(th *tracee.Thread, d *dataTrace, context uint64) {
 	}
 }
 
-// patchQP sets the pointers of a QP that is about to be used: whoever sends modifies
-// it first.
+// patchQP patches the table of a QP that was modified, as every QP is before it sends.
 func (t *Probes) patchQP(th *tracee.Thread, d *dataTrace, c *tracee.Call) {
 	v := tracee.Find(c.Args, "qp")
 	if v == nil {
@@ -173,7 +171,7 @@ func (t *Probes) patchQP(th *tracee.Thread, d *dataTrace, c *tracee.Call) {
 	}
 }
 
-// Forget forgets the pointers of an object that is gone.
+// Forget forgets the pointers of an object that was destroyed.
 func (t *Probes) Forget(p *tracee.Process, addr uint64) {
 	d := t.of[p]
 	if d == nil {
@@ -187,8 +185,8 @@ func (t *Probes) Forget(p *tracee.Process, addr uint64) {
 	}
 }
 
-// findContext looks for the context where the library that calls the kernel must have
-// it: in registers and on the stack.
+// findContext searches registers and stack for the address of the context, which the library
+// has there when it calls the kernel.
 func findContext(tid int, regs *ptrace.Registers, fd int) uint64 {
 	maps, err := ptrace.Mappings(tid)
 	if err != nil {
@@ -217,15 +215,15 @@ func findContext(tid int, regs *ptrace.Registers, fd int) uint64 {
 	return 0
 }
 
-// Limits for the search through all the memory of a program that runs.
+// Limits for the search through the memory of a running program.
 const (
 	maxSearched = 4 << 30
 	searchChunk = 1 << 20
 )
 
-// Attach sets the pointers of a process that runs; all its threads are stopped, th is one
-// of them. The contexts are found by what they look like, and their objects by where they
-// point.
+// Attach patches the tables of a running process. All its threads are stopped; th is one of
+// them. Attach recognizes contexts by their contents, and objects by their pointer to a
+// context.
 func (t *Probes) Attach(th *tracee.Thread) error {
 	if probePost == nil {
 		return nil
@@ -239,7 +237,7 @@ func (t *Probes) Attach(th *tracee.Thread) error {
 		}
 	}
 	if len(files) == 0 {
-		return nil // found by the verbs it calls, should it open one
+		return nil // AfterVerb handles files that it opens
 	}
 	search(th.TID, func(addr uint64, b []byte) {
 		for i := 0; i+contextBytes <= len(b); i += 8 {
@@ -255,7 +253,7 @@ func (t *Probes) Attach(th *tracee.Thread) error {
 	executable := ptrace.ExecutableOf(th.TID)
 	for addr := range d.contexts {
 		if post, ok := ptrace.ReadPointer(th.TID, addr+contextOps[0].offset); !ok || !executable(post) {
-			delete(d.contexts, addr) // only looks like one
+			delete(d.contexts, addr) // no context
 		}
 	}
 	if len(d.contexts) == 0 {
@@ -299,14 +297,14 @@ func (t *Probes) Attach(th *tracee.Thread) error {
 	return nil
 }
 
-// owns reports whether what is at addr begins with the address of a context.
+// owns reports whether the struct at addr begins with the address of a context.
 func (d *dataTrace) owns(tid int, addr uint64) bool {
 	context, ok := ptrace.ReadPointer(tid, addr)
 	return ok && d.contexts[context] != nil
 }
 
-// search calls f with the memory in which a program has data of its own. The parts
-// overlap by what a context needs.
+// search calls f with the program's private writable memory, in chunks. They overlap by the
+// size of a context.
 func search(tid int, f func(addr uint64, b []byte)) {
 	maps, err := ptrace.Mappings(tid)
 	if err != nil {
@@ -344,9 +342,9 @@ func (t *Probes) End(p *tracee.Process) {
 	t.of[p] = left
 }
 
-// NoteEmpty says how often a process polled in vain that nothing has said yet.
+// NoteEmpty notes the polls of a process that found nothing and have not been shown yet.
 func (t *Probes) NoteEmpty(p *tracee.Process) {
 	if d := t.of[p]; d != nil {
-		t.NoteVain(p, d.untold(p.PID))
+		t.NoteEmptyPolls(p, d.untold(p.PID))
 	}
 }

@@ -1,4 +1,4 @@
-// Package ptrace has what ibvtrace does to one thread, whatever that thread is for: the
-// requests of ptrace(2), its registers and its memory, what /proc says of it, and system
-// calls that it makes on ibvtrace's behalf (see [Injector]).
+// Package ptrace handles a single thread: the requests of ptrace(2), its registers and
+// memory, its files in /proc, and system calls that ibvtrace injects into it (see
+// [Injector]).
 package ptrace

@@ -12,28 +12,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Injector has a stopped thread make system calls, and then puts everything back as it
-// was. Some things only the traced program itself can do: take a filter, map memory.
+// An Injector makes a stopped thread execute system calls, and then restores the thread's
+// state. Some things only the traced program itself can do, such as installing a seccomp
+// filter or mapping memory.
 type Injector struct {
 	TID    int
 	allows func(nr uint64, args ...uint64) bool
 	died   func(unix.WaitStatus)
 	saved  Registers
-	mask   uint64 // the signals that were blocked
-	at     uint64 // where an instruction calls the kernel
+	mask   uint64 // the thread's signal mask
+	at     uint64 // the address of a system call instruction
 }
 
-var errNotNative = errors.New("the program is not a 64-bit one")
+var errNotNative = errors.New("not a 64-bit program")
 
-// ErrDied says that the thread died in the middle. Its end is told to who made the Injector,
-// or comes by wait4.
+// ErrDied is returned if the thread died during an injected system call. Its wait status is
+// passed to died (see [Inject]), or comes from wait4.
 var ErrDied = errors.New("the thread died")
 
-// ErrFiltered says that a call was not made.
+// ErrFiltered is returned if a system call was not made because of the program's filters.
 var ErrFiltered = errors.New("its seccomp filters do not allow it, or can't be read without CAP_SYS_ADMIN")
 
-// Inject makes ready a thread that is at the exit of a system call. It is asked of each
-// call whether the thread's own filters allow it, and told if the thread died.
+// Inject prepares a thread that is at a syscall-exit stop. allows reports whether the
+// program's own filters allow a system call. died is called if the thread dies.
 func Inject(tid int, allows func(nr uint64, args ...uint64) bool, died func(unix.WaitStatus)) (*Injector, error) {
 	in := &Injector{TID: tid, allows: allows, died: died}
 	var err error
@@ -49,12 +50,12 @@ func Inject(tid int, allows func(nr uint64, args ...uint64) bool, died func(unix
 		return nil, err
 	}
 	if !bytes.Equal(code, syscallCode) {
-		return nil, errors.New("not behind a system call")
+		return nil, errors.New("not at the exit of a system call")
 	}
 	return in, in.block()
 }
 
-// InjectAnywhere makes ready a thread that is at any stop but a system call's.
+// InjectAnywhere prepares a thread that is at any stop except a syscall stop.
 func InjectAnywhere(tid int, allows func(nr uint64, args ...uint64) bool, died func(unix.WaitStatus)) (*Injector, error) {
 	in := &Injector{TID: tid, allows: allows, died: died}
 	var err error
@@ -71,8 +72,8 @@ func InjectAnywhere(tid int, allows func(nr uint64, args ...uint64) bool, died f
 	return in, in.block()
 }
 
-// findSyscall finds an instruction that calls the kernel, in the part of it that
-// every program has mapped.
+// findSyscall returns the address of a system call instruction in the vDSO, which every
+// program has mapped.
 func findSyscall(tid int) (uint64, error) {
 	maps, err := Mappings(tid)
 	if err != nil {
@@ -93,7 +94,7 @@ func findSyscall(tid int) (uint64, error) {
 	return 0, errors.New("no system call instruction found")
 }
 
-// The thread's own signals wait meanwhile.
+// block blocks all signals of the thread until Done.
 func (in *Injector) block() error {
 	if err := in.sigmask(unix.PTRACE_GETSIGMASK, &in.mask); err != nil {
 		return err
@@ -106,7 +107,7 @@ func (in *Injector) sigmask(request int, mask *uint64) error {
 	return ptrace(request, in.TID, unsafe.Sizeof(*mask), uintptr(unsafe.Pointer(mask)))
 }
 
-// Call has the thread make a system call, if its own filters let that pass.
+// Call makes the thread execute a system call, if the program's own filters allow it.
 func (in *Injector) Call(nr uint64, args ...uint64) (uint64, error) {
 	if !in.allows(nr, args...) {
 		return 0, ErrFiltered
@@ -155,7 +156,7 @@ func (in *Injector) step() error {
 			in.died(ws)
 			return ErrDied
 		case int(ws)>>16 == unix.PTRACE_EVENT_EXIT:
-			// Its end comes by wait4, if it is not left standing here.
+			// The thread must continue from this stop, so that wait4 reports its end.
 			if err := unix.PtraceCont(in.TID, 0); err != nil && err != unix.ESRCH {
 				return err
 			}
@@ -163,14 +164,14 @@ func (in *Injector) step() error {
 		case int(ws)>>16 == 0 && ws.StopSignal() == unix.SIGTRAP|0x80:
 			return nil
 		case int(ws)>>16 == 0:
-			// Not to be blocked, or forced by a fault of ours.
-			return fmt.Errorf("signal %v in the middle", ws.StopSignal())
+			// A signal that can't be blocked, or one that a fault of ours forced.
+			return fmt.Errorf("signal %v during an injected system call", ws.StopSignal())
 		}
-		// A group-stop or the like: it comes again.
+		// Another stop, such as a group-stop, which repeats.
 	}
 }
 
-// Done puts the thread back to where it was.
+// Done restores the thread's registers and signal mask.
 func (in *Injector) Done() error {
 	err := in.saved.Set(in.TID)
 	if err2 := in.sigmask(unix.PTRACE_SETSIGMASK, &in.mask); err == nil {
@@ -179,9 +180,9 @@ func (in *Injector) Done() error {
 	return err
 }
 
-// Lend maps memory with b in it into the program and calls f with its address. A
-// place below the stack pointer would not do: there, other goroutines of a Go
-// program may have their stacks.
+// Lend maps memory that contains b into the program, calls f with its address, and unmaps
+// it. Memory below the stack pointer is no alternative: in a Go program it may be the stack
+// of another goroutine.
 func (in *Injector) Lend(b []byte, f func(addr uint64) error) error {
 	size := (uint64(len(b)) + 4095) &^ 4095
 	addr, err := in.Call(unix.SYS_MMAP, 0, size, unix.PROT_READ|unix.PROT_WRITE,

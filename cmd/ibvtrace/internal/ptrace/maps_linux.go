@@ -20,10 +20,10 @@ type Mapping struct {
 	Path       string
 }
 
-// maxMappings bounds what is read of them: a program may have 65530 by default.
+// maxMappings bounds the mappings that are read. The default limit of a program is 65530.
 const maxMappings = 1 << 17
 
-// Mappings returns what a thread has mapped.
+// Mappings returns the mappings of a thread's address space.
 func Mappings(tid int) ([]Mapping, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", tid))
 	if err != nil {
@@ -54,9 +54,9 @@ func Mappings(tid int) ([]Mapping, error) {
 	return out, nil
 }
 
-// ExecutableOf returns what tells whether there is code at an address.
+// ExecutableOf returns a function that reports whether an address is in an executable mapping.
 func ExecutableOf(tid int) func(uint64) bool {
-	var code []Mapping // read when it is needed first
+	var code []Mapping // read at the first call
 	return func(addr uint64) bool {
 		if code == nil {
 			all, err := Mappings(tid)

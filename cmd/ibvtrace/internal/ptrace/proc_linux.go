@@ -11,9 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProcessOf returns the process that a thread belongs to, that one's parent, whether it
-// is in a namespace of its own, where ids are other ones, and how many seccomp filters
-// the thread has.
+// ProcessOf returns the process of a thread, the parent of the process, whether it is in
+// a nested PID namespace, and the number of the thread's seccomp filters.
 func ProcessOf(tid int) (pid, parent int, nested bool, filters int) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
 	if err != nil {
@@ -34,7 +33,7 @@ func ProcessOf(tid int) (pid, parent int, nested bool, filters int) {
 	return pid, parent, nested, StatusNumber(string(status), "Seccomp_filters:")
 }
 
-// ThreadName returns the name that a thread goes by.
+// ThreadName returns a thread's name.
 func ThreadName(tid int) string {
 	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", tid))
 	if err != nil {
@@ -43,7 +42,7 @@ func ThreadName(tid int) string {
 	return strings.TrimSuffix(string(comm), "\n")
 }
 
-// FDPath returns what a descriptor is.
+// FDPath returns what a descriptor refers to, as /proc/TID/fd has it.
 func FDPath(tid, fd int) string {
 	path, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", tid, fd))
 	if err != nil {
@@ -52,11 +51,10 @@ func FDPath(tid, fd int) string {
 	return path
 }
 
-// EffectiveIDs returns as which user and group the thread acts of which this is
-// /proc/TID/status.
+// EffectiveIDs returns the effective user and group ID from the text of /proc/TID/status.
 func EffectiveIDs(status string) (uid, gid uint32) {
 	for line := range strings.Lines(status) {
-		f := strings.Fields(line) // of each: the real one, the effective one
+		f := strings.Fields(line) // the real ID, the effective ID, ...
 		if len(f) < 3 || f[0] != "Uid:" && f[0] != "Gid:" {
 			continue
 		}
@@ -70,8 +68,7 @@ func EffectiveIDs(status string) (uid, gid uint32) {
 	return uid, gid
 }
 
-// tracerPid returns who traces the thread of which this is /proc/TID/status. It is
-// the id of a thread.
+// tracerPid returns the thread ID of the tracer from the text of /proc/TID/status.
 func tracerPid(status string) int {
 	for line := range strings.Lines(status) {
 		if v, ok := strings.CutPrefix(line, "TracerPid:"); ok {
@@ -82,7 +79,7 @@ func tracerPid(status string) int {
 	return 0
 }
 
-// StatusNumber returns a number from what is in /proc/TID/status, 0: it is not there.
+// StatusNumber returns a number from the text of /proc/TID/status, or 0 if it is missing.
 func StatusNumber(status, name string) int {
 	for line := range strings.Lines(status) {
 		if v, ok := strings.CutPrefix(line, name); ok {
@@ -93,7 +90,7 @@ func StatusNumber(status, name string) int {
 	return 0
 }
 
-// SameFile reports whether two descriptors of a process are one open file.
+// SameFile reports whether two descriptors of a process refer to the same open file.
 func SameFile(pid, a, b int) bool {
 	const kcmpFile = 0
 	r, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(pid), uintptr(pid), kcmpFile, uintptr(a), uintptr(b), 0)
@@ -119,7 +116,7 @@ func ThreadsOf(pid int) ([]int, error) {
 func TracedByUs(tid int) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
 	if err != nil {
-		return true // it is gone, which is no failure
+		return true // a thread that has ended is no failure
 	}
 	return tracerPid(string(status)) == unix.Gettid()
 }

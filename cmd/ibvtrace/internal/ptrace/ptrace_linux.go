@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The ptrace requests that x/sys/unix does not have in the form needed. The pointers given
-// to the kernel are to local Go variables, which it reads or fills before the call returns.
+// These are ptrace requests that x/sys/unix lacks. The pointers passed to the kernel point to
+// local Go variables, which it reads or fills before the call returns.
 
 func ptrace(request, tid int, addr, data uintptr) error {
 	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, uintptr(request), uintptr(tid), addr, data, 0, 0)
@@ -20,50 +20,50 @@ func ptrace(request, tid int, addr, data uintptr) error {
 	return nil
 }
 
-// Seize attaches without stopping the thread. Only so attached can a tracer
-// leave threads stopped by job control (PTRACE_LISTEN).
+// Seize attaches without stopping the thread. Listen works only on threads attached in this
+// way.
 func Seize(tid int, options uintptr) error { return ptrace(unix.PTRACE_SEIZE, tid, 0, options) }
 
-// Interrupt stops a thread that runs.
+// Interrupt stops a running thread.
 func Interrupt(tid int) error { return ptrace(unix.PTRACE_INTERRUPT, tid, 0, 0) }
 
 // Listen leaves a thread in its group-stop until SIGCONT ends it.
 func Listen(tid int) error { return ptrace(unix.PTRACE_LISTEN, tid, 0, 0) }
 
-// Detach lets a stopped thread go, with a signal or none.
+// Detach detaches from a stopped thread, and delivers a signal if sig is not 0.
 func Detach(tid int, sig unix.Signal) error {
 	return ptrace(unix.PTRACE_DETACH, tid, 0, uintptr(sig))
 }
 
-// A SyscallInfo is struct ptrace_syscall_info, <linux/ptrace.h>: the same on
-// every architecture, unlike the registers. rest is a union.
+// A SyscallInfo is struct ptrace_syscall_info, <linux/ptrace.h>. Unlike the registers, it is
+// the same on every architecture. The fields from Nr on are a union.
 type SyscallInfo struct {
 	Op    uint8
 	_     [3]uint8
 	Arch  uint32
 	IP    uint64
 	sp    uint64
-	Nr    uint64 // entry and seccomp stop; at an exit stop: the result
+	Nr    uint64 // at an exit stop, the result
 	Args  [6]uint64
 	extra uint64 // ret_data and padding
 }
 
-// Result returns what the system call returned, at its exit stop.
+// Result returns the system call's result. It is valid at a syscall-exit stop.
 func (i *SyscallInfo) Result() int64 { return int64(i.Nr) }
 
-// GetSyscallInfo returns at which system call a stopped thread is.
+// GetSyscallInfo returns the system call at which a thread has stopped.
 func GetSyscallInfo(tid int) (*SyscallInfo, error) {
 	var i SyscallInfo
 	err := ptrace(unix.PTRACE_GET_SYSCALL_INFO, tid, unsafe.Sizeof(i), uintptr(unsafe.Pointer(&i)))
 	return &i, err
 }
 
-// ReadMemory reads another process's memory, all of b or nothing.
+// ReadMemory fills b from another process's memory, or fails.
 func ReadMemory(tid int, addr uint64, b []byte) error {
 	return transfer(tid, addr, b, unix.ProcessVMReadv)
 }
 
-// WriteMemory writes another process's memory, all of b or an error.
+// WriteMemory writes all of b to another process's memory, or fails.
 func WriteMemory(tid int, addr uint64, b []byte) error {
 	return transfer(tid, addr, b, unix.ProcessVMWritev)
 }
@@ -85,12 +85,12 @@ func transfer(tid int, addr uint64, b []byte, f func(int, []unix.Iovec, []unix.R
 	return nil
 }
 
-// ReadString reads a string of up to most bytes that ends with a NUL.
-func ReadString(tid int, addr uint64, most int) (string, bool) {
+// ReadString reads a NUL-terminated string of at most max bytes.
+func ReadString(tid int, addr uint64, max int) (string, bool) {
 	var b []byte
-	for len(b) < most {
-		// Not across a page's end at once: the next may be missing.
-		part := make([]byte, min(most-len(b), int(4096-addr%4096)))
+	for len(b) < max {
+		// Not beyond the page's end: the next page may be unmapped.
+		part := make([]byte, min(max-len(b), int(4096-addr%4096)))
 		if ReadMemory(tid, addr, part) != nil {
 			return "", false
 		}
@@ -105,7 +105,7 @@ func ReadString(tid int, addr uint64, most int) (string, bool) {
 	return string(b), true
 }
 
-// ReadPointer reads a pointer; it is not ok where it is not to be read.
+// ReadPointer reads a pointer. It returns false if addr is 0 or not readable.
 func ReadPointer(tid int, addr uint64) (uint64, bool) {
 	var b [8]byte
 	if addr == 0 || ReadMemory(tid, addr, b[:]) != nil {
@@ -121,7 +121,7 @@ func WritePointer(tid int, addr, to uint64) error {
 	return WriteMemory(tid, addr, b[:])
 }
 
-// WriteUint32 writes a number.
+// WriteUint32 writes a 32-bit number.
 func WriteUint32(pid int, addr uint64, v uint32) error {
 	return WriteMemory(pid, addr, binary.NativeEndian.AppendUint32(nil, v))
 }

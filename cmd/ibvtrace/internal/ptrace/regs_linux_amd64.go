@@ -6,13 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Registers are a thread's, as the kernel's user_regs_struct has them.
+// Registers are a thread's registers, the kernel's user_regs_struct.
 type Registers struct{ unix.PtraceRegs }
 
-// syscallLen is the length of the instruction that calls the kernel.
+// syscallLen is the length of the system call instruction.
 const syscallLen = 2
 
-// syscallCode is that instruction.
+// syscallCode is the system call instruction, "syscall".
 var syscallCode = []byte{0x0f, 0x05}
 
 // GetRegisters returns a stopped thread's registers.
@@ -22,7 +22,7 @@ func GetRegisters(tid int) (Registers, error) {
 	return r, err
 }
 
-// Set gives a stopped thread the registers.
+// Set sets a stopped thread's registers.
 func (r *Registers) Set(tid int) error {
 	return ptrace(unix.PTRACE_SETREGS, tid, 0, uintptr(unsafe.Pointer(r)))
 }
@@ -30,26 +30,27 @@ func (r *Registers) Set(tid int) error {
 // Native reports whether the thread runs 64-bit code.
 func (r *Registers) Native() bool { return r.Cs == 0x33 }
 
-// PC returns the instruction pointer, SP the stack pointer.
+// PC returns the program counter.
 func (r *Registers) PC() uint64 { return r.Rip }
 
+// SP returns the stack pointer.
 func (r *Registers) SP() uint64 { return r.Rsp }
 
 func (r *Registers) result() uint64 { return r.Rax }
 
-// General returns what the general registers hold.
+// General returns the values of the general-purpose registers.
 func (r *Registers) General() []uint64 {
 	return []uint64{r.Rdi, r.Rsi, r.Rdx, r.Rcx, r.R8, r.R9, r.Rbx, r.Rbp, r.R12, r.R13, r.R14, r.R15, r.R10}
 }
 
-// setCall prepares a system call by the instruction at pc.
+// setCall prepares a system call with the instruction at pc.
 func (r *Registers) setCall(pc, nr uint64, args [6]uint64) {
 	r.Rip, r.Rax = pc, nr
-	r.Orig_rax = ^uint64(0) // else the kernel might restart another
+	r.Orig_rax = ^uint64(0) // otherwise the kernel might restart another system call
 	r.Rdi, r.Rsi, r.Rdx, r.R10, r.R8, r.R9 = args[0], args[1], args[2], args[3], args[4], args[5]
 }
 
-// FirstIsResult: the register of a system call's first argument gets its result.
+// FirstIsResult says whether a system call's result is in the register of its first argument.
 const FirstIsResult = false
 
 // SetFirst sets the first argument of the system call that a thread is at.
@@ -66,22 +67,21 @@ func SetFirst(tid int, arch uint32, v uint64) {
 	r.Set(tid)
 }
 
-// Restarts returns which system call a stop interrupted if the kernel goes on with it by
-// another, restart_syscall.
+// Restarts returns the system call that a stop interrupted, if the kernel would continue it
+// with restart_syscall.
 func (r *Registers) Restarts() (nr uint64, ok bool) {
 	const restartBlock = -516 // ERESTART_RESTARTBLOCK
 	return r.Orig_rax, r.Native() && int64(r.Orig_rax) >= 0 && int64(r.Rax) == restartBlock
 }
 
-// Again prepares that the kernel makes a system call with the arguments of the
-// interrupted one.
+// Again makes the kernel restart system call nr with the arguments of the interrupted one.
 func (r *Registers) Again(nr uint64) {
 	r.Orig_rax = nr
 	r.Rax = ^uint64(513) + 1 // -ERESTARTNOINTR
 }
 
-// restart prepares what the kernel does itself with a system call that a stop
-// interrupted: to make it again.
+// restart does what the kernel would do with a system call that a stop interrupted: it makes
+// the thread restart it.
 func (r *Registers) restart() {
 	if int64(r.Orig_rax) < 0 {
 		return // not in a system call

@@ -9,36 +9,35 @@ import (
 // Supported says whether there is a recorder for this architecture.
 const Supported = true
 
-// record is the code; it is not to be called. Vet wants it declared.
+// record is the recorder. It must not be called here. Vet wants it declared.
 func record()
 
 var _ = record
 
-// code returns where record is.
+// code returns the address of record.
 func code() unsafe.Pointer
 
-// recorderCode is a copy of it.
+// recorderCode is a copy of record's code.
 var recorderCode = func() []byte {
-	const most = 2048
-	// The code is in this program's text, which is longer than that.
-	b := unsafe.Slice((*byte)(code()), most)
+	const maxLen = 2048
+	// More than maxLen bytes of this program's text follow.
+	b := unsafe.Slice((*byte)(code()), maxLen)
 	end := bytes.Index(b, []byte{0x0f, 0x0b, 'e', 'n', 'd', '!'})
 	return bytes.Clone(b[:end])
 }()
 
-// CodeBytes is the room that code needs, a multiple of the page's size.
+// CodeBytes is the size of the inserted code, a multiple of the page size.
 const CodeBytes = 8192
 
-// detoursAt and detourBytes are where the detours are in it.
+// The detours are at detoursAt in the inserted code.
 const (
 	detoursAt   = 2048
 	detourBytes = 48
 	maxSites    = (CodeBytes - detoursAt) / detourBytes
 )
 
-// Code returns the code to be put at an address for some sites, with the memory shared
-// at another address, and for each site the instruction to be put there, nil for one that is too far
-// away.
+// Code returns the code to insert at an address, and for each site the jump to write there. The
+// jump is nil if the site is too far away. shared is the address of the shared memory.
 func Code(at, shared uint64, sites []Site) (code []byte, jumps [][]byte) {
 	code = bytes.Repeat([]byte{0xcc}, CodeBytes)
 	copy(code, recorderCode)
@@ -51,7 +50,7 @@ func Code(at, shared uint64, sites []Site) (code []byte, jumps [][]byte) {
 		}
 		jumps = append(jumps, jump)
 
-		// Below the stack's pointer the program may have data.
+		// Skip the red zone below the stack pointer.
 		b := []byte{0x48, 0x8d, 0x64, 0x24, 0x80} // lea rsp, [rsp-128]
 		b = append(b, 0x48, 0xb8)                 // mov rax, shared
 		b = binary.LittleEndian.AppendUint64(b, shared)
@@ -66,7 +65,7 @@ func Code(at, shared uint64, sites []Site) (code []byte, jumps [][]byte) {
 	return code, jumps
 }
 
-// branch returns a jump or a call from an address to another.
+// branch returns a relative jump or call. It returns false if the distance is too large.
 func branch(opcode byte, from, to uint64) ([]byte, bool) {
 	distance := int64(to - from - 5)
 	if distance != int64(int32(distance)) {
@@ -75,7 +74,7 @@ func branch(opcode byte, from, to uint64) ([]byte, bool) {
 	return binary.LittleEndian.AppendUint32([]byte{opcode}, uint32(distance)), true
 }
 
-// A Site is where a program calls the kernel.
+// A Site is a place where a program makes a system call.
 type Site struct {
 	Addr uint64
 	call uint32
@@ -83,8 +82,7 @@ type Site struct {
 
 const siteBytes = 7 // mov eax, number; syscall
 
-// Sites finds, in code that is at an address, where the kernel is called for what the
-// recorder handles.
+// Sites returns the places in code, which is at an address, that call ioctl or mmap.
 func Sites(text []byte, at uint64) []Site {
 	var out []Site
 	for _, nr := range []byte{callIoctl, callMmap} {
@@ -96,7 +94,7 @@ func Sites(text []byte, at uint64) []Site {
 			}
 			i += from
 			from = i + siteBytes
-			// With a prefix it would be another register.
+			// With a REX prefix the instruction loads another register.
 			if i > 0 && text[i-1]&0xf0 != 0x40 {
 				out = append(out, Site{at + uint64(i), uint32(nr)})
 			}

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestSites has some code searched: calls that are recorded, others, and bytes that only
-// look like one.
+// TestSites searches code with recorded system calls, others, and bytes that resemble one.
 func TestSites(t *testing.T) {
 	ioctl := []byte{0xb8, 16, 0, 0, 0, 0x0f, 0x05}
 	text := bytes.Join([][]byte{
@@ -47,7 +46,7 @@ func TestCode(t *testing.T) {
 			t.Errorf("site %d: the detour calls %#x", i, got)
 		}
 		if got := to(detour+uint64(back), b[back:]); got != sites[i].Addr+siteBytes {
-			t.Errorf("site %d: the detour goes back to %#x", i, got)
+			t.Errorf("site %d: the detour returns to %#x", i, got)
 		}
 		if binary.LittleEndian.Uint64(b[7:]) != shared || binary.LittleEndian.Uint32(b[16:]) != sites[i].call {
 			t.Errorf("site %d: % x", i, b[:detourBytes])

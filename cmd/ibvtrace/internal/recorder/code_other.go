@@ -5,13 +5,13 @@ package recorder
 // Supported says whether there is a recorder for this architecture.
 const Supported = false
 
-// CodeBytes is the room that code needs.
+// CodeBytes is the size of the inserted code.
 const CodeBytes = 0
 
-// A Site is where a program calls the kernel.
+// A Site is a place where a program makes a system call.
 type Site struct{ Addr uint64 }
 
-// Sites finds none.
+// Sites returns none.
 func Sites(text []byte, at uint64) []Site { return nil }
 
 // Code returns none.

@@ -1,14 +1,14 @@
 package recorder
 
-// The shared memory: control, then slots, one record each. The assembly knows the
-// structs and the constants of this file by go_asm.h.
+// The shared memory has control, then slots with one record each. The assembly uses the
+// structs and constants of this file through go_asm.h.
 
 const (
 	slotShift = 11
 	slotBytes = 1 << slotShift
 	slots     = 4096
 	slotMask  = slots - 1
-	slotsAt   = 36864 // a multiple of the page's size that leaves room for control
+	slotsAt   = 36864 // a multiple of the page size, behind control
 
 	// Bytes is the size of the shared memory.
 	Bytes = slotsAt + slots*slotBytes
@@ -19,56 +19,56 @@ const (
 	attrBytes = 16
 	maxAttrs  = 24
 	maxHead   = headBytes + maxAttrs*attrBytes
-	inWord    = 8 // data of up to so many bytes is in the attribute itself
+	inWord    = 8 // the attribute itself holds data of up to 8 bytes
 
 	objects      = 32
 	methodsShift = 4
 	methods      = 1 << methodsShift
-	methodShift  = 5 // the size of a method
+	methodShift  = 5 // log2 of the size of a method
 
-	// An attribute has a bit in a method's masks: the core's have the lower half, the
-	// driver's the upper.
+	// Each attribute has a bit in a method's masks: attributes of the core in the lower
+	// half, those of the driver in the upper half.
 	attrsShift = 5
 	attrs      = 1 << attrsShift
 )
 
 type control struct {
-	next    uint32 // where the next free slot should be
-	driver  uint32 // of the verbs that are recorded
-	ended   uint64 // counts the records that were ended
-	fds     [maxFDs / 32]uint32
+	next    uint32              // the slot to try next
+	driver  uint32              // only its verbs are recorded
+	ended   uint64              // number of finished records
+	fds     [maxFDs / 32]uint32 // descriptors to be recorded
 	methods [objects * methods]method
-	states  [slots]uint32 // of each slot: its phase, and the thread's id above that; 0: free
+	states  [slots]uint32 // the phase of each slot, and above it the thread's ID; 0: free
 }
 
-// A method says what is to be copied for one, by bits for attributes.
+// A method says what to copy for a method. Each attribute has a bit.
 type method struct {
-	known    uint64 // the attributes that may be there, 0: not to be recorded
-	in       uint64 // those with data for the kernel
-	out      uint64 // those with data from it
-	commands uint64 // of INVOKE_WRITE: the commands that may be recorded; else 0
+	known    uint64 // the attributes that may occur; 0: the method is not recorded
+	in       uint64 // attributes with data for the kernel
+	out      uint64 // attributes with data from the kernel
+	commands uint64 // of INVOKE_WRITE: the commands that may be recorded; otherwise 0
 }
 
 type slot struct {
-	state  uint64 // where its state is
-	order  uint64 // in which records were ended
+	state  uint64 // the address of the slot's state
+	order  uint64 // the record's number in the order in which they finished
 	start  [2]int64
 	end    [2]int64
 	args   [6]uint64
 	result int64
 	call   uint32 // the number of the system call
 	head   uint32 // bytes of the header and the attributes
-	in     uint32 // bytes that the attributes point at
+	in     uint32 // bytes of input data
 	want   uint32 // bytes to read after the call
-	out    uint32 // bytes that were
+	out    uint32 // bytes read after the call
 	_      uint32
-	local  [2]uint64               // struct iovec: where to copy to
-	remote [maxAttrs + 1][2]uint64 // and from
+	local  [2]uint64               // struct iovec: destination of the copy
+	remote [maxAttrs + 1][2]uint64 // struct iovec: sources of the copy
 	data   [dataBytes]byte
 }
 
-// dataBytes is for the header with the attributes, what goes in, the two again after the
-// call, and what comes out.
+// dataBytes is the room for the header with the attributes and the input data, and after the
+// call for the header with the attributes again and the output data.
 const dataBytes = slotBytes - 144 - 16*(maxAttrs+1)
 
 // The phases of a slot.
@@ -81,7 +81,7 @@ const (
 	phaseMask  = 1<<phaseShift - 1
 )
 
-// The system calls' numbers on amd64.
+// System call numbers on amd64, and arguments.
 const (
 	callMmap            = 9
 	callIoctl           = 16
@@ -95,6 +95,6 @@ const (
 	writeCmd            = 2 // uapi.UVERBS_ATTR_WRITE_CMD
 )
 
-// Mark is in the upper half of ioctl's sixth argument and of mmap's fifth if the call is
-// being recorded: the one has no sixth, the other's is an int.
+// Mark is in the upper half of ioctl's sixth argument, or of mmap's fifth, if the call is being
+// recorded. The kernel ignores both: ioctl has no sixth argument, and mmap's fifth is an int.
 const Mark = 0x7665_5272

@@ -12,28 +12,28 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// Why the unsafe code of this file holds: the memory is a mapping of Bytes bytes, which
-// is sealed and so stays; it is as aligned as pages are. control and the slots lie in
-// it, and neither contains pointers. What the program writes at the same time is either
-// read atomically or copied before it is used, and may then be anything.
+// The unsafe code of this file holds for these reasons. The memory is a page-aligned mapping of
+// Bytes bytes, which is sealed and so cannot shrink. control and the slots lie within it, and
+// contain no pointers. Data that the program may write at the same time is either read
+// atomically, or copied and checked before use.
 
-// A Memory is what a recorder and ibvtrace share.
+// A Memory is the memory that a recorder and ibvtrace share.
 type Memory struct {
 	b       []byte
-	methods []method // as they were given to the recorder
-	taken   uint64   // how many records were
+	methods []method // a copy of control's, which the program can't change
+	taken   uint64   // number of records taken
 	copied  slot
 }
 
-// Control must be in front of the slots, and a slot have its size.
+// These checks fail to compile if control overlaps the slots, or a struct has the wrong size.
 const (
 	_ = slotsAt - unsafe.Sizeof(control{})
 	_ = -(unsafe.Sizeof(slot{}) - slotBytes)
 	_ = -(unsafe.Sizeof(method{}) - 1<<methodShift)
 )
 
-// NewMemory makes an empty file of memfd_create, which the program may have changed, the
-// memory for verbs that a driver gets. It does not close the descriptor.
+// NewMemory maps and initializes a memfd as the memory for verbs of a driver. The program may
+// have changed the file. NewMemory does not close the descriptor.
 func NewMemory(fd int, driver uapi.RdmaDriverId) (*Memory, error) {
 	if err := unix.Ftruncate(fd, Bytes); err != nil {
 		return nil, fmt.Errorf("ftruncate: %w", err)
@@ -43,7 +43,7 @@ func NewMemory(fd int, driver uapi.RdmaDriverId) (*Memory, error) {
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Size < Bytes {
-		return nil, fmt.Errorf("not the file that was made: %d bytes, %v", st.Size, err)
+		return nil, fmt.Errorf("the memfd has %d bytes, want %d: %v", st.Size, Bytes, err)
 	}
 	b, err := unix.Mmap(fd, 0, Bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
@@ -56,7 +56,7 @@ func NewMemory(fd int, driver uapi.RdmaDriverId) (*Memory, error) {
 	return m, nil
 }
 
-// Close gives the memory back. The program may still have it.
+// Close unmaps the memory. The program may still use it.
 func (m *Memory) Close() error { return unix.Munmap(m.b) }
 
 func (m *Memory) control() *control { return (*control)(unsafe.Pointer(&m.b[0])) }
@@ -67,7 +67,7 @@ func (m *Memory) slot(i int) *slot {
 	return (*slot)(unsafe.Pointer(&m.b[slotsAt+i*slotBytes]))
 }
 
-// Allow says whether what is done to a descriptor is to be recorded.
+// Allow sets whether calls on a descriptor are recorded.
 func (m *Memory) Allow(fd int, is bool) {
 	if fd < 0 || fd >= maxFDs {
 		return
@@ -80,15 +80,15 @@ func (m *Memory) Allow(fd int, is bool) {
 	}
 }
 
-// Reset makes no descriptor one to be recorded.
+// Reset ends recording on all descriptors.
 func (m *Memory) Reset() {
 	for i := range m.control().fds {
 		atomic.StoreUint32(&m.control().fds[i], 0)
 	}
 }
 
-// Take calls f with the records that have ended since, in the order in which they
-// did, and makes room for others. A record is valid until f returns.
+// Take calls f with the records that have finished since the last call, in the order in which
+// they finished, and frees their slots. A record is valid until f returns.
 func (m *Memory) Take(f func(*Record)) {
 	if atomic.LoadUint64(&m.control().ended) == m.taken {
 		return
@@ -113,14 +113,14 @@ func (m *Memory) Take(f func(*Record)) {
 		m.free(e.i, f)
 	}
 	if free {
-		// Who does little needs little memory. A record that is begun meanwhile is
-		// not disturbed: its slot is no longer free.
+		// Reusing the first slots saves memory. Records that are begun meanwhile are
+		// safe: their slots are no longer free.
 		atomic.StoreUint32(&m.control().next, 0)
 	}
 }
 
-// Unfinished calls f with the records of calls from which threads that are gone have not
-// returned, and makes room for others.
+// Unfinished calls f with the unfinished records of threads that have ended, and frees their
+// slots.
 func (m *Memory) Unfinished(gone func(tid int) bool, f func(*Record)) {
 	for i := range slots {
 		state := atomic.LoadUint32(m.state(i))
@@ -130,10 +130,10 @@ func (m *Memory) Unfinished(gone func(tid int) bool, f func(*Record)) {
 	}
 }
 
-// free empties a slot, and calls f if it has the record of a call.
+// free frees a slot, and calls f if it has a valid record.
 func (m *Memory) free(i int, f func(*Record)) {
 	state := atomic.LoadUint32(m.state(i))
-	// Only who lies writes now.
+	// Only a misbehaving program writes to the slot now.
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&m.copied)), slotBytes), m.b[slotsAt+i*slotBytes:])
 	atomic.StoreUint32(m.state(i), 0)
 	if r, ok := m.copied.record(state, m.methods); ok {

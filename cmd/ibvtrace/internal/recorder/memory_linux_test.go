@@ -22,12 +22,12 @@ func newMemory(t *testing.T) *Memory {
 	}
 	t.Cleanup(func() { m.Close() })
 	if err := unix.Ftruncate(fd, 4096); err != unix.EPERM {
-		t.Errorf("the file became shorter: %v", err)
+		t.Errorf("truncating the sealed file: %v, want EPERM", err)
 	}
 	return m
 }
 
-// write writes a mapping into a slot, as the recorder does.
+// write writes the record of an mmap into a slot, as the recorder does.
 func (m *Memory) write(i int, thread, phase uint32, order uint64) {
 	*m.slot(i) = slot{call: callMmap, order: order, args: [6]uint64{5: order}}
 	*m.state(i) = thread<<phaseShift | phase
@@ -55,12 +55,12 @@ func TestTake(t *testing.T) {
 		}
 	}
 	if m.control().next != 9 {
-		t.Error("a slot is in use, and the next is the first again")
+		t.Error("next was reset while a slot was in use")
 	}
 	m.write(5, 7, phaseEnded, 3)
 	m.Take(func(*Record) {})
 	if m.control().next != 0 {
-		t.Error("all is free, and the next is not the first")
+		t.Error("next was not reset when all slots were free")
 	}
 }
 
@@ -81,7 +81,7 @@ func TestUnfinished(t *testing.T) {
 
 func TestAllow(t *testing.T) {
 	m := newMemory(t)
-	for _, fd := range []int{-1, maxFDs, 1 << 30} { // nothing happens
+	for _, fd := range []int{-1, maxFDs, 1 << 30} { // ignored
 		m.Allow(fd, true)
 	}
 	m.Allow(33, true)

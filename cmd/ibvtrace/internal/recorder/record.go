@@ -6,29 +6,30 @@ import (
 	"time"
 )
 
-// A Record is a system call that was recorded.
+// A Record is a recorded system call.
 type Record struct {
-	Thread   int  // that made it
-	Ioctl    bool // RDMA_VERBS_IOCTL; else it is a mapping
+	Thread   int
+	Ioctl    bool // RDMA_VERBS_IOCTL; otherwise mmap
 	Args     [6]uint64
 	Start    time.Time
-	Returned bool // else what follows is not there
+	Returned bool // if false, the next fields are not set
 	End      time.Time
 	Result   int64
 
 	before, after []piece
 }
 
-// A piece is a part of the program's memory as it was.
+// A piece is a recorded part of the program's memory.
 type piece struct {
 	addr uint64
 	b    []byte
 }
 
-// Before reads what the program gave, After what was there when the call had returned:
-// all of b, or it is an error.
+// Before fills b from the program's memory as it was before the call, or fails.
 func (r *Record) Before(addr uint64, b []byte) error { return read(r.before, addr, b) }
-func (r *Record) After(addr uint64, b []byte) error  { return read(r.after, addr, b) }
+
+// After fills b from the program's memory as it was after the call, or fails.
+func (r *Record) After(addr uint64, b []byte) error { return read(r.after, addr, b) }
 
 func read(pieces []piece, addr uint64, b []byte) error {
 	if len(b) == 0 {
@@ -43,8 +44,8 @@ func read(pieces []piece, addr uint64, b []byte) error {
 	return syscall.EFAULT
 }
 
-// record returns what a copied slot of a state holds. It takes anything: false says that it holds
-// no call, or what no recorder writes.
+// record returns the record in a copied slot. The slot and the state may hold anything. It
+// returns false if there is no call, or data that a recorder does not write.
 func (s *slot) record(state uint32, known []method) (*Record, bool) {
 	phase := state & phaseMask
 	r := &Record{Thread: int(state >> phaseShift), Args: s.args, Start: timeOf(s.start), Ioctl: s.call == callIoctl}
@@ -98,7 +99,7 @@ func (s *slot) record(state uint32, known []method) (*Record, bool) {
 	return r, true
 }
 
-// cut takes the first n bytes, or what there is.
+// cut removes the first n bytes, or fewer if there are not as many, and returns them.
 func cut(b *[]byte, n int) []byte {
 	n = min(n, len(*b))
 	first := (*b)[:n]
@@ -106,8 +107,8 @@ func cut(b *[]byte, n int) []byte {
 	return first
 }
 
-// timeOf returns the time that a struct timespec says.
+// timeOf returns the time of a struct timespec.
 func timeOf(t [2]int64) time.Time {
-	const most = 1 << 33 // in the year 2242; JSON has none after 9999
-	return time.Unix(t[0]&(most-1), t[1]&(1<<30-1))
+	const max = 1 << 33 // in the year 2242; JSON has no times after 9999
+	return time.Unix(t[0]&(max-1), t[1]&(1<<30-1))
 }

@@ -1,15 +1,16 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// The code that records. It is never run here, but copied: all its jumps are relative and
-// it refers to nothing outside.
+// The recorder. It does not run in this process, but is copied into programs. All its jumps
+// are relative, and it refers to nothing outside.
 //
-// A detour calls it in place of a system call, with the registers of that, but AX, the
-// address of the memory, and CX, the system call's number: the kernel changes CX and
-// R11, and AX has the result. All else must be as it was.
+// A detour calls it in place of a system call, with the registers of the system call, except
+// AX, the address of the memory, and CX, the system call's number. As a system call, it
+// returns the result in AX, may change CX and R11, and preserves all other registers.
 
-// SAVE keeps what the code uses. CLAIM takes the next slot, if that is free:
-// BX the slot, R12 the memory, R14 the thread's id, shifted to where a state has it.
+// SAVE and RESTORE save and restore the registers that the code uses. CLAIM claims the next
+// slot, if it is free. It sets BX to the slot, R12 to the memory and R14 to the thread's ID,
+// shifted as in a state.
 #define SAVE \
 	LEAQ -88(SP), SP; \
 	MOVQ BX, 0(SP); \
@@ -58,7 +59,7 @@
 	JNE full; \
 	MOVQ R13, slot_state(BX)
 
-// ALLOWED jumps to no unless the descriptor in R11 is one to be recorded.
+// ALLOWED jumps to no unless the descriptor in R11 is to be recorded.
 #define ALLOWED(no) \
 	CMPL R11, $const_maxFDs; \
 	JCC no; \
@@ -68,15 +69,14 @@
 	BTL R11, CX; \
 	JCC no
 
-// CLOCK writes the time, CLOCK_REALTIME, to a field of the slot.
+// CLOCK writes CLOCK_REALTIME to a field of the slot.
 #define CLOCK(field) \
 	XORL DI, DI; \
 	LEAQ field(BX), SI; \
 	MOVL $const_callClockGettime, AX; \
 	SYSCALL
 
-// READ copies from the first R8 of the remote pieces to the local one. AX is how many
-// bytes that were.
+// READ copies the first R8 remote pieces to the local one. It sets AX to the number of bytes.
 #define READ \
 	MOVL R14, DI; \
 	SHRL $const_phaseShift, DI; \
@@ -87,14 +87,14 @@
 	MOVL $const_callProcessVMReadv, AX; \
 	SYSCALL
 
-// PIECES sets R8 to the number of remote pieces before the one that R10 points at.
+// PIECES sets R8 to the number of remote pieces before R10.
 #define PIECES \
 	MOVQ R10, R8; \
 	LEAQ slot_remote(BX), AX; \
 	SUBQ AX, R8; \
 	SHRQ $4, R8
 
-// PIECE adds the DX bytes that the attribute at SI points at.
+// PIECE adds a remote piece: the DX bytes that the attribute at SI points at.
 #define PIECE \
 	MOVQ 8(SI), AX; \
 	MOVQ AX, 0(R10); \
@@ -119,7 +119,7 @@ TEXT ·record(SB), NOSPLIT|NOFRAME, $0-0
 	MOVQ SI, (slot_args+8)(BX)
 	MOVQ DX, (slot_args+16)(BX)
 
-	// As much as a header and the most attributes have; less may be there.
+	// Read a header with the maximum of attributes. Less may be readable.
 	LEAQ slot_data(BX), AX
 	MOVQ AX, slot_local(BX)
 	MOVQ $const_maxHead, (slot_local+8)(BX)
@@ -159,8 +159,8 @@ TEXT ·record(SB), NOSPLIT|NOFRAME, $0-0
 	SHLL $const_methodShift, AX
 	LEAQ control_methods(R12)(AX*1), R15
 
-	// For each attribute: SI points at it, CX counts down. DI becomes the length of
-	// all that goes in, R8 the length of all that is to be read after the call.
+	// For each attribute: SI points at it, CX counts down. DI becomes the length of the
+	// input data, R8 the number of bytes to read after the call.
 	LEAQ (slot_data+const_headBytes)(BX), SI
 	LEAQ slot_remote(BX), R10
 	XORL DI, DI
@@ -213,7 +213,7 @@ next:
 	JNE  before
 
 counted:
-	// A method that is not known is one without attributes too.
+	// A method that is not recorded has no known attributes.
 	CMPQ method_known(R15), $0
 	JEQ  giveUp
 	MOVL DI, slot_in(BX)
@@ -250,8 +250,8 @@ ready:
 	CMPQ slot_result(BX), $0
 	JLT  ended
 
-	// Again the header and the attributes, in which the kernel writes, and what
-	// those point at that are for its data. Their number is that of before.
+	// Read the header and the attributes again, since the kernel writes there, and the
+	// output data. The attributes are those from before the call.
 	MOVQ (slot_args+16)(BX), AX
 	MOVQ AX, slot_remote(BX)
 	MOVQ R13, (slot_remote+8)(BX)
@@ -291,7 +291,7 @@ pieces:
 	MOVL AX, slot_out(BX)
 
 ended:
-	// When it is said to have ended, the slot may be another's at once.
+	// Once the state says that the record has ended, another thread may claim the slot.
 	MOVL $1, CX
 	LOCK
 	XADDQ CX, control_ended(R12)
@@ -309,8 +309,8 @@ giveUp:
 fullIoctl:
 	RESTORE
 plainIoctl:
-	// In a handler of a signal that came in the middle of the above, this may still be
-	// the mark of another call.
+	// In the handler of a signal that interrupted the code above, R9 may still have the
+	// mark of the interrupted call.
 	LEAQ -8(SP), SP
 	MOVQ R9, 0(SP)
 	XORL R9, R9
@@ -370,7 +370,7 @@ plainMmap:
 	LEAQ 8(SP), SP
 	RET
 
-	// What Code finds the end by.
+	// recorderCode finds the end by these bytes.
 	UNDEF
 	BYTE $0x65; BYTE $0x6e; BYTE $0x64; BYTE $0x21
 

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// aSlot returns a slot as the recorder fills it for a QP that is created.
+// aSlot returns a slot as the recorder fills it for the creation of a QP.
 func aSlot() slot {
 	s := slot{
 		call: callIoctl, head: headBytes + 2*attrBytes, in: 20, want: headBytes + 2*attrBytes + 4,
@@ -62,7 +62,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// FuzzRecord reads records of which any byte may be any.
+// FuzzRecord reads records of arbitrary bytes.
 func FuzzRecord(f *testing.F) {
 	s := aSlot()
 	f.Add(uint32(42<<phaseShift|phaseEnded), unsafe.Slice((*byte)(unsafe.Pointer(&s)), slotBytes))
@@ -88,7 +88,7 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// TestTable checks what is to be recorded of some verbs.
+// TestTable checks the table's entries for some verbs.
 func TestTable(t *testing.T) {
 	methods := table(uapi.RDMA_DRIVER_RXE)
 	of := func(object, id uint16) method { return methods[int(object)<<methodsShift|int(id)] }
@@ -98,7 +98,7 @@ func TestTable(t *testing.T) {
 		t.Errorf("create_qp: %+v", qp)
 	}
 	if m := of(uapi.UVERBS_OBJECT_ASYNC_EVENT, uapi.UVERBS_METHOD_ASYNC_EVENT_ALLOC); m != (method{}) {
-		t.Errorf("what opens a file is recorded: %+v", m)
+		t.Errorf("a method that opens a file is recorded: %+v", m)
 	}
 	write := of(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_INVOKE_WRITE)
 	for command, want := range map[uint32]uint64{
@@ -110,6 +110,6 @@ func TestTable(t *testing.T) {
 		}
 	}
 	if write.in>>writeCmd&1 == 0 || writeCmd != uapi.UVERBS_ATTR_WRITE_CMD || verbsIoctl != uapi.RDMA_VERBS_IOCTL {
-		t.Error("the assembly's constants are not the schema's")
+		t.Error("the assembly's constants differ from the schema's")
 	}
 }

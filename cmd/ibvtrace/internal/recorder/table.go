@@ -2,7 +2,7 @@ package recorder
 
 import "github.com/goverbs/goverbs/uapi"
 
-// table returns what is to be copied for the verbs of a driver, from the schema.
+// table returns the methods of a driver, from the schema.
 func table(driver uapi.RdmaDriverId) []method {
 	t := make([]method, objects*methods)
 	for o := range uint16(objects) {
@@ -21,7 +21,7 @@ func methodOf(schema *uapi.Method) method {
 	for i := range schema.Attrs {
 		a := &schema.Attrs[i]
 		if a.Kind == uapi.AttrFD && a.Access == uapi.AccessNew {
-			return method{} // ibvtrace has to know the descriptor before it is used
+			return method{} // ibvtrace must see the descriptor before the program uses it
 		}
 		n, ok := bit(a.ID)
 		if !ok {
@@ -38,13 +38,13 @@ func methodOf(schema *uapi.Method) method {
 	return m
 }
 
-// bit returns which bit of a method's masks is an attribute's.
+// bit returns an attribute's bit in a method's masks.
 func bit(id uint16) (int, bool) {
 	space, n := int(id>>12), int(id&0xfff)
 	return space<<attrsShift | n, space <= 1 && n < attrs
 }
 
-// commands returns which commands of INVOKE_WRITE open no file.
+// commands returns the set of INVOKE_WRITE's commands that open no file.
 func commands() uint64 {
 	var set uint64
 next:

@@ -1,9 +1,8 @@
-// Package recording has the verbs of C programs recorded in the programs' own memory, so
-// that they need not stop. A program that was started gets a recorder (see package
-// recorder) at the end of its first verb on a device, if libc is where it calls the kernel
-// from.
+// Package recording traces verbs of C programs without stops, by recording them in the
+// program's memory. A recorder (see package recorder) is inserted into a command at the end of
+// its first verb on a device, if the command makes its system calls through libc.
 //
-// Recorded calls are handled by what handles stops, which sees the program's memory as it
-// was then. They are handled before each stop and each end of a thread, so that what
-// happened before is handled before, and every now and then.
+// Recorded calls are replayed through the code that handles stops, which then sees the
+// program's memory as recorded. They are replayed before each stop and each end of a thread, to
+// keep the order, and at intervals.
 package recording

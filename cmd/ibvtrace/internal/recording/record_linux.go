@@ -21,31 +21,30 @@ type Recordings struct {
 	*tracee.Set
 	calls *calls.Decoder
 	all   []*recording
-	of    map[*tracee.Process]*recording // nil: all its verbs stop
-	tries map[*tracee.Process]int        // to start one
+	of    map[*tracee.Process]*recording // without one, all verbs of the process stop
+	tries map[*tracee.Process]int        // attempts to start a recording
 }
 
-// New returns one for the programs of a set, whose recorded calls a decoder
-// decodes.
+// New returns a Recordings for a set. The decoder decodes recorded calls.
 func New(s *tracee.Set, calls *calls.Decoder) *Recordings {
 	return &Recordings{Set: s, calls: calls, of: make(map[*tracee.Process]*recording), tries: make(map[*tracee.Process]int)}
 }
 
-// A recording is what a program and its children have been given. It lives as long
-// as one of them.
+// A recording belongs to a program and its children, which inherit the recorder. It is closed
+// when the last of them ends.
 type recording struct {
 	memory *recorder.Memory
-	code   uint64 // where the recorder is
+	code   uint64 // address of the recorder
 	driver uapi.RdmaDriverId
-	users  int  // processes
-	ended  bool // nothing more is to be recorded
+	users  int  // number of processes
+	ended  bool // nothing more is recorded
 }
 
-// maxRecordTries bounds how often it is tried: a program may have no libc.
+// maxRecordTries bounds the attempts to start a recording, since a program may have no libc.
 const maxRecordTries = 3
 
-// Record has verbs recorded that come after one, at the exit of which the thread is. It
-// reports whether this is the first of its program.
+// Record starts recording verbs on the descriptor of a verb, at whose exit the thread is. It
+// reports whether it has inserted a recorder.
 func (t *Recordings) Record(th *tracee.Thread, c *tracee.Call) (begun bool) {
 	p := th.Proc
 	if !recorder.Supported || p.All || len(p.Own) > 0 || c.File == nil || c.File.Kind != tracee.FileUverbs {
@@ -58,13 +57,13 @@ func (t *Recordings) Record(th *tracee.Thread, c *tracee.Call) (begun bool) {
 			return false
 		}
 		t.tries[p]++
-		// What is changed is the code of functions that other threads may be in.
+		// Other threads must not execute the code that is changed.
 		if !t.StopOthers(th) {
 			return false
 		}
 		var err error
 		if r, err = t.start(th, driver); err != nil {
-			return false // it stops, as it did
+			return false // verbs continue to stop
 		}
 		t.all = append(t.all, r)
 		t.give(p, r)
@@ -76,14 +75,14 @@ func (t *Recordings) Record(th *tracee.Thread, c *tracee.Call) (begun bool) {
 	return begun
 }
 
-// give makes a recording a process's.
+// give assigns a recording to a process.
 func (t *Recordings) give(p *tracee.Process, r *recording) {
 	t.of[p] = r
 	p.Left = func(fd int) { r.memory.Allow(fd, false) }
 	r.users++
 }
 
-// Forked has a process's child have its parent's recording.
+// Forked assigns a process's recording to its child.
 func (t *Recordings) Forked(parent, child *tracee.Process) {
 	r := t.of[parent]
 	if r == nil {
@@ -91,7 +90,7 @@ func (t *Recordings) Forked(parent, child *tracee.Process) {
 	}
 	t.give(child, r)
 	if child.Nested {
-		t.End(child) // who does what in it would not be known
+		t.End(child) // its records have thread IDs of another namespace
 	}
 }
 
@@ -108,13 +107,13 @@ func (t *Recordings) InRecorder(th *tracee.Thread) bool {
 	return err == nil && regs.PC()-r.code < recorder.CodeBytes
 }
 
-var errNoSites = errors.New("no calls of the kernel that can be recorded")
+var errNoSites = errors.New("no system calls that can be recorded")
 
-// start puts a recorder into a program, all of whose threads are stopped.
+// start inserts a recorder into a program, all of whose threads are stopped.
 func (t *Recordings) start(th *tracee.Thread, driver uapi.RdmaDriverId) (*recording, error) {
 	p := th.Proc
 	if p.Nested {
-		return nil, errors.New("it knows its threads by other numbers")
+		return nil, errors.New("the program is in a nested PID namespace")
 	}
 	sites, hint, err := findSites(th.TID)
 	if err != nil {
@@ -138,14 +137,16 @@ func (t *Recordings) start(th *tracee.Thread, driver uapi.RdmaDriverId) (*record
 	return &recording{memory: m, code: code, driver: driver}, nil
 }
 
-// Bounds for the code that is searched, and distances from it: within 2 GiB a jump leads.
+// Bounds for the code that is searched, and distances from it to the recorder. A jump reaches
+// 2 GiB.
 const (
 	maxCode   = 16 << 20
 	nearSites = 64 << 20
 	aboveHeap = 1 << 30
 )
 
-// findSites returns where the program calls the kernel, and a place near by.
+// findSites returns the places where the program makes system calls, and an address near
+// them.
 func findSites(tid int) (sites []recorder.Site, hint uint64, err error) {
 	maps, err := ptrace.Mappings(tid)
 	if err != nil {
@@ -153,7 +154,7 @@ func findSites(tid int) (sites []recorder.Site, hint uint64, err error) {
 	}
 	left := uint64(maxCode)
 	for _, m := range maps {
-		// Of libraries, not what a program has made itself.
+		// Code of files, not code that the program has generated.
 		if !m.Exec || m.Write || !m.Private || len(m.Path) == 0 || m.Path[0] != '/' || m.End-m.Start > left {
 			continue
 		}
@@ -166,7 +167,7 @@ func findSites(tid int) (sites []recorder.Site, hint uint64, err error) {
 		if len(found) > 0 {
 			hint = m.Start - nearSites
 			if m.Start <= nearSites {
-				hint = m.Start + aboveHeap // of a program that is not moved
+				hint = m.Start + aboveHeap // a position-dependent executable
 			}
 		}
 		sites = append(sites, found...)
@@ -177,8 +178,8 @@ func findSites(tid int) (sites []recorder.Site, hint uint64, err error) {
 	return sites, hint, nil
 }
 
-// insert maps code and memory, the latter from a file that is closed again, and
-// makes the sites lead there.
+// insert maps the recorder's code and memory into the program, and writes jumps to it at the
+// sites.
 func insert(in *ptrace.Injector, pid int, driver uapi.RdmaDriverId, sites []recorder.Site, hint uint64) (m *recorder.Memory, base uint64, err error) {
 	const size = recorder.CodeBytes + recorder.Bytes
 	base, err = in.Call(unix.SYS_MMAP, hint, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0)
@@ -190,7 +191,7 @@ func insert(in *ptrace.Injector, pid int, driver uapi.RdmaDriverId, sites []reco
 	if err == nil {
 		code, jumps := recorder.Code(base, shared, sites)
 		if err = ptrace.WriteMemory(in.TID, base, code); err == nil {
-			// Never writable and executable at once.
+			// No memory may be both writable and executable.
 			_, err = in.Call(unix.SYS_MPROTECT, base, recorder.CodeBytes, unix.PROT_READ|unix.PROT_EXEC)
 		}
 		for i := 0; err == nil && i < len(jumps); i++ {
@@ -201,8 +202,8 @@ func insert(in *ptrace.Injector, pid int, driver uapi.RdmaDriverId, sites []reco
 		if err == nil {
 			return m, base, nil
 		}
-		// Nothing is recorded without a descriptor that is allowed: what leads there
-		// already does no harm.
+		// Jumps that have been written do no harm: no descriptor is allowed, so nothing
+		// is recorded.
 		m.Close()
 		return nil, 0, err
 	}
@@ -212,7 +213,8 @@ func insert(in *ptrace.Injector, pid int, driver uapi.RdmaDriverId, sites []reco
 	return nil, 0, err
 }
 
-// share has the program map a file at an address, and maps it here too.
+// share makes the program map a memfd at addr, and maps it into this process too. The program's
+// descriptor is closed again.
 func share(in *ptrace.Injector, pid int, driver uapi.RdmaDriverId, scratch, addr uint64) (*recorder.Memory, error) {
 	if err := ptrace.WriteMemory(in.TID, scratch, []byte("ibvtrace\x00")); err != nil {
 		return nil, err
@@ -237,7 +239,7 @@ func share(in *ptrace.Injector, pid int, driver uapi.RdmaDriverId, scratch, addr
 	return m, err
 }
 
-// memoryOf makes a descriptor of the program the memory.
+// memoryOf maps a memfd of the program into this process.
 func memoryOf(pid, fd int, driver uapi.RdmaDriverId) (*recorder.Memory, error) {
 	pidfd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

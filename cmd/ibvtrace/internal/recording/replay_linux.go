@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 )
 
-// Replay handles what has been recorded.
+// Replay handles all finished records.
 func (t *Recordings) Replay() {
 	for _, r := range t.all {
 		r.memory.Take(func(x *recorder.Record) { t.replayOne(r, x) })
@@ -20,8 +20,8 @@ func (t *Recordings) Replay() {
 func (t *Recordings) replayOne(r *recording, x *recorder.Record) {
 	th := t.Threads[x.Thread]
 	if th == nil || t.of[th.Proc] != r && t.Has(th.Proc) {
-		// No thread of the program, whatever it says. One of a child whose parent was
-		// not found has none.
+		// Not a thread of the program, although the record says so. A child whose
+		// parent was not found has no recording, and its records are handled.
 		return
 	}
 	defer func(now time.Time) { t.Now, th.Replayed = now, nil }(t.Now)
@@ -40,22 +40,22 @@ func (t *Recordings) replayOne(r *recording, x *recorder.Record) {
 	} else {
 		t.Emit(c)
 	}
-	c.Said = c.Event() // before the next ends what it names
+	c.Said = c.Event() // now, since later calls may destroy the objects that it names
 }
 
-// replayUnfinished handles the calls of threads that are gone.
+// replayUnfinished handles unfinished records of threads that have ended.
 func (t *Recordings) replayUnfinished(r *recording, gone func(tid int) bool) {
 	r.memory.Unfinished(gone, func(x *recorder.Record) { t.replayOne(r, x) })
 }
 
-// ThreadGone handles the call that a thread that is gone was in.
+// ThreadGone handles the unfinished record of a thread that has ended.
 func (t *Recordings) ThreadGone(th *tracee.Thread) {
 	if r := t.of[th.Proc]; r != nil {
 		t.replayUnfinished(r, func(tid int) bool { return tid == th.TID })
 	}
 }
 
-// Leave ends what a process has of its recording: its memory is gone.
+// Leave takes the recording from a process whose memory is gone, after an exec or its end.
 func (t *Recordings) Leave(p *tracee.Process) {
 	r := t.of[p]
 	if r == nil {
@@ -69,7 +69,7 @@ func (t *Recordings) Leave(p *tracee.Process) {
 		return
 	}
 	t.all = slices.DeleteFunc(t.all, func(other *recording) bool { return other == r })
-	r.memory.Reset() // a parent after vfork may still have it
+	r.memory.Reset() // a parent after vfork may still use it
 	r.memory.Close()
 }
 
@@ -79,7 +79,7 @@ func (t *Recordings) Gone(p *tracee.Process) {
 	delete(t.tries, p)
 }
 
-// End has the process's calls stop again.
+// End ends recording. The verbs of all processes of the recording stop again.
 func (t *Recordings) End(p *tracee.Process) {
 	r := t.of[p]
 	if r == nil || r.ended {

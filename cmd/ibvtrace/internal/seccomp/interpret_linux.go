@@ -6,14 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Data is struct seccomp_data, <linux/seccomp.h>, but for the instruction
-// pointer.
+// A Data is struct seccomp_data, <linux/seccomp.h>, without the instruction pointer.
 type Data struct {
 	Nr, Arch uint32
 	Args     [6]uint64
 }
 
-// load returns the four bytes at an offset.
+// load returns the 32-bit word at an offset of struct seccomp_data.
 func (d *Data) load(offset uint32) (v uint32, ok bool) {
 	switch {
 	case offset == OffsetNr:
@@ -32,8 +31,8 @@ const (
 	scratchWords = 16 // BPF_MEMWORDS
 )
 
-// Run returns what a filter says of a system call. It is not ok if that depends on where
-// the call is made, or if the filter is none that the kernel takes.
+// Run returns a filter's action for a system call. ok is false if the filter reads the
+// instruction pointer, or if the kernel would reject the filter.
 func (p Program) Run(d *Data) (action uint32, ok bool) {
 	var a, x uint32
 	var scratch [scratchWords]uint32
@@ -82,7 +81,7 @@ func (p Program) Run(d *Data) (action uint32, ok bool) {
 			a *= operand
 		case unix.BPF_ALU | unix.BPF_DIV:
 			if operand == 0 {
-				return unix.SECCOMP_RET_KILL_THREAD, true // as the kernel returns 0
+				return unix.SECCOMP_RET_KILL_THREAD, true // 0, as in the kernel
 			}
 			a /= operand
 		case unix.BPF_ALU | unix.BPF_AND:
@@ -118,7 +117,7 @@ func (p Program) Run(d *Data) (action uint32, ok bool) {
 	return 0, false
 }
 
-// jump returns over how many instructions one jumps.
+// jump returns the number of instructions that a conditional jump skips.
 func jump(i unix.SockFilter, is bool) int {
 	if is {
 		return int(i.Jt)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// randomFilter makes a filter that lets all calls pass but one, the error of which it
-// computes.
+// randomFilter returns a filter that allows all system calls except nr. For nr it computes an
+// errno.
 func randomFilter(r *rand.Rand, nr uint32) Program {
 	p := Program{
 		Load(OffsetNr), IfEqual(nr),
@@ -20,7 +20,7 @@ func randomFilter(r *rand.Rand, nr uint32) Program {
 		Pass,
 		{Code: unix.BPF_LDX | unix.BPF_IMM, K: r.Uint32()},
 	}
-	for i := range uint32(scratchWords) { // the kernel takes none that reads what was not written
+	for i := range uint32(scratchWords) { // the kernel rejects filters that read unwritten words
 		p = append(p, unix.SockFilter{Code: unix.BPF_LD | unix.BPF_IMM, K: r.Uint32()}, unix.SockFilter{Code: unix.BPF_ST, K: i})
 	}
 	const n = 60
@@ -54,7 +54,7 @@ func randomFilter(r *rand.Rand, nr uint32) Program {
 		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_A})
 }
 
-// TestInterpret compares what filters say with what the kernel makes of them.
+// TestInterpret compares results of Run with those of the kernel.
 func TestInterpret(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	differ, zero := make(map[uint32]bool), 0
@@ -66,9 +66,9 @@ func TestInterpret(t *testing.T) {
 		}
 		want, ok := p.Run(&d)
 		if !ok {
-			t.Fatalf("%v is none", p)
+			t.Fatalf("Run rejects %v", p)
 		}
-		if want == unix.SECCOMP_RET_KILL_THREAD { // a division by zero, which the thread must not make
+		if want == unix.SECCOMP_RET_KILL_THREAD { // a division by zero, which would kill the thread
 			zero++
 			continue
 		}
@@ -88,7 +88,7 @@ func TestInterpret(t *testing.T) {
 			result <- g
 		}()
 		if g := <-result; g.installed != 0 {
-			t.Errorf("the kernel does not take %v: %v", p, g.installed)
+			t.Errorf("the kernel rejects %v: %v", p, g.installed)
 		} else if g.errno != unix.Errno(want&0xfff) {
 			t.Errorf("%v with %+v: the kernel's error is %d, want %d", p, d, g.errno, want&0xfff)
 		}
@@ -98,8 +98,8 @@ func TestInterpret(t *testing.T) {
 	}
 }
 
-// TestInterpretNone: what the kernel does not take, or what depends on where the call is
-// made, is known not to be known.
+// TestInterpretNone: Run rejects filters that the kernel rejects, and those that read the
+// instruction pointer.
 func TestInterpretNone(t *testing.T) {
 	for name, p := range map[string]Program{
 		"empty":               {},

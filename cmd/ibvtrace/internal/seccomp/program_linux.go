@@ -9,42 +9,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Offsets in struct seccomp_data, <linux/seccomp.h>. Both architectures are little
-// endian: the lower half of an argument comes first.
+// Offsets in struct seccomp_data, <linux/seccomp.h>. Both architectures are little-endian, so
+// the lower half of an argument comes first.
 const (
 	OffsetNr   = 0
 	offsetArch = 4
 )
 
-// OffsetArg returns where the lower half of an argument is.
+// OffsetArg returns the offset of the lower half of an argument.
 func OffsetArg(i uint32) uint32 { return 16 + 8*i }
 
-// OffsetArgHigh returns where its upper half is.
+// OffsetArgHigh returns the offset of the upper half of an argument.
 func OffsetArgHigh(i uint32) uint32 { return 16 + 8*i + 4 }
 
 // A Program is a filter.
 type Program []unix.SockFilter
 
-// Load loads what is at an offset.
+// Load loads the word at an offset into the accumulator.
 func Load(offset uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 }
 
-// And leaves of the accumulator what a mask has.
+// And masks the accumulator.
 func And(mask uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: mask}
 }
 
-// IfEqual runs the next instruction if the accumulator is k, else the one after it.
+// IfEqual skips the next instruction unless the accumulator is k.
 func IfEqual(k uint32) unix.SockFilter { return SkipUnless(k, 1) }
 
-// SkipUnless jumps over n instructions if the accumulator is not k.
+// SkipUnless skips the next n instructions unless the accumulator is k.
 func SkipUnless(k uint32, n uint8) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: n, K: k}
 }
 
-// IfAtLeast runs the next instruction if the accumulator is k or more, else the one
-// after it.
+// IfAtLeast skips the next instruction unless the accumulator is at least k.
 func IfAtLeast(k uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, Jf: 1, K: k}
 }
@@ -54,20 +53,20 @@ var (
 	Pass = unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
 )
 
-// Build makes a filter of what each system call is to be checked for. A check says
-// stop or pass; one that is nil lets the call pass.
+// Build returns a filter that runs a check for each system call. A check ends with Stop or
+// Pass. A nil check allows the call.
 func Build(check func(Syscall) Program) Program {
 	var out Program
 	for i := range ABIs {
 		body := Program{Load(OffsetNr)}
-		// In a fixed order: what is tested is what runs.
+		// The order is fixed, so that tests run the same filter.
 		for _, nr := range slices.Sorted(maps.Keys(ABIs[i].Calls)) {
 			if c := check(ABIs[i].Calls[nr]); c != nil {
 				body = append(append(body, SkipUnless(nr, uint8(len(c)))), c...)
 			}
 		}
 		body = append(body, Pass)
-		// Over 255 instructions only an unconditional jump leads.
+		// Conditional jumps reach 255 instructions at most.
 		out = append(out, Load(offsetArch),
 			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: ABIs[i].Arch},
 			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JA, K: uint32(len(body))})

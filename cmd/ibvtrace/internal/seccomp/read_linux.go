@@ -14,8 +14,8 @@ import (
 // maxInstructions is the kernel's BPF_MAXINSNS.
 const maxInstructions = 4096
 
-// Read reads a struct sock_fprog and the filter that it points at, nil: it could not
-// be read.
+// Read reads a struct sock_fprog and the filter that it points at. It returns nil if they
+// can't be read.
 func Read(tid int, addr uint64, wide bool) Program {
 	var b [16]byte
 	head := b[:8]
@@ -61,7 +61,7 @@ func Installed(tid int) ([]*Program, error) {
 		if errno != 0 {
 			return nil, errno
 		}
-		// The number stays: filters do not change.
+		// The length is still right: filters do not change.
 		p := make(Program, n)
 		if _, errno := get(unsafe.Pointer(unsafe.SliceData(p))); errno != 0 {
 			return nil, errno

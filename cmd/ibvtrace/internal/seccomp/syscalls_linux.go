@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Syscall is a system call that ibvtrace may have to look at.
+// A Syscall is a system call that ibvtrace may trace.
 type Syscall uint8
 
 const (
@@ -34,20 +34,20 @@ const (
 	SysSeccomp
 	SysClone
 	SysClone3
-	SysGetpid // a probe's trap, or a Go program that tells
+	SysGetpid // a report of a probe or of a Go program
 )
 
-// An abi is one of the ways in which programs call the kernel on this machine.
+// An abi is a system call ABI of this machine.
 type abi struct {
 	Arch  uint32 // AUDIT_ARCH_...
 	wide  bool   // addresses and iovecs have 64 bits
 	Calls map[uint32]Syscall
 }
 
-// x32 is what the x32 ABI, which is x86_64 otherwise, adds to its numbers.
+// x32 is the bit that the x32 ABI sets in its system call numbers. Otherwise x32 is x86_64.
 const x32 = 0x40000000
 
-// ABIs are those of this machine, its own first.
+// ABIs are the ABIs of this machine, the native one first.
 var ABIs = map[string][]abi{
 	"amd64": {
 		{unix.AUDIT_ARCH_X86_64, true, map[uint32]Syscall{
@@ -78,7 +78,7 @@ var ABIs = map[string][]abi{
 	},
 }[runtime.GOARCH]
 
-// LookupSyscall returns which system call a number is, and whether its caller's
+// LookupSyscall returns the system call with a number on an ABI, and whether the ABI's
 // addresses have 64 bits.
 func LookupSyscall(arch uint32, nr uint64) (call Syscall, wide bool) {
 	if nr > 1<<32-1 {

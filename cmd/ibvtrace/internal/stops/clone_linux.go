@@ -11,12 +11,12 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 )
 
-// A program may say that no tracer is to have a child. The child would have the filters all
-// the same, and without a tracer the kernel refuses what they choose. So the child is
-// traced.
+// A program may create a child with CLONE_UNTRACED. The child would inherit the filters, and
+// without a tracer the kernel fails the system calls that they select. So CLONE_UNTRACED is
+// cleared, and the child is traced.
 
-// EnterClone has the kernel make a child a traced one. The flags are put back in the
-// parent, once it has the child.
+// EnterClone clears CLONE_UNTRACED in the argument of clone, and restores it in the parent
+// afterwards.
 func (t *Stops) EnterClone(th *tracee.Thread, info *ptrace.SyscallInfo) *tracee.Call {
 	flags, arch := info.Args[0], info.Arch
 	if flags&unix.CLONE_UNTRACED == 0 {
@@ -30,8 +30,8 @@ func (t *Stops) EnterClone(th *tracee.Thread, info *ptrace.SyscallInfo) *tracee.
 	}}
 }
 
-// EnterClone3 does so for the form that has the flags in memory, in the first word of
-// struct clone_args.
+// EnterClone3 does the same for clone3, whose flags are the first word of struct clone_args in
+// memory.
 func (t *Stops) EnterClone3(th *tracee.Thread, addr uint64) *tracee.Call {
 	var b [8]byte
 	if ptrace.ReadMemory(th.TID, addr, b[:]) != nil {
@@ -42,7 +42,7 @@ func (t *Stops) EnterClone3(th *tracee.Thread, addr uint64) *tracee.Call {
 		return nil
 	}
 	set := func(flags uint64) {
-		// The memory may not be writable; a tracer may write there all the same.
+		// A tracer can write to read-only memory.
 		unix.PtracePokeData(th.TID, uintptr(addr), binary.NativeEndian.AppendUint64(nil, flags))
 	}
 	set(flags &^ unix.CLONE_UNTRACED)

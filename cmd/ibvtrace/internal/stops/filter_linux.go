@@ -52,13 +52,12 @@ func baseFilter() seccomp.Program {
 	})
 }
 
-// opensReadWrite: so do libibverbs and librdmacm.
+// opensReadWrite selects opens with O_RDWR, as libibverbs and librdmacm use.
 func opensReadWrite(flags uint32) seccomp.Program {
 	return seccomp.Program{seccomp.Load(seccomp.OffsetArg(flags)), seccomp.And(unix.O_ACCMODE), seccomp.IfEqual(unix.O_RDWR), seccomp.Stop, seccomp.Pass}
 }
 
-// A watching is what is watched of a descriptor, besides its ways to become another or
-// to be closed.
+// A watching is the set of operations on a descriptor that stop. Duplicating it always does.
 type watching uint8
 
 const (
@@ -67,9 +66,9 @@ const (
 	watchWrite
 )
 
-// watches returns what matters of a file. On rxe's uverbs files writes do not, unless
-// the program gives commands by them: else each would be a doorbell, and the kernel
-// runs no filter at all for calls that none of them looks at.
+// watches returns the operations on a file that stop. Writes to rxe's uverbs files do not,
+// unless the program sends commands by write: they are doorbells. The kernel skips filters for
+// system calls that they always allow.
 func watches(f *tracee.File) watching {
 	switch {
 	case f.Kind == tracee.FileCM, f.Kind == tracee.FileUverbs && (f.Driver != uapi.RDMA_DRIVER_RXE || f.Legacy):
@@ -80,8 +79,8 @@ func watches(f *tracee.File) watching {
 	return watchClose | watchRead
 }
 
-// fdFilter is the filter for what is done to a descriptor, and with andAbove to all
-// that have higher numbers.
+// fdFilter returns a filter for the operations on a descriptor, and with andAbove on all
+// higher ones too.
 func fdFilter(fd uint32, andAbove bool, what watching) seccomp.Program {
 	isFD := func(arg uint32) seccomp.Program {
 		if andAbove {
@@ -104,7 +103,7 @@ func fdFilter(fd uint32, andAbove bool, what watching) seccomp.Program {
 		case seccomp.SysDup2, seccomp.SysDup3:
 			return append(append(isFD(0), isFD(1)...), seccomp.Pass)
 		case seccomp.SysFcntl:
-			// Other commands do not matter: F_GETFL and F_SETFL come often.
+			// Other commands must not stop: F_GETFL and F_SETFL are frequent.
 			test := append(isFD(0), seccomp.Pass)
 			return append(seccomp.Program{
 				seccomp.Load(seccomp.OffsetArg(1)),
@@ -117,18 +116,16 @@ func fdFilter(fd uint32, andAbove bool, what watching) seccomp.Program {
 	})
 }
 
-// The flags for seccomp(2). Without SPEC_ALLOW, kernels before 5.16 slow the
-// filtered program's loads down (speculative store bypass), which posting would
-// feel.
+// filterFlags are the flags for seccomp(2). Without SPEC_ALLOW, kernels before 5.16 mitigate
+// speculative store bypass in the filtered program, which slows down posting.
 const filterFlags = unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
 
-// InstallBase puts the first filter on the calling thread, and with that on all
-// that it starts.
+// InstallBase installs the first filter on the calling thread. Its children inherit it.
 func InstallBase() error {
 	prog := baseFilter()
 	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
 	install := func() unix.Errno {
-		// The pointers are Go's and live through the call; the kernel copies.
+		// The pointers stay valid during the call. The kernel copies the filter.
 		_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, filterFlags, uintptr(unsafe.Pointer(&fprog)))
 		return errno
 	}
@@ -145,7 +142,7 @@ func InstallBase() error {
 	return nil
 }
 
-// addFilter has the traced process add a filter to all its threads.
+// addFilter makes the traced process add a filter to all its threads.
 func addFilter(in *ptrace.Injector, p seccomp.Program) error {
 	const header = 16 // sizeof(struct sock_fprog)
 	b := make([]byte, header, header+8*len(p))

@@ -13,12 +13,12 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// stopsAt reports whether a call stops for a filter.
+// stopsAt reports whether a filter stops a system call.
 func stopsAt(t *testing.T, p seccomp.Program, arch, nr uint32, args [6]uint64) bool {
 	t.Helper()
 	action, ok := p.Run(&seccomp.Data{Nr: nr, Arch: arch, Args: args})
 	if !ok {
-		t.Fatal("the filter is none")
+		t.Fatal("the filter is invalid")
 	}
 	return action == unix.SECCOMP_RET_TRACE
 }
@@ -33,7 +33,7 @@ func TestFilters(t *testing.T) {
 	above := fdFilter(5, true, watchClose|watchRead|watchWrite)
 	for name, p := range map[string]seccomp.Program{"base": base, "fd": mlx5, "above": above} {
 		if len(p) > 4096 {
-			t.Errorf("%s: %d instructions, the kernel takes 4096", name, len(p))
+			t.Errorf("%s: %d instructions, the kernel's limit is 4096", name, len(p))
 		}
 	}
 	for _, abi := range seccomp.ABIs {
@@ -66,7 +66,7 @@ func TestFilters(t *testing.T) {
 			case seccomp.SysWrite:
 				run("base, write", base, false, 5, 0, 32)
 				run("rxe, the doorbell", uverbs, false, 5, 0, 32)
-				run("rxe, a command of a program that gives them so", legacy, true, 5, 0, 24)
+				run("rxe, a command of a program that writes them", legacy, true, 5, 0, 24)
 				run("mlx5, a command", mlx5, true, 5, 0, 24)
 				run("cm, a command", cm, true, 5, 0, 32)
 				run("cm, another descriptor", cm, false, 6, 0, 32)
@@ -75,7 +75,7 @@ func TestFilters(t *testing.T) {
 				run("below", above, false, 4, 0, 8)
 			case seccomp.SysWritev:
 				run("rxe, a command in pieces", uverbs, false, 5, 0x1000, 1)
-				run("rxe, a command in pieces of a program that gives them so", legacy, true, 5, 0x1000, 1)
+				run("rxe, a command in pieces of a program that writes them", legacy, true, 5, 0x1000, 1)
 				run("mlx5, a command in pieces", mlx5, true, 5, 0x1000, 1)
 				run("cm, a command in pieces", cm, true, 5, 0x1000, 1)
 				run("cm, another descriptor", cm, false, 6, 0x1000, 1)
@@ -105,7 +105,7 @@ func TestFilters(t *testing.T) {
 				run("F_SETFL", uverbs, false, 5, unix.F_SETFL)
 			case seccomp.SysClone:
 				run("a child", base, false, unix.CLONE_VM|uint64(unix.SIGCHLD))
-				run("a child that is to be no tracer's", base, true, unix.CLONE_VM|unix.CLONE_UNTRACED)
+				run("an untraced child", base, true, unix.CLONE_VM|unix.CLONE_UNTRACED)
 			case seccomp.SysClone3:
 				run("a child", base, true, 0x1000, 88)
 			case seccomp.SysGetpid:

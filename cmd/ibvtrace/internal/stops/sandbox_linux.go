@@ -15,16 +15,16 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 )
 
-// A program may have seccomp filters of its own. They may kill it for a call that they do
-// not let pass, so no such call is made in its place: the program stops at every system
-// call instead. Filters are read when they are installed, or on attaching, which takes
-// CAP_SYS_ADMIN. A filter that could not be read lets nothing pass.
+// A program may have seccomp filters of its own, which may kill it for a system call that
+// ibvtrace injects. So ibvtrace injects only calls that they allow, and otherwise stops the
+// program at every system call. Filters are read when they are installed, or on attaching,
+// which requires CAP_SYS_ADMIN. A filter that can't be read is assumed to allow nothing.
 
-// EnterSeccomp looks at a call by which a program limits what it may call, in all threads
+// EnterSeccomp handles a program's installation of a filter or of strict mode, in all threads
 // or in one.
 func (t *Stops) EnterSeccomp(th *tracee.Thread, strict, all bool, addr uint64, wide bool) *tracee.Call {
 	p := th.Proc
-	// From its entry on, as other threads get the filter before its exit is seen.
+	// At the entry, since other threads have the filter before the exit stop.
 	t.inserts.Limiting(p)
 	f := new(seccomp.Program)
 	if !strict {
@@ -32,7 +32,7 @@ func (t *Stops) EnterSeccomp(th *tracee.Thread, strict, all bool, addr uint64, w
 	}
 	p.Own = append(p.Own, f)
 	if *f != nil {
-		t.inserts.Limited(p) // one that can't be read is refused, most likely
+		t.inserts.Limited(p) // the kernel probably rejects a filter that can't be read
 	}
 	if all {
 		t.leaveInserts(th)
@@ -49,8 +49,8 @@ func (t *Stops) EnterSeccomp(th *tracee.Thread, strict, all bool, addr uint64, w
 	}}
 }
 
-// ReadOwn learns which filters a process has that is attached to. Those of its threads that
-// stopped can be read.
+// ReadOwn reads the filters of a process that was attached to. It can read only those of
+// stopped threads.
 func (t *Stops) ReadOwn(p *tracee.Process) {
 	p.Own = nil
 	for tid, th := range t.Threads {
@@ -73,8 +73,8 @@ func (t *Stops) ReadOwn(p *tracee.Process) {
 	}
 }
 
-// CheckFilters compares the number of filters that a new process has with that of those
-// that are known: its parent may not be the one it looks to be.
+// CheckFilters compares the number of a new process's filters with the known ones. They
+// differ if its real parent is not the one that /proc names.
 func (t *Stops) CheckFilters(p *tracee.Process, has int) {
 	known := len(p.Own)
 	if t.Command {
@@ -86,8 +86,8 @@ func (t *Stops) CheckFilters(p *tracee.Process, has int) {
 	}
 }
 
-// leaveInserts lets the other threads of a process leave what was put into it, a recorder
-// or a probe, that they are in. One that stays for long, in a verb, is not waited for.
+// leaveInserts lets the other threads of a process leave inserted code, a recorder or a probe.
+// It gives up on threads that stay there for long, in a verb.
 func (t *Stops) leaveInserts(th *tracee.Thread) {
 	p := th.Proc
 	if !t.inserts.Inserts(p) {
@@ -102,18 +102,19 @@ func (t *Stops) leaveInserts(th *tracee.Thread) {
 				return false
 			}
 			inside = true
-			t.Resume(other, 0) // fails only if the thread is gone
+			t.Resume(other, 0) // fails only if the thread has ended
 			return true
 		})
 		if !inside {
 			return
 		}
-		time.Sleep(200 * time.Microsecond) // else they would stop where they are
+		time.Sleep(200 * time.Microsecond) // so that the threads make progress
 	}
 }
 
-// awaitRestarts waits until the other threads of a process that stops interrupted have gone
-// on: a filter that all threads get finds none about to make restart_syscall.
+// awaitRestarts waits until the other threads of a process have resumed the system calls that
+// stops interrupted. Otherwise a filter for all threads might forbid a pending
+// restart_syscall.
 func (t *Stops) awaitRestarts(th *tracee.Thread) {
 	for end := time.Now().Add(tracee.Patience / 10); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
 		runs := false

@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 )
 
-// TestUnknownFilters: a new process that has more filters than its parent, as one that
-// has another parent, may call nothing in its place.
+// TestUnknownFilters: if a new process has more filters than are known, nothing may be
+// injected into it.
 func TestUnknownFilters(t *testing.T) {
 	for _, test := range []struct {
 		command bool

@@ -11,34 +11,34 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 )
 
-// A Stops chooses which system calls of the programs of a set stop.
+// A Stops selects the system calls of a set's programs that stop.
 type Stops struct {
 	*tracee.Set
 	inserts inserts
 	of      map[*tracee.Process]*given
 
-	Command   bool // a program was started, else processes were attached to
-	Inherited int  // seccomp filters of ibvtrace, which its command has too
+	Command   bool // a command was started; otherwise processes were attached to
+	Inherited int  // ibvtrace's own seccomp filters, which its command inherits
 }
 
-// inserts are what else is put into programs.
+// inserts are the mechanisms that insert code into programs.
 type inserts interface {
-	Limiting(p *tracee.Process)     // it is about to get a filter of its own
-	Limited(p *tracee.Process)      // it has one, or one less than it looked to get
-	Inserts(p *tracee.Process) bool // something was put into it
-	InInsert(th *tracee.Thread) bool
+	Limiting(p *tracee.Process)      // the process is about to install a filter
+	Limited(p *tracee.Process)       // the process's filters have changed
+	Inserts(p *tracee.Process) bool  // the process has inserted code
+	InInsert(th *tracee.Thread) bool // the thread is in inserted code
 }
 
-// New returns the stops of a set's programs, to which the inserts are put.
+// New returns a Stops for a set.
 func New(s *tracee.Set, i inserts) *Stops {
 	return &Stops{Set: s, inserts: i, of: make(map[*tracee.Process]*given)}
 }
 
-// A given is what a process has filters for: descriptors, and all from one on.
+// A given records the filters that ibvtrace has added to a process.
 type given struct {
-	watched      map[int]watching
-	watchedAbove int // 0: none
-	filters      int // that it has from ibvtrace
+	watched      map[int]watching // by descriptor
+	watchedAbove int              // all descriptors from this one on; 0: none
+	filters      int              // number of filters
 }
 
 func (t *Stops) given(p *tracee.Process) *given {
@@ -50,7 +50,7 @@ func (t *Stops) given(p *tracee.Process) *given {
 	return g
 }
 
-// Forked has a process's child have its parent's filters.
+// Forked records that a process's child has inherited its filters.
 func (t *Stops) Forked(parent, child *tracee.Process) {
 	g := *t.given(parent)
 	g.watched = maps.Clone(g.watched)
@@ -60,8 +60,8 @@ func (t *Stops) Forked(parent, child *tracee.Process) {
 // Gone forgets a process.
 func (t *Stops) Gone(p *tracee.Process) { delete(t.of, p) }
 
-// Opened has stop what is done to a file that a thread has opened. Until the thread has
-// decided how it gives commands to it, all its calls stop.
+// Opened makes operations on a file stop that a thread has opened. Until the thread's first
+// command shows whether it sends commands by ioctl or by write, all its system calls stop.
 func (t *Stops) Opened(th *tracee.Thread, fd int, f *tracee.File) {
 	t.Watch(th, fd, f)
 	if watches(f)&watchWrite == 0 {
@@ -69,12 +69,11 @@ func (t *Stops) Opened(th *tracee.Thread, fd int, f *tracee.File) {
 	}
 }
 
-// maxFilters bounds how many filters a process gets for single descriptors: the
-// kernel runs each at every system call.
+// maxFilters bounds a process's filters for single descriptors: the kernel runs all of them
+// at every system call.
 const maxFilters = 24
 
-// Watch makes what is done to a descriptor stop. The thread is at the exit of a
-// system call.
+// Watch makes operations on a descriptor stop. The thread must be at a syscall-exit stop.
 func (t *Stops) Watch(th *tracee.Thread, fd int, f *tracee.File) {
 	p, what := th.Proc, watches(f)
 	g := t.given(p)
@@ -111,9 +110,8 @@ func (t *Stops) Watch(th *tracee.Thread, fd int, f *tracee.File) {
 	}
 }
 
-// stopAtAll has a process stop at every system call, which is slower, because it
-// takes no more filters: it gave up the right to, or has filters of its own that do not
-// allow it.
+// stopAtAll makes a process stop at every system call, because it can install no more filters:
+// it has dropped the privilege, or its own filters do not allow it.
 func (t *Stops) stopAtAll(p *tracee.Process) {
 	p.All = true
 	for tid, th := range t.Threads {

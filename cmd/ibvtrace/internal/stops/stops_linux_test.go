@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 )
 
-// TestForked: a child has the filters that its parent was given, and each goes its own way
-// then.
+// TestForked: a child inherits its parent's filters. Later filters of one do not affect the
+// other.
 func TestForked(t *testing.T) {
 	s := New(tracee.NewSet(), nil)
 	parent, child := tracee.NewProcess(4), tracee.NewProcess(9)

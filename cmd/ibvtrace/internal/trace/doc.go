@@ -1,63 +1,64 @@
-// Package trace follows programs and tells what they do with RDMA: every verb that
-// the kernel runs for them, what they map of devices, the connection manager's
-// commands and events, and if asked for, the verbs that post and poll.
+// Package trace traces the RDMA verbs of programs: every verb that the kernel executes for
+// them, mappings of devices, the connection manager's commands and events, and on request
+// the data verbs, which post and poll.
 //
 // # Mechanisms
 //
-// A tracer waits for stops and hands them to five mechanisms. Each has a package, which
+// A tracer waits for stops and passes them to five mechanisms. Each has a package, which
 // imports none of the others:
 //
-//	stops       which system calls stop: seccomp filters
-//	attach      processes that run already
-//	probes      posts and polls of C programs: code put in front of their functions
-//	goprograms  posts and polls of Go programs, which tell of them when asked
-//	recording   verbs of C programs that do not stop: a recorder put into them
+//	stops       selects the system calls that stop, by seccomp filters
+//	attach      attaches to running processes
+//	probes      posts and polls of C programs: code inserted before functions
+//	goprograms  posts and polls of Go programs, which report them on request
+//	recording   verbs of C programs that do not stop: an inserted recorder
 //
-// What the mechanisms share lies below them: package calls decodes system calls, package
-// tracee has threads, processes, files, objects and calls, packages ptrace and seccomp
-// have the kernel's interfaces. README.md in the folder above draws them.
+// The mechanisms share the packages below them. Package calls decodes system calls. Package
+// tracee has threads, processes, files, objects and calls. Packages ptrace and seccomp wrap
+// the kernel's interfaces. README.md in the parent folder has a diagram.
 //
-// A mechanism that needs another one asks for it by an interface of its own, which the
-// tracer has: what calls say of verbs, what stops ask of the code that was put into
-// programs, and what attach asks of the loop. See mechanisms_linux.go.
+// A mechanism that needs another declares an interface, which the tracer implements: how
+// calls reports verbs, what stops needs to know of inserted code, and what attach needs of the
+// loop. See mechanisms_linux.go.
 //
 // # How programs are stopped
 //
-// A command that [Run] starts gets seccomp filters, which choose by their arguments
-// the system calls that stop: nothing else of it is slowed down. It takes the first
-// filter before it begins, and one more for each descriptor that turns out to be
-// RDMA's. rxe's doorbell, which is a write to such a descriptor, does not stop.
+// A command that [Run] starts gets seccomp filters. They select the system calls that stop by
+// their arguments, so that nothing else is slowed down. The command installs the first filter
+// before it begins, and one more for each descriptor of an RDMA file. rxe's doorbell, which is
+// a write to such a descriptor, does not stop.
 //
-// A call that stops does so twice, before and after it, since what it gives is there
-// only then. Nearly all that a call costs its program is the kernel's way to the
-// tracer and back, four times; what is shown of it is made while the program runs on.
+// A traced call stops twice, before and after it, because its results exist only then.
+// Nearly all of its cost is four context switches between program and tracer. The output is
+// produced while the program continues.
 //
-// Therefore the verbs of a command that calls the kernel through a C library are recorded
-// in its own memory, on amd64, from the end of the first on, and do not stop.
+// On amd64, the verbs of a command that calls the kernel through a C library are therefore
+// recorded in its own memory, from the end of the first verb on, and do not stop.
 //
-// A process that is attached to stops at every system call, because filters cannot
-// be taken back; so does one that refuses filters. When the tracer goes, by itself
-// or by SIGKILL, such a process runs on.
+// A process that is attached to stops at every system call, because filters cannot be
+// removed. So does a process that cannot install filters. When the tracer detaches or is
+// killed, such a process continues.
 //
-// A program may have seccomp filters of its own, which kill it for what it does not call
-// itself. Nothing is called in its place that they do not let pass: it then stops at
-// every system call, nothing of it is recorded, and no probes are put into it.
+// A program may have seccomp filters of its own, which may kill it for system calls that it
+// does not make itself. ibvtrace injects only system calls that the filters allow. If they do
+// not, the program stops at every system call, its verbs are not recorded, and it gets no
+// probes.
 //
-// # Verbs that post and poll
+// # Data verbs
 //
-// In C programs they are functions in tables of pointers; the tables are made to lead
-// through probes in memory of the program. It needs libibverbs, shared or static, of any
-// version that has the ioctl, on amd64. Go programs on package verbs are asked to tell.
-// Empty polls only count.
+// In C programs, data verbs are functions in tables of pointers. The pointers are replaced
+// by those of probes in the program's memory. This works on amd64, with libibverbs, shared
+// or static, of any version that uses the ioctl. Go programs that use package verbs report
+// data verbs on request. Polls that find nothing are only counted.
 //
-// # What programs may do
+// # Untrusted programs
 //
-// Nothing that a program says is trusted: lengths are bounded, memory that cannot
-// be read is shown as such, and what is kept of a program is bounded by what the
-// kernel holds for it. A 32-bit program's control verbs are traced, and so are children
-// that are to be no tracer's (CLONE_UNTRACED). What a program does by io_uring is not
-// seen, nor what it says is being recorded and is not.
+// No data from a program is trusted. Lengths are bounded, and memory that cannot be read is
+// shown as such. The memory used for a program is bounded by the kernel's resources for it.
+// Control verbs of 32-bit programs are traced, and so are children created with
+// CLONE_UNTRACED. System calls through io_uring are not traced, nor are those that the program
+// falsely marks as recorded.
 //
-// Run uses ptrace and so belongs to one thread of this process at a time; a process
-// can run it once. It takes over all children of the process.
+// Run uses ptrace, and so is bound to one thread of this process. A process can call it once.
+// It waits for all children of the process.
 package trace

@@ -16,8 +16,8 @@ type Ending struct {
 	command bool // the status is that of a program that was started
 }
 
-// Exit ends this process as the program ended that it had started, else with
-// success. It does not return.
+// Exit ends this process with the exit status or the signal of the command that it started,
+// or with status 0 if it started none. It does not return.
 func (e Ending) Exit() {
 	if !e.command {
 		os.Exit(0)
@@ -29,19 +29,19 @@ func (e Ending) Exit() {
 	os.Exit(128 + int(e.status.Signal())) // the signal was blocked
 }
 
-// die kills this process with a signal. Go's runtime would print goroutines
-// for some of them, so the kernel's default is restored behind its back.
+// die kills this process with a signal. Go's runtime would print goroutines for some
+// signals, so die restores the default action without the runtime's knowledge.
 func die(sig unix.Signal) {
 	runtime.LockOSThread()
-	// The core that counts is the program's.
+	// Only the program should dump core.
 	unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 	setDefault(sig, 0)
-	// To this thread: it dies before it returns from this.
+	// Sent to this thread, the signal acts before the system call returns.
 	unix.Tgkill(os.Getpid(), unix.Gettid(), sig)
 }
 
-// ignoreStops has the kernel send no SIGCHLD for each stop of a child: Go's runtime
-// would handle each. wait4 does not need them.
+// ignoreStops prevents a SIGCHLD for each stop of a child, which Go's runtime would handle.
+// wait4 does not need them.
 func ignoreStops() { setDefault(unix.SIGCHLD, saNoCLDStop) }
 
 const saNoCLDStop = 1 // SA_NOCLDSTOP, <asm/signal.h>

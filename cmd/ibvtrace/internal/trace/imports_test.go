@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestImports: no mechanism imports another, and what they share imports none of them.
+// TestImports: no mechanism imports another, and no shared package imports a mechanism.
 func TestImports(t *testing.T) {
 	mechanisms := []string{"stops", "attach", "probes", "goprograms", "recording"}
 	for _, p := range append([]string{"calls", "tracee", "seccomp", "ptrace"}, mechanisms...) {

@@ -10,13 +10,13 @@ import (
 	"github.com/goverbs/goverbs/internal/tracing"
 )
 
-// A dataState is what has become of the verbs of a process that post and poll.
+// A dataState says whether the data verbs of a process are traced.
 type dataState uint8
 
 const (
 	dataUnknown dataState = iota
-	dataTraced            // by probes, or the program tells
-	dataRefused           // it said why
+	dataTraced            // by probes, or reported by the program
+	dataRefused           // a note has said why
 )
 
 // tracesData reports whether the data verbs of a process are traced.
@@ -28,8 +28,8 @@ func (t *tracer) tracesData(p *tracee.Process) bool {
 	return t.data[p] == dataTraced
 }
 
-// checkData ends the tracing of data verbs if the process's own filters do not allow
-// what a probe calls, and what a program tells by.
+// checkData ends the tracing of data verbs if the process's own filters do not allow the
+// getpid with which probes and Go programs report them.
 func (t *tracer) checkData(p *tracee.Process) {
 	if t.data[p] == dataTraced && !p.Allows(unix.SYS_GETPID, 0, 0, 0, 0, 0, tracing.Magic<<32) {
 		t.endData(p)
@@ -37,14 +37,14 @@ func (t *tracer) checkData(p *tracee.Process) {
 	}
 }
 
-// refuseData says why the data verbs of a process are not traced.
+// refuseData emits a note that says why the data verbs of a process are not traced.
 func (t *tracer) refuseData(p *tracee.Process, why error) {
 	t.data[p] = dataRefused
 	t.Note(p, "posting and polling are not traced: "+why.Error())
 }
 
-// dataOf reports whether the thread's process is one whose data verbs the probes are to
-// trace, and what the thread's registers hold. A program that can tell is asked to.
+// dataOf reports whether probes have to trace the data verbs of the thread's process, and
+// returns the thread's registers. A Go program that can report its data verbs is asked to.
 func (t *tracer) dataOf(th *tracee.Thread) (regs ptrace.Registers, probed bool) {
 	if !t.tracesData(th.Proc) {
 		return regs, false
@@ -56,8 +56,8 @@ func (t *tracer) dataOf(th *tracee.Thread) (regs ptrace.Registers, probed bool) 
 	return regs, !t.goPrograms.Ask(th.Proc)
 }
 
-// attachData has the tables of a process that runs lead to probes. All its threads are
-// stopped, th is one of them.
+// attachData inserts probes into a running process. All its threads are stopped; th is one of
+// them.
 func (t *tracer) attachData(th *tracee.Thread) {
 	if _, probed := t.dataOf(th); probed {
 		if err := t.probes.Attach(th); err != nil && err != ptrace.ErrDied {
@@ -72,13 +72,13 @@ func (t *tracer) endData(p *tracee.Process) {
 	t.probes.End(p)
 }
 
-// noteEmpty says how often a process polled in vain that nothing has said yet.
+// noteEmpty notes the polls of a process that found nothing and have not been reported yet.
 func (t *tracer) noteEmpty(p *tracee.Process) {
 	t.goPrograms.NoteEmpty(p)
 	t.probes.NoteEmpty(p)
 }
 
-// trap handles what a probe or a program tells.
+// trap handles the report of a probe or of a Go program.
 func (t *tracer) trap(th *tracee.Thread, info *ptrace.SyscallInfo) {
 	if told, ok := tracing.CallOf(info.Args); ok {
 		t.goPrograms.Trap(th, told)
@@ -87,9 +87,9 @@ func (t *tracer) trap(th *tracee.Thread, info *ptrace.SyscallInfo) {
 	t.probes.Trap(th, info)
 }
 
-// What the calls say:
+// These methods implement the interface verbs of package calls.
 
-// Succeeded has the tables of pointers that there are by then lead to probes.
+// Succeeded inserts probes into the tables of pointers that exist by now.
 func (t *tracer) Succeeded(th *tracee.Thread, c *tracee.Call) {
 	if c.File == nil || c.File.Kind != tracee.FileUverbs {
 		return
@@ -101,7 +101,7 @@ func (t *tracer) Succeeded(th *tracee.Thread, c *tracee.Call) {
 	}
 }
 
-// Returned has the verbs recorded that come later.
+// Returned starts recording: the verbs after this one are recorded if possible.
 func (t *tracer) Returned(th *tracee.Thread, c *tracee.Call) {
 	if t.command == 0 || t.opt.Stop || t.opt.Data || t.opt.Raw {
 		return
@@ -111,14 +111,15 @@ func (t *tracer) Returned(th *tracee.Thread, c *tracee.Call) {
 	}
 }
 
-// Destroyed has the probes forget an object.
+// Destroyed makes the probes forget an object.
 func (t *tracer) Destroyed(pid int, user uint64) {
 	if p := t.Processes[pid]; p != nil {
 		t.probes.Forget(p, user)
 	}
 }
 
-// Attached traces the data verbs of a process that was attached to.
+// Attached implements the interface host of package attach. It traces the data verbs of a
+// process that was attached to.
 func (t *tracer) Attached(p *tracee.Process, at *tracee.Thread) {
 	t.stops.ReadOwn(p)
 	if at != nil {
@@ -126,18 +127,18 @@ func (t *tracer) Attached(p *tracee.Process, at *tracee.Thread) {
 	}
 }
 
-// What the stops say and ask:
+// These methods implement the interface inserts of package stops.
 
-// Limiting ends what is recorded: the process is about to have a filter of its own.
+// Limiting ends recording: the process is about to install a seccomp filter.
 func (t *tracer) Limiting(p *tracee.Process) { t.recordings.End(p) }
 
-// Limited ends what the process may no longer call.
+// Limited ends the tracing of data verbs if the process's filters forbid it.
 func (t *tracer) Limited(p *tracee.Process) { t.checkData(p) }
 
-// Inserts reports whether something was put into a process.
+// Inserts reports whether a process has inserted code.
 func (t *tracer) Inserts(p *tracee.Process) bool { return t.recordings.Has(p) || t.probes.Has(p) }
 
-// InInsert reports whether a stopped thread is in that.
+// InInsert reports whether a stopped thread is in inserted code.
 func (t *tracer) InInsert(th *tracee.Thread) bool {
 	return t.probes.InProbe(th) || t.recordings.InRecorder(th)
 }

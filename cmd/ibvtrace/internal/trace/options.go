@@ -1,10 +1,10 @@
 package trace
 
-// Options say what to trace: a command that is started, or processes that run.
+// Options say what to trace: a command to start, or running processes.
 type Options struct {
 	Command []string
 	PIDs    []int
-	Data    bool // posting and polling too
-	Raw     bool // the attributes as they are too
-	Stop    bool // at each verb, with nothing put into programs for it
+	Data    bool // trace data verbs too
+	Raw     bool // show the ioctls' attributes too
+	Stop    bool // stop at each control verb; do not insert a recorder
 }

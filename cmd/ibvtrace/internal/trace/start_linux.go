@@ -15,16 +15,14 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/stops"
 )
 
-// starterName is argv[0] of ibvtrace when it starts COMMAND. Nothing can run
-// between Go's fork and exec, so ibvtrace runs itself once more under this
-// name; the starter installs the filter and becomes COMMAND.
+// starterName is argv[0] of the starter. Go can't run code between fork and exec, so ibvtrace
+// executes itself under this name. The starter installs the filter and executes the command.
 const starterName = "ibvtrace: starter"
 
-// IsStarter reports whether this process is to become the program that is traced:
-// then main must call [Starter].
+// IsStarter reports whether this process is the starter. If so, main must call [Starter].
 func IsStarter() bool { return os.Args[0] == starterName && len(os.Args) > 2 }
 
-// wakerName is argv[0] of a process that has nothing to do but to end, see wake.
+// wakerName is argv[0] of a process that exits at once, see wake.
 const wakerName = "ibvtrace: waker"
 
 func init() {
@@ -32,14 +30,14 @@ func init() {
 		os.Exit(0)
 	}
 	if IsStarter() {
-		// The tracer attaches to the first thread only, so that one must
-		// do the exec: main stays on it if it is locked here.
+		// The tracer attaches only to the first thread, which must therefore call
+		// exec. Locking it here keeps main on it.
 		runtime.LockOSThread()
 	}
 }
 
-// Starter stops until the tracer has attached, then becomes os.Args[2:] with
-// the path os.Args[1]. It does not return.
+// Starter stops until the tracer has attached, then executes the file os.Args[1] with the
+// arguments os.Args[2:]. It does not return.
 func Starter() {
 	fail := func(what string, err error) {
 		fmt.Fprintf(os.Stderr, "ibvtrace: %s: %v\n", what, err)
@@ -48,14 +46,14 @@ func Starter() {
 	if err := unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP); err != nil {
 		fail("stop", err)
 	}
-	// The other threads of this process need no filter: exec ends them.
+	// The process's other threads need no filter, since exec ends them.
 	if err := stops.InstallBase(); err != nil {
 		fail("install seccomp filter", err)
 	}
 	fail(os.Args[1], syscall.Exec(os.Args[1], os.Args[2:], os.Environ()))
 }
 
-// start runs the starter and returns its pid once it has stopped itself.
+// start runs the starter and returns its PID once it has stopped itself.
 func start(command []string) (int, error) {
 	path, err := exec.LookPath(command[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) { // "." in PATH is the user's choice

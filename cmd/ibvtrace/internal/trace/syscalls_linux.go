@@ -15,8 +15,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// enter looks at a system call that a thread is about to make. It returns nil if
-// how that ends does not matter.
+// enter handles a system call that a thread is about to make. It returns nil if the call's
+// exit does not matter.
 func (t *tracer) enter(th *tracee.Thread, info *ptrace.SyscallInfo) *tracee.Call {
 	nr, wide := seccomp.LookupSyscall(info.Arch, info.Nr)
 	if !wide {
@@ -81,7 +81,7 @@ func (t *tracer) enter(th *tracee.Thread, info *ptrace.SyscallInfo) *tracee.Call
 		}
 	case seccomp.SysPrctl:
 		if info.Args[0] == unix.PR_SET_NAME {
-			th.Comm = "" // until it is needed again
+			th.Comm = "" // read again when needed
 		}
 		if info.Args[0] == unix.PR_SET_SECCOMP {
 			c = t.stops.EnterSeccomp(th, info.Args[1] == unix.SECCOMP_MODE_STRICT, false, info.Args[2], wide)
@@ -89,7 +89,7 @@ func (t *tracer) enter(th *tracee.Thread, info *ptrace.SyscallInfo) *tracee.Call
 	case seccomp.SysSeccomp:
 		switch uint32(info.Args[0]) {
 		case unix.SECCOMP_SET_MODE_STRICT:
-			if uint32(info.Args[1]) == 0 { // else it is asked whether the kernel knows it
+			if uint32(info.Args[1]) == 0 { // the kernel rejects flags
 				c = t.stops.EnterSeccomp(th, true, false, 0, wide)
 			}
 		case unix.SECCOMP_SET_MODE_FILTER:
@@ -108,9 +108,8 @@ func (t *tracer) enter(th *tracee.Thread, info *ptrace.SyscallInfo) *tracee.Call
 	return c
 }
 
-// firstBuffer returns the first of the buffers that readv and writev are given. For
-// files of RDMA they are a sequence of reads and writes, and nobody does more
-// than one so.
+// firstBuffer returns the first buffer of a readv or writev. On RDMA files each buffer is a
+// read or write of its own. Programs use only one.
 func firstBuffer(tid int, iov, count uint64, wide bool) (addr, n uint64, ok bool) {
 	if count == 0 {
 		return 0, 0, false

@@ -18,24 +18,24 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 )
 
-// Run traces to the end of the command and all its descendants, or until SIGINT or
-// another signal that ends programs tells it to let go of those it attached to. It
-// gives what it sees to the sink, which it does not close.
+// Run traces until the command and all its descendants have ended. Of processes that it
+// attached to, it detaches at SIGINT, SIGQUIT, SIGHUP or SIGTERM. It passes events to the
+// sink, which it does not close.
 func Run(o Options, sink event.Sink) (Ending, error) {
-	// The kernel takes ptrace requests from the thread that attached only.
+	// The kernel accepts ptrace requests only from the thread that attached.
 	runtime.LockOSThread()
-	// Little is kept, and programs wait while it is looked for what is not.
+	// The live heap is small, and traced programs wait during garbage collections.
 	debug.SetGCPercent(800)
 
 	signals := make(chan os.Signal, 16)
 	for _, s := range []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM} {
-		// A program that is started has to find ignored what was. Who attached
-		// from the background of a script has no other way to end that well.
+		// A command must inherit ignored signals. With -p, SIGINT must detach even if
+		// ibvtrace runs in the background of a script, where the shell ignores it.
 		if !signal.Ignored(s) || len(o.PIDs) > 0 && s == unix.SIGINT {
 			signal.Notify(signals, s)
 		}
 	}
-	// A reader of the trace that goes away must not take the program with it.
+	// If the reader of the trace exits, ibvtrace must not: the program would be killed.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 
 	ignoreStops()
@@ -50,7 +50,7 @@ func Run(o Options, sink event.Sink) (Ending, error) {
 			t.leave.Store(true)
 			wake()
 			time.Sleep(tracee.Patience)
-			wake() // should a thread not have stopped
+			wake() // in case a thread has not stopped
 		}()
 	} else {
 		pid, pidfd, err := launch(o.Command, t.Options())
@@ -78,8 +78,8 @@ func launch(command []string, options uintptr) (pid, pidfd int, err error) {
 		unix.Kill(pid, unix.SIGKILL)
 		return 0, 0, os.NewSyscallError("pidfd_open", err)
 	}
-	// Without a tracer the filters would fail every verb: no program that
-	// was started with them outlives it.
+	// Without a tracer the filters would make every verb fail, so no program that was
+	// started with them may outlive it.
 	if err := ptrace.Seize(pid, options|unix.PTRACE_O_EXITKILL); err != nil {
 		unix.Kill(pid, unix.SIGKILL)
 		return 0, 0, fmt.Errorf("attach to %d: %w", pid, os.NewSyscallError("ptrace", err))
@@ -87,31 +87,30 @@ func launch(command []string, options uintptr) (pid, pidfd int, err error) {
 	return pid, pidfd, nil
 }
 
-// wake makes wait4 return, which no signal does: a child of this process ends.
+// wake makes wait4 return, by starting a child that exits. A signal would not do.
 func wake() {
 	if p, err := os.StartProcess("/proc/self/exe", []string{wakerName}, &os.ProcAttr{}); err == nil {
 		p.Release()
 	}
 }
 
-// forward hands signals that ibvtrace gets on to the program.
+// forward forwards signals that ibvtrace receives to the program.
 func forward(signals <-chan os.Signal, pidfd int) {
 	for s := range signals {
 		sig := s.(unix.Signal)
 		if sig != unix.SIGTERM && inForeground() {
-			// Typed at the terminal: the program, in the same
-			// process group, has it already.
+			// The signal comes from the terminal. The program is in the same
+			// process group and has received it too.
 			continue
 		}
 		if err := unix.PidfdSendSignal(pidfd, sig, nil, 0); err == unix.ESRCH {
-			// Only descendants are left, and they are not ours to
-			// signal one by one.
+			// The command has ended, and only its descendants are left.
 			die(sig)
 		}
 	}
 }
 
-// inForeground reports whether keys typed at the terminal signal this process.
+// inForeground reports whether this process is in the terminal's foreground process group.
 func inForeground() bool {
 	tty, err := os.Open("/dev/tty")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
-// IsStarter reports false: nothing is started here.
+// IsStarter reports false.
 func IsStarter() bool { return false }
 
 // Starter does nothing.
@@ -22,7 +22,7 @@ type Ending struct{}
 // Exit ends this process.
 func (Ending) Exit() { os.Exit(1) }
 
-// Run fails: only Linux can be traced.
+// Run fails: ibvtrace runs on Linux only.
 func Run(Options, event.Sink) (Ending, error) {
 	return Ending{}, fmt.Errorf("not supported on %s/%s", runtime.GOOS, runtime.GOARCH)
 }

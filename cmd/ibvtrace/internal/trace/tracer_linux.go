@@ -21,15 +21,15 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 )
 
-// A tracer follows programs, their threads and their children. It hands their stops to
-// the mechanisms, of which each has a package.
+// A tracer traces programs with their threads and children. It passes their stops to the
+// mechanisms.
 type tracer struct {
 	*tracee.Set
 	opt     Options
-	command int // the pid whose end is ours, 0: attached
+	command int // the command's PID; 0 if the tracer attached to processes
 	data    map[*tracee.Process]dataState
 	sink    event.Sink
-	sinkErr error // the first: after it nothing is shown
+	sinkErr error // the sink's first error, after which nothing is shown
 
 	calls      *calls.Decoder
 	stops      *stops.Stops
@@ -37,16 +37,16 @@ type tracer struct {
 	goPrograms *goprograms.Programs
 	recordings *recording.Recordings
 
-	mu      sync.Mutex // held but while waiting, for poll
+	mu      sync.Mutex // released during wait4, so that poll can run
 	polling sync.Once
 	over    bool
 
-	leave   atomic.Bool // asked to let go
+	leave   atomic.Bool // a signal requests detaching
 	leaving bool
-	until   time.Time // then those that did not stop are left to the kernel, which lets go when this process ends
+	until   time.Time // when detaching stops waiting for threads; the kernel detaches the rest when this process ends
 }
 
-// newTracer returns one that traces nothing as yet.
+// newTracer returns a tracer that traces nothing yet.
 func newTracer(o Options, sink event.Sink) *tracer {
 	t := &tracer{Set: tracee.NewSet(), opt: o, data: make(map[*tracee.Process]dataState), sink: sink}
 	t.stops = stops.New(t.Set, t)
@@ -57,11 +57,10 @@ func newTracer(o Options, sink event.Sink) *tracer {
 	return t
 }
 
-// run waits for stops until no traced thread is left, and returns how the
-// command ended.
+// run handles stops until no traced thread is left, and returns the command's wait status.
 //
-// A ptrace request fails with ESRCH if SIGKILL was faster. That is never an
-// error here: the thread's end is on its way to wait4.
+// A ptrace request fails with ESRCH if the thread has been killed in the meantime. That is
+// no error here: wait4 will report the thread's end.
 func (t *tracer) run() (unix.WaitStatus, error) {
 	t.mu.Lock()
 	defer func() {
@@ -115,7 +114,7 @@ func (t *tracer) wait() (int, unix.WaitStatus, error) {
 	return tid, ws, err
 }
 
-// Thread returns the thread with the id, which may be one that is not known yet.
+// Thread returns the thread with an ID, and adds it if it is new.
 func (t *tracer) Thread(tid int) *tracee.Thread {
 	if th := t.Threads[tid]; th != nil {
 		return th
@@ -137,7 +136,7 @@ func (t *tracer) Thread(tid int) *tracee.Thread {
 	return th
 }
 
-// fork makes a process a copy of its parent.
+// fork copies the state of a process to its child.
 func (t *tracer) fork(parent, child *tracee.Process) {
 	child.Inherit(parent)
 	if state, ok := t.data[parent]; ok {
@@ -149,7 +148,7 @@ func (t *tracer) fork(parent, child *tracee.Process) {
 	t.goPrograms.Forked(parent, child)
 }
 
-// exec forgets of a process what the program that it begins has not.
+// exec drops the state of a process that ends with an exec.
 func (t *tracer) exec(p *tracee.Process) {
 	t.recordings.Leave(p)
 	delete(t.data, p)
@@ -159,7 +158,7 @@ func (t *tracer) exec(p *tracee.Process) {
 	t.NoteRights(p)
 }
 
-// exit forgets a process.
+// exit notes a process's end and forgets the process.
 func (t *tracer) exit(p *tracee.Process, ws unix.WaitStatus) {
 	t.recordings.Gone(p)
 	t.NoteExit(p, ws)
@@ -167,7 +166,7 @@ func (t *tracer) exit(p *tracee.Process, ws unix.WaitStatus) {
 	t.forget(p)
 }
 
-// forget forgets a process that is gone or that is let go.
+// forget forgets a process that has ended or is being detached.
 func (t *tracer) forget(p *tracee.Process) {
 	delete(t.data, p)
 	t.stops.Gone(p)
@@ -176,7 +175,7 @@ func (t *tracer) forget(p *tracee.Process) {
 	delete(t.Processes, p.PID)
 }
 
-// Ended forgets a thread. A call it was in never returned.
+// Ended forgets a thread that has ended. The call that it was in never returns.
 func (t *tracer) Ended(tid int, ws unix.WaitStatus) {
 	th := t.Threads[tid]
 	if th == nil {
@@ -191,7 +190,7 @@ func (t *tracer) Ended(tid int, ws unix.WaitStatus) {
 	}
 }
 
-// show shows the calls that are done. No thread waits for it.
+// show passes finished calls to the sink. Threads run meanwhile.
 func (t *tracer) show() {
 	for _, c := range t.Done {
 		if t.sinkErr == nil {
@@ -205,7 +204,7 @@ func (t *tracer) show() {
 	t.Done = t.Done[:0]
 }
 
-// Stopped handles one stop and sets the thread going again.
+// Stopped handles a stop and resumes the thread.
 func (t *tracer) Stopped(tid int, ws unix.WaitStatus) error {
 	const syscallStop = unix.SIGTRAP | 0x80
 	th := t.Thread(tid)
@@ -218,7 +217,7 @@ func (t *tracer) Stopped(tid int, ws unix.WaitStatus) error {
 			t.atSyscall(th)
 			sig = 0
 		}
-		// Else a signal on its way to the thread: pass it on.
+		// Otherwise a signal-delivery-stop: deliver the signal.
 	case unix.PTRACE_EVENT_SECCOMP:
 		t.atSyscall(th)
 		sig = 0
@@ -231,11 +230,11 @@ func (t *tracer) Stopped(tid int, ws unix.WaitStatus) error {
 			return ptrace.Listen(tid)
 		}
 		th.KeepWhole()
-		sig = 0 // a new thread, an interruption, or the end of a group-stop
+		sig = 0 // a new thread, PTRACE_INTERRUPT, or the end of a group-stop
 	case unix.PTRACE_EVENT_EXEC:
-		// All threads are gone, and the one that called exec is now known
-		// by its process's id. The kernel reports the end of the others,
-		// but not of the one whose id was taken.
+		// All other threads have ended, and the thread that called exec now has the
+		// process's ID. The kernel reports the end of the others, except of the one
+		// whose ID was taken.
 		if former, err := unix.PtraceGetEventMsg(tid); err == nil && int(former) != tid {
 			t.Abandon(th)
 			if old := t.Threads[int(former)]; old != nil {
@@ -248,10 +247,10 @@ func (t *tracer) Stopped(tid int, ws unix.WaitStatus) error {
 		t.exec(th.Proc)
 		sig = 0
 	case unix.PTRACE_EVENT_EXIT:
-		t.noteEmpty(th.Proc) // while its memory is there
+		t.noteEmpty(th.Proc) // while its memory exists
 		sig = 0
 	default:
-		// Fork, vfork, clone: the child is attached already.
+		// Fork, vfork or clone: the kernel has attached the child.
 		sig = 0
 	}
 	if t.leaving {
@@ -261,8 +260,8 @@ func (t *tracer) Stopped(tid int, ws unix.WaitStatus) error {
 	return t.Resume(th, sig)
 }
 
-// poll handles what programs record that do not stop. It begins with the first that
-// does.
+// poll starts a goroutine that replays recorded calls of programs that do not stop. Only the
+// first call has an effect.
 func (t *tracer) poll() {
 	t.polling.Do(func() {
 		go func() {
@@ -284,14 +283,14 @@ func (t *tracer) poll() {
 	})
 }
 
-// The times between looks at what was recorded: the first while there is something, up
-// to the last while there is nothing.
+// The interval at which recorded calls are replayed. It is pollFirst after calls were found,
+// and doubles up to pollLast while none are.
 const (
 	pollFirst = 10 * time.Millisecond
 	pollLast  = 160 * time.Millisecond
 )
 
-// maxUndecided is how many calls a library makes at most, by far, between opening a
+// maxUndecided is far more than the system calls that a library makes between opening a
 // device and its first command.
 const maxUndecided = 256
 
@@ -299,11 +298,11 @@ const maxUndecided = 256
 func (t *tracer) atSyscall(th *tracee.Thread) {
 	info, err := ptrace.GetSyscallInfo(th.TID)
 	if err != nil {
-		return // gone
+		return // the thread has been killed
 	}
 	switch info.Op {
 	case unix.PTRACE_SYSCALL_INFO_ENTRY, unix.PTRACE_SYSCALL_INFO_SECCOMP:
-		// A thread that stops at every call stops once more where a filter wants the call.
+		// A thread that stops at every system call stops again for a filter.
 		if th.Entered {
 			return
 		}
@@ -326,9 +325,9 @@ func (t *tracer) atSyscall(th *tracee.Thread) {
 	}
 }
 
-// letGo lets go of each process once its threads have stopped, and reports whether
-// none is left. It can't wait for all processes at once: a thread that called vfork
-// does not stop before its child, another process, has gone on.
+// letGo detaches from each process whose threads have all stopped, and reports whether none is
+// left. It can't wait for all processes: a thread in vfork stops only after its child, another
+// process, has continued.
 func (t *tracer) letGo() bool {
 	if !t.leaving {
 		t.leaving = true
@@ -363,12 +362,12 @@ func (t *tracer) letGo() bool {
 	return len(t.Threads) == 0
 }
 
-// Options are what a thread is attached with.
+// Options returns the ptrace options for attaching to threads.
 func (t *tracer) Options() uintptr {
 	o := uintptr(unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_TRACEFORK |
 		unix.PTRACE_O_TRACESECCOMP | unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACEVFORK)
 	if t.opt.Data {
-		o |= unix.PTRACE_O_TRACEEXIT // before the probes' counters go
+		o |= unix.PTRACE_O_TRACEEXIT // to read the counters of empty polls
 	}
 	return o
 }

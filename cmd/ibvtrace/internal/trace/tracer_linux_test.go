@@ -15,14 +15,14 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 )
 
-// events is a sink that keeps what it gets.
+// events is a sink that keeps all events.
 type events []*event.Event
 
 func (s *events) Event(e *event.Event) error { *s = append(*s, e); return nil }
 
 func (s *events) Close() error { return nil }
 
-// TestUnfinished checks that a verb whose thread died is shown, once.
+// TestUnfinished checks that a verb whose thread died is shown once.
 func TestUnfinished(t *testing.T) {
 	var got events
 	p := tracee.NewProcess(4)
@@ -39,9 +39,9 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
-// TestDeathInTheMiddle: the status of a command that ends while it makes a call in its
-// place is the status that run returns.
-func TestDeathInTheMiddle(t *testing.T) {
+// TestDeathInInjectedCall: run returns the status of a command that ends during an injected
+// system call.
+func TestDeathInInjectedCall(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for _, test := range []struct {

@@ -14,7 +14,7 @@ func filterThat(action uint32, nr uint32) *seccomp.Program {
 	return &seccomp.Program{seccomp.Load(seccomp.OffsetNr), seccomp.SkipUnless(nr, 1), {Code: unix.BPF_RET | unix.BPF_K, K: action}, seccomp.Pass}
 }
 
-// TestAllows: a call is made in a program's place only if each of its filters lets it pass.
+// TestAllows: a system call is allowed only if each of the program's filters allows it.
 func TestAllows(t *testing.T) {
 	for _, test := range []struct {
 		name string

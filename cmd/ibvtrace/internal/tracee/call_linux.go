@@ -11,14 +11,14 @@ import (
 	"github.com/goverbs/goverbs/ioctl"
 )
 
-// A Kind says what a call is.
+// A Kind is the kind of a call.
 type Kind uint8
 
 const (
-	KindControl Kind = iota // a verb by way of the kernel
-	KindData                // one that posts or polls
-	KindCM                  // of the connection manager
-	KindEvent               // an event that was read
+	KindControl Kind = iota // a verb that the kernel executes
+	KindData                // a post or a poll
+	KindCM                  // a command of the connection manager
+	KindEvent               // a read of an event
 	KindMap
 	KindOpen
 	KindClose
@@ -35,8 +35,8 @@ type Call struct {
 	TID   int
 	comm  string
 	FD    int
-	File  *File  // nil: fd is not RDMA's
-	Path  string // then what it is
+	File  *File  // nil if FD is not an RDMA file
+	Path  string // what FD refers to, if File is nil
 
 	Args    []ioctl.NamedValue
 	Results []ioctl.NamedValue
@@ -47,24 +47,24 @@ type Call struct {
 	Problem error       // why arguments are missing
 	why     string
 
-	Resumed  time.Time // when the kernel began with it
-	Returned bool      // else the fields below say nothing
+	Resumed  time.Time // when the thread was resumed to execute the call
+	Returned bool      // if false, the next fields are not set
 	Duration time.Duration
-	Timed    bool // duration is known
+	Timed    bool // Duration is known
 	Ret      int64
 	Errno    unix.Errno
 
-	Silent bool                 // not to be shown
-	Said   *event.Event         // what is to be shown, nil: to be made then
-	Finish func(*Thread, *Call) // once it has returned
+	Silent bool                 // the call is not shown
+	Said   *event.Event         // the call's event; if nil, it is created when the call is shown
+	Finish func(*Thread, *Call) // called when the call has returned
 
-	// Of data verbs:
+	// These are set for data verbs.
 	TrapArgs [6]uint64
-	Chain    []uint64 // where the work requests are
-	UD       bool     // on a QP whose work requests have an address handle
+	Chain    []uint64 // the addresses of the work requests
+	UD       bool     // the work requests have an address handle
 }
 
-// NewCall begins a call that a thread makes now.
+// NewCall returns a call that a thread is entering now.
 func (t *Set) NewCall(th *Thread, k Kind, name string) *Call {
 	th.Proc.comm = th.name()
 	return &Call{
@@ -73,7 +73,7 @@ func (t *Set) NewCall(th *Thread, k Kind, name string) *Call {
 	}
 }
 
-// Complete completes a call that has returned now and prints it.
+// Complete completes a call that has just returned, and emits it.
 func (t *Set) Complete(th *Thread, c *Call, result int64) {
 	c.Duration, c.Timed = t.Now.Sub(c.Resumed), true
 	c.Returned = true
@@ -90,7 +90,7 @@ func (t *Set) Complete(th *Thread, c *Call, result int64) {
 	}
 }
 
-// AddEmpty adds how often a process has polled in vain since that was last said.
+// AddEmpty adds the number of earlier polls that found nothing.
 func (c *Call) AddEmpty(n uint64) {
 	if n > 0 {
 		c.Results = append(c.Results, Number("empty_polls", n))

@@ -1,6 +1,6 @@
-// Package tracee has what is known of the programs that are traced: their threads,
-// processes, open files and objects, and the calls that they have made. The mechanisms
-// share a [Set] of them. It makes events of calls, but decodes none itself.
+// Package tracee has the state of the traced programs: their threads, processes, open files,
+// objects and calls. The mechanisms share a [Set] of them. The package makes events from
+// calls, but does not decode calls.
 //
-// One goroutine at a time uses a Set and all that is in it.
+// A Set and everything in it must be used by one goroutine at a time.
 package tracee

@@ -18,7 +18,7 @@ var eventKinds = [...]event.Kind{
 	KindOpen: event.Open, KindClose: event.Close, kindExit: event.Exit, kindNote: event.Note,
 }
 
-// Event returns what is said of a call.
+// Event returns the event of a call.
 func (c *Call) Event() *event.Event {
 	e := &event.Event{
 		Time: c.start, PID: c.PID, TID: c.TID, Comm: c.comm,
@@ -57,7 +57,7 @@ func (c *Call) Event() *event.Event {
 	return e
 }
 
-// word says what a file is that belongs to no device.
+// word describes a file without a device.
 func (f *File) word() string {
 	switch f.Kind {
 	case FileCM:
@@ -72,7 +72,7 @@ func (f *File) word() string {
 	return "events"
 }
 
-// owner returns the file that a file's objects are in.
+// owner returns the file that owns the objects a file refers to.
 func (f *File) owner() *File {
 	if f.Parent != nil {
 		return f.Parent
@@ -80,7 +80,7 @@ func (f *File) owner() *File {
 	return f
 }
 
-// nameHandles says of handles which object they are, as far as it is known.
+// nameHandles sets the object type and the generation of handles, if they are known.
 func nameHandles(f *File, from []ioctl.NamedValue, to []event.Field) {
 	for i := range from {
 		nameHandle(f, &from[i].Value, &to[i].Value)
@@ -117,8 +117,8 @@ func (f *File) refer(keys []ObjectKey) []event.Object {
 	return out
 }
 
-// errnoName returns the name of an error, also of those with which the kernel
-// only tells itself to call again after a signal (<linux/errno.h>).
+// errnoName returns the name of an error, including those with which the kernel restarts
+// system calls after a signal (<linux/errno.h>).
 func errnoName(e unix.Errno) string {
 	if name := unix.ErrnoName(e); name != "" {
 		return name
@@ -136,10 +136,10 @@ func errnoName(e unix.Errno) string {
 	return fmt.Sprintf("E%d", int(e))
 }
 
-// errnoText returns the words for an error as libc has them.
+// errnoText returns libc's words for an error.
 func errnoText(e unix.Errno) string {
 	if e >= 512 && e <= 516 {
-		return "To be called again after a signal"
+		return "To be restarted after a signal"
 	}
 	s := e.Error()
 	return strings.ToUpper(s[:1]) + s[1:]

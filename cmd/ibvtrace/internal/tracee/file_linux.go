@@ -15,15 +15,16 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// Identify says what RDMA file a descriptor is; its kind is fileOther if it is
-// none. It goes by the device number: a container may have the node elsewhere.
+// Identify returns the RDMA file that a descriptor refers to. The kind is FileOther if it is
+// no RDMA file. Identify looks at the device number, because in a container the node may have
+// another path.
 func Identify(tid, fd int) File {
 	var st unix.Stat_t
 	if err := unix.Stat(fmt.Sprintf("/proc/%d/fd/%d", tid, fd), &st); err != nil {
 		return File{}
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFCHR {
-		// Events come from files without a name of their own.
+		// Event files are anonymous inodes.
 		switch path := ptrace.FDPath(tid, fd); path {
 		case "anon_inode:[infinibandevent]", "anon_inode:[uverbs_event]":
 			return File{Kind: FileEvents}
@@ -43,8 +44,8 @@ func Identify(tid, fd int) File {
 	return File{}
 }
 
-// driverOf returns which driver an RDMA device has, as far as its place in the
-// system tells. A command by ioctl says it itself.
+// driverOf returns the driver of an RDMA device, as far as sysfs tells. Commands by ioctl name
+// the driver.
 func driverOf(device string) uapi.RdmaDriverId {
 	dir := "/sys/class/infiniband/" + device
 	if target, err := os.Readlink(dir + "/device/driver"); err == nil {
@@ -53,44 +54,44 @@ func driverOf(device string) uapi.RdmaDriverId {
 		}
 		return uapi.RDMA_DRIVER_UNKNOWN
 	}
-	// Of the drivers in software only rxe names its network device there.
+	// Of the software drivers, only rxe names its network device in "parent".
 	if _, err := os.Stat(dir + "/parent"); err == nil {
 		return uapi.RDMA_DRIVER_RXE
 	}
 	return uapi.RDMA_DRIVER_UNKNOWN
 }
 
-// A FileKind is what an open file is, as far as RDMA goes.
+// A FileKind is the kind of an RDMA file.
 type FileKind uint8
 
 const (
-	FileOther   FileKind = iota
-	FileUverbs           // /dev/infiniband/uverbsN
-	FileCM               // /dev/infiniband/rdma_cm
-	FileChannel          // completion channel
-	FileAsync            // asynchronous events
-	FileEvents           // one of the two
-	FileDevx             // mlx5's own events
+	FileOther   FileKind = iota // no RDMA file
+	FileUverbs                  // /dev/infiniband/uverbsN
+	FileCM                      // /dev/infiniband/rdma_cm
+	FileChannel                 // a completion channel
+	FileAsync                   // asynchronous events
+	FileEvents                  // FileChannel or FileAsync
+	FileDevx                    // events of mlx5's DEVX
 )
 
-// A File is an open file: several descriptors, in several processes, may lead
-// to it. Objects belong to it.
+// A File is an open file. Several descriptors, in several processes, may refer to it. Objects
+// belong to a file.
 type File struct {
-	ID     int // counts the files of a run
+	ID     int // unique in a trace
 	Kind   FileKind
-	Name   string // of fileDevx
+	Name   string // of FileDevx
 	Device string // "rxe0"
 	Driver uapi.RdmaDriverId
-	before bool // was open before ibvtrace came
-	Legacy bool // gets commands by write(2)
+	before bool // the file was open before ibvtrace attached
+	Legacy bool // the program sends commands by write(2)
 
-	Parent  *File // of the events: the uverbs file
+	Parent  *File // an event file's uverbs file
 	Objects map[ObjectKey]*object
-	Offsets map[uint64]string // what is there to be mapped
+	Offsets map[uint64]string // what can be mapped at an offset
 	users   int               // descriptors
 }
 
-// NewFile makes known a file that a descriptor of the process leads to.
+// NewFile adds a file that a descriptor of the process refers to.
 func (t *Set) NewFile(p *Process, fd int, f File) *File {
 	t.files++
 	f.ID = t.files
@@ -99,8 +100,9 @@ func (t *Set) NewFile(p *Process, fd int, f File) *File {
 	return &f
 }
 
-// File returns the file behind a descriptor, nil if it has nothing to do with RDMA.
-// One that is not known yet was opened before ibvtrace came or by another way.
+// File returns the file that a descriptor refers to, or nil if it is no RDMA file. It adds
+// files that it does not know: the program opened them before ibvtrace attached, or received
+// them from another process.
 func (t *Set) File(th *Thread, fd int) *File {
 	if f := th.Proc.FDs[fd]; f != nil {
 		return f

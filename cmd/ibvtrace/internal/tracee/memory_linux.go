@@ -7,9 +7,9 @@ import (
 	"github.com/goverbs/goverbs/ioctl"
 )
 
-// A thread's memory is read at each stop in many small pieces, most of which lie
-// together on its stack. A snapshot reads a part of a page at once and keeps it for
-// the rest of the stop: what it holds is one moment's, and costs one call.
+// A snapshot caches parts of a thread's memory during a stop. Most reads at a stop are small
+// and close together on the stack, so a part of a page is read with one system call. The data
+// in it is consistent.
 type snapshot struct {
 	tid   int
 	parts [maxParts]part
@@ -25,11 +25,11 @@ type part struct {
 const (
 	partBytes = 1024
 	maxParts  = 8
-	pageBytes = 4096 // or a multiple, which does no harm
+	pageBytes = 4096 // larger pages do no harm
 )
 
-// Memory returns the function that reads a thread's memory, until it is called for
-// the next stop.
+// Memory returns a function that reads a thread's memory. It is valid until the next call of
+// Memory.
 func (t *Set) Memory(th *Thread) ioctl.Memory {
 	if th.Replayed != nil {
 		return th.Replayed
@@ -58,7 +58,7 @@ func (s *snapshot) read(addr uint64, b []byte) error {
 	p := &s.parts[s.used]
 	p.addr, p.n = start, end-start
 	if err := ptrace.ReadMemory(s.tid, start, p.b[:p.n]); err != nil {
-		return err // the page is missing, or it is not to be read
+		return err // the page is unmapped or not readable
 	}
 	s.used++
 	copy(b, p.b[addr-start:])

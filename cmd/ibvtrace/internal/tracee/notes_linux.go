@@ -13,10 +13,10 @@ import (
 	"github.com/goverbs/goverbs/ioctl"
 )
 
-// Note says something about a process.
+// Note emits a note about a process.
 func (t *Set) Note(p *Process, why string) { t.NoteFile(p, -1, nil, nil, why) }
 
-// NoteFile says something about one of its files, and which objects that has.
+// NoteFile emits a note about a file of a process, with the file's objects.
 func (t *Set) NoteFile(p *Process, fd int, f *File, made []ObjectKey, why string) {
 	t.Emit(&Call{
 		Kind: kindNote, start: time.Now(), PID: p.PID, TID: p.PID, comm: ptrace.ThreadName(p.PID),
@@ -24,8 +24,8 @@ func (t *Set) NoteFile(p *Process, fd int, f *File, made []ObjectKey, why string
 	})
 }
 
-// NoteRights says of a process that began a program if this lacks the rights that its
-// file gives: the kernel gives none to a process that one without rights traces.
+// NoteRights emits a note if a process has executed a set-user-ID or set-group-ID file without
+// gaining the rights: the kernel grants none to a process whose tracer lacks them.
 func (t *Set) NoteRights(p *Process) {
 	exe := fmt.Sprintf("/proc/%d/exe", p.PID)
 	var file unix.Stat_t
@@ -39,13 +39,13 @@ func (t *Set) NoteRights(p *Process) {
 	const inGroup = unix.S_ISGID | unix.S_IXGRP
 	switch uid, gid := ptrace.EffectiveIDs(string(status)); {
 	case file.Mode&unix.S_ISUID != 0 && uid != file.Uid:
-		t.Note(p, fmt.Sprintf("runs without the rights of user %d that its file gives: who traces it lacks them", file.Uid))
+		t.Note(p, fmt.Sprintf("runs without the rights of user %d, which its set-user-ID file grants: the tracer lacks them", file.Uid))
 	case file.Mode&inGroup == inGroup && gid != file.Gid:
-		t.Note(p, fmt.Sprintf("runs without the rights of group %d that its file gives: who traces it lacks them", file.Gid))
+		t.Note(p, fmt.Sprintf("runs without the rights of group %d, which its set-group-ID file grants: the tracer lacks them", file.Gid))
 	}
 }
 
-// NoteExit says how a process ended that had to do with RDMA.
+// NoteExit emits how a process ended, if it used RDMA files.
 func (t *Set) NoteExit(p *Process, ws unix.WaitStatus) {
 	if !p.rdma {
 		return
@@ -62,14 +62,14 @@ func (t *Set) NoteExit(p *Process, ws unix.WaitStatus) {
 	t.Emit(c)
 }
 
-// NoteVain says how often a process polled an empty CQ, if it did.
-func (t *Set) NoteVain(p *Process, n uint64) {
+// NoteEmptyPolls emits a note if n, the number of polls that found nothing, is not 0.
+func (t *Set) NoteEmptyPolls(p *Process, n uint64) {
 	if n > 0 {
 		t.Note(p, "polled an empty CQ "+Plural(n, "time"))
 	}
 }
 
-// Plural returns a number with a word, which has an s unless the number is 1.
+// Plural returns a number and a noun, with an s unless the number is 1.
 func Plural(n uint64, what string) string {
 	if n == 1 {
 		return "1 " + what

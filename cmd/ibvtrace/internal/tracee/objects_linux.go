@@ -8,27 +8,26 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// ClassCMID is the class of the connection manager's ids, which have no number
-// among the objects of uverbs.
+// ClassCMID is the class of the connection manager's IDs, which are no uverbs objects.
 const ClassCMID = 0xfffe
 
-// An ObjectKey names an object of a file. Handles are used again.
+// An ObjectKey identifies an object of a file. Handles are reused.
 type ObjectKey struct {
-	Class  uint16 // UVERBS_OBJECT_..., or classCMID
+	Class  uint16 // UVERBS_OBJECT_..., or ClassCMID
 	Handle uint64
 }
 
-// KeyOf returns the key of the object of a class that has a handle.
+// KeyOf returns the key of an object.
 func KeyOf(class uint16, handle uint64) ObjectKey { return ObjectKey{class, handle} }
 
-// An object is one, or the trace of one that is gone.
+// An object is the last object that had a handle.
 type object struct {
-	generation int // counts those that had the handle, from 1
+	generation int // counts the objects that had the handle, from 1
 	before     bool
 	Alive      bool
-	User       uint64 // what the program calls it: user_handle
+	User       uint64 // user_handle: the address of libibverbs' struct
 	Number     uint64 // a QP's number, a memory region's lkey
-	UD         bool   // of the connection manager: for datagrams
+	UD         bool   // a connection manager's ID is for datagrams
 }
 
 // ClassName returns the word for a class of objects.
@@ -42,7 +41,7 @@ func ClassName(driver uapi.RdmaDriverId, class uint16) string {
 	return "object"
 }
 
-// Made notes that an object has come to be.
+// Made records that an object was created.
 func (f *File) Made(k ObjectKey) *object {
 	o := f.Objects[k]
 	if o == nil {
@@ -54,7 +53,7 @@ func (f *File) Made(k ObjectKey) *object {
 	return o
 }
 
-// Seen returns an object that was named. If nobody saw it come, it was there before.
+// Seen returns the object with a key. If its creation was not traced, it existed before.
 func (f *File) Seen(k ObjectKey) *object {
 	o := f.Objects[k]
 	if o == nil {
@@ -64,7 +63,7 @@ func (f *File) Seen(k ObjectKey) *object {
 	return o
 }
 
-// ByUser returns the object that the program calls so.
+// ByUser returns the key of the object with a user_handle.
 func (f *File) ByUser(class uint16, user uint64) (ObjectKey, bool) {
 	for k, o := range f.Objects {
 		if k.Class == class && o.User == user && o.Alive {

@@ -13,30 +13,29 @@ import (
 // A Process is a traced process.
 type Process struct {
 	PID     int
-	comm    string // when it last did something
+	comm    string // the name of the thread that made the last call
 	Threads int
 	FDs     map[int]*File
-	rdma    bool // it had such files
-	Renames bool // it names threads by way of /proc
+	rdma    bool // it has had RDMA files
+	Renames bool // it names threads through /proc
 
-	// All says that every system call stops, because the process was attached to or takes
-	// no filters. Else those stop that its filters choose.
+	// All says that every system call stops, because the process was attached to or can't
+	// install filters. Otherwise the filters select the system calls that stop.
 	All bool
-	// Own are the filters that it has itself, of any of its threads. Those that could
-	// not be read are empty.
+	// Own are the seccomp filters that the program has installed itself, in any of its
+	// threads. A filter that could not be read is empty.
 	Own []*seccomp.Program
 
-	Nested bool // it is in a namespace that has other ids
+	Nested bool // it is in a nested PID namespace
 
-	// Left, if it is not nil, is told of each descriptor that is no longer the file that
-	// it was.
+	// Left, if not nil, is called with each descriptor that no longer refers to its file.
 	Left func(fd int)
 }
 
-// NewProcess returns one that has no files as yet.
+// NewProcess returns a process without files.
 func NewProcess(pid int) *Process { return &Process{PID: pid, FDs: make(map[int]*File)} }
 
-// Inherit makes the process a copy of its parent's at the fork.
+// Inherit copies the state that a process inherits from its parent at the fork.
 func (p *Process) Inherit(parent *Process) {
 	p.All, p.Own = parent.All, slices.Clone(parent.Own)
 	for fd, f := range parent.FDs {
@@ -44,7 +43,7 @@ func (p *Process) Inherit(parent *Process) {
 	}
 }
 
-// SetFD notes that a descriptor is a file now, nil: none of RDMA's.
+// SetFD records the file that a descriptor now refers to, nil if it is no RDMA file.
 func (p *Process) SetFD(fd int, f *File) {
 	if old := p.FDs[fd]; old != nil {
 		old.users--
@@ -61,7 +60,7 @@ func (p *Process) SetFD(fd int, f *File) {
 	f.users++
 }
 
-// AfterExec forgets what the new program has not.
+// AfterExec forgets descriptors that an exec has closed.
 func (p *Process) AfterExec() {
 	for fd, f := range p.FDs {
 		if now := Identify(p.PID, fd); now.Kind == FileOther || now.Kind == FileUverbs && now.Device != f.Device {
@@ -70,14 +69,14 @@ func (p *Process) AfterExec() {
 	}
 }
 
-// Gone forgets the process.
+// Gone drops the process's references to files.
 func (p *Process) Gone() {
 	for fd := range p.FDs {
 		p.SetFD(fd, nil)
 	}
 }
 
-// OnlyUverbs returns the process's uverbs file if there is just one.
+// OnlyUverbs returns the process's uverbs file if there is exactly one.
 func (p *Process) OnlyUverbs() *File {
 	var only *File
 	for _, f := range p.FDs {
@@ -91,7 +90,7 @@ func (p *Process) OnlyUverbs() *File {
 	return only
 }
 
-// FDOf returns a descriptor of the process that is the file, -1 if there is none.
+// FDOf returns a descriptor that refers to the file, or -1.
 func (p *Process) FDOf(f *File) int {
 	for fd, g := range p.FDs {
 		if g == f {
@@ -101,7 +100,7 @@ func (p *Process) FDOf(f *File) int {
 	return -1
 }
 
-// Allows reports whether the process's own filters let a system call pass.
+// Allows reports whether the process's own filters allow a system call.
 func (p *Process) Allows(nr uint64, args ...uint64) bool {
 	d := seccomp.Data{Nr: uint32(nr), Arch: seccomp.ABIs[0].Arch}
 	copy(d.Args[:], args)

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/seccomp"
 )
 
-// ids returns which file each descriptor is.
+// ids returns the file ID of each descriptor.
 func (p *Process) ids() map[int]int {
 	m := make(map[int]int)
 	for fd, f := range p.FDs {
@@ -20,8 +20,8 @@ func (p *Process) ids() map[int]int {
 	return m
 }
 
-// TestInherit: a child has its parent's files and its own filters, and each goes its own
-// way then.
+// TestInherit: a child inherits its parent's files and filters. Later changes to one do not
+// affect the other.
 func TestInherit(t *testing.T) {
 	parent := NewProcess(4)
 	parent.All = true
@@ -44,7 +44,7 @@ func TestInherit(t *testing.T) {
 	}
 }
 
-// TestGenerations: objects that have the same handle one after the other are told apart.
+// TestGenerations: generations distinguish objects that reuse a handle.
 func TestGenerations(t *testing.T) {
 	f := &File{Objects: make(map[ObjectKey]*object)}
 	k := ObjectKey{1, 7}
@@ -58,7 +58,7 @@ func TestGenerations(t *testing.T) {
 	}
 }
 
-// TestErrors: the last 4095 numbers are errors, those before are addresses.
+// TestErrors: results from -4095 to -1 are errors. Lower ones may be addresses.
 func TestErrors(t *testing.T) {
 	for _, test := range []struct {
 		result, ret int64

@@ -10,30 +10,30 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/ptrace"
 )
 
-// A Set is the programs that are traced: their threads and processes, what these have
-// done, and what stops of theirs are to be handled.
+// A Set has the traced threads and processes, their finished calls, and their stops that are
+// still to be handled.
 type Set struct {
-	Threads   map[int]*Thread // by tid
+	Threads   map[int]*Thread // by thread ID
 	Processes map[int]*Process
-	files     int // that have been seen
+	files     int // number of files seen
 	snapshot  snapshot
-	Now       time.Time // of the last stop: to ask for it takes long on some machines
-	Done      []*Call   // that are not shown yet
+	Now       time.Time // of the last stop; reading the clock is slow on some machines
+	Done      []*Call   // calls to be shown
 	Waited    []Waited  // stops to be handled
 }
 
-// NewSet returns one that is empty.
+// NewSet returns an empty Set.
 func NewSet() *Set {
 	return &Set{Threads: make(map[int]*Thread), Processes: make(map[int]*Process)}
 }
 
-// A Waited is what wait4 has said of a thread.
+// A Waited is a result of wait4.
 type Waited struct {
 	TID    int
 	Status unix.WaitStatus
 }
 
-// Abandon prints a call that will not be seen to return.
+// Abandon emits the thread's current call, whose return will not be traced.
 func (t *Set) Abandon(th *Thread) {
 	if c := th.Call; c != nil {
 		th.Call = nil
@@ -43,16 +43,15 @@ func (t *Set) Abandon(th *Thread) {
 	}
 }
 
-// Emit has a call shown once the thread that made it runs again.
+// Emit adds a call to those to be shown when its thread runs again.
 func (t *Set) Emit(c *Call) { t.Done = append(t.Done, c) }
 
-// Inject makes ready to call something in the place of a thread that is at the exit of a
-// system call.
+// Inject returns an injector for a thread at a syscall-exit stop.
 func (t *Set) Inject(th *Thread) (*ptrace.Injector, error) {
 	return ptrace.Inject(th.TID, th.Proc.Allows, t.diedAt(th.TID))
 }
 
-// InjectAnywhere makes ready one that is at any stop but a system call's.
+// InjectAnywhere returns an injector for a thread at any stop except a syscall stop.
 func (t *Set) InjectAnywhere(th *Thread) (*ptrace.Injector, error) {
 	th.KeepWhole()
 	return ptrace.InjectAnywhere(th.TID, th.Proc.Allows, t.diedAt(th.TID))
@@ -62,9 +61,8 @@ func (t *Set) diedAt(tid int) func(unix.WaitStatus) {
 	return func(ws unix.WaitStatus) { t.Waited = append(t.Waited, Waited{tid, ws}) }
 }
 
-// StopOthers stops the other threads of a thread's process, and reports whether it
-// could: one that waits for its child after vfork does not stop. What they stopped for
-// is handled later.
+// StopOthers stops the other threads of a thread's process, and reports whether all have
+// stopped: a thread in vfork does not. Their stops are handled later.
 func (t *Set) StopOthers(th *Thread) bool {
 	for tid, other := range t.Threads {
 		if other.Proc == th.Proc && other.Running {
@@ -95,10 +93,11 @@ func (t *Set) StopOthers(th *Thread) bool {
 	}
 }
 
-// Patience is how long a thread that was told to stop may take to do so.
+// Patience is how long to wait for a thread to stop.
 const Patience = 2 * time.Second
 
-// Resume sets a thread going to the next stop that matters.
+// Resume resumes a thread, and delivers a signal if sig is not 0. It runs to the next system
+// call stop if one is needed, else to the next stop of another kind.
 func (*Set) Resume(th *Thread, sig unix.Signal) error {
 	th.Running = true
 	if th.Call != nil {

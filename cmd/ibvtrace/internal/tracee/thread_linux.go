@@ -13,27 +13,26 @@ import (
 type Thread struct {
 	TID     int
 	Proc    *Process
-	Comm    string // its name, "": to be read
+	Comm    string // its name; "" if it must be read
 	Running bool
-	Call    *Call       // the one it is in, or nil
-	Entered bool        // it stopped at the entry of a system call, and will at its exit
-	Signal  unix.Signal // on its way to a thread that is being let go
+	Call    *Call       // the current call, or nil
+	Entered bool        // it has stopped at the entry of a system call, and will stop at the exit
+	Signal  unix.Signal // to be delivered when detaching
 
-	Interrupted uint64 // the system call that a stop interrupted, which goes on by another
+	Interrupted uint64 // the interrupted system call that restart_syscall continues
 
-	// Replayed reads its memory as it was when it did what is being replayed, nil:
-	// nothing is.
+	// Replayed reads memory as recorded for the call that is being replayed. It is nil
+	// if no call is.
 	Replayed ioctl.Memory
 
-	// Deciding: it has opened a file of which it is not known yet whether it
-	// gives it commands by write(2), and so stops at every call until it has
-	// given one, or for so many calls.
+	// Deciding is a file that the thread has opened. Until its first command shows
+	// whether the program sends commands by write(2), every system call stops. Calls
+	// counts and limits them.
 	Deciding *File
 	Calls    int
 }
 
-// name returns the name that the thread goes by. A thread that changes its name stops
-// for that.
+// name returns the thread's name. A cached name is valid: prctl(PR_SET_NAME) stops.
 func (th *Thread) name() string {
 	if th.Comm == "" || th.Proc.Renames {
 		th.Comm = ptrace.ThreadName(th.TID)
@@ -41,8 +40,8 @@ func (th *Thread) name() string {
 	return th.Comm
 }
 
-// KeepWhole has a thread that a stop interrupted make its system call again, from its
-// beginning, where it may not make the one that goes on with it, restart_syscall.
+// KeepWhole makes a thread restart an interrupted system call from its beginning, if the
+// program's filters forbid restart_syscall, which would continue it.
 func (th *Thread) KeepWhole() {
 	regs, err := ptrace.GetRegisters(th.TID)
 	if err != nil {
@@ -57,6 +56,6 @@ func (th *Thread) KeepWhole() {
 	}
 	if th.Interrupted != 0 && !th.Proc.Allows(unix.SYS_RESTART_SYSCALL) {
 		regs.Again(th.Interrupted)
-		regs.Set(th.TID) // fails only if the thread is gone
+		regs.Set(th.TID) // fails only if the thread has ended
 	}
 }

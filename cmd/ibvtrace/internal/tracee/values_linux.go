@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// Find returns the value with one of the names, nil if there is none.
+// Find returns the first readable value with one of the names, or nil.
 func Find(fields []ioctl.NamedValue, names ...string) *ioctl.Value {
 	for i := range fields {
 		for _, n := range names {
@@ -19,8 +19,8 @@ func Find(fields []ioctl.NamedValue, names ...string) *ioctl.Value {
 	return nil
 }
 
-// The functions below make values that no schema describes, of the kinds that they are
-// called after.
+// The following functions make values that no schema describes, each of the type that its name
+// says.
 
 func Number(name string, v uint64) ioctl.NamedValue {
 	return ioctl.NamedValue{Name: name, Value: ioctl.Value{Type: &uapi.Type{Kind: uapi.TypeUint, Size: 8}, Num: v}}
