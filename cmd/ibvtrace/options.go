@@ -97,7 +97,7 @@ func viewFlags(name string, o *options) *flag.FlagSet {
 	f.BoolVar(&o.text.Durations, "T", true, "show durations; -T=false omits them")
 	f.BoolVar(&o.text.Devices, "y", false, "show the device of each verb")
 	f.BoolVar(&o.text.Verbose, "v", false, "show everything")
-	f.IntVar(&o.text.Most, "s", 32, "show at most `N` bytes of data and strings")
+	f.IntVar(&o.text.MaxBytes, "s", 32, "show at most `N` bytes of data and strings")
 	f.BoolVar(&o.text.Raw, "raw", false, "show the ioctls' attributes too")
 	f.BoolVar(&o.json, "json", false, "write one JSON object per line")
 	f.StringVar(&o.chrome, "chrome", "", "also write `FILE` for Perfetto")
@@ -136,7 +136,7 @@ func parseFiles(f *flag.FlagSet, args []string) ([]string, error) {
 }
 
 func (o *options) check() error {
-	if o.text.Most < 0 {
+	if o.text.MaxBytes < 0 {
 		return usageError{errors.New("-s must not be negative")}
 	}
 	if o.json && o.summary {

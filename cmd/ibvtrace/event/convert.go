@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// Fields returns decoded values as an event has them. No two get the same name:
-// a program may give an attribute twice.
+// Fields converts decoded values to fields of an event. A program may pass an attribute twice,
+// so Fields makes the names unique.
 func Fields(values []ioctl.NamedValue) []Field {
 	var out []Field
 	for i := range values {
@@ -26,7 +26,7 @@ func Fields(values []ioctl.NamedValue) []Field {
 	return out
 }
 
-// ValueOf returns a decoded value as an event has it.
+// ValueOf converts a decoded value to a value of an event.
 func ValueOf(v *ioctl.Value) Value {
 	if v.Err != nil {
 		return Value{Form: Lost, Num: v.Addr}
@@ -74,8 +74,8 @@ func ValueOf(v *ioctl.Value) Value {
 	return Value{Form: Bytes, Str: string(v.Bytes)}
 }
 
-// enumWord returns the names of an enumeration's value or flags, without what
-// the kernel puts before all of them.
+// enumWord returns the name of an enumeration's value, or the names of flags, without the
+// kernel's common prefix.
 func enumWord(v *ioctl.Value) string {
 	if v.Type.Enum == nil {
 		return fmt.Sprintf("%#x", v.Num)

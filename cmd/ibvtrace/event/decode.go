@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A decoder makes values of JSON, with what the line says of their types. It keeps the
+// A decoder converts JSON to values, with the types that the line has for them. It keeps the
 // first error.
 type decoder struct {
 	types map[string]string // by path
@@ -61,8 +61,8 @@ func (d *decoder) fields(n *node, path string) []Field {
 	return out
 }
 
-// value turns JSON into a value. A type that this version does not know, or that
-// does not fit, leaves what the JSON says by itself.
+// value converts JSON to a value. It ignores types that this version does not know, and types
+// that do not fit the JSON.
 func (d *decoder) value(n *node, path string) Value {
 	what := d.types[path]
 	switch n.kind {

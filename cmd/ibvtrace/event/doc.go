@@ -6,7 +6,7 @@
 // A trace has one object per line. The first seven of these fields are always present.
 // Other fields are omitted if they are empty or zero, unless stated otherwise.
 //
-//	v         string   version of this form: "1.0"
+//	v         string   version of this format: "1.0"
 //	ts        string   RFC 3339 with nanoseconds, UTC: when it began
 //	pid       number   process
 //	tid       number   thread
@@ -19,17 +19,17 @@
 //	driver    string   RDMA driver, as the kernel's enum rdma_driver_id names it
 //	file      number   which open file; unique in a trace, from 1 on
 //	fd        number   the file descriptor that was used
-//	path      string   what fd is, if it is none of RDMA's
-//	args      object   what went in, by name, in order
-//	out       object   what came out, by name, new objects first
-//	types     object   what args and out do not say by themselves, see below
+//	path      string   what fd refers to, if it is not an RDMA file
+//	args      object   the inputs by name, in order
+//	out       object   the outputs by name, new objects first
+//	types     object   types of values in args and out, see below
 //	problem   string   why args are incomplete
-//	ret       number   what the call returned, -1 for an error; left out if it did not return
+//	ret       number   what the call returned, -1 for an error; omitted if it did not return
 //	errno     string   such as "ENOSPC"
 //	error     string   libc's words for it
 //	rejects   string   the argument that the kernel rejects, where that can be told
 //	why       string   a failure explained in the words of verbs; a note's text
-//	dur_ns    number   duration in nanoseconds; left out if it is not known
+//	dur_ns    number   duration in nanoseconds; omitted if it is not known
 //	created   array    of objects, see below
 //	destroyed array    of objects
 //	raw       array    with --raw, the ioctl's attributes, see below

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// A typeList collects what the values' JSON does not say by itself: as JSON without the
-// last brace, empty if there is nothing to say.
+// A typeList collects the types of values that JSON itself does not distinguish. It is a JSON
+// object without the last brace, or empty.
 type typeList []byte
 
 func (t *typeList) add(path, what string) {
@@ -92,7 +92,7 @@ func appendString(b []byte, s string) []byte {
 		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
 			q, err := json.Marshal(s)
 			if err != nil {
-				panic(err) // no string fails
+				panic(err) // never fails for a string
 			}
 			return append(b, q...)
 		}

@@ -42,7 +42,7 @@ type Event struct {
 	// Problem is why Args are incomplete or missing.
 	Problem string
 
-	Returned bool   // else Ret to Timed say nothing: its thread died in it
+	Returned bool   // if false, its thread died in it, and Ret to Timed are not set
 	Ret      int64  // what the call returned: -1 for an error
 	Errno    string // "ENOMEM", "" if it did not fail
 	Error    string // libc's words for it
@@ -84,11 +84,11 @@ func (e *Event) Broken() (status string, n int) {
 // An Object is a program's object in the kernel.
 type Object struct {
 	Type   string `json:"type"`             // "pd", "mr", "cq", "qp", "comp_channel", "cm_id", ...
-	Handle uint64 `json:"handle"`           // what the kernel calls it, unique among those that live in File
-	Gen    int    `json:"gen"`              // which one with this handle, from 1 on: handles are used again
+	Handle uint64 `json:"handle"`           // the kernel's handle, unique among the existing objects of File
+	Gen    int    `json:"gen"`              // counts the objects with this handle, from 1: handles are reused
 	File   int    `json:"file"`             // see [Event].File
 	Num    uint64 `json:"num,omitempty"`    // a QP's number; an MR's lkey
-	Before bool   `json:"before,omitempty"` // it was there before ibvtrace attached
+	Before bool   `json:"before,omitempty"` // it existed before ibvtrace attached
 }
 
 // A RawAttr is one struct ib_uverbs_attr.
@@ -99,7 +99,7 @@ type RawAttr struct {
 	Flags uint16
 	Elem  uint16 // the union beside flags: an enumeration's element
 	Data  uint64 // the value, or its address
-	Bytes []byte // what is there, if it was read
+	Bytes []byte // the bytes at the address, if they were read
 }
 
 // A Sink receives events in the order in which they ended. Close writes remaining output.

@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// full has something in every field and every form of value.
+// full returns an event with all fields set, and with values of every form.
 func full() *Event {
 	return &Event{
 		Time: time.Date(2026, 2, 3, 10, 31, 7, 120345678, time.UTC), PID: 4711, TID: 4712, Comm: "ser\"v\xc3\xa9r",
@@ -86,7 +86,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestNewerVersion reads what a later ibvtrace may write.
+// TestNewerVersion reads a line that a later ibvtrace may write.
 func TestNewerVersion(t *testing.T) {
 	line := `{"v":"1.7","ts":"2026-01-02T03:04:05Z","new":{"a":[1.5e3,null]},"kind":"hologram","verb":"ibv_x",` +
 		`"args":{"a":5,"b":"s","c":null,"d":-1.5},"types":{"args.a":"quaternion","args.b":"tensor","args":7}}`
@@ -131,7 +131,7 @@ func TestRefused(t *testing.T) {
 
 func TestReaderGoesOn(t *testing.T) {
 	good := `{"v":"1.0","ts":"2026-01-02T03:04:05Z","kind":"note"}`
-	r := NewReader(strings.NewReader("\n" + good + "\nrubbish\n" + strings.Repeat(" ", longestLine) + "\n  \n" + good + "\n" + good[:20]))
+	r := NewReader(strings.NewReader("\n" + good + "\nrubbish\n" + strings.Repeat(" ", maxLine) + "\n  \n" + good + "\n" + good[:20]))
 	var got []string
 	for {
 		_, err := r.Read()
@@ -157,7 +157,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What was understood once is understood the same way again.
+		// Writing an event and reading it again must not change it.
 		once := e.AppendJSON(nil)
 		again, err := Parse(once)
 		if err != nil {
@@ -169,7 +169,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestBool: whatever is not 0 is true, and 1 in an event.
+// TestBool: any value other than 0 becomes 1 in an event.
 func TestBool(t *testing.T) {
 	for n, want := range map[uint64]uint64{0: 0, 1: 1, 2: 1, 1 << 63: 1} {
 		got := ValueOf(&ioctl.Value{Type: &uapi.Type{Kind: uapi.TypeBool, Size: 1}, Num: n})
@@ -206,8 +206,8 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestDocumented looks for every field of the JSON in the package's comment and in
-// the manual page.
+// TestDocumented checks that the package comment and the manual page have every field of the
+// JSON.
 func TestDocumented(t *testing.T) {
 	n, err := parse(full().AppendJSON(nil))
 	if err != nil {

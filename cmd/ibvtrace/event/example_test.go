@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
-// What a program wants to know of a trace: which verbs failed.
+// The example prints the verbs of a trace that failed.
 func ExampleReader() {
 	trace := `{"v":"1.0","ts":"2026-01-02T03:04:05Z","pid":7,"tid":7,"comm":"server","kind":"control","verb":"ibv_alloc_pd","out":{"pd":1},"types":{"out.pd":"pd#1"},"ret":0}
 {"v":"1.0","ts":"2026-01-02T03:04:06Z","pid":7,"tid":7,"comm":"server","kind":"control","verb":"ibv_reg_mr","args":{"pd":1,"length":4096},"types":{"args.pd":"pd#1"},"ret":-1,"errno":"ENOMEM"}

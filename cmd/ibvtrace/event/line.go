@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Version is the version of the JSON form.
+// Version is the version of the JSON format.
 const Version = "1.0"
 
 const timeForm = "2006-01-02T15:04:05.000000000Z07:00"
 
-// A line is an event as a line of a trace has it.
+// A line is the JSON of an event.
 type line struct {
 	Version   string          `json:"v"`
 	Time      string          `json:"ts"`
@@ -45,7 +45,7 @@ type line struct {
 	Raw       []rawLine       `json:"raw,omitempty"`
 }
 
-// A rawLine is a RawAttr there.
+// A rawLine is the JSON of a RawAttr.
 type rawLine struct {
 	ID    uint16 `json:"id"`
 	Name  string `json:"name,omitempty"`
@@ -114,7 +114,7 @@ func Parse(b []byte) (*Event, error) {
 	return l.event()
 }
 
-// nounOf returns what JSON has for values of a type.
+// nounOf returns the JSON type for a Go type, with an article.
 func nounOf(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:

@@ -6,11 +6,11 @@ import (
 	"errors"
 )
 
-// A node is a JSON value. Its fields have their order and all that have the same name,
-// which Go's maps and structs would lose.
+// A node is a JSON value. It keeps the order of fields, and fields with the same name, which
+// Go's maps and structs would lose.
 type node struct {
-	scalar any        // of neither an object nor an array: nil, bool, json.Number or string
-	kind   json.Delim // '{' or '[', else 0
+	scalar any        // nil, bool, json.Number or string, if it is neither an object nor an array
+	kind   json.Delim // '{', '[', or 0 for a scalar
 	names  []string   // of an object's fields
 	nodes  []node     // of an object or an array
 }
@@ -20,7 +20,7 @@ const (
 	array  json.Delim = '['
 )
 
-// get returns the object's field, nil if there is none.
+// get returns the object's field with a name, or nil.
 func (n *node) get(name string) *node {
 	for i := range n.names {
 		if n.names[i] == name {
@@ -38,7 +38,7 @@ var (
 // maxDepth is far more than the kernel's structs nest.
 const maxDepth = 32
 
-// deep reports whether JSON nests deeper than an event does, which encoding/json takes.
+// deep reports whether JSON nests deeper than maxDepth. encoding/json would accept it.
 func deep(b []byte) bool {
 	depth, quoted := 0, false
 	for i := 0; i < len(b); i++ {
@@ -91,6 +91,6 @@ func (n *node) read(d *json.Decoder) error {
 			return err
 		}
 	}
-	_, err = d.Token() // its end
+	_, err = d.Token() // the closing delimiter
 	return err
 }

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// longestLine bounds a line that a Reader takes. The longest real ones, with --raw
-// and a kernel's fill of attributes, stay below.
-const longestLine = 16 << 20
+// maxLine bounds the length of a line. With --raw and the maximum of attributes, real lines
+// are shorter.
+const maxLine = 16 << 20
 
 // A Reader reads a trace in JSON, of this version and of newer ones that only add to it. No
 // input makes it panic, or use more memory than a small multiple of a line.
@@ -51,15 +51,15 @@ func (r *Reader) Read() (*Event, error) {
 
 var errLong = errors.New("longer than 16 MiB")
 
-// readLine returns a line, and io.ErrUnexpectedEOF too if it has no end. It
-// skips the rest of one that is too long.
+// readLine returns a line, with io.ErrUnexpectedEOF if it has no newline. It skips lines that
+// are too long.
 func (r *Reader) readLine() ([]byte, error) {
 	r.buf = r.buf[:0]
 	r.line++
 	long := false
 	for {
 		part, err := r.r.ReadSlice('\n')
-		if long = long || len(r.buf)+len(part) > longestLine; !long {
+		if long = long || len(r.buf)+len(part) > maxLine; !long {
 			r.buf = append(r.buf, part...)
 		}
 		switch {

@@ -13,13 +13,13 @@ const (
 	Int          // Num is an int64
 	Hex          // an unsigned number that is usually written in hexadecimal: a key, a QP number
 	Bool         // Num is 0 or 1
-	Handle       // a handle of an Object.Type Str and generation Gen
+	Handle       // Num is a handle, Str the Object.Type, Gen the generation
 	FD           // a file descriptor: Num is an int64
 	Pointer      // an address in the program's memory
-	Word         // Str: a name of an enumeration's value, a GID, an address
+	Word         // Str: the name of an enumeration's value, a GID, an address
 	Flags        // Words
-	Text         // Str: characters that the program chose
-	Bytes        // Str: as they are
+	Text         // Str: text that the program chose
+	Bytes        // Str: arbitrary bytes
 	Struct       // Fields
 	List         // Elems
 	Lost         // memory at Num that could not be read

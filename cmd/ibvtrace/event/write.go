@@ -10,7 +10,7 @@ import (
 func (e *Event) AppendJSON(b []byte) []byte {
 	w := bytes.NewBuffer(b)
 	if err := NewWriter(w).Event(e); err != nil {
-		panic(err) // no event fails, and memory takes all
+		panic(err) // never fails
 	}
 	return bytes.TrimSuffix(w.Bytes(), []byte("\n"))
 }

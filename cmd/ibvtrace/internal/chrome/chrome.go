@@ -1,6 +1,6 @@
 // Package chrome writes events in Chrome's trace-event format, which Perfetto
-// (ui.perfetto.dev) and chrome://tracing open: threads with their verbs, the
-// lives of objects, the states of queue pairs.
+// (ui.perfetto.dev) and chrome://tracing open. It writes the verbs of threads, the lifetimes of
+// objects, and the states of queue pairs.
 package chrome
 
 import (
@@ -14,8 +14,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
 )
 
-// A Writer is a Sink. What it wrote is complete once it is closed, and can be
-// opened, as the format allows, if it never is.
+// A Writer is a Sink. Close completes the file. The format allows a file without an end too.
 type Writer struct {
 	w       io.Writer
 	started bool
@@ -24,7 +23,7 @@ type Writer struct {
 	flowEnds
 }
 
-// A life is what is open of an object.
+// A life is the open spans of an object.
 type life struct {
 	name  string
 	state string // of a QP
@@ -38,10 +37,10 @@ func NewWriter(w io.Writer) *Writer {
 	return &Writer{w: w, names: make(map[thread]string), alive: make(map[event.Object]*life), flowEnds: make(flowEnds)}
 }
 
-// maxNames bounds how many threads' names are remembered.
+// maxNames bounds the thread names that are remembered.
 const maxNames = 10_000
 
-// An entry is one object of the format; times are microseconds.
+// An entry is one object of the format. Times are in microseconds.
 type entry struct {
 	Name  string   `json:"name"`
 	Cat   string   `json:"cat,omitempty"`
@@ -82,11 +81,11 @@ func (w *Writer) Close() error {
 
 func micros(ns int64) float64 { return float64(ns) / 1000 }
 
-// Event writes what there is to say of an event.
+// Event writes the entries of an event.
 func (w *Writer) Event(e *event.Event) error {
 	t := thread{e.PID, e.TID}
 	if len(w.names) > maxNames {
-		clear(w.names) // threads that may be gone; others are named once more
+		clear(w.names) // some threads have ended; the others are named again
 	}
 	if w.names[t] != e.Comm {
 		w.names[t] = e.Comm
@@ -99,7 +98,7 @@ func (w *Writer) Event(e *event.Event) error {
 			}
 		}
 	}
-	dur := micros(int64(e.Duration)) // 0 if it is not known
+	dur := micros(int64(e.Duration)) // 0 if not known
 	x := entry{
 		Name: e.Verb, Cat: string(e.Kind), Phase: "X", Time: micros(e.Time.UnixNano()), Dur: &dur,
 		PID: e.PID, TID: e.TID, Args: w.args(e),
@@ -119,7 +118,7 @@ func (w *Writer) Event(e *event.Event) error {
 	return w.flows(e)
 }
 
-// args are what a click on an event shows.
+// args returns the arguments of an entry, which viewers show for a selected event.
 func (w *Writer) args(e *event.Event) map[string]string {
 	out := make(map[string]string)
 	for i := range e.Args {
@@ -140,7 +139,7 @@ func (w *Writer) args(e *event.Event) map[string]string {
 	return out
 }
 
-// lives writes objects, and within QPs their states, as spans of their own.
+// lives writes spans for objects, and nested spans for the states of QPs.
 func (w *Writer) lives(e *event.Event) error {
 	end := micros(e.Time.Add(e.Duration).UnixNano())
 	span := func(phase, name string, o event.Object) error {
@@ -205,7 +204,7 @@ func (w *Writer) lives(e *event.Event) error {
 	return nil
 }
 
-// key is what identifies an object.
+// key identifies an object.
 func key(o event.Object) event.Object {
 	return event.Object{Type: o.Type, Handle: o.Handle, Gen: o.Gen, File: o.File}
 }

@@ -12,11 +12,10 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/input"
 )
 
-// A record is an entry as a reader of the format finds it.
+// A record is an entry as a reader parses it.
 type record map[string]any
 
-// parse reads what a Writer wrote, and checks each entry by itself against the rules
-// of the trace-event format.
+// parse reads a file, and checks each entry by the rules of the trace-event format.
 func parse(t *testing.T, file []byte) []record {
 	t.Helper()
 	var all []record
@@ -86,8 +85,8 @@ func spans(t *testing.T, all []record) (open int) {
 	return open
 }
 
-// arrows checks that flows lead from a slice to one that is later by the same clock,
-// and returns how many do.
+// arrows checks that each flow leads from a slice to a later one, and returns the number of
+// flows.
 func arrows(t *testing.T, all []record, sameClock bool) (n int) {
 	t.Helper()
 	begun := make(map[any]record)
@@ -125,13 +124,13 @@ func arrows(t *testing.T, all []record, sameClock bool) (n int) {
 	return n
 }
 
-// TestRecorded checks what is made of recorded traces.
+// TestRecorded checks the output for stored traces.
 func TestRecorded(t *testing.T) {
 	for _, test := range []struct {
 		program string
 		arrows  int
-		// rping ran on two machines with a clock each, by which the client was done
-		// when the server had hardly begun.
+		// rping ran on two machines with different clocks, by which the client ended
+		// shortly after the server began.
 		sameClock bool
 	}{{"rc_pingpong", 40, true}, {"rping", 2, false}} {
 		program := test.program
@@ -158,7 +157,7 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// A side is one end of a connection in the tests below.
+// A side generates the events of one end of a connection.
 type side struct {
 	pid  int
 	qpn  uint64
@@ -230,7 +229,7 @@ func write(t *testing.T, events ...*event.Event) []record {
 	return parse(t, out.Bytes())
 }
 
-// TestArrows: what receives gets an arrow, and nothing else does.
+// TestArrows: exactly the messages that complete a receive get an arrow.
 func TestArrows(t *testing.T) {
 	a, b := side{pid: 10, qpn: 17, peer: 18}, side{pid: 20, qpn: 18, peer: 17}
 	events := append(a.connect(0), b.connect(10)...)
@@ -247,13 +246,13 @@ func TestArrows(t *testing.T) {
 	if n := arrows(t, write(t, events...), true); n != 3 {
 		t.Errorf("%d arrows, want 3", n)
 	}
-	// Without the sender's trace there is none to draw.
+	// Without the sender's trace there are no arrows.
 	if n := arrows(t, write(t, append(b.connect(0), b.poll(30, "RECV"))...), true); n != 0 {
 		t.Errorf("%d arrows from nowhere", n)
 	}
 }
 
-// TestLives: a QP's states are within its life, which ends with its file at the latest.
+// TestLives: a QP's states are within its lifetime, which ends at the latest with its file.
 func TestLives(t *testing.T) {
 	s := side{pid: 10, qpn: 17, peer: 18}
 	refused := s.event(5, "ibv_modify_qp", event.Control)
@@ -265,7 +264,7 @@ func TestLives(t *testing.T) {
 
 	all := write(t, append(s.connect(0), refused)...)
 	if open := spans(t, all); open != 2 { // it and its state
-		t.Errorf("%d spans of a QP that lives, want 2", open)
+		t.Errorf("%d open spans of an existing QP, want 2", open)
 	}
 	var states []any
 	for _, r := range all {
@@ -283,7 +282,7 @@ func TestLives(t *testing.T) {
 	}
 }
 
-// TestNames: each thread is named before it does something, again if its name changes.
+// TestNames: each thread is named before its first entry, and again if its name changes.
 func TestNames(t *testing.T) {
 	var events []*event.Event
 	for tid := 1; tid <= maxNames+2; tid++ {
@@ -308,14 +307,14 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestEmpty: a trace without events is one all the same.
+// TestEmpty: a trace without events is a valid file.
 func TestEmpty(t *testing.T) {
 	if all := write(t); len(all) != 0 {
 		t.Errorf("%v", all)
 	}
 }
 
-// TestNotClosed: readers take a file that lacks its end.
+// TestNotClosed: a file without its end can be read.
 func TestNotClosed(t *testing.T) {
 	var out bytes.Buffer
 	w := NewWriter(&out)

@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/chrome"
 )
 
-// What Perfetto opens: the thread's name, then what it did.
+// The file has the thread's name, then its verbs.
 func ExampleWriter() {
 	w := chrome.NewWriter(os.Stdout)
 	err := w.Event(&event.Event{

@@ -7,8 +7,8 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
-// An end is a QP as the end of a connection. What one end sends and the other one
-// receives is in order, so counting tells which belong together.
+// An end is a QP as one end of a connection. Messages arrive in order, so counting matches sends
+// and receives.
 type end struct {
 	pid  int
 	file int
@@ -19,7 +19,7 @@ type end struct {
 	got  uint64
 }
 
-// flowEnds are the QPs that are alive, by number.
+// flowEnds are the existing QPs by number.
 type flowEnds map[uint64][]*end
 
 func (f flowEnds) open(pid int, o event.Object) *end {
@@ -43,8 +43,8 @@ func (f flowEnds) shut(q *end) {
 	}
 }
 
-// other returns what an end is connected to, nil if that is not traced. Numbers
-// are unique on one device only.
+// other returns the other end of a connection, or nil if it is not traced. Numbers are unique on
+// one device only, so both ends must name each other.
 func (f flowEnds) other(q *end) *end {
 	for _, x := range f[q.peer] {
 		if x != q && x.peer == q.num && q.peer != 0 {
@@ -54,7 +54,7 @@ func (f flowEnds) other(q *end) *end {
 	return nil
 }
 
-// flows writes where arrows begin and end.
+// flows writes the beginnings and ends of arrows.
 func (w *Writer) flows(e *event.Event) error {
 	if e.Failed() {
 		return nil

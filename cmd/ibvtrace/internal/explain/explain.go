@@ -1,5 +1,4 @@
-// Package explain says why verbs failed: in the words of verbs, from the trace up
-// to there, where that tells more than the errno.
+// Package explain explains why verbs failed, if the trace so far tells more than the errno.
 package explain
 
 import (
@@ -11,25 +10,25 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// An Explainer is a Sink that hands events on, failed ones with what it found out:
-// Rejects and Why. What it remembers is bounded by the objects that are alive.
+// An Explainer is a Sink that sets Rejects and Why in failed events, and passes all events on.
+// Its memory use is bounded by the number of existing objects.
 type Explainer struct {
 	next  event.Sink
 	files map[int]*file
 }
 
-// New returns an Explainer that hands events on to next.
+// New returns an Explainer that passes events on to next.
 func New(next event.Sink) *Explainer { return &Explainer{next: next, files: make(map[int]*file)} }
 
-// Close closes what events are handed on to.
+// Close closes the next Sink.
 func (x *Explainer) Close() error { return x.next.Close() }
 
-// A file is an open device with the objects in it.
+// A file is an open device file with its objects.
 type file struct {
-	pid     int // that opened it
+	pid     int // the process that opened it
 	objects map[id]*object
-	limits  map[string]uint64 // what query_device said, by field
-	probed  bool              // rdma-core asked whether the kernel has the ioctl
+	limits  map[string]uint64 // results of query_device, by field
+	probed  bool              // rdma-core has probed for the ioctl
 }
 
 type id struct {
@@ -37,15 +36,15 @@ type id struct {
 	handle uint64
 }
 
-// An object is one that is alive.
+// An object is an existing object.
 type object struct {
-	uses    []id // what it keeps from being destroyed
+	uses    []id // objects that can't be destroyed before it
 	qpType  string
 	qpState uapi.IbQpState
-	known   bool // qpState is
+	known   bool // qpState is known
 }
 
-// Event explains the event if it failed, and hands it on.
+// Event explains the event if it failed, and passes it on.
 func (x *Explainer) Event(e *event.Event) error {
 	if status, _ := e.Broken(); status != "" && e.Why == "" {
 		e.Why = status + ": " + meaning(status)
@@ -70,7 +69,7 @@ func (x *Explainer) Event(e *event.Event) error {
 	return x.next.Event(e)
 }
 
-// meaning says what lies behind a completion's status.
+// meaning explains a completion's status.
 func meaning(status string) string {
 	for _, v := range uapi.EnumIbWcStatus.Values {
 		if uapi.EnumIbWcStatus.Short(v.Value) == status {
@@ -80,7 +79,7 @@ func meaning(status string) string {
 	return uapi.WCMeaning(uapi.IB_WC_GENERAL_ERR)
 }
 
-// follow remembers what a verb changed.
+// follow tracks the objects and QP states that a verb changes.
 func (f *file) follow(e *event.Event) {
 	for _, o := range e.Created {
 		n := &object{}
@@ -115,7 +114,7 @@ func (f *file) follow(e *event.Event) {
 	}
 }
 
-// learn keeps a device's limits.
+// learn records a device's limits.
 func (f *file) learn(fields []event.Field) {
 	for i := range fields {
 		v := &fields[i].Value
@@ -126,7 +125,7 @@ func (f *file) learn(fields []event.Field) {
 	}
 }
 
-// handles returns the objects that arguments name.
+// handles returns the objects that the arguments refer to.
 func handles(fields []event.Field) []id {
 	var out []id
 	event.Walk(fields, func(v *event.Value) {
@@ -154,7 +153,7 @@ func stateNamed(name string) (uapi.IbQpState, bool) {
 	return 0, false
 }
 
-// explain tries what may be wrong, the surest first.
+// explain tries the possible reasons, the most certain first.
 func (f *file) explain(e *event.Event) {
 	for _, try := range []func(*event.Event) (rejects, why string){
 		f.probe, f.missing, f.busy, f.transition, f.limit, f.memory, f.byErrno,
@@ -165,7 +164,7 @@ func (f *file) explain(e *event.Event) {
 	}
 }
 
-// probe knows the calls with which rdma-core and goverbs begin: they must fail.
+// probe recognizes calls of rdma-core and goverbs that fail on purpose.
 func (f *file) probe(e *event.Event) (string, string) {
 	if e.Errno == "EPROTONOSUPPORT" && e.Object == "DEVICE" && e.Method == "0xfff" {
 		return "", "no error: this is how goverbs asks which driver a device has"
@@ -177,7 +176,7 @@ func (f *file) probe(e *event.Event) (string, string) {
 	return "", ""
 }
 
-// missing looks for handles of objects that are not there.
+// missing looks for handles of objects that do not exist.
 func (f *file) missing(e *event.Event) (string, string) {
 	if e.Errno != "ENOENT" && e.Errno != "EINVAL" && e.Errno != "EBADF" {
 		return "", ""
@@ -191,7 +190,7 @@ func (f *file) missing(e *event.Event) (string, string) {
 			continue
 		}
 		if v.Gen > 0 && e.Errno != "EINVAL" {
-			return e.Args[i].Name, fmt.Sprintf("%s %d is destroyed", v.Str, v.Num)
+			return e.Args[i].Name, fmt.Sprintf("%s %d was destroyed", v.Str, v.Num)
 		}
 		if e.Errno == "ENOENT" {
 			return e.Args[i].Name, fmt.Sprintf("there is no %s %d in this context", v.Str, v.Num)
@@ -200,10 +199,10 @@ func (f *file) missing(e *event.Event) (string, string) {
 	return "", ""
 }
 
-// maxUsers is how many users of an object are named.
+// maxUsers bounds the users of an object that are named.
 const maxUsers = 3
 
-// busy names what keeps an object from being destroyed.
+// busy names the objects that keep an object from being destroyed.
 func (f *file) busy(e *event.Event) (string, string) {
 	if e.Errno != "EBUSY" || len(e.Args) == 0 || e.Args[0].Value.Form != event.Handle {
 		return "", ""
@@ -226,7 +225,7 @@ func (f *file) busy(e *event.Event) (string, string) {
 	return e.Args[0].Name, "still used by " + some(users, maxUsers)
 }
 
-// transition holds a modify_qp against the state table.
+// transition checks a modify_qp against the state table.
 func (f *file) transition(e *event.Event) (string, string) {
 	if !strings.HasSuffix(e.Verb, "modify_qp") || e.Errno != "EINVAL" {
 		return "", ""
@@ -255,7 +254,7 @@ func (f *file) transition(e *event.Event) (string, string) {
 	if why := uapi.WhyNotModifyQP(q.qpType, from, to, maskOf(m.Words)); why != "" {
 		return "attr_mask", why
 	}
-	return "", "the attributes are those that the state machine asks for: a value is wrong (port, P_Key or GID index, path MTU), or no path leads to the other side"
+	return "", "the state transition allows these attributes, so a value is wrong (port, P_Key or GID index, path MTU), or there is no path to the peer"
 }
 
 func maskOf(words []string) uapi.IbQpAttrMask {
@@ -270,7 +269,7 @@ func maskOf(words []string) uapi.IbQpAttrMask {
 	return mask
 }
 
-// limitsOf says which limit of a device an argument must keep to.
+// limitsOf has the device limit of an argument.
 var limitsOf = map[string]string{
 	"max_send_wr":  "max_qp_wr",
 	"max_recv_wr":  "max_qp_wr",
@@ -281,7 +280,7 @@ var limitsOf = map[string]string{
 	"max_sge":      "max_srq_sge",
 }
 
-// limit compares what was asked for with what the program was told it may.
+// limit compares arguments with the limits that the program has queried.
 func (f *file) limit(e *event.Event) (string, string) {
 	if e.Errno != "EINVAL" && e.Errno != "ENOMEM" {
 		return "", ""
@@ -302,14 +301,14 @@ func (f *file) beyond(args []event.Field, path string) (string, string) {
 			}
 		}
 		limit, ok := limitsOf[args[i].Name]
-		if most := f.limits[limit]; ok && (v.Form == event.Uint || v.Form == event.Int) && most > 0 && v.Num > most {
-			return name, fmt.Sprintf("the device takes at most %d (%s)", most, limit)
+		if max := f.limits[limit]; ok && (v.Form == event.Uint || v.Form == event.Int) && max > 0 && v.Num > max {
+			return name, fmt.Sprintf("the device's limit is %d (%s)", max, limit)
 		}
 	}
 	return "", ""
 }
 
-// memory is about registering memory.
+// memory explains failed memory registrations.
 func (f *file) memory(e *event.Event) (string, string) {
 	if !strings.Contains(e.Verb, "reg_mr") {
 		return "", ""
@@ -318,7 +317,7 @@ func (f *file) memory(e *event.Event) (string, string) {
 	case "ENOMEM":
 		return "length", "more memory than the process may lock, see ulimit -l (RLIMIT_MEMLOCK), or the kernel has no more"
 	case "EFAULT":
-		return "start", "not all of it is mapped, or it may not be written to as the access flags ask"
+		return "start", "not all of the memory is mapped, or the access flags need write permission that it lacks"
 	case "EINVAL":
 		if a := event.Find(e.Args, "access_flags"); a != nil {
 			local := false
@@ -338,30 +337,30 @@ func (f *file) memory(e *event.Event) (string, string) {
 			return "hca_va", "its offset in the page differs from start's"
 		}
 	case "EOPNOTSUPP":
-		return "access_flags", "the device does not have what they ask for"
+		return "access_flags", "the device does not support these flags"
 	}
 	return "", ""
 }
 
-// errnos are what an error means wherever nothing better is known.
+// errnos are the meanings of errors for which nothing better is known.
 var errnos = map[string]string{
 	"EPROTONOSUPPORT": "this kernel does not have the verb",
-	"EOPNOTSUPP":      "the device or its driver does not have this",
+	"EOPNOTSUPP":      "the device or its driver does not support this",
 	"ENOSYS":          "the driver does not have this verb",
-	"ENOTTY":          "this file is no RDMA device",
+	"ENOTTY":          "this file is not an RDMA device",
 	"EIO":             "the device is gone: it was removed or reset",
 	"ENODATA":         "there is no such entry",
 	"ENODEV":          "no device or network interface fits",
-	"EACCES":          "not allowed to this user",
-	"EPERM":           "it takes a privilege that the process does not have",
-	"ENETUNREACH":     "no route leads there",
+	"EACCES":          "not allowed for this user",
+	"EPERM":           "the process lacks a privilege",
+	"ENETUNREACH":     "there is no route to this address",
 	"EADDRNOTAVAIL":   "no RDMA device has this address",
-	"EADDRINUSE":      "another one listens there",
+	"EADDRINUSE":      "another listener has this address",
 }
 
 func (f *file) byErrno(e *event.Event) (string, string) {
 	if e.Errno == "ENODATA" && strings.Contains(e.Verb, "query_gid") {
-		return "gid_index", "the GID table has nothing there"
+		return "gid_index", "this entry of the GID table is empty"
 	}
 	return "", errnos[e.Errno]
 }

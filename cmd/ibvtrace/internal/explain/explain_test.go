@@ -24,7 +24,7 @@ func made(kind string, n uint64) []event.Object {
 	return []event.Object{{Type: kind, Handle: n, Gen: 1, File: 1}}
 }
 
-// script is what a program did before.
+// script returns the events before the one that is explained.
 func script() []*event.Event {
 	ok := func(verb string, e event.Event) *event.Event {
 		e.Verb, e.Kind, e.File, e.Returned = verb, event.Control, 1, true
@@ -59,22 +59,22 @@ func TestExplain(t *testing.T) {
 		{"ibv_modify_qp", "EINVAL", []event.Field{qp, field("attr_mask", flags("STATE")), field("qp_state", word("RTS"))},
 			"attr_mask", "a RC QP can't go from INIT to RTS"},
 		{"ibv_modify_qp", "EINVAL", []event.Field{qp, field("attr_mask", flags("PORT"))},
-			"", "the attributes are those that the state machine asks for: a value is wrong (port, P_Key or GID index, path MTU), or no path leads to the other side"},
+			"", "the state transition allows these attributes, so a value is wrong (port, P_Key or GID index, path MTU), or there is no path to the peer"},
 		{"ibv_modify_qp", "EINVAL", []event.Field{qp, field("attr_mask", flags("STATE")), field("qp_state", word("99"))},
 			"qp_state", "there is no such state"},
 		{"ibv_destroy_cq", "EBUSY", []event.Field{field("cq", handle("cq", 2))}, "cq", "still used by qp 3"},
 		{"ibv_dealloc_pd", "EBUSY", []event.Field{field("pd", handle("pd", 1))}, "pd", "still used by qp 3"},
-		{"ibv_dereg_mr", "ENOENT", []event.Field{field("mr", handle("mr", 4))}, "mr", "mr 4 is destroyed"},
+		{"ibv_dereg_mr", "ENOENT", []event.Field{field("mr", handle("mr", 4))}, "mr", "mr 4 was destroyed"},
 		{"ibv_create_cq", "ENOENT", []event.Field{field("comp_channel", event.Value{Form: event.Handle, Str: "comp_channel", Num: 9})},
 			"comp_channel", "there is no comp_channel 9 in this context"},
 		{"ibv_create_qp", "EINVAL", []event.Field{field("pd", handle("pd", 1)), field("cap", event.Value{Form: event.Struct, Fields: []event.Field{field("max_send_wr", number(1001))}})},
-			"cap.max_send_wr", "the device takes at most 1000 (max_qp_wr)"},
-		{"ibv_create_cq", "EINVAL", []event.Field{field("cqe", number(40000))}, "cqe", "the device takes at most 32767 (max_cqe)"},
+			"cap.max_send_wr", "the device's limit is 1000 (max_qp_wr)"},
+		{"ibv_create_cq", "EINVAL", []event.Field{field("cqe", number(40000))}, "cqe", "the device's limit is 32767 (max_cqe)"},
 		{"ibv_reg_mr", "ENOMEM", nil, "length", "more memory than the process may lock, see ulimit -l (RLIMIT_MEMLOCK), or the kernel has no more"},
 		{"ibv_reg_mr", "EINVAL", []event.Field{field("access_flags", flags("REMOTE_WRITE"))}, "access_flags", "REMOTE_WRITE needs LOCAL_WRITE too"},
 		{"ibv_reg_mr", "EINVAL", []event.Field{field("start", number(0x1000)), field("hca_va", number(0x1001))}, "hca_va", "its offset in the page differs from start's"},
-		{"ibv_query_gid_ex", "ENODATA", nil, "gid_index", "the GID table has nothing there"},
-		{"ibv_open_xrcd", "EOPNOTSUPP", nil, "", "the device or its driver does not have this"},
+		{"ibv_query_gid_ex", "ENODATA", nil, "gid_index", "this entry of the GID table is empty"},
+		{"ibv_open_xrcd", "EOPNOTSUPP", nil, "", "the device or its driver does not support this"},
 		{"ibv_query_device", "ENOSPC", nil, "", ""},
 		{"ibv_create_qp", "EDOM", nil, "", ""},
 	} {
@@ -98,7 +98,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestForgets: handles mean nothing once their file is closed, or its process gone.
+// TestForgets: a file is forgotten when it is closed, or when its process ends.
 func TestForgets(t *testing.T) {
 	for _, end := range []*event.Event{
 		{Kind: event.Close, Verb: "close", File: 1, Returned: true},
@@ -117,7 +117,7 @@ func TestForgets(t *testing.T) {
 	}
 }
 
-// TestProbe: goverbs begins with a method that no kernel has.
+// TestProbe: goverbs calls a method that no kernel has, to find a device's driver.
 func TestProbe(t *testing.T) {
 	for method, want := range map[string]string{
 		"0xfff": "no error: this is how goverbs asks which driver a device has",
@@ -134,7 +134,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestCompletion: a completion that is no success says what lies behind it.
+// TestCompletion: failed completions are explained.
 func TestCompletion(t *testing.T) {
 	wc := func(status string) event.Value {
 		return event.Value{Form: event.Struct, Fields: []event.Field{field("status", word(status))}}

@@ -45,8 +45,8 @@ func TestLimits(t *testing.T) {
 		limit event.Value
 		why   string
 	}{
-		{number(32767), "the device takes at most 32767 (max_cqe)"},
-		{event.Value{Form: event.Int, Num: 32767}, "the device takes at most 32767 (max_cqe)"},
+		{number(32767), "the device's limit is 32767 (max_cqe)"},
+		{event.Value{Form: event.Int, Num: 32767}, "the device's limit is 32767 (max_cqe)"},
 		{event.Value{Form: event.Hex, Num: 32767}, ""},
 		{word("many"), ""},
 	} {

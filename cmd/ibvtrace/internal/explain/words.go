@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// some lists the first few words, and says how many there are more.
-func some(words []string, most int) string {
+// some lists at most max words, and the number of the others.
+func some(words []string, max int) string {
 	slices.Sort(words)
-	if len(words) <= most {
+	if len(words) <= max {
 		return strings.Join(words, ", ")
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(words[:most], ", "), len(words)-most)
+	return fmt.Sprintf("%s and %d more", strings.Join(words[:max], ", "), len(words)-max)
 }

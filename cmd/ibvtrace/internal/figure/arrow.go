@@ -9,9 +9,9 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
-// An arrow leads from what one lane does to where another one sees it.
+// An arrow leads from a verb in one lane to its effect in another.
 type arrow struct {
-	from, to *item // to is nil if the other side notices nothing
+	from, to *item // to is nil if the other side does not notice
 	fromLane *lane
 	toLane   *lane
 	kind     arrowKind
@@ -23,17 +23,17 @@ type arrowKind uint8
 
 const (
 	message   arrowKind = iota // from a post to the completion of a receive
-	exchanged                  // a QP's number, told by other means
-	managed                    // by the connection manager
-	oneSided                   // reaches the other side's memory
+	exchanged                  // a QP's number, exchanged by other means
+	managed                    // a message of the connection manager
+	oneSided                   // an access to the other side's memory
 )
 
 // links collects the ends of arrows that are not messages.
 type links struct {
-	qps  []link // were made
-	dest []link // were told the number of the other one
-	asks []link // connect and accept, with the QP number in them
-	told []link // the events of these
+	qps  []link // creations of QPs
+	dest []link // modify_qp with the peer's number
+	asks []link // connect and accept, with the QP number
+	told []link // the resulting events
 }
 
 type link struct {
@@ -43,7 +43,7 @@ type link struct {
 	num uint64
 }
 
-// maxLinks bounds them.
+// maxLinks bounds each list of links.
 const maxLinks = 256
 
 func (k *links) made(l *lane, q *qp, at *item) { keep(&k.qps, link{l, at, q, q.num}) }
@@ -56,7 +56,7 @@ func keep(list *[]link, l link) {
 	}
 }
 
-// cm keeps what the connection manager sends and gets.
+// cm keeps QP numbers that the connection manager sends and receives.
 func (k *links) cm(l *lane, e *event.Event, at *item) {
 	if e.Verb == "rdma_connect" || e.Verb == "rdma_accept" {
 		if n := event.Find(e.Args, "conn_param.qp_num"); n != nil {
@@ -130,7 +130,7 @@ func (f *Figure) findArrows() {
 	}
 }
 
-// peer returns how the QP came to be that a QP is connected to.
+// peer returns the creation of the QP that q is connected to.
 func (f *Figure) peer(l *lane, q *qp) link {
 	for _, made := range f.links.qps {
 		if made.lane != l && made.num == q.peer && made.num != 0 && made.qp.peer == q.num {
@@ -140,7 +140,7 @@ func (f *Figure) peer(l *lane, q *qp) link {
 	return link{}
 }
 
-// messages adds arrows for what one QP sent to another. Both are in order: the
+// messages adds arrows for the messages from one QP to another. Both lists are in order: the
 // first send completes the first receive.
 func (f *Figure) messages(l *lane, out runs, to *lane, in runs) {
 	sent, got := out.settled(), in.settled()

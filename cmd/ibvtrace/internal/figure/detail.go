@@ -22,8 +22,8 @@ func find(e *event.Event, names ...string) *event.Value {
 	return nil
 }
 
-// verbKey says which verbs are the same: those with one name, if they do not take
-// a QP from state to state.
+// verbKey returns a key that is the same for verbs to be folded: those with the same name, QP
+// state, event and opcode.
 func verbKey(e *event.Event) string {
 	key := e.Verb
 	if s := event.Find(e.Args, "qp_state"); s != nil {
@@ -47,7 +47,7 @@ func list(fields []event.Field, name string) []event.Value {
 	return nil
 }
 
-// detail says in a few words what a verb was for.
+// detail returns the most important arguments and results of a verb.
 func detail(e *event.Event) string {
 	word := func(name string) string {
 		if v := find(e, name); v != nil {
@@ -119,7 +119,7 @@ func detail(e *event.Event) string {
 	return strings.Join(parts, ", ")
 }
 
-// size writes bytes with a unit that keeps the number short.
+// size formats a number of bytes with a suitable unit.
 func size(n uint64) string {
 	for i, unit := range []string{"B", "KiB", "MiB", "GiB", "TiB"} {
 		if shift := 10 * i; n>>shift < 10240 && n&(1<<shift-1) == 0 || n>>shift < 1024 {
@@ -132,7 +132,7 @@ func size(n uint64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// what is the box's text beside the verb.
+// what returns the box's text beside the verb.
 func (i *item) what() string {
 	switch {
 	case strings.HasPrefix(i.verb, "ibv_poll_cq"):

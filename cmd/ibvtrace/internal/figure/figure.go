@@ -1,7 +1,6 @@
-// Package figure draws traces: a lane for each process, the verbs that the kernel
-// runs dark and those that post and poll light, what repeats folded, the states of
-// the queue pairs along the lanes, and arrows from what one side sends to where
-// the other one sees it.
+// Package figure draws traces. Each process has a lane. Control verbs are dark, data verbs are
+// light, and repetitions are folded. The states of queue pairs are drawn along the lanes. Arrows
+// lead from sends to the receives that they complete.
 package figure
 
 import (
@@ -14,11 +13,10 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
 )
 
-// A Figure takes events and draws them. Its memory is bounded by the lanes, not
-// by the number of events.
+// A Figure collects events and draws them. Its memory use is bounded, for any number of events.
 type Figure struct {
 	Title   string
-	Sources []string // the names of the traces, by the source of their events
+	Sources []string // the names of the traces, by source
 
 	lanes    []*lane
 	byID     map[laneID]*lane
@@ -31,13 +29,13 @@ type Figure struct {
 
 type laneID struct{ source, pid int }
 
-// maxLanes is how many processes a figure shows.
+// maxLanes bounds the processes that a figure shows.
 const maxLanes = 6
 
 // New returns a Figure.
 func New() *Figure {
 	f := &Figure{byID: make(map[laneID]*lane)}
-	f.describe = text.NewWriter(&f.line, text.Options{Durations: true, Most: 32})
+	f.describe = text.NewWriter(&f.line, text.Options{Durations: true, MaxBytes: 32})
 	return f
 }
 
@@ -51,7 +49,7 @@ func (f *Figure) Empty() bool {
 	return true
 }
 
-// lane returns the lane of the event's process, nil if there is no more room.
+// lane returns the lane of the event's process, or nil if there are too many.
 func (f *Figure) lane(source int, e *event.Event) *lane {
 	id := laneID{source, e.PID}
 	if l, ok := f.byID[id]; ok {
@@ -68,7 +66,7 @@ func (f *Figure) lane(source int, e *event.Event) *lane {
 	return l
 }
 
-// Add takes an event of a source.
+// Add adds an event of a source.
 func (f *Figure) Add(source int, e *event.Event) error {
 	switch e.Kind {
 	case event.Note:
@@ -119,7 +117,7 @@ func (f *Figure) Add(source int, e *event.Event) error {
 	}
 	n.calls[where] = max(1, uint64(len(list(e.Args, "wr"))))
 	if e.Kind == event.Async {
-		n.first = n.end // until then it waited
+		n.first = n.end // it waited until then
 	}
 	at := l.add(n)
 	if at == nil {
@@ -135,7 +133,7 @@ func (f *Figure) Add(source int, e *event.Event) error {
 	return err
 }
 
-// follow keeps track of QPs, and of what goes from one to another.
+// follow tracks QPs and the messages between them.
 func (f *Figure) follow(l *lane, e *event.Event, at *item) {
 	for _, o := range e.Created {
 		if o.Type == "qp" && len(l.qps) < maxQPs {
@@ -204,7 +202,7 @@ func consumesReceive(opcode string) bool {
 	return strings.HasPrefix(opcode, "SEND") || opcode == "RDMA_WRITE_WITH_IMM"
 }
 
-// since is a time on the figure's axis.
+// since formats a time on the figure's axis.
 func since(d time.Duration) string {
 	switch {
 	case d < 10*time.Millisecond:

@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
-// A side makes the events of one program.
+// A side generates the events of one program.
 type side struct {
 	f      *Figure
 	source int
@@ -67,7 +67,7 @@ func pair(f *Figure) (a, b *side) {
 	return &side{f: f, source: 0, qpn: 0x11, peer: 0x12, now: start}, &side{f: f, source: 1, qpn: 0x12, peer: 0x11, now: start}
 }
 
-// wellFormed checks that b is XML and returns its text.
+// wellFormed checks that b is well-formed XML, and returns its text.
 func wellFormed(t *testing.T, b []byte) string {
 	t.Helper()
 	var text strings.Builder
@@ -96,7 +96,7 @@ func svg(t *testing.T, f *Figure) string {
 	return wellFormed(t, b.Bytes())
 }
 
-// TestConnection: two programs, one sends 1000 messages, of which 7 answered.
+// TestConnection: one program sends 1000 messages, and the other one answers 7 of them.
 func TestConnection(t *testing.T) {
 	f := New()
 	f.Sources = []string{"a.json", "b.json"}
@@ -135,8 +135,7 @@ func TestConnection(t *testing.T) {
 	}
 }
 
-// TestArrowsPointDown: nothing is drawn above what it comes from, whatever the
-// clocks of two machines say.
+// TestArrowsPointDown: no arrow points up, even if the clocks of two machines differ.
 func TestArrowsPointDown(t *testing.T) {
 	for _, skew := range []time.Duration{-time.Hour, 0, time.Hour} {
 		f := New()
@@ -152,17 +151,17 @@ func TestArrowsPointDown(t *testing.T) {
 			if arrow.kind == message {
 				n++
 				if arrow.to.row < arrow.from.row {
-					t.Errorf("with %v between clocks, a message goes up from row %d to %d", skew, arrow.from.row, arrow.to.row)
+					t.Errorf("with a skew of %v, a message goes up from row %d to %d", skew, arrow.from.row, arrow.to.row)
 				}
 			}
 		}
 		if n != 1 {
-			t.Errorf("with %v between clocks: %d arrows for messages", skew, n)
+			t.Errorf("with a skew of %v: %d arrows for messages", skew, n)
 		}
 	}
 }
 
-// TestLoops: what came again and again is there once, with a count.
+// TestLoops: a repeated sequence is drawn once, with a count.
 func TestLoops(t *testing.T) {
 	f := New()
 	a, _ := pair(f)
@@ -180,7 +179,7 @@ func TestLoops(t *testing.T) {
 	}
 }
 
-// TestBounded: a long trace that never repeats, of many processes, stays small.
+// TestBounded: a long trace without repetitions, of many processes, makes a small figure.
 func TestBounded(t *testing.T) {
 	f := New()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -197,7 +196,7 @@ func TestBounded(t *testing.T) {
 	}
 	text := svg(t, f)
 	if !strings.Contains(text, "more verbs, which did not fit") || !strings.Contains(text, "3 more processes are not shown") {
-		t.Error("the figure does not say what it leaves out")
+		t.Error("the figure does not say what it omits")
 	}
 }
 
@@ -220,7 +219,7 @@ func TestHostileNames(t *testing.T) {
 		}
 	}
 	if !strings.Contains(b.String(), `href="#v0-0"`) || !strings.Contains(b.String(), `id="v0-0"`) {
-		t.Error("the box does not lead to its line")
+		t.Error("the box does not link to its line")
 	}
 }
 
@@ -241,7 +240,7 @@ func FuzzFigure(f *testing.F) {
 	})
 }
 
-// TestDatagrams: a datagram's way is found by the numbers in it.
+// TestDatagrams: the QP numbers in work requests and completions match datagrams.
 func TestDatagrams(t *testing.T) {
 	f := New()
 	a, b := pair(f)
@@ -265,7 +264,7 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// TestOneSided: what the other side does not notice leads to nothing of it.
+// TestOneSided: arrows of one-sided operations do not lead to an item.
 func TestOneSided(t *testing.T) {
 	f := New()
 	a, b := pair(f)

@@ -24,8 +24,8 @@ li.failed { border-color: #c62828; }
 <body>
 `
 
-// HTML writes a page that needs nothing else: the figure, and below it the line of
-// the first verb of each box, to which the box leads.
+// HTML writes a self-contained page with the figure, and below it the line of the first verb of
+// each box. Each box links to its line.
 func (f *Figure) HTML(w io.Writer) error {
 	var c canvas
 	svg := canvas{links: true}

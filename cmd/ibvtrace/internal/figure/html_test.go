@@ -14,8 +14,8 @@ type element struct {
 	attrs map[string]string
 }
 
-// pageOf returns a figure's page and its elements. Every one of them has an end, or is
-// one that HTML gives none.
+// pageOf returns a figure's page and its elements. It checks that elements are closed, except
+// meta, which has no end tag.
 func pageOf(t *testing.T, f *Figure) (page []byte, all []element) {
 	t.Helper()
 	var b bytes.Buffer
@@ -44,7 +44,7 @@ func pageOf(t *testing.T, f *Figure) (page []byte, all []element) {
 	}
 }
 
-// TestPage: the page is whole, loads nothing, and its links lead to what is on it.
+// TestPage: the page is complete, loads nothing, and its links lead to elements of the page.
 func TestPage(t *testing.T) {
 	f := New()
 	f.Title = "A connection"
@@ -58,7 +58,7 @@ func TestPage(t *testing.T) {
 	page, all := pageOf(t, f)
 
 	if n := strings.Count(string(page), "://"); n != 1 || !strings.Contains(string(page), `xmlns="http://www.w3.org/2000/svg"`) {
-		t.Errorf("%d URLs besides the name of SVG's form", n-1)
+		t.Errorf("%d URLs besides SVG's namespace", n-1)
 	}
 	if strings.Count(string(page), "url(") != strings.Count(string(page), "url(#") {
 		t.Error("a style leads elsewhere")
@@ -107,12 +107,12 @@ func TestPage(t *testing.T) {
 		}
 	}
 
-	// The picture in it is XML by itself.
+	// The figure by itself is XML.
 	from, to := bytes.Index(page, []byte("<svg")), bytes.Index(page, []byte("</svg>"))
 	if from < 0 || to < from {
-		t.Fatal("no picture")
+		t.Fatal("no figure")
 	}
 	if text := wellFormed(t, page[from:to+len("</svg>")]); !strings.Contains(text, "3 messages") {
-		t.Errorf("the picture says %q", text)
+		t.Errorf("the figure's text is %q", text)
 	}
 }

@@ -6,37 +6,37 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
-// An item is a box of a lane: a verb, or one after the other of the same kind.
+// An item is a box of a lane: one or more verbs with the same key.
 type item struct {
-	key     string // what makes verbs the same
+	key     string // see verbKey
 	verb    string
 	kind    event.Kind
-	details []string // of the first few
-	line    string   // the first one as text
+	details []string // of the first few verbs
+	line    string   // of the first verb
 	errno   string
 	failed  uint64
 	calls   [2]uint64 // in user space, in the kernel
 	moved   uint64    // bytes, of posts
 	done    uint64    // completions, of polls
 	first   time.Time
-	end     time.Time // of the last
+	end     time.Time // of the last verb
 	spent   time.Duration
 	timed   bool
 	loop    *loop
-	phase   *loop // the phase of posting and polling that it is in
-	into    *item // it was found to be a repetition of this one
+	phase   *loop // its phase of data verbs
+	into    *item // the item into which it was folded
 
 	row int
 }
 
-// A loop is a sequence of items that came again and again.
+// A loop is a repeated sequence of items.
 type loop struct{ count uint64 }
 
-// count is how often the verb was called. One that the library hands on to the
-// kernel is seen in both.
+// count returns the number of calls. A verb that the library passes on to the kernel is traced
+// in both.
 func (i *item) count() uint64 { return max(i.calls[0], i.calls[1]) }
 
-// is returns the item that stands for this one.
+// is returns the item into which this one was folded, or itself.
 func (i *item) is() *item {
 	for i.into != nil {
 		i = i.into
@@ -46,7 +46,7 @@ func (i *item) is() *item {
 
 const maxDetails = 3
 
-// add counts another of the same.
+// add folds another item into this one.
 func (i *item) add(o *item) {
 	for k := range i.calls {
 		i.calls[k] += o.calls[k]
@@ -55,7 +55,7 @@ func (i *item) add(o *item) {
 	i.moved += o.moved
 	i.done += o.done
 	if o.calls[1] == 0 || i.calls[0] == 0 {
-		i.spent += o.spent // else it is within the library's time
+		i.spent += o.spent // otherwise it is part of the library's time
 	}
 	i.timed = i.timed || o.timed
 	if o.end.After(i.end) {
@@ -70,7 +70,7 @@ func (i *item) add(o *item) {
 		}
 	}
 	if o.kind == event.Control {
-		i.kind = o.kind // the kernel was in it
+		i.kind = o.kind // the kernel was involved
 	}
 	o.into = i
 }

@@ -14,26 +14,26 @@ type lane struct {
 	comm   string
 	device string
 	items  []*item
-	hot    int // items from here on are one phase of posting and polling; -1: none
+	hot    int // items from this index on are one phase of data verbs; -1: none
 	phase  *loop
 	qps    []*qp
 	after  uint64 // events beyond those that fit
 	ended  string
 }
 
-// A qp is a queue pair with the states that it went through.
+// A qp is a queue pair with its states.
 type qp struct {
 	file   int
 	handle uint64
 	gen    int
 	num    uint64
-	peer   uint64 // the number of that which it is connected to; 0: none yet
+	peer   uint64 // the number of the connected QP; 0: not connected
 	states []state
 	over   *item // nil: to the end
 
-	sent  map[uint64]*runs // messages that complete a receive, by the QP that they are for
-	got   map[uint64]*runs // receives that completed, by the QP that the message is from
-	aside map[string]*runs // what the other side does not notice, by opcode
+	sent  map[uint64]*runs // messages that complete a receive, by destination QP
+	got   map[uint64]*runs // completed receives, by source QP
+	aside map[string]*runs // one-sided operations, by opcode
 }
 
 // count adds a message to the runs of a key.
@@ -52,15 +52,14 @@ func count[K comparable](m *map[K]*runs, key K, at *item) {
 	r.add(at, 1)
 }
 
-// A state is one of a QP's, from an item on.
+// A state is a QP's state from an item on.
 type state struct {
 	name string
 	from *item
 }
 
-// maxItems bounds a lane, maxPeriod the length of a loop that is recognized,
-// maxQPs how many queue pairs a lane keeps, and maxPeers with how many others one
-// of them exchanges datagrams.
+// maxItems bounds the items of a lane, maxPeriod the length of a recognized loop, maxQPs the
+// queue pairs of a lane, and maxPeers the QPs with which one exchanges datagrams.
 const (
 	maxItems  = 1000
 	maxPeriod = 12
@@ -68,7 +67,7 @@ const (
 	maxPeers  = 64
 )
 
-// isHot reports whether a verb is one of those that make up a program's data path.
+// isHot reports whether a verb belongs to a program's data path.
 func isHot(verb string) bool {
 	verb = strings.TrimPrefix(verb, "ibv_")
 	for _, p := range []string{"post_", "poll_", "wr_", "start_poll", "next_poll", "end_poll", "req_notify_cq", "get_cq_event", "ack_cq_events"} {
@@ -79,8 +78,8 @@ func isHot(verb string) bool {
 	return false
 }
 
-// add adds an item, or what it repeats gets one more. It returns which counts,
-// nil if the lane is full.
+// add adds an item, or folds it into the item that it repeats. It returns the item that now
+// represents it, or nil if the lane is full.
 func (l *lane) add(n *item) *item {
 	if isHot(n.verb) {
 		if l.hot < 0 {
@@ -88,7 +87,7 @@ func (l *lane) add(n *item) *item {
 			l.phase = new(loop)
 		}
 		n.phase = l.phase
-		// The order within a phase means nothing beyond the first round.
+		// Within a phase, the order after the first round does not matter.
 		for _, i := range l.items[l.hot:] {
 			if i.key == n.key {
 				i.add(n)
@@ -114,8 +113,8 @@ func (l *lane) add(n *item) *item {
 	return n
 }
 
-// fold finds out whether the lane ends with the same items three times, or once
-// more with those of a loop. Two times say nothing yet.
+// fold folds the end of the lane if it has the same items three times, or repeats a loop. Two
+// times are not yet a loop.
 func (l *lane) fold() {
 	same := func(a, b *item) bool { return a.key == b.key }
 	for p := 2; p <= maxPeriod && 2*p <= len(l.items); p++ {
@@ -141,7 +140,7 @@ func (l *lane) fold() {
 	}
 }
 
-// join adds the last p items to those from at on.
+// join folds the last p items into those from at on.
 func join(items []*item, at, p int) []*item {
 	n := len(items) - p
 	for k := range p {
@@ -150,7 +149,7 @@ func join(items []*item, at, p int) []*item {
 	return items[:n]
 }
 
-// isRound reports whether items are in no loop, or make up one.
+// isRound reports whether items are in no loop, or are exactly one loop.
 func isRound(items []*item) bool {
 	for _, i := range items {
 		if i.loop != items[0].loop {
@@ -160,7 +159,7 @@ func isRound(items []*item) bool {
 	return true
 }
 
-// qp returns the queue pair with a handle, nil if it is not known.
+// qp returns the queue pair with a handle, or nil.
 func (l *lane) qp(file int, v *event.Value) *qp {
 	if v == nil || v.Form != event.Handle {
 		return nil
@@ -173,7 +172,7 @@ func (l *lane) qp(file int, v *event.Value) *qp {
 	return nil
 }
 
-// byNumber returns the queue pair with a number, the youngest.
+// byNumber returns the newest queue pair with a number.
 func (l *lane) byNumber(num uint64) *qp {
 	for _, q := range slices.Backward(l.qps) {
 		if q.num == num {
@@ -183,7 +182,7 @@ func (l *lane) byNumber(num uint64) *qp {
 	return nil
 }
 
-// A runs says how many messages each item has had.
+// A runs has the number of messages of each item.
 type runs []run
 
 type run struct {
@@ -203,7 +202,7 @@ func (r *runs) add(i *item, n uint64) {
 	}
 }
 
-// settled returns the runs by the items that stand for theirs.
+// settled returns the runs with items replaced by those into which they were folded.
 func (r runs) settled() runs {
 	var out runs
 	at := make(map[*item]int)

@@ -21,15 +21,15 @@ const (
 	maxStrips  = 3
 )
 
-// longPause is what is worth a mark.
+// longPause is the shortest pause that is marked.
 const longPause = 100 * time.Millisecond
 
-// A column is where a lane is.
+// A column is the position of a lane.
 type column struct {
 	*lane
 	box      float64 // left edge of its boxes
 	strips   []*qp
-	mirrored bool // strips and times to the right
+	mirrored bool // strips and times are on the right
 	start    time.Time
 }
 
@@ -41,7 +41,7 @@ func (c *column) strip(i int) float64 {
 	return c.box - 14 - stripWidth - float64(i*stripPitch)
 }
 
-// time returns where times are, at the side away from the arrows.
+// time returns the position of times, on the side away from the arrows.
 func (c *column) time() (x float64, anchor string) {
 	n := float64(len(c.strips) * stripPitch)
 	if c.mirrored {
@@ -50,18 +50,18 @@ func (c *column) time() (x float64, anchor string) {
 	return c.box - 14 - n, "end"
 }
 
-// A plan is where everything is.
+// A plan is the position of all elements.
 type plan struct {
 	columns []*column
 	arrows  []arrow
 	top     []float64         // y of each row
-	pauses  map[*item]float64 // seconds before it
+	pauses  map[*item]float64 // seconds of the pause before an item
 	width   float64
 	height  float64
 }
 
-// layout finds a place for everything. Time runs down each lane; lanes stand side
-// by side, and an item is not above what an arrow to it comes from.
+// layout positions all elements. Lanes are side by side, and time runs down each lane. The end of
+// an arrow is never above its beginning.
 func (f *Figure) layout() *plan {
 	f.findArrows()
 	p := &plan{arrows: f.arrows, pauses: make(map[*item]float64)}
@@ -94,7 +94,7 @@ func (f *Figure) layout() *plan {
 	return p
 }
 
-// strips are the QPs whose states are shown: those that something happened to.
+// strips returns the QPs whose states are shown: those that changed state.
 func (l *lane) strips() []*qp {
 	var out []*qp
 	for _, q := range l.qps {
@@ -106,8 +106,8 @@ func (l *lane) strips() []*qp {
 	return out[:min(len(out), maxStrips)]
 }
 
-// skews returns how much the clock of each lane's machine is behind the first's,
-// as far as arrows say so: nothing arrives before it was sent.
+// skews returns how far the clock of each lane's machine is behind the first one's. It is the
+// least correction with which no message arrives before it was sent.
 func (f *Figure) skews(lanes []*lane) map[*lane]time.Duration {
 	skew := make(map[int]time.Duration) // by source
 	for _, a := range f.arrows {
@@ -147,7 +147,7 @@ func (p *plan) rows(skew map[*lane]time.Duration) {
 			}
 		}
 	}
-	// In the order of time; a lane's own order is kept whatever its threads do.
+	// Order by time, but keep the order within a lane, whose threads overlap.
 	latest := make(map[*column]time.Time)
 	for k := range all {
 		if at := latest[all[k].column]; all[k].at.Before(at) {
@@ -166,7 +166,7 @@ func (p *plan) rows(skew map[*lane]time.Duration) {
 			}
 			need := a.from.row
 			if a.kind != message {
-				need++ // so that it is seen which was first
+				need++ // to show which was first
 			}
 			row = max(row, need)
 		}
@@ -194,5 +194,5 @@ func (p *plan) rows(skew map[*lane]time.Duration) {
 	p.height = y + 96
 }
 
-// middle is the height at which an item's arrows begin and end.
+// middle returns the y at which an item's arrows begin and end.
 func (p *plan) middle(i *item) float64 { return p.top[i.row] + boxHeight/2 }

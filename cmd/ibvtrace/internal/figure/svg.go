@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
 )
 
-// A style is how the boxes of a kind look.
+// A style is the appearance of the boxes of a kind.
 type style struct{ fill, ink, edge, legend string }
 
 var styles = map[event.Kind]style{
@@ -31,7 +31,7 @@ func styleOf(k event.Kind) style {
 	return styles[event.Map]
 }
 
-// The states of a QP: one that cannot do anything yet, on its way, ready, in trouble.
+// The states of a QP and their colors.
 var stateColors = []struct{ name, fill, ink string }{
 	{"RESET", "#c9ced4", "#20262d"},
 	{"INIT", "#f3cf73", "#3d2c00"},
@@ -47,7 +47,7 @@ const (
 	sans = `system-ui,'DejaVu Sans','Segoe UI',Helvetica,Arial,sans-serif`
 )
 
-// Widths of a character at the sizes used; generous, as fonts differ.
+// Widths of a character, generous because fonts differ.
 const (
 	monoChar = 7.3
 	sansChar = 6.6
@@ -65,12 +65,12 @@ var dashOf = map[arrowKind]string{exchanged: ` stroke-dasharray="5 4"`, oneSided
 // A canvas collects the SVG.
 type canvas struct {
 	strings.Builder
-	links bool // boxes lead to the list below
+	links bool // boxes link to the list below the figure
 }
 
 func (c *canvas) put(form string, args ...any) { fmt.Fprintf(c, form, args...) }
 
-// esc makes anything text that XML takes.
+// esc escapes text for XML, and replaces characters that XML forbids.
 func esc(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == utf8.RuneError || r == 0xfffe || r == 0xffff {
@@ -81,7 +81,7 @@ func esc(s string) string {
 	return html.EscapeString(s)
 }
 
-// fit cuts s to a width.
+// fit shortens s to a width.
 func fit(s string, width, char float64) string {
 	most := int(width / char)
 	if utf8.RuneCountInString(s) <= most {
@@ -148,7 +148,7 @@ func (p *plan) names() []string {
 	return out
 }
 
-// head writes whose lane it is.
+// head draws the heading of a lane.
 func (f *Figure) head(c *canvas, col *column) {
 	y := float64(margin + 74)
 	c.put(`<text x="%.0f" y="%.0f" font-size="16" font-weight="700" fill="#12263f">%s</text>`+"\n", col.box, y, esc(fit(col.comm, boxWidth, 9.5)))
@@ -163,7 +163,7 @@ func (f *Figure) head(c *canvas, col *column) {
 	c.put(`<text x="%.0f" y="%.0f" font-size="12" fill="%s">%s</text>`+"\n", col.box, y+19, quiet, esc(fit(strings.Join(parts, " · "), boxWidth+80, sansChar)))
 }
 
-// panels mark what came again and again.
+// panels marks repeated sequences.
 func (p *plan) panels(c *canvas, col *column) {
 	group := func(i *item) *loop {
 		if i.loop != nil {
@@ -284,7 +284,7 @@ func seconds(s float64) string {
 	return fmt.Sprintf("%.1f s", s)
 }
 
-// id is what the list in HTML calls an item.
+// id returns the ID of an item in the HTML list.
 func (p *plan) id(col *column, i *item) string {
 	for k, c := range p.columns {
 		if c == col {
@@ -311,13 +311,13 @@ func (p *plan) foot(c *canvas, col *column) {
 	}
 }
 
-// drawArrows draws curves from box to box, and on them what goes there.
+// drawArrows draws the arrows as labeled curves from box to box.
 func (p *plan) drawArrows(c *canvas) {
 	column := make(map[*lane]*column)
 	for _, col := range p.columns {
 		column[col.lane] = col
 	}
-	used := make(map[*item]int) // how many arrows an item has had
+	used := make(map[*item]int) // number of arrows of an item
 	labels := make(map[[2]int]bool)
 	for _, a := range p.arrows {
 		from, to := column[a.fromLane], column[a.toLane]
@@ -337,14 +337,14 @@ func (p *plan) drawArrows(c *canvas) {
 		if a.to != nil {
 			y2 = p.middle(a.to) + spread(a.to)
 		} else {
-			x2 -= (x2 - x1) * 0.25 // it ends before the other program
+			x2 -= (x2 - x1) * 0.25 // a one-sided arrow ends before the other lane
 		}
 		bend := (x2 - x1) * 0.45
 		dash := dashOf[a.kind]
 		color := arrowColors[a.kind]
 		c.put(`<path d="M%.1f %.1f C%.1f %.1f %.1f %.1f %.1f %.1f" fill="none" stroke="%s" stroke-width="1.8" marker-end="url(#tip%d)"%s/>`+"\n",
 			x1, y1, x1+bend, y1, x2-bend, y2, x2, y2, color, a.kind, dash)
-		// A label near the beginning: those of both directions stay apart.
+		// Labels are near the beginning, so that those of both directions do not overlap.
 		var lx, ly float64
 		along := []float64{.3, .42, .2, .55, .65}
 		if a.kind == oneSided {
@@ -376,7 +376,7 @@ func (f *Figure) legend(c *canvas, p *plan) {
 			x, y = margin, y+22
 		}
 	}
-	used := make(map[string]bool) // what needs an explanation
+	used := make(map[string]bool) // what the legend must explain
 	for _, col := range p.columns {
 		for _, i := range col.items {
 			used[styleOf(i.kind).legend] = true

@@ -1,4 +1,4 @@
-// Package filter chooses events, in the manner of strace's -e.
+// Package filter selects events by expressions like those of strace's -e.
 package filter
 
 import (
@@ -12,19 +12,19 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
-// A Filter chooses events. The zero value chooses all.
+// A Filter selects events. The zero value selects all.
 type Filter struct {
 	trace   set[*event.Event]
 	object  set[objectRef]
 	status  set[*event.Event]
 	device  set[string]
-	hasData bool // trace may choose data verbs
-	none    bool // trace chooses nothing
+	hasData bool // trace may select data verbs
+	none    bool // trace selects nothing
 }
 
-// A set is a choice; the zero value chooses everything.
+// A set selects values. The zero value selects all.
 type set[T any] struct {
-	in, not []func(T) bool // one of in, none of not
+	in, not []func(T) bool // a value must match one of in, if there are any, and none of not
 }
 
 func (s *set[T]) given() bool { return len(s.in)+len(s.not) > 0 }
@@ -42,8 +42,7 @@ func (s *set[T]) add(not bool, f func(T) bool) {
 	}
 }
 
-// Add narrows the filter down by an expression, [QUALIFIER=][!]VALUE[,VALUE]...
-// Expressions with the same qualifier add up.
+// Add adds an expression, [QUALIFIER=][!]VALUE[,VALUE]... Values of the same qualifier add up.
 func (f *Filter) Add(expr string) error {
 	qualifier, values, ok := strings.Cut(expr, "=")
 	if !ok || strings.HasPrefix(expr, "/") {
@@ -53,7 +52,7 @@ func (f *Filter) Add(expr string) error {
 		}
 	}
 	values, not := strings.CutPrefix(values, "!")
-	// A pattern may have commas.
+	// A regular expression may contain commas.
 	list := []string{values}
 	if !strings.HasPrefix(values, "/") {
 		list = strings.Split(values, ",")
@@ -73,7 +72,7 @@ func (f *Filter) Add(expr string) error {
 			}
 			f.device.add(not, func(device string) bool { return device == v })
 		default:
-			err = fmt.Errorf("no qualifier %q: there are trace, object, status and device", qualifier)
+			err = fmt.Errorf("no qualifier %q; the qualifiers are trace, object, status and device", qualifier)
 		}
 		if err != nil {
 			return fmt.Errorf("-e %s: %w", expr, err)
@@ -82,14 +81,14 @@ func (f *Filter) Add(expr string) error {
 	return nil
 }
 
-// Data reports whether the filter asks for verbs that post or poll, so that they
-// have to be watched. The zero value doesn't: it slows the program down.
+// Data reports whether the filter requests data verbs. The zero value does not, since tracing
+// them slows the program down.
 func (f *Filter) Data() bool {
 	return f.trace.given() && !f.none && (len(f.trace.in) == 0 || f.hasData)
 }
 
-// Match reports whether the filter chooses an event. Notes are always chosen:
-// they tell what is missing.
+// Match reports whether the filter selects an event. It always selects notes, which say what
+// the trace lacks.
 func (f *Filter) Match(e *event.Event) bool {
 	if e.Kind == event.Note {
 		return true
@@ -143,7 +142,7 @@ func (f *Filter) addTrace(not bool, v string) error {
 	return nil
 }
 
-// bare returns a verb's name without what all have.
+// bare returns a verb's name without the prefix ibv_ or rdma_.
 func bare(verb string) string {
 	if v, ok := strings.CutPrefix(verb, "ibv_"); ok {
 		return v
@@ -151,7 +150,7 @@ func bare(verb string) string {
 	return strings.TrimPrefix(verb, "rdma_")
 }
 
-// hasFailed reports whether a verb failed, or what it completed.
+// hasFailed reports whether a verb failed, or returned a failed completion.
 func hasFailed(e *event.Event) bool {
 	_, broken := e.Broken()
 	return e.Failed() || broken > 0
@@ -168,12 +167,12 @@ func (f *Filter) addStatus(not bool, v string) error {
 	case "unfinished":
 		f.status.add(not, func(e *event.Event) bool { return !e.Returned })
 	default:
-		return fmt.Errorf("no status %q: there are failed, successful and unfinished", v)
+		return fmt.Errorf("no status %q; the statuses are failed, successful and unfinished", v)
 	}
 	return nil
 }
 
-// An objectRef is an object that an event names.
+// An objectRef is a reference to an object.
 type objectRef struct {
 	kind   string
 	handle uint64
@@ -183,7 +182,7 @@ type objectRef struct {
 func (f *Filter) addObject(not bool, v string) error {
 	kind, which, one := strings.Cut(v, ":")
 	if kind == "" {
-		return errors.New("no kind of object given; it takes such as qp or qp:7")
+		return errors.New("no type of object given; examples are qp and qp:7")
 	}
 	want := objectRef{kind: kind}
 	if one {
@@ -194,7 +193,7 @@ func (f *Filter) addObject(not bool, v string) error {
 		}
 		if second {
 			if want.gen, err = strconv.Atoi(gen); err != nil {
-				return fmt.Errorf("%q is not a count", gen)
+				return fmt.Errorf("%q is not a number", gen)
 			}
 		}
 	}
@@ -204,8 +203,7 @@ func (f *Filter) addObject(not bool, v string) error {
 	return nil
 }
 
-// matchObject reports whether the event names a chosen object, and none that is
-// to be left out.
+// matchObject reports whether the event refers to a selected object, and to no excluded one.
 func (f *Filter) matchObject(e *event.Event) bool {
 	if !f.object.given() {
 		return true

@@ -73,7 +73,7 @@ func TestFilter(t *testing.T) {
 			}
 		}
 		if s := strings.Join(got, " "); s != test.want {
-			t.Errorf("%q chooses %q, want %q", test.expr, s, test.want)
+			t.Errorf("%q selects %q, want %q", test.expr, s, test.want)
 		}
 		if f.Data() != test.data {
 			t.Errorf("%q: Data() is %v", test.expr, f.Data())
@@ -81,14 +81,14 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestFailedCompletions: a poll that gave one is a failure.
+// TestFailedCompletions: -e failed selects polls that returned a failed completion.
 func TestFailedCompletions(t *testing.T) {
 	var f Filter
 	if err := f.Add("failed"); err != nil {
 		t.Fatal(err)
 	}
 	if !f.Match(flushed) || f.Match(post) {
-		t.Error("-e failed does not choose by completions")
+		t.Error("-e failed does not select by completions")
 	}
 }
 
@@ -97,9 +97,9 @@ func TestRefused(t *testing.T) {
 		"creat_qp":       "no verb",
 		"signal=none":    "no qualifier",
 		"status=bad":     "no status",
-		"object=":        "no kind of object",
+		"object=":        "no type of object",
 		"object=qp:x":    "not a handle",
-		"object=qp:1#x":  "not a count",
+		"object=qp:1#x":  "not a number",
 		"/(":             "missing closing",
 		"device=":        "no device",
 		"trace=qp,%what": "no verb",

@@ -7,10 +7,10 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// dataVerbs are the beginnings of the names of those that post and poll.
+// dataVerbs are the prefixes of the names of data verbs.
 var dataVerbs = []string{"post_", "poll_", "wr_", "start_poll", "next_poll", "end_poll", "req_notify_cq"}
 
-// lookup reports whether there is a verb with the name, and whether it posts or polls.
+// lookup reports whether there is a verb with the name, and whether it is a data verb.
 func lookup(name string) (known, data bool) {
 	for _, p := range dataVerbs {
 		if strings.HasPrefix(name, p) {
@@ -20,7 +20,7 @@ func lookup(name string) (known, data bool) {
 	return slices.Contains(otherVerbs, name) || slices.Contains(kernelVerbs(), name), false
 }
 
-// otherVerbs are those that are none of the kernel's methods.
+// otherVerbs are the verbs that are not methods of the kernel.
 var otherVerbs = []string{"get_cq_event", "get_async_event", "get_cm_event", "mmap", "open", "close", "exit"}
 
 // kernelVerbs returns the names of the kernel's methods and commands.
@@ -47,8 +47,8 @@ func kernelVerbs() []string {
 	return out
 }
 
-// Words returns what an expression may consist of, for shells to complete: classes,
-// statuses, qualifiers and verbs.
+// Words returns the words of expressions, for shell completion: classes, statuses, qualifiers
+// and verbs.
 func Words() []string {
 	out := []string{"all", "none", "failed", "successful", "unfinished", "trace=", "object=", "status=", "device="}
 	for class := range classes {
@@ -60,7 +60,7 @@ func Words() []string {
 	return slices.Compact(out)
 }
 
-// More than the kernel has.
+// Both are more than the kernel has.
 const (
 	maxObjects  = 64
 	maxCommands = 128

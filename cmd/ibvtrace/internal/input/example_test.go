@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/input"
 )
 
-// The traces of both sides as one, in the order of time.
+// The example merges the traces of both sides by time.
 func ExampleEach() {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {

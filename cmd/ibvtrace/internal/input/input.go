@@ -1,4 +1,4 @@
-// Package input reads traces in JSON, several as one.
+// Package input reads traces in JSON, and merges them.
 package input
 
 import (
@@ -11,10 +11,10 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
-// Each calls f for the events of all files, in the order in which they ended, with
-// the index of the file that an event is from. "-" is the standard input. Files of
-// a trace get numbers ([event.Event].File) that no other trace has. What is no
-// event is given to complain and skipped.
+// Each calls f for the events of all files, in the order in which they ended. source is the
+// index of the event's file. "-" is the standard input. Each renumbers the open files
+// ([event.Event].File), so that different traces have different numbers. It skips lines that
+// are not events, and passes an error to complain.
 func Each(files []string, complain func(error), f func(source int, e *event.Event) error) error {
 	sources := make([]*source, len(files))
 	for i, name := range files {
@@ -87,7 +87,7 @@ type source struct {
 	end      time.Time    // when next ended
 }
 
-// maxBad is how many lines in a row may be no events: a file with more is not a trace.
+// maxBad bounds consecutive lines that are not events. A file with as many is not a trace.
 const maxBad = 10
 
 func (s *source) advance() error {
@@ -107,5 +107,5 @@ func (s *source) advance() error {
 		s.next, s.end = e, e.Time.Add(e.Duration)
 		return nil
 	}
-	return fmt.Errorf("%s is not a trace: %d lines in a row are no events", s.name, maxBad)
+	return fmt.Errorf("%s is not a trace: %d lines in a row are not events", s.name, maxBad)
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
-// line is an event that begins at a second and takes some.
+// line returns an event with a start and a duration in seconds.
 func line(verb string, begin, seconds, file int, more string) string {
 	return fmt.Sprintf(`{"v":"1.0","ts":"2026-01-02T03:04:%02dZ","pid":1,"tid":1,"comm":"c","kind":"control","verb":"%s","file":%d,"ret":0,"dur_ns":%d%s}`,
 		begin, verb, file, seconds*int(time.Second), more)
 }
 
-// files writes a file of each text and returns their names.
+// files writes each text to a file and returns the files' names.
 func files(t *testing.T, texts ...string) []string {
 	t.Helper()
 	var names []string
@@ -34,8 +34,7 @@ func files(t *testing.T, texts ...string) []string {
 	return names
 }
 
-// read returns what Each makes of files: of each event which file it is from and its
-// verb, and the complaints.
+// read calls Each. order has the source and the verb of each event.
 func read(t *testing.T, names []string) (events []*event.Event, order []string, complaints []error, err error) {
 	t.Helper()
 	err = Each(names, func(err error) { complaints = append(complaints, err) }, func(source int, e *event.Event) error {
@@ -46,7 +45,8 @@ func read(t *testing.T, names []string) (events []*event.Event, order []string, 
 	return
 }
 
-// TestOrder: events of several files come as they ended, those of one as they are.
+// TestOrder: events of different files are ordered by their ends. Events of one file keep their
+// order.
 func TestOrder(t *testing.T) {
 	names := files(t,
 		strings.Join([]string{line("a1", 1, 9, 1, ""), line("a2", 5, 1, 1, ""), line("a3", 20, 0, 1, "")}, "\n"),
@@ -63,8 +63,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestFiles: open files of different traces get different numbers, the same one the
-// same wherever it is named.
+// TestFiles: open files of different traces get different numbers. A file has the same number
+// in all events.
 func TestFiles(t *testing.T) {
 	object := `,"created":[{"type":"pd","handle":1,"gen":1,"file":1}],"destroyed":[{"type":"pd","handle":2,"gen":1,"file":2}]`
 	names := files(t,
@@ -85,13 +85,14 @@ func TestFiles(t *testing.T) {
 	if events[3].File != 0 {
 		t.Errorf("no file became %d", events[3].File)
 	}
-	// One trace keeps its own.
+	// A single trace keeps its numbers.
 	if events, _, _, err = read(t, names[:1]); err != nil || events[0].File != 1 || events[1].File != 2 {
 		t.Errorf("alone: %v %+v", err, events)
 	}
 }
 
-// TestBad: what is no event is told and skipped; what is no trace is refused.
+// TestBad: lines that are not events are reported and skipped. Files that are not traces are
+// rejected.
 func TestBad(t *testing.T) {
 	names := files(t, "nonsense\n"+line("a", 1, 0, 1, "")+"\n"+`{"v":"1.0","ts":"20`)
 	_, order, complaints, err := read(t, names)
@@ -103,14 +104,14 @@ func TestBad(t *testing.T) {
 		t.Errorf("%v after %d complaints", err, len(complaints))
 	}
 	if _, _, _, err = read(t, []string{"/nosuch"}); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a file that is not there: %v", err)
+		t.Errorf("a missing file: %v", err)
 	}
 	if _, _, _, err = read(t, []string{t.TempDir()}); err == nil {
-		t.Error("a folder is no trace")
+		t.Error("a folder is accepted as a trace")
 	}
 }
 
-// TestStop: an error of the function ends the reading.
+// TestStop: Each stops at an error of f.
 func TestStop(t *testing.T) {
 	stop := errors.New("stop")
 	n := 0

@@ -1,5 +1,4 @@
-// Package objects lists the RDMA objects that a kernel holds, as rdma(8) does: by
-// NETLINK_RDMA.
+// Package objects lists the RDMA objects in the kernel through NETLINK_RDMA, as rdma(8) does.
 package objects
 
 import (
@@ -15,8 +14,7 @@ import (
 
 const (
 	nlHdrSize = 16 // struct nlmsghdr
-	// A message of a dump is at most what the kernel makes for the largest
-	// buffer that it was read with, 32 KiB.
+	// The kernel sizes a dump's messages by the reader's buffer, up to 32 KiB.
 	bufferSize = 64 << 10
 	maxTries   = 5
 )
@@ -46,7 +44,7 @@ func List() ([]Object, error) {
 		for _, c := range classes {
 			messages, err := dump(fd, c.cmd, index)
 			if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
-				continue // an older kernel, which does not list these
+				continue // an older kernel
 			}
 			if err != nil {
 				return nil, fmt.Errorf("list %s: %w", c.name, err)
@@ -64,7 +62,7 @@ func List() ([]Object, error) {
 		if out[i].PID != 0 && out[i].Comm == "" {
 			comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", out[i].PID))
 			if err != nil {
-				comm = []byte("?") // it ended
+				comm = []byte("?") // the process has ended
 			}
 			out[i].Comm = strings.TrimSuffix(string(comm), "\n")
 		}
@@ -84,8 +82,8 @@ func deviceIndex(device []byte) ([]byte, bool) {
 	return nil, false
 }
 
-// dump returns the payloads of a command's answers. What changes in between makes
-// it begin anew.
+// dump returns the payloads of a command's responses. It starts again if objects change in
+// between.
 func dump(fd int, cmd uint16, request []byte) ([][]byte, error) {
 	for range maxTries {
 		out, err := dumpOnce(fd, cmd, request)
@@ -135,7 +133,7 @@ func dumpOnce(fd int, cmd uint16, request []byte) ([][]byte, error) {
 			mine := binary.NativeEndian.Uint32(b[8:]) == sequence
 			b = b[min((size+3)&^3, len(b)):]
 			if !mine {
-				continue // an earlier dump's
+				continue // from an earlier dump
 			}
 			changed = changed || flag&unix.NLM_F_DUMP_INTR != 0
 			switch kind {

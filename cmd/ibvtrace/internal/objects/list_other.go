@@ -1,6 +1,6 @@
 //go:build !linux
 
-// Package objects lists the RDMA objects that a kernel holds.
+// Package objects lists the RDMA objects in the kernel.
 package objects
 
 import (
@@ -8,5 +8,5 @@ import (
 	"runtime"
 )
 
-// List fails: only Linux has them.
+// List fails: it needs Linux.
 func List() ([]Object, error) { return nil, fmt.Errorf("not supported on %s", runtime.GOOS) }

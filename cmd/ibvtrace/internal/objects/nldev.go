@@ -49,7 +49,7 @@ const (
 	attrSubtype   = 98
 )
 
-// A class is a kind of object that the kernel lists.
+// A class is a type of object that the kernel lists.
 type class struct {
 	name  string
 	cmd   uint16

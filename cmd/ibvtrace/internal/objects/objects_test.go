@@ -62,7 +62,7 @@ const (
 	nlSubtype   = 98
 )
 
-// Of each class: enum rdma_nldev_command's RDMA_NLDEV_CMD_RES_..._GET, and the table.
+// The command of each class, RDMA_NLDEV_CMD_RES_..._GET, and its table.
 var numbers = map[string][2]uint16{
 	"ctx": {22, 86}, "pd": {14, 46}, "mr": {13, 40}, "cq": {12, 35}, "srq": {23, 88}, "qp": {10, 19}, "cm_id": {11, 30},
 }
@@ -76,7 +76,7 @@ func message(class string, entries ...[]byte) []byte {
 	return join(nla(nlDevIndex, u32(0)), nla(nlDevName, []byte("rxe0\x00")), nla(table|nested, all))
 }
 
-// TestNumbers holds what the kernel is asked against its header.
+// TestNumbers compares the package's constants with the kernel's header.
 func TestNumbers(t *testing.T) {
 	got := make(map[string][2]uint16)
 	for _, c := range classes {
@@ -99,7 +99,7 @@ func classNamed(name string) class {
 	panic(name)
 }
 
-// TestTree is about a process with everything, and a module of the kernel.
+// TestTree lists a process with objects of all types, and a kernel module.
 func TestTree(t *testing.T) {
 	pid := nla(nlPID, u32(332))
 	var all []Object

@@ -10,29 +10,29 @@ import (
 	"strconv"
 )
 
-// An Object is one that the kernel holds.
+// An Object is an object in the kernel.
 type Object struct {
 	Device string
 	Type   string // ctx, pd, mr, cq, srq, qp or cm_id
-	ID     uint64 // a QP's number, else the kernel's count
-	PID    int    // 0: of the kernel
+	ID     uint64 // a QP's number, otherwise the kernel's ID
+	PID    int    // 0: an object of the kernel
 	Comm   string // the process's name, or the module's
 	Port   uint64 // 0: none
 	Ctx    uint64 // the context it belongs to, if HasCtx
 	PD     uint64 // the PD, if HasPD
 	HasCtx bool
 	HasPD  bool
-	// What else the kernel says, in its order.
+	// Attrs are the other attributes, in the kernel's order.
 	Attrs []Attr
 }
 
-// An Attr is something that the kernel says of an object.
+// An Attr is an attribute of an object.
 type Attr struct{ Name, Value string }
 
-var errShort = errors.New("the kernel's answer is cut short")
+var errShort = errors.New("the kernel's response is truncated")
 
-// attrs yields the netlink attributes in b, without the bits that mark nesting
-// and byte order. An error ends it.
+// attrs yields the netlink attributes in b. It clears the bits for nesting and byte order in
+// their types, and stops after an error.
 func attrs(b []byte) iter.Seq2[attr, error] {
 	return func(yield func(attr, error) bool) {
 		for len(b) >= 4 {
@@ -55,7 +55,7 @@ type attr struct {
 	data []byte
 }
 
-// num returns a number of any size that attributes have.
+// num decodes a number of any size.
 func (a attr) num() uint64 {
 	switch len(a.data) {
 	case 1:
@@ -75,7 +75,7 @@ func (a attr) str() string {
 	return string(s)
 }
 
-// parseTable reads one message of a dump: the device, and a table of its objects.
+// parseTable parses one message of a dump, which has a device and a table of its objects.
 func parseTable(b []byte, c class) ([]Object, error) {
 	var out []Object
 	device := ""
@@ -190,7 +190,7 @@ func name(names []string, n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// address reads a struct sockaddr_storage.
+// address formats a struct sockaddr_storage.
 func address(b []byte) string {
 	const inet, inet6 = 2, 10
 	if len(b) >= 8 && binary.NativeEndian.Uint16(b) == inet {

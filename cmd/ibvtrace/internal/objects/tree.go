@@ -12,12 +12,12 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
 )
 
-// Version is the version of the JSON form.
+// Version is the version of the JSON format.
 const Version = "1.0"
 
-// WriteJSON writes one object per line: v, dev, type, id, pid (left out: the
-// kernel's), comm, port, ctx, pd (left out: none), and what else the kernel says of
-// it, as strings.
+// WriteJSON writes one JSON object per line, with v, dev, type, id, pid (omitted for the
+// kernel's objects), comm, port, ctx, pd, and attrs with the other attributes as strings. port,
+// ctx and pd are omitted if the object has none.
 func WriteJSON(w io.Writer, objects []Object) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -56,9 +56,8 @@ func WriteJSON(w io.Writer, objects []Object) error {
 	return err
 }
 
-// WriteTree writes the objects as a tree: processes, their devices, contexts, PDs
-// and what was made from these. What belongs to nothing that is listed is the
-// process's.
+// WriteTree writes the objects as a tree of processes with their devices, contexts, PDs and
+// further objects. Objects whose parent is not listed are below the process.
 func WriteTree(w io.Writer, objects []Object) error {
 	type owner struct {
 		pid    int
@@ -90,7 +89,7 @@ func WriteTree(w io.Writer, objects []Object) error {
 	return err
 }
 
-// A parent is what an object hangs from.
+// A parent identifies the parent of an object in the tree.
 type parent struct {
 	class string // "", ctx or pd
 	id    uint64
@@ -98,7 +97,7 @@ type parent struct {
 
 var root = parent{}
 
-// hang returns the objects by their parents, as far as those are listed.
+// hang returns the objects by parent. The parent is root if it is not listed.
 func hang(all []Object) map[parent][]*Object {
 	listed := make(map[parent]bool)
 	for i := range all {

@@ -6,13 +6,12 @@ import (
 	"time"
 )
 
-// subBits is how many bits of a duration after the first its bucket keeps: a
-// quantile is off by one part in 2^subBits at most, 3 %.
+// subBits is the number of bits after a duration's first that select its bucket. The error of
+// a quantile is at most 1 in 2^subBits, or 3 %.
 const subBits = 5
 
-// A histogram counts durations in buckets that grow with them: those below
-// 2^subBits ns have one each, each doubling above is split in 2^subBits. Its size
-// is the same for any number of durations.
+// A histogram counts durations in buckets. Each duration below 2^subBits ns has a bucket of its
+// own. Above, each power of two is split into 2^subBits buckets.
 type histogram struct {
 	n        uint64
 	sum      time.Duration
@@ -55,7 +54,7 @@ func (h *histogram) mean() time.Duration {
 	return h.sum / time.Duration(h.n)
 }
 
-// quantile returns the duration that the fraction q of all does not exceed.
+// quantile returns the duration that a fraction q of all durations does not exceed.
 func (h *histogram) quantile(q float64) time.Duration {
 	need := max(uint64(math.Ceil(q*float64(h.n))), 1)
 	var seen uint64

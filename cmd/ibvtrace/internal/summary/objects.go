@@ -17,7 +17,7 @@ type objectKey struct {
 	file   int
 }
 
-// An object is one that is alive.
+// An object is an existing object.
 type object struct {
 	made   time.Time
 	before bool
@@ -32,7 +32,7 @@ type typeStats struct {
 	made      uint64
 	before    uint64
 	destroyed uint64
-	left      uint64 // went with their file or process, or are there yet
+	left      uint64 // not destroyed by a verb
 	lives     histogram
 }
 
@@ -61,7 +61,7 @@ func (s *Summary) follow(e *event.Event) {
 		had := s.objects[k]
 		switch {
 		case had == nil:
-			// Its making was not seen, or it ended with its file before.
+			// Its creation was not traced, or it ended with its file.
 			if e.Kind != event.Close && e.Kind != event.Exit {
 				s.kind(o.Type).before++
 				s.kind(o.Type).destroyed++
@@ -98,7 +98,7 @@ func (s *Summary) kind(name string) *typeStats {
 	return t
 }
 
-// leaveAll ends those that which chooses, the oldest first.
+// leaveAll ends the objects that which selects, the oldest first.
 func (s *Summary) leaveAll(which func(objectKey, *object) bool, how string) {
 	var keys []objectKey
 	for k, o := range s.objects {
@@ -124,7 +124,7 @@ func (s *Summary) leave(k objectKey, o *object, how string) {
 }
 
 func (s *Summary) printObjects(t *table) {
-	// What is alive now is so at the end of the trace.
+	// Objects that exist now exist at the end of the trace.
 	s.leaveAll(func(objectKey, *object) bool { return true }, "still there")
 	if len(s.types) == 0 {
 		return

@@ -1,5 +1,5 @@
-// Package summary counts events: a table of verbs and one of objects, in memory
-// that does not grow with a trace, but with the objects that are alive in it.
+// Package summary prints tables of the verbs and the objects of a trace. Its memory use depends
+// on the number of existing objects, not on the length of the trace.
 package summary
 
 import (
@@ -15,14 +15,12 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
 )
 
-// The bounds of what is kept. Verbs beyond the first are counted together; of
-// objects that were never destroyed the first are listed, all are counted.
 const (
-	maxVerbs = 500
-	maxLeft  = 100
+	maxVerbs = 500 // further verbs are counted together
+	maxLeft  = 100 // objects never destroyed that are listed; all are counted
 )
 
-// Orders are those in which verbs can be sorted.
+// Orders are the columns by which verbs can be sorted.
 var Orders = []string{"total", "calls", "errors", "mean", "max", "name"}
 
 // A Summary is a Sink that prints its tables when it is closed.
@@ -37,7 +35,7 @@ type Summary struct {
 	last    time.Time
 }
 
-// New returns a Summary that prints to w, verbs in one of the Orders.
+// New returns a Summary that prints to w, with verbs sorted by one of the Orders.
 func New(w io.Writer, order string) *Summary {
 	return &Summary{
 		w: w, order: order, verbs: make(map[verbKey]*verbStats),
@@ -45,7 +43,7 @@ func New(w io.Writer, order string) *Summary {
 	}
 }
 
-// A verbKey tells what the library does from what it has the kernel do for that.
+// A verbKey distinguishes a library's data verb from the control verb of the same name.
 type verbKey struct {
 	name string
 	data bool
@@ -103,7 +101,7 @@ func (s *Summary) Close() error {
 	return err
 }
 
-// A table collects what is printed.
+// A table collects the output.
 type table struct{ strings.Builder }
 
 // rows prints lines whose columns are separated by tabs.
@@ -145,7 +143,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// columns are total, mean, p50, p99 and max, nothing if no time is known.
+// columns returns total, mean, p50, p99 and max, which are empty if no duration is known.
 func (h *histogram) columns() string {
 	if h.n == 0 {
 		return "\t\t\t\t"
@@ -157,7 +155,7 @@ func (h *histogram) columns() string {
 	return strings.Join(c, "\t")
 }
 
-// some is a number that is only worth showing if it is not 0.
+// some formats a number, 0 as nothing.
 func some(n uint64) string {
 	if n == 0 {
 		return ""
@@ -165,7 +163,7 @@ func some(n uint64) string {
 	return fmt.Sprint(n)
 }
 
-// compare puts the greatest first.
+// compare orders verbs by the column, the greatest first.
 func (s *Summary) compare(a, b *verbStats) int {
 	switch s.order {
 	case "calls":

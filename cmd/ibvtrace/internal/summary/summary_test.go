@@ -17,14 +17,14 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// TestQuantiles compares with what sorting all durations gives.
+// TestQuantiles compares quantiles with those of the sorted durations.
 func TestQuantiles(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for _, most := range []int64{10, 1000, 1e6, 1e10, 1 << 62} {
+	for _, limit := range []int64{10, 1000, 1e6, 1e10, 1 << 62} {
 		var h histogram
 		var all []time.Duration
 		for range 5000 {
-			d := time.Duration(random.Int64N(most))
+			d := time.Duration(random.Int64N(limit))
 			h.add(d)
 			all = append(all, d)
 		}
@@ -32,17 +32,17 @@ func TestQuantiles(t *testing.T) {
 		for _, q := range []float64{0, .01, .5, .9, .99, .999, 1} {
 			want := all[max(0, int(q*5000+.9999)-1)]
 			if got := h.quantile(q); got > want || float64(want-got) > float64(want)/(1<<subBits) {
-				t.Errorf("up to %d: quantile %g is %d, want %d", most, q, got, want)
+				t.Errorf("up to %d: quantile %g is %d, want %d", limit, q, got, want)
 			}
 		}
 		if h.min != all[0] || h.max != all[4999] || h.n != 5000 {
-			t.Errorf("up to %d: min %d, max %d, n %d", most, h.min, h.max, h.n)
+			t.Errorf("up to %d: min %d, max %d, n %d", limit, h.min, h.max, h.n)
 		}
 	}
 }
 
-// TestBuckets: every duration is in the bucket that begins at or before it, and
-// before the next one.
+// TestBuckets: a bucket's lowest duration is at most the duration, and that of the next bucket
+// is greater.
 func TestBuckets(t *testing.T) {
 	for _, d := range []time.Duration{-1, 0, 1, 31, 32, 33, 63, 64, 65, 1 << 20, 1<<20 + 1, 1<<62 - 1, 1 << 62, 1<<63 - 1} {
 		i := bucket(d)
@@ -126,7 +126,7 @@ Never destroyed:
 	}
 }
 
-// summarize returns what a summary says of events.
+// summarize returns the summary of events.
 func summarize(t *testing.T, events ...*event.Event) string {
 	t.Helper()
 	var b strings.Builder
@@ -142,7 +142,7 @@ func summarize(t *testing.T, events ...*event.Event) string {
 	return b.String()
 }
 
-// TestSpan: a trace lasts until its last verb has ended.
+// TestSpan: a trace lasts until the end of its last verb.
 func TestSpan(t *testing.T) {
 	at := time.Date(2026, 2, 3, 10, 31, 7, 0, time.UTC)
 	got := summarize(t, &event.Event{Time: at, Verb: "ibv_reg_mr", Kind: event.Control, Returned: true, Timed: true, Duration: 30 * time.Millisecond})
@@ -151,7 +151,7 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// TestLifeOfBefore: of an object that was there before it is not known how long it lived.
+// TestLifeOfBefore: the lifetime of an object that existed before the trace is not known.
 func TestLifeOfBefore(t *testing.T) {
 	at := time.Date(2026, 2, 3, 10, 31, 7, 0, time.UTC)
 	o := []event.Object{{Type: "pd", Handle: 9, Gen: 1, File: 1, Before: true}}
@@ -161,11 +161,11 @@ func TestLifeOfBefore(t *testing.T) {
 	_, objects, _ := strings.Cut(got, "\n\n")
 	lines := strings.Split(objects, "\n")
 	if len(lines) < 2 || !slices.Equal(strings.Fields(lines[1]), []string{"0", "1", "1", "pd"}) {
-		t.Errorf("made, before and destroyed are not 0, 1 and 1 alone:\n%s", got)
+		t.Errorf("want only made 0, before 1 and destroyed 1:\n%s", got)
 	}
 }
 
-// TestManyLeft: a hundred objects that nothing destroyed are named, the others counted.
+// TestManyLeft: a hundred objects that no verb destroyed are listed, the others are counted.
 func TestManyLeft(t *testing.T) {
 	e := &event.Event{Time: time.Date(2026, 2, 3, 10, 31, 7, 0, time.UTC), Kind: event.Control, Verb: "ibv_alloc_pd", File: 1, Returned: true}
 	for i := range uint64(103) {

@@ -2,7 +2,7 @@ package text
 
 import "bytes"
 
-// What terminals understand, ECMA-48's SGR.
+// Control sequences of terminals, ECMA-48's SGR.
 const (
 	bold    = "\x1b[1m"
 	dim     = "\x1b[2m"
@@ -14,7 +14,7 @@ const (
 	plain   = "\x1b[0m"
 )
 
-// paint appends what f appends, in color.
+// paint appends the output of f in color.
 func (w *Writer) paint(b []byte, color string, f func([]byte) []byte) []byte {
 	if !w.opt.Color || color == "" {
 		return f(b)

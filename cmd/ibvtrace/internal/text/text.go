@@ -11,26 +11,26 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
-// A Clock is how lines begin.
+// A Clock is the format of the time at the beginning of a line.
 type Clock uint8
 
 const (
 	Micros   Clock = iota // local time with microseconds
 	Seconds               // local time
 	Epoch                 // seconds since 1970, with microseconds
-	Relative              // seconds since the line before, with microseconds
+	Relative              // seconds since the previous line, with microseconds
 )
 
-// Options are what a person can choose. The zero value is the shortest line.
+// Options control the lines. The zero value makes the shortest lines.
 type Options struct {
 	Clock     Clock
 	Durations bool
-	Devices   bool // say which device
-	Verbose   bool // leave nothing out
-	Raw       bool // the ioctl's attributes too, a line each
+	Devices   bool // show the device
+	Verbose   bool // omit nothing
+	Raw       bool // show the ioctl's attributes too, one per line
 	Color     bool
-	Most      int            // bytes and characters shown of data and strings; 0: none
-	Location  *time.Location // nil: the local one
+	MaxBytes  int            // limit for bytes shown of data and strings; 0: none
+	Location  *time.Location // nil: local time
 }
 
 // A Writer is a Sink that writes one line per event.
@@ -50,10 +50,10 @@ func NewWriter(w io.Writer, o Options) *Writer {
 	return &Writer{opt: o, w: w, files: make(map[int]int)}
 }
 
-// Close does nothing: nothing is held back.
+// Close does nothing: nothing is buffered.
 func (w *Writer) Close() error { return nil }
 
-// Event writes the event's lines in one piece.
+// Event writes the event's lines with one Write.
 func (w *Writer) Event(e *event.Event) error {
 	w.line = w.append(w.line[:0], e)
 	_, err := w.w.Write(w.line)
@@ -91,7 +91,7 @@ func (w *Writer) append(b []byte, e *event.Event) []byte {
 	return b
 }
 
-// Remark returns what a note or an exit says: "exited with 0", "killed by SIGKILL".
+// Remark returns the text of a note or an exit: "exited with 0", "killed by SIGKILL".
 func Remark(e *event.Event) string {
 	if e.Why != "" {
 		return e.Why
@@ -146,8 +146,8 @@ func (w *Writer) clock(b []byte, t time.Time) []byte {
 	return t.In(w.opt.Location).AppendFormat(b, "15:04:05.000000")
 }
 
-// where says which file an event is about, if that is not plain: with several
-// of them, handles of one mean nothing to the other.
+// where appends the file that an event is about, if it is not the process's first device.
+// Handles are valid in one file only.
 func (w *Writer) where(b []byte, e *event.Event) []byte {
 	switch {
 	case e.File == 0 && e.Path != "":
@@ -193,7 +193,7 @@ func (w *Writer) call(b []byte, e *event.Event) []byte {
 	switch {
 	case !e.Returned:
 		return append(b, '?')
-	case strings.HasPrefix(e.Errno, "ERESTART"): // the kernel calls it again
+	case strings.HasPrefix(e.Errno, "ERESTART"): // the kernel restarts the call
 		b = fmt.Appendf(b, "? %s", e.Errno)
 	case e.Failed():
 		b = w.paint(b, red, func(b []byte) []byte { return failure(b, e) })
@@ -223,7 +223,7 @@ func failure(b []byte, e *event.Event) []byte {
 	return b
 }
 
-// results appends a new object first: "qp 7 (qpn 0x11)".
+// results appends the results, a new object first: "qp 7 (qpn 0x11)".
 func (w *Writer) results(b []byte, e *event.Event) []byte {
 	out := e.Out
 	switch {
@@ -241,7 +241,7 @@ func (w *Writer) results(b []byte, e *event.Event) []byte {
 	}
 	for i := range e.Created {
 		if e.Created[i].Before {
-			b = append(b, " (was there before)"...)
+			b = append(b, " (existed before)"...)
 			break
 		}
 	}
@@ -271,10 +271,10 @@ func (w *Writer) results(b []byte, e *event.Event) []byte {
 
 func isQPN(name string) bool { return name == "qp_num" || name == "qpn" }
 
-// maxResults is how many results a line has that leaves something out.
+// maxResults bounds the results on a line, unless it is verbose.
 const maxResults = 8
 
-// telling returns the results that a person wants to see, and whether there are more.
+// telling returns the results to show, and whether there are more.
 func (w *Writer) telling(e *event.Event, out []event.Field) ([]event.Field, bool) {
 	if w.opt.Verbose {
 		return out, false
@@ -295,9 +295,8 @@ func (w *Writer) telling(e *event.Event, out []event.Field) ([]event.Field, bool
 	return kept, false
 }
 
-// readable returns the arguments that a person wants to see: without the
-// program's own names for its objects and the driver's part; those that a
-// modify_qp sets without the mask that repeats it, the state first.
+// readable returns the arguments to show. It omits the program's own handles, drivers' data and
+// the attr_mask of modify_qp, which the other arguments repeat. The qp_state comes first.
 func (w *Writer) readable(e *event.Event) []event.Field {
 	if w.opt.Verbose {
 		return e.Args
@@ -342,8 +341,7 @@ func (w *Writer) raw(b []byte, a *event.RawAttr) []byte {
 	return append(b, '\n')
 }
 
-// Duration returns a duration in microseconds up to ten milliseconds, then in
-// longer units.
+// Duration formats a duration, in microseconds below 10 ms, and in longer units above.
 func Duration(d time.Duration) string {
 	us := float64(d) / float64(time.Microsecond)
 	switch {

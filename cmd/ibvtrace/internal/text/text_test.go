@@ -93,9 +93,9 @@ func TestLines(t *testing.T) {
 		{"no device", Options{}, []*event.Event{null}, []string{"10:31:07.120345 [1 a?b] 3</dev/null>: ibv_x(bad address) = 0"}},
 		{"many results", Options{}, []*event.Event{long}, []string{
 			"10:31:07.120345 [1 c] rdma_get_cm_event() = 0 (o1=1, o2=2, o3=3, o4=4, o5=5, o6=6, o7=7, o8=8, …)"}},
-		{"values", Options{Most: 8}, []*event.Event{data}, []string{
+		{"values", Options{MaxBytes: 8}, []*event.Event{data}, []string{
 			`10:31:07.120345 [1 c] ibv_y(s="häßlic"..., b=0x0102030405060708...(9 bytes), lost=?0x10, i=-5, l=[1, A|B]) = 0`}},
-		{"a letter of two bytes is not cut", Options{Most: 2}, []*event.Event{{Time: at, PID: 1, TID: 1, Comm: "c", Kind: event.Data, Verb: "ibv_y", File: 1, Returned: true,
+		{"a letter of two bytes is not cut", Options{MaxBytes: 2}, []*event.Event{{Time: at, PID: 1, TID: 1, Comm: "c", Kind: event.Data, Verb: "ibv_y", File: 1, Returned: true,
 			Args: []event.Field{{Name: "s", Value: event.Value{Form: event.Text, Str: "häß"}}}}}, []string{`10:31:07.120345 [1 c] ibv_y(s="h"...) = 0`}},
 		{"five fields, zeros too", Options{}, []*event.Event{{Time: at, PID: 1, TID: 1, Comm: "c\x7f", Kind: event.Data, Verb: "ibv_y", File: 1, Returned: true,
 			Args: []event.Field{{Name: "s", Value: event.Value{Form: event.Struct, Fields: []event.Field{num("a", 1), num("b", 0), num("c", 0), num("d", 0), num("e", 0)}}}}}},
@@ -118,8 +118,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestFirstFile: lines about a process's first device file do not say which, those about
-// others do, until the first is closed.
+// TestFirstFile: lines name the device file if it is not the process's first, until the first
+// is closed.
 func TestFirstFile(t *testing.T) {
 	on := func(kind event.Kind, file int) *event.Event {
 		return &event.Event{Time: at, PID: 1, TID: 1, Comm: "c", Kind: kind, Verb: "v", Device: "rxe0", File: file, Returned: true}
@@ -163,7 +163,7 @@ func TestRaw(t *testing.T) {
 	e := create()
 	e.Raw = []event.RawAttr{{ID: 0x1000, Name: "UVERBS_ATTR_UHW_IN", Len: 12, Flags: 1, Data: 0x7f00, Bytes: []byte{1, 2}}, {ID: 9, Len: 8, Data: 3, Elem: 2}}
 	var b strings.Builder
-	if err := NewWriter(&b, Options{Raw: true, Most: 32}).Event(e); err != nil {
+	if err := NewWriter(&b, Options{Raw: true, MaxBytes: 32}).Event(e); err != nil {
 		t.Fatal(err)
 	}
 	_, got, _ := strings.Cut(b.String(), "\n")
@@ -173,14 +173,14 @@ func TestRaw(t *testing.T) {
 	}
 }
 
-// TestJSONKeepsTheLine: what was read back looks as it did live.
+// TestJSONKeepsTheLine: an event that was read from JSON has the same line as before.
 func TestJSONKeepsTheLine(t *testing.T) {
 	e := create()
 	again, err := event.Parse(e.AppendJSON(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range []Options{{}, {Verbose: true, Durations: true, Devices: true}, {Clock: Epoch, Most: 2}} {
+	for _, o := range []Options{{}, {Verbose: true, Durations: true, Devices: true}, {Clock: Epoch, MaxBytes: 2}} {
 		var live, read strings.Builder
 		if err := NewWriter(&live, o).Event(e); err != nil {
 			t.Fatal(err)

@@ -9,9 +9,9 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
-// Value returns a value as a line has it, with at most 32 bytes of data.
+// Value formats a value as on a line, with at most 32 bytes of data.
 func Value(v *event.Value) string {
-	w := Writer{opt: Options{Most: 32}}
+	w := Writer{opt: Options{MaxBytes: 32}}
 	return string(w.value(nil, v))
 }
 
@@ -52,8 +52,8 @@ func (w *Writer) value(b []byte, v *event.Value) []byte {
 		return append(b, Clean(strings.Join(v.Words, "|"))...)
 	case event.Text:
 		s, rest := v.Str, ""
-		if !w.opt.Verbose && len(s) > w.opt.Most {
-			cut := w.opt.Most
+		if !w.opt.Verbose && len(s) > w.opt.MaxBytes {
+			cut := w.opt.MaxBytes
 			for cut > 0 && !utf8.RuneStart(s[cut]) {
 				cut--
 			}
@@ -80,8 +80,8 @@ func (w *Writer) value(b []byte, v *event.Value) []byte {
 }
 
 func (w *Writer) bytes(b []byte, s string) []byte {
-	if !w.opt.Verbose && len(s) > w.opt.Most {
-		return fmt.Appendf(b, "%#x...(%d bytes)", s[:w.opt.Most], len(s))
+	if !w.opt.Verbose && len(s) > w.opt.MaxBytes {
+		return fmt.Appendf(b, "%#x...(%d bytes)", s[:w.opt.MaxBytes], len(s))
 	}
 	if s == "" {
 		return append(b, '0', 'x')
@@ -89,8 +89,8 @@ func (w *Writer) bytes(b []byte, s string) []byte {
 	return fmt.Appendf(b, "%#x", s)
 }
 
-// small is how many fields a struct has that is shown whole: in a larger one, a
-// field that is zero says nothing.
+// small is the number of fields up to which a struct is shown whole. Larger ones are shown
+// without fields that are zero.
 const small = 5
 
 func (w *Writer) structure(b []byte, fields []event.Field) []byte {
@@ -109,7 +109,7 @@ func (w *Writer) structure(b []byte, fields []event.Field) []byte {
 	return append(b, '}')
 }
 
-// isZero reports whether a value is 0, or a struct of nothing else.
+// isZero reports whether a value is 0, or a struct of zeros.
 func isZero(v *event.Value) bool {
 	switch v.Form {
 	case event.Word, event.Lost, event.Handle:
@@ -126,7 +126,7 @@ func isZero(v *event.Value) bool {
 	return true
 }
 
-// Clean replaces what would break the line in a string that a program chose.
+// Clean replaces control characters in a string that a program chose.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 {
