@@ -8,17 +8,16 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A Kind is what the devices are that the tests run on.
+// A Kind is the kind of the devices.
 type Kind string
 
 const (
 	RXE  Kind = "rxe"  // Soft-RoCE: an Ethernet port, addressed by GID
-	MLX5 Kind = "mlx5" // ConnectX, or the model of it in tests/hca: an InfiniBand port, addressed by LID, or an Ethernet port
+	MLX5 Kind = "mlx5" // ConnectX, or its model in tests/hca: an InfiniBand port, addressed by LID, or an Ethernet port
 )
 
-// Devices are the rig's two devices, whether they are there or not. Traffic
-// stays on the first: on one host, rxe's doesn't reach the second on every
-// kernel.
+// Devices are the names of the rig's two devices, whether they exist or not. Tests send only on
+// the first: with rxe, not every kernel delivers packets between two devices of one host.
 var Devices = func() [2]string {
 	if _, err := os.Stat("/sys/class/infiniband/mlx5_0"); err == nil {
 		return [2]string{"mlx5_0", "mlx5_1"}
@@ -26,16 +25,16 @@ var Devices = func() [2]string {
 	return [2]string{"rxe0", "rxe1"}
 }()
 
-// Device is the first of them.
+// Device is the first of Devices.
 var Device = Devices[0]
 
-// RoCE tells whether the devices' ports are of Ethernet, addressed by GID.
+// RoCE reports whether the devices have Ethernet ports, addressed by GID.
 var RoCE = func() bool {
 	link, err := os.ReadFile("/sys/class/infiniband/" + Device + "/ports/1/link_layer")
 	return err == nil && strings.TrimSpace(string(link)) == "Ethernet"
 }()
 
-// KindOf says what the devices are.
+// KindOf returns the kind of the devices.
 func KindOf() Kind {
 	if strings.HasPrefix(Device, "mlx5") {
 		return MLX5
@@ -43,15 +42,15 @@ func KindOf() Kind {
 	return RXE
 }
 
-// overInfiniBand tells whether the device's port is one.
+// overInfiniBand returns the port's LID, and whether it is an InfiniBand port.
 func overInfiniBand(t testing.TB, c *verbs.Context) (lid uint16, yes bool) {
 	t.Helper()
 	port := Must(c.QueryPort(Port))(t)
 	return port.LID, port.LinkLayer == verbs.LinkLayerInfiniBand
 }
 
-// GID returns the GID that the tests use: the IPv4 RoCEv2 entry, over InfiniBand
-// the first.
+// GID returns the GID that the tests use: the IPv4 RoCEv2 entry, or over InfiniBand the first
+// entry.
 func GID(t testing.TB, c *verbs.Context) verbs.GIDEntry {
 	t.Helper()
 	_, ib := overInfiniBand(t, c)
@@ -65,8 +64,8 @@ func GID(t testing.TB, c *verbs.Context) verbs.GIDEntry {
 	panic("unreachable")
 }
 
-// Address returns the way back to the device itself: over InfiniBand by LID, unless the
-// port wants a GRH.
+// Address returns the address of the device itself. Over InfiniBand it is a LID, unless the
+// port requires a GRH.
 func Address(t testing.TB, c *verbs.Context) verbs.AHAttr {
 	t.Helper()
 	port := Must(c.QueryPort(Port))(t)
@@ -76,7 +75,7 @@ func Address(t testing.TB, c *verbs.Context) verbs.AHAttr {
 	return GlobalAddress(t, c)
 }
 
-// GlobalAddress is Address by GID, which leaves a GRH before datagrams.
+// GlobalAddress is Address with a GID, so that received datagrams have a GRH.
 func GlobalAddress(t testing.TB, c *verbs.Context) verbs.AHAttr {
 	t.Helper()
 	gid := GID(t, c)

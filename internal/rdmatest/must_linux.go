@@ -2,7 +2,7 @@ package rdmatest
 
 import "testing"
 
-// Must is a call's result, of a call that has to succeed:
+// Must returns the result of a call that must succeed:
 //
 //	pd := rdmatest.Must(c.AllocPD())(t)
 func Must[T any](v T, err error) func(testing.TB) T {

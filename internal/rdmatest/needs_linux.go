@@ -15,65 +15,68 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Needs is what a test must be given in order to run. The zero value is one guest
-// with devices of any kind.
+// Needs are the requirements of a test. The zero value requires one guest with devices of any
+// kind.
 type Needs struct {
-	Devices []string `json:",omitempty"` // any of these, as the rig's option -d has them; none means all
-	Guests  int      `json:",omitempty"` // 2: it runs in two guests at the same time
-	Peers   bool     `json:",omitempty"` // it plays with rdma-core's programs
-	Log     bool     `json:",omitempty"` // it reads the log of the adapter
-	Long    bool     `json:",omitempty"` // it takes too long for a quick run (-test.short)
+	Devices []string `json:",omitempty"` // one of these, as in the rig's option -d; empty means any
+	Guests  int      `json:",omitempty"` // 2: the test runs in two guests at the same time
+	Peers   bool     `json:",omitempty"` // the test communicates with rdma-core's programs
+	Log     bool     `json:",omitempty"` // the test reads the adapter's log
+	Long    bool     `json:",omitempty"` // the test takes too long for a quick run (-test.short)
 }
 
-// A Need is one of the things that a test needs.
+// A Need adds a requirement.
 type Need func(*Needs)
 
-// These say which devices a test runs on: any of those that are named.
-func OnRXE(n *Needs)     { n.Devices = append(n.Devices, "rxe") }
-func OnMLX5(n *Needs)    { n.Devices = append(n.Devices, "mlx5") }     // with InfiniBand ports
-func OnMLX5Eth(n *Needs) { n.Devices = append(n.Devices, "mlx5-eth") } // with Ethernet ports
+// OnRXE runs the test on rxe. With several of the functions On..., it runs on any of the devices.
+func OnRXE(n *Needs) { n.Devices = append(n.Devices, "rxe") }
 
-// OnHost: the test needs no device, and runs where there is none.
+// OnMLX5 runs the test on mlx5 with InfiniBand ports.
+func OnMLX5(n *Needs) { n.Devices = append(n.Devices, "mlx5") }
+
+// OnMLX5Eth runs the test on mlx5 with Ethernet ports.
+func OnMLX5Eth(n *Needs) { n.Devices = append(n.Devices, "mlx5-eth") }
+
+// OnHost runs the test on a machine without devices.
 func OnHost(n *Needs) { n.Devices = append(n.Devices, "host") }
 
-// TwoGuests: the test runs in two guests at the same time.
+// TwoGuests runs the test in two guests at the same time.
 func TwoGuests(n *Needs) { n.Guests = 2 }
 
-// Peers: the test plays with rdma-core's programs, and is worth a run with those of
-// another release.
+// Peers declares that the test communicates with rdma-core's programs, so that the rig can
+// repeat it with another release of rdma-core.
 func Peers(n *Needs) { n.Peers = true }
 
-// Log: the test reads what the adapter logs.
+// Log declares that the test reads the adapter's log.
 func Log(n *Needs) { n.Log = true }
 
-// Long: the test takes too long for a quick run.
+// Long declares that the test takes too long for a quick run.
 func Long(n *Needs) { n.Long = true }
 
-// declared has what the tests of the package need, where it isn't what Main says.
+// declared has the needs of tests that declare their own.
 var declared = make(map[string][]Need)
 
-// Test declares what a test needs, on top of what Main says for all of the package:
+// Test declares the needs of a test, in addition to those that Main has for the package:
 //
 //	var _ = rdmatest.Test(TestXRC, rdmatest.OnMLX5)
 //
-// Outside the rig, and where the needs are not met, the test doesn't run.
+// The test doesn't run where its needs are not met, as outside the rig.
 func Test(test func(*testing.T), needs ...Need) struct{} {
 	name := runtime.FuncForPC(reflect.ValueOf(test).Pointer()).Name()
 	declared[name[strings.LastIndexByte(name, '.')+1:]] = needs
 	return struct{}{}
 }
 
-// ListVariable is the environment variable that has Main print what the tests need,
-// as a Listing in JSON, and end.
+// ListVariable is the environment variable that makes Main print a Listing in JSON, and exit.
 const ListVariable = "GOVERBS_LIST"
 
-// PeersVariable is the one that has Main run only what plays with rdma-core's programs.
+// PeersVariable is the environment variable that makes Main run only tests with Peers.
 const PeersVariable = "GOVERBS_PEERS"
 
-// A Listing is what the tests of a package need.
+// A Listing has the needs of the tests of a package.
 type Listing struct {
-	Package Needs            // of tests that say nothing
-	Tests   map[string]Needs // of those that do
+	Package Needs            // of tests that declare none
+	Tests   map[string]Needs // of tests that declare their own
 }
 
 func listing(of []Need) Listing {
@@ -100,7 +103,7 @@ func all(needs []Need) Needs {
 	return n
 }
 
-// Of returns what a test needs.
+// Of returns the needs of a test.
 func (l Listing) Of(test string) Needs {
 	if n, ok := l.Tests[test]; ok {
 		return n
@@ -108,23 +111,23 @@ func (l Listing) Of(test string) Needs {
 	return l.Package
 }
 
-// A Setting is where tests run.
+// A Setting is an environment in which tests run.
 type Setting struct {
-	Device string // as the rig's option -d has it, or "host", which has none
+	Device string // as in the rig's option -d, or "host" without a device
 	Guests int    // 1 or 2
-	Peers  bool   // only what plays with rdma-core's programs
-	Log    bool   // the adapter logs
+	Peers  bool   // run only tests with Peers
+	Log    bool   // the adapter writes a log
 	Short  bool
 }
 
-// Meets tells whether a test with these needs runs in the setting.
+// Meets reports whether a test with these needs runs in the setting.
 func (s Setting) Meets(n Needs) bool {
 	return (len(n.Devices) == 0 && s.Device != "host" || slices.Contains(n.Devices, s.Device)) &&
 		max(n.Guests, 1) == s.Guests && n.Log == s.Log &&
 		(n.Peers || !s.Peers) && !(n.Long && s.Short)
 }
 
-// here is the setting that this process runs in.
+// here returns the setting of this process.
 func here() Setting {
 	s := Setting{
 		Device: string(KindOf()), Guests: 1, Short: testing.Short(),
@@ -142,10 +145,10 @@ func here() Setting {
 	return s
 }
 
-// Main runs the tests of a package that this setting has what they need for, and
-// exits. Needs are those of tests that don't declare their own. Call it from TestMain.
+// Main runs the tests of a package whose needs this setting meets, and exits. needs are those of
+// tests that don't declare their own. Call Main from TestMain.
 //
-// On a machine without a device it runs those that need none, and succeeds.
+// On a machine without a device, Main runs the tests that need none, and succeeds.
 func Main(m *testing.M, needs ...Need) { os.Exit(Run(m, needs...)) }
 
 // Run is Main without the exit.
@@ -175,7 +178,7 @@ func Run(m *testing.M, needs ...Need) int {
 	}
 	if !s.Meets(l.Package) {
 		if len(met) == 0 {
-			fmt.Fprintln(os.Stderr, "These tests need more than there is here: tests/README.md says how to run them in the rig.")
+			fmt.Fprintln(os.Stderr, "These tests need the rig. See tests/README.md.")
 		}
 		if run.String() == "" || len(met) == 0 {
 			_ = run.Set(anyOf(met))
@@ -188,7 +191,7 @@ func Run(m *testing.M, needs ...Need) int {
 	return m.Run()
 }
 
-// anyOf is a pattern of -test.run that matches these tests and no other.
+// anyOf returns a pattern for -test.run that matches exactly these tests.
 func anyOf(tests []string) string {
 	slices.Sort(tests)
 	for i := range tests {
@@ -197,7 +200,7 @@ func anyOf(tests []string) string {
 	return "^(" + strings.Join(tests, "|") + ")$"
 }
 
-// A Version is a kernel's.
+// A Version is a kernel version.
 type Version struct{ Major, Minor int }
 
 // Kernel returns the running kernel's version.
@@ -210,7 +213,7 @@ func Kernel(t testing.TB) Version {
 	return v
 }
 
-// AtLeast tells whether v is not older than major.minor.
+// AtLeast reports whether v is major.minor or newer.
 func (v Version) AtLeast(major, minor int) bool {
 	return v.Major > major || v.Major == major && v.Minor >= minor
 }

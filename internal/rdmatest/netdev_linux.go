@@ -9,8 +9,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// NetDev is the name of the network interface that a device is on, "" over
-// InfiniBand.
+// NetDev returns the name of a device's network interface, or "" over InfiniBand.
 func NetDev(device string) string {
 	name, err := os.ReadFile("/sys/class/infiniband/" + device + "/ports/1/gid_attrs/ndevs/0")
 	if err != nil {
@@ -19,8 +18,8 @@ func NetDev(device string) string {
 	return strings.TrimSpace(string(name))
 }
 
-// EnableIPv6 lets a network interface have IPv6 addresses, at once: the rig leaves
-// those of mlx5 without.
+// EnableIPv6 enables IPv6 addresses on a network interface, without duplicate address
+// detection. The rig disables them for mlx5.
 func EnableIPv6(t testing.TB, netDev string) {
 	t.Helper()
 	for _, set := range [][2]string{{"accept_dad", "0"}, {"disable_ipv6", "0"}} {
@@ -28,8 +27,8 @@ func EnableIPv6(t testing.TB, netDev string) {
 	}
 }
 
-// ExtraRXE makes an rxe device for the test, which may take it away: on a network
-// interface of its own, with an IPv4 address. The words of link go to `ip link add`.
+// ExtraRXE creates an rxe device for the test, on a network interface of its own with an IPv4
+// address. The test may delete it. link has further arguments for `ip link add`.
 func ExtraRXE(t testing.TB, device, netDev, addr string, link ...string) {
 	t.Helper()
 	peer := netDev + "peer"
@@ -39,7 +38,7 @@ func ExtraRXE(t testing.TB, device, netDev, addr string, link ...string) {
 	Command(t, "ip link set "+peer+" up")
 	Command(t, "ip address add "+addr+"/24 dev "+netDev)
 	Command(t, "rdma link add "+device+" type rxe netdev "+netDev)
-	// The node appears a moment later, the GID too.
+	// The device node and the GID appear a moment later.
 	for deadline := time.Now().Add(Patience); ; time.Sleep(10 * time.Millisecond) {
 		c, err := verbs.Open(device)
 		if err == nil {

@@ -6,33 +6,33 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// QKey is that of the UD queue pairs.
+// QKey is the Q_Key of UD queue pairs.
 const QKey = 0x1ee7
 
-// All is every access that the device's peers may have.
+// All has the access flags of local writes and of all remote access.
 const All = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
-// A Spec says what a Pair is made of. Default fills it.
+// A Spec describes a Pair. Default returns one.
 type Spec struct {
 	Type      verbs.QPType
 	Cap       verbs.QPCap
 	SignalAll bool
 	CQE       int
 	Channel   bool // each end's CQ reports to a completion channel of its own
-	SRQ       bool // receives come from an SRQ, as large as the receive queue would be
-	Global    bool // over InfiniBand, too, packets have a GRH
-	Len       int  // of each end's memory
+	SRQ       bool // each end has an SRQ in place of the receive queue
+	Global    bool // packets have a GRH over InfiniBand too
+	Len       int  // length of each end's memory
 
-	ScatterToCQE, SignWQEs bool // as verbs.QPOptions has them
+	ScatterToCQE, SignWQEs bool // see verbs.QPOptions
 
-	CQESize     int // as verbs.CQOptions has them
+	CQESize     int // see verbs.CQOptions
 	Compression verbs.CQECompression
 	Timestamps  bool
 
 	A, B SpecEnd
 }
 
-// A SpecEnd is what may differ between the ends.
+// A SpecEnd describes one end of a Pair.
 type SpecEnd struct {
 	MR   verbs.AccessFlags
 	QP   verbs.AccessFlags
@@ -40,7 +40,7 @@ type SpecEnd struct {
 	Idle bool                // the QP stays in RESET
 }
 
-// Default is a pair of RC queue pairs that allows everything.
+// Default returns the Spec of a pair of RC queue pairs that allows all access.
 func Default() Spec {
 	end := SpecEnd{MR: All | verbs.AccessMWBind, QP: All &^ verbs.AccessLocalWrite}
 	return Spec{
@@ -53,34 +53,34 @@ func Default() Spec {
 	}
 }
 
-// A Pair is two queue pairs that talk to each other, on one PD.
+// A Pair is two connected queue pairs on one PD.
 type Pair struct {
 	Ctx     *verbs.Context
 	PD      *verbs.PD
 	GID     verbs.GIDEntry
-	Address verbs.AHAttr // the way back to the device itself
+	Address verbs.AHAttr // the address of the device itself
 	A, B    *End
 }
 
-// An End is one side of a Pair. One CQ takes all its completions.
+// An End is one end of a Pair. All its completions go to one CQ.
 type End struct {
 	CQ   *verbs.CQ
 	Chan *verbs.CompChannel // nil without Spec.Channel
 	SRQ  *verbs.SRQ         // nil without Spec.SRQ
 	QP   *verbs.QP
 	MR   *verbs.MR
-	AH   *verbs.AH // UD: the way to the peer
+	AH   *verbs.AH // UD: the peer's address
 
 	Spec SpecEnd
 }
 
-// NewPair opens the device and makes a connected pair on it.
+// NewPair opens the device and creates a connected pair on it.
 func NewPair(t testing.TB, s Spec) *Pair {
 	t.Helper()
 	return PairOn(t, Open(t), s)
 }
 
-// PairOn makes a connected pair on an opened device.
+// PairOn creates a connected pair on an open device.
 func PairOn(t testing.TB, c *verbs.Context, s Spec) *Pair {
 	t.Helper()
 	p := &Pair{Ctx: c, GID: GID(t, c), Address: Address(t, c)}
@@ -114,7 +114,7 @@ func (p *Pair) end(t testing.TB, s *Spec, e *SpecEnd) *End {
 	return end
 }
 
-// connect brings e's queue pair to RTS, with peer at its other end.
+// connect connects e's queue pair to peer's.
 func (p *Pair) connect(t testing.TB, e, peer *End) {
 	t.Helper()
 	if e.Spec.Idle {
@@ -134,7 +134,7 @@ func (p *Pair) ToRTS(t testing.TB, e *End, dest uint32) {
 		Port: Port, QKey: QKey, Access: e.Spec.QP,
 		PathMTU: verbs.MTU1024, DestQPN: dest, RQPSN: 0x1234, SQPSN: 0x1234, AH: p.Address,
 		MinRNRTimer: 12, MaxRDAtomic: 4, MaxDestRDAtomic: 4,
-		Timeout: 18, RetryCount: 7, RNRRetry: 7, // about a second each, and for ever
+		Timeout: 18, RetryCount: 7, RNRRetry: 7, // retries of about a second, RNR retries for ever
 	}
 	if e.Spec.Tune != nil {
 		e.Spec.Tune(&a)
@@ -145,7 +145,7 @@ func (p *Pair) ToRTS(t testing.TB, e *End, dest uint32) {
 	}
 }
 
-// Mask returns what a queue pair must be given on its way to the state.
+// Mask returns the attributes that the transition to a state requires.
 func Mask(typ verbs.QPType, to verbs.QPState) verbs.QPAttrMask {
 	m := verbs.QPAttrState
 	rc, ud := typ == verbs.RC, typ == verbs.UD
@@ -178,7 +178,7 @@ func (e *End) Recv(t testing.TB, id uint64, off, n int) {
 	e.PostRecv(t, verbs.RecvWR{WRID: id, SGL: []verbs.SGE{e.MR.SGE(off, n)}})
 }
 
-// PostRecv posts receives where the end takes them from.
+// PostRecv posts receives to the end's SRQ or receive queue.
 func (e *End) PostRecv(t testing.TB, wrs ...verbs.RecvWR) {
 	t.Helper()
 	post := e.QP.PostRecv
@@ -190,7 +190,7 @@ func (e *End) PostRecv(t testing.TB, wrs ...verbs.RecvWR) {
 	}
 }
 
-// Send posts requests; for UD they go to the peer.
+// Send posts send requests.
 func (e *End) Send(t testing.TB, wrs ...verbs.SendWR) {
 	t.Helper()
 	if n, err := e.QP.PostSend(wrs...); err != nil || n != len(wrs) {
@@ -205,7 +205,7 @@ func Fill(b []byte, seed int) {
 	}
 }
 
-// Pattern returns n bytes as Fill writes them.
+// Pattern returns n bytes that Fill has written.
 func Pattern(n, seed int) []byte {
 	b := make([]byte, n)
 	Fill(b, seed)

@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest/ownrace"
 )
 
-// A Process is a program that a test has started. It doesn't outlive the test.
+// A Process is a program that a test has started. It is killed at the end of the test.
 type Process struct {
 	cmd            *exec.Cmd
 	stdout, stderr output
@@ -27,7 +27,7 @@ func Start(t testing.TB, command ...string) *Process {
 	return StartCmd(t, exec.Command(command[0], command[1:]...))
 }
 
-// StartCmd starts a program of which the test has set more than its arguments.
+// StartCmd starts a prepared command.
 func StartCmd(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{cmd: cmd, ended: make(chan struct{})}
@@ -37,7 +37,7 @@ func StartCmd(t testing.TB, cmd *exec.Cmd) *Process {
 		t.Fatal(err)
 	}
 	go func() {
-		_ = cmd.Wait() // the state that it leaves says how it ended
+		_ = cmd.Wait() // cmd.ProcessState has the result
 		close(p.ended)
 	}()
 	t.Cleanup(func() {
@@ -45,35 +45,34 @@ func StartCmd(t testing.TB, cmd *exec.Cmd) *Process {
 		select {
 		case <-p.ended:
 		case <-time.After(Patience):
-			t.Errorf("killed, it goes on: %v", p) // in a system call that something else has to end
+			t.Errorf("still running after SIGKILL: %v", p) // in an uninterruptible system call
 		}
 	})
 	return p
 }
 
-// Command runs a program, its words in a line, that must succeed.
+// Command runs a command line, without a shell. The command must succeed.
 func Command(t testing.TB, line string) {
 	t.Helper()
 	Start(t, strings.Fields(line)...).Succeeds(t)
 }
 
-// PID returns the process's number.
+// PID returns the process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Signal sends it a signal. One that has ended needs none.
+// Signal sends a signal. It does nothing if the process has ended.
 func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
 
-// Kill ends it as if it had crashed.
+// Kill kills the process, and waits for its end.
 func (p *Process) Kill() {
 	p.Signal(os.Kill)
 	<-p.ended
 }
 
-// hangs is how long a test waits for a process. It may have much to do, or wait for
-// another one that has.
+// hangs is the timeout for a process, which may itself wait for another process.
 const hangs = 4 * Patience
 
-// Wait waits for its end, and tells how it ended. A process that hangs is killed.
+// Wait waits for the process's end, and returns its state. It kills a process that hangs.
 func (p *Process) Wait() *os.ProcessState {
 	select {
 	case <-p.ended:
@@ -83,7 +82,7 @@ func (p *Process) Wait() *os.ProcessState {
 	return p.cmd.ProcessState
 }
 
-// Ended tells whether it has ended.
+// Ended reports whether the process has ended.
 func (p *Process) Ended() bool {
 	select {
 	case <-p.ended:
@@ -93,7 +92,7 @@ func (p *Process) Ended() bool {
 	}
 }
 
-// Until waits until something is so, which has to be at the process's end at the latest.
+// Until waits until so returns true, which must happen at the latest when the process ends.
 func (p *Process) Until(t testing.TB, so func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(hangs); !so(); {
@@ -106,12 +105,12 @@ func (p *Process) Until(t testing.TB, so func() bool) {
 		case <-time.After(10 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("waited for in vain: %v", p)
+			t.Fatalf("timed out: %v", p)
 		}
 	}
 }
 
-// Listening tells whether anybody listens on a TCP port.
+// Listening reports whether a process listens on a TCP port.
 func Listening(port int) bool {
 	line := regexp.MustCompile(fmt.Sprintf(`(?m)^ *\d+: [0-9A-F]+:%04X [0-9A-F]+:0000 0A `, port))
 	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
@@ -122,8 +121,8 @@ func Listening(port int) bool {
 	return false
 }
 
-// ListeningCM tells whether anybody listens on a port of one of the connection manager's
-// port spaces, "TCP" or "UDP".
+// ListeningCM reports whether a process listens on a port in a port space of the connection
+// manager, "TCP" or "UDP".
 func ListeningCM(t testing.TB, space string, port uint16) bool {
 	t.Helper()
 	out, err := exec.Command("rdma", "resource", "show", "cm_id").Output()
@@ -136,15 +135,15 @@ func ListeningCM(t testing.TB, space string, port uint16) bool {
 	return false
 }
 
-// OK waits for its end, and tells whether it was a good one, or one that rdma-core's
-// program has brought on itself.
+// OK waits for the process's end, and reports whether it succeeded, or failed only by a known
+// race of rdma-core's program.
 func (p *Process) OK() bool {
 	state := p.Wait()
 	_, is := ownrace.Of(p.cmd.Args, state.ExitCode(), p.Said())
 	return is || state.Success()
 }
 
-// Succeeds waits for its end, which must be OK, and returns what it printed on stdout.
+// Succeeds waits for the process's end, which must be OK, and returns its stdout.
 func (p *Process) Succeeds(t testing.TB) string {
 	t.Helper()
 	if !p.OK() {
@@ -153,14 +152,16 @@ func (p *Process) Succeeds(t testing.TB) string {
 	return p.stdout.String()
 }
 
-// Said returns what it has printed: first on stdout, then on stderr.
+// Said returns the output so far, stdout before stderr.
 func (p *Process) Said() string { return p.Stdout() + p.Stderr() }
 
-// Stdout and Stderr return what it has printed on one of them.
+// Stdout returns the output on stdout so far.
 func (p *Process) Stdout() string { return p.stdout.String() }
+
+// Stderr returns the output on stderr so far.
 func (p *Process) Stderr() string { return p.stderr.String() }
 
-// Line returns the next line that it prints on stdout, without its end.
+// Line waits for the next line on stdout, and returns it without the newline.
 func (p *Process) Line(t testing.TB) string {
 	t.Helper()
 	for late := time.After(hangs); ; {
@@ -175,25 +176,25 @@ func (p *Process) Line(t testing.TB) string {
 		case <-p.stdout.more:
 		case <-p.ended:
 		case <-late:
-			t.Fatalf("no line comes: %v", p)
+			t.Fatalf("timed out waiting for a line: %v", p)
 		}
 	}
 }
 
 func (p *Process) String() string {
-	how := "still runs"
+	how := "is still running"
 	if p.Ended() {
 		how = fmt.Sprintf("ended with %v", p.cmd.ProcessState)
 	}
-	return fmt.Sprintf("%s %s and said:\n%s", strings.Join(p.cmd.Args, " "), how, p.Said())
+	return fmt.Sprintf("%s %s, output:\n%s", strings.Join(p.cmd.Args, " "), how, p.Said())
 }
 
-// An output is what a process prints on one of its streams.
+// An output collects the output of a process on one stream.
 type output struct {
 	mu   sync.Mutex
 	text []byte
-	read int           // how much of text went away as lines
-	more chan struct{} // gets something when more has come, unless it is nil
+	read int           // bytes that line has returned
+	more chan struct{} // if not nil, receives a value after a Write
 }
 
 func (o *output) Write(b []byte) (int, error) {
@@ -213,7 +214,7 @@ func (o *output) String() string {
 	return string(o.text)
 }
 
-// line takes the next line, if it has come whole.
+// line returns the next line, if it is complete.
 func (o *output) line() (string, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

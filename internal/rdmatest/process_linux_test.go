@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestProcess: what a process says comes as it says it, and its end is told.
+// TestProcess: output is available while the process runs, and its status after its end.
 func TestProcess(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "echo ready; read word; echo got $word; printf rest; echo trouble >&2; exit 3")
 	in := Must(cmd.StdinPipe())(t)
@@ -16,7 +16,7 @@ func TestProcess(t *testing.T) {
 		t.Errorf("the first line is %q", line)
 	}
 	if p.Ended() {
-		t.Errorf("ended before it was told to: %v", p)
+		t.Errorf("ended too early: %v", p)
 	}
 	Must(in.Write([]byte("this\n")))(t)
 	p.Until(t, func() bool { return strings.Contains(p.Stdout(), "got") })
@@ -30,11 +30,11 @@ func TestProcess(t *testing.T) {
 		t.Errorf("stdout %q, stderr %q", p.Stdout(), p.Stderr())
 	}
 	if s := p.String(); !strings.Contains(s, "exit status 3") || !strings.Contains(s, "trouble") {
-		t.Errorf("it describes itself as %q", s)
+		t.Errorf("String returns %q", s)
 	}
 }
 
-// TestProcessKilled: a killed process has ended, and not well.
+// TestProcessKilled: a killed process has ended, and has not succeeded.
 func TestProcessKilled(t *testing.T) {
 	p := Start(t, "sleep", "1000")
 	p.Kill()
@@ -42,7 +42,7 @@ func TestProcessKilled(t *testing.T) {
 		t.Error(p)
 	}
 	if err := p.cmd.Process.Signal(os.Interrupt); err == nil {
-		t.Errorf("killed, it is still there: %v", p)
+		t.Errorf("still running after Kill: %v", p)
 	}
 }
 

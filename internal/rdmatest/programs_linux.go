@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Program returns the path of one of this repository's programs: in the folder that
-// $GOVERBS_BIN names, else built, which takes its time in a guest.
+// Program returns the path of one of this repository's programs, in the folder $GOVERBS_BIN. If
+// that is not set, Program builds it, which takes long in a guest.
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	dir := os.Getenv("GOVERBS_BIN")
@@ -30,7 +30,7 @@ func existing(t testing.TB, dir, name string) string {
 }
 
 var (
-	made    string // the folder of what was built, to be removed
+	made    string // the folder for built programs, to be removed
 	builtIn = sync.OnceValues(func() (dir string, err error) {
 		if made, err = os.MkdirTemp("", "goverbs"); err == nil {
 			err = os.Chmod(made, 0o755) // other users run them too
@@ -58,9 +58,9 @@ func build(command ...string) error {
 	return nil
 }
 
-// CProgram returns the path of a program made from a C source of the test's package
-// (c/faults.c): in the folder that $GOVERBS_BIN names, as the package's name and
-// the source's (faults-faults), else compiled.
+// CProgram returns the path of a program that is compiled from a C source of the test's package
+// (c/faults.c). In the folder $GOVERBS_BIN, its name is the package's and the source's
+// (faults-faults). If that is not set, CProgram compiles it.
 func CProgram(t testing.TB, source string) string {
 	t.Helper()
 	here := filepath.Base(Must(os.Getwd())(t))

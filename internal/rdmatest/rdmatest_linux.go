@@ -1,6 +1,6 @@
-// Package rdmatest helps tests that need an RDMA device: they say what they need, open
-// the rig's device, make connected queue pairs on it, poll with a deadline, run programs
-// beside it, and count what must not leak.
+// Package rdmatest helps tests that need an RDMA device. Tests declare their needs, open the
+// rig's device, create connected queue pairs, poll with a deadline, run programs, and check for
+// leaks.
 package rdmatest
 
 import (
@@ -18,14 +18,13 @@ import (
 const (
 	Port = 1
 
-	// Patience is how long a test waits for what must come. It only ends a test
-	// that hangs: what it waits for comes within a second on an emulated machine
-	// that has nothing else to do, and other work may slow it fifty times.
+	// Patience is the timeout of a test that hangs. On an idle emulated machine, the
+	// awaited events take less than a second. A loaded machine may be fifty times slower.
 	Patience = 2 * time.Minute
 )
 
-// Open opens the device. At the end of the test it closes it, with all that is
-// left on it, and fails the test if anything stays behind.
+// Open opens the device. At the end of the test it closes the device with all its objects, and
+// fails the test if anything leaks.
 func Open(t testing.TB) *verbs.Context {
 	t.Helper()
 	CheckLeaks(t)
@@ -34,7 +33,7 @@ func Open(t testing.TB) *verbs.Context {
 	return c
 }
 
-// Close closes x and fails the test if it doesn't close.
+// Close closes x, and fails the test on an error.
 func Close(t testing.TB, x interface{ Close() error }) {
 	t.Helper()
 	if err := x.Close(); err != nil {
@@ -42,13 +41,13 @@ func Close(t testing.TB, x interface{ Close() error }) {
 	}
 }
 
-// CheckLeaks fails the test if at its end there are more file descriptors or
-// objects in the kernel than there are now.
+// CheckLeaks fails the test if the number of file descriptors or of objects in the kernel
+// differs between now and the end of the test.
 func CheckLeaks(t testing.TB) {
 	t.Helper()
 	warmUp.Do(func() { useOnce(t) })
 	resources := Resources(t)
-	fds := FDs(t) // second: the runtime's poller appears with the first program that is run
+	fds := FDs(t) // after Resources, whose command makes Go's runtime open its poller
 	t.Cleanup(func() {
 		if t.Failed() {
 			return
@@ -62,8 +61,8 @@ func CheckLeaks(t testing.TB) {
 	})
 }
 
-// warmUp has drivers make what they make for themselves at a device's first use:
-// mlx5_ib since Linux 6.12 a CQ and a QP.
+// warmUp makes drivers create their own objects, which they do at a device's first use: mlx5_ib
+// since Linux 6.12 creates a CQ and a QP.
 var warmUp sync.Once
 
 func useOnce(t testing.TB) {
@@ -82,19 +81,19 @@ func use(t testing.TB, device string) {
 	pd := Must(c.AllocPD())(t)
 	Must(pd.AllocMR(4096, verbs.AccessLocalWrite))(t)
 	cq := Must(c.CreateCQ(verbs.CQOptions{CQE: 1}))(t)
-	// A device that has raw packets only refuses, and makes nothing then.
+	// A device that supports only raw packets rejects this, and creates nothing.
 	_, _ = pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
 }
 
 // FDs returns the number of open file descriptors.
 func FDs(t testing.TB) int {
 	t.Helper()
-	// Listing the folder opens it, which counts the same each time.
+	// The count includes the descriptor that ReadDir opens.
 	entries := Must(os.ReadDir("/proc/self/fd"))(t)
 	return len(entries)
 }
 
-// Resources returns what the kernel counts on all devices, a line for each.
+// Resources returns the number of objects on all devices, one line per device.
 func Resources(t testing.TB) string {
 	t.Helper()
 	out, err := exec.Command("rdma", "resource", "show").CombinedOutput()
@@ -113,7 +112,7 @@ func RSS(t testing.TB) int64 {
 	return resident * int64(os.Getpagesize())
 }
 
-// Poll returns n completions; it fails the test if they don't come.
+// Poll returns n completions. It fails the test if they don't arrive in time.
 func Poll(t testing.TB, cq *verbs.CQ, n int) []verbs.WC {
 	t.Helper()
 	wcs := make([]verbs.WC, n)
@@ -126,7 +125,7 @@ func Poll(t testing.TB, cq *verbs.CQ, n int) []verbs.WC {
 		have += m
 		if m == 0 {
 			if time.Now().After(deadline) {
-				t.Fatalf("%d of %d completions came: %+v", have, n, wcs[:have])
+				t.Fatalf("%d of %d completions arrived: %+v", have, n, wcs[:have])
 			}
 			time.Sleep(20 * time.Microsecond)
 		}
@@ -134,7 +133,7 @@ func Poll(t testing.TB, cq *verbs.CQ, n int) []verbs.WC {
 	return wcs
 }
 
-// PollOK is Poll for completions that must be successes.
+// PollOK is Poll for completions that must be successful.
 func PollOK(t testing.TB, cq *verbs.CQ, n int) []verbs.WC {
 	t.Helper()
 	wcs := Poll(t, cq, n)
@@ -146,7 +145,7 @@ func PollOK(t testing.TB, cq *verbs.CQ, n int) []verbs.WC {
 	return wcs
 }
 
-// Idle fails the test if there is a completion.
+// Idle fails the test if the CQ has a completion.
 func Idle(t testing.TB, cq *verbs.CQ) {
 	t.Helper()
 	var wc [1]verbs.WC

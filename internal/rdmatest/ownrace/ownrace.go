@@ -1,5 +1,5 @@
-// Package ownrace knows the races that C programs run with themselves, so that a test
-// does not take one for a failure of what it tests.
+// Package ownrace recognizes failures of C programs that are caused by races in the programs
+// themselves, so that tests can ignore them.
 package ownrace
 
 import (
@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// A race makes a program fail now and then after it has done all its work.
+// A race makes a program fail occasionally, after it has done all its work.
 type race struct {
 	program string
-	role    string // an argument that it has
-	status  int    // that it ends with
-	work    string // how each line begins that says of one part of the work that it is done
-	count   string // the argument before the number of these
-	says    string // what else it says, all of it
+	role    string // an argument of the program
+	status  int    // the exit status
+	work    string // the beginning of the line that the program prints for each unit of work
+	count   string // the argument before the number of units
+	says    string // the rest of the output
 	why     string
 }
 
@@ -27,13 +27,13 @@ var races = []race{{
 	work:    "ping data: ",
 	count:   "-C",
 	says:    "client DISCONNECT EVENT...\nrdma_get_cm_event: Bad file descriptor\n",
-	why: "up to rdma-core 60 its main thread closes the event channel while another, which has handled the last event, " +
-		"is about to wait for one more: that thread finds the descriptor gone and ends the process with exit(-1)",
+	why: "up to rdma-core 60 the main thread closes the event channel while another thread, which has handled the last event, " +
+		"is about to wait for the next: that thread finds the descriptor closed and calls exit(-1)",
 }}
 
-// Of reports whether a program failed by a race of its own, and which that is. It has to
-// have said that all its work was done, for which rping needs -v, and nothing but what
-// belongs to the race. The program may stand behind one that runs it.
+// Of reports whether a program failed by a race of its own, and explains the race. The output
+// must show that all work was done, for which rping needs -v, and must have nothing else but
+// the race's messages. In command, another program that runs the program may precede it.
 func Of(command []string, status int, output string) (why string, is bool) {
 	for _, r := range races {
 		at := slices.IndexFunc(command, func(s string) bool { return filepath.Base(s) == r.program })
