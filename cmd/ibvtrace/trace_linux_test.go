@@ -101,7 +101,7 @@ func byThread(lines []string) map[string][]string {
 	return m
 }
 
-// TestVerbs compares the trace with what the traced program says it called.
+// TestVerbs compares the trace with the lines that the traced program prints.
 func TestVerbs(t *testing.T) {
 	for _, mode := range []string{"all", "threads", "children", "untraced", "exec", "signals"} {
 		t.Run(mode, func(t *testing.T) {

@@ -25,7 +25,7 @@ func parse(t *testing.T, file []byte) []record {
 	for i, r := range all {
 		need := map[string]func(any) bool{"name": isString, "ph": isString, "pid": isWhole, "tid": isWhole, "ts": isTime}
 		switch r["ph"] {
-		case "M": // metadata: the name of what they are about
+		case "M": // metadata: the name of a process or a thread
 			need["args"] = func(v any) bool {
 				args, ok := v.(map[string]any)
 				return ok && len(args) == 1 && isString(args["name"])

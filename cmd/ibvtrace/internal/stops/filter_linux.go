@@ -57,7 +57,8 @@ func opensReadWrite(flags uint32) seccomp.Program {
 	return seccomp.Program{seccomp.Load(seccomp.OffsetArg(flags)), seccomp.And(unix.O_ACCMODE), seccomp.IfEqual(unix.O_RDWR), seccomp.Stop, seccomp.Pass}
 }
 
-// A watching is the set of operations on a descriptor that stop. Duplicating it always does.
+// A watching is the set of operations on a descriptor that stop. Duplicating and
+// closing it always do.
 type watching uint8
 
 const (
@@ -161,7 +162,7 @@ func addFilter(in *ptrace.Injector, p seccomp.Program) error {
 		r, err := in.Call(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
 			filterFlags|unix.SECCOMP_FILTER_FLAG_TSYNC, addr)
 		if err == nil && r != 0 {
-			err = unix.EBUSY // a thread has filters of its own
+			err = unix.EBUSY // a thread has other filters, so TSYNC failed
 		}
 		return err
 	})

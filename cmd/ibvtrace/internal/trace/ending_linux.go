@@ -13,7 +13,7 @@ import (
 // An Ending is how a trace ended.
 type Ending struct {
 	status  unix.WaitStatus
-	command bool // the status is that of a program that was started
+	command bool // a command was started, and status is its status
 }
 
 // Exit ends this process with the exit status or the signal of the command that it started,

@@ -141,7 +141,7 @@ func random(r *rand.Rand, fd int, a arena) {
 
 func main() {
 	if len(os.Args) < 4 {
-		return // a child of its own
+		return // started by another hostile
 	}
 	seed, _ := strconv.ParseUint(os.Args[1], 10, 64)
 	calls, _ := strconv.Atoi(os.Args[2])
