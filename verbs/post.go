@@ -95,7 +95,7 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	ops := qp.usualOps.Load()
 	usual := ops != 0 && (qp.typ != UD || qp.allAddressed(wrs)) && allUsual(ops, wrs)
 	if !qp.sendMu.try() {
-		return qp.closeSend(as[SendWR](wrs))
+		return qp.postSendSlow(as[SendWR](wrs))
 	}
 	if usual && qp.usualOps.Load() == ops {
 		if n, err = qp.prov.PostSend(as[provider.SendWR](wrs), false); err != nil {
@@ -108,9 +108,10 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	return n, err
 }
 
-// closeSend is PostSend without its short path. PostSend also calls it when the lock
-// isn't free. As a tail call it leaves PostSend with nothing to save across the wait.
-func (qp *QP) closeSend(wrs []SendWR) (n int, err error) {
+// postSendSlow waits for the lock and checks every request completely. PostSend calls it
+// when the lock isn't free. As a tail call, it leaves PostSend with nothing to save
+// across the wait.
+func (qp *QP) postSendSlow(wrs []SendWR) (n int, err error) {
 	qp.sendMu.Lock()
 	n, err = qp.postSend(wrs, false)
 	qp.sendMu.Unlock()
@@ -397,7 +398,7 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 		return qp.tracedRecv(as[RecvWR](wrs))
 	}
 	if !qp.recvMu.try() {
-		return qp.closeRecv(as[RecvWR](wrs))
+		return qp.postRecvSlow(as[RecvWR](wrs))
 	}
 	if qp.usualOps.Load()&usualRecv != 0 {
 		if n, err = qp.prov.PostRecv(as[provider.RecvWR](wrs)); err != nil {
@@ -410,8 +411,8 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	return n, err
 }
 
-// closeRecv is PostRecv without its short path.
-func (qp *QP) closeRecv(wrs []RecvWR) (n int, err error) {
+// postRecvSlow waits for the lock and checks every request completely, as postSendSlow does.
+func (qp *QP) postRecvSlow(wrs []RecvWR) (n int, err error) {
 	qp.recvMu.Lock()
 	n, err = qp.postRecv(wrs)
 	qp.recvMu.Unlock()

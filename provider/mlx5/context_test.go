@@ -77,7 +77,7 @@ func TestRegisters(t *testing.T) {
 // TestSharedRegisters: QPs share registers when those for one QP each are given
 // out, evenly, and get one for themselves when one is free again.
 func TestSharedRegisters(t *testing.T) {
-	u := &uars{mostDedicated: dedicatedRegisters, mostCommon: commonRegisters, dedicated: dedicatedRegisters}
+	u := &uars{maxDedicated: dedicatedRegisters, maxCommon: commonRegisters, dedicated: dedicatedRegisters}
 	own := &register{dynamic: true}
 	u.free = []*register{own}
 	for range commonRegisters {

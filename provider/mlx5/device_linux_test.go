@@ -148,7 +148,7 @@ func TestPagesOfRegisters(t *testing.T) {
 		}
 		return 0
 	})
-	u := &uars{perPage: 1, registerSize: 512, mostDedicated: 4, mostCommon: 2}
+	u := &uars{perPage: 1, registerSize: 512, maxDedicated: 4, maxCommon: 2}
 	places := make(map[*register]int)
 	for i := range 10 {
 		r, err := u.take(f)
@@ -212,7 +212,7 @@ func TestNoPage(t *testing.T) {
 			c.out(t, uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, tt.length)
 			return tt.errno
 		})
-		u := &uars{perPage: 1, registerSize: 512, mostDedicated: 1, mostCommon: 1}
+		u := &uars{perPage: 1, registerSize: 512, maxDedicated: 1, maxCommon: 1}
 		if r, err := u.take(f); r != nil || err == nil {
 			t.Errorf("%s: took %v, %v", tt.name, r, err)
 		}

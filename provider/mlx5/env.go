@@ -18,10 +18,10 @@ type environment struct {
 
 // libmlx5's defaults and limits.
 const (
-	usualRegisters      = 16
-	mostRegisters       = 512
-	usualLowLatency     = 4
-	mostMediumRegisters = 12 // those that QPs share
+	usualRegisters     = 16
+	maxRegisters       = 512
+	usualLowLatency    = 4
+	maxMediumRegisters = 12 // registers that QPs share
 )
 
 func readEnvironment() (e environment, err error) {
@@ -44,10 +44,10 @@ func readEnvironment() (e environment, err error) {
 	}
 	total = max(total, os.Getpagesize()/uarSize*usableRegisters)
 	total += total % usableRegisters
-	low = max(low, total-mostMediumRegisters)
-	if total > mostRegisters || low >= total {
+	low = max(low, total-maxMediumRegisters)
+	if total > maxRegisters || low >= total {
 		return e, fmt.Errorf("mlx5: MLX5_TOTAL_UUARS and MLX5_NUM_LOW_LAT_UUARS ask for %d doorbell registers, %d of them for one QP each: at most %d and all but one are possible",
-			total, low, mostRegisters)
+			total, low, maxRegisters)
 	}
 	e.registers, e.lowLatency = total, low
 	return e, nil

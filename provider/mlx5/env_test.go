@@ -11,26 +11,26 @@ import (
 // kernel that gives a fixed set, and how many are taken of another.
 func TestEnvironment(t *testing.T) {
 	for _, tt := range []struct {
-		name                      string
-		set                       map[string]string
-		noFlame                   bool
-		asked, askedLow           uint32
-		mostDedicated, mostCommon int
-		refused                   string
+		name                    string
+		set                     map[string]string
+		noFlame                 bool
+		asked, askedLow         uint32
+		maxDedicated, maxCommon int
+		refused                 string
 	}{
-		{name: "nothing", asked: 16, askedLow: 4, mostDedicated: 8, mostCommon: 8},
-		{name: "BlueFlame off", set: map[string]string{"MLX5_SHUT_UP_BF": "1"}, noFlame: true, asked: 16, askedLow: 4, mostDedicated: 8, mostCommon: 8},
-		{name: "empty", set: map[string]string{"MLX5_SHUT_UP_BF": ""}, noFlame: true, asked: 16, askedLow: 4, mostDedicated: 8, mostCommon: 8},
-		{name: "BlueFlame on", set: map[string]string{"MLX5_SHUT_UP_BF": "0"}, asked: 16, askedLow: 4, mostDedicated: 8, mostCommon: 8},
+		{name: "nothing", asked: 16, askedLow: 4, maxDedicated: 8, maxCommon: 8},
+		{name: "BlueFlame off", set: map[string]string{"MLX5_SHUT_UP_BF": "1"}, noFlame: true, asked: 16, askedLow: 4, maxDedicated: 8, maxCommon: 8},
+		{name: "empty", set: map[string]string{"MLX5_SHUT_UP_BF": ""}, noFlame: true, asked: 16, askedLow: 4, maxDedicated: 8, maxCommon: 8},
+		{name: "BlueFlame on", set: map[string]string{"MLX5_SHUT_UP_BF": "0"}, asked: 16, askedLow: 4, maxDedicated: 8, maxCommon: 8},
 		// No more than 12 are shared.
-		{name: "more", set: map[string]string{"MLX5_TOTAL_UUARS": "64"}, asked: 64, askedLow: 52, mostDedicated: 52, mostCommon: 12},
-		{name: "odd", set: map[string]string{"MLX5_TOTAL_UUARS": "7"}, asked: 8, askedLow: 4, mostDedicated: 4, mostCommon: 4},
-		{name: "low latency", set: map[string]string{"MLX5_NUM_LOW_LAT_UUARS": "15"}, asked: 16, askedLow: 15, mostDedicated: 15, mostCommon: 1},
+		{name: "more", set: map[string]string{"MLX5_TOTAL_UUARS": "64"}, asked: 64, askedLow: 52, maxDedicated: 52, maxCommon: 12},
+		{name: "odd", set: map[string]string{"MLX5_TOTAL_UUARS": "7"}, asked: 8, askedLow: 4, maxDedicated: 4, maxCommon: 4},
+		{name: "low latency", set: map[string]string{"MLX5_NUM_LOW_LAT_UUARS": "15"}, asked: 16, askedLow: 15, maxDedicated: 15, maxCommon: 1},
 		{
 			name: "both", set: map[string]string{"MLX5_TOTAL_UUARS": " 6", "MLX5_NUM_LOW_LAT_UUARS": "0"},
-			asked: 6, askedLow: 0, mostDedicated: 0, mostCommon: 6,
+			asked: 6, askedLow: 0, maxDedicated: 0, maxCommon: 6,
 		},
-		{name: "the most", set: map[string]string{"MLX5_TOTAL_UUARS": "512"}, asked: 512, askedLow: 500, mostDedicated: 500, mostCommon: 12},
+		{name: "the most", set: map[string]string{"MLX5_TOTAL_UUARS": "512"}, asked: 512, askedLow: 500, maxDedicated: 500, maxCommon: 12},
 		{name: "too many", set: map[string]string{"MLX5_TOTAL_UUARS": "513"}, refused: "at most 512"},
 		{name: "none", set: map[string]string{"MLX5_TOTAL_UUARS": "0"}, refused: "MLX5_TOTAL_UUARS=0"},
 		{name: "all low latency", set: map[string]string{"MLX5_NUM_LOW_LAT_UUARS": "16"}, refused: "all but one"},
@@ -54,9 +54,9 @@ func TestEnvironment(t *testing.T) {
 				t.Fatal(err)
 			}
 			u := &p.(*context).uars
-			if u.noFlame != tt.noFlame || u.mostDedicated != tt.mostDedicated || u.mostCommon != tt.mostCommon {
+			if u.noFlame != tt.noFlame || u.maxDedicated != tt.maxDedicated || u.maxCommon != tt.maxCommon {
 				t.Errorf("no BlueFlame %t, %d and %d registers; want %t, %d, %d",
-					u.noFlame, u.mostDedicated, u.mostCommon, tt.noFlame, tt.mostDedicated, tt.mostCommon)
+					u.noFlame, u.maxDedicated, u.maxCommon, tt.noFlame, tt.maxDedicated, tt.maxCommon)
 			}
 			env, err := readEnvironment()
 			if err != nil || uint32(env.registers) != tt.asked || uint32(env.lowLatency) != tt.askedLow {

@@ -81,8 +81,8 @@ const (
 )
 
 // A window is the place of one WQE, with the maximum length of any WQE. Only the segments
-// up to the length of the queue's longest WQE exist. Writers stay within that, and within
-// one segment less than a window has (mostSegments).
+// up to the length of the queue's longest WQE exist. Writers stay within that length, and
+// within maxWQESegments.
 type window [maxSegments]wqe.Segment
 
 const maxSegments = 64

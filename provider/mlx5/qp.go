@@ -191,8 +191,8 @@ func (q *qp) Adopt(_, qpn uint32, granted *uapi.IbUverbsQpCap) error {
 	return nil
 }
 
-// mostSegments is the largest number of segments that a control segment can express.
-const mostSegments = 63
+// maxWQESegments is the largest number of segments that a control segment can express.
+const maxWQESegments = 63
 
 // overhead returns the maximum number of segments in a WQE that are not data, and how many
 // of them precede the data of a message. The others occur in requests without data only.
@@ -228,7 +228,7 @@ func (q *qp) sizeSend() (int, error) {
 		data = max(data, wqe.InlineSegments(int(c.MaxInlineData)))
 	}
 	blocks := (overhead + data + wqe.BlockSegs - 1) / wqe.BlockSegs
-	if blocks*wqe.BlockSize > l.sendWQE || blocks*wqe.BlockSegs > maxSegments || front+data > mostSegments {
+	if blocks*wqe.BlockSize > l.sendWQE || blocks*wqe.BlockSegs > maxSegments || front+data > maxWQESegments {
 		return 0, errWQETooLong
 	}
 	if int(c.MaxSendWr) > l.sendBlocks {
@@ -240,8 +240,8 @@ func (q *qp) sizeSend() (int, error) {
 	}
 	s.mask, s.limit = uint32(ring-1), uint32(ring/blocks)
 	s.lastWhole, s.maxSGE = uint32(ring-blocks), int(c.MaxSendSge)
-	s.maxData = max(min(blocks*wqe.BlockSegs-overhead, mostSegments-front)*wqe.SegmentSize-wqe.InlineHeader, 0)
-	s.maxSegments = min(blocks*wqe.BlockSegs, mostSegments)
+	s.maxData = max(min(blocks*wqe.BlockSegs-overhead, maxWQESegments-front)*wqe.SegmentSize-wqe.InlineHeader, 0)
+	s.maxSegments = min(blocks*wqe.BlockSegs, maxWQESegments)
 	s.spare = new(window)
 	if q.init.SignalAll {
 		s.signal = wqe.CtrlCQUpdate

@@ -73,7 +73,7 @@ type uars struct {
 
 	// A context's limits: registers for one QP each, and registers that further QPs share
 	// behind a lock.
-	mostDedicated, mostCommon int
+	maxDedicated, maxCommon int
 }
 
 const (
@@ -84,9 +84,9 @@ const (
 // choose does as the environment says.
 func (u *uars) choose(env *environment) {
 	u.noFlame = env.noBlueFlame
-	u.mostDedicated, u.mostCommon = dedicatedRegisters, commonRegisters
+	u.maxDedicated, u.maxCommon = dedicatedRegisters, commonRegisters
 	if env.chosen {
-		u.mostDedicated, u.mostCommon = env.lowLatency, env.registers-env.lowLatency
+		u.maxDedicated, u.maxCommon = env.lowLatency, env.registers-env.lowLatency
 	}
 }
 
@@ -208,7 +208,7 @@ func (u *uars) take(f *ioctl.File) (*register, error) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.free) == 0 && (u.dedicated < u.mostDedicated || len(u.common) < u.mostCommon) {
+	if len(u.free) == 0 && (u.dedicated < u.maxDedicated || len(u.common) < u.maxCommon) {
 		if err := u.more(f); err != nil && len(u.common) == 0 {
 			return nil, err
 		}
@@ -237,7 +237,7 @@ func (u *uars) more(f *ioctl.File) error {
 	if err != nil {
 		return err
 	}
-	dedicated := u.dedicated < u.mostDedicated
+	dedicated := u.dedicated < u.maxDedicated
 	for i := range u.perPage * usableRegisters {
 		r := u.register(page, i/usableRegisters, i%usableRegisters)
 		r.page, r.dynamic = number+uint32(i/usableRegisters), true
