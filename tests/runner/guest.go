@@ -21,25 +21,25 @@ type job struct {
 	Args   []string
 }
 
-// silence is how long a test binary may print nothing before it is taken to hang. A
-// test that moves on prints more often by far, on a busy machine too.
+// silence is how long a test binary may print nothing before it counts as hung. A test
+// that makes progress prints far more often, even on a busy machine.
 const silence = 10 * time.Minute
 
-// Lines that say how a job went begin so.
+// The prefixes of the lines that report how a job went.
 const (
 	jobBegins = mark + "@begin "
 	jobEnds   = mark + "@end "
 )
 
-// A jobEnd is how a job went.
+// A jobEnd is the result of a job.
 type jobEnd struct {
 	Name    string
-	Status  string // "" means that it exited with 0
+	Status  string // "" if it exited with 0
 	Seconds float64
 }
 
-// inGuest runs the jobs that a file lists, one after the other, and says how each
-// went. It fails only if it cannot run them.
+// inGuest runs the jobs that a file lists, one after the other, and reports the result
+// of each. It fails only if it cannot run them.
 func inGuest(file string) int {
 	text, err := os.ReadFile(file)
 	var jobs []job

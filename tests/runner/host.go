@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// staticcheck is run by its version, so that go.mod doesn't have it.
+// staticcheck runs with its version given here, to keep it out of go.mod.
 const staticcheck = "honnef.co/go/tools/cmd/staticcheck@v0.8.2"
 
 // Packages whose tests are worth the race detector's time in a quick run.
 var concurrent = []string{"./internal/...", "./ioctl", "./provider/...", "./verbs", "./rdmacm", "./cmd/ibvtrace", "./tests/hca/internal/transport", "./tests/hca/internal/loop"}
 
-// script runs a shell script as a suite with one line.
+// script returns a function that runs a shell script as a suite with one line.
 func script(text string) func(*runner, suite) {
 	return func(r *runner, s suite) { r.run(s, "", shell(text), nil) }
 }
@@ -30,8 +30,8 @@ func shell(text string) *exec.Cmd {
 	return exec.Command("bash", "-euo", "pipefail", "-c", text)
 }
 
-// run runs a command to its end, as a line of the table, and prints what it printed if
-// it fails. The lines go to watch, if there is one, which counts tests.
+// run runs a command to its end, adds a line to the table, and prints the command's
+// output if it fails. It passes each line to watch, if that isn't nil, which counts tests.
 func (r *runner) run(s suite, part string, cmd *exec.Cmd, watch func(line string, res *result) (keep bool)) {
 	res := result{suite: strings.TrimSuffix(s.name+": "+part, ": "), again: r.again(s)}
 	began := time.Now()
@@ -88,8 +88,8 @@ func (r *runner) again(s suite, tests ...string) string {
 	return words + " " + s.name
 }
 
-// lines runs a command and hands over each line that it prints, until it ends or the
-// runner is stopped.
+// lines runs a command and passes each line of its output to each. It returns when the
+// command ends or the runner is stopped.
 func (r *runner) lines(cmd *exec.Cmd, each func(string)) error {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -97,14 +97,14 @@ func (r *runner) lines(cmd *exec.Cmd, each func(string)) error {
 	}
 	defer out.Close()
 	cmd.Stdout, cmd.Stderr = in, in
-	// A group of its own, so that all that it starts can be stopped.
+	// Its own process group, so that everything that it starts can be killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	err = cmd.Start()
 	in.Close()
 	if err != nil {
 		return err
 	}
-	// It may hang where nothing in it looks for that.
+	// The command may hang without noticing it itself.
 	var hung atomic.Bool
 	const patience = 3 * silence
 	watch := time.AfterFunc(patience, func() {
@@ -141,12 +141,12 @@ func (r *runner) lines(cmd *exec.Cmd, each func(string)) error {
 	return err
 }
 
-// goTest runs go test, and counts the tests. How long they take depends on what else the
-// machine does: what ends one that hangs is that nothing is printed any more.
+// goTest runs go test and counts the tests. It sets no time limit, because their time
+// depends on the machine's load. A test that hangs is ended because it prints nothing.
 func (r *runner) goTest(s suite, env []string, args ...string) {
 	cmd := exec.Command("go", append([]string{"test", "-json", "-timeout=0"}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
-	output := make(map[string][]string) // of the packages' tests, until they pass
+	output := make(map[string][]string) // per package, until its tests pass
 	r.run(s, "", cmd, func(line string, res *result) bool {
 		var e struct{ Action, Package, Test, Output, ImportPath string }
 		if json.Unmarshal([]byte(line), &e) != nil {
@@ -190,7 +190,8 @@ func race(r *runner, s suite) {
 	r.goTest(s, []string{"CGO_ENABLED=1"}, append([]string{"-race"}, packages...)...)
 }
 
-// arm64 runs what writes for devices under emulation: qemu-user knows no RDMA ioctls.
+// arm64 runs the tests of the code that writes to devices under qemu-user, which doesn't
+// implement RDMA's ioctls.
 func arm64(r *runner, s suite) {
 	r.goTest(s, []string{"GOARCH=arm64"}, "-short", "-exec", "qemu-aarch64-static", "./internal/mmio", "./provider/...", "./verbs")
 }

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command runner runs the project's tests: those of the host, and those that need a
-// device in the virtual machines of tests/vm. It goes on after a failure, and ends
-// with a table of what passed.
+// Command runner runs the project's tests. Tests that need a device run in the virtual
+// machines of tests/vm, all others on the host. The runner continues after a failure,
+// and ends with a table of the results.
 //
 //	go run ./tests/runner [-short] [-k KERNEL] [-v] [SUITE...]
 //	go run ./tests/runner -run REGEXP SUITE...
@@ -28,10 +28,10 @@ func main() {
 		os.Exit(inGuest(os.Args[2]))
 	}
 	o := options{}
-	flag.BoolVar(&o.short, "short", false, "a quick run: what finds most in little time")
-	flag.StringVar(&o.kernel, "k", "6.1", "the `KERNEL` in the virtual machines: see tests/vm/kernels")
-	flag.StringVar(&o.run, "run", "", "only tests that match this `REGEXP`, as of go test -run; in the rig's suites only")
-	flag.BoolVar(&o.verbose, "v", false, "print all that the tests print")
+	flag.BoolVar(&o.short, "short", false, "a quick run: the tests that find the most in the least time")
+	flag.StringVar(&o.kernel, "k", "6.1", "the virtual machines' `KERNEL`, one of tests/vm/kernels")
+	flag.StringVar(&o.run, "run", "", "run only tests that match this `REGEXP`, as with go test -run; for the rig's suites only")
+	flag.BoolVar(&o.verbose, "v", false, "print the tests' whole output")
 	flag.Usage = usage
 	flag.Parse()
 
@@ -63,7 +63,7 @@ func main() {
 	}
 }
 
-// prepare goes to the repository's root and sets what all commands are to find.
+// prepare changes to the repository's root and sets the environment of all commands.
 func prepare(o options) error {
 	mod, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
@@ -74,25 +74,25 @@ func prepare(o options) error {
 	return os.Chdir(filepath.Dir(strings.TrimSpace(string(mod))))
 }
 
-// options are what the command line says.
+// options has the command line's options.
 type options struct {
 	short, verbose bool
 	kernel, run    string
 }
 
-// A suite is something to run, with one or more lines in the table.
+// A suite is a set of tests. It has one or more lines in the table.
 type suite struct {
 	name, what string
 	does       func(*runner, suite)
 	rig        bool          // it runs in virtual machines
-	quick      time.Duration // what it takes in a quick run; 0: it is left out
-	whole      time.Duration // and in a whole one, on two processors without KVM
+	quick      time.Duration // its time in a quick run; 0: it is left out
+	whole      time.Duration // its time in a full run, on two processors without KVM
 }
 
 func usage() {
-	fmt.Fprintf(os.Stderr, "usage: runner [-short] [-k KERNEL] [-v] [SUITE...]\n       runner -run REGEXP SUITE...\n\nRuns all suites, with -short those that have a time in the first column, or the\nSUITEs that are named. Exit status: 0 all passed, 1 not, 2 wrong usage.\n\n")
+	fmt.Fprintf(os.Stderr, "usage: runner [-short] [-k KERNEL] [-v] [SUITE...]\n       runner -run REGEXP SUITE...\n\nRuns the named SUITEs, or all. With -short, all are those that have a time in the\nfirst column. Exit status: 0 all passed, 1 a test failed, 2 wrong usage.\n\n")
 	flag.PrintDefaults()
-	fmt.Fprintf(os.Stderr, "\nSuites, with about the seconds they take in a quick run and in a whole one:\n")
+	fmt.Fprintf(os.Stderr, "\nSuites, with the approximate seconds that they take in a quick and in a full run:\n")
 	for _, s := range suites() {
 		quick := "-"
 		if s.quick > 0 {
@@ -102,11 +102,11 @@ func usage() {
 	}
 }
 
-// choose returns the suites with these names, or all that there are.
+// choose returns the suites with these names, or all suites.
 func choose(names []string, o options) ([]suite, error) {
 	if len(names) == 0 {
 		if o.run != "" {
-			return nil, fmt.Errorf("-run takes the names of suites too (-h lists them)")
+			return nil, fmt.Errorf("-run needs the name of a suite (-h lists them)")
 		}
 		return slices.DeleteFunc(suites(), func(s suite) bool { return o.short && s.quick == 0 }), nil
 	}
@@ -119,7 +119,7 @@ func choose(names []string, o options) ([]suite, error) {
 			for _, s := range all {
 				have = append(have, s.name)
 			}
-			return nil, fmt.Errorf("no suite %q: there are %s", name, strings.Join(have, ", "))
+			return nil, fmt.Errorf("no suite %q; the suites are %s", name, strings.Join(have, ", "))
 		}
 		if o.run != "" && !takesRun(name) {
 			return nil, fmt.Errorf("-run is for tests in the rig, and %q runs all of its own", name)

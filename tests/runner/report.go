@@ -17,19 +17,19 @@ type result struct {
 	suite          string
 	passed, failed int
 	took           time.Duration
-	why            string // it failed without a test's failing
+	why            string // the reason, if it failed without a failed test
 	again          string // the command that runs it again
 	said           []string
 }
 
 func (r result) ok() bool { return r.failed == 0 && r.why == "" }
 
-// A runner runs the suites that were chosen and keeps count. Those in the rig, which
-// leave a processor idle now and then, run beside those of the host; within each of
-// these lanes one runs after the other.
+// A runner runs the chosen suites and counts the results. It has two lanes, which run
+// at the same time: one for the suites in the rig, which leave a processor idle now and
+// then, and one for the suites on the host. Within a lane, suites run one at a time.
 type runner struct {
 	options
-	work    string // a folder for what is compiled
+	work    string // a folder for the compiled programs
 	context context.Context
 	cancel  context.CancelFunc
 	started time.Time
@@ -40,11 +40,11 @@ type runner struct {
 	results []result
 }
 
-// A lane is suites that run one after the other.
+// A lane is a sequence of suites that run one at a time.
 type lane struct {
 	suites  []suite
 	current int
-	doing   string // what runs now
+	doing   string // what is running now
 	since   time.Time
 }
 
@@ -53,7 +53,7 @@ func newRunner(o options, suites []suite) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(work, 0o755); err != nil { // other users run programs too
+	if err := os.Chmod(work, 0o755); err != nil { // programs also run as other users
 		return nil, err
 	}
 	r := &runner{options: o, work: work, started: time.Now()}
@@ -101,7 +101,7 @@ func (r *runner) close() {
 	os.RemoveAll(r.work)
 }
 
-// expected is how long a suite takes by the table, on a quiet machine.
+// expected returns how long a suite takes on a quiet machine, according to the table.
 func (r *runner) expected(s suite) time.Duration {
 	if r.short {
 		return max(s.quick, time.Second)
@@ -109,8 +109,8 @@ func (r *runner) expected(s suite) time.Duration {
 	return max(s.whole, time.Second)
 }
 
-// left estimates how long a lane has still to run: what the table says of its suites,
-// times how much longer those took that have ended.
+// left estimates how long a lane still has to run: the table's times of the remaining
+// suites, scaled by how much longer than the table the finished ones took.
 func (r *runner) left(l *lane) time.Duration {
 	var before, after time.Duration
 	for i, s := range l.suites {
@@ -135,14 +135,14 @@ func (r *runner) begin(l *lane, i int) {
 	fmt.Printf("== %s: %s\n", s.name, s.what)
 }
 
-// now notes what a suite is doing.
+// now records what a suite is doing.
 func (r *runner) now(s suite, what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lane(s).doing = s.name + ": " + what
 }
 
-// tick says once a minute what is being done, and how long all will take.
+// tick prints once a minute what is running, and how long the rest will take.
 func (r *runner) tick() {
 	t := time.NewTicker(time.Minute)
 	defer t.Stop()
@@ -179,7 +179,7 @@ func (r *runner) add(res result) {
 	fmt.Printf("%s  %-36s %4d passed %3d failed %5.0f s  %s\n", word, res.suite, res.passed, res.failed, res.took.Seconds(), res.why)
 }
 
-// table prints the results and tells whether all passed.
+// table prints the results and reports whether all passed.
 func (r *runner) table() bool {
 	fmt.Printf("\n%-42s %7s %7s %8s\n", "suite", "passed", "failed", "seconds")
 	var bad []result
@@ -197,12 +197,12 @@ func (r *runner) table() bool {
 	}
 	fmt.Printf("%-42s %7s %7s %8.0f\n", "", "", "", time.Since(r.started).Seconds())
 	if r.stopped() {
-		fmt.Println("\nended before its time")
+		fmt.Println("\nstopped before the end")
 		return false
 	}
 	if len(bad) > 0 {
-		// Once more what was printed above, where it may be far up.
-		fmt.Println("\nfailed, and how to run it again:")
+		// Repeat the failures, which may be far up.
+		fmt.Println("\nfailed, with the command that runs it again:")
 		for _, res := range bad {
 			fmt.Printf("\n%s %s\n  %s\n", res.suite, res.why, res.again)
 			for _, l := range excerpt(res.said) {
@@ -214,7 +214,7 @@ func (r *runner) table() bool {
 	return len(bad) == 0
 }
 
-// excerpt returns the beginning and the end of what a failure printed.
+// excerpt returns the beginning and the end of a failure's output.
 func excerpt(lines []string) []string {
 	const half = 12
 	if len(lines) <= 2*half {
@@ -223,18 +223,18 @@ func excerpt(lines []string) []string {
 	return slices.Concat(lines[:half], []string{"…"}, lines[len(lines)-half:])
 }
 
-// testOutput reads what test binaries print with -test.v=test2json: it counts the
-// tests and keeps what those print that fail.
+// testOutput reads the output of test binaries that run with -test.v=test2json. It
+// counts the tests, and keeps the output of those that fail.
 type testOutput struct {
 	verbose        bool
 	passed, failed int
-	current        string // the test that runs
+	current        string // the running test
 	kept           []string
 	failures       []string // top-level tests
-	said           []string // by those that failed
+	said           []string // by the tests that failed
 }
 
-// line takes one line. Lines of the testing package begin with a mark.
+// line processes one line. Lines of the testing package begin with a mark.
 func (o *testOutput) line(text string) {
 	marked, isMarked := strings.CutPrefix(text, mark)
 	if o.verbose {
@@ -271,7 +271,7 @@ func (o *testOutput) line(text string) {
 	}
 }
 
-// flush prints what was kept.
+// flush prints the output that was kept.
 func (o *testOutput) flush() {
 	o.said = append(o.said, o.kept...)
 	if !o.verbose {

@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-// A testPackage is one whose tests say what they need.
+// A testPackage is a package whose tests declare what they need.
 type testPackage struct {
 	dir     string // in the repository: tests/device/conformance
 	binary  string
@@ -28,18 +28,18 @@ type testPackage struct {
 	tests   []string
 }
 
-// tests are the packages of tests that may need a device, compiled once.
+// tests has the packages of tests that may need a device, compiled once.
 type tests struct {
 	once     sync.Once
 	packages []testPackage
 	err      error
 }
 
-// raced are the packages whose tests run a second time, with the race detector.
+// raced lists the packages whose tests run a second time, with the race detector.
 var raced = []string{"tests/device/stress"}
 
-// compile compiles the tests that may need a device and the programs that these run,
-// and checks that each of the tests runs somewhere.
+// compile compiles the tests that may need a device and the programs that they run. It
+// checks that a suite runs each of the tests.
 func (r *runner) compile() ([]testPackage, error) {
 	const format = `{{range .TestImports}}{{if eq . "github.com/goverbs/goverbs/internal/rdmatest"}}{{$.ImportPath}}{{end}}{{end}}`
 	out, err := exec.Command("go", "list", "-f", format, "./tests/...").Output()
@@ -100,7 +100,7 @@ func runSomewhere(packages []testPackage) error {
 			somewhere := rdmatest.Setting{Device: "host", Guests: 1}.Meets(needs) ||
 				slices.ContainsFunc(rigSuites, func(s rigSuite) bool { return s.setting.Meets(needs) })
 			if !somewhere {
-				errs = append(errs, fmt.Errorf("%s: no suite has what %s needs: %+v", p.dir, test, needs))
+				errs = append(errs, fmt.Errorf("%s: no suite meets the needs of %s: %+v", p.dir, test, needs))
 			}
 		}
 	}
@@ -132,7 +132,7 @@ func (rs rigSuite) run(r *runner, s suite) {
 		}
 		dir, err := filepath.Abs(p.dir)
 		if err != nil {
-			panic(err) // there is no working directory
+			panic(err) // the working directory doesn't exist
 		}
 		j := job{Name: path.Base(p.dir), Dir: dir, Binary: p.binary, Args: args}
 		jobs = append(jobs, j)
@@ -145,13 +145,13 @@ func (rs rigSuite) run(r *runner, s suite) {
 	if len(jobs) == 0 {
 		r.add(result{suite: s.name, why: "no test runs in it", again: r.again(s)})
 	}
-	// A guest that dies takes one job with it; the others get another.
+	// A guest that dies fails one job. The remaining jobs run in another guest.
 	for len(jobs) > 0 && !r.stopped() {
 		jobs = r.boot(s, setting, jobs)
 	}
 }
 
-// matches tells whether -run lets a top-level test run.
+// matches reports whether -run selects a top-level test.
 func (r *runner) matches(test string) bool {
 	if r.options.run == "" {
 		return true
@@ -161,7 +161,7 @@ func (r *runner) matches(test string) bool {
 	return ok && err == nil
 }
 
-// boot runs jobs in one boot, and returns those that it didn't come to.
+// boot runs jobs in one boot, and returns those that it didn't reach.
 func (r *runner) boot(s suite, setting rdmatest.Setting, jobs []job) []job {
 	plan := filepath.Join(r.work, "plan")
 	text, err := json.Marshal(jobs)
@@ -182,7 +182,7 @@ func (r *runner) boot(s suite, setting rdmatest.Setting, jobs []job) []job {
 	if setting.Peers {
 		args = append(args, "-e", rdmatest.PeersVariable+"=1")
 		within = []string{"tests/vm/in-tree"}
-		if out, err := exec.Command("tests/vm/tree").CombinedOutput(); err != nil { // in a guest it cannot be made any more
+		if out, err := exec.Command("tests/vm/tree").CombinedOutput(); err != nil { // a guest cannot create it
 			r.add(result{suite: s.name, why: fmt.Sprintf("tests/vm/tree: %v %s", err, out), again: r.again(s)})
 			return nil
 		}
@@ -200,7 +200,7 @@ func (r *runner) boot(s suite, setting rdmatest.Setting, jobs []job) []job {
 	if err == nil && done == len(jobs) {
 		return nil
 	}
-	// What went wrong did so in the job that ran, or, with none left, at the end.
+	// The failure belongs to the running job or, if none is left, to the end of the run.
 	res := result{suite: s.name, took: time.Since(began), why: fmt.Sprintf("tests/vm/run: %v", err), again: r.again(s)}
 	if done < len(jobs) {
 		res.suite += ": " + jobs[done].Name
@@ -216,12 +216,12 @@ func (r *runner) boot(s suite, setting rdmatest.Setting, jobs []job) []job {
 	}
 	r.add(res)
 	if g.begun == 0 || done >= len(jobs) {
-		return nil // it doesn't boot, or has nothing left to do
+		return nil // the guest doesn't boot, or no job is left
 	}
 	return jobs[done+1:]
 }
 
-// A guest reads what one guest prints, or two.
+// A guest reads the output of one guest or of two.
 type guest struct {
 	r       *runner
 	suite   suite

@@ -8,23 +8,23 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-// suites returns all there are, in the order in which they run: what finds much in
-// little time comes first. The times were taken on two processors without KVM.
+// suites returns all suites in the order in which they run: those that find the most in
+// the least time come first. The times were measured on two processors without KVM.
 func suites() []suite {
 	const s = time.Second
 	all := []suite{
 		{name: "lint", what: "gofmt, go vet, staticcheck, no C", does: script(lint), quick: 25 * s, whole: 25 * s},
 		{name: "unit", what: "tests that need no device", does: unit, quick: 45 * s, whole: 45 * s},
 		{name: "race", what: "tests that need no device, with the race detector", does: race, quick: 60 * s, whole: 150 * s},
-		{name: "fuzz", what: "each fuzz test for a moment", does: fuzz, quick: 60 * s, whole: 150 * s},
+		{name: "fuzz", what: "each fuzz test for a few seconds", does: fuzz, quick: 60 * s, whole: 150 * s},
 		{name: "cross", what: "go vet for other systems, static binaries for arm64", does: script(cross), whole: 60 * s},
-		{name: "arm64", what: "what writes for devices, on arm64, emulated", does: arm64, whole: 15 * s},
+		{name: "arm64", what: "the code that writes to devices, on emulated arm64", does: arm64, whole: 15 * s},
 	}
 	for _, r := range rigSuites {
 		all = append(all, suite{name: r.name, what: r.what, does: r.run, rig: true, quick: r.quick * s, whole: r.whole * s})
 	}
 	for _, r := range []suite{
-		{name: "adapter", what: "rdma-core's programs and trouble on the software ConnectX", does: script("tests/hca/acceptance/programs/run -k $KERNEL"), whole: 130 * s},
+		{name: "adapter", what: "rdma-core's programs and provoked failures on the software ConnectX", does: script("tests/hca/acceptance/programs/run -k $KERNEL"), whole: 130 * s},
 		{name: "adapter-roce", what: "rdma-core's programs over its RoCE", does: script("tests/hca/acceptance/programs/run -k $KERNEL -r 'pingpong|rping|ucmatose|udaddy|mckey|UD|DC'"), whole: 40 * s},
 		{name: "adapter-ethernet", what: "perftest's raw packets and the kernel's network on it", does: script("tests/hca/acceptance/ethernet/run -k $KERNEL"), whole: 90 * s},
 	} {
@@ -34,7 +34,7 @@ func suites() []suite {
 	return all
 }
 
-// A rigSuite runs, in one setting, the tests that it has what they need for.
+// A rigSuite runs, in one setting, the tests whose needs that setting meets.
 type rigSuite struct {
 	name, what   string
 	setting      rdmatest.Setting
@@ -47,7 +47,7 @@ var rigSuites = []rigSuite{
 	{"mlx5-eth", "the same with Ethernet ports: RoCE and raw packets", rdmatest.Setting{Device: "mlx5-eth", Guests: 1}, 60, 120},
 	{"rxe-2", "two guests joined by a network", rdmatest.Setting{Device: "rxe", Guests: 2}, 0, 90},
 	{"rxe-newer", "rdma-core's newest release as the peer", rdmatest.Setting{Device: "rxe", Guests: 1, Peers: true}, 0, 200},
-	{"mlx5-bytes", "what the adapter is given, beside libmlx5, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1, Log: true}, 0, 45},
+	{"mlx5-bytes", "the bytes that the adapter gets, compared with libmlx5's, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1, Log: true}, 0, 45},
 	{"mlx5-eth-bytes", "the same on Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Log: true}, 0, 45},
 }
 
@@ -64,7 +64,7 @@ const cross = `
 for arch in amd64 arm64; do GOARCH=$arch go build ./...; done
 GOARCH=arm64 go vet ./...
 for os in darwin windows; do GOOS=$os go vet ./...; done
-# Where nothing is promised but that it compiles.
+# Platforms on which the packages must only compile.
 for target in linux/{386,arm,mips64le,ppc64le,riscv64,s390x} darwin/arm64 freebsd/amd64 windows/amd64; do
 	export GOOS=${target%/*} GOARCH=${target#*/}
 	echo "$target"
