@@ -20,7 +20,7 @@ func noEvent(t *testing.T, c *verbs.Context) {
 	}
 }
 
-// TestCQOverrun: a CQ that is too small says so.
+// TestCQOverrun: a CQ that is too small reports the overrun.
 func TestCQOverrun(t *testing.T) {
 	s := rdmatest.Default()
 	s.CQE = 1
@@ -36,7 +36,7 @@ func TestCQOverrun(t *testing.T) {
 	}
 }
 
-// TestOverrunWithoutEvents: who polls, and who waits, learns of it without asking for
+// TestOverrunWithoutEvents: pollers and waiters learn of an overrun without reading
 // events.
 func TestOverrunWithoutEvents(t *testing.T) {
 	s := rdmatest.Default()
@@ -59,7 +59,7 @@ func TestOverrunWithoutEvents(t *testing.T) {
 	}
 }
 
-// TestAccessEvent: the responder learns of a peer's wrong key.
+// TestAccessEvent: the responder gets an event when a peer uses a wrong key.
 func TestAccessEvent(t *testing.T) {
 	e := expect(t)
 	p := rdmatest.NewPair(t, rdmatest.Default())
@@ -99,7 +99,7 @@ func TestEventOfClosedObject(t *testing.T) {
 	for i := range 3 {
 		p.B.Recv(t, uint64(i), 0, 64)
 	}
-	if err := p.B.SRQ.SetLimit(3); err != nil { // two are left, soon
+	if err := p.B.SRQ.SetLimit(3); err != nil { // soon two are left
 		t.Fatal(err)
 	}
 	p.A.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, Inline: []byte{1}})
@@ -107,6 +107,6 @@ func TestEventOfClosedObject(t *testing.T) {
 	rdmatest.PollOK(t, p.B.CQ, 1)
 	rdmatest.Close(t, p.B.QP)
 	rdmatest.Close(t, p.B.SRQ)
-	// The kernel takes events back with the object.
+	// The kernel discards an object's events when it is destroyed.
 	noEvent(t, p.Ctx)
 }

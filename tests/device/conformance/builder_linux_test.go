@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// TestSendBuilder posts batches longer than what a builder keeps to itself, with
-// requests of several kinds.
+// TestSendBuilder posts batches that exceed a builder's own buffer, with requests of
+// several kinds.
 func TestSendBuilder(t *testing.T) {
 	s := rdmatest.Default()
 	s.Cap.MaxSendWR = 64
@@ -52,8 +52,8 @@ func TestSendBuilder(t *testing.T) {
 	}
 }
 
-// TestSendBuilderTakesBack: of a batch with one that is refused, or that doesn't
-// fit, or that is given up, nothing is sent.
+// TestSendBuilderTakesBack: a batch is not sent at all if one of its requests is refused,
+// if it doesn't fit, or if it is aborted.
 func TestSendBuilderTakesBack(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	writes := func(n int) *verbs.SendBuilder {
@@ -73,7 +73,7 @@ func TestSendBuilderTakesBack(t *testing.T) {
 		if n, err := b.Complete(); n != 0 || !errors.Is(err, verbs.ErrInvalid) {
 			t.Errorf("%d, %v", n, err)
 		}
-		// rxe has room for some more than it says.
+		// rxe's queue has room for more requests than it reports.
 		if n, err := writes(4 * p.A.QP.Cap().MaxSendWR).Complete(); n != 0 || !isFull(err) {
 			t.Errorf("%d, %v", n, err)
 		}
@@ -120,8 +120,8 @@ func TestSendBuilderUD(t *testing.T) {
 	}
 }
 
-// TestSendBuilderEnds: an Abort that was deferred doesn't touch the batch of another,
-// and a QP with an unfinished batch says that it is in use.
+// TestSendBuilderEnds: a deferred Abort doesn't affect another goroutine's batch, and
+// closing a QP with an unfinished batch reports that it is in use.
 func TestSendBuilderEnds(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	first := p.A.QP.StartSends()

@@ -1,4 +1,4 @@
-// Package conformance holds this library to what rdma-core does on a real
+// Package conformance checks that this library behaves as rdma-core does on a real
 // device: every operation with its data, every failure with its status.
 package conformance
 
@@ -14,43 +14,43 @@ import (
 
 func TestMain(m *testing.M) { rdmatest.Main(m) }
 
-// expectation is what a driver has, as the C stack finds it. It is the only place
-// where tests ask for the kernel's version and, but for addresses, for the driver.
+// expectation lists a driver's features, as the C stack observes them. No other test code
+// depends on the kernel's version or, except for addresses, on the driver.
 type expectation struct {
 	atomicWrite bool // OpAtomicWrite
 	flush       bool // OpFlush and AccessFlushGlobal
-	postsAll    bool // the driver's user half posts what the kernel's half may not have
+	postsAll    bool // the user-space driver posts operations that the kernel's may not support
 	odp         bool // AccessOnDemand
 	rereg       bool // MR.Rereg of access and PD
-	reregMemory bool // and of the memory
+	reregMemory bool // MR.Rereg of the memory
 	zeroBased   bool // AccessZeroBased
 	dmabuf      bool // RegDmabufMR
-	udmabuf     bool // dma-bufs of ordinary memory: of the kernel, not the driver
+	udmabuf     bool // dma-bufs of ordinary memory; a feature of the kernel, not of the driver
 	accessEvent bool // EventQPAccessErr when a peer uses a wrong key
 	lastWQE     bool // EventQPLastWQEReached
 	sqd         bool // QPSQD
 	srqResize   bool // SRQ.Resize
-	shrinkFull  bool // CQ.Resize refuses a size below what is unpolled
-	boundMR     bool // an MR with a window on it can't be deregistered
+	shrinkFull  bool // CQ.Resize refuses a size below the number of unpolled completions
+	boundMR     bool // an MR with a bound window can't be deregistered
 	localAH     bool // an AH without a GRH
-	checksGID   bool // CreateAH finds out that a source GID isn't there
+	checksGID   bool // CreateAH notices that a source GID doesn't exist
 }
 
 func expect(t *testing.T) expectation {
 	t.Helper()
 	k := rdmatest.Kernel(t)
 	if rdmatest.KindOf() == rdmatest.MLX5 {
-		// mlx5_ib has no flush and no atomic write, and neither drains send
-		// queues (its table of transitions has no SQD) nor resizes SRQs. An AH for
-		// InfiniBand is made without the kernel. Whether windows hold their MR is
-		// up to the adapter's firmware; that of tests/hca lets go.
+		// mlx5_ib has no flush and no atomic write. It doesn't drain send queues
+		// (its table of transitions has no SQD) or resize SRQs. An AH for
+		// InfiniBand is created without the kernel. The adapter's firmware decides
+		// whether a bound window keeps its MR registered; in tests/hca it doesn't.
 		return expectation{
 			odp:         true,
 			rereg:       true,
 			reregMemory: true,
 			zeroBased:   true,
 			dmabuf:      true,
-			udmabuf:     k.AtLeast(6, 12), // Debian's 6.1 has none
+			udmabuf:     k.AtLeast(6, 12), // Debian's 6.1 has no /dev/udmabuf
 			accessEvent: true,
 			lastWQE:     true,
 			localAH:     !rdmatest.RoCE,
@@ -82,7 +82,7 @@ func wantErrno(t *testing.T, err error, want syscall.Errno) {
 	}
 }
 
-// wantInvalid fails the test if err is not a refusal that the library made.
+// wantInvalid fails the test if err is not the library's own refusal.
 func wantInvalid(t *testing.T, err error) {
 	t.Helper()
 	if !errors.Is(err, verbs.ErrInvalid) {
@@ -103,8 +103,8 @@ func wantBytes(t *testing.T, got, want []byte) {
 	t.Fatalf("%d bytes, want %d", len(got), len(want))
 }
 
-// roundTrip sends one message from A to B and checks its bytes: the proof that
-// a pair works.
+// roundTrip sends one message from A to B and checks its bytes, to prove that the pair
+// works.
 func roundTrip(t *testing.T, p *rdmatest.Pair, seed int) {
 	t.Helper()
 	const n = 500

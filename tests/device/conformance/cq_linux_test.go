@@ -20,11 +20,11 @@ func TestCQ(t *testing.T) {
 			for _, channel := range []*verbs.CompChannel{nil, ch} {
 				cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: cqe, Vector: vector, Channel: channel}))(t)
 				if cq.CQE() < cqe {
-					t.Errorf("a CQ for %d holds %d", cqe, cq.CQE())
+					t.Errorf("a CQ created for %d completions has room for %d", cqe, cq.CQE())
 				}
 				if channel != nil {
 					if err := channel.Close(); !errors.Is(err, verbs.ErrBusy) {
-						t.Errorf("a channel with a CQ closes with %v", err)
+						t.Errorf("closing a channel with a CQ: %v", err)
 					}
 				}
 				rdmatest.Idle(t, cq)
@@ -43,7 +43,7 @@ func TestCQ(t *testing.T) {
 	}
 }
 
-// TestCQResize makes a CQ smaller and larger, with completions in it.
+// TestCQResize shrinks and grows a CQ that has completions in it.
 func TestCQResize(t *testing.T) {
 	s := rdmatest.Default()
 	s.CQE, s.Channel = 3, true
@@ -52,7 +52,7 @@ func TestCQResize(t *testing.T) {
 		t.Helper()
 		rdmatest.Check(t, p.A.CQ.Resize(n))
 		if p.A.CQ.CQE() < n {
-			t.Errorf("the CQ holds %d, not %d", p.A.CQ.CQE(), n)
+			t.Errorf("the CQ has room for %d completions, want %d", p.A.CQ.CQE(), n)
 		}
 	}
 	resize(1)
@@ -60,7 +60,7 @@ func TestCQResize(t *testing.T) {
 	write := to(verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.A.MR.SGE(0, 8)}}, p.B.MR, 0)
 	const n = 6
 	for i := range n {
-		// The event tells that the completion is there; it stays unpolled.
+		// The event shows that the completion has arrived. It stays unpolled.
 		rdmatest.Check(t, p.A.CQ.Arm(false))
 		write.WRID = uint64(i)
 		p.A.Send(t, write)
@@ -95,7 +95,7 @@ func patience(t *testing.T) context.Context {
 	return ctx
 }
 
-// message is a send that fits the pair's type.
+// message returns a send request for the pair's type of QP.
 func message(p *rdmatest.Pair, n int) verbs.SendWR {
 	return verbs.SendWR{
 		Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, n)},
@@ -119,7 +119,7 @@ func TestCQEvents(t *testing.T) {
 					if cq != e.CQ {
 						t.Fatal("the event is for another CQ")
 					}
-					// The event was there: so is the completion.
+					// The completion precedes the event.
 					var wc [2]verbs.WC
 					if n, err := cq.Poll(wc[:]); n != 1 || err != nil || wc[0].Err() != nil {
 						t.Fatalf("after the event: %d completions, %v, %v", n, err, wc[0].Err())
@@ -130,8 +130,8 @@ func TestCQEvents(t *testing.T) {
 	}
 }
 
-// TestPollWait waits for completions that are there already, that come later,
-// and that come while it looks.
+// TestPollWait waits for completions that have arrived already, that arrive later, and
+// that arrive during its check.
 func TestPollWait(t *testing.T) {
 	for _, typ := range []verbs.QPType{verbs.RC, verbs.UC, verbs.UD} {
 		t.Run(typ.String(), func(t *testing.T) {
@@ -151,9 +151,9 @@ func TestPollWait(t *testing.T) {
 			short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 			defer cancel()
 			if n, err := p.A.CQ.PollWait(short, wcs); n != 0 || !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("with nothing to come: %d, %v", n, err)
+				t.Errorf("without a completion: %d, %v", n, err)
 			}
-			// It still works after that.
+			// The CQ still works afterwards.
 			p.B.Recv(t, 1, 0, 1024)
 			p.A.Send(t, message(p, 64))
 			if n, err := p.B.CQ.PollWait(ctx, wcs); n != 1 || err != nil {
@@ -163,7 +163,7 @@ func TestPollWait(t *testing.T) {
 	}
 }
 
-// TestSolicited: a CQ armed for solicited events sleeps through the others.
+// TestSolicited: a CQ armed for solicited events ignores the other messages.
 func TestSolicited(t *testing.T) {
 	p := eventsPair(t, verbs.RC)
 	rdmatest.Check(t, p.B.CQ.Arm(true))
@@ -174,7 +174,7 @@ func TestSolicited(t *testing.T) {
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if _, err := p.B.Chan.Wait(short); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("an event came for a message that is not solicited: %v", err)
+		t.Fatalf("got an event for an unsolicited message: %v", err)
 	}
 	wr := message(p, 10)
 	wr.Flags |= verbs.SendSolicited
@@ -187,7 +187,7 @@ func TestSolicited(t *testing.T) {
 	}
 }
 
-// TestSharedChannel: several CQs report to one channel, each by its name.
+// TestSharedChannel: several CQs share one channel, whose events name the CQ.
 func TestSharedChannel(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	ch := rdmatest.Must(p.Ctx.CreateCompChannel())(t)
@@ -197,7 +197,7 @@ func TestSharedChannel(t *testing.T) {
 		cq := rdmatest.Must(p.Ctx.CreateCQ(verbs.CQOptions{CQE: 16, Channel: ch}))(t)
 		qp := rdmatest.Must(p.PD.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}))(t)
 		cqs[cq] = qp
-		// Receives, which the error state flushes: a completion for each.
+		// The error state flushes the receives, with a completion for each.
 		a := verbs.QPAttr{State: verbs.QPInit, Port: rdmatest.Port}
 		rdmatest.Check(t, qp.Modify(a, rdmatest.Mask(verbs.RC, verbs.QPInit)))
 		rdmatest.Must(qp.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{p.A.MR.SGE(0, 64)}}))(t)
@@ -210,7 +210,7 @@ func TestSharedChannel(t *testing.T) {
 		cq := rdmatest.Must(ch.Wait(patience(t)))(t)
 		qp := cqs[cq]
 		if qp == nil {
-			t.Fatal("an event for a CQ that had one, or that isn't on the channel")
+			t.Fatal("a second event for a CQ, or an event for a CQ that isn't on the channel")
 		}
 		if wc := rdmatest.Poll(t, cq, 1)[0]; wc.QPNum != qp.Num() || wc.Status != verbs.WCWRFlushErr {
 			t.Errorf("%+v", wc)

@@ -15,8 +15,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// TestFailuresAsInC runs the scenarios of c/failures.c, which prints what
-// the C stack reports on this kernel, and compares.
+// TestFailuresAsInC runs the scenarios of c/failures.c, which prints what the C stack
+// reports on this kernel, and compares the outcomes.
 func TestFailuresAsInC(t *testing.T) {
 	want := peerFailures(t)
 	seen := 0
@@ -30,16 +30,16 @@ func TestFailuresAsInC(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			if slices.Contains(f.refusedOn, rdmatest.KindOf()) {
 				if line.post != 0 || len(line.a)+len(line.b) == 0 {
-					t.Errorf("C refuses to post, too: %v", line)
+					t.Errorf("the C stack refuses to post too: %v", line)
 				}
 				line = outcome{post: int(syscall.EINVAL)}
 			}
 			got := f.play(t, line)
 			if line.post == int(syscall.ENOMEM) && rdmatest.KindOf() == rdmatest.MLX5 && got.post == int(syscall.EINVAL) {
-				got.post = line.post // libmlx5 says ENOMEM to all that it refuses
+				got.post = line.post // libmlx5 returns ENOMEM for every refusal
 			}
 			if got.String() != line.String() {
-				t.Errorf("got  %v\nin C %v", got, line)
+				t.Errorf("got     %v\nC stack %v", got, line)
 			}
 		})
 	}
@@ -56,8 +56,8 @@ type outcome struct {
 	events []string
 }
 
-// String gives the completions sorted: what is flushed from the two queues of
-// a QP has no order between them.
+// String sorts the completions, because the flushed requests of a QP's two queues
+// complete in any order.
 func (o outcome) String() string {
 	slices.Sort(o.a)
 	slices.Sort(o.b)
@@ -82,13 +82,14 @@ func peerFailures(t *testing.T) map[string]outcome {
 	return lines
 }
 
-// A failure is one scenario: what is special about the pair, and what A does.
+// A failure is one scenario: the pair's special settings, and what A does.
 type failure struct {
 	name string
 	spec func(*rdmatest.Spec)
 	act  func(s *scene) error
 
-	// refusedOn: posting refuses what in C becomes a failed completion.
+	// refusedOn lists devices on which posting refuses a request that fails with a
+	// completion in C.
 	refusedOn []rdmatest.Kind
 }
 
@@ -99,7 +100,7 @@ type scene struct {
 	mw *verbs.MW
 }
 
-// play runs the scenario until everything has come that came in C.
+// play runs the scenario until all completions and events of the C stack have arrived.
 func (f failure) play(t *testing.T, want outcome) outcome {
 	spec := rdmatest.Default()
 	spec.Len = 4096
@@ -127,17 +128,17 @@ func (f failure) play(t *testing.T, want outcome) outcome {
 		}
 		got.events = append(got.events, strconv.Itoa(int(e.Type)))
 	}
-	time.Sleep(20 * time.Millisecond) // for what should not come
+	time.Sleep(20 * time.Millisecond) // for completions that must not arrive
 	rdmatest.Idle(t, s.A.CQ)
 	rdmatest.Idle(t, s.B.CQ)
 	if s.mw != nil {
-		// A bound window holds its queue pair: it goes first.
+		// A bound window keeps its queue pair from closing, so close the window first.
 		rdmatest.Close(t, s.mw)
 	}
 	return got
 }
 
-// errnoOf returns the errno by which C says the same.
+// errnoOf returns the errno that the C stack returns for the same error.
 func errnoOf(t *testing.T, err error) int {
 	t.Helper()
 	var errno syscall.Errno
@@ -161,7 +162,7 @@ func (s *scene) post(wr verbs.SendWR) error {
 	return err
 }
 
-// sendRecv sends n bytes to a receive of m, after change.
+// sendRecv sends n bytes to a receive of m bytes, after change has edited their SGEs.
 func sendRecv(n, m int, change func(from, to *verbs.SGE)) func(*scene) error {
 	return func(s *scene) error {
 		from, to := s.A.MR.SGE(0, n), s.B.MR.SGE(0, m)
@@ -173,7 +174,7 @@ func sendRecv(n, m int, change func(from, to *verbs.SGE)) func(*scene) error {
 	}
 }
 
-// send sends 64 bytes to where no receive is.
+// send sends 64 bytes, for which no receive is posted.
 func send(s *scene) error {
 	return s.post(verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{s.A.MR.SGE(0, 64)}})
 }
@@ -231,10 +232,10 @@ func datagram(n, m int, qkey uint32, key uint32) func(*scene) error {
 func uc(s *rdmatest.Spec) { s.Type = verbs.UC }
 func ud(s *rdmatest.Spec) { s.Type = verbs.UD }
 
-// mrLocal leaves B's memory to B.
+// mrLocal gives B's memory local access only.
 func mrLocal(s *rdmatest.Spec) { s.B.MR = verbs.AccessLocalWrite }
 
-// qpNothing lets no peer of B's queue pair do RDMA.
+// qpNothing gives the peer of B's queue pair no RDMA access.
 func qpNothing(s *rdmatest.Spec) { s.B.QP = 0 }
 
 func idle(s *rdmatest.Spec) { s.A.Idle, s.B.Idle = true, true }

@@ -15,8 +15,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// onMLX5 ends a test of what rxe doesn't have, on rxe: with the refusal, for
-// which try stands.
+// onMLX5 reports whether the device is mlx5. On rxe, it checks that try, which uses the
+// tested feature, is refused.
 func onMLX5(t *testing.T, try func(c *verbs.Context, pd *verbs.PD) error) bool {
 	t.Helper()
 	if rdmatest.KindOf() == rdmatest.MLX5 {
@@ -25,12 +25,12 @@ func onMLX5(t *testing.T, try func(c *verbs.Context, pd *verbs.PD) error) bool {
 	c := rdmatest.Open(t)
 	pd := rdmatest.Must(c.AllocPD())(t)
 	if err := try(c, pd); err == nil {
-		t.Error("rxe has it?")
+		t.Error("rxe didn't refuse it")
 	}
 	return false
 }
 
-// up brings a QP to a state, by way of those before.
+// up brings a QP through the given states.
 func up(t *testing.T, qp *verbs.QP, a verbs.QPAttr, steps ...verbs.QPAttrMask) {
 	t.Helper()
 	for i, mask := range steps {
@@ -69,7 +69,7 @@ func TestXRC(t *testing.T) {
 		recvCQs[i] = rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: 16}))(t)
 		srqs[i] = rdmatest.Must(pd.CreateSRQ(verbs.SRQOptions{MaxWR: 4, MaxSGE: 1, XRCD: domain, CQ: recvCQs[i]}))(t)
 		if srqs[i].Num() == 0 {
-			t.Error("an XRC SRQ without number")
+			t.Error("an XRC SRQ without a number")
 		}
 		rdmatest.Must(srqs[i].PostRecv(verbs.RecvWR{WRID: uint64(i), SGL: []verbs.SGE{mr.SGE(1024+64*i, 64)}}))(t)
 	}
@@ -81,7 +81,7 @@ func TestXRC(t *testing.T) {
 		t.Error("an XRCRecv QP sent")
 	}
 	if _, err := recv.PostRecv(verbs.RecvWR{}); err == nil {
-		t.Error("an XRCRecv QP took a receive")
+		t.Error("an XRCRecv QP accepted a receive")
 	}
 	for i, srq := range srqs {
 		text := []byte("to SRQ " + string(rune('0'+i)))
@@ -118,7 +118,7 @@ func TestXRC(t *testing.T) {
 		t.Errorf("memory has %q", got)
 	}
 	if err := domain.Close(); err == nil {
-		t.Error("the domain closed while it is in use")
+		t.Error("closed a domain that is in use")
 	}
 }
 
@@ -146,7 +146,7 @@ func TestDC(t *testing.T) {
 		a := attr(t, c, 0)
 		up(t, dct, a, initAccess, verbs.QPAttrMinRNRTimer|verbs.QPAttrAV|verbs.QPAttrPathMTU)
 		if dct.Num() == 0 {
-			t.Fatal("a DCT in RTR without number")
+			t.Fatal("a DCT in RTR without a number")
 		}
 		rdmatest.Must(srq.PostRecv(verbs.RecvWR{WRID: 5, SGL: []verbs.SGE{mr.SGE(1024, 64)}}))(t)
 		copy(mr.Bytes(), "message")
@@ -168,7 +168,7 @@ func TestDC(t *testing.T) {
 	}
 }
 
-// TestMaskedAtomics holds the two operations to what they are defined to do.
+// TestMaskedAtomics checks the two operations against their definition.
 func TestMaskedAtomics(t *testing.T) {
 	if !onMLX5(t, func(c *verbs.Context, _ *verbs.PD) error {
 		p := rdmatest.PairOn(t, c, rdmatest.Default())
@@ -198,13 +198,13 @@ func TestMaskedAtomics(t *testing.T) {
 				t.Errorf("%#x became %#x, want %#x", tt.old, *target, tt.want)
 			}
 			if got := binary.NativeEndian.Uint64(p.A.MR.Bytes()[64:]); got != tt.old {
-				t.Errorf("the old value came as %#x, want %#x", got, tt.old)
+				t.Errorf("the returned old value is %#x, want %#x", got, tt.old)
 			}
 		})
 	}
 }
 
-// TestNop: nothing happens, and completes, as a send.
+// TestNop: a NOP does nothing and completes as a send.
 func TestNop(t *testing.T) {
 	if !onMLX5(t, func(c *verbs.Context, _ *verbs.PD) error {
 		p := rdmatest.PairOn(t, c, rdmatest.Default())
@@ -214,7 +214,7 @@ func TestNop(t *testing.T) {
 		return
 	}
 	p := rdmatest.NewPair(t, rdmatest.Default())
-	// A window's operations come first: a NOP in their place is none of them.
+	// The opcodes of memory windows precede NOP, which must not be taken for one.
 	mw := rdmatest.Must(p.PD.AllocMW(verbs.MWType2))(t)
 	p.A.Send(t, verbs.SendWR{
 		Opcode: verbs.OpBindMW, Flags: verbs.SendSignaled, MW: mw, NewRKey: verbs.NextRKey(mw.RKey()),
@@ -230,8 +230,8 @@ func TestNop(t *testing.T) {
 	rdmatest.Close(t, mw)
 }
 
-// TestScatterToCQE has short messages come in their completions, and checks
-// that they get where they belong: up to 32 bytes, in CQEs of 128 bytes up to 64.
+// TestScatterToCQE checks that short messages that arrive in their CQEs reach the
+// receive buffer: up to 32 bytes, or 64 bytes in CQEs of 128 bytes.
 func TestScatterToCQE(t *testing.T) {
 	for _, size := range cqeSizes() {
 		s := rdmatest.Default()
@@ -241,12 +241,12 @@ func TestScatterToCQE(t *testing.T) {
 	}
 }
 
-// cqeSizes are those of completions that the device has.
+// cqeSizes returns the CQE sizes that the device supports.
 func cqeSizes() []int {
 	if rdmatest.KindOf() == rdmatest.MLX5 {
 		return []int{64, 128}
 	}
-	return []int{0} // its own
+	return []int{0} // the default
 }
 
 func scatterToCQE(t *testing.T, p *rdmatest.Pair) {
@@ -258,23 +258,23 @@ func scatterToCQE(t *testing.T, p *rdmatest.Pair) {
 		p.A.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, n)}})
 		rdmatest.PollOK(t, p.A.CQ, 1)
 		if wc := rdmatest.PollOK(t, p.B.CQ, 1)[0]; int(wc.ByteLen) != n {
-			t.Errorf("%d bytes came as %d", n, wc.ByteLen)
+			t.Errorf("sent %d bytes, received %d", n, wc.ByteLen)
 		}
 		got := append(bytes.Clone(p.B.MR.Bytes()[:half]), p.B.MR.Bytes()[512:512+n-half]...)
 		if !bytes.Equal(got, p.A.MR.Bytes()[:n]) || p.B.MR.Bytes()[512+n-half] != 0 {
-			t.Errorf("%d bytes came as\n%x, want\n%x", n, got, p.A.MR.Bytes()[:n])
+			t.Errorf("received %d bytes\n%x, want\n%x", n, got, p.A.MR.Bytes()[:n])
 		}
 		clear(p.A.MR.Bytes()[:n])
 		p.A.Send(t, verbs.SendWR{Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, n)}, RemoteAddr: p.B.MR.Addr(), RKey: p.B.MR.RKey()})
 		rdmatest.PollOK(t, p.A.CQ, 1)
 		if !bytes.Equal(p.A.MR.Bytes()[:n], p.B.MR.Bytes()[:n]) {
-			t.Errorf("%d bytes were read as\n%x, want\n%x", n, p.A.MR.Bytes()[:n], p.B.MR.Bytes()[:n])
+			t.Errorf("read %d bytes\n%x, want\n%x", n, p.A.MR.Bytes()[:n], p.B.MR.Bytes()[:n])
 		}
 	}
 }
 
-// TestSignedRequests has mlx5 check each request that it reads, in both queues,
-// around their ends.
+// TestSignedRequests has mlx5 check the signature of each WQE that it reads, in both
+// queues, across their ends.
 func TestSignedRequests(t *testing.T) {
 	s := rdmatest.Default()
 	s.SignWQEs = true
@@ -298,8 +298,8 @@ func TestSignedRequests(t *testing.T) {
 	}
 }
 
-// TestCQForms polls completions that came in a burst from CQs of every form, around
-// the rings' ends, and resizes one with such completions in it.
+// TestCQForms polls bursts of completions from CQs of every format, across the rings'
+// ends, and resizes a CQ with such completions in it.
 func TestCQForms(t *testing.T) {
 	type form struct {
 		size        int
@@ -311,12 +311,12 @@ func TestCQForms(t *testing.T) {
 	compression := verbs.CQECompression(0)
 	if rdmatest.KindOf() == rdmatest.MLX5 {
 		forms = append(forms, form{64, 0}, form{128, 0})
-		compression = verbs.CompressHash | verbs.CompressChecksum // tests/hca has no more
+		compression = verbs.CompressHash | verbs.CompressChecksum // tests/hca supports only these
 	} else if _, err := c.CreateCQ(verbs.CQOptions{CQE: 1, CQESize: 64}); err == nil {
-		t.Error("rxe has completions of a size that is asked for?")
+		t.Error("rxe accepted a CQE size")
 	}
 	if got := attr.CQECompression; got.Formats != compression || (got.MaxNum > 0) != (compression != 0) {
-		t.Errorf("compression is %+v, want forms %d", got, compression)
+		t.Errorf("compression is %+v, want formats %d", got, compression)
 	}
 	for _, f := range []verbs.CQECompression{verbs.CompressHash, verbs.CompressChecksum, verbs.CompressStride} {
 		if f&compression != 0 {
@@ -356,8 +356,7 @@ func TestCQForms(t *testing.T) {
 	}
 }
 
-// TestClock reads the device's clock before and after completions that say when
-// they came.
+// TestClock reads the device's clock before and after completions that have timestamps.
 func TestClock(t *testing.T) {
 	s := rdmatest.Default()
 	s.Timestamps = rdmatest.KindOf() == rdmatest.MLX5
@@ -367,13 +366,13 @@ func TestClock(t *testing.T) {
 		_, err := p.Ctx.RawClock()
 		_, err2 := p.Ctx.CreateCQ(verbs.CQOptions{CQE: 8, Timestamps: true})
 		if !errors.Is(err, verbs.ErrNotSupported) || !errors.Is(err2, verbs.ErrNotSupported) {
-			t.Errorf("rxe has a clock? %v, %v", err, err2)
+			t.Errorf("rxe returned a clock: %v, %v", err, err2)
 		}
 		return
 	}
 	attr := rdmatest.Must(p.Ctx.QueryDevice())(t)
 	if attr.HCACoreClock == 0 || attr.CompletionTimestampMask == 0 {
-		t.Errorf("a clock of %d kHz, mask %#x", attr.HCACoreClock, attr.CompletionTimestampMask)
+		t.Errorf("the clock has %d kHz, mask %#x", attr.HCACoreClock, attr.CompletionTimestampMask)
 	}
 	last := rdmatest.Must(p.Ctx.RawClock())(t)
 	for i := range 20 {
@@ -386,7 +385,7 @@ func TestClock(t *testing.T) {
 			}
 			for j := range m {
 				if wc[j].WRID != uint64(i) || wc[j].Err() != nil || cycles[j] < last {
-					t.Fatalf("%+v came at %d, after %d", wc[j], cycles[j], last)
+					t.Fatalf("%+v has timestamp %d, the one before %d", wc[j], cycles[j], last)
 				}
 				last = cycles[j]
 			}
@@ -394,14 +393,14 @@ func TestClock(t *testing.T) {
 		}
 		now := rdmatest.Must(p.Ctx.RawClock())(t)
 		if now < last {
-			t.Fatalf("a completion came at %d, and now it is %d", last, now)
+			t.Fatalf("a completion has timestamp %d, but the clock is at %d", last, now)
 		}
 		last = now
 	}
 }
 
-// TestManyQPs has more QPs post at once than there are doorbell registers for one QP
-// each, and more than there are at all.
+// TestManyQPs has more QPs post at once than there are doorbell registers, both
+// dedicated ones and in total.
 func TestManyQPs(t *testing.T) {
 	const writes = 50
 	c := rdmatest.Open(t)
@@ -452,20 +451,20 @@ func TestManyQPs(t *testing.T) {
 	for i, p := range pairs {
 		for n := range writes {
 			if got := binary.NativeEndian.Uint64(p.B.MR.Bytes()[8*n:]); got != uint64(i)<<32|uint64(n) {
-				t.Errorf("write %d of QP %d left %#x", n, i, got)
+				t.Errorf("after write %d of QP %d, memory has %#x", n, i, got)
 				break
 			}
 		}
 	}
 }
 
-// TestECE: of the rig's devices those of ConnectX-6 Dx and ConnectX-7 have enhanced
-// connection establishment; the driver of the others says whose it would be.
+// TestECE: of the rig's devices, ConnectX-6 Dx and ConnectX-7 have enhanced connection
+// establishment. On the others, the driver reports only the vendor.
 func TestECE(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	const (
 		mellanox  = 0x15b3
-		supported = 0x1000000f // options that tests/hca has
+		supported = 0x1000000f // options that tests/hca supports
 	)
 	has := false
 	if rdmatest.KindOf() == rdmatest.MLX5 {
@@ -478,17 +477,17 @@ func TestECE(t *testing.T) {
 	switch {
 	case rdmatest.KindOf() != rdmatest.MLX5:
 		if !errors.Is(err, verbs.ErrNotSupported) {
-			t.Errorf("rxe has ECE? %+v, %v", got, err)
+			t.Errorf("rxe returned ECE: %+v, %v", got, err)
 		}
 	case err != nil || got.VendorID != mellanox || (got.Options != 0) != has || got.Options&^supported != 0:
 		t.Errorf("%+v, %v; ECE: %t", got, err, has)
 	default:
 		if err := p.A.QP.SetECE(verbs.ECE{VendorID: 1, Options: 1}); !errors.Is(err, verbs.ErrInvalid) {
-			t.Errorf("another vendor's: %v", err)
+			t.Errorf("ECE of another vendor: %v", err)
 		}
 	}
 	if has {
-		// The device answers with what it has of what a peer has.
+		// The device returns those of the peer's options that it supports.
 		reset := verbs.QPAttr{State: verbs.QPReset}
 		rdmatest.Check(t, errors.Join(p.A.QP.Modify(reset, verbs.QPAttrState), p.A.QP.SetECE(verbs.ECE{VendorID: mellanox, Options: 0x70000035})))
 		p.ToRTS(t, p.A, p.B.QP.Num())

@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// windowPair is a pair whose memory peers reach through windows only.
+// windowPair returns a pair whose memory the peer can access only through windows.
 func windowPair(t *testing.T) *rdmatest.Pair {
 	t.Helper()
 	s := rdmatest.Default()
@@ -67,7 +67,7 @@ func bind1(t *testing.T, p *rdmatest.Pair, mw *verbs.MW, off, n int) {
 		t.Errorf("%+v", wc)
 	}
 	if after := mw.RKey(); after == before || after>>8 != before>>8 {
-		t.Errorf("the key went from %#x to %#x", before, after)
+		t.Errorf("the key changed from %#x to %#x", before, after)
 	}
 }
 
@@ -79,7 +79,7 @@ func TestMWType1(t *testing.T) {
 	wantWritten(t, p, first, 512, 1)
 	wantWritten(t, p, first, 512+1024-256, 2)
 
-	bind1(t, p, mw, 4096, 256) // elsewhere: the old key ends
+	bind1(t, p, mw, 4096, 256) // another range: the old key becomes invalid
 	wantWritten(t, p, mw.RKey(), 4096, 3)
 	wantRefused(t, p, first, 512)
 }
@@ -115,10 +115,10 @@ func TestMWType2(t *testing.T) {
 	mw := window(t, p, verbs.MWType2)
 	key := bind2(t, p, mw)
 	wantWritten(t, p, key, 100, 1)
-	// While it is bound, the memory stays registered.
+	// While the window is bound, the memory stays registered.
 	if expect(t).boundMR {
 		if err := p.B.MR.Close(); err == nil {
-			t.Error("an MR with a window on it was deregistered")
+			t.Error("an MR with a bound window was deregistered")
 		}
 	}
 	wantWritten(t, p, key, 200, 2)
@@ -135,7 +135,7 @@ func TestMWType2InvalidateLocal(t *testing.T) {
 	if wc := rdmatest.PollOK(t, p.B.CQ, 1)[0]; wc.Opcode != verbs.WCLocalInv {
 		t.Errorf("%+v", wc)
 	}
-	// It can be bound again.
+	// The window can be bound again.
 	key = bind2(t, p, mw)
 	wantWritten(t, p, key, 0, 2)
 	p.B.Send(t, verbs.SendWR{Opcode: verbs.OpLocalInv, Flags: verbs.SendSignaled, InvalidateRKey: key})
@@ -163,7 +163,7 @@ func TestMWType2InvalidateRemote(t *testing.T) {
 	wantRefused(t, p, key, 0)
 }
 
-// TestMWWithoutAccess: a window grants no more than it was bound for.
+// TestMWWithoutAccess: a window grants only the access that it was bound with.
 func TestMWWithoutAccess(t *testing.T) {
 	p := windowPair(t)
 	mw := window(t, p, verbs.MWType2)
@@ -185,8 +185,8 @@ func TestMWWrongType(t *testing.T) {
 	wantInvalid(t, err)
 }
 
-// TestMWLeftBound closes the device with a window still bound, which holds its
-// queue pair in the kernel: the window must go first.
+// TestMWLeftBound closes the device with a window still bound. In the kernel, the window
+// holds a reference on its queue pair, so it must be destroyed first.
 func TestMWLeftBound(t *testing.T) {
 	p := windowPair(t)
 	bind2(t, p, window(t, p, verbs.MWType2))

@@ -27,7 +27,7 @@ func TestPD(t *testing.T) {
 	for range 100 {
 		pd := allocPD(t, c)
 		if pd.Context() != c {
-			t.Fatal("the PD is of another context")
+			t.Fatal("the PD belongs to another context")
 		}
 		rdmatest.Close(t, pd)
 		rdmatest.Close(t, pd) // closing again does nothing
@@ -41,11 +41,11 @@ func TestPD(t *testing.T) {
 	}
 	_, err := pds[0].AllocMR(4096, 0)
 	if !errors.Is(err, verbs.ErrClosed) {
-		t.Errorf("a closed PD says %v", err)
+		t.Errorf("a closed PD returns %v", err)
 	}
 }
 
-// TestPDInUse: a PD with something on it doesn't close, and works on.
+// TestPDInUse: a PD in use refuses to close, and still works.
 func TestPDInUse(t *testing.T) {
 	c := rdmatest.Open(t)
 	pd := allocPD(t, c)
@@ -70,12 +70,12 @@ func TestAH(t *testing.T) {
 	local := good
 	local.IsGlobal = false
 	if _, err := pd.CreateAH(local); e.localAH && err != nil || !e.localAH && (err == nil || !strings.Contains(err.Error(), "IsGlobal")) {
-		t.Errorf("an address without GRH: %v", err)
+		t.Errorf("an AH without GRH: %v", err)
 	}
 	noSuchGID := good
 	noSuchGID.SGIDIndex = 200
 	if _, err := pd.CreateAH(noSuchGID); (err != nil) != e.checksGID {
-		t.Errorf("an address from a GID that isn't there: %v", err)
+		t.Errorf("an AH with a source GID that doesn't exist: %v", err)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestMRFlags(t *testing.T) {
 	}
 }
 
-// TestMRMemory registers memory of all kinds, at any address, and moves it.
+// TestMRMemory registers memory of all kinds, at any address, and transfers it.
 func TestMRMemory(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	heap := make([]byte, 100_000)
@@ -122,7 +122,7 @@ func TestMRMemory(t *testing.T) {
 		p.A.Send(t, to(verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{mr.SGE(len(buf)-n, n)}}, p.B.MR, 0))
 		rdmatest.PollOK(t, p.A.CQ, 1)
 		wantBytes(t, p.B.MR.Bytes()[:n], rdmatest.Pattern(n, n))
-		// And the other way: the peer reaches it.
+		// The other direction: the peer's memory is the target.
 		p.A.Send(t, to(verbs.SendWR{Opcode: verbs.OpRDMARead, SGL: []verbs.SGE{p.A.MR.SGE(0, n)}}, mr, len(buf)-n))
 		rdmatest.PollOK(t, p.A.CQ, 1)
 		wantBytes(t, p.A.MR.Bytes()[:n], rdmatest.Pattern(n, n))
@@ -130,14 +130,14 @@ func TestMRMemory(t *testing.T) {
 	}
 }
 
-// TestMRZeroBased: peers count from the start of the page instead.
+// TestMRZeroBased: peers address the memory from 0, its first page's start.
 func TestMRZeroBased(t *testing.T) {
 	e := expect(t)
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	mr, err := p.PD.AllocMR(8192, rdmatest.All|verbs.AccessZeroBased)
 	if !e.zeroBased {
 		if !errors.Is(err, verbs.ErrNotSupported) {
-			t.Errorf("a kernel without zero-based MRs says %v", err)
+			t.Errorf("a kernel without zero-based MRs returns %v", err)
 		}
 		return
 	}
@@ -153,7 +153,7 @@ func TestMRZeroBased(t *testing.T) {
 	wantArrived(t, mr.Bytes(), 5000, p.A.MR.Bytes()[:300])
 }
 
-// TestMRReadOnlyMemory: memory that can't be written can't be registered so.
+// TestMRReadOnlyMemory: read-only memory can't be registered for writing.
 func TestMRReadOnlyMemory(t *testing.T) {
 	c := rdmatest.Open(t)
 	pd := allocPD(t, c)
@@ -172,7 +172,7 @@ func TestMRRereg(t *testing.T) {
 	err := p.B.MR.Rereg(verbs.Rereg{Access: &access})
 	if !e.rereg {
 		if !errors.Is(err, verbs.ErrNotSupported) {
-			t.Errorf("a kernel without rereg says %v", err)
+			t.Errorf("a kernel without rereg returns %v", err)
 		}
 		roundTrip(t, p, 1) // the MR is as before
 		return
@@ -181,11 +181,11 @@ func TestMRRereg(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantWritten(t, p, p.B.MR.RKey(), 0, 1)
-	// In another PD, it is out of the queue pair's reach.
+	// In another PD, the queue pair can't access it.
 	other := allocPD(t, p.Ctx)
 	rdmatest.Check(t, p.B.MR.Rereg(verbs.Rereg{PD: other}))
 	if err := other.Close(); !errors.Is(err, verbs.ErrBusy) {
-		t.Errorf("a PD with an MR moved to it closes with %v", err)
+		t.Errorf("closing a PD to which an MR was moved: %v", err)
 	}
 	wantRefused(t, p, p.B.MR.RKey(), 0)
 	heap := rdmatest.Must(p.PD.RegMR(make([]byte, 4096), access))(t)
@@ -209,8 +209,8 @@ func TestMRRereg(t *testing.T) {
 	wantBytes(t, place[5000:5300], rdmatest.Pattern(300, 5))
 }
 
-// TestDmabuf: rxe takes no dma-buf, and says so; a driver that does finds that
-// this is none.
+// TestDmabuf: rxe refuses dma-bufs. A driver that supports them refuses this file, which
+// isn't one.
 func TestDmabuf(t *testing.T) {
 	c := rdmatest.Open(t)
 	pd := allocPD(t, c)
@@ -224,7 +224,7 @@ func TestDmabuf(t *testing.T) {
 	}
 }
 
-// udmabuf makes a dma-buf of memory of this process's, as /dev/udmabuf does.
+// udmabuf creates a dma-buf of this process's memory with /dev/udmabuf.
 func udmabuf(t *testing.T, n int) (fd int, mem []byte) {
 	t.Helper()
 	file := rdmatest.Must(unix.MemfdCreate("dmabuf", unix.MFD_ALLOW_SEALING))(t)
@@ -248,10 +248,10 @@ func udmabuf(t *testing.T, n int) (fd int, mem []byte) {
 	return int(made), mem
 }
 
-// TestDmabufMemory writes, reads and sends what is in a dma-buf.
+// TestDmabufMemory writes, reads and sends the data of a dma-buf.
 func TestDmabufMemory(t *testing.T) {
 	if e := expect(t); !e.dmabuf || !e.udmabuf {
-		return // TestDmabuf has what is refused; the rest needs a dma-buf
+		return // TestDmabuf tests the refusal; the rest needs a dma-buf
 	}
 	const offset, iova, n = 4096, 0x12345000, 3 * 4096
 	p := rdmatest.NewPair(t, rdmatest.Default())
@@ -280,8 +280,8 @@ func TestDmabufMemory(t *testing.T) {
 	rdmatest.Close(t, mr)
 }
 
-// TestForkSafety: a child of fork doesn't get registered memory of the
-// library's own, so that copy-on-write never takes it from the device.
+// TestForkSafety: a forked child doesn't inherit registered memory that the library
+// allocated, so that copy-on-write never separates it from the device.
 func TestForkSafety(t *testing.T) {
 	c := rdmatest.Open(t)
 	pd := allocPD(t, c)
@@ -294,7 +294,7 @@ func TestForkSafety(t *testing.T) {
 		inside = inside || strings.HasPrefix(s.Text(), start)
 		if flags, ok := strings.CutPrefix(s.Text(), "VmFlags:"); ok && inside {
 			if !strings.Contains(flags, " dc") {
-				t.Errorf("the mapping's flags are %s: no dc, do not copy on fork", flags)
+				t.Errorf("the mapping's flags are %s, without dc (do not copy on fork)", flags)
 			}
 			return
 		}

@@ -10,16 +10,15 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// The driver of Linux 7.2 loses the offset within a page, and in the data, when
-// it copies to or from memory that is paged on demand: what is right is one
-// packet's data at the start of a page. So these tests keep to that, as the C
-// stack's own do.
+// rxe of Linux 7.2 ignores the offset within a page, and in the data, when it copies to
+// or from memory that is paged on demand. Only one packet's data at the start of a page
+// is right. These tests keep to that, as the C stack's own do.
 const (
 	page = 4096
 	odp  = 1000 // less than the path MTU
 )
 
-// odpMR registers mmapped memory, none of which is there yet, on demand.
+// odpMR registers mmapped memory, none of which is resident yet, for on-demand paging.
 func odpMR(t *testing.T, p *rdmatest.Pair, n int) *verbs.MR {
 	t.Helper()
 	buf := rdmatest.Must(unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE))(t)
@@ -31,7 +30,7 @@ func odpMR(t *testing.T, p *rdmatest.Pair, n int) *verbs.MR {
 	return mr
 }
 
-// drop takes the pages away, so that the next access faults.
+// drop discards the pages, so that the next access faults.
 func drop(t *testing.T, mr *verbs.MR) {
 	t.Helper()
 	rdmatest.Check(t, unix.Madvise(mr.Bytes(), unix.MADV_DONTNEED))
@@ -48,7 +47,7 @@ func TestODPCaps(t *testing.T) {
 	c := rdmatest.Open(t)
 	attr := rdmatest.Must(c.QueryDevice())(t)
 	if has := attr.ODP.General&verbs.ODPSupport != 0; has != e.odp {
-		t.Errorf("the device says %v of on-demand paging", attr.ODP)
+		t.Errorf("the device reports on-demand paging %v", attr.ODP)
 	}
 	if e.odp {
 		const rc = verbs.ODPSupportSend | verbs.ODPSupportRecv | verbs.ODPSupportWrite | verbs.ODPSupportRead | verbs.ODPSupportAtomic | verbs.ODPSupportSRQRecv
@@ -60,7 +59,7 @@ func TestODPCaps(t *testing.T) {
 	pd := allocPD(t, c)
 	_, err := pd.AllocMR(4096, verbs.AccessLocalWrite|verbs.AccessOnDemand)
 	if !errors.Is(err, verbs.ErrNotSupported) && !errors.Is(err, unix.EINVAL) {
-		t.Errorf("a kernel without on-demand paging says %v", err)
+		t.Errorf("a kernel without on-demand paging returns %v", err)
 	}
 }
 
@@ -85,7 +84,7 @@ func TestODPSend(t *testing.T) {
 	}
 }
 
-// TestODPMixed gathers from and scatters to memory of both kinds.
+// TestODPMixed gathers from and scatters to both pinned memory and memory paged on demand.
 func TestODPMixed(t *testing.T) {
 	if !expect(t).odp {
 		return // TestODPCaps asserts the refusal
@@ -105,8 +104,8 @@ func TestODPMixed(t *testing.T) {
 	}
 }
 
-// TestODPUD sends datagrams from memory that is paged on demand; receiving
-// into it is what the C stack doesn't do either.
+// TestODPUD sends datagrams from memory that is paged on demand. The C stack doesn't
+// receive datagrams into such memory either.
 func TestODPUD(t *testing.T) {
 	if !expect(t).odp {
 		return // TestODPCaps asserts the refusal
@@ -144,15 +143,15 @@ func TestODPRemote(t *testing.T) {
 		rdmatest.PollOK(t, p.A.CQ, 1)
 		wantArrived(t, local.Bytes(), page, rdmatest.Pattern(odp, i))
 
-		// What atomics return to must be at the start of a page, too; where they
-		// work they may be anywhere.
+		// The local buffer of atomics must be at the start of a page too. Their
+		// target may be anywhere.
 		drop(t, local)
 		drop(t, remote)
 		p.A.Send(t, to(verbs.SendWR{Opcode: verbs.OpCompareSwap, Compare: 0, Swap: 9, SGL: []verbs.SGE{local.SGE(0, 8)}}, remote, 8200))
 		p.A.Send(t, to(verbs.SendWR{Opcode: verbs.OpFetchAdd, Add: 3, SGL: []verbs.SGE{local.SGE(page, 8)}}, remote, 8200))
 		rdmatest.PollOK(t, p.A.CQ, 2)
 		if a, b, c := word(local, 0), word(local, page), word(remote, 8200); a != 0 || b != 9 || c != 12 {
-			t.Fatalf("swap returned %d, add %d, they left %d", a, b, c)
+			t.Fatalf("swap returned %d, add %d; memory has %d", a, b, c)
 		}
 	}
 }
@@ -180,7 +179,7 @@ func TestODPAtomicWriteAndFlush(t *testing.T) {
 	wantArrived(t, remote.Bytes(), 64, data)
 }
 
-// TestRelaxedOrdering: the hint is taken, and the data arrives.
+// TestRelaxedOrdering: the hint is accepted, and the data arrives.
 func TestRelaxedOrdering(t *testing.T) {
 	for _, typ := range []verbs.QPType{verbs.RC, verbs.UD} {
 		s := rdmatest.Default()

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// lone makes a queue pair that stays in RESET.
+// lone creates a queue pair that stays in RESET.
 func lone(t *testing.T, c *verbs.Context, typ verbs.QPType) *verbs.QP {
 	t.Helper()
 	pd := allocPD(t, c)
@@ -35,7 +35,7 @@ func TestQPCreateAndQuery(t *testing.T) {
 		for _, got := range []verbs.QPCap{init.Cap, qp.Cap()} {
 			if got.MaxSendWR < asked.MaxSendWR || got.MaxRecvWR < asked.MaxRecvWR || got.MaxSendSGE < asked.MaxSendSGE ||
 				got.MaxRecvSGE < asked.MaxRecvSGE || got.MaxInlineData < asked.MaxInlineData {
-				t.Errorf("%v: asked for %+v, got %+v", typ, asked, got)
+				t.Errorf("%v: requested %+v, got %+v", typ, asked, got)
 			}
 		}
 		rdmatest.Close(t, qp)
@@ -62,7 +62,7 @@ func TestQPIllegalCaps(t *testing.T) {
 			_, err := pd.CreateQP(verbs.QPOptions{Type: typ, SendCQ: cq, RecvCQ: cq, Cap: x.cap})
 			wantInvalid(t, err)
 			if err != nil && !strings.Contains(err.Error(), x.name) {
-				t.Errorf("%v doesn't name %s", err, x.name)
+				t.Errorf("%v doesn't mention %s", err, x.name)
 			}
 		}
 	}
@@ -102,11 +102,11 @@ func TestModifyUD(t *testing.T) {
 	}
 }
 
-// TestRCStates walks an RC pair through its life and reads back what it was
-// given, twice: a reset queue pair is as new.
+// TestRCStates takes an RC pair through all states and queries its attributes. It does so
+// twice, because a reset queue pair must be as good as new.
 func TestRCStates(t *testing.T) {
 	s := rdmatest.Default()
-	// Different values, so that none can be in another's place.
+	// Different values, so that swapped attributes are noticed.
 	tune := func(a *verbs.QPAttr) {
 		a.Timeout, a.RetryCount, a.RNRRetry, a.MinRNRTimer = 18, 6, 7, 12
 		a.MaxRDAtomic, a.MaxDestRDAtomic = 4, 8
@@ -175,8 +175,8 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
-// TestSQDrain stops the send queue, which reports that it has drained, posts
-// to it, and lets it go on.
+// TestSQDrain stops the send queue, waits for the event that it has drained, posts to
+// it, and resumes it.
 func TestSQDrain(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	roundTrip(t, p, 1)
@@ -220,13 +220,13 @@ func TestMaxRDAtomic(t *testing.T) {
 	s.A.Tune, s.B.Tune = tune, tune
 	p := rdmatest.NewPair(t, s)
 	attr, _, err := p.A.QP.Query()
-	// A driver may make a power of two of them, but no more.
+	// A driver may round up to a power of two, but no further.
 	if err != nil || attr.MaxRDAtomic != 2 || attr.MaxDestRDAtomic < 12 || attr.MaxDestRDAtomic > 16 {
 		t.Errorf("%d, %d, %v", attr.MaxRDAtomic, attr.MaxDestRDAtomic, err)
 	}
 }
 
-// TestIllegalTransitions: the error says what is wrong, and the QP stays.
+// TestIllegalTransitions: the error names the mistake, and the QP's state is unchanged.
 func TestIllegalTransitions(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	c := p.Ctx

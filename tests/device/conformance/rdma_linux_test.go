@@ -12,7 +12,7 @@ import (
 
 func isFull(err error) bool { return errors.Is(err, verbs.ErrQueueFull) }
 
-// to completes a request with a place in the peer's memory.
+// to adds an address in the peer's memory to a request.
 func to(wr verbs.SendWR, mr *verbs.MR, off int) verbs.SendWR {
 	wr.Flags |= verbs.SendSignaled
 	wr.RemoteAddr, wr.RKey = mr.Addr()+uint64(off), mr.RKey()
@@ -62,7 +62,7 @@ func TestRDMARead(t *testing.T) {
 		}
 		wantArrived(t, p.A.MR.Bytes(), 100, p.B.MR.Bytes()[5:5+n])
 	}
-	// Into several pieces.
+	// Into several SGEs.
 	clear(p.A.MR.Bytes())
 	p.A.Send(t, to(verbs.SendWR{Opcode: verbs.OpRDMARead, SGL: []verbs.SGE{p.A.MR.SGE(0, 1000), p.A.MR.SGE(2000, 1000)}}, p.B.MR, 0))
 	rdmatest.PollOK(t, p.A.CQ, 1)
@@ -70,7 +70,7 @@ func TestRDMARead(t *testing.T) {
 	wantBytes(t, p.A.MR.Bytes()[2000:3000], p.B.MR.Bytes()[1000:2000])
 }
 
-// word is a 64-bit value in memory, as atomics see it.
+// word returns a 64-bit value in memory, as atomics see it.
 func word(mr *verbs.MR, off int) uint64 { return binary.NativeEndian.Uint64(mr.Bytes()[off:]) }
 
 func setWord(mr *verbs.MR, off int, v uint64) { binary.NativeEndian.PutUint64(mr.Bytes()[off:], v) }
@@ -80,7 +80,7 @@ func TestCompareSwap(t *testing.T) {
 	for _, c := range []struct{ have, compare, swap, after uint64 }{
 		{0, 0, 0x1122334455667788, 0x1122334455667788},
 		{1, 1, 1, 1},
-		{5, 6, 7, 5}, // not equal: stays
+		{5, 6, 7, 5}, // not equal: unchanged
 		{1 << 63, 1 << 63, 1<<64 - 1, 1<<64 - 1},
 	} {
 		setWord(p.B.MR, 64, c.have)
@@ -93,7 +93,7 @@ func TestCompareSwap(t *testing.T) {
 			t.Errorf("%+v: returned %#x", c, got)
 		}
 		if got := word(p.B.MR, 64); got != c.after {
-			t.Errorf("%+v: left %#x", c, got)
+			t.Errorf("%+v: memory has %#x", c, got)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func TestFetchAdd(t *testing.T) {
 		}
 		sum += add
 		if got := word(p.B.MR, 0); got != sum {
-			t.Errorf("left %#x, want %#x", got, sum)
+			t.Errorf("memory has %#x, want %#x", got, sum)
 		}
 	}
 }
@@ -122,7 +122,7 @@ func TestAtomicWrite(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	attr := rdmatest.Must(p.Ctx.QueryDevice())(t)
 	if has := attr.DeviceCapFlagsEx&verbs.DeviceAtomicWrite != 0; has != e.atomicWrite {
-		t.Errorf("the device says %v of atomic write", has)
+		t.Errorf("the device reports atomic write %v", has)
 	}
 	data := rdmatest.Pattern(8, 1)
 	wr := to(verbs.SendWR{Opcode: verbs.OpAtomicWrite, Inline: data}, p.B.MR, 16)
@@ -135,7 +135,7 @@ func TestAtomicWrite(t *testing.T) {
 	wc := rdmatest.Poll(t, p.A.CQ, 1)[0]
 	if !e.atomicWrite {
 		if wc.Status != verbs.WCLocQPOpErr {
-			t.Errorf("a kernel without atomic write says %v", wc.Err())
+			t.Errorf("a kernel without atomic write returns %v", wc.Err())
 		}
 		return
 	}
@@ -152,7 +152,7 @@ func TestFlush(t *testing.T) {
 		p := rdmatest.NewPair(t, s)
 		_, err := p.PD.AllocMR(4096, verbs.AccessFlushGlobal)
 		if !errors.Is(err, syscall.EINVAL) && !errors.Is(err, verbs.ErrNotSupported) {
-			t.Errorf("a driver without flush registers memory for it with %v", err)
+			t.Errorf("registering memory for flush with a driver that lacks it: %v", err)
 		}
 		wr := to(verbs.SendWR{Opcode: verbs.OpFlush, FlushType: verbs.FlushGlobal, FlushLength: 64}, p.B.MR, 0)
 		if !e.postsAll {
@@ -162,7 +162,7 @@ func TestFlush(t *testing.T) {
 		}
 		p.A.Send(t, wr)
 		if wc := rdmatest.Poll(t, p.A.CQ, 1)[0]; wc.Status != verbs.WCLocQPOpErr {
-			t.Errorf("a kernel without flush says %v", wc.Err())
+			t.Errorf("a kernel without flush returns %v", wc.Err())
 		}
 		return
 	}
@@ -186,7 +186,7 @@ func TestFlush(t *testing.T) {
 	}
 }
 
-// TestAtomicsAreAtomic adds from both sides at once.
+// TestAtomicsAreAtomic adds from both sides at the same time.
 func TestAtomicsAreAtomic(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	setWord(p.B.MR, 0, 0)

@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// sizes go over the path MTU (1024), around it, and around words.
+// sizes has lengths beyond and around the path MTU (1024), and around word lengths.
 var sizes = []int{0, 1, 3, 63, 64, 65, 1023, 1024, 1025, 4096, 7001}
 
 // forConnected runs a test for both connected transports.
@@ -21,14 +21,14 @@ func forConnected(t *testing.T, f func(t *testing.T, p *rdmatest.Pair)) {
 	}
 }
 
-// fresh gives both ends' memory known contents and returns n bytes to be sent.
+// fresh fills both ends' memory with known contents and returns the n bytes to send.
 func fresh(p *rdmatest.Pair, n, seed int) []byte {
 	rdmatest.Fill(p.A.MR.Bytes(), seed)
 	clear(p.B.MR.Bytes())
 	return p.A.MR.Bytes()[:n]
 }
 
-// wantArrived checks that want, and nothing else, lies at off in memory.
+// wantArrived checks that memory has want at off, and is unchanged elsewhere.
 func wantArrived(t *testing.T, mem []byte, off int, want []byte) {
 	t.Helper()
 	expected := make([]byte, len(mem))
@@ -52,7 +52,7 @@ func TestSend(t *testing.T) {
 				t.Errorf("receive of %d: %+v", n, r)
 			}
 			if _, ok := r.Imm(); ok {
-				t.Error("there is immediate data in a plain send")
+				t.Error("a send without immediate data delivered some")
 			}
 			wantArrived(t, p.B.MR.Bytes(), 128, data)
 		}
@@ -76,7 +76,7 @@ func TestSendImm(t *testing.T) {
 	})
 }
 
-// TestScatterGather sends from several pieces to several others.
+// TestScatterGather sends from several SGEs to several others.
 func TestScatterGather(t *testing.T) {
 	forConnected(t, func(t *testing.T, p *rdmatest.Pair) {
 		fresh(p, 0, 5)
@@ -87,7 +87,7 @@ func TestScatterGather(t *testing.T) {
 		p.A.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: from})
 		rdmatest.PollOK(t, p.A.CQ, 1)
 		if wc := rdmatest.PollOK(t, p.B.CQ, 1)[0]; wc.ByteLen != 2201 {
-			t.Errorf("%d bytes came, not 2201", wc.ByteLen)
+			t.Errorf("received %d bytes, want 2201", wc.ByteLen)
 		}
 		mem := a.Bytes()
 		message := append(append([]byte{mem[9000]}, mem[3:1503]...), mem[5000:5700]...)
@@ -99,12 +99,12 @@ func TestScatterGather(t *testing.T) {
 	})
 }
 
-// TestInline sends bytes that are gone when the request is carried out.
+// TestInline sends bytes that are overwritten before the request is executed.
 func TestInline(t *testing.T) {
 	forConnected(t, func(t *testing.T, p *rdmatest.Pair) {
 		limit := p.A.QP.Cap().MaxInlineData
 		if limit < 64 {
-			t.Fatalf("MaxInlineData %d, though 64 were asked for", limit)
+			t.Fatalf("MaxInlineData is %d, but 64 were requested", limit)
 		}
 		for i, n := range []int{0, 1, 33, 64, limit} {
 			clear(p.B.MR.Bytes())
@@ -116,14 +116,14 @@ func TestInline(t *testing.T) {
 			rdmatest.PollOK(t, p.B.CQ, 1)
 			wantArrived(t, p.B.MR.Bytes(), 0, rdmatest.Pattern(n, i))
 		}
-		// An RDMA write can be inline, too.
+		// An RDMA write can be inline too.
 		clear(p.B.MR.Bytes())
 		p.A.Send(t, verbs.SendWR{
 			Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, Inline: rdmatest.Pattern(20, 1),
 			RemoteAddr: p.B.MR.Addr() + 7, RKey: p.B.MR.RKey(),
 		})
 		rdmatest.PollOK(t, p.A.CQ, 1)
-		if p.A.QP.Type() == verbs.RC { // UC completes before the data is there
+		if p.A.QP.Type() == verbs.RC { // UC completes before the data has arrived
 			wantArrived(t, p.B.MR.Bytes(), 7, rdmatest.Pattern(20, 1))
 		}
 	})
@@ -163,7 +163,7 @@ func TestUnsignaled(t *testing.T) {
 	rdmatest.Idle(t, p.B.CQ)
 }
 
-// TestSignalAll: a QP made so completes everything.
+// TestSignalAll: a QP with SignalAll completes every request.
 func TestSignalAll(t *testing.T) {
 	s := rdmatest.Default()
 	s.SignalAll = true
@@ -179,8 +179,8 @@ func TestSignalAll(t *testing.T) {
 	}
 }
 
-// TestPartialPost: a request in the middle that is refused doesn't keep back
-// those before it, and n names it.
+// TestPartialPost: if a request in the middle is refused, those before it are posted, and
+// n is its index.
 func TestPartialPost(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	p.B.Recv(t, 1, 0, 64)
@@ -194,11 +194,11 @@ func TestPartialPost(t *testing.T) {
 	wantInvalid(t, err)
 	rdmatest.PollOK(t, p.A.CQ, 1)
 	rdmatest.PollOK(t, p.B.CQ, 1)
-	roundTrip(t, p, 3) // and nothing of the refused ones is left in the queue
+	roundTrip(t, p, 3) // and the refused ones have left nothing in the queue
 }
 
-// TestQueueFull fills the send queue, whose requests wait for receives: then
-// posting says so, and goes on once there are completions.
+// TestQueueFull fills the send queue, whose requests wait for receives. Then posting
+// returns ErrQueueFull, and works again after completions are polled.
 func TestQueueFull(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	wr := verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, Inline: []byte{1}}
@@ -225,7 +225,7 @@ func TestQueueFull(t *testing.T) {
 	roundTrip(t, p, 4)
 }
 
-// TestFullReceiveQueue: posting more receives than fit is refused.
+// TestFullReceiveQueue: posting to a full receive queue is refused.
 func TestFullReceiveQueue(t *testing.T) {
 	for _, typ := range []verbs.QPType{verbs.RC, verbs.UD} {
 		s := rdmatest.Default()
@@ -248,8 +248,7 @@ func TestFullReceiveQueue(t *testing.T) {
 	}
 }
 
-// TestSendQueueOrder: one doorbell for a batch of different operations keeps
-// their order.
+// TestSendQueueOrder: a batch of different operations with one doorbell keeps its order.
 func TestSendQueueOrder(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	fresh(p, 0, 1)
@@ -257,7 +256,7 @@ func TestSendQueueOrder(t *testing.T) {
 	p.A.Send(t,
 		verbs.SendWR{WRID: 1, Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, 3000)}, RemoteAddr: p.B.MR.Addr(), RKey: p.B.MR.RKey()},
 		verbs.SendWR{WRID: 2, Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(4096, 3000)}, RemoteAddr: p.B.MR.Addr(), RKey: p.B.MR.RKey()},
-		// The fence holds the send back until the read's data, which it sends on, is here.
+		// The fence delays the send until the read has returned the data that it sends.
 		verbs.SendWR{WRID: 3, Opcode: verbs.OpSend, Flags: verbs.SendSignaled | verbs.SendFence, SGL: []verbs.SGE{p.A.MR.SGE(4096, 64)}},
 	)
 	for i, wc := range rdmatest.PollOK(t, p.A.CQ, 3) {

@@ -14,7 +14,7 @@ func srqSpec() rdmatest.Spec {
 	return s
 }
 
-// TestSRQ: two queue pairs take their receives from one queue.
+// TestSRQ: two queue pairs take their receives from one SRQ.
 func TestSRQ(t *testing.T) {
 	p := rdmatest.NewPair(t, srqSpec())
 	// A second pair of QPs, whose receiver shares B's SRQ.
@@ -43,14 +43,14 @@ func TestSRQ(t *testing.T) {
 		}
 	}
 	if err := p.B.SRQ.Close(); !errors.Is(err, verbs.ErrBusy) {
-		t.Errorf("an SRQ with QPs closes with %v", err)
+		t.Errorf("closing an SRQ with QPs: %v", err)
 	}
 	if _, err := p.B.QP.PostRecv(verbs.RecvWR{}); !errors.Is(err, verbs.ErrInvalid) {
 		t.Errorf("a receive on a QP with an SRQ: %v", err)
 	}
 }
 
-// TestSRQRNR: an empty SRQ makes the sender try again.
+// TestSRQRNR: an empty SRQ makes the sender retry.
 func TestSRQRNR(t *testing.T) {
 	s := srqSpec()
 	s.A.Tune = func(a *verbs.QPAttr) { a.RNRRetry = 1 }
@@ -79,13 +79,13 @@ func TestSRQLimit(t *testing.T) {
 	if err != nil || e.Type != verbs.EventSRQLimitReached || e.SRQ != p.B.SRQ || e.QP != nil || e.CQ != nil {
 		t.Errorf("%+v, %v", e, err)
 	}
-	// It comes once: the limit is gone.
+	// The event comes once: it resets the limit.
 	if attr, err := p.B.SRQ.Query(); err != nil || attr.Limit != 0 {
 		t.Errorf("%+v, %v", attr, err)
 	}
 }
 
-// TestSRQResize makes an SRQ larger, with receives in it that are kept.
+// TestSRQResize grows an SRQ, which keeps the receives in it.
 func TestSRQResize(t *testing.T) {
 	p := rdmatest.NewPair(t, srqSpec())
 	attr := rdmatest.Must(p.B.SRQ.Query())(t)
@@ -93,7 +93,7 @@ func TestSRQResize(t *testing.T) {
 	err := p.B.SRQ.Resize(2 * attr.MaxWR)
 	if !expect(t).srqResize {
 		if !errors.Is(err, verbs.ErrNotSupported) {
-			t.Errorf("a driver that resizes no SRQ says %v", err)
+			t.Errorf("a driver that can't resize SRQs returns %v", err)
 		}
 		return
 	}
@@ -112,12 +112,12 @@ func TestSRQResize(t *testing.T) {
 			t.Fatalf("receive %d: %+v", i, wc)
 		}
 	}
-	// Too small for what is in it.
+	// Too small for the posted receives.
 	for range 20 {
 		p.B.Recv(t, 1, 0, 64)
 	}
 	if err := p.B.SRQ.Resize(1); err == nil {
-		t.Error("an SRQ with 20 receives went down to 1")
+		t.Error("an SRQ with 20 receives was resized to 1")
 	}
 }
 
@@ -146,10 +146,10 @@ func TestSRQRefused(t *testing.T) {
 	}
 }
 
-// The adapter ends a run in which a doorbell record has more than its 16 bits.
+// The adapter fails a run in which a doorbell record exceeds its 16 bits.
 var _ = rdmatest.Test(TestSRQCounter, rdmatest.OnMLX5, rdmatest.Long)
 
-// TestSRQCounter posts more receives than a counter of 16 bits counts.
+// TestSRQCounter posts more receives than a 16-bit counter can count.
 func TestSRQCounter(t *testing.T) {
 	const batch, batches = 16, 4200
 	p := rdmatest.NewPair(t, srqSpec())

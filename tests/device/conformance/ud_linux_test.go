@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-const grh = 40 // what precedes a datagram in the receive's buffer
+const grh = 40 // the GRH precedes a datagram in the receive's buffer
 
 func udPair(t *testing.T, global bool) *rdmatest.Pair {
 	t.Helper()
@@ -18,7 +18,7 @@ func udPair(t *testing.T, global bool) *rdmatest.Pair {
 	return rdmatest.NewPair(t, s)
 }
 
-// addressings says how datagrams can be addressed: over Ethernet always by GID.
+// addressings returns the ways to address datagrams: over Ethernet, always by GID.
 func addressings() map[string]bool {
 	if rdmatest.RoCE {
 		return map[string]bool{"GID": true}
@@ -66,7 +66,7 @@ func testUD(t *testing.T, p *rdmatest.Pair) {
 	wantDatagram(t, p, p.B, p.A.QP.Num(), rdmatest.Pattern(50, 1))
 }
 
-// TestUDAnswer answers a datagram with what its completion and GRH tell.
+// TestUDAnswer replies to a datagram, to the address in its completion and GRH.
 func TestUDAnswer(t *testing.T) {
 	for name, global := range addressings() {
 		t.Run(name, func(t *testing.T) { testUDAnswer(t, udPair(t, global)) })
@@ -90,7 +90,7 @@ func testUDAnswer(t *testing.T, p *rdmatest.Pair) {
 	}
 	for _, b := range [][]byte{nil, make([]byte, 39), make([]byte, 40)} {
 		if _, err := p.PD.CreateAHFromWC(&wc, b, rdmatest.Port); err == nil {
-			t.Errorf("an address was made of a GRH of %d zeros", len(b))
+			t.Errorf("created an AH from a GRH of %d zeros", len(b))
 		}
 	}
 }
@@ -113,7 +113,7 @@ func TestMulticast(t *testing.T) {
 		wantDatagram(t, p, p.B, p.A.QP.Num(), data)
 	}
 	rdmatest.Check(t, p.B.QP.DetachMcast(gid, lid))
-	// After that, a message to the group is not for it, one to itself is.
+	// A detached QP gets no more messages to the group, but still those to itself.
 	data := fresh(p, 300, 9)
 	p.B.Recv(t, 7, 0, 1024)
 	p.A.Send(t, wr)
@@ -124,7 +124,7 @@ func TestMulticast(t *testing.T) {
 
 	wantInvalid(t, p.B.QP.DetachMcast(gid, lid))
 	wantInvalid(t, p.B.QP.AttachMcast(verbs.GID(netip.MustParseAddr("fe80::1").As16()), 0))
-	// A QP that is closed while attached is detached.
+	// Closing an attached QP detaches it.
 	rdmatest.Check(t, p.B.QP.AttachMcast(gid, lid))
 }
 
@@ -133,12 +133,12 @@ func TestMulticast(t *testing.T) {
 func multicastGroup(t *testing.T, p *rdmatest.Pair) (verbs.GID, uint16) {
 	t.Helper()
 	if !rdmatest.RoCE {
-		// Nobody assigns LIDs to groups on a fabric without a subnet manager.
+		// Without a subnet manager, the group's LID is arbitrary.
 		return verbs.GID(netip.MustParseAddr("ff12:401b::7701:5").As16()), 0xc001
 	}
 	group := netip.MustParseAddr("239.77.1.5")
-	// The interface takes a group's packets, and those that it sends itself come
-	// back to it, once somebody on the host is a member.
+	// The interface accepts a group's packets, and loops back its own, once a process on
+	// the host has joined the group.
 	ifi := rdmatest.Must(net.InterfaceByName(p.GID.NetDev))(t)
 	member := rdmatest.Must(net.ListenMulticastUDP("udp4", ifi, &net.UDPAddr{IP: group.AsSlice(), Port: 7777}))(t)
 	t.Cleanup(func() { member.Close() })

@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// TestCompressed: what a CQ with compression is polled for did come compressed, as
-// the device counts it.
+// TestCompressed: the device's counters confirm that a CQ with compression did get
+// compressed completions.
 func TestCompressed(t *testing.T) {
 	type counts struct{ Completions, Blocks, Compressed int }
 	count := func() (n counts) {

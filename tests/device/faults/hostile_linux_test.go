@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// hostileRounds is how many rounds a test plays with a device that is hostile.
+// hostileRounds returns how many rounds a test runs against a hostile device.
 func hostileRounds() int {
 	if os.Getenv("GOVERBS_LONG") != "" {
 		return 3000
@@ -24,16 +24,16 @@ func hostileRounds() int {
 	return 25
 }
 
-// prey is a pair on a device that is going to attack it. What is posted is for the
-// first half of the memory: the second is watched.
+// prey is a pair on a device that attacks it. Requests use the first half of the memory.
+// The second half is checked for changes.
 type prey struct {
 	*rdmatest.Pair
 	r    *rand.Rand
 	wcs  []verbs.WC
-	told []string // what the device did
+	told []string // the device's attacks
 
 	completions, failed int
-	misled              bool // requests may name other memory than the program's
+	misled              bool // requests may name memory that isn't the program's
 }
 
 const (
@@ -64,7 +64,7 @@ func newPrey(t *testing.T, c *verbs.Context, r *rand.Rand) *prey {
 	return p
 }
 
-// live posts and polls a little, whatever comes of it.
+// live posts and polls a little, and ignores the results.
 func (p *prey) live(t *testing.T) {
 	t.Helper()
 	for _, e := range []*rdmatest.End{p.A, p.B} {
@@ -112,7 +112,7 @@ func (p *prey) live(t *testing.T) {
 	}
 }
 
-// attack has the device do one hostile thing to an end.
+// attack has the device make one attack on an end.
 func (p *prey) attack(t *testing.T, e *rdmatest.End) {
 	t.Helper()
 	r := p.r
@@ -123,7 +123,7 @@ func (p *prey) attack(t *testing.T, e *rdmatest.End) {
 		a.Kind = []string{"records", "rings", "send cq", "receive cq"}[r.IntN(4)]
 		p.misled = p.misled || a.Kind == "rings"
 	case 1:
-		// Events of each type that programs are told of, and of completions.
+		// Events of each type that programs receive, and completion events.
 		a.Do, a.Type = "tell", []uint8{0, 1, 2, 3, 4, 5, 0x10, 0x11, 0x13}[r.IntN(9)]
 		if r.IntN(3) == 0 {
 			a.QPN = 0xfe0000 | uint32(r.IntN(1<<16))
@@ -137,7 +137,7 @@ func (p *prey) attack(t *testing.T, e *rdmatest.End) {
 	}
 }
 
-// completion is a CQE at random, of which some fields are likely.
+// completion returns a random CQE, some of whose fields have likely values.
 func (p *prey) completion(qpn uint32) []byte {
 	r := p.r
 	cqe := make([]byte, 64)
@@ -150,21 +150,21 @@ func (p *prey) completion(qpn uint32) []byte {
 		}
 	}
 	likely(57, byte(qpn>>16), byte(qpn>>8), byte(qpn))  // the QP's number
-	likely(33, 0, 0, byte(r.IntN(8)))                   // what user space knows it by
+	likely(33, 0, 0, byte(r.IntN(8)))                   // its user index
 	likely(60, 0, byte(r.IntN(32)))                     // the WQE
-	likely(44, 0, 0, byte(r.IntN(2)), byte(r.Uint32())) // how many bytes
+	likely(44, 0, 0, byte(r.IntN(2)), byte(r.Uint32())) // the byte count
 	likely(55, byte(r.IntN(0x24)))                      // the syndrome
 	op := []byte{0, 1, 2, 3, 4, 5, 13, 14, 15, byte(r.IntN(16))}[r.IntN(10)]
 	likely(63, op<<4|byte(r.IntN(4))<<2)
 	return cqe
 }
 
-// TestHostileDevice: whatever a device writes where a program looks, the program
-// goes on, with errors or without; it panics, hangs and leaks not.
+// TestHostileDevice: whatever a device writes to a program's queues, the program
+// continues, with or without errors. It doesn't panic, hang or leak.
 func TestHostileDevice(t *testing.T) {
 	repent := func() { ask(t, control.Request{Do: "repent"}) }
 	defer repent()
-	healthy := rdmatest.NewPair(t, rdmatest.Default()) // what others do
+	healthy := rdmatest.NewPair(t, rdmatest.Default()) // must not be affected
 	before := objects(t)
 	goroutines := runtime.NumGoroutine()
 	completions, failed := 0, 0
@@ -185,13 +185,13 @@ func TestHostileDevice(t *testing.T) {
 			for _, e := range []*rdmatest.End{p.A, p.B} {
 				want := rdmatest.Pattern(preyMemory-preyOwn, 5)
 				if string(e.MR.Bytes()[preyOwn:]) != string(want) && !p.misled {
-					t.Error("memory that nothing was posted for has changed")
+					t.Error("memory that no request names has changed")
 				}
 			}
 			completions, failed = completions+p.completions, failed+p.failed
 			drain(t, c)
 			if p.r.IntN(2) == 0 {
-				// One by one, or the context with all that is left.
+				// One by one, or the context with all its objects.
 				for _, x := range []interface{ Close() error }{p.A.QP, p.B.QP, p.A.CQ, p.B.CQ, p.A.MR, p.B.MR} {
 					rdmatest.Close(t, x)
 				}
@@ -203,19 +203,19 @@ func TestHostileDevice(t *testing.T) {
 		}
 	}
 	if completions == 0 || failed == 0 {
-		t.Errorf("of %d completions %d failed: that was no attack", completions, failed)
+		t.Errorf("of %d completions, %d failed: the attack had no effect", completions, failed)
 	}
 	repent()
 	exchange(t, healthy)
 	if after := objects(t); after != before {
-		t.Errorf("the device had %s, and has %s", before, after)
+		t.Errorf("the device had %s, now has %s", before, after)
 	}
 	if n := runtime.NumGoroutine(); n > goroutines {
-		t.Errorf("%d goroutines, before %d", n, goroutines)
+		t.Errorf("%d goroutines, %d before the test", n, goroutines)
 	}
 }
 
-// drain takes the asynchronous events that there are.
+// drain reads all pending asynchronous events.
 func drain(t *testing.T, c *verbs.Context) {
 	t.Helper()
 	for {
@@ -240,11 +240,11 @@ func exchange(t *testing.T, p *rdmatest.Pair) {
 	rdmatest.PollOK(t, p.A.CQ, 1)
 	rdmatest.PollOK(t, p.B.CQ, 1)
 	if string(p.B.MR.Bytes()[:64]) != string(rdmatest.Pattern(64, 9)) {
-		t.Error("a message arrives as something else")
+		t.Error("a message arrived with other data")
 	}
 }
 
-// objects counts what programs make on the device, as the device does.
+// objects returns the device's own counts of the objects that programs create.
 func objects(t *testing.T) string {
 	t.Helper()
 	var n map[string]int
@@ -256,12 +256,12 @@ func objects(t *testing.T) string {
 	return strings.Join(list, ", ")
 }
 
-// TestLyingDevice: commands that the device refuses, for whatever reason, or answers
-// with nonsense, end in errors; nothing is left half made.
+// TestLyingDevice: commands that the device refuses, for whatever reason, or answers with
+// nonsense, return errors. No half-created object is left.
 func TestLyingDevice(t *testing.T) {
 	repent := func() { ask(t, control.Request{Do: "repent"}) }
 	defer repent()
-	exchange(t, rdmatest.NewPair(t, rdmatest.Default())) // what drivers make at first use is made
+	exchange(t, rdmatest.NewPair(t, rdmatest.Default())) // drivers create some objects at first use
 	rdmatest.CheckLeaks(t)
 	before := objects(t)
 	r := rand.New(rand.NewPCG(7, 7))
@@ -282,7 +282,7 @@ func TestLyingDevice(t *testing.T) {
 				ask(t, control.Request{Do: "lie", Opcode: opcode, N: n, Status: status})
 				err := program()
 				if err == nil {
-					t.Errorf("%s number %d with status %#x: all went well", name, n, status)
+					t.Errorf("%s number %d with status %#x: no error", name, n, status)
 				}
 				var op *verbs.OpError
 				if err != nil && !errors.As(err, &op) {
@@ -299,16 +299,16 @@ func TestLyingDevice(t *testing.T) {
 		for _, opcode := range []uint16{0x50b, 0x90f} { // QUERY_QP, QUERY_RMP
 			ask(t, control.Request{Do: "lie", Opcode: opcode, N: 1, Seed: seed})
 		}
-		_ = program() // an answer like any other
+		_ = program() // any result is fine
 	}
 	repent()
 	if after := objects(t); after != before {
-		t.Errorf("the device had %s, and has %s", before, after)
+		t.Errorf("the device had %s, now has %s", before, after)
 	}
 }
 
-// program makes two connected queue pairs with an SRQ, asks for what they are, and
-// closes everything.
+// program creates two connected queue pairs with an SRQ, queries them, and closes
+// everything.
 func program() (err error) {
 	c, err := verbs.Open(rdmatest.Device)
 	if err != nil {

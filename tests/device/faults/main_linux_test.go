@@ -1,5 +1,5 @@
-// Package faults has an mlx5 device of the rig fail: single work requests, by
-// every syndrome, and the whole device, while queue pairs run on it.
+// Package faults makes an mlx5 device of the rig fail while queue pairs run on it: single
+// work requests, with every syndrome, and the whole device.
 package faults
 
 import (
@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnMLX5) }
 
-// ask asks the rig's HCAs.
+// ask sends a request to the rig's HCAs.
 func ask(t *testing.T, r control.Request) {
 	t.Helper()
 	if err := r.Ask(); err != nil {

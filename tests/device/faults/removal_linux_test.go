@@ -16,21 +16,21 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A loss is a way to lose a device, and to get it back.
+// A loss is a way to lose a device and to get it back.
 type loss struct {
 	name string
 
-	// registers: memory is registered at that time. A registration that the device
-	// doesn't carry out holds its caller in the kernel for good, up to Linux 6.1 at
-	// least (mlx5r_umr_post_send_wait).
+	// registers: memory is registered meanwhile. A registration that the device doesn't
+	// complete blocks its caller in the kernel forever, at least up to Linux 6.1
+	// (mlx5r_umr_post_send_wait).
 	registers bool
 
-	// away returns once the kernel knows. told is closed by EventDeviceFatal.
+	// away returns once the kernel has noticed. EventDeviceFatal closes told.
 	away func(t *testing.T, address string, told <-chan struct{})
 	back func(t *testing.T)
 }
 
-// victim is the HCA that goes away, and its device's name.
+// victim is the index of the HCA that is lost.
 const victim = 1
 
 var device = rdmatest.Devices[victim]
@@ -46,11 +46,11 @@ var losses = []loss{
 		name: "pulled out",
 		away: func(t *testing.T, address string, told <-chan struct{}) {
 			ask(t, control.Request{Do: "vanish", HCA: victim})
-			// The driver finds out by itself. Before, it waits a minute for each command.
+			// The driver notices by itself. Until then, each command takes a minute to time out.
 			select {
 			case <-told:
 			case <-time.After(2 * rdmatest.Patience):
-				t.Error("no event says that the device is gone")
+				t.Error("no event reports that the device is gone")
 			}
 			remove(t, address)
 		},
@@ -60,7 +60,7 @@ var losses = []loss{
 		},
 	},
 	{
-		// The driver resets it, for which it takes the device away.
+		// The driver resets it, and removes the device to do so.
 		name: "broken",
 		away: func(t *testing.T, _ string, _ <-chan struct{}) { ask(t, control.Request{Do: "fatal", HCA: victim}) },
 		back: func(*testing.T) {},
@@ -72,7 +72,7 @@ func write(t *testing.T, file string) {
 	rdmatest.Check(t, os.WriteFile(file, []byte("1"), 0))
 }
 
-// remove tells the kernel to let go of a device; the write ends once it has.
+// remove tells the kernel to unbind a device. The write returns once that is done.
 func remove(t *testing.T, address string) {
 	t.Helper()
 	write(t, "/sys/bus/pci/devices/"+address+"/remove")
@@ -83,7 +83,7 @@ func rescan(t *testing.T) {
 	write(t, "/sys/bus/pci/rescan")
 }
 
-// returned opens the device once it is there, its port active.
+// returned opens the device once it is back with an active port.
 func returned(t *testing.T) *verbs.Context {
 	t.Helper()
 	for deadline := time.Now().Add(4 * rdmatest.Patience); ; time.Sleep(50 * time.Millisecond) {
@@ -101,15 +101,14 @@ func returned(t *testing.T) *verbs.Context {
 	}
 }
 
-// A load is goroutines that use a device until they are told that it is gone.
+// A load is a set of goroutines that use a device until they learn that it is gone.
 type load struct {
 	group  sync.WaitGroup
-	rounds [3]atomic.Int64 // of those that move data
+	rounds [3]atomic.Int64 // of the goroutines that move data
 	stop   atomic.Bool
 }
 
-// run calls f until it says that the device is gone. What it reports in the
-// meantime is the test's failure.
+// run calls f until it reports that the device is gone. Any other error fails the test.
 func (l *load) run(t *testing.T, name string, f func() error) {
 	l.group.Go(func() {
 		for !l.stop.Load() {
@@ -120,7 +119,7 @@ func (l *load) run(t *testing.T, name string, f func() error) {
 				return
 			}
 		}
-		t.Errorf("%s was never told", name)
+		t.Errorf("%s never learned of it", name)
 	})
 }
 
@@ -135,8 +134,8 @@ func (l *load) until(f func() (int, error)) error {
 	return nil
 }
 
-// traffic sends from A to B for ever. What is flushed while the kernel takes the
-// queue pairs apart is no news: then completions are waited for, as before.
+// traffic sends from A to B forever. Requests may be flushed while the kernel destroys
+// the queue pairs. That is no error: traffic continues to wait for completions.
 func (l *load) traffic(t *testing.T, name string, rounds *atomic.Int64, p *rdmatest.Pair, wait func(cq *verbs.CQ, wc []verbs.WC) (int, error)) {
 	broken := false
 	var wc [1]verbs.WC
@@ -163,9 +162,9 @@ func (l *load) traffic(t *testing.T, name string, rounds *atomic.Int64, p *rdmat
 	})
 }
 
-// TestLost takes the device away, in each way, while queue pairs run on it and
-// goroutines wait: all are told so, what is left of it is closed in order, and
-// the device that comes back is as good as new.
+// TestLost loses the device, in each way, while queue pairs run on it and goroutines
+// wait. All of them learn of it, the remaining objects can be closed, and the device that
+// comes back is as good as new.
 func TestLost(t *testing.T) {
 	for _, how := range losses {
 		t.Run(how.name, func(t *testing.T) {
@@ -185,7 +184,7 @@ func TestLost(t *testing.T) {
 				l.rounds[2].Add(1)
 				err := makeAndClose(c, polled.PD, how.registers)
 				if errors.Is(err, syscall.ENOLINK) || errors.Is(err, syscall.ETIMEDOUT) {
-					return nil // the driver can't talk to the device: what that means is still to come
+					return nil // the driver can't reach the device; the removal follows
 				}
 				return err
 			})
@@ -214,7 +213,7 @@ func TestLost(t *testing.T) {
 			}
 			for deadline := time.Now().Add(rdmatest.Patience); !working(); time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) || t.Failed() {
-					t.Fatal("there is no load")
+					t.Fatal("the load doesn't run")
 				}
 			}
 			how.away(t, filepath.Base(path), told)
@@ -225,12 +224,12 @@ func TestLost(t *testing.T) {
 			case <-ended:
 			case <-time.After(4 * rdmatest.Patience):
 				l.stop.Store(true)
-				t.Fatal("somebody is not told")
+				t.Fatal("a goroutine didn't learn of it")
 			}
 			select {
 			case <-told:
 			default:
-				t.Error("no event said that the device is gone")
+				t.Error("no event reported that the device is gone")
 			}
 			refused(t, c, idle)
 			for _, p := range []*rdmatest.Pair{polled, slept, idle} {
@@ -261,7 +260,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// makeAndClose makes an object that the device knows.
+// makeAndClose creates and closes an object of the device.
 func makeAndClose(c *verbs.Context, pd *verbs.PD, mr bool) error {
 	var x interface{ Close() error }
 	var err error
@@ -276,7 +275,7 @@ func makeAndClose(c *verbs.Context, pd *verbs.PD, mr bool) error {
 	return x.Close()
 }
 
-// refused: what is asked of a device that is gone fails, and says why.
+// refused checks that every verb on a lost device fails with the reason.
 func refused(t *testing.T, c *verbs.Context, p *rdmatest.Pair) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)

@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A player plays rounds, each of a message from one queue pair to another, that
-// begin with both in RESET.
+// A player plays rounds. In each, one queue pair sends a message to another. Both begin
+// in RESET.
 type player interface {
 	begin(t *testing.T) (a, b uint32)
 	play(t *testing.T) (outcome string)
@@ -57,7 +57,7 @@ func (p *peer) begin(t *testing.T) (a, b uint32) {
 
 func (p *peer) play(t *testing.T) string { return p.ask(t, "play") }
 
-// ours is a pair of this library's.
+// ours is a pair of this library's queue pairs.
 type ours struct{ *rdmatest.Pair }
 
 func (p ours) move(t *testing.T, to verbs.QPState) {
@@ -81,7 +81,7 @@ func (p ours) play(t *testing.T) string {
 	p.B.Recv(t, 2, 1024, n)
 	p.A.Send(t, verbs.SendWR{WRID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, n)}})
 	sent := rdmatest.Poll(t, p.A.CQ, 1)[0]
-	p.move(t, verbs.QPErr) // so that the receive completes, too
+	p.move(t, verbs.QPErr) // so that the receive completes too
 	received := rdmatest.Poll(t, p.B.CQ, 1)[0]
 	if sent.WRID != 1 || received.WRID != 2 {
 		t.Errorf("completions of requests %d and %d", sent.WRID, received.WRID)
@@ -91,7 +91,7 @@ func (p ours) play(t *testing.T) string {
 	return fmt.Sprintf("%d %s, %d %s", sent.Status, hex(sent.VendorErr), received.Status, hex(received.VendorErr))
 }
 
-// hex is C's %#x.
+// hex formats n as C's %#x does.
 func hex(n uint32) string {
 	if n == 0 {
 		return "0"
@@ -101,15 +101,16 @@ func hex(n uint32) string {
 
 const fine = "0 0, 0 0"
 
-// syndromes are all that completions have (MLX5_CQE_SYNDROME_*), and some that they
-// don't.
+// syndromes has all syndromes of completions (MLX5_CQE_SYNDROME_*), and some unknown
+// ones.
 var syndromes = []uint8{
 	0x01, 0x02, 0x04, 0x05, 0x06, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x22,
 	0x00, 0x03, 0x20, 0x2f, 0xff,
 }
 
-// TestSyndromes has requests fail by every syndrome, and packets get lost: what
-// completions say is what they say in C. After each the queue pairs go from ERR through RESET to RTS, and work.
+// TestSyndromes fails requests with every syndrome, and loses packets. The completions
+// must be those of the C stack. After each round, the queue pairs go from ERR through
+// RESET to RTS, and work.
 func TestSyndromes(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -149,7 +150,7 @@ func TestSyndromes(t *testing.T) {
 			for i, syndrome := range syndromes {
 				for _, kind := range []string{"send", "receive"} {
 					if kind == "send" && (test.srq || syndrome == 0) {
-						// An SRQ's receive stays there; 0 injects nothing.
+						// An SRQ's receive stays in the SRQ; 0 injects nothing.
 						continue
 					}
 					r := control.Request{Kind: kind, Syndrome: syndrome, Vendor: 0x70 + uint8(i)}
@@ -163,7 +164,7 @@ func TestSyndromes(t *testing.T) {
 					t.Errorf("after one packet's %s: %s", kind, got)
 				}
 			}
-			// At least one for each vendor's syndrome.
+			// At least one outcome per vendor syndrome.
 			if len(failed) < len(syndromes) {
 				t.Errorf("there were %d outcomes", len(failed))
 			}

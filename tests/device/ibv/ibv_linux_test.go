@@ -1,5 +1,5 @@
-// Package ibv compares ibv with rdma-core's programs on a real device, and runs
-// it where a container would.
+// Package ibv compares ibv with rdma-core's programs on a real device, and runs it in
+// environments like those of containers.
 package ibv
 
 import (
@@ -24,14 +24,14 @@ import (
 
 var (
 	device, second = rdmatest.Devices[0], rdmatest.Devices[1]
-	// secondNetDev is the network interface of the second device, netDev that of the
-	// first: over InfiniBand there are none.
+	// The network interfaces of the first and the second device. InfiniBand devices have
+	// none.
 	netDev, secondNetDev = rdmatest.NetDev(device), rdmatest.NetDev(second)
 )
 
 func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnRXE, rdmatest.OnMLX5) }
 
-// output runs a program that must succeed and say nothing on stderr.
+// output runs a program that must succeed and print nothing on stderr.
 func output(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	stdout, stderr, status := result(t, exec.Command(name, args...))
@@ -41,7 +41,7 @@ func output(t *testing.T, name string, args ...string) string {
 	return stdout
 }
 
-// result runs a program to its end.
+// result runs a program and returns its output and status.
 func result(t *testing.T, c *exec.Cmd) (stdout, stderr string, status int) {
 	t.Helper()
 	p := rdmatest.StartCmd(t, c)
@@ -49,7 +49,7 @@ func result(t *testing.T, c *exec.Cmd) (stdout, stderr string, status int) {
 	return p.Stdout(), p.Stderr(), status
 }
 
-// What ibv prints is, to the letter, what rdma-core's programs print.
+// ibv's output is exactly that of rdma-core's programs.
 func TestSameAsRdmaCore(t *testing.T) {
 	if netDev != "" {
 		addGlobalAddress(t)
@@ -75,13 +75,13 @@ func TestSameAsRdmaCore(t *testing.T) {
 	}
 }
 
-// addGlobalAddress gives the device a GID of an IPv6 address that isn't
-// link-local. It stays: the machine is thrown away.
+// addGlobalAddress gives the device the GID of an IPv6 address that isn't link-local. It
+// isn't removed, because the machine is discarded.
 func addGlobalAddress(t *testing.T) {
 	t.Helper()
 	rdmatest.EnableIPv6(t, netDev)
 	output(t, "ip", "address", "replace", "2001:db8::1/64", "dev", netDev)
-	// The kernel adds the GID in its own time.
+	// The kernel adds the GID asynchronously.
 	for {
 		files, err := filepath.Glob("/sys/class/infiniband/" + device + "/ports/1/gids/?")
 		if err != nil || len(files) == 0 {
@@ -96,18 +96,18 @@ func addGlobalAddress(t *testing.T) {
 	}
 }
 
-// effectiveSpeed is a line that version 44 of ibv_devinfo doesn't print.
+// effectiveSpeed matches a line that version 44 of ibv_devinfo doesn't print.
 var effectiveSpeed = regexp.MustCompile(`(?m)^\s*effective_speed:.*\n`)
 
-// devinfo44 puts what version 44 of ibv_devinfo does not know yet in the words
-// of later ones.
+// devinfo44 changes the output of a later ibv_devinfo to that of version 44, which
+// doesn't know some values yet.
 func devinfo44(s string) string {
 	return strings.ReplaceAll(s,
 		"Unknown flags: 0xC0\n",
 		"SUPPORT_FLUSH\n\t\t\t\t\tSUPPORT_ATOMIC_WRITE\n")
 }
 
-// A device is found by each of its names.
+// A device can be selected by each of its names.
 func TestSelectors(t *testing.T) {
 	want := output(t, rdmatest.Program(t, "ibv"), "info", "-d", device)
 	guid := rdmatest.Must(os.ReadFile("/sys/class/infiniband/" + device + "/node_guid"))(t)
@@ -119,7 +119,7 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
-// The JSON says what the text says.
+// The JSON output has the same values as the text.
 func TestJSON(t *testing.T) {
 	var devices []struct {
 		HCA       string `json:"hca_id"`
@@ -163,7 +163,7 @@ func TestJSON(t *testing.T) {
 		}
 		for _, word := range append(words, d.CapFlags...) {
 			if word == "" || !strings.Contains(text, word) {
-				t.Errorf("%s: ibv_devinfo doesn't say %q", d.HCA, word)
+				t.Errorf("%s: ibv_devinfo doesn't print %q", d.HCA, word)
 			}
 		}
 		if len(d.CapFlags) == 0 || len(d.Ports[0].GIDs) < 1 {
@@ -172,7 +172,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// jail makes a root that holds nothing but ibv and the mounts.
+// jail creates a root directory with only ibv and the mounts.
 func jail(t *testing.T, mounts ...string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -187,7 +187,7 @@ func jail(t *testing.T, mounts ...string) string {
 	return root
 }
 
-// inJail is ibv with the root, and an empty environment.
+// inJail returns the command that runs ibv with the root and an empty environment.
 func inJail(root string, args ...string) *exec.Cmd {
 	c := exec.Command("/ibv", args...)
 	c.Env = []string{}
@@ -196,7 +196,7 @@ func inJail(root string, args ...string) *exec.Cmd {
 	return c
 }
 
-// One static file is all it takes.
+// ibv needs no other file.
 func TestChroot(t *testing.T) {
 	root := jail(t, "/dev", "/sys")
 	for _, args := range [][]string{{"devices"}, {"info", "-v"}} {
@@ -210,7 +210,7 @@ func TestChroot(t *testing.T) {
 	}
 }
 
-// A container without the device nodes hears what it lacks.
+// Without the device nodes, as in a container, the error names what is missing.
 func TestMissingNodes(t *testing.T) {
 	root := jail(t, "/sys")
 	stdout, stderr, status := result(t, inJail(root, "devices"))
@@ -228,7 +228,7 @@ func TestMissingNodes(t *testing.T) {
 	}
 }
 
-// So does one that sees no device at all.
+// The same without any device.
 func TestNoDevices(t *testing.T) {
 	root := jail(t)
 	stdout, stderr, status := result(t, inJail(root, "devices"))
@@ -241,7 +241,7 @@ func TestNoDevices(t *testing.T) {
 	}
 }
 
-// A user who may not use the node hears which one, and of the others gets all.
+// Without permission for a node, the error names it, and the other devices work.
 func TestNoPermission(t *testing.T) {
 	const node = "/dev/infiniband/uverbs0"
 	stat := rdmatest.Must(os.Stat(node))(t)

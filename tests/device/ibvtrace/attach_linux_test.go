@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-// grown waits until a trace has so many bytes.
+// grown waits until a trace has this many bytes.
 func grown(t *testing.T, file string, tracer *rdmatest.Process, bytes int64) {
 	t.Helper()
 	tracer.Until(t, func() bool {
@@ -22,8 +22,8 @@ func grown(t *testing.T, file string, tracer *rdmatest.Process, bytes int64) {
 	})
 }
 
-// TestAttach attaches to a ping-pong that runs, lets go of it, attaches again and is
-// killed: the ping-pong must end well.
+// TestAttach attaches to a running ping-pong, detaches, attaches again and is killed. The
+// ping-pong must succeed.
 func TestAttach(t *testing.T) {
 	for name, args := range map[string][]string{"polling": nil, "with the builder": {"-N"}, "with events": {"-e"}} {
 		if testing.Short() && name != "with events" {
@@ -46,7 +46,7 @@ func TestAttach(t *testing.T) {
 					t.Errorf("after %v it is still traced", sig)
 				}
 				if sig == unix.SIGKILL {
-					continue // its last line may be half of one
+					continue // its last line may be incomplete
 				}
 				trace := readTrace(t, file)
 				before := make(map[string]int)
@@ -59,7 +59,7 @@ func TestAttach(t *testing.T) {
 				}
 				for _, kind := range []string{"pd", "mr", "cq", "qp"} {
 					if before[kind] != 1 {
-						t.Errorf("%d %s from before, want 1", before[kind], kind)
+						t.Errorf("%d existing %s, want 1", before[kind], kind)
 					}
 				}
 				if n := count(t, trace); n.sent == 0 || n.sentOK == 0 || n.receivedOK == 0 {
@@ -75,8 +75,8 @@ func TestAttach(t *testing.T) {
 // rping needs an IP address.
 var _ = rdmatest.Test(TestAttachThreads, rdmatest.OnRXE)
 
-// TestAttachThreads attaches to rping's server, which has threads that wait for
-// events, before its client comes.
+// TestAttachThreads attaches to rping's server, whose threads wait for events, before
+// its client starts.
 func TestAttachThreads(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "trace")
@@ -91,7 +91,7 @@ func TestAttachThreads(t *testing.T) {
 	for _, e := range readTrace(t, file) {
 		seen[e.Verb]++
 		if e.Verb == "rdma_get_cm_event" && e.Returned && e.Errno == "" && event.Find(e.Out, "event") == nil {
-			t.Errorf("an event without its kind: %+v", e)
+			t.Errorf("an event without a type: %+v", e)
 		}
 	}
 	for _, verb := range []string{"rdma_get_cm_event", "rdma_accept", "ibv_create_qp", "ibv_reg_mr", "ibv_get_cq_event", "ibv_destroy_qp", "exited"} {

@@ -49,7 +49,7 @@ func count(t *testing.T, trace []*event.Event) tally {
 				status, opcode := event.Find(x.Fields, "status"), event.Find(x.Fields, "opcode")
 				switch {
 				case status == nil || opcode == nil || status.Str != "SUCCESS":
-					t.Errorf("%s gave %v", e.Verb, x)
+					t.Errorf("%s returned %v", e.Verb, x)
 				case strings.HasPrefix(opcode.Str, "RECV"):
 					n.receivedOK++
 				default:
@@ -61,8 +61,8 @@ func count(t *testing.T, trace []*event.Event) tally {
 	return n
 }
 
-// TestData traces what the ping-pongs post and poll, by libibverbs of two ages: each of
-// their 50 messages must be there.
+// TestData traces what the ping-pongs post and poll, with an older and a newer
+// libibverbs. Each of their 50 messages must be in the trace.
 func TestData(t *testing.T) {
 	inTree := rdmatest.Must(filepath.Abs("../../vm/in-tree"))(t)
 	dir := t.TempDir()
@@ -80,7 +80,7 @@ func TestData(t *testing.T) {
 			{"srq", pingpong("srq"), 50},
 		} {
 			if prefix != nil && (test.name == "rc with events" || test.name == "ud") {
-				continue // nothing of the library's that the others have not
+				continue // the others cover the library
 			}
 			if testing.Short() && (prefix != nil) != (test.name == "rc") {
 				continue
@@ -90,7 +90,7 @@ func TestData(t *testing.T) {
 				for _, file := range files {
 					n := count(t, readTrace(t, file))
 					t.Logf("%+v", n)
-					// With several QPs a side may end before it has polled its
+					// With several QPs, a side may end before it has polled its
 					// last sends.
 					if n.sentOK > n.sent || n.sentOK < test.messages || n.sent < test.messages || n.receivedOK < test.messages || n.received < n.receivedOK {
 						t.Errorf("%s: %+v, want %d messages each way", file, n, test.messages)
@@ -101,8 +101,8 @@ func TestData(t *testing.T) {
 	}
 }
 
-// TestExtended compares what is traced of each operation of an extended QP, and how
-// much of an extended CQ's, with what the program says it did.
+// TestExtended compares the traced operations of an extended QP, and the number of
+// traced completions of an extended CQ, with what the program prints.
 func TestExtended(t *testing.T) {
 	dir := t.TempDir()
 	program, file := rdmatest.CProgram(t, "c/extended.c"), filepath.Join(dir, "trace")
@@ -135,7 +135,7 @@ func extended(t *testing.T, file string, prefix []string, program string) (compl
 				}
 				if event.Find(f, "wr_id").Num == 100 {
 					if imm := event.Find(f, "imm_data"); imm == nil || imm.Num != 0x11223344 || event.Find(f, "byte_len").Num != 32 {
-						t.Errorf("what was received: %v", x)
+						t.Errorf("received %v", x)
 					}
 				}
 			}
@@ -149,7 +149,7 @@ func extended(t *testing.T, file string, prefix []string, program string) (compl
 	return completions
 }
 
-// describe says of a work request what the program says.
+// describe describes a work request as the program does.
 func describe(f []event.Field) string {
 	s := fmt.Sprintf("%d %s %d", event.Find(f, "wr_id").Num, event.Find(f, "opcode").Str, event.Find(f, "length").Num)
 	for _, name := range []string{"imm_data", "compare", "swap", "add"} {
@@ -166,8 +166,8 @@ func describe(f []event.Field) string {
 	return s
 }
 
-// TestDataOfGo traces what a program on this project's own library posts and polls,
-// from its start and attached to.
+// TestDataOfGo traces what a program that uses this library posts and polls, both from
+// its start and after attaching.
 func TestDataOfGo(t *testing.T) {
 	dir := t.TempDir()
 	command := slices.Concat([]string{rdmatest.Program(t, "ibv"), "pingpong", "rc", "-d", device}, pingpongGID, []string{"-n"})
@@ -195,7 +195,7 @@ func TestDataOfGo(t *testing.T) {
 		tracer.Wait()
 	}
 	if n := count(t, readTrace(t, files[0])); n.sentOK == 0 || n.receivedOK == 0 {
-		t.Errorf("attached to: %+v", n)
+		t.Errorf("after attaching: %+v", n)
 	}
 	client.Succeeds(t)
 	server.Succeeds(t)

@@ -22,8 +22,8 @@ const (
 	messages   = 3
 )
 
-// TestPollAndArm polls in vain, arms, and polls with the device's times, if it has
-// any. TestTracedPollAndArm traces it; it says what it does in that one's words.
+// TestPollAndArm polls an empty CQ, arms it, and polls with timestamps if the device has
+// them. TestTracedPollAndArm traces it, so it prints what it does in that test's format.
 func TestPollAndArm(t *testing.T) {
 	s := rdmatest.Default()
 	s.Channel, s.Timestamps = true, mlx5
@@ -31,7 +31,7 @@ func TestPollAndArm(t *testing.T) {
 	wc, cycles := make([]verbs.WC, 4), make([]uint64, 4)
 	for range emptyPolls {
 		if n, err := p.A.CQ.Poll(wc); n != 0 || err != nil {
-			t.Fatalf("%d completions of nothing: %v", n, err)
+			t.Fatalf("%d completions from an empty CQ: %v", n, err)
 		}
 	}
 	for _, solicited := range []bool{true, false} {
@@ -43,7 +43,7 @@ func TestPollAndArm(t *testing.T) {
 	_, err := p.A.CQ.PollTimed(wc, cycles)
 	timed := err == nil
 	if timed != mlx5 {
-		t.Fatalf("a poll with times: %v", err)
+		t.Fatalf("a poll with timestamps: %v", err)
 	}
 	if !timed {
 		fmt.Println("did: ibv_poll_cq -1")
@@ -65,7 +65,7 @@ func TestPollAndArm(t *testing.T) {
 	}
 }
 
-// TestTracedPollAndArm traces TestPollAndArm, a program on this project's own library.
+// TestTracedPollAndArm traces TestPollAndArm, a program that uses this library.
 func TestTracedPollAndArm(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -101,12 +101,12 @@ func TestTracedPollAndArm(t *testing.T) {
 		t.Errorf("(-program +trace):\n%s", diff)
 	}
 	if empty < emptyPolls {
-		t.Errorf("%d polls in vain were traced, want %d or more", empty, emptyPolls)
+		t.Errorf("%d empty polls were traced, want %d or more", empty, emptyPolls)
 	}
 }
 
-// TestPostOnOpener posts from a thread that has opened the device's node by itself, and
-// given no command on that. TestTracedPostOnOpener traces it.
+// TestPostOnOpener posts from a thread that has opened the device's node itself and
+// issued no command on it. TestTracedPostOnOpener traces it.
 func TestPostOnOpener(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	runtime.LockOSThread()
@@ -121,8 +121,8 @@ func TestPostOnOpener(t *testing.T) {
 	}
 }
 
-// TestTracedPostOnOpener traces TestPostOnOpener: a thread of which ibvtrace looks at
-// every system call does each thing once.
+// TestTracedPostOnOpener traces TestPostOnOpener: events of a thread whose system calls
+// ibvtrace all intercepts are traced only once.
 func TestTracedPostOnOpener(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -21,10 +21,10 @@ const (
 	rdmaCM = "/dev/infiniband/rdma_cm"
 )
 
-// Other drivers want more to be told than the core's commands do.
+// Other drivers need data beyond the core's commands.
 var _ = rdmatest.Test(TestLegacy, rdmatest.OnRXE)
 
-// TestLegacy traces a program that gives verbs by write().
+// TestLegacy traces a program that issues verbs with write().
 func TestLegacy(t *testing.T) {
 	dir := t.TempDir()
 	program, file := rdmatest.CProgram(t, "c/legacy.c"), filepath.Join(dir, "trace")
@@ -47,14 +47,14 @@ func TestLegacy(t *testing.T) {
 	}
 	said := fmt.Sprintf("%d %d %d %d %d\n", out["async_fd"], out["pd"], out["mr"], out["lkey"], out["max_mr_size"])
 	if said != p.Said() {
-		t.Errorf("the trace says %q, the program %q", said, p.Said())
+		t.Errorf("the trace has %q, the program printed %q", said, p.Said())
 	}
 }
 
-// What is tested is the same on mlx5, where it is slow.
+// The test covers nothing else on mlx5, where it is slow.
 var _ = rdmatest.Test(TestHostile, rdmatest.OnRXE, rdmatest.Long)
 
-// TestHostile traces a program that gives the real files what no library gives.
+// TestHostile traces a program that passes invalid data to the real device files.
 func TestHostile(t *testing.T) {
 	dir := t.TempDir()
 	program, file := rdmatest.Program(t, "hostile"), filepath.Join(dir, "trace")
@@ -80,6 +80,6 @@ func TestHostile(t *testing.T) {
 	}
 	p.Succeeds(t)
 	if !strings.Contains(p.Said(), "survived") {
-		t.Errorf("attached to, it said %q", p.Said())
+		t.Errorf("after attaching, it printed %q", p.Said())
 	}
 }

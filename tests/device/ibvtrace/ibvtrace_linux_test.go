@@ -1,7 +1,8 @@
-// Package ibvtrace tests ibvtrace on a device, with rdma-core's programs and with
-// witnesses: the kernel's function tracer, strace, and what the programs say.
+// Package ibvtrace tests ibvtrace on a device with rdma-core's programs. It compares the
+// traces with independent witnesses: the kernel's function tracer, strace, and the
+// programs' output.
 //
-// What a test says of one driver alone is in a file with its name.
+// Tests of a single driver are in the file with the driver's name.
 package ibvtrace
 
 import (
@@ -24,8 +25,8 @@ var (
 	device = rdmatest.Device
 	mlx5   = rdmatest.KindOf() == rdmatest.MLX5
 
-	// Where servers are, and how programs say which of the port's addresses to use:
-	// an InfiniBand port has its LID.
+	// The servers' address, and the options that select the port's GID. An InfiniBand port
+	// needs none, as it has a LID.
 	address               = "192.168.77.1"
 	pingpongGID, perftGID = []string{"-g", "1"}, []string{"-x", "1"}
 )
@@ -64,7 +65,7 @@ func readTrace(t *testing.T, file string) []*event.Event {
 // A pair is two programs, a server and its client.
 type pair struct {
 	server, client []string
-	ready          func() bool // the server is
+	ready          func() bool // reports whether the server is ready
 }
 
 // listening reports whether a process listens on a TCP port.
@@ -72,25 +73,25 @@ func listening(port int) func() bool {
 	return func() bool { return rdmatest.Listening(port) }
 }
 
-// pingpong is a pair of one of the ibv_*_pingpong.
+// pingpong returns a pair of one of the ibv_*_pingpong programs.
 func pingpong(kind string, args ...string) pair {
 	c := slices.Concat([]string{"ibv_" + kind + "_pingpong", "-d", device}, pingpongGID, []string{"-n", "50"}, args)
 	return pair{c, append(slices.Clone(c), address), listening(18515)}
 }
 
-// perftest is a pair of one of perftest's programs.
+// perftest returns a pair of one of perftest's programs.
 func perftest(name string) pair {
 	c := slices.Concat([]string{name, "-d", device}, perftGID, []string{"-n", "100", "-F"})
 	return pair{c, append(slices.Clone(c), address), listening(18515)}
 }
 
-// rping is a pair of rdma-core's rping.
+// rping returns a pair of rdma-core's rping.
 func rping(t *testing.T) pair {
 	c := []string{"rping", "-a", address, "-C", "3"}
 	return pair{append(slices.Clone(c), "-s"), append(slices.Clone(c), "-c", "-v"), rpingListens(t)}
 }
 
-// rpingListens tells whether rping's server does.
+// rpingListens reports whether rping's server listens.
 func rpingListens(t *testing.T) func() bool {
 	const port = 7174
 	return func() bool { return rdmatest.ListeningCM(t, "TCP", port) }
@@ -107,13 +108,13 @@ func (p pair) run(t *testing.T, server, client []string) (serverOut, clientOut s
 	return s.Said(), c.Said()
 }
 
-// traced is the command that traces to a file.
+// traced returns the prefix of a command that is traced to a file.
 func traced(t *testing.T, file string, args ...string) []string {
 	return append(append([]string{rdmatest.Program(t, "ibvtrace"), "--json", "-o", file}, args...), "--")
 }
 
-// TestAsKernel traces both sides of what people run, and compares with what the
-// kernel ran.
+// TestAsKernel traces both sides of common programs, and compares the traces with what
+// the kernel ran.
 func TestAsKernel(t *testing.T) {
 	inTree := rdmatest.Must(filepath.Abs("../../vm/in-tree"))(t)
 	for _, age := range []struct {
@@ -127,7 +128,7 @@ func TestAsKernel(t *testing.T) {
 			"rc_pingpong with events": pingpong("rc", "-e"),
 			"ib_send_bw":              perftest("ib_send_bw"), "ib_write_lat": perftest("ib_write_lat"),
 		}
-		if !mlx5 { // whose port has no IP address
+		if !mlx5 { // mlx5's port has no IP address
 			pairs["rping"] = rping(t)
 		}
 		for name, p := range pairs {
@@ -161,8 +162,8 @@ func TestChildren(t *testing.T) {
 	compare(t, readTrace(t, file), kernel)
 }
 
-// TestAsStrace compares with what strace sees in another run of the same
-// programs: the number and the results of the ioctls, on both sides.
+// TestAsStrace compares the number and the results of the ioctls, on both sides, with
+// those that strace sees in another run of the same programs.
 func TestAsStrace(t *testing.T) {
 	dir := t.TempDir()
 	file := func(s string) string { return filepath.Join(dir, s) }
@@ -189,8 +190,8 @@ func TestAsStrace(t *testing.T) {
 	}
 }
 
-// TestRecorded traces a program that makes and destroys QPs, once by stops and once by
-// what it is made to record: both traces must say the same, and each QP be another.
+// TestRecorded traces a program that creates and destroys QPs, once with stops and once
+// with the recorder. Both traces must agree, and each QP must be a new one.
 func TestRecorded(t *testing.T) {
 	dir := t.TempDir()
 	program := rdmatest.CProgram(t, "c/qps.c")

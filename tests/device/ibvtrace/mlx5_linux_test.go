@@ -11,9 +11,8 @@ import (
 
 var _ = rdmatest.Test(TestDriverData, rdmatest.OnMLX5)
 
-// TestDriverData holds what the trace says of what libmlx5 and mlx5_ib tell each
-// other, in structs, objects and mappings of their own, against what the headers and
-// the programs say.
+// TestDriverData checks the trace of what libmlx5 and mlx5_ib exchange, in structs,
+// objects and mappings of their own, against the headers and the programs' output.
 func TestDriverData(t *testing.T) {
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "server"), filepath.Join(dir, "client")}
@@ -61,8 +60,8 @@ func say(fields []event.Field) string {
 	return string((&event.Event{Args: fields}).AppendJSON(nil))
 }
 
-// driverFields are fields of the structs that libmlx5 and mlx5_ib add to a verb's own,
-// and that are not zero.
+// driverFields lists nonzero fields of the structs that libmlx5 and mlx5_ib add to those
+// of a verb.
 var driverFields = map[string][]string{
 	"ibv_get_context": {"in.max_cqe_version", "out.bf_reg_size", "out.cache_line_size", "out.max_send_wqebb", "out.num_ports"},
 	"ibv_alloc_pd":    {"out.pdn"},

@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-// TestObjects compares what ibvtrace says that the kernel holds for a program with
-// what rdma(8) says.
+// TestObjects compares the kernel objects that ibvtrace lists for a program with those
+// that rdma(8) lists.
 func TestObjects(t *testing.T) {
 	p := pingpong("rc")
 	server := rdmatest.Start(t, p.server...)

@@ -16,8 +16,7 @@ import (
 
 var _ = rdmatest.Test(TestPingpong, rdmatest.OnRXE)
 
-// TestPingpong holds what the trace of ibv_rc_pingpong says against what the program
-// says.
+// TestPingpong checks the trace of ibv_rc_pingpong against the program's output.
 func TestPingpong(t *testing.T) {
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "server"), filepath.Join(dir, "client")}
@@ -83,8 +82,8 @@ func TestPingpong(t *testing.T) {
 
 var _ = rdmatest.Test(TestMistakes, rdmatest.OnRXE)
 
-// TestMistakes has a C program make the mistakes that people make, and holds what
-// ibvtrace says of each against what is wrong.
+// TestMistakes has a C program make common mistakes, and checks ibvtrace's explanation
+// of each.
 func TestMistakes(t *testing.T) {
 	dir := t.TempDir()
 	program, file := rdmatest.CProgram(t, "c/mistakes.c"), filepath.Join(dir, "trace")

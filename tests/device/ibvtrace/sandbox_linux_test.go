@@ -12,9 +12,9 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-// TestSandboxed traces a program on libibverbs that gives itself a seccomp filter, which
-// kills it for what it does not call: it must end as it does by itself, and its trace
-// say what it says of the program without one.
+// TestSandboxed traces a program that uses libibverbs and installs a seccomp filter. The
+// filter kills it for system calls that it doesn't make itself. It must end as it does
+// untraced, and its trace must be that of the program without a filter.
 func TestSandboxed(t *testing.T) {
 	dir := t.TempDir()
 	program, file := rdmatest.CProgram(t, "c/sandboxed.c"), filepath.Join(dir, "trace")

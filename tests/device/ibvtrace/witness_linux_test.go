@@ -15,30 +15,30 @@ import (
 
 const tracefs = "/sys/kernel/tracing/"
 
-// roots are the kernel's functions that a system call on an RDMA file begins with.
+// roots lists the kernel's entry functions for system calls on RDMA files.
 var roots = []string{
 	"ib_uverbs_open", "ib_uverbs_ioctl", "ib_uverbs_mmap", "ib_uverbs_comp_event_read", "ib_uverbs_async_event_read",
 	"ucma_open", "ucma_write",
 }
 
-// probed are those of them whose results are seen: the probes take long to set where
-// the processor is emulated.
+// probed lists those roots whose results are observed. On an emulated processor, setting
+// a probe takes long.
 var probed = []string{"ib_uverbs_ioctl", "ucma_write"}
 
-// A witness is the kernel itself: its function tracer, and probes where some of the
-// roots return, both in one buffer. It is set up once, for the same reason.
+// A witness is the kernel's function tracer, with probes at the return of some roots,
+// both in one buffer. It is set up once, as that takes long too.
 type witness struct{ t *testing.T }
 
 var watching bool
 
-// A ran is what the kernel did for one system call.
+// A ran records what the kernel ran for one system call.
 type ran struct {
 	root string
-	led  []string // what it called, as far as it is in the modules traced
+	led  []string // the functions that it called in the traced modules
 	ret  *int64
 }
 
-// watchKernel begins to watch.
+// watchKernel starts the tracing.
 func watchKernel(t *testing.T) witness {
 	t.Helper()
 	w := witness{t}
@@ -61,7 +61,7 @@ func (w witness) setUp() {
 	w.write("buffer_size_kb", "8192")
 	w.write("set_ftrace_filter", "*:mod:ib_uverbs")
 	w.add("set_ftrace_filter", "*:mod:rdma_ucm")
-	if mlx5 { // whose methods are handled there
+	if mlx5 { // it handles its own methods
 		w.add("set_ftrace_filter", "mlx5_ib_handler_*:mod:mlx5_ib")
 	}
 	w.write("set_ftrace_notrace", "ib_uverbs_write") // rxe's doorbell
@@ -72,7 +72,7 @@ func (w witness) setUp() {
 	w.write("current_tracer", "function")
 }
 
-// unwatch puts the tracers back, for the tests of other packages in the same boot.
+// unwatch resets the tracers for the tests of other packages in the same boot.
 func unwatch() error {
 	if !watching {
 		return nil
@@ -101,7 +101,7 @@ func (w witness) to(file, s string, how int) {
 	}
 }
 
-// saw ends the watch and returns what the kernel ran, by thread.
+// saw stops the tracing and returns what the kernel ran, by thread.
 func (w witness) saw() map[int][]ran {
 	w.t.Helper()
 	w.write("tracing_on", "0")
@@ -145,8 +145,7 @@ func (w witness) saw() map[int][]ran {
 	return calls
 }
 
-// root returns the function that a traced event must have begun with, "" if it has
-// none of its own.
+// root returns the entry function of a traced event, "" if it has none of its own.
 func root(e *event.Event) string {
 	switch e.Kind {
 	case event.Control:
@@ -172,8 +171,8 @@ func root(e *event.Event) string {
 	return ""
 }
 
-// handlers are the functions of which one runs the event's command. For a write
-// command it comes after that of the method that invokes it.
+// handlers returns functions, one of which must have handled the event's command. For a
+// write command, it follows the handler of the method that invokes it.
 func handlers(e *event.Event) []string {
 	name := strings.TrimSuffix(strings.TrimPrefix(e.Verb, "ibv_"), "_ex")
 	switch {
@@ -194,7 +193,7 @@ func handlers(e *event.Event) []string {
 		return []string{"ib_uverbs_" + name, "ib_uverbs_ex_" + name}
 	case strings.HasPrefix(e.Method, "MLX5_IB_METHOD_"):
 		if e.Destroyed != nil {
-			return nil // has no handler of its own, and what frees it is mlx5_ib's
+			return nil // has no handler of its own, and mlx5_ib frees it
 		}
 		return []string{"mlx5_ib_handler_" + e.Method}
 	case strings.HasSuffix(e.Method, "_DESTROY"):
@@ -233,15 +232,15 @@ func compare(t *testing.T, trace []*event.Event, kernel map[int][]ran) {
 			t.Errorf("%d: %s is in the trace; the kernel ran %q", e.TID, e.Verb, now.led)
 		}
 		if e.Errno == "ENOSPC" && (!has("ib_uverbs_handler_"+e.Method) || slices.ContainsFunc(h, has)) {
-			t.Errorf("%d: %s failed for its size; the kernel ran %q", e.TID, e.Verb, now.led)
+			t.Errorf("%d: %s failed because of its size; the kernel ran %q", e.TID, e.Verb, now.led)
 		}
 		switch {
 		case !e.Returned || now.ret == nil:
-			// Its thread died in it, it is not probed, or the probes were all in use.
+			// The thread died in the call, it isn't probed, or all probes were in use.
 		case e.Failed() != (*now.ret < 0):
-			t.Errorf("%d: %s gave %d %s; in the kernel %d", e.TID, e.Verb, e.Ret, e.Errno, *now.ret)
+			t.Errorf("%d: %s returned %d %s; in the kernel %d", e.TID, e.Verb, e.Ret, e.Errno, *now.ret)
 		case e.Failed() && errnos[-*now.ret] != e.Errno:
-			t.Errorf("%d: %s gave %s; in the kernel %d", e.TID, e.Verb, e.Errno, *now.ret)
+			t.Errorf("%d: %s returned %s; in the kernel %d", e.TID, e.Verb, e.Errno, *now.ret)
 		}
 	}
 	for tid, calls := range kernel {
@@ -251,5 +250,5 @@ func compare(t *testing.T, trace []*event.Event, kernel map[int][]ran) {
 	}
 }
 
-// errnos are those that the kernel was seen to give here.
+// errnos has the errnos that the kernel returned here so far.
 var errnos = map[int64]string{2: "ENOENT", 11: "EAGAIN", 22: "EINVAL", 28: "ENOSPC", 95: "EOPNOTSUPP", 512: "ERESTARTSYS"}

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-// A maker is whose program plays.
+// A maker says whose program plays.
 type maker string
 
 const (
@@ -19,18 +19,18 @@ const (
 	theirs maker = "c"
 )
 
-// A pairing is who is the server, and who is the client.
+// A pairing says whose program is the server, and whose is the client.
 type pairing struct{ server, client maker }
 
 func (p pairing) String() string { return fmt.Sprintf("%s-%s", p.server, p.client) }
 
 var pairings = []pairing{{ours, ours}, {ours, theirs}, {theirs, ours}}
 
-// A game is what both sides are told to play.
+// A game has the settings of both sides.
 type game struct {
 	transport   string
 	size, iters int
-	quick       bool // played in a quick run too
+	quick       bool // also played in a quick run
 	qps         int  // of srq; 0 for the default
 	args        []string
 }
@@ -43,7 +43,7 @@ func (g game) String() string {
 	return name
 }
 
-// arguments are what g stands for; the data is always checked.
+// arguments returns the game's arguments. The data is always checked.
 func (g game) arguments() []string {
 	args := []string{"-c", "-s", strconv.Itoa(g.size), "-n", strconv.Itoa(g.iters)}
 	if g.qps > 0 {
@@ -52,7 +52,7 @@ func (g game) arguments() []string {
 	return append(args, g.args...)
 }
 
-// start starts a side: a client if there is a host.
+// start starts one side: a client if host isn't empty, else a server.
 func start(t *testing.T, m maker, transport string, port int, host string, args ...string) *rdmatest.Process {
 	t.Helper()
 	line := []string{"ibv_" + transport + "_pingpong"}
@@ -72,10 +72,10 @@ func listens(t *testing.T, server *rdmatest.Process, port int) {
 	server.Until(t, func() bool { return rdmatest.Listening(port) })
 }
 
-// A rigOf says how programs find each other over a kind of link.
+// A rigOf says how programs address each other over a kind of link.
 type rigOf struct {
 	address string   // of this host
-	gid     []string // arguments: over InfiniBand, LIDs are enough
+	gid     []string // arguments; InfiniBand needs only LIDs
 	gids    string   // a pattern
 	mtu     int
 }
@@ -101,7 +101,7 @@ func addresses(line *regexp.Regexp, output string) []string {
 	return found
 }
 
-// checkReport holds one side's end against what it was told to play.
+// checkReport checks one side's output and status against the game.
 func checkReport(t *testing.T, p *rdmatest.Process, g game) {
 	t.Helper()
 	if !p.Wait().Success() {
@@ -114,7 +114,7 @@ func checkReport(t *testing.T, p *rdmatest.Process, g game) {
 	if n := itersLine.FindStringSubmatch(out); n == nil || n[1] != strconv.Itoa(g.iters) {
 		t.Errorf("%d iters are not reported: %v", g.iters, p)
 	}
-	// rdma-core's programs end with 0 all the same.
+	// rdma-core's programs exit with 0 even so.
 	if strings.Contains(out, "invalid data") {
 		t.Errorf("the data is wrong: %v", p)
 	}
@@ -129,7 +129,7 @@ func checkReport(t *testing.T, p *rdmatest.Process, g game) {
 	}
 }
 
-// lastPort is that of the game before.
+// lastPort is the previous game's port.
 var lastPort = 18515
 
 // play plays g between two programs on this machine.
@@ -150,7 +150,7 @@ func checkBoth(t *testing.T, g game, server, client *rdmatest.Process) {
 		here := addresses(localLine, ends[0].Said())
 		there := addresses(remoteLine, ends[1].Said())
 		if !slices.Equal(here, there) {
-			t.Errorf("one side's address is not what the other side knows:\n%v\n%v", ends[0], ends[1])
+			t.Errorf("the sides disagree on their addresses:\n%v\n%v", ends[0], ends[1])
 		}
 	}
 }

@@ -13,8 +13,8 @@ const (
 	mib = 1 << 20
 )
 
-// games are played by every pairing, polling and sleeping; in a quick run those that
-// are marked. Up to 16 bytes go inline on rxe.
+// games are played by every pairing, both polling and sleeping. A quick run plays those
+// marked quick. Up to 16 bytes go inline on rxe.
 var games = []game{
 	{transport: "rc", size: 1, iters: 1},
 	{transport: "rc", size: 16, iters: 200},
@@ -65,8 +65,8 @@ func TestPingpong(t *testing.T) {
 
 var _ = rdmatest.Test(TestLong, rdmatest.Long)
 
-// TestLong goes around the queues many times: fewer where each doorbell is a trip
-// through the machine's emulation.
+// TestLong goes around the queues many times, but fewer times where the emulator handles
+// each doorbell.
 func TestLong(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	iters := map[rdmatest.Kind]int{rdmatest.RXE: 10000, rdmatest.MLX5: 1000}[rdmatest.KindOf()]
@@ -81,7 +81,7 @@ func TestLong(t *testing.T) {
 
 var _ = rdmatest.Test(TestDefaults, rdmatest.OnRXE, rdmatest.OnMLX5, rdmatest.OnMLX5Eth)
 
-// TestDefaults: without options, both makers' programs want the same.
+// TestDefaults: both makers' programs have the same defaults.
 func TestDefaults(t *testing.T) {
 	for transport, size := range map[string]int{"rc": 4096, "uc": 4096, "ud": 1024, "srq": 4096} {
 		for _, who := range pairings[1:] {
@@ -96,9 +96,9 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestODP: rxe pages memory on demand from Linux 6.15 on, mlx5 always. Before, both
-// makers' programs find out and end. A message is one packet: up to Linux 7.2, rxe puts
-// all packets of a page at its start (__rxe_odp_mr_copy ignores the offset).
+// TestODP: mlx5 always pages memory on demand, rxe since Linux 6.15. Before that, both
+// makers' programs notice and exit. A message is one packet, because rxe up to Linux 7.2
+// copies all packets of a page to its start (__rxe_odp_mr_copy ignores the offset).
 func TestODP(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	pages := rdmatest.KindOf() == rdmatest.MLX5 || rdmatest.Kernel(t).AtLeast(6, 15)
@@ -119,8 +119,8 @@ func TestODP(t *testing.T) {
 	}
 }
 
-// TestWrongData: a client that was not told to check sends other data than a
-// server that was.
+// TestWrongData: a client without the data check sends other data than a server with it
+// expects.
 func TestWrongData(t *testing.T) {
 	for transport, size := range map[string]int{"rc": 10000, "uc": 10000, "ud": 1000} {
 		for _, maker := range []maker{ours, theirs} {
@@ -145,13 +145,13 @@ func TestWrongData(t *testing.T) {
 	}
 }
 
-// noSuchGID is what is said of an index: mlx5's table is shorter.
+// noSuchGID is the error for a GID index. On mlx5, the index exceeds the table.
 var noSuchGID = map[rdmatest.Kind]string{rdmatest.RXE: "ENODATA", rdmatest.MLX5: "99"}[rdmatest.KindOf()]
 
 var _ = rdmatest.Test(TestFailures, rdmatest.OnRXE, rdmatest.OnMLX5, rdmatest.OnMLX5Eth)
 
-// TestFailures: what ends rdma-core's programs with 1 ends ibv so too, and what
-// they would find out later, or not at all.
+// TestFailures: ibv exits with status 1 where rdma-core's programs do, and also for
+// mistakes that those notice later or never.
 func TestFailures(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	both := []maker{ours, theirs}
@@ -168,7 +168,7 @@ func TestFailures(t *testing.T) {
 		{"GID index", "rc", "-g 99", "", both[:1], noSuchGID},
 	} {
 		if test.name == "no GID" && rig.gid == nil {
-			continue // it takes none
+			continue // it has no such option
 		}
 		for _, maker := range test.makers {
 			t.Run(test.name+"/"+string(maker), func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestFailures(t *testing.T) {
 					t.Error(p)
 				}
 				if maker == ours && !strings.Contains(p.Said(), test.says) {
-					t.Errorf("nothing is said of %q: %v", test.says, p)
+					t.Errorf("the output doesn't mention %q: %v", test.says, p)
 				}
 			})
 		}

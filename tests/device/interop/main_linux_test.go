@@ -1,6 +1,5 @@
-// Package interop tests ibv pingpong with rdma-core's ibv_rc_pingpong,
-// ibv_uc_pingpong, ibv_ud_pingpong, ibv_srq_pingpong and ibv_xsrq_pingpong at the
-// other end.
+// Package interop tests ibv pingpong against rdma-core's ibv_rc_pingpong,
+// ibv_uc_pingpong, ibv_ud_pingpong, ibv_srq_pingpong and ibv_xsrq_pingpong.
 package interop
 
 import (

@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-// acrossGames are played between two guests. A UC message that fills one packet
-// gets lost no easier than a UD one.
+// acrossGames are played between two guests. Their UC messages fit into one packet, so
+// that they are no more likely to be lost than UD messages.
 var acrossGames = []game{
 	{transport: "rc", size: 16, iters: 100},
 	{transport: "rc", size: 4096, iters: 600},
@@ -44,14 +44,14 @@ func TestTwoGuests(t *testing.T) {
 					playAcross(t, other, g, who, serves)
 				})
 				if !ok {
-					return // the other test is no longer in step
+					return // the tests are out of step
 				}
 			}
 		}
 	}
 }
 
-// A wire is the connection to the test in the other guest.
+// A wire is a connection to the test in the other guest.
 type wire struct {
 	*json.Encoder
 	*json.Decoder
@@ -85,7 +85,7 @@ func meet(t *testing.T) wire {
 	return wire{json.NewEncoder(conn), json.NewDecoder(bufio.NewReader(conn))}
 }
 
-// A report is what the other side must know of a game.
+// A report tells the other side about a game.
 type report struct {
 	OK            bool
 	Local, Remote []string
@@ -120,7 +120,7 @@ func playAcross(t *testing.T, other wire, g game, who pairing, serves bool) {
 	tell(mine)
 	theirs := hear(t, other)
 	if !slices.Equal(mine.Local, theirs.Remote) || !slices.Equal(mine.Remote, theirs.Local) {
-		t.Errorf("this side and the other one know different addresses: %+v, %+v", mine, theirs)
+		t.Errorf("the sides disagree on their addresses: %+v, %+v", mine, theirs)
 	}
 }
 

@@ -10,10 +10,11 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-// xsrqLine is an address, the same from both makers.
+// xsrqLine matches an address, which both makers print in the same format.
 var xsrqLine = regexp.MustCompile(`(?m)^ +(local|remote): (LID \w{4}, QPN RECV \w{6} SEND \w{6}, PSN \w{6}, SRQN \w{6}, GID \S+)$`)
 
-// xsrqAddresses returns a side's own addresses or those it was told, in order.
+// xsrqAddresses returns a side's own addresses, or the peers' addresses that it received,
+// in order.
 func xsrqAddresses(p *rdmatest.Process, whose string) (found []string) {
 	for _, match := range xsrqLine.FindAllStringSubmatch(p.Said(), -1) {
 		if match[1] == whose {
@@ -26,8 +27,8 @@ func xsrqAddresses(p *rdmatest.Process, whose string) (found []string) {
 
 var _ = rdmatest.Test(TestXSRQ, rdmatest.OnRXE, rdmatest.OnMLX5, rdmatest.OnMLX5Eth)
 
-// TestXSRQ: the server of several clients sends to each over the QPs of all, so
-// that messages come through a domain that processes share.
+// TestXSRQ: a server with several clients sends to each of them over all clients' QPs, so
+// that messages arrive through a domain that processes share.
 func TestXSRQ(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	if rdmatest.KindOf() == rdmatest.RXE {
@@ -77,10 +78,10 @@ func TestXSRQ(t *testing.T) {
 				slices.Sort(local)
 				slices.Sort(remote)
 				if theirs := xsrqAddresses(server, "remote"); len(local) != g.clients || !slices.Equal(local, theirs) {
-					t.Errorf("clients %v are for the server %v", local, theirs)
+					t.Errorf("clients' own addresses %v, the server received %v", local, theirs)
 				}
 				if theirs := xsrqAddresses(server, "local"); !slices.Equal(remote, theirs) {
-					t.Errorf("the server is %v, for clients %v", theirs, remote)
+					t.Errorf("the server's own addresses %v, the clients received %v", theirs, remote)
 				}
 			})
 		}

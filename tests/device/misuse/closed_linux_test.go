@@ -56,8 +56,8 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// callAll calls x's methods that end in an error. Close must do nothing, the
-// others must answer with one of the errors.
+// callAll calls x's methods whose last result is an error. Close must do nothing. The
+// others must return one of the errors.
 func callAll(t *testing.T, x reflect.Value, want ...error) {
 	t.Helper()
 	errorType := reflect.TypeFor[error]()

@@ -1,6 +1,6 @@
-// Package misuse calls every verb wrongly: on nothing, on what is closed, with
-// what belongs elsewhere, with sizes and flags that can't be. Each call must
-// answer with an error that says what is wrong, before it reaches the kernel.
+// Package misuse calls every verb wrongly: on nil or closed objects, with objects of
+// another context, with impossible sizes and flags. Each call must return an error that
+// names the mistake, and must not reach the kernel.
 package misuse
 
 import (
@@ -18,9 +18,8 @@ import (
 
 func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnRXE, rdmatest.OnMLX5) }
 
-// A world is everything that a verb can be called on or with: pairs of each
-// type on one PD, and the same objects on another context, on another PD, and
-// closed.
+// A world has every object that a verb can be called on or with: pairs of each type on
+// one PD, and the same objects on another context, on another PD, and closed.
 type world struct {
 	c          *verbs.Context
 	gids       verbs.GIDTable
@@ -32,7 +31,7 @@ type world struct {
 	foreign, other, closed things
 }
 
-// things are one object of each kind.
+// things has one object of each kind.
 type things struct {
 	pd  *verbs.PD
 	mr  *verbs.MR
@@ -80,7 +79,7 @@ func newWorld(t *testing.T) *world {
 	for _, x := range w.closed.all() {
 		rdmatest.Close(t, x)
 	}
-	w.foreign = makeThings(t, rdmatest.Open(t)) // last: it counts what there is before it
+	w.foreign = makeThings(t, rdmatest.Open(t)) // last, as it counts the existing objects
 	return w
 }
 
@@ -92,10 +91,10 @@ type misuse struct {
 	do   func(w *world) error
 }
 
-// drop2 forgets a verb's result.
+// drop2 discards a verb's first result.
 func drop2[T any](_ T, err error) error { return err }
 
-// post posts to a QP what is neither to be posted nor to change anything.
+// post posts a request that the QP must refuse without any effect.
 func post(qp *verbs.QP, wr verbs.SendWR) error {
 	n, err := qp.PostSend(wr)
 	if n != 0 {
@@ -106,12 +105,12 @@ func post(qp *verbs.QP, wr verbs.SendWR) error {
 
 func (w *world) sge(n int) []verbs.SGE { return []verbs.SGE{w.rc.A.MR.SGE(0, n)} }
 
-// toUD is a datagram with nothing wrong.
+// toUD returns a valid datagram request.
 func (w *world) toUD() verbs.SendWR {
 	return verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{w.ud.A.MR.SGE(0, 8)}, AH: w.ud.A.AH, RemoteQPN: w.ud.B.QP.Num(), RemoteQKey: rdmatest.QKey}
 }
 
-// bind is a bind with nothing wrong.
+// bind returns a valid bind request.
 func (w *world) bind() verbs.SendWR {
 	return verbs.SendWR{Opcode: verbs.OpBindMW, MW: w.mw2, NewRKey: verbs.NextRKey(w.mw2.RKey()), Bind: w.bindInfo()}
 }
@@ -343,7 +342,7 @@ var misuses = []misuse{
 	}},
 	{"post a receive beside the SRQ", verbs.ErrInvalid, "SRQ", func(w *world) error { return drop2(w.srq.A.QP.PostRecv(verbs.RecvWR{})) }},
 
-	// What belongs elsewhere.
+	// Objects of another context or PD.
 	{"CQ on a foreign channel", verbs.ErrInvalid, "another device context", func(w *world) error {
 		return drop2(w.c.CreateCQ(verbs.CQOptions{CQE: 1, Channel: w.foreign.ch}))
 	}},
@@ -374,7 +373,7 @@ var misuses = []misuse{
 		return post(w.ud.A.QP, wr)
 	}},
 
-	// What is closed.
+	// Closed objects.
 	{"CQ on a closed channel", verbs.ErrClosed, "completion channel", func(w *world) error {
 		return drop2(w.c.CreateCQ(verbs.CQOptions{CQE: 1, Channel: w.closed.ch}))
 	}},
@@ -395,14 +394,14 @@ var misuses = []misuse{
 		return post(w.ud.A.QP, wr)
 	}},
 
-	// What is in use.
+	// Objects in use.
 	{"close a PD in use", verbs.ErrBusy, "PD", func(w *world) error { return w.rc.PD.Close() }},
 	{"close a CQ in use", verbs.ErrBusy, "CQ", func(w *world) error { return w.rc.A.CQ.Close() }},
 	{"close an SRQ in use", verbs.ErrBusy, "SRQ", func(w *world) error { return w.srq.A.SRQ.Close() }},
 	{"close a channel in use", verbs.ErrBusy, "completion channel", func(w *world) error { return w.other.ch.Close() }},
 }
 
-// witnessed is the part of the tests that is run once more under ibvtrace.
+// witnessed selects the tests that run a second time under ibvtrace.
 const witnessed = "TestMisuses|TestClosed"
 
 func TestMisuses(t *testing.T) {
@@ -414,7 +413,7 @@ func TestMisuses(t *testing.T) {
 		}
 		names[m.name] = true
 		t.Run(m.name, func(t *testing.T) {
-			err := m.do(w) // a panic ends the test, too
+			err := m.do(w) // a panic ends the test too
 			if m.want == nil {
 				if err != nil {
 					t.Fatal(err)
@@ -429,7 +428,7 @@ func TestMisuses(t *testing.T) {
 			}
 		})
 	}
-	// All of that has harmed nothing.
+	// Everything still works.
 	for _, p := range []*rdmatest.Pair{w.rc, w.uc, w.ud, w.srq} {
 		data := rdmatest.Pattern(60, 7)
 		p.B.Recv(t, 1, 0, 1024)
@@ -443,11 +442,11 @@ func TestMisuses(t *testing.T) {
 		rdmatest.Idle(t, p.B.CQ)
 	}
 	if os.Getenv(witnessVar) != "" {
-		fmt.Fprintln(os.Stderr, "witnessed") // tells the parent that this was the real thing
+		fmt.Fprintln(os.Stderr, "witnessed") // tells the parent that the misuses did run
 	}
 }
 
-// TestSGEOutOfRange: SGE panics as a slice expression does, as is documented.
+// TestSGEOutOfRange: SGE panics as a slice expression does, as documented.
 func TestSGEOutOfRange(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	mr := p.A.MR

@@ -15,8 +15,8 @@ import (
 // witnessVar is set for the child that ibvtrace watches.
 const witnessVar = "GOVERBS_MISUSE_WITNESSED"
 
-// TestNothingReachesTheKernel runs the misuses once more, with ibvtrace as the
-// witness: not one of the control verbs that get to the kernel is refused.
+// TestNothingReachesTheKernel runs the misuses again under ibvtrace. The kernel must not
+// refuse any control verb, as no misuse may reach it.
 func TestNothingReachesTheKernel(t *testing.T) {
 	if os.Getenv(witnessVar) != "" {
 		t.Fatal("the witnessed part must not include its witness")
@@ -44,15 +44,14 @@ func TestNothingReachesTheKernel(t *testing.T) {
 		case *v.Ret == 0:
 			verbs++
 		case v.Object == "":
-			// Opening the device, which is no verb.
+			// Opening the device isn't a verb.
 		case v.Object == "DEVICE" && v.Method == "0xfff" && (v.Errno == "EPROTONOSUPPORT" || v.Errno == "EINVAL"):
-			probes++ // Open asks for a method that doesn't exist, to learn the driver
+			probes++ // Open calls a nonexistent method to identify the driver
 		default:
 			t.Errorf("the kernel refused %s %s %s with %s", v.Verb, v.Object, v.Method, v.Errno)
 		}
 	}
-	// The world is made of several dozens of verbs; a witness who saw fewer was
-	// looking elsewhere.
+	// Creating the world takes dozens of verbs. Fewer would mean that ibvtrace missed them.
 	if verbs < 100 || probes == 0 {
 		t.Errorf("ibvtrace saw %d verbs and %d probes", verbs, probes)
 	}

@@ -1,5 +1,5 @@
-// Package query tests the queries of devices, ports, P_Keys and GIDs on a real
-// device, against what the kernel says of them in /sys.
+// Package query tests the queries of devices, ports, P_Keys and GIDs on a real device,
+// against the kernel's values in /sys.
 package query
 
 import (
@@ -24,12 +24,12 @@ var (
 	class  = "/sys/class/infiniband/" + device
 )
 
-// An expectation is what a driver says of its device in the rig.
+// An expectation has a driver's values for its device in the rig.
 type expectation struct {
 	vendor    uint32
-	firmware  string // "" for what is in /sys
+	firmware  string // "": the value in /sys
 	flags     verbs.DeviceCapFlags
-	portSpeed bool // QueryPortSpeed, on kernels that have it
+	portSpeed bool // QueryPortSpeed, on kernels that support it
 }
 
 var expect = map[rdmatest.Kind]expectation{
@@ -42,11 +42,11 @@ var expect = map[rdmatest.Kind]expectation{
 	},
 }[rdmatest.KindOf()]
 
-// A linkOf is what a device says of its port, by the kind of link.
+// A linkOf has a device's values for its port, by the kind of link.
 type linkOf struct {
 	layer    verbs.LinkLayer
-	gidIndex int    // of the GID to be found
-	gid      string // how it begins
+	gidIndex int    // of the GID to find
+	gid      string // its prefix
 	gidType  verbs.GIDType
 }
 
@@ -119,7 +119,7 @@ func TestOpen(t *testing.T) {
 		}
 	}
 	if _, err := verbs.Open("nonsense7"); !errors.Is(err, verbs.ErrNoDevice) || !strings.Contains(err.Error(), rdmatest.Devices[1]) {
-		t.Errorf("Open(nonsense7): %v, want ErrNoDevice and what there is", err)
+		t.Errorf("Open(nonsense7): %v, want ErrNoDevice and a list of the devices", err)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestQueryDevice(t *testing.T) {
 	if want := expect.flags; a.DeviceCapFlags&want != want {
 		t.Errorf("DeviceCapFlags = %v, want %v in it", a.DeviceCapFlags, want)
 	}
-	// The extended answer repeats the flags: it was given.
+	// The extended response repeats the flags, which proves that the kernel returned it.
 	if a.DeviceCapFlagsEx&(1<<32-1) != a.DeviceCapFlags {
 		t.Errorf("DeviceCapFlagsEx = %v, DeviceCapFlags = %v", a.DeviceCapFlagsEx, a.DeviceCapFlags)
 	}
@@ -162,7 +162,7 @@ func TestQueryDevice(t *testing.T) {
 func TestQueryPort(t *testing.T) {
 	c := open(t)
 	a := rdmatest.Must(c.QueryPort(1))(t)
-	// That GIDs are IP addresses is no flag of the port's, and not in /sys.
+	// IP-based GIDs aren't one of the port's capability flags in /sys.
 	flags := a.PortCapFlags &^ verbs.PortIPBasedGIDs
 	for file, got := range map[string]string{
 		"ports/1/state":      fmt.Sprintf("%d: %s", a.State, strings.TrimPrefix(a.State.String(), "PORT_")),
@@ -178,7 +178,7 @@ func TestQueryPort(t *testing.T) {
 	if a.State != verbs.PortActive || a.LinkLayer != link.layer || a.PhysState != verbs.PhysLinkUp {
 		t.Errorf("state %v, %v, link layer %v", a.State, a.PhysState, a.LinkLayer)
 	}
-	// The rate is the lanes' number times their speed, printed without ".0".
+	// The rate is the number of lanes times their speed, printed without ".0".
 	rate, _, _ := strings.Cut(sys(t, "ports/1/rate"), " ")
 	gbps := rdmatest.Must(strconv.ParseFloat(rate, 64))(t)
 	lane := rdmatest.Must(strconv.ParseFloat(strings.TrimSuffix(a.ActiveSpeed.String(), " Gbps"), 64))(t)
@@ -196,7 +196,7 @@ func TestQueryPort(t *testing.T) {
 	if a.MaxMTU != verbs.MTU4096 || a.ActiveMTU < verbs.MTU1024 || a.ActiveMTU > a.MaxMTU {
 		t.Errorf("MTU %v of %v", a.ActiveMTU, a.MaxMTU)
 	}
-	// rxe doesn't have it, and old kernels don't either.
+	// rxe and old kernels don't support it.
 	speed, err := c.QueryPortSpeed(1)
 	if expect.portSpeed && rdmatest.Kernel(t).AtLeast(7, 0) {
 		if err != nil || float64(speed) != gbps*10 {
@@ -235,7 +235,7 @@ func TestGIDs(t *testing.T) {
 			"gid_attrs/types": e.Type.String(),
 		}
 		if e.Type == verbs.IB {
-			files["gid_attrs/types"] = "IB/RoCE v1" // which is one to the kernel
+			files["gid_attrs/types"] = "IB/RoCE v1" // the kernel's name for both
 		}
 		if netDev != "" {
 			files["gid_attrs/ndevs"] = e.NetDev
@@ -247,7 +247,7 @@ func TestGIDs(t *testing.T) {
 		}
 		if netDev == "" {
 			if e.NetDev != "" || e.IfIndex != 0 {
-				t.Errorf("%v: a network interface over InfiniBand", e)
+				t.Errorf("%v: an InfiniBand port with a network interface", e)
 			}
 		} else if ifindex, err := os.ReadFile("/sys/class/net/" + e.NetDev + "/ifindex"); err != nil || strings.TrimSpace(string(ifindex)) != strconv.Itoa(e.IfIndex) {
 			t.Errorf("%v: interface index %d, in /sys %s", e, e.IfIndex, ifindex)
@@ -284,11 +284,11 @@ func TestGIDs(t *testing.T) {
 		}
 	}
 	if _, err := table.Find(verbs.GIDSelector{Addr: netip.MustParseAddr("192.0.2.1")}); err == nil || !strings.Contains(err.Error(), entry.GID.Addr().String()) {
-		t.Errorf("Find(192.0.2.1): %v, want what there is", err)
+		t.Errorf("Find(192.0.2.1): %v, want a list of the GIDs", err)
 	}
 }
 
-// What can't be is refused before it gets to the kernel.
+// Impossible input is refused before it reaches the kernel.
 func TestBadInput(t *testing.T) {
 	c := open(t)
 	a := rdmatest.Must(c.QueryPort(1))(t)

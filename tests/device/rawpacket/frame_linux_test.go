@@ -26,7 +26,7 @@ const (
 	ethLen, ipLen, tcpLen, udpLen = 14, 20, 20, 8
 )
 
-// to matches a destination.
+// to returns the spec that matches a destination address.
 func to(m mac) verbs.FlowSpec {
 	return verbs.FlowEth{Val: verbs.FlowEthFilter{DstMAC: m}, Mask: verbs.FlowEthFilter{DstMAC: every}}
 }
@@ -36,12 +36,12 @@ func header(to, from mac, typ uint16) []byte {
 	return binary.BigEndian.AppendUint16(b, typ)
 }
 
-// frame makes one with n bytes after its header.
+// frame returns a frame with n bytes after its header.
 func frame(to, from mac, n, seed int) []byte {
 	return append(header(to, from, typeLocal), rdmatest.Pattern(n, seed)...)
 }
 
-// datagram makes a frame with a UDP datagram from one station to another, without
+// datagram returns a frame with a UDP datagram from one station to another, without
 // checksums.
 func datagram(to, from int, port uint16, data []byte) []byte {
 	b := ipv4(to, from, protoUDP, udpLen+len(data))
@@ -63,7 +63,7 @@ func ipv4(to, from int, proto byte, n int) []byte {
 	return append(b, ip...)
 }
 
-// tcp makes the headers of a TCP segment.
+// tcp returns the headers of a TCP segment.
 func tcp(to, from int, sequence uint32) []byte {
 	b := ipv4(to, from, protoTCP, tcpLen)
 	h := make([]byte, tcpLen)
@@ -74,7 +74,7 @@ func tcp(to, from int, sequence uint32) []byte {
 	return append(b, h...)
 }
 
-// sum is the Internet checksum's sum, not inverted.
+// sum returns the sum of the Internet checksum, not inverted.
 func sum(parts ...[]byte) uint16 {
 	var s uint32
 	for _, b := range parts {
@@ -88,7 +88,7 @@ func sum(parts ...[]byte) uint16 {
 	return uint16(s)
 }
 
-// checksums tells whether those of a TCP or UDP packet in a frame are right.
+// checksums reports whether the checksums of a TCP or UDP packet in a frame are right.
 func checksums(f []byte) (ip, payload bool) {
 	h := f[ethLen : ethLen+ipLen]
 	data := f[ethLen+ipLen : ethLen+int(binary.BigEndian.Uint16(h[2:]))]

@@ -13,7 +13,7 @@ import (
 func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnMLX5Eth) }
 
 const (
-	slot  = 2048 // of memory for each receive
+	slot  = 2048 // bytes of memory per receive
 	depth = 16   // receives
 	mtu   = 1500
 )
@@ -24,8 +24,8 @@ type station struct {
 	pd   *verbs.PD
 	cq   *verbs.CQ
 	qp   *verbs.QP
-	mr   *verbs.MR // first of what is sent, then of receives
-	next uint64    // receive to be posted
+	mr   *verbs.MR // for sends, then for receives
+	next uint64    // the next receive to post
 }
 
 type options struct{ tsoHeader int }
@@ -79,7 +79,7 @@ func (s *station) postRecv(t *testing.T) {
 	s.next++
 }
 
-// steer has frames come to the station for as long as the test runs.
+// steer steers frames to the station for as long as the test runs.
 func (s *station) steer(t *testing.T, specs ...verbs.FlowSpec) *verbs.Flow {
 	t.Helper()
 	f := rdmatest.Must(s.qp.CreateFlow(verbs.FlowOptions{Specs: specs}))(t)
@@ -87,7 +87,7 @@ func (s *station) steer(t *testing.T, specs ...verbs.FlowSpec) *verbs.Flow {
 	return f
 }
 
-// received returns the next frame that came, and its completion.
+// received returns the next received frame and its completion.
 func (s *station) received(t *testing.T) ([]byte, verbs.WC) {
 	t.Helper()
 	wc := rdmatest.PollOK(t, s.cq, 1)[0]
@@ -99,7 +99,7 @@ func (s *station) received(t *testing.T) ([]byte, verbs.WC) {
 	return frame, wc
 }
 
-// put copies a frame to where it is sent from, in pieces.
+// put copies a frame, in pieces, to the memory that it is sent from.
 func (s *station) put(frame []byte, pieces int) (sgl []verbs.SGE) {
 	copy(s.mr.Bytes(), frame)
 	for i := range pieces {

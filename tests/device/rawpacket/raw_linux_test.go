@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// two makes a station on each device, to which frames for it are steered.
+// two returns a station on each device. Frames for its address are steered to it.
 func two(t *testing.T) (s [2]*station) {
 	t.Helper()
 	for i := range s {
@@ -22,8 +22,8 @@ func two(t *testing.T) (s [2]*station) {
 	return s
 }
 
-// TestFrames sends frames of many lengths, both ways, gathered from several
-// pieces, inline, and built.
+// TestFrames sends frames of many lengths, in both directions: gathered from several
+// pieces, inline, and with the builder.
 func TestFrames(t *testing.T) {
 	s := two(t)
 	for from := range s {
@@ -74,8 +74,8 @@ func TestManyFrames(t *testing.T) {
 	}
 }
 
-// TestSteering has three queue pairs of a port get what each asked for, by MAC
-// address, IPv4 address, and UDP port, and nothing more.
+// TestSteering steers frames to three queue pairs of a port, by MAC address, IPv4 address
+// and UDP port. Each gets those frames and no others.
 func TestSteering(t *testing.T) {
 	sender := newStation(t, open(t, 0), options{})
 	c := open(t, 1)
@@ -103,7 +103,7 @@ func TestSteering(t *testing.T) {
 	}
 	none := func() {
 		t.Helper()
-		// Frames arrive in order: when this one has, nothing is on the way any more.
+		// Frames arrive in order. After this one, none is in flight.
 		deliver(frame(other, macs[0], 60, 1), local)
 		for _, s := range []*station{local, first, second} {
 			rdmatest.Idle(t, s.cq)
@@ -127,7 +127,7 @@ func TestSteering(t *testing.T) {
 	rdmatest.Close(t, first.qp)
 }
 
-// TestFlowRefused: what the device or the kernel doesn't know.
+// TestFlowRefused creates flows that the device or the kernel doesn't support.
 func TestFlowRefused(t *testing.T) {
 	s := newStation(t, open(t, 0), options{})
 	for name, o := range map[string]verbs.FlowOptions{
@@ -136,18 +136,18 @@ func TestFlowRefused(t *testing.T) {
 		"IPv6 tag": {Specs: []verbs.FlowSpec{verbs.FlowIPv6{Mask: verbs.FlowIPv6Filter{FlowLabel: 1 << 20}}}},
 	} {
 		if f, err := s.qp.CreateFlow(o); err == nil {
-			t.Errorf("%s: there is a flow", name)
+			t.Errorf("%s: the flow was created", name)
 			rdmatest.Close(t, f)
 		}
 	}
 }
 
-// TestChecksums has the device compute those of UDP datagrams, and check them.
+// TestChecksums has the device compute and check the checksums of UDP datagrams.
 func TestChecksums(t *testing.T) {
 	s := two(t)
 	attr := rdmatest.Must(s[0].ctx.QueryDevice())(t)
 	if attr.DeviceCapFlagsEx&verbs.DeviceRawIPCsum == 0 {
-		t.Fatalf("the device says that it computes no checksums: %v", attr.DeviceCapFlagsEx)
+		t.Fatalf("the device reports no checksum offload: %v", attr.DeviceCapFlagsEx)
 	}
 	for _, n := range []int{20, 21, 1000} {
 		f := datagram(1, 0, 1000, rdmatest.Pattern(n, n))
@@ -158,11 +158,11 @@ func TestChecksums(t *testing.T) {
 			if want := flags != 0; ip != want || udp != want {
 				t.Errorf("%d bytes, flags %v: checksums are right: %t, %t", n, flags, ip, udp)
 			}
-			// A UDP checksum of 0 is none; the IPv4 header's is wrong then.
+			// A UDP checksum of 0 means none. In that case, the IPv4 header's is wrong.
 			if ok := wc.Flags&verbs.WCIPChecksumOK != 0; ok != (flags != 0) {
 				t.Errorf("%d bytes, flags %v: the completion says %v", n, flags, wc.Flags)
 			}
-			// But for the checksums all is as it was sent.
+			// Except for the checksums, the frame is as it was sent.
 			clear(got[ethLen+10 : ethLen+12])
 			clear(got[ethLen+ipLen+6 : ethLen+ipLen+8])
 			same(t, "datagram", got, f)
@@ -170,7 +170,7 @@ func TestChecksums(t *testing.T) {
 	}
 }
 
-// TestTSO has the device cut data into TCP segments, as long as it says it can.
+// TestTSO has the device cut the longest data that it supports into TCP segments.
 func TestTSO(t *testing.T) {
 	c := open(t, 0)
 	attr := rdmatest.Must(c.QueryDevice())(t)
@@ -189,7 +189,7 @@ func TestTSO(t *testing.T) {
 		}
 		return
 	}
-	t.Logf("the device cuts up to %d bytes", attr.TSO.MaxTSO)
+	t.Logf("the device segments up to %d bytes", attr.TSO.MaxTSO)
 	sender.send(t, wr)
 	var joined []byte
 	for len(joined) < len(data) {

@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-// TestTracedWorkQueue compares what ibvtrace says that a C program posted to a work
-// queue, which only Ethernet ports have, with what the program says.
+// TestTracedWorkQueue compares what a C program posts to a work queue, according to
+// ibvtrace, with the program's output. Only Ethernet ports have work queues.
 func TestTracedWorkQueue(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	dir := t.TempDir()
@@ -39,10 +39,10 @@ func TestTracedWorkQueue(t *testing.T) {
 		case "ibv_post_wq_recv":
 			calls++
 			if got := *event.Find(e.Args, "wq"); got.Num != queue.Num {
-				t.Errorf("posted to WQ %d, and %d was created", got.Num, queue.Num)
+				t.Errorf("posted to WQ %d, but WQ %d was created", got.Num, queue.Num)
 			}
 			if e.Errno != "EINVAL" {
-				t.Errorf("errno %q, and the last request was one too long", e.Errno)
+				t.Errorf("errno %q, but the last request was too long", e.Errno)
 			}
 			taken := event.Find(e.Out, "bad_wr").Num
 			var got strings.Builder

@@ -36,7 +36,7 @@ func TestMessages(t *testing.T) {
 			got, err := ends[1].Recv(ctx, b)
 			rdmatest.Check(t, err)
 			if !bytes.Equal(b[:got], message) {
-				t.Fatalf("message %d: %d bytes came that are not those sent", i, got)
+				t.Fatalf("message %d: received %d bytes that differ from those sent", i, got)
 			}
 		}
 	}
@@ -47,8 +47,8 @@ func TestMessages(t *testing.T) {
 	wantError(t, client.Send(ctx, make([]byte, 4097)), rdmacm.ErrInvalid)
 }
 
-// Messages beyond the peer's buffers wait for it; all that was sent before the
-// end can be received after it.
+// Messages that exceed the peer's buffers wait. All messages that were sent before the
+// end of the connection can be received after it.
 func TestMessagesBeforeEnd(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	l, _ := listen(t, nil)
@@ -76,7 +76,7 @@ func TestMessagesBeforeEnd(t *testing.T) {
 	wantError(t, err, rdmacm.ErrClosed)
 }
 
-// The end of a connection reaches those who wait, whichever side ends it.
+// The end of a connection wakes all waiters, whichever side ends it.
 func TestCloseWakes(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	l, _ := listen(t, nil)
@@ -111,7 +111,7 @@ func TestRecvCancelled(t *testing.T) {
 	}()
 	cancel()
 	wantError(t, <-result, context.Canceled)
-	// The connection is as good as before.
+	// The connection still works.
 	rdmatest.Check(t, server.Send(patient(t), []byte{42}))
 	var b [1]byte
 	if n, err := client.Recv(patient(t), b[:]); n != 1 || err != nil || b[0] != 42 {
@@ -119,7 +119,7 @@ func TestRecvCancelled(t *testing.T) {
 	}
 }
 
-// Whatever is registered on the connection's PD must be closed first.
+// Memory that is registered on the connection's PD must be closed first.
 func TestConnBusy(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	l, _ := listen(t, nil)
@@ -139,7 +139,7 @@ func TestPrivateData(t *testing.T) {
 			l, _ := listen(t, nil)
 			param := rdmacm.ConnParam{}
 			param.PrivateData = rdmatest.Pattern(n, 1)
-			param.ResponderResources, param.InitiatorDepth = 4, 2 // powers of 2: rxe rounds up
+			param.ResponderResources, param.InitiatorDepth = 4, 2 // powers of two, as rxe rounds up
 			client, err := rdmacm.Dial(patient(t), "tcp", l.Addr().String(), &rdmacm.Options{Param: &param})
 			if !fits {
 				wantError(t, err, rdmacm.ErrInvalid)
@@ -152,14 +152,14 @@ func TestPrivateData(t *testing.T) {
 			defer server.Close()
 			peer := server.Peer()
 			wantData(t, peer.PrivateData, param.PrivateData, rdmacm.MaxConnectData)
-			// The other side's wishes, seen from here.
+			// The client's values, as seen from the server.
 			if peer.ResponderResources != 2 || peer.InitiatorDepth != 4 {
 				t.Errorf("the request has %d responder resources and depth %d", peer.ResponderResources, peer.InitiatorDepth)
 			}
 			a, _, err := server.QP().Query()
 			rdmatest.Check(t, err)
 			if a.MaxDestRDAtomic != 2 || a.MaxRDAtomic != 4 {
-				t.Errorf("the server's QP has %d reads towards it and %d from it", a.MaxDestRDAtomic, a.MaxRDAtomic)
+				t.Errorf("the server's QP accepts %d reads and issues %d", a.MaxDestRDAtomic, a.MaxRDAtomic)
 			}
 		})
 	}
@@ -198,19 +198,20 @@ func TestPrivateData(t *testing.T) {
 	}
 }
 
-// wantData compares what came with what was sent, behind which there are zeros.
+// wantData compares received with sent private data. Zeros fill the received data up to
+// room bytes.
 func wantData(t *testing.T, got, sent []byte, room int) {
 	t.Helper()
 	want := append(bytes.Clone(sent), make([]byte, room-len(sent))...)
 	if !bytes.Equal(got, want) {
-		t.Errorf("private data %x came, want %x", got, want)
+		t.Errorf("received private data %x, want %x", got, want)
 	}
 }
 
 var _ = rdmatest.Test(TestParamDefaults, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
-// Who says nothing but private data gets all else as if it had said nothing, and
-// who wants none of something says so.
+// Parameters that aren't set have their defaults, even if private data is set. None
+// requests none.
 func TestParamDefaults(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	data := []byte("data")
@@ -234,12 +235,12 @@ func TestParamDefaults(t *testing.T) {
 			peer := server.Peer()
 			if peer.RNRRetryCount != int(test.retry) || peer.RetryCount != int(test.retry) ||
 				(peer.ResponderResources > 0) != test.reads || (peer.InitiatorDepth > 0) != test.reads {
-				t.Errorf("the client has asked for %+v", peer)
+				t.Errorf("the client requested %+v", peer)
 			}
 			for _, c := range []*rdmacm.Conn{client, server} {
 				a, _, err := c.QP().Query()
 				rdmatest.Check(t, err)
-				// mlx5 keeps a power of 2, and says 1 for none.
+				// mlx5 stores a power of two, and reports 1 for none.
 				if a.RNRRetry != test.retry || (a.MaxRDAtomic > 1) != test.reads || (a.MaxDestRDAtomic > 1) != test.reads {
 					t.Errorf("the QP has %+v", a)
 				}
@@ -286,8 +287,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// linkLocalAddr returns the interface's own IPv6 address, with its zone. The rig
-// lets an interface of mlx5 have none, so it may have to be made.
+// linkLocalAddr returns the interface's link-local IPv6 address, with its zone. The rig
+// disables IPv6 on mlx5's interfaces, so the address may have to be created.
 func linkLocalAddr(t *testing.T) netip.Addr {
 	t.Helper()
 	name := rdmatest.NetDev(rdmatest.Device)
@@ -350,7 +351,7 @@ func TestRefused(t *testing.T) {
 		addr := linkLocalAddr(t).WithZone("").String()
 		_, err := rdmacm.Listen(patient(t), "tcp", net.JoinHostPort(addr, "0"), nil)
 		if wantError(t, err, syscall.EINVAL); !strings.Contains(err.Error(), "zone") {
-			t.Errorf("no zone is spoken of: %v", err)
+			t.Errorf("the error doesn't mention the zone: %v", err)
 		}
 	})
 	for _, network := range []string{"udp", "quic", ""} {
@@ -383,7 +384,7 @@ func TestBacklog(t *testing.T) {
 	rdmatest.Check(t, err)
 }
 
-// silent returns the address of a listener that never answers.
+// silent returns the address of a listener that never replies.
 func silent(t *testing.T) string {
 	t.Helper()
 	id := rdmatest.Must(rdmacm.CreateID(rdmacm.TCP))(t)
@@ -393,7 +394,7 @@ func silent(t *testing.T) string {
 	return id.LocalAddr().String()
 }
 
-// A context that ends calls the connection off at whichever step it is.
+// A context that ends cancels the connection at any step.
 func TestCancelled(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	ended, cancel := context.WithCancel(t.Context())
@@ -433,7 +434,7 @@ func TestCancelled(t *testing.T) {
 	})
 }
 
-// Many connections share one event channel, and end together.
+// Many connections share one event channel, and end at the same time.
 func TestManyAtOnce(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	n := long(100, 500)
@@ -493,7 +494,7 @@ func TestManyAtOnce(t *testing.T) {
 	serving.Wait()
 }
 
-// One connection after the other leaves nothing behind.
+// A sequence of connections leaks nothing.
 func TestSequence(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	options := &rdmacm.Options{Messages: 1, MessageSize: 64}
@@ -525,9 +526,9 @@ func TestSequence(t *testing.T) {
 	}
 	debug.FreeOSMemory()
 	if now := rdmatest.FDs(t); now > fds+8 {
-		t.Errorf("%d file descriptors after the first half, %d in the end", fds, now)
+		t.Errorf("%d file descriptors after the first half, %d at the end", fds, now)
 	}
 	if now := rdmatest.RSS(t); now > before+before/4 {
-		t.Errorf("%d bytes after the first half, %d in the end", before, now)
+		t.Errorf("%d bytes after the first half, %d at the end", before, now)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// What devices can do beyond the specification travels with the handshake.
+// The handshake carries the ECE options of both devices.
 func TestECE(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	activeCh, passiveCh := channel(t), channel(t)
@@ -41,9 +41,9 @@ func TestECE(t *testing.T) {
 	param.QPNum = peer.Num()
 	rdmatest.Check(t, passive.Accept(patient(t), &param))
 	expect(t, activeCh, rdmacm.ConnectResponse)
-	// The vendor is the one who was asked for.
+	// The vendor is the requested one.
 	if got, want := active.RemoteECE(), (rdmacm.ECE{VendorID: wish.VendorID, Options: answer.Options}); got != want {
-		t.Errorf("the answer has %+v, not %+v", got, want)
+		t.Errorf("the reply has %+v, not %+v", got, want)
 	}
 	rdmatest.Check(t, active.Establish())
 	expect(t, passiveCh, rdmacm.Established)

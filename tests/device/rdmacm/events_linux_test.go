@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A program's own events come in turn with the kernel's, where it knows them.
+// A program's own events arrive in order with the kernel's, if the kernel supports them.
 func TestWriteEvent(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	ch := channel(t)
@@ -30,14 +30,14 @@ func TestWriteEvent(t *testing.T) {
 func TestNotify(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	active, _, _, _ := connected(t, rdmacm.TCP)
-	// The connection is established: there is nothing to hurry.
+	// The connection is established already.
 	if err := active.Notify(verbs.EventCommEst); err == nil {
-		t.Error("an established connection took EventCommEst")
+		t.Error("an established connection accepted EventCommEst")
 	}
 	wantError(t, create(t, nil, rdmacm.TCP).Notify(verbs.EventCommEst), syscall.EINVAL)
 }
 
-// IDs move between channels with their events, and to no channel and back.
+// IDs move with their events between channels, and between a channel and none.
 func TestMigrate(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	other := channel(t)
@@ -49,13 +49,13 @@ func TestMigrate(t *testing.T) {
 			passive.Disconnect(patient(t))
 		}
 	}()
-	rdmatest.Check(t, active.Disconnect(patient(t))) // waits now
+	rdmatest.Check(t, active.Disconnect(patient(t))) // its event is pending now
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if e, err := passiveCh.Event(ctx); err == nil {
 		t.Errorf("the old channel has %v", e.Type)
 	}
-	wantError(t, active.Migrate(other), rdmacm.ErrBusy) // Disconnected is at hand
+	wantError(t, active.Migrate(other), rdmacm.ErrBusy) // Disconnected is pending
 	e := rdmatest.Must(active.Event(patient(t)))(t)
 	if e.Type != rdmacm.Disconnected {
 		t.Errorf("got %v", e.Type)

@@ -24,7 +24,7 @@ const (
 	victimOpen  = 128 << 10 // bytes of the victim's memory that its peer may write to
 )
 
-// A victim is a Conn whose peer means harm, and memory that its peer may use.
+// A victimConn is a Conn with a hostile peer, and memory that the peer may access.
 type victimConn struct {
 	*rdmacm.Conn
 	mr *verbs.MR
@@ -39,14 +39,15 @@ func (v *victimConn) prepare(c *rdmacm.Conn) (err error) {
 
 func (v *victimConn) close(t testing.TB) {
 	t.Helper()
-	// Requests that use the memory end with the queue pair; the rest must wait.
+	// Close destroys the queue pair, which ends the requests that use the memory. The PD
+	// stays, and Close returns ErrBusy, until the memory is closed.
 	wantError(t, v.Conn.Close(), rdmacm.ErrBusy)
 	rdmatest.Check(t, v.mr.Close())
 	rdmatest.Check(t, v.Conn.Close())
 }
 
-// attack connects a victim with an attacker, which is a bare ID with a queue
-// pair. The victim is the server, or else the client.
+// attack connects a victim with an attacker, which is a bare ID with a queue pair. The
+// victim is the server or the client.
 func attack(t testing.TB, victimServes bool) (*victimConn, *end) {
 	t.Helper()
 	v := &victimConn{}
@@ -95,7 +96,7 @@ func attack(t testing.TB, victimServes bool) (*victimConn, *end) {
 	return v, &end{id, rdmatest.Must(id.PD().AllocMR(victimOpen, rdmatest.All))(t)}
 }
 
-// leave ends the attacker.
+// leave closes the attacker.
 func (e *end) leave(t testing.TB) {
 	t.Helper()
 	if err := e.DestroyQP(); !errors.Is(err, rdmacm.ErrClosed) {
@@ -105,7 +106,7 @@ func (e *end) leave(t testing.TB) {
 	rdmatest.Check(t, e.Close())
 }
 
-// checkGoroutines fails the test if at its end there are more goroutines than now.
+// checkGoroutines fails the test if more goroutines exist at its end than now.
 func checkGoroutines(t testing.TB) {
 	before := runtime.NumGoroutine()
 	t.Cleanup(func() {
@@ -123,7 +124,8 @@ func checkGoroutines(t testing.TB) {
 	})
 }
 
-// post posts what may be refused by who executes it, but not here.
+// post posts a request that posting must accept, though the device or the peer may refuse
+// it.
 func (e *end) post(t testing.TB, wr verbs.SendWR) {
 	t.Helper()
 	wr.Flags |= verbs.SendSignaled
@@ -132,8 +134,8 @@ func (e *end) post(t testing.TB, wr verbs.SendWR) {
 
 var _ = rdmatest.Test(TestNotAMessage, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
-// Each way to use up a receive otherwise than by a message ends the connection
-// with an error that says so, and gives away nothing.
+// Everything that consumes a receive without being a message ends the connection with an
+// error that says so, and delivers no data.
 func TestNotAMessage(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	checkGoroutines(t)
@@ -170,7 +172,7 @@ func TestNotAMessage(t *testing.T) {
 				if n, err := v.Recv(patient(t), b); err != nil || !bytes.Equal(b[:n], rdmatest.Pattern(10, 1)) {
 					t.Errorf("a message before it: % x, %v", b[:n], err)
 				}
-				for range victimSlots + 2 { // also once all receives are used up
+				for range victimSlots + 2 { // also after all receives are consumed
 					n, err := v.Recv(patient(t), b)
 					if n != 0 {
 						t.Errorf("received %d bytes", n)
@@ -197,8 +199,8 @@ func wantBroken(t testing.TB, err, want error) {
 
 var _ = rdmatest.Test(TestOwnRequests, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
-// The caller's own requests complete for the caller, and a message is sent when
-// its own request says so.
+// The caller's own requests complete for the caller, and Send returns only when the
+// message's own request has completed.
 func TestOwnRequests(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	v, e := attack(t, true)
@@ -221,7 +223,7 @@ func TestOwnRequests(t *testing.T) {
 			t.Errorf("completion %d is %+v", i, wc)
 		}
 	}
-	// A receive of the caller's own, behind those for messages.
+	// The caller's own receive, behind those for messages.
 	rdmatest.Must(v.QP().PostRecv(verbs.RecvWR{WRID: 77, SGL: []verbs.SGE{v.mr.SGE(0, 64)}}))(t)
 	for i := range victimSlots {
 		e.mr.Bytes()[0] = byte(i)
@@ -239,7 +241,7 @@ func TestOwnRequests(t *testing.T) {
 		}
 	}
 	if v.SendCQ() != nil || v.RecvCQ() != nil {
-		t.Error("the CQs of a connection with messages are given away")
+		t.Error("a connection with messages returned its CQs")
 	}
 	v.close(t)
 	e.leave(t)
@@ -247,8 +249,8 @@ func TestOwnRequests(t *testing.T) {
 
 var _ = rdmatest.Test(TestHostilePeer, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
-// A peer that does anything at all, and dies at any time: who has it as a peer
-// gets messages that were sent, and errors.
+// A hostile peer does anything, and dies at any time. The other side gets only messages
+// that were sent, or errors.
 func TestHostilePeer(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	checkGoroutines(t)
@@ -320,26 +322,26 @@ func TestHostilePeer(t *testing.T) {
 	}
 }
 
-// receiveAll receives messages until there is an error. They are those that were
-// sent: pieces from the beginning of the pattern.
+// receiveAll receives messages until an error. Each must be one that was sent: a prefix
+// of the pattern.
 func receiveAll(t *testing.T, round int, ctx context.Context, v *victimConn) {
 	want := rdmatest.Pattern(victimSize, 7)
 	b := make([]byte, 4*victimSize)
 	for {
 		n, err := v.Recv(ctx, b)
 		if n > victimSize || !bytes.Equal(b[:n], want[:min(n, victimSize)]) {
-			t.Errorf("round %d: %d bytes came that are not those sent", round, n)
+			t.Errorf("round %d: received %d bytes that differ from those sent", round, n)
 		}
 		if err != nil {
 			if end := v.Err(); end == nil && ctx.Err() == nil {
-				t.Errorf("round %d: receiving failed, and the connection has not ended: %v", round, err)
+				t.Errorf("round %d: receiving failed, but the connection has not ended: %v", round, err)
 			}
 			return
 		}
 	}
 }
 
-// harm posts something, of which nothing but a message is right.
+// harm posts a random request. Only a message is legitimate.
 func (e *end) harm(r *rand.Rand, v *victimConn) {
 	sge := func(n int) []verbs.SGE { return []verbs.SGE{e.mr.SGE(0, n)} }
 	wr := verbs.SendWR{Flags: verbs.SendSignaled, RemoteAddr: v.mr.Addr(), RKey: v.mr.RKey(), Imm: r.Uint32()}
@@ -360,13 +362,13 @@ func (e *end) harm(r *rand.Rand, v *victimConn) {
 		e.QP().PostRecv(verbs.RecvWR{SGL: []verbs.SGE{e.mr.SGE(victimOpen/2, r.IntN(20))}})
 		return
 	}
-	e.QP().PostSend(wr) // what is refused does no harm
+	e.QP().PostSend(wr) // a refused request is harmless
 }
 
 var _ = rdmatest.Test(TestHostileClients, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
-// Clients that come in numbers, and leave at any step, get neither the server
-// down nor a good client's connection wrong.
+// Many clients that leave at any step neither bring the server down nor disturb a good
+// client's connection.
 func TestHostileClients(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	checkGoroutines(t)
@@ -397,7 +399,7 @@ func TestHostileClients(t *testing.T) {
 	ch := rdmatest.Must(rdmacm.NewEventChannel())(t)
 	for round := range long(2, 200) {
 		r := rand.New(rand.NewPCG(uint64(round), 2))
-		ids := make(map[*rdmacm.ID]int) // to the step at which it leaves
+		ids := make(map[*rdmacm.ID]int) // to the step at which the client leaves
 		for range 20 {
 			id := rdmatest.Must(ch.CreateID(rdmacm.TCP))(t)
 			ids[id] = r.IntN(6)
@@ -419,7 +421,7 @@ func TestHostileClients(t *testing.T) {
 				if _, err = e.ID.CreateQP(nil, queuesOf); err == nil {
 					_, err = e.ID.Connect(patient(t), &rdmacm.ConnParam{PrivateData: make([]byte, r.IntN(rdmacm.MaxConnectData+1)), RNRRetryCount: rdmacm.None, InitiatorDepth: rdmacm.None})
 				}
-				if step == 2 { // with the request under way
+				if step == 2 { // with the request in flight
 					err = errLeave
 				}
 			case e.Type == rdmacm.Established && step == 4:
@@ -442,7 +444,7 @@ func TestHostileClients(t *testing.T) {
 
 var errLeave = errors.New("it leaves")
 
-// goodClient is served, unless the backlog is full for the moment.
+// goodClient must be served, unless the backlog is full at the moment.
 func goodClient(t testing.TB, addr netip.AddrPort, round int) {
 	t.Helper()
 	ctx := patient(t)
@@ -465,8 +467,8 @@ func goodClient(t testing.TB, addr netip.AddrPort, round int) {
 
 var _ = rdmatest.Test(TestHostileServer, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
-// A server that does anything at all with a request: the client's Dial ends, and
-// what it returns does, too.
+// A hostile server does anything with a request. The client's Dial returns, and a
+// connection that it returns ends.
 func TestHostileServer(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	checkGoroutines(t)
@@ -485,7 +487,7 @@ func TestHostileServer(t *testing.T) {
 				t.Errorf("%d bytes of private data", n)
 			}
 			if _, err := c.Recv(ctx, make([]byte, 64)); err != io.EOF {
-				t.Errorf("round %d: from a server that is gone: %v", round, err)
+				t.Errorf("round %d: receiving from a server that is gone: %v", round, err)
 			}
 			rdmatest.Check(t, c.Close())
 		} else if !errors.Is(err, rdmacm.ErrRejected) && !errors.Is(err, rdmacm.ErrDisconnected) {
@@ -500,7 +502,7 @@ func TestHostileServer(t *testing.T) {
 	rdmatest.Check(t, listener.Close())
 }
 
-// harmClient takes a request, goes on as far as it likes, and leaves.
+// harmClient accepts a request, proceeds to a random step, and leaves.
 func harmClient(t testing.TB, r *rand.Rand, listener *rdmacm.ID) error {
 	e, err := listener.Request(patient(t))
 	if err != nil {
@@ -519,7 +521,7 @@ func harmClient(t testing.TB, r *rand.Rand, listener *rdmacm.ID) error {
 		}
 		param := &rdmacm.ConnParam{PrivateData: make([]byte, r.IntN(rdmacm.MaxAcceptData+1)), InitiatorDepth: rdmacm.None, ResponderResources: rdmacm.None}
 		ctx := patient(t)
-		if step == 3 { // it doesn't wait until there is a connection
+		if step == 3 { // it doesn't wait for the connection
 			var cancel func()
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(r.IntN(3000))*time.Microsecond)
 			defer cancel()

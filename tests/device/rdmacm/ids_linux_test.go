@@ -13,7 +13,7 @@ var none netip.AddrPort
 
 var anyPort = netip.MustParseAddrPort(host + ":0")
 
-// queuesOf are what the tests' queue pairs are.
+// queuesOf has the options of the tests' queue pairs.
 var queuesOf = verbs.QPOptions{Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1}}
 
 // channel opens an event channel.
@@ -24,7 +24,7 @@ func channel(t testing.TB) *rdmacm.EventChannel {
 	return ch
 }
 
-// create creates an ID, on no channel if ch is nil.
+// create creates an ID, without a channel if ch is nil.
 func create(t testing.TB, ch *rdmacm.EventChannel, ps rdmacm.PortSpace) *rdmacm.ID {
 	t.Helper()
 	var id *rdmacm.ID
@@ -43,7 +43,7 @@ func closeAtEnd(t testing.TB, id *rdmacm.ID) {
 	t.Cleanup(func() { rdmatest.Close(t, id) })
 }
 
-// expect takes the next event, which must be a good one of the type.
+// expect returns the next event, which must be a successful one of the type.
 func expect(t testing.TB, ch *rdmacm.EventChannel, typ rdmacm.EventType) *rdmacm.Event {
 	t.Helper()
 	e, err := ch.Event(patient(t))
@@ -62,7 +62,7 @@ type end struct {
 
 const endLen = 8192
 
-// newEnd makes a queue pair for the ID, and memory that the peer may use.
+// newEnd creates a queue pair for the ID, and memory that the peer may access.
 func newEnd(t testing.TB, id *rdmacm.ID) *end {
 	t.Helper()
 	rdmatest.Must(id.CreateQP(nil, queuesOf))(t)
@@ -114,7 +114,7 @@ func exchange(t testing.TB, a, b *end) {
 func wantBytes(t testing.TB, got, want []byte) {
 	t.Helper()
 	if string(got) != string(want) {
-		t.Fatalf("%d bytes are not those sent", len(want))
+		t.Fatalf("%d bytes differ from those sent", len(want))
 	}
 }
 
@@ -127,7 +127,7 @@ func listenOn(t testing.TB, ch *rdmacm.EventChannel, ps rdmacm.PortSpace) *rdmac
 	return id
 }
 
-// reach resolves the way to an address on a channel.
+// reach returns a new ID on the channel that has resolved an address and its route.
 func reach(t testing.TB, ch *rdmacm.EventChannel, ps rdmacm.PortSpace, to netip.AddrPort) *rdmacm.ID {
 	t.Helper()
 	id := create(t, ch, ps)
@@ -148,7 +148,7 @@ func connected(t testing.TB, ps rdmacm.PortSpace) (active, passive *end, activeC
 	request := expect(t, passiveCh, rdmacm.ConnectRequest)
 	closeAtEnd(t, request.ID)
 	if request.Listen != listener {
-		t.Errorf("the request came to %p, not to the listener", request.Listen)
+		t.Errorf("the request's listener is %p, not the listening ID", request.Listen)
 	}
 	passive = newEnd(t, request.ID)
 	rdmatest.Check(t, passive.Accept(patient(t), nil))
@@ -159,7 +159,7 @@ func connected(t testing.TB, ps rdmacm.PortSpace) (active, passive *end, activeC
 	return active, passive, activeCh, passiveCh
 }
 
-// connectedSync is connected for IDs on no channel.
+// connectedSync is like connected, for IDs without a channel.
 func connectedSync(t testing.TB, ps rdmacm.PortSpace) (active, passive *end) {
 	t.Helper()
 	listener := listenOn(t, nil, ps)

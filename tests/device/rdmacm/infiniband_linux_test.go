@@ -17,7 +17,7 @@ type port struct {
 	lid uint16
 }
 
-// ports returns those of the two devices.
+// ports returns the ports of the two devices.
 func ports(t *testing.T) (of [2]port) {
 	t.Helper()
 	for _, device := range rdmatest.Must(verbs.Devices())(t) {
@@ -34,7 +34,7 @@ func ports(t *testing.T) (of [2]port) {
 
 const ibService = 0x13f4321
 
-// listenIB listens on a port, by its GID.
+// listenIB listens on a port's GID.
 func listenIB(t *testing.T, ch *rdmacm.EventChannel, p port) *rdmacm.ID {
 	t.Helper()
 	id := create(t, ch, rdmacm.IB)
@@ -43,7 +43,7 @@ func listenIB(t *testing.T, ch *rdmacm.EventChannel, p port) *rdmacm.ID {
 	return id
 }
 
-// reachIB finds the device that leads from a port to another one.
+// reachIB returns an ID that has resolved the address of one port from another.
 func reachIB(t *testing.T, ch *rdmacm.EventChannel, from, to port) *rdmacm.ID {
 	t.Helper()
 	id := create(t, ch, rdmacm.IB)
@@ -56,7 +56,8 @@ func reachIB(t *testing.T, ch *rdmacm.EventChannel, from, to port) *rdmacm.ID {
 	return id
 }
 
-// routeIB is reachIB, and gives the ID the path, as a subnet administrator would.
+// routeIB is like reachIB, and also sets the path, as a subnet administrator would return
+// it.
 func routeIB(t *testing.T, ch *rdmacm.EventChannel, from, to port) *rdmacm.ID {
 	t.Helper()
 	id := reachIB(t, ch, from, to)
@@ -79,13 +80,13 @@ func TestInfiniBand(t *testing.T) {
 	active := newEnd(t, routeIB(t, activeCh, p[0], p[1]))
 	g := rdmatest.Must(active.QueryGID())(t)
 	if g.LocalGID != p[0].gid || g.RemoteGID != p[1].gid || g.RemoteService&0xffff != ibService&0xffff {
-		t.Errorf("the ends are %+v", g)
+		t.Errorf("the addresses are %+v", g)
 	}
 	if name := active.Verbs().Device().Name(); name != rdmatest.Devices[0] {
-		t.Errorf("the way begins at %s", name)
+		t.Errorf("the ID is on device %s", name)
 	}
 	param := rdmacm.ConnParam{}
-	param.PrivateData = []byte("by LID") // of which the kernel clears the first byte
+	param.PrivateData = []byte("by LID") // the kernel clears its first byte
 	rdmatest.Must(active.Connect(patient(t), &param))(t)
 	request := expect(t, passiveCh, rdmacm.ConnectRequest)
 	closeAtEnd(t, request.ID)
@@ -93,7 +94,7 @@ func TestInfiniBand(t *testing.T) {
 		t.Errorf("the request has %q", request.PrivateData())
 	}
 	if name := request.ID.Verbs().Device().Name(); name != rdmatest.Devices[1] {
-		t.Errorf("the request came to %s", name)
+		t.Errorf("the request arrived on device %s", name)
 	}
 	passive := newEnd(t, request.ID)
 	rdmatest.Check(t, passive.Accept(patient(t), nil))
@@ -120,7 +121,7 @@ func TestInfiniBandRejected(t *testing.T) {
 		e := rdmatest.Must(activeCh.Event(patient(t)))(t)
 		wantError(t, e.Err(), rdmacm.ErrRejected)
 		if rdmacm.RejectReason(e.Status) != reason {
-			t.Errorf("rejected for %v, want %v", rdmacm.RejectReason(e.Status), reason)
+			t.Errorf("rejected with reason %v, want %v", rdmacm.RejectReason(e.Status), reason)
 		}
 	}
 	reject(rdmacm.RejectConsumer, func() {
@@ -134,7 +135,7 @@ func TestInfiniBandRejected(t *testing.T) {
 
 var _ = rdmatest.Test(TestInfiniBandWithoutSubnetManager, rdmatest.OnMLX5)
 
-// Nobody on the rig's fabric knows paths.
+// The rig's fabric has no subnet administrator, so nothing resolves paths.
 func TestInfiniBandWithoutSubnetManager(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	p := ports(t)
@@ -142,6 +143,6 @@ func TestInfiniBandWithoutSubnetManager(t *testing.T) {
 	err := id.ResolveRoute(patient(t), 100*time.Millisecond)
 	wantError(t, err, rdmacm.ErrRouteResolution, syscall.ETIMEDOUT)
 	if err == nil || !strings.Contains(err.Error(), p[1].gid.String()) {
-		t.Errorf("it doesn't say to where: %v", err)
+		t.Errorf("the error doesn't name the destination: %v", err)
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A victim is a process that goes as far into a handshake as it is told, says
-// so, and waits to be killed. It is this test program, started with the variable.
+// A victim is a process that performs a handshake up to a given step, reports that, and
+// waits to be killed. It is this test program, started with the variable.
 const victimVariable = "GOVERBS_VICTIM"
 
 func victim(task string) error {
@@ -61,7 +61,7 @@ func victimClient(ctx context.Context, id *rdmacm.ID, step string, to netip.Addr
 	return err
 }
 
-// dontWait has Connect and Accept return at once.
+// dontWait makes Connect and Accept return at once.
 func dontWait(id *rdmacm.ID) error {
 	ch, err := rdmacm.NewEventChannel()
 	if err != nil {
@@ -106,7 +106,7 @@ func startVictim(t *testing.T, task string) *rdmatest.Process {
 
 var _ = rdmatest.Test(TestClientKilled, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
-// A client that is killed, however far it came, leaves the server as it was.
+// A client that is killed at any step leaves the server unharmed.
 func TestClientKilled(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	l, addr := listen(t, nil)
@@ -117,18 +117,18 @@ func TestClientKilled(t *testing.T) {
 				t.Fatalf("the victim says %q", got)
 			}
 			victim.Kill()
-			// Whatever came of it is accepted, and has ended.
+			// The connection was accepted, and has ended.
 			if step == "established" {
 				c := rdmatest.Must(l.Accept(patient(t)))(t)
 				_, err := c.Recv(patient(t), make([]byte, 1))
 				if err != io.EOF {
-					t.Errorf("from the killed client: %v", err)
+					t.Errorf("receiving from the killed client: %v", err)
 				}
 				rdmatest.Check(t, c.Close())
 			}
 			for {
-				// A connection of which the client's kernel took no notice any more may
-				// come before ours.
+				// A connection that the killed client's kernel has abandoned may be
+				// accepted before ours.
 				client := rdmatest.Must(rdmacm.Dial(patient(t), "tcp", addr, nil))(t)
 				server := rdmatest.Must(l.Accept(patient(t)))(t)
 				ours := server.RemoteAddr() == client.LocalAddr()
@@ -148,7 +148,7 @@ func TestClientKilled(t *testing.T) {
 
 var _ = rdmatest.Test(TestServerKilled, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
-// A server that is killed, however far it came, rejects or ends.
+// When a server is killed at any step, its clients are rejected or disconnected.
 func TestServerKilled(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	for _, step := range []string{"listen", "request", "QP", "answer", "established"} {
@@ -184,7 +184,7 @@ func TestServerKilled(t *testing.T) {
 			victim.Kill()
 			r := <-dialed
 			if step == "answer" && r.err == nil {
-				// The answer had arrived: there was a connection, which has ended.
+				// The reply had arrived: the connection was established, and has ended.
 				_, err := r.c.Recv(patient(t), make([]byte, 1))
 				if err != io.EOF {
 					t.Errorf("from the killed server: %v", err)
@@ -193,7 +193,7 @@ func TestServerKilled(t *testing.T) {
 				return
 			}
 			if step == "answer" && errors.Is(r.err, rdmacm.ErrConnect) {
-				// It had arrived, and was withdrawn before there was a connection.
+				// The reply had arrived, but the server ended before the connection was established.
 				wantError(t, r.err, rdmacm.ErrDisconnected)
 				return
 			}
@@ -202,18 +202,18 @@ func TestServerKilled(t *testing.T) {
 	}
 }
 
-// extraDevice makes a device of its own, rxe8, that the test may take away, and
-// returns its address.
+// extraDevice creates rxe8, a separate device that the test may remove, and returns its
+// address.
 func extraDevice(t *testing.T) string {
 	t.Helper()
 	return rxeOn(t, "rxe8", "rdmacm0", "192.168.98.1")
 }
 
-// rxeOn makes a device on a new interface, with an address.
+// rxeOn creates a device on a new interface with an address.
 func rxeOn(t *testing.T, device, netDev, addr string, link ...string) string {
 	t.Helper()
 	rdmatest.ExtraRXE(t, device, netDev, addr, link...)
-	// The device can be bound to a moment later.
+	// The device's address can be bound only a moment later.
 	for deadline := time.Now().Add(rdmatest.Patience); ; time.Sleep(10 * time.Millisecond) {
 		id := rdmatest.Must(rdmacm.CreateID(rdmacm.TCP))(t)
 		err := id.Bind(netip.MustParseAddrPort(addr + ":0"))
@@ -227,7 +227,7 @@ func rxeOn(t *testing.T, device, netDev, addr string, link ...string) string {
 	}
 }
 
-// Of two devices with one GUID, an ID is on the one that has its address.
+// If two devices have the same GUID, an ID is on the one that has its address.
 func TestSharedGUID(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	first := extraDevice(t)
@@ -252,8 +252,8 @@ func TestSharedGUID(t *testing.T) {
 
 var _ = rdmatest.Test(TestDeviceRemoved, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
-// A device that is taken away ends what is on it: all who wait hear of it, and
-// the removal is over once all is closed.
+// The removal of a device ends everything on it. All waiters learn of it, and the removal
+// completes once everything is closed.
 func TestDeviceRemoved(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	addr := extraDevice(t)
@@ -274,7 +274,7 @@ func TestDeviceRemoved(t *testing.T) {
 	removal := rdmatest.Start(t, "rdma", "link", "delete", "rxe8")
 	for range cap(errs) {
 		err := <-errs
-		// One end may hear from the other first.
+		// One end may learn of the other's end first.
 		if err != io.EOF {
 			wantError(t, err, rdmacm.ErrDeviceRemoved)
 		}

@@ -1,11 +1,10 @@
-// Package rdmacm tests connection management in the rig: package rdmacm with
-// itself and with librdmacm's programs, and ibv rping and cmtime.
+// Package rdmacm tests connection management in the rig: package rdmacm against itself
+// and librdmacm's programs, and ibv rping and cmtime.
 //
-// Over InfiniBand, where there are no IP addresses, TestInfiniBand and its kin run
-// in place of the others.
+// Over InfiniBand, which has no IP addresses here, only TestInfiniBand and the like run.
 //
-// With GOVERBS_LONG=1 the tests of many connections and of many pings take
-// their full numbers.
+// With GOVERBS_LONG=1, the tests of many connections and many pings use their full
+// numbers.
 package rdmacm
 
 import (
@@ -33,7 +32,7 @@ const (
 	resolve = 5 * time.Second
 )
 
-// long returns full where all is wanted, else short.
+// long returns full in a long run, else short.
 func long(short, full int) int {
 	if os.Getenv("GOVERBS_LONG") != "" {
 		return full
@@ -41,19 +40,19 @@ func long(short, full int) int {
 	return short
 }
 
-// patient returns a context for what must happen.
+// patient returns a context that only ends a test that hangs.
 func patient(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// wantError fails the test if err is not all of the errors.
+// wantError fails the test unless err matches all of the errors.
 func wantError(t testing.TB, err error, want ...error) {
 	t.Helper()
 	for _, w := range want {
 		if !errors.Is(err, w) {
-			t.Errorf("got error %v, want one that is %v", err, w)
+			t.Errorf("got error %v, want one that matches %v", err, w)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// Who knows the path needn't ask for it.
+// An ID can set a known path instead of resolving the route.
 func TestSetPath(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	activeCh, passiveCh := channel(t), channel(t)
@@ -40,8 +40,8 @@ func TestSetPath(t *testing.T) {
 	exchange(t, active, passive)
 }
 
-// InfiniBand's addresses are for InfiniBand: over RoCE they lead to a device, but
-// no further. Any of them can be listened on.
+// Over RoCE, an InfiniBand address resolves to a device, but its route can't be resolved.
+// A listener can bind to any InfiniBand address.
 func TestIBAddr(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	listener := create(t, nil, rdmacm.IB)
@@ -53,7 +53,7 @@ func TestIBAddr(t *testing.T) {
 		t.Errorf("listens on %+v", g)
 	}
 	if listener.LocalAddr().IsValid() {
-		t.Errorf("it has the IP address %v", listener.LocalAddr())
+		t.Errorf("the listener has the IP address %v", listener.LocalAddr())
 	}
 
 	addr := rdmacm.IBAddr{PKey: 0xffff, Service: service, ServiceMask: ^uint64(0)}
@@ -62,7 +62,7 @@ func TestIBAddr(t *testing.T) {
 	wantError(t, err, syscall.ENODEV)
 	var e *rdmacm.OpError
 	if !errors.As(err, &e) || e.Hint == "" {
-		t.Errorf("it doesn't say why: %v", err)
+		t.Errorf("the error doesn't give the reason: %v", err)
 	}
 	active := create(t, nil, rdmacm.IB)
 	rdmatest.Check(t, active.ResolveIBAddr(patient(t), nil, addr, resolve))

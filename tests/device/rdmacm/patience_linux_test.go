@@ -13,14 +13,14 @@ import (
 	"github.com/goverbs/goverbs/rdmacm"
 )
 
-// shortPatience returns a context that ends while others wait.
+// shortPatience returns a context that ends soon, while the caller waits.
 func shortPatience(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// Each method that waits ends with the context, and the ID can be closed.
+// Each waiting method returns when the context ends, and the ID can be closed.
 func TestIDCancelled(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	ended, cancel := context.WithCancel(t.Context())
@@ -39,7 +39,7 @@ func TestIDCancelled(t *testing.T) {
 		wantEnded(t, id.ResolveAddr(shortPatience(t), none, netip.MustParseAddrPort("192.168.77.97:9"), time.Minute))
 	})
 	t.Run("resolving the route", func(t *testing.T) {
-		// Over RoCE there is nothing to wait for: the context has ended before.
+		// Over RoCE, resolving a route doesn't wait. Use a context that has ended.
 		id := create(t, nil, rdmacm.TCP)
 		rdmatest.Check(t, id.ResolveAddr(patient(t), none, listenOn(t, nil, rdmacm.TCP).LocalAddr(), resolve))
 		wantError(t, id.ResolveRoute(ended, resolve), context.Canceled)
@@ -52,7 +52,7 @@ func TestIDCancelled(t *testing.T) {
 		_, err := active.Connect(shortPatience(t), nil)
 		wantEnded(t, err)
 		rdmatest.Check(t, active.Close())
-		// The server answers someone who has left.
+		// The server replies to a client that has left.
 		passive := rdmatest.Must(listener.Request(patient(t)))(t).ID
 		closeAtEnd(t, passive)
 		_, err = passive.CreateQP(nil, queuesOf)
@@ -60,7 +60,7 @@ func TestIDCancelled(t *testing.T) {
 			err = passive.Accept(shortPatience(t), nil)
 		}
 		if !errors.Is(err, rdmacm.ErrDisconnected) && !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("who has left is accepted: %v", err)
+			t.Errorf("accepting a client that has left: %v", err)
 		}
 	})
 	t.Run("accepting", func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestIDCancelled(t *testing.T) {
 		param.QPNum = own(t, active).Num()
 		connected := make(chan error, 1)
 		go func() {
-			_, err := active.Connect(patient(t), &param) // and no Establish
+			_, err := active.Connect(patient(t), &param) // without a call of Establish
 			connected <- err
 		}()
 		passive := rdmatest.Must(listener.Request(patient(t)))(t).ID
@@ -97,7 +97,7 @@ func TestIDCancelled(t *testing.T) {
 	})
 }
 
-// resolved makes an ID on no channel that knows the way.
+// resolved returns an ID without a channel that has resolved the address and the route.
 func resolved(t *testing.T, to netip.AddrPort) *rdmacm.ID {
 	t.Helper()
 	id := create(t, nil, rdmacm.TCP)
@@ -106,13 +106,13 @@ func resolved(t *testing.T, to netip.AddrPort) *rdmacm.ID {
 	return id
 }
 
-// The kernel keeps as many requests as it was told to; the others come again.
+// The kernel queues as many requests as the backlog allows. Other clients retry.
 func TestKernelBacklog(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	ch := channel(t)
 	listener := create(t, ch, rdmacm.TCP)
 	rdmatest.Check(t, listener.Bind(anyPort))
-	rdmatest.Check(t, listener.Listen(2)) // nobody takes requests
+	rdmatest.Check(t, listener.Listen(2)) // nobody reads requests
 	activeCh := channel(t)
 	var ids []*rdmacm.ID
 	for range 4 {
@@ -132,11 +132,11 @@ func TestKernelBacklog(t *testing.T) {
 	}
 }
 
-// A host that is not there any more answers nothing.
+// A host that is gone doesn't reply.
 func TestUnanswered(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	extraDevice(t)
-	// Behind the other end of the wire there is no RDMA device.
+	// The other end of the link has no RDMA device.
 	rdmatest.Command(t, "ip neighbour replace 192.168.98.2 lladdr 02:00:00:00:98:02 dev rdmacm0")
 	for _, ps := range []rdmacm.PortSpace{rdmacm.TCP, rdmacm.UDP} {
 		t.Run(ps.String(), func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestUnanswered(t *testing.T) {
 			_, err := id.Connect(t.Context(), nil)
 			wantError(t, err, rdmacm.ErrUnreachable, syscall.ETIMEDOUT)
 			if !os.IsTimeout(err) {
-				t.Errorf("it is no timeout: %v", err)
+				t.Errorf("the error isn't a timeout: %v", err)
 			}
 		})
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// The counterparts of rdma-core's programs are written with this package; the
-// programs check what they get as far as they do, and their status counts.
+// These tests use package rdmacm to implement the peers of rdma-core's programs. The
+// programs check the data themselves to some degree, so their exit status matters.
 
 func TestClientAndServer(t *testing.T) {
 	rdmatest.CheckLeaks(t)
@@ -40,7 +40,7 @@ func TestClientAndServer(t *testing.T) {
 
 const messages, messageLen = 10, 100 // what ucmatose, udaddy and mckey send
 
-var groupMessages = long(50, 500) // what mckey is told to send
+var groupMessages = long(50, 500) // the number of messages that mckey sends
 
 var _ = rdmatest.Test(TestUcmatose, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
@@ -87,7 +87,7 @@ func TestUcmatose(t *testing.T) {
 	})
 }
 
-// play sends or takes ucmatose's messages.
+// play sends or receives ucmatose's messages.
 func play(t *testing.T, c *rdmacm.Conn, sending bool) {
 	t.Helper()
 	b := make([]byte, messageLen)
@@ -100,7 +100,7 @@ func play(t *testing.T, c *rdmacm.Conn, sending bool) {
 	}
 }
 
-// datagramEnd is an end that can take n messages of udaddy or mckey.
+// datagramEnd returns an end that can receive n messages of udaddy or mckey.
 func datagramEnd(t *testing.T, id *rdmacm.ID, n int) *end {
 	t.Helper()
 	o := queuesOf
@@ -115,8 +115,8 @@ func datagramEnd(t *testing.T, id *rdmacm.ID, n int) *end {
 
 const grhLen = 40
 
-// sendAll sends all messages. The receiver learns from the immediate data whom
-// to answer, big-endian on the wire.
+// sendAll sends all messages. Their immediate data tells the receiver the QP to reply to,
+// in big-endian order on the wire.
 func (e *end) sendAll(t *testing.T, ah *verbs.AH, qpn, qkey uint32) {
 	t.Helper()
 	for range messages {
@@ -127,7 +127,7 @@ func (e *end) sendAll(t *testing.T, ah *verbs.AH, qpn, qkey uint32) {
 	}
 }
 
-// recvAll takes all messages, and returns the last one's completion.
+// recvAll receives all messages and returns the last one's completion.
 func (e *end) recvAll(t *testing.T) verbs.WC {
 	t.Helper()
 	wcs := rdmatest.PollOK(t, e.RecvCQ(), messages)
@@ -139,7 +139,7 @@ func (e *end) recvAll(t *testing.T) verbs.WC {
 	return wcs[messages-1]
 }
 
-var udaddyAddr = netip.MustParseAddrPort(host + ":7174") // the only port it knows
+var udaddyAddr = netip.MustParseAddrPort(host + ":7174") // the only port that udaddy uses
 
 var _ = rdmatest.Test(TestUdaddy, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
@@ -186,8 +186,8 @@ func TestMckey(t *testing.T) {
 	t.Run("go receiver", func(t *testing.T) {
 		e := datagramMember(t, group)
 		wcs := make([]verbs.WC, groupMessages)
-		// It ends without waiting for its messages to leave: the last ones may not,
-		// and another one makes up for them.
+		// mckey exits without waiting until its messages are sent, so the last ones may be
+		// lost. Another mckey sends the rest.
 		for have := 0; have < groupMessages; {
 			rdmatest.Start(t, "mckey", "-m", group, "-b", host, "-s", "-C", fmt.Sprint(groupMessages)).Succeeds(t)
 			for n := 1; n > 0 && have < groupMessages; have += n {
@@ -203,7 +203,7 @@ func TestMckey(t *testing.T) {
 	t.Run("go sender", func(t *testing.T) {
 		receiver := rdmatest.Start(t, "mckey", "-m", group, "-b", host, "-C", fmt.Sprint(groupMessages))
 		sender := datagramMember(t, group)
-		// Again and again: nobody knows when the receiver is in the group.
+		// Send repeatedly, because the sender can't know when the receiver has joined.
 		receiver.Until(t, func() bool {
 			sender.sendAll(t, sender.ah, sender.event.UD.QPNum, sender.event.UD.QKey)
 			return receiver.Ended()

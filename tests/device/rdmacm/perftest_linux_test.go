@@ -12,11 +12,10 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// perftest's clients with -R read and write the memory of a responder that is
-// made with this package, or send to it. They make two connections: one to keep in step, where
-// each message of the client is answered by one of the same length, its own but
-// for where the responder's memory is; and then the one that is measured, which the
-// responder ends: the newer clients wait for that.
+// perftest's clients with -R read, write, or send to the memory of a responder that uses
+// this package. They create two connections. The first one synchronizes the sides: the
+// responder returns each message, with the address of its own memory in it. The second
+// one is measured. The responder must end it, because newer clients wait for that.
 func TestPerftest(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	const size, count = 1024, 50
@@ -42,10 +41,10 @@ func TestPerftest(t *testing.T) {
 				rdmatest.Check(t, mr.Close())
 				rdmatest.Check(t, data.Close())
 			case err := <-done:
-				t.Fatalf("it ended before all was measured, %v: %v", err, client)
+				t.Fatalf("the connection ended before the end of the measurement, %v: %v", err, client)
 			}
 			if out := client.Succeeds(t); !figure.MatchString(out) {
-				t.Errorf("no figure: %v", client)
+				t.Errorf("no result: %v", client)
 			}
 			rdmatest.Check(t, <-done)
 			rdmatest.Check(t, control.Close())
@@ -53,8 +52,8 @@ func TestPerftest(t *testing.T) {
 	}
 }
 
-// Where a side is: struct pingpong_dest, in network order. The client sends its own
-// whenever it wants to keep in step, the last time when it has measured.
+// A side's address: struct pingpong_dest, in network byte order. The client sends its own
+// to synchronize, the last time after the measurement.
 const (
 	dests    = 7
 	destLen  = 56
@@ -62,8 +61,8 @@ const (
 	destAddr = 24
 )
 
-// keepStep answers the client's messages until it disconnects, and closes measured after
-// the last of those that keep in step.
+// keepStep replies to the client's messages until the client disconnects. It closes
+// measured after the last synchronizing message.
 func keepStep(t *testing.T, control *rdmacm.Conn, memory <-chan *verbs.MR, measured chan<- struct{}) error {
 	b := make([]byte, control.MaxMessage())
 	var mr *verbs.MR
@@ -76,7 +75,7 @@ func keepStep(t *testing.T, control *rdmacm.Conn, memory <-chan *verbs.MR, measu
 			return err
 		}
 		if n == destLen {
-			// The first one comes before there is a connection for data.
+			// The first message precedes the data connection.
 			if seen++; seen == 2 {
 				mr = <-memory
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/rdmacm"
 )
 
-// rping starts ours or rdma-core's.
+// rping starts ibv rping or rdma-core's rping.
 func rping(t testing.TB, maker string, args ...string) *rdmatest.Process {
 	t.Helper()
 	if maker == "c" {
@@ -19,8 +19,8 @@ func rping(t testing.TB, maker string, args ...string) *rdmatest.Process {
 	return rdmatest.Start(t, append([]string{rdmatest.Program(t, "ibv"), "rping"}, args...)...)
 }
 
-// listens waits until a server listens on the port of the TCP or UDP port space: then it
-// can't be bound.
+// listens waits until a server listens on the port of the TCP or UDP port space. It
+// notices that because it can't bind to the port any more.
 func listens(t testing.TB, server *rdmatest.Process, ps rdmacm.PortSpace, port uint16) {
 	t.Helper()
 	server.Until(t, func() bool { return rdmatest.ListeningCM(t, ps.String(), port) })
@@ -37,7 +37,7 @@ func TestRping(t *testing.T) {
 	for _, who := range pairings {
 		for _, test := range []struct {
 			size, count int
-			args        string // of both
+			args        string // of both sides
 		}{
 			{size: 1, count: 3},
 			{size: 25, count: 3},
@@ -49,7 +49,7 @@ func TestRping(t *testing.T) {
 			{size: 65535, count: long(10, 1000)},
 			{size: 65536, count: long(10, 1000)},
 		} {
-			// What rdma-core's rping takes with -S.
+			// The sizes that rdma-core's rping accepts with -S.
 			fits := test.size <= 65535 && (test.size >= 26 || who.client == "go")
 			if !fits && who.server+who.client != "gogo" {
 				continue
@@ -77,7 +77,7 @@ func TestRping(t *testing.T) {
 	}
 }
 
-// pings returns what is behind the words in the lines that begin with them.
+// pings returns the rest of the lines that begin with the words.
 func pings(output, words string) []string {
 	var found []string
 	for line := range strings.Lines(output) {
@@ -88,7 +88,7 @@ func pings(output, words string) []string {
 	return found
 }
 
-// One persistent server has many clients, of both makers, at the same time.
+// One persistent server serves many clients of both makers at the same time.
 func TestRpingPersistent(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	for _, maker := range []string{"go", "c"} {
@@ -108,7 +108,7 @@ func TestRpingPersistent(t *testing.T) {
 					t.Error(p)
 				}
 			})
-			// rping's server forgets a request when another comes at once.
+			// rdma-core's server loses a request if another one follows at once.
 			if i%25 == 24 || maker == "c" {
 				clients.Wait()
 			}

@@ -27,7 +27,7 @@ func TestSyncTraffic(t *testing.T) {
 	}
 }
 
-// shortly has the ID answer a disconnect.
+// shortly makes the ID reply to a disconnect request.
 func shortly(t testing.TB, peer *rdmacm.ID) context.Context {
 	go peer.Disconnect(patient(t))
 	return patient(t)
@@ -40,7 +40,7 @@ func TestAsyncTraffic(t *testing.T) {
 	active.recv(t, 1)
 	rdmatest.Check(t, active.Disconnect(patient(t)))
 	if s := rdmatest.Poll(t, active.RecvCQ(), 1)[0].Status; s != verbs.WCWRFlushErr {
-		t.Errorf("a receive ends with %v", s)
+		t.Errorf("a receive completed with %v", s)
 	}
 	expect(t, passiveCh, rdmacm.Disconnected)
 	rdmatest.Check(t, passive.Disconnect(patient(t)))
@@ -69,7 +69,7 @@ func TestReject(t *testing.T) {
 	wantError(t, request.ID.Accept(patient(t), nil), rdmacm.ErrInvalid)
 }
 
-// A request is answered once, and by who got it.
+// A request can be answered only once, and only by the ID that received it.
 func TestAnsweredTwice(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	active, passive, activeCh, passiveCh := connected(t, rdmacm.TCP)
@@ -84,7 +84,7 @@ func TestAnsweredTwice(t *testing.T) {
 	expect(t, activeCh, rdmacm.Disconnected)
 }
 
-// datagrams asks a datagram service for its queue pair.
+// datagrams requests the queue pair of a datagram service.
 func datagrams(t *testing.T) (active, passive *end, ah *verbs.AH, to rdmacm.UDParam) {
 	t.Helper()
 	activeCh, passiveCh := channel(t), channel(t)
@@ -102,7 +102,7 @@ func datagrams(t *testing.T) (active, passive *end, ah *verbs.AH, to rdmacm.UDPa
 	e := expect(t, activeCh, rdmacm.Established)
 	wantData(t, e.PrivateData(), param.PrivateData, rdmacm.MaxUDAcceptData)
 	if e.UD.QPNum != passive.QP().Num() || e.UD.QKey != rdmacm.UDPQKey {
-		t.Fatalf("QP number %#x, Q_Key %#x came; the QP is %#x", e.UD.QPNum, e.UD.QKey, passive.QP().Num())
+		t.Fatalf("received QP number %#x, Q_Key %#x; the QP is %#x", e.UD.QPNum, e.UD.QKey, passive.QP().Num())
 	}
 	ah = rdmatest.Must(active.PD().CreateAH(e.UD.AH))(t)
 	t.Cleanup(func() { rdmatest.Close(t, ah) })
@@ -121,7 +121,7 @@ func TestUDP(t *testing.T) {
 	got := passive.mr.Bytes()[endLen/2:]
 	wantBytes(t, got[grh:][:n], message)
 
-	// The answer goes to where the message came from.
+	// Reply to the sender of the message.
 	back := rdmatest.Must(passive.PD().CreateAHFromWC(&wc, got[:grh], passive.Port()))(t)
 	defer rdmatest.Close(t, back)
 	copy(passive.mr.Bytes(), message)
@@ -154,7 +154,7 @@ func TestUDPRefused(t *testing.T) {
 	rejecting.Wait()
 }
 
-// own makes a queue pair that the connection manager doesn't know.
+// own creates a queue pair that the connection manager doesn't manage.
 func own(t *testing.T, id *rdmacm.ID) *verbs.QP {
 	t.Helper()
 	cq := rdmatest.Must(id.Verbs().CreateCQ(verbs.CQOptions{CQE: 16}))(t)
@@ -166,7 +166,8 @@ func own(t *testing.T, id *rdmacm.ID) *verbs.QP {
 	return qp
 }
 
-// move moves a queue pair between states as the connection manager says.
+// move changes a queue pair's states with the attributes that the connection manager
+// returns.
 func move(t *testing.T, id *rdmacm.ID, qp *verbs.QP, states ...verbs.QPState) {
 	t.Helper()
 	for _, state := range states {
@@ -183,7 +184,7 @@ func TestExternalQP(t *testing.T) {
 	active := reach(t, activeCh, rdmacm.TCP, listener.LocalAddr())
 	qp := own(t, active)
 	_, err := active.Connect(patient(t), nil)
-	wantError(t, err, rdmacm.ErrInvalid) // whose QP?
+	wantError(t, err, rdmacm.ErrInvalid) // the ID has no QP
 	param := rdmacm.ConnParam{}
 	param.QPNum = qp.Num()
 	rdmatest.Must(active.Connect(patient(t), &param))(t)
@@ -198,7 +199,7 @@ func TestExternalQP(t *testing.T) {
 	param.QPNum = peer.Num()
 	rdmatest.Check(t, passive.Accept(patient(t), &param))
 	if e := expect(t, activeCh, rdmacm.ConnectResponse); e.Conn.QPNum != peer.Num() {
-		t.Errorf("the answer is from QP %#x, not %#x", e.Conn.QPNum, peer.Num())
+		t.Errorf("the reply is from QP %#x, not %#x", e.Conn.QPNum, peer.Num())
 	}
 	move(t, active, qp, verbs.QPInit, verbs.QPRTR, verbs.QPRTS)
 	rdmatest.Check(t, active.Establish())
@@ -258,7 +259,8 @@ func TestMulticast(t *testing.T) {
 	wantError(t, err, rdmacm.ErrInvalid)
 }
 
-// Who has left a group receives nothing of it; who is in it still does.
+// After one member leaves a group, it receives nothing more from it. The other members
+// still do.
 func TestLeaveMulticast(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	const group, n, grh = "239.4.5.6", 8, 40
@@ -278,7 +280,7 @@ func TestLeaveMulticast(t *testing.T) {
 	rdmatest.Idle(t, leaves.RecvCQ())
 }
 
-// Who joins several groups at a time gets each group's own event.
+// An ID that joins several groups at once gets an event for each.
 func TestJoinTogether(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	id := create(t, nil, rdmacm.UDP)
@@ -293,7 +295,7 @@ func TestJoinTogether(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			// RoCE's GID for a group ends with its address.
+			// A group's GID over RoCE ends with its IPv4 address.
 			if gid := event.UD.AH.DGID; event.Multicast != mc || mc.Addr() != group || [4]byte(gid[12:]) != group.As4() {
 				t.Errorf("joining %v gave %v, and the GID %v", group, event.Multicast.Addr(), gid)
 			}
@@ -348,16 +350,16 @@ func TestOptions(t *testing.T) {
 	}
 	wantError(t, client.ID().SetAckTimeout(32), rdmacm.ErrInvalid)
 
-	// One port, twice, as long as nobody listens.
+	// Two IDs can share a port as long as neither listens.
 	a1, a2, a3 := create(t, nil, rdmacm.TCP), create(t, nil, rdmacm.TCP), create(t, nil, rdmacm.TCP)
 	rdmatest.Check(t, errors.Join(a1.SetReuseAddr(true), a2.SetReuseAddr(true)))
 	rdmatest.Check(t, a1.Bind(anyPort))
 	rdmatest.Check(t, a2.Bind(a1.LocalAddr()))
 	if err := a3.Bind(a1.LocalAddr()); err == nil {
-		t.Error("an ID that doesn't share a port bound to one that is taken")
+		t.Error("an ID without port sharing bound to a port in use")
 	}
 
-	// IPv6 alone leaves the port to IPv4.
+	// An IPv6-only ID leaves the port free for IPv4.
 	six, four := create(t, nil, rdmacm.TCP), create(t, nil, rdmacm.TCP)
 	rdmatest.Check(t, six.SetAFOnly(true))
 	rdmatest.Check(t, six.Bind(netip.MustParseAddrPort("[::]:0")))
@@ -366,7 +368,7 @@ func TestOptions(t *testing.T) {
 	rdmatest.Check(t, four.Listen(1))
 }
 
-// A listener that closes takes unanswered requests along, read or not.
+// Closing a listener also ends its unanswered requests, whether read or not.
 func TestListenerCloses(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	for _, read := range []bool{false, true} {

@@ -8,13 +8,13 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// An ID's SRQ feeds the queue pairs that are made after it, other IDs' too.
+// An ID's SRQ serves the queue pairs that are created after it, including other IDs'.
 func TestSRQ(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	activeCh, passiveCh := channel(t), channel(t)
 	listener := listenOn(t, passiveCh, rdmacm.TCP)
 	_, err := create(t, nil, rdmacm.TCP).CreateSRQ(nil, verbs.SRQOptions{MaxWR: 8, MaxSGE: 1})
-	wantError(t, err, rdmacm.ErrInvalid) // no device yet
+	wantError(t, err, rdmacm.ErrInvalid) // the ID has no device yet
 	srq := rdmatest.Must(listener.CreateSRQ(nil, verbs.SRQOptions{MaxWR: 8, MaxSGE: 1}))(t)
 	_, err = listener.CreateSRQ(nil, verbs.SRQOptions{MaxWR: 8, MaxSGE: 1})
 	wantError(t, err, rdmacm.ErrInvalid)
@@ -26,14 +26,14 @@ func TestSRQ(t *testing.T) {
 	rdmatest.Must(active.Connect(patient(t), nil))(t)
 	request := expect(t, passiveCh, rdmacm.ConnectRequest)
 	if request.Conn.SRQ {
-		t.Error("the request is of a QP with an SRQ")
+		t.Error("the request says that its QP has an SRQ")
 	}
 	o := queuesOf
 	o.SRQ = srq
 	rdmatest.Must(request.ID.CreateQP(nil, o))(t)
 	rdmatest.Check(t, request.ID.Accept(patient(t), nil))
 	if e := expect(t, activeCh, rdmacm.Established); !e.Conn.SRQ {
-		t.Error("the answer doesn't tell of the SRQ")
+		t.Error("the reply doesn't say that its QP has an SRQ")
 	}
 	expect(t, passiveCh, rdmacm.Established)
 	mr := rdmatest.Must(request.ID.PD().AllocMR(64, verbs.AccessLocalWrite))(t)
@@ -51,12 +51,12 @@ func TestSRQ(t *testing.T) {
 	rdmatest.Check(t, listener.DestroySRQ())
 	rdmatest.Check(t, listener.DestroySRQ())
 
-	// One of the ID's own goes with it, in order.
+	// Closing an ID also closes its own SRQ, in the right order.
 	other := reach(t, channel(t), rdmacm.TCP, listener.LocalAddr())
 	rdmatest.Must(other.CreateSRQ(nil, verbs.SRQOptions{MaxWR: 8, MaxSGE: 1}))(t)
 	qp := rdmatest.Must(other.CreateQP(nil, queuesOf))(t)
 	if _, err := qp.PostRecv(verbs.RecvWR{}); err == nil {
-		t.Error("a QP with an SRQ takes receives of its own")
+		t.Error("a QP with an SRQ accepted a receive")
 	}
 	rdmatest.Check(t, other.Close())
 }

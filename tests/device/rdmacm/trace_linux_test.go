@@ -15,8 +15,8 @@ import (
 	"github.com/goverbs/goverbs/rdmacm"
 )
 
-// ibv rping takes the same steps with the connection manager as rping does, and
-// asks it no more than that one: ibvtrace shows both.
+// ibv rping takes the same steps with the connection manager as rping does, and makes no
+// more queries. ibvtrace shows both.
 func TestTracedAsC(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	dir := t.TempDir()
@@ -60,24 +60,23 @@ func TestTracedAsC(t *testing.T) {
 		if diff := cmp.Diff(want, ours.steps); diff != "" {
 			t.Errorf("ibv rping, %s (-want +got):\n%s", name, diff)
 		}
-		// librdmacm first tries whether the kernel knows InfiniBand addresses.
+		// librdmacm first probes whether the kernel supports InfiniBand addresses.
 		want = append([]string{"rdma_create_id", "rdma_bind_addr", "rdma_destroy_id"}, want...)
 		if diff := cmp.Diff(want, theirs.steps); diff != "" {
 			t.Errorf("rping, %s (-want +got):\n%s", name, diff)
 		}
 		if ours.questions > theirs.questions {
-			t.Errorf("%s: %d questions, rping has %d", name, ours.questions, theirs.questions)
+			t.Errorf("%s: %d queries, rping has %d", name, ours.questions, theirs.questions)
 		}
 	}
 }
 
-// answers are the events that commands bring about.
+// answers maps commands to the events that they cause.
 var answers = map[string]string{
 	"rdma_resolve_addr": "ADDR_RESOLVED", "rdma_resolve_route": "ROUTE_RESOLVED", "rdma_connect": "CONNECT_RESPONSE",
 }
 
-// steps returns the commands and the events of a trace, in the order in which
-// they were done, but for questions, which it counts.
+// steps returns the commands and events of a trace in order. It only counts the queries.
 func steps(t *testing.T, file string) (steps []string, questions int) {
 	t.Helper()
 	f := rdmatest.Must(os.Open(file))(t)
@@ -94,14 +93,14 @@ func steps(t *testing.T, file string) (steps []string, questions int) {
 			questions++
 		case e.Verb == "rdma_get_cm_event":
 			name := event.Find(e.Out, "event").Str
-			// The client may be gone before it hears of its own disconnect.
+			// The client may exit before it reads the event of its own disconnect.
 			own := name == "DISCONNECTED" && steps[len(steps)-1] == "rdma_disconnect"
 			if !own && name != "TIMEWAIT_EXIT" {
 				steps = append(steps, name)
 			}
 		case e.Kind == event.CM:
 			at := len(steps)
-			// Another thread may have its answer before the command returns.
+			// Another thread may read the event before the command returns.
 			if at > 0 && steps[at-1] == answers[e.Verb] {
 				at--
 			}

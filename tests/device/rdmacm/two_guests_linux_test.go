@@ -13,13 +13,13 @@ import (
 	"github.com/goverbs/goverbs/rdmacm"
 )
 
-// Where the first guest listens: its rping, rdma-core's, this test, and TCP for
-// the second guest's last word.
+// The first guest's ports: for ibv rping, rdma-core's rping, this test, and TCP for the
+// second guest's final message.
 const goPort, cPort, echoPort, endPort = 7001, 7002, 7003, 7004
 
 var _ = rdmatest.Test(TestTwoGuests, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.TwoGuests)
 
-// TestTwoGuests runs in both guests: the first serves, the second connects.
+// TestTwoGuests runs in both guests. The first one is the server, the second the client.
 func TestTwoGuests(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	if os.Getenv("VM_INDEX") == "0" {
@@ -36,7 +36,7 @@ func TestTwoGuests(t *testing.T) {
 				t.Run(fmt.Sprintf("rping/%s-%s/%d", server.name, client, size), func(t *testing.T) {
 					for {
 						p := rping(t, client, "-c", "-a", peer, "-p", fmt.Sprint(server.port), "-V", "-v", "-C", "20", "-S", fmt.Sprint(size))
-						// Not yet: the other guest has only begun.
+						// The other guest's server isn't ready yet.
 						if !p.Wait().Success() && (strings.Contains(p.Stderr(), "nothing listens") || strings.Contains(p.Stderr(), "REJECTED, error 8")) {
 							time.Sleep(100 * time.Millisecond)
 							continue

@@ -1,6 +1,6 @@
-// Package readme tests what README.md says: its program is the Example of
-// package verbs, a module of its own builds it into a static binary, and it
-// does on a device what it is said to do.
+// Package readme tests the program in README.md. It is the Example of package verbs, it
+// builds as a module of its own into a static binary, and on a device it prints what
+// README.md shows.
 package readme
 
 import (
@@ -27,7 +27,7 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// program is the one in README.md, and output what it is said to print.
+// program returns the program in README.md and the output that README.md shows.
 func program(t *testing.T) (source, output string) {
 	t.Helper()
 	m := regexp.MustCompile("(?s)```go\n(package main\n.*?)```\n.*?```\n(.*?)```\n").FindStringSubmatch(read(t, filepath.Join(root, "README.md")))
@@ -81,6 +81,6 @@ func TestProgram(t *testing.T) {
 
 	got := rdmatest.Start(t, binary).Succeeds(t)
 	if got != output {
-		t.Errorf("it prints %q, README.md says %q", got, output)
+		t.Errorf("the program prints %q, README.md shows %q", got, output)
 	}
 }

@@ -18,13 +18,13 @@ import (
 
 const (
 	workers = 64
-	slot    = 1024 // bytes of each worker in each memory
+	slot    = 1024 // bytes per worker in each memory
 )
 
-// TestGarbageCollector has 64 goroutines share one queue pair and one CQ while
-// the garbage collector runs all the time and each verb is called from a stack
-// that has just moved. A pointer that the collector doesn't see, or a stack
-// address kept over a call, becomes wrong bytes, a wrong completion or EFAULT.
+// TestGarbageCollector has 64 goroutines share one queue pair and one CQ. Meanwhile, the
+// garbage collector runs all the time, and each verb is called from a stack that has just
+// moved. A pointer that the collector doesn't see, or a stack address kept across a call,
+// causes wrong bytes, a wrong completion or EFAULT.
 func TestGarbageCollector(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(1))
 	s := rdmatest.Default()
@@ -58,7 +58,7 @@ func TestGarbageCollector(t *testing.T) {
 	for w := range workers {
 		wg.Go(func() {
 			for i := range 10 {
-				// A new goroutine has a small stack, which grows on the way down.
+				// A new goroutine has a small stack, which grows with the calls.
 				result := make(chan error)
 				go func() { result <- deep(1+(w+i)%40, func() error { return work(ctx, p, &d, w, i) }) }()
 				if err := <-result; err != nil {
@@ -89,8 +89,7 @@ func deep(n int, f func() error) error {
 	return err
 }
 
-// A dispatcher gives completions to the workers that wait for them. Any of
-// them may poll.
+// A dispatcher passes completions to the workers that wait for them. Any worker may poll.
 type dispatcher struct {
 	cq   *verbs.CQ
 	done [workers]chan verbs.WC
@@ -124,7 +123,7 @@ func (d *dispatcher) wait(ctx context.Context, w int, id uint64) error {
 
 var posts atomic.Int64
 
-// post posts one request and waits for it. What it is made of is on the stack.
+// post posts one request and waits for it. The request itself is on the stack.
 func post(ctx context.Context, p *rdmatest.Pair, d *dispatcher, w int, wr verbs.SendWR) error {
 	wr.WRID = uint64(w)<<32 | uint64(posts.Add(1)&0xffffffff)
 	wr.Flags = verbs.SendSignaled
@@ -136,7 +135,7 @@ func post(ctx context.Context, p *rdmatest.Pair, d *dispatcher, w int, wr verbs.
 		if !errors.Is(err, verbs.ErrQueueFull) {
 			return err
 		}
-		// Others must poll, or this worker must.
+		// Another worker polls, or this one must.
 		var wcs [1]verbs.WC
 		if n, err := d.cq.Poll(wcs[:]); err != nil {
 			return err
@@ -147,8 +146,8 @@ func post(ctx context.Context, p *rdmatest.Pair, d *dispatcher, w int, wr verbs.
 	}
 }
 
-// work writes from a heap buffer registered just now, from its own part of the
-// pair's memory, and inline; it reads all back, and compares.
+// work writes from a newly registered heap buffer, from its own part of the pair's
+// memory, and inline. It reads everything back and compares it.
 func work(ctx context.Context, p *rdmatest.Pair, d *dispatcher, w, i int) error {
 	far := func(part int) uint64 { return p.B.MR.Addr() + uint64((part*workers+w)*slot) }
 	near := (2*workers + w) * slot
@@ -161,7 +160,7 @@ func work(ctx context.Context, p *rdmatest.Pair, d *dispatcher, w, i int) error 
 			return err
 		}
 		if !bytes.Equal(back[:len(want)], want) {
-			return fmt.Errorf("part %d came back changed", part)
+			return fmt.Errorf("part %d was read back with other data", part)
 		}
 		return nil
 	}
@@ -172,7 +171,7 @@ func work(ctx context.Context, p *rdmatest.Pair, d *dispatcher, w, i int) error 
 	if err != nil {
 		return err
 	}
-	// Only the registration holds the buffer from here on.
+	// From here on, only the registration keeps the buffer alive.
 	heap = nil
 	runtime.GC()
 	if err := post(ctx, p, d, w, verbs.SendWR{
@@ -198,13 +197,13 @@ func work(ctx context.Context, p *rdmatest.Pair, d *dispatcher, w, i int) error 
 		return err
 	}
 
-	// Control verbs, whose answers land in memory of the library's own.
+	// Control verbs, whose responses are written to the library's own memory.
 	attr, _, err := p.A.QP.Query()
 	if err != nil {
 		return err
 	}
 	if attr.DestQPN != p.B.QP.Num() || attr.State != verbs.QPRTS || attr.AH.DGID != p.Address.DGID || attr.AH.DLID != p.Address.DLID {
-		return fmt.Errorf("the QP says it is %+v", attr)
+		return fmt.Errorf("the QP's attributes are %+v", attr)
 	}
 	return nil
 }

@@ -15,8 +15,8 @@ import (
 // victimVar makes the test binary a process that runs traffic until killed.
 const victimVar = "GOVERBS_STRESS_VICTIM"
 
-// TestKill kills processes in the midst of traffic: the kernel is left with
-// nothing of theirs.
+// TestKill kills processes in the middle of traffic. Nothing of theirs remains in the
+// kernel.
 func TestKill(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	before := rdmatest.Resources(t)
@@ -28,14 +28,14 @@ func TestKill(t *testing.T) {
 			t.Fatalf("the child said %q", line)
 		}
 		if rdmatest.Resources(t) == before {
-			t.Error("the child has nothing in the kernel")
+			t.Error("the child has no objects in the kernel")
 		}
 		time.Sleep(time.Duration(i) * 7 * time.Millisecond)
 		child.Kill()
 		if ws := child.Wait().Sys().(syscall.WaitStatus); ws.Signal() != syscall.SIGKILL {
 			t.Fatalf("the child ended by itself: %v", child)
 		}
-		// The kernel may finish with a file after its process is gone.
+		// The kernel may release a file after its process is gone.
 		for deadline := time.Now().Add(rdmatest.Patience); rdmatest.Resources(t) != before; {
 			if time.Now().After(deadline) {
 				t.Fatalf("before:\n%s\nafter the child's end:\n%s", before, rdmatest.Resources(t))
@@ -43,7 +43,7 @@ func TestKill(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
-	// The device works on.
+	// The device still works.
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	p.B.Recv(t, 1, 0, 64)
 	p.A.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, Inline: []byte{1}})
@@ -76,7 +76,7 @@ func victim() {
 	}
 }
 
-// victimTB lets the victim, which is no test, use rdmatest.
+// victimTB lets the victim, which isn't a test, use rdmatest.
 type victimTB struct{ testing.TB }
 
 func (victimTB) Helper()        {}

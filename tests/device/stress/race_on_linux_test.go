@@ -2,6 +2,6 @@
 
 package stress
 
-// The race detector keeps a shadow of the memory that was in use, which grows for
-// some rounds, by 3 to 17 MB. So small a leak is for the run without it to find.
+// The race detector's shadow memory grows for some rounds, by 3 to 17 MB. The run without
+// the race detector finds leaks that small.
 const shadow = 24 << 20

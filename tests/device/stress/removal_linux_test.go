@@ -15,21 +15,20 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// extraDevice makes a device of its own, rxe9, that the test may take away.
+// extraDevice creates rxe9, a separate device that the test may remove.
 func extraDevice(t *testing.T) {
 	t.Helper()
 	rdmatest.ExtraRXE(t, "rxe9", "stress0", "192.168.99.1")
 }
 
-// TestDeviceRemoved takes a device away while queue pairs run on it and
-// goroutines wait.
+// TestDeviceRemoved removes a device while queue pairs run on it and goroutines wait.
 func TestDeviceRemoved(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	extraDevice(t)
 	c := rdmatest.Must(verbs.Open("rxe9"))(t)
 	p := channelPair(t, c)
 	exchange(t, p)
-	// The first event after a removal says so; the waits that follow are refused.
+	// The first event after a removal reports it. Further waits are refused.
 	first := make(chan verbs.AsyncEvent)
 	go func() {
 		e, err := c.AsyncEvent(t.Context())
@@ -42,7 +41,7 @@ func TestDeviceRemoved(t *testing.T) {
 	go func() { _, err := p.A.Chan.Wait(t.Context()); waits <- err }()
 	go func() { _, err := p.B.CQ.PollWait(t.Context(), make([]verbs.WC, 1)); waits <- err }()
 
-	// This command ends once the device's last user has closed it.
+	// This command returns once the device's last user has closed it.
 	removal := rdmatest.Start(t, "rdma", "link", "delete", "rxe9")
 	timeout := time.After(rdmatest.Patience)
 	for range 3 {
@@ -56,7 +55,7 @@ func TestDeviceRemoved(t *testing.T) {
 				t.Errorf("a wait ended with %v", err)
 			}
 		case <-timeout:
-			t.Fatal("nobody is told of the removal")
+			t.Fatal("no goroutine learned of the removal")
 		}
 	}
 
@@ -89,12 +88,13 @@ func TestDeviceRemoved(t *testing.T) {
 	rdmatest.Close(t, c)
 	removal.Succeeds(t)
 	if _, err := verbs.Open("rxe9"); !errors.Is(err, verbs.ErrNoDevice) {
-		t.Errorf("opening what is gone: %v", err)
+		t.Errorf("opening a removed device: %v", err)
 	}
 }
 
-// TestRemovedBehindOtherNode: in a container, the device's node may be one of its own,
-// which stays when the device goes. Who only polls learns of it all the same.
+// TestRemovedBehindOtherNode: a container may have a separate node for the device, which
+// remains when the device is removed. A program that only polls must learn of the removal
+// even so.
 func TestRemovedBehindOtherNode(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	extraDevice(t)
@@ -142,13 +142,13 @@ func TestRemovedBehindOtherNode(t *testing.T) {
 			t.Errorf("polling ends with %v", err)
 		}
 	case <-time.After(rdmatest.Patience):
-		t.Error("who polls is not told")
+		t.Error("a polling program didn't learn of the removal")
 	}
 	rdmatest.Close(t, c)
 	removal.Succeeds(t)
 }
 
-// TestCloseBesideVerbs: one Close is enough, whatever runs at that time.
+// TestCloseBesideVerbs: one call of Close is enough, whatever else is running.
 func TestCloseBesideVerbs(t *testing.T) {
 	for range 20 {
 		c := rdmatest.Must(verbs.Open(rdmatest.Device))(t)
@@ -183,7 +183,7 @@ func TestCloseBesideVerbs(t *testing.T) {
 	}
 }
 
-// TestPortEvents takes the cable out and puts it back.
+// TestPortEvents takes the port's link down and up.
 func TestPortEvents(t *testing.T) {
 	extraDevice(t)
 	c := rdmatest.Must(verbs.Open("rxe9"))(t)
@@ -202,7 +202,7 @@ func TestPortEvents(t *testing.T) {
 			if e.Type == want {
 				return
 			}
-			// GID changes and the like come along.
+			// Other events, such as GID changes, come too.
 		}
 	}
 	rdmatest.Command(t, "ip link set stress0 down")

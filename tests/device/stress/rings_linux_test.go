@@ -14,22 +14,22 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A writer writes to its part of the peer's memory, with more requests at a time
-// than its queue may have room for.
+// A writer writes to its part of the peer's memory, often with more requests at a time
+// than its queue has room for.
 type writer struct {
 	qp      *verbs.QP
-	near    int    // where its part of the memory is
+	near    int    // the offset of its part of the memory
 	next    uint64 // WRID
 	pending []uint64
-	busy    int            // requests that no completion has stood for
-	id      map[uint64]int // how many requests a completion stands for
+	busy    int            // requests that no completion has covered yet
+	id      map[uint64]int // the number of requests that a completion covers, by WRID
 }
 
 const part = 4096
 
-// TestTinyQueues goes around the smallest queues that there are, with requests of
-// random lengths, mostly as many as don't fit. Two queue pairs complete on one CQ,
-// and the garbage collector never rests.
+// TestTinyQueues goes around the smallest possible queues with requests of random
+// lengths, usually more than fit. Two queue pairs share one CQ, and the garbage collector
+// runs all the time.
 func TestTinyQueues(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(1))
 	for _, depth := range []int{1, 2, 4} {
@@ -47,14 +47,14 @@ func TestTinyQueues(t *testing.T) {
 			full := 0
 			for round := range 400 {
 				w := writers[m.IntN(2)]
-				// rxe frees a place once a request is carried out, not once it is polled.
+				// rxe frees a request's place when it is executed, not when it is polled.
 				for w.busy > 2*w.qp.Cap().MaxSendWR {
 					drain(t, p.A.CQ, writers)
 				}
 				if n, ok := w.post(t, m, p); !ok {
 					full++
 				} else if n == 0 {
-					t.Fatal("nothing is posted, and nothing said")
+					t.Fatal("nothing was posted, without an error")
 				}
 				if m.IntN(3) > 0 {
 					drain(t, p.A.CQ, writers)
@@ -78,14 +78,14 @@ func TestTinyQueues(t *testing.T) {
 	}
 }
 
-// second makes another queue pair on an end's CQ.
+// second creates another queue pair on an end's CQ.
 func second(t *testing.T, p *rdmatest.Pair, e *rdmatest.End, s rdmatest.Spec) *rdmatest.End {
 	t.Helper()
 	qp := rdmatest.Must(p.PD.CreateQP(verbs.QPOptions{Type: s.Type, SendCQ: e.CQ, RecvCQ: e.CQ, Cap: s.Cap}))(t)
 	return &rdmatest.End{CQ: e.CQ, MR: e.MR, QP: qp, Spec: e.Spec}
 }
 
-// post posts one to twice as many writes as fit, and tells whether all did.
+// post posts up to twice as many writes as fit, and reports whether all did.
 func (w *writer) post(t *testing.T, m *rand.Rand, p *rdmatest.Pair) (n int, ok bool) {
 	t.Helper()
 	room := w.qp.Cap().MaxSendWR - w.busy
@@ -94,7 +94,7 @@ func (w *writer) post(t *testing.T, m *rand.Rand, p *rdmatest.Pair) (n int, ok b
 		wr := &wrs[i]
 		at, length := w.near+m.IntN(part/2), 1+m.IntN(part/2)
 		*wr = verbs.SendWR{WRID: w.next + uint64(i), Opcode: verbs.OpRDMAWrite, RKey: p.B.MR.RKey()}
-		// Of a list that all fits, one completion may stand for several.
+		// If the whole list fits, one completion may cover several requests.
 		if len(wrs) > room || i == len(wrs)-1 || m.IntN(2) == 0 {
 			wr.Flags = verbs.SendSignaled
 		}
@@ -111,8 +111,8 @@ func (w *writer) post(t *testing.T, m *rand.Rand, p *rdmatest.Pair) (n int, ok b
 		wr.RemoteAddr = p.B.MR.Addr() + uint64(at)
 	}
 	if w.busy == 0 {
-		// Nothing of this part is being read: it may change, and all of it is
-		// written below by the one request that is sure to fit.
+		// No request is reading this part, so it may change. The one request that is sure to
+		// fit writes all of it below.
 		rdmatest.Fill(p.A.MR.Bytes()[w.near:w.near+part], m.Int())
 		wrs[0].Inline, wrs[0].SGL = nil, []verbs.SGE{p.A.MR.SGE(w.near, part)}
 		wrs[0].RemoteAddr = p.B.MR.Addr() + uint64(w.near)
@@ -144,7 +144,7 @@ func (w *writer) post(t *testing.T, m *rand.Rand, p *rdmatest.Pair) (n int, ok b
 	return n, err == nil
 }
 
-// drain polls some of the completions, which come in order for each queue pair.
+// drain polls some of the completions, which are in order for each queue pair.
 func drain(t *testing.T, cq *verbs.CQ, writers [2]*writer) {
 	t.Helper()
 	var wcs [3]verbs.WC

@@ -15,13 +15,15 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// These verbs sleep on rxe: mlx5 does neither ARP, nor queue packets in the kernel.
+// These verbs sleep only on rxe. mlx5 neither resolves addresses with ARP nor queues
+// packets in the kernel.
 var _ = rdmatest.Test(TestOthersGoOn, rdmatest.OnRXE)
 
-// TestOthersGoOn has 16 verbs sleep in the kernel at a time, on 1, 2 and 16
-// processors: other goroutines and the garbage collector go on meanwhile.
+// TestOthersGoOn has 16 verbs sleep in the kernel at the same time, with 1, 2 and 16
+// processors. Other goroutines and the garbage collector continue meanwhile.
 func TestOthersGoOn(t *testing.T) {
-	// Nobody has the one address; the other's owner is said to be some hardware address.
+	// No host has the first address. The second has an arbitrary hardware address in the ARP
+	// table.
 	nobody, somebody := ipv4(192, 168, 77, 201), ipv4(192, 168, 77, 202)
 	netDev := rdmatest.NetDev(rdmatest.Device)
 	rdmatest.Command(t, fmt.Sprintf("ip neigh replace %v lladdr 02:00:00:00:00:07 dev %s", somebody.Addr(), netDev))
@@ -51,7 +53,7 @@ func TestOthersGoOn(t *testing.T) {
 					a := verbs.QPAttr{State: verbs.QPRTS, SQPSN: 1}
 					rdmatest.Check(t, qp.Modify(a, rdmatest.Mask(verbs.UC, verbs.QPRTS)))
 				}
-				// A QP stays until its packets have left: eight a second.
+				// A QP stays until its packets are sent, at eight packets a second.
 				rdmatest.Command(t, "tc qdisc replace dev "+netDev+" root tbf rate 64kbit burst 2kb limit 1mb")
 				defer rdmatest.Command(t, "tc qdisc del dev "+netDev+" root")
 				for _, qp := range qps {
@@ -69,7 +71,7 @@ func ipv4(a, b, c, d byte) verbs.GID {
 	return verbs.GID(netip.AddrFrom4([4]byte{a, b, c, d}).As16())
 }
 
-// sleepersOn makes a QP for each sleeper, and what they send.
+// sleepersOn creates a QP for each sleeper, and the memory that they send from.
 func sleepersOn(t *testing.T, c *verbs.Context) (qps [sleepers]*verbs.QP, mr *verbs.MR) {
 	t.Helper()
 	pd := rdmatest.Must(c.AllocPD())(t)
@@ -102,9 +104,9 @@ func toRTR(qp *verbs.QP, peer verbs.AHAttr) error {
 	return qp.Modify(a, rdmatest.Mask(verbs.UC, verbs.QPRTR))
 }
 
-// asleep makes a call for each sleeper at once, and fails the test unless others
-// went on during the longest of them: the garbage collector began and ended, and
-// each of 64 goroutines ran, several times from its beginning to its end.
+// asleep makes all sleepers' calls at the same time. It fails the test unless others
+// continued during the longest call: the garbage collector started and finished, and each
+// of 64 goroutines ran, several times from start to end.
 func asleep(t *testing.T, call func(i int) error) {
 	t.Helper()
 	const enough = 3
@@ -139,6 +141,6 @@ func asleep(t *testing.T, call func(i int) error) {
 	}
 	t.Logf("rounds while each slept: %v", rounds)
 	if most := slices.Max(rounds[:]); most < enough {
-		t.Errorf("others went on for %d rounds at most while %d calls slept, want %d", most, sleepers, enough)
+		t.Errorf("others ran for %d rounds at most while %d calls slept, want %d", most, sleepers, enough)
 	}
 }

@@ -1,6 +1,6 @@
-// Package stress wears the library out on a real device: many objects, killed
-// processes, a garbage collector that never rests, waits that end in every
-// way, and a device that goes away.
+// Package stress stresses the library on a real device: with many objects, killed
+// processes, a garbage collector that runs all the time, waits that end in every way, and
+// a device that is removed.
 package stress
 
 import (
@@ -20,8 +20,8 @@ func TestMain(m *testing.M) {
 	rdmatest.Main(m, rdmatest.OnRXE, rdmatest.OnMLX5)
 }
 
-// TestManyObjects makes and destroys 1,000 queue pairs and 10,000 memory
-// regions. What they leave behind would grow with each round.
+// TestManyObjects creates and destroys 1,000 queue pairs and 10,000 memory regions. A
+// leak would grow with each round.
 func TestManyObjects(t *testing.T) {
 	c := rdmatest.Open(t)
 	const (
@@ -72,7 +72,7 @@ func TestManyObjects(t *testing.T) {
 		debug.FreeOSMemory()
 		return rdmatest.RSS(t)
 	}
-	round() // what the runtime and the kernel take once and keep
+	round() // the runtime and the kernel allocate some memory once
 	resources, fds, rss := rdmatest.Resources(t), rdmatest.FDs(t), settle()
 	for range rounds {
 		round()
@@ -83,8 +83,8 @@ func TestManyObjects(t *testing.T) {
 	if n := rdmatest.FDs(t); n != fds {
 		t.Errorf("%d file descriptors were open, now %d", fds, n)
 	}
-	// A page for each region would be 4 MB a round, a ring for each queue pair 1 MB or
-	// more; what the runtime itself does is less than that.
+	// Leaking a page for each region would take 4 MB a round, a ring for each queue pair 1 MB
+	// or more. The runtime's own variation is smaller.
 	grown := settle() - rss
 	t.Logf("the process has %d KB more than before", grown>>10)
 	if grown > 3<<20+shadow {
@@ -92,7 +92,8 @@ func TestManyObjects(t *testing.T) {
 	}
 }
 
-// TestManyContexts opens the device many times, leaving all closing to Close.
+// TestManyContexts opens the device many times, and has the context's Close close all
+// objects.
 func TestManyContexts(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	for range 50 {

@@ -19,7 +19,7 @@ func channelPair(t *testing.T, c *verbs.Context) *rdmatest.Pair {
 	return rdmatest.PairOn(t, c, s)
 }
 
-// waiters starts waits of all kinds and returns what they end with.
+// waiters starts waits of all kinds and returns the channel of their errors.
 func waiters(ctx context.Context, p *rdmatest.Pair) <-chan error {
 	errs := make(chan error)
 	var wg sync.WaitGroup
@@ -35,7 +35,7 @@ func waiters(ctx context.Context, p *rdmatest.Pair) <-chan error {
 	return errs
 }
 
-// wantAll fails the test unless 24 waits end, with the error.
+// wantAll fails the test unless all 24 waits end with the error.
 func wantAll(t *testing.T, errs <-chan error, want error) {
 	t.Helper()
 	timeout := time.After(rdmatest.Patience)
@@ -54,7 +54,7 @@ func wantAll(t *testing.T, errs <-chan error, want error) {
 				t.Errorf("a wait ended with %v, want %v", err, want)
 			}
 		case <-timeout:
-			t.Fatalf("%d waits ended, the others still wait", n)
+			t.Fatalf("%d waits ended, the others didn't", n)
 		}
 	}
 }
@@ -64,19 +64,19 @@ func TestCancelWaits(t *testing.T) {
 	for range 20 {
 		ctx, cancel := context.WithCancel(t.Context())
 		errs := waiters(ctx, p)
-		time.Sleep(5 * time.Millisecond) // some wait, some are about to
+		time.Sleep(5 * time.Millisecond) // some wait already, some are about to
 		cancel()
 		wantAll(t, errs, context.Canceled)
 	}
-	// A context that is over before the wait begins.
+	// A context that has ended before the wait begins.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	wantAll(t, waiters(ctx, p), context.Canceled)
-	// Nothing is lost by all that: the next wait gets its event.
+	// No event was lost: the next wait gets its event.
 	exchange(t, p)
 }
 
-// exchange sends a message and waits for it, both ways of waiting.
+// exchange sends a message and waits for it, in both ways.
 func exchange(t *testing.T, p *rdmatest.Pair) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
@@ -100,8 +100,8 @@ func TestCloseEndsWaits(t *testing.T) {
 		c := rdmatest.Must(verbs.Open(rdmatest.Device))(t)
 		errs := waiters(t.Context(), channelPair(t, c))
 		time.Sleep(5 * time.Millisecond)
-		// A wait that is about to begin is a verb that runs: then Close may be
-		// called again.
+		// A wait that is about to begin is a running verb. Then Close returns an
+		// error and must be called again.
 		var err error
 		for deadline := time.Now().Add(rdmatest.Patience); ; time.Sleep(time.Millisecond) {
 			if err = c.Close(); !errors.Is(err, verbs.ErrBusy) || time.Now().After(deadline) {
@@ -113,8 +113,8 @@ func TestCloseEndsWaits(t *testing.T) {
 	}
 }
 
-// TestManyWaiters: several goroutines wait on one CQ, each with room for one
-// completion. None is forgotten when completions come together.
+// TestManyWaiters: several goroutines wait on one CQ, each with room for one completion.
+// All of them wake up even if completions arrive together.
 func TestManyWaiters(t *testing.T) {
 	p := channelPair(t, rdmatest.Open(t))
 	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
@@ -146,8 +146,8 @@ func TestManyWaiters(t *testing.T) {
 	}
 }
 
-// TestConcurrentClose closes objects while others use them: each call ends
-// with success or with an error that says so.
+// TestConcurrentClose closes objects while others use them. Each call succeeds, or
+// returns an error that says that the object is closed.
 func TestConcurrentClose(t *testing.T) {
 	for range 10 {
 		rdmatest.CheckLeaks(t)
@@ -184,7 +184,7 @@ func TestConcurrentClose(t *testing.T) {
 		run(func() error { time.Sleep(time.Millisecond); _, _, err := p.A.QP.Query(); return err })
 		run(func() error { time.Sleep(time.Millisecond); _, err := c.QueryPort(rdmatest.Port); return err })
 		run(func() error {
-			// A verb that always runs would always keep Close out.
+			// If verbs ran without a pause, Close would never succeed.
 			time.Sleep(time.Millisecond)
 			mr, err := p.PD.AllocMR(4096, 0)
 			if err != nil {

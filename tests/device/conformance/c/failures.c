@@ -1,7 +1,7 @@
-// What the C stack reports when verbs go wrong: one scenario per line of
-// output, with the errno of posting, the statuses of completions at the
-// requester (a) and at the responder (b), in the order in which they came, and
-// the asynchronous events. The Go test runs the same scenarios and compares.
+// Prints what the C stack reports when verbs fail, one scenario per line: the errno of
+// posting, the statuses of the completions of the requester (a) and of the responder (b)
+// in the order of their arrival, and the asynchronous events. The Go test runs the same
+// scenarios and compares.
 //
 //	cc -o failures failures.c -libverbs; ./failures rxe0 1
 #include <errno.h>
@@ -33,13 +33,13 @@ struct side {
 	char *buf;
 };
 
-// What a scenario has apart from the usual.
+// A scenario's differences from the defaults.
 struct options {
 	enum ibv_qp_type type; // 0: RC (UC is never 0)
 	int b_mr, b_qp;	       // the responder's access, -1: none
 	int rnr_retry, retry;  // RC
-	int wrong_peer;	       // a connects to a queue pair that is not there
-	int no_dest_reads;     // b takes no reads and atomics
+	int wrong_peer;	       // a connects to a queue pair that doesn't exist
+	int no_dest_reads;     // b accepts no reads and atomics
 	int cqe;
 	int leave_reset;
 };
@@ -73,7 +73,7 @@ static void make(struct side *s, int access)
 		die("create QP");
 }
 
-// path is the way back to the device itself: by LID over InfiniBand, else by GID.
+// path returns the path to the device itself: by LID over InfiniBand, else by GID.
 static struct ibv_ah_attr path(void)
 {
 	struct ibv_ah_attr attr = {.port_num = PORT};
@@ -190,13 +190,13 @@ static void end(const char *name, int na, int nb)
 	char sa[256] = "", sb[256] = "", ev[64] = "";
 	add(&a, na, sa);
 	add(&b, nb, sb);
-	usleep(20000); // for what should not come
+	usleep(20000); // for completions that must not arrive
 	add(&a, 0, sa);
 	add(&b, 0, sb);
 	events(ev);
 	printf("%s post %d a%s b%s events%s\n", name, posted, sa, sb, ev);
 	fflush(stdout);
-	// A bound window holds its queue pair: it has to go first.
+	// A bound window keeps its queue pair from being destroyed, so deallocate it first.
 	if (window && ibv_dealloc_mw(window))
 		die("dealloc MW");
 	window = NULL;
@@ -356,7 +356,7 @@ static void flushes(void)
 	post(wr);
 	end("send-in-error", 1, 0);
 
-	// A failed request takes with it what was posted behind it, signaled or not.
+	// A failed request flushes those posted after it, signaled or not.
 	begin(none);
 	g = sge(&a, 64);
 	struct ibv_send_wr list[3] = {op(IBV_WR_RDMA_WRITE, 1, &g), op(IBV_WR_RDMA_WRITE, 2, &g),
@@ -409,7 +409,7 @@ static void windows(void)
 		end(binds[i].name, n, 0);
 	}
 
-	// b's region doesn't allow windows: b is the requester of the bind here.
+	// b's region doesn't allow windows. Here, b is the requester of the bind.
 	begin(no_bind);
 	if (!(window = ibv_alloc_mw(pd, IBV_MW_TYPE_2)))
 		die("alloc MW");
@@ -441,7 +441,7 @@ static void windows(void)
 	post(wr);
 	end("write-window-access", 1, 0);
 
-	// Invalidating what isn't there, here and there.
+	// Invalidating a key that doesn't exist, locally and remotely.
 	begin(none);
 	wr = (struct ibv_send_wr){.wr_id = 1, .opcode = IBV_WR_LOCAL_INV,
 				  .send_flags = IBV_SEND_SIGNALED, .invalidate_rkey = 0x7fffff01};

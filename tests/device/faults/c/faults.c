@@ -1,11 +1,11 @@
-// What the C stack makes of faults that are injected into its queue pairs: the
-// test asks for a round, injects, and asks what came of it.
+// Reports how the C stack handles faults that are injected into its queue pairs. The test
+// requests a round, injects a fault, and requests the result.
 //
 //	cc -o faults faults.c -libverbs; ./faults mlx5_0 [srq]
 //
-// First it says "A B", the numbers of its two queue pairs. To "round" it brings
-// both from RESET to RTS and says "ready"; to "play" it sends a message from A
-// to B and says "STATUS VENDOR, STATUS VENDOR" of the send and the receive.
+// At first it prints "A B", the numbers of its two queue pairs. On "round", it brings
+// both from RESET to RTS and prints "ready". On "play", it sends a message from A to B
+// and prints "STATUS VENDOR, STATUS VENDOR" of the send and the receive.
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
@@ -55,7 +55,7 @@ static void begin(void)
 
 static struct ibv_wc wait_for(struct ibv_cq *cq)
 {
-	struct ibv_wc wc = { 0 }; // a success leaves vendor_err as it is
+	struct ibv_wc wc = { 0 }; // a success doesn't set vendor_err
 	int n;
 	while (!(n = ibv_poll_cq(cq, 1, &wc)))
 		;
@@ -77,7 +77,7 @@ static void play(void)
 		die("post send");
 	struct ibv_wc sent = wait_for(cqs[0]);
 	for (int i = 0; i < 2; i++)
-		move(qps[i], IBV_QPS_ERR, 0, 0); // so that the receive completes, too
+		move(qps[i], IBV_QPS_ERR, 0, 0); // so that the receive completes too
 	struct ibv_wc received = wait_for(cqs[1]);
 	printf("%d %#x, %d %#x\n", sent.status, sent.vendor_err, received.status, received.vendor_err);
 }

@@ -1,8 +1,8 @@
-// extended DEVICE GID-INDEX: posts by the builder of work requests on an extended QP
-// that is connected to itself, and polls an extended CQ, one operation at a time. It
-// prints what each was, in the words that the trace should have, and how many
-// completions it was given: by rxe of rdma-core 44, whose ibv_end_poll skips an entry
-// after ibv_next_poll found none, the same ones again and again.
+// extended DEVICE GID-INDEX: posts with the work request builder on an extended QP that
+// is connected to itself, and polls an extended CQ, one operation at a time. It prints
+// each operation as the trace should show it, and the number of completions that it got.
+// With rxe of rdma-core 44, it gets some repeatedly, because ibv_end_poll skips an entry
+// after ibv_next_poll found none.
 #include <infiniband/verbs.h>
 #include <arpa/inet.h>
 #include <stdio.h>

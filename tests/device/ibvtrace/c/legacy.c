@@ -1,5 +1,5 @@
-// legacy DEVICE-NODE: gives verbs by write(), as libraries did before there was an
-// ioctl for them.
+// legacy DEVICE-NODE: issues verbs with write(), as libraries did before verbs had
+// ioctls.
 #include <rdma/ib_user_verbs.h>
 #include <fcntl.h>
 #include <stdint.h>

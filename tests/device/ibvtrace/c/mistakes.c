@@ -1,6 +1,5 @@
 #define _GNU_SOURCE
-// mistakes DEVICE: makes the mistakes that people make with verbs, all of which the
-// kernel refuses.
+// mistakes DEVICE: makes common mistakes with verbs, all of which the kernel refuses.
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
@@ -17,7 +16,7 @@
 		} \
 	} while (0)
 
-// What must fail, and with which errno.
+// Prints a call that must fail, and its errno.
 static void refused(const char *what, int error)
 {
 	printf("%s %s\n", what, error ? strerrorname_np(error) : "SUCCEEDED");

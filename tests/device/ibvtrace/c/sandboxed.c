@@ -1,7 +1,8 @@
-// sandboxed DEVICE WHEN ACTION: makes and destroys objects, and posts and polls once. Before
-// it opens the device, between that and its next verb, or after some verbs (WHEN: before,
-// between, after; never) it allows itself only the system calls that it makes itself:
-// others kill it (ACTION: kill) or fail (errno). It ends with status 7.
+// sandboxed DEVICE WHEN ACTION: creates and destroys objects, and posts and polls once.
+// It installs a seccomp filter that allows only the system calls that it makes itself.
+// WHEN is before (it opens the device), between (that and its next verb), after (some
+// verbs) or never. Other system calls kill it (ACTION: kill) or fail (errno). It exits
+// with status 7.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -31,7 +32,7 @@ static const char *when, *action;
 
 static void sandbox(const char *now)
 {
-	// What libibverbs and its providers call, and libc for them.
+	// The system calls of libibverbs and its providers, directly or through libc.
 	struct sock_filter filter[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
 		ALLOW(SYS_read), ALLOW(SYS_write), ALLOW(SYS_openat), ALLOW(SYS_close), ALLOW(SYS_ioctl),

@@ -2,8 +2,8 @@
 //
 //	cc -o echo echo.c -libverbs; ./echo mlx5_1 MAC COUNT
 //
-// It takes COUNT frames to MAC (12 hex digits), steered to it by that address,
-// and says "ready" when it is.
+// It returns COUNT frames to MAC (12 hex digits), which are steered to it by that
+// address. It prints "ready" when it can receive.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <infiniband/verbs.h>

@@ -1,9 +1,9 @@
-// Posts requests to receive on a work queue, with libibverbs.
+// Posts receives to a work queue, with libibverbs.
 //
 //	cc -o workqueue workqueue.c -libverbs; ./workqueue mlx5_0
 //
-// It prints each request that was taken: its number, its scatter list's length, its
-// bytes. The last of them has more entries than the queue takes.
+// It prints each request that was accepted: its number, the length of its scatter list,
+// its bytes. The last request, which is refused, has more entries than the queue allows.
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
@@ -51,7 +51,7 @@ int main(int argc, char **argv)
 	}
 	wr[DEPTH - 1].num_sge = 1 + init.max_sge;
 	if (!ibv_post_wq_recv(wq, wr, &bad) || bad != &wr[DEPTH - 1])
-		die("the last request was taken");
+		die("the last request was accepted");
 	for (int i = 0; &wr[i] != bad; i++)
 		printf("%d %d %d\n", (int)wr[i].wr_id, wr[i].num_sge, wr[i].num_sge == 1 ? 64 : 64 + 65);
 
