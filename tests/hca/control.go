@@ -22,8 +22,8 @@ var faultKinds = map[string]transport.FaultKind{
 	"drop": transport.DropPacket, "damage": transport.DamagePacket,
 }
 
-// requests carry out what a request asks, on the HCA's goroutine, and return
-// what to answer besides that it went well.
+// requests has the functions that execute requests, on the HCA's goroutine. They return
+// the result for the reply.
 var requests = map[string]func(m *machine, r control.Request) (any, error){
 	"port": func(m *machine, r control.Request) (any, error) {
 		m.port.SetUp(r.Up)
@@ -33,13 +33,13 @@ var requests = map[string]func(m *machine, r control.Request) (any, error){
 		m.hca.Fail()
 		return nil, nil
 	},
-	// The device is off the bus from now on, and nobody was asked.
+	// The device is pulled off the bus without warning.
 	"vanish": func(m *machine, r control.Request) (any, error) {
 		m.config.Remove(true)
 		m.hca.Remove(true)
 		return nil, nil
 	},
-	// A vanished device is back, as new.
+	// A new device replaces a vanished one.
 	"return": func(m *machine, r control.Request) (any, error) {
 		m.hca.Remove(false)
 		m.config.Remove(false)
@@ -85,7 +85,7 @@ var requests = map[string]func(m *machine, r control.Request) (any, error){
 	},
 }
 
-// answerRequests answers requests, each a line of JSON, with lines of JSON.
+// answerRequests replies to requests. Each request and each reply is a line of JSON.
 func answerRequests(l *net.UnixListener, machines []*machine) error {
 	for {
 		c, err := l.AcceptUnix()
@@ -117,7 +117,7 @@ func answer(line []byte, machines []*machine) []byte {
 	a.Result = result
 	text, err := json.Marshal(a)
 	if err != nil {
-		panic(err) // a result that has no JSON is a mistake of this program
+		panic(err) // a bug: the result can't be encoded
 	}
 	return text
 }
@@ -131,7 +131,7 @@ func carryOut(line []byte, machines []*machine) (result any, err error) {
 	}
 	do := requests[r.Do]
 	if do == nil {
-		return nil, fmt.Errorf("cannot do %q", r.Do)
+		return nil, fmt.Errorf("unknown request %q", r.Do)
 	}
 	if r.HCA < 0 || r.HCA >= len(machines) {
 		return nil, errors.New("no such HCA")

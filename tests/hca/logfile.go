@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// logFile writes what happens to HCAs as lines of JSON. It is for any goroutine.
+// A logFile writes the HCAs' events as lines of JSON. It is safe for concurrent use.
 type logFile struct {
 	mu    sync.Mutex
 	w     *bufio.Writer
@@ -23,18 +23,18 @@ func newLogFile(w io.Writer, now func() time.Duration) *logFile {
 	return &logFile{w: bufio.NewWriterSize(w, 1<<20), now: now}
 }
 
-// line is one line of the file: what of it does not belong to an Event is left out.
+// A line is one line of the file. Fields that don't belong to its Event are omitted.
 type line struct {
 	Order  uint64 // counts the lines of all HCAs
-	Time   int64  // nanoseconds since the program began
+	Time   int64  // nanoseconds since the program started
 	HCA    int
 	Event  string // command, doorbell, send or receive
 	Name   string `json:",omitempty"` // of the command
 	Opcode uint16 `json:",omitempty"`
 	Status *uint8 `json:",omitempty"`
-	In     string `json:",omitempty"` // boxes, in hexadecimal
+	In     string `json:",omitempty"` // command mailboxes, in hexadecimal
 	Out    string `json:",omitempty"`
-	// Address is that of a doorbell in BAR0, Size its bytes.
+	// The address of a doorbell in BAR0, and its size in bytes.
 	Address uint64  `json:",omitempty"`
 	Size    int     `json:",omitempty"`
 	QPN     uint32  `json:",omitempty"`
@@ -50,9 +50,9 @@ func (f *logFile) put(l line) {
 	l.Order, l.Time = f.order, int64(f.now())
 	text, err := json.Marshal(l)
 	if err != nil {
-		panic(err) // no line has what JSON does not know
+		panic(err) // a bug: the line can't be encoded
 	}
-	// A write that fails (a full disk) fails again when flushed.
+	// If a write fails, for example because the disk is full, flushing fails too.
 	_, _ = f.w.Write(append(text, '\n'))
 }
 
@@ -62,8 +62,7 @@ func (f *logFile) flush() error {
 	return f.w.Flush()
 }
 
-// hcaLog is the part of a logFile that belongs to one HCA; it implements
-// firmware.Log.
+// An hcaLog is one HCA's part of a logFile. It implements firmware.Log.
 type hcaLog struct {
 	f   *logFile
 	hca int

@@ -16,12 +16,12 @@ import (
 
 const vectors = 16
 
-// maxPackets is how many packets may wait for an HCA; more are lost, as on a
-// wire that is too fast.
+// maxPackets is how many packets may wait for an HCA. Further packets are lost, as on a
+// congested link.
 const maxPackets = 1 << 14
 
-// machine is one HCA with its place on a bus and on a fabric. One goroutine runs
-// the HCA; what others want of it they put into its inbox.
+// A machine is one HCA, attached to a bus and to a fabric. One goroutine runs the HCA.
+// Other goroutines put their functions into its inbox.
 type machine struct {
 	config *pci.Config
 	server *vfiouser.Server
@@ -36,7 +36,7 @@ type machine struct {
 	wake    chan struct{}
 }
 
-// plug makes an HCA and attaches its port to the fabric.
+// plug creates an HCA and attaches its port to the fabric.
 func plug(f *fabric.Fabric, guid uint64, c firmware.Config, idle func()) *machine {
 	if c.Profile.Name == "" {
 		c.Profile = firmware.Profiles[0]
@@ -66,7 +66,7 @@ func (m *machine) signal() {
 	}
 }
 
-// post has f run by the HCA's goroutine, in the order of the posts.
+// post makes the HCA's goroutine run f, in the order of the posts.
 func (m *machine) post(f func()) {
 	m.mu.Lock()
 	m.inbox = append(m.inbox, f)
@@ -74,7 +74,7 @@ func (m *machine) post(f func()) {
 	m.signal()
 }
 
-// call is post, and returns when f has.
+// call posts f and waits until it has run.
 func (m *machine) call(f func()) {
 	done := make(chan struct{})
 	m.post(func() {
@@ -84,7 +84,7 @@ func (m *machine) call(f func()) {
 	<-done
 }
 
-// receive takes a packet from the fabric.
+// receive receives a packet from the fabric.
 func (m *machine) receive(p *fabric.Packet) {
 	m.mu.Lock()
 	full := len(m.packets) >= maxPackets
@@ -130,8 +130,7 @@ func (m *machine) run() {
 	}
 }
 
-// serve plugs the HCA into whoever connects to the socket at path, one after
-// the other.
+// serve connects the HCA to the clients of the socket, one after the other.
 func (m *machine) serve(l *net.UnixListener) error {
 	for {
 		c, err := l.AcceptUnix()

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Hca is ConnectX HCAs in software, for a virtual machine that has vfio-user:
-// the stock mlx5 drivers of its guest find them on the PCI bus. See README.md.
+// Hca implements ConnectX HCAs in software, for virtual machines with vfio-user. The
+// guest's stock mlx5 drivers find them on the PCI bus. See README.md.
 package main
 
 import (
@@ -21,11 +21,11 @@ func usage() {
 	fmt.Fprint(flag.CommandLine.Output(), `usage: hca [OPTION...] SOCKET...
 
 Serves an HCA with one active port at each SOCKET, all of them on one fabric,
-until it is killed. For QEMU 10.1 and later:
+until it is killed. QEMU 10.1 and later need this option:
 
   -device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"SOCKET"}}'
 
-and memory that it can share:
+and memory that can be shared:
 
   -machine ...,memory-backend=m -object memory-backend-memfd,id=m,size=2G,share=on
 
@@ -35,20 +35,20 @@ and memory that it can share:
 }
 
 var (
-	controlPath = flag.String("control", "", "a `socket` to make, that takes requests: see README.md")
-	logPath     = flag.String("log", "", "a `file` for every command, doorbell and WQE, as lines of JSON")
+	controlPath = flag.String("control", "", "create a `socket` that takes requests: see README.md")
+	logPath     = flag.String("log", "", "log every command, doorbell and WQE to a `file`, as lines of JSON")
 	port        = flag.String("port", "infiniband", "the ports' `link`: infiniband or ethernet")
-	hurry       = flag.Int("hurry", 1, "by how much shorter queue pairs wait before they try again than they are told to")
-	profiles    = flag.String("profile", "", "what the HCAs are, `names` of profiles with commas between them: the last is that of all that follow (default "+firmware.Profiles[0].Name+")")
-	seed        = flag.Uint64("seed", 1, "of what happens at random on the fabric")
+	hurry       = flag.Int("hurry", 1, "divide the retransmission and RNR timers of queue pairs by this number, except short ones")
+	profiles    = flag.String("profile", "", "the HCAs' profiles, comma-separated `names`; the last one applies to all further HCAs (default "+firmware.Profiles[0].Name+")")
+	seed        = flag.Uint64("seed", 1, "the seed of the fabric's random faults")
 )
 
-// first are requests to carry out before anybody is served.
+// first has the requests to execute before any client is served.
 var first []string
 
 func main() {
 	flag.Usage = usage
-	flag.Func("do", "a `request` as the control socket takes them, carried out at the beginning; may be given more than once", func(request string) error {
+	flag.Func("do", "execute a `request`, in the control socket's format, at the start; may be repeated", func(request string) error {
 		first = append(first, request)
 		return nil
 	})
@@ -63,7 +63,7 @@ func main() {
 		os.Exit(2)
 	}
 	if err := shortSlices(); err != nil {
-		fmt.Fprintln(os.Stderr, "hca: slower than it could be:", err)
+		fmt.Fprintln(os.Stderr, "hca: running slower than possible:", err)
 	}
 	if err := serve(flag.Args(), kinds); err != nil {
 		fmt.Fprintln(os.Stderr, "hca:", err)
@@ -71,7 +71,7 @@ func main() {
 	}
 }
 
-// chosen are the profiles of n HCAs.
+// chosen returns the profiles of n HCAs.
 func chosen(names string, n int, ethernet bool) ([]firmware.Profile, error) {
 	var list []firmware.Profile
 	for _, name := range strings.Split(names, ",") {
@@ -80,7 +80,7 @@ func chosen(names string, n int, ethernet bool) ([]firmware.Profile, error) {
 		case name == "":
 			p = firmware.Profiles[0]
 		case !ok:
-			return nil, fmt.Errorf("no profile %q: there are\n%s", name, firmware.DescribeProfiles())
+			return nil, fmt.Errorf("no profile %q; the profiles are\n%s", name, firmware.DescribeProfiles())
 		case p.Ethernet && !ethernet:
 			return nil, fmt.Errorf("%s has no InfiniBand ports", name)
 		}
@@ -128,7 +128,8 @@ func serve(sockets []string, kinds []firmware.Profile) error {
 		}
 		listeners = append(listeners, l)
 		c := firmware.Config{Now: now, Ethernet: *port == "ethernet", Profile: kinds[i], Hurry: *hurry}
-		// The guest goes no further: what happens after that would only hide it.
+		// End the program and so the guest, whose later failures would only hide the
+		// violation.
 		c.Violation = func(err error) { failed <- fmt.Errorf("HCA %d: %w", i, err) }
 		if log != nil {
 			c.Log = hcaLog{log, i}
@@ -154,11 +155,11 @@ func serve(sockets []string, kinds []firmware.Profile) error {
 	return <-failed
 }
 
-// firstGUID is that of the first HCA's node; Mellanox' prefix is what some
-// programs know mlx5 devices by.
+// firstGUID is the first HCA's node GUID. Some programs recognize mlx5 devices by its
+// prefix, Mellanox's.
 const firstGUID = 0x0002c9_0300_6f7600
 
-// deliver hands over packets that were delayed.
+// deliver delivers delayed packets.
 func deliver(f *fabric.Fabric, late <-chan struct{}, now func() time.Duration) {
 	timer := time.NewTimer(time.Hour)
 	for {
@@ -174,7 +175,7 @@ func deliver(f *fabric.Fabric, late <-chan struct{}, now func() time.Duration) {
 	}
 }
 
-// listen listens at path, in the place of what an earlier program left there.
+// listen listens at path, and replaces a socket that an earlier program left there.
 func listen(path string) (*net.UnixListener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err

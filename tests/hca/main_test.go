@@ -24,7 +24,7 @@ func plugIn(t *testing.T) *machine {
 	return plug(fabric.New(fabric.Config{Clock: now}), firstGUID, firmware.Config{Now: now}, func() {})
 }
 
-// ask has a machine carry out a request, and returns the answer.
+// ask makes a machine execute a request, and returns the reply.
 func ask(t *testing.T, m *machine, request string) (result map[string]int, failure string) {
 	t.Helper()
 	var a struct {
@@ -50,33 +50,33 @@ func TestRequests(t *testing.T) {
 		`{"Do":"inject","QPN":99,"Kind":"send","N":1}`, `{"Do":"inject","Kind":"dance"}`,
 	} {
 		if _, failure := ask(t, m, bad); failure == "" {
-			t.Errorf("%s went well", bad)
+			t.Errorf("%s succeeded", bad)
 		}
 	}
 }
 
-// The function is where the driver looks for it, and gone when it vanished.
+// The driver finds the PCI function, until it vanishes.
 func TestPlugged(t *testing.T) {
 	m := plugIn(t)
 	var id [4]byte
 	m.Read(vfiouser.RegionConfig, 0, id[:])
 	if id != [4]byte{0xb3, 0x15, 0x1b, 0x10} {
-		t.Errorf("it identifies itself as % x", id)
+		t.Errorf("its PCI ID is % x", id)
 	}
 	if m.Size(vfiouser.RegionBAR0) != pci.BARSize {
-		t.Error("its BAR has another size")
+		t.Error("its BAR has the wrong size")
 	}
 	ask(t, m, `{"Do":"vanish"}`)
 	m.Read(vfiouser.RegionConfig, 0, id[:])
 	var revision [4]byte
 	m.Read(vfiouser.RegionBAR0, 0, revision[:])
 	if ones := [4]byte{255, 255, 255, 255}; id != ones || revision != ones {
-		t.Errorf("it answers after it has vanished: % x, % x", id, revision)
+		t.Errorf("it responds after it has vanished: % x, % x", id, revision)
 	}
 	ask(t, m, `{"Do":"return"}`)
 	m.Read(vfiouser.RegionBAR0, 0, revision[:])
 	if revision == [4]byte{255, 255, 255, 255} {
-		t.Error("it has not returned")
+		t.Error("it hasn't returned")
 	}
 }
 

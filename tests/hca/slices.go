@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shortSlices lets this program's threads, those to come too, interrupt what runs in
-// long slices. Who polls for a completion keeps a processor busy that the HCA may need
-// to produce it: without this, on two processors, most round trips end with a slice.
-// Linux before 6.12 takes no notice.
+// shortSlices gives this program's threads, including later ones, short time slices, so
+// that they preempt threads with long ones. A program that polls for a completion occupies
+// a processor that the HCA may need to produce it. Without short slices, on two
+// processors, most round trips take a whole time slice. Linux before 6.12 ignores this.
 func shortSlices() error {
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {

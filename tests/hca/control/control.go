@@ -1,4 +1,4 @@
-// Package control makes requests to the HCAs of the rig, as tests/hca/README.md has them.
+// Package control sends requests to the rig's HCAs. tests/hca/README.md describes them.
 package control
 
 import (
@@ -9,20 +9,20 @@ import (
 	"sync"
 )
 
-// A Request is a line that the control socket takes.
+// A Request is a line for the control socket.
 type Request struct {
-	Do  string // what to do
-	HCA int    // to which HCA
+	Do  string // the request's name
+	HCA int    // the number of the HCA
 	Up  bool   // port
 	// faults: fractions of 1, and nanoseconds
 	Drop, Duplicate, Reorder float64
 	Delay, Jitter            int64
-	// inject: what happens to the N-th from now on, with which syndrome of the CQE
+	// inject: the kind of fault, for the N-th from now on, and the CQE's syndrome
 	QPN              uint32
 	Kind             string
 	N                int
 	Syndrome, Vendor uint8
-	// of a hostile HCA
+	// for a hostile HCA
 	Opcode uint16
 	Status uint8
 	Seed   uint64
@@ -30,11 +30,11 @@ type Request struct {
 	CQE    []byte // base64
 }
 
-// asking is held by the one who has the device open, since there can be only one.
+// asking is held while the device is open, because it can be opened only once.
 var asking sync.Mutex
 
-// Get makes the request and waits for its result, which it puts into result unless that
-// is nil. An error is the HCA's refusal, or that it can't be asked.
+// Get sends the request, waits for the reply, and stores its result in result, if that
+// isn't nil. It returns an error if the HCA refuses the request or can't be reached.
 func (r Request) Get(result any) error {
 	asking.Lock()
 	defer asking.Unlock()
@@ -63,10 +63,10 @@ func (r Request) Get(result any) error {
 	return nil
 }
 
-// Ask is Get where the result is only that it went well.
+// Ask is Get for requests without a result.
 func (r Request) Ask() error { return r.Get(nil) }
 
-// Resources counts an HCA's objects by kind.
+// Resources returns the numbers of an HCA's objects by kind.
 func Resources(hca int) (n map[string]int, err error) {
 	err = Request{Do: "resources", HCA: hca}.Get(&n)
 	return n, err

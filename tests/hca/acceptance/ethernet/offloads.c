@@ -1,8 +1,7 @@
 /*
- * offloads DEVICE DEVICE: raw packets from one device to the other, and what the
- * ports do with them besides: checksums, large sends cut up, VLAN tags taken off,
- * tags and counters of flows, and flows that drop. Says what was not as it should
- * be.
+ * offloads DEVICE DEVICE: sends raw packets from one device to the other, and checks
+ * the ports' offloads: checksums, TCP segmentation, VLAN stripping, tags and counters
+ * of flows, and flows that drop packets. Prints what is wrong.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -36,7 +35,7 @@ static void die(const char *what)
 static void expect(const char *what, int good)
 {
 	if (!good) {
-		printf("not as it should be: %s\n", what);
+		printf("wrong: %s\n", what);
 		failures++;
 	}
 }
@@ -93,7 +92,7 @@ static void receive(struct side *s, int slot)
 		die("post_recv");
 }
 
-/* A completion, within some seconds. */
+/* Waits some seconds for a completion. */
 static int complete(struct side *s, int seconds)
 {
 	struct ibv_poll_cq_attr attr = {};
@@ -120,7 +119,7 @@ static unsigned sum(const unsigned char *b, int n, unsigned s)
 	return s;
 }
 
-/* Ethernet, IPv4 and TCP, whose checksums are the port's business. */
+/* Writes Ethernet, IPv4 and TCP headers. The port computes their checksums. */
 static void headers(unsigned char *b, int payload)
 {
 	static const unsigned char rest[] = {8, 0, 0x45, 0, 0, 0, 0x12, 0x34, 0x40, 0, 64, 6, 0, 0,
@@ -248,7 +247,7 @@ int main(int argc, char **argv)
 		right_checksums(got);
 	}
 
-	/* A VLAN tag, which is told of and taken off. */
+	/* A VLAN tag, which the port strips and reports. */
 	memmove(a.memory + 16, a.memory, 200);
 	headers(header, 200);
 	memcpy(a.memory, header, 12);
@@ -269,14 +268,14 @@ int main(int argc, char **argv)
 		expect("a frame with a tag", 0);
 	}
 
-	/* A flow of higher priority takes it all away. */
+	/* A flow of higher priority drops everything. */
 	dropping = steer(&b, 0, 0, 1, NULL);
 	transmit(&a, &sge, NULL, 0);
-	expect("nothing of what is dropped", !complete(&b, 1));
+	expect("no dropped packet", !complete(&b, 1));
 	if (ibv_destroy_flow(dropping))
 		die("destroy_flow");
 	transmit(&a, &sge, NULL, 0);
-	expect("what is not dropped any more", complete(&b, 10));
+	expect("a packet after the drop flow", complete(&b, 10));
 	ibv_end_poll(b.cq);
 	if (ibv_read_counters(counters, &count, 1, IBV_READ_COUNTERS_ATTR_PREFER_CACHED) &&
 	    ibv_read_counters(counters, &count, 1, 0))
@@ -293,6 +292,6 @@ int main(int argc, char **argv)
 	if (ibv_destroy_qp(a.qp) || ibv_destroy_qp(b.qp))
 		die("destroy_qp");
 	if (failures == 0)
-		printf("all as it should be\n");
+		printf("all correct\n");
 	return failures != 0;
 }

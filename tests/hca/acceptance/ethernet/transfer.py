@@ -1,9 +1,9 @@
-"""Moves random bytes by TCP and compares them.
+"""Transfers random bytes over TCP and compares them.
 
 usage: transfer.py receive ADDRESS
        transfer.py send ADDRESS MEBIBYTES
 
-The receiver takes one connection and answers with the digest of all it got.
+The receiver accepts one connection and returns the digest of the data that it received.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ def send(address, mebibytes):
             connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
         if connection.recv(64) != digest.digest():
-            sys.exit('what arrived is not what was sent')
+            sys.exit('the received data differs from the data sent')
 
 
 def family(address):

@@ -13,11 +13,11 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/control"
 )
 
-// devices are what the drivers call the HCAs: whichever they come upon first is
-// mlx5_0, so it is HCA 0 only until they are loaded again.
+// devices has the drivers' names of the HCAs. The HCA that the drivers probe first is
+// mlx5_0, so it is HCA 0 only until they are reloaded.
 var devices = [2]string{"mlx5_0", "mlx5_1"}
 
-// device is what the drivers call an HCA now. The node GUIDs are in the order of
+// device returns the drivers' current name of an HCA. The node GUIDs are in the order of
 // the HCAs.
 func device(hca int) (string, error) {
 	if err := ready(); err != nil {
@@ -29,8 +29,8 @@ func device(hca int) (string, error) {
 	return devices[hca], nil
 }
 
-// eventually calls f until it has no objection, and returns the last one after
-// the time that is allowed.
+// eventually calls f until it returns no error. After the limit, it returns f's last
+// error.
 func eventually(limit time.Duration, f func() error) error {
 	for end := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
 		err := f()
@@ -40,7 +40,7 @@ func eventually(limit time.Duration, f func() error) error {
 	}
 }
 
-// patience is for what the drivers need to notice something and to recover.
+// patience limits the time in which the drivers notice an event and recover.
 const patience = 100 * time.Second
 
 func attribute(path ...string) string {
@@ -53,7 +53,7 @@ func attribute(path ...string) string {
 
 const class = "/sys/class/infiniband"
 
-// state waits until a port is in a state as sysfs has it.
+// state waits until sysfs shows that a port is in a state.
 func state(device, want string) error {
 	return eventually(patience, func() error {
 		if got := attribute(class, device, "ports/1/state"); !strings.Contains(got, want) {
@@ -63,7 +63,7 @@ func state(device, want string) error {
 	})
 }
 
-// ready waits until both devices are there for programs.
+// ready waits until programs can use both devices.
 func ready() error {
 	for _, d := range devices {
 		if err := state(d, "ACTIVE"); err != nil {
@@ -83,7 +83,7 @@ func ready() error {
 	return nil
 }
 
-// slot is a device's folder in /sys/bus/pci/devices.
+// slot returns a device's folder in /sys/bus/pci/devices.
 func slot(device string) (string, error) {
 	return filepath.EvalSymlinks(filepath.Join(class, device, "device"))
 }
@@ -92,24 +92,23 @@ func write(path, text string) error { return os.WriteFile(path, []byte(text), 0)
 
 func rescan() error { return write("/sys/bus/pci/rescan", "1") }
 
-// unload removes the drivers' modules, which nobody may be using, and load puts
-// them back.
+// unload removes the drivers' modules, which must be unused, and load loads them again.
 func unload() error { return modprobe("-r", "mlx5_ib", "mlx5_core") }
 
 func load() error { return inOrder(func() error { return modprobe("mlx5_ib") }, ready) }
 
-// modprobe runs where the kernel's modules are, which within tests/vm/in-tree
-// is elsewhere.
+// modprobe runs modprobe in the root directory that has the kernel's modules. Within
+// tests/vm/in-tree, that is another one.
 func modprobe(args ...string) error {
 	return run(exec.Command("nsenter", append([]string{"-t", "1", "-m", "modprobe"}, args...)...))
 }
 
-// own are kinds of objects that programs make and that end with them. Keys and
-// UARs are not among them: the driver keeps keys for the next one who registers
-// memory, and takes pages of UARs for itself when it needs them.
+// own lists kinds of objects that programs create and that are destroyed with them. Keys
+// and UARs are not among them: the driver caches keys for later registrations, and
+// allocates UAR pages for itself when it needs them.
 var own = []string{"pd", "xrcd", "cq", "qp", "dct", "sq", "srq", "uctx", "umem"}
 
-// census counts such objects of both HCAs.
+// A census counts such objects of both HCAs.
 type census [2]map[string]int
 
 func count() (c census, err error) {
@@ -121,7 +120,7 @@ func count() (c census, err error) {
 	return c, nil
 }
 
-// returns waits until there is no more of anything than there was.
+// returns waits until no kind has more objects than in the census.
 func (c census) returns() error {
 	return eventually(patience, func() error {
 		now, err := count()
@@ -139,7 +138,7 @@ func (c census) returns() error {
 	})
 }
 
-// nothing objects to anything that an HCA has that no driver uses.
+// nothing returns an error if an HCA that no driver uses has any object.
 func nothing(hca int) error {
 	n, err := control.Resources(hca)
 	if err != nil {

@@ -17,16 +17,16 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/control"
 )
 
-// faultCase lets something go wrong with three messages, and says what libmlx5
-// has to report of them.
+// A faultCase injects a fault into three messages, and lists what libmlx5 has to report
+// for them.
 type faultCase struct {
 	name    string
 	op      string
-	wire    control.Request // what goes wrong on the fabric
-	inject  control.Request // once, in the requester's queue pair, or in the responder's
-	at      string          // whose that is: "requester", "responder" or "" for nobody's
+	wire    control.Request // the fabric's faults
+	inject  control.Request // a single fault in the requester's or the responder's queue pair
+	at      string          // the queue pair: "requester", "responder" or "" for none
 	want    []string
-	counter string // mlx5_0's, that has to grow
+	counter string // the counter of mlx5_0 that has to grow
 }
 
 const (
@@ -37,7 +37,7 @@ const (
 	vendor  = 0x77 // of injected completions
 )
 
-// syndromes are those of error CQEs, MLX5_CQE_SYNDROME_*, and how libmlx5 calls
+// syndromes has the syndromes of error CQEs, MLX5_CQE_SYNDROME_*, and libmlx5's texts for
 // them.
 var syndromes = []struct {
 	code uint8
@@ -145,7 +145,7 @@ func (c faultCase) run(peers string) error {
 		return fmt.Errorf("%w\n%s%s", err, text, &complaints)
 	}
 	if got := strings.Split(strings.TrimSpace(string(text)), "\n"); !slices.Equal(got, c.want) {
-		return fmt.Errorf("%s\nwhere this has to be:\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+		return fmt.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 	}
 	if after, err := counter("mlx5_0", c.counter); err != nil || c.counter != "" && after <= before {
 		return fmt.Errorf("%s was %d and is %d (%v)", c.counter, before, after, err)

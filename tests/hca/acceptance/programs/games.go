@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest/ownrace"
 )
 
-// game is a program that plays with another copy of itself.
+// A game is a program that runs against another copy of itself.
 type game struct {
 	program string
 	args    []string
@@ -22,12 +22,11 @@ type game struct {
 
 func (c game) String() string { return c.program + " " + strings.Join(c.args, " ") }
 
-// games lists what is played. The pingpongs' sizes go from 1 byte to 1 MiB,
-// their -c compares what arrives; perftest covers each operation over each
-// transport that it knows.
+// games lists the games. The pingpongs' sizes go from 1 byte to 1 MiB, and their -c
+// compares the data. perftest covers each operation over each transport that it supports.
 //
-// In one guest two programs that poll share a processor, and each message of a
-// ping-pong waits for the other's time slice: those play fewer rounds there.
+// In one guest, two polling programs share a processor, and each message of a ping-pong
+// waits for the other's time slice. Therefore they run fewer rounds there.
 func games(long, alone bool) (list []game) {
 	n, rounds, few := "1000", "1000", "100"
 	if long {
@@ -44,7 +43,7 @@ func games(long, alone bool) (list []game) {
 		add("ibv_"+p+"_pingpong", "-n", rounds)
 		add("ibv_"+p+"_pingpong", "-n", few, "-e")
 	}
-	// Its send queue is as long as its rounds are many.
+	// The length of its send queue is its number of rounds.
 	add("ibv_xsrq_pingpong", "-n", "1000")
 	add("ibv_xsrq_pingpong", "-n", "1000", "-e")
 	for _, size := range []string{"1", "31", "4096", "65536", "1048576"} {
@@ -108,7 +107,7 @@ func (g guest) play(c game) error {
 	return nil
 }
 
-// client runs the side that connects, again while nobody listens.
+// client runs the side that connects, repeatedly until the server listens.
 func client(ctx context.Context, program string, args []string) error {
 	for {
 		err := run(exec.CommandContext(ctx, program, args...))
@@ -122,15 +121,15 @@ func client(ctx context.Context, program string, args []string) error {
 	}
 }
 
-// run runs a command whose output is an error's text if it fails, or if it
-// says that something was wrong.
+// run runs a command. Its output is the error's text if it fails, or if it reports
+// invalid data.
 func run(c *exec.Cmd) error {
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
 	c.WaitDelay = time.Second
 	err := c.Run()
 	if err == nil && bytes.Contains(out.Bytes(), []byte("invalid data")) {
-		err = errors.New("the data is not what was sent")
+		err = errors.New("the received data differs from the data sent")
 	}
 	if _, is := ownrace.Of(c.Args, c.ProcessState.ExitCode(), out.String()); is {
 		return nil

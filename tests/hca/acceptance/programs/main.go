@@ -1,7 +1,7 @@
 //go:build linux
 
-// Command programs plays rdma-core's and perftest's programs with each other, over
-// the HCAs of tests/hca. It runs in the rig only; `run` starts it there.
+// Command programs runs rdma-core's and perftest's programs against each other, over the
+// HCAs of tests/hca. It runs only in the rig, where `run` starts it.
 package main
 
 import (
@@ -13,22 +13,22 @@ import (
 	"time"
 )
 
-// guest is where the program runs: alone with mlx5_0 and mlx5_1, or one of two
-// that have an mlx5_0 each.
+// A guest is the guest in which the program runs: alone with mlx5_0 and mlx5_1, or one of
+// two with an mlx5_0 each.
 type guest struct {
 	index int
-	peer  string // "" if there is no other
+	peer  string // "" if this is the only guest
 }
 
 func main() {
-	long := flag.Bool("long", false, "100000 iterations of each, and 1 GiB")
-	roce := flag.Bool("roce", false, "over RoCE, on Ethernet ports")
-	grh := flag.Bool("grh", false, "only games, by GID")
-	atomics := flag.Bool("atomics", true, "with atomics")
-	pattern := flag.String("run", "", "only cases whose name matches this `regexp`")
-	peers := flag.String("peers", "", "`folder` of the programs made of c/*.c")
-	soaking := flag.Duration("soak", 0, "play at random for so long, with all kinds of trouble")
-	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of what is random")
+	long := flag.Bool("long", false, "100000 iterations of each game, and 1 GiB")
+	roce := flag.Bool("roce", false, "use RoCE, on Ethernet ports")
+	grh := flag.Bool("grh", false, "run only games, with GIDs")
+	atomics := flag.Bool("atomics", true, "run games with atomics")
+	pattern := flag.String("run", "", "run only cases whose name matches this `regexp`")
+	peers := flag.String("peers", "", "the `folder` of the programs compiled from c/*.c")
+	soaking := flag.Duration("soak", 0, "run random games for this long, with all kinds of failures")
+	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "the seed of all random choices")
 	flag.Parse()
 	only, err := regexp.Compile(*pattern)
 	if err != nil {

@@ -1,6 +1,6 @@
 //go:build !linux
 
-// Command programs runs in the rig only, which is Linux.
+// Command programs runs only in the rig, which is Linux.
 package main
 
 import (

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// addresses are those of the devices' network interfaces: of both in one guest, of
-// one in each of two.
+// addresses has the addresses of the devices' network interfaces: one guest has both, two
+// guests have one each.
 var addresses = [2]string{"192.168.77.1", "192.168.77.2"}
 
-// overRoCE is the game by GID, the one that is an IPv4 address, and with datagrams
-// that an Ethernet frame of the usual size has room for.
+// overRoCE returns the game with the GID of the IPv4 address, and with datagrams that fit
+// into an Ethernet frame of the default MTU.
 func (c game) overRoCE() game {
 	c = c.byGID("1")
 	if slices.Contains(c.args, "UD") {
@@ -30,7 +30,7 @@ func (c game) overRoCE() game {
 	return c
 }
 
-// byGID is the game by the GID at an index, with a GRH for each packet.
+// byGID returns the game with the GID at an index, so that each packet has a GRH.
 func (c game) byGID(index string) game {
 	option := "-x"
 	if strings.HasSuffix(c.program, "pingpong") {
@@ -40,12 +40,12 @@ func (c game) byGID(index string) game {
 	return c
 }
 
-// connection is a game of programs that connect by IP address. Of their arguments
-// SERVER and CLIENT are the addresses.
+// A connection is a game of programs that connect by IP address. In their arguments,
+// SERVER and CLIENT stand for the addresses.
 type connection struct {
 	program        string
 	server, client []string
-	ready          func() error // that the server is
+	ready          func() error // reports whether the server is ready
 }
 
 func (c connection) String() string {
@@ -81,14 +81,14 @@ func (g guest) connect(c connection) error {
 		return side(c.server)
 	}
 	if g.peer != "" {
-		// It is the other guest's kernel that knows when its server is ready.
+		// Only the other guest's kernel knows when its server is ready.
 		return again(ctx, func() error { return side(c.client) })
 	}
 	server := make(chan error, 1)
 	go func() { server <- side(c.server) }()
 	err := eventually(patience, func() error {
 		if len(server) > 0 {
-			return nil // it has ended, and the client says what it makes of that
+			return nil // the server has ended, and the client reports the reason
 		}
 		return c.ready()
 	})
@@ -101,8 +101,8 @@ func (g guest) connect(c connection) error {
 	return errors.Join(err, <-server)
 }
 
-// again calls f until it has no objection, for as long as it may take until the
-// other side is there.
+// again calls f until it returns no error, at most for the time that the other side may
+// take to start.
 func again(ctx context.Context, f func() error) error {
 	for end := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
 		if err := f(); err == nil || time.Now().After(end) || ctx.Err() != nil {
@@ -111,11 +111,10 @@ func again(ctx context.Context, f func() error) error {
 	}
 }
 
-// listening: somebody waits for connections.
+// listening reports whether a server waits for connections.
 func listening() error { return shows("cm_id", "LISTEN") }
 
-// joined: a queue pair of datagrams is there, and it is a group's before it is
-// ready to receive.
+// joined reports whether a UD queue pair is in RTS. It is in its group before that.
 func joined() error { return shows("qp", "type UD state RTS") }
 
 func shows(kind, what string) error {

@@ -17,23 +17,23 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/control"
 )
 
-// round is what one turn of a soak may be.
+// A round is one kind of a soak's rounds.
 type round struct {
 	name  string
 	wire  control.Request   // for games
-	fits  func(c game) bool // which may be played then
-	upset func() error      // or trouble, instead of games
+	fits  func(c game) bool // which games may run in it
+	upset func() error      // a failure to provoke, instead of games
 }
 
 func anything(game) bool { return true }
 
-// reliable reports whether a game gets over lost packets.
+// reliable reports whether a game tolerates lost packets.
 func reliable(c game) bool {
 	return !strings.Contains(c.program, "_uc_") && !strings.Contains(c.program, "_ud_") &&
 		!slices.Contains(c.args, "UC") && !slices.Contains(c.args, "UD")
 }
 
-// No fatal errors: of those the driver recovers once in 20 minutes.
+// No fatal errors, because the driver recovers from only one in 20 minutes.
 var rounds = []round{
 	{name: "nothing", fits: anything},
 	{name: "delays", wire: control.Request{Delay: 200_000, Jitter: 100_000}, fits: reliable},
@@ -46,17 +46,16 @@ var rounds = []round{
 	{name: "page faults", upset: pageFaults},
 }
 
-// together is how many games are played at the same time.
+// together is how many games run at the same time.
 const together = 3
 
-// soak plays at random until the time is over. Games have to go well whatever
-// happens in the fabric, and all trouble has to leave the devices and the kernel
-// as they were.
+// soak runs random rounds until the limit. Games have to succeed whatever the fabric
+// does, and the devices and the kernel have to recover fully from all provoked failures.
 func soak(limit time.Duration, seed uint64) error {
 	if err := load(); err != nil {
 		return err
 	}
-	// Since Linux 6.12 mlx5_ib makes a CQ and a QP of its own at a device's first use.
+	// Since Linux 6.12, mlx5_ib creates its own CQ and QP at a device's first use.
 	if err := (guest{}).play(game{"ibv_rc_pingpong", []string{"-c", "-n", "100"}}); err != nil {
 		return err
 	}
@@ -70,7 +69,7 @@ func soak(limit time.Duration, seed uint64) error {
 	var turns []round
 	n := 0
 	for ; time.Since(begin) < limit; n++ {
-		if len(turns) == 0 { // each once, before any comes again
+		if len(turns) == 0 { // each once, before any is repeated
 			turns = slices.Clone(rounds)
 			r.Shuffle(len(turns), func(i, j int) { turns[i], turns[j] = turns[j], turns[i] })
 		}
@@ -117,7 +116,7 @@ func (x round) play(list []game) error {
 	return errors.Join(err, control.Request{Do: "faults"}.Ask(), before.returns())
 }
 
-// kernelLog is what the kernel says from now on.
+// A kernelLog reads the kernel's messages from its opening on.
 type kernelLog struct{ fd int }
 
 func openKernelLog() (*kernelLog, error) {
@@ -129,11 +128,11 @@ func openKernelLog() (*kernelLog, error) {
 	return &kernelLog{fd}, err
 }
 
-// objectionable is what the kernel says when something is wrong, besides what
-// tests/vm/run looks for: of commands without an answer, above all.
+// objectionable matches the kernel's messages about failures, besides those that
+// tests/vm/run looks for. Most important are those about commands that time out.
 var objectionable = regexp.MustCompile(`(?i)cmd.*fail|health|timeout|timed out|leak|lockup|hung|corrupt|warning: |bug: `)
 
-// objections are the kernel's since the last call.
+// objections returns the kernel's objectionable messages since the last call.
 func (l *kernelLog) objections() (err error) {
 	b := make([]byte, 8192)
 	for {
@@ -141,13 +140,13 @@ func (l *kernelLog) objections() (err error) {
 		switch {
 		case e == syscall.EAGAIN:
 			return err
-		case e == syscall.EPIPE: // some are overwritten
+		case e == syscall.EPIPE: // messages were overwritten
 			continue
 		case e != nil:
 			return errors.Join(err, e)
 		}
 		if _, text, _ := strings.Cut(string(b[:n]), ";"); objectionable.MatchString(text) {
-			err = errors.Join(err, errors.New("the kernel says: "+text))
+			err = errors.Join(err, errors.New("the kernel reports: "+text))
 		}
 	}
 }

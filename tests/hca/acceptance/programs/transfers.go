@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/control"
 )
 
-// transferCase moves data while something goes wrong.
+// A transferCase transfers data over a faulty fabric.
 type transferCase struct {
 	name   string
 	faults control.Request

@@ -17,16 +17,16 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/control"
 )
 
-// troubleCase makes trouble that the drivers have to get over: afterwards two
-// programs can play, and nothing is left of those from before.
+// A troubleCase provokes a failure from which the drivers have to recover. Afterwards, a
+// game must succeed, and no object of the earlier programs may be left.
 type troubleCase struct {
 	name string
 	run  func() error
 }
 
-// troubles lists what does not take long, and if long is set, what does: drivers
-// destroy thousands of keys when they end, one after the other, and may wait a
-// minute for a device that is gone.
+// troubles lists the short cases and, if long is set, the long ones. Those take long
+// because drivers destroy thousands of keys, one after the other, when they are unbound,
+// and may wait a minute for a device that is gone.
 func troubles(long bool) []troubleCase {
 	list := []troubleCase{
 		{"page faults", pageFaults},
@@ -58,12 +58,11 @@ func (c troubleCase) play() error {
 	return before.returns()
 }
 
-// traffic is what is going on when something goes wrong: programs that do not
-// end by themselves.
+// traffic is a set of programs that run during a failure and don't end by themselves.
 type traffic struct{ programs []*exec.Cmd }
 
-// mixed is traffic of many kinds. Most of it waits for events: programs that poll
-// would leave little of two processors for the drivers.
+// mixed is traffic of many kinds. Most of its programs wait for events, because polling
+// programs would leave little of two processors for the drivers.
 var mixed = []game{
 	{"ibv_rc_pingpong", []string{"-n", "100000000", "-e"}},
 	{"ibv_srq_pingpong", []string{"-n", "100000000", "-e"}},
@@ -72,7 +71,7 @@ var mixed = []game{
 	{"ib_read_bw", []string{"-F", "-D", "600", "-s", "65536"}},
 }
 
-// begin starts games, and returns when packets flow.
+// begin starts games, and returns when they exchange packets.
 func begin(games ...game) (*traffic, error) {
 	t := &traffic{}
 	for i, c := range games {
@@ -80,7 +79,7 @@ func begin(games ...game) (*traffic, error) {
 		for side, more := range [][]string{nil, {"localhost"}} {
 			args := append(append(append([]string{"-d", devices[side]}, c.args...), port...), more...)
 			p := exec.Command(c.program, args...)
-			if more != nil { // there is somebody to connect to, sooner or later
+			if more != nil { // the client retries until its server listens
 				p = exec.Command("sh", append([]string{"-c", `until "$@"; do sleep 0.1; done`, "sh", c.program}, args...)...)
 			}
 			p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -98,18 +97,18 @@ func begin(games ...game) (*traffic, error) {
 	return t, nil
 }
 
-// kill ends them as SIGKILL does.
+// kill ends the programs with SIGKILL.
 func (t *traffic) kill() {
 	for _, p := range t.programs {
 		_ = syscall.Kill(-p.Process.Pid, syscall.SIGKILL)
 	}
 	for _, p := range t.programs {
-		_ = p.Wait() // which says that it was killed
+		_ = p.Wait() // the error says that it was killed
 	}
 	t.programs = nil
 }
 
-// flows waits until the fabric has delivered n packets more.
+// flows waits until the fabric has delivered n more packets.
 func flows(n int) error {
 	packets := func() (int, error) {
 		var s struct{ Delivered int }
@@ -122,21 +121,21 @@ func flows(n int) error {
 	}
 	return eventually(patience, func() error {
 		if now, err := packets(); err != nil || now < first+n {
-			return fmt.Errorf("%d packets went through the fabric, where %d were expected (%v)", now-first, n, err)
+			return fmt.Errorf("the fabric delivered %d packets, want %d (%v)", now-first, n, err)
 		}
 		return nil
 	})
 }
 
-// Asynchronous events, as ibv_asyncwatch prints them: names differ from version to
-// version, numbers do not.
+// Asynchronous events, as ibv_asyncwatch prints them. The names differ between versions,
+// the numbers don't.
 const (
 	deviceFatal = "(8)"
 	portActive  = "(9)"
 	portError   = "(10)"
 )
 
-// watch is a program that prints a device's asynchronous events.
+// A watch is a program that prints a device's asynchronous events.
 type watch struct {
 	p     *exec.Cmd
 	lines chan string
@@ -161,7 +160,7 @@ func newWatch(device string) (*watch, error) {
 	return w, w.expect("async event FD")
 }
 
-// expect waits for a line with such a text.
+// expect waits for a line that contains the text.
 func (w *watch) expect(text string) error {
 	var seen []string
 	late := time.After(patience)
@@ -172,22 +171,22 @@ func (w *watch) expect(text string) error {
 				return nil
 			}
 			if !ok {
-				return fmt.Errorf("no event %q but %q, and no more", text, seen)
+				return fmt.Errorf("no event %q, only %q, then the end", text, seen)
 			}
 			seen = append(seen, line)
 		case <-late:
-			return fmt.Errorf("no event %q but %q", text, seen)
+			return fmt.Errorf("no event %q, only %q", text, seen)
 		}
 	}
 }
 
 func (w *watch) end() {
 	_ = w.p.Process.Kill()
-	_ = w.p.Wait() // which says so
+	_ = w.p.Wait() // the error says that it was killed
 }
 
-// portDown: programs are told, and go on if they have the patience: here eight
-// timeouts of two seconds.
+// portDown: programs get an event. They continue if their retries last long enough: here
+// eight timeouts of two seconds.
 func portDown() error {
 	name, err := device(0)
 	if err != nil {
@@ -217,7 +216,7 @@ func portDown() error {
 	return errors.Join(err, <-played)
 }
 
-// inOrder does one after the other until one of them fails.
+// inOrder runs the steps until one of them fails.
 func inOrder(steps ...func() error) error {
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -227,8 +226,7 @@ func inOrder(steps ...func() error) error {
 	return nil
 }
 
-// killed: the kernel cleans up what programs leave that are killed in the midst
-// of traffic.
+// killed: the kernel cleans up after programs that are killed in the middle of traffic.
 func killed() error {
 	before, err := count()
 	if err != nil {
@@ -247,8 +245,8 @@ func killed() error {
 	return nil
 }
 
-// lose makes programs use the devices, loses the one of an HCA by steps, and ends the
-// programs. The steps are given a watch on the device and the device's slot.
+// lose starts programs that use the devices, loses an HCA's device with the steps, and
+// kills the programs. The steps get a watch on the device and the device's slot.
 func lose(hca int, steps ...func(w *watch, at string) error) error {
 	name, err := device(hca)
 	if err != nil {
@@ -280,15 +278,14 @@ func isFatal(w *watch, _ string) error { return w.expect(deviceFatal) }
 
 func remove(_ *watch, at string) error { return write(filepath.Join(at, "remove"), "1") }
 
-// removed: a device is taken from the driver while programs use it, and given
-// back.
+// removed: a device is unbound from the driver while programs use it, and bound again.
 func removed() error {
 	err := lose(0, remove, isFatal, func(*watch, string) error { return nothing(0) })
 	return errors.Join(err, rescan())
 }
 
-// reloaded: the drivers' modules may go although programs use their devices,
-// which have nothing left then.
+// reloaded: the drivers' modules can be removed although programs use their devices.
+// Nothing is left on the devices then.
 func reloaded() error {
 	t, err := begin(mixed...)
 	if err != nil {
@@ -300,29 +297,28 @@ func reloaded() error {
 	return errors.Join(err, load())
 }
 
-// fatal: the driver resets the device when it says that it is broken.
+// fatal: the driver resets a device that reports a fatal error.
 func fatal() error {
 	return lose(1, tell(control.Request{Do: "fatal", HCA: 1}), isFatal)
 }
 
-// vanished: a device that is pulled out, while programs use it, and another one
-// in its place.
+// vanished: a device is pulled out while programs use it, and replaced by a new one.
 func vanished() error {
 	err := lose(1, tell(control.Request{Do: "vanish", HCA: 1}), isFatal, remove, tell(control.Request{Do: "return", HCA: 1}))
 	return errors.Join(err, rescan())
 }
 
-// tell asks the HCAs to do something.
+// tell returns a step that sends a request to the HCAs.
 func tell(r control.Request) func(*watch, string) error {
 	return func(*watch, string) error { return r.Ask() }
 }
 
-// faulted is what `rdma statistic` prints of memory that was brought in.
+// faulted matches what `rdma statistic` prints after page faults.
 var faulted = regexp.MustCompile(`page_faults [1-9]`)
 
-// pageFaults: memory that is paged on demand is brought in when the device
-// asks for it, as the kernel counts. It is taken from the device by marking all
-// of the server's pages as not written to.
+// pageFaults: memory that is paged on demand is mapped when the device requests it, which
+// the kernel counts. Clearing the soft-dirty bits of all of the server's pages takes them
+// from the device.
 func pageFaults() error {
 	t, err := begin(game{"ib_write_bw", []string{"-F", "--odp", "-D", "600", "-s", "65536"}})
 	if err != nil {
@@ -342,7 +338,7 @@ func pageFaults() error {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 		if !faulted.Match(out) {
-			return fmt.Errorf("no page faults are counted:\n%s", out)
+			return fmt.Errorf("the kernel counted no page faults:\n%s", out)
 		}
 		return nil
 	})

@@ -1,10 +1,9 @@
-"""Runs rdma-core's own tests, each with a time limit, and writes what became of
-them.
+"""Runs rdma-core's own tests, each with a time limit, and writes their results.
 
 usage: runner.py TESTS DEVICE RESULTS [PATTERN...]
 
-TESTS is their folder. RESULTS gets a line for each test: pass, skip, fail or
-error, its name, the seconds it took, and why.
+TESTS is the tests' folder. RESULTS gets a line for each test: pass, skip, fail or
+error, its name, its time in seconds, and the reason.
 """
 
 import mmap
@@ -16,7 +15,7 @@ import time
 import traceback
 import unittest
 
-LIMIT = 120  # seconds that a test may take in a machine that is emulated
+LIMIT = 120  # seconds per test, enough for an emulated machine
 
 
 class Recorder(unittest.TestResult):
@@ -49,7 +48,7 @@ class Recorder(unittest.TestResult):
         print(''.join(traceback.format_exception(*err)), flush=True)
         why = str(err[1]).strip().replace('\n', ' ').replace('\t', ' ')
         self.outcome = (outcome, f'{err[0].__name__}: {why}')
-        if not hasattr(test, '_testMethodName'):  # of a class, not of a test
+        if not hasattr(test, '_testMethodName'):  # of a class, not a test
             self.write(test, *self.outcome)
 
     def addError(self, test, err):
@@ -85,8 +84,8 @@ def expire(*_):
 
 
 def play(names, loader, recorder):
-    """Runs tests in this process, which does not keep them: what a test made
-    is destroyed with it."""
+    """Runs tests in this process. No test is kept after it ran, so that its objects
+    are destroyed with it."""
     suite = unittest.TestSuite(t for t in flatten(loader()) if name(t) in names)
     suite.run(recorder)
 
@@ -105,7 +104,7 @@ def main():
     names = [name(t) for t in flatten(loader())]
     names = [n for n in names if not patterns or any(re.search(p, n) for p in patterns)]
     signal.signal(signal.SIGALRM, expire)
-    begun = mmap.mmap(-1, 4)  # how many tests the child began
+    begun = mmap.mmap(-1, 4)  # the number of tests that the child has begun
     with open(results, 'w') as file:
         while names:
             begun[:] = bytes(4)
@@ -115,8 +114,8 @@ def main():
                 os._exit(0)
             status = os.waitpid(child, 0)[1]
             n = int.from_bytes(begun[:], 'little')
-            if status != 0 and n > 0:  # the last one took the process down
-                file.write(f'error\t{names[n - 1]}\t0\tdied of wait status {status}\n')
+            if status != 0 and n > 0:  # the last one crashed the process
+                file.write(f'error\t{names[n - 1]}\t0\tended the process with wait status {status}\n')
                 file.flush()
             names = names[n:] if status != 0 and n > 0 else []
 

@@ -1,8 +1,8 @@
 /*
- * faults DEVICE DEVICE send|write|read: three messages over a connection of type
- * RC, and what became of them. Prints the numbers of the queue pairs and waits
- * for a line on stdin; then posts, and prints the completions of the requester
- * and of the responder until there are no more.
+ * faults DEVICE DEVICE send|write|read: sends three messages over an RC connection and
+ * prints their completions. It prints the numbers of the queue pairs and waits for a
+ * line on stdin. Then it posts, and prints all completions of the requester and of the
+ * responder.
  */
 #include "pair.h"
 
@@ -19,8 +19,8 @@ static int failed(struct side *s)
 }
 
 /*
- * All completions of what was posted; or, of a responder that nothing went wrong
- * with, those that are there.
+ * Prints the completions of all posted requests or, for a responder without an error,
+ * those that have arrived.
  */
 static void report(struct side *s, const char *who, int all)
 {

@@ -1,5 +1,5 @@
 /*
- * Two queue pairs of type RC, on two devices, that are connected to each other.
+ * Two connected RC queue pairs on two devices.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -8,13 +8,13 @@
 #include <infiniband/verbs.h>
 
 enum {
-	MESSAGE = 1 << 20, /* bytes of each of the DEPTH places in a buffer */
+	MESSAGE = 1 << 20, /* bytes of each of a buffer's DEPTH slots */
 	DEPTH = 4,
-	ROCE_GID = 1, /* the index of the one that is an IPv4 address */
+	ROCE_GID = 1, /* the index of the IPv4 address's GID */
 	/*
-	 * 4.096 us << TIMEOUT. Where a program and both of its devices share a
-	 * processor with others, answers may take a while: 8 times this, and
-	 * four times more as devices are free to wait, has to be enough.
+	 * 4.096 us << TIMEOUT. If a program and both of its devices share a
+	 * processor with others, responses may take long. 8 times this has to
+	 * be enough, or up to four times more, as devices may wait longer.
 	 */
 	TIMEOUT = 11,
 };
@@ -100,7 +100,7 @@ static void connect_side(struct side *s, struct side *to)
 		die("RTS");
 }
 
-/* RDMA WRITEs have an immediate, and so take a receive like a SEND. */
+/* RDMA WRITEs have immediate data, so that they consume a receive as a SEND does. */
 static enum ibv_wr_opcode opcode(const char *name)
 {
 	if (!strcmp(name, "read"))

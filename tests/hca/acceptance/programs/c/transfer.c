@@ -1,13 +1,12 @@
 /*
- * transfer DEVICE DEVICE send|write|read MIB: moves data from one device to the
- * other over a connection of type RC, in messages of 1 MiB, and compares every
- * byte with what it has to be.
+ * transfer DEVICE DEVICE send|write|read MIB: transfers data from one device to the
+ * other over an RC connection, in messages of 1 MiB, and checks every byte.
  */
 #include <inttypes.h>
 #include <time.h>
 #include "pair.h"
 
-/* The words of message number n. Each differs from all others. */
+/* Word i of message n. Each word differs from all others. */
 static uint64_t word(uint64_t n, int i)
 {
 	return (n * (MESSAGE / 8) + i) * 0x9e3779b97f4a7c15u;
@@ -30,7 +29,7 @@ static void check(const uint64_t *b, uint64_t n)
 	}
 }
 
-/* Completions come in order: the next one is that of message n. */
+/* Completions come in order, so the next one must be that of message n. */
 static void wait_for(struct side *s, uint64_t n, const char *who)
 {
 	struct ibv_wc wc;
