@@ -6,17 +6,16 @@ import (
 	"unsafe"
 )
 
-// Why the unsafe code of this file holds: each function looks at the length
-// and the alignment of the slice first, so the pointer that it makes is one to
-// a whole, aligned word inside the slice, which the slice keeps alive. Where
-// the alignment is missing (a hostile address) no atomic access exists, and
-// plain bytes are read and written instead, as a real bus would tear them.
+// Why the unsafe code of this file holds: each function first checks the length and the
+// alignment of the slice. Therefore its pointer is to a whole, aligned word inside the
+// slice, which the slice keeps alive. At an unaligned (hostile) address no atomic access
+// is possible. There, plain bytes are read and written, as a real bus would tear them.
 
 func aligned(b []byte, n uintptr) bool {
 	return uintptr(unsafe.Pointer(&b[0]))&(n-1) == 0
 }
 
-// swap32 turns a word of this machine into a big-endian one, and back.
+// swap32 converts a word from the machine's byte order to big-endian, and back.
 func swap32(v uint32) uint32 {
 	var b [4]byte
 	binary.NativeEndian.PutUint32(b[:], v)
@@ -38,8 +37,8 @@ func Load32(b []byte) uint32 {
 	return swap32(atomic.LoadUint32((*uint32)(unsafe.Pointer(&b[0]))))
 }
 
-// Store32 writes v big-endian at the beginning of b, in one access. Whoever
-// reads v there also sees everything that was written before it.
+// Store32 writes v big-endian at the beginning of b, in one access. A reader that sees v
+// also sees everything that was written before it.
 func Store32(b []byte, v uint32) {
 	_ = b[3]
 	if !aligned(b, 4) {
@@ -58,9 +57,8 @@ func Load64(b []byte) uint64 {
 	return swap64(atomic.LoadUint64((*uint64)(unsafe.Pointer(&b[0]))))
 }
 
-// CompareAndSwap64 replaces the big-endian word at the beginning of b by v if
-// it is old, in one access, and reports whether it was. It panics if b is not
-// aligned to 8 bytes.
+// CompareAndSwap64 replaces the big-endian word at the beginning of b with v if it equals
+// old, in one access, and reports whether it did. It panics if b isn't aligned to 8 bytes.
 func CompareAndSwap64(b []byte, old, v uint64) bool {
 	_ = b[7]
 	if !aligned(b, 8) {
@@ -69,5 +67,5 @@ func CompareAndSwap64(b []byte, old, v uint64) bool {
 	return atomic.CompareAndSwapUint64((*uint64)(unsafe.Pointer(&b[0])), swap64(old), swap64(v))
 }
 
-// Aligned64 reports whether b begins with a word that CompareAndSwap64 takes.
+// Aligned64 reports whether b begins with a word that CompareAndSwap64 accepts.
 func Aligned64(b []byte) bool { return len(b) >= 8 && aligned(b, 8) }

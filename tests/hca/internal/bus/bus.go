@@ -1,30 +1,29 @@
-// Package bus is what a device sees of the machine it is plugged into: memory
-// that the machine's processors use at the same time.
+// Package bus gives a device access to the memory of its machine, which the machine's
+// processors use at the same time.
 //
-// Nothing here locks. Memory that is shared with processors is read and
-// written like a device does it: word by word, the word that hands over an
-// entry last and atomically (see Load32 and its fellows).
+// It has no locks. Memory that is shared with processors is accessed as devices do: word
+// by word. The word that passes the ownership of an entry is written last and atomically
+// (see Load32 and the like).
 package bus
 
 // Memory is the machine's memory as a device on its bus addresses it.
 type Memory interface {
 	// Bytes returns the memory [addr, addr+n). It returns nil if any of it
-	// is not RAM, or if it is not in one piece. A slice stays good until the
-	// machine takes that memory off the bus.
+	// isn't RAM, or if it isn't contiguous. The slice stays valid until the
+	// machine removes that memory from the bus.
 	Bytes(addr uint64, n int) []byte
 }
 
-// Buffer is a queue's memory: pages of 1<<Shift bytes each, the queue
-// beginning at Offset in the first of them.
+// Buffer is a queue's memory: pages of 1<<Shift bytes each. The queue begins at Offset in
+// the first page.
 type Buffer struct {
 	Shift  uint
 	Offset uint64
 	Pages  []uint64 // bus addresses
 }
 
-// Bytes returns n bytes of the queue from offset off. It returns nil where
-// that is outside of the buffer, crosses the end of a page (entries of queues
-// never do) or is not RAM.
+// Bytes returns n bytes of the queue from offset off. It returns nil if they are outside
+// of the buffer, cross the end of a page (queue entries never do) or aren't RAM.
 func (b *Buffer) Bytes(m Memory, off uint64, n int) []byte {
 	if b.Shift > 63 || n < 0 || off+b.Offset < off {
 		return nil
@@ -37,7 +36,7 @@ func (b *Buffer) Bytes(m Memory, off uint64, n int) []byte {
 	return m.Bytes(b.Pages[page]+in, n)
 }
 
-// RAM is a Memory of one piece, for tests of what sits on the bus.
+// RAM is a contiguous Memory, for tests of devices.
 type RAM struct {
 	Base uint64
 	Data []byte

@@ -18,7 +18,7 @@ const (
 	ResizeCQ          Kind = 5
 	RequesterError    Kind = 13
 	ResponderError    Kind = 14
-	Invalid           Kind = 15 // as software prepares entries
+	Invalid           Kind = 15 // software initializes entries with it
 )
 
 // Syndromes of error CQEs, MLX5_CQE_SYNDROME_*.
@@ -38,38 +38,38 @@ const (
 	SyndromeRemoteAborted  = 0x22
 )
 
-// Tagged is the bit of L4L3Type that VLAN counts.
+// Tagged is the bit of L4L3Type that says that VLAN is valid.
 const Tagged = 1
 
-// Completion is what a CQE says.
+// Completion has the contents of a CQE.
 type Completion struct {
 	Kind Kind
 	QPN  uint32
-	// UserIndex is what the driver finds the resource by, and goes to the
-	// CQE's srqn field: under CQE version 1 the user_index of the QP (of the
-	// SRQ for a receiver in an XRC domain or of a DCT); under version 0 the
-	// number of the SRQ that the receive WQE is from, else 0.
+	// UserIndex is the CQE's srqn field, which identifies the resource to the
+	// driver. In CQE version 1, it is the user_index of the QP, or of the SRQ
+	// for an XRC receiver or a DCT. In version 0, it is the number of the SRQ
+	// that the receive WQE is from, else 0.
 	UserIndex  uint32
 	WQEOpcode  uint8  // of a requester, MLX5_OPCODE_*
-	WQECounter uint16 // of the send WQE or the receive WQE, or the SRQ WQE's index
+	WQECounter uint16 // of the send or receive WQE, or the SRQ WQE's index
 	ByteCount  uint32
 	// Imm is the immediate data as the wire's big-endian word, the
-	// invalidated key, or the P_Key of what a GSI QP received.
+	// invalidated key, or the P_Key of a message to a GSI QP.
 	Imm uint32
-	// Solicited: a queue armed for solicited completions wants an event. It
-	// always does for errors.
+	// Solicited: the completion causes an event on a queue armed for solicited
+	// completions. Errors always do.
 	Solicited bool
 
 	// of a responder
 	RemoteQPN uint32
 	SLID      uint16
-	SL        uint8 // over RoCE which header was there, MLX5_CQE_ROCE_L3_HEADER_TYPE_*
+	SL        uint8 // over RoCE the kind of header, MLX5_CQE_ROCE_L3_HEADER_TYPE_*
 	PathBits  uint8
-	GRH       bool   // it is in the receive buffer
-	L4L3Type  uint8  // what headers a raw packet had; Tagged
+	GRH       bool   // the receive buffer has a GRH
+	L4L3Type  uint8  // a raw packet's headers; Tagged
 	VLAN      uint16 // the tag
 
-	// of a receive WQE that took a raw packet; FlowTag is in QPN's place then
+	// of a received raw packet; FlowTag replaces QPN
 	Packet   bool
 	FlowTag  uint32
 	RSSHash  uint32
@@ -77,20 +77,19 @@ type Completion struct {
 	HdsIPExt uint8 // CQE_L2_OK, CQE_L3_OK, CQE_L4_OK
 	Checksum uint16
 
-	// Inline is payload that the CQE carries instead of the WQE's buffers: at
-	// most 32 bytes, or in a CQE of 128 bytes at most 64. What a QP may ask
-	// for is its cs_req and cs_res.
+	// Inline is payload in the CQE instead of in the WQE's buffers: at most 32
+	// bytes, or 64 in a CQE of 128 bytes. A QP's cs_req and cs_res request it.
 	Inline []byte
 
-	// RealTime is how the timestamp is told: seconds and nanoseconds, not ticks.
+	// RealTime: the timestamp is in seconds and nanoseconds, not ticks.
 	RealTime bool
 
 	// of an error
 	Syndrome, VendorSyndrome uint8
 }
 
-// wants says whether the completion makes an event for a queue that is armed
-// for solicited ones.
+// wants reports whether the completion causes an event on a queue that is armed for
+// solicited completions.
 func (c *Completion) wants() bool {
 	return c.Solicited || c.Kind == RequesterError || c.Kind == ResponderError
 }
@@ -103,8 +102,8 @@ const (
 	formatCompressed = 3
 )
 
-// put writes the completion to an entry, whose last 64 bytes cqe is: the owner
-// bit last of all.
+// put writes the completion to an entry, whose last 64 bytes are cqe. It writes the owner
+// bit last.
 func (c *Completion) put(entry, cqe []byte, timestamp uint64, owner byte) {
 	format := byte(formatPlain)
 	var b [64]byte
@@ -121,7 +120,7 @@ func (c *Completion) put(entry, cqe []byte, timestamp uint64, owner byte) {
 	finish(cqe, &b, c, format, owner)
 }
 
-// finish writes b, completed by what is common to all formats.
+// finish writes b and the fields that all formats have.
 func finish(cqe []byte, b *[64]byte, c *Completion, format, owner byte) {
 	last := uint32(c.WQECounter)<<16 | uint32(c.Kind)<<4 | uint32(format)<<2 | uint32(owner)
 	if c.Solicited {
@@ -131,8 +130,7 @@ func finish(cqe []byte, b *[64]byte, c *Completion, format, owner byte) {
 	bus.Store32(cqe[60:], last)
 }
 
-// fields fills in struct mlx5_cqe64 or struct mlx5_err_cqe, but for the last
-// word.
+// fields fills in struct mlx5_cqe64 or struct mlx5_err_cqe, except for the last word.
 func (c *Completion) fields(b *[64]byte, timestamp uint64) {
 	be := binary.BigEndian
 	be.PutUint32(b[32:], c.UserIndex&indexMask)

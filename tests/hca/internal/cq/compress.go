@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Format is what each entry of a mini CQE array has beside the byte count,
+// Format says what each entry of a mini CQE array has besides the byte count,
 // MLX5_CQE_RES_FORMAT_*.
 type Format uint8
 
@@ -15,19 +15,19 @@ const (
 	FormatChecksumStride Format = 3 // and the WQE counter
 )
 
-// CompressMax is how many completions a compression session holds at most, and
-// CompressTimeout how long it holds the first of them: the capabilities
+// CompressMax is the maximum number of completions in a compression session, and
+// CompressTimeout is how long it may hold the first of them: the capabilities
 // cqe_compression_max_num and cqe_compression_timeout.
 const (
 	CompressMax     = 64
 	CompressTimeout = 16 * time.Microsecond
 )
 
-// miniArray is how many mini CQEs there are in the place of one CQE.
+// miniArray is the number of mini CQEs in an array, which replaces one CQE.
 const miniArray = 8
 
-// hold puts a completion into the compression session if it fits there. If it
-// does not the session is over.
+// hold adds a completion to the compression session if it fits. Otherwise the session
+// ends.
 func (q *CQ) hold(c *Completion, now time.Duration) bool {
 	if !q.c.Compress || q.c.Size != Size64 {
 		return false
@@ -47,8 +47,8 @@ func (q *CQ) hold(c *Completion, now time.Duration) bool {
 	return true
 }
 
-// follows says whether c differs from the session's first completion in
-// nothing but what a mini CQE tells of it.
+// follows reports whether c differs from the session's first completion only in the
+// fields of a mini CQE.
 func (q *CQ) follows(c *Completion) bool {
 	first, n := q.held[0], *c
 	if q.c.Format == FormatChecksumStride {
@@ -56,7 +56,7 @@ func (q *CQ) follows(c *Completion) bool {
 	} else {
 		n.WQECounter -= uint16(len(q.held))
 	}
-	// Of hash and checksum one is in the mini CQE; the other, nobody is told.
+	// A mini CQE has either the hash or the checksum. The other one is lost.
 	n.ByteCount, n.RSSHash, n.Checksum = first.ByteCount, first.RSSHash, first.Checksum
 	return len(c.Inline) == 0 && sameTitle(&first, &n)
 }
@@ -68,11 +68,10 @@ func sameTitle(a, b *Completion) bool {
 	return x == y && a.Kind == b.Kind && a.WQECounter == b.WQECounter && a.Solicited == b.Solicited
 }
 
-// Flush ends the session, which must not outlast the QP that it is of. It
-// writes a title, which is the first CQE with the number of completions as its
-// byte count, and in the slots after it arrays of mini CQEs: one right behind
-// the title, the others where the ninth, seventeenth... completion would have
-// been. The slots between are left as they are.
+// Flush ends the session, which must not outlive its QP. It writes a title: the first CQE
+// with the number of completions as its byte count. Arrays of mini CQEs follow: one right
+// after the title, the others in the slots of the ninth, seventeenth... completion. The
+// slots between them are not written.
 func (q *CQ) Flush(now time.Duration) {
 	n := uint32(len(q.held))
 	if n == 0 {

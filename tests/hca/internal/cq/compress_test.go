@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 )
 
-// receive is what a decompressed entry tells.
+// A receive has the fields of a decompressed entry.
 type receive struct {
 	qpn     uint32
 	counter uint16
@@ -16,8 +16,8 @@ type receive struct {
 	sum     uint16
 }
 
-// drain reads all entries as mlx5e_decompress_cqes_start and _cont of the
-// kernel's en_rx.c do, which keep the owner bits right in what they skip.
+// drain reads all entries as mlx5e_decompress_cqes_start and _cont in the kernel's
+// en_rx.c do. They also set the owner bits of the slots that they skip.
 func (h *host) drain(f Format) (got []receive, blocks int) {
 	for {
 		first := h.next
@@ -74,7 +74,7 @@ func TestCompression(t *testing.T) {
 				}
 				counter++
 				hash, sum := uint32(i)<<8, uint16(i)<<4
-				// What the mini CQEs have no room for is the first one's.
+				// Fields that a mini CQE doesn't have are the first completion's.
 				if f == FormatHash {
 					r.hash = hash
 				} else {
@@ -147,7 +147,7 @@ func TestSessionEnds(t *testing.T) {
 	}
 
 	h := newHost(t, 3, Config{Compress: true})
-	for i := range 8 { // as many as there is room for
+	for i := range 8 { // as many as fit
 		h.Post(&Completion{Kind: ResponderSend, WQECounter: uint16(i)}, 0)
 	}
 	h.Flush(0)
@@ -171,7 +171,7 @@ func TestSessionEnds(t *testing.T) {
 	}
 }
 
-// FuzzCQ lets a hostile consumer move its index and arm as it likes.
+// FuzzCQ has a hostile consumer move its index and arm the queue arbitrarily.
 func FuzzCQ(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 0x40, 0, 0, 0, 0x80, 0, 0, 1, 0xc0, 0, 0, 9}, true)
 	f.Fuzz(func(t *testing.T, ops []byte, compress bool) {

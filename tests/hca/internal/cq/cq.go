@@ -1,7 +1,6 @@
-// Package cq is a completion queue of the HCA: it writes completion queue
-// entries as struct mlx5_cqe64 of include/linux/mlx5/device.h lays them out,
-// and tells when an event is due. It has no clock: whoever calls it says what
-// time it is.
+// Package cq implements completion queues of the HCA. It writes completion queue entries
+// in the layout of struct mlx5_cqe64 in include/linux/mlx5/device.h, and reports when an
+// event is due. It has no clock of its own: its caller passes the time.
 package cq
 
 import (
@@ -12,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 )
 
-// Config is what CREATE_CQ says of a queue.
+// Config has the parameters of CREATE_CQ.
 type Config struct {
 	Number        uint32
 	Memory        bus.Memory
@@ -23,35 +22,35 @@ type Config struct {
 	IgnoreOverrun bool   // oi
 	Compress      bool   // cqe_comp_en, for CQEs of 64 bytes
 	Format        Format // mini_cqe_res_format
-	FromCQE       bool   // cq_period_mode: the period begins again with each CQE
+	FromCQE       bool   // cq_period_mode: each CQE restarts the period
 	Period        uint16 // microseconds
 	MaxCount      uint16
-	// Timestamp is the HCA's clock for CQEs, in its ticks or in real time (nil: 0).
+	// Timestamp returns the HCA's clock, in ticks or in real time. If nil, CQEs have 0.
 	Timestamp func(realTime bool) uint64
-	// Counts, of many queues, is added to. It may be nil.
+	// Counts may be shared by many queues. It may be nil.
 	Counts *Counts
 	// Event posts the queue's completion EQE.
 	Event func()
 	// Error posts MLX5_EVENT_TYPE_CQ_ERROR with the syndrome.
 	Error func(syndrome uint8)
-	// Violation takes what no driver may do and no status refuses. It may be nil.
+	// Violation reports errors of the driver that no status can report. It may be nil.
 	Violation func(error)
 }
 
 // Counts counts completions.
 type Counts struct {
 	Completions int // all of them
-	Blocks      int // that hold compressed ones
+	Blocks      int // blocks of compressed completions
 	Compressed  int
 }
 
-// Size is cqe_sz of the queue's context.
+// Size is the field cqe_sz of the queue's context.
 type Size uint8
 
 const (
 	Size64     Size = 0
 	Size128    Size = 1
-	Size128Pad Size = 2 // all 128 bytes are written even where 64 would do
+	Size128Pad Size = 2 // all 128 bytes are written, even if 64 are enough
 )
 
 func (s Size) bytes() uint64 {
@@ -61,7 +60,7 @@ func (s Size) bytes() uint64 {
 	return 128
 }
 
-// CQ is a completion queue. It is for one goroutine.
+// CQ is a completion queue. It is not safe for concurrent use.
 type CQ struct {
 	c        Config
 	producer uint32 // the index of the next entry, 24 bits
@@ -69,8 +68,8 @@ type CQ struct {
 	status   uint8
 
 	armed     armed
-	sn        int    // the sequence number that was armed with, or the last event answered; -1 at first
-	solicited uint32 // the index after the last entry that was solicited
+	sn        int    // the sequence number of the last arming or of the last event; -1 at first
+	solicited uint32 // the index after the last solicited entry
 	notified  uint32 // the producer index when the last event was posted
 	due       time.Duration
 
@@ -78,7 +77,7 @@ type CQ struct {
 	until time.Duration
 }
 
-// Status of a queue, as cqc.status has it, and syndromes of its error event.
+// Values of cqc.status, and syndromes of the error event.
 const (
 	StatusOK         = 0
 	StatusOverflow   = 9
@@ -88,9 +87,9 @@ const (
 	syndromeAccess  = 2
 )
 
-// ErrOutstanding refuses to resize to fewer entries than are not consumed
-// (MLX5_CMD_STAT_BAD_SIZE_OUTS_CQES_ERR), ErrStatus to resize a queue that is
-// in error (MLX5_CMD_STAT_BAD_RES_STATE_ERR).
+// Errors of Resize. ErrOutstanding: the new size is smaller than the number of unconsumed
+// entries (MLX5_CMD_STAT_BAD_SIZE_OUTS_CQES_ERR). ErrStatus: the queue is in error
+// (MLX5_CMD_STAT_BAD_RES_STATE_ERR).
 var (
 	ErrOutstanding = errors.New("more entries outstanding than the new size holds")
 	ErrStatus      = errors.New("CQ in error")
@@ -101,10 +100,10 @@ const indexMask = 1<<24 - 1
 // New returns an empty queue, not armed.
 func New(c Config) *CQ { return &CQ{c: c, sn: -1} }
 
-// Number is what the queue was created with.
+// Number returns the queue's number.
 func (q *CQ) Number() uint32 { return q.c.Number }
 
-// Post writes a completion. It keeps nothing of c, nor of c.Inline.
+// Post writes a completion. It doesn't retain c or c.Inline.
 func (q *CQ) Post(c *Completion, now time.Duration) {
 	if q.c.Counts != nil {
 		q.c.Counts.Completions++
@@ -133,9 +132,8 @@ func (q *CQ) write(c *Completion) {
 	q.producer = (q.producer + 1) & indexMask
 }
 
-// slot returns the memory of the i-th entry from the producer index on, whole
-// and its struct mlx5_cqe64 alone, if the queue has room for it. If not, the
-// queue is in error from now on.
+// slot returns the memory of the i-th entry from the producer index on: the whole entry
+// and its struct mlx5_cqe64. If the queue has no room for it, the queue goes to error.
 func (q *CQ) slot(i uint32) (entry, cqe []byte) {
 	if q.status != StatusOK {
 		return nil, nil
@@ -153,11 +151,11 @@ func (q *CQ) slot(i uint32) (entry, cqe []byte) {
 	return entry, entry[size-64:]
 }
 
-// owner is the owner bit of the i-th entry from the producer index on.
+// owner returns the owner bit of the i-th entry from the producer index on.
 func (q *CQ) owner(i uint32) byte { return byte((q.producer + i) >> q.c.LogSize & 1) }
 
-// free is how many entries there is room for. The doorbell record is read only
-// when what it said last is not enough.
+// free returns how many entries fit. It reads the doorbell record only if the last value
+// isn't enough.
 func (q *CQ) free() uint32 {
 	size := uint32(1) << q.c.LogSize
 	if n := (q.producer - q.consumer) & indexMask; n < size/2 {
@@ -167,7 +165,7 @@ func (q *CQ) free() uint32 {
 	return size - min(n, size)
 }
 
-// outstanding reads how many entries the consumer has not consumed.
+// outstanding reads the doorbell record and returns the number of unconsumed entries.
 func (q *CQ) outstanding() uint32 {
 	b := q.c.Memory.Bytes(q.c.DBR, 4)
 	if b == nil {
@@ -190,8 +188,8 @@ func (q *CQ) fail(status, syndrome uint8) {
 	}
 }
 
-// Tick does what is due by now: the end of a compression session, or a
-// moderated event. It returns when something will be due, or 0 if nothing will.
+// Tick does what is due: it ends a compression session, or posts a moderated event. It
+// returns the time of the next such action, or 0 if there is none.
 func (q *CQ) Tick(now time.Duration) (next time.Duration) {
 	if len(q.held) > 0 && now >= q.until {
 		q.Flush(now)
@@ -206,10 +204,10 @@ func (q *CQ) Tick(now time.Duration) (next time.Duration) {
 	return next
 }
 
-// Resize moves the queue to another buffer (MODIFY_CQ with
-// MLX5_CQ_OPMOD_RESIZE): a last entry of kind ResizeCQ in the old one says so.
-// The consumer takes what comes before that to the new one itself, each entry
-// one further on, since this one counted too.
+// Resize moves the queue to another buffer (MODIFY_CQ with MLX5_CQ_OPMOD_RESIZE). The
+// last entry in the old buffer has kind ResizeCQ. The consumer copies the entries before
+// it to the new buffer itself, each to the next slot, because the ResizeCQ entry counts
+// too.
 func (q *CQ) Resize(b bus.Buffer, logSize uint, s Size, now time.Duration) error {
 	q.Flush(now)
 	if q.status != StatusOK {
@@ -223,10 +221,10 @@ func (q *CQ) Resize(b bus.Buffer, logSize uint, s Size, now time.Duration) error
 	return nil
 }
 
-// IgnoreOverrun is MODIFY_CQ with MLX5_CQ_MODIFY_OVERRUN.
+// IgnoreOverrun implements MODIFY_CQ with MLX5_CQ_MODIFY_OVERRUN.
 func (q *CQ) IgnoreOverrun(on bool) { q.c.IgnoreOverrun = on }
 
-// State is the live part of the queue's context, for QUERY_CQ.
+// State has the fields of the queue's context that change, for QUERY_CQ.
 type State struct {
 	Status       uint8
 	ST           uint8 // 6 armed for solicited entries, 9 for any, 10 fired
@@ -236,7 +234,7 @@ type State struct {
 	LastSolicit  uint32
 }
 
-// State returns it.
+// State returns the current state.
 func (q *CQ) State() State {
 	st := map[armed]uint8{armedNot: 0xa, armedSolicited: 6, armedAny: 9}[q.armed]
 	return State{q.status, st, q.producer, q.consumer, q.notified, q.solicited}

@@ -27,7 +27,7 @@ type host struct {
 
 const dbr = 0x100
 
-// newHost makes a queue of 1<<log entries on pages in no order.
+// newHost creates a queue of 1<<log entries on pages in arbitrary order.
 func newHost(t *testing.T, log uint, c Config) *host {
 	t.Helper()
 	h := &host{t: t, mem: &bus.RAM{Data: make([]byte, 0x10000)}, log: log, size: int(c.Size.bytes())}
@@ -51,7 +51,7 @@ func (h *host) entry(i uint32) []byte {
 	return h.buf.Bytes(h.mem, uint64(int(i&(1<<h.log-1))*h.size), h.size)
 }
 
-// poll takes the next entry as get_sw_cqe of libmlx5 does, or nil.
+// poll returns the next entry, as get_sw_cqe of libmlx5 does, or nil.
 func (h *host) poll() []byte {
 	e := h.entry(h.next)
 	own := e[h.size-1]
@@ -65,7 +65,7 @@ func (h *host) poll() []byte {
 
 func (h *host) arm(sn, cmd uint32) { h.Arm(sn<<28|cmd<<24|h.next&indexMask, 0) }
 
-// at puts bytes at offsets into an otherwise zero CQE.
+// at returns a CQE with the bytes at their offsets, and zeros elsewhere.
 func at(fields map[int][]byte) []byte {
 	b := make([]byte, 64)
 	for off, v := range fields {

@@ -6,9 +6,9 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 )
 
-// What no healthy HCA does.
+// Actions of a hostile HCA.
 
-// Forge writes an entry that says what it likes. Only its owner bit is right.
+// Forge writes an arbitrary entry. Only its owner bit is right.
 func (q *CQ) Forge(cqe [64]byte, now time.Duration) {
 	q.Flush(now)
 	_, b := q.slot(0)
@@ -22,7 +22,7 @@ func (q *CQ) Forge(cqe [64]byte, now time.Duration) {
 	q.notify(1, true, now)
 }
 
-// Scribble writes a byte somewhere in the ring.
+// Scribble writes a byte anywhere in the ring.
 func (q *CQ) Scribble(at uint64, value byte) {
 	size := q.c.Size.bytes() << q.c.LogSize
 	if b := q.c.Buffer.Bytes(q.c.Memory, at%size, 1); b != nil {

@@ -10,11 +10,10 @@ const (
 	armedAny
 )
 
-// Arm takes the arm doorbell's first word, as it was written at UAR offset
-// 0x20 (the second word says which queue): two bits of sequence number, the
-// command and the consumer index. Entries beyond that index make an event at
-// once. A sequence number that an event has answered is stale: the driver
-// counts it up with each event.
+// Arm handles the arm doorbell's first word, written at UAR offset 0x20: two bits of
+// sequence number, the command and the consumer index. (The second word has the queue's
+// number.) Entries beyond that index cause an event at once. A sequence number that
+// already caused an event is stale, because the driver increments it with each event.
 func (q *CQ) Arm(word uint32, now time.Duration) {
 	sn := int(word >> 28 & 3)
 	if q.armed == armedNot && sn == q.sn {
@@ -32,7 +31,7 @@ func (q *CQ) Arm(word uint32, now time.Duration) {
 	}
 }
 
-// beyond compares indexes, which wrap.
+// beyond reports whether index a is after b, modulo their width.
 func beyond(a, b uint32) bool {
 	d := (a - b) & indexMask
 	return d != 0 && d < 1<<23
@@ -68,10 +67,9 @@ func (q *CQ) fire() {
 	q.c.Event()
 }
 
-// Moderate changes the moderation (MODIFY_CQ with MLX5_CQ_MODIFY_PERIOD and
-// _COUNT): an event waits until there are count entries since the last one (0:
-// however many) or the first of them is period microseconds old. Without a
-// period nothing waits.
+// Moderate changes the moderation (MODIFY_CQ with MLX5_CQ_MODIFY_PERIOD and _COUNT). An
+// event waits until count entries follow the last event (0: no such limit), or until the
+// first of them is period microseconds old. Without a period, events don't wait.
 func (q *CQ) Moderate(period, count uint16) {
 	q.c.Period, q.c.MaxCount = period, count
 	if period == 0 && q.due != 0 {

@@ -1,10 +1,10 @@
-// Package eq is an event queue of the HCA: it writes event queue entries
-// (struct mlx5_eqe of include/linux/mlx5/device.h) and interrupts.
+// Package eq implements event queues of the HCA. It writes event queue entries (struct
+// mlx5_eqe in include/linux/mlx5/device.h) and raises interrupts.
 package eq
 
 import "github.com/goverbs/goverbs/tests/hca/internal/bus"
 
-// Config is what CREATE_EQ says of a queue.
+// Config has the parameters of CREATE_EQ.
 type Config struct {
 	Number  uint8
 	Memory  bus.Memory
@@ -14,17 +14,17 @@ type Config struct {
 	Interrupt func()
 }
 
-// EQ is an event queue. It is for one goroutine.
+// EQ is an event queue. It is not safe for concurrent use.
 type EQ struct {
 	c        Config
-	producer uint32 // of all entries ever written
-	consumer uint32 // the 24 bits that the driver tells
+	producer uint32 // counts all entries
+	consumer uint32 // the driver's index, 24 bits
 	armed    bool
 	status   uint8
-	waiting  []Event // what has no room yet
+	waiting  []Event // events without room in the queue
 }
 
-// Status of a queue, as eqc.status has it.
+// Values of eqc.status.
 const (
 	StatusOK         = 0
 	StatusWriteError = 9
@@ -40,13 +40,12 @@ const (
 // New returns an empty queue, not armed.
 func New(c Config) *EQ { return &EQ{c: c} }
 
-// Number is what the queue was created with.
+// Number returns the queue's number.
 func (q *EQ) Number() uint8 { return q.c.Number }
 
-// Post writes an event and interrupts if the queue is armed. While the queue
-// is full events wait, since a completion event that got lost would leave its
-// CQ silent for ever; a driver that lets very many of them wait has lost the
-// queue, though, and its status says so.
+// Post writes an event, and raises an interrupt if the queue is armed. While the queue is
+// full, events wait, because a lost completion event would silence its CQ forever. If very
+// many events wait, the queue's status becomes an overflow.
 func (q *EQ) Post(e Event) {
 	if len(q.waiting) == maxWaiting {
 		q.status = StatusOverflow
@@ -72,7 +71,7 @@ func (q *EQ) write(e *Event) {
 	clear(b[:32])
 	b[1], b[3] = e.Type, e.Subtype
 	copy(b[32:60], e.Data[:])
-	bus.Store32(b[60:], q.producer>>q.c.LogSize&1) // the owner, and before it what the driver ignores
+	bus.Store32(b[60:], q.producer>>q.c.LogSize&1) // the owner bit; the driver ignores the bits above it
 	q.producer++
 }
 
@@ -83,8 +82,8 @@ func (q *EQ) notify() {
 	}
 }
 
-// Doorbell is the driver's write to the queue's UAR: at 0x40 (arm) or at 0x48.
-// Arming a queue that holds entries beyond consumer interrupts at once.
+// Doorbell handles the driver's write to the queue's UAR: at 0x40 (arm) or at 0x48.
+// Arming a queue that has entries beyond consumer raises an interrupt at once.
 func (q *EQ) Doorbell(arm bool, consumer uint32) {
 	q.consumer = consumer & index
 	if arm {
@@ -99,14 +98,14 @@ func (q *EQ) Doorbell(arm bool, consumer uint32) {
 	q.notify()
 }
 
-// State is the live part of the queue's context, for QUERY_EQ.
+// State has the fields of the queue's context that change, for QUERY_EQ.
 type State struct {
 	Status             uint8
 	ST                 uint8 // MLX5_EQ_STATE_ARMED or MLX5_EQ_STATE_FIRED
 	Producer, Consumer uint32
 }
 
-// State returns it.
+// State returns the current state.
 func (q *EQ) State() State {
 	s := State{Status: q.status, ST: 0xa, Producer: q.producer & index, Consumer: q.consumer}
 	if q.armed {

@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 )
 
-// queue is an EQ of 4 entries on two pages that are not neighbours.
+// queue returns an EQ of 4 entries on two pages that aren't adjacent.
 func queue(t *testing.T) (q *EQ, entry func(i int) []byte, interrupts *int) {
 	t.Helper()
 	mem := &bus.RAM{Base: 0x10000, Data: make([]byte, 0x4000)}
@@ -17,7 +17,7 @@ func queue(t *testing.T) (q *EQ, entry func(i int) []byte, interrupts *int) {
 	q = New(Config{Number: 3, Memory: mem, Buffer: b, LogSize: 2, Interrupt: func() { *n++ }})
 	entry = func(i int) []byte { return b.Bytes(mem, uint64(i)*64, 64) }
 	for i := range 4 {
-		entry(i)[63] = 1 // as the driver prepares it
+		entry(i)[63] = 1 // as the driver initializes it
 	}
 	return q, entry, n
 }
@@ -144,9 +144,9 @@ func TestEventData(t *testing.T) {
 	}
 }
 
-// FuzzDoorbell: whatever a driver tells of its consumer index, entries are written
-// in the order of the events, none over one that is not consumed, and there is
-// at most one interrupt for each time that the queue is armed.
+// FuzzDoorbell: whatever consumer index a driver writes, entries are written in the order
+// of the events, none overwrites an unconsumed one, and each arming causes at most one
+// interrupt.
 func FuzzDoorbell(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 0, 0, 0x81, 0, 0, 5})
 	f.Add([]byte("\x00\x00\x00\x00\x40\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x80\x00\x00\x02\x40\x00\x00\x04"))

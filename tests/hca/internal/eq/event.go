@@ -36,7 +36,7 @@ const (
 	PortReregister  = 9
 )
 
-// Resource is what a QP or SRQ event is about, MLX5_EVENT_QUEUE_TYPE_*.
+// Resource is the kind of resource of a QP or SRQ event, MLX5_EVENT_QUEUE_TYPE_*.
 type Resource uint8
 
 const (
@@ -46,21 +46,20 @@ const (
 	ResourceDCT Resource = 6
 )
 
-// Event is an entry of an event queue: its type, and the 28 bytes that say
-// what happened to whom.
+// Event is an entry of an event queue: its type, and 28 bytes with the details.
 type Event struct {
 	Type, Subtype uint8
 	Data          [28]byte
 }
 
-// Completion: there are new entries in an armed CQ.
+// Completion returns the event for new entries in an armed CQ.
 func Completion(cqn uint32) Event {
 	e := Event{Type: TypeCompletion}
 	binary.BigEndian.PutUint32(e.Data[24:], cqn)
 	return e
 }
 
-// QP is an event of a QP or of a part of it: TypeCommEst, TypeSQDrained,
+// QP returns an event of a QP or of one of its queues: TypeCommEst, TypeSQDrained,
 // TypeQPFatal, TypeQPRequest, TypeQPAccess, TypeLastWQE, TypePathMigrated.
 func QP(typ uint8, r Resource, qpn uint32) Event {
 	e := Event{Type: typ}
@@ -69,23 +68,22 @@ func QP(typ uint8, r Resource, qpn uint32) Event {
 	return e
 }
 
-// SRQ is an event of an SRQ, an XRC SRQ or an RMP: TypeSRQLimit or
-// TypeSRQError.
+// SRQ returns an event of an SRQ, an XRC SRQ or an RMP: TypeSRQLimit or TypeSRQError.
 func SRQ(typ uint8, srqn uint32) Event {
 	e := Event{Type: typ}
 	binary.BigEndian.PutUint32(e.Data[24:], srqn)
 	return e
 }
 
-// DCT is TypeDCTDrained or TypeDCTKey.
+// DCT returns an event of a DCT: TypeDCTDrained or TypeDCTKey.
 func DCT(typ uint8, dctn uint32) Event {
 	e := Event{Type: typ}
 	binary.BigEndian.PutUint32(e.Data[24:], dctn)
 	return e
 }
 
-// CQError says that a CQ takes no more entries: its syndrome is 1 for an
-// overrun, 2 for memory that it cannot write.
+// CQError returns the event for a CQ that went to error. The syndrome is 1 for an
+// overrun, 2 for memory that the HCA can't write.
 func CQError(cqn uint32, syndrome uint8) Event {
 	e := Event{Type: TypeCQError}
 	binary.BigEndian.PutUint32(e.Data[0:], cqn)
@@ -93,22 +91,22 @@ func CQError(cqn uint32, syndrome uint8) Event {
 	return e
 }
 
-// Port is a change of a port, 1 or 2, which the driver finds in the upper
-// half of a byte.
+// Port returns the event for a change of a port, 1 or 2, whose number is in the upper half
+// of a byte.
 func Port(subtype, port uint8) Event {
 	e := Event{Type: TypePortChange, Subtype: subtype}
 	e.Data[8] = port << 4
 	return e
 }
 
-// Command: the commands of the bits in vector are done.
+// Command returns the event for completed commands: those whose bits are set in vector.
 func Command(vector uint32) Event {
 	e := Event{Type: TypeCommand}
 	binary.BigEndian.PutUint32(e.Data[0:], vector)
 	return e
 }
 
-// PageRequest asks for pages, or if it is negative gives pages back.
+// PageRequest returns the event that requests pages or, if pages is negative, returns them.
 func PageRequest(function uint16, pages int32) Event {
 	e := Event{Type: TypePageRequest}
 	binary.BigEndian.PutUint16(e.Data[2:], function)
@@ -122,8 +120,8 @@ const (
 	PageFaultRDMA = 1
 )
 
-// PageFaultAt says that a WQE's memory is not there: of the kind
-// MLX5_WQE_PF_TYPE_*, in queue wq. The token comes back when it is.
+// PageFaultAt returns the event for a page fault on a WQE's memory, of kind
+// MLX5_WQE_PF_TYPE_*, in queue wq. The driver returns the token when it has resolved it.
 func PageFaultAt(kind uint8, wq uint32, index uint16, token uint32) Event {
 	e := Event{Type: TypePageFault, Subtype: PageFaultWQE}
 	binary.BigEndian.PutUint16(e.Data[6:], index)
@@ -132,8 +130,8 @@ func PageFaultAt(kind uint8, wq uint32, index uint16, token uint32) Event {
 	return e
 }
 
-// PageFaultIn says that memory which the other side wants is not there: n
-// bytes at va, in an operation over length bytes. The token has 24 bits.
+// PageFaultIn returns the event for a page fault on memory that the peer accesses: n bytes
+// at va, in an operation on length bytes. The token has 24 bits.
 func PageFaultIn(kind uint8, rkey uint32, va uint64, n uint16, length, token uint32) Event {
 	e := Event{Type: TypePageFault, Subtype: PageFaultRDMA}
 	binary.BigEndian.PutUint32(e.Data[4:], rkey)
@@ -144,8 +142,8 @@ func PageFaultIn(kind uint8, rkey uint32, va uint64, n uint16, length, token uin
 	return e
 }
 
-// General is an event of the device, MLX5_GENERAL_SUBTYPE_*.
+// General returns an event of the device, MLX5_GENERAL_SUBTYPE_*.
 func General(subtype uint8) Event { return Event{Type: TypeGeneral, Subtype: subtype} }
 
-// InternalError says that the device is broken.
+// InternalError returns the event for a fatal error of the device.
 func InternalError() Event { return Event{Type: TypeInternalError} }

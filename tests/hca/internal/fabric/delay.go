@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// pending is a packet on its way.
+// pending is a packet in flight.
 type pending struct {
 	to     *Port
 	p      *Packet
 	at     time.Duration
-	serial uint64 // keeps the order of what is due at the same time
+	serial uint64 // keeps the order of packets that are due at the same time
 }
 
-// delayed is a heap of packets by the time at which they arrive.
+// delayed is a heap of packets, ordered by their arrival time.
 type delayed struct {
 	q      []pending
 	serial uint64
@@ -36,8 +36,8 @@ func (d *delayed) Pop() any {
 	return x
 }
 
-// Deliver hands over the delayed packets that are due, and returns when the
-// next one is (0: none is on its way).
+// Deliver delivers the delayed packets that are due, and returns when the next one is due
+// (0 if there is none).
 func (f *Fabric) Deliver() (next time.Duration) {
 	for {
 		f.mu.Lock()

@@ -1,8 +1,7 @@
-// Package fabric is an InfiniBand subnet or an Ethernet segment in software:
-// ports, a switch between them, and faults as they are asked for.
+// Package fabric implements an InfiniBand subnet or an Ethernet segment in software: ports,
+// a switch between them, and injected faults.
 //
-// It never blocks: a packet is handed to the queue of whoever it is for, or it
-// is dropped.
+// It never blocks: a packet is put into its receiver's queue, or it is dropped.
 package fabric
 
 import (
@@ -16,44 +15,44 @@ import (
 // DefaultPrefix is the subnet prefix of link-local GIDs.
 const DefaultPrefix = 0xfe80000000000000
 
-// Config is what a fabric is made of.
+// Config has a fabric's parameters.
 type Config struct {
-	Seed   uint64 // of all that is random
+	Seed   uint64 // of all random choices
 	Prefix uint64 // the subnet's, 0 for DefaultPrefix
-	// Clock is the time of delays: real, or a test's.
+	// Clock returns the time, for delays: real time, or a test's.
 	Clock func() time.Duration
-	// Wake is called when a packet was delayed, so that someone calls
-	// Deliver in time. It may be nil.
+	// Wake is called after a packet is delayed. It must arrange that Deliver
+	// is called in time. It may be nil.
 	Wake func()
 }
 
-// Faults says what goes wrong with packets. Fractions are of 1.
+// Faults has the faults of packets. Fractions are of 1.
 type Faults struct {
 	Drop, Duplicate, Reorder float64
-	// Delay is how long every packet takes, Jitter what is added at random.
+	// Delay is the latency of every packet, Jitter the maximum random addition.
 	Delay, Jitter time.Duration
-	// Hook decides about one packet before anything else does, if not nil.
-	// It runs under the fabric's lock.
+	// Hook, if not nil, decides each packet's fate first. It runs under the
+	// fabric's lock.
 	Hook func(from *Port, p *Packet) Verdict
 }
 
-// Verdict is what a hook wants done with a packet.
+// Verdict is a hook's decision about a packet.
 type Verdict uint8
 
 const (
 	Pass      Verdict = iota
 	Drop              // lose it
 	Duplicate         // deliver it twice
-	Reorder           // deliver it after packets that come later
+	Reorder           // deliver it after later packets
 )
 
-// reorderDelay is how much later than others a reordered packet arrives.
+// reorderDelay is the additional delay of a reordered packet.
 const reorderDelay = 50 * time.Microsecond
 
-// Stats counts packets since the fabric was made.
+// Stats counts packets since the fabric was created.
 type Stats struct{ Sent, Delivered, Dropped, Duplicated, Reordered, Unroutable uint64 }
 
-// Fabric is a subnet. Its methods may be called from anywhere.
+// Fabric is a subnet. It is safe for concurrent use.
 type Fabric struct {
 	c       Config
 	mu      sync.Mutex
@@ -107,7 +106,7 @@ func (f *Fabric) detach(p *Port) {
 	delete(f.byGID, f.gid(p.c.GUID))
 }
 
-// SetFaults replaces what goes wrong from now on.
+// SetFaults replaces the faults.
 func (f *Fabric) SetFaults(x Faults) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

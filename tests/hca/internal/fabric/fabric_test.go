@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// subnet is a fabric of n ports that note what they receive.
+// subnet is a fabric of n ports that record the packets that they receive.
 type subnet struct {
 	*Fabric
 	now   time.Duration
@@ -41,7 +41,7 @@ func (s *subnet) send(from int, dlid uint16, dgid GID, data string) {
 	s.ports[from].Send(p)
 }
 
-// take returns who received what since the last call.
+// take returns what each port received since the last call.
 func (s *subnet) take() string {
 	r := fmt.Sprint(s.got)
 	for i := range s.got {
@@ -170,7 +170,7 @@ func TestSeedsRepeat(t *testing.T) {
 	}
 }
 
-// A receiver may send, and look at its port, from within Receive.
+// A receiver may send, and query its port, from within Receive.
 func TestReceiverSends(t *testing.T) {
 	f := New(Config{Clock: func() time.Duration { return 0 }})
 	var ports [2]*Port

@@ -5,31 +5,30 @@ import "sync"
 // GID addresses a port, or a multicast group.
 type GID [16]byte
 
-// Multicast reports whether the GID is that of a group: of IPv6, or of IPv4.
+// Multicast reports whether the GID is an IPv6 or IPv4 multicast group's.
 func (g GID) Multicast() bool {
 	address, ok := g.IPv4()
 	return g[0] == 0xff || ok && address[0]>>4 == 0xe
 }
 
-// MaxPacket is what a packet's data may have: an MTU of 4096 bytes and all the
-// headers from the BTH on, or an Ethernet frame.
+// MaxPacket is the maximum length of a packet's data: an MTU of 4096 bytes and all headers
+// from the BTH on, or an Ethernet frame.
 const MaxPacket = 4096 + 128
 
-// FirstMulticastLID is where the LIDs of groups begin. The last, 0xffff, is
-// the permissive one: whoever is at the other end of the link, which here is
-// the port itself. A packet to a group is routed by the GID in its GRH, which
-// it must have.
+// FirstMulticastLID is the first multicast LID. The last one, 0xffff, is the permissive
+// LID: it addresses the other end of the link, which here is the port itself. A packet to
+// a group must have a GRH, and is routed by its GID.
 const FirstMulticastLID = 0xc000
 
-// Packet is one packet on the wire. It has one owner at a time: who sends it
-// gives it away, and who gets it frees it.
+// Packet is one packet on the wire. It has one owner at a time: the sender passes it on,
+// and the receiver frees it.
 type Packet struct {
 	SLID, DLID uint16
 	SL         uint8
 	HasGRH     bool
 	GRH        [40]byte // as on the wire: source GID at 8, destination GID at 24
-	Ethernet   bool     // Data is an Ethernet frame, nothing else counts
-	RoCE       bool     // Link is the address, not the LIDs, and GRH is an IP header
+	Ethernet   bool     // Data is an Ethernet frame, and the other fields are unused
+	RoCE       bool     // Link has the addresses, not the LIDs, and GRH is an IP header
 	Link       Link
 	Data       []byte // from the base transport header on
 	buf        [MaxPacket]byte
@@ -45,7 +44,7 @@ func NewPacket() *Packet {
 	return p
 }
 
-// Free gives the packet back.
+// Free releases the packet.
 func (p *Packet) Free() { packets.Put(p) }
 
 // Clone copies a packet.
@@ -56,7 +55,7 @@ func (p *Packet) Clone() *Packet {
 	return c
 }
 
-// SGID is the source in the GRH.
+// SGID returns the source in the GRH.
 func (p *Packet) SGID() GID {
 	if p.IPv4() {
 		return mapped(p.GRH[OffsetIPv4+12 : OffsetIPv4+16])
@@ -64,7 +63,7 @@ func (p *Packet) SGID() GID {
 	return GID(p.GRH[8:24])
 }
 
-// DGID is the destination in the GRH.
+// DGID returns the destination in the GRH.
 func (p *Packet) DGID() GID {
 	if p.IPv4() {
 		return mapped(p.GRH[OffsetIPv4+16:])

@@ -1,38 +1,38 @@
 package fabric
 
-// PortConfig is what a port brings to the fabric.
+// PortConfig has a port's parameters.
 type PortConfig struct {
 	GUID uint64
-	// Receive takes a packet that arrived. It is called from anywhere, also
-	// from within Send, and must only put the packet into a queue.
+	// Receive receives a packet. It is called by any goroutine, also from
+	// within Send, and must only put the packet into a queue.
 	Receive func(*Packet)
 	// Changed is called after the port went up or down.
 	Changed func(up bool)
 }
 
-// Port is one port of one HCA. Its methods may be called from anywhere.
+// Port is one port of an HCA. It is safe for concurrent use.
 type Port struct {
 	f      *Fabric
 	c      PortConfig
 	lid    uint16
-	up     bool // plugged and enabled
-	plug   bool // the link could be up
-	enable bool // its HCA wants it to be
+	up     bool // plug && enable
+	plug   bool // the cable is plugged in
+	enable bool // its HCA enables it
 	groups map[GID]int
 	macs   []MAC
 }
 
-// LID is what the subnet's manager gave the port.
+// LID returns the port's LID, which the subnet assigned.
 func (p *Port) LID() uint16 {
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
 	return p.lid
 }
 
-// GID is the port's only one, its subnet's prefix and its GUID.
+// GID returns the port's only GID: its subnet's prefix and its GUID.
 func (p *Port) GID() GID { return p.f.gid(p.c.GUID) }
 
-// GUID is what the port came with.
+// GUID returns the port's GUID.
 func (p *Port) GUID() uint64 { return p.c.GUID }
 
 // Up reports whether the port's link is up.
@@ -42,11 +42,10 @@ func (p *Port) Up() bool {
 	return p.up
 }
 
-// SetUp plugs the port's link in, or out. A port that is down neither sends nor
-// receives.
+// SetUp plugs the port's cable in or out. A port that is down neither sends nor receives.
 func (p *Port) SetUp(up bool) { p.change(&p.plug, up) }
 
-// Enable is what the port's own HCA wants: a link that is disabled is down.
+// Enable is called by the port's HCA. A disabled port is down.
 func (p *Port) Enable(on bool) { p.change(&p.enable, on) }
 
 func (p *Port) change(what *bool, to bool) {
@@ -68,7 +67,7 @@ func (p *Port) Join(g GID) {
 	p.groups[g]++
 }
 
-// Leave undoes one Join.
+// Leave reverts one Join.
 func (p *Port) Leave(g GID) {
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
@@ -77,8 +76,8 @@ func (p *Port) Leave(g GID) {
 	}
 }
 
-// Detach takes the port off the fabric for good.
+// Detach removes the port from the fabric permanently.
 func (p *Port) Detach() { p.f.detach(p) }
 
-// Send gives a packet to the fabric.
+// Send passes a packet to the fabric, which owns it from then on.
 func (p *Port) Send(pk *Packet) { p.f.send(p, pk) }

@@ -12,32 +12,32 @@ type MAC [6]byte
 type Link struct {
 	Source, Dest MAC
 	Tagged       bool
-	Tag          uint16 // the VLAN's tag: the VLAN's number, and above it the priority
+	Tag          uint16 // the VLAN tag: the VLAN ID, and above it the priority
 }
 
-// VLAN is the number of the VLAN that a packet is in, and whether it is in one.
+// VLAN returns the packet's VLAN ID, and whether the packet is tagged.
 func (l *Link) VLAN() (number uint16, tagged bool) { return l.Tag & 0xfff, l.Tagged }
 
-// OffsetIPv4 is where an IPv4 header is in the place of a RoCE packet's GRH, after
-// zeros. One of IPv6 takes all of it.
+// OffsetIPv4 is the offset of an IPv4 header in a RoCE packet's GRH field, after zeros. An
+// IPv6 header fills the field.
 const OffsetIPv4 = 20
 
 // IPv4 reports whether the packet is RoCE over IPv4.
 func (p *Packet) IPv4() bool { return p.RoCE && p.GRH[0]>>4 != 6 }
 
-// IPv4 returns the IPv4 address that is mapped into the GID.
+// IPv4 returns the IPv4 address of an IPv4-mapped GID.
 func (g GID) IPv4() (address [4]byte, ok bool) {
 	return [4]byte(g[12:]), binary.BigEndian.Uint64(g[:]) == 0 && binary.BigEndian.Uint32(g[8:]) == 0xffff
 }
 
-// mapped is the GID of an IPv4 address.
+// mapped returns the IPv4-mapped GID of an address.
 func mapped(address []byte) (g GID) {
 	g[10], g[11] = 0xff, 0xff
 	copy(g[12:], address)
 	return g
 }
 
-// SetMACs says which unicast packets of RoCE are for the port.
+// SetMACs sets the addresses whose unicast RoCE packets the port receives.
 func (p *Port) SetMACs(all []MAC) {
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// send takes a packet through the switch. Receivers are called without the
-// lock, since what they do is not the fabric's to know.
+// send switches a packet. It calls receivers without the lock, because they may call the
+// fabric.
 func (f *Fabric) send(from *Port, p *Packet) {
 	f.mu.Lock()
 	f.stats.Sent++
@@ -51,8 +51,7 @@ func (f *Fabric) fan(from *Port, to []*Port, p *Packet) {
 	}
 }
 
-// put adds d to those that arrive at once, or to those that are delayed by
-// d.at from now on.
+// put adds d to the packets that arrive at once, or to those that are delayed, by d.at.
 func (f *Fabric) put(now []pending, d pending, wake bool) ([]pending, bool) {
 	if d.at == 0 {
 		f.stats.Delivered++
@@ -65,7 +64,7 @@ func (f *Fabric) put(now []pending, d pending, wake bool) ([]pending, bool) {
 	return now, true
 }
 
-// fate says how often a packet arrives, and after what delay.
+// fate returns how often a packet arrives, and after what delay.
 func (f *Fabric) fate(from *Port, p *Packet) (times int, after time.Duration) {
 	x, v := &f.faults, Pass
 	if x.Hook != nil {
@@ -88,7 +87,7 @@ func (f *Fabric) fate(from *Port, p *Packet) (times int, after time.Duration) {
 	return 1, after
 }
 
-// route appends the ports that p is for.
+// route appends p's destination ports.
 func (f *Fabric) route(to []*Port, from *Port, p *Packet) []*Port {
 	if !from.up {
 		return to
@@ -120,8 +119,8 @@ func (f *Fabric) route(to []*Port, from *Port, p *Packet) []*Port {
 	return to
 }
 
-// flood appends all ports but the one that an Ethernet frame comes from: which
-// of them take it is up to their HCAs.
+// flood appends all ports except the one that sent an Ethernet frame. The ports' HCAs
+// decide whether to accept it.
 func (f *Fabric) flood(to []*Port, from *Port) []*Port {
 	for _, q := range f.ports {
 		if q != from && q.up {

@@ -10,14 +10,14 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// binding says which field of a layout a variable stands for, both ways.
+// A binding maps a field of a layout to a variable, in both directions.
 type binding struct {
 	path     string
 	variable any // a pointer
 }
 
-// lowerMAC is the second of the two fields that an Ethernet address is, by the
-// first, which stands for both.
+// lowerMAC returns the second of the two fields of an Ethernet address. The path of the
+// first one stands for both.
 func lowerMAC(path string) string { return strings.TrimSuffix(path, "47_32") + "31_0" }
 
 // load sets the variables from the fields.

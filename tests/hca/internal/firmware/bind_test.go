@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// Each field of a context that drivers write goes to where the transport looks for it,
-// and to no other place: all of them have different values, as far as they are wide.
+// Each context field that drivers write reaches the transport's variable for it, and no
+// other. All fields have different values, as far as their widths allow.
 func TestQPContext(t *testing.T) {
 	v := ifc.Make("qpc")
 	for field, value := range map[string]uint64{
@@ -47,7 +47,7 @@ func TestQPContext(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("\n%+v, want\n%+v", got, want)
 	}
-	// Flags are of one width: each for itself.
+	// Flags all have one bit, so set one at a time.
 	for field, is := range map[string]func(c *transport.QPContext) *bool{
 		"wq_signature":             func(c *transport.QPContext) *bool { return &c.WQSignature },
 		"block_lb_mc":              func(c *transport.QPContext) *bool { return &c.BlockLBMC },

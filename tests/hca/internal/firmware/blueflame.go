@@ -8,66 +8,65 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// What is written to a UAR from uarSend on rings a send queue by its first 8
-// bytes; more of them are a copy of the WQE (BlueFlame), which is executed in the
-// place of what is in memory.
+// The first 8 bytes that are written to a UAR from uarSend on are a send queue's doorbell.
+// A longer write is a copy of the WQE (BlueFlame), which is executed instead of the WQE in
+// memory.
 //
-// A processor combines the stores that a copy is made of, and delivers them as one.
-// The bus here delivers each store by itself, so that they are put together
-// again. Nothing tells a doorbell from the beginning of a copy: of a queue whose
-// driver copies, both wait for what follows, but not for long. That too is as
-// with processors, who may at any time deliver what they have so far: then the
-// HCA rings by that, and takes the WQE from memory.
+// A processor combines the stores of a copy, and delivers them as one. The bus here
+// delivers each store separately, so this file reassembles them. A doorbell can't be told
+// from the beginning of a copy. If the queue's driver makes copies, both wait a short time
+// for more. Real processors too may deliver the combined bytes at any time. In that case,
+// the HCA uses them as a doorbell, and reads the WQE from memory.
 
-// Combining is what becomes of the stores that a copy is made of.
+// Combining says how the stores of a copy are delivered.
 type Combining uint8
 
 const (
 	Combined Combining = iota
-	// Separate stores of all copies but those of NOPs, by which drivers find out
+	// Separate stores, except for copies of NOPs, with which drivers detect
 	// whether stores are combined.
 	Separate
-	// Uncombined stores, so that drivers find that out.
+	// Uncombined stores, also of NOPs, so that drivers detect that.
 	Uncombined
 )
 
 const (
 	opcodeNOP = 0x00
-	// Each register is two buffers, which are used in turn.
+	// Each register has two buffers, which are used alternately.
 	bufferSize = 1 << logRegister / 2
-	// copyTime is how long the pieces of a copy may take, and nopTime that of a NOP,
-	// whose driver draws conclusions.
+	// copyTime limits the time between a copy's first and last piece, nopTime that
+	// of a NOP's copy, from which the driver draws conclusions.
 	copyTime = 200 * time.Microsecond
 	nopTime  = 10 * time.Millisecond
 )
 
-// Doorbells counts what was written to ring send queues.
+// Doorbells counts the writes to send doorbells.
 type Doorbells struct {
-	Plain    int    // doorbells, or beginnings of copies that came in pieces
-	Copies   int    // copies that came whole
-	Stray    int    // pieces of others
+	Plain    int    // doorbells, or beginnings of incomplete copies
+	Copies   int    // complete copies
+	Stray    int    // pieces of incomplete copies
 	Executed uint64 // WQEs executed from copies
 }
 
-// copies are those of which pieces have arrived, in the order in which they began.
+// copies has the incomplete copies, in the order in which they began.
 type copies struct {
 	open  []*partial
-	plain map[uint32]bool // queues whose drivers do not copy
+	plain map[uint32]bool // queues whose drivers make no copies
 	count Doorbells
 }
 
-// partial is such a copy.
+// partial is an incomplete copy.
 type partial struct {
 	uar, offset uint32 // of the buffer
 	data        [bufferSize]byte
 	have        uint32 // bit n: the n-th 8 bytes have arrived
-	want        int    // how many of 64 bytes are copied
+	want        int    // the copy's length in units of 64 bytes
 	until       time.Duration
 }
 
 func (p *partial) whole() bool { return bits.OnesCount32(p.have) >= p.want*8 }
 
-// put takes a piece.
+// put adds a piece.
 func (p *partial) put(at uint32, data []byte) {
 	const unit = 8
 	for i := at; i+unit <= at+uint32(len(data)) && i+unit <= bufferSize; i += unit {
@@ -76,7 +75,7 @@ func (p *partial) put(at uint32, data []byte) {
 	copy(p.data[at:], data)
 }
 
-// ring takes a write to the part of a UAR that rings send queues.
+// ring handles a write to the send doorbells of a UAR.
 func (h *HCA) ring(uar, offset uint32, data []byte) {
 	at, buffer := offset%bufferSize, offset&^(bufferSize-1)
 	if at != 0 || len(data) < 8 {
@@ -84,7 +83,7 @@ func (h *HCA) ring(uar, offset uint32, data []byte) {
 		return
 	}
 	qpn := transport.DoorbellQP(data)
-	// What this queue copies before is not going to be whole any more.
+	// Earlier copies of this queue will not be completed any more.
 	for _, p := range slices.Clone(h.copying.open) {
 		if p.uar == uar && p.offset == buffer || transport.DoorbellQP(p.data[:]) == qpn {
 			h.endCopy(p)
@@ -111,7 +110,7 @@ func (h *HCA) ring(uar, offset uint32, data []byte) {
 	}
 }
 
-// piece takes what is no beginning.
+// piece handles a write that isn't the beginning of a copy.
 func (h *HCA) piece(uar, buffer, at uint32, data []byte) {
 	for _, p := range h.copying.open {
 		if p.uar == uar && p.offset == buffer {
@@ -125,13 +124,12 @@ func (h *HCA) piece(uar, buffer, at uint32, data []byte) {
 	}
 	h.copying.count.Stray++
 	if h.c.Profile.Combining == Combined {
-		// Whose it is is not known. None of those that seem not to copy is worth
-		// a mistake.
+		// The piece's queue is unknown, so any queue may make copies.
 		clear(h.copying.plain)
 	}
 }
 
-// endCopy rings with what has arrived.
+// endCopy executes what has arrived of a copy.
 func (h *HCA) endCopy(p *partial) {
 	c := &h.copying
 	c.open = slices.DeleteFunc(c.open, func(o *partial) bool { return o == p })
@@ -141,7 +139,7 @@ func (h *HCA) endCopy(p *partial) {
 		return
 	}
 	c.count.Plain++
-	if p.have == 1 { // its first 8 bytes and no more
+	if p.have == 1 { // only its first 8 bytes
 		if c.plain == nil {
 			c.plain = map[uint32]bool{}
 		}
@@ -153,19 +151,19 @@ func (h *HCA) endCopy(p *partial) {
 // bell rings a send queue.
 func (h *HCA) bell(uar, offset uint32, data []byte) {
 	h.engine.Doorbell(uar, offset, data)
-	// A command that comes after a few short messages finds them sent.
+	// Send, so that a few short messages are sent before a later command.
 	h.engine.Run(h.c.Now(), burst)
 }
 
-// endCopies rings with all that has arrived: what comes next was done after that.
+// endCopies executes all that has arrived, before the driver's next action.
 func (h *HCA) endCopies() {
 	for len(h.copying.open) > 0 {
 		h.endCopy(h.copying.open[0])
 	}
 }
 
-// expireCopies ends those that take too long, and returns for how long there will
-// be no other.
+// expireCopies ends copies that take too long, and returns the time until the next one
+// expires.
 func (h *HCA) expireCopies(now time.Duration) (wait time.Duration) {
 	wait = time.Hour
 	for _, p := range slices.Clone(h.copying.open) {
@@ -178,7 +176,7 @@ func (h *HCA) expireCopies(now time.Duration) (wait time.Duration) {
 	return wait
 }
 
-// Doorbells counts what was written to ring send queues since the HCA was made.
+// Doorbells returns the counts of send doorbells since the HCA was created.
 func (h *HCA) Doorbells() Doorbells {
 	n := h.copying.count
 	n.Executed = h.engine.Copies()

@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
 )
 
-// flameQueue is a send queue that NOPs are copied to.
+// flameQueue is a send queue whose NOPs are copied to its doorbell.
 type flameQueue struct {
 	d        *driver
 	s        setup
@@ -40,11 +40,10 @@ func newFlameQueue(t *testing.T, c Combining) *flameQueue {
 	return q
 }
 
-// The opcode of a WQE that a send queue which is no QP's refuses, whatever else
-// it says.
+// The opcode of a WQE that a send queue without a QP refuses, whatever its contents.
 const refusedOpcode = 0x08
 
-// post writes a WQE of so many segments to the ring, which asks for a completion.
+// post writes a WQE with this many segments, which requests a completion, to the ring.
 func (q *flameQueue) post(index uint16, opcode byte, segments int) (wqe []byte) {
 	wqe = make([]byte, (segments*16+63)&^63)
 	binary.BigEndian.PutUint32(wqe, uint32(index)<<8|uint32(opcode))
@@ -59,7 +58,7 @@ func (q *flameQueue) post(index uint16, opcode byte, segments int) (wqe []byte) 
 	return wqe
 }
 
-// copy writes 8 bytes at a time, from and to as far as told.
+// copy writes the bytes [from, to) of a WQE, 8 at a time.
 func (q *flameQueue) copy(wqe []byte, from, to int) {
 	for i := from; i < to; i += 8 {
 		q.d.h.Write(q.register+uint64(i), wqe[i:i+8])
@@ -70,7 +69,7 @@ func (q *flameQueue) produced() int {
 	return int(q.d.do(0x402, set("cqn", q.s.cqn)).Get("cq_context.producer_counter"))
 }
 
-// The copy of a NOP counts, and not what the ring says it asks for.
+// The copy of a NOP is executed, not the WQE in the ring.
 func TestBlueFlameOfNOPs(t *testing.T) {
 	for c, want := range map[Combining]int{Combined: 1, Separate: 1, Uncombined: 0} {
 		q := newFlameQueue(t, c)
@@ -84,8 +83,7 @@ func TestBlueFlameOfNOPs(t *testing.T) {
 	}
 }
 
-// A copy is put together of its pieces, and executed: so it has to be what is in
-// the ring.
+// A copy is assembled from its pieces and executed. It must equal the WQE in the ring.
 func TestBlueFlame(t *testing.T) {
 	const blocks = 3
 	for _, damage := range []int{-1, 3, 16, 64, blocks*64 - 17} {
@@ -111,7 +109,7 @@ func TestBlueFlame(t *testing.T) {
 		}
 	}
 
-	// What is copied behind the WQE does not matter.
+	// Bytes after the WQE don't matter.
 	q := newFlameQueue(t, Combined)
 	wqe := q.post(0, refusedOpcode, 3)
 	wqe[48] ^= 1
@@ -121,7 +119,7 @@ func TestBlueFlame(t *testing.T) {
 	}
 }
 
-// Where pieces come by themselves, or too late, the ring counts.
+// If pieces arrive separately or too late, the WQE in the ring is executed.
 func TestBlueFlameInPieces(t *testing.T) {
 	q := newFlameQueue(t, Separate)
 	wqe := q.post(0, refusedOpcode, 4)
@@ -150,7 +148,7 @@ func TestBlueFlameInPieces(t *testing.T) {
 	}
 }
 
-// A queue whose driver does not copy is not kept waiting, until it does.
+// Doorbells of a queue whose driver makes no copies don't wait, until it makes one.
 func TestBlueFlameLearns(t *testing.T) {
 	q := newFlameQueue(t, Combined)
 	q.copy(q.post(0, opcodeNOP, 2), 0, 8)
@@ -161,7 +159,7 @@ func TestBlueFlameLearns(t *testing.T) {
 	q.d.settle()
 	bell := func(index uint16) {
 		wqe := q.post(index, opcodeNOP, 2)
-		wqe[3] = 0x0a // looks like something else: NOPs are waited for always
+		wqe[3] = 0x0a // another opcode, because copies of NOPs are always waited for
 		q.copy(wqe, 0, 8)
 	}
 	bell(1)
@@ -175,14 +173,14 @@ func TestBlueFlameLearns(t *testing.T) {
 	if n := q.d.h.Doorbells(); n != (Doorbells{Plain: 3, Stray: 7}) {
 		t.Errorf("%+v: after a copy, nothing is waited for", n)
 	}
-	q.produced() // a command finds the doorbell rung
+	q.produced() // a command executes the doorbell first
 	if n := q.d.h.Doorbells(); n.Plain != 4 {
 		t.Errorf("%+v after a command", n)
 	}
 }
 
-// A doorbell through a UAR that is not the object's does nothing but show that the
-// driver is wrong.
+// A doorbell through a UAR that isn't the object's has no effect, except that it is
+// reported as the driver's violation.
 func TestForeignUARs(t *testing.T) {
 	q := newFlameQueue(t, Uncombined)
 	d := q.d

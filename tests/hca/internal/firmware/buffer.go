@@ -6,9 +6,9 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 )
 
-// buffer makes a queue's memory of the list of pages at the end of an inbox:
-// size bytes that begin offset units of 1/64 of a page into the first. The low
-// bits of a page's address are flags.
+// buffer returns a queue's memory from the list of pages at the end of an inbox: size
+// bytes, from offset (in units of 1/64 of a page) in the first page. The low bits of a
+// page's address are flags.
 func buffer(pas []byte, size uint64, logPage uint, offset uint64) (bus.Buffer, Status) {
 	shift := logPage + logMinPage
 	if shift > 40 {

@@ -20,7 +20,7 @@ const (
 	logMaxUserMemory  = 16
 	maxCounters       = 256
 	firstUAR          = 16
-	logRegister       = 9 // of bytes, of a register for BlueFlame
+	logRegister       = 9 // of a BlueFlame register's size in bytes
 	maxSendWQE        = 1024
 	maxReceiveWQE     = 512
 )
@@ -55,13 +55,13 @@ const (
 	capLast      = 0x2a
 )
 
-// capabilities are what is, and what the driver could make of it.
+// capabilities has the current capabilities, and the maximum that the driver may set.
 type capabilities struct {
 	current, maximum map[uint16]ifc.View
 }
 
-// settable are the general capabilities that SET_HCA_CAP changes; what it says of
-// others is not looked at, as it is what the driver was told.
+// settable lists the general capabilities that SET_HCA_CAP changes. It ignores the others,
+// for which the driver writes the values that it has read.
 var settable = []string{
 	"pkey_table_size", "log_max_qp", "cmdif_checksum", "log_uar_page_sz",
 	"cache_line_128byte", "dct", "uar_4k", "num_vhca_ports",
@@ -100,7 +100,7 @@ const transportFaults = "transport_page_fault_scheme_cap."
 
 var promises = map[uint16]map[string]uint64{
 	capGeneral: {
-		// What can be made.
+		// Objects.
 		"log_max_eq": logMaxEQ, "log_max_eq_sz": logMaxEQSize, "log_max_pd": logMaxPD,
 		"log_max_xrcd": logMaxXRCD, "log_max_cq": logMaxCQ, "log_max_cq_sz": logMaxCQSize,
 		"log_max_qp": logMaxQP, "log_max_qp_sz": logMaxQPSize, "log_max_srq": logMaxSRQ,
@@ -118,7 +118,7 @@ var promises = map[uint16]map[string]uint64{
 		"atomic": 1, "compact_address_vector": 1, "sctr_data_cqe": 1,
 		"local_ca_ack_delay": 15, "stat_rate_support": 0,
 
-		// Commands from user space. What these may not do the driver knows.
+		// Commands from user space. The driver checks their permissions.
 		"log_max_uctx": logMaxUserContext, "log_max_umem": logMaxUserMemory,
 
 		// Ports.
@@ -141,7 +141,7 @@ var promises = map[uint16]map[string]uint64{
 		// A tick of the clock is a nanosecond.
 		"device_frequency_mhz": 1000, "device_frequency_khz": 1000000,
 	},
-	// On-demand paging, as far as page faults of the transport go.
+	// On-demand paging, for page faults of the transport only.
 	capODP: {
 		transportFaults + "rc_odp_caps.send": 1, transportFaults + "rc_odp_caps.receive": 1,
 		transportFaults + "rc_odp_caps.write": 1, transportFaults + "rc_odp_caps.read": 1,
@@ -163,7 +163,7 @@ const (
 	sniffTx       = "flow_table_properties_nic_transmit_sniffer."
 )
 
-// ethernetPromises are what a HCA with an Ethernet port has more, or other.
+// ethernetPromises has the capabilities that differ on an HCA with an Ethernet port.
 var ethernetPromises = map[uint16]map[string]uint64{
 	capGeneral: {
 		"port_type": 1, "ib_virt": 0, "eth_net_offloads": 1, "nic_flow_table": 1, "roce": 1,
@@ -177,8 +177,8 @@ var ethernetPromises = map[uint16]map[string]uint64{
 		"csum_cap": 1, "vlan_cap": 1, "max_lso_cap": logMaxLSO, "self_lb_en_modifiable": 1,
 		"rss_ind_tbl_cap": logMaxRQTSize, "wqe_inline_mode": 0,
 	},
-	// RoCE version 2 over both versions of IP. It cannot be turned off here: the
-	// driver is free not to use it.
+	// RoCE version 2 over both versions of IP. It can't be turned off here, but
+	// the driver needn't use it.
 	capRoCE: {
 		"roce_version": 1 << 2, "l3_type": 1<<1 | 1<<2, "roce_address_table_size": roceAddresses,
 		"r_roce_dest_udp_port": 4791, "r_roce_min_src_udp_port": 0xc000, "r_roce_max_src_udp_port": 0xffff,
@@ -222,7 +222,7 @@ func (h *HCA) queryCapabilities(in, out ifc.View) Status {
 	if kind > capLast || in.Flag("other_function") {
 		return BadParam
 	}
-	// Of the kinds that are left out nothing is promised.
+	// Kinds that are missing in the table have no capabilities.
 	copy(out.Data[min(16, len(out.Data)):], all[kind].Data)
 	return OK
 }
@@ -246,10 +246,10 @@ func (h *HCA) setCapabilities(in, out ifc.View) Status {
 		}
 		return OK
 	case capODP:
-		// What the driver may ask for is what is in force.
+		// The driver may only request the current values.
 		return OK
 	case capAtomic:
-		// The only mode is the one that is in force.
+		// The only mode is the current one.
 		if ifc.On("atomic_caps", body).Get("atomic_req_8B_endianness_mode") != h.caps.current[kind].Get("atomic_req_8B_endianness_mode") {
 			return BadParam
 		}

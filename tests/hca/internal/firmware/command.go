@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// phase is how far the driver has to be for a command.
+// phase is the initialization phase that a command needs.
 type phase uint8
 
 const (
@@ -16,10 +16,10 @@ const (
 	initialized       // since INIT_HCA
 )
 
-// command carries out one opcode: it reads in and fills out, whose status and
-// syndrome its caller sets.
+// command executes one opcode: it reads in and fills out. Its caller sets the status and
+// the syndrome in out.
 type command struct {
-	name    string // of the layouts, less _in and _out
+	name    string // of the layouts, without _in and _out
 	phase   phase
 	execute func(h *HCA, in, out ifc.View) Status
 }
@@ -140,7 +140,7 @@ var opcodes = map[uint16]command{
 	0xa0a: {"destroy_umem", initialized, (*HCA).destroyUserMemory},
 }
 
-// ethernet is a command that an HCA with an InfiniBand port does not have.
+// ethernet wraps a command that an HCA with an InfiniBand port doesn't have.
 func ethernet(execute func(h *HCA, in, out ifc.View) Status) func(h *HCA, in, out ifc.View) Status {
 	return func(h *HCA, in, out ifc.View) Status {
 		if !h.c.Ethernet {
@@ -150,7 +150,7 @@ func ethernet(execute func(h *HCA, in, out ifc.View) Status) func(h *HCA, in, ou
 	}
 }
 
-// boxes are the layouts of every command, looked up before the first is needed.
+// boxes has the layouts of every command, looked up before the first use.
 var boxes = func() map[uint16][2]*ifc.Layout {
 	all := map[uint16][2]*ifc.Layout{}
 	for opcode, c := range opcodes {
@@ -159,7 +159,7 @@ var boxes = func() map[uint16][2]*ifc.Layout {
 	return all
 }()
 
-// execute carries out the command in the inbox.
+// execute executes the command in the inbox.
 func (h *HCA) execute(in, out []byte) {
 	opcode := binary.BigEndian.Uint16(in)
 	status, syndrome := BadOp, uint32(0)

@@ -18,15 +18,15 @@ type completionQueue struct {
 	context []byte // as it was created and modified
 }
 
-// armCQ takes the two words of a CQ's doorbell.
+// armCQ handles the two words of a CQ's doorbell.
 func (h *HCA) armCQ(uar, word, cqn uint32) {
 	if q := h.cqs.items[cqn&0xffffff]; q != nil && h.through(uar, q.uar, "CQ", cqn&0xffffff) {
 		q.Arm(word, h.c.Now())
 	}
 }
 
-// tickCQs tells the CQs that wait for something what time it is, and returns for
-// how long none needs to be told again.
+// tickCQs calls Tick of the CQs that wait for something, and returns the time until the
+// next call is needed.
 func (h *HCA) tickCQs(now time.Duration) (wait time.Duration) {
 	wait = time.Hour
 	for q := range h.timedCQs {
@@ -37,8 +37,8 @@ func (h *HCA) tickCQs(now time.Duration) (wait time.Duration) {
 	return wait
 }
 
-// watch notes whether a CQ may wait for something: the end of a compression
-// session, or of a moderation period.
+// watch records whether a CQ may wait for the end of a compression session or of a
+// moderation period.
 func (h *HCA) watch(q *completionQueue) {
 	context := ifc.On("cqc", q.context)
 	delete(h.timedCQs, q)
@@ -106,7 +106,7 @@ func (h *HCA) createCQ(in, out ifc.View) Status {
 	return OK
 }
 
-// cqMemory finds a CQ's buffer and doorbell record: by pages, or in user memory.
+// cqMemory finds a CQ's buffer and doorbell record, on listed pages or in user memory.
 func (h *HCA) cqMemory(o *object, in ifc.View, size uint64) (b bus.Buffer, dbr uint64, status Status) {
 	const offset, id, recordID = 80, 88, 4 // the last in the context
 	context := in.Sub("cq_context")

@@ -6,8 +6,8 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
 )
 
-// A transport domain is what a frame is not received in that was sent from
-// there, unless a receiver asks for it.
+// A frame that is sent from a transport domain isn't received in the same domain, unless
+// a receiver requests loopback.
 func (h *HCA) allocDomain(in, out ifc.View) Status {
 	return alloc(&h.domains, out, "transport_domain")
 }
@@ -16,7 +16,7 @@ func (h *HCA) deallocDomain(in, out ifc.View) Status {
 	return dealloc(&h.domains, in.Get("transport_domain"))
 }
 
-// sendInterface is a TIS: what send queues have in common.
+// sendInterface is a TIS, the common settings of send queues.
 type sendInterface struct {
 	object
 	domain  uint32
@@ -43,8 +43,8 @@ func (h *HCA) createTIS(in, out ifc.View) Status {
 	return OK
 }
 
-// bonded tells whether a port of a bond can be asked for, of which there are some if
-// the profile says so. There never is a bond: they are all one.
+// bonded reports whether a command may name this port of a bond. Some profiles have ports
+// for bonding, but a bond never exists, so that all of them are the same port.
 func (h *HCA) bonded(port uint64) bool {
 	if !h.promised(capGeneral, "lag_tx_port_affinity") {
 		return port == 0
@@ -52,7 +52,7 @@ func (h *HCA) bonded(port uint64) bool {
 	return port <= h.caps.current[capGeneral].Get("num_lag_ports")
 }
 
-// modifyTIS is about bonding.
+// modifyTIS accepts only changes for bonding.
 func (h *HCA) modifyTIS(in, out ifc.View) Status {
 	t := h.tiss.items[uint32(in.Get("tisn"))]
 	if t == nil {

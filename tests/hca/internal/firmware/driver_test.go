@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
 )
 
-// driver is a small driver of an HCA, with memory of its own.
+// driver is a small driver of an HCA, with its own memory.
 type driver struct {
 	t       testing.TB
 	h       *HCA
@@ -20,7 +20,7 @@ type driver struct {
 	packets int   // that arrived
 	port    *fabric.Port
 
-	hostile    bool // violations are its business
+	hostile    bool // its violations are intended
 	violations []error
 }
 
@@ -31,7 +31,7 @@ const (
 
 func newDriver(t testing.TB) *driver { return newDriverOf(t, false) }
 
-// newDriverOf is one of an HCA with an Ethernet port, or an InfiniBand one.
+// newDriverOf returns a driver of an HCA with an Ethernet or an InfiniBand port.
 func newDriverOf(t testing.TB, ethernet bool) *driver { return newDriverAs(t, ethernet, Profiles[0]) }
 
 func newDriverAs(t testing.TB, ethernet bool, p Profile) *driver {
@@ -62,7 +62,7 @@ func (d *driver) violation(err error) {
 	}
 }
 
-// started is a driver that has come past INIT_HCA.
+// started returns a driver that has executed INIT_HCA.
 func started(t testing.TB) *driver { return startedOf(t, false) }
 
 func startedOf(t testing.TB, ethernet bool) *driver { return startedAs(t, ethernet, Profiles[0]) }
@@ -84,7 +84,7 @@ func startedAs(t testing.TB, ethernet bool, p Profile) *driver {
 	return d
 }
 
-// pages takes memory that is never given back.
+// pages allocates memory that is never freed.
 func (d *driver) pages(n int) uint64 {
 	at := d.free
 	d.free += uint64(n) * PageSize
@@ -108,8 +108,8 @@ func (d *driver) read(offset uint64) uint32 {
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// try has the firmware carry out a command, by its queue and mailboxes, with so
-// much more room in the boxes than their layouts have.
+// try makes the firmware execute a command through its queue and mailboxes. The boxes are
+// longer than their layouts by moreIn and moreOut bytes.
 func (d *driver) try(opcode uint16, moreIn, moreOut int, fill func(in ifc.View)) (out ifc.View, status Status) {
 	d.t.Helper()
 	in := ifc.View{Layout: ifc.Of(opcodes[opcode].name + "_in")}
@@ -123,7 +123,7 @@ func (d *driver) try(opcode uint16, moreIn, moreOut int, fill func(in ifc.View))
 	const token = 0x5a
 	before := d.free
 	defer func() { d.free = before }()
-	// mailboxes returns where a chain of them begins that holds data.
+	// mailboxes returns the address of a chain of mailboxes with the data.
 	mailboxes := func(data []byte) (first uint64) {
 		n := (len(data) + blockSize - 1) / blockSize
 		if n == 0 {
@@ -172,7 +172,7 @@ func (d *driver) try(opcode uint16, moreIn, moreOut int, fill func(in ifc.View))
 	return out, Status(out.Get("status"))
 }
 
-// doWith is a command that has to go well.
+// doWith executes a command that has to succeed.
 func (d *driver) doWith(opcode uint16, moreIn, moreOut int, fill func(in ifc.View)) ifc.View {
 	d.t.Helper()
 	out, status := d.try(opcode, moreIn, moreOut, fill)
@@ -187,7 +187,7 @@ func (d *driver) do(opcode uint16, fill func(in ifc.View)) ifc.View {
 	return d.doWith(opcode, 0, 0, fill)
 }
 
-// refused is a command that has to end with a status.
+// refused executes a command that has to fail with a status.
 func (d *driver) refused(want Status, opcode uint16, fill func(in ifc.View)) {
 	d.t.Helper()
 	if _, status := d.try(opcode, 0, 0, fill); status != want {
@@ -195,7 +195,7 @@ func (d *driver) refused(want Status, opcode uint16, fill func(in ifc.View)) {
 	}
 }
 
-// settle has the HCA do all that there is to do.
+// settle runs the HCA until it is idle.
 func (d *driver) settle() {
 	d.t.Helper()
 	for range 100000 {
@@ -203,7 +203,7 @@ func (d *driver) settle() {
 			return
 		}
 	}
-	d.t.Fatal("the HCA does not come to rest")
+	d.t.Fatal("the HCA doesn't become idle")
 }
 
 func set(pairs ...any) func(in ifc.View) {
@@ -214,7 +214,7 @@ func set(pairs ...any) func(in ifc.View) {
 	}
 }
 
-// createEQ makes an event queue of 16 entries for the types of events.
+// createEQ creates an event queue of 16 entries for the types of events.
 func (d *driver) createEQ(vector int, types ...int) (number int, ring []byte) {
 	d.t.Helper()
 	uar := d.do(0x802, nil).Get("uar")
@@ -237,7 +237,7 @@ func (d *driver) createEQ(vector int, types ...int) (number int, ring []byte) {
 	return number, ring
 }
 
-// createCQ makes a completion queue of 16 entries.
+// createCQ creates a completion queue of 16 entries.
 func (d *driver) createCQ(eqn int) (number int) {
 	d.t.Helper()
 	uar := d.do(0x802, nil).Get("uar")
@@ -252,7 +252,7 @@ func (d *driver) createCQ(eqn int) (number int) {
 	return int(out.Get("cqn"))
 }
 
-// setup is what queue pairs are made of.
+// setup has the objects that queue pairs need.
 type setup struct{ pd, cqn, uar, xrcd, eqn int }
 
 func (d *driver) setup() setup {
@@ -266,7 +266,7 @@ func (d *driver) setup() setup {
 	return s
 }
 
-// qp fills a CREATE_QP: 16 receive WQEs of 64 bytes and 16 blocks to send.
+// qp fills a CREATE_QP: 16 receive WQEs of 64 bytes and 16 send blocks.
 func (d *driver) qp(s setup, service int) func(in ifc.View) {
 	at := d.pages(2)
 	return func(in ifc.View) {

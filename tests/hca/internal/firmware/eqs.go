@@ -12,10 +12,10 @@ type eventQueue struct {
 	object
 	uar     uint32
 	context []byte    // as it was created
-	types   [4]uint64 // a bit for each type of event that goes here
+	types   [4]uint64 // a bit for each type of event that the queue gets
 }
 
-// listener returns the queue that events of a type go to, or nil.
+// listener returns the queue for events of a type, or nil.
 func (h *HCA) listener(typ uint8) *eventQueue {
 	for _, q := range h.eqs.items {
 		if q.types[typ/64]&(1<<(typ%64)) != 0 {
@@ -25,7 +25,7 @@ func (h *HCA) listener(typ uint8) *eventQueue {
 	return nil
 }
 
-// Post delivers an event that is not about the completions of one CQ.
+// Post delivers an event other than a completion event.
 func (h *HCA) Post(e eq.Event) {
 	if q := h.listener(e.Type); q != nil && !h.seg.fatal.Load() {
 		q.Post(e)

@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
 )
 
-// rawQP is what the driver makes for a queue pair of raw packets.
+// rawQP has the objects that the driver creates for a raw packet queue pair.
 type rawQP struct {
 	d                    *driver
 	sqn, rqn, tirn, tisn int
@@ -25,8 +25,8 @@ type rawQP struct {
 
 const rawSlot = 2048
 
-// raw makes one, in a transport domain, ready to send and to receive, with a
-// tag taken off frames if strip is set.
+// raw creates one in a transport domain, ready to send and to receive. If strip is set, it
+// strips VLAN tags.
 func (d *driver) raw(domain int, strip bool) *rawQP {
 	d.t.Helper()
 	s := d.setup()
@@ -83,13 +83,13 @@ func (d *driver) raw(domain int, strip bool) *rawQP {
 	return q
 }
 
-// send posts a frame, of which the first 18 bytes are inline, and runs the HCA.
+// send posts a frame whose first 18 bytes are inline, and runs the HCA.
 func (q *rawQP) send(frame []byte, checks byte) {
 	q.d.t.Helper()
 	q.sendInline(frame, checks, 18)
 }
 
-// sendInline is send with so much inline: 18 bytes, or nothing.
+// sendInline is like send with this many bytes inline: 18 or 0.
 func (q *rawQP) sendInline(frame []byte, checks byte, inline int) {
 	q.d.t.Helper()
 	at := q.d.pages(1)
@@ -125,8 +125,8 @@ func (q *rawQP) next() []byte {
 	return cqe
 }
 
-// flow makes a table with one entry, for frames to an address, which goes to a
-// destination; level is the table's, tag the entry's.
+// flow creates a table with one entry, which sends frames to an address to a destination.
+// level is the table's, tag the entry's.
 func (d *driver) flow(level int, to byte, kind, destination, tag, counter int) (table int) {
 	d.t.Helper()
 	table = int(d.do(0x930, set("flow_table_context.level", level, "flow_table_context.log_size", 4)).Get("table_id"))
@@ -160,7 +160,7 @@ func (d *driver) entry(table, group int, to byte, kind, destination, tag, counte
 	}
 }
 
-// sniffer makes a table of copies, with one entry, for all.
+// sniffer creates a sniffer table with one entry for all frames.
 func (d *driver) sniffer(kind uint64, tirn int) (table int) {
 	d.t.Helper()
 	table = int(d.do(0x930, set("table_type", int(kind))).Get("table_id"))
@@ -182,7 +182,7 @@ const (
 	toTIR   = 2
 )
 
-// someFrame is of IPv4 and UDP, without checksums, with a VLAN tag.
+// someFrame returns an IPv4 UDP frame without checksums, with a VLAN tag.
 func someFrame(to byte) []byte {
 	b := []byte{2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, 99, 0x81, 0, 0x61, 0x23, 8, 0}
 	b = append(b, 0x45, 0, 0, 48, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2)
@@ -193,8 +193,8 @@ func someFrame(to byte) []byte {
 	return b
 }
 
-// A frame goes from one queue pair to another through two flow tables, with
-// checksums that the HCA computes, and what is received is told of.
+// A frame goes from one queue pair to another through two flow tables. The HCA computes its
+// checksums, and the completion describes it.
 func TestRawPackets(t *testing.T) {
 	d := startedOf(t, true)
 	here, there := int(d.do(0x816, nil).Get("transport_domain")), int(d.do(0x816, nil).Get("transport_domain"))
@@ -230,13 +230,13 @@ func TestRawPackets(t *testing.T) {
 	if q := d.doWith(0x93b, 0, 16, set("flow_counter_id", counter)); binary.BigEndian.Uint64(q.Data[q.Size():]) != 1 {
 		t.Errorf("counter: % x", q.Data)
 	}
-	// The tag stays where the queue is told to leave it.
+	// The queue can be set to keep the tag.
 	d.do(0x909, set("rqn", b.rqn, "rq_state", sqReady, "ctx.state", sqReady, "modify_bitmask", modifyVSD, "ctx.vsd", 1))
 	a.send(f, 0)
 	if cqe := b.next(); cqe == nil || int(binary.BigEndian.Uint32(cqe[44:])) != len(f) || cqe[28]&4 != 4 || cqe[28]&2 != 0 {
 		t.Errorf("without checksums, with the tag: % x", cqe)
 	}
-	// Frames to nobody, and without a header inline.
+	// Frames without a receiver, and without an inline header.
 	a.send(someFrame(6), 0)
 	if cqe := b.next(); cqe != nil {
 		t.Errorf("a frame for nobody: % x", cqe)
@@ -244,8 +244,8 @@ func TestRawPackets(t *testing.T) {
 	a.next()
 	a.next()
 
-	// Loopback: not within a domain, unless it is asked for; not at all if the
-	// driver says so.
+	// Loopback works within a domain only on request, and not at all if the driver
+	// disables it.
 	for _, c := range []struct {
 		from             *rawQP
 		selfLB, disabled int
@@ -266,7 +266,7 @@ func TestRawPackets(t *testing.T) {
 		}
 	}
 
-	// Who sniffs gets a copy, whatever else becomes of a frame.
+	// A sniffer gets a copy of each frame, wherever else the frame goes.
 	sniffer := d.sniffer(tableSniffTx, b.tirn)
 	d.do(0x755, set("field_select.disable_uc_local_lb", 1, "nic_vport_context.disable_uc_local_lb", 1))
 	a.send(f, 0)
@@ -284,7 +284,7 @@ func TestRawPackets(t *testing.T) {
 		})
 	}
 
-	// All of it goes in order, and not before it is let go of.
+	// Objects can be destroyed in order, but not while they are used.
 	d.refused(ResBusy, 0x902, set("tirn", b.tirn))
 	d.refused(ResBusy, 0x90a, set("rqn", b.rqn))
 	d.refused(ResBusy, 0x931, set("table_id", first))
@@ -369,7 +369,7 @@ func TestReceiveSideScaling(t *testing.T) {
 	}
 }
 
-// What the capabilities do not promise is refused, and so is what makes no sense.
+// Commands that exceed the capabilities, or that make no sense, are refused.
 func TestBadFlows(t *testing.T) {
 	d := startedOf(t, true)
 	q := d.raw(int(d.do(0x816, nil).Get("transport_domain")), false)
@@ -415,7 +415,7 @@ func TestBadFlows(t *testing.T) {
 	started(t).refused(BadOp, 0x900, nil) // of an InfiniBand port
 }
 
-// The driver's words about addresses come back, and the port obeys it.
+// The driver's address lists are read back as written, and the port follows its settings.
 func TestEthernetPort(t *testing.T) {
 	d := startedOf(t, true)
 	if q := d.do(0x754, nil); q.Bytes("nic_vport_context.permanent_address")[2] != 0 || q.Get("nic_vport_context.mtu") == 0 {

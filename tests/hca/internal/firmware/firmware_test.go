@@ -87,7 +87,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// What no capability promises has the status that says so.
+// A command that exceeds the capabilities is refused with the status for that.
 func TestRefusals(t *testing.T) {
 	d := started(t)
 	d.refused(BadParam, 0x100, set("op_mod", 0x7f<<1))
@@ -101,7 +101,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Every binding names a field, and is of a kind that load and store know.
+// Every binding names a field, and has a type that load and store support.
 func TestBindings(t *testing.T) {
 	var q transport.QPContext
 	var d transport.DCTContext

@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/steering"
 )
 
-// flow is what a flow table entry refers to.
+// flow has the objects that a flow table entry refers to.
 type flow struct {
 	object
 	action   uint64
@@ -17,7 +17,7 @@ type flow struct {
 	counters []*flowCounter
 }
 
-// What an entry does, and what a modification of it is about.
+// An entry's actions, and the fields that a modification changes.
 const (
 	actionDrop    = 1 << 1
 	actionForward = 1 << 2
@@ -31,8 +31,8 @@ const (
 
 const sizeDestination = 8
 
-// destinations reads the lists behind a flow's context: where the frames go,
-// then what counts them.
+// destinations reads the lists after a flow's context: the destinations of frames, then
+// the counters.
 func (h *HCA) destinations(f *flow, c ifc.View, from *flowTable) Status {
 	list := c.Bytes("destination")
 	take := func() ifc.View {
@@ -80,7 +80,7 @@ func (h *HCA) destinations(f *flow, c ifc.View, from *flowTable) Status {
 	return OK
 }
 
-// check tells whether a flow's action and lists belong together.
+// check checks that a flow's lists match its action.
 func (f *flow) check() Status {
 	forwards := len(f.tables)+len(f.tirs) > 0
 	switch {
@@ -94,8 +94,8 @@ func (f *flow) check() Status {
 	return OK
 }
 
-// hold notes what the flow refers to as in use, and returns what steering is to
-// know of it.
+// hold marks the objects that the flow refers to as used, and returns the flow's action
+// for package steering.
 func (h *HCA) hold(f *flow) steering.Action {
 	a := steering.Action{Tag: f.tag}
 	for _, t := range f.tables {
@@ -164,7 +164,7 @@ func (h *HCA) setFlow(in, out ifc.View) Status {
 	return OK
 }
 
-// keep takes over what a modification is not about.
+// keep copies the parts that a modification doesn't change.
 func (f *flow) keep(old *flow, mask uint64) {
 	if mask&modifyAction == 0 {
 		f.action = old.action

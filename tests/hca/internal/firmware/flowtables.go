@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/steering"
 )
 
-// flowTable is a flow table with what else depends on it.
+// flowTable is a flow table with the objects that depend on it.
 type flowTable struct {
 	object
 	*steering.Table
@@ -31,16 +31,16 @@ func steeringStatus(err error) Status {
 	return BadParam
 }
 
-// Types of tables: of frames that arrive, and of copies of those that arrive
-// from the wire or are sent.
+// Types of tables: for received frames, and for copies of frames that arrive from the wire
+// or are sent.
 const (
 	tableReceive = 0
 	tableSniffRx = 5
 	tableSniffTx = 6
 )
 
-// ownTables tells whether a command is about tables of this function and of a
-// type that there is.
+// ownTables reports whether a command is about tables of this function, of a supported
+// type.
 func ownTables(in ifc.View) bool {
 	if in.Flag("other_vport") || in.Flag("other_eswitch") {
 		return false
@@ -64,7 +64,7 @@ func (h *HCA) tableOf(in ifc.View) (*flowTable, Status) {
 	return t, OK
 }
 
-// missOf reads where a table sends what nothing in it matches.
+// missOf reads the table to which a table sends frames that no entry matches.
 func (h *HCA) missOf(c ifc.View, from *flowTable) (*flowTable, Status) {
 	const lose, forward = 0, 1
 	switch c.Get("table_miss_action") {
@@ -83,7 +83,7 @@ func (h *HCA) missOf(c ifc.View, from *flowTable) (*flowTable, Status) {
 	return nil, BadParam
 }
 
-// follows tells whether frames may go on from another table to t.
+// follows reports whether another table may send frames to t.
 func (t *flowTable) follows(from *flowTable) bool { return t.level > from.level && t.kind == from.kind }
 
 func (h *HCA) createFlowTable(in, out ifc.View) Status {
@@ -145,7 +145,7 @@ func (h *HCA) destroyFlowTable(in, out ifc.View) Status {
 		return ResBusy
 	}
 	if h.roots[t.kind] == t.Table {
-		delete(h.roots, t.kind) // as when the driver leaves
+		delete(h.roots, t.kind) // as when the driver unloads
 	}
 	t.release()
 	delete(h.tables.items, uint32(in.Get("table_id")))

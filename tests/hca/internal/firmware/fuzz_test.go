@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
 )
 
-// opcodesInOrder are all opcodes, always in the same order.
+// opcodesInOrder returns all opcodes, always in the same order.
 func opcodesInOrder() []uint16 {
 	var all []uint16
 	for opcode := range opcodes {
@@ -20,8 +20,8 @@ func opcodesInOrder() []uint16 {
 	return all
 }
 
-// hostile is a started driver with a few objects, so that numbers in an inbox
-// can hit something.
+// hostile returns a started driver with a few objects, so that numbers in an inbox can
+// name one.
 func hostile(t testing.TB) *driver {
 	d := started(t)
 	d.hostile = true
@@ -32,7 +32,7 @@ func hostile(t testing.TB) *driver {
 	return d
 }
 
-// hostileEthernet is the same with an Ethernet port, and what frames go through.
+// hostileEthernet is the same with an Ethernet port, and with objects for frames.
 func hostileEthernet(t testing.TB) *driver {
 	d := startedOf(t, true)
 	d.hostile = true
@@ -41,14 +41,13 @@ func hostileEthernet(t testing.TB) *driver {
 	return d
 }
 
-// statuses are all that there are.
+// statuses has all statuses.
 var statuses = []Status{
 	OK, BadOp, BadParam, BadSysState, BadRes, ResBusy, LimitErr, BadResState, BadIndex, NoRes, BadQPState, BadSize, BadInLen, BadOutLen,
 }
 
-// FuzzCommand carries out commands with inboxes as the fuzzer likes them: each
-// ends with a status, and what is refused has changed nothing and says nothing
-// else.
+// FuzzCommand executes commands with the fuzzer's inboxes. Each ends with a valid status.
+// A refused command has changed nothing, and its outbox has nothing besides the status.
 func FuzzCommand(f *testing.F) {
 	all := opcodesInOrder()
 	for i := range 2 * len(all) {
@@ -85,8 +84,8 @@ func FuzzCommand(f *testing.F) {
 	})
 }
 
-// Commands of likely nonsense, the same in every run: numbers small enough to
-// be somebody's, flags and sizes at random.
+// Commands with plausible nonsense, the same in every run: numbers small enough to name an
+// object, random flags and sizes.
 func TestNonsense(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	all := opcodesInOrder()
@@ -141,8 +140,7 @@ func TestNonsense(t *testing.T) {
 	}
 }
 
-// FuzzQueue gives the firmware entries of its queue, and mailboxes, as the
-// fuzzer likes them.
+// FuzzQueue gives the firmware the fuzzer's command queue entries and mailboxes.
 func FuzzQueue(f *testing.F) {
 	entry := make([]byte, 64)
 	entry[0], entry[7], entry[59], entry[63] = 7, 16, 16, 1
@@ -168,8 +166,8 @@ func FuzzQueue(f *testing.F) {
 	})
 }
 
-// writes are to BAR0, as FuzzWrite reads them from its input: for each an
-// offset, how many bytes, and these.
+// writes decodes FuzzWrite's input to writes to BAR0: an offset, a length and the bytes of
+// each.
 func writes(in []byte, each func(offset uint64, data []byte)) {
 	for len(in) >= 5 {
 		offset, n := uint64(binary.BigEndian.Uint32(in)), int(in[4])
@@ -180,8 +178,8 @@ func writes(in []byte, each func(offset uint64, data []byte)) {
 	}
 }
 
-// FuzzWrite has a guest write anything of any size anywhere in BAR0, to an HCA
-// with queues of all kinds, which obeys a driver that resets it afterwards.
+// FuzzWrite has a guest write anything of any size anywhere in BAR0 of an HCA with queues
+// of all kinds. Afterwards, a driver can still reset the HCA.
 func FuzzWrite(f *testing.F) {
 	word := func(offset uint32, data ...byte) []byte {
 		return append(append(binary.BigEndian.AppendUint32(nil, offset), byte(len(data))), data...)

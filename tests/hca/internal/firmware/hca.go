@@ -1,10 +1,9 @@
-// Package firmware is what of an HCA its driver talks to: the initialization
-// segment, the command queue, and the objects that commands make: queues, keys
-// and all the rest. What these objects do is the business of packages eq, cq,
-// mkey and transport.
+// Package firmware implements the driver's interface to an HCA: the initialization
+// segment, the command queue, and the objects that commands create, such as queues and
+// keys. Packages eq, cq, mkey and transport implement what these objects do.
 //
-// Commands follow mlx5_ifc.h. What the capabilities do not promise is refused
-// with the status that says so.
+// Commands follow mlx5_ifc.h. A command that exceeds the capabilities is refused with the
+// status for that.
 package firmware
 
 import (
@@ -22,31 +21,31 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// PageSize is that of a UAR.
+// PageSize is the size of a UAR.
 const PageSize = 4096
 
-// Config is what an HCA is made of.
+// Config has an HCA's parameters.
 type Config struct {
-	GUID      uint64 // of the node; the port's is its own
+	GUID      uint64 // of the node; the port has another
 	Memory    bus.Memory
 	Interrupt func(vector int)
 	Vectors   int
-	UARs      uint32               // in BAR0, counted in pages from its beginning
-	Now       func() time.Duration // since some beginning
+	UARs      uint32               // the size of BAR0 in pages
+	Now       func() time.Duration // since an arbitrary start
 	Port      *fabric.Port
 	Ethernet  bool // the port is not InfiniBand
 	Log       Log  // nil for none
-	// Violation takes what no driver may do and no status refuses: a test by whose
-	// driver it was done is to fail. It may be nil.
+	// Violation reports an error of the driver that no status can report. The
+	// driver's test must fail. It may be nil.
 	Violation func(error)
-	// Profile is what kind of HCA it is, by default the first of Profiles.
+	// Profile is the kind of HCA, by default the first of Profiles.
 	Profile Profile
-	// Hurry is by how much shorter queue pairs wait than they are told to, if more
-	// than 1: see package transport.
+	// Hurry, if more than 1, divides the timers of queue pairs: see package
+	// transport.
 	Hurry int
 }
 
-// HCA is an HCA's firmware. It is for one goroutine, except for Read.
+// HCA is an HCA's firmware. Only Read is safe for concurrent use.
 type HCA struct {
 	c    Config
 	seg  segment
@@ -54,7 +53,7 @@ type HCA struct {
 	keys *mkey.Table
 
 	enabled, initialized bool
-	pages                map[uint64]bool // that the driver gave
+	pages                map[uint64]bool // that the driver provided
 
 	description [nodeDescription]byte
 	capMask     uint64 // of the port
@@ -72,7 +71,7 @@ type HCA struct {
 
 	completions cq.Counts
 
-	hostile bool // it was asked to be
+	hostile bool // a request made it so
 	lies    []Lie
 
 	mkeys  map[uint32]*object // by index
@@ -84,7 +83,7 @@ type HCA struct {
 
 	// of an Ethernet port
 	mtu          uint64
-	disabled     bool // the driver wants the port down
+	disabled     bool // the driver disabled the port
 	vport        nicVport
 	rqs          map[uint32]*queuePair
 	domains      table[*object]
@@ -94,11 +93,11 @@ type HCA struct {
 	tables       table[*flowTable]
 	flowCounters table[*flowCounter]
 	flows        int
-	roots        map[uint64]*steering.Table // where frames begin, by the tables' type
+	roots        map[uint64]*steering.Table // the first tables for frames, by the tables' type
 	hits         []steering.Hit
 }
 
-// New returns an HCA as it is when power comes on.
+// New returns an HCA in its power-on state.
 func New(c Config) *HCA {
 	h := &HCA{c: c}
 	if c.Profile.Name == "" {
@@ -110,7 +109,7 @@ func New(c Config) *HCA {
 	return h
 }
 
-// Reset forgets everything, like power off and on.
+// Reset resets everything, like a power cycle.
 func (h *HCA) Reset() {
 	h.seg.reset()
 	h.hostile, h.lies = false, nil
@@ -124,11 +123,10 @@ func (h *HCA) Reset() {
 	h.clear()
 }
 
-// clear removes all the objects. Queue pairs leave their multicast groups, which
-// the fabric knows of.
+// clear removes all objects. Queue pairs also leave their multicast groups in the fabric.
 func (h *HCA) clear() {
 	for number := range h.qps {
-		_ = h.engine.DestroyQP(number) // there is no reason to refuse
+		_ = h.engine.DestroyQP(number) // can't fail
 	}
 	h.initialized = false
 	h.keys = mkey.New(h.c.Memory)
@@ -185,10 +183,10 @@ func (h *HCA) clear() {
 	h.engine = transport.New(c)
 }
 
-// promised tells whether a capability is in force.
+// promised reports whether a capability is set.
 func (h *HCA) promised(kind uint16, field string) bool { return h.caps.current[kind].Flag(field) }
 
-// Read answers a read of BAR0. Any goroutine may call it.
+// Read handles a read of BAR0. It is safe for concurrent use.
 func (h *HCA) Read(offset uint64, data []byte) {
 	if offset < segEnd {
 		h.seg.read(offset, data)
@@ -202,7 +200,7 @@ func (h *HCA) Read(offset uint64, data []byte) {
 	}
 }
 
-// Write takes a write to BAR0.
+// Write handles a write to BAR0.
 func (h *HCA) Write(offset uint64, data []byte) {
 	if h.seg.gone.Load() {
 		return
@@ -229,7 +227,7 @@ func (h *HCA) Write(offset uint64, data []byte) {
 	}
 }
 
-// Doorbells within a UAR's page.
+// Offsets of doorbells in a UAR.
 const (
 	uarArmCQ    = 0x20
 	uarArmEQ    = 0x40
@@ -257,8 +255,8 @@ func (h *HCA) doorbell(uar, offset uint32, data []byte) {
 	}
 }
 
-// through tells whether an object's doorbell came through the UAR that the object
-// was created with.
+// through reports whether an object's doorbell was written to the UAR that the object was
+// created with.
 func (h *HCA) through(uar, own uint32, what string, number uint32) bool {
 	if uar != own {
 		h.violation(fmt.Errorf("doorbell of %s %#x through UAR %#x: it was created with UAR %#x", what, number, uar, own))
@@ -266,7 +264,7 @@ func (h *HCA) through(uar, own uint32, what string, number uint32) bool {
 	return uar == own
 }
 
-// commands carries out the commands of the queue whose bits are set.
+// commands executes the commands of the queue whose bits are set.
 func (h *HCA) commands(bits uint32) {
 	h.endCopies()
 	for index := range 1 << logQueueSize {
@@ -277,7 +275,7 @@ func (h *HCA) commands(bits uint32) {
 		if memory == nil {
 			continue
 		}
-		// An event queue that this command makes does not hear of it.
+		// An event queue that this command creates doesn't get its event.
 		listener := h.listener(eq.TypeCommand)
 		status := h.entry(ifc.On("cmd_queue_entry", memory))
 		const statusWord = 60
@@ -289,7 +287,7 @@ func (h *HCA) commands(bits uint32) {
 	}
 }
 
-// entry carries out one command, and returns whether it could be delivered.
+// entry executes one command, and returns its delivery status.
 func (h *HCA) entry(entry ifc.View) uint8 {
 	const pciTransport = 7
 	if entry.Get("type") != pciTransport || !entry.Flag("ownership") {
@@ -308,7 +306,7 @@ func (h *HCA) entry(entry ifc.View) uint8 {
 	return scatter(h.c.Memory, entry, out)
 }
 
-// Receive takes a packet from the port.
+// Receive handles a packet from the port.
 func (h *HCA) Receive(p *fabric.Packet) {
 	if h.seg.fatal.Load() || h.seg.gone.Load() {
 		p.Free()
@@ -317,11 +315,11 @@ func (h *HCA) Receive(p *fabric.Packet) {
 	h.engine.Receive(1, p)
 }
 
-// burst is how many packets the HCA sends before it looks at what else there is.
+// burst is how many packets the HCA sends before it handles anything else.
 const burst = 32
 
-// Run does what is due and a bounded part of what there is to do. It tells
-// whether there is more, and if not, for how long there will be nothing.
+// Run does what is due, and a bounded part of the other work. It reports whether more work
+// is left and, if not, for how long there will be none.
 func (h *HCA) Run() (more bool, wait time.Duration) {
 	wait = time.Hour
 	if h.seg.fatal.Load() {
@@ -331,7 +329,7 @@ func (h *HCA) Run() (more bool, wait time.Duration) {
 	wait = h.expireCopies(now)
 	h.engine.Tick(now)
 	more = h.engine.Run(now, burst)
-	// What was sent just now may be waited for.
+	// The packets just sent may have started timers.
 	if next := h.engine.Next(); next > 0 {
 		wait = min(wait, max(next-now, 0))
 	}

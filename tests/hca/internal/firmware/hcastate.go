@@ -35,13 +35,13 @@ func (h *HCA) initHCA(in, out ifc.View) Status {
 	return OK
 }
 
-// teardownHCA ends everything that the driver left.
+// teardownHCA destroys everything that the driver left.
 func (h *HCA) teardownHCA(in, out ifc.View) Status {
 	h.clear()
 	return OK
 }
 
-// ISSI 1 is what gives SRQs the commands of RMPs and XRC SRQs.
+// ISSI 1 makes drivers use the commands of RMPs and XRC SRQs for SRQs.
 func (h *HCA) queryISSI(in, out ifc.View) Status {
 	out.Set("current_issi", 1)
 	out.Set("supported_issi_dw0", 1<<1)
@@ -55,7 +55,7 @@ func (h *HCA) setISSI(in, out ifc.View) Status {
 	return OK
 }
 
-// boardID is what ibv_devinfo calls so: 16 characters.
+// boardID is the board_id that ibv_devinfo prints, 16 characters.
 const boardID = "GOVERBS_HCA"
 
 func (h *HCA) queryAdapter(in, out ifc.View) Status {
@@ -64,8 +64,7 @@ func (h *HCA) queryAdapter(in, out ifc.View) Status {
 	return OK
 }
 
-// What the firmware asks of the driver's memory: so little that nothing but the
-// protocol matters.
+// The number of pages that the firmware requests: only a few, to exercise the protocol.
 const (
 	bootPages = 4
 	initPages = 12

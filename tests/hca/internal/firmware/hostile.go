@@ -10,26 +10,25 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// An HCA that is asked to can be hostile to programs: what follows is what no
-// healthy one does. It spares what the drivers believe: they take numbers of new
-// objects, and the queues of their own, at their word. From then on what drivers do
-// wrongly is no violation: they were fed nonsense.
+// On request, an HCA is hostile to programs, and does what no healthy HCA does. It doesn't
+// attack what the drivers trust: the numbers of new objects, and the drivers' own queues.
+// From then on, errors of drivers are no violations, because they got nonsense.
 
-// Lie is a wrong answer to a command, once.
+// Lie is a single wrong response to a command.
 type Lie struct {
 	Opcode uint16
 	N      int // the N-th of the opcode from now on
-	// Status refuses the command, which is not carried out. If it is OK the
-	// answer is at random, made of Seed.
+	// Status refuses the command, which is not executed. If it is OK, the
+	// response is random, generated from Seed.
 	Status   Status
 	Syndrome uint32
 	Seed     uint64
 }
 
-// Repent ends it: no lie is due any more. Programs that saw nonsense should be gone.
+// Repent makes the HCA honest again. Programs that got nonsense should have ended.
 func (h *HCA) Repent() { h.hostile, h.lies = false, nil }
 
-// queries are the commands whose answers may be anything.
+// queries lists the commands whose responses may be anything.
 var queries = []uint16{0x402, 0x50b, 0x702, 0x707, 0x713, 0x90f, 0x773}
 
 // Lie arms a lie.
@@ -47,7 +46,7 @@ func (h *HCA) Lie(l Lie) error {
 	return nil
 }
 
-// lie returns the lie that a command is to be answered with.
+// lie returns the lie that is due for a command.
 func (h *HCA) lie(opcode uint16) (due Lie, ok bool) {
 	h.lies = slices.DeleteFunc(h.lies, func(l Lie) bool { return l.N == 0 })
 	for i := range h.lies {
@@ -62,7 +61,7 @@ func (h *HCA) lie(opcode uint16) (due Lie, ok bool) {
 	return due, ok
 }
 
-// noise fills in what an answer says.
+// noise fills a response with random bytes.
 func (l *Lie) noise(out []byte) {
 	r := rand.New(rand.NewPCG(l.Seed, 0))
 	for i := min(8, len(out)); i < len(out); i++ {
@@ -70,8 +69,8 @@ func (l *Lie) noise(out []byte) {
 	}
 }
 
-// Forge writes a CQE of 64 bytes into the CQ that a QP sends to, or receives to, as
-// if it were one more completion. Only its owner bit is what it has to be.
+// Forge writes a CQE of 64 bytes into a QP's send or receive CQ, like one more completion.
+// Only its owner bit is right.
 func (h *HCA) Forge(qpn uint32, receive bool, cqe []byte) error {
 	_, q, err := h.victim(qpn, receive)
 	if err != nil {
@@ -84,8 +83,8 @@ func (h *HCA) Forge(qpn uint32, receive bool, cqe []byte) error {
 	return nil
 }
 
-// Tell posts an event about a QP (of a type of its own, or TypeCQError about the CQ
-// that it receives to), or about a number that is nobody's.
+// Tell posts an event of a QP, a TypeCQError of the QP's receive CQ, or an event with an
+// unused number.
 func (h *HCA) Tell(typ uint8, qpn uint32) error {
 	h.hostile = true
 	switch typ {
@@ -116,8 +115,8 @@ func (h *HCA) Tell(typ uint8, qpn uint32) error {
 	return nil
 }
 
-// Scribble writes n bytes at random to a QP's memory: its doorbell records, its
-// rings, or those of its CQs.
+// Scribble writes n random bytes to a QP's doorbell records or rings, or to the rings of
+// its CQs.
 func (h *HCA) Scribble(qpn uint32, where string, n int, seed uint64) error {
 	c, q, err := h.victim(qpn, where != "send cq")
 	if err != nil {
@@ -149,13 +148,13 @@ func (h *HCA) Scribble(qpn uint32, where string, n int, seed uint64) error {
 	return nil
 }
 
-// victim is a program's QP, and the CQ that it receives or sends to.
+// victim returns a program's QP, and its receive or send CQ.
 func (h *HCA) victim(qpn uint32, receive bool) (c transport.QPContext, q *completionQueue, err error) {
 	c, ok := h.engine.QueryQP(qpn)
 	if !ok || h.qps[qpn] == nil {
 		return c, nil, errors.New("no such QP")
 	}
-	// The drivers' own have no user index, and the keys of all memory.
+	// The drivers' own QPs have no user index, and the key to all memory.
 	if c.RLKey || c.Service == transport.QP0 || c.Service == transport.QP1 || c.Service == transport.RegUMR {
 		return c, nil, errors.New("the driver's own QP")
 	}
@@ -170,7 +169,7 @@ func (h *HCA) victim(qpn uint32, receive bool) (c transport.QPContext, q *comple
 	return c, q, nil
 }
 
-// violation passes on what no driver may do.
+// violation reports an error of the driver.
 func (h *HCA) violation(err error) {
 	if h.c.Violation != nil && !h.hostile {
 		h.c.Violation(err)

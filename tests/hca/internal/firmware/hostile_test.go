@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
 )
 
-// A hostile HCA answers once as it was told to, and spares the driver.
+// A hostile HCA lies once as requested, and doesn't attack the driver.
 func TestLies(t *testing.T) {
 	d := started(t)
 	s := d.setup()
@@ -73,7 +73,7 @@ func TestForgeries(t *testing.T) {
 			t.Errorf("entry %d is %x", i, got)
 		}
 	}
-	// The queue takes no more than it has room for.
+	// The queue accepts no more entries than fit.
 	if err := d.h.Forge(qpn, true, cqe); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestForgeries(t *testing.T) {
 	}
 }
 
-// Events come where the driver looks for them.
+// Events arrive in the driver's event queue.
 func TestTell(t *testing.T) {
 	d := started(t)
 	_, ring := d.createEQ(0, eq.TypeCQError, eq.TypeQPFatal)

@@ -6,8 +6,8 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
 )
 
-// madInterface answers a management datagram for this HCA, which has no agents:
-// nothing is supported, and the answer says so.
+// madInterface replies to a management datagram for this HCA. The HCA has no agents, so
+// the reply's status says that nothing is supported.
 func (h *HCA) madInterface(in, out ifc.View) Status {
 	request, answer := in.Bytes("mad"), out.Bytes("response_mad_packet")
 	if in.Get("port") > 1 {

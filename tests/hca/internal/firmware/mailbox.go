@@ -12,13 +12,13 @@ const (
 
 	// minBox has opcode and op_mod, or status and syndrome.
 	minBox = 8
-	// maxBox is far more than any command needs: the translations of the
-	// largest registration.
+	// maxBox is far more than any command needs. The largest inbox has the
+	// translations of the largest registration.
 	maxBox = 16 << 20
 )
 
-// gather reads an inbox of n bytes: the entry's own and those of the chain of
-// mailboxes at addr.
+// gather reads an inbox of n bytes: those in the entry, and those in the chain of mailboxes
+// at addr.
 func gather(m bus.Memory, entry ifc.View, n int) ([]byte, uint8) {
 	if n < minBox || n > maxBox {
 		return nil, deliveryInLength

@@ -7,16 +7,15 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
 )
 
-// nicVport is what the driver tells of its Ethernet addresses. Frames are
-// received by flow tables alone: of all this, only what it says of loopback and
-// of RoCE makes a difference.
+// nicVport has the driver's settings of its Ethernet addresses. Flow tables alone decide
+// which frames are received. Only the settings of loopback and RoCE have an effect.
 type nicVport struct {
 	context ifc.View
 	lists   [3][]byte // of unicast addresses, of multicast addresses, of VLANs
 }
 
-// address is what the port's first address is: the port's GUID, shortened as
-// Ethernet addresses are lengthened to make GUIDs.
+// address returns the port's first address. It is derived from the port's GUID, as the
+// inverse of the derivation of GUIDs from Ethernet addresses.
 func (h *HCA) address() (mac [6]byte) {
 	var guid [8]byte
 	binary.BigEndian.PutUint64(guid[:], h.c.Port.GUID())

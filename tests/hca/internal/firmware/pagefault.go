@@ -5,8 +5,8 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
 )
 
-// pageFault posts an event that PAGE_FAULT_RESUME answers, if the driver has a
-// queue for it.
+// pageFault posts an event that the driver answers with PAGE_FAULT_RESUME, if the driver
+// has a queue for it.
 func (h *HCA) pageFault(e eq.Event) bool {
 	q := h.listener(e.Type)
 	if q == nil || h.seg.fatal.Load() {

@@ -5,22 +5,22 @@ import (
 	"strings"
 )
 
-// A Profile is what an HCA is: which card, and what its firmware promises that
-// differs from the first profile's. It is for drivers to meet what they meet on
-// other cards, and in other places than a server's host.
+// A Profile is a kind of HCA: the card, and the differences of its firmware's capabilities
+// from the first profile's. Profiles confront drivers with other cards, and with other
+// environments than a server's host.
 type Profile struct {
 	Name  string
 	About string
 	// Device is the PCI device ID.
 	Device uint16
 	Major  uint16 // of the firmware's version
-	// Ethernet: the card has ports of Ethernet only.
+	// Ethernet: the card has Ethernet ports only.
 	Ethernet bool
-	// Capabilities differ, by kind and field of mlx5_ifc.h; of the kinds that only
-	// Ethernet ports have they count there alone.
+	// Capabilities that differ, by kind and field of mlx5_ifc.h. Kinds that only
+	// Ethernet ports have are ignored on others.
 	Capabilities map[uint16]map[string]uint64
 	Combining    Combining
-	GRHRequired  bool // by the port, for all that leaves it
+	GRHRequired  bool // the port requires a GRH in all packets that it sends
 }
 
 // Values of capabilities, as mlx5_ifc.h names them.
@@ -38,19 +38,19 @@ const (
 // 20 for ConnectX-6, 22 for ConnectX-6 Dx, 28 for ConnectX-7.
 //
 // Raw packets need their Ethernet header inline on ConnectX-4 and ConnectX-4 Lx (Linux
-// commit e3a19b53cbb0), and nothing from ConnectX-5 on, but for large sends (commit
+// commit e3a19b53cbb0). From ConnectX-5 on, only large sends need it (commit
 // a6f402e49901).
 //
-// ECE, timestamps in real time and LAG depend on firmware and its configuration as
-// much as on the card: a driver asks for them (ece_support, *_ts_format, lag_master
-// and num_lag_ports in mlx5_ifc.h). Here the younger two have them.
+// ECE, real-time timestamps and LAG depend on the firmware and its configuration as much
+// as on the card. A driver queries them (ece_support, *_ts_format, lag_master and
+// num_lag_ports in mlx5_ifc.h). Here, the two newest cards have them.
 var Profiles = []Profile{
 	{
 		Name: "connectx6", About: "ConnectX-6, the default",
 		Device: 0x101b, Major: 20,
 	},
 	{
-		Name: "connectx4lx", About: "ConnectX-4 Lx: Ethernet only, at least the Ethernet header of raw packets inline",
+		Name: "connectx4lx", About: "ConnectX-4 Lx: Ethernet only, raw packets need an inline Ethernet header",
 		Device: 0x1015, Major: 14, Ethernet: true,
 		Capabilities: map[uint16]map[string]uint64{
 			capGeneral:  {"cqe_128_always": 0, "relaxed_ordering_write": 0, "relaxed_ordering_write_umr": 0},
@@ -58,7 +58,7 @@ var Profiles = []Profile{
 		},
 	},
 	{
-		Name: "connectx5", About: "ConnectX-5: nothing of raw packets need be inline",
+		Name: "connectx5", About: "ConnectX-5: raw packets need no inline header",
 		Device: 0x1017, Major: 16,
 		Capabilities: map[uint16]map[string]uint64{
 			capEthernet: {"wqe_inline_mode": inlineNone},
@@ -75,27 +75,27 @@ var Profiles = []Profile{
 		Capabilities: modern,
 	},
 	{
-		// DUAL_PORT of one IB device, as drivers make of two functions (Linux,
-		// mlx5_ib_init_multiport_master); the other function is not there.
-		Name: "dualport", About: "connectx6dx whose other port is another function's",
+		// Drivers combine two functions to one IB device with two ports (Linux,
+		// mlx5_ib_init_multiport_master). The other function doesn't exist here.
+		Name: "dualport", About: "connectx6dx whose other port belongs to another function",
 		Device: 0x101d, Major: 22, Ethernet: true,
 		Capabilities: with(modern, capGeneral, map[string]uint64{"num_vhca_ports": 2, "native_port_num": 1}),
 	},
 	{
-		// Drivers find out with NOPs (Linux, mlx5_ib_test_wc) and report a
+		// Drivers detect that with NOPs (Linux, mlx5_ib_test_wc) and report a
 		// bf_reg_size of 0.
 		Name: "vf", About: "a virtual function in a guest whose stores to UARs are not combined",
 		Device: 0x101e, Major: 20, Combining: Uncombined,
 	},
 	{
-		// The size of a register stays: the driver lays out UARs by it (Linux,
-		// mlx5_core's map_offset).
+		// The size of a register stays, because the driver's layout of UARs depends
+		// on it (Linux, mlx5_core's map_offset).
 		Name: "nobf", About: "connectx6 without BlueFlame",
 		Device: 0x101b, Major: 20,
 		Capabilities: map[uint16]map[string]uint64{capGeneral: {"bf": 0}},
 	},
 	{
-		// What a processor combines it may deliver in pieces at any time (Intel SDM,
+		// A processor may deliver combined stores in pieces at any time (Intel SDM,
 		// volume 3, write combining: partial evictions of buffers).
 		Name: "pieces", About: "connectx6 behind a processor that delivers copies of WQEs in pieces",
 		Device: 0x101b, Major: 20, Combining: Separate,
@@ -116,23 +116,23 @@ var Profiles = []Profile{
 		}},
 	},
 	{
-		// Linux, mlx5_ib_alloc_ucontext: the lower of what user space and firmware
-		// have.
-		Name: "cqe0", About: "connectx6 with CQEs of version 0, which name QPs and SRQs by their numbers",
+		// Linux, mlx5_ib_alloc_ucontext: the minimum of user space's and the
+		// firmware's version.
+		Name: "cqe0", About: "connectx6 with CQEs of version 0, which identify QPs and SRQs by number",
 		Device: 0x101b, Major: 20,
 		Capabilities: map[uint16]map[string]uint64{capGeneral: {"cqe_version": 0}},
 	},
 	{
-		// REAL_TIME_CLOCK_ENABLE of firmware that has no other (Linux, get_ts_format:
-		// then MLX5_TIMESTAMP_FORMAT_DEFAULT is asked for).
-		Name: "realtime", About: "connectx7 whose timestamps are in real time only",
+		// REAL_TIME_CLOCK_ENABLE of firmware without another format (Linux,
+		// get_ts_format, requests MLX5_TIMESTAMP_FORMAT_DEFAULT then).
+		Name: "realtime", About: "connectx7 with real-time timestamps only",
 		Device: 0x1021, Major: 28,
 		Capabilities: with(with(modern, capGeneral, map[string]uint64{"sq_ts_format": stampsRealTime, "rq_ts_format": stampsRealTime}),
 			capRoCE, map[string]uint64{"qp_ts_format": stampsRealTime}),
 	},
 	{
-		// Linux, mlx5_eth_supported, wants some large send, and checksums.
-		Name: "tso64k", About: "connectx5 that cuts up messages of 64 KiB at most",
+		// Linux, mlx5_eth_supported, requires large sends and checksums.
+		Name: "tso64k", About: "connectx5 that segments messages of at most 64 KiB",
 		Device: 0x1017, Major: 16,
 		Capabilities: map[uint16]map[string]uint64{
 			capEthernet: {"wqe_inline_mode": inlineNone, "max_lso_cap": 16},
@@ -140,7 +140,7 @@ var Profiles = []Profile{
 	},
 }
 
-// modern is what came with ConnectX-6 Dx.
+// modern has the features that ConnectX-6 Dx introduced.
 var modern = map[uint16]map[string]uint64{
 	capGeneral: {
 		"ece_support": 1, "sq_ts_format": stampsBoth, "rq_ts_format": stampsBoth,

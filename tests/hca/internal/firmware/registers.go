@@ -2,8 +2,8 @@ package firmware
 
 import "github.com/goverbs/goverbs/tests/hca/internal/ifc"
 
-// register carries out an access to a register: on a write data is what the
-// driver says, on a read it begins as that and is filled.
+// register executes an access to a register. On a write, data has the driver's values. On
+// a read, data has the driver's request and is filled in.
 type register struct {
 	size   int
 	access func(h *HCA, data []byte, write bool) Status
@@ -96,8 +96,8 @@ func (h *HCA) ptys(data []byte, write bool) Status {
 	return OK
 }
 
-// paos tells whether the port is up, and by it the driver of an Ethernet port
-// says whether it is to be.
+// paos returns whether the port is up. The driver of an Ethernet port enables and disables
+// the port with it.
 func (h *HCA) paos(data []byte, write bool) Status {
 	v := ifc.On("paos_reg", data)
 	const up, down = 1, 2
@@ -123,7 +123,7 @@ func (h *HCA) paos(data []byte, write bool) Status {
 	return OK
 }
 
-// pfcc is flow control, which this port has none of.
+// pfcc is the register of flow control, which this port doesn't have.
 func (h *HCA) pfcc(data []byte, write bool) Status {
 	v := ifc.On("pfcc_reg", data)
 	if !h.c.Ethernet || !localPort(v) {
@@ -171,5 +171,5 @@ func (h *HCA) nodeDescription(data []byte, write bool) Status {
 	return OK
 }
 
-// hostEndianness is told, and makes no difference to this model.
+// hostEndianness is the driver's byte order, which doesn't matter to this model.
 func (h *HCA) hostEndianness(data []byte, write bool) Status { return OK }

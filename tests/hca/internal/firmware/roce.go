@@ -5,7 +5,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// What the driver says of a RoCE address.
+// Values of a RoCE address's fields.
 const (
 	roceVersion2 = 2
 

@@ -18,7 +18,7 @@ func address(index, kind int, gid fabric.GID, mac fabric.MAC) func(in ifc.View) 
 	}
 }
 
-// Addresses come back as they were set, and count once RoCE is enabled.
+// Addresses are read back as they were set, and take effect when RoCE is enabled.
 func TestRoCEAddresses(t *testing.T) {
 	d := startedOf(t, true)
 	caps := ifc.On("roce_cap", d.doWith(0x100, 0, 2048/8, set("op_mod", capRoCE<<1|1)).Data[16:])

@@ -7,10 +7,10 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// States of a receive queue of its own are numbered as those of a send queue.
+// A receive queue without a QP has the same state numbers as such a send queue.
 var rqStates = sqStates
 
-// createRQ makes a receive queue without a QP, for Ethernet frames.
+// createRQ creates a receive queue without a QP, for Ethernet frames.
 func (h *HCA) createRQ(in, out ifc.View) Status {
 	context := in.Sub("ctx")
 	wq := context.Sub("wq")
@@ -39,7 +39,7 @@ func (h *HCA) createRQ(in, out ifc.View) Status {
 	}
 	c.Buffer = b
 	completions := h.cqs.items[c.CQN]
-	// The drivers name no PD for a queue that they post nothing to.
+	// Drivers set no PD for a queue that they never post to.
 	pd := h.pds.items[c.PD]
 	if completions == nil || pd == nil && c.PD != 0 {
 		return BadRes
@@ -58,7 +58,7 @@ func (h *HCA) createRQ(in, out ifc.View) Status {
 	return OK
 }
 
-// What MODIFY_RQ may change besides the state.
+// Fields that MODIFY_RQ may change besides the state.
 const (
 	modifyVSD      = 1 << 1
 	modifyCounters = 1 << 3
@@ -76,7 +76,7 @@ func (h *HCA) modifyRQ(in, out ifc.View) Status {
 	case !fromOK || !toOK || mask&^(modifyVSD|modifyCounters) != 0:
 		return BadParam
 	}
-	// A queue that is ready may stay so, and be changed.
+	// A ready queue can be changed and stay ready.
 	if from != to || from == transport.Err {
 		if status := halfStatus(h.engine.ModifyRQ(number, from, to)); status != OK {
 			return status
@@ -93,7 +93,7 @@ func (h *HCA) modifyRQ(in, out ifc.View) Status {
 	return halfStatus(h.engine.ChangeRQ(number, now.StripVLAN, now.CounterSet))
 }
 
-// halfStatus is the status of commands for queues without a QP.
+// halfStatus returns the status for an error of commands for queues without a QP.
 func halfStatus(err error) Status {
 	if status := transportStatus(err); status != BadQPState {
 		return status

@@ -6,14 +6,14 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
 )
 
-// queueTable is an RQT: the receive queues that hashes choose among.
+// queueTable is an RQT: the receive queues among which a hash chooses.
 type queueTable struct {
 	object
 	max  uint64
 	rqns []uint32
 }
 
-// fill takes the queues that a context lists.
+// fill sets the queues that a context lists.
 func (h *HCA) fill(t *queueTable, c ifc.View) Status {
 	const receiveQueues = 0
 	n := c.Get("rqt_actual_size")
@@ -60,7 +60,7 @@ func (h *HCA) createRQT(in, out ifc.View) Status {
 	return OK
 }
 
-// listed returns a context with the list that follows it, to the end of the box.
+// listed returns a context together with the list after it, to the end of the box.
 func listed(v ifc.View, context string) ifc.View {
 	c := v.Sub(context)
 	from := min(v.Field(context).Offset/8, len(v.Data))

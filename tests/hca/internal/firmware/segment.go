@@ -34,15 +34,15 @@ const (
 	logQueueStride = 6
 )
 
-// States of the function that driver and firmware tell each other in the low
-// bits of the command queue's address.
+// States of the function, which driver and firmware exchange in the low bits of the
+// command queue's address.
 const (
 	nicFull     = 0
 	nicDisabled = 1
 	nicReset    = 7
 )
 
-// segment is what the initialization segment shows. Any goroutine may read it.
+// segment has the state of the initialization segment. Reading is safe for concurrent use.
 type segment struct {
 	queueHigh, queueLow atomic.Uint32
 	fatal               atomic.Bool // the health buffer declares an internal error
@@ -51,7 +51,7 @@ type segment struct {
 	major               uint16 // of the firmware's version
 }
 
-// read answers a read of any size and alignment.
+// read handles a read of any size and alignment.
 func (s *segment) read(offset uint64, data []byte) {
 	for i := range data {
 		var word [4]byte
@@ -108,8 +108,8 @@ func (s *segment) reset() {
 	s.fatal.Store(false)
 }
 
-// setQueueLow takes the driver's write: the low part of the queue's address and
-// the state that the driver wants.
+// setQueueLow handles the driver's write of the low part of the queue's address and of the
+// requested state.
 func (s *segment) setQueueLow(value uint32) {
 	s.queueLow.Store(value&^0xff | logQueueSize<<4 | logQueueStride)
 }

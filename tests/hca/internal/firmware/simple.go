@@ -2,7 +2,7 @@ package firmware
 
 import "github.com/goverbs/goverbs/tests/hca/internal/ifc"
 
-// Objects that are nothing but numbers for others to refer to.
+// Objects that have only a number, to which other objects refer.
 
 func alloc(t *table[*object], out ifc.View, field string) Status {
 	number, ok := t.add(&object{})
@@ -13,7 +13,7 @@ func alloc(t *table[*object], out ifc.View, field string) Status {
 	return OK
 }
 
-// dealloc destroys an object of any kind that is gone with its number.
+// dealloc destroys an object of a kind that needs no other cleanup.
 func dealloc[T interface{ base() *object }](t *table[T], number uint64) Status {
 	item, ok := t.items[uint32(number)]
 	if !ok {
@@ -37,7 +37,7 @@ func (h *HCA) deallocXRCD(in, out ifc.View) Status { return dealloc(&h.xrcds, in
 func (h *HCA) allocUAR(in, out ifc.View) Status   { return alloc(&h.uars, out, "uar") }
 func (h *HCA) deallocUAR(in, out ifc.View) Status { return dealloc(&h.uars, in.Get("uar")) }
 
-// A user context is who sends commands through the driver (DEVX).
+// A user context is a process that sends commands through the driver (DEVX).
 func (h *HCA) createUserContext(in, out ifc.View) Status { return alloc(&h.users, out, "uid") }
 func (h *HCA) destroyUserContext(in, out ifc.View) Status {
 	return dealloc(&h.users, in.Get("uid"))

@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// States of a send queue of its own.
+// States of a send queue without a QP.
 const (
 	sqReset = 0
 	sqReady = 1
@@ -19,11 +19,11 @@ var sqStates = map[uint64]transport.State{
 	sqReset: transport.Reset, sqReady: transport.RTS, sqError: transport.Err,
 }
 
-// logSendBlock is the logarithm of the unit that send queues are counted in.
+// logSendBlock is the logarithm of a send block's size.
 const logSendBlock = 6
 
-// createSQ makes a send queue without a QP, as drivers that try out write
-// combining do, and those that send Ethernet frames.
+// createSQ creates a send queue without a QP. Drivers use these to test write combining
+// and to send Ethernet frames.
 func (h *HCA) createSQ(in, out ifc.View) Status {
 	context := in.Sub("ctx")
 	wq := context.Sub("wq")
@@ -67,7 +67,7 @@ func (h *HCA) createSQ(in, out ifc.View) Status {
 			c.MinInline = frame.Min
 		}
 	}
-	// The drivers name no PD where no WQE will name memory.
+	// Drivers set no PD if no WQE will refer to memory.
 	if c.PD != 0 {
 		pd := h.pds.items[c.PD]
 		if pd == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// srqKind is by which commands a shared receive queue was made.
+// srqKind says which commands created a shared receive queue.
 type srqKind uint8
 
 const (
@@ -22,10 +22,10 @@ type sharedQueue struct {
 	context []byte // as it was created
 }
 
-// wqMinStride is the logarithm of the smallest WQE, which sizes are told by.
+// wqMinStride is the logarithm of the smallest WQE size, the unit of sizes.
 const wqMinStride = 4
 
-// addSRQ makes a shared receive queue, whose context in is kept for queries.
+// addSRQ creates a shared receive queue. It keeps the context in for queries.
 func (h *HCA) addSRQ(kind srqKind, c transport.SRQContext, in []byte, pas []byte, logPage, offset uint64) (uint32, Status) {
 	if c.LogSize > logMaxSRQSize {
 		return 0, LimitErr
@@ -82,8 +82,8 @@ func (h *HCA) armAny(kind srqKind, number uint32, lwm uint64) Status {
 	return transportStatus(h.engine.ArmSRQ(number, uint16(lwm)))
 }
 
-// live returns a queue's live context, after what it was created with has been
-// copied to out.
+// live copies the context that a queue was created with to out, and returns the queue's
+// current context.
 func (h *HCA) live(kind srqKind, number uint32, out ifc.View) (transport.SRQContext, Status) {
 	q := h.srqs[number]
 	c, ok := h.engine.QuerySRQ(number)
@@ -94,7 +94,7 @@ func (h *HCA) live(kind srqKind, number uint32, out ifc.View) (transport.SRQCont
 	return c, OK
 }
 
-// stateError is the state of a queue whose memory could not be read.
+// stateError is the state of a queue whose memory can't be read.
 const stateError = 0xf
 
 func (h *HCA) createSRQ(in, out ifc.View) Status {
@@ -124,7 +124,7 @@ func (h *HCA) querySRQ(in, out ifc.View) Status {
 	return status
 }
 
-// showSRQ writes the live part of an SRQ's or XRC SRQ's context.
+// showSRQ writes the changing fields of an SRQ's or XRC SRQ's context.
 func showSRQ(context ifc.View, c transport.SRQContext) {
 	context.Set("lwm", uint64(c.LWM))
 	context.Set("wqe_cnt", uint64(c.Available))

@@ -1,6 +1,6 @@
 package firmware
 
-// Status is what a command's outbox begins with, MLX5_CMD_STAT_*.
+// Status is the first field of a command's outbox, MLX5_CMD_STAT_*.
 type Status uint8
 
 // Statuses.
@@ -11,7 +11,7 @@ const (
 	BadSysState Status = 0x04 // not before INIT_HCA
 	BadRes      Status = 0x05 // no such resource, or of the wrong kind
 	ResBusy     Status = 0x06 // something else uses the resource
-	LimitErr    Status = 0x08 // beyond what the capabilities promise
+	LimitErr    Status = 0x08 // exceeds the capabilities
 	BadResState Status = 0x09
 	BadIndex    Status = 0x0a
 	NoRes       Status = 0x0f
@@ -21,7 +21,7 @@ const (
 	BadOutLen   Status = 0x51
 )
 
-// Delivery statuses: why a command was not carried out at all.
+// Delivery statuses: why a command was not executed at all.
 const (
 	deliveryOK         = 0x00
 	deliveryToken      = 0x02

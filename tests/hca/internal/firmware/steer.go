@@ -5,7 +5,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// steer finds the receive queues of a frame, by the flow tables.
+// steer finds the receive queues of a frame in the flow tables.
 func (h *HCA) steer(to []transport.Delivery, f transport.Frame) []transport.Delivery {
 	if len(f.Data) == 0 {
 		return to
@@ -32,7 +32,7 @@ func (h *HCA) steer(to []transport.Delivery, f transport.Frame) []transport.Deli
 	return to
 }
 
-// sniff finds who gets a copy.
+// sniff finds the receive queues that get a copy.
 func (h *HCA) sniff(to []transport.Delivery, kind uint64, f transport.Frame) []transport.Delivery {
 	root := h.roots[kind]
 	if root == nil {
@@ -47,7 +47,7 @@ func (h *HCA) sniff(to []transport.Delivery, kind uint64, f transport.Frame) []t
 	return to
 }
 
-// delivery is to which of its queues a receiver sends a frame.
+// delivery returns the queue to which a receiver sends a frame.
 func (t *receiver) delivery(hit steering.Hit, frame []byte) transport.Delivery {
 	d := transport.Delivery{RQN: t.rqn, Tag: hit.Tag}
 	if t.table != nil {

@@ -1,7 +1,6 @@
 package firmware
 
-// object is something that commands create. It can be destroyed when nothing
-// uses it.
+// object is an object that commands create. It can be destroyed when nothing uses it.
 type object struct {
 	users int
 	uses  []*object
@@ -25,8 +24,8 @@ func (o *object) release() {
 	o.uses = nil
 }
 
-// table holds the objects of one kind by their numbers. Numbers are used again
-// as late as possible, so that a stale one is noticed.
+// table has the objects of one kind by their numbers. Numbers are reused as late as
+// possible, so that a stale one is noticed.
 type table[T any] struct {
 	first, limit uint32
 	next         uint32

@@ -2,15 +2,15 @@ package firmware
 
 import "time"
 
-// Kinds of timestamps that a queue may ask for, MLX5_TIMESTAMP_FORMAT_*.
+// Kinds of timestamps that a queue may request, MLX5_TIMESTAMP_FORMAT_*.
 const (
-	formatFree     = 0 // ticks of a clock that runs freely
+	formatFree     = 0 // ticks of a free-running clock
 	formatDefault  = 1
 	formatRealTime = 2 // seconds and nanoseconds, 32 bits each
 )
 
-// stamps decides by what of a capability (sq_ts_format and its like) is promised
-// which timestamps a queue has that asks for a format.
+// stamps returns the kind of timestamps of a queue that requests a format, if the
+// capability (sq_ts_format and the like) allows it.
 func stamps(promised, format uint64) (realTime, ok bool) {
 	switch format {
 	case formatFree:
@@ -23,8 +23,7 @@ func stamps(promised, format uint64) (realTime, ok bool) {
 	return false, false
 }
 
-// timestamp reads the clock. Its real time begins when the HCA does: nobody sets
-// it.
+// timestamp reads the clock. Nothing sets its real time, which starts with the HCA.
 func (h *HCA) timestamp(realTime bool) uint64 {
 	now := h.c.Now()
 	if !realTime {

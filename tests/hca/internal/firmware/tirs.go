@@ -7,12 +7,12 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/steering"
 )
 
-// receiver is a TIR: a receive queue, or several by a hash.
+// receiver is a TIR: a receive queue, or several among which a hash chooses.
 type receiver struct {
 	object
 	context []byte // as it was created and modified
 	domain  uint32
-	selfLB  uint64 // of its own domain, too: selfUnicast, selfMulticast
+	selfLB  uint64 // receives from its own domain too: selfUnicast, selfMulticast
 	rqn     uint32 // if table is nil
 	table   *queueTable
 	hash    steering.Hash
@@ -64,7 +64,7 @@ func (h *HCA) createTIR(in, out ifc.View) Status {
 	return OK
 }
 
-// hashOf reads how a TIR chooses among its queues.
+// hashOf reads the hash with which a TIR chooses among its queues.
 func hashOf(c ifc.View) (steering.Hash, Status) {
 	s := c.Sub("rx_hash_field_selector_outer")
 	x := steering.Hash{

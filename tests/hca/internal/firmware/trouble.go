@@ -5,12 +5,12 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// Fail makes the HCA declare an internal error: it does nothing any more until
-// the driver resets it.
+// Fail makes the HCA report an internal error. It does nothing more until the driver
+// resets it.
 func (h *HCA) Fail() { h.seg.fatal.Store(true) }
 
-// Remove takes the HCA off the bus, or puts a new one there: reads find nothing
-// but ones, writes nobody.
+// Remove removes the HCA from the bus, or puts a new one there. Reads of a removed HCA
+// return all ones, and writes are lost.
 func (h *HCA) Remove(gone bool) {
 	h.Reset()
 	h.seg.gone.Store(gone)
@@ -19,10 +19,10 @@ func (h *HCA) Remove(gone bool) {
 // Inject arms a fault of one QP.
 func (h *HCA) Inject(qpn uint32, f transport.Fault) error { return h.engine.Inject(qpn, f) }
 
-// Completions counts those of all CQs since the HCA was made.
+// Completions returns the counts of all CQs since the HCA was created.
 func (h *HCA) Completions() cq.Counts { return h.completions }
 
-// Resources counts the objects that commands made, by kind.
+// Resources returns the numbers of objects by kind.
 func (h *HCA) Resources() map[string]int {
 	return map[string]int{
 		"pages": len(h.pages), "eq": len(h.eqs.items), "pd": len(h.pds.items),

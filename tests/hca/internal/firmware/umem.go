@@ -7,8 +7,8 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
 )
 
-// userMemory is what user space registered for the queues that it makes by
-// commands of its own (UMEM).
+// userMemory is memory that user space registered for queues that it creates with its own
+// commands (UMEM).
 type userMemory struct {
 	object
 	pages bus.Buffer
@@ -44,7 +44,7 @@ func (h *HCA) destroyUserMemory(in, out ifc.View) Status {
 	return dealloc(&h.umems, in.Get("umem_id"))
 }
 
-// userBuffer finds a queue's memory, for an object that uses it from now on.
+// userBuffer finds a queue's memory, and marks it as used by an object.
 func (h *HCA) userBuffer(o *object, id uint32, offset, size uint64) (bus.Buffer, Status) {
 	u := h.umems.items[id]
 	if u == nil {
@@ -59,8 +59,8 @@ func (h *HCA) userBuffer(o *object, id uint32, offset, size uint64) (bus.Buffer,
 	return b, OK
 }
 
-// hidden reads a word of an inbox that the kernel's header has no name for, since
-// only user space fills it in.
+// hidden reads a word of an inbox that has no name in the kernel's header, because only
+// user space sets it.
 func hidden(data []byte, at int) uint32 {
 	if at+4 > len(data) {
 		return 0
@@ -68,8 +68,8 @@ func hidden(data []byte, at int) uint32 {
 	return binary.BigEndian.Uint32(data[at:])
 }
 
-// doorbellRecord returns the bus address of a queue's doorbell record, which is
-// in user memory where a context says so.
+// doorbellRecord returns the bus address of a queue's doorbell record, which is in user
+// memory if the context says so.
 func (h *HCA) doorbellRecord(o *object, context ifc.View, id uint32) (uint64, Status) {
 	addr := context.Get("dbr_addr")
 	if !context.Flag("dbr_umem_valid") {

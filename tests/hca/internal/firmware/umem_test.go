@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
 )
 
-// A CQ whose entries and doorbell record lie in memory that user space
-// registered: 3 pages, from 0x100 in the first on.
+// A CQ whose entries and doorbell record are in memory that user space registered: 3
+// pages, from offset 0x100 in the first one.
 func TestUserMemory(t *testing.T) {
 	d := started(t)
 	eqn, _ := d.createEQ(1)

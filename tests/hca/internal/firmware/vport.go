@@ -38,7 +38,7 @@ func (h *HCA) portState() (port, link uint64) {
 	return portDown, linkPolling
 }
 
-// ownPort tells whether a query is about this function's only port.
+// ownPort reports whether a query is about this function's only port.
 func ownPort(in ifc.View) bool { return !in.Flag("other_vport") && in.Get("port_num") <= 1 }
 
 func (h *HCA) queryVportState(in, out ifc.View) Status {
@@ -71,8 +71,8 @@ func (h *HCA) queryVportContext(in, out ifc.View) Status {
 	return OK
 }
 
-// Capabilities of a port that the subnet manager gets to see. Agents in software
-// set some of them when they come and go.
+// Capabilities of a port that the subnet manager sees. Software agents set some of them
+// when they start and stop.
 const (
 	capSM               = 1 << 1
 	capSystemImageGUID  = 1 << 11

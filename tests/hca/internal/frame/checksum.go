@@ -14,7 +14,7 @@ func Sum(s uint32, b []byte) uint32 {
 	return s
 }
 
-// Fold makes a sum a checksum, not complemented.
+// Fold folds a sum to a checksum that isn't complemented.
 func Fold(s uint32) uint16 {
 	for s>>16 != 0 {
 		s = s&0xffff + s>>16
@@ -22,7 +22,7 @@ func Fold(s uint32) uint16 {
 	return uint16(s)
 }
 
-// pseudo is the sum of what TCP and UDP checksums cover beyond themselves.
+// pseudo returns the sum of the pseudo-header of TCP and UDP.
 func (l *Layers) pseudo(b []byte) uint32 {
 	s := uint32(l.Proto) + uint32(l.End-l.L4)
 	if l.Version == 4 {
@@ -31,10 +31,10 @@ func (l *Layers) pseudo(b []byte) uint32 {
 	return Sum(s, b[l.Header+8:l.Header+40])
 }
 
-// headerEnd is where IPv4's header ends.
+// headerEnd returns the offset of the IPv4 header's end.
 func (l *Layers) headerEnd(b []byte) int { return l.Header + int(b[l.Header]&0xf)*4 }
 
-// SetIP writes the checksum of IPv4's header, if there is one.
+// SetIP writes the checksum of the IPv4 header, if the frame has one.
 func (l *Layers) SetIP(b []byte) {
 	if l.Version == 4 {
 		binary.BigEndian.PutUint16(b[l.Header+10:], 0)
@@ -59,7 +59,7 @@ func (l *Layers) SetTransport(b []byte) {
 	binary.BigEndian.PutUint16(b[at:], c)
 }
 
-// IPOK reports whether IP's header is right. IPv6 has no checksum there.
+// IPOK reports whether the IP header's checksum is right. IPv6 has none.
 func (l *Layers) IPOK(b []byte) bool {
 	return l.Version == 6 || l.Version == 4 && Fold(Sum(0, b[l.Header:l.headerEnd(b)])) == 0xffff
 }

@@ -1,5 +1,5 @@
-// Package frame reads Ethernet frames: where their headers are and what is in
-// them, their checksums, and what they become when they are cut up.
+// Package frame parses Ethernet frames: it finds their headers, computes their checksums,
+// and cuts large sends into segments.
 package frame
 
 import "encoding/binary"
@@ -25,22 +25,22 @@ const Min = 14
 // Tag is a VLAN tag.
 type Tag struct{ Type, TCI uint16 }
 
-// Layers says where the headers of a frame are. Offsets are from the
-// beginning of the data; 0 is for what is not there.
+// Layers has the offsets of a frame's headers from the beginning of the data. The offset
+// of a missing header is 0.
 type Layers struct {
 	L2      int
 	Tags    [2]Tag // the outermost ones
 	Tagged  int    // how many there are of those
-	Type    uint16 // behind the tags
+	Type    uint16 // after the tags
 	Version uint8  // 4 or 6, if the IP header is whole
 	Header  int    // of IP
-	End     int    // of the IP packet; what follows is padding
-	Cut     bool   // the IP packet should be longer than the frame
+	End     int    // of the IP packet; padding follows
+	Cut     bool   // the IP packet is longer than the frame
 	Proto   uint8
 	// Fragment: the rest of the packet is elsewhere.
 	Fragment bool
-	// L4 is where the header of TCP or UDP is, if it is whole, or begins
-	// what else IP carries.
+	// L4 is the offset of a complete TCP or UDP header, or of another
+	// protocol's data.
 	L4 int
 }
 
@@ -83,7 +83,7 @@ func (l *Layers) network(b []byte, at int) {
 	}
 }
 
-// end notes where the IP packet ends, whose header ends at an offset.
+// end sets the end of the IP packet whose header ends at an offset.
 func (l *Layers) end(b []byte, header, end int) {
 	l.End = end
 	if end < header || end > len(b) {
@@ -91,8 +91,7 @@ func (l *Layers) end(b []byte, header, end int) {
 	}
 }
 
-// extensions skips the headers that IPv6 may have between its own and the next
-// protocol's.
+// extensions skips IPv6's extension headers.
 func (l *Layers) extensions(b []byte, at int) {
 	const hopByHop, routing, fragment, destination = 0, 43, 44, 60
 	for at+8 <= l.End {
@@ -143,7 +142,7 @@ func (l *Layers) SPI(b []byte) []byte {
 	return b[at : at+4]
 }
 
-// Inner finds the frame in a tunnel: VXLAN, or GRE with frames in it.
+// Inner finds the frame in a VXLAN or GRE tunnel.
 func (l *Layers) Inner(b []byte) (inner Layers, ok bool) {
 	at := 0
 	switch {

@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/frame"
 )
 
-// packet is a frame of IP and a protocol, with room for checksums, a VLAN tag if
-// tagged, and n bytes of payload.
+// packet returns a frame with an IP packet of a protocol, without checksums, with a VLAN
+// tag if tagged, and with n bytes of payload.
 func packet(version int, proto byte, tagged bool, n int) []byte {
 	b := []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2}
 	if tagged {
@@ -41,7 +41,7 @@ func packet(version int, proto byte, tagged bool, n int) []byte {
 	return b
 }
 
-// A checksum that was written is right, and is not any more when a byte changes.
+// Written checksums are right, until a byte changes.
 func TestChecksums(t *testing.T) {
 	for _, version := range []int{4, 6} {
 		for _, proto := range []byte{frame.TCP, frame.UDP} {
@@ -69,7 +69,7 @@ func TestChecksums(t *testing.T) {
 	}
 }
 
-// The parts of a large send are packets of their own, which make up the whole.
+// The segments of a large send are valid packets, whose payloads make up the whole.
 func TestSegment(t *testing.T) {
 	for _, version := range []int{4, 6} {
 		for _, proto := range []byte{frame.TCP, frame.UDP} {
@@ -105,7 +105,7 @@ func TestSegment(t *testing.T) {
 	}
 }
 
-// What has no ports says so.
+// Ports reports false for packets without ports.
 func TestNoPorts(t *testing.T) {
 	fragment := packet(4, frame.UDP, false, 20)
 	fragment[20] = 0x20
@@ -122,7 +122,7 @@ func TestNoPorts(t *testing.T) {
 	if l := frame.Parse(fragment, 0); !l.Fragment || l.Version != 4 {
 		t.Errorf("a fragment: %+v", l)
 	}
-	// An extension header is no obstacle.
+	// An extension header is skipped.
 	b := append(bytes.Clone(whole[:54]), frame.TCP, 0, 1, 4, 0, 0, 0, 0)
 	b = append(b, whole[54:]...)
 	b[20] = 60
@@ -143,8 +143,7 @@ func TestStrip(t *testing.T) {
 	}
 }
 
-// Nothing that is sent or arrives breaks what looks at it, and a checksum that
-// could be written is right.
+// No frame makes the parser panic, and checksums that were written are right.
 func FuzzFrame(f *testing.F) {
 	for _, version := range []int{4, 6} {
 		for _, proto := range []byte{frame.TCP, frame.UDP, frame.GRE, frame.ESP, frame.AH} {

@@ -2,9 +2,9 @@ package frame
 
 import "encoding/binary"
 
-// Segment makes b, which has the headers of a large send and its i-th part, from
-// offset off on, a frame of its own: lengths, IPv4's identification, which counts
-// up, and TCP's sequence number and the flags that only the last part has.
+// Segment turns b, which has the headers of a large send and its i-th part from offset off
+// on, into a valid frame. It sets the lengths, the increasing IPv4 identification, and TCP's
+// sequence number and flags, some of which only the last part has.
 func Segment(b []byte, off, i int, last bool) {
 	l3 := 14
 	typ := binary.BigEndian.Uint16(b[12:])
@@ -12,8 +12,8 @@ func Segment(b []byte, off, i int, last bool) {
 		typ = binary.BigEndian.Uint16(b[l3+2:])
 		l3 += 4
 	}
-	// The lengths are those of the whole, or anything at all: they are written
-	// before anybody looks at the rest.
+	// The lengths are those of the whole, or arbitrary. Set them before anything reads
+	// the rest.
 	switch {
 	case typ == TypeIPv4 && l3+20 <= len(b):
 		binary.BigEndian.PutUint16(b[l3+2:], uint16(len(b)-l3))
@@ -36,8 +36,8 @@ func Segment(b []byte, off, i int, last bool) {
 	}
 }
 
-// Strip returns the parts of a frame without its outermost VLAN tag, and the
-// tag. It reports false if there is none.
+// Strip returns the parts of a frame before and after its outermost VLAN tag, and the tag.
+// It reports false if there is none.
 func Strip(b []byte) (addresses, rest []byte, tci uint16, ok bool) {
 	if len(b) < Min+4 || binary.BigEndian.Uint16(b[12:]) != TypeVLAN {
 		return nil, nil, 0, false

@@ -1,6 +1,6 @@
-// Package ifc reads and writes the fields of the command layouts that driver and
-// firmware of an mlx5 HCA share, by the names that the kernel's mlx5_ifc.h gives
-// them: big-endian words, fields counted from the most significant bit.
+// Package ifc reads and writes the fields of the command layouts that the driver and the
+// firmware of an mlx5 HCA share, by their names in the kernel's mlx5_ifc.h. Words are
+// big-endian, and offsets count from the most significant bit.
 package ifc
 
 import (
@@ -16,7 +16,7 @@ import (
 //go:embed layouts.txt
 var table string
 
-// Field is a place in a layout.
+// Field is a field's place in a layout.
 type Field struct {
 	Offset int // in bits
 	Width  int // in bits, of one element
@@ -61,7 +61,7 @@ func parse() map[string]*Layout {
 			at.paths[words[0]] = f
 		}
 	}
-	// Known from the start, so that looking up writes nothing and needs no lock.
+	// Computed at the start, so that look-ups write nothing and need no lock.
 	for _, l := range all {
 		expand(all, l)
 	}
@@ -70,7 +70,7 @@ func parse() map[string]*Layout {
 
 var expanded = map[string]bool{}
 
-// expand adds the paths into nested layouts: "qpc" brings "qpc.state".
+// expand adds the paths of nested layouts: "qpc" adds "qpc.state".
 func expand(all map[string]*Layout, l *Layout) {
 	if expanded[l.Name] {
 		return
@@ -99,7 +99,7 @@ func expand(all map[string]*Layout, l *Layout) {
 	}
 }
 
-// Of returns the layout called name, and panics if there is none: names are
+// Of returns the layout called name. It panics if there is none, because names are
 // constants of the program.
 func Of(name string) *Layout {
 	l, ok := layouts[name]
@@ -119,14 +119,14 @@ func (l *Layout) Field(path string) Field {
 	return f
 }
 
-// View is memory seen as a layout. What lies beyond the memory's end reads as 0
-// and is not written: a driver may know a shorter or a longer form.
+// View is memory with a layout. Fields beyond the memory's end read as 0 and aren't
+// written, because a driver may know a shorter or longer form.
 type View struct {
 	*Layout
 	Data []byte
 }
 
-// On returns data seen as the layout called name.
+// On returns a View of data with the layout called name.
 func On(name string, data []byte) View { return View{Of(name), data} }
 
 // Make returns an all-zero View of the layout called name.
@@ -141,7 +141,7 @@ func (v View) Get(path string) uint64 { return get(v.Data, v.Field(path)) }
 // Set sets the field at path, of up to 64 bits; bits that do not fit are lost.
 func (v View) Set(path string, value uint64) { set(v.Data, v.Field(path), value) }
 
-// Flag tells whether the field at path is not 0.
+// Flag reports whether the field at path isn't 0.
 func (v View) Flag(path string) bool { return v.Get(path) != 0 }
 
 // SetFlag sets the field at path to 1 or 0.
@@ -167,8 +167,8 @@ func (v View) SetAt(path string, i int, value uint64) {
 	set(v.Data, f, value)
 }
 
-// Bytes returns the memory of the field at path, whose bounds must be bytes: nil
-// if it is not all there, and to the memory's end for an array without a size.
+// Bytes returns the memory of the field at path, which must be whole bytes. It returns nil
+// if the memory is too short. An array without a size extends to the memory's end.
 func (v View) Bytes(path string) []byte {
 	f := v.Field(path)
 	from, to := f.Offset/8, (f.Offset+f.Width*f.Count)/8
@@ -192,8 +192,8 @@ func (v View) Sub(path string) View {
 	return View{Of(f.layout), v.Data[from:to:to]}
 }
 
-// A field of 64 bits is two whole words; any other lies within one word, except
-// in arrays of bytes, where a byte is the unit either way.
+// A field of 64 bits is two whole words. Any other field lies within one word, except
+// arrays of bytes, whose elements do.
 func get(data []byte, f Field) uint64 {
 	word, shift := f.Offset/32*4, 32-f.Offset%32-f.Width
 	if f.Width == 64 {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Sizes and places known from the hardware's interface, not from the table.
+// Sizes and offsets known from the hardware's interface, not from the table.
 func TestKnown(t *testing.T) {
 	for name, bytes := range map[string]int{
 		"cmd_hca_cap": 0x100, "qpc": 232, "cqc": 64, "eqc": 64, "mkc": 64, "srqc": 64,
@@ -39,7 +39,7 @@ func TestKnown(t *testing.T) {
 
 // Fields lie within their layout, do not cross a word, and overlap only in unions.
 func TestWellFormed(t *testing.T) {
-	// The only unions with fields of their own, and who has it inside.
+	// The only unions with fields of their own, and the layouts that contain them.
 	unions := map[string]bool{
 		"modify_field_select_resize_field_select_auto": true, "modify_cq_in": true,
 		"page_fault_resume_in_page_fault_info_auto": true, "page_fault_resume_in": true,
@@ -77,7 +77,7 @@ func TestWellFormed(t *testing.T) {
 	}
 }
 
-// What is set is what is got, and nothing else changes.
+// Get returns what Set has set, and nothing else changes.
 func TestSetGet(t *testing.T) {
 	for name, l := range layouts {
 		for path, f := range l.paths {
@@ -100,7 +100,7 @@ func TestSetGet(t *testing.T) {
 	}
 }
 
-// A hostile driver's short inbox reads as zeros and swallows what is set.
+// A hostile driver's short inbox reads as zeros, and ignores what is set.
 func TestShort(t *testing.T) {
 	v := On("create_qp_in", make([]byte, 16))
 	v.Set("qpc.state", 15)

@@ -2,8 +2,8 @@
 //
 //	go run ./tests/hca/internal/ifc/gen /usr/src/linux-headers-7.2.12+deb13-common/include/linux/mlx5/mlx5_ifc.h >tests/hca/internal/ifc/layouts.txt
 //
-// Debian has the header in linux-headers-VERSION-common. Of the header only the
-// layouts that the model uses are taken, with those that they contain.
+// Debian has the header in linux-headers-VERSION-common. The table has only the layouts
+// that the model uses, and those that they contain.
 package main
 
 import (
@@ -39,7 +39,7 @@ var (
 	nested = regexp.MustCompile(`(?m)^\s*struct.*;$`)
 )
 
-// layout parses what is declared under this name, once.
+// layout parses the declaration with this name, once.
 func (p *parser) layout(name string) layout {
 	if l, ok := p.layouts[name]; ok {
 		return l
@@ -126,7 +126,7 @@ func (p *parser) body(union bool) layout {
 			p.expect(")")
 		case "struct", "union":
 			if p.tokens[0] != "{" && p.tokens[1] == "{" {
-				p.next() // a tag that nobody uses
+				p.next() // an unused tag
 			}
 			if p.tokens[0] != "{" {
 				inner := typeName(p.next())

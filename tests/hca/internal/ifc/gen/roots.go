@@ -1,6 +1,6 @@
 package main
 
-// commands are the firmware commands whose in- and outboxes go into the table.
+// commands lists the firmware commands whose inboxes and outboxes go into the table.
 const commands = `
 query_hca_cap set_hca_cap query_adapter init_hca teardown_hca enable_hca disable_hca
 query_pages manage_pages query_issi set_issi set_driver_version nop
@@ -30,7 +30,7 @@ create_uctx destroy_uctx create_umem destroy_umem
 access_register attach_to_mcg detach_from_mcg mad_ifc
 `
 
-// others are capabilities, registers and what lies in memory.
+// others lists capabilities, registers and layouts in memory.
 const others = `
 cmd_hca_cap cmd_hca_cap_2 atomic_caps odp_cap
 per_protocol_networking_offload_caps roce_cap flow_table_nic_cap fte_match_param
@@ -39,8 +39,8 @@ register_host_endianness ptys_reg pmtu_reg pvlc_reg ppcnt_reg paos_reg pfcc_reg
 ib_port_cntrs_grp_data_layout
 `
 
-// opaque are unions of layouts, of which only the size is taken, and what has no
-// layout of its own.
+// opaque lists unions of layouts, of which the table has only the size, and fields without
+// a layout of their own.
 const opaque = `
 hca_cap_union ppcnt_reg_counter_set_auto eth_cntrs_grp_data_layout_auto
 ipv6_layout_ipv4_layout_auto gre_key
