@@ -1,7 +1,7 @@
-// Package loop has HCAs in the test's own process: memory, keys, completion
-// queues and a transport engine each, on one fabric, with a clock that stands
-// still until nothing else can happen. A test writes raw WQEs, rings doorbells
-// and reads raw CQEs, as a driver does; there is no firmware and no kernel.
+// Package loop runs HCAs in the test's own process, without firmware and kernel. Each has
+// memory, keys, completion queues and a transport engine. They share one fabric, and a
+// clock that advances only when nothing else can happen. A test writes raw WQEs, rings
+// doorbells and reads raw CQEs, as a driver does.
 package loop
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// World is some HCAs on a fabric. It is for one goroutine.
+// World has some HCAs on a fabric. It is not safe for concurrent use.
 type World struct {
 	Fabric *fabric.Fabric
 	HCAs   []*HCA
@@ -28,12 +28,12 @@ type World struct {
 	violation func(error)
 }
 
-// Options are what HCAs are made with. The zero value will do.
+// Options are the HCAs' options. The zero value has the defaults.
 type Options struct {
 	Seed        uint64
 	RAM         int // bytes for each HCA; 0 for 16 MiB
 	BigEndian   bool
-	RoCE        bool // ports are of Ethernet, each with the addresses of RoCEAddress
+	RoCE        bool // the ports are Ethernet, with the addresses of RoCEAddress
 	Log         journal.Log
 	Steer       func(h *HCA, to []transport.Delivery, f transport.Frame) []transport.Delivery
 	PageFault   func(h *HCA, e eq.Event) bool
@@ -41,11 +41,11 @@ type Options struct {
 	Hurry       int
 	GRHRequired bool
 	Numbered    bool
-	// Violation takes what no driver may do. It is a panic without.
+	// Violation reports errors of the driver. If it is nil, they panic.
 	Violation func(error)
 }
 
-// PD is the protection domain of everything that the package makes.
+// PD is the protection domain of everything that the package creates.
 const PD = 0x11
 
 // HCA is one of a world's HCAs. Its memory begins at bus address Base.
@@ -56,7 +56,7 @@ type HCA struct {
 	Engine *transport.Engine
 	Port   *fabric.Port
 	Events []eq.Event
-	Lkey   uint32 // opens all of the memory by bus addresses, with all rights
+	Lkey   uint32 // gives access to all memory by bus addresses, with all rights
 	cqs    map[uint32]*CQ
 	inbox  []*fabric.Packet
 	next   uint64
@@ -65,7 +65,7 @@ type HCA struct {
 // Base is the bus address of an HCA's memory.
 const Base = 0x100000000
 
-// New makes n HCAs.
+// New creates n HCAs.
 func New(n int, o Options) *World {
 	w := &World{Now: time.Millisecond, violation: o.Violation}
 	if w.violation == nil {
@@ -129,7 +129,7 @@ func New(n int, o Options) *World {
 	return w
 }
 
-// Key makes a memory key and returns its lkey and rkey.
+// Key creates a memory key and returns its lkey, which is also its rkey.
 func (h *HCA) Key(c mkey.Context) uint32 {
 	i, err := h.Keys.Create(c)
 	if err != nil {
@@ -138,7 +138,7 @@ func (h *HCA) Key(c mkey.Context) uint32 {
 	return i<<8 | uint32(c.Key)
 }
 
-// Alloc returns n bytes of memory, which begins at a page.
+// Alloc returns n bytes of page-aligned memory.
 func (h *HCA) Alloc(n int) (addr uint64, b []byte) {
 	addr = h.next
 	h.next += uint64(n+4095) &^ 4095
@@ -148,7 +148,7 @@ func (h *HCA) Alloc(n int) (addr uint64, b []byte) {
 	return addr, b
 }
 
-// buffer makes a queue's memory.
+// buffer allocates a queue's memory.
 func (h *HCA) buffer(n int) (bus.Buffer, []byte) {
 	addr, b := h.Alloc(n)
 	u := bus.Buffer{Shift: 12}
@@ -158,7 +158,7 @@ func (h *HCA) buffer(n int) (bus.Buffer, []byte) {
 	return u, b
 }
 
-// Step does what can be done now, and reports whether that was anything.
+// Step does what can be done now, and reports whether it did anything.
 func (w *World) Step() bool {
 	w.Steps++
 	did := false
@@ -181,9 +181,9 @@ func (w *World) Step() bool {
 	return did
 }
 
-// Idle lets the world go on until nothing can happen any more, or until done
-// reports true. The clock jumps from one event to the next, at most as far as
-// limit from now. It reports whether done did.
+// Idle runs the world until nothing more can happen or done reports true. The clock
+// advances from one event to the next, at most by limit. Idle reports whether done
+// reported true.
 func (w *World) Idle(limit time.Duration, done func() bool) bool {
 	end := w.Now + limit
 	for {
@@ -224,7 +224,7 @@ type CQ struct {
 	ci     uint32
 }
 
-// NewCQ makes a completion queue of 1<<log entries of 64 or 128 bytes.
+// NewCQ creates a completion queue of 1<<log entries of 64 or 128 bytes.
 func (h *HCA) NewCQ(log uint, size cq.Size) *CQ {
 	c := &CQ{h: h, size: 1 << log, stride: 64, Number: uint32(0x80 + len(h.cqs))}
 	if size != cq.Size64 {
@@ -243,17 +243,17 @@ func (h *HCA) NewCQ(log uint, size cq.Size) *CQ {
 	return c
 }
 
-// Record is the doorbell record of the consumer index.
+// Record returns the doorbell record of the consumer index.
 func (c *CQ) Record() []byte { return c.dbr[:4] }
 
-// CQE is a completion queue entry of 64 bytes, after the 64 that may come
-// before.
+// CQE has the last 64 bytes of a completion queue entry, which may have 64 bytes before
+// them.
 type CQE struct {
 	Raw   [64]byte
 	Large [64]byte
 }
 
-// Poll takes the next entry.
+// Poll consumes the next entry.
 func (c *CQ) Poll() (e CQE, ok bool) {
 	off := int(c.ci&(c.size-1)) * c.stride
 	b := c.buf[off+c.stride-64:][:64]
@@ -288,10 +288,10 @@ func (e *CQE) RemoteQPN() uint32 { return e.u32(24) & 0xffffff }
 func (e *CQE) SLID() uint16      { return e.u16(22) }
 func (e *CQE) GRH() bool         { return e.u32(24)>>28&3 != 0 }
 
-// RoCE is which header a packet had, MLX5_CQE_ROCE_L3_HEADER_TYPE_*.
+// RoCE returns the kind of a packet's header, MLX5_CQE_ROCE_L3_HEADER_TYPE_*.
 func (e *CQE) RoCE() uint8 { return uint8(e.u32(24) >> 24 & 3) }
 
-// Tag is the VLAN tag that a packet had.
+// Tag returns the VLAN tag of a packet.
 func (e *CQE) Tag() (tag uint16, tagged bool) { return e.u16(30), e.Raw[29]&cq.Tagged != 0 }
 
 // String is for messages of tests.

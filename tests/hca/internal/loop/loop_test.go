@@ -28,7 +28,7 @@ func Example() {
 	// Output: 5 bytes: hello
 }
 
-// The clock goes to what is due next, and no further than it may.
+// The clock advances to the next event, but not beyond the limit.
 func TestClock(t *testing.T) {
 	w := loop.New(2, loop.Options{})
 	a := w.HCAs[0].NewQP(w.HCAs[0].NewCQ(4, cq.Size64), nil, transport.QPContext{Service: transport.RC, RQType: transport.NoRQ})

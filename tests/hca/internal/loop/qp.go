@@ -18,12 +18,12 @@ type QP struct {
 	buf, dbr   []byte
 	sq         []byte
 	sqPI, rqPI uint16
-	last       [8]byte // of the WQE that was written last, for the doorbell
+	last       [8]byte // the first bytes of the last WQE, for the doorbell
 }
 
-// NewQP makes a queue pair in state Reset. Of c count what the zero values do
-// not do for: sizes (0 for 6 of the send queue, 6 and 64 bytes of the receive
-// queue), service, SRQ and flags.
+// NewQP creates a queue pair in state Reset. Fields of c that matter are the sizes (0
+// stands for 6 of the send queue, 6 and 64 bytes of the receive queue), the service, the
+// SRQ and flags.
 func (h *HCA) NewQP(send, recv *CQ, c transport.QPContext) *QP {
 	q := &QP{H: h, Send: send, Recv: recv}
 	if c.LogSQSize == 0 {
@@ -56,8 +56,8 @@ func (h *HCA) NewQP(send, recv *CQ, c transport.QPContext) *QP {
 	return q
 }
 
-// Attributes is what a connected queue pair of the package is taken to RTS
-// with, for a test to change. To is whom it talks to.
+// Attributes returns the attributes with which Connect moves a queue pair to RTS, for a
+// test to change. To is its peer.
 func Attributes(to *QP) transport.QPContext {
 	c := transport.QPContext{
 		MTU: 3, LogMsgMax: 30, RRE: true, RWE: true, RAE: true, AtomicMode: 1,
@@ -75,7 +75,7 @@ func Attributes(to *QP) transport.QPContext {
 	return c
 }
 
-// Modify takes the queue pair to RTS by way of all states.
+// Modify moves the queue pair through all states to RTS.
 func (q *QP) Modify(c transport.QPContext) {
 	for _, op := range []transport.Transition{transport.Rst2Init, transport.Init2RTR, transport.RTR2RTS} {
 		if err := q.H.Engine.ModifyQP(q.Number, op, 0, &c); err != nil {
@@ -84,7 +84,7 @@ func (q *QP) Modify(c transport.QPContext) {
 	}
 }
 
-// Connect takes both to RTS. If change is not nil it may change attributes.
+// Connect moves both to RTS. If change isn't nil, it may change the attributes.
 func Connect(a, b *QP, change func(q *QP, c *transport.QPContext)) {
 	for _, x := range [2][2]*QP{{a, b}, {b, a}} {
 		c := Attributes(x[1])
@@ -97,7 +97,7 @@ func Connect(a, b *QP, change func(q *QP, c *transport.QPContext)) {
 	}
 }
 
-// State is the queue pair's.
+// State returns the queue pair's state.
 func (q *QP) State() transport.State {
 	c, _ := q.H.Engine.QueryQP(q.Number)
 	return c.State
@@ -121,15 +121,15 @@ const (
 	UMR      = 0x25
 )
 
-// Signaled asks for a completion, Solicited for an event on the other side.
+// Signaled requests a completion, Solicited an event at the peer.
 const (
 	Signaled  = 2 << 2
 	Solicited = 1 << 1
 	Fence     = 2 << 5
 )
 
-// WQE begins a send WQE: segments are appended by the functions below, and
-// Post completes the control segment.
+// WQE begins a send WQE. The functions below append segments, and Post completes the
+// control segment.
 func WQE(opcode uint8, flags uint8, imm uint32) []byte {
 	b := make([]byte, 16, 256)
 	b[3], b[11] = opcode, flags
@@ -166,8 +166,7 @@ func Inline(b, data []byte) []byte {
 	return append(b, make([]byte, -len(b)&15)...)
 }
 
-// AV appends an address vector with its extension. A DGID that is not zero
-// makes a GRH.
+// AV appends an address vector with its extension. A nonzero DGID requests a GRH.
 func AV(b []byte, key uint64, qpn uint32, dlid uint16, dgid [16]byte) []byte {
 	b = binary.BigEndian.AppendUint64(b, key)
 	b = binary.BigEndian.AppendUint32(b, 1<<31|qpn)
@@ -180,7 +179,7 @@ func AV(b []byte, key uint64, qpn uint32, dlid uint16, dgid [16]byte) []byte {
 	return append(append(b, x[:]...), dgid[:]...)
 }
 
-// Post writes a WQE to the send queue. Ring tells the HCA.
+// Post writes a WQE to the send queue. Ring rings the doorbell.
 func (q *QP) Post(b []byte) (index uint16) {
 	index = q.sqPI
 	binary.BigEndian.PutUint16(b[1:], index)
@@ -189,8 +188,8 @@ func (q *QP) Post(b []byte) (index uint16) {
 	return index
 }
 
-// PostRaw writes a WQE as it is, and counts the blocks of 64 bytes that it
-// takes, at least one.
+// PostRaw writes a WQE unchanged, and advances the producer index by its blocks of 64
+// bytes, at least one.
 func (q *QP) PostRaw(b []byte) {
 	copy(q.last[:], b)
 	blocks := max(1, (len(b)+63)/64)
@@ -207,10 +206,10 @@ func (q *QP) Ring() {
 	q.Bell(q.c.UAR)
 }
 
-// Bell rings the doorbell at a UAR, and leaves the record alone.
+// Bell rings the doorbell at a UAR without updating the record.
 func (q *QP) Bell(uar uint32) { q.H.Engine.Doorbell(uar, 0x800, q.last[:]) }
 
-// Records are the doorbell records of the receive queue and of the send queue.
+// Records returns the doorbell records of the receive queue and of the send queue.
 func (q *QP) Records() (receive, send []byte) { return q.dbr[:4], q.dbr[4:8] }
 
 // Flame is Ring with a copy of the WQE.
@@ -244,7 +243,7 @@ func putRecv(to, segs []byte) {
 	}
 }
 
-// Reset takes the queue pair to Reset and its rings with it.
+// Reset moves the queue pair to Reset, and resets its rings.
 func (q *QP) Reset() {
 	if err := q.H.Engine.ModifyQP(q.Number, transport.ToRst, 0, nil); err != nil {
 		panic(err)
@@ -253,7 +252,7 @@ func (q *QP) Reset() {
 	clear(q.dbr)
 }
 
-// Sent is how many blocks of 64 bytes were posted.
+// Sent returns how many blocks of 64 bytes were posted.
 func (q *QP) Sent() uint16 { return q.sqPI }
 
 // SRQ is a shared receive queue and its ring.
@@ -262,12 +261,11 @@ type SRQ struct {
 	Number   uint32
 	buf, dbr []byte
 	stride   int
-	free     []uint16 // WQEs in software's hands, first to be posted first
+	free     []uint16 // WQEs that software owns, in posting order
 	posted   uint16
 }
 
-// NewSRQ makes an SRQ, an XRC SRQ (if c says so) or an RMP of 1<<log WQEs of
-// 64 bytes.
+// NewSRQ creates an SRQ, an XRC SRQ (if c says so) or an RMP of 1<<log WQEs of 64 bytes.
 func (h *HCA) NewSRQ(log uint8, c transport.SRQContext) *SRQ {
 	s := &SRQ{H: h, stride: 64}
 	c.LogSize, c.LogStride = log, 2
@@ -290,13 +288,13 @@ func (h *HCA) NewSRQ(log uint8, c transport.SRQContext) *SRQ {
 	return s
 }
 
-// Link has a WQE followed by another.
+// Link makes WQE from point to WQE to.
 func (s *SRQ) Link(from, to uint16) {
 	binary.BigEndian.PutUint16(s.buf[int(from)*s.stride+2:], to)
 }
 
-// Post posts a WQE of data segments and returns its index. One WQE always
-// stays with software, as the end of the list.
+// Post posts a WQE of data segments and returns its index. Software always keeps one WQE
+// as the end of the list.
 func (s *SRQ) Post(segs []byte) uint16 {
 	if len(s.free) < 2 {
 		panic("the SRQ is full")
@@ -309,10 +307,10 @@ func (s *SRQ) Post(segs []byte) uint16 {
 	return i
 }
 
-// Record is the doorbell record.
+// Record returns the doorbell record.
 func (s *SRQ) Record() []byte { return s.dbr[:4] }
 
-// Return gives a completed WQE back to the list.
+// Return appends a completed WQE to the list.
 func (s *SRQ) Return(i uint16) {
 	s.Link(s.free[len(s.free)-1], i)
 	s.free = append(s.free, i)

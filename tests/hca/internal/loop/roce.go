@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// Kinds of addresses that a port has for RoCE, each at the index of its number.
+// Kinds of a port's RoCE addresses. Each kind is also an index in the table.
 const (
 	IPv6 = iota
 	IPv4
@@ -17,10 +17,10 @@ const (
 	KindsOfAddress
 )
 
-// VLAN is where the tagged addresses are.
+// VLAN is the VLAN ID of the tagged addresses.
 const VLAN = 77
 
-// RoCEAddress is an address of a world's HCA.
+// RoCEAddress returns an address of a world's HCA.
 func RoCEAddress(hca, kind int) transport.Address {
 	a := transport.Address{MAC: fabric.MAC{2, 0, 0, 0, 0, byte(hca + 1)}}
 	if a.IPv4 = kind == IPv4 || kind == IPv4Tagged; a.IPv4 {
@@ -34,8 +34,8 @@ func RoCEAddress(hca, kind int) transport.Address {
 	return a
 }
 
-// RoCEAV appends an address vector from the source of an index to an address,
-// with a traffic class of 8 and a hop limit of 64.
+// RoCEAV appends an address vector from the source address at an index to an address, with
+// traffic class 8 and hop limit 64.
 func RoCEAV(b []byte, key uint64, qpn uint32, index int, to transport.Address) []byte {
 	b = binary.BigEndian.AppendUint64(b, key)
 	b = binary.BigEndian.AppendUint32(b, 1<<31|qpn)

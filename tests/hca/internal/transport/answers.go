@@ -8,8 +8,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/mkey"
 )
 
-// rnrTimers are the waiting times that an RNR NAK's code stands for, in
-// units of 10 µs.
+// rnrTimers has the delays of an RNR NAK's timer codes, in units of 10 µs.
 var rnrTimers = [32]uint16{
 	65536 - 1, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192,
 	256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
@@ -22,14 +21,14 @@ func rnrTime(code uint8) time.Duration {
 	return time.Duration(rnrTimers[code]) * 10 * time.Microsecond
 }
 
-// answer takes an acknowledgement or a response to what was requested.
+// answer handles an acknowledgement or a response to a request.
 func (q *QP) answer(h bth, b []byte) {
 	if q.c.State != RTS && q.c.State != SQD {
 		return
 	}
 	r := &q.req
 	if psnDiff(h.psn, r.acked) <= 0 || psnDiff(h.psn, r.next) >= 0 {
-		return // late, or of another life
+		return // late, or from before a reset
 	}
 	p := reader{b: b}
 	switch op := h.op & opMask; op {
@@ -54,10 +53,10 @@ func (q *QP) answer(h bth, b []byte) {
 	}
 }
 
-// acknowledge takes the AETH's word about everything up to psn.
+// acknowledge handles an AETH, which is about everything up to psn.
 func (q *QP) acknowledge(psn uint32, syndrome uint8) {
 	r := &q.req
-	good := psn // what is acknowledged, if only by implication
+	good := psn // acknowledged, at least by implication
 	if syndrome>>5 != 0 {
 		good = psnAdd(psn, -1)
 	}
@@ -86,15 +85,15 @@ func (q *QP) acknowledge(psn uint32, syndrome uint8) {
 	}
 }
 
-// implies completes what comes up to psn. It reports false where a response
-// that had to come before is missing: then it is asked for again.
+// implies completes everything up to psn. It reports false if an earlier response is
+// missing, which is then requested again.
 func (q *QP) implies(psn uint32) bool {
 	r := &q.req
 	if psnDiff(psn, r.acked) <= 0 {
 		return true
 	}
 	lost := false
-	for i := r.head; i < r.tail; i++ { // beyond the cursor, too: that may have gone back
+	for i := r.head; i < r.tail; i++ { // also beyond the cursor, which may have gone back
 		w := r.at(i)
 		if w.act == actLocal || w.syndrome != 0 {
 			continue
@@ -122,7 +121,7 @@ func (q *QP) implies(psn uint32) bool {
 	return !lost
 }
 
-// skip moves the cursor over what needs not be sent again.
+// skip moves the cursor over WQEs that needn't be sent again.
 func (q *QP) skip() {
 	r := &q.req
 	for r.cursor < r.tail {
@@ -142,7 +141,7 @@ func (q *QP) skip() {
 	}
 }
 
-// notReady waits as long as the other side wants, and begins again.
+// notReady waits for the time that the responder requests, and sends again.
 func (q *QP) notReady(psn uint32, code uint8) {
 	r := &q.req
 	q.counters().RNRNakRetryErr++
@@ -160,8 +159,8 @@ func (q *QP) notReady(psn uint32, code uint8) {
 	q.wake(q.e.now + q.e.shortened(rnrTime(code)))
 }
 
-// awaited finds the read or atomic whose response is psn. What was sent before
-// is acknowledged by that.
+// awaited finds the read or atomic whose response is psn. The response also acknowledges
+// everything before it.
 func (q *QP) awaited(psn uint32, a action) *sendWQE {
 	r := &q.req
 	for i := r.head; i < r.cursor; i++ {
@@ -219,7 +218,7 @@ func (q *QP) readResponse(psn uint32, op uint8, data []byte) {
 	q.store(w, data)
 }
 
-// store takes one packet of a response.
+// store stores one packet of a response.
 func (q *QP) store(w *sendWQE, data []byte) {
 	r := &q.req
 	w.inline = w.inline || w.readNext == 0 && w.signaled() && w.packets == 1 && w.length > 0 && w.length <= inlineRoom(q.c.CSReq)
@@ -259,7 +258,7 @@ func (q *QP) store(w *sendWQE, data []byte) {
 	q.complete()
 }
 
-// inlineRoom is how much payload a completion may carry, by cs_req or cs_res.
+// inlineRoom returns how much payload a completion may carry, by cs_req or cs_res.
 func inlineRoom(cs uint8) int {
 	switch cs & 0xf {
 	case 1:
@@ -270,7 +269,7 @@ func inlineRoom(cs uint8) int {
 	return 0
 }
 
-// failAt fails a WQE before whom all others are complete.
+// failAt fails a WQE after all earlier ones are complete.
 func (q *QP) failAt(w *sendWQE, syndrome, vendor uint8) {
 	w.fail(syndrome, vendor)
 	q.complete()

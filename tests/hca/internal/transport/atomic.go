@@ -7,8 +7,8 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/mkey"
 )
 
-// serveAtomic executes an atomic operation, towards the machine's processors
-// too.
+// serveAtomic executes an atomic operation. It is atomic with respect to the machine's
+// processors too.
 func (q *QP) serveAtomic(a *arrival, op uint8) {
 	x := &q.resp
 	va, rkey := binary.BigEndian.Uint64(a.r.take(8)), binary.BigEndian.Uint32(a.r.take(4))
@@ -45,7 +45,7 @@ func (q *QP) serveAtomic(a *arrival, op uint8) {
 	q.e.activate(q)
 }
 
-// operation is what an opcode makes of the old value.
+// operation returns the function that computes the new value from the old one.
 func operation(op uint8, v [4]uint64, size int) func(old uint64) uint64 {
 	switch op {
 	case opCompareSwap:
@@ -68,16 +68,16 @@ func operation(op uint8, v [4]uint64, size int) func(old uint64) uint64 {
 	return func(old uint64) uint64 { return old + v[0] }
 }
 
-// addFields adds where no carry leaves a field. A bit of boundary is set where
-// a field has its highest bit; so is, in effect, the word's highest.
+// addFields adds field by field, without a carry between fields. Boundary has the highest
+// bit of each field. The word's highest bit is always a boundary.
 func addFields(a, b, boundary uint64, size int) uint64 {
 	top := boundary | 1<<(8*size-1)
-	// Without their highest bits no field's sum can overflow into the next.
+	// Without the highest bits, no field's sum can overflow into the next field.
 	return (a&^top + b&^top) ^ (a^b)&top
 }
 
-// exchange replaces a word by what f makes of it, and returns the old one.
-// Four bytes are exchanged within the eight that they are part of.
+// exchange replaces a word with f of it, and returns the old one. It exchanges four bytes
+// within the aligned eight bytes that contain them.
 func (e *Engine) exchange(b []byte, rkey, pd, qpn uint32, va uint64, size int, f func(uint64) uint64) (old uint64, ok bool) {
 	whole, shift := b, uint(0)
 	if size == 4 {
@@ -111,7 +111,7 @@ func (e *Engine) exchange(b []byte, rkey, pd, qpn uint32, va uint64, size int, f
 	}
 }
 
-// exchange4 is for a word whose neighbour the key does not open.
+// exchange4 is for a 4-byte word whose neighbour isn't accessible through the key.
 func (e *Engine) exchange4(b []byte, f func(uint64) uint64) (old uint64, ok bool) {
 	if len(b) < 4 {
 		return 0, false
@@ -121,7 +121,7 @@ func (e *Engine) exchange4(b []byte, f func(uint64) uint64) (old uint64, ok bool
 	return old, true
 }
 
-// order turns a big-endian word into one of the order that atomics have.
+// order converts a big-endian word to the byte order of atomics.
 func (e *Engine) order(v uint64, size int) uint64 {
 	if e.c.AtomicBigEndian {
 		return v

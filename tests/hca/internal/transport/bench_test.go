@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// BenchmarkPingpong is a round trip of 4 KiB, all of the HCAs' work for it.
+// BenchmarkPingpong measures the HCAs' whole work for a round trip of 4 KiB.
 func BenchmarkPingpong(b *testing.B) {
 	w := loop.New(2, loop.Options{})
 	var qps [2]*loop.QP
@@ -46,7 +46,7 @@ func BenchmarkPingpong(b *testing.B) {
 	}
 }
 
-// BenchmarkWrite moves 1 MiB.
+// BenchmarkWrite measures an RDMA WRITE of 1 MiB.
 func BenchmarkWrite(b *testing.B) {
 	w := loop.New(2, loop.Options{})
 	h, g := w.HCAs[0], w.HCAs[1]

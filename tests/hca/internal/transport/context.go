@@ -35,7 +35,7 @@ const (
 	Err   State = 6
 )
 
-// RQType is where receive WQEs come from, rq_type of the QPC.
+// RQType is the source of receive WQEs, rq_type of the QPC.
 type RQType uint8
 
 const (
@@ -60,7 +60,7 @@ type Path struct {
 	SL         uint8
 	Port       uint8 // vhca_port_num, from 1; 0 is taken as 1
 
-	// over RoCE, in the place of LIDs and SL
+	// over RoCE, instead of LIDs and SL
 	MAC      fabric.MAC
 	Priority uint8
 }
@@ -110,7 +110,7 @@ type QPContext struct {
 	DCAccessKey   uint64
 	Buffer        bus.Buffer // receive queue first, then send queue
 
-	// What QUERY_QP has beyond what was set; Create and Modify ignore it.
+	// For QUERY_QP only; Create and Modify ignore these.
 	LastAckedPSN uint32
 	SSN          uint32
 	HWSQCounter  uint16
@@ -121,9 +121,9 @@ type QPContext struct {
 	CurRNRRetry  uint8
 }
 
-// SRQContext is what CREATE_SRQ, CREATE_XRC_SRQ and CREATE_RMP say.
+// SRQContext has the parameters of CREATE_SRQ, CREATE_XRC_SRQ and CREATE_RMP.
 type SRQContext struct {
-	XRC         bool // an XRC SRQ: it has a CQ and a domain of its own
+	XRC         bool // an XRC SRQ, with its own CQ and domain
 	XRCD        uint32
 	CQN         uint32
 	UserIndex   uint32
@@ -131,15 +131,15 @@ type SRQContext struct {
 	LogSize     uint8
 	LogStride   uint8 // as in the SRQC: 16<<LogStride bytes (a WQ's log_wq_stride less 4)
 	WQSignature bool
-	Cyclic      bool // WQEs follow each other in the ring, without links (basic_cyclic_rcv_wqe, or a WQ of type cyclic)
+	Cyclic      bool // a ring of WQEs without links (basic_cyclic_rcv_wqe, or a WQ of type cyclic)
 	RLKey       bool
 	LWM         uint16 // limit, 0 if not armed
 	DBRAddr     uint64
 	Buffer      bus.Buffer
 
-	// Available is how many WQEs are posted, for QUERY_*; Create ignores it.
+	// Available is the number of posted WQEs, for QUERY_*; Create ignores it.
 	Available uint16
-	Bad       bool // its memory could not be read
+	Bad       bool // its memory can't be read
 }
 
 // DCTContext is a DC target's context (DCTC), decoded.
@@ -174,7 +174,7 @@ type SQContext struct {
 	PD        uint32
 	Port      uint8
 	Domain    uint32 // the transport domain
-	MinInline uint8  // how much of a frame WQEs must have inline
+	MinInline uint8  // how much of a frame must be inline in WQEs
 	UAR       uint32
 	RealTime  bool // timestamps
 	CQN       uint32
@@ -198,7 +198,7 @@ type RQContext struct {
 	StripVLAN   bool
 	RealTime    bool // timestamps
 	RLKey       bool
-	RMPN        uint32 // 0: a queue of its own
+	RMPN        uint32 // 0: its own queue
 	DBRAddr     uint64
 	Buffer      bus.Buffer
 }

@@ -1,6 +1,6 @@
 package transport
 
-// Counters are a set of QUERY_Q_COUNTER's, by its names.
+// Counters is a set of counters, with the names of QUERY_Q_COUNTER.
 type Counters struct {
 	RxWriteRequests, RxReadRequests, RxAtomicRequests, RxDCTConnect uint32
 	OutOfBuffer, OutOfSequence, DuplicateRequest                    uint32

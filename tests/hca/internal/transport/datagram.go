@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/mkey"
 )
 
-// sizeGRH is the room at the beginning of a datagram's receive WQE, whether
-// there is a GRH to put there or not.
+// sizeGRH is the room for a GRH at the beginning of a datagram's receive buffer. It is
+// reserved even if the datagram has none.
 const sizeGRH = 40
 
 // groupQPN is the queue pair number of packets to a group.
@@ -33,7 +33,7 @@ func (q *QP) sendDatagram(w *sendWQE) {
 	}
 	qkey, source := w.qkey, q.number
 	if qkey>>31 != 0 {
-		qkey = q.c.QKey // the sender may not choose a privileged one
+		qkey = q.c.QKey // a privileged one in the WQE selects the QP's
 	}
 	switch {
 	case q.c.DethSQPN != 0:
@@ -62,7 +62,7 @@ func (q *QP) sendDatagram(w *sendWQE) {
 	q.complete()
 }
 
-// receiveDatagram takes a datagram for one queue pair.
+// receiveDatagram handles a datagram for one queue pair.
 func (q *QP) receiveDatagram(h bth, p *fabric.Packet) {
 	if !q.receives() || !q.datagram() {
 		return
@@ -133,7 +133,7 @@ func (q *QP) receiveDatagram(h bth, p *fabric.Packet) {
 	q.postTo(cqn, &c)
 }
 
-// needDatagram takes a receive WQE.
+// needDatagram consumes a receive WQE.
 func (q *QP) needDatagram() bool {
 	if q.resp.wqe.used {
 		return true

@@ -7,12 +7,12 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
 )
 
-// How DC works on the wire is not public. Here an initiator tells a target
-// with a packet of its own, which takes a sequence number and is acknowledged
-// like any other, where the numbers of what follows begin; then both behave
-// like two RC queue pairs until the initiator turns to another target.
+// DC's wire protocol is not public. Here, an initiator sends a target a connect packet,
+// which sets the first sequence number of the following packets. It has a sequence number
+// itself and is acknowledged like any other. Then both sides behave like two RC queue
+// pairs until the initiator changes to another target.
 
-// dct is a DC target: it has a responder for each initiator that is connected.
+// dct is a DC target, with a responder for each connected initiator.
 type dct struct {
 	c        DCTContext
 	conns    map[dcPeer]*QP
@@ -28,7 +28,7 @@ type dcPeer struct {
 // maxConns is how many initiators a target remembers.
 const maxConns = 4096
 
-// CreateDCT makes a DC target, active at once. It has a number among those of
+// CreateDCT creates a DC target, which is active at once. Its number is from the range of
 // queue pairs.
 func (e *Engine) CreateDCT(c DCTContext) (dctn uint32, err error) {
 	s := e.srqs[c.SRQN]
@@ -48,7 +48,7 @@ func (e *Engine) CreateDCT(c DCTContext) (dctn uint32, err error) {
 	return dctn, nil
 }
 
-// DrainDCT ends a target's connections; the event eq.TypeDCTDrained follows.
+// DrainDCT ends a target's connections. The event eq.TypeDCTDrained follows.
 func (e *Engine) DrainDCT(dctn uint32) error {
 	q := e.target(dctn)
 	if q == nil {
@@ -74,7 +74,7 @@ func (e *Engine) target(dctn uint32) *QP {
 	return nil
 }
 
-// QueryDCT returns the live context.
+// QueryDCT returns the current context.
 func (e *Engine) QueryDCT(dctn uint32) (DCTContext, bool) {
 	q := e.target(dctn)
 	if q == nil {
@@ -98,7 +98,7 @@ func (e *Engine) DestroyDCT(dctn uint32) error {
 	return nil
 }
 
-// receiveDCT takes a packet of an initiator.
+// receiveDCT handles a packet from an initiator.
 func (e *Engine) receiveDCT(t *QP, h bth, p *fabric.Packet) {
 	r := reader{b: p.Data[sizeBTH:]}
 	key := binary.BigEndian.Uint64(r.take(8))
@@ -156,7 +156,7 @@ func (e *Engine) receiveDCT(t *QP, h bth, p *fabric.Packet) {
 	}
 }
 
-// connect makes the responder for an initiator.
+// connect creates the responder for an initiator.
 func (t *QP) connect(peer dcPeer, h bth, p *fabric.Packet) *QP {
 	d := &t.dct.c
 	c := &QP{e: t.e, number: t.number, kind: kindConn, srq: t.srq, dct: t.dct}
@@ -178,9 +178,9 @@ func (t *QP) connect(peer dcPeer, h bth, p *fabric.Packet) *QP {
 	return c
 }
 
-// beginDC gives a WQE of an initiator its place, and a connection before it
-// if it is for another target than the last one. What was sent to that one
-// must be complete first.
+// beginDC enqueues an initiator's WQE. If its target differs from the last one, it first
+// waits until everything to the last target is complete, and enqueues a connection before
+// the WQE.
 func (q *QP) beginDC(w *sendWQE) bool {
 	r := &q.req
 	if r.connected && r.peer == w.dest {
@@ -188,14 +188,14 @@ func (q *QP) beginDC(w *sendWQE) bool {
 		return true
 	}
 	if r.head != r.tail {
-		// It is fetched again when the others are complete.
+		// Fetch it again when the others are complete.
 		q.sqNext = w.index
 		return false
 	}
 	if r.connected {
 		q.disconnect()
 	}
-	// The connection's entry goes first, so the WQE changes places with it.
+	// The connection's entry comes first, so the two are swapped.
 	next := r.at(r.tail + 1)
 	*next, *w = *w, *next
 	w.clear()
@@ -215,8 +215,8 @@ func (q *QP) sendConnect(w *sendWQE) {
 	q.sent()
 }
 
-// disconnect lets the target forget the connection. If the packet is lost, the
-// next connection does.
+// disconnect ends the connection at the target. If the packet is lost, the next connection
+// replaces it.
 func (q *QP) disconnect() {
 	w := sendWQE{dest: q.req.peer}
 	port, p := q.request(&w, bth{op: opDisconnect, psn: q.req.next})

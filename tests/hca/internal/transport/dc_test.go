@@ -70,7 +70,7 @@ func TestDC(t *testing.T) {
 		x.srq.Return(index)
 	}
 	w.Fabric.SetFaults(fabric.Faults{})
-	// A wrong key is the initiator's error, and the target counts it.
+	// A wrong access key is the initiator's error, and the target counts it.
 	dci.PostRing(loop.Data(av(loop.WQE(loop.Send, 0, 0), targets[0], key+1), src, 4, h.Lkey))
 	if e := p.one(send); e.Kind() != cq.RequesterError || e.Syndrome() != cq.SyndromeRemoteAccess {
 		t.Errorf("a wrong access key: %v", &e)
@@ -81,7 +81,7 @@ func TestDC(t *testing.T) {
 	}
 	dci.Reset()
 	dci.Modify(loop.Attributes(nil))
-	// An error of a connection is no error of the target.
+	// A connection's error doesn't affect the target.
 	dci.PostRing(loop.Data(loop.Raddr(av(loop.WQE(loop.Write, 0, 0), targets[0], key), targets[0].addr, 0xabcd00), src, 4, h.Lkey))
 	if e := p.one(send); e.Kind() != cq.RequesterError || e.Syndrome() != cq.SyndromeRemoteAccess {
 		t.Errorf("a wrong rkey: %v", &e)

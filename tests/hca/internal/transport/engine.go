@@ -1,10 +1,9 @@
-// Package transport is the HCA's engine: queue pairs that execute work queue
-// entries and talk to each other in packets, as the InfiniBand specification
-// has it, with entries laid out as in include/linux/mlx5/qp.h.
+// Package transport implements the HCA's transport engine: queue pairs that execute work
+// queue entries and exchange packets as the InfiniBand specification defines. Entries have
+// the layout in include/linux/mlx5/qp.h.
 //
-// An Engine has no goroutines and no clock. It is driven by doorbells,
-// packets and the time that it is told, all from one goroutine, so that what
-// it does can be repeated.
+// An Engine has no goroutines and no clock. One goroutine drives it with doorbells,
+// packets and the time, so that its behavior can be reproduced.
 package transport
 
 import (
@@ -19,45 +18,46 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/mkey"
 )
 
-// Config is what an Engine is part of.
+// Config connects an Engine to its HCA.
 type Config struct {
 	Memory bus.Memory
 	Keys   *mkey.Table
-	Ports  []*fabric.Port          // the first is number 1
+	Ports  []*fabric.Port          // the first is port 1
 	CQ     func(cqn uint32) *cq.CQ // nil if there is none
-	Event  func(eq.Event)          // takes asynchronous events
-	// PageFault takes events that Resume answers. It reports false, or is nil,
-	// if there is nobody to bring in pages.
+	Event  func(eq.Event)          // posts an asynchronous event
+	// PageFault posts a page fault event, after which the driver calls Resume. It
+	// reports false, or is nil, if no driver resolves page faults.
 	PageFault func(eq.Event) bool
 	Log       journal.Log // may be nil
-	// Steer appends where an Ethernet frame is to be received. It may be nil.
+	// Steer appends the receivers of an Ethernet frame. It may be nil.
 	Steer func(to []Delivery, f Frame) []Delivery
-	// PKey is the partition key at an index of a port's table; 0xffff
-	// everywhere if it is nil.
+	// PKey returns the partition key at an index of a port's table. If it is
+	// nil, all are 0xffff.
 	PKey func(port uint8, index uint16) uint16
-	// Addresses is how many RoCE addresses a port has room for; 0 if ports are
-	// of InfiniBand.
+	// Addresses is the size of a port's table of RoCE addresses, 0 for InfiniBand
+	// ports.
 	Addresses int
-	// AtomicBigEndian makes atomic operations take memory as big-endian
-	// words, as HCAs do that were not told of the host's order.
+	// AtomicBigEndian makes atomic operations use big-endian words in memory, as
+	// HCAs do that don't know the host's byte order.
 	AtomicBigEndian bool
-	// Checksums and LogLSO are what send queues of raw packets can do: compute
-	// checksums, and cut up messages of so many bytes (0: none).
+	// Checksums and LogLSO are the offloads of raw packet send queues: checksum
+	// computation, and segmentation of messages up to 1<<LogLSO bytes (0: none).
 	Checksums bool
 	LogLSO    uint8
-	// Numbered: completions name QPs and SRQs by their numbers (CQE version 0), and
-	// nobody has said what their indices are.
+	// Numbered: completions identify QPs and SRQs by their numbers (CQE version 0),
+	// and user indexes are undefined.
 	Numbered bool
-	// GRHRequired: what has no GRH neither leaves nor arrives.
+	// GRHRequired: packets without a GRH are neither sent nor received.
 	GRHRequired bool
-	// Hurry is by how much shorter queue pairs wait before they try again than they
-	// are told to, if more than 1.
+	// Hurry, if more than 1, divides the retransmission and RNR timers of queue
+	// pairs.
 	Hurry int
-	// Violation takes what no driver may do and no status refuses. It may be nil.
+	// Violation reports errors of the driver that no status can report. It may be
+	// nil.
 	Violation func(error)
 }
 
-// Engine is the transport of one HCA. It is for one goroutine.
+// Engine is the transport of one HCA. It is not safe for concurrent use.
 type Engine struct {
 	c         Config
 	now       time.Duration
@@ -73,12 +73,12 @@ type Engine struct {
 	active    []*QP // with work to do
 	timers    timers
 	steered   []Delivery
-	wqe       [maxWQE]byte // of a receive queue, while it is parsed
+	wqe       [maxWQE]byte // a receive WQE while it is parsed
 	pieces    [][]byte
-	copies    uint64 // WQEs executed from what came by BlueFlame
+	copies    uint64 // WQEs executed from BlueFlame copies
 }
 
-// Numbers from here on are given out; those below are the driver's.
+// The first number that is assigned. The driver may use those below it.
 const (
 	firstQPN  = 0x50
 	firstSRQN = 0x10
@@ -106,7 +106,7 @@ func New(c Config) *Engine {
 	return e
 }
 
-// Counters returns the counters of a set, which exists as soon as it is used.
+// Counters returns the counters of a set, which is created at its first use.
 func (e *Engine) Counters(set uint8) *Counters {
 	c := e.counters[set]
 	if c == nil {
@@ -116,9 +116,9 @@ func (e *Engine) Counters(set uint8) *Counters {
 	return c
 }
 
-// Doorbell is a write to a UAR at an offset of 0x800 and more: a doorbell of a
-// send queue, which is the first 8 bytes of a WQE, or a whole WQE (BlueFlame),
-// which is executed in the place of what is in memory.
+// Doorbell handles a write to a UAR at an offset of 0x800 or more: a send queue's
+// doorbell, which is the first 8 bytes of a WQE, or a whole WQE (BlueFlame), which is
+// executed instead of the one in memory.
 func (e *Engine) Doorbell(uar, offset uint32, data []byte) {
 	if e.c.Log != nil {
 		e.c.Log.Doorbell(uar, offset, data)
@@ -137,17 +137,16 @@ func (e *Engine) Doorbell(uar, offset uint32, data []byte) {
 	e.activate(q)
 }
 
-// DoorbellQP is the number of the queue that a doorbell of at least 8 bytes is
-// for.
+// DoorbellQP returns the number of the queue in a doorbell of at least 8 bytes.
 func DoorbellQP(data []byte) uint32 { return binary.BigEndian.Uint32(data[4:]) >> 8 }
 
-// Copies is how many WQEs were executed from what came by BlueFlame.
+// Copies returns how many WQEs were executed from BlueFlame copies.
 func (e *Engine) Copies() uint64 { return e.copies }
 
-// Taken reports whether a number is that of a queue pair or of a part of one.
+// Taken reports whether a number is used by a queue pair or another queue.
 func (e *Engine) Taken(number uint32) bool { return e.qps[number] != nil }
 
-// activate puts a queue pair among those with work to do.
+// activate adds a queue pair to those with work to do.
 func (e *Engine) activate(q *QP) {
 	if !q.active {
 		q.active = true
@@ -155,11 +154,10 @@ func (e *Engine) activate(q *QP) {
 	}
 }
 
-// burst is how many packets a queue pair may send before it is another's turn.
+// burst is how many packets a queue pair may send before another one's turn.
 const burst = 16
 
-// Run does pending work, at most about budget packets of it, and reports
-// whether there is more.
+// Run does pending work of up to about budget packets, and reports whether more is left.
 func (e *Engine) Run(now time.Duration, budget int) (more bool) {
 	e.now = now
 	for budget > 0 && len(e.active) > 0 {
@@ -177,12 +175,11 @@ func (e *Engine) Run(now time.Duration, budget int) (more bool) {
 	return len(e.active) > 0
 }
 
-// Tick tells the time and does what is due. Run has to follow.
+// Tick sets the time and does what is due. The caller must call Run afterwards.
 func (e *Engine) Tick(now time.Duration) {
 	e.now = now
 	e.timers.expire(now)
 }
 
-// Next is when Tick wants to be called again; 0: not until something else
-// happens.
+// Next returns when Tick must be called again, or 0 if no timer runs.
 func (e *Engine) Next() time.Duration { return e.timers.next() }

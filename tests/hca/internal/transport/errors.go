@@ -2,7 +2,7 @@ package transport
 
 import "errors"
 
-// Errors of what firmware asks for, for the status of its command.
+// Errors that the firmware maps to the statuses of its commands.
 var (
 	ErrBadParam = errors.New("bad parameter")        // MLX5_CMD_STAT_BAD_PARAM_ERR
 	ErrBadState = errors.New("bad queue pair state") // MLX5_CMD_STAT_BAD_QP_STATE_ERR

@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// events returns the types of a HCA's events so far.
+// events returns the types of an HCA's events so far.
 func events(h *loop.HCA) (types []uint8) {
 	for _, e := range h.Events {
 		types = append(types, e.Type)
@@ -21,8 +21,8 @@ func events(h *loop.HCA) (types []uint8) {
 	return types
 }
 
-// Each way in which a request of an RC queue pair fails: what the requester
-// is told, what the responder is told, and what it hears of asynchronously.
+// Each way in which a request of an RC queue pair fails: the requester's completion, the
+// responder's completion, and the responder's asynchronous event.
 func TestSyndromes(t *testing.T) {
 	const (
 		none = 0
@@ -161,8 +161,8 @@ func TestSyndromes(t *testing.T) {
 				p.b.PostRecv(c.recv(p))
 				p.b.PostRecv(loop.Data(nil, p.bAddr, 8, p.b.H.Lkey))
 			}
-			// The WQEs ask for no completion: errors come anyhow, and so do those
-			// of WQEs that are flushed after one. The one before succeeds.
+			// The WQEs are unsignaled. Errors complete even so, and so do the WQEs
+			// that are flushed after one. The WQE before it succeeds.
 			p.a.Post(loop.WQE(loop.Nop, 0, 0))
 			x := p.a.Post(c.wqe(p))
 			y := p.a.PostRing(loop.WQE(loop.Nop, 0, 0))
@@ -198,14 +198,14 @@ func TestControlSegmentIsChecked(t *testing.T) {
 		"another index":    func(b []byte) { b[2]++ },
 		"another queue":    func(b []byte) { b[6]++ },
 	} {
-		// A doorbell that says another index is against the rules as well.
+		// A doorbell with another index is also a violation.
 		var violations []error
 		p := newPair(t, transport.RC, loop.Options{Violation: func(err error) { violations = append(violations, err) }}, nil)
 		b := loop.WQE(loop.Nop, 0, 0)
 		binary.BigEndian.PutUint32(b[4:], p.a.Number<<8|1)
 		damage(b)
 		p.a.PostRaw(b)
-		// The doorbell names the right queue pair, whatever the WQE says.
+		// The doorbell names the right queue pair, whatever the WQE has.
 		p.a.Ring()
 		bell := make([]byte, 8)
 		binary.BigEndian.PutUint32(bell[4:], p.a.Number<<8|1)
@@ -223,7 +223,7 @@ func TestControlSegmentIsChecked(t *testing.T) {
 
 func TestFlush(t *testing.T) {
 	p := newPair(t, transport.RC, loop.Options{}, nil)
-	// In execution, begun and not begun; all are flushed, in order.
+	// WQEs in execution, begun and not begun are all flushed, in order.
 	p.b.H.Port.SetUp(false)
 	var x []uint16
 	for range 30 {
@@ -243,13 +243,13 @@ func TestFlush(t *testing.T) {
 	for i := range uint16(3) {
 		p.want(p.a.Recv, cq.ResponderError, cq.SyndromeFlush, i)
 	}
-	// What is posted later is flushed as well.
+	// WQEs that are posted later are flushed too.
 	y := p.a.PostRing(loop.WQE(loop.Nop, 0, 0))
 	p.want(p.a.Send, cq.RequesterError, cq.SyndromeFlush, y)
 	p.w.Idle(loop.Second, nil)
 	p.a.PostRecv(nil)
 	p.want(p.a.Recv, cq.ResponderError, cq.SyndromeFlush, 3)
-	// And after a reset it works again.
+	// After a reset, it works again.
 	p.b.H.Port.SetUp(true)
 	p.a.Reset()
 	p.b.Reset()
@@ -278,7 +278,7 @@ func TestRNRWaitsForAWQE(t *testing.T) {
 
 func TestUnreliableFailures(t *testing.T) {
 	p := newPair(t, transport.UC, loop.Options{}, nil)
-	// Nothing to receive into, a key that does not exist: nobody hears of it.
+	// No receive buffer, or an invalid key: UC reports neither.
 	x := p.a.PostRing(loop.Data(loop.WQE(loop.Send, loop.Signaled, 0), p.aAddr, 5000, p.a.H.Lkey))
 	p.want(p.a.Send, cq.Requester, 0, x)
 	x = p.a.PostRing(loop.Data(loop.Raddr(loop.WQE(loop.Write, loop.Signaled, 0), p.bAddr, 0xabcd00), p.aAddr, 5000, p.a.H.Lkey))
@@ -287,7 +287,7 @@ func TestUnreliableFailures(t *testing.T) {
 	x = p.a.PostRing(loop.Data(loop.WQE(loop.Send, loop.Signaled, 0), p.aAddr, 5000, p.a.H.Lkey))
 	p.want(p.a.Send, cq.Requester, 0, x)
 	p.want(p.b.Recv, cq.ResponderSend, 0, 0)
-	// A local error leaves the receiving half alone.
+	// A local error doesn't affect the responder.
 	x = p.a.PostRing(loop.Data(loop.WQE(loop.Send, 0, 0), p.aAddr, 8, 0xabcd00))
 	y := p.a.PostRing(loop.WQE(loop.Nop, 0, 0))
 	p.want(p.a.Send, cq.RequesterError, cq.SyndromeLocalProt, x)
@@ -314,7 +314,7 @@ func TestDrain(t *testing.T) {
 	if n := count(events(p.a.H), eq.TypeSQDrained); n != 0 {
 		t.Error("drained with a message under way")
 	}
-	// What was begun completes, and nothing else is begun.
+	// Begun WQEs complete, and no other is begun.
 	p.want(p.a.Send, cq.Requester, 0, x)
 	p.quiet()
 	if n := count(events(p.a.H), eq.TypeSQDrained); n != 1 {
@@ -349,7 +349,7 @@ func TestTransitions(t *testing.T) {
 	q := h.NewQP(h.NewCQ(4, cq.Size64), h.NewCQ(4, cq.Size64), transport.QPContext{Service: transport.RC})
 	c := loop.Attributes(q)
 	all := []transport.Transition{transport.Rst2Init, transport.Init2Init, transport.Init2RTR, transport.RTR2RTS, transport.RTS2RTS, transport.SQErr2RTS, transport.RTS2SQD, transport.SQD2RTS}
-	// Which of them may be taken in which state, and what the state is then.
+	// The transitions that each state allows, and the resulting states.
 	for _, s := range []struct {
 		state transport.State
 		may   map[transport.Transition]transport.State
@@ -409,7 +409,7 @@ func TestRNROfImmediate(t *testing.T) {
 	p.quiet()
 }
 
-// A queue pair with much to send does not keep others waiting.
+// A queue pair with much data doesn't delay the others.
 func TestTurns(t *testing.T) {
 	w := loop.New(2, loop.Options{})
 	h, g := w.HCAs[0], w.HCAs[1]
@@ -442,7 +442,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// A request that is refused does not take the responses to earlier ones with it.
+// A refused request doesn't discard the responses to earlier ones.
 func TestRefusedAfterReads(t *testing.T) {
 	p := newPair(t, transport.RC, loop.Options{}, nil)
 	read := func(rkey uint32) {
@@ -457,8 +457,8 @@ func TestRefusedAfterReads(t *testing.T) {
 	p.want(p.a.Send, cq.RequesterError, cq.SyndromeRemoteAccess, 2)
 }
 
-// A queue pair that hurries gives up after the same retries, sooner; what is short
-// anyway stays as it is.
+// With Hurry, a queue pair gives up sooner, after the same number of retries. Short timers
+// stay as they are.
 func TestHurry(t *testing.T) {
 	for _, c := range []struct {
 		timeout uint8
@@ -478,7 +478,7 @@ func TestHurry(t *testing.T) {
 			t.Errorf("timeout %d, hurry %d: %v, want %v", c.timeout, c.hurry, took, want)
 		}
 	}
-	// The same of a receiver that is not ready, 655 ms at a time.
+	// The same with RNR NAKs, 655 ms each.
 	for hurry, want := range map[int]time.Duration{1: 655360 * time.Microsecond, 16: 655360 * time.Microsecond / 16} {
 		p := newPair(t, transport.RC, loop.Options{Hurry: hurry}, func(q *loop.QP, a *transport.QPContext) {
 			a.MinRNRNak, a.RNRRetry = 0, 2
@@ -492,5 +492,5 @@ func TestHurry(t *testing.T) {
 	}
 }
 
-// timeoutOf is how long a queue pair waits by a timeout's code.
+// timeoutOf returns a queue pair's actual timeout for a timeout code.
 func timeoutOf(code uint8) time.Duration { return 4 * 4096 * time.Nanosecond << code }

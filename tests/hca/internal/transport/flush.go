@@ -8,14 +8,13 @@ import (
 )
 
 const (
-	// Nothing tells the HCA of receive WQEs that are posted to a queue pair in
-	// error: it looks, less and less often.
+	// The HCA isn't notified of receive WQEs that are posted to a queue pair in
+	// error. It polls for them, less and less often.
 	recheckFirst = time.Millisecond
 	recheckLast  = 64 * time.Millisecond
 )
 
-// completeError completes the WQE at head with its error, and with it ends
-// what the send queue does.
+// completeError completes the WQE at head with its error, and stops the send queue.
 func (q *QP) completeError(w *sendWQE) {
 	q.counters().ReqCQEError++
 	switch w.syndrome {
@@ -48,13 +47,13 @@ func (q *QP) postSendError(index uint16, op, syndrome, vendor uint8) {
 	})
 }
 
-// drop forgets what is in execution.
+// drop discards the WQEs in execution.
 func (r *requester) drop() {
 	r.head, r.cursor, r.pkt = r.tail, r.tail, 0
 	r.reads, r.rnr, r.implied, r.ackBy = 0, false, false, 0
 }
 
-// toErr is 2ERR.
+// toErr implements 2ERR.
 func (q *QP) toErr() {
 	if q.c.State == Err {
 		return
@@ -83,7 +82,7 @@ func (q *QP) enterErr() {
 	}
 }
 
-// flush completes what is posted to a queue pair in error, about n WQEs.
+// flush completes about n WQEs of a queue pair in error.
 func (q *QP) flush(n int) (done int, more bool) {
 	if q.kind == kindConn {
 		return 0, false
@@ -109,7 +108,7 @@ func (q *QP) flush(n int) (done int, more bool) {
 	return done, false
 }
 
-// flushSends completes what is posted to a send queue in error.
+// flushSends completes about n WQEs of a send queue in error.
 func (q *QP) flushSends(n int) (done int, more bool) {
 	if q.c.NoSQ || q.sqBroken {
 		return 0, false
@@ -136,7 +135,7 @@ func (q *QP) flushSends(n int) (done int, more bool) {
 	return done, true
 }
 
-// drained ends the draining of a send queue: what was begun is complete.
+// drained ends the draining of a send queue when all begun WQEs are complete.
 func (q *QP) drained() {
 	if q.draining && q.req.head == q.req.tail {
 		q.draining = false
@@ -144,7 +143,7 @@ func (q *QP) drained() {
 	}
 }
 
-// lose takes a queue pair to error whose completions cannot be written.
+// lose moves a queue pair to error when its completions can't be written.
 func (q *QP) lose() {
 	q.lost = false
 	if q.c.State != Err {

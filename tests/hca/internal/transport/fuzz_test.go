@@ -12,18 +12,17 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// rounds is more work than a fuzzer's input can make legitimately: a message
-// is at most 64 KiB here.
+// rounds is more work than a fuzzer's input can legitimately cause: a message has at most
+// 64 KiB here.
 const rounds = 20000
 
-// settle runs the world until nothing happens any more, and fails if that
-// takes too long.
+// settle runs the world until it is idle, and fails the test if that takes too long.
 func settle(t *testing.T, w *loop.World) {
 	t.Helper()
 	until := w.Steps + rounds
 	w.Idle(loop.Second, func() bool { return w.Steps > until })
 	if w.Steps > until {
-		t.Fatal("it does not come to rest")
+		t.Fatal("it doesn't become idle")
 	}
 }
 
@@ -51,9 +50,8 @@ func fuzzPair(t *testing.T, service transport.Service, recv, roce bool) *pair {
 	return p
 }
 
-// FuzzWQE gives the send queue anything; the first byte chooses the service and
-// whether that is RoCE, and the control segment is made right in half of the
-// cases.
+// FuzzWQE posts arbitrary send WQEs. The first byte chooses the service and whether RoCE
+// is used. In half of the cases, the control segment is corrected.
 func FuzzWQE(f *testing.F) {
 	for i := range services {
 		b := loop.Raddr(loop.WQE(loop.Write, loop.Signaled, 0), loop.Base+8192, 0x1000)
@@ -78,7 +76,7 @@ func FuzzWQE(f *testing.F) {
 		binary.BigEndian.PutUint32(bell[4:], p.a.Number<<8)
 		p.a.H.Engine.Doorbell(0, 0x800, bell)
 		settle(t, p.w)
-		// It is a queue pair still, whatever it was given.
+		// Whatever it got, it is still a working queue pair.
 		p.a.Reset()
 		p.b.Reset()
 		loop.Connect(p.a, p.b, nil)
@@ -86,7 +84,7 @@ func FuzzWQE(f *testing.F) {
 	})
 }
 
-// FuzzReceiveWQE gives the receive queue, or an SRQ, anything.
+// FuzzReceiveWQE posts arbitrary WQEs to a receive queue or an SRQ.
 func FuzzReceiveWQE(f *testing.F) {
 	f.Add(false, uint32(1), loop.Data(nil, loop.Base, 64, 0x1000))
 	f.Add(true, uint32(70000), append(make([]byte, 16), loop.Data(nil, loop.Base, 64, 0x1000)...))
@@ -126,7 +124,7 @@ func FuzzReceiveWQE(f *testing.F) {
 	})
 }
 
-// addressed makes a packet one of RoCE, from the other HCA to one.
+// addressed makes p a RoCE packet from the other HCA to one.
 func addressed(p *fabric.Packet, to, kind int) {
 	source, dest := loop.RoCEAddress(1-to, kind), loop.RoCEAddress(to, kind)
 	p.RoCE, p.HasGRH, p.GRH = true, true, [40]byte{}
@@ -142,9 +140,9 @@ func addressed(p *fabric.Packet, to, kind int) {
 	copy(p.GRH[24:], dest.GID[:])
 }
 
-// FuzzPacket gives both sides packets that nobody sent. The first byte chooses
-// the service, the second who receives, and whether that is RoCE, by addresses
-// of which kind; a packet's length comes before it.
+// FuzzPacket delivers arbitrary packets to both sides. The first byte chooses the service,
+// the second the receiver, whether RoCE is used, and the kind of its addresses. A packet's
+// length precedes it.
 func FuzzPacket(f *testing.F) {
 	for i := range services {
 		class := []byte{0, 0x20, 0x60, 0xa0, 0xc0}[i]

@@ -2,20 +2,20 @@ package transport
 
 import "github.com/goverbs/goverbs/tests/hca/internal/fabric"
 
-// FaultKind is what goes wrong.
+// FaultKind is the kind of a fault.
 type FaultKind uint8
 
 const (
 	FailSend     FaultKind = iota // the n-th send WQE completes with the syndrome
-	FailReceive                   // so does the n-th receive WQE, and the other side gets a NAK
+	FailReceive                   // the n-th receive WQE does, and the requester gets a NAK
 	DropPacket                    // the n-th packet is not sent
 	DamagePacket                  // the n-th packet has a byte of its headers inverted
 )
 
-// Fault is something that goes wrong once in a queue pair.
+// Fault is a single fault of a queue pair.
 type Fault struct {
 	Kind     FaultKind
-	N        int // counted from 1, from when the fault is injected
+	N        int // counted from 1, since the injection
 	Syndrome uint8
 	Vendor   uint8
 }
@@ -33,7 +33,7 @@ func (e *Engine) Inject(qpn uint32, f Fault) error {
 	return nil
 }
 
-// due counts faults of two kinds down and returns the one whose time it is.
+// due counts down the faults of two kinds, and returns one that is due.
 func (q *QP) due(a, b FaultKind) (f Fault, ok bool) {
 	for i := 0; i < len(q.faults); i++ {
 		x := &q.faults[i]
@@ -49,7 +49,7 @@ func (q *QP) due(a, b FaultKind) (f Fault, ok bool) {
 	return f, ok
 }
 
-// injectWQE lets a send WQE fail if that is due.
+// injectWQE fails a send WQE if a fault is due.
 func (q *QP) injectWQE(w *sendWQE) {
 	if len(q.faults) == 0 {
 		return
@@ -59,7 +59,7 @@ func (q *QP) injectWQE(w *sendWQE) {
 	}
 }
 
-// injectReceive lets the receive WQE that was just taken fail if that is due.
+// injectReceive fails the receive WQE that was just consumed if a fault is due.
 func (q *QP) injectReceive() bool {
 	if len(q.faults) == 0 {
 		return false
@@ -71,7 +71,7 @@ func (q *QP) injectReceive() bool {
 	return ok
 }
 
-// injectPacket reports whether a packet may go out.
+// injectPacket reports whether a packet may be sent.
 func (q *QP) injectPacket(p *fabric.Packet) bool {
 	if len(q.faults) == 0 {
 		return true

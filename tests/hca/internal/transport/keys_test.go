@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// bind is the UMR that binds a window of type 2 to memory, as libmlx5 builds
-// it: an inline KLM, and the mask of what changes.
+// bind returns the UMR that binds a type 2 window to memory, as libmlx5 builds it: an
+// inline KLM, and the mask of the changed fields.
 func bind(index uint32, key byte, qpn uint32, parent uint32, addr uint64, n uint32, rights byte) []byte {
 	const (
 		inlineFlag  = 1 << 7
@@ -59,7 +59,7 @@ func TestWindow(t *testing.T) {
 	if !bytes.Equal(p.bBuf[4096:8192], p.aBuf[:4096]) {
 		t.Error("content differs")
 	}
-	// The other side invalidates it.
+	// The peer invalidates it.
 	p.b.PostRecv(nil)
 	x = p.a.PostRing(loop.WQE(loop.SendInv, loop.Signaled, rkey))
 	p.want(p.a.Send, cq.Requester, 0, x)
@@ -126,7 +126,7 @@ func TestScatterToCQE(t *testing.T) {
 
 func TestFence(t *testing.T) {
 	p := newPair(t, transport.RC, loop.Options{}, nil)
-	// What is read must be sent on after it arrived, and only a fence says so.
+	// The data must be sent after it was read, which only a fence ensures.
 	copy(p.bBuf, "fresh")
 	p.b.PostRecv(loop.Data(nil, p.bAddr+4096, 5, p.b.H.Lkey))
 	p.a.Post(loop.Data(loop.Raddr(loop.WQE(loop.Read, 0, 0), p.bAddr, p.b.H.Lkey), p.aAddr, 5, p.a.H.Lkey))

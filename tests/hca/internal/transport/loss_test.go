@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// Messages of all kinds over a wire that loses, duplicates, reorders and
-// delays: each arrives once, whole and in order.
+// Messages of all kinds on a wire that loses, duplicates, reorders and delays packets:
+// each arrives once, complete and in order.
 func TestLossyWire(t *testing.T) {
 	messages := 100_000
 	if testing.Short() {
@@ -72,11 +72,11 @@ func TestLossyWire(t *testing.T) {
 		t.Fatalf("%d sent, %d received, %d completed; %+v; %+v", sent, received, completed, s, c)
 	}
 	if d := p.b.H.Engine.Counters(0); s.Dropped == 0 || s.Duplicated == 0 || s.Reordered == 0 || c.PacketSeqErr == 0 || d.OutOfSequence == 0 || d.DuplicateRequest == 0 {
-		t.Errorf("nothing went wrong: %+v, %+v, %+v", s, c, d)
+		t.Errorf("the wire had no fault: %+v, %+v, %+v", s, c, d)
 	}
 }
 
-// Reads, writes and atomics over the same wire: an atomic is executed once.
+// Reads, writes and atomics on the same wire. Each atomic is executed once.
 func TestLossyResponses(t *testing.T) {
 	p := newPair(t, transport.RC, loop.Options{Seed: 4}, func(q *loop.QP, c *transport.QPContext) { c.MTU = 2 })
 	p.w.Fabric.SetFaults(fabric.Faults{Drop: 0.01, Duplicate: 0.01, Reorder: 0.01, Jitter: 10 * time.Microsecond})
@@ -103,8 +103,8 @@ func TestLossyResponses(t *testing.T) {
 	}
 }
 
-// A long READ that is asked for again goes on from there: what is lost costs
-// little, however long the rest is.
+// A long READ that is requested again continues from the lost packet. A loss costs little,
+// however long the rest is.
 func TestLongReadAgain(t *testing.T) {
 	const size, rounds = 1 << 20, 16
 	p := newPair(t, transport.RC, loop.Options{Seed: 8}, func(q *loop.QP, c *transport.QPContext) { c.MTU, c.LogMsgMax = 3, 20 })
@@ -126,7 +126,7 @@ func TestLongReadAgain(t *testing.T) {
 	}
 }
 
-// One packet after the other is lost; each exchange survives.
+// Each packet is lost in turn, and the exchange succeeds every time.
 func TestEachPacketLost(t *testing.T) {
 	for lost := range 60 {
 		n := 0
@@ -217,7 +217,8 @@ func TestMulticast(t *testing.T) {
 		}
 		return got
 	}
-	// The sender hears itself, its neighbour asked not to, the last is no member.
+	// The sender receives its own message. Its neighbour disabled that, and the last one
+	// isn't a member.
 	if got := send(); got != [4]bool{true, false, true, false} {
 		t.Errorf("received by %v", got)
 	}

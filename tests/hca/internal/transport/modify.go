@@ -40,7 +40,7 @@ const (
 	OptCounterSet = 1 << 25
 )
 
-// from says in which state a transition begins, and where it leads.
+// transitions has the initial and final state of each transition.
 var transitions = map[Transition]struct{ from, to State }{
 	Rst2Init:  {Reset, Init},
 	Init2Init: {Init, Init},
@@ -52,8 +52,8 @@ var transitions = map[Transition]struct{ from, to State }{
 	SQD2RTS:   {SQD, RTS},
 }
 
-// ModifyQP takes a queue pair from one state to another. Of c counts what the
-// transition requires, and what mask (Opt…) names.
+// ModifyQP moves a queue pair from one state to another. It uses the fields of c that the
+// transition requires, and those that mask (Opt…) names.
 func (e *Engine) ModifyQP(qpn uint32, op Transition, mask uint32, c *QPContext) error {
 	q := e.qps[qpn]
 	if q == nil || q.special() {

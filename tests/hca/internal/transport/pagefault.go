@@ -9,23 +9,22 @@ import (
 // Kinds of page faults, MLX5_WQE_PF_TYPE_* and MLX5_PFAULT_*.
 const (
 	faultShared  = 0 // the receive WQE of an SRQ
-	faultSend    = 1 // what a SEND, WRITE or datagram sends
-	faultReceive = 2 // a receive WQE of the queue pair's own
-	faultFetch   = 3 // what a READ or an atomic brings
-	faultRead    = 4 // what the other side reads
-	faultWrite   = 6 // or writes
+	faultSend    = 1 // the source of a SEND, WRITE or datagram
+	faultReceive = 2 // a WQE of the queue pair's own receive queue
+	faultFetch   = 3 // the local buffer of a READ or an atomic
+	faultRead    = 4 // memory that the peer reads
+	faultWrite   = 6 // memory that the peer writes
 
 	faultRequester = 1 // a bit of those above
 )
 
-// paging is one half of a queue pair that waits for the driver to bring in a
-// page.
+// paging is the page fault state of one half of a queue pair.
 type paging struct {
 	waits  bool
-	denied bool // the driver could not: the next fault is an error
+	denied bool // the driver could not resolve it, so the next fault is an error
 }
 
-// fault asks the driver for a page, once. It reports false if nobody will bring
+// fault reports a page fault to the driver, once. It reports false if nothing will resolve
 // it.
 func (p *paging) fault(q *QP, e eq.Event) bool {
 	if p.denied || q.kind != kindQP {
@@ -37,14 +36,12 @@ func (p *paging) fault(q *QP, e eq.Event) bool {
 	return p.waits
 }
 
-// sendFault reports whether the WQE, whose memory is not what it says, has to
-// wait for the driver.
+// sendFault reports whether a WQE with a memory fault has to wait for the driver.
 func (q *QP) sendFault(w *sendWQE, kind uint8, f mkey.Fault) bool {
 	return f == mkey.FaultPage && q.req.paging.fault(q, eq.PageFaultAt(kind, q.number, w.index, q.number))
 }
 
-// receiveFault is the same for a receive WQE. The packet that wanted it comes
-// again, or is lost.
+// receiveFault is the same for a receive WQE. The packet for it is sent again or lost.
 func (q *QP) receiveFault(f mkey.Fault) bool {
 	if f != mkey.FaultPage {
 		return false
@@ -60,7 +57,7 @@ func (q *QP) receiveFault(f mkey.Fault) bool {
 	return x.paging.fault(q, e)
 }
 
-// remoteFault is the same for memory that the other side wants.
+// remoteFault is the same for memory that the peer accesses.
 func (q *QP) remoteFault(f mkey.Fault, right mkey.Access, rkey uint32, va uint64, n int) bool {
 	if f != mkey.FaultPage {
 		return false
@@ -72,7 +69,7 @@ func (q *QP) remoteFault(f mkey.Fault, right mkey.Access, rkey uint32, va uint64
 	return q.resp.paging.fault(q, eq.PageFaultIn(kind, rkey, va, uint16(min(n, q.mtu)), uint32(n), q.number))
 }
 
-// postpone has the other side send the expected packet again later.
+// postpone makes the peer send the expected packet again later.
 func (q *QP) postpone() {
 	x := &q.resp
 	if q.c.Service == UC {
@@ -85,8 +82,7 @@ func (q *QP) postpone() {
 	q.e.activate(q)
 }
 
-// Resume is the driver's answer to a page fault (PAGE_FAULT_RESUME): the pages
-// are there, or could not be brought.
+// Resume implements PAGE_FAULT_RESUME: the driver has resolved a page fault, or failed to.
 func (e *Engine) Resume(token uint32, kind uint8, failed bool) error {
 	q := e.qps[token]
 	if q == nil || q.kind != kindQP {
@@ -97,7 +93,7 @@ func (e *Engine) Resume(token uint32, kind uint8, failed bool) error {
 		p = &q.req.paging
 	}
 	if !p.waits {
-		return nil // it was reset since
+		return nil // it was reset meanwhile
 	}
 	*p = paging{denied: failed}
 	if kind == faultFetch && !failed && (q.c.State == RTS || q.c.State == SQD) {

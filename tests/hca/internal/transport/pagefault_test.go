@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// pager is a driver that brings in the pages of a region, one for each fault.
+// pager is a driver that makes a region's pages present, one for each fault.
 type pager struct {
 	h      *loop.HCA
 	key    uint32
@@ -32,7 +32,7 @@ func (g *pager) region() {
 		PageShift: 12, Start: pagedAt, Len: pagedPages << 12, Octowords: 4})
 }
 
-// resolve answers a fault.
+// resolve resolves a fault.
 func (g *pager) resolve(t *testing.T, e eq.Event) {
 	xlt := make([]byte, pagedPages*8)
 	g.there++
@@ -53,7 +53,7 @@ func (g *pager) resolve(t *testing.T, e eq.Event) {
 	}
 }
 
-// paged is a pair whose regions have no pages at first.
+// paged is a pair whose regions have no present pages at first.
 type paged struct {
 	*pair
 	ga, gb *pager
@@ -79,7 +79,7 @@ func newPaged(t *testing.T) *paged {
 	return p
 }
 
-// done waits for a completion, and answers faults meanwhile.
+// done waits for a completion, and resolves faults meanwhile.
 func (p *paged) done(c *loop.CQ) (e loop.CQE) {
 	p.Helper()
 	for {
@@ -102,7 +102,7 @@ func (p *paged) done(c *loop.CQ) (e loop.CQE) {
 	}
 }
 
-// kinds are the faults that there were.
+// kinds returns the kinds of the faults.
 func kinds(events []eq.Event) (b []byte) {
 	for _, e := range events {
 		if kind := e.Subtype<<4 | e.Data[24]&7; !bytes.Contains(b, []byte{kind}) {
@@ -123,7 +123,7 @@ func TestPageFaults(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		wqe  func(p *paged) []byte
-		back bool   // data come from b
+		back bool   // the data comes from b
 		a, b string // kinds of faults
 	}{
 		{"send", func(p *paged) []byte {
@@ -157,7 +157,7 @@ func TestPageFaults(t *testing.T) {
 	}
 }
 
-// A region that goes away while it is read remotely makes the reader wait.
+// If a region's pages are removed during a remote read, the reader waits.
 func TestPagesTakenAwayWhileRead(t *testing.T) {
 	p := newPaged(t)
 	p.ga.there, p.gb.there = pagedPages, pagedPages
@@ -177,7 +177,7 @@ func TestPagesTakenAwayWhileRead(t *testing.T) {
 	}
 }
 
-// fault is an event that nobody waits for the answer of.
+// fault returns a page fault event that no queue pair waits for.
 func fault(qpn uint32) eq.Event { return eq.PageFaultAt(1, qpn, 0, qpn) }
 
 func TestAtomicPageFault(t *testing.T) {
@@ -186,7 +186,7 @@ func TestAtomicPageFault(t *testing.T) {
 	if e := p.done(p.a.Send); e.Kind() != cq.Requester {
 		t.Fatal(&e)
 	}
-	if v := binary.LittleEndian.Uint64(p.bBuf); v != 5 { // once, though it was asked for twice
+	if v := binary.LittleEndian.Uint64(p.bBuf); v != 5 { // executed once, though requested twice
 		t.Errorf("%d, want 5", v)
 	}
 	if a, b := string(kinds(p.ga.faults)), string(kinds(p.gb.faults)); a != "\x03" || b != "\x16" {
@@ -215,6 +215,6 @@ func TestPagesDenied(t *testing.T) {
 	}
 	p := newPaged(t)
 	if p.a.H.Engine.Resume(0x123456, 1, false) == nil {
-		t.Error("resumed a queue pair that there is not")
+		t.Error("resumed a queue pair that doesn't exist")
 	}
 }

@@ -6,18 +6,18 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/eq"
 )
 
-// kind is what a number among those of queue pairs names.
+// kind is the kind of object that a queue pair number names.
 type kind uint8
 
 const (
 	kindQP kind = iota
 	kindDCT
-	kindConn // a DCI's connection to a DCT, which has no number of its own
+	kindConn // a DCI's connection to a DCT, without a number of its own
 	kindSQ
 	kindRQ
 )
 
-// QP is a queue pair, or something with only a part of one.
+// QP is a queue pair, or an object with only a part of one.
 type QP struct {
 	e        *Engine
 	c        QPContext
@@ -31,11 +31,11 @@ type QP struct {
 
 	sqOffset uint64 // of the send queue in the buffer
 	sqNext   uint16 // the WQE to fetch next
-	sqRung   uint16 // where the WQE ends that a doorbell told of last
-	copied   []byte // a WQE that came by BlueFlame, and what follows it
+	sqRung   uint16 // the end of the last WQE that a doorbell announced
+	copied   []byte // a BlueFlame copy of a WQE, and the bytes after it
 	sqBroken bool
-	draining bool          // TypeSQDrained is owed
-	lost     bool          // a completion was, with its CQ
+	draining bool          // TypeSQDrained will be posted
+	lost     bool          // a completion was lost, because of its CQ
 	recheck  time.Duration // see pollReceives
 	req      requester
 
@@ -49,10 +49,10 @@ type QP struct {
 	faults []Fault
 }
 
-// special reports whether the object is no queue pair of the driver's.
+// special reports whether the object isn't a queue pair of the driver.
 func (q *QP) special() bool { return q.kind != kindQP }
 
-// setup derives from the context what does not change.
+// setup computes from the context the values that don't change.
 func (q *QP) setup() {
 	c := &q.c
 	if c.RQType == OwnRQ {
@@ -70,7 +70,7 @@ func (q *QP) setMTU() {
 	}
 }
 
-// sqProducer is the driver's counter of send WQEs, in 64 bytes.
+// sqProducer returns the driver's counter of send WQE blocks of 64 bytes.
 func (q *QP) sqProducer() uint16 {
 	if q.c.NoSQ {
 		return q.sqNext
@@ -82,14 +82,13 @@ func (q *QP) sqProducer() uint16 {
 	return n
 }
 
-// sqPosted is how many blocks of the send queue can be fetched: as far as its
-// record says, and as far as doorbells told. The record alone may be further: its
-// doorbell is still to come.
+// sqPosted returns how many blocks of the send queue can be fetched: up to its record and
+// up to the last doorbell. The record may be ahead, if its doorbell has yet to come.
 func (q *QP) sqPosted() uint16 {
 	return min(q.sqProducer()-q.sqNext, q.sqRung-q.sqNext)
 }
 
-// reset is 2RST: all is forgotten, nothing completes.
+// reset implements 2RST: it discards everything without completions.
 func (q *QP) reset() {
 	q.c.State = Reset
 	q.sqNext, q.sqRung, q.sqBroken, q.est, q.draining, q.lost = 0, 0, false, false, false, false
@@ -109,7 +108,7 @@ func (q *QP) reliable() bool {
 	return false
 }
 
-// receives reports whether packets are taken.
+// receives reports whether packets are accepted.
 func (q *QP) receives() bool {
 	switch q.c.State {
 	case RTR, RTS, SQD, SQEr:
@@ -118,7 +117,7 @@ func (q *QP) receives() bool {
 	return false
 }
 
-// counters are those of the queue pair's set.
+// counters returns the queue pair's set of counters.
 func (q *QP) counters() *Counters { return q.e.Counters(q.c.CounterSet) }
 
 // event posts an asynchronous event about the queue pair.
@@ -128,7 +127,7 @@ func (q *QP) event(typ uint8) {
 	}
 }
 
-// established tells of the first packet of a queue pair that cannot send yet.
+// established posts TypeCommEst at the first packet to a queue pair that can't send yet.
 func (q *QP) established() {
 	if q.c.State == RTR && !q.est {
 		q.est = true
@@ -136,8 +135,8 @@ func (q *QP) established() {
 	}
 }
 
-// work does some of what is pending: about n packets. It reports how many
-// there were, and whether there is more to do now.
+// work does pending work of about n packets. It returns their number, and whether more can
+// be done now.
 func (q *QP) work(n int) (done int, more bool) {
 	if q.lost {
 		q.lose()
@@ -161,7 +160,7 @@ func (q *QP) work(n int) (done int, more bool) {
 	return done + sent, more
 }
 
-// expired is called when the time given to wake has come.
+// expired is called at the time that was given to wake.
 func (q *QP) expired() {
 	switch q.c.State {
 	case Err:

@@ -1,13 +1,13 @@
 package transport
 
-// rawQueue is what only the queues of raw packets have.
+// rawQueue has the state that only raw packet queues have.
 type rawQueue struct {
 	domain    uint32 // of a send queue
 	minInline int
 	stripVLAN bool // of a receive queue
 }
 
-// CreateSQ makes a raw packet send queue.
+// CreateSQ creates a raw packet send queue.
 func (e *Engine) CreateSQ(c SQContext) (sqn uint32, err error) {
 	if c.LogSize > maxLogQueue || int(c.Port) > len(e.c.Ports) {
 		return 0, ErrBadParam
@@ -61,7 +61,7 @@ func (e *Engine) ModifySQ(sqn uint32, from, to State) error {
 	return e.modifyHalf(sqn, kindSQ, from, to)
 }
 
-// QuerySQ returns the live context.
+// QuerySQ returns the current context.
 func (e *Engine) QuerySQ(sqn uint32) (SQContext, bool) {
 	q := e.half(sqn, kindSQ)
 	if q == nil {
@@ -84,7 +84,7 @@ func (e *Engine) destroyHalf(n uint32, k kind) error {
 	return nil
 }
 
-// CreateRQ makes a raw packet receive queue.
+// CreateRQ creates a raw packet receive queue.
 func (e *Engine) CreateRQ(c RQContext) (rqn uint32, err error) {
 	if c.LogSize > maxLogQueue-1 || c.LogStride > 6 {
 		return 0, ErrBadParam
@@ -120,7 +120,7 @@ func (e *Engine) ModifyRQ(rqn uint32, from, to State) error {
 	return e.modifyHalf(rqn, kindRQ, from, to)
 }
 
-// ChangeRQ changes whether it takes VLAN tags off frames, and its counters.
+// ChangeRQ changes whether it strips VLAN tags, and its counters.
 func (e *Engine) ChangeRQ(rqn uint32, stripVLAN bool, counters uint8) error {
 	q := e.half(rqn, kindRQ)
 	if q == nil {
@@ -130,7 +130,7 @@ func (e *Engine) ChangeRQ(rqn uint32, stripVLAN bool, counters uint8) error {
 	return nil
 }
 
-// QueryRQ returns the live context.
+// QueryRQ returns the current context.
 func (e *Engine) QueryRQ(rqn uint32) (RQContext, bool) {
 	q := e.half(rqn, kindRQ)
 	if q == nil {

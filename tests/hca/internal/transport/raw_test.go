@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// frame is Ethernet, IPv4 and TCP, checksums left out.
+// frame returns an Ethernet frame with IPv4 and TCP headers without checksums.
 func frame(to byte, payload int) []byte {
 	b := []byte{2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, 99, 8, 0}
 	b = append(b, 0x45, 0, 0, 0, 0x10, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2)
@@ -112,7 +112,7 @@ func TestFrames(t *testing.T) {
 		}
 		check(g, 1+i)
 	}
-	// Of its own address and of nobody's: not delivered.
+	// Frames to the sender's own address and to no receiver's aren't delivered.
 	post(loop.Send, 0, frame(7, 4)[:18], 44)
 	p.one(send)
 	w.Idle(loop.Second, nil)

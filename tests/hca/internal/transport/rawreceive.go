@@ -9,19 +9,19 @@ import (
 // Frame is an Ethernet frame that arrived.
 type Frame struct {
 	Port   uint8
-	Domain uint32 // the transport domain of the send queue here that it is from; 0: it came by the wire
+	Domain uint32 // the transport domain of the local send queue that sent it; 0: from the wire
 	Data   []byte
 }
 
-// Delivery is where a frame is to be received, and what steering says of it.
+// Delivery names a queue that receives a frame, with the results of steering.
 type Delivery struct {
 	RQN      uint32
 	Tag      uint32 // flow tag
 	Hash     uint32
-	HashType uint8 // what the hash is of, as in the completion
+	HashType uint8 // the hashed fields, as in the completion
 }
 
-// receiveFrame gives an Ethernet frame to the queues that steering names.
+// receiveFrame delivers an Ethernet frame to the queues that steering names.
 func (e *Engine) receiveFrame(f Frame) {
 	if e.c.Steer == nil {
 		return
@@ -71,8 +71,8 @@ func (q *QP) receiveFrame(data []byte, d Delivery) {
 	q.postTo(cqn, &c)
 }
 
-// inspect fills in what a completion says of a frame: which headers it has,
-// which of them are right, and the sum of the IP packet.
+// inspect fills in a completion's description of a frame: its headers, which of them are
+// right, and the checksum of the IP packet.
 func inspect(c *cq.Completion, b []byte) {
 	const (
 		okL2, okL3, okL4 = 1, 2, 4

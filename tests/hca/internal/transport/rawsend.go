@@ -15,7 +15,7 @@ const (
 	checkL4 = 1 << 7
 )
 
-// sendFrame sends an Ethernet frame, or the many that segmentation makes.
+// sendFrame sends an Ethernet frame, or all frames of a large send.
 func (q *QP) sendFrame(w *sendWQE) {
 	port := q.e.port(q.c.Primary.Port)
 	step := w.length
@@ -45,7 +45,7 @@ func (q *QP) sendFrame(w *sendWQE) {
 				l.SetTransport(p.Data)
 			}
 		}
-		if q.raw.domain != 0 { // what is sent is for queues of this HCA as well
+		if q.raw.domain != 0 { // loopback: queues of this HCA may receive it too
 			q.e.receiveFrame(Frame{Port: max(q.c.Primary.Port, 1), Domain: q.raw.domain, Data: p.Data})
 		}
 		q.transmit(port, p)
@@ -84,7 +84,7 @@ func (q *QP) parseFrame(w *sendWQE, r *reader) {
 	}
 }
 
-// drop is take without looking.
+// drop skips n bytes.
 func (r *reader) drop(n int) {
 	if len(r.b) < n {
 		r.bad = true

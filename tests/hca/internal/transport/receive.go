@@ -6,8 +6,8 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
 )
 
-// Receive takes a packet from the fabric and frees it. port is a number from
-// 1. Run has to follow.
+// Receive handles a packet from the fabric and frees it. Ports are numbered from 1. The
+// caller must call Run afterwards.
 func (e *Engine) Receive(port uint8, p *fabric.Packet) {
 	defer p.Free()
 	if p.Ethernet {
@@ -61,10 +61,10 @@ func (e *Engine) Receive(port uint8, p *fabric.Packet) {
 	q.serve(&a)
 }
 
-// isAnswer reports whether an operation goes to the requester.
+// isAnswer reports whether an operation is for the requester.
 func isAnswer(op uint8) bool { return op >= opRespFirst && op <= opAtomicAck }
 
-// receiveGroup gives a datagram to the members of a group.
+// receiveGroup delivers a datagram to the members of a group.
 func (e *Engine) receiveGroup(h bth, p *fabric.Packet) {
 	if !p.HasGRH || h.op&classMask != classUD {
 		return

@@ -9,7 +9,7 @@ import (
 
 // recvQueue is a ring of receive WQEs, or a list of them if it is an SRQ.
 type recvQueue struct {
-	owner    string // what it is the queue of, and its number
+	owner    string // the kind of its owner, and the owner's number
 	number   uint32
 	buf      *bus.Buffer
 	logSize  uint8
@@ -18,11 +18,11 @@ type recvQueue struct {
 	sig      bool
 	linked   bool // each WQE begins with the index of the next
 	bad      bool
-	consumer uint16 // how many were taken
-	head     uint16 // the next to take, of a list
+	consumer uint16 // the number of consumed WQEs
+	head     uint16 // the next WQE of a list
 }
 
-// recvWQE is a receive WQE, taken from its queue.
+// recvWQE is a receive WQE that was consumed from its queue.
 type recvWQE struct {
 	used   bool
 	index  uint16 // wqe_counter of its completion
@@ -41,7 +41,7 @@ func (r *recvQueue) reset() {
 	r.consumer, r.head, r.bad = 0, 0, false
 }
 
-// producer is the driver's counter.
+// producer returns the driver's counter.
 func (r *recvQueue) producer(e *Engine) uint16 {
 	if r.buf == nil {
 		return 0
@@ -54,7 +54,7 @@ func (r *recvQueue) producer(e *Engine) uint16 {
 	return n
 }
 
-// available is how many WQEs the driver has posted.
+// available returns the number of posted WQEs.
 func (r *recvQueue) available(e *Engine) int {
 	if r.buf == nil || r.bad {
 		return 0
@@ -103,14 +103,14 @@ func (r *recvQueue) take(e *Engine, w *recvWQE) bool {
 	return true
 }
 
-// readRing copies a queue's entry. Pages end at multiples of 64 bytes, or of
-// an entry's size if that is less.
+// readRing copies a queue's entry. Pages end at multiples of 64 bytes, or of the entry
+// size if that is smaller.
 func readRing(e *Engine, b *bus.Buffer, off uint64, to []byte) bool {
 	for len(to) > 0 {
 		n := min(len(to), 64)
 		from := b.Bytes(e.c.Memory, off, n)
 		if from == nil {
-			// A receive queue that is smaller than 64 bytes moves what follows.
+			// The send queue follows a receive queue, which may be shorter than 64 bytes.
 			if n = 16; len(to) < n {
 				return false
 			}
@@ -125,7 +125,7 @@ func readRing(e *Engine, b *bus.Buffer, off uint64, to []byte) bool {
 	return true
 }
 
-// scatter writes data to a receive WQE's memory, from offset off on.
+// scatter writes data to a receive WQE's buffers, from offset off on.
 func (e *Engine) scatter(segs []segment, off int, data []byte, pd uint32, rlkey bool) mkey.Fault {
 	for i := range segs {
 		s := &segs[i]

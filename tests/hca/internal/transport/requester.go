@@ -10,28 +10,28 @@ import (
 const (
 	inFlight    = 128 // WQEs begun but not complete
 	window      = 256 // packets sent but not acknowledged
-	ackEvery    = 32  // packets of a message, each such one asks for an acknowledgement
+	ackEvery    = 32  // every such packet of a message requests an acknowledgement
 	foreverRNR  = 7   // rnr_retry
 	timeoutUnit = 4096 * time.Nanosecond
-	timeoutLate = 4 // the specification allows a timeout to come so much later
+	timeoutLate = 4 // the factor by which the specification allows a timeout to be late
 )
 
-// requester is the sending half of a queue pair. WQEs from head to tail are
-// begun; those from head to cursor were sent, as far as pkt of the cursor's
-// own, and wait for their acknowledgement.
+// requester is the sending half of a queue pair. WQEs from head to tail are begun. Those
+// from head to cursor, and the first pkt packets of the cursor's, are sent and wait for
+// their acknowledgement.
 type requester struct {
 	ring               []sendWQE
 	head, cursor, tail uint64
 	pkt                int
 	next               uint32 // the sequence number for the next WQE
-	acked              uint32 // all up to this one is acknowledged
+	acked              uint32 // everything up to this one is acknowledged
 	ssn                uint32
-	reads              int  // reads and atomics between head and cursor that are not done
-	implied            bool // a lost response was noticed, and nothing arrived since
+	reads              int  // unfinished reads and atomics between head and cursor
+	implied            bool // a lost response was detected, and nothing arrived since
 	retry, rnrRetry    uint8
-	rnr                bool          // waiting until it is time to try again
-	ackBy              time.Duration // 0: nothing is waited for
-	peer               destination   // of a DCI: whom it is connected to
+	rnr                bool          // waiting for the RNR timer
+	ackBy              time.Duration // 0: no timer runs
+	peer               destination   // of a DCI: its current target
 	connected          bool
 	paging             paging
 }
@@ -48,8 +48,7 @@ func (r *requester) reset() {
 
 func (r *requester) at(i uint64) *sendWQE { return &r.ring[i%inFlight] }
 
-// send sends up to n packets. It reports how many, and whether there is more
-// that could be sent now.
+// send sends up to n packets. It returns how many, and whether more could be sent now.
 func (q *QP) send(n int) (sent int, more bool) {
 	r := &q.req
 	if q.c.State != RTS && q.c.State != SQD {
@@ -68,7 +67,7 @@ func (q *QP) send(n int) (sent int, more bool) {
 		w := r.at(r.cursor)
 		switch {
 		case w.syndrome != 0:
-			// What was begun before has to complete first.
+			// Earlier WQEs have to complete first.
 			q.complete()
 			return sent, false
 		case w.act == actLocal:
@@ -90,7 +89,7 @@ func (q *QP) send(n int) (sent int, more bool) {
 	return sent, true
 }
 
-// begin takes the next WQE from the ring.
+// begin fetches the next WQE from the ring.
 func (q *QP) begin() bool {
 	r := &q.req
 	if r.tail-r.head >= inFlight-1 || q.c.State == SQD {
@@ -113,7 +112,7 @@ func (q *QP) begin() bool {
 	return true
 }
 
-// enqueue gives a WQE its sequence numbers and its place.
+// enqueue assigns a WQE its sequence numbers and its place.
 func (q *QP) enqueue(w *sendWQE) {
 	r := &q.req
 	if w.act != actConnect {
@@ -132,7 +131,7 @@ func (q *QP) enqueue(w *sendWQE) {
 	r.tail++
 }
 
-// allowed reports whether the WQE at the cursor may go on now.
+// allowed reports whether the WQE at the cursor may be sent now.
 func (q *QP) allowed() bool {
 	r := &q.req
 	w := r.at(r.cursor)
@@ -163,7 +162,7 @@ func (q *QP) advance() {
 	q.req.pkt = 0
 }
 
-// execute does what a local WQE asks for.
+// execute executes a local WQE.
 func (q *QP) execute(w *sendWQE) {
 	switch w.op {
 	case wqeUMR:
@@ -204,7 +203,7 @@ func (q *QP) sendPacket(w *sendWQE) {
 	}
 }
 
-// sent arms the timer for what a reliable queue pair has just sent.
+// sent starts the timer for the packet that a reliable queue pair has just sent.
 func (q *QP) sent() {
 	r := &q.req
 	if r.ackBy == 0 {
@@ -227,7 +226,7 @@ func (q *QP) restartTimer() {
 	}
 }
 
-// expired: it is time to try again, or nothing came back in time.
+// expired is called when the RNR timer has expired, or when no response came in time.
 func (r *requester) expired(q *QP) {
 	if r.rnr {
 		r.rnr = false
@@ -243,7 +242,7 @@ func (r *requester) expired(q *QP) {
 	q.tryAgain(psnAdd(r.acked, 1))
 }
 
-// tryAgain goes back after a loss, unless that happened too often in a row.
+// tryAgain retransmits after a loss, unless the retries are exhausted.
 func (q *QP) tryAgain(psn uint32) {
 	r := &q.req
 	if r.retry == 0 {
@@ -255,7 +254,7 @@ func (q *QP) tryAgain(psn uint32) {
 	q.goBack(psn)
 }
 
-// goBack sends again from a sequence number on.
+// goBack retransmits from a sequence number on.
 func (q *QP) goBack(psn uint32) {
 	r := &q.req
 	r.cursor, r.pkt, r.reads = r.head, 0, 0
@@ -279,16 +278,16 @@ func (q *QP) goBack(psn uint32) {
 	q.e.activate(q)
 }
 
-// progress notes that the other side does answer.
+// progress records that the responder responds.
 func (q *QP) progress() {
 	r := &q.req
 	r.retry, r.rnrRetry = q.c.RetryCount, q.c.RNRRetry
 	r.implied = false
 	q.restartTimer()
-	q.e.activate(q) // what had to wait for it
+	q.e.activate(q) // some WQE may have waited for this
 }
 
-// complete finishes WQEs from head on, in order, as far as they are done.
+// complete completes the finished WQEs from head on, in order.
 func (q *QP) complete() {
 	r := &q.req
 	was := r.head
@@ -314,7 +313,7 @@ func (q *QP) complete() {
 		r.head++
 	}
 	if r.head != was {
-		q.e.activate(q) // a fence may be open now
+		q.e.activate(q) // a fenced WQE may start now
 	}
 	if r.head == r.tail {
 		r.ackBy = 0
@@ -325,7 +324,7 @@ func (q *QP) complete() {
 	q.drained()
 }
 
-// post writes the completion of a WQE that went well, if it asked for one.
+// post writes the completion of a successful WQE if it is signaled.
 func (q *QP) post(w *sendWQE) {
 	if !w.signaled() {
 		return
@@ -344,7 +343,7 @@ func (q *QP) post(w *sendWQE) {
 	q.postTo(q.c.CQNSend, &c)
 }
 
-// userIndex is what the driver finds the queue pair by, if it has given one.
+// userIndex returns the index by which the driver finds the queue pair, if it set one.
 func (q *QP) userIndex() uint32 {
 	if !q.e.indexed(q.c.UserIndex) {
 		return 0
@@ -352,10 +351,10 @@ func (q *QP) userIndex() uint32 {
 	return q.c.UserIndex
 }
 
-// indexed reports whether an index is one that completions name something by.
+// indexed reports whether completions use this user index.
 func (e *Engine) indexed(index uint32) bool { return !e.c.Numbered && index != noUserIndex }
 
-// noUserIndex is the index of those for whom the queue's number counts.
+// noUserIndex means that completions have the queue's number instead.
 const noUserIndex = 0xffffff
 
 func (q *QP) postTo(cqn uint32, c *cq.Completion) {

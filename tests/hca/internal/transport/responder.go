@@ -13,15 +13,15 @@ import (
 type responder struct {
 	psn   uint32 // expected
 	msn   uint32
-	nak   bool   // one was sent for psn: what follows is dropped silently
-	act   action // of the message that is arriving; actLocal: none
+	nak   bool   // a NAK was sent for psn, so later packets are dropped silently
+	act   action // of the current message; actLocal: none
 	skip  bool   // UC: the rest of the message is dropped
 	wqe   recvWQE
-	xsrq  *srq // XRC: whose WQE that is
+	xsrq  *srq // XRC: the SRQ that the WQE is from
 	off   int  // bytes of the message so far
 	va    uint64
 	rkey  uint32
-	left  int // bytes of an RDMA WRITE to come
+	left  int // remaining bytes of an RDMA WRITE
 	queue responses
 	done  []atomicDone
 	doneN int
@@ -29,31 +29,30 @@ type responder struct {
 	paging paging
 }
 
-// atomicDone is the result of an atomic, for a request that comes again.
+// atomicDone is the result of an atomic, for a repeated request.
 type atomicDone struct {
 	psn   uint32
 	value uint64
 }
 
-// remembered is how many results of atomics are kept: as many as may be
-// outstanding.
+// remembered is how many results of atomics are kept, the maximum of outstanding ones.
 const remembered = 128
 
 func (x *responder) reset() {
 	*x = responder{wqe: recvWQE{segs: x.wqe.segs[:0]}, queue: responses{items: x.queue.items[:0]}}
 }
 
-// arrival is a packet that is being worked on.
+// arrival is a packet that is being handled.
 type arrival struct {
 	h    bth
 	p    *fabric.Packet
 	r    reader
-	srq  *srq   // XRC: the one that the packet names
+	srq  *srq   // XRC: the SRQ that the packet names
 	pd   uint32 // of keys
 	data []byte
 }
 
-// serve takes a request of a connected service.
+// serve handles a request of a connected service.
 func (q *QP) serve(a *arrival) {
 	x := &q.resp
 	if !q.receives() {
@@ -103,7 +102,7 @@ func (q *QP) serve(a *arrival) {
 	}
 }
 
-// place is where in a message a SEND or WRITE packet is.
+// place returns the position of a SEND or WRITE packet in its message.
 func place(op uint8) (first, last bool) {
 	switch op {
 	case opSendFirst, opWriteFirst:
@@ -116,8 +115,8 @@ func place(op uint8) (first, last bool) {
 	return false, true
 }
 
-// fits checks a packet's place in its message and its length. Where a UC
-// message has a hole, what is left of it is dropped.
+// fits checks a packet's position in its message and its length. If a packet of a UC
+// message is missing, the rest of the message is dropped.
 func (q *QP) fits(a *arrival, act action, first, last bool) bool {
 	x := &q.resp
 	if q.c.Service == UC {
@@ -193,7 +192,7 @@ func (q *QP) serveSend(a *arrival, op uint8) {
 	q.accept(a, last)
 }
 
-// localKey reports whether the reserved lkey is good in the WQE's memory.
+// localKey reports whether the WQE may use the reserved lkey.
 func (q *QP) localKey(a *arrival) bool {
 	if a.srq != nil {
 		return a.srq.c.RLKey
@@ -256,7 +255,7 @@ func (q *QP) serveWrite(a *arrival, op uint8) {
 	q.accept(a, last)
 }
 
-// open resolves memory for the other side, into Engine.pieces.
+// open resolves memory that the peer accesses, into Engine.pieces.
 func (q *QP) open(a *arrival, rkey uint32, va uint64, n int, right mkey.Access) bool {
 	var f mkey.Fault
 	q.e.pieces, f = q.e.c.Keys.Resolve(q.e.pieces[:0], rkey, a.pd, q.number, va, n, right)
@@ -290,7 +289,7 @@ func (q *QP) serveRead(a *arrival) {
 	q.e.activate(q)
 }
 
-// need takes a receive WQE, unless a message that was cut off left one.
+// need consumes a receive WQE, unless an incomplete message left one.
 func (q *QP) need(a *arrival) bool {
 	if q.resp.wqe.used {
 		return true
@@ -307,8 +306,8 @@ func (q *QP) need(a *arrival) bool {
 	return false
 }
 
-// takeWQE takes a receive WQE from an SRQ, or from the queue pair's own queue
-// if that is nil.
+// takeWQE consumes a receive WQE from an SRQ, or from the queue pair's own queue if s is
+// nil.
 func (q *QP) takeWQE(s *srq) (ok bool) {
 	rq, srqn := &q.rq, uint32(0)
 	if s != nil {
@@ -323,7 +322,7 @@ func (q *QP) takeWQE(s *srq) (ok bool) {
 	return ok
 }
 
-// takeOwn takes a WQE from the queue pair's own receive queue.
+// takeOwn consumes a WQE from the queue pair's own receive queue.
 func (q *QP) takeOwn() bool {
 	was := q.rq.bad
 	ok := q.rq.take(q.e, &q.resp.wqe)
@@ -333,7 +332,7 @@ func (q *QP) takeOwn() bool {
 	return ok
 }
 
-// accept moves on to the next packet.
+// accept advances to the next packet.
 func (q *QP) accept(a *arrival, last bool) {
 	x := &q.resp
 	x.psn = psnAdd(x.psn, 1)
@@ -366,7 +365,7 @@ func (q *QP) received(a *arrival, kind cq.Kind, word uint32, inline []byte) {
 	q.postTo(cqn, &c)
 }
 
-// recvTarget is where completions of receive WQEs go, and under what index.
+// recvTarget returns the CQ of receive completions, and their user index.
 func (q *QP) recvTarget() (cqn, index uint32) {
 	if s := q.resp.xsrq; s != nil {
 		if !q.e.indexed(s.c.UserIndex) {
@@ -398,14 +397,14 @@ func (q *QP) postRecvError(syndrome, vendor uint8) {
 	x.wqe.used = false
 }
 
-// nak answers the expected packet with an error code, in its turn.
+// nak answers the expected packet with an error code, in order.
 func (q *QP) nak(code uint8) {
 	x := &q.resp
 	x.queue.push(response{what: respAck, psn: x.psn, msn: x.msn, syndrome: code})
 	q.e.activate(q)
 }
 
-// refuse ends what the other side must not do. UC drops it.
+// refuse refuses an invalid request of the peer. UC drops it.
 func (q *QP) refuse(code uint8) {
 	x := &q.resp
 	if q.c.Service == UC {
@@ -426,8 +425,8 @@ func (q *QP) refuse(code uint8) {
 	q.toErr()
 }
 
-// breakDown completes the receive WQE with an error of its own. The other side
-// hears the code, where it hears anything.
+// breakDown completes the receive WQE with a local error. A reliable peer gets a NAK with
+// the code.
 func (q *QP) breakDown(syndrome, vendor, code uint8) {
 	x := &q.resp
 	q.counters().RespCQEError++

@@ -7,18 +7,18 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/mkey"
 )
 
-// what a response is.
+// Kinds of responses.
 const (
 	respAck = iota // or a NAK
 	respRead
 	respAtomic
 )
 
-// response is something to be sent back, in the order of the requests.
+// response is a response that waits to be sent, in the order of the requests.
 type response struct {
 	what     uint8
 	syndrome uint8
-	again    bool // to a request that came twice
+	again    bool // to a repeated request
 	psn, msn uint32
 	va       uint64
 	rkey, pd uint32
@@ -31,7 +31,7 @@ type response struct {
 type responses struct {
 	items []response
 	head  int
-	reads int // those of reads and atomics that are no repetitions
+	reads int // responses to reads and atomics, without repetitions
 }
 
 func (s *responses) empty() bool { return s.head == len(s.items) }
@@ -45,11 +45,10 @@ func (s *responses) push(r response) {
 	s.items = append(s.items, r)
 }
 
-// counts reports whether a response takes one of the responder's resources.
+// counts reports whether a response uses one of the responder resources.
 func (s *responses) counts(r response) bool { return r.what != respAck && !r.again }
 
-// full reports whether there are as many reads and atomics as the other side
-// may have outstanding.
+// full reports whether the peer has its maximum of outstanding reads and atomics.
 func (s *responses) full(log uint8) bool { return s.reads >= 1<<log }
 
 // ack acknowledges psn. One acknowledgement is enough for many packets.
@@ -98,15 +97,15 @@ func (q *QP) respond(n int) (sent int, more bool) {
 	return sent, !s.empty()
 }
 
-// respondAll sends what is still to be sent to earlier requests: the refusal of
-// a later one must not overtake it.
+// respondAll sends the responses to earlier requests, because the refusal of a later one
+// must not overtake them.
 func (q *QP) respondAll() {
 	for more := true; more; {
 		_, more = q.respond(burst)
 	}
 }
 
-// reply begins a packet back.
+// reply begins a response packet.
 func (q *QP) reply(op uint8, psn uint32) (*fabric.Port, *fabric.Packet) {
 	p := fabric.NewPacket()
 	port := q.e.address(p, &q.c.Primary)
@@ -161,7 +160,7 @@ func (q *QP) sendRead(r *response) (done, ok bool) {
 		var f mkey.Fault
 		e.pieces, f = e.c.Keys.Resolve(e.pieces[:0], r.rkey, r.pd, q.number, r.va+uint64(off), n, mkey.RemoteRead)
 		if f != mkey.FaultNone {
-			// The memory went away while it was read.
+			// The memory became inaccessible during the read.
 			p.Free()
 			if q.remoteFault(f, mkey.RemoteRead, r.rkey, r.va+uint64(off), r.length-off) {
 				return false, false
@@ -187,7 +186,7 @@ func (q *QP) sendRead(r *response) (done, ok bool) {
 	return last, true
 }
 
-// again answers a request that was answered before.
+// again answers a repeated request.
 func (q *QP) again(a *arrival) {
 	x := &q.resp
 	if q.c.Service == XRC {
@@ -203,8 +202,8 @@ func (q *QP) again(a *arrival) {
 			}
 		}
 	case op == opConnect || op <= opWriteOnlyImm || op == opSendLastInv || op == opSendOnlyInv:
-		// An acknowledgement must not overtake responses that are still to
-		// come, and it does not, at the queue's end.
+		// An acknowledgement must not overtake responses that wait to be
+		// sent, so it goes to the queue's end.
 		x.queue.ack(psnAdd(x.psn, -1), x.msn)
 	}
 	q.e.activate(q)
@@ -234,10 +233,9 @@ func (q *QP) readAgain(a *arrival) {
 	x.queue.push(response{what: respRead, again: true, psn: a.h.psn, msn: x.msn, va: va, rkey: rkey, pd: pd, length: n})
 }
 
-// rewind answers a request for the last packets of a response that is still
-// being sent, from that one: to send the rest of it besides what was asked for
-// would be twice the work, and a long READ would never end on a wire that loses
-// something of each.
+// rewind answers a repeated request for the last packets of a response that is still being
+// sent, by restarting that response. Sending the packets twice would double the work, and
+// a long READ would never end on a wire that loses a packet of each response.
 func (q *QP) rewind(psn uint32, packets int) bool {
 	s := &q.resp.queue
 	for i := s.head; i < len(s.items); i++ {
@@ -252,7 +250,7 @@ func (q *QP) rewind(psn uint32, packets int) bool {
 	return false
 }
 
-// xrcPD is the domain of keys that a packet's SRQ stands for.
+// xrcPD returns the PD of a packet's keys, which is its SRQ's.
 func (q *QP) xrcPD(a *arrival) uint32 {
 	if s := q.e.inDomain(binary.BigEndian.Uint32(a.p.Data[sizeBTH:])&psnMask, q.c.XRCD); s != nil {
 		return s.c.PD

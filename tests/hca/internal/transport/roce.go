@@ -9,12 +9,11 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/frame"
 )
 
-// RoCE is what queue pairs do over Ethernet: their packets are the same, but
-// between ports they are in UDP, IP and Ethernet. Of these headers the fabric
-// has the two that anybody looks at: IP, where the GRH would be, and Ethernet.
+// RoCE carries the packets of queue pairs in UDP, IP and Ethernet. Of these headers, the
+// fabric has only the two that receivers need: IP, in the GRH's place, and Ethernet.
 
-// Address is an entry of a port's table of RoCE addresses: where its packets
-// come from, and what they may be for. Without a MAC address it is empty.
+// Address is an entry of a port's table of RoCE addresses, a source of the port's packets
+// and a destination that it accepts. An entry without a MAC address is empty.
 type Address struct {
 	GID    fabric.GID
 	IPv4   bool // it is an IPv4 address, mapped
@@ -23,7 +22,7 @@ type Address struct {
 	VLAN   uint16
 }
 
-// ethernet reports whether the ports are of Ethernet.
+// ethernet reports whether the ports are Ethernet ports.
 func (e *Engine) ethernet() bool { return e.c.Addresses > 0 }
 
 // SetAddress changes an entry of a port's table.
@@ -54,13 +53,13 @@ func (e *Engine) hasEntry(port uint8, index int) bool {
 	return port >= 1 && int(port) <= len(e.addresses) && index < e.c.Addresses
 }
 
-// EnableRoCE says whether there is any: ports do not take part in it before.
+// EnableRoCE enables or disables RoCE, which is disabled at first.
 func (e *Engine) EnableRoCE(on bool) {
 	e.roce = on
 	e.announce()
 }
 
-// announce tells the fabric which addresses ports have.
+// announce tells the fabric the ports' addresses.
 func (e *Engine) announce() {
 	for i, table := range e.addresses {
 		var all []fabric.MAC
@@ -73,7 +72,7 @@ func (e *Engine) announce() {
 	}
 }
 
-// source is the entry that a path begins with, nil if there is none.
+// source returns a path's source address, nil if it has none.
 func (e *Engine) source(path *Path) *Address {
 	port, index := max(path.Port, 1), int(path.SGIDIndex)
 	if !e.roce || !e.hasEntry(port, index) || e.addresses[port-1][index].MAC == (fabric.MAC{}) {
@@ -90,8 +89,8 @@ const (
 	dontSplit = 0x4000
 )
 
-// addressRoCE fills in a packet's route. Without a source, and between IPv4 and
-// IPv6, it has none.
+// addressRoCE fills in a packet's addresses. A path without a source, or between IPv4 and
+// IPv6, has no route.
 func (e *Engine) addressRoCE(p *fabric.Packet, path *Path) {
 	p.RoCE, p.HasGRH = true, true
 	p.GRH = [40]byte{}
@@ -117,7 +116,7 @@ func (e *Engine) addressRoCE(p *fabric.Packet, path *Path) {
 	copy(ip[16:], to[:])
 }
 
-// sealRoCE writes what is only known when the packet is complete.
+// sealRoCE writes the fields that depend on the complete packet.
 func sealRoCE(p *fabric.Packet) {
 	n := sizeUDP + len(p.Data) + sizeICRC
 	if !p.IPv4() {
@@ -129,8 +128,8 @@ func sealRoCE(p *fabric.Packet) {
 	binary.BigEndian.PutUint16(ip[10:], ^frame.Fold(frame.Sum(0, ip)))
 }
 
-// addressed reports whether a packet that came by a port is for it: an entry of
-// its table has all of the addresses. Those to groups are up to the groups.
+// addressed reports whether a received packet is for the port: an entry of its table must
+// have the packet's addresses. Multicast packets are checked by their groups.
 func (e *Engine) addressed(port uint8, p *fabric.Packet) bool {
 	if e.c.GRHRequired && !p.HasGRH {
 		return false
@@ -146,8 +145,7 @@ func (e *Engine) addressed(port uint8, p *fabric.Packet) bool {
 	return slices.Contains(e.addresses[port-1], Address{GID: dgid, IPv4: p.IPv4(), MAC: p.Link.Dest, Tagged: tagged, VLAN: vlan})
 }
 
-// fromPeer reports whether a packet is from the port that the queue pair is
-// connected to, and for the address that it is connected with.
+// fromPeer reports whether a packet's addresses are those of the queue pair's connection.
 func (q *QP) fromPeer(p *fabric.Packet) bool {
 	path := &q.c.Primary
 	if !p.RoCE {
@@ -157,13 +155,13 @@ func (q *QP) fromPeer(p *fabric.Packet) bool {
 	return own != nil && p.DGID() == own.GID && p.SGID() == path.DGID
 }
 
-// Kinds of headers, as completions have them: MLX5_CQE_ROCE_L3_HEADER_TYPE_*.
+// Kinds of headers in completions, MLX5_CQE_ROCE_L3_HEADER_TYPE_*.
 const (
 	headerIPv6 = 1
 	headerIPv4 = 2
 )
 
-// origin fills in what a completion says of where a packet came from.
+// origin fills in a completion's fields about a packet's source.
 func origin(c *cq.Completion, p *fabric.Packet) {
 	c.SLID, c.SL, c.GRH = p.SLID, p.SL, p.HasGRH
 	if !p.RoCE {

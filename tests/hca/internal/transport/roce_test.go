@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// over makes Connect use addresses of a kind.
+// over returns a function with which Connect uses addresses of a kind.
 func over(kind int) func(q *loop.QP, c *transport.QPContext) {
 	return func(q *loop.QP, c *transport.QPContext) {
 		to := 1
@@ -26,7 +26,7 @@ func over(kind int) func(q *loop.QP, c *transport.QPContext) {
 
 var roce = loop.Options{RoCE: true, Seed: 5}
 
-// Connected queue pairs work over each kind of address, on a bad wire as well.
+// Connected queue pairs work with each kind of address, also on a lossy wire.
 func TestRoCE(t *testing.T) {
 	for kind := range loop.KindsOfAddress {
 		p := newPair(t, transport.RC, roce, over(kind))
@@ -52,7 +52,7 @@ func TestRoCE(t *testing.T) {
 	}
 }
 
-// header is the kind of header that a completion tells of.
+// header returns the kind of header in a completion.
 func header(kind int) uint8 {
 	if loop.RoCEAddress(0, kind).IPv4 {
 		return 2
@@ -60,7 +60,7 @@ func header(kind int) uint8 {
 	return 1
 }
 
-// A datagram has an IP header before it, right as a stack of IP would see it.
+// The IP header before a datagram is valid for an IP stack.
 func TestRoCEDatagram(t *testing.T) {
 	p := newPair(t, transport.UD, roce, func(q *loop.QP, c *transport.QPContext) { c.MTU, c.LogMsgMax = 5, 12 })
 	send := func(index int, to transport.Address, n int) bool {
@@ -106,7 +106,7 @@ func TestRoCEDatagram(t *testing.T) {
 			t.Errorf("header % x", h)
 		}
 	}
-	// What is not addressed right arrives nowhere.
+	// Wrongly addressed packets don't arrive.
 	good := loop.RoCEAddress(1, loop.IPv4)
 	for name, change := range map[string]func(index *int, a *transport.Address){
 		"another's MAC address":   func(_ *int, a *transport.Address) { a.MAC = loop.RoCEAddress(0, 0).MAC },
@@ -124,7 +124,7 @@ func TestRoCEDatagram(t *testing.T) {
 			t.Errorf("%s: it came", name)
 		}
 	}
-	// Nothing leaves or arrives where RoCE is disabled, or the address is gone.
+	// Nothing is sent or received while RoCE is disabled or the address is removed.
 	h := p.b.H.Engine
 	h.EnableRoCE(false)
 	if send(loop.IPv4, good, 10) {
@@ -137,7 +137,7 @@ func TestRoCEDatagram(t *testing.T) {
 	if err := h.SetAddress(1, loop.IPv4, good); err != nil || !send(loop.IPv4, good, 10) {
 		t.Error("address back: nothing came", err)
 	}
-	// A short address vector does not say where to go.
+	// A short address vector has no RoCE address.
 	b := loop.WQE(loop.Send, loop.Signaled, 0)
 	b = binary.BigEndian.AppendUint64(b, 0x1234<<32)
 	b = append(binary.BigEndian.AppendUint32(b, p.b.Number), 0, 0, 0, 0)
@@ -145,7 +145,7 @@ func TestRoCEDatagram(t *testing.T) {
 	p.want(p.a.Send, cq.RequesterError, cq.SyndromeLocalQPOp, x)
 }
 
-// A queue pair hears only whom it is connected to, by the address for it.
+// A queue pair accepts packets only from its peer, and to its connection's address.
 func TestRoCEStrangers(t *testing.T) {
 	for name, change := range map[string]func(q *loop.QP, c *transport.QPContext){
 		"from an address that is not the peer's": func(q *loop.QP, c *transport.QPContext) {
@@ -202,7 +202,8 @@ func TestRoCEMulticast(t *testing.T) {
 				got[i] = e.Length() == 40+13 && e.GRH() && e.RoCE() == header(c.kind)
 			}
 		}
-		// The sender hears itself, its neighbour asked not to, the last is no member.
+		// The sender receives its own message. Its neighbour disabled that, and the last
+		// one isn't a member.
 		if got != [4]bool{true, false, true, false} {
 			t.Errorf("kind %d: received by %v", c.kind, got)
 		}
@@ -210,11 +211,11 @@ func TestRoCEMulticast(t *testing.T) {
 	h := w.HCAs[0]
 	q := h.NewQP(h.NewCQ(4, cq.Size64), h.NewCQ(4, cq.Size64), transport.QPContext{Service: transport.UD})
 	if err := h.Engine.AttachMulticast(q.Number, loop.RoCEAddress(0, loop.IPv4).GID); err == nil {
-		t.Error("attached to what is no group")
+		t.Error("attached to a GID that isn't a group")
 	}
 }
 
-// Initiators and targets find each other by RoCE addresses.
+// DC works with RoCE addresses.
 func TestRoCEDC(t *testing.T) {
 	const key = 0x1122334455667788
 	w := loop.New(3, roce)
@@ -249,7 +250,7 @@ func TestRoCEDC(t *testing.T) {
 	}
 }
 
-// The table has an end, and no IPv4 address that is none.
+// Entries beyond the table, and IPv4 entries with an IPv6 address, are refused.
 func TestRoCEAddresses(t *testing.T) {
 	e := loop.New(1, roce).HCAs[0].Engine
 	good := loop.RoCEAddress(0, loop.IPv6)

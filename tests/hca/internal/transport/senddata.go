@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/mkey"
 )
 
-// class is the service's part of a packet's opcode.
+// class returns the service bits of a packet's opcode.
 func (q *QP) class() uint8 {
 	switch q.c.Service {
 	case UC:
@@ -23,8 +23,8 @@ func (q *QP) class() uint8 {
 	return classUD
 }
 
-// request begins a packet to the other side. What a service has between the
-// base header and an operation's own ones is included.
+// request begins a request packet. It includes the headers that a service has between the
+// BTH and the operation's own headers.
 func (q *QP) request(w *sendWQE, h bth) (*fabric.Port, *fabric.Packet) {
 	p := fabric.NewPacket()
 	path := &q.c.Primary
@@ -86,7 +86,7 @@ func (q *QP) sendData(w *sendWQE) {
 	}
 }
 
-// dataOp is the operation of a packet, by its place in the message.
+// dataOp returns the operation of a packet, by its position in the message.
 func dataOp(w *sendWQE, first, last bool) uint8 {
 	var op uint8
 	switch {
@@ -120,7 +120,7 @@ func appendRETH(b []byte, va uint64, rkey uint32, n int) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(n))
 }
 
-// sendRequest sends an RDMA READ, or what is left of it, or an atomic.
+// sendRequest sends the request for an RDMA READ, or for the rest of one, or an atomic.
 func (q *QP) sendRequest(w *sendWQE) {
 	h := bth{psn: psnAdd(w.first, w.readNext), ackReq: true}
 	switch {
@@ -157,7 +157,7 @@ func (q *QP) sendRequest(w *sendWQE) {
 	q.sent()
 }
 
-// transmit gives a finished packet to the port.
+// transmit passes a complete packet to the port.
 func (q *QP) transmit(port *fabric.Port, p *fabric.Packet) {
 	seal(p)
 	if q.e.c.GRHRequired && !p.HasGRH && !p.Ethernet || !q.injectPacket(p) {
@@ -167,8 +167,8 @@ func (q *QP) transmit(port *fabric.Port, p *fabric.Packet) {
 	port.Send(p)
 }
 
-// localFault fails the WQE at the cursor, whose memory is not what it says,
-// unless the driver can do something about it.
+// localFault fails the WQE at the cursor because of a memory fault, unless the driver can
+// resolve it.
 func (q *QP) localFault(w *sendWQE, f mkey.Fault) {
 	if q.sendFault(w, faultSend, f) {
 		return

@@ -33,16 +33,16 @@ const (
 	ctrlSignal    = 1 << 3
 	ctrlFenceMask = 7 << 5
 
-	fenceSmall    = 1 << 5 // behind memory key changes, which are never pending here
+	fenceSmall    = 1 << 5 // after changes of memory keys, which are never pending here
 	fenceReads    = 2 << 5
 	fenceStrong   = 3 << 5
 	fenceBothKind = 4 << 5
 )
 
-// Vendor syndromes. Those that drivers' logs of hardware show are as there,
-// the others this model's own: what they stand for is not published.
+// Vendor syndromes. Some are known from drivers' logs on hardware. The others are this
+// model's own, because the hardware's are not published.
 const (
-	vendorOpcode    = 0x61 // unknown opcode, or one that the service lacks
+	vendorOpcode    = 0x61 // unknown opcode, or one that the service doesn't support
 	vendorSize      = 0x62 // ds is 0, or more than what was posted
 	vendorControl   = 0x63 // queue pair number or index are not the WQE's
 	vendorSegment   = 0x64 // a segment is cut off
@@ -63,15 +63,15 @@ const (
 type action uint8
 
 const (
-	actLocal action = iota // nothing that leaves the HCA
+	actLocal action = iota // nothing is sent
 	actSend
 	actWrite
 	actRead
 	actAtomic
-	actConnect // to a DCT; not a WQE of the driver's
+	actConnect // to a DCT; not a WQE of the driver
 )
 
-// extra is what follows the last packet's headers.
+// extra is the additional header of a message's last packet.
 type extra uint8
 
 const (
@@ -82,7 +82,7 @@ const (
 
 // sendWQE is a WQE in execution.
 type sendWQE struct {
-	raw   []byte // all of it, copied
+	raw   []byte // a copy of the whole WQE
 	index uint16
 	bbs   uint16 // its size in 64 bytes
 
@@ -93,7 +93,7 @@ type sendWQE struct {
 	act    action
 	extra  extra
 	local  bool // executed, if actLocal
-	done   bool // nothing is missing, if actLocal, actRead or actAtomic
+	done   bool // finished, if actLocal, actRead or actAtomic
 	inline bool // the response goes to the CQE
 
 	segs   []sendSegment
@@ -110,7 +110,7 @@ type sendWQE struct {
 	mss      int
 	checks   uint8
 	response [64]byte // of an inline response
-	syndrome uint8    // it failed, and completes so when its turn comes
+	syndrome uint8    // if not 0, it failed, and completes with this in order
 	vendor   uint8
 	first    uint32 // sequence numbers
 	packets  int
@@ -123,7 +123,7 @@ type sendSegment struct {
 	inline []byte
 }
 
-// destination is what an address vector says.
+// destination has the fields of an address vector.
 type destination struct {
 	path Path
 	qpn  uint32
@@ -140,13 +140,13 @@ func (w *sendWQE) fail(syndrome, vendor uint8) {
 	}
 }
 
-// clear prepares w for another WQE and keeps its memory.
+// clear resets w for another WQE but keeps its memory.
 func (w *sendWQE) clear() {
 	*w = sendWQE{raw: w.raw[:0], segs: w.segs[:0]}
 }
 
-// fetch takes the next WQE from the send queue into w. It reports false if
-// there is none. What is wrong with the WQE is in its syndrome.
+// fetch fetches the next WQE of the send queue into w. It reports false if there is none.
+// If the WQE is invalid, its syndrome says why.
 func (q *QP) fetch(w *sendWQE) bool {
 	if q.sqBroken {
 		return false
@@ -167,7 +167,7 @@ func (q *QP) fetch(w *sendWQE) bool {
 		w.raw = grow(w.raw, 64)
 	}
 	if posted > mask+1 && q.c.LogSQSize < 16 || !copied && !readRing(q.e, &q.c.Buffer, at(q.sqNext), w.raw) {
-		// The ring cannot be believed: what else is in it is not looked at.
+		// The ring can't be trusted, so the rest of it is ignored.
 		q.sqBroken = true
 		w.fail(cq.SyndromeLocalQPOp, vendorMemory)
 		return true
@@ -205,7 +205,7 @@ func grow(b []byte, n int) []byte {
 	return b[:n]
 }
 
-// parse takes a WQE apart.
+// parse parses a WQE.
 func (q *QP) parse(w *sendWQE) {
 	ctrl := w.raw
 	w.opmod, w.op = ctrl[0], ctrl[3]
@@ -243,7 +243,7 @@ func (q *QP) parse(w *sendWQE) {
 	q.measure(w)
 }
 
-// signed reports whether a WQE's signature makes its sum right.
+// signed reports whether a WQE's signature is right.
 func signed(b []byte) bool {
 	var x byte
 	for _, v := range b {
@@ -252,7 +252,7 @@ func signed(b []byte) bool {
 	return x == 0xff
 }
 
-// classify says what the opcode does, and whether the service has it.
+// classify sets the opcode's action, and reports whether the service supports it.
 func (q *QP) classify(w *sendWQE) bool {
 	connected := q.reliable() || q.c.Service == UC
 	switch w.op {
@@ -318,7 +318,7 @@ func (q *QP) parseAV(w *sendWQE, r *reader) {
 		DLID:      binary.BigEndian.Uint16(b[14:]),
 	}
 	if dqp>>31 == 0 {
-		r.bad = r.bad || q.e.ethernet() // that has no way to say where it goes
+		r.bad = r.bad || q.e.ethernet() // without its extension, it has no RoCE address
 		return
 	}
 	if q.e.ethernet() {
@@ -334,8 +334,8 @@ func (q *QP) parseAV(w *sendWQE, r *reader) {
 	d.path.DGID = fabric.GID(b[16:32])
 }
 
-// parseAtomic reads the operands: swap or add, compare, and with masks those
-// of swap or add and of compare, or the boundaries of an addition's fields.
+// parseAtomic reads the operands: swap or add, and compare. Masked operations also have
+// the masks of swap and compare, or the boundaries of an addition's fields.
 func (w *sendWQE) parseAtomic(r *reader) {
 	w.atomSize = 8
 	switch w.op {
@@ -385,7 +385,7 @@ func (w *sendWQE) parseData(b []byte) bool {
 			continue
 		}
 		if n == 0 {
-			n = 1 << 31 // as the field is documented; drivers leave empty segments out
+			n = 1 << 31 // as documented; drivers omit empty segments
 		}
 		w.segs = append(w.segs, sendSegment{segment{int(n), binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint64(b[8:])}, nil})
 		w.length += int(n)
@@ -394,7 +394,7 @@ func (w *sendWQE) parseData(b []byte) bool {
 	return true
 }
 
-// measure checks the message's length and says how many packets it takes.
+// measure checks the message's length and computes its number of packets.
 func (q *QP) measure(w *sendWQE) {
 	switch w.act {
 	case actAtomic:

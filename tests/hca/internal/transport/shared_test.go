@@ -66,7 +66,7 @@ func TestSRQ(t *testing.T) {
 			post()
 		}
 	}
-	// Shared by an error: the queue pair in error leaves the others theirs.
+	// A queue pair in error doesn't consume the SRQ's WQEs.
 	if err := g.Engine.ModifyQP(to[0].Number, transport.ToErr, 0, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestXRC(t *testing.T) {
 	h, g := w.HCAs[0], w.HCAs[1]
 	send := h.NewCQ(8, cq.Size64)
 	ini := h.NewQP(send, nil, transport.QPContext{Service: transport.XRC, RQType: transport.NoRQ})
-	// The target's own PD opens nothing: that of the SRQ counts.
+	// The SRQ's PD is used, not the target's, whose keys don't exist.
 	tgt := g.NewQP(g.NewCQ(4, cq.Size64), nil, transport.QPContext{Service: transport.XRC, RQType: transport.NoRQ, NoSQ: true, XRCD: 5, PD: 0x99})
 	loop.Connect(ini, tgt, nil)
 	var srqs []*loop.SRQ

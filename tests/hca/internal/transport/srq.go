@@ -11,7 +11,7 @@ type srq struct {
 	users  int
 }
 
-// CreateSRQ makes an SRQ, an XRC SRQ or an RMP; they share their numbers.
+// CreateSRQ creates an SRQ, an XRC SRQ or an RMP. All three share one number space.
 func (e *Engine) CreateSRQ(c SRQContext) (srqn uint32, err error) {
 	if c.LogSize > maxLogQueue-1 || c.LogStride > 6 || !c.Cyclic && c.LogStride == 0 {
 		return 0, ErrBadParam
@@ -35,8 +35,8 @@ func (e *Engine) advanceSRQN() {
 	}
 }
 
-// ArmSRQ asks for an event when fewer than lwm WQEs are left (ARM_RQ,
-// ARM_XRC_SRQ, MODIFY_RMP). If that is so already the event comes at once.
+// ArmSRQ requests an event when fewer than lwm WQEs are left (ARM_RQ, ARM_XRC_SRQ,
+// MODIFY_RMP). If fewer are left already, the event comes at once.
 func (e *Engine) ArmSRQ(srqn uint32, lwm uint16) error {
 	s := e.srqs[srqn]
 	if s == nil {
@@ -67,7 +67,7 @@ func (s *srq) take(w *recvWQE) bool {
 	return ok
 }
 
-// QuerySRQ returns the live context.
+// QuerySRQ returns the current context.
 func (e *Engine) QuerySRQ(srqn uint32) (SRQContext, bool) {
 	s := e.srqs[srqn]
 	if s == nil {

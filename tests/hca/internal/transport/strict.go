@@ -7,9 +7,8 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 )
 
-// Some of what a driver does wrongly an HCA cannot refuse: it takes a doorbell or
-// its record for what they are not, and what happens then differs from one HCA to
-// the next. Here it is a violation, which is for a test to fail by.
+// An HCA can't refuse some errors of a driver: it misinterprets a doorbell or its record,
+// and the effect differs between HCAs. Here, these are violations, which fail the test.
 
 // violation reports one.
 func (e *Engine) violation(format string, args ...any) {
@@ -18,8 +17,8 @@ func (e *Engine) violation(format string, args ...any) {
 	}
 }
 
-// counter reads a doorbell record: a counter of 16 bits in a word whose other
-// bits are reserved.
+// counter reads a doorbell record: a 16-bit counter in a word whose other bits are
+// reserved.
 func (e *Engine) counter(addr uint64, what string, number uint32) (n uint16, ok bool) {
 	b := e.c.Memory.Bytes(addr, 4)
 	if b == nil {
@@ -32,7 +31,7 @@ func (e *Engine) counter(addr uint64, what string, number uint32) (n uint16, ok 
 	return uint16(v), true
 }
 
-// announced checks what a doorbell of the queue pair says.
+// announced checks a doorbell of the queue pair.
 func (q *QP) announced(uar uint32, data []byte) bool {
 	if uar != q.c.UAR {
 		q.e.violation("doorbell of queue %#x through UAR %#x: it was created with UAR %#x", q.number, uar, q.c.UAR)
@@ -49,8 +48,8 @@ func (q *QP) announced(uar uint32, data []byte) bool {
 	return true
 }
 
-// fromCopy has w executed from what came by BlueFlame, if that is the WQE at
-// index. What follows its first block in the ring was not read yet.
+// fromCopy executes w from the BlueFlame copy, if that is of the WQE at index. Only the
+// first block of the WQE in the ring has been read so far.
 func (q *QP) fromCopy(w *sendWQE, posted uint16) (ok bool) {
 	if len(q.copied) == 0 {
 		return false
@@ -72,8 +71,8 @@ func (q *QP) fromCopy(w *sendWQE, posted uint16) (ok bool) {
 	return true
 }
 
-// sameAsRing compares a copy with the ring. Only NOPs may differ, in what they ask
-// for: by that drivers find out whether copies arrive.
+// sameAsRing compares a copy with the ring. Only NOPs may differ, in their completion
+// flags, with which drivers detect whether copies are executed.
 func (q *QP) sameAsRing(w *sendWQE, at func(bb uint16) uint64) {
 	var block [64]byte
 	for i := 0; i < len(w.raw); i += len(block) {

@@ -17,7 +17,7 @@ func strict(t *testing.T) (p *pair, violations *[]error) {
 	return newPair(t, transport.RC, loop.Options{Violation: func(err error) { *violations = append(*violations, err) }}, nil), violations
 }
 
-// wants fails unless there was a violation that says text.
+// wants fails the test unless there is a violation that contains text.
 func wants(t *testing.T, violations *[]error, what, text string) {
 	t.Helper()
 	if v := *violations; len(v) == 0 || !strings.Contains(v[0].Error(), text) {
@@ -25,7 +25,7 @@ func wants(t *testing.T, violations *[]error, what, text string) {
 	}
 }
 
-// Records are counters of 16 bits, those of CQs of 24: these wrap.
+// Doorbell records are 16-bit counters, those of CQs 24-bit. They wrap.
 func TestRecords(t *testing.T) {
 	p, violations := strict(t)
 	for i := range 70000 {
@@ -68,7 +68,7 @@ func TestRecords(t *testing.T) {
 	}
 	wants(t, violations, "an SRQ", "SRQ")
 
-	// It is looked at when the queue seems half full.
+	// The record is read when the queue seems half full.
 	p, violations = strict(t)
 	c := p.a.H.NewCQ(2, cq.Size64)
 	bus.Store32(c.Record(), 0x1000000)
@@ -78,7 +78,7 @@ func TestRecords(t *testing.T) {
 	wants(t, violations, "a CQ", "24 bits")
 }
 
-// The links of an SRQ's list do not lead out of it.
+// The links of an SRQ's list must stay within the queue.
 func TestLinks(t *testing.T) {
 	p, violations := strict(t)
 	h := p.b.H
@@ -92,7 +92,7 @@ func TestLinks(t *testing.T) {
 	wants(t, violations, "a link", "beyond")
 }
 
-// A doorbell comes after its record, through the queue's own UAR.
+// A doorbell must follow its record, and must go through the queue's own UAR.
 func TestDoorbells(t *testing.T) {
 	p, violations := strict(t)
 	p.b.PostRecv(nil)
@@ -115,7 +115,7 @@ func TestDoorbells(t *testing.T) {
 	}
 }
 
-// What was not rung for is not sent, though the record tells of it.
+// A WQE without a doorbell isn't sent, even if the record includes it.
 func TestUnrungWQE(t *testing.T) {
 	p := newPair(t, transport.RC, loop.Options{}, nil)
 	p.b.PostRecv(nil)
@@ -131,8 +131,8 @@ func TestUnrungWQE(t *testing.T) {
 	p.want(p.a.Send, cq.Requester, 0, 1)
 }
 
-// A copy is executed in the place of what is in the ring. It may be an old one,
-// which the HCA executed because of another doorbell.
+// A copy is executed instead of the WQE in the ring. It is ignored if another doorbell
+// made the HCA execute that WQE already.
 func TestCopies(t *testing.T) {
 	p, violations := strict(t)
 	for i := range 6 {
@@ -151,7 +151,7 @@ func TestCopies(t *testing.T) {
 		t.Error("the data is something else")
 	}
 
-	// The WQE at 3 was executed already when its copy comes.
+	// The WQE at 3 is executed before its copy arrives.
 	wqe = loop.Inline(loop.WQE(loop.Send, loop.Signaled, 0), data)
 	index := p.a.PostRing(wqe)
 	p.want(p.a.Send, cq.Requester, 0, index)
@@ -163,7 +163,7 @@ func TestCopies(t *testing.T) {
 		t.Fatalf("%d copies executed, violations %v", n, *violations)
 	}
 
-	// What is executed is the copy.
+	// The copy is executed.
 	wqe = loop.Inline(loop.WQE(loop.Send, loop.Signaled, 0), data)
 	index = p.a.Post(wqe)
 	other := bytes.Clone(wqe)
@@ -178,7 +178,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// Where a GRH is required, what has none does not leave.
+// If a GRH is required, packets without one aren't sent.
 func TestGRHRequired(t *testing.T) {
 	for _, grh := range []bool{true, false} {
 		p := newPair(t, transport.RC, loop.Options{GRHRequired: true}, func(q *loop.QP, c *transport.QPContext) {
@@ -199,15 +199,15 @@ func TestGRHRequired(t *testing.T) {
 	}
 }
 
-// How many reads are on their way at once is the requester's log_sra_max, and the
-// responder refuses more than its log_rra_max.
+// The requester's log_sra_max limits its outstanding reads, and the responder refuses more
+// than its log_rra_max.
 func TestReadsAtOnce(t *testing.T) {
 	for _, c := range []struct {
 		sra, rra uint8
 		ok       bool
 	}{{2, 2, true}, {2, 3, true}, {3, 2, false}} {
 		p := newPair(t, transport.RC, loop.Options{}, func(q *loop.QP, a *transport.QPContext) {
-			// Of the other direction nothing is asked.
+			// The other direction isn't used.
 			a.LogSRAMax, a.LogRRAMax = c.sra, 7
 			if q.H == q.H.W.HCAs[1] {
 				a.LogSRAMax, a.LogRRAMax = 7, c.rra
@@ -235,8 +235,8 @@ func TestReadsAtOnce(t *testing.T) {
 	}
 }
 
-// CQEs of version 0 name the SRQ that a receive is from, or nobody; those of version
-// 1 the index that the QP was given.
+// CQEs of version 0 have the number of a receive's SRQ, or 0. Those of version 1 have the
+// QP's user index.
 func TestNames(t *testing.T) {
 	for _, numbered := range []bool{false, true} {
 		p := newPair(t, transport.RC, loop.Options{Numbered: numbered}, nil)

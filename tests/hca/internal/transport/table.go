@@ -6,8 +6,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
 )
 
-// Limits of what a context may ask for; those that the HCA advertises are
-// lower.
+// Limits of the engine. Those that the HCA reports are lower.
 const (
 	maxLogQueue = 16
 	maxWQE      = 1024
@@ -26,7 +25,7 @@ func (e *Engine) newNumber() (uint32, error) {
 	return 0, ErrLimit
 }
 
-// CreateQP makes a queue pair in state Reset.
+// CreateQP creates a queue pair in state Reset.
 func (e *Engine) CreateQP(c QPContext) (qpn uint32, err error) {
 	if c.LogSQSize > maxLogQueue || c.LogRQSize > maxLogQueue || c.LogRQStride > 7 || c.RQType > NoRQ {
 		return 0, ErrBadParam
@@ -59,7 +58,7 @@ func (e *Engine) CreateQP(c QPContext) (qpn uint32, err error) {
 	return qpn, nil
 }
 
-// QueryQP returns the live context.
+// QueryQP returns the current context.
 func (e *Engine) QueryQP(qpn uint32) (QPContext, bool) {
 	q := e.qps[qpn]
 	if q == nil || q.kind != kindQP {
@@ -149,7 +148,7 @@ func (e *Engine) leave(q *QP, g fabric.GID) {
 	}
 }
 
-// specialKey is where Engine.special has a port's QP0 or QP1.
+// specialKey returns the key of a port's QP0 or QP1 in Engine.special.
 func specialKey(port uint8, gsi bool) uint16 {
 	k := uint16(port) << 1
 	if gsi {

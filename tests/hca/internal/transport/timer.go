@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// timers is a heap of queue pairs by the time at which they want to be looked
-// at. An entry may be early, since deadlines move away with every
-// acknowledgement: then it goes back into the heap.
+// timers is a heap of queue pairs, ordered by their deadlines. An entry may be too early,
+// because every acknowledgement moves the deadline. Then it goes back into the heap.
 type timers []timer
 
 type timer struct {
@@ -26,13 +25,13 @@ func (t *timers) Pop() any {
 	return x
 }
 
-// expire tells the queue pairs whose time has come.
+// expire notifies the queue pairs whose deadlines have passed.
 func (t *timers) expire(now time.Duration) {
 	for len(*t) > 0 && (*t)[0].at <= now {
 		x := heap.Pop(t).(timer)
 		q := x.q
 		if q.timerAt != x.at {
-			continue // another entry of the same queue pair counts
+			continue // another entry of the same queue pair is valid
 		}
 		q.timerAt = 0
 		if q.dead {
@@ -54,8 +53,7 @@ func (t timers) next() time.Duration {
 	return t[0].at
 }
 
-// wake asks for a call of expired at time at; 0 takes it back. The clock must
-// not be 0, then.
+// wake requests a call of expired at time at. 0 cancels it, so no deadline may be 0.
 func (q *QP) wake(at time.Duration) {
 	q.deadline = at
 	q.setTimer()
@@ -68,11 +66,11 @@ func (q *QP) setTimer() {
 	}
 }
 
-// leastWait is what a time is not shortened below: nobody answers in less on a
-// machine that is busy.
+// leastWait is the minimum of a shortened timer. On a busy machine, responses take up to
+// that long.
 const leastWait = 8 * time.Millisecond
 
-// shortened is how long a queue pair waits that was told to wait for d.
+// shortened returns how long a queue pair waits whose timer is d.
 func (e *Engine) shortened(d time.Duration) time.Duration {
 	if e.c.Hurry > 1 && d > leastWait {
 		return max(d/time.Duration(e.c.Hurry), leastWait)

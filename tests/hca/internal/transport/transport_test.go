@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
 )
 
-// pair is two queue pairs of two HCAs, connected, and a buffer on both sides.
+// pair has two connected queue pairs of two HCAs, and a buffer on each side.
 type pair struct {
 	*testing.T
 	w     *loop.World

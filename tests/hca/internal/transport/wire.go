@@ -6,9 +6,9 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
 )
 
-// Opcodes of the base transport header: the upper three bits are the service,
-// the rest the operation. The masked atomics and DC are the vendor's own, so
-// their codes here are made up.
+// Opcodes of the base transport header: the upper three bits are the service, the rest the
+// operation. Masked atomics and DC are vendor extensions, so their codes here are
+// invented.
 const (
 	classRC  = 0x00
 	classUC  = 0x20
@@ -74,12 +74,12 @@ const (
 
 const psnMask = 1<<24 - 1
 
-// psnDiff is a - b, in the circle of sequence numbers.
+// psnDiff returns a - b, modulo the sequence numbers.
 func psnDiff(a, b uint32) int { return int(int32((a-b)<<8) >> 8) }
 
 func psnAdd(psn uint32, n int) uint32 { return (psn + uint32(n)) & psnMask }
 
-// bth is a base transport header, taken apart.
+// bth is a parsed base transport header.
 type bth struct {
 	op        uint8
 	solicited bool
@@ -116,10 +116,10 @@ func appendBTH(b []byte, h bth) []byte {
 	return binary.BigEndian.AppendUint32(b, psn)
 }
 
-// pad is how many bytes fill n up to words.
+// pad returns how many bytes pad n to a multiple of 4.
 func pad(n int) int { return -n & 3 }
 
-// reader takes headers off a packet. Once something is missing all is.
+// reader reads a packet's headers. After a header is missing, all further ones are.
 type reader struct {
 	b   []byte
 	bad bool
@@ -154,7 +154,7 @@ func (e *Engine) address(p *fabric.Packet, path *Path) *fabric.Port {
 	return port
 }
 
-// putGRH writes a GRH, or a header of IPv6, all but its length.
+// putGRH writes a GRH or an IPv6 header, except for its length.
 func putGRH(g *[40]byte, path *Path, next uint8, sgid fabric.GID) {
 	binary.BigEndian.PutUint32(g[0:], 6<<28|uint32(path.TClass)<<20|path.FlowLabel&0xfffff)
 	g[6], g[7] = next, path.HopLimit
@@ -162,7 +162,7 @@ func putGRH(g *[40]byte, path *Path, next uint8, sgid fabric.GID) {
 	copy(g[24:], path.DGID[:])
 }
 
-// seal writes what is only known when the packet is complete.
+// seal writes the fields that depend on the complete packet.
 func seal(p *fabric.Packet) {
 	if p.RoCE {
 		sealRoCE(p)
@@ -185,5 +185,5 @@ func (e *Engine) pkey(port uint8, index uint16) uint16 {
 	return e.c.PKey(max(port, 1), index)
 }
 
-// samePartition: the numbers are equal, and one of both is a full member.
+// samePartition reports whether the numbers are equal and at least one is a full member.
 func samePartition(a, b uint16) bool { return a&0x7fff == b&0x7fff && (a|b)&0x8000 != 0 }
