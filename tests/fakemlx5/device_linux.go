@@ -10,12 +10,11 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A device answers uverbs ioctls as Linux 6.1 with an InfiniBand ConnectX
-// would, as far as that needs no hardware. It believes what it is told: whether
-// a request makes sense is not its subject.
+// A device answers uverbs ioctls as Linux 6.1 with an InfiniBand ConnectX would, as far as
+// that is possible without hardware. It doesn't check requests.
 type device struct {
 	staticUARs bool
-	bfRegSize  uint // of both halves, which are taken in turns
+	bfRegSize  uint // of both buffers, which are used alternately
 	cqeVersion uint
 
 	ethernet, globalOnly, noInline, noChecksums, noAtomics bool
@@ -24,8 +23,8 @@ type device struct {
 	atomicOps int
 	verbose   bool
 
-	// Given out last. Numbers that a peer sees, and keys, depend on nothing but
-	// how many there were, so that two programs can be compared.
+	// The last assigned numbers. Keys, and numbers that a peer sees, depend only on
+	// the count of earlier ones, so that two programs can be compared.
 	handle, qpn, cqn, key uint32
 
 	queues map[uint32]rings.Queue // the last one of each kind
@@ -69,7 +68,7 @@ func (r *request) attr(id uint16) int {
 	return -1
 }
 
-// in copies an input, zero where the program gave less.
+// in copies an input attribute, padded with zeros.
 func (r *request) in(id uint16, b []byte) error {
 	i := r.attr(id)
 	if i < 0 {
@@ -89,7 +88,7 @@ func in[T any](r *request, id uint16) (v T, err error) {
 	return v, err
 }
 
-// out writes an output, as much of it as there is room for.
+// out writes an output attribute, truncated to the program's buffer.
 func (r *request) out(id uint16, b []byte) error {
 	i := r.attr(id)
 	if i < 0 {
@@ -105,7 +104,7 @@ func (r *request) out(id uint16, b []byte) error {
 	return r.p.write(r.attrs+uint64(i)*16+4, flags[:])
 }
 
-// object answers with a new handle.
+// object returns a new handle to the program.
 func (r *request) object(id uint16, handle uint32) error {
 	i := r.attr(id)
 	if i < 0 {
@@ -114,7 +113,7 @@ func (r *request) object(id uint16, handle uint32) error {
 	return r.p.write(r.attrs+uint64(i)*16+8, u64(uint64(handle)))
 }
 
-// file answers with a new file descriptor on which nothing ever happens.
+// file returns a new file descriptor, without any events, to the program.
 func (r *request) file(id uint16) error {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
@@ -167,7 +166,7 @@ func (d *device) answer(r *request) error {
 	return unix.EPROTONOSUPPORT
 }
 
-// outZero answers a destruction: no events were ever reported.
+// outZero answers the destruction of an object that never reported events.
 func (r *request) outZero() error {
 	for _, a := range r.Attrs {
 		if a.Spec != nil && a.Spec.Kind == uapi.AttrPtrOut {
@@ -179,7 +178,7 @@ func (r *request) outZero() error {
 	return nil
 }
 
-// where tells a program where the queue is that it made last.
+// where tells a program the location of its last queue.
 func (d *device) where(p process, addr uint64) error {
 	var q rings.Queue
 	if err := p.read(addr, bytesOf(&q)); err != nil {

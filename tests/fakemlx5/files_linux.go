@@ -5,10 +5,10 @@ import (
 	"path/filepath"
 )
 
-// node is a character device whose number stands in.
+// node is a character device whose number the fake nodes have.
 const node = "/dev/zero"
 
-// plant makes the files by which programs find the device.
+// plant creates the files with which programs find the device.
 func plant(root string) error {
 	const (
 		verbs = "sys/class/infiniband_verbs/"

@@ -1,21 +1,20 @@
-// Fakemlx5 runs a program with an mlx5 device that isn't there:
+// Fakemlx5 runs a program with a fake mlx5 device:
 //
 //	fakemlx5 [FLAG...] COMMAND [ARGUMENT...]
 //
-// -help shows the flags, with which the device is another one.
+// -help shows the flags, which change the device's properties.
 //
-// The program finds mlx5_0, opens it, and makes queues on it; whoever asks the
-// kernel's uverbs is answered by this program instead. Stock libibverbs with
-// libmlx5, package verbs, and programs with both can be run. Posting and
-// polling go to the queues' memory as ever, past any kernel, so their cost and
-// the bytes that they write can be seen on any machine.
+// The program finds mlx5_0, opens it, and creates queues on it. Fakemlx5 answers its
+// uverbs calls instead of the kernel. The program may use stock libibverbs with libmlx5,
+// package verbs, or both. Posting and polling access the queues' memory without the kernel
+// as usual, so their cost and the bytes that they write can be observed on any machine.
 //
-// Nothing is ever executed: whoever wants completions writes them into the
-// queues. A program learns where the driver put a queue by an ioctl on the
-// device that only this device knows: see package rings, and rings/rings.h.
+// The device doesn't execute requests: the program itself writes completions into the
+// queues. It learns the location of a queue with an ioctl that only this device has: see
+// package rings, and rings/rings.h.
 //
-// How: seccomp's user notification hands over the system calls that name the
-// device. It needs Linux 5.19, no privileges.
+// Fakemlx5 gets the system calls that concern the device through seccomp's user
+// notification. It needs Linux 5.19, but no privileges.
 package main
 
 import (
@@ -38,17 +37,17 @@ func main() {
 		flag.PrintDefaults()
 	}
 	dev := new(device)
-	flag.BoolVar(&dev.staticUARs, "static-uars", false, "hand out BlueFlame registers with the context, as drivers before Linux 5.7 did")
+	flag.BoolVar(&dev.staticUARs, "static-uars", false, "allocate BlueFlame registers with the context, as drivers before Linux 5.7 did")
 	flag.UintVar(&dev.bfRegSize, "bf-reg-size", 512, "length of a BlueFlame register in `bytes`, 0 for none")
-	flag.BoolVar(&dev.ethernet, "ethernet", false, "the port is one of Ethernet")
-	flag.BoolVar(&dev.globalOnly, "grh-required", false, "the port wants all addresses to be global")
-	flag.BoolVar(&dev.noInline, "no-inline-headers", false, "want no headers of raw packets in WQEs")
-	flag.BoolVar(&dev.noChecksums, "no-checksums", false, "compute no checksums of raw packets")
-	flag.UintVar(&dev.maxTSO, "max-tso", 1<<18, "`bytes` of data that one request segments, 0 for none")
-	flag.BoolVar(&dev.noAtomics, "no-atomics", false, "have no atomic operations")
-	flag.IntVar(&dev.atomicOps, "atomic-ops", 15, "the `bits` of those that there are")
-	flag.UintVar(&dev.cqeVersion, "cqe-version", 1, "`version` of completion queue entries")
-	flag.BoolVar(&dev.verbose, "v", false, "show each call")
+	flag.BoolVar(&dev.ethernet, "ethernet", false, "the port is an Ethernet port")
+	flag.BoolVar(&dev.globalOnly, "grh-required", false, "the port requires global addresses (GRH)")
+	flag.BoolVar(&dev.noInline, "no-inline-headers", false, "require no inline headers of raw packets")
+	flag.BoolVar(&dev.noChecksums, "no-checksums", false, "no checksum offload of raw packets")
+	flag.UintVar(&dev.maxTSO, "max-tso", 1<<18, "the maximum `bytes` of data in a TSO request, 0 for no TSO")
+	flag.BoolVar(&dev.noAtomics, "no-atomics", false, "no atomic operations")
+	flag.IntVar(&dev.atomicOps, "atomic-ops", 15, "the `bits` of the supported atomic operations")
+	flag.UintVar(&dev.cqeVersion, "cqe-version", 1, "the `version` of completion queue entries")
+	flag.BoolVar(&dev.verbose, "v", false, "print each call")
 	flag.Parse()
 	if flag.NArg() == 0 {
 		flag.Usage()

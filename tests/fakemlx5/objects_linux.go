@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// What the device has, in numbers that a ConnectX has too.
+// Properties of the device, with values that a ConnectX has too.
 const (
 	maxSQDesc   = 1024
 	maxRQDesc   = 512
@@ -17,12 +17,12 @@ const (
 	firstCQN    = 0x400
 	firstKey    = 0x10
 	pageSize    = 4096
-	uarFirst    = 16 // first page of mmap offsets that UARs get
+	uarFirst    = 16 // the first page of the UARs' mmap offsets
 	maxCQE      = 1<<22 - 1
 	maxQueueLen = 1 << 15
 
 	staticRegisters = 16
-	noUserIndex     = 0xffffff           // of a QP, where completion queue entries have none
+	noUserIndex     = 0xffffff           // of a QP, if completion queue entries have no user index
 	guid            = 0x0100000003c90200 // 0002:c903:0000:0001, big endian
 )
 
@@ -76,7 +76,7 @@ func (d *device) query() uapi.IbUverbsExQueryDeviceResp {
 	return resp
 }
 
-// queryOwn is what the driver says of the device beyond what all have.
+// queryOwn returns the driver-specific part of a device query.
 func (d *device) queryOwn() uapi.Mlx5IbQueryDeviceResp {
 	resp := uapi.Mlx5IbQueryDeviceResp{TsoCaps: uapi.Mlx5IbTsoCaps{MaxTso: uint32(d.maxTSO)}}
 	if d.maxTSO > 0 {
@@ -86,7 +86,7 @@ func (d *device) queryOwn() uapi.Mlx5IbQueryDeviceResp {
 	return resp
 }
 
-// firmware answers QUERY_HCA_CAP for atomics, and nothing else.
+// firmware answers only QUERY_HCA_CAP for atomics.
 func (d *device) firmware(r *request) error {
 	in := make([]byte, 16)
 	if err := r.in(uapi.MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, in); err != nil {
@@ -101,8 +101,8 @@ func (d *device) firmware(r *request) error {
 	return r.out(uapi.MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, out)
 }
 
-// port is an InfiniBand port, which needs neither GIDs nor a netdev. One of Ethernet
-// has none either, which is enough for raw packets.
+// port returns the attributes of an InfiniBand port, which needs neither GIDs nor a netdev.
+// The Ethernet port has none either, which is enough for raw packets.
 func (d *device) port() uapi.IbUverbsQueryPortRespEx {
 	link, flags := uapi.IB_LINK_LAYER_INFINIBAND, uint8(0)
 	if d.ethernet {
@@ -184,7 +184,7 @@ func (d *device) createQP(r *request) error {
 		Buf: cmd.BufAddr + uint64(cmd.RqWqeCount)<<cmd.RqWqeShift, Stride: 64, Len: cmd.SqWqeCount,
 		Recv: cmd.BufAddr, RecvStride: 1 << cmd.RqWqeShift, RecvLen: cmd.RqWqeCount,
 	}
-	if cmd.SqBufAddr != 0 { // a raw packet QP's send queue is apart
+	if cmd.SqBufAddr != 0 { // a raw packet QP's send queue is separate
 		q.Buf = cmd.SqBufAddr
 	}
 	d.remember(q)
@@ -217,7 +217,7 @@ func (d *device) createSRQ(r *request) error {
 		return err
 	}
 	handle := next(&d.handle)
-	// The driver lays it out so: a head of 16 bytes before the entries.
+	// The driver's layout: a header of 16 bytes before the entries.
 	stride := uint32(32)
 	for stride < 16+16*maxSGE {
 		stride *= 2
@@ -287,14 +287,14 @@ func (d *device) write(r *request) error {
 	case "create_comp_channel":
 		return r.channel()
 	}
-	// The rest changes or ends something, or reports zeros.
+	// All others change or destroy something, or return zeros.
 	if i := r.attr(uapi.UVERBS_ATTR_CORE_OUT); i >= 0 {
 		return out(make([]byte, r.Attrs[i].Raw.Len))
 	}
 	return nil
 }
 
-// channel answers with a completion channel on which nothing ever happens.
+// channel returns a completion channel, without any events, to the program.
 func (r *request) channel() error {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {

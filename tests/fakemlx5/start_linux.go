@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// starterName is argv[0] of this program when it starts COMMAND: it installs
-// the filter, hands over the listener and becomes COMMAND.
+// starterName is argv[0] of this program when it starts COMMAND: it installs the filter,
+// passes on the listener and executes COMMAND.
 const starterName = "fakemlx5: starter"
 
 func isStarter() bool { return os.Args[0] == starterName }
@@ -47,12 +47,12 @@ func start(argv []string) (*exec.Cmd, int, error) {
 	listener, err := receiveFD(ours)
 	if err != nil {
 		cmd.Wait()
-		return nil, 0, fmt.Errorf("no listener came: %w", err)
+		return nil, 0, fmt.Errorf("got no listener: %w", err)
 	}
 	return cmd, listener, nil
 }
 
-// starter does not return but with an error.
+// starter returns only with an error.
 func starter() error {
 	listener, err := installFilter()
 	if err != nil {
@@ -97,17 +97,17 @@ const (
 	seccompArg2 = 32
 )
 
-// firstFD is the lowest number that open files of the device get, so that the
-// filter knows its ioctls.
+// firstFD is the lowest number of the device's open files, by which the filter recognizes
+// their ioctls.
 const firstFD = 1000
 
-// filter hands over opening, looking for files, and the device's ioctls, and
-// refuses RDMA netlink, so that libibverbs looks into /sys.
+// filter notifies the supervisor of opens, stats and the device's ioctls. It refuses RDMA
+// netlink, so that libibverbs reads /sys.
 func filter() []unix.SockFilter {
 	load := func(offset uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 	}
-	// jump skips one of two numbers of instructions.
+	// jump skips yes or no instructions.
 	jump := func(op uint16, k uint32, yes, no uint8) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_JMP | op | unix.BPF_K, K: k, Jt: yes, Jf: no}
 	}
@@ -132,15 +132,15 @@ func filter() []unix.SockFilter {
 	}
 }
 
-// installFilter filters the calling thread, and all that it starts.
+// installFilter filters the calling thread and its children.
 func installFilter() (listener int, err error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return 0, err
 	}
 	prog := filter()
-	// The pointers are Go's and live through the call; the kernel copies.
+	// The kernel copies the program during the call, for which the pointers stay valid.
 	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
-	// A signal must not begin a call anew that is being answered: Go sends itself many.
+	// A signal must not restart a call that is being answered. Go sends itself many signals.
 	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV | unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
 	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&fprog)))
 	if errno != 0 {

@@ -51,10 +51,10 @@ type addFD struct {
 
 const flagContinue = 1 // SECCOMP_USER_NOTIF_FLAG_CONTINUE
 
-// Every argument is a local variable that lives through the call. A call that a
-// signal interrupts has done nothing, and is made again. That isn't so of one that
-// adds a descriptor and answers with it (SECCOMP_ADDFD_FLAG_SEND): the program has its
-// answer then, 0, without the descriptor.
+// Every argument is a local variable that lives through the call. A call that a signal
+// interrupts has done nothing, and is repeated. SECCOMP_ADDFD_FLAG_SEND, which adds a
+// descriptor and responds with it, must not be used: if interrupted, it has responded with
+// 0 but not added the descriptor.
 func (s *supervisor) ioctl(request uint, arg unsafe.Pointer) (int, error) {
 	for {
 		n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s.listener), uintptr(request), uintptr(arg))
@@ -68,7 +68,7 @@ func (s *supervisor) ioctl(request uint, arg unsafe.Pointer) (int, error) {
 	}
 }
 
-// serve answers until nobody is left who could ask.
+// serve answers calls until no filtered process is left.
 func (s *supervisor) serve() error {
 	defer unix.Close(s.listener)
 	s.nextFD = firstFD
@@ -137,10 +137,10 @@ func errnoOf(err error) unix.Errno {
 	return unix.EIO
 }
 
-// ours tells whether a path, at addr, is the device's, and where it really is.
+// ours reports whether the path at addr is one of the device's, and returns the real path.
 func (s *supervisor) ours(p process, addr uint64) (string, bool) {
 	var b [256]byte
-	// It may end at a page's end.
+	// The path may end at a page's end.
 	n := min(len(b), int(4096-addr%4096))
 	if p.read(addr, b[:n]) != nil || n < len(b) && bytes.IndexByte(b[:n], 0) < 0 && p.read(addr+uint64(n), b[n:]) != nil {
 		return "", false
@@ -156,8 +156,9 @@ func (s *supervisor) ours(p process, addr uint64) (string, bool) {
 	return "", false
 }
 
-// open puts a descriptor of the file that stands in into the program. For the node
-// that is memory, which maps at any offset; stat makes it a character device.
+// open adds a descriptor of the substitute file to the program. For the node, that is
+// memory, which can be mapped at any offset. The answer to stat makes it a character
+// device.
 func (s *supervisor) open(n *notification, path string) (int, error) {
 	a := addFD{id: n.id, newFDFlags: uint32(n.args[2]) & unix.O_CLOEXEC}
 	var f int
@@ -178,7 +179,7 @@ func (s *supervisor) open(n *notification, path string) (int, error) {
 	return s.ioctl(unix.SECCOMP_IOCTL_NOTIF_ADDFD, unsafe.Pointer(&a))
 }
 
-// registers makes the memory that stands in for a device's registers.
+// registers creates the memory that replaces a device's registers.
 func registers() (int, error) {
 	f, err := unix.MemfdCreate("registers", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -191,7 +192,7 @@ func registers() (int, error) {
 	return f, nil
 }
 
-// give puts a descriptor into the program and returns its number there.
+// give adds a descriptor to the program and returns its number there.
 func (s *supervisor) give(n *notification, fd int) (int, error) {
 	a := addFD{id: n.id, srcFD: uint32(fd), newFDFlags: unix.O_CLOEXEC}
 	return s.ioctl(unix.SECCOMP_IOCTL_NOTIF_ADDFD, unsafe.Pointer(&a))
@@ -205,7 +206,7 @@ func stat(p process, path string, to, flags uint64) error {
 	return p.write(to, bytesOf(&st))
 }
 
-// A process is whose memory is read and written.
+// A process gives access to a process's memory.
 type process struct{ pid int }
 
 func (p process) read(addr uint64, b []byte) error {
@@ -229,7 +230,7 @@ func (p process) copy(addr uint64, b []byte, call func(int, []unix.Iovec, []unix
 	return err
 }
 
-// bytesOf is the memory of a struct of the ABI, which has no pointers.
+// bytesOf returns the memory of a struct of the ABI, which has no pointers.
 func bytesOf[T any](v *T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
 }

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// programVariable makes the test's binary the program that runs on the device.
+// programVariable makes the test binary act as the program that uses the device.
 const programVariable = "FAKEMLX5_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// openAgainAndAgain opens the device's files, of which each is another one, above
+// openAgainAndAgain opens the device's files repeatedly. Each gets a new descriptor, above
 // those that every program has open.
 func openAgainAndAgain() {
 	for i := range 2000 {
@@ -39,8 +39,8 @@ func openAgainAndAgain() {
 	}
 }
 
-// TestSignals: a signal to the supervisor, of which Go sends itself many, doesn't
-// spoil the answer that it is giving.
+// TestSignals: a signal to the supervisor doesn't corrupt its current answer. Go sends
+// itself many signals.
 func TestSignals(t *testing.T) {
 	t.Setenv(programVariable, "1")
 	end, ended := make(chan bool), make(chan bool)

@@ -13,7 +13,7 @@ import (
 // firstFD is the number of the device's file descriptor in the program.
 const firstFD = 1000
 
-// Last returns where the queue is that the program made last.
+// Last returns the program's last queue of a kind.
 func Last(kind uint32) (Queue, error) {
 	q := Queue{Kind: kind}
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, firstFD, Where, uintptr(unsafe.Pointer(&q))); errno != 0 {
@@ -22,23 +22,23 @@ func Last(kind uint32) (Queue, error) {
 	return q, nil
 }
 
-// A Player completes what is posted to one QP, on one CQ.
+// A Player completes the requests that are posted to one QP, on one CQ.
 type Player struct {
 	qp, cq   Queue
 	sent     uint16 // the send queue's next block
 	received uint16
-	srqn     uint32  // that it receives from, or 0
-	produced *uint32 // the CQ's next entry: shared by all who complete on it
+	srqn     uint32  // the QP's SRQ, or 0
+	produced *uint32 // the CQ's next entry, shared by all players of the CQ
 }
 
-// NewPlayer makes a player for a fresh QP and CQ.
+// NewPlayer returns a player for a new QP and CQ.
 func NewPlayer(qp, cq Queue) *Player { return &Player{qp: qp, cq: cq, produced: new(uint32)} }
 
-// Another makes a player for one more QP on the same CQ.
+// Another returns a player for another QP on the same CQ.
 func (p *Player) Another(qp Queue) *Player { return &Player{qp: qp, cq: p.cq, produced: p.produced} }
 
-// memory is n bytes at an address that a driver gave: mapped memory, that the
-// garbage collector doesn't know and that nobody unmaps while it is played with.
+// memory returns n bytes at an address from a driver. The memory is mapped, unknown to the
+// garbage collector, and stays mapped while a player uses it.
 func memory(addr uint64, n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(nil, addr)), n)
 }
@@ -53,16 +53,16 @@ func record(addr uint64, i int) uint32 {
 func (p *Player) doorbell(i int) uint32 { return record(p.qp.DB, i) }
 
 const (
-	segment = 16 // what WQEs are counted in
-	block   = 64 // what the send queue is counted in
+	segment = 16 // the unit of WQE sizes
+	block   = 64 // the unit of send queue indexes
 
 	opRequester = 0
 	opReceived  = 2
 	signaled    = 2 << 2 // of the completion mode in the control segment
 )
 
-// CompleteSends completes all that was posted to the send queue and returns
-// how many completions it wrote: one for each signaled request.
+// CompleteSends completes all posted sends and returns how many completions it wrote: one
+// for each signaled request.
 func (p *Player) CompleteSends() (n int) {
 	posted := uint16(p.doorbell(1))
 	sq := memory(p.qp.Buf, int(p.qp.Len)*block)
@@ -82,8 +82,8 @@ func (p *Player) CompleteSends() (n int) {
 	return n
 }
 
-// CompleteRecvs completes all posted receives with messages of size bytes, and
-// returns how many there were.
+// CompleteRecvs completes all posted receives with messages of size bytes, and returns
+// their number.
 func (p *Player) CompleteRecvs(size uint32) (n int) {
 	for posted := uint16(p.doorbell(0)); p.received != posted; p.received++ {
 		p.complete(opReceived, p.received, size, 0)
@@ -92,8 +92,8 @@ func (p *Player) CompleteRecvs(size uint32) (n int) {
 	return n
 }
 
-// noUserIndex is a QP's where entries are of version 0: they have the number of the
-// SRQ that a receive came from, and mean nothing there for others.
+// noUserIndex is the index of a QP with version 0 entries. Their field has the number of a
+// receive's SRQ, and is undefined for others.
 const noUserIndex = 0xffffff
 
 func (p *Player) userIndex(op byte) uint32 {
@@ -124,6 +124,6 @@ func (p *Player) complete(op byte, counter uint16, size, wqeOpcode uint32) {
 	var last [4]byte
 	binary.BigEndian.PutUint16(last[:], counter)
 	last[3] = op<<4 | owner
-	// What tells that the rest is there comes last.
+	// Write the owner bit last, after the rest of the entry.
 	atomic.StoreUint32((*uint32)(unsafe.Pointer(&e[60])), binary.NativeEndian.Uint32(last[:]))
 }

@@ -1,13 +1,13 @@
-// Package rings plays the hardware behind a fake mlx5 device, in the program
-// that runs on it: it finds where a queue is, walks the work queue elements
-// (WQEs) that were posted, and completes them. rings.h is the same for C.
+// Package rings emulates the hardware of a fake mlx5 device, in the program that uses the
+// device. It finds a queue, walks the posted work queue elements (WQEs), and completes
+// them. rings.h is the same for C.
 //
-// It knows the formats from the kernel's side (include/linux/mlx5/qp.h and
-// device.h) and shares nothing with what it helps to test.
+// The formats come from the kernel (include/linux/mlx5/qp.h and device.h). The package
+// shares nothing with the code under test.
 package rings
 
-// Where is the ioctl that fills a Queue of which Kind is set: the one that the
-// program made last.
+// Where is the ioctl that fills a Queue whose Kind is set with the program's last queue of
+// that kind.
 const Where = 0x4d358000
 
 // Kinds of queues.
@@ -17,8 +17,8 @@ const (
 	SRQ
 )
 
-// A Queue is where a driver has put a queue, struct ring_queue of rings.h. For
-// a QP, Buf is the send queue.
+// A Queue is the location of a driver's queue, struct ring_queue of rings.h. For a QP, Buf
+// is the send queue.
 type Queue struct {
 	Kind       uint32
 	Number     uint32
@@ -30,5 +30,5 @@ type Queue struct {
 	Len        uint32
 	RecvLen    uint32
 	RecvStride uint32
-	Flags      uint32 // a CQ was created with
+	Flags      uint32 // the flags that a CQ was created with
 }

@@ -1,5 +1,5 @@
-// The hardware behind a fake mlx5 device, played by the program that runs on
-// it: package rings for C.
+// Emulates the hardware of a fake mlx5 device, in the program that uses the device:
+// package rings for C.
 #pragma once
 #include <endian.h>
 #include <stdint.h>
@@ -19,12 +19,11 @@ struct ring_queue {
 struct ring_player {
 	struct ring_queue qp, cq;
 	uint16_t sent, received;
-	uint32_t srqn; // that it receives from, or 0
+	uint32_t srqn; // the QP's SRQ, or 0
 	uint32_t *produced; // the CQ's next entry
 };
 
-// ring_last returns where the queue is that the program made last; fd is the
-// context's cmd_fd.
+// ring_last returns the program's last queue of a kind. fd is the context's cmd_fd.
 static inline struct ring_queue ring_last(int fd, uint32_t kind)
 {
 	struct ring_queue q = { .kind = kind };
@@ -35,9 +34,8 @@ static inline struct ring_queue ring_last(int fd, uint32_t kind)
 	return q;
 }
 
-// ring_user_index is what an entry of a QP has there: its user index, or, of
-// version 0, the number of the SRQ that a receive came from, and for others nothing
-// that means anything.
+// ring_user_index returns the srqn field of a QP's entry: the user index or, in version 0,
+// the number of a receive's SRQ. It is undefined for others in version 0.
 static inline uint32_t ring_user_index(const struct ring_player *p, int received)
 {
 	if (p->qp.user_index != 0xffffff)
@@ -60,7 +58,7 @@ static inline void ring_complete(struct ring_player *p, uint8_t op, uint16_t cou
 	__atomic_store_n(&words[15], last, __ATOMIC_RELEASE);
 }
 
-// ring_complete_sends completes all that was posted to the send queue.
+// ring_complete_sends completes all posted sends.
 static inline int ring_complete_sends(struct ring_player *p)
 {
 	uint32_t *db = (uint32_t *)(uintptr_t)p->qp.db;

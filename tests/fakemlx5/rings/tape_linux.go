@@ -12,28 +12,27 @@ import (
 	"unsafe"
 )
 
-// A Tape is a Player that also writes down what a driver wrote: to the queues
-// that the program made last, to their doorbell records, and to the device's
-// registers. All that memory is filled with a poison beforehand, and again once
-// it was looked at.
+// A Tape is a Player that also records what a driver writes: to the program's last queues,
+// to their doorbell records, and to the device's registers. It fills all that memory with
+// a poison at first, and again after each reading.
 type Tape struct {
 	*Player
 	poison byte
-	recv   Queue // whose receives these are: the QP, or an SRQ
+	recv   Queue // the receive queue of the QP or an SRQ
 	pages  [][]byte
 
 	dumpedSends, dumpedRecvs, takenSends, takenRecvs uint16
 
-	chainHead uint16 // the SRQ's entry that is received into next
+	chainHead uint16 // the SRQ's next entry to receive into
 }
 
 const (
 	page    = 4096
-	srqHead = 16 // links the entries of an SRQ, from the start
+	srqHead = 16 // the header that links an SRQ's entries
 )
 
-// NewTape makes a tape of the last CQ and QP, and of the last SRQ if the QP has
-// no receive queue of its own.
+// NewTape returns a tape of the last CQ and QP, and of the last SRQ if the QP has no
+// receive queue.
 func NewTape(poison byte) (*Tape, error) {
 	cq, err := Last(CQ)
 	if err != nil {
@@ -63,7 +62,7 @@ func (t *Tape) fill(b []byte) {
 	}
 }
 
-// entry is a receive queue's entry.
+// entry returns a receive queue's entry.
 func (t *Tape) entry(i uint32) []byte {
 	return memory(t.recv.Recv+uint64(i*t.recv.RecvStride), int(t.recv.RecvStride))
 }
@@ -92,13 +91,12 @@ func (t *Tape) findPages() error {
 	return maps.Err()
 }
 
-// Geometry writes down how large the queues are. How many receives an SRQ has
-// room for is the driver's choice.
+// Geometry prints the sizes of the queues. The size of an SRQ is the driver's choice.
 func (t *Tape) Geometry(w io.Writer) {
 	fmt.Fprintf(w, "rings send %x receive %x stride %x cq %x stride %x\n", t.qp.Len, t.qp.RecvLen, t.recv.RecvStride, t.cq.Len, t.cq.Stride)
 }
 
-// Sends writes down what was posted to the send queue since the last time.
+// Sends prints what was posted to the send queue since the last call.
 func (t *Tape) Sends(w io.Writer) {
 	posted := t.doorbell(1)
 	for ; t.dumpedSends != uint16(posted); t.dumpedSends++ {
@@ -109,7 +107,7 @@ func (t *Tape) Sends(w io.Writer) {
 	t.registers(w)
 }
 
-// Recvs writes down what was posted to the receive queue since the last time.
+// Recvs prints what was posted to the receive queue since the last call.
 func (t *Tape) Recvs(w io.Writer) {
 	posted := record(t.recv.DB, 0)
 	for ; t.dumpedRecvs != uint16(posted); t.dumpedRecvs++ {
@@ -133,8 +131,8 @@ func (t *Tape) registers(w io.Writer) {
 	}
 }
 
-// Complete completes all that was posted, receives with messages of size bytes,
-// and poisons its place anew.
+// Complete completes all posted requests, receives with messages of size bytes, and
+// poisons their entries again.
 func (t *Tape) Complete(size uint32) {
 	t.CompleteSends()
 	for ; t.takenSends != t.sent; t.takenSends++ {
@@ -150,7 +148,7 @@ func (t *Tape) Complete(size uint32) {
 	}
 }
 
-// completeShared completes what was posted to the SRQ, along its chain.
+// completeShared completes the receives of the SRQ, along its chain.
 func (t *Tape) completeShared(size uint32) {
 	if t.recv.Kind != SRQ {
 		return
@@ -161,14 +159,13 @@ func (t *Tape) completeShared(size uint32) {
 	}
 }
 
-// Wipe poisons an idle send queue, with what was written for a request that was
-// refused then.
+// Wipe poisons an idle send queue, including the bytes that a refused request wrote.
 func (t *Tape) Wipe() { t.fill(memory(t.qp.Buf, int(t.qp.Len)*block)) }
 
-// Skip leaves unwritten what was posted and completed.
+// Skip omits posted and completed requests from the next output.
 func (t *Tape) Skip() { t.dumpedSends, t.dumpedRecvs = t.sent, t.received }
 
-// rawOp is opReceived for all that receives complete with, opRequester for others.
+// rawOp returns opReceived for completions of receives, else opRequester.
 func rawOp(e *[64]byte) byte {
 	const firstReceived, lastReceived, receiveFailed = 1, 4, 14
 	if op := e[63] >> 4; op >= firstReceived && op <= lastReceived || op == receiveFailed {
@@ -177,8 +174,8 @@ func rawOp(e *[64]byte) byte {
 	return opRequester
 }
 
-// Raw puts a completion queue entry into the CQ as it is, but for its owner bit
-// and, where it has ff, the QP's number and user index.
+// Raw writes a completion queue entry to the CQ. It sets only the owner bit and, where the
+// entry has ff, the QP's number and user index.
 func (t *Tape) Raw(e *[64]byte) {
 	if binary.BigEndian.Uint32(e[32:]) == 0xffffffff {
 		binary.BigEndian.PutUint32(e[32:], t.userIndex(rawOp(e)))
@@ -197,7 +194,7 @@ func (t *Tape) Raw(e *[64]byte) {
 	atomic.StoreUint32((*uint32)(unsafe.Pointer(&to[60])), binary.NativeEndian.Uint32(e[60:]))
 }
 
-// Consumed writes down how far the CQ was polled.
+// Consumed prints how far the CQ was polled.
 func (t *Tape) Consumed(w io.Writer) {
 	fmt.Fprintf(w, "cq doorbell %x\n", record(t.cq.DB, 0))
 }

@@ -29,11 +29,10 @@ const (
 	mkcPageShift    = 0x3f // five bits, and a sixth since umr_log_entity_size_5
 )
 
-// Decode makes a Context of the 64 bytes of an mkc and of the translations
-// that follow it in CREATE_MKEY (klm_pas_mtt: as many octowords as
-// translations_octword_actual_size says).
+// Decode decodes the 64 bytes of an mkc, and the translations that follow it in
+// CREATE_MKEY (klm_pas_mtt: translations_octword_actual_size octowords).
 func Decode(mkc, xlt []byte) (Context, error) {
-	if len(mkc) < ContextSize || mkc[12]&mkcBSF != 0 { // no signatures here
+	if len(mkc) < ContextSize || mkc[12]&mkcBSF != 0 { // signatures aren't supported
 		return Context{}, ErrBadParam
 	}
 	c := decode(mkc)

@@ -1,6 +1,6 @@
-// Package mkey holds the memory keys of the HCA: what a key opens, for whom,
-// and where that is in the machine's memory. The formats are those of mkc in
-// mlx5_ifc.h and of the UMR segments in include/linux/mlx5/{device,qp}.h.
+// Package mkey implements the memory keys of the HCA: their access rights, and their
+// translation to the machine's memory. The formats are those of mkc in mlx5_ifc.h and of
+// the UMR segments in include/linux/mlx5/{device,qp}.h.
 package mkey
 
 import (
@@ -10,11 +10,11 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 )
 
-// InvalidLkey ends a scatter list that is shorter than its WQE has room for.
+// InvalidLkey ends a scatter list that is shorter than its WQE.
 const InvalidLkey = 0x100
 
-// ReservedLkey opens all of the memory by bus addresses, to QPs whose context
-// has rlkey set (which the caller of Resolve sees to) and for local access.
+// ReservedLkey gives local access to all memory by bus addresses, to QPs whose context has
+// rlkey set. The caller of Resolve checks that.
 const ReservedLkey = 0x200
 
 // Access is a set of rights.
@@ -34,20 +34,20 @@ type Mode uint8
 const (
 	PA  Mode = 0 // addresses are bus addresses
 	MTT Mode = 1 // a list of pages
-	KLM Mode = 2 // a list of pieces of other keys, or a pattern of them that repeats
+	KLM Mode = 2 // a list of pieces of other keys, or a repeated pattern of them
 	KSM Mode = 3 // a list of equal pieces of other keys
 )
 
-// AnyQP in Context.QPN: the key serves every QP of its PD.
+// AnyQP in Context.QPN: every QP of the PD may use the key.
 const AnyQP = 0xffffff
 
-// Context is a memory key's context, as CREATE_MKEY and UMR make it.
+// Context is a memory key's context, which CREATE_MKEY and UMR set.
 type Context struct {
 	Mode             Mode
-	Free             bool // opens nothing until a UMR enables it
+	Free             bool // gives no access until a UMR enables it
 	UMREnabled       bool
 	RemoteInvalidate bool
-	Length64         bool // Len does not count: 2^64 bytes
+	Length64         bool // Len is ignored: 2^64 bytes
 	RelaxedWrite     bool
 	RelaxedRead      bool
 	Key              byte // the variable part of lkey and rkey
@@ -57,25 +57,24 @@ type Context struct {
 	Start, Len       uint64
 	PageShift        uint   // of MTT and KSM
 	Octowords        uint32 // room for translations, in 16 bytes
-	XLT              []byte // the translations so far, as in memory: 8 bytes a page, 16 a KLM or KSM
+	XLT              []byte // the current translations, as in memory: 8 bytes per page, 16 per KLM or KSM
 }
 
-// Fault says why a key did not open or did not change.
+// Fault says why an access or a change of a key failed.
 type Fault uint8
 
 const (
 	FaultNone   Fault = iota
-	FaultKey          // no such key, a free one, or not its variable part
+	FaultKey          // no such key, a free one, or a wrong variable part
 	FaultPD           // of another PD, or bound to another QP
 	FaultAccess       // a right is missing
-	FaultBounds       // outside of what the key covers
-	FaultMemory       // covered, but not translated or not RAM
-	FaultState        // a UMR that asks for what the key or its state forbids
-	FaultPage         // covered, but the page is not there, or not for writing: the driver may bring it
+	FaultBounds       // outside of the key's range
+	FaultMemory       // in the range, but without translation or not RAM
+	FaultState        // a UMR that the key or its state forbids
+	FaultPage         // in the range, but the page isn't present or not writable; the driver may resolve that
 )
 
-// Errors of Create, Decode and Destroy, by the status that the command
-// answers.
+// Errors of Create, Decode and Destroy, with the command's status.
 var (
 	ErrBadParam = errors.New("bad parameter") // MLX5_CMD_STAT_BAD_PARAM_ERR
 	ErrNoKey    = errors.New("no such mkey")  // MLX5_CMD_STAT_BAD_RES_ERR
@@ -83,13 +82,13 @@ var (
 )
 
 const (
-	firstIndex = 0x10 // above those of InvalidLkey, ReservedLkey and the pattern's operation
+	firstIndex = 0x10 // above InvalidLkey's, ReservedLkey's and the pattern operation's
 	indexes    = 1 << 24
-	// maxOctowords is the translations of 32 GiB in pages of 4 KiB.
+	// maxOctowords is enough for 32 GiB in pages of 4 KiB.
 	maxOctowords = 1 << 22
 )
 
-// Table is the keys of one HCA. It is for one goroutine.
+// Table has the keys of one HCA. It is not safe for concurrent use.
 type Table struct {
 	mem  bus.Memory
 	keys map[uint32]*Context // by index
@@ -101,8 +100,8 @@ func New(m bus.Memory) *Table {
 	return &Table{mem: m, keys: make(map[uint32]*Context), next: firstIndex}
 }
 
-// Create adds a key and returns its index: the key's upper 24 bits. Indexes go
-// round, so that a key that outlives its context opens nothing for long.
+// Create adds a key and returns its index: the key's upper 24 bits. Indexes are reused as
+// late as possible, so that a stale key gives no access for long.
 func (t *Table) Create(c Context) (index uint32, err error) {
 	if c.Mode > KSM || c.Octowords > maxOctowords || len(c.XLT) > c.room() {
 		return 0, ErrBadParam
@@ -125,13 +124,13 @@ func (t *Table) advance() {
 	}
 }
 
-// room is how many bytes of translations the key has room for: memory is
-// given out by 64 bytes, which the driver relies on.
+// room returns the size of the key's translations in bytes. It is a multiple of 64 bytes,
+// on which the driver relies.
 func (c *Context) room() int { return int(c.Octowords+3) / 4 * 64 }
 
-// Destroy removes a key. Windows and lists on top of it may outlive it, and
-// open nothing then: the driver takes regions away by UMR too, where nothing
-// could be refused.
+// Destroy removes a key. Windows and lists that are based on it may outlive it, and give
+// no access then. They don't prevent it, because the driver also revokes regions by UMR,
+// where nothing could be refused.
 func (t *Table) Destroy(index uint32) error {
 	if t.keys[index] == nil {
 		return ErrNoKey
@@ -151,11 +150,10 @@ func (t *Table) Query(index uint32) (Context, bool) {
 	return q, true
 }
 
-// Count is how many keys exist.
+// Count returns the number of keys.
 func (t *Table) Count() int { return len(t.keys) }
 
-// Invalidate frees a key because a SEND with invalidate for it arrived at QP
-// qpn of pd.
+// Invalidate frees a key for a SEND with invalidate that arrived at QP qpn of pd.
 func (t *Table) Invalidate(key, pd, qpn uint32) Fault {
 	c, f := t.open(key, pd, qpn, 0)
 	if f != FaultNone {
@@ -168,7 +166,7 @@ func (t *Table) Invalidate(key, pd, qpn uint32) Fault {
 	return FaultNone
 }
 
-// open looks a key up for somebody who wants these rights.
+// open looks up a key and checks that it grants these rights.
 func (t *Table) open(key, pd, qpn uint32, want Access) (*Context, Fault) {
 	c := t.keys[key>>8]
 	switch {

@@ -20,7 +20,7 @@ const (
 	iova  = 0x7f0000000000
 )
 
-// ram is memory in which each word says where it is.
+// ram returns memory in which each word has its own address.
 func ram() *bus.RAM {
 	m := &bus.RAM{Base: base, Data: make([]byte, pages*page)}
 	for i := 0; i < len(m.Data); i += 8 {
@@ -42,8 +42,7 @@ func klm(n, key uint32, va uint64) (b []byte) {
 	return be.AppendUint64(b, va)
 }
 
-// region is an MR of 3 pages that are neighbours in no order, its address not
-// at a page's beginning.
+// region returns an MR of 3 pages in arbitrary order, whose address isn't page-aligned.
 func region(a Access) Context {
 	return Context{
 		Mode: MTT, Key: 0x5a, Access: a, PD: pd, QPN: AnyQP, PageShift: 12,
@@ -61,8 +60,8 @@ func create(t *testing.T, tab *Table, c Context) uint32 {
 	return index<<8 | uint32(c.Key)
 }
 
-// words joins what a Resolve found, and looks only at the first word of each
-// piece: the address.
+// words returns the first word of each piece that Resolve found, which is its address, and
+// the pieces' total length.
 func words(parts [][]byte) (addrs []uint64, n int) {
 	for _, p := range parts {
 		addrs = append(addrs, be.Uint64(p))
@@ -236,8 +235,8 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// interleaved is what mlx5dv_wr_mr_interleaved writes: in each of 3 rounds 16
-// bytes of one place and 8 of another.
+// interleaved returns what mlx5dv_wr_mr_interleaved writes: 3 rounds, each with 16 bytes
+// from one place and 8 from another.
 func interleaved(mr uint32) []byte {
 	b := be.AppendUint32(nil, 24)
 	b = be.AppendUint32(b, pattern)

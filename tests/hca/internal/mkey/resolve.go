@@ -5,21 +5,21 @@ import "encoding/binary"
 const (
 	mttSize = 8
 	klmSize = 16
-	// The low bits of a page's address say what it may be used for, if they
-	// say anything (MLX5_EN_RD, MLX5_EN_WR); one is reserved.
+	// The low bits of a page's address are its access rights, if any is set
+	// (MLX5_EN_RD, MLX5_EN_WR). One is reserved.
 	mttRead  = 1
 	mttWrite = 2
 	mttFlags = 7
-	// pattern in place of a KLM's key says that the list repeats: the first
-	// entry is its header (struct mlx5_stride_block_ctrl_seg).
+	// pattern instead of a KLM's key marks a repeated list, whose first entry is
+	// its header (struct mlx5_stride_block_ctrl_seg).
 	pattern = 0x400
-	// maxDepth is how far keys may be built upon each other.
+	// maxDepth is the maximum nesting of keys.
 	maxDepth = 4
 )
 
-// Resolve appends to dst the memory that [addr, addr+n) under key is, in
-// order, for a QP of this PD that wants one of the rights. On a Fault dst is
-// returned as it came. Nothing is asked of the key where n is 0.
+// Resolve appends the memory [addr, addr+n) of a key to dst, in order, for a QP of this PD
+// that needs one of the rights. On a Fault, it returns dst unchanged. If n is 0, it doesn't
+// check the key.
 func (t *Table) Resolve(dst [][]byte, key, pd, qpn uint32, addr uint64, n int, want Access) ([][]byte, Fault) {
 	if n == 0 {
 		return dst, FaultNone
@@ -44,7 +44,7 @@ func (t *Table) Resolve(dst [][]byte, key, pd, qpn uint32, addr uint64, n int, w
 	return w.dst, FaultNone
 }
 
-// walk is one Resolve under way.
+// walk is the state of one Resolve.
 type walk struct {
 	t    *Table
 	dst  [][]byte
@@ -60,7 +60,7 @@ func (w *walk) memory(addr, n uint64) Fault {
 	return FaultNone
 }
 
-// covers says whether [addr, addr+n) is inside of the key.
+// covers reports whether [addr, addr+n) is in the key's range.
 func (c *Context) covers(addr, n uint64) bool {
 	return c.Length64 || addr >= c.Start && addr-c.Start <= c.Len && n <= c.Len-(addr-c.Start)
 }
@@ -81,8 +81,7 @@ func (w *walk) key(c *Context, addr, n uint64, depth int) Fault {
 	return w.pages(c, addr, n, depth)
 }
 
-// pages walks a key of equal pieces. The first one begins at Start rounded
-// down.
+// pages walks a key of equal pieces. The first piece begins at Start, rounded down.
 func (w *walk) pages(c *Context, addr, n uint64, depth int) Fault {
 	size := uint64(1) << c.PageShift
 	off := addr - c.Start + c.Start&(size-1)
@@ -144,10 +143,9 @@ func (w *walk) list(c *Context, off, n uint64, depth int) Fault {
 	return FaultNone
 }
 
-// pattern walks pieces that are taken in turn, each by its stride further on
-// in every round. The header has the bytes of a round, the operation, the
-// number of rounds and of entries; an entry has stride, byte count, key and
-// address.
+// pattern walks the entries of a pattern in rounds. In every round, each entry advances by
+// its stride. The header has the bytes of a round, the operation, and the numbers of
+// rounds and of entries. An entry has stride, byte count, key and address.
 func (w *walk) pattern(c *Context, off, n uint64, depth int) Fault {
 	be := binary.BigEndian
 	entries, count := c.XLT[klmSize:], int(be.Uint16(c.XLT[14:]))
@@ -187,7 +185,7 @@ func (w *walk) pattern(c *Context, off, n uint64, depth int) Fault {
 	return FaultNone
 }
 
-// inner goes on in a key that c is built upon.
+// inner continues in a key that c is based on.
 func (w *walk) inner(c *Context, key uint32, addr, n uint64, depth int) Fault {
 	if depth == 0 {
 		return FaultMemory
@@ -199,8 +197,8 @@ func (w *walk) inner(c *Context, key uint32, addr, n uint64, depth int) Fault {
 	return w.key(in, addr, n, depth-1)
 }
 
-// below is the right that a key must give for others to be built upon it: a
-// window opens remotely what its region opens locally.
+// below returns the right that a key needs so that another can be based on it: a window
+// grants remotely what its region grants locally.
 func (a Access) below() Access {
 	if a&(LocalWrite|RemoteWrite|Atomic) != 0 {
 		return LocalWrite

@@ -4,10 +4,10 @@ import "encoding/binary"
 
 // UMR is a work request that changes a key (MLX5_OPCODE_UMR).
 type UMR struct {
-	Key        uint32 // umr_mkey of the control segment; only its index counts
+	Key        uint32 // umr_mkey of the control segment; only its index matters
 	Ctrl       []byte // struct mlx5_wqe_umr_ctrl_seg, CtrlSize bytes
 	Mkey       []byte // struct mlx5_mkey_seg, ContextSize bytes
-	Rest       []byte // what follows in the WQE: inline translations, or the data segment that points to them
+	Rest       []byte // the rest of the WQE: inline translations, or a data segment that points to them
 	Privileged bool   // posted to a QP of type MLX5_QP_ST_REG_UMR, which changes keys of any PD
 }
 
@@ -34,7 +34,7 @@ const (
 	maskBSF          = 1 << 12
 	maskKey          = 1 << 13
 	maskQPN          = 1 << 14
-	maskLR           = 1 << 17 // and the other rights in Access's order
+	maskLR           = 1 << 17 // then the other rights, in Access's order
 	maskSmallFence   = 1 << 23
 	maskRelaxedWrite = 1 << 25
 	maskFree         = 1 << 29
@@ -45,8 +45,7 @@ const (
 		maskSmallFence | maskRelaxedWrite | maskFree | maskRelaxedRead
 )
 
-// UMR changes a key on behalf of a QP and its PD. After a Fault nothing has
-// changed.
+// UMR changes a key on behalf of a QP and its PD. On a Fault, nothing is changed.
 func (t *Table) UMR(qpn, pd uint32, u UMR) Fault {
 	c := t.keys[u.Key>>8]
 	if c == nil {
@@ -98,7 +97,7 @@ func (t *Table) UMR(qpn, pd uint32, u UMR) Fault {
 	return FaultNone
 }
 
-// change takes the fields of the mkey segment that mask names.
+// change sets the fields that mask names from the mkey segment.
 func (c *Context) change(seg []byte, mask uint64) Fault {
 	if mask&^maskKnown != 0 || mask&maskBSF != 0 && seg[12]&mkcBSF != 0 {
 		return FaultState // signatures
@@ -139,7 +138,7 @@ func (c *Context) change(seg []byte, mask uint64) Fault {
 	return FaultNone
 }
 
-// translations are those that the work request brings along or points to.
+// translations returns the translations that the work request contains or points to.
 func (t *Table) translations(qpn, pd uint32, u UMR, inline bool) ([]byte, Fault) {
 	be := binary.BigEndian
 	n := int(be.Uint16(u.Ctrl[4:])) * klmSize
@@ -163,15 +162,14 @@ func (t *Table) translations(qpn, pd uint32, u UMR, inline bool) ([]byte, Fault)
 	return b, f
 }
 
-// checkList looks whether the keys that a window or a list is about to be
-// built upon allow it: a bind that asks for too much fails, not the access
-// that follows.
+// checkList checks that the keys on which a window or a list will be based allow it. A
+// bind that requests too much must fail itself, not a later access.
 func (t *Table) checkList(c *Context, xlt []byte) Fault {
 	be := binary.BigEndian
 	for e := xlt; len(e) >= klmSize; e = e[klmSize:] {
 		n := uint64(be.Uint32(e))
 		if be.Uint32(e[4:]) == pattern {
-			return FaultNone // is checked where it is used
+			return FaultNone // checked at use
 		}
 		if n == 0 {
 			continue

@@ -37,8 +37,8 @@ func (r request) umr(key uint32) UMR {
 
 func pad(b []byte, n int) []byte { return append(b, make([]byte, n-len(b))...) }
 
-// A region out of mlx5_ib's cache: mlx5r_umr_update_mr_pas posts the pages in
-// two pieces by pointer, then mlx5r_umr_revoke_mr takes it back.
+// A region from mlx5_ib's cache: mlx5r_umr_update_mr_pas posts the pages in two pieces by
+// pointer, then mlx5r_umr_revoke_mr revokes it.
 func TestCachedRegion(t *testing.T) {
 	m := ram()
 	tab := New(m)
@@ -95,7 +95,7 @@ func TestCachedRegion(t *testing.T) {
 	}
 }
 
-// What a kernel ULP does with IB_WR_REG_MR and IB_WR_LOCAL_INV.
+// IB_WR_REG_MR and IB_WR_LOCAL_INV of a kernel ULP.
 func TestFastRegistration(t *testing.T) {
 	tab := New(ram())
 	key := create(t, tab, Context{Mode: MTT, Free: true, UMREnabled: true, Key: 1, PD: pd, QPN: AnyQP, Octowords: 4})
@@ -256,7 +256,7 @@ func TestWindowType2(t *testing.T) {
 	}
 }
 
-// A list and a pattern of user space's making, mlx5dv_wr_mr_list and
+// A list and a pattern from user space, of mlx5dv_wr_mr_list and
 // mlx5dv_wr_mr_interleaved.
 func TestUserLists(t *testing.T) {
 	tab := New(ram())
@@ -277,7 +277,7 @@ func TestUserLists(t *testing.T) {
 	if parts, f := tab.Resolve(nil, key, pd, qpn, 0, 0x30, LocalRead); f != FaultNone || len(parts) != 2 {
 		t.Errorf("list: %d pieces, fault %d", len(parts), f)
 	}
-	// ibv_wr_local_inv of libmlx5 takes every key for a type 2 window.
+	// ibv_wr_local_inv of libmlx5 treats every key as a type 2 window.
 	if f := tab.UMR(qpn, pd, bind(true, 0, 0, 0, 0, 0).umr(key)); f != FaultNone {
 		t.Errorf("invalidated: fault %d", f)
 	}
@@ -328,8 +328,8 @@ func TestRefusedUMRs(t *testing.T) {
 	}
 }
 
-// FuzzUMR gives hostile segments and contexts: whatever they say, nothing
-// panics and only memory comes out.
+// FuzzUMR uses hostile segments and contexts. Nothing panics, and Resolve returns only
+// RAM.
 func FuzzUMR(f *testing.F) {
 	good := bind(true, 1, 0x20, firstIndex<<8|0x5a, iova+0x200, 0x100).umr((firstIndex + 1) << 8)
 	f.Add(good.Ctrl, good.Mkey, good.Rest, uint64(iova+0x200), uint32(64))

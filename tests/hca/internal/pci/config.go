@@ -1,5 +1,5 @@
-// Package pci is the configuration space of the HCA's PCI function: a header of
-// type 0 with one BAR, and the capabilities power management, PCI Express and MSI-X.
+// Package pci implements the configuration space of the HCA's PCI function: a type 0
+// header with one BAR, and the capabilities power management, PCI Express and MSI-X.
 package pci
 
 import (
@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// What the function is.
+// Identification and layout of the function.
 const (
 	VendorMellanox   = 0x15b3
 	classInfiniBand  = 0x020700
@@ -32,7 +32,7 @@ const (
 	msixControl      = capMSIX + 2
 )
 
-// Config is a configuration space. It may be used by any goroutine.
+// Config is a configuration space. It is safe for concurrent use.
 type Config struct {
 	mu       sync.Mutex
 	data     [Size]byte
@@ -40,8 +40,7 @@ type Config struct {
 	gone     bool
 }
 
-// New returns the configuration space of a function of Mellanox' with so many
-// MSI-X vectors.
+// New returns the configuration space of a Mellanox function with this many MSI-X vectors.
 func New(device uint16, vectors int) *Config {
 	c := &Config{}
 	le := binary.LittleEndian
@@ -55,7 +54,7 @@ func New(device uint16, vectors int) *Config {
 	put32(0x08, classInfiniBand<<8|revision)
 	put16(0x2c, VendorMellanox)
 	put16(0x2e, 0x0001)
-	put16(status, 1<<4) // there are capabilities
+	put16(status, 1<<4) // has capabilities
 	mask16(command, 0x0547)
 	const memory64, prefetchable = 4, 8
 	put32(bar0, memory64|prefetchable)
@@ -96,7 +95,7 @@ func New(device uint16, vectors int) *Config {
 	return c
 }
 
-// Read fills data from offset. A function that is gone answers with ones.
+// Read reads data at offset. A removed function returns all ones.
 func (c *Config) Read(offset uint64, data []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,7 +110,7 @@ func (c *Config) Read(offset uint64, data []byte) {
 	}
 }
 
-// Write changes what of the space can be changed.
+// Write writes the writable bits at offset.
 func (c *Config) Write(offset uint64, data []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,7 +124,7 @@ func (c *Config) Write(offset uint64, data []byte) {
 	}
 }
 
-// Remove takes the function off the bus, or puts it back.
+// Remove removes the function from the bus, or puts it back.
 func (c *Config) Remove(gone bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -22,7 +22,7 @@ func TestConfig(t *testing.T) {
 	if read(0) == 0 {
 		t.Error("its vendor can be changed")
 	}
-	// The way to find out how large a BAR is.
+	// Determine the size of the BAR.
 	write(bar0, 0xffffffff)
 	write(bar0+4, 0xffffffff)
 	size := -(uint64(read(bar0+4))<<32 | uint64(read(bar0)&^0xf))
@@ -53,8 +53,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// FuzzConfig accesses the space anywhere, in any size: what the function is
-// stays what it is.
+// FuzzConfig accesses the space anywhere, in any size. The function's identification never
+// changes.
 func FuzzConfig(f *testing.F) {
 	f.Add(uint64(0), []byte{1, 2, 3, 4, 5, 6, 7, 8})
 	f.Add(uint64(bar0), []byte{0xff, 0xff, 0xff, 0xff})

@@ -16,10 +16,10 @@ const (
 	HashToeplitz Function = 2
 )
 
-// Hash is what spreads frames over receive queues.
+// Hash distributes frames among receive queues.
 type Hash struct {
 	Function  Function
-	Symmetric bool // both directions of a connection get the same
+	Symmetric bool // both directions of a connection have the same hash
 	Key       [40]byte
 	IPv6      bool // l3_prot_type: of IPv6 packets, not of IPv4 ones
 	UDP       bool // l4_prot_type: the ports are UDP's, not TCP's
@@ -34,12 +34,12 @@ const (
 	hashDestinationPort
 	hashSPI // of IPsec
 
-	// HashFields are all that can be selected.
+	// HashFields has all fields that can be selected.
 	HashFields = 1<<iota - 1
 )
 
-// Of computes a frame's hash, and what it is of as completions tell it
-// (rss_hash_type): 0 if the frame is of another kind.
+// Of returns a frame's hash, and the hash type in completions (rss_hash_type), which is 0
+// if the hash isn't for this kind of frame.
 func (h *Hash) Of(b []byte) (value uint32, kind uint8) {
 	if h.Fields == 0 {
 		return 0, 0
@@ -101,7 +101,7 @@ func (h *Hash) input(b []byte, l *frame.Layers) (input []byte, kind uint8) {
 	return h.pair(input, ports[:2], ports[2:4], h.Fields&hashSourcePort != 0, h.Fields&hashDestinationPort != 0), kind
 }
 
-// pair appends what is selected of source and destination.
+// pair appends the selected ones of source and destination.
 func (h *Hash) pair(input, source, destination []byte, first, second bool) []byte {
 	if h.Symmetric && first && second && bytes.Compare(source, destination) > 0 {
 		source, destination = destination, source
@@ -115,8 +115,8 @@ func (h *Hash) pair(input, source, destination []byte, first, second bool) []byt
 	return input
 }
 
-// toeplitz is Toeplitz' hash: for each bit that is set, the 32 bits of the key
-// from there on.
+// toeplitz computes the Toeplitz hash: for each set bit of the input, it adds the 32 bits
+// of the key from that bit on.
 func toeplitz(key, input []byte) (sum uint32) {
 	window := binary.BigEndian.Uint64(key)
 	for i, v := range input {

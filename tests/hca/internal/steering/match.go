@@ -17,7 +17,7 @@ const (
 	partInner = 1 << 2
 )
 
-// describe fills param, all zero, with what can be matched of a frame.
+// describe fills param, which is all zero, with a frame's fields that can be matched.
 func describe(param []byte, b []byte) {
 	v := ifc.On("fte_match_param", param)
 	misc := v.Sub("misc_parameters")
@@ -54,7 +54,7 @@ func headers(v ifc.View, l frame.Layers, b []byte) {
 		v.Set("first_cfi", uint64(tag.TCI>>12))
 		v.Set("first_vid", uint64(tag.TCI))
 	}
-	// IPv4's addresses are at the end of the room for IPv6's.
+	// IPv4 addresses are at the end of the fields for IPv6 addresses.
 	source, destination := v.Bytes("src_ipv4_src_ipv6"), v.Bytes("dst_ipv4_dst_ipv6")
 	ip := b[l.Header:]
 	switch l.Version {
@@ -100,7 +100,7 @@ func secondTag(misc ifc.View, tag frame.Tag) {
 	misc.Set("outer_second_vid", uint64(tag.TCI))
 }
 
-// tunnels fills in what VXLAN's and GRE's headers say.
+// tunnels fills in the fields of VXLAN and GRE headers.
 func tunnels(misc ifc.View, l frame.Layers, b []byte) {
 	if l.VXLAN(b) {
 		misc.Set("vxlan_vni", uint64(binary.BigEndian.Uint32(b[l.L4+12:])>>8))
@@ -122,7 +122,7 @@ func tunnels(misc ifc.View, l frame.Layers, b []byte) {
 	}
 }
 
-// matchable has a one for each bit that describe fills in.
+// matchable has a 1 for each bit that describe can fill in.
 var matchable = func() []byte {
 	v := ifc.Make("fte_match_param")
 	set := func(prefix string, fields ...string) {

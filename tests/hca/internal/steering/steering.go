@@ -1,7 +1,7 @@
-// Package steering decides which receivers an Ethernet frame is for, by flow
-// tables: of groups, which say what part of a frame's headers counts, of
-// entries, which say what it has to be and what happens then. What headers are
-// compared as is fte_match_param of mlx5_ifc.h.
+// Package steering finds the receivers of an Ethernet frame with flow tables. A table has
+// groups, which select parts of a frame's headers. A group has entries, which have values
+// of these parts, and actions for frames that match. Headers are compared in the format of
+// fte_match_param in mlx5_ifc.h.
 package steering
 
 import (
@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// Reasons to refuse.
+// Errors of this package.
 var (
 	ErrParam = errors.New("bad parameter")
 	ErrIndex = errors.New("no such index, or it is taken")
@@ -21,17 +21,17 @@ var (
 type Table struct {
 	Level   uint8
 	Size    uint32
-	Miss    *Table // where frames go that nothing matches; nil: they are lost
+	Miss    *Table // for frames that no entry matches; nil: they are lost
 	groups  []*Group
 	entries []*Entry // by index
 	param   [ParamSize]byte
 }
 
-// Group is the entries of a range of indexes, which look at the same bits.
+// Group is a range of entries that match the same bits.
 type Group struct {
 	First, Last uint32
 	mask        []byte
-	words       []int // where mask is not 0
+	words       []int // the indexes at which mask isn't 0
 	users       int
 }
 
@@ -43,8 +43,7 @@ type Entry struct {
 	Action
 }
 
-// Action is what an entry does with a frame. It drops it, if it names nobody
-// to receive it.
+// Action is what an entry does with a frame. Without any receiver, it drops the frame.
 type Action struct {
 	Tag       uint32
 	Tables    []*Table // of higher levels
@@ -55,10 +54,10 @@ type Action struct {
 // Counter counts frames.
 type Counter struct{ Packets, Octets uint64 }
 
-// Hit is a receiver that a frame is for.
+// Hit is a receiver of a frame.
 type Hit struct{ Receiver, Tag uint32 }
 
-// AddGroup makes a group. Of the mask counts what the parts enabled say.
+// AddGroup adds a group. It uses only the enabled parts of the mask.
 func (t *Table) AddGroup(first, last uint32, parts uint8, mask []byte) (*Group, error) {
 	if first > last || last >= t.Size || len(mask) != ParamSize || parts&^(partOuter|partMisc|partInner) != 0 {
 		return nil, ErrParam
@@ -111,7 +110,7 @@ func (t *Table) Entry(index uint32) *Entry {
 	return nil
 }
 
-// Add makes an entry at an index of the group's.
+// Add adds an entry at one of the group's indexes.
 func (t *Table) Add(g *Group, index uint32, value []byte, a Action) error {
 	if len(value) != ParamSize {
 		return ErrParam
@@ -150,9 +149,9 @@ func (e *Entry) matches(param []byte) bool {
 	return true
 }
 
-// Steer appends the receivers of a frame that comes to the table: those of the
-// first entry that matches, or else those of the table to go on with. Levels
-// only rise on the way.
+// Steer appends the receivers of a frame that reaches the table: those of the first entry
+// that matches, else those of the Miss table. It terminates, because each next table has a
+// higher level.
 func (t *Table) Steer(to []Hit, frame []byte) []Hit {
 	clear(t.param[:])
 	describe(t.param[:], frame)

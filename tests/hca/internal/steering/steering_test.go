@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
 )
 
-// udp is a frame of Ethernet, IPv4 and UDP, with VLAN tags if there are any.
+// udp returns a frame of Ethernet, IPv4 and UDP, with the VLAN tags.
 func udp(to byte, port uint16, tags ...uint16) []byte {
 	b := []byte{2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, 99}
 	for _, tci := range tags {
@@ -21,7 +21,7 @@ func udp(to byte, port uint16, tags ...uint16) []byte {
 	return append(b, 0, 12, 0, 0, 1, 2, 3, 4)
 }
 
-// tcp6 is a frame of Ethernet, IPv6 and TCP.
+// tcp6 returns a frame of Ethernet, IPv6 and TCP.
 func tcp6() []byte {
 	b := []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 99, 0x86, 0xdd, 0x60, 1, 2, 3, 0, 20, 6, 64}
 	b = append(b, []byte{0x20, 1, 15: 1}...)
@@ -29,7 +29,7 @@ func tcp6() []byte {
 	return append(b, 0, 80, 0, 81, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x12, 0, 0, 0, 0, 0, 0)
 }
 
-// vxlan wraps a frame.
+// vxlan returns a VXLAN packet with a frame in it.
 func vxlan(inner []byte) []byte {
 	b := udp(1, 4789)
 	b = append(b[:14+20+8], 8, 0, 0, 0, 0, 0, 7, 0)
@@ -38,7 +38,7 @@ func vxlan(inner []byte) []byte {
 	return b
 }
 
-// Each field is found where it says to be, and nowhere else.
+// describe fills in each field, and no other.
 func TestDescribe(t *testing.T) {
 	for _, c := range []struct {
 		frame []byte
@@ -81,7 +81,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// match is a value of the fields, and the mask of all their bits.
+// match returns a value with the fields, and the mask of all their bits.
 func match(fields map[string]uint64) (value, mask []byte) {
 	v, m := ifc.Make("fte_match_param"), ifc.Make("fte_match_param")
 	for field, x := range fields {
@@ -117,9 +117,9 @@ func TestTables(t *testing.T) {
 		want  string
 	}{
 		{udp(1, 2), "[{1 7}]"},        // by the address
-		{udp(1, 53), "[{2 0} {3 0}]"}, // a lower index counts first
+		{udp(1, 53), "[{2 0} {3 0}]"}, // a lower index has precedence
 		{udp(1, 1), "[]"},             // dropped
-		{udp(2, 9), "[{4 0} {5 0}]"},  // there and to another table
+		{udp(2, 9), "[{4 0} {5 0}]"},  // to a receiver and to another table
 		{udp(2, 8), "[{5 0}]"},        // nothing matches
 	} {
 		if got := fmt.Sprint(first.Steer(nil, c.frame)); got != c.want {
@@ -171,7 +171,7 @@ func TestRefusedGroups(t *testing.T) {
 	}
 }
 
-// The examples of Microsoft's specification of receive side scaling.
+// The examples in Microsoft's specification of receive side scaling.
 func TestToeplitz(t *testing.T) {
 	key := [40]byte{
 		0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0,
@@ -208,7 +208,7 @@ func TestToeplitz(t *testing.T) {
 	}
 }
 
-// Nothing that arrives breaks what looks at it.
+// No frame makes matching panic.
 func FuzzFrame(f *testing.F) {
 	for _, b := range [][]byte{udp(1, 2), udp(1, 2, 3, 4), tcp6(), vxlan(tcp6()), {}, make([]byte, 14)} {
 		f.Add(b)

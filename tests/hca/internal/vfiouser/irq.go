@@ -8,26 +8,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Interrupts are a device's MSI-X vectors, each an eventfd of the client. They
-// may be used by any goroutine.
+// Interrupts has a device's MSI-X vectors, each an eventfd of the client. It is safe for
+// concurrent use.
 type Interrupts struct {
 	mu  sync.Mutex
 	fds []int
 }
 
-// Raise signals a vector; one that the client does not listen to is lost.
+// Raise signals a vector. The signal is lost if the client hasn't set an eventfd.
 func (v *Interrupts) Raise(vector int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if vector >= 0 && vector < len(v.fds) && v.fds[vector] >= 0 {
 		one := [8]byte{1}
-		// An eventfd refuses only when it is full, and then it is signaled.
+		// Writing fails only if the eventfd is full, in which case it is signaled.
 		_, _ = unix.Write(v.fds[vector], one[:])
 	}
 }
 
-// set makes fds the vectors from start on, and vectors without one deaf. It
-// takes the fds over.
+// set sets the eventfds of count vectors from start on, and disables vectors without one.
+// It owns the fds from then on.
 func (v *Interrupts) set(start, count int, fds []int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -8,17 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory is the machine's memory as the client has mapped it for the device; it
-// implements bus.Memory. It is for one goroutine: see Config.Do.
+// Memory is the machine's memory that the client has mapped for the device. It implements
+// bus.Memory. It is not safe for concurrent use: see Server.Do.
 type Memory struct {
-	regions []region // in the order of their addresses
-	last    region   // that was asked for
+	regions []region // sorted by address
+	last    region   // the last one that was accessed
 }
 
 type region struct {
 	addr uint64
 	size uint64
-	data []byte // nil: not memory, but another device
+	data []byte // nil: another device, not memory
 }
 
 // Bytes implements bus.Memory.
@@ -55,16 +55,16 @@ func (m *Memory) find(addr uint64) (int, bool) {
 	})
 }
 
-// add maps size bytes of the file fd from offset at the address addr. With fd
-// negative there is no memory behind the addresses.
+// add maps size bytes of the file fd from offset at the address addr. If fd is negative,
+// the addresses have no memory.
 func (m *Memory) add(addr, size uint64, fd int, offset uint64, writable bool) error {
 	i, _ := m.find(addr)
 	if size == 0 || addr+size-1 < addr || i < len(m.regions) && m.regions[i].addr < addr+size {
 		return unix.EINVAL
 	}
 	r := region{addr: addr, size: size}
-	// What the device may only read (ROM) stays out: nothing it uses is there,
-	// and the model does not tell the two apart.
+	// Memory that the device may only read (ROM) isn't mapped. The device doesn't need it,
+	// and the model doesn't distinguish the two.
 	if fd >= 0 && writable {
 		data, err := unix.Mmap(fd, int64(offset), int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 		if err != nil {
@@ -76,7 +76,7 @@ func (m *Memory) add(addr, size uint64, fd int, offset uint64, writable bool) er
 	return nil
 }
 
-// remove unmaps what lies within [addr, addr+size).
+// remove unmaps the regions within [addr, addr+size).
 func (m *Memory) remove(addr, size uint64) error {
 	if size == 0 || addr+size-1 < addr {
 		return unix.EINVAL

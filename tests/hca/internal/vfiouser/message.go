@@ -65,7 +65,7 @@ func (m *message) long(off int) uint64 {
 	return uint64(m.word(off)) | uint64(m.word(off+4))<<32
 }
 
-// receive reads one message. The file descriptors travel with its first byte.
+// receive reads one message. Its file descriptors arrive with its first byte.
 func receive(c *net.UnixConn) (*message, error) {
 	header := make([]byte, headerSize)
 	oob := make([]byte, unix.CmsgSpace(4*maxFDs))
@@ -106,7 +106,7 @@ func receive(c *net.UnixConn) (*message, error) {
 	return m, nil
 }
 
-// reply answers m with body, or with an error.
+// reply replies to m with body or an error.
 func reply(c *net.UnixConn, m *message, body []byte, failure error) error {
 	if m.flags&flagNoReply != 0 {
 		return nil

@@ -1,9 +1,9 @@
 //go:build linux
 
-// Package vfiouser is the device's side of the vfio-user protocol, by which a
-// virtual machine monitor has a PCI device in another process: the client maps
-// its memory for the device, reads and writes the device's regions and gives it
-// eventfds to interrupt with.
+// Package vfiouser implements the device's side of the vfio-user protocol, with which a
+// virtual machine monitor uses a PCI device in another process. The client maps its memory
+// for the device, reads and writes the device's regions, and passes it eventfds for
+// interrupts.
 package vfiouser
 
 import (
@@ -26,14 +26,14 @@ const (
 	irqCount = 5
 )
 
-// Device is what is plugged in. Its methods are called by the goroutine in
-// Serve, and must return at once: the client waits.
+// Device is the served device. Serve calls its methods, which must return at once, because
+// the client waits.
 type Device interface {
-	// Size is the size of a region; 0: there is no such region.
+	// Size returns the size of a region, 0 if it doesn't exist.
 	Size(region uint32) uint64
 	Read(region uint32, offset uint64, data []byte)
 	Write(region uint32, offset uint64, data []byte)
-	// Reset is a reset by the bus.
+	// Reset resets the device.
 	Reset()
 }
 
@@ -42,12 +42,12 @@ type Server struct {
 	Device     Device
 	Memory     *Memory
 	Interrupts *Interrupts
-	// Do runs f where Memory is used, and returns when f has.
+	// Do runs f on the goroutine that uses Memory, and waits for it.
 	Do func(f func())
 }
 
-// NewServer returns a server for a device with so many MSI-X vectors, which
-// uses memory only within do.
+// NewServer returns a server for a device with this many MSI-X vectors. The device uses
+// memory only within do.
 func NewServer(d Device, vectors int, do func(f func())) *Server {
 	s := &Server{Device: d, Memory: &Memory{}, Interrupts: &Interrupts{fds: make([]int, vectors)}, Do: do}
 	for i := range s.Interrupts.fds {
@@ -56,7 +56,7 @@ func NewServer(d Device, vectors int, do func(f func())) *Server {
 	return s
 }
 
-// Serve talks to a client until it goes away.
+// Serve serves a client until it disconnects.
 func (s *Server) Serve(c *net.UnixConn) error {
 	defer func() {
 		c.Close()
@@ -190,7 +190,7 @@ func (s *Server) setIRQs(m *message) error {
 		return unix.EINVAL
 	}
 	if index != irqMSIX || flags&trigger == 0 {
-		return nil // nothing that this device has
+		return nil // this device has none
 	}
 	if start > vectors || count > vectors-start {
 		return unix.EINVAL

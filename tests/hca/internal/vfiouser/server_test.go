@@ -46,7 +46,7 @@ func (c *client) do(f func()) {
 	f()
 }
 
-// memory returns what the device finds at addr.
+// memory returns the device's view of the memory at addr.
 func (c *client) memory(addr uint64, n int) (b []byte) {
 	c.do(func() { b = c.server.Memory.Bytes(addr, n) })
 	return b
@@ -76,7 +76,7 @@ func connect(t *testing.T) *client {
 	return c
 }
 
-// call sends a command and returns the answer's body and error number.
+// call sends a command and returns the reply's body and error number.
 func (c *client) call(command uint16, body []byte, fds ...int) ([]byte, unix.Errno) {
 	c.t.Helper()
 	c.id++
