@@ -1,13 +1,12 @@
-// Bench measures programs that use goverbs beside the same programs in C, which
-// use libibverbs, on one device and in one boot:
+// Bench compares the performance of programs that use goverbs with that of the same
+// programs in C, which use libibverbs, on one device and in one boot:
 //
 //	bench [-pairs N] IBV GOSTREAM CSTREAM
 //
-// IBV is the program of cmd/ibv; its pingpong is compared with
-// ibv_rc_pingpong. GOSTREAM and CSTREAM are those of ./stream and ./c. C and Go
-// take turns, each pair of runs in the other order than the one before, since
-// what else goes on in the machine changes with time. A figure never makes it
-// fail: machines are noisy.
+// IBV is the program of cmd/ibv, whose pingpong is compared with ibv_rc_pingpong. GOSTREAM
+// and CSTREAM are the programs of ./stream and ./c. C and Go alternate, and each pair of
+// runs has the opposite order of the pair before, because the machine's load changes with
+// time. No result makes the program fail, because measurements are noisy.
 package main
 
 import (
@@ -27,13 +26,13 @@ const (
 	address  = "192.168.77.1"
 )
 
-// A contest is one thing that both do.
+// A contest is one measurement of both.
 type contest struct {
 	name    string
 	unit    string
 	c, g    func() (float64, error)
-	bar     float64 // that Go/C should not pass
-	highest bool    // the higher the figure, the better
+	bar     float64 // the limit of Go/C
+	highest bool    // higher is better
 }
 
 func main() {
@@ -85,7 +84,7 @@ func main() {
 	w.Flush()
 }
 
-// A result is what the runs gave, in their order.
+// A result has the runs' figures, in order.
 type result struct{ c, g []float64 }
 
 func (x *contest) run(pairs int) (result, error) {
@@ -123,9 +122,8 @@ func wrap(who string, err error) error {
 	return nil
 }
 
-// row is the contest's line of the table: the ratio of the bests compares what
-// both can do when nothing disturbs them; the bar is held against the best of the
-// pairs' ratios, and their median.
+// row returns the contest's line of the table. The ratio of the bests compares undisturbed
+// runs. The best and the median of the pairs' ratios are compared with the bar.
 func (x *contest) row(r result) []string {
 	bestC, bestGo := slices.Min(r.c), slices.Min(r.g)
 	if x.highest {

@@ -32,7 +32,7 @@ func TestRow(t *testing.T) {
 	}
 }
 
-// The runs alternate, and every other pair begins with Go.
+// C and Go alternate, and every other pair begins with Go.
 func TestOrder(t *testing.T) {
 	var order strings.Builder
 	one := func(s string) func() (float64, error) {

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// patience is how long any program may take.
+// patience limits the time of any program.
 const patience = time.Minute
 
-// A program is one that has been started.
+// A program is a started program.
 type program struct {
 	*exec.Cmd
 	out  bytes.Buffer
@@ -24,7 +24,7 @@ func start(name string, args ...string) (*program, error) {
 	return startOn("", name, args...)
 }
 
-// startOn starts a program on one processor; "" for any.
+// startOn starts a program on one processor, or on any if cpu is "".
 func startOn(cpu, name string, args ...string) (*program, error) {
 	if cpu != "" {
 		args = append([]string{"-c", cpu, name}, args...)
@@ -39,7 +39,7 @@ func startOn(cpu, name string, args ...string) (*program, error) {
 	return p, nil
 }
 
-// finish waits for the program and returns what it printed.
+// finish waits for the program and returns its output.
 func (p *program) finish() (string, error) {
 	select {
 	case err := <-p.done:
@@ -54,10 +54,10 @@ func (p *program) finish() (string, error) {
 	}
 }
 
-// pingpong runs a server and a client of the same program and returns the
-// client's time per iteration, in µs. Both poll without a pause, so each has a
-// processor of its own: a kernel that puts both on one for a while, as it does
-// with C and Go alike, stretches an iteration to a time slice.
+// pingpong runs a server and a client of the same program and returns the client's time per
+// iteration, in µs. Both poll all the time, so each gets its own processor. Otherwise the
+// kernel sometimes runs both on one processor, in C as in Go, and an iteration takes a
+// whole time slice.
 func pingpong(name string, args []string) (float64, error) {
 	server, err := startOn("0", name, args...)
 	if err != nil {
@@ -84,7 +84,7 @@ func pingpong(name string, args []string) (float64, error) {
 	return figure(out, "usec/iter")
 }
 
-// listening tells whether a process listens on the port of the ping-pongs, 18515.
+// listening reports whether a process listens on the ping-pongs' port, 18515.
 func listening() bool {
 	socket := regexp.MustCompile(`(?m)^ *\d+: [0-9A-F]+:4853 [0-9A-F]+:0000 0A `)
 	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
@@ -107,7 +107,7 @@ func stream(name string, args []string) (float64, error) {
 	return figure(out, "MiB/s")
 }
 
-// figure finds the number that stands before the unit.
+// figure returns the number before the unit.
 func figure(out, unit string) (float64, error) {
 	m := regexp.MustCompile(`([\d.]+) ` + regexp.QuoteMeta(unit)).FindStringSubmatch(out)
 	if m == nil {

@@ -1,13 +1,13 @@
-// Package mlx5bytes holds what this library writes for an mlx5 device to what
-// libmlx5 writes, byte for byte: work queue elements, doorbell records and
-// registers; and what it reads in completions to what libmlx5 reads. Both play
-// the same scripts on the device of tests/fakemlx5; no VM and no root is needed:
+// Package mlx5bytes compares, byte for byte, what this library and libmlx5 write for an
+// mlx5 device: work queue elements, doorbell records and registers. It also compares what
+// they read from completions. Both play the same scripts on the device of tests/fakemlx5,
+// which needs neither a VM nor root:
 //
 //	go test ./tests/mlx5bytes
 //
-// In the rig they play on its adapters instead, and what these log is compared.
+// In the rig, they play on its adapters instead, and the adapters' logs are compared.
 //
-// The differences on purpose are listed in package provider/mlx5.
+// Package provider/mlx5 lists the intended differences.
 package mlx5bytes
 
 import (
@@ -34,8 +34,8 @@ func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnHost) }
 func theirs(t *testing.T) string { return rdmatest.CProgram(t, "c/play.c") }
 func ours(t *testing.T) string   { return rdmatest.Program(t, "play") }
 
-// dependencies tells go test what else the outcome depends on, or it would repeat
-// an old one. It must be called in a test: only those are watched.
+// dependencies tells go test which other files the result depends on, so that it doesn't
+// use a cached result. It must be called in a test, because go test records only these.
 func dependencies(t *testing.T) {
 	t.Helper()
 	for _, sources := range []string{"../../verbs", "../../provider", "../../ioctl", "../../uapi", "../../internal", "../fakemlx5", "c", "play"} {
@@ -51,7 +51,7 @@ func dependencies(t *testing.T) {
 	}
 }
 
-// play returns what a program prints for a script.
+// play runs a program on a script and returns its output.
 func play(t *testing.T, program string, poison byte, s *script) []step {
 	t.Helper()
 	cmd := exec.Command(rdmatest.Program(t, "fakemlx5"), append(s.device, program, fmt.Sprintf("%x", poison))...)
@@ -60,8 +60,7 @@ func play(t *testing.T, program string, poison byte, s *script) []step {
 	return parse(t, rdmatest.StartCmd(t, cmd).Succeeds(t))
 }
 
-// A step is a command and what it printed: lines with the bytes of something,
-// by what it is, and others.
+// A step is a command and its output: lines with bytes, by their names, and others.
 type step struct {
 	command string
 	text    []string
@@ -104,9 +103,8 @@ func parse(t *testing.T, out string) []step {
 	return steps
 }
 
-// Where a register page has the BlueFlame registers, of which each has two
-// buffers, used in turns. Which one a driver chooses, and where it begins, is
-// its own affair.
+// The offsets of BlueFlame registers in a page. Each register has two buffers, which are
+// used alternately. A driver may choose any register, and begin with either buffer.
 const (
 	blueFlame  = 0x800
 	bufferSize = 0x100
@@ -117,8 +115,8 @@ const (
 	poisonB = 0x5a
 )
 
-// A written byte is what a program wrote, or left alone: then it differs
-// between two runs with different poisons.
+// written returns the bytes that a program wrote, and which ones it left unwritten. Those
+// differ between two runs with different poisons.
 func written(a, b []byte) (value []byte, left []bool) {
 	value, left = a, make([]bool, len(a))
 	for i := range a {
@@ -127,10 +125,10 @@ func written(a, b []byte) (value []byte, left []bool) {
 	return value, left
 }
 
-// compare plays a script with both and fails the test where they differ. What
-// libmlx5 leaves unwritten, this library may clear, and nothing else: the rest
-// of a block after a WQE, the padding of inline data, the compare field of a
-// fetch and add. For a WQE that the ring's end cuts, this library rings alone.
+// compare plays a script with both and fails the test where they differ. This library may
+// only clear what libmlx5 leaves unwritten: the rest of a block after a WQE, the padding of
+// inline data, the compare field of a fetch and add. For a WQE that wraps at the ring's
+// end, this library rings the doorbell without a copy.
 func compare(t *testing.T, s *script) {
 	t.Helper()
 	dependencies(t)
@@ -161,7 +159,7 @@ func compare(t *testing.T, s *script) {
 			cB[i].ringAlone()
 		}
 		for _, what := range union(cA[i].order, gA[i].order) {
-			// A register word that isn't reported was left alone.
+			// A register word that isn't reported was not written.
 			c, cLeft := orLeft(cA[i].bytes[what], cB[i].bytes[what])
 			g, gLeft := orLeft(gA[i].bytes[what], gB[i].bytes[what])
 			if c == nil {
@@ -191,7 +189,7 @@ func compare(t *testing.T, s *script) {
 	t.Logf("%d steps, %d bytes cleared that libmlx5 leaves as they were", len(cA), cleared)
 }
 
-// cut tells whether one request was posted that goes on at the ring's begin.
+// cut reports whether a single request was posted that wraps at the ring's end.
 func (s *step) cut() bool {
 	last := -1
 	for _, what := range s.order {
@@ -207,14 +205,14 @@ func (s *step) cut() bool {
 	return false
 }
 
-// ringAlone leaves of a WQE that was copied to the register what a doorbell is.
+// ringAlone reduces a WQE that was copied to the register to its doorbell.
 func (s *step) ringAlone() {
 	copied := func(what string) bool { return strings.HasPrefix(what, "register ") && what != "register 0" }
 	s.order = slices.DeleteFunc(s.order, copied)
 	maps.DeleteFunc(s.bytes, func(what string, _ []byte) bool { return copied(what) })
 }
 
-// turn tells whether another buffer than the last is used.
+// turn reports whether a different buffer than the last one is used.
 func turn(last *int, buffer int) bool {
 	if buffer == 0 {
 		return false
@@ -275,8 +273,8 @@ var flagSets = []verbs.SendFlags{
 	verbs.SendSignaled | verbs.SendFence | verbs.SendSolicited,
 }
 
-// every makes requests of an operation with all numbers of pieces and lengths of
-// inline data, up to what one has.
+// every creates requests of an operation with all numbers of SGEs and lengths of inline
+// data, up to the maximum.
 func (m *maker) every(op verbs.Opcode, one func(send)) {
 	for _, flags := range flagSets {
 		switch {
@@ -285,7 +283,7 @@ func (m *maker) every(op verbs.Opcode, one func(send)) {
 		case takesData(op):
 			for n := range m.sendSGEs + 1 {
 				if m.typ == verbs.RawPacket && (n == 0 || flags&verbs.SendFence != 0) {
-					continue // no packet, and nothing to wait for
+					continue // no packet, so nothing to wait for
 				}
 				one(m.scattered(m.send(op, flags), n))
 			}
@@ -300,9 +298,8 @@ func (m *maker) every(op verbs.Opcode, one func(send)) {
 	}
 }
 
-// TestEveryRequest posts every operation with all numbers of pieces and lengths
-// of inline data, alone: by ibv_post_send and by ibv_wr_*, by PostSend and by a
-// SendBuilder.
+// TestEveryRequest posts every operation with all numbers of SGEs and lengths of inline
+// data, one at a time: with ibv_post_send and ibv_wr_*, with PostSend and a SendBuilder.
 func TestEveryRequest(t *testing.T) {
 	for _, typ := range []verbs.QPType{verbs.RC, verbs.UC, verbs.UD, verbs.XRCSend, verbs.DCI, verbs.RawPacket} {
 		c := config{typ: typ, sends: 64, recvs: 1, sendSGEs: 8, recvSGEs: 1, inline: 200}
@@ -315,7 +312,7 @@ func TestEveryRequest(t *testing.T) {
 		for _, op := range ops[typ] {
 			for _, c.built = range []bool{false, true} {
 				if op == verbs.OpTSO && !c.built {
-					continue // ibv_post_send wants the port to be Ethernet: see TestRawPackets
+					continue // ibv_post_send requires an Ethernet port: see TestRawPackets
 				}
 				name := "post"
 				if c.built {
@@ -335,9 +332,9 @@ func TestEveryRequest(t *testing.T) {
 	}
 }
 
-// TestNoVerb posts what libmlx5 has no verb for, beside the same laid out in C by
-// mlx5dv.h's structs. It calls the completions of such raw WQEs by a name of its
-// own: they are only counted.
+// TestNoVerb posts operations for which libmlx5 has no verb, and compares them with WQEs
+// that C builds from mlx5dv.h's structs. libmlx5 reports the completions of such raw WQEs
+// with an opcode of its own, so they are only counted.
 func TestNoVerb(t *testing.T) {
 	masked := []verbs.Opcode{verbs.OpMaskedCompareSwap, verbs.OpMaskedFetchAdd, verbs.OpNop}
 	for typ, ops := range map[verbs.QPType][]verbs.Opcode{
@@ -362,8 +359,8 @@ func TestNoVerb(t *testing.T) {
 	}
 }
 
-// TestRings goes around queues of many sizes with lists of random requests, so
-// that each kind meets the end of the ring everywhere.
+// TestRings goes around queues of many sizes with lists of random requests, so that each
+// kind meets the ring's end at every position.
 func TestRings(t *testing.T) {
 	for i, c := range []config{
 		{typ: verbs.RC, sends: 1, recvs: 1, sendSGEs: 1, recvSGEs: 1},
@@ -372,7 +369,7 @@ func TestRings(t *testing.T) {
 		{typ: verbs.RC, sends: 16, recvs: 1, sendSGEs: 4, recvSGEs: 1, inline: 64},
 		{typ: verbs.RC, sends: 16, recvs: 1, sendSGEs: 16, recvSGEs: 1, inline: 400, signalAll: true},
 		{typ: verbs.RC, sends: 50, recvs: 1, sendSGEs: 2, recvSGEs: 1, inline: 12},
-		{typ: verbs.RC, sends: 4, recvs: 1, sendSGEs: 30, recvSGEs: 1, inline: 828}, // the most
+		{typ: verbs.RC, sends: 4, recvs: 1, sendSGEs: 30, recvSGEs: 1, inline: 828}, // the maximum
 		{typ: verbs.UD, sends: 4, recvs: 1, sendSGEs: 30, recvSGEs: 1, inline: 892},
 		{typ: verbs.UC, sends: 16, recvs: 1, sendSGEs: 5, recvSGEs: 1, inline: 128},
 		{typ: verbs.UD, sends: 1, recvs: 1, sendSGEs: 1, recvSGEs: 1},
@@ -390,7 +387,7 @@ func TestRings(t *testing.T) {
 			m, s := random(uint64(i), c), newScript(c)
 			for range 600 {
 				n := 1 + m.IntN(min(4, c.sends))
-				binds := false // a second one in a list would want the key that the first makes
+				binds := false // a second one in a list would need the key that the first one creates
 				for i := range n {
 					w := m.any()
 					for binds && w.op == verbs.OpBindMW {
@@ -398,7 +395,7 @@ func TestRings(t *testing.T) {
 					}
 					binds = binds || w.op == verbs.OpBindMW
 					if c.built && i == n-1 {
-						// Of a list that finds no room, libmlx5's builder posts nothing.
+						// libmlx5's builder posts nothing of a list that doesn't fit.
 						w.flags |= verbs.SendSignaled
 					}
 					s.send(w)
@@ -411,13 +408,13 @@ func TestRings(t *testing.T) {
 	}
 }
 
-// TestStaticRegisters does without the registers on demand that Linux 5.7 brought:
-// the kernel gives a set with the context, and each QP one of them.
+// TestStaticRegisters doesn't use the registers on demand of Linux 5.7: the kernel
+// allocates a set with the context, and assigns one of them to each QP.
 func TestStaticRegisters(t *testing.T) {
 	c := config{typ: verbs.RC, sends: 16, recvs: 1, sendSGEs: 4, recvSGEs: 1, inline: 64}
 	m, s := random(3, c), newScript(c)
 	s.device = []string{"-static-uars"}
-	for range 20 { // QPs, and with them registers
+	for range 20 { // QPs, which use up the registers
 		for range 10 {
 			s.send(m.any())
 			s.add("post")
@@ -428,8 +425,8 @@ func TestStaticRegisters(t *testing.T) {
 	compare(t, s)
 }
 
-// TestWithoutBlueFlame rings doorbells alone: where the device has no registers for
-// more, or the environment says so.
+// TestWithoutBlueFlame rings doorbells without copies: because the device has no BlueFlame
+// registers, or because of the environment.
 func TestWithoutBlueFlame(t *testing.T) {
 	c := config{typ: verbs.RC, sends: 16, recvs: 1, sendSGEs: 4, recvSGEs: 1, inline: 64}
 	with := func(device, env []string) *script {
@@ -455,8 +452,8 @@ func TestWithoutBlueFlame(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { compare(t, s) })
 	}
-	// libmlx5 writes beyond the page with the first. With the second it rings at two
-	// places in turns, which makes no difference.
+	// libmlx5 writes beyond the page with the first one. With the second one it alternates
+	// between two doorbell addresses, which makes no difference.
 	for name, s := range map[string]*script{
 		"register of half a page": with([]string{"-bf-reg-size", "2048"}, nil),
 		"static, environment":     with([]string{"-static-uars"}, shutUp),
@@ -479,13 +476,13 @@ func TestWithoutBlueFlame(t *testing.T) {
 	}
 }
 
-// TestSigned has each WQE carry a signature. All take the same number of blocks:
-// libmlx5 computes it wrongly of a WQE that goes on at the ring's begin, since it
-// reads on behind the ring.
+// TestSigned uses WQEs with signatures. All of them have the same number of blocks, so that
+// none wraps: libmlx5 computes a wrong signature for a WQE that wraps, because it reads
+// beyond the ring's end.
 func TestSigned(t *testing.T) {
 	for _, c := range []config{
 		{typ: verbs.RC, sends: 16, recvs: 16, sendSGEs: 2, recvSGEs: 3, inline: 28, signed: true}, // one block
-		{typ: verbs.UD, sends: 16, recvs: 16, sendSGEs: 4, recvSGEs: 3, inline: 60, signed: true}, // two
+		{typ: verbs.UD, sends: 16, recvs: 16, sendSGEs: 4, recvSGEs: 3, inline: 60, signed: true}, // two blocks
 	} {
 		t.Run(c.typ.String(), func(t *testing.T) {
 			m, s := random(4, c), newScript(c)
@@ -507,7 +504,7 @@ func TestSigned(t *testing.T) {
 	}
 }
 
-// TestRefused posts what doesn't fit, and more than fits.
+// TestRefused posts requests that are too long, and more requests than fit.
 func TestRefused(t *testing.T) {
 	for _, c := range []config{
 		{typ: verbs.RC, sends: 8, recvs: 8, sendSGEs: 2, recvSGEs: 2, inline: 40},
@@ -547,8 +544,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestAddressesRefused: a port can want all addresses to be global, which two of a
-// script's aren't.
+// TestAddressesRefused: a port can require global addresses, but two of a script's
+// addresses aren't global.
 func TestAddressesRefused(t *testing.T) {
 	c := config{typ: verbs.UD, sends: 16, recvs: 1, sendSGEs: 1, recvSGEs: 1}
 	m, s := random(14, c), newScript(c)
@@ -570,11 +567,11 @@ func TestAddressesRefused(t *testing.T) {
 	}
 }
 
-// wantedHeader is how many bytes of a raw packet the device wants in the WQE.
+// wantedHeader is how many bytes of a raw packet the device requires inline in the WQE.
 const wantedHeader = 18
 
-// TestRawPackets asks of packets what a device can do for them, and more: compute
-// checksums, and cut data into packets, as much as it says.
+// TestRawPackets requests the offloads of raw packets within and beyond the device's
+// capabilities: checksums and segmentation.
 func TestRawPackets(t *testing.T) {
 	for name, device := range map[string][]string{
 		"all":                   nil,
@@ -605,23 +602,23 @@ func TestRawPackets(t *testing.T) {
 				for _, flags := range []verbs.SendFlags{verbs.SendSignaled, verbs.SendSignaled | verbs.SendIPChecksum} {
 					for range 3 {
 						for n := range c.sendSGEs + 1 {
-							if n > 0 || !built { // libmlx5's builder takes what its post refuses
+							if n > 0 || !built { // libmlx5's builder accepts what its post refuses
 								one(m.scattered(m.send(verbs.OpSend, flags), n))
 							}
 						}
 						for n := 1; n <= c.inline; n++ {
 							if n == wantedHeader && built {
-								continue // libmlx5's builder takes what was the header as the data, too
+								continue // libmlx5's builder also uses the old header as data
 							}
 							one(m.inlined(m.send(verbs.OpSend, flags), n))
 						}
 					}
 				}
 				if built {
-					compare(t, s) // the builder doesn't look at the length
+					compare(t, s) // the builder doesn't check the length
 					return
 				}
-				s.queues(c) // libmlx5 puts the data in a wrong place if the ring's end cuts a header
+				s.queues(c) // libmlx5 puts the data in a wrong place if a header wraps at the ring's end
 				for range 3 {
 					for n := 1; n <= c.sendSGEs; n++ {
 						one(m.scattered(m.send(verbs.OpTSO, verbs.SendSignaled), n))
@@ -634,7 +631,7 @@ func TestRawPackets(t *testing.T) {
 	}
 }
 
-// TestAtomics asks for atomic operations of a device that has none, or not all.
+// TestAtomics posts atomic operations to devices that support none, or not all.
 func TestAtomics(t *testing.T) {
 	c := config{typ: verbs.RC, sends: 16, recvs: 1, sendSGEs: 1, recvSGEs: 1}
 	posted := func(device []string, op verbs.Opcode) (posted string) {
@@ -673,12 +670,12 @@ func TestAtomics(t *testing.T) {
 	}
 }
 
-// TestLimits asks for more and more, up to where both refuse. What a WQE of more
-// segments than its head can say (63) would need, only this library refuses: in
-// UD and raw packets' queues libmlx5 grants a few bytes more.
+// TestLimits requests larger and larger queues until both refuse. Only this library refuses
+// WQEs with more segments than the control segment can express (63). For UD and raw packet
+// queues, libmlx5 grants a few bytes more.
 func TestLimits(t *testing.T) {
 	const maxSegments = 63
-	for typ, front := range map[verbs.QPType]int{ // segments before the data, at least
+	for typ, front := range map[verbs.QPType]int{ // the minimum of segments before the data
 		verbs.RC: 1, verbs.UC: 1, verbs.UD: 4, verbs.XRCSend: 2, verbs.DCI: 4, verbs.RawPacket: 3,
 	} {
 		t.Run(typ.String(), func(t *testing.T) {
@@ -731,7 +728,7 @@ func TestLimits(t *testing.T) {
 					want = "refused"
 					less++
 				} else if int32(caps[4]) == -4 {
-					want = strings.TrimSuffix(want, "fffffffc") + "0" // room for the head of inline data is missing
+					want = strings.TrimSuffix(want, "fffffffc") + "0" // without room for the header of inline data
 				} else if caps[4] > maxInline {
 					want = fmt.Sprintf("cap %x %x %x %x %x", caps[0], caps[1], caps[2], caps[3], maxInline)
 					less++
@@ -749,7 +746,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestTimed: of a CQ whose completions have times, the kernel is told which clock's.
+// TestTimed: CreateCQ tells the kernel which clock a CQ with timestamps uses.
 func TestTimed(t *testing.T) {
 	s := new(script)
 	s.add("cq", 0)
@@ -760,7 +757,7 @@ func TestTimed(t *testing.T) {
 	}
 }
 
-// TestReceives goes around receive queues, a QP's and an SRQ's.
+// TestReceives goes around receive queues of QPs and SRQs.
 func TestReceives(t *testing.T) {
 	for i, c := range []config{
 		{recvs: 1, recvSGEs: 1}, {recvs: 2, recvSGEs: 1}, {recvs: 16, recvSGEs: 3}, {recvs: 60, recvSGEs: 16},
@@ -791,8 +788,8 @@ func TestReceives(t *testing.T) {
 	}
 }
 
-// TestCounters posts so much that each counter of 16 bits wraps: a record has
-// nothing above them.
+// TestCounters posts so many requests that each 16-bit counter wraps. The upper bits of a
+// doorbell record stay 0.
 func TestCounters(t *testing.T) {
 	for i, shared := range []bool{false, true, false, true} {
 		version := i / 2 // of completion queue entries
@@ -808,8 +805,8 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// A cqe is a completion queue entry as a device writes it, at the offsets of
-// struct mlx5_cqe64.
+// cqe returns a completion queue entry as a device writes it, with the offsets of struct
+// mlx5_cqe64.
 func cqe(m *maker, op byte) [64]byte {
 	var e [64]byte
 	for i := range e {
@@ -830,8 +827,8 @@ func (s *script) cqe(e [64]byte) {
 	s.add("cqe", numbers...)
 }
 
-// TestCompletions has both read the same entries: random ones of each kind, and
-// each syndrome of an error.
+// TestCompletions has both read the same entries: random ones of each kind, and errors
+// with each syndrome.
 func TestCompletions(t *testing.T) {
 	for _, tt := range []struct {
 		typ     verbs.QPType
@@ -862,7 +859,7 @@ func TestCompletions(t *testing.T) {
 			for _, wqeOp := range []byte{0x01, 0x08, 0x09, 0x0a, 0x0b, 0x0e, 0x10, 0x11, 0x12, 0x25} {
 				entry(func(e *[64]byte) { e[56] = wqeOp })
 			}
-			for op := byte(1); op <= 4; op++ { // receives, with and without immediate or key
+			for op := byte(1); op <= 4; op++ { // receives, with and without immediate data or key
 				for range 8 {
 					entry(func(e *[64]byte) { e[63] = op << 4 })
 				}
@@ -874,7 +871,7 @@ func TestCompletions(t *testing.T) {
 					})
 				}
 			}
-			// What can't be told of: of kinds that have no request, and of nobody.
+			// Completions that can't be reported: without a request, and of an unknown QP.
 			for _, op := range []byte{6, 12} {
 				entry(func(e *[64]byte) { e[40], e[63] = 0, op<<4 })
 			}

@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A logLine is what the HCAs of the rig log, as tests/hca/README.md has it.
+// A logLine is a line of the rig's HCAs' log. tests/hca/README.md describes it.
 type logLine struct {
 	HCA       int
 	Event     string
@@ -31,14 +31,14 @@ type logLine struct {
 	Bytes     string
 }
 
-// A logFile is read as it grows.
+// A logFile is read while it grows.
 type logFile struct {
 	path   string
 	offset int64
 }
 
-// until returns the lines that are new, up to where both HCAs were told that the
-// programs' queue pairs are gone.
+// until returns the new lines, up to those at which both programs' queue pairs have been
+// destroyed.
 func (f *logFile) until(t *testing.T, sides [2]*side) []logLine {
 	t.Helper()
 	var lines []logLine
@@ -71,12 +71,12 @@ func (f *logFile) until(t *testing.T, sides [2]*side) []logLine {
 	}
 }
 
-// A side is a program that played a script on an HCA of its own, and what this
-// logged of its queue pair.
+// A side is a program that played a script on its own HCA, and the HCA's log of its queue
+// pair.
 type side struct {
-	out       []string // what it printed, but for the HCA's numbers
+	out       []string // its output, without the HCA's numbers
 	qpn, peer uint32
-	dest, lid uint32 // what requests name: a QP, a DCT or an SRQ; and where it is
+	dest, lid uint32 // the QP, DCT or SRQ number in requests, and its LID
 	blocks    int    // of the send queue
 	mac, ip   string // over RoCE, the ends of the device's addresses
 	keys      []uint32
@@ -124,8 +124,8 @@ func playOn(t *testing.T, program, device string, s *script) *side {
 	return p
 }
 
-// ends returns the last two bytes of a port's Ethernet address and the last four of
-// its GID, which has an IPv4 address there.
+// ends returns the last two bytes of a port's Ethernet address and the last four bytes of
+// its GID, which are an IPv4 address.
 func ends(t *testing.T, device string) (mac, ip string) {
 	i := rdmatest.Must(net.InterfaceByName(rdmatest.NetDev(device)))(t)
 	gid := rdmatest.Must(os.ReadFile("/sys/class/infiniband/" + device + "/ports/1/gids/1"))(t)
@@ -133,14 +133,14 @@ func ends(t *testing.T, device string) (mac, ip string) {
 	return fmt.Sprintf("%x", []byte(i.HardwareAddr[4:])), groups[6] + groups[7]
 }
 
-// collect takes what the log says of the side's queue pairs.
+// collect collects the log's lines about the side's queue pairs.
 func (p *side) collect(t *testing.T, typ verbs.QPType, hca int, lines []logLine) {
 	t.Helper()
-	var ring []byte // what the last one has brought so far; nil if it is another's
-	var last uint64 // the register's buffer that was used last
+	var ring []byte // the current doorbell's bytes so far; nil if it is another queue pair's
+	var last uint64 // the last used buffer of the register
 	end := func() {
 		if p.cut(ring) {
-			ring = ring[:8] // for that one, this library rings alone
+			ring = ring[:8] // for such a WQE, this library rings the doorbell without a copy
 		}
 		if len(ring) > 8 {
 			p.rings = append(p.rings, p.wqe(typ, ring))
@@ -193,7 +193,7 @@ func (p *side) collect(t *testing.T, typ verbs.QPType, hca int, lines []logLine)
 	end()
 }
 
-// cut tells whether a WQE goes on at the ring's begin.
+// cut reports whether a WQE wraps at the ring's end.
 func (p *side) cut(wqe []byte) bool {
 	if len(wqe) < 8 {
 		return false
@@ -204,7 +204,7 @@ func (p *side) cut(wqe []byte) bool {
 
 const pageSize = 4096
 
-// words are what WQEs are made of, with names in the place of an HCA's own numbers.
+// words returns the words of a WQE. Names will replace an HCA's own numbers in them.
 func words(b []byte) (w []string) {
 	for ; len(b) >= 4; b = b[4:] {
 		w = append(w, fmt.Sprintf("%08x", binary.BigEndian.Uint32(b)))
@@ -212,7 +212,7 @@ func words(b []byte) (w []string) {
 	return w
 }
 
-// key names a memory key. Of its lowest byte the kernel has a counter.
+// key replaces a memory key with a name. The kernel increments its lowest byte.
 func (p *side) key(w *string) {
 	for i, n := range p.keys {
 		if (*w)[:6] == fmt.Sprintf("%06x", n>>8) {
@@ -222,7 +222,7 @@ func (p *side) key(w *string) {
 	}
 }
 
-// own names the queue pair where it has its number, above another byte.
+// own replaces the queue pair's number, above another byte, with a name.
 func (p *side) own(w *string) { name(w, fmt.Sprintf("%06x", p.qpn), "<QP>") }
 
 func name(w *string, number, as string) {
@@ -231,8 +231,8 @@ func name(w *string, number, as string) {
 	}
 }
 
-// data names the keys in a list of memory, or shows inline data, after which the
-// last segment's bytes mean nothing: both leave them as they were.
+// data replaces the keys in a scatter list with names, or formats inline data without the
+// unused rest of the last segment, which both leave unwritten.
 func (p *side) data(b []byte) []string {
 	if len(b) >= 4 && b[0]&0x80 != 0 {
 		n := int(binary.BigEndian.Uint32(b) & 0x7fffffff)
@@ -245,7 +245,7 @@ func (p *side) data(b []byte) []string {
 	return w
 }
 
-// wqe shows a WQE of the queue pair or its peer.
+// wqe formats a WQE of the queue pair or its peer.
 func (p *side) wqe(typ verbs.QPType, b []byte) string {
 	const segment = 16
 	if len(b) < segment {
@@ -274,7 +274,7 @@ func (p *side) wqe(typ verbs.QPType, b []byte) string {
 		return w[len(w)-len(x):]
 	}
 	switch {
-	case opcode == umr || opcode == nop: // they go nowhere
+	case opcode == umr || opcode == nop: // they send nothing
 	case typ == verbs.UD || typ == verbs.DCI:
 		av := take(3)
 		name(&av[2], fmt.Sprintf("80%06x", p.dest), "<dest>")
@@ -306,8 +306,8 @@ func (p *side) wqe(typ verbs.QPType, b []byte) string {
 	return fmt.Sprint(append(w, p.data(rest)...))
 }
 
-// receive shows a receive up to where its list is closed. Which place of an SRQ it
-// is in, and so what its head links, is up to the driver.
+// receive formats a receive WQE up to the end of its list. The driver chooses its place in
+// an SRQ, and thereby the link in its header, so these are omitted.
 func (p *side) receive(shared bool, b []byte) string {
 	const segment, end = 16, 0x100
 	if shared {
@@ -321,11 +321,11 @@ func (p *side) receive(shared bool, b []byte) string {
 	return fmt.Sprint(p.data(b))
 }
 
-// onDevice makes a script of requests that succeed on a device: every one alone,
-// then lists of any, around the rings many times.
+// onDevice creates a script of requests that succeed on a device: each kind alone, then
+// random lists, many times around the rings.
 func onDevice(m *maker, c config) *script {
 	s := newScript(c)
-	bound := false // the first window is
+	bound := false // whether the first window is bound
 	list := func(sends ...send) {
 		signaled, recvs := 0, 0
 		for i := range sends {
@@ -360,7 +360,7 @@ func onDevice(m *maker, c config) *script {
 		}
 	}
 	possible := slices.DeleteFunc(slices.Clone(ops[c.typ]), func(op verbs.Opcode) bool {
-		// A peer's window is bound by RC only here.
+		// Here, only RC peers bind windows.
 		return op == verbs.OpSendInv && c.typ != verbs.RC
 	})
 	if c.noVerb {
@@ -368,7 +368,7 @@ func onDevice(m *maker, c config) *script {
 	}
 	rounds := 1
 	if c.noVerb {
-		rounds = 10 // they take all forms that they have in one
+		rounds = 10 // one round has all of their forms
 	}
 	for range rounds {
 		for _, op := range possible {
@@ -378,7 +378,7 @@ func onDevice(m *maker, c config) *script {
 		}
 	}
 	if c.noVerb {
-		return s // libmlx5's raw WQEs come one by one
+		return s // libmlx5 posts raw WQEs one by one
 	}
 	for range 60 {
 		var sends []send
@@ -399,7 +399,7 @@ func onDevice(m *maker, c config) *script {
 	return s
 }
 
-// receives makes a list for any message that a script has.
+// receives creates a scatter list for any message of a script.
 func (m *maker) receives() (sges []verbs.SGE) {
 	const longest = 4 << 10
 	n := 1 + m.IntN(m.recvSGEs)
@@ -411,9 +411,8 @@ func (m *maker) receives() (sges []verbs.SGE) {
 
 var _ = rdmatest.Test(TestOnHCA, rdmatest.OnMLX5, rdmatest.OnMLX5Eth, rdmatest.Log)
 
-// TestOnHCA plays with both on the rig's HCAs, with libmlx5 on the first and with
-// this library on the second, and compares what these logged: each WQE's bytes,
-// each write to a register. ./hca runs it.
+// TestOnHCA plays with libmlx5 on the rig's first HCA and with this library on the second,
+// and compares the HCAs' logs: each WQE's bytes, and each write to a register.
 func TestOnHCA(t *testing.T) {
 	log := &logFile{path: filepath.Join(os.Getenv("VM_OUT"), "hca.jsonl")}
 	base := config{sends: 16, recvs: 16, sendSGEs: 4, recvSGEs: 3, inline: 28, onDevice: true}

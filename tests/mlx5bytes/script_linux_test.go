@@ -8,11 +8,11 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// dataAddr is where both programs have memory that can be read.
+// dataAddr is the address of readable memory in both programs.
 const dataAddr = 0x7e0000000000
 
-// A script is what both programs play: a line for each command, with its
-// numbers in hex. It says addresses and keys literally; nothing is at them.
+// A script is a sequence of commands that both programs play, one per line, with numbers in
+// hex. Its addresses and keys are literal, and don't refer to anything.
 //
 //	qp TYPE SENDS RECVS SEND_SGES RECV_SGES INLINE SIGNAL_ALL SRQ SIGNED BUILT TSO_HEADER
 //	try (the same: whether there can be one)
@@ -49,7 +49,7 @@ func (s *script) add(command string, numbers ...any) {
 	s.WriteByte('\n')
 }
 
-// A config is what a script's queues are made with.
+// A config has the options of a script's queues.
 type config struct {
 	typ                verbs.QPType
 	sends, recvs       int
@@ -57,10 +57,10 @@ type config struct {
 	inline             int
 	signalAll, withSRQ bool
 	signed             bool
-	built              bool // by ibv_wr_* calls, or a SendBuilder
+	built              bool // post with ibv_wr_* calls or a SendBuilder
 	tsoHeader          int
 	onDevice           bool // requests must succeed
-	noVerb             bool // those that libmlx5 has no verb for
+	noVerb             bool // requests for which libmlx5 has no verb
 }
 
 func (c config) String() string {
@@ -96,7 +96,7 @@ func (s *script) describe(command string, c config) {
 	s.add(command, uint32(c.typ), c.sends, c.recvs, c.sendSGEs, c.recvSGEs, c.inline, bit(c.signalAll), bit(c.withSRQ), bit(c.signed), bit(c.built), c.tsoHeader)
 }
 
-// A send is a work request's numbers.
+// A send has a work request's numbers.
 type send struct {
 	id            uint64
 	op            verbs.Opcode
@@ -115,7 +115,7 @@ type send struct {
 	bindAccess    verbs.AccessFlags
 	masks         [2]uint64
 	dcKey         uint64
-	header, mss   int // OpTSO: of the data's begin
+	header, mss   int // OpTSO: the header's length, at the data's beginning
 	sges          []verbs.SGE
 }
 
@@ -140,7 +140,7 @@ func sgeNumbers(sges []verbs.SGE) []any {
 	return numbers
 }
 
-// post posts what was sent.
+// post posts the pending sends.
 func (s *script) post(c config) {
 	if c.built && !c.noVerb {
 		s.add("build")
@@ -149,13 +149,13 @@ func (s *script) post(c config) {
 	}
 }
 
-// finish completes and polls what was posted.
+// finish completes and polls the posted requests.
 func (s *script) finish(n int) {
 	s.add("complete", 0)
 	s.add("poll", n+1)
 }
 
-// maker makes random work requests that fit a config.
+// A maker creates random work requests that fit a config.
 type maker struct {
 	*rand.Rand
 	config
@@ -198,7 +198,7 @@ func takesInline(op verbs.Opcode) bool {
 	return takesData(op) && !isAtomic(op) && op != verbs.OpRDMARead
 }
 
-// send makes a request. With nothing said, its data is nothing.
+// send creates a request without data.
 func (m *maker) send(op verbs.Opcode, flags verbs.SendFlags) send {
 	w := send{
 		id: m.Uint64(), op: op, flags: flags, imm: m.Uint32(), remote: m.Uint64() &^ 7, rkey: m.Uint32(),
@@ -215,13 +215,13 @@ func (m *maker) send(op verbs.Opcode, flags verbs.SendFlags) send {
 	if m.onDevice {
 		w.remote, w.qkey, w.dcKey = dataAddr+remoteAt+m.Uint64N(1<<12)&^7, pairQKey, pairDCKey
 		w.mw = bit(op == verbs.OpSendInv) // the peer's window
-		w.ah = 0                          // the one that names nobody else
+		w.ah = 0                          // the address of the peer
 	}
 	return w
 }
 
-// What is where in the programs' memory, on a device: inline data from 0 on, then
-// what is gathered, what reads and atomics bring, receives, and what is the peer's.
+// The layout of the programs' memory on a device: inline data from 0 on, then gathered
+// data, the results of reads and atomics, receives, and the peer's memory.
 const (
 	gatherAt  = 4 << 10
 	scatterAt = 24 << 10
@@ -232,7 +232,7 @@ const (
 	pairDCKey = 0x1122334455667788
 )
 
-// scattered gives a request n pieces of memory.
+// scattered adds n SGEs to a request.
 func (m *maker) scattered(w send, n int) send {
 	for range n {
 		sge := verbs.SGE{Addr: m.Uint64(), Length: 1 + m.Uint32N(1<<20), LKey: m.Uint32()}
@@ -251,7 +251,7 @@ func (m *maker) scattered(w send, n int) send {
 	return w
 }
 
-// atomic gives a request the 8 bytes that atomics take.
+// atomic adds the 8-byte SGE of atomics to a request.
 func (m *maker) atomic(w send) send {
 	w.sges = []verbs.SGE{{Addr: m.Uint64(), Length: 8, LKey: m.Uint32()}}
 	if m.onDevice {
@@ -260,7 +260,7 @@ func (m *maker) atomic(w send) send {
 	return w
 }
 
-// inlined gives a request n bytes in at most three pieces.
+// inlined adds n bytes of inline data, in at most three pieces, to a request.
 func (m *maker) inlined(w send, n int) send {
 	w.inline = true
 	for pieces := 1 + m.IntN(min(3, m.sendSGEs)); pieces > 0; pieces-- {
@@ -274,7 +274,7 @@ func (m *maker) inlined(w send, n int) send {
 	return w
 }
 
-// any makes any request that fits.
+// any creates a random request that fits.
 func (m *maker) any() send {
 	op := ops[m.typ][m.IntN(len(ops[m.typ]))]
 	w := m.send(op, verbs.SendFlags(m.IntN(8))&(verbs.SendFence|verbs.SendSignaled|verbs.SendSolicited))

@@ -1,5 +1,5 @@
-// stream DEVICE GID_INDEX SIZE DEPTH COUNT: streams RDMA writes from one RC QP to
-// another of the same device and prints how many MiB/s it were.
+// stream DEVICE GID_INDEX SIZE DEPTH COUNT: streams RDMA writes from one RC QP to another
+// on the same device, and prints the bandwidth in MiB/s.
 // ../stream/main.go does the same, step by step.
 #include <infiniband/verbs.h>
 #include <stdint.h>
@@ -162,7 +162,7 @@ int main(int argc, char **argv)
 	double rate = (double)size * count / (seconds() - start);
 
 	if (memcmp(from->addr, to->addr, size)) {
-		fprintf(stderr, "what was written differs\n");
+		fprintf(stderr, "the written data differs\n");
 		return 1;
 	}
 	printf("%.2f MiB/s\n", rate / (1 << 20));

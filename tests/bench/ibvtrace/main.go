@@ -2,10 +2,10 @@
 //
 //	bench [-pairs N] IBVTRACE QPS
 //
-// perftest's ib_write_bw and ib_send_lat run traced on both sides and untraced, and
-// QPS, which creates and destroys QPs, by itself, with ibvtrace and with strace. They
-// take turns in one boot, since what else goes on in the machine changes with time.
-// A figure never makes it fail: machines are noisy.
+// perftest's ib_write_bw and ib_send_lat run untraced, and traced on both sides. QPS,
+// which creates and destroys QPs, runs untraced, with ibvtrace and with strace. The runs
+// alternate in one boot, because the machine's load changes with time. No result makes the
+// program fail, because measurements are noisy.
 package main
 
 import (
@@ -87,7 +87,7 @@ func main() {
 	w.Flush()
 }
 
-// turns measures with either prefix, in another order every time.
+// turns measures with each prefix, in an order that alternates.
 func turns(i int, f func(prefix []string) float64, a, b []string) (float64, float64) {
 	if i%2 == 0 {
 		x := f(a)
@@ -97,7 +97,7 @@ func turns(i int, f func(prefix []string) float64, a, b []string) (float64, floa
 	return f(a), y
 }
 
-// run runs a program and returns what it prints.
+// run runs a program and returns its output.
 func run(args []string) string {
 	var out bytes.Buffer
 	c := exec.Command(args[0], args[1:]...)
@@ -127,7 +127,7 @@ func perftest(prefix, args []string, column int) float64 {
 			break
 		}
 		if time.Now().After(end) {
-			log.Fatalf("%q does not listen\n%s", args, &out)
+			log.Fatalf("%q doesn't listen\n%s", args, &out)
 		}
 	}
 	table := run(append(append(slices.Clone(prefix), args...), address))

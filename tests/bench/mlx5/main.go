@@ -1,13 +1,12 @@
-// Mlx5 measures posting and polling on an mlx5 device that isn't there: this
-// library beside libibverbs with libmlx5, and beside cgo.
+// Mlx5 measures posting and polling on a fake mlx5 device, and compares this library with
+// libibverbs and libmlx5, and with cgo.
 //
 //	mlx5 [-rounds N] FAKEMLX5 C CGO GO
 //
-// The programs are those of tests/fakemlx5, ./c, ./cgo and ./golang. Each
-// prints a line for each operation, with the median of its batches. They take
-// turns, in another order each round, since what else goes on in the machine
-// changes with time; the table has the medians of the rounds. A figure never
-// makes it fail: machines are noisy.
+// The programs are those of tests/fakemlx5, ./c, ./cgo and ./golang. Each prints a line for
+// each operation, with the median of its batches. They alternate, in a different order each
+// round, because the machine's load changes with time. The table has the medians of the
+// rounds. No result makes the program fail, because measurements are noisy.
 package main
 
 import (
@@ -24,14 +23,14 @@ import (
 	"text/tabwriter"
 )
 
-// The bars: the most that Go may take for an operation, as a multiple of C's
-// time, and the least that a cgo call must take for a post, as one of Go's.
+// The bars: the maximum time of an operation in Go, as a multiple of C's, and the minimum
+// time of a post through cgo, as a multiple of Go's.
 const (
 	maxGo  = 1.0
 	minCgo = 2.5
 )
 
-// A player is a program, and what its rounds gave for each operation.
+// A player is a program, with the results of its rounds for each operation.
 type player struct {
 	name string
 	argv []string
@@ -95,7 +94,7 @@ func (p *player) run() (names []string, err error) {
 		name, figure, _ := strings.Cut(lines.Text(), "\t")
 		ns, err := strconv.ParseFloat(figure, 64)
 		if err != nil || ns <= 0 {
-			return nil, fmt.Errorf("%q is no measurement", lines.Text())
+			return nil, fmt.Errorf("%q isn't a measurement", lines.Text())
 		}
 		p.runs[name] = append(p.runs[name], ns)
 		names = append(names, name)
@@ -103,7 +102,7 @@ func (p *player) run() (names []string, err error) {
 	return names, nil
 }
 
-// median returns the middle of the rounds, and whether there are any.
+// median returns the median of the rounds, and whether there are any.
 func (p *player) median(operation string) (float64, bool) {
 	v := slices.Sorted(slices.Values(p.runs[operation]))
 	n := len(v)
@@ -148,7 +147,7 @@ func print(operations []string, players []*player) {
 	fmt.Printf("\nBars: Go/C and SingleOwner/one thread at most %.1f; cgo/Go at least %.1f for posts. ! misses its bar.\n", maxGo, minCgo)
 }
 
-// ratio compares two programs; it is 0 if one of them doesn't do the operation.
+// ratio returns the ratio of two programs' times, or 0 if one lacks the operation.
 func ratio(a, b *player, operation string) float64 {
 	x, ok := a.median(operation)
 	y, ok2 := b.median(operation)

@@ -1,5 +1,5 @@
-// Stream streams RDMA writes from one RC QP to another of the same device and
-// prints how many MiB/s it were. ../c/stream.c does the same, step by step.
+// Stream streams RDMA writes from one RC QP to another on the same device, and prints the
+// bandwidth in MiB/s. ../c/stream.c does the same, step by step.
 //
 //	stream DEVICE GID_INDEX SIZE DEPTH COUNT
 package main
@@ -46,7 +46,7 @@ func main() {
 	stream(a, cq, from, to, depth, count)
 	rate := float64(size) * float64(count) / time.Since(start).Seconds()
 	if !bytes.Equal(from.Bytes(), to.Bytes()) {
-		log.Fatal("what was written differs")
+		log.Fatal("the written data differs")
 	}
 	fmt.Printf("%.2f MiB/s\n", rate/(1<<20))
 }

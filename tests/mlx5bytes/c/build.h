@@ -1,11 +1,11 @@
-// Posting by ibv_wr_* calls, one operation after the other. What libmlx5 has no
-// verb for (masked atomics, NOP) goes in as it is.
+// Posts with ibv_wr_* calls, one operation after the other. Operations for which libmlx5
+// has no verb (masked atomics, NOP) are posted as raw WQEs.
 #pragma once
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <string.h>
 
-// Numbers of this script's own, after those of enum ibv_uverbs_wr_opcode.
+// The script's own opcodes, after those of enum ibv_uverbs_wr_opcode.
 enum { OP_MASKED_CS = 12, OP_MASKED_FA = 13, OP_NOP = 16 };
 
 struct build_extra {
@@ -53,7 +53,7 @@ static void build_raw(struct mlx5dv_qp_ex *dv, struct ibv_qp *qp, struct ibv_sen
 	case OP_MASKED_FA:
 		opcode = MLX5_OPCODE_ATOMIC_MASKED_FA;
 		wqe.operands.swap_add = htobe64(wr->wr.atomic.compare_add);
-		wqe.operands.compare = htobe64(x->compare_mask); // where fields end
+		wqe.operands.compare = htobe64(x->compare_mask); // the boundaries of the fields
 		end = &wqe.masks;
 		break;
 	}
@@ -152,7 +152,7 @@ static struct ibv_qp_init_attr_ex extended(struct ibv_pd *pd, struct ibv_qp_init
 	};
 }
 
-// segmenting_qp creates a QP whose packets can be cut up.
+// segmenting_qp creates a QP with TSO.
 static struct ibv_qp *segmenting_qp(struct ibv_context *ctx, struct ibv_pd *pd, struct ibv_qp_init_attr *init, int tso_header)
 {
 	struct ibv_qp_init_attr_ex ex = extended(pd, init, tso_header);
@@ -161,7 +161,7 @@ static struct ibv_qp *segmenting_qp(struct ibv_context *ctx, struct ibv_pd *pd, 
 	return qp;
 }
 
-// build_qp creates a QP that takes such calls.
+// build_qp creates a QP for ibv_wr_* calls.
 static struct ibv_qp *build_qp(struct ibv_context *ctx, struct ibv_pd *pd, struct ibv_qp_init_attr *init, int tso_header)
 {
 	struct ibv_qp_init_attr_ex ex = extended(pd, init, tso_header);
@@ -170,7 +170,7 @@ static struct ibv_qp *build_qp(struct ibv_context *ctx, struct ibv_pd *pd, struc
 	struct mlx5dv_qp_init_attr dv = {
 		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS, .send_ops_flags = MLX5DV_QP_EX_WITH_RAW_WQE,
 	};
-	// How long WQEs may be is computed of the operations: all that there are.
+	// Request all operations, because the maximum WQE length depends on them.
 	const uint64_t send = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM, connected = send |
 		IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
 		memory = IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW,

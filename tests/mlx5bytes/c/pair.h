@@ -1,5 +1,5 @@
-// The other side of a script that is played on a device: a peer on the same
-// device to which its queue pair is connected.
+// The peer in a script that is played on a device: another queue pair on the same device,
+// to which the script's queue pair is connected.
 #pragma once
 #include <errno.h>
 #include <infiniband/mlx5dv.h>
@@ -12,18 +12,18 @@ enum { TYPE_DCI = 0x1d }; // the script's number for it
 
 static const int pair_access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 static const uint32_t pair_qkey = 0x1ee7;
-static const int pair_gid = 1; // over RoCE, the index of the one that is an IPv4 address
-static const uint32_t pair_flow = 0x54321; // without a flow label, the UDP port is anybody's choice
+static const int pair_gid = 1; // over RoCE, the index of the IPv4 address's GID
+static const uint32_t pair_flow = 0x54321; // without a flow label, the UDP source port is arbitrary
 static const uint64_t pair_dc_key = 0x1122334455667788;
 
 struct pair {
 	struct ibv_context *ctx;
-	struct ibv_ah_attr way; // back to the device itself
+	struct ibv_ah_attr way; // the path to the device itself
 	struct ibv_xrcd *domain;
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
 	struct ibv_srq *srq;
-	uint32_t number; // what requests name: of a QP, an SRQ or a DCT
+	uint32_t number; // the QP, SRQ or DCT number in requests
 };
 
 static void pair_die(const char *what)
@@ -94,7 +94,7 @@ static void pair_move(struct pair *p, struct ibv_qp *qp, unsigned type, int dct,
 		pair_die("to RTS");
 }
 
-// pair_make makes a peer that can take cap's receives, and connects both.
+// pair_make creates a peer with room for cap's receives, and connects both.
 static void pair_make(struct pair *p, struct ibv_pd *pd, struct ibv_qp *qp, unsigned type, int use_srq,
 		      struct ibv_qp_cap cap)
 {
@@ -148,8 +148,8 @@ static void pair_destroy(struct pair *p)
 	p->srq = NULL;
 }
 
-// pair_clear clears a send queue that is idle: what libmlx5 leaves as it is in the
-// next requests is zero then, as with this library.
+// pair_clear clears an idle send queue. Bytes that libmlx5 leaves unwritten in the next
+// requests are zero then, as with this library.
 static void pair_clear(struct ibv_qp *qp)
 {
 	struct mlx5dv_qp queue = { 0 };
@@ -175,7 +175,7 @@ static void pair_poll(struct ibv_cq *cq, int n)
 	}
 }
 
-// pair_bind has the peer open a window of all memory.
+// pair_bind makes the peer bind a window to all memory.
 static void pair_bind(struct pair *p, struct ibv_mw *mw, struct ibv_mr *mr, uint32_t key)
 {
 	struct ibv_send_wr *bad, wr = {

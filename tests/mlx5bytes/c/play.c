@@ -1,14 +1,13 @@
-// Plays a script of verbs with libibverbs and libmlx5 on the fake device, and
-// prints every byte that this wrote to queues, doorbell records and registers:
+// Plays a script of verbs with libibverbs and libmlx5 on the fake device, and prints every
+// byte that they write to queues, doorbell records and registers:
 //
 //	play POISON <SCRIPT
 //	play DEVICE <SCRIPT
 //
-// POISON is the byte that memory is filled with beforehand, in hex, so that
-// bytes that stay unwritten show: they differ between two runs with different
-// poisons. On a DEVICE that is real, or better, nothing is printed of queues:
-// there the device says what it was given. ../play is the same in Go;
-// ../script_linux_test.go says what a script is.
+// POISON is the byte, in hex, with which memory is filled at first. Bytes that stay
+// unwritten differ between two runs with different poisons. On a real or emulated DEVICE,
+// the queues aren't printed, because the device logs what it reads. ../play is the same in
+// Go. ../script_linux_test.go describes scripts.
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stddef.h>
@@ -40,13 +39,13 @@ static struct build_extra extras[MAX_WRS];
 static struct ibv_sge send_sges[MAX_WRS][MAX_SGES], recv_sges[MAX_WRS][MAX_SGES];
 static int n_sends, n_recvs;
 static unsigned type; // of the QP; IBV_QPT_DRIVER is a DCI
-static struct pair *pair; // on a device; else the hardware is played
+static struct pair *pair; // on a device; NULL on the fake device
 
 static struct ring_player player;
 static struct ring_queue recv_ring;
 static uint32_t produced;
 static uint16_t dumped_sends, dumped_recvs, taken_sends, taken_recvs;
-static uint16_t chain_head; // the SRQ's entry that is received into next
+static uint16_t chain_head; // the SRQ's next entry to receive into
 static uint8_t *pages[PAGES];
 static int n_pages;
 
@@ -126,7 +125,7 @@ static void print_recvs(void)
 	print_registers();
 }
 
-// complete_shared completes what was posted to the SRQ, along its chain.
+// complete_shared completes the receives of the SRQ, along its chain.
 static void complete_shared(uint32_t size)
 {
 	for (uint16_t posted = doorbell(&recv_ring, 0); player.received != posted; player.received++) {
@@ -136,7 +135,7 @@ static void complete_shared(uint32_t size)
 	}
 }
 
-// complete completes all that was posted, and poisons its place anew.
+// complete_all completes all posted requests, and poisons their entries again.
 static void complete_all(uint32_t size)
 {
 	ring_complete_sends(&player);
@@ -160,7 +159,7 @@ static void print_wc(const struct ibv_wc *wc)
 		printf(" opcode %x", wc->opcode);
 		if (received || wc->opcode == IBV_WC_RDMA_READ || wc->opcode == IBV_WC_COMP_SWAP || wc->opcode == IBV_WC_FETCH_ADD)
 			printf(" length %x", wc->byte_len);
-		// libmlx5 flags the sender's completion too, without an immediate in it.
+		// libmlx5 also sets the flags of sends, whose completions have no immediate data.
 		if (received) {
 			printf(" flags %x", wc->wc_flags & (IBV_WC_GRH | IBV_WC_WITH_IMM | IBV_WC_WITH_INV));
 			if (wc->wc_flags & (IBV_WC_WITH_IMM | IBV_WC_WITH_INV))
@@ -171,7 +170,7 @@ static void print_wc(const struct ibv_wc *wc)
 	putchar('\n');
 }
 
-// drain polls without saying what it found but how much.
+// drain polls, and prints only the number of completions.
 static void drain(void)
 {
 	struct ibv_wc wc[MAX_WRS];
@@ -195,7 +194,7 @@ static void poll(void)
 
 static void poll_peer(void) { pair_poll(pair->cq, number()); }
 
-// bind_peer has the peer open a window, for a send to close.
+// bind_peer makes the peer bind a window, which a send will invalidate.
 static void bind_peer(void)
 {
 	struct ibv_mw *mw = mws[number()];
@@ -203,8 +202,8 @@ static void bind_peer(void)
 	mw->rkey = ibv_inc_rkey(mw->rkey);
 }
 
-// raw writes a CQE as it is, but for its owner bit and, where the script has
-// ff…, the QP's number and user index.
+// raw writes a CQE. It sets only the owner bit and, where the script has ff…, the QP's
+// number and user index.
 static void raw(void)
 {
 	uint8_t e[64];
@@ -334,7 +333,7 @@ static void add_recv(void)
 static void posted(int n)
 {
 	printf("posted %x\n", n);
-	// A window's new key is the program's to note.
+	// The program has to record a window's new key itself.
 	for (int i = 0; i < n; i++)
 		if (sends[i].opcode == IBV_WR_BIND_MW)
 			sends[i].bind_mw.mw->rkey = sends[i].bind_mw.rkey;
@@ -343,8 +342,8 @@ static void posted(int n)
 		print_sends();
 }
 
-// around posts what was sent and what is to be received again and again, so that
-// all counters wrap, and prints only where they are then.
+// around posts the same sends and receives repeatedly, so that all counters wrap, and
+// prints only their final values.
 static void around(void)
 {
 	struct ibv_wc wc[2];
@@ -366,8 +365,7 @@ static void around(void)
 	printf("cq doorbell %x\n", doorbell(&player.cq, 0));
 }
 
-// wipe poisons an idle send queue, with what was written for a request that was
-// refused then.
+// wipe poisons an idle send queue, including the bytes that a refused request wrote.
 static void wipe(void) { memset(memory(player.qp.buf), poison, player.qp.len * 64); }
 
 // build posts all or nothing.
@@ -383,7 +381,7 @@ static void build(void)
 static void post(void)
 {
 	struct ibv_send_wr *bad = NULL;
-	// What ibv_post_send doesn't take.
+	// Operations that ibv_post_send doesn't support.
 	if (type == IBV_QPT_DRIVER || (n_sends && has_no_verb(sends[0].opcode)))
 		return build();
 	int err = ibv_post_send(qp, sends, &bad);
@@ -433,12 +431,12 @@ static struct made_qp read_qp(void)
 	init->cap.max_inline_data = number();
 	init->sq_sig_all = number();
 	q.use_srq = number();
-	number(); // whether WQEs are signed: MLX5_QP_SIGNATURE says so
+	number(); // whether WQEs are signed, which MLX5_QP_SIGNATURE controls
 	q.built = number();
 	q.tso_header = number();
 	q.asked = init->cap;
 	if (type == IBV_QPT_XRC_SEND || type == IBV_QPT_DRIVER)
-		init->cap.max_recv_wr = init->cap.max_recv_sge = 0; // that is the peer's
+		init->cap.max_recv_wr = init->cap.max_recv_sge = 0; // the peer has the receive queue
 	return q;
 }
 
@@ -459,8 +457,8 @@ static void print_cap(const struct ibv_qp_cap *c)
 	printf("cap %x %x %x %x %x\n", c->max_send_wr, c->max_recv_wr, c->max_send_sge, c->max_recv_sge, c->max_inline_data);
 }
 
-// make_cq makes a CQ, of which completions have times or not, and says what of that
-// the kernel is told.
+// make_cq creates a CQ with or without timestamps, and prints the flags that the kernel
+// got.
 static void make_cq(void)
 {
 	struct ibv_cq_init_attr_ex a = { .cqe = 15, .wc_flags = IBV_WC_STANDARD_FLAGS };
@@ -474,7 +472,7 @@ static void make_cq(void)
 		die("destroy CQ");
 }
 
-// try_queues says what a QP would have, if there can be one.
+// try_queues prints the capabilities of a QP, if it can be created.
 static void try_queues(void)
 {
 	struct made_qp q = read_qp();
@@ -488,7 +486,7 @@ static void try_queues(void)
 		die("destroy");
 }
 
-// make_queues makes a CQ and a QP on it.
+// make_queues creates a CQ and a QP on it.
 static void make_queues(void)
 {
 	struct made_qp q = read_qp();
@@ -530,12 +528,12 @@ static void make_queues(void)
 		player.srqn = recv_ring.number;
 	printf("qp %x ", qp->qp_num);
 	print_cap(&q.init.cap);
-	// How many receives an SRQ has room for is the drivers' choice.
+	// The size of an SRQ is the driver's choice.
 	printf("rings send %x receive %x stride %x cq %x stride %x\n", player.qp.len, player.qp.recv_len,
 	       recv_ring.recv_stride, player.cq.len, player.cq.stride);
 	dumped_sends = dumped_recvs = taken_sends = taken_recvs = chain_head = 0;
 	memset(memory(player.qp.buf), poison, player.qp.len * 64);
-	uint32_t keep = srq ? 16 : 0; // an SRQ's entries are linked from the start
+	uint32_t keep = srq ? 16 : 0; // the headers that link an SRQ's entries
 	for (uint32_t i = 0; i < recv_ring.recv_len; i++)
 		memset(memory(recv_ring.recv) + i * recv_ring.recv_stride + keep, poison, recv_ring.recv_stride - keep);
 	find_pages();

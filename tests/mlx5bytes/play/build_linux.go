@@ -6,7 +6,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// build posts requests by a SendBuilder.
+// build posts requests with a SendBuilder.
 func build(qp *verbs.QP, wrs []verbs.SendWR) (int, error) {
 	b := qp.StartSends()
 	for i := range wrs {

@@ -1,6 +1,6 @@
-// Play is ../c/play.c with this library: it plays a script of verbs on the fake
-// device and prints every byte that this wrote, or on one that says itself what it
-// was given.
+// Play is the equivalent of ../c/play.c with this library. It plays a script of verbs on
+// the fake device and prints every byte that the library writes, or it plays on a device
+// that logs them itself.
 package main
 
 import (
@@ -42,7 +42,7 @@ type game struct {
 	recvs []verbs.RecvWR
 
 	tape *rings.Tape
-	pair *pair // on a device, in place of the tape
+	pair *pair // on a device, instead of the tape
 }
 
 func main() {
@@ -79,7 +79,7 @@ func (g *game) printf(format string, args ...any) { fmt.Fprintf(g.out, format, a
 
 func (g *game) open(device string, onDevice bool) {
 	g.ctx = must(verbs.Open(device))
-	// At C's address: it is in what is compared.
+	// At the C program's address, because the compared bytes have addresses.
 	p := must(unix.MmapPtr(-1, 0, unsafe.Add(nil, dataAddr), dataLen, unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_FIXED_NOREPLACE))
 	g.data = unsafe.Slice((*byte)(p), dataLen)
@@ -190,8 +190,8 @@ func (g *game) run(text string) {
 	}
 }
 
-// around posts what was sent and what is to be received again and again, so that
-// all counters wrap, and says only where they are then.
+// around posts the same sends and receives repeatedly, so that all counters wrap, and
+// prints only their final values.
 func (g *game) around(times int) {
 	post := g.qp.PostRecv
 	if g.srq != nil {
@@ -221,7 +221,7 @@ func (g *game) posted(n int) {
 	}
 }
 
-// sge reads a piece of memory; on a device its key is not the script's to know.
+// sge reads an SGE. On a device, it uses the memory's real key.
 func (g *game) sge(l *line) verbs.SGE {
 	sge := verbs.SGE{Addr: l.number(), Length: uint32(l.number()), LKey: uint32(l.number())}
 	if g.pair != nil {
@@ -230,7 +230,7 @@ func (g *game) sge(l *line) verbs.SGE {
 	return sge
 }
 
-// readQP reads what a QP is made with, and whether it receives from an SRQ.
+// readQP reads a QP's options, and whether it receives from an SRQ.
 func readQP(l *line) (verbs.QPOptions, bool) {
 	o := verbs.QPOptions{Type: verbs.QPType(l.number())}
 	o.Cap = verbs.QPCap{MaxSendWR: l.int(), MaxRecvWR: l.int(), MaxSendSGE: l.int(), MaxRecvSGE: l.int(), MaxInlineData: l.int()}
@@ -242,7 +242,7 @@ func readQP(l *line) (verbs.QPOptions, bool) {
 	return o, useSRQ
 }
 
-// tryQueues says what a QP would have, if there can be one.
+// tryQueues prints the capabilities of a QP, if it can be created.
 func (g *game) tryQueues(l *line) {
 	o, _ := readQP(l)
 	if o.Type == verbs.XRCSend || o.Type == verbs.DCI {
@@ -269,7 +269,7 @@ func (g *game) makeQueues(l *line) {
 	o, useSRQ := readQP(l)
 	capacity := o.Cap
 	if o.Type == verbs.XRCSend || o.Type == verbs.DCI {
-		o.Cap.MaxRecvWR, o.Cap.MaxRecvSGE = 0, 0 // that is the peer's
+		o.Cap.MaxRecvWR, o.Cap.MaxRecvSGE = 0, 0 // the peer has the receive queue
 	}
 	if g.pair != nil {
 		g.pair.close()
@@ -305,7 +305,7 @@ func (g *game) makeQueues(l *line) {
 	g.tape.Geometry(g.out)
 }
 
-// mask is what a QP must be given on its way to the state.
+// mask returns the attributes that a transition to the state requires.
 func mask(typ verbs.QPType, to verbs.QPState) verbs.QPAttrMask {
 	m := verbs.QPAttrState
 	reliable := typ == verbs.RC || typ == verbs.XRCSend || typ == verbs.DCI
@@ -387,7 +387,7 @@ func (g *game) addSend(l *line) {
 	wr.CompareMask, wr.SwapMask, wr.DCKey = l.number(), l.number(), l.number()
 	wr.Header, wr.MSS = g.data[:l.number()], uint16(l.number())
 	switch wr.Opcode {
-	case verbs.OpBindMW, verbs.OpLocalInv, verbs.OpNop: // they go nowhere
+	case verbs.OpBindMW, verbs.OpLocalInv, verbs.OpNop: // they send nothing
 	default:
 		if g.qp.Type() == verbs.UD || g.qp.Type() == verbs.DCI {
 			wr.AH = g.ahs[ah]
@@ -450,7 +450,7 @@ func (g *game) printWC(wc *verbs.WC) {
 	g.printf("\n")
 }
 
-// cFlags are a completion's flags by the numbers of enum ibv_wc_flags.
+// cFlags returns a completion's flags in the values of enum ibv_wc_flags.
 func cFlags(f verbs.WCFlags) (n uint32) {
 	for i, flag := range []verbs.WCFlags{verbs.WCGRH, verbs.WCWithImm, 0, verbs.WCWithInv} {
 		if f&flag != 0 {

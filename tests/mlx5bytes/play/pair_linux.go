@@ -4,19 +4,19 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A pair is the other side of a script that is played on a device: a peer on
-// the same device to which its queue pair is connected.
+// A pair is the peer in a script that is played on a device: another queue pair on the same
+// device, to which the script's queue pair is connected.
 type pair struct {
 	g      *game
-	way    verbs.AHAttr // back to the device itself
+	way    verbs.AHAttr // the path to the device itself
 	domain *verbs.XRCD
 	cq     *verbs.CQ
 	qp     *verbs.QP
 	srq    *verbs.SRQ
-	dest   uint32 // what requests name: of a QP, an SRQ or a DCT
+	dest   uint32 // the QP, SRQ or DCT number in requests
 }
 
-// What ../c/pair.h has, too.
+// As in ../c/pair.h.
 const (
 	pairAccess = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 	pairQKey   = 0x1ee7
@@ -35,7 +35,7 @@ func newPair(g *game) *pair {
 	return p
 }
 
-// make makes a peer that can take c's receives, and connects both.
+// make creates a peer with room for c's receives, and connects both.
 func (p *pair) make(qp *verbs.QP, useSRQ bool, c verbs.QPCap) {
 	typ := qp.Type()
 	dc, xrc := typ == verbs.DCI, typ == verbs.XRCSend
@@ -87,7 +87,7 @@ func (p *pair) close() {
 	p.qp, p.srq, p.cq = nil, nil, nil
 }
 
-// number puts the device's numbers into a request, which the script can't know.
+// number sets the device's numbers, which the script doesn't know, in a request.
 func (p *pair) number(wr *verbs.SendWR, mw *verbs.MW) {
 	wr.RKey = p.g.mr.RKey()
 	wr.RemoteQPN, wr.RemoteSRQN = p.dest, p.dest
@@ -117,7 +117,7 @@ func (p *pair) poll(cq *verbs.CQ, n int) {
 	}
 }
 
-// bind has the peer open a window of all memory.
+// bind makes the peer bind a window to all memory.
 func (p *pair) bind(mw *verbs.MW) {
 	mr := p.g.mr
 	must(p.qp.PostSend(verbs.SendWR{

@@ -1,5 +1,5 @@
-// What a post and a poll cost with libibverbs and libmlx5: a line for each,
-// with the median of many batches' nanoseconds per operation.
+// Measures the cost of posts and polls with libibverbs and libmlx5. It prints a line for
+// each operation, with the median of many batches' nanoseconds per operation.
 #include "world.h"
 
 #include <immintrin.h>
@@ -64,7 +64,7 @@ static int compare(const void *a, const void *b)
 
 #include "threads.h"
 
-// drain completes what was posted and takes the completions.
+// drain completes the posted requests and polls the completions.
 static void drain(struct ring_player *p)
 {
 	int n = ring_complete_sends(p) + ring_complete_recvs(p, SIZE);
@@ -79,7 +79,7 @@ static void fill(void)
 	ring_complete_sends(&w.rc_player);
 }
 
-// measure runs batches of BATCH operations, of which a call of op does `each`.
+// measure runs batches of BATCH operations. Each call of op does `each` of them.
 static inline __attribute__((always_inline)) void
 measure(const char *name, int batches, int each, struct ring_player *player, int polls, void (*op)(void))
 {

@@ -1,7 +1,6 @@
-// Posting by many threads at once: on queue pairs of their own, which are more
-// than a process has doorbell registers, and on one that all share. What is measured
-// is each thread's time on a processor while it posts: how much of that sixteen
-// threads get is others' affair.
+// Measures posting by many threads at once: on their own queue pairs, of which there are
+// more than a process has doorbell registers, and on one that all share. It measures each
+// thread's processor time, because the elapsed time depends on the scheduler.
 #pragma once
 #include <pthread.h>
 #include <time.h>
@@ -13,7 +12,7 @@ static struct crowd {
 	struct ring_player players[MANY_QPS];
 	uint32_t produced[MANY_QPS];
 	struct ibv_cq *cqs[MANY_QPS];
-	struct ibv_send_wr wr, last; // the last of a batch completes, for all
+	struct ibv_send_wr wr, last; // only the last one of a batch is signaled
 	int n_qps, rounds;
 	double *ns; // of each thread in each round, for a post
 	pthread_barrier_t barrier;
@@ -26,7 +25,7 @@ static uint64_t used(void)
 	return t.tv_sec * 1000000000ull + t.tv_nsec;
 }
 
-// crowd_posts has a thread post to its QPs: every sixteenth, or the only one.
+// crowd_posts posts to a thread's QPs: every sixteenth QP, or the only one.
 static int crowd_posts(int thread)
 {
 	int posts = 0;
@@ -90,7 +89,7 @@ static void crowd_make(void)
 {
 	struct ibv_cq *shared = w.cq;
 	for (int i = 0; i < MANY_QPS; i++) {
-		// The first is the one that all share, too.
+		// The first QP is also the shared one.
 		uint32_t depth = i == 0 ? THREADS * SHARE : 2 * SHARE;
 		if (!(crowd.cqs[i] = w.cq = ibv_create_cq(w.ctx, 2 * THREADS - 1, NULL, NULL, 0)))
 			die("CQ");

@@ -1,5 +1,5 @@
-// Queue pairs on the fake device, and what is measured on them. Shared by the
-// program in C and by the one that goes through cgo.
+// Queue pairs on the fake device, and the measured operations. Shared by the C program and
+// the cgo program.
 #pragma once
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -14,7 +14,7 @@ static struct world {
 	struct ibv_cq *cq;
 	struct ibv_mr *mr;
 	struct ibv_ah *ah;
-	struct ibv_qp *rc, *ud, *wr; // wr is made for ibv_wr_*
+	struct ibv_qp *rc, *ud, *wr; // wr is for ibv_wr_*
 	struct ibv_qp_ex *qpx;
 	struct ring_player rc_player, ud_player, wr_player;
 	char *data;
@@ -47,7 +47,7 @@ static struct ibv_qp *make_qp(enum ibv_qp_type type, uint32_t depth, uint64_t op
 	*player = (struct ring_player){
 		.qp = ring_last(w.ctx->cmd_fd, RING_QP), .cq = ring_last(w.ctx->cmd_fd, RING_CQ), .produced = &w.produced,
 	};
-	// The driver wants to know; the device doesn't care how it got there.
+	// The driver needs the state. The device doesn't check the other attributes.
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
 	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
 	if (ibv_modify_qp(qp, &attr, mask | (type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)))
@@ -117,7 +117,7 @@ static inline void post(struct ibv_qp *qp, struct ibv_send_wr *wr)
 	check(ibv_post_send(qp, wr, &bad));
 }
 
-// post_anew makes the request each time, as programs do.
+// post_anew builds the request each time, as programs do.
 static inline void post_anew(uint64_t id)
 {
 	struct ibv_sge sge = w.sge;

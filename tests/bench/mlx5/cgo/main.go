@@ -1,6 +1,6 @@
-// Cgobench measures posting and polling through one cgo call each, as a Go
-// program on top of libibverbs would do it. It is a module of its own, since
-// nothing else here is built with C.
+// Cgobench measures posting and polling with one cgo call each, as a Go program on top of
+// libibverbs would do. It is a module of its own, because nothing else here is built with
+// C.
 package main
 
 // #cgo CFLAGS: -O2 -Wall -I${SRCDIR}/../c
@@ -77,8 +77,8 @@ func check(ok bool) {
 	}
 }
 
-// measure prints the median of the batches' nanoseconds per operation, of which
-// a call of op does each.
+// measure prints the median of the batches' nanoseconds per operation. Each call of op does
+// `each` operations.
 func measure(name string, batches, each int, before, after, op func()) {
 	ns := make([]float64, batches)
 	for i := range ns {

@@ -1,9 +1,10 @@
-// Golang measures what bench.c does with this library: a line for each thing,
-// with the median of many batches' nanoseconds per operation.
+// Golang makes the measurements of bench.c with this library. It prints a line for each
+// operation, with the median of many batches' nanoseconds per operation.
 //
 //	golang [-single] [-only NAME] [BATCHES]
 //
-// -single makes the queues with SingleOwner. A thing that allocates is an error.
+// -single creates the queues with SingleOwner. An operation that allocates memory is an
+// error.
 package main
 
 import (
@@ -94,7 +95,7 @@ func (w *world) newQP(typ verbs.QPType, cq *verbs.CQ, depth int) *verbs.QP {
 		Type: typ, SendCQ: cq, RecvCQ: cq, SingleOwner: single,
 		Cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: size},
 	}))
-	// The library wants to know; the device doesn't care how it got there.
+	// The library needs the state. The device doesn't check the other attributes.
 	a := verbs.QPAttr{Port: 1, PathMTU: verbs.MTU1024, AH: verbs.AHAttr{DLID: 1, Port: 1}}
 	for _, step := range []struct {
 		to     verbs.QPState
@@ -114,7 +115,7 @@ func (w *world) newQP(typ verbs.QPType, cq *verbs.CQ, depth int) *verbs.QP {
 	return qp
 }
 
-// failed is kept apart, so that what is measured has no more than a jump.
+// failed is a separate function, so that the measured code has only a jump to it.
 func failed(n int, err error) { log.Fatalf("%d, %v", n, err) }
 
 func (w *world) write() verbs.SendWR {
@@ -124,7 +125,7 @@ func (w *world) write() verbs.SendWR {
 	}
 }
 
-// posts are calls of PostSend with requests that are made once, as in bench.c.
+// posts returns calls of PostSend with requests that are built once, as in bench.c.
 func posts(qp *verbs.QP, wrs ...verbs.SendWR) func(int) {
 	return func(calls int) {
 		for range calls {
@@ -166,8 +167,8 @@ func (w *world) builds() {
 	measure("builder, 16 RC writes, each", list, nil, w.drainRC, func(calls int) { build(calls, list) })
 }
 
-// buildWrites is a function of its own: in closures that a compiler has inlined,
-// it inlines nothing.
+// buildWrites is a function of its own, because the compiler inlines nothing in closures
+// that are themselves inlined.
 func buildWrites(qp *verbs.QP, sge verbs.SGE, addr uint64, rkey uint32, calls, each int) {
 	for range calls {
 		b := qp.StartSends()
@@ -236,7 +237,7 @@ func (w *world) polls() {
 func (w *world) drainRC() { w.drain(w.playRC) }
 func (w *world) drainUD() { w.drain(w.playUD) }
 
-// drain completes what was posted and takes the completions.
+// drain completes the posted requests and polls the completions.
 func (w *world) drain(p *rings.Player) {
 	for n := p.CompleteSends() + p.CompleteRecvs(size); n > 0; {
 		m := must(w.cq.Poll(w.wcs))
@@ -247,7 +248,7 @@ func (w *world) drain(p *rings.Player) {
 	}
 }
 
-// measure runs batches of operations, of which a call does each.
+// measure runs batches of operations. Each call does `each` of them.
 func measure(name string, each int, before, after func(), run func(calls int)) {
 	if only != "" && name != only {
 		return
@@ -268,7 +269,7 @@ func measure(name string, each int, before, after func(), run func(calls int)) {
 			allocated = mallocs()
 		}
 	}
-	// Other goroutines' allocations are few; one in each operation would be many.
+	// Other goroutines allocate a little. One allocation per operation would be far more.
 	if n := mallocs() - allocated; n > uint64(batches/2) {
 		log.Fatalf("%s: %d allocations in %d batches", name, n, batches/2)
 	}

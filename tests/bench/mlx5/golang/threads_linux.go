@@ -20,15 +20,15 @@ const (
 	share   = 32
 )
 
-// A member is one of many queue pairs, with a completion queue of its own.
+// A member is one of many queue pairs, with its own completion queue.
 type member struct {
 	qp   *verbs.QP
 	cq   *verbs.CQ
 	play *rings.Player
 }
 
-// crowds has many goroutines post at once: on queue pairs of their own, which are
-// more than a process has doorbell registers, and on one that all share.
+// crowds measures posting by many goroutines at once: on their own queue pairs, of which
+// there are more than a process has doorbell registers, and on one that all share.
 func (w *world) crowds() {
 	if single {
 		return
@@ -36,7 +36,7 @@ func (w *world) crowds() {
 	members := make([]member, manyQPs)
 	for i := range members {
 		depth := 2 * share
-		if i == 0 { // it is the one that all share, too
+		if i == 0 { // it is also the shared one
 			depth = threads * share
 		}
 		cq := must(w.ctx.CreateCQ(verbs.CQOptions{CQE: 2*threads - 1}))
@@ -56,10 +56,10 @@ func crowd(name string, members []member, wr verbs.SendWR) {
 	if only != "" && name != only {
 		return
 	}
-	last := []verbs.SendWR{wr} // of a batch: it completes, for all
+	last := []verbs.SendWR{wr} // only the last one of a batch is signaled
 	wr.Flags &^= verbs.SendSignaled
 	usual := []verbs.SendWR{wr}
-	// posts has a thread post to its QPs: every sixteenth, or the only one.
+	// posts posts to a thread's QPs: every sixteenth QP, or the only one.
 	posts := func(thread int) (n int) {
 		for q := thread; q < len(members) || q == thread; q += threads {
 			qp := members[q%len(members)].qp
@@ -82,7 +82,7 @@ func crowd(name string, members []member, wr verbs.SendWR) {
 	for thread := range begins {
 		begins[thread] = make(chan int)
 		go func() {
-			runtime.LockOSThread() // so that its time is its thread's
+			runtime.LockOSThread() // so that it is alone on its thread, whose time is measured
 			for round := range begins[thread] {
 				start := used()
 				n := posts(thread)
@@ -108,8 +108,8 @@ func crowd(name string, members []member, wr verbs.SendWR) {
 	fmt.Printf("%s\t%.2f\n", name, ns[len(ns)/2])
 }
 
-// used is this thread's time on a processor: how much of it sixteen threads get is
-// others' affair.
+// used returns this thread's processor time. The elapsed time would depend on the
+// scheduler.
 func used() int64 {
 	var t unix.Timespec
 	check(unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t))
