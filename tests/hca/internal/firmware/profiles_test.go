@@ -17,15 +17,14 @@ func profile(t *testing.T, name string) Profile {
 	return p
 }
 
-// capability asks for what is in force.
+// capability queries a current capability.
 func (d *driver) capability(kind int, field string) uint64 {
 	d.t.Helper()
 	out := d.doWith(0x100, 0, ifc.Of(capabilityLayouts[uint16(kind)]).Size(), set("op_mod", kind<<1|1))
 	return ifc.On(capabilityLayouts[uint16(kind)], out.Data[16:]).Get(field)
 }
 
-// An HCA of each profile tells the driver what the profile says, and is itself
-// after a reset.
+// An HCA of each profile reports the profile's properties, also after a reset.
 func TestProfiles(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range Profiles {
@@ -61,7 +60,7 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// Options of ECE come back as far as there are any.
+// The supported ECE options are returned.
 func TestECE(t *testing.T) {
 	for name, want := range map[string]int{"connectx6": 0, "connectx7": 0x10000002} {
 		d := startedAs(t, false, profile(t, name))
@@ -89,7 +88,7 @@ func TestECE(t *testing.T) {
 	}
 }
 
-// Queues get timestamps of the kinds that there are.
+// Queues get the supported kinds of timestamps.
 func TestTimestampFormats(t *testing.T) {
 	for _, c := range []struct {
 		promised, format uint64
@@ -105,7 +104,7 @@ func TestTimestampFormats(t *testing.T) {
 			t.Errorf("of %d, %d gets %t, %t", c.promised, c.format, realTime, ok)
 		}
 	}
-	for name, want := range map[string][3]bool{ // whether QPs are made with each format
+	for name, want := range map[string][3]bool{ // whether QPs can be created with each format
 		"connectx5": {true, true, false}, "connectx7": {true, true, true}, "realtime": {false, true, true},
 	} {
 		d := startedAs(t, true, profile(t, name))
@@ -134,8 +133,8 @@ func TestTimestampFormats(t *testing.T) {
 	}
 }
 
-// Raw packets of HCAs without offloads have none, and only the older ones want a
-// header inline.
+// HCAs without offloads refuse them for raw packets, and only the older HCAs require an
+// inline header.
 func TestOffloads(t *testing.T) {
 	frame := make([]byte, 100)
 	without := profile(t, "connectx5")
@@ -167,7 +166,7 @@ func TestOffloads(t *testing.T) {
 	}
 }
 
-// Large sends are as large as the capability says.
+// Large sends are limited by the capability.
 func TestLargestSend(t *testing.T) {
 	for name, limit := range map[string]int{"connectx6": 1 << 18, "tso64k": 1 << 16} {
 		for length, ok := range map[int]bool{limit: true, limit + 1: false} {
@@ -194,8 +193,8 @@ func TestLargestSend(t *testing.T) {
 	}
 }
 
-// Without the host's byte order among an HCA's, its atomics are big-endian, and
-// nothing changes that.
+// An HCA that doesn't support the host's byte order has big-endian atomics, and no command
+// changes that.
 func TestBigEndianAtomics(t *testing.T) {
 	d := newDriverAs(t, false, profile(t, "bigendian"))
 	d.do(0x104, nil)
@@ -211,7 +210,7 @@ func TestBigEndianAtomics(t *testing.T) {
 	}
 }
 
-// Ports of a bond can be asked for where there could be one.
+// Commands can name a bond's ports if the profile supports bonding.
 func TestPortAffinity(t *testing.T) {
 	for name, ports := range map[string]int{"connectx5": 0, "connectx6dx": 2} {
 		d := startedAs(t, true, profile(t, name))

@@ -24,12 +24,12 @@ func transportStatus(err error) Status {
 	return BadParam
 }
 
-// queuePair is what the firmware keeps of a QP, and of a DCT.
+// queuePair has the firmware's state of a QP or a DCT.
 type queuePair struct {
 	object
 	context []byte // as it was created
-	groups  int    // multicast groups that it is in
-	ece     uint64 // options that it was connected with
+	groups  int    // the number of its multicast groups
+	ece     uint64 // the options of its connection
 }
 
 func pathBindings(prefix string, p *transport.Path) []binding {
@@ -65,7 +65,7 @@ func qpBindings(c *transport.QPContext) []binding {
 		pathBindings("secondary_address_path", &c.Alternate))
 }
 
-// liveBindings are what only QUERY_QP has.
+// liveBindings has the fields that only QUERY_QP has.
 func liveBindings(c *transport.QPContext) []binding {
 	return []binding{
 		{"state", &c.State}, {"last_acked_psn", &c.LastAckedPSN}, {"ssn", &c.SSN},
@@ -75,7 +75,7 @@ func liveBindings(c *transport.QPContext) []binding {
 	}
 }
 
-// cqUse returns the CQ of a number that may be 0 for none.
+// cqUse returns the CQ with a number. 0 means none.
 func (h *HCA) cqUse(cqn uint32) (*object, bool) {
 	if cqn == 0 {
 		return nil, true
@@ -126,7 +126,7 @@ func (h *HCA) createQP(in, out ifc.View) Status {
 	return OK
 }
 
-// qpMemory finds a QP's buffer and doorbell record: by pages, or in user memory.
+// qpMemory finds a QP's buffer and doorbell record, on listed pages or in user memory.
 func (h *HCA) qpMemory(o *object, in ifc.View, c *transport.QPContext, size uint64) (status Status) {
 	const recordID = 228 // in the context
 	context := in.Sub("qpc")
@@ -141,12 +141,12 @@ func (h *HCA) qpMemory(o *object, in ifc.View, c *transport.QPContext, size uint
 	return status
 }
 
-// qpUses notes everything that a QP's context names as in use by it.
+// qpUses marks everything that a QP's context names as used by the QP.
 func (h *HCA) qpUses(o *object, c *transport.QPContext) Status {
 	send, sendOK := h.cqUse(c.CQNSend)
 	receive, receiveOK := h.cqUse(c.CQNRecv)
 	pd := h.pds.items[c.PD]
-	// The driver gives the queue pair of its UMRs a PD when it modifies it.
+	// The driver sets the PD of its UMR queue pair only when it modifies it.
 	late := c.Service == transport.RegUMR && c.PD == 0
 	if pd == nil && !late || !sendOK || !receiveOK {
 		return BadRes
@@ -192,8 +192,8 @@ func (h *HCA) destroyQP(in, out ifc.View) Status {
 	return OK
 }
 
-// flushCQs ends what the CQs of a QP hold back: the driver looks for the QP's
-// completions when the command is done, and expects none after that.
+// flushCQs ends the compression sessions of a QP's CQs. The driver looks for the QP's
+// completions when the command is done, and expects none later.
 func (h *HCA) flushCQs(number uint32) {
 	c, _ := h.engine.QueryQP(number)
 	for _, cqn := range []uint32{c.CQNSend, c.CQNRecv} {
@@ -230,12 +230,11 @@ func transition(op transport.Transition) func(h *HCA, in, out ifc.View) Status {
 	}
 }
 
-// eceOptions are those of ECE that this model takes. What hardware's stand for is
-// not published.
+// eceOptions has the ECE options that this model accepts. The meaning of the hardware's
+// options is not published.
 const eceOptions = 0x1000000f
 
-// enhance takes ECE options that a command has, and answers with what of them
-// the QP has.
+// enhance handles a command's ECE options, and returns those that the QP supports.
 func (h *HCA) enhance(q *queuePair, in, out ifc.View) {
 	if !h.promised(capGeneral, "ece_support") {
 		return

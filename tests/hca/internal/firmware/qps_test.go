@@ -13,7 +13,7 @@ const (
 	serviceUD = 2
 )
 
-// A QP goes its way from command to command, and holds what it was made of.
+// Commands move a QP through its states, and the objects that it uses can't be destroyed.
 func TestQueuePair(t *testing.T) {
 	d := started(t)
 	s := d.setup()
@@ -61,8 +61,8 @@ func TestQueuePair(t *testing.T) {
 	d.do(0x401, set("cqn", s.cqn))
 }
 
-// A message that is never answered fails after some timeouts: the HCA wants to be
-// called in time for each.
+// A message that is never acknowledged fails after some timeouts. For each of them, Run
+// returns the time of the next call.
 func TestTimeouts(t *testing.T) {
 	d := started(t)
 	s := d.setup()
@@ -99,7 +99,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// What a QP cannot be made of.
+// Invalid parameters of CREATE_QP.
 func TestBadQueuePairs(t *testing.T) {
 	d := started(t)
 	s := d.setup()
@@ -121,7 +121,7 @@ func TestBadQueuePairs(t *testing.T) {
 	if n := d.h.Resources()["qp"]; n != 0 {
 		t.Errorf("%d QPs", n)
 	}
-	d.do(0x401, set("cqn", s.cqn)) // nothing holds it
+	d.do(0x401, set("cqn", s.cqn)) // nothing uses it
 }
 
 func TestSharedQueues(t *testing.T) {
@@ -148,7 +148,7 @@ func TestSharedQueues(t *testing.T) {
 		in.SetAt("ctx.wq.pas", 0, at)
 	}).Get("rmpn"))
 
-	d.ram.Bytes(at+PageSize, 4)[3] = 10 // are posted: a limit below that is not reached
+	d.ram.Bytes(at+PageSize, 4)[3] = 10 // WQEs are posted, so a lower limit isn't reached
 
 	d.refused(BadRes, 0x706, set("xrc_srqn", rmpn)) // of another kind
 	d.refused(ResBusy, 0x80f, set("xrcd", s.xrcd))

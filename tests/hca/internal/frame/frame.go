@@ -32,7 +32,7 @@ type Layers struct {
 	Tags    [2]Tag // the outermost ones
 	Tagged  int    // how many there are of those
 	Type    uint16 // after the tags
-	Version uint8  // 4 or 6, if the IP header is whole
+	Version uint8  // 4 or 6, if the IP header is complete
 	Header  int    // of IP
 	End     int    // of the IP packet; padding follows
 	Cut     bool   // the IP packet is longer than the frame
