@@ -44,8 +44,8 @@ func New(c Config) *EQ { return &EQ{c: c} }
 func (q *EQ) Number() uint8 { return q.c.Number }
 
 // Post writes an event, and raises an interrupt if the queue is armed. While the queue is
-// full, events wait, because a lost completion event would silence its CQ forever. If very
-// many events wait, the queue's status becomes an overflow.
+// full, events wait, because a lost completion event would silence its CQ forever. If
+// maxWaiting events wait already, the queue's status becomes StatusOverflow.
 func (q *EQ) Post(e Event) {
 	if len(q.waiting) == maxWaiting {
 		q.status = StatusOverflow

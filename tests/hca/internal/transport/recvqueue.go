@@ -110,7 +110,7 @@ func readRing(e *Engine, b *bus.Buffer, off uint64, to []byte) bool {
 		n := min(len(to), 64)
 		from := b.Bytes(e.c.Memory, off, n)
 		if from == nil {
-			// The send queue follows a receive queue, which may be shorter than 64 bytes.
+			// After a receive queue shorter than 64 bytes, send blocks may cross a page's end.
 			if n = 16; len(to) < n {
 				return false
 			}
