@@ -68,7 +68,7 @@ func (r *runner) run(s suite, part string, cmd *exec.Cmd, watch func(line string
 	r.add(res)
 }
 
-// again is the command that runs a suite again: what it was told to run of it, or the
+// again returns the command that runs a suite again: with what it was told to run of it, or the
 // tests that are named.
 func (r *runner) again(s suite, tests ...string) string {
 	words := "go run ./tests/runner"
