@@ -53,6 +53,8 @@ test-kernels: go test-setup ## the tests that need a device, on every kernel of 
 bench: go ## Go beside C in one boot, and what a post and a poll cost
 	@tests/vm/setup $(BENCHERS)
 	@tests/bench/run
+	$(heading) 'instructions'
+	@tests/bench/counted/run
 	$(heading) 'connecting and disconnecting'
 	@tests/bench/cm/run
 	$(heading) 'what ibvtrace costs the programs that it traces'

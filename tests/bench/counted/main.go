@@ -1,0 +1,213 @@
+// Counted measures what verbs cost programs that use goverbs, and the same programs in
+// C, on a guest whose time is the number of its instructions (tests/vm/run -c): the
+// figures don't depend on what else the host does.
+//
+//	counted IBV GOVERBS CVERBS
+//
+// IBV is the program of cmd/ibv, GOVERBS that of ./verbs and CVERBS that of ./c. It
+// prints a table.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+const (
+	device   = "rxe0"
+	gidIndex = "1"
+	address  = "192.168.77.1"
+)
+
+// rounds is how many measurements a figure is the median of. Another one comes before
+// them, which has all files read and all memory mapped.
+const rounds = 1
+
+// A program is measured: it adds figures, by what they are of.
+type program func(figures map[string][]float64) error
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("counted: ")
+	flag.Parse()
+	if flag.NArg() != 3 {
+		log.Fatal("usage: counted IBV GOVERBS CVERBS")
+	}
+	// What is read from the host takes the time that the host takes.
+	dir, err := os.MkdirTemp("/run", "counted")
+	check(err)
+	defer os.RemoveAll(dir)
+	local := func(name string) string {
+		path, err := exec.LookPath(name)
+		check(err)
+		b, err := os.ReadFile(path)
+		check(err)
+		to := filepath.Join(dir, filepath.Base(path))
+		check(os.WriteFile(to, b, 0o755))
+		return to
+	}
+	ibv, goVerbs, cVerbs := local(flag.Arg(0)), local(flag.Arg(1)), local(flag.Arg(2))
+	cPingpong, cCmtime := local("ibv_rc_pingpong"), local("cmtime")
+	os.Setenv("GOMAXPROCS", "1") // as many as the guest has
+
+	both := [2][]program{{verbs(cVerbs)}, {verbs(goVerbs)}}
+	for _, size := range []string{"64", "4096"} {
+		name := "event-driven RC ping-pong, " + size + " bytes"
+		both[0] = append(both[0], pingpong(name, size, cPingpong))
+		both[1] = append(both[1], pingpong(name, size, ibv, "pingpong", "rc"))
+	}
+	both[0] = append(both[0], cmtime("7501", cCmtime))
+	both[1] = append(both[1], cmtime("7502", ibv, "cmtime"))
+
+	var figures [2]map[string][]float64
+	for round := range 1 + rounds {
+		if round <= 1 {
+			figures = [2]map[string][]float64{{}, {}}
+		}
+		for i := range both[0] {
+			for maker := range both {
+				check(both[maker][i](figures[maker]))
+				fmt.Fprintf(os.Stderr, "\r%d of %d", (round*len(both[0])+i)*2+maker+1, (1+rounds)*len(both[0])*2) // somebody waits
+			}
+		}
+	}
+	fmt.Fprintln(os.Stderr)
+	table(figures)
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// table prints the figures' medians and their ratios.
+func table(figures [2]map[string][]float64) {
+	var names []string
+	for name := range figures[0] {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "instructions\tC\tGo\tGo/C\t")
+	for _, name := range names {
+		c, g := median(figures[0][name]), median(figures[1][name])
+		fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.3f\t\n", name, c, g, g/c)
+	}
+	w.Flush()
+}
+
+func median(v []float64) float64 {
+	slices.Sort(v)
+	return v[len(v)/2]
+}
+
+// verbs measures a program that prints "NAME: X ns" for each verb.
+func verbs(name string) program {
+	return func(figures map[string][]float64) error {
+		out, err := exec.Command(name, device, gidIndex).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s: %w\n%s", name, err, out)
+		}
+		for line := range strings.Lines(string(out)) {
+			verb, value, ok := strings.Cut(strings.TrimSpace(line), ": ")
+			ns, err := strconv.ParseFloat(strings.TrimSuffix(value, " ns"), 64)
+			if !ok || err != nil {
+				return fmt.Errorf("%s says %q", name, line)
+			}
+			figures[verb] = append(figures[verb], ns)
+		}
+		return nil
+	}
+}
+
+// pingpong measures a round trip between two processes that wait for events.
+func pingpong(what, size string, command ...string) program {
+	return func(figures map[string][]float64) error {
+		args := append(command[1:len(command):len(command)], "-d", device, "-g", gidIndex, "-e", "-n", "2000", "-s", size)
+		server := exec.Command(command[0], args...)
+		if err := server.Start(); err != nil {
+			return err
+		}
+		if err := listening(`(?m)^ *\d+: [0-9A-F]+:4853 [0-9A-F]+:0000 0A `, "/proc/net/tcp", "/proc/net/tcp6"); err != nil {
+			return err
+		}
+		out, err := exec.Command(command[0], append(args, address)...).CombinedOutput()
+		if err = errors.Join(err, server.Wait()); err != nil {
+			return fmt.Errorf("%q: %w\n%s", command, err, out)
+		}
+		m := regexp.MustCompile(`in ([\d.]+) seconds|= ([\d.]+) usec/iter`).FindAllStringSubmatch(string(out), -1)
+		if len(m) == 0 {
+			return fmt.Errorf("%q says %q", command, out)
+		}
+		us, err := strconv.ParseFloat(m[len(m)-1][2], 64)
+		figures[what] = append(figures[what], us*1000)
+		return err
+	}
+}
+
+// listening waits until a table of the kernel's has a socket. It looks all the time:
+// time passes by what is done.
+func listening(socket string, tables ...string) error {
+	re := regexp.MustCompile(socket)
+	for range 1_000_000 {
+		for _, t := range tables {
+			if b, err := os.ReadFile(t); err == nil && re.Match(b) {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("nobody listens: %v", tables)
+}
+
+// cmtime measures connecting and disconnecting, with a server that is started for it.
+func cmtime(port string, command ...string) program {
+	return func(figures map[string][]float64) error {
+		args := append(command[1:len(command):len(command)], "-p", port)
+		server := exec.Command(command[0], append(args, "-b", address)...)
+		if err := server.Start(); err != nil {
+			return err
+		}
+		defer server.Wait()
+		defer server.Process.Kill()
+		const connections = 100
+		var out []byte
+		for range 1000 { // until the server listens
+			var err error
+			if out, err = exec.Command(command[0], append(args, "-s", address, "-c", fmt.Sprint(connections))...).CombinedOutput(); err == nil {
+				break
+			}
+		}
+		total, steps := 0.0, 0
+		for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+			f := strings.Fields(lines.Text())
+			if !strings.Contains(lines.Text(), ": ") || len(f) < 4 {
+				continue
+			}
+			ms, err := strconv.ParseFloat(f[len(f)-4], 64)
+			if err != nil {
+				continue
+			}
+			total += ms
+			steps++
+		}
+		if steps < 6 {
+			return fmt.Errorf("%q says %q", command, out)
+		}
+		const what = "connect and disconnect by rdma_cm"
+		figures[what] = append(figures[what], total*1e6/connections)
+		return nil
+	}
+}

@@ -1,0 +1,218 @@
+// Verbs prints how many nanoseconds each of some verbs takes:
+//
+//	verbs DEVICE GID_INDEX
+//
+// ../c/verbs.c does the same, step by step.
+package main
+
+import (
+	"fmt"
+	"log"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+const (
+	depth  = 32
+	size   = 4096
+	qkey   = 0x1234
+	access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead
+)
+
+var (
+	device  *verbs.Device
+	context *verbs.Context
+	pd      *verbs.PD
+	mr      *verbs.MR
+	address verbs.AHAttr
+)
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+// An end is a queue pair with a CQ.
+type end struct {
+	cq  *verbs.CQ
+	srq *verbs.SRQ
+	qp  *verbs.QP
+}
+
+func createSRQ() *verbs.SRQ {
+	return must(pd.CreateSRQ(verbs.SRQOptions{MaxWR: depth, MaxSGE: 1}))
+}
+
+func createQP(cq *verbs.CQ, srq *verbs.SRQ, typ verbs.QPType) *verbs.QP {
+	o := verbs.QPOptions{
+		Type: typ, SendCQ: cq, RecvCQ: cq, SRQ: srq,
+		Cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1},
+	}
+	if srq != nil {
+		o.Cap.MaxRecvWR = 0
+	}
+	return must(pd.CreateQP(o))
+}
+
+func create(typ verbs.QPType, shared bool) (e end) {
+	e.cq = must(context.CreateCQ(verbs.CQOptions{CQE: 2 * depth}))
+	if shared {
+		e.srq = createSRQ()
+	}
+	e.qp = createQP(e.cq, e.srq, typ)
+	return e
+}
+
+func connectTo(qp *verbs.QP, dest uint32) {
+	init := verbs.QPAttr{State: verbs.QPInit, Port: 1, Access: access, QKey: qkey}
+	rtr := verbs.QPAttr{
+		State: verbs.QPRTR, PathMTU: verbs.MTU1024, DestQPN: dest,
+		MinRNRTimer: 12, MaxDestRDAtomic: 1, AH: address,
+	}
+	rts := verbs.QPAttr{State: verbs.QPRTS, Timeout: 14, RetryCount: 7, RNRRetry: 7, MaxRDAtomic: 1}
+	if qp.Type() == verbs.UD {
+		check(qp.Modify(init, verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrQKey))
+		check(qp.Modify(rtr, verbs.QPAttrState))
+		check(qp.Modify(rts, verbs.QPAttrState|verbs.QPAttrSQPSN))
+		return
+	}
+	check(qp.Modify(init, verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccess))
+	check(qp.Modify(rtr, verbs.QPAttrState|verbs.QPAttrAV|verbs.QPAttrPathMTU|verbs.QPAttrDestQPN|
+		verbs.QPAttrRQPSN|verbs.QPAttrMaxDestRDAtomic|verbs.QPAttrMinRNRTimer))
+	check(qp.Modify(rts, verbs.QPAttrState|verbs.QPAttrTimeout|verbs.QPAttrRetryCount|
+		verbs.QPAttrRNRRetry|verbs.QPAttrSQPSN|verbs.QPAttrMaxRDAtomic))
+}
+
+func (e *end) destroy() {
+	check(e.qp.Close())
+	if e.srq != nil {
+		check(e.srq.Close())
+	}
+	check(e.cq.Close())
+}
+
+func complete(cq *verbs.CQ) {
+	var wc [4]verbs.WC
+	for {
+		switch n := must(cq.Poll(wc[:])); {
+		case n == 0:
+		case n > 1:
+			log.Fatalf("%d completions", n)
+		default:
+			check(wc[0].Err())
+			return
+		}
+	}
+}
+
+// data measures sends of one end to the other: a receive that is posted for each if it
+// takes one, the send, and what completes.
+func data(name string, n int, typ verbs.QPType, shared bool, opcode verbs.Opcode, length int) {
+	a, b := create(typ, false), create(typ, shared)
+	connectTo(a.qp, b.qp.Num())
+	connectTo(b.qp, a.qp.Num())
+	ah := must(pd.CreateAH(address))
+	measure(name, n, func() {
+		send := verbs.SendWR{Opcode: opcode, Flags: verbs.SendSignaled, SGL: []verbs.SGE{mr.SGE(0, length)}}
+		switch {
+		case typ == verbs.UD:
+			send.AH, send.RemoteQPN, send.RemoteQKey = ah, b.qp.Num(), qkey
+		case opcode != verbs.OpSend:
+			send.RemoteAddr, send.RKey = mr.Addr()+size, mr.RKey()
+		}
+		if opcode == verbs.OpSend {
+			recv := verbs.RecvWR{SGL: []verbs.SGE{mr.SGE(size, size)}}
+			if shared {
+				must(b.srq.PostRecv(recv))
+			} else {
+				must(b.qp.PostRecv(recv))
+			}
+		}
+		must(a.qp.PostSend(send))
+		complete(a.cq)
+		if opcode == verbs.OpSend {
+			complete(b.cq)
+		}
+	})
+	check(ah.Close())
+	a.destroy()
+	b.destroy()
+}
+
+// batches is the number of batches of which each measurement is the median.
+const batches = 11
+
+// measure prints what f takes: the median of the means of some batches, after one that
+// doesn't count.
+func measure(name string, n int, f func()) {
+	var means []float64
+	for i := range 1 + batches {
+		began := time.Now()
+		for range n {
+			f()
+		}
+		if i > 0 {
+			means = append(means, float64(time.Since(began))/float64(n))
+		}
+	}
+	slices.Sort(means)
+	fmt.Printf("%s: %.1f ns\n", name, means[batches/2])
+}
+
+// closed closes what was made.
+func closed[T interface{ Close() error }](x T, err error) {
+	check(must(x, err).Close())
+}
+
+func main() {
+	log.SetFlags(0)
+	if len(os.Args) != 3 {
+		log.Fatal("usage: verbs DEVICE GID_INDEX")
+	}
+	gidIndex := must(strconv.Atoi(os.Args[2]))
+	context = must(verbs.Open(os.Args[1]))
+	device = context.Device()
+	gid := must(context.QueryGID(1, gidIndex))
+	address = verbs.AHAttr{IsGlobal: true, DGID: gid.GID, SGIDIndex: gidIndex, HopLimit: 1, Port: 1}
+	pd = must(context.AllocPD())
+	mr = must(pd.AllocMR(2*size, access))
+	memory := make([]byte, 2*size)
+	someCQ := must(context.CreateCQ(verbs.CQOptions{CQE: depth}))
+	ready := create(verbs.RC, false)
+
+	var wc [4]verbs.WC
+	measure("poll of an empty CQ", 1000, func() {
+		if must(someCQ.Poll(wc[:])) != 0 {
+			log.Fatal("a completion of nothing")
+		}
+	})
+	data("RC send, 64 bytes", 60, verbs.RC, false, verbs.OpSend, 64)
+	data("RC send to an SRQ, 64 bytes", 60, verbs.RC, true, verbs.OpSend, 64)
+	data("RC write, 64 bytes", 60, verbs.RC, false, verbs.OpRDMAWrite, 64)
+	data("RC read, 64 bytes", 60, verbs.RC, false, verbs.OpRDMARead, 64)
+	data("UD send, 64 bytes", 60, verbs.UD, false, verbs.OpSend, 64)
+	measure("open and close a device", 15, func() { closed(device.Open()) })
+	measure("allocate and free a PD", 15, func() { closed(context.AllocPD()) })
+	measure("register and deregister an MR", 15, func() { closed(pd.RegMR(memory, verbs.AccessLocalWrite)) })
+	measure("allocate and free an MW", 15, func() { closed(pd.AllocMW(verbs.MWType1)) })
+	measure("create and destroy a completion channel", 15, func() { closed(context.CreateCompChannel()) })
+	measure("create and destroy a CQ", 15, func() { closed(context.CreateCQ(verbs.CQOptions{CQE: depth})) })
+	measure("create and destroy an SRQ", 15, func() { check(createSRQ().Close()) })
+	measure("create and destroy an AH", 15, func() { closed(pd.CreateAH(address)) })
+	measure("create and destroy a QP", 15, func() { check(createQP(someCQ, nil, verbs.RC).Close()) })
+	measure("connect and reset a QP", 15, func() {
+		connectTo(ready.qp, ready.qp.Num())
+		check(ready.qp.Modify(verbs.QPAttr{State: verbs.QPReset}, verbs.QPAttrState))
+	})
+	measure("query a port", 15, func() { must(context.QueryPort(1)) })
+}
