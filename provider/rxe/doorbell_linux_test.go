@@ -55,9 +55,6 @@ func TestBriefDoorbell(t *testing.T) {
 
 // While the kernel sends much, others go on.
 func TestOthersGoOn(t *testing.T) {
-	if testing.Short() {
-		t.Skip("emulators of one program have no seccomp")
-	}
 	first := memQP(t, 4)
 	qps := make(chan *qp, 64)
 	for range cap(qps) {
