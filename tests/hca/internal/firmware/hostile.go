@@ -132,11 +132,12 @@ func (h *HCA) Scribble(qpn uint32, where string, n int, seed uint64) error {
 				b[at%8] = value
 			}
 		case "rings":
-			size := uint64(len(c.Buffer.Pages)) << c.Buffer.Shift
+			// The last page may be large, and end after the rings in memory of others.
+			size := c.RingBytes()
 			if size == 0 {
 				return errors.New("no rings")
 			}
-			if b := c.Buffer.Bytes(h.c.Memory, at%(size-c.Buffer.Offset), 1); b != nil {
+			if b := c.Buffer.Bytes(h.c.Memory, at%size, 1); b != nil {
 				b[0] = value
 			}
 		case "send cq", "receive cq":

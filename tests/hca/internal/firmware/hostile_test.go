@@ -46,6 +46,7 @@ func TestLies(t *testing.T) {
 }
 
 func TestForgeries(t *testing.T) {
+	const rings = 16*64 + 16*64 // of the queue pair that setup describes
 	d := started(t)
 	s := d.setup()
 	at := d.pages(2)
@@ -80,6 +81,7 @@ func TestForgeries(t *testing.T) {
 	if st := d.do(0x402, set("cqn", s.cqn)).Get("cq_context.status"); st == 0 {
 		t.Error("the CQ is well")
 	}
+	beside := bytes.Clone(d.ram.Bytes(ring+rings, PageSize-rings))
 	for _, where := range []string{"records", "rings", "send cq", "receive cq"} {
 		clear(cqes)
 		memory := append(bytes.Clone(d.ram.Bytes(ring, 2*PageSize)), cqes...)
@@ -88,6 +90,9 @@ func TestForgeries(t *testing.T) {
 		}
 		if bytes.Equal(memory, append(bytes.Clone(d.ram.Bytes(ring, 2*PageSize)), cqes...)) {
 			t.Errorf("nothing of the %s has changed", where)
+		}
+		if !bytes.Equal(beside, d.ram.Bytes(ring+rings, PageSize-rings)) {
+			t.Errorf("%s: memory after the rings has changed, in the same page", where)
 		}
 	}
 	driver := d.qp(s, serviceRC)

@@ -99,15 +99,8 @@ func (h *HCA) createQP(in, out ifc.View) Status {
 	if c.LogSQSize > logMaxQPSize || c.LogRQSize > logMaxQPSize {
 		return LimitErr
 	}
-	var size uint64
-	if c.RQType == transport.OwnRQ {
-		size = 16 << c.LogRQStride << c.LogRQSize
-	}
-	if !c.NoSQ {
-		size += 64 << c.LogSQSize
-	}
 	q := &queuePair{context: slices.Clone(context.Data)}
-	status := h.qpMemory(&q.object, in, &c, size)
+	status := h.qpMemory(&q.object, in, &c)
 	if status == OK {
 		status = h.qpUses(&q.object, &c)
 	}
@@ -127,8 +120,9 @@ func (h *HCA) createQP(in, out ifc.View) Status {
 }
 
 // qpMemory finds a QP's buffer and doorbell record, on listed pages or in user memory.
-func (h *HCA) qpMemory(o *object, in ifc.View, c *transport.QPContext, size uint64) (status Status) {
+func (h *HCA) qpMemory(o *object, in ifc.View, c *transport.QPContext) (status Status) {
 	const recordID = 228 // in the context
+	size := c.RingBytes()
 	context := in.Sub("qpc")
 	if in.Flag("wq_umem_valid") {
 		c.Buffer, status = h.userBuffer(o, uint32(in.Get("wq_umem_id")), in.Get("wq_umem_offset"), size)

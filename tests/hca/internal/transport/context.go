@@ -121,6 +121,17 @@ type QPContext struct {
 	CurRNRRetry  uint8
 }
 
+// RingBytes returns the length of the queue pair's rings in its Buffer.
+func (c *QPContext) RingBytes() (n uint64) {
+	if c.RQType == OwnRQ {
+		n = 16 << c.LogRQStride << c.LogRQSize
+	}
+	if !c.NoSQ {
+		n += 64 << c.LogSQSize
+	}
+	return n
+}
+
 // SRQContext has the parameters of CREATE_SRQ, CREATE_XRC_SRQ and CREATE_RMP.
 type SRQContext struct {
 	XRC         bool // an XRC SRQ, with its own CQ and domain
