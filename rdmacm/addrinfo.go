@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// Hints say what GetAddrInfo returns, as the hints of rdma_getaddrinfo do. The
+// Hints say what Lookup returns, as the hints of rdma_getaddrinfo do. The
 // zero value asks for the addresses of a peer in the TCP port space.
 type Hints struct {
 	Passive     bool      // addresses to listen on (RAI_PASSIVE); an empty node means any address
@@ -31,10 +31,10 @@ type AddrInfo struct {
 	Dst       netip.AddrPort // the peer's address; not with Hints.Passive
 }
 
-// GetAddrInfo looks up the addresses of a node and a service (rdma_getaddrinfo).
+// Lookup looks up the addresses of a node and a service (rdma_getaddrinfo).
 // The node is a host name or an address, the service a port number or name. The
 // result has at least one address, in the order in which to try them.
-func GetAddrInfo(ctx context.Context, node, service string, h Hints) ([]AddrInfo, error) {
+func Lookup(ctx context.Context, node, service string, h Hints) ([]AddrInfo, error) {
 	const op = "get address info"
 	if ctx == nil {
 		return nil, &OpError{Op: op, Err: errNoContext}
@@ -45,7 +45,7 @@ func GetAddrInfo(ctx context.Context, node, service string, h Hints) ([]AddrInfo
 	}
 	info := AddrInfo{PortSpace: h.PortSpace, Src: h.Src}
 	if info.PortSpace == 0 {
-		info.PortSpace = TCP
+		info.PortSpace = PortSpaceTCP
 	}
 	info.QPType = info.PortSpace.qpType()
 	port, err := lookupPort(ctx, r, info, service)

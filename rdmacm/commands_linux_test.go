@@ -20,12 +20,12 @@ func TestCommands(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
 	closeAtEnd(t, ch)
-	id := rdmatest.Must(ch.CreateID(TCP))(t)
+	id := rdmatest.Must(ch.CreateID(PortSpaceTCP))(t)
 	closeAtEnd(t, id)
 	if c := given[uapi.RdmaUcmCreateId](t, k, uapi.RDMA_USER_CM_CMD_CREATE_ID); c.Uid != id.number || c.Ps != 0x106 || c.QpType != 2 {
 		t.Errorf("creating: %+v", c)
 	}
-	udp := rdmatest.Must(ch.CreateID(UDP))(t)
+	udp := rdmatest.Must(ch.CreateID(PortSpaceUDP))(t)
 	closeAtEnd(t, udp)
 	if c := given[uapi.RdmaUcmCreateId](t, k, uapi.RDMA_USER_CM_CMD_CREATE_ID); c.Ps != 0x111 || c.QpType != 4 {
 		t.Errorf("creating: %+v", c)
@@ -109,7 +109,7 @@ func TestCommands(t *testing.T) {
 	if c := given[uapi.RdmaUcmDisconnect](t, k, uapi.RDMA_USER_CM_CMD_DISCONNECT); c.Id != id.handle {
 		t.Errorf("disconnecting: %+v", c)
 	}
-	mc, _, err := udp.JoinMulticast(ctx, netip.MustParseAddr("239.1.2.3"), SendOnlyFullMember)
+	mc, _, err := udp.JoinMulticast(ctx, netip.MustParseAddr("239.1.2.3"), JoinSendOnlyFullMember)
 	rdmatest.Check(t, err)
 	if c := given[uapi.RdmaUcmJoinMcast](t, k, uapi.RDMA_USER_CM_CMD_JOIN_MCAST); c.Id != udp.handle || c.Uid != mc.number || c.AddrSize != 16 || c.JoinFlags != 1 ||
 		[6]byte(c.Addr.Data[:]) != [6]byte{0, 0, 239, 1, 2, 3} {
@@ -125,7 +125,7 @@ func TestOptionsSet(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
 	closeAtEnd(t, ch)
-	id := rdmatest.Must(ch.CreateID(TCP))(t)
+	id := rdmatest.Must(ch.CreateID(PortSpaceTCP))(t)
 	closeAtEnd(t, id)
 	var value []byte
 	k.hook = func(command, _ uint32) error {
@@ -164,7 +164,7 @@ func TestQueries(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
 	closeAtEnd(t, ch)
-	id := rdmatest.Must(ch.CreateID(TCP))(t)
+	id := rdmatest.Must(ch.CreateID(PortSpaceTCP))(t)
 	closeAtEnd(t, id)
 	guid := verbs.GUID{1, 2, 3, 4, 5, 6, 7, 8}
 	paths := uint32(1)
@@ -232,7 +232,7 @@ func TestQPAttr(t *testing.T) {
 	a.AhAttr.Dlid, a.AltAhAttr.Dlid = 22, 23
 	want := verbs.QPAttr{
 		State: 1, CurState: 2, PathMTU: 3, PathMig: 4, QKey: 5, RQPSN: 6, SQPSN: 7, DestQPN: 8, Access: 9,
-		PKeyIndex: 10, AltPKey: 11, EnSQDAsyncNotify: true, MaxRDAtomic: 13, MaxDestRDAtomic: 14, MinRNRTimer: 15, Port: 16,
+		PKeyIndex: 10, AltPKeyIndex: 11, EnSQDAsyncNotify: true, MaxRDAtomic: 13, MaxDestRDAtomic: 14, MinRNRTimer: 15, Port: 16,
 		Timeout: 17, RetryCount: 18, RNRRetry: 19, AltPort: 20, AltTimeout: 21,
 	}
 	want.AH.DLID, want.AltAH.DLID = 22, 23
@@ -250,7 +250,7 @@ func TestRefusals(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
 	closeAtEnd(t, ch)
-	id := rdmatest.Must(ch.CreateID(TCP))(t)
+	id := rdmatest.Must(ch.CreateID(PortSpaceTCP))(t)
 	closeAtEnd(t, id)
 	var errno syscall.Errno
 	k.hook = func(command, _ uint32) error {
@@ -275,7 +275,7 @@ func TestRefusals(t *testing.T) {
 		{syscall.EINVAL, func() error { return id.WriteEvent(0, 0) }, []string{"newer kernel"}},
 		{syscall.EINVAL, func() error { return id.Notify(verbs.EventPathMig) }, []string{"notify"}},
 		{syscall.EBUSY, func() error { return id.Listen(1) }, []string{"listen"}},
-		{syscall.EINVAL, func() error { _, err := ch.CreateID(TCP); return err }, []string{"create ID (TCP)"}},
+		{syscall.EINVAL, func() error { _, err := ch.CreateID(PortSpaceTCP); return err }, []string{"create ID (TCP)"}},
 		{syscall.EINVAL, func() error { _, err := id.QueryPath(); return err }, []string{"query path"}},
 		{syscall.EINVAL, func() error { return id.SetTOS(1) }, []string{"set TOS"}},
 		{syscall.EINVAL, func() error { return id.SetPath(t.Context(), Path{}) }, []string{"set path"}},
@@ -357,7 +357,7 @@ func TestListener(t *testing.T) {
 func TestDialFails(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
-	sharedID(t, TCP) // keeps the shared channel
+	sharedID(t, PortSpaceTCP) // keeps the shared channel
 	ch := k.sharedChannel()
 	before := len(k.ids)
 	for _, test := range []struct {
@@ -365,10 +365,10 @@ func TestDialFails(t *testing.T) {
 		e    uapi.RdmaUcmEventResp
 		want error
 	}{
-		{uapi.RDMA_USER_CM_CMD_RESOLVE_ADDR, uapi.RdmaUcmEventResp{Event: uint32(AddrError), Status: ^uint32(syscall.ETIMEDOUT) + 1}, ErrAddrResolution},
-		{uapi.RDMA_USER_CM_CMD_RESOLVE_ROUTE, uapi.RdmaUcmEventResp{Event: uint32(RouteError), Status: ^uint32(syscall.EINVAL) + 1}, ErrRouteResolution},
-		{uapi.RDMA_USER_CM_CMD_RESOLVE_ROUTE, uapi.RdmaUcmEventResp{Event: uint32(DeviceRemoval)}, ErrDeviceRemoved},
-		{uapi.RDMA_USER_CM_CMD_RESOLVE_ROUTE, uapi.RdmaUcmEventResp{Event: uint32(Disconnected)}, ErrDisconnected},
+		{uapi.RDMA_USER_CM_CMD_RESOLVE_ADDR, uapi.RdmaUcmEventResp{Event: uint32(EventAddrError), Status: ^uint32(syscall.ETIMEDOUT) + 1}, ErrAddrResolution},
+		{uapi.RDMA_USER_CM_CMD_RESOLVE_ROUTE, uapi.RdmaUcmEventResp{Event: uint32(EventRouteError), Status: ^uint32(syscall.EINVAL) + 1}, ErrRouteResolution},
+		{uapi.RDMA_USER_CM_CMD_RESOLVE_ROUTE, uapi.RdmaUcmEventResp{Event: uint32(EventDeviceRemoval)}, ErrDeviceRemoved},
+		{uapi.RDMA_USER_CM_CMD_RESOLVE_ROUTE, uapi.RdmaUcmEventResp{Event: uint32(EventDisconnected)}, ErrDisconnected},
 	} {
 		var uid uint64
 		k.mu.Lock()
@@ -380,10 +380,10 @@ func TestDialFails(t *testing.T) {
 				k.mu.Unlock()
 			case test.step:
 				test.e.Uid = uid
-				k.happen(ch, uapi.RdmaUcmEventResp{Uid: uid, Event: uint32(AddrChange)}) // of no consequence
+				k.happen(ch, uapi.RdmaUcmEventResp{Uid: uid, Event: uint32(EventAddrChange)}) // of no consequence
 				k.happen(ch, test.e)
 			case uapi.RDMA_USER_CM_CMD_RESOLVE_ADDR:
-				k.happen(ch, uapi.RdmaUcmEventResp{Uid: uid, Event: uint32(AddrResolved)})
+				k.happen(ch, uapi.RdmaUcmEventResp{Uid: uid, Event: uint32(EventAddrResolved)})
 			}
 			return nil
 		}

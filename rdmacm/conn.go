@@ -66,7 +66,7 @@ func newConn(id *ID, o *Options) (*Conn, error) {
 }
 
 func (c *Conn) open(o *Options) (err error) {
-	ctx := c.id.Verbs()
+	ctx := c.id.Device()
 	if c.pd, err = ctx.AllocPD(); err != nil {
 		return err
 	}
@@ -88,11 +88,11 @@ func (c *Conn) open(o *Options) (err error) {
 	capacity.MaxRecvWR = max(capacity.MaxRecvWR+c.slots, 1)
 	capacity.MaxSendSGE = max(capacity.MaxSendSGE, 1)
 	capacity.MaxRecvSGE = max(capacity.MaxRecvSGE, 1)
-	if c.sendCQ, err = ctx.CreateCQ(verbs.CQOptions{CQE: capacity.MaxSendWR, Channel: channel}); err != nil {
+	if c.sendCQ, err = ctx.CreateCQ(verbs.CQOptions{MaxCQE: capacity.MaxSendWR, Channel: channel}); err != nil {
 		return err
 	}
 	c.opened = append(c.opened, c.sendCQ)
-	if c.recvCQ, err = ctx.CreateCQ(verbs.CQOptions{CQE: capacity.MaxRecvWR, Channel: channel}); err != nil {
+	if c.recvCQ, err = ctx.CreateCQ(verbs.CQOptions{MaxCQE: capacity.MaxRecvWR, Channel: channel}); err != nil {
 		return err
 	}
 	c.opened = append(c.opened, c.recvCQ)
@@ -120,12 +120,12 @@ func (c *Conn) fail(err error) {
 // watch notes events that end the connection. It must not block.
 func (c *Conn) watch(e *Event) {
 	switch e.Type {
-	case Disconnected:
+	case EventDisconnected:
 		c.endLife(ErrDisconnected)
 		c.tellPeer()
-	case Rejected: // by a peer that accepted, then left before the connection was established
+	case EventRejected: // by a peer that accepted, then left before the connection was established
 		c.endLife(ErrDisconnected)
-	case DeviceRemoval:
+	case EventDeviceRemoval:
 		c.endLife(ErrDeviceRemoved)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // connected makes a Conn on an ID of the fake kernel. It has no objects of a device.
 func connected(t *testing.T) *Conn {
-	id := rdmatest.Must(CreateID(TCP))(t)
+	id := rdmatest.Must(CreateID(PortSpaceTCP))(t)
 	id.bound.dev = &device{refs: 1}
 	c := &Conn{id: id}
 	c.life, c.endLife = context.WithCancelCause(context.Background())
@@ -31,11 +31,11 @@ func TestConnClose(t *testing.T) {
 		want error
 	}{
 		{"this side", func(*fakeKernel, *Conn) {}, ErrClosed},
-		{"the peer", func(k *fakeKernel, c *Conn) { k.happen(k.sharedChannel(), event(c.id, Disconnected)) }, ErrDisconnected},
+		{"the peer", func(k *fakeKernel, c *Conn) { k.happen(k.sharedChannel(), event(c.id, EventDisconnected)) }, ErrDisconnected},
 		{"broken", func(_ *fakeKernel, c *Conn) { c.fail(ErrNotMessage) }, ErrNotMessage},
 		{"broken, and then the peer", func(k *fakeKernel, c *Conn) {
 			c.fail(ErrNotMessage)
-			k.happen(k.sharedChannel(), event(c.id, Disconnected))
+			k.happen(k.sharedChannel(), event(c.id, EventDisconnected))
 		}, ErrNotMessage},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -68,16 +68,16 @@ func TestConnClose(t *testing.T) {
 // Err returns why a connection has ended.
 func TestConnEnds(t *testing.T) {
 	for typ, want := range map[EventType]error{
-		Disconnected: ErrDisconnected, Rejected: ErrDisconnected, DeviceRemoval: ErrDeviceRemoved,
-		AddrChange: nil, TimewaitExit: nil, Established: nil,
+		EventDisconnected: ErrDisconnected, EventRejected: ErrDisconnected, EventDeviceRemoval: ErrDeviceRemoved,
+		EventAddrChange: nil, EventTimewaitExit: nil, EventEstablished: nil,
 	} {
 		t.Run(typ.String(), func(t *testing.T) {
 			k := newFakeKernel()
 			k.share(t)
-			c, other := connected(t), sharedID(t, TCP)
+			c, other := connected(t), sharedID(t, PortSpaceTCP)
 			closeAtEnd(t, c)
 			k.happen(k.sharedChannel(), event(c.id, typ))
-			k.happen(k.sharedChannel(), event(other, AddrChange))
+			k.happen(k.sharedChannel(), event(other, EventAddrChange))
 			rdmatest.Must(other.Event(patient(t)))(t) // the one before was delivered
 			if err := c.Err(); err != want {
 				t.Errorf("%v, want %v", err, want)

@@ -20,8 +20,8 @@ const (
 
 // Connect asks the peer for a connection, or a datagram service for its queue
 // pair number (rdma_connect). A nil p stands for the zero ConnParam. The event of
-// success is Established, or ConnectResponse if the QP is the caller's own. Those
-// of failure are Rejected, Unreachable and ConnectError. For an ID on no channel,
+// success is EventEstablished, or EventConnectResponse if the QP is the caller's own. Those
+// of failure are EventRejected, EventUnreachable and EventConnectError. For an ID on no channel,
 // Connect returns the event of success, which has the peer's private data and,
 // for datagrams, the peer's address. The kernel waits for the peer for about a
 // minute.
@@ -34,9 +34,9 @@ func (id *ID) Connect(ctx context.Context, p *ConnParam) (*Event, error) {
 		id.end()
 		return nil, err
 	}
-	want := Established
+	want := EventEstablished
 	if id.QP() == nil && id.qpType != verbs.UD {
-		want = ConnectResponse
+		want = EventConnectResponse
 	}
 	id.end()
 	return id.wait(ctx, opConnect, id.toPeer, box, want)
@@ -152,8 +152,8 @@ func bool8(b bool) uint8 {
 
 // Accept accepts the connection request that the ID came with (rdma_accept). A
 // QP made with CreateQP is first brought to RTS. A nil p stands for the zero
-// ConnParam. The event of success is Established. Those of failure are Rejected,
-// Unreachable and ConnectError. A datagram service gets no event.
+// ConnParam. The event of success is EventEstablished. Those of failure are
+// EventRejected, EventUnreachable and EventConnectError. A datagram service gets no event.
 //
 // The peer may send as soon as it receives the answer, so post receives before.
 func (id *ID) Accept(ctx context.Context, p *ConnParam) error {
@@ -169,7 +169,7 @@ func (id *ID) Accept(ctx context.Context, p *ConnParam) error {
 	if id.qpType == verbs.UD {
 		return nil
 	}
-	_, err = id.wait(ctx, opAccept, id.fromPeer, box, Established)
+	_, err = id.wait(ctx, opAccept, id.fromPeer, box, EventEstablished)
 	return err
 }
 
@@ -265,7 +265,7 @@ func (id *ID) reject(reason uint8, privateData []byte) error {
 }
 
 // Establish completes a connection whose QP is the caller's own (rdma_establish).
-// Call it after ConnectResponse, when the QP is in RTS. A QP made with CreateQP
+// Call it after EventConnectResponse, when the QP is in RTS. A QP made with CreateQP
 // doesn't need it.
 func (id *ID) Establish() error {
 	if err := id.begin(opEstablish); err != nil {
@@ -334,7 +334,7 @@ func (id *ID) stepFailed(err error) error {
 
 // Disconnect ends the connection, or confirms that the peer has ended it
 // (rdma_disconnect). The QP moves to the ERR state, where posted work requests
-// complete with WCWRFlushErr. The event is Disconnected.
+// complete with WCWRFlushErr. The event is EventDisconnected.
 func (id *ID) Disconnect(ctx context.Context) error {
 	box, err := id.start(ctx, opDisconnect)
 	if err != nil {
@@ -369,7 +369,7 @@ func (id *ID) disconnectHeld() error {
 }
 
 // WriteEvent appends an event of the caller's own to the ID's channel
-// (rdma_write_cm_event): a UserEvent with this status and argument. Linux 7.2
+// (rdma_write_cm_event): an EventUser with this status and argument. Linux 7.2
 // supports it; 6.12 does not.
 func (id *ID) WriteEvent(status int32, arg uint64) error {
 	const op = "write event"

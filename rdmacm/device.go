@@ -12,11 +12,11 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A device is a Context with a PD, which all IDs on one RDMA device share. The
+// A device is an opened Device with a PD, which all IDs on one RDMA device share. The
 // first ID opens it, and the last one closes it.
 type device struct {
 	key  deviceKey
-	ctx  *verbs.Context
+	ctx  *verbs.Device
 	pd   *verbs.PD
 	refs int
 
@@ -132,7 +132,7 @@ func (d *device) release() error {
 	return nil
 }
 
-// closeInTime closes a Context. If a verb still runs on it, closeInTime closes it
+// closeInTime closes a Device. If a verb still runs on it, closeInTime closes it
 // a little later: no new verb can begin.
 func closeInTime(ctx closer) error {
 	err := ctx.Close()

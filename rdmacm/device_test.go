@@ -65,7 +65,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// Closing a Context is repeated while it is busy, and after no other error.
+// Closing a Device is repeated while it is busy, and after no other error.
 func TestCloseInTime(t *testing.T) {
 	other := errors.New("other")
 	for _, test := range []struct {

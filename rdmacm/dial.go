@@ -28,7 +28,7 @@ func Dial(ctx context.Context, network, address string, o *Options) (*Conn, erro
 	if err != nil {
 		return nil, opErr(opDial, "", err)
 	}
-	infos, err := GetAddrInfo(ctx, node, service, Hints{Family: family, PortSpace: ps, Src: options.LocalAddr})
+	infos, err := Lookup(ctx, node, service, Hints{Family: family, PortSpace: ps, Src: options.LocalAddr})
 	if err != nil {
 		return nil, err
 	}

@@ -12,15 +12,15 @@
 //	active side                          passive side
 //
 //	CreateID                             CreateID
-//	ResolveAddr   → AddrResolved         Bind
-//	ResolveRoute  → RouteResolved        Listen
-//	CreateQP                             → ConnectRequest, with a new ID
+//	ResolveAddr   → EventAddrResolved    Bind
+//	ResolveRoute  → EventRouteResolved   Listen
+//	CreateQP                             → EventConnectRequest, with a new ID
 //	Connect                              CreateQP, and post receives
 //	                                     Accept
-//	→ Established                        → Established
+//	→ EventEstablished                   → EventEstablished
 //	…                                    …
-//	Disconnect                           → Disconnected
-//	→ Disconnected                       Disconnect
+//	Disconnect                           → EventDisconnected
+//	→ EventDisconnected                  Disconnect
 //	Close                                Close
 //
 // On a channel, a method returns once the kernel has accepted the request, and

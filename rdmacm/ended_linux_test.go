@@ -25,7 +25,7 @@ func TestClosedID(t *testing.T) {
 	closeAtEnd(t, ch)
 	other := k.open(t)
 	closeAtEnd(t, other)
-	id := rdmatest.Must(ch.CreateID(TCP))(t)
+	id := rdmatest.Must(ch.CreateID(PortSpaceTCP))(t)
 	rdmatest.Check(t, id.Close())
 	k.mu.Lock()
 	k.commands = nil
@@ -99,7 +99,7 @@ func TestUnknownDevice(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
 	closeAtEnd(t, ch)
-	id := rdmatest.Must(ch.CreateID(TCP))(t)
+	id := rdmatest.Must(ch.CreateID(PortSpaceTCP))(t)
 	closeAtEnd(t, id)
 	local, remote := netip.MustParseAddrPort("1.2.3.4:5"), netip.MustParseAddrPort("6.7.8.9:10")
 	k.query = func(option uint32, to uint64) {
@@ -111,7 +111,7 @@ func TestUnknownDevice(t *testing.T) {
 	if err := id.addrResolvedHeld(); err == nil {
 		t.Error("found")
 	}
-	if id.device() != nil || id.Verbs() != nil {
+	if id.device() != nil || id.Device() != nil {
 		t.Error("the ID has a device")
 	}
 	if id.bound.src != local || id.bound.dst != remote {
@@ -124,7 +124,7 @@ func TestUnknownDevice(t *testing.T) {
 func TestDialTriesAll(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
-	sharedID(t, TCP) // keeps the shared channel
+	sharedID(t, PortSpaceTCP) // keeps the shared channel
 	var errnos []error
 	var families []uint16
 	k.hook = func(command, _ uint32) error {
@@ -216,7 +216,7 @@ func TestClosedConn(t *testing.T) {
 // TestOneOfEach: an ID has one QP and one SRQ of its own.
 func TestOneOfEach(t *testing.T) {
 	newFakeKernel().share(t)
-	id := sharedID(t, TCP)
+	id := sharedID(t, PortSpaceTCP)
 	id.bound.dev = &device{refs: 2}
 	id.queues.qp, id.srq = new(verbs.QP), new(verbs.SRQ)
 	for want, call := range map[string]func() error{

@@ -101,7 +101,7 @@ func invalid(op, format string, args ...any) error {
 // An EventError is an Event that reports a failure.
 type EventError struct {
 	Type   EventType
-	Status int // as the kernel reports it: a negative errno, or for Rejected a RejectReason
+	Status int // as the kernel reports it: a negative errno, or for EventRejected a RejectReason
 
 	// The private data of a rejection, padded with zeros to MaxRejectData bytes.
 	// It is nil if the kernel rejected the connection.
@@ -113,7 +113,7 @@ type EventError struct {
 func (e *EventError) Error() string {
 	s := e.err.Error()
 	switch {
-	case e.Type == Rejected && e.Status != 0:
+	case e.Type == EventRejected && e.Status != 0:
 		s += ": " + e.Reason().String()
 	case e.datagramStatus():
 		s += ": " + datagramStatus(e.Status)
@@ -135,7 +135,7 @@ func (e *EventError) errno() syscall.Errno {
 
 // datagramStatus reports whether Status is a datagram service's answer. The
 // kernel reports one as Unreachable.
-func (e *EventError) datagramStatus() bool { return e.Type == Unreachable && e.Status > 0 }
+func (e *EventError) datagramStatus() bool { return e.Type == EventUnreachable && e.Status > 0 }
 
 // datagramStatus names an answer (enum ib_cm_sidr_status).
 func datagramStatus(status int) string {
@@ -154,7 +154,7 @@ func datagramStatus(status int) string {
 // errno. A rejected connection is ECONNREFUSED, as in librdmacm.
 func (e *EventError) Unwrap() []error {
 	switch {
-	case e.Type == Rejected:
+	case e.Type == EventRejected:
 		return []error{e.err, syscall.ECONNREFUSED}
 	case e.datagramStatus():
 		return []error{e.err, ErrRejected, syscall.ECONNREFUSED}
@@ -166,7 +166,9 @@ func (e *EventError) Unwrap() []error {
 }
 
 // Timeout reports whether nobody answered in time.
-func (e *EventError) Timeout() bool { return e.Type != Rejected && e.Status == -int(syscall.ETIMEDOUT) }
+func (e *EventError) Timeout() bool {
+	return e.Type != EventRejected && e.Status == -int(syscall.ETIMEDOUT)
+}
 
 // A RejectReason is why a connection was rejected (InfiniBand specification,
 // 12.6.7.2; enum ib_cm_rej_reason).

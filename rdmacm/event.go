@@ -13,23 +13,23 @@ import (
 type EventType uint32
 
 const (
-	AddrResolved    = EventType(uapi.RDMA_CM_EVENT_ADDR_RESOLVED)
-	AddrError       = EventType(uapi.RDMA_CM_EVENT_ADDR_ERROR)
-	RouteResolved   = EventType(uapi.RDMA_CM_EVENT_ROUTE_RESOLVED)
-	RouteError      = EventType(uapi.RDMA_CM_EVENT_ROUTE_ERROR)
-	ConnectRequest  = EventType(uapi.RDMA_CM_EVENT_CONNECT_REQUEST)  // Event.ID is new: Accept or Reject, and Close it
-	ConnectResponse = EventType(uapi.RDMA_CM_EVENT_CONNECT_RESPONSE) // accepted, and the QP is the caller's: see ID.Establish
-	ConnectError    = EventType(uapi.RDMA_CM_EVENT_CONNECT_ERROR)
-	Unreachable     = EventType(uapi.RDMA_CM_EVENT_UNREACHABLE)
-	Rejected        = EventType(uapi.RDMA_CM_EVENT_REJECTED)
-	Established     = EventType(uapi.RDMA_CM_EVENT_ESTABLISHED)
-	Disconnected    = EventType(uapi.RDMA_CM_EVENT_DISCONNECTED)
-	DeviceRemoval   = EventType(uapi.RDMA_CM_EVENT_DEVICE_REMOVAL) // the ID can only be closed, and must be
-	MulticastJoin   = EventType(uapi.RDMA_CM_EVENT_MULTICAST_JOIN)
-	MulticastError  = EventType(uapi.RDMA_CM_EVENT_MULTICAST_ERROR)
-	AddrChange      = EventType(uapi.RDMA_CM_EVENT_ADDR_CHANGE)   // the network moved the address to another device
-	TimewaitExit    = EventType(uapi.RDMA_CM_EVENT_TIMEWAIT_EXIT) // the QP's number may be used again
-	UserEvent       = EventType(uapi.RDMA_CM_EVENT_USER)          // WriteEvent's
+	EventAddrResolved    = EventType(uapi.RDMA_CM_EVENT_ADDR_RESOLVED)
+	EventAddrError       = EventType(uapi.RDMA_CM_EVENT_ADDR_ERROR)
+	EventRouteResolved   = EventType(uapi.RDMA_CM_EVENT_ROUTE_RESOLVED)
+	EventRouteError      = EventType(uapi.RDMA_CM_EVENT_ROUTE_ERROR)
+	EventConnectRequest  = EventType(uapi.RDMA_CM_EVENT_CONNECT_REQUEST)  // Event.ID is new: Accept or Reject, and Close it
+	EventConnectResponse = EventType(uapi.RDMA_CM_EVENT_CONNECT_RESPONSE) // accepted, and the QP is the caller's: see ID.Establish
+	EventConnectError    = EventType(uapi.RDMA_CM_EVENT_CONNECT_ERROR)
+	EventUnreachable     = EventType(uapi.RDMA_CM_EVENT_UNREACHABLE)
+	EventRejected        = EventType(uapi.RDMA_CM_EVENT_REJECTED)
+	EventEstablished     = EventType(uapi.RDMA_CM_EVENT_ESTABLISHED)
+	EventDisconnected    = EventType(uapi.RDMA_CM_EVENT_DISCONNECTED)
+	EventDeviceRemoval   = EventType(uapi.RDMA_CM_EVENT_DEVICE_REMOVAL) // the ID can only be closed, and must be
+	EventMulticastJoin   = EventType(uapi.RDMA_CM_EVENT_MULTICAST_JOIN)
+	EventMulticastError  = EventType(uapi.RDMA_CM_EVENT_MULTICAST_ERROR)
+	EventAddrChange      = EventType(uapi.RDMA_CM_EVENT_ADDR_CHANGE)   // the network moved the address to another device
+	EventTimewaitExit    = EventType(uapi.RDMA_CM_EVENT_TIMEWAIT_EXIT) // the QP's number may be used again
+	EventUser            = EventType(uapi.RDMA_CM_EVENT_USER)          // WriteEvent's
 )
 
 func (t EventType) String() string { return uapi.EnumRdmaCmEventType.Format(uint64(t)) }
@@ -37,14 +37,14 @@ func (t EventType) String() string { return uapi.EnumRdmaCmEventType.Format(uint
 // An Event is something that happened to an ID (struct rdma_cm_event).
 type Event struct {
 	Type   EventType
-	ID     *ID // the ID that the event is for; for a ConnectRequest, the new ID
-	Listen *ID // the listening ID of a ConnectRequest
+	ID     *ID // the ID that the event is for; for EventConnectRequest, the new ID
+	Listen *ID // the listening ID of EventConnectRequest
 	Status int // as the kernel reports it; see Err
 
 	Conn      ConnParam  // in the TCP and IB port spaces: what the peer sent
 	UD        UDParam    // in the datagram port spaces: the address for datagrams
-	Multicast *Multicast // for MulticastJoin and MulticastError
-	Arg       uint64     // for UserEvent: the argument of WriteEvent
+	Multicast *Multicast // for EventMulticastJoin and EventMulticastError
+	Arg       uint64     // for EventUser: the argument of WriteEvent
 
 	err error // why handling the event failed in this package
 }
@@ -58,20 +58,20 @@ func (e *Event) Err() error {
 	}
 	err := &EventError{Type: e.Type, Status: e.Status}
 	switch e.Type {
-	case AddrError:
+	case EventAddrError:
 		err.err = ErrAddrResolution
-	case RouteError:
+	case EventRouteError:
 		err.err = ErrRouteResolution
-	case ConnectError:
+	case EventConnectError:
 		err.err = ErrConnect
-	case Unreachable:
+	case EventUnreachable:
 		err.err = ErrUnreachable
-	case Rejected:
+	case EventRejected:
 		err.err = ErrRejected
 		err.PrivateData = e.Conn.PrivateData
-	case DeviceRemoval:
+	case EventDeviceRemoval:
 		err.err = ErrDeviceRemoved
-	case MulticastError:
+	case EventMulticastError:
 		err.err = ErrMulticast
 	default:
 		return nil
@@ -113,13 +113,13 @@ func (ch *EventChannel) decode(r *uapi.RdmaUcmEventResp) *Event {
 	case *Multicast:
 		e.ID, e.Multicast = to.id, to
 	}
-	if e.ID == nil || e.Multicast == nil && (e.Type == MulticastJoin || e.Type == MulticastError) {
-		if e.Type == ConnectRequest {
+	if e.ID == nil || e.Multicast == nil && (e.Type == EventMulticastJoin || e.Type == EventMulticastError) {
+		if e.Type == EventConnectRequest {
 			ch.destroy(r.Id)
 		}
 		return nil
 	}
-	if e.Type == UserEvent {
+	if e.Type == EventUser {
 		arg := r.Param.Arg32()
 		e.Arg = binary.NativeEndian.Uint64(binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, arg[0]), arg[1]))
 		return e
@@ -130,11 +130,11 @@ func (ch *EventChannel) decode(r *uapi.RdmaUcmEventResp) *Event {
 		e.Conn = connParam(r.Param.Conn())
 	}
 	switch e.Type {
-	case AddrResolved:
+	case EventAddrResolved:
 		if err := e.ID.addrResolved(); err != nil {
-			e.fail(AddrError, ErrAddrResolution, err)
+			e.fail(EventAddrError, ErrAddrResolution, err)
 		}
-	case ConnectRequest:
+	case EventConnectRequest:
 		e.Listen = e.ID
 		id, err := e.Listen.requested(ch, r.Id, &e.Conn)
 		if err != nil {
@@ -142,24 +142,24 @@ func (ch *EventChannel) decode(r *uapi.RdmaUcmEventResp) *Event {
 		}
 		e.ID = id
 		id.noteECE(r.Ece)
-	case ConnectResponse:
+	case EventConnectResponse:
 		e.ID.noteECE(r.Ece)
 		if e.ID.QP() == nil {
 			break
 		}
 		if err := e.ID.establish(); err != nil {
-			e.fail(ConnectError, ErrConnect, err)
+			e.fail(EventConnectError, ErrConnect, err)
 		} else {
-			e.Type = Established
+			e.Type = EventEstablished
 		}
-	case Rejected:
+	case EventRejected:
 		e.tell(e.ID) // before its work requests are flushed
 		e.ID.rejected()
-	case MulticastJoin:
+	case EventMulticastJoin:
 		if err := e.Multicast.joined(&e.UD.AH); err != nil {
-			e.fail(MulticastError, ErrMulticast, err)
+			e.fail(EventMulticastError, ErrMulticast, err)
 		}
-	case DeviceRemoval:
+	case EventDeviceRemoval:
 		e.ID.deviceRemoved()
 	}
 	return e

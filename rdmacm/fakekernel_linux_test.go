@@ -105,7 +105,7 @@ func (k *fakeKernel) request(ch *fakeChannel, listener *ID) uint32 {
 	handle := k.handles
 	k.ids[handle] = 0
 	k.mu.Unlock()
-	k.happen(ch, uapi.RdmaUcmEventResp{Uid: listener.number, Event: uint32(ConnectRequest), Id: handle})
+	k.happen(ch, uapi.RdmaUcmEventResp{Uid: listener.number, Event: uint32(EventConnectRequest), Id: handle})
 	return handle
 }
 

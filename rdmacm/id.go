@@ -23,9 +23,9 @@ import (
 // when the operation is done. After the context has ended such a wait, the ID
 // can only be closed.
 type ID struct {
-	// Context is the caller's. The ID of a connection request inherits it from
+	// Value is the caller's. The ID of a connection request inherits it from
 	// the listener.
-	Context any
+	Value any
 
 	ps     PortSpace
 	qpType verbs.QPType
@@ -126,7 +126,7 @@ func (listener *ID) requested(ch *EventChannel, handle uint32, wish *ConnParam) 
 		return nil, err
 	}
 	id := &ID{
-		Context: listener.Context, ps: listener.ps, qpType: listener.qpType,
+		Value: listener.Value, ps: listener.ps, qpType: listener.qpType,
 		ch: ch, handle: handle, own: *wish, asked: true,
 	}
 	if listener.inbox != nil {
@@ -145,10 +145,10 @@ func (id *ID) PortSpace() PortSpace { return id.ps }
 // QPType returns the type of QP that the port space uses.
 func (id *ID) QPType() verbs.QPType { return id.qpType }
 
-// Verbs returns the opened device that the ID is bound to. It is nil before the
-// address is resolved or bound. IDs on one device share the Context, and keep it
+// Device returns the opened device that the ID is bound to. It is nil before the
+// address is resolved or bound. IDs on one device share the Device, and keep it
 // open.
-func (id *ID) Verbs() *verbs.Context {
+func (id *ID) Device() *verbs.Device {
 	if d := id.device(); d != nil {
 		return d.ctx
 	}
@@ -156,7 +156,7 @@ func (id *ID) Verbs() *verbs.Context {
 }
 
 // PD returns the protection domain that CreateQP uses by default. It is shared
-// as the Context of Verbs is. Objects made on it must be closed before the ID.
+// as the Device is. Objects made on it must be closed before the ID.
 func (id *ID) PD() *verbs.PD {
 	if d := id.device(); d != nil {
 		return d.pd
@@ -261,7 +261,7 @@ func (id *ID) Close() error {
 	id.ch.drop()
 	if id.inbox != nil {
 		for _, e := range id.inbox.end(ErrClosed) {
-			if e.Type == ConnectRequest {
+			if e.Type == EventConnectRequest {
 				err = errors.Join(err, e.ID.Close())
 			}
 		}
@@ -379,7 +379,7 @@ func (id *ID) migrate(op string, to *EventChannel, box *inbox) (from *EventChann
 var errOnChannel = operr.Invalid("the ID's events arrive on its channel")
 
 // Event waits for the next event of an ID on no channel. It is for the events
-// that no method waits for, such as Disconnected and DeviceRemoval.
+// that no method waits for, such as EventDisconnected and EventDeviceRemoval.
 func (id *ID) Event(ctx context.Context) (*Event, error) {
 	const op = "get event"
 	if err := id.begin(op); err != nil {

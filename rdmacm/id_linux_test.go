@@ -47,7 +47,7 @@ func event(id *ID, typ EventType) uapi.RdmaUcmEventResp {
 func TestBacklogKept(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
-	listener := sharedID(t, TCP)
+	listener := sharedID(t, PortSpaceTCP)
 	const backlog = 3
 	rdmatest.Check(t, listener.Listen(backlog))
 	ch := k.sharedChannel()
@@ -55,9 +55,9 @@ func TestBacklogKept(t *testing.T) {
 	for range backlog + 2 {
 		handles = append(handles, k.request(ch, listener))
 	}
-	k.happen(ch, event(listener, TimewaitExit)) // behind them
-	other := sharedID(t, TCP)
-	k.happen(ch, event(other, AddrChange)) // once it is there, all are
+	k.happen(ch, event(listener, EventTimewaitExit)) // behind them
+	other := sharedID(t, PortSpaceTCP)
+	k.happen(ch, event(other, EventAddrChange)) // once it is there, all are
 	rdmatest.Must(other.Event(patient(t)))(t)
 	for i := range backlog {
 		e := rdmatest.Must(listener.Request(patient(t)))(t)
@@ -66,7 +66,7 @@ func TestBacklogKept(t *testing.T) {
 		}
 		closeAtEnd(t, e.ID)
 	}
-	if e := rdmatest.Must(listener.Event(patient(t)))(t); e.Type != TimewaitExit {
+	if e := rdmatest.Must(listener.Event(patient(t)))(t); e.Type != EventTimewaitExit {
 		t.Errorf("behind the backlog there is %v", e.Type)
 	}
 	for i, handle := range handles {
@@ -101,7 +101,7 @@ func TestInbox(t *testing.T) {
 	b := newInbox()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	first, second := &Event{Type: AddrChange}, &Event{Type: Disconnected}
+	first, second := &Event{Type: EventAddrChange}, &Event{Type: EventDisconnected}
 	b.put(first, 9)
 	if _, err := b.next(ended); err != context.Canceled {
 		t.Errorf("a context that has ended: %v", err)
@@ -113,7 +113,7 @@ func TestInbox(t *testing.T) {
 		t.Errorf("not over: %v", err)
 	}
 	b.put(second, 9)
-	b.put(&Event{Type: DeviceRemoval}, 9) // over, a second time
+	b.put(&Event{Type: EventDeviceRemoval}, 9) // over, a second time
 	rdmatest.Check(t, b.waitOver(patient(t)))
 	if e := rdmatest.Must(b.next(patient(t)))(t); e != first {
 		t.Errorf("first came %v", e.Type)
@@ -139,7 +139,7 @@ func TestInbox(t *testing.T) {
 func TestJoinTogether(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
-	id := sharedID(t, UDP)
+	id := sharedID(t, PortSpaceUDP)
 	const groups = 4
 	type result struct {
 		mc  *Multicast
@@ -149,7 +149,7 @@ func TestJoinTogether(t *testing.T) {
 	results := make(chan result)
 	for i := range groups {
 		go func() {
-			mc, e, err := id.JoinMulticast(patient(t), netip.AddrFrom4([4]byte{239, 0, 0, byte(i)}), SendOnlyFullMember)
+			mc, e, err := id.JoinMulticast(patient(t), netip.AddrFrom4([4]byte{239, 0, 0, byte(i)}), JoinSendOnlyFullMember)
 			results <- result{mc, e, err}
 		}()
 	}
@@ -162,12 +162,12 @@ func TestJoinTogether(t *testing.T) {
 		runtime.Gosched()
 	}
 	ch := k.sharedChannel()
-	k.happen(ch, event(id, AddrChange))
+	k.happen(ch, event(id, EventAddrChange))
 	for _, mc := range slices.Backward(joining()) {
-		e := uapi.RdmaUcmEventResp{Uid: mc.number, Event: uint32(MulticastJoin)}
+		e := uapi.RdmaUcmEventResp{Uid: mc.number, Event: uint32(EventMulticastJoin)}
 		e.Param.Ud().QpNum = uint32(mc.addr.As4()[3])
 		if mc.addr.As4()[3] == 2 {
-			e.Event, e.Status = uint32(MulticastError), ^uint32(uint32(syscall.ENETUNREACH)-1)
+			e.Event, e.Status = uint32(EventMulticastError), ^uint32(uint32(syscall.ENETUNREACH)-1)
 		}
 		k.happen(ch, e)
 	}
@@ -183,13 +183,13 @@ func TestJoinTogether(t *testing.T) {
 			t.Errorf("%v got the event of %v: %+v", r.mc.addr, r.e.Multicast.addr, r.e.UD)
 		}
 	}
-	if e := rdmatest.Must(id.Event(patient(t)))(t); e.Type != AddrChange {
+	if e := rdmatest.Must(id.Event(patient(t)))(t); e.Type != EventAddrChange {
 		t.Errorf("got %v", e.Type)
 	}
 	// A group that is lost later is the ID's event.
 	lost := joining()[0]
-	k.happen(ch, uapi.RdmaUcmEventResp{Uid: lost.number, Event: uint32(MulticastError)})
-	if e := rdmatest.Must(id.Event(patient(t)))(t); e.Type != MulticastError || e.Multicast != lost || !errors.Is(e.Err(), ErrMulticast) {
+	k.happen(ch, uapi.RdmaUcmEventResp{Uid: lost.number, Event: uint32(EventMulticastError)})
+	if e := rdmatest.Must(id.Event(patient(t)))(t); e.Type != EventMulticastError || e.Multicast != lost || !errors.Is(e.Err(), ErrMulticast) {
 		t.Errorf("got %v of %v", e.Type, e.Multicast)
 	}
 }
@@ -202,7 +202,7 @@ func TestJoinEnds(t *testing.T) {
 	join := func(ctx context.Context, id *ID) <-chan error {
 		result := make(chan error, 1)
 		go func() {
-			_, _, err := id.JoinMulticast(ctx, group, FullMember)
+			_, _, err := id.JoinMulticast(ctx, group, JoinFullMember)
 			result <- err
 		}()
 		for {
@@ -222,9 +222,9 @@ func TestJoinEnds(t *testing.T) {
 	}{
 		{"context", func(_ *ID, cancel func()) { cancel() }, context.Canceled},
 		{"close", func(id *ID, _ func()) { id.Close() }, ErrClosed},
-		{"removal", func(id *ID, _ func()) { k.happen(k.sharedChannel(), event(id, DeviceRemoval)) }, ErrDeviceRemoved},
+		{"removal", func(id *ID, _ func()) { k.happen(k.sharedChannel(), event(id, EventDeviceRemoval)) }, ErrDeviceRemoved},
 	} {
-		id := sharedID(t, UDP)
+		id := sharedID(t, PortSpaceUDP)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		result := join(ctx, id)
@@ -234,11 +234,11 @@ func TestJoinEnds(t *testing.T) {
 		}
 		rdmatest.Check(t, id.Close())
 	}
-	id := sharedID(t, UDP)
+	id := sharedID(t, PortSpaceUDP)
 	if _, _, err := id.JoinMulticast(t.Context(), group, 7); !errors.Is(err, ErrInvalid) {
 		t.Errorf("a flag that doesn't exist: %v", err)
 	}
-	if _, _, err := id.JoinMulticast(t.Context(), netip.Addr{}, FullMember); !errors.Is(err, ErrInvalid) {
+	if _, _, err := id.JoinMulticast(t.Context(), netip.Addr{}, JoinFullMember); !errors.Is(err, ErrInvalid) {
 		t.Errorf("no group: %v", err)
 	}
 	if err := id.LeaveMulticast(&Multicast{}); !errors.Is(err, ErrInvalid) {
@@ -257,10 +257,10 @@ func TestMigrateEventUnderWay(t *testing.T) {
 	k.share(t)
 	to := k.open(t)
 	closeAtEnd(t, to)
-	sharedID(t, TCP) // keeps the shared channel
+	sharedID(t, PortSpaceTCP) // keeps the shared channel
 	for round := range 300 {
-		for _, typ := range []EventType{AddrResolved, ConnectRequest} {
-			id := rdmatest.Must(CreateID(TCP))(t)
+		for _, typ := range []EventType{EventAddrResolved, EventConnectRequest} {
+			id := rdmatest.Must(CreateID(PortSpaceTCP))(t)
 			rdmatest.Check(t, id.Listen(5))
 			ch := k.sharedChannel()
 			// Who watches hears of an event between the kernel's queue and the inbox.
@@ -273,7 +273,7 @@ func TestMigrateEventUnderWay(t *testing.T) {
 				}
 			}
 			id.mu.Unlock()
-			if typ == ConnectRequest {
+			if typ == EventConnectRequest {
 				k.request(ch, id)
 			} else {
 				k.happen(ch, event(id, typ))
@@ -290,7 +290,7 @@ func TestMigrateEventUnderWay(t *testing.T) {
 			if e.Type != typ {
 				t.Fatalf("got %v, want %v", e.Type, typ)
 			}
-			if typ == ConnectRequest {
+			if typ == EventConnectRequest {
 				rdmatest.Check(t, e.ID.Close())
 			}
 			rdmatest.Check(t, id.Close())
@@ -304,8 +304,8 @@ func TestMigrateEndsWaits(t *testing.T) {
 	k.share(t)
 	to := k.open(t)
 	closeAtEnd(t, to)
-	sharedID(t, TCP) // keeps the shared channel
-	id := sharedID(t, TCP)
+	sharedID(t, PortSpaceTCP) // keeps the shared channel
+	id := sharedID(t, PortSpaceTCP)
 	result := make(chan error)
 	box := id.inbox // which Event waits at
 	go func() {
@@ -321,9 +321,9 @@ func TestMigrateEndsWaits(t *testing.T) {
 	}
 	// And back, with what comes meanwhile.
 	for range 200 {
-		k.happen(to, event(id, AddrChange))
+		k.happen(to, event(id, EventAddrChange))
 		rdmatest.Check(t, id.Migrate(nil))
-		if e := rdmatest.Must(id.Event(patient(t)))(t); e.Type != AddrChange {
+		if e := rdmatest.Must(id.Event(patient(t)))(t); e.Type != EventAddrChange {
 			t.Errorf("got %v", e.Type)
 		}
 		rdmatest.Check(t, id.Migrate(to.EventChannel))
@@ -339,7 +339,7 @@ func TestMigrateEndsWaits(t *testing.T) {
 func TestSharedChannelLost(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
-	old := sharedID(t, TCP)
+	old := sharedID(t, PortSpaceTCP)
 	oldChannel := k.sharedChannel()
 	lost := make(chan struct{})
 	var once sync.Once
@@ -352,19 +352,19 @@ func TestSharedChannelLost(t *testing.T) {
 		return err
 	}
 	k.mu.Unlock()
-	k.happen(oldChannel, event(old, AddrChange)) // wakes the deliverer
+	k.happen(oldChannel, event(old, EventAddrChange)) // wakes the deliverer
 	<-lost
 	var opError *OpError
 	if _, err := old.Event(patient(t)); !errors.Is(err, syscall.EACCES) || !errors.As(err, &opError) {
 		t.Errorf("on the channel that is lost: %v", err)
 	}
-	id := sharedID(t, TCP)
+	id := sharedID(t, PortSpaceTCP)
 	ch := k.sharedChannel()
 	if ch == oldChannel {
 		t.Fatal("a new ID is on the channel that is lost")
 	}
-	k.happen(ch, event(id, AddrChange))
-	if e := rdmatest.Must(id.Event(patient(t)))(t); e.Type != AddrChange {
+	k.happen(ch, event(id, EventAddrChange))
+	if e := rdmatest.Must(id.Event(patient(t)))(t); e.Type != EventAddrChange {
 		t.Errorf("got %v", e.Type)
 	}
 	rdmatest.Check(t, old.Close())
@@ -377,10 +377,10 @@ func TestSharedChannelLost(t *testing.T) {
 func TestSharedChannelLostMeanwhile(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
-	stay := sharedID(t, TCP) // keeps the channel
+	stay := sharedID(t, PortSpaceTCP) // keeps the channel
 	lost := rdmatest.Must(shared.acquire())(t)
 	shared.lose(lost, syscall.EACCES)
-	id := rdmatest.Must(createID(lost, TCP, newInbox()))(t)
+	id := rdmatest.Must(createID(lost, PortSpaceTCP, newInbox()))(t)
 	closeAtEnd(t, id)
 	for _, id := range []*ID{id, stay} {
 		if _, err := id.Event(patient(t)); !errors.Is(err, syscall.EACCES) {
@@ -394,7 +394,7 @@ func TestSlowDestroy(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
 	for _, destroy := range []func(*ID) error{(*ID).DestroyQP, (*ID).Close} {
-		slow, other := sharedID(t, TCP), sharedID(t, TCP)
+		slow, other := sharedID(t, PortSpaceTCP), sharedID(t, PortSpaceTCP)
 		ch := k.sharedChannel()
 		heard := make(chan EventType, 9)
 		slow.watch = func(e *Event) { heard <- e.Type }
@@ -407,11 +407,11 @@ func TestSlowDestroy(t *testing.T) {
 		result := make(chan error)
 		go func() { result <- destroy(slow) }()
 		<-closing
-		for _, typ := range []EventType{AddrResolved, ConnectResponse, Rejected, Disconnected} {
+		for _, typ := range []EventType{EventAddrResolved, EventConnectResponse, EventRejected, EventDisconnected} {
 			k.happen(ch, event(slow, typ))
 		}
-		k.happen(ch, event(other, AddrChange))
-		if e := rdmatest.Must(other.Event(patient(t)))(t); e.Type != AddrChange {
+		k.happen(ch, event(other, EventAddrChange))
+		if e := rdmatest.Must(other.Event(patient(t)))(t); e.Type != EventAddrChange {
 			t.Errorf("got %v", e.Type)
 		}
 		if n := len(heard); n < 4 {
@@ -426,7 +426,7 @@ func TestSlowDestroy(t *testing.T) {
 func TestCloseBusy(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
-	id := sharedID(t, TCP)
+	id := sharedID(t, PortSpaceTCP)
 	var busy atomic.Bool
 	busy.Store(true)
 	id.queues.made = []closer{closeFunc(func() error {
@@ -443,8 +443,8 @@ func TestCloseBusy(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
-	k.happen(k.sharedChannel(), event(id, AddrChange))
-	if e := rdmatest.Must(id.Event(patient(t)))(t); e.Type != AddrChange {
+	k.happen(k.sharedChannel(), event(id, EventAddrChange))
+	if e := rdmatest.Must(id.Event(patient(t)))(t); e.Type != EventAddrChange {
 		t.Errorf("got %v", e.Type)
 	}
 	rdmatest.Check(t, id.Listen(1))
@@ -465,12 +465,12 @@ func TestStrangeEvents(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
 	closeAtEnd(t, ch)
-	id := rdmatest.Must(ch.CreateID(UDP))(t)
+	id := rdmatest.Must(ch.CreateID(PortSpaceUDP))(t)
 	closeAtEnd(t, id)
 	for _, uid := range []uint64{0, id.number + 1000, ^uint64(0)} {
 		for typ := range uint32(20) {
 			e := uapi.RdmaUcmEventResp{Uid: uid, Event: typ}
-			if EventType(typ) == ConnectRequest {
+			if EventType(typ) == EventConnectRequest {
 				k.mu.Lock()
 				k.handles++
 				e.Id = k.handles
@@ -480,8 +480,8 @@ func TestStrangeEvents(t *testing.T) {
 			k.happen(ch, e)
 		}
 	}
-	k.happen(ch, event(id, MulticastJoin)) // of no group
-	k.happen(ch, event(id, MulticastError))
+	k.happen(ch, event(id, EventMulticastJoin)) // of no group
+	k.happen(ch, event(id, EventMulticastError))
 	e := event(id, 77)
 	e.Param.Ud().PrivateDataLen = 255
 	k.happen(ch, e)
@@ -501,10 +501,10 @@ func TestEvents(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
 	closeAtEnd(t, ch)
-	tcp, udp := rdmatest.Must(ch.CreateID(TCP))(t), rdmatest.Must(ch.CreateID(UDP))(t)
+	tcp, udp := rdmatest.Must(ch.CreateID(PortSpaceTCP))(t), rdmatest.Must(ch.CreateID(PortSpaceUDP))(t)
 	closeAtEnd(t, tcp)
 	closeAtEnd(t, udp)
-	e := event(tcp, Rejected)
+	e := event(tcp, EventRejected)
 	e.Status = 28
 	c := e.Param.Conn()
 	*c = uapi.RdmaUcmConnParam{
@@ -517,7 +517,7 @@ func TestEvents(t *testing.T) {
 	want := ConnParam{ResponderResources: 2, InitiatorDepth: 3, FlowControl: true, RetryCount: 4, RNRRetryCount: 5, SRQ: true, QPNum: 0x123456}
 	data := got.Conn.PrivateData
 	got.Conn.PrivateData = nil
-	if got.ID != tcp || got.Type != Rejected || got.Status != 28 || string(data) != "dat" || !equalParam(got.Conn, want) {
+	if got.ID != tcp || got.Type != EventRejected || got.Status != 28 || string(data) != "dat" || !equalParam(got.Conn, want) {
 		t.Errorf("got %+v with %q", got, data)
 	}
 	var rejected *EventError
@@ -526,7 +526,7 @@ func TestEvents(t *testing.T) {
 		t.Errorf("it is the error %v", err)
 	}
 
-	e = event(udp, Established)
+	e = event(udp, EventEstablished)
 	u := e.Param.Ud()
 	u.QpNum, u.Qkey, u.PrivateDataLen = 7, 0x01234567, 1
 	u.PrivateData[0] = 'x'
@@ -544,7 +544,7 @@ func TestEvents(t *testing.T) {
 		t.Errorf("a datagram service's answer has %+v", got.Conn)
 	}
 
-	e = event(tcp, UserEvent)
+	e = event(tcp, EventUser)
 	e.Status = ^uint32(6) // -7
 	arg := e.Param.Arg32()
 	arg[0], arg[1] = 0x55667788, 0x11223344
@@ -566,9 +566,9 @@ func TestArgumentsRefused(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
 	closeAtEnd(t, ch)
-	id := rdmatest.Must(ch.CreateID(TCP))(t)
+	id := rdmatest.Must(ch.CreateID(PortSpaceTCP))(t)
 	closeAtEnd(t, id)
-	asked := &ID{ps: TCP, asked: true, number: registry.add(nil), ch: ch.EventChannel}
+	asked := &ID{ps: PortSpaceTCP, asked: true, number: registry.add(nil), ch: ch.EventChannel}
 	to := netip.MustParseAddrPort("192.168.77.1:1")
 	ctx := t.Context()
 	k.mu.Lock()
@@ -598,7 +598,7 @@ func TestArgumentsRefused(t *testing.T) {
 		"request of a channel's ID":    func() error { _, err := id.Request(ctx); return err }(),
 		"QP without a device":          func() error { _, err := id.CreateQP(nil, verbs.QPOptions{}); return err }(),
 		"SRQ without a device":         func() error { _, err := id.CreateSRQ(nil, verbs.SRQOptions{}); return err }(),
-		"nil channel":                  func() error { _, err := (*EventChannel)(nil).CreateID(TCP); return err }(),
+		"nil channel":                  func() error { _, err := (*EventChannel)(nil).CreateID(PortSpaceTCP); return err }(),
 	} {
 		var e *OpError
 		if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) {

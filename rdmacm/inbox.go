@@ -29,7 +29,7 @@ func (b *inbox) put(e *Event, limit int) bool {
 		return false
 	}
 	b.events = append(b.events, e)
-	if (e.Type == Disconnected || e.Type == DeviceRemoval) && !b.isOver {
+	if (e.Type == EventDisconnected || e.Type == EventDeviceRemoval) && !b.isOver {
 		b.isOver = true
 		close(b.over)
 	}
@@ -184,12 +184,12 @@ func (id *ID) endWaits(ch *EventChannel) {
 // one ID's operations: the events of the others come after it.
 func (e *Event) deliver() {
 	to, limit := e.ID, math.MaxInt
-	if e.Type == ConnectRequest {
+	if e.Type == EventConnectRequest {
 		to = e.Listen
 	}
 	to.mu.Lock()
 	box := to.inbox
-	if e.Type == ConnectRequest {
+	if e.Type == EventConnectRequest {
 		limit = to.backlog
 	}
 	to.mu.Unlock()
@@ -197,7 +197,7 @@ func (e *Event) deliver() {
 	if e.Multicast != nil && e.Multicast.take(e) {
 		return
 	}
-	if (box == nil || !box.put(e, limit)) && e.Type == ConnectRequest {
+	if (box == nil || !box.put(e, limit)) && e.Type == EventConnectRequest {
 		// The kernel does the same when the backlog is full.
 		e.ID.Close()
 	}

@@ -41,7 +41,7 @@ func Listen(ctx context.Context, network, address string, o *Options) (*Listener
 	if err != nil {
 		return nil, opErr(op, "", err)
 	}
-	infos, err := GetAddrInfo(ctx, node, service, Hints{Passive: true, Family: family, PortSpace: ps})
+	infos, err := Lookup(ctx, node, service, Hints{Passive: true, Family: family, PortSpace: ps})
 	if err != nil {
 		return nil, err
 	}

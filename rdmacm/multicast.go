@@ -21,13 +21,13 @@ const (
 type JoinFlag uint16
 
 const (
-	FullMember         = JoinFlag(uapi.RDMA_MC_JOIN_FLAG_FULLMEMBER)          // sends and receives
-	SendOnlyFullMember = JoinFlag(uapi.RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER) // only sends
+	JoinFullMember         = JoinFlag(uapi.RDMA_MC_JOIN_FLAG_FULLMEMBER)          // sends and receives
+	JoinSendOnlyFullMember = JoinFlag(uapi.RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER) // only sends
 )
 
 // A Multicast is an ID's membership in a multicast group.
 type Multicast struct {
-	Context any // the caller's
+	Value any // the caller's
 
 	id     *ID
 	number uint64 // in the registry
@@ -46,13 +46,13 @@ type Multicast struct {
 // Addr returns the group's address.
 func (mc *Multicast) Addr() netip.Addr { return mc.addr }
 
-// JoinMulticast joins a group (rdma_join_multicast_ex, and with FullMember
+// JoinMulticast joins a group (rdma_join_multicast_ex, and with JoinFullMember
 // rdma_join_multicast). The ID must be a datagram endpoint that is bound to a
 // device. A full member's QP receives the group's datagrams. The event is
-// MulticastJoin, whose UD field says how to send to the group, or MulticastError.
+// EventMulticastJoin, whose UD field says how to send to the group, or EventMulticastError.
 // For an ID on no channel, JoinMulticast returns it.
 func (id *ID) JoinMulticast(ctx context.Context, addr netip.Addr, flag JoinFlag) (*Multicast, *Event, error) {
-	if flag != FullMember && flag != SendOnlyFullMember {
+	if flag != JoinFullMember && flag != JoinSendOnlyFullMember {
 		return nil, nil, invalid(opJoin, "there is no join flag %d", flag)
 	}
 	box, err := id.start(ctx, opJoin)
@@ -140,7 +140,7 @@ func (mc *Multicast) joined(ah *verbs.AHAttr) error {
 	mc.mu.Lock()
 	defer mc.mu.Unlock()
 	mc.gid, mc.lid = ah.DGID, ah.DLID
-	if qp == nil || mc.left || mc.flag == SendOnlyFullMember {
+	if qp == nil || mc.left || mc.flag == JoinSendOnlyFullMember {
 		return nil
 	}
 	if err := qp.AttachMcast(mc.gid, mc.lid); err != nil {

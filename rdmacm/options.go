@@ -98,17 +98,17 @@ func (o *Options) complete(op string) (Options, error) {
 func parseNetwork(network string) (ps PortSpace, family string, err error) {
 	switch network {
 	case "tcp":
-		return TCP, "ip", nil
+		return PortSpaceTCP, "ip", nil
 	case "tcp4":
-		return TCP, "ip4", nil
+		return PortSpaceTCP, "ip4", nil
 	case "tcp6":
-		return TCP, "ip6", nil
+		return PortSpaceTCP, "ip6", nil
 	case "ib":
-		return IB, "ip", nil
+		return PortSpaceIB, "ip", nil
 	case "ib4":
-		return IB, "ip4", nil
+		return PortSpaceIB, "ip4", nil
 	case "ib6":
-		return IB, "ip6", nil
+		return PortSpaceIB, "ip6", nil
 	case "udp", "udp4", "udp6":
 		return 0, "", fmt.Errorf("%w: datagrams have no connections: use an ID of the UDP port space", ErrInvalid)
 	}

@@ -68,8 +68,8 @@ func (id *ID) pdFor(op string, pd *verbs.PD) (*verbs.PD, error) {
 		return nil, invalid(op, "the ID has no device yet: resolve its address, or bind it to one")
 	case pd == nil:
 		return dev.pd, nil
-	case pd.Context().Device().Node() != dev.ctx.Device().Node(): // neither GUIDs nor names identify a device
-		return nil, invalid(op, "the PD is on %v, the ID on %v", pd.Context().Device(), dev.ctx.Device())
+	case pd.Device().Info().Node() != dev.ctx.Info().Node(): // neither GUIDs nor names identify a device
+		return nil, invalid(op, "the PD is on %v, the ID on %v", pd.Device().Info(), dev.ctx.Info())
 	}
 	return pd, nil
 }
@@ -77,12 +77,12 @@ func (id *ID) pdFor(op string, pd *verbs.PD) (*verbs.PD, error) {
 func (q *queues) create(pd *verbs.PD, o verbs.QPOptions, typ verbs.QPType) (err error) {
 	o.Type = typ
 	if o.SendCQ == nil {
-		if o.SendCQ, err = q.createCQ(pd.Context(), o.Cap.MaxSendWR); err != nil {
+		if o.SendCQ, err = q.createCQ(pd.Device(), o.Cap.MaxSendWR); err != nil {
 			return err
 		}
 	}
 	if o.RecvCQ == nil {
-		if o.RecvCQ, err = q.createCQ(pd.Context(), o.Cap.MaxRecvWR); err != nil {
+		if o.RecvCQ, err = q.createCQ(pd.Device(), o.Cap.MaxRecvWR); err != nil {
 			return err
 		}
 	}
@@ -94,12 +94,12 @@ func (q *queues) create(pd *verbs.PD, o verbs.QPOptions, typ verbs.QPType) (err 
 	return nil
 }
 
-func (q *queues) createCQ(ctx *verbs.Context, size int) (*verbs.CQ, error) {
+func (q *queues) createCQ(ctx *verbs.Device, size int) (*verbs.CQ, error) {
 	channel, err := ctx.CreateCompChannel()
 	if err != nil {
 		return nil, err
 	}
-	cq, err := ctx.CreateCQ(verbs.CQOptions{CQE: max(size, 1), Channel: channel})
+	cq, err := ctx.CreateCQ(verbs.CQOptions{MaxCQE: max(size, 1), Channel: channel})
 	if err != nil {
 		return nil, errors.Join(err, channel.Close())
 	}
@@ -208,7 +208,7 @@ func qpAttr(a *uapi.IbUverbsQpAttr) verbs.QPAttr {
 		State: verbs.QPState(a.QpState), CurState: verbs.QPState(a.CurQpState), PathMTU: verbs.MTU(a.PathMtu),
 		QKey: a.Qkey, RQPSN: a.RqPsn, SQPSN: a.SqPsn, DestQPN: a.DestQpNum,
 		Access: verbs.AccessFlags(a.QpAccessFlags), AH: ahAttr(&a.AhAttr), AltAH: ahAttr(&a.AltAhAttr),
-		PKeyIndex: int(a.PkeyIndex), AltPKey: int(a.AltPkeyIndex), Port: int(a.PortNum), AltPort: int(a.AltPortNum),
+		PKeyIndex: int(a.PkeyIndex), AltPKeyIndex: int(a.AltPkeyIndex), Port: int(a.PortNum), AltPort: int(a.AltPortNum),
 		PathMig: uint8(a.PathMigState), Timeout: a.Timeout, AltTimeout: a.AltTimeout,
 		RetryCount: a.RetryCnt, RNRRetry: a.RnrRetry, MinRNRTimer: a.MinRnrTimer,
 		MaxRDAtomic: a.MaxRdAtomic, MaxDestRDAtomic: a.MaxDestRdAtomic,
@@ -274,7 +274,7 @@ func (id *ID) qpToError() error {
 	if qp == nil {
 		return nil
 	}
-	if d := id.device(); d != nil && d.ctx.Device().Transport() == verbs.TransportIWARP {
+	if d := id.device(); d != nil && d.ctx.Info().Transport() == verbs.TransportIWARP {
 		return qp.Modify(verbs.QPAttr{State: verbs.QPSQD}, verbs.QPAttrState)
 	}
 	return qp.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState)

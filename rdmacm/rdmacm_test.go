@@ -182,16 +182,16 @@ func TestEventErrors(t *testing.T) {
 		is    []error
 		says  string
 	}{
-		{Event{Type: AddrError, Status: -int(syscall.ETIMEDOUT)}, []error{ErrAddrResolution, syscall.ETIMEDOUT}, "address resolution failed"},
-		{Event{Type: RouteError, Status: -int(syscall.ENODEV)}, []error{ErrRouteResolution, syscall.ENODEV}, "route resolution failed"},
-		{Event{Type: Unreachable, Status: -int(syscall.ETIMEDOUT)}, []error{ErrUnreachable, syscall.ETIMEDOUT}, "unreachable"},
-		{Event{Type: Unreachable, Status: 2}, []error{ErrUnreachable, ErrRejected, syscall.ECONNREFUSED}, "by the program at the other end"},
-		{Event{Type: Unreachable, Status: 1}, []error{ErrUnreachable, ErrRejected}, "nothing listens"},
-		{Event{Type: Rejected, Status: 8}, []error{ErrRejected, syscall.ECONNREFUSED}, "nothing listens"},
-		{Event{Type: Rejected, Status: 77}, []error{ErrRejected}, "reason 77"},
-		{Event{Type: ConnectError, Status: -int(syscall.EINVAL)}, []error{ErrConnect, syscall.EINVAL}, "connecting failed"},
-		{Event{Type: DeviceRemoval}, []error{ErrDeviceRemoved, verbs.ErrDeviceRemoved}, "removed"},
-		{Event{Type: MulticastError, Status: -int(syscall.ENETUNREACH)}, []error{ErrMulticast}, "multicast"},
+		{Event{Type: EventAddrError, Status: -int(syscall.ETIMEDOUT)}, []error{ErrAddrResolution, syscall.ETIMEDOUT}, "address resolution failed"},
+		{Event{Type: EventRouteError, Status: -int(syscall.ENODEV)}, []error{ErrRouteResolution, syscall.ENODEV}, "route resolution failed"},
+		{Event{Type: EventUnreachable, Status: -int(syscall.ETIMEDOUT)}, []error{ErrUnreachable, syscall.ETIMEDOUT}, "unreachable"},
+		{Event{Type: EventUnreachable, Status: 2}, []error{ErrUnreachable, ErrRejected, syscall.ECONNREFUSED}, "by the program at the other end"},
+		{Event{Type: EventUnreachable, Status: 1}, []error{ErrUnreachable, ErrRejected}, "nothing listens"},
+		{Event{Type: EventRejected, Status: 8}, []error{ErrRejected, syscall.ECONNREFUSED}, "nothing listens"},
+		{Event{Type: EventRejected, Status: 77}, []error{ErrRejected}, "reason 77"},
+		{Event{Type: EventConnectError, Status: -int(syscall.EINVAL)}, []error{ErrConnect, syscall.EINVAL}, "connecting failed"},
+		{Event{Type: EventDeviceRemoval}, []error{ErrDeviceRemoved, verbs.ErrDeviceRemoved}, "removed"},
+		{Event{Type: EventMulticastError, Status: -int(syscall.ENETUNREACH)}, []error{ErrMulticast}, "multicast"},
 	} {
 		err := opErr("connect", "to somewhere", test.event.Err())
 		for _, is := range test.is {
@@ -206,14 +206,14 @@ func TestEventErrors(t *testing.T) {
 			t.Errorf("%v is a timeout: %t", err, !want)
 		}
 	}
-	for _, good := range []EventType{AddrResolved, RouteResolved, ConnectRequest, ConnectResponse, Established, Disconnected, MulticastJoin, AddrChange, TimewaitExit} {
+	for _, good := range []EventType{EventAddrResolved, EventRouteResolved, EventConnectRequest, EventConnectResponse, EventEstablished, EventDisconnected, EventMulticastJoin, EventAddrChange, EventTimewaitExit} {
 		if err := (&Event{Type: good}).Err(); err != nil {
 			t.Errorf("%v: %v", good, err)
 		}
 	}
-	failed := &Event{Type: AddrResolved}
-	failed.fail(AddrError, ErrAddrResolution, syscall.ENODEV)
-	if err := failed.Err(); failed.Type != AddrError || failed.Status != -int(syscall.ENODEV) ||
+	failed := &Event{Type: EventAddrResolved}
+	failed.fail(EventAddrError, ErrAddrResolution, syscall.ENODEV)
+	if err := failed.Err(); failed.Type != EventAddrError || failed.Status != -int(syscall.ENODEV) ||
 		!errors.Is(err, ErrAddrResolution) || !errors.Is(err, syscall.ENODEV) {
 		t.Errorf("%v, status %d: %v", failed.Type, failed.Status, err)
 	}
@@ -240,7 +240,7 @@ func TestOpErrors(t *testing.T) {
 	}
 }
 
-func TestGetAddrInfo(t *testing.T) {
+func TestLookup(t *testing.T) {
 	ctx := context.Background()
 	for _, test := range []struct {
 		node, service string
@@ -255,7 +255,7 @@ func TestGetAddrInfo(t *testing.T) {
 		{"", "7174", Hints{}, "", "127.0.0.1:7174"},
 		{"::ffff:1.2.3.4", "5", Hints{Family: "ip4"}, "", "1.2.3.4:5"},
 	} {
-		infos, err := GetAddrInfo(ctx, test.node, test.service, test.hints)
+		infos, err := Lookup(ctx, test.node, test.service, test.hints)
 		if err != nil {
 			t.Errorf("%q %q: %v", test.node, test.service, err)
 			continue
@@ -266,11 +266,11 @@ func TestGetAddrInfo(t *testing.T) {
 			}
 			return a.String()
 		}
-		if got := infos[0]; text(got.Src) != test.src || text(got.Dst) != test.dst || got.PortSpace != TCP || got.QPType != verbs.RC {
+		if got := infos[0]; text(got.Src) != test.src || text(got.Dst) != test.dst || got.PortSpace != PortSpaceTCP || got.QPType != verbs.RC {
 			t.Errorf("%q %q: got %+v", test.node, test.service, got)
 		}
 	}
-	udp, err := GetAddrInfo(ctx, "1.2.3.4", "5", Hints{PortSpace: UDP, Src: netip.MustParseAddrPort("4.3.2.1:0")})
+	udp, err := Lookup(ctx, "1.2.3.4", "5", Hints{PortSpace: PortSpaceUDP, Src: netip.MustParseAddrPort("4.3.2.1:0")})
 	if err != nil || udp[0].QPType != verbs.UD || udp[0].Src.String() != "4.3.2.1:0" {
 		t.Errorf("datagrams: %+v, %v", udp, err)
 	}
@@ -283,7 +283,7 @@ func TestGetAddrInfo(t *testing.T) {
 		{"::1", Hints{Family: "ip4"}},
 		{"::1", Hints{Family: "ipx"}},
 	} {
-		if _, err := GetAddrInfo(ctx, bad.node, "1", bad.hints); !errors.Is(err, ErrInvalid) {
+		if _, err := Lookup(ctx, bad.node, "1", bad.hints); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%q: %v", bad.node, err)
 		}
 	}

@@ -99,7 +99,8 @@ const defaultBacklog = 1024
 
 // ResolveAddr finds the device and the neighbour on the way to an address
 // (rdma_resolve_addr). It binds the ID to src or, if src is not valid, to the
-// address that the routing table chooses. The event is AddrResolved or AddrError.
+// address that the routing table chooses. The event is EventAddrResolved or
+// EventAddrError.
 // timeout limits how long the kernel waits for the neighbour, in milliseconds.
 func (id *ID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout time.Duration) error {
 	var from sockaddr
@@ -120,7 +121,7 @@ func (id *ID) resolveAddr(ctx context.Context, src, dst sockaddr, timeout time.D
 		return err
 	}
 	id.end()
-	_, err = id.wait(ctx, opResolveAddr, func() string { return "of " + dst.String() }, box, AddrResolved)
+	_, err = id.wait(ctx, opResolveAddr, func() string { return "of " + dst.String() }, box, EventAddrResolved)
 	return err
 }
 
@@ -162,7 +163,7 @@ func milliseconds(op string, d time.Duration) (uint32, error) {
 }
 
 // ResolveRoute finds the path to the resolved address (rdma_resolve_route). The
-// event is RouteResolved or RouteError.
+// event is EventRouteResolved or EventRouteError.
 func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 	box, err := id.start(ctx, opResolveRoute)
 	if err != nil {
@@ -173,7 +174,7 @@ func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 		return err
 	}
 	id.end()
-	_, err = id.wait(ctx, opResolveRoute, id.toPeer, box, RouteResolved)
+	_, err = id.wait(ctx, opResolveRoute, id.toPeer, box, EventRouteResolved)
 	return err
 }
 
@@ -354,7 +355,7 @@ func (id *ID) QueryPath() ([]Path, error) {
 }
 
 // SetPath sets the path to the peer (RDMA_OPTION_IB_PATH). A program that knows
-// the path calls it in place of ResolveRoute. The event is RouteResolved. Over
+// the path calls it in place of ResolveRoute. The event is EventRouteResolved. Over
 // RoCE the kernel replaces some of the fields.
 func (id *ID) SetPath(ctx context.Context, path Path) error {
 	const op = "set path"
@@ -372,7 +373,7 @@ func (id *ID) SetPath(ctx context.Context, path Path) error {
 	if err != nil {
 		return err
 	}
-	_, err = id.wait(ctx, op, id.toPeer, box, RouteResolved)
+	_, err = id.wait(ctx, op, id.toPeer, box, EventRouteResolved)
 	return err
 }
 

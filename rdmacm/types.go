@@ -10,16 +10,16 @@ import (
 type PortSpace uint16
 
 const (
-	TCP   = PortSpace(uapi.RDMA_PS_TCP)   // reliable connections
-	UDP   = PortSpace(uapi.RDMA_PS_UDP)   // datagrams
-	IB    = PortSpace(uapi.RDMA_PS_IB)    // InfiniBand services; reliable connections
-	IPoIB = PortSpace(uapi.RDMA_PS_IPOIB) // datagrams of IP over InfiniBand
+	PortSpaceTCP   = PortSpace(uapi.RDMA_PS_TCP)   // reliable connections
+	PortSpaceUDP   = PortSpace(uapi.RDMA_PS_UDP)   // datagrams
+	PortSpaceIB    = PortSpace(uapi.RDMA_PS_IB)    // InfiniBand services; reliable connections
+	PortSpaceIPoIB = PortSpace(uapi.RDMA_PS_IPOIB) // datagrams of IP over InfiniBand
 )
 
 func (ps PortSpace) String() string { return uapi.EnumRdmaUcmPortSpace.Short(uint64(ps)) }
 
 func (ps PortSpace) qpType() verbs.QPType {
-	if ps == UDP || ps == IPoIB {
+	if ps == PortSpaceUDP || ps == PortSpaceIPoIB {
 		return verbs.UD
 	}
 	return verbs.RC

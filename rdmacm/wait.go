@@ -31,13 +31,13 @@ func (id *ID) wait(ctx context.Context, op string, object func() string, box *in
 		if err == nil {
 			err = e.Err()
 		}
-		if err == nil && e.Type == Disconnected {
+		if err == nil && e.Type == EventDisconnected {
 			err = ErrDisconnected
 		}
 		if err != nil {
 			return nil, opErr(op, object(), err)
 		}
-		// Ignored: AddrChange, TimewaitExit, and the end of an earlier command.
+		// Ignored: EventAddrChange, EventTimewaitExit, and the end of an earlier command.
 	}
 }
 
@@ -54,5 +54,5 @@ func (id *ID) Request(ctx context.Context) (*Event, error) {
 	if box == nil {
 		return nil, opErr(op, "", errOnChannel)
 	}
-	return id.wait(ctx, op, func() string { return "on " + id.LocalAddr().String() }, box, ConnectRequest)
+	return id.wait(ctx, op, func() string { return "on " + id.LocalAddr().String() }, box, EventConnectRequest)
 }

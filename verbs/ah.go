@@ -27,7 +27,7 @@ type AHAttr struct {
 }
 
 // check refuses values that don't fit the kernel's structs.
-func (a *AHAttr) check(op string, c *Context) error {
+func (a *AHAttr) check(op string, c *Device) error {
 	if err := c.checkPort(op, a.Port); err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (pd *PD) createAHHeld(op string, a *AHAttr) (*AH, error) {
 
 // ahLink returns the properties of the port that matter for the address and, on
 // Ethernet, the type of its source GID.
-func (c *Context) ahLink(a *AHAttr) (provider.Link, error) {
+func (c *Device) ahLink(a *AHAttr) (provider.Link, error) {
 	known, ok := c.links.Load(a.Port)
 	if !ok {
 		attr, err := c.QueryPort(a.Port)
@@ -152,7 +152,7 @@ func (c *Context) ahLink(a *AHAttr) (provider.Link, error) {
 		return l, nil
 	}
 	e, err := c.QueryGID(a.Port, a.SGIDIndex)
-	l.RoCEV2 = e.Type == RoCEv2
+	l.RoCEV2 = e.Type == GIDTypeRoCEv2
 	return l, err
 }
 
@@ -176,7 +176,7 @@ func (pd *PD) CreateAHFromWC(wc *WC, grh []byte, port int) (*AH, error) {
 	return pd.CreateAH(a)
 }
 
-func (c *Context) ahAttrFromWC(op string, wc *WC, grh []byte, port int) (AHAttr, error) {
+func (c *Device) ahAttrFromWC(op string, wc *WC, grh []byte, port int) (AHAttr, error) {
 	if wc == nil {
 		return AHAttr{}, invalid(op, "no work completion")
 	}
@@ -197,7 +197,7 @@ func (c *Context) ahAttrFromWC(op string, wc *WC, grh []byte, port int) (AHAttr,
 		return AHAttr{}, err
 	}
 	for _, e := range table {
-		if e.Port == port && e.GID == dst && (e.Type == RoCEv2) == v2 {
+		if e.Port == port && e.GID == dst && (e.Type == GIDTypeRoCEv2) == v2 {
 			a.IsGlobal, a.SGIDIndex = true, e.Index
 			return a, nil
 		}

@@ -51,7 +51,7 @@ type AsyncEvent struct {
 // no acknowledgement. An event that occurs again before it was returned is reported
 // once. Events of closed objects are not reported. When the device is removed,
 // AsyncEvent returns one EventDeviceFatal, and then ErrDeviceRemoved.
-func (c *Context) AsyncEvent(ctx context.Context) (AsyncEvent, error) {
+func (c *Device) AsyncEvent(ctx context.Context) (AsyncEvent, error) {
 	const op = "get async event"
 	if ctx == nil {
 		return AsyncEvent{}, &OpError{Op: op, Err: errNoContext}
@@ -84,7 +84,7 @@ func (c *Context) AsyncEvent(ctx context.Context) (AsyncEvent, error) {
 	}
 }
 
-func (c *Context) takeEvent() (e AsyncEvent, ok bool) {
+func (c *Device) takeEvent() (e AsyncEvent, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.events.take()
@@ -149,8 +149,8 @@ func (q *events) forget(m member) {
 	})
 }
 
-// readEvents reads events until the Context is closed or the device gone.
-func (c *Context) readEvents() {
+// readEvents reads events until the Device is closed or the device gone.
+func (c *Device) readEvents() {
 	defer close(c.events.ended)
 	for {
 		var b [asyncEventLen]byte
@@ -170,7 +170,7 @@ func (c *Context) readEvents() {
 }
 
 // event handles an event about an element: an object's id, or a port.
-func (c *Context) event(typ EventType, element uint64) {
+func (c *Device) event(typ EventType, element uint64) {
 	if typ == EventDeviceFatal {
 		c.deviceGone()
 		return

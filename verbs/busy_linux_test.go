@@ -44,32 +44,32 @@ func TestCloseBesideBatch(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForVerbs: one Close of the Context is enough, whatever runs. What a
+// TestCloseWaitsForVerbs: one Close of the Device is enough, whatever runs. What a
 // verb makes meanwhile is closed, too.
 func TestCloseWaitsForVerbs(t *testing.T) {
 	for range 10 {
 		for _, tt := range []struct {
 			verb   string
 			before string // what Close does last before it must wait
-			run    func(*Context, fakeThings) error
+			run    func(*Device, fakeThings) error
 		}{
-			{"query_device_ex", "dealloc_pd", func(c *Context, _ fakeThings) error { _, err := c.QueryDevice(); return err }},
-			{"query_qp", "dealloc_mw", func(_ *Context, x fakeThings) error { _, _, err := x.qp.Query(); return err }},
-			{"modify_qp", "dealloc_mw", func(_ *Context, x fakeThings) error { return x.qp.Modify(QPAttr{State: QPReset}, QPAttrState) }},
-			{"alloc_pd", "dealloc_pd", func(c *Context, _ fakeThings) error { _, err := c.AllocPD(); return err }},
-			{"create_qp", "destroy_srq", func(_ *Context, x fakeThings) error {
+			{"query_device_ex", "dealloc_pd", func(c *Device, _ fakeThings) error { _, err := c.QueryDevice(); return err }},
+			{"query_qp", "dealloc_mw", func(_ *Device, x fakeThings) error { _, _, err := x.qp.Query(); return err }},
+			{"modify_qp", "dealloc_mw", func(_ *Device, x fakeThings) error { return x.qp.Modify(QPAttr{State: QPReset}, QPAttrState) }},
+			{"alloc_pd", "dealloc_pd", func(c *Device, _ fakeThings) error { _, err := c.AllocPD(); return err }},
+			{"create_qp", "destroy_srq", func(_ *Device, x fakeThings) error {
 				_, err := x.pd.CreateQP(QPOptions{Type: UC, SendCQ: x.cq, RecvCQ: x.cq})
 				return err
 			}},
-			{"reg_mr", "dereg_mr", func(_ *Context, x fakeThings) error { _, err := x.pd.RegMR(make([]byte, 10), 0); return err }},
-			{"destroy_qp", "dealloc_mw", func(_ *Context, x fakeThings) error { return x.qp.Close() }},
+			{"reg_mr", "dereg_mr", func(_ *Device, x fakeThings) error { _, err := x.pd.RegMR(make([]byte, 10), 0); return err }},
+			{"destroy_qp", "dealloc_mw", func(_ *Device, x fakeThings) error { return x.qp.Close() }},
 		} {
 			closeBeside(t, tt.verb, tt.before, tt.run)
 		}
 	}
 }
 
-func closeBeside(t *testing.T, verb, before string, run func(*Context, fakeThings) error) {
+func closeBeside(t *testing.T, verb, before string, run func(*Device, fakeThings) error) {
 	t.Helper()
 	c, k := fakeContext(t)
 	x := makeFakes(t, c)
@@ -182,10 +182,10 @@ func TestQueryBesideModify(t *testing.T) {
 	}
 }
 
-// TestOpenedIsKept: a Context that nobody refers to stays until it is closed, since
+// TestOpenedIsKept: a Device that nobody refers to stays until it is closed, since
 // the device may write to its memory; also when nothing watches the device any more.
 func TestOpenedIsKept(t *testing.T) {
-	var kept weak.Pointer[Context]
+	var kept weak.Pointer[Device]
 	func() {
 		c, k := openFake(t)
 		makeFakes(t, c)

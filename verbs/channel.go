@@ -23,7 +23,7 @@ func (ch *CompChannel) base() *object {
 }
 
 // CreateCompChannel creates a completion channel (ibv_create_comp_channel).
-func (c *Context) CreateCompChannel() (*CompChannel, error) {
+func (c *Device) CreateCompChannel() (*CompChannel, error) {
 	const op = "create completion channel"
 	if err := c.begin(op); err != nil {
 		return nil, err

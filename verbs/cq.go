@@ -39,9 +39,9 @@ func (cq *CQ) base() *object {
 
 // CQOptions are the arguments of CreateCQ.
 type CQOptions struct {
-	CQE     int          // minimum capacity in completions, from 1
+	MaxCQE  int          // minimum capacity in completions, from 1
 	Channel *CompChannel // the channel for its events; nil for none
-	Vector  int          // completion vector, 0 to Context.NumCompVectors-1
+	Vector  int          // completion vector, 0 to Device.NumCompVectors-1
 
 	// Some adapters, such as mlx5, support these: the size of a completion in the
 	// queue, 64 or 128 bytes (0 for the default), and compression, if
@@ -50,7 +50,7 @@ type CQOptions struct {
 	Compression CQECompression
 
 	// Timestamps enables PollTimed: the QPs on the CQ take timestamps from the counter
-	// that Context.RawClock reads. If the firmware uses another counter, the device
+	// that Device.RawClock reads. If the firmware uses another counter, the device
 	// refuses such QPs.
 	Timestamps bool
 
@@ -61,7 +61,7 @@ type CQOptions struct {
 }
 
 // CreateCQ creates a completion queue (ibv_create_cq).
-func (c *Context) CreateCQ(o CQOptions) (*CQ, error) {
+func (c *Device) CreateCQ(o CQOptions) (*CQ, error) {
 	const op = "create CQ"
 	if err := c.begin(op); err != nil {
 		return nil, err
@@ -72,8 +72,8 @@ func (c *Context) CreateCQ(o CQOptions) (*CQ, error) {
 		return nil, err
 	}
 	switch {
-	case o.CQE < 1 || o.CQE > limits.MaxCQE:
-		return nil, invalid(op, "CQE %d is not in 1 to %d", o.CQE, limits.MaxCQE)
+	case o.MaxCQE < 1 || o.MaxCQE > limits.MaxCQE:
+		return nil, invalid(op, "CQE %d is not in 1 to %d", o.MaxCQE, limits.MaxCQE)
 	case o.CQESize != 0 && o.CQESize != 64 && o.CQESize != 128:
 		return nil, invalid(op, "CQESize %d is neither 64 nor 128", o.CQESize)
 	case o.Compression != 0 && o.Compression&limits.CQECompression.Formats != o.Compression || o.Compression&(o.Compression-1) != 0:
@@ -98,7 +98,7 @@ func (c *Context) CreateCQ(o CQOptions) (*CQ, error) {
 	return cq, err
 }
 
-func (c *Context) createCQHeld(op string, o *CQOptions, parents []*object) (*CQ, error) {
+func (c *Device) createCQHeld(op string, o *CQOptions, parents []*object) (*CQ, error) {
 	if o.Channel != nil && o.Channel.ctx != c {
 		return nil, invalid(op, "the completion channel belongs to another device context")
 	}
@@ -108,7 +108,7 @@ func (c *Context) createCQHeld(op string, o *CQOptions, parents []*object) (*CQ,
 	cmd := ioctl.NewCqCreate()
 	defer cmd.Release()
 	handle := cmd.Handle()
-	cmd.Cqe(uint32(o.CQE))
+	cmd.Cqe(uint32(o.MaxCQE))
 	cmd.UserHandle(cq.id)
 	if o.Channel != nil {
 		cmd.CompChannel(o.Channel.events.fd)
@@ -118,11 +118,11 @@ func (c *Context) createCQHeld(op string, o *CQOptions, parents []*object) (*CQ,
 		cmd.Flags(uapi.IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION)
 	}
 	cqe := cmd.RespCqe()
-	prov, err := c.prov.NewCQ(cmd, provider.CQInit{CQE: uint32(o.CQE), CQESize: uint32(o.CQESize), Compression: uint8(o.Compression)})
+	prov, err := c.prov.NewCQ(cmd, provider.CQInit{CQE: uint32(o.MaxCQE), CQESize: uint32(o.CQESize), Compression: uint8(o.Compression)})
 	if err != nil {
 		return nil, c.failed(op, "", err)
 	}
-	object := fmt.Sprintf("%d CQE", o.CQE)
+	object := fmt.Sprintf("%d CQE", o.MaxCQE)
 	if err := cmd.Run(c.file); err != nil {
 		prov.Release()
 		return nil, c.failedToLock(op, object, err)
@@ -140,7 +140,7 @@ func (c *Context) createCQHeld(op string, o *CQOptions, parents []*object) (*CQ,
 	return cq, nil
 }
 
-func destroyCQ(c *Context, handle uint32) error {
+func destroyCQ(c *Device, handle uint32) error {
 	cmd := ioctl.NewCqDestroy()
 	defer cmd.Release()
 	cmd.Handle(handle)
@@ -148,8 +148,8 @@ func destroyCQ(c *Context, handle uint32) error {
 	return cmd.Run(c.file)
 }
 
-// CQE returns the CQ's capacity in completions.
-func (cq *CQ) CQE() int {
+// MaxCQE returns the CQ's capacity in completions.
+func (cq *CQ) MaxCQE() int {
 	if cq == nil {
 		return 0
 	}
@@ -237,7 +237,7 @@ func (cq *CQ) overrun() {
 }
 
 // PollTimed is Poll with timestamps: for each completion it also stores the value of
-// the device's clock (see Context.RawClock). It returns at most len(cycles)
+// the device's clock (see Device.RawClock). It returns at most len(cycles)
 // completions. The CQ must have been created with CQOptions.Timestamps.
 func (cq *CQ) PollTimed(wc []WC, cycles []uint64) (int, error) {
 	if cq == nil {

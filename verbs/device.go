@@ -3,301 +3,308 @@ package verbs
 import (
 	"errors"
 	"fmt"
-	"runtime"
-	"slices"
-	"strings"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
 )
 
-// A Device is an RDMA device that the kernel exposes to user space (struct
-// ibv_device). Its properties were read from /sys/class/infiniband when the device
-// was listed, so reading them doesn't take opening it.
+// A Device is an opened device (struct ibv_context).
+//
+// Its methods, and those of all objects created on it, are safe for concurrent use,
+// unless a type says otherwise.
 type Device struct {
-	name         string
-	index        int
-	node         string
-	sysfs        string
-	abiVersion   int
-	nodeType     NodeType
-	nodeGUID     GUID
-	sysImageGUID GUID
-	fwVer        string
-	hwRev        string
-	boardID      string
-	err          error
+	dev         *DeviceInfo
+	file        *ioctl.File
+	prov        provider.Context
+	async       *eventFile
+	compVectors int
+
+	nextID  atomic.Uint64
+	mu      sync.Mutex
+	members map[uint64]member
+	events  events // under mu
+	holds   atomic.Int32
+	close   sync.Mutex    // held by Close
+	closing atomic.Bool   // Close was called: no verb may begin
+	idle    chan struct{} // signaled while closing, when a hold has changed
+	limits  atomic.Pointer[DeviceAttr]
+	links   sync.Map // port number to provider.Link without a GID's type, which doesn't change
+	removal removal
 }
 
-// Name returns the device's name, such as "rxe0" or "mlx5_0".
-func (d *Device) Name() string {
+// Open opens the device.
+func (d *DeviceInfo) Open() (*Device, error) {
+	const op = "open device"
 	if d == nil {
-		return ""
+		return nil, &OpError{Op: op, Err: errNil}
 	}
-	return d.name
-}
-
-// Node returns the path of the device node, /dev/infiniband/uverbsN.
-func (d *Device) Node() string {
-	if d == nil {
-		return ""
+	file, err := ioctl.Open(d.Node())
+	if err != nil {
+		return nil, openError(d, err)
 	}
-	return d.node
+	return d.open(file)
 }
 
-// NodeType returns the device's role in an RDMA network.
-func (d *Device) NodeType() NodeType {
-	if d == nil {
-		return 0
+// open makes a Device from the device's file.
+func (d *DeviceInfo) open(file *ioctl.File) (*Device, error) {
+	c := &Device{dev: d, file: file, members: make(map[uint64]member), idle: make(chan struct{}, 1)}
+	if err := c.start(); err != nil {
+		file.Close()
+		return nil, opErr("open device", d.Name(), err)
 	}
-	return d.nodeType
+	opened.Store(c, true)
+	return c, nil
 }
 
-// Transport returns the transport protocol that the node type implies.
-func (d *Device) Transport() Transport {
-	if d == nil {
-		return TransportUnknown
+// opened keeps Devices alive until they are closed, even without other references.
+// The device may still write to their memory.
+var opened sync.Map
+
+// openError returns the error for a node that can't be opened, with a hint.
+func openError(d *DeviceInfo, err error) error {
+	e := &OpError{Op: "open device", Object: d.Name() + ", " + d.Node(), Err: err}
+	switch {
+	case errors.Is(err, syscall.ENXIO), errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.EIO):
+		e.Err = &removedError{err}
+	case errors.Is(err, os.ErrNotExist):
+		e.Hint = "the kernel has the device but the node is missing: in a container, pass the node in (--device " + d.Node() + "); otherwise load ib_uverbs"
+	case errors.Is(err, os.ErrPermission):
+		e.Hint = "the user needs read and write permission on the node, and a container needs it allowed in its device cgroup"
 	}
-	return d.nodeType.Transport()
+	return e
 }
 
-// NodeGUID returns the device's GUID.
-func (d *Device) NodeGUID() GUID {
-	if d == nil {
-		return GUID{}
+// start finds the provider and creates the kernel's context.
+func (c *Device) start() error {
+	p, err := c.match()
+	if err != nil {
+		return err
 	}
-	return d.nodeGUID
-}
-
-// SysImageGUID returns the GUID shared by all devices of one adapter.
-func (d *Device) SysImageGUID() GUID {
-	if d == nil {
-		return GUID{}
+	if v := c.dev.ABIVersion(); v < p.MinABI || v > p.MaxABI {
+		return fmt.Errorf("%w: driver %s has ABI version %d, this library speaks %d to %d", ErrNotSupported, p.Name, v, p.MinABI, p.MaxABI)
 	}
-	return d.sysImageGUID
-}
-
-// ABIVersion returns the version of the ABI between the kernel's driver and its
-// provider.
-func (d *Device) ABIVersion() int {
-	if d == nil {
-		return 0
+	cmd := ioctl.NewGetContext()
+	defer cmd.Release()
+	vectors := cmd.NumCompVectors()
+	cmd.CoreSupport()
+	if c.prov, err = p.NewContext(c.file, cmd); err != nil {
+		return err
 	}
-	return d.abiVersion
-}
-
-// FWVer returns the firmware's version, or "" if the driver doesn't report it.
-func (d *Device) FWVer() string {
-	if d == nil {
-		return ""
+	if err := cmd.Run(c.file); err != nil {
+		if errors.Is(err, syscall.EPROTONOSUPPORT) {
+			return errOldKernel
+		}
+		return err
 	}
-	return d.fwVer
-}
-
-// HWRev returns the hardware's revision, or "" if the driver doesn't report it.
-func (d *Device) HWRev() string {
-	if d == nil {
-		return ""
+	c.compVectors = int(*vectors)
+	if err := c.prov.Adopt(); err != nil {
+		return err
 	}
-	return d.hwRev
-}
-
-// BoardID returns the identifier of the adapter's model (PSID), or "" if the driver
-// doesn't report it.
-func (d *Device) BoardID() string {
-	if d == nil {
-		return ""
+	// The kernel sends the events of all objects to the first such file.
+	async := ioctl.NewAsyncEventAlloc()
+	defer async.Release()
+	fd := async.FdHandle()
+	if err := async.Run(c.file); err != nil {
+		c.prov.Release()
+		return err
 	}
-	return d.boardID
+	c.removal.news = make(chan struct{})
+	c.async = newEventFile(int(int64(*fd)), "async events of "+c.dev.Name(), c.removal.news)
+	c.events.init()
+	c.removal.stop = c.watchRemoval()
+	go c.readEvents()
+	return nil
 }
 
-// NetDevs returns the current names of the network interfaces of the device's ports,
-// sorted.
-func (d *Device) NetDevs() []string {
-	if d == nil {
+// errOldKernel: the ioctls that create QPs and SRQs exist since Linux 5.8, the one
+// that reads the GID table since 5.10.
+var errOldKernel = fmt.Errorf("%w: this kernel's uverbs lacks ioctls; Linux 5.10 or later is needed", ErrNotSupported)
+
+func (c *Device) match() (*provider.Provider, error) {
+	for _, p := range providers() {
+		ok, err := c.file.Probe(p.Driver)
+		if err != nil {
+			if errors.Is(err, syscall.ENOTTY) {
+				return nil, errOldKernel
+			}
+			return nil, err
+		}
+		if ok {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: this program has no provider for the device's driver", ErrNotSupported)
+}
+
+// Info returns what is known of the device without opening it.
+func (c *Device) Info() *DeviceInfo {
+	if c == nil {
 		return nil
 	}
-	return d.netDevs()
+	return c.dev
 }
 
-// Err returns why the device can't be opened, as far as that is known without trying.
-// In a container, the device node is often missing.
-func (d *Device) Err() error {
-	if d == nil {
-		return &OpError{Op: "open device", Err: errNil}
+// NumCompVectors returns the number of completion vectors, which
+// CQOptions.Vector selects from.
+func (c *Device) NumCompVectors() int {
+	if c == nil {
+		return 0
 	}
-	return d.err
+	return c.compVectors
 }
 
-func (d *Device) String() string {
-	if d == nil {
-		return "<nil>"
+// begin keeps the context open for the duration of a verb, until done.
+func (c *Device) begin(op string) error {
+	if c == nil {
+		return &OpError{Op: op, Err: errNil}
 	}
-	return d.name
-}
-
-// Devices lists the RDMA devices, in the order of their device nodes' numbers. A
-// device whose node is missing is listed, too: see Err. It is not an error if there
-// are no devices.
-func Devices() ([]*Device, error) {
-	const op = "list devices"
-	if runtime.GOOS != "linux" {
-		return nil, opErr(op, "", fmt.Errorf("%w on %s", ErrNotSupported, runtime.GOOS))
+	if c.file == nil || c.closing.Load() {
+		return opErr(op, "context", ErrClosed)
 	}
-	devs, err := system.devices()
-	if err != nil {
-		return nil, opErr(op, "", err)
+	if c.removal.gone.Load() {
+		return opErr(op, c.dev.Name(), ErrDeviceRemoved)
 	}
-	return devs, nil
-}
-
-// Open opens the selected device. The selector is a device's name ("rxe0"), its node
-// GUID ("5054:00ff:fe12:3456", with or without colons) or one of its network
-// interfaces ("eth0"). They are tried in this order. An empty selector selects the
-// first device that can be opened.
-//
-// If there is no such device, the error matches ErrNoDevice.
-func Open(selector string) (*Context, error) {
-	devs, err := Devices()
-	if err != nil {
-		return nil, err
-	}
-	found, err := system.find(devs, selector)
-	if err != nil {
-		return nil, err
-	}
-	return openFirst(found, (*Device).Open)
-}
-
-// openFirst opens the first device that can be opened. If none can, the error says why
-// for each.
-func openFirst(devs []*Device, open func(*Device) (*Context, error)) (*Context, error) {
-	var errs []error
-	for _, d := range devs {
-		c, err := open(d)
-		if err == nil {
-			return c, nil
+	for {
+		n := c.holds.Load()
+		if n < 0 {
+			return opErr(op, "context", ErrClosed)
 		}
-		errs = append(errs, err)
-	}
-	if len(errs) == 1 {
-		return nil, errs[0]
-	}
-	return nil, errors.Join(errs...)
-}
-
-// find returns the devices that match the selector: one, or all in their order.
-func (t tree) find(devs []*Device, selector string) ([]*Device, error) {
-	if len(devs) == 0 {
-		return nil, &OpError{Op: "open device", Object: selector, Err: ErrNoDevice, Hint: t.whyNone()}
-	}
-	if selector == "" {
-		return devs, nil
-	}
-	guid, isGUID := parseGUID(selector)
-	for _, match := range []func(*Device) bool{
-		func(d *Device) bool { return d.name == selector },
-		func(d *Device) bool { return isGUID && d.nodeGUID == guid },
-		func(d *Device) bool { return slices.Contains(d.netDevs(), selector) },
-	} {
-		if i := slices.IndexFunc(devs, match); i >= 0 {
-			return devs[i : i+1], nil
+		if c.holds.CompareAndSwap(n, n+1) {
+			return nil
 		}
 	}
-	var have []string
-	for _, d := range devs {
-		have = append(have, fmt.Sprintf("%s (node GUID %v, network interface %s)", d.name, d.nodeGUID, strings.Join(d.netDevs(), ", ")))
-	}
-	return nil, &OpError{
-		Op: "open device", Object: selector, Err: ErrNoDevice,
-		Hint: "there is no such name, node GUID or network interface; there are: " + strings.Join(have, "; "),
+}
+
+func (c *Device) done() {
+	c.holds.Add(-1)
+	c.changed()
+}
+
+// changed wakes a waiting Close: an object was released or added.
+func (c *Device) changed() {
+	if c.closing.Load() {
+		select {
+		case c.idle <- struct{}{}:
+		default:
+		}
 	}
 }
 
-// whyNone returns a hint for when no device is listed.
-func (t tree) whyNone() string {
-	if names := t.kernelDevices(); len(names) > 0 {
-		return "the kernel has " + strings.Join(names, ", ") + ", but nothing in " + t.sys +
-			"/class/infiniband_verbs: load the kernel module ib_uverbs"
+// add registers a member for events and for Close.
+func (c *Device) add(o *object, m member) {
+	c.holds.Add(1)
+	c.mu.Lock()
+	if o.id == 0 {
+		o.id = c.newID()
 	}
-	return "the kernel has none: load the adapter's driver, or rdma_rxe for an Ethernet interface (rdma link add rxe0 type rxe netdev eth0); " +
-		"a container needs the host's /sys/class/infiniband and the nodes in /dev/infiniband"
+	c.members[o.id] = m
+	c.mu.Unlock()
+	c.changed() // a hold may have passed from a verb to the member
 }
 
-// A NodeType is a device's role in an RDMA network (enum ibv_node_type).
-type NodeType int
+func (c *Device) newID() uint64 { return c.nextID.Add(1) }
 
-// The node types, numbered as in sysfs.
-const (
-	NodeCA          NodeType = 1 // channel adapter: InfiniBand and RoCE
-	NodeSwitch      NodeType = 2
-	NodeRouter      NodeType = 3
-	NodeRNIC        NodeType = 4 // iWARP
-	NodeUSNIC       NodeType = 5
-	NodeUSNICUDP    NodeType = 6
-	NodeUnspecified NodeType = 7
-)
-
-func (t NodeType) String() string {
-	switch t {
-	case NodeCA:
-		return "InfiniBand channel adapter"
-	case NodeSwitch:
-		return "InfiniBand switch"
-	case NodeRouter:
-		return "InfiniBand router"
-	case NodeRNIC:
-		return "iWARP NIC"
-	case NodeUSNIC:
-		return "usNIC"
-	case NodeUSNICUDP:
-		return "usNIC UDP"
-	case NodeUnspecified:
-		return "unspecified"
-	}
-	return "unknown"
+func (c *Device) remove(o *object) {
+	c.mu.Lock()
+	c.events.forget(c.members[o.id])
+	delete(c.members, o.id)
+	c.mu.Unlock()
+	c.done()
 }
 
-// Transport returns the transport protocol of such nodes.
-func (t NodeType) Transport() Transport {
-	switch t {
-	case NodeCA, NodeSwitch, NodeRouter:
-		return TransportIB
-	case NodeRNIC:
-		return TransportIWARP
-	case NodeUSNIC:
-		return TransportUSNIC
-	case NodeUSNICUDP:
-		return TransportUSNICUDP
-	case NodeUnspecified:
-		return TransportUnspecified
-	}
-	return TransportUnknown
+// member returns the object with the id, or nil if it was closed.
+func (c *Device) member(id uint64) member {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.members[id]
 }
 
-// A Transport is a transport protocol (enum ibv_transport_type). RoCE is
-// InfiniBand's transport over Ethernet: see LinkLayer.
-type Transport int
-
-// The transports, numbered as in enum ibv_transport_type.
-const (
-	TransportUnknown     Transport = -1
-	TransportIB          Transport = 0
-	TransportIWARP       Transport = 1
-	TransportUSNIC       Transport = 2
-	TransportUSNICUDP    Transport = 3
-	TransportUnspecified Transport = 4
-)
-
-func (t Transport) String() string {
-	switch t {
-	case TransportIB:
-		return "InfiniBand"
-	case TransportIWARP:
-		return "iWARP"
-	case TransportUSNIC:
-		return "usNIC"
-	case TransportUSNICUDP:
-		return "usNIC UDP"
-	case TransportUnspecified:
-		return "unspecified"
+// Close closes all remaining objects of the device, in order, and then the device.
+// Verbs called from then on return ErrClosed, and waits for events end with it. Close
+// waits for verbs that are already running. It does not wait for the batch of a
+// SendBuilder, but returns ErrBusy. If Close fails, the remaining objects stay as
+// they are, and it may be called again. Closing a closed Device does nothing.
+func (c *Device) Close() error {
+	const op = "close device"
+	if c == nil || c.file == nil {
+		return nil
 	}
-	return "invalid transport"
+	c.close.Lock()
+	defer c.close.Unlock()
+	if c.holds.Load() < 0 {
+		return nil
+	}
+	c.closing.Store(true)
+	for {
+		held, err := c.closeMembers()
+		if err != nil {
+			return opErr(op, c.dev.Name(), err)
+		}
+		if !held && c.holds.CompareAndSwap(0, closedHolds) {
+			break
+		}
+		<-c.idle
+	}
+	opened.Delete(c)
+	c.removal.stop()
+	c.async.Close()
+	<-c.events.ended
+	c.prov.Release()
+	if err := c.file.Close(); err != nil {
+		return opErr(op, c.dev.Name(), err)
+	}
+	return nil
+}
+
+// closeMembers closes the objects kind by kind. It stops after the first kind with an
+// object that a verb holds.
+func (c *Device) closeMembers() (held bool, err error) {
+	for k := range kinds {
+		for _, m := range c.membersOf(k) {
+			switch err := m.Close(); {
+			case errors.Is(err, errHeld):
+				held = true
+			case err != nil:
+				return false, err
+			}
+		}
+		if held {
+			break
+		}
+	}
+	// A running post may itself wait for the end of a batch.
+	for _, m := range c.membersOf(kindQP) {
+		if m.(*QP).sendMu.batching() {
+			return false, errBatch
+		}
+	}
+	return held, nil
+}
+
+func (c *Device) membersOf(k kind) []member {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var ms []member
+	for _, m := range c.members {
+		if m.base().kind == k {
+			ms = append(ms, m)
+		}
+	}
+	return ms
+}
+
+// deviceLimits returns the device's limits. It queries them once.
+func (c *Device) deviceLimits() (*DeviceAttr, error) {
+	if l := c.limits.Load(); l != nil {
+		return l, nil
+	}
+	l, err := c.QueryDevice()
+	if err == nil {
+		c.limits.Store(l)
+	}
+	return l, err
 }

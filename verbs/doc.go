@@ -26,7 +26,7 @@
 // # Closing
 //
 // Each object has a Close method, which is idempotent. It returns [ErrBusy] while
-// other objects depend on the object, or a verb is running on it. [Context.Close]
+// other objects depend on the object, or a verb is running on it. [Device.Close]
 // waits for running verbs, and closes all remaining objects in order.
 //
 // The properties of a closed object, such as its number, keys and size, can still

@@ -59,7 +59,7 @@ func TestNoProvider(t *testing.T) {
 		{old, syscall.EIO, syscall.EIO},
 	} {
 		providers = tt.providers
-		opened, err := (&Device{name: "fake0"}).open(ioctl.NewFake(-1, func(uint64) syscall.Errno { return tt.probe }))
+		opened, err := (&DeviceInfo{name: "fake0"}).open(ioctl.NewFake(-1, func(uint64) syscall.Errno { return tt.probe }))
 		if opened != nil || !errors.Is(err, tt.want) {
 			t.Errorf("%d providers, %v: %v", len(tt.providers()), tt.probe, err)
 		}

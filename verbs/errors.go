@@ -13,7 +13,7 @@ import (
 var (
 	// ErrInvalid: an argument was refused before it reached the kernel.
 	ErrInvalid = operr.ErrInvalid
-	// ErrClosed: the object or its Context is closed, or was never opened.
+	// ErrClosed: the object or its Device is closed, or was never opened.
 	ErrClosed = errors.New("object is closed")
 	// ErrBusy: the object is in use by another object, by a running verb, or by a batch
 	// that is being built. Close may be called again later.
@@ -84,12 +84,12 @@ func opErr(op, object string, err error) error {
 }
 
 // failed returns the error for a verb that the kernel or the provider has refused.
-func (c *Context) failed(op, object string, err error) error {
+func (c *Device) failed(op, object string, err error) error {
 	return opErr(op, object, c.explain(err))
 }
 
 // failedToLock is failed for a verb that locks memory for the device.
-func (c *Context) failedToLock(op, object string, err error) *OpError {
+func (c *Device) failedToLock(op, object string, err error) *OpError {
 	e := &OpError{Op: op, Object: object, Err: c.explain(err)}
 	if errors.Is(err, syscall.ENOMEM) {
 		e.Hint = "memory that the device uses is locked: raise RLIMIT_MEMLOCK (ulimit -l), in a container --ulimit memlock"

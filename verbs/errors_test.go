@@ -38,7 +38,7 @@ func TestOpError(t *testing.T) {
 		t.Errorf("removed: %v", removed)
 	}
 	for _, errno := range []syscall.Errno{syscall.ENXIO, syscall.ENODEV, syscall.EIO} {
-		if err := openError(new(Device), errno); !errors.Is(err, ErrDeviceRemoved) || !errors.Is(err, errno) {
+		if err := openError(new(DeviceInfo), errno); !errors.Is(err, ErrDeviceRemoved) || !errors.Is(err, errno) {
 			t.Errorf("opening: %v", err)
 		}
 	}

@@ -146,7 +146,7 @@ func TestOverrun(t *testing.T) {
 		}()
 	}
 	yield(func() bool { return x.cq.waiters.Load() == 3 })
-	other := must(c.CreateCQ(CQOptions{CQE: 1, Timestamps: true}))(t)
+	other := must(c.CreateCQ(CQOptions{MaxCQE: 1, Timestamps: true}))(t)
 	k.event(EventCQErr, x.cq.id)
 	for range 3 {
 		if err := <-done; !errors.Is(err, ErrCQOverrun) {
@@ -182,11 +182,11 @@ func TestOverrun(t *testing.T) {
 // TestDeviceFatal: all are told that the device is broken, those who poll too, and
 // its objects close though the kernel refuses to destroy them.
 func TestDeviceFatal(t *testing.T) {
-	for name, tell := range map[string]func(*Context, *fakeKernel){
-		"event":       func(_ *Context, k *fakeKernel) { k.event(EventDeviceFatal, 0) },
-		"end of file": func(_ *Context, k *fakeKernel) { k.events.Close() },
-		"watch":       func(c *Context, _ *fakeKernel) { c.deviceGone() },
-		"failed calls": func(c *Context, k *fakeKernel) {
+	for name, tell := range map[string]func(*Device, *fakeKernel){
+		"event":       func(_ *Device, k *fakeKernel) { k.event(EventDeviceFatal, 0) },
+		"end of file": func(_ *Device, k *fakeKernel) { k.events.Close() },
+		"watch":       func(c *Device, _ *fakeKernel) { c.deviceGone() },
+		"failed calls": func(c *Device, k *fakeKernel) {
 			k.answerTo("alloc_pd", refuse(unix.EIO))
 			k.answerTo("query_device", refuse(unix.EIO))
 			if _, err := c.AllocPD(); !errors.Is(err, ErrDeviceRemoved) || !errors.Is(err, unix.EIO) {

@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A fakeKernel answers a Context's commands, as far as that needs no device: it
+// A fakeKernel answers a Device's commands, as far as that needs no device: it
 // makes objects of everything, and reports zeros but for what the tests are about.
 type fakeKernel struct {
 	t      *testing.T
@@ -231,7 +231,7 @@ func copyOwn(addr uint64, b []byte, call func(int, []unix.Iovec, []unix.RemoteIo
 }
 
 // fakeContext opens a device that is none, and closes it at the end of the test.
-func fakeContext(t *testing.T) (*Context, *fakeKernel) {
+func fakeContext(t *testing.T) (*Device, *fakeKernel) {
 	t.Helper()
 	c, k := openFake(t)
 	t.Cleanup(func() {
@@ -246,7 +246,7 @@ func fakeContext(t *testing.T) (*Context, *fakeKernel) {
 	return c, k
 }
 
-func openFake(t *testing.T) (*Context, *fakeKernel) {
+func openFake(t *testing.T) (*Device, *fakeKernel) {
 	t.Helper()
 	c, k, err := tryFake(t, 0, 0, 0)
 	if err != nil {
@@ -257,7 +257,7 @@ func openFake(t *testing.T) (*Context, *fakeKernel) {
 
 // tryFake opens a device whose driver has a version of the ABI, by a provider that
 // speaks those from one to another.
-func tryFake(t *testing.T, version, from, to int) (*Context, *fakeKernel, error) {
+func tryFake(t *testing.T, version, from, to int) (*Device, *fakeKernel, error) {
 	t.Helper()
 	probe := []byte{0}
 	if err := readOwn(uint64(uintptr(unsafe.Pointer(&probe[0]))), make([]byte, 1)); errors.Is(err, unix.ENOSYS) {
@@ -272,7 +272,7 @@ func tryFake(t *testing.T, version, from, to int) (*Context, *fakeKernel, error)
 	fake := []*provider.Provider{{Name: "fake", Driver: uapi.RDMA_DRIVER_UNKNOWN, MinABI: from, MaxABI: to, NewContext: newFakeProvider}}
 	providers = func() []*provider.Provider { return fake }
 	defer func() { providers = old }()
-	c, err := (&Device{name: "fake0", abiVersion: version}).open(ioctl.NewFake(fd, k.answer))
+	c, err := (&DeviceInfo{name: "fake0", abiVersion: version}).open(ioctl.NewFake(fd, k.answer))
 	return c, k, err
 }
 
@@ -418,7 +418,7 @@ func must[T any](x T, err error) func(testing.TB) T {
 	}
 }
 
-// fakeThings are one of each object of a fake Context.
+// fakeThings are one of each object of a fake Device.
 type fakeThings struct {
 	pd  *PD
 	mr  *MR
@@ -429,14 +429,14 @@ type fakeThings struct {
 	qp  *QP // RC
 }
 
-func makeFakes(t *testing.T, c *Context) fakeThings {
+func makeFakes(t *testing.T, c *Device) fakeThings {
 	t.Helper()
 	var x fakeThings
 	x.pd = must(c.AllocPD())(t)
 	x.mr = must(x.pd.RegMR(make([]byte, 4096), AccessLocalWrite|AccessMWBind))(t)
 	x.mw = must(x.pd.AllocMW(MWType1))(t)
 	x.ch = must(c.CreateCompChannel())(t)
-	x.cq = must(c.CreateCQ(CQOptions{CQE: 16, Channel: x.ch, Timestamps: true}))(t)
+	x.cq = must(c.CreateCQ(CQOptions{MaxCQE: 16, Channel: x.ch, Timestamps: true}))(t)
 	x.srq = must(x.pd.CreateSRQ(SRQOptions{MaxWR: 16, MaxSGE: 1}))(t)
 	x.qp = must(x.pd.CreateQP(QPOptions{Type: RC, SendCQ: x.cq, RecvCQ: x.cq, Cap: QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}))(t)
 	return x

@@ -18,7 +18,7 @@ func ExampleQP_CreateFlow() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	cq, err := c.CreateCQ(verbs.CQOptions{CQE: 16})
+	cq, err := c.CreateCQ(verbs.CQOptions{MaxCQE: 16})
 	if err != nil {
 		log.Fatal(err)
 	}

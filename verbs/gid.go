@@ -32,21 +32,21 @@ type GIDType uint8
 
 // The zero GIDType is none of these. In a GIDSelector it stands for any type.
 const (
-	IB     GIDType = iota + 1 // InfiniBand, unencapsulated
-	RoCEv1                    // Ethernet frames of their own type, within one subnet
-	RoCEv2                    // UDP/IP packets, routable
+	GIDTypeIB     GIDType = iota + 1 // InfiniBand, unencapsulated
+	GIDTypeRoCEv1                    // Ethernet frames of their own type, within one subnet
+	GIDTypeRoCEv2                    // UDP/IP packets, routable
 )
 
 // gidType converts the kernel's number (enum ib_uverbs_gid_type) to a GIDType.
-func gidType(v uint32) GIDType { return GIDType(v) + IB - GIDType(uapi.IB_UVERBS_GID_TYPE_IB) }
+func gidType(v uint32) GIDType { return GIDType(v) + GIDTypeIB - GIDType(uapi.IB_UVERBS_GID_TYPE_IB) }
 
 func (t GIDType) String() string {
 	switch t {
-	case IB:
+	case GIDTypeIB:
 		return "IB"
-	case RoCEv1:
+	case GIDTypeRoCEv1:
 		return "RoCE v1"
-	case RoCEv2:
+	case GIDTypeRoCEv2:
 		return "RoCE v2"
 	}
 	return "Invalid gid type"
@@ -148,7 +148,7 @@ func (e GIDEntry) reach() int {
 
 // GIDTable returns the valid entries of all ports' GID tables
 // (ibv_query_gid_table; UVERBS_METHOD_QUERY_GID_TABLE, from Linux 5.10).
-func (c *Context) GIDTable() (GIDTable, error) {
+func (c *Device) GIDTable() (GIDTable, error) {
 	const op = "query GID table"
 	if err := c.begin(op); err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func (c *Context) GIDTable() (GIDTable, error) {
 // QueryGID returns one entry of a port's GID table (ibv_query_gid_ex). Ports
 // count from 1, indices from 0 to PortAttr.GIDTableLen-1. An index that has no
 // entry gives an error with errno ENODATA.
-func (c *Context) QueryGID(port, index int) (GIDEntry, error) {
+func (c *Device) QueryGID(port, index int) (GIDEntry, error) {
 	const op = "query GID"
 	attr, err := c.queryPort(op, port)
 	if err != nil {
@@ -200,7 +200,7 @@ func (c *Context) QueryGID(port, index int) (GIDEntry, error) {
 	return c.gidEntry(entry), nil
 }
 
-func (c *Context) gidEntry(e *uapi.IbUverbsGidEntry) GIDEntry {
+func (c *Device) gidEntry(e *uapi.IbUverbsGidEntry) GIDEntry {
 	g := GIDEntry{
 		Port:    int(e.PortNum),
 		Index:   int(e.GidIndex),

@@ -29,24 +29,24 @@ func TestGID(t *testing.T) {
 
 func TestGIDType(t *testing.T) {
 	// The kernel's numbers: enum ib_uverbs_gid_type.
-	for v, want := range []GIDType{IB, RoCEv1, RoCEv2} {
+	for v, want := range []GIDType{GIDTypeIB, GIDTypeRoCEv1, GIDTypeRoCEv2} {
 		if got := gidType(uint32(v)); got != want {
 			t.Errorf("gidType(%d) = %v, want %v", v, got, want)
 		}
 	}
-	if got := IB.String() + ", " + RoCEv1.String() + ", " + RoCEv2.String(); got != "IB, RoCE v1, RoCE v2" {
+	if got := GIDTypeIB.String() + ", " + GIDTypeRoCEv1.String() + ", " + GIDTypeRoCEv2.String(); got != "IB, RoCE v1, RoCE v2" {
 		t.Error(got)
 	}
 }
 
 var table = GIDTable{
-	{GID: gid("fe80::1"), Port: 1, Index: 0, Type: RoCEv1, NetDev: "eth0"},
-	{GID: gid("fe80::1"), Port: 1, Index: 1, Type: RoCEv2, NetDev: "eth0"},
-	{GID: gid("2001:db8::1"), Port: 1, Index: 2, Type: RoCEv2, NetDev: "eth0"},
-	{GID: gid("::ffff:192.168.77.1"), Port: 1, Index: 3, Type: RoCEv1, NetDev: "eth0"},
-	{GID: gid("::ffff:192.168.77.1"), Port: 1, Index: 4, Type: RoCEv2, NetDev: "eth0"},
-	{GID: gid("::ffff:10.0.0.1"), Port: 1, Index: 5, Type: RoCEv2, NetDev: "eth0.7"},
-	{GID: gid("fe80::2"), Port: 2, Index: 0, Type: IB},
+	{GID: gid("fe80::1"), Port: 1, Index: 0, Type: GIDTypeRoCEv1, NetDev: "eth0"},
+	{GID: gid("fe80::1"), Port: 1, Index: 1, Type: GIDTypeRoCEv2, NetDev: "eth0"},
+	{GID: gid("2001:db8::1"), Port: 1, Index: 2, Type: GIDTypeRoCEv2, NetDev: "eth0"},
+	{GID: gid("::ffff:192.168.77.1"), Port: 1, Index: 3, Type: GIDTypeRoCEv1, NetDev: "eth0"},
+	{GID: gid("::ffff:192.168.77.1"), Port: 1, Index: 4, Type: GIDTypeRoCEv2, NetDev: "eth0"},
+	{GID: gid("::ffff:10.0.0.1"), Port: 1, Index: 5, Type: GIDTypeRoCEv2, NetDev: "eth0.7"},
+	{GID: gid("fe80::2"), Port: 2, Index: 0, Type: GIDTypeIB},
 }
 
 func TestFindGID(t *testing.T) {
@@ -56,16 +56,16 @@ func TestFindGID(t *testing.T) {
 		port, index int
 	}{
 		{GIDSelector{}, 1, 4},
-		{GIDSelector{Type: RoCEv2}, 1, 4},
-		{GIDSelector{Type: RoCEv1}, 1, 3},
-		{GIDSelector{Type: IB}, 2, 0},
+		{GIDSelector{Type: GIDTypeRoCEv2}, 1, 4},
+		{GIDSelector{Type: GIDTypeRoCEv1}, 1, 3},
+		{GIDSelector{Type: GIDTypeIB}, 2, 0},
 		{GIDSelector{Port: 2}, 2, 0},
 		{GIDSelector{NetDev: "eth0.7"}, 1, 5},
-		{GIDSelector{Addr: addr("192.168.77.1"), Type: RoCEv2}, 1, 4},
-		{GIDSelector{Addr: addr("::ffff:192.168.77.1"), Type: RoCEv1}, 1, 3},
+		{GIDSelector{Addr: addr("192.168.77.1"), Type: GIDTypeRoCEv2}, 1, 4},
+		{GIDSelector{Addr: addr("::ffff:192.168.77.1"), Type: GIDTypeRoCEv1}, 1, 3},
 		{GIDSelector{Addr: addr("192.168.77.1")}, 1, 4},
 		{GIDSelector{Addr: addr("fe80::1%eth0")}, 1, 1},
-		{GIDSelector{Addr: addr("2001:db8::1"), NetDev: "eth0", Port: 1, Type: RoCEv2}, 1, 2},
+		{GIDSelector{Addr: addr("2001:db8::1"), NetDev: "eth0", Port: 1, Type: GIDTypeRoCEv2}, 1, 2},
 	} {
 		e, err := table.Find(test.s)
 		if err != nil || e.Port != test.port || e.Index != test.index {
@@ -75,7 +75,7 @@ func TestFindGID(t *testing.T) {
 }
 
 func TestFindGIDErrors(t *testing.T) {
-	s := GIDSelector{Addr: netip.MustParseAddr("192.168.77.1"), NetDev: "eth0.7", Type: RoCEv2, Port: 1}
+	s := GIDSelector{Addr: netip.MustParseAddr("192.168.77.1"), NetDev: "eth0.7", Type: GIDTypeRoCEv2, Port: 1}
 	_, err := table.Find(s)
 	if !errors.Is(err, ErrInvalid) {
 		t.Fatalf("Find(%v): %v, want ErrInvalid", s, err)

@@ -67,7 +67,7 @@ func (pd *PD) AllocMR(n int, access AccessFlags) (*MR, error) {
 }
 
 // checkMR refuses memory that can't be registered.
-func (c *Context) checkMR(op string, n int, access AccessFlags) error {
+func (c *Device) checkMR(op string, n int, access AccessFlags) error {
 	if n <= 0 {
 		return invalid(op, "length %d: there is nothing to register", n)
 	}
@@ -116,7 +116,7 @@ func (pd *PD) registerHeld(op string, buf []byte, access AccessFlags, mapped boo
 }
 
 // mrError adds hints to registration errors that the user can fix.
-func (c *Context) mrError(op string, n uint64, access AccessFlags, err error) error {
+func (c *Device) mrError(op string, n uint64, access AccessFlags, err error) error {
 	e := c.failedToLock(op, fmt.Sprintf("%d B, %v", n, access), err)
 	if errors.Is(err, syscall.EFAULT) {
 		e.Hint = "the memory is not mapped with the access that is asked for"
@@ -179,8 +179,8 @@ func (pd *PD) regDmabufHeld(op string, fd int, offset, length, iova uint64, acce
 	return mr, nil
 }
 
-// Rereg says what to change in an MR. Nil fields stay as they are.
-type Rereg struct {
+// ReregOptions says what to change in an MR. Nil fields stay as they are.
+type ReregOptions struct {
 	Buf    []byte
 	PD     *PD
 	Access *AccessFlags
@@ -188,7 +188,7 @@ type Rereg struct {
 
 // Rereg changes an MR in place (ibv_rereg_mr). Its keys may change. If it
 // fails with ErrNotSupported, the MR is as before.
-func (mr *MR) Rereg(r Rereg) (err error) {
+func (mr *MR) Rereg(r ReregOptions) (err error) {
 	const op = "rereg MR"
 	if err := hold(op, mr.base()); err != nil {
 		return err

@@ -102,7 +102,7 @@ func TestRegMR(t *testing.T) {
 				req = in[uapi.IbUverbsReregMr](f, uapi.UVERBS_ATTR_CORE_IN)
 				return f.out(uapi.UVERBS_ATTR_CORE_OUT, &uapi.IbUverbsReregMrResp{Lkey: 22, Rkey: 23})
 			})
-			if err := mr.Rereg(Rereg{Buf: other, Access: &now}); err != nil {
+			if err := mr.Rereg(ReregOptions{Buf: other, Access: &now}); err != nil {
 				t.Fatal(err)
 			}
 			want := uapi.IbUverbsReregMr{
@@ -129,14 +129,14 @@ func TestReregPD(t *testing.T) {
 		req = in[uapi.IbUverbsReregMr](f, uapi.UVERBS_ATTR_CORE_IN)
 		return unix.EOPNOTSUPP
 	})
-	if err := mr.Rereg(Rereg{PD: two}); !errors.Is(err, ErrNotSupported) {
+	if err := mr.Rereg(ReregOptions{PD: two}); !errors.Is(err, ErrNotSupported) {
 		t.Errorf("refused: %v", err)
 	}
 	if one.holds.Load() != 1 || two.holds.Load() != 0 {
 		t.Errorf("after a refusal the PDs are held %d and %d times", one.holds.Load(), two.holds.Load())
 	}
 	k.answerTo("rereg_mr", nil)
-	if err := mr.Rereg(Rereg{PD: two}); err != nil {
+	if err := mr.Rereg(ReregOptions{PD: two}); err != nil {
 		t.Fatal(err)
 	}
 	if req.Flags != uint32(uapi.IB_MR_REREG_PD) || req.PdHandle != two.handle {
@@ -156,8 +156,8 @@ func TestNoMemory(t *testing.T) {
 	x := makeFakes(t, c)
 	for verb, f := range map[string]func() error{
 		"reg_mr":     func() error { _, err := x.pd.RegMR(make([]byte, 1), 0); return err },
-		"rereg_mr":   func() error { return x.mr.Rereg(Rereg{Buf: make([]byte, 1)}) },
-		"create_cq":  func() error { _, err := c.CreateCQ(CQOptions{CQE: 1}); return err },
+		"rereg_mr":   func() error { return x.mr.Rereg(ReregOptions{Buf: make([]byte, 1)}) },
+		"create_cq":  func() error { _, err := c.CreateCQ(CQOptions{MaxCQE: 1}); return err },
 		"resize_cq":  func() error { return x.cq.Resize(2) },
 		"create_qp":  func() error { _, err := x.pd.CreateQP(QPOptions{Type: RC, SendCQ: x.cq, RecvCQ: x.cq}); return err },
 		"create_srq": func() error { _, err := x.pd.CreateSRQ(SRQOptions{MaxWR: 1, MaxSGE: 1}); return err },
@@ -218,7 +218,7 @@ func TestSharedXRCD(t *testing.T) {
 // be polled.
 func TestPollWaitWithoutChannel(t *testing.T) {
 	c, _ := fakeContext(t)
-	cq := must(c.CreateCQ(CQOptions{CQE: 4}))(t)
+	cq := must(c.CreateCQ(CQOptions{MaxCQE: 4}))(t)
 	for _, ready := range []int{0, 1} {
 		c.prov.(*fakeProvider).cqs[0].ready = ready
 		for _, wc := range [][]WC{nil, make([]WC, 1)} {
@@ -234,7 +234,7 @@ func TestPollWaitWithoutChannel(t *testing.T) {
 // so, and those that can say what is wrong do.
 func TestNil(t *testing.T) {
 	for _, x := range []any{
-		(*Device)(nil), (*Context)(nil), (*PD)(nil), (*MR)(nil), (*MW)(nil), (*AH)(nil), (*CompChannel)(nil),
+		(*DeviceInfo)(nil), (*Device)(nil), (*PD)(nil), (*MR)(nil), (*MW)(nil), (*AH)(nil), (*CompChannel)(nil),
 		(*CQ)(nil), (*SRQ)(nil), (*QP)(nil), (*XRCD)(nil), (*Flow)(nil),
 	} {
 		v := reflect.ValueOf(x)
@@ -274,8 +274,8 @@ func TestClosedStillTells(t *testing.T) {
 	x := makeFakes(t, c)
 	tell := func() []any {
 		return []any{
-			x.qp.Num(), x.qp.Type(), x.qp.Cap(), x.srq.MaxWR(), x.srq.MaxSGE(), x.cq.CQE(),
-			x.mr.Addr(), x.mr.Len(), x.mr.LKey(), x.mr.RKey(), x.mr.Access(), x.mw.RKey(), x.mw.Type(), x.pd.Context(),
+			x.qp.Num(), x.qp.Type(), x.qp.Cap(), x.srq.MaxWR(), x.srq.MaxSGE(), x.cq.MaxCQE(),
+			x.mr.Addr(), x.mr.Len(), x.mr.LKey(), x.mr.RKey(), x.mr.Access(), x.mw.RKey(), x.mw.Type(), x.pd.Device(),
 		}
 	}
 	before := tell()

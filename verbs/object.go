@@ -13,7 +13,7 @@ import (
 // lifetime. It is held while another object depends on it or a verb runs on it. Then
 // Close returns ErrBusy. A closed object can't be held.
 type object struct {
-	ctx     *Context
+	ctx     *Device
 	kind    kind
 	id      uint64 // the kernel's user_handle, which events have
 	handle  uint32
@@ -23,7 +23,7 @@ type object struct {
 
 const closedHolds = -1 << 30
 
-// A kind is an object's class. Context.Close closes objects in this order: users before
+// A kind is an object's class. Device.Close closes objects in this order: users before
 // what they use.
 type kind uint8
 
@@ -45,14 +45,14 @@ func (k kind) String() string {
 	return [...]string{"MW", "flow", "QP", "AH", "SRQ", "CQ", "completion channel", "MR", "XRC domain", "PD"}[k]
 }
 
-// A member is an object of any kind, in its Context.
+// A member is an object of any kind, in its Device.
 type member interface {
 	base() *object // nil for a nil pointer
 	Close() error
 }
 
 // hold holds all objects, or none of them, for the duration of a verb. They must belong
-// to one Context.
+// to one Device.
 func hold(op string, objects ...*object) error {
 	for i, o := range objects {
 		err := o.holdOne(op)
@@ -102,13 +102,13 @@ func drop(objects ...*object) {
 	}
 }
 
-// adopt adds the object to its Context. Its parents stay held.
-func (o *object) adopt(c *Context, k kind, handle uint32, self member, parents ...*object) {
+// adopt adds the object to its Device. Its parents stay held.
+func (o *object) adopt(c *Device, k kind, handle uint32, self member, parents ...*object) {
 	o.ctx, o.kind, o.handle, o.parents = c, k, handle, parents
 	c.add(o, self)
 }
 
-// errHeld is an ErrBusy whose end Context.Close waits for.
+// errHeld is an ErrBusy whose end Device.Close waits for.
 var errHeld = fmt.Errorf("%w by another one, or by a verb that runs", ErrBusy)
 
 // end closes the object. destroy destroys it in the kernel. If that succeeds, or the
@@ -150,7 +150,7 @@ type destroyCmd interface {
 	Release()
 }
 
-func destroy(c *Context, cmd destroyCmd, handle uint32) error {
+func destroy(c *Device, cmd destroyCmd, handle uint32) error {
 	defer cmd.Release()
 	cmd.Handle(handle)
 	return cmd.Run(c.file)

@@ -33,7 +33,7 @@ func TestRefusedIsUndone(t *testing.T) {
 			_, err := x.pd.CreateQP(QPOptions{Type: RC, SendCQ: x.cq, RecvCQ: x.cq})
 			return err
 		}, func() int { return p.qps[len(p.qps)-1].released }},
-		{"create_cq", "destroy_cq", func() error { _, err := c.CreateCQ(CQOptions{CQE: 1, Channel: x.ch}); return err },
+		{"create_cq", "destroy_cq", func() error { _, err := c.CreateCQ(CQOptions{MaxCQE: 1, Channel: x.ch}); return err },
 			func() int { return p.cqs[len(p.cqs)-1].released }},
 		{"create_srq", "destroy_srq", func() error { _, err := x.pd.CreateSRQ(SRQOptions{MaxWR: 1, MaxSGE: 1}); return err },
 			func() int { return p.srqs[len(p.srqs)-1].released }},
@@ -94,7 +94,7 @@ func TestRefusedIsUndone(t *testing.T) {
 	}
 }
 
-// TestForeign: what belongs to another Context is refused, and nothing stays held.
+// TestForeign: what belongs to another Device is refused, and nothing stays held.
 func TestForeign(t *testing.T) {
 	c, _ := fakeContext(t)
 	x := makeFakes(t, c)
@@ -102,14 +102,14 @@ func TestForeign(t *testing.T) {
 	y := makeFakes(t, d)
 	mine, theirs := holdsOf(x), holdsOf(y)
 	for name, f := range map[string]func() error{
-		"CQ":          func() error { _, err := c.CreateCQ(CQOptions{CQE: 1, Channel: y.ch}); return err },
+		"CQ":          func() error { _, err := c.CreateCQ(CQOptions{MaxCQE: 1, Channel: y.ch}); return err },
 		"QP, send":    func() error { _, err := x.pd.CreateQP(QPOptions{Type: RC, SendCQ: y.cq, RecvCQ: x.cq}); return err },
 		"QP, receive": func() error { _, err := x.pd.CreateQP(QPOptions{Type: RC, SendCQ: x.cq, RecvCQ: y.cq}); return err },
 		"QP, SRQ": func() error {
 			_, err := x.pd.CreateQP(QPOptions{Type: RC, SendCQ: x.cq, RecvCQ: x.cq, SRQ: y.srq})
 			return err
 		},
-		"rereg": func() error { return x.mr.Rereg(Rereg{PD: y.pd}) },
+		"rereg": func() error { return x.mr.Rereg(ReregOptions{PD: y.pd}) },
 		"bind":  func() error { return x.qp.BindMW(y.mw, MWBind{}) },
 		"bind MR": func() error {
 			return x.qp.BindMW(x.mw, MWBind{MWBindInfo: MWBindInfo{MR: y.mr, Addr: y.mr.Addr(), Length: 8}})
@@ -123,7 +123,7 @@ func TestForeign(t *testing.T) {
 		t.Errorf("held %v and %v, before %v and %v", a, b, mine, theirs)
 	}
 	// Of a closed one nothing is made, and what came before it in the list isn't held.
-	closed := must(c.CreateCQ(CQOptions{CQE: 1}))(t)
+	closed := must(c.CreateCQ(CQOptions{MaxCQE: 1}))(t)
 	if err := closed.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -149,20 +149,20 @@ func TestCQ(t *testing.T) {
 		o  CQOptions
 		ok bool
 	}{
-		{CQOptions{CQE: 1}, true},
-		{CQOptions{CQE: 0}, false},
-		{CQOptions{CQE: 1 << 10}, true},
-		{CQOptions{CQE: 1<<10 + 1}, false},
-		{CQOptions{CQE: 9, Vector: 2, Channel: ch}, true},
-		{CQOptions{CQE: 9, Vector: 3}, false},
-		{CQOptions{CQE: 9, Vector: -1}, false},
-		{CQOptions{CQE: 9, CQESize: 64}, true},
-		{CQOptions{CQE: 9, CQESize: 128}, true},
-		{CQOptions{CQE: 9, CQESize: 96}, false},
-		{CQOptions{CQE: 9, Compression: CompressHash}, true},
-		{CQOptions{CQE: 9, Compression: CompressStride}, true},
-		{CQOptions{CQE: 9, Compression: CompressChecksum}, false},
-		{CQOptions{CQE: 9, Compression: CompressHash | CompressStride}, false},
+		{CQOptions{MaxCQE: 1}, true},
+		{CQOptions{MaxCQE: 0}, false},
+		{CQOptions{MaxCQE: 1 << 10}, true},
+		{CQOptions{MaxCQE: 1<<10 + 1}, false},
+		{CQOptions{MaxCQE: 9, Vector: 2, Channel: ch}, true},
+		{CQOptions{MaxCQE: 9, Vector: 3}, false},
+		{CQOptions{MaxCQE: 9, Vector: -1}, false},
+		{CQOptions{MaxCQE: 9, CQESize: 64}, true},
+		{CQOptions{MaxCQE: 9, CQESize: 128}, true},
+		{CQOptions{MaxCQE: 9, CQESize: 96}, false},
+		{CQOptions{MaxCQE: 9, Compression: CompressHash}, true},
+		{CQOptions{MaxCQE: 9, Compression: CompressStride}, true},
+		{CQOptions{MaxCQE: 9, Compression: CompressChecksum}, false},
+		{CQOptions{MaxCQE: 9, Compression: CompressHash | CompressStride}, false},
 	} {
 		var entries, vector uint32
 		k.answerTo("create_cq", func(f *fakeCall) error {
@@ -182,13 +182,13 @@ func TestCQ(t *testing.T) {
 			t.Errorf("%+v: %v", tt.o, err)
 			continue
 		}
-		want := provider.CQInit{CQE: uint32(tt.o.CQE), CQESize: uint32(tt.o.CQESize), Compression: uint8(tt.o.Compression)}
+		want := provider.CQInit{CQE: uint32(tt.o.MaxCQE), CQESize: uint32(tt.o.CQESize), Compression: uint8(tt.o.Compression)}
 		p := c.prov.(*fakeProvider)
-		if got := p.cqs[len(p.cqs)-1].init; got != want || entries != want.CQE || vector != uint32(tt.o.Vector) || cq.CQE() != tt.o.CQE+1 {
-			t.Errorf("%+v: the provider is told %+v, the kernel %d entries, vector %d; it has %d", tt.o, got, entries, vector, cq.CQE())
+		if got := p.cqs[len(p.cqs)-1].init; got != want || entries != want.CQE || vector != uint32(tt.o.Vector) || cq.MaxCQE() != tt.o.MaxCQE+1 {
+			t.Errorf("%+v: the provider is told %+v, the kernel %d entries, vector %d; it has %d", tt.o, got, entries, vector, cq.MaxCQE())
 		}
 	}
-	cq := must(c.CreateCQ(CQOptions{CQE: 4}))(t)
+	cq := must(c.CreateCQ(CQOptions{MaxCQE: 4}))(t)
 	k.answerTo("resize_cq", func(f *fakeCall) error {
 		r := in[uapi.IbUverbsResizeCq](f, uapi.UVERBS_ATTR_CORE_IN)
 		if r.CqHandle != cq.handle {
@@ -197,11 +197,11 @@ func TestCQ(t *testing.T) {
 		return f.out(uapi.UVERBS_ATTR_CORE_OUT, &uapi.IbUverbsResizeCqResp{Cqe: r.Cqe + 7})
 	})
 	for n, ok := range map[int]bool{0: false, 1: true, 1 << 10: true, 1<<10 + 1: false, math.MaxInt: false} {
-		before := cq.CQE()
+		before := cq.MaxCQE()
 		switch err := cq.Resize(n); {
-		case ok && (err != nil || cq.CQE() != n+7):
-			t.Errorf("Resize(%d): %v, has %d", n, err, cq.CQE())
-		case !ok && (!errors.Is(err, ErrInvalid) || cq.CQE() != before):
+		case ok && (err != nil || cq.MaxCQE() != n+7):
+			t.Errorf("Resize(%d): %v, has %d", n, err, cq.MaxCQE())
+		case !ok && (!errors.Is(err, ErrInvalid) || cq.MaxCQE() != before):
 			t.Errorf("Resize(%d): %v", n, err)
 		}
 	}
@@ -253,7 +253,7 @@ func TestPollWait(t *testing.T) {
 func TestSRQ(t *testing.T) {
 	c, k := fakeContext(t)
 	pd := must(c.AllocPD())(t)
-	cq := must(c.CreateCQ(CQOptions{CQE: 1}))(t)
+	cq := must(c.CreateCQ(CQOptions{MaxCQE: 1}))(t)
 	domain := must(c.OpenXRCD())(t)
 	const most = 1 << 10
 	for _, tt := range []struct {

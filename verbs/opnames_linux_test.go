@@ -12,7 +12,7 @@ import (
 func TestRefusalsAreNamed(t *testing.T) {
 	c, _ := fakeContext(t)
 	x := makeFakes(t, c)
-	noChannel := must(c.CreateCQ(CQOptions{CQE: 1}))(t)
+	noChannel := must(c.CreateCQ(CQOptions{MaxCQE: 1}))(t)
 	for _, tt := range []struct {
 		op   string
 		call func() error
@@ -59,7 +59,7 @@ func TestNilTellsNothing(t *testing.T) {
 	)
 	for i, n := range []uint64{
 		uint64(mr.LKey()), uint64(mr.RKey()), uint64(mr.Access()), uint64(mr.Len()), mr.Addr(), uint64(mw.RKey()),
-		uint64(qp.Num()), uint64(cq.CQE()), uint64(srq.MaxWR()), uint64(srq.MaxSGE()),
+		uint64(qp.Num()), uint64(cq.MaxCQE()), uint64(srq.MaxWR()), uint64(srq.MaxSGE()),
 	} {
 		if n != 0 {
 			t.Errorf("number %d is %#x", i, n)

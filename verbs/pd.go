@@ -16,7 +16,7 @@ func (pd *PD) base() *object {
 }
 
 // AllocPD allocates a protection domain (ibv_alloc_pd).
-func (c *Context) AllocPD() (*PD, error) {
+func (c *Device) AllocPD() (*PD, error) {
 	const op = "alloc PD"
 	if err := c.begin(op); err != nil {
 		return nil, err
@@ -40,8 +40,8 @@ func (c *Context) AllocPD() (*PD, error) {
 	return pd, nil
 }
 
-// Context returns the device context that the PD belongs to.
-func (pd *PD) Context() *Context {
+// Device returns the device that the PD belongs to.
+func (pd *PD) Device() *Device {
 	if pd == nil {
 		return nil
 	}

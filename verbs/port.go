@@ -35,11 +35,11 @@ type PortAttr struct {
 
 // QueryPort returns a port's current attributes (ibv_query_port). Ports are numbered
 // from 1 to DeviceAttr.PhysPortCnt.
-func (c *Context) QueryPort(port int) (*PortAttr, error) {
+func (c *Device) QueryPort(port int) (*PortAttr, error) {
 	return c.queryPort("query port", port)
 }
 
-func (c *Context) queryPort(op string, port int) (*PortAttr, error) {
+func (c *Device) queryPort(op string, port int) (*PortAttr, error) {
 	if err := c.begin(op); err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (c *Context) queryPort(op string, port int) (*PortAttr, error) {
 }
 
 // checkPort refuses a port that the device doesn't have.
-func (c *Context) checkPort(op string, port int) error {
+func (c *Device) checkPort(op string, port int) error {
 	limits, err := c.deviceLimits()
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func portAttr(resp *uapi.IbUverbsQueryPortRespEx) *PortAttr {
 
 // QueryPortSpeed returns the effective speed of a port, over all lanes, in units of
 // 100 Mb/s (ibv_query_port_speed). For most drivers it returns ErrNotSupported.
-func (c *Context) QueryPortSpeed(port int) (uint64, error) {
+func (c *Device) QueryPortSpeed(port int) (uint64, error) {
 	const op = "query port speed"
 	if err := c.begin(op); err != nil {
 		return 0, err
@@ -126,7 +126,7 @@ func (c *Context) QueryPortSpeed(port int) (uint64, error) {
 // QueryPKey returns an entry of a port's P_Key table, in host byte order
 // (ibv_query_pkey). Ports are numbered from 1, indices from 0 to
 // PortAttr.PKeyTableLen-1.
-func (c *Context) QueryPKey(port, index int) (uint16, error) {
+func (c *Device) QueryPKey(port, index int) (uint16, error) {
 	const op = "query P_Key"
 	attr, err := c.queryPort(op, port)
 	if err != nil {

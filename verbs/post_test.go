@@ -36,7 +36,7 @@ func (q *nullQP) PostRecv(wrs []provider.RecvWR) (int, error) {
 func nullRC() (*QP, *nullQP) {
 	p := new(nullQP)
 	qp := &QP{pd: new(PD), typ: RC, prov: p}
-	qp.ctx = new(Context)
+	qp.ctx = new(Device)
 	qp.batch.qp = qp
 	qp.setState(QPRTS)
 	return qp, p
@@ -177,7 +177,7 @@ func TestPostBounds(t *testing.T) {
 	closedMR.ctx = qp.ctx
 	closedMR.holds.Store(closedHolds)
 	mw, closedMW, foreignMW := window(MWType2), window(MWType2), window(MWType2)
-	mw.ctx, closedMW.ctx, foreignMW.ctx = qp.ctx, qp.ctx, new(Context)
+	mw.ctx, closedMW.ctx, foreignMW.ctx = qp.ctx, qp.ctx, new(Device)
 	closedMW.holds.Store(closedHolds)
 	ah, closedAH, otherAH := &AH{pd: qp.pd}, &AH{pd: qp.pd}, &AH{pd: &PD{object: object{handle: 1}}}
 	closedAH.holds.Store(closedHolds)

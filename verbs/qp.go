@@ -281,7 +281,7 @@ const maxInline = 1 << 16
 
 // checkQP refuses options that the device doesn't support, by name. It returns the
 // device's attributes.
-func (c *Context) checkQP(op string, o *QPOptions) (*DeviceAttr, error) {
+func (c *Device) checkQP(op string, o *QPOptions) (*DeviceAttr, error) {
 	limits, err := c.deviceLimits()
 	if err != nil {
 		return nil, err
@@ -315,7 +315,7 @@ func (c *Context) checkQP(op string, o *QPOptions) (*DeviceAttr, error) {
 	return limits, nil
 }
 
-func destroyQP(c *Context, handle uint32) error {
+func destroyQP(c *Device, handle uint32) error {
 	cmd := ioctl.NewQpDestroy()
 	defer cmd.Release()
 	cmd.Handle(handle)

@@ -12,26 +12,26 @@ import (
 // QPAttr has a QP's attributes (struct ibv_qp_attr). Modify uses those that its mask
 // selects.
 type QPAttr struct {
-	State       QPState
-	CurState    QPState // with QPAttrCurState: the state that the caller assumes
-	PathMTU     MTU
-	QKey        uint32 // UD
-	RQPSN       uint32 // 24 bits: packet sequence number of the first packet expected
-	SQPSN       uint32 // 24 bits: packet sequence number of the first packet sent
-	DestQPN     uint32 // 24 bits
-	Access      AccessFlags
-	AH          AHAttr // the path: QPAttrAV
-	AltAH       AHAttr // QPAttrAltPath
-	PKeyIndex   int
-	AltPKey     int // index, as PKeyIndex
-	Port        int // from 1
-	AltPort     int
-	PathMig     uint8
-	Timeout     uint8 // 5 bits: acknowledgement timeout, 4.096 µs << Timeout; 0 waits for ever
-	AltTimeout  uint8
-	RetryCount  uint8 // 3 bits: retries without an acknowledgement
-	RNRRetry    uint8 // 3 bits: retries while the peer has no receive posted; 7 retries for ever
-	MinRNRTimer uint8 // 5 bits: how long the peer must wait before such a retry; InfiniBand specification, table 45
+	State        QPState
+	CurState     QPState // with QPAttrCurState: the state that the caller assumes
+	PathMTU      MTU
+	QKey         uint32 // UD
+	RQPSN        uint32 // 24 bits: packet sequence number of the first packet expected
+	SQPSN        uint32 // 24 bits: packet sequence number of the first packet sent
+	DestQPN      uint32 // 24 bits
+	Access       AccessFlags
+	AH           AHAttr // the path: QPAttrAV
+	AltAH        AHAttr // QPAttrAltPath
+	PKeyIndex    int
+	AltPKeyIndex int // index, as PKeyIndex
+	Port         int // from 1
+	AltPort      int
+	PathMig      uint8
+	Timeout      uint8 // 5 bits: acknowledgement timeout, 4.096 µs << Timeout; 0 waits for ever
+	AltTimeout   uint8
+	RetryCount   uint8 // 3 bits: retries without an acknowledgement
+	RNRRetry     uint8 // 3 bits: retries while the peer has no receive posted; 7 retries for ever
+	MinRNRTimer  uint8 // 5 bits: how long the peer must wait before such a retry; InfiniBand specification, table 45
 
 	MaxRDAtomic     uint8 // RDMA reads and atomics outstanding as requester
 	MaxDestRDAtomic uint8 // as responder
@@ -86,7 +86,7 @@ func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState
 	*req = uapi.IbUverbsModifyQp{
 		QpHandle: qp.handle, AttrMask: uint32(mask),
 		Qkey: a.QKey, RqPsn: a.RQPSN, SqPsn: a.SQPSN, DestQpNum: a.DestQPN,
-		QpAccessFlags: uint32(a.Access), PkeyIndex: uint16(a.PKeyIndex), AltPkeyIndex: uint16(a.AltPKey),
+		QpAccessFlags: uint32(a.Access), PkeyIndex: uint16(a.PKeyIndex), AltPkeyIndex: uint16(a.AltPKeyIndex),
 		QpState: uint8(a.State), CurQpState: uint8(a.CurState), PathMtu: uint8(a.PathMTU),
 		PathMigState: a.PathMig, EnSqdAsyncNotify: bool8(a.EnSQDAsyncNotify),
 		MaxRdAtomic: a.MaxRDAtomic, MaxDestRdAtomic: a.MaxDestRDAtomic, MinRnrTimer: a.MinRNRTimer,
@@ -154,7 +154,7 @@ func checkTransition(op string, t QPType, from, to QPState, mask QPAttrMask) err
 }
 
 // check refuses values that don't fit their fields.
-func (a *QPAttr) check(op string, c *Context, mask QPAttrMask) error {
+func (a *QPAttr) check(op string, c *Device, mask QPAttrMask) error {
 	has := func(m QPAttrMask) bool { return mask&m != 0 }
 	switch {
 	case has(QPAttrPathMTU) && (a.PathMTU < MTU256 || a.PathMTU > MTU4096):
@@ -179,8 +179,8 @@ func (a *QPAttr) check(op string, c *Context, mask QPAttrMask) error {
 		return invalid(op, "unknown access flags %#x", uint32(a.Access&^accessKnown))
 	}
 	switch {
-	case has(QPAttrAltPath) && (a.AltPKey < 0 || a.AltPKey > 0xffff):
-		return invalid(op, "alternate P_Key index %d is not in 0 to 65535", a.AltPKey)
+	case has(QPAttrAltPath) && (a.AltPKeyIndex < 0 || a.AltPKeyIndex > 0xffff):
+		return invalid(op, "alternate P_Key index %d is not in 0 to 65535", a.AltPKeyIndex)
 	case has(QPAttrAltPath) && a.AltTimeout > 31:
 		return invalid(op, "alternate timeout %d is not in 0 to 31", a.AltTimeout)
 	case has(QPAttrPathMigState) && uapi.IbMigState(a.PathMig) > uapi.IB_MIG_ARMED:
@@ -224,7 +224,7 @@ func (qp *QP) Query() (QPAttr, QPInitAttr, error) {
 		State: QPState(resp.QpState), CurState: QPState(resp.CurQpState), PathMTU: MTU(resp.PathMtu),
 		QKey: resp.Qkey, RQPSN: resp.RqPsn, SQPSN: resp.SqPsn, DestQPN: resp.DestQpNum,
 		Access: AccessFlags(resp.QpAccessFlags), AH: ahAttrFromDest(&resp.Dest), AltAH: ahAttrFromDest(&resp.AltDest),
-		PKeyIndex: int(resp.PkeyIndex), AltPKey: int(resp.AltPkeyIndex), Port: int(resp.PortNum), AltPort: int(resp.AltPortNum),
+		PKeyIndex: int(resp.PkeyIndex), AltPKeyIndex: int(resp.AltPkeyIndex), Port: int(resp.PortNum), AltPort: int(resp.AltPortNum),
 		PathMig: resp.PathMigState, Timeout: resp.Timeout, AltTimeout: resp.AltTimeout,
 		RetryCount: resp.RetryCnt, RNRRetry: resp.RnrRetry, MinRNRTimer: resp.MinRnrTimer,
 		MaxRDAtomic: resp.MaxRdAtomic, MaxDestRDAtomic: resp.MaxDestRdAtomic, SQDraining: resp.SqDraining != 0,

@@ -24,7 +24,7 @@ func fullAttr() QPAttr {
 	}
 	return QPAttr{
 		State: QPRTS, CurState: QPSQD, PathMTU: MTU2048, QKey: 0x11121314, RQPSN: 0x212223, SQPSN: 0x313233, DestQPN: 0x414243,
-		Access: AccessRemoteWrite, AH: path(0x51, 1), AltAH: path(0x62, 2), PKeyIndex: 0x7172, AltPKey: 0x8182, Port: 1, AltPort: 2, PathMig: 2,
+		Access: AccessRemoteWrite, AH: path(0x51, 1), AltAH: path(0x62, 2), PKeyIndex: 0x7172, AltPKeyIndex: 0x8182, Port: 1, AltPort: 2, PathMig: 2,
 		Timeout: 20, AltTimeout: 21, RetryCount: 5, RNRRetry: 6, MinRNRTimer: 22, MaxRDAtomic: 91, MaxDestRDAtomic: 92, EnSQDAsyncNotify: true,
 	}
 }
@@ -115,8 +115,8 @@ func TestModifyRefuses(t *testing.T) {
 		"QPN":           {QPAttrDestQPN, func(a *QPAttr) { a.DestQPN = 1<<24 - 1 }, func(a *QPAttr) { a.DestQPN = 1 << 24 }},
 		"P_Key":         {QPAttrPKeyIndex, func(a *QPAttr) { a.PKeyIndex = 0xffff }, func(a *QPAttr) { a.PKeyIndex = 1 << 16 }},
 		"P_Key -1":      {QPAttrPKeyIndex, func(a *QPAttr) { a.PKeyIndex = 0 }, func(a *QPAttr) { a.PKeyIndex = -1 }},
-		"alt P_Key":     {QPAttrAltPath, func(a *QPAttr) { a.AltPKey = 0xffff }, func(a *QPAttr) { a.AltPKey = 1 << 16 }},
-		"alt P_Key -1":  {QPAttrAltPath, func(a *QPAttr) { a.AltPKey = 0 }, func(a *QPAttr) { a.AltPKey = -1 }},
+		"alt P_Key":     {QPAttrAltPath, func(a *QPAttr) { a.AltPKeyIndex = 0xffff }, func(a *QPAttr) { a.AltPKeyIndex = 1 << 16 }},
+		"alt P_Key -1":  {QPAttrAltPath, func(a *QPAttr) { a.AltPKeyIndex = 0 }, func(a *QPAttr) { a.AltPKeyIndex = -1 }},
 		"timeout":       {QPAttrTimeout, func(a *QPAttr) { a.Timeout = 31 }, func(a *QPAttr) { a.Timeout = 32 }},
 		"alt timeout":   {QPAttrAltPath, func(a *QPAttr) { a.AltTimeout = 31 }, func(a *QPAttr) { a.AltTimeout = 32 }},
 		"retries":       {QPAttrRetryCount, func(a *QPAttr) { a.RetryCount = 7 }, func(a *QPAttr) { a.RetryCount = 8 }},
@@ -178,7 +178,7 @@ func TestModifyExplains(t *testing.T) {
 func TestReset(t *testing.T) {
 	c, _ := fakeContext(t)
 	x := makeFakes(t, c)
-	other := must(c.CreateCQ(CQOptions{CQE: 1}))(t)
+	other := must(c.CreateCQ(CQOptions{MaxCQE: 1}))(t)
 	two := must(x.pd.CreateQP(QPOptions{Type: UC, SendCQ: x.cq, RecvCQ: other}))(t)
 	p := c.prov.(*fakeProvider)
 	for _, qp := range []*QP{x.qp, two} {
@@ -201,7 +201,7 @@ func TestReset(t *testing.T) {
 func TestCreateQP(t *testing.T) {
 	c, k := fakeContext(t)
 	x := makeFakes(t, c)
-	recv := must(c.CreateCQ(CQOptions{CQE: 1}))(t)
+	recv := must(c.CreateCQ(CQOptions{MaxCQE: 1}))(t)
 	domain := must(c.OpenXRCD())(t)
 	limits := QPCap{MaxSendWR: 11, MaxRecvWR: 12, MaxSendSGE: 13, MaxRecvSGE: 14, MaxInlineData: 15}
 	for _, tt := range []struct {

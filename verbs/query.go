@@ -135,7 +135,7 @@ const (
 )
 
 // QueryDevice returns the device's properties and limits (ibv_query_device_ex).
-func (c *Context) QueryDevice() (*DeviceAttr, error) {
+func (c *Device) QueryDevice() (*DeviceAttr, error) {
 	const op = "query device"
 	if err := c.begin(op); err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func (c *Context) QueryDevice() (*DeviceAttr, error) {
 // RawClock reads the device's free-running counter, the clock of completion timestamps
 // (ibv_query_rt_values_ex). DeviceAttr.HCACoreClock is its frequency, and
 // CompletionTimestampMask says where it wraps. It makes no system call.
-func (c *Context) RawClock() (uint64, error) {
+func (c *Device) RawClock() (uint64, error) {
 	const op = "read clock"
 	if err := c.begin(op); err != nil {
 		return 0, err

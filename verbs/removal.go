@@ -8,12 +8,12 @@ import (
 	"github.com/goverbs/goverbs/ioctl"
 )
 
-// A removal reports that a Context's device is gone.
+// A removal reports that a Device is gone.
 //
 // A driver that supports disassociation (mlx5) reports EventDeviceFatal. From then on
 // uverbs returns EIO for all verbs that need the device. Other drivers (rxe) report
 // nothing, and their removal waits in the kernel for the last user to close. It only
-// shows in /sys, where the device's number disappears. The Context watches for that.
+// shows in /sys, where the device's number disappears. The Device watches for that.
 type removal struct {
 	gone atomic.Bool
 	news chan struct{} // closed when gone is set
@@ -22,7 +22,7 @@ type removal struct {
 
 // deviceGone wakes all waiters, and makes posts and polls take the slow path. From now
 // on only Close works.
-func (c *Context) deviceGone() {
+func (c *Device) deviceGone() {
 	if !c.removal.gone.CompareAndSwap(false, true) {
 		return
 	}
@@ -45,7 +45,7 @@ func (c *Context) deviceGone() {
 // explain marks an error of the kernel as caused by the device's removal, if it was.
 // Uverbs then returns EIO. But drivers also return EIO when a device fails a single
 // command.
-func (c *Context) explain(err error) error {
+func (c *Device) explain(err error) error {
 	if (errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ENODEV)) && !errors.Is(err, ErrDeviceRemoved) && c.lost() {
 		return &removedError{err}
 	}
@@ -54,7 +54,7 @@ func (c *Context) explain(err error) error {
 
 // lost finds out whether the device is gone. It uses QUERY_DEVICE, which uverbs answers
 // without the driver.
-func (c *Context) lost() bool {
+func (c *Device) lost() bool {
 	if c.removal.gone.Load() {
 		return true
 	}

@@ -16,7 +16,7 @@ const watchPeriod = time.Second
 // node doesn't help: a container's own node stays when the device goes. Nor does
 // inotify, because sysfs has no such events. Without /sys, a removal is noticed when a
 // call fails.
-func (c *Context) watchRemoval() (stop func()) {
+func (c *Device) watchRemoval() (stop func()) {
 	var st unix.Stat_t
 	if err := unix.Fstat(c.file.FD(), &st); err != nil {
 		return func() {}

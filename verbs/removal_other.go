@@ -2,4 +2,4 @@
 
 package verbs
 
-func (c *Context) watchRemoval() (stop func()) { return func() {} }
+func (c *Device) watchRemoval() (stop func()) { return func() {} }

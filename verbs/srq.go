@@ -140,7 +140,7 @@ func (pd *PD) createSRQHeld(op string, o *SRQOptions, parents []*object) (*SRQ, 
 	return srq, nil
 }
 
-func destroySRQ(c *Context, handle uint32) error {
+func destroySRQ(c *Device, handle uint32) error {
 	cmd := ioctl.NewSrqDestroy()
 	defer cmd.Release()
 	cmd.Handle(handle)

@@ -18,12 +18,12 @@ type tree struct{ sys, dev string }
 var system = tree{sys: "/sys", dev: "/dev"}
 
 // devices returns the devices of the kernel's uverbs, in the order of their numbers.
-func (t tree) devices() ([]*Device, error) {
+func (t tree) devices() ([]*DeviceInfo, error) {
 	entries, err := os.ReadDir(filepath.Join(t.sys, "class/infiniband_verbs"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	var devs []*Device
+	var devs []*DeviceInfo
 	for _, entry := range entries {
 		number, ok := strings.CutPrefix(entry.Name(), "uverbs")
 		if !ok {
@@ -37,19 +37,19 @@ func (t tree) devices() ([]*Device, error) {
 			devs = append(devs, d)
 		}
 	}
-	slices.SortFunc(devs, func(a, b *Device) int { return a.index - b.index })
+	slices.SortFunc(devs, func(a, b *DeviceInfo) int { return a.index - b.index })
 	return devs, nil
 }
 
 // device reads one device. It returns nil if the device has disappeared.
-func (t tree) device(index int) *Device {
+func (t tree) device(index int) *DeviceInfo {
 	uverbs := fmt.Sprintf("uverbs%d", index)
 	class := filepath.Join(t.sys, "class/infiniband_verbs", uverbs)
 	name, err := readAttr(class, "ibdev")
 	if err != nil {
 		return nil
 	}
-	d := &Device{
+	d := &DeviceInfo{
 		name:  name,
 		index: index,
 		node:  filepath.Join(t.dev, "infiniband", uverbs),
@@ -70,7 +70,7 @@ func (t tree) device(index int) *Device {
 }
 
 // checkNode returns an error if the device node doesn't exist.
-func (d *Device) checkNode() error {
+func (d *DeviceInfo) checkNode() error {
 	if _, err := os.Stat(d.node); err != nil {
 		return openError(d, err)
 	}
@@ -123,7 +123,7 @@ func parseGUIDAttr(s string) (GUID, error) {
 // netDevs returns the network interfaces of the device's ports: the interface below a
 // software device, the interfaces of the same PCI function, and those of its GIDs (such
 // as VLANs and bonds).
-func (d *Device) netDevs() []string {
+func (d *DeviceInfo) netDevs() []string {
 	var names []string
 	if parent, err := readAttr(d.sysfs, "parent"); err == nil {
 		names = append(names, parent)
@@ -147,13 +147,13 @@ func (d *Device) netDevs() []string {
 }
 
 // gidNetDev returns the name of a GID's network interface, or "" if it has none.
-func (d *Device) gidNetDev(port, index int) string {
+func (d *DeviceInfo) gidNetDev(port, index int) string {
 	name, _ := readAttr(d.sysfs, fmt.Sprintf("ports/%d/gid_attrs/ndevs/%d", port, index))
 	return name
 }
 
 // pkey returns an entry of a port's P_Key table.
-func (d *Device) pkey(port, index int) (uint16, error) {
+func (d *DeviceInfo) pkey(port, index int) (uint16, error) {
 	var pkey uint16
 	err := readParsed(d.sysfs, fmt.Sprintf("ports/%d/pkeys/%d", port, index), &pkey, func(s string) (uint16, error) {
 		v, err := strconv.ParseUint(s, 0, 16)

@@ -100,7 +100,7 @@ func TestArmings(t *testing.T) {
 	var cqs [2]*CQ
 	var armed [2]*armedCQ
 	for i := range cqs {
-		cqs[i] = must(c.CreateCQ(CQOptions{CQE: 1, Channel: ch}))(t)
+		cqs[i] = must(c.CreateCQ(CQOptions{MaxCQE: 1, Channel: ch}))(t)
 		armed[i] = &armedCQ{CQ: cqs[i].prov}
 		cqs[i].prov = armed[i]
 	}

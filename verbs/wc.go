@@ -104,7 +104,7 @@ const (
 	WCSend            = WCOpcode(uapi.IB_UVERBS_WC_SEND)
 	WCRDMAWrite       = WCOpcode(uapi.IB_UVERBS_WC_RDMA_WRITE)
 	WCRDMARead        = WCOpcode(uapi.IB_UVERBS_WC_RDMA_READ)
-	WCCompSwap        = WCOpcode(uapi.IB_UVERBS_WC_COMP_SWAP)
+	WCCompareSwap     = WCOpcode(uapi.IB_UVERBS_WC_COMP_SWAP)
 	WCFetchAdd        = WCOpcode(uapi.IB_UVERBS_WC_FETCH_ADD)
 	WCBindMW          = WCOpcode(uapi.IB_UVERBS_WC_BIND_MW)
 	WCLocalInv        = WCOpcode(uapi.IB_UVERBS_WC_LOCAL_INV)

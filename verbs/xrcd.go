@@ -20,7 +20,7 @@ func (x *XRCD) base() *object {
 }
 
 // OpenXRCD creates a private XRC domain (ibv_open_xrcd).
-func (c *Context) OpenXRCD() (*XRCD, error) {
+func (c *Device) OpenXRCD() (*XRCD, error) {
 	const op = "open XRC domain"
 	if err := c.begin(op); err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (c *Context) OpenXRCD() (*XRCD, error) {
 
 // OpenSharedXRCD opens the XRC domain that belongs to a file. All processes that open it
 // with the same file share it. The first one creates it.
-func (c *Context) OpenSharedXRCD(f *os.File) (*XRCD, error) {
+func (c *Device) OpenSharedXRCD(f *os.File) (*XRCD, error) {
 	const op = "open XRC domain"
 	if err := c.begin(op); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (c *Context) OpenSharedXRCD(f *os.File) (*XRCD, error) {
 	return x, openErr
 }
 
-func (c *Context) openXRCDHeld(op string, fd int32) (*XRCD, error) {
+func (c *Device) openXRCDHeld(op string, fd int32) (*XRCD, error) {
 	cmd := ioctl.NewWriteOpenXrcd()
 	defer cmd.Release()
 	cmd.Req.Fd, cmd.Req.Oflags = uint32(fd), uint32(os.O_CREATE)
@@ -66,7 +66,7 @@ func (c *Context) openXRCDHeld(op string, fd int32) (*XRCD, error) {
 }
 
 // Close closes the domain (ibv_close_xrcd). It returns ErrBusy while QPs or SRQs of this
-// Context use the domain.
+// Device use the domain.
 func (x *XRCD) Close() error {
 	return x.base().end("close XRC domain",
 		func() error { return x.destroy(ioctl.NewXrcdDestroy()) },

@@ -105,7 +105,7 @@ func cmtime(args []string) int {
 
 // address looks up the address to listen on, to connect to or to connect from.
 func (o *cmtimeOptions) address(ctx context.Context, node string, port int, passive bool) (netip.AddrPort, error) {
-	infos, err := rdmacm.GetAddrInfo(ctx, node, strconv.Itoa(port), rdmacm.Hints{Passive: passive})
+	infos, err := rdmacm.Lookup(ctx, node, strconv.Itoa(port), rdmacm.Hints{Passive: passive})
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
@@ -124,7 +124,7 @@ type cmQueues struct {
 }
 
 func (q *cmQueues) create(id *rdmacm.ID) error {
-	q.once.Do(func() { q.cq, q.err = id.Verbs().CreateCQ(verbs.CQOptions{CQE: 1}) })
+	q.once.Do(func() { q.cq, q.err = id.Device().CreateCQ(verbs.CQOptions{MaxCQE: 1}) })
 	if q.err != nil {
 		return q.err
 	}

@@ -77,7 +77,7 @@ func (o *cmtimeOptions) measure(ctx context.Context) (err error) {
 
 func (c *cmClient) run(ctx context.Context) error {
 	// This opens the device before the clock starts, and keeps it open to the end.
-	warm, err := c.ch.CreateID(rdmacm.TCP)
+	warm, err := c.ch.CreateID(rdmacm.PortSpaceTCP)
 	if err != nil {
 		return err
 	}
@@ -91,8 +91,8 @@ func (c *cmClient) run(ctx context.Context) error {
 	go c.events(ctx)
 	for step, do := range [cmSteps]func(context.Context, *cmConn) error{
 		func(_ context.Context, n *cmConn) (err error) {
-			if n.id, err = c.ch.CreateID(rdmacm.TCP); err == nil {
-				n.id.Context = n
+			if n.id, err = c.ch.CreateID(rdmacm.PortSpaceTCP); err == nil {
+				n.id.Value = n
 			}
 			return err
 		},
@@ -135,10 +135,10 @@ func (c *cmClient) resolveRoute(ctx context.Context, n *cmConn) error {
 // endedBy has the events that complete a step. The other steps complete when
 // their calls return.
 var endedBy = map[int]rdmacm.EventType{
-	stepResolveAddr:  rdmacm.AddrResolved,
-	stepResolveRoute: rdmacm.RouteResolved,
-	stepConnect:      rdmacm.Established,
-	stepDisconnect:   rdmacm.Disconnected,
+	stepResolveAddr:  rdmacm.EventAddrResolved,
+	stepResolveRoute: rdmacm.EventRouteResolved,
+	stepConnect:      rdmacm.EventEstablished,
+	stepDisconnect:   rdmacm.EventDisconnected,
 }
 
 // take runs one step of all connections.
@@ -191,11 +191,11 @@ func (c *cmClient) events(ctx context.Context) {
 
 // event records that a connection has completed its step, or retries the step.
 func (c *cmClient) event(ctx context.Context, e *rdmacm.Event) error {
-	n, ok := e.ID.Context.(*cmConn)
+	n, ok := e.ID.Value.(*cmConn)
 	end, byEvent := endedBy[c.step]
 	switch {
 	case !ok:
-	case (e.Type == rdmacm.AddrError || e.Type == rdmacm.RouteError) && n.retries > 0:
+	case (e.Type == rdmacm.EventAddrError || e.Type == rdmacm.EventRouteError) && n.retries > 0:
 		retries := n.retries - 1
 		err := c.do(ctx, n)
 		n.retries = retries

@@ -22,7 +22,7 @@ func (o *cmtimeOptions) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	listener, err := ch.CreateID(rdmacm.TCP)
+	listener, err := ch.CreateID(rdmacm.PortSpaceTCP)
 	if err != nil {
 		return err
 	}
@@ -89,17 +89,17 @@ func (s *cmServer) answer(ctx context.Context) error {
 			return err
 		}
 		switch e.Type {
-		case rdmacm.ConnectRequest:
+		case rdmacm.EventConnectRequest:
 			if err = s.queues.create(e.ID); err == nil {
 				err = e.ID.Accept(ctx, nil)
 			}
 			if err != nil {
 				s.leave(e.ID)
 			}
-		case rdmacm.Disconnected:
+		case rdmacm.EventDisconnected:
 			err = e.ID.Disconnect(ctx)
 			s.leave(e.ID)
-		case rdmacm.DeviceRemoval:
+		case rdmacm.EventDeviceRemoval:
 			return e.Err()
 		default:
 			if err = e.Err(); err != nil {

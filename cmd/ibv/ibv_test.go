@@ -151,9 +151,9 @@ func TestGIDText(t *testing.T) {
 		link verbs.LinkLayer
 		want string
 	}{
-		{verbs.IB, verbs.LinkLayerInfiniBand, "fe80:0000:0000:0000:0200:0000:0000:001f"},
-		{verbs.RoCEv1, verbs.LinkLayerEthernet, "fe80:0000:0000:0000:0200:0000:0000:001f, RoCE v1"},
-		{verbs.RoCEv2, verbs.LinkLayerEthernet, "fe80::200:0:0:1f, RoCE v2"},
+		{verbs.GIDTypeIB, verbs.LinkLayerInfiniBand, "fe80:0000:0000:0000:0200:0000:0000:001f"},
+		{verbs.GIDTypeRoCEv1, verbs.LinkLayerEthernet, "fe80:0000:0000:0000:0200:0000:0000:001f, RoCE v1"},
+		{verbs.GIDTypeRoCEv2, verbs.LinkLayerEthernet, "fe80::200:0:0:1f, RoCE v2"},
 	} {
 		if got := gidText(verbs.GIDEntry{GID: gid, Type: test.typ}, test.link); got != test.want {
 			t.Errorf("%v on %v: %q, want %q", test.typ, test.link, got, test.want)

@@ -70,7 +70,7 @@ func info(args []string) int {
 			err = c.Close()
 		}
 		if err != nil {
-			status = failed(f.Name(), fmt.Errorf("%s: %w", c.Device().Name(), err))
+			status = failed(f.Name(), fmt.Errorf("%s: %w", c.Info().Name(), err))
 			continue
 		}
 		sheets = append(sheets, s)
@@ -115,14 +115,14 @@ func listNames(name string) int {
 
 // open opens the selected device, or all devices. It reports those that can't be
 // opened, and then returns a failure as the status.
-func open(name, selector string) (contexts []*verbs.Context, status int) {
+func open(name, selector string) (contexts []*verbs.Device, status int) {
 	devs, err := verbs.Devices()
 	if selector != "" || err == nil && len(devs) == 0 {
 		c, err := verbs.Open(selector) // the error says why there is none
 		if err != nil {
 			return nil, failed(name, err)
 		}
-		return []*verbs.Context{c}, exitOK
+		return []*verbs.Device{c}, exitOK
 	}
 	if err != nil {
 		return nil, failed(name, err)
@@ -139,7 +139,7 @@ func open(name, selector string) (contexts []*verbs.Context, status int) {
 }
 
 // describe collects a device's properties.
-func describe(c *verbs.Context, o infoOptions) (*sheet, error) {
+func describe(c *verbs.Device, o infoOptions) (*sheet, error) {
 	attr, err := c.QueryDevice()
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func describe(c *verbs.Context, o infoOptions) (*sheet, error) {
 	}
 	verbose := o.verbose || o.json
 	s := newSheet()
-	describeDevice(s, c.Device(), attr)
+	describeDevice(s, c.Info(), attr)
 	if verbose {
 		describeLimits(s, attr)
 		describeCaps(s, attr)

@@ -10,7 +10,7 @@ import (
 // rawPacket is IBV_QPT_RAW_PACKET.
 const rawPacket verbs.QPType = 8
 
-func describeDevice(s *sheet, d *verbs.Device, a *verbs.DeviceAttr) {
+func describeDevice(s *sheet, d *verbs.DeviceInfo, a *verbs.DeviceAttr) {
 	s.put("hca_id:\t%s\n", d.Name())
 	s.set("node", d.Node())
 	s.set("netdevs", append([]string{}, d.NetDevs()...)) // never null

@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-func describePort(s *sheet, c *verbs.Context, port int, verbose bool, gids verbs.GIDTable) error {
+func describePort(s *sheet, c *verbs.Device, port int, verbose bool, gids verbs.GIDTable) error {
 	a, err := c.QueryPort(port)
 	if err != nil {
 		return err
@@ -31,7 +31,7 @@ func describePort(s *sheet, c *verbs.Context, port int, verbose bool, gids verbs
 	return nil
 }
 
-func describePortDetails(s *sheet, c *verbs.Context, port int, a *verbs.PortAttr) error {
+func describePortDetails(s *sheet, c *verbs.Device, port int, a *verbs.PortAttr) error {
 	s.put("\t\t\tmax_msg_sz:\t\t0x%x\n", a.MaxMsgSize)
 	s.note("\t\t\tport_cap_flags:\t\t0x%08x\n", uint32(a.PortCapFlags))
 	s.setFlags("port_cap_flags", uint64(a.PortCapFlags), a.PortCapFlags)
@@ -52,7 +52,7 @@ func describePortDetails(s *sheet, c *verbs.Context, port int, a *verbs.PortAttr
 	case !errors.Is(err, verbs.ErrNotSupported):
 		return err
 	}
-	if c.Device().Transport() == verbs.TransportIB {
+	if c.Info().Transport() == verbs.TransportIB {
 		s.put("\t\t\tphys_state:\t\t%s (%d)\n", a.PhysState, a.PhysState)
 	}
 	return nil
@@ -80,7 +80,7 @@ func describeGIDs(s *sheet, port int, link verbs.LinkLayer, gids verbs.GIDTable)
 }
 
 func gidText(e verbs.GIDEntry, link verbs.LinkLayer) string {
-	if e.Type == verbs.RoCEv2 {
+	if e.Type == verbs.GIDTypeRoCEv2 {
 		return fmt.Sprintf("%v, %v", e.GID, e.Type)
 	}
 	var groups []byte
@@ -89,7 +89,7 @@ func gidText(e verbs.GIDEntry, link verbs.LinkLayer) string {
 	}
 	text := string(groups[1:])
 	if link == verbs.LinkLayerEthernet {
-		text += ", " + verbs.RoCEv1.String() // ibv_devinfo does this for InfiniBand, too
+		text += ", " + verbs.GIDTypeRoCEv1.String() // ibv_devinfo does this for InfiniBand, too
 	}
 	return text
 }

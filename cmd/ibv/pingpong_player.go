@@ -42,7 +42,7 @@ type player struct {
 }
 
 // newPlayer makes all objects, with queue pairs that can receive.
-func newPlayer(ctx *verbs.Context, o *pingpongOptions) (*player, error) {
+func newPlayer(ctx *verbs.Device, o *pingpongOptions) (*player, error) {
 	p := &player{pingpongOptions: o}
 	port, err := ctx.QueryPort(o.ibPort)
 	if err != nil {
@@ -80,7 +80,7 @@ func (o *pingpongOptions) checkPort(port *verbs.PortAttr) error {
 	return nil
 }
 
-func (p *player) makeMemory(ctx *verbs.Context) (err error) {
+func (p *player) makeMemory(ctx *verbs.Device) (err error) {
 	access := verbs.AccessLocalWrite
 	if p.odp {
 		if err := p.checkODP(ctx); err != nil {
@@ -106,7 +106,7 @@ func (p *player) makeMemory(ctx *verbs.Context) (err error) {
 	return nil
 }
 
-func (p *player) checkODP(ctx *verbs.Context) error {
+func (p *player) checkODP(ctx *verbs.Device) error {
 	device, err := ctx.QueryDevice()
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func (p *player) checkODP(ctx *verbs.Context) error {
 		need = verbs.ODPSupportSend | verbs.ODPSupportSRQRecv
 	}
 	if device.ODP.General&verbs.ODPSupport == 0 || device.ODP.RC&need != need {
-		return fmt.Errorf("%s has no on-demand paging for RC sends and receives", ctx.Device().Name())
+		return fmt.Errorf("%s has no on-demand paging for RC sends and receives", ctx.Info().Name())
 	}
 	return nil
 }
@@ -124,13 +124,13 @@ func (p *player) checkODP(ctx *verbs.Context) error {
 // message returns the buffer that messages are sent from and received into.
 func (p *player) message() []byte { return p.mr.Bytes()[p.transport.headroom:] }
 
-func (p *player) makeQueues(ctx *verbs.Context) (err error) {
+func (p *player) makeQueues(ctx *verbs.Device) (err error) {
 	if p.events {
 		if p.channel, err = ctx.CreateCompChannel(); err != nil {
 			return err
 		}
 	}
-	if p.cq, err = ctx.CreateCQ(verbs.CQOptions{CQE: p.depth + p.nqps, Channel: p.channel, SingleOwner: true}); err != nil {
+	if p.cq, err = ctx.CreateCQ(verbs.CQOptions{MaxCQE: p.depth + p.nqps, Channel: p.channel, SingleOwner: true}); err != nil {
 		return err
 	}
 	capacity := verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1}
@@ -184,7 +184,7 @@ func (p *player) sendWR(qp *verbs.QP) verbs.SendWR {
 }
 
 // findAddress records the addresses that the other side must know.
-func (p *player) findAddress(ctx *verbs.Context, lid uint16) error {
+func (p *player) findAddress(ctx *verbs.Device, lid uint16) error {
 	var gid verbs.GID
 	if p.gid >= 0 {
 		entry, err := ctx.QueryGID(p.ibPort, p.gid)

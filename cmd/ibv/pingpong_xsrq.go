@@ -80,7 +80,7 @@ type xrcPlayer struct {
 }
 
 // playXRC connects to the other side and exchanges messages with it.
-func playXRC(ctx *verbs.Context, o *pingpongOptions) error {
+func playXRC(ctx *verbs.Device, o *pingpongOptions) error {
 	p := &xrcPlayer{pingpongOptions: o}
 	defer func() {
 		for _, conn := range p.conns {
@@ -108,7 +108,7 @@ func playXRC(ctx *verbs.Context, o *pingpongOptions) error {
 }
 
 // make makes all objects, brings the queue pairs to INIT, and posts receives.
-func (p *xrcPlayer) make(ctx *verbs.Context) error {
+func (p *xrcPlayer) make(ctx *verbs.Device) error {
 	port, err := ctx.QueryPort(p.ibPort)
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (p *xrcPlayer) make(ctx *verbs.Context) error {
 		}
 		need := verbs.ODPSupportSend | verbs.ODPSupportSRQRecv
 		if device.ODP.General&verbs.ODPSupport == 0 || device.ODP.XRC&need != need {
-			return fmt.Errorf("%s has no on-demand paging for XRC sends and receives", ctx.Device().Name())
+			return fmt.Errorf("%s has no on-demand paging for XRC sends and receives", ctx.Info().Name())
 		}
 		access |= verbs.AccessOnDemand
 	}
@@ -144,7 +144,7 @@ func (p *xrcPlayer) make(ctx *verbs.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.recvCQ, err = ctx.CreateCQ(verbs.CQOptions{CQE: p.clients, Channel: p.channel}); err != nil {
+	if p.recvCQ, err = ctx.CreateCQ(verbs.CQOptions{MaxCQE: p.clients, Channel: p.channel}); err != nil {
 		return err
 	}
 	if p.channel != nil {
@@ -152,7 +152,7 @@ func (p *xrcPlayer) make(ctx *verbs.Context) error {
 			return err
 		}
 	}
-	if p.sendCQ, err = ctx.CreateCQ(verbs.CQOptions{CQE: p.clients}); err != nil {
+	if p.sendCQ, err = ctx.CreateCQ(verbs.CQOptions{MaxCQE: p.clients}); err != nil {
 		return err
 	}
 	if p.srq, err = p.pd.CreateSRQ(verbs.SRQOptions{MaxWR: p.clients, MaxSGE: 1, XRCD: domain, CQ: p.recvCQ}); err != nil {
@@ -173,7 +173,7 @@ func (p *xrcPlayer) make(ctx *verbs.Context) error {
 
 // openXRCDomain opens the domain that all players on this machine share, as
 // rdma-core's do: the server answers one client over the QPs of another.
-func openXRCDomain(ctx *verbs.Context) (*verbs.XRCD, error) {
+func openXRCDomain(ctx *verbs.Device) (*verbs.XRCD, error) {
 	f, err := os.OpenFile(xrcDomainFile, os.O_RDONLY|os.O_CREATE, 0o440)
 	if err != nil {
 		return ctx.OpenXRCD()
@@ -203,7 +203,7 @@ func (p *xrcPlayer) makePair(domain *verbs.XRCD) error {
 	return send.Modify(verbs.QPAttr{State: verbs.QPInit, Port: p.ibPort}, init)
 }
 
-func (p *xrcPlayer) findAddress(ctx *verbs.Context) error {
+func (p *xrcPlayer) findAddress(ctx *verbs.Device) error {
 	var gid verbs.GID
 	if p.gid >= 0 {
 		entry, err := ctx.QueryGID(p.ibPort, p.gid)

@@ -158,7 +158,7 @@ func (o *rpingOptions) debugf(format string, args ...any) {
 
 // address looks up a host's address.
 func (o *rpingOptions) address(ctx context.Context, host string, port int) (netip.AddrPort, error) {
-	infos, err := rdmacm.GetAddrInfo(ctx, host, fmt.Sprint(port), rdmacm.Hints{})
+	infos, err := rdmacm.Lookup(ctx, host, fmt.Sprint(port), rdmacm.Hints{})
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
@@ -174,7 +174,7 @@ func (o *rpingOptions) serve(ctx context.Context) error {
 			return err
 		}
 	}
-	listener, err := rdmacm.CreateID(rdmacm.TCP)
+	listener, err := rdmacm.CreateID(rdmacm.PortSpaceTCP)
 	if err != nil {
 		return err
 	}
@@ -238,7 +238,7 @@ func (o *rpingOptions) ping(ctx context.Context) error {
 			return err
 		}
 	}
-	id, err := rdmacm.CreateID(rdmacm.TCP)
+	id, err := rdmacm.CreateID(rdmacm.PortSpaceTCP)
 	if err != nil {
 		return err
 	}
@@ -265,7 +265,7 @@ func (o *rpingOptions) resolve(ctx context.Context, id *rdmacm.ID, source, remot
 	if err := id.ResolveAddr(ctx, source, remote, rpingTimeout); err != nil {
 		return nil, err
 	}
-	o.debugf("address resolved: %v on %v", id.LocalAddr(), id.Verbs().Device())
+	o.debugf("address resolved: %v on %v", id.LocalAddr(), id.Device().Info())
 	if err := id.ResolveRoute(ctx, rpingTimeout); err != nil {
 		return nil, err
 	}

@@ -58,7 +58,7 @@ func newRpinger(id *rdmacm.ID, o *rpingOptions) (*rpinger, error) {
 }
 
 func (p *rpinger) allocate() (err error) {
-	dev := p.id.Verbs()
+	dev := p.id.Device()
 	if p.pd, err = dev.AllocPD(); err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (p *rpinger) allocate() (err error) {
 	}
 	p.closers = append(p.closers, channel)
 	const sends, recvs = 16, 2
-	if p.cq, err = dev.CreateCQ(verbs.CQOptions{CQE: sends + recvs, Channel: channel}); err != nil {
+	if p.cq, err = dev.CreateCQ(verbs.CQOptions{MaxCQE: sends + recvs, Channel: channel}); err != nil {
 		return err
 	}
 	p.closers = append(p.closers, p.cq)
@@ -167,7 +167,7 @@ func (p *rpinger) watch(ctx context.Context) {
 			switch {
 			case err != nil:
 				return
-			case e.Type == rdmacm.Disconnected:
+			case e.Type == rdmacm.EventDisconnected:
 				end(rdmacm.ErrDisconnected)
 				return
 			case e.Err() != nil:

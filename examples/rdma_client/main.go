@@ -37,11 +37,11 @@ func run(server, port string) error {
 	ctx := context.Background()
 
 	// The server's address: rdma_getaddrinfo.
-	infos, err := rdmacm.GetAddrInfo(ctx, server, port, rdmacm.Hints{})
+	infos, err := rdmacm.Lookup(ctx, server, port, rdmacm.Hints{})
 	if err != nil {
 		return err
 	}
-	id, err := rdmacm.CreateID(rdmacm.TCP)
+	id, err := rdmacm.CreateID(rdmacm.PortSpaceTCP)
 	if err != nil {
 		return err
 	}

@@ -33,11 +33,11 @@ func run(addr, port string) error {
 	ctx := context.Background()
 
 	// The address to listen on: rdma_getaddrinfo with RAI_PASSIVE.
-	infos, err := rdmacm.GetAddrInfo(ctx, addr, port, rdmacm.Hints{Passive: true})
+	infos, err := rdmacm.Lookup(ctx, addr, port, rdmacm.Hints{Passive: true})
 	if err != nil {
 		return err
 	}
-	listener, err := rdmacm.CreateID(rdmacm.TCP)
+	listener, err := rdmacm.CreateID(rdmacm.PortSpaceTCP)
 	if err != nil {
 		return err
 	}

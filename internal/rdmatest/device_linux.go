@@ -43,7 +43,7 @@ func KindOf() Kind {
 }
 
 // overInfiniBand returns the port's LID, and whether it is an InfiniBand port.
-func overInfiniBand(t testing.TB, c *verbs.Context) (lid uint16, yes bool) {
+func overInfiniBand(t testing.TB, c *verbs.Device) (lid uint16, yes bool) {
 	t.Helper()
 	port := Must(c.QueryPort(Port))(t)
 	return port.LID, port.LinkLayer == verbs.LinkLayerInfiniBand
@@ -51,12 +51,12 @@ func overInfiniBand(t testing.TB, c *verbs.Context) (lid uint16, yes bool) {
 
 // GID returns the GID that the tests use: the IPv4 RoCEv2 entry, or over InfiniBand the first
 // entry.
-func GID(t testing.TB, c *verbs.Context) verbs.GIDEntry {
+func GID(t testing.TB, c *verbs.Device) verbs.GIDEntry {
 	t.Helper()
 	_, ib := overInfiniBand(t, c)
 	table := Must(c.GIDTable())(t)
 	for _, e := range table {
-		if e.Port == Port && (ib && e.Index == 0 || e.Type == verbs.RoCEv2 && e.GID.IsIPv4Mapped()) {
+		if e.Port == Port && (ib && e.Index == 0 || e.Type == verbs.GIDTypeRoCEv2 && e.GID.IsIPv4Mapped()) {
 			return e
 		}
 	}
@@ -66,7 +66,7 @@ func GID(t testing.TB, c *verbs.Context) verbs.GIDEntry {
 
 // Address returns the address of the device itself. Over InfiniBand it is a LID, unless the
 // port requires a GRH.
-func Address(t testing.TB, c *verbs.Context) verbs.AHAttr {
+func Address(t testing.TB, c *verbs.Device) verbs.AHAttr {
 	t.Helper()
 	port := Must(c.QueryPort(Port))(t)
 	if port.LinkLayer == verbs.LinkLayerInfiniBand && !port.GRHRequired {
@@ -76,7 +76,7 @@ func Address(t testing.TB, c *verbs.Context) verbs.AHAttr {
 }
 
 // GlobalAddress is Address with a GID, so that received datagrams have a GRH.
-func GlobalAddress(t testing.TB, c *verbs.Context) verbs.AHAttr {
+func GlobalAddress(t testing.TB, c *verbs.Device) verbs.AHAttr {
 	t.Helper()
 	gid := GID(t, c)
 	lid, _ := overInfiniBand(t, c)

@@ -45,7 +45,7 @@ func ExtraRXE(t testing.TB, device, netDev, addr string, link ...string) {
 			table, tableErr := c.GIDTable()
 			Close(t, c)
 			for _, e := range table {
-				if e.GID.IsIPv4Mapped() && e.Type == verbs.RoCEv2 {
+				if e.GID.IsIPv4Mapped() && e.Type == verbs.GIDTypeRoCEv2 {
 					return
 				}
 			}

@@ -55,7 +55,7 @@ func Default() Spec {
 
 // A Pair is two connected queue pairs on one PD.
 type Pair struct {
-	Ctx     *verbs.Context
+	Ctx     *verbs.Device
 	PD      *verbs.PD
 	GID     verbs.GIDEntry
 	Address verbs.AHAttr // the address of the device itself
@@ -81,7 +81,7 @@ func NewPair(t testing.TB, s Spec) *Pair {
 }
 
 // PairOn creates a connected pair on an open device.
-func PairOn(t testing.TB, c *verbs.Context, s Spec) *Pair {
+func PairOn(t testing.TB, c *verbs.Device, s Spec) *Pair {
 	t.Helper()
 	p := &Pair{Ctx: c, GID: GID(t, c), Address: Address(t, c)}
 	if s.Global {
@@ -100,7 +100,7 @@ func (p *Pair) end(t testing.TB, s *Spec, e *SpecEnd) *End {
 	if s.Channel {
 		end.Chan = Must(p.Ctx.CreateCompChannel())(t)
 	}
-	end.CQ = Must(p.Ctx.CreateCQ(verbs.CQOptions{CQE: s.CQE, Channel: end.Chan, CQESize: s.CQESize, Compression: s.Compression, Timestamps: s.Timestamps}))(t)
+	end.CQ = Must(p.Ctx.CreateCQ(verbs.CQOptions{MaxCQE: s.CQE, Channel: end.Chan, CQESize: s.CQESize, Compression: s.Compression, Timestamps: s.Timestamps}))(t)
 	capacity := s.Cap
 	if s.SRQ {
 		end.SRQ = Must(p.PD.CreateSRQ(verbs.SRQOptions{MaxWR: capacity.MaxRecvWR, MaxSGE: capacity.MaxRecvSGE}))(t)

@@ -25,7 +25,7 @@ const (
 
 // Open opens the device. At the end of the test it closes the device with all its objects, and
 // fails the test if anything leaks.
-func Open(t testing.TB) *verbs.Context {
+func Open(t testing.TB) *verbs.Device {
 	t.Helper()
 	CheckLeaks(t)
 	c := Must(verbs.Open(Device))(t)
@@ -80,7 +80,7 @@ func use(t testing.TB, device string) {
 	defer Close(t, c)
 	pd := Must(c.AllocPD())(t)
 	Must(pd.AllocMR(4096, verbs.AccessLocalWrite))(t)
-	cq := Must(c.CreateCQ(verbs.CQOptions{CQE: 1}))(t)
+	cq := Must(c.CreateCQ(verbs.CQOptions{MaxCQE: 1}))(t)
 	// A device that supports only raw packets rejects this, and creates nothing.
 	_, _ = pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
 }

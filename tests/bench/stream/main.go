@@ -29,7 +29,7 @@ func main() {
 	check(err)
 	pd, err := context.AllocPD()
 	check(err)
-	cq, err := context.CreateCQ(verbs.CQOptions{CQE: depth})
+	cq, err := context.CreateCQ(verbs.CQOptions{MaxCQE: depth})
 	check(err)
 	from, err := pd.AllocMR(size, 0)
 	check(err)

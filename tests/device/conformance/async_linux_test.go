@@ -11,7 +11,7 @@ import (
 )
 
 // noEvent checks that no asynchronous event comes.
-func noEvent(t *testing.T, c *verbs.Context) {
+func noEvent(t *testing.T, c *verbs.Device) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()

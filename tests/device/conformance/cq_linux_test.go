@@ -18,9 +18,9 @@ func TestCQ(t *testing.T) {
 	for _, cqe := range []int{1, attr.MaxCQE / 2, attr.MaxCQE} {
 		for vector := range min(c.NumCompVectors(), 2) {
 			for _, channel := range []*verbs.CompChannel{nil, ch} {
-				cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: cqe, Vector: vector, Channel: channel}))(t)
-				if cq.CQE() < cqe {
-					t.Errorf("a CQ created for %d completions has room for %d", cqe, cq.CQE())
+				cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{MaxCQE: cqe, Vector: vector, Channel: channel}))(t)
+				if cq.MaxCQE() < cqe {
+					t.Errorf("a CQ created for %d completions has room for %d", cqe, cq.MaxCQE())
 				}
 				if channel != nil {
 					if err := channel.Close(); !errors.Is(err, verbs.ErrBusy) {
@@ -32,11 +32,11 @@ func TestCQ(t *testing.T) {
 			}
 		}
 	}
-	if _, err := c.CreateCQ(verbs.CQOptions{CQE: 10, Vector: c.NumCompVectors() - 1}); err != nil {
+	if _, err := c.CreateCQ(verbs.CQOptions{MaxCQE: 10, Vector: c.NumCompVectors() - 1}); err != nil {
 		t.Errorf("the last completion vector: %v", err)
 	}
 	for _, o := range []verbs.CQOptions{
-		{CQE: attr.MaxCQE + 1}, {CQE: 0}, {CQE: -1}, {CQE: 100, Vector: c.NumCompVectors()}, {CQE: 100, Vector: -1},
+		{MaxCQE: attr.MaxCQE + 1}, {MaxCQE: 0}, {MaxCQE: -1}, {MaxCQE: 100, Vector: c.NumCompVectors()}, {MaxCQE: 100, Vector: -1},
 	} {
 		_, err := c.CreateCQ(o)
 		wantInvalid(t, err)
@@ -51,8 +51,8 @@ func TestCQResize(t *testing.T) {
 	resize := func(n int) {
 		t.Helper()
 		rdmatest.Check(t, p.A.CQ.Resize(n))
-		if p.A.CQ.CQE() < n {
-			t.Errorf("the CQ has room for %d completions, want %d", p.A.CQ.CQE(), n)
+		if p.A.CQ.MaxCQE() < n {
+			t.Errorf("the CQ has room for %d completions, want %d", p.A.CQ.MaxCQE(), n)
 		}
 	}
 	resize(1)
@@ -194,7 +194,7 @@ func TestSharedChannel(t *testing.T) {
 	const n = 5
 	cqs := make(map[*verbs.CQ]*verbs.QP)
 	for range n {
-		cq := rdmatest.Must(p.Ctx.CreateCQ(verbs.CQOptions{CQE: 16, Channel: ch}))(t)
+		cq := rdmatest.Must(p.Ctx.CreateCQ(verbs.CQOptions{MaxCQE: 16, Channel: ch}))(t)
 		qp := rdmatest.Must(p.PD.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}))(t)
 		cqs[cq] = qp
 		// The error state flushes the receives, with a completion for each.

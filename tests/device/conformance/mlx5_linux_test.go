@@ -17,7 +17,7 @@ import (
 
 // onMLX5 reports whether the device is mlx5. On rxe, it checks that try, which uses the
 // tested feature, is refused.
-func onMLX5(t *testing.T, try func(c *verbs.Context, pd *verbs.PD) error) bool {
+func onMLX5(t *testing.T, try func(c *verbs.Device, pd *verbs.PD) error) bool {
 	t.Helper()
 	if rdmatest.KindOf() == rdmatest.MLX5 {
 		return true
@@ -39,7 +39,7 @@ func up(t *testing.T, qp *verbs.QP, a verbs.QPAttr, steps ...verbs.QPAttrMask) {
 	}
 }
 
-func attr(t *testing.T, c *verbs.Context, dest uint32) verbs.QPAttr {
+func attr(t *testing.T, c *verbs.Device, dest uint32) verbs.QPAttr {
 	return verbs.QPAttr{
 		Port: rdmatest.Port, Access: rdmatest.All, PathMTU: verbs.MTU1024, DestQPN: dest, RQPSN: 1, SQPSN: 1,
 		AH: rdmatest.Address(t, c), MinRNRTimer: 12, MaxRDAtomic: 4, MaxDestRDAtomic: 4, Timeout: 18, RetryCount: 7, RNRRetry: 7,
@@ -55,18 +55,18 @@ const (
 
 // TestXRC sends to two SRQs through one pair of QPs.
 func TestXRC(t *testing.T) {
-	if !onMLX5(t, func(c *verbs.Context, _ *verbs.PD) error { _, err := c.OpenXRCD(); return err }) {
+	if !onMLX5(t, func(c *verbs.Device, _ *verbs.PD) error { _, err := c.OpenXRCD(); return err }) {
 		return
 	}
 	c := rdmatest.Open(t)
 	pd := rdmatest.Must(c.AllocPD())(t)
 	domain := rdmatest.Must(c.OpenXRCD())(t)
-	cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: 16}))(t)
+	cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{MaxCQE: 16}))(t)
 	mr := rdmatest.Must(pd.AllocMR(4096, rdmatest.All))(t)
 	var srqs [2]*verbs.SRQ
 	var recvCQs [2]*verbs.CQ
 	for i := range srqs {
-		recvCQs[i] = rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: 16}))(t)
+		recvCQs[i] = rdmatest.Must(c.CreateCQ(verbs.CQOptions{MaxCQE: 16}))(t)
 		srqs[i] = rdmatest.Must(pd.CreateSRQ(verbs.SRQOptions{MaxWR: 4, MaxSGE: 1, XRCD: domain, CQ: recvCQs[i]}))(t)
 		if srqs[i].Num() == 0 {
 			t.Error("an XRC SRQ without a number")
@@ -124,8 +124,8 @@ func TestXRC(t *testing.T) {
 
 // TestDC sends from one initiator to two targets.
 func TestDC(t *testing.T) {
-	if !onMLX5(t, func(c *verbs.Context, pd *verbs.PD) error {
-		cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: 16}))(t)
+	if !onMLX5(t, func(c *verbs.Device, pd *verbs.PD) error {
+		cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{MaxCQE: 16}))(t)
 		_, err := pd.CreateQP(verbs.QPOptions{Type: verbs.DCI, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
 		return err
 	}) {
@@ -134,8 +134,8 @@ func TestDC(t *testing.T) {
 	const key = 0x1122334455667788
 	c := rdmatest.Open(t)
 	pd := rdmatest.Must(c.AllocPD())(t)
-	cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: 16}))(t)
-	recvCQ := rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: 16}))(t)
+	cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{MaxCQE: 16}))(t)
+	recvCQ := rdmatest.Must(c.CreateCQ(verbs.CQOptions{MaxCQE: 16}))(t)
 	mr := rdmatest.Must(pd.AllocMR(4096, rdmatest.All))(t)
 	srq := rdmatest.Must(pd.CreateSRQ(verbs.SRQOptions{MaxWR: 8, MaxSGE: 1}))(t)
 	dci := rdmatest.Must(pd.CreateQP(verbs.QPOptions{Type: verbs.DCI, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 8, MaxSendSGE: 1, MaxInlineData: 32}}))(t)
@@ -170,7 +170,7 @@ func TestDC(t *testing.T) {
 
 // TestMaskedAtomics checks the two operations against their definition.
 func TestMaskedAtomics(t *testing.T) {
-	if !onMLX5(t, func(c *verbs.Context, _ *verbs.PD) error {
+	if !onMLX5(t, func(c *verbs.Device, _ *verbs.PD) error {
 		p := rdmatest.PairOn(t, c, rdmatest.Default())
 		_, err := p.A.QP.PostSend(verbs.SendWR{Opcode: verbs.OpMaskedFetchAdd, SGL: []verbs.SGE{p.A.MR.SGE(0, 8)}})
 		return err
@@ -206,7 +206,7 @@ func TestMaskedAtomics(t *testing.T) {
 
 // TestNop: a NOP does nothing and completes as a send.
 func TestNop(t *testing.T) {
-	if !onMLX5(t, func(c *verbs.Context, _ *verbs.PD) error {
+	if !onMLX5(t, func(c *verbs.Device, _ *verbs.PD) error {
 		p := rdmatest.PairOn(t, c, rdmatest.Default())
 		_, err := p.A.QP.PostSend(verbs.SendWR{Opcode: verbs.OpNop})
 		return err
@@ -312,7 +312,7 @@ func TestCQForms(t *testing.T) {
 	if rdmatest.KindOf() == rdmatest.MLX5 {
 		forms = append(forms, form{64, 0}, form{128, 0})
 		compression = verbs.CompressHash | verbs.CompressChecksum // tests/hca supports only these
-	} else if _, err := c.CreateCQ(verbs.CQOptions{CQE: 1, CQESize: 64}); err == nil {
+	} else if _, err := c.CreateCQ(verbs.CQOptions{MaxCQE: 1, CQESize: 64}); err == nil {
 		t.Error("rxe accepted a CQE size")
 	}
 	if got := attr.CQECompression; got.Formats != compression || (got.MaxNum > 0) != (compression != 0) {
@@ -321,7 +321,7 @@ func TestCQForms(t *testing.T) {
 	for _, f := range []verbs.CQECompression{verbs.CompressHash, verbs.CompressChecksum, verbs.CompressStride} {
 		if f&compression != 0 {
 			forms = append(forms, form{64, f})
-		} else if _, err := c.CreateCQ(verbs.CQOptions{CQE: 1, Compression: f}); !errors.Is(err, verbs.ErrInvalid) {
+		} else if _, err := c.CreateCQ(verbs.CQOptions{MaxCQE: 1, Compression: f}); !errors.Is(err, verbs.ErrInvalid) {
 			t.Errorf("compression %d: got %v, want ErrInvalid", f, err)
 		}
 	}
@@ -364,7 +364,7 @@ func TestClock(t *testing.T) {
 	wc, cycles := make([]verbs.WC, 8), make([]uint64, 8)
 	if !s.Timestamps {
 		_, err := p.Ctx.RawClock()
-		_, err2 := p.Ctx.CreateCQ(verbs.CQOptions{CQE: 8, Timestamps: true})
+		_, err2 := p.Ctx.CreateCQ(verbs.CQOptions{MaxCQE: 8, Timestamps: true})
 		if !errors.Is(err, verbs.ErrNotSupported) || !errors.Is(err2, verbs.ErrNotSupported) {
 			t.Errorf("rxe returned a clock: %v, %v", err, err2)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-func allocPD(t *testing.T, c *verbs.Context) *verbs.PD {
+func allocPD(t *testing.T, c *verbs.Device) *verbs.PD {
 	t.Helper()
 	pd := rdmatest.Must(c.AllocPD())(t)
 	return pd
@@ -26,7 +26,7 @@ func TestPD(t *testing.T) {
 	c := rdmatest.Open(t)
 	for range 100 {
 		pd := allocPD(t, c)
-		if pd.Context() != c {
+		if pd.Device() != c {
 			t.Fatal("the PD belongs to another context")
 		}
 		rdmatest.Close(t, pd)
@@ -169,7 +169,7 @@ func TestMRRereg(t *testing.T) {
 	s.B.MR = verbs.AccessLocalWrite
 	p := rdmatest.NewPair(t, s)
 	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite
-	err := p.B.MR.Rereg(verbs.Rereg{Access: &access})
+	err := p.B.MR.Rereg(verbs.ReregOptions{Access: &access})
 	if !e.rereg {
 		if !errors.Is(err, verbs.ErrNotSupported) {
 			t.Errorf("a kernel without rereg returns %v", err)
@@ -183,13 +183,13 @@ func TestMRRereg(t *testing.T) {
 	wantWritten(t, p, p.B.MR.RKey(), 0, 1)
 	// In another PD, the queue pair can't access it.
 	other := allocPD(t, p.Ctx)
-	rdmatest.Check(t, p.B.MR.Rereg(verbs.Rereg{PD: other}))
+	rdmatest.Check(t, p.B.MR.Rereg(verbs.ReregOptions{PD: other}))
 	if err := other.Close(); !errors.Is(err, verbs.ErrBusy) {
 		t.Errorf("closing a PD to which an MR was moved: %v", err)
 	}
 	wantRefused(t, p, p.B.MR.RKey(), 0)
 	heap := rdmatest.Must(p.PD.RegMR(make([]byte, 4096), access))(t)
-	err = heap.Rereg(verbs.Rereg{Buf: make([]byte, 8192)})
+	err = heap.Rereg(verbs.ReregOptions{Buf: make([]byte, 8192)})
 	if !e.reregMemory {
 		if !errors.Is(err, verbs.ErrNotSupported) {
 			t.Errorf("rereg of the translation: %v", err)
@@ -202,7 +202,7 @@ func TestMRRereg(t *testing.T) {
 	q := rdmatest.PairOn(t, p.Ctx, rdmatest.Default())
 	moved := rdmatest.Must(q.PD.RegMR(make([]byte, 4096), access))(t)
 	place := make([]byte, 8192)
-	rdmatest.Check(t, moved.Rereg(verbs.Rereg{Buf: place}))
+	rdmatest.Check(t, moved.Rereg(verbs.ReregOptions{Buf: place}))
 	rdmatest.Fill(q.A.MR.Bytes()[:300], 5)
 	q.A.Send(t, to(verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{q.A.MR.SGE(0, 300)}}, moved, 5000))
 	rdmatest.PollOK(t, q.A.CQ, 1)

@@ -12,10 +12,10 @@ import (
 )
 
 // lone creates a queue pair that stays in RESET.
-func lone(t *testing.T, c *verbs.Context, typ verbs.QPType) *verbs.QP {
+func lone(t *testing.T, c *verbs.Device, typ verbs.QPType) *verbs.QP {
 	t.Helper()
 	pd := allocPD(t, c)
-	cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: 100}))(t)
+	cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{MaxCQE: 100}))(t)
 	qp := rdmatest.Must(pd.CreateQP(verbs.QPOptions{Type: typ, SendCQ: cq, RecvCQ: cq, Cap: rdmatest.Default().Cap}))(t)
 	return qp
 }
@@ -46,7 +46,7 @@ func TestQPCreateAndQuery(t *testing.T) {
 func TestQPIllegalCaps(t *testing.T) {
 	c := rdmatest.Open(t)
 	pd := allocPD(t, c)
-	cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: 100}))(t)
+	cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{MaxCQE: 100}))(t)
 	for _, x := range []struct {
 		name string
 		cap  verbs.QPCap

@@ -86,7 +86,7 @@ func TestCompareSwap(t *testing.T) {
 		setWord(p.B.MR, 64, c.have)
 		setWord(p.A.MR, 8, 99)
 		p.A.Send(t, to(verbs.SendWR{Opcode: verbs.OpCompareSwap, Compare: c.compare, Swap: c.swap, SGL: []verbs.SGE{p.A.MR.SGE(8, 8)}}, p.B.MR, 64))
-		if wc := rdmatest.PollOK(t, p.A.CQ, 1)[0]; wc.Opcode != verbs.WCCompSwap {
+		if wc := rdmatest.PollOK(t, p.A.CQ, 1)[0]; wc.Opcode != verbs.WCCompareSwap {
 			t.Errorf("%+v", wc)
 		}
 		if got := word(p.A.MR, 8); got != c.have {

@@ -42,7 +42,7 @@ const (
 	preyOwn    = preyMemory / 2
 )
 
-func newPrey(t *testing.T, c *verbs.Context, r *rand.Rand) *prey {
+func newPrey(t *testing.T, c *verbs.Device, r *rand.Rand) *prey {
 	t.Helper()
 	s := rdmatest.Default()
 	s.Len = preyMemory
@@ -216,7 +216,7 @@ func TestHostileDevice(t *testing.T) {
 }
 
 // drain reads all pending asynchronous events.
-func drain(t *testing.T, c *verbs.Context) {
+func drain(t *testing.T, c *verbs.Device) {
 	t.Helper()
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
@@ -325,7 +325,7 @@ func program() (err error) {
 	}
 	var qps []*verbs.QP
 	for range 2 {
-		cq, err := c.CreateCQ(verbs.CQOptions{CQE: 16})
+		cq, err := c.CreateCQ(verbs.CQOptions{MaxCQE: 16})
 		if err != nil {
 			return err
 		}

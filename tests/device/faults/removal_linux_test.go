@@ -84,7 +84,7 @@ func rescan(t *testing.T) {
 }
 
 // returned opens the device once it is back with an active port.
-func returned(t *testing.T) *verbs.Context {
+func returned(t *testing.T) *verbs.Device {
 	t.Helper()
 	for deadline := time.Now().Add(4 * rdmatest.Patience); ; time.Sleep(50 * time.Millisecond) {
 		c, err := verbs.Open(device)
@@ -261,13 +261,13 @@ func TestLost(t *testing.T) {
 }
 
 // makeAndClose creates and closes an object of the device.
-func makeAndClose(c *verbs.Context, pd *verbs.PD, mr bool) error {
+func makeAndClose(c *verbs.Device, pd *verbs.PD, mr bool) error {
 	var x interface{ Close() error }
 	var err error
 	if mr {
 		x, err = pd.AllocMR(1<<16, rdmatest.All)
 	} else {
-		x, err = c.CreateCQ(verbs.CQOptions{CQE: 16})
+		x, err = c.CreateCQ(verbs.CQOptions{MaxCQE: 16})
 	}
 	if err != nil {
 		return err
@@ -276,7 +276,7 @@ func makeAndClose(c *verbs.Context, pd *verbs.PD, mr bool) error {
 }
 
 // refused checks that every verb on a lost device fails with the reason.
-func refused(t *testing.T, c *verbs.Context, p *rdmatest.Pair) {
+func refused(t *testing.T, c *verbs.Device, p *rdmatest.Pair) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
 	defer cancel()
@@ -290,7 +290,7 @@ func refused(t *testing.T, c *verbs.Context, p *rdmatest.Pair) {
 		"alloc MR":     func() error { _, err := p.PD.AllocMR(100, 0); return err },
 		"query device": func() error { _, err := c.QueryDevice(); return err },
 		"query QP":     func() error { _, _, err := p.A.QP.Query(); return err },
-		"create CQ":    func() error { _, err := c.CreateCQ(verbs.CQOptions{CQE: 1}); return err },
+		"create CQ":    func() error { _, err := c.CreateCQ(verbs.CQOptions{MaxCQE: 1}); return err },
 		"post": func() error {
 			_, err := p.A.QP.PostSend(verbs.SendWR{Opcode: verbs.OpSend, Inline: []byte{1}})
 			return err

@@ -111,7 +111,7 @@ func TestPostOnOpener(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	fd, err := unix.Open(p.Ctx.Device().Node(), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(p.Ctx.Info().Node(), unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

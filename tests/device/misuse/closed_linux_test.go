@@ -23,13 +23,13 @@ var noContext context.Context
 // a zero object, with zero arguments.
 func TestNothing(t *testing.T) {
 	for _, x := range []any{
-		(*verbs.Device)(nil), (*verbs.Context)(nil), (*verbs.PD)(nil), (*verbs.MR)(nil), (*verbs.MW)(nil), (*verbs.AH)(nil),
+		(*verbs.DeviceInfo)(nil), (*verbs.Device)(nil), (*verbs.PD)(nil), (*verbs.MR)(nil), (*verbs.MW)(nil), (*verbs.AH)(nil),
 		(*verbs.CompChannel)(nil), (*verbs.CQ)(nil), (*verbs.SRQ)(nil), (*verbs.QP)(nil),
 	} {
 		callAll(t, reflect.ValueOf(x), verbs.ErrInvalid, verbs.ErrClosed)
 	}
 	for _, x := range []any{
-		new(verbs.Context), new(verbs.PD), new(verbs.MR), new(verbs.MW), new(verbs.AH),
+		new(verbs.Device), new(verbs.PD), new(verbs.MR), new(verbs.MW), new(verbs.AH),
 		new(verbs.CompChannel), new(verbs.CQ), new(verbs.SRQ), new(verbs.QP),
 	} {
 		callAll(t, reflect.ValueOf(x), verbs.ErrClosed, verbs.ErrInvalid)
@@ -65,7 +65,7 @@ func callAll(t *testing.T, x reflect.Value, want ...error) {
 	for i := range x.NumMethod() {
 		m := x.Type().Method(i)
 		n := m.Type.NumOut()
-		if n == 0 || m.Type.Out(n-1) != errorType || x.Type() == reflect.TypeFor[*verbs.Device]() && m.Name == "Err" {
+		if n == 0 || m.Type.Out(n-1) != errorType || x.Type() == reflect.TypeFor[*verbs.DeviceInfo]() && m.Name == "Err" {
 			continue
 		}
 		called++

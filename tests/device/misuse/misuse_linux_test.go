@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnRXE, rdmatest.OnMLX5) 
 // A world has every object that a verb can be called on or with: pairs of each type on
 // one PD, and the same objects on another context, on another PD, and closed.
 type world struct {
-	c          *verbs.Context
+	c          *verbs.Device
 	gids       verbs.GIDTable
 	rc, uc, ud *rdmatest.Pair
 	srq        *rdmatest.Pair // its receives come from an SRQ
@@ -44,7 +44,7 @@ type things struct {
 	qp  *verbs.QP // UD, in RTS
 }
 
-func makeThings(t *testing.T, c *verbs.Context) things {
+func makeThings(t *testing.T, c *verbs.Device) things {
 	t.Helper()
 	s := rdmatest.Default()
 	s.Type, s.Channel = verbs.UD, true
@@ -168,11 +168,11 @@ var misuses = []misuse{
 	{"dma-buf past the end", verbs.ErrInvalid, "overflow", func(w *world) error { return drop2(w.rc.PD.RegDmabufMR(0, math.MaxUint64-1, 4096, 0, 0)) }},
 	{"dma-buf misaligned", verbs.ErrInvalid, "page", func(w *world) error { return drop2(w.rc.PD.RegDmabufMR(0, 1, 4096, 0, 0)) }},
 	{"dma-buf access", verbs.ErrInvalid, "LOCAL_WRITE", func(w *world) error { return drop2(w.rc.PD.RegDmabufMR(0, 0, 4096, 0, verbs.AccessRemoteWrite)) }},
-	{"rereg nothing", verbs.ErrInvalid, "nothing", func(w *world) error { return w.rc.A.MR.Rereg(verbs.Rereg{}) }},
-	{"rereg of own memory", verbs.ErrInvalid, "owns", func(w *world) error { return w.rc.A.MR.Rereg(verbs.Rereg{Buf: make([]byte, 9)}) }},
+	{"rereg nothing", verbs.ErrInvalid, "nothing", func(w *world) error { return w.rc.A.MR.Rereg(verbs.ReregOptions{}) }},
+	{"rereg of own memory", verbs.ErrInvalid, "owns", func(w *world) error { return w.rc.A.MR.Rereg(verbs.ReregOptions{Buf: make([]byte, 9)}) }},
 	{"rereg access", verbs.ErrInvalid, "LOCAL_WRITE", func(w *world) error {
 		access := verbs.AccessRemoteWrite
-		return w.rc.A.MR.Rereg(verbs.Rereg{Access: &access})
+		return w.rc.A.MR.Rereg(verbs.ReregOptions{Access: &access})
 	}},
 	{"MW of type 0", verbs.ErrInvalid, "type 0", func(w *world) error { return drop2(w.rc.PD.AllocMW(0)) }},
 	{"MW of type 3", verbs.ErrInvalid, "type 3", func(w *world) error { return drop2(w.rc.PD.AllocMW(3)) }},
@@ -194,10 +194,10 @@ var misuses = []misuse{
 	}},
 
 	{"CQ of 0", verbs.ErrInvalid, "CQE 0", func(w *world) error { return drop2(w.c.CreateCQ(verbs.CQOptions{})) }},
-	{"CQ of -5", verbs.ErrInvalid, "CQE -5", func(w *world) error { return drop2(w.c.CreateCQ(verbs.CQOptions{CQE: -5})) }},
-	{"huge CQ", verbs.ErrInvalid, "CQE 9223372036854775807", func(w *world) error { return drop2(w.c.CreateCQ(verbs.CQOptions{CQE: huge})) }},
-	{"CQ of vector -1", verbs.ErrInvalid, "vector -1", func(w *world) error { return drop2(w.c.CreateCQ(verbs.CQOptions{CQE: 1, Vector: -1})) }},
-	{"CQ of huge vector", verbs.ErrInvalid, "vector 9223372036854775807", func(w *world) error { return drop2(w.c.CreateCQ(verbs.CQOptions{CQE: 1, Vector: huge})) }},
+	{"CQ of -5", verbs.ErrInvalid, "CQE -5", func(w *world) error { return drop2(w.c.CreateCQ(verbs.CQOptions{MaxCQE: -5})) }},
+	{"huge CQ", verbs.ErrInvalid, "CQE 9223372036854775807", func(w *world) error { return drop2(w.c.CreateCQ(verbs.CQOptions{MaxCQE: huge})) }},
+	{"CQ of vector -1", verbs.ErrInvalid, "vector -1", func(w *world) error { return drop2(w.c.CreateCQ(verbs.CQOptions{MaxCQE: 1, Vector: -1})) }},
+	{"CQ of huge vector", verbs.ErrInvalid, "vector 9223372036854775807", func(w *world) error { return drop2(w.c.CreateCQ(verbs.CQOptions{MaxCQE: 1, Vector: huge})) }},
 	{"resize CQ to 0", verbs.ErrInvalid, "CQE 0", func(w *world) error { return w.rc.A.CQ.Resize(0) }},
 	{"resize CQ to huge", verbs.ErrInvalid, "CQE", func(w *world) error { return w.rc.A.CQ.Resize(huge) }},
 	{"arm CQ without channel", verbs.ErrInvalid, "no completion channel", func(w *world) error { return w.rc.A.CQ.Arm(false) }},
@@ -344,12 +344,12 @@ var misuses = []misuse{
 
 	// Objects of another context or PD.
 	{"CQ on a foreign channel", verbs.ErrInvalid, "another device context", func(w *world) error {
-		return drop2(w.c.CreateCQ(verbs.CQOptions{CQE: 1, Channel: w.foreign.ch}))
+		return drop2(w.c.CreateCQ(verbs.CQOptions{MaxCQE: 1, Channel: w.foreign.ch}))
 	}},
 	{"QP on a foreign send CQ", verbs.ErrInvalid, "another device context", func(w *world) error { return w.createQP(func(o *verbs.QPOptions) { o.SendCQ = w.foreign.cq }) }},
 	{"QP on a foreign receive CQ", verbs.ErrInvalid, "another device context", func(w *world) error { return w.createQP(func(o *verbs.QPOptions) { o.RecvCQ = w.foreign.cq }) }},
 	{"QP on a foreign SRQ", verbs.ErrInvalid, "another device context", func(w *world) error { return w.createQP(func(o *verbs.QPOptions) { o.SRQ = w.foreign.srq }) }},
-	{"rereg to a foreign PD", verbs.ErrInvalid, "another device context", func(w *world) error { return w.rc.A.MR.Rereg(verbs.Rereg{PD: w.foreign.pd}) }},
+	{"rereg to a foreign PD", verbs.ErrInvalid, "another device context", func(w *world) error { return w.rc.A.MR.Rereg(verbs.ReregOptions{PD: w.foreign.pd}) }},
 	{"bind a foreign MW", verbs.ErrInvalid, "another device context", func(w *world) error {
 		return w.rc.A.QP.BindMW(w.foreign.mw1, verbs.MWBind{MWBindInfo: w.bindInfo()})
 	}},
@@ -375,7 +375,7 @@ var misuses = []misuse{
 
 	// Closed objects.
 	{"CQ on a closed channel", verbs.ErrClosed, "completion channel", func(w *world) error {
-		return drop2(w.c.CreateCQ(verbs.CQOptions{CQE: 1, Channel: w.closed.ch}))
+		return drop2(w.c.CreateCQ(verbs.CQOptions{MaxCQE: 1, Channel: w.closed.ch}))
 	}},
 	{"QP on a closed CQ", verbs.ErrClosed, "CQ", func(w *world) error { return w.createQP(func(o *verbs.QPOptions) { o.SendCQ = w.closed.cq }) }},
 	{"QP on a closed SRQ", verbs.ErrClosed, "SRQ", func(w *world) error { return w.createQP(func(o *verbs.QPOptions) { o.SRQ = w.closed.srq }) }},

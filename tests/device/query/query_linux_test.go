@@ -52,8 +52,8 @@ type linkOf struct {
 
 var (
 	link = map[bool]linkOf{
-		true:  {layer: verbs.LinkLayerEthernet, gidIndex: 1, gid: "::ffff:192.168.77.1", gidType: verbs.RoCEv2},
-		false: {layer: verbs.LinkLayerInfiniBand, gid: "fe80::", gidType: verbs.IB},
+		true:  {layer: verbs.LinkLayerEthernet, gidIndex: 1, gid: "::ffff:192.168.77.1", gidType: verbs.GIDTypeRoCEv2},
+		false: {layer: verbs.LinkLayerInfiniBand, gid: "fe80::", gidType: verbs.GIDTypeIB},
 	}[rdmatest.RoCE]
 	netDev = rdmatest.NetDev(device) // "" over InfiniBand
 )
@@ -68,7 +68,7 @@ func sys(t *testing.T, name string) string {
 }
 
 // open opens the device for the duration of the test.
-func open(t *testing.T) *verbs.Context {
+func open(t *testing.T) *verbs.Device {
 	t.Helper()
 	c := rdmatest.Must(verbs.Open(device))(t)
 	t.Cleanup(func() {
@@ -103,7 +103,7 @@ func TestOpen(t *testing.T) {
 			t.Errorf("Open(%q): %v", selector, err)
 			continue
 		}
-		if got := c.Device().Name(); got != device {
+		if got := c.Info().Name(); got != device {
 			t.Errorf("Open(%q) opened %s", selector, got)
 		}
 		if c.NumCompVectors() < 1 {
@@ -214,7 +214,7 @@ func TestQueryPKey(t *testing.T) {
 	}
 }
 
-func portAttr(t *testing.T, c *verbs.Context) *verbs.PortAttr {
+func portAttr(t *testing.T, c *verbs.Device) *verbs.PortAttr {
 	t.Helper()
 	a := rdmatest.Must(c.QueryPort(1))(t)
 	return a
@@ -234,7 +234,7 @@ func TestGIDs(t *testing.T) {
 			"gids":            strings.Join(groups, ":"),
 			"gid_attrs/types": e.Type.String(),
 		}
-		if e.Type == verbs.IB {
+		if e.Type == verbs.GIDTypeIB {
 			files["gid_attrs/types"] = "IB/RoCE v1" // the kernel's name for both
 		}
 		if netDev != "" {

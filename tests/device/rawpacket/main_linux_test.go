@@ -20,7 +20,7 @@ const (
 
 // A station is a raw queue pair on a port.
 type station struct {
-	ctx  *verbs.Context
+	ctx  *verbs.Device
 	pd   *verbs.PD
 	cq   *verbs.CQ
 	qp   *verbs.QP
@@ -31,7 +31,7 @@ type station struct {
 type options struct{ tsoHeader int }
 
 // open opens the i-th device for the duration of the test.
-func open(t *testing.T, i int) *verbs.Context {
+func open(t *testing.T, i int) *verbs.Device {
 	t.Helper()
 	rdmatest.CheckLeaks(t)
 	c := rdmatest.Must(verbs.Open(rdmatest.Devices[i]))(t)
@@ -45,12 +45,12 @@ func open(t *testing.T, i int) *verbs.Context {
 
 const sendSpace = 1 << 16
 
-func newStation(t *testing.T, c *verbs.Context, o options) *station {
+func newStation(t *testing.T, c *verbs.Device, o options) *station {
 	t.Helper()
 	s := &station{ctx: c}
 	var err error
 	s.pd = rdmatest.Must(c.AllocPD())(t)
-	s.cq = rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: 4 * depth}))(t)
+	s.cq = rdmatest.Must(c.CreateCQ(verbs.CQOptions{MaxCQE: 4 * depth}))(t)
 	s.mr = rdmatest.Must(s.pd.AllocMR(sendSpace+depth*slot, verbs.AccessLocalWrite))(t)
 	s.qp, err = s.pd.CreateQP(verbs.QPOptions{
 		Type: verbs.RawPacket, SendCQ: s.cq, RecvCQ: s.cq, MaxTSOHeader: o.tsoHeader,

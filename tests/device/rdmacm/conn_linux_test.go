@@ -190,7 +190,7 @@ func TestPrivateData(t *testing.T) {
 			_, err := rdmacm.Dial(patient(t), "tcp", addr, nil)
 			wantError(t, err, rdmacm.ErrRejected, syscall.ECONNREFUSED)
 			var e *rdmacm.EventError
-			if !errors.As(err, &e) || e.Type != rdmacm.Rejected || e.Reason() != rdmacm.RejectConsumer {
+			if !errors.As(err, &e) || e.Type != rdmacm.EventRejected || e.Reason() != rdmacm.RejectConsumer {
 				t.Fatalf("got %v", err)
 			}
 			wantData(t, e.PrivateData, data, rdmacm.MaxRejectData)
@@ -325,7 +325,7 @@ func TestRefused(t *testing.T) {
 		_, err := rdmacm.Dial(patient(t), "tcp", "192.168.77.99:9", &rdmacm.Options{ResolveTimeout: 100e6})
 		wantError(t, err, rdmacm.ErrAddrResolution)
 		var e *rdmacm.EventError
-		if !errors.As(err, &e) || e.Type != rdmacm.AddrError {
+		if !errors.As(err, &e) || e.Type != rdmacm.EventAddrError {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -387,7 +387,7 @@ func TestBacklog(t *testing.T) {
 // silent returns the address of a listener that never replies.
 func silent(t *testing.T) string {
 	t.Helper()
-	id := rdmatest.Must(rdmacm.CreateID(rdmacm.TCP))(t)
+	id := rdmatest.Must(rdmacm.CreateID(rdmacm.PortSpaceTCP))(t)
 	t.Cleanup(func() { rdmatest.Close(t, id) })
 	rdmatest.Check(t, id.Bind(netip.MustParseAddrPort(host+":0")))
 	rdmatest.Check(t, id.Listen(0))

@@ -13,11 +13,11 @@ import (
 func TestECE(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	activeCh, passiveCh := channel(t), channel(t)
-	listener := listenOn(t, passiveCh, rdmacm.TCP)
+	listener := listenOn(t, passiveCh, rdmacm.PortSpaceTCP)
 	wish, answer := rdmacm.ECE{VendorID: 0x123456, Options: 0xdeadbeef}, rdmacm.ECE{VendorID: 0x654321, Options: 0x55}
 
 	ask := func() (active, passive *rdmacm.ID, qp *verbs.QP) {
-		active = reach(t, activeCh, rdmacm.TCP, listener.LocalAddr())
+		active = reach(t, activeCh, rdmacm.PortSpaceTCP, listener.LocalAddr())
 		wantError(t, active.SetLocalECE(rdmacm.ECE{Options: 1}), rdmacm.ErrInvalid)
 		wantError(t, active.SetLocalECE(rdmacm.ECE{VendorID: 1 << 24}), rdmacm.ErrInvalid)
 		rdmatest.Check(t, active.SetLocalECE(wish))
@@ -25,7 +25,7 @@ func TestECE(t *testing.T) {
 		param := rdmacm.ConnParam{}
 		param.QPNum = qp.Num()
 		rdmatest.Must(active.Connect(patient(t), &param))(t)
-		passive = expect(t, passiveCh, rdmacm.ConnectRequest).ID
+		passive = expect(t, passiveCh, rdmacm.EventConnectRequest).ID
 		closeAtEnd(t, passive)
 		if got := passive.RemoteECE(); got != wish {
 			t.Errorf("the request has %+v, not %+v", got, wish)
@@ -40,13 +40,13 @@ func TestECE(t *testing.T) {
 	param := rdmacm.ConnParam{}
 	param.QPNum = peer.Num()
 	rdmatest.Check(t, passive.Accept(patient(t), &param))
-	expect(t, activeCh, rdmacm.ConnectResponse)
+	expect(t, activeCh, rdmacm.EventConnectResponse)
 	// The vendor is the requested one.
 	if got, want := active.RemoteECE(), (rdmacm.ECE{VendorID: wish.VendorID, Options: answer.Options}); got != want {
 		t.Errorf("the reply has %+v, not %+v", got, want)
 	}
 	rdmatest.Check(t, active.Establish())
-	expect(t, passiveCh, rdmacm.Established)
+	expect(t, passiveCh, rdmacm.EventEstablished)
 
 	_, passive, _ = ask()
 	rdmatest.Check(t, passive.RejectECE([]byte("no")))
@@ -56,6 +56,6 @@ func TestECE(t *testing.T) {
 		t.Errorf("rejected: %v", e.Err())
 	}
 
-	withQP := newEnd(t, reach(t, activeCh, rdmacm.TCP, listener.LocalAddr()))
+	withQP := newEnd(t, reach(t, activeCh, rdmacm.PortSpaceTCP, listener.LocalAddr()))
 	wantError(t, withQP.SetLocalECE(wish), rdmacm.ErrInvalid)
 }

@@ -15,37 +15,37 @@ import (
 func TestWriteEvent(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	ch := channel(t)
-	id := create(t, ch, rdmacm.TCP)
+	id := create(t, ch, rdmacm.PortSpaceTCP)
 	err := id.WriteEvent(-7, 0x1122334455667788)
 	if !rdmatest.Kernel(t).AtLeast(7, 2) {
 		wantError(t, err, rdmacm.ErrNotSupported)
 		return
 	}
 	rdmatest.Check(t, err)
-	if e := expect(t, ch, rdmacm.UserEvent); e.ID != id || e.Status != -7 || e.Arg != 0x1122334455667788 {
+	if e := expect(t, ch, rdmacm.EventUser); e.ID != id || e.Status != -7 || e.Arg != 0x1122334455667788 {
 		t.Errorf("got %+v", e)
 	}
 }
 
 func TestNotify(t *testing.T) {
 	rdmatest.CheckLeaks(t)
-	active, _, _, _ := connected(t, rdmacm.TCP)
+	active, _, _, _ := connected(t, rdmacm.PortSpaceTCP)
 	// The connection is established already.
 	if err := active.Notify(verbs.EventCommEst); err == nil {
 		t.Error("an established connection accepted EventCommEst")
 	}
-	wantError(t, create(t, nil, rdmacm.TCP).Notify(verbs.EventCommEst), syscall.EINVAL)
+	wantError(t, create(t, nil, rdmacm.PortSpaceTCP).Notify(verbs.EventCommEst), syscall.EINVAL)
 }
 
 // IDs move with their events between channels, and between a channel and none.
 func TestMigrate(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	other := channel(t)
-	active, passive, _, passiveCh := connected(t, rdmacm.TCP)
+	active, passive, _, passiveCh := connected(t, rdmacm.PortSpaceTCP)
 	rdmatest.Check(t, passive.Migrate(other))
 	rdmatest.Check(t, active.Migrate(nil))
 	go func() {
-		if e, err := other.Event(patient(t)); err == nil && e.ID == passive.ID && e.Type == rdmacm.Disconnected {
+		if e, err := other.Event(patient(t)); err == nil && e.ID == passive.ID && e.Type == rdmacm.EventDisconnected {
 			passive.Disconnect(patient(t))
 		}
 	}()
@@ -57,7 +57,7 @@ func TestMigrate(t *testing.T) {
 	}
 	wantError(t, active.Migrate(other), rdmacm.ErrBusy) // Disconnected is pending
 	e := rdmatest.Must(active.Event(patient(t)))(t)
-	if e.Type != rdmacm.Disconnected {
+	if e.Type != rdmacm.EventDisconnected {
 		t.Errorf("got %v", e.Type)
 	}
 	rdmatest.Check(t, active.Migrate(other))
@@ -67,7 +67,7 @@ func TestMigrate(t *testing.T) {
 func TestChannel(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	ch := rdmatest.Must(rdmacm.NewEventChannel())(t)
-	id := rdmatest.Must(ch.CreateID(rdmacm.TCP))(t)
+	id := rdmatest.Must(ch.CreateID(rdmacm.PortSpaceTCP))(t)
 	wantError(t, ch.Close(), rdmacm.ErrBusy)
 	_, err := id.Event(patient(t))
 	wantError(t, err, rdmacm.ErrInvalid)
@@ -94,7 +94,7 @@ func TestChannel(t *testing.T) {
 	wantError(t, <-results, rdmacm.ErrClosed)
 	_, err = ch.Event(t.Context())
 	wantError(t, err, rdmacm.ErrClosed)
-	_, err = ch.CreateID(rdmacm.TCP)
+	_, err = ch.CreateID(rdmacm.PortSpaceTCP)
 	wantError(t, err, rdmacm.ErrClosed)
 	wantError(t, id.Bind(anyPort), rdmacm.ErrClosed)
 	wantError(t, id.Listen(1), rdmacm.ErrClosed)

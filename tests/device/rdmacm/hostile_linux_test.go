@@ -60,7 +60,7 @@ func attack(t testing.TB, victimServes bool) (*victimConn, *end) {
 	if victimServes {
 		l := rdmatest.Must(rdmacm.Listen(patient(t), "tcp", host+":0", options))(t)
 		defer rdmatest.Close(t, l)
-		id := rdmatest.Must(rdmacm.CreateID(rdmacm.TCP))(t)
+		id := rdmatest.Must(rdmacm.CreateID(rdmacm.PortSpaceTCP))(t)
 		rdmatest.Check(t, id.ResolveAddr(patient(t), none, l.Addr(), resolve))
 		rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
 		rdmatest.Must(id.CreateQP(nil, qp))(t)
@@ -68,7 +68,7 @@ func attack(t testing.TB, victimServes bool) (*victimConn, *end) {
 		rdmatest.Must(l.Accept(patient(t)))(t)
 		return v, &end{id, rdmatest.Must(id.PD().AllocMR(victimOpen, rdmatest.All))(t)}
 	}
-	listener := rdmatest.Must(rdmacm.CreateID(rdmacm.TCP))(t)
+	listener := rdmatest.Must(rdmacm.CreateID(rdmacm.PortSpaceTCP))(t)
 	defer rdmatest.Close(t, listener)
 	rdmatest.Check(t, listener.Bind(anyPort))
 	rdmatest.Check(t, listener.Listen(1))
@@ -401,7 +401,7 @@ func TestHostileClients(t *testing.T) {
 		r := rand.New(rand.NewPCG(uint64(round), 2))
 		ids := make(map[*rdmacm.ID]int) // to the step at which the client leaves
 		for range 20 {
-			id := rdmatest.Must(ch.CreateID(rdmacm.TCP))(t)
+			id := rdmatest.Must(ch.CreateID(rdmacm.PortSpaceTCP))(t)
 			ids[id] = r.IntN(6)
 			rdmatest.Check(t, id.ResolveAddr(patient(t), none, l.Addr(), resolve))
 		}
@@ -415,18 +415,18 @@ func TestHostileClients(t *testing.T) {
 			switch {
 			case step == 0 || e.Err() != nil:
 				err = errLeave
-			case e.Type == rdmacm.AddrResolved:
+			case e.Type == rdmacm.EventAddrResolved:
 				err = e.ID.ResolveRoute(patient(t), resolve)
-			case e.Type == rdmacm.RouteResolved:
+			case e.Type == rdmacm.EventRouteResolved:
 				if _, err = e.ID.CreateQP(nil, queuesOf); err == nil {
 					_, err = e.ID.Connect(patient(t), &rdmacm.ConnParam{PrivateData: make([]byte, r.IntN(rdmacm.MaxConnectData+1)), RNRRetryCount: rdmacm.None, InitiatorDepth: rdmacm.None})
 				}
 				if step == 2 { // with the request in flight
 					err = errLeave
 				}
-			case e.Type == rdmacm.Established && step == 4:
+			case e.Type == rdmacm.EventEstablished && step == 4:
 				err = e.ID.Disconnect(patient(t))
-			case e.Type == rdmacm.Established, e.Type == rdmacm.Disconnected:
+			case e.Type == rdmacm.EventEstablished, e.Type == rdmacm.EventDisconnected:
 				err = errLeave
 			}
 			if ids[e.ID]--; err != nil {
@@ -472,7 +472,7 @@ var _ = rdmatest.Test(TestHostileServer, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 func TestHostileServer(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	checkGoroutines(t)
-	listener := rdmatest.Must(rdmacm.CreateID(rdmacm.TCP))(t)
+	listener := rdmatest.Must(rdmacm.CreateID(rdmacm.PortSpaceTCP))(t)
 	rdmatest.Check(t, listener.Bind(anyPort))
 	rdmatest.Check(t, listener.Listen(2))
 	for round := range long(30, 3000) {

@@ -132,9 +132,9 @@ func reach(t testing.TB, ch *rdmacm.EventChannel, ps rdmacm.PortSpace, to netip.
 	t.Helper()
 	id := create(t, ch, ps)
 	rdmatest.Check(t, id.ResolveAddr(patient(t), none, to, resolve))
-	expect(t, ch, rdmacm.AddrResolved)
+	expect(t, ch, rdmacm.EventAddrResolved)
 	rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
-	expect(t, ch, rdmacm.RouteResolved)
+	expect(t, ch, rdmacm.EventRouteResolved)
 	return id
 }
 
@@ -145,17 +145,17 @@ func connected(t testing.TB, ps rdmacm.PortSpace) (active, passive *end, activeC
 	listener := listenOn(t, passiveCh, ps)
 	active = newEnd(t, reach(t, activeCh, ps, listener.LocalAddr()))
 	rdmatest.Must(active.Connect(patient(t), nil))(t)
-	request := expect(t, passiveCh, rdmacm.ConnectRequest)
+	request := expect(t, passiveCh, rdmacm.EventConnectRequest)
 	closeAtEnd(t, request.ID)
 	if request.Listen != listener {
 		t.Errorf("the request's listener is %p, not the listening ID", request.Listen)
 	}
 	passive = newEnd(t, request.ID)
 	rdmatest.Check(t, passive.Accept(patient(t), nil))
-	if e := expect(t, activeCh, rdmacm.Established); e.ID != active.ID {
+	if e := expect(t, activeCh, rdmacm.EventEstablished); e.ID != active.ID {
 		t.Errorf("established: %p", e.ID)
 	}
-	expect(t, passiveCh, rdmacm.Established)
+	expect(t, passiveCh, rdmacm.EventEstablished)
 	return active, passive, activeCh, passiveCh
 }
 

@@ -37,7 +37,7 @@ const ibService = 0x13f4321
 // listenIB listens on a port's GID.
 func listenIB(t *testing.T, ch *rdmacm.EventChannel, p port) *rdmacm.ID {
 	t.Helper()
-	id := create(t, ch, rdmacm.IB)
+	id := create(t, ch, rdmacm.PortSpaceIB)
 	rdmatest.Check(t, id.BindIB(rdmacm.IBAddr{GID: p.gid, PKey: 0xffff, Service: ibService, ServiceMask: 0xffff}))
 	rdmatest.Check(t, id.Listen(8))
 	return id
@@ -46,12 +46,12 @@ func listenIB(t *testing.T, ch *rdmacm.EventChannel, p port) *rdmacm.ID {
 // reachIB returns an ID that has resolved the address of one port from another.
 func reachIB(t *testing.T, ch *rdmacm.EventChannel, from, to port) *rdmacm.ID {
 	t.Helper()
-	id := create(t, ch, rdmacm.IB)
+	id := create(t, ch, rdmacm.PortSpaceIB)
 	src := rdmacm.IBAddr{GID: from.gid, PKey: 0xffff}
 	dst := rdmacm.IBAddr{GID: to.gid, PKey: 0xffff, Service: ibService, ServiceMask: ^uint64(0)}
 	rdmatest.Check(t, id.ResolveIBAddr(patient(t), &src, dst, resolve))
 	if ch != nil {
-		expect(t, ch, rdmacm.AddrResolved)
+		expect(t, ch, rdmacm.EventAddrResolved)
 	}
 	return id
 }
@@ -65,7 +65,7 @@ func routeIB(t *testing.T, ch *rdmacm.EventChannel, from, to port) *rdmacm.ID {
 		SGID: from.gid, DGID: to.gid, SLID: from.lid, DLID: to.lid, PKey: 0xffff,
 		Reversible: true, MTU: verbs.MTU4096, Rate: 7, PacketLifeTime: 14,
 	}))
-	expect(t, ch, rdmacm.RouteResolved)
+	expect(t, ch, rdmacm.EventRouteResolved)
 	return id
 }
 
@@ -82,29 +82,29 @@ func TestInfiniBand(t *testing.T) {
 	if g.LocalGID != p[0].gid || g.RemoteGID != p[1].gid || g.RemoteService&0xffff != ibService&0xffff {
 		t.Errorf("the addresses are %+v", g)
 	}
-	if name := active.Verbs().Device().Name(); name != rdmatest.Devices[0] {
+	if name := active.Device().Info().Name(); name != rdmatest.Devices[0] {
 		t.Errorf("the ID is on device %s", name)
 	}
 	param := rdmacm.ConnParam{}
 	param.PrivateData = []byte("by LID") // the kernel clears its first byte
 	rdmatest.Must(active.Connect(patient(t), &param))(t)
-	request := expect(t, passiveCh, rdmacm.ConnectRequest)
+	request := expect(t, passiveCh, rdmacm.EventConnectRequest)
 	closeAtEnd(t, request.ID)
 	if request.Listen != listener || !strings.HasPrefix(string(request.PrivateData()), "\x00y LID") {
 		t.Errorf("the request has %q", request.PrivateData())
 	}
-	if name := request.ID.Verbs().Device().Name(); name != rdmatest.Devices[1] {
+	if name := request.ID.Device().Info().Name(); name != rdmatest.Devices[1] {
 		t.Errorf("the request arrived on device %s", name)
 	}
 	passive := newEnd(t, request.ID)
 	rdmatest.Check(t, passive.Accept(patient(t), nil))
-	expect(t, activeCh, rdmacm.Established)
-	expect(t, passiveCh, rdmacm.Established)
+	expect(t, activeCh, rdmacm.EventEstablished)
+	expect(t, passiveCh, rdmacm.EventEstablished)
 	exchange(t, active, passive)
 	rdmatest.Check(t, active.Disconnect(patient(t)))
-	expect(t, passiveCh, rdmacm.Disconnected)
+	expect(t, passiveCh, rdmacm.EventDisconnected)
 	rdmatest.Check(t, passive.Disconnect(patient(t)))
-	expect(t, activeCh, rdmacm.Disconnected)
+	expect(t, activeCh, rdmacm.EventDisconnected)
 }
 
 var _ = rdmatest.Test(TestInfiniBandRejected, rdmatest.OnMLX5)
@@ -125,7 +125,7 @@ func TestInfiniBandRejected(t *testing.T) {
 		}
 	}
 	reject(rdmacm.RejectConsumer, func() {
-		id := expect(t, passiveCh, rdmacm.ConnectRequest).ID
+		id := expect(t, passiveCh, rdmacm.EventConnectRequest).ID
 		rdmatest.Check(t, id.Reject(nil))
 		rdmatest.Check(t, id.Close())
 	})

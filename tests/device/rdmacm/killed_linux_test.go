@@ -26,7 +26,7 @@ func victim(task string) error {
 	side, rest, _ := strings.Cut(task, " ")
 	step, addr, _ := strings.Cut(rest, " ")
 	ctx := context.Background()
-	id, err := rdmacm.CreateID(rdmacm.TCP)
+	id, err := rdmacm.CreateID(rdmacm.PortSpaceTCP)
 	if err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func rxeOn(t *testing.T, device, netDev, addr string, link ...string) string {
 	rdmatest.ExtraRXE(t, device, netDev, addr, link...)
 	// The device's address can be bound only a moment later.
 	for deadline := time.Now().Add(rdmatest.Patience); ; time.Sleep(10 * time.Millisecond) {
-		id := rdmatest.Must(rdmacm.CreateID(rdmacm.TCP))(t)
+		id := rdmatest.Must(rdmacm.CreateID(rdmacm.PortSpaceTCP))(t)
 		err := id.Bind(netip.MustParseAddrPort(addr + ":0"))
 		rdmatest.Check(t, id.Close())
 		if err == nil {
@@ -235,14 +235,14 @@ func TestSharedGUID(t *testing.T) {
 	second := rxeOn(t, "rxe9", "rdmacm1", "192.168.99.1", "address", mac.String())
 	var ids []*rdmacm.ID
 	for i, addr := range []string{first, second} {
-		id := create(t, nil, rdmacm.TCP)
+		id := create(t, nil, rdmacm.PortSpaceTCP)
 		rdmatest.Check(t, id.Bind(netip.MustParseAddrPort(addr+":0")))
-		if got, want := id.Verbs().Device().Name(), []string{"rxe8", "rxe9"}[i]; got != want {
+		if got, want := id.Device().Info().Name(), []string{"rxe8", "rxe9"}[i]; got != want {
 			t.Errorf("an ID with the address %s is on %s, not %s", addr, got, want)
 		}
 		ids = append(ids, id)
 	}
-	if a, b := ids[0].Verbs().Device(), ids[1].Verbs().Device(); a.NodeGUID() != b.NodeGUID() {
+	if a, b := ids[0].Device().Info(), ids[1].Device().Info(); a.NodeGUID() != b.NodeGUID() {
 		t.Errorf("%v has the GUID %v, %v has %v", a, a.NodeGUID(), b, b.NodeGUID())
 	}
 	_, err := ids[0].CreateQP(ids[1].PD(), queuesOf)

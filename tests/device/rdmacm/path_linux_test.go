@@ -15,16 +15,16 @@ import (
 func TestSetPath(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	activeCh, passiveCh := channel(t), channel(t)
-	listener := listenOn(t, passiveCh, rdmacm.TCP)
-	known := rdmatest.Must(reach(t, activeCh, rdmacm.TCP, listener.LocalAddr()).QueryPath())(t)
-	id := create(t, activeCh, rdmacm.TCP)
+	listener := listenOn(t, passiveCh, rdmacm.PortSpaceTCP)
+	known := rdmatest.Must(reach(t, activeCh, rdmacm.PortSpaceTCP, listener.LocalAddr()).QueryPath())(t)
+	id := create(t, activeCh, rdmacm.PortSpaceTCP)
 	if err := id.SetPath(patient(t), known[0]); err == nil {
 		t.Error("an ID without an address has a path")
 	}
 	rdmatest.Check(t, id.ResolveAddr(patient(t), none, listener.LocalAddr(), resolve))
-	expect(t, activeCh, rdmacm.AddrResolved)
+	expect(t, activeCh, rdmacm.EventAddrResolved)
 	rdmatest.Check(t, id.SetPath(patient(t), known[0]))
-	expect(t, activeCh, rdmacm.RouteResolved)
+	expect(t, activeCh, rdmacm.EventRouteResolved)
 	paths := rdmatest.Must(id.QueryPath())(t)
 	if len(paths) != 1 || paths[0].DGID != known[0].DGID || paths[0].SGID != known[0].SGID || paths[0].MTU != known[0].MTU ||
 		paths[0].PacketLifeTime != known[0].PacketLifeTime || paths[0].PKey != known[0].PKey || !paths[0].Reversible {
@@ -32,11 +32,11 @@ func TestSetPath(t *testing.T) {
 	}
 	active := newEnd(t, id)
 	rdmatest.Must(active.Connect(patient(t), nil))(t)
-	passive := newEnd(t, expect(t, passiveCh, rdmacm.ConnectRequest).ID)
+	passive := newEnd(t, expect(t, passiveCh, rdmacm.EventConnectRequest).ID)
 	closeAtEnd(t, passive.ID)
 	rdmatest.Check(t, passive.Accept(patient(t), nil))
-	expect(t, activeCh, rdmacm.Established)
-	expect(t, passiveCh, rdmacm.Established)
+	expect(t, activeCh, rdmacm.EventEstablished)
+	expect(t, passiveCh, rdmacm.EventEstablished)
 	exchange(t, active, passive)
 }
 
@@ -44,7 +44,7 @@ func TestSetPath(t *testing.T) {
 // A listener can bind to any InfiniBand address.
 func TestIBAddr(t *testing.T) {
 	rdmatest.CheckLeaks(t)
-	listener := create(t, nil, rdmacm.IB)
+	listener := create(t, nil, rdmacm.PortSpaceIB)
 	const service = 0x13f1234
 	rdmatest.Check(t, listener.BindIB(rdmacm.IBAddr{PKey: 0xffff, Service: service, ServiceMask: 0xffff}))
 	rdmatest.Check(t, listener.Listen(1))
@@ -58,16 +58,16 @@ func TestIBAddr(t *testing.T) {
 
 	addr := rdmacm.IBAddr{PKey: 0xffff, Service: service, ServiceMask: ^uint64(0)}
 	addr.GID = verbs.GID(netip.MustParseAddr(host).As16()) // rxe0's
-	err := create(t, nil, rdmacm.IB).BindIB(addr)
+	err := create(t, nil, rdmacm.PortSpaceIB).BindIB(addr)
 	wantError(t, err, syscall.ENODEV)
 	var e *rdmacm.OpError
 	if !errors.As(err, &e) || e.Hint == "" {
 		t.Errorf("the error doesn't give the reason: %v", err)
 	}
-	active := create(t, nil, rdmacm.IB)
+	active := create(t, nil, rdmacm.PortSpaceIB)
 	rdmatest.Check(t, active.ResolveIBAddr(patient(t), nil, addr, resolve))
-	if g := rdmatest.Must(active.QueryGID())(t); g.RemoteGID != addr.GID || active.Verbs().Device().Name() != rdmatest.Device {
-		t.Errorf("on %v: %+v", active.Verbs().Device(), g)
+	if g := rdmatest.Must(active.QueryGID())(t); g.RemoteGID != addr.GID || active.Device().Info().Name() != rdmatest.Device {
+		t.Errorf("on %v: %+v", active.Device().Info(), g)
 	}
 	wantError(t, active.ResolveRoute(patient(t), resolve), rdmacm.ErrRouteResolution, syscall.ENODEV)
 }

@@ -31,22 +31,22 @@ func TestIDCancelled(t *testing.T) {
 	}
 
 	t.Run("request", func(t *testing.T) {
-		_, err := listenOn(t, nil, rdmacm.TCP).Request(shortPatience(t))
+		_, err := listenOn(t, nil, rdmacm.PortSpaceTCP).Request(shortPatience(t))
 		wantEnded(t, err)
 	})
 	t.Run("resolving the address", func(t *testing.T) {
-		id := create(t, nil, rdmacm.TCP)
+		id := create(t, nil, rdmacm.PortSpaceTCP)
 		wantEnded(t, id.ResolveAddr(shortPatience(t), none, netip.MustParseAddrPort("192.168.77.97:9"), time.Minute))
 	})
 	t.Run("resolving the route", func(t *testing.T) {
 		// Over RoCE, resolving a route doesn't wait. Use a context that has ended.
-		id := create(t, nil, rdmacm.TCP)
-		rdmatest.Check(t, id.ResolveAddr(patient(t), none, listenOn(t, nil, rdmacm.TCP).LocalAddr(), resolve))
+		id := create(t, nil, rdmacm.PortSpaceTCP)
+		rdmatest.Check(t, id.ResolveAddr(patient(t), none, listenOn(t, nil, rdmacm.PortSpaceTCP).LocalAddr(), resolve))
 		wantError(t, id.ResolveRoute(ended, resolve), context.Canceled)
 		rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
 	})
 	t.Run("connecting", func(t *testing.T) {
-		listener := listenOn(t, nil, rdmacm.TCP)
+		listener := listenOn(t, nil, rdmacm.PortSpaceTCP)
 		active := resolved(t, listener.LocalAddr())
 		rdmatest.Must(active.CreateQP(nil, queuesOf))(t)
 		_, err := active.Connect(shortPatience(t), nil)
@@ -64,7 +64,7 @@ func TestIDCancelled(t *testing.T) {
 		}
 	})
 	t.Run("accepting", func(t *testing.T) {
-		listener := listenOn(t, nil, rdmacm.TCP)
+		listener := listenOn(t, nil, rdmacm.PortSpaceTCP)
 		active := resolved(t, listener.LocalAddr())
 		param := rdmacm.ConnParam{}
 		param.QPNum = own(t, active).Num()
@@ -80,13 +80,13 @@ func TestIDCancelled(t *testing.T) {
 		rdmatest.Check(t, <-connected)
 	})
 	t.Run("disconnecting", func(t *testing.T) {
-		active, _ := connectedSync(t, rdmacm.TCP)
+		active, _ := connectedSync(t, rdmacm.PortSpaceTCP)
 		wantEnded(t, active.Disconnect(shortPatience(t)))
 	})
 	t.Run("joining", func(t *testing.T) {
-		id := create(t, nil, rdmacm.UDP)
+		id := create(t, nil, rdmacm.PortSpaceUDP)
 		rdmatest.Check(t, id.Bind(anyPort))
-		_, _, err := id.JoinMulticast(ended, netip.MustParseAddr("239.1.1.1"), rdmacm.FullMember)
+		_, _, err := id.JoinMulticast(ended, netip.MustParseAddr("239.1.1.1"), rdmacm.JoinFullMember)
 		wantError(t, err, context.Canceled)
 	})
 	t.Run("sending", func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestIDCancelled(t *testing.T) {
 // resolved returns an ID without a channel that has resolved the address and the route.
 func resolved(t *testing.T, to netip.AddrPort) *rdmacm.ID {
 	t.Helper()
-	id := create(t, nil, rdmacm.TCP)
+	id := create(t, nil, rdmacm.PortSpaceTCP)
 	rdmatest.Check(t, id.ResolveAddr(patient(t), none, to, resolve))
 	rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
 	return id
@@ -110,13 +110,13 @@ func resolved(t *testing.T, to netip.AddrPort) *rdmacm.ID {
 func TestKernelBacklog(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	ch := channel(t)
-	listener := create(t, ch, rdmacm.TCP)
+	listener := create(t, ch, rdmacm.PortSpaceTCP)
 	rdmatest.Check(t, listener.Bind(anyPort))
 	rdmatest.Check(t, listener.Listen(2)) // nobody reads requests
 	activeCh := channel(t)
 	var ids []*rdmacm.ID
 	for range 4 {
-		id := reach(t, activeCh, rdmacm.TCP, listener.LocalAddr())
+		id := reach(t, activeCh, rdmacm.PortSpaceTCP, listener.LocalAddr())
 		rdmatest.Must(id.CreateQP(nil, queuesOf))(t)
 		ids = append(ids, id)
 	}
@@ -124,7 +124,7 @@ func TestKernelBacklog(t *testing.T) {
 		rdmatest.Must(id.Connect(patient(t), nil))(t)
 	}
 	for range ids {
-		request := expect(t, ch, rdmacm.ConnectRequest)
+		request := expect(t, ch, rdmacm.EventConnectRequest)
 		rdmatest.Check(t, request.ID.Reject(nil))
 		rdmatest.Check(t, request.ID.Close())
 		e := rdmatest.Must(activeCh.Event(patient(t)))(t)
@@ -138,7 +138,7 @@ func TestUnanswered(t *testing.T) {
 	extraDevice(t)
 	// The other end of the link has no RDMA device.
 	rdmatest.Command(t, "ip neighbour replace 192.168.98.2 lladdr 02:00:00:00:98:02 dev rdmacm0")
-	for _, ps := range []rdmacm.PortSpace{rdmacm.TCP, rdmacm.UDP} {
+	for _, ps := range []rdmacm.PortSpace{rdmacm.PortSpaceTCP, rdmacm.PortSpaceUDP} {
 		t.Run(ps.String(), func(t *testing.T) {
 			id := create(t, nil, ps)
 			rdmatest.Check(t, id.ResolveAddr(patient(t), none, netip.MustParseAddrPort("192.168.98.2:9"), resolve))

@@ -27,7 +27,7 @@ func TestClientAndServer(t *testing.T) {
 				return rdmatest.Start(t, rdmatest.Program(t, name), "-s", host, "-p", port)
 			}
 			server := run(who.server, "rdma_server")
-			listens(t, server, rdmacm.TCP, lastPort)
+			listens(t, server, rdmacm.PortSpaceTCP, lastPort)
 			client := run(who.client, "rdma_client")
 			for maker, p := range map[string]*rdmatest.Process{who.server: server, who.client: client} {
 				if out := p.Succeeds(t); maker == "go" && !strings.Contains(out, "received") {
@@ -69,7 +69,7 @@ func TestUcmatose(t *testing.T) {
 	t.Run("go client", func(t *testing.T) {
 		lastPort++
 		server := rdmatest.Start(t, "ucmatose", "-b", host, "-p", fmt.Sprint(lastPort), "-c", fmt.Sprint(connections))
-		listens(t, server, rdmacm.TCP, lastPort)
+		listens(t, server, rdmacm.PortSpaceTCP, lastPort)
 		var conns []*rdmacm.Conn
 		for range connections {
 			conns = append(conns, rdmatest.Must(rdmacm.Dial(patient(t), "tcp", fmt.Sprintf("%s:%d", host, lastPort), options))(t))
@@ -147,7 +147,7 @@ var _ = rdmatest.Test(TestUdaddy, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 func TestUdaddy(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	t.Run("go server", func(t *testing.T) {
-		listener := create(t, nil, rdmacm.UDP)
+		listener := create(t, nil, rdmacm.PortSpaceUDP)
 		rdmatest.Check(t, listener.Bind(udaddyAddr))
 		rdmatest.Check(t, listener.Listen(1))
 		client := rdmatest.Start(t, "udaddy", "-s", host)
@@ -164,8 +164,8 @@ func TestUdaddy(t *testing.T) {
 	})
 	t.Run("go client", func(t *testing.T) {
 		server := rdmatest.Start(t, "udaddy", "-b", host)
-		listens(t, server, rdmacm.UDP, udaddyAddr.Port())
-		id := create(t, nil, rdmacm.UDP)
+		listens(t, server, rdmacm.PortSpaceUDP, udaddyAddr.Port())
+		id := create(t, nil, rdmacm.PortSpaceUDP)
 		rdmatest.Check(t, id.ResolveAddr(patient(t), none, udaddyAddr, resolve))
 		rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
 		e := datagramEnd(t, id, messages)
@@ -221,12 +221,12 @@ type memberEnd struct {
 // datagramMember joins a group as mckey does.
 func datagramMember(t *testing.T, group string) *memberEnd {
 	t.Helper()
-	id := create(t, nil, rdmacm.UDP)
+	id := create(t, nil, rdmacm.PortSpaceUDP)
 	addr := netip.MustParseAddr(group)
 	rdmatest.Check(t, id.ResolveAddr(patient(t), anyPort, netip.AddrPortFrom(addr, 0), resolve))
 	m := &memberEnd{end: datagramEnd(t, id, groupMessages)}
 	var err error
-	_, m.event, err = id.JoinMulticast(patient(t), addr, rdmacm.FullMember)
+	_, m.event, err = id.JoinMulticast(patient(t), addr, rdmacm.JoinFullMember)
 	rdmatest.Check(t, err)
 	m.ah = rdmatest.Must(id.PD().CreateAH(m.event.UD.AH))(t)
 	t.Cleanup(func() { rdmatest.Close(t, m.ah) })

@@ -58,7 +58,7 @@ func TestRping(t *testing.T) {
 				lastPort++
 				args := append(strings.Fields(test.args), "-a", host, "-p", fmt.Sprint(lastPort), "-v")
 				server := rping(t, who.server, append(args, "-s", "-S", fmt.Sprint(max(test.size, 64)))...)
-				listens(t, server, rdmacm.TCP, lastPort)
+				listens(t, server, rdmacm.PortSpaceTCP, lastPort)
 				client := rping(t, who.client, append(args, "-c", "-V", "-S", fmt.Sprint(test.size), "-C", fmt.Sprint(test.count))...)
 				got := pings(client.Succeeds(t), "ping data: ")
 				seen := pings(server.Succeeds(t), "server ping data: ")
@@ -95,7 +95,7 @@ func TestRpingPersistent(t *testing.T) {
 		lastPort++
 		port := fmt.Sprint(lastPort)
 		server := rping(t, maker, "-s", "-P", "-a", host, "-p", port, "-S", "1000")
-		listens(t, server, rdmacm.TCP, lastPort)
+		listens(t, server, rdmacm.PortSpaceTCP, lastPort)
 		var clients sync.WaitGroup
 		for i := range long(6, 50) {
 			client := []string{"go", "c"}[i%2]

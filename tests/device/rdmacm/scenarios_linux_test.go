@@ -14,13 +14,13 @@ import (
 
 func TestSyncTraffic(t *testing.T) {
 	rdmatest.CheckLeaks(t)
-	for _, ps := range []rdmacm.PortSpace{rdmacm.TCP, rdmacm.IB} {
+	for _, ps := range []rdmacm.PortSpace{rdmacm.PortSpaceTCP, rdmacm.PortSpaceIB} {
 		t.Run(ps.String(), func(t *testing.T) {
 			active, passive := connectedSync(t, ps)
 			exchange(t, active, passive)
 			rdmatest.Check(t, active.Disconnect(shortly(t, passive.ID)))
 			e := rdmatest.Must(passive.Event(patient(t)))(t)
-			if e.Type != rdmacm.Disconnected {
+			if e.Type != rdmacm.EventDisconnected {
 				t.Errorf("the passive side got %v", e.Type)
 			}
 		})
@@ -35,30 +35,30 @@ func shortly(t testing.TB, peer *rdmacm.ID) context.Context {
 
 func TestAsyncTraffic(t *testing.T) {
 	rdmatest.CheckLeaks(t)
-	active, passive, activeCh, passiveCh := connected(t, rdmacm.TCP)
+	active, passive, activeCh, passiveCh := connected(t, rdmacm.PortSpaceTCP)
 	exchange(t, active, passive)
 	active.recv(t, 1)
 	rdmatest.Check(t, active.Disconnect(patient(t)))
 	if s := rdmatest.Poll(t, active.RecvCQ(), 1)[0].Status; s != verbs.WCWRFlushErr {
 		t.Errorf("a receive completed with %v", s)
 	}
-	expect(t, passiveCh, rdmacm.Disconnected)
+	expect(t, passiveCh, rdmacm.EventDisconnected)
 	rdmatest.Check(t, passive.Disconnect(patient(t)))
-	expect(t, activeCh, rdmacm.Disconnected)
+	expect(t, activeCh, rdmacm.EventDisconnected)
 }
 
 func TestReject(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	activeCh, passiveCh := channel(t), channel(t)
-	listener := listenOn(t, passiveCh, rdmacm.TCP)
-	active := newEnd(t, reach(t, activeCh, rdmacm.TCP, listener.LocalAddr()))
+	listener := listenOn(t, passiveCh, rdmacm.PortSpaceTCP)
+	active := newEnd(t, reach(t, activeCh, rdmacm.PortSpaceTCP, listener.LocalAddr()))
 	rdmatest.Must(active.Connect(patient(t), nil))(t)
-	request := expect(t, passiveCh, rdmacm.ConnectRequest)
+	request := expect(t, passiveCh, rdmacm.EventConnectRequest)
 	closeAtEnd(t, request.ID)
 	rdmatest.Check(t, request.ID.Reject([]byte("no")))
 	e := rdmatest.Must(activeCh.Event(patient(t)))(t)
 	wantError(t, e.Err(), rdmacm.ErrRejected)
-	if got := string(e.PrivateData()[:3]); e.Type != rdmacm.Rejected || got != "no\x00" {
+	if got := string(e.PrivateData()[:3]); e.Type != rdmacm.EventRejected || got != "no\x00" {
 		t.Errorf("%v with %q", e.Type, got)
 	}
 	if s := active.QP().State(); s != verbs.QPErr {
@@ -72,34 +72,34 @@ func TestReject(t *testing.T) {
 // A request can be answered only once, and only by the ID that received it.
 func TestAnsweredTwice(t *testing.T) {
 	rdmatest.CheckLeaks(t)
-	active, passive, activeCh, passiveCh := connected(t, rdmacm.TCP)
+	active, passive, activeCh, passiveCh := connected(t, rdmacm.PortSpaceTCP)
 	wantError(t, active.Accept(patient(t), nil), rdmacm.ErrInvalid)
 	wantError(t, passive.Accept(patient(t), nil), rdmacm.ErrInvalid)
 	wantError(t, passive.Reject(nil), rdmacm.ErrInvalid)
 	exchange(t, active, passive)
 	rdmatest.Check(t, active.Disconnect(patient(t)))
-	expect(t, passiveCh, rdmacm.Disconnected)
+	expect(t, passiveCh, rdmacm.EventDisconnected)
 	wantError(t, passive.Accept(patient(t), nil), rdmacm.ErrInvalid)
 	rdmatest.Check(t, passive.Disconnect(patient(t)))
-	expect(t, activeCh, rdmacm.Disconnected)
+	expect(t, activeCh, rdmacm.EventDisconnected)
 }
 
 // datagrams requests the queue pair of a datagram service.
 func datagrams(t *testing.T) (active, passive *end, ah *verbs.AH, to rdmacm.UDParam) {
 	t.Helper()
 	activeCh, passiveCh := channel(t), channel(t)
-	listener := listenOn(t, passiveCh, rdmacm.UDP)
-	active = newEnd(t, reach(t, activeCh, rdmacm.UDP, listener.LocalAddr()))
+	listener := listenOn(t, passiveCh, rdmacm.PortSpaceUDP)
+	active = newEnd(t, reach(t, activeCh, rdmacm.PortSpaceUDP, listener.LocalAddr()))
 	param := rdmacm.ConnParam{}
 	param.PrivateData = rdmatest.Pattern(rdmacm.MaxUDConnectData, 1)
 	rdmatest.Must(active.Connect(patient(t), &param))(t)
-	request := expect(t, passiveCh, rdmacm.ConnectRequest)
+	request := expect(t, passiveCh, rdmacm.EventConnectRequest)
 	closeAtEnd(t, request.ID)
 	wantData(t, request.PrivateData(), param.PrivateData, rdmacm.MaxUDConnectData)
 	passive = newEnd(t, request.ID)
 	param.PrivateData = rdmatest.Pattern(rdmacm.MaxUDAcceptData, 2)
 	rdmatest.Check(t, passive.Accept(patient(t), &param))
-	e := expect(t, activeCh, rdmacm.Established)
+	e := expect(t, activeCh, rdmacm.EventEstablished)
 	wantData(t, e.PrivateData(), param.PrivateData, rdmacm.MaxUDAcceptData)
 	if e.UD.QPNum != passive.QP().Num() || e.UD.QKey != rdmacm.UDPQKey {
 		t.Fatalf("received QP number %#x, Q_Key %#x; the QP is %#x", e.UD.QPNum, e.UD.QKey, passive.QP().Num())
@@ -133,7 +133,7 @@ func TestUDP(t *testing.T) {
 
 func TestUDPRefused(t *testing.T) {
 	rdmatest.CheckLeaks(t)
-	listener := listenOn(t, nil, rdmacm.UDP)
+	listener := listenOn(t, nil, rdmacm.PortSpaceUDP)
 	to := listener.LocalAddr()
 	var rejecting sync.WaitGroup
 	rejecting.Go(func() {
@@ -143,7 +143,7 @@ func TestUDPRefused(t *testing.T) {
 		}
 	})
 	ask := func(to netip.AddrPort) error {
-		id := create(t, nil, rdmacm.UDP)
+		id := create(t, nil, rdmacm.PortSpaceUDP)
 		rdmatest.Check(t, id.ResolveAddr(patient(t), none, to, resolve))
 		rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
 		_, err := id.Connect(patient(t), nil)
@@ -157,7 +157,7 @@ func TestUDPRefused(t *testing.T) {
 // own creates a queue pair that the connection manager doesn't manage.
 func own(t *testing.T, id *rdmacm.ID) *verbs.QP {
 	t.Helper()
-	cq := rdmatest.Must(id.Verbs().CreateCQ(verbs.CQOptions{CQE: 16}))(t)
+	cq := rdmatest.Must(id.Device().CreateCQ(verbs.CQOptions{MaxCQE: 16}))(t)
 	t.Cleanup(func() { rdmatest.Close(t, cq) })
 	o := queuesOf
 	o.Type, o.SendCQ, o.RecvCQ = verbs.RC, cq, cq
@@ -180,15 +180,15 @@ func move(t *testing.T, id *rdmacm.ID, qp *verbs.QP, states ...verbs.QPState) {
 func TestExternalQP(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	activeCh, passiveCh := channel(t), channel(t)
-	listener := listenOn(t, passiveCh, rdmacm.TCP)
-	active := reach(t, activeCh, rdmacm.TCP, listener.LocalAddr())
+	listener := listenOn(t, passiveCh, rdmacm.PortSpaceTCP)
+	active := reach(t, activeCh, rdmacm.PortSpaceTCP, listener.LocalAddr())
 	qp := own(t, active)
 	_, err := active.Connect(patient(t), nil)
 	wantError(t, err, rdmacm.ErrInvalid) // the ID has no QP
 	param := rdmacm.ConnParam{}
 	param.QPNum = qp.Num()
 	rdmatest.Must(active.Connect(patient(t), &param))(t)
-	request := expect(t, passiveCh, rdmacm.ConnectRequest)
+	request := expect(t, passiveCh, rdmacm.EventConnectRequest)
 	passive := request.ID
 	closeAtEnd(t, passive)
 	if request.Conn.QPNum != qp.Num() {
@@ -198,12 +198,12 @@ func TestExternalQP(t *testing.T) {
 	move(t, passive, peer, verbs.QPInit, verbs.QPRTR, verbs.QPRTS)
 	param.QPNum = peer.Num()
 	rdmatest.Check(t, passive.Accept(patient(t), &param))
-	if e := expect(t, activeCh, rdmacm.ConnectResponse); e.Conn.QPNum != peer.Num() {
+	if e := expect(t, activeCh, rdmacm.EventConnectResponse); e.Conn.QPNum != peer.Num() {
 		t.Errorf("the reply is from QP %#x, not %#x", e.Conn.QPNum, peer.Num())
 	}
 	move(t, active, qp, verbs.QPInit, verbs.QPRTR, verbs.QPRTS)
 	rdmatest.Check(t, active.Establish())
-	expect(t, passiveCh, rdmacm.Established)
+	expect(t, passiveCh, rdmacm.EventEstablished)
 
 	a, b := endOf(t, active), endOf(t, passive)
 	rdmatest.Must(peer.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{b.mr.SGE(0, 100)}}))(t)
@@ -218,7 +218,7 @@ func TestExternalQP(t *testing.T) {
 // member joins a group on rxe0.
 func member(t *testing.T, group string, flag rdmacm.JoinFlag) (*end, *rdmacm.Multicast, *rdmacm.Event) {
 	t.Helper()
-	id := create(t, nil, rdmacm.UDP)
+	id := create(t, nil, rdmacm.PortSpaceUDP)
 	rdmatest.Check(t, id.Bind(anyPort))
 	e := newEnd(t, id)
 	mc, event, err := id.JoinMulticast(patient(t), netip.MustParseAddr(group), flag)
@@ -242,10 +242,10 @@ func TestMulticast(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		sender rdmacm.JoinFlag
-	}{{"plain", rdmacm.FullMember}, {"extended", rdmacm.SendOnlyFullMember}} {
+	}{{"plain", rdmacm.JoinFullMember}, {"extended", rdmacm.JoinSendOnlyFullMember}} {
 		t.Run(test.name, func(t *testing.T) {
 			const group, n, grh = "239.1.2.3", 300, 40
-			receiver, _, _ := member(t, group, rdmacm.FullMember)
+			receiver, _, _ := member(t, group, rdmacm.JoinFullMember)
 			sender, _, event := member(t, group, test.sender)
 			message := rdmatest.Pattern(n, 7)
 			copy(sender.mr.Bytes(), message)
@@ -255,7 +255,7 @@ func TestMulticast(t *testing.T) {
 			wantBytes(t, receiver.mr.Bytes()[endLen/2+grh:][:n], message)
 		})
 	}
-	_, _, err := create(t, nil, rdmacm.UDP).JoinMulticast(patient(t), netip.MustParseAddr("239.1.2.3"), 7)
+	_, _, err := create(t, nil, rdmacm.PortSpaceUDP).JoinMulticast(patient(t), netip.MustParseAddr("239.1.2.3"), 7)
 	wantError(t, err, rdmacm.ErrInvalid)
 }
 
@@ -264,9 +264,9 @@ func TestMulticast(t *testing.T) {
 func TestLeaveMulticast(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	const group, n, grh = "239.4.5.6", 8, 40
-	stays, _, _ := member(t, group, rdmacm.FullMember)
-	leaves, mc, _ := member(t, group, rdmacm.FullMember)
-	sender, _, event := member(t, group, rdmacm.SendOnlyFullMember)
+	stays, _, _ := member(t, group, rdmacm.JoinFullMember)
+	leaves, mc, _ := member(t, group, rdmacm.JoinFullMember)
+	sender, _, event := member(t, group, rdmacm.JoinSendOnlyFullMember)
 	for _, e := range []*end{stays, stays, leaves, leaves} {
 		e.recv(t, grh+n)
 	}
@@ -283,14 +283,14 @@ func TestLeaveMulticast(t *testing.T) {
 // An ID that joins several groups at once gets an event for each.
 func TestJoinTogether(t *testing.T) {
 	rdmatest.CheckLeaks(t)
-	id := create(t, nil, rdmacm.UDP)
+	id := create(t, nil, rdmacm.PortSpaceUDP)
 	rdmatest.Check(t, id.Bind(anyPort))
 	newEnd(t, id)
 	var joining sync.WaitGroup
 	for i := range byte(16) {
 		joining.Go(func() {
 			group := netip.AddrFrom4([4]byte{239, 8, 8, i})
-			mc, event, err := id.JoinMulticast(patient(t), group, rdmacm.FullMember)
+			mc, event, err := id.JoinMulticast(patient(t), group, rdmacm.JoinFullMember)
 			if err != nil {
 				t.Error(err)
 				return
@@ -306,12 +306,12 @@ func TestJoinTogether(t *testing.T) {
 
 func TestQueries(t *testing.T) {
 	rdmatest.CheckLeaks(t)
-	active, passive, _, _ := connected(t, rdmacm.TCP)
+	active, passive, _, _ := connected(t, rdmacm.PortSpaceTCP)
 	for _, id := range []*rdmacm.ID{active.ID, passive.ID} {
 		a := rdmatest.Must(id.QueryAddr())(t)
 		if a.Local != id.LocalAddr() || a.Remote != id.RemoteAddr() || a.Port != id.Port() ||
-			a.NodeGUID != id.Verbs().Device().NodeGUID() || a.PKey != 0 || a.Local.Addr().String() != host {
-			t.Errorf("addresses %+v of %v to %v on %v", a, id.LocalAddr(), id.RemoteAddr(), id.Verbs().Device())
+			a.NodeGUID != id.Device().Info().NodeGUID() || a.PKey != 0 || a.Local.Addr().String() != host {
+			t.Errorf("addresses %+v of %v to %v on %v", a, id.LocalAddr(), id.RemoteAddr(), id.Device().Info())
 		}
 		gid := verbs.GID(netip.MustParseAddr(host).As16())
 		g := rdmatest.Must(id.QueryGID())(t)
@@ -323,7 +323,7 @@ func TestQueries(t *testing.T) {
 			t.Errorf("paths %+v", paths)
 		}
 	}
-	if d := rdmatest.Must(active.Verbs().QueryDevice())(t); d == nil || active.Verbs() != passive.Verbs() {
+	if d := rdmatest.Must(active.Device().QueryDevice())(t); d == nil || active.Device() != passive.Device() {
 		t.Error("IDs on one device don't share it")
 	}
 }
@@ -351,7 +351,7 @@ func TestOptions(t *testing.T) {
 	wantError(t, client.ID().SetAckTimeout(32), rdmacm.ErrInvalid)
 
 	// Two IDs can share a port as long as neither listens.
-	a1, a2, a3 := create(t, nil, rdmacm.TCP), create(t, nil, rdmacm.TCP), create(t, nil, rdmacm.TCP)
+	a1, a2, a3 := create(t, nil, rdmacm.PortSpaceTCP), create(t, nil, rdmacm.PortSpaceTCP), create(t, nil, rdmacm.PortSpaceTCP)
 	rdmatest.Check(t, errors.Join(a1.SetReuseAddr(true), a2.SetReuseAddr(true)))
 	rdmatest.Check(t, a1.Bind(anyPort))
 	rdmatest.Check(t, a2.Bind(a1.LocalAddr()))
@@ -360,7 +360,7 @@ func TestOptions(t *testing.T) {
 	}
 
 	// An IPv6-only ID leaves the port free for IPv4.
-	six, four := create(t, nil, rdmacm.TCP), create(t, nil, rdmacm.TCP)
+	six, four := create(t, nil, rdmacm.PortSpaceTCP), create(t, nil, rdmacm.PortSpaceTCP)
 	rdmatest.Check(t, six.SetAFOnly(true))
 	rdmatest.Check(t, six.Bind(netip.MustParseAddrPort("[::]:0")))
 	rdmatest.Check(t, six.Listen(1))
@@ -373,11 +373,11 @@ func TestListenerCloses(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	for _, read := range []bool{false, true} {
 		passiveCh, activeCh := channel(t), channel(t)
-		listener := listenOn(t, passiveCh, rdmacm.TCP)
-		active := newEnd(t, reach(t, activeCh, rdmacm.TCP, listener.LocalAddr()))
+		listener := listenOn(t, passiveCh, rdmacm.PortSpaceTCP)
+		active := newEnd(t, reach(t, activeCh, rdmacm.PortSpaceTCP, listener.LocalAddr()))
 		rdmatest.Must(active.Connect(patient(t), nil))(t)
 		if read {
-			request := expect(t, passiveCh, rdmacm.ConnectRequest)
+			request := expect(t, passiveCh, rdmacm.EventConnectRequest)
 			rdmatest.Check(t, listener.Close())
 			rdmatest.Check(t, request.ID.Close())
 		} else {

@@ -12,8 +12,8 @@ import (
 func TestSRQ(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	activeCh, passiveCh := channel(t), channel(t)
-	listener := listenOn(t, passiveCh, rdmacm.TCP)
-	_, err := create(t, nil, rdmacm.TCP).CreateSRQ(nil, verbs.SRQOptions{MaxWR: 8, MaxSGE: 1})
+	listener := listenOn(t, passiveCh, rdmacm.PortSpaceTCP)
+	_, err := create(t, nil, rdmacm.PortSpaceTCP).CreateSRQ(nil, verbs.SRQOptions{MaxWR: 8, MaxSGE: 1})
 	wantError(t, err, rdmacm.ErrInvalid) // the ID has no device yet
 	srq := rdmatest.Must(listener.CreateSRQ(nil, verbs.SRQOptions{MaxWR: 8, MaxSGE: 1}))(t)
 	_, err = listener.CreateSRQ(nil, verbs.SRQOptions{MaxWR: 8, MaxSGE: 1})
@@ -22,9 +22,9 @@ func TestSRQ(t *testing.T) {
 		t.Errorf("the SRQ is %p, not %p", listener.SRQ(), srq)
 	}
 
-	active := newEnd(t, reach(t, activeCh, rdmacm.TCP, listener.LocalAddr()))
+	active := newEnd(t, reach(t, activeCh, rdmacm.PortSpaceTCP, listener.LocalAddr()))
 	rdmatest.Must(active.Connect(patient(t), nil))(t)
-	request := expect(t, passiveCh, rdmacm.ConnectRequest)
+	request := expect(t, passiveCh, rdmacm.EventConnectRequest)
 	if request.Conn.SRQ {
 		t.Error("the request says that its QP has an SRQ")
 	}
@@ -32,10 +32,10 @@ func TestSRQ(t *testing.T) {
 	o.SRQ = srq
 	rdmatest.Must(request.ID.CreateQP(nil, o))(t)
 	rdmatest.Check(t, request.ID.Accept(patient(t), nil))
-	if e := expect(t, activeCh, rdmacm.Established); !e.Conn.SRQ {
+	if e := expect(t, activeCh, rdmacm.EventEstablished); !e.Conn.SRQ {
 		t.Error("the reply doesn't say that its QP has an SRQ")
 	}
-	expect(t, passiveCh, rdmacm.Established)
+	expect(t, passiveCh, rdmacm.EventEstablished)
 	mr := rdmatest.Must(request.ID.PD().AllocMR(64, verbs.AccessLocalWrite))(t)
 	rdmatest.Must(srq.PostRecv(verbs.RecvWR{WRID: 77, SGL: []verbs.SGE{mr.SGE(0, 64)}}))(t)
 	copy(active.mr.Bytes(), rdmatest.Pattern(64, 1))
@@ -52,7 +52,7 @@ func TestSRQ(t *testing.T) {
 	rdmatest.Check(t, listener.DestroySRQ())
 
 	// Closing an ID also closes its own SRQ, in the right order.
-	other := reach(t, channel(t), rdmacm.TCP, listener.LocalAddr())
+	other := reach(t, channel(t), rdmacm.PortSpaceTCP, listener.LocalAddr())
 	rdmatest.Must(other.CreateSRQ(nil, verbs.SRQOptions{MaxWR: 8, MaxSGE: 1}))(t)
 	qp := rdmatest.Must(other.CreateQP(nil, queuesOf))(t)
 	if _, err := qp.PostRecv(verbs.RecvWR{}); err == nil {

@@ -37,7 +37,7 @@ func TestTracedAsC(t *testing.T) {
 			return rdmatest.Start(t, slices.Concat(prefix, command, args, []string{"-a", host, "-p", fmt.Sprint(lastPort)})...)
 		}
 		server := traced("server", "-s")
-		listens(t, server, rdmacm.TCP, lastPort)
+		listens(t, server, rdmacm.PortSpaceTCP, lastPort)
 		traced("client", "-c", "-C", "3").Succeeds(t)
 		server.Succeeds(t)
 		for _, name := range []string{"server", "client"} {

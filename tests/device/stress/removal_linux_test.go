@@ -72,7 +72,7 @@ func TestDeviceRemoved(t *testing.T) {
 		"modify QP": func() error {
 			return p.A.QP.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState)
 		},
-		"create CQ": func() error { _, err := c.CreateCQ(verbs.CQOptions{CQE: 1}); return err },
+		"create CQ": func() error { _, err := c.CreateCQ(verbs.CQOptions{MaxCQE: 1}); return err },
 		"post": func() error {
 			_, err := p.A.QP.PostSend(verbs.SendWR{Opcode: verbs.OpSend, Inline: []byte{1}})
 			return err
@@ -159,7 +159,7 @@ func TestCloseBesideVerbs(t *testing.T) {
 			func() error { _, _, err := p.A.QP.Query(); return err },
 			func() error { _, err := c.QueryDevice(); return err },
 			func() error { _, err := p.PD.AllocMR(4096, rdmatest.All); return err },
-			func() error { _, err := c.CreateCQ(verbs.CQOptions{CQE: 4}); return err },
+			func() error { _, err := c.CreateCQ(verbs.CQOptions{MaxCQE: 4}); return err },
 			func() error { _, err := p.B.CQ.PollWait(t.Context(), make([]verbs.WC, 1)); return err },
 		} {
 			begun.Add(1)

@@ -72,10 +72,10 @@ func ipv4(a, b, c, d byte) verbs.GID {
 }
 
 // sleepersOn creates a QP for each sleeper, and the memory that they send from.
-func sleepersOn(t *testing.T, c *verbs.Context) (qps [sleepers]*verbs.QP, mr *verbs.MR) {
+func sleepersOn(t *testing.T, c *verbs.Device) (qps [sleepers]*verbs.QP, mr *verbs.MR) {
 	t.Helper()
 	pd := rdmatest.Must(c.AllocPD())(t)
-	cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: 2 * sleepers}))(t)
+	cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{MaxCQE: 2 * sleepers}))(t)
 	mr = rdmatest.Must(pd.AllocMR(4096, 0))(t)
 	for i := range qps {
 		qps[i] = rdmatest.Must(pd.CreateQP(verbs.QPOptions{

@@ -36,7 +36,7 @@ func TestManyObjects(t *testing.T) {
 	round := func() {
 		pd := rdmatest.Must(c.AllocPD())(t)
 		ch := rdmatest.Must(c.CreateCompChannel())(t)
-		cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{CQE: 16, Channel: ch}))(t)
+		cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{MaxCQE: 16, Channel: ch}))(t)
 		srq := rdmatest.Must(pd.CreateSRQ(verbs.SRQOptions{MaxWR: 4, MaxSGE: 1}))(t)
 		var made []interface{ Close() error }
 		for i := range qps {

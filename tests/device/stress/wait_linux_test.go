@@ -12,7 +12,7 @@ import (
 )
 
 // channelPair is a pair with a completion channel at each end.
-func channelPair(t *testing.T, c *verbs.Context) *rdmatest.Pair {
+func channelPair(t *testing.T, c *verbs.Device) *rdmatest.Pair {
 	t.Helper()
 	s := rdmatest.Default()
 	s.Channel = true

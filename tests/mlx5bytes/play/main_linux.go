@@ -28,7 +28,7 @@ type game struct {
 	poison byte
 	out    *bufio.Writer
 
-	ctx  *verbs.Context
+	ctx  *verbs.Device
 	pd   *verbs.PD
 	mr   *verbs.MR
 	data []byte
@@ -118,7 +118,7 @@ func (g *game) run(text string) {
 	case "qp":
 		g.makeQueues(l)
 	case "cq":
-		cq := must(g.ctx.CreateCQ(verbs.CQOptions{CQE: 15, Timestamps: l.number() != 0}))
+		cq := must(g.ctx.CreateCQ(verbs.CQOptions{MaxCQE: 15, Timestamps: l.number() != 0}))
 		g.printf("flags %x\n", must(rings.Last(rings.CQ)).Flags)
 		check(cq.Close())
 	case "try":
@@ -286,7 +286,7 @@ func (g *game) makeQueues(l *line) {
 		o.SRQ = g.srq
 		o.Cap.MaxRecvWR, o.Cap.MaxRecvSGE = 0, 0
 	}
-	g.cq = must(g.ctx.CreateCQ(verbs.CQOptions{CQE: 255}))
+	g.cq = must(g.ctx.CreateCQ(verbs.CQOptions{MaxCQE: 255}))
 	o.SendCQ, o.RecvCQ = g.cq, g.cq
 	if o.Type == verbs.XRCSend {
 		o.RecvCQ = nil
@@ -433,7 +433,7 @@ func (g *game) printWC(wc *verbs.WC) {
 	if wc.Status == verbs.WCSuccess {
 		received := wc.Opcode&verbs.WCRecv != 0
 		g.printf(" opcode %x", uint32(wc.Opcode))
-		if received || wc.Opcode == verbs.WCRDMARead || wc.Opcode == verbs.WCCompSwap || wc.Opcode == verbs.WCFetchAdd {
+		if received || wc.Opcode == verbs.WCRDMARead || wc.Opcode == verbs.WCCompareSwap || wc.Opcode == verbs.WCFetchAdd {
 			g.printf(" length %x", wc.ByteLen)
 		}
 		if received {

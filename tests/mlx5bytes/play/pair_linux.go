@@ -39,7 +39,7 @@ func newPair(g *game) *pair {
 func (p *pair) make(qp *verbs.QP, useSRQ bool, c verbs.QPCap) {
 	typ := qp.Type()
 	dc, xrc := typ == verbs.DCI, typ == verbs.XRCSend
-	p.cq = must(p.g.ctx.CreateCQ(verbs.CQOptions{CQE: 255}))
+	p.cq = must(p.g.ctx.CreateCQ(verbs.CQOptions{MaxCQE: 255}))
 	if useSRQ || dc || xrc {
 		o := verbs.SRQOptions{MaxWR: c.MaxRecvWR, MaxSGE: c.MaxRecvSGE}
 		if xrc {

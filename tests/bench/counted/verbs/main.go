@@ -24,8 +24,8 @@ const (
 )
 
 var (
-	device  *verbs.Device
-	context *verbs.Context
+	device  *verbs.DeviceInfo
+	context *verbs.Device
 	pd      *verbs.PD
 	mr      *verbs.MR
 	address verbs.AHAttr
@@ -65,7 +65,7 @@ func createQP(cq *verbs.CQ, srq *verbs.SRQ, typ verbs.QPType) *verbs.QP {
 }
 
 func create(typ verbs.QPType, shared bool) (e end) {
-	e.cq = must(context.CreateCQ(verbs.CQOptions{CQE: 2 * depth}))
+	e.cq = must(context.CreateCQ(verbs.CQOptions{MaxCQE: 2 * depth}))
 	if shared {
 		e.srq = createSRQ()
 	}
@@ -181,13 +181,13 @@ func main() {
 	}
 	gidIndex := must(strconv.Atoi(os.Args[2]))
 	context = must(verbs.Open(os.Args[1]))
-	device = context.Device()
+	device = context.Info()
 	gid := must(context.QueryGID(1, gidIndex))
 	address = verbs.AHAttr{IsGlobal: true, DGID: gid.GID, SGIDIndex: gidIndex, HopLimit: 1, Port: 1}
 	pd = must(context.AllocPD())
 	mr = must(pd.AllocMR(2*size, access))
 	memory := make([]byte, 2*size)
-	someCQ := must(context.CreateCQ(verbs.CQOptions{CQE: depth}))
+	someCQ := must(context.CreateCQ(verbs.CQOptions{MaxCQE: depth}))
 	ready := create(verbs.RC, false)
 
 	var wc [4]verbs.WC
@@ -206,7 +206,7 @@ func main() {
 	measure("register and deregister an MR", 15, func() { closed(pd.RegMR(memory, verbs.AccessLocalWrite)) })
 	measure("allocate and free an MW", 15, func() { closed(pd.AllocMW(verbs.MWType1)) })
 	measure("create and destroy a completion channel", 15, func() { closed(context.CreateCompChannel()) })
-	measure("create and destroy a CQ", 15, func() { closed(context.CreateCQ(verbs.CQOptions{CQE: depth})) })
+	measure("create and destroy a CQ", 15, func() { closed(context.CreateCQ(verbs.CQOptions{MaxCQE: depth})) })
 	measure("create and destroy an SRQ", 15, func() { check(createSRQ().Close()) })
 	measure("create and destroy an AH", 15, func() { closed(pd.CreateAH(address)) })
 	measure("create and destroy a QP", 15, func() { check(createQP(someCQ, nil, verbs.RC).Close()) })

@@ -55,7 +55,7 @@ func main() {
 }
 
 type world struct {
-	ctx            *verbs.Context
+	ctx            *verbs.Device
 	pd             *verbs.PD
 	cq             *verbs.CQ
 	mr             *verbs.MR
@@ -79,7 +79,7 @@ func check(err error) {
 func newWorld() *world {
 	ctx := must(verbs.Open("mlx5_0"))
 	w := &world{ctx: ctx, pd: must(ctx.AllocPD()), wcs: make([]verbs.WC, list)}
-	w.cq = must(ctx.CreateCQ(verbs.CQOptions{CQE: 2*ring - 1, SingleOwner: single}))
+	w.cq = must(ctx.CreateCQ(verbs.CQOptions{MaxCQE: 2*ring - 1, SingleOwner: single}))
 	cq := must(rings.Last(rings.CQ))
 	w.mr = must(w.pd.AllocMR(1<<16, verbs.AccessLocalWrite))
 	w.ah = must(w.pd.CreateAH(verbs.AHAttr{DLID: 1, Port: 1}))

@@ -39,7 +39,7 @@ func (w *world) crowds() {
 		if i == 0 { // it is also the shared one
 			depth = threads * share
 		}
-		cq := must(w.ctx.CreateCQ(verbs.CQOptions{CQE: 2*threads - 1}))
+		cq := must(w.ctx.CreateCQ(verbs.CQOptions{MaxCQE: 2*threads - 1}))
 		ring := must(rings.Last(rings.CQ))
 		qp := w.newQP(verbs.RC, cq, depth)
 		members[i] = member{qp, cq, rings.NewPlayer(must(rings.Last(rings.QP)), ring)}

@@ -220,9 +220,9 @@ func TestOpenFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := new(Context)
+	want := new(Device)
 	var tried []string
-	c, err := openFirst(all, func(d *Device) (*Context, error) {
+	c, err := openFirst(all, func(d *DeviceInfo) (*Device, error) {
 		if tried = append(tried, d.Name()); len(tried) < 3 {
 			return nil, fs.ErrPermission
 		}
@@ -231,7 +231,7 @@ func TestOpenFirst(t *testing.T) {
 	if c != want || err != nil || len(tried) != 3 || tried[0] != "mlx5_0" {
 		t.Errorf("tried %v: %v", tried, err)
 	}
-	_, err = openFirst(all, func(d *Device) (*Context, error) { return nil, openError(d, fs.ErrPermission) })
+	_, err = openFirst(all, func(d *DeviceInfo) (*Device, error) { return nil, openError(d, fs.ErrPermission) })
 	for _, d := range all {
 		if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), d.Node()) {
 			t.Errorf("%v doesn't say what is wrong with %v", err, d)

@@ -14,12 +14,12 @@ func TestOpenMissingNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(devs, func(d *Device) bool { return d.Name() == "iwp0" })
+	i := slices.IndexFunc(devs, func(d *DeviceInfo) bool { return d.Name() == "iwp0" })
 	if _, err := devs[i].Open(); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), devs[i].Node()) {
 		t.Errorf("Open = %v, want it to say which node is missing", err)
 	}
 	// The node of rxe0 is a plain file here, no device.
-	i = slices.IndexFunc(devs, func(d *Device) bool { return d.Name() == "rxe0" })
+	i = slices.IndexFunc(devs, func(d *DeviceInfo) bool { return d.Name() == "rxe0" })
 	if _, err := devs[i].Open(); !errors.Is(err, ErrNotSupported) {
 		t.Errorf("Open = %v, want ErrNotSupported", err)
 	}

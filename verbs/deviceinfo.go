@@ -1,0 +1,303 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// A DeviceInfo is an RDMA device that the kernel exposes to user space (struct
+// ibv_device). Its properties were read from /sys/class/infiniband when the device
+// was listed, so reading them doesn't take opening it.
+type DeviceInfo struct {
+	name         string
+	index        int
+	node         string
+	sysfs        string
+	abiVersion   int
+	nodeType     NodeType
+	nodeGUID     GUID
+	sysImageGUID GUID
+	fwVer        string
+	hwRev        string
+	boardID      string
+	err          error
+}
+
+// Name returns the device's name, such as "rxe0" or "mlx5_0".
+func (d *DeviceInfo) Name() string {
+	if d == nil {
+		return ""
+	}
+	return d.name
+}
+
+// Node returns the path of the device node, /dev/infiniband/uverbsN.
+func (d *DeviceInfo) Node() string {
+	if d == nil {
+		return ""
+	}
+	return d.node
+}
+
+// NodeType returns the device's role in an RDMA network.
+func (d *DeviceInfo) NodeType() NodeType {
+	if d == nil {
+		return 0
+	}
+	return d.nodeType
+}
+
+// Transport returns the transport protocol that the node type implies.
+func (d *DeviceInfo) Transport() Transport {
+	if d == nil {
+		return TransportUnknown
+	}
+	return d.nodeType.Transport()
+}
+
+// NodeGUID returns the device's GUID.
+func (d *DeviceInfo) NodeGUID() GUID {
+	if d == nil {
+		return GUID{}
+	}
+	return d.nodeGUID
+}
+
+// SysImageGUID returns the GUID shared by all devices of one adapter.
+func (d *DeviceInfo) SysImageGUID() GUID {
+	if d == nil {
+		return GUID{}
+	}
+	return d.sysImageGUID
+}
+
+// ABIVersion returns the version of the ABI between the kernel's driver and its
+// provider.
+func (d *DeviceInfo) ABIVersion() int {
+	if d == nil {
+		return 0
+	}
+	return d.abiVersion
+}
+
+// FWVer returns the firmware's version, or "" if the driver doesn't report it.
+func (d *DeviceInfo) FWVer() string {
+	if d == nil {
+		return ""
+	}
+	return d.fwVer
+}
+
+// HWRev returns the hardware's revision, or "" if the driver doesn't report it.
+func (d *DeviceInfo) HWRev() string {
+	if d == nil {
+		return ""
+	}
+	return d.hwRev
+}
+
+// BoardID returns the identifier of the adapter's model (PSID), or "" if the driver
+// doesn't report it.
+func (d *DeviceInfo) BoardID() string {
+	if d == nil {
+		return ""
+	}
+	return d.boardID
+}
+
+// NetDevs returns the current names of the network interfaces of the device's ports,
+// sorted.
+func (d *DeviceInfo) NetDevs() []string {
+	if d == nil {
+		return nil
+	}
+	return d.netDevs()
+}
+
+// Err returns why the device can't be opened, as far as that is known without trying.
+// In a container, the device node is often missing.
+func (d *DeviceInfo) Err() error {
+	if d == nil {
+		return &OpError{Op: "open device", Err: errNil}
+	}
+	return d.err
+}
+
+func (d *DeviceInfo) String() string {
+	if d == nil {
+		return "<nil>"
+	}
+	return d.name
+}
+
+// Devices lists the RDMA devices, in the order of their device nodes' numbers. A
+// device whose node is missing is listed, too: see Err. It is not an error if there
+// are no devices.
+func Devices() ([]*DeviceInfo, error) {
+	const op = "list devices"
+	if runtime.GOOS != "linux" {
+		return nil, opErr(op, "", fmt.Errorf("%w on %s", ErrNotSupported, runtime.GOOS))
+	}
+	devs, err := system.devices()
+	if err != nil {
+		return nil, opErr(op, "", err)
+	}
+	return devs, nil
+}
+
+// Open opens the selected device. The selector is a device's name ("rxe0"), its node
+// GUID ("5054:00ff:fe12:3456", with or without colons) or one of its network
+// interfaces ("eth0"). They are tried in this order. An empty selector selects the
+// first device that can be opened.
+//
+// If there is no such device, the error matches ErrNoDevice.
+func Open(selector string) (*Device, error) {
+	devs, err := Devices()
+	if err != nil {
+		return nil, err
+	}
+	found, err := system.find(devs, selector)
+	if err != nil {
+		return nil, err
+	}
+	return openFirst(found, (*DeviceInfo).Open)
+}
+
+// openFirst opens the first device that can be opened. If none can, the error says why
+// for each.
+func openFirst(devs []*DeviceInfo, open func(*DeviceInfo) (*Device, error)) (*Device, error) {
+	var errs []error
+	for _, d := range devs {
+		c, err := open(d)
+		if err == nil {
+			return c, nil
+		}
+		errs = append(errs, err)
+	}
+	if len(errs) == 1 {
+		return nil, errs[0]
+	}
+	return nil, errors.Join(errs...)
+}
+
+// find returns the devices that match the selector: one, or all in their order.
+func (t tree) find(devs []*DeviceInfo, selector string) ([]*DeviceInfo, error) {
+	if len(devs) == 0 {
+		return nil, &OpError{Op: "open device", Object: selector, Err: ErrNoDevice, Hint: t.whyNone()}
+	}
+	if selector == "" {
+		return devs, nil
+	}
+	guid, isGUID := parseGUID(selector)
+	for _, match := range []func(*DeviceInfo) bool{
+		func(d *DeviceInfo) bool { return d.name == selector },
+		func(d *DeviceInfo) bool { return isGUID && d.nodeGUID == guid },
+		func(d *DeviceInfo) bool { return slices.Contains(d.netDevs(), selector) },
+	} {
+		if i := slices.IndexFunc(devs, match); i >= 0 {
+			return devs[i : i+1], nil
+		}
+	}
+	var have []string
+	for _, d := range devs {
+		have = append(have, fmt.Sprintf("%s (node GUID %v, network interface %s)", d.name, d.nodeGUID, strings.Join(d.netDevs(), ", ")))
+	}
+	return nil, &OpError{
+		Op: "open device", Object: selector, Err: ErrNoDevice,
+		Hint: "there is no such name, node GUID or network interface; there are: " + strings.Join(have, "; "),
+	}
+}
+
+// whyNone returns a hint for when no device is listed.
+func (t tree) whyNone() string {
+	if names := t.kernelDevices(); len(names) > 0 {
+		return "the kernel has " + strings.Join(names, ", ") + ", but nothing in " + t.sys +
+			"/class/infiniband_verbs: load the kernel module ib_uverbs"
+	}
+	return "the kernel has none: load the adapter's driver, or rdma_rxe for an Ethernet interface (rdma link add rxe0 type rxe netdev eth0); " +
+		"a container needs the host's /sys/class/infiniband and the nodes in /dev/infiniband"
+}
+
+// A NodeType is a device's role in an RDMA network (enum ibv_node_type).
+type NodeType int
+
+// The node types, numbered as in sysfs.
+const (
+	NodeCA          NodeType = 1 // channel adapter: InfiniBand and RoCE
+	NodeSwitch      NodeType = 2
+	NodeRouter      NodeType = 3
+	NodeRNIC        NodeType = 4 // iWARP
+	NodeUSNIC       NodeType = 5
+	NodeUSNICUDP    NodeType = 6
+	NodeUnspecified NodeType = 7
+)
+
+func (t NodeType) String() string {
+	switch t {
+	case NodeCA:
+		return "InfiniBand channel adapter"
+	case NodeSwitch:
+		return "InfiniBand switch"
+	case NodeRouter:
+		return "InfiniBand router"
+	case NodeRNIC:
+		return "iWARP NIC"
+	case NodeUSNIC:
+		return "usNIC"
+	case NodeUSNICUDP:
+		return "usNIC UDP"
+	case NodeUnspecified:
+		return "unspecified"
+	}
+	return "unknown"
+}
+
+// Transport returns the transport protocol of such nodes.
+func (t NodeType) Transport() Transport {
+	switch t {
+	case NodeCA, NodeSwitch, NodeRouter:
+		return TransportIB
+	case NodeRNIC:
+		return TransportIWARP
+	case NodeUSNIC:
+		return TransportUSNIC
+	case NodeUSNICUDP:
+		return TransportUSNICUDP
+	case NodeUnspecified:
+		return TransportUnspecified
+	}
+	return TransportUnknown
+}
+
+// A Transport is a transport protocol (enum ibv_transport_type). RoCE is
+// InfiniBand's transport over Ethernet: see LinkLayer.
+type Transport int
+
+// The transports, numbered as in enum ibv_transport_type.
+const (
+	TransportUnknown     Transport = -1
+	TransportIB          Transport = 0
+	TransportIWARP       Transport = 1
+	TransportUSNIC       Transport = 2
+	TransportUSNICUDP    Transport = 3
+	TransportUnspecified Transport = 4
+)
+
+func (t Transport) String() string {
+	switch t {
+	case TransportIB:
+		return "InfiniBand"
+	case TransportIWARP:
+		return "iWARP"
+	case TransportUSNIC:
+		return "usNIC"
+	case TransportUSNICUDP:
+		return "usNIC UDP"
+	case TransportUnspecified:
+		return "unspecified"
+	}
+	return "invalid transport"
+}
