@@ -21,7 +21,7 @@ func main() {
 	fmt.Println("opened device", siw.Contexts[0].DevID)
 	pd, err := c.AllocPD()
 	check(err)
-	cq, err := c.CreateCQ(verbs.CQOptions{CQE: 4})
+	cq, err := c.CreateCQ(verbs.CQOptions{MaxCQE: 4})
 	check(err)
 	qp, err := pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxSendSGE: 1}})
 	check(err)
