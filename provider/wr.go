@@ -28,9 +28,7 @@ type SendWR struct {
 	Imm            uint32 // in host byte order
 	InvalidateRKey uint32 // the key that SEND_WITH_INV and LOCAL_INV invalidate
 
-	RemoteAddr uint64
-	RKey       uint32
-	RemoteSRQN uint32 // XRC
+	Remote Remote
 
 	Compare, Swap, Add    uint64
 	CompareMask, SwapMask uint64
@@ -45,6 +43,8 @@ type SendWR struct {
 	Header []byte
 	MSS    uint16
 
+	RemoteSRQN uint32 // XRC
+
 	// BIND_MW: NewRKey is the window's next key.
 	MW      *MWRef
 	Bind    MWBind
@@ -54,6 +54,12 @@ type SendWR struct {
 	FlushLength uint32
 	FlushType   uint8
 	FlushLevel  uint8
+}
+
+// Remote is memory of a peer: an address, and the key of the memory region or window.
+type Remote struct {
+	Addr uint64
+	RKey uint32
 }
 
 // A Short is a short form of a SendWR, for a connected QP. It is a send with or without

@@ -73,7 +73,7 @@ func (c *Conn) open(o *Options) (err error) {
 	c.opened = append(c.opened, c.pd)
 	var mr *verbs.MR
 	if c.slots > 0 {
-		if mr, err = c.pd.AllocMR(2*c.slots*c.slotSize, verbs.AccessLocalWrite); err != nil {
+		if mr, err = c.pd.AllocMR(2*c.slots*c.slotSize, verbs.MROptions{Access: verbs.AccessLocalWrite}); err != nil {
 			return err
 		}
 		c.opened = append(c.opened, mr)

@@ -1,8 +1,6 @@
 package verbs
 
 import (
-	"syscall"
-
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -16,7 +14,7 @@ const (
 	AccessRemoteRead      = AccessFlags(uapi.IB_UVERBS_ACCESS_REMOTE_READ)
 	AccessRemoteAtomic    = AccessFlags(uapi.IB_UVERBS_ACCESS_REMOTE_ATOMIC) // needs AccessLocalWrite
 	AccessMWBind          = AccessFlags(uapi.IB_UVERBS_ACCESS_MW_BIND)
-	AccessZeroBased       = AccessFlags(uapi.IB_UVERBS_ACCESS_ZERO_BASED) // addresses count from the start of the first page: see MR.Addr
+	AccessZeroBased       = AccessFlags(uapi.IB_UVERBS_ACCESS_ZERO_BASED) // addresses count from the start of the first page: see MROptions.IOVA
 	AccessOnDemand        = AccessFlags(uapi.IB_UVERBS_ACCESS_ON_DEMAND)  // pages are not pinned but faulted in
 	AccessHugeTLB         = AccessFlags(uapi.IB_UVERBS_ACCESS_HUGETLB)
 	AccessFlushGlobal     = AccessFlags(uapi.IB_UVERBS_ACCESS_FLUSH_GLOBAL)
@@ -29,14 +27,6 @@ const (
 )
 
 func (a AccessFlags) String() string { return uapi.EnumIbUverbsAccessFlags.Short(uint64(a)) }
-
-// iova returns the address that the device uses for memory at start.
-func (a AccessFlags) iova(start uint64) uint64 {
-	if a&AccessZeroBased != 0 {
-		return start & uint64(syscall.Getpagesize()-1)
-	}
-	return start
-}
 
 // check refuses flags that no kernel accepts.
 func (a AccessFlags) check(op string) error {

@@ -186,7 +186,7 @@ func (a *batch) flush() {
 func (a *batch) lengthen(s *provider.Short) {
 	a.wr[0] = SendWR{
 		WRID: s.WRID, Opcode: Opcode(uint32(s.Operation)), Flags: SendFlags(s.Operation >> 32),
-		RemoteAddr: s.RemoteAddr, RKey: uint32(s.Key >> 32), Imm: uint32(s.Key),
+		Remote: Remote{Addr: s.RemoteAddr, RKey: uint32(s.Key >> 32)}, Imm: uint32(s.Key),
 	}
 	a.short[building-1].Addr, a.short[building-1].Data = s.Addr, s.Data
 }
@@ -250,7 +250,7 @@ func (b *SendBuilder) quick(op Opcode, rkey uint32, addr uint64, imm uint32) {
 	if n >= shorts {
 		if !a.proceed() {
 			wr := b.begin(op)
-			wr.RKey, wr.RemoteAddr, wr.Imm = rkey, addr, imm
+			wr.Remote, wr.Imm = Remote{addr, rkey}, imm
 			return
 		}
 		n = 0
@@ -304,7 +304,7 @@ func (b *SendBuilder) SendTSO(header []byte, mss uint16) {
 
 func (b *SendBuilder) remote(op Opcode, rkey uint32, addr uint64) *SendWR {
 	wr := b.begin(op)
-	wr.RKey, wr.RemoteAddr = rkey, addr
+	wr.Remote = Remote{addr, rkey}
 	return wr
 }
 

@@ -46,7 +46,7 @@ func (q *keepQP) PostShort(list []provider.Short, more bool) bool {
 		}
 		wrs = append(wrs, provider.SendWR{
 			WRID: s.WRID, Opcode: uapi.IbUverbsWrOpcode(uint32(s.Operation)), Flags: uint32(s.Operation >> 32),
-			RemoteAddr: s.RemoteAddr, RKey: uint32(s.Key >> 32), Imm: uint32(s.Key),
+			Remote: provider.Remote{Addr: s.RemoteAddr, RKey: uint32(s.Key >> 32)}, Imm: uint32(s.Key),
 			SGL: []provider.SGE{{Addr: s.Addr, Length: uint32(s.Data >> 32), LKey: uint32(s.Data)}},
 		})
 	}
@@ -74,14 +74,14 @@ func built() ([]SendWR, func(b *SendBuilder)) {
 	data := []byte("inline")
 	want := []SendWR{
 		{WRID: 1, Opcode: OpSend, Flags: SendSignaled, SGL: list[:1]},
-		{WRID: 1, Opcode: OpRDMAWrite, Flags: SendSignaled, RKey: 9, RemoteAddr: 10, SGL: list[1:]},
+		{WRID: 1, Opcode: OpRDMAWrite, Flags: SendSignaled, Remote: Remote{Addr: 10, RKey: 9}, SGL: list[1:]},
 		{WRID: 1, Opcode: OpSendImm, Flags: SendSignaled, Imm: 7, Inline: data},
 		{WRID: 2, Opcode: OpSendInv, Flags: SendFence, InvalidateRKey: 8, SGL: list},
-		{WRID: 2, Opcode: OpRDMAWrite, Flags: SendFence, RKey: 9, RemoteAddr: 10},
-		{WRID: 2, Opcode: OpRDMAWriteImm, Flags: SendFence, RKey: 9, RemoteAddr: 10, Imm: 11},
-		{WRID: 2, Opcode: OpRDMARead, Flags: SendFence, RKey: 9, RemoteAddr: 10, SGL: list},
-		{WRID: 2, Opcode: OpCompareSwap, Flags: SendFence, RKey: 9, RemoteAddr: 16, Compare: 12, Swap: 13, SGL: []SGE{{Length: 8}}},
-		{WRID: 2, Opcode: OpFetchAdd, Flags: SendFence, RKey: 9, RemoteAddr: 16, Add: 14, SGL: []SGE{{Length: 8}}},
+		{WRID: 2, Opcode: OpRDMAWrite, Flags: SendFence, Remote: Remote{Addr: 10, RKey: 9}},
+		{WRID: 2, Opcode: OpRDMAWriteImm, Flags: SendFence, Remote: Remote{Addr: 10, RKey: 9}, Imm: 11},
+		{WRID: 2, Opcode: OpRDMARead, Flags: SendFence, Remote: Remote{Addr: 10, RKey: 9}, SGL: list},
+		{WRID: 2, Opcode: OpCompareSwap, Flags: SendFence, Remote: Remote{Addr: 16, RKey: 9}, Compare: 12, Swap: 13, SGL: []SGE{{Length: 8}}},
+		{WRID: 2, Opcode: OpFetchAdd, Flags: SendFence, Remote: Remote{Addr: 16, RKey: 9}, Add: 14, SGL: []SGE{{Length: 8}}},
 		{WRID: 2, Opcode: OpLocalInv, Flags: SendFence, InvalidateRKey: 15},
 	}
 	return want, func(b *SendBuilder) {
@@ -154,7 +154,7 @@ func TestSendBuilderShort(t *testing.T) {
 		for i, wr := range p.wrs {
 			want := provider.SendWR{
 				WRID: uint64(i), Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM, Flags: uint32(SendSignaled),
-				RKey: uint32(2 * i), RemoteAddr: uint64(3 * i), Imm: uint32(4 * i),
+				Remote: provider.Remote{Addr: uint64(3 * i), RKey: uint32(2 * i)}, Imm: uint32(4 * i),
 				SGL: []provider.SGE{{Addr: uint64(5 * i), Length: 6, LKey: uint32(7 * i)}},
 			}
 			if d := cmp.Diff(want, wr); d != "" {
@@ -278,7 +278,7 @@ func TestSendBuilderOutlived(t *testing.T) {
 					continue
 				}
 				want := []provider.SendWR{{
-					Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, RKey: 2, RemoteAddr: 3, SGL: []provider.SGE{{Addr: 4, Length: 5}},
+					Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, Remote: provider.Remote{Addr: 3, RKey: 2}, SGL: []provider.SGE{{Addr: 4, Length: 5}},
 				}}
 				if d := cmp.Diff(want, p.wrs[posted:], cmpopts.EquateEmpty()); d != "" {
 					t.Errorf("%s, late %s: %s", name, lateName, d)

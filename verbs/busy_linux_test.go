@@ -61,7 +61,7 @@ func TestCloseWaitsForVerbs(t *testing.T) {
 				_, err := x.pd.CreateQP(QPOptions{Type: UC, SendCQ: x.cq, RecvCQ: x.cq})
 				return err
 			}},
-			{"reg_mr", "dereg_mr", func(_ *Device, x fakeThings) error { _, err := x.pd.RegMR(make([]byte, 10), 0); return err }},
+			{"reg_mr", "dereg_mr", func(_ *Device, x fakeThings) error { _, err := x.pd.RegMR(make([]byte, 10), MROptions{}); return err }},
 			{"destroy_qp", "dealloc_mw", func(_ *Device, x fakeThings) error { return x.qp.Close() }},
 		} {
 			closeBeside(t, tt.verb, tt.before, tt.run)

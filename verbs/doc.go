@@ -8,7 +8,7 @@
 //
 //	dev, err := verbs.Open("rxe0")      // ibv_open_device
 //	pd, err := dev.AllocPD()            // ibv_alloc_pd
-//	mr, err := pd.AllocMR(4096, access) // ibv_reg_mr, with memory
+//	mr, err := pd.AllocMR(4096, …)      // ibv_reg_mr, with memory
 //	cq, err := dev.CreateCQ(…)          // ibv_create_cq
 //	qp, err := pd.CreateQP(…)           // ibv_create_qp
 //	err = qp.Modify(…)                  // ibv_modify_qp

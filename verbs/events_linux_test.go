@@ -226,7 +226,7 @@ func TestDeviceFatal(t *testing.T) {
 				"receive":   func() error { _, err := x.qp.PostRecv(RecvWR{}); return err },
 				"SRQ":       func() error { _, err := x.srq.PostRecv(RecvWR{}); return err },
 				"alloc PD":  func() error { _, err := c.AllocPD(); return err },
-				"reg MR":    func() error { _, err := x.pd.RegMR(make([]byte, 1), 0); return err },
+				"reg MR":    func() error { _, err := x.pd.RegMR(make([]byte, 1), MROptions{}); return err },
 				"state":     func() error { x.qp.setState(QPRTS); _, err := x.qp.PostSend(SendWR{Opcode: OpRDMAWrite}); return err },
 			} {
 				if err := f(); !errors.Is(err, ErrDeviceRemoved) {

@@ -433,7 +433,7 @@ func makeFakes(t *testing.T, c *Device) fakeThings {
 	t.Helper()
 	var x fakeThings
 	x.pd = must(c.AllocPD())(t)
-	x.mr = must(x.pd.RegMR(make([]byte, 4096), AccessLocalWrite|AccessMWBind))(t)
+	x.mr = must(x.pd.RegMR(make([]byte, 4096), MROptions{Access: AccessLocalWrite | AccessMWBind}))(t)
 	x.mw = must(x.pd.AllocMW(MWType1))(t)
 	x.ch = must(c.CreateCompChannel())(t)
 	x.cq = must(c.CreateCQ(CQOptions{MaxCQE: 16, Channel: x.ch, Timestamps: true}))(t)

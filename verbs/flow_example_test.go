@@ -48,7 +48,7 @@ func ExampleQP_CreateFlow() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	mr, err := pd.AllocMR(2048, verbs.AccessLocalWrite)
+	mr, err := pd.AllocMR(2048, verbs.MROptions{Access: verbs.AccessLocalWrite})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -36,30 +36,41 @@ func (mr *MR) base() *object {
 	return &mr.object
 }
 
-// RegMR registers a buffer (ibv_reg_mr). A buffer on the Go heap is pinned and kept
-// alive until Close has succeeded. Memory that a peer may write or read needs the
-// remote flags. Work requests, also those of a peer, use the buffer's addresses,
-// unless AccessZeroBased is given: see MR.Addr.
-func (pd *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) {
-	return pd.regMR("reg MR", buf, access, false)
+// MROptions are the arguments of RegMR and AllocMR.
+type MROptions struct {
+	// Access says what the memory may be used for. Memory that a peer may write or
+	// read needs the remote flags. Without any flag it can only be sent.
+	Access AccessFlags
+
+	// IOVA is the address that work requests, also those of a peer, use for the first
+	// byte (ibv_reg_mr_iova). It must be equal to the memory's address modulo the page
+	// size. 0 stands for the memory's address or, with AccessZeroBased, for the offset
+	// of the first byte in its page.
+	IOVA uint64
+}
+
+// RegMR registers a buffer (ibv_reg_mr, ibv_reg_mr_iova2). A buffer on the Go heap is
+// pinned and kept alive until Close has succeeded.
+func (pd *PD) RegMR(buf []byte, o MROptions) (*MR, error) {
+	return pd.regMR("reg MR", buf, o, false)
 }
 
 // AllocMR allocates n bytes outside the Go heap, page-aligned and zeroed, and
 // registers them. Close frees them: slices of Bytes must not be used after that.
-func (pd *PD) AllocMR(n int, access AccessFlags) (*MR, error) {
+func (pd *PD) AllocMR(n int, o MROptions) (*MR, error) {
 	const op = "alloc MR"
 	if err := hold(op, pd.base()); err != nil {
 		return nil, err
 	}
 	defer pd.drop()
-	if err := pd.ctx.checkMR(op, n, access); err != nil {
+	if err := pd.ctx.checkMR(op, n, o.Access); err != nil {
 		return nil, err
 	}
 	buf, err := ioctl.MapMemory(n)
 	if err != nil {
 		return nil, opErr(op, fmt.Sprintf("%d B", n), err)
 	}
-	mr, err := pd.regMR(op, buf, access, true)
+	mr, err := pd.regMR(op, buf, o, true)
 	if err != nil {
 		ioctl.FreeMemory(buf)
 	}
@@ -81,38 +92,61 @@ func (c *Device) checkMR(op string, n int, access AccessFlags) error {
 	return access.check(op)
 }
 
-func (pd *PD) regMR(op string, buf []byte, access AccessFlags, mapped bool) (*MR, error) {
+func (pd *PD) regMR(op string, buf []byte, o MROptions, mapped bool) (*MR, error) {
 	if err := hold(op, pd.base()); err != nil {
 		return nil, err
 	}
-	mr, err := pd.registerHeld(op, buf, access, mapped)
+	mr, err := pd.registerHeld(op, buf, o, mapped)
 	if err != nil {
 		pd.drop()
 	}
 	return mr, err
 }
 
-func (pd *PD) registerHeld(op string, buf []byte, access AccessFlags, mapped bool) (*MR, error) {
-	if err := pd.ctx.checkMR(op, len(buf), access); err != nil {
+func (pd *PD) registerHeld(op string, buf []byte, o MROptions, mapped bool) (*MR, error) {
+	if err := pd.ctx.checkMR(op, len(buf), o.Access); err != nil {
 		return nil, err
 	}
-	mr := &MR{buf: buf, mapped: mapped, length: uint64(len(buf)), access: access}
+	mr := &MR{buf: buf, mapped: mapped, length: uint64(len(buf)), access: o.Access}
 	pinMemory(&mr.pin, buf)
 	start := uint64(uintptr(unsafe.Pointer(&buf[0])))
-	mr.iova = access.iova(start)
+	iova, err := o.iova(op, start, mr.length)
+	if err != nil {
+		mr.pin.Unpin()
+		return nil, err
+	}
+	mr.iova = iova
 	cmd := ioctl.NewWriteRegMr()
 	defer cmd.Release()
 	*cmd.Req = uapi.IbUverbsRegMr{
 		Start: start, Length: mr.length, HcaVa: mr.iova,
-		PdHandle: pd.handle, AccessFlags: uint32(access),
+		PdHandle: pd.handle, AccessFlags: uint32(o.Access),
 	}
 	if err := cmd.Run(pd.ctx.file); err != nil {
 		mr.pin.Unpin()
-		return nil, pd.ctx.mrError(op, mr.length, access, err)
+		return nil, pd.ctx.mrError(op, mr.length, o.Access, err)
 	}
 	mr.ref.LKey, mr.rkey = cmd.Resp.Lkey, cmd.Resp.Rkey
 	mr.adopt(pd.ctx, kindMR, cmd.Resp.MrHandle, mr, &pd.object)
 	return mr, nil
+}
+
+// iova returns the address that the device uses for n bytes at start.
+func (o *MROptions) iova(op string, start, n uint64) (uint64, error) {
+	page := uint64(syscall.Getpagesize() - 1)
+	switch {
+	case o.IOVA == 0 && o.Access&AccessZeroBased != 0:
+		return start & page, nil // which the kernel requires to be equal
+	case o.IOVA == 0:
+		return start, nil
+	case o.Access&AccessZeroBased != 0:
+		return 0, invalid(op, "IOVA %#x of zero-based memory", o.IOVA)
+	case (o.IOVA^start)&page != 0:
+		return 0, invalid(op, "IOVA %#x and address %#x differ within a page", o.IOVA, start)
+	case o.IOVA > math.MaxUint64-n:
+		return 0, invalid(op, "IOVA %#x overflows with length %#x", o.IOVA, n)
+	}
+	return o.IOVA, nil
 }
 
 // mrError adds hints to registration errors that the user can fix.
@@ -131,57 +165,68 @@ func pinMemory(p *runtime.Pinner, b []byte) {
 	p.Pin(&b[0])
 }
 
-// RegDmabufMR registers a dma-buf, such as a GPU's memory (ibv_reg_dmabuf_mr): length
-// bytes, starting at offset. Work requests address them starting at iova. iova and
-// offset must be equal modulo the page size.
-func (pd *PD) RegDmabufMR(fd int, offset, length, iova uint64, access AccessFlags) (*MR, error) {
+// DmabufOptions are the arguments of RegDmabufMR.
+type DmabufOptions struct {
+	FD     int    // the dma-buf's file descriptor, which may be closed after the registration
+	Offset uint64 // of the first byte, in bytes
+	Length uint64 // bytes, from 1
+
+	// IOVA is the address that work requests use for the first byte. It must be equal
+	// to Offset modulo the page size.
+	IOVA   uint64
+	Access AccessFlags
+}
+
+// RegDmabufMR registers a dma-buf, such as a GPU's memory (ibv_reg_dmabuf_mr).
+func (pd *PD) RegDmabufMR(o DmabufOptions) (*MR, error) {
 	const op = "reg dma-buf MR"
 	if err := hold(op, pd.base()); err != nil {
 		return nil, err
 	}
-	mr, err := pd.regDmabufHeld(op, fd, offset, length, iova, access)
+	mr, err := pd.regDmabufHeld(op, &o)
 	if err != nil {
 		pd.drop()
 	}
 	return mr, err
 }
 
-func (pd *PD) regDmabufHeld(op string, fd int, offset, length, iova uint64, access AccessFlags) (*MR, error) {
+func (pd *PD) regDmabufHeld(op string, o *DmabufOptions) (*MR, error) {
 	switch {
-	case fd < 0 || fd > math.MaxInt32:
-		return nil, invalid(op, "file descriptor %d", fd)
-	case length == 0:
+	case o.FD < 0 || o.FD > math.MaxInt32:
+		return nil, invalid(op, "file descriptor %d", o.FD)
+	case o.Length == 0:
 		return nil, invalid(op, "length 0: there is nothing to register")
-	case offset > math.MaxUint64-length || iova > math.MaxUint64-length:
-		return nil, invalid(op, "offset %#x or iova %#x overflows with length %#x", offset, iova, length)
-	case (offset^iova)&uint64(syscall.Getpagesize()-1) != 0:
-		return nil, invalid(op, "offset %#x and iova %#x differ within a page", offset, iova)
+	case o.Offset > math.MaxUint64-o.Length || o.IOVA > math.MaxUint64-o.Length:
+		return nil, invalid(op, "offset %#x or IOVA %#x overflows with length %#x", o.Offset, o.IOVA, o.Length)
+	case (o.Offset^o.IOVA)&uint64(syscall.Getpagesize()-1) != 0:
+		return nil, invalid(op, "offset %#x and IOVA %#x differ within a page", o.Offset, o.IOVA)
 	}
-	if err := access.check(op); err != nil {
+	if err := o.Access.check(op); err != nil {
 		return nil, err
 	}
 	cmd := ioctl.NewRegDmabufMr()
 	defer cmd.Release()
 	handle := cmd.Handle()
 	cmd.PdHandle(pd.handle)
-	cmd.Offset(offset)
-	cmd.Length(length)
-	cmd.Iova(iova)
-	cmd.Fd(uint32(fd))
-	cmd.AccessFlags(uapi.IbUverbsAccessFlags(access))
+	cmd.Offset(o.Offset)
+	cmd.Length(o.Length)
+	cmd.Iova(o.IOVA)
+	cmd.Fd(uint32(o.FD))
+	cmd.AccessFlags(uapi.IbUverbsAccessFlags(o.Access))
 	lkey := cmd.RespLkey()
 	rkey := cmd.RespRkey()
 	if err := cmd.Run(pd.ctx.file); err != nil {
-		return nil, pd.ctx.mrError(op, length, access, err)
+		return nil, pd.ctx.mrError(op, o.Length, o.Access, err)
 	}
-	mr := &MR{iova: iova, length: length, ref: provider.MRRef{LKey: *lkey}, rkey: *rkey, access: access}
+	mr := &MR{iova: o.IOVA, length: o.Length, ref: provider.MRRef{LKey: *lkey}, rkey: *rkey, access: o.Access}
 	mr.adopt(pd.ctx, kindMR, uint32(*handle), mr, &pd.object)
 	return mr, nil
 }
 
-// ReregOptions says what to change in an MR. Nil fields stay as they are.
+// ReregOptions says what to change in an MR. What is zero stays as it is.
 type ReregOptions struct {
-	Buf    []byte
+	Buf    []byte // other memory
+	IOVA   uint64 // with Buf: see MROptions
 	PD     *PD
 	Access *AccessFlags
 }
@@ -231,8 +276,14 @@ func (mr *MR) Rereg(r ReregOptions) (err error) {
 		}
 		pinMemory(&pin, r.Buf)
 		req.Flags |= uint32(uapi.IB_MR_REREG_TRANS)
-		req.Start = uint64(uintptr(unsafe.Pointer(&r.Buf[0])))
-		req.Length, req.HcaVa = uint64(len(r.Buf)), access.iova(req.Start)
+		req.Start, req.Length = uint64(uintptr(unsafe.Pointer(&r.Buf[0]))), uint64(len(r.Buf))
+		o := MROptions{Access: access, IOVA: r.IOVA}
+		if req.HcaVa, err = o.iova(op, req.Start, req.Length); err != nil {
+			pin.Unpin()
+			return err
+		}
+	} else if r.IOVA != 0 {
+		return invalid(op, "an IOVA needs Buf")
 	}
 	if req.Flags == 0 {
 		return invalid(op, "nothing to change")
@@ -265,8 +316,7 @@ func (mr *MR) Bytes() []byte {
 	return mr.buf
 }
 
-// Addr returns the first byte's address for work requests. With AccessZeroBased it is
-// the byte's offset in its page, because the kernel requires these to be equal.
+// Addr returns the first byte's address for work requests: see MROptions.IOVA.
 func (mr *MR) Addr() uint64 {
 	if mr == nil {
 		return 0
@@ -289,6 +339,10 @@ func (mr *MR) LKey() uint32 {
 	}
 	return mr.ref.LKey
 }
+
+// Remote returns what a peer must know to read or write the memory. Access decides what
+// the peer may do.
+func (mr *MR) Remote() Remote { return Remote{Addr: mr.Addr(), RKey: mr.RKey()} }
 
 // RKey returns the key for a peer.
 func (mr *MR) RKey() uint32 {
@@ -317,6 +371,17 @@ func (mr *MR) SGE(off, n int) SGE {
 		panic(fmt.Sprintf("verbs: SGE of %d bytes: it takes less than 4 GiB", n))
 	}
 	return SGE{Addr: mr.iova + uint64(off), Length: uint32(n), LKey: mr.ref.LKey}
+}
+
+// SGEOf returns the scatter/gather entry for b, which must be part of Bytes. It panics
+// if it isn't, or if it has 4 GiB or more.
+func (mr *MR) SGEOf(b []byte) SGE {
+	own := mr.Bytes()
+	off := uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(unsafe.SliceData(own)))
+	if off > uintptr(len(own)) || len(b) > len(own)-int(off) {
+		panic("verbs: SGEOf memory outside of the MR's")
+	}
+	return mr.SGE(int(off), len(b))
 }
 
 // Close deregisters the memory (ibv_dereg_mr). It returns ErrBusy while a memory

@@ -64,9 +64,11 @@ func TestRegMR(t *testing.T) {
 	for _, tt := range []struct {
 		off, n int
 		access AccessFlags
+		iova   uint64
 	}{
-		{0, 4096, AccessLocalWrite | AccessRemoteWrite},
-		{100, 5000, AccessZeroBased},
+		{0, 4096, AccessLocalWrite | AccessRemoteWrite, 0},
+		{100, 5000, AccessZeroBased, 0},
+		{100, 5000, 0, 7<<40 + 100},
 	} {
 		var req uapi.IbUverbsRegMr
 		k.answerTo("reg_mr", func(f *fakeCall) error {
@@ -74,16 +76,25 @@ func TestRegMR(t *testing.T) {
 			return f.out(uapi.UVERBS_ATTR_CORE_OUT, &uapi.IbUverbsRegMrResp{MrHandle: 11, Lkey: 12, Rkey: 13})
 		})
 		part := buf[tt.off : tt.off+tt.n]
-		mr := must(pd.RegMR(part, tt.access))(t)
+		mr := must(pd.RegMR(part, MROptions{Access: tt.access, IOVA: tt.iova}))(t)
 		start := uint64(uintptr(unsafe.Pointer(&part[0])))
 		iova := start
 		if tt.access&AccessZeroBased != 0 {
 			iova &= page
 		}
+		if tt.iova != 0 {
+			iova = tt.iova
+		}
 		want := uapi.IbUverbsRegMr{Start: start, Length: uint64(tt.n), HcaVa: iova, PdHandle: pd.handle, AccessFlags: uint32(tt.access)}
 		want.Response = req.Response
 		if !reflect.DeepEqual(req, want) {
 			t.Errorf("asked for %+v, want %+v", req, want)
+		}
+		if r := (Remote{iova, 13}); mr.Remote() != r {
+			t.Errorf("the peer is told %v, want %v", mr.Remote(), r)
+		}
+		if s := mr.SGEOf(part[7:40]); s != mr.SGE(7, 33) || s != (SGE{iova + 7, 33, 12}) {
+			t.Errorf("the SGE of a part is %+v", s)
 		}
 		if mr.handle != 11 || mr.LKey() != 12 || mr.RKey() != 13 || mr.Addr() != iova || mr.Len() != tt.n || mr.Access() != tt.access || len(mr.Bytes()) != tt.n {
 			t.Errorf("%+v", mr)
@@ -119,11 +130,62 @@ func TestRegMR(t *testing.T) {
 	}
 }
 
+// TestIOVA: an address that the kernel would refuse, or that the device could not count
+// on from, is refused.
+func TestIOVA(t *testing.T) {
+	c, k := fakeContext(t)
+	pd := must(c.AllocPD())(t)
+	buf := must(ioctl.MapMemory(2 * syscall.Getpagesize()))(t)
+	defer ioctl.FreeMemory(buf)
+	mr := must(pd.RegMR(buf, MROptions{}))(t)
+	calls := len(k.calls)
+	for _, iova := range []uint64{1, 1 << 20, 1<<20 + 8, -uint64(syscall.Getpagesize()) + 7} {
+		if _, err := pd.RegMR(buf[7:], MROptions{IOVA: iova}); !errors.Is(err, ErrInvalid) {
+			t.Errorf("IOVA %#x: %v", iova, err)
+		}
+		if err := mr.Rereg(ReregOptions{Buf: buf[7:], IOVA: iova}); !errors.Is(err, ErrInvalid) {
+			t.Errorf("IOVA %#x afterwards: %v", iova, err)
+		}
+	}
+	if _, err := pd.AllocMR(4096, MROptions{IOVA: 1 << 20, Access: AccessZeroBased}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("zero-based memory with an IOVA: %v", err)
+	}
+	if err := mr.Rereg(ReregOptions{IOVA: 1 << 20}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("an IOVA without memory: %v", err)
+	}
+	if n := len(k.calls); n != calls {
+		t.Errorf("%d commands reached the kernel", n-calls)
+	}
+}
+
+// TestSGEOf panics for what isn't part of the MR's memory.
+func TestSGEOf(t *testing.T) {
+	c, _ := fakeContext(t)
+	buf := make([]byte, 64)
+	mr := must(must(c.AllocPD())(t).RegMR(buf[16:32], MROptions{}))(t)
+	for name, b := range map[string][]byte{
+		"before": buf[:8], "across the beginning": buf[8:20], "across the end": buf[30:33], "after": buf[33:40], "elsewhere": make([]byte, 4),
+		"none": nil,
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			mr.SGEOf(b)
+		}()
+	}
+	if s := mr.SGEOf(buf[32:32]); s.Length != 0 || s.Addr != mr.Addr()+16 {
+		t.Errorf("the end is %+v", s)
+	}
+}
+
 // TestReregPD moves an MR to another PD, which then can't be closed, and the first can.
 func TestReregPD(t *testing.T) {
 	c, k := fakeContext(t)
 	one, two := must(c.AllocPD())(t), must(c.AllocPD())(t)
-	mr := must(one.RegMR(make([]byte, 64), 0))(t)
+	mr := must(one.RegMR(make([]byte, 64), MROptions{}))(t)
 	var req uapi.IbUverbsReregMr
 	k.answerTo("rereg_mr", func(f *fakeCall) error {
 		req = in[uapi.IbUverbsReregMr](f, uapi.UVERBS_ATTR_CORE_IN)
@@ -155,7 +217,7 @@ func TestNoMemory(t *testing.T) {
 	c, k := fakeContext(t)
 	x := makeFakes(t, c)
 	for verb, f := range map[string]func() error{
-		"reg_mr":     func() error { _, err := x.pd.RegMR(make([]byte, 1), 0); return err },
+		"reg_mr":     func() error { _, err := x.pd.RegMR(make([]byte, 1), MROptions{}); return err },
 		"rereg_mr":   func() error { return x.mr.Rereg(ReregOptions{Buf: make([]byte, 1)}) },
 		"create_cq":  func() error { _, err := c.CreateCQ(CQOptions{MaxCQE: 1}); return err },
 		"resize_cq":  func() error { return x.cq.Resize(2) },
@@ -171,7 +233,7 @@ func TestNoMemory(t *testing.T) {
 		k.answerTo(verb, nil)
 	}
 	k.answerTo("reg_mr", refuse(unix.EFAULT))
-	if _, err := x.pd.RegMR(make([]byte, 1), 0); !errors.Is(err, unix.EFAULT) || !strings.Contains(err.Error(), "not mapped") {
+	if _, err := x.pd.RegMR(make([]byte, 1), MROptions{}); !errors.Is(err, unix.EFAULT) || !strings.Contains(err.Error(), "not mapped") {
 		t.Error(err)
 	}
 }
@@ -230,8 +292,8 @@ func TestPollWaitWithoutChannel(t *testing.T) {
 	}
 }
 
-// TestNil calls every method on nil pointers. None panics but MR.SGE, whose doc says
-// so, and those that can say what is wrong do.
+// TestNil calls every method on nil pointers. None panics but MR.SGE and MR.SGEOf, whose
+// docs say so, and those that can say what is wrong do.
 func TestNil(t *testing.T) {
 	for _, x := range []any{
 		(*DeviceInfo)(nil), (*Device)(nil), (*PD)(nil), (*MR)(nil), (*MW)(nil), (*AH)(nil), (*CompChannel)(nil),
@@ -241,7 +303,7 @@ func TestNil(t *testing.T) {
 		for i := range v.NumMethod() {
 			m := v.Type().Method(i)
 			name := fmt.Sprintf("%T.%s", x, m.Name)
-			if m.Name == "SGE" {
+			if m.Name == "SGE" || m.Name == "SGEOf" {
 				continue
 			}
 			var args []reflect.Value

@@ -40,8 +40,8 @@ func TestRefusedIsUndone(t *testing.T) {
 		{"create_ah", "destroy_ah", func() error { _, err := x.pd.CreateAH(AHAttr{Port: 1}); return err }, nil},
 		{"alloc_pd", "dealloc_pd", func() error { _, err := c.AllocPD(); return err }, nil},
 		{"alloc_mw", "dealloc_mw", func() error { _, err := x.pd.AllocMW(MWType2); return err }, nil},
-		{"reg_mr", "dereg_mr", func() error { _, err := x.pd.RegMR(make([]byte, 8), 0); return err }, nil},
-		{"reg_mr", "dereg_mr", func() error { _, err := x.pd.AllocMR(8, 0); return err }, nil},
+		{"reg_mr", "dereg_mr", func() error { _, err := x.pd.RegMR(make([]byte, 8), MROptions{}); return err }, nil},
+		{"reg_mr", "dereg_mr", func() error { _, err := x.pd.AllocMR(8, MROptions{}); return err }, nil},
 		{"create_flow", "destroy_flow", func() error { _, err := x.qp.CreateFlow(FlowOptions{}); return err }, nil},
 	} {
 		if tt.create == "create_flow" {
@@ -385,7 +385,7 @@ func TestDmabuf(t *testing.T) {
 		{5, 0, 0xfff, top - 0xfff, true},
 		{5, 0, 0x1000, top - 0xfff, false},
 	} {
-		mr, err := pd.RegDmabufMR(tt.fd, tt.offset, tt.length, tt.iova, AccessLocalWrite)
+		mr, err := pd.RegDmabufMR(DmabufOptions{FD: tt.fd, Offset: tt.offset, Length: tt.length, IOVA: tt.iova, Access: AccessLocalWrite})
 		if !tt.ok {
 			if !errors.Is(err, ErrInvalid) {
 				t.Errorf("%+v: %v", tt, err)

@@ -286,7 +286,7 @@ func (qp *QP) checkSpecial(wr *SendWR, length uint64) error {
 		if len(wr.Inline) != 8 {
 			return errAtomicLen
 		}
-		if wr.RemoteAddr%8 != 0 {
+		if wr.Remote.Addr%8 != 0 {
 			return errAtomicAddr
 		}
 		return nil
@@ -298,7 +298,7 @@ func (qp *QP) checkSpecial(wr *SendWR, length uint64) error {
 	case OpRDMARead:
 		return nil
 	case OpCompareSwap, OpFetchAdd, OpMaskedCompareSwap, OpMaskedFetchAdd:
-		if wr.RemoteAddr%8 != 0 {
+		if wr.Remote.Addr%8 != 0 {
 			return errAtomicAddr
 		}
 		if length < 8 {

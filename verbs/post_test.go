@@ -89,7 +89,7 @@ func TestPostSendRefuses(t *testing.T) {
 		{"write on UD", UD, SendWR{Opcode: OpRDMAWrite}, ErrInvalid},
 		{"UD without AH", UD, SendWR{Opcode: OpSend}, ErrInvalid},
 		{"UD with a zero AH", UD, SendWR{Opcode: OpSend, AH: &AH{}}, ErrInvalid},
-		{"odd atomic address", RC, SendWR{Opcode: OpFetchAdd, RemoteAddr: 4, SGL: []SGE{{Length: 8}}}, ErrInvalid},
+		{"odd atomic address", RC, SendWR{Opcode: OpFetchAdd, Remote: Remote{Addr: 4}, SGL: []SGE{{Length: 8}}}, ErrInvalid},
 		{"atomic into 4 bytes", RC, SendWR{Opcode: OpCompareSwap, SGL: []SGE{{Length: 4}}}, ErrInvalid},
 		{"atomic write of 4 bytes", RC, SendWR{Opcode: OpAtomicWrite, Inline: make([]byte, 4)}, ErrInvalid},
 		{"local invalidate with data", RC, SendWR{Opcode: OpLocalInv, SGL: []SGE{{}}}, ErrInvalid},
@@ -187,7 +187,7 @@ func TestPostBounds(t *testing.T) {
 	}
 	to := func(ah *AH, qpn uint32) SendWR { return SendWR{Opcode: OpSend, AH: ah, RemoteQPN: qpn} }
 	atomic := func(addr uint64, n uint32) SendWR {
-		return SendWR{Opcode: OpFetchAdd, RemoteAddr: addr, SGL: []SGE{{Length: n}}}
+		return SendWR{Opcode: OpFetchAdd, Remote: Remote{Addr: addr}, SGL: []SGE{{Length: n}}}
 	}
 	flush := func(typ FlushType, level FlushLevel) SendWR {
 		return SendWR{Opcode: OpFlush, FlushType: typ, FlushLevel: level}
@@ -225,10 +225,10 @@ func TestPostBounds(t *testing.T) {
 		{"atomic", RC, atomic(8, 8), true},
 		{"atomic at 4", RC, atomic(12, 8), false},
 		{"atomic into 7", RC, atomic(8, 7), false},
-		{"atomic write", RC, SendWR{Opcode: OpAtomicWrite, RemoteAddr: 8, Inline: make([]byte, 8)}, true},
-		{"atomic write at 4", RC, SendWR{Opcode: OpAtomicWrite, RemoteAddr: 4, Inline: make([]byte, 8)}, false},
-		{"atomic write of 9", RC, SendWR{Opcode: OpAtomicWrite, RemoteAddr: 8, Inline: make([]byte, 9)}, false},
-		{"atomic write on UC", UC, SendWR{Opcode: OpAtomicWrite, RemoteAddr: 8, Inline: make([]byte, 8)}, false},
+		{"atomic write", RC, SendWR{Opcode: OpAtomicWrite, Remote: Remote{Addr: 8}, Inline: make([]byte, 8)}, true},
+		{"atomic write at 4", RC, SendWR{Opcode: OpAtomicWrite, Remote: Remote{Addr: 4}, Inline: make([]byte, 8)}, false},
+		{"atomic write of 9", RC, SendWR{Opcode: OpAtomicWrite, Remote: Remote{Addr: 8}, Inline: make([]byte, 9)}, false},
+		{"atomic write on UC", UC, SendWR{Opcode: OpAtomicWrite, Remote: Remote{Addr: 8}, Inline: make([]byte, 8)}, false},
 
 		{"flush", RC, flush(FlushGlobal|FlushPersistent, FlushMR), true},
 		{"flush of no type", RC, flush(0, FlushRange), false},

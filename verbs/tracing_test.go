@@ -15,6 +15,7 @@ func TestTracedLayout(t *testing.T) {
 		return // not traced there
 	}
 	tracedLayout(t, reflect.TypeFor[SendWR](), reflect.TypeFor[tracing.SendWR]())
+	tracedLayout(t, reflect.TypeFor[Remote](), reflect.TypeFor[tracing.Remote]())
 	tracedLayout(t, reflect.TypeFor[MWBindInfo](), reflect.TypeFor[tracing.MWBindInfo]())
 	tracedLayout(t, reflect.TypeFor[RecvWR](), reflect.TypeFor[tracing.RecvWR]())
 	tracedLayout(t, reflect.TypeFor[SGE](), reflect.TypeFor[tracing.SGE]())

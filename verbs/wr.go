@@ -81,13 +81,9 @@ type SendWR struct {
 	Imm            uint32 // OpSendImm, OpRDMAWriteImm; host byte order
 	InvalidateRKey uint32 // OpSendInv: a key of the peer; OpLocalInv: a local key
 
-	// RDMA, atomics and flush.
-	RemoteAddr uint64 // for atomics and OpAtomicWrite, a multiple of 8
-	RKey       uint32
-
-	// XRCSend: SRQ.Num of the peer's SRQ that receives the message. Writes, reads and
-	// atomics need one, too: the peer looks up RKey in that SRQ's PD.
-	RemoteSRQN uint32
+	// Remote is the peer's memory, for RDMA, atomics and flush. For atomics and
+	// OpAtomicWrite its address is a multiple of 8.
+	Remote Remote
 
 	Compare uint64 // OpCompareSwap, OpMaskedCompareSwap
 	Swap    uint64 // OpCompareSwap, OpMaskedCompareSwap
@@ -109,13 +105,17 @@ type SendWR struct {
 	Header []byte
 	MSS    uint16
 
+	// XRCSend: SRQ.Num of the peer's SRQ that receives the message. Writes, reads and
+	// atomics need one, too: the peer looks up the key of Remote in that SRQ's PD.
+	RemoteSRQN uint32
+
 	// OpBindMW, for type 2 windows. NewRKey is the window's key once the request has
 	// completed. It may differ from MW.RKey in the lowest byte only.
 	MW      *MW
 	Bind    MWBindInfo
 	NewRKey uint32
 
-	// OpFlush: FlushLength bytes from RemoteAddr, or all of the MR.
+	// OpFlush: FlushLength bytes from Remote, or all of the MR.
 	FlushLength uint32
 	FlushType   FlushType
 	FlushLevel  FlushLevel

@@ -91,7 +91,7 @@ func (p *player) makeMemory(ctx *verbs.Device) (err error) {
 	if p.pd, err = ctx.AllocPD(); err != nil {
 		return err
 	}
-	if p.mr, err = p.pd.AllocMR(p.transport.headroom+p.size, access); err != nil {
+	if p.mr, err = p.pd.AllocMR(p.transport.headroom+p.size, verbs.MROptions{Access: access}); err != nil {
 		return err
 	}
 	fill := p.transport.fill

@@ -137,7 +137,7 @@ func (p *xrcPlayer) make(ctx *verbs.Device) error {
 	if p.pd, err = ctx.AllocPD(); err != nil {
 		return err
 	}
-	if p.mr, err = p.pd.AllocMR(max(p.size, 1), access); err != nil {
+	if p.mr, err = p.pd.AllocMR(max(p.size, 1), verbs.MROptions{Access: access}); err != nil {
 		return err
 	}
 	domain, err := openXRCDomain(ctx)

@@ -64,7 +64,7 @@ func (p *rpinger) allocate() (err error) {
 	}
 	p.closers = append(p.closers, p.pd)
 	access := verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite
-	if p.mr, err = p.pd.AllocMR(p.source.off+p.source.len, access); err != nil {
+	if p.mr, err = p.pd.AllocMR(p.source.off+p.source.len, verbs.MROptions{Access: access}); err != nil {
 		return err
 	}
 	p.closers = append(p.closers, p.mr)
@@ -314,7 +314,7 @@ func (p *rpinger) pong() error {
 // move reads from the client's memory, or writes to it, and waits for the
 // completion.
 func (p *rpinger) move(op verbs.Opcode, done verbs.WCOpcode, addr uint64, rkey uint32, n int) error {
-	if err := p.post(verbs.SendWR{Opcode: op, SGL: p.sgeOf(p.sink, n), RemoteAddr: addr, RKey: rkey}); err != nil {
+	if err := p.post(verbs.SendWR{Opcode: op, SGL: p.sgeOf(p.sink, n), Remote: verbs.Remote{Addr: addr, RKey: rkey}}); err != nil {
 		return err
 	}
 	return p.wait(done)

@@ -61,7 +61,7 @@ func run(server, port string) error {
 		return err
 	}
 	// Registered memory for the answer: rdma_reg_msgs.
-	mr, err := id.PD().AllocMR(messageLen, verbs.AccessLocalWrite)
+	mr, err := id.PD().AllocMR(messageLen, verbs.MROptions{Access: verbs.AccessLocalWrite})
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func run(addr, port string) error {
 		return err
 	}
 	// Registered memory for the message: rdma_reg_msgs.
-	mr, err := id.PD().AllocMR(messageLen, verbs.AccessLocalWrite)
+	mr, err := id.PD().AllocMR(messageLen, verbs.MROptions{Access: verbs.AccessLocalWrite})
 	if err != nil {
 		return err
 	}

@@ -106,7 +106,7 @@ func (p *Pair) end(t testing.TB, s *Spec, e *SpecEnd) *End {
 		end.SRQ = Must(p.PD.CreateSRQ(verbs.SRQOptions{MaxWR: capacity.MaxRecvWR, MaxSGE: capacity.MaxRecvSGE}))(t)
 		capacity.MaxRecvWR, capacity.MaxRecvSGE = 0, 0
 	}
-	end.MR = Must(p.PD.AllocMR(s.Len, e.MR))(t)
+	end.MR = Must(p.PD.AllocMR(s.Len, verbs.MROptions{Access: e.MR}))(t)
 	end.QP = Must(p.PD.CreateQP(verbs.QPOptions{
 		Type: s.Type, SendCQ: end.CQ, RecvCQ: end.CQ, SRQ: end.SRQ, Cap: capacity, SignalAll: s.SignalAll,
 		ScatterToCQE: s.ScatterToCQE, SignWQEs: s.SignWQEs,

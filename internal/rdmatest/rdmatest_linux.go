@@ -79,7 +79,7 @@ func use(t testing.TB, device string) {
 	c := Must(verbs.Open(device))(t)
 	defer Close(t, c)
 	pd := Must(c.AllocPD())(t)
-	Must(pd.AllocMR(4096, verbs.AccessLocalWrite))(t)
+	Must(pd.AllocMR(4096, verbs.MROptions{Access: verbs.AccessLocalWrite}))(t)
 	cq := Must(c.CreateCQ(verbs.CQOptions{MaxCQE: 1}))(t)
 	// A device that supports only raw packets rejects this, and creates nothing.
 	_, _ = pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})

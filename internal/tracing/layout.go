@@ -15,9 +15,7 @@ type SendWR struct {
 	Inline         Slice // of bytes
 	Imm            uint32
 	InvalidateRKey uint32
-	RemoteAddr     uint64
-	RKey           uint32
-	RemoteSRQN     uint32
+	Remote         Remote
 	Compare        uint64
 	Swap           uint64
 	Add            uint64
@@ -29,7 +27,8 @@ type SendWR struct {
 	DCKey          uint64
 	Header         Slice // of bytes
 	MSS            uint16
-	_              [6]byte
+	_              uint16
+	RemoteSRQN     uint32
 	MW             uint64 // see MWHandle
 	Bind           MWBindInfo
 	NewRKey        uint32
@@ -37,6 +36,13 @@ type SendWR struct {
 	FlushType      uint8
 	FlushLevel     uint8
 	_              [6]byte
+}
+
+// Remote has the layout of verbs.Remote.
+type Remote struct {
+	Addr uint64
+	RKey uint32
+	_    uint32
 }
 
 // MWBindInfo has the layout of verbs.MWBindInfo.

@@ -170,7 +170,7 @@ func TestWaysToRing(t *testing.T) {
 			for turn := range 2 {
 				clear(buffers)
 				wr := provider.SendWR{
-					WRID: 1, Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, RemoteAddr: 1, RKey: 1, SGL: []provider.SGE{{Addr: 1, Length: 1, LKey: 1}},
+					WRID: 1, Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, Remote: provider.Remote{Addr: 1, RKey: 1}, SGL: []provider.SGE{{Addr: 1, Length: 1, LKey: 1}},
 				}
 				next := q.sq.next
 				if n, err := q.PostSend([]provider.SendWR{wr}, false); n != 1 || err != nil {

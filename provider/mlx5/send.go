@@ -201,7 +201,7 @@ func (s *sendQueue) encode(wrs []provider.SendWR) (n int, err error) {
 			}
 		}
 		if op.form == rdma {
-			w[i&(maxSegments-1)].RemoteAddr(wr.RemoteAddr, wr.RKey)
+			w[i&(maxSegments-1)].RemoteAddr(wr.Remote.Addr, wr.Remote.RKey)
 			i++
 		} else if op.form != plain {
 			if i, last, err = s.special(w, at, i, op.form, wr); err != nil {
@@ -302,7 +302,7 @@ func (s *sendQueue) special(w *window, at, n uint32, f form, wr *provider.SendWR
 	}
 	switch f {
 	case atomic8:
-		w[n].RemoteAddr(wr.RemoteAddr, wr.RKey)
+		w[n].RemoteAddr(wr.Remote.Addr, wr.Remote.RKey)
 		if wr.Opcode == uapi.IB_UVERBS_WR_ATOMIC_CMP_AND_SWP {
 			w[n+1].Atomic(wr.Swap, wr.Compare)
 		} else {
@@ -310,7 +310,7 @@ func (s *sendQueue) special(w *window, at, n uint32, f form, wr *provider.SendWR
 		}
 		return n + 2, 0, nil
 	case masked:
-		w[n].RemoteAddr(wr.RemoteAddr, wr.RKey)
+		w[n].RemoteAddr(wr.Remote.Addr, wr.Remote.RKey)
 		if wr.Opcode == uapi.IB_UVERBS_WR_MASKED_ATOMIC_FETCH_AND_ADD {
 			w[n+1].Atomic(wr.Add, wr.CompareMask)
 			return n + 2, 0, nil

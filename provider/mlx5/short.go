@@ -60,7 +60,7 @@ func (q *qp) PostSend(wrs []provider.SendWR, more bool) (int, error) {
 		w[0].ControlHead(next, s.heads[wr.Opcode&7], s.flags[wr.Flags&7], wr.Imm&form.imm)
 		data := &w[1]
 		if form.length == 2 {
-			data.RemoteAddr(wr.RemoteAddr, wr.RKey)
+			data.RemoteAddr(wr.Remote.Addr, wr.Remote.RKey)
 			data = &w[2]
 		}
 		data.Data(sge.Length, sge.LKey, sge.Addr)
@@ -169,7 +169,7 @@ func (s *sendQueue) postInline(wrs []provider.SendWR, more bool) (int, error) {
 	form := &shortForms[wr.Opcode&7]
 	data := &w[1]
 	if form.length == 2 {
-		data.RemoteAddr(wr.RemoteAddr, wr.RKey)
+		data.RemoteAddr(wr.Remote.Addr, wr.Remote.RKey)
 		data = &w[2]
 	}
 	data.Inline(length)

@@ -38,7 +38,7 @@ func (a twin) same(t *testing.T, b twin) {
 // usualWR is a request that may be short.
 func usualWR(m *rand.Rand) provider.SendWR {
 	return provider.SendWR{
-		WRID: m.Uint64(), RemoteAddr: m.Uint64(), RKey: m.Uint32(), Flags: m.Uint32N(8),
+		WRID: m.Uint64(), Remote: provider.Remote{Addr: m.Uint64(), RKey: m.Uint32()}, Flags: m.Uint32N(8),
 		Opcode: []uapi.IbUverbsWrOpcode{
 			uapi.IB_UVERBS_WR_SEND, uapi.IB_UVERBS_WR_SEND_WITH_IMM, uapi.IB_UVERBS_WR_RDMA_WRITE, uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM,
 			uapi.IB_UVERBS_WR_RDMA_READ,
@@ -51,7 +51,7 @@ func shortened(wrs []provider.SendWR) (list []provider.Short) {
 	for _, wr := range wrs {
 		sge := wr.SGL[0]
 		s := provider.Short{
-			WRID: wr.WRID, Operation: uint64(wr.Opcode) | uint64(wr.Flags)<<32, RemoteAddr: wr.RemoteAddr, Key: uint64(wr.RKey) << 32,
+			WRID: wr.WRID, Operation: uint64(wr.Opcode) | uint64(wr.Flags)<<32, RemoteAddr: wr.Remote.Addr, Key: uint64(wr.Remote.RKey) << 32,
 			Addr: sge.Addr, Data: uint64(sge.Length)<<32 | uint64(sge.LKey),
 		}
 		if wr.Opcode == uapi.IB_UVERBS_WR_SEND_WITH_IMM || wr.Opcode == uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM {

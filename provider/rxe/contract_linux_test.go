@@ -41,11 +41,11 @@ func TestPutPutsEachFieldInItsPlace(t *testing.T) {
 		}
 		return w
 	}
-	a := put(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD, RemoteAddr: 1, RKey: 2, Add: 3, Swap: 4, Compare: 5})
+	a := put(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD, Remote: provider.Remote{Addr: 1, RKey: 2}, Add: 3, Swap: 4, Compare: 5})
 	if got, want := *a.Wr.Wr.Atomic(), (uapi.RxeSendWrWrAtomic{RemoteAddr: 1, CompareAdd: 3, Rkey: 2}); got != want {
 		t.Errorf("fetch and add: %+v, want %+v", got, want)
 	}
-	f := put(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_FLUSH, RemoteAddr: 1, RKey: 2, FlushLength: 3, FlushType: 4, FlushLevel: 5})
+	f := put(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_FLUSH, Remote: provider.Remote{Addr: 1, RKey: 2}, FlushLength: 3, FlushType: 4, FlushLevel: 5})
 	if got, want := *f.Wr.Wr.Flush(), (uapi.RxeSendWrWrFlush{RemoteAddr: 1, Rkey: 2, Type: 4, Level: 5}); got != want || f.Dma.Length != 3 {
 		t.Errorf("flush: %+v of %d, want %+v", got, f.Dma.Length, want)
 	}

@@ -131,7 +131,7 @@ func (q *qp) put(wr *provider.SendWR) error {
 	} else {
 		w.Dma = copySGL(sendSGEs(w, len(wr.SGL)), wr.SGL)
 	}
-	w.Iova = wr.RemoteAddr
+	w.Iova = wr.Remote.Addr
 
 	switch wr.Opcode {
 	case uapi.IB_UVERBS_WR_SEND, uapi.IB_UVERBS_WR_SEND_WITH_IMM:
@@ -146,10 +146,10 @@ func (q *qp) put(wr *provider.SendWR) error {
 		fallthrough
 	case uapi.IB_UVERBS_WR_RDMA_WRITE, uapi.IB_UVERBS_WR_RDMA_READ, uapi.IB_UVERBS_WR_ATOMIC_WRITE:
 		r := w.Wr.Wr.Rdma()
-		r.RemoteAddr, r.Rkey = wr.RemoteAddr, wr.RKey
+		r.RemoteAddr, r.Rkey = wr.Remote.Addr, wr.Remote.RKey
 	case uapi.IB_UVERBS_WR_ATOMIC_CMP_AND_SWP, uapi.IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD:
 		a := w.Wr.Wr.Atomic()
-		a.RemoteAddr, a.Rkey = wr.RemoteAddr, wr.RKey
+		a.RemoteAddr, a.Rkey = wr.Remote.Addr, wr.Remote.RKey
 		a.CompareAdd, a.Swap = wr.Compare, wr.Swap
 		if wr.Opcode == uapi.IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD {
 			a.CompareAdd, a.Swap = wr.Add, 0
@@ -168,7 +168,7 @@ func (q *qp) put(wr *provider.SendWR) error {
 		m.MwRkey, m.Rkey = wr.MW.RKey.Swap(wr.NewRKey), wr.NewRKey
 	case uapi.IB_UVERBS_WR_FLUSH:
 		f := w.Wr.Wr.Flush()
-		f.RemoteAddr, f.Rkey = wr.RemoteAddr, wr.RKey
+		f.RemoteAddr, f.Rkey = wr.Remote.Addr, wr.Remote.RKey
 		f.Type, f.Level = wr.FlushType, wr.FlushLevel
 		w.Dma.Length, w.Dma.Resid = wr.FlushLength, wr.FlushLength
 	default:

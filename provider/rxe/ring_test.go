@@ -68,19 +68,19 @@ func TestPutEncodes(t *testing.T) {
 		{"send inv", provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND_WITH_INV, InvalidateRKey: 0x01020304}, func(w *uapi.RxeSendWqe) {
 			*w.Wr.Ex.InvalidateRkey() = 0x01020304
 		}},
-		{"write imm", provider.SendWR{Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM, Imm: 1, RemoteAddr: 0x3000, RKey: 9, SGL: sgl}, func(w *uapi.RxeSendWqe) {
+		{"write imm", provider.SendWR{Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM, Imm: 1, Remote: provider.Remote{Addr: 0x3000, RKey: 9}, SGL: sgl}, func(w *uapi.RxeSendWqe) {
 			w.Dma, w.Iova = dma, 0x3000
 			*w.Wr.Ex.ImmData() = 0x01000000
 			*w.Wr.Wr.Rdma() = uapi.RxeSendWrWrRdma{RemoteAddr: 0x3000, Rkey: 9}
 		}},
-		{"compare and swap", provider.SendWR{Opcode: uapi.IB_UVERBS_WR_ATOMIC_CMP_AND_SWP, RemoteAddr: 0x3000, RKey: 9, Compare: 5, Swap: 6}, func(w *uapi.RxeSendWqe) {
+		{"compare and swap", provider.SendWR{Opcode: uapi.IB_UVERBS_WR_ATOMIC_CMP_AND_SWP, Remote: provider.Remote{Addr: 0x3000, RKey: 9}, Compare: 5, Swap: 6}, func(w *uapi.RxeSendWqe) {
 			w.Iova = 0x3000
 			*w.Wr.Wr.Atomic() = uapi.RxeSendWrWrAtomic{RemoteAddr: 0x3000, CompareAdd: 5, Swap: 6, Rkey: 9}
 		}},
 		{"bind", provider.SendWR{Opcode: uapi.IB_UVERBS_WR_BIND_MW, NewRKey: 0x12, MW: window(0x11), Bind: provider.MWBind{MR: &provider.MRRef{LKey: 3}, Addr: 0x4000, Length: 64, Access: 2}}, func(w *uapi.RxeSendWqe) {
 			*w.Wr.Wr.Mw() = uapi.RxeSendWrWrMw{Addr: 0x4000, Length: 64, MrLkey: 3, MwRkey: 0x11, Rkey: 0x12, Access: 2}
 		}},
-		{"flush", provider.SendWR{Opcode: uapi.IB_UVERBS_WR_FLUSH, RemoteAddr: 0x3000, RKey: 9, FlushLength: 77, FlushType: 1}, func(w *uapi.RxeSendWqe) {
+		{"flush", provider.SendWR{Opcode: uapi.IB_UVERBS_WR_FLUSH, Remote: provider.Remote{Addr: 0x3000, RKey: 9}, FlushLength: 77, FlushType: 1}, func(w *uapi.RxeSendWqe) {
 			w.Iova = 0x3000
 			*w.Wr.Wr.Flush() = uapi.RxeSendWrWrFlush{RemoteAddr: 0x3000, Rkey: 9, Type: 1}
 			w.Dma.Length, w.Dma.Resid = 77, 77

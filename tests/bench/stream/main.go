@@ -31,9 +31,9 @@ func main() {
 	check(err)
 	cq, err := context.CreateCQ(verbs.CQOptions{MaxCQE: depth})
 	check(err)
-	from, err := pd.AllocMR(size, 0)
+	from, err := pd.AllocMR(size, verbs.MROptions{})
 	check(err)
-	to, err := pd.AllocMR(size, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	to, err := pd.AllocMR(size, verbs.MROptions{Access: verbs.AccessLocalWrite | verbs.AccessRemoteWrite})
 	check(err)
 	a, b := createQP(pd, cq, depth), createQP(pd, cq, depth)
 	connect(a, b.Num(), gid)
@@ -56,11 +56,10 @@ func stream(qp *verbs.QP, cq *verbs.CQ, from, to *verbs.MR, depth, count int) {
 	for posted, done := 0, 0; done < count; {
 		for ; posted < count && posted-done < depth; posted++ {
 			_, err := qp.PostSend(verbs.SendWR{
-				WRID:       uint64(posted),
-				Opcode:     verbs.OpRDMAWrite,
-				SGL:        []verbs.SGE{from.SGE(0, from.Len())},
-				RemoteAddr: to.Addr(),
-				RKey:       to.RKey(),
+				WRID:   uint64(posted),
+				Opcode: verbs.OpRDMAWrite,
+				SGL:    []verbs.SGE{from.SGE(0, from.Len())},
+				Remote: to.Remote(),
 			})
 			check(err)
 		}

@@ -64,7 +64,7 @@ func TestAccessEvent(t *testing.T) {
 	e := expect(t)
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	wr := to(verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.A.MR.SGE(0, 8)}}, p.B.MR, 0)
-	wr.RKey++
+	wr.Remote.RKey++
 	p.A.Send(t, wr)
 	if wc := rdmatest.Poll(t, p.A.CQ, 1)[0]; wc.Status != verbs.WCRemAccessErr {
 		t.Errorf("%+v", wc)

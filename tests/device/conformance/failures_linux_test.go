@@ -184,7 +184,7 @@ func rdma(op verbs.Opcode, n, shift int, key uint32) func(*scene) error {
 	return func(s *scene) error {
 		return s.post(verbs.SendWR{
 			Opcode: op, SGL: []verbs.SGE{s.A.MR.SGE(0, n)},
-			RemoteAddr: s.B.MR.Addr() + uint64(shift), RKey: s.B.MR.RKey() + key,
+			Remote: verbs.Remote{Addr: s.B.MR.Addr() + uint64(shift), RKey: s.B.MR.RKey() + key},
 		})
 	}
 }
@@ -193,7 +193,7 @@ func wrongLKey(op verbs.Opcode, n int) func(*scene) error {
 	return func(s *scene) error {
 		g := s.A.MR.SGE(0, n)
 		g.LKey++
-		return s.post(verbs.SendWR{Opcode: op, SGL: []verbs.SGE{g}, RemoteAddr: s.B.MR.Addr(), RKey: s.B.MR.RKey()})
+		return s.post(verbs.SendWR{Opcode: op, SGL: []verbs.SGE{g}, Remote: s.B.MR.Remote()})
 	}
 }
 
@@ -287,14 +287,14 @@ var failures = []failure{
 		s.A.Recv(s.t, 9, 0, 64)
 		wr := verbs.SendWR{
 			Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{s.A.MR.SGE(0, 64)},
-			RemoteAddr: s.B.MR.Addr(), RKey: s.B.MR.RKey(),
+			Remote: s.B.MR.Remote(),
 		}
 		list := []verbs.SendWR{wr, wr, wr}
 		for i := range list {
 			list[i].WRID = uint64(i + 1)
 			list[i].Flags = verbs.SendSignaled
 		}
-		list[0].RKey++
+		list[0].Remote.RKey++
 		list[1].Flags = 0
 		_, err := s.A.QP.PostSend(list...)
 		return err
@@ -317,7 +317,7 @@ var failures = []failure{
 		rdmatest.PollOK(s.t, s.B.CQ, 1)
 		return s.post(verbs.SendWR{
 			Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{s.A.MR.SGE(0, 64)},
-			RemoteAddr: s.B.MR.Addr(), RKey: s.mw.RKey(),
+			Remote: verbs.Remote{Addr: s.B.MR.Addr(), RKey: s.mw.RKey()},
 		})
 	}},
 	{name: "invalidate-wrong-key", act: func(s *scene) error {

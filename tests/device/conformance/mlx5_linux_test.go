@@ -62,7 +62,7 @@ func TestXRC(t *testing.T) {
 	pd := rdmatest.Must(c.AllocPD())(t)
 	domain := rdmatest.Must(c.OpenXRCD())(t)
 	cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{MaxCQE: 16}))(t)
-	mr := rdmatest.Must(pd.AllocMR(4096, rdmatest.All))(t)
+	mr := rdmatest.Must(pd.AllocMR(4096, verbs.MROptions{Access: rdmatest.All}))(t)
 	var srqs [2]*verbs.SRQ
 	var recvCQs [2]*verbs.CQ
 	for i := range srqs {
@@ -108,8 +108,8 @@ func TestXRC(t *testing.T) {
 	// The same with data inline, a write and a read.
 	copy(mr.Bytes()[2048:], "to be read")
 	n, err := send.PostSend(
-		verbs.SendWR{Opcode: verbs.OpRDMAWrite, Inline: []byte("written"), RemoteAddr: mr.Addr() + 3000, RKey: mr.RKey(), RemoteSRQN: srqs[0].Num()},
-		verbs.SendWR{WRID: 9, Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{mr.SGE(2200, 10)}, RemoteAddr: mr.Addr() + 2048, RKey: mr.RKey(), RemoteSRQN: srqs[1].Num()})
+		verbs.SendWR{Opcode: verbs.OpRDMAWrite, Inline: []byte("written"), Remote: mr.Remote().At(3000), RemoteSRQN: srqs[0].Num()},
+		verbs.SendWR{WRID: 9, Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{mr.SGE(2200, 10)}, Remote: mr.Remote().At(2048), RemoteSRQN: srqs[1].Num()})
 	if n != 2 || err != nil {
 		t.Fatal(n, err)
 	}
@@ -136,7 +136,7 @@ func TestDC(t *testing.T) {
 	pd := rdmatest.Must(c.AllocPD())(t)
 	cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{MaxCQE: 16}))(t)
 	recvCQ := rdmatest.Must(c.CreateCQ(verbs.CQOptions{MaxCQE: 16}))(t)
-	mr := rdmatest.Must(pd.AllocMR(4096, rdmatest.All))(t)
+	mr := rdmatest.Must(pd.AllocMR(4096, verbs.MROptions{Access: rdmatest.All}))(t)
 	srq := rdmatest.Must(pd.CreateSRQ(verbs.SRQOptions{MaxWR: 8, MaxSGE: 1}))(t)
 	dci := rdmatest.Must(pd.CreateQP(verbs.QPOptions{Type: verbs.DCI, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 8, MaxSendSGE: 1, MaxInlineData: 32}}))(t)
 	up(t, dci, attr(t, c, 0), verbs.QPAttrPKeyIndex|verbs.QPAttrPort, verbs.QPAttrPathMTU|verbs.QPAttrAV, rtsRC)
@@ -151,7 +151,7 @@ func TestDC(t *testing.T) {
 		rdmatest.Must(srq.PostRecv(verbs.RecvWR{WRID: 5, SGL: []verbs.SGE{mr.SGE(1024, 64)}}))(t)
 		copy(mr.Bytes(), "message")
 		n, err := dci.PostSend(
-			verbs.SendWR{Opcode: verbs.OpRDMAWrite, AH: ah, RemoteQPN: dct.Num(), DCKey: key, Inline: []byte{byte(i + 1), 2, 3}, RemoteAddr: mr.Addr() + 2000, RKey: mr.RKey()},
+			verbs.SendWR{Opcode: verbs.OpRDMAWrite, AH: ah, RemoteQPN: dct.Num(), DCKey: key, Inline: []byte{byte(i + 1), 2, 3}, Remote: mr.Remote().At(2000)},
 			verbs.SendWR{WRID: 6, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, AH: ah, RemoteQPN: dct.Num(), DCKey: key, SGL: []verbs.SGE{mr.SGE(0, 7)}})
 		if n != 2 || err != nil {
 			t.Fatal(n, err)
@@ -191,7 +191,7 @@ func TestMaskedAtomics(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			*target = tt.old
 			tt.wr.Flags, tt.wr.SGL = verbs.SendSignaled, []verbs.SGE{p.A.MR.SGE(64, 8)}
-			tt.wr.RemoteAddr, tt.wr.RKey = p.B.MR.Addr(), p.B.MR.RKey()
+			tt.wr.Remote.Addr, tt.wr.Remote.RKey = p.B.MR.Addr(), p.B.MR.RKey()
 			p.A.Send(t, tt.wr)
 			rdmatest.PollOK(t, p.A.CQ, 1)
 			if *target != tt.want {
@@ -265,7 +265,7 @@ func scatterToCQE(t *testing.T, p *rdmatest.Pair) {
 			t.Errorf("received %d bytes\n%x, want\n%x", n, got, p.A.MR.Bytes()[:n])
 		}
 		clear(p.A.MR.Bytes()[:n])
-		p.A.Send(t, verbs.SendWR{Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, n)}, RemoteAddr: p.B.MR.Addr(), RKey: p.B.MR.RKey()})
+		p.A.Send(t, verbs.SendWR{Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, n)}, Remote: p.B.MR.Remote()})
 		rdmatest.PollOK(t, p.A.CQ, 1)
 		if !bytes.Equal(p.A.MR.Bytes()[:n], p.B.MR.Bytes()[:n]) {
 			t.Errorf("read %d bytes\n%x, want\n%x", n, p.A.MR.Bytes()[:n], p.B.MR.Bytes()[:n])

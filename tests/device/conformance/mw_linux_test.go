@@ -29,7 +29,7 @@ func window(t *testing.T, p *rdmatest.Pair, typ verbs.MWType) *verbs.MW {
 func writeThrough(t *testing.T, p *rdmatest.Pair, rkey uint32, off int) verbs.WCStatus {
 	t.Helper()
 	wr := to(verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.A.MR.SGE(0, 256)}}, p.B.MR, off)
-	wr.RKey = rkey
+	wr.Remote.RKey = rkey
 	p.A.Send(t, wr)
 	return rdmatest.Poll(t, p.A.CQ, 1)[0].Status
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -39,7 +40,7 @@ func TestPD(t *testing.T) {
 	for _, pd := range pds {
 		rdmatest.Close(t, pd)
 	}
-	_, err := pds[0].AllocMR(4096, 0)
+	_, err := pds[0].AllocMR(4096, verbs.MROptions{})
 	if !errors.Is(err, verbs.ErrClosed) {
 		t.Errorf("a closed PD returns %v", err)
 	}
@@ -49,7 +50,7 @@ func TestPD(t *testing.T) {
 func TestPDInUse(t *testing.T) {
 	c := rdmatest.Open(t)
 	pd := allocPD(t, c)
-	mr := rdmatest.Must(pd.AllocMR(100, 0))(t)
+	mr := rdmatest.Must(pd.AllocMR(100, verbs.MROptions{}))(t)
 	if err := pd.Close(); !errors.Is(err, verbs.ErrBusy) {
 		t.Errorf("got %v, want ErrBusy", err)
 	}
@@ -85,13 +86,13 @@ func TestMRFlags(t *testing.T) {
 	for _, access := range []verbs.AccessFlags{
 		verbs.AccessRemoteWrite, verbs.AccessRemoteAtomic, verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic, 1 << 31,
 	} {
-		_, err := pd.AllocMR(4096, access)
+		_, err := pd.AllocMR(4096, verbs.MROptions{Access: access})
 		wantInvalid(t, err)
 	}
 	for _, access := range []verbs.AccessFlags{
 		0, verbs.AccessLocalWrite, verbs.AccessRemoteRead, verbs.AccessMWBind, rdmatest.All, verbs.AccessRelaxedOrdering,
 	} {
-		mr, err := pd.AllocMR(4096, access)
+		mr, err := pd.AllocMR(4096, verbs.MROptions{Access: access})
 		if err != nil {
 			t.Fatalf("%v: %v", access, err)
 		}
@@ -110,7 +111,7 @@ func TestMRMemory(t *testing.T) {
 	mapped := rdmatest.Must(unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE))(t)
 	defer unix.Munmap(mapped)
 	for _, buf := range [][]byte{heap, heap[1:2], heap[4095:70_000], mapped, mapped[4096*3+17:], make([]byte, 1), make([]byte, 7<<20)} {
-		mr, err := p.PD.RegMR(buf, rdmatest.All)
+		mr, err := p.PD.RegMR(buf, verbs.MROptions{Access: rdmatest.All})
 		if err != nil {
 			t.Fatalf("%d bytes: %v", len(buf), err)
 		}
@@ -134,7 +135,7 @@ func TestMRMemory(t *testing.T) {
 func TestMRZeroBased(t *testing.T) {
 	e := expect(t)
 	p := rdmatest.NewPair(t, rdmatest.Default())
-	mr, err := p.PD.AllocMR(8192, rdmatest.All|verbs.AccessZeroBased)
+	mr, err := p.PD.AllocMR(8192, verbs.MROptions{Access: rdmatest.All | verbs.AccessZeroBased})
 	if !e.zeroBased {
 		if !errors.Is(err, verbs.ErrNotSupported) {
 			t.Errorf("a kernel without zero-based MRs returns %v", err)
@@ -153,13 +154,33 @@ func TestMRZeroBased(t *testing.T) {
 	wantArrived(t, mr.Bytes(), 5000, p.A.MR.Bytes()[:300])
 }
 
+// TestMRIOVA: both sides address the memory from an address of the caller's choice.
+func TestMRIOVA(t *testing.T) {
+	const iova = 5<<40 + 24
+	p := rdmatest.NewPair(t, rdmatest.Default())
+	buf := rdmatest.Must(ioctl.MapMemory(12288))(t)
+	defer ioctl.FreeMemory(buf)
+	mr := rdmatest.Must(p.PD.RegMR(buf[24:], verbs.MROptions{Access: rdmatest.All, IOVA: iova}))(t)
+	if want := (verbs.Remote{Addr: iova, RKey: mr.RKey()}); mr.Remote() != want {
+		t.Errorf("the peer is told %v, want %v", mr.Remote(), want)
+	}
+	rdmatest.Fill(p.A.MR.Bytes()[:300], 1)
+	p.A.Send(t, verbs.SendWR{Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, 300)}, Remote: mr.Remote().At(8000)})
+	rdmatest.PollOK(t, p.A.CQ, 1)
+	wantBytes(t, mr.Bytes()[8000:8300], p.A.MR.Bytes()[:300])
+	p.B.Send(t, verbs.SendWR{Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{mr.SGEOf(buf[8024:8324])}, Remote: p.A.MR.Remote().At(1000)})
+	rdmatest.PollOK(t, p.B.CQ, 1)
+	wantBytes(t, p.A.MR.Bytes()[1000:1300], p.A.MR.Bytes()[:300])
+	rdmatest.Close(t, mr)
+}
+
 // TestMRReadOnlyMemory: read-only memory can't be registered for writing.
 func TestMRReadOnlyMemory(t *testing.T) {
 	c := rdmatest.Open(t)
 	pd := allocPD(t, c)
 	ro := rdmatest.Must(unix.Mmap(-1, 0, 4096, unix.PROT_READ, unix.MAP_ANON|unix.MAP_PRIVATE))(t)
 	defer unix.Munmap(ro)
-	_, err := pd.RegMR(ro, verbs.AccessLocalWrite)
+	_, err := pd.RegMR(ro, verbs.MROptions{Access: verbs.AccessLocalWrite})
 	wantErrno(t, err, syscall.EFAULT)
 }
 
@@ -188,7 +209,7 @@ func TestMRRereg(t *testing.T) {
 		t.Errorf("closing a PD to which an MR was moved: %v", err)
 	}
 	wantRefused(t, p, p.B.MR.RKey(), 0)
-	heap := rdmatest.Must(p.PD.RegMR(make([]byte, 4096), access))(t)
+	heap := rdmatest.Must(p.PD.RegMR(make([]byte, 4096), verbs.MROptions{Access: access}))(t)
 	err = heap.Rereg(verbs.ReregOptions{Buf: make([]byte, 8192)})
 	if !e.reregMemory {
 		if !errors.Is(err, verbs.ErrNotSupported) {
@@ -200,7 +221,7 @@ func TestMRRereg(t *testing.T) {
 		t.Fatalf("rereg of the translation: %v, %d bytes", err, heap.Len())
 	}
 	q := rdmatest.PairOn(t, p.Ctx, rdmatest.Default())
-	moved := rdmatest.Must(q.PD.RegMR(make([]byte, 4096), access))(t)
+	moved := rdmatest.Must(q.PD.RegMR(make([]byte, 4096), verbs.MROptions{Access: access}))(t)
 	place := make([]byte, 8192)
 	rdmatest.Check(t, moved.Rereg(verbs.ReregOptions{Buf: place}))
 	rdmatest.Fill(q.A.MR.Bytes()[:300], 5)
@@ -216,7 +237,7 @@ func TestDmabuf(t *testing.T) {
 	pd := allocPD(t, c)
 	f := rdmatest.Must(os.Open("/dev/null"))(t)
 	defer f.Close()
-	_, err := pd.RegDmabufMR(int(f.Fd()), 0, 4096, 0, verbs.AccessLocalWrite)
+	_, err := pd.RegDmabufMR(verbs.DmabufOptions{FD: int(f.Fd()), Length: 4096, Access: verbs.AccessLocalWrite})
 	if expect(t).dmabuf {
 		wantErrno(t, err, syscall.EINVAL)
 	} else if !errors.Is(err, verbs.ErrNotSupported) {
@@ -256,18 +277,18 @@ func TestDmabufMemory(t *testing.T) {
 	const offset, iova, n = 4096, 0x12345000, 3 * 4096
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	fd, mem := udmabuf(t, 4*4096)
-	mr := rdmatest.Must(p.PD.RegDmabufMR(fd, offset, n, iova, rdmatest.All))(t)
+	mr := rdmatest.Must(p.PD.RegDmabufMR(verbs.DmabufOptions{FD: fd, Offset: offset, Length: n, IOVA: iova, Access: rdmatest.All}))(t)
 	data := rdmatest.Pattern(6000, 1)
 	copy(p.A.MR.Bytes(), data)
 	p.A.Send(t, verbs.SendWR{
-		Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, len(data))}, RemoteAddr: iova + 100, RKey: mr.RKey(),
+		Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, len(data))}, Remote: verbs.Remote{Addr: iova + 100, RKey: mr.RKey()},
 	})
 	rdmatest.PollOK(t, p.A.CQ, 1)
 	wantBytes(t, mem[offset+100:][:len(data)], data)
 
 	rdmatest.Fill(mem[offset:], 2)
 	p.A.Send(t, verbs.SendWR{
-		Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, n)}, RemoteAddr: iova, RKey: mr.RKey(),
+		Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, n)}, Remote: verbs.Remote{Addr: iova, RKey: mr.RKey()},
 	})
 	rdmatest.PollOK(t, p.A.CQ, 1)
 	wantBytes(t, p.A.MR.Bytes()[:n], mem[offset:])
@@ -285,7 +306,7 @@ func TestDmabufMemory(t *testing.T) {
 func TestForkSafety(t *testing.T) {
 	c := rdmatest.Open(t)
 	pd := allocPD(t, c)
-	mr := rdmatest.Must(pd.AllocMR(3<<20, 0))(t)
+	mr := rdmatest.Must(pd.AllocMR(3<<20, verbs.MROptions{}))(t)
 	f := rdmatest.Must(os.Open("/proc/self/smaps"))(t)
 	defer f.Close()
 	start := fmt.Sprintf("%x-", mr.Addr())

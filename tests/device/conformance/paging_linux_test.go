@@ -22,7 +22,7 @@ const (
 func odpMR(t *testing.T, p *rdmatest.Pair, n int) *verbs.MR {
 	t.Helper()
 	buf := rdmatest.Must(unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE))(t)
-	mr := rdmatest.Must(p.PD.RegMR(buf, rdmatest.All|verbs.AccessOnDemand))(t)
+	mr := rdmatest.Must(p.PD.RegMR(buf, verbs.MROptions{Access: rdmatest.All | verbs.AccessOnDemand}))(t)
 	t.Cleanup(func() {
 		rdmatest.Close(t, mr)
 		unix.Munmap(buf)
@@ -57,7 +57,7 @@ func TestODPCaps(t *testing.T) {
 		return
 	}
 	pd := allocPD(t, c)
-	_, err := pd.AllocMR(4096, verbs.AccessLocalWrite|verbs.AccessOnDemand)
+	_, err := pd.AllocMR(4096, verbs.MROptions{Access: verbs.AccessLocalWrite | verbs.AccessOnDemand})
 	if !errors.Is(err, verbs.ErrNotSupported) && !errors.Is(err, unix.EINVAL) {
 		t.Errorf("a kernel without on-demand paging returns %v", err)
 	}
@@ -164,7 +164,7 @@ func TestODPAtomicWriteAndFlush(t *testing.T) {
 	s.B.QP |= verbs.AccessFlushGlobal
 	p := rdmatest.NewPair(t, s)
 	buf := rdmatest.Must(unix.Mmap(-1, 0, 8192, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE))(t)
-	remote := rdmatest.Must(p.PD.RegMR(buf, rdmatest.All|verbs.AccessOnDemand|verbs.AccessFlushGlobal))(t)
+	remote := rdmatest.Must(p.PD.RegMR(buf, verbs.MROptions{Access: rdmatest.All | verbs.AccessOnDemand | verbs.AccessFlushGlobal}))(t)
 	defer func() {
 		rdmatest.Close(t, remote)
 		unix.Munmap(buf)

@@ -158,7 +158,7 @@ func TestRecovery(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	for i := range 3 {
 		bad := to(verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.A.MR.SGE(0, 8)}}, p.B.MR, 0)
-		bad.RKey++
+		bad.Remote.RKey++
 		p.A.Send(t, bad)
 		if wc := rdmatest.Poll(t, p.A.CQ, 1)[0]; wc.Status != verbs.WCRemAccessErr {
 			t.Fatalf("%+v", wc)

@@ -15,7 +15,7 @@ func isFull(err error) bool { return errors.Is(err, verbs.ErrQueueFull) }
 // to adds an address in the peer's memory to a request.
 func to(wr verbs.SendWR, mr *verbs.MR, off int) verbs.SendWR {
 	wr.Flags |= verbs.SendSignaled
-	wr.RemoteAddr, wr.RKey = mr.Addr()+uint64(off), mr.RKey()
+	wr.Remote = mr.Remote().At(uint64(off))
 	return wr
 }
 
@@ -150,7 +150,7 @@ func TestFlush(t *testing.T) {
 	s := rdmatest.Default()
 	if !e.flush {
 		p := rdmatest.NewPair(t, s)
-		_, err := p.PD.AllocMR(4096, verbs.AccessFlushGlobal)
+		_, err := p.PD.AllocMR(4096, verbs.MROptions{Access: verbs.AccessFlushGlobal})
 		if !errors.Is(err, syscall.EINVAL) && !errors.Is(err, verbs.ErrNotSupported) {
 			t.Errorf("registering memory for flush with a driver that lacks it: %v", err)
 		}

@@ -120,7 +120,7 @@ func TestInline(t *testing.T) {
 		clear(p.B.MR.Bytes())
 		p.A.Send(t, verbs.SendWR{
 			Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, Inline: rdmatest.Pattern(20, 1),
-			RemoteAddr: p.B.MR.Addr() + 7, RKey: p.B.MR.RKey(),
+			Remote: p.B.MR.Remote().At(7),
 		})
 		rdmatest.PollOK(t, p.A.CQ, 1)
 		if p.A.QP.Type() == verbs.RC { // UC completes before the data has arrived
@@ -254,8 +254,8 @@ func TestSendQueueOrder(t *testing.T) {
 	fresh(p, 0, 1)
 	p.B.Recv(t, 9, 8192, 64)
 	p.A.Send(t,
-		verbs.SendWR{WRID: 1, Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, 3000)}, RemoteAddr: p.B.MR.Addr(), RKey: p.B.MR.RKey()},
-		verbs.SendWR{WRID: 2, Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(4096, 3000)}, RemoteAddr: p.B.MR.Addr(), RKey: p.B.MR.RKey()},
+		verbs.SendWR{WRID: 1, Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, 3000)}, Remote: p.B.MR.Remote()},
+		verbs.SendWR{WRID: 2, Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(4096, 3000)}, Remote: p.B.MR.Remote()},
 		// The fence delays the send until the read has returned the data that it sends.
 		verbs.SendWR{WRID: 3, Opcode: verbs.OpSend, Flags: verbs.SendSignaled | verbs.SendFence, SGL: []verbs.SGE{p.A.MR.SGE(4096, 64)}},
 	)

@@ -86,7 +86,7 @@ func (p *prey) live(t *testing.T) {
 			}
 			send.AH, send.RemoteQPN, send.RemoteQKey = e.AH, peer.QP.Num(), rdmatest.QKey
 		} else if p.r.IntN(3) == 0 && e.QP.Type() == verbs.RC && send.Inline == nil {
-			send.Opcode, send.RemoteAddr, send.RKey = verbs.OpRDMARead, p.B.MR.Addr(), p.B.MR.RKey()
+			send.Opcode, send.Remote.Addr, send.Remote.RKey = verbs.OpRDMARead, p.B.MR.Addr(), p.B.MR.RKey()
 		}
 		_, _ = e.QP.PostSend(send)
 		for range 4 {

@@ -265,7 +265,7 @@ func makeAndClose(c *verbs.Device, pd *verbs.PD, mr bool) error {
 	var x interface{ Close() error }
 	var err error
 	if mr {
-		x, err = pd.AllocMR(1<<16, rdmatest.All)
+		x, err = pd.AllocMR(1<<16, verbs.MROptions{Access: rdmatest.All})
 	} else {
 		x, err = c.CreateCQ(verbs.CQOptions{MaxCQE: 16})
 	}
@@ -287,7 +287,7 @@ func refused(t *testing.T, c *verbs.Device, p *rdmatest.Pair) {
 		"poll wait":    func() error { _, err := p.B.CQ.PollWait(ctx, make([]verbs.WC, 1)); return err },
 		"arm":          func() error { return p.B.CQ.Arm(false) },
 		"alloc PD":     func() error { _, err := c.AllocPD(); return err },
-		"alloc MR":     func() error { _, err := p.PD.AllocMR(100, 0); return err },
+		"alloc MR":     func() error { _, err := p.PD.AllocMR(100, verbs.MROptions{}); return err },
 		"query device": func() error { _, err := c.QueryDevice(); return err },
 		"query QP":     func() error { _, _, err := p.A.QP.Query(); return err },
 		"create CQ":    func() error { _, err := c.CreateCQ(verbs.CQOptions{MaxCQE: 1}); return err },

@@ -157,17 +157,23 @@ var misuses = []misuse{
 		return drop2(w.gids.Find(verbs.GIDSelector{Addr: netip.MustParseAddr("203.0.113.9")}))
 	}},
 
-	{"MR of nothing", verbs.ErrInvalid, "length 0", func(w *world) error { return drop2(w.rc.PD.RegMR(nil, 0)) }},
-	{"MR of no bytes", verbs.ErrInvalid, "length 0", func(w *world) error { return drop2(w.rc.PD.RegMR(make([]byte, 0, 9), 0)) }},
-	{"alloc MR of no bytes", verbs.ErrInvalid, "length 0", func(w *world) error { return drop2(w.rc.PD.AllocMR(0, 0)) }},
-	{"alloc MR of -1 bytes", verbs.ErrInvalid, "-1", func(w *world) error { return drop2(w.rc.PD.AllocMR(-1, 0)) }},
-	{"MR access", verbs.ErrInvalid, "0x80000000", func(w *world) error { return drop2(w.rc.PD.AllocMR(9, 1<<31)) }},
-	{"MR access without local write", verbs.ErrInvalid, "LOCAL_WRITE", func(w *world) error { return drop2(w.rc.PD.AllocMR(9, verbs.AccessRemoteAtomic)) }},
-	{"dma-buf -1", verbs.ErrInvalid, "-1", func(w *world) error { return drop2(w.rc.PD.RegDmabufMR(-1, 0, 4096, 0, 0)) }},
-	{"dma-buf of no bytes", verbs.ErrInvalid, "length 0", func(w *world) error { return drop2(w.rc.PD.RegDmabufMR(0, 0, 0, 0, 0)) }},
-	{"dma-buf past the end", verbs.ErrInvalid, "overflow", func(w *world) error { return drop2(w.rc.PD.RegDmabufMR(0, math.MaxUint64-1, 4096, 0, 0)) }},
-	{"dma-buf misaligned", verbs.ErrInvalid, "page", func(w *world) error { return drop2(w.rc.PD.RegDmabufMR(0, 1, 4096, 0, 0)) }},
-	{"dma-buf access", verbs.ErrInvalid, "LOCAL_WRITE", func(w *world) error { return drop2(w.rc.PD.RegDmabufMR(0, 0, 4096, 0, verbs.AccessRemoteWrite)) }},
+	{"MR of nothing", verbs.ErrInvalid, "length 0", func(w *world) error { return drop2(w.rc.PD.RegMR(nil, verbs.MROptions{})) }},
+	{"MR of no bytes", verbs.ErrInvalid, "length 0", func(w *world) error { return drop2(w.rc.PD.RegMR(make([]byte, 0, 9), verbs.MROptions{})) }},
+	{"alloc MR of no bytes", verbs.ErrInvalid, "length 0", func(w *world) error { return drop2(w.rc.PD.AllocMR(0, verbs.MROptions{})) }},
+	{"alloc MR of -1 bytes", verbs.ErrInvalid, "-1", func(w *world) error { return drop2(w.rc.PD.AllocMR(-1, verbs.MROptions{})) }},
+	{"MR access", verbs.ErrInvalid, "0x80000000", func(w *world) error { return drop2(w.rc.PD.AllocMR(9, verbs.MROptions{Access: 1 << 31})) }},
+	{"MR access without local write", verbs.ErrInvalid, "LOCAL_WRITE", func(w *world) error {
+		return drop2(w.rc.PD.AllocMR(9, verbs.MROptions{Access: verbs.AccessRemoteAtomic}))
+	}},
+	{"dma-buf -1", verbs.ErrInvalid, "-1", func(w *world) error { return drop2(w.rc.PD.RegDmabufMR(verbs.DmabufOptions{FD: -1, Length: 4096})) }},
+	{"dma-buf of no bytes", verbs.ErrInvalid, "length 0", func(w *world) error { return drop2(w.rc.PD.RegDmabufMR(verbs.DmabufOptions{})) }},
+	{"dma-buf past the end", verbs.ErrInvalid, "overflow", func(w *world) error {
+		return drop2(w.rc.PD.RegDmabufMR(verbs.DmabufOptions{Offset: math.MaxUint64 - 1, Length: 4096}))
+	}},
+	{"dma-buf misaligned", verbs.ErrInvalid, "page", func(w *world) error { return drop2(w.rc.PD.RegDmabufMR(verbs.DmabufOptions{Offset: 1, Length: 4096})) }},
+	{"dma-buf access", verbs.ErrInvalid, "LOCAL_WRITE", func(w *world) error {
+		return drop2(w.rc.PD.RegDmabufMR(verbs.DmabufOptions{Length: 4096, Access: verbs.AccessRemoteWrite}))
+	}},
 	{"rereg nothing", verbs.ErrInvalid, "nothing", func(w *world) error { return w.rc.A.MR.Rereg(verbs.ReregOptions{}) }},
 	{"rereg of own memory", verbs.ErrInvalid, "owns", func(w *world) error { return w.rc.A.MR.Rereg(verbs.ReregOptions{Buf: make([]byte, 9)}) }},
 	{"rereg access", verbs.ErrInvalid, "LOCAL_WRITE", func(w *world) error {
@@ -276,13 +282,13 @@ var misuses = []misuse{
 	}},
 	{"post a short atomic", verbs.ErrInvalid, "8 bytes", func(w *world) error { return post(w.rc.A.QP, verbs.SendWR{Opcode: verbs.OpFetchAdd, SGL: w.sge(7)}) }},
 	{"post an unaligned atomic", verbs.ErrInvalid, "multiple of 8", func(w *world) error {
-		return post(w.rc.A.QP, verbs.SendWR{Opcode: verbs.OpCompareSwap, SGL: w.sge(8), RemoteAddr: 4})
+		return post(w.rc.A.QP, verbs.SendWR{Opcode: verbs.OpCompareSwap, SGL: w.sge(8), Remote: verbs.Remote{Addr: 4}})
 	}},
 	{"post a short atomic write", verbs.ErrInvalid, "8 bytes", func(w *world) error {
 		return post(w.rc.A.QP, verbs.SendWR{Opcode: verbs.OpAtomicWrite, Inline: []byte{1}})
 	}},
 	{"post an unaligned atomic write", verbs.ErrInvalid, "multiple of 8", func(w *world) error {
-		return post(w.rc.A.QP, verbs.SendWR{Opcode: verbs.OpAtomicWrite, Inline: make([]byte, 8), RemoteAddr: 1})
+		return post(w.rc.A.QP, verbs.SendWR{Opcode: verbs.OpAtomicWrite, Inline: make([]byte, 8), Remote: verbs.Remote{Addr: 1}})
 	}},
 	{"post data to invalidate", verbs.ErrInvalid, "no data", func(w *world) error { return post(w.rc.A.QP, verbs.SendWR{Opcode: verbs.OpLocalInv, SGL: w.sge(1)}) }},
 	{"post a flush of no type", verbs.ErrInvalid, "FlushType", func(w *world) error { return post(w.rc.A.QP, verbs.SendWR{Opcode: verbs.OpFlush}) }},

@@ -51,7 +51,7 @@ func newStation(t *testing.T, c *verbs.Device, o options) *station {
 	var err error
 	s.pd = rdmatest.Must(c.AllocPD())(t)
 	s.cq = rdmatest.Must(c.CreateCQ(verbs.CQOptions{MaxCQE: 4 * depth}))(t)
-	s.mr = rdmatest.Must(s.pd.AllocMR(sendSpace+depth*slot, verbs.AccessLocalWrite))(t)
+	s.mr = rdmatest.Must(s.pd.AllocMR(sendSpace+depth*slot, verbs.MROptions{Access: verbs.AccessLocalWrite}))(t)
 	s.qp, err = s.pd.CreateQP(verbs.QPOptions{
 		Type: verbs.RawPacket, SendCQ: s.cq, RecvCQ: s.cq, MaxTSOHeader: o.tsoHeader,
 		Cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 4, MaxRecvSGE: 2, MaxInlineData: 200},

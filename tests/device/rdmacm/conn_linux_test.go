@@ -124,7 +124,7 @@ func TestConnBusy(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	l, _ := listen(t, nil)
 	client, _ := dial(t, l, nil)
-	mr := rdmatest.Must(client.PD().AllocMR(64, verbs.AccessLocalWrite))(t)
+	mr := rdmatest.Must(client.PD().AllocMR(64, verbs.MROptions{Access: verbs.AccessLocalWrite}))(t)
 	wantError(t, client.Close(), rdmacm.ErrBusy)
 	rdmatest.Check(t, mr.Close())
 	rdmatest.Check(t, client.Close())

@@ -33,7 +33,7 @@ type victimConn struct {
 // prepare registers the victim's memory.
 func (v *victimConn) prepare(c *rdmacm.Conn) (err error) {
 	v.Conn = c
-	v.mr, err = c.PD().AllocMR(victimOpen, rdmatest.All)
+	v.mr, err = c.PD().AllocMR(victimOpen, verbs.MROptions{Access: rdmatest.All})
 	return err
 }
 
@@ -66,7 +66,7 @@ func attack(t testing.TB, victimServes bool) (*victimConn, *end) {
 		rdmatest.Must(id.CreateQP(nil, qp))(t)
 		rdmatest.Must(id.Connect(patient(t), nil))(t)
 		rdmatest.Must(l.Accept(patient(t)))(t)
-		return v, &end{id, rdmatest.Must(id.PD().AllocMR(victimOpen, rdmatest.All))(t)}
+		return v, &end{id, rdmatest.Must(id.PD().AllocMR(victimOpen, verbs.MROptions{Access: rdmatest.All}))(t)}
 	}
 	listener := rdmatest.Must(rdmacm.CreateID(rdmacm.PortSpaceTCP))(t)
 	defer rdmatest.Close(t, listener)
@@ -93,7 +93,7 @@ func attack(t testing.TB, victimServes bool) (*victimConn, *end) {
 	if id == nil {
 		t.FailNow()
 	}
-	return v, &end{id, rdmatest.Must(id.PD().AllocMR(victimOpen, rdmatest.All))(t)}
+	return v, &end{id, rdmatest.Must(id.PD().AllocMR(victimOpen, verbs.MROptions{Access: rdmatest.All}))(t)}
 }
 
 // leave closes the attacker.
@@ -141,7 +141,7 @@ func TestNotAMessage(t *testing.T) {
 	checkGoroutines(t)
 	write := func(n int) func(t testing.TB, v *victimConn, e *end) {
 		return func(t testing.TB, v *victimConn, e *end) {
-			e.post(t, verbs.SendWR{Opcode: verbs.OpRDMAWriteImm, SGL: []verbs.SGE{e.mr.SGE(0, n)}, RemoteAddr: v.mr.Addr(), RKey: v.mr.RKey()})
+			e.post(t, verbs.SendWR{Opcode: verbs.OpRDMAWriteImm, SGL: []verbs.SGE{e.mr.SGE(0, n)}, Remote: v.mr.Remote()})
 		}
 	}
 	for _, test := range []struct {
@@ -158,7 +158,7 @@ func TestNotAMessage(t *testing.T) {
 			e.post(t, verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{e.mr.SGE(0, victimSize+1)}})
 		}, nil},
 		{"wrong key", func(t testing.TB, v *victimConn, e *end) {
-			e.post(t, verbs.SendWR{Opcode: verbs.OpRDMAWriteImm, SGL: []verbs.SGE{e.mr.SGE(0, 8)}, RemoteAddr: v.mr.Addr(), RKey: v.mr.RKey() ^ 0x5a00})
+			e.post(t, verbs.SendWR{Opcode: verbs.OpRDMAWriteImm, SGL: []verbs.SGE{e.mr.SGE(0, 8)}, Remote: verbs.Remote{Addr: v.mr.Addr(), RKey: v.mr.RKey() ^ 0x5a00}})
 		}, nil},
 	} {
 		for _, victimServes := range []bool{true, false} {
@@ -208,7 +208,7 @@ func TestOwnRequests(t *testing.T) {
 	for i := range writes {
 		rdmatest.Must(v.QP().PostSend(verbs.SendWR{
 			WRID: uint64(i), Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled,
-			SGL: []verbs.SGE{v.mr.SGE(0, 64)}, RemoteAddr: e.mr.Addr(), RKey: e.mr.RKey(),
+			SGL: []verbs.SGE{v.mr.SGE(0, 64)}, Remote: e.mr.Remote(),
 		}))(t)
 	}
 	// The peer has posted no receive: the message can't arrive.
@@ -229,7 +229,7 @@ func TestOwnRequests(t *testing.T) {
 		e.mr.Bytes()[0] = byte(i)
 		e.send(t, verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{e.mr.SGE(0, 1)}})
 	}
-	e.send(t, verbs.SendWR{Opcode: verbs.OpRDMAWriteImm, Imm: 0x01020304, SGL: []verbs.SGE{e.mr.SGE(0, 8)}, RemoteAddr: v.mr.Addr(), RKey: v.mr.RKey()})
+	e.send(t, verbs.SendWR{Opcode: verbs.OpRDMAWriteImm, Imm: 0x01020304, SGL: []verbs.SGE{e.mr.SGE(0, 8)}, Remote: v.mr.Remote()})
 	rdmatest.Must(v.RecvCompletions(patient(t), wcs))(t)
 	if imm, ok := wcs[0].Imm(); wcs[0].WRID != 77 || wcs[0].Opcode != verbs.WCRecvRDMAWithImm || !ok || imm != 0x01020304 {
 		t.Errorf("the caller's receive: %+v", wcs[0])
@@ -278,7 +278,7 @@ func TestHostilePeer(t *testing.T) {
 		for range r.IntN(4) {
 			v.QP().PostSend(verbs.SendWR{
 				WRID: uint64(r.IntN(9)), Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled,
-				SGL: []verbs.SGE{v.mr.SGE(0, 64)}, RemoteAddr: e.mr.Addr() + uint64(victimOpen/2), RKey: e.mr.RKey() + uint32(r.IntN(5)/4),
+				SGL: []verbs.SGE{v.mr.SGE(0, 64)}, Remote: verbs.Remote{Addr: e.mr.Addr() + uint64(victimOpen/2), RKey: e.mr.RKey() + uint32(r.IntN(5)/4)},
 			})
 		}
 		for range r.IntN(6) {
@@ -344,7 +344,7 @@ func receiveAll(t *testing.T, round int, ctx context.Context, v *victimConn) {
 // harm posts a random request. Only a message is legitimate.
 func (e *end) harm(r *rand.Rand, v *victimConn) {
 	sge := func(n int) []verbs.SGE { return []verbs.SGE{e.mr.SGE(0, n)} }
-	wr := verbs.SendWR{Flags: verbs.SendSignaled, RemoteAddr: v.mr.Addr(), RKey: v.mr.RKey(), Imm: r.Uint32()}
+	wr := verbs.SendWR{Flags: verbs.SendSignaled, Remote: v.mr.Remote(), Imm: r.Uint32()}
 	switch r.IntN(8) {
 	case 0, 1:
 		wr.Opcode, wr.SGL = verbs.OpSend, sge(r.IntN(victimSize+1))
@@ -355,9 +355,9 @@ func (e *end) harm(r *rand.Rand, v *victimConn) {
 	case 4:
 		wr.Opcode, wr.SGL = verbs.OpRDMAWriteImm, sge(r.IntN(64<<10))
 	case 5:
-		wr.Opcode, wr.SGL, wr.RKey = verbs.OpRDMAWriteImm, sge(r.IntN(100)), r.Uint32()
+		wr.Opcode, wr.SGL, wr.Remote.RKey = verbs.OpRDMAWriteImm, sge(r.IntN(100)), r.Uint32()
 	case 6:
-		wr.Opcode, wr.SGL, wr.RKey = verbs.OpRDMARead, sge(1+r.IntN(100)), r.Uint32()
+		wr.Opcode, wr.SGL, wr.Remote.RKey = verbs.OpRDMARead, sge(1+r.IntN(100)), r.Uint32()
 	case 7:
 		e.QP().PostRecv(verbs.RecvWR{SGL: []verbs.SGE{e.mr.SGE(victimOpen/2, r.IntN(20))}})
 		return

@@ -71,7 +71,7 @@ func newEnd(t testing.TB, id *rdmacm.ID) *end {
 
 func endOf(t testing.TB, id *rdmacm.ID) *end {
 	t.Helper()
-	e := &end{id, rdmatest.Must(id.PD().AllocMR(endLen, rdmatest.All))(t)}
+	e := &end{id, rdmatest.Must(id.PD().AllocMR(endLen, verbs.MROptions{Access: rdmatest.All}))(t)}
 	t.Cleanup(func() { rdmatest.Close(t, e.mr) })
 	return e
 }
@@ -102,11 +102,11 @@ func exchange(t testing.TB, a, b *end) {
 		wantBytes(t, to.mr.Bytes()[endLen/2:][:n], message)
 
 		clear(to.mr.Bytes())
-		from.send(t, verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{from.mr.SGE(0, n)}, RemoteAddr: to.mr.Addr(), RKey: to.mr.RKey()})
+		from.send(t, verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{from.mr.SGE(0, n)}, Remote: to.mr.Remote()})
 		wantBytes(t, to.mr.Bytes()[:n], message)
 
 		clear(from.mr.Bytes())
-		from.send(t, verbs.SendWR{Opcode: verbs.OpRDMARead, SGL: []verbs.SGE{from.mr.SGE(0, n)}, RemoteAddr: to.mr.Addr(), RKey: to.mr.RKey()})
+		from.send(t, verbs.SendWR{Opcode: verbs.OpRDMARead, SGL: []verbs.SGE{from.mr.SGE(0, n)}, Remote: to.mr.Remote()})
 		wantBytes(t, from.mr.Bytes()[:n], message)
 	}
 }

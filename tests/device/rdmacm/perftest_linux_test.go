@@ -29,7 +29,7 @@ func TestPerftest(t *testing.T) {
 			measured, done := make(chan struct{}), make(chan error, 1)
 			go func() { done <- keepStep(t, control, memory, measured) }()
 			data := rdmatest.Must(l.Accept(patient(t)))(t)
-			mr := rdmatest.Must(data.PD().AllocMR(1<<20, rdmatest.All))(t)
+			mr := rdmatest.Must(data.PD().AllocMR(1<<20, verbs.MROptions{Access: rdmatest.All}))(t)
 			memory <- mr
 			for i := 0; i < count && name == "ib_send_bw"; i++ {
 				if n := rdmatest.Must(data.Recv(patient(t), make([]byte, size)))(t); n != size {

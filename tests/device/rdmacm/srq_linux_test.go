@@ -36,7 +36,7 @@ func TestSRQ(t *testing.T) {
 		t.Error("the reply doesn't say that its QP has an SRQ")
 	}
 	expect(t, passiveCh, rdmacm.EventEstablished)
-	mr := rdmatest.Must(request.ID.PD().AllocMR(64, verbs.AccessLocalWrite))(t)
+	mr := rdmatest.Must(request.ID.PD().AllocMR(64, verbs.MROptions{Access: verbs.AccessLocalWrite}))(t)
 	rdmatest.Must(srq.PostRecv(verbs.RecvWR{WRID: 77, SGL: []verbs.SGE{mr.SGE(0, 64)}}))(t)
 	copy(active.mr.Bytes(), rdmatest.Pattern(64, 1))
 	active.send(t, verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{active.mr.SGE(0, 64)}})

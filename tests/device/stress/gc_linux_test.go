@@ -155,7 +155,7 @@ func work(ctx context.Context, p *rdmatest.Pair, d *dispatcher, w, i int) error 
 	compare := func(part int, want []byte) error {
 		clear(back)
 		if err := post(ctx, p, d, w, verbs.SendWR{
-			Opcode: verbs.OpRDMARead, SGL: []verbs.SGE{p.A.MR.SGE(near, len(want))}, RemoteAddr: far(part), RKey: p.B.MR.RKey(),
+			Opcode: verbs.OpRDMARead, SGL: []verbs.SGE{p.A.MR.SGE(near, len(want))}, Remote: verbs.Remote{Addr: far(part), RKey: p.B.MR.RKey()},
 		}); err != nil {
 			return err
 		}
@@ -167,7 +167,7 @@ func work(ctx context.Context, p *rdmatest.Pair, d *dispatcher, w, i int) error 
 
 	heap := make([]byte, slot)
 	rdmatest.Fill(heap, w+i)
-	mr, err := p.PD.RegMR(heap, verbs.AccessLocalWrite)
+	mr, err := p.PD.RegMR(heap, verbs.MROptions{Access: verbs.AccessLocalWrite})
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func work(ctx context.Context, p *rdmatest.Pair, d *dispatcher, w, i int) error 
 	heap = nil
 	runtime.GC()
 	if err := post(ctx, p, d, w, verbs.SendWR{
-		Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{mr.SGE(0, 100), mr.SGE(100, slot-100)}, RemoteAddr: far(0), RKey: p.B.MR.RKey(),
+		Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{mr.SGE(0, 100), mr.SGE(100, slot-100)}, Remote: verbs.Remote{Addr: far(0), RKey: p.B.MR.RKey()},
 	}); err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func work(ctx context.Context, p *rdmatest.Pair, d *dispatcher, w, i int) error 
 	var inline [60]byte // on the stack
 	rdmatest.Fill(inline[:], w-i)
 	if err := post(ctx, p, d, w, verbs.SendWR{
-		Opcode: verbs.OpRDMAWrite, Inline: inline[:], RemoteAddr: far(1), RKey: p.B.MR.RKey(),
+		Opcode: verbs.OpRDMAWrite, Inline: inline[:], Remote: verbs.Remote{Addr: far(1), RKey: p.B.MR.RKey()},
 	}); err != nil {
 		return err
 	}

@@ -65,8 +65,8 @@ func victim() {
 	for i := 0; ; i++ {
 		p.B.Recv(t, 1, 0, 8192)
 		p.A.Send(t,
-			verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.A.MR.SGE(0, 4096)}, RemoteAddr: p.B.MR.Addr(), RKey: mw.RKey()},
-			verbs.SendWR{Opcode: verbs.OpRDMARead, SGL: []verbs.SGE{p.A.MR.SGE(0, 8192)}, RemoteAddr: p.B.MR.Addr(), RKey: p.B.MR.RKey()},
+			verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.A.MR.SGE(0, 4096)}, Remote: verbs.Remote{Addr: p.B.MR.Addr(), RKey: mw.RKey()}},
+			verbs.SendWR{Opcode: verbs.OpRDMARead, SGL: []verbs.SGE{p.A.MR.SGE(0, 8192)}, Remote: p.B.MR.Remote()},
 			verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, 8192)}})
 		if i == 10 {
 			fmt.Println("running")

@@ -66,7 +66,7 @@ func TestDeviceRemoved(t *testing.T) {
 		"wait":         func() error { _, err := p.A.Chan.Wait(ctx); return err },
 		"poll wait":    func() error { _, err := p.B.CQ.PollWait(ctx, make([]verbs.WC, 1)); return err },
 		"alloc PD":     func() error { _, err := c.AllocPD(); return err },
-		"alloc MR":     func() error { _, err := p.PD.AllocMR(100, 0); return err },
+		"alloc MR":     func() error { _, err := p.PD.AllocMR(100, verbs.MROptions{}); return err },
 		"query device": func() error { _, err := c.QueryDevice(); return err },
 		"query QP":     func() error { _, _, err := p.A.QP.Query(); return err },
 		"modify QP": func() error {
@@ -158,7 +158,7 @@ func TestCloseBesideVerbs(t *testing.T) {
 		for _, f := range []func() error{
 			func() error { _, _, err := p.A.QP.Query(); return err },
 			func() error { _, err := c.QueryDevice(); return err },
-			func() error { _, err := p.PD.AllocMR(4096, rdmatest.All); return err },
+			func() error { _, err := p.PD.AllocMR(4096, verbs.MROptions{Access: rdmatest.All}); return err },
 			func() error { _, err := c.CreateCQ(verbs.CQOptions{MaxCQE: 4}); return err },
 			func() error { _, err := p.B.CQ.PollWait(t.Context(), make([]verbs.WC, 1)); return err },
 		} {

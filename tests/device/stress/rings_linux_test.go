@@ -93,7 +93,7 @@ func (w *writer) post(t *testing.T, m *rand.Rand, p *rdmatest.Pair) (n int, ok b
 	for i := range wrs {
 		wr := &wrs[i]
 		at, length := w.near+m.IntN(part/2), 1+m.IntN(part/2)
-		*wr = verbs.SendWR{WRID: w.next + uint64(i), Opcode: verbs.OpRDMAWrite, RKey: p.B.MR.RKey()}
+		*wr = verbs.SendWR{WRID: w.next + uint64(i), Opcode: verbs.OpRDMAWrite, Remote: p.B.MR.Remote().At(uint64(at))}
 		// If the whole list fits, one completion may cover several requests.
 		if len(wrs) > room || i == len(wrs)-1 || m.IntN(2) == 0 {
 			wr.Flags = verbs.SendSignaled
@@ -108,17 +108,16 @@ func (w *writer) post(t *testing.T, m *rand.Rand, p *rdmatest.Pair) (n int, ok b
 			half := length / 2
 			wr.SGL = []verbs.SGE{p.A.MR.SGE(at, half), p.A.MR.SGE(at+half, length-half)}
 		}
-		wr.RemoteAddr = p.B.MR.Addr() + uint64(at)
 	}
 	if w.busy == 0 {
 		// No request is reading this part, so it may change. The one request that is sure to
 		// fit writes all of it below.
 		rdmatest.Fill(p.A.MR.Bytes()[w.near:w.near+part], m.Int())
 		wrs[0].Inline, wrs[0].SGL = nil, []verbs.SGE{p.A.MR.SGE(w.near, part)}
-		wrs[0].RemoteAddr = p.B.MR.Addr() + uint64(w.near)
+		wrs[0].Remote = p.B.MR.Remote().At(uint64(w.near))
 		for i := range wrs[1:] {
 			if wr := &wrs[1+i]; wr.Inline != nil {
-				at := wr.RemoteAddr - p.B.MR.Addr()
+				at := wr.Remote.Addr - p.B.MR.Addr()
 				copy(wr.Inline, p.A.MR.Bytes()[at:])
 			}
 		}

@@ -76,7 +76,7 @@ func sleepersOn(t *testing.T, c *verbs.Device) (qps [sleepers]*verbs.QP, mr *ver
 	t.Helper()
 	pd := rdmatest.Must(c.AllocPD())(t)
 	cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{MaxCQE: 2 * sleepers}))(t)
-	mr = rdmatest.Must(pd.AllocMR(4096, 0))(t)
+	mr = rdmatest.Must(pd.AllocMR(4096, verbs.MROptions{}))(t)
 	for i := range qps {
 		qps[i] = rdmatest.Must(pd.CreateQP(verbs.QPOptions{
 			Type: verbs.UC, SendCQ: cq, RecvCQ: cq,

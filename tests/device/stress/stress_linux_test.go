@@ -54,9 +54,9 @@ func TestManyObjects(t *testing.T) {
 			var mr *verbs.MR
 			var err error
 			if i%2 == 0 {
-				mr, err = pd.AllocMR(4096+i, rdmatest.All)
+				mr, err = pd.AllocMR(4096+i, verbs.MROptions{Access: rdmatest.All})
 			} else {
-				mr, err = pd.RegMR(heap[i*100:i*100+5000], rdmatest.All)
+				mr, err = pd.RegMR(heap[i*100:i*100+5000], verbs.MROptions{Access: rdmatest.All})
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -148,7 +148,7 @@ func TestAllocations(t *testing.T) {
 		{"write inline", func() {
 			var data [16]byte
 			if n, err := a.QP.PostSend(verbs.SendWR{
-				Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, Inline: data[:], RemoteAddr: b.MR.Addr(), RKey: b.MR.RKey(),
+				Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, Inline: data[:], Remote: b.MR.Remote(),
 			}); n != 1 || err != nil {
 				t.Fatal(err)
 			}

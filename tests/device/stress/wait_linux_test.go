@@ -186,7 +186,7 @@ func TestConcurrentClose(t *testing.T) {
 		run(func() error {
 			// If verbs ran without a pause, Close would never succeed.
 			time.Sleep(time.Millisecond)
-			mr, err := p.PD.AllocMR(4096, 0)
+			mr, err := p.PD.AllocMR(4096, verbs.MROptions{})
 			if err != nil {
 				return err
 			}

@@ -27,15 +27,15 @@ func buildOne(b *verbs.SendBuilder, typ verbs.QPType, wr *verbs.SendWR) {
 	case verbs.OpTSO:
 		b.SendTSO(wr.Header, wr.MSS)
 	case verbs.OpRDMAWrite:
-		b.RDMAWrite(wr.RKey, wr.RemoteAddr)
+		b.RDMAWrite(wr.Remote.RKey, wr.Remote.Addr)
 	case verbs.OpRDMAWriteImm:
-		b.RDMAWriteImm(wr.RKey, wr.RemoteAddr, wr.Imm)
+		b.RDMAWriteImm(wr.Remote.RKey, wr.Remote.Addr, wr.Imm)
 	case verbs.OpRDMARead:
-		b.RDMARead(wr.RKey, wr.RemoteAddr)
+		b.RDMARead(wr.Remote.RKey, wr.Remote.Addr)
 	case verbs.OpCompareSwap:
-		b.CompareSwap(wr.RKey, wr.RemoteAddr, wr.Compare, wr.Swap)
+		b.CompareSwap(wr.Remote.RKey, wr.Remote.Addr, wr.Compare, wr.Swap)
 	case verbs.OpFetchAdd:
-		b.FetchAdd(wr.RKey, wr.RemoteAddr, wr.Add)
+		b.FetchAdd(wr.Remote.RKey, wr.Remote.Addr, wr.Add)
 	case verbs.OpLocalInv:
 		b.LocalInv(wr.InvalidateRKey)
 		return

@@ -92,7 +92,7 @@ func (g *game) open(device string, onDevice bool) {
 		g.pair = newPair(g)
 		access |= pairAccess
 	}
-	g.mr = must(g.pd.RegMR(g.data, access))
+	g.mr = must(g.pd.RegMR(g.data, verbs.MROptions{Access: access}))
 	if onDevice {
 		g.printf("key %x\nkey %x\n", g.mr.LKey(), g.mr.RKey())
 		return
@@ -375,7 +375,7 @@ func (g *game) addSend(l *line) {
 	inline := l.number() != 0
 	wr.Imm = uint32(l.number())
 	wr.InvalidateRKey = wr.Imm
-	wr.RemoteAddr, wr.RKey = l.number(), uint32(l.number())
+	wr.Remote.Addr, wr.Remote.RKey = l.number(), uint32(l.number())
 	wr.Compare, wr.Swap = l.number(), l.number()
 	wr.Add = wr.Compare
 	ah := l.int()

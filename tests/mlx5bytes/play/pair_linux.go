@@ -89,7 +89,7 @@ func (p *pair) close() {
 
 // number sets the device's numbers, which the script doesn't know, in a request.
 func (p *pair) number(wr *verbs.SendWR, mw *verbs.MW) {
-	wr.RKey = p.g.mr.RKey()
+	wr.Remote.RKey = p.g.mr.RKey()
 	wr.RemoteQPN, wr.RemoteSRQN = p.dest, p.dest
 	switch wr.Opcode {
 	case verbs.OpBindMW:

@@ -227,7 +227,7 @@ func sendWR(th *tracee.Thread, kind uint32, wr *tracing.SendWR) ioctl.Value {
 		f = append(f, tracee.Number("length", length), sges)
 	}
 	remote := func(more ...ioctl.NamedValue) {
-		f = append(f, tracee.Pointer("remote_addr", wr.RemoteAddr), tracee.HexNumber("rkey", uint64(wr.RKey)))
+		f = append(f, tracee.Pointer("remote_addr", wr.Remote.Addr), tracee.HexNumber("rkey", uint64(wr.Remote.RKey)))
 		f = append(f, more...)
 	}
 	switch uapi.IbUverbsWrOpcode(wr.Opcode) {

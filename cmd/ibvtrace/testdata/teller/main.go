@@ -56,7 +56,7 @@ func requests() []tracing.SendWR {
 		out = append(out, tracing.SendWR{
 			WRID: 1, Opcode: o, Flags: uint32(uapi.IB_SEND_SIGNALED),
 			Inline: tracing.Slice{Addr: inline.address(), Len: 8, Cap: 8},
-			Imm:    2, InvalidateRKey: 3, RemoteAddr: 4, RKey: 5, RemoteSRQN: 6,
+			Imm:    2, InvalidateRKey: 3, Remote: tracing.Remote{Addr: 4, RKey: 5}, RemoteSRQN: 6,
 			Compare: 7, Swap: 8, Add: 9, CompareMask: 10, SwapMask: 11,
 			AH: ah.with(12, tracing.AHHandle), RemoteQPN: 13, RemoteQKey: 14, DCKey: 15,
 			Header: tracing.Slice{Addr: 16, Len: 17}, MSS: 18,

@@ -128,7 +128,7 @@ func data(name string, n int, typ verbs.QPType, shared bool, opcode verbs.Opcode
 		case typ == verbs.UD:
 			send.AH, send.RemoteQPN, send.RemoteQKey = ah, b.qp.Num(), qkey
 		case opcode != verbs.OpSend:
-			send.RemoteAddr, send.RKey = mr.Addr()+size, mr.RKey()
+			send.Remote = mr.Remote().At(size)
 		}
 		if opcode == verbs.OpSend {
 			recv := verbs.RecvWR{SGL: []verbs.SGE{mr.SGE(size, size)}}
@@ -185,7 +185,7 @@ func main() {
 	gid := must(context.QueryGID(1, gidIndex))
 	address = verbs.AHAttr{IsGlobal: true, DGID: gid.GID, SGIDIndex: gidIndex, HopLimit: 1, Port: 1}
 	pd = must(context.AllocPD())
-	mr = must(pd.AllocMR(2*size, access))
+	mr = must(pd.AllocMR(2*size, verbs.MROptions{Access: access}))
 	memory := make([]byte, 2*size)
 	someCQ := must(context.CreateCQ(verbs.CQOptions{MaxCQE: depth}))
 	ready := create(verbs.RC, false)
@@ -203,7 +203,7 @@ func main() {
 	data("UD send, 64 bytes", 60, verbs.UD, false, verbs.OpSend, 64)
 	measure("open and close a device", 15, func() { closed(device.Open()) })
 	measure("allocate and free a PD", 15, func() { closed(context.AllocPD()) })
-	measure("register and deregister an MR", 15, func() { closed(pd.RegMR(memory, verbs.AccessLocalWrite)) })
+	measure("register and deregister an MR", 15, func() { closed(pd.RegMR(memory, verbs.MROptions{Access: verbs.AccessLocalWrite})) })
 	measure("allocate and free an MW", 15, func() { closed(pd.AllocMW(verbs.MWType1)) })
 	measure("create and destroy a completion channel", 15, func() { closed(context.CreateCompChannel()) })
 	measure("create and destroy a CQ", 15, func() { closed(context.CreateCQ(verbs.CQOptions{MaxCQE: depth})) })

@@ -81,7 +81,7 @@ func newWorld() *world {
 	w := &world{ctx: ctx, pd: must(ctx.AllocPD()), wcs: make([]verbs.WC, list)}
 	w.cq = must(ctx.CreateCQ(verbs.CQOptions{MaxCQE: 2*ring - 1, SingleOwner: single}))
 	cq := must(rings.Last(rings.CQ))
-	w.mr = must(w.pd.AllocMR(1<<16, verbs.AccessLocalWrite))
+	w.mr = must(w.pd.AllocMR(1<<16, verbs.MROptions{Access: verbs.AccessLocalWrite}))
 	w.ah = must(w.pd.CreateAH(verbs.AHAttr{DLID: 1, Port: 1}))
 	w.rc = w.newQP(verbs.RC, w.cq, ring)
 	w.playRC = rings.NewPlayer(must(rings.Last(rings.QP)), cq)
@@ -121,7 +121,7 @@ func failed(n int, err error) { log.Fatalf("%d, %v", n, err) }
 func (w *world) write() verbs.SendWR {
 	return verbs.SendWR{
 		Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{w.mr.SGE(0, size)},
-		RemoteAddr: w.mr.Addr(), RKey: w.mr.RKey(),
+		Remote: w.mr.Remote(),
 	}
 }
 
@@ -149,7 +149,7 @@ func (w *world) sends() {
 		for i := range calls {
 			n, err := qp.PostSend(verbs.SendWR{
 				WRID: uint64(i), Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled,
-				SGL: []verbs.SGE{sge}, RemoteAddr: addr, RKey: rkey,
+				SGL: []verbs.SGE{sge}, Remote: verbs.Remote{Addr: addr, RKey: rkey},
 			})
 			if err != nil {
 				failed(n, err)
