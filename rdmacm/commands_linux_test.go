@@ -231,7 +231,7 @@ func TestQPAttr(t *testing.T) {
 	}
 	a.AhAttr.Dlid, a.AltAhAttr.Dlid = 22, 23
 	want := verbs.QPAttr{
-		State: 1, CurState: 2, PathMTU: 3, PathMig: 4, QKey: 5, RQPSN: 6, SQPSN: 7, DestQPN: 8, Access: 9,
+		State: 1, CurState: 2, PathMTU: 3, PathMigState: 4, QKey: 5, RQPSN: 6, SQPSN: 7, DestQPN: 8, Access: 9,
 		PKeyIndex: 10, AltPKeyIndex: 11, EnSQDAsyncNotify: true, MaxRDAtomic: 13, MaxDestRDAtomic: 14, MinRNRTimer: 15, Port: 16,
 		Timeout: 17, RetryCount: 18, RNRRetry: 19, AltPort: 20, AltTimeout: 21,
 	}

@@ -209,8 +209,8 @@ func qpAttr(a *uapi.IbUverbsQpAttr) verbs.QPAttr {
 		QKey: a.Qkey, RQPSN: a.RqPsn, SQPSN: a.SqPsn, DestQPN: a.DestQpNum,
 		Access: verbs.AccessFlags(a.QpAccessFlags), AH: ahAttr(&a.AhAttr), AltAH: ahAttr(&a.AltAhAttr),
 		PKeyIndex: int(a.PkeyIndex), AltPKeyIndex: int(a.AltPkeyIndex), Port: int(a.PortNum), AltPort: int(a.AltPortNum),
-		PathMig: uint8(a.PathMigState), Timeout: a.Timeout, AltTimeout: a.AltTimeout,
-		RetryCount: a.RetryCnt, RNRRetry: a.RnrRetry, MinRNRTimer: a.MinRnrTimer,
+		PathMigState: verbs.MigState(a.PathMigState), Timeout: verbs.AckTimeout(a.Timeout), AltTimeout: verbs.AckTimeout(a.AltTimeout),
+		RetryCount: a.RetryCnt, RNRRetry: a.RnrRetry, MinRNRTimer: verbs.RNRTimer(a.MinRnrTimer),
 		MaxRDAtomic: a.MaxRdAtomic, MaxDestRDAtomic: a.MaxDestRdAtomic,
 		EnSQDAsyncNotify: a.EnSqdAsyncNotify != 0, SQDraining: a.SqDraining != 0,
 	}

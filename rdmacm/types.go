@@ -104,6 +104,6 @@ func ahAttr(a *uapi.IbUverbsAhAttr) verbs.AHAttr {
 	return verbs.AHAttr{
 		IsGlobal: a.IsGlobal != 0, DGID: a.Grh.Dgid, SGIDIndex: int(a.Grh.SgidIndex),
 		HopLimit: a.Grh.HopLimit, TrafficClass: a.Grh.TrafficClass, FlowLabel: a.Grh.FlowLabel,
-		DLID: a.Dlid, SL: a.Sl, SrcPathBits: a.SrcPathBits, StaticRate: a.StaticRate, Port: int(a.PortNum),
+		DLID: a.Dlid, SL: a.Sl, SrcPathBits: a.SrcPathBits, StaticRate: verbs.Rate(a.StaticRate), Port: int(a.PortNum),
 	}
 }

@@ -77,6 +77,26 @@ var transitions = []transition{
 	{IB_QPS_SQE, IB_QPS_RTS, "UD", 0, IB_QP_CUR_STATE | IB_QP_QKEY},
 }
 
+// find returns the transition of a QP of type t.
+func find(t string, from, to IbQpState) (transition, bool) {
+	if t != "DCT" && (to == IB_QPS_RESET || to == IB_QPS_ERR && from != IB_QPS_RESET) {
+		return transition{}, true
+	}
+	for _, tr := range transitions {
+		if tr.from == from && tr.to == to && strings.Contains(" "+tr.types+" ", " "+t+" ") {
+			return tr, true
+		}
+	}
+	return transition{}, false
+}
+
+// ModifyQPNeeds returns the attributes that the kernel needs, beside IB_QP_STATE, to move a QP
+// of type t ("RC", "XRC_INI", "DCI", …) from one state to another, and whether it can.
+func ModifyQPNeeds(t string, from, to IbQpState) (required IbQpAttrMask, ok bool) {
+	tr, ok := find(t, from, to)
+	return tr.required, ok
+}
+
 // WhyNotModifyQP returns why the kernel refuses a modify_qp with these attributes for a QP
 // of type t ("RC", "XRC_INI", "DCI", …) in state from. It returns "" if the state machine
 // allows the change. Without IB_QP_STATE, to is from.
@@ -90,23 +110,19 @@ func WhyNotModifyQP(t string, from, to IbQpState, mask IbQpAttrMask) string {
 	state := func(s IbQpState) string { return EnumIbQpState.Short(uint64(s)) }
 	attrs := func(m IbQpAttrMask) string { return EnumIbQpAttrMask.Short(uint64(m)) }
 	extra := mask &^ IB_QP_STATE
-	if t != "DCT" && (to == IB_QPS_RESET || to == IB_QPS_ERR && from != IB_QPS_RESET) {
-		if extra != 0 {
-			return fmt.Sprintf("%s to %s takes no attributes, not %s", state(from), state(to), attrs(extra))
-		}
-		return ""
+	tr, ok := find(t, from, to)
+	if !ok {
+		return fmt.Sprintf("a %s QP can't go from %s to %s", t, state(from), state(to))
 	}
-	for _, tr := range transitions {
-		if tr.from != from || tr.to != to || !strings.Contains(" "+tr.types+" ", " "+t+" ") {
-			continue
-		}
-		if missing := tr.required &^ mask; missing != 0 {
-			return fmt.Sprintf("%s to %s of a %s QP needs %s too", state(from), state(to), t, attrs(missing))
-		}
-		if wrong := extra &^ (tr.required | tr.optional); wrong != 0 {
-			return fmt.Sprintf("%s to %s of a %s QP doesn't take %s", state(from), state(to), t, attrs(wrong))
-		}
-		return ""
+	if missing := tr.required &^ mask; missing != 0 {
+		return fmt.Sprintf("%s to %s of a %s QP needs %s too", state(from), state(to), t, attrs(missing))
 	}
-	return fmt.Sprintf("a %s QP can't go from %s to %s", t, state(from), state(to))
+	switch wrong := extra &^ (tr.required | tr.optional); {
+	case wrong == 0:
+		return ""
+	case tr.required|tr.optional == 0:
+		return fmt.Sprintf("%s to %s takes no attributes, not %s", state(from), state(to), attrs(wrong))
+	default:
+		return fmt.Sprintf("%s to %s of a %s QP doesn't take %s", state(from), state(to), t, attrs(wrong))
+	}
 }

@@ -22,9 +22,13 @@ type AHAttr struct {
 	DLID        uint16
 	SL          uint8 // 0 to 15
 	SrcPathBits uint8
-	StaticRate  uint8
+	StaticRate  Rate
 	Port        int // from 1
 }
+
+// GRHLen is the length of a global routing header in bytes. It is at the beginning of the
+// buffer of each UD receive, where WCGRH says whether it is valid.
+const GRHLen = 40
 
 // check refuses values that don't fit the kernel's structs.
 func (a *AHAttr) check(op string, c *Device) error {
@@ -54,7 +58,7 @@ func (a *AHAttr) dest() uapi.IbUverbsQpDest {
 	return uapi.IbUverbsQpDest{
 		Dgid: a.DGID, FlowLabel: a.FlowLabel, Dlid: a.DLID, SgidIndex: uint8(a.SGIDIndex),
 		HopLimit: a.HopLimit, TrafficClass: a.TrafficClass, Sl: a.SL, SrcPathBits: a.SrcPathBits,
-		StaticRate: a.StaticRate, IsGlobal: bool8(a.IsGlobal), PortNum: uint8(a.Port),
+		StaticRate: uint8(a.StaticRate), IsGlobal: bool8(a.IsGlobal), PortNum: uint8(a.Port),
 	}
 }
 
@@ -62,7 +66,7 @@ func ahAttrFromDest(d *uapi.IbUverbsQpDest) AHAttr {
 	return AHAttr{
 		IsGlobal: d.IsGlobal != 0, DGID: d.Dgid, SGIDIndex: int(d.SgidIndex), HopLimit: d.HopLimit,
 		TrafficClass: d.TrafficClass, FlowLabel: d.FlowLabel, DLID: d.Dlid, SL: d.Sl,
-		SrcPathBits: d.SrcPathBits, StaticRate: d.StaticRate, Port: int(d.PortNum),
+		SrcPathBits: d.SrcPathBits, StaticRate: Rate(d.StaticRate), Port: int(d.PortNum),
 	}
 }
 
@@ -104,7 +108,7 @@ func (pd *PD) createAHHeld(op string, a *AHAttr) (*AH, error) {
 			Dgid: a.DGID, FlowLabel: a.FlowLabel, SgidIndex: uint8(a.SGIDIndex),
 			HopLimit: a.HopLimit, TrafficClass: a.TrafficClass,
 		},
-		Dlid: a.DLID, Sl: a.SL, SrcPathBits: a.SrcPathBits, StaticRate: a.StaticRate,
+		Dlid: a.DLID, Sl: a.SL, SrcPathBits: a.SrcPathBits, StaticRate: uint8(a.StaticRate),
 		IsGlobal: bool8(a.IsGlobal), PortNum: uint8(a.Port),
 	}
 	cmd := ioctl.NewWriteCreateAh()

@@ -191,10 +191,10 @@ func (t tree) find(devs []*DeviceInfo, selector string) ([]*DeviceInfo, error) {
 	if selector == "" {
 		return devs, nil
 	}
-	guid, isGUID := parseGUID(selector)
+	guid, notGUID := ParseGUID(selector)
 	for _, match := range []func(*DeviceInfo) bool{
 		func(d *DeviceInfo) bool { return d.name == selector },
-		func(d *DeviceInfo) bool { return isGUID && d.nodeGUID == guid },
+		func(d *DeviceInfo) bool { return notGUID == nil && d.nodeGUID == guid },
 		func(d *DeviceInfo) bool { return slices.Contains(d.netDevs(), selector) },
 	} {
 		if i := slices.IndexFunc(devs, match); i >= 0 {

@@ -122,7 +122,7 @@ func (k *fakeKernel) usual(f *fakeCall, verb string, handle uint32) error {
 // fakeDevice has room for everything.
 func fakeDevice() uapi.IbUverbsExQueryDeviceResp {
 	return uapi.IbUverbsExQueryDeviceResp{Base: uapi.IbUverbsQueryDeviceResp{
-		MaxMrSize: math.MaxUint64, MaxQp: 1 << 10, MaxQpWr: 1 << 10, MaxSge: 16, MaxCq: 1 << 10, MaxCqe: 1 << 10,
+		MaxMrSize: math.MaxUint64, MaxQpRdAtom: 5, MaxQpInitRdAtom: 4, MaxQp: 1 << 10, MaxQpWr: 1 << 10, MaxSge: 16, MaxCq: 1 << 10, MaxCqe: 1 << 10,
 		MaxMr: 1 << 10, MaxPd: 1 << 10, MaxSrq: 1 << 10, MaxSrqWr: 1 << 10, MaxSrqSge: 16, PhysPortCnt: 2,
 		DeviceCapFlags: uint32(uapi.IB_UVERBS_DEVICE_SRQ_RESIZE),
 	}, TimestampMask: 1<<48 - 1}

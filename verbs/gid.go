@@ -21,6 +21,24 @@ type GID [16]byte
 // "::ffff:192.168.77.1".
 func (g GID) String() string { return netip.AddrFrom16(g).String() }
 
+// ParseGID parses an IPv6 address, in any of its forms, or an IPv4 address.
+func ParseGID(s string) (GID, error) {
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.Zone() != "" {
+		return GID{}, invalid("parse GID", "%q is no IP address", s)
+	}
+	return GID(a.As16()), nil
+}
+
+// MarshalText returns what String returns, for JSON and others.
+func (g GID) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
+
+// UnmarshalText is ParseGID.
+func (g *GID) UnmarshalText(b []byte) (err error) {
+	*g, err = ParseGID(string(b))
+	return err
+}
+
 // IsIPv4Mapped reports whether the GID stands for an IPv4 address.
 func (g GID) IsIPv4Mapped() bool { return netip.AddrFrom16(g).Is4In6() }
 

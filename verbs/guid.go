@@ -15,14 +15,24 @@ func (g GUID) String() string {
 	return fmt.Sprintf("%x:%x:%x:%x", g[0:2], g[2:4], g[4:6], g[6:8])
 }
 
-// parseGUID parses the format of String, and the same without colons, as ibv_devices
+// ParseGUID parses the format of String, and the same without colons, as ibv_devices
 // prints it.
-func parseGUID(s string) (GUID, bool) {
+func ParseGUID(s string) (GUID, error) {
 	var g GUID
 	digits := strings.ReplaceAll(s, ":", "")
-	if len(digits) != 2*len(g) || len(s) != len(digits) && len(s) != len(digits)+3 {
-		return GUID{}, false
+	if len(digits) == 2*len(g) && (len(s) == len(digits) || len(s) == len(digits)+3) {
+		if _, err := hex.Decode(g[:], []byte(digits)); err == nil && (len(s) == len(digits) || strings.EqualFold(g.String(), s)) {
+			return g, nil
+		}
 	}
-	_, err := hex.Decode(g[:], []byte(digits))
-	return g, err == nil && (len(s) == len(digits) || strings.EqualFold(g.String(), s))
+	return GUID{}, invalid("parse GUID", "%q is not of 16 hexadecimal digits, with or without colons", s)
+}
+
+// MarshalText returns what String returns, for JSON and others.
+func (g GUID) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
+
+// UnmarshalText is ParseGUID.
+func (g *GUID) UnmarshalText(b []byte) (err error) {
+	*g, err = ParseGUID(string(b))
+	return err
 }

@@ -371,6 +371,16 @@ const (
 	MTU4096 = MTU(uapi.IB_MTU_4096)
 )
 
+// MTUOf returns the largest MTU of at most n bytes, or 0 if n is below 256. On Ethernet, an
+// interface's MTU also covers up to 72 bytes of headers.
+func MTUOf(n int) MTU {
+	m := MTU4096
+	for m > 0 && m.Bytes() > n {
+		m--
+	}
+	return m
+}
+
 // Bytes returns the MTU in bytes, or 0 for an invalid value.
 func (m MTU) Bytes() int {
 	if m < MTU256 || m > MTU4096 {

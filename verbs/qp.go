@@ -110,6 +110,7 @@ type QP struct {
 	recvCQ    *CQ
 	state     atomic.Uint32 // QPState, as of the last Modify or Query
 	modify    sync.Mutex
+	origin    origin // under modify
 
 	usualOps atomic.Uint64 // of the type if the QP can send, with usualShort, and usualRecv if it can receive; none on a removed device
 

@@ -26,12 +26,12 @@ type QPAttr struct {
 	AltPKeyIndex int // index, as PKeyIndex
 	Port         int // from 1
 	AltPort      int
-	PathMig      uint8
-	Timeout      uint8 // 5 bits: acknowledgement timeout, 4.096 µs << Timeout; 0 waits for ever
-	AltTimeout   uint8
-	RetryCount   uint8 // 3 bits: retries without an acknowledgement
-	RNRRetry     uint8 // 3 bits: retries while the peer has no receive posted; 7 retries for ever
-	MinRNRTimer  uint8 // 5 bits: how long the peer must wait before such a retry; InfiniBand specification, table 45
+	PathMigState MigState
+	Timeout      AckTimeout
+	AltTimeout   AckTimeout
+	RetryCount   uint8    // 0 to 7: retries without an acknowledgement
+	RNRRetry     uint8    // 0 to 7: retries while the peer has no receive posted; 7 retries for ever
+	MinRNRTimer  RNRTimer // how long the peer must wait before such a retry
 
 	MaxRDAtomic     uint8 // RDMA reads and atomics outstanding as requester
 	MaxDestRDAtomic uint8 // as responder
@@ -39,6 +39,19 @@ type QPAttr struct {
 	EnSQDAsyncNotify bool // EventSQDrained when the queue has drained
 	SQDraining       bool // Query only
 }
+
+// A MigState is the state of automatic path migration, in which a QP moves to its alternate
+// path when the path fails (enum ibv_mig_state; InfiniBand Architecture Specification,
+// volume 1, 17.2.8.1).
+type MigState uint8
+
+const (
+	MigMigrated = MigState(uapi.IB_MIG_MIGRATED) // on the path, and none other is set up
+	MigRearm    = MigState(uapi.IB_MIG_REARM)    // asks the peer to arm, too
+	MigArmed    = MigState(uapi.IB_MIG_ARMED)    // may migrate
+)
+
+func (s MigState) String() string { return uapi.EnumIbMigState.Short(uint64(s)) }
 
 // QPInitAttr has the attributes that a QP was created with, as the kernel reports them.
 type QPInitAttr struct {
@@ -88,10 +101,10 @@ func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState
 		Qkey: a.QKey, RqPsn: a.RQPSN, SqPsn: a.SQPSN, DestQpNum: a.DestQPN,
 		QpAccessFlags: uint32(a.Access), PkeyIndex: uint16(a.PKeyIndex), AltPkeyIndex: uint16(a.AltPKeyIndex),
 		QpState: uint8(a.State), CurQpState: uint8(a.CurState), PathMtu: uint8(a.PathMTU),
-		PathMigState: a.PathMig, EnSqdAsyncNotify: bool8(a.EnSQDAsyncNotify),
-		MaxRdAtomic: a.MaxRDAtomic, MaxDestRdAtomic: a.MaxDestRDAtomic, MinRnrTimer: a.MinRNRTimer,
-		PortNum: uint8(a.Port), Timeout: a.Timeout, RetryCnt: a.RetryCount, RnrRetry: a.RNRRetry,
-		AltPortNum: uint8(a.AltPort), AltTimeout: a.AltTimeout,
+		PathMigState: uint8(a.PathMigState), EnSqdAsyncNotify: bool8(a.EnSQDAsyncNotify),
+		MaxRdAtomic: a.MaxRDAtomic, MaxDestRdAtomic: a.MaxDestRDAtomic, MinRnrTimer: uint8(a.MinRNRTimer),
+		PortNum: uint8(a.Port), Timeout: uint8(a.Timeout), RetryCnt: a.RetryCount, RnrRetry: a.RNRRetry,
+		AltPortNum: uint8(a.AltPort), AltTimeout: uint8(a.AltTimeout),
 	}
 	if mask&QPAttrAV != 0 {
 		req.Dest = a.AH.dest()
@@ -159,22 +172,22 @@ func (a *QPAttr) check(op string, c *Device, mask QPAttrMask) error {
 	switch {
 	case has(QPAttrPathMTU) && (a.PathMTU < MTU256 || a.PathMTU > MTU4096):
 		return invalid(op, "there is no path MTU %d", uint32(a.PathMTU))
-	case has(QPAttrRQPSN) && a.RQPSN > 0xffffff:
+	case has(QPAttrRQPSN) && a.RQPSN > maxPSN:
 		return invalid(op, "RQ PSN %#x has more than 24 bits", a.RQPSN)
-	case has(QPAttrSQPSN) && a.SQPSN > 0xffffff:
+	case has(QPAttrSQPSN) && a.SQPSN > maxPSN:
 		return invalid(op, "SQ PSN %#x has more than 24 bits", a.SQPSN)
-	case has(QPAttrDestQPN) && a.DestQPN > 0xffffff:
+	case has(QPAttrDestQPN) && a.DestQPN > maxQPN:
 		return invalid(op, "destination QPN %#x has more than 24 bits", a.DestQPN)
 	case has(QPAttrPKeyIndex) && (a.PKeyIndex < 0 || a.PKeyIndex > 0xffff):
 		return invalid(op, "P_Key index %d is not in 0 to 65535", a.PKeyIndex)
 	case has(QPAttrTimeout) && a.Timeout > 31:
-		return invalid(op, "timeout %d is not in 0 to 31", a.Timeout)
+		return invalid(op, "timeout %d is not in 0 to 31", uint8(a.Timeout))
 	case has(QPAttrRetryCount) && a.RetryCount > 7:
 		return invalid(op, "retry count %d is not in 0 to 7", a.RetryCount)
 	case has(QPAttrRNRRetry) && a.RNRRetry > 7:
 		return invalid(op, "RNR retry %d is not in 0 to 7", a.RNRRetry)
 	case has(QPAttrMinRNRTimer) && a.MinRNRTimer > 31:
-		return invalid(op, "minimal RNR timer %d is not in 0 to 31", a.MinRNRTimer)
+		return invalid(op, "minimal RNR timer %d is not in 0 to 31", uint8(a.MinRNRTimer))
 	case has(QPAttrAccess) && a.Access&^accessKnown != 0:
 		return invalid(op, "unknown access flags %#x", uint32(a.Access&^accessKnown))
 	}
@@ -182,9 +195,9 @@ func (a *QPAttr) check(op string, c *Device, mask QPAttrMask) error {
 	case has(QPAttrAltPath) && (a.AltPKeyIndex < 0 || a.AltPKeyIndex > 0xffff):
 		return invalid(op, "alternate P_Key index %d is not in 0 to 65535", a.AltPKeyIndex)
 	case has(QPAttrAltPath) && a.AltTimeout > 31:
-		return invalid(op, "alternate timeout %d is not in 0 to 31", a.AltTimeout)
-	case has(QPAttrPathMigState) && uapi.IbMigState(a.PathMig) > uapi.IB_MIG_ARMED:
-		return invalid(op, "there is no path migration state %d", a.PathMig)
+		return invalid(op, "alternate timeout %d is not in 0 to 31", uint8(a.AltTimeout))
+	case has(QPAttrPathMigState) && a.PathMigState > MigArmed:
+		return invalid(op, "there is no path migration state %d", uint8(a.PathMigState))
 	}
 	if has(QPAttrPort) {
 		if err := c.checkPort(op, a.Port); err != nil {
@@ -225,8 +238,8 @@ func (qp *QP) Query() (QPAttr, QPInitAttr, error) {
 		QKey: resp.Qkey, RQPSN: resp.RqPsn, SQPSN: resp.SqPsn, DestQPN: resp.DestQpNum,
 		Access: AccessFlags(resp.QpAccessFlags), AH: ahAttrFromDest(&resp.Dest), AltAH: ahAttrFromDest(&resp.AltDest),
 		PKeyIndex: int(resp.PkeyIndex), AltPKeyIndex: int(resp.AltPkeyIndex), Port: int(resp.PortNum), AltPort: int(resp.AltPortNum),
-		PathMig: resp.PathMigState, Timeout: resp.Timeout, AltTimeout: resp.AltTimeout,
-		RetryCount: resp.RetryCnt, RNRRetry: resp.RnrRetry, MinRNRTimer: resp.MinRnrTimer,
+		PathMigState: MigState(resp.PathMigState), Timeout: AckTimeout(resp.Timeout), AltTimeout: AckTimeout(resp.AltTimeout),
+		RetryCount: resp.RetryCnt, RNRRetry: resp.RnrRetry, MinRNRTimer: RNRTimer(resp.MinRnrTimer),
 		MaxRDAtomic: resp.MaxRdAtomic, MaxDestRDAtomic: resp.MaxDestRdAtomic, SQDraining: resp.SqDraining != 0,
 	}
 	init := QPInitAttr{

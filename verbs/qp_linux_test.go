@@ -19,12 +19,12 @@ func fullAttr() QPAttr {
 	path := func(n uint8, port int) AHAttr {
 		return AHAttr{
 			IsGlobal: true, DGID: GID{n, 15: n}, SGIDIndex: int(n) + 1, HopLimit: n + 2, TrafficClass: n + 3, FlowLabel: uint32(n) + 4,
-			DLID: uint16(n) + 5, SL: n % 16, SrcPathBits: n + 6, StaticRate: n + 7, Port: port,
+			DLID: uint16(n) + 5, SL: n % 16, SrcPathBits: n + 6, StaticRate: Rate(n + 7), Port: port,
 		}
 	}
 	return QPAttr{
 		State: QPRTS, CurState: QPSQD, PathMTU: MTU2048, QKey: 0x11121314, RQPSN: 0x212223, SQPSN: 0x313233, DestQPN: 0x414243,
-		Access: AccessRemoteWrite, AH: path(0x51, 1), AltAH: path(0x62, 2), PKeyIndex: 0x7172, AltPKeyIndex: 0x8182, Port: 1, AltPort: 2, PathMig: 2,
+		Access: AccessRemoteWrite, AH: path(0x51, 1), AltAH: path(0x62, 2), PKeyIndex: 0x7172, AltPKeyIndex: 0x8182, Port: 1, AltPort: 2, PathMigState: 2,
 		Timeout: 20, AltTimeout: 21, RetryCount: 5, RNRRetry: 6, MinRNRTimer: 22, MaxRDAtomic: 91, MaxDestRDAtomic: 92, EnSQDAsyncNotify: true,
 	}
 }
@@ -123,7 +123,7 @@ func TestModifyRefuses(t *testing.T) {
 		"RNR retries":   {QPAttrRNRRetry, func(a *QPAttr) { a.RNRRetry = 7 }, func(a *QPAttr) { a.RNRRetry = 8 }},
 		"RNR timer":     {QPAttrMinRNRTimer, func(a *QPAttr) { a.MinRNRTimer = 31 }, func(a *QPAttr) { a.MinRNRTimer = 32 }},
 		"access":        {QPAttrAccess, func(a *QPAttr) { a.Access = accessKnown }, func(a *QPAttr) { a.Access = 1 << 31 }},
-		"migration":     {QPAttrPathMigState, func(a *QPAttr) { a.PathMig = 0 }, func(a *QPAttr) { a.PathMig = 3 }},
+		"migration":     {QPAttrPathMigState, func(a *QPAttr) { a.PathMigState = 0 }, func(a *QPAttr) { a.PathMigState = 3 }},
 		"port":          {QPAttrPort, func(a *QPAttr) { a.Port = 2 }, func(a *QPAttr) { a.Port = 3 }},
 		"port 0":        {QPAttrPort, func(a *QPAttr) { a.Port = 1 }, func(a *QPAttr) { a.Port = 0 }},
 		"path's port":   {QPAttrAV, func(a *QPAttr) { a.AH.Port = 2 }, func(a *QPAttr) { a.AH.Port = 3 }},

@@ -62,8 +62,8 @@ func (t tree) device(index int) *DeviceInfo {
 	d.err = errors.Join(
 		readParsed(class, "abi_version", &d.abiVersion, strconv.Atoi),
 		readParsed(d.sysfs, "node_type", &d.nodeType, parseNodeType),
-		readParsed(d.sysfs, "node_guid", &d.nodeGUID, parseGUIDAttr),
-		readParsed(d.sysfs, "sys_image_guid", &d.sysImageGUID, parseGUIDAttr),
+		readParsed(d.sysfs, "node_guid", &d.nodeGUID, ParseGUID),
+		readParsed(d.sysfs, "sys_image_guid", &d.sysImageGUID, ParseGUID),
 		d.checkNode(),
 	)
 	return d
@@ -110,14 +110,6 @@ func parseNodeType(s string) (NodeType, error) {
 	number, _, _ := strings.Cut(s, ":")
 	n, err := strconv.Atoi(number)
 	return NodeType(n), err
-}
-
-func parseGUIDAttr(s string) (GUID, error) {
-	g, ok := parseGUID(s)
-	if !ok {
-		return GUID{}, fmt.Errorf("%q is not a GUID", s)
-	}
-	return g, nil
 }
 
 // netDevs returns the network interfaces of the device's ports: the interface below a

@@ -141,35 +141,8 @@ func (p *Pair) ToRTS(t testing.TB, e *End, dest uint32) {
 	}
 	for _, s := range []verbs.QPState{verbs.QPInit, verbs.QPRTR, verbs.QPRTS} {
 		a.State = s
-		Check(t, e.QP.Modify(a, Mask(e.QP.Type(), s)))
+		Check(t, e.QP.Modify(a, verbs.RequiredMask(e.QP.Type(), s-1, s)))
 	}
-}
-
-// Mask returns the attributes that the transition to a state requires.
-func Mask(typ verbs.QPType, to verbs.QPState) verbs.QPAttrMask {
-	m := verbs.QPAttrState
-	rc, ud := typ == verbs.RC, typ == verbs.UD
-	switch to {
-	case verbs.QPInit:
-		m |= verbs.QPAttrPKeyIndex | verbs.QPAttrPort
-		if ud {
-			return m | verbs.QPAttrQKey
-		}
-		return m | verbs.QPAttrAccess
-	case verbs.QPRTR:
-		if !ud {
-			m |= verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrDestQPN | verbs.QPAttrRQPSN
-		}
-		if rc {
-			m |= verbs.QPAttrMaxDestRDAtomic | verbs.QPAttrMinRNRTimer
-		}
-	case verbs.QPRTS:
-		m |= verbs.QPAttrSQPSN
-		if rc {
-			m |= verbs.QPAttrTimeout | verbs.QPAttrRetryCount | verbs.QPAttrRNRRetry | verbs.QPAttrMaxRDAtomic
-		}
-	}
-	return m
 }
 
 // Recv posts one receive of n bytes from offset off.

@@ -199,7 +199,7 @@ func TestSharedChannel(t *testing.T) {
 		cqs[cq] = qp
 		// The error state flushes the receives, with a completion for each.
 		a := verbs.QPAttr{State: verbs.QPInit, Port: rdmatest.Port}
-		rdmatest.Check(t, qp.Modify(a, rdmatest.Mask(verbs.RC, verbs.QPInit)))
+		rdmatest.Check(t, qp.Modify(a, verbs.RequiredMask(verbs.RC, verbs.QPReset, verbs.QPInit)))
 		rdmatest.Must(qp.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{p.A.MR.SGE(0, 64)}}))(t)
 		rdmatest.Check(t, cq.Arm(false))
 	}

@@ -75,7 +75,7 @@ func TestModifyUD(t *testing.T) {
 	step := func(s verbs.QPState) verbs.QPAttr {
 		t.Helper()
 		a.State = s
-		rdmatest.Check(t, qp.Modify(a, rdmatest.Mask(verbs.UD, s)))
+		rdmatest.Check(t, qp.Modify(a, verbs.RequiredMask(verbs.UD, s-1, s)))
 		got, _, err := qp.Query()
 		if err != nil {
 			t.Fatal(err)
@@ -120,15 +120,16 @@ func TestRCStates(t *testing.T) {
 				t.Fatal(err)
 			}
 			type compared struct {
-				state          verbs.QPState
-				mtu            verbs.MTU
-				dest           uint32
-				access         verbs.AccessFlags
-				ah             verbs.AHAttr
-				port           int
-				timeout, retry uint8
-				rnr, minRNR    uint8
-				rd, destRD     uint8
+				state      verbs.QPState
+				mtu        verbs.MTU
+				dest       uint32
+				access     verbs.AccessFlags
+				ah         verbs.AHAttr
+				port       int
+				timeout    verbs.AckTimeout
+				retry, rnr uint8
+				minRNR     verbs.RNRTimer
+				rd, destRD uint8
 			}
 			have := compared{got.State, got.PathMTU, got.DestQPN, got.Access, got.AH, got.Port, got.Timeout, got.RetryCount, got.RNRRetry, got.MinRNRTimer, got.MaxRDAtomic, got.MaxDestRDAtomic}
 			want := compared{verbs.QPRTS, verbs.MTU1024, e.peer.QP.Num(), rdmatest.Default().A.QP, p.Address, rdmatest.Port, 18, 6, 7, 12, 4, 8}
@@ -237,24 +238,24 @@ func TestIllegalTransitions(t *testing.T) {
 		mask verbs.QPAttrMask
 		says []string
 	}{
-		{verbs.RC, verbs.QPReset, verbs.QPAttr{State: verbs.QPRTR}, rdmatest.Mask(verbs.RC, verbs.QPRTR), []string{"RESET", "RTR"}},
+		{verbs.RC, verbs.QPReset, verbs.QPAttr{State: verbs.QPRTR}, verbs.RequiredMask(verbs.RC, verbs.QPInit, verbs.QPRTR), []string{"RESET", "RTR"}},
 		{verbs.RC, verbs.QPReset, verbs.QPAttr{State: verbs.QPRTS}, verbs.QPAttrState, []string{"RESET", "RTS"}},
 		{verbs.RC, verbs.QPReset, verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState, []string{"RESET", "ERR"}},
 		{verbs.RC, verbs.QPReset, verbs.QPAttr{State: verbs.QPInit, Port: 1}, verbs.QPAttrState | verbs.QPAttrPort, []string{"PKEY_INDEX", "ACCESS_FLAGS"}},
 		{verbs.UD, verbs.QPReset, verbs.QPAttr{State: verbs.QPInit, Port: 1}, verbs.QPAttrState | verbs.QPAttrPort | verbs.QPAttrPKeyIndex, []string{"QKEY"}},
-		{verbs.UD, verbs.QPReset, verbs.QPAttr{State: verbs.QPInit, Port: 1}, rdmatest.Mask(verbs.RC, verbs.QPInit) | verbs.QPAttrQKey, []string{"ACCESS_FLAGS"}},
-		{verbs.RC, verbs.QPReset, verbs.QPAttr{State: verbs.QPInit, Port: 9}, rdmatest.Mask(verbs.RC, verbs.QPInit), []string{"port 9"}},
+		{verbs.UD, verbs.QPReset, verbs.QPAttr{State: verbs.QPInit, Port: 1}, verbs.RequiredMask(verbs.RC, verbs.QPReset, verbs.QPInit) | verbs.QPAttrQKey, []string{"ACCESS_FLAGS"}},
+		{verbs.RC, verbs.QPReset, verbs.QPAttr{State: verbs.QPInit, Port: 9}, verbs.RequiredMask(verbs.RC, verbs.QPReset, verbs.QPInit), []string{"port 9"}},
 		{verbs.RC, verbs.QPInit, verbs.QPAttr{State: verbs.QPRTR}, verbs.QPAttrState | verbs.QPAttrAV, []string{"PATH_MTU", "DEST_QPN", "RQ_PSN", "MAX_DEST_RD_ATOMIC", "MIN_RNR_TIMER"}},
-		{verbs.RC, verbs.QPInit, verbs.QPAttr{State: verbs.QPRTR, PathMTU: 9, AH: p.Address}, rdmatest.Mask(verbs.RC, verbs.QPRTR), []string{"MTU 9"}},
-		{verbs.RC, verbs.QPInit, verbs.QPAttr{State: verbs.QPRTR, PathMTU: 1, DestQPN: 1 << 24, AH: p.Address}, rdmatest.Mask(verbs.RC, verbs.QPRTR), []string{"24 bits"}},
-		{verbs.UC, verbs.QPInit, verbs.QPAttr{State: verbs.QPRTR}, rdmatest.Mask(verbs.RC, verbs.QPRTR), []string{"MAX_DEST_RD_ATOMIC"}},
-		{verbs.RC, verbs.QPInit, verbs.QPAttr{State: verbs.QPRTS}, rdmatest.Mask(verbs.RC, verbs.QPRTS), []string{"INIT", "RTS"}},
+		{verbs.RC, verbs.QPInit, verbs.QPAttr{State: verbs.QPRTR, PathMTU: 9, AH: p.Address}, verbs.RequiredMask(verbs.RC, verbs.QPInit, verbs.QPRTR), []string{"MTU 9"}},
+		{verbs.RC, verbs.QPInit, verbs.QPAttr{State: verbs.QPRTR, PathMTU: 1, DestQPN: 1 << 24, AH: p.Address}, verbs.RequiredMask(verbs.RC, verbs.QPInit, verbs.QPRTR), []string{"24 bits"}},
+		{verbs.UC, verbs.QPInit, verbs.QPAttr{State: verbs.QPRTR}, verbs.RequiredMask(verbs.RC, verbs.QPInit, verbs.QPRTR), []string{"MAX_DEST_RD_ATOMIC"}},
+		{verbs.RC, verbs.QPInit, verbs.QPAttr{State: verbs.QPRTS}, verbs.RequiredMask(verbs.RC, verbs.QPRTR, verbs.QPRTS), []string{"INIT", "RTS"}},
 		{verbs.RC, verbs.QPInit, verbs.QPAttr{State: 42}, verbs.QPAttrState, []string{"42"}},
 		{verbs.RC, verbs.QPInit, verbs.QPAttr{}, 1 << 31, []string{"0x80000000"}},
 		{verbs.RC, verbs.QPRTR, verbs.QPAttr{State: verbs.QPRTS}, verbs.QPAttrState | verbs.QPAttrSQPSN, []string{"TIMEOUT", "RETRY_CNT", "RNR_RETRY", "MAX_QP_RD_ATOMIC"}},
-		{verbs.RC, verbs.QPRTR, verbs.QPAttr{State: verbs.QPRTS, Timeout: 32}, rdmatest.Mask(verbs.RC, verbs.QPRTS), []string{"timeout 32"}},
+		{verbs.RC, verbs.QPRTR, verbs.QPAttr{State: verbs.QPRTS, Timeout: 32}, verbs.RequiredMask(verbs.RC, verbs.QPRTR, verbs.QPRTS), []string{"timeout 32"}},
 		{verbs.RC, verbs.QPRTR, verbs.QPAttr{State: verbs.QPSQD}, verbs.QPAttrState, []string{"RTR", "SQD"}},
-		{verbs.RC, verbs.QPRTS, verbs.QPAttr{State: verbs.QPRTR}, rdmatest.Mask(verbs.RC, verbs.QPRTR), []string{"RTS", "RTR"}},
+		{verbs.RC, verbs.QPRTS, verbs.QPAttr{State: verbs.QPRTR}, verbs.RequiredMask(verbs.RC, verbs.QPInit, verbs.QPRTR), []string{"RTS", "RTR"}},
 		{verbs.RC, verbs.QPRTS, verbs.QPAttr{State: verbs.QPReset}, verbs.QPAttrState | verbs.QPAttrPort, []string{"PORT"}},
 	} {
 		t.Run(fmt.Sprintf("%v %v to %v", x.typ, x.from, x.attr.State), func(t *testing.T) {
@@ -262,7 +263,7 @@ func TestIllegalTransitions(t *testing.T) {
 			a := verbs.QPAttr{Port: rdmatest.Port, PathMTU: verbs.MTU256, AH: p.Address, DestQPN: 1, MaxRDAtomic: 1, MaxDestRDAtomic: 1}
 			for s := verbs.QPInit; s <= x.from; s++ {
 				a.State = s
-				rdmatest.Check(t, qp.Modify(a, rdmatest.Mask(x.typ, s)))
+				rdmatest.Check(t, qp.Modify(a, verbs.RequiredMask(x.typ, s-1, s)))
 			}
 			err := qp.Modify(x.attr, x.mask)
 			if !errors.Is(err, verbs.ErrInvalid) {

@@ -349,7 +349,7 @@ func program() (err error) {
 			MaxRDAtomic: 1, MaxDestRDAtomic: 1,
 		}
 		for _, a.State = range []verbs.QPState{verbs.QPInit, verbs.QPRTR, verbs.QPRTS} {
-			if err := qp.Modify(a, rdmatest.Mask(verbs.RC, a.State)); err != nil {
+			if err := qp.Modify(a, verbs.RequiredMask(verbs.RC, a.State-1, a.State)); err != nil {
 				return err
 			}
 		}

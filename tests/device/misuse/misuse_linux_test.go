@@ -247,7 +247,7 @@ var misuses = []misuse{
 		return w.rc.A.QP.Modify(verbs.QPAttr{CurState: 77, State: verbs.QPRTS}, verbs.QPAttrState|verbs.QPAttrCurState)
 	}},
 	{"modify QP backwards", verbs.ErrInvalid, "RTS to INIT", func(w *world) error {
-		return w.rc.A.QP.Modify(verbs.QPAttr{State: verbs.QPInit, Port: 1}, rdmatest.Mask(verbs.RC, verbs.QPInit))
+		return w.rc.A.QP.Modify(verbs.QPAttr{State: verbs.QPInit, Port: 1}, verbs.RequiredMask(verbs.RC, verbs.QPReset, verbs.QPInit))
 	}},
 	{"modify QP's Q_Key, of RC", verbs.ErrInvalid, "QKEY", func(w *world) error { return w.rc.A.QP.Modify(verbs.QPAttr{}, verbs.QPAttrQKey) }},
 	{"modify QP's capabilities", verbs.ErrInvalid, "CAP", func(w *world) error { return w.rc.A.QP.Modify(verbs.QPAttr{}, verbs.QPAttrCap) }},

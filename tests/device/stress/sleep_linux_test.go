@@ -51,7 +51,7 @@ func TestOthersGoOn(t *testing.T) {
 				for _, qp := range qps {
 					rdmatest.Check(t, toRTR(qp, to))
 					a := verbs.QPAttr{State: verbs.QPRTS, SQPSN: 1}
-					rdmatest.Check(t, qp.Modify(a, rdmatest.Mask(verbs.UC, verbs.QPRTS)))
+					rdmatest.Check(t, qp.Modify(a, verbs.RequiredMask(verbs.UC, verbs.QPRTR, verbs.QPRTS)))
 				}
 				// A QP stays until its packets are sent, at eight packets a second.
 				rdmatest.Command(t, "tc qdisc replace dev "+netDev+" root tbf rate 64kbit burst 2kb limit 1mb")
@@ -97,11 +97,11 @@ func sleepersOn(t *testing.T, c *verbs.Device) (qps [sleepers]*verbs.QP, mr *ver
 // toRTR takes a queue pair from RESET to RTR.
 func toRTR(qp *verbs.QP, peer verbs.AHAttr) error {
 	a := verbs.QPAttr{State: verbs.QPInit, Port: rdmatest.Port, PathMTU: verbs.MTU1024, DestQPN: 7, AH: peer}
-	if err := qp.Modify(a, rdmatest.Mask(verbs.UC, verbs.QPInit)); err != nil {
+	if err := qp.Modify(a, verbs.RequiredMask(verbs.UC, verbs.QPReset, verbs.QPInit)); err != nil {
 		return err
 	}
 	a.State = verbs.QPRTR
-	return qp.Modify(a, rdmatest.Mask(verbs.UC, verbs.QPRTR))
+	return qp.Modify(a, verbs.RequiredMask(verbs.UC, verbs.QPInit, verbs.QPRTR))
 }
 
 // asleep makes all sleepers' calls at the same time. It fails the test unless others

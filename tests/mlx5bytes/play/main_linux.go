@@ -352,7 +352,7 @@ func mask(typ verbs.QPType, to verbs.QPState) verbs.QPAttrMask {
 
 func (g *game) makeAH(l *line) {
 	a := verbs.AHAttr{
-		Port: 1, DLID: uint16(l.number()), SL: uint8(l.number()), SrcPathBits: uint8(l.number()), StaticRate: uint8(l.number()),
+		Port: 1, DLID: uint16(l.number()), SL: uint8(l.number()), SrcPathBits: uint8(l.number()), StaticRate: verbs.Rate(l.number()),
 		IsGlobal: l.number() != 0, HopLimit: uint8(l.number()), TrafficClass: uint8(l.number()), FlowLabel: uint32(l.number()),
 	}
 	for i := range a.DGID {

@@ -1,0 +1,258 @@
+package verbs
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// An Endpoint is what a peer must know about a queue pair to connect to it. QP.Endpoint
+// returns it. Programs exchange endpoints over any channel, such as TCP; encoding/json
+// encodes them.
+type Endpoint struct {
+	QPN         uint32 `json:"qpn"`            // 24 bits
+	PSN         uint32 `json:"psn"`            // 24 bits: packet sequence number of the first packet that the QP sends
+	LID         uint16 `json:"lid"`            // of the port; 0 over RoCE
+	GID         GID    `json:"gid"`            // of the port
+	MTU         MTU    `json:"mtu"`            // the port's active MTU
+	MaxRDAtomic uint8  `json:"max_rd_atomic"`  // RDMA reads and atomics that the QP can serve at a time
+	QKey        uint32 `json:"qkey,omitempty"` // UD only
+}
+
+// An origin is the end of a path at which a QP is.
+type origin struct {
+	gid  GIDEntry
+	psn  uint32
+	qkey uint32
+	port *PortAttr // nil before QP.Endpoint
+}
+
+// Endpoint returns what the peer must know, with the address of the GID table's entry. It
+// moves a connected QP that is in RESET to INIT, so that receives can be posted before the
+// peer can send. The PSN is random. A UD QP must have been activated.
+//
+// A QP has one endpoint: Endpoint called again returns the same PSN, and Connect uses the
+// GID of the last call.
+func (qp *QP) Endpoint(gid GIDEntry) (Endpoint, error) {
+	const op = "get endpoint"
+	if err := hold(op, qp.base()); err != nil {
+		return Endpoint{}, err
+	}
+	defer qp.drop()
+	limits, err := qp.ctx.deviceLimits()
+	if err != nil {
+		return Endpoint{}, err
+	}
+	port, err := qp.ctx.queryPort(op, gid.Port)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	switch {
+	case port.ActiveMTU.Bytes() == 0:
+		return Endpoint{}, invalid(op, "port %d has no MTU: it is %v", gid.Port, port.State)
+	case qp.typ == UD && qp.State() < QPRTR:
+		return Endpoint{}, invalid(op, "a UD QP must be activated first")
+	}
+	if qp.typ != UD && qp.State() == QPReset {
+		a := QPAttr{State: QPInit, Port: gid.Port}
+		if err := qp.Modify(a, RequiredMask(qp.typ, QPReset, QPInit)); err != nil {
+			return Endpoint{}, err
+		}
+	}
+	qp.modify.Lock()
+	defer qp.modify.Unlock()
+	o := &qp.origin
+	if o.port == nil {
+		o.psn = rand.Uint32() & maxPSN
+	}
+	o.gid, o.port = gid, port
+	return Endpoint{
+		QPN: qp.Num(), PSN: o.psn, LID: port.LID, GID: gid.GID, MTU: port.ActiveMTU,
+		MaxRDAtomic: uint8(min(limits.MaxQPRDAtom, 255)), QKey: o.qkey,
+	}, nil
+}
+
+const maxPSN = 0xffffff
+
+// PathTo returns the path from the QP's endpoint to a peer's, with a hop limit of 64: for
+// CreateAH, or to change it and use it with Modify. It is global over RoCE, and over
+// InfiniBand if the port requires that or the peer is in another subnet. Endpoint must have
+// been called before.
+func (qp *QP) PathTo(peer Endpoint) (AHAttr, error) {
+	const op = "find path"
+	if err := hold(op, qp.base()); err != nil {
+		return AHAttr{}, err
+	}
+	defer qp.drop()
+	qp.modify.Lock()
+	defer qp.modify.Unlock()
+	return qp.pathTo(op, &peer)
+}
+
+// pathTo is PathTo for a caller that holds qp.modify.
+func (qp *QP) pathTo(op string, peer *Endpoint) (AHAttr, error) {
+	o := &qp.origin
+	if o.port == nil {
+		return AHAttr{}, invalid(op, "Endpoint has not been called")
+	}
+	a := AHAttr{DLID: peer.LID, Port: o.gid.Port}
+	if o.port.LinkLayer == LinkLayerEthernet || o.port.GRHRequired || [8]byte(peer.GID[:8]) != [8]byte(o.gid.GID[:8]) {
+		if peer.GID == (GID{}) {
+			return AHAttr{}, invalid(op, "the peer's endpoint has no GID")
+		}
+		a.IsGlobal, a.DGID, a.SGIDIndex, a.HopLimit = true, peer.GID, o.gid.Index, 64
+	} else if peer.LID == 0 {
+		return AHAttr{}, invalid(op, "the peer's endpoint has no LID")
+	}
+	return a, nil
+}
+
+// ConnectOptions are the parameters of a connection. The zero value has the defaults.
+type ConnectOptions struct {
+	Access AccessFlags // what the peer may do: AccessRemoteRead and so on; nothing by default
+
+	MTU         MTU           // of the path; by default, the smaller one of the two ports'
+	AckTimeout  time.Duration // see AckTimeout; 67 ms by default; negative for ever
+	RNRTimer    time.Duration // how long the peer waits for a receive before it tries again; 0.64 ms by default
+	RetryCount  int           // retries without an acknowledgement, at most 7, the default; negative for none
+	RNRRetry    int           // retries while the peer has no receive posted, at most 6; 7, the default, retries for ever; negative for none
+	MaxRDAtomic int           // RDMA reads and atomics outstanding; by default, what this QP can request and the peer serve; negative for none
+
+	// The path, beside what the endpoints say. See AHAttr and QPAttr.
+	PKeyIndex    int
+	SL           uint8
+	TrafficClass uint8
+	FlowLabel    uint32
+	StaticRate   Rate
+	HopLimit     uint8 // 64 by default
+}
+
+// Connect connects an RC, UC or XRC queue pair to a peer's: it moves the QP to RTR and RTS.
+// Endpoint must have been called, and its result sent to the peer, which must connect, too.
+// From then on the peer may send, so receives should be posted before. An XRCSend QP is
+// connected to an XRCRecv QP.
+//
+// If Connect fails, the QP may be in INIT or RTR. Modify to QPReset and Endpoint begin
+// anew.
+func (qp *QP) Connect(peer Endpoint, o ConnectOptions) error {
+	const op = "connect QP"
+	if err := hold(op, qp.base()); err != nil {
+		return err
+	}
+	defer qp.drop()
+	a, err := qp.connection(op, &peer, &o)
+	if err != nil {
+		return err
+	}
+	optional := QPAttrAccess | QPAttrPKeyIndex // INIT had none
+	if err := qp.Modify(a, RequiredMask(qp.typ, QPInit, QPRTR)|optional); err != nil {
+		return err
+	}
+	a.State = QPRTS
+	return qp.Modify(a, RequiredMask(qp.typ, QPRTR, QPRTS))
+}
+
+// connection returns the attributes with which a QP in INIT is connected.
+func (qp *QP) connection(op string, peer *Endpoint, o *ConnectOptions) (QPAttr, error) {
+	qp.modify.Lock()
+	defer qp.modify.Unlock()
+	switch {
+	case qp.typ != RC && qp.typ != UC && qp.typ != XRCSend && qp.typ != XRCRecv:
+		return QPAttr{}, invalid(op, "a %v QP is not connected to a peer: see Activate", qp.typ)
+	case qp.State() != QPInit:
+		return QPAttr{}, invalid(op, "the QP is in %v, not INIT", qp.State())
+	case o.RetryCount > 7 || o.RNRRetry > 7:
+		return QPAttr{}, invalid(op, "%d retries and %d for RNR: at most 7", o.RetryCount, o.RNRRetry)
+	case o.MTU == 0 && peer.MTU.Bytes() == 0:
+		return QPAttr{}, invalid(op, "the peer's endpoint has no MTU")
+	case o.MaxRDAtomic > 255:
+		return QPAttr{}, invalid(op, "MaxRDAtomic %d is not in 0 to 255", o.MaxRDAtomic)
+	}
+	limits, err := qp.ctx.deviceLimits()
+	if err != nil {
+		return QPAttr{}, err
+	}
+	path, err := qp.pathTo(op, peer)
+	if err != nil {
+		return QPAttr{}, err
+	}
+	path.SL, path.TrafficClass, path.FlowLabel, path.StaticRate = o.SL, o.TrafficClass, o.FlowLabel, o.StaticRate
+	if o.HopLimit != 0 && path.IsGlobal {
+		path.HopLimit = o.HopLimit
+	}
+	return QPAttr{
+		State: QPRTR, Access: o.Access, PKeyIndex: o.PKeyIndex, AH: path,
+		PathMTU: or(o.MTU, min(peer.MTU, qp.origin.port.ActiveMTU)),
+		DestQPN: peer.QPN, RQPSN: peer.PSN, SQPSN: qp.origin.psn,
+		Timeout:         AckTimeoutOf(or(o.AckTimeout, 67*time.Millisecond)),
+		MinRNRTimer:     RNRTimerOf(or(o.RNRTimer, 640*time.Microsecond)),
+		RetryCount:      uint8(max(0, or(o.RetryCount, 7))),
+		RNRRetry:        uint8(max(0, or(o.RNRRetry, 7))),
+		MaxRDAtomic:     uint8(max(0, or(o.MaxRDAtomic, min(limits.MaxQPInitRDAtom, int(peer.MaxRDAtomic))))),
+		MaxDestRDAtomic: uint8(min(limits.MaxQPRDAtom, 255)),
+	}, nil
+}
+
+// or returns v, or the default for the zero value.
+func or[T comparable](v, byDefault T) T {
+	var zero T
+	if v == zero {
+		return byDefault
+	}
+	return v
+}
+
+// ActivateOptions are the parameters of a queue pair that has no peer.
+type ActivateOptions struct {
+	Port      int    // from 1
+	PKeyIndex int    // not for RawPacket
+	QKey      uint32 // UD: what datagrams to the QP must carry; those with bit 31 need privileges
+	MTU       MTU    // DCI: by default the port's
+}
+
+// Activate moves a UD, RawPacket or DCI queue pair from RESET to RTS, where it can send and
+// receive.
+func (qp *QP) Activate(o ActivateOptions) error {
+	const op = "activate QP"
+	if err := hold(op, qp.base()); err != nil {
+		return err
+	}
+	defer qp.drop()
+	if qp.typ != UD && qp.typ != RawPacket && qp.typ != DCI {
+		return invalid(op, "a %v QP is connected to a peer: see Connect", qp.typ)
+	}
+	if o.MTU == 0 && qp.typ == DCI {
+		port, err := qp.ctx.queryPort(op, o.Port)
+		if err != nil {
+			return err
+		}
+		o.MTU = port.ActiveMTU
+	}
+	a := QPAttr{
+		Port: o.Port, PKeyIndex: o.PKeyIndex, QKey: o.QKey, PathMTU: o.MTU, SQPSN: rand.Uint32() & maxPSN,
+		Timeout: AckTimeoutOf(67 * time.Millisecond), RetryCount: 7, RNRRetry: 7, MaxRDAtomic: 1,
+	}
+	from := QPReset
+	for _, a.State = range []QPState{QPInit, QPRTR, QPRTS} {
+		if err := qp.Modify(a, RequiredMask(qp.typ, from, a.State)); err != nil {
+			return err
+		}
+		from = a.State
+	}
+	qp.modify.Lock()
+	qp.origin.qkey = o.QKey
+	qp.modify.Unlock()
+	return nil
+}
+
+// RequiredMask returns the attributes that Modify needs to move a QP of a type from one
+// state to another, with QPAttrState (InfiniBand Architecture Specification, volume 1,
+// 11.2.5.2). It returns 0 if the QP can't move there.
+func RequiredMask(t QPType, from, to QPState) QPAttrMask {
+	required, ok := uapi.ModifyQPNeeds(t.String(), uapi.IbQpState(from), uapi.IbQpState(to))
+	if !ok {
+		return 0
+	}
+	return QPAttrState | QPAttrMask(required)
+}
