@@ -222,6 +222,10 @@ func (qp *QP) Activate(o ActivateOptions) error {
 	if qp.typ != UD && qp.typ != RawPacket && qp.typ != DCI {
 		return invalid(op, "a %v QP is connected to a peer: see Connect", qp.typ)
 	}
+	limits, err := qp.ctx.deviceLimits()
+	if err != nil {
+		return err
+	}
 	if o.MTU == 0 && qp.typ == DCI {
 		port, err := qp.ctx.queryPort(op, o.Port)
 		if err != nil {
@@ -231,7 +235,7 @@ func (qp *QP) Activate(o ActivateOptions) error {
 	}
 	a := QPAttr{
 		Port: o.Port, PKeyIndex: o.PKeyIndex, QKey: o.QKey, PathMTU: o.MTU, SQPSN: rand.Uint32() & maxPSN,
-		Timeout: AckTimeoutOf(67 * time.Millisecond), RetryCount: 7, RNRRetry: 7, MaxRDAtomic: 1,
+		Timeout: AckTimeoutOf(67 * time.Millisecond), RetryCount: 7, RNRRetry: 7, MaxRDAtomic: uint8(min(limits.MaxQPInitRDAtom, 255)),
 	}
 	from := QPReset
 	for _, a.State = range []QPState{QPInit, QPRTR, QPRTS} {

@@ -19,17 +19,10 @@ func Example() {
 	qp := must(pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq,
 		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))
 
-	path := verbs.AHAttr{Port: 1, IsGlobal: true, DGID: gid.GID, SGIDIndex: gid.Index, HopLimit: 64}
-	check(qp.Modify(verbs.QPAttr{State: verbs.QPInit, Port: 1},
-		verbs.QPAttrState|verbs.QPAttrPort|verbs.QPAttrPKeyIndex|verbs.QPAttrAccess))
-	check(qp.Modify(verbs.QPAttr{State: verbs.QPRTR, AH: path, PathMTU: verbs.MTU1024, DestQPN: qp.Num()},
-		verbs.QPAttrState|verbs.QPAttrAV|verbs.QPAttrPathMTU|verbs.QPAttrDestQPN|verbs.QPAttrRQPSN|
-			verbs.QPAttrMaxDestRDAtomic|verbs.QPAttrMinRNRTimer))
-	check(qp.Modify(verbs.QPAttr{State: verbs.QPRTS, Timeout: 14, RetryCount: 7, RNRRetry: 7},
-		verbs.QPAttrState|verbs.QPAttrTimeout|verbs.QPAttrRetryCount|verbs.QPAttrRNRRetry|
-			verbs.QPAttrSQPSN|verbs.QPAttrMaxRDAtomic))
-
+	me := must(qp.Endpoint(gid)) // what a peer must know
 	must(qp.PostRecv(verbs.RecvWR{WRID: 1, SGL: []verbs.SGE{mr.SGE(2048, 2048)}}))
+	check(qp.Connect(me, verbs.ConnectOptions{}))
+
 	n := copy(mr.Bytes(), "hello, verbs")
 	must(qp.PostSend(verbs.SendWR{WRID: 2, Opcode: verbs.OpSend, SGL: []verbs.SGE{mr.SGE(0, n)}}))
 

@@ -29,13 +29,8 @@ func ExampleQP_CreateFlow() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, a := range []struct {
-		verbs.QPState
-		verbs.QPAttrMask
-	}{{verbs.QPInit, verbs.QPAttrPort}, {verbs.QPRTR, 0}, {verbs.QPRTS, 0}} {
-		if err := qp.Modify(verbs.QPAttr{State: a.QPState, Port: 1}, verbs.QPAttrState|a.QPAttrMask); err != nil {
-			log.Fatal(err)
-		}
+	if err := qp.Activate(verbs.ActivateOptions{Port: 1}); err != nil {
+		log.Fatal(err)
 	}
 	_, err = qp.CreateFlow(verbs.FlowOptions{Specs: []verbs.FlowSpec{
 		verbs.FlowEth{

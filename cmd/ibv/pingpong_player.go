@@ -166,11 +166,8 @@ func (p *player) makeQP(capacity verbs.QPCap) (*verbs.QP, error) {
 	if err != nil {
 		return nil, err
 	}
-	mask := verbs.QPAttrState | verbs.QPAttrPKeyIndex | verbs.QPAttrPort | verbs.QPAttrAccess
-	if p.transport.qpType == verbs.UD {
-		mask ^= verbs.QPAttrAccess | verbs.QPAttrQKey
-	}
-	return qp, qp.Modify(verbs.QPAttr{State: verbs.QPInit, Port: p.ibPort, QKey: pingpongQKey}, mask)
+	init := verbs.QPAttr{State: verbs.QPInit, Port: p.ibPort, QKey: pingpongQKey}
+	return qp, qp.Modify(init, verbs.RequiredMask(qp.Type(), verbs.QPReset, verbs.QPInit))
 }
 
 func (p *player) sendWR(qp *verbs.QP) verbs.SendWR {
@@ -233,28 +230,17 @@ func (p *player) connect(remote []qpAddress) error {
 			AH: path, PathMTU: p.mtu, DestQPN: to.qpn, RQPSN: to.psn, SQPSN: from.psn,
 			MaxRDAtomic: 1, MaxDestRDAtomic: 1, MinRNRTimer: 12, Timeout: 14, RetryCount: 7, RNRRetry: 7,
 		}
-		var rtr, rts verbs.QPAttrMask
-		switch p.transport.qpType {
-		case verbs.RC:
-			rtr |= verbs.QPAttrMaxDestRDAtomic | verbs.QPAttrMinRNRTimer
-			rts |= verbs.QPAttrTimeout | verbs.QPAttrRetryCount | verbs.QPAttrRNRRetry | verbs.QPAttrMaxRDAtomic
-			fallthrough
-		case verbs.UC:
-			rtr |= verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrDestQPN | verbs.QPAttrRQPSN
-		case verbs.UD:
+		if p.transport.qpType == verbs.UD {
 			ah, err := p.pd.CreateAH(path)
 			if err != nil {
 				return err
 			}
 			p.send[i].AH, p.send[i].RemoteQPN, p.send[i].RemoteQKey = ah, to.qpn, pingpongQKey
 		}
-		attr.State = verbs.QPRTR
-		if err := qp.Modify(attr, verbs.QPAttrState|rtr); err != nil {
-			return err
-		}
-		attr.State = verbs.QPRTS
-		if err := qp.Modify(attr, verbs.QPAttrState|verbs.QPAttrSQPSN|rts); err != nil {
-			return err
+		for _, attr.State = range []verbs.QPState{verbs.QPRTR, verbs.QPRTS} {
+			if err := qp.Modify(attr, verbs.RequiredMask(qp.Type(), attr.State-1, attr.State)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -184,7 +184,7 @@ func openXRCDomain(ctx *verbs.Device) (*verbs.XRCD, error) {
 
 // makePair makes the queue pairs for one client.
 func (p *xrcPlayer) makePair(domain *verbs.XRCD) error {
-	init := verbs.QPAttrState | verbs.QPAttrPKeyIndex | verbs.QPAttrPort | verbs.QPAttrAccess
+	init := verbs.RequiredMask(verbs.XRCSend, verbs.QPReset, verbs.QPInit)
 	recv, err := p.pd.CreateQP(verbs.QPOptions{Type: verbs.XRCRecv, XRCD: domain})
 	if err != nil {
 		return err
@@ -289,31 +289,23 @@ func (p *xrcPlayer) hear() error {
 func (p *xrcPlayer) connect(i int) error {
 	to, from := &p.remote[i], &p.local[i]
 	attr := verbs.QPAttr{
-		State: verbs.QPRTR, PathMTU: p.mtu, RQPSN: to.psn, SQPSN: from.psn, MinRNRTimer: 12, Timeout: 14, RetryCount: 7, RNRRetry: 7,
+		PathMTU: p.mtu, RQPSN: to.psn, SQPSN: from.psn, MinRNRTimer: 12, Timeout: 14, RetryCount: 7, RNRRetry: 7,
 		AH: verbs.AHAttr{DLID: to.lid, SL: uint8(p.sl), Port: p.ibPort},
 	}
 	if [8]byte(to.gid[8:]) != [8]byte{} {
 		attr.AH.IsGlobal, attr.AH.DGID, attr.AH.SGIDIndex, attr.AH.HopLimit = true, to.gid, p.gid, p.transport.hopLimit
 	}
-	const (
-		rtr  = verbs.QPAttrState | verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrDestQPN | verbs.QPAttrRQPSN
-		rts  = verbs.QPAttrState | verbs.QPAttrTimeout | verbs.QPAttrSQPSN
-		recv = verbs.QPAttrMaxDestRDAtomic | verbs.QPAttrMinRNRTimer
-		send = verbs.QPAttrRetryCount | verbs.QPAttrRNRRetry | verbs.QPAttrMaxRDAtomic
-	)
-	attr.DestQPN = to.sendQPN
-	if err := p.recv[i].Modify(attr, rtr|recv); err != nil {
-		return err
+	for _, attr.State = range []verbs.QPState{verbs.QPRTR, verbs.QPRTS} {
+		attr.DestQPN = to.sendQPN
+		if err := p.recv[i].Modify(attr, verbs.RequiredMask(verbs.XRCRecv, attr.State-1, attr.State)); err != nil {
+			return err
+		}
+		attr.DestQPN = to.recvQPN
+		if err := p.send[i].Modify(attr, verbs.RequiredMask(verbs.XRCSend, attr.State-1, attr.State)); err != nil {
+			return err
+		}
 	}
-	attr.DestQPN = to.recvQPN
-	if err := p.send[i].Modify(attr, rtr); err != nil {
-		return err
-	}
-	attr.State = verbs.QPRTS
-	if err := p.recv[i].Modify(attr, rts); err != nil {
-		return err
-	}
-	return p.send[i].Modify(attr, rts|send)
+	return nil
 }
 
 func (p *xrcPlayer) postRecv() error {

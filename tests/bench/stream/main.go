@@ -36,8 +36,13 @@ func main() {
 	to, err := pd.AllocMR(size, verbs.MROptions{Access: verbs.AccessLocalWrite | verbs.AccessRemoteWrite})
 	check(err)
 	a, b := createQP(pd, cq, depth), createQP(pd, cq, depth)
-	connect(a, b.Num(), gid)
-	connect(b, a.Num(), gid)
+	aEnd, err := a.Endpoint(gid)
+	check(err)
+	bEnd, err := b.Endpoint(gid)
+	check(err)
+	o := verbs.ConnectOptions{Access: verbs.AccessRemoteWrite, MTU: verbs.MTU1024}
+	check(a.Connect(bEnd, o))
+	check(b.Connect(aEnd, o))
 	for i := range from.Bytes() {
 		from.Bytes()[i] = 0xa5
 	}
@@ -82,31 +87,6 @@ func createQP(pd *verbs.PD, cq *verbs.CQ, depth int) *verbs.QP {
 	})
 	check(err)
 	return qp
-}
-
-func connect(qp *verbs.QP, dest uint32, gid verbs.GIDEntry) {
-	check(qp.Modify(verbs.QPAttr{
-		State:  verbs.QPInit,
-		Port:   1,
-		Access: verbs.AccessRemoteWrite,
-	}, verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccess))
-	check(qp.Modify(verbs.QPAttr{
-		State:           verbs.QPRTR,
-		PathMTU:         verbs.MTU1024,
-		DestQPN:         dest,
-		MinRNRTimer:     12,
-		MaxDestRDAtomic: 1,
-		AH:              verbs.AHAttr{IsGlobal: true, DGID: gid.GID, SGIDIndex: gid.Index, HopLimit: 1, Port: 1},
-	}, verbs.QPAttrState|verbs.QPAttrAV|verbs.QPAttrPathMTU|verbs.QPAttrDestQPN|verbs.QPAttrRQPSN|
-		verbs.QPAttrMaxDestRDAtomic|verbs.QPAttrMinRNRTimer))
-	check(qp.Modify(verbs.QPAttr{
-		State:       verbs.QPRTS,
-		Timeout:     14,
-		RetryCount:  7,
-		RNRRetry:    7,
-		MaxRDAtomic: 1,
-	}, verbs.QPAttrState|verbs.QPAttrTimeout|verbs.QPAttrRetryCount|verbs.QPAttrRNRRetry|
-		verbs.QPAttrSQPSN|verbs.QPAttrMaxRDAtomic))
 }
 
 func number(arg int) int {

@@ -30,29 +30,6 @@ func onMLX5(t *testing.T, try func(c *verbs.Device, pd *verbs.PD) error) bool {
 	return false
 }
 
-// up brings a QP through the given states.
-func up(t *testing.T, qp *verbs.QP, a verbs.QPAttr, steps ...verbs.QPAttrMask) {
-	t.Helper()
-	for i, mask := range steps {
-		a.State = verbs.QPInit + verbs.QPState(i)
-		rdmatest.Check(t, qp.Modify(a, verbs.QPAttrState|mask))
-	}
-}
-
-func attr(t *testing.T, c *verbs.Device, dest uint32) verbs.QPAttr {
-	return verbs.QPAttr{
-		Port: rdmatest.Port, Access: rdmatest.All, PathMTU: verbs.MTU1024, DestQPN: dest, RQPSN: 1, SQPSN: 1,
-		AH: rdmatest.Address(t, c), MinRNRTimer: 12, MaxRDAtomic: 4, MaxDestRDAtomic: 4, Timeout: 18, RetryCount: 7, RNRRetry: 7,
-	}
-}
-
-const (
-	initAccess = verbs.QPAttrPKeyIndex | verbs.QPAttrPort | verbs.QPAttrAccess
-	rtrSender  = verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrDestQPN | verbs.QPAttrRQPSN
-	rtrRC      = rtrSender | verbs.QPAttrMaxDestRDAtomic | verbs.QPAttrMinRNRTimer
-	rtsRC      = verbs.QPAttrSQPSN | verbs.QPAttrTimeout | verbs.QPAttrRetryCount | verbs.QPAttrRNRRetry | verbs.QPAttrMaxRDAtomic
-)
-
 // TestXRC sends to two SRQs through one pair of QPs.
 func TestXRC(t *testing.T) {
 	if !onMLX5(t, func(c *verbs.Device, _ *verbs.PD) error { _, err := c.OpenXRCD(); return err }) {
@@ -75,8 +52,11 @@ func TestXRC(t *testing.T) {
 	}
 	send := rdmatest.Must(pd.CreateQP(verbs.QPOptions{Type: verbs.XRCSend, SendCQ: cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxSendSGE: 1, MaxInlineData: 32}}))(t)
 	recv := rdmatest.Must(pd.CreateQP(verbs.QPOptions{Type: verbs.XRCRecv, XRCD: domain}))(t)
-	up(t, recv, attr(t, c, send.Num()), initAccess, rtrRC, verbs.QPAttrSQPSN|verbs.QPAttrTimeout)
-	up(t, send, attr(t, c, recv.Num()), initAccess, rtrSender, rtsRC)
+	gid := rdmatest.GID(t, c)
+	receiver, sender := rdmatest.Must(recv.Endpoint(gid))(t), rdmatest.Must(send.Endpoint(gid))(t)
+	all := verbs.ConnectOptions{Access: rdmatest.All &^ verbs.AccessLocalWrite}
+	rdmatest.Check(t, recv.Connect(sender, all))
+	rdmatest.Check(t, send.Connect(receiver, all))
 	if _, err := recv.PostSend(verbs.SendWR{Opcode: verbs.OpSend}); err == nil {
 		t.Error("an XRCRecv QP sent")
 	}
@@ -139,12 +119,14 @@ func TestDC(t *testing.T) {
 	mr := rdmatest.Must(pd.AllocMR(4096, verbs.MROptions{Access: rdmatest.All}))(t)
 	srq := rdmatest.Must(pd.CreateSRQ(verbs.SRQOptions{MaxWR: 8, MaxSGE: 1}))(t)
 	dci := rdmatest.Must(pd.CreateQP(verbs.QPOptions{Type: verbs.DCI, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 8, MaxSendSGE: 1, MaxInlineData: 32}}))(t)
-	up(t, dci, attr(t, c, 0), verbs.QPAttrPKeyIndex|verbs.QPAttrPort, verbs.QPAttrPathMTU|verbs.QPAttrAV, rtsRC)
+	rdmatest.Check(t, dci.Activate(verbs.ActivateOptions{Port: rdmatest.Port}))
 	ah := rdmatest.Must(pd.CreateAH(rdmatest.Address(t, c)))(t)
 	for i := range 2 {
 		dct := rdmatest.Must(pd.CreateQP(verbs.QPOptions{Type: verbs.DCT, SendCQ: recvCQ, RecvCQ: recvCQ, SRQ: srq, DCKey: key}))(t)
-		a := attr(t, c, 0)
-		up(t, dct, a, initAccess, verbs.QPAttrMinRNRTimer|verbs.QPAttrAV|verbs.QPAttrPathMTU)
+		a := verbs.QPAttr{Port: rdmatest.Port, Access: rdmatest.All, PathMTU: verbs.MTU1024, AH: rdmatest.Address(t, c), MinRNRTimer: 12}
+		for _, a.State = range []verbs.QPState{verbs.QPInit, verbs.QPRTR} {
+			rdmatest.Check(t, dct.Modify(a, verbs.RequiredMask(verbs.DCT, a.State-1, a.State)))
+		}
 		if dct.Num() == 0 {
 			t.Fatal("a DCT in RTR without a number")
 		}

@@ -194,7 +194,7 @@ func TestRelaxedOrdering(t *testing.T) {
 			rdmatest.PollOK(t, p.A.CQ, 1)
 			rdmatest.PollOK(t, p.B.CQ, 1)
 			if typ == verbs.UD {
-				wantBytes(t, p.B.MR.Bytes()[grh:grh+700], data)
+				wantBytes(t, p.B.MR.Bytes()[verbs.GRHLen:verbs.GRHLen+700], data)
 				continue
 			}
 			wantArrived(t, p.B.MR.Bytes(), 0, data)

@@ -9,8 +9,6 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-const grh = 40 // the GRH precedes a datagram in the receive's buffer
-
 func udPair(t *testing.T, global bool) *rdmatest.Pair {
 	t.Helper()
 	s := rdmatest.Default()
@@ -30,10 +28,10 @@ func addressings() map[string]bool {
 func wantDatagram(t *testing.T, p *rdmatest.Pair, e *rdmatest.End, from uint32, data []byte) verbs.WC {
 	t.Helper()
 	wc := rdmatest.PollOK(t, e.CQ, 1)[0]
-	if wc.SrcQP != from || wc.ByteLen != uint32(grh+len(data)) || wc.Flags&verbs.WCGRH != 0 != p.Address.IsGlobal || wc.QPNum != e.QP.Num() {
+	if wc.SrcQP != from || wc.ByteLen != uint32(verbs.GRHLen+len(data)) || wc.Flags&verbs.WCGRH != 0 != p.Address.IsGlobal || wc.QPNum != e.QP.Num() {
 		t.Errorf("a datagram of %d bytes from QP %#x: %+v", len(data), from, wc)
 	}
-	wantBytes(t, e.MR.Bytes()[grh:grh+len(data)], data)
+	wantBytes(t, e.MR.Bytes()[verbs.GRHLen:verbs.GRHLen+len(data)], data)
 	return wc
 }
 
@@ -78,7 +76,7 @@ func testUDAnswer(t *testing.T, p *rdmatest.Pair) {
 	p.A.Send(t, message(p, 100))
 	rdmatest.PollOK(t, p.A.CQ, 1)
 	wc := rdmatest.PollOK(t, p.B.CQ, 1)[0]
-	ah := rdmatest.Must(p.PD.CreateAHFromWC(&wc, p.B.MR.Bytes()[:grh], rdmatest.Port))(t)
+	ah := rdmatest.Must(p.PD.CreateAHFromWC(&wc, p.B.MR.Bytes()[:verbs.GRHLen], rdmatest.Port))(t)
 	p.A.Recv(t, 1, 0, 1024)
 	answer := rdmatest.Pattern(33, 3)
 	p.B.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, Inline: answer, AH: ah, RemoteQPN: wc.SrcQP, RemoteQKey: rdmatest.QKey})

@@ -59,13 +59,7 @@ func newStation(t *testing.T, c *verbs.Device, o options) *station {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, state := range []verbs.QPState{verbs.QPInit, verbs.QPRTR, verbs.QPRTS} {
-		mask := verbs.QPAttrState
-		if state == verbs.QPInit {
-			mask |= verbs.QPAttrPort
-		}
-		rdmatest.Check(t, s.qp.Modify(verbs.QPAttr{State: state, Port: rdmatest.Port}, mask))
-	}
+	rdmatest.Check(t, s.qp.Activate(verbs.ActivateOptions{Port: rdmatest.Port}))
 	for range depth {
 		s.postRecv(t)
 	}

@@ -74,23 +74,13 @@ func create(typ verbs.QPType, shared bool) (e end) {
 }
 
 func connectTo(qp *verbs.QP, dest uint32) {
-	init := verbs.QPAttr{State: verbs.QPInit, Port: 1, Access: access, QKey: qkey}
-	rtr := verbs.QPAttr{
-		State: verbs.QPRTR, PathMTU: verbs.MTU1024, DestQPN: dest,
-		MinRNRTimer: 12, MaxDestRDAtomic: 1, AH: address,
+	attr := verbs.QPAttr{
+		Port: 1, Access: access, QKey: qkey, PathMTU: verbs.MTU1024, DestQPN: dest, AH: address,
+		MinRNRTimer: 12, MaxDestRDAtomic: 1, Timeout: 14, RetryCount: 7, RNRRetry: 7, MaxRDAtomic: 1,
 	}
-	rts := verbs.QPAttr{State: verbs.QPRTS, Timeout: 14, RetryCount: 7, RNRRetry: 7, MaxRDAtomic: 1}
-	if qp.Type() == verbs.UD {
-		check(qp.Modify(init, verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrQKey))
-		check(qp.Modify(rtr, verbs.QPAttrState))
-		check(qp.Modify(rts, verbs.QPAttrState|verbs.QPAttrSQPSN))
-		return
+	for _, attr.State = range []verbs.QPState{verbs.QPInit, verbs.QPRTR, verbs.QPRTS} {
+		check(qp.Modify(attr, verbs.RequiredMask(qp.Type(), attr.State-1, attr.State)))
 	}
-	check(qp.Modify(init, verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccess))
-	check(qp.Modify(rtr, verbs.QPAttrState|verbs.QPAttrAV|verbs.QPAttrPathMTU|verbs.QPAttrDestQPN|
-		verbs.QPAttrRQPSN|verbs.QPAttrMaxDestRDAtomic|verbs.QPAttrMinRNRTimer))
-	check(qp.Modify(rts, verbs.QPAttrState|verbs.QPAttrTimeout|verbs.QPAttrRetryCount|
-		verbs.QPAttrRNRRetry|verbs.QPAttrSQPSN|verbs.QPAttrMaxRDAtomic))
 }
 
 func (e *end) destroy() {

@@ -97,20 +97,8 @@ func (w *world) newQP(typ verbs.QPType, cq *verbs.CQ, depth int) *verbs.QP {
 	}))
 	// The library needs the state. The device doesn't check the other attributes.
 	a := verbs.QPAttr{Port: 1, PathMTU: verbs.MTU1024, AH: verbs.AHAttr{DLID: 1, Port: 1}}
-	for _, step := range []struct {
-		to     verbs.QPState
-		rc, ud verbs.QPAttrMask
-	}{
-		{verbs.QPInit, verbs.QPAttrPKeyIndex | verbs.QPAttrPort | verbs.QPAttrAccess, verbs.QPAttrPKeyIndex | verbs.QPAttrPort | verbs.QPAttrQKey},
-		{verbs.QPRTR, verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrDestQPN | verbs.QPAttrRQPSN | verbs.QPAttrMaxDestRDAtomic | verbs.QPAttrMinRNRTimer, 0},
-		{verbs.QPRTS, verbs.QPAttrSQPSN | verbs.QPAttrTimeout | verbs.QPAttrRetryCount | verbs.QPAttrRNRRetry | verbs.QPAttrMaxRDAtomic, verbs.QPAttrSQPSN},
-	} {
-		a.State = step.to
-		mask := step.rc
-		if typ == verbs.UD {
-			mask = step.ud
-		}
-		check(qp.Modify(a, verbs.QPAttrState|mask))
+	for _, a.State = range []verbs.QPState{verbs.QPInit, verbs.QPRTR, verbs.QPRTS} {
+		check(qp.Modify(a, verbs.RequiredMask(typ, a.State-1, a.State)))
 	}
 	return qp
 }
