@@ -8,62 +8,31 @@ import (
 	"github.com/goverbs/goverbs/provider"
 )
 
-// A SendBuilder builds a batch of work requests in the send queue, and posts them
-// with one doorbell, like ibv_wr_start and its companions. QP.StartSends begins a
-// batch, and Complete or Abort ends it. In between, the batch owns the send queue:
-// other posts wait for its end, and QP.Close and a Modify to QPReset return ErrBusy.
+// A SendBuilder builds a batch of work requests: see QP.Sends. Each of its methods begins a
+// request, with its ID, which the completion returns, and its flags. Send, RDMAWrite and
+// the others with an operation's name are the fastest way to post a request whose data is
+// one piece of memory. Add takes all requests.
 //
-// WRID and Flags apply to the requests that begin after they are set. The methods
-// named after operations begin a request, and the Set methods set its parameters:
-//
-//	b := qp.StartSends()
-//	b.WRID, b.Flags = 1, verbs.SendSignaled
-//	b.RDMAWrite(rkey, addr)
-//	b.SetSGE(mr.SGE(0, 64))
-//	…
-//	n, err := b.Complete()
-//
-// Inline data and lists of SGEs must not change until Complete. A SendBuilder is for
-// one batch: calls after Complete or Abort have no effect, also on other batches. It
-// must not be copied, nor used by several goroutines at once. The zero SendBuilder
-// acts like one whose batch has ended.
+// A SendBuilder is valid until the function returns that it was passed to. It must not be
+// used by several goroutines at once.
 type SendBuilder struct {
-	WRID  uint64
-	Flags SendFlags
-
-	_     noCopy
-	batch *batch // nil after the end
-}
-
-// noCopy makes go vet report copies.
-type noCopy struct{}
-
-func (*noCopy) Lock()   {}
-func (*noCopy) Unlock() {}
-
-// A batch is the current batch of a QP's SendBuilders. The lock of the send queue
-// protects it.
-type batch struct {
+	// The lock of the send queue protects all fields but qp.
+	qp   *QP
+	open bool
 	// Requests of the usual kinds take the short path: short[:n] has those that the
-	// provider doesn't have yet. Before the first request of another kind, they are
-	// put into the send queue. From then on wr holds the current request.
+	// provider doesn't have yet. If there is no short path, n is noShort.
 	n     int
-	short [shorts + 1]provider.Short
+	short [shorts]provider.Short
 
-	qp    *QP
-	wr    [1]SendWR // the current request, without its one SGE
-	sge   [1]SGE    // for wr.SGL
-	put   int       // the number of requests before it
-	err   error     // why the provider doesn't have all of them
+	put   int   // the number of requests before those
+	err   error // why the provider doesn't have all of them
 	binds []bound
 	noted []SendWR // copies of all, while a tracer listens
 }
 
-// Special values of batch.n. They are larger than every number of short requests.
 const (
-	shorts   = 16
-	building = shorts + 1 // wr is a request that the provider doesn't have yet
-	none     = shorts + 2 // no request has begun
+	shorts  = 16
+	noShort = shorts + 1
 )
 
 // A bound is a window and its key before a bind that may be undone.
@@ -72,325 +41,210 @@ type bound struct {
 	rkey uint32
 }
 
-// StartSends begins a batch (ibv_wr_start). It waits until nobody else posts to the
-// send queue.
-func (qp *QP) StartSends() SendBuilder {
-	if qp == nil {
-		return SendBuilder{} // its Complete returns an error
-	}
-	qp.sendMu.lockForBatch()
-	a := &qp.batch
-	a.n = 0
-	if qp.usualOps.Load()&usualShort == 0 || tracing.Switch.On != 0 {
-		a.n = none
-	}
-	return SendBuilder{batch: a}
-}
-
-// Complete posts the requests (ibv_wr_complete) and returns their number. If one of
-// them is refused, it posts none.
+// Sends calls build, which adds work requests to a batch, and posts them with one doorbell,
+// as ibv_wr_start, its companions and ibv_wr_complete do. It returns the number of requests.
+// If one of them is refused, or build returns an error or panics, Sends posts none
+// (ibv_wr_abort).
+//
+//	n, err := qp.Sends(func(b *verbs.SendBuilder) error {
+//		b.RDMAWrite(1, 0, peer, mr.SGE(0, 4096))
+//		b.RDMAWrite(2, verbs.SendSignaled, peer.At(4096), mr.SGE(4096, 8))
+//		return nil
+//	})
+//
+// While build runs, the batch owns the send queue: other posts wait for its end, so build
+// must not post to the QP itself. QP.Close and a Modify to QPReset return ErrBusy.
 //
 // errors.Is(err, ErrQueueFull) says that completions must be polled first.
-func (b *SendBuilder) Complete() (n int, err error) {
-	a := b.batch
-	if a == nil {
+func (qp *QP) Sends(build func(*SendBuilder) error) (n int, err error) {
+	if qp == nil {
 		return 0, errPostClosed
 	}
-	b.batch = nil
-	posting()
-	if a.n == 1 && a.put == 0 && a.qp.poster.PostShort(a.short[:1], false) {
-		a.qp.sendMu.Unlock()
-		return 1, nil
+	qp.sendMu.lockForBatch()
+	b := &qp.batch
+	b.open, b.n = true, 0
+	if qp.usualOps.Load()&usualShort == 0 || tracing.Switch.On != 0 {
+		b.n = noShort
 	}
-	return a.complete()
+	built := false
+	defer func() {
+		if !built {
+			b.abort()
+		}
+	}()
+	if err := build(b); err != nil {
+		return 0, err
+	}
+	built = true
+	return b.complete()
 }
 
-// complete is Complete without the short path.
-func (a *batch) complete() (n int, err error) {
-	if list := a.n; uint(list-1) < shorts {
-		if a.qp.poster.PostShort(a.short[:list], false) {
-			n = a.put + list
-			a.put = 0
-			a.qp.sendMu.Unlock()
+// complete posts the requests.
+func (b *SendBuilder) complete() (n int, err error) {
+	qp := b.qp
+	posting()
+	if list := b.n; uint(list-1) < shorts {
+		if qp.poster.PostShort(b.short[:list], false) {
+			n = b.put + list
+			b.open, b.put = false, 0
+			qp.sendMu.Unlock()
 			return n, nil
 		}
-		a.last() // which is then the one to be shown
+		b.flush()
 	}
-	var wrs []SendWR
-	if a.n == building {
-		wrs = a.wr[:]
-		a.ready()
+	all := b.put
+	if err = b.err; err == nil {
+		err = qp.sendable()
 	}
-	all := a.put + len(wrs)
-	if err = a.err; err == nil {
-		if n, err = a.qp.postSend(wrs, false); n == len(wrs) {
-			n = all
+	if err != nil {
+		b.takeBack()
+	} else if n = all; n > 0 {
+		if _, bell := qp.prov.PostSend(nil, false); bell != nil {
+			err = sendError(true, bell)
 		}
 	}
-	if err != nil && n == 0 {
-		a.takeBack()
+	if all > 0 && len(b.noted) == all {
+		tell(tracing.Built, &qp.object, qp.num.Load(), uint32(qp.typ), unsafe.Pointer(unsafe.SliceData(b.noted)), all, n, err)
 	}
-	if qp := a.qp; all > 0 && len(a.noted) == all {
-		tell(tracing.Built, &qp.object, qp.num.Load(), uint32(qp.typ), unsafe.Pointer(unsafe.SliceData(a.noted)), all, n, err)
-	}
-	a.end()
+	b.end()
 	return n, err
 }
 
-// Abort discards the requests (ibv_wr_abort). After Complete it does nothing, so it
-// may be deferred.
-func (b *SendBuilder) Abort() {
-	if a := b.batch; a != nil {
-		b.batch = nil
-		a.takeBack()
-		a.end()
-	}
+// abort discards the requests.
+func (b *SendBuilder) abort() {
+	b.takeBack()
+	b.end()
 }
 
 // takeBack removes the batch's requests from the send queue.
-func (a *batch) takeBack() {
-	if a.qp.prov != nil {
-		a.qp.prov.TakeBack()
+func (b *SendBuilder) takeBack() {
+	if b.qp.prov != nil {
+		b.qp.prov.TakeBack()
 	}
-	for _, w := range slices.Backward(a.binds) {
+	for _, w := range slices.Backward(b.binds) {
 		w.mw.ref.RKey.Store(w.rkey)
 	}
 }
 
 // end releases the send queue.
-func (a *batch) end() {
-	a.wr[0] = SendWR{}
-	a.put, a.err, a.binds, a.noted = 0, nil, nil, nil
-	a.qp.sendMu.Unlock()
+func (b *SendBuilder) end() {
+	b.open, b.put, b.err, b.binds, b.noted = false, 0, nil, nil, nil
+	b.qp.sendMu.Unlock()
 }
 
-// flush puts the short requests into the send queue. If the provider refuses them as
-// short requests, it puts them as ordinary ones.
-func (a *batch) flush() {
-	if a.n > shorts {
-		return
-	}
-	list := a.short[:a.n]
-	a.n = 0
-	if len(list) == 0 || a.qp.poster.PostShort(list, true) {
-		a.put += len(list)
+// flush puts the short requests into the send queue. If the provider refuses them as short
+// requests, it puts them as ordinary ones.
+func (b *SendBuilder) flush() {
+	list := b.short[:b.n]
+	b.n = 0
+	if b.qp.poster.PostShort(list, true) {
+		b.put += len(list)
 		return
 	}
 	for i := range list {
-		a.lengthen(&list[i])
-		a.next()
+		s := &list[i]
+		wr := SendWR{
+			WRID: s.WRID, Opcode: Opcode(uint32(s.Operation)), Flags: SendFlags(s.Operation >> 32),
+			Remote: Remote{s.RemoteAddr, uint32(s.Key >> 32)}, Imm: uint32(s.Key),
+		}
+		sge := [1]SGE{{s.Addr, uint32(s.Data >> 32), uint32(s.Data)}}
+		if sge[0].Length != 0 {
+			wr.SGL = as[SGE](sge[:])
+		}
+		b.add(&wr)
 	}
 }
 
-// lengthen converts a short request into wr.
-func (a *batch) lengthen(s *provider.Short) {
-	a.wr[0] = SendWR{
-		WRID: s.WRID, Opcode: Opcode(uint32(s.Operation)), Flags: SendFlags(s.Operation >> 32),
-		Remote: Remote{Addr: s.RemoteAddr, RKey: uint32(s.Key >> 32)}, Imm: uint32(s.Key),
-	}
-	a.short[building-1].Addr, a.short[building-1].Data = s.Addr, s.Data
-}
-
-// next puts the request in wr into the send queue.
-func (a *batch) next() {
-	a.ready()
-	if a.err == nil {
-		_, a.err = a.qp.postSend(a.wr[:], true)
-	}
-	a.put++
-	a.n = none
-}
-
-// ready completes wr.
-func (a *batch) ready() {
-	wr := &a.wr[0]
-	s := &a.short[building-1]
-	if a.sge[0] = (SGE{Addr: s.Addr, Length: uint32(s.Data >> 32), LKey: uint32(s.Data)}); a.sge[0].Length != 0 {
-		wr.SGL = a.sge[:]
-	}
+// add puts a request into the send queue.
+func (b *SendBuilder) add(one *SendWR) {
+	wrs := as[SendWR](unsafe.Slice(one, 1))
+	wr := &wrs[0]
 	if wr.Opcode == OpBindMW && wr.MW != nil {
-		a.binds = append(a.binds, bound{wr.MW, wr.MW.RKey()})
+		b.binds = append(b.binds, bound{wr.MW, wr.MW.RKey()})
 	}
 	if tracing.Switch.On != 0 {
-		a.noted = append(a.noted, *wr)
-		a.noted[len(a.noted)-1].SGL = slices.Clone(wr.SGL)
+		b.noted = append(b.noted, *wr)
+		last := &b.noted[len(b.noted)-1]
+		last.SGL, last.Inline = slices.Clone(wr.SGL), slices.Clone(wr.Inline)
 	}
+	if b.err == nil {
+		_, b.err = b.qp.postSend(wrs, true)
+	}
+	b.put++
 }
 
-// begin begins a request.
-func (b *SendBuilder) begin(op Opcode) *SendWR {
-	a := b.batch
-	if a == nil {
-		return new(SendWR)
-	}
-	a.proceed()
-	a.n = building
-	a.wr[0] = SendWR{WRID: b.WRID, Opcode: op, Flags: b.Flags}
-	a.short[building-1].Data = 0
-	return &a.wr[0]
-}
-
-// proceed puts the previous request into the queue, and reports whether the next one
-// may be short.
-func (a *batch) proceed() bool {
-	if a.n == building {
-		a.next()
-	}
-	a.flush()
-	return a.n == 0
-}
-
-// quick begins a request of a usual kind.
-func (b *SendBuilder) quick(op Opcode, rkey uint32, addr uint64, imm uint32) {
-	a := b.batch
-	if a == nil {
-		return
-	}
-	n := a.n
-	if n >= shorts {
-		if !a.proceed() {
-			wr := b.begin(op)
-			wr.Remote, wr.Imm = Remote{addr, rkey}, imm
+// quick adds a request of a usual kind.
+func (b *SendBuilder) quick(op Opcode, wrid uint64, flags SendFlags, remote Remote, imm uint32, sge SGE) {
+	n := b.n
+	if n >= shorts || !b.open {
+		if !b.proceed() {
+			b.long(op, wrid, flags, remote, imm, sge)
 			return
 		}
 		n = 0
 	}
-	s := &a.short[n]
-	a.n = n + 1
-	s.WRID, s.Operation = b.WRID, uint64(op)|uint64(b.Flags)<<32
-	s.RemoteAddr, s.Key = addr, uint64(rkey)<<32|uint64(imm)
-	s.Data = 0
-}
-
-const noRequest = "verbs: a SendBuilder's Set method before the first operation"
-
-// last returns the current request.
-func (b *SendBuilder) last() *SendWR {
-	if b.batch == nil {
-		return new(SendWR)
-	}
-	return b.batch.last()
-}
-
-func (a *batch) last() *SendWR {
-	if i := a.n - 1; uint(i) < shorts {
-		s := a.short[i]
-		a.n = i
-		a.flush()
-		a.lengthen(&s)
-		a.n = building
-	}
-	if a.n != building {
-		panic(noRequest)
-	}
-	return &a.wr[0]
-}
-
-// Send begins a send (ibv_wr_send).
-func (b *SendBuilder) Send() { b.quick(OpSend, 0, 0, 0) }
-
-// SendImm begins a send with immediate (ibv_wr_send_imm).
-func (b *SendBuilder) SendImm(imm uint32) { b.quick(OpSendImm, 0, 0, imm) }
-
-// SendInv begins a send that invalidates one of the peer's keys (ibv_wr_send_inv).
-func (b *SendBuilder) SendInv(rkey uint32) { b.begin(OpSendInv).InvalidateRKey = rkey }
-
-// SendTSO begins a raw packet that the device splits into segments
-// (ibv_wr_send_tso).
-func (b *SendBuilder) SendTSO(header []byte, mss uint16) {
-	wr := b.begin(OpTSO)
-	wr.Header, wr.MSS = header, mss
-}
-
-func (b *SendBuilder) remote(op Opcode, rkey uint32, addr uint64) *SendWR {
-	wr := b.begin(op)
-	wr.Remote = Remote{addr, rkey}
-	return wr
-}
-
-// RDMAWrite begins a write (ibv_wr_rdma_write).
-func (b *SendBuilder) RDMAWrite(rkey uint32, addr uint64) { b.quick(OpRDMAWrite, rkey, addr, 0) }
-
-// RDMAWriteImm begins a write with immediate (ibv_wr_rdma_write_imm).
-func (b *SendBuilder) RDMAWriteImm(rkey uint32, addr uint64, imm uint32) {
-	b.quick(OpRDMAWriteImm, rkey, addr, imm)
-}
-
-// RDMARead begins a read (ibv_wr_rdma_read).
-func (b *SendBuilder) RDMARead(rkey uint32, addr uint64) {
-	if a := b.batch; a != nil && a.qp.typ == RC {
-		b.quick(OpRDMARead, rkey, addr, 0)
-	} else {
-		b.remote(OpRDMARead, rkey, addr)
-	}
-}
-
-// CompareSwap begins a compare and swap (ibv_wr_atomic_cmp_swp).
-func (b *SendBuilder) CompareSwap(rkey uint32, addr, compare, swap uint64) {
-	wr := b.remote(OpCompareSwap, rkey, addr)
-	wr.Compare, wr.Swap = compare, swap
-}
-
-// FetchAdd begins a fetch and add (ibv_wr_atomic_fetch_add).
-func (b *SendBuilder) FetchAdd(rkey uint32, addr, add uint64) {
-	b.remote(OpFetchAdd, rkey, addr).Add = add
-}
-
-// AtomicWrite begins an atomic write of 8 bytes (ibv_wr_atomic_write). SetInlineData
-// sets the bytes.
-func (b *SendBuilder) AtomicWrite(rkey uint32, addr uint64) { b.remote(OpAtomicWrite, rkey, addr) }
-
-// Flush makes earlier writes visible (ibv_wr_flush).
-func (b *SendBuilder) Flush(rkey uint32, addr uint64, length uint32, typ FlushType, level FlushLevel) {
-	wr := b.remote(OpFlush, rkey, addr)
-	wr.FlushLength, wr.FlushType, wr.FlushLevel = length, typ, level
-}
-
-// BindMW binds a type 2 window (ibv_wr_bind_mw).
-func (b *SendBuilder) BindMW(mw *MW, rkey uint32, bind MWBindInfo) {
-	wr := b.begin(OpBindMW)
-	wr.MW, wr.NewRKey, wr.Bind = mw, rkey, bind
-}
-
-// LocalInv invalidates a local key (ibv_wr_local_inv).
-func (b *SendBuilder) LocalInv(rkey uint32) { b.begin(OpLocalInv).InvalidateRKey = rkey }
-
-// SetSGE sets the data to one piece of memory (ibv_wr_set_sge).
-func (b *SendBuilder) SetSGE(sge SGE) {
-	a := b.batch
-	if a == nil {
-		return
-	}
-	i := a.n - 1
-	if uint(i) >= uint(len(a.short)) {
-		panic(noRequest)
-	}
-	s := &a.short[i]
+	s := &b.short[n]
+	b.n = n + 1
+	s.WRID, s.Operation = wrid, uint64(op)|uint64(flags)<<32
+	s.RemoteAddr, s.Key = remote.Addr, uint64(remote.RKey)<<32|uint64(imm)
 	s.Addr, s.Data = sge.Addr, uint64(sge.Length)<<32|uint64(sge.LKey)
 }
 
-// SetSGEList sets the data to several pieces of memory (ibv_wr_set_sge_list).
-func (b *SendBuilder) SetSGEList(sgl []SGE) {
-	b.last().SGL = sgl
-	if a := b.batch; a != nil {
-		a.short[building-1].Data = 0
+// proceed makes room for short requests. It reports whether the next one may be short.
+func (b *SendBuilder) proceed() bool {
+	if !b.open || b.n == noShort {
+		return false
 	}
+	b.flush()
+	return true
 }
 
-// SetInlineData sets the data to inline data (ibv_wr_set_inline_data).
-func (b *SendBuilder) SetInlineData(data []byte) { b.last().Inline = data }
-
-// SetUDAddr sets a datagram's destination (ibv_wr_set_ud_addr).
-func (b *SendBuilder) SetUDAddr(ah *AH, qpn, qkey uint32) {
-	wr := b.last()
-	wr.AH, wr.RemoteQPN, wr.RemoteQKey = ah, qpn, qkey
+// long is quick without the short path.
+func (b *SendBuilder) long(op Opcode, wrid uint64, flags SendFlags, remote Remote, imm uint32, sge SGE) {
+	data := [1]SGE{sge}
+	wr := SendWR{WRID: wrid, Opcode: op, Flags: flags, Remote: remote, Imm: imm}
+	if sge.Length != 0 {
+		wr.SGL = as[SGE](data[:])
+	}
+	b.Add(wr)
 }
 
-// SetXRCSRQN sets the peer's SRQ (ibv_wr_set_xrc_srqn). Every operation needs it.
-func (b *SendBuilder) SetXRCSRQN(srqn uint32) { b.last().RemoteSRQN = srqn }
+// Add adds any request, as PostSend takes it.
+func (b *SendBuilder) Add(wr SendWR) {
+	if !b.open {
+		return
+	}
+	if b.n != noShort && b.n > 0 {
+		b.flush()
+	}
+	b.add(&wr)
+}
 
-// SetDCAddr sets the destination DCT (mlx5dv_wr_set_dc_addr).
-func (b *SendBuilder) SetDCAddr(ah *AH, dctn uint32, key uint64) {
-	wr := b.last()
-	wr.AH, wr.RemoteQPN, wr.DCKey = ah, dctn, key
+// Send adds a send (ibv_wr_send).
+func (b *SendBuilder) Send(wrid uint64, flags SendFlags, data SGE) {
+	b.quick(OpSend, wrid, flags, Remote{}, 0, data)
+}
+
+// SendImm adds a send with immediate (ibv_wr_send_imm).
+func (b *SendBuilder) SendImm(wrid uint64, flags SendFlags, imm uint32, data SGE) {
+	b.quick(OpSendImm, wrid, flags, Remote{}, imm, data)
+}
+
+// RDMAWrite adds a write (ibv_wr_rdma_write).
+func (b *SendBuilder) RDMAWrite(wrid uint64, flags SendFlags, to Remote, data SGE) {
+	b.quick(OpRDMAWrite, wrid, flags, to, 0, data)
+}
+
+// RDMAWriteImm adds a write with immediate (ibv_wr_rdma_write_imm).
+func (b *SendBuilder) RDMAWriteImm(wrid uint64, flags SendFlags, to Remote, imm uint32, data SGE) {
+	b.quick(OpRDMAWriteImm, wrid, flags, to, imm, data)
+}
+
+// RDMARead adds a read into data (ibv_wr_rdma_read).
+func (b *SendBuilder) RDMARead(wrid uint64, flags SendFlags, from Remote, data SGE) {
+	if b.qp.typ == RC {
+		b.quick(OpRDMARead, wrid, flags, from, 0, data)
+	} else {
+		b.long(OpRDMARead, wrid, flags, from, 0, data)
+	}
 }

@@ -69,48 +69,43 @@ func keepRC() (*QP, *keepQP) {
 }
 
 // built are requests, and how they are built.
-func built() ([]SendWR, func(b *SendBuilder)) {
+func built() ([]SendWR, func(b *SendBuilder) error) {
 	list := []SGE{{Addr: 1, Length: 2, LKey: 3}, {Addr: 4, Length: 5, LKey: 6}}
-	data := []byte("inline")
+	far := Remote{Addr: 16, RKey: 9}
 	want := []SendWR{
 		{WRID: 1, Opcode: OpSend, Flags: SendSignaled, SGL: list[:1]},
-		{WRID: 1, Opcode: OpRDMAWrite, Flags: SendSignaled, Remote: Remote{Addr: 10, RKey: 9}, SGL: list[1:]},
-		{WRID: 1, Opcode: OpSendImm, Flags: SendSignaled, Imm: 7, Inline: data},
-		{WRID: 2, Opcode: OpSendInv, Flags: SendFence, InvalidateRKey: 8, SGL: list},
-		{WRID: 2, Opcode: OpRDMAWrite, Flags: SendFence, Remote: Remote{Addr: 10, RKey: 9}},
-		{WRID: 2, Opcode: OpRDMAWriteImm, Flags: SendFence, Remote: Remote{Addr: 10, RKey: 9}, Imm: 11},
-		{WRID: 2, Opcode: OpRDMARead, Flags: SendFence, Remote: Remote{Addr: 10, RKey: 9}, SGL: list},
-		{WRID: 2, Opcode: OpCompareSwap, Flags: SendFence, Remote: Remote{Addr: 16, RKey: 9}, Compare: 12, Swap: 13, SGL: []SGE{{Length: 8}}},
-		{WRID: 2, Opcode: OpFetchAdd, Flags: SendFence, Remote: Remote{Addr: 16, RKey: 9}, Add: 14, SGL: []SGE{{Length: 8}}},
-		{WRID: 2, Opcode: OpLocalInv, Flags: SendFence, InvalidateRKey: 15},
+		{WRID: 2, Opcode: OpRDMAWrite, Flags: SendFence, Remote: far, SGL: list[1:]},
+		{WRID: 3, Opcode: OpSendImm, Flags: SendSignaled, Imm: 7, Inline: []byte("inline")},
+		{WRID: 4, Opcode: OpSendImm, Imm: 8, SGL: list[1:]},
+		{WRID: 5, Opcode: OpSendInv, Flags: SendFence, InvalidateRKey: 8, SGL: list},
+		{WRID: 6, Opcode: OpRDMAWrite, Flags: SendFence, Remote: far},
+		{WRID: 7, Opcode: OpRDMAWriteImm, Flags: SendFence, Remote: far, Imm: 11, SGL: list[:1]},
+		{WRID: 8, Opcode: OpRDMARead, Flags: SendFence, Remote: far, SGL: list[:1]},
+		{WRID: 9, Opcode: OpCompareSwap, Remote: far, Compare: 12, Swap: 13, SGL: []SGE{{Length: 8}}},
+		{WRID: 10, Opcode: OpMaskedFetchAdd, Remote: far, Add: 14, CompareMask: 15, SGL: []SGE{{Length: 8}}},
+		{WRID: 11, Opcode: OpNop},
+		{WRID: 12, Opcode: OpLocalInv, InvalidateRKey: 15},
+		{WRID: 13, Opcode: OpSend, Flags: SendSolicited},
 	}
-	return want, func(b *SendBuilder) {
-		b.WRID, b.Flags = 1, SendSignaled
-		b.Send()
-		b.SetSGE(list[0])
-		b.RDMAWrite(9, 10)
-		b.SetSGEList(list)
-		b.SetSGE(list[1])
-		b.SendImm(7)
-		b.SetInlineData(data)
-		b.WRID, b.Flags = 2, SendFence
-		b.SendInv(8)
-		b.SetSGE(list[0])
-		b.SetSGEList(list)
-		b.RDMAWrite(9, 10)
-		b.RDMAWriteImm(9, 10, 11)
-		b.RDMARead(9, 10)
-		b.SetSGEList(list)
-		b.CompareSwap(9, 16, 12, 13)
-		b.SetSGE(SGE{Length: 8})
-		b.FetchAdd(9, 16, 14)
-		b.SetSGE(SGE{Length: 8})
-		b.LocalInv(15)
+	return want, func(b *SendBuilder) error {
+		b.Send(1, SendSignaled, list[0])
+		b.RDMAWrite(2, SendFence, far, list[1])
+		b.Add(want[2])
+		b.SendImm(4, 0, 8, list[1])
+		b.Add(want[4])
+		b.RDMAWrite(6, SendFence, far, SGE{})
+		b.RDMAWriteImm(7, SendFence, far, 11, list[0])
+		b.RDMARead(8, SendFence, far, list[0])
+		for _, wr := range want[8:12] {
+			b.Add(wr)
+		}
+		b.Send(13, SendSolicited, SGE{})
+		return nil
 	}
 }
 
 // What is built is what would have been posted.
-func TestSendBuilder(t *testing.T) {
+func TestSends(t *testing.T) {
 	want, build := built()
 	for _, short := range []bool{false, true} {
 		posting, posted := keepRC()
@@ -121,9 +116,7 @@ func TestSendBuilder(t *testing.T) {
 		p.short = short
 		for range 3 { // in the places of the round before
 			p.wrs, p.shown, p.rung = nil, 0, 0
-			b := qp.StartSends()
-			build(&b)
-			if n, err := b.Complete(); n != len(want) || err != nil {
+			if n, err := qp.Sends(build); n != len(want) || err != nil {
 				t.Fatal(n, err)
 			}
 			if d := cmp.Diff(posted.wrs, p.wrs, cmpopts.EquateEmpty()); d != "" || p.shown != len(want) || p.rung != 1 {
@@ -133,19 +126,34 @@ func TestSendBuilder(t *testing.T) {
 	}
 }
 
+// Reads of other types than RC's are refused, as posts of them are.
+func TestSendsReads(t *testing.T) {
+	qp, p := keepRC()
+	p.short = true
+	qp.typ = UC
+	qp.setState(QPRTS)
+	n, err := qp.Sends(func(b *SendBuilder) error {
+		b.RDMARead(1, 0, Remote{}, SGE{Length: 1})
+		return nil
+	})
+	if n != 0 || !errors.Is(err, ErrInvalid) || len(p.wrs) != 0 {
+		t.Errorf("%d, %v", n, err)
+	}
+}
+
 // Short requests go to the provider as such, in any number.
-func TestSendBuilderShort(t *testing.T) {
+func TestSendsShort(t *testing.T) {
 	qp, p := keepRC()
 	p.short = true
 	for n := range 50 {
 		p.wrs, p.shown, p.rung, p.shots = nil, 0, 0, 0
-		b := qp.StartSends()
-		for i := range n {
-			b.WRID, b.Flags = uint64(i), SendSignaled
-			b.RDMAWriteImm(uint32(2*i), uint64(3*i), uint32(4*i))
-			b.SetSGE(SGE{Addr: uint64(5 * i), Length: 6, LKey: uint32(7 * i)})
-		}
-		if m, err := b.Complete(); m != n || err != nil {
+		m, err := qp.Sends(func(b *SendBuilder) error {
+			for i := range n {
+				b.RDMAWriteImm(uint64(i), SendSignaled, Remote{Addr: uint64(3 * i), RKey: uint32(2 * i)}, uint32(4*i), SGE{Addr: uint64(5 * i), Length: 6, LKey: uint32(7 * i)})
+			}
+			return nil
+		})
+		if m != n || err != nil {
 			t.Fatal(n, m, err)
 		}
 		if p.rung > 1 || p.shots != n || p.shown != n {
@@ -164,42 +172,45 @@ func TestSendBuilderShort(t *testing.T) {
 	}
 }
 
-// One that is refused takes all back, and so does Abort.
-func TestSendBuilderTakesBack(t *testing.T) {
+// One that is refused takes all back, and so do an error and a panic.
+func TestSendsTakesBack(t *testing.T) {
 	mw := window(MWType2)
+	own := errors.New("the caller's own")
 	for name, refused := range map[string]struct {
-		build func(b *SendBuilder)
+		build func(b *SendBuilder) error
 		want  error
 	}{
-		"unknown flags":    {func(b *SendBuilder) { b.Flags = 1 << 20; b.Send(); b.Flags = 0; b.Send() }, ErrInvalid},
-		"too long":         {func(b *SendBuilder) { b.Send(); b.SetSGE(SGE{Length: 1 << 31}); b.Send() }, ErrInvalid},
-		"inline and SGE":   {func(b *SendBuilder) { b.Send(); b.SetSGE(SGE{Length: 1}); b.SetInlineData([]byte{1}) }, ErrInvalid},
-		"flush of nothing": {func(b *SendBuilder) { b.Flush(1, 2, 3, 0, 0) }, ErrInvalid},
-		"bind of no MW":    {func(b *SendBuilder) { b.BindMW(nil, 1, MWBindInfo{}) }, ErrInvalid},
+		"unknown flags":    {func(b *SendBuilder) error { b.Send(1, 1<<20, SGE{}); b.Send(2, 0, SGE{}); return nil }, ErrInvalid},
+		"too long":         {func(b *SendBuilder) error { b.Send(1, 0, SGE{Length: 1 << 31}); b.Send(2, 0, SGE{}); return nil }, ErrInvalid},
+		"inline and SGE":   {func(b *SendBuilder) error { b.Add(SendWR{SGL: []SGE{{Length: 1}}, Inline: []byte{1}}); return nil }, ErrInvalid},
+		"flush of nothing": {func(b *SendBuilder) error { b.Add(SendWR{Opcode: OpFlush}); return nil }, ErrInvalid},
+		"bind of no MW":    {func(b *SendBuilder) error { b.Add(SendWR{Opcode: OpBindMW}); return nil }, ErrInvalid},
+		"error":            {func(b *SendBuilder) error { b.Send(1, 0, SGE{Length: 1}); return own }, own},
+		"panic":            {func(b *SendBuilder) error { b.Send(1, 0, SGE{Length: 1}); panic(own) }, own},
 	} {
 		qp, p := keepRC()
 		p.short = true
 		mw.ctx = qp.ctx
 		mw.ref.RKey.Store(0x100)
-		build := func() *SendBuilder {
-			b := qp.StartSends()
-			b.Send()
-			b.SetSGE(SGE{Length: 1})
-			b.BindMW(mw, 0x101, MWBindInfo{})
-			b.BindMW(mw, 0x102, MWBindInfo{})
-			mw.ref.RKey.Store(0x102) // as providers do
-			refused.build(&b)
-			return &b
-		}
-		if n, err := build().Complete(); n != 0 || !errors.Is(err, refused.want) || len(p.wrs) != 0 || p.takenBack != 1 || p.rung != 0 {
+		n, err := func() (n int, err error) {
+			defer func() {
+				if x := recover(); x != nil {
+					err = x.(error)
+				}
+			}()
+			return qp.Sends(func(b *SendBuilder) error {
+				b.Send(1, 0, SGE{Length: 1})
+				b.Add(SendWR{Opcode: OpBindMW, MW: mw, NewRKey: 0x101})
+				b.Add(SendWR{Opcode: OpBindMW, MW: mw, NewRKey: 0x102})
+				mw.ref.RKey.Store(0x102) // as providers do
+				return refused.build(b)
+			})
+		}()
+		if n != 0 || !errors.Is(err, refused.want) || len(p.wrs) != 0 || p.takenBack != 1 || p.rung != 0 {
 			t.Errorf("%s: %d, %v, %d left, %d doorbells", name, n, err, len(p.wrs), p.rung)
 		}
 		if k := mw.RKey(); k != 0x100 {
 			t.Errorf("%s: the window's key is %#x", name, k)
-		}
-		build().Abort()
-		if len(p.wrs) != 0 || p.takenBack != 2 || mw.RKey() != 0x100 {
-			t.Errorf("%s: aborted, %d left, key %#x", name, len(p.wrs), mw.RKey())
 		}
 		if n, err := qp.PostSend(SendWR{Opcode: OpSend}); n != 1 || err != nil || p.rung != 1 || len(p.wrs) != 1 {
 			t.Errorf("%s: after that, %d, %v", name, n, err)
@@ -207,84 +218,29 @@ func TestSendBuilderTakesBack(t *testing.T) {
 	}
 	qp, p := keepRC()
 	p.full = true
-	b := qp.StartSends()
-	b.Send()
-	if n, err := b.Complete(); n != 0 || !errors.Is(err, ErrQueueFull) {
+	if n, err := qp.Sends(func(b *SendBuilder) error { b.Send(1, 0, SGE{}); return nil }); n != 0 || !errors.Is(err, ErrQueueFull) {
 		t.Errorf("full: %d, %v", n, err)
 	}
 }
 
-// What comes too late is lost, and Complete says so.
-func TestSendBuilderClosed(t *testing.T) {
+// What comes too late is lost, and a batch of nothing posts nothing.
+func TestSendsEnded(t *testing.T) {
 	_, build := built()
-	qp, p := keepRC()
-	p.short = true
-	var none *QP
-	b, ofNone := qp.StartSends(), none.StartSends()
-	b.Send()
-	b.Abort()
-	for _, b := range []*SendBuilder{&b, &ofNone, new(SendBuilder)} {
-		build(b)
-		b.Abort()
-		if n, err := b.Complete(); n != 0 || !errors.Is(err, ErrClosed) || len(p.wrs) != 0 {
+	for _, short := range []bool{false, true} {
+		qp, p := keepRC()
+		p.short = short
+		var late *SendBuilder
+		if n, err := qp.Sends(func(b *SendBuilder) error { late = b; return nil }); n != 0 || err != nil || p.rung != 0 {
+			t.Errorf("nothing: %d, %v", n, err)
+		}
+		build(late)
+		if n, err := qp.Sends(func(b *SendBuilder) error { b.Send(1, 0, SGE{Length: 1}); return nil }); n != 1 || err != nil || len(p.wrs) != 1 {
 			t.Errorf("%d, %v, %d posted", n, err, len(p.wrs))
 		}
 	}
-	last := qp.StartSends()
-	defer func() {
-		if recover() == nil {
-			t.Error("data without an operation went unnoticed")
-		}
-		last.Abort()
-	}()
-	last.SetSGE(SGE{Length: 1})
-}
-
-// TestSendBuilderOutlived: who has ended a batch can't touch the next one, which is
-// another's: neither by the Abort that was deferred, nor by calls that come late.
-// What was set for the first batch isn't for the second.
-func TestSendBuilderOutlived(t *testing.T) {
-	for _, short := range []bool{false, true} {
-		for name, end := range map[string]func(*SendBuilder){
-			"Complete": func(b *SendBuilder) { b.Complete() },
-			"Abort":    (*SendBuilder).Abort,
-		} {
-			for lateName, late := range map[string]func(*SendBuilder){
-				"Abort":      (*SendBuilder).Abort,
-				"Complete":   func(b *SendBuilder) { b.Complete() },
-				"Send":       (*SendBuilder).Send,
-				"LocalInv":   func(b *SendBuilder) { b.LocalInv(1) },
-				"RDMARead":   func(b *SendBuilder) { b.RDMARead(1, 2) },
-				"SetSGE":     func(b *SendBuilder) { b.SetSGE(SGE{Addr: 99, Length: 99}) },
-				"SetSGEList": func(b *SendBuilder) { b.SetSGEList([]SGE{{Addr: 99, Length: 99}, {}}) },
-				"SetInline":  func(b *SendBuilder) { b.SetInlineData([]byte("late")) },
-				"SetUDAddr":  func(b *SendBuilder) { b.SetUDAddr(nil, 99, 99) },
-			} {
-				qp, p := keepRC()
-				p.short = short
-				first := qp.StartSends()
-				first.WRID, first.Flags = 1, SendSignaled
-				first.Send()
-				first.SetSGE(SGE{Addr: 1, Length: 1})
-				end(&first)
-				posted := len(p.wrs)
-
-				second := qp.StartSends()
-				second.RDMAWrite(2, 3)
-				second.SetSGE(SGE{Addr: 4, Length: 5})
-				late(&first)
-				if n, err := second.Complete(); n != 1 || err != nil {
-					t.Errorf("%s, late %s: %d, %v", name, lateName, n, err)
-					continue
-				}
-				want := []provider.SendWR{{
-					Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, Remote: provider.Remote{Addr: 3, RKey: 2}, SGL: []provider.SGE{{Addr: 4, Length: 5}},
-				}}
-				if d := cmp.Diff(want, p.wrs[posted:], cmpopts.EquateEmpty()); d != "" {
-					t.Errorf("%s, late %s: %s", name, lateName, d)
-				}
-			}
-		}
+	var none *QP
+	if n, err := none.Sends(build); n != 0 || !errors.Is(err, ErrClosed) {
+		t.Errorf("no QP: %d, %v", n, err)
 	}
 }
 
@@ -293,19 +249,21 @@ type refuseQP struct{ nullQP }
 
 func (*refuseQP) PostShort([]provider.Short, bool) bool { return false }
 
-func TestSendBuilderAllocatesNothing(t *testing.T) {
+func TestSendsAllocatesNothing(t *testing.T) {
 	for _, p := range []provider.QP{new(nullQP), new(refuseQP), new(takeQP)} {
 		qp, _ := nullRC()
 		qp.setProvider(p)
 		qp.setState(QPRTS)
 		if n := testing.AllocsPerRun(100, func() {
-			b := qp.StartSends()
-			defer b.Abort()
-			for range 40 {
-				b.RDMAWrite(1, 2)
-				b.SetSGE(SGE{Length: 3})
-			}
-			if n, err := b.Complete(); n != 40 || err != nil {
+			n, err := qp.Sends(func(b *SendBuilder) error {
+				for i := range 40 {
+					b.RDMAWrite(uint64(i), 0, Remote{Addr: 2, RKey: 1}, SGE{Length: 3})
+				}
+				b.Add(SendWR{Opcode: OpCompareSwap, SGL: []SGE{{Length: 8}}})
+				b.Add(SendWR{Opcode: OpSend, Inline: []byte("inline")})
+				return nil
+			})
+			if n != 42 || err != nil {
 				t.Fatal(n, err)
 			}
 		}); n != 0 {
@@ -319,8 +277,8 @@ type takeQP struct{ nullQP }
 
 func (*takeQP) PostShort([]provider.Short, bool) bool { return true }
 
-// BenchmarkSendBuilder is what this package adds to a provider's post of a batch.
-func BenchmarkSendBuilder(b *testing.B) {
+// BenchmarkSends is what this package adds to a provider's post of a batch.
+func BenchmarkSends(b *testing.B) {
 	for _, n := range []int{1, 16} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			qp, _ := nullRC()
@@ -335,12 +293,10 @@ func BenchmarkSendBuilder(b *testing.B) {
 }
 
 func benchmarkBatch(qp *QP, n int) {
-	b := qp.StartSends()
-	b.Flags = SendSignaled
-	for i := range n {
-		b.WRID = uint64(i)
-		b.RDMAWrite(1, 2)
-		b.SetSGE(SGE{Length: 3})
-	}
-	b.Complete()
+	qp.Sends(func(b *SendBuilder) error {
+		for i := range n {
+			b.RDMAWrite(uint64(i), SendSignaled, Remote{Addr: 2, RKey: 1}, SGE{Length: 3})
+		}
+		return nil
+	})
 }

@@ -225,8 +225,8 @@ func (c *Device) member(id uint64) member {
 
 // Close closes all remaining objects of the device, in order, and then the device.
 // Verbs called from then on return ErrClosed, and waits for events end with it. Close
-// waits for verbs that are already running. It does not wait for the batch of a
-// SendBuilder, but returns ErrBusy. If Close fails, the remaining objects stay as
+// waits for verbs that are already running. It does not wait for a batch that
+// QP.Sends builds, but returns ErrBusy. If Close fails, the remaining objects stay as
 // they are, and it may be called again. Closing a closed Device does nothing.
 func (c *Device) Close() error {
 	const op = "close device"

@@ -103,6 +103,6 @@ func invalid(op, format string, args ...any) error {
 }
 
 // errBatch is the error of a QP that can't be closed or moved to QPReset now.
-var errBatch = fmt.Errorf("%w: a batch is being built, which Complete or Abort ends", ErrBusy)
+var errBatch = fmt.Errorf("%w: QP.Sends is building a batch", ErrBusy)
 
 var errNoContext = operr.Invalid("the context.Context is nil")

@@ -72,9 +72,7 @@ func TestPostHappensBeforePoll(t *testing.T) {
 	for name, post := range map[string]func() (int, error){
 		"send": func() (int, error) { return qp.PostSend(SendWR{Opcode: OpSend}) },
 		"builder": func() (int, error) {
-			b := qp.StartSends()
-			b.Send()
-			return b.Complete()
+			return qp.Sends(func(b *SendBuilder) error { b.Send(1, 0, SGE{}); return nil })
 		},
 		"receive":     func() (int, error) { return qp.PostRecv(RecvWR{}) },
 		"SRQ receive": func() (int, error) { return srq.PostRecv(RecvWR{}) },

@@ -24,8 +24,8 @@ type queueLock struct {
 	waiting int32
 }
 
-// heldByBatch is the value of queueLock.held from StartSends to the end of the batch.
-// That may take long, or never come.
+// heldByBatch is the value of queueLock.held while QP.Sends builds a batch. That may take
+// long.
 const heldByBatch = 2
 
 func (l *queueLock) Lock() {
@@ -34,7 +34,7 @@ func (l *queueLock) Lock() {
 	}
 }
 
-// lockForBatch is Lock for a SendBuilder.
+// lockForBatch is Lock for QP.Sends.
 func (l *queueLock) lockForBatch() {
 	switch {
 	case l.single && l.held == 0:

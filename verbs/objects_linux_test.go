@@ -482,10 +482,7 @@ func TestPostAfterClose(t *testing.T) {
 		"other send": func() error { _, err := x.qp.PostSend(SendWR{Opcode: OpLocalInv}); return err },
 		"receive":    func() error { _, err := x.qp.PostRecv(RecvWR{}); return err },
 		"batch": func() error {
-			b := x.qp.StartSends()
-			b.RDMAWrite(1, 2)
-			b.SetSGE(SGE{Length: 3})
-			_, err := b.Complete()
+			_, err := x.qp.Sends(func(b *SendBuilder) error { b.RDMAWrite(1, 0, Remote{}, SGE{Length: 3}); return nil })
 			return err
 		},
 		"SRQ":       func() error { _, err := x.srq.PostRecv(RecvWR{}); return err },

@@ -311,6 +311,9 @@ type failQP struct {
 
 func (q *failQP) PostSend(wrs []provider.SendWR, more bool) (int, error) {
 	n, _ := q.nullQP.PostSend(wrs, more)
+	if more {
+		return n, nil
+	}
 	return n, q.err
 }
 
@@ -323,9 +326,7 @@ func TestDoorbellFails(t *testing.T) {
 		if n, err := qp.PostSend(SendWR{Opcode: op}); n != 1 || !errors.Is(err, bad) {
 			t.Errorf("%v: %d, %v", op, n, err)
 		}
-		b := qp.StartSends()
-		b.Send()
-		if n, err := b.Complete(); n != 1 || !errors.Is(err, bad) {
+		if n, err := qp.Sends(func(b *SendBuilder) error { b.Send(1, 0, SGE{}); return nil }); n != 1 || !errors.Is(err, bad) {
 			t.Errorf("built: %d, %v", n, err)
 		}
 	}

@@ -122,7 +122,7 @@ type QP struct {
 	// The fields that a post of sends writes. They are apart from those that it only
 	// reads, which is faster.
 	sendMu queueLock
-	batch  batch
+	batch  SendBuilder
 }
 
 func (qp *QP) base() *object {
@@ -384,7 +384,7 @@ func (qp *QP) setState(to QPState) {
 
 // Close destroys the QP (ibv_destroy_qp). Outstanding work requests don't complete.
 // Close first detaches the QP from multicast groups. It returns ErrBusy while a batch
-// is being built: see SendBuilder.
+// is being built: see QP.Sends.
 func (qp *QP) Close() error {
 	if qp == nil {
 		return nil

@@ -66,7 +66,7 @@ type QPInitAttr struct {
 // Modify changes attributes (ibv_modify_qp), and with QPAttrState the state. It refuses
 // changes that the state table doesn't allow, without asking the kernel. The error
 // names the attributes that are missing or not allowed. Moving a QP to QPReset while a
-// batch is being built returns ErrBusy: see SendBuilder.
+// batch is being built returns ErrBusy: see QP.Sends.
 func (qp *QP) Modify(a QPAttr, mask QPAttrMask) error {
 	const op = "modify QP"
 	if err := hold(op, qp.base()); err != nil {

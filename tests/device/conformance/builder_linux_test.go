@@ -9,9 +9,9 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// TestSendBuilder posts batches that exceed a builder's own buffer, with requests of
+// TestSends posts batches that exceed a builder's own buffer, with requests of
 // several kinds.
-func TestSendBuilder(t *testing.T) {
+func TestSends(t *testing.T) {
 	s := rdmatest.Default()
 	s.Cap.MaxSendWR = 64
 	p := rdmatest.NewPair(t, s)
@@ -20,22 +20,26 @@ func TestSendBuilder(t *testing.T) {
 		rdmatest.Fill(p.A.MR.Bytes(), round)
 		clear(p.B.MR.Bytes())
 		p.B.Recv(t, 7, 0, 0)
-		b := p.A.QP.StartSends()
-		b.Flags = verbs.SendSignaled
-		for i := range n {
-			b.WRID = uint64(i)
-			b.RDMAWrite(p.B.MR.RKey(), p.B.MR.Addr()+uint64(i*size))
-			switch i % 3 {
-			case 0:
-				b.SetSGEList([]verbs.SGE{p.A.MR.SGE(i*size, 40), p.A.MR.SGE(i*size+40, size-40)})
-			default:
-				b.SetSGE(p.A.MR.SGE(i*size, size))
+		m, err := p.A.QP.Sends(func(b *verbs.SendBuilder) error {
+			for i := range n {
+				to := p.B.MR.Remote().At(uint64(i * size))
+				switch i % 3 {
+				case 0:
+					b.Add(verbs.SendWR{
+						WRID: uint64(i), Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, Remote: to,
+						SGL: []verbs.SGE{p.A.MR.SGE(i*size, 40), p.A.MR.SGE(i*size+40, size-40)},
+					})
+				default:
+					b.RDMAWrite(uint64(i), verbs.SendSignaled, to, p.A.MR.SGE(i*size, size))
+				}
 			}
-		}
-		b.WRID = n
-		b.RDMAWriteImm(p.B.MR.RKey(), p.B.MR.Addr()+n*size, 0x1234)
-		b.SetInlineData([]byte("the last"))
-		if m, err := b.Complete(); m != n+1 || err != nil {
+			b.Add(verbs.SendWR{
+				WRID: n, Opcode: verbs.OpRDMAWriteImm, Flags: verbs.SendSignaled, Remote: p.B.MR.Remote().At(n * size),
+				Imm: 0x1234, Inline: []byte("the last"),
+			})
+			return nil
+		})
+		if m != n+1 || err != nil {
 			t.Fatal(m, err)
 		}
 		for i, wc := range rdmatest.PollOK(t, p.A.CQ, n+1) {
@@ -52,32 +56,35 @@ func TestSendBuilder(t *testing.T) {
 	}
 }
 
-// TestSendBuilderTakesBack: a batch is not sent at all if one of its requests is refused,
-// if it doesn't fit, or if it is aborted.
-func TestSendBuilderTakesBack(t *testing.T) {
+// TestSendsTakesBack: a batch is not sent at all if one of its requests is refused,
+// if it doesn't fit, or if building it fails.
+func TestSendsTakesBack(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
-	writes := func(n int) *verbs.SendBuilder {
-		b := p.A.QP.StartSends()
-		b.Flags = verbs.SendSignaled
-		for i := range n {
-			b.RDMAWrite(p.B.MR.RKey(), p.B.MR.Addr()+uint64(i))
-			b.SetSGE(p.A.MR.SGE(0, 1))
-		}
-		return &b
+	own := errors.New("aborted")
+	writes := func(n int, then func(*verbs.SendBuilder) error) (int, error) {
+		return p.A.QP.Sends(func(b *verbs.SendBuilder) error {
+			for i := range n {
+				b.RDMAWrite(0, verbs.SendSignaled, p.B.MR.Remote().At(uint64(i)), p.A.MR.SGE(0, 1))
+			}
+			return then(b)
+		})
 	}
 	rdmatest.Fill(p.A.MR.Bytes(), 1)
 	for range 10 {
-		b := writes(3)
-		b.Send()
-		b.SetInlineData(make([]byte, 1000))
-		if n, err := b.Complete(); n != 0 || !errors.Is(err, verbs.ErrInvalid) {
+		n, err := writes(3, func(b *verbs.SendBuilder) error {
+			b.Add(verbs.SendWR{Opcode: verbs.OpSend, Inline: make([]byte, 1000)})
+			return nil
+		})
+		if n != 0 || !errors.Is(err, verbs.ErrInvalid) {
 			t.Errorf("%d, %v", n, err)
 		}
 		// rxe's queue has room for more requests than it reports.
-		if n, err := writes(4 * p.A.QP.Cap().MaxSendWR).Complete(); n != 0 || !isFull(err) {
+		if n, err := writes(4*p.A.QP.Cap().MaxSendWR, func(*verbs.SendBuilder) error { return nil }); n != 0 || !isFull(err) {
 			t.Errorf("%d, %v", n, err)
 		}
-		writes(3).Abort()
+		if n, err := writes(3, func(*verbs.SendBuilder) error { return own }); n != 0 || err != own {
+			t.Errorf("%d, %v", n, err)
+		}
 	}
 	rdmatest.Idle(t, p.A.CQ)
 	if got := p.B.MR.Bytes()[:64]; !bytes.Equal(got, make([]byte, 64)) {
@@ -92,8 +99,8 @@ func TestSendBuilderTakesBack(t *testing.T) {
 	wantArrived(t, p.B.MR.Bytes(), 0, p.A.MR.Bytes()[5:69])
 }
 
-// TestSendBuilderUD sends datagrams.
-func TestSendBuilderUD(t *testing.T) {
+// TestSendsUD sends datagrams.
+func TestSendsUD(t *testing.T) {
 	s := rdmatest.Default()
 	s.Type = verbs.UD
 	p := rdmatest.NewPair(t, s)
@@ -101,14 +108,16 @@ func TestSendBuilderUD(t *testing.T) {
 	for i := range 4 {
 		p.B.Recv(t, uint64(i), 200*i, 200)
 	}
-	b := p.A.QP.StartSends()
-	for i := range 4 {
-		b.WRID, b.Flags = uint64(i), verbs.SendSignaled
-		b.SendImm(uint32(i))
-		b.SetUDAddr(p.A.AH, p.B.QP.Num(), rdmatest.QKey)
-		b.SetSGE(p.A.MR.SGE(50*i, 50))
-	}
-	if n, err := b.Complete(); n != 4 || err != nil {
+	n, err := p.A.QP.Sends(func(b *verbs.SendBuilder) error {
+		for i := range 4 {
+			b.Add(verbs.SendWR{
+				WRID: uint64(i), Opcode: verbs.OpSendImm, Flags: verbs.SendSignaled, Imm: uint32(i), SGL: []verbs.SGE{p.A.MR.SGE(50*i, 50)},
+				AH: p.A.AH, RemoteQPN: p.B.QP.Num(), RemoteQKey: rdmatest.QKey,
+			})
+		}
+		return nil
+	})
+	if n != 4 || err != nil {
 		t.Fatal(n, err)
 	}
 	rdmatest.PollOK(t, p.A.CQ, 4)
@@ -120,29 +129,22 @@ func TestSendBuilderUD(t *testing.T) {
 	}
 }
 
-// TestSendBuilderEnds: a deferred Abort doesn't affect another goroutine's batch, and
-// closing a QP with an unfinished batch reports that it is in use.
-func TestSendBuilderEnds(t *testing.T) {
+// TestSendsBusy: while a batch is being built, its QP is in use.
+func TestSendsBusy(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
-	first := p.A.QP.StartSends()
-	if n, err := first.Complete(); n != 0 || err != nil {
-		t.Fatal(n, err)
-	}
-	second := p.A.QP.StartSends()
-	second.WRID, second.Flags = 5, verbs.SendSignaled
-	second.RDMAWrite(p.B.MR.RKey(), p.B.MR.Addr())
-	second.SetSGE(p.A.MR.SGE(0, 8))
-	first.Abort()
-	first.RDMAWrite(0, 0)
-	for name, f := range map[string]func() error{
-		"close": p.A.QP.Close,
-		"reset": func() error { return p.A.QP.Modify(verbs.QPAttr{State: verbs.QPReset}, verbs.QPAttrState) },
-	} {
-		if err := f(); !errors.Is(err, verbs.ErrBusy) {
-			t.Errorf("%s: %v, want ErrBusy", name, err)
+	n, err := p.A.QP.Sends(func(b *verbs.SendBuilder) error {
+		b.RDMAWrite(5, verbs.SendSignaled, p.B.MR.Remote(), p.A.MR.SGE(0, 8))
+		for name, f := range map[string]func() error{
+			"close": p.A.QP.Close,
+			"reset": func() error { return p.A.QP.Modify(verbs.QPAttr{State: verbs.QPReset}, verbs.QPAttrState) },
+		} {
+			if err := f(); !errors.Is(err, verbs.ErrBusy) {
+				t.Errorf("%s: %v, want ErrBusy", name, err)
+			}
 		}
-	}
-	if n, err := second.Complete(); n != 1 || err != nil {
+		return nil
+	})
+	if n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	if wc := rdmatest.PollOK(t, p.A.CQ, 1)[0]; wc.WRID != 5 {

@@ -35,11 +35,10 @@ func TestFrames(t *testing.T) {
 				got, _ := s[dest].received(t)
 				same(t, fmt.Sprintf("%d bytes in %d pieces", len(f), pieces), got, f)
 			}
-			b := s[from].qp.StartSends()
-			b.Flags = verbs.SendSignaled
-			b.Send()
-			b.SetSGEList(s[from].put(f, 2))
-			rdmatest.Must(b.Complete())(t)
+			rdmatest.Must(s[from].qp.Sends(func(b *verbs.SendBuilder) error {
+				b.Add(verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: s[from].put(f, 2)})
+				return nil
+			}))(t)
 			rdmatest.PollOK(t, s[from].cq, 1)
 			got, _ := s[dest].received(t)
 			same(t, "built", got, f)

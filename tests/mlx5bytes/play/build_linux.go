@@ -1,64 +1,35 @@
 package main
 
-import (
-	"log"
+import "github.com/goverbs/goverbs/verbs"
 
-	"github.com/goverbs/goverbs/verbs"
-)
-
-// build posts requests with a SendBuilder.
+// build posts requests as one batch: those for which a SendBuilder has a method by it.
 func build(qp *verbs.QP, wrs []verbs.SendWR) (int, error) {
-	b := qp.StartSends()
-	for i := range wrs {
-		buildOne(&b, qp.Type(), &wrs[i])
-	}
-	return b.Complete()
+	return qp.Sends(func(b *verbs.SendBuilder) error {
+		for i := range wrs {
+			buildOne(b, qp.Type(), &wrs[i])
+		}
+		return nil
+	})
 }
 
 func buildOne(b *verbs.SendBuilder, typ verbs.QPType, wr *verbs.SendWR) {
-	b.WRID, b.Flags = wr.WRID, wr.Flags
+	if len(wr.SGL) != 1 || typ != verbs.RC && typ != verbs.UC {
+		b.Add(*wr)
+		return
+	}
+	sge := wr.SGL[0]
 	switch wr.Opcode {
 	case verbs.OpSend:
-		b.Send()
+		b.Send(wr.WRID, wr.Flags, sge)
 	case verbs.OpSendImm:
-		b.SendImm(wr.Imm)
-	case verbs.OpSendInv:
-		b.SendInv(wr.InvalidateRKey)
-	case verbs.OpTSO:
-		b.SendTSO(wr.Header, wr.MSS)
+		b.SendImm(wr.WRID, wr.Flags, wr.Imm, sge)
 	case verbs.OpRDMAWrite:
-		b.RDMAWrite(wr.Remote.RKey, wr.Remote.Addr)
+		b.RDMAWrite(wr.WRID, wr.Flags, wr.Remote, sge)
 	case verbs.OpRDMAWriteImm:
-		b.RDMAWriteImm(wr.Remote.RKey, wr.Remote.Addr, wr.Imm)
+		b.RDMAWriteImm(wr.WRID, wr.Flags, wr.Remote, wr.Imm, sge)
 	case verbs.OpRDMARead:
-		b.RDMARead(wr.Remote.RKey, wr.Remote.Addr)
-	case verbs.OpCompareSwap:
-		b.CompareSwap(wr.Remote.RKey, wr.Remote.Addr, wr.Compare, wr.Swap)
-	case verbs.OpFetchAdd:
-		b.FetchAdd(wr.Remote.RKey, wr.Remote.Addr, wr.Add)
-	case verbs.OpLocalInv:
-		b.LocalInv(wr.InvalidateRKey)
-		return
-	case verbs.OpBindMW:
-		b.BindMW(wr.MW, wr.NewRKey, wr.Bind)
-		return
+		b.RDMARead(wr.WRID, wr.Flags, wr.Remote, sge)
 	default:
-		log.Fatalf("a builder has no %v", wr.Opcode)
-	}
-	switch typ {
-	case verbs.UD:
-		b.SetUDAddr(wr.AH, wr.RemoteQPN, wr.RemoteQKey)
-	case verbs.XRCSend:
-		b.SetXRCSRQN(wr.RemoteSRQN)
-	case verbs.DCI:
-		b.SetDCAddr(wr.AH, wr.RemoteQPN, wr.DCKey)
-	}
-	switch {
-	case wr.Inline != nil:
-		b.SetInlineData(wr.Inline)
-	case len(wr.SGL) == 1:
-		b.SetSGE(wr.SGL[0])
-	default:
-		b.SetSGEList(wr.SGL)
+		b.Add(*wr)
 	}
 }

@@ -30,10 +30,10 @@ func main() {
 	check(err)
 	n, err := qp.PostSend(verbs.SendWR{WRID: 7, Opcode: verbs.OpSend}, verbs.SendWR{WRID: 8, Opcode: verbs.OpSend})
 	check(err)
-	b := qp.StartSends()
-	b.WRID = 9
-	b.RDMAWrite(1, 2)
-	m, err := b.Complete()
+	m, err := qp.Sends(func(b *verbs.SendBuilder) error {
+		b.RDMAWrite(9, 0, verbs.Remote{Addr: 2, RKey: 1}, verbs.SGE{})
+		return nil
+	})
 	check(err)
 	wc := make([]verbs.WC, 4)
 	done, err := cq.Poll(wc)

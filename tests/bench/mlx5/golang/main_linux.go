@@ -150,23 +150,22 @@ func (w *world) sends() {
 }
 
 func (w *world) builds() {
-	build := func(calls, each int) { buildWrites(w.rc, w.mr.SGE(0, size), w.mr.Addr(), w.mr.RKey(), calls, each) }
+	build := func(calls, each int) { buildWrites(w.rc, w.mr.SGE(0, size), w.mr.Remote(), calls, each) }
 	measure("builder, 1 RC write", 1, nil, w.drainRC, func(calls int) { build(calls, 1) })
 	measure("builder, 16 RC writes, each", list, nil, w.drainRC, func(calls int) { build(calls, list) })
 }
 
 // buildWrites is a function of its own, because the compiler inlines nothing in closures
 // that are themselves inlined.
-func buildWrites(qp *verbs.QP, sge verbs.SGE, addr uint64, rkey uint32, calls, each int) {
-	for range calls {
-		b := qp.StartSends()
-		b.Flags = verbs.SendSignaled
+func buildWrites(qp *verbs.QP, sge verbs.SGE, to verbs.Remote, calls, each int) {
+	build := func(b *verbs.SendBuilder) error {
 		for i := range each {
-			b.WRID = uint64(i)
-			b.RDMAWrite(rkey, addr)
-			b.SetSGE(sge)
+			b.RDMAWrite(uint64(i), verbs.SendSignaled, to, sge)
 		}
-		if n, err := b.Complete(); err != nil {
+		return nil
+	}
+	for range calls {
+		if n, err := qp.Sends(build); err != nil {
 			failed(n, err)
 		}
 	}
