@@ -29,6 +29,8 @@ var (
 	// ErrCQOverrun: the CQ had no room for a completion. EventCQErr reports this, too.
 	// Completions are lost, and the CQ's QPs have failed.
 	ErrCQOverrun = provider.ErrCQOverrun
+	// ErrPoolExhausted: all memory that a BufferPool may register is in use.
+	ErrPoolExhausted = errors.New("buffer pool is exhausted")
 	// ErrNoDevice: there is no matching RDMA device.
 	ErrNoDevice = errors.New("no RDMA device")
 )

@@ -1,0 +1,264 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
+
+// BufferPoolOptions are the arguments of NewBufferPool.
+type BufferPoolOptions struct {
+	Access AccessFlags // of the memory
+
+	// MaxBytes bounds the memory that the pool registers; 0 for no bound. Get returns an
+	// error that matches ErrPoolExhausted when it is reached.
+	MaxBytes int
+
+	// SlabBytes is the memory that is registered at a time, and divided into buffers of one
+	// size: a power of two from 4096 on, or 0 for 2 MiB, a huge page. Buffers that are
+	// larger than that are registered one by one.
+	SlabBytes int
+
+	// Register registers n bytes. If it is nil, the pool uses PD.AllocMR. A pool of a
+	// device's memory, such as a GPU's, exports n bytes as a dma-buf here and returns what
+	// PD.RegDmabufMR returns. The pool closes the MR.
+	Register func(n int) (*MR, error)
+}
+
+// A BufferPool hands out buffers in registered memory outside the Go heap. It keeps those
+// that come back for the next Get, by size: powers of two from 256 bytes on. Its methods
+// are safe for concurrent use.
+//
+// Work requests use buffers after the call that posts them, also when the wait for their
+// completion was cancelled. So each request should hold a reference of its own:
+//
+//	b, err := pool.Get(4096)
+//	qp.PostSend(verbs.SendWR{WRID: b.WRID(), SGL: []verbs.SGE{b.SGE()}, …}) // from now on, the reference is the request's
+//	…
+//	cq.Poll(wcs)
+//	b = pool.Completed(wcs[0].WRID) // the reference is the caller's again
+//	b.Release()
+//
+// Who needs the buffer beside the request calls Retain before posting, and Release later.
+type BufferPool struct {
+	pd *PD
+	o  BufferPoolOptions
+
+	classes [bits.UintSize]bufferClass
+
+	mu      sync.Mutex // of all below
+	slabs   []*MR
+	bytes   int
+	closed  bool
+	buffers atomic.Pointer[[]*Buffer] // by their numbers; replaced when it grows
+}
+
+// A bufferClass has the free buffers of one size.
+type bufferClass struct {
+	free *Buffer                                   // a list
+	mu   queueLock                                 // held for nanoseconds, and by Close
+	_    [64 - 8 - unsafe.Sizeof(queueLock{})]byte // each in a cache line of its own
+}
+
+// smallest is the logarithm of the smallest size of buffers.
+const smallest = 8
+
+// A Buffer is a piece of registered memory from a BufferPool.
+type Buffer struct {
+	pool   *BufferPool
+	mr     *MR
+	next   *Buffer // in the free list
+	number uint32
+	class  uint8
+	off    int
+	n      int // the length that Get was asked for
+	refs   atomic.Int32
+}
+
+// NewBufferPool creates a pool whose memory belongs to the PD. It registers nothing before
+// the first Get.
+func (pd *PD) NewBufferPool(o BufferPoolOptions) (*BufferPool, error) {
+	const op = "create buffer pool"
+	if err := hold(op, pd.base()); err != nil {
+		return nil, err
+	}
+	defer pd.drop()
+	if o.SlabBytes == 0 {
+		o.SlabBytes = 2 << 20
+	}
+	if o.SlabBytes < 4096 || o.SlabBytes&(o.SlabBytes-1) != 0 {
+		return nil, invalid(op, "SlabBytes %d is not a power of two from 4096 on", o.SlabBytes)
+	}
+	if o.MaxBytes < 0 {
+		return nil, invalid(op, "MaxBytes %d", o.MaxBytes)
+	}
+	if err := o.Access.check(op); err != nil {
+		return nil, err
+	}
+	p := &BufferPool{pd: pd, o: o}
+	if o.Register == nil {
+		p.o.Register = func(n int) (*MR, error) { return pd.AllocMR(n, MROptions{Access: o.Access}) }
+	}
+	p.buffers.Store(new([]*Buffer))
+	return p, nil
+}
+
+// Get returns a buffer of n bytes, whose contents are what its last user left. The caller
+// has the only reference to it. Get allocates and registers memory only if there is no free
+// buffer of the size.
+func (p *BufferPool) Get(n int) (*Buffer, error) {
+	if n < 1 || n > 1<<30 {
+		return nil, invalid("get buffer", "%d bytes are not in 1 to 1 GiB", n)
+	}
+	class := max(bits.Len(uint(n-1)), smallest)
+	c := &p.classes[class]
+	c.mu.Lock()
+	b := c.free
+	if b == nil {
+		c.mu.Unlock()
+		var err error
+		if b, err = p.grow(class); err != nil {
+			return nil, err
+		}
+	} else {
+		c.free = b.next
+		c.mu.Unlock()
+	}
+	b.next, b.n = nil, n
+	b.refs.Store(1)
+	return b, nil
+}
+
+// grow registers memory for a class, and returns one of its buffers.
+func (p *BufferPool) grow(class int) (*Buffer, error) {
+	const op = "get buffer"
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, opErr(op, "", ErrClosed)
+	}
+	size := 1 << class
+	length := max(size, p.o.SlabBytes)
+	if left := p.o.MaxBytes - p.bytes; p.o.MaxBytes != 0 && length > left {
+		// The last slab may be a smaller one.
+		if length = left &^ (size - 1); length == 0 {
+			return nil, opErr(op, fmt.Sprintf("%d B, %d of %d B in use", size, p.bytes, p.o.MaxBytes), ErrPoolExhausted)
+		}
+	}
+	mr, err := p.o.Register(length)
+	if err != nil {
+		return nil, err
+	}
+	if mr.Len() < length {
+		return nil, invalid(op, "Register returned %d bytes in place of %d", mr.Len(), length)
+	}
+	p.slabs, p.bytes = append(p.slabs, mr), p.bytes+length
+	old := *p.buffers.Load()
+	all := append(old[:len(old):len(old)], make([]*Buffer, length/size)...)
+	made := make([]Buffer, length/size)
+	for i := range made {
+		b := &made[i]
+		b.pool, b.mr, b.number, b.class, b.off = p, mr, uint32(len(old)+i), uint8(class), i*size
+		all[len(old)+i] = b
+		if i > 1 {
+			b.next = &made[i-1]
+		}
+	}
+	p.buffers.Store(&all)
+	if len(made) > 1 {
+		c := &p.classes[class]
+		c.mu.Lock()
+		made[1].next, c.free = c.free, &made[len(made)-1]
+		c.mu.Unlock()
+	}
+	return &made[0], nil
+}
+
+// Completed returns the buffer whose WRID this is. The reference that the work request held
+// is the caller's. It returns nil if no buffer that is in use has it.
+func (p *BufferPool) Completed(wrid uint64) *Buffer {
+	all := *p.buffers.Load()
+	if wrid >= uint64(len(all)) || all[wrid].refs.Load() <= 0 {
+		return nil
+	}
+	return all[wrid]
+}
+
+// Close deregisters the pool's memory. It returns ErrBusy while there are references to
+// buffers, and may then be called again. Closing a closed pool does nothing. MRs that can't
+// be closed are left to Device.Close.
+func (p *BufferPool) Close() error {
+	const op = "close buffer pool"
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil
+	}
+	// No Get may take a free buffer from now on.
+	for i := range p.classes {
+		p.classes[i].mu.Lock()
+		defer p.classes[i].mu.Unlock()
+	}
+	used := 0
+	for _, b := range *p.buffers.Load() {
+		if b.refs.Load() != 0 {
+			used++
+		}
+	}
+	if used > 0 {
+		return opErr(op, fmt.Sprintf("%d buffers", used), ErrBusy)
+	}
+	for i := range p.classes {
+		p.classes[i].free = nil
+	}
+	p.buffers.Store(new([]*Buffer))
+	p.closed = true
+	var errs []error
+	for _, mr := range p.slabs {
+		errs = append(errs, mr.Close())
+	}
+	p.slabs = nil
+	return errors.Join(errs...)
+}
+
+// Bytes returns the buffer's memory, or nil if it isn't mapped, as that of a GPU.
+func (b *Buffer) Bytes() []byte {
+	if mem := b.mr.Bytes(); mem != nil {
+		return mem[b.off : b.off+b.n : b.off+1<<b.class]
+	}
+	return nil
+}
+
+// Len returns the length that Get was asked for.
+func (b *Buffer) Len() int { return b.n }
+
+// SGE returns the scatter/gather entry of the whole buffer.
+func (b *Buffer) SGE() SGE { return b.mr.SGE(b.off, b.n) }
+
+// Remote returns what a peer must know to read or write the buffer.
+func (b *Buffer) Remote() Remote { return b.mr.Remote().At(uint64(b.off)) }
+
+// WRID returns the ID for a work request that uses the buffer: see BufferPool.Completed.
+// Requests without a buffer may use IDs from 1<<32 on.
+func (b *Buffer) WRID() uint64 { return uint64(b.number) }
+
+// Retain adds a reference.
+func (b *Buffer) Retain() { b.refs.Add(1) }
+
+// Release drops a reference. With the last one the buffer goes back to the pool, and must
+// not be used any more. Release panics if there is none to drop.
+func (b *Buffer) Release() {
+	switch n := b.refs.Add(-1); {
+	case n > 0:
+		return
+	case n < 0:
+		panic("verbs: a Buffer was released once too often")
+	}
+	c := &b.pool.classes[b.class]
+	c.mu.Lock()
+	b.next, c.free = c.free, b
+	c.mu.Unlock()
+}
