@@ -85,6 +85,9 @@ func (r *runner) again(s suite, tests ...string) string {
 	if run != "" {
 		words += " -run '" + run + "'"
 	}
+	if r.pkg != "" {
+		words += " -pkg " + r.pkg
+	}
 	return words + " " + s.name
 }
 

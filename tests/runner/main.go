@@ -5,7 +5,7 @@
 // and ends with a table of the results.
 //
 //	go run ./tests/runner [-short] [-k KERNEL] [-v] [SUITE...]
-//	go run ./tests/runner -run REGEXP SUITE...
+//	go run ./tests/runner [-run REGEXP] [-pkg DIR] SUITE...
 //
 // `runner -h` lists the suites. make test and make test-all call it.
 package main
@@ -31,6 +31,7 @@ func main() {
 	flag.BoolVar(&o.short, "short", false, "a quick run: the tests that find the most in the least time")
 	flag.StringVar(&o.kernel, "k", "6.1", "the virtual machines' `KERNEL`, one of tests/vm/kernels")
 	flag.StringVar(&o.run, "run", "", "run only tests that match this `REGEXP`, as with go test -run; for the rig's suites only")
+	flag.StringVar(&o.pkg, "pkg", "", "run only the tests of the package in this `DIR`, such as tests/device/conformance; for the rig's suites only")
 	flag.BoolVar(&o.verbose, "v", false, "print the tests' whole output")
 	flag.Usage = usage
 	flag.Parse()
@@ -77,7 +78,8 @@ func prepare(o options) error {
 // options has the command line's options.
 type options struct {
 	short, verbose bool
-	kernel, run    string
+	kernel         string
+	run, pkg       string
 }
 
 // A suite is a set of tests. It has one or more lines in the table.
@@ -90,7 +92,7 @@ type suite struct {
 }
 
 func usage() {
-	fmt.Fprintf(os.Stderr, "usage: runner [-short] [-k KERNEL] [-v] [SUITE...]\n       runner -run REGEXP SUITE...\n\nRuns the named SUITEs, or all. With -short, all are those that have a time in the\nfirst column. Exit status: 0 all passed, 1 a test failed, 2 wrong usage.\n\n")
+	fmt.Fprintf(os.Stderr, "usage: runner [-short] [-k KERNEL] [-v] [SUITE...]\n       runner [-run REGEXP] [-pkg DIR] SUITE...\n\nRuns the named SUITEs, or all. With -short, all are those that have a time in the\nfirst column. Exit status: 0 all passed, 1 a test failed, 2 wrong usage.\n\n")
 	flag.PrintDefaults()
 	fmt.Fprintf(os.Stderr, "\nSuites, with the approximate seconds that they take in a quick and in a full run:\n")
 	for _, s := range suites() {
@@ -105,10 +107,15 @@ func usage() {
 // choose returns the suites with these names, or all suites.
 func choose(names []string, o options) ([]suite, error) {
 	if len(names) == 0 {
-		if o.run != "" {
-			return nil, fmt.Errorf("-run needs the name of a suite (-h lists them)")
+		if o.run != "" || o.pkg != "" {
+			return nil, fmt.Errorf("-run and -pkg need the name of a suite (-h lists them)")
 		}
 		return slices.DeleteFunc(suites(), func(s suite) bool { return o.short && s.quick == 0 }), nil
+	}
+	if o.pkg != "" {
+		if _, err := os.Stat(o.pkg); err != nil {
+			return nil, fmt.Errorf("-pkg needs a directory, relative to the repository's root: %w", err)
+		}
 	}
 	var chosen []suite
 	all := suites()
@@ -121,15 +128,15 @@ func choose(names []string, o options) ([]suite, error) {
 			}
 			return nil, fmt.Errorf("no suite %q; the suites are %s", name, strings.Join(have, ", "))
 		}
-		if o.run != "" && !takesRun(name) {
-			return nil, fmt.Errorf("-run is for tests in the rig, and %q runs all of its own", name)
+		if (o.run != "" || o.pkg != "") && !selects(name) {
+			return nil, fmt.Errorf("-run and -pkg select tests of the suites rxe… and mlx5…; %s runs all of its tests", name)
 		}
 		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
 }
 
-// takesRun tells whether -run chooses among a suite's tests.
-func takesRun(name string) bool {
+// selects reports whether -run and -pkg select among a suite's tests.
+func selects(name string) bool {
 	return slices.ContainsFunc(rigSuites, func(s rigSuite) bool { return s.name == name })
 }

@@ -127,6 +127,9 @@ func (rs rigSuite) run(r *runner, s suite) {
 	}
 	var jobs []job
 	for _, p := range r.tests.packages {
+		if r.pkg != "" && p.dir != filepath.Clean(r.pkg) {
+			continue
+		}
 		if !slices.ContainsFunc(p.tests, func(t string) bool { return setting.Meets(p.listing.Of(t)) && r.matches(t) }) {
 			continue
 		}

@@ -85,27 +85,32 @@ func TestAgain(t *testing.T) {
 	if got, want := r.again(mlx5, "TestA", "TestB"), "go run ./tests/runner -short -k 7.2 -run '^(TestA|TestB)$' mlx5"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	r = runner{options: options{kernel: "6.1", run: "TestA/x"}}
-	if got, want := r.again(mlx5), "go run ./tests/runner -run 'TestA/x' mlx5"; got != want {
+	r = runner{options: options{kernel: "6.1", run: "TestA/x", pkg: "tests/x"}}
+	if got, want := r.again(mlx5), "go run ./tests/runner -run 'TestA/x' -pkg tests/x mlx5"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
 
 func TestChoose(t *testing.T) {
+	t.Chdir("../..")
 	for _, test := range []struct {
-		names []string
-		run   string
-		ok    bool
+		names    []string
+		run, pkg string
+		ok       bool
 	}{
-		{[]string{"rxe", "lint"}, "", true},
-		{[]string{"rxe", "mlx5"}, "TestSRQ", true},
-		{[]string{"unit"}, "TestSRQ", false},
-		{nil, "TestSRQ", false},
-		{[]string{"nothing"}, "", false},
+		{[]string{"rxe", "lint"}, "", "", true},
+		{[]string{"rxe", "mlx5"}, "TestSRQ", "", true},
+		{[]string{"rxe", "mlx5"}, "", "tests/device/conformance", true},
+		{[]string{"rxe", "mlx5"}, "", "tests/device/conformity", false},
+		{[]string{"unit"}, "TestSRQ", "", false},
+		{[]string{"unit"}, "", "tests/device/conformance", false},
+		{nil, "TestSRQ", "", false},
+		{nil, "", "tests/device/conformance", false},
+		{[]string{"nothing"}, "", "", false},
 	} {
-		chosen, err := choose(test.names, options{run: test.run})
+		chosen, err := choose(test.names, options{run: test.run, pkg: test.pkg})
 		if (err == nil) != test.ok || test.ok && len(chosen) != len(test.names) {
-			t.Errorf("%q, -run %q: %d suites, %v", test.names, test.run, len(chosen), err)
+			t.Errorf("%q, -run %q, -pkg %q: %d suites, %v", test.names, test.run, test.pkg, len(chosen), err)
 		}
 	}
 }
