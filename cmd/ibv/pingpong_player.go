@@ -180,15 +180,20 @@ func (p *player) sendWR(qp *verbs.QP) verbs.SendWR {
 	return wr
 }
 
+// localGID returns the GID at the index that -g names, or the zero GID without -g.
+func (o *pingpongOptions) localGID(ctx *verbs.Device) (verbs.GID, error) {
+	if o.gid < 0 {
+		return verbs.GID{}, nil
+	}
+	entry, err := ctx.QueryGID(o.ibPort, o.gid)
+	return entry.GID, err
+}
+
 // findAddress records the addresses that the other side must know.
 func (p *player) findAddress(ctx *verbs.Device, lid uint16) error {
-	var gid verbs.GID
-	if p.gid >= 0 {
-		entry, err := ctx.QueryGID(p.ibPort, p.gid)
-		if err != nil {
-			return err
-		}
-		gid = entry.GID
+	gid, err := p.localGID(ctx)
+	if err != nil {
+		return err
 	}
 	for _, qp := range p.qps {
 		p.local = append(p.local, qpAddress{lid: lid, qpn: qp.Num(), psn: rand.Uint32N(1 << 24), gid: gid})

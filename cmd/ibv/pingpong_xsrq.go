@@ -204,13 +204,9 @@ func (p *xrcPlayer) makePair(domain *verbs.XRCD) error {
 }
 
 func (p *xrcPlayer) findAddress(ctx *verbs.Device) error {
-	var gid verbs.GID
-	if p.gid >= 0 {
-		entry, err := ctx.QueryGID(p.ibPort, p.gid)
-		if err != nil {
-			return err
-		}
-		gid = entry.GID
+	gid, err := p.localGID(ctx)
+	if err != nil {
+		return err
 	}
 	for i := range p.clients {
 		p.local = append(p.local, xrcAddress{

@@ -210,22 +210,3 @@ func checkPosted(t *testing.T, file string) {
 		t.Errorf("trace (-want +got):\n%s", diff)
 	}
 }
-
-func readEvents(t *testing.T, file string) []*event.Event {
-	t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	var all []*event.Event
-	for r := event.NewReader(f); ; {
-		e, err := r.Read()
-		if err == io.EOF {
-			return all
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, e)
-	}
-}

@@ -5,8 +5,6 @@ package main
 import (
 	"bufio"
 	"fmt"
-	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -59,19 +57,8 @@ func TestTold(t *testing.T) {
 		t.Error(err)
 	}
 
-	f, err := os.Open(p.file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
 	var got []string
-	for r := event.NewReader(f); ; {
-		e, err := r.Read()
-		if err == io.EOF {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
+	for _, e := range readEvents(t, p.file) {
 		if e.Kind != event.Data {
 			got = append(got, e.Why)
 			continue

@@ -4,8 +4,6 @@ package main
 
 import (
 	"bytes"
-	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -14,8 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
 // TestHostile traces a program that passes invalid arguments. The program must not notice the
@@ -31,20 +27,7 @@ func TestHostile(t *testing.T) {
 			if err := p.Run(); err != nil || !strings.Contains(p.out.String(), "survived") {
 				t.Fatalf("seed %d: %v\n%s", seed, err, p.out.String())
 			}
-			f, err := os.Open(p.file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			n := 0
-			for r := event.NewReader(f); ; n++ {
-				if _, err := r.Read(); err == io.EOF {
-					break
-				} else if err != nil {
-					t.Fatalf("seed %d: %v", seed, err)
-				}
-			}
-			f.Close()
-			if n < 300 {
+			if n := len(readEvents(t, p.file)); n < 300 {
 				t.Errorf("seed %d: only %d events", seed, n)
 			}
 		}

@@ -106,28 +106,36 @@ func TestReportIsTheTrace(t *testing.T) {
 	}
 }
 
+// readEvents returns the events of a trace in JSON.
+func readEvents(t *testing.T, file string) []*event.Event {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var all []*event.Event
+	for r := event.NewReader(f); ; {
+		e, err := r.Read()
+		if err == io.EOF {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, e)
+	}
+}
+
 // TestMerged: report merges two traces by time, and numbers their files differently.
 func TestMerged(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	if err := report(append([]string{"--json", "-o", out}, traces("rc_pingpong")...)); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.Open(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
 	owner := make(map[int]int)
 	var last time.Time
-	n := 0
-	for r := event.NewReader(f); ; n++ {
-		e, err := r.Read()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	events := readEvents(t, out)
+	for n, e := range events {
 		if end := e.Time.Add(e.Duration); end.Before(last.Add(-time.Second)) {
 			t.Errorf("line %d is %v too late", n, last.Sub(end))
 		} else if end.After(last) {
@@ -138,8 +146,8 @@ func TestMerged(t *testing.T) {
 		}
 		owner[e.File] = e.PID
 	}
-	if n < 100 || len(owner) < 5 {
-		t.Errorf("%d events on %d files", n, len(owner))
+	if len(events) < 100 || len(owner) < 5 {
+		t.Errorf("%d events on %d files", len(events), len(owner))
 	}
 }
 
@@ -371,22 +379,9 @@ func TestFullDisk(t *testing.T) {
 
 // TestTextOfRecorded: an event and its JSON have the same line of text.
 func TestTextOfRecorded(t *testing.T) {
-	file, err := os.Open(traces("rping")[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	r := event.NewReader(file)
 	var a, b strings.Builder
 	live, read := text.NewWriter(&a, text.Options{Verbose: true}), text.NewWriter(&b, text.Options{Verbose: true})
-	for {
-		e, err := r.Read()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, e := range readEvents(t, traces("rping")[0]) {
 		again, err := event.Parse(e.AppendJSON(nil))
 		if err != nil {
 			t.Fatal(err)

@@ -147,19 +147,8 @@ func TestJSON(t *testing.T) {
 	if err := p.Run(); err != nil {
 		t.Fatalf("%v\n%s", err, p.out.String())
 	}
-	f, err := os.Open(p.file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
 	var verbs []string
-	for r := event.NewReader(f); ; {
-		v, err := r.Read()
-		if err == io.EOF {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
+	for _, v := range readEvents(t, p.file) {
 		if v.Time.IsZero() || v.PID == 0 || v.TID == 0 || v.Comm == "" || v.Device != "" || v.Path != "/dev/null" ||
 			len(v.Out) != 0 || !v.Returned || v.Ret != -1 || v.Errno != "ENOTTY" || !v.Timed {
 			t.Errorf("wrong event: %+v", v)

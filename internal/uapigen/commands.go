@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"go/format"
 	"regexp"
 	"strings"
 )
@@ -36,18 +35,7 @@ func (s *schema) commandFiles() (map[string][]byte, error) {
 	}
 	table.WriteString("}\n")
 	texts["constructors_test.go"] = table.String()
-	if err := s.failures(); err != nil {
-		return nil, err
-	}
-	out := map[string][]byte{}
-	for name, text := range texts {
-		src, err := format.Source([]byte(text))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w\n%s", name, err, text)
-		}
-		out[name] = src
-	}
-	return out, nil
+	return s.format(texts)
 }
 
 var constructor = regexp.MustCompile(`(?m)^func (New\w+)\(`)

@@ -134,7 +134,6 @@ func (s *schema) failures() error {
 
 // files returns the generated Go files by name.
 func (s *schema) files() (map[string][]byte, error) {
-	out := map[string][]byte{}
 	texts := map[string]string{
 		"ibverbs.go":        s.writeKernelEnums(),
 		"schema_structs.go": s.writeStructs(),
@@ -151,9 +150,15 @@ func (s *schema) files() (map[string][]byte, error) {
 			s.errorf("hint for %s is of no use", hint)
 		}
 	}
+	return s.format(texts)
+}
+
+// format returns these Go files in gofmt's form, or what errorf was told.
+func (s *schema) format(texts map[string]string) (map[string][]byte, error) {
 	if err := s.failures(); err != nil {
 		return nil, err
 	}
+	out := map[string][]byte{}
 	for name, text := range texts {
 		src, err := format.Source([]byte(text))
 		if err != nil {

@@ -115,16 +115,22 @@ func (r *request) object(id uint16, handle uint32) error {
 
 // file returns a new file descriptor, without any events, to the program.
 func (r *request) file(id uint16) error {
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	fd, err := r.eventFile()
 	if err != nil {
 		return err
+	}
+	return r.object(id, fd)
+}
+
+// eventFile makes a file without any events in the program, and returns its descriptor there.
+func (r *request) eventFile() (uint32, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		return 0, err
 	}
 	defer unix.Close(fd)
 	theirs, err := r.s.give(r.n, fd)
-	if err != nil {
-		return err
-	}
-	return r.object(id, uint32(theirs))
+	return uint32(theirs), err
 }
 
 func next(n *uint32) uint32 {

@@ -296,14 +296,9 @@ func (d *device) write(r *request) error {
 
 // channel returns a completion channel, without any events, to the program.
 func (r *request) channel() error {
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	fd, err := r.eventFile()
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
-	theirs, err := r.s.give(r.n, fd)
-	if err != nil {
-		return err
-	}
-	return r.out(uapi.UVERBS_ATTR_CORE_OUT, u32(uint32(theirs)))
+	return r.out(uapi.UVERBS_ATTR_CORE_OUT, u32(fd))
 }

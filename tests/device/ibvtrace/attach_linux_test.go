@@ -48,7 +48,7 @@ func TestAttach(t *testing.T) {
 				if sig == unix.SIGKILL {
 					continue // its last line may be incomplete
 				}
-				trace := readTrace(t, file)
+				trace := rdmatest.ReadTrace(t, file)
 				before := make(map[string]int)
 				for _, e := range trace {
 					for _, o := range e.Created {
@@ -88,7 +88,7 @@ func TestAttachThreads(t *testing.T) {
 	server.Succeeds(t)
 	tracer.Succeeds(t)
 	seen := make(map[string]int)
-	for _, e := range readTrace(t, file) {
+	for _, e := range rdmatest.ReadTrace(t, file) {
 		seen[e.Verb]++
 		if e.Verb == "rdma_get_cm_event" && e.Returned && e.Errno == "" && event.Find(e.Out, "event") == nil {
 			t.Errorf("an event without a type: %+v", e)

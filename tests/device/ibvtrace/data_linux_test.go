@@ -88,7 +88,7 @@ func TestData(t *testing.T) {
 			t.Run(strings.TrimSpace(filepath.Base(strings.Join(prefix, " "))+" "+test.name), func(t *testing.T) {
 				test.run(t, append(slices.Clone(prefix), traced(t, files[0], "--data")...), append(slices.Clone(prefix), traced(t, files[1], "--data")...))
 				for _, file := range files {
-					n := count(t, readTrace(t, file))
+					n := count(t, rdmatest.ReadTrace(t, file))
 					t.Logf("%+v", n)
 					// With several QPs, a side may end before it has polled its
 					// last sends.
@@ -120,7 +120,7 @@ func extended(t *testing.T, file string, prefix []string, program string) (compl
 	p := rdmatest.Start(t, append(prefix, program, device, map[bool]string{false: "1", true: "0"}[mlx5])...)
 	p.Succeeds(t)
 	var got []string
-	for _, e := range readTrace(t, file) {
+	for _, e := range rdmatest.ReadTrace(t, file) {
 		switch e.Verb {
 		case "ibv_wr_complete":
 			for _, x := range event.Find(e.Args, "wr").Elems {
@@ -178,7 +178,7 @@ func TestDataOfGo(t *testing.T) {
 	files := []string{filepath.Join(dir, "server"), filepath.Join(dir, "client")}
 	with("50").run(t, traced(t, files[0], "--data"), traced(t, files[1], "--data"))
 	for _, file := range files {
-		if n := count(t, readTrace(t, file)); n.sent != 50 || n.sentOK != 50 || n.receivedOK != 50 || n.received < 50 {
+		if n := count(t, rdmatest.ReadTrace(t, file)); n.sent != 50 || n.sentOK != 50 || n.receivedOK != 50 || n.received < 50 {
 			t.Errorf("%s: %+v, want 50 messages each way", file, n)
 		}
 	}
@@ -194,7 +194,7 @@ func TestDataOfGo(t *testing.T) {
 		tracer.Signal(sig)
 		tracer.Wait()
 	}
-	if n := count(t, readTrace(t, files[0])); n.sentOK == 0 || n.receivedOK == 0 {
+	if n := count(t, rdmatest.ReadTrace(t, files[0])); n.sentOK == 0 || n.receivedOK == 0 {
 		t.Errorf("after attaching: %+v", n)
 	}
 	client.Succeeds(t)

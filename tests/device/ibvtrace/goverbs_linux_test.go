@@ -79,7 +79,7 @@ func TestTracedPollAndArm(t *testing.T) {
 		want = append(want, m[1])
 	}
 	var empty uint64
-	for _, e := range readTrace(t, file) {
+	for _, e := range rdmatest.ReadTrace(t, file) {
 		switch {
 		case e.Kind != event.Data:
 		case e.Verb == "ibv_req_notify_cq":
@@ -131,7 +131,7 @@ func TestTracedPostOnOpener(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "trace")
 	p := rdmatest.Start(t, append(traced(t, file, "--data"), self, "-test.run", "^TestPostOnOpener$")...)
 	p.Succeeds(t)
-	if n := count(t, readTrace(t, file)); n.received != messages {
+	if n := count(t, rdmatest.ReadTrace(t, file)); n.received != messages {
 		t.Errorf("%d receives are traced, want %d", n.received, messages)
 	}
 }

@@ -32,7 +32,7 @@ func TestLegacy(t *testing.T) {
 	p.Succeeds(t)
 	var verbs []string
 	out := make(map[string]uint64)
-	for _, e := range readTrace(t, file) {
+	for _, e := range rdmatest.ReadTrace(t, file) {
 		verbs = append(verbs, e.Verb)
 		if e.Failed() {
 			t.Errorf("%s failed: %s", e.Verb, e.Errno)
@@ -62,7 +62,7 @@ func TestHostile(t *testing.T) {
 		p := rdmatest.Start(t, append(traced(t, file, "--data", "--raw"), program, strconv.Itoa(seed), "300", uverbs, rdmaCM)...)
 		p.Succeeds(t)
 		kinds := make(map[event.Kind]int)
-		for _, e := range readTrace(t, file) {
+		for _, e := range rdmatest.ReadTrace(t, file) {
 			kinds[e.Kind]++
 		}
 		if !strings.Contains(p.Said(), "survived") || kinds[event.Control] < 100 || kinds[event.CM] < 100 {

@@ -7,7 +7,6 @@ package ibvtrace
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -44,22 +43,6 @@ func TestMain(m *testing.M) {
 		status = 1
 	}
 	os.Exit(status)
-}
-
-func readTrace(t *testing.T, file string) []*event.Event {
-	t.Helper()
-	f := rdmatest.Must(os.Open(file))(t)
-	defer f.Close()
-	var out []*event.Event
-	for r := event.NewReader(f); ; {
-		e, err := r.Read()
-		if err == io.EOF {
-			return out
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		out = append(out, e)
-	}
 }
 
 // A pair is two programs, a server and its client.
@@ -140,7 +123,7 @@ func TestAsKernel(t *testing.T) {
 				w := watchKernel(t)
 				p.run(t, append(slices.Clone(age.prefix), traced(t, files[0])...), append(slices.Clone(age.prefix), traced(t, files[1])...))
 				kernel := w.saw()
-				server, client := readTrace(t, files[0]), readTrace(t, files[1])
+				server, client := rdmatest.ReadTrace(t, files[0]), rdmatest.ReadTrace(t, files[1])
 				t.Logf("%d and %d events", len(server), len(client))
 				compare(t, append(server, client...), kernel)
 			})
@@ -159,7 +142,7 @@ func TestChildren(t *testing.T) {
 	if len(kernel) < 2 {
 		t.Errorf("the kernel saw only %d processes", len(kernel))
 	}
-	compare(t, readTrace(t, file), kernel)
+	compare(t, rdmatest.ReadTrace(t, file), kernel)
 }
 
 // TestAsStrace compares the number and the results of the ioctls, on both sides, with
@@ -172,7 +155,7 @@ func TestAsStrace(t *testing.T) {
 	p.run(t, []string{"strace", "-f", "-e", "trace=ioctl", "-o", file("server.strace")}, []string{"strace", "-f", "-e", "trace=ioctl", "-o", file("client.strace")})
 	for _, side := range []string{"server", "client"} {
 		var got, want []string
-		for _, e := range readTrace(t, file(side)) {
+		for _, e := range rdmatest.ReadTrace(t, file(side)) {
 			if e.Kind == event.Control {
 				got = append(got, strings.TrimSpace(fmt.Sprintf("%d %s", e.Ret, e.Errno)))
 			}

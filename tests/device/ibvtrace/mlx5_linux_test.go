@@ -19,7 +19,7 @@ func TestDriverData(t *testing.T) {
 	pingpong("rc").run(t, traced(t, files[0]), traced(t, files[1]))
 	for _, file := range files {
 		seen := make(map[string]int)
-		for _, e := range readTrace(t, file) {
+		for _, e := range rdmatest.ReadTrace(t, file) {
 			t.Logf("%s %s %s %s = %s", e.Verb, e.Object, e.Method, say(e.Args), say(e.Out))
 			if e.Kind == event.Control && (e.Driver != "MLX5" || e.Problem != "") {
 				t.Errorf("%s of driver %q: %s", e.Verb, e.Driver, e.Problem)

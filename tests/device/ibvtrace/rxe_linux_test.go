@@ -33,7 +33,7 @@ func TestPingpong(t *testing.T) {
 		var states []string
 		var maps []string
 		probed := false
-		for _, e := range readTrace(t, files[i]) {
+		for _, e := range rdmatest.ReadTrace(t, files[i]) {
 			arg := func(name string) event.Value {
 				v := event.Find(e.Args, name)
 				if v == nil {
@@ -90,7 +90,7 @@ func TestMistakes(t *testing.T) {
 	p := rdmatest.Start(t, append(traced(t, file), program, device)...)
 	p.Succeeds(t)
 	var failed, got []string
-	for _, e := range readTrace(t, file) {
+	for _, e := range rdmatest.ReadTrace(t, file) {
 		if e.Failed() && e.Errno != "ENOSPC" { // rdma-core's probe
 			verb := strings.TrimPrefix(e.Verb, "ibv_")
 			failed = append(failed, verb+" "+e.Errno)

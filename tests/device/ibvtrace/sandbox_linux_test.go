@@ -34,7 +34,7 @@ func TestSandboxed(t *testing.T) {
 	}
 	said := func() []string {
 		var out []string
-		for _, e := range readTrace(t, file) {
+		for _, e := range rdmatest.ReadTrace(t, file) {
 			if e.Kind == event.Control || e.Kind == event.Open || e.Kind == event.Close || e.Kind == event.Exit {
 				out = append(out, fmt.Sprintf("%s %v %d %s, made%s, ended%s", e.Verb, e.Returned, e.Ret, e.Errno, types(e.Created), types(e.Destroyed)))
 			}

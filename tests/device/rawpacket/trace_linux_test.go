@@ -2,8 +2,6 @@ package rawpacket
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,17 +20,9 @@ func TestTracedWorkQueue(t *testing.T) {
 	program, file := rdmatest.CProgram(t, "c/workqueue.c"), filepath.Join(dir, "trace")
 	want := rdmatest.Start(t, rdmatest.Program(t, "ibvtrace"), "--json", "--data", "-o", file, "--", program, rdmatest.Devices[0]).Succeeds(t)
 
-	f := rdmatest.Must(os.Open(file))(t)
-	defer f.Close()
 	var queue event.Value
 	calls := 0
-	for r := event.NewReader(f); ; {
-		e, err := r.Read()
-		if err == io.EOF {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
+	for _, e := range rdmatest.ReadTrace(t, file) {
 		switch e.Verb {
 		case "ibv_create_wq":
 			queue = *event.Find(e.Out, "wq")

@@ -2,8 +2,6 @@ package rdmacm
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -79,14 +77,7 @@ var answers = map[string]string{
 // steps returns the commands and events of a trace in order. It only counts the queries.
 func steps(t *testing.T, file string) (steps []string, questions int) {
 	t.Helper()
-	f := rdmatest.Must(os.Open(file))(t)
-	defer f.Close()
-	for r := event.NewReader(f); ; {
-		e, err := r.Read()
-		if err == io.EOF {
-			return steps, questions
-		}
-		rdmatest.Check(t, err)
+	for _, e := range rdmatest.ReadTrace(t, file) {
 		switch {
 		case !e.Returned || e.Errno != "":
 		case e.Verb == "rdma_query" || e.Verb == "rdma_init_qp_attr":
@@ -107,4 +98,5 @@ func steps(t *testing.T, file string) (steps []string, questions int) {
 			steps = slices.Insert(steps, at, e.Verb)
 		}
 	}
+	return steps, questions
 }

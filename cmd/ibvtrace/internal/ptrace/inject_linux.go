@@ -33,16 +33,25 @@ var ErrDied = errors.New("the thread died")
 // ErrFiltered is returned if a system call was not made because of the program's filters.
 var ErrFiltered = errors.New("its seccomp filters do not allow it, or can't be read without CAP_SYS_ADMIN")
 
+// newInjector returns an Injector with the thread's registers, but without the address of a
+// system call instruction.
+func newInjector(tid int, allows func(nr uint64, args ...uint64) bool, died func(unix.WaitStatus)) (*Injector, error) {
+	saved, err := GetRegisters(tid)
+	if err != nil {
+		return nil, err
+	}
+	if !saved.Native() {
+		return nil, errNotNative
+	}
+	return &Injector{TID: tid, allows: allows, died: died, saved: saved}, nil
+}
+
 // Inject prepares a thread that is at a syscall-exit stop. allows reports whether the
 // program's own filters allow a system call. died is called if the thread dies.
 func Inject(tid int, allows func(nr uint64, args ...uint64) bool, died func(unix.WaitStatus)) (*Injector, error) {
-	in := &Injector{TID: tid, allows: allows, died: died}
-	var err error
-	if in.saved, err = GetRegisters(tid); err != nil {
+	in, err := newInjector(tid, allows, died)
+	if err != nil {
 		return nil, err
-	}
-	if !in.saved.Native() {
-		return nil, errNotNative
 	}
 	in.at = in.saved.PC() - syscallLen
 	code := make([]byte, syscallLen)
@@ -57,13 +66,9 @@ func Inject(tid int, allows func(nr uint64, args ...uint64) bool, died func(unix
 
 // InjectAnywhere prepares a thread that is at any stop except a syscall stop.
 func InjectAnywhere(tid int, allows func(nr uint64, args ...uint64) bool, died func(unix.WaitStatus)) (*Injector, error) {
-	in := &Injector{TID: tid, allows: allows, died: died}
-	var err error
-	if in.saved, err = GetRegisters(tid); err != nil {
+	in, err := newInjector(tid, allows, died)
+	if err != nil {
 		return nil, err
-	}
-	if !in.saved.Native() {
-		return nil, errNotNative
 	}
 	if in.at, err = findSyscall(tid); err != nil {
 		return nil, err
