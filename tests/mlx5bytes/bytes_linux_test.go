@@ -504,8 +504,8 @@ func TestSigned(t *testing.T) {
 	}
 }
 
-// TestRefused posts requests that are too long, and more requests than fit.
-func TestRefused(t *testing.T) {
+// TestPostsRefused posts requests that are too long, and more requests than fit.
+func TestPostsRefused(t *testing.T) {
 	for _, c := range []config{
 		{typ: verbs.RC, sends: 8, recvs: 8, sendSGEs: 2, recvSGEs: 2, inline: 40},
 		{typ: verbs.UD, sends: 8, recvs: 8, sendSGEs: 2, recvSGEs: 2, inline: 40},

@@ -39,7 +39,7 @@ type tests struct {
 var raced = []string{"tests/device/stress"}
 
 // compile compiles the tests that may need a device and the programs that they run. It
-// checks that a suite runs each of the tests.
+// checks that a suite runs each of the tests, and that no two have the same name.
 func (r *runner) compile() ([]testPackage, error) {
 	const format = `{{range .TestImports}}{{if eq . "github.com/goverbs/goverbs/internal/rdmatest"}}{{$.ImportPath}}{{end}}{{end}}`
 	out, err := exec.Command("go", "list", "-f", format, "./tests/...").Output()
@@ -86,7 +86,7 @@ func (r *runner) compile() ([]testPackage, error) {
 		p.tests = strings.Fields(string(out))
 		compiled = append(compiled, p)
 	}
-	return compiled, runSomewhere(compiled)
+	return compiled, errors.Join(runSomewhere(compiled), namedOnce(compiled))
 }
 
 func (r *runner) bin() string { return filepath.Join(r.work, "bin") }
@@ -102,6 +102,23 @@ func runSomewhere(packages []testPackage) error {
 			if !somewhere {
 				errs = append(errs, fmt.Errorf("%s: no suite meets the needs of %s: %+v", p.dir, test, needs))
 			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// namedOnce returns an error if two packages have a test of the same name: -run could not run
+// only one of them.
+func namedOnce(packages []testPackage) error {
+	var errs []error
+	first := make(map[string]string)
+	for _, p := range packages {
+		for _, test := range p.tests {
+			if other, ok := first[test]; ok {
+				errs = append(errs, fmt.Errorf("%s and %s both have a %s: rename one of them", other, p.dir, test))
+				continue
+			}
+			first[test] = p.dir
 		}
 	}
 	return errors.Join(errs...)

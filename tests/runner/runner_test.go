@@ -49,6 +49,17 @@ func TestRunSomewhere(t *testing.T) {
 	}
 }
 
+func TestNamedOnce(t *testing.T) {
+	packages := []testPackage{{dir: "tests/x", tests: []string{"TestA", "TestB"}}, {dir: "tests/y", tests: []string{"TestC"}}}
+	if err := namedOnce(packages); err != nil {
+		t.Error(err)
+	}
+	packages[1].tests = append(packages[1].tests, "TestB")
+	if err := namedOnce(packages); err == nil || err.Error() != "tests/x and tests/y both have a TestB: rename one of them" {
+		t.Errorf("two tests of one name: %v", err)
+	}
+}
+
 func TestMeets(t *testing.T) {
 	rxe := rdmatest.Setting{Device: "rxe", Guests: 1}
 	quick, two, peers := rxe, rxe, rxe

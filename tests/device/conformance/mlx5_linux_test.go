@@ -440,9 +440,9 @@ func TestManyQPs(t *testing.T) {
 	}
 }
 
-// TestECE: of the rig's devices, ConnectX-6 Dx and ConnectX-7 have enhanced connection
+// TestQPECE: of the rig's devices, ConnectX-6 Dx and ConnectX-7 have enhanced connection
 // establishment. On the others, the driver reports only the vendor.
-func TestECE(t *testing.T) {
+func TestQPECE(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	const (
 		mellanox  = 0x15b3

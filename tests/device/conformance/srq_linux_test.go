@@ -14,8 +14,8 @@ func srqSpec() rdmatest.Spec {
 	return s
 }
 
-// TestSRQ: two queue pairs take their receives from one SRQ.
-func TestSRQ(t *testing.T) {
+// TestSRQShared: two queue pairs take their receives from one SRQ.
+func TestSRQShared(t *testing.T) {
 	p := rdmatest.NewPair(t, srqSpec())
 	// A second pair of QPs, whose receiver shares B's SRQ.
 	newQP := func(cq *verbs.CQ, srq *verbs.SRQ) *rdmatest.End {

@@ -93,8 +93,8 @@ func testUDAnswer(t *testing.T, p *rdmatest.Pair) {
 	}
 }
 
-// TestMulticast sends to a group that a queue pair is attached to.
-func TestMulticast(t *testing.T) {
+// TestUDMulticast sends to a group that a queue pair is attached to.
+func TestUDMulticast(t *testing.T) {
 	p := udPair(t, true)
 	gid, lid := multicastGroup(t, p)
 	rdmatest.Check(t, p.B.QP.AttachMcast(gid, lid))

@@ -14,10 +14,10 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-var _ = rdmatest.Test(TestPingpong, rdmatest.OnRXE)
+var _ = rdmatest.Test(TestTracedPingpong, rdmatest.OnRXE)
 
-// TestPingpong checks the trace of ibv_rc_pingpong against the program's output.
-func TestPingpong(t *testing.T) {
+// TestTracedPingpong checks the trace of ibv_rc_pingpong against the program's output.
+func TestTracedPingpong(t *testing.T) {
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "server"), filepath.Join(dir, "client")}
 	serverOut, clientOut := pingpong("rc").run(t, traced(t, files[0]), traced(t, files[1]))

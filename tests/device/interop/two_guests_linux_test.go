@@ -24,12 +24,12 @@ var acrossGames = []game{
 	{transport: "srq", size: 4096, iters: 300},
 }
 
-var _ = rdmatest.Test(TestTwoGuests, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.TwoGuests)
+var _ = rdmatest.Test(TestTwoGuestsPingpong, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.TwoGuests)
 
-// TestTwoGuests runs in both guests, which take turns as the server. The tests
+// TestTwoGuestsPingpong runs in both guests, which take turns as the server. The tests
 // in the guests talk to each other over a TCP connection: the client starts
 // when the server listens, and each side compares the addresses.
-func TestTwoGuests(t *testing.T) {
+func TestTwoGuestsPingpong(t *testing.T) {
 	other := meet(t)
 	turn := 0
 	for _, who := range pairings {

@@ -10,7 +10,7 @@ import (
 )
 
 // The handshake carries the ECE options of both devices.
-func TestECE(t *testing.T) {
+func TestConnectECE(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	activeCh, passiveCh := channel(t), channel(t)
 	listener := listenOn(t, passiveCh, rdmacm.PortSpaceTCP)

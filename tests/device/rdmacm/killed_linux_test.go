@@ -250,11 +250,11 @@ func TestSharedGUID(t *testing.T) {
 	rdmatest.Must(ids[0].CreateQP(ids[0].PD(), queuesOf))(t)
 }
 
-var _ = rdmatest.Test(TestDeviceRemoved, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+var _ = rdmatest.Test(TestDeviceRemovedUnderIDs, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
 // The removal of a device ends everything on it. All waiters learn of it, and the removal
 // completes once everything is closed.
-func TestDeviceRemoved(t *testing.T) {
+func TestDeviceRemovedUnderIDs(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	addr := extraDevice(t)
 	l := rdmatest.Must(rdmacm.Listen(patient(t), "tcp", addr+":0", nil))(t)

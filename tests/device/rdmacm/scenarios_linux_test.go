@@ -237,7 +237,7 @@ func (e *end) toGroup(t *testing.T, event *rdmacm.Event, n int) {
 	e.send(t, verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{e.mr.SGE(0, n)}, AH: ah, RemoteQPN: event.UD.QPNum, RemoteQKey: event.UD.QKey})
 }
 
-func TestMulticast(t *testing.T) {
+func TestJoinMulticast(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	for _, test := range []struct {
 		name   string

@@ -9,7 +9,7 @@ import (
 )
 
 // An ID's SRQ serves the queue pairs that are created after it, including other IDs'.
-func TestSRQ(t *testing.T) {
+func TestIDSRQ(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	activeCh, passiveCh := channel(t), channel(t)
 	listener := listenOn(t, passiveCh, rdmacm.PortSpaceTCP)

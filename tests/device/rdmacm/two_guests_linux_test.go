@@ -17,10 +17,10 @@ import (
 // second guest's final message.
 const goPort, cPort, echoPort, endPort = 7001, 7002, 7003, 7004
 
-var _ = rdmatest.Test(TestTwoGuests, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.TwoGuests)
+var _ = rdmatest.Test(TestTwoGuestsConnect, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.TwoGuests)
 
-// TestTwoGuests runs in both guests. The first one is the server, the second the client.
-func TestTwoGuests(t *testing.T) {
+// TestTwoGuestsConnect runs in both guests. The first one is the server, the second the client.
+func TestTwoGuestsConnect(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	if os.Getenv("VM_INDEX") == "0" {
 		serveGuest(t)

@@ -21,8 +21,8 @@ func extraDevice(t *testing.T) {
 	rdmatest.ExtraRXE(t, "rxe9", "stress0", "192.168.99.1")
 }
 
-// TestDeviceRemoved removes a device while queue pairs run on it and goroutines wait.
-func TestDeviceRemoved(t *testing.T) {
+// TestDeviceRemovedUnderLoad removes a device while queue pairs run on it and goroutines wait.
+func TestDeviceRemovedUnderLoad(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	extraDevice(t)
 	c := rdmatest.Must(verbs.Open("rxe9"))(t)
