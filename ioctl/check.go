@@ -55,7 +55,7 @@ func (c *Cmd) checkMethod(method *uapi.Method) error {
 			return fmt.Errorf("no attribute %#x", attrs[i].AttrId)
 		}
 		if c.find(spec.ID) != &attrs[i] {
-			return fmt.Errorf("attribute %s is there twice", spec.Name)
+			return fmt.Errorf("attribute %s appears twice", spec.Name)
 		}
 		if err := checkAttr(spec, &attrs[i]); err != nil {
 			return err
@@ -103,7 +103,7 @@ func (c *Cmd) checkWrite(w *uapi.WriteCommand) error {
 	}
 	driver := c.find(uapi.UVERBS_ATTR_UHW_IN) != nil || c.find(uapi.UVERBS_ATTR_UHW_OUT) != nil
 	if driver && !w.Ex && !w.UDATA {
-		return errors.New("it has no driver's data")
+		return errors.New("the command takes no driver data")
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func checkStruct(side string, s *uapi.Struct, least int, a *uapi.IbUverbsAttr) e
 	case s == nil && a == nil:
 		return nil
 	case s == nil:
-		return fmt.Errorf("it has no %s", side)
+		return fmt.Errorf("the command takes no %s", side)
 	case a == nil:
 		return fmt.Errorf("the %s is missing", side)
 	}
@@ -151,7 +151,7 @@ func (c *Cmd) checkDriverData(in, out *uapi.Struct) error {
 		switch {
 		case side.a == nil:
 		case side.s == nil:
-			return fmt.Errorf("the driver has no %s", side.name)
+			return fmt.Errorf("the driver takes no %s", side.name)
 		case int(side.a.Len) != side.s.Size:
 			return fmt.Errorf("the driver's %s has length %d, want %d", side.name, side.a.Len, side.s.Size)
 		}

@@ -146,7 +146,7 @@ func TestCheckRefuses(t *testing.T) {
 			c.Handle(1)
 			c.Handle(1)
 			return c.Cmd
-		}, "HANDLE is there twice"},
+		}, "HANDLE appears twice"},
 		{"too many attributes", func() *Cmd {
 			c := NewPdDestroy()
 			for range maxAttrs + 1 {
@@ -175,7 +175,7 @@ func TestCheckRefuses(t *testing.T) {
 			c := NewWriteDeregMr()
 			get[uint32](c.Cmd, uapi.UVERBS_ATTR_CORE_OUT)
 			return c.Cmd
-		}, "DEREG_MR: it has no response"},
+		}, "DEREG_MR: the command takes no response"},
 		{"a response too few", func() *Cmd {
 			c := beginWrite(uapi.IB_USER_VERBS_CMD_REG_MR)
 			request[uapi.IbUverbsRegMr](c)
@@ -191,12 +191,12 @@ func TestCheckRefuses(t *testing.T) {
 			c := NewWriteDeregMr()
 			DriverData[uint32, None]{c.Cmd}.In()
 			return c.Cmd
-		}, "DEREG_MR: it has no driver's data"},
+		}, "DEREG_MR: the command takes no driver data"},
 		{"a request that the driver doesn't have", func() *Cmd {
 			c := buildCreateQP()
 			DriverData[uint32, None]{c}.In()
 			return c
-		}, "create_qp: the driver has no request"},
+		}, "create_qp: the driver takes no request"},
 		{"another driver's response", func() *Cmd {
 			c := NewWriteCreateAh()
 			c.Mlx5().Out()

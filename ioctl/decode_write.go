@@ -19,7 +19,7 @@ const (
 func DecodeWrite(addr, n uint64, driver uapi.RdmaDriverId, mem Memory) (*Call, error) {
 	var b [writeHdrSize + writeExHdrSize]byte
 	if n < writeHdrSize {
-		return nil, fmt.Errorf("ioctl: a command of %d bytes, want %d at least", n, writeHdrSize)
+		return nil, fmt.Errorf("ioctl: a command of %d bytes, want at least %d", n, writeHdrSize)
 	}
 	if err := mem(addr, b[:writeHdrSize]); err != nil {
 		return nil, fmt.Errorf("ioctl: command at %#x: %w", addr, err)
@@ -41,7 +41,7 @@ func DecodeWrite(addr, n uint64, driver uapi.RdmaDriverId, mem Memory) (*Call, e
 	var core, coreOut, driverIn, driverOut uint64
 	if command&uapi.IB_USER_VERBS_CMD_FLAG_EXTENDED != 0 {
 		if rest < writeExHdrSize {
-			c.Err = fmt.Errorf("ioctl: an extended command of %d bytes, want %d at least", n, writeHdrSize+writeExHdrSize)
+			c.Err = fmt.Errorf("ioctl: an extended command of %d bytes, want at least %d", n, writeHdrSize+writeExHdrSize)
 			return c, nil
 		}
 		ex := b[writeHdrSize:]

@@ -16,7 +16,7 @@ var registry struct {
 // or if its driver already has a provider. It is safe for concurrent use.
 func Register(p *Provider) {
 	if p == nil || p.Name == "" || p.NewContext == nil || p.MinABI > p.MaxABI {
-		panic(fmt.Sprintf("provider: %+v lacks a name, a NewContext or a version of the ABI", p))
+		panic(fmt.Sprintf("provider: %+v lacks a Name or a NewContext, or its MinABI is larger than its MaxABI", p))
 	}
 	registry.mu.Lock()
 	defer registry.mu.Unlock()

@@ -99,7 +99,7 @@ func (id *ID) param(op string, p *ConnParam, room int) (ConnParam, error) {
 		param = *p
 	}
 	if len(param.PrivateData) > room {
-		return param, invalid(op, "%d bytes of private data don't fit: at most %d", len(param.PrivateData), room)
+		return param, invalid(op, "%d bytes of private data: the maximum is %d", len(param.PrivateData), room)
 	}
 	var err error
 	if param.RetryCount, err = limit(op, "RetryCount", param.RetryCount, maxRetries); err != nil {
@@ -129,7 +129,7 @@ func limit(op, name string, wish, bound int) (int, error) {
 	case wish == 0:
 		return bound, nil
 	case wish > bound:
-		return 0, invalid(op, "%s %d: at most %d", name, wish, bound)
+		return 0, invalid(op, "%s is %d: the maximum is %d", name, wish, bound)
 	}
 	return max(wish, 0), nil
 }
@@ -250,7 +250,7 @@ func (id *ID) reject(reason uint8, privateData []byte) error {
 		room = MaxUDAcceptData
 	}
 	if len(privateData) > room {
-		return invalid(opReject, "%d bytes of private data don't fit: at most %d", len(privateData), room)
+		return invalid(opReject, "%d bytes of private data: the maximum is %d", len(privateData), room)
 	}
 	f := newFrame()
 	defer f.release()
@@ -384,7 +384,7 @@ func (id *ID) WriteEvent(status int32, arg uint64) error {
 	*req.Param.Arg() = arg
 	err := id.ch.run(uapi.RDMA_USER_CM_CMD_WRITE_CM_EVENT, f)
 	if err == syscall.EINVAL {
-		return &OpError{Op: op, Err: fmt.Errorf("%w (%w)", ErrNotSupported, err), Hint: "it takes a newer kernel, and an ID that is not that of an unanswered request"}
+		return &OpError{Op: op, Err: fmt.Errorf("%w (%w)", ErrNotSupported, err), Hint: "this needs a newer kernel, and an ID other than that of an unanswered request"}
 	}
 	if err != nil {
 		return opErr(op, "", err)

@@ -56,28 +56,28 @@ func nameRequest(index uint32) []byte {
 func nameAnswer(b []byte) (string, error) {
 	const header = unix.NLMSG_HDRLEN
 	if len(b) < header {
-		return "", fmt.Errorf("an answer of %d bytes", len(b))
+		return "", fmt.Errorf("a response of %d bytes is too short", len(b))
 	}
 	length, kind := int64(binary.NativeEndian.Uint32(b)), binary.NativeEndian.Uint16(b[4:])
 	if length < header || length > int64(len(b)) {
-		return "", fmt.Errorf("an answer of %d bytes claims %d", len(b), length)
+		return "", fmt.Errorf("a response of %d bytes gives %d as its length", len(b), length)
 	}
 	b = b[header:length]
 	switch {
 	case kind == unix.NLMSG_ERROR && len(b) >= 4:
 		return "", unix.Errno(-int32(binary.NativeEndian.Uint32(b)))
 	case kind != nldevGet:
-		return "", fmt.Errorf("an answer of type %#x", kind)
+		return "", fmt.Errorf("a response of the unexpected type %#x", kind)
 	}
 	for len(b) >= 4 {
 		n, attr := int(binary.NativeEndian.Uint16(b)), binary.NativeEndian.Uint16(b[2:])
 		if n < 4 || n > len(b) {
-			return "", fmt.Errorf("an attribute of %d bytes in %d", n, len(b))
+			return "", fmt.Errorf("an attribute of %d bytes in the remaining %d", n, len(b))
 		}
 		if attr&nlaTypeMask == nldevDevName {
 			return unix.ByteSliceToString(b[4:n]), nil
 		}
 		b = b[min((n+3)&^3, len(b)):]
 	}
-	return "", fmt.Errorf("an answer without a name")
+	return "", fmt.Errorf("a response without a device name")
 }

@@ -21,14 +21,14 @@ var (
 	// has the reason and the peer's private data.
 	ErrRejected = errors.New("connection was rejected")
 	// ErrConnect: the handshake failed.
-	ErrConnect = errors.New("connecting failed")
+	ErrConnect = errors.New("connection setup failed")
 	// ErrDisconnected: the peer has ended the connection.
 	ErrDisconnected = errors.New("peer disconnected")
 	// ErrNotMessage: something other than a message that fits has consumed one of a
 	// Conn's receive buffers.
-	ErrNotMessage = errors.New("what arrived is not a message")
+	ErrNotMessage = errors.New("received something other than a message")
 	// ErrMulticast: the multicast group can't be joined, or was lost.
-	ErrMulticast = errors.New("multicast group failed")
+	ErrMulticast = errors.New("multicast group is unavailable")
 
 	// ErrInvalid: an argument was refused before it reached the kernel.
 	ErrInvalid = verbs.ErrInvalid

@@ -87,9 +87,9 @@ func (o *Options) complete(op string) (Options, error) {
 	case c.MessageSize < 0 || c.MessageSize > maxMessageSize:
 		return c, invalid(op, "MessageSize %d is not in 0 to %d", c.MessageSize, maxMessageSize)
 	case c.Messages > math.MaxInt/2/c.MessageSize:
-		return c, invalid(op, "%d messages of %d bytes are more than memory holds", c.Messages, c.MessageSize)
+		return c, invalid(op, "%d messages of %d bytes are more than the address space holds", c.Messages, c.MessageSize)
 	case c.Backlog < 0:
-		return c, invalid(op, "Backlog %d", c.Backlog)
+		return c, invalid(op, "Backlog %d is negative", c.Backlog)
 	}
 	return c, nil
 }

@@ -189,7 +189,7 @@ func TestEventErrors(t *testing.T) {
 		{Event{Type: EventUnreachable, Status: 1}, []error{ErrUnreachable, ErrRejected}, "nothing listens"},
 		{Event{Type: EventRejected, Status: 8}, []error{ErrRejected, syscall.ECONNREFUSED}, "nothing listens"},
 		{Event{Type: EventRejected, Status: 77}, []error{ErrRejected}, "reason 77"},
-		{Event{Type: EventConnectError, Status: -int(syscall.EINVAL)}, []error{ErrConnect, syscall.EINVAL}, "connecting failed"},
+		{Event{Type: EventConnectError, Status: -int(syscall.EINVAL)}, []error{ErrConnect, syscall.EINVAL}, "connection setup failed"},
 		{Event{Type: EventDeviceRemoval}, []error{ErrDeviceRemoved, verbs.ErrDeviceRemoved}, "removed"},
 		{Event{Type: EventMulticastError, Status: -int(syscall.ENETUNREACH)}, []error{ErrMulticast}, "multicast"},
 	} {

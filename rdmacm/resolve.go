@@ -70,7 +70,7 @@ func bindError(addr sockaddr, err error) error {
 // on no channel rejects them.
 func (id *ID) Listen(backlog int) error {
 	if backlog < 0 || backlog > math.MaxInt32 {
-		return invalid(opListen, "backlog %d", backlog)
+		return invalid(opListen, "backlog %d is out of range", backlog)
 	}
 	if err := id.begin(opListen); err != nil {
 		return err

@@ -48,7 +48,7 @@ func putAddr(op string, to *uapi.KernelSockaddrStorage, a netip.AddrPort) (size 
 		copy(to.Data[6:], ip[:])
 		scope, err := scopeID(addr.Zone())
 		if err != nil {
-			return 0, invalid(op, "the scope of %v: %v", addr, err)
+			return 0, invalid(op, "the zone of %v: %v", addr, err)
 		}
 		binary.NativeEndian.PutUint32(to.Data[22:], scope)
 		size = sizeofSockaddrIn6

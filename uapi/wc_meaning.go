@@ -12,21 +12,21 @@ func WCMeaning(s IbWcStatus) string {
 	case IB_WC_LOC_PROT_ERR:
 		return "a local buffer is not in the memory region that its lkey names"
 	case IB_WC_WR_FLUSH_ERR:
-		return "the QP was in the error state: an earlier completion, or the peer, tells why"
+		return "the QP was in the error state: an earlier completion, or the peer, says why"
 	case IB_WC_MW_BIND_ERR:
 		return "the memory window could not be bound"
 	case IB_WC_BAD_RESP_ERR:
-		return "the peer's answer was not understood"
+		return "the peer's response was not understood"
 	case IB_WC_LOC_ACCESS_ERR:
-		return "the peer's write broke the protection of a local buffer"
+		return "the peer's write violated the protection of a local buffer"
 	case IB_WC_REM_INV_REQ_ERR:
 		return "the peer found the request invalid: too long for its receive, or not enabled on its QP"
 	case IB_WC_REM_ACCESS_ERR:
-		return "the peer refused access: rkey, range or access flags of its memory region or QP"
+		return "the peer refused access: check the rkey, the range, and the access flags of its memory region and QP"
 	case IB_WC_REM_OP_ERR:
 		return "the peer could not complete the request"
 	case IB_WC_RETRY_EXC_ERR:
-		return "the peer didn't answer: wrong path, or its QP is not in RTR, or is in error"
+		return "the peer didn't answer: the path is wrong, or its QP is not yet in RTR or is in the error state"
 	case IB_WC_RNR_RETRY_EXC_ERR:
 		return "the peer had no receive posted"
 	case IB_WC_FATAL_ERR:

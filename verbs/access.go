@@ -34,7 +34,7 @@ func (a AccessFlags) check(op string) error {
 		return invalid(op, "unknown access flags %#x", uint32(x))
 	}
 	if a&(AccessRemoteWrite|AccessRemoteAtomic) != 0 && a&AccessLocalWrite == 0 {
-		return invalid(op, "access %v needs LOCAL_WRITE too", a&(AccessRemoteWrite|AccessRemoteAtomic))
+		return invalid(op, "access %v also needs LOCAL_WRITE", a&(AccessRemoteWrite|AccessRemoteAtomic))
 	}
 	return nil
 }

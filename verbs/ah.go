@@ -206,7 +206,7 @@ func (c *Device) ahAttrFromWC(op string, wc *WC, grh []byte, port int) (AHAttr, 
 			return a, nil
 		}
 	}
-	return AHAttr{}, invalid(op, "port %d has no GID %v, to which the message came", port, dst)
+	return AHAttr{}, invalid(op, "the message was sent to GID %v, which port %d does not have", dst, port)
 }
 
 // answer sets the path to that of an answer to a message with this header. It returns
@@ -219,7 +219,7 @@ func (a *AHAttr) answer(grh [grhLen]byte) (dst GID, v2 bool, err error) {
 	}
 	first := binary.BigEndian.Uint32(grh[:])
 	if version := first >> 28; version != 6 {
-		return dst, false, fmt.Errorf("the GRH is of IP version %d", version)
+		return dst, false, fmt.Errorf("the GRH has IP version %d", version)
 	}
 	// An IPv6 header. InfiniBand's GRH has the same layout.
 	a.TrafficClass, a.FlowLabel = uint8(first>>20), first&0xfffff
@@ -230,7 +230,7 @@ func (a *AHAttr) answer(grh [grhLen]byte) (dst GID, v2 bool, err error) {
 	case udp, bth:
 		return GID(grh[24:40]), next == udp, nil
 	default:
-		return dst, false, fmt.Errorf("the GRH is followed by protocol %d, which is not RDMA's", next)
+		return dst, false, fmt.Errorf("the GRH is followed by protocol %d: this is no RDMA packet", next)
 	}
 }
 

@@ -159,11 +159,11 @@ func (qp *QP) connection(op string, peer *Endpoint, o *ConnectOptions) (QPAttr, 
 	defer qp.modify.Unlock()
 	switch {
 	case qp.typ != RC && qp.typ != UC && qp.typ != XRCSend && qp.typ != XRCRecv:
-		return QPAttr{}, invalid(op, "a %v QP is not connected to a peer: see Activate", qp.typ)
+		return QPAttr{}, invalid(op, "a %v QP has no peer: use Activate", qp.typ)
 	case qp.State() != QPInit:
 		return QPAttr{}, invalid(op, "the QP is in %v, not INIT", qp.State())
 	case o.RetryCount > 7 || o.RNRRetry > 7:
-		return QPAttr{}, invalid(op, "%d retries and %d for RNR: at most 7", o.RetryCount, o.RNRRetry)
+		return QPAttr{}, invalid(op, "RetryCount %d and RNRRetry %d: the maximum is 7", o.RetryCount, o.RNRRetry)
 	case o.MTU == 0 && peer.MTU.Bytes() == 0:
 		return QPAttr{}, invalid(op, "the peer's endpoint has no MTU")
 	case o.MaxRDAtomic > 255:
@@ -220,7 +220,7 @@ func (qp *QP) Activate(o ActivateOptions) error {
 	}
 	defer qp.drop()
 	if qp.typ != UD && qp.typ != RawPacket && qp.typ != DCI {
-		return invalid(op, "a %v QP is connected to a peer: see Connect", qp.typ)
+		return invalid(op, "a %v QP needs a peer: use Connect", qp.typ)
 	}
 	limits, err := qp.ctx.deviceLimits()
 	if err != nil {

@@ -82,7 +82,7 @@ func (c *Device) CreateCQ(o CQOptions) (*CQ, error) {
 		return nil, invalid(op, "completion vector %d is not in 0 to %d", o.Vector, max(c.compVectors, 1)-1)
 	}
 	if o.Timestamps && limits.CompletionTimestampMask == 0 {
-		return nil, opErr(op, "completion times", ErrNotSupported)
+		return nil, opErr(op, "completion timestamps", ErrNotSupported)
 	}
 	var parents []*object
 	if o.Channel != nil {

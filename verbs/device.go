@@ -85,7 +85,7 @@ func (c *Device) start() error {
 		return err
 	}
 	if v := c.dev.ABIVersion(); v < p.MinABI || v > p.MaxABI {
-		return fmt.Errorf("%w: driver %s has ABI version %d, this library speaks %d to %d", ErrNotSupported, p.Name, v, p.MinABI, p.MaxABI)
+		return fmt.Errorf("%w: driver %s has ABI version %d, this library supports %d to %d", ErrNotSupported, p.Name, v, p.MinABI, p.MaxABI)
 	}
 	cmd := ioctl.NewGetContext()
 	defer cmd.Release()
@@ -122,7 +122,7 @@ func (c *Device) start() error {
 
 // errOldKernel: the ioctls that create QPs and SRQs exist since Linux 5.8, the one
 // that reads the GID table since 5.10.
-var errOldKernel = fmt.Errorf("%w: this kernel's uverbs lacks ioctls; Linux 5.10 or later is needed", ErrNotSupported)
+var errOldKernel = fmt.Errorf("%w: this kernel's uverbs has no ioctls; Linux 5.10 or later is needed", ErrNotSupported)
 
 func (c *Device) match() (*provider.Provider, error) {
 	for _, p := range providers() {

@@ -216,7 +216,7 @@ func (qp *QP) createFlowHeld(op string, o *FlowOptions) (*Flow, error) {
 	case qp.typ != RawPacket && qp.typ != UD:
 		return nil, invalid(op, "the QP is %v: flows are for RawPacket and UD", qp.typ)
 	case len(o.Specs) > maxFlowSpecs:
-		return nil, invalid(op, "%d specs are more than %d", len(o.Specs), maxFlowSpecs)
+		return nil, invalid(op, "%d specs: the maximum is %d", len(o.Specs), maxFlowSpecs)
 	case o.Priority < 0 || o.Priority > 0xffff:
 		return nil, invalid(op, "priority %d is not in 0 to 65535", o.Priority)
 	case o.Port < 0 || o.Port > 0xff:

@@ -25,7 +25,7 @@ func (g GID) String() string { return netip.AddrFrom16(g).String() }
 func ParseGID(s string) (GID, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.Zone() != "" {
-		return GID{}, invalid("parse GID", "%q is no IP address", s)
+		return GID{}, invalid("parse GID", "%q is not an IP address", s)
 	}
 	return GID(a.As16()), nil
 }

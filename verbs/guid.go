@@ -25,7 +25,7 @@ func ParseGUID(s string) (GUID, error) {
 			return g, nil
 		}
 	}
-	return GUID{}, invalid("parse GUID", "%q is not of 16 hexadecimal digits, with or without colons", s)
+	return GUID{}, invalid("parse GUID", "%q does not consist of 16 hexadecimal digits", s)
 }
 
 // MarshalText returns what String returns, for JSON and others.

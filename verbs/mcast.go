@@ -33,7 +33,7 @@ func (qp *QP) changeMcast(op string, attach bool, g mcastGroup) error {
 	attached := slices.Index(qp.groups, g)
 	switch {
 	case qp.typ != UD:
-		return invalid(op, "the QP is %v: only UD has multicast", qp.typ)
+		return invalid(op, "the QP is %v: multicast is for UD only", qp.typ)
 	case !g.gid.Addr().IsMulticast():
 		return invalid(op, "%v is not a multicast GID", g.gid)
 	case !attach && attached < 0:

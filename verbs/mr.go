@@ -140,7 +140,7 @@ func (o *MROptions) iova(op string, start, n uint64) (uint64, error) {
 	case o.IOVA == 0:
 		return start, nil
 	case o.Access&AccessZeroBased != 0:
-		return 0, invalid(op, "IOVA %#x of zero-based memory", o.IOVA)
+		return 0, invalid(op, "zero-based memory takes no IOVA, but it is %#x", o.IOVA)
 	case (o.IOVA^start)&page != 0:
 		return 0, invalid(op, "IOVA %#x and address %#x differ within a page", o.IOVA, start)
 	case o.IOVA > math.MaxUint64-n:
@@ -153,7 +153,7 @@ func (o *MROptions) iova(op string, start, n uint64) (uint64, error) {
 func (c *Device) mrError(op string, n uint64, access AccessFlags, err error) error {
 	e := c.failedToLock(op, fmt.Sprintf("%d B, %v", n, access), err)
 	if errors.Is(err, syscall.EFAULT) {
-		e.Hint = "the memory is not mapped with the access that is asked for"
+		e.Hint = "the memory is not mapped, or lacks the permissions that the access flags require"
 	}
 	return e
 }
@@ -193,7 +193,7 @@ func (pd *PD) RegDmabufMR(o DmabufOptions) (*MR, error) {
 func (pd *PD) regDmabufHeld(op string, o *DmabufOptions) (*MR, error) {
 	switch {
 	case o.FD < 0 || o.FD > math.MaxInt32:
-		return nil, invalid(op, "file descriptor %d", o.FD)
+		return nil, invalid(op, "file descriptor %d is negative", o.FD)
 	case o.Length == 0:
 		return nil, invalid(op, "length 0: there is nothing to register")
 	case o.Offset > math.MaxUint64-o.Length || o.IOVA > math.MaxUint64-o.Length:
@@ -269,7 +269,7 @@ func (mr *MR) Rereg(r ReregOptions) (err error) {
 	var pin runtime.Pinner
 	if r.Buf != nil {
 		if mr.mapped {
-			return invalid(op, "the MR owns its memory: other memory needs an MR of its own")
+			return invalid(op, "the MR was made by AllocMR, which allocated its memory: register other memory as another MR")
 		}
 		if err := mr.ctx.checkMR(op, len(r.Buf), access); err != nil {
 			return err
@@ -365,10 +365,10 @@ func (mr *MR) Access() AccessFlags {
 // which doesn't fit an entry.
 func (mr *MR) SGE(off, n int) SGE {
 	if off < 0 || n < 0 || uint64(off)+uint64(n) > mr.length {
-		panic(fmt.Sprintf("verbs: SGE of %d bytes from %d is out of the MR's %d bytes", n, off, mr.length))
+		panic(fmt.Sprintf("verbs: SGE of %d bytes at offset %d is out of range of the MR's %d bytes", n, off, mr.length))
 	}
 	if uint64(n) > math.MaxUint32 {
-		panic(fmt.Sprintf("verbs: SGE of %d bytes: it takes less than 4 GiB", n))
+		panic(fmt.Sprintf("verbs: SGE of %d bytes: the maximum is 4 GiB - 1", n))
 	}
 	return SGE{Addr: mr.iova + uint64(off), Length: uint32(n), LKey: mr.ref.LKey}
 }
@@ -379,7 +379,7 @@ func (mr *MR) SGEOf(b []byte) SGE {
 	own := mr.Bytes()
 	off := uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(unsafe.SliceData(own)))
 	if off > uintptr(len(own)) || len(b) > len(own)-int(off) {
-		panic("verbs: SGEOf memory outside of the MR's")
+		panic("verbs: SGEOf of memory outside the MR")
 	}
 	return mr.SGE(int(off), len(b))
 }

@@ -109,7 +109,7 @@ func (o *object) adopt(c *Device, k kind, handle uint32, self member, parents ..
 }
 
 // errHeld is an ErrBusy whose end Device.Close waits for.
-var errHeld = fmt.Errorf("%w by another one, or by a verb that runs", ErrBusy)
+var errHeld = fmt.Errorf("%w by another object, or by a call that has not returned", ErrBusy)
 
 // end closes the object. destroy destroys it in the kernel. If that succeeds, or the
 // kernel has already done it because the device is gone, release frees the rest.

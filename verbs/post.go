@@ -21,7 +21,7 @@ var (
 	errInlineAndSGL  = invalid("post send", "both Inline and SGL are set")
 	errInlineOp      = invalid("post send", "the operation takes no inline data")
 	errSGLOp         = invalid("post send", "the operation takes no data")
-	errTooLong       = invalid("post send", "the message has 2 GiB or more")
+	errTooLong       = invalid("post send", "the message is 2 GiB or longer")
 	errOpType        = invalid("post send", "the operation doesn't exist on this type of QP")
 	errAtomicAddr    = invalid("post send", "the remote address of an atomic is not a multiple of 8")
 	errAtomicLen     = invalid("post send", "an atomic needs room for 8 bytes, OpAtomicWrite 8 bytes in Inline")

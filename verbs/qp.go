@@ -159,12 +159,12 @@ func (pd *PD) qpParents(op string, o *QPOptions) ([]*object, error) {
 	parents := []*object{&pd.object}
 	if o.Type == XRCRecv {
 		if o.SendCQ != nil || o.RecvCQ != nil || o.SRQ != nil {
-			return nil, invalid(op, "an XRCRecv QP has neither CQs nor an SRQ")
+			return nil, invalid(op, "an XRCRecv QP takes neither CQs nor an SRQ")
 		}
 		return append(parents, o.XRCD.base()), nil
 	}
 	if o.XRCD != nil {
-		return nil, invalid(op, "an XRC domain is for XRCRecv QPs")
+		return nil, invalid(op, "only an XRCRecv QP takes an XRCD")
 	}
 	if o.SendCQ == nil {
 		return nil, invalid(op, "no SendCQ")
@@ -176,12 +176,12 @@ func (pd *PD) qpParents(op string, o *QPOptions) ([]*object, error) {
 		}
 		parents = append(parents, o.RecvCQ.base())
 	} else if o.RecvCQ != nil || o.SRQ != nil {
-		return nil, invalid(op, "an XRCSend QP doesn't receive")
+		return nil, invalid(op, "an XRCSend QP takes neither a RecvCQ nor an SRQ")
 	}
 	if o.SRQ != nil {
 		parents = append(parents, &o.SRQ.object)
 	} else if o.Type == DCT {
-		return nil, invalid(op, "a DCT receives into an SRQ")
+		return nil, invalid(op, "a DCT needs an SRQ")
 	}
 	return parents, nil
 }
@@ -295,7 +295,7 @@ func (c *Device) checkQP(op string, o *QPOptions) (*DeviceAttr, error) {
 		return nil, invalid(op, "there is no type %v", o.Type)
 	}
 	if o.ScatterToCQE && o.Type != RC {
-		return nil, invalid(op, "ScatterToCQE is for RC")
+		return nil, invalid(op, "ScatterToCQE is for RC only")
 	}
 	bounds := []struct {
 		name   string

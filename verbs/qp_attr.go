@@ -187,7 +187,7 @@ func (a *QPAttr) check(op string, c *Device, mask QPAttrMask) error {
 	case has(QPAttrRNRRetry) && a.RNRRetry > 7:
 		return invalid(op, "RNR retry %d is not in 0 to 7", a.RNRRetry)
 	case has(QPAttrMinRNRTimer) && a.MinRNRTimer > 31:
-		return invalid(op, "minimal RNR timer %d is not in 0 to 31", uint8(a.MinRNRTimer))
+		return invalid(op, "minimum RNR timer %d is not in 0 to 31", uint8(a.MinRNRTimer))
 	case has(QPAttrAccess) && a.Access&^accessKnown != 0:
 		return invalid(op, "unknown access flags %#x", uint32(a.Access&^accessKnown))
 	}

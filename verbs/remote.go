@@ -29,7 +29,7 @@ func (r Remote) MarshalBinary() ([]byte, error) { return r.AppendBinary(nil) }
 // UnmarshalBinary reads what MarshalBinary has returned.
 func (r *Remote) UnmarshalBinary(b []byte) error {
 	if len(b) != 12 {
-		return invalid("unmarshal Remote", "%d bytes in place of 12", len(b))
+		return invalid("unmarshal Remote", "%d bytes, want 12", len(b))
 	}
 	*r = Remote{binary.BigEndian.Uint64(b), binary.BigEndian.Uint32(b[8:])}
 	return nil

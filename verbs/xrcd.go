@@ -38,7 +38,7 @@ func (c *Device) OpenSharedXRCD(f *os.File) (*XRCD, error) {
 	}
 	defer c.done()
 	if f == nil {
-		return nil, invalid(op, "no file")
+		return nil, invalid(op, "the file is nil")
 	}
 	raw, err := f.SyscallConn()
 	if err != nil {

@@ -109,5 +109,5 @@ func findLong(options []longOption, name string) (longOption, error) {
 	case 1:
 		return found[0], nil
 	}
-	return longOption{}, fmt.Errorf("option --%s may be --%s or --%s", name, found[0].long, found[1].long)
+	return longOption{}, fmt.Errorf("option --%s is ambiguous: --%s or --%s", name, found[0].long, found[1].long)
 }

@@ -134,7 +134,7 @@ func (o *pingpongOptions) checkQPs() error {
 	switch {
 	case o.transport.xrc:
 	case o.nqps >= o.transport.addresses && o.transport.srq:
-		return fmt.Errorf("%d queue pairs are too many: at most %d", o.nqps, o.transport.addresses-1)
+		return fmt.Errorf("%d queue pairs: the maximum is %d", o.nqps, o.transport.addresses-1)
 	case o.nqps > o.depth:
 		return fmt.Errorf("%d receives are too few: each of the %d queue pairs needs one", o.depth, o.nqps)
 	}

@@ -140,7 +140,7 @@ func (o *options) check() error {
 		return usageError{errors.New("-s must not be negative")}
 	}
 	if o.json && o.summary {
-		return usageError{errors.New("--json and -c exclude each other; ibvtrace report -c summarizes JSON")}
+		return usageError{errors.New("--json and -c are mutually exclusive; ibvtrace report -c summarizes JSON")}
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func parseTrace(args []string) (options, error) {
 	case len(o.args) == 0 && len(o.pids) == 0:
 		return o, usageError{errors.New("no COMMAND given")}
 	case len(o.args) > 0 && len(o.pids) > 0:
-		return o, usageError{errors.New("-p and COMMAND exclude each other")}
+		return o, usageError{errors.New("-p and COMMAND are mutually exclusive")}
 	}
 	return o, o.check()
 }

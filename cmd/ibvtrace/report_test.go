@@ -233,7 +233,7 @@ func TestReportComplains(t *testing.T) {
 		"no FILE given":                    func() error { return drawFigure(nil) },
 		"no verbs in":                      func() error { return drawFigure([]string{os.DevNull}) },
 		"no qualifier":                     func() error { return report([]string{"-e", "x=y", file}) },
-		"exclude each other":               func() error { return report([]string{"--json", "-c", file}) },
+		"are mutually exclusive":           func() error { return report([]string{"--json", "-c", file}) },
 		"is not one of":                    func() error { return report([]string{"-S", "x", file}) },
 		"unexpected argument":              func() error { return listObjects([]string{"7"}) },
 		"is not a process ID":              func() error { return listObjects([]string{"-p", "x"}) },

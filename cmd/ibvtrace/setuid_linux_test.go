@@ -81,7 +81,7 @@ func TestSetuid(t *testing.T) {
 		}
 		var want []string
 		if user != me {
-			want = []string{"--- runs without the rights of user 0, which its set-user-ID file grants: the tracer lacks them ---"}
+			want = []string{"--- runs without the privileges of user 0, which its set-user-ID file grants: the tracer lacks them ---"}
 		}
 		if diff := cmp.Diff(want, notes); diff != "" {
 			t.Errorf("as user %d: notes (-want +got):\n%s", user, diff)

@@ -70,7 +70,7 @@ ibvtrace ends as COMMAND does: with its exit status, or by the same signal.
 Errors of ibvtrace itself give status 1. SIGTERM is forwarded to COMMAND. If
 ibvtrace is killed with SIGKILL, so is COMMAND.
 
-Without CAP_SYS_ADMIN, set-user-ID programs run without the rights they would
+Without CAP_SYS_ADMIN, set-user-ID programs run without the privileges they would
 gain: ibvtrace must set no_new_privs to install its seccomp filter.
 `
 

@@ -23,7 +23,7 @@ var rates = [...]uint8{2: 7, 8, 9, 10, 11, 12, 13, 14, 15, 11, 13, 15, 0, 9, 15,
 
 var (
 	errNotGlobal   = errors.New("mlx5: over RoCE an address is global: set IsGlobal")
-	errGRHRequired = errors.New("mlx5: the port wants all addresses to be global: set IsGlobal")
+	errGRHRequired = errors.New("mlx5: the port requires global addresses: set IsGlobal")
 )
 
 func (c *context) NewAH(cmd ioctl.WriteCreateAh, init provider.AHInit) (provider.AH, error) {
@@ -53,7 +53,7 @@ func (c *context) NewAH(cmd ioctl.WriteCreateAh, init provider.AHInit) (provider
 	case attr.IsGlobal == 0:
 		return nil, errNotGlobal
 	case !c.ahInKernel:
-		return nil, errors.New("mlx5: this kernel doesn't find peers' MAC addresses; Linux 4.5 or later does")
+		return nil, errors.New("mlx5: this kernel doesn't resolve peers' MAC addresses; Linux 4.5 or later does")
 	}
 	a.av.SL = attr.Sl & 7 << 1 // the priority
 	if link.RoCEV2 {

@@ -215,7 +215,7 @@ func (q *cq) Resize(cmd ioctl.WriteResizeCq, cqe uint32) (err error) {
 	return nil
 }
 
-var errNoResizeCQE = errors.New("mlx5: the adapter didn't mark where the resized completion queue begins: make another")
+var errNoResizeCQE = errors.New("mlx5: the adapter didn't mark where the resized completion queue begins: create another CQ")
 
 // Remap copies the completions that have not been polled to the new ring: all up to the
 // mark with which the adapter ends the old ring. In the new ring each is one entry

@@ -39,14 +39,14 @@ func readEnvironment() (e environment, err error) {
 		}
 		e.chosen = true
 		if *v.value, err = strconv.Atoi(strings.TrimSpace(text)); err != nil || *v.value < v.least {
-			return e, fmt.Errorf("mlx5: %s=%s is not a number from %d on", v.name, text, v.least)
+			return e, fmt.Errorf("mlx5: %s=%s is not a number of at least %d", v.name, text, v.least)
 		}
 	}
 	total = max(total, os.Getpagesize()/uarSize*usableRegisters)
 	total += total % usableRegisters
 	low = max(low, total-maxMediumRegisters)
 	if total > maxRegisters || low >= total {
-		return e, fmt.Errorf("mlx5: MLX5_TOTAL_UUARS and MLX5_NUM_LOW_LAT_UUARS ask for %d doorbell registers, %d of them for one QP each: at most %d and all but one are possible",
+		return e, fmt.Errorf("mlx5: MLX5_TOTAL_UUARS and MLX5_NUM_LOW_LAT_UUARS ask for %d doorbell registers, %d of them for one QP each: the maximum is %d, and one must be shared",
 			total, low, maxRegisters)
 	}
 	e.registers, e.lowLatency = total, low

@@ -31,9 +31,9 @@ func TestEnvironment(t *testing.T) {
 			asked: 6, askedLow: 0, maxDedicated: 0, maxCommon: 6,
 		},
 		{name: "the most", set: map[string]string{"MLX5_TOTAL_UUARS": "512"}, asked: 512, askedLow: 500, maxDedicated: 500, maxCommon: 12},
-		{name: "too many", set: map[string]string{"MLX5_TOTAL_UUARS": "513"}, refused: "at most 512"},
+		{name: "too many", set: map[string]string{"MLX5_TOTAL_UUARS": "513"}, refused: "the maximum is 512"},
 		{name: "none", set: map[string]string{"MLX5_TOTAL_UUARS": "0"}, refused: "MLX5_TOTAL_UUARS=0"},
-		{name: "all low latency", set: map[string]string{"MLX5_NUM_LOW_LAT_UUARS": "16"}, refused: "all but one"},
+		{name: "all low latency", set: map[string]string{"MLX5_NUM_LOW_LAT_UUARS": "16"}, refused: "one must be shared"},
 		{name: "negative", set: map[string]string{"MLX5_NUM_LOW_LAT_UUARS": "-1"}, refused: "MLX5_NUM_LOW_LAT_UUARS=-1"},
 		{name: "no number", set: map[string]string{"MLX5_TOTAL_UUARS": "x"}, refused: "MLX5_TOTAL_UUARS=x"},
 	} {

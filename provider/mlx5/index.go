@@ -27,7 +27,7 @@ type index struct {
 // a special meaning for the kernel.
 const maxChosen = noIndex
 
-var errNoIndex = errors.New("mlx5: no number is left for another QP")
+var errNoIndex = errors.New("mlx5: no user index is left")
 
 // choose assigns a user index to a resource.
 func (x *index) choose(r *resource) error {

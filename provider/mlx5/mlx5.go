@@ -93,7 +93,7 @@ const cqeVersion1 = 1
 
 func newContext(f *ioctl.File, cmd ioctl.GetContext) (provider.Context, error) {
 	if !mmio.Supported {
-		return nil, fmt.Errorf("mlx5: on %s this library doesn't know how to order memory accesses towards the adapter; it does on amd64 and arm64", runtime.GOARCH)
+		return nil, fmt.Errorf("mlx5: not supported on %s: the memory barriers that the adapter needs are implemented for amd64 and arm64", runtime.GOARCH)
 	}
 	env, err := readEnvironment()
 	if err != nil {
@@ -124,7 +124,7 @@ func (c *context) Adopt() error {
 		return errShortResponse
 	}
 	if r.CqeVersion > cqeVersion1 {
-		return fmt.Errorf("mlx5: the kernel chose CQE version %d, this library knows 0 and 1", r.CqeVersion)
+		return fmt.Errorf("mlx5: the kernel chose CQE version %d, this library supports 0 and 1", r.CqeVersion)
 	}
 	if r.MaxSqDescSz == 0 || r.MaxRqDescSz == 0 || r.MaxSendWqebb == 0 || r.LogUarSize > 16 {
 		return errShortResponse

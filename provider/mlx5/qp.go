@@ -32,7 +32,7 @@ type qp struct {
 	ece      ece
 }
 
-var errWQETooLong = errors.New("mlx5: the capabilities ask for longer work requests than the adapter takes")
+var errWQETooLong = errors.New("mlx5: QPOptions.Cap needs longer work requests than the adapter allows")
 
 func (c *context) NewQP(cmd ioctl.QpCreate, init provider.QPInit) (provider.QP, error) {
 	q := &qp{ctx: c, init: init, raw: init.Type == uapi.IB_UVERBS_QPT_RAW_PACKET}
@@ -232,11 +232,11 @@ func (q *qp) sizeSend() (int, error) {
 		return 0, errWQETooLong
 	}
 	if int(c.MaxSendWr) > l.sendBlocks {
-		return 0, fmt.Errorf("mlx5: %d send work requests are more than the adapter's %d blocks", c.MaxSendWr, l.sendBlocks)
+		return 0, fmt.Errorf("mlx5: %d send work requests: the adapter's maximum is %d blocks", c.MaxSendWr, l.sendBlocks)
 	}
 	ring := roundUp(int(c.MaxSendWr) * blocks)
 	if ring > l.sendBlocks {
-		return 0, fmt.Errorf("mlx5: %d send work requests of %d blocks are more than the adapter's %d blocks", c.MaxSendWr, blocks, l.sendBlocks)
+		return 0, fmt.Errorf("mlx5: %d send work requests of %d blocks: the adapter's maximum is %d blocks", c.MaxSendWr, blocks, l.sendBlocks)
 	}
 	s.mask, s.limit = uint32(ring-1), uint32(ring/blocks)
 	s.lastWhole, s.maxSGE = uint32(ring-blocks), int(c.MaxSendSge)
@@ -273,7 +273,7 @@ func (r *recvQueue) size(l *limits, c *uapi.IbUverbsQpCap) (int, error) {
 		return 0, nil
 	}
 	if int(c.MaxRecvWr) > l.recvWQEs {
-		return 0, fmt.Errorf("mlx5: %d receives are more than the adapter's %d", c.MaxRecvWr, l.recvWQEs)
+		return 0, fmt.Errorf("mlx5: %d receives: the adapter's maximum is %d", c.MaxRecvWr, l.recvWQEs)
 	}
 	signature := 0
 	if r.signed {

@@ -62,7 +62,7 @@ func (c *context) NewSRQ(cmd ioctl.SrqCreate, init *provider.SRQInit) (provider.
 func (s *srq) prepare(req *uapi.Mlx5IbCreateSrq, init *provider.SRQInit) (err error) {
 	l := &s.ctx.limits
 	if int(init.MaxWR) > l.srqWQEs {
-		return fmt.Errorf("mlx5: %d receives are more than the adapter's %d", init.MaxWR, l.srqWQEs)
+		return fmt.Errorf("mlx5: %d receives: the adapter's maximum is %d", init.MaxWR, l.srqWQEs)
 	}
 	segs := roundUp(max(1+int(init.MaxSGE), minSRQWQE/wqe.SegmentSize))
 	if segs*wqe.SegmentSize > l.recvWQE {

@@ -17,7 +17,7 @@ type cq struct {
 	arm    ioctl.WriteReqNotifyCq // built once
 }
 
-var errPlainCQ = errors.New("rxe: completions are of one size, and not compressed")
+var errPlainCQ = errors.New("rxe: CQEs have one size and can't be compressed")
 
 func (c *context) NewCQ(cmd ioctl.CqCreate, init provider.CQInit) (provider.CQ, error) {
 	if init.CQESize != 0 || init.Compression != 0 {

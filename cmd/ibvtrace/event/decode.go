@@ -164,7 +164,7 @@ func (d *decoder) address(path, s string) uint64 {
 func (d *decoder) hex(path, s string) string {
 	b, err := hex.DecodeString(s)
 	if err != nil {
-		d.fail("%s are not hexadecimal digits", path)
+		d.fail("%s is not hexadecimal", path)
 	}
 	return string(b)
 }

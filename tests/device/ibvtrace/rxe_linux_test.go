@@ -105,7 +105,7 @@ func TestMistakes(t *testing.T) {
 		"create_qp: cap.max_send_wr: the device's limit is 1048576 (max_qp_wr)",
 		"modify_qp: attr_mask: a RC QP can't go from RESET to RTR",
 		"modify_qp: attr_mask: RESET to INIT of a RC QP needs PKEY_INDEX too",
-		"reg_mr: access_flags: REMOTE_WRITE needs LOCAL_WRITE too",
+		"reg_mr: access_flags: REMOTE_WRITE also needs LOCAL_WRITE",
 		"reg_mr: start: not all of the memory is mapped, or the access flags need write permission that it lacks",
 		"destroy_cq: cq: still used by qp 2",
 		"dealloc_pd: pd: still used by qp 2",

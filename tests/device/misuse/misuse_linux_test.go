@@ -175,7 +175,7 @@ var misuses = []misuse{
 		return drop2(w.rc.PD.RegDmabufMR(verbs.DmabufOptions{Length: 4096, Access: verbs.AccessRemoteWrite}))
 	}},
 	{"rereg nothing", verbs.ErrInvalid, "nothing", func(w *world) error { return w.rc.A.MR.Rereg(verbs.ReregOptions{}) }},
-	{"rereg of own memory", verbs.ErrInvalid, "owns", func(w *world) error { return w.rc.A.MR.Rereg(verbs.ReregOptions{Buf: make([]byte, 9)}) }},
+	{"rereg of own memory", verbs.ErrInvalid, "AllocMR", func(w *world) error { return w.rc.A.MR.Rereg(verbs.ReregOptions{Buf: make([]byte, 9)}) }},
 	{"rereg access", verbs.ErrInvalid, "LOCAL_WRITE", func(w *world) error {
 		access := verbs.AccessRemoteWrite
 		return w.rc.A.MR.Rereg(verbs.ReregOptions{Access: &access})

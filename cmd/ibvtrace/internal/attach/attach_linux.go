@@ -84,7 +84,7 @@ func (t *Attacher) attachProcess(pid int) error {
 			failed = unix.ESRCH
 		}
 		if failed == unix.EPERM {
-			return fmt.Errorf("%w: it belongs to another user, gained rights, is traced already, "+
+			return fmt.Errorf("%w: it belongs to another user, has gained privileges, is already being traced, "+
 				"or /proc/sys/kernel/yama/ptrace_scope forbids it", failed)
 		}
 		return failed

@@ -329,7 +329,7 @@ func (f *file) memory(e *event.Event) (string, string) {
 				}
 			}
 			if remote != "" && !local {
-				return "access_flags", remote + " needs LOCAL_WRITE too"
+				return "access_flags", remote + " also needs LOCAL_WRITE"
 			}
 		}
 		start, hca := event.Find(e.Args, "start"), event.Find(e.Args, "hca_va")
@@ -350,12 +350,12 @@ var errnos = map[string]string{
 	"ENOTTY":          "this file is not an RDMA device",
 	"EIO":             "the device is gone: it was removed or reset",
 	"ENODATA":         "there is no such entry",
-	"ENODEV":          "no device or network interface fits",
+	"ENODEV":          "no device or network interface matches",
 	"EACCES":          "not allowed for this user",
 	"EPERM":           "the process lacks a privilege",
 	"ENETUNREACH":     "there is no route to this address",
 	"EADDRNOTAVAIL":   "no RDMA device has this address",
-	"EADDRINUSE":      "another listener has this address",
+	"EADDRINUSE":      "another listener uses this address",
 }
 
 func (f *file) byErrno(e *event.Event) (string, string) {

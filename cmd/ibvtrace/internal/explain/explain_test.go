@@ -71,7 +71,7 @@ func TestExplain(t *testing.T) {
 			"cap.max_send_wr", "the device's limit is 1000 (max_qp_wr)"},
 		{"ibv_create_cq", "EINVAL", []event.Field{field("cqe", number(40000))}, "cqe", "the device's limit is 32767 (max_cqe)"},
 		{"ibv_reg_mr", "ENOMEM", nil, "length", "more memory than the process may lock, see ulimit -l (RLIMIT_MEMLOCK), or the kernel has no more"},
-		{"ibv_reg_mr", "EINVAL", []event.Field{field("access_flags", flags("REMOTE_WRITE"))}, "access_flags", "REMOTE_WRITE needs LOCAL_WRITE too"},
+		{"ibv_reg_mr", "EINVAL", []event.Field{field("access_flags", flags("REMOTE_WRITE"))}, "access_flags", "REMOTE_WRITE also needs LOCAL_WRITE"},
 		{"ibv_reg_mr", "EINVAL", []event.Field{field("start", number(0x1000)), field("hca_va", number(0x1001))}, "hca_va", "its offset in the page differs from start's"},
 		{"ibv_query_gid_ex", "ENODATA", nil, "gid_index", "this entry of the GID table is empty"},
 		{"ibv_open_xrcd", "EOPNOTSUPP", nil, "", "the device or its driver does not support this"},

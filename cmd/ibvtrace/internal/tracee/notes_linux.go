@@ -39,9 +39,9 @@ func (t *Set) NoteRights(p *Process) {
 	const inGroup = unix.S_ISGID | unix.S_IXGRP
 	switch uid, gid := ptrace.EffectiveIDs(string(status)); {
 	case file.Mode&unix.S_ISUID != 0 && uid != file.Uid:
-		t.Note(p, fmt.Sprintf("runs without the rights of user %d, which its set-user-ID file grants: the tracer lacks them", file.Uid))
+		t.Note(p, fmt.Sprintf("runs without the privileges of user %d, which its set-user-ID file grants: the tracer lacks them", file.Uid))
 	case file.Mode&inGroup == inGroup && gid != file.Gid:
-		t.Note(p, fmt.Sprintf("runs without the rights of group %d, which its set-group-ID file grants: the tracer lacks them", file.Gid))
+		t.Note(p, fmt.Sprintf("runs without the privileges of group %d, which its set-group-ID file grants: the tracer lacks them", file.Gid))
 	}
 }
 
