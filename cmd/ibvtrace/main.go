@@ -55,7 +55,7 @@ import (
 	"os"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/explain"
-	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/trace"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracer"
 )
 
 // A command is a subcommand, which the first argument selects.
@@ -73,8 +73,8 @@ var commands = []command{
 }
 
 func main() {
-	if trace.IsStarter() {
-		trace.Starter()
+	if tracer.IsStarter() {
+		tracer.Starter()
 	}
 	args := os.Args[1:]
 	if len(args) > 0 {
@@ -115,16 +115,16 @@ func isUsage(err error) bool {
 }
 
 // run traces a command, or processes, and returns how the command ended.
-func run(args []string) (trace.Ending, error) {
+func run(args []string) (tracer.Ending, error) {
 	o, err := parseTrace(args)
 	if err != nil {
-		return trace.Ending{}, err
+		return tracer.Ending{}, err
 	}
 	s, err := o.open(os.Stderr)
 	if err != nil {
-		return trace.Ending{}, err
+		return tracer.Ending{}, err
 	}
-	end, err := trace.Run(trace.Options{
+	end, err := tracer.Run(tracer.Options{
 		Command: o.args,
 		PIDs:    o.pids,
 		Data:    o.data || o.filter.Data(),

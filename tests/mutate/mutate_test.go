@@ -226,13 +226,13 @@ func TestLocate(t *testing.T) {
 
 func TestTests(t *testing.T) {
 	for file, want := range map[string][]string{
-		"provider/mlx5/wqe/av.go":               {"provider/mlx5/wqe", "provider/mlx5", "tests/mlx5bytes"},
-		"provider/mlx5/send.go":                 {"provider/mlx5", "tests/mlx5bytes"},
-		"provider/rxe/qp.go":                    {"provider/rxe"},
-		"rdmacm/id.go":                          {"rdmacm"},
-		"cmd/ibvtrace/internal/trace/call_x.go": {"cmd/ibvtrace/internal/trace", "cmd/ibvtrace"},
-		"cmd/ibvtrace/main.go":                  {"cmd/ibvtrace"},
-		"internal/mmio/barrier_amd64.go":        {"internal/mmio"},
+		"provider/mlx5/wqe/av.go":                {"provider/mlx5/wqe", "provider/mlx5", "tests/mlx5bytes"},
+		"provider/mlx5/send.go":                  {"provider/mlx5", "tests/mlx5bytes"},
+		"provider/rxe/qp.go":                     {"provider/rxe"},
+		"rdmacm/id.go":                           {"rdmacm"},
+		"cmd/ibvtrace/internal/tracer/call_x.go": {"cmd/ibvtrace/internal/tracer", "cmd/ibvtrace"},
+		"cmd/ibvtrace/main.go":                   {"cmd/ibvtrace"},
+		"internal/mmio/barrier_amd64.go":         {"internal/mmio"},
 	} {
 		if got := tests(file); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", file, got, want)

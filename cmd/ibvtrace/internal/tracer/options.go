@@ -1,4 +1,4 @@
-package trace
+package tracer
 
 // Options say what to trace: a command to start, or running processes.
 type Options struct {

@@ -1,4 +1,4 @@
-package trace
+package tracer
 
 import (
 	"go/parser"
@@ -26,7 +26,7 @@ func TestImports(t *testing.T) {
 			for _, i := range f.Imports {
 				path, _ := strconv.Unquote(i.Path.Value)
 				name, ok := strings.CutPrefix(path, "github.com/goverbs/goverbs/cmd/ibvtrace/internal/")
-				if ok && (name == "trace" || slices.Contains(mechanisms, name)) {
+				if ok && (name == "tracer" || slices.Contains(mechanisms, name)) {
 					t.Errorf("%s imports %s", file, name)
 				}
 			}

@@ -1,6 +1,6 @@
 //go:build amd64 || arm64
 
-package trace
+package tracer
 
 import (
 	"fmt"

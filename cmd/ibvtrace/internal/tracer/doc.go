@@ -1,4 +1,4 @@
-// Package trace traces the RDMA verbs of programs: every verb that the kernel executes for
+// Package tracer traces the RDMA verbs of programs: every verb that the kernel executes for
 // them, mappings of devices, the connection manager's commands and events, and on request
 // the data verbs, which post and poll.
 //
@@ -61,4 +61,4 @@
 //
 // Run uses ptrace, and so is bound to one thread of this process. A process can call it once.
 // It waits for all children of the process.
-package trace
+package tracer
