@@ -24,7 +24,9 @@ func TestAnswersRefused(t *testing.T) {
 		"no block":                 func(r *uapi.Mlx5IbAllocUcontextResp) { r.MaxSendWqebb = 0 },
 		"a UAR of 128 KB":          func(r *uapi.Mlx5IbAllocUcontextResp) { r.LogUarSize = 17 },
 		"no UAR in a page":         func(r *uapi.Mlx5IbAllocUcontextResp) { r.NumUarsPerPage = 0 },
-		"more UARs than fit":       func(r *uapi.Mlx5IbAllocUcontextResp) { r.NumUarsPerPage = uint32(os.Getpagesize()/uarSize) + 1 },
+		"more UARs than fit": func(r *uapi.Mlx5IbAllocUcontextResp) {
+			r.NumUarsPerPage, r.TotBfregs = uint32(os.Getpagesize()/uarSize)+1, 1<<10
+		},
 		"half a page of registers": func(r *uapi.Mlx5IbAllocUcontextResp) { r.TotBfregs = 1 },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -95,11 +95,10 @@ func (u *uars) open(f *ioctl.File, r *uapi.Mlx5IbAllocUcontextResp) error {
 	if u.registerSize < leastRegister || u.registerSize > maxRegister {
 		u.registerSize, u.noFlame = leastRegister, true
 	}
-	size := os.Getpagesize()
 	u.perPage = 1
 	if r.LogUarSize != 0 || r.NumUarsPerPage != 0 {
-		if u.perPage = int(r.NumUarsPerPage); u.perPage < 1 || u.perPage*uarSize > size {
-			return fmt.Errorf("mlx5: the kernel says that %d UARs fit in a page of %d bytes", r.NumUarsPerPage, size)
+		if u.perPage = int(r.NumUarsPerPage); u.perPage < 1 {
+			return errors.New("mlx5: the kernel says that no UAR fits in a page")
 		}
 	}
 	if r.TotBfregs == 0 {
@@ -123,6 +122,9 @@ func (u *uars) openDynamic(f *ioctl.File) (err error) {
 
 // openStatic maps the pages that the kernel made with the context.
 func (u *uars) openStatic(f *ioctl.File, total int) error {
+	if size := os.Getpagesize(); u.perPage*uarSize > size {
+		return fmt.Errorf("mlx5: the kernel says that %d UARs fit in a page of %d bytes", u.perPage, size)
+	}
 	pages := total / (u.perPage * usableRegisters)
 	if pages < 1 {
 		return fmt.Errorf("mlx5: the kernel gives %d doorbell registers, less than a page", total)
@@ -171,7 +173,7 @@ func (u *uars) register(page *uarPage, uar, n int) *register {
 	return r
 }
 
-// alloc has the kernel make a page of UARs, and maps it.
+// alloc has the kernel make a page of UARs, and maps it. The kernel says how long it is.
 func (u *uars) alloc(f *ioctl.File, kind uapi.Mlx5IbUapiUarAllocType) (*uarPage, uint32, error) {
 	cmd := ioctl.NewMlx5UarObjAlloc()
 	defer cmd.Release()
@@ -186,7 +188,7 @@ func (u *uars) alloc(f *ioctl.File, kind uapi.Mlx5IbUapiUarAllocType) (*uarPage,
 	page := &uarPage{handle: uint32(*handle), object: true}
 	var err error
 	if int(*length) < u.perPage*uarSize {
-		err = errors.New("mlx5: the kernel's UAR is shorter than a page")
+		err = fmt.Errorf("mlx5: the kernel's page of %d UARs has %d bytes", u.perPage, *length)
 	} else {
 		page.mem, err = f.Mmap(*offset, int(*length))
 	}

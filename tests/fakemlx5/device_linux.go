@@ -13,9 +13,10 @@ import (
 // A device answers uverbs ioctls as Linux 6.1 with an InfiniBand ConnectX would, as far as
 // that is possible without hardware. It doesn't check requests.
 type device struct {
-	staticUARs bool
-	bfRegSize  uint // of both buffers, which are used alternately
-	cqeVersion uint
+	staticUARs  bool
+	uarsPerPage uint
+	bfRegSize   uint // of both buffers, which are used alternately
+	cqeVersion  uint
 
 	ethernet, globalOnly, noInline, noChecksums, noAtomics bool
 

@@ -38,6 +38,7 @@ func main() {
 	}
 	dev := new(device)
 	flag.BoolVar(&dev.staticUARs, "static-uars", false, "allocate BlueFlame registers with the context, as drivers before Linux 5.7 did")
+	flag.UintVar(&dev.uarsPerPage, "uars-per-page", 1, "the `number` of UARs in a page: on a system with pages of 64 KiB, 16")
 	flag.UintVar(&dev.bfRegSize, "bf-reg-size", 512, "length of a BlueFlame register in `bytes`, 0 for none")
 	flag.BoolVar(&dev.ethernet, "ethernet", false, "the port is an Ethernet port")
 	flag.BoolVar(&dev.globalOnly, "grh-required", false, "the port requires global addresses (GRH)")

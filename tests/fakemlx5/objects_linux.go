@@ -17,7 +17,6 @@ const (
 	firstCQN    = 0x400
 	firstKey    = 0x10
 	pageSize    = 4096
-	uarFirst    = 16 // the first page of the UARs' mmap offsets
 	maxCQE      = 1<<22 - 1
 	maxQueueLen = 1 << 15
 
@@ -31,7 +30,7 @@ func (d *device) getContext(r *request) error {
 		QpTabSize: 1 << 18, BfRegSize: uint32(d.bfRegSize), CacheLineSize: 64,
 		MaxSqDescSz: maxSQDesc, MaxRqDescSz: maxRQDesc, MaxSendWqebb: maxQueueLen,
 		MaxRecvWr: maxQueueLen, MaxSrqRecvWr: maxQueueLen, NumPorts: 1,
-		CqeVersion: uint8(d.cqeVersion), LogUarSize: 12, NumUarsPerPage: 1,
+		CqeVersion: uint8(d.cqeVersion), LogUarSize: 12, NumUarsPerPage: uint32(d.uarsPerPage),
 		CmdsSuppUhw: uint8(uapi.MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE), EthMinInline: uint8(uapi.MLX5_USER_INLINE_MODE_L2),
 	}
 	if d.noInline {
@@ -118,15 +117,17 @@ func (d *device) port() uapi.IbUverbsQueryPortRespEx {
 	}}
 }
 
+// allocUAR returns a page of UARs with consecutive numbers.
 func (d *device) allocUAR(r *request) error {
 	page := next(&d.handle)
+	first := page * uint32(d.uarsPerPage)
 	if err := r.object(uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, page); err != nil {
 		return err
 	}
 	for id, b := range map[uint16][]byte{
-		uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET: u64(uint64(uarFirst+page) * pageSize),
-		uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH: u32(pageSize),
-		uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID:     u32(page),
+		uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET: u64(uint64(rings.FirstUAR+first) * pageSize),
+		uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH: u32(uint32(d.uarsPerPage) * pageSize),
+		uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID:     u32(first),
 	} {
 		if err := r.out(id, b); err != nil {
 			return err
@@ -151,6 +152,10 @@ func (d *device) createCQ(r *request) error {
 	handle := next(&d.handle)
 	q := rings.Queue{
 		Kind: rings.CQ, Number: firstCQN + next(&d.cqn), Buf: cmd.BufAddr, DB: cmd.DbAddr, Stride: cmd.CqeSize, Len: 1, Flags: flags,
+		UAR: rings.NoUAR,
+	}
+	if cmd.Flags&uint16(uapi.MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX) != 0 {
+		q.UAR = uint32(cmd.UarPageIndex)
 	}
 	for q.Len <= cqe {
 		q.Len *= 2
@@ -183,6 +188,10 @@ func (d *device) createQP(r *request) error {
 		Kind: rings.QP, Number: firstQPN + next(&d.qpn), UserIndex: cmd.Uidx, DB: cmd.DbAddr,
 		Buf: cmd.BufAddr + uint64(cmd.RqWqeCount)<<cmd.RqWqeShift, Stride: 64, Len: cmd.SqWqeCount,
 		Recv: cmd.BufAddr, RecvStride: 1 << cmd.RqWqeShift, RecvLen: cmd.RqWqeCount,
+		UAR: rings.NoUAR,
+	}
+	if cmd.Flags&uapi.MLX5_QP_FLAG_UAR_PAGE_INDEX != 0 {
+		q.UAR = cmd.BfregIndex
 	}
 	if cmd.SqBufAddr != 0 { // a raw packet QP's send queue is separate
 		q.Buf = cmd.SqBufAddr

@@ -425,6 +425,49 @@ func TestStaticRegisters(t *testing.T) {
 	compare(t, s)
 }
 
+// TestManyUARs uses pages of 16 UARs with consecutive numbers, as on a system with pages of
+// 64 KiB: its kernel's MLX5_UARS_IN_PAGE is 16. Each QP has more than one page's registers
+// behind it, and rings that of the UAR that it was created with.
+func TestManyUARs(t *testing.T) {
+	c := config{typ: verbs.RC, sends: 16, recvs: 1, sendSGEs: 4, recvSGEs: 1, inline: 64}
+	for name, device := range map[string][]string{
+		"16":                   {"-uars-per-page", "16"},
+		"16 without BlueFlame": {"-uars-per-page", "16", "-bf-reg-size", "0"},
+		"4":                    {"-uars-per-page", "4"},
+		"1":                    nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, s := random(3, c), newScript(c)
+			s.device = device
+			for range 70 { // QPs: two pages of 16 UARs have 64 registers
+				for range 3 {
+					s.send(m.any())
+					s.add("post")
+					s.finish(1)
+				}
+				s.queues(c)
+			}
+			compare(t, s)
+			rang := 0
+			for _, step := range play(t, ours(t), poisonA, s) {
+				for what := range step.bytes {
+					if strings.HasPrefix(what, "register ") {
+						rang++
+					}
+				}
+				for _, line := range step.text {
+					if strings.HasPrefix(line, "stray ") {
+						t.Fatalf("after %q: wrote to another's UAR: %s", step.command, line)
+					}
+				}
+			}
+			if rang < 3*70 {
+				t.Errorf("rang %d times", rang)
+			}
+		})
+	}
+}
+
 // TestWithoutBlueFlame rings doorbells without copies: because the device has no BlueFlame
 // registers, or because of the environment.
 func TestWithoutBlueFlame(t *testing.T) {

@@ -31,4 +31,12 @@ type Queue struct {
 	RecvLen    uint32
 	RecvStride uint32
 	Flags      uint32 // the flags that a CQ was created with
+	UAR        uint32 // the number of its UAR: NoUAR if the kernel chose its register
+	_          uint32
 }
+
+const (
+	NoUAR = 1<<32 - 1
+	// UARs are mapped one behind the other in the node's memory, from this one on.
+	FirstUAR = 16
+)

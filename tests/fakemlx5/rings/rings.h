@@ -9,11 +9,13 @@
 #include <sys/ioctl.h>
 
 enum { RING_CQ = 1, RING_QP, RING_SRQ };
+enum { RING_FIRST_UAR = 16 };
+#define RING_NO_UAR UINT32_MAX
 
 struct ring_queue {
 	uint32_t kind, number, user_index, stride;
 	uint64_t buf, db, recv;
-	uint32_t len, recv_len, recv_stride, flags;
+	uint32_t len, recv_len, recv_stride, flags, uar, reserved;
 };
 
 struct ring_player {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"unsafe"
@@ -19,16 +18,22 @@ type Tape struct {
 	*Player
 	poison byte
 	recv   Queue // the receive queue of the QP or an SRQ
-	pages  [][]byte
+	uars   []uar
 
 	dumpedSends, dumpedRecvs, takenSends, takenRecvs uint16
 
 	chainHead uint16 // the SRQ's next entry to receive into
 }
 
+// A uar is a UAR that the driver has mapped.
+type uar struct {
+	number uint32
+	mem    []byte
+}
+
 const (
-	page    = 4096
-	srqHead = 16 // the header that links an SRQ's entries
+	page    = 4096 // a UAR's length
+	srqHead = 16   // the header that links an SRQ's entries
 )
 
 // NewTape returns a tape of the last CQ and QP, and of the last SRQ if the QP has no
@@ -53,7 +58,7 @@ func NewTape(poison byte) (*Tape, error) {
 	for i := range t.recv.RecvLen {
 		t.fill(t.entry(i)[head:])
 	}
-	return t, t.findPages()
+	return t, t.findUARs()
 }
 
 func (t *Tape) fill(b []byte) {
@@ -67,8 +72,8 @@ func (t *Tape) entry(i uint32) []byte {
 	return memory(t.recv.Recv+uint64(i*t.recv.RecvStride), int(t.recv.RecvStride))
 }
 
-// findPages finds the register pages that the driver has mapped.
-func (t *Tape) findPages() error {
+// findUARs finds the UARs that the driver has mapped.
+func (t *Tape) findUARs() error {
 	f, err := os.Open("/proc/self/maps")
 	if err != nil {
 		return err
@@ -79,14 +84,16 @@ func (t *Tape) findPages() error {
 		if !strings.Contains(maps.Text(), "memfd:registers") {
 			continue
 		}
-		from, _, _ := strings.Cut(maps.Text(), "-")
-		addr, err := strconv.ParseUint(from, 16, 64)
-		if err != nil {
-			return err
+		var from, to, offset uint64
+		var access string
+		if _, err := fmt.Sscanf(maps.Text(), "%x-%x %s %x", &from, &to, &access, &offset); err != nil {
+			return fmt.Errorf("%s: %w", maps.Text(), err)
 		}
-		p := memory(addr, page)
-		t.fill(p)
-		t.pages = append(t.pages, p)
+		for ; from < to; from, offset = from+page, offset+page {
+			p := memory(from, page)
+			t.fill(p)
+			t.uars = append(t.uars, uar{uint32(offset/page) - FirstUAR, p})
+		}
 	}
 	return maps.Err()
 }
@@ -118,13 +125,18 @@ func (t *Tape) Recvs(w io.Writer) {
 	t.registers(w)
 }
 
+// registers prints what was written to UARs, and which of them don't belong to the queues.
 func (t *Tape) registers(w io.Writer) {
 	clean := make([]byte, 8)
 	t.fill(clean)
-	for _, p := range t.pages {
+	chosen := t.qp.UAR == NoUAR
+	for _, u := range t.uars {
 		for off := 0; off < page; off += 8 {
-			if word := p[off : off+8]; string(word) != string(clean) {
+			if word := u.mem[off : off+8]; string(word) != string(clean) {
 				fmt.Fprintf(w, "register %x %x\n", off, word)
+				if own := u.number == t.qp.UAR || u.number == t.cq.UAR; !own && !chosen {
+					fmt.Fprintf(w, "stray %x\n", u.number)
+				}
 				copy(word, clean)
 			}
 		}

@@ -17,7 +17,7 @@
 #include "build.h"
 #include "pair.h"
 
-enum { MAX_WRS = 64, MAX_SGES = 32, MAX_OBJECTS = 16, DATA = 1 << 16, PAGES = 64, PAGE = 4096 };
+enum { MAX_WRS = 64, MAX_SGES = 32, MAX_OBJECTS = 16, DATA = 1 << 16, UARS = 1 << 12, UAR = 4096 };
 
 #define DATA_ADDR ((void *)0x7e0000000000)
 
@@ -46,8 +46,11 @@ static struct ring_queue recv_ring;
 static uint32_t produced;
 static uint16_t dumped_sends, dumped_recvs, taken_sends, taken_recvs;
 static uint16_t chain_head; // the SRQ's next entry to receive into
-static uint8_t *pages[PAGES];
-static int n_pages;
+static struct {
+	uint32_t number;
+	uint8_t *mem;
+} uars[UARS];
+static int n_uars;
 
 static void die(const char *what)
 {
@@ -75,29 +78,39 @@ static void print_bytes(const char *what, uint64_t index, const uint8_t *b, int 
 	putchar('\n');
 }
 
-// find_pages finds the register pages that the driver has mapped by now.
-static void find_pages(void)
+// find_uars finds the UARs that the driver has mapped by now.
+static void find_uars(void)
 {
 	char line[512];
 	FILE *maps = fopen("/proc/self/maps", "r");
-	n_pages = 0;
-	while (fgets(line, sizeof line, maps))
-		if (strstr(line, "memfd:registers") && n_pages < PAGES) {
-			pages[n_pages] = memory(strtoull(line, NULL, 16));
-			memset(pages[n_pages++], poison, PAGE);
+	n_uars = 0;
+	while (fgets(line, sizeof line, maps)) {
+		unsigned long from, to, offset;
+		if (!strstr(line, "memfd:registers") || sscanf(line, "%lx-%lx %*s %lx", &from, &to, &offset) != 3)
+			continue;
+		for (; from < to && n_uars < UARS; from += UAR, offset += UAR) {
+			uars[n_uars].number = offset / UAR - RING_FIRST_UAR;
+			uars[n_uars].mem = memory(from);
+			memset(uars[n_uars++].mem, poison, UAR);
 		}
+	}
 	fclose(maps);
 }
 
+// print_registers prints what was written to UARs, and which of them don't belong to the
+// queues.
 static void print_registers(void)
 {
 	uint64_t clean;
+	int chosen = player.qp.uar == RING_NO_UAR;
 	memset(&clean, poison, sizeof clean);
-	for (int i = 0; i < n_pages; i++)
-		for (int off = 0; off < PAGE; off += 8)
-			if (memcmp(pages[i] + off, &clean, 8)) {
-				print_bytes("register", off, pages[i] + off, 8);
-				memcpy(pages[i] + off, &clean, 8);
+	for (int i = 0; i < n_uars; i++)
+		for (int off = 0; off < UAR; off += 8)
+			if (memcmp(uars[i].mem + off, &clean, 8)) {
+				print_bytes("register", off, uars[i].mem + off, 8);
+				memcpy(uars[i].mem + off, &clean, 8);
+				if (!chosen && uars[i].number != player.qp.uar && uars[i].number != player.cq.uar)
+					printf("stray %x\n", uars[i].number);
 			}
 }
 
@@ -536,7 +549,7 @@ static void make_queues(void)
 	uint32_t keep = srq ? 16 : 0; // the headers that link an SRQ's entries
 	for (uint32_t i = 0; i < recv_ring.recv_len; i++)
 		memset(memory(recv_ring.recv) + i * recv_ring.recv_stride + keep, poison, recv_ring.recv_stride - keep);
-	find_pages();
+	find_uars();
 }
 
 static void make_ah(void)
