@@ -21,6 +21,7 @@ type Needs struct {
 	Devices []string `json:",omitempty"` // one of these, as in the rig's option -d; empty means any
 	Guests  int      `json:",omitempty"` // 2: the test runs in two guests at the same time
 	Peers   bool     `json:",omitempty"` // the test communicates with rdma-core's programs
+	Profile bool     `json:",omitempty"` // the test also runs on adapters that are not the rig's usual ones
 	Log     bool     `json:",omitempty"` // the test reads the adapter's log
 	Long    bool     `json:",omitempty"` // the test takes too long for a quick run (-test.short)
 }
@@ -46,6 +47,9 @@ func TwoGuests(n *Needs) { n.Guests = 2 }
 // Peers declares that the test communicates with rdma-core's programs, so that the rig can
 // repeat it with another release of rdma-core.
 func Peers(n *Needs) { n.Peers = true }
+
+// Profiles declares that the rig can repeat the test on adapters of any profile of tests/hca.
+func Profiles(n *Needs) { n.Profile = true }
 
 // Log declares that the test reads the adapter's log.
 func Log(n *Needs) { n.Log = true }
@@ -73,6 +77,10 @@ const ListVariable = "GOVERBS_LIST"
 // PeersVariable is the environment variable that makes Main run only tests with Peers.
 const PeersVariable = "GOVERBS_PEERS"
 
+// ProfileVariable is the environment variable that makes Main run only tests with Profiles. It
+// has the adapters' profile.
+const ProfileVariable = "GOVERBS_PROFILE"
+
 // A Listing has the needs of the tests of a package.
 type Listing struct {
 	Package Needs            // of tests that declare none
@@ -88,6 +96,7 @@ func listing(of []Need) Listing {
 		}
 		n.Guests = max(n.Guests, l.Package.Guests)
 		n.Peers = n.Peers || l.Package.Peers
+		n.Profile = n.Profile || l.Package.Profile
 		n.Log = n.Log || l.Package.Log
 		n.Long = n.Long || l.Package.Long
 		l.Tests[name] = n
@@ -113,18 +122,19 @@ func (l Listing) Of(test string) Needs {
 
 // A Setting is an environment in which tests run.
 type Setting struct {
-	Device string // as in the rig's option -d, or "host" without a device
-	Guests int    // 1 or 2
-	Peers  bool   // run only tests with Peers
-	Log    bool   // the adapter writes a log
-	Short  bool
+	Device  string // as in the rig's option -d, or "host" without a device
+	Guests  int    // 1 or 2
+	Peers   bool   // run only tests with Peers
+	Profile string // the adapters are of this profile: run only tests with Profiles
+	Log     bool   // the adapter writes a log
+	Short   bool
 }
 
 // Meets reports whether a test with these needs runs in the setting.
 func (s Setting) Meets(n Needs) bool {
 	return (len(n.Devices) == 0 && s.Device != "host" || slices.Contains(n.Devices, s.Device)) &&
 		max(n.Guests, 1) == s.Guests && n.Log == s.Log &&
-		(n.Peers || !s.Peers) && !(n.Long && s.Short)
+		(n.Peers || !s.Peers) && (n.Profile || s.Profile == "") && !(n.Long && s.Short)
 }
 
 // here returns the setting of this process.
@@ -132,6 +142,7 @@ func here() Setting {
 	s := Setting{
 		Device: string(KindOf()), Guests: 1, Short: testing.Short(),
 		Log: os.Getenv("VM_LOG") != "", Peers: os.Getenv(PeersVariable) != "",
+		Profile: os.Getenv(ProfileVariable),
 	}
 	if KindOf() == MLX5 && RoCE {
 		s.Device += "-eth"

@@ -78,6 +78,9 @@ func (r *runner) again(s suite, tests ...string) string {
 	if r.kernel != "6.1" {
 		words += " -k " + r.kernel
 	}
+	if r.profile != "" {
+		words += " -profile " + r.profile
+	}
 	run := r.options.run
 	if len(tests) > 0 {
 		run = "^(" + strings.Join(tests, "|") + ")$"

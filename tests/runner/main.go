@@ -6,6 +6,7 @@
 //
 //	go run ./tests/runner [-short] [-k KERNEL] [-v] [SUITE...]
 //	go run ./tests/runner [-run REGEXP] [-pkg DIR] SUITE...
+//	go run ./tests/runner -profile PROFILE mlx5
 //
 // `runner -h` lists the suites. make test and make test-all call it.
 package main
@@ -32,6 +33,7 @@ func main() {
 	flag.StringVar(&o.kernel, "k", "6.1", "the virtual machines' `KERNEL`, one of tests/vm/kernels")
 	flag.StringVar(&o.run, "run", "", "run only tests that match this `REGEXP`, as with go test -run; for the rig's suites only")
 	flag.StringVar(&o.pkg, "pkg", "", "run only the tests of the package in this `DIR`, such as tests/device/conformance; for the rig's suites only")
+	flag.StringVar(&o.profile, "profile", "", "the adapters' `PROFILE`, one of those that \"go run ./tests/hca -h\" lists;\nfor suites on the software ConnectX, of which only the tests run that declare Profiles")
 	flag.BoolVar(&o.verbose, "v", false, "print the tests' whole output")
 	flag.Usage = usage
 	flag.Parse()
@@ -80,6 +82,7 @@ type options struct {
 	short, verbose bool
 	kernel         string
 	run, pkg       string
+	profile        string
 }
 
 // A suite is a set of tests. It has one or more lines in the table.
@@ -92,7 +95,7 @@ type suite struct {
 }
 
 func usage() {
-	fmt.Fprintf(os.Stderr, "usage: runner [-short] [-k KERNEL] [-v] [SUITE...]\n       runner [-run REGEXP] [-pkg DIR] SUITE...\n\nRuns the named SUITEs, or all. With -short, all are those that have a time in the\nfirst column. Exit status: 0 all passed, 1 a test failed, 2 wrong usage.\n\n")
+	fmt.Fprintf(os.Stderr, "usage: runner [-short] [-k KERNEL] [-v] [SUITE...]\n       runner [-run REGEXP] [-pkg DIR] SUITE...\n       runner -profile PROFILE [-run REGEXP] [-pkg DIR] SUITE...\n\nRuns the named SUITEs, or all. With -short, all are those that have a time in the\nfirst column. Exit status: 0 all passed, 1 a test failed, 2 wrong usage.\n\n")
 	flag.PrintDefaults()
 	fmt.Fprintf(os.Stderr, "\nSuites, with the approximate seconds that they take in a quick and in a full run:\n")
 	for _, s := range suites() {
@@ -107,8 +110,8 @@ func usage() {
 // choose returns the suites with these names, or all suites.
 func choose(names []string, o options) ([]suite, error) {
 	if len(names) == 0 {
-		if o.run != "" || o.pkg != "" {
-			return nil, fmt.Errorf("-run and -pkg need the name of a suite (-h lists them)")
+		if o.run != "" || o.pkg != "" || o.profile != "" {
+			return nil, fmt.Errorf("-run, -pkg and -profile need the name of a suite (-h lists them)")
 		}
 		return slices.DeleteFunc(suites(), func(s suite) bool { return o.short && s.quick == 0 }), nil
 	}
@@ -131,6 +134,9 @@ func choose(names []string, o options) ([]suite, error) {
 		if (o.run != "" || o.pkg != "") && !selects(name) {
 			return nil, fmt.Errorf("-run and -pkg select tests of the suites rxe… and mlx5…; %s runs all of its tests", name)
 		}
+		if o.profile != "" && !takesProfile(name) {
+			return nil, fmt.Errorf("-profile is for tests on the software ConnectX, and %q has none", name)
+		}
 		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
@@ -139,4 +145,11 @@ func choose(names []string, o options) ([]suite, error) {
 // selects reports whether -run and -pkg select among a suite's tests.
 func selects(name string) bool {
 	return slices.ContainsFunc(rigSuites, func(s rigSuite) bool { return s.name == name })
+}
+
+// takesProfile tells whether a suite's adapters can be of another profile.
+func takesProfile(name string) bool {
+	return slices.ContainsFunc(rigSuites, func(s rigSuite) bool {
+		return s.name == name && strings.HasPrefix(s.setting.Device, "mlx5") && s.setting.Profile == ""
+	})
 }

@@ -135,6 +135,9 @@ func (rs rigSuite) run(r *runner, s suite) {
 	}
 	setting := rs.setting
 	setting.Short = r.short
+	if r.profile != "" {
+		setting.Profile = r.profile
+	}
 	args := []string{"-test.v=test2json", "-test.timeout=0"}
 	if r.short {
 		args = append(args, "-test.short")
@@ -193,8 +196,13 @@ func (r *runner) boot(s suite, setting rdmatest.Setting, jobs []job) []job {
 		r.add(result{suite: s.name, why: err.Error(), again: r.again(s)})
 		return nil
 	}
-	args := []string{"-k", r.kernel, "-d", setting.Device, "-n", fmt.Sprint(setting.Guests), "-t", fmt.Sprint(int(2 * silence / time.Second)),
-		"-e", "GOVERBS_BIN=" + r.bin(), "-e", "GOVERBS_LONG=" + os.Getenv("GOVERBS_LONG")}
+	device := setting.Device
+	if setting.Profile != "" {
+		device += ":" + setting.Profile
+	}
+	args := []string{"-k", r.kernel, "-d", device, "-n", fmt.Sprint(setting.Guests), "-t", fmt.Sprint(int(2 * silence / time.Second)),
+		"-e", "GOVERBS_BIN=" + r.bin(), "-e", "GOVERBS_LONG=" + os.Getenv("GOVERBS_LONG"),
+		"-e", rdmatest.ProfileVariable + "=" + setting.Profile}
 	if setting.Log {
 		args = append(args, "-l", "-e", "VM_LOG=1", "-o", filepath.Join(r.work, "log"))
 	}

@@ -62,7 +62,7 @@ func TestNamedOnce(t *testing.T) {
 
 func TestMeets(t *testing.T) {
 	rxe := rdmatest.Setting{Device: "rxe", Guests: 1}
-	quick, two, peers := rxe, rxe, rxe
+	quick, two, peers, profile := rxe, rxe, rxe, rdmatest.Setting{Device: "mlx5", Guests: 1, Profile: "vf"}
 	quick.Short, two.Guests, peers.Peers = true, 2, true
 	for _, c := range []struct {
 		name  string
@@ -81,6 +81,9 @@ func TestMeets(t *testing.T) {
 		{"two guests", two, rdmatest.Needs{Guests: 2}, true},
 		{"without peers", peers, rdmatest.Needs{}, false},
 		{"with peers", peers, rdmatest.Needs{Peers: true}, true},
+		{"the usual profile", profile, rdmatest.Needs{}, false},
+		{"another profile", profile, rdmatest.Needs{Profile: true}, true},
+		{"no profile", rxe, rdmatest.Needs{Profile: true}, true},
 		{"a log", rxe, rdmatest.Needs{Log: true}, false},
 	} {
 		if got := c.in.Meets(c.needs); got != c.want {
@@ -96,8 +99,8 @@ func TestAgain(t *testing.T) {
 	if got, want := r.again(mlx5, "TestA", "TestB"), "go run ./tests/runner -short -k 7.2 -run '^(TestA|TestB)$' mlx5"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	r = runner{options: options{kernel: "6.1", run: "TestA/x", pkg: "tests/x"}}
-	if got, want := r.again(mlx5), "go run ./tests/runner -run 'TestA/x' -pkg tests/x mlx5"; got != want {
+	r = runner{options: options{kernel: "6.1", run: "TestA/x", pkg: "tests/x", profile: "vf"}}
+	if got, want := r.again(mlx5), "go run ./tests/runner -profile vf -run 'TestA/x' -pkg tests/x mlx5"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
@@ -105,23 +108,27 @@ func TestAgain(t *testing.T) {
 func TestChoose(t *testing.T) {
 	t.Chdir("../..")
 	for _, test := range []struct {
-		names    []string
-		run, pkg string
-		ok       bool
+		names             []string
+		run, pkg, profile string
+		ok                bool
 	}{
-		{[]string{"rxe", "lint"}, "", "", true},
-		{[]string{"rxe", "mlx5"}, "TestSRQ", "", true},
-		{[]string{"rxe", "mlx5"}, "", "tests/device/conformance", true},
-		{[]string{"rxe", "mlx5"}, "", "tests/device/conformity", false},
-		{[]string{"unit"}, "TestSRQ", "", false},
-		{[]string{"unit"}, "", "tests/device/conformance", false},
-		{nil, "TestSRQ", "", false},
-		{nil, "", "tests/device/conformance", false},
-		{[]string{"nothing"}, "", "", false},
+		{[]string{"rxe", "lint"}, "", "", "", true},
+		{[]string{"rxe", "mlx5"}, "TestSRQ", "", "", true},
+		{[]string{"rxe", "mlx5"}, "", "tests/device/conformance", "", true},
+		{[]string{"rxe", "mlx5"}, "", "tests/device/conformity", "", false},
+		{[]string{"unit"}, "TestSRQ", "", "", false},
+		{[]string{"unit"}, "", "tests/device/conformance", "", false},
+		{nil, "TestSRQ", "", "", false},
+		{nil, "", "tests/device/conformance", "", false},
+		{[]string{"nothing"}, "", "", "", false},
+		{[]string{"mlx5", "mlx5-eth"}, "", "", "connectx7", true},
+		{[]string{"mlx5"}, "TestSRQ", "", "vf", true},
+		{[]string{"rxe"}, "", "", "vf", false},
+		{nil, "", "", "vf", false},
 	} {
-		chosen, err := choose(test.names, options{run: test.run, pkg: test.pkg})
+		chosen, err := choose(test.names, options{run: test.run, pkg: test.pkg, profile: test.profile})
 		if (err == nil) != test.ok || test.ok && len(chosen) != len(test.names) {
-			t.Errorf("%q, -run %q, -pkg %q: %d suites, %v", test.names, test.run, test.pkg, len(chosen), err)
+			t.Errorf("%q, -run %q -pkg %q -profile %q: %d suites, %v", test.names, test.run, test.pkg, test.profile, len(chosen), err)
 		}
 	}
 }

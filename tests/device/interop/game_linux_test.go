@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/verbs"
 )
 
 // A maker says whose program plays.
@@ -75,15 +76,31 @@ func listens(t *testing.T, server *rdmatest.Process, port int) {
 // A rigOf says how programs address each other over a kind of link.
 type rigOf struct {
 	address string   // of this host
-	gid     []string // arguments; InfiniBand needs only LIDs
+	gid     []string // arguments; most InfiniBand ports need only LIDs
 	gids    string   // a pattern
 	mtu     int
 }
 
-var rig = map[bool]rigOf{
-	true:  {address: "192.168.77.1", gid: []string{"-g", "1"}, gids: `::ffff:192\.168\.77\.[12]`, mtu: 1024},
-	false: {address: "127.0.0.1", gids: "::", mtu: 4096},
-}[rdmatest.RoCE]
+var rig = func() rigOf {
+	switch {
+	case rdmatest.RoCE:
+		return rigOf{address: "192.168.77.1", gid: []string{"-g", "1"}, gids: `::ffff:192\.168\.77\.[12]`, mtu: 1024}
+	case global():
+		return rigOf{address: "127.0.0.1", gid: []string{"-g", "0"}, gids: `fe80::[0-9a-f:]+`, mtu: 4096}
+	}
+	return rigOf{address: "127.0.0.1", gids: "::", mtu: 4096}
+}()
+
+// global reports whether the port requires a GRH. Without a device it doesn't.
+func global() bool {
+	c, err := verbs.Open(rdmatest.Device)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	port, err := c.QueryPort(rdmatest.Port)
+	return err == nil && port.GRHRequired
+}
 
 var (
 	localLine  = regexp.MustCompile(`(?m)^  local address:  (LID 0x\w{4}, QPN 0x\w{6}, PSN 0x\w{6})[,:] GID (` + rig.gids + `)$`)

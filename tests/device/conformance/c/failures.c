@@ -73,7 +73,8 @@ static void make(struct side *s, int access)
 		die("create QP");
 }
 
-// path returns the path to the device itself: by LID over InfiniBand, else by GID.
+// path returns the path to the device itself: by LID over InfiniBand, and by GID over
+// Ethernet and where the port requires it.
 static struct ibv_ah_attr path(void)
 {
 	struct ibv_ah_attr attr = {.port_num = PORT};
@@ -82,7 +83,8 @@ static struct ibv_ah_attr path(void)
 		die("query port");
 	if (port.link_layer == IBV_LINK_LAYER_INFINIBAND) {
 		attr.dlid = port.lid;
-		return attr;
+		if (!(port.flags & IBV_QPF_GRH_REQUIRED))
+			return attr;
 	}
 	attr.is_global = 1;
 	attr.grh.sgid_index = gid_index;
