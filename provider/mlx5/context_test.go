@@ -17,13 +17,13 @@ import (
 // this side's, is refused before anything is mapped.
 func TestAnswersRefused(t *testing.T) {
 	for name, spoil := range map[string]func(r *uapi.Mlx5IbAllocUcontextResp){
-		"short":                    func(r *uapi.Mlx5IbAllocUcontextResp) { r.ResponseLength = minResponse - 1 },
-		"CQE version 2":            func(r *uapi.Mlx5IbAllocUcontextResp) { r.CqeVersion = 2 },
-		"no send WQE":              func(r *uapi.Mlx5IbAllocUcontextResp) { r.MaxSqDescSz = 0 },
-		"no receive WQE":           func(r *uapi.Mlx5IbAllocUcontextResp) { r.MaxRqDescSz = 0 },
-		"no block":                 func(r *uapi.Mlx5IbAllocUcontextResp) { r.MaxSendWqebb = 0 },
-		"a UAR of 128 KB":          func(r *uapi.Mlx5IbAllocUcontextResp) { r.LogUarSize = 17 },
-		"no UAR in a page":         func(r *uapi.Mlx5IbAllocUcontextResp) { r.NumUarsPerPage = 0 },
+		"short":            func(r *uapi.Mlx5IbAllocUcontextResp) { r.ResponseLength = minResponse - 1 },
+		"CQE version 2":    func(r *uapi.Mlx5IbAllocUcontextResp) { r.CqeVersion = 2 },
+		"no send WQE":      func(r *uapi.Mlx5IbAllocUcontextResp) { r.MaxSqDescSz = 0 },
+		"no receive WQE":   func(r *uapi.Mlx5IbAllocUcontextResp) { r.MaxRqDescSz = 0 },
+		"no block":         func(r *uapi.Mlx5IbAllocUcontextResp) { r.MaxSendWqebb = 0 },
+		"a UAR of 128 KB":  func(r *uapi.Mlx5IbAllocUcontextResp) { r.LogUarSize = 17 },
+		"no UAR in a page": func(r *uapi.Mlx5IbAllocUcontextResp) { r.NumUarsPerPage = 0 },
 		"more UARs than fit": func(r *uapi.Mlx5IbAllocUcontextResp) {
 			r.NumUarsPerPage, r.TotBfregs = uint32(os.Getpagesize()/uarSize)+1, 1<<10
 		},

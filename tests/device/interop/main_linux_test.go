@@ -8,4 +8,6 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnRXE, rdmatest.OnMLX5, rdmatest.OnMLX5Eth, rdmatest.Peers, rdmatest.Profiles) }
+func TestMain(m *testing.M) {
+	rdmatest.Main(m, rdmatest.OnRXE, rdmatest.OnMLX5, rdmatest.OnMLX5Eth, rdmatest.Peers, rdmatest.Profiles)
+}
