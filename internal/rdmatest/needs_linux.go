@@ -22,6 +22,7 @@ type Needs struct {
 	Guests  int      `json:",omitempty"` // 2: the test runs in two guests at the same time
 	Peers   bool     `json:",omitempty"` // the test communicates with rdma-core's programs
 	Profile bool     `json:",omitempty"` // the test also runs on adapters that are not the rig's usual ones
+	Mixed   bool     `json:",omitempty"` // the test runs in a guest with adapters of several profiles
 	Log     bool     `json:",omitempty"` // the test reads the adapter's log
 	Long    bool     `json:",omitempty"` // the test takes too long for a quick run (-test.short)
 }
@@ -50,6 +51,10 @@ func Peers(n *Needs) { n.Peers = true }
 
 // Profiles declares that the rig can repeat the test on adapters of any profile of tests/hca.
 func Profiles(n *Needs) { n.Profile = true }
+
+// Mixed runs the test in a guest with adapters of several profiles. ProfileVariable has their
+// profiles, separated by commas, in the adapters' order.
+func Mixed(n *Needs) { n.Mixed = true }
 
 // Log declares that the test reads the adapter's log.
 func Log(n *Needs) { n.Log = true }
@@ -97,6 +102,7 @@ func listing(of []Need) Listing {
 		n.Guests = max(n.Guests, l.Package.Guests)
 		n.Peers = n.Peers || l.Package.Peers
 		n.Profile = n.Profile || l.Package.Profile
+		n.Mixed = n.Mixed || l.Package.Mixed
 		n.Log = n.Log || l.Package.Log
 		n.Long = n.Long || l.Package.Long
 		l.Tests[name] = n
@@ -125,7 +131,7 @@ type Setting struct {
 	Device  string // as in the rig's option -d, or "host" without a device
 	Guests  int    // 1 or 2
 	Peers   bool   // run only tests with Peers
-	Profile string // the adapters are of this profile: run only tests with Profiles
+	Profile string // the adapters' profile: run only tests with Profiles; or several, separated by commas: run only tests with Mixed
 	Log     bool   // the adapter writes a log
 	Short   bool
 }
@@ -134,8 +140,10 @@ type Setting struct {
 func (s Setting) Meets(n Needs) bool {
 	return (len(n.Devices) == 0 && s.Device != "host" || slices.Contains(n.Devices, s.Device)) &&
 		max(n.Guests, 1) == s.Guests && n.Log == s.Log &&
-		(n.Peers || !s.Peers) && (n.Profile || s.Profile == "") && !(n.Long && s.Short)
+		n.Mixed == s.mixed() && (n.Peers || !s.Peers) && (n.Profile || n.Mixed || s.Profile == "") && !(n.Long && s.Short)
 }
+
+func (s Setting) mixed() bool { return strings.Contains(s.Profile, ",") }
 
 // here returns the setting of this process.
 func here() Setting {

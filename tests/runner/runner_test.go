@@ -63,6 +63,7 @@ func TestNamedOnce(t *testing.T) {
 func TestMeets(t *testing.T) {
 	rxe := rdmatest.Setting{Device: "rxe", Guests: 1}
 	quick, two, peers, profile := rxe, rxe, rxe, rdmatest.Setting{Device: "mlx5", Guests: 1, Profile: "vf"}
+	mixed := rdmatest.Setting{Device: "mlx5", Guests: 1, Profile: "vf,grh"}
 	quick.Short, two.Guests, peers.Peers = true, 2, true
 	for _, c := range []struct {
 		name  string
@@ -83,6 +84,9 @@ func TestMeets(t *testing.T) {
 		{"with peers", peers, rdmatest.Needs{Peers: true}, true},
 		{"the usual profile", profile, rdmatest.Needs{}, false},
 		{"another profile", profile, rdmatest.Needs{Profile: true}, true},
+		{"mixed profiles", mixed, rdmatest.Needs{Profile: true}, false},
+		{"a test of mixed profiles", mixed, rdmatest.Needs{Mixed: true}, true},
+		{"a test of mixed profiles on one", profile, rdmatest.Needs{Mixed: true, Profile: true}, false},
 		{"no profile", rxe, rdmatest.Needs{Profile: true}, true},
 		{"a log", rxe, rdmatest.Needs{Log: true}, false},
 	} {

@@ -45,11 +45,19 @@ var rigSuites = []rigSuite{
 	{"rxe", "tests on Soft-RoCE", rdmatest.Setting{Device: "rxe", Guests: 1}, 150, 480},
 	{"mlx5", "tests on the software ConnectX, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1}, 180, 460},
 	{"mlx5-eth", "the same with Ethernet ports: RoCE and raw packets", rdmatest.Setting{Device: "mlx5-eth", Guests: 1}, 60, 120},
+	{"mlx5-mixed", "adapters of all profiles in one guest, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1, Profile: mixed}, 0, 60},
+	{"mlx5-eth-mixed", "the same on Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Profile: mixedEthernet}, 0, 60},
 	{"rxe-2", "two guests joined by a network", rdmatest.Setting{Device: "rxe", Guests: 2}, 0, 90},
 	{"rxe-newer", "rdma-core's newest release as the peer", rdmatest.Setting{Device: "rxe", Guests: 1, Peers: true}, 0, 200},
 	{"mlx5-bytes", "the bytes that the adapter gets, compared with libmlx5's, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1, Log: true}, 0, 45},
 	{"mlx5-eth-bytes", "the same on Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Log: true}, 0, 45},
 }
+
+// The adapters of the suites with several of them: cards, and surroundings that differ.
+const (
+	mixed         = "connectx6,connectx5,connectx7,vf,nobf,pieces,grh,bigendian,cqe0"
+	mixedEthernet = "connectx4lx,connectx5,connectx6,connectx6dx,connectx7,vf,bigendian,cqe0"
+)
 
 const lint = `
 files=$(gofmt -l .)
