@@ -154,8 +154,11 @@ type QPInit struct {
 	SendCQ, RecvCQ CQ   // nil if the type has none
 	SRQ            SRQ  // for the QP's receives, or nil
 	MaxTSOHeader   uint32
-	ScatterToCQE   bool // short messages may come in CQEs
 	Sign           bool // work requests have signatures
+
+	// Scatter is not nil if short messages may come in CQEs. It copies data to the
+	// address that a work request names, and reports whether it is all registered memory.
+	Scatter func(lkey uint32, addr uint64, data []byte) bool
 
 	// The device's capabilities: atomic operations; checksum offload for raw packets;
 	// and the maximum size of data for TCP segmentation offload.

@@ -34,6 +34,8 @@ type Device struct {
 	limits  atomic.Pointer[DeviceAttr]
 	links   sync.Map // port number to provider.Link without a GID's type, which doesn't change
 	removal removal
+
+	scattered scatterMemory
 }
 
 // Open opens the device.

@@ -27,6 +27,7 @@ type MR struct {
 	length uint64
 	rkey   uint32
 	access AccessFlags
+	gone   bool // under the Device's scattered.mu: the memory may be used otherwise
 }
 
 func (mr *MR) base() *object {
@@ -128,6 +129,7 @@ func (pd *PD) registerHeld(op string, buf []byte, o MROptions, mapped bool) (*MR
 	}
 	mr.ref.LKey, mr.rkey = cmd.Resp.Lkey, cmd.Resp.Rkey
 	mr.adopt(pd.ctx, kindMR, cmd.Resp.MrHandle, mr, &pd.object)
+	mr.moved(func() {})
 	return mr, nil
 }
 
@@ -295,15 +297,20 @@ func (mr *MR) Rereg(r ReregOptions) (err error) {
 		pin.Unpin()
 		return mr.ctx.mrError(op, mr.length, access, err)
 	}
-	mr.ref.LKey, mr.rkey, mr.access = cmd.Resp.Lkey, cmd.Resp.Rkey, access
+	before := mr.pin
+	mr.moved(func() {
+		mr.ref.LKey, mr.rkey, mr.access = cmd.Resp.Lkey, cmd.Resp.Rkey, access
+		if r.Buf != nil {
+			mr.buf, mr.pin = r.Buf, pin
+			mr.iova, mr.length = req.HcaVa, req.Length
+		}
+	})
+	if r.Buf != nil {
+		before.Unpin()
+	}
 	if r.PD != nil {
 		drop(mr.parents...)
 		mr.parents = []*object{&r.PD.object}
-	}
-	if r.Buf != nil {
-		mr.pin.Unpin()
-		mr.buf, mr.pin = r.Buf, pin
-		mr.iova, mr.length = req.HcaVa, req.Length
 	}
 	return nil
 }
@@ -390,6 +397,7 @@ func (mr *MR) Close() error {
 	return mr.base().end("dereg MR",
 		func() error { return mr.destroy(ioctl.NewMrDestroy()) },
 		func() {
+			mr.moved(func() { mr.gone = true })
 			mr.pin.Unpin()
 			if mr.mapped {
 				ioctl.FreeMemory(mr.buf)

@@ -81,10 +81,20 @@ type QPOptions struct {
 
 	SignalAll bool // every send generates a completion, with or without SendSignaled
 
-	// ScatterToCQE lets the device put short messages into their completions. Poll
-	// copies them to the request's memory. It is for RC only. All memory of all
-	// requests must be registered by RegMR or AllocMR, without AccessZeroBased, and
-	// stay valid until the completion is polled. Otherwise Poll overwrites other memory.
+	// ScatterToCQE lets the device put short messages into their completions, which
+	// saves it a write: received ones and, with SignalAll, the results of reads and
+	// atomic operations, of up to 32 bytes, or 64 in completions of 128. Poll copies
+	// them to the request's memory. It is for RC only, and only mlx5 does it.
+	//
+	// All memory of all requests must be registered by RegMR or AllocMR, with
+	// AccessLocalWrite, and its MR must be open when the completion is polled.
+	// Otherwise the completion has the status WCLocProtErr, and the data is lost. Memory
+	// given to RegMR must also still be mapped.
+	//
+	// libmlx5 does this by default, unless MLX5_SCATTER_TO_CQE is 0. Here it must be
+	// requested, because it breaks programs that are correct without it: those that
+	// receive or read into memory that the processor can't reach, as that of
+	// RegDmabufMR, and when the QP is created, nobody knows what its requests will name.
 	ScatterToCQE bool
 
 	// SignWQEs adds a signature to each work request, which mlx5 adapters verify.
@@ -207,11 +217,15 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 	typ, dc := o.Type.kernel()
 	init := provider.QPInit{
 		Type: typ, DC: dc, DCKey: o.DCKey, Cap: limits.kernel(), SignalAll: o.SignalAll,
-		MaxTSOHeader: uint32(o.MaxTSOHeader), ScatterToCQE: o.ScatterToCQE, Sign: o.SignWQEs,
+		MaxTSOHeader: uint32(o.MaxTSOHeader), Sign: o.SignWQEs,
 		Atomics: device.AtomicCap != AtomicNone, Checksums: device.DeviceCapFlags&DeviceRawIPCsum != 0,
 	}
 	if device.TSO.SupportedQPTs>>uint32(RawPacket)&1 != 0 {
 		init.MaxTSO = device.TSO.MaxTSO
+	}
+	if o.ScatterToCQE {
+		c.knowMemory()
+		init.Scatter = c.scatter
 	}
 	cmd := ioctl.NewQpCreate()
 	defer cmd.Release()

@@ -146,8 +146,7 @@ func (b buffer) cqes(n int) []wqe.CQE {
 func cqeBytes(c *wqe.CQE) *[wqe.CQESize]byte { return (*[wqe.CQESize]byte)(unsafe.Pointer(c)) }
 
 // memoryAt returns memory of this process that one of the program's work requests has
-// named. If the n bytes had not arrived in a CQE, the device would have written them
-// there itself.
+// named, from which the device would read the n bytes if they weren't copied inline.
 func memoryAt(addr uint64, n int) []byte {
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), n)
 }

@@ -27,7 +27,7 @@
 //   - A resize of a CQ ends with writing its consumer index to the record. So the adapter
 //     knows at once that its mark in the old ring is consumed.
 //   - Short messages arrive in CQEs (scatter to CQE) only if the program requests that,
-//     because Poll copies them to an address, whatever is there by then.
+//     and Poll copies them only to registered memory. libmlx5 writes to any address.
 //   - Queues whose messages would need WQEs of 64 segments are refused: the control
 //     segment can express 63. libmlx5 grants them for UD and raw packets.
 //   - A raw packet without data is always refused. So is data for segmentation that is

@@ -120,7 +120,7 @@ func (q *cq) poll(wc []provider.WC, after, one bool) (int, error) {
 						w.ByteLen = 8
 					}
 					if !tail.Plain() {
-						w.Status = uint32(s.scatter(tail, e, q.inline(i-1, tail, int(w.ByteLen))))
+						w.Status = uint32(r.qp.scatter(tail, e, q.inline(i-1, tail, int(w.ByteLen))))
 					}
 					sends.set(&s.done, slot.posted)
 					n++
@@ -278,7 +278,7 @@ func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, r
 	}
 	w.ByteLen = e.ByteCount()
 	if !tail.Plain() {
-		if w.Status = uint32(spread(segs, q.inline(i, tail, int(w.ByteLen)))); w.Status != uint32(uapi.IB_WC_SUCCESS) {
+		if w.Status = uint32(r.qp.spread(segs, q.inline(i, tail, int(w.ByteLen)))); w.Status != uint32(uapi.IB_WC_SUCCESS) {
 			return told
 		}
 	}
@@ -363,7 +363,8 @@ func (q *cq) inline(i uint32, tail wqe.Tail, n int) []byte {
 }
 
 // scatter copies the data of a read or an atomic to the request's memory.
-func (s *sendQueue) scatter(tail wqe.Tail, e *wqe.CQE, data []byte) uapi.IbWcStatus {
+func (q *qp) scatter(tail wqe.Tail, e *wqe.CQE, data []byte) uapi.IbWcStatus {
+	s := &q.sq
 	at := tail.Counter() & s.mask
 	var skip int
 	switch e.SendOpcode() {
@@ -381,11 +382,15 @@ func (s *sendQueue) scatter(tail wqe.Tail, e *wqe.CQE, data []byte) uapi.IbWcSta
 	for i := skip; i < int(qpnDS&0x3f); i++ {
 		segs = append(segs, s.ring[(int(at)*wqe.BlockSegs+i)%len(s.ring)])
 	}
-	return spread(segs, data)
+	return q.spread(segs, data)
 }
 
-// spread copies data to the memory of a scatter list.
-func spread(segs []wqe.Segment, data []byte) uapi.IbWcStatus {
+// spread copies data to the memory of a scatter list. q is nil for an XRC SRQ's receive,
+// whose data never comes in a CQE.
+func (q *qp) spread(segs []wqe.Segment, data []byte) uapi.IbWcStatus {
+	if q == nil || q.init.Scatter == nil {
+		return uapi.IB_WC_GENERAL_ERR
+	}
 	for i := range segs {
 		if len(data) == 0 {
 			break
@@ -394,7 +399,10 @@ func spread(segs []wqe.Segment, data []byte) uapi.IbWcStatus {
 		if lkey == wqe.InvalidLKey {
 			break
 		}
-		n := copy(memoryAt(addr, int(length)), data)
+		n := min(int(length), len(data))
+		if !q.init.Scatter(lkey, addr, data[:n]) {
+			return uapi.IB_WC_LOC_PROT_ERR
+		}
 		data = data[n:]
 	}
 	if len(data) > 0 {

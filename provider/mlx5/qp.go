@@ -56,7 +56,7 @@ func (c *context) NewQP(cmd ioctl.QpCreate, init provider.QPInit) (provider.QP, 
 	if init.Sign {
 		req.Flags |= uapi.MLX5_QP_FLAG_SIGNATURE
 	}
-	if init.ScatterToCQE {
+	if init.Scatter != nil {
 		req.Flags |= uapi.MLX5_QP_FLAG_SCATTER_CQE
 	}
 	q.resp = cmd.Mlx5().Out()

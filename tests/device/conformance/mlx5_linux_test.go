@@ -220,6 +220,56 @@ func TestScatterToCQE(t *testing.T) {
 		s.ScatterToCQE, s.CQESize = true, size
 		p := rdmatest.NewPair(t, s)
 		scatterToCQE(t, p)
+		scatterElsewhere(t, p)
+	}
+}
+
+// scatterElsewhere receives in memory at another address than the process has it, and in
+// memory that isn't registered any more when the completion is polled.
+func scatterElsewhere(t *testing.T, p *rdmatest.Pair) {
+	const n = 20
+	rdmatest.Fill(p.A.MR.Bytes()[:n], n)
+	send := func(to verbs.SGE) {
+		t.Helper()
+		p.B.PostRecv(t, verbs.RecvWR{SGL: []verbs.SGE{to}})
+		p.A.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, n)}})
+		rdmatest.PollOK(t, p.A.CQ, 1)
+	}
+	page := os.Getpagesize()
+	buf := make([]byte, 2*page)
+	for len(buf) > 0 && uintptr(unsafe.Pointer(&buf[0]))%uintptr(page) != 0 {
+		buf = buf[1:]
+	}
+	for name, o := range map[string]verbs.MROptions{
+		"zero-based": {Access: verbs.AccessLocalWrite | verbs.AccessZeroBased},
+		"IOVA":       {Access: verbs.AccessLocalWrite, IOVA: 7 << 40},
+	} {
+		mr, err := p.PD.RegMR(buf[:page], o)
+		if err != nil {
+			if rdmatest.KindOf() == rdmatest.MLX5 {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue // not every rxe knows them
+		}
+		clear(mr.Bytes())
+		send(mr.SGE(100, n))
+		rdmatest.PollOK(t, p.B.CQ, 1)
+		want := make([]byte, page)
+		rdmatest.Fill(want[100:100+n], n)
+		if !bytes.Equal(mr.Bytes(), want) {
+			t.Errorf("%s: received %x", name, mr.Bytes()[90:130])
+		}
+		rdmatest.Close(t, mr)
+	}
+	if rdmatest.KindOf() != rdmatest.MLX5 {
+		return
+	}
+	mr := rdmatest.Must(p.PD.RegMR(buf[:page], verbs.MROptions{Access: verbs.AccessLocalWrite}))(t)
+	send(mr.SGE(0, n))
+	rdmatest.Close(t, mr)
+	clear(buf)
+	if wc := rdmatest.Poll(t, p.B.CQ, 1)[0]; wc.Status != verbs.WCLocProtErr || !bytes.Equal(buf, make([]byte, len(buf))) {
+		t.Errorf("to memory that isn't registered any more: %+v, and there is %x", wc, buf[:n])
 	}
 }
 

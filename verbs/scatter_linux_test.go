@@ -1,0 +1,112 @@
+package verbs
+
+import (
+	"bytes"
+	"sync"
+	"testing"
+
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// TestScatterMemory: Poll can copy to the memory of open MRs that may be written, at the
+// addresses that requests have for it, and to nothing else.
+func TestScatterMemory(t *testing.T) {
+	c, k := fakeContext(t)
+	pd := must(c.AllocPD())(t)
+	reg := func(n int, access AccessFlags) *MR {
+		return must(pd.RegMR(make([]byte, n), MROptions{Access: access}))(t)
+	}
+	before := reg(100, AccessLocalWrite)
+	data := []byte("a message")
+	if c.scatter(before.LKey(), before.Addr(), data) {
+		t.Error("memory is known without a QP that needs it")
+	}
+	cq := must(c.CreateCQ(CQOptions{MaxCQE: 4}))(t)
+	must(pd.CreateQP(QPOptions{Type: RC, SendCQ: cq, RecvCQ: cq, ScatterToCQE: true, Cap: QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))(t)
+	after := reg(100, AccessLocalWrite)
+	zero := reg(100, AccessLocalWrite|AccessZeroBased)
+	written := func(mr *MR, off uint64) bool {
+		clear(mr.Bytes())
+		ok := c.scatter(mr.LKey(), mr.Addr()+off, data)
+		want := make([]byte, mr.Len())
+		if ok {
+			copy(want[off:], data)
+		}
+		if !bytes.Equal(mr.Bytes(), want) {
+			t.Errorf("at %d, left %q", off, mr.Bytes())
+		}
+		return ok
+	}
+	for name, mr := range map[string]*MR{"before": before, "after": after, "zero-based": zero} {
+		for off, want := range map[uint64]bool{0: true, 91: true, 92: false, 1 << 40: false, 1<<64 - 1: false} {
+			if got := written(mr, off); got != want {
+				t.Errorf("%s: at %d: %t", name, int64(off), got)
+			}
+		}
+	}
+	if readable := reg(100, AccessRemoteRead); c.scatter(readable.LKey(), readable.Addr(), data) {
+		t.Error("wrote to memory that may only be read")
+	}
+	if c.scatter(after.LKey()+1, after.Addr(), data) {
+		t.Error("wrote with another key")
+	}
+
+	// The registration moves, and its key changes.
+	old, key := before.Bytes(), before.LKey()
+	at := before.Addr()
+	k.answerTo("rereg_mr", func(f *fakeCall) error {
+		return f.out(uapi.UVERBS_ATTR_CORE_OUT, &uapi.IbUverbsReregMrResp{Lkey: 0x777700, Rkey: 0x777701})
+	})
+	if err := before.Rereg(ReregOptions{Buf: make([]byte, 200)}); err != nil {
+		t.Fatal(err)
+	}
+	clear(old)
+	if !written(before, 191) || c.scatter(key, at, data) || c.scatter(before.LKey(), at, data) || !bytes.Equal(old, make([]byte, 100)) {
+		t.Error("after a move, its new memory isn't written, or the old one is")
+	}
+	lose := AccessRemoteRead
+	if err := before.Rereg(ReregOptions{Access: &lose}); err != nil || written(before, 0) {
+		t.Errorf("wrote to memory that may not be written any more: %v", err)
+	}
+	at, key, old = after.Addr(), after.LKey(), after.Bytes()
+	if err := after.Close(); err != nil {
+		t.Fatal(err)
+	}
+	clear(old)
+	if c.scatter(key, at, data) || !bytes.Equal(old, make([]byte, 100)) {
+		t.Error("wrote to memory that isn't registered any more")
+	}
+	// A key that is reused is that of the newer MR, even if the older one ends later.
+	zero.moved(func() { zero.ref.LKey = key })
+	newer := reg(100, AccessLocalWrite)
+	newer.moved(func() { newer.ref.LKey = key })
+	if err := zero.Close(); err != nil || !written(newer, 0) {
+		t.Errorf("the newer MR with a key isn't found: %v", err)
+	}
+}
+
+// TestScatterBesideClose: memory is freed while messages for it are copied. The race
+// detector and the memory's protection tell if one is copied later.
+func TestScatterBesideClose(t *testing.T) {
+	c, _ := fakeContext(t)
+	pd := must(c.AllocPD())(t)
+	c.knowMemory()
+	for range 200 {
+		mr := must(pd.AllocMR(4096, MROptions{Access: AccessLocalWrite}))(t)
+		key, at := mr.LKey(), mr.Addr()
+		var wg sync.WaitGroup
+		began := make(chan struct{})
+		wg.Go(func() {
+			for i := 0; c.scatter(key, at, []byte("a message")); i++ {
+				if i == 0 {
+					close(began)
+				}
+			}
+		})
+		<-began
+		if err := mr.Close(); err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+	}
+}
