@@ -33,7 +33,7 @@ func main() {
 	flag.StringVar(&o.kernel, "k", "6.1", "the virtual machines' `KERNEL`, one of tests/vm/kernels")
 	flag.StringVar(&o.run, "run", "", "run only tests that match this `REGEXP`, as with go test -run; for the rig's suites only")
 	flag.StringVar(&o.pkg, "pkg", "", "run only the tests of the package in this `DIR`, such as tests/device/conformance; for the rig's suites only")
-	flag.StringVar(&o.profile, "profile", "", "the adapters' `PROFILE`, one of those that \"go run ./tests/hca -h\" lists;\nfor suites on the software ConnectX, of which only the tests run that declare Profiles")
+	flag.StringVar(&o.profile, "profile", "", "the adapters' `PROFILE`, one of those that \"go run ./tests/hca -h\" lists;\nfor suites on the software ConnectX: the tests that declare Profiles, and rdma-core's\nprograms and tests that move data")
 	flag.BoolVar(&o.verbose, "v", false, "print the tests' whole output")
 	flag.Usage = usage
 	flag.Parse()
@@ -73,6 +73,7 @@ func prepare(o options) error {
 		return fmt.Errorf("go env GOMOD: %w", err)
 	}
 	os.Setenv("KERNEL", o.kernel)
+	os.Setenv("PROFILE", o.profile)
 	os.Setenv("CGO_ENABLED", "0") // only the race detector needs C
 	return os.Chdir(filepath.Dir(strings.TrimSpace(string(mod))))
 }
@@ -90,12 +91,13 @@ type suite struct {
 	name, what string
 	does       func(*runner, suite)
 	rig        bool          // it runs in virtual machines
+	profiles   bool          // its adapters can be of another profile
 	quick      time.Duration // its time in a quick run; 0: it is left out
 	whole      time.Duration // its time in a full run, on two processors without KVM
 }
 
 func usage() {
-	fmt.Fprintf(os.Stderr, "usage: runner [-short] [-k KERNEL] [-v] [SUITE...]\n       runner [-run REGEXP] [-pkg DIR] SUITE...\n       runner -profile PROFILE [-run REGEXP] [-pkg DIR] SUITE...\n\nRuns the named SUITEs, or all. With -short, all are those that have a time in the\nfirst column. Exit status: 0 all passed, 1 a test failed, 2 wrong usage.\n\n")
+	fmt.Fprintf(os.Stderr, "usage: runner [-short] [-k KERNEL] [-v] [SUITE...]\n       runner [-run REGEXP] [-pkg DIR] SUITE...\n       runner -profile PROFILE [-run REGEXP] [-pkg DIR] SUITE...\n\nRuns the named SUITEs, or all that have a time below: with -short one in the first\ncolumn, else one in the second. Exit status: 0 all passed, 1 a test failed, 2 wrong usage.\n\n")
 	flag.PrintDefaults()
 	fmt.Fprintf(os.Stderr, "\nSuites, with the approximate seconds that they take in a quick and in a full run:\n")
 	for _, s := range suites() {
@@ -103,7 +105,11 @@ func usage() {
 		if s.quick > 0 {
 			quick = fmt.Sprint(s.quick.Seconds())
 		}
-		fmt.Fprintf(os.Stderr, "  %-15s %5s %5v  %s\n", s.name, quick, s.whole.Seconds(), s.what)
+		whole := "-"
+		if s.whole > 0 {
+			whole = fmt.Sprint(s.whole.Seconds())
+		}
+		fmt.Fprintf(os.Stderr, "  %-15s %5s %5s  %s\n", s.name, quick, whole, s.what)
 	}
 }
 
@@ -113,7 +119,7 @@ func choose(names []string, o options) ([]suite, error) {
 		if o.run != "" || o.pkg != "" || o.profile != "" {
 			return nil, fmt.Errorf("-run, -pkg and -profile need the name of a suite (-h lists them)")
 		}
-		return slices.DeleteFunc(suites(), func(s suite) bool { return o.short && s.quick == 0 }), nil
+		return slices.DeleteFunc(suites(), func(s suite) bool { return o.short && s.quick == 0 || s.whole == 0 }), nil
 	}
 	if o.pkg != "" {
 		if _, err := os.Stat(o.pkg); err != nil {
@@ -134,8 +140,8 @@ func choose(names []string, o options) ([]suite, error) {
 		if (o.run != "" || o.pkg != "") && !selects(name) {
 			return nil, fmt.Errorf("-run and -pkg select tests of the suites rxe… and mlx5…; %s runs all of its tests", name)
 		}
-		if o.profile != "" && !takesProfile(name) {
-			return nil, fmt.Errorf("-profile is for tests on the software ConnectX, and %q has none", name)
+		if o.profile != "" && !all[i].profiles {
+			return nil, fmt.Errorf("-profile is for tests on the software ConnectX, and %q has none, or chooses the profile", name)
 		}
 		chosen = append(chosen, all[i])
 	}
@@ -145,11 +151,4 @@ func choose(names []string, o options) ([]suite, error) {
 // selects reports whether -run and -pkg select among a suite's tests.
 func selects(name string) bool {
 	return slices.ContainsFunc(rigSuites, func(s rigSuite) bool { return s.name == name })
-}
-
-// takesProfile tells whether a suite's adapters can be of another profile.
-func takesProfile(name string) bool {
-	return slices.ContainsFunc(rigSuites, func(s rigSuite) bool {
-		return s.name == name && strings.HasPrefix(s.setting.Device, "mlx5") && s.setting.Profile == ""
-	})
 }

@@ -129,10 +129,29 @@ func TestChoose(t *testing.T) {
 		{[]string{"mlx5"}, "TestSRQ", "", "vf", true},
 		{[]string{"rxe"}, "", "", "vf", false},
 		{nil, "", "", "vf", false},
+		{[]string{"adapter", "adapter-roce-py"}, "", "", "vf", true},
+		{[]string{"mlx5-bytes"}, "", "", "vf", false},
+		{[]string{"mlx5-mixed"}, "", "", "vf", false},
 	} {
 		chosen, err := choose(test.names, options{run: test.run, pkg: test.pkg, profile: test.profile})
 		if (err == nil) != test.ok || test.ok && len(chosen) != len(test.names) {
 			t.Errorf("%q, -run %q -pkg %q -profile %q: %d suites, %v", test.names, test.run, test.pkg, test.profile, len(chosen), err)
+		}
+	}
+}
+
+// Without names, the suites run that have a time.
+func TestChooseAll(t *testing.T) {
+	for _, short := range []bool{true, false} {
+		chosen, err := choose(nil, options{short: short})
+		if err != nil || len(chosen) < 5 {
+			t.Fatalf("%d suites, %v", len(chosen), err)
+		}
+		for _, s := range suites() {
+			want := short && s.quick > 0 || !short && s.whole > 0
+			if got := slices.ContainsFunc(chosen, func(c suite) bool { return c.name == s.name }); got != want {
+				t.Errorf("%s, short %t: chosen: %t", s.name, short, got)
+			}
 		}
 	}
 }

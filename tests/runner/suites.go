@@ -3,6 +3,7 @@
 package main
 
 import (
+	"strings"
 	"time"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
@@ -21,14 +22,19 @@ func suites() []suite {
 		{name: "arm64", what: "the code that writes to devices, on emulated arm64", does: arm64, whole: 15 * s},
 	}
 	for _, r := range rigSuites {
-		all = append(all, suite{name: r.name, what: r.what, does: r.run, rig: true, quick: r.quick * s, whole: r.whole * s})
+		all = append(all, suite{
+			name: r.name, what: r.what, does: r.run, rig: true, quick: r.quick * s, whole: r.whole * s,
+			profiles: strings.HasPrefix(r.setting.Device, "mlx5") && r.setting.Profile == "" && !r.setting.Log,
+		})
 	}
 	for _, r := range []suite{
-		{name: "adapter", what: "rdma-core's programs and provoked failures on the software ConnectX", does: script("tests/hca/acceptance/programs/run -k $KERNEL"), whole: 130 * s},
-		{name: "adapter-roce", what: "rdma-core's programs over its RoCE", does: script("tests/hca/acceptance/programs/run -k $KERNEL -r 'pingpong|rping|ucmatose|udaddy|mckey|UD|DC'"), whole: 40 * s},
-		{name: "adapter-ethernet", what: "perftest's raw packets and the kernel's network on it", does: script("tests/hca/acceptance/ethernet/run -k $KERNEL"), whole: 90 * s},
+		{name: "adapter", what: "rdma-core's programs and provoked failures on the software ConnectX", does: script(programs), whole: 130 * s},
+		{name: "adapter-roce", what: "rdma-core's programs over its RoCE", does: script(programsOverRoCE), whole: 40 * s},
+		{name: "adapter-ethernet", what: "perftest's raw packets and the kernel's network on it", does: script(ethernet), whole: 90 * s},
+		{name: "adapter-py", what: "rdma-core's tests on it", does: script(pyverbs)},
+		{name: "adapter-roce-py", what: "rdma-core's tests over its RoCE", does: script(pyverbsOverRoCE)},
 	} {
-		r.rig = true
+		r.rig, r.profiles = true, true
 		all = append(all, r)
 	}
 	return all
@@ -57,6 +63,16 @@ var rigSuites = []rigSuite{
 const (
 	mixed         = "connectx6,connectx5,connectx7,vf,nobf,pieces,grh,bigendian,cqe0"
 	mixedEthernet = "connectx4lx,connectx5,connectx6,connectx6dx,connectx7,vf,bigendian,cqe0"
+)
+
+// What runs stock programs on the adapter. On another profile, these are all that move data.
+const (
+	acceptance       = "tests/hca/acceptance/"
+	programs         = acceptance + `programs/run -k $KERNEL ${PROFILE:+-p $PROFILE pingpong|ib_}`
+	programsOverRoCE = acceptance + `programs/run -k $KERNEL -r ${PROFILE:+-p $PROFILE} 'pingpong|rping|ucmatose|udaddy|mckey|UD|DC'`
+	ethernet         = acceptance + `ethernet/run -k $KERNEL ${PROFILE:+-p $PROFILE}`
+	pyverbs          = acceptance + `pyverbs/run -k $KERNEL ${PROFILE:+-p $PROFILE}`
+	pyverbsOverRoCE  = acceptance + `pyverbs/run -k $KERNEL -d mlx5-eth ${PROFILE:+-p $PROFILE}`
 )
 
 const lint = `
