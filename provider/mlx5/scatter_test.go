@@ -114,3 +114,28 @@ func TestScatterAllocates(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// BenchmarkReceive tells what a message of 20 bytes costs that comes in its completion.
+func BenchmarkReceive(b *testing.B) {
+	for name, format := range map[string]uint8{"in memory": 0, "in the completion": 1} {
+		b.Run(name, func(b *testing.B) {
+			r := newRig(b, 1)
+			c := r.newCQ(b, provider.CQInit{CQE: 255})
+			p := new(place)
+			q := r.newQP(b, 0x123456, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(256, 1, 0), Scatter: p.scatter})
+			wrs := []provider.RecvWR{{SGL: []provider.SGE{{Addr: 0x1000, Length: 64, LKey: 7}}}}
+			wc := make([]provider.WC, 1)
+			uidx := q.uidx()
+			for b.Loop() {
+				counter := q.rq.posted
+				if n, err := q.PostRecv(wrs); n != 1 || err != nil {
+					b.Fatal(n, err)
+				}
+				c.write(c.next, cqe{op: wqe.CQEResponderSend, qpn: 0x123456, uidx: uidx, counter: counter, bytes: 20, format: format})
+				if n, err := c.Poll(wc); n != 1 || err != nil || wc[0].Status != 0 {
+					b.Fatal(n, err, wc[0])
+				}
+			}
+		})
+	}
+}

@@ -44,6 +44,11 @@ const (
 // ECE, real-time timestamps and LAG depend on the firmware and its configuration as much
 // as on the card. A driver queries them (ece_support, *_ts_format, lag_master and
 // num_lag_ports in mlx5_ifc.h). Here, the two newest cards have them.
+//
+// How many UARs a page holds is not a property of a card. A kernel tells programs
+// PAGE_SIZE/4096 (Linux, get_uars_per_sys_page: MLX5_UARS_IN_PAGE), with pages of 64 KiB
+// 16, and one if its pages have 4 KiB, as those of the rig's guests. Therefore no profile
+// has several: the device of tests/fakemlx5 does, with -uars-per-page.
 var Profiles = []Profile{
 	{
 		Name: "connectx6", About: "ConnectX-6, the default",
