@@ -50,8 +50,8 @@ type rigSuite struct {
 var rigSuites = []rigSuite{
 	{"rxe", "tests on Soft-RoCE", rdmatest.Setting{Device: "rxe", Guests: 1}, 150, 480},
 	{"mlx5", "tests on the software ConnectX, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1}, 180, 460},
-	{"mlx5-eth", "the same with Ethernet ports: RoCE and raw packets", rdmatest.Setting{Device: "mlx5-eth", Guests: 1}, 60, 120},
-	{"mlx5-mixed", "adapters of all profiles in one guest, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1, Profile: mixed}, 0, 60},
+	{"mlx5-eth", "the same with Ethernet ports: RoCE and raw packets", rdmatest.Setting{Device: "mlx5-eth", Guests: 1}, 80, 200},
+	{"mlx5-mixed", "adapters of all profiles in one guest, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1, Profile: mixed}, 0, 35},
 	{"mlx5-eth-mixed", "the same on Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Profile: mixedEthernet}, 0, 60},
 	{"rxe-2", "two guests joined by a network", rdmatest.Setting{Device: "rxe", Guests: 2}, 0, 90},
 	{"rxe-newer", "rdma-core's newest release as the peer", rdmatest.Setting{Device: "rxe", Guests: 1, Peers: true}, 0, 200},
