@@ -86,14 +86,32 @@ func (c *completions) take(ctx context.Context) error {
 
 // wait waits for completions until the connection ends.
 func (c *completions) wait(ctx context.Context) (int, error) {
-	inLife, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(c.life, cancel)()
+	inLife := c.life
+	if ctx.Done() != nil {
+		var cancel context.CancelFunc
+		inLife, cancel = context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(c.life, cancel)()
+	}
 	n, err := c.cq.PollWait(inLife, c.wcs[:])
 	if n == 0 && ctx.Err() == nil && c.life.Err() != nil {
 		return 0, nil
 	}
 	return n, err
+}
+
+// glance distributes the completions that are there, unless a goroutine that has
+// the turn is about to.
+func (c *completions) glance() {
+	select {
+	case <-c.turn:
+	default:
+		return
+	}
+	if n, _ := c.cq.Poll(c.wcs[:]); n > 0 {
+		c.sort(c.wcs[:n])
+	}
+	c.turn <- struct{}{}
 }
 
 // sort distributes completions to those who posted the requests.

@@ -3,7 +3,6 @@ package rdmacm
 import (
 	"context"
 	"errors"
-	"io"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -15,14 +14,46 @@ import (
 // domain, a queue pair, its CQs and registered buffers. Its methods are safe for
 // concurrent use.
 //
-// The receive buffers are posted before the peer can send. Each is posted again
-// once Recv has copied its message. A peer that sends faster than that has to
-// wait: see ConnParam.RNRRetryCount. The connection ends if the peer consumes a
-// receive buffer with anything but a message that fits: Err says what it was.
+// # Sending
 //
-// The caller may post requests of its own on the queue pair, as many as
-// Options.Cap allows, with WRIDs below OwnWRIDs. SendCompletions and
-// RecvCompletions return their completions.
+// Send waits until its message has arrived. Post doesn't: it returns when the
+// message is on its way, and Flush waits until all messages posted so far have
+// arrived. Both copy the message to one of the connection's buffers.
+// Options.Messages is the number of these, and so of messages in flight; if all
+// are in use, Post waits for one. SendBuffer lends a buffer to the caller, who
+// writes the message there and posts it without a copy.
+//
+// Messages arrive in the order in which they are sent, and none is lost while the
+// connection lasts. If one can't be delivered, the connection ends, and every
+// call returns the reason.
+//
+// # Receiving
+//
+// The receive buffers are posted before the peer can send. Recv copies a message
+// out of its buffer and posts the buffer again. RecvBuffer lends the buffer to
+// the caller, and Release posts it. While no buffer is posted, the peer's
+// messages wait: see ConnParam.RNRRetryCount. The connection ends if the peer
+// consumes a receive buffer with anything but a message that fits: Err says what
+// it was.
+//
+// # Waiting
+//
+// A call that waits ends when its context or the connection does. If Send's
+// context ends, its message is still on its way, from the connection's own
+// buffer, and the caller's bytes are free. The other calls that were cancelled
+// have done nothing: no message is sent, and none is lost. A call that need not
+// wait allocates nothing.
+//
+// Completions are collected by the calls that wait for something, and by no
+// goroutine of the connection's own. So a failure shows in Done and Err only once
+// such a call is made.
+//
+// # The caller's own requests
+//
+// The caller may post requests of its own on the queue pair, such as RDMA reads
+// and writes, as many as Options.Cap allows, with WRIDs below ReservedWRIDs.
+// SendCompletions and RecvCompletions return their completions, whatever else the
+// connection is used for meanwhile.
 type Conn struct {
 	id     *ID
 	peer   ConnParam
@@ -76,7 +107,7 @@ func (c *Conn) open(o *Options) (err error) {
 		if mr, err = c.pd.AllocMR(2*c.slots*c.slotSize, verbs.MROptions{Access: verbs.AccessLocalWrite}); err != nil {
 			return err
 		}
-		c.opened = append(c.opened, mr)
+		c.opened = append(c.opened, mr, closeFunc(c.noneLent))
 	}
 	channel, err := ctx.CreateCompChannel()
 	if err != nil {
@@ -110,6 +141,14 @@ func (c *Conn) open(o *Options) (err error) {
 type closeFunc func() error
 
 func (f closeFunc) Close() error { return f() }
+
+// noneLent returns ErrBusy while the caller holds buffers.
+func (c *Conn) noneLent() error {
+	if c.messages == nil {
+		return nil
+	}
+	return c.messages.noneLent()
+}
 
 // fail ends a broken connection. It must not block.
 func (c *Conn) fail(err error) {
@@ -199,110 +238,20 @@ func (c *Conn) Done() <-chan struct{} { return c.life.Done() }
 // Err returns nil while the connection lasts. Then it returns why it ended:
 // ErrDisconnected, ErrDeviceRemoved or ErrClosed, or the error that broke it, a
 // *verbs.WCError or ErrNotMessage.
-func (c *Conn) Err() error { return context.Cause(c.life) }
-
-const (
-	opSend = "send"
-	opRecv = "receive"
-)
-
-// Send sends a message and returns when it is in one of the peer's buffers. If
-// the context ends earlier, the message may still arrive. Several goroutines may
-// send at once; the number of buffers limits how many messages are in flight.
-func (c *Conn) Send(ctx context.Context, b []byte) error {
-	if len(b) > c.slotSize {
-		return invalid(opSend, "the message has %d bytes: at most %d", len(b), c.slotSize)
-	}
-	if err := c.begin(ctx, opSend); err != nil {
-		return err
-	}
-	defer c.use.RUnlock()
-	if err := c.messages.send(ctx, b); err != nil {
-		return opErr(opSend, "", c.reason(err))
-	}
-	return nil
-}
-
-// Recv waits for a message, copies it to b and returns its length. If b is too
-// small, the rest of the message is lost and the error is io.ErrShortBuffer.
-// Immediate data is not reported. Once the peer has disconnected and all of its
-// messages have been received, the error is io.EOF.
-func (c *Conn) Recv(ctx context.Context, b []byte) (int, error) {
-	if err := c.begin(ctx, opRecv); err != nil {
-		return 0, err
-	}
-	defer c.use.RUnlock()
-	n, err := c.messages.recv(ctx, b)
-	if err == nil || err == io.ErrShortBuffer {
-		return n, err
-	}
-	if err = c.reason(err); errors.Is(err, ErrDisconnected) {
-		return n, io.EOF
-	}
-	return n, opErr(opRecv, "", err)
-}
-
-// SendCompletions waits for completions of the caller's own requests on the send
-// queue, and returns their number, as PollWait does. It is for a connection with
-// messages. Completions are kept until they are taken here. After the connection
-// has ended, SendCompletions returns those that remain, and then the reason for
-// the end.
-func (c *Conn) SendCompletions(ctx context.Context, wcs []verbs.WC) (int, error) {
-	return c.completions(ctx, "wait for sends", wcs, func(m *messages) *completions { return &m.sends })
-}
-
-// RecvCompletions is SendCompletions for the receive queue.
-func (c *Conn) RecvCompletions(ctx context.Context, wcs []verbs.WC) (int, error) {
-	return c.completions(ctx, "wait for receives", wcs, func(m *messages) *completions { return &m.recvs })
-}
-
-func (c *Conn) completions(ctx context.Context, op string, wcs []verbs.WC, of func(*messages) *completions) (int, error) {
-	if len(wcs) == 0 {
-		return 0, invalid(op, "no room for a completion")
-	}
-	if err := c.begin(ctx, op); err != nil {
-		return 0, err
-	}
-	defer c.use.RUnlock()
-	n, err := of(c.messages).ofOthers(ctx, wcs)
-	if err != nil {
-		return 0, opErr(op, "", c.reason(err))
-	}
-	return n, nil
-}
-
-// begin keeps Close from closing anything until use is unlocked.
-func (c *Conn) begin(ctx context.Context, op string) error {
-	switch {
-	case ctx == nil:
-		return &OpError{Op: op, Err: errNoContext}
-	case c.messages == nil:
-		return invalid(op, "the connection was made without buffers for messages")
-	case ctx.Err() != nil:
-		return opErr(op, "", ctx.Err())
-	}
-	c.use.RLock()
-	if c.closing.Load() {
-		c.use.RUnlock()
-		return opErr(op, "", ErrClosed)
-	}
-	return nil
-}
-
-// reason returns why a call failed. If the connection has ended, that is the
-// reason.
-func (c *Conn) reason(err error) error {
-	if end := c.Err(); end != nil {
-		return end
+func (c *Conn) Err() error {
+	err := context.Cause(c.life)
+	if err != nil && c.messages != nil {
+		return c.messages.why(err)
 	}
 	return err
 }
 
 // Close ends the connection. It tells the peer, without waiting for an answer.
-// Messages that have not arrived are lost. Pending calls of Send and Recv return
-// ErrClosed. Then Close closes all objects of the connection, in order. If the
-// caller's own objects remain on the PD or the CQs, it returns ErrBusy and may be
-// called again.
+// Messages that have not arrived are lost: Flush waits for those that were
+// posted. Pending calls return ErrClosed. Then Close closes all objects of the
+// connection, in order. If the caller has not released a buffer, whose memory
+// therefore stays, or if the caller's own objects remain on the PD or the CQs,
+// Close returns ErrBusy and may be called again.
 func (c *Conn) Close() error {
 	c.endLife(ErrClosed) // first, so that a refused call finds the reason in Err
 	c.closing.Store(true)

@@ -32,8 +32,10 @@
 //
 // [Dial], and [Listen] with [Listener.Accept], take these steps for the caller
 // and return a [Conn]. It owns a protection domain, CQs, a queue pair and
-// registered buffers. It sends and receives messages, and closes everything in
-// order, whichever side ends the connection. The queue pair may be used for
+// registered buffers. It sends and receives messages: one by one with [Conn.Send]
+// and [Conn.Recv], many at a time with [Conn.Post] and [Conn.Flush], without a
+// copy in a [SendBuffer] or a [RecvBuffer]. It closes everything in order,
+// whichever side ends the connection. The queue pair may be used for
 // other requests too: [Options.Prepare] is the place to register the memory and
 // to post the receives that the peer will use first.
 //

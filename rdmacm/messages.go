@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -16,7 +17,8 @@ type queuePair interface {
 }
 
 // messages are a Conn's messages: slots of registered memory, each with at most
-// one request in flight, and the completions of these requests.
+// one request in flight, and the completions of these requests. A slot without a
+// request is free, has a message that nobody has taken, or is lent to the caller.
 type messages struct {
 	qp    queuePair
 	mem   []byte // size bytes for each slot: first those for receives, then those for sends
@@ -25,12 +27,15 @@ type messages struct {
 	recvs completions
 	fail  func(error) // ends the connection
 
-	free    chan int     // slots for sends without a request
+	free    chan int     // slots for sends
 	arrived chan arrival // messages, in order
 
 	mu       sync.Mutex // for what follows
 	sendSlot []sendSlot
 	recvSlot []recvSlot
+	lent     int      // slots that are lent
+	cause    error    // the first failure that is not the consequence of another one
+	progress progress // of sends
 }
 
 type sendSlot struct {
@@ -39,20 +44,26 @@ type sendSlot struct {
 	posted  bool
 	awaited bool       // someone waits for the result
 	result  chan error // has room for it
+	loan    loan
 }
 
 type recvSlot struct {
 	wr     [1]verbs.RecvWR
 	sge    [1]verbs.SGE
 	posted bool
+	loan   loan
 }
+
+// A loan numbers the times that a slot is lent to the caller. It rises when the
+// slot is given back, so each handle is good for once.
+type loan uint64
 
 // An arrival is a received message: n bytes in a slot for receives.
 type arrival struct{ slot, n int }
 
-// WRIDs from OwnWRIDs on are reserved for a Conn's own requests. The caller's
+// WRIDs from ReservedWRIDs on are reserved for a Conn's own requests. The caller's
 // requests on Conn.QP must have smaller ones.
-const OwnWRIDs = 1 << 63
+const ReservedWRIDs = 1 << 63
 
 // newMessages returns messages with n slots for each direction. sge returns the
 // scatter/gather entry for a piece of mem.
@@ -68,9 +79,9 @@ func newMessages(n, size int, mem []byte, sge func(off, n int) verbs.SGE, qp que
 		s, r := &m.sendSlot[slot], &m.recvSlot[slot]
 		s.result = make(chan error, 1)
 		s.sge[0] = sge((n+slot)*size, size)
-		s.wr[0] = verbs.SendWR{WRID: OwnWRIDs + uint64(slot), Opcode: verbs.OpSend, Flags: verbs.SendSignaled}
+		s.wr[0] = verbs.SendWR{WRID: ReservedWRIDs + uint64(slot), Opcode: verbs.OpSend, Flags: verbs.SendSignaled}
 		r.sge[0] = sge(slot*size, size)
-		r.wr[0] = verbs.RecvWR{WRID: OwnWRIDs + uint64(slot), SGL: r.sge[:]}
+		r.wr[0] = verbs.RecvWR{WRID: ReservedWRIDs + uint64(slot), SGL: r.sge[:]}
 		m.free <- slot
 	}
 	return m
@@ -97,39 +108,65 @@ func (m *messages) postRecv(slot int) error {
 
 // slot returns the slot of one of the connection's own requests.
 func (m *messages) slot(wrid uint64) (slot int, own bool) {
-	if n := wrid - OwnWRIDs; n < uint64(len(m.sendSlot)) {
+	if n := wrid - ReservedWRIDs; n < uint64(len(m.sendSlot)) {
 		return int(n), true
 	}
 	return 0, false
 }
 
+// room waits for a free slot for a send.
+func (m *messages) room(ctx context.Context) (slot int, err error) {
+	slot, err = await(ctx, &m.sends, m.free)
+	if err == nil && m.sends.life.Err() != nil {
+		m.free <- slot
+		return 0, errOver
+	}
+	return slot, err
+}
+
+// sendBytes returns the memory of a slot for sends.
+func (m *messages) sendBytes(slot int) []byte {
+	return m.mem[(len(m.sendSlot)+slot)*m.size:][:m.size:m.size]
+}
+
+// post sends the first n bytes of a slot. If it fails, the slot is free again.
+// awaited says that the caller waits for the slot's result.
+func (m *messages) post(slot, n int, awaited bool) error {
+	s := &m.sendSlot[slot]
+	s.wr[0].SGL = nil
+	if n > 0 {
+		s.sge[0].Length = uint32(n)
+		s.wr[0].SGL = s.sge[:]
+	}
+	// Under the lock, so that sends are counted in the order in which they complete.
+	m.mu.Lock()
+	_, err := m.qp.PostSend(s.wr[:]...)
+	if err == nil {
+		s.posted, s.awaited = true, awaited
+		m.progress.posted++
+	}
+	m.mu.Unlock()
+	if err != nil {
+		m.free <- slot
+	}
+	return err
+}
+
+// postCopy sends a message of at most size bytes from a copy.
+func (m *messages) postCopy(ctx context.Context, b []byte, awaited bool) (slot int, err error) {
+	if slot, err = m.room(ctx); err != nil {
+		return 0, err
+	}
+	return slot, m.post(slot, copy(m.sendBytes(slot), b), awaited)
+}
+
 // send sends a message of at most size bytes and waits for its completion.
 func (m *messages) send(ctx context.Context, b []byte) error {
-	slot, err := await(ctx, &m.sends, m.free)
+	slot, err := m.postCopy(ctx, b, true)
 	if err != nil {
 		return err
 	}
-	if m.sends.life.Err() != nil {
-		m.free <- slot
-		return errOver
-	}
 	s := &m.sendSlot[slot]
-	copy(m.mem[(len(m.sendSlot)+slot)*m.size:][:m.size], b)
-	s.wr[0].SGL = nil
-	if len(b) > 0 {
-		s.sge[0].Length = uint32(len(b))
-		s.wr[0].SGL = s.sge[:]
-	}
-	m.mu.Lock()
-	s.posted, s.awaited = true, true
-	m.mu.Unlock()
-	if _, err := m.qp.PostSend(s.wr[:]...); err != nil {
-		m.mu.Lock()
-		s.posted = false
-		m.mu.Unlock()
-		m.free <- slot
-		return err
-	}
 	result, err := await(ctx, &m.sends, s.result)
 	if err != nil && m.abandon(s) {
 		return err
@@ -152,6 +189,24 @@ func (m *messages) abandon(s *sendSlot) bool {
 	return s.posted
 }
 
+// flush waits for the completions of all sends posted so far.
+func (m *messages) flush(ctx context.Context) error {
+	m.mu.Lock()
+	w := m.progress.watch()
+	m.mu.Unlock()
+	result, err := await(ctx, &m.sends, w.result)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil && !m.progress.forget(w) {
+		result, err = <-w.result, nil // they completed meanwhile
+	}
+	m.progress.unused = append(m.progress.unused, w)
+	if err != nil {
+		return err
+	}
+	return result
+}
+
 // sent handles the completion of a send.
 func (m *messages) sent(wc *verbs.WC) bool {
 	slot, own := m.slot(wc.WRID)
@@ -160,21 +215,77 @@ func (m *messages) sent(wc *verbs.WC) bool {
 	}
 	s := &m.sendSlot[slot]
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	if !s.posted || wc.Status == verbs.WCSuccess && wc.Opcode != verbs.WCSend {
+		m.mu.Unlock()
 		return false
 	}
 	s.posted = false
 	err := wc.Err()
+	m.note(err)
+	awaited := s.awaited
+	m.mu.Unlock()
 	if err != nil {
-		m.fail(err)
+		m.broken(err, &m.recvs)
 	}
-	if s.awaited {
+	m.mu.Lock()
+	m.progress.completed(err)
+	m.mu.Unlock()
+	if awaited {
 		s.result <- err
 	} else {
 		m.free <- slot
 	}
 	return true
+}
+
+// note keeps the first failure that is not the consequence of another one. The
+// caller holds mu.
+func (m *messages) note(err error) {
+	if m.cause == nil && err != nil && !flushed(err) {
+		m.cause = err
+	}
+}
+
+// flushed reports whether a request failed because another one had failed.
+func flushed(err error) bool {
+	var e *verbs.WCError
+	return errors.As(err, &e) && e.Status == verbs.WCWRFlushErr
+}
+
+// broken ends the connection because of a completion. If that is the consequence
+// of another one, the cause may lie on the other queue.
+func (m *messages) broken(err error, other *completions) {
+	if flushed(err) {
+		other.glance()
+	}
+	m.fail(err)
+}
+
+// why returns the cause if err is its consequence.
+func (m *messages) why(err error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.cause != nil && flushed(err) {
+		return m.cause
+	}
+	return err
+}
+
+// recvBytes returns the first n bytes of a slot for receives.
+func (m *messages) recvBytes(slot, n int) []byte {
+	return m.mem[slot*m.size:][:n:n]
+}
+
+// repost makes a slot available for another message.
+func (m *messages) repost(slot int) error {
+	err := m.postRecv(slot)
+	if m.recvs.life.Err() != nil {
+		return nil // the queue takes no more receives, and needs none
+	}
+	if err != nil {
+		m.fail(err)
+	}
+	return err
 }
 
 // recv waits for a message and copies it to b.
@@ -183,9 +294,8 @@ func (m *messages) recv(ctx context.Context, b []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	n := copy(b, m.mem[a.slot*m.size:][:a.n])
-	// After the connection has ended, the remaining messages can still be received.
-	if err := m.postRecv(a.slot); err != nil && m.recvs.life.Err() == nil {
+	n := copy(b, m.recvBytes(a.slot, a.n))
+	if err := m.repost(a.slot); err != nil {
 		return n, err
 	}
 	if n < a.n {
@@ -203,20 +313,62 @@ func (m *messages) received(wc *verbs.WC) bool {
 	}
 	r := &m.recvSlot[slot]
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	if !r.posted {
+		m.mu.Unlock()
 		return false
 	}
 	r.posted = false
-	switch err := wc.Err(); {
+	err := wc.Err()
+	switch {
 	case err != nil:
-		m.fail(err)
 	case wc.Opcode != verbs.WCRecv:
-		m.fail(fmt.Errorf("%w: %v consumed a receive buffer", ErrNotMessage, wc.Opcode))
+		err = fmt.Errorf("%w: %v consumed a receive buffer", ErrNotMessage, wc.Opcode)
 	case uint64(wc.ByteLen) > uint64(m.size):
-		m.fail(fmt.Errorf("%w: it has %d bytes, the buffer has %d", ErrNotMessage, wc.ByteLen, m.size))
-	default:
+		err = fmt.Errorf("%w: it has %d bytes, the buffer has %d", ErrNotMessage, wc.ByteLen, m.size)
+	}
+	m.note(err)
+	m.mu.Unlock()
+	if err != nil {
+		m.broken(err, &m.sends)
+	} else {
 		m.arrived <- arrival{slot, int(wc.ByteLen)}
 	}
 	return true
+}
+
+// lend lends a slot to the caller.
+func (m *messages) lend(l *loan) loan {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lent++
+	return *l
+}
+
+// lasts reports whether a slot is still lent under this number.
+func (m *messages) lasts(l *loan, number loan) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return *l == number
+}
+
+// back takes a slot back. It reports false if that has been done.
+func (m *messages) back(l *loan, number loan) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if *l != number {
+		return false
+	}
+	*l++
+	m.lent--
+	return true
+}
+
+// noneLent returns ErrBusy while slots are lent: their memory is in use.
+func (m *messages) noneLent() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lent > 0 {
+		return opErr("close connection", "", fmt.Errorf("%w: %d of its buffers are not released", ErrBusy, m.lent))
+	}
+	return nil
 }

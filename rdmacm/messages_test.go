@@ -181,14 +181,14 @@ func TestSendAmongOthers(t *testing.T) {
 		result := f.send(t.Context(), "hello")
 		synctest.Wait()
 		_, own := f.qp.sent()
-		if string(f.bytes(own.SGL)) != "hello" || own.Opcode != verbs.OpSend || own.Flags != verbs.SendSignaled || own.WRID < OwnWRIDs {
+		if string(f.bytes(own.SGL)) != "hello" || own.Opcode != verbs.OpSend || own.Flags != verbs.SendSignaled || own.WRID < ReservedWRIDs {
 			t.Fatalf("posted %+v with %q", own, f.bytes(own.SGL))
 		}
 		others := []verbs.WC{
 			{WRID: 0, Opcode: verbs.WCRDMAWrite},
 			{WRID: own.WRID, Opcode: verbs.WCRDMARead, ByteLen: 7}, // whoever posts with such a WRID
-			{WRID: OwnWRIDs + 1, Opcode: verbs.WCSend},             // a slot without a message
-			{WRID: OwnWRIDs + 2, Opcode: verbs.WCSend},             // no slot
+			{WRID: ReservedWRIDs + 1, Opcode: verbs.WCSend},        // a slot without a message
+			{WRID: ReservedWRIDs + 2, Opcode: verbs.WCSend},        // no slot
 			{WRID: ^uint64(0), Status: verbs.WCRemAccessErr},
 		}
 		f.sendCQ.put(others...)
@@ -355,7 +355,7 @@ func TestSendFails(t *testing.T) {
 		f := newFakeConn(t, 2, 8)
 		first, second := f.send(t.Context(), "1"), f.send(t.Context(), "2")
 		synctest.Wait()
-		f.sendCQ.put(verbs.WC{WRID: OwnWRIDs, Status: verbs.WCRemInvReqErr})
+		f.sendCQ.put(verbs.WC{WRID: ReservedWRIDs, Status: verbs.WCRemInvReqErr})
 		for _, result := range []<-chan error{first, second} {
 			wantWC(t, <-result, verbs.WCRemInvReqErr)
 		}
@@ -571,7 +571,7 @@ func TestMessagesAllocateNothing(t *testing.T) {
 		if err := f.Send(ctx, message); err != nil {
 			t.Fatal(err)
 		}
-		recvs = oneCQ{verbs.WC{WRID: OwnWRIDs, Opcode: verbs.WCRecv, ByteLen: 1}, true}
+		recvs = oneCQ{verbs.WC{WRID: ReservedWRIDs, Opcode: verbs.WCRecv, ByteLen: 1}, true}
 		if _, err := f.Recv(ctx, b); err != nil {
 			t.Fatal(err)
 		}
