@@ -3,7 +3,7 @@ package rdmacm
 import (
 	"context"
 	"errors"
-	"net/netip"
+	"net"
 	"sync"
 	"sync/atomic"
 
@@ -217,11 +217,11 @@ func (c *Conn) RecvCQ() *verbs.CQ {
 	return c.recvCQ
 }
 
-// LocalAddr returns the address of this end.
-func (c *Conn) LocalAddr() netip.AddrPort { return c.id.LocalAddr() }
+// LocalAddr returns the address of this end, an Addr.
+func (c *Conn) LocalAddr() net.Addr { return Addr{c.id.ps, c.id.LocalAddr()} }
 
-// RemoteAddr returns the address of the peer.
-func (c *Conn) RemoteAddr() netip.AddrPort { return c.id.RemoteAddr() }
+// RemoteAddr returns the address of the peer, an Addr.
+func (c *Conn) RemoteAddr() net.Addr { return Addr{c.id.ps, c.id.RemoteAddr()} }
 
 // Peer returns the parameters that came with the peer's request or answer,
 // including its private data.

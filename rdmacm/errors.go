@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"errors"
 	"fmt"
+	"net"
 	"syscall"
 
 	"github.com/goverbs/goverbs/internal/operr"
@@ -32,8 +33,10 @@ var (
 
 	// ErrInvalid: an argument was refused before it reached the kernel.
 	ErrInvalid = verbs.ErrInvalid
-	// ErrClosed: the object was closed.
-	ErrClosed = verbs.ErrClosed
+	// ErrClosed: the object was closed. The errors of this package that match it
+	// also match net.ErrClosed and verbs.ErrClosed. Those of package verbs match
+	// verbs.ErrClosed only: it doesn't link package net.
+	ErrClosed error = closedError{}
 	// ErrBusy: the object is in use by another one.
 	ErrBusy = verbs.ErrBusy
 	// ErrNotSupported: the system does not support the operation.
@@ -61,9 +64,13 @@ func (e *OpError) Error() string {
 
 func (e *OpError) Unwrap() error { return e.Err }
 
-// Is matches errnos that the kernel returns at once with the errors of this
+// Is matches ErrClosed, whichever package has found the object closed, and errnos
+// that the kernel returns at once with the errors of this
 // package.
 func (e *OpError) Is(target error) bool {
+	if target == ErrClosed || target == net.ErrClosed {
+		return errors.Is(e.Err, verbs.ErrClosed)
+	}
 	errno, ok := e.Err.(syscall.Errno)
 	if !ok {
 		return false
@@ -82,6 +89,13 @@ func (e *OpError) Is(target error) bool {
 	}
 	return false
 }
+
+// closedError is the type of ErrClosed.
+type closedError struct{}
+
+func (closedError) Error() string        { return verbs.ErrClosed.Error() }
+func (closedError) Unwrap() error        { return verbs.ErrClosed }
+func (closedError) Is(target error) bool { return target == net.ErrClosed }
 
 // Timeout reports whether the error is a timeout, for os.IsTimeout.
 func (e *OpError) Timeout() bool {

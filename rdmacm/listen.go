@@ -3,7 +3,7 @@ package rdmacm
 import (
 	"context"
 	"errors"
-	"net/netip"
+	"net"
 	"sync"
 )
 
@@ -85,8 +85,8 @@ func listen(info AddrInfo, o Options) (*Listener, error) {
 	return l, nil
 }
 
-// Addr returns the listener's address.
-func (l *Listener) Addr() netip.AddrPort { return l.id.LocalAddr() }
+// Addr returns the listener's address, an Addr.
+func (l *Listener) Addr() net.Addr { return Addr{l.id.ps, l.id.LocalAddr()} }
 
 // ID returns the listener's ID.
 func (l *Listener) ID() *ID { return l.id }
@@ -159,7 +159,7 @@ func (l *Listener) decide(ctx context.Context, e *Event) (*ConnParam, bool) {
 	if l.options.Decide == nil {
 		return l.options.Param, true
 	}
-	param, err := l.options.Decide(ctx, Request{RemoteAddr: e.ID.RemoteAddr(), Peer: e.Conn})
+	param, err := l.options.Decide(ctx, Request{RemoteAddr: Addr{e.ID.ps, e.ID.RemoteAddr()}, Peer: e.Conn})
 	if err == nil {
 		return param, true
 	}
@@ -180,7 +180,7 @@ func (l *Listener) Close() error {
 
 // A Request is a client's connection request: see Options.Decide.
 type Request struct {
-	RemoteAddr netip.AddrPort
+	RemoteAddr Addr
 	Peer       ConnParam // what the client sent, including its private data
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"net"
 	"net/netip"
@@ -236,6 +237,42 @@ func TestOpErrors(t *testing.T) {
 	} {
 		if err := opErr(test.op, "", test.errno); errors.Is(err, test.is) != test.want || !errors.Is(err, test.errno) {
 			t.Errorf("%v is %v: %t", err, test.is, !test.want)
+		}
+	}
+}
+
+// ErrClosed is net.ErrClosed and verbs.ErrClosed to errors.Is, and so is every OpError
+// whose object was closed, whichever package has found it closed.
+func TestErrClosed(t *testing.T) {
+	all := []error{ErrClosed, net.ErrClosed, verbs.ErrClosed}
+	for _, err := range []error{ErrClosed, opErr(opSend, "", ErrClosed), opErr(opSend, "", fmt.Errorf("CQ: %w", verbs.ErrClosed))} {
+		for _, want := range all {
+			if !errors.Is(err, want) {
+				t.Errorf("%v is not %#v", err, want)
+			}
+		}
+	}
+	for _, other := range []error{ErrBusy, opErr(opSend, "", ErrDisconnected), opErr(opSend, "", syscall.EBUSY)} {
+		for _, want := range all {
+			if errors.Is(other, want) {
+				t.Errorf("%v is %#v", other, want)
+			}
+		}
+	}
+}
+
+// An Addr is what Dial takes.
+func TestAddr(t *testing.T) {
+	ap := netip.MustParseAddrPort("[fe80::1%eth0]:80")
+	for ps, network := range map[PortSpace]string{PortSpaceTCP: "tcp", PortSpaceIB: "ib"} {
+		var addr net.Addr = Addr{ps, ap}
+		node, service, err := parseAddress(addr.String())
+		space, _, netErr := parseNetwork(addr.Network())
+		if addr.Network() != network || space != ps || node != "fe80::1%eth0" || service != "80" || err != nil || netErr != nil {
+			t.Errorf("%v of network %v is %q, %q: %v, %v", addr, addr.Network(), node, service, err, netErr)
+		}
+		if addr.(Addr).AddrPort() != ap || addr != (Addr{ps, ap}) {
+			t.Errorf("%v is another address than %v", addr, ap)
 		}
 	}
 }

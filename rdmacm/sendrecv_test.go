@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -490,7 +491,7 @@ func TestCloseEndsWaits(t *testing.T) {
 			t.Error(err)
 		}
 		for _, wait := range waits {
-			wantErr(t, <-wait, ErrClosed)
+			wantErr(t, <-wait, net.ErrClosed)
 		}
 	})
 }

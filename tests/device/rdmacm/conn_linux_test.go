@@ -269,14 +269,14 @@ func TestAddresses(t *testing.T) {
 			l, err := rdmacm.Listen(patient(t), test.network, net.JoinHostPort(test.listen, "0"), nil)
 			rdmatest.Check(t, err)
 			defer l.Close()
-			port := fmt.Sprint(l.Addr().Port())
+			port := fmt.Sprint(l.Addr().(rdmacm.Addr).AddrPort().Port())
 			client, err := rdmacm.Dial(patient(t), test.network, net.JoinHostPort(test.dial, port), nil)
 			rdmatest.Check(t, err)
 			defer client.Close()
 			server, err := l.Accept(patient(t))
 			rdmatest.Check(t, err)
 			defer server.Close()
-			if got := client.RemoteAddr().Addr().String(); got != test.dial {
+			if got := client.RemoteAddr().(rdmacm.Addr).AddrPort().Addr().String(); got != test.dial {
 				t.Errorf("connected to %v, want %v", got, test.dial)
 			}
 			rdmatest.Check(t, client.Send(patient(t), []byte("x")))

@@ -61,7 +61,7 @@ func attack(t testing.TB, victimServes bool) (*victimConn, *end) {
 		l := rdmatest.Must(rdmacm.Listen(patient(t), "tcp", host+":0", options))(t)
 		defer rdmatest.Close(t, l)
 		id := rdmatest.Must(rdmacm.CreateID(rdmacm.PortSpaceTCP))(t)
-		rdmatest.Check(t, id.ResolveAddr(patient(t), none, l.Addr(), resolve))
+		rdmatest.Check(t, id.ResolveAddr(patient(t), none, l.Addr().(rdmacm.Addr).AddrPort(), resolve))
 		rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
 		rdmatest.Must(id.CreateQP(nil, qp))(t)
 		rdmatest.Must(id.Connect(patient(t), nil))(t)
@@ -403,7 +403,7 @@ func TestHostileClients(t *testing.T) {
 		for range 20 {
 			id := rdmatest.Must(ch.CreateID(rdmacm.PortSpaceTCP))(t)
 			ids[id] = r.IntN(6)
-			rdmatest.Check(t, id.ResolveAddr(patient(t), none, l.Addr(), resolve))
+			rdmatest.Check(t, id.ResolveAddr(patient(t), none, l.Addr().(rdmacm.Addr).AddrPort(), resolve))
 		}
 		for len(ids) > 0 {
 			e := rdmatest.Must(ch.Event(patient(t)))(t)
@@ -434,7 +434,7 @@ func TestHostileClients(t *testing.T) {
 				rdmatest.Check(t, e.ID.Close())
 			}
 		}
-		goodClient(t, l.Addr(), round)
+		goodClient(t, l.Addr().(rdmacm.Addr).AddrPort(), round)
 	}
 	cancel()
 	rdmatest.Check(t, l.Close())
