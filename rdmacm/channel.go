@@ -30,7 +30,7 @@ type EventChannel struct {
 	// name.
 	write func(fd uintptr, command []byte) error
 
-	// For the channel that the IDs on no channel share: handing is held from when an
+	// For the channel that all SyncIDs share: handing is held from when an
 	// event is taken from the kernel until it is in its ID's inbox. lost is the
 	// reason why no more events come.
 	handing sync.Mutex

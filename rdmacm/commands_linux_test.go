@@ -47,17 +47,16 @@ func TestCommands(t *testing.T) {
 	if c := given[uapi.RdmaUcmListen](t, k, uapi.RDMA_USER_CM_CMD_LISTEN); c.Backlog != 0 || id.backlog != 1024 {
 		t.Errorf("listening: %+v, and the backlog %d", c, id.backlog)
 	}
-	ctx := patient(t)
-	rdmatest.Check(t, id.ResolveAddr(ctx, netip.MustParseAddrPort("[::1]:258"), addr, 1500*time.Millisecond))
+	rdmatest.Check(t, id.ResolveAddr(netip.MustParseAddrPort("[::1]:258"), addr, 1500*time.Millisecond))
 	if c := given[uapi.RdmaUcmResolveAddr](t, k, uapi.RDMA_USER_CM_CMD_RESOLVE_ADDR); c.Id != id.handle || c.TimeoutMs != 1500 || c.SrcSize != 28 ||
 		c.SrcAddr.SsFamily != 10 || c.SrcAddr.Data[1] != 2 || c.DstSize != 16 || [6]byte(c.DstAddr.Data[:]) != addrBytes {
 		t.Errorf("resolving: %+v", c)
 	}
-	rdmatest.Check(t, id.ResolveAddr(ctx, netip.AddrPort{}, addr, time.Second))
+	rdmatest.Check(t, id.ResolveAddr(netip.AddrPort{}, addr, time.Second))
 	if c := given[uapi.RdmaUcmResolveAddr](t, k, uapi.RDMA_USER_CM_CMD_RESOLVE_ADDR); c.SrcSize != 0 || c.SrcAddr.SsFamily != 0 {
 		t.Errorf("resolving from anywhere: %+v", c)
 	}
-	rdmatest.Check(t, id.ResolveRoute(ctx, 2*time.Second))
+	rdmatest.Check(t, id.ResolveRoute(2*time.Second))
 	if c := given[uapi.RdmaUcmResolveRoute](t, k, uapi.RDMA_USER_CM_CMD_RESOLVE_ROUTE); c.Id != id.handle || c.TimeoutMs != 2000 {
 		t.Errorf("resolving the route: %+v", c)
 	}
@@ -84,8 +83,7 @@ func TestCommands(t *testing.T) {
 
 	id.bound.dev = &device{refs: 1, maxInitiatorDepth: 16, maxResponderResources: 32}
 	rdmatest.Check(t, id.SetLocalECE(ECE{VendorID: 0x123456, Options: 0x9abcdef0}))
-	_, err := id.Connect(ctx, &ConnParam{QPNum: 0xabcdef, PrivateData: []byte("hi"), InitiatorDepth: 3})
-	rdmatest.Check(t, err)
+	rdmatest.Check(t, id.Connect(&ConnParam{QPNum: 0xabcdef, PrivateData: []byte("hi"), InitiatorDepth: 3}))
 	if c := given[uapi.RdmaUcmConnect](t, k, uapi.RDMA_USER_CM_CMD_CONNECT); c.Id != id.handle || c.Ece != (uapi.RdmaUcmEce{VendorId: 0x123456, AttrMod: 0x9abcdef0}) ||
 		c.ConnParam.QpNum != 0xabcdef || c.ConnParam.InitiatorDepth != 3 || c.ConnParam.ResponderResources != 32 || c.ConnParam.RetryCount != 7 ||
 		c.ConnParam.RnrRetryCount != 7 || c.ConnParam.PrivateDataLen != 2 || string(c.ConnParam.PrivateData[:3]) != "hi\x00" || c.ConnParam.Valid != 1 {
@@ -97,19 +95,19 @@ func TestCommands(t *testing.T) {
 	if got := id.RemoteECE(); got != (ECE{VendorID: 0x654321, Options: 5}) {
 		t.Errorf("the peer's ECE is %+v", got)
 	}
-	rdmatest.Check(t, id.Accept(ctx, &ConnParam{QPNum: 0xabcdef}))
+	rdmatest.Check(t, id.Accept(&ConnParam{QPNum: 0xabcdef}))
 	if c := given[uapi.RdmaUcmAccept](t, k, uapi.RDMA_USER_CM_CMD_ACCEPT); c.Id != id.handle || c.Uid != id.number || c.Ece != (uapi.RdmaUcmEce{VendorId: 0x654321, AttrMod: 0x9abcdef0}) ||
 		c.ConnParam.InitiatorDepth != 2 || c.ConnParam.ResponderResources != 32 || c.ConnParam.Valid != 1 {
 		t.Errorf("accepting: %+v", c)
 	}
-	if err := id.Accept(ctx, &ConnParam{QPNum: 0xabcdef}); !errors.Is(err, ErrInvalid) {
+	if err := id.Accept(&ConnParam{QPNum: 0xabcdef}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("accepting again: %v", err)
 	}
-	rdmatest.Check(t, id.Disconnect(ctx))
+	rdmatest.Check(t, id.Disconnect())
 	if c := given[uapi.RdmaUcmDisconnect](t, k, uapi.RDMA_USER_CM_CMD_DISCONNECT); c.Id != id.handle {
 		t.Errorf("disconnecting: %+v", c)
 	}
-	mc, _, err := udp.JoinMulticast(ctx, netip.MustParseAddr("239.1.2.3"), JoinSendOnlyFullMember)
+	mc, err := udp.JoinMulticast(netip.MustParseAddr("239.1.2.3"), JoinSendOnlyFullMember)
 	rdmatest.Check(t, err)
 	if c := given[uapi.RdmaUcmJoinMcast](t, k, uapi.RDMA_USER_CM_CMD_JOIN_MCAST); c.Id != udp.handle || c.Uid != mc.number || c.AddrSize != 16 || c.JoinFlags != 1 ||
 		[6]byte(c.Addr.Data[:]) != [6]byte{0, 0, 239, 1, 2, 3} {
@@ -270,15 +268,15 @@ func TestRefusals(t *testing.T) {
 		{syscall.ENODEV, func() error { return id.BindIB(IBAddr{Service: 0x17}) }, []string{"service 0x17", "InfiniBand"}},
 		{syscall.EADDRINUSE, func() error { return id.Bind(addr) }, []string{"another ID has the port"}},
 		{syscall.EINVAL, func() error { return id.Bind(netip.MustParseAddrPort("[fe80::1]:1")) }, []string{"zone"}},
-		{syscall.ENETUNREACH, func() error { return id.ResolveAddr(t.Context(), netip.AddrPort{}, addr, time.Second) }, []string{"resolve address of 1.2.3.4:5"}},
-		{syscall.ENODEV, func() error { return id.ResolveIBAddr(t.Context(), nil, IBAddr{}, time.Second) }, []string{"InfiniBand"}},
+		{syscall.ENETUNREACH, func() error { return id.ResolveAddr(netip.AddrPort{}, addr, time.Second) }, []string{"resolve address of 1.2.3.4:5"}},
+		{syscall.ENODEV, func() error { return id.ResolveIBAddr(nil, IBAddr{}, time.Second) }, []string{"InfiniBand"}},
 		{syscall.EINVAL, func() error { return id.WriteEvent(0, 0) }, []string{"newer kernel"}},
 		{syscall.EINVAL, func() error { return id.Notify(verbs.EventPathMig) }, []string{"notify"}},
 		{syscall.EBUSY, func() error { return id.Listen(1) }, []string{"listen"}},
 		{syscall.EINVAL, func() error { _, err := ch.CreateID(PortSpaceTCP); return err }, []string{"create ID (TCP)"}},
 		{syscall.EINVAL, func() error { _, err := id.QueryPath(); return err }, []string{"query path"}},
 		{syscall.EINVAL, func() error { return id.SetTOS(1) }, []string{"set TOS"}},
-		{syscall.EINVAL, func() error { return id.SetPath(t.Context(), Path{}) }, []string{"set path"}},
+		{syscall.EINVAL, func() error { return id.SetPath(Path{}) }, []string{"set path"}},
 		{syscall.EINVAL, func() error { return id.Establish() }, []string{"establish"}},
 	} {
 		errno = test.errno

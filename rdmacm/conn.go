@@ -55,7 +55,7 @@ import (
 // SendCompletions and RecvCompletions return their completions, whatever else the
 // connection is used for meanwhile.
 type Conn struct {
-	id     *ID
+	id     *SyncID
 	peer   ConnParam
 	pd     *verbs.PD
 	qp     *verbs.QP
@@ -80,7 +80,7 @@ type Conn struct {
 
 // newConn makes a connection's parts. The ID must have a device. It is closed
 // along with the Conn, or by newConn if that fails.
-func newConn(id *ID, o *Options) (*Conn, error) {
+func newConn(id *SyncID, o *Options) (*Conn, error) {
 	c := &Conn{id: id, slots: o.Messages, slotSize: o.MessageSize}
 	c.life, c.endLife = context.WithCancelCause(context.Background())
 	id.mu.Lock()
@@ -188,7 +188,7 @@ func (c *Conn) disconnect() {
 }
 
 // ID returns the connection's ID.
-func (c *Conn) ID() *ID { return c.id }
+func (c *Conn) ID() *SyncID { return c.id }
 
 // PD returns the connection's protection domain. Memory regions that the caller
 // registers on it must be closed before the Conn.

@@ -12,7 +12,7 @@ import (
 
 // connected makes a Conn on an ID of the fake kernel. It has no objects of a device.
 func connected(t *testing.T) *Conn {
-	id := rdmatest.Must(CreateID(PortSpaceTCP))(t)
+	id := rdmatest.Must(CreateSyncID(PortSpaceTCP))(t)
 	id.bound.dev = &device{refs: 1}
 	c := &Conn{id: id}
 	c.life, c.endLife = context.WithCancelCause(context.Background())

@@ -20,30 +20,25 @@ const (
 
 // Connect asks the peer for a connection, or a datagram service for its queue
 // pair number (rdma_connect). A nil p stands for the zero ConnParam. The event of
-// success is EventEstablished, or EventConnectResponse if the QP is the caller's own. Those
-// of failure are EventRejected, EventUnreachable and EventConnectError. For an ID on no channel,
-// Connect returns the event of success, which has the peer's private data and,
-// for datagrams, the peer's address. The kernel waits for the peer for about a
-// minute.
-func (id *ID) Connect(ctx context.Context, p *ConnParam) (*Event, error) {
-	box, err := id.start(ctx, opConnect)
-	if err != nil {
-		return nil, err
-	}
-	if err := id.connectHeld(p); err != nil {
-		id.end()
-		return nil, err
-	}
+// success is EventEstablished, or EventConnectResponse if the QP is the caller's
+// own. It has the peer's private data and, for datagrams, the peer's address. The
+// events of failure are EventRejected, EventUnreachable and EventConnectError. The
+// kernel waits for the peer for about a minute.
+func (id *ID) Connect(p *ConnParam) error {
+	return id.do(opConnect, func() error { return id.connectHeld(p) })
+}
+
+// Connect is ID.Connect, and waits for the event of success, which it returns.
+func (id *SyncID) Connect(ctx context.Context, p *ConnParam) (*Event, error) {
 	want := EventEstablished
 	if id.QP() == nil && id.qpType != verbs.UD {
 		want = EventConnectResponse
 	}
-	id.end()
-	return id.wait(ctx, opConnect, id.toPeer, box, want)
+	return id.do(ctx, opConnect, func() error { return id.connectHeld(p) }, id.toPeer, want)
 }
 
 // toPeer and fromPeer name the peer in errors.
-func (id *ID) toPeer() string {
+func (id *cmID) toPeer() string {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.bound.to == nil {
@@ -52,7 +47,7 @@ func (id *ID) toPeer() string {
 	return "to " + id.bound.to.String()
 }
 
-func (id *ID) fromPeer() string {
+func (id *cmID) fromPeer() string {
 	addr := id.RemoteAddr()
 	if !addr.IsValid() { // it has an InfiniBand address
 		return ""
@@ -60,7 +55,7 @@ func (id *ID) fromPeer() string {
 	return "from " + addr.String()
 }
 
-func (id *ID) connectHeld(p *ConnParam) error {
+func (id *cmID) connectHeld(p *ConnParam) error {
 	dev := id.device()
 	if dev == nil {
 		return invalid(opConnect, "the address is not resolved")
@@ -93,7 +88,7 @@ func (id *ID) connectHeld(p *ConnParam) error {
 }
 
 // param validates the caller's parameters and fills in defaults.
-func (id *ID) param(op string, p *ConnParam, room int) (ConnParam, error) {
+func (id *cmID) param(op string, p *ConnParam, room int) (ConnParam, error) {
 	var param ConnParam
 	if p != nil {
 		param = *p
@@ -153,27 +148,29 @@ func bool8(b bool) uint8 {
 // Accept accepts the connection request that the ID came with (rdma_accept). A
 // QP made with CreateQP is first brought to RTS. A nil p stands for the zero
 // ConnParam. The event of success is EventEstablished. Those of failure are
-// EventRejected, EventUnreachable and EventConnectError. A datagram service gets no event.
+// EventRejected, EventUnreachable and EventConnectError. A datagram service gets
+// no event.
 //
 // The peer may send as soon as it receives the answer, so post receives before.
-func (id *ID) Accept(ctx context.Context, p *ConnParam) error {
-	box, err := id.start(ctx, opAccept)
-	if err != nil {
-		return err
-	}
-	if err := id.acceptHeld(p); err != nil {
-		id.end()
-		return err
-	}
-	id.end()
+func (id *ID) Accept(p *ConnParam) error {
+	return id.do(opAccept, func() error { return id.acceptHeld(p) })
+}
+
+// Accept is ID.Accept, and waits for EventEstablished.
+func (id *SyncID) Accept(ctx context.Context, p *ConnParam) error {
 	if id.qpType == verbs.UD {
-		return nil
+		_, err := id.start(ctx, opAccept)
+		if err != nil {
+			return err
+		}
+		defer id.end()
+		return id.acceptHeld(p)
 	}
-	_, err = id.wait(ctx, opAccept, id.fromPeer, box, EventEstablished)
+	_, err := id.do(ctx, opAccept, func() error { return id.acceptHeld(p) }, id.fromPeer, EventEstablished)
 	return err
 }
 
-func (id *ID) acceptHeld(p *ConnParam) error {
+func (id *cmID) acceptHeld(p *ConnParam) error {
 	switch {
 	case !id.asked:
 		return invalid(opAccept, "the ID is not that of a connection request")
@@ -233,11 +230,11 @@ func grant(wish, peer, device int) int {
 
 // Reject rejects the connection request that the ID came with (rdma_reject). The
 // ID must still be closed.
-func (id *ID) Reject(privateData []byte) error {
+func (id *cmID) Reject(privateData []byte) error {
 	return id.reject(0, privateData) // RejectConsumer
 }
 
-func (id *ID) reject(reason uint8, privateData []byte) error {
+func (id *cmID) reject(reason uint8, privateData []byte) error {
 	if err := id.begin(opReject); err != nil {
 		return err
 	}
@@ -267,7 +264,7 @@ func (id *ID) reject(reason uint8, privateData []byte) error {
 // Establish completes a connection whose QP is the caller's own (rdma_establish).
 // Call it after EventConnectResponse, when the QP is in RTS. A QP made with CreateQP
 // doesn't need it.
-func (id *ID) Establish() error {
+func (id *cmID) Establish() error {
 	if err := id.begin(opEstablish); err != nil {
 		return err
 	}
@@ -282,7 +279,7 @@ func (id *ID) Establish() error {
 }
 
 // readyToUse tells the peer that the connection may be used.
-func (id *ID) readyToUse() error {
+func (id *cmID) readyToUse() error {
 	f := newFrame()
 	defer f.release()
 	in[uapi.RdmaUcmAccept](f).Id = id.handle
@@ -291,7 +288,7 @@ func (id *ID) readyToUse() error {
 
 // establish brings the QP to RTS after the peer has accepted, and tells the
 // peer.
-func (id *ID) establish() error {
+func (id *cmID) establish() error {
 	if !id.work() {
 		return ErrClosed
 	}
@@ -307,7 +304,7 @@ func (id *ID) establish() error {
 }
 
 // rejected makes the QP flush its work requests.
-func (id *ID) rejected() {
+func (id *cmID) rejected() {
 	if id.work() {
 		id.qpToError()
 		id.end()
@@ -325,7 +322,7 @@ func calledOff(err error) error {
 
 // stepFailed is calledOff if the peer began the handshake. Otherwise EINVAL may
 // also mean that the caller took the step out of order.
-func (id *ID) stepFailed(err error) error {
+func (id *cmID) stepFailed(err error) error {
 	if id.asked {
 		return calledOff(err)
 	}
@@ -335,14 +332,18 @@ func (id *ID) stepFailed(err error) error {
 // Disconnect ends the connection, or confirms that the peer has ended it
 // (rdma_disconnect). The QP moves to the ERR state, where posted work requests
 // complete with WCWRFlushErr. The event is EventDisconnected.
-func (id *ID) Disconnect(ctx context.Context) error {
+func (id *ID) Disconnect() error { return id.do(opDisconnect, id.disconnectHeld) }
+
+// Disconnect is ID.Disconnect, and waits until the connection has ended. It leaves
+// the event to Event.
+func (id *SyncID) Disconnect(ctx context.Context) error {
 	box, err := id.start(ctx, opDisconnect)
 	if err != nil {
 		return err
 	}
 	err = id.disconnectHeld()
 	id.end()
-	if err != nil || box == nil {
+	if err != nil {
 		return err
 	}
 	if err := box.waitOver(ctx); err != nil {
@@ -351,7 +352,7 @@ func (id *ID) Disconnect(ctx context.Context) error {
 	return nil
 }
 
-func (id *ID) disconnectHeld() error {
+func (id *cmID) disconnectHeld() error {
 	dev := id.device()
 	if dev == nil {
 		return invalid(opDisconnect, "the ID is not connected")
@@ -371,7 +372,7 @@ func (id *ID) disconnectHeld() error {
 // WriteEvent appends an event of the caller's own to the ID's channel
 // (rdma_write_cm_event): an EventUser with this status and argument. Linux 7.2
 // supports it; 6.12 does not.
-func (id *ID) WriteEvent(status int32, arg uint64) error {
+func (id *cmID) WriteEvent(status int32, arg uint64) error {
 	const op = "write event"
 	if err := id.begin(op); err != nil {
 		return err
@@ -395,7 +396,7 @@ func (id *ID) WriteEvent(status int32, arg uint64) error {
 // Notify tells the connection manager about an asynchronous event of a QP
 // (rdma_notify). EventCommEst says that data arrived before the last message of
 // the handshake, EventPathMig that the QP has moved to its alternate path.
-func (id *ID) Notify(event verbs.EventType) error {
+func (id *cmID) Notify(event verbs.EventType) error {
 	if err := id.begin(opNotify); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 
 // 0 stands for the defaults, None for 0.
 func TestConnParam(t *testing.T) {
-	id := &ID{ps: PortSpaceTCP, qpType: verbs.RC}
+	id := &cmID{ps: PortSpaceTCP, qpType: verbs.RC}
 	get := func(p *ConnParam) uapi.RdmaUcmConnParam {
 		t.Helper()
 		named := ConnParam{}

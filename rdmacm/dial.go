@@ -49,7 +49,7 @@ func Dial(ctx context.Context, network, address string, o *Options) (*Conn, erro
 }
 
 func dial(ctx context.Context, info AddrInfo, o *Options) (*Conn, error) {
-	id, err := CreateID(info.PortSpace)
+	id, err := CreateSyncID(info.PortSpace)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func dial(ctx context.Context, info AddrInfo, o *Options) (*Conn, error) {
 }
 
 // reach resolves the peer's address and the route to it.
-func (id *ID) reach(ctx context.Context, info AddrInfo, o *Options) error {
+func (id *SyncID) reach(ctx context.Context, info AddrInfo, o *Options) error {
 	if o.Control != nil {
 		if err := o.Control(id); err != nil {
 			return err

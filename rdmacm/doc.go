@@ -1,7 +1,7 @@
 // Package rdmacm makes RDMA connections by IP address. It is librdmacm in pure
 // Go: it uses the kernel's interface, /dev/infiniband/rdma_cm, directly.
 //
-// There are two ways to use it. The second is built on the first.
+// There are three ways to use it, each built on the one before.
 //
 // # The verbs of the connection manager
 //
@@ -23,10 +23,14 @@
 //	→ EventDisconnected                  Disconnect
 //	Close                                Close
 //
-// On a channel, a method returns once the kernel has accepted the request, and
-// an event reports the outcome. [CreateID] makes IDs without a channel. Their
-// methods wait for the event themselves, and return a failure as an error. All
-// such IDs share one file descriptor and one goroutine.
+// A method returns once the kernel has accepted the request, and an event reports
+// the outcome. One goroutine can serve any number of connections.
+//
+// # The same, step by step
+//
+// A [SyncID] has no channel. Its methods take the same steps, wait for the event
+// themselves, and return a failure as an error. [SyncID.Request] waits for the next
+// client. [ID.MigrateSync] and [SyncID.Migrate] turn one kind of ID into the other.
 //
 // # Dial and Listen
 //
@@ -35,9 +39,9 @@
 // registered buffers. It sends and receives messages: one by one with [Conn.Send]
 // and [Conn.Recv], many at a time with [Conn.Post] and [Conn.Flush], without a
 // copy in a [SendBuffer] or a [RecvBuffer]. It closes everything in order,
-// whichever side ends the connection. The queue pair may be used for
-// other requests too: [Options.Prepare] is the place to register the memory and
-// to post the receives that the peer will use first.
+// whichever side ends the connection. The queue pair may be used for other
+// requests too: [Options.Prepare] is the place to register the memory and to post
+// the receives that the peer will use first.
 //
 // # Linking
 //

@@ -12,7 +12,7 @@ type ECE = verbs.ECE
 // SetLocalECE sets the ECE that Connect or Accept sends to the peer
 // (rdma_set_local_ece). It is for QPs of the caller's own. If CreateQP made the
 // ID's QP, it returns ErrInvalid.
-func (id *ID) SetLocalECE(ece ECE) error {
+func (id *cmID) SetLocalECE(ece ECE) error {
 	const op = "set local ECE"
 	if err := id.begin(op); err != nil {
 		return err
@@ -32,7 +32,7 @@ func (id *ID) SetLocalECE(ece ECE) error {
 
 // RemoteECE returns the ECE that came with the peer's request or answer
 // (rdma_get_remote_ece). It is zero if the peer sent none.
-func (id *ID) RemoteECE() ECE {
+func (id *cmID) RemoteECE() ECE {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	return id.ece.remote
@@ -40,12 +40,12 @@ func (id *ID) RemoteECE() ECE {
 
 // RejectECE is Reject because of the peer's ECE (rdma_reject_ece). The peer's
 // EventError has the reason RejectVendorOption.
-func (id *ID) RejectECE(privateData []byte) error {
+func (id *cmID) RejectECE(privateData []byte) error {
 	return id.reject(uint8(RejectVendorOption), privateData)
 }
 
 // localECE returns the ECE to send. An answer has the vendor of the request.
-func (id *ID) localECE(answer bool) uapi.RdmaUcmEce {
+func (id *cmID) localECE(answer bool) uapi.RdmaUcmEce {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	ece := uapi.RdmaUcmEce{VendorId: id.ece.local.VendorID, AttrMod: id.ece.local.Options}
@@ -56,7 +56,7 @@ func (id *ID) localECE(answer bool) uapi.RdmaUcmEce {
 }
 
 // noteECE keeps the ECE that came with an event.
-func (id *ID) noteECE(ece uapi.RdmaUcmEce) {
+func (id *cmID) noteECE(ece uapi.RdmaUcmEce) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	id.ece.remote = ECE{VendorID: ece.VendorId, Options: ece.AttrMod}

@@ -17,16 +17,24 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// TestClosedID: each method of an ID that is closed says so, and gives the kernel no
-// command.
+// TestClosedID: each method of an ID or a SyncID that is closed says so, and gives the
+// kernel no command.
 func TestClosedID(t *testing.T) {
 	k := newFakeKernel()
+	k.share(t)
 	ch := k.open(t)
 	closeAtEnd(t, ch)
+	id, syncID := rdmatest.Must(ch.CreateID(PortSpaceTCP))(t), rdmatest.Must(CreateSyncID(PortSpaceTCP))(t)
+	rdmatest.Check(t, id.Close())
+	rdmatest.Check(t, syncID.Close())
+	refusesAll(t, k, reflect.ValueOf(id))
+	refusesAll(t, k, reflect.ValueOf(syncID))
+}
+
+func refusesAll(t *testing.T, k *fakeKernel, v reflect.Value) {
+	t.Helper()
 	other := k.open(t)
 	closeAtEnd(t, other)
-	id := rdmatest.Must(ch.CreateID(PortSpaceTCP))(t)
-	rdmatest.Check(t, id.Close())
 	k.mu.Lock()
 	k.commands = nil
 	k.mu.Unlock()
@@ -40,7 +48,6 @@ func TestClosedID(t *testing.T) {
 		reflect.TypeFor[*ConnParam]():      &ConnParam{QPNum: 1},
 		reflect.TypeFor[verbs.QPState]():   verbs.QPRTR,
 	}
-	v := reflect.ValueOf(id)
 	asked := 0
 	for i := range v.NumMethod() {
 		m := v.Type().Method(i)
@@ -63,7 +70,7 @@ func TestClosedID(t *testing.T) {
 			rdmatest.Check(t, err)
 		case errors.Is(err, ErrInvalid): // the argument is looked at first
 		case !errors.Is(err, ErrClosed):
-			t.Errorf("%s: %v", m.Name, err)
+			t.Errorf("%v.%s: %v", v.Type(), m.Name, err)
 		}
 	}
 	if asked < 20 {
@@ -230,4 +237,5 @@ func TestOneOfEach(t *testing.T) {
 	}
 	id.queues.qp, id.srq = nil, nil
 	rdmatest.Check(t, (*ID)(nil).Close())
+	rdmatest.Check(t, (*SyncID)(nil).Close())
 }

@@ -37,16 +37,19 @@ func (t EventType) String() string { return uapi.EnumRdmaCmEventType.Format(uint
 // An Event is something that happened to an ID (struct rdma_cm_event).
 type Event struct {
 	Type   EventType
-	ID     *ID // the ID that the event is for; for EventConnectRequest, the new ID
-	Listen *ID // the listening ID of EventConnectRequest
-	Status int // as the kernel reports it; see Err
+	ID     *ID     // the ID that the event is for; for EventConnectRequest, the new ID; nil for a SyncID's event
+	Listen *ID     // the listening ID of EventConnectRequest; nil for a SyncID's event
+	SyncID *SyncID // the new ID of EventConnectRequest to a SyncID, else nil
+	Status int     // as the kernel reports it; see Err
 
 	Conn      ConnParam  // in the TCP and IB port spaces: what the peer sent
 	UD        UDParam    // in the datagram port spaces: the address for datagrams
 	Multicast *Multicast // for EventMulticastJoin and EventMulticastError
 	Arg       uint64     // for EventUser: the argument of WriteEvent
 
-	err error // why handling the event failed in this package
+	of     *cmID // as ID
+	listen *cmID // as Listen
+	err    error // why handling the event failed in this package
 }
 
 // Err returns nil, or the failure that the event reports. That is an *EventError
@@ -81,7 +84,7 @@ func (e *Event) Err() error {
 
 // PrivateData returns the peer's private data.
 func (e *Event) PrivateData() []byte {
-	if e.ID != nil && e.ID.qpType == verbs.UD {
+	if e.of != nil && e.of.qpType == verbs.UD {
 		return e.UD.PrivateData
 	}
 	return e.Conn.PrivateData
@@ -108,59 +111,60 @@ func (e *workError) Unwrap() []error { return []error{e.what, e.why} }
 func (ch *EventChannel) decode(r *uapi.RdmaUcmEventResp) *Event {
 	e := &Event{Type: EventType(r.Event), Status: int(int32(r.Status))}
 	switch to := registry.find(r.Uid).(type) {
-	case *ID:
-		e.ID = to
+	case *cmID:
+		e.of = to
 	case *Multicast:
-		e.ID, e.Multicast = to.id, to
+		e.of, e.Multicast = to.id, to
 	}
-	if e.ID == nil || e.Multicast == nil && (e.Type == EventMulticastJoin || e.Type == EventMulticastError) {
+	if e.of == nil || e.Multicast == nil && (e.Type == EventMulticastJoin || e.Type == EventMulticastError) {
 		if e.Type == EventConnectRequest {
 			ch.destroy(r.Id)
 		}
 		return nil
 	}
+	e.ID = e.of.owner()
 	if e.Type == EventUser {
 		arg := r.Param.Arg32()
 		e.Arg = binary.NativeEndian.Uint64(binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, arg[0]), arg[1]))
 		return e
 	}
-	if e.ID.qpType == verbs.UD {
+	if e.of.qpType == verbs.UD {
 		e.UD = udParam(r.Param.Ud())
 	} else {
 		e.Conn = connParam(r.Param.Conn())
 	}
 	switch e.Type {
 	case EventAddrResolved:
-		if err := e.ID.addrResolved(); err != nil {
+		if err := e.of.addrResolved(); err != nil {
 			e.fail(EventAddrError, ErrAddrResolution, err)
 		}
 	case EventConnectRequest:
-		e.Listen = e.ID
-		id, err := e.Listen.requested(ch, r.Id, &e.Conn)
+		id, err := e.of.requested(ch, r.Id, &e.Conn)
 		if err != nil {
 			return nil
 		}
-		e.ID = id
+		e.listen, e.Listen = e.of, e.ID
+		e.of, e.ID = id, id.owner()
 		id.noteECE(r.Ece)
 	case EventConnectResponse:
-		e.ID.noteECE(r.Ece)
-		if e.ID.QP() == nil {
+		e.of.noteECE(r.Ece)
+		if e.of.QP() == nil {
 			break
 		}
-		if err := e.ID.establish(); err != nil {
+		if err := e.of.establish(); err != nil {
 			e.fail(EventConnectError, ErrConnect, err)
 		} else {
 			e.Type = EventEstablished
 		}
 	case EventRejected:
-		e.tell(e.ID) // before its work requests are flushed
-		e.ID.rejected()
+		e.tell(e.of) // before its work requests are flushed
+		e.of.rejected()
 	case EventMulticastJoin:
 		if err := e.Multicast.joined(&e.UD.AH); err != nil {
 			e.fail(EventMulticastError, ErrMulticast, err)
 		}
 	case EventDeviceRemoval:
-		e.ID.deviceRemoved()
+		e.of.deviceRemoved()
 	}
 	return e
 }

@@ -2,10 +2,14 @@ package rdmacm_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log"
+	"net/netip"
+	"time"
 
 	"github.com/goverbs/goverbs/rdmacm"
+	"github.com/goverbs/goverbs/verbs"
 )
 
 // A server and its client in one process. 192.168.77.1 is the address of a
@@ -89,6 +93,117 @@ func ExampleConn_SendBuffer() {
 	answer := must(conn.RecvBuffer(ctx))
 	fmt.Printf("%s\n", answer.Bytes())
 	answer.Release()
+}
+
+// The caller's own requests on a connection's queue pair: the client reads the
+// server's memory. Messages say where it is, and when it has been read.
+func ExampleConn_QP() {
+	ctx := context.Background()
+	listener := must(rdmacm.Listen(ctx, "tcp", "192.168.77.1:7474", nil))
+	defer listener.Close()
+	go func() {
+		conn := must(listener.Accept(ctx))
+		defer conn.Close()
+		memory := must(conn.PD().AllocMR(4096, verbs.MROptions{Access: verbs.AccessLocalWrite | verbs.AccessRemoteRead}))
+		defer memory.Close()
+		copy(memory.Bytes(), "what the server has")
+		check(conn.Send(ctx, must(json.Marshal(memory.Remote()))))
+		conn.Recv(ctx, nil) // io.EOF, when the client closes
+	}()
+
+	// Room for one request beside those for messages.
+	options := &rdmacm.Options{Cap: verbs.QPCap{MaxSendWR: 1}}
+	conn := must(rdmacm.Dial(ctx, "tcp", "192.168.77.1:7474", options))
+	defer conn.Close()
+	memory := must(conn.PD().AllocMR(4096, verbs.MROptions{Access: verbs.AccessLocalWrite}))
+	defer memory.Close()
+	message := must(conn.RecvBuffer(ctx))
+	var remote verbs.Remote
+	check(json.Unmarshal(message.Bytes(), &remote))
+	message.Release()
+
+	must(conn.QP().PostSend(verbs.SendWR{
+		WRID: 1, Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled,
+		SGL: []verbs.SGE{memory.SGE(0, 19)}, Remote: remote,
+	}))
+	var wc [1]verbs.WC
+	must(conn.SendCompletions(ctx, wc[:]))
+	check(wc[0].Err())
+	fmt.Printf("request %d: %s\n", wc[0].WRID, memory.Bytes()[:19])
+}
+
+// A client and a server of one message, step by step: the functions of librdmacm
+// without an event channel.
+func ExampleSyncID() {
+	ctx := context.Background()
+	options := verbs.QPOptions{
+		Cap:       verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 16},
+		SignalAll: true,
+	}
+	listener := must(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))
+	defer listener.Close()
+	check(listener.Bind(netip.MustParseAddrPort("192.168.77.1:0")))
+	check(listener.Listen(0))
+	received := make(chan string)
+	go func() {
+		server := must(listener.Request(ctx)).SyncID
+		defer server.Close()
+		qp := must(server.CreateQP(nil, options))
+		memory := must(server.PD().AllocMR(16, verbs.MROptions{Access: verbs.AccessLocalWrite}))
+		defer memory.Close()
+		must(qp.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{memory.SGE(0, 16)}})) // before the client may send
+		check(server.Accept(ctx, nil))
+		var wc [1]verbs.WC
+		must(server.RecvCQ().PollWait(ctx, wc[:]))
+		check(wc[0].Err())
+		received <- string(memory.Bytes()[:wc[0].ByteLen])
+		check(server.Disconnect(ctx))
+	}()
+
+	client := must(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))
+	defer client.Close()
+	check(client.ResolveAddr(ctx, netip.AddrPort{}, listener.LocalAddr(), time.Second))
+	check(client.ResolveRoute(ctx, time.Second))
+	qp := must(client.CreateQP(nil, options))
+	must(client.Connect(ctx, nil))
+	must(qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, Inline: []byte("verbs")}))
+	fmt.Println("received", <-received)
+	check(client.Disconnect(ctx))
+}
+
+// A server of many clients in one goroutine: the functions of librdmacm with an
+// event channel. It accepts everyone, and counts who has come and gone.
+func ExampleEventChannel() {
+	ctx := context.Background()
+	channel := must(rdmacm.NewEventChannel())
+	defer channel.Close()
+	listener := must(channel.CreateID(rdmacm.PortSpaceTCP))
+	defer listener.Close()
+	check(listener.Bind(netip.MustParseAddrPort("192.168.77.1:0")))
+	check(listener.Listen(0))
+
+	const clients = 3
+	address := listener.LocalAddr().String()
+	for range clients {
+		go func() { check(must(rdmacm.Dial(ctx, "tcp", address, nil)).Close()) }()
+	}
+	options := verbs.QPOptions{Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}}
+	for gone := 0; gone < clients; {
+		e := must(channel.Event(ctx))
+		switch e.Type {
+		case rdmacm.EventConnectRequest:
+			must(e.ID.CreateQP(nil, options))
+			check(e.ID.Accept(nil))
+		case rdmacm.EventEstablished:
+		case rdmacm.EventDisconnected:
+			gone++
+			check(e.ID.Disconnect())
+			check(e.ID.Close())
+		default:
+			check(e.Err())
+		}
+	}
+	fmt.Println(clients, "clients have come and gone")
 }
 
 func must[T any](v T, err error) T {

@@ -40,7 +40,7 @@ func newFakeKernel() *fakeKernel {
 	return &fakeKernel{ids: make(map[uint32]uint64), groups: make(map[uint32]uint32), bodies: make(map[uint32][]byte), channels: make(map[uintptr]*fakeChannel)}
 }
 
-// share makes IDs on no channel use the fake kernel, until the test ends.
+// share makes SyncIDs use the fake kernel, until the test ends.
 func (k *fakeKernel) share(t *testing.T) {
 	open := shared.open
 	if shared.ch != nil {
@@ -84,7 +84,7 @@ func (k *fakeKernel) happen(ch *fakeChannel, e uapi.RdmaUcmEventResp) {
 	ch.w.Write([]byte{0})
 }
 
-// sharedChannel returns the channel behind IDs on no channel.
+// sharedChannel returns the channel behind SyncIDs.
 func (k *fakeKernel) sharedChannel() *fakeChannel {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
@@ -98,14 +98,19 @@ func (k *fakeKernel) sharedChannel() *fakeChannel {
 	return nil
 }
 
+// anID is an ID or a SyncID.
+type anID interface{ core() *cmID }
+
+func (id *cmID) core() *cmID { return id }
+
 // request delivers a connection request to a listener, and returns the new ID's handle.
-func (k *fakeKernel) request(ch *fakeChannel, listener *ID) uint32 {
+func (k *fakeKernel) request(ch *fakeChannel, listener anID) uint32 {
 	k.mu.Lock()
 	k.handles++
 	handle := k.handles
 	k.ids[handle] = 0
 	k.mu.Unlock()
-	k.happen(ch, uapi.RdmaUcmEventResp{Uid: listener.number, Event: uint32(EventConnectRequest), Id: handle})
+	k.happen(ch, uapi.RdmaUcmEventResp{Uid: listener.core().number, Event: uint32(EventConnectRequest), Id: handle})
 	return handle
 }
 

@@ -46,17 +46,25 @@ func (a IBAddr) put(_ string, to *uapi.KernelSockaddrStorage) (size uint16, err 
 
 // BindIB is Bind to an InfiniBand address. LocalAddr remains invalid; QueryGID
 // returns the address.
-func (id *ID) BindIB(addr IBAddr) error {
+func (id *cmID) BindIB(addr IBAddr) error {
 	return id.bind(addr)
 }
 
 // ResolveIBAddr is ResolveAddr for InfiniBand addresses. src may be nil.
-func (id *ID) ResolveIBAddr(ctx context.Context, src *IBAddr, dst IBAddr, timeout time.Duration) error {
-	var from sockaddr
-	if src != nil {
-		from = *src
+func (id *ID) ResolveIBAddr(src *IBAddr, dst IBAddr, timeout time.Duration) error {
+	return id.resolveAddr(sourceIB(src), dst, timeout)
+}
+
+// ResolveIBAddr is ID.ResolveIBAddr, and waits for EventAddrResolved.
+func (id *SyncID) ResolveIBAddr(ctx context.Context, src *IBAddr, dst IBAddr, timeout time.Duration) error {
+	return id.resolveAddr(ctx, sourceIB(src), dst, timeout)
+}
+
+func sourceIB(addr *IBAddr) sockaddr {
+	if addr == nil {
+		return nil
 	}
-	return id.resolveAddr(ctx, from, dst, timeout)
+	return *addr
 }
 
 const ibAddrHint = "InfiniBand addresses are for InfiniBand ports; over RoCE use IP addresses"

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -32,18 +33,18 @@ func closeAtEnd(t testing.TB, c closer) {
 	})
 }
 
-// sharedID makes an ID on no channel, on the fake kernel.
-func sharedID(t testing.TB, ps PortSpace) *ID {
-	id := rdmatest.Must(CreateID(ps))(t)
+// sharedID makes a SyncID on the fake kernel.
+func sharedID(t testing.TB, ps PortSpace) *SyncID {
+	id := rdmatest.Must(CreateSyncID(ps))(t)
 	closeAtEnd(t, id)
 	return id
 }
 
-func event(id *ID, typ EventType) uapi.RdmaUcmEventResp {
-	return uapi.RdmaUcmEventResp{Uid: id.number, Event: uint32(typ)}
+func event(id anID, typ EventType) uapi.RdmaUcmEventResp {
+	return uapi.RdmaUcmEventResp{Uid: id.core().number, Event: uint32(typ)}
 }
 
-// An ID on no channel keeps as many requests as its backlog says, and rejects any more.
+// A SyncID keeps as many requests as its backlog says, and rejects any more.
 func TestBacklogKept(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
@@ -61,10 +62,10 @@ func TestBacklogKept(t *testing.T) {
 	rdmatest.Must(other.Event(patient(t)))(t)
 	for i := range backlog {
 		e := rdmatest.Must(listener.Request(patient(t)))(t)
-		if e.ID.handle != handles[i] || e.Listen != listener {
-			t.Errorf("request %d is ID %d, want %d", i, e.ID.handle, handles[i])
+		if e.SyncID.handle != handles[i] || e.ID != nil || e.Listen != nil {
+			t.Errorf("request %d is ID %d, want %d", i, e.SyncID.handle, handles[i])
 		}
-		closeAtEnd(t, e.ID)
+		closeAtEnd(t, e.SyncID)
 	}
 	if e := rdmatest.Must(listener.Event(patient(t)))(t); e.Type != EventTimewaitExit {
 		t.Errorf("behind the backlog there is %v", e.Type)
@@ -77,10 +78,10 @@ func TestBacklogKept(t *testing.T) {
 	// There is room again.
 	handle := k.request(ch, listener)
 	e := rdmatest.Must(listener.Request(patient(t)))(t)
-	if e.ID.handle != handle {
-		t.Errorf("got request %d, want %d", e.ID.handle, handle)
+	if e.SyncID.handle != handle {
+		t.Errorf("got request %d, want %d", e.SyncID.handle, handle)
 	}
-	closeAtEnd(t, e.ID)
+	closeAtEnd(t, e.SyncID)
 }
 
 // An inbox takes exactly limit events.
@@ -199,7 +200,7 @@ func TestJoinEnds(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
 	group := netip.MustParseAddr("239.1.1.1")
-	join := func(ctx context.Context, id *ID) <-chan error {
+	join := func(ctx context.Context, id *SyncID) <-chan error {
 		result := make(chan error, 1)
 		go func() {
 			_, _, err := id.JoinMulticast(ctx, group, JoinFullMember)
@@ -217,12 +218,12 @@ func TestJoinEnds(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name string
-		end  func(id *ID, cancel func())
+		end  func(id *SyncID, cancel func())
 		want error
 	}{
-		{"context", func(_ *ID, cancel func()) { cancel() }, context.Canceled},
-		{"close", func(id *ID, _ func()) { id.Close() }, ErrClosed},
-		{"removal", func(id *ID, _ func()) { k.happen(k.sharedChannel(), event(id, EventDeviceRemoval)) }, ErrDeviceRemoved},
+		{"context", func(_ *SyncID, cancel func()) { cancel() }, context.Canceled},
+		{"close", func(id *SyncID, _ func()) { id.Close() }, ErrClosed},
+		{"removal", func(id *SyncID, _ func()) { k.happen(k.sharedChannel(), event(id, EventDeviceRemoval)) }, ErrDeviceRemoved},
 	} {
 		id := sharedID(t, PortSpaceUDP)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -260,7 +261,7 @@ func TestMigrateEventUnderWay(t *testing.T) {
 	sharedID(t, PortSpaceTCP) // keeps the shared channel
 	for round := range 300 {
 		for _, typ := range []EventType{EventAddrResolved, EventConnectRequest} {
-			id := rdmatest.Must(CreateID(PortSpaceTCP))(t)
+			id := rdmatest.Must(CreateSyncID(PortSpaceTCP))(t)
 			rdmatest.Check(t, id.Listen(5))
 			ch := k.sharedChannel()
 			// Who watches hears of an event between the kernel's queue and the inbox.
@@ -279,19 +280,26 @@ func TestMigrateEventUnderWay(t *testing.T) {
 				k.happen(ch, event(id, typ))
 			}
 			<-heard
-			err := id.Migrate(to.EventChannel)
+			on, err := id.Migrate(to.EventChannel)
 			var e *Event
+			var of *ID // the event is of, or its listener
 			if errors.Is(err, ErrBusy) {
 				e = rdmatest.Must(id.Event(patient(t)))(t)
+				rdmatest.Check(t, e.SyncID.Close())
 			} else {
 				rdmatest.Check(t, err)
 				e = rdmatest.Must(to.Event(patient(t)))(t)
+				of = on
 			}
 			if e.Type != typ {
 				t.Fatalf("got %v, want %v", e.Type, typ)
 			}
 			if typ == EventConnectRequest {
 				rdmatest.Check(t, e.ID.Close())
+				e.ID = e.Listen
+			}
+			if e.ID != of {
+				t.Fatalf("the %v is that of %p, want %p", typ, e.ID, of)
 			}
 			rdmatest.Check(t, id.Close())
 		}
@@ -312,25 +320,57 @@ func TestMigrateEndsWaits(t *testing.T) {
 		_, err := box.next(patient(t))
 		result <- err
 	}()
-	rdmatest.Check(t, id.Migrate(to.EventChannel))
+	on := rdmatest.Must(id.Migrate(to.EventChannel))(t)
+	on.Value = "mine"
 	if err := <-result; !errors.Is(err, ErrInvalid) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := id.Event(patient(t)); !errors.Is(err, ErrInvalid) {
-		t.Errorf("got %v", err)
+	// What it was on no channel waits for nothing any more.
+	for name, err := range map[string]error{
+		"event":   func() error { _, err := id.Event(patient(t)); return err }(),
+		"request": func() error { _, err := id.Request(patient(t)); return err }(),
+		"route":   id.ResolveRoute(patient(t), time.Second),
+		"migrate": func() error { _, err := id.Migrate(to.EventChannel); return err }(),
+	} {
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "on a channel") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 	// And back, with what comes meanwhile.
 	for range 200 {
 		k.happen(to, event(id, EventAddrChange))
-		rdmatest.Check(t, id.Migrate(nil))
-		if e := rdmatest.Must(id.Event(patient(t)))(t); e.Type != EventAddrChange {
-			t.Errorf("got %v", e.Type)
+		id = rdmatest.Must(on.MigrateSync())(t)
+		if e := rdmatest.Must(id.Event(patient(t)))(t); e.Type != EventAddrChange || e.ID != nil {
+			t.Errorf("got %v of %p", e.Type, e.ID)
 		}
-		rdmatest.Check(t, id.Migrate(to.EventChannel))
+		if again := rdmatest.Must(id.Migrate(to.EventChannel))(t); again != on || again.Value != "mine" {
+			t.Error("it is another ID than before")
+		}
+		k.happen(to, event(id, EventAddrChange))
+		if e := rdmatest.Must(to.Event(patient(t)))(t); e.ID != on {
+			t.Errorf("the event is that of %p", e.ID)
+		}
 	}
-	rdmatest.Check(t, id.Migrate(nil))
-	if err := id.Migrate(shared.ch); !errors.Is(err, ErrBusy) {
+	id = rdmatest.Must(on.MigrateSync())(t)
+	for name, err := range map[string]error{
+		"route":        on.ResolveRoute(time.Second),
+		"disconnect":   on.Disconnect(),
+		"migrate":      on.Migrate(to.EventChannel),
+		"migrate sync": func() error { _, err := on.MigrateSync(); return err }(),
+	} {
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "SyncID") {
+			t.Errorf("off its channel, %s: %v", name, err)
+		}
+	}
+	if _, err := id.Migrate(shared.ch); !errors.Is(err, ErrBusy) {
 		t.Errorf("to where it is: %v", err)
+	}
+	if _, err := id.Migrate(nil); !errors.Is(err, ErrInvalid) {
+		t.Errorf("to no channel: %v", err)
+	}
+	rdmatest.Check(t, on.Close())
+	if err := id.Listen(1); !errors.Is(err, ErrClosed) {
+		t.Errorf("closed as an ID: %v", err)
 	}
 }
 
@@ -380,9 +420,9 @@ func TestSharedChannelLostMeanwhile(t *testing.T) {
 	stay := sharedID(t, PortSpaceTCP) // keeps the channel
 	lost := rdmatest.Must(shared.acquire())(t)
 	shared.lose(lost, syscall.EACCES)
-	id := rdmatest.Must(createID(lost, PortSpaceTCP, newInbox()))(t)
+	id := &SyncID{rdmatest.Must(createID(lost, PortSpaceTCP, newInbox()))(t)}
 	closeAtEnd(t, id)
-	for _, id := range []*ID{id, stay} {
+	for _, id := range []*SyncID{id, stay} {
 		if _, err := id.Event(patient(t)); !errors.Is(err, syscall.EACCES) {
 			t.Errorf("got %v", err)
 		}
@@ -393,7 +433,7 @@ func TestSharedChannelLostMeanwhile(t *testing.T) {
 func TestSlowDestroy(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
-	for _, destroy := range []func(*ID) error{(*ID).DestroyQP, (*ID).Close} {
+	for _, destroy := range []func(*SyncID) error{(*SyncID).DestroyQP, (*SyncID).Close} {
 		slow, other := sharedID(t, PortSpaceTCP), sharedID(t, PortSpaceTCP)
 		ch := k.sharedChannel()
 		heard := make(chan EventType, 9)
@@ -568,34 +608,31 @@ func TestArgumentsRefused(t *testing.T) {
 	closeAtEnd(t, ch)
 	id := rdmatest.Must(ch.CreateID(PortSpaceTCP))(t)
 	closeAtEnd(t, id)
-	asked := &ID{ps: PortSpaceTCP, asked: true, number: registry.add(nil), ch: ch.EventChannel}
+	asked := &ID{cmID: &cmID{ps: PortSpaceTCP, asked: true, number: registry.add(nil), ch: ch.EventChannel}}
 	to := netip.MustParseAddrPort("192.168.77.1:1")
 	ctx := t.Context()
 	k.mu.Lock()
 	k.commands = nil
 	k.mu.Unlock()
-	connect := func(id *ID, p *ConnParam) error {
-		_, err := id.Connect(ctx, p)
-		return err
-	}
 	for name, err := range map[string]error{
-		"connecting to nowhere":        connect(id, nil),
-		"nil ID":                       connect(nil, nil),
-		"accepting what was not asked": id.Accept(ctx, nil),
-		"accepting without a device":   asked.Accept(ctx, nil),
+		"connecting to nowhere":        id.Connect(nil),
+		"nil ID":                       (*ID)(nil).Connect(nil),
+		"accepting what was not asked": id.Accept(nil),
+		"accepting without a device":   asked.Accept(nil),
 		"long rejection":               id.Reject(make([]byte, MaxRejectData+1)),
 		"backlog":                      id.Listen(-1),
-		"no timeout":                   id.ResolveAddr(ctx, netip.AddrPort{}, to, 0),
-		"tiny timeout":                 id.ResolveRoute(ctx, time.Microsecond),
-		"long timeout":                 id.ResolveRoute(ctx, 1<<62),
-		"no address":                   id.ResolveAddr(ctx, netip.AddrPort{}, netip.AddrPort{}, time.Second),
+		"no timeout":                   id.ResolveAddr(netip.AddrPort{}, to, 0),
+		"tiny timeout":                 id.ResolveRoute(time.Microsecond),
+		"long timeout":                 id.ResolveRoute(1 << 62),
+		"no address":                   id.ResolveAddr(netip.AddrPort{}, netip.AddrPort{}, time.Second),
 		"no address to bind to":        id.Bind(netip.AddrPort{}),
 		"ack timeout":                  id.SetAckTimeout(32),
-		"no context":                   id.ResolveRoute(noContext, time.Second),
+		"no context":                   (&SyncID{id.cmID}).ResolveRoute(noContext, time.Second),
 		"vendor":                       id.SetLocalECE(ECE{}),
-		"disconnecting nothing":        id.Disconnect(ctx),
-		"event of a channel's ID":      func() error { _, err := id.Event(ctx); return err }(),
-		"request of a channel's ID":    func() error { _, err := id.Request(ctx); return err }(),
+		"disconnecting nothing":        id.Disconnect(),
+		"event of a channel's ID":      func() error { _, err := (&SyncID{id.cmID}).Event(ctx); return err }(),
+		"request of a channel's ID":    func() error { _, err := (&SyncID{id.cmID}).Request(ctx); return err }(),
+		"group without a kind":         func() error { _, err := id.JoinMulticast(to.Addr(), 7); return err }(),
 		"QP without a device":          func() error { _, err := id.CreateQP(nil, verbs.QPOptions{}); return err }(),
 		"SRQ without a device":         func() error { _, err := id.CreateSRQ(nil, verbs.SRQOptions{}); return err }(),
 		"nil channel":                  func() error { _, err := (*EventChannel)(nil).CreateID(PortSpaceTCP); return err }(),

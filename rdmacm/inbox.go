@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// An inbox queues the events of an ID on no channel.
+// An inbox queues the events of a SyncID.
 type inbox struct {
 	mu     sync.Mutex
 	events []*Event
@@ -106,7 +106,7 @@ func (b *inbox) end(err error) []*Event {
 	return left
 }
 
-// shared is the channel behind all IDs on no channel.
+// shared is the channel behind all SyncIDs.
 var shared = sharedChannel{open: NewEventChannel}
 
 type sharedChannel struct {
@@ -155,7 +155,7 @@ func (s *sharedChannel) deliver(ch *EventChannel) {
 	}
 }
 
-// lose ends the waits of the IDs on a channel that delivers no more events. The
+// lose ends the waits of the SyncIDs on a channel that delivers no more events. The
 // next ID opens another channel. One cause is a change of the process's
 // credentials: the kernel then refuses every command on an open channel.
 func (s *sharedChannel) lose(ch *EventChannel, err error) {
@@ -172,7 +172,7 @@ func (s *sharedChannel) lose(ch *EventChannel, err error) {
 }
 
 // endWaits ends waits on the ID if it is on the channel and the channel is lost.
-func (id *ID) endWaits(ch *EventChannel) {
+func (id *cmID) endWaits(ch *EventChannel) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if err := ch.lost.Load(); err != nil && id.ch == ch && id.inbox != nil {
@@ -180,13 +180,15 @@ func (id *ID) endWaits(ch *EventChannel) {
 	}
 }
 
-// deliver delivers an event of an ID on the shared channel. It must not wait for
+// deliver delivers an event of a SyncID. It must not wait for
 // one ID's operations: the events of the others come after it.
 func (e *Event) deliver() {
-	to, limit := e.ID, math.MaxInt
+	to, limit := e.of, math.MaxInt
 	if e.Type == EventConnectRequest {
-		to = e.Listen
+		to = e.listen
+		e.SyncID = &SyncID{e.of}
 	}
+	e.ID, e.Listen = nil, nil // of before it was a SyncID
 	to.mu.Lock()
 	box := to.inbox
 	if e.Type == EventConnectRequest {
@@ -199,12 +201,12 @@ func (e *Event) deliver() {
 	}
 	if (box == nil || !box.put(e, limit)) && e.Type == EventConnectRequest {
 		// The kernel does the same when the backlog is full.
-		e.ID.Close()
+		e.of.close()
 	}
 }
 
 // tell calls the ID's watch function.
-func (e *Event) tell(id *ID) {
+func (e *Event) tell(id *cmID) {
 	id.mu.Lock()
 	watch := id.watch
 	id.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 // A Listener turns clients' requests into connections as they arrive, and keeps
 // these until Accept takes them. Its methods are safe for concurrent use.
 type Listener struct {
-	id      *ID
+	id      *SyncID
 	options Options
 
 	room    chan struct{} // a token for each client, until it is accepted
@@ -63,7 +63,7 @@ func Listen(ctx context.Context, network, address string, o *Options) (*Listener
 }
 
 func listen(info AddrInfo, o Options) (*Listener, error) {
-	id, err := CreateID(info.PortSpace)
+	id, err := CreateSyncID(info.PortSpace)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func listen(info AddrInfo, o Options) (*Listener, error) {
 func (l *Listener) Addr() net.Addr { return Addr{l.id.ps, l.id.LocalAddr()} }
 
 // ID returns the listener's ID.
-func (l *Listener) ID() *ID { return l.id }
+func (l *Listener) ID() *SyncID { return l.id }
 
 // Accept waits for the next connection. A client that leaves before its
 // connection is established is ignored.
@@ -123,7 +123,7 @@ func (l *Listener) serve() {
 				<-l.room
 			})
 		default:
-			e.ID.Close()
+			e.SyncID.Close()
 		}
 	}
 }
@@ -134,10 +134,10 @@ func (l *Listener) handshake(e *Event) {
 	defer cancel()
 	param, ok := l.decide(ctx, e)
 	if !ok {
-		e.ID.Close()
+		e.SyncID.Close()
 		return
 	}
-	c, err := newConn(e.ID, &l.options)
+	c, err := newConn(e.SyncID, &l.options)
 	if err != nil {
 		return
 	}
@@ -159,13 +159,13 @@ func (l *Listener) decide(ctx context.Context, e *Event) (*ConnParam, bool) {
 	if l.options.Decide == nil {
 		return l.options.Param, true
 	}
-	param, err := l.options.Decide(ctx, Request{RemoteAddr: Addr{e.ID.ps, e.ID.RemoteAddr()}, Peer: e.Conn})
+	param, err := l.options.Decide(ctx, Request{RemoteAddr: Addr{e.SyncID.ps, e.SyncID.RemoteAddr()}, Peer: e.Conn})
 	if err == nil {
 		return param, true
 	}
 	var rejection *Rejection
 	if errors.As(err, &rejection) {
-		e.ID.Reject(rejection.PrivateData)
+		e.SyncID.Reject(rejection.PrivateData)
 	}
 	return nil, false
 }

@@ -29,7 +29,7 @@ const (
 type Multicast struct {
 	Value any // the caller's
 
-	id     *ID
+	id     *cmID
 	number uint64 // in the registry
 	addr   netip.Addr
 	flag   JoinFlag
@@ -49,28 +49,29 @@ func (mc *Multicast) Addr() netip.Addr { return mc.addr }
 // JoinMulticast joins a group (rdma_join_multicast_ex, and with JoinFullMember
 // rdma_join_multicast). The ID must be a datagram endpoint that is bound to a
 // device. A full member's QP receives the group's datagrams. The event is
-// EventMulticastJoin, whose UD field says how to send to the group, or EventMulticastError.
-// For an ID on no channel, JoinMulticast returns it.
-func (id *ID) JoinMulticast(ctx context.Context, addr netip.Addr, flag JoinFlag) (*Multicast, *Event, error) {
-	if flag != JoinFullMember && flag != JoinSendOnlyFullMember {
-		return nil, nil, invalid(opJoin, "there is no join flag %d", flag)
+// EventMulticastJoin, whose UD field says how to send to the group, or
+// EventMulticastError.
+func (id *ID) JoinMulticast(addr netip.Addr, flag JoinFlag) (*Multicast, error) {
+	mc := &Multicast{id: id.cmID, addr: addr, flag: flag}
+	if err := id.do(opJoin, mc.joinHeld); err != nil {
+		return nil, err
 	}
+	return mc, nil
+}
+
+// JoinMulticast is ID.JoinMulticast, and waits for EventMulticastJoin, which it
+// returns.
+func (id *SyncID) JoinMulticast(ctx context.Context, addr netip.Addr, flag JoinFlag) (*Multicast, *Event, error) {
 	box, err := id.start(ctx, opJoin)
 	if err != nil {
 		return nil, nil, err
 	}
-	mc := &Multicast{id: id, addr: addr, flag: flag}
-	if box != nil {
-		mc.outcome = make(chan *Event, 1)
-	}
-	outcome := mc.outcome
+	outcome := make(chan *Event, 1)
+	mc := &Multicast{id: id.cmID, addr: addr, flag: flag, outcome: outcome}
 	err = mc.joinHeld()
 	id.end()
 	if err != nil {
 		return nil, nil, err
-	}
-	if box == nil {
-		return mc, nil, nil
 	}
 	e, err := mc.wait(ctx, box, outcome)
 	if err != nil {
@@ -108,6 +109,9 @@ func (mc *Multicast) take(e *Event) bool {
 
 func (mc *Multicast) joinHeld() error {
 	id := mc.id
+	if mc.flag != JoinFullMember && mc.flag != JoinSendOnlyFullMember {
+		return invalid(opJoin, "there is no join flag %d", mc.flag)
+	}
 	f := newFrame()
 	defer f.release()
 	resp, address := out[uapi.RdmaUcmCreateIdResp](f, 0)
@@ -151,7 +155,7 @@ func (mc *Multicast) joined(ah *verbs.AHAttr) error {
 }
 
 // LeaveMulticast leaves a group (rdma_leave_multicast).
-func (id *ID) LeaveMulticast(mc *Multicast) error {
+func (id *cmID) LeaveMulticast(mc *Multicast) error {
 	if err := id.begin(opLeave); err != nil {
 		return err
 	}

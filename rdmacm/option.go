@@ -4,19 +4,19 @@ import "github.com/goverbs/goverbs/uapi"
 
 // SetTOS sets the type of service of the connection's packets (RFC 2474;
 // RDMA_OPTION_ID_TOS). Call it before ResolveRoute.
-func (id *ID) SetTOS(tos uint8) error {
+func (id *cmID) SetTOS(tos uint8) error {
 	return setOption(id, "set TOS", uapi.RDMA_OPTION_ID_TOS, tos)
 }
 
 // SetReuseAddr lets several IDs bind to one port (RDMA_OPTION_ID_REUSEADDR). Only
 // one of them may listen. Call it before Bind.
-func (id *ID) SetReuseAddr(reuse bool) error {
+func (id *cmID) SetReuseAddr(reuse bool) error {
 	return setOption(id, "set reuse address", uapi.RDMA_OPTION_ID_REUSEADDR, int32(bool8(reuse)))
 }
 
 // SetAFOnly sets whether a listener on the unspecified IPv6 address is for IPv6
 // only, and not for IPv4 too (RDMA_OPTION_ID_AFONLY). Call it before Bind.
-func (id *ID) SetAFOnly(only bool) error {
+func (id *cmID) SetAFOnly(only bool) error {
 	return setOption(id, "set AF only", uapi.RDMA_OPTION_ID_AFONLY, int32(bool8(only)))
 }
 
@@ -24,7 +24,7 @@ func (id *ID) SetAFOnly(only bool) error {
 // (RDMA_OPTION_ID_ACK_TIMEOUT): 4.096 µs times 2 to the power of timeout, from 1
 // to 31; 0 means for ever. It is for reliable connections. Call it on both sides,
 // before Connect or Accept.
-func (id *ID) SetAckTimeout(timeout uint8) error {
+func (id *cmID) SetAckTimeout(timeout uint8) error {
 	const op = "set ack timeout"
 	if timeout > 31 {
 		return invalid(op, "timeout %d is not in 0 to 31", timeout)
@@ -33,7 +33,7 @@ func (id *ID) SetAckTimeout(timeout uint8) error {
 }
 
 // setOption sets an option whose C type is uint8_t or int.
-func setOption[T uint8 | int32](id *ID, op string, name uint32, value T) error {
+func setOption[T uint8 | int32](id *cmID, op string, name uint32, value T) error {
 	if err := id.begin(op); err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func setOption[T uint8 | int32](id *ID, op string, name uint32, value T) error {
 	return setOptionHeld(id, op, uapi.RDMA_OPTION_ID, name, value)
 }
 
-func setOptionHeld[T any](id *ID, op string, level, name uint32, value T) error {
+func setOptionHeld[T any](id *cmID, op string, level, name uint32, value T) error {
 	f := newFrame()
 	defer f.release()
 	// The value lies in the frame's room for an answer, where the kernel reads it.

@@ -30,7 +30,7 @@ type Options struct {
 
 	// Control, if not nil, is called with each ID that Dial and Listen make, before
 	// they use it. It can set the ID's options.
-	Control func(*ID) error
+	Control func(*SyncID) error
 
 	// Prepare, if not nil, is called with each connection before the peer can use
 	// it. It can register memory, and post receives for what the peer sends first.

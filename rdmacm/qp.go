@@ -26,7 +26,7 @@ type closer interface{ Close() error }
 // options have no SRQ, the QP uses the ID's SRQ, if there is one. For a CQ that is
 // nil, CreateQP creates one as large as the queue, with a completion channel.
 // They are closed with the QP.
-func (id *ID) CreateQP(pd *verbs.PD, o verbs.QPOptions) (*verbs.QP, error) {
+func (id *cmID) CreateQP(pd *verbs.PD, o verbs.QPOptions) (*verbs.QP, error) {
 	const op = "create QP"
 	if id != nil {
 		id.objects.Lock()
@@ -61,7 +61,7 @@ func (id *ID) CreateQP(pd *verbs.PD, o verbs.QPOptions) (*verbs.QP, error) {
 }
 
 // pdFor returns the PD to create an object on.
-func (id *ID) pdFor(op string, pd *verbs.PD) (*verbs.PD, error) {
+func (id *cmID) pdFor(op string, pd *verbs.PD) (*verbs.PD, error) {
 	dev := id.device()
 	switch {
 	case dev == nil:
@@ -119,7 +119,7 @@ func (q *queues) close() error {
 
 // DestroyQP closes the QP, and the objects that CreateQP made with it
 // (rdma_destroy_qp). Closing the ID does the same.
-func (id *ID) DestroyQP() error {
+func (id *cmID) DestroyQP() error {
 	const op = "destroy QP"
 	if err := id.begin(op); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (id *ID) DestroyQP() error {
 	return nil
 }
 
-func (id *ID) dropQueues() error {
+func (id *cmID) dropQueues() error {
 	id.objects.Lock()
 	defer id.objects.Unlock()
 	return id.closeQueues()
@@ -139,7 +139,7 @@ func (id *ID) dropQueues() error {
 
 // closeQueues closes the QP. The caller holds objects. Meanwhile no command and no
 // event handler can see the QP, and none waits for the end of it.
-func (id *ID) closeQueues() error {
+func (id *cmID) closeQueues() error {
 	id.life.Lock() // wait for those that have seen the QP
 	id.mu.Lock()
 	q := id.queues
@@ -156,21 +156,21 @@ func (id *ID) closeQueues() error {
 }
 
 // QP returns the QP that CreateQP made, or nil.
-func (id *ID) QP() *verbs.QP {
+func (id *cmID) QP() *verbs.QP {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	return id.queues.qp
 }
 
 // SendCQ returns the CQ for the QP's sends, or nil.
-func (id *ID) SendCQ() *verbs.CQ {
+func (id *cmID) SendCQ() *verbs.CQ {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	return id.queues.sendCQ
 }
 
 // RecvCQ returns the CQ for the QP's receives, or nil.
-func (id *ID) RecvCQ() *verbs.CQ {
+func (id *cmID) RecvCQ() *verbs.CQ {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	return id.queues.recvCQ
@@ -178,7 +178,7 @@ func (id *ID) RecvCQ() *verbs.CQ {
 
 // InitQPAttr returns the attributes with which QP.Modify moves a QP to the state
 // INIT, RTR or RTS (rdma_init_qp_attr). It is for QPs of the caller's own.
-func (id *ID) InitQPAttr(state verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
+func (id *cmID) InitQPAttr(state verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
 	const op = "init QP attributes"
 	if err := id.begin(op); err != nil {
 		return verbs.QPAttr{}, 0, err
@@ -191,7 +191,7 @@ func (id *ID) InitQPAttr(state verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, e
 	return a, mask, nil
 }
 
-func (id *ID) initQPAttr(state verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
+func (id *cmID) initQPAttr(state verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
 	f := newFrame()
 	defer f.release()
 	resp, address := out[uapi.IbUverbsQpAttr](f, 0)
@@ -217,7 +217,7 @@ func qpAttr(a *uapi.IbUverbsQpAttr) verbs.QPAttr {
 }
 
 // initQPHeld brings a new QP to the state in which receives can be posted.
-func (id *ID) initQPHeld(qp *verbs.QP) error {
+func (id *cmID) initQPHeld(qp *verbs.QP) error {
 	a, mask, err := id.initQPAttr(verbs.QPInit)
 	if err != nil {
 		return err
@@ -233,7 +233,7 @@ func (id *ID) initQPHeld(qp *verbs.QP) error {
 
 // connectQPHeld brings the QP, if there is one, to RTS. The kernel must know the
 // peer. p has the resources to use in place of those negotiated.
-func (id *ID) connectQPHeld(p *ConnParam) error {
+func (id *cmID) connectQPHeld(p *ConnParam) error {
 	qp := id.QP()
 	if qp == nil {
 		return nil
@@ -269,7 +269,7 @@ func (id *ID) connectQPHeld(p *ConnParam) error {
 
 // qpToError makes the QP, if there is one, flush its work requests. An iWARP QP
 // is drained first.
-func (id *ID) qpToError() error {
+func (id *cmID) qpToError() error {
 	qp := id.QP()
 	if qp == nil {
 		return nil

@@ -12,7 +12,7 @@ type numbers struct {
 	of   map[uint64]any
 }
 
-// add gives x, an *ID or a *Multicast, a number.
+// add gives x, a *cmID or a *Multicast, a number.
 func (n *numbers) add(x any) uint64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -37,12 +37,12 @@ func (n *numbers) remove(number uint64) {
 }
 
 // ids returns all IDs.
-func (n *numbers) ids() []*ID {
+func (n *numbers) ids() []*cmID {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	var ids []*ID
+	var ids []*cmID
 	for _, x := range n.of {
-		if id, ok := x.(*ID); ok {
+		if id, ok := x.(*cmID); ok {
 			ids = append(ids, id)
 		}
 	}

@@ -18,14 +18,15 @@ const (
 	opListen       = "listen"
 	opResolveAddr  = "resolve address"
 	opResolveRoute = "resolve route"
+	opSetPath      = "set path"
 )
 
 // Bind binds the ID to a local address (rdma_bind_addr), and to the device that
 // has it, unless the address is unspecified. Port 0 stands for any free port: see
 // LocalAddr. An IPv6 link-local address needs its zone.
-func (id *ID) Bind(addr netip.AddrPort) error { return id.bind(ipAddr{addr}) }
+func (id *cmID) Bind(addr netip.AddrPort) error { return id.bind(ipAddr{addr}) }
 
-func (id *ID) bind(addr sockaddr) error {
+func (id *cmID) bind(addr sockaddr) error {
 	if err := id.begin(opBind); err != nil {
 		return err
 	}
@@ -66,9 +67,9 @@ func bindError(addr sockaddr, err error) error {
 // Listen starts listening (rdma_listen). If the ID is not bound, it listens on all
 // addresses. backlog is the maximum number of requests that wait to be taken. 0
 // stands for the kernel's limit (/proc/sys/net/rdma_ucm/max_backlog). The kernel
-// ignores further requests, and the peers repeat them for about a minute. An ID
-// on no channel rejects them.
-func (id *ID) Listen(backlog int) error {
+// ignores further requests, and the peers repeat them for about a minute. A SyncID
+// rejects them.
+func (id *cmID) Listen(backlog int) error {
 	if backlog < 0 || backlog > math.MaxInt32 {
 		return invalid(opListen, "backlog %d is out of range", backlog)
 	}
@@ -93,39 +94,44 @@ func (id *ID) Listen(backlog int) error {
 	return nil
 }
 
-// defaultBacklog is the kernel's default. It is for IDs on no channel: they take
+// defaultBacklog is the kernel's default. It is for SyncIDs: they take
 // requests from the kernel at once, and keep the backlog themselves.
 const defaultBacklog = 1024
 
 // ResolveAddr finds the device and the neighbour on the way to an address
 // (rdma_resolve_addr). It binds the ID to src or, if src is not valid, to the
 // address that the routing table chooses. The event is EventAddrResolved or
-// EventAddrError.
-// timeout limits how long the kernel waits for the neighbour, in milliseconds.
-func (id *ID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout time.Duration) error {
-	var from sockaddr
-	if src.Addr().IsValid() {
-		from = ipAddr{src}
-	}
-	return id.resolveAddr(ctx, from, ipAddr{dst}, timeout)
+// EventAddrError. timeout limits how long the kernel waits for the neighbour, in
+// milliseconds.
+func (id *ID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
+	return id.resolveAddr(source(src), ipAddr{dst}, timeout)
 }
 
-// resolveAddr resolves dst; src may be nil.
-func (id *ID) resolveAddr(ctx context.Context, src, dst sockaddr, timeout time.Duration) error {
-	box, err := id.start(ctx, opResolveAddr)
-	if err != nil {
-		return err
+// ResolveAddr is ID.ResolveAddr, and waits for EventAddrResolved.
+func (id *SyncID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout time.Duration) error {
+	return id.resolveAddr(ctx, source(src), ipAddr{dst}, timeout)
+}
+
+// source returns nil for an address that is not valid.
+func source(addr netip.AddrPort) sockaddr {
+	if !addr.Addr().IsValid() {
+		return nil
 	}
-	if err := id.resolveAddrHeld(src, dst, timeout); err != nil {
-		id.end()
-		return err
-	}
-	id.end()
-	_, err = id.wait(ctx, opResolveAddr, func() string { return "of " + dst.String() }, box, EventAddrResolved)
+	return ipAddr{addr}
+}
+
+func (id *ID) resolveAddr(src, dst sockaddr, timeout time.Duration) error {
+	return id.do(opResolveAddr, func() error { return id.resolveAddrHeld(src, dst, timeout) })
+}
+
+func (id *SyncID) resolveAddr(ctx context.Context, src, dst sockaddr, timeout time.Duration) error {
+	_, err := id.do(ctx, opResolveAddr, func() error { return id.resolveAddrHeld(src, dst, timeout) },
+		func() string { return "of " + dst.String() }, EventAddrResolved)
 	return err
 }
 
-func (id *ID) resolveAddrHeld(src, dst sockaddr, timeout time.Duration) (err error) {
+// resolveAddrHeld resolves dst; src may be nil.
+func (id *cmID) resolveAddrHeld(src, dst sockaddr, timeout time.Duration) (err error) {
 	f := newFrame()
 	defer f.release()
 	req := in[uapi.RdmaUcmResolveAddr](f)
@@ -164,21 +170,17 @@ func milliseconds(op string, d time.Duration) (uint32, error) {
 
 // ResolveRoute finds the path to the resolved address (rdma_resolve_route). The
 // event is EventRouteResolved or EventRouteError.
-func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
-	box, err := id.start(ctx, opResolveRoute)
-	if err != nil {
-		return err
-	}
-	if err := id.resolveRouteHeld(timeout); err != nil {
-		id.end()
-		return err
-	}
-	id.end()
-	_, err = id.wait(ctx, opResolveRoute, id.toPeer, box, EventRouteResolved)
+func (id *ID) ResolveRoute(timeout time.Duration) error {
+	return id.do(opResolveRoute, func() error { return id.resolveRouteHeld(timeout) })
+}
+
+// ResolveRoute is ID.ResolveRoute, and waits for EventRouteResolved.
+func (id *SyncID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
+	_, err := id.do(ctx, opResolveRoute, func() error { return id.resolveRouteHeld(timeout) }, id.toPeer, EventRouteResolved)
 	return err
 }
 
-func (id *ID) resolveRouteHeld(timeout time.Duration) error {
+func (id *cmID) resolveRouteHeld(timeout time.Duration) error {
 	ms, err := milliseconds(opResolveRoute, timeout)
 	if err != nil {
 		return err
@@ -202,7 +204,7 @@ type Addresses struct {
 }
 
 // QueryAddr asks the kernel for the ID's addresses (RDMA_USER_CM_QUERY_ADDR).
-func (id *ID) QueryAddr() (Addresses, error) {
+func (id *cmID) QueryAddr() (Addresses, error) {
 	const op = "query address"
 	if err := id.begin(op); err != nil {
 		return Addresses{}, err
@@ -215,7 +217,7 @@ func (id *ID) QueryAddr() (Addresses, error) {
 	return a, nil
 }
 
-func (id *ID) queryAddrHeld() (Addresses, deviceKey, error) {
+func (id *cmID) queryAddrHeld() (Addresses, deviceKey, error) {
 	f := newFrame()
 	defer f.release()
 	resp, err := id.query(f, uapi.RDMA_USER_CM_QUERY_ADDR)
@@ -227,7 +229,7 @@ func (id *ID) queryAddrHeld() (Addresses, deviceKey, error) {
 	return a, deviceKey{a.NodeGUID, resp.IbdevIndex}, nil
 }
 
-func (id *ID) query(f *frame, option uint32) (*uapi.RdmaUcmQueryAddrResp, error) {
+func (id *cmID) query(f *frame, option uint32) (*uapi.RdmaUcmQueryAddrResp, error) {
 	resp, address := out[uapi.RdmaUcmQueryAddrResp](f, 0)
 	resp.IbdevIndex = noIndex
 	*in[uapi.RdmaUcmQuery](f) = uapi.RdmaUcmQuery{Response: address, Id: id.handle, Option: option}
@@ -247,7 +249,7 @@ func bigEndian16(v uint16) uint16 {
 
 // addrResolved records the addresses that the kernel has found, and opens the
 // device.
-func (id *ID) addrResolved() error {
+func (id *cmID) addrResolved() error {
 	if !id.work() {
 		return ErrClosed
 	}
@@ -255,7 +257,7 @@ func (id *ID) addrResolved() error {
 	return id.addrResolvedHeld()
 }
 
-func (id *ID) addrResolvedHeld() error {
+func (id *cmID) addrResolvedHeld() error {
 	a, key, err := id.queryAddrHeld()
 	if err != nil {
 		return err
@@ -292,7 +294,7 @@ type GIDs struct {
 }
 
 // QueryGID asks the kernel for the ID's GIDs (RDMA_USER_CM_QUERY_GID).
-func (id *ID) QueryGID() (GIDs, error) {
+func (id *cmID) QueryGID() (GIDs, error) {
 	const op = "query GID"
 	if err := id.begin(op); err != nil {
 		return GIDs{}, err
@@ -333,7 +335,7 @@ const sizeofPathData = 72 // struct ib_path_rec_data
 
 // QueryPath asks the kernel for the ID's paths (RDMA_USER_CM_QUERY_PATH). There
 // are none before the route is resolved.
-func (id *ID) QueryPath() ([]Path, error) {
+func (id *cmID) QueryPath() ([]Path, error) {
 	const op = "query path"
 	if err := id.begin(op); err != nil {
 		return nil, err
@@ -357,24 +359,23 @@ func (id *ID) QueryPath() ([]Path, error) {
 // SetPath sets the path to the peer (RDMA_OPTION_IB_PATH). A program that knows
 // the path calls it in place of ResolveRoute. The event is EventRouteResolved. Over
 // RoCE the kernel replaces some of the fields.
-func (id *ID) SetPath(ctx context.Context, path Path) error {
-	const op = "set path"
-	box, err := id.start(ctx, op)
-	if err != nil {
-		return err
-	}
+func (id *ID) SetPath(path Path) error {
+	return id.do(opSetPath, func() error { return id.setPathHeld(path) })
+}
+
+// SetPath is ID.SetPath, and waits for EventRouteResolved.
+func (id *SyncID) SetPath(ctx context.Context, path Path) error {
+	_, err := id.do(ctx, opSetPath, func() error { return id.setPathHeld(path) }, id.toPeer, EventRouteResolved)
+	return err
+}
+
+func (id *cmID) setPathHeld(path Path) error {
 	record := uapi.IbPathRecData{Flags: uapi.IB_PATH_GMP | uapi.IB_PATH_PRIMARY | uapi.IB_PATH_BIDIRECTIONAL}
 	b := path.bytes()
 	for i := range record.PathRec {
 		record.PathRec[i] = binary.NativeEndian.Uint32(b[4*i:])
 	}
-	err = setOptionHeld(id, op, uapi.RDMA_OPTION_IB, uapi.RDMA_OPTION_IB_PATH, record)
-	id.end()
-	if err != nil {
-		return err
-	}
-	_, err = id.wait(ctx, op, id.toPeer, box, EventRouteResolved)
-	return err
+	return setOptionHeld(id, opSetPath, uapi.RDMA_OPTION_IB, uapi.RDMA_OPTION_IB_PATH, record)
 }
 
 // bytes is parsePath's inverse.

@@ -6,7 +6,7 @@ import "github.com/goverbs/goverbs/verbs"
 // (rdma_create_srq, rdma_create_srq_ex). A QP that CreateQP makes later uses it,
 // unless its options name another SRQ. Closing the ID closes the SRQ. QPs of
 // other IDs may use it too; they must be closed first.
-func (id *ID) CreateSRQ(pd *verbs.PD, o verbs.SRQOptions) (*verbs.SRQ, error) {
+func (id *cmID) CreateSRQ(pd *verbs.PD, o verbs.SRQOptions) (*verbs.SRQ, error) {
 	const op = "create SRQ"
 	if id != nil {
 		id.objects.Lock()
@@ -34,7 +34,7 @@ func (id *ID) CreateSRQ(pd *verbs.PD, o verbs.SRQOptions) (*verbs.SRQ, error) {
 }
 
 // SRQ returns the SRQ that CreateSRQ made, or nil.
-func (id *ID) SRQ() *verbs.SRQ {
+func (id *cmID) SRQ() *verbs.SRQ {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	return id.srq
@@ -42,7 +42,7 @@ func (id *ID) SRQ() *verbs.SRQ {
 
 // DestroySRQ closes the SRQ that CreateSRQ made (rdma_destroy_srq). The QPs that
 // use it must be closed first. Closing the ID does the same.
-func (id *ID) DestroySRQ() error {
+func (id *cmID) DestroySRQ() error {
 	const op = "destroy SRQ"
 	if id != nil {
 		id.objects.Lock()
@@ -59,7 +59,7 @@ func (id *ID) DestroySRQ() error {
 }
 
 // closeSRQ closes the SRQ. The caller holds objects.
-func (id *ID) closeSRQ() error {
+func (id *cmID) closeSRQ() error {
 	if err := id.SRQ().Close(); err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ type cmClient struct {
 	// The current step: its function, how many connections have yet to complete it,
 	// and whether all of them have.
 	step int
-	do   func(context.Context, *cmConn) error
+	do   func(*cmConn) error
 	left atomic.Int32
 	done chan error
 }
@@ -82,15 +82,15 @@ func (c *cmClient) run(ctx context.Context) error {
 		return err
 	}
 	defer warm.Close()
-	if err := warm.ResolveAddr(ctx, c.local, c.remote, c.timeout); err != nil {
+	if err := warm.ResolveAddr(c.local, c.remote, c.timeout); err != nil {
 		return err
 	}
 	if e, err := c.ch.Event(ctx); err != nil || e.Err() != nil {
 		return fmt.Errorf("the first event: %w", orEvent(err, e))
 	}
 	go c.events(ctx)
-	for step, do := range [cmSteps]func(context.Context, *cmConn) error{
-		func(_ context.Context, n *cmConn) (err error) {
+	for step, do := range [cmSteps]func(*cmConn) error{
+		func(n *cmConn) (err error) {
 			if n.id, err = c.ch.CreateID(rdmacm.PortSpaceTCP); err == nil {
 				n.id.Value = n
 			}
@@ -98,16 +98,15 @@ func (c *cmClient) run(ctx context.Context) error {
 		},
 		c.resolveAddr,
 		c.resolveRoute,
-		func(_ context.Context, n *cmConn) error { return c.queues.create(n.id) },
-		func(ctx context.Context, n *cmConn) error {
-			_, err := n.id.Connect(ctx, &rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7, RNRRetryCount: 7})
-			return err
+		func(n *cmConn) error { return c.queues.create(n.id) },
+		func(n *cmConn) error {
+			return n.id.Connect(&rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7, RNRRetryCount: 7})
 		},
-		func(ctx context.Context, n *cmConn) error { return n.id.Disconnect(ctx) },
-		func(_ context.Context, n *cmConn) error { return n.id.DestroyQP() },
-		func(_ context.Context, n *cmConn) error { return n.id.Close() },
+		func(n *cmConn) error { return n.id.Disconnect() },
+		func(n *cmConn) error { return n.id.DestroyQP() },
+		func(n *cmConn) error { return n.id.Close() },
 	} {
-		if err := c.take(ctx, step, do); err != nil {
+		if err := c.take(step, do); err != nil {
 			return fmt.Errorf("%s: %w", cmStepNames[step], err)
 		}
 	}
@@ -122,14 +121,14 @@ func orEvent(err error, e *rdmacm.Event) error {
 	return e.Err()
 }
 
-func (c *cmClient) resolveAddr(ctx context.Context, n *cmConn) error {
+func (c *cmClient) resolveAddr(n *cmConn) error {
 	n.retries = c.retries
-	return n.id.ResolveAddr(ctx, c.local, c.remote, c.timeout)
+	return n.id.ResolveAddr(c.local, c.remote, c.timeout)
 }
 
-func (c *cmClient) resolveRoute(ctx context.Context, n *cmConn) error {
+func (c *cmClient) resolveRoute(n *cmConn) error {
 	n.retries = c.retries
-	return n.id.ResolveRoute(ctx, c.timeout)
+	return n.id.ResolveRoute(c.timeout)
 }
 
 // endedBy has the events that complete a step. The other steps complete when
@@ -142,7 +141,7 @@ var endedBy = map[int]rdmacm.EventType{
 }
 
 // take runs one step of all connections.
-func (c *cmClient) take(ctx context.Context, step int, do func(context.Context, *cmConn) error) error {
+func (c *cmClient) take(step int, do func(*cmConn) error) error {
 	_, byEvent := endedBy[step]
 	c.step, c.do = step, do
 	c.left.Store(int32(len(c.conns)))
@@ -151,7 +150,7 @@ func (c *cmClient) take(ctx context.Context, step int, do func(context.Context, 
 	for i := range c.conns {
 		n := &c.conns[i]
 		n.times[step][0] = now
-		if err := do(ctx, n); err != nil {
+		if err := do(n); err != nil {
 			return err
 		}
 		now = time.Since(c.clock)
@@ -177,7 +176,7 @@ func (c *cmClient) events(ctx context.Context) {
 			return
 		}
 		if err == nil {
-			err = c.event(ctx, e)
+			err = c.event(e)
 		}
 		if err != nil {
 			select {
@@ -190,14 +189,14 @@ func (c *cmClient) events(ctx context.Context) {
 }
 
 // event records that a connection has completed its step, or retries the step.
-func (c *cmClient) event(ctx context.Context, e *rdmacm.Event) error {
+func (c *cmClient) event(e *rdmacm.Event) error {
 	n, ok := e.ID.Value.(*cmConn)
 	end, byEvent := endedBy[c.step]
 	switch {
 	case !ok:
 	case (e.Type == rdmacm.EventAddrError || e.Type == rdmacm.EventRouteError) && n.retries > 0:
 		retries := n.retries - 1
-		err := c.do(ctx, n)
+		err := c.do(n)
 		n.retries = retries
 		return err
 	case e.Err() != nil:

@@ -91,13 +91,13 @@ func (s *cmServer) answer(ctx context.Context) error {
 		switch e.Type {
 		case rdmacm.EventConnectRequest:
 			if err = s.queues.create(e.ID); err == nil {
-				err = e.ID.Accept(ctx, nil)
+				err = e.ID.Accept(nil)
 			}
 			if err != nil {
 				s.leave(e.ID)
 			}
 		case rdmacm.EventDisconnected:
-			err = e.ID.Disconnect(ctx)
+			err = e.ID.Disconnect()
 			s.leave(e.ID)
 		case rdmacm.EventDeviceRemoval:
 			return e.Err()

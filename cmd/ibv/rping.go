@@ -174,7 +174,7 @@ func (o *rpingOptions) serve(ctx context.Context) error {
 			return err
 		}
 	}
-	listener, err := rdmacm.CreateID(rdmacm.PortSpaceTCP)
+	listener, err := rdmacm.CreateSyncID(rdmacm.PortSpaceTCP)
 	if err != nil {
 		return err
 	}
@@ -195,12 +195,12 @@ func (o *rpingOptions) serve(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		o.debugf("connection request from %v", request.ID.RemoteAddr())
+		o.debugf("connection request from %v", request.SyncID.RemoteAddr())
 		if !o.persistent {
-			return o.serveOne(ctx, request.ID)
+			return o.serveOne(ctx, request.SyncID)
 		}
 		go func() {
-			if err := o.serveOne(ctx, request.ID); err != nil {
+			if err := o.serveOne(ctx, request.SyncID); err != nil {
 				fmt.Fprintf(os.Stderr, "ibv rping: %v\n", err)
 			}
 		}()
@@ -208,7 +208,7 @@ func (o *rpingOptions) serve(ctx context.Context) error {
 }
 
 // serveOne serves the client that asks for a connection.
-func (o *rpingOptions) serveOne(ctx context.Context, id *rdmacm.ID) error {
+func (o *rpingOptions) serveOne(ctx context.Context, id *rdmacm.SyncID) error {
 	p, err := newRpinger(id, o)
 	if err != nil {
 		id.Close()
@@ -238,7 +238,7 @@ func (o *rpingOptions) ping(ctx context.Context) error {
 			return err
 		}
 	}
-	id, err := rdmacm.CreateID(rdmacm.PortSpaceTCP)
+	id, err := rdmacm.CreateSyncID(rdmacm.PortSpaceTCP)
 	if err != nil {
 		return err
 	}
@@ -261,7 +261,7 @@ func (o *rpingOptions) ping(ctx context.Context) error {
 	return nil
 }
 
-func (o *rpingOptions) resolve(ctx context.Context, id *rdmacm.ID, source, remote netip.AddrPort) (*rpinger, error) {
+func (o *rpingOptions) resolve(ctx context.Context, id *rdmacm.SyncID, source, remote netip.AddrPort) (*rpinger, error) {
 	if err := id.ResolveAddr(ctx, source, remote, rpingTimeout); err != nil {
 		return nil, err
 	}

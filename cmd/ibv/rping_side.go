@@ -18,7 +18,7 @@ import (
 // and confirms. Only these notes are sent as messages.
 type rpinger struct {
 	*rpingOptions
-	id *rdmacm.ID
+	id *rdmacm.SyncID
 	pd *verbs.PD
 	cq *verbs.CQ
 	qp *verbs.QP
@@ -45,7 +45,7 @@ func (p *rpinger) sgeOf(m part, n int) []verbs.SGE { return []verbs.SGE{p.mr.SGE
 // A note describes memory: address, key and length, in network byte order.
 const noteLen = 16
 
-func newRpinger(id *rdmacm.ID, o *rpingOptions) (*rpinger, error) {
+func newRpinger(id *rdmacm.SyncID, o *rpingOptions) (*rpinger, error) {
 	p := &rpinger{
 		rpingOptions: o, id: id,
 		recv: part{0, noteLen}, send: part{64, noteLen},

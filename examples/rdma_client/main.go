@@ -2,7 +2,7 @@
 // answer, and exits. The server is rdma-core's rdma_server, or
 // examples/rdma_server.
 //
-// It takes the steps of rdmacm.Dial one by one, with an ID, to show each of them.
+// It takes the steps of rdmacm.Dial one by one, with a SyncID, to show each of them.
 package main
 
 import (
@@ -41,7 +41,7 @@ func run(server, port string) error {
 	if err != nil {
 		return err
 	}
-	id, err := rdmacm.CreateID(rdmacm.PortSpaceTCP)
+	id, err := rdmacm.CreateSyncID(rdmacm.PortSpaceTCP)
 	if err != nil {
 		return err
 	}

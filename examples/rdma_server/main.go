@@ -2,7 +2,7 @@
 // 16 bytes, and exits. The client is rdma-core's rdma_client, or
 // examples/rdma_client.
 //
-// It takes the steps of rdmacm.Listen one by one, with an ID, to show each of
+// It takes the steps of rdmacm.Listen one by one, with a SyncID, to show each of
 // them.
 package main
 
@@ -37,7 +37,7 @@ func run(addr, port string) error {
 	if err != nil {
 		return err
 	}
-	listener, err := rdmacm.CreateID(rdmacm.PortSpaceTCP)
+	listener, err := rdmacm.CreateSyncID(rdmacm.PortSpaceTCP)
 	if err != nil {
 		return err
 	}
@@ -49,13 +49,13 @@ func run(addr, port string) error {
 		return err
 	}
 
-	// Wait for a client. Its request has a new ID, which is bound to the device that
+	// Wait for a client. Its request has a new SyncID, which is bound to the device that
 	// the request arrived on. All other objects are made on that device.
 	request, err := listener.Request(ctx)
 	if err != nil {
 		return err
 	}
-	id := request.ID
+	id := request.SyncID
 	defer id.Close()
 	qp, err := id.CreateQP(nil, verbs.QPOptions{
 		Cap:       verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: messageLen},

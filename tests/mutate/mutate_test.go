@@ -229,7 +229,7 @@ func TestTests(t *testing.T) {
 		"provider/mlx5/wqe/av.go":                {"provider/mlx5/wqe", "provider/mlx5", "tests/mlx5bytes"},
 		"provider/mlx5/send.go":                  {"provider/mlx5", "tests/mlx5bytes"},
 		"provider/rxe/qp.go":                     {"provider/rxe"},
-		"rdmacm/id.go":                           {"rdmacm"},
+		"rdmacm/cmid.go":                         {"rdmacm"},
 		"cmd/ibvtrace/internal/tracer/call_x.go": {"cmd/ibvtrace/internal/tracer", "cmd/ibvtrace"},
 		"cmd/ibvtrace/main.go":                   {"cmd/ibvtrace"},
 		"internal/mmio/barrier_amd64.go":         {"internal/mmio"},

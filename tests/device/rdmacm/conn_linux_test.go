@@ -387,7 +387,7 @@ func TestBacklog(t *testing.T) {
 // silent returns the address of a listener that never replies.
 func silent(t *testing.T) string {
 	t.Helper()
-	id := rdmatest.Must(rdmacm.CreateID(rdmacm.PortSpaceTCP))(t)
+	id := rdmatest.Must(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))(t)
 	t.Cleanup(func() { rdmatest.Close(t, id) })
 	rdmatest.Check(t, id.Bind(netip.MustParseAddrPort(host+":0")))
 	rdmatest.Check(t, id.Listen(0))

@@ -24,7 +24,7 @@ func TestConnectECE(t *testing.T) {
 		qp = own(t, active)
 		param := rdmacm.ConnParam{}
 		param.QPNum = qp.Num()
-		rdmatest.Must(active.Connect(patient(t), &param))(t)
+		rdmatest.Check(t, active.Connect(&param))
 		passive = expect(t, passiveCh, rdmacm.EventConnectRequest).ID
 		closeAtEnd(t, passive)
 		if got := passive.RemoteECE(); got != wish {
@@ -39,7 +39,7 @@ func TestConnectECE(t *testing.T) {
 	move(t, passive, peer, verbs.QPInit, verbs.QPRTR, verbs.QPRTS)
 	param := rdmacm.ConnParam{}
 	param.QPNum = peer.Num()
-	rdmatest.Check(t, passive.Accept(patient(t), &param))
+	rdmatest.Check(t, passive.Accept(&param))
 	expect(t, activeCh, rdmacm.EventConnectResponse)
 	// The vendor is the requested one.
 	if got, want := active.RemoteECE(), (rdmacm.ECE{VendorID: wish.VendorID, Options: answer.Options}); got != want {
@@ -57,5 +57,5 @@ func TestConnectECE(t *testing.T) {
 	}
 
 	withQP := newEnd(t, reach(t, activeCh, rdmacm.PortSpaceTCP, listener.LocalAddr()))
-	wantError(t, withQP.SetLocalECE(wish), rdmacm.ErrInvalid)
+	wantError(t, withQP.id.SetLocalECE(wish), rdmacm.ErrInvalid)
 }

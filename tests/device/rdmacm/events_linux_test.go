@@ -31,10 +31,10 @@ func TestNotify(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	active, _, _, _ := connected(t, rdmacm.PortSpaceTCP)
 	// The connection is established already.
-	if err := active.Notify(verbs.EventCommEst); err == nil {
+	if err := active.id.Notify(verbs.EventCommEst); err == nil {
 		t.Error("an established connection accepted EventCommEst")
 	}
-	wantError(t, create(t, nil, rdmacm.PortSpaceTCP).Notify(verbs.EventCommEst), syscall.EINVAL)
+	wantError(t, createSync(t, rdmacm.PortSpaceTCP).Notify(verbs.EventCommEst), syscall.EINVAL)
 }
 
 // IDs move with their events between channels, and between a channel and none.
@@ -42,26 +42,32 @@ func TestMigrate(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	other := channel(t)
 	active, passive, _, passiveCh := connected(t, rdmacm.PortSpaceTCP)
-	rdmatest.Check(t, passive.Migrate(other))
-	rdmatest.Check(t, active.Migrate(nil))
+	rdmatest.Check(t, passive.id.Migrate(other))
+	off := rdmatest.Must(active.id.MigrateSync())(t)
+	wantError(t, active.id.Disconnect(), rdmacm.ErrInvalid)
 	go func() {
-		if e, err := other.Event(patient(t)); err == nil && e.ID == passive.ID && e.Type == rdmacm.EventDisconnected {
-			passive.Disconnect(patient(t))
+		if e, err := other.Event(patient(t)); err == nil && e.ID == passive.id && e.Type == rdmacm.EventDisconnected {
+			passive.id.Disconnect()
 		}
 	}()
-	rdmatest.Check(t, active.Disconnect(patient(t))) // its event is pending now
+	rdmatest.Check(t, off.Disconnect(patient(t))) // its event is pending now
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if e, err := passiveCh.Event(ctx); err == nil {
 		t.Errorf("the old channel has %v", e.Type)
 	}
-	wantError(t, active.Migrate(other), rdmacm.ErrBusy) // Disconnected is pending
-	e := rdmatest.Must(active.Event(patient(t)))(t)
+	_, err := off.Migrate(other)
+	wantError(t, err, rdmacm.ErrBusy) // Disconnected is pending
+	e := rdmatest.Must(off.Event(patient(t)))(t)
 	if e.Type != rdmacm.EventDisconnected {
 		t.Errorf("got %v", e.Type)
 	}
-	rdmatest.Check(t, active.Migrate(other))
-	wantError(t, passive.Migrate(other), rdmacm.ErrBusy)
+	if on := rdmatest.Must(off.Migrate(other))(t); on != active.id {
+		t.Error("the ID is another one than before")
+	}
+	_, err = off.Event(patient(t))
+	wantError(t, err, rdmacm.ErrInvalid)
+	wantError(t, passive.id.Migrate(other), rdmacm.ErrBusy)
 }
 
 func TestChannel(t *testing.T) {
@@ -69,8 +75,6 @@ func TestChannel(t *testing.T) {
 	ch := rdmatest.Must(rdmacm.NewEventChannel())(t)
 	id := rdmatest.Must(ch.CreateID(rdmacm.PortSpaceTCP))(t)
 	wantError(t, ch.Close(), rdmacm.ErrBusy)
-	_, err := id.Event(patient(t))
-	wantError(t, err, rdmacm.ErrInvalid)
 	ctx, cancel := context.WithCancel(t.Context())
 	results := make(chan error, 3)
 	for range cap(results) {
@@ -92,7 +96,7 @@ func TestChannel(t *testing.T) {
 	rdmatest.Check(t, ch.Close())
 	rdmatest.Check(t, ch.Close())
 	wantError(t, <-results, rdmacm.ErrClosed)
-	_, err = ch.Event(t.Context())
+	_, err := ch.Event(t.Context())
 	wantError(t, err, rdmacm.ErrClosed)
 	_, err = ch.CreateID(rdmacm.PortSpaceTCP)
 	wantError(t, err, rdmacm.ErrClosed)

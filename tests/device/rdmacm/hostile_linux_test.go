@@ -60,40 +60,40 @@ func attack(t testing.TB, victimServes bool) (*victimConn, *end) {
 	if victimServes {
 		l := rdmatest.Must(rdmacm.Listen(patient(t), "tcp", host+":0", options))(t)
 		defer rdmatest.Close(t, l)
-		id := rdmatest.Must(rdmacm.CreateID(rdmacm.PortSpaceTCP))(t)
+		id := rdmatest.Must(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))(t)
 		rdmatest.Check(t, id.ResolveAddr(patient(t), none, l.Addr().(rdmacm.Addr).AddrPort(), resolve))
 		rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
 		rdmatest.Must(id.CreateQP(nil, qp))(t)
 		rdmatest.Must(id.Connect(patient(t), nil))(t)
 		rdmatest.Must(l.Accept(patient(t)))(t)
-		return v, &end{id, rdmatest.Must(id.PD().AllocMR(victimOpen, verbs.MROptions{Access: rdmatest.All}))(t)}
+		return v, bareEnd(t, id, victimOpen)
 	}
-	listener := rdmatest.Must(rdmacm.CreateID(rdmacm.PortSpaceTCP))(t)
+	listener := rdmatest.Must(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))(t)
 	defer rdmatest.Close(t, listener)
 	rdmatest.Check(t, listener.Bind(anyPort))
 	rdmatest.Check(t, listener.Listen(1))
-	accepted := make(chan *rdmacm.ID, 1)
+	accepted := make(chan *rdmacm.SyncID, 1)
 	go func() {
 		defer close(accepted)
 		request, err := listener.Request(patient(t))
 		if err == nil {
-			_, err = request.ID.CreateQP(nil, qp)
+			_, err = request.SyncID.CreateQP(nil, qp)
 		}
 		if err == nil {
-			err = request.ID.Accept(patient(t), nil)
+			err = request.SyncID.Accept(patient(t), nil)
 		}
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		accepted <- request.ID
+		accepted <- request.SyncID
 	}()
 	rdmatest.Must(rdmacm.Dial(patient(t), "tcp", listener.LocalAddr().String(), options))(t)
 	id := <-accepted
 	if id == nil {
 		t.FailNow()
 	}
-	return v, &end{id, rdmatest.Must(id.PD().AllocMR(victimOpen, verbs.MROptions{Access: rdmatest.All}))(t)}
+	return v, bareEnd(t, id, victimOpen)
 }
 
 // leave closes the attacker.
@@ -293,8 +293,8 @@ func TestHostilePeer(t *testing.T) {
 			case 1:
 				ctx, cancel := context.WithTimeout(context.Background(), rdmatest.Patience)
 				defer cancel()
-				e.Disconnect(ctx)
-				e.Disconnect(ctx)
+				e.sync.Disconnect(ctx)
+				e.sync.Disconnect(ctx)
 			case 2:
 				e.QP().Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState)
 			}
@@ -403,7 +403,7 @@ func TestHostileClients(t *testing.T) {
 		for range 20 {
 			id := rdmatest.Must(ch.CreateID(rdmacm.PortSpaceTCP))(t)
 			ids[id] = r.IntN(6)
-			rdmatest.Check(t, id.ResolveAddr(patient(t), none, l.Addr().(rdmacm.Addr).AddrPort(), resolve))
+			rdmatest.Check(t, id.ResolveAddr(none, l.Addr().(rdmacm.Addr).AddrPort(), resolve))
 		}
 		for len(ids) > 0 {
 			e := rdmatest.Must(ch.Event(patient(t)))(t)
@@ -416,16 +416,16 @@ func TestHostileClients(t *testing.T) {
 			case step == 0 || e.Err() != nil:
 				err = errLeave
 			case e.Type == rdmacm.EventAddrResolved:
-				err = e.ID.ResolveRoute(patient(t), resolve)
+				err = e.ID.ResolveRoute(resolve)
 			case e.Type == rdmacm.EventRouteResolved:
 				if _, err = e.ID.CreateQP(nil, queuesOf); err == nil {
-					_, err = e.ID.Connect(patient(t), &rdmacm.ConnParam{PrivateData: make([]byte, r.IntN(rdmacm.MaxConnectData+1)), RNRRetryCount: rdmacm.None, InitiatorDepth: rdmacm.None})
+					err = e.ID.Connect(&rdmacm.ConnParam{PrivateData: make([]byte, r.IntN(rdmacm.MaxConnectData+1)), RNRRetryCount: rdmacm.None, InitiatorDepth: rdmacm.None})
 				}
 				if step == 2 { // with the request in flight
 					err = errLeave
 				}
 			case e.Type == rdmacm.EventEstablished && step == 4:
-				err = e.ID.Disconnect(patient(t))
+				err = e.ID.Disconnect()
 			case e.Type == rdmacm.EventEstablished, e.Type == rdmacm.EventDisconnected:
 				err = errLeave
 			}
@@ -472,7 +472,7 @@ var _ = rdmatest.Test(TestHostileServer, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 func TestHostileServer(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	checkGoroutines(t)
-	listener := rdmatest.Must(rdmacm.CreateID(rdmacm.PortSpaceTCP))(t)
+	listener := rdmatest.Must(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))(t)
 	rdmatest.Check(t, listener.Bind(anyPort))
 	rdmatest.Check(t, listener.Listen(2))
 	for round := range long(30, 3000) {
@@ -503,12 +503,12 @@ func TestHostileServer(t *testing.T) {
 }
 
 // harmClient accepts a request, proceeds to a random step, and leaves.
-func harmClient(t testing.TB, r *rand.Rand, listener *rdmacm.ID) error {
+func harmClient(t testing.TB, r *rand.Rand, listener *rdmacm.SyncID) error {
 	e, err := listener.Request(patient(t))
 	if err != nil {
 		return err
 	}
-	id := e.ID
+	id := e.SyncID
 	switch step := r.IntN(7); {
 	case step == 0:
 	case step == 1:

@@ -24,22 +24,37 @@ func channel(t testing.TB) *rdmacm.EventChannel {
 	return ch
 }
 
-// create creates an ID, without a channel if ch is nil.
+// create creates an ID.
 func create(t testing.TB, ch *rdmacm.EventChannel, ps rdmacm.PortSpace) *rdmacm.ID {
 	t.Helper()
-	var id *rdmacm.ID
-	var err error
-	if ch == nil {
-		id, err = rdmacm.CreateID(ps)
-	} else {
-		id, err = ch.CreateID(ps)
-	}
-	rdmatest.Check(t, err)
+	id := rdmatest.Must(ch.CreateID(ps))(t)
 	closeAtEnd(t, id)
 	return id
 }
 
-func closeAtEnd(t testing.TB, id *rdmacm.ID) {
+// createSync creates a SyncID.
+func createSync(t testing.TB, ps rdmacm.PortSpace) *rdmacm.SyncID {
+	t.Helper()
+	id := rdmatest.Must(rdmacm.CreateSyncID(ps))(t)
+	closeAtEnd(t, id)
+	return id
+}
+
+// An anID is an ID or a SyncID.
+type anID interface {
+	Device() *verbs.Device
+	Port() int
+	PD() *verbs.PD
+	CreateQP(*verbs.PD, verbs.QPOptions) (*verbs.QP, error)
+	DestroyQP() error
+	InitQPAttr(verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error)
+	QP() *verbs.QP
+	SendCQ() *verbs.CQ
+	RecvCQ() *verbs.CQ
+	Close() error
+}
+
+func closeAtEnd(t testing.TB, id anID) {
 	t.Cleanup(func() { rdmatest.Close(t, id) })
 }
 
@@ -54,25 +69,36 @@ func expect(t testing.TB, ch *rdmacm.EventChannel, typ rdmacm.EventType) *rdmacm
 	return e
 }
 
-// An end is an ID with memory for its queue pair.
+// An end is an ID or a SyncID, with memory for its queue pair.
 type end struct {
-	*rdmacm.ID
-	mr *verbs.MR
+	anID
+	id   *rdmacm.ID     // or nil
+	sync *rdmacm.SyncID // or nil
+	mr   *verbs.MR
 }
 
 const endLen = 8192
 
 // newEnd creates a queue pair for the ID, and memory that the peer may access.
-func newEnd(t testing.TB, id *rdmacm.ID) *end {
+func newEnd(t testing.TB, id anID) *end {
 	t.Helper()
 	rdmatest.Must(id.CreateQP(nil, queuesOf))(t)
 	return endOf(t, id)
 }
 
-func endOf(t testing.TB, id *rdmacm.ID) *end {
+func endOf(t testing.TB, id anID) *end {
 	t.Helper()
-	e := &end{id, rdmatest.Must(id.PD().AllocMR(endLen, verbs.MROptions{Access: rdmatest.All}))(t)}
+	e := bareEnd(t, id, endLen)
 	t.Cleanup(func() { rdmatest.Close(t, e.mr) })
+	return e
+}
+
+// bareEnd is endOf for a caller that closes the memory.
+func bareEnd(t testing.TB, id anID, memory int) *end {
+	t.Helper()
+	e := &end{anID: id, mr: rdmatest.Must(id.PD().AllocMR(memory, verbs.MROptions{Access: rdmatest.All}))(t)}
+	e.id, _ = id.(*rdmacm.ID)
+	e.sync, _ = id.(*rdmacm.SyncID)
 	return e
 }
 
@@ -118,10 +144,19 @@ func wantBytes(t testing.TB, got, want []byte) {
 	}
 }
 
-// listenOn makes an ID listen on a free port of rxe0.
+// listenOn returns an ID that listens on a free port of rxe0.
 func listenOn(t testing.TB, ch *rdmacm.EventChannel, ps rdmacm.PortSpace) *rdmacm.ID {
 	t.Helper()
 	id := create(t, ch, ps)
+	rdmatest.Check(t, id.Bind(anyPort))
+	rdmatest.Check(t, id.Listen(8))
+	return id
+}
+
+// listenSync is listenOn for a SyncID.
+func listenSync(t testing.TB, ps rdmacm.PortSpace) *rdmacm.SyncID {
+	t.Helper()
+	id := createSync(t, ps)
 	rdmatest.Check(t, id.Bind(anyPort))
 	rdmatest.Check(t, id.Listen(8))
 	return id
@@ -131,9 +166,9 @@ func listenOn(t testing.TB, ch *rdmacm.EventChannel, ps rdmacm.PortSpace) *rdmac
 func reach(t testing.TB, ch *rdmacm.EventChannel, ps rdmacm.PortSpace, to netip.AddrPort) *rdmacm.ID {
 	t.Helper()
 	id := create(t, ch, ps)
-	rdmatest.Check(t, id.ResolveAddr(patient(t), none, to, resolve))
+	rdmatest.Check(t, id.ResolveAddr(none, to, resolve))
 	expect(t, ch, rdmacm.EventAddrResolved)
-	rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
+	rdmatest.Check(t, id.ResolveRoute(resolve))
 	expect(t, ch, rdmacm.EventRouteResolved)
 	return id
 }
@@ -144,46 +179,46 @@ func connected(t testing.TB, ps rdmacm.PortSpace) (active, passive *end, activeC
 	activeCh, passiveCh = channel(t), channel(t)
 	listener := listenOn(t, passiveCh, ps)
 	active = newEnd(t, reach(t, activeCh, ps, listener.LocalAddr()))
-	rdmatest.Must(active.Connect(patient(t), nil))(t)
+	rdmatest.Check(t, active.id.Connect(nil))
 	request := expect(t, passiveCh, rdmacm.EventConnectRequest)
 	closeAtEnd(t, request.ID)
 	if request.Listen != listener {
 		t.Errorf("the request's listener is %p, not the listening ID", request.Listen)
 	}
 	passive = newEnd(t, request.ID)
-	rdmatest.Check(t, passive.Accept(patient(t), nil))
-	if e := expect(t, activeCh, rdmacm.EventEstablished); e.ID != active.ID {
+	rdmatest.Check(t, passive.id.Accept(nil))
+	if e := expect(t, activeCh, rdmacm.EventEstablished); e.ID != active.id {
 		t.Errorf("established: %p", e.ID)
 	}
 	expect(t, passiveCh, rdmacm.EventEstablished)
 	return active, passive, activeCh, passiveCh
 }
 
-// connectedSync is like connected, for IDs without a channel.
+// connectedSync is like connected, for SyncIDs.
 func connectedSync(t testing.TB, ps rdmacm.PortSpace) (active, passive *end) {
 	t.Helper()
-	listener := listenOn(t, nil, ps)
-	id := create(t, nil, ps)
+	listener := listenSync(t, ps)
+	id := createSync(t, ps)
 	rdmatest.Check(t, id.ResolveAddr(patient(t), none, listener.LocalAddr(), resolve))
 	rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
 	active = newEnd(t, id)
-	answered := make(chan *rdmacm.ID)
+	answered := make(chan *rdmacm.SyncID)
 	go func() {
 		defer close(answered)
 		request, err := listener.Request(patient(t))
 		if err == nil {
-			_, err = request.ID.CreateQP(nil, queuesOf)
+			_, err = request.SyncID.CreateQP(nil, queuesOf)
 		}
 		if err == nil {
-			err = request.ID.Accept(patient(t), nil)
+			err = request.SyncID.Accept(patient(t), nil)
 		}
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		answered <- request.ID
+		answered <- request.SyncID
 	}()
-	rdmatest.Must(active.Connect(patient(t), nil))(t)
+	rdmatest.Must(active.sync.Connect(patient(t), nil))(t)
 	server := <-answered
 	if server == nil {
 		t.FailNow()

@@ -47,13 +47,16 @@ func listenIB(t *testing.T, ch *rdmacm.EventChannel, p port) *rdmacm.ID {
 func reachIB(t *testing.T, ch *rdmacm.EventChannel, from, to port) *rdmacm.ID {
 	t.Helper()
 	id := create(t, ch, rdmacm.PortSpaceIB)
-	src := rdmacm.IBAddr{GID: from.gid, PKey: 0xffff}
-	dst := rdmacm.IBAddr{GID: to.gid, PKey: 0xffff, Service: ibService, ServiceMask: ^uint64(0)}
-	rdmatest.Check(t, id.ResolveIBAddr(patient(t), &src, dst, resolve))
-	if ch != nil {
-		expect(t, ch, rdmacm.EventAddrResolved)
-	}
+	src, dst := addrsIB(from, to)
+	rdmatest.Check(t, id.ResolveIBAddr(&src, dst, resolve))
+	expect(t, ch, rdmacm.EventAddrResolved)
 	return id
+}
+
+// addrsIB returns the addresses for a connection from one port to another.
+func addrsIB(from, to port) (src, dst rdmacm.IBAddr) {
+	return rdmacm.IBAddr{GID: from.gid, PKey: 0xffff},
+		rdmacm.IBAddr{GID: to.gid, PKey: 0xffff, Service: ibService, ServiceMask: ^uint64(0)}
 }
 
 // routeIB is like reachIB, and also sets the path, as a subnet administrator would return
@@ -61,7 +64,7 @@ func reachIB(t *testing.T, ch *rdmacm.EventChannel, from, to port) *rdmacm.ID {
 func routeIB(t *testing.T, ch *rdmacm.EventChannel, from, to port) *rdmacm.ID {
 	t.Helper()
 	id := reachIB(t, ch, from, to)
-	rdmatest.Check(t, id.SetPath(patient(t), rdmacm.Path{
+	rdmatest.Check(t, id.SetPath(rdmacm.Path{
 		SGID: from.gid, DGID: to.gid, SLID: from.lid, DLID: to.lid, PKey: 0xffff,
 		Reversible: true, MTU: verbs.MTU4096, Rate: 7, PacketLifeTime: 14,
 	}))
@@ -78,7 +81,7 @@ func TestInfiniBand(t *testing.T) {
 	activeCh, passiveCh := channel(t), channel(t)
 	listener := listenIB(t, passiveCh, p[1])
 	active := newEnd(t, routeIB(t, activeCh, p[0], p[1]))
-	g := rdmatest.Must(active.QueryGID())(t)
+	g := rdmatest.Must(active.id.QueryGID())(t)
 	if g.LocalGID != p[0].gid || g.RemoteGID != p[1].gid || g.RemoteService&0xffff != ibService&0xffff {
 		t.Errorf("the addresses are %+v", g)
 	}
@@ -87,7 +90,7 @@ func TestInfiniBand(t *testing.T) {
 	}
 	param := rdmacm.ConnParam{}
 	param.PrivateData = []byte("by LID") // the kernel clears its first byte
-	rdmatest.Must(active.Connect(patient(t), &param))(t)
+	rdmatest.Check(t, active.id.Connect(&param))
 	request := expect(t, passiveCh, rdmacm.EventConnectRequest)
 	closeAtEnd(t, request.ID)
 	if request.Listen != listener || !strings.HasPrefix(string(request.PrivateData()), "\x00y LID") {
@@ -97,13 +100,13 @@ func TestInfiniBand(t *testing.T) {
 		t.Errorf("the request arrived on device %s", name)
 	}
 	passive := newEnd(t, request.ID)
-	rdmatest.Check(t, passive.Accept(patient(t), nil))
+	rdmatest.Check(t, passive.id.Accept(nil))
 	expect(t, activeCh, rdmacm.EventEstablished)
 	expect(t, passiveCh, rdmacm.EventEstablished)
 	exchange(t, active, passive)
-	rdmatest.Check(t, active.Disconnect(patient(t)))
+	rdmatest.Check(t, active.id.Disconnect())
 	expect(t, passiveCh, rdmacm.EventDisconnected)
-	rdmatest.Check(t, passive.Disconnect(patient(t)))
+	rdmatest.Check(t, passive.id.Disconnect())
 	expect(t, activeCh, rdmacm.EventDisconnected)
 }
 
@@ -116,7 +119,7 @@ func TestInfiniBandRejected(t *testing.T) {
 	listener := listenIB(t, passiveCh, p[1])
 	reject := func(reason rdmacm.RejectReason, answer func()) {
 		active := newEnd(t, routeIB(t, activeCh, p[0], p[1]))
-		rdmatest.Must(active.Connect(patient(t), nil))(t)
+		rdmatest.Check(t, active.id.Connect(nil))
 		answer()
 		e := rdmatest.Must(activeCh.Event(patient(t)))(t)
 		wantError(t, e.Err(), rdmacm.ErrRejected)
@@ -139,7 +142,9 @@ var _ = rdmatest.Test(TestInfiniBandWithoutSubnetManager, rdmatest.OnMLX5)
 func TestInfiniBandWithoutSubnetManager(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	p := ports(t)
-	id := reachIB(t, nil, p[0], p[1])
+	id := createSync(t, rdmacm.PortSpaceIB)
+	src, dst := addrsIB(p[0], p[1])
+	rdmatest.Check(t, id.ResolveIBAddr(patient(t), &src, dst, resolve))
 	err := id.ResolveRoute(patient(t), 100*time.Millisecond)
 	wantError(t, err, rdmacm.ErrRouteResolution, syscall.ETIMEDOUT)
 	if err == nil || !strings.Contains(err.Error(), p[1].gid.String()) {

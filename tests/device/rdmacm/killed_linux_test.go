@@ -26,7 +26,7 @@ func victim(task string) error {
 	side, rest, _ := strings.Cut(task, " ")
 	step, addr, _ := strings.Cut(rest, " ")
 	ctx := context.Background()
-	id, err := rdmacm.CreateID(rdmacm.PortSpaceTCP)
+	id, err := rdmacm.CreateSyncID(rdmacm.PortSpaceTCP)
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func victim(task string) error {
 	return err
 }
 
-func victimClient(ctx context.Context, id *rdmacm.ID, step string, to netip.AddrPort) error {
+func victimClient(ctx context.Context, id *rdmacm.SyncID, step string, to netip.AddrPort) error {
 	if err := id.ResolveAddr(ctx, netip.AddrPort{}, to, resolve); err != nil || step == "address" {
 		return err
 	}
@@ -53,24 +53,26 @@ func victimClient(ctx context.Context, id *rdmacm.ID, step string, to netip.Addr
 		return err
 	}
 	if step == "request" {
-		if err := dontWait(id); err != nil {
+		id, err := dontWait(id)
+		if err != nil {
 			return err
 		}
+		return id.Connect(nil)
 	}
 	_, err := id.Connect(ctx, nil)
 	return err
 }
 
-// dontWait makes Connect and Accept return at once.
-func dontWait(id *rdmacm.ID) error {
+// dontWait returns the same as an ID, whose methods return at once.
+func dontWait(id *rdmacm.SyncID) (*rdmacm.ID, error) {
 	ch, err := rdmacm.NewEventChannel()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	return id.Migrate(ch)
 }
 
-func victimServer(ctx context.Context, id *rdmacm.ID, step string) error {
+func victimServer(ctx context.Context, id *rdmacm.SyncID, step string) error {
 	if err := id.Bind(anyPort); err != nil {
 		return err
 	}
@@ -85,15 +87,17 @@ func victimServer(ctx context.Context, id *rdmacm.ID, step string) error {
 	if err != nil || step == "request" {
 		return err
 	}
-	if _, err := request.ID.CreateQP(nil, queuesOf); err != nil || step == "QP" {
+	if _, err := request.SyncID.CreateQP(nil, queuesOf); err != nil || step == "QP" {
 		return err
 	}
 	if step == "answer" {
-		if err := dontWait(request.ID); err != nil {
+		id, err := dontWait(request.SyncID)
+		if err != nil {
 			return err
 		}
+		return id.Accept(nil)
 	}
-	return request.ID.Accept(ctx, nil)
+	return request.SyncID.Accept(ctx, nil)
 }
 
 // startVictim starts a victim.
@@ -215,7 +219,7 @@ func rxeOn(t *testing.T, device, netDev, addr string, link ...string) string {
 	rdmatest.ExtraRXE(t, device, netDev, addr, link...)
 	// The device's address can be bound only a moment later.
 	for deadline := time.Now().Add(rdmatest.Patience); ; time.Sleep(10 * time.Millisecond) {
-		id := rdmatest.Must(rdmacm.CreateID(rdmacm.PortSpaceTCP))(t)
+		id := rdmatest.Must(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))(t)
 		err := id.Bind(netip.MustParseAddrPort(addr + ":0"))
 		rdmatest.Check(t, id.Close())
 		if err == nil {
@@ -233,9 +237,9 @@ func TestSharedGUID(t *testing.T) {
 	first := extraDevice(t)
 	mac := rdmatest.Must(net.InterfaceByName("rdmacm0"))(t).HardwareAddr
 	second := rxeOn(t, "rxe9", "rdmacm1", "192.168.99.1", "address", mac.String())
-	var ids []*rdmacm.ID
+	var ids []*rdmacm.SyncID
 	for i, addr := range []string{first, second} {
-		id := create(t, nil, rdmacm.PortSpaceTCP)
+		id := createSync(t, rdmacm.PortSpaceTCP)
 		rdmatest.Check(t, id.Bind(netip.MustParseAddrPort(addr+":0")))
 		if got, want := id.Device().Info().Name(), []string{"rxe8", "rxe9"}[i]; got != want {
 			t.Errorf("an ID with the address %s is on %s, not %s", addr, got, want)

@@ -18,12 +18,12 @@ func TestSetPath(t *testing.T) {
 	listener := listenOn(t, passiveCh, rdmacm.PortSpaceTCP)
 	known := rdmatest.Must(reach(t, activeCh, rdmacm.PortSpaceTCP, listener.LocalAddr()).QueryPath())(t)
 	id := create(t, activeCh, rdmacm.PortSpaceTCP)
-	if err := id.SetPath(patient(t), known[0]); err == nil {
+	if err := id.SetPath(known[0]); err == nil {
 		t.Error("an ID without an address has a path")
 	}
-	rdmatest.Check(t, id.ResolveAddr(patient(t), none, listener.LocalAddr(), resolve))
+	rdmatest.Check(t, id.ResolveAddr(none, listener.LocalAddr(), resolve))
 	expect(t, activeCh, rdmacm.EventAddrResolved)
-	rdmatest.Check(t, id.SetPath(patient(t), known[0]))
+	rdmatest.Check(t, id.SetPath(known[0]))
 	expect(t, activeCh, rdmacm.EventRouteResolved)
 	paths := rdmatest.Must(id.QueryPath())(t)
 	if len(paths) != 1 || paths[0].DGID != known[0].DGID || paths[0].SGID != known[0].SGID || paths[0].MTU != known[0].MTU ||
@@ -31,10 +31,10 @@ func TestSetPath(t *testing.T) {
 		t.Errorf("the path is %+v, not %+v", paths, known)
 	}
 	active := newEnd(t, id)
-	rdmatest.Must(active.Connect(patient(t), nil))(t)
+	rdmatest.Check(t, active.id.Connect(nil))
 	passive := newEnd(t, expect(t, passiveCh, rdmacm.EventConnectRequest).ID)
-	closeAtEnd(t, passive.ID)
-	rdmatest.Check(t, passive.Accept(patient(t), nil))
+	closeAtEnd(t, passive)
+	rdmatest.Check(t, passive.id.Accept(nil))
 	expect(t, activeCh, rdmacm.EventEstablished)
 	expect(t, passiveCh, rdmacm.EventEstablished)
 	exchange(t, active, passive)
@@ -44,7 +44,7 @@ func TestSetPath(t *testing.T) {
 // A listener can bind to any InfiniBand address.
 func TestIBAddr(t *testing.T) {
 	rdmatest.CheckLeaks(t)
-	listener := create(t, nil, rdmacm.PortSpaceIB)
+	listener := createSync(t, rdmacm.PortSpaceIB)
 	const service = 0x13f1234
 	rdmatest.Check(t, listener.BindIB(rdmacm.IBAddr{PKey: 0xffff, Service: service, ServiceMask: 0xffff}))
 	rdmatest.Check(t, listener.Listen(1))
@@ -58,13 +58,13 @@ func TestIBAddr(t *testing.T) {
 
 	addr := rdmacm.IBAddr{PKey: 0xffff, Service: service, ServiceMask: ^uint64(0)}
 	addr.GID = verbs.GID(netip.MustParseAddr(host).As16()) // rxe0's
-	err := create(t, nil, rdmacm.PortSpaceIB).BindIB(addr)
+	err := createSync(t, rdmacm.PortSpaceIB).BindIB(addr)
 	wantError(t, err, syscall.ENODEV)
 	var e *rdmacm.OpError
 	if !errors.As(err, &e) || e.Hint == "" {
 		t.Errorf("the error doesn't give the reason: %v", err)
 	}
-	active := create(t, nil, rdmacm.PortSpaceIB)
+	active := createSync(t, rdmacm.PortSpaceIB)
 	rdmatest.Check(t, active.ResolveIBAddr(patient(t), nil, addr, resolve))
 	if g := rdmatest.Must(active.QueryGID())(t); g.RemoteGID != addr.GID || active.Device().Info().Name() != rdmatest.Device {
 		t.Errorf("on %v: %+v", active.Device().Info(), g)

@@ -31,29 +31,29 @@ func TestIDCancelled(t *testing.T) {
 	}
 
 	t.Run("request", func(t *testing.T) {
-		_, err := listenOn(t, nil, rdmacm.PortSpaceTCP).Request(shortPatience(t))
+		_, err := listenSync(t, rdmacm.PortSpaceTCP).Request(shortPatience(t))
 		wantEnded(t, err)
 	})
 	t.Run("resolving the address", func(t *testing.T) {
-		id := create(t, nil, rdmacm.PortSpaceTCP)
+		id := createSync(t, rdmacm.PortSpaceTCP)
 		wantEnded(t, id.ResolveAddr(shortPatience(t), none, netip.MustParseAddrPort("192.168.77.97:9"), time.Minute))
 	})
 	t.Run("resolving the route", func(t *testing.T) {
 		// Over RoCE, resolving a route doesn't wait. Use a context that has ended.
-		id := create(t, nil, rdmacm.PortSpaceTCP)
-		rdmatest.Check(t, id.ResolveAddr(patient(t), none, listenOn(t, nil, rdmacm.PortSpaceTCP).LocalAddr(), resolve))
+		id := createSync(t, rdmacm.PortSpaceTCP)
+		rdmatest.Check(t, id.ResolveAddr(patient(t), none, listenSync(t, rdmacm.PortSpaceTCP).LocalAddr(), resolve))
 		wantError(t, id.ResolveRoute(ended, resolve), context.Canceled)
 		rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
 	})
 	t.Run("connecting", func(t *testing.T) {
-		listener := listenOn(t, nil, rdmacm.PortSpaceTCP)
+		listener := listenSync(t, rdmacm.PortSpaceTCP)
 		active := resolved(t, listener.LocalAddr())
 		rdmatest.Must(active.CreateQP(nil, queuesOf))(t)
 		_, err := active.Connect(shortPatience(t), nil)
 		wantEnded(t, err)
 		rdmatest.Check(t, active.Close())
 		// The server replies to a client that has left.
-		passive := rdmatest.Must(listener.Request(patient(t)))(t).ID
+		passive := rdmatest.Must(listener.Request(patient(t)))(t).SyncID
 		closeAtEnd(t, passive)
 		_, err = passive.CreateQP(nil, queuesOf)
 		if err == nil {
@@ -64,7 +64,7 @@ func TestIDCancelled(t *testing.T) {
 		}
 	})
 	t.Run("accepting", func(t *testing.T) {
-		listener := listenOn(t, nil, rdmacm.PortSpaceTCP)
+		listener := listenSync(t, rdmacm.PortSpaceTCP)
 		active := resolved(t, listener.LocalAddr())
 		param := rdmacm.ConnParam{}
 		param.QPNum = own(t, active).Num()
@@ -73,7 +73,7 @@ func TestIDCancelled(t *testing.T) {
 			_, err := active.Connect(patient(t), &param) // without a call of Establish
 			connected <- err
 		}()
-		passive := rdmatest.Must(listener.Request(patient(t)))(t).ID
+		passive := rdmatest.Must(listener.Request(patient(t)))(t).SyncID
 		closeAtEnd(t, passive)
 		rdmatest.Must(passive.CreateQP(nil, queuesOf))(t)
 		wantEnded(t, passive.Accept(shortPatience(t), nil))
@@ -81,10 +81,10 @@ func TestIDCancelled(t *testing.T) {
 	})
 	t.Run("disconnecting", func(t *testing.T) {
 		active, _ := connectedSync(t, rdmacm.PortSpaceTCP)
-		wantEnded(t, active.Disconnect(shortPatience(t)))
+		wantEnded(t, active.sync.Disconnect(shortPatience(t)))
 	})
 	t.Run("joining", func(t *testing.T) {
-		id := create(t, nil, rdmacm.PortSpaceUDP)
+		id := createSync(t, rdmacm.PortSpaceUDP)
 		rdmatest.Check(t, id.Bind(anyPort))
 		_, _, err := id.JoinMulticast(ended, netip.MustParseAddr("239.1.1.1"), rdmacm.JoinFullMember)
 		wantError(t, err, context.Canceled)
@@ -97,10 +97,10 @@ func TestIDCancelled(t *testing.T) {
 	})
 }
 
-// resolved returns an ID without a channel that has resolved the address and the route.
-func resolved(t *testing.T, to netip.AddrPort) *rdmacm.ID {
+// resolved returns a SyncID that has resolved the address and the route.
+func resolved(t *testing.T, to netip.AddrPort) *rdmacm.SyncID {
 	t.Helper()
-	id := create(t, nil, rdmacm.PortSpaceTCP)
+	id := createSync(t, rdmacm.PortSpaceTCP)
 	rdmatest.Check(t, id.ResolveAddr(patient(t), none, to, resolve))
 	rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
 	return id
@@ -121,7 +121,7 @@ func TestKernelBacklog(t *testing.T) {
 		ids = append(ids, id)
 	}
 	for _, id := range ids {
-		rdmatest.Must(id.Connect(patient(t), nil))(t)
+		rdmatest.Check(t, id.Connect(nil))
 	}
 	for range ids {
 		request := expect(t, ch, rdmacm.EventConnectRequest)
@@ -140,7 +140,7 @@ func TestUnanswered(t *testing.T) {
 	rdmatest.Command(t, "ip neighbour replace 192.168.98.2 lladdr 02:00:00:00:98:02 dev rdmacm0")
 	for _, ps := range []rdmacm.PortSpace{rdmacm.PortSpaceTCP, rdmacm.PortSpaceUDP} {
 		t.Run(ps.String(), func(t *testing.T) {
-			id := create(t, nil, ps)
+			id := createSync(t, ps)
 			rdmatest.Check(t, id.ResolveAddr(patient(t), none, netip.MustParseAddrPort("192.168.98.2:9"), resolve))
 			rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
 			rdmatest.Must(id.CreateQP(nil, queuesOf))(t)

@@ -101,7 +101,7 @@ func play(t *testing.T, c *rdmacm.Conn, sending bool) {
 }
 
 // datagramEnd returns an end that can receive n messages of udaddy or mckey.
-func datagramEnd(t *testing.T, id *rdmacm.ID, n int) *end {
+func datagramEnd(t *testing.T, id anID, n int) *end {
 	t.Helper()
 	o := queuesOf
 	o.Cap.MaxSendWR, o.Cap.MaxRecvWR = messages, n
@@ -147,11 +147,11 @@ var _ = rdmatest.Test(TestUdaddy, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 func TestUdaddy(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	t.Run("go server", func(t *testing.T) {
-		listener := create(t, nil, rdmacm.PortSpaceUDP)
+		listener := createSync(t, rdmacm.PortSpaceUDP)
 		rdmatest.Check(t, listener.Bind(udaddyAddr))
 		rdmatest.Check(t, listener.Listen(1))
 		client := rdmatest.Start(t, "udaddy", "-s", host)
-		id := rdmatest.Must(listener.Request(patient(t)))(t).ID
+		id := rdmatest.Must(listener.Request(patient(t)))(t).SyncID
 		closeAtEnd(t, id)
 		e := datagramEnd(t, id, messages)
 		rdmatest.Check(t, id.Accept(patient(t), nil))
@@ -165,7 +165,7 @@ func TestUdaddy(t *testing.T) {
 	t.Run("go client", func(t *testing.T) {
 		server := rdmatest.Start(t, "udaddy", "-b", host)
 		listens(t, server, rdmacm.PortSpaceUDP, udaddyAddr.Port())
-		id := create(t, nil, rdmacm.PortSpaceUDP)
+		id := createSync(t, rdmacm.PortSpaceUDP)
 		rdmatest.Check(t, id.ResolveAddr(patient(t), none, udaddyAddr, resolve))
 		rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
 		e := datagramEnd(t, id, messages)
@@ -221,7 +221,7 @@ type memberEnd struct {
 // datagramMember joins a group as mckey does.
 func datagramMember(t *testing.T, group string) *memberEnd {
 	t.Helper()
-	id := create(t, nil, rdmacm.PortSpaceUDP)
+	id := createSync(t, rdmacm.PortSpaceUDP)
 	addr := netip.MustParseAddr(group)
 	rdmatest.Check(t, id.ResolveAddr(patient(t), anyPort, netip.AddrPortFrom(addr, 0), resolve))
 	m := &memberEnd{end: datagramEnd(t, id, groupMessages)}

@@ -18,8 +18,8 @@ func TestSyncTraffic(t *testing.T) {
 		t.Run(ps.String(), func(t *testing.T) {
 			active, passive := connectedSync(t, ps)
 			exchange(t, active, passive)
-			rdmatest.Check(t, active.Disconnect(shortly(t, passive.ID)))
-			e := rdmatest.Must(passive.Event(patient(t)))(t)
+			rdmatest.Check(t, active.sync.Disconnect(shortly(t, passive.sync)))
+			e := rdmatest.Must(passive.sync.Event(patient(t)))(t)
 			if e.Type != rdmacm.EventDisconnected {
 				t.Errorf("the passive side got %v", e.Type)
 			}
@@ -27,8 +27,8 @@ func TestSyncTraffic(t *testing.T) {
 	}
 }
 
-// shortly makes the ID reply to a disconnect request.
-func shortly(t testing.TB, peer *rdmacm.ID) context.Context {
+// shortly makes the peer reply to a disconnect request.
+func shortly(t testing.TB, peer *rdmacm.SyncID) context.Context {
 	go peer.Disconnect(patient(t))
 	return patient(t)
 }
@@ -38,12 +38,12 @@ func TestAsyncTraffic(t *testing.T) {
 	active, passive, activeCh, passiveCh := connected(t, rdmacm.PortSpaceTCP)
 	exchange(t, active, passive)
 	active.recv(t, 1)
-	rdmatest.Check(t, active.Disconnect(patient(t)))
+	rdmatest.Check(t, active.id.Disconnect())
 	if s := rdmatest.Poll(t, active.RecvCQ(), 1)[0].Status; s != verbs.WCWRFlushErr {
 		t.Errorf("a receive completed with %v", s)
 	}
 	expect(t, passiveCh, rdmacm.EventDisconnected)
-	rdmatest.Check(t, passive.Disconnect(patient(t)))
+	rdmatest.Check(t, passive.id.Disconnect())
 	expect(t, activeCh, rdmacm.EventDisconnected)
 }
 
@@ -52,7 +52,7 @@ func TestReject(t *testing.T) {
 	activeCh, passiveCh := channel(t), channel(t)
 	listener := listenOn(t, passiveCh, rdmacm.PortSpaceTCP)
 	active := newEnd(t, reach(t, activeCh, rdmacm.PortSpaceTCP, listener.LocalAddr()))
-	rdmatest.Must(active.Connect(patient(t), nil))(t)
+	rdmatest.Check(t, active.id.Connect(nil))
 	request := expect(t, passiveCh, rdmacm.EventConnectRequest)
 	closeAtEnd(t, request.ID)
 	rdmatest.Check(t, request.ID.Reject([]byte("no")))
@@ -66,21 +66,21 @@ func TestReject(t *testing.T) {
 	}
 	wantError(t, listener.Reject(make([]byte, 149)), rdmacm.ErrInvalid)
 	wantError(t, request.ID.Reject(nil), rdmacm.ErrInvalid)
-	wantError(t, request.ID.Accept(patient(t), nil), rdmacm.ErrInvalid)
+	wantError(t, request.ID.Accept(nil), rdmacm.ErrInvalid)
 }
 
 // A request can be answered only once, and only by the ID that received it.
 func TestAnsweredTwice(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	active, passive, activeCh, passiveCh := connected(t, rdmacm.PortSpaceTCP)
-	wantError(t, active.Accept(patient(t), nil), rdmacm.ErrInvalid)
-	wantError(t, passive.Accept(patient(t), nil), rdmacm.ErrInvalid)
-	wantError(t, passive.Reject(nil), rdmacm.ErrInvalid)
+	wantError(t, active.id.Accept(nil), rdmacm.ErrInvalid)
+	wantError(t, passive.id.Accept(nil), rdmacm.ErrInvalid)
+	wantError(t, passive.id.Reject(nil), rdmacm.ErrInvalid)
 	exchange(t, active, passive)
-	rdmatest.Check(t, active.Disconnect(patient(t)))
+	rdmatest.Check(t, active.id.Disconnect())
 	expect(t, passiveCh, rdmacm.EventDisconnected)
-	wantError(t, passive.Accept(patient(t), nil), rdmacm.ErrInvalid)
-	rdmatest.Check(t, passive.Disconnect(patient(t)))
+	wantError(t, passive.id.Accept(nil), rdmacm.ErrInvalid)
+	rdmatest.Check(t, passive.id.Disconnect())
 	expect(t, activeCh, rdmacm.EventDisconnected)
 }
 
@@ -92,13 +92,13 @@ func datagrams(t *testing.T) (active, passive *end, ah *verbs.AH, to rdmacm.UDPa
 	active = newEnd(t, reach(t, activeCh, rdmacm.PortSpaceUDP, listener.LocalAddr()))
 	param := rdmacm.ConnParam{}
 	param.PrivateData = rdmatest.Pattern(rdmacm.MaxUDConnectData, 1)
-	rdmatest.Must(active.Connect(patient(t), &param))(t)
+	rdmatest.Check(t, active.id.Connect(&param))
 	request := expect(t, passiveCh, rdmacm.EventConnectRequest)
 	closeAtEnd(t, request.ID)
 	wantData(t, request.PrivateData(), param.PrivateData, rdmacm.MaxUDConnectData)
 	passive = newEnd(t, request.ID)
 	param.PrivateData = rdmatest.Pattern(rdmacm.MaxUDAcceptData, 2)
-	rdmatest.Check(t, passive.Accept(patient(t), &param))
+	rdmatest.Check(t, passive.id.Accept(&param))
 	e := expect(t, activeCh, rdmacm.EventEstablished)
 	wantData(t, e.PrivateData(), param.PrivateData, rdmacm.MaxUDAcceptData)
 	if e.UD.QPNum != passive.QP().Num() || e.UD.QKey != rdmacm.UDPQKey {
@@ -133,17 +133,17 @@ func TestUDP(t *testing.T) {
 
 func TestUDPRefused(t *testing.T) {
 	rdmatest.CheckLeaks(t)
-	listener := listenOn(t, nil, rdmacm.PortSpaceUDP)
+	listener := listenSync(t, rdmacm.PortSpaceUDP)
 	to := listener.LocalAddr()
 	var rejecting sync.WaitGroup
 	rejecting.Go(func() {
 		if request, err := listener.Request(patient(t)); err == nil {
-			request.ID.Reject([]byte("no"))
-			request.ID.Close()
+			request.SyncID.Reject([]byte("no"))
+			request.SyncID.Close()
 		}
 	})
 	ask := func(to netip.AddrPort) error {
-		id := create(t, nil, rdmacm.PortSpaceUDP)
+		id := createSync(t, rdmacm.PortSpaceUDP)
 		rdmatest.Check(t, id.ResolveAddr(patient(t), none, to, resolve))
 		rdmatest.Check(t, id.ResolveRoute(patient(t), resolve))
 		_, err := id.Connect(patient(t), nil)
@@ -155,7 +155,7 @@ func TestUDPRefused(t *testing.T) {
 }
 
 // own creates a queue pair that the connection manager doesn't manage.
-func own(t *testing.T, id *rdmacm.ID) *verbs.QP {
+func own(t *testing.T, id anID) *verbs.QP {
 	t.Helper()
 	cq := rdmatest.Must(id.Device().CreateCQ(verbs.CQOptions{MaxCQE: 16}))(t)
 	t.Cleanup(func() { rdmatest.Close(t, cq) })
@@ -168,7 +168,7 @@ func own(t *testing.T, id *rdmacm.ID) *verbs.QP {
 
 // move changes a queue pair's states with the attributes that the connection manager
 // returns.
-func move(t *testing.T, id *rdmacm.ID, qp *verbs.QP, states ...verbs.QPState) {
+func move(t *testing.T, id anID, qp *verbs.QP, states ...verbs.QPState) {
 	t.Helper()
 	for _, state := range states {
 		a, mask, err := id.InitQPAttr(state)
@@ -183,11 +183,10 @@ func TestExternalQP(t *testing.T) {
 	listener := listenOn(t, passiveCh, rdmacm.PortSpaceTCP)
 	active := reach(t, activeCh, rdmacm.PortSpaceTCP, listener.LocalAddr())
 	qp := own(t, active)
-	_, err := active.Connect(patient(t), nil)
-	wantError(t, err, rdmacm.ErrInvalid) // the ID has no QP
+	wantError(t, active.Connect(nil), rdmacm.ErrInvalid) // the ID has no QP
 	param := rdmacm.ConnParam{}
 	param.QPNum = qp.Num()
-	rdmatest.Must(active.Connect(patient(t), &param))(t)
+	rdmatest.Check(t, active.Connect(&param))
 	request := expect(t, passiveCh, rdmacm.EventConnectRequest)
 	passive := request.ID
 	closeAtEnd(t, passive)
@@ -197,7 +196,7 @@ func TestExternalQP(t *testing.T) {
 	peer := own(t, passive)
 	move(t, passive, peer, verbs.QPInit, verbs.QPRTR, verbs.QPRTS)
 	param.QPNum = peer.Num()
-	rdmatest.Check(t, passive.Accept(patient(t), &param))
+	rdmatest.Check(t, passive.Accept(&param))
 	if e := expect(t, activeCh, rdmacm.EventConnectResponse); e.Conn.QPNum != peer.Num() {
 		t.Errorf("the reply is from QP %#x, not %#x", e.Conn.QPNum, peer.Num())
 	}
@@ -218,7 +217,7 @@ func TestExternalQP(t *testing.T) {
 // member joins a group on rxe0.
 func member(t *testing.T, group string, flag rdmacm.JoinFlag) (*end, *rdmacm.Multicast, *rdmacm.Event) {
 	t.Helper()
-	id := create(t, nil, rdmacm.PortSpaceUDP)
+	id := createSync(t, rdmacm.PortSpaceUDP)
 	rdmatest.Check(t, id.Bind(anyPort))
 	e := newEnd(t, id)
 	mc, event, err := id.JoinMulticast(patient(t), netip.MustParseAddr(group), flag)
@@ -255,7 +254,7 @@ func TestJoinMulticast(t *testing.T) {
 			wantBytes(t, receiver.mr.Bytes()[endLen/2+grh:][:n], message)
 		})
 	}
-	_, _, err := create(t, nil, rdmacm.PortSpaceUDP).JoinMulticast(patient(t), netip.MustParseAddr("239.1.2.3"), 7)
+	_, _, err := createSync(t, rdmacm.PortSpaceUDP).JoinMulticast(patient(t), netip.MustParseAddr("239.1.2.3"), 7)
 	wantError(t, err, rdmacm.ErrInvalid)
 }
 
@@ -273,8 +272,8 @@ func TestLeaveMulticast(t *testing.T) {
 	sender.toGroup(t, event, n)
 	rdmatest.PollOK(t, stays.RecvCQ(), 1)
 	rdmatest.PollOK(t, leaves.RecvCQ(), 1)
-	rdmatest.Check(t, leaves.LeaveMulticast(mc))
-	wantError(t, leaves.LeaveMulticast(mc), rdmacm.ErrInvalid)
+	rdmatest.Check(t, leaves.sync.LeaveMulticast(mc))
+	wantError(t, leaves.sync.LeaveMulticast(mc), rdmacm.ErrInvalid)
 	sender.toGroup(t, event, n)
 	rdmatest.PollOK(t, stays.RecvCQ(), 1)
 	rdmatest.Idle(t, leaves.RecvCQ())
@@ -283,7 +282,7 @@ func TestLeaveMulticast(t *testing.T) {
 // An ID that joins several groups at once gets an event for each.
 func TestJoinTogether(t *testing.T) {
 	rdmatest.CheckLeaks(t)
-	id := create(t, nil, rdmacm.PortSpaceUDP)
+	id := createSync(t, rdmacm.PortSpaceUDP)
 	rdmatest.Check(t, id.Bind(anyPort))
 	newEnd(t, id)
 	var joining sync.WaitGroup
@@ -307,7 +306,7 @@ func TestJoinTogether(t *testing.T) {
 func TestQueries(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	active, passive, _, _ := connected(t, rdmacm.PortSpaceTCP)
-	for _, id := range []*rdmacm.ID{active.ID, passive.ID} {
+	for _, id := range []*rdmacm.ID{active.id, passive.id} {
 		a := rdmatest.Must(id.QueryAddr())(t)
 		if a.Local != id.LocalAddr() || a.Remote != id.RemoteAddr() || a.Port != id.Port() ||
 			a.NodeGUID != id.Device().Info().NodeGUID() || a.PKey != 0 || a.Local.Addr().String() != host {
@@ -332,7 +331,7 @@ func TestOptions(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	l, addr := listen(t, nil)
 	const ack = 21
-	client, err := rdmacm.Dial(patient(t), "tcp", addr, &rdmacm.Options{Control: func(id *rdmacm.ID) error {
+	client, err := rdmacm.Dial(patient(t), "tcp", addr, &rdmacm.Options{Control: func(id *rdmacm.SyncID) error {
 		return errors.Join(id.SetTOS(0x20), id.SetAckTimeout(ack))
 	}})
 	rdmatest.Check(t, err)
@@ -351,7 +350,7 @@ func TestOptions(t *testing.T) {
 	wantError(t, client.ID().SetAckTimeout(32), rdmacm.ErrInvalid)
 
 	// Two IDs can share a port as long as neither listens.
-	a1, a2, a3 := create(t, nil, rdmacm.PortSpaceTCP), create(t, nil, rdmacm.PortSpaceTCP), create(t, nil, rdmacm.PortSpaceTCP)
+	a1, a2, a3 := createSync(t, rdmacm.PortSpaceTCP), createSync(t, rdmacm.PortSpaceTCP), createSync(t, rdmacm.PortSpaceTCP)
 	rdmatest.Check(t, errors.Join(a1.SetReuseAddr(true), a2.SetReuseAddr(true)))
 	rdmatest.Check(t, a1.Bind(anyPort))
 	rdmatest.Check(t, a2.Bind(a1.LocalAddr()))
@@ -360,7 +359,7 @@ func TestOptions(t *testing.T) {
 	}
 
 	// An IPv6-only ID leaves the port free for IPv4.
-	six, four := create(t, nil, rdmacm.PortSpaceTCP), create(t, nil, rdmacm.PortSpaceTCP)
+	six, four := createSync(t, rdmacm.PortSpaceTCP), createSync(t, rdmacm.PortSpaceTCP)
 	rdmatest.Check(t, six.SetAFOnly(true))
 	rdmatest.Check(t, six.Bind(netip.MustParseAddrPort("[::]:0")))
 	rdmatest.Check(t, six.Listen(1))
@@ -375,7 +374,7 @@ func TestListenerCloses(t *testing.T) {
 		passiveCh, activeCh := channel(t), channel(t)
 		listener := listenOn(t, passiveCh, rdmacm.PortSpaceTCP)
 		active := newEnd(t, reach(t, activeCh, rdmacm.PortSpaceTCP, listener.LocalAddr()))
-		rdmatest.Must(active.Connect(patient(t), nil))(t)
+		rdmatest.Check(t, active.id.Connect(nil))
 		if read {
 			request := expect(t, passiveCh, rdmacm.EventConnectRequest)
 			rdmatest.Check(t, listener.Close())

@@ -13,7 +13,7 @@ func TestIDSRQ(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	activeCh, passiveCh := channel(t), channel(t)
 	listener := listenOn(t, passiveCh, rdmacm.PortSpaceTCP)
-	_, err := create(t, nil, rdmacm.PortSpaceTCP).CreateSRQ(nil, verbs.SRQOptions{MaxWR: 8, MaxSGE: 1})
+	_, err := createSync(t, rdmacm.PortSpaceTCP).CreateSRQ(nil, verbs.SRQOptions{MaxWR: 8, MaxSGE: 1})
 	wantError(t, err, rdmacm.ErrInvalid) // the ID has no device yet
 	srq := rdmatest.Must(listener.CreateSRQ(nil, verbs.SRQOptions{MaxWR: 8, MaxSGE: 1}))(t)
 	_, err = listener.CreateSRQ(nil, verbs.SRQOptions{MaxWR: 8, MaxSGE: 1})
@@ -23,7 +23,7 @@ func TestIDSRQ(t *testing.T) {
 	}
 
 	active := newEnd(t, reach(t, activeCh, rdmacm.PortSpaceTCP, listener.LocalAddr()))
-	rdmatest.Must(active.Connect(patient(t), nil))(t)
+	rdmatest.Check(t, active.id.Connect(nil))
 	request := expect(t, passiveCh, rdmacm.EventConnectRequest)
 	if request.Conn.SRQ {
 		t.Error("the request says that its QP has an SRQ")
@@ -31,7 +31,7 @@ func TestIDSRQ(t *testing.T) {
 	o := queuesOf
 	o.SRQ = srq
 	rdmatest.Must(request.ID.CreateQP(nil, o))(t)
-	rdmatest.Check(t, request.ID.Accept(patient(t), nil))
+	rdmatest.Check(t, request.ID.Accept(nil))
 	if e := expect(t, activeCh, rdmacm.EventEstablished); !e.Conn.SRQ {
 		t.Error("the reply doesn't say that its QP has an SRQ")
 	}

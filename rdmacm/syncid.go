@@ -1,0 +1,114 @@
+package rdmacm
+
+import (
+	"context"
+
+	"github.com/goverbs/goverbs/internal/operr"
+)
+
+// A SyncID is one end of a connection, a listener, or a datagram endpoint, as an
+// ID is, but on no EventChannel (a struct rdma_cm_id without a channel). The
+// methods that take a context wait for the outcome of the operation, and return
+// its failure as an error. After the context has ended such a wait, the SyncID can
+// only be closed. The methods are safe for concurrent use.
+//
+// All SyncIDs share one file descriptor and one goroutine.
+type SyncID struct{ *cmID }
+
+// CreateSyncID creates an ID whose methods wait (rdma_create_id without a
+// channel).
+func CreateSyncID(ps PortSpace) (*SyncID, error) {
+	ch, err := shared.acquire()
+	if err != nil {
+		return nil, err
+	}
+	id, err := createID(ch, ps, newInbox())
+	if err != nil {
+		ch.drop()
+		shared.release(ch)
+		return nil, err
+	}
+	return &SyncID{id}, nil
+}
+
+// Close is ID.Close. Waits on the SyncID end with ErrClosed.
+func (id *SyncID) Close() error {
+	if id == nil {
+		return nil
+	}
+	return id.close()
+}
+
+// start begins a command whose outcome is an event. It returns the inbox to wait
+// at.
+func (id *SyncID) start(ctx context.Context, op string) (*inbox, error) {
+	if ctx == nil {
+		return nil, &OpError{Op: op, Err: errNoContext}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, opErr(op, "", err)
+	}
+	if err := id.begin(op); err != nil {
+		return nil, err
+	}
+	if id.inbox == nil {
+		id.end()
+		return nil, opErr(op, "", errOnChannel)
+	}
+	return id.inbox, nil
+}
+
+// do runs a command and waits for the event that reports its success. object
+// returns the object for an error.
+func (id *SyncID) do(ctx context.Context, op string, command func() error, object func() string, want EventType) (*Event, error) {
+	box, err := id.start(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+	err = command()
+	id.end()
+	if err != nil {
+		return nil, err
+	}
+	for {
+		e, err := box.next(ctx)
+		if err == nil && e.Type == want && e.Err() == nil {
+			return e, nil
+		}
+		if err == nil {
+			err = e.Err()
+		}
+		if err == nil && e.Type == EventDisconnected {
+			err = ErrDisconnected
+		}
+		if err != nil {
+			return nil, opErr(op, object(), err)
+		}
+		// Ignored: EventAddrChange, EventTimewaitExit, and the end of an earlier command.
+	}
+}
+
+var errOnChannel = operr.Invalid("the ID is on a channel, and so are its events")
+
+// Request waits for the next connection request to a listener (rdma_get_request).
+// The event's SyncID is new. It must be accepted or rejected, and closed.
+func (id *SyncID) Request(ctx context.Context) (*Event, error) {
+	object := func() string { return "on " + id.LocalAddr().String() }
+	return id.do(ctx, "get request", func() error { return nil }, object, EventConnectRequest)
+}
+
+// Event waits for the next event. It is for the events that no method waits for,
+// such as EventDisconnected and EventDeviceRemoval.
+func (id *SyncID) Event(ctx context.Context) (*Event, error) {
+	const op = "get event"
+	box, err := id.start(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+	id.end()
+	e, err := box.next(ctx)
+	if err != nil {
+		return nil, opErr(op, "", err)
+	}
+	return e, nil
+}

@@ -1,0 +1,1 @@
+../../../rdmacm/example_test.go
