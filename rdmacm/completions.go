@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/goverbs/goverbs/verbs"
@@ -18,9 +19,10 @@ type completionQueue interface {
 // share with the caller's. Of the goroutines that wait, the one that has the
 // turn polls the CQ and hands each completion to whoever posted the request.
 type completions struct {
-	cq   completionQueue
-	life context.Context      // the connection's
-	own  func(*verbs.WC) bool // takes a completion that is the connection's own
+	cq     completionQueue
+	life   context.Context      // the connection's
+	own    func(*verbs.WC) bool // takes a completion that is the connection's own
+	failed func(error)          // told of the caller's requests that fail
 
 	turn chan struct{} // holds a token
 	wcs  [16]verbs.WC  // for the goroutine that has the turn
@@ -30,8 +32,8 @@ type completions struct {
 	news   chan struct{} // holds a token when there may be one of them
 }
 
-func (c *completions) init(cq completionQueue, life context.Context, own func(*verbs.WC) bool) {
-	c.cq, c.life, c.own = cq, life, own
+func (c *completions) init(cq completionQueue, life context.Context, own func(*verbs.WC) bool, failed func(error)) {
+	c.cq, c.life, c.own, c.failed = cq, life, own, failed
 	c.turn, c.news = make(chan struct{}, 1), make(chan struct{}, 1)
 	c.turn <- struct{}{}
 }
@@ -120,6 +122,9 @@ func (c *completions) sort(wcs []verbs.WC) {
 		if c.own(&wcs[i]) {
 			continue
 		}
+		if err := wcs[i].Err(); err != nil {
+			c.failed(err)
+		}
 		c.mu.Lock()
 		c.others = append(c.others, wcs[i])
 		c.mu.Unlock()
@@ -142,7 +147,7 @@ func (c *completions) ofOthers(ctx context.Context, wcs []verbs.WC) (int, error)
 		}
 		c.mu.Lock()
 		n := copy(wcs, c.others)
-		c.others = c.others[n:]
+		c.others = slices.Delete(c.others, 0, n)
 		if len(c.others) > 0 {
 			c.signal()
 		}

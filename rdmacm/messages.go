@@ -73,8 +73,8 @@ func newMessages(n, size int, mem []byte, sge func(off, n int) verbs.SGE, qp que
 		free: make(chan int, n), arrived: make(chan arrival, n),
 		sendSlot: make([]sendSlot, n), recvSlot: make([]recvSlot, n),
 	}
-	m.sends.init(sendCQ, life, m.sent)
-	m.recvs.init(recvCQ, life, m.received)
+	m.sends.init(sendCQ, life, m.sent, m.othersFailed)
+	m.recvs.init(recvCQ, life, m.received, m.othersFailed)
 	for slot := range n {
 		s, r := &m.sendSlot[slot], &m.recvSlot[slot]
 		s.result = make(chan error, 1)
@@ -244,6 +244,14 @@ func (m *messages) note(err error) {
 	if m.cause == nil && err != nil && !flushed(err) {
 		m.cause = err
 	}
+}
+
+// othersFailed notes that one of the caller's requests has failed, which breaks the
+// queue pair.
+func (m *messages) othersFailed(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.note(err)
 }
 
 // flushed reports whether a request failed because another one had failed.

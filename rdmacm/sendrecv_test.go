@@ -264,6 +264,27 @@ func TestCauseOnOtherQueue(t *testing.T) {
 	}
 }
 
+// If one of the caller's own requests broke the connection, that is the reason for the end.
+func TestCauseIsCallers(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		f := newFakeConn(t, 2, 8)
+		f.sendCQ.put(verbs.WC{WRID: 3, Status: verbs.WCRemAccessErr})
+		if first {
+			var wc [1]verbs.WC
+			if n, err := f.SendCompletions(t.Context(), wc[:]); n != 1 || err != nil || wc[0].WRID != 3 {
+				t.Fatalf("%d completions, %v: %+v", n, err, wc)
+			}
+			if err := f.Err(); err != nil {
+				t.Errorf("nothing was flushed yet, but the connection has ended: %v", err)
+			}
+		}
+		f.recvCQ.put(verbs.WC{WRID: f.qp.takeRecv(t).WRID, Status: verbs.WCWRFlushErr})
+		_, err := f.Recv(t.Context(), nil)
+		wantWC(t, err, verbs.WCRemAccessErr)
+		wantWC(t, f.Err(), verbs.WCRemAccessErr)
+	}
+}
+
 // A message that is written to a SendBuffer is sent from there.
 func TestSendBuffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -609,7 +630,7 @@ func TestBuffersAllocateNothing(t *testing.T) {
 	var sends, recvs oneCQ
 	f.messages.sends.cq, f.messages.recvs.cq = &sends, &recvs
 	f.messages.qp = immediateQP{&sends}
-	message, ctx := []byte("x"), t.Context()
+	message, ctx, wcs := []byte("x"), t.Context(), make([]verbs.WC, 1)
 	check := func(err error) {
 		if err != nil {
 			t.Fatal(err)
@@ -629,6 +650,10 @@ func TestBuffersAllocateNothing(t *testing.T) {
 			t.Fatalf("received %q", r.Bytes())
 		}
 		r.Release()
+		sends = oneCQ{verbs.WC{WRID: 5, Opcode: verbs.WCRDMAWrite}, true}
+		if n, err := f.SendCompletions(ctx, wcs[:]); n != 1 || err != nil || wcs[0].WRID != 5 {
+			t.Fatalf("%d completions, %v", n, err)
+		}
 	}); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
