@@ -38,11 +38,10 @@ import (
 //
 // # Waiting
 //
-// A call that waits ends when its context or the connection does. If Send's
-// context ends, its message is still on its way, from the connection's own
-// buffer, and the caller's bytes are free. The other calls that were cancelled
-// have done nothing: no message is sent, and none is lost. A call that need not
-// wait allocates nothing.
+// A call that waits ends when its context or the connection does. A Send that was
+// cancelled may still arrive: it is sent from the connection's own buffer, and the
+// caller's bytes are free. Any other call that was cancelled has done nothing: it
+// has sent no message, and lost none. A call that need not wait allocates nothing.
 //
 // Completions are collected by the calls that wait for something, and by no
 // goroutine of the connection's own. So a failure shows in Done and Err only once
