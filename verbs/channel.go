@@ -3,16 +3,40 @@ package verbs
 import (
 	"context"
 	"encoding/binary"
+	"sync/atomic"
+	"syscall"
 
 	"github.com/goverbs/goverbs/internal/fdwait"
 	"github.com/goverbs/goverbs/ioctl"
 )
 
 // A CompChannel is a completion channel: a file descriptor on which armed CQs report
-// that they have completions. Any number of CQs may share it.
+// that they have completions. Any number of CQs may share it. Its methods are safe for
+// concurrent use.
+//
+// A program needs a channel in two cases. With CompChannel.Wait, one goroutine waits for
+// many CQs. With a channel each, the goroutines in CQ.PollWait on several CQs don't
+// depend on each other: see CQ.PollWait.
+//
+// A channel's events are for Wait or for PollWait, not for both, because each would take
+// events that the other one waits for. The first call determines which. The other
+// method returns ErrInvalid from then on.
 type CompChannel struct {
 	object
 	events *eventFile
+	reader atomic.Uint32 // who reads the events: 0 as long as nobody has
+}
+
+// The values of CompChannel.reader.
+const (
+	readByWait = 1 + iota
+	readByPollWait
+)
+
+// claim makes a reader the one that reads the channel's events. It returns false if
+// that is another one already.
+func (ch *CompChannel) claim(reader uint32) bool {
+	return ch.reader.Load() == reader || ch.reader.CompareAndSwap(0, reader) || ch.reader.Load() == reader
 }
 
 func (ch *CompChannel) base() *object {
@@ -29,6 +53,10 @@ func (c *Device) CreateCompChannel() (*CompChannel, error) {
 		return nil, err
 	}
 	defer c.done()
+	return c.createChannelHeld(op)
+}
+
+func (c *Device) createChannelHeld(op string) (*CompChannel, error) {
 	cmd := ioctl.NewWriteCreateCompChannel()
 	defer cmd.Release()
 	if err := cmd.Run(c.file); err != nil {
@@ -39,12 +67,32 @@ func (c *Device) CreateCompChannel() (*CompChannel, error) {
 	return ch, nil
 }
 
+// waitChannel returns the channel for CQs that the caller gives none. The kernel can
+// give a CQ a channel only when it creates it, and whether PollWait will need one isn't
+// known then. One channel for all of them costs a device one descriptor. A channel
+// costs nothing as long as the CQ isn't armed.
+func (c *Device) waitChannel(op string) (*CompChannel, error) {
+	c.waits.Lock()
+	defer c.waits.Unlock()
+	if c.waits.channel == nil {
+		ch, err := c.createChannelHeld(op)
+		if err != nil {
+			return nil, err
+		}
+		ch.claim(readByPollWait)
+		c.waits.channel = ch
+	}
+	return c.waits.channel, nil
+}
+
 // Wait waits for the next event and returns its CQ (ibv_get_cq_event). Events need no
-// acknowledgement. The caller must arm the CQ again, and then poll it, in this order.
-// Wait must not be mixed with CQ.PollWait on the same channel.
+// acknowledgement. The caller must arm the CQ again, and then poll it until it is empty,
+// in this order. A CQ may be empty in spite of its event, if its completions were polled
+// before.
 //
-// Close ends the wait with ErrClosed, the device's removal with
-// ErrDeviceRemoved.
+// If ctx ends, no event is lost: the next Wait returns it. Close ends the wait with
+// ErrClosed, the device's removal with ErrDeviceRemoved. After CQ.PollWait on a CQ of
+// the channel, Wait returns ErrInvalid.
 func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 	const op = "get CQ event"
 	if ctx == nil {
@@ -55,6 +103,9 @@ func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 			return nil, err
 		}
 		ch.drop() // waiting must not block Close
+		if !ch.claim(readByWait) {
+			return nil, invalid(op, "CQ.PollWait reads this channel's events")
+		}
 		var b [compEventLen]byte
 		if err := ch.events.read(ctx, b[:]); err != nil {
 			return nil, ch.ctx.failed(op, "", err)
@@ -66,6 +117,42 @@ func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 	}
 }
 
+// SyscallConn returns access to the channel's file descriptor, for programs that wait
+// with an event loop of their own, such as epoll. The descriptor is readable when Wait
+// would not block because of an event. When Close ends, or when the driver reports the
+// device's removal, it has an error or hangs up.
+//
+// Only Control works: Wait takes the events. The caller must neither close nor read the
+// descriptor, nor make it blocking. It belongs to the channel, and is closed by Close.
+func (ch *CompChannel) SyscallConn() (syscall.RawConn, error) {
+	if err := hold(opChannelFD, ch.base()); err != nil {
+		return nil, err
+	}
+	defer ch.drop()
+	raw, err := ch.events.file.SyscallConn()
+	if err != nil {
+		return nil, opErr(opChannelFD, "", ErrClosed)
+	}
+	return channelFD{raw}, nil
+}
+
+const opChannelFD = "use completion channel's descriptor"
+
+// A channelFD is a descriptor without its Read and Write.
+type channelFD struct{ raw syscall.RawConn }
+
+func (fd channelFD) Control(f func(uintptr)) error {
+	if err := fd.raw.Control(f); err != nil {
+		return opErr(opChannelFD, "", ErrClosed)
+	}
+	return nil
+}
+
+func (channelFD) Read(func(uintptr) bool) error  { return errChannelFD }
+func (channelFD) Write(func(uintptr) bool) error { return errChannelFD }
+
+var errChannelFD = invalid(opChannelFD, "only CompChannel.Wait reads it, and nobody writes")
+
 // cqOf counts an event, and returns its CQ.
 func (ch *CompChannel) cqOf(b [compEventLen]byte) *CQ {
 	cq, _ := ch.ctx.member(binary.NativeEndian.Uint64(b[:])).(*CQ)
@@ -76,8 +163,8 @@ func (ch *CompChannel) cqOf(b [compEventLen]byte) *CQ {
 }
 
 // waitFor waits for an event of the CQ. Of the goroutines that wait on one channel,
-// the one that has the turn reads the events of all.
-func (ch *CompChannel) waitFor(ctx context.Context, cq *CQ) error {
+// the one that has the turn reads the events of all, with its context inTurn.
+func (ch *CompChannel) waitFor(ctx, inTurn context.Context, cq *CQ) error {
 	for {
 		select {
 		case <-cq.fired:
@@ -90,7 +177,7 @@ func (ch *CompChannel) waitFor(ctx context.Context, cq *CQ) error {
 			return ctx.Err()
 		case <-ch.events.turn:
 		}
-		err := ch.readFor(ctx, cq)
+		err := ch.readFor(inTurn, cq)
 		ch.events.turn <- struct{}{}
 		if err != nil {
 			return err

@@ -1,7 +1,6 @@
 package verbs
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"sync/atomic"
@@ -28,6 +27,9 @@ type CQ struct {
 	overran atomic.Bool   // EventCQErr was reported: the queue itself doesn't show an overrun
 	silent  atomic.Bool   // there will be no more completions: see silence
 	timed   bool          // CQOptions.Timestamps
+
+	unarmed bool // CQOptions had no channel: only PollWait arms the CQ
+	value   any  // CQOptions.Value
 }
 
 func (cq *CQ) base() *object {
@@ -39,9 +41,14 @@ func (cq *CQ) base() *object {
 
 // CQOptions are the arguments of CreateCQ.
 type CQOptions struct {
-	MaxCQE  int          // minimum capacity in completions, from 1
-	Channel *CompChannel // the channel for its events; nil for none
-	Vector  int          // completion vector, 0 to Device.NumCompVectors-1
+	MaxCQE int // minimum capacity in completions, from 1
+	Vector int // completion vector, 0 to Device.NumCompVectors-1
+
+	// Channel is the completion channel for the CQ's events. PollWait needs none.
+	Channel *CompChannel
+
+	// Value is what CQ.Value returns, for the caller's own use.
+	Value any
 
 	// Some adapters, such as mlx5, support these: the size of a completion in the
 	// queue, 64 or 128 bytes (0 for the default), and compression, if
@@ -84,25 +91,27 @@ func (c *Device) CreateCQ(o CQOptions) (*CQ, error) {
 	if o.Timestamps && limits.CompletionTimestampMask == 0 {
 		return nil, opErr(op, "completion timestamps", ErrNotSupported)
 	}
-	var parents []*object
-	if o.Channel != nil {
-		if err := hold(op, o.Channel.base()); err != nil {
+	channel := o.Channel
+	if channel == nil {
+		if channel, err = c.waitChannel(op); err != nil {
 			return nil, err
 		}
-		parents = append(parents, &o.Channel.object)
 	}
-	cq, err := c.createCQHeld(op, &o, parents)
+	if err := hold(op, channel.base()); err != nil {
+		return nil, err
+	}
+	cq, err := c.createCQHeld(op, &o, channel)
 	if err != nil {
-		drop(parents...)
+		channel.drop()
 	}
 	return cq, err
 }
 
-func (c *Device) createCQHeld(op string, o *CQOptions, parents []*object) (*CQ, error) {
-	if o.Channel != nil && o.Channel.ctx != c {
+func (c *Device) createCQHeld(op string, o *CQOptions, channel *CompChannel) (*CQ, error) {
+	if channel.ctx != c {
 		return nil, invalid(op, "the completion channel belongs to another device context")
 	}
-	cq := &CQ{chn: o.Channel, fired: make(chan struct{}, 1), gone: make(chan struct{})}
+	cq := &CQ{chn: channel, unarmed: o.Channel == nil, fired: make(chan struct{}, 1), gone: make(chan struct{}), value: o.Value}
 	cq.mu.single, cq.timed = o.SingleOwner, o.Timestamps
 	cq.id = c.newID()
 	cmd := ioctl.NewCqCreate()
@@ -110,9 +119,7 @@ func (c *Device) createCQHeld(op string, o *CQOptions, parents []*object) (*CQ, 
 	handle := cmd.Handle()
 	cmd.Cqe(uint32(o.MaxCQE))
 	cmd.UserHandle(cq.id)
-	if o.Channel != nil {
-		cmd.CompChannel(o.Channel.events.fd)
-	}
+	cmd.CompChannel(channel.events.fd)
 	cmd.CompVector(uint32(o.Vector))
 	if o.Timestamps {
 		cmd.Flags(uapi.IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION)
@@ -133,7 +140,7 @@ func (c *Device) createCQHeld(op string, o *CQOptions, parents []*object) (*CQ, 
 		prov.Release()
 		return nil, c.failedToLock(op, object, err)
 	}
-	cq.adopt(c, kindCQ, uint32(*handle), cq, parents...)
+	cq.adopt(c, kindCQ, uint32(*handle), cq, &channel.object)
 	if c.removal.gone.Load() { // the CQ may have been added too late to be told
 		cq.silent.Store(true)
 	}
@@ -156,6 +163,14 @@ func (cq *CQ) MaxCQE() int {
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
 	return cq.cqe
+}
+
+// Value returns CQOptions.Value. It tells a caller of CompChannel.Wait whose CQ it is.
+func (cq *CQ) Value() any {
+	if cq == nil {
+		return nil
+	}
+	return cq.value
 }
 
 // Poll removes up to len(wc) completions from the queue and returns their number
@@ -277,16 +292,25 @@ var errPollRemoved = opErr("poll CQ", "", ErrDeviceRemoved)
 
 var errPollClosed = opErr("poll CQ", "", ErrClosed)
 
-// Arm requests one event on the CQ's channel, for the next completion
+// Arm requests one event for CompChannel.Wait, for the next completion
 // (ibv_req_notify_cq). With solicitedOnly, only a completion that the peer solicited,
 // or one with an error, causes the event. Completions that are already in the queue
-// cause none, so poll after arming.
+// cause none, so poll after arming. PollWait needs no Arm.
+//
+// On a CQ without CQOptions.Channel, Arm returns ErrInvalid: nobody would see the event.
 func (cq *CQ) Arm(solicitedOnly bool) error {
 	const op = "arm CQ"
-	if cq == nil {
+	switch {
+	case cq == nil:
 		return &OpError{Op: op, Err: errNil}
+	case cq.unarmed:
+		return invalid(op, "the CQ has no completion channel")
 	}
-	err := cq.arm(op, solicitedOnly)
+	return cq.arm(op, solicitedOnly)
+}
+
+func (cq *CQ) arm(op string, solicitedOnly bool) error {
+	err := cq.armLocked(op, solicitedOnly)
 	if tracing.Switch.On != 0 {
 		var solicited uint32
 		if solicitedOnly {
@@ -297,14 +321,11 @@ func (cq *CQ) Arm(solicitedOnly bool) error {
 	return err
 }
 
-func (cq *CQ) arm(op string, solicitedOnly bool) error {
+func (cq *CQ) armLocked(op string, solicitedOnly bool) error {
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
 	if cq.prov == nil {
 		return opErr(op, "", ErrClosed)
-	}
-	if cq.chn == nil {
-		return invalid(op, "the CQ has no completion channel")
 	}
 	if cq.ctx.removal.gone.Load() {
 		return opErr(op, "", ErrDeviceRemoved)
@@ -313,70 +334,6 @@ func (cq *CQ) arm(op string, solicitedOnly bool) error {
 		return cq.ctx.failed(op, "", err)
 	}
 	return nil
-}
-
-// PollWait is Poll that waits until there is at least one completion. It polls, arms
-// the CQ, polls again, and sleeps, so it misses no event. Any number of goroutines may
-// wait on CQs of one channel.
-//
-// Close ends the wait with ErrClosed, and the device's removal ends it with
-// ErrDeviceRemoved. On a CQ without a Channel, PollWait returns ErrInvalid.
-func (cq *CQ) PollWait(ctx context.Context, wc []WC) (int, error) {
-	const op = "wait for CQ"
-	if ctx == nil {
-		return 0, &OpError{Op: op, Err: errNoContext}
-	}
-	switch {
-	case cq == nil:
-		return 0, &OpError{Op: op, Err: errNil}
-	case cq.chn == nil:
-		return 0, invalid(op, "the CQ has no completion channel")
-	case len(wc) == 0:
-		return 0, invalid(op, "no room for a completion")
-	}
-	if n, err := cq.Poll(wc); n > 0 || err != nil {
-		return n, err
-	}
-	cq.waiters.Add(1)
-	defer cq.leave()
-	for {
-		if err := cq.Arm(false); err != nil {
-			return 0, err
-		}
-		if n, err := cq.Poll(wc); n > 0 || err != nil {
-			return n, err
-		}
-		if err := cq.chn.waitFor(ctx, cq); err != nil {
-			return 0, cq.ctx.failed(op, "", err)
-		}
-		if n, err := cq.Poll(wc); n > 0 || err != nil {
-			return n, err
-		}
-	}
-}
-
-// leave ends a PollWait. It may have consumed the one event of the arming, so another
-// waiter must poll and arm again.
-func (cq *CQ) leave() {
-	if cq.waiters.Add(-1) > 0 {
-		cq.wake()
-	}
-}
-
-// wake makes a PollWait poll again.
-func (cq *CQ) wake() {
-	cq.fire()
-	if cq.chn != nil {
-		cq.chn.events.poke()
-	}
-}
-
-// fire tells PollWait about an event.
-func (cq *CQ) fire() {
-	select {
-	case cq.fired <- struct{}{}:
-	default:
-	}
 }
 
 // Resize changes the CQ's capacity to at least cqe completions (ibv_resize_cq).

@@ -36,6 +36,12 @@ type Device struct {
 	removal removal
 
 	scattered scatterMemory
+	qps     qpTable
+
+	waits struct { // see waitChannel
+		sync.Mutex
+		channel *CompChannel
+	}
 }
 
 // Open opens the device.

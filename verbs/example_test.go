@@ -15,7 +15,7 @@ func Example() {
 	gid := must(must(dev.GIDTable()).Find(verbs.GIDSelector{Port: 1}))
 	pd := must(dev.AllocPD())
 	mr := must(pd.AllocMR(4096, verbs.MROptions{Access: verbs.AccessLocalWrite}))
-	cq := must(dev.CreateCQ(verbs.CQOptions{MaxCQE: 2, Channel: must(dev.CreateCompChannel())}))
+	cq := must(dev.CreateCQ(verbs.CQOptions{MaxCQE: 2}))
 	qp := must(pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq,
 		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))
 

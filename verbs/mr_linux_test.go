@@ -276,22 +276,6 @@ func TestSharedXRCD(t *testing.T) {
 	}
 }
 
-// TestPollWaitWithoutChannel answers the same whether or not there is something to
-// be polled.
-func TestPollWaitWithoutChannel(t *testing.T) {
-	c, _ := fakeContext(t)
-	cq := must(c.CreateCQ(CQOptions{MaxCQE: 4}))(t)
-	for _, ready := range []int{0, 1} {
-		c.prov.(*fakeProvider).cqs[0].ready = ready
-		for _, wc := range [][]WC{nil, make([]WC, 1)} {
-			n, err := cq.PollWait(canceled, wc)
-			if n != 0 || !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "channel") {
-				t.Errorf("%d ready: %d, %v", ready, n, err)
-			}
-		}
-	}
-}
-
 // TestNil calls every method on nil pointers. None panics but MR.SGE and MR.SGEOf, whose
 // docs say so, and those that can say what is wrong do.
 func TestNil(t *testing.T) {

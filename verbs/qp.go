@@ -103,6 +103,9 @@ type QPOptions struct {
 	// SingleOwner promises that only one goroutine at a time posts sends, and only one
 	// posts receives. It removes the locks. If a second goroutine is detected, it panics.
 	SingleOwner bool
+
+	// Value is what QP.Value returns, for the caller's own use.
+	Value any
 }
 
 // A QP is a queue pair. Its methods are safe for concurrent use, unless it was created
@@ -133,6 +136,8 @@ type QP struct {
 	// reads, which is faster.
 	sendMu queueLock
 	batch  SendBuilder
+
+	value any // QPOptions.Value
 }
 
 func (qp *QP) base() *object {
@@ -202,7 +207,7 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 	if err != nil {
 		return nil, err
 	}
-	qp := &QP{pd: pd, typ: o.Type, signalAll: o.SignalAll, srq: o.SRQ, sendCQ: o.SendCQ, recvCQ: o.RecvCQ}
+	qp := &QP{pd: pd, typ: o.Type, signalAll: o.SignalAll, srq: o.SRQ, sendCQ: o.SendCQ, recvCQ: o.RecvCQ, value: o.Value}
 	qp.batch.qp = qp
 	qp.sendMu.single, qp.recvMu.single = o.SingleOwner, o.SingleOwner
 	qp.id = c.newID()
@@ -264,7 +269,6 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 		prov.Release()
 		return nil, c.failedToLock(op, object, err)
 	}
-	qp.num.Store(*num)
 	if err := prov.Adopt(uint32(*handle), *num, granted); err != nil {
 		destroyQP(c, uint32(*handle))
 		prov.Release()
@@ -277,6 +281,7 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 	}
 	qp.setProvider(prov)
 	qp.adopt(c, kindQP, uint32(*handle), qp, parents...)
+	qp.renumber(*num)
 	qp.setState(QPReset)
 	return qp, nil
 }
@@ -346,6 +351,23 @@ func (qp *QP) Num() uint32 {
 		return 0
 	}
 	return qp.num.Load()
+}
+
+// renumber gives the QP its number. Only that of a DCT changes.
+func (qp *QP) renumber(num uint32) {
+	if old := qp.num.Swap(num); old != num {
+		qp.ctx.qps.leave(qp, old)
+		qp.ctx.qps.enter(qp, num)
+	}
+}
+
+// Value returns QPOptions.Value. With Device.QPByNum it leads from a completion to what
+// the caller knows of the QP.
+func (qp *QP) Value() any {
+	if qp == nil {
+		return nil
+	}
+	return qp.value
 }
 
 // Type returns the transport.
@@ -420,6 +442,7 @@ func (qp *QP) Close() error {
 		},
 		func() {
 			qp.forget()
+			qp.ctx.qps.leave(qp, qp.Num())
 			qp.prov.Release()
 			qp.prov = nil
 			qp.usualOps.Store(0)

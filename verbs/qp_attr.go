@@ -139,7 +139,7 @@ func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState
 		qp.forget()
 	}
 	if mask&QPAttrState != 0 {
-		qp.num.Store(qp.prov.Moved(uapi.IbQpState(to)))
+		qp.renumber(qp.prov.Moved(uapi.IbQpState(to)))
 		qp.setState(to)
 	}
 	return nil

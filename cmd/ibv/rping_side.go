@@ -68,13 +68,8 @@ func (p *rpinger) allocate() (err error) {
 		return err
 	}
 	p.closers = append(p.closers, p.mr)
-	channel, err := dev.CreateCompChannel()
-	if err != nil {
-		return err
-	}
-	p.closers = append(p.closers, channel)
 	const sends, recvs = 16, 2
-	if p.cq, err = dev.CreateCQ(verbs.CQOptions{MaxCQE: sends + recvs, Channel: channel}); err != nil {
+	if p.cq, err = dev.CreateCQ(verbs.CQOptions{MaxCQE: sends + recvs}); err != nil {
 		return err
 	}
 	p.closers = append(p.closers, p.cq)

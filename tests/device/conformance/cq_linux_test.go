@@ -3,9 +3,12 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/verbs"
@@ -131,11 +134,16 @@ func TestCQEvents(t *testing.T) {
 }
 
 // TestPollWait waits for completions that have arrived already, that arrive later, and
-// that arrive during its check.
+// that arrive during its check. The CQs have channels of the caller's, or none.
 func TestPollWait(t *testing.T) {
-	for _, typ := range []verbs.QPType{verbs.RC, verbs.UC, verbs.UD} {
-		t.Run(typ.String(), func(t *testing.T) {
-			p := eventsPair(t, typ)
+	for _, tt := range []struct {
+		typ     verbs.QPType
+		channel bool
+	}{{verbs.RC, true}, {verbs.RC, false}, {verbs.UC, true}, {verbs.UD, true}, {verbs.UD, false}} {
+		t.Run(fmt.Sprintf("%v, channel %t", tt.typ, tt.channel), func(t *testing.T) {
+			s := rdmatest.Default()
+			s.Type, s.Channel = tt.typ, tt.channel
+			p := rdmatest.NewPair(t, s)
 			ctx := patience(t)
 			wcs := make([]verbs.WC, 4)
 			for i := range 50 {
@@ -160,6 +168,83 @@ func TestPollWait(t *testing.T) {
 				t.Errorf("%d, %v", n, err)
 			}
 		})
+	}
+}
+
+// TestAll loops over completions, with and without sleeping, and finds their QPs by
+// their numbers. A loop that ends takes only what it has seen.
+func TestAll(t *testing.T) {
+	p := rdmatest.NewPair(t, rdmatest.Default())
+	const n = 16
+	var next uint64
+	receive := func(end uint64) {
+		t.Helper()
+		for wc, err := range p.B.CQ.All(patience(t)) {
+			if err != nil || wc.Err() != nil || wc.WRID != next || p.Ctx.QPByNum(wc.QPNum) != p.B.QP {
+				t.Fatalf("%+v, %v, want receive %d", wc, err, next)
+			}
+			if next++; next == end {
+				break
+			}
+		}
+	}
+	for i := range n {
+		p.B.Recv(t, uint64(i), 0, 64)
+		p.A.Send(t, message(p, 8))
+		rdmatest.PollOK(t, p.A.CQ, 1)
+		if i < n/2 {
+			receive(uint64(i) + 1)
+		}
+	}
+	receive(3 * n / 4)
+	receive(n)
+	rdmatest.Idle(t, p.B.CQ)
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	for wc, err := range p.B.CQ.All(short) {
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("without a completion: %+v, %v", wc, err)
+		}
+	}
+	rdmatest.Close(t, p.B.QP)
+	if qp := p.Ctx.QPByNum(p.B.QP.Num()); qp != nil {
+		t.Errorf("the closed QP is found")
+	}
+}
+
+// TestChannelDescriptor: epoll sees an event that Wait then returns.
+func TestChannelDescriptor(t *testing.T) {
+	p := eventsPair(t, verbs.RC)
+	raw := rdmatest.Must(p.B.Chan.SyscallConn())(t)
+	readable := func(patience time.Duration) (n int) {
+		t.Helper()
+		rdmatest.Check(t, raw.Control(func(fd uintptr) {
+			fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			var err error
+			for n, err = unix.Poll(fds, int(patience.Milliseconds())); err == unix.EINTR; n, err = unix.Poll(fds, int(patience.Milliseconds())) {
+			}
+			rdmatest.Check(t, err)
+		}))
+		return n
+	}
+	for i := range 5 {
+		rdmatest.Check(t, p.B.CQ.Arm(false))
+		if readable(0) != 0 {
+			t.Error("readable without an event")
+		}
+		p.B.Recv(t, uint64(i), 0, 64)
+		p.A.Send(t, message(p, 8))
+		if readable(rdmatest.Patience) != 1 {
+			t.Fatal("not readable with an event")
+		}
+		if cq, err := p.B.Chan.Wait(patience(t)); cq != p.B.CQ || err != nil {
+			t.Errorf("%v, %v", cq, err)
+		}
+		rdmatest.PollOK(t, p.B.CQ, 1)
+		rdmatest.PollOK(t, p.A.CQ, 1)
+	}
+	if _, err := p.B.CQ.PollWait(patience(t), make([]verbs.WC, 1)); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("PollWait after Wait: %v", err)
 	}
 }
 

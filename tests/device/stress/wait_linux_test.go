@@ -20,8 +20,10 @@ func channelPair(t *testing.T, c *verbs.Device) *rdmatest.Pair {
 }
 
 // waiters starts waits of all kinds and returns the channel of their errors.
-func waiters(ctx context.Context, p *rdmatest.Pair) <-chan error {
+func waiters(ctx context.Context, t *testing.T, p *rdmatest.Pair) <-chan error {
+	t.Helper()
 	errs := make(chan error)
+	without := rdmatest.Must(p.Ctx.CreateCQ(verbs.CQOptions{MaxCQE: 1}))(t)
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() { _, err := p.A.Chan.Wait(ctx); errs <- err })
@@ -30,12 +32,18 @@ func waiters(ctx context.Context, p *rdmatest.Pair) <-chan error {
 			_, err := p.B.CQ.PollWait(ctx, make([]verbs.WC, 1))
 			errs <- err
 		})
+		wg.Go(func() {
+			var last error
+			for _, last = range without.All(ctx) {
+			}
+			errs <- last
+		})
 	}
 	go func() { wg.Wait(); close(errs) }()
 	return errs
 }
 
-// wantAll fails the test unless all 24 waits end with the error.
+// wantAll fails the test unless all 32 waits end with the error.
 func wantAll(t *testing.T, errs <-chan error, want error) {
 	t.Helper()
 	timeout := time.After(rdmatest.Patience)
@@ -44,8 +52,8 @@ func wantAll(t *testing.T, errs <-chan error, want error) {
 		select {
 		case err, ok := <-errs:
 			if !ok {
-				if n != 24 {
-					t.Errorf("%d waits ended, not 24", n)
+				if n != 32 {
+					t.Errorf("%d waits ended, not 32", n)
 				}
 				return
 			}
@@ -63,7 +71,7 @@ func TestCancelWaits(t *testing.T) {
 	p := channelPair(t, rdmatest.Open(t))
 	for range 20 {
 		ctx, cancel := context.WithCancel(t.Context())
-		errs := waiters(ctx, p)
+		errs := waiters(ctx, t, p)
 		time.Sleep(5 * time.Millisecond) // some wait already, some are about to
 		cancel()
 		wantAll(t, errs, context.Canceled)
@@ -71,7 +79,7 @@ func TestCancelWaits(t *testing.T) {
 	// A context that has ended before the wait begins.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	wantAll(t, waiters(ctx, p), context.Canceled)
+	wantAll(t, waiters(ctx, t, p), context.Canceled)
 	// No event was lost: the next wait gets its event.
 	exchange(t, p)
 }
@@ -98,7 +106,7 @@ func TestCloseEndsWaits(t *testing.T) {
 	for range 10 {
 		rdmatest.CheckLeaks(t)
 		c := rdmatest.Must(verbs.Open(rdmatest.Device))(t)
-		errs := waiters(t.Context(), channelPair(t, c))
+		errs := waiters(t.Context(), t, channelPair(t, c))
 		time.Sleep(5 * time.Millisecond)
 		// A wait that is about to begin is a running verb. Then Close returns an
 		// error and must be called again.

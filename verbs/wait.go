@@ -1,0 +1,146 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"iter"
+)
+
+// PollWait is Poll that waits until there is at least one completion. It works on every
+// CQ. It polls, arms the CQ, polls again, and sleeps, so it misses no completion. Any
+// number of goroutines may wait on a CQ.
+//
+// Of the goroutines that wait on CQs of one channel, one reads the events of all and
+// wakes the others. CQs that were created without a Channel share one. Goroutines that
+// wait on many busy CQs in parallel are faster if each CQ has a channel of its own.
+//
+// If ctx ends first, PollWait returns its error and takes no completion. That cancels
+// the wait, not the work: requests in flight are still executed, and the device may
+// still read and write their buffers. The buffers are free only when the completion was
+// polled, or the QP was moved to QPReset or closed. To end work early, move the QP to
+// QPErr and poll the completions of all requests.
+//
+// PollWait returns the errors of Poll. It returns ErrInvalid if wc is empty, or if
+// CompChannel.Wait was called on the CQ's channel. Close ends the wait with ErrClosed,
+// and the device's removal ends it with ErrDeviceRemoved.
+func (cq *CQ) PollWait(ctx context.Context, wc []WC) (int, error) {
+	if err := cq.waits(ctx, len(wc)); err != nil {
+		return 0, err
+	}
+	return cq.wait(ctx, ctx, func() (int, error) { return cq.Poll(wc) })
+}
+
+const opWait = "wait for CQ"
+
+// waits refuses a wait that can't be, for so many completions.
+func (cq *CQ) waits(ctx context.Context, room int) error {
+	switch {
+	case ctx == nil:
+		return &OpError{Op: opWait, Err: errNoContext}
+	case cq == nil:
+		return &OpError{Op: opWait, Err: errNil}
+	case room == 0:
+		return invalid(opWait, "no room for a completion")
+	case cq.chn == nil: // never created
+		return opErr(opWait, "", ErrClosed)
+	case !cq.chn.claim(readByPollWait):
+		return invalid(opWait, "CompChannel.Wait reads the events of the CQ's channel")
+	}
+	return nil
+}
+
+// wait calls poll until it finds a completion or fails. Between two calls it waits for
+// an event, with inTurn in place of ctx while it reads the channel.
+func (cq *CQ) wait(ctx, inTurn context.Context, poll func() (int, error)) (int, error) {
+	if n, err := poll(); n > 0 || err != nil {
+		return n, err
+	}
+	cq.waiters.Add(1)
+	defer cq.leave()
+	for {
+		if err := cq.arm(opWait, false); err != nil {
+			return 0, err
+		}
+		if n, err := poll(); n > 0 || err != nil {
+			return n, err
+		}
+		if err := cq.chn.waitFor(ctx, inTurn, cq); err != nil {
+			return 0, cq.ctx.failed(opWait, "", err)
+		}
+		if n, err := poll(); n > 0 || err != nil {
+			return n, err
+		}
+	}
+}
+
+// All returns an iterator over the completions, with PollWait. It polls them one by
+// one: when a loop ends early, the other completions stay in the queue, and another loop
+// continues with them.
+//
+// The iterator ends after an error of PollWait, except a *CQEError, which the next
+// completions follow. A request that has failed is not such an error, but a completion
+// whose Err returns it.
+//
+//	for wc, err := range cq.All(ctx) {
+//		if err != nil {
+//			return err
+//		}
+//		…
+//	}
+func (cq *CQ) All(ctx context.Context) iter.Seq2[WC, error] {
+	return func(yield func(WC, error) bool) {
+		var wc [1]WC
+		if err := cq.waits(ctx, len(wc)); err != nil {
+			yield(WC{}, err)
+			return
+		}
+		// Once for all waits: PollWait does it for each, which allocates memory.
+		stop := context.AfterFunc(ctx, cq.chn.events.poke)
+		defer stop()
+		var inTurn context.Context = pokedContext{ctx}
+		poll := func() (int, error) { return cq.Poll(wc[:]) }
+		for {
+			_, err := cq.wait(ctx, inTurn, poll)
+			if err != nil {
+				if !yield(WC{}, err) || !isCQEError(err) {
+					return
+				}
+			} else if !yield(wc[0], nil) {
+				return
+			}
+		}
+	}
+}
+
+func isCQEError(err error) bool {
+	var e *CQEError
+	return errors.As(err, &e)
+}
+
+// A pokedContext is a context whose end pokes the reader of the channel, which then asks
+// for Err. Nobody needs to wait for Done.
+type pokedContext struct{ context.Context }
+
+func (pokedContext) Done() <-chan struct{} { return nil }
+
+// leave ends a PollWait. It may have consumed the one event of the arming, so another
+// waiter must poll and arm again.
+func (cq *CQ) leave() {
+	if cq.waiters.Add(-1) > 0 {
+		cq.wake()
+	}
+}
+
+// wake makes a PollWait poll again.
+func (cq *CQ) wake() {
+	cq.fire()
+	cq.chn.events.poke()
+}
+
+// fire tells PollWait about an event.
+func (cq *CQ) fire() {
+	select {
+	case cq.fired <- struct{}{}:
+	default:
+	}
+}
