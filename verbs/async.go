@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"iter"
 	"slices"
 
 	"github.com/goverbs/goverbs/uapi"
@@ -37,106 +38,180 @@ const (
 
 func (t EventType) String() string { return uapi.EnumIbEventType.Short(uint64(t)) }
 
-// An AsyncEvent is an asynchronous event. At most one of QP, CQ, SRQ and Port is set:
-// the object that it is about.
-type AsyncEvent struct {
+// An Event is an asynchronous event. At most one of QP, CQ, SRQ and Port is set: the
+// object that it is about.
+type Event struct {
 	Type EventType
-	Port int
+	Port int // from 1; 0 if the event isn't about a port
 	QP   *QP
 	CQ   *CQ
 	SRQ  *SRQ
 }
 
-// AsyncEvent waits for the next asynchronous event (ibv_get_async_event). Events need
-// no acknowledgement. An event that occurs again before it was returned is reported
-// once. Events of closed objects are not reported. When the device is removed,
-// AsyncEvent returns one EventDeviceFatal, and then ErrDeviceRemoved.
-func (c *Device) AsyncEvent(ctx context.Context) (AsyncEvent, error) {
-	const op = "get async event"
-	if ctx == nil {
-		return AsyncEvent{}, &OpError{Op: op, Err: errNoContext}
+const opEvents = "wait for asynchronous event"
+
+// Events subscribes to the device's asynchronous events (ibv_get_async_event), and
+// returns an iterator over them. Events need no acknowledgement. Any number of
+// subscribers may exist. Each sees all events that occur after the call of Events, also
+// before its loop begins.
+//
+// An event that occurs again before the subscriber has taken it is reported once. So the
+// memory for a slow subscriber is bounded by the number of objects. Events of objects
+// that are closed before the subscriber has taken them are not reported.
+//
+// A loop that ends leaves the other events for the next loop over the same iterator. The
+// subscription lasts until ctx ends or the Device is closed. If several goroutines loop
+// over one iterator, each event goes to one of them.
+//
+// The last value of a loop is an error: that of ctx, ErrClosed after Device.Close, or
+// ErrDeviceRemoved. When the device is removed, each subscriber gets an event
+// EventDeviceFatal before that error.
+func (c *Device) Events(ctx context.Context) iter.Seq2[Event, error] {
+	switch {
+	case ctx == nil:
+		return noEvents(&OpError{Op: opEvents, Err: errNoContext})
+	case c == nil:
+		return noEvents(&OpError{Op: opEvents, Err: errNil})
 	}
-	if c == nil {
-		return AsyncEvent{}, &OpError{Op: op, Err: errNil}
+	s := &subscriber{more: make(chan struct{}, 1)}
+	if !c.subscribe(ctx, s) {
+		return noEvents(opErr(opEvents, "context", ErrClosed))
 	}
+	return func(yield func(Event, error) bool) {
+		for {
+			if e, err := c.nextEvent(ctx, s); !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func noEvents(err error) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) { yield(Event{}, err) }
+}
+
+// nextEvent waits for the subscriber's next event.
+func (c *Device) nextEvent(ctx context.Context, s *subscriber) (Event, error) {
 	for {
-		if c.file == nil || c.closing.Load() {
-			return AsyncEvent{}, opErr(op, "context", ErrClosed)
+		if c.closing.Load() {
+			return Event{}, opErr(opEvents, "context", ErrClosed)
 		}
 		if err := ctx.Err(); err != nil {
-			return AsyncEvent{}, opErr(op, "", err)
+			return Event{}, opErr(opEvents, "", err)
 		}
-		if e, ok := c.takeEvent(); ok {
+		gone := c.removal.told() // before take: EventDeviceFatal comes first
+		if e, ok := c.takeEvent(s); ok {
 			return e, nil
 		}
-		if c.removal.gone.Load() {
-			return AsyncEvent{}, opErr(op, c.dev.Name(), ErrDeviceRemoved)
+		if gone {
+			return Event{}, opErr(opEvents, c.dev.Name(), ErrDeviceRemoved)
 		}
 		select {
-		case <-c.events.more:
+		case <-s.more:
 		case <-c.removal.news:
 		case <-c.events.ended:
 			if err := c.events.err; err != nil {
-				return AsyncEvent{}, opErr(op, "", err)
+				return Event{}, opErr(opEvents, "", err)
 			}
 		case <-ctx.Done():
 		}
 	}
 }
 
-func (c *Device) takeEvent() (e AsyncEvent, ok bool) {
+// subscribe adds a subscriber until ctx ends, unless the Device is closed.
+func (c *Device) subscribe(ctx context.Context, s *subscriber) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.events.take()
+	if c.file == nil || c.closing.Load() {
+		return false
+	}
+	c.events.subscribers = append(c.events.subscribers, s)
+	s.stop = context.AfterFunc(ctx, func() { c.unsubscribe(s) })
+	return true
 }
 
-// events queues asynchronous events. A goroutine always reads them from the kernel,
-// because CQs must learn that they have overrun, and all objects that the device is
-// gone.
+// unsubscribeAll ends all subscriptions, when the Device is closed.
+func (c *Device) unsubscribeAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.events.subscribers {
+		s.stop() // else the context would keep the Device
+	}
+	c.events.subscribers = nil
+}
+
+func (c *Device) takeEvent(s *subscriber) (e Event, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return s.take()
+}
+
+func (c *Device) unsubscribe(s *subscriber) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.events.subscribers = slices.DeleteFunc(c.events.subscribers, func(x *subscriber) bool { return x == s })
+}
+
+// events passes asynchronous events to the subscribers. A goroutine always reads them
+// from the kernel, even without subscribers, because CQs must learn that they have
+// overrun, and all objects that the device is gone.
 type events struct {
-	list  []AsyncEvent
-	fatal bool          // EventDeviceFatal has come
-	more  chan struct{} // holds a token when there are events
-	ended chan struct{} // closed when no more events are read
-	err   error         // the reason, other than Close or removal; set before ended is closed
+	subscribers []*subscriber
+	ended       chan struct{} // closed when no more events are read
+	err         error         // the reason, other than Close or removal; set before ended is closed
 }
 
-func (q *events) init() {
-	q.more, q.ended = make(chan struct{}, 1), make(chan struct{})
-}
+func (q *events) init() { q.ended = make(chan struct{}) }
 
-// add queues an event unless it is already queued. This bounds the queue by the
-// number of objects.
-func (q *events) add(e AsyncEvent) {
-	if slices.Contains(q.list, e) || e.Type == EventDeviceFatal && q.fatal {
-		return
+func (q *events) add(e Event) {
+	for _, s := range q.subscribers {
+		s.add(e)
 	}
-	q.fatal = q.fatal || e.Type == EventDeviceFatal
-	q.list = append(q.list, e)
-	q.signal()
-}
-
-func (q *events) signal() {
-	select {
-	case q.more <- struct{}{}:
-	default:
-	}
-}
-
-func (q *events) take() (e AsyncEvent, ok bool) {
-	if len(q.list) == 0 {
-		return AsyncEvent{}, false
-	}
-	e = q.list[0]
-	if q.list = q.list[1:]; len(q.list) > 0 {
-		q.signal() // for another waiter
-	}
-	return e, true
 }
 
 // forget drops the events of an object that is being closed, as the kernel does.
 func (q *events) forget(m member) {
-	q.list = slices.DeleteFunc(q.list, func(e AsyncEvent) bool {
+	for _, s := range q.subscribers {
+		s.forget(m)
+	}
+}
+
+// A subscriber has the events that were not taken yet.
+type subscriber struct {
+	list []Event
+	more chan struct{} // holds a token when there are events
+	stop func() bool   // of the context's AfterFunc
+}
+
+// add queues an event unless it is already queued. This bounds the queue by the
+// number of objects.
+func (s *subscriber) add(e Event) {
+	if !slices.Contains(s.list, e) {
+		s.list = append(s.list, e)
+		s.signal()
+	}
+}
+
+func (s *subscriber) signal() {
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+}
+
+func (s *subscriber) take() (e Event, ok bool) {
+	if len(s.list) == 0 {
+		return Event{}, false
+	}
+	e = s.list[0]
+	if s.list = s.list[1:]; len(s.list) > 0 {
+		s.signal() // for another goroutine
+	}
+	return e, true
+}
+
+func (s *subscriber) forget(m member) {
+	s.list = slices.DeleteFunc(s.list, func(e Event) bool {
 		switch m := m.(type) {
 		case *QP:
 			return e.QP == m
@@ -177,7 +252,7 @@ func (c *Device) event(typ EventType, element uint64) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := AsyncEvent{Type: typ}
+	e := Event{Type: typ}
 	known := true
 	switch typ {
 	case EventQPFatal, EventQPReqErr, EventQPAccessErr, EventCommEst, EventSQDrained, EventPathMig, EventPathMigErr, EventQPLastWQEReached:

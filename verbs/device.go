@@ -261,6 +261,7 @@ func (c *Device) Close() error {
 	c.removal.stop()
 	c.async.Close()
 	<-c.events.ended
+	c.unsubscribeAll()
 	c.prov.Release()
 	if err := c.file.Close(); err != nil {
 		return opErr(op, c.dev.Name(), err)

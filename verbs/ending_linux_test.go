@@ -89,8 +89,9 @@ func TestUserHandles(t *testing.T) {
 	if want[0] == 0 || len(slices.Compact(want)) != 6 {
 		t.Errorf("not of their own: %v", want)
 	}
+	events := c.Events(t.Context())
 	k.event(EventSRQLimitReached, b.srq.id)
-	if e, err := c.AsyncEvent(t.Context()); err != nil || e.SRQ != b.srq {
+	if e, err := firstEvent(events); err != nil || e.SRQ != b.srq {
 		t.Errorf("%+v, %v, want SRQ %p", e, err, b.srq)
 	}
 }

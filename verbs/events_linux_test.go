@@ -3,8 +3,10 @@ package verbs
 import (
 	"context"
 	"errors"
+	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -18,11 +20,29 @@ var canceled = func() context.Context {
 	return ctx
 }()
 
+// firstEvent takes one event.
+func firstEvent(events iter.Seq2[Event, error]) (Event, error) {
+	for e, err := range events {
+		return e, err
+	}
+	return Event{}, errors.New("no event, and no reason")
+}
+
 // TestEvents: an event names its object or its port, comes once however often it came
-// before it was fetched, and isn't lost when nobody waits.
+// before it was fetched, and isn't lost when nobody waits. Every subscriber gets all
+// events from its subscription on.
 func TestEvents(t *testing.T) {
 	c, k := fakeContext(t)
 	x := makeFakes(t, c)
+	k.event(EventPathMig, x.qp.id) // before there is a subscriber
+	mark := c.Events(t.Context())
+	k.event(EventPortErr, 1)
+	for e := range mark {
+		if e.Port == 1 {
+			break
+		}
+	}
+	subscribers := []iter.Seq2[Event, error]{c.Events(t.Context()), c.Events(t.Context())}
 	for range 3 {
 		k.event(EventQPFatal, x.qp.id)
 		k.event(EventCommEst, x.qp.id)
@@ -33,45 +53,98 @@ func TestEvents(t *testing.T) {
 	k.event(EventQPFatal, 1<<40)   // nobody's
 	k.event(EventQPFatal, x.cq.id) // no QP's
 	k.event(EventPortErr, 1)       // the last one
-	var got []AsyncEvent
-	for len(got) == 0 || got[len(got)-1].Port != 1 {
-		e, err := c.AsyncEvent(t.Context())
-		if err != nil {
-			t.Fatal(err)
+	for _, events := range append(subscribers, mark) {
+		times := make(map[Event]int)
+		for e, err := range events {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if times[e]++; e.Port == 1 {
+				break
+			}
 		}
-		got = append(got, e)
+		for _, want := range []Event{
+			{Type: EventQPFatal, QP: x.qp},
+			{Type: EventCommEst, QP: x.qp},
+			{Type: EventCQErr, CQ: x.cq},
+			{Type: EventSRQLimitReached, SRQ: x.srq},
+			{Type: EventPortErr, Port: 2},
+			{Type: EventPortErr, Port: 1},
+		} {
+			if n := times[want]; n < 1 || n > 3 {
+				t.Errorf("%+v came %d times", want, n)
+			}
+			delete(times, want)
+		}
+		if len(times) > 0 {
+			t.Errorf("these came, too: %+v", times)
+		}
 	}
-	times := make(map[AsyncEvent]int)
-	for _, e := range got {
-		times[e]++
+}
+
+// TestEventsEnd: a loop ends with the reason, and so does the next loop. What has ended
+// is no longer kept.
+func TestEventsEnd(t *testing.T) {
+	c, k := openFake(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	canceled, other := c.Events(ctx), c.Events(t.Context())
+	cancel()
+	k.event(EventPortErr, 1)
+	if e, err := firstEvent(other); err != nil || e.Port != 1 {
+		t.Errorf("%+v, %v", e, err)
 	}
-	for _, want := range []AsyncEvent{
-		{Type: EventQPFatal, QP: x.qp},
-		{Type: EventCommEst, QP: x.qp},
-		{Type: EventCQErr, CQ: x.cq},
-		{Type: EventSRQLimitReached, SRQ: x.srq},
-		{Type: EventPortErr, Port: 2},
-		{Type: EventPortErr, Port: 1},
+	n := 0
+	for range 2 {
+		for e, err := range canceled {
+			if n++; e != (Event{}) || !errors.Is(err, context.Canceled) {
+				t.Errorf("canceled: %+v, %v", e, err)
+			}
+		}
+	}
+	yield(func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.events.subscribers) == 1
+	})
+	waits := make(chan error)
+	go func() { _, err := firstEvent(other); waits <- err }()
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	k.events.Close()
+	if err := <-waits; !errors.Is(err, ErrClosed) {
+		t.Errorf("a wait beside Close: %v", err)
+	}
+	for name, events := range map[string]iter.Seq2[Event, error]{
+		"before Close": other, "after Close": c.Events(t.Context()), "nothing": new(Device).Events(t.Context()),
 	} {
-		if n := times[want]; n < 1 || n > 3 {
-			t.Errorf("%+v came %d times", want, n)
+		for _, err := range events {
+			if n++; !errors.Is(err, ErrClosed) {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
-		delete(times, want)
 	}
-	if len(times) > 0 {
-		t.Errorf("these came, too: %+v", times)
+	for _, events := range []iter.Seq2[Event, error]{c.Events(nil), (*Device)(nil).Events(t.Context())} {
+		for _, err := range events {
+			if n++; !errors.Is(err, ErrInvalid) {
+				t.Errorf("without a context or a Device: %v", err)
+			}
+		}
 	}
-	if _, err := c.AsyncEvent(canceled); !errors.Is(err, context.Canceled) {
-		t.Errorf("canceled: %v", err)
+	if n != 7 {
+		t.Errorf("%d errors, want 7", n)
+	}
+	if len(c.events.subscribers) != 0 {
+		t.Errorf("%d subscribers of a closed Device", len(c.events.subscribers))
 	}
 }
 
 // TestEventsInOrder: events are kept in their order, each once.
 func TestEventsInOrder(t *testing.T) {
-	var q events
-	q.init()
+	s := &subscriber{more: make(chan struct{}, 1)}
+	q := events{subscribers: []*subscriber{s}}
 	qp, cq, srq := new(QP), new(CQ), new(SRQ)
-	list := []AsyncEvent{
+	list := []Event{
 		{Type: EventPortErr, Port: 1}, {Type: EventQPFatal, QP: qp}, {Type: EventCommEst, QP: qp},
 		{Type: EventCQErr, CQ: cq}, {Type: EventSRQErr, SRQ: srq}, {Type: EventDeviceFatal},
 	}
@@ -81,17 +154,16 @@ func TestEventsInOrder(t *testing.T) {
 		}
 	}
 	q.forget(qp)
-	for _, want := range []AsyncEvent{list[0], list[3], list[4], list[5]} {
-		if len(q.more) != 1 {
+	for _, want := range []Event{list[0], list[3], list[4], list[5]} {
+		if len(s.more) != 1 {
 			t.Fatal("nobody is told that there is more")
 		}
-		<-q.more
-		if e, ok := q.take(); !ok || e != want {
+		<-s.more
+		if e, ok := s.take(); !ok || e != want {
 			t.Errorf("%+v, want %+v", e, want)
 		}
 	}
-	q.add(AsyncEvent{Type: EventDeviceFatal})
-	if e, ok := q.take(); ok || len(q.more) != 0 {
+	if e, ok := s.take(); ok || len(s.more) != 0 {
 		t.Errorf("%+v is left", e)
 	}
 	for _, e := range list[3:5] {
@@ -99,7 +171,7 @@ func TestEventsInOrder(t *testing.T) {
 	}
 	q.forget(cq)
 	q.forget(srq)
-	if e, ok := q.take(); ok {
+	if e, ok := s.take(); ok {
 		t.Errorf("%+v is left", e)
 	}
 }
@@ -109,8 +181,9 @@ func TestEventsInOrder(t *testing.T) {
 func TestEventOfClosed(t *testing.T) {
 	c, k := fakeContext(t)
 	x := makeFakes(t, c)
+	fast, slow := c.Events(t.Context()), c.Events(t.Context())
 	k.event(EventQPFatal, x.qp.id)
-	e, err := c.AsyncEvent(t.Context())
+	e, err := firstEvent(fast)
 	if err != nil || e.QP != x.qp {
 		t.Fatalf("%+v, %v", e, err)
 	}
@@ -120,7 +193,7 @@ func TestEventOfClosed(t *testing.T) {
 	yield(func() bool { // until both have been read
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return len(c.events.list) == 2
+		return len(c.events.subscribers[0].list) == 2
 	})
 	if err := x.qp.Close(); err != nil {
 		t.Fatal(err)
@@ -128,8 +201,10 @@ func TestEventOfClosed(t *testing.T) {
 	if n := e.QP.Num(); n != number || n == 0 {
 		t.Errorf("the closed QP's number is %d, was %d", n, number)
 	}
-	if e, err := c.AsyncEvent(t.Context()); err != nil || e != (AsyncEvent{Type: EventPortErr, Port: 1}) {
-		t.Errorf("%+v, %v", e, err)
+	for _, events := range []iter.Seq2[Event, error]{fast, slow} {
+		if e, err := firstEvent(events); err != nil || e != (Event{Type: EventPortErr, Port: 1}) {
+			t.Errorf("%+v, %v", e, err)
+		}
 	}
 }
 
@@ -201,23 +276,37 @@ func TestDeviceFatal(t *testing.T) {
 			waits := make(chan error)
 			go func() { _, err := x.cq.PollWait(t.Context(), make([]WC, 1)); waits <- err }()
 			yield(func() bool { return x.cq.waiters.Load() == 1 })
-			first := make(chan AsyncEvent)
-			go func() {
-				e, err := c.AsyncEvent(t.Context())
-				if err != nil {
-					t.Error(err)
-				}
-				first <- e
-			}()
+			first := make(chan []any)
+			for range 3 {
+				events := c.Events(t.Context())
+				go func() {
+					var got []any
+					for e, err := range events {
+						if err != nil {
+							got = append(got, errors.Is(err, ErrDeviceRemoved))
+						} else {
+							got = append(got, e)
+						}
+					}
+					first <- got
+				}()
+			}
+			late := c.Events(t.Context())
 			tell(c, k)
-			if e := <-first; e != (AsyncEvent{Type: EventDeviceFatal}) {
-				t.Errorf("the event is %+v", e)
+			for range 3 {
+				if got := <-first; !slices.Equal(got, []any{Event{Type: EventDeviceFatal}, true}) {
+					t.Errorf("a subscriber gets %+v", got)
+				}
+			}
+			if e, err := firstEvent(late); err != nil || e != (Event{Type: EventDeviceFatal}) {
+				t.Errorf("who waits later gets %+v, %v", e, err)
 			}
 			if err := <-waits; !errors.Is(err, ErrDeviceRemoved) {
 				t.Errorf("waiting: %v", err)
 			}
 			for name, f := range map[string]func() error{
-				"event":     func() error { _, err := c.AsyncEvent(t.Context()); return err },
+				"event":     func() error { _, err := firstEvent(late); return err },
+				"events":    func() error { _, err := firstEvent(c.Events(t.Context())); return err },
 				"poll":      func() error { _, err := x.cq.Poll(make([]WC, 1)); return err },
 				"PollTimed": func() error { _, err := x.cq.PollTimed(make([]WC, 1), make([]uint64, 1)); return err },
 				"wait":      func() error { _, err := x.ch.Wait(t.Context()); return err },

@@ -20,6 +20,16 @@ type removal struct {
 	stop func()        // stops watching
 }
 
+// told reports whether all have been told that the device is gone.
+func (r *removal) told() bool {
+	select {
+	case <-r.news:
+		return true
+	default:
+		return false
+	}
+}
+
 // deviceGone wakes all waiters, and makes posts and polls take the slow path. From now
 // on only Close works.
 func (c *Device) deviceGone() {
@@ -27,7 +37,7 @@ func (c *Device) deviceGone() {
 		return
 	}
 	c.mu.Lock()
-	c.events.add(AsyncEvent{Type: EventDeviceFatal})
+	c.events.add(Event{Type: EventDeviceFatal})
 	c.mu.Unlock()
 	close(c.removal.news)
 	c.async.poke()

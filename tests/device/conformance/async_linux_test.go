@@ -10,13 +10,49 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// noEvent checks that no asynchronous event comes.
-func noEvent(t *testing.T, c *verbs.Device) {
+// eventsOf returns the device's asynchronous events from now on.
+func eventsOf(t *testing.T, c *verbs.Device) <-chan verbs.Event {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if e, err := c.AsyncEvent(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %+v, %v, want no event", e, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	events, ended := make(chan verbs.Event), make(chan struct{})
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	subscription := c.Events(ctx)
+	go func() {
+		defer close(ended)
+		for e, err := range subscription {
+			if err != nil {
+				return
+			}
+			select {
+			case events <- e:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return events
+}
+
+// nextEvent waits for an asynchronous event.
+func nextEvent(t *testing.T, events <-chan verbs.Event) (e verbs.Event) {
+	t.Helper()
+	select {
+	case e = <-events:
+	case <-time.After(rdmatest.Patience):
+		t.Fatal("no asynchronous event")
+	}
+	return e
+}
+
+// noEvent checks that no asynchronous event comes.
+func noEvent(t *testing.T, events <-chan verbs.Event) {
+	t.Helper()
+	select {
+	case e := <-events:
+		t.Errorf("got %+v, want no event", e)
+	case <-time.After(20 * time.Millisecond):
 	}
 }
 
@@ -25,14 +61,16 @@ func TestCQOverrun(t *testing.T) {
 	s := rdmatest.Default()
 	s.CQE = 1
 	p := rdmatest.NewPair(t, s)
-	noEvent(t, p.Ctx)
+	first, second := eventsOf(t, p.Ctx), eventsOf(t, p.Ctx)
+	noEvent(t, first)
 	wr := to(verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.A.MR.SGE(0, 8)}}, p.B.MR, 0)
 	for range 8 {
 		p.A.Send(t, wr)
 	}
-	e, err := p.Ctx.AsyncEvent(patience(t))
-	if err != nil || e.Type != verbs.EventCQErr || e.CQ != p.A.CQ || e.QP != nil || e.SRQ != nil {
-		t.Errorf("%+v, %v", e, err)
+	for _, events := range []<-chan verbs.Event{first, second} {
+		if e := nextEvent(t, events); e.Type != verbs.EventCQErr || e.CQ != p.A.CQ || e.QP != nil || e.SRQ != nil {
+			t.Errorf("%+v", e)
+		}
 	}
 }
 
@@ -63,6 +101,7 @@ func TestOverrunWithoutEvents(t *testing.T) {
 func TestAccessEvent(t *testing.T) {
 	e := expect(t)
 	p := rdmatest.NewPair(t, rdmatest.Default())
+	events := eventsOf(t, p.Ctx)
 	wr := to(verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.A.MR.SGE(0, 8)}}, p.B.MR, 0)
 	wr.Remote.RKey++
 	p.A.Send(t, wr)
@@ -70,11 +109,11 @@ func TestAccessEvent(t *testing.T) {
 		t.Errorf("%+v", wc)
 	}
 	if !e.accessEvent {
-		noEvent(t, p.Ctx)
+		noEvent(t, events)
 		return
 	}
-	if ev, err := p.Ctx.AsyncEvent(patience(t)); err != nil || ev.Type != verbs.EventQPAccessErr || ev.QP != p.B.QP {
-		t.Errorf("%+v, %v", ev, err)
+	if ev := nextEvent(t, events); ev.Type != verbs.EventQPAccessErr || ev.QP != p.B.QP {
+		t.Errorf("%+v", ev)
 	}
 }
 
@@ -82,13 +121,14 @@ func TestAccessEvent(t *testing.T) {
 func TestLastWQE(t *testing.T) {
 	e := expect(t)
 	p := rdmatest.NewPair(t, srqSpec())
+	events := eventsOf(t, p.Ctx)
 	rdmatest.Check(t, p.B.QP.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState))
 	if !e.lastWQE {
-		noEvent(t, p.Ctx)
+		noEvent(t, events)
 		return
 	}
-	if ev, err := p.Ctx.AsyncEvent(patience(t)); err != nil || ev.Type != verbs.EventQPLastWQEReached || ev.QP != p.B.QP {
-		t.Errorf("%+v, %v", ev, err)
+	if ev := nextEvent(t, events); ev.Type != verbs.EventQPLastWQEReached || ev.QP != p.B.QP {
+		t.Errorf("%+v", ev)
 	}
 }
 
@@ -96,6 +136,9 @@ func TestLastWQE(t *testing.T) {
 // closed does no harm.
 func TestEventOfClosedObject(t *testing.T) {
 	p := rdmatest.NewPair(t, srqSpec())
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
+	defer cancel()
+	events := p.Ctx.Events(ctx)
 	for i := range 3 {
 		p.B.Recv(t, uint64(i), 0, 64)
 	}
@@ -107,6 +150,11 @@ func TestEventOfClosedObject(t *testing.T) {
 	rdmatest.PollOK(t, p.B.CQ, 1)
 	rdmatest.Close(t, p.B.QP)
 	rdmatest.Close(t, p.B.SRQ)
-	// The kernel discards an object's events when it is destroyed.
-	noEvent(t, p.Ctx)
+	// The kernel discards an object's events when it is destroyed, and so does the Device.
+	time.AfterFunc(20*time.Millisecond, cancel)
+	for e, err := range events {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %+v, %v, want no event", e, err)
+		}
+	}
 }

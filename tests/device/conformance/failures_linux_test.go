@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -109,6 +108,7 @@ func (f failure) play(t *testing.T, want outcome) outcome {
 		f.spec(&spec)
 	}
 	s := &scene{Pair: rdmatest.NewPair(t, spec), t: t}
+	events := eventsOf(t, s.Ctx)
 	var got outcome
 	got.post = errnoOf(t, f.act(s))
 	collect := func(cq *verbs.CQ, n int) []string {
@@ -120,13 +120,7 @@ func (f failure) play(t *testing.T, want outcome) outcome {
 	}
 	got.a, got.b = collect(s.A.CQ, len(want.a)), collect(s.B.CQ, len(want.b))
 	for range want.events {
-		ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
-		e, err := s.Ctx.AsyncEvent(ctx)
-		cancel()
-		if err != nil {
-			t.Fatal(err)
-		}
-		got.events = append(got.events, strconv.Itoa(int(e.Type)))
+		got.events = append(got.events, strconv.Itoa(int(nextEvent(t, events).Type)))
 	}
 	time.Sleep(20 * time.Millisecond) // for completions that must not arrive
 	rdmatest.Idle(t, s.A.CQ)

@@ -181,6 +181,7 @@ func TestRecovery(t *testing.T) {
 func TestSQDrain(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	roundTrip(t, p, 1)
+	events := eventsOf(t, p.Ctx)
 	err := p.A.QP.Modify(verbs.QPAttr{State: verbs.QPSQD, EnSQDAsyncNotify: true}, verbs.QPAttrState|verbs.QPAttrEnSQDAsyncNotify)
 	if !expect(t).sqd {
 		wantErrno(t, err, syscall.EINVAL)
@@ -190,8 +191,8 @@ func TestSQDrain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e, err := p.Ctx.AsyncEvent(patience(t)); err != nil || e.Type != verbs.EventSQDrained || e.QP != p.A.QP {
-		t.Fatalf("%+v, %v", e, err)
+	if e := nextEvent(t, events); e.Type != verbs.EventSQDrained || e.QP != p.A.QP {
+		t.Fatalf("%+v", e)
 	}
 	if attr, _, err := p.A.QP.Query(); err != nil || attr.State != verbs.QPSQD || attr.SQDraining {
 		t.Errorf("%v, draining %v, %v", attr.State, attr.SQDraining, err)

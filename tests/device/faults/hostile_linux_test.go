@@ -172,6 +172,7 @@ func TestHostileDevice(t *testing.T) {
 		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			c := rdmatest.Must(verbs.Open(rdmatest.Device))(t)
 			p := newPrey(t, c, rand.New(rand.NewPCG(uint64(seed), 1)))
+			stop := subscribe(t, c)
 			defer func() {
 				if t.Failed() {
 					t.Logf("the device did:\n%s", strings.Join(p.told, "\n"))
@@ -189,7 +190,7 @@ func TestHostileDevice(t *testing.T) {
 				}
 			}
 			completions, failed = completions+p.completions, failed+p.failed
-			drain(t, c)
+			stop()
 			if p.r.IntN(2) == 0 {
 				// One by one, or the context with all its objects.
 				for _, x := range []interface{ Close() error }{p.A.QP, p.B.QP, p.A.CQ, p.B.CQ, p.A.MR, p.B.MR} {
@@ -215,19 +216,26 @@ func TestHostileDevice(t *testing.T) {
 	}
 }
 
-// drain reads all pending asynchronous events.
-func drain(t *testing.T, c *verbs.Device) {
+// subscribe reads the asynchronous events until stop.
+func subscribe(t *testing.T, c *verbs.Device) (stop func()) {
 	t.Helper()
-	for {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-		_, err := c.AsyncEvent(ctx)
-		cancel()
-		if err != nil {
-			if !errors.Is(err, context.DeadlineExceeded) {
-				t.Logf("asynchronous events: %v", err)
+	ctx, cancel := context.WithCancel(t.Context())
+	events, ended := c.Events(ctx), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for e, err := range events {
+			switch {
+			case errors.Is(err, context.Canceled):
+			case err != nil:
+				t.Errorf("asynchronous events: %v", err)
+			case e.QP == nil && e.CQ == nil && e.SRQ == nil && e.Port == 0 && e.Type != verbs.EventDeviceFatal:
+				t.Errorf("an event of nobody: %v", e.Type)
 			}
-			return
 		}
+	}()
+	return func() {
+		cancel()
+		<-ended
 	}
 }
 

@@ -195,10 +195,13 @@ func TestLost(t *testing.T) {
 			})
 			told := make(chan struct{})
 			var once sync.Once
-			l.run(t, "async event", func() error {
-				e, err := c.AsyncEvent(t.Context())
-				if err == nil && e.Type == verbs.EventDeviceFatal {
-					once.Do(func() { close(told) })
+			events := c.Events(t.Context())
+			l.run(t, "async event", func() (err error) {
+				var e verbs.Event
+				for e, err = range events {
+					if err == nil && e.Type == verbs.EventDeviceFatal {
+						once.Do(func() { close(told) })
+					}
 				}
 				return err
 			})
@@ -281,7 +284,11 @@ func refused(t *testing.T, c *verbs.Device, p *rdmatest.Pair) {
 	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
 	defer cancel()
 	for name, f := range map[string]func() error{
-		"async event":  func() error { _, err := c.AsyncEvent(ctx); return err },
+		"async event": func() (err error) {
+			for _, err = range c.Events(ctx) {
+			}
+			return err
+		},
 		"wait":         func() error { _, err := p.A.Chan.Wait(ctx); return err },
 		"poll":         func() error { _, err := p.B.CQ.Poll(make([]verbs.WC, 1)); return err },
 		"poll wait":    func() error { _, err := p.B.CQ.PollWait(ctx, make([]verbs.WC, 1)); return err },

@@ -56,8 +56,9 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// callAll calls x's methods whose last result is an error. Close must do nothing. The
-// others must return one of the errors.
+// callAll calls x's methods whose last result is an error, and loops over those that
+// return an iterator with errors. Close must do nothing. The others must return one of
+// the errors.
 func callAll(t *testing.T, x reflect.Value, want ...error) {
 	t.Helper()
 	errorType := reflect.TypeFor[error]()
@@ -65,7 +66,7 @@ func callAll(t *testing.T, x reflect.Value, want ...error) {
 	for i := range x.NumMethod() {
 		m := x.Type().Method(i)
 		n := m.Type.NumOut()
-		if n == 0 || m.Type.Out(n-1) != errorType || x.Type() == reflect.TypeFor[*verbs.DeviceInfo]() && m.Name == "Err" {
+		if n == 0 || m.Type.Out(n-1) != errorType && !iterates(m.Type.Out(n-1)) || x.Type() == reflect.TypeFor[*verbs.DeviceInfo]() && m.Name == "Err" {
 			continue
 		}
 		called++
@@ -115,6 +116,17 @@ func callAll(t *testing.T, x reflect.Value, want ...error) {
 func call(f reflect.Value, args []reflect.Value) (panicked any, err error) {
 	defer func() { panicked = recover() }()
 	out := f.Call(args)
-	err, _ = out[len(out)-1].Interface().(error)
+	last := out[len(out)-1]
+	if iterates(last.Type()) {
+		for _, e := range last.Seq2() {
+			last = e
+		}
+	}
+	err, _ = last.Interface().(error)
 	return nil, err
+}
+
+// iterates reports whether a type is an iter.Seq2 whose second value is an error.
+func iterates(t reflect.Type) bool {
+	return t.CanSeq2() && t.Kind() == reflect.Func && t.In(0).In(1) == reflect.TypeFor[error]()
 }

@@ -6,6 +6,7 @@ package misuse
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"net/netip"
 	"os"
@@ -210,7 +211,8 @@ var misuses = []misuse{
 	{"wait for CQ without room", verbs.ErrInvalid, "no room", func(w *world) error { return drop2(w.other.cq.PollWait(canceled, nil)) }},
 	{"wait for CQ without context", verbs.ErrInvalid, "context", func(w *world) error { return drop2(w.other.cq.PollWait(noContext, make([]verbs.WC, 1))) }},
 	{"get CQ event without context", verbs.ErrInvalid, "context", func(w *world) error { return drop2(w.ch.Wait(noContext)) }},
-	{"get async event without context", verbs.ErrInvalid, "context", func(w *world) error { return drop2(w.c.AsyncEvent(noContext)) }},
+	{"wait for completions without context", verbs.ErrInvalid, "context", func(w *world) error { return last(w.other.cq.All(noContext)) }},
+	{"wait for events without context", verbs.ErrInvalid, "context", func(w *world) error { return last(w.c.Events(noContext)) }},
 
 	{"SRQ of 0", verbs.ErrInvalid, "MaxWR 0", func(w *world) error { return drop2(w.rc.PD.CreateSRQ(verbs.SRQOptions{MaxSGE: 1})) }},
 	{"SRQ of -1", verbs.ErrInvalid, "MaxWR -1", func(w *world) error { return drop2(w.rc.PD.CreateSRQ(verbs.SRQOptions{MaxWR: -1, MaxSGE: 1})) }},
@@ -406,6 +408,13 @@ var misuses = []misuse{
 
 // witnessed selects the tests that run a second time under ibvtrace.
 const witnessed = "TestMisuses|TestClosed"
+
+// last returns the error with which a loop ends.
+func last[T any](seq iter.Seq2[T, error]) (err error) {
+	for _, err = range seq {
+	}
+	return err
+}
 
 func TestMisuses(t *testing.T) {
 	w := newWorld(t)

@@ -28,15 +28,22 @@ func TestDeviceRemovedUnderLoad(t *testing.T) {
 	c := rdmatest.Must(verbs.Open("rxe9"))(t)
 	p := channelPair(t, c)
 	exchange(t, p)
-	// The first event after a removal reports it. Further waits are refused.
-	first := make(chan verbs.AsyncEvent)
-	go func() {
-		e, err := c.AsyncEvent(t.Context())
-		if err != nil {
-			t.Errorf("waiting for an event: %v", err)
-		}
-		first <- e
-	}()
+	// The first event after a removal reports it, to each subscriber. Then there are no
+	// more.
+	first := make(chan verbs.Event)
+	for range 2 {
+		events := c.Events(t.Context())
+		go func() {
+			n := 0
+			for e, err := range events {
+				if n++; n == 1 && err == nil {
+					first <- e
+				} else if n != 2 || !errors.Is(err, verbs.ErrDeviceRemoved) {
+					t.Errorf("subscriber's result %d is %+v, %v", n, e, err)
+				}
+			}
+		}()
+	}
 	waits := make(chan error, 2)
 	go func() { _, err := p.A.Chan.Wait(t.Context()); waits <- err }()
 	go func() { _, err := p.B.CQ.PollWait(t.Context(), make([]verbs.WC, 1)); waits <- err }()
@@ -44,7 +51,7 @@ func TestDeviceRemovedUnderLoad(t *testing.T) {
 	// This command returns once the device's last user has closed it.
 	removal := rdmatest.Start(t, "rdma", "link", "delete", "rxe9")
 	timeout := time.After(rdmatest.Patience)
-	for range 3 {
+	for range 4 {
 		select {
 		case e := <-first:
 			if e.Type != verbs.EventDeviceFatal {
@@ -62,7 +69,11 @@ func TestDeviceRemovedUnderLoad(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
 	defer cancel()
 	for name, f := range map[string]func() error{
-		"async event":  func() error { _, err := c.AsyncEvent(ctx); return err },
+		"async event": func() (err error) {
+			for _, err = range c.Events(ctx) {
+			}
+			return err
+		},
 		"wait":         func() error { _, err := p.A.Chan.Wait(ctx); return err },
 		"poll wait":    func() error { _, err := p.B.CQ.PollWait(ctx, make([]verbs.WC, 1)); return err },
 		"alloc PD":     func() error { _, err := c.AllocPD(); return err },
@@ -189,10 +200,10 @@ func TestPortEvents(t *testing.T) {
 	c := rdmatest.Must(verbs.Open("rxe9"))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
 	defer cancel()
+	events := c.Events(ctx)
 	wait := func(want verbs.EventType) {
 		t.Helper()
-		for {
-			e, err := c.AsyncEvent(ctx)
+		for e, err := range events {
 			if err != nil {
 				t.Fatalf("waiting for %v: %v", want, err)
 			}

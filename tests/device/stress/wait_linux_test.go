@@ -27,7 +27,12 @@ func waiters(ctx context.Context, t *testing.T, p *rdmatest.Pair) <-chan error {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() { _, err := p.A.Chan.Wait(ctx); errs <- err })
-		wg.Go(func() { _, err := p.Ctx.AsyncEvent(ctx); errs <- err })
+		wg.Go(func() {
+			var last error
+			for _, last = range p.Ctx.Events(ctx) {
+			}
+			errs <- last
+		})
 		wg.Go(func() {
 			_, err := p.B.CQ.PollWait(ctx, make([]verbs.WC, 1))
 			errs <- err
