@@ -20,6 +20,7 @@ var (
 	ErrShortPacket  = errors.New("the packet is shorter than the headers that the device requires inline")
 	ErrTSOHeader    = errors.New("the header of OpTSO is shorter than an Ethernet header, or longer than the queue allows")
 	ErrOpcode       = errors.New("operation is not supported")
+	ErrNoField      = errors.New("the device's completions lack a field")
 	ErrCQOverrun    = errors.New("completion queue overflowed")
 )
 

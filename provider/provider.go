@@ -142,6 +142,7 @@ type CQInit struct {
 	CQE         uint32
 	CQESize     uint32 // size of an entry in bytes; 0 for the provider's choice
 	Compression uint8  // MLX5DV_CQE_RES_FORMAT_*, 0 for none
+	Fields      Fields // what PollEx must report
 }
 
 // QPInit has the parameters of a queue pair to create.
@@ -260,10 +261,6 @@ type CQ interface {
 	// none before an error, such as a *CQEError, it returns the error. It must not keep a
 	// reference to wc.
 	Poll(wc []WC) (int, error)
-	// PollTimed is Poll that also stores the value of the device's clock for each
-	// completion. cycles is as long as wc.
-	PollTimed(wc []WC, cycles []uint64) (int, error)
-
 	// Arm requests an event for the next completion, or only for the next one that is
 	// solicited or has an error. events is the number of events so far.
 	Arm(solicitedOnly bool, events uint32) error
@@ -280,6 +277,15 @@ type CQ interface {
 	Remap() error
 
 	Release()
+}
+
+// An ExPoller is a CQ whose completions can have more fields. If CQInit.Fields isn't 0,
+// NewCQ must return such a CQ, or else ErrNoField. It must check Fields only if its CQs
+// are ExPollers: others are refused.
+type ExPoller interface {
+	// PollEx is Poll for completions with the fields of CQInit.Fields. The other fields
+	// beside WC are 0, and all of them are if the request has failed.
+	PollEx(wc []WCEx) (int, error)
 }
 
 // An AH makes an address handle.

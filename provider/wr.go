@@ -3,6 +3,7 @@ package provider
 import (
 	"math"
 	"sync/atomic"
+	"time"
 
 	"github.com/goverbs/goverbs/uapi"
 )
@@ -140,4 +141,23 @@ type WC struct {
 	DLIDPathBits uint8
 	PortNum      uint8
 	_            uint8
+}
+
+// Fields are the fields of a WCEx that a CQ reports, beside those of a WC.
+type Fields uint32
+
+const (
+	FieldTimestamp Fields = 1 << iota
+	FieldWallClock
+	FieldFlowTag
+	FieldVLAN
+)
+
+// A WCEx is a work completion with the fields that were asked for.
+type WCEx struct {
+	WC
+	Timestamp uint64    // cycles of the clock that Context.Clock reads
+	WallClock time.Time // the same moment
+	FlowTag   uint32    // of the rule that steered a packet to the QP
+	VLAN      uint16    // the tag of a received packet: PCP, DEI and VLAN ID
 }

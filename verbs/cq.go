@@ -26,10 +26,10 @@ type CQ struct {
 	events  atomic.Uint32 // the number of events so far
 	overran atomic.Bool   // EventCQErr was reported: the queue itself doesn't show an overrun
 	silent  atomic.Bool   // there will be no more completions: see silence
-	timed   bool          // CQOptions.Timestamps
 
-	unarmed bool // CQOptions had no channel: only PollWait arms the CQ
-	value   any  // CQOptions.Value
+	ex      provider.ExPoller // prov, if CQOptions.Fields isn't 0
+	unarmed bool              // CQOptions had no channel: only PollWait arms the CQ
+	value   any               // CQOptions.Value
 }
 
 func (cq *CQ) base() *object {
@@ -56,10 +56,9 @@ type CQOptions struct {
 	CQESize     int
 	Compression CQECompression
 
-	// Timestamps enables PollTimed: the QPs on the CQ take timestamps from the counter
-	// that Device.RawClock reads. If the firmware uses another counter, the device
-	// refuses such QPs.
-	Timestamps bool
+	// Fields are the fields of WCEx that PollEx reports beside those of a WC. A CQ
+	// with fields can also be polled with Poll.
+	Fields WCFields
 
 	// SingleOwner promises that only one goroutine at a time uses the CQ, and removes
 	// its lock. If a second one is detected, it panics. Closing a QP on the CQ, and
@@ -88,8 +87,11 @@ func (c *Device) CreateCQ(o CQOptions) (*CQ, error) {
 	case o.Vector < 0 || o.Vector >= max(c.compVectors, 1):
 		return nil, invalid(op, "completion vector %d is not in 0 to %d", o.Vector, max(c.compVectors, 1)-1)
 	}
-	if o.Timestamps && limits.CompletionTimestampMask == 0 {
-		return nil, opErr(op, "completion timestamps", ErrNotSupported)
+	if x := o.Fields &^ wcFieldsKnown; x != 0 {
+		return nil, invalid(op, "unknown fields %#x", uint32(x))
+	}
+	if o.Fields&wcFieldsTime != 0 && limits.CompletionTimestampMask == 0 {
+		return nil, noFields(op, o.Fields&wcFieldsTime)
 	}
 	channel := o.Channel
 	if channel == nil {
@@ -112,7 +114,7 @@ func (c *Device) createCQHeld(op string, o *CQOptions, channel *CompChannel) (*C
 		return nil, invalid(op, "the completion channel belongs to another device context")
 	}
 	cq := &CQ{chn: channel, unarmed: o.Channel == nil, fired: make(chan struct{}, 1), gone: make(chan struct{}), value: o.Value}
-	cq.mu.single, cq.timed = o.SingleOwner, o.Timestamps
+	cq.mu.single = o.SingleOwner
 	cq.id = c.newID()
 	cmd := ioctl.NewCqCreate()
 	defer cmd.Release()
@@ -121,13 +123,23 @@ func (c *Device) createCQHeld(op string, o *CQOptions, channel *CompChannel) (*C
 	cmd.UserHandle(cq.id)
 	cmd.CompChannel(channel.events.fd)
 	cmd.CompVector(uint32(o.Vector))
-	if o.Timestamps {
+	if o.Fields&wcFieldsTime != 0 {
 		cmd.Flags(uapi.IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION)
 	}
 	cqe := cmd.RespCqe()
-	prov, err := c.prov.NewCQ(cmd, provider.CQInit{CQE: uint32(o.MaxCQE), CQESize: uint32(o.CQESize), Compression: uint8(o.Compression)})
-	if err != nil {
+	prov, err := c.prov.NewCQ(cmd, provider.CQInit{CQE: uint32(o.MaxCQE), CQESize: uint32(o.CQESize), Compression: uint8(o.Compression), Fields: provider.Fields(o.Fields)})
+	switch {
+	case err == provider.ErrNoField:
+		return nil, noFields(op, o.Fields)
+	case err != nil:
 		return nil, c.failed(op, "", err)
+	}
+	if o.Fields != 0 {
+		var ok bool
+		if cq.ex, ok = prov.(provider.ExPoller); !ok {
+			prov.Release()
+			return nil, noFields(op, o.Fields)
+		}
 	}
 	object := fmt.Sprintf("%d CQE", o.MaxCQE)
 	if err := cmd.Run(c.file); err != nil {
@@ -145,6 +157,11 @@ func (c *Device) createCQHeld(op string, o *CQOptions, channel *CompChannel) (*C
 		cq.silent.Store(true)
 	}
 	return cq, nil
+}
+
+// noFields refuses fields that the device doesn't have.
+func noFields(op string, f WCFields) error {
+	return opErr(op, "with "+f.String(), ErrNotSupported)
 }
 
 func destroyCQ(c *Device, handle uint32) error {
@@ -251,42 +268,7 @@ func (cq *CQ) overrun() {
 	cq.wake()
 }
 
-// PollTimed is Poll with timestamps: for each completion it also stores the value of
-// the device's clock (see Device.RawClock). It returns at most len(cycles)
-// completions. The CQ must have been created with CQOptions.Timestamps.
-func (cq *CQ) PollTimed(wc []WC, cycles []uint64) (int, error) {
-	if cq == nil {
-		return 0, &OpError{Op: "poll CQ", Err: errNil}
-	}
-	most := min(len(wc), len(cycles))
-	n, err := cq.pollTimed(wc[:most], cycles[:most])
-	if tracing.Switch.On != 0 {
-		cq.tellPoll(wc[:most], n, err)
-	}
-	return n, err
-}
-
-func (cq *CQ) pollTimed(wc []WC, cycles []uint64) (int, error) {
-	cq.mu.Lock()
-	defer cq.mu.Unlock()
-	if cq.prov == nil {
-		return 0, errPollClosed
-	}
-	if !cq.timed {
-		return 0, errPollUntimed
-	}
-	n, err := cq.prov.PollTimed(as[provider.WC](wc), cycles)
-	if n > 0 {
-		polled()
-	} else {
-		err = cq.nothing(err)
-	}
-	return n, err
-}
-
 var errPollOverran = opErr("poll CQ", "", provider.ErrCQOverrun)
-
-var errPollUntimed = invalid("poll CQ", "the CQ was made without CQOptions.Timestamps")
 
 var errPollRemoved = opErr("poll CQ", "", ErrDeviceRemoved)
 

@@ -221,7 +221,7 @@ func TestOverrun(t *testing.T) {
 		}()
 	}
 	yield(func() bool { return x.cq.waiters.Load() == 3 })
-	other := must(c.CreateCQ(CQOptions{MaxCQE: 1, Timestamps: true}))(t)
+	other := must(c.CreateCQ(CQOptions{MaxCQE: 1, Fields: WCFieldTimestamp}))(t)
 	k.event(EventCQErr, x.cq.id)
 	for range 3 {
 		if err := <-done; !errors.Is(err, ErrCQOverrun) {
@@ -231,9 +231,9 @@ func TestOverrun(t *testing.T) {
 	// What came before is not lost.
 	c.prov.(*fakeProvider).cqs[0].ready = 3
 	for name, poll := range map[string]func(*CQ) (int, error){
-		"Poll":      func(cq *CQ) (int, error) { return cq.Poll(make([]WC, 1)) },
-		"PollTimed": func(cq *CQ) (int, error) { return cq.PollTimed(make([]WC, 1), make([]uint64, 1)) },
-		"poll":      func(cq *CQ) (int, error) { return cq.poll(make([]WC, 1)) },
+		"Poll":   func(cq *CQ) (int, error) { return cq.Poll(make([]WC, 1)) },
+		"PollEx": func(cq *CQ) (int, error) { return cq.PollEx(make([]WCEx, 1)) },
+		"poll":   func(cq *CQ) (int, error) { return cq.poll(make([]WC, 1)) },
 	} {
 		if n, err := poll(x.cq); n != 1 || err != nil {
 			t.Errorf("%s: %d, %v", name, n, err)
@@ -243,10 +243,11 @@ func TestOverrun(t *testing.T) {
 		}
 	}
 	for name, poll := range map[string]func() (int, error){
-		"Poll":      func() (int, error) { return x.cq.Poll(make([]WC, 1)) },
-		"PollTimed": func() (int, error) { return x.cq.PollTimed(make([]WC, 1), make([]uint64, 1)) },
-		"poll":      func() (int, error) { return x.cq.poll(make([]WC, 1)) },
-		"PollWait":  func() (int, error) { return x.cq.PollWait(t.Context(), make([]WC, 1)) },
+		"Poll":       func() (int, error) { return x.cq.Poll(make([]WC, 1)) },
+		"PollEx":     func() (int, error) { return x.cq.PollEx(make([]WCEx, 1)) },
+		"PollWaitEx": func() (int, error) { return x.cq.PollWaitEx(t.Context(), make([]WCEx, 1)) },
+		"poll":       func() (int, error) { return x.cq.poll(make([]WC, 1)) },
+		"PollWait":   func() (int, error) { return x.cq.PollWait(t.Context(), make([]WC, 1)) },
 	} {
 		if n, err := poll(); n != 0 || !errors.Is(err, ErrCQOverrun) {
 			t.Errorf("%s: %d, %v", name, n, err)
@@ -305,18 +306,18 @@ func TestDeviceFatal(t *testing.T) {
 				t.Errorf("waiting: %v", err)
 			}
 			for name, f := range map[string]func() error{
-				"event":     func() error { _, err := firstEvent(late); return err },
-				"events":    func() error { _, err := firstEvent(c.Events(t.Context())); return err },
-				"poll":      func() error { _, err := x.cq.Poll(make([]WC, 1)); return err },
-				"PollTimed": func() error { _, err := x.cq.PollTimed(make([]WC, 1), make([]uint64, 1)); return err },
-				"wait":      func() error { _, err := x.ch.Wait(t.Context()); return err },
-				"arm":       func() error { return x.cq.Arm(false) },
-				"send":      func() error { _, err := x.qp.PostSend(SendWR{Opcode: OpRDMAWrite}); return err },
-				"receive":   func() error { _, err := x.qp.PostRecv(RecvWR{}); return err },
-				"SRQ":       func() error { _, err := x.srq.PostRecv(RecvWR{}); return err },
-				"alloc PD":  func() error { _, err := c.AllocPD(); return err },
-				"reg MR":    func() error { _, err := x.pd.RegMR(make([]byte, 1), MROptions{}); return err },
-				"state":     func() error { x.qp.setState(QPRTS); _, err := x.qp.PostSend(SendWR{Opcode: OpRDMAWrite}); return err },
+				"event":    func() error { _, err := firstEvent(late); return err },
+				"events":   func() error { _, err := firstEvent(c.Events(t.Context())); return err },
+				"poll":     func() error { _, err := x.cq.Poll(make([]WC, 1)); return err },
+				"PollEx":   func() error { _, err := x.cq.PollEx(make([]WCEx, 1)); return err },
+				"wait":     func() error { _, err := x.ch.Wait(t.Context()); return err },
+				"arm":      func() error { return x.cq.Arm(false) },
+				"send":     func() error { _, err := x.qp.PostSend(SendWR{Opcode: OpRDMAWrite}); return err },
+				"receive":  func() error { _, err := x.qp.PostRecv(RecvWR{}); return err },
+				"SRQ":      func() error { _, err := x.srq.PostRecv(RecvWR{}); return err },
+				"alloc PD": func() error { _, err := c.AllocPD(); return err },
+				"reg MR":   func() error { _, err := x.pd.RegMR(make([]byte, 1), MROptions{}); return err },
+				"state":    func() error { x.qp.setState(QPRTS); _, err := x.qp.PostSend(SendWR{Opcode: OpRDMAWrite}); return err },
 			} {
 				if err := f(); !errors.Is(err, ErrDeviceRemoved) {
 					t.Errorf("%s: %v", name, err)

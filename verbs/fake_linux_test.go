@@ -282,7 +282,8 @@ type fakeProvider struct {
 	qps   []*fakeQP
 	cqs   []*fakeCQ
 	srqs  []*fakeSRQ
-	adopt error // what the queues' Adopt answers
+	adopt error           // what the queues' Adopt answers
+	lacks provider.Fields // of completions
 }
 
 func newFakeProvider(*ioctl.File, ioctl.GetContext) (provider.Context, error) {
@@ -300,6 +301,9 @@ func (p *fakeProvider) NewAH(_ ioctl.WriteCreateAh, init provider.AHInit) (provi
 }
 
 func (p *fakeProvider) NewCQ(_ ioctl.CqCreate, init provider.CQInit) (provider.CQ, error) {
+	if init.Fields&p.lacks != 0 {
+		return nil, provider.ErrNoField
+	}
 	q := &fakeCQ{init: init, of: p}
 	p.cqs = append(p.cqs, q)
 	return q, nil
@@ -368,7 +372,11 @@ func (q *fakeCQ) Poll(wc []provider.WC) (int, error) {
 	return n, nil
 }
 
-func (q *fakeCQ) PollTimed(wc []provider.WC, cycles []uint64) (int, error) { return q.Poll(wc) }
+func (q *fakeCQ) PollEx(wc []provider.WCEx) (int, error) {
+	n := min(q.ready, len(wc))
+	q.ready -= n
+	return n, nil
+}
 
 func (q *fakeCQ) Arm(bool, uint32) error {
 	q.armed++
@@ -436,7 +444,7 @@ func makeFakes(t *testing.T, c *Device) fakeThings {
 	x.mr = must(x.pd.RegMR(make([]byte, 4096), MROptions{Access: AccessLocalWrite | AccessMWBind}))(t)
 	x.mw = must(x.pd.AllocMW(MWType1))(t)
 	x.ch = must(c.CreateCompChannel())(t)
-	x.cq = must(c.CreateCQ(CQOptions{MaxCQE: 16, Channel: x.ch, Timestamps: true}))(t)
+	x.cq = must(c.CreateCQ(CQOptions{MaxCQE: 16, Channel: x.ch, Fields: WCFieldTimestamp}))(t)
 	x.srq = must(x.pd.CreateSRQ(SRQOptions{MaxWR: 16, MaxSGE: 1}))(t)
 	x.qp = must(x.pd.CreateQP(QPOptions{Type: RC, SendCQ: x.cq, RecvCQ: x.cq, Cap: QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}))(t)
 	return x

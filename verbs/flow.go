@@ -89,7 +89,8 @@ type FlowUDP struct{ Val, Mask FlowPorts }
 type FlowPorts struct{ Src, Dst uint16 }
 
 // FlowTag makes the device put a number into the packets' completions (struct
-// ibv_flow_spec_action_tag). On mlx5 it has 24 bits. A WC doesn't have it.
+// ibv_flow_spec_action_tag). On mlx5 it has 24 bits. WCEx.FlowTag
+// reports it.
 type FlowTag uint32
 
 // FlowDrop makes the device drop the packets (struct ibv_flow_spec_action_drop).

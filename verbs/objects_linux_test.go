@@ -485,10 +485,10 @@ func TestPostAfterClose(t *testing.T) {
 			_, err := x.qp.Sends(func(b *SendBuilder) error { b.RDMAWrite(1, 0, Remote{}, SGE{Length: 3}); return nil })
 			return err
 		},
-		"SRQ":       func() error { _, err := x.srq.PostRecv(RecvWR{}); return err },
-		"poll":      func() error { _, err := x.cq.Poll(make([]WC, 1)); return err },
-		"PollTimed": func() error { _, err := x.cq.PollTimed(make([]WC, 1), make([]uint64, 1)); return err },
-		"arm":       func() error { return x.cq.Arm(false) },
+		"SRQ":    func() error { _, err := x.srq.PostRecv(RecvWR{}); return err },
+		"poll":   func() error { _, err := x.cq.Poll(make([]WC, 1)); return err },
+		"PollEx": func() error { _, err := x.cq.PollEx(make([]WCEx, 1)); return err },
+		"arm":    func() error { return x.cq.Arm(false) },
 	} {
 		if err := f(); !errors.Is(err, ErrClosed) {
 			t.Errorf("%s: %v, want ErrClosed", name, err)

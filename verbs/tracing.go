@@ -37,6 +37,18 @@ func (cq *CQ) tellPoll(wc []WC, n int, err error) {
 	tell(tracing.Poll, &cq.object, 0, 0, unsafe.Pointer(unsafe.SliceData(wc)), len(wc), n, err)
 }
 
+// tellPollEx is tellPoll for longer completions, which a tracer doesn't know.
+func (cq *CQ) tellPollEx(wc []WCEx, n int, err error) {
+	var plain []WC
+	if n > 0 || err != nil {
+		plain = make([]WC, len(wc))
+	}
+	for i := range n {
+		plain[i] = wc[i].WC
+	}
+	cq.tellPoll(plain, n, err)
+}
+
 // tell tells the tracer of a call on an object with count elements at list, of which n
 // were posted or polled.
 //

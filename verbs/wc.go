@@ -3,7 +3,10 @@ package verbs
 import (
 	"fmt"
 	"math/bits"
+	"strings"
+	"time"
 
+	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -53,6 +56,56 @@ func (wc *WC) Err() error {
 		return nil
 	}
 	return &WCError{Status: wc.Status, VendorErr: wc.VendorErr, WRID: wc.WRID, QPNum: wc.QPNum}
+}
+
+// A WCEx is a completion with fields that only some devices report (struct ibv_cq_ex).
+// CQOptions.Fields selects them. A field that was not selected is zero, and so are all of
+// them if Status is not WCSuccess.
+type WCEx struct {
+	WC
+
+	// Timestamp is when the device completed the request, in cycles of the counter that
+	// Device.RawClock reads.
+	Timestamp uint64
+
+	// WallClock is the same moment in the system's time. The kernel adjusts the
+	// translation from time to time, so times may be off by microseconds.
+	WallClock time.Time
+
+	// FlowTag is the tag of the flow rule that steered the packet to a RawPacket QP, for
+	// receives only; 0 if the rule has none.
+	FlowTag uint32
+
+	// VLAN is the VLAN tag that the device found in the received packet, for receives
+	// only; 0 without one. Its upper three bits are the priority, the lower 12 the VLAN.
+	VLAN uint16
+}
+
+// WCFields are the fields of a WCEx that a CQ reports beside those of a WC (enum
+// ibv_create_cq_wc_flags).
+type WCFields uint32
+
+const (
+	WCFieldTimestamp = WCFields(provider.FieldTimestamp) // WCEx.Timestamp
+	WCFieldWallClock = WCFields(provider.FieldWallClock) // WCEx.WallClock
+	WCFieldFlowTag   = WCFields(provider.FieldFlowTag)   // WCEx.FlowTag
+	WCFieldVLAN      = WCFields(provider.FieldVLAN)      // WCEx.VLAN
+
+	wcFieldsTime  = WCFieldTimestamp | WCFieldWallClock
+	wcFieldsKnown = wcFieldsTime | WCFieldFlowTag | WCFieldVLAN
+)
+
+func (f WCFields) String() string {
+	var names []string
+	for i, name := range []string{"TIMESTAMP", "WALL_CLOCK", "FLOW_TAG", "VLAN"} {
+		if f>>i&1 != 0 {
+			names = append(names, name)
+		}
+	}
+	if x := f &^ wcFieldsKnown; x != 0 || f == 0 {
+		names = append(names, fmt.Sprintf("%#x", uint32(x)))
+	}
+	return strings.Join(names, "|")
 }
 
 // A WCError describes a work request that has failed.

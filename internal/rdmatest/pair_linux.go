@@ -27,7 +27,7 @@ type Spec struct {
 
 	CQESize     int // see verbs.CQOptions
 	Compression verbs.CQECompression
-	Timestamps  bool
+	Fields      verbs.WCFields
 
 	A, B SpecEnd
 }
@@ -100,7 +100,7 @@ func (p *Pair) end(t testing.TB, s *Spec, e *SpecEnd) *End {
 	if s.Channel {
 		end.Chan = Must(p.Ctx.CreateCompChannel())(t)
 	}
-	end.CQ = Must(p.Ctx.CreateCQ(verbs.CQOptions{MaxCQE: s.CQE, Channel: end.Chan, CQESize: s.CQESize, Compression: s.Compression, Timestamps: s.Timestamps}))(t)
+	end.CQ = Must(p.Ctx.CreateCQ(verbs.CQOptions{MaxCQE: s.CQE, Channel: end.Chan, CQESize: s.CQESize, Compression: s.Compression, Fields: s.Fields}))(t)
 	capacity := s.Cap
 	if s.SRQ {
 		end.SRQ = Must(p.PD.CreateSRQ(verbs.SRQOptions{MaxWR: capacity.MaxRecvWR, MaxSGE: capacity.MaxRecvSGE}))(t)

@@ -2,6 +2,9 @@ package mlx5
 
 import (
 	"os"
+	"sync"
+	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/internal/mmio"
@@ -51,4 +54,67 @@ func (c *clock) release() {
 		ioctl.Munmap(c.mem)
 		c.mem = nil
 	}
+}
+
+// A wall is the kernel's page for translating the adapter's counter to the time of day
+// (struct mlx5_ib_clock_info). The kernel updates it before the counter wraps.
+type wall struct {
+	offered bool // by the kernel
+	mu      sync.Mutex
+	mem     []byte
+}
+
+// open maps the page, unless it is mapped, and reports whether there is one.
+func (w *wall) open(f *ioctl.File) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mem == nil && w.offered {
+		w.mem, _ = f.MmapReadOnly(mmapOffset(uapi.MLX5_IB_MMAP_CLOCK_INFO, int(uapi.MLX5_IB_CLOCK_INFO_V1)), os.Getpagesize())
+	}
+	return w.mem != nil
+}
+
+func (w *wall) release() {
+	if w.mem != nil {
+		ioctl.Munmap(w.mem)
+		w.mem = nil
+	}
+}
+
+// A wallTime is a state of the page: at cycles, it was nsec nanoseconds after 1970. A
+// cycle takes mult nanoseconds, shifted by shift.
+type wallTime struct {
+	nsec, cycles, frac, mask uint64
+	mult, shift              uint32
+}
+
+// read reads the page, while the kernel doesn't change it. The page is open.
+func (w *wall) read() (t wallTime) {
+	p := (*uapi.Mlx5IbClockInfo)(unsafe.Pointer(unsafe.SliceData(w.mem)))
+	for {
+		sign := atomic.LoadUint32(&p.Sign)
+		t = wallTime{
+			nsec: atomic.LoadUint64(&p.Nsec), cycles: atomic.LoadUint64(&p.Cycles), frac: atomic.LoadUint64(&p.Frac), mask: atomic.LoadUint64(&p.Mask),
+			mult: atomic.LoadUint32(&p.Mult), shift: atomic.LoadUint32(&p.Shift),
+		}
+		if sign&uint32(uapi.MLX5_IB_CLOCK_INFO_KERNEL_UPDATING) == 0 && atomic.LoadUint32(&p.Sign) == sign {
+			return t
+		}
+	}
+}
+
+// of returns the time at a value of the counter, which may be before or after the page's
+// state. It is the zero time if the page is empty, as after the device's removal.
+func (t *wallTime) of(cycles uint64) time.Time {
+	if t.mult == 0 {
+		return time.Time{}
+	}
+	nsec := t.nsec
+	if since := (cycles - t.cycles) & t.mask; since <= t.mask/2 {
+		nsec += (since*uint64(t.mult) + t.frac) >> (t.shift & 63)
+	} else {
+		before := (t.cycles - cycles) & t.mask
+		nsec -= (before*uint64(t.mult) - t.frac) >> (t.shift & 63)
+	}
+	return time.Unix(0, int64(nsec))
 }

@@ -23,6 +23,7 @@ type cq struct {
 	number uint32
 	last   *resource // the resource of the previous CQE
 	v1     bool      // CQEs have user indices
+	fields provider.Fields
 	format wqe.MiniFormat
 
 	resized cqRing // during a Resize, and after one that failed, when the adapter uses it
@@ -63,7 +64,10 @@ func (r *cqRing) round(i uint32) uint32 { return i >> (r.log & 31) }
 func (q *cq) seek(i uint32) { q.next, q.head, q.turn = i, q.at(i), q.round(i) }
 
 func (c *context) NewCQ(cmd ioctl.CqCreate, init provider.CQInit) (provider.CQ, error) {
-	q := &cq{ctx: c, v1: c.cqeVersion == cqeVersion1}
+	q := &cq{ctx: c, v1: c.cqeVersion == cqeVersion1, fields: init.Fields}
+	if init.Fields&^allFields != 0 || init.Fields&provider.FieldWallClock != 0 && !c.wall.open(c.file) {
+		return nil, provider.ErrNoField
+	}
 	req := cmd.Mlx5().In()
 	var err error
 	stride := uint32(1)
@@ -92,26 +96,6 @@ func (c *context) NewCQ(cmd ioctl.CqCreate, init provider.CQInit) (provider.CQ, 
 	}
 	q.resp = cmd.Mlx5().Out()
 	return q, nil
-}
-
-// PollTimed polls completions one by one, to read each timestamp before the entry is
-// given back to the device.
-func (q *cq) PollTimed(wc []provider.WC, cycles []uint64) (n int, err error) {
-	for n < len(wc) && q.head.Load().Ready(q.turn) {
-		mmio.FromDevice()
-		at, next := q.head.Timestamp(), q.next
-		m, err := q.poll(wc[n:n+1], n > 0, true)
-		if err != nil {
-			return n, err
-		}
-		if m == 1 {
-			cycles[n] = at
-			n++
-		} else if q.next == next {
-			break
-		}
-	}
-	return n, nil
 }
 
 func (q *cq) Adopt(uint32) error {

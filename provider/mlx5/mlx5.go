@@ -72,6 +72,7 @@ type context struct {
 	records    records
 	index      index
 	clock      clock
+	wall       wall
 	masked     maskedAtomics
 	// ahInKernel: the kernel resolves the peer's MAC address. queryExtra: it reports
 	// more properties of the device.
@@ -138,6 +139,7 @@ func (c *context) Adopt() error {
 	c.ece = mask&uapi.MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE != 0
 	c.ahInKernel = uapi.Mlx5UserCmdsSuppUhw(r.CmdsSuppUhw)&uapi.MLX5_USER_CMDS_SUPP_UHW_CREATE_AH != 0
 	c.queryExtra = uapi.Mlx5UserCmdsSuppUhw(r.CmdsSuppUhw)&uapi.MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE != 0
+	c.wall.offered = r.ClockInfoVersions>>uapi.MLX5_IB_CLOCK_INFO_V1&1 != 0
 	c.ethInline = ethInline(uapi.Mlx5UserInlineMode(r.EthMinInline))
 	if err := c.uars.open(c.file, &r); err != nil {
 		c.Release()
@@ -167,6 +169,7 @@ func (c *context) QueryDevice(cmd ioctl.WriteExQueryDevice) func() provider.Devi
 
 func (c *context) Release() {
 	c.clock.release()
+	c.wall.release()
 	c.uars.release(c.file)
 	c.records.release()
 }

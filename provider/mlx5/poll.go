@@ -292,8 +292,11 @@ func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, r
 	case wqe.CQEResponderInv:
 		w.Flags, w.Ex = uint32(uapi.IB_WC_WITH_INVALIDATE), e.Key()
 	}
-	if r.qp != nil && r.qp.raw && e.ChecksumOK() {
-		w.Flags |= uint32(uapi.IB_WC_IP_CSUM_OK)
+	if r.qp != nil && r.qp.raw {
+		w.QPNum = r.qp.number // the CQE has the flow tag in its place
+		if e.ChecksumOK() {
+			w.Flags |= uint32(uapi.IB_WC_IP_CSUM_OK)
+		}
 	}
 	var grh bool
 	w.SrcQP, w.SL, grh = e.Source()

@@ -47,7 +47,7 @@ func TestUnknownCQE(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				c := r.newCQ(t, provider.CQInit{CQE: 15})
-				wc, cycles := make([]provider.WC, 8), make([]uint64, 8)
+				wc, ex := make([]provider.WC, 8), make([]provider.WCEx, 8)
 				produced := uint32(0)
 				good := func() {
 					at := q.sq.next
@@ -64,7 +64,13 @@ func TestUnknownCQE(t *testing.T) {
 				}
 				for _, poll := range []func() (int, error){
 					func() (int, error) { return c.Poll(wc) },
-					func() (int, error) { return c.PollTimed(wc, cycles) },
+					func() (int, error) {
+						n, err := c.PollEx(ex)
+						for i := range ex[:n] {
+							wc[i] = ex[i].WC
+						}
+						return n, err
+					},
 				} {
 					good()
 					good()
@@ -118,7 +124,7 @@ func TestXRCReceives(t *testing.T) {
 // its time is not the next one's.
 func TestTimedFault(t *testing.T) {
 	r := newRig(t, 1)
-	c := r.newCQ(t, provider.CQInit{CQE: 15})
+	c := r.newCQ(t, provider.CQInit{CQE: 15, Fields: provider.FieldTimestamp})
 	s := r.newSRQ(t, provider.SRQInit{MaxWR: 3, MaxSGE: 1})
 	q := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, SRQ: s, Cap: uapi.IbUverbsQpCap{MaxSendWr: 4, MaxSendSge: 1}})
 	if n, err := s.PostRecv([]provider.RecvWR{{WRID: 7}}); n != 1 || err != nil {
@@ -130,9 +136,9 @@ func TestTimedFault(t *testing.T) {
 	c.write(0, cqe{op: wqe.CQEResponderError, qpn: 1, uidx: q.uidx(), syndrome: 0x22, vendor: 0x93})
 	c.write(1, cqe{op: wqe.CQERequester, sendOp: wqe.OpSend, qpn: 1, uidx: q.uidx()})
 	c.entry(1)[55] = 42 // its time
-	wc, cycles := make([]provider.WC, 2), make([]uint64, 2)
-	if n, err := c.PollTimed(wc, cycles); n != 1 || err != nil || wc[0].WRID != 8 || cycles[0] != 42 {
-		t.Errorf("%d, %v: request %d at %d", n, err, wc[0].WRID, cycles[0])
+	wc := make([]provider.WCEx, 2)
+	if n, err := c.PollEx(wc); n != 1 || err != nil || wc[0].WRID != 8 || wc[0].Timestamp != 42 {
+		t.Errorf("%d, %v: request %d at %d", n, err, wc[0].WRID, wc[0].Timestamp)
 	}
 	if s.posted != 2 {
 		t.Errorf("%d were posted", s.posted)

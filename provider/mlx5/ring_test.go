@@ -482,7 +482,7 @@ func TestResizeWithoutMark(t *testing.T) {
 		if n, err := c.Poll(wc); n != 0 || err != errNoResizeCQE {
 			t.Error("after it:", n, err)
 		}
-		if n, err := c.PollTimed(wc, make([]uint64, 4)); n != 0 || err != errNoResizeCQE {
+		if n, err := c.PollEx(make([]provider.WCEx, 4)); n != 0 || err != errNoResizeCQE {
 			t.Error("after it, timed:", n, err)
 		}
 	}

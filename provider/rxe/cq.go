@@ -51,8 +51,6 @@ func (c *cq) Poll(wc []provider.WC) (int, error) {
 	return n, nil
 }
 
-func (c *cq) PollTimed([]provider.WC, []uint64) (int, error) { return 0, provider.ErrOpcode }
-
 // provider.WC must have the size of what the kernel writes.
 const _ = -(unsafe.Sizeof(provider.WC{}) - completeSize)
 

@@ -107,6 +107,18 @@ func (c *CQE) Key() uint32 { return be32(c.imm) }
 // Timestamp returns the time of the completion, in cycles of the device's clock.
 func (c *CQE) Timestamp() uint64 { return be64(c.timestamp) }
 
+// FlowTag returns the tag of the steering rule, for a raw packet.
+func (c *CQE) FlowTag() uint32 { return be32(c.opQPN) & 0xffffff }
+
+// VLAN returns the VLAN tag of a received packet, or 0 if it has none.
+func (c *CQE) VLAN() uint16 {
+	v := be64(c.head[3])
+	if v>>16&1 == 0 {
+		return 0
+	}
+	return uint16(v)
+}
+
 // Source returns the sender of a message: its QP number, the service level, and whether
 // there is a GRH.
 func (c *CQE) Source() (qpn uint32, sl uint8, grh bool) {

@@ -391,14 +391,19 @@ func TestCQForms(t *testing.T) {
 // TestClock reads the device's clock before and after completions that have timestamps.
 func TestClock(t *testing.T) {
 	s := rdmatest.Default()
-	s.Timestamps = rdmatest.KindOf() == rdmatest.MLX5
+	if rdmatest.KindOf() == rdmatest.MLX5 {
+		s.Fields = verbs.WCFieldTimestamp | verbs.WCFieldWallClock
+	}
 	p := rdmatest.NewPair(t, s)
-	wc, cycles := make([]verbs.WC, 8), make([]uint64, 8)
-	if !s.Timestamps {
-		_, err := p.Ctx.RawClock()
-		_, err2 := p.Ctx.CreateCQ(verbs.CQOptions{MaxCQE: 8, Timestamps: true})
-		if !errors.Is(err, verbs.ErrNotSupported) || !errors.Is(err2, verbs.ErrNotSupported) {
-			t.Errorf("rxe returned a clock: %v, %v", err, err2)
+	wc := make([]verbs.WCEx, 8)
+	if s.Fields == 0 {
+		if _, err := p.Ctx.RawClock(); !errors.Is(err, verbs.ErrNotSupported) {
+			t.Errorf("rxe returned a clock: %v", err)
+		}
+		for _, fields := range []verbs.WCFields{verbs.WCFieldTimestamp, verbs.WCFieldWallClock, verbs.WCFieldFlowTag, verbs.WCFieldVLAN} {
+			if _, err := p.Ctx.CreateCQ(verbs.CQOptions{MaxCQE: 8, Fields: fields}); !errors.Is(err, verbs.ErrNotSupported) {
+				t.Errorf("rxe's completions with %v: %v", fields, err)
+			}
 		}
 		return
 	}
@@ -411,15 +416,19 @@ func TestClock(t *testing.T) {
 		wr := verbs.SendWR{WRID: uint64(i), Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, 8)}}
 		p.A.Send(t, to(wr, p.B.MR, 0), to(wr, p.B.MR, 8))
 		for n, deadline := 0, time.Now().Add(rdmatest.Patience); n < 2; {
-			m, err := p.A.CQ.PollTimed(wc, cycles)
+			m, err := p.A.CQ.PollEx(wc)
 			if err != nil || time.Now().After(deadline) {
 				t.Fatalf("%d of 2 completions: %v", n, err)
 			}
 			for j := range m {
-				if wc[j].WRID != uint64(i) || wc[j].Err() != nil || cycles[j] < last {
-					t.Fatalf("%+v has timestamp %d, the one before %d", wc[j], cycles[j], last)
+				if wc[j].WRID != uint64(i) || wc[j].Err() != nil || wc[j].Timestamp < last {
+					t.Fatalf("%+v, the timestamp before is %d", wc[j], last)
 				}
-				last = cycles[j]
+				last = wc[j].Timestamp
+				// The kernel's translation is not exact.
+				if off := time.Since(wc[j].WallClock).Abs(); off > rdmatest.Patience {
+					t.Errorf("the completion was at %v, %v from now", wc[j].WallClock, off)
+				}
 			}
 			n += m
 		}

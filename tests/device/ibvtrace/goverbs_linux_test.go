@@ -26,9 +26,12 @@ const (
 // them. TestTracedPollAndArm traces it, so it prints what it does in that test's format.
 func TestPollAndArm(t *testing.T) {
 	s := rdmatest.Default()
-	s.Channel, s.Timestamps = true, mlx5
+	s.Channel = true
+	if mlx5 {
+		s.Fields = verbs.WCFieldTimestamp
+	}
 	p := rdmatest.NewPair(t, s)
-	wc, cycles := make([]verbs.WC, 4), make([]uint64, 4)
+	wc, ex := make([]verbs.WC, 4), make([]verbs.WCEx, 4)
 	for range emptyPolls {
 		if n, err := p.A.CQ.Poll(wc); n != 0 || err != nil {
 			t.Fatalf("%d completions from an empty CQ: %v", n, err)
@@ -40,7 +43,7 @@ func TestPollAndArm(t *testing.T) {
 		}
 		fmt.Printf("did: ibv_req_notify_cq solicited_only=%d 0\n", map[bool]int{true: 1}[solicited])
 	}
-	_, err := p.A.CQ.PollTimed(wc, cycles)
+	_, err := p.A.CQ.PollEx(ex)
 	timed := err == nil
 	if timed != mlx5 {
 		t.Fatalf("a poll with timestamps: %v", err)
@@ -53,7 +56,8 @@ func TestPollAndArm(t *testing.T) {
 		p.A.Send(t, verbs.SendWR{WRID: uint64(100 + i), Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, 64)}})
 		for n, end := 0, time.Now().Add(rdmatest.Patience); n == 0; {
 			if timed {
-				n, err = p.A.CQ.PollTimed(wc, cycles)
+				n, err = p.A.CQ.PollEx(ex)
+				wc[0] = ex[0].WC
 			} else {
 				n, err = p.A.CQ.Poll(wc)
 			}

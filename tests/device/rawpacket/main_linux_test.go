@@ -28,7 +28,10 @@ type station struct {
 	next uint64    // the next receive to post
 }
 
-type options struct{ tsoHeader int }
+type options struct {
+	tsoHeader int
+	fields    verbs.WCFields
+}
 
 // open opens the i-th device for the duration of the test.
 func open(t *testing.T, i int) *verbs.Device {
@@ -50,7 +53,7 @@ func newStation(t *testing.T, c *verbs.Device, o options) *station {
 	s := &station{ctx: c}
 	var err error
 	s.pd = rdmatest.Must(c.AllocPD())(t)
-	s.cq = rdmatest.Must(c.CreateCQ(verbs.CQOptions{MaxCQE: 4 * depth}))(t)
+	s.cq = rdmatest.Must(c.CreateCQ(verbs.CQOptions{MaxCQE: 4 * depth, Fields: o.fields}))(t)
 	s.mr = rdmatest.Must(s.pd.AllocMR(sendSpace+depth*slot, verbs.MROptions{Access: verbs.AccessLocalWrite}))(t)
 	s.qp, err = s.pd.CreateQP(verbs.QPOptions{
 		Type: verbs.RawPacket, SendCQ: s.cq, RecvCQ: s.cq, MaxTSOHeader: o.tsoHeader,

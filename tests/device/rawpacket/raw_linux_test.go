@@ -2,11 +2,14 @@ package rawpacket
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/verbs"
@@ -124,6 +127,50 @@ func TestSteering(t *testing.T) {
 	deliver(datagram(1, 0, 2000, []byte("second")), second)
 	none()
 	rdmatest.Close(t, first.qp)
+}
+
+// TestFields: a packet's completion has the tag of the rule that steered it, its VLAN tag
+// and its time, and names the QP.
+func TestFields(t *testing.T) {
+	sender := newStation(t, open(t, 0), options{})
+	c := open(t, 1)
+	s := newStation(t, c, options{fields: verbs.WCFieldTimestamp | verbs.WCFieldWallClock | verbs.WCFieldFlowTag | verbs.WCFieldVLAN})
+	other := mac{2, 0, 0, 0, 0, 0xc}
+	s.steer(t, to(macs[1]), verbs.FlowTag(0xabcdef))
+	s.steer(t, to(other))
+	tagged := func(dest mac) []byte {
+		f := frame(dest, macs[0], 80, 1)
+		return slices.Insert(f, 12, 0x81, 0x00, 0xa1, 0x23)
+	}
+	last := rdmatest.Must(c.RawClock())(t)
+	for name, tt := range map[string]struct {
+		frame []byte
+		tag   uint32
+		vlan  uint16
+	}{
+		"plain":        {frame(macs[1], macs[0], 80, 1), 0xabcdef, 0},
+		"VLAN":         {tagged(macs[1]), 0xabcdef, 0xa123},
+		"no tag":       {frame(other, macs[0], 80, 1), 0, 0},
+		"VLAN, no tag": {tagged(other), 0, 0xa123},
+	} {
+		sender.send(t, verbs.SendWR{Opcode: verbs.OpSend, SGL: sender.put(tt.frame, 1)})
+		ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
+		wc := make([]verbs.WCEx, 2)
+		n, err := s.cq.PollWaitEx(ctx, wc)
+		cancel()
+		if n != 1 || err != nil || wc[0].Err() != nil {
+			t.Fatalf("%s: %d, %v, %v", name, n, err, wc[0].Err())
+		}
+		w := wc[0]
+		if w.FlowTag != tt.tag || w.VLAN != tt.vlan || w.Timestamp < last || c.QPByNum(w.QPNum) != s.qp {
+			t.Errorf("%s: %+v, want tag %#x, VLAN %#x, QP %#x, after %d", name, w, tt.tag, tt.vlan, s.qp.Num(), last)
+		}
+		if off := time.Since(w.WallClock).Abs(); off > rdmatest.Patience {
+			t.Errorf("%s: received at %v, %v from now", name, w.WallClock, off)
+		}
+		last = w.Timestamp
+		s.postRecv(t)
+	}
 }
 
 // TestFlowRefused creates flows that the device or the kernel doesn't support.

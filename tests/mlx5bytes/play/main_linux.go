@@ -118,7 +118,11 @@ func (g *game) run(text string) {
 	case "qp":
 		g.makeQueues(l)
 	case "cq":
-		cq := must(g.ctx.CreateCQ(verbs.CQOptions{MaxCQE: 15, Timestamps: l.number() != 0}))
+		var fields verbs.WCFields
+		if l.number() != 0 {
+			fields = verbs.WCFieldTimestamp
+		}
+		cq := must(g.ctx.CreateCQ(verbs.CQOptions{MaxCQE: 15, Fields: fields}))
 		g.printf("flags %x\n", must(rings.Last(rings.CQ)).Flags)
 		check(cq.Close())
 	case "try":

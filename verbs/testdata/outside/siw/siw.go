@@ -78,7 +78,6 @@ func (q *cq) Poll(wc []provider.WC) (int, error) {
 	return n, nil
 }
 
-func (q *cq) PollTimed([]provider.WC, []uint64) (int, error) { return 0, provider.ErrOpcode }
 func (q *cq) Arm(bool, uint32) error                         { return nil }
 func (q *cq) Forget(provider.QP)                             {}
 func (q *cq) ForgetSRQ(provider.SRQ)                         {}

@@ -1,0 +1,63 @@
+package mlx5
+
+import (
+	"github.com/goverbs/goverbs/internal/mmio"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// allFields are the fields that a CQE can have.
+const allFields = provider.FieldTimestamp | provider.FieldWallClock | provider.FieldFlowTag | provider.FieldVLAN
+
+// PollEx polls completions one by one, to read the fields of each before the entry is
+// given back to the device.
+func (q *cq) PollEx(wc []provider.WCEx) (n int, err error) {
+	var wall wallTime
+	for n < len(wc) && q.head.Load().Ready(q.turn) {
+		mmio.FromDevice()
+		if q.head.Load().Compressed() {
+			q.expandAt(q.next)
+		}
+		if n == 0 && q.fields&provider.FieldWallClock != 0 {
+			wall = q.ctx.wall.read()
+		}
+		at, flowTag, vlan, next := q.head.Timestamp(), q.head.FlowTag(), q.head.VLAN(), q.next
+		var one [1]provider.WC
+		m, err := q.poll(one[:], n > 0, true)
+		if err != nil {
+			return n, err
+		}
+		if m == 0 {
+			if q.next == next {
+				break
+			}
+			continue
+		}
+		x := provider.WCEx{WC: one[0]}
+		if x.Status == uint32(uapi.IB_WC_SUCCESS) { // else other data is in their place
+			if q.fields&provider.FieldTimestamp != 0 {
+				x.Timestamp = at
+			}
+			if q.fields&provider.FieldWallClock != 0 {
+				x.WallClock = wall.of(at)
+			}
+			if x.Opcode&uint32(uapi.IB_WC_RECV) != 0 {
+				if q.fields&provider.FieldFlowTag != 0 && q.steered(x.QPNum) {
+					x.FlowTag = flowTag
+				}
+				if q.fields&provider.FieldVLAN != 0 {
+					x.VLAN = vlan
+				}
+			}
+		}
+		wc[n] = x
+		n++
+	}
+	return n, nil
+}
+
+// steered reports whether the last completion is of a raw packet QP. Those of others
+// have the QP's number in the place of the flow tag.
+func (q *cq) steered(num uint32) bool {
+	return q.last != nil && q.last.qp.raw && q.last.qp.number == num
+}
