@@ -78,12 +78,12 @@ func (q *cq) Poll(wc []provider.WC) (int, error) {
 	return n, nil
 }
 
-func (q *cq) Arm(bool, uint32) error                         { return nil }
-func (q *cq) Forget(provider.QP)                             {}
-func (q *cq) ForgetSRQ(provider.SRQ)                         {}
-func (q *cq) Resize(ioctl.WriteResizeCq, uint32) error       { return nil }
-func (q *cq) Remap() error                                   { return nil }
-func (q *cq) Release()                                       {}
+func (q *cq) Arm(bool, uint32) error                   { return nil }
+func (q *cq) Forget(provider.QP)                       {}
+func (q *cq) ForgetSRQ(provider.SRQ)                   {}
+func (q *cq) Resize(ioctl.WriteResizeCq, uint32) error { return nil }
+func (q *cq) Remap() error                             { return nil }
+func (q *cq) Release()                                 {}
 
 type qp struct {
 	number uint32
