@@ -10,30 +10,31 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// An EventType is the type of an asynchronous event (enum ib_event_type).
+// An EventType is the type of an asynchronous event (enum ib_event_type). It determines
+// which field of an Event is set.
 type EventType uint32
 
 const (
-	EventCQErr            = EventType(uapi.IB_EVENT_CQ_ERR)
-	EventQPFatal          = EventType(uapi.IB_EVENT_QP_FATAL)
-	EventQPReqErr         = EventType(uapi.IB_EVENT_QP_REQ_ERR)
-	EventQPAccessErr      = EventType(uapi.IB_EVENT_QP_ACCESS_ERR)
-	EventCommEst          = EventType(uapi.IB_EVENT_COMM_EST)
-	EventSQDrained        = EventType(uapi.IB_EVENT_SQ_DRAINED)
-	EventPathMig          = EventType(uapi.IB_EVENT_PATH_MIG)
-	EventPathMigErr       = EventType(uapi.IB_EVENT_PATH_MIG_ERR)
-	EventDeviceFatal      = EventType(uapi.IB_EVENT_DEVICE_FATAL)
-	EventPortActive       = EventType(uapi.IB_EVENT_PORT_ACTIVE)
-	EventPortErr          = EventType(uapi.IB_EVENT_PORT_ERR)
-	EventLIDChange        = EventType(uapi.IB_EVENT_LID_CHANGE)
-	EventPKeyChange       = EventType(uapi.IB_EVENT_PKEY_CHANGE)
-	EventSMChange         = EventType(uapi.IB_EVENT_SM_CHANGE)
-	EventSRQErr           = EventType(uapi.IB_EVENT_SRQ_ERR)
-	EventSRQLimitReached  = EventType(uapi.IB_EVENT_SRQ_LIMIT_REACHED)
-	EventQPLastWQEReached = EventType(uapi.IB_EVENT_QP_LAST_WQE_REACHED)
-	EventClientReregister = EventType(uapi.IB_EVENT_CLIENT_REREGISTER)
-	EventGIDChange        = EventType(uapi.IB_EVENT_GID_CHANGE)
-	EventWQFatal          = EventType(uapi.IB_EVENT_WQ_FATAL)
+	EventCQErr            = EventType(uapi.IB_EVENT_CQ_ERR)              // Event.CQ has overrun, or the device could not write to it. Its QPs fail
+	EventQPFatal          = EventType(uapi.IB_EVENT_QP_FATAL)            // Event.QP has failed in a way that no completion can report
+	EventQPReqErr         = EventType(uapi.IB_EVENT_QP_REQ_ERR)          // a peer sent Event.QP an invalid request. The QP has failed
+	EventQPAccessErr      = EventType(uapi.IB_EVENT_QP_ACCESS_ERR)       // a peer asked Event.QP for memory that it may not access. The QP has failed
+	EventCommEst          = EventType(uapi.IB_EVENT_COMM_EST)            // Event.QP received its first message, before the connection was confirmed
+	EventSQDrained        = EventType(uapi.IB_EVENT_SQ_DRAINED)          // the send queue of Event.QP is empty: see QPAttr.EnSQDAsyncNotify
+	EventPathMig          = EventType(uapi.IB_EVENT_PATH_MIG)            // Event.QP uses its alternate path from now on
+	EventPathMigErr       = EventType(uapi.IB_EVENT_PATH_MIG_ERR)        // Event.QP could not change to its alternate path
+	EventDeviceFatal      = EventType(uapi.IB_EVENT_DEVICE_FATAL)        // the device is gone or broken
+	EventPortActive       = EventType(uapi.IB_EVENT_PORT_ACTIVE)         // the link of Event.Port is up
+	EventPortErr          = EventType(uapi.IB_EVENT_PORT_ERR)            // the link of Event.Port is down
+	EventLIDChange        = EventType(uapi.IB_EVENT_LID_CHANGE)          // the LID of Event.Port has changed
+	EventPKeyChange       = EventType(uapi.IB_EVENT_PKEY_CHANGE)         // the P_Key table of Event.Port has changed
+	EventSMChange         = EventType(uapi.IB_EVENT_SM_CHANGE)           // Event.Port has another subnet manager
+	EventSRQErr           = EventType(uapi.IB_EVENT_SRQ_ERR)             // the device could not read Event.SRQ. Its QPs fail
+	EventSRQLimitReached  = EventType(uapi.IB_EVENT_SRQ_LIMIT_REACHED)   // Event.SRQ has fewer receives than its limit. The limit is 0 from now on
+	EventQPLastWQEReached = EventType(uapi.IB_EVENT_QP_LAST_WQE_REACHED) // Event.QP, in QPErr, takes no more receives from its SRQ
+	EventClientReregister = EventType(uapi.IB_EVENT_CLIENT_REREGISTER)   // the subnet manager asks programs on Event.Port to subscribe again
+	EventGIDChange        = EventType(uapi.IB_EVENT_GID_CHANGE)          // the GID table of Event.Port has changed
+	EventWQFatal          = EventType(uapi.IB_EVENT_WQ_FATAL)            // a work queue has failed. This package has none
 )
 
 func (t EventType) String() string { return uapi.EnumIbEventType.Short(uint64(t)) }
@@ -60,7 +61,8 @@ const opEvents = "wait for asynchronous event"
 // that are closed before the subscriber has taken them are not reported.
 //
 // A loop that ends leaves the other events for the next loop over the same iterator. The
-// subscription lasts until ctx ends or the Device is closed. If several goroutines loop
+// subscription lasts until ctx ends or the Device is closed, so a program that needs no
+// more events ends ctx. If several goroutines loop
 // over one iterator, each event goes to one of them.
 //
 // The last value of a loop is an error: that of ctx, ErrClosed after Device.Close, or

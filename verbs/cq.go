@@ -192,10 +192,18 @@ func (cq *CQ) Value() any {
 
 // Poll removes up to len(wc) completions from the queue and returns their number
 // (ibv_poll_cq), or an error if it removed none. It neither waits nor makes a system
-// call.
+// call. A request that has failed is not an error of Poll, but a completion whose Err
+// returns it.
 //
-// A *CQEError reports an entry that matches no request of this process. The entry is
-// dropped, and the next Poll continues after it.
+// The errors match
+//   - a *CQEError: an entry matches no request of this process. It is dropped, and the
+//     next Poll continues after it.
+//   - ErrCQOverrun: the CQ had no room for a completion, so completions are lost. Those
+//     from before come first.
+//   - ErrDeviceRemoved: the device is gone. Completions from before come first.
+//   - ErrClosed: the CQ is closed.
+//
+// Any other error means that the queue can't be read any more.
 func (cq *CQ) Poll(wc []WC) (int, error) {
 	if cq == nil {
 		return 0, &OpError{Op: "poll CQ", Err: errNil}

@@ -13,7 +13,7 @@
 //	qp, err := pd.CreateQP(…)           // ibv_create_qp
 //	err = qp.Modify(…)                  // ibv_modify_qp
 //	n, err := qp.PostSend(…)            // ibv_post_send
-//	n, err = cq.PollWait(ctx, wcs)      // ibv_poll_cq, and events
+//	n, err = cq.PollWait(ctx, wcs)      // ibv_get_cq_event, and ibv_poll_cq
 //
 // Control verbs are ioctls on /dev/infiniband/uverbsN (package ioctl). Posting
 // and polling use queues in shared memory (package provider and the packages
@@ -37,6 +37,50 @@
 // All methods may be called from several goroutines at once, unless a type says
 // otherwise. Each queue has a lock, which the SingleOwner option removes. Methods
 // that wait take a context.Context, and block no thread.
+//
+// # Waiting for completions
+//
+// A goroutine can sleep in three ways:
+//
+//   - [CQ.PollWait] fills a slice, and [CQ.All] is a loop over single completions. They
+//     work on every CQ, and need no completion channel.
+//   - With a [CompChannel] for many CQs, one goroutine waits for events, and polls the CQ
+//     that each is about: CQ.Arm, CompChannel.Wait, CQ.Arm and CQ.Poll.
+//   - A program with an event loop of its own watches CompChannel.SyscallConn.
+//
+// A program that can't afford to sleep calls [CQ.Poll] in a loop.
+//
+// The end of a context ends only the wait. Requests that were posted stay in flight, and
+// the device still reads and writes their memory. That memory is free when the request's
+// completion was polled, or when the QP was moved to [QPReset] or closed. For a receive
+// of an SRQ, the SRQ must be closed instead. A request without [SendSignaled] is complete
+// when a later one of the same send queue is. To end all requests of a QP, move it to
+// [QPErr]. They then complete with [WCWRFlushErr].
+//
+// [Device.QPByNum] finds the QP of a completion. QP.Value and CQ.Value return what the
+// program keeps about them.
+//
+// # Memory that the device writes
+//
+// A completion that was polled happens after all that the device has written for it. So a
+// goroutine that has polled a receive reads the message like any other memory.
+//
+// A peer's RDMA write has no completion here. Either the peer announces it: with
+// [OpRDMAWriteImm], or with a message after it. Or a goroutine watches the memory for a
+// value that the peer writes last. Then it must use package sync/atomic, with a word of
+// 4 or 8 bytes at an address that is a multiple of its size:
+//
+//	flag := (*uint32)(unsafe.Pointer(&mr.Bytes()[n]))
+//	for atomic.LoadUint32(flag) != want {
+//		runtime.Gosched()
+//	}
+//
+// An ordinary load may be kept in a register, or see the flag before the data. The flag
+// must be the last word of the same write, or be written by a later write of the same QP.
+// The first is what most adapters do, but InfiniBand does not promise it. Memory
+// registered with [AccessRelaxedOrdering] has no such order at all. The word that a
+// peer's atomics change is read in the same way, and has this processor's byte order: see
+// [SendWR].
 //
 // # Errors
 //

@@ -13,7 +13,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// An MR is a memory region: memory that the device may access.
+// An MR is a memory region: memory that the device may access. See "Memory that the
+// device writes" in the package's documentation for how to read it.
 //
 // Only Rereg changes its keys and its address. Rereg must not run concurrently with
 // other methods.
@@ -315,7 +316,8 @@ func (mr *MR) Rereg(r ReregOptions) (err error) {
 	return nil
 }
 
-// Bytes returns the memory; nil for a dma-buf.
+// Bytes returns the memory; nil for a dma-buf. The device may change it at any time, with
+// a receive, a read or a peer's write that is in flight.
 func (mr *MR) Bytes() []byte {
 	if mr == nil {
 		return nil

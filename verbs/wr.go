@@ -64,7 +64,13 @@ func (f SendFlags) String() string { return uapi.EnumIbSendFlags.Short(uint64(f)
 
 // A SendWR is a work request for the send queue (struct ibv_send_wr). PostSend copies
 // it, so it may be reused at once. The memory that SGL names may be reused only after
-// the completion.
+// the completion, also if nobody waits for it any more: see CQ.PollWait.
+//
+// Atomics work on a uint64 in the peer's memory. Compare, Swap, Add and the masks are
+// ordinary numbers. The uint64 at the peer is in the byte order of the peer's processor,
+// and the result, its value before the operation, is written to SGL in the byte order of
+// this one. So no side swaps bytes. OpAtomicWrite writes its 8 bytes as they are, as
+// OpRDMAWrite does.
 type SendWR struct {
 	WRID   uint64 // returned in the completion
 	Opcode Opcode
@@ -85,8 +91,8 @@ type SendWR struct {
 	// OpAtomicWrite its address is a multiple of 8.
 	Remote Remote
 
-	Compare uint64 // OpCompareSwap, OpMaskedCompareSwap
-	Swap    uint64 // OpCompareSwap, OpMaskedCompareSwap
+	Compare uint64 // OpCompareSwap, OpMaskedCompareSwap: the value to be replaced
+	Swap    uint64 // OpCompareSwap, OpMaskedCompareSwap: the value to replace it with
 	Add     uint64 // OpFetchAdd, OpMaskedFetchAdd
 
 	// CompareMask has the bits that OpMaskedCompareSwap compares. For OpMaskedFetchAdd it

@@ -1,6 +1,6 @@
 // Package readme tests the program in README.md. It is the Example of package verbs, it
 // builds as a module of its own into a static binary, and on a device it prints what
-// README.md shows.
+// README.md shows. It also runs the examples of waiting in package verbs.
 package readme
 
 import (
@@ -53,24 +53,7 @@ var _ = rdmatest.Test(TestProgram, rdmatest.Long)
 
 func TestProgram(t *testing.T) {
 	source, output := program(t)
-	library := rdmatest.Must(filepath.Abs(root))(t)
-	dir := t.TempDir()
-	write := func(name, text string) {
-		rdmatest.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
-	}
-	write("main.go", source)
-	mod := read(t, filepath.Join(root, "go.mod"))
-	mod = strings.Replace(mod, "module github.com/goverbs/goverbs\n", "module example.org/first\n", 1)
-	write("go.mod", mod+"\nrequire github.com/goverbs/goverbs v0.0.0\n\nreplace github.com/goverbs/goverbs => "+library+"\n")
-	write("go.sum", read(t, filepath.Join(root, "go.sum")))
-
-	binary := filepath.Join(dir, "first")
-	build := exec.Command("go", "build", "-o", binary)
-	build.Dir = dir
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	binary := build(t, map[string]string{"main.go": source})
 	file := rdmatest.Must(elf.Open(binary))(t)
 	defer file.Close()
 	for _, p := range file.Progs {
@@ -82,5 +65,48 @@ func TestProgram(t *testing.T) {
 	got := rdmatest.Start(t, binary).Succeeds(t)
 	if got != output {
 		t.Errorf("the program prints %q, README.md shows %q", got, output)
+	}
+}
+
+// build builds a program from its files, as a module of its own.
+func build(t *testing.T, files map[string]string) (binary string) {
+	t.Helper()
+	library := rdmatest.Must(filepath.Abs(root))(t)
+	dir := t.TempDir()
+	mod := read(t, filepath.Join(root, "go.mod"))
+	mod = strings.Replace(mod, "module github.com/goverbs/goverbs\n", "module example.org/first\n", 1)
+	files["go.mod"] = mod + "\nrequire github.com/goverbs/goverbs v0.0.0\n\nreplace github.com/goverbs/goverbs => " + library + "\n"
+	files["go.sum"] = read(t, filepath.Join(root, "go.sum"))
+	for name, text := range files {
+		rdmatest.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	binary = filepath.Join(dir, "first")
+	build := exec.Command("go", "build", "-o", binary)
+	build.Dir = dir
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return binary
+}
+
+var _ = rdmatest.Test(TestExamples, rdmatest.OnRXE, rdmatest.OnMLX5, rdmatest.Long)
+
+// TestExamples runs the examples of waiting, and compares what they print on this device.
+func TestExamples(t *testing.T) {
+	arrival := "the device has no timestamps"
+	if rdmatest.KindOf() == rdmatest.MLX5 {
+		arrival = `arrived after \d+ µs, at \d{4}-.*`
+	}
+	want := regexp.MustCompile(`^(?:(?:Ann: "from Ann"|Ben: "from Ben"|Cid: "from Cid")\n){3}` +
+		`(?:CQ [012]: RECV of 5 bytes\n){3}` + arrival + `\n(?:.*\n)*no more events\n$`)
+	files := make(map[string]string)
+	for _, name := range []string{"example_test.go", "waiting_example_test.go"} {
+		text := read(t, filepath.Join(root, "verbs", name))
+		files[strings.TrimSuffix(name, "_test.go")+".go"] = strings.Replace(text, "package verbs_test\n", "package main\n", 1)
+	}
+	files["main.go"] = "package main\n\nfunc main() {\n\tExampleCQ_All()\n\tExampleCompChannel()\n\tExampleCQ_PollEx()\n\tExampleDevice_Events()\n}\n"
+	if got := rdmatest.Start(t, build(t, files)).Succeeds(t); !want.MatchString(got) {
+		t.Errorf("the examples print\n%s, want\n%v", got, want)
 	}
 }
