@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -197,7 +198,8 @@ func TestPostAmongOwn(t *testing.T) {
 	defer rdmatest.Close(t, local)
 	defer rdmatest.Close(t, remote)
 	ctx := patient(t)
-	go func() {
+	var receiving sync.WaitGroup
+	receiving.Go(func() {
 		for range rounds {
 			b, err := server.RecvBuffer(ctx)
 			if err != nil {
@@ -206,7 +208,7 @@ func TestPostAmongOwn(t *testing.T) {
 			}
 			b.Release()
 		}
-	}()
+	})
 	for i := range rounds {
 		want := rdmatest.Pattern(n, i)
 		copy(local.Bytes(), want)
@@ -223,4 +225,5 @@ func TestPostAmongOwn(t *testing.T) {
 		wantBytes(t, remote.Bytes(), want)
 	}
 	rdmatest.Check(t, client.Flush(ctx))
+	receiving.Wait()
 }
