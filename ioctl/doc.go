@@ -30,10 +30,10 @@
 //
 //	page := c.Mlx5().Out()
 //
-// All of this is generated from the kernel's sources, together with the schema in package
-// uapi. Run checks the finished command against that schema: each required attribute must
-// be there once, with a length that the kernel accepts, and so must a write command's
-// request and response. A command that fails the check doesn't reach the kernel.
+// "go generate ./uapi" generates all of this from the kernel's sources, together with the
+// schema in package uapi. Run checks the finished command against that schema: each required
+// attribute must be there once, with a length that the kernel accepts, and so must a write
+// command's request and response. A command that fails the check doesn't reach the kernel.
 //
 // # Decoding
 //
