@@ -90,10 +90,10 @@ func (pd *PD) NewBufferPool(o BufferPoolOptions) (*BufferPool, error) {
 		o.SlabBytes = 2 << 20
 	}
 	if o.SlabBytes < 4096 || o.SlabBytes&(o.SlabBytes-1) != 0 {
-		return nil, invalid(op, "SlabBytes %d is not a power of two from 4096 on", o.SlabBytes)
+		return nil, invalid(op, "SlabBytes %d is not a power of two of at least 4096", o.SlabBytes)
 	}
 	if o.MaxBytes < 0 {
-		return nil, invalid(op, "MaxBytes %d", o.MaxBytes)
+		return nil, invalid(op, "MaxBytes %d is negative", o.MaxBytes)
 	}
 	if err := o.Access.check(op); err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func (pd *PD) NewBufferPool(o BufferPoolOptions) (*BufferPool, error) {
 // buffer of the size.
 func (p *BufferPool) Get(n int) (*Buffer, error) {
 	if n < 1 || n > 1<<30 {
-		return nil, invalid("get buffer", "%d bytes are not in 1 to 1 GiB", n)
+		return nil, invalid("get buffer", "%d bytes: a buffer has 1 byte to 1 GiB", n)
 	}
 	class := max(bits.Len(uint(n-1)), smallest)
 	c := &p.classes[class]
@@ -153,7 +153,7 @@ func (p *BufferPool) grow(class int) (*Buffer, error) {
 		return nil, err
 	}
 	if mr.Len() < length {
-		return nil, invalid(op, "Register returned %d bytes in place of %d", mr.Len(), length)
+		return nil, invalid(op, "Register returned an MR of %d bytes, want %d", mr.Len(), length)
 	}
 	p.slabs, p.bytes = append(p.slabs, mr), p.bytes+length
 	old := *p.buffers.Load()
@@ -255,7 +255,7 @@ func (b *Buffer) Release() {
 	case n > 0:
 		return
 	case n < 0:
-		panic("verbs: a Buffer was released once too often")
+		panic("verbs: a Buffer was released without a reference")
 	}
 	c := &b.pool.classes[b.class]
 	c.mu.Lock()
