@@ -160,6 +160,9 @@ func TestMaskedAtomics(t *testing.T) {
 		return
 	}
 	p := rdmatest.NewPair(t, rdmatest.Default())
+	if !hasAtomics(t, p, verbs.OpMaskedCompareSwap, verbs.OpMaskedFetchAdd) {
+		return
+	}
 	target := (*uint64)(unsafe.Pointer(&p.B.MR.Bytes()[0]))
 	for _, tt := range []struct {
 		name      string

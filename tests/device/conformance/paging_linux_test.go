@@ -130,6 +130,7 @@ func TestODPRemote(t *testing.T) {
 		return // TestODPCaps asserts the refusal
 	}
 	p, local, remote := odpPair(t, rdmatest.Default())
+	atomics := hasAtomics(t, p, verbs.OpCompareSwap)
 	for i := range 20 {
 		drop(t, local)
 		drop(t, remote)
@@ -143,6 +144,9 @@ func TestODPRemote(t *testing.T) {
 		rdmatest.PollOK(t, p.A.CQ, 1)
 		wantArrived(t, local.Bytes(), page, rdmatest.Pattern(odp, i))
 
+		if !atomics {
+			continue
+		}
 		// The local buffer of atomics must be at the start of a page too. Their
 		// target may be anywhere.
 		drop(t, local)
