@@ -126,6 +126,14 @@ type Context interface {
 	Release()
 }
 
+// A NullKeyer is a Context of a device that may have null MRs. Contexts need not implement
+// it.
+type NullKeyer interface {
+	// NullKey returns the key of memory that swallows writes and reads as zeros, and
+	// reports whether the device has one.
+	NullKey() (lkey uint32, ok bool)
+}
+
 // DeviceExtra has the properties of a device that only its driver reports (struct
 // mlx5_ib_query_device_resp).
 type DeviceExtra struct {

@@ -205,6 +205,23 @@ func in[T any](f *fakeCall, id uint16) (v T) {
 	return v
 }
 
+// inAll reads an input that is an array.
+func inAll[T any](f *fakeCall, id uint16) []T {
+	raw := &f.Attrs[f.attr(id)].Raw
+	var one T
+	all := make([]T, int(raw.Len)/binary.Size(&one))
+	b := make([]byte, binary.Size(all))
+	if raw.Len <= 8 {
+		copy(b, binary.NativeEndian.AppendUint64(nil, raw.Data))
+	} else if err := readOwn(raw.Data, b); err != nil {
+		panic(err)
+	}
+	if _, err := binary.Decode(b, binary.NativeEndian, all); err != nil {
+		panic(err)
+	}
+	return all
+}
+
 // handleOf returns the handle that a command names.
 func (f *fakeCall) handleOf(id uint16) uint32 {
 	if i := f.attr(id); i >= 0 {
@@ -284,6 +301,8 @@ type fakeProvider struct {
 	srqs  []*fakeSRQ
 	adopt error           // what the queues' Adopt answers
 	lacks provider.Fields // of completions
+
+	nullKey uint32
 }
 
 func newFakeProvider(*ioctl.File, ioctl.GetContext) (provider.Context, error) {
@@ -295,6 +314,7 @@ func (p *fakeProvider) Release()     {}
 
 func (p *fakeProvider) QueryDevice(ioctl.WriteExQueryDevice) func() provider.DeviceExtra { return nil }
 func (p *fakeProvider) Clock() (uint64, bool)                                            { return 0, false }
+func (p *fakeProvider) NullKey() (uint32, bool)                                          { return p.nullKey, p.nullKey != 0 }
 func (p *fakeProvider) NewPD(ioctl.WriteAllocPd) (provider.PD, error)                    { return fakePD{}, nil }
 func (p *fakeProvider) NewAH(_ ioctl.WriteCreateAh, init provider.AHInit) (provider.AH, error) {
 	return fakeAH{}, nil

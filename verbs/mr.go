@@ -24,6 +24,7 @@ type MR struct {
 	buf    []byte
 	pin    runtime.Pinner
 	mapped bool // buf is ours to unmap
+	null   bool // AllocNullMR: the kernel has no object for it
 	iova   uint64
 	length uint64
 	rkey   uint32
@@ -242,6 +243,9 @@ func (mr *MR) Rereg(r ReregOptions) (err error) {
 		return err
 	}
 	defer mr.drop()
+	if mr.null {
+		return invalid(op, "a null MR has nothing to change")
+	}
 	if r.PD != nil {
 		if err := hold(op, r.PD.base()); err != nil {
 			return err
@@ -316,8 +320,9 @@ func (mr *MR) Rereg(r ReregOptions) (err error) {
 	return nil
 }
 
-// Bytes returns the memory; nil for a dma-buf. The device may change it at any time, with
-// a receive, a read or a peer's write that is in flight.
+// Bytes returns the memory; nil for a dma-buf, and for MRs without a buffer of their own.
+// The device may change it at any time, with a receive, a read or a peer's write that is
+// in flight.
 func (mr *MR) Bytes() []byte {
 	if mr == nil {
 		return nil
@@ -333,12 +338,12 @@ func (mr *MR) Addr() uint64 {
 	return mr.iova
 }
 
-// Len returns the length in bytes.
+// Len returns the length in bytes; math.MaxInt if that is too little.
 func (mr *MR) Len() int {
 	if mr == nil {
 		return 0
 	}
-	return int(mr.length)
+	return int(min(mr.length, math.MaxInt))
 }
 
 // LKey returns the key for local work requests.
@@ -397,7 +402,12 @@ func (mr *MR) SGEOf(b []byte) SGE {
 // window is bound to the MR.
 func (mr *MR) Close() error {
 	return mr.base().end("dereg MR",
-		func() error { return mr.destroy(ioctl.NewMrDestroy()) },
+		func() error {
+			if mr.null {
+				return nil
+			}
+			return mr.destroy(ioctl.NewMrDestroy())
+		},
 		func() {
 			mr.moved(func() { mr.gone = true })
 			mr.pin.Unpin()

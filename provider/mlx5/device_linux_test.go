@@ -221,3 +221,28 @@ func TestNoPage(t *testing.T) {
 		}
 	}
 }
+
+// TestNullKey: an adapter has a key of no memory if the driver says so.
+func TestNullKey(t *testing.T) {
+	const key = 0x500
+	for mask, want := range map[uapi.Mlx5IbAllocUcontextRespMask]uint32{
+		0: 0, uapi.MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY: key,
+	} {
+		f := fakeFile(t, func(c call) syscall.Errno { return unix.ENOMEM })
+		cmd := ioctl.NewGetContext()
+		p, err := newContext(f, cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := p.(*context)
+		*c.resp = uapi.Mlx5IbAllocUcontextResp{
+			ResponseLength: minResponse, CqeVersion: 1, BfRegSize: 512, LogUarSize: 12, NumUarsPerPage: 1,
+			MaxSqDescSz: 1024, MaxRqDescSz: 512, MaxSendWqebb: 1 << 15, CompMask: uint32(mask), DumpFillMkey: key,
+		}
+		_ = c.Adopt() // fails later, for want of a register
+		if got, ok := c.NullKey(); got != want || ok != (want != 0) {
+			t.Errorf("mask %#x: %#x, %v", uint32(mask), got, ok)
+		}
+		cmd.Release()
+	}
+}

@@ -78,6 +78,8 @@ type context struct {
 	// more properties of the device.
 	ahInKernel, queryExtra bool
 	ece                    bool
+	// nullKey is of memory without memory; 0 if the adapter has none.
+	nullKey uint32
 	// ethInline is how many bytes of each raw packet must be inline.
 	ethInline int
 }
@@ -136,6 +138,9 @@ func (c *context) Adopt() error {
 		sendBlocks: int(r.MaxSendWqebb), recvWQEs: int(r.MaxRecvWr), srqWQEs: int(r.MaxSrqRecvWr),
 	}
 	mask := uapi.Mlx5IbAllocUcontextRespMask(r.CompMask)
+	if mask&uapi.MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY != 0 {
+		c.nullKey = r.DumpFillMkey
+	}
 	c.ece = mask&uapi.MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE != 0
 	c.ahInKernel = uapi.Mlx5UserCmdsSuppUhw(r.CmdsSuppUhw)&uapi.MLX5_USER_CMDS_SUPP_UHW_CREATE_AH != 0
 	c.queryExtra = uapi.Mlx5UserCmdsSuppUhw(r.CmdsSuppUhw)&uapi.MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE != 0
@@ -166,6 +171,8 @@ func (c *context) QueryDevice(cmd ioctl.WriteExQueryDevice) func() provider.Devi
 		}
 	}
 }
+
+func (c *context) NullKey() (uint32, bool) { return c.nullKey, c.nullKey != 0 }
 
 func (c *context) Release() {
 	c.clock.release()

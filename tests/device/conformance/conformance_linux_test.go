@@ -21,6 +21,9 @@ type expectation struct {
 	flush       bool // OpFlush and AccessFlushGlobal
 	postsAll    bool // the user-space driver posts operations that the kernel's may not support
 	odp         bool // AccessOnDemand
+	advise      bool // PD.AdviseMR
+	implicit    bool // PD.RegImplicitMR
+	nullMR      bool // PD.AllocNullMR
 	rereg       bool // MR.Rereg of access and PD
 	reregMemory bool // MR.Rereg of the memory
 	zeroBased   bool // AccessZeroBased
@@ -46,6 +49,9 @@ func expect(t *testing.T) expectation {
 		// whether a bound window keeps its MR registered; in tests/hca it doesn't.
 		return expectation{
 			odp:         true,
+			advise:      true,
+			implicit:    true,
+			nullMR:      true,
 			rereg:       true,
 			reregMemory: true,
 			zeroBased:   true,
@@ -67,6 +73,7 @@ func expect(t *testing.T) expectation {
 		atomicWrite: k.AtLeast(6, 2),
 		flush:       k.AtLeast(6, 3),
 		odp:         k.AtLeast(6, 15),
+		advise:      k.AtLeast(6, 16),
 		rereg:       k.AtLeast(6, 4),
 		zeroBased:   !k.AtLeast(6, 3),
 		accessEvent: k.AtLeast(6, 13),

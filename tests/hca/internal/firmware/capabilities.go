@@ -133,6 +133,7 @@ var promises = map[uint16]map[string]uint64{
 		"cqe_128_always":           1, "cqe_compression": 1, "cqe_compression_max_num": 64, "cqe_compression_timeout": 0,
 
 		// Memory keys.
+		"dump_fill_mkey": 1, "null_mkey": 1,
 		"fixed_buffer_size": 1, "imaicl": 1, "umr_fence": 2, "umr_ptr_rlky": 1,
 		"umr_extended_translation_offset": 1,
 		"log_max_mrw_sz":                  40, "log_max_klm_list_size": 16, "max_indirection": 4,

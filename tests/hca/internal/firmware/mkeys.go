@@ -80,5 +80,7 @@ func (h *HCA) queryMkey(in, out ifc.View) Status {
 
 func (h *HCA) querySpecialContexts(in, out ifc.View) Status {
 	out.Set("resd_lkey", mkey.ReservedLkey)
+	out.Set("dump_fill_mkey", mkey.DumpFillKey)
+	out.Set("null_mkey", mkey.NullKey)
 	return OK
 }

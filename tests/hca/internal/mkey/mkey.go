@@ -17,6 +17,14 @@ const InvalidLkey = 0x100
 // rlkey set. The caller of Resolve checks that.
 const ReservedLkey = 0x200
 
+// DumpFillKey gives local access, at any address, to memory that swallows what is written
+// and reads as zeros.
+const DumpFillKey = 0x500
+
+// NullKey in a key of equal pieces is a piece that isn't there yet: an access is a page
+// fault. Used by itself it is no key.
+const NullKey = 0x600
+
 // Access is a set of rights.
 type Access uint8
 
@@ -93,6 +101,8 @@ type Table struct {
 	mem  bus.Memory
 	keys map[uint32]*Context // by index
 	next uint32
+
+	zeros, sink [4096]byte // what DumpFillKey reads, and where it writes
 }
 
 // New returns a table without keys.

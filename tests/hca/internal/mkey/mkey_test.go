@@ -374,3 +374,59 @@ func TestResolveAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// TestNowhere: the key of no memory swallows what is written, and reads as zeros.
+func TestNowhere(t *testing.T) {
+	tab := New(ram())
+	for _, n := range []int{1, 4096, 10000} {
+		for _, addr := range []uint64{0, iova, ^uint64(0)} {
+			for want, fill := range map[Access]byte{LocalWrite: 0xff, LocalRead: 0} {
+				parts, f := tab.Resolve(nil, DumpFillKey, pd, qpn, addr, n, want)
+				got := 0
+				for _, p := range parts {
+					got += len(p)
+					for i := range p {
+						if want == LocalRead && p[i] != 0 {
+							t.Fatalf("it reads %#x", p[i])
+						}
+						p[i] = fill
+					}
+				}
+				if f != FaultNone || got != n {
+					t.Errorf("%d bytes at %#x: %d, fault %d", n, addr, got, f)
+				}
+			}
+		}
+	}
+	for _, want := range []Access{RemoteRead, RemoteWrite, Atomic} {
+		if _, f := tab.Resolve(nil, DumpFillKey, pd, qpn, 0, 8, want); f != FaultAccess {
+			t.Errorf("access %d: fault %d", want, f)
+		}
+	}
+}
+
+// TestAbsentPiece: a piece that isn't there yet is a page fault.
+func TestAbsentPiece(t *testing.T) {
+	tab := New(ram())
+	child := create(t, tab, Context{
+		Mode: MTT, Access: LocalRead | LocalWrite, PD: pd, QPN: AnyQP, PageShift: 12, Len: page, Octowords: 4, XLT: mtts(base + 5*page),
+	})
+	key := create(t, tab, Context{
+		Mode: KSM, Access: LocalRead | RemoteWrite, PD: pd, QPN: AnyQP, PageShift: 12, Length64: true, Octowords: 4,
+		XLT: append(klm(0, NullKey, 0), klm(0, child, 0)...),
+	})
+	for _, tt := range []struct {
+		addr uint64
+		n    int
+		f    Fault
+	}{{0, 8, FaultPage}, {page, page, FaultNone}, {page - 8, 16, FaultPage}, {2 * page, 8, FaultMemory}} {
+		for _, want := range []Access{LocalRead, RemoteWrite} {
+			if _, f := tab.Resolve(nil, key, pd, qpn, tt.addr, tt.n, want); f != tt.f {
+				t.Errorf("[%#x, +%#x): fault %d, want %d", tt.addr, tt.n, f, tt.f)
+			}
+		}
+	}
+	if _, f := tab.Resolve(nil, NullKey, pd, qpn, 0, 8, LocalRead); f != FaultKey {
+		t.Errorf("as a key: fault %d", f)
+	}
+}

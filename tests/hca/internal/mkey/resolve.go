@@ -30,6 +30,8 @@ func (t *Table) Resolve(dst [][]byte, key, pd, qpn uint32, addr uint64, n int, w
 	w := walk{t: t, dst: dst, want: want}
 	f := FaultAccess
 	switch {
+	case key == DumpFillKey:
+		f = w.nowhere(n)
 	case key != ReservedLkey:
 		var c *Context
 		if c, f = t.open(key, pd, qpn, want); f == FaultNone {
@@ -57,6 +59,23 @@ func (w *walk) memory(addr, n uint64) Fault {
 		return FaultMemory
 	}
 	w.dst = append(w.dst, b)
+	return FaultNone
+}
+
+// nowhere is the memory of DumpFillKey.
+func (w *walk) nowhere(n int) Fault {
+	var from []byte
+	switch w.want {
+	case LocalRead:
+		from = w.t.zeros[:]
+	case LocalWrite:
+		from = w.t.sink[:]
+	default:
+		return FaultAccess
+	}
+	for ; n > 0; n -= len(from) {
+		w.dst = append(w.dst, from[:min(n, len(from))])
+	}
 	return FaultNone
 }
 
@@ -189,6 +208,9 @@ func (w *walk) pattern(c *Context, off, n uint64, depth int) Fault {
 func (w *walk) inner(c *Context, key uint32, addr, n uint64, depth int) Fault {
 	if depth == 0 {
 		return FaultMemory
+	}
+	if key == NullKey {
+		return FaultPage
 	}
 	in, f := w.t.open(key, c.PD, AnyQP, w.want.below())
 	if f != FaultNone {
