@@ -79,6 +79,8 @@ type QPOptions struct {
 	DCKey        uint64 // for DCT: the access key, which senders must know
 	MaxTSOHeader int    // for RawPacket: maximum length of SendWR.Header
 
+	CreateFlags QPCreateFlags
+
 	SignalAll bool // every send generates a completion, with or without SendSignaled
 
 	// ScatterToCQE lets the device put short messages into their completions, which
@@ -255,8 +257,12 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 	cmd.UserHandle(qp.id)
 	cmd.Cap(init.Cap)
 	cmd.Type(typ)
+	flags := uapi.IbUverbsQpCreateFlags(o.CreateFlags)
 	if o.SignalAll {
-		cmd.Flags(uapi.IB_UVERBS_QP_CREATE_SQ_SIG_ALL)
+		flags |= uapi.IB_UVERBS_QP_CREATE_SQ_SIG_ALL
+	}
+	if flags != 0 {
+		cmd.Flags(flags)
 	}
 	granted := cmd.RespCap()
 	num := cmd.RespQpNum()
@@ -315,6 +321,9 @@ func (c *Device) checkQP(op string, o *QPOptions) (*DeviceAttr, error) {
 	}
 	if o.ScatterToCQE && o.Type != RC {
 		return nil, invalid(op, "ScatterToCQE is for RC only")
+	}
+	if err := o.CreateFlags.check(op, o.Type, limits); err != nil {
+		return nil, err
 	}
 	bounds := []struct {
 		name   string

@@ -24,6 +24,8 @@ type expectation struct {
 	advise      bool // PD.AdviseMR
 	implicit    bool // PD.RegImplicitMR
 	nullMR      bool // PD.AllocNullMR
+	moderation  bool // CQ.Moderate
+	createFlags bool // QPOptions.CreateFlags
 	rereg       bool // MR.Rereg of access and PD
 	reregMemory bool // MR.Rereg of the memory
 	zeroBased   bool // AccessZeroBased
@@ -52,6 +54,8 @@ func expect(t *testing.T) expectation {
 			advise:      true,
 			implicit:    true,
 			nullMR:      true,
+			moderation:  true,
+			createFlags: true,
 			rereg:       true,
 			reregMemory: true,
 			zeroBased:   true,
