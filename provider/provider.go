@@ -134,6 +134,31 @@ type NullKeyer interface {
 	NullKey() (lkey uint32, ok bool)
 }
 
+// DeviceMemory is a Context of a device with memory that programs may use. Contexts need not
+// implement it.
+type DeviceMemory interface {
+	// NewDM adds the provider's part, for memory of n bytes.
+	NewDM(cmd ioctl.DmAlloc, n int) (DM, error)
+}
+
+// A DM is memory of the device.
+type DM interface {
+	// Adopt processes the answer to DM_ALLOC: it maps the memory.
+	Adopt() error
+
+	// Store and Load copy from and to a program's memory. Offsets and lengths are
+	// multiples of 4, in the memory. They may be called concurrently.
+	Store(off int, from []byte)
+	Load(to []byte, off int)
+
+	// Mapping returns the offset at which the device's file maps the memory's pages, and
+	// where in them the memory begins.
+	Mapping() (offset, start uint64)
+
+	// Release unmaps the memory. Verbs calls it if Adopt has succeeded.
+	Release()
+}
+
 // DeviceExtra has the properties of a device that only its driver reports (struct
 // mlx5_ib_query_device_resp).
 type DeviceExtra struct {
@@ -142,6 +167,7 @@ type DeviceExtra struct {
 	RSSFields                  uint64
 	MinPacing, MaxPacing       uint32 // kb/s
 	PacingQPTs                 uint32
+	PacingBurst                bool
 	CompressedCQEs, CQEFormats uint32 // maximum number in a group; MLX5DV_CQE_RES_FORMAT_*
 }
 
@@ -245,6 +271,14 @@ type ShortPoster interface {
 	// succeeded, and may refuse anything. The caller then uses PostSend, which accepts
 	// the requests or returns an error.
 	PostShort(list []Short, more bool) bool
+}
+
+// A Paced is a QP whose driver takes more about a rate limit than the rate. QPs need not
+// implement it.
+type Paced interface {
+	// LimitBurst adds the maximum burst and the typical length of a packet, in bytes, to a
+	// command that sets the rate limit.
+	LimitBurst(cmd ioctl.WriteExModifyQp, burst uint32, packet uint16)
 }
 
 // An SRQ is a shared receive queue.

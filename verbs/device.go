@@ -36,7 +36,7 @@ type Device struct {
 	removal removal
 
 	scattered scatterMemory
-	qps     qpTable
+	qps       qpTable
 
 	waits struct { // see waitChannel
 		sync.Mutex

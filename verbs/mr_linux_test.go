@@ -281,7 +281,7 @@ func TestSharedXRCD(t *testing.T) {
 func TestNil(t *testing.T) {
 	for _, x := range []any{
 		(*DeviceInfo)(nil), (*Device)(nil), (*PD)(nil), (*MR)(nil), (*MW)(nil), (*AH)(nil), (*CompChannel)(nil),
-		(*CQ)(nil), (*SRQ)(nil), (*QP)(nil), (*XRCD)(nil), (*Flow)(nil),
+		(*CQ)(nil), (*SRQ)(nil), (*QP)(nil), (*XRCD)(nil), (*Flow)(nil), (*DM)(nil),
 	} {
 		v := reflect.ValueOf(x)
 		for i := range v.NumMethod() {

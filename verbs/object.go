@@ -36,13 +36,14 @@ const (
 	kindCQ
 	kindChannel
 	kindMR
+	kindDM
 	kindXRCD
 	kindPD
 	kinds
 )
 
 func (k kind) String() string {
-	return [...]string{"MW", "flow", "QP", "AH", "SRQ", "CQ", "completion channel", "MR", "XRC domain", "PD"}[k]
+	return [...]string{"MW", "flow", "QP", "AH", "SRQ", "CQ", "completion channel", "MR", "DM", "XRC domain", "PD"}[k]
 }
 
 // A member is an object of any kind, in its Device.

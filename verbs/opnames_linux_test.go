@@ -55,10 +55,11 @@ func TestNilTellsNothing(t *testing.T) {
 		qp  *QP
 		cq  *CQ
 		srq *SRQ
+		dm  *DM
 	)
 	for i, n := range []uint64{
 		uint64(mr.LKey()), uint64(mr.RKey()), uint64(mr.Access()), uint64(mr.Len()), mr.Addr(), uint64(mw.RKey()),
-		uint64(qp.Num()), uint64(cq.MaxCQE()), uint64(srq.MaxWR()), uint64(srq.MaxSGE()),
+		uint64(qp.Num()), uint64(cq.MaxCQE()), uint64(srq.MaxWR()), uint64(srq.MaxSGE()), uint64(dm.Len()),
 	} {
 		if n != 0 {
 			t.Errorf("number %d is %#x", i, n)

@@ -105,6 +105,7 @@ type PacketPacingCaps struct {
 	QPRateLimitMin uint32 // kb/s
 	QPRateLimitMax uint32 // kb/s; 0 without rate limits
 	SupportedQPTs  uint32 // bit 1<<t for each QP type t
+	Burst          bool   // RateLimit.MaxBurst and TypicalPacket are supported
 }
 
 // TMCaps are the capabilities of tag matching (struct ibv_tm_caps).
@@ -153,7 +154,7 @@ func (c *Device) QueryDevice() (*DeviceAttr, error) {
 		e := extra()
 		a.TSO = TSOCaps{MaxTSO: e.MaxTSO, SupportedQPTs: e.TSOQPTs}
 		a.RSS.RXHashFunction, a.RSS.RXHashFieldsMask = e.RSSFunctions, e.RSSFields
-		a.PacketPacing = PacketPacingCaps{QPRateLimitMin: e.MinPacing, QPRateLimitMax: e.MaxPacing, SupportedQPTs: e.PacingQPTs}
+		a.PacketPacing = PacketPacingCaps{QPRateLimitMin: e.MinPacing, QPRateLimitMax: e.MaxPacing, SupportedQPTs: e.PacingQPTs, Burst: e.PacingBurst}
 		a.CQECompression = CQECompressionCaps{MaxNum: int(e.CompressedCQEs), Formats: CQECompression(e.CQEFormats)}
 	}
 	return a, nil

@@ -246,3 +246,64 @@ func TestNullKey(t *testing.T) {
 		cmd.Release()
 	}
 }
+
+// TestDM: memory of the adapter is mapped where the kernel says, and its words are in order.
+// What doesn't fit the kernel's pages is refused.
+func TestDM(t *testing.T) {
+	page := uint64(os.Getpagesize())
+	for _, tt := range []struct {
+		n     int
+		start uint64
+		ok    bool
+	}{
+		{int(page), 0, true}, {64, page - 64, true}, {5, page - 8, true}, {int(page) + 64, page - 64, true},
+		{64, page - 60, false}, {64, 2, false}, {int(page), 4, false}, {5, page - 4, false},
+	} {
+		f := fakeFile(t, func(c call) syscall.Errno {
+			c.out(t, uapi.MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, 0x7000000+tt.start)
+			c.out(t, uapi.MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, uint16(7))
+			return 0
+		})
+		cmd := ioctl.NewDmAlloc()
+		cmd.Handle()
+		cmd.Length(uint64(tt.n))
+		cmd.Alignment(0)
+		p, err := (&context{file: f}).NewDM(cmd, tt.n)
+		if err == nil {
+			err = cmd.Run(f)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = p.Adopt()
+		cmd.Release()
+		if (err == nil) != tt.ok {
+			t.Errorf("%d bytes at %#x: %v", tt.n, tt.start, err)
+		}
+		if err != nil {
+			continue
+		}
+		d := p.(*dm)
+		at, start := d.Mapping()
+		if want := mmapOffset(uapi.MLX5_IB_MMAP_DEVICE_MEM, 7); at != want || start != tt.start {
+			t.Errorf("%d bytes at %#x: they begin at %#x of what is mapped from %#x, want %#x", tt.n, tt.start, start, at, want)
+		}
+		n := tt.n &^ 3
+		data := make([]byte, n)
+		for i := range data {
+			data[i] = byte(i * 3)
+		}
+		d.Store(0, data)
+		d.Store(n-4, []byte{1, 2, 3, 4})
+		copy(data[n-4:], []byte{1, 2, 3, 4})
+		got := make([]byte, n)
+		d.Load(got, 0)
+		if !bytes.Equal(got, data) || !bytes.Equal(d.pages[start:start+uint64(n)], data) {
+			t.Errorf("%d bytes at %#x: they changed", tt.n, tt.start)
+		}
+		if d.Load(got[:4], n-4); !bytes.Equal(got[:4], data[n-4:]) {
+			t.Errorf("%d bytes at %#x: the last are % x", tt.n, tt.start, got[:4])
+		}
+		d.Release()
+	}
+}

@@ -49,6 +49,12 @@ func (b buffer) segments(off, n int) []wqe.Segment {
 	return unsafe.Slice((*wqe.Segment)(unsafe.Pointer(unsafe.SliceData(b[off:off+n]))), n/wqe.SegmentSize)
 }
 
+// wordsOf returns the first 4*n bytes of mapped memory as words. They begin at a multiple of
+// 4 bytes in a page.
+func wordsOf(b []byte, n int) []uint32 {
+	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(b[:4*n]))), n)
+}
+
 // slots and ids return the data kept for n requests, starting at off. Posting goroutines
 // write it, and goroutines that poll the CQ read it. The device orders the two. The
 // poster's stores precede those to the doorbell record (mmio.ToDevice) and to the

@@ -167,6 +167,7 @@ func (c *context) QueryDevice(cmd ioctl.WriteExQueryDevice) func() provider.Devi
 			RSSFunctions: resp.RssCaps.RxHashFunction, RSSFields: resp.RssCaps.RxHashFieldsMask,
 			MinPacing: resp.PacketPacingCaps.QpRateLimitMin, MaxPacing: resp.PacketPacingCaps.QpRateLimitMax,
 			PacingQPTs:     resp.PacketPacingCaps.SupportedQpts,
+			PacingBurst:    uapi.Mlx5IbPacketPacingCapFlags(resp.PacketPacingCaps.CapFlags)&uapi.MLX5_IB_PP_SUPPORT_BURST != 0,
 			CompressedCQEs: resp.CqeCompCaps.MaxNum, CQEFormats: resp.CqeCompCaps.SupportedFormat,
 		}
 	}

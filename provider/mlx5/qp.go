@@ -300,6 +300,10 @@ func (q *qp) Modify(cmd ioctl.WriteExModifyQp, to uapi.IbQpState) bool {
 	return true
 }
 
+func (q *qp) LimitBurst(cmd ioctl.WriteExModifyQp, burst uint32, packet uint16) {
+	cmd.Mlx5().In().BurstInfo = uapi.Mlx5IbBurstInfo{MaxBurstSz: burst, TypicalPktSz: packet}
+}
+
 func (q *qp) Moved(to uapi.IbQpState) uint32 {
 	// A DCT is created when it becomes ready to receive.
 	if q.late != nil && (!q.target || to == uapi.IB_QPS_RTR) {

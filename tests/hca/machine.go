@@ -52,7 +52,7 @@ func plug(f *fabric.Fabric, guid uint64, c firmware.Config, idle func()) *machin
 	c.Memory = m.server.Memory
 	c.Interrupt = m.server.Interrupts.Raise
 	c.Vectors = vectors
-	c.UARs = pci.BARSize / firmware.PageSize
+	c.UARs = (pci.BARSize - firmware.DeviceMemory) / firmware.PageSize
 	c.Port = m.port
 	m.hca = firmware.New(c)
 	go m.run()
@@ -157,6 +157,10 @@ func (m *machine) Size(region uint32) uint64 {
 func (m *machine) Read(region uint32, offset uint64, data []byte) {
 	switch region {
 	case vfiouser.RegionBAR0:
+		if m.hca.Ordered(offset) {
+			m.call(func() { m.hca.Read(offset, data) })
+			return
+		}
 		m.hca.Read(offset, data)
 	case vfiouser.RegionConfig:
 		m.config.Read(offset, data)

@@ -26,6 +26,8 @@ type expectation struct {
 	nullMR      bool // PD.AllocNullMR
 	moderation  bool // CQ.Moderate
 	createFlags bool // QPOptions.CreateFlags
+	dm          bool // Device.AllocDM
+	dmExport    bool // DM.ExportDmabuf
 	rereg       bool // MR.Rereg of access and PD
 	reregMemory bool // MR.Rereg of the memory
 	zeroBased   bool // AccessZeroBased
@@ -56,6 +58,8 @@ func expect(t *testing.T) expectation {
 			nullMR:      true,
 			moderation:  true,
 			createFlags: true,
+			dm:          true,
+			dmExport:    k.AtLeast(7, 0),
 			rereg:       true,
 			reregMemory: true,
 			zeroBased:   true,

@@ -31,6 +31,7 @@ type station struct {
 type options struct {
 	tsoHeader int
 	fields    verbs.WCFields
+	flags     verbs.QPCreateFlags
 }
 
 // open opens the i-th device for the duration of the test.
@@ -56,7 +57,7 @@ func newStation(t *testing.T, c *verbs.Device, o options) *station {
 	s.cq = rdmatest.Must(c.CreateCQ(verbs.CQOptions{MaxCQE: 4 * depth, Fields: o.fields}))(t)
 	s.mr = rdmatest.Must(s.pd.AllocMR(sendSpace+depth*slot, verbs.MROptions{Access: verbs.AccessLocalWrite}))(t)
 	s.qp, err = s.pd.CreateQP(verbs.QPOptions{
-		Type: verbs.RawPacket, SendCQ: s.cq, RecvCQ: s.cq, MaxTSOHeader: o.tsoHeader,
+		Type: verbs.RawPacket, SendCQ: s.cq, RecvCQ: s.cq, MaxTSOHeader: o.tsoHeader, CreateFlags: o.flags,
 		Cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 4, MaxRecvSGE: 2, MaxInlineData: 200},
 	})
 	if err != nil {

@@ -52,6 +52,8 @@ const (
 	capAtomic    = 3
 	capRoCE      = 4
 	capFlowTable = 7
+	capQoS       = 0xc
+	capDeviceMem = 0xf
 	capLast      = 0x2a
 )
 
@@ -70,6 +72,7 @@ var settable = []string{
 var capabilityLayouts = map[uint16]string{
 	capGeneral: "cmd_hca_cap", capEthernet: "per_protocol_networking_offload_caps",
 	capODP: "odp_cap", capAtomic: "atomic_caps", capRoCE: "roce_cap", capFlowTable: "flow_table_nic_cap",
+	capQoS: "qos_cap", capDeviceMem: "device_mem_cap",
 }
 
 func newCapabilities(ethernet bool, p *Profile) capabilities {
@@ -139,6 +142,8 @@ var promises = map[uint16]map[string]uint64{
 		"log_max_mrw_sz":                  40, "log_max_klm_list_size": 16, "max_indirection": 4,
 		"relaxed_ordering_write": 1, "relaxed_ordering_write_umr": 1, "pg": 1,
 
+		"device_memory": 1,
+
 		// A tick of the clock is a nanosecond.
 		"device_frequency_mhz": 1000, "device_frequency_khz": 1000000,
 	},
@@ -148,6 +153,10 @@ var promises = map[uint16]map[string]uint64{
 		transportFaults + "rc_odp_caps.write": 1, transportFaults + "rc_odp_caps.read": 1,
 		transportFaults + "rc_odp_caps.atomic": 1, transportFaults + "rc_odp_caps.srq_receive": 1,
 		transportFaults + "ud_odp_caps.send": 1,
+	},
+	capDeviceMem: {
+		"memic": 1, "log_min_memic_alloc_size": logMinMemic, "log_max_memic_addr_alignment": logMaxMemicAlign,
+		"memic_bar_size": DeviceMemory, "max_memic_size": maxDeviceMemory,
 	},
 	capAtomic: {
 		"atomic_req_8B_endianness_mode":             1, // the host's
@@ -170,7 +179,7 @@ var ethernetPromises = map[uint16]map[string]uint64{
 		"port_type": 1, "ib_virt": 0, "eth_net_offloads": 1, "nic_flow_table": 1, "roce": 1,
 		"log_max_transport_domain": logMaxDomain, "log_max_tis": logMaxTIS, "log_max_tis_per_sq": 0,
 		"log_max_rq": logMaxQP, "log_max_wq_sz": logMaxQPSize, "log_max_rqt": logMaxRQT, "log_max_rqt_size": logMaxRQTSize, "log_max_tir": logMaxTIR,
-		"modify_rq_counter_set_id": 1, "disable_local_lb_uc": 1, "disable_local_lb_mc": 1,
+		"qos": 1, "modify_rq_counter_set_id": 1, "disable_local_lb_uc": 1, "disable_local_lb_mc": 1,
 		"log_max_current_uc_list": logMaxAddresses, "log_max_current_mc_list": logMaxAddresses, "log_max_vlan_list": logMaxAddresses,
 	},
 	// Send WQEs must have the Ethernet header inline (wqe_inline_mode 0).
@@ -183,6 +192,10 @@ var ethernetPromises = map[uint16]map[string]uint64{
 	capRoCE: {
 		"roce_version": 1 << 2, "l3_type": 1<<1 | 1<<2, "roce_address_table_size": roceAddresses,
 		"r_roce_dest_udp_port": 4791, "r_roce_min_src_udp_port": 0xc000, "r_roce_max_src_udp_port": 0xffff,
+	},
+	capQoS: {
+		"packet_pacing": 1, "packet_pacing_burst_bound": 1, "packet_pacing_typical_size": 1,
+		"packet_pacing_min_rate": minPace, "packet_pacing_max_rate": maxPace, "packet_pacing_rate_table_size": paces,
 	},
 	capFlowTable: {
 		receiveTables + "ft_support": 1, receiveTables + "flow_counter": 1, receiveTables + "flow_modify_en": 1,

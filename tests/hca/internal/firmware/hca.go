@@ -30,7 +30,7 @@ type Config struct {
 	Memory    bus.Memory
 	Interrupt func(vector int)
 	Vectors   int
-	UARs      uint32               // the size of BAR0 in pages
+	UARs      uint32               // pages of BAR0, after which there is DeviceMemory
 	Now       func() time.Duration // since an arbitrary start
 	Port      *fabric.Port
 	Ethernet  bool // the port is not InfiniBand
@@ -45,7 +45,8 @@ type Config struct {
 	Hurry int
 }
 
-// HCA is an HCA's firmware. Only Read is safe for concurrent use.
+// HCA is an HCA's firmware. Only Read below the memory of the device is safe for concurrent
+// use: see Ordered.
 type HCA struct {
 	c    Config
 	seg  segment
@@ -68,6 +69,8 @@ type HCA struct {
 	cqs      table[*completionQueue]
 	copying  copies
 	timedCQs map[*completionQueue]bool
+
+	memic memic
 
 	completions cq.Counts
 
@@ -93,6 +96,7 @@ type HCA struct {
 	tables       table[*flowTable]
 	flowCounters table[*flowCounter]
 	flows        int
+	paces        map[uint64]transport.Pace  // by index
 	roots        map[uint64]*steering.Table // the first tables for frames, by the tables' type
 	hits         []steering.Hit
 }
@@ -117,6 +121,9 @@ func (h *HCA) Reset() {
 	h.pages = map[uint64]bool{}
 	h.capMask = capSystemImageGUID | capClientReregister
 	h.caps = newCapabilities(h.c.Ethernet, &h.c.Profile)
+	for _, all := range []map[uint16]ifc.View{h.caps.current, h.caps.maximum} {
+		all[capDeviceMem].Set("memic_bar_start_addr", uint64(h.c.UARs)*PageSize)
+	}
 	h.vport = newNICVport(h)
 	h.mtu, h.disabled = ethernetMTU, false
 	h.c.Port.Enable(true)
@@ -129,7 +136,9 @@ func (h *HCA) clear() {
 		_ = h.engine.DestroyQP(number) // can't fail
 	}
 	h.initialized = false
+	h.memic = newMemic(uint64(h.c.UARs) * PageSize)
 	h.keys = mkey.New(h.c.Memory)
+	h.keys.Own = &h.memic
 	h.mkeys = map[uint32]*object{}
 	h.eqs = newTable[*eventQueue](1, 1<<logMaxEQ)
 	h.pds = newTable[*object](1, 1<<logMaxPD)
@@ -152,6 +161,7 @@ func (h *HCA) clear() {
 	h.tirs = newTable[*receiver](1, 1<<logMaxTIR)
 	h.tables = newTable[*flowTable](1, 1<<logMaxTables)
 	h.flowCounters = newTable[*flowCounter](1, 1<<logMaxFlow)
+	h.paces = map[uint64]transport.Pace{}
 	h.flows, h.roots = 0, map[uint64]*steering.Table{}
 	c := transport.Config{
 		Memory: h.c.Memory, Keys: h.keys, Ports: []*fabric.Port{h.c.Port},
@@ -186,13 +196,20 @@ func (h *HCA) clear() {
 // promised reports whether a capability is set.
 func (h *HCA) promised(kind uint16, field string) bool { return h.caps.current[kind].Flag(field) }
 
-// Read handles a read of BAR0. It is safe for concurrent use.
+// Ordered reports whether a read at an offset of BAR0 must come after all earlier writes, and
+// so isn't safe for concurrent use.
+func (h *HCA) Ordered(offset uint64) bool { return offset >= uint64(h.c.UARs)*PageSize }
+
+// Read handles a read of BAR0.
 func (h *HCA) Read(offset uint64, data []byte) {
 	if offset < segEnd {
 		h.seg.read(offset, data)
 		return
 	}
 	clear(data)
+	if h.Ordered(offset) {
+		h.accessMemic(offset, data, false)
+	}
 	if h.seg.gone.Load() {
 		for i := range data {
 			data[i] = 0xff
@@ -203,6 +220,10 @@ func (h *HCA) Read(offset uint64, data []byte) {
 // Write handles a write to BAR0.
 func (h *HCA) Write(offset uint64, data []byte) {
 	if h.seg.gone.Load() {
+		return
+	}
+	if h.Ordered(offset) {
+		h.accessMemic(offset, data, true)
 		return
 	}
 	if offset >= firstUAR*PageSize {

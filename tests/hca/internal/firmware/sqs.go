@@ -19,6 +19,9 @@ var sqStates = map[uint64]transport.State{
 	sqReset: transport.Reset, sqReady: transport.RTS, sqError: transport.Err,
 }
 
+// modifyPace of modify_bitmask selects packet_pacing_rate_limit_index.
+const modifyPace = 1
+
 // logSendBlock is the logarithm of a send block's size.
 const logSendBlock = 6
 
@@ -93,10 +96,19 @@ func (h *HCA) modifySQ(in, out ifc.View) Status {
 	switch {
 	case h.sqs[number] == nil:
 		return BadRes
-	case !fromOK || !toOK || in.Get("modify_bitmask") != 0:
+	case !fromOK || !toOK || in.Get("modify_bitmask")&^modifyPace != 0:
 		return BadParam
 	}
-	return halfStatus(h.engine.ModifySQ(number, from, to))
+	index := in.Get("ctx.packet_pacing_rate_limit_index")
+	paces := in.Get("modify_bitmask") != 0
+	if _, ok := h.paces[index]; paces && index != 0 && !ok {
+		return BadRes
+	}
+	s := halfStatus(h.engine.ModifySQ(number, from, to))
+	if s == OK && paces {
+		s = transportStatus(h.engine.PaceSQ(number, h.paces[index]))
+	}
+	return s
 }
 
 func (h *HCA) destroySQ(in, out ifc.View) Status {

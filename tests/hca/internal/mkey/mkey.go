@@ -5,6 +5,7 @@ package mkey
 
 import (
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/goverbs/goverbs/tests/hca/internal/bus"
@@ -44,6 +45,9 @@ const (
 	MTT Mode = 1 // a list of pages
 	KLM Mode = 2 // a list of pieces of other keys, or a repeated pattern of them
 	KSM Mode = 3 // a list of equal pieces of other keys
+
+	// Device is memory of the device: addresses count from 0, which is Start in its BAR.
+	Device Mode = 5
 )
 
 // AnyQP in Context.QPN: every QP of the PD may use the key.
@@ -98,6 +102,9 @@ const (
 
 // Table has the keys of one HCA. It is not safe for concurrent use.
 type Table struct {
+	// Own is the device's own memory, by offsets in its BAR. It may be nil.
+	Own bus.Memory
+
 	mem  bus.Memory
 	keys map[uint32]*Context // by index
 	next uint32
@@ -113,7 +120,7 @@ func New(m bus.Memory) *Table {
 // Create adds a key and returns its index: the key's upper 24 bits. Indexes are reused as
 // late as possible, so that a stale key gives no access for long.
 func (t *Table) Create(c Context) (index uint32, err error) {
-	if c.Mode > KSM || c.Octowords > maxOctowords || len(c.XLT) > c.room() {
+	if c.Mode > KSM && c.Mode != Device || c.Mode == Device && !t.has(&c) || c.Octowords > maxOctowords || len(c.XLT) > c.room() {
 		return 0, ErrBadParam
 	}
 	if len(t.keys) >= indexes-firstIndex {
@@ -126,6 +133,21 @@ func (t *Table) Create(c Context) (index uint32, err error) {
 	t.advance()
 	t.keys[index] = &c
 	return index, nil
+}
+
+// has reports whether the memory of a key of mode Device exists.
+func (t *Table) has(c *Context) bool {
+	return t.Own != nil && !c.Length64 && c.Len <= math.MaxInt32 && t.Own.Bytes(c.Start, int(c.Len)) != nil
+}
+
+// LeadsToDevice reports whether a key leads to any of the device's memory [start, start+n).
+func (t *Table) LeadsToDevice(start, n uint64) bool {
+	for _, c := range t.keys {
+		if c.Mode == Device && start < c.Start+c.Len && c.Start < start+n {
+			return true
+		}
+	}
+	return false
 }
 
 func (t *Table) advance() {

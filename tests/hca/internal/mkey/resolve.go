@@ -85,6 +85,13 @@ func (c *Context) covers(addr, n uint64) bool {
 }
 
 func (w *walk) key(c *Context, addr, n uint64, depth int) Fault {
+	if c.Mode == Device {
+		if addr > c.Len || n > c.Len-addr {
+			return FaultBounds
+		}
+		w.dst = append(w.dst, w.t.Own.Bytes(c.Start+addr, int(n)))
+		return FaultNone
+	}
 	if !c.covers(addr, n) {
 		return FaultBounds
 	}

@@ -166,6 +166,10 @@ func (q *QP) expired() {
 	case Err:
 		q.e.activate(q)
 	case RTS, SQD:
+		if q.kind == kindSQ {
+			q.e.activate(q)
+			return
+		}
 		q.req.expired(q)
 	}
 }

@@ -1,10 +1,57 @@
 package transport
 
+import "time"
+
 // rawQueue has the state that only raw packet queues have.
 type rawQueue struct {
 	domain    uint32 // of a send queue
 	minInline int
 	stripVLAN bool // of a receive queue
+	pace      Pace // of a send queue
+	due       time.Duration
+}
+
+// Pace is how fast a send queue sends: by kilobits in a second, 0 for no limit, and Burst
+// bytes at once.
+type Pace struct {
+	Rate, Burst uint32
+}
+
+// takes returns how long n bytes take.
+func (p Pace) takes(n int) time.Duration {
+	return time.Duration(n) * 8 * time.Millisecond / time.Duration(p.Rate)
+}
+
+// paced reports whether the queue has to wait before it may send. It is woken then.
+func (q *QP) paced() bool {
+	p := q.raw.pace
+	if p.Rate == 0 {
+		return false
+	}
+	at := q.raw.due - p.takes(int(p.Burst))
+	if at <= q.e.now {
+		return false
+	}
+	q.wake(at)
+	return true
+}
+
+// spend counts what was sent.
+func (q *QP) spend(n int) {
+	if p := q.raw.pace; p.Rate != 0 {
+		q.raw.due = max(q.raw.due, q.e.now) + p.takes(n)
+	}
+}
+
+// PaceSQ changes how fast a send queue sends.
+func (e *Engine) PaceSQ(sqn uint32, p Pace) error {
+	q := e.half(sqn, kindSQ)
+	if q == nil {
+		return ErrNoRes
+	}
+	q.raw.pace, q.raw.due = p, 0
+	e.activate(q)
+	return nil
 }
 
 // CreateSQ creates a raw packet send queue.
@@ -47,6 +94,7 @@ func (e *Engine) modifyHalf(n uint32, k kind, from, to State) error {
 		q.toErr()
 	case to == Reset:
 		q.reset()
+		q.raw.pace, q.raw.due = Pace{}, 0
 	case to == RTS && from != Err:
 		q.c.State = RTS
 		e.activate(q)

@@ -48,6 +48,7 @@ func (q *QP) sendFrame(w *sendWQE) {
 		if q.raw.domain != 0 { // loopback: queues of this HCA may receive it too
 			q.e.receiveFrame(Frame{Port: max(q.c.Primary.Port, 1), Domain: q.raw.domain, Data: p.Data})
 		}
+		q.spend(len(p.Data))
 		q.transmit(port, p)
 		if off+n >= w.length {
 			break

@@ -61,7 +61,7 @@ func (q *QP) send(n int) (sent int, more bool) {
 		if r.cursor == r.tail && !q.begin() {
 			return sent, false
 		}
-		if !q.allowed() {
+		if !q.allowed() || q.kind == kindSQ && q.paced() {
 			return sent, false
 		}
 		w := r.at(r.cursor)

@@ -27,6 +27,7 @@ alloc_flow_counter dealloc_flow_counter query_flow_counter
 query_nic_vport_context modify_nic_vport_context
 set_roce_address query_roce_address
 create_uctx destroy_uctx create_umem destroy_umem
+set_pp_rate_limit alloc_memic dealloc_memic modify_memic
 access_register attach_to_mcg detach_from_mcg mad_ifc
 `
 
@@ -34,6 +35,7 @@ access_register attach_to_mcg detach_from_mcg mad_ifc
 const others = `
 cmd_hca_cap cmd_hca_cap_2 atomic_caps odp_cap
 per_protocol_networking_offload_caps roce_cap flow_table_nic_cap fte_match_param
+qos_cap device_mem_cap
 cmd_queue_entry cmd_if_box health_buffer
 register_host_endianness ptys_reg pmtu_reg pvlc_reg ppcnt_reg paos_reg pfcc_reg
 ib_port_cntrs_grp_data_layout

@@ -1,0 +1,211 @@
+package verbs
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"os"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A DM is memory of the device (ibv_dm). The device reaches it without the bus, so it is
+// good for what is used often and is small, such as counters for atomics. An MR of it is
+// for work requests, and the processor reaches it by ReadAt and WriteAt. Its methods are
+// safe for concurrent use.
+type DM struct {
+	object
+	prov   provider.DM
+	length uint64
+}
+
+func (dm *DM) base() *object {
+	if dm == nil {
+		return nil
+	}
+	return &dm.object
+}
+
+// DMOptions are the arguments of AllocDM (struct ibv_alloc_dm_attr).
+type DMOptions struct {
+	Length uint64 // bytes, up to DeviceAttr.MaxDMSize
+	Align  int    // alignment of the memory in the device: a power of two; 0 for any
+}
+
+// AllocDM allocates memory of the device (ibv_alloc_dm). It contains anything. Only mlx5
+// has such memory; with other drivers the error is ErrNotSupported.
+func (c *Device) AllocDM(o DMOptions) (*DM, error) {
+	const op = "alloc DM"
+	if err := c.begin(op); err != nil {
+		return nil, err
+	}
+	defer c.done()
+	limits, err := c.deviceLimits()
+	if err != nil {
+		return nil, err
+	}
+	memory, ok := c.prov.(provider.DeviceMemory)
+	if limits.MaxDMSize == 0 || !ok {
+		return nil, opErr(op, c.dev.name, ErrNotSupported)
+	}
+	switch {
+	case o.Length == 0 || o.Length > min(limits.MaxDMSize, math.MaxInt32):
+		return nil, invalid(op, "length %d is not in 1 to %d", o.Length, limits.MaxDMSize)
+	case o.Align < 0 || o.Align&(o.Align-1) != 0:
+		return nil, invalid(op, "alignment %d is no power of two", o.Align)
+	}
+	cmd := ioctl.NewDmAlloc()
+	defer cmd.Release()
+	handle := cmd.Handle()
+	cmd.Length(o.Length)
+	cmd.Alignment(uint32(bits.TrailingZeros(uint(max(o.Align, 1)))))
+	dm := &DM{length: o.Length}
+	if dm.prov, err = memory.NewDM(cmd, int(o.Length)); err != nil {
+		return nil, c.failed(op, "", err)
+	}
+	if err := cmd.Run(c.file); err != nil {
+		return nil, c.failed(op, fmt.Sprintf("%d B", o.Length), err)
+	}
+	if err := dm.prov.Adopt(); err != nil {
+		destroy(c, ioctl.NewDmFree(), uint32(*handle))
+		return nil, c.failed(op, fmt.Sprintf("%d B", o.Length), err)
+	}
+	dm.adopt(c, kindDM, uint32(*handle), dm)
+	return dm, nil
+}
+
+// Len returns the length in bytes.
+func (dm *DM) Len() int {
+	if dm == nil {
+		return 0
+	}
+	return int(dm.length)
+}
+
+// WriteAt copies b to the memory, from offset off (ibv_memcpy_to_dm). Offset and length
+// must be multiples of 4. If they aren't in the memory, nothing is copied. When it
+// returns, the device has the data.
+func (dm *DM) WriteAt(b []byte, off int64) (int, error) {
+	const op = "write DM"
+	if err := dm.access(op, b, off); err != nil {
+		return 0, err
+	}
+	defer dm.drop()
+	dm.prov.Store(int(off), b)
+	return len(b), nil
+}
+
+// ReadAt copies from the memory to b, from offset off (ibv_memcpy_from_dm). Offset and
+// length must be multiples of 4. If they aren't in the memory, nothing is copied.
+func (dm *DM) ReadAt(b []byte, off int64) (int, error) {
+	const op = "read DM"
+	if err := dm.access(op, b, off); err != nil {
+		return 0, err
+	}
+	defer dm.drop()
+	dm.prov.Load(b, int(off))
+	return len(b), nil
+}
+
+// access holds the memory for a copy.
+func (dm *DM) access(op string, b []byte, off int64) error {
+	if err := hold(op, dm.base()); err != nil {
+		return err
+	}
+	var err error
+	switch {
+	case off < 0 || uint64(off) > dm.length || uint64(len(b)) > dm.length-uint64(off):
+		err = invalid(op, "%d bytes from %d are out of the memory's %d bytes", len(b), off, dm.length)
+	case off%4 != 0 || len(b)%4 != 0:
+		err = invalid(op, "%d bytes from %d: both must be multiples of 4", len(b), off)
+	}
+	if err != nil {
+		dm.drop()
+	}
+	return err
+}
+
+// DMRegion is a part of a DM.
+type DMRegion struct {
+	DM     *DM
+	Offset uint64
+	Length uint64 // bytes; 0 for all from Offset
+}
+
+// RegDM registers memory of the device (ibv_reg_dm_mr). AccessZeroBased is implied: the
+// MR's addresses begin at 0. Only AccessLocalWrite and the remote flags may be combined
+// with it. The DM can't be closed before the MR.
+func (pd *PD) RegDM(r DMRegion, access AccessFlags) (*MR, error) {
+	const op = "reg DM"
+	parents := []*object{pd.base(), r.DM.base()}
+	if err := hold(op, parents...); err != nil {
+		return nil, err
+	}
+	mr, err := pd.regDMHeld(op, r, access|AccessZeroBased, parents)
+	if err != nil {
+		drop(parents...)
+	}
+	return mr, err
+}
+
+func (pd *PD) regDMHeld(op string, r DMRegion, access AccessFlags, parents []*object) (*MR, error) {
+	if err := access.check(op); err != nil {
+		return nil, err
+	}
+	const allowed = AccessZeroBased | AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic
+	if x := access &^ allowed; x != 0 {
+		return nil, invalid(op, "access %v is not for memory of the device", x)
+	}
+	if r.Length == 0 && r.Offset < r.DM.length {
+		r.Length = r.DM.length - r.Offset
+	}
+	if r.Offset >= r.DM.length || r.Length > r.DM.length-r.Offset {
+		return nil, invalid(op, "%d bytes from %d are out of the memory's %d bytes", r.Length, r.Offset, r.DM.length)
+	}
+	cmd := ioctl.NewDmMrReg()
+	defer cmd.Release()
+	handle := cmd.Handle()
+	cmd.Offset(r.Offset)
+	cmd.Length(r.Length)
+	cmd.PdHandle(pd.handle)
+	cmd.AccessFlags(uapi.IbUverbsAccessFlags(access))
+	cmd.DmHandle(r.DM.handle)
+	lkey := cmd.RespLkey()
+	rkey := cmd.RespRkey()
+	if err := cmd.Run(pd.ctx.file); err != nil {
+		return nil, pd.ctx.failed(op, fmt.Sprintf("%d B, %v", r.Length, access), err)
+	}
+	mr := &MR{length: r.Length, ref: provider.MRRef{LKey: *lkey}, rkey: *rkey, access: access}
+	mr.adopt(pd.ctx, kindMR, uint32(*handle), mr, parents...)
+	return mr, nil
+}
+
+// ExportDmabuf makes a dma-buf of the memory, for other devices or other processes
+// (ibv_dm_export_dmabuf_fd). The memory begins at the offset in it. It is in the dma-buf
+// while the DM is open; after that, the dma-buf leads nowhere. Kernels before 7.0 don't
+// have it.
+func (dm *DM) ExportDmabuf() (f *os.File, offset uint64, err error) {
+	const op = "export DM"
+	if err := hold(op, dm.base()); err != nil {
+		return nil, 0, err
+	}
+	defer dm.drop()
+	mapping, offset := dm.prov.Mapping()
+	cmd := ioctl.NewDmabufAlloc()
+	defer cmd.Release()
+	fd := cmd.Handle()
+	cmd.Pgoff(mapping)
+	if err := cmd.Run(dm.ctx.file); err != nil {
+		return nil, 0, dm.ctx.failed(op, fmt.Sprintf("%d B", dm.length), err)
+	}
+	return os.NewFile(uintptr(*fd), "dma-buf of "+dm.ctx.dev.name), offset, nil
+}
+
+// Close frees the memory (ibv_free_dm). It returns ErrBusy while there are MRs of it.
+func (dm *DM) Close() error {
+	return dm.base().end("free DM",
+		func() error { return dm.destroy(ioctl.NewDmFree()) },
+		func() { dm.prov.Release() })
+}
