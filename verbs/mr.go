@@ -21,15 +21,16 @@ import (
 type MR struct {
 	ref provider.MRRef // first: see flat.go
 	object
-	buf    []byte
-	pin    runtime.Pinner
-	mapped bool // buf is ours to unmap
-	null   bool // AllocNullMR: the kernel has no object for it
-	iova   uint64
-	length uint64
-	rkey   uint32
-	access AccessFlags
-	gone   bool // under the Device's scattered.mu: the memory may be used otherwise
+	buf      []byte
+	pin      runtime.Pinner
+	mapped   bool // buf is ours to unmap
+	null     bool // AllocNullMR: the kernel has no object for it
+	implicit bool // RegImplicitMR: all memory is in it
+	iova     uint64
+	length   uint64
+	rkey     uint32
+	access   AccessFlags
+	gone     bool // under the Device's scattered.mu: the memory may be used otherwise
 }
 
 func (mr *MR) base() *object {
@@ -390,6 +391,9 @@ func (mr *MR) SGE(off, n int) SGE {
 // SGEOf returns the scatter/gather entry for b, which must be part of Bytes. It panics
 // if it isn't, or if it has 4 GiB or more.
 func (mr *MR) SGEOf(b []byte) SGE {
+	if mr != nil && mr.implicit {
+		return mr.SGE(int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))), len(b))
+	}
 	own := mr.Bytes()
 	off := uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(unsafe.SliceData(own)))
 	if off > uintptr(len(own)) || len(b) > len(own)-int(off) {

@@ -15,8 +15,8 @@ import (
 // ODPSupportImplicit. AccessOnDemand is implied.
 //
 // Nothing is pinned. A work request may use whatever memory is mapped when the device
-// accesses it, also memory that was mapped later. The offset in MR.SGE is the memory's
-// address. Memory on the Go heap must be kept alive until the work has completed, for
+// accesses it, also memory that was mapped later. MR.SGEOf takes any slice; the offset in
+// MR.SGE and Remote.At is an address. Memory on the Go heap must be kept alive until the work has completed, for
 // example with a runtime.Pinner: the device is unknown to the garbage collector.
 func (pd *PD) RegImplicitMR(access AccessFlags) (*MR, error) {
 	const op = "reg implicit MR"
@@ -51,7 +51,7 @@ func (pd *PD) regImplicitHeld(op string, access AccessFlags) (*MR, error) {
 		return nil, pd.ctx.failed(op, access.String(), err)
 	}
 	mr := &MR{
-		length: math.MaxUint64, access: access,
+		implicit: true, length: math.MaxUint64, access: access,
 		ref: provider.MRRef{LKey: cmd.Resp.Lkey}, rkey: cmd.Resp.Rkey,
 	}
 	mr.adopt(pd.ctx, kindMR, cmd.Resp.MrHandle, mr, &pd.object)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"reflect"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -87,6 +88,11 @@ func TestImplicitMR(t *testing.T) {
 	}
 	if mr.Addr() != 0 || mr.Len() != math.MaxInt || mr.Bytes() != nil || mr.LKey() == 0 || mr.RKey() == 0 || mr.Access() != AccessLocalWrite|AccessOnDemand {
 		t.Errorf("%+v", mr)
+	}
+	buf := make([]byte, 10)
+	addr := uint64(uintptr(unsafe.Pointer(&buf[0])))
+	if got := mr.SGEOf(buf[2:7]); got != (SGE{addr + 2, 5, mr.LKey()}) {
+		t.Errorf("%+v, the memory is at %#x", got, addr)
 	}
 	if got := mr.SGE(0x7f0012345678, 10); got != (SGE{0x7f0012345678, 10, mr.LKey()}) {
 		t.Errorf("%+v", got)

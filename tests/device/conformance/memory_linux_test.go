@@ -82,7 +82,7 @@ func TestAdviseMR(t *testing.T) {
 	}
 	// Memory that is pinned, of another PD, or read-only can't be prefetched so.
 	other := allocPD(t, p.Ctx)
-	readOnly := rdmatest.Must(p.PD.RegMR(mr.Bytes(), verbs.AccessOnDemand))(t)
+	readOnly := rdmatest.Must(p.PD.RegMR(mr.Bytes(), verbs.MROptions{Access: verbs.AccessOnDemand}))(t)
 	defer rdmatest.Close(t, readOnly)
 	for name, err := range map[string]error{
 		"pinned":     p.PD.AdviseMR(verbs.AdvicePrefetch, verbs.AdviseFlush, p.A.MR.SGE(0, page)),
@@ -112,7 +112,6 @@ func TestImplicitMR(t *testing.T) {
 	mapped := rdmatest.Must(unix.Mmap(-1, 0, 2*piece, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_NORESERVE))(t)
 	defer unix.Munmap(mapped)
 	border := piece - int(uintptr(unsafe.Pointer(&mapped[0]))%piece)
-	sge := func(b []byte) verbs.SGE { return all.SGE(int(uintptr(unsafe.Pointer(&b[0]))), len(b)) }
 	const n = 9000
 	for i, src := range [][]byte{mapped[:n], mapped[border-n/2:][:n], mapped[border+100*page+77:][:n], mapped[2*piece-n:]} {
 		dst := mapped[border+(i+1)<<20-n/3:][:n]
@@ -120,14 +119,14 @@ func TestImplicitMR(t *testing.T) {
 			rdmatest.Fill(src, 10*i+round)
 			clear(dst)
 			p.A.Send(t, verbs.SendWR{
-				Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{sge(src)},
-				RemoteAddr: uint64(uintptr(unsafe.Pointer(&dst[0]))), RKey: all.RKey(),
+				Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{all.SGEOf(src)},
+				Remote: all.Remote().At(uint64(uintptr(unsafe.Pointer(&dst[0])))),
 			})
 			rdmatest.PollOK(t, p.A.CQ, 1)
 			wantBytes(t, dst, rdmatest.Pattern(n, 10*i+round))
 			clear(dst)
-			p.B.PostRecv(t, verbs.RecvWR{SGL: []verbs.SGE{sge(dst)}})
-			p.A.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{sge(src)}})
+			p.B.PostRecv(t, verbs.RecvWR{SGL: []verbs.SGE{all.SGEOf(dst)}})
+			p.A.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{all.SGEOf(src)}})
 			rdmatest.PollOK(t, p.A.CQ, 1)
 			rdmatest.PollOK(t, p.B.CQ, 1)
 			wantBytes(t, dst, rdmatest.Pattern(n, 10*i+round))
@@ -136,13 +135,13 @@ func TestImplicitMR(t *testing.T) {
 	// A prefetch works in it, too.
 	rdmatest.Check(t, unix.Madvise(mapped[:1<<20], unix.MADV_DONTNEED))
 	whole := mapped[:8*page]
-	rdmatest.Check(t, p.PD.AdviseMR(verbs.AdvicePrefetchWrite, verbs.AdviseFlush, sge(whole)))
+	rdmatest.Check(t, p.PD.AdviseMR(verbs.AdvicePrefetchWrite, verbs.AdviseFlush, all.SGEOf(whole)))
 	if got := resident(t, whole); got != 8 {
 		t.Errorf("%d pages are in RAM, want 8", got)
 	}
 	// Memory that isn't mapped fails the request.
 	hole := rdmatest.Must(unix.Mmap(-1, 0, page, unix.PROT_READ, unix.MAP_ANON|unix.MAP_PRIVATE))(t)
-	gone := sge(hole)
+	gone := all.SGEOf(hole)
 	rdmatest.Check(t, unix.Munmap(hole))
 	p.A.Send(t, verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{gone}})
 	if wc := rdmatest.Poll(t, p.A.CQ, 1)[0]; wc.Status != verbs.WCLocProtErr {

@@ -77,7 +77,7 @@ func TestBlockSelfMcast(t *testing.T) {
 	cq := rdmatest.Must(p.Ctx.CreateCQ(verbs.CQOptions{MaxCQE: 16}))(t)
 	options.SendCQ, options.RecvCQ = cq, cq
 	blocked := &rdmatest.End{
-		CQ: cq, Spec: p.B.Spec, MR: rdmatest.Must(p.PD.AllocMR(4096, rdmatest.All))(t),
+		CQ: cq, Spec: p.B.Spec, MR: rdmatest.Must(p.PD.AllocMR(4096, verbs.MROptions{Access: rdmatest.All}))(t),
 		QP: rdmatest.Must(p.PD.CreateQP(options))(t),
 	}
 	p.ToRTS(t, blocked, p.A.QP.Num())
@@ -100,8 +100,8 @@ func TestBlockSelfMcast(t *testing.T) {
 	own.RemoteQPN = blocked.QP.Num()
 	p.A.Send(t, own)
 	rdmatest.PollOK(t, p.A.CQ, 1)
-	if wc := rdmatest.PollOK(t, cq, 1)[0]; wc.ByteLen != grh+200 {
-		t.Errorf("the blocking QP received %d bytes, want %d", wc.ByteLen, grh+200)
+	if wc := rdmatest.PollOK(t, cq, 1)[0]; wc.ByteLen != verbs.GRHLen+200 {
+		t.Errorf("the blocking QP received %d bytes, want %d", wc.ByteLen, verbs.GRHLen+200)
 	}
 	rdmatest.Idle(t, cq)
 }
