@@ -126,6 +126,13 @@ type Context interface {
 	Release()
 }
 
+// A QPOpener is a Context of a device with XRC. Contexts need not implement it.
+type QPOpener interface {
+	// OpenQP returns the provider's part of an XRC target QP that somebody else has
+	// created. Adopt isn't called for it.
+	OpenQP(qpn uint32) QP
+}
+
 // A NullKeyer is a Context of a device that may have null MRs. Contexts need not implement
 // it.
 type NullKeyer interface {

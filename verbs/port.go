@@ -143,6 +143,27 @@ func (c *Device) QueryPKey(port, index int) (uint16, error) {
 	return pkey, nil
 }
 
+// PKeyIndex returns the index of a P_Key, in host byte order, in a port's table
+// (ibv_get_pkey_index). Keys that differ in the membership bit 0x8000 are different. If the
+// key isn't in the table, the error is ErrInvalid.
+func (c *Device) PKeyIndex(port int, pkey uint16) (int, error) {
+	const op = "find P_Key"
+	attr, err := c.queryPort(op, port)
+	if err != nil {
+		return 0, err
+	}
+	for i := range attr.PKeyTableLen {
+		got, err := c.dev.pkey(port, i)
+		if err != nil {
+			return 0, c.failed(op, c.dev.name, err)
+		}
+		if got == pkey {
+			return i, nil
+		}
+	}
+	return 0, invalid(op, "port %d has no P_Key %#x", port, pkey)
+}
+
 // A PortState is the logical state of a port's link (enum ibv_port_state).
 type PortState uint8
 

@@ -144,6 +144,10 @@ func (q *qp) prepareXRCTarget(req *uapi.Mlx5IbCreateQp) error {
 	return nil
 }
 
+func (c *context) OpenQP(qpn uint32) provider.QP {
+	return &qp{ctx: c, init: provider.QPInit{Type: uapi.IB_UVERBS_QPT_XRC_TGT}, number: qpn}
+}
+
 // noIndex is the user index of resources without one.
 const noIndex = 0xffffff
 

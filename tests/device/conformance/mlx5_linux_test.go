@@ -85,6 +85,19 @@ func TestXRC(t *testing.T) {
 			t.Errorf("sent %+v", wc)
 		}
 	}
+	// Who opens the QP has the same one, and may close it.
+	opened := rdmatest.Must(domain.OpenQP(recv.Num()))(t)
+	if opened.Num() != recv.Num() || opened.Type() != verbs.XRCRecv || opened.State() != recv.State() {
+		t.Errorf("opened %v %#x in %v, want %v %#x in %v", opened.Type(), opened.Num(), opened.State(), recv.Type(), recv.Num(), recv.State())
+	}
+	if _, err := opened.PostSend(verbs.SendWR{Opcode: verbs.OpSend}); err == nil {
+		t.Error("an opened XRCRecv QP sent")
+	}
+	rdmatest.Close(t, opened)
+	if qp, err := domain.OpenQP(send.Num()); err == nil {
+		t.Error("opened an XRCSend QP")
+		rdmatest.Close(t, qp)
+	}
 	// The same with data inline, a write and a read.
 	copy(mr.Bytes()[2048:], "to be read")
 	n, err := send.PostSend(

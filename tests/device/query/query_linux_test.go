@@ -207,6 +207,20 @@ func TestQueryPort(t *testing.T) {
 	}
 }
 
+func TestPKeyIndex(t *testing.T) {
+	c := open(t)
+	key := rdmatest.Must(c.QueryPKey(1, 0))(t)
+	if i, err := c.PKeyIndex(1, key); i != 0 || err != nil {
+		t.Errorf("P_Key %#x is at %d: %v", key, i, err)
+	}
+	if i, err := c.PKeyIndex(1, key^0x123); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("another P_Key is at %d: %v", i, err)
+	}
+	if _, err := c.PKeyIndex(9, key); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("port 9: %v", err)
+	}
+}
+
 func TestQueryPKey(t *testing.T) {
 	got := rdmatest.Must(open(t).QueryPKey(1, 0))(t)
 	if want := sys(t, "ports/1/pkeys/0"); fmt.Sprintf("0x%04x", got) != want || got != 0xffff {

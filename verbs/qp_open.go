@@ -1,0 +1,58 @@
+package verbs
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// OpenQP opens an XRCRecv QP of the domain by its number (ibv_open_qp). Usually another
+// process has created it, which shares the domain (see Device.OpenSharedXRCD). The QP goes
+// on for as long as anybody has it open. It is one QP: a change of its state is seen by all
+// who have it open, in QP.Query at the latest.
+func (x *XRCD) OpenQP(num uint32) (*QP, error) {
+	const op = "open QP"
+	if err := hold(op, x.base()); err != nil {
+		return nil, err
+	}
+	qp, err := x.openQPHeld(op, num)
+	if err != nil {
+		x.drop()
+	}
+	return qp, err
+}
+
+func (x *XRCD) openQPHeld(op string, num uint32) (*QP, error) {
+	c := x.ctx
+	opener, ok := c.prov.(provider.QPOpener)
+	if !ok {
+		return nil, opErr(op, c.dev.name, ErrNotSupported)
+	}
+	if num > maxQPN {
+		return nil, invalid(op, "number %#x has more than 24 bits", num)
+	}
+	qp := &QP{typ: XRCRecv}
+	qp.batch.qp = qp
+	qp.id = c.newID()
+	cmd := ioctl.NewWriteOpenQp()
+	defer cmd.Release()
+	cmd.Req.UserHandle, cmd.Req.PdHandle = qp.id, x.handle
+	cmd.Req.Qpn, cmd.Req.QpType = num, uint8(uapi.IB_UVERBS_QPT_XRC_TGT)
+	object := fmt.Sprintf("QPN %#x", num)
+	if err := cmd.Run(c.file); err != nil {
+		return nil, c.failed(op, object, err)
+	}
+	handle := cmd.Resp.QpHandle
+	qp.num.Store(num)
+	qp.setProvider(opener.OpenQP(num))
+	qp.ctx, qp.handle = c, handle
+	if _, err := qp.queryState(); err != nil {
+		destroyQP(c, handle)
+		qp.prov.Release()
+		return nil, c.failed(op, object, err)
+	}
+	qp.adopt(c, kindQP, handle, qp, &x.object)
+	return qp, nil
+}
