@@ -1,6 +1,9 @@
 package rdmacm
 
-import "github.com/goverbs/goverbs/uapi"
+import (
+	"github.com/goverbs/goverbs/uapi"
+	"github.com/goverbs/goverbs/verbs"
+)
 
 // SetTOS sets the type of service of the connection's packets (RFC 2474;
 // RDMA_OPTION_ID_TOS). Call it before ResolveRoute.
@@ -21,15 +24,14 @@ func (id *cmID) SetAFOnly(only bool) error {
 }
 
 // SetAckTimeout sets how long the QP waits for an acknowledgement
-// (RDMA_OPTION_ID_ACK_TIMEOUT): 4.096 µs times 2 to the power of timeout, from 1
-// to 31; 0 means for ever. It is for reliable connections. Call it on both sides,
-// before Connect or Accept.
-func (id *cmID) SetAckTimeout(timeout uint8) error {
+// (RDMA_OPTION_ID_ACK_TIMEOUT). It is for reliable connections. Call it on both
+// sides, before Connect or Accept.
+func (id *cmID) SetAckTimeout(timeout verbs.AckTimeout) error {
 	const op = "set ack timeout"
 	if timeout > 31 {
-		return invalid(op, "timeout %d is not in 0 to 31", timeout)
+		return invalid(op, "timeout %d is not in 0 to 31", uint8(timeout))
 	}
-	return setOption(id, op, uapi.RDMA_OPTION_ID_ACK_TIMEOUT, timeout)
+	return setOption(id, op, uapi.RDMA_OPTION_ID_ACK_TIMEOUT, uint8(timeout))
 }
 
 // setOption sets an option whose C type is uint8_t or int.

@@ -28,6 +28,8 @@ const (
 	FlowEgress   FlowFlags = 1 << 2 // for packets that the device sends
 )
 
+func (f FlowFlags) String() string { return uapi.EnumIbFlowFlags.Short(uint64(f)) }
+
 // FlowOptions select the packets that a Flow steers (struct ibv_flow_attr).
 type FlowOptions struct {
 	Type     FlowType

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/uapi"
 	"github.com/goverbs/goverbs/provider"
 )
 
@@ -12,6 +13,8 @@ const (
 	MWType1 MWType = 1 // bound with QP.BindMW, on any QP of the PD
 	MWType2 MWType = 2 // bound with OpBindMW, and tied to that QP
 )
+
+func (m MWType) String() string { return uapi.EnumIbMwType.Short(uint64(m)) }
 
 // An MW is a memory window: remote access to a part of an MR. Work requests grant and
 // revoke it.

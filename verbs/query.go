@@ -135,6 +135,8 @@ const (
 	CompressStride   CQECompression = 1 << 2 // its checksum, and the receive's index
 )
 
+func (c CQECompression) String() string { return uapi.EnumMlx5IbCqeCompResFormat.Short(uint64(c)) }
+
 // QueryDevice returns the device's properties and limits (ibv_query_device_ex).
 func (c *Device) QueryDevice() (*DeviceAttr, error) {
 	const op = "query device"

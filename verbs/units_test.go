@@ -3,6 +3,7 @@ package verbs
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 )
@@ -70,6 +71,20 @@ func TestRate(t *testing.T) {
 	}
 	if RateOf(100000) != RateMax || RateOf(0) != RateMax {
 		t.Error("a rate that there is not")
+	}
+}
+
+func TestNames(t *testing.T) {
+	for _, x := range []struct {
+		v    fmt.Stringer
+		want string
+	}{
+		{MWType2, "2"}, {FlowDontTrap | FlowEgress, "DONT_TRAP|EGRESS"}, {CompressHash | CompressStride, "HASH|CSUM_STRIDX"},
+		{FlushGlobal | FlushPersistent, "GLOBAL|PERSISTENT"}, {FlushMR, "MR"}, {MigArmed, "ARMED"}, {Rate100Gbps, "100_GBPS"},
+	} {
+		if got := x.v.String(); got != x.want {
+			t.Errorf("%T %v, want %s", x.v, got, x.want)
+		}
 	}
 }
 

@@ -144,6 +144,8 @@ const (
 	FlushPersistent = FlushType(uapi.IB_FLUSH_PERSISTENT)
 )
 
+func (f FlushType) String() string { return uapi.EnumIbPlacementType.Short(uint64(f)) }
+
 // A FlushLevel says what OpFlush flushes.
 type FlushLevel uint8
 
@@ -151,6 +153,8 @@ const (
 	FlushRange = FlushLevel(uapi.IB_FLUSH_RANGE)
 	FlushMR    = FlushLevel(uapi.IB_FLUSH_MR)
 )
+
+func (f FlushLevel) String() string { return uapi.EnumIbSelectivityLevel.Short(uint64(f)) }
 
 // A RecvWR is a work request for a receive queue (struct ibv_recv_wr).
 type RecvWR struct {
