@@ -196,9 +196,8 @@ func (c *Conn) PD() *verbs.PD { return c.pd }
 // QP returns the connection's queue pair.
 func (c *Conn) QP() *verbs.QP { return c.qp }
 
-// SendCQ returns the CQ for sends, which has a completion channel for PollWait.
-// It is nil for a connection with messages, which polls the CQ itself: see
-// SendCompletions.
+// SendCQ returns the CQ for sends. It is nil for a connection with messages, which
+// polls the CQ itself: see SendCompletions.
 func (c *Conn) SendCQ() *verbs.CQ {
 	if c.messages != nil {
 		return nil
@@ -206,9 +205,8 @@ func (c *Conn) SendCQ() *verbs.CQ {
 	return c.sendCQ
 }
 
-// RecvCQ returns the CQ for receives, which has a completion channel for
-// PollWait. It is nil for a connection with messages, which polls the CQ itself:
-// see RecvCompletions.
+// RecvCQ returns the CQ for receives. It is nil for a connection with messages, which
+// polls the CQ itself: see RecvCompletions.
 func (c *Conn) RecvCQ() *verbs.CQ {
 	if c.messages != nil {
 		return nil

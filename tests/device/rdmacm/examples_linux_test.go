@@ -8,10 +8,10 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-var _ = rdmatest.Test(TestExamples, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+var _ = rdmatest.Test(TestCMExamples, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
 // The Examples of package rdmacm do what they say. example_test.go is a link to theirs.
-func TestExamples(t *testing.T) {
+func TestCMExamples(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		example func()
