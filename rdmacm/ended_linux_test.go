@@ -134,6 +134,7 @@ func TestDialTriesAll(t *testing.T) {
 	sharedID(t, PortSpaceTCP) // keeps the shared channel
 	var errnos []error
 	var families []uint16
+	k.mu.Lock()
 	k.hook = func(command, _ uint32) error {
 		if command != uapi.RDMA_USER_CM_CMD_RESOLVE_ADDR {
 			return nil
@@ -146,6 +147,7 @@ func TestDialTriesAll(t *testing.T) {
 		errnos = errnos[1:]
 		return err
 	}
+	k.mu.Unlock()
 	errnos = []error{syscall.ENETUNREACH, syscall.EHOSTUNREACH}
 	_, err := Dial(patient(t), "tcp", ":7", nil)
 	if !errors.Is(err, syscall.ENETUNREACH) || len(errnos) != 0 {
@@ -157,6 +159,7 @@ func TestDialTriesAll(t *testing.T) {
 	// Who has given up isn't made to wait for the others.
 	ctx, cancel := context.WithCancel(patient(t))
 	defer cancel()
+	k.mu.Lock()
 	k.hook = func(command, _ uint32) error {
 		if command == uapi.RDMA_USER_CM_CMD_RESOLVE_ADDR {
 			families = append(families, 0)
@@ -165,6 +168,7 @@ func TestDialTriesAll(t *testing.T) {
 		}
 		return nil
 	}
+	k.mu.Unlock()
 	families = nil
 	if _, err := Dial(ctx, "tcp", ":7", nil); !errors.Is(err, syscall.ENETUNREACH) || len(families) != 1 {
 		t.Errorf("given up: %v after %d", err, len(families))
