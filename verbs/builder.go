@@ -57,7 +57,7 @@ type bound struct {
 //
 // errors.Is(err, ErrQueueFull) says that completions must be polled first.
 func (qp *QP) Sends(build func(*SendBuilder) error) (n int, err error) {
-	if qp == nil {
+	if qp == nil || qp.ctx == nil { // never created
 		return 0, errPostClosed
 	}
 	qp.sendMu.lockForBatch()

@@ -27,9 +27,9 @@ type CQ struct {
 	overran atomic.Bool   // EventCQErr was reported: the queue itself doesn't show an overrun
 	silent  atomic.Bool   // there will be no more completions: see silence
 
-	ex      provider.ExPoller // prov, if CQOptions.Fields isn't 0
-	unarmed bool              // CQOptions had no channel: only PollWait arms the CQ
-	value   any               // CQOptions.Value
+	ex           provider.ExPoller // prov, if CQOptions.Fields isn't 0
+	pollWaitOnly bool              // CQOptions had no channel: only PollWait arms the CQ
+	value        any               // CQOptions.Value
 }
 
 func (cq *CQ) base() *object {
@@ -113,7 +113,7 @@ func (c *Device) createCQHeld(op string, o *CQOptions, channel *CompChannel) (*C
 	if channel.ctx != c {
 		return nil, invalid(op, "the completion channel belongs to another device context")
 	}
-	cq := &CQ{chn: channel, unarmed: o.Channel == nil, fired: make(chan struct{}, 1), gone: make(chan struct{}), value: o.Value}
+	cq := &CQ{chn: channel, pollWaitOnly: o.Channel == nil, fired: make(chan struct{}, 1), gone: make(chan struct{}), value: o.Value}
 	cq.mu.single = o.SingleOwner
 	cq.id = c.newID()
 	cmd := ioctl.NewCqCreate()
@@ -293,7 +293,7 @@ func (cq *CQ) Arm(solicitedOnly bool) error {
 	switch {
 	case cq == nil:
 		return &OpError{Op: op, Err: errNil}
-	case cq.unarmed:
+	case cq.pollWaitOnly:
 		return invalid(op, "the CQ has no completion channel")
 	}
 	return cq.arm(op, solicitedOnly)

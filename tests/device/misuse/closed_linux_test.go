@@ -81,8 +81,11 @@ func callAll(t *testing.T, x reflect.Value, want ...error) {
 			if m.Type.In(j) == reflect.TypeFor[context.Context]() {
 				arg = reflect.ValueOf(canceled)
 			}
-			if m.Type.In(j) == reflect.TypeFor[[]verbs.WC]() {
-				arg = reflect.ValueOf(make([]verbs.WC, 1))
+			switch m.Type.In(j) {
+			case reflect.TypeFor[[]verbs.WC](), reflect.TypeFor[[]verbs.WCEx]():
+				arg = reflect.MakeSlice(m.Type.In(j), 1, 1)
+			case reflect.TypeFor[func(*verbs.SendBuilder) error]():
+				arg = reflect.ValueOf(func(b *verbs.SendBuilder) error { b.Send(1, 0, verbs.SGE{}); return nil })
 			}
 			args = append(args, arg)
 		}
