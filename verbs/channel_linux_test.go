@@ -1,0 +1,188 @@
+package verbs
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// happen is an event of a CQ. The fake kernel's channels are eventfds: what is written is
+// what is read.
+func happen(t *testing.T, cq *CQ) {
+	t.Helper()
+	if _, err := unix.Write(cq.chn.events.fd, binary.NativeEndian.AppendUint64(nil, cq.id)); err != nil {
+		t.Error(err)
+	}
+}
+
+// asleep waits until a CQ was armed n times, which is before a wait sleeps.
+func asleep(cq *CQ, q *fakeCQ, n int) {
+	yield(func() bool {
+		cq.mu.Lock()
+		defer cq.mu.Unlock()
+		return q.armed >= n
+	})
+}
+
+// complete adds completions that can be polled.
+func complete(cq *CQ, q *fakeCQ, n int) {
+	cq.mu.Lock()
+	defer cq.mu.Unlock()
+	q.ready += n
+}
+
+// TestWaitsShareOneChannel: CQs that the caller gives no channel have one, all the same,
+// which is made with the first of them.
+func TestWaitsShareOneChannel(t *testing.T) {
+	c, k := openFake(t)
+	if n := k.count("create_comp_channel"); n != 0 {
+		t.Errorf("%d channels before there is a CQ", n)
+	}
+	var cqs [3]*CQ
+	for i := range cqs {
+		cqs[i] = must(c.CreateCQ(CQOptions{MaxCQE: 4}))(t)
+	}
+	if n := k.count("create_comp_channel"); n != 1 {
+		t.Errorf("%d channels for %d CQs, want 1", n, len(cqs))
+	}
+	type found struct{ of, n int }
+	finds := make(chan found)
+	for i, cq := range cqs {
+		go func() {
+			n, err := cq.PollWait(t.Context(), make([]WC, 4))
+			if err != nil {
+				t.Error(err)
+			}
+			finds <- found{i, n}
+		}()
+		asleep(cq, c.prov.(*fakeProvider).cqs[i], 1)
+	}
+	for _, i := range []int{2, 0, 1} {
+		complete(cqs[i], c.prov.(*fakeProvider).cqs[i], i+1)
+		happen(t, cqs[i])
+		if got := <-finds; got != (found{i, i + 1}) {
+			t.Errorf("CQ %d has %d completions, want CQ %d with %d", got.of, got.n, i, i+1)
+		}
+	}
+	if err := cqs[0].Arm(false); !errors.Is(err, ErrInvalid) {
+		t.Errorf("arming for nobody: %v", err)
+	}
+	fd := cqs[0].chn.events.fd
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	k.events.Close()
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != unix.EBADF {
+		t.Errorf("the channel is open after Close: %v", err)
+	}
+}
+
+// TestNoChannelToBeHad: the CQ isn't created, and the next one tries again.
+func TestNoChannelToBeHad(t *testing.T) {
+	c, k := fakeContext(t)
+	k.answerTo("create_comp_channel", refuse(unix.EMFILE))
+	if cq, err := c.CreateCQ(CQOptions{MaxCQE: 1}); cq != nil || !errors.Is(err, unix.EMFILE) || k.count("create_cq") != 0 {
+		t.Errorf("%v, %v", cq, err)
+	}
+	k.answerTo("create_comp_channel", nil)
+	must(c.CreateCQ(CQOptions{MaxCQE: 1}))(t)
+}
+
+// TestChannelHasOneReader: Wait and PollWait refuse each other's channel, from the first
+// call on.
+func TestChannelHasOneReader(t *testing.T) {
+	c, _ := fakeContext(t)
+	for name, tt := range map[string]struct{ first, second func(*CQ) error }{
+		"Wait":     {waitOnce, pollWaitOnce},
+		"PollWait": {pollWaitOnce, waitOnce},
+		"All":      {allOnce, waitOnce},
+	} {
+		ch := must(c.CreateCompChannel())(t)
+		cqs := [2]*CQ{}
+		for i := range cqs {
+			cqs[i] = must(c.CreateCQ(CQOptions{MaxCQE: 1, Channel: ch}))(t)
+		}
+		for range 2 {
+			if err := tt.first(cqs[0]); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v", name, err)
+			}
+			for _, cq := range cqs {
+				if err := tt.second(cq); !errors.Is(err, ErrInvalid) {
+					t.Errorf("after %s: %v, want ErrInvalid", name, err)
+				}
+			}
+		}
+	}
+	own := must(c.CreateCQ(CQOptions{MaxCQE: 1}))(t)
+	if err := pollWaitOnce(own); !errors.Is(err, context.Canceled) {
+		t.Errorf("without a channel of the caller's: %v", err)
+	}
+}
+
+func waitOnce(cq *CQ) error { _, err := cq.chn.Wait(canceled); return err }
+
+func pollWaitOnce(cq *CQ) error { _, err := cq.PollWait(canceled, make([]WC, 1)); return err }
+
+func allOnce(cq *CQ) (last error) {
+	for _, err := range cq.All(canceled) {
+		last = err
+	}
+	return last
+}
+
+// TestChannelDescriptor: it is readable when there is an event, and nothing else can be
+// done with it.
+func TestChannelDescriptor(t *testing.T) {
+	c, _ := fakeContext(t)
+	ch := must(c.CreateCompChannel())(t)
+	cq := must(c.CreateCQ(CQOptions{MaxCQE: 1, Channel: ch}))(t)
+	raw := must(ch.SyscallConn())(t)
+	readable := func() bool {
+		n := 0
+		err := raw.Control(func(fd uintptr) {
+			var err error
+			if n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0); err != nil {
+				t.Error(err)
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		return n == 1
+	}
+	for range 2 {
+		if readable() {
+			t.Error("readable without an event")
+		}
+		happen(t, cq)
+		if !readable() {
+			t.Error("not readable with an event")
+		}
+		if got, err := ch.Wait(t.Context()); got != cq || err != nil {
+			t.Errorf("%v, %v", got, err)
+		}
+	}
+	for name, err := range map[string]error{
+		"Read":  raw.Read(func(uintptr) bool { t.Error("called"); return true }),
+		"Write": raw.Write(func(uintptr) bool { t.Error("called"); return true }),
+	} {
+		if !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, o := range []io.Closer{cq, ch} {
+		if err := o.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := raw.Control(func(uintptr) { t.Error("called") }); !errors.Is(err, ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+	if _, err := ch.SyscallConn(); !errors.Is(err, ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+}

@@ -1,0 +1,129 @@
+package verbs
+
+import (
+	"testing"
+)
+
+// TestQPByNum: a completion leads to its QP and to what the caller knows of it, as long
+// as there is the QP.
+func TestQPByNum(t *testing.T) {
+	type conn struct{ name string }
+	c, k := fakeContext(t)
+	x := makeFakes(t, c)
+	numbers := []uint32{1, 0x11, 0x100, 0x1ff, 0x10000, 0x123456, 0xffffff}
+	qps := make(map[uint32]*QP)
+	conns := make(map[uint32]*conn)
+	for _, num := range numbers {
+		k.answerTo("create_qp", func(f *fakeCall) error { return k.usual(f, "create_qp", num) })
+		conns[num] = new(conn)
+		qps[num] = must(x.pd.CreateQP(QPOptions{Type: UC, SendCQ: x.cq, RecvCQ: x.cq, Value: conns[num]}))(t)
+	}
+	k.answerTo("create_qp", nil)
+	for _, num := range numbers {
+		qp := c.QPByNum(num)
+		if qp == nil || qp != qps[num] || qp.Num() != num || qp.Value().(*conn) != conns[num] {
+			t.Errorf("QP %#x is %p, want %p", num, qp, qps[num])
+		}
+	}
+	for _, num := range []uint32{0, 2, 0x101, 0x20000, 1 << 24, 1<<24 + 1, 1<<32 - 1} {
+		if qp := c.QPByNum(num); qp != nil {
+			t.Errorf("there is a QP %#x", num)
+		}
+	}
+	num := numbers[5]
+	if n := testing.AllocsPerRun(100, func() { c.QPByNum(num).Value() }); n != 0 {
+		t.Errorf("a lookup allocates %v times", n)
+	}
+	if err := qps[num].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if qp := c.QPByNum(num); qp != nil || qps[num].Value() != conns[num] {
+		t.Errorf("the closed QP: %v", qp)
+	}
+	// A number that was given to another QP before the first one was forgotten.
+	next := new(QP)
+	c.qps.enter(next, num)
+	c.qps.leave(qps[num], num)
+	if qp := c.QPByNum(num); qp != next {
+		t.Error("another QP's number was dropped")
+	}
+	c.qps.leave(next, num)
+	if x.cq.Value() != nil || (*QP)(nil).Value() != nil {
+		t.Error("values of nobody")
+	}
+	cq := must(c.CreateCQ(CQOptions{MaxCQE: 1, Value: 5}))(t)
+	if cq.Value() != 5 {
+		t.Errorf("the CQ's value is %v", cq.Value())
+	}
+}
+
+// TestQPByNewNum: a QP that gets another number, as a DCT does, is found by the new one
+// only.
+func TestQPByNewNum(t *testing.T) {
+	c, _ := fakeContext(t)
+	x := makeFakes(t, c)
+	old := x.qp.Num()
+	c.prov.(*fakeProvider).qps[0].num = 0x777
+	if err := x.qp.Modify(QPAttr{State: QPReset}, QPAttrState); err != nil {
+		t.Fatal(err)
+	}
+	if x.qp.Num() != 0x777 || c.QPByNum(0x777) != x.qp || c.QPByNum(old) != nil {
+		t.Errorf("number %#x: by the new one %p, by the old one %p, want %p and none", x.qp.Num(), c.QPByNum(0x777), c.QPByNum(old), x.qp)
+	}
+	if err := x.qp.Close(); err != nil || c.QPByNum(0x777) != nil {
+		t.Errorf("after Close: %v, %p", err, c.QPByNum(0x777))
+	}
+}
+
+// TestQPByNumBesideChanges: lookups see a QP or none while QPs come and go.
+func TestQPByNumBesideChanges(t *testing.T) {
+	var c Device
+	stop := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			for num := range uint32(1000) {
+				if qp := c.QPByNum(num); qp != nil && qp.value != num {
+					t.Errorf("QP %d is %v", num, qp.value)
+				}
+			}
+		}
+	}()
+	for range 4 {
+		done := make(chan struct{})
+		for part := range uint32(4) {
+			go func() {
+				for num := part; num < 1000; num += 4 {
+					qp := &QP{value: num}
+					c.qps.enter(qp, num)
+					if got := c.QPByNum(num); num != 0 && got != qp {
+						t.Errorf("QP %d is %v", num, got)
+					}
+					c.qps.leave(qp, num)
+				}
+				done <- struct{}{}
+			}()
+		}
+		for range 4 {
+			<-done
+		}
+	}
+	close(stop)
+	<-ended
+}
+
+func BenchmarkQPByNum(b *testing.B) {
+	var c Device
+	c.qps.enter(new(QP), 0x1234)
+	for b.Loop() {
+		if c.QPByNum(0x1234) == nil {
+			b.Fatal("gone")
+		}
+	}
+}
