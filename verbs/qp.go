@@ -89,14 +89,14 @@ type QPOptions struct {
 	// them to the request's memory. It is for RC only, and only mlx5 does it.
 	//
 	// All memory of all requests must be registered by RegMR or AllocMR, with
-	// AccessLocalWrite, and its MR must be open when the completion is polled.
-	// Otherwise the completion has the status WCLocProtErr, and the data is lost. Memory
-	// given to RegMR must also still be mapped.
+	// AccessLocalWrite, or be that of a null MR, and its MR must be open when the
+	// completion is polled. Otherwise the completion has the status WCLocProtErr, and the
+	// data is lost. Memory given to RegMR must also still be mapped.
 	//
 	// libmlx5 does this by default, unless MLX5_SCATTER_TO_CQE is 0. Here it must be
 	// requested, because it breaks programs that are correct without it: those that
-	// receive or read into memory that the processor can't reach, as that of
-	// RegDmabufMR, and when the QP is created, nobody knows what its requests will name.
+	// receive or read into memory that Poll can't reach, as that of RegDmabufMR, RegDM or
+	// RegImplicitMR. When the QP is created, nobody knows what its requests will name.
 	ScatterToCQE bool
 
 	// SignWQEs adds a signature to each work request, which mlx5 adapters verify.

@@ -388,8 +388,8 @@ func (q *qp) scatter(tail wqe.Tail, e *wqe.CQE, data []byte) uapi.IbWcStatus {
 	return q.spread(segs, data)
 }
 
-// spread copies data to the memory of a scatter list. q is nil for an XRC SRQ's receive,
-// whose data never comes in a CQE.
+// spread copies data to the memory of a scatter list, except for what the null MR swallows.
+// q is nil for an XRC SRQ's receive, whose data never comes in a CQE.
 func (q *qp) spread(segs []wqe.Segment, data []byte) uapi.IbWcStatus {
 	if q == nil || q.init.Scatter == nil {
 		return uapi.IB_WC_GENERAL_ERR
@@ -403,6 +403,10 @@ func (q *qp) spread(segs []wqe.Segment, data []byte) uapi.IbWcStatus {
 			break
 		}
 		n := min(int(length), len(data))
+		if null, ok := q.ctx.NullKey(); ok && lkey == null {
+			data = data[n:]
+			continue
+		}
 		if !q.init.Scatter(lkey, addr, data[:n]) {
 			return uapi.IB_WC_LOC_PROT_ERR
 		}

@@ -37,6 +37,7 @@ func TestScatter(t *testing.T) {
 	}{
 		{"one", to(provider.SGE{Addr: at + 3, Length: 40, LKey: 7}), 64, 20, uapi.IB_WC_SUCCESS, [][2]int{{3, 20}}, false},
 		{"two", to(provider.SGE{Addr: at + 50, Length: 10, LKey: 7}, provider.SGE{Addr: at, Length: 30, LKey: 7}), 64, 32, uapi.IB_WC_SUCCESS, [][2]int{{50, 10}, {0, 22}}, false},
+		{"between them no memory", to(provider.SGE{Addr: at, Length: 4, LKey: 7}, provider.SGE{Length: 6, LKey: 0x300}, provider.SGE{Addr: at + 4, Length: 30, LKey: 7}), 64, 20, uapi.IB_WC_SUCCESS, [][2]int{{0, 4}, {0, 0}, {4, 10}}, false},
 		{"64 bytes", to(provider.SGE{Addr: at + 1, Length: 64, LKey: 7}), 128, 64, uapi.IB_WC_SUCCESS, [][2]int{{1, 64}}, false},
 		{"longer than the list", to(provider.SGE{Addr: at, Length: 10, LKey: 7}), 64, 11, uapi.IB_WC_LOC_LEN_ERR, [][2]int{{0, 10}}, false},
 		{"another's memory", to(provider.SGE{Addr: at, Length: 10, LKey: 8}), 64, 10, uapi.IB_WC_LOC_PROT_ERR, nil, false},
@@ -46,9 +47,10 @@ func TestScatter(t *testing.T) {
 	} {
 		for _, recv := range []bool{true, false} {
 			r := newRig(t, 1)
+			r.nullKey = 0x300
 			c := r.newCQ(t, provider.CQInit{CQE: 3, CQESize: tt.size})
 			p := new(place)
-			init := provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 2, 0), SignalAll: true, Scatter: p.scatter}
+			init := provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 3, 0), SignalAll: true, Scatter: p.scatter}
 			if tt.nobody {
 				init.Scatter = nil
 			}
@@ -82,6 +84,10 @@ func TestScatter(t *testing.T) {
 			var want place
 			rest := data
 			for _, at := range tt.places {
+				if at[1] == 0 {
+					rest = rest[6:] // lost
+					continue
+				}
 				rest = rest[copy(want.mem[at[0]:at[0]+at[1]], rest):]
 			}
 			if !bytes.Equal(p.mem[:], want.mem[:]) {
