@@ -67,6 +67,21 @@ func (f *File) Probe(driver uapi.RdmaDriverId) (bool, error) {
 // FD returns the file descriptor.
 func (f *File) FD() int { return f.fd }
 
+// Dup duplicates the file descriptor.
+func (f *File) Dup() (int, error) { return unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0) }
+
+// IsNode reports whether the file is that of a device node.
+func (f *File) IsNode(path string) (bool, error) {
+	var a, b unix.Stat_t
+	if err := unix.Fstat(f.fd, &a); err != nil {
+		return false, err
+	}
+	if err := unix.Stat(path, &b); err != nil {
+		return false, err
+	}
+	return a.Mode&unix.S_IFMT == unix.S_IFCHR && b.Mode&unix.S_IFMT == unix.S_IFCHR && a.Rdev == b.Rdev, nil
+}
+
 // Mmap maps a queue or a register page that the driver provides at the offset, shared, for
 // reading and writing.
 func (f *File) Mmap(offset uint64, size int) ([]byte, error) {

@@ -30,6 +30,12 @@ func (f *File) Probe(uapi.RdmaDriverId) (bool, error) { return false, errNotLinu
 // FD returns -1.
 func (f *File) FD() int { return -1 }
 
+// Dup fails.
+func (f *File) Dup() (int, error) { return 0, errNotLinux }
+
+// IsNode fails.
+func (f *File) IsNode(path string) (bool, error) { return false, errNotLinux }
+
 // Mmap fails.
 func (f *File) Mmap(offset uint64, size int) ([]byte, error) { return nil, errNotLinux }
 

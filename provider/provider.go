@@ -101,6 +101,10 @@ type Provider struct {
 
 	// NewContext begins a provider's context on an opened device.
 	NewContext func(f *ioctl.File, cmd ioctl.GetContext) (Context, error)
+
+	// ImportContext is NewContext on a device that another process has opened. It is nil
+	// if the driver doesn't support that.
+	ImportContext func(f *ioctl.File, cmd ioctl.QueryContext) (Context, error)
 }
 
 // A Context makes the provider's parts of the objects on one opened device.
@@ -124,6 +128,15 @@ type Context interface {
 
 	// Release unmaps what Adopt has mapped.
 	Release()
+}
+
+// An Importer is a Context on which objects of other processes may be used. Contexts need not
+// implement it.
+type Importer interface {
+	// ImportPD checks that there is a PD with this handle.
+	ImportPD(handle uint32) error
+	// ImportDM returns a DM by its handle, as after Adopt, and its length.
+	ImportDM(handle uint32) (dm DM, n uint64, err error)
 }
 
 // A QPOpener is a Context of a device with XRC. Contexts need not implement it.

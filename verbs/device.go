@@ -59,10 +59,16 @@ func (d *DeviceInfo) Open() (*Device, error) {
 
 // open makes a Device from the device's file.
 func (d *DeviceInfo) open(file *ioctl.File) (*Device, error) {
+	return d.openAs("open device", file, (*Device).getContext)
+}
+
+// openAs makes a Device from the device's file, with a function that makes the provider's
+// context.
+func (d *DeviceInfo) openAs(op string, file *ioctl.File, context func(*Device, *provider.Provider) error) (*Device, error) {
 	c := &Device{dev: d, file: file, members: make(map[uint64]member), idle: make(chan struct{}, 1)}
-	if err := c.start(); err != nil {
+	if err := c.start(context); err != nil {
 		file.Close()
-		return nil, opErr("open device", d.Name(), err)
+		return nil, opErr(op, d.Name(), err)
 	}
 	opened.Store(c, true)
 	return c, nil
@@ -86,8 +92,8 @@ func openError(d *DeviceInfo, err error) error {
 	return e
 }
 
-// start finds the provider and creates the kernel's context.
-func (c *Device) start() error {
+// start finds the provider and begins the context.
+func (c *Device) start(context func(*Device, *provider.Provider) error) error {
 	p, err := c.match()
 	if err != nil {
 		return err
@@ -95,21 +101,7 @@ func (c *Device) start() error {
 	if v := c.dev.ABIVersion(); v < p.MinABI || v > p.MaxABI {
 		return fmt.Errorf("%w: driver %s has ABI version %d, this library supports %d to %d", ErrNotSupported, p.Name, v, p.MinABI, p.MaxABI)
 	}
-	cmd := ioctl.NewGetContext()
-	defer cmd.Release()
-	vectors := cmd.NumCompVectors()
-	cmd.CoreSupport()
-	if c.prov, err = p.NewContext(c.file, cmd); err != nil {
-		return err
-	}
-	if err := cmd.Run(c.file); err != nil {
-		if errors.Is(err, syscall.EPROTONOSUPPORT) {
-			return errOldKernel
-		}
-		return err
-	}
-	c.compVectors = int(*vectors)
-	if err := c.prov.Adopt(); err != nil {
+	if err := context(c, p); err != nil {
 		return err
 	}
 	// The kernel sends the events of all objects to the first such file.
@@ -126,6 +118,26 @@ func (c *Device) start() error {
 	c.removal.stop = c.watchRemoval()
 	go c.readEvents()
 	return nil
+}
+
+// getContext has the kernel create a context.
+func (c *Device) getContext(p *provider.Provider) error {
+	cmd := ioctl.NewGetContext()
+	defer cmd.Release()
+	vectors := cmd.NumCompVectors()
+	cmd.CoreSupport()
+	var err error
+	if c.prov, err = p.NewContext(c.file, cmd); err != nil {
+		return err
+	}
+	if err := cmd.Run(c.file); err != nil {
+		if errors.Is(err, syscall.EPROTONOSUPPORT) {
+			return errOldKernel
+		}
+		return err
+	}
+	c.compVectors = int(*vectors)
+	return c.prov.Adopt()
 }
 
 // errOldKernel: the ioctls that create QPs and SRQs exist since Linux 5.8, the one

@@ -19,6 +19,8 @@ type object struct {
 	handle  uint32
 	holds   atomic.Int32 // closedHolds when closed
 	parents []*object    // held until the object is closed
+
+	imported bool // another process has created it
 }
 
 const closedHolds = -1 << 30
@@ -141,8 +143,14 @@ func (o *object) end(op string, destroy func() error, release func()) error {
 // closed reports whether the object is closed.
 func (o *object) closed() bool { return o.holds.Load() < 0 }
 
-// destroy destroys the object in the kernel with its command.
-func (o *object) destroy(cmd destroyCmd) error { return destroy(o.ctx, cmd, o.handle) }
+// destroy destroys the object in the kernel with its command, unless it is another process's.
+func (o *object) destroy(cmd destroyCmd) error {
+	if o.imported {
+		cmd.Release()
+		return nil
+	}
+	return destroy(o.ctx, cmd, o.handle)
+}
 
 // A destroyCmd destroys an object by its handle.
 type destroyCmd interface {

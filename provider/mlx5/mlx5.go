@@ -59,6 +59,8 @@ var Provider = provider.Provider{
 	MinABI:     uapi.MLX5_IB_UVERBS_ABI_VERSION,
 	MaxABI:     uapi.MLX5_IB_UVERBS_ABI_VERSION,
 	NewContext: newContext,
+
+	ImportContext: importContext,
 }
 
 // A context is an opened device.
@@ -95,10 +97,7 @@ type limits struct {
 const cqeVersion1 = 1
 
 func newContext(f *ioctl.File, cmd ioctl.GetContext) (provider.Context, error) {
-	if !mmio.Supported {
-		return nil, fmt.Errorf("mlx5: not supported on %s: the memory barriers that the adapter needs are implemented for amd64 and arm64", runtime.GOARCH)
-	}
-	env, err := readEnvironment()
+	env, err := prepare()
 	if err != nil {
 		return nil, err
 	}
@@ -110,9 +109,21 @@ func newContext(f *ioctl.File, cmd ioctl.GetContext) (provider.Context, error) {
 		MaxCqeVersion:       cqeVersion1,
 		LibCaps:             uint64(uapi.MLX5_LIB_CAP_4K_UAR | uapi.MLX5_LIB_CAP_DYN_UAR),
 	}
-	c := &context{file: f, resp: cmd.Mlx5().Out()}
-	c.uars.choose(&env)
-	return c, nil
+	return contextOn(f, cmd.Mlx5().Out(), &env), nil
+}
+
+// prepare checks the machine, and reads the environment.
+func prepare() (environment, error) {
+	if !mmio.Supported {
+		return environment{}, fmt.Errorf("mlx5: not supported on %s: the memory barriers that the adapter needs are implemented for amd64 and arm64", runtime.GOARCH)
+	}
+	return readEnvironment()
+}
+
+func contextOn(f *ioctl.File, resp *uapi.Mlx5IbAllocUcontextResp, env *environment) *context {
+	c := &context{file: f, resp: resp}
+	c.uars.choose(env)
+	return c
 }
 
 // minResponse is the length of the shortest response of kernels with ioctls.

@@ -26,6 +26,7 @@ type expectation struct {
 	nullMR      bool // PD.AllocNullMR
 	moderation  bool // CQ.Moderate
 	createFlags bool // QPOptions.CreateFlags
+	imports     bool // ImportDevice
 	dm          bool // Device.AllocDM
 	dmExport    bool // DM.ExportDmabuf
 	rereg       bool // MR.Rereg of access and PD
@@ -58,6 +59,7 @@ func expect(t *testing.T) expectation {
 			nullMR:      true,
 			moderation:  true,
 			createFlags: true,
+			imports:     true,
 			dm:          true,
 			dmExport:    k.AtLeast(7, 0),
 			rereg:       true,

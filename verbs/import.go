@@ -1,0 +1,195 @@
+package verbs
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+)
+
+// Processes share a device, and objects on it, so: one sends Device.File to the other, over a
+// Unix socket (SCM_RIGHTS), and the numbers that PD.Handle, MR.Handle and DM.Handle return.
+// The other one calls ImportDevice, and then Device.ImportPD and so on.
+
+// File returns the device's file, for ImportDevice in another process. It is a duplicate: its
+// owner closes it. The device stays open in the kernel, with all objects on it, until the last
+// duplicate is closed.
+func (c *Device) File() (*os.File, error) {
+	const op = "share device"
+	if err := c.begin(op); err != nil {
+		return nil, err
+	}
+	defer c.done()
+	fd, err := c.file.Dup()
+	if err != nil {
+		return nil, opErr(op, c.dev.Name(), err)
+	}
+	return os.NewFile(uintptr(fd), c.dev.Node()), nil
+}
+
+// ImportDevice opens a device that another process has opened, by its file
+// (ibv_import_device). Both then use one context of the kernel. The caller may close f. Only
+// mlx5 supports that; with other drivers the error is ErrNotSupported.
+//
+// Objects belong to the context. Those that the other process has created can be imported. A
+// Device closes what was created on it, and only forgets what it has imported. The events of
+// all objects go to the process that has opened the device.
+func ImportDevice(f *os.File) (*Device, error) {
+	const op = "import device"
+	if f == nil {
+		return nil, invalid(op, "no file")
+	}
+	defer runtime.KeepAlive(f)
+	fd, err := dupFile(f)
+	if err != nil {
+		return nil, opErr(op, f.Name(), err)
+	}
+	file := ioctl.NewFile(fd)
+	d, err := infoOf(file)
+	if err != nil {
+		file.Close()
+		return nil, opErr(op, f.Name(), err)
+	}
+	return d.openAs(op, file, (*Device).queryContext)
+}
+
+// infoOf returns the device that a file leads to.
+func infoOf(file *ioctl.File) (*DeviceInfo, error) {
+	devices, err := Devices()
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range devices {
+		if same, _ := file.IsNode(d.Node()); same {
+			return d, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: the file is not one of an RDMA device", ErrNoDevice)
+}
+
+// dupFile duplicates a file's descriptor.
+func dupFile(f *os.File) (int, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	fd, dupErr := 0, error(nil)
+	if err := raw.Control(func(n uintptr) { fd, dupErr = ioctl.NewFile(int(n)).Dup() }); err != nil {
+		return 0, err
+	}
+	return fd, dupErr
+}
+
+// queryContext asks about the context that the file already has.
+func (c *Device) queryContext(p *provider.Provider) error {
+	if p.ImportContext == nil {
+		return fmt.Errorf("%w by the provider %s", ErrNotSupported, p.Name)
+	}
+	cmd := ioctl.NewQueryContext()
+	defer cmd.Release()
+	vectors := cmd.NumCompVectors()
+	cmd.CoreSupport()
+	var err error
+	if c.prov, err = p.ImportContext(c.file, cmd); err != nil {
+		return err
+	}
+	if err := cmd.Run(c.file); err != nil {
+		return err
+	}
+	c.compVectors = int(*vectors)
+	return c.prov.Adopt()
+}
+
+// Handle returns the PD's number on the device, for ImportPD in another process.
+func (pd *PD) Handle() uint32 { return pd.base().number() }
+
+// Handle returns the MR's number on the device, for ImportMR in another process. A null MR has
+// none: the number is 0.
+func (mr *MR) Handle() uint32 { return mr.base().number() }
+
+// Handle returns the DM's number on the device, for ImportDM in another process.
+func (dm *DM) Handle() uint32 { return dm.base().number() }
+
+func (o *object) number() uint32 {
+	if o == nil {
+		return 0
+	}
+	return o.handle
+}
+
+// importer returns the provider as one that can import.
+func (c *Device) importer(op string) (provider.Importer, error) {
+	p, ok := c.prov.(provider.Importer)
+	if !ok {
+		return nil, opErr(op, c.dev.Name(), ErrNotSupported)
+	}
+	return p, nil
+}
+
+// ImportPD makes a PD of one that another process has created on the device, by the number
+// that its Handle returns (ibv_import_pd). Close forgets it (ibv_unimport_pd): who has created
+// it must not close it before, which the kernel refuses only while there are objects on it.
+func (c *Device) ImportPD(handle uint32) (*PD, error) {
+	const op = "import PD"
+	if err := c.begin(op); err != nil {
+		return nil, err
+	}
+	defer c.done()
+	p, err := c.importer(op)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.ImportPD(handle); err != nil {
+		return nil, c.failed(op, fmt.Sprintf("handle %d", handle), err)
+	}
+	pd := new(PD)
+	pd.imported = true
+	pd.adopt(c, kindPD, handle, pd)
+	return pd, nil
+}
+
+// ImportMR is ImportPD for an MR, which should be of this PD (ibv_import_mr). The MR has no
+// Bytes, and its Access isn't known. If the kernel doesn't say the address, Addr is 0.
+func (pd *PD) ImportMR(handle uint32) (*MR, error) {
+	const op = "import MR"
+	if err := hold(op, pd.base()); err != nil {
+		return nil, err
+	}
+	cmd := ioctl.NewQueryMr()
+	defer cmd.Release()
+	cmd.Handle(handle)
+	lkey := cmd.RespLkey()
+	rkey := cmd.RespRkey()
+	length := cmd.RespLength()
+	iova := cmd.RespIova()
+	if err := cmd.Run(pd.ctx.file); err != nil {
+		pd.drop()
+		return nil, pd.ctx.failed(op, fmt.Sprintf("handle %d", handle), err)
+	}
+	mr := &MR{iova: *iova, length: *length, ref: provider.MRRef{LKey: *lkey}, rkey: *rkey}
+	mr.imported = true
+	mr.adopt(pd.ctx, kindMR, handle, mr, &pd.object)
+	return mr, nil
+}
+
+// ImportDM is ImportPD for a DM (ibv_import_dm).
+func (c *Device) ImportDM(handle uint32) (*DM, error) {
+	const op = "import DM"
+	if err := c.begin(op); err != nil {
+		return nil, err
+	}
+	defer c.done()
+	p, err := c.importer(op)
+	if err != nil {
+		return nil, err
+	}
+	dm := new(DM)
+	if dm.prov, dm.length, err = p.ImportDM(handle); err != nil {
+		return nil, c.failed(op, fmt.Sprintf("handle %d", handle), err)
+	}
+	dm.imported = true
+	dm.adopt(c, kindDM, handle, dm)
+	return dm, nil
+}
