@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/verbs"
@@ -237,6 +238,16 @@ var misuses = []misuse{
 	{"QP of huge receives", verbs.ErrInvalid, "MaxRecvWR", func(w *world) error { return w.createQP(func(o *verbs.QPOptions) { o.Cap.MaxRecvWR = huge }) }},
 	{"QP of huge send SGEs", verbs.ErrInvalid, "MaxSendSGE", func(w *world) error { return w.createQP(func(o *verbs.QPOptions) { o.Cap.MaxSendSGE = huge }) }},
 	{"QP of huge receive SGEs", verbs.ErrInvalid, "MaxRecvSGE", func(w *world) error { return w.createQP(func(o *verbs.QPOptions) { o.Cap.MaxRecvSGE = huge }) }},
+	{"QP of unknown flags", verbs.ErrInvalid, "0x80000000", func(w *world) error { return w.createQP(func(o *verbs.QPOptions) { o.CreateFlags = 1 << 31 }) }},
+	{"RC QP that blocks multicast", verbs.ErrInvalid, "BLOCK_MULTICAST_LOOPBACK", func(w *world) error {
+		return w.createQP(func(o *verbs.QPOptions) { o.CreateFlags = verbs.QPBlockSelfMcast })
+	}},
+	{"advise nothing", verbs.ErrInvalid, "0 pieces", func(w *world) error { return w.rc.PD.AdviseMR(verbs.AdvicePrefetch, 0) }},
+	{"no advice", verbs.ErrInvalid, "advice 9", func(w *world) error { return w.rc.PD.AdviseMR(9, 0, w.rc.A.MR.SGE(0, 8)) }},
+	{"moderate by -1", verbs.ErrInvalid, "count -1", func(w *world) error { return w.rc.A.CQ.Moderate(-1, time.Microsecond) }},
+	{"moderate without a period", verbs.ErrInvalid, "both", func(w *world) error { return w.rc.A.CQ.Moderate(1, 0) }},
+	{"find no P_Key", verbs.ErrInvalid, "0x1234", func(w *world) error { return drop2(w.c.PKeyIndex(1, 0x1234)) }},
+	{"import no file", verbs.ErrInvalid, "no file", func(w *world) error { return drop2(verbs.ImportDevice(nil)) }},
 	{"QP of huge inline data", verbs.ErrInvalid, "MaxInlineData", func(w *world) error { return w.createQP(func(o *verbs.QPOptions) { o.Cap.MaxInlineData = huge }) }},
 
 	{"modify QP with no mask", nil, "", func(w *world) error { return w.rc.A.QP.Modify(verbs.QPAttr{}, 0) }},
