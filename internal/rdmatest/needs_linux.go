@@ -25,6 +25,7 @@ type Needs struct {
 	Mixed   bool     `json:",omitempty"` // the test runs in a guest with adapters of several profiles
 	Log     bool     `json:",omitempty"` // the test reads the adapter's log
 	Long    bool     `json:",omitempty"` // the test takes too long for a quick run (-test.short)
+	LongOn  []string `json:",omitempty"` // the same, on these devices
 }
 
 // A Need adds a requirement.
@@ -61,6 +62,10 @@ func Log(n *Needs) { n.Log = true }
 
 // Long declares that the test takes too long for a quick run.
 func Long(n *Needs) { n.Long = true }
+
+// LongOnMLX5Eth is Long on mlx5 with Ethernet ports, for tests that a quick run has already
+// run with InfiniBand ports.
+func LongOnMLX5Eth(n *Needs) { n.LongOn = append(n.LongOn, "mlx5-eth") }
 
 // declared has the needs of tests that declare their own.
 var declared = make(map[string][]Need)
@@ -105,6 +110,7 @@ func listing(of []Need) Listing {
 		n.Mixed = n.Mixed || l.Package.Mixed
 		n.Log = n.Log || l.Package.Log
 		n.Long = n.Long || l.Package.Long
+		n.LongOn = append(n.LongOn, l.Package.LongOn...)
 		l.Tests[name] = n
 	}
 	return l
@@ -140,7 +146,7 @@ type Setting struct {
 func (s Setting) Meets(n Needs) bool {
 	return (len(n.Devices) == 0 && s.Device != "host" || slices.Contains(n.Devices, s.Device)) &&
 		max(n.Guests, 1) == s.Guests && n.Log == s.Log &&
-		n.Mixed == s.mixed() && (n.Peers || !s.Peers) && (n.Profile || n.Mixed || s.Profile == "") && !(n.Long && s.Short)
+		n.Mixed == s.mixed() && (n.Peers || !s.Peers) && (n.Profile || n.Mixed || s.Profile == "") && !(s.Short && (n.Long || slices.Contains(n.LongOn, s.Device)))
 }
 
 func (s Setting) mixed() bool { return strings.Contains(s.Profile, ",") }

@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.Profiles) }
+func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.Profiles, rdmatest.LongOnMLX5Eth) }
 
 // expectation lists a driver's features, as the C stack observes them. No other test code
 // depends on the kernel's version or, except for addresses, on the driver.
