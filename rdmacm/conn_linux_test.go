@@ -108,6 +108,10 @@ func TestConnRefuses(t *testing.T) {
 	if err := f.Send(t.Context(), nil); !errors.Is(err, ErrClosed) {
 		t.Errorf("closed: %v", err)
 	}
+	if !f.use.TryLock() {
+		t.Error("a call that was refused leaves the connection in use")
+	}
+	f.use.Unlock()
 	if _, err := f.SendCompletions(t.Context(), nil); !errors.Is(err, ErrInvalid) {
 		t.Errorf("no room: %v", err)
 	}

@@ -374,6 +374,46 @@ func TestMigrateEndsWaits(t *testing.T) {
 	}
 }
 
+// An ID that the kernel refuses to move stays where it is, and one that it refuses to make
+// leaves the shared channel to the others.
+func TestRefusedBySharedKernel(t *testing.T) {
+	k := newFakeKernel()
+	k.share(t)
+	to := k.open(t)
+	closeAtEnd(t, to)
+	id := rdmatest.Must(CreateSyncID(PortSpaceTCP))(t)
+	k.mu.Lock()
+	k.hook = func(command, _ uint32) error {
+		if command == uapi.RDMA_USER_CM_CMD_MIGRATE_ID || command == uapi.RDMA_USER_CM_CMD_CREATE_ID {
+			return syscall.EACCES
+		}
+		return nil
+	}
+	k.mu.Unlock()
+	if _, err := id.Migrate(to.EventChannel); !errors.Is(err, syscall.EACCES) {
+		t.Errorf("migrating: %v", err)
+	}
+	k.happen(k.sharedChannel(), event(id, EventAddrChange))
+	if e := rdmatest.Must(id.Event(patient(t)))(t); e.Type != EventAddrChange {
+		t.Errorf("got %v", e.Type)
+	}
+	if n := to.ids.Load(); n != 0 {
+		t.Errorf("the channel has %d IDs", n)
+	}
+	rdmatest.Check(t, id.Close())
+	for range 2 {
+		if _, err := CreateSyncID(PortSpaceTCP); !errors.Is(err, syscall.EACCES) {
+			t.Errorf("creating: %v", err)
+		}
+		if _, err := to.CreateID(PortSpaceTCP); !errors.Is(err, syscall.EACCES) || to.ids.Load() != 0 {
+			t.Errorf("creating on a channel, which has %d IDs: %v", to.ids.Load(), err)
+		}
+		if shared.ch != nil {
+			t.Error("the shared channel stays open")
+		}
+	}
+}
+
 // When the kernel refuses to serve a channel any more, the waits on it end. New IDs use
 // another channel.
 func TestSharedChannelLost(t *testing.T) {
