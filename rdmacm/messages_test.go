@@ -326,6 +326,34 @@ func TestSendCalledOff(t *testing.T) {
 	})
 }
 
+// A Send that is called off just when its message completes leaves nothing to the next one.
+func TestSendCalledOffAtCompletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeConn(t, 1, 8)
+		ctx, stop := context.WithCancel(t.Context())
+		others := make(chan error, 1)
+		go func() { // it has the turn
+			_, err := f.SendCompletions(ctx, make([]verbs.WC, 1))
+			others <- err
+		}()
+		synctest.Wait()
+		for i := range 300 {
+			ctx, cancel := context.WithCancel(t.Context())
+			result := f.send(ctx, "x")
+			synctest.Wait()
+			none(t, result)
+			cancel()
+			f.sendCQ.put(verbs.WC{WRID: ReservedWRIDs, Opcode: verbs.WCSend})
+			if err := <-result; err != nil && !errors.Is(err, context.Canceled) {
+				t.Fatalf("round %d: %v", i, err)
+			}
+			synctest.Wait()
+		}
+		stop()
+		<-others
+	})
+}
+
 func TestSendRefused(t *testing.T) {
 	f := newFakeConn(t, 1, 8)
 	if err := f.Send(t.Context(), make([]byte, 9)); !errors.Is(err, ErrInvalid) {
