@@ -90,10 +90,10 @@ func build(t *testing.T, files map[string]string) (binary string) {
 	return binary
 }
 
-var _ = rdmatest.Test(TestExamples, rdmatest.OnRXE, rdmatest.OnMLX5, rdmatest.Long)
+var _ = rdmatest.Test(TestWaitingExamples, rdmatest.OnRXE, rdmatest.OnMLX5, rdmatest.Long)
 
-// TestExamples runs the examples of waiting, and compares what they print on this device.
-func TestExamples(t *testing.T) {
+// TestWaitingExamples runs the examples of waiting, and compares what they print on this device.
+func TestWaitingExamples(t *testing.T) {
 	arrival := "the device has no timestamps"
 	if rdmatest.KindOf() == rdmatest.MLX5 {
 		arrival = `arrived after \d+ µs, at \d{4}-.*`
