@@ -25,6 +25,8 @@ type CompChannel struct {
 	object
 	events *eventFile
 	reader atomic.Uint32 // who reads the events: 0 as long as nobody has
+
+	event [compEventLen]byte // read by the PollWait that has the turn
 }
 
 // The values of CompChannel.reader.
@@ -188,15 +190,14 @@ func (ch *CompChannel) waitFor(ctx, inTurn context.Context, cq *CQ) error {
 // readFor reads events and passes each to its CQ, until cq has one or is closed.
 func (ch *CompChannel) readFor(ctx context.Context, cq *CQ) error {
 	for len(cq.fired) == 0 && !cq.closed() {
-		var b [compEventLen]byte
-		switch err := ch.events.readInTurn(ctx, b[:]); err {
+		switch err := ch.events.readInTurn(ctx, ch.event[:]); err {
 		case nil:
 		case fdwait.ErrPoked:
 			continue
 		default:
 			return err
 		}
-		if other := ch.cqOf(b); other != nil {
+		if other := ch.cqOf(ch.event); other != nil {
 			other.fire()
 		}
 	}
