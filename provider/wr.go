@@ -159,5 +159,5 @@ type WCEx struct {
 	Timestamp uint64    // cycles of the clock that Context.Clock reads
 	WallClock time.Time // the same moment
 	FlowTag   uint32    // of the rule that steered a packet to the QP
-	VLAN      uint16    // the tag of a received packet: PCP, DEI and VLAN ID
+	VLAN      uint16    // the tag removed from a received packet: PCP, DEI and VLAN ID
 }

@@ -76,8 +76,9 @@ type WCEx struct {
 	// receives only; 0 if the rule has none.
 	FlowTag uint32
 
-	// VLAN is the VLAN tag that the device found in the received packet, for receives
-	// only; 0 without one. Its upper three bits are the priority, the lower 12 the VLAN.
+	// VLAN is the VLAN tag that the device has removed from the received packet (see
+	// QPStripCVLAN), for receives only; 0 without one. Its upper three bits are the
+	// priority, the lower 12 the VLAN.
 	VLAN uint16
 }
 

@@ -110,7 +110,7 @@ func (c *CQE) Timestamp() uint64 { return be64(c.timestamp) }
 // FlowTag returns the tag of the steering rule, for a raw packet.
 func (c *CQE) FlowTag() uint32 { return be32(c.opQPN) & 0xffffff }
 
-// VLAN returns the VLAN tag of a received packet, or 0 if it has none.
+// VLAN returns the VLAN tag that was removed from a received packet, or 0 if none was.
 func (c *CQE) VLAN() uint16 {
 	v := be64(c.head[3])
 	if v>>16&1 == 0 {

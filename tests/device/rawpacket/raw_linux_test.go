@@ -129,12 +129,15 @@ func TestSteering(t *testing.T) {
 	rdmatest.Close(t, first.qp)
 }
 
-// TestFields: a packet's completion has the tag of the rule that steered it, its VLAN tag
-// and its time, and names the QP.
+// TestFields: a packet's completion has the tag of the rule that steered it, the VLAN tag
+// that was removed, and its time, and names the QP.
 func TestFields(t *testing.T) {
 	sender := newStation(t, open(t, 0), options{})
 	c := open(t, 1)
-	s := newStation(t, c, options{fields: verbs.WCFieldTimestamp | verbs.WCFieldWallClock | verbs.WCFieldFlowTag | verbs.WCFieldVLAN})
+	s := newStation(t, c, options{
+		fields: verbs.WCFieldTimestamp | verbs.WCFieldWallClock | verbs.WCFieldFlowTag | verbs.WCFieldVLAN,
+		flags:  verbs.QPStripCVLAN,
+	})
 	other := mac{2, 0, 0, 0, 0, 0xc}
 	s.steer(t, to(macs[1]), verbs.FlowTag(0xabcdef))
 	s.steer(t, to(other))
@@ -169,6 +172,11 @@ func TestFields(t *testing.T) {
 			t.Errorf("%s: received at %v, %v from now", name, w.WallClock, off)
 		}
 		last = w.Timestamp
+		want := tt.frame
+		if tt.vlan != 0 {
+			want = slices.Delete(slices.Clone(want), 12, 16)
+		}
+		same(t, name, s.mr.Bytes()[sendSpace+int(w.WRID%depth)*slot:][:w.ByteLen], want)
 		s.postRecv(t)
 	}
 }
