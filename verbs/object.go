@@ -13,14 +13,13 @@ import (
 // lifetime. It is held while another object depends on it or a verb runs on it. Then
 // Close returns ErrBusy. A closed object can't be held.
 type object struct {
-	ctx     *Device
-	kind    kind
-	id      uint64 // the kernel's user_handle, which events have
-	handle  uint32
-	holds   atomic.Int32 // closedHolds when closed
-	parents []*object    // held until the object is closed
-
-	imported bool // another process has created it
+	ctx      *Device
+	kind     kind
+	imported bool   // another process has created it
+	id       uint64 // the kernel's user_handle, which events have
+	handle   uint32
+	holds    atomic.Int32 // closedHolds when closed
+	parents  []*object    // held until the object is closed
 }
 
 const closedHolds = -1 << 30
