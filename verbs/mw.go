@@ -2,8 +2,8 @@ package verbs
 
 import (
 	"github.com/goverbs/goverbs/ioctl"
-	"github.com/goverbs/goverbs/uapi"
 	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
 )
 
 // An MWType is the type of a memory window (InfiniBand specification 10.6.7.2).
