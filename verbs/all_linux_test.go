@@ -84,7 +84,8 @@ func TestAll(t *testing.T) {
 			t.Errorf("closed: %v", err)
 		}
 	}
-	for _, err := range cq.All(nil) {
+	var none context.Context
+	for _, err := range cq.All(none) {
 		if n++; !errors.Is(err, ErrInvalid) {
 			t.Errorf("without a context: %v", err)
 		}

@@ -124,7 +124,8 @@ func TestEventsEnd(t *testing.T) {
 			}
 		}
 	}
-	for _, events := range []iter.Seq2[Event, error]{c.Events(nil), (*Device)(nil).Events(t.Context())} {
+	var none context.Context
+	for _, events := range []iter.Seq2[Event, error]{c.Events(none), (*Device)(nil).Events(t.Context())} {
 		for _, err := range events {
 			if n++; !errors.Is(err, ErrInvalid) {
 				t.Errorf("without a context or a Device: %v", err)

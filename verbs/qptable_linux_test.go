@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"fmt"
 	"testing"
 )
 
@@ -15,7 +16,7 @@ func TestQPByNum(t *testing.T) {
 	conns := make(map[uint32]*conn)
 	for _, num := range numbers {
 		k.answerTo("create_qp", func(f *fakeCall) error { return k.usual(f, "create_qp", num) })
-		conns[num] = new(conn)
+		conns[num] = &conn{fmt.Sprint(num)}
 		qps[num] = must(x.pd.CreateQP(QPOptions{Type: UC, SendCQ: x.cq, RecvCQ: x.cq, Value: conns[num]}))(t)
 	}
 	k.answerTo("create_qp", nil)

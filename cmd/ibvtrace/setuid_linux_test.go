@@ -95,7 +95,7 @@ func TestAttachToTraced(t *testing.T) {
 	first := ibvtrace(t, "sh", "-c", "echo $$; read x; exit 5")
 	pid, _ := first.start()
 	out, err := exec.Command(bin.ibvtrace, "-p", fmt.Sprint(pid)).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "is traced already") {
+	if err == nil || !strings.Contains(string(out), "is already being traced") {
 		t.Errorf("%v: %s", err, out)
 	}
 	if unix.Kill(pid, 0) != nil {

@@ -164,7 +164,7 @@ func (s *sendQueue) prepare(qpn uint32) {
 func (s *sendQueue) post(wrs []provider.SendWR, n int, more bool) (int, error) {
 	m, err := s.encode(wrs[n:])
 	if n += m; !more && (n > 0 || err == nil && s.kept) {
-		s.tell(n == 1)
+		s.tell(n <= 1)
 	}
 	return n, err
 }
@@ -367,16 +367,19 @@ func umrAccess(access uint32) (a uint8) {
 	return a
 }
 
-// tell rings the doorbell for all requests encoded since it was last rung. The record says
-// how far the queue is filled, and the register gets the head of the last WQE. A single
-// WQE that fits and doesn't wrap around is copied to the register, which saves the device
-// a read. The fences and the copy are in one assembly function, because a goroutine never
+// tell rings the doorbell for all requests encoded since it was last rung: single, unless
+// some were kept. The record says how far the queue is filled, and the register gets the
+// head of the last WQE. A single WQE that fits and doesn't wrap around is copied to the
+// register, which saves the device a read. The fences and the copy are in one assembly function, because a goroutine never
 // moves to another processor within one.
 func (s *sendQueue) tell(single bool) {
 	first := &s.ring[s.last*wqe.BlockSegs]
 	length := first.Segments()
 	blocks := (length + wqe.BlockSegs - 1) / wqe.BlockSegs
-	s.notify(first, blocks, single && !s.kept && length != 1 && length*wqe.SegmentSize <= s.bell.Size && s.last+blocks <= s.mask+1)
+	if s.kept {
+		single = s.posted-s.mark.posted == 1
+	}
+	s.notify(first, blocks, single && length != 1 && length*wqe.SegmentSize <= s.bell.Size && s.last+blocks <= s.mask+1)
 	s.kept = false
 }
 

@@ -52,6 +52,17 @@ func TestConnect(t *testing.T) {
 			for round := range 2 {
 				rdmatest.Check(t, a.qp.Connect(told(t, b.end), verbs.ConnectOptions{AckTimeout: time.Second}))
 				rdmatest.Check(t, b.qp.Connect(told(t, a.end), verbs.ConnectOptions{Access: verbs.AccessRemoteWrite}))
+				got, _, err := a.qp.Query()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got.RQPSN != b.end.PSN || got.DestQPN != b.end.QPN || got.PathMTU != min(a.end.MTU, b.end.MTU) {
+					t.Errorf("connected to %+v with %+v", b.end, got)
+				}
+				if typ == verbs.RC && (got.Timeout.Duration() < time.Second || got.Timeout.Duration() > 2*time.Second || got.RNRRetry != 7) {
+					t.Errorf("an ACK timeout of %v, %d RNR retries", got.Timeout, got.RNRRetry)
+				}
+
 				a.send(t, b, verbs.SendWR{}, 0)
 				b.send(t, a, verbs.SendWR{}, 0)
 
@@ -62,16 +73,6 @@ func TestConnect(t *testing.T) {
 				rdmatest.PollOK(t, a.cq, 1)
 				wantBytes(t, b.mr.Bytes()[5000:5300], a.mr.Bytes()[4096:4396])
 
-				got, _, err := a.qp.Query()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got.RQPSN != b.end.PSN && typ == verbs.RC || got.DestQPN != b.end.QPN || got.PathMTU != min(a.end.MTU, b.end.MTU) {
-					t.Errorf("connected to %+v with %+v", b.end, got)
-				}
-				if typ == verbs.RC && (got.Timeout.Duration() < time.Second || got.Timeout.Duration() > 2*time.Second || got.RNRRetry != 7) {
-					t.Errorf("an ACK timeout of %v, %d RNR retries", got.Timeout, got.RNRRetry)
-				}
 				for _, p := range []*plug{a, b} {
 					rdmatest.Check(t, p.qp.Modify(verbs.QPAttr{State: verbs.QPReset}, verbs.QPAttrState))
 					end := rdmatest.Must(p.qp.Endpoint(rdmatest.GID(t, c)))(t)
