@@ -6,11 +6,11 @@
 //
 // Both ends are in this process. The first prints
 //
-//	active: ADDR_RESOLVED
-//	active: ROUTE_RESOLVED
-//	active: ESTABLISHED
+//	active: RDMA_CM_EVENT_ADDR_RESOLVED
+//	active: RDMA_CM_EVENT_ROUTE_RESOLVED
+//	active: RDMA_CM_EVENT_ESTABLISHED
 //	received "hello"
-//	active: DISCONNECTED
+//	active: RDMA_CM_EVENT_DISCONNECTED
 //
 // the second only the message, and the last
 //

@@ -10,7 +10,7 @@ import (
 // again. It prints
 //
 //	open: "....through the window.........."
-//	closed: remote access error
+//	closed: REM_ACCESS_ERR
 func mw(e *env) {
 	owner, peer := e.pair(verbs.QPOptions{Type: verbs.RC}, verbs.AccessRemoteWrite)
 	// The MR itself allows no remote access.
