@@ -36,7 +36,11 @@ func (srq *SRQ) base() *object {
 type SRQOptions struct {
 	MaxWR  int // minimum capacity in receives, from 1
 	MaxSGE int // minimum number of scatter/gather entries of a receive, from 1
-	Limit  int // EventSRQLimitReached is reported when fewer receives are left; 0 for never
+
+	// Limit arms EventSRQLimitReached as SetLimit does, but not every driver arms it here:
+	// mlx5 ignores it, as ibv_create_srq is documented to. SetLimit, called when the
+	// receives are posted, works with all.
+	Limit int
 
 	// For an XRC SRQ: its domain, and the CQ for its receives' completions.
 	XRCD *XRCD

@@ -13,13 +13,13 @@ import (
 func dc(e *env) {
 	const key = 0xdc
 	srq := must(e.pd.CreateSRQ(verbs.SRQOptions{MaxWR: 2, MaxSGE: 1}))
-	initiator := must(e.pd.CreateQP(verbs.QPOptions{Type: verbs.DCI, SendCQ: e.cq, Cap: small}))
+	initiator := must(e.pd.CreateQP(verbs.QPOptions{Type: verbs.DCI, SendCQ: e.cq, RecvCQ: e.cq, Cap: small}))
 	check(initiator.Activate(verbs.ActivateOptions{Port: e.gid.Port}))
 	must(initiator.Endpoint(e.gid)) // PathTo begins there
 
 	out, in := e.alloc(64, 0), e.alloc(64, verbs.AccessLocalWrite)
 	for i := range 2 {
-		target := must(e.pd.CreateQP(verbs.QPOptions{Type: verbs.DCT, RecvCQ: e.cq, SRQ: srq, DCKey: key}))
+		target := must(e.pd.CreateQP(verbs.QPOptions{Type: verbs.DCT, SendCQ: e.cq, RecvCQ: e.cq, SRQ: srq, DCKey: key}))
 		e.activateDCT(target)
 		path := must(initiator.PathTo(must(target.Endpoint(e.gid))))
 		ah := must(e.pd.CreateAH(path))
@@ -35,8 +35,8 @@ func dc(e *env) {
 func (e *env) activateDCT(qp *verbs.QP) {
 	port := must(e.dev.QueryPort(e.gid.Port))
 	check(qp.Modify(verbs.QPAttr{State: verbs.QPInit, Port: e.gid.Port, PKeyIndex: 0, Access: 0},
-		verbs.QPAttrState|verbs.RequiredMask(verbs.DCT, verbs.QPReset, verbs.QPInit)))
+		verbs.RequiredMask(verbs.DCT, verbs.QPReset, verbs.QPInit)))
 	check(qp.Modify(verbs.QPAttr{State: verbs.QPRTR, PathMTU: port.ActiveMTU, MinRNRTimer: 12,
 		AH: verbs.AHAttr{Port: e.gid.Port, IsGlobal: true, SGIDIndex: e.gid.Index, HopLimit: 64}},
-		verbs.QPAttrState|verbs.RequiredMask(verbs.DCT, verbs.QPInit, verbs.QPRTR)))
+		verbs.RequiredMask(verbs.DCT, verbs.QPInit, verbs.QPRTR)))
 }

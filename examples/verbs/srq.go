@@ -17,11 +17,12 @@ func srq(e *env) {
 	defer cancel()
 	events := e.dev.Events(ctx) // those from now on
 
-	srq := must(e.pd.CreateSRQ(verbs.SRQOptions{MaxWR: 8, MaxSGE: 1, Limit: 2}))
+	srq := must(e.pd.CreateSRQ(verbs.SRQOptions{MaxWR: 8, MaxSGE: 1}))
 	in := e.alloc(3*64, verbs.AccessLocalWrite)
 	for i := range 3 {
 		must(srq.PostRecv(verbs.RecvWR{WRID: uint64(i), SGL: []verbs.SGE{in.SGE(64*i, 64)}}))
 	}
+	check(srq.SetLimit(2)) // when the receives are there
 	out := e.alloc(64, 0)
 	for i := range 2 {
 		sender, receiver := e.pair(verbs.QPOptions{Type: verbs.RC, SRQ: srq}, 0)
