@@ -133,6 +133,10 @@ type ConnectOptions struct {
 // From then on the peer may send, so receives should be posted before. An XRCSend QP is
 // connected to an XRCRecv QP.
 //
+// What the peer sends before Connect is lost: over RC it is repeated only after a timeout. So
+// the side that doesn't send first calls Connect before it sends its endpoint, and the other
+// side sends when it has that endpoint.
+//
 // If Connect fails, the QP may be in INIT or RTR. Modify to QPReset and Endpoint begin
 // anew.
 func (qp *QP) Connect(peer Endpoint, o ConnectOptions) error {
@@ -158,6 +162,8 @@ func (qp *QP) connection(op string, peer *Endpoint, o *ConnectOptions) (QPAttr, 
 	qp.modify.Lock()
 	defer qp.modify.Unlock()
 	switch {
+	case qp.typ == DCT:
+		return QPAttr{}, invalid(op, "a DCT has no peer: use Modify")
 	case qp.typ != RC && qp.typ != UC && qp.typ != XRCSend && qp.typ != XRCRecv:
 		return QPAttr{}, invalid(op, "a %v QP has no peer: use Activate", qp.typ)
 	case qp.State() != QPInit:
@@ -213,13 +219,20 @@ type ActivateOptions struct {
 
 // Activate moves a UD, RawPacket or DCI queue pair from RESET to RTS, where it can send and
 // receive.
+//
+// A DCT has no RTS. Modify moves it to QPInit and then to QPRTR, with the attributes of
+// RequiredMask. Its QPAttr.AH says which GID the DCT uses.
 func (qp *QP) Activate(o ActivateOptions) error {
 	const op = "activate QP"
 	if err := hold(op, qp.base()); err != nil {
 		return err
 	}
 	defer qp.drop()
-	if qp.typ != UD && qp.typ != RawPacket && qp.typ != DCI {
+	switch qp.typ {
+	case UD, RawPacket, DCI:
+	case DCT:
+		return invalid(op, "a DCT has no RTS: use Modify")
+	default:
 		return invalid(op, "a %v QP needs a peer: use Connect", qp.typ)
 	}
 	limits, err := qp.ctx.deviceLimits()
@@ -251,7 +264,7 @@ func (qp *QP) Activate(o ActivateOptions) error {
 }
 
 // RequiredMask returns the attributes that Modify needs to move a QP of a type from one
-// state to another, with QPAttrState (InfiniBand Architecture Specification, volume 1,
+// state to another, including QPAttrState (InfiniBand Architecture Specification, volume 1,
 // 11.2.5.2). It returns 0 if the QP can't move there.
 func RequiredMask(t QPType, from, to QPState) QPAttrMask {
 	required, ok := uapi.ModifyQPNeeds(t.String(), uapi.IbQpState(from), uapi.IbQpState(to))

@@ -70,7 +70,7 @@ type QPCap struct {
 // QPOptions are the arguments of CreateQP.
 type QPOptions struct {
 	Type   QPType
-	SendCQ *CQ
+	SendCQ *CQ // both CQs are needed, also for DCI and DCT; but XRCSend has no RecvCQ
 	RecvCQ *CQ
 	SRQ    *SRQ // if nil, the QP has a receive queue of its own
 	Cap    QPCap
@@ -427,7 +427,10 @@ func (qp *QP) setState(to QPState) {
 	}
 }
 
-// Close destroys the QP (ibv_destroy_qp). Outstanding work requests don't complete.
+// Close destroys the QP (ibv_destroy_qp). Outstanding work requests don't complete. An
+// acknowledgement that the peer still waits for may be lost, and the peer's request then
+// fails, although its message was received: so both sides should agree on the end.
+//
 // Close first detaches the QP from multicast groups. It returns ErrBusy while a batch
 // is being built: see QP.Sends.
 func (qp *QP) Close() error {

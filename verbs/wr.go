@@ -156,7 +156,8 @@ const (
 
 func (f FlushLevel) String() string { return uapi.EnumIbSelectivityLevel.Short(uint64(f)) }
 
-// A RecvWR is a work request for a receive queue (struct ibv_recv_wr).
+// A RecvWR is a work request for a receive queue (struct ibv_recv_wr). SGL may be empty: a
+// message without data, and an OpRDMAWriteImm, need a receive but no memory of it.
 type RecvWR struct {
 	WRID uint64
 	SGL  []SGE
