@@ -77,13 +77,16 @@ func serve(l *rdmacm.Listener) {
 	}
 }
 
-// client sends numbered messages, while it receives and checks the answers.
+// client sends numbered messages, while it receives and checks the answers. It has at most as
+// many on their way as each side has buffers: a message that finds none must be repeated.
 func client(address string) {
 	c := must(rdmacm.Dial(ctx, "tcp", address, options))
 	defer c.Close()
 	size := c.MaxMessage()
+	window := make(chan bool, options.Messages)
 	go func() {
 		for i := range messages {
+			window <- true
 			b := must(c.SendBuffer(ctx))
 			binary.BigEndian.PutUint64(b.Bytes(), uint64(i))
 			check(b.Post(size))
@@ -95,6 +98,7 @@ func client(address string) {
 			log.Fatalf("message %d: received message %d, %d bytes", i, n, len(b.Bytes()))
 		}
 		b.Release()
+		<-window
 	}
 	fmt.Printf("%d messages of %d bytes came back\n", messages, size)
 }

@@ -1,5 +1,5 @@
-// Verbs shows what verbs can do, one subject at a time. All runs within one process, on one
-// device.
+// Verbs shows what verbs can do, one subject at a time. All runs within one process and, but for
+// raw, on one device.
 //
 //	verbs [-device NAME] SUBJECT
 //
@@ -14,7 +14,7 @@
 //	dmabuf      memory of another driver (mlx5)
 //	xrc         messages to any SRQ over one connection (mlx5)
 //	dc          messages to any QP without a connection (mlx5)
-//	raw         Ethernet frames (mlx5 with an Ethernet port)
+//	raw PEER    Ethernet frames to the device PEER (mlx5 with an Ethernet port)
 //
 // Each is a file, which says what it prints.
 package main
@@ -39,10 +39,7 @@ func main() {
 	if subject == nil {
 		log.Fatal("usage: verbs [-device NAME] SUBJECT")
 	}
-	e := &env{dev: must(verbs.Open(*device))}
-	e.gid = must(must(e.dev.GIDTable()).Find(verbs.GIDSelector{Port: 1}))
-	e.pd = must(e.dev.AllocPD())
-	e.cq = must(e.dev.CreateCQ(verbs.CQOptions{MaxCQE: 16}))
+	e := newEnv(*device)
 	subject(e)
 	check(e.dev.Close())
 }
@@ -53,6 +50,14 @@ type env struct {
 	gid verbs.GIDEntry
 	pd  *verbs.PD
 	cq  *verbs.CQ // for all completions, unless a subject has its own
+}
+
+func newEnv(device string) *env {
+	e := &env{dev: must(verbs.Open(device))}
+	e.gid = must(must(e.dev.GIDTable()).Find(verbs.GIDSelector{Port: 1}))
+	e.pd = must(e.dev.AllocPD())
+	e.cq = must(e.dev.CreateCQ(verbs.CQOptions{MaxCQE: 16}))
+	return e
 }
 
 // small are the queues of the subjects' QPs.
