@@ -32,12 +32,10 @@ import (
 // The receive buffers are posted before the peer can send. Recv copies a message
 // out of its buffer and posts the buffer again. RecvBuffer lends the buffer to
 // the caller, and Release posts it. While no buffer is posted, the peer's
-// messages wait: see ConnParam.RNRRetryCount. Each such wait takes long, 655 ms:
-// the kernel chooses the RNR timer of these connections. So a fast sender should
-// know, from the peer's answers, that there are buffers, as with a window of
-// Options.Messages. The connection ends if the peer
-// consumes a receive buffer with anything but a message that fits: Err says what
-// it was.
+// messages wait: see ConnParam.RNRRetryCount. Each such wait takes 0.64 ms or more,
+// so a fast sender should know, from the peer's answers, that there are buffers,
+// as with a window of Options.Messages. The connection ends if the peer consumes a
+// receive buffer with anything but a message that fits: Err says what it was.
 //
 // # Waiting
 //

@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"errors"
+	"time"
 
 	"github.com/goverbs/goverbs/uapi"
 	"github.com/goverbs/goverbs/verbs"
@@ -257,6 +258,9 @@ func (id *cmID) connectQPHeld(p *ConnParam) error {
 			a.Access = access
 			mask |= verbs.QPAttrAccess
 		}
+		// The kernel's own is the longest, 655 ms, which a sender waits that is ahead of
+		// the receives once.
+		a.MinRNRTimer = rnrTimer
 		if p != nil {
 			a.MaxDestRDAtomic, a.MaxRDAtomic = uint8(p.ResponderResources), uint8(p.InitiatorDepth)
 		}
@@ -266,6 +270,9 @@ func (id *cmID) connectQPHeld(p *ConnParam) error {
 	}
 	return nil
 }
+
+// rnrTimer is what verbs.ConnectOptions has by default.
+var rnrTimer = verbs.RNRTimerOf(640 * time.Microsecond)
 
 // qpToError makes the QP, if there is one, flush its work requests. An iWARP QP
 // is drained first.

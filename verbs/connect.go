@@ -30,7 +30,7 @@ type origin struct {
 
 // Endpoint returns what the peer must know, with the address of the GID table's entry. It
 // moves a connected QP that is in RESET to INIT, so that receives can be posted before the
-// peer can send. The PSN is random. A UD QP must have been activated.
+// peer can send. The PSN is random. Other QPs must have been activated.
 //
 // A QP has one endpoint: Endpoint called again returns the same PSN, and Connect uses the
 // GID of the last call.
@@ -51,10 +51,10 @@ func (qp *QP) Endpoint(gid GIDEntry) (Endpoint, error) {
 	switch {
 	case port.ActiveMTU.Bytes() == 0:
 		return Endpoint{}, invalid(op, "port %d has no MTU: it is %v", gid.Port, port.State)
-	case qp.typ == UD && qp.State() < QPRTR:
-		return Endpoint{}, invalid(op, "a UD QP must be activated first")
+	case !qp.typ.connects() && qp.State() < QPRTR:
+		return Endpoint{}, invalid(op, "a %v QP must be activated first", qp.typ)
 	}
-	if qp.typ != UD && qp.State() == QPReset {
+	if qp.State() == QPReset {
 		a := QPAttr{State: QPInit, Port: gid.Port}
 		if err := qp.Modify(a, RequiredMask(qp.typ, QPReset, QPInit)); err != nil {
 			return Endpoint{}, err
@@ -164,7 +164,7 @@ func (qp *QP) connection(op string, peer *Endpoint, o *ConnectOptions) (QPAttr, 
 	switch {
 	case qp.typ == DCT:
 		return QPAttr{}, invalid(op, "a DCT has no peer: use Modify")
-	case qp.typ != RC && qp.typ != UC && qp.typ != XRCSend && qp.typ != XRCRecv:
+	case !qp.typ.connects():
 		return QPAttr{}, invalid(op, "a %v QP has no peer: use Activate", qp.typ)
 	case qp.State() != QPInit:
 		return QPAttr{}, invalid(op, "the QP is in %v, not INIT", qp.State())

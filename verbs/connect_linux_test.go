@@ -109,6 +109,9 @@ func TestConnectRefuses(t *testing.T) {
 	if _, err := ud.Endpoint(gid); !errors.Is(err, ErrInvalid) {
 		t.Errorf("the endpoint of a UD QP that can't receive: %v", err)
 	}
+	if _, err := fakeOf(t, c, DCI).Endpoint(gid); !errors.Is(err, ErrInvalid) {
+		t.Errorf("the endpoint of a DCI that can't send: %v", err)
+	}
 	if _, err := ready().Endpoint(GIDEntry{Port: 77}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("a port that there is not: %v", err)
 	}

@@ -261,14 +261,12 @@ func TestSRQ(t *testing.T) {
 		ok bool
 	}{
 		{SRQOptions{MaxWR: 1, MaxSGE: 1}, true},
-		{SRQOptions{MaxWR: most, MaxSGE: 16, Limit: most}, true},
+		{SRQOptions{MaxWR: most, MaxSGE: 16}, true},
 		{SRQOptions{MaxWR: 0, MaxSGE: 1}, false},
 		{SRQOptions{MaxWR: most + 1, MaxSGE: 1}, false},
 		{SRQOptions{MaxWR: 5, MaxSGE: 0}, false},
 		{SRQOptions{MaxWR: 5, MaxSGE: 17}, false},
-		{SRQOptions{MaxWR: 5, MaxSGE: 2, Limit: 5}, true},
-		{SRQOptions{MaxWR: 5, MaxSGE: 2, Limit: 6}, false},
-		{SRQOptions{MaxWR: 5, MaxSGE: 2, Limit: -1}, false},
+		{SRQOptions{MaxWR: 5, MaxSGE: 2}, true},
 		{SRQOptions{MaxWR: 5, MaxSGE: 2, XRCD: domain, CQ: cq}, true},
 		{SRQOptions{MaxWR: 5, MaxSGE: 2, XRCD: domain}, false},
 		{SRQOptions{MaxWR: 5, MaxSGE: 2, CQ: cq}, false},
@@ -297,7 +295,7 @@ func TestSRQ(t *testing.T) {
 		if tt.o.XRCD != nil {
 			wantType, number = uapi.IB_UVERBS_SRQT_XRC, 77
 		}
-		if wr != uint32(tt.o.MaxWR) || sge != uint32(tt.o.MaxSGE) || limit != uint32(tt.o.Limit) || typ != uint64(wantType) ||
+		if wr != uint32(tt.o.MaxWR) || sge != uint32(tt.o.MaxSGE) || limit != 0 || typ != uint64(wantType) ||
 			srq.MaxWR() != tt.o.MaxWR || srq.MaxSGE() != tt.o.MaxSGE || srq.Num() != number {
 			t.Errorf("%+v: %d, %d, %d, type %d; it has %d, %d, %d", tt.o, wr, sge, limit, typ, srq.MaxWR(), srq.MaxSGE(), srq.Num())
 		}

@@ -20,7 +20,7 @@ func TestRefusalsAreNamed(t *testing.T) {
 		{"open XRC domain", func() error { _, err := c.OpenSharedXRCD(nil); return err }},
 		{"create CQ", func() error { _, err := c.CreateCQ(CQOptions{}); return err }},
 		{"create SRQ", func() error { _, err := x.pd.CreateSRQ(SRQOptions{}); return err }},
-		{"create SRQ", func() error { _, err := x.pd.CreateSRQ(SRQOptions{MaxWR: 1, MaxSGE: 1, Limit: 2}); return err }},
+		{"create SRQ", func() error { _, err := x.pd.CreateSRQ(SRQOptions{MaxWR: 1, MaxSGE: -1}); return err }},
 		{"create QP", func() error { _, err := x.pd.CreateQP(QPOptions{Type: RC}); return err }},
 		{"resize CQ", func() error { return x.cq.Resize(0) }},
 		{"resize CQ", func() error { return x.cq.Resize(math.MaxInt) }},

@@ -55,6 +55,7 @@ func (t QPType) kernel() (uapi.IbUverbsQpType, provider.DCType) {
 
 // sends and receives report which queues a type of QP has. A DCT has neither, but it
 // has a CQ.
+func (t QPType) connects() bool { return t == RC || t == UC || t == XRCSend || t == XRCRecv }
 func (t QPType) sends() bool    { return t != XRCRecv && t != DCT }
 func (t QPType) receives() bool { return t != XRCSend && t != XRCRecv && t != DCT && t != DCI }
 

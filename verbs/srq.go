@@ -37,11 +37,6 @@ type SRQOptions struct {
 	MaxWR  int // minimum capacity in receives, from 1
 	MaxSGE int // minimum number of scatter/gather entries of a receive, from 1
 
-	// Limit arms EventSRQLimitReached as SetLimit does, but not every driver arms it here:
-	// mlx5 ignores it, as ibv_create_srq is documented to. SetLimit, called when the
-	// receives are posted, works with all.
-	Limit int
-
 	// For an XRC SRQ: its domain, and the CQ for its receives' completions.
 	XRCD *XRCD
 	CQ   *CQ
@@ -92,8 +87,6 @@ func (pd *PD) createSRQHeld(op string, o *SRQOptions, parents []*object) (*SRQ, 
 		return nil, invalid(op, "MaxWR %d is not in 1 to %d", o.MaxWR, limits.MaxSRQWR)
 	case o.MaxSGE < 1 || o.MaxSGE > limits.MaxSRQSGE:
 		return nil, invalid(op, "MaxSGE %d is not in 1 to %d", o.MaxSGE, limits.MaxSRQSGE)
-	case o.Limit < 0 || o.Limit > o.MaxWR:
-		return nil, invalid(op, "Limit %d is not in 0 to MaxWR %d", o.Limit, o.MaxWR)
 	}
 	srq := new(SRQ)
 	srq.mu.single = o.SingleOwner
@@ -112,7 +105,7 @@ func (pd *PD) createSRQHeld(op string, o *SRQOptions, parents []*object) (*SRQ, 
 		number = cmd.RespSrqNum()
 	}
 	cmd.Type(typ)
-	cmd.Limit(uint32(o.Limit))
+	cmd.Limit(0) // see SetLimit: not every driver arms it here
 	maxWR := cmd.RespMaxWr()
 	maxSGE := cmd.RespMaxSge()
 	init := provider.SRQInit{MaxWR: uint32(o.MaxWR), MaxSGE: uint32(o.MaxSGE), XRC: o.XRCD != nil}

@@ -220,7 +220,6 @@ var misuses = []misuse{
 	{"huge SRQ", verbs.ErrInvalid, "MaxWR", func(w *world) error { return drop2(w.rc.PD.CreateSRQ(verbs.SRQOptions{MaxWR: huge, MaxSGE: 1})) }},
 	{"SRQ of 0 SGEs", verbs.ErrInvalid, "MaxSGE 0", func(w *world) error { return drop2(w.rc.PD.CreateSRQ(verbs.SRQOptions{MaxWR: 1})) }},
 	{"SRQ of huge SGEs", verbs.ErrInvalid, "MaxSGE", func(w *world) error { return drop2(w.rc.PD.CreateSRQ(verbs.SRQOptions{MaxWR: 1, MaxSGE: huge})) }},
-	{"SRQ limit", verbs.ErrInvalid, "Limit 3", func(w *world) error { return drop2(w.rc.PD.CreateSRQ(verbs.SRQOptions{MaxWR: 2, MaxSGE: 1, Limit: 3})) }},
 	{"SRQ limit -1", verbs.ErrInvalid, "-1", func(w *world) error { return w.srq.A.SRQ.SetLimit(-1) }},
 	{"huge SRQ limit", verbs.ErrInvalid, "Limit", func(w *world) error { return w.srq.A.SRQ.SetLimit(huge) }},
 	{"resize SRQ to 0", verbs.ErrInvalid, "MaxWR 0", func(w *world) error { return w.srq.A.SRQ.Resize(0) }},

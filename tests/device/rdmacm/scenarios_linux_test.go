@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/rdmacm"
@@ -342,6 +343,14 @@ func TestOptions(t *testing.T) {
 	rdmatest.Check(t, err)
 	if a.Timeout != ack {
 		t.Errorf("the QP's ack timeout is %d, not %d", a.Timeout, ack)
+	}
+	// A sender that is ahead of the receives waits no longer than that.
+	for _, qp := range []*verbs.QP{client.QP(), server.QP()} {
+		a, _, err := qp.Query()
+		rdmatest.Check(t, err)
+		if d := a.MinRNRTimer.Duration(); d != 640*time.Microsecond {
+			t.Errorf("the RNR timer is %v", d)
+		}
 	}
 	paths := rdmatest.Must(client.ID().QueryPath())(t)
 	if len(paths) != 1 || paths[0].TrafficClass != 0x20 {
