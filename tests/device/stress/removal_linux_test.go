@@ -31,9 +31,10 @@ func TestDeviceRemovedUnderLoad(t *testing.T) {
 	// The first event after a removal reports it, to each subscriber. Then there are no
 	// more.
 	first := make(chan verbs.Event)
+	var subscribers sync.WaitGroup
 	for range 2 {
 		events := c.Events(t.Context())
-		go func() {
+		subscribers.Go(func() {
 			n := 0
 			for e, err := range events {
 				if n++; n == 1 && err == nil {
@@ -42,7 +43,7 @@ func TestDeviceRemovedUnderLoad(t *testing.T) {
 					t.Errorf("subscriber's result %d is %+v, %v", n, e, err)
 				}
 			}
-		}()
+		})
 	}
 	waits := make(chan error, 2)
 	go func() { _, err := p.A.Chan.Wait(t.Context()); waits <- err }()
@@ -93,6 +94,7 @@ func TestDeviceRemovedUnderLoad(t *testing.T) {
 			t.Errorf("%s on a removed device: %v", name, err)
 		}
 	}
+	subscribers.Wait() // before Close, after which the reason is another one
 	for _, x := range []interface{ Close() error }{p.A.QP, p.A.CQ, p.A.MR, p.A.Chan} {
 		rdmatest.Close(t, x)
 	}
