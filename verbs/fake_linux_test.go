@@ -435,17 +435,6 @@ func (q *fakeSRQ) Remap() error {
 	return nil
 }
 
-// must is rdmatest.Must, which imports this package.
-func must[T any](x T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return x
-	}
-}
-
 // fakeThings are one of each object of a fake Device.
 type fakeThings struct {
 	pd  *PD
