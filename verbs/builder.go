@@ -17,10 +17,10 @@ import (
 // used by several goroutines at once.
 type SendBuilder struct {
 	// The lock of the send queue protects all fields but qp.
-	qp   *QP
-	open bool
+	qp *QP
 	// Requests of the usual kinds take the short path: short[:n] has those that the
-	// provider doesn't have yet. If there is no short path, n is noShort.
+	// provider doesn't have yet. If there is no short path, n is noShort. While no batch is
+	// being built, n is ended.
 	n     int
 	short [shorts]provider.Short
 
@@ -33,6 +33,7 @@ type SendBuilder struct {
 const (
 	shorts  = 16
 	noShort = shorts + 1
+	ended   = shorts + 2
 )
 
 // A bound is a window and its key before a bind that may be undone.
@@ -62,20 +63,14 @@ func (qp *QP) Sends(build func(*SendBuilder) error) (n int, err error) {
 	}
 	qp.sendMu.lockForBatch()
 	b := &qp.batch
-	b.open, b.n = true, 0
+	b.n = 0
 	if qp.usualOps.Load()&usualShort == 0 || tracing.Switch.On != 0 {
 		b.n = noShort
 	}
-	built := false
-	defer func() {
-		if !built {
-			b.abort()
-		}
-	}()
+	defer b.end()
 	if err := build(b); err != nil {
 		return 0, err
 	}
-	built = true
 	return b.complete()
 }
 
@@ -85,10 +80,8 @@ func (b *SendBuilder) complete() (n int, err error) {
 	posting()
 	if list := b.n; uint(list-1) < shorts {
 		if qp.poster.PostShort(b.short[:list], false) {
-			n = b.put + list
-			b.open, b.put = false, 0
-			qp.sendMu.Unlock()
-			return n, nil
+			b.n = ended
+			return b.put + list, nil
 		}
 		b.flush()
 	}
@@ -106,14 +99,8 @@ func (b *SendBuilder) complete() (n int, err error) {
 	if all > 0 && len(b.noted) == all {
 		tell(tracing.Built, &qp.object, qp.num.Load(), uint32(qp.typ), unsafe.Pointer(unsafe.SliceData(b.noted)), all, n, err)
 	}
-	b.end()
+	b.n = ended
 	return n, err
-}
-
-// abort discards the requests.
-func (b *SendBuilder) abort() {
-	b.takeBack()
-	b.end()
 }
 
 // takeBack removes the batch's requests from the send queue.
@@ -126,9 +113,16 @@ func (b *SendBuilder) takeBack() {
 	}
 }
 
-// end releases the send queue.
+// end releases the send queue. If the batch was not completed, because build returned an
+// error or panicked, it is discarded.
 func (b *SendBuilder) end() {
-	b.open, b.put, b.err, b.binds, b.noted = false, 0, nil, nil, nil
+	if b.n != ended {
+		b.takeBack()
+		b.n = ended
+	}
+	if b.put != 0 {
+		b.put, b.err, b.binds, b.noted = 0, nil, nil, nil
+	}
 	b.qp.sendMu.Unlock()
 }
 
@@ -176,7 +170,7 @@ func (b *SendBuilder) add(one *SendWR) {
 // quick adds a request of a usual kind.
 func (b *SendBuilder) quick(op Opcode, wrid uint64, flags SendFlags, remote Remote, imm uint32, sge SGE) {
 	n := b.n
-	if n >= shorts || !b.open {
+	if n >= shorts {
 		if !b.proceed() {
 			b.long(op, wrid, flags, remote, imm, sge)
 			return
@@ -192,7 +186,7 @@ func (b *SendBuilder) quick(op Opcode, wrid uint64, flags SendFlags, remote Remo
 
 // proceed makes room for short requests. It reports whether the next one may be short.
 func (b *SendBuilder) proceed() bool {
-	if !b.open || b.n == noShort {
+	if b.n != shorts {
 		return false
 	}
 	b.flush()
@@ -211,7 +205,7 @@ func (b *SendBuilder) long(op Opcode, wrid uint64, flags SendFlags, remote Remot
 
 // Add adds any request, as PostSend takes it.
 func (b *SendBuilder) Add(wr SendWR) {
-	if !b.open {
+	if b.n == ended || b.qp == nil {
 		return
 	}
 	if b.n != noShort && b.n > 0 {

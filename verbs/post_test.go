@@ -37,7 +37,7 @@ func nullRC() (*QP, *nullQP) {
 	p := new(nullQP)
 	qp := &QP{pd: new(PD), typ: RC, prov: p}
 	qp.ctx = new(Device)
-	qp.batch.qp = qp
+	qp.batch.qp, qp.batch.n = qp, ended
 	qp.setState(QPRTS)
 	return qp, p
 }

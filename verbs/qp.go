@@ -211,7 +211,7 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 		return nil, err
 	}
 	qp := &QP{pd: pd, typ: o.Type, signalAll: o.SignalAll, srq: o.SRQ, sendCQ: o.SendCQ, recvCQ: o.RecvCQ, value: o.Value}
-	qp.batch.qp = qp
+	qp.batch.qp, qp.batch.n = qp, ended
 	qp.sendMu.single, qp.recvMu.single = o.SingleOwner, o.SingleOwner
 	qp.id = c.newID()
 

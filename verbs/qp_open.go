@@ -34,7 +34,7 @@ func (x *XRCD) openQPHeld(op string, num uint32) (*QP, error) {
 		return nil, invalid(op, "number %#x has more than 24 bits", num)
 	}
 	qp := &QP{typ: XRCRecv}
-	qp.batch.qp = qp
+	qp.batch.qp, qp.batch.n = qp, ended
 	qp.id = c.newID()
 	cmd := ioctl.NewWriteOpenQp()
 	defer cmd.Release()
