@@ -79,7 +79,7 @@ func (c *Device) CreateCQ(o CQOptions) (*CQ, error) {
 	}
 	switch {
 	case o.MaxCQE < 1 || o.MaxCQE > limits.MaxCQE:
-		return nil, invalid(op, "CQE %d is not in 1 to %d", o.MaxCQE, limits.MaxCQE)
+		return nil, invalid(op, "MaxCQE %d is not in 1 to %d", o.MaxCQE, limits.MaxCQE)
 	case o.CQESize != 0 && o.CQESize != 64 && o.CQESize != 128:
 		return nil, invalid(op, "CQESize %d is neither 64 nor 128", o.CQESize)
 	case o.Compression != 0 && o.Compression&limits.CQECompression.Formats != o.Compression || o.Compression&(o.Compression-1) != 0:
@@ -111,7 +111,7 @@ func (c *Device) CreateCQ(o CQOptions) (*CQ, error) {
 
 func (c *Device) createCQHeld(op string, o *CQOptions, channel *CompChannel) (*CQ, error) {
 	if channel.ctx != c {
-		return nil, invalid(op, "the completion channel belongs to another device context")
+		return nil, invalid(op, "the completion channel belongs to another Device")
 	}
 	cq := &CQ{chn: channel, pollWaitOnly: o.Channel == nil, fired: make(chan struct{}, 1), gone: make(chan struct{}), value: o.Value}
 	cq.mu.single = o.SingleOwner
@@ -339,7 +339,7 @@ func (cq *CQ) Resize(cqe int) error {
 		return err
 	}
 	if cqe < 1 || cqe > limits.MaxCQE || cqe > math.MaxInt32 {
-		return invalid(op, "CQE %d is not in 1 to %d", cqe, limits.MaxCQE)
+		return invalid(op, "MaxCQE %d is not in 1 to %d", cqe, limits.MaxCQE)
 	}
 	cq.mu.Lock()
 	defer cq.mu.Unlock()

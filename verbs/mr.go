@@ -257,7 +257,7 @@ func (mr *MR) Rereg(r ReregOptions) (err error) {
 			}
 		}()
 		if r.PD.ctx != mr.ctx {
-			return invalid(op, "the PD belongs to another device context")
+			return invalid(op, "the PD belongs to another Device")
 		}
 	}
 	req := uapi.IbUverbsReregMr{MrHandle: mr.handle}

@@ -59,7 +59,7 @@ func hold(op string, objects ...*object) error {
 	for i, o := range objects {
 		err := o.holdOne(op)
 		if err == nil && o.ctx != objects[0].ctx {
-			err = invalid(op, "%s belongs to another device context", o.kind)
+			err = invalid(op, "%s belongs to another Device", o.kind)
 			o.drop()
 		}
 		if err != nil {

@@ -34,7 +34,7 @@ const (
 	PostRecv          // to a QP's receive queue
 	PostSRQRecv       // to an SRQ
 	Poll
-	Built // a batch of a SendBuilder
+	Built // a batch of QP.Sends
 	Arm
 )
 

@@ -201,13 +201,13 @@ var misuses = []misuse{
 		return drop2(w.rc.PD.CreateAHFromWC(&verbs.WC{Flags: verbs.WCGRH}, append([]byte{0x60, 6: 17}, make([]byte, 33)...), 1))
 	}},
 
-	{"CQ of 0", verbs.ErrInvalid, "CQE 0", func(w *world) error { return drop2(w.c.CreateCQ(verbs.CQOptions{})) }},
-	{"CQ of -5", verbs.ErrInvalid, "CQE -5", func(w *world) error { return drop2(w.c.CreateCQ(verbs.CQOptions{MaxCQE: -5})) }},
-	{"huge CQ", verbs.ErrInvalid, "CQE 9223372036854775807", func(w *world) error { return drop2(w.c.CreateCQ(verbs.CQOptions{MaxCQE: huge})) }},
+	{"CQ of 0", verbs.ErrInvalid, "MaxCQE 0", func(w *world) error { return drop2(w.c.CreateCQ(verbs.CQOptions{})) }},
+	{"CQ of -5", verbs.ErrInvalid, "MaxCQE -5", func(w *world) error { return drop2(w.c.CreateCQ(verbs.CQOptions{MaxCQE: -5})) }},
+	{"huge CQ", verbs.ErrInvalid, "MaxCQE 9223372036854775807", func(w *world) error { return drop2(w.c.CreateCQ(verbs.CQOptions{MaxCQE: huge})) }},
 	{"CQ of vector -1", verbs.ErrInvalid, "vector -1", func(w *world) error { return drop2(w.c.CreateCQ(verbs.CQOptions{MaxCQE: 1, Vector: -1})) }},
 	{"CQ of huge vector", verbs.ErrInvalid, "vector 9223372036854775807", func(w *world) error { return drop2(w.c.CreateCQ(verbs.CQOptions{MaxCQE: 1, Vector: huge})) }},
-	{"resize CQ to 0", verbs.ErrInvalid, "CQE 0", func(w *world) error { return w.rc.A.CQ.Resize(0) }},
-	{"resize CQ to huge", verbs.ErrInvalid, "CQE", func(w *world) error { return w.rc.A.CQ.Resize(huge) }},
+	{"resize CQ to 0", verbs.ErrInvalid, "MaxCQE 0", func(w *world) error { return w.rc.A.CQ.Resize(0) }},
+	{"resize CQ to huge", verbs.ErrInvalid, "MaxCQE", func(w *world) error { return w.rc.A.CQ.Resize(huge) }},
 	{"arm CQ without channel", verbs.ErrInvalid, "no completion channel", func(w *world) error { return w.rc.A.CQ.Arm(false) }},
 	{"wait for CQ without room", verbs.ErrInvalid, "no room", func(w *world) error { return drop2(w.other.cq.PollWait(canceled, nil)) }},
 	{"wait for CQ without context", verbs.ErrInvalid, "context", func(w *world) error { return drop2(w.other.cq.PollWait(noContext, make([]verbs.WC, 1))) }},
@@ -358,14 +358,14 @@ var misuses = []misuse{
 	{"post a receive beside the SRQ", verbs.ErrInvalid, "SRQ", func(w *world) error { return drop2(w.srq.A.QP.PostRecv(verbs.RecvWR{})) }},
 
 	// Objects of another context or PD.
-	{"CQ on a foreign channel", verbs.ErrInvalid, "another device context", func(w *world) error {
+	{"CQ on a foreign channel", verbs.ErrInvalid, "another Device", func(w *world) error {
 		return drop2(w.c.CreateCQ(verbs.CQOptions{MaxCQE: 1, Channel: w.foreign.ch}))
 	}},
-	{"QP on a foreign send CQ", verbs.ErrInvalid, "another device context", func(w *world) error { return w.createQP(func(o *verbs.QPOptions) { o.SendCQ = w.foreign.cq }) }},
-	{"QP on a foreign receive CQ", verbs.ErrInvalid, "another device context", func(w *world) error { return w.createQP(func(o *verbs.QPOptions) { o.RecvCQ = w.foreign.cq }) }},
-	{"QP on a foreign SRQ", verbs.ErrInvalid, "another device context", func(w *world) error { return w.createQP(func(o *verbs.QPOptions) { o.SRQ = w.foreign.srq }) }},
-	{"rereg to a foreign PD", verbs.ErrInvalid, "another device context", func(w *world) error { return w.rc.A.MR.Rereg(verbs.ReregOptions{PD: w.foreign.pd}) }},
-	{"bind a foreign MW", verbs.ErrInvalid, "another device context", func(w *world) error {
+	{"QP on a foreign send CQ", verbs.ErrInvalid, "another Device", func(w *world) error { return w.createQP(func(o *verbs.QPOptions) { o.SendCQ = w.foreign.cq }) }},
+	{"QP on a foreign receive CQ", verbs.ErrInvalid, "another Device", func(w *world) error { return w.createQP(func(o *verbs.QPOptions) { o.RecvCQ = w.foreign.cq }) }},
+	{"QP on a foreign SRQ", verbs.ErrInvalid, "another Device", func(w *world) error { return w.createQP(func(o *verbs.QPOptions) { o.SRQ = w.foreign.srq }) }},
+	{"rereg to a foreign PD", verbs.ErrInvalid, "another Device", func(w *world) error { return w.rc.A.MR.Rereg(verbs.ReregOptions{PD: w.foreign.pd}) }},
+	{"bind a foreign MW", verbs.ErrInvalid, "another Device", func(w *world) error {
 		return w.rc.A.QP.BindMW(w.foreign.mw1, verbs.MWBind{MWBindInfo: w.bindInfo()})
 	}},
 	{"bind a foreign MR", verbs.ErrInvalid, "MR", func(w *world) error {
