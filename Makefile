@@ -40,7 +40,7 @@ test: go test-setup ## what finds most, on the host and on Linux 6.1
 	@go run ./tests/runner -short
 
 .PHONY: test-all
-test-all: go test-setup ## everything, on Linux 6.1: half an hour
+test-all: go test-setup ## everything, on Linux 6.1: 40 minutes
 	@go run ./tests/runner
 
 .PHONY: test-kernels
