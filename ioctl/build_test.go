@@ -117,6 +117,45 @@ func TestCheckAgain(t *testing.T) {
 	}
 }
 
+// Commands that the check can tell apart have different shapes.
+func TestShape(t *testing.T) {
+	seen := make(map[uint64]string)
+	differs := func(name string, change func(c *Cmd)) {
+		for what, build := range map[string]func() *Cmd{"method": buildCreateQP, "write": func() *Cmd { return NewWriteAllocPd().Cmd }} {
+			c := build()
+			change(c)
+			shape := c.shape(uint32(uapi.RDMA_DRIVER_RXE))
+			if other := seen[shape]; other != "" {
+				t.Errorf("%s of a %s has the shape of %s", name, what, other)
+			}
+			seen[shape] = name + " of a " + what
+			c.Release()
+		}
+	}
+	differs("nothing", func(c *Cmd) {})
+	differs("the object", func(c *Cmd) { c.msg.hdr.ObjectId++ })
+	differs("the method", func(c *Cmd) { c.msg.hdr.MethodId++ })
+	differs("one attribute less", func(c *Cmd) { c.msg.hdr.NumAttrs-- })
+	differs("an attribute twice", func(c *Cmd) { *c.attr(0) = c.msg.attrs[0] })
+	differs("an attribute's id", func(c *Cmd) { c.msg.attrs[1].AttrId += 3 })
+	differs("an attribute's length", func(c *Cmd) { c.msg.attrs[1].Len++ })
+	differs("an attribute's element", func(c *Cmd) { c.msg.attrs[1].AttrData.EnumData().ElemId++ })
+	differs("the order", func(c *Cmd) { a := c.msg.attrs[:]; a[0], a[1] = a[1], a[0] })
+	for _, half := range []uint64{1, 1 << 32} {
+		c := NewWriteAllocPd().Cmd
+		c.find(uapi.UVERBS_ATTR_WRITE_CMD).Data += half
+		if other := seen[c.shape(uint32(uapi.RDMA_DRIVER_RXE))]; other != "" {
+			t.Errorf("another write command has the shape of %s", other)
+		}
+		c.Release()
+	}
+	c := buildCreateQP()
+	defer c.Release()
+	if other := seen[c.shape(uint32(uapi.RDMA_DRIVER_MLX5))]; other != "" {
+		t.Errorf("another driver has the shape of %s", other)
+	}
+}
+
 // Each mandatory attribute is asked for.
 func TestCheckAsksForAll(t *testing.T) {
 	optional := map[uint16]bool{uapi.UVERBS_ATTR_CREATE_QP_PD_HANDLE: true, uapi.UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE: true,

@@ -23,12 +23,11 @@ const (
 // A Cmd is not safe for concurrent use. Errors while building it are kept, and returned by
 // Run.
 type Cmd struct {
-	msg     message
-	arena   [arenaWords]uint64
-	used    int // how many words of the arena
-	err     error
-	checked bool
-	pins    runtime.Pinner
+	msg   message
+	arena [arenaWords]uint64
+	used  int // how many words of the arena
+	err   error
+	pins  runtime.Pinner
 }
 
 var (
@@ -57,7 +56,7 @@ func beginWrite(command uint32) *Cmd {
 func (c *Cmd) Release() {
 	c.pins.Unpin()
 	clear(c.arena[:c.used])
-	c.used, c.err, c.checked = 0, nil, false
+	c.used, c.err = 0, nil
 	pool.Put(c)
 }
 
@@ -70,7 +69,6 @@ func (c *Cmd) attr(id uint16) *uapi.IbUverbsAttr {
 	} else {
 		c.msg.hdr.NumAttrs++
 	}
-	c.checked = false
 	a := &c.msg.attrs[n]
 	*a = uapi.IbUverbsAttr{AttrId: id, Flags: uapi.UVERBS_ATTR_F_MANDATORY}
 	return a

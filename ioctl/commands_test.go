@@ -26,7 +26,7 @@ func buildAll(t *testing.T, driver uapi.RdmaDriverId) (all []built) {
 		}
 		c := f.Call(args)[0]
 		name := c.Type().Name()
-		if strings.HasPrefix(name, "Mlx5") && driver != uapi.RDMA_DRIVER_MLX5 {
+		if anothers(name, driver) {
 			continue
 		}
 		cmd := c.FieldByName("Cmd").Interface().(*Cmd)
@@ -37,7 +37,7 @@ func buildAll(t *testing.T, driver uapi.RdmaDriverId) (all []built) {
 			if _, ok := common.MethodByName(m.Name); ok {
 				continue
 			}
-			if strings.HasPrefix(m.Name, "Mlx5") && driver != uapi.RDMA_DRIVER_MLX5 || m.Name == "Rxe" && driver != uapi.RDMA_DRIVER_RXE {
+			if anothers(m.Name, driver) {
 				continue
 			}
 			addAny(c.Method(i))
@@ -45,6 +45,12 @@ func buildAll(t *testing.T, driver uapi.RdmaDriverId) (all []built) {
 		all = append(all, built{name, cmd, driver})
 	}
 	return all
+}
+
+// anothers reports whether a command, or a Go method of one, is of another driver.
+func anothers(name string, driver uapi.RdmaDriverId) bool {
+	return strings.HasPrefix(name, "Mlx5") && driver != uapi.RDMA_DRIVER_MLX5 || strings.HasPrefix(name, "Efa") && driver != uapi.RDMA_DRIVER_EFA ||
+		name == "Rxe" && driver != uapi.RDMA_DRIVER_RXE || name == "Siw" && driver != uapi.RDMA_DRIVER_SIW
 }
 
 // addAny calls a Go method that adds an attribute with values of the least length that
@@ -81,7 +87,7 @@ func addAny(method reflect.Value) {
 func TestCommandsAreTheSchemas(t *testing.T) {
 	seen := map[*uapi.Method]bool{}
 	writes := map[string]bool{}
-	for _, driver := range []uapi.RdmaDriverId{uapi.RDMA_DRIVER_RXE, uapi.RDMA_DRIVER_MLX5} {
+	for _, driver := range []uapi.RdmaDriverId{uapi.RDMA_DRIVER_RXE, uapi.RDMA_DRIVER_SIW, uapi.RDMA_DRIVER_EFA, uapi.RDMA_DRIVER_MLX5} {
 		for _, b := range buildAll(t, driver) {
 			if err := b.cmd.check(uint32(driver)); err != nil {
 				t.Errorf("%v %s: %v", driver, b.name, err)
@@ -116,9 +122,11 @@ func TestCommandsAreTheSchemas(t *testing.T) {
 		}
 	}
 	for id := range uint16(uapi.UVERBS_OBJECT_DMABUF + 1) {
-		for _, m := range uapi.LookupObject(uapi.RDMA_DRIVER_MLX5, id).Methods {
-			if !seen[m] {
-				t.Errorf("no command is %s", m.CName)
+		for _, driver := range []uapi.RdmaDriverId{uapi.RDMA_DRIVER_MLX5, uapi.RDMA_DRIVER_EFA} {
+			for _, m := range uapi.LookupObject(driver, id).Methods {
+				if !seen[m] {
+					t.Errorf("no command of %v is %s", driver, m.CName)
+				}
 			}
 		}
 	}

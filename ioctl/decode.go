@@ -219,7 +219,11 @@ func (c *Call) inType(a *CallAttr) *uapi.Type {
 	case c.Write != nil && a.Raw.AttrId == uapi.UVERBS_ATTR_CORE_IN:
 		return structType(c.Write.Req)
 	case a.Spec.CName == "UVERBS_ATTR_UHW_IN":
-		in, _ := uapi.DriverData(uapi.RdmaDriverId(c.Header.DriverId), c.Verb())
+		driver := uapi.RdmaDriverId(c.Header.DriverId)
+		in, _ := uapi.DriverData(driver, c.Verb())
+		if rss := uapi.RSSData(driver); rss != nil && c.Verb() == "create_qp" && int(a.Raw.Len) == rss.Size {
+			in = rss
+		}
 		return structType(in)
 	}
 	return a.Spec.Type

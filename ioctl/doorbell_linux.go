@@ -10,8 +10,8 @@ import (
 // call's argument list, which keeps its target alive. Objects on the Go heap don't move.
 
 // Doorbell passes one command of the write ABI to the kernel, and repeats it if a signal
-// interrupts it. It exists for rxe only, whose doorbell is such a command: see package
-// provider/rxe.
+// interrupts it. It exists for rxe and siw, whose doorbell is such a command: see packages
+// provider/rxe and provider/siw.
 //
 // A brief doorbell bypasses Go's scheduler. If a system call takes longer than about 20 µs,
 // the scheduler takes the processor from the goroutine and wakes a thread to use it. The

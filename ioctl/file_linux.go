@@ -51,9 +51,8 @@ const unassignedMethod = 0x0fff
 func (f *File) Probe(driver uapi.RdmaDriverId) (bool, error) {
 	c := begin(uapi.UVERBS_OBJECT_DEVICE, unassignedMethod)
 	defer c.Release()
-	c.checked = true
 	probe := File{fd: f.fd, driver: uint32(driver), answer: f.answer}
-	switch err := c.Run(&probe); {
+	switch err := c.send(&probe); {
 	case errors.Is(err, unix.EPROTONOSUPPORT):
 		f.driver = uint32(driver)
 		return true, nil

@@ -50,6 +50,12 @@ func (c GetContext) CoreSupport() *uint64 {
 	return get[uint64](c.Cmd, uapi.UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT)
 }
 func (c GetContext) FdArr(v []int32) { putAll(c.Cmd, uapi.UVERBS_ATTR_GET_CONTEXT_FD_ARR, v) }
+func (c GetContext) Siw() DriverData[None, uapi.SiwUrespAllocCtx] {
+	return DriverData[None, uapi.SiwUrespAllocCtx]{c.Cmd}
+}
+func (c GetContext) Efa() DriverData[uapi.EfaIbvAllocUcontextCmd, uapi.EfaIbvAllocUcontextResp] {
+	return DriverData[uapi.EfaIbvAllocUcontextCmd, uapi.EfaIbvAllocUcontextResp]{c.Cmd}
+}
 func (c GetContext) Mlx5() DriverData[uapi.Mlx5IbAllocUcontextReqV2, uapi.Mlx5IbAllocUcontextResp] {
 	return DriverData[uapi.Mlx5IbAllocUcontextReqV2, uapi.Mlx5IbAllocUcontextResp]{c.Cmd}
 }
@@ -118,6 +124,24 @@ func (c QueryPortSpeed) PortNum(v uint32) {
 }
 func (c QueryPortSpeed) Resp() *uint64 {
 	return get[uint64](c.Cmd, uapi.UVERBS_ATTR_QUERY_PORT_SPEED_RESP)
+}
+
+// QueryCompCntrCaps is UVERBS_METHOD_QUERY_COMP_CNTR_CAPS.
+type QueryCompCntrCaps struct{ *Cmd }
+
+// NewQueryCompCntrCaps begins one.
+func NewQueryCompCntrCaps() QueryCompCntrCaps {
+	return QueryCompCntrCaps{begin(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_QUERY_COMP_CNTR_CAPS)}
+}
+
+func (c QueryCompCntrCaps) MaxCounters() *uint32 {
+	return get[uint32](c.Cmd, uapi.UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_MAX_COUNTERS)
+}
+func (c QueryCompCntrCaps) MaxValue() *uint64 {
+	return get[uint64](c.Cmd, uapi.UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_MAX_VALUE)
+}
+func (c QueryCompCntrCaps) SupportedQpAttachOps() *uint32 {
+	return get[uint32](c.Cmd, uapi.UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_SUPPORTED_QP_ATTACH_OPS)
 }
 
 // ASYNC_EVENT
@@ -356,6 +380,12 @@ func (c CqCreate) BufUmem(v uapi.IbUverbsBufferDesc) {
 func (c CqCreate) Rxe() DriverData[None, uapi.RxeCreateCqResp] {
 	return DriverData[None, uapi.RxeCreateCqResp]{c.Cmd}
 }
+func (c CqCreate) Siw() DriverData[None, uapi.SiwUrespCreateCq] {
+	return DriverData[None, uapi.SiwUrespCreateCq]{c.Cmd}
+}
+func (c CqCreate) Efa() DriverData[uapi.EfaIbvCreateCq, uapi.EfaIbvCreateCqResp] {
+	return DriverData[uapi.EfaIbvCreateCq, uapi.EfaIbvCreateCqResp]{c.Cmd}
+}
 func (c CqCreate) Mlx5() DriverData[uapi.Mlx5IbCreateCq, uapi.Mlx5IbCreateCqResp] {
 	return DriverData[uapi.Mlx5IbCreateCq, uapi.Mlx5IbCreateCqResp]{c.Cmd}
 }
@@ -371,6 +401,67 @@ func NewCqDestroy() CqDestroy {
 func (c CqDestroy) Handle(handle uint32) { c.handle(uapi.UVERBS_ATTR_DESTROY_CQ_HANDLE, handle) }
 func (c CqDestroy) Resp() *uapi.IbUverbsDestroyCqResp {
 	return get[uapi.IbUverbsDestroyCqResp](c.Cmd, uapi.UVERBS_ATTR_DESTROY_CQ_RESP)
+}
+
+// COMP_CNTR
+
+// CompCntrCreate is UVERBS_METHOD_COMP_CNTR_CREATE. It needs Handle.
+type CompCntrCreate struct{ *Cmd }
+
+// NewCompCntrCreate begins one.
+func NewCompCntrCreate() CompCntrCreate {
+	return CompCntrCreate{begin(uapi.UVERBS_OBJECT_COMP_CNTR, uapi.UVERBS_METHOD_COMP_CNTR_CREATE)}
+}
+
+func (c CompCntrCreate) Handle() *uint64 {
+	return c.newHandle(uapi.UVERBS_ATTR_CREATE_COMP_CNTR_HANDLE)
+}
+
+// CompCntrDestroy is UVERBS_METHOD_COMP_CNTR_DESTROY. It needs Handle.
+type CompCntrDestroy struct{ *Cmd }
+
+// NewCompCntrDestroy begins one.
+func NewCompCntrDestroy() CompCntrDestroy {
+	return CompCntrDestroy{begin(uapi.UVERBS_OBJECT_COMP_CNTR, uapi.UVERBS_METHOD_COMP_CNTR_DESTROY)}
+}
+
+func (c CompCntrDestroy) Handle(handle uint32) {
+	c.handle(uapi.UVERBS_ATTR_DESTROY_COMP_CNTR_HANDLE, handle)
+}
+
+// CompCntrModify is UVERBS_METHOD_COMP_CNTR_MODIFY. It needs Handle, Entry, Op and Value.
+type CompCntrModify struct{ *Cmd }
+
+// NewCompCntrModify begins one.
+func NewCompCntrModify() CompCntrModify {
+	return CompCntrModify{begin(uapi.UVERBS_OBJECT_COMP_CNTR, uapi.UVERBS_METHOD_COMP_CNTR_MODIFY)}
+}
+
+func (c CompCntrModify) Handle(handle uint32) {
+	c.handle(uapi.UVERBS_ATTR_MODIFY_COMP_CNTR_HANDLE, handle)
+}
+func (c CompCntrModify) Entry(v uapi.IbUverbsCompCntrEntry) {
+	put(c.Cmd, uapi.UVERBS_ATTR_MODIFY_COMP_CNTR_ENTRY, uint64(v))
+}
+func (c CompCntrModify) Op(v uapi.IbUverbsCompCntrModifyOp) {
+	put(c.Cmd, uapi.UVERBS_ATTR_MODIFY_COMP_CNTR_OP, uint64(v))
+}
+func (c CompCntrModify) Value(v uint64) { put(c.Cmd, uapi.UVERBS_ATTR_MODIFY_COMP_CNTR_VALUE, v) }
+
+// CompCntrRead is UVERBS_METHOD_COMP_CNTR_READ. It needs Handle, Entry and RespValue.
+type CompCntrRead struct{ *Cmd }
+
+// NewCompCntrRead begins one.
+func NewCompCntrRead() CompCntrRead {
+	return CompCntrRead{begin(uapi.UVERBS_OBJECT_COMP_CNTR, uapi.UVERBS_METHOD_COMP_CNTR_READ)}
+}
+
+func (c CompCntrRead) Handle(handle uint32) { c.handle(uapi.UVERBS_ATTR_READ_COMP_CNTR_HANDLE, handle) }
+func (c CompCntrRead) Entry(v uapi.IbUverbsCompCntrEntry) {
+	put(c.Cmd, uapi.UVERBS_ATTR_READ_COMP_CNTR_ENTRY, uint64(v))
+}
+func (c CompCntrRead) RespValue() *uint64 {
+	return get[uint64](c.Cmd, uapi.UVERBS_ATTR_READ_COMP_CNTR_RESP_VALUE)
 }
 
 // SRQ
@@ -407,8 +498,14 @@ func (c SrqCreate) RespMaxSge() *uint32 {
 func (c SrqCreate) RespSrqNum() *uint32 {
 	return get[uint32](c.Cmd, uapi.UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM)
 }
+func (c SrqCreate) BufUmem(v uapi.IbUverbsBufferDesc) {
+	put(c.Cmd, uapi.UVERBS_ATTR_CREATE_SRQ_BUF_UMEM, v)
+}
 func (c SrqCreate) Rxe() DriverData[None, uapi.RxeCreateSrqResp] {
 	return DriverData[None, uapi.RxeCreateSrqResp]{c.Cmd}
+}
+func (c SrqCreate) Siw() DriverData[None, uapi.SiwUrespCreateSrq] {
+	return DriverData[None, uapi.SiwUrespCreateSrq]{c.Cmd}
 }
 func (c SrqCreate) Mlx5() DriverData[uapi.Mlx5IbCreateSrq, uapi.Mlx5IbCreateSrqResp] {
 	return DriverData[uapi.Mlx5IbCreateSrq, uapi.Mlx5IbCreateSrqResp]{c.Cmd}
@@ -535,6 +632,12 @@ func (c QpCreate) SqBufUmem(v uapi.IbUverbsBufferDesc) {
 func (c QpCreate) Rxe() DriverData[None, uapi.RxeCreateQpResp] {
 	return DriverData[None, uapi.RxeCreateQpResp]{c.Cmd}
 }
+func (c QpCreate) Siw() DriverData[None, uapi.SiwUrespCreateQp] {
+	return DriverData[None, uapi.SiwUrespCreateQp]{c.Cmd}
+}
+func (c QpCreate) Efa() DriverData[uapi.EfaIbvCreateQp, uapi.EfaIbvCreateQpResp] {
+	return DriverData[uapi.EfaIbvCreateQp, uapi.EfaIbvCreateQpResp]{c.Cmd}
+}
 func (c QpCreate) Mlx5() DriverData[uapi.Mlx5IbCreateQp, uapi.Mlx5IbCreateQpResp] {
 	return DriverData[uapi.Mlx5IbCreateQp, uapi.Mlx5IbCreateQpResp]{c.Cmd}
 }
@@ -550,6 +653,24 @@ func NewQpDestroy() QpDestroy {
 func (c QpDestroy) Handle(handle uint32) { c.handle(uapi.UVERBS_ATTR_DESTROY_QP_HANDLE, handle) }
 func (c QpDestroy) Resp() *uapi.IbUverbsDestroyQpResp {
 	return get[uapi.IbUverbsDestroyQpResp](c.Cmd, uapi.UVERBS_ATTR_DESTROY_QP_RESP)
+}
+
+// QpAttachCompCntr is UVERBS_METHOD_QP_ATTACH_COMP_CNTR. It needs Handle, CntrHandle and OpMask.
+type QpAttachCompCntr struct{ *Cmd }
+
+// NewQpAttachCompCntr begins one.
+func NewQpAttachCompCntr() QpAttachCompCntr {
+	return QpAttachCompCntr{begin(uapi.UVERBS_OBJECT_QP, uapi.UVERBS_METHOD_QP_ATTACH_COMP_CNTR)}
+}
+
+func (c QpAttachCompCntr) Handle(handle uint32) {
+	c.handle(uapi.UVERBS_ATTR_QP_ATTACH_COMP_CNTR_HANDLE, handle)
+}
+func (c QpAttachCompCntr) CntrHandle(handle uint32) {
+	c.handle(uapi.UVERBS_ATTR_QP_ATTACH_COMP_CNTR_CNTR_HANDLE, handle)
+}
+func (c QpAttachCompCntr) OpMask(v uapi.IbUverbsQpAttachCompCntrOp) {
+	put(c.Cmd, uapi.UVERBS_ATTR_QP_ATTACH_COMP_CNTR_OP_MASK, uint32(v))
 }
 
 // XRCD

@@ -115,6 +115,12 @@ func (c CqCreate) Mlx5DbrBufUmem(v uapi.IbUverbsBufferDesc) {
 	put(c.Cmd, uapi.MLX5_IB_ATTR_CREATE_CQ_DBR_BUF_UMEM, v)
 }
 
+// SRQ
+
+func (c SrqCreate) Mlx5DbrBufUmem(v uapi.IbUverbsBufferDesc) {
+	put(c.Cmd, uapi.MLX5_IB_ATTR_CREATE_SRQ_DBR_BUF_UMEM, v)
+}
+
 // QP
 
 func (c QpCreate) Mlx5DbrBufUmem(v uapi.IbUverbsBufferDesc) {

@@ -15,6 +15,10 @@ func (c *Cmd) Run(f *File) error {
 	if err := c.check(f.driver); err != nil {
 		return err
 	}
+	return c.send(f)
+}
+
+func (c *Cmd) send(f *File) error {
 	c.address(f.driver)
 	for {
 		errno := c.call(f)

@@ -19,6 +19,12 @@ func NewWriteGetContext() WriteGetContext {
 	return WriteGetContext{c, request[uapi.IbUverbsGetContext](c), get[uapi.IbUverbsGetContextResp](c, uapi.UVERBS_ATTR_CORE_OUT)}
 }
 
+func (c WriteGetContext) Siw() DriverData[None, uapi.SiwUrespAllocCtx] {
+	return DriverData[None, uapi.SiwUrespAllocCtx]{c.Cmd}
+}
+func (c WriteGetContext) Efa() DriverData[uapi.EfaIbvAllocUcontextCmd, uapi.EfaIbvAllocUcontextResp] {
+	return DriverData[uapi.EfaIbvAllocUcontextCmd, uapi.EfaIbvAllocUcontextResp]{c.Cmd}
+}
 func (c WriteGetContext) Mlx5() DriverData[uapi.Mlx5IbAllocUcontextReqV2, uapi.Mlx5IbAllocUcontextResp] {
 	return DriverData[uapi.Mlx5IbAllocUcontextReqV2, uapi.Mlx5IbAllocUcontextResp]{c.Cmd}
 }
@@ -62,6 +68,9 @@ func NewWriteExQueryDevice() WriteExQueryDevice {
 	return WriteExQueryDevice{c, request[uapi.IbUverbsExQueryDevice](c), get[uapi.IbUverbsExQueryDeviceResp](c, uapi.UVERBS_ATTR_CORE_OUT)}
 }
 
+func (c WriteExQueryDevice) Efa() DriverData[None, uapi.EfaIbvExQueryDeviceResp] {
+	return DriverData[None, uapi.EfaIbvExQueryDeviceResp]{c.Cmd}
+}
 func (c WriteExQueryDevice) Mlx5() DriverData[None, uapi.Mlx5IbQueryDeviceResp] {
 	return DriverData[None, uapi.Mlx5IbQueryDeviceResp]{c.Cmd}
 }
@@ -81,6 +90,9 @@ func NewWriteAllocPd() WriteAllocPd {
 	return WriteAllocPd{c, request[uapi.IbUverbsAllocPd](c), get[uapi.IbUverbsAllocPdResp](c, uapi.UVERBS_ATTR_CORE_OUT)}
 }
 
+func (c WriteAllocPd) Efa() DriverData[None, uapi.EfaIbvAllocPdResp] {
+	return DriverData[None, uapi.EfaIbvAllocPdResp]{c.Cmd}
+}
 func (c WriteAllocPd) Mlx5() DriverData[None, uapi.Mlx5IbAllocPdResp] {
 	return DriverData[None, uapi.Mlx5IbAllocPdResp]{c.Cmd}
 }
@@ -122,6 +134,10 @@ type WriteRegMr struct {
 func NewWriteRegMr() WriteRegMr {
 	c := beginWrite(uapi.IB_USER_VERBS_CMD_REG_MR)
 	return WriteRegMr{c, request[uapi.IbUverbsRegMr](c), get[uapi.IbUverbsRegMrResp](c, uapi.UVERBS_ATTR_CORE_OUT)}
+}
+
+func (c WriteRegMr) Siw() DriverData[uapi.SiwUreqRegMr, uapi.SiwUrespRegMr] {
+	return DriverData[uapi.SiwUreqRegMr, uapi.SiwUrespRegMr]{c.Cmd}
 }
 
 // WriteReregMr is IB_USER_VERBS_CMD_REREG_MR.
@@ -201,6 +217,12 @@ func NewWriteCreateCq() WriteCreateCq {
 func (c WriteCreateCq) Rxe() DriverData[None, uapi.RxeCreateCqResp] {
 	return DriverData[None, uapi.RxeCreateCqResp]{c.Cmd}
 }
+func (c WriteCreateCq) Siw() DriverData[None, uapi.SiwUrespCreateCq] {
+	return DriverData[None, uapi.SiwUrespCreateCq]{c.Cmd}
+}
+func (c WriteCreateCq) Efa() DriverData[uapi.EfaIbvCreateCq, uapi.EfaIbvCreateCqResp] {
+	return DriverData[uapi.EfaIbvCreateCq, uapi.EfaIbvCreateCqResp]{c.Cmd}
+}
 func (c WriteCreateCq) Mlx5() DriverData[uapi.Mlx5IbCreateCq, uapi.Mlx5IbCreateCqResp] {
 	return DriverData[uapi.Mlx5IbCreateCq, uapi.Mlx5IbCreateCqResp]{c.Cmd}
 }
@@ -266,6 +288,12 @@ func NewWriteExCreateCq() WriteExCreateCq {
 func (c WriteExCreateCq) Rxe() DriverData[None, uapi.RxeCreateCqResp] {
 	return DriverData[None, uapi.RxeCreateCqResp]{c.Cmd}
 }
+func (c WriteExCreateCq) Siw() DriverData[None, uapi.SiwUrespCreateCq] {
+	return DriverData[None, uapi.SiwUrespCreateCq]{c.Cmd}
+}
+func (c WriteExCreateCq) Efa() DriverData[uapi.EfaIbvCreateCq, uapi.EfaIbvCreateCqResp] {
+	return DriverData[uapi.EfaIbvCreateCq, uapi.EfaIbvCreateCqResp]{c.Cmd}
+}
 func (c WriteExCreateCq) Mlx5() DriverData[uapi.Mlx5IbCreateCq, uapi.Mlx5IbCreateCqResp] {
 	return DriverData[uapi.Mlx5IbCreateCq, uapi.Mlx5IbCreateCqResp]{c.Cmd}
 }
@@ -300,6 +328,9 @@ func NewWriteCreateSrq() WriteCreateSrq {
 func (c WriteCreateSrq) Rxe() DriverData[None, uapi.RxeCreateSrqResp] {
 	return DriverData[None, uapi.RxeCreateSrqResp]{c.Cmd}
 }
+func (c WriteCreateSrq) Siw() DriverData[None, uapi.SiwUrespCreateSrq] {
+	return DriverData[None, uapi.SiwUrespCreateSrq]{c.Cmd}
+}
 func (c WriteCreateSrq) Mlx5() DriverData[uapi.Mlx5IbCreateSrq, uapi.Mlx5IbCreateSrqResp] {
 	return DriverData[uapi.Mlx5IbCreateSrq, uapi.Mlx5IbCreateSrqResp]{c.Cmd}
 }
@@ -319,6 +350,9 @@ func NewWriteCreateXsrq() WriteCreateXsrq {
 
 func (c WriteCreateXsrq) Rxe() DriverData[None, uapi.RxeCreateSrqResp] {
 	return DriverData[None, uapi.RxeCreateSrqResp]{c.Cmd}
+}
+func (c WriteCreateXsrq) Siw() DriverData[None, uapi.SiwUrespCreateSrq] {
+	return DriverData[None, uapi.SiwUrespCreateSrq]{c.Cmd}
 }
 func (c WriteCreateXsrq) Mlx5() DriverData[uapi.Mlx5IbCreateSrq, uapi.Mlx5IbCreateSrqResp] {
 	return DriverData[uapi.Mlx5IbCreateSrq, uapi.Mlx5IbCreateSrqResp]{c.Cmd}
@@ -488,6 +522,12 @@ func NewWriteCreateQp() WriteCreateQp {
 func (c WriteCreateQp) Rxe() DriverData[None, uapi.RxeCreateQpResp] {
 	return DriverData[None, uapi.RxeCreateQpResp]{c.Cmd}
 }
+func (c WriteCreateQp) Siw() DriverData[None, uapi.SiwUrespCreateQp] {
+	return DriverData[None, uapi.SiwUrespCreateQp]{c.Cmd}
+}
+func (c WriteCreateQp) Efa() DriverData[uapi.EfaIbvCreateQp, uapi.EfaIbvCreateQpResp] {
+	return DriverData[uapi.EfaIbvCreateQp, uapi.EfaIbvCreateQpResp]{c.Cmd}
+}
 func (c WriteCreateQp) Mlx5() DriverData[uapi.Mlx5IbCreateQp, uapi.Mlx5IbCreateQpResp] {
 	return DriverData[uapi.Mlx5IbCreateQp, uapi.Mlx5IbCreateQpResp]{c.Cmd}
 }
@@ -584,6 +624,12 @@ func NewWriteExCreateQp() WriteExCreateQp {
 func (c WriteExCreateQp) Rxe() DriverData[None, uapi.RxeCreateQpResp] {
 	return DriverData[None, uapi.RxeCreateQpResp]{c.Cmd}
 }
+func (c WriteExCreateQp) Siw() DriverData[None, uapi.SiwUrespCreateQp] {
+	return DriverData[None, uapi.SiwUrespCreateQp]{c.Cmd}
+}
+func (c WriteExCreateQp) Efa() DriverData[uapi.EfaIbvCreateQp, uapi.EfaIbvCreateQpResp] {
+	return DriverData[uapi.EfaIbvCreateQp, uapi.EfaIbvCreateQpResp]{c.Cmd}
+}
 func (c WriteExCreateQp) Mlx5() DriverData[uapi.Mlx5IbCreateQp, uapi.Mlx5IbCreateQpResp] {
 	return DriverData[uapi.Mlx5IbCreateQp, uapi.Mlx5IbCreateQpResp]{c.Cmd}
 }
@@ -662,6 +708,9 @@ func NewWriteCreateAh() WriteCreateAh {
 
 func (c WriteCreateAh) Rxe() DriverData[None, uapi.RxeCreateAhResp] {
 	return DriverData[None, uapi.RxeCreateAhResp]{c.Cmd}
+}
+func (c WriteCreateAh) Efa() DriverData[None, uapi.EfaIbvCreateAhResp] {
+	return DriverData[None, uapi.EfaIbvCreateAhResp]{c.Cmd}
 }
 func (c WriteCreateAh) Mlx5() DriverData[None, uapi.Mlx5IbCreateAhResp] {
 	return DriverData[None, uapi.Mlx5IbCreateAhResp]{c.Cmd}

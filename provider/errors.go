@@ -15,14 +15,26 @@ var (
 	ErrTooLong      = errors.New("the message is longer than the device allows")
 	ErrRecvTooLong  = errors.New("the buffers add up to 4 GiB or more")
 	ErrNoAtomics    = errors.New("the device has no such atomic operation")
+	ErrNoImmediate  = errors.New("iWARP has no immediate data")
+	ErrInlineOp     = errors.New("the device takes no inline data with this operation")
+	ErrNoRDMA       = errors.New("the device has no such RDMA operation")
+	ErrSendFlags    = errors.New("the device has no fences and no solicited events")
+	ErrUnsignaled   = errors.New("the device completes every request: set SendSignaled, or QPOptions.SignalAll")
+	ErrRemoteQPN    = errors.New("the device's queue pair numbers have 16 bits")
+	ErrEmptyRecv    = errors.New("the device needs a buffer in each receive")
+	ErrFencedRead   = errors.New("the device can't fence an RDMA read")
 	ErrNoChecksums  = errors.New("the device doesn't compute a packet's checksums")
 	ErrNoPacket     = errors.New("the packet is empty")
 	ErrShortPacket  = errors.New("the packet is shorter than the headers that the device requires inline")
 	ErrTSOHeader    = errors.New("the header of OpTSO is shorter than an Ethernet header, or longer than the queue allows")
 	ErrOpcode       = errors.New("operation is not supported")
 	ErrNoField      = errors.New("the device's completions lack a field")
+	ErrNoWQ         = errors.New("the device has no work queues")
 	ErrCQOverrun    = errors.New("completion queue overflowed")
 )
+
+// ErrNotSupported is wrapped by the errors of a control verb that the device lacks.
+var ErrNotSupported = errors.New("not supported")
 
 // A CQEError is an entry in a completion queue that matches no request of this process.
 // Either the device has an error, or this library misunderstands it. The entry is

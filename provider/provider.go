@@ -2,21 +2,21 @@
 // drivers ("providers", as in rdma-core). A provider takes part in the control path, and
 // implements the queues of the fast path.
 //
-// The providers provider/rxe and provider/mlx5 are part of every program. A provider for
-// another driver may be in any module. Its package calls [Register] in an init function:
+// The providers provider/rxe, provider/siw and provider/mlx5 are part of every program.
+// provider/efa is in those that import it. A provider for another driver may be in any module. Its package calls [Register] in an init function:
 //
 //	func init() {
 //		provider.Register(&provider.Provider{
-//			Name: "siw", Driver: uapi.RDMA_DRIVER_SIW,
+//			Name: "erdma", Driver: uapi.RDMA_DRIVER_ERDMA,
 //			MinABI: 1, MaxABI: 1, NewContext: newContext,
 //		})
 //	}
 //
 // A program links it by importing it:
 //
-//	import _ "example.com/siw"
+//	import _ "example.com/erdma"
 //
-// provider/rxe is the smaller of the two examples.
+// provider/rxe and provider/siw are the small examples.
 //
 // # Opening a device
 //
@@ -31,7 +31,7 @@
 // with the core's attributes. The provider adds the driver's part. Then verbs runs the
 // command, and the provider adopts the answer. That is when it maps queues:
 //
-//	q, err := ctx.NewQP(cmd, init)   // adds the driver's request and response, makes buffers
+//	q, err := ctx.NewQP(cmd, &init)  // adds the driver's request and response, makes buffers
 //	err = cmd.Run(file)
 //	err = q.Adopt(created)           // reads the driver's response, maps the queues
 //	…
@@ -46,7 +46,8 @@
 //
 // A response is filled in when Adopt, or another method that follows the command, is
 // called. It is gone when that method returns. The command's other attributes, and the
-// fields of its Req, are for verbs to fill in. Attributes of the driver's own, other than
+// fields of its Req, are for verbs to fill in, from what the New method has left in its init:
+// a device whose queues have only certain lengths increases the sizes there. Attributes of the driver's own, other than
 // its data, can be added only if package uapi has them: a command with an unknown
 // attribute is not run.
 //
@@ -113,10 +114,10 @@ type Context interface {
 	Adopt() error
 
 	NewPD(cmd ioctl.WriteAllocPd) (PD, error)
-	NewCQ(cmd ioctl.CqCreate, init CQInit) (CQ, error)
-	// NewSRQ may increase the sizes in init.
+	// NewCQ, NewSRQ and NewQP may increase the sizes in init.
+	NewCQ(cmd ioctl.CqCreate, init *CQInit) (CQ, error)
 	NewSRQ(cmd ioctl.SrqCreate, init *SRQInit) (SRQ, error)
-	NewQP(cmd ioctl.QpCreate, init QPInit) (QP, error)
+	NewQP(cmd ioctl.QpCreate, init *QPInit) (QP, error)
 	NewAH(cmd ioctl.WriteCreateAh, init AHInit) (AH, error)
 
 	// QueryDevice adds the provider's part. It returns a function that reads that part
@@ -146,6 +147,13 @@ type QPOpener interface {
 	OpenQP(qpn uint32) QP
 }
 
+// An MRRegistrar is a Context whose driver takes more about a memory region than the core
+// does. Contexts need not implement it.
+type MRRegistrar interface {
+	// RegMR adds the provider's part.
+	RegMR(cmd ioctl.WriteRegMr) error
+}
+
 // A NullKeyer is a Context of a device that may have null MRs. Contexts need not implement
 // it.
 type NullKeyer interface {
@@ -159,6 +167,58 @@ type NullKeyer interface {
 type DeviceMemory interface {
 	// NewDM adds the provider's part, for memory of n bytes.
 	NewDM(cmd ioctl.DmAlloc, n int) (DM, error)
+}
+
+// A WQMaker is a Context of a device whose receive queues need no QPs. Contexts need not
+// implement it.
+type WQMaker interface {
+	// NewWQ returns ErrNoWQ if this device has none.
+	NewWQ(cmd ioctl.WqCreate, init WQInit) (WQ, error)
+	// NewTable adds the provider's part to a table of such queues.
+	NewTable(cmd ioctl.WriteExCreateRwqIndTbl)
+	// NewRSSQP returns a QP that spreads packets over such a table. Of its methods, only
+	// Adopt and Release are called.
+	NewRSSQP(cmd ioctl.QpCreate, init RSSInit) (QP, error)
+}
+
+// A FlowCounter is a Context of a device that counts the packets of flows. Contexts need not
+// implement it.
+type FlowCounter interface {
+	// CountFlow adds the provider's part to a flow with counters: what each of them counts
+	// (enum ib_counters_description). After the command, verbs calls the function that it
+	// returns.
+	CountFlow(cmd ioctl.WriteExCreateFlow, points []uint32) (func(), error)
+}
+
+// WQInit has the parameters of a work queue to create.
+type WQInit struct {
+	MaxWR, MaxSGE uint32
+	CQ            CQ
+}
+
+// RSSInit says how packets are spread over a table of work queues.
+type RSSInit struct {
+	Function uint8  // MLX5_RX_HASH_FUNC_*
+	Fields   uint64 // MLX5_RX_HASH_*
+	Key      []byte // up to 128 bytes
+}
+
+// A WQ is a receive queue without a QP. One lock covers PostRecv and Reset.
+type WQ interface {
+	Adopt(handle, number uint32, granted *WQInit) error
+	PostRecv(wrs []RecvWR) (n int, err error)
+	// Modify adds the provider's part.
+	Modify(cmd ioctl.WriteExModifyWq)
+	// Reset empties the queue, which the device doesn't use any more. Verbs then calls the
+	// CQ's ForgetWQ.
+	Reset()
+	Release()
+}
+
+// A WQForgetter is a CQ of a WQMaker.
+type WQForgetter interface {
+	// ForgetWQ is CQ.Forget for a WQ.
+	ForgetWQ(wq WQ)
 }
 
 // A DM is memory of the device.
@@ -180,7 +240,7 @@ type DM interface {
 }
 
 // DeviceExtra has the properties of a device that only its driver reports (struct
-// mlx5_ib_query_device_resp).
+// mlx5_ib_query_device_resp, struct efa_ibv_ex_query_device_resp).
 type DeviceExtra struct {
 	MaxTSO, TSOQPTs            uint32
 	RSSFunctions               uint8
@@ -188,6 +248,7 @@ type DeviceExtra struct {
 	MinPacing, MaxPacing       uint32 // kb/s
 	PacingQPTs                 uint32
 	PacingBurst                bool
+	MaxSends                   uint32 // in a queue, if that is less than the core says; or 0
 	CompressedCQEs, CQEFormats uint32 // maximum number in a group; MLX5DV_CQE_RES_FORMAT_*
 }
 
@@ -197,12 +258,13 @@ type CQInit struct {
 	CQESize     uint32 // size of an entry in bytes; 0 for the provider's choice
 	Compression uint8  // MLX5DV_CQE_RES_FORMAT_*, 0 for none
 	Fields      Fields // what PollEx must report
+	Channel     bool   // there is a completion channel: Arm may be called
 }
 
 // QPInit has the parameters of a queue pair to create.
 type QPInit struct {
 	Type           uapi.IbUverbsQpType
-	DC             DCType
+	Driver         DriverType
 	DCKey          uint64 // the access key of a DC target
 	Cap            uapi.IbUverbsQpCap
 	SignalAll      bool // each send generates a completion, whatever its flags
@@ -219,16 +281,19 @@ type QPInit struct {
 	// and the maximum size of data for TCP segmentation offload.
 	Atomics, Checksums bool
 	MaxTSO             uint32
+
+	Extra any // what a package with the driver's own verbs adds, or nil
 }
 
-// A DCType is a side of the dynamically connected transport. The QP's type is then
-// IB_UVERBS_QPT_DRIVER.
-type DCType uint8
+// A DriverType is a type of QP that only one driver has. The QP's type is then
+// IB_UVERBS_QPT_DRIVER. A provider refuses those of others.
+type DriverType uint8
 
 const (
-	NotDC DCType = iota
-	DCInitiator
-	DCTarget
+	NoDriverType DriverType = iota
+	DCInitiator             // mlx5: a side of the dynamically connected transport
+	DCTarget                // the other side
+	SRD                     // efa: scalable reliable datagrams
 )
 
 // SRQInit has the parameters of a shared receive queue to create.
@@ -300,6 +365,31 @@ type Paced interface {
 	// command that sets the rate limit.
 	LimitBurst(cmd ioctl.WriteExModifyQp, burst uint32, packet uint16)
 }
+
+// A QueryLimiter is a QP whose driver refuses to be asked about attributes that it doesn't
+// have. QPs need not implement it.
+type QueryLimiter interface {
+	// QueryMask returns the attributes that it has.
+	QueryMask() uapi.IbQpAttrMask
+}
+
+// An Orderer is a QP whose device may write messages to memory in order. QPs need not
+// implement it.
+type Orderer interface {
+	// DataOrder returns what the device promises of the data that an operation brings to
+	// this QP's side: one of its own RDMA reads, or the peer's RDMA writes and sends. It
+	// promises nothing unless it is sure. The QP is connected, and handle is the kernel's.
+	DataOrder(handle uint32, op uapi.IbUverbsWrOpcode) (DataOrder, error)
+}
+
+// A DataOrder is the order in which a device writes a message to memory.
+type DataOrder uint8
+
+const (
+	DataUnordered  DataOrder = iota // any order
+	DataInOrder128                  // in order within each aligned block of 128 bytes
+	DataInOrder                     // in order
+)
 
 // An SRQ is a shared receive queue.
 type SRQ interface {

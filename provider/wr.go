@@ -34,7 +34,7 @@ type SendWR struct {
 	Compare, Swap, Add    uint64
 	CompareMask, SwapMask uint64
 
-	// UD and DC.
+	// UD, DC and SRD.
 	AH         *AHRef
 	RemoteQPN  uint32
 	RemoteQKey uint32
@@ -92,7 +92,7 @@ type MWBind struct {
 // An AHRef is the part of an address handle that goes into work requests. The provider
 // fills in the field that its device needs.
 type AHRef struct {
-	Number uint32    // for rxe: the kernel's number
+	Number uint32    // for rxe and efa: the kernel's or the device's number
 	Vector [6]uint64 // for mlx5: the address vector without key and destination QP
 }
 
@@ -101,11 +101,18 @@ type MRRef struct {
 	LKey uint32
 }
 
-// An MWRef is the part of a memory window that goes into work requests. The provider
-// sets RKey to NewRKey when it encodes a BIND_MW.
+// An MWRef is the part of a memory window that goes into work requests.
 type MWRef struct {
 	RKey atomic.Uint32 // the current key
 	Type uint8         // 1 or 2
+	Addr atomic.Uint64 // where the window begins
+}
+
+// Rebind gives the window a new key and address, and returns the key that it had. The
+// provider calls it when it encodes a BIND_MW.
+func (m *MWRef) Rebind(wr *SendWR) (before uint32) {
+	m.Addr.Store(wr.Bind.Addr)
+	return m.RKey.Swap(wr.NewRKey)
 }
 
 // A RecvWR is a work request for a receive queue.
@@ -151,6 +158,8 @@ const (
 	FieldWallClock
 	FieldFlowTag
 	FieldVLAN
+	FieldSGID
+	FieldUnsolicited
 )
 
 // A WCEx is a work completion with the fields that were asked for.
@@ -160,4 +169,7 @@ type WCEx struct {
 	WallClock time.Time // the same moment
 	FlowTag   uint32    // of the rule that steered a packet to the QP
 	VLAN      uint16    // the tag removed from a received packet: PCP, DEI and VLAN ID
+
+	Unsolicited bool     // of an RDMA write with immediate data, without a receive
+	SGID        [16]byte // of a sender to whom there is no address handle
 }

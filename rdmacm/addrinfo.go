@@ -12,11 +12,11 @@ import (
 // Hints say what Lookup returns, as the hints of rdma_getaddrinfo do. The
 // zero value asks for the addresses of a peer in the TCP port space.
 type Hints struct {
-	Passive     bool      // addresses to listen on (RAI_PASSIVE); an empty node means any address
-	NumericHost bool      // the node is an address, not a name (RAI_NUMERICHOST)
-	Family      string    // "ip", the default, "ip4" or "ip6"
-	PortSpace   PortSpace // 0 stands for TCP
-	Src         netip.AddrPort
+	Passive     bool           // addresses to listen on (RAI_PASSIVE); an empty node means any address
+	NumericHost bool           // the node is an address, not a name (RAI_NUMERICHOST)
+	Family      string         // "ip", the default, "ip4" or "ip6"
+	PortSpace   PortSpace      // 0 stands for TCP
+	Src         netip.AddrPort // the local address to use; it may be left out
 
 	// Resolver looks names up; nil stands for net.DefaultResolver.
 	Resolver *net.Resolver
@@ -25,8 +25,8 @@ type Hints struct {
 // An AddrInfo is an address to resolve or to listen on, with the kind of ID that
 // it needs (struct rdma_addrinfo).
 type AddrInfo struct {
-	PortSpace PortSpace
-	QPType    verbs.QPType
+	PortSpace PortSpace      // for EventChannel.CreateID
+	QPType    verbs.QPType   // of the QPs on the port space
 	Src       netip.AddrPort // with Hints.Passive, the address to listen on; else Hints.Src
 	Dst       netip.AddrPort // the peer's address; not with Hints.Passive
 }

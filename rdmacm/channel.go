@@ -183,8 +183,8 @@ func (ch *EventChannel) drop() { ch.ids.Add(-1) }
 const closedIDs = -1 << 30
 
 // Close closes the channel (rdma_destroy_event_channel) and ends waits on it. It
-// returns ErrBusy while there are IDs on the channel. Closing a closed channel
-// does nothing.
+// returns ErrBusy while there are IDs on the channel. Closing a closed channel,
+// or a nil one, does nothing.
 func (ch *EventChannel) Close() error {
 	const op = "destroy event channel"
 	if ch == nil {

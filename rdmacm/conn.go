@@ -56,6 +56,7 @@ import (
 // connection is used for meanwhile.
 type Conn struct {
 	id     *SyncID
+	iwarp  bool // the device speaks iWARP
 	peer   ConnParam
 	pd     *verbs.PD
 	qp     *verbs.QP
@@ -81,7 +82,7 @@ type Conn struct {
 // newConn makes a connection's parts. The ID must have a device. It is closed
 // along with the Conn, or by newConn if that fails.
 func newConn(id *SyncID, o *Options) (*Conn, error) {
-	c := &Conn{id: id, slots: o.Messages, slotSize: o.MessageSize}
+	c := &Conn{id: id, iwarp: id.iwarp(), slots: o.Messages, slotSize: o.MessageSize}
 	c.life, c.endLife = context.WithCancelCause(context.Background())
 	id.mu.Lock()
 	id.watch = c.watch
@@ -117,8 +118,10 @@ func (c *Conn) open(o *Options) (err error) {
 	capacity := o.Cap
 	capacity.MaxSendWR = max(capacity.MaxSendWR+c.slots, 1)
 	capacity.MaxRecvWR = max(capacity.MaxRecvWR+c.slots, 1)
-	capacity.MaxSendSGE = max(capacity.MaxSendSGE, 1)
-	capacity.MaxRecvSGE = max(capacity.MaxRecvSGE, 1)
+	if c.slots > 0 {
+		capacity.MaxSendSGE = max(capacity.MaxSendSGE, 1)
+		capacity.MaxRecvSGE = max(capacity.MaxRecvSGE, 1)
+	}
 	if c.sendCQ, err = ctx.CreateCQ(verbs.CQOptions{MaxCQE: capacity.MaxSendWR, Channel: channel}); err != nil {
 		return err
 	}
@@ -150,8 +153,12 @@ func (c *Conn) noneLent() error {
 	return c.messages.noneLent()
 }
 
-// fail ends a broken connection. It must not block.
+// fail ends a broken connection. It must not block. When the peer ends a connection over
+// iWARP, the kernel flushes the work requests before it reports the event.
 func (c *Conn) fail(err error) {
+	if c.iwarp && flushed(c.messages.why(err)) {
+		err = ErrDisconnected
+	}
 	c.endLife(err)
 	c.tellPeer()
 }
@@ -249,8 +256,12 @@ func (c *Conn) Err() error {
 // posted. Pending calls return ErrClosed. Then Close closes all objects of the
 // connection, in order. If the caller has not released a buffer, whose memory
 // therefore stays, or if the caller's own objects remain on the PD or the CQs,
-// Close returns ErrBusy and may be called again.
+// Close returns ErrBusy and may be called again. Closing a closed Conn, or a nil one,
+// does nothing.
 func (c *Conn) Close() error {
+	if c == nil {
+		return nil
+	}
 	c.endLife(ErrClosed) // first, so that a refused call finds the reason in Err
 	c.closing.Store(true)
 	c.partMu.Lock()

@@ -31,7 +31,7 @@ func (id *ID) Connect(p *ConnParam) error {
 // Connect is ID.Connect, and waits for the event of success, which it returns.
 func (id *SyncID) Connect(ctx context.Context, p *ConnParam) (*Event, error) {
 	want := EventEstablished
-	if id.QP() == nil && id.qpType != verbs.UD {
+	if id.QP() == nil && id.qpType != verbs.UD && !id.iwarp() {
 		want = EventConnectResponse
 	}
 	return id.do(ctx, opConnect, func() error { return id.connectHeld(p) }, id.toPeer, want)
@@ -82,7 +82,11 @@ func (id *cmID) connectHeld(p *ConnParam) error {
 	req.Id, req.Ece = id.handle, id.localECE(false)
 	param.put(&req.ConnParam)
 	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_CONNECT, f); err != nil {
-		return opErr(opConnect, id.toPeer(), err)
+		e := &OpError{Op: opConnect, Object: id.toPeer(), Err: err}
+		if err == syscall.ECONNREFUSED { // over iWARP, where TCP says so at once
+			e.Hint = RejectInvalidServiceID.String()
+		}
+		return e
 	}
 	return nil
 }
@@ -216,6 +220,7 @@ func (id *cmID) acceptHeld(p *ConnParam) error {
 		return opErr(opAccept, id.fromPeer(), id.stepFailed(err))
 	}
 	id.answered.Store(true)
+	id.connectedQP()
 	return nil
 }
 
@@ -303,6 +308,14 @@ func (id *cmID) establish() error {
 	return calledOff(err)
 }
 
+// established notes a connection that the kernel has completed by itself.
+func (id *cmID) established() {
+	if id.work() {
+		id.connectedQP()
+		id.end()
+	}
+}
+
 // rejected makes the QP flush its work requests.
 func (id *cmID) rejected() {
 	if id.work() {
@@ -357,7 +370,7 @@ func (id *cmID) disconnectHeld() error {
 	if dev == nil {
 		return invalid(opDisconnect, "the ID is not connected")
 	}
-	if err := id.qpToError(); err != nil {
+	if err := id.shutQP(); err != nil {
 		return opErr(opDisconnect, "", err)
 	}
 	f := newFrame()

@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/goverbs/goverbs/rdmanl"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -66,7 +68,10 @@ func openDevice(key deviceKey) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	dev, err := choose(devs, key, deviceName)
+	dev, err := choose(devs, key, func(index uint32) (string, error) {
+		d, err := rdmanl.GetDevice(context.Background(), index)
+		return d.Name, err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -43,6 +43,26 @@
 // requests too: [Options.Prepare] is the place to register the memory and to post
 // the receives that the peer will use first.
 //
+// # iWARP
+//
+// Over iWARP, the kernel connects the queue pair, and reports EventEstablished to both sides. It
+// transmits private data as it is, and doesn't pad it with zeros.
+//
+// The side that connects must send first. What the other side sends before may reach it as a part
+// of the handshake, which then fails. A message for which the peer has no receive posted ends the
+// connection, instead of waiting. A send completes, and [Conn.Send] returns, when the data is with
+// TCP. The work requests of a connection that has ended are flushed before EventDisconnected.
+//
+// A QP of the caller's own is in RTS after EventEstablished. QP.Modify with QPAttrState then tells
+// package verbs so, and [ID.InitQPAttr] and [ID.Establish] are not needed.
+//
+// # Closing
+//
+// Close may be called more than once, and on a nil pointer, where it does nothing. A
+// method that needs what Close has closed returns an error that matches [ErrClosed].
+// No other method may be called on a nil pointer, unlike in package verbs, and none on
+// a zero ID, SyncID, Conn, Listener or EventChannel: most of them panic.
+//
 // # Linking
 //
 // Package net looks names up. With cgo it uses libc's resolver. With

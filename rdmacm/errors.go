@@ -50,7 +50,7 @@ var (
 type OpError struct {
 	Op     string // such as "connect"
 	Object string // the object or argument, such as "to 192.168.77.1:7174"; may be empty
-	Err    error
+	Err    error  // the cause
 	Hint   string // what a person can do about it; may be empty
 }
 
@@ -80,6 +80,8 @@ func (e *OpError) Is(target error) bool {
 		return e.Op == opResolveAddr
 	case ErrRouteResolution:
 		return e.Op == opResolveRoute
+	case ErrRejected: // over iWARP, if nothing listens
+		return e.Op == opConnect && errno == syscall.ECONNREFUSED
 	case ErrBusy:
 		return errno == syscall.EBUSY
 	case ErrDeviceRemoved:
@@ -114,8 +116,8 @@ func invalid(op, format string, args ...any) error {
 
 // An EventError is an Event that reports a failure.
 type EventError struct {
-	Type   EventType
-	Status int // as the kernel reports it: a negative errno, or for EventRejected a RejectReason
+	Type   EventType // of the event
+	Status int       // as the kernel reports it: a negative errno, or for EventRejected a RejectReason
 
 	// The private data of a rejection, padded with zeros to MaxRejectData bytes.
 	// It is nil if the kernel rejected the connection.
@@ -185,7 +187,7 @@ func (e *EventError) Timeout() bool {
 }
 
 // A RejectReason is why a connection was rejected (InfiniBand specification,
-// 12.6.7.2; enum ib_cm_rej_reason).
+// 12.6.7.2; enum ib_cm_rej_reason). Over iWARP it is a negative errno.
 type RejectReason int
 
 // The reasons that occur on RoCE and InfiniBand.
@@ -224,6 +226,9 @@ func (r RejectReason) String() string {
 		return "by the program at the other end"
 	case RejectVendorOption:
 		return "vendor option not supported"
+	}
+	if r < 0 {
+		return operr.Name(syscall.Errno(-r))
 	}
 	return fmt.Sprintf("reason %d", int(r))
 }

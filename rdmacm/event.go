@@ -13,34 +13,34 @@ import (
 type EventType uint32
 
 const (
-	EventAddrResolved    = EventType(uapi.RDMA_CM_EVENT_ADDR_RESOLVED)
-	EventAddrError       = EventType(uapi.RDMA_CM_EVENT_ADDR_ERROR)
-	EventRouteResolved   = EventType(uapi.RDMA_CM_EVENT_ROUTE_RESOLVED)
-	EventRouteError      = EventType(uapi.RDMA_CM_EVENT_ROUTE_ERROR)
-	EventConnectRequest  = EventType(uapi.RDMA_CM_EVENT_CONNECT_REQUEST)  // Event.ID is new: Accept or Reject, and Close it
-	EventConnectResponse = EventType(uapi.RDMA_CM_EVENT_CONNECT_RESPONSE) // accepted, and the QP is the caller's: see ID.Establish
-	EventConnectError    = EventType(uapi.RDMA_CM_EVENT_CONNECT_ERROR)
-	EventUnreachable     = EventType(uapi.RDMA_CM_EVENT_UNREACHABLE)
-	EventRejected        = EventType(uapi.RDMA_CM_EVENT_REJECTED)
-	EventEstablished     = EventType(uapi.RDMA_CM_EVENT_ESTABLISHED)
-	EventDisconnected    = EventType(uapi.RDMA_CM_EVENT_DISCONNECTED)
-	EventDeviceRemoval   = EventType(uapi.RDMA_CM_EVENT_DEVICE_REMOVAL) // the ID can only be closed, and must be
-	EventMulticastJoin   = EventType(uapi.RDMA_CM_EVENT_MULTICAST_JOIN)
-	EventMulticastError  = EventType(uapi.RDMA_CM_EVENT_MULTICAST_ERROR)
-	EventAddrChange      = EventType(uapi.RDMA_CM_EVENT_ADDR_CHANGE)   // the network moved the address to another device
-	EventTimewaitExit    = EventType(uapi.RDMA_CM_EVENT_TIMEWAIT_EXIT) // the QP's number may be used again
-	EventUser            = EventType(uapi.RDMA_CM_EVENT_USER)          // WriteEvent's
+	EventAddrResolved    EventType = EventType(uapi.RDMA_CM_EVENT_ADDR_RESOLVED)    // ResolveAddr has found the device
+	EventAddrError       EventType = EventType(uapi.RDMA_CM_EVENT_ADDR_ERROR)       // ResolveAddr has failed
+	EventRouteResolved   EventType = EventType(uapi.RDMA_CM_EVENT_ROUTE_RESOLVED)   // ResolveRoute has found the path
+	EventRouteError      EventType = EventType(uapi.RDMA_CM_EVENT_ROUTE_ERROR)      // ResolveRoute has failed
+	EventConnectRequest  EventType = EventType(uapi.RDMA_CM_EVENT_CONNECT_REQUEST)  // Event.ID is new: Accept or Reject, and Close it
+	EventConnectResponse EventType = EventType(uapi.RDMA_CM_EVENT_CONNECT_RESPONSE) // accepted, and the QP is the caller's: see ID.Establish
+	EventConnectError    EventType = EventType(uapi.RDMA_CM_EVENT_CONNECT_ERROR)    // a handshake has failed
+	EventUnreachable     EventType = EventType(uapi.RDMA_CM_EVENT_UNREACHABLE)      // the peer did not answer
+	EventRejected        EventType = EventType(uapi.RDMA_CM_EVENT_REJECTED)         // the peer has rejected the connection
+	EventEstablished     EventType = EventType(uapi.RDMA_CM_EVENT_ESTABLISHED)      // the connection is established
+	EventDisconnected    EventType = EventType(uapi.RDMA_CM_EVENT_DISCONNECTED)     // the connection has ended
+	EventDeviceRemoval   EventType = EventType(uapi.RDMA_CM_EVENT_DEVICE_REMOVAL)   // the ID can only be closed, and must be
+	EventMulticastJoin   EventType = EventType(uapi.RDMA_CM_EVENT_MULTICAST_JOIN)   // JoinMulticast has joined the group
+	EventMulticastError  EventType = EventType(uapi.RDMA_CM_EVENT_MULTICAST_ERROR)  // JoinMulticast has failed, or membership was lost
+	EventAddrChange      EventType = EventType(uapi.RDMA_CM_EVENT_ADDR_CHANGE)      // the network moved the address to another device
+	EventTimewaitExit    EventType = EventType(uapi.RDMA_CM_EVENT_TIMEWAIT_EXIT)    // the QP's number may be used again
+	EventUser            EventType = EventType(uapi.RDMA_CM_EVENT_USER)             // WriteEvent's
 )
 
 func (t EventType) String() string { return uapi.EnumRdmaCmEventType.Format(uint64(t)) }
 
 // An Event is something that happened to an ID (struct rdma_cm_event).
 type Event struct {
-	Type   EventType
-	ID     *ID     // the ID that the event is for; for EventConnectRequest, the new ID; nil for a SyncID's event
-	Listen *ID     // the listening ID of EventConnectRequest; nil for a SyncID's event
-	SyncID *SyncID // the new ID of EventConnectRequest to a SyncID, else nil
-	Status int     // as the kernel reports it; see Err
+	Type   EventType // what has happened
+	ID     *ID       // the ID that the event is for; for EventConnectRequest, the new ID; nil for a SyncID's event
+	Listen *ID       // the listening ID of EventConnectRequest; nil for a SyncID's event
+	SyncID *SyncID   // the new ID of EventConnectRequest to a SyncID, else nil
+	Status int       // as the kernel reports it; see Err
 
 	Conn      ConnParam  // in the TCP and IB port spaces: what the peer sent
 	UD        UDParam    // in the datagram port spaces: the address for datagrams
@@ -156,6 +156,8 @@ func (ch *EventChannel) decode(r *uapi.RdmaUcmEventResp) *Event {
 		} else {
 			e.Type = EventEstablished
 		}
+	case EventEstablished:
+		e.of.established()
 	case EventRejected:
 		e.tell(e.of) // before its work requests are flushed
 		e.of.rejected()

@@ -206,6 +206,30 @@ func ExampleEventChannel() {
 	fmt.Println(clients, "clients have come and gone")
 }
 
+// A datagram to all members of a multicast group, of which the sender is one.
+func ExampleSyncID_JoinMulticast() {
+	ctx := context.Background()
+	id := must(rdmacm.CreateSyncID(rdmacm.PortSpaceUDP))
+	defer id.Close()
+	check(id.Bind(netip.MustParseAddrPort("192.168.77.1:0")))
+	qp := must(id.CreateQP(nil, verbs.QPOptions{Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxInlineData: 16}}))
+	memory := must(id.PD().AllocMR(verbs.GRHLen+16, verbs.MROptions{Access: verbs.AccessLocalWrite}))
+	defer memory.Close()
+	must(qp.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{memory.SGE(0, memory.Len())}}))
+
+	// The event says where the group's datagrams go.
+	_, joined, err := id.JoinMulticast(ctx, netip.MustParseAddr("239.1.2.3"), rdmacm.JoinFullMember)
+	check(err)
+	group := must(id.PD().CreateAH(joined.UD.AH))
+	defer group.Close()
+	must(qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, Inline: []byte("to all"),
+		AH: group, RemoteQPN: joined.UD.QPNum, RemoteQKey: joined.UD.QKey}))
+	var wc [1]verbs.WC
+	must(id.RecvCQ().PollWait(ctx, wc[:]))
+	check(wc[0].Err())
+	fmt.Printf("received %s\n", memory.Bytes()[verbs.GRHLen:wc[0].ByteLen])
+}
+
 func must[T any](v T, err error) T {
 	check(err)
 	return v

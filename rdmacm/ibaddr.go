@@ -17,10 +17,10 @@ import (
 // arrives as 0: the kernel puts a header's version there, although it sends the
 // rest of that header with IP addresses only.
 type IBAddr struct {
-	GID      verbs.GID
-	PKey     uint16 // 0xffff is the default partition
-	FlowInfo uint32 // 20 bits
-	ScopeID  uint64
+	GID      verbs.GID // of the port
+	PKey     uint16    // 0xffff is the default partition
+	FlowInfo uint32    // 20 bits
+	ScopeID  uint64    // of the interface, where the address is link-local; usually 0
 
 	// Service has the bits of the service that ServiceMask selects. The kernel
 	// fills in the others, with the ID's port space and a free number.

@@ -171,8 +171,12 @@ func (l *Listener) decide(ctx context.Context, e *Event) (*ConnParam, bool) {
 }
 
 // Close stops listening. It ends connections that Accept has not returned.
-// Connections that it has returned are unaffected.
+// Connections that it has returned are unaffected. Closing a closed Listener, or a
+// nil one, does nothing.
 func (l *Listener) Close() error {
+	if l == nil {
+		return nil
+	}
 	l.endLife(ErrClosed)
 	l.tasks.Wait()
 	return l.id.Close()
@@ -180,7 +184,7 @@ func (l *Listener) Close() error {
 
 // A Request is a client's connection request: see Options.Decide.
 type Request struct {
-	RemoteAddr Addr
+	RemoteAddr Addr      // of who asks for the connection
 	Peer       ConnParam // what the client sent, including its private data
 }
 

@@ -21,8 +21,8 @@ const (
 type JoinFlag uint16
 
 const (
-	JoinFullMember         = JoinFlag(uapi.RDMA_MC_JOIN_FLAG_FULLMEMBER)          // sends and receives
-	JoinSendOnlyFullMember = JoinFlag(uapi.RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER) // only sends
+	JoinFullMember         JoinFlag = JoinFlag(uapi.RDMA_MC_JOIN_FLAG_FULLMEMBER)          // sends and receives
+	JoinSendOnlyFullMember JoinFlag = JoinFlag(uapi.RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER) // only sends
 )
 
 // A Multicast is an ID's membership in a multicast group.

@@ -19,7 +19,7 @@ type Options struct {
 	// there are no buffers: Send and Recv can't be used, and the queues and CQs are
 	// the caller's alone.
 	Messages    int
-	MessageSize int
+	MessageSize int // the longest message that can be received, in bytes
 
 	// Cap bounds the caller's own requests on Conn.QP, in addition to messages.
 	Cap verbs.QPCap

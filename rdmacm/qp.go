@@ -29,10 +29,8 @@ type closer interface{ Close() error }
 // They are closed with the QP.
 func (id *cmID) CreateQP(pd *verbs.PD, o verbs.QPOptions) (*verbs.QP, error) {
 	const op = "create QP"
-	if id != nil {
-		id.objects.Lock()
-		defer id.objects.Unlock()
-	}
+	id.objects.Lock()
+	defer id.objects.Unlock()
 	if err := id.begin(op); err != nil {
 		return nil, err
 	}
@@ -233,10 +231,11 @@ func (id *cmID) initQPHeld(qp *verbs.QP) error {
 }
 
 // connectQPHeld brings the QP, if there is one, to RTS. The kernel must know the
-// peer. p has the resources to use in place of those negotiated.
+// peer. p has the resources to use in place of those negotiated. An iWARP QP is the
+// kernel's to connect: see connectedQP.
 func (id *cmID) connectQPHeld(p *ConnParam) error {
 	qp := id.QP()
-	if qp == nil {
+	if qp == nil || id.iwarp() {
 		return nil
 	}
 	// The peer's access rights are an attribute of the INIT state, but the
@@ -274,15 +273,40 @@ func (id *cmID) connectQPHeld(p *ConnParam) error {
 // rnrTimer is what verbs.ConnectOptions has by default.
 var rnrTimer = verbs.RNRTimerOf(640 * time.Microsecond)
 
-// qpToError makes the QP, if there is one, flush its work requests. An iWARP QP
-// is drained first.
-func (id *cmID) qpToError() error {
+// connectedQP tells package verbs that the kernel has connected an iWARP QP. The kernel
+// refuses the state if the connection has ended already.
+func (id *cmID) connectedQP() {
+	qp := id.QP()
+	if qp == nil || !id.iwarp() {
+		return
+	}
+	if qp.Modify(verbs.QPAttr{State: verbs.QPRTS}, verbs.QPAttrState) != nil {
+		id.qpToError()
+	}
+}
+
+// iwarp reports whether the ID's device speaks iWARP.
+func (id *cmID) iwarp() bool {
+	d := id.device()
+	return d != nil && d.ctx.Info().Transport() == verbs.TransportIWARP
+}
+
+// qpToError makes the QP, if there is one, flush its work requests.
+func (id *cmID) qpToError() error { return id.endQP(verbs.QPErr) }
+
+// shutQP is qpToError for a connection that ends in order. An iWARP QP sends what it has
+// begun first.
+func (id *cmID) shutQP() error {
+	if id.iwarp() {
+		return id.endQP(verbs.QPSQD)
+	}
+	return id.endQP(verbs.QPErr)
+}
+
+func (id *cmID) endQP(state verbs.QPState) error {
 	qp := id.QP()
 	if qp == nil {
 		return nil
 	}
-	if d := id.device(); d != nil && d.ctx.Info().Transport() == verbs.TransportIWARP {
-		return qp.Modify(verbs.QPAttr{State: verbs.QPSQD}, verbs.QPAttrState)
-	}
-	return qp.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState)
+	return qp.Modify(verbs.QPAttr{State: state}, verbs.QPAttrState)
 }

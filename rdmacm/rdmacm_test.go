@@ -241,6 +241,17 @@ func TestOpErrors(t *testing.T) {
 	}
 }
 
+// A deferred Close may come before the check of the error that left the pointer nil.
+func TestCloseNil(t *testing.T) {
+	for _, c := range []interface{ Close() error }{
+		(*EventChannel)(nil), (*ID)(nil), (*SyncID)(nil), (*Conn)(nil), (*Listener)(nil),
+	} {
+		if err := c.Close(); err != nil {
+			t.Errorf("%T: %v", c, err)
+		}
+	}
+}
+
 // ErrClosed is net.ErrClosed and verbs.ErrClosed to errors.Is, and so is every OpError
 // whose object was closed, whichever package has found it closed.
 func TestErrClosed(t *testing.T) {

@@ -196,11 +196,11 @@ func (id *cmID) resolveRouteHeld(timeout time.Duration) error {
 
 // Addresses are what QueryAddr returns.
 type Addresses struct {
-	NodeGUID verbs.GUID // of the device; zero before there is one
-	Port     int        // of the device, from 1
-	PKey     uint16     // 0 over RoCE
-	Local    netip.AddrPort
-	Remote   netip.AddrPort
+	NodeGUID verbs.GUID     // of the device; zero before there is one
+	Port     int            // of the device, from 1
+	PKey     uint16         // the partition; 0 over RoCE
+	Local    netip.AddrPort // this end
+	Remote   netip.AddrPort // the other end
 }
 
 // QueryAddr asks the kernel for the ID's addresses (RDMA_USER_CM_QUERY_ADDR).
@@ -289,8 +289,8 @@ func (id *cmID) addrResolvedHeld() error {
 type GIDs struct {
 	Addresses // without Local and Remote
 
-	LocalGID, RemoteGID         verbs.GID
-	LocalService, RemoteService uint64
+	LocalGID, RemoteGID         verbs.GID // the addresses of the ports
+	LocalService, RemoteService uint64    // the service IDs: port space and port
 }
 
 // QueryGID asks the kernel for the ID's GIDs (RDMA_USER_CM_QUERY_GID).
@@ -315,17 +315,17 @@ func (id *cmID) QueryGID() (GIDs, error) {
 // A Path is a subnet administrator's path record (struct ibv_sa_path_rec;
 // InfiniBand specification, 15.2.5.16). Over RoCE the kernel makes it up.
 type Path struct {
-	DGID, SGID     verbs.GID
-	DLID, SLID     uint16
-	FlowLabel      uint32
-	HopLimit       uint8
-	TrafficClass   uint8
-	Reversible     bool
-	PKey           uint16
-	SL             uint8
-	MTU            verbs.MTU
-	Rate           uint8 // enum ibv_rate
-	PacketLifeTime uint8 // 4.096 µs times 2 to the power of this
+	DGID, SGID     verbs.GID  // destination and source
+	DLID, SLID     uint16     // InfiniBand only
+	FlowLabel      uint32     // 20 bits
+	HopLimit       uint8      // of the GRH
+	TrafficClass   uint8      // of the GRH
+	Reversible     bool       // answers take the same path
+	PKey           uint16     // the partition
+	SL             uint8      // service level
+	MTU            verbs.MTU  // the largest that the path has
+	Rate           verbs.Rate // the highest that the path has
+	PacketLifeTime uint8      // 4.096 µs times 2 to the power of this
 }
 
 // maxPaths is the maximum number of an ID's paths: a primary and an alternate one.
@@ -390,7 +390,7 @@ func (p *Path) bytes() (b [64]byte) {
 	b[49] = bool8(p.Reversible)<<7 | 1 // one path
 	binary.BigEndian.PutUint16(b[50:], p.PKey)
 	b[53] = p.SL & 0xf
-	b[54], b[55], b[56] = exactly|byte(p.MTU), exactly|p.Rate, exactly|p.PacketLifeTime
+	b[54], b[55], b[56] = exactly|byte(p.MTU), exactly|byte(p.Rate), exactly|p.PacketLifeTime
 	return b
 }
 
@@ -402,6 +402,6 @@ func parsePath(b []byte) Path {
 		DLID: binary.BigEndian.Uint16(b[40:]), SLID: binary.BigEndian.Uint16(b[42:]),
 		FlowLabel: flowHop >> 8 & 0xfffff, HopLimit: uint8(flowHop), TrafficClass: b[48],
 		Reversible: b[49]>>7 != 0, PKey: binary.BigEndian.Uint16(b[50:]),
-		SL: b[53] & 0xf, MTU: verbs.MTU(b[54] & 0x3f), Rate: b[55] & 0x3f, PacketLifeTime: b[56] & 0x3f,
+		SL: b[53] & 0xf, MTU: verbs.MTU(b[54] & 0x3f), Rate: verbs.Rate(b[55] & 0x3f), PacketLifeTime: b[56] & 0x3f,
 	}
 }

@@ -8,10 +8,8 @@ import "github.com/goverbs/goverbs/verbs"
 // other IDs may use it too; they must be closed first.
 func (id *cmID) CreateSRQ(pd *verbs.PD, o verbs.SRQOptions) (*verbs.SRQ, error) {
 	const op = "create SRQ"
-	if id != nil {
-		id.objects.Lock()
-		defer id.objects.Unlock()
-	}
+	id.objects.Lock()
+	defer id.objects.Unlock()
 	if err := id.begin(op); err != nil {
 		return nil, err
 	}
@@ -44,10 +42,8 @@ func (id *cmID) SRQ() *verbs.SRQ {
 // use it must be closed first. Closing the ID does the same.
 func (id *cmID) DestroySRQ() error {
 	const op = "destroy SRQ"
-	if id != nil {
-		id.objects.Lock()
-		defer id.objects.Unlock()
-	}
+	id.objects.Lock()
+	defer id.objects.Unlock()
 	if err := id.begin(op); err != nil {
 		return err
 	}

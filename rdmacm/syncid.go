@@ -31,7 +31,8 @@ func CreateSyncID(ps PortSpace) (*SyncID, error) {
 	return &SyncID{id}, nil
 }
 
-// Close is ID.Close. Waits on the SyncID end with ErrClosed.
+// Close is ID.Close. Waits on the SyncID end with ErrClosed. Closing a closed SyncID,
+// or a nil one, does nothing.
 func (id *SyncID) Close() error {
 	if id == nil {
 		return nil

@@ -10,10 +10,10 @@ import (
 type PortSpace uint16
 
 const (
-	PortSpaceTCP   = PortSpace(uapi.RDMA_PS_TCP)   // reliable connections
-	PortSpaceUDP   = PortSpace(uapi.RDMA_PS_UDP)   // datagrams
-	PortSpaceIB    = PortSpace(uapi.RDMA_PS_IB)    // InfiniBand services; reliable connections
-	PortSpaceIPoIB = PortSpace(uapi.RDMA_PS_IPOIB) // datagrams of IP over InfiniBand
+	PortSpaceTCP   PortSpace = PortSpace(uapi.RDMA_PS_TCP)   // reliable connections
+	PortSpaceUDP   PortSpace = PortSpace(uapi.RDMA_PS_UDP)   // datagrams
+	PortSpaceIB    PortSpace = PortSpace(uapi.RDMA_PS_IB)    // InfiniBand services; reliable connections
+	PortSpaceIPoIB PortSpace = PortSpace(uapi.RDMA_PS_IPOIB) // datagrams of IP over InfiniBand
 )
 
 func (ps PortSpace) String() string { return uapi.EnumRdmaUcmPortSpace.Short(uint64(ps)) }
@@ -71,10 +71,10 @@ const (
 // address handle from AH with PD.CreateAH, and put QPNum and QKey in the work
 // request.
 type UDParam struct {
-	PrivateData []byte // as ConnParam.PrivateData
-	AH          verbs.AHAttr
-	QPNum       uint32
-	QKey        uint32
+	PrivateData []byte       // as ConnParam.PrivateData
+	AH          verbs.AHAttr // the address of the peer
+	QPNum       uint32       // the peer's queue pair number
+	QKey        uint32       // that its queue pair expects
 }
 
 func connParam(p *uapi.RdmaUcmConnParam) ConnParam {

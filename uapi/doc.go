@@ -7,7 +7,7 @@
 //
 // # Where it comes from
 //
-// The constants and structs are generated from the exported headers of Linux 7.2
+// The constants and structs are generated from the exported headers of Linux 7.3
 // (<rdma/ib_user_verbs.h>, <rdma/ib_user_ioctl_cmds.h>, <rdma/mlx5-abi.h> and so on; each
 // file names its header). "go generate ./uapi" generates them again; the documentation of
 // internal/uapigen says what it needs, and how to move to a newer kernel. Older kernels

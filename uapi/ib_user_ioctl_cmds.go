@@ -30,6 +30,7 @@ const (
 	UVERBS_OBJECT_ASYNC_EVENT  = 16
 	UVERBS_OBJECT_DMAH         = 17
 	UVERBS_OBJECT_DMABUF       = 18
+	UVERBS_OBJECT_COMP_CNTR    = 19
 )
 
 // EnumUverbsDefaultObjects has the names of enum uverbs_default_objects.
@@ -56,6 +57,7 @@ var EnumUverbsDefaultObjects = &Enum{
 		{UVERBS_OBJECT_ASYNC_EVENT, "UVERBS_OBJECT_ASYNC_EVENT"},
 		{UVERBS_OBJECT_DMAH, "UVERBS_OBJECT_DMAH"},
 		{UVERBS_OBJECT_DMABUF, "UVERBS_OBJECT_DMABUF"},
+		{UVERBS_OBJECT_COMP_CNTR, "UVERBS_OBJECT_COMP_CNTR"},
 	},
 }
 
@@ -68,14 +70,15 @@ const (
 
 // enum uverbs_methods_device.
 const (
-	UVERBS_METHOD_INVOKE_WRITE     = 0
-	UVERBS_METHOD_INFO_HANDLES     = 1
-	UVERBS_METHOD_QUERY_PORT       = 2
-	UVERBS_METHOD_GET_CONTEXT      = 3
-	UVERBS_METHOD_QUERY_CONTEXT    = 4
-	UVERBS_METHOD_QUERY_GID_TABLE  = 5
-	UVERBS_METHOD_QUERY_GID_ENTRY  = 6
-	UVERBS_METHOD_QUERY_PORT_SPEED = 7
+	UVERBS_METHOD_INVOKE_WRITE         = 0
+	UVERBS_METHOD_INFO_HANDLES         = 1
+	UVERBS_METHOD_QUERY_PORT           = 2
+	UVERBS_METHOD_GET_CONTEXT          = 3
+	UVERBS_METHOD_QUERY_CONTEXT        = 4
+	UVERBS_METHOD_QUERY_GID_TABLE      = 5
+	UVERBS_METHOD_QUERY_GID_ENTRY      = 6
+	UVERBS_METHOD_QUERY_PORT_SPEED     = 7
+	UVERBS_METHOD_QUERY_COMP_CNTR_CAPS = 8
 )
 
 // enum uverbs_attrs_invoke_write_cmd_attr_ids.
@@ -95,6 +98,13 @@ const (
 const (
 	UVERBS_ATTR_QUERY_PORT_SPEED_PORT_NUM = 0
 	UVERBS_ATTR_QUERY_PORT_SPEED_RESP     = 1
+)
+
+// enum uverbs_attrs_query_comp_cntr_caps_attr_ids.
+const (
+	UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_MAX_COUNTERS            = 0
+	UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_MAX_VALUE               = 1
+	UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_SUPPORTED_QP_ATTACH_OPS = 2
 )
 
 // enum uverbs_attrs_get_context_attr_ids.
@@ -181,10 +191,18 @@ const (
 	UVERBS_ATTR_DESTROY_QP_RESP   = 1
 )
 
+// enum uverbs_attrs_qp_attach_comp_cntr_cmd_attr_ids.
+const (
+	UVERBS_ATTR_QP_ATTACH_COMP_CNTR_HANDLE      = 0
+	UVERBS_ATTR_QP_ATTACH_COMP_CNTR_CNTR_HANDLE = 1
+	UVERBS_ATTR_QP_ATTACH_COMP_CNTR_OP_MASK     = 2
+)
+
 // enum uverbs_methods_qp.
 const (
-	UVERBS_METHOD_QP_CREATE  = 0
-	UVERBS_METHOD_QP_DESTROY = 1
+	UVERBS_METHOD_QP_CREATE           = 0
+	UVERBS_METHOD_QP_DESTROY          = 1
+	UVERBS_METHOD_QP_ATTACH_COMP_CNTR = 2
 )
 
 // enum uverbs_attrs_create_srq_cmd_attr_ids.
@@ -203,6 +221,7 @@ const (
 	UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR  = 11
 	UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE = 12
 	UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM = 13
+	UVERBS_ATTR_CREATE_SRQ_BUF_UMEM     = 14
 )
 
 // enum uverbs_attrs_destroy_srq_cmd_attr_ids.
@@ -493,4 +512,37 @@ const (
 	UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX  = 1
 	UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS      = 2
 	UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY = 3
+)
+
+// enum uverbs_methods_comp_cntr.
+const (
+	UVERBS_METHOD_COMP_CNTR_CREATE  = 0
+	UVERBS_METHOD_COMP_CNTR_DESTROY = 1
+	UVERBS_METHOD_COMP_CNTR_MODIFY  = 2
+	UVERBS_METHOD_COMP_CNTR_READ    = 3
+)
+
+// enum uverbs_attrs_create_comp_cntr_cmd_attr_ids.
+const (
+	UVERBS_ATTR_CREATE_COMP_CNTR_HANDLE = 0
+)
+
+// enum uverbs_attrs_destroy_comp_cntr_cmd_attr_ids.
+const (
+	UVERBS_ATTR_DESTROY_COMP_CNTR_HANDLE = 0
+)
+
+// enum uverbs_attrs_modify_comp_cntr_cmd_attr_ids.
+const (
+	UVERBS_ATTR_MODIFY_COMP_CNTR_HANDLE = 0
+	UVERBS_ATTR_MODIFY_COMP_CNTR_ENTRY  = 1
+	UVERBS_ATTR_MODIFY_COMP_CNTR_OP     = 2
+	UVERBS_ATTR_MODIFY_COMP_CNTR_VALUE  = 3
+)
+
+// enum uverbs_attrs_read_comp_cntr_cmd_attr_ids.
+const (
+	UVERBS_ATTR_READ_COMP_CNTR_HANDLE     = 0
+	UVERBS_ATTR_READ_COMP_CNTR_ENTRY      = 1
+	UVERBS_ATTR_READ_COMP_CNTR_RESP_VALUE = 2
 )

@@ -552,6 +552,79 @@ var EnumIbUverbsBufferType = &Enum{
 	},
 }
 
+// IbUverbsCompCntrEntry is enum ib_uverbs_comp_cntr_entry.
+type IbUverbsCompCntrEntry uint32
+
+const (
+	IB_UVERBS_COMP_CNTR_ENTRY_COMP IbUverbsCompCntrEntry = 0
+	IB_UVERBS_COMP_CNTR_ENTRY_ERR  IbUverbsCompCntrEntry = 1
+)
+
+func (v IbUverbsCompCntrEntry) String() string { return EnumIbUverbsCompCntrEntry.Format(uint64(v)) }
+
+// EnumIbUverbsCompCntrEntry has the names of enum ib_uverbs_comp_cntr_entry.
+var EnumIbUverbsCompCntrEntry = &Enum{
+	CName:  "ib_uverbs_comp_cntr_entry",
+	Prefix: "IB_UVERBS_COMP_CNTR_ENTRY_",
+	Values: []EnumValue{
+		{uint64(IB_UVERBS_COMP_CNTR_ENTRY_COMP), "IB_UVERBS_COMP_CNTR_ENTRY_COMP"},
+		{uint64(IB_UVERBS_COMP_CNTR_ENTRY_ERR), "IB_UVERBS_COMP_CNTR_ENTRY_ERR"},
+	},
+}
+
+// IbUverbsCompCntrModifyOp is enum ib_uverbs_comp_cntr_modify_op.
+type IbUverbsCompCntrModifyOp uint32
+
+const (
+	IB_UVERBS_COMP_CNTR_MODIFY_OP_SET IbUverbsCompCntrModifyOp = 0
+	IB_UVERBS_COMP_CNTR_MODIFY_OP_INC IbUverbsCompCntrModifyOp = 1
+)
+
+func (v IbUverbsCompCntrModifyOp) String() string {
+	return EnumIbUverbsCompCntrModifyOp.Format(uint64(v))
+}
+
+// EnumIbUverbsCompCntrModifyOp has the names of enum ib_uverbs_comp_cntr_modify_op.
+var EnumIbUverbsCompCntrModifyOp = &Enum{
+	CName:  "ib_uverbs_comp_cntr_modify_op",
+	Prefix: "IB_UVERBS_COMP_CNTR_MODIFY_OP_",
+	Values: []EnumValue{
+		{uint64(IB_UVERBS_COMP_CNTR_MODIFY_OP_SET), "IB_UVERBS_COMP_CNTR_MODIFY_OP_SET"},
+		{uint64(IB_UVERBS_COMP_CNTR_MODIFY_OP_INC), "IB_UVERBS_COMP_CNTR_MODIFY_OP_INC"},
+	},
+}
+
+// IbUverbsQpAttachCompCntrOp is enum ib_uverbs_qp_attach_comp_cntr_op.
+type IbUverbsQpAttachCompCntrOp uint32
+
+const (
+	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_SEND              IbUverbsQpAttachCompCntrOp = 0x1
+	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RECV              IbUverbsQpAttachCompCntrOp = 0x2
+	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_READ         IbUverbsQpAttachCompCntrOp = 0x4
+	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ  IbUverbsQpAttachCompCntrOp = 0x8
+	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE        IbUverbsQpAttachCompCntrOp = 0x10
+	IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE IbUverbsQpAttachCompCntrOp = 0x20
+)
+
+func (v IbUverbsQpAttachCompCntrOp) String() string {
+	return EnumIbUverbsQpAttachCompCntrOp.Format(uint64(v))
+}
+
+// EnumIbUverbsQpAttachCompCntrOp has the names of enum ib_uverbs_qp_attach_comp_cntr_op.
+var EnumIbUverbsQpAttachCompCntrOp = &Enum{
+	CName:  "ib_uverbs_qp_attach_comp_cntr_op",
+	Prefix: "IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_",
+	Flags:  true,
+	Values: []EnumValue{
+		{uint64(IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_SEND), "IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_SEND"},
+		{uint64(IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RECV), "IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RECV"},
+		{uint64(IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_READ), "IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_READ"},
+		{uint64(IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ), "IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ"},
+		{uint64(IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE), "IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE"},
+		{uint64(IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE), "IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE"},
+	},
+}
+
 // IbUverbsFlowActionEspKeymatAesGcm is struct ib_uverbs_flow_action_esp_keymat_aes_gcm.
 type IbUverbsFlowActionEspKeymatAesGcm struct {
 	_      structs.HostLayout

@@ -1667,3 +1667,17 @@ type IbUverbsExModifyCq struct {
 	Attr     IbUverbsCqModeration
 	Reserved uint32
 }
+
+// IbUverbsClockInfo is struct ib_uverbs_clock_info.
+type IbUverbsClockInfo struct {
+	_              structs.HostLayout
+	Sign           uint32
+	Resv           uint32
+	Nsec           uint64
+	Cycles         uint64
+	Frac           uint64
+	Mult           uint32
+	Shift          uint32
+	Mask           uint64
+	OverflowPeriod uint64
+}

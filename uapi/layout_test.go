@@ -146,8 +146,10 @@ func failing(t *testing.T, dir, triplet string, as []assertion) []string {
 		t.Fatalf("%s is missing: apt-get install gcc-%s", gcc, strings.ReplaceAll(triplet, "_", "-"))
 	}
 	var unit bytes.Buffer
-	for _, h := range []string{"rdma_user_ioctl_cmds", "ib_user_ioctl_cmds", "ib_user_verbs", "ib_user_ioctl_verbs", "rdma_user_rxe",
-		"mlx5_user_ioctl_cmds", "mlx5_user_ioctl_verbs", "mlx5-abi", "ib_user_sa", "rdma_user_cm"} {
+	unit.WriteString("#include <linux/netlink.h>\n")
+	for _, h := range []string{"rdma_user_ioctl_cmds", "ib_user_ioctl_cmds", "ib_user_verbs", "ib_user_ioctl_verbs", "rdma_user_rxe", "siw-abi", "efa-abi",
+		"mlx5_user_ioctl_cmds", "mlx5_user_ioctl_verbs", "mlx5-abi", "ib_user_sa", "rdma_user_cm", "rdma_netlink",
+		"ib_user_mad", "rdma_user_ioctl"} {
 		fmt.Fprintf(&unit, "#include <rdma/%s.h>\n", h)
 	}
 	first := bytes.Count(unit.Bytes(), []byte("\n")) + 1
@@ -182,7 +184,7 @@ func TestLayout(t *testing.T) {
 	if len(as) < 2000 {
 		t.Errorf("only %d assertions: the tables are not complete", len(as))
 	}
-	dir := headers(t, "7.2")
+	dir := headers(t, "7.3")
 	for _, triplet := range triplets {
 		for _, about := range failing(t, dir, triplet, as) {
 			t.Errorf("%s: %s differs from C", triplet, about)
@@ -198,7 +200,7 @@ func TestLayoutDetects(t *testing.T) {
 		{"missing field", "__builtin_offsetof(struct ib_uverbs_sge, nothing) == 0"},
 		{"missing constant", "IB_UVERBS_NOTHING == 0"},
 	}
-	got := failing(t, headers(t, "7.2"), triplets[0], as)
+	got := failing(t, headers(t, "7.3"), triplets[0], as)
 	if want := []string{"missing constant", "missing field", "wrong size"}; !slices.Equal(got, want) {
 		t.Errorf("found %q, want %q", got, want)
 	}

@@ -1,12 +1,19 @@
 package uapi
 
 // LookupObject returns an object type of a driver, with the methods and attributes of the
-// core and of the driver. It is nil if the type is unknown. The driver namespace
+// core and of the driver, where mlx5 and efa have some. It is nil if the type is unknown. The driver namespace
 // (id & UVERBS_ID_NS_MASK != 0) is known for mlx5 only.
 func LookupObject(driver RdmaDriverId, id uint16) *Object {
 	if id&UVERBS_ID_NS_MASK == 0 {
-		if driver == RDMA_DRIVER_MLX5 && int(id) < len(mlx5CoreObjects) && mlx5CoreObjects[id] != nil {
-			return mlx5CoreObjects[id]
+		var own []*Object
+		switch driver {
+		case RDMA_DRIVER_MLX5:
+			own = mlx5CoreObjects[:]
+		case RDMA_DRIVER_EFA:
+			own = efaCoreObjects[:]
+		}
+		if int(id) < len(own) && own[id] != nil {
+			return own[id]
 		}
 		if int(id) < len(coreObjects) {
 			return coreObjects[id]
@@ -53,6 +60,15 @@ type driverStruct struct {
 	driver  RdmaDriverId
 	verb    string
 	in, out *Struct
+}
+
+// RSSData returns the struct that takes the place of a driver's UVERBS_ATTR_UHW_IN if a
+// create_qp names an indirection table, or nil.
+func RSSData(driver RdmaDriverId) *Struct {
+	if driver == RDMA_DRIVER_MLX5 {
+		return StructMlx5IbCreateQpRss
+	}
+	return nil
 }
 
 // DriverData returns the structs of a driver's UVERBS_ATTR_UHW_IN and UVERBS_ATTR_UHW_OUT for

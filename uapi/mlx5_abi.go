@@ -854,20 +854,6 @@ type Mlx5IbModifyWq struct {
 	Reserved uint32
 }
 
-// Mlx5IbClockInfo is struct mlx5_ib_clock_info.
-type Mlx5IbClockInfo struct {
-	_              structs.HostLayout
-	Sign           uint32
-	Resv           uint32
-	Nsec           uint64
-	Cycles         uint64
-	Frac           uint64
-	Mult           uint32
-	Shift          uint32
-	Mask           uint64
-	OverflowPeriod uint64
-}
-
 // Mlx5IbFlowCountersDesc is struct mlx5_ib_flow_counters_desc.
 type Mlx5IbFlowCountersDesc struct {
 	_           structs.HostLayout

@@ -314,6 +314,11 @@ const (
 	MLX5_IB_ATTR_CREATE_QP_DBR_BUF_UMEM = 0x1002
 )
 
+// enum mlx5_ib_create_srq_attrs.
+const (
+	MLX5_IB_ATTR_CREATE_SRQ_DBR_BUF_UMEM = 0x1002
+)
+
 // enum mlx5_ib_reg_dmabuf_mr_attrs.
 const (
 	MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS = 0x1000

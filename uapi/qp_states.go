@@ -15,13 +15,13 @@ type transition struct {
 }
 
 // transitions is the state machine of the InfiniBand specification (11.2.5.2, "QP/EE state
-// transition properties"), as the kernel enforces it (ib_modify_qp_is_ok), and mlx5's driver
-// for DC. In addition, every state can change to RESET, and every state except RESET to ERR,
+// transition properties"), as the kernel enforces it (ib_modify_qp_is_ok), mlx5's driver
+// for DC, and efa's for SRD. In addition, every state can change to RESET, and every state except RESET to ERR,
 // without attributes, except for a DCT. The kernel's table also lets QPs leave SQE that can
 // never be in it, and lets raw packet QPs change to SQD and back, which no driver supports.
 var transitions = []transition{
 	{IB_QPS_RESET, IB_QPS_INIT, "RC UC XRC_INI XRC_TGT DCT", IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS, 0},
-	{IB_QPS_RESET, IB_QPS_INIT, "UD", IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY, 0},
+	{IB_QPS_RESET, IB_QPS_INIT, "UD SRD", IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY, 0},
 
 	{IB_QPS_RESET, IB_QPS_INIT, "RAW_PACKET", IB_QP_PORT, 0},
 	{IB_QPS_RESET, IB_QPS_INIT, "DCI", IB_QP_PKEY_INDEX | IB_QP_PORT, 0},
@@ -29,13 +29,13 @@ var transitions = []transition{
 	{IB_QPS_INIT, IB_QPS_INIT, "RAW_PACKET", 0, 0},
 	{IB_QPS_INIT, IB_QPS_INIT, "DCI", 0, IB_QP_PKEY_INDEX | IB_QP_PORT},
 	{IB_QPS_INIT, IB_QPS_INIT, "RC UC XRC_INI XRC_TGT", 0, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS},
-	{IB_QPS_INIT, IB_QPS_INIT, "UD", 0, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY},
+	{IB_QPS_INIT, IB_QPS_INIT, "UD SRD", 0, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY},
 
 	{IB_QPS_INIT, IB_QPS_RTR, "RC XRC_TGT", IB_QP_AV | IB_QP_PATH_MTU | IB_QP_DEST_QPN | IB_QP_RQ_PSN | IB_QP_MAX_DEST_RD_ATOMIC | IB_QP_MIN_RNR_TIMER,
 		IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX},
 	{IB_QPS_INIT, IB_QPS_RTR, "UC XRC_INI", IB_QP_AV | IB_QP_PATH_MTU | IB_QP_DEST_QPN | IB_QP_RQ_PSN,
 		IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX},
-	{IB_QPS_INIT, IB_QPS_RTR, "UD", 0, IB_QP_PKEY_INDEX | IB_QP_QKEY},
+	{IB_QPS_INIT, IB_QPS_RTR, "UD SRD", 0, IB_QP_PKEY_INDEX | IB_QP_QKEY},
 	{IB_QPS_INIT, IB_QPS_RTR, "RAW_PACKET", 0, 0},
 	{IB_QPS_INIT, IB_QPS_RTR, "DCI", IB_QP_PATH_MTU, IB_QP_PKEY_INDEX | IB_QP_AV},
 	{IB_QPS_INIT, IB_QPS_RTR, "DCT", IB_QP_MIN_RNR_TIMER | IB_QP_AV | IB_QP_PATH_MTU, 0},
@@ -50,18 +50,19 @@ var transitions = []transition{
 	{IB_QPS_RTR, IB_QPS_RTS, "RAW_PACKET", 0, 0},
 	{IB_QPS_RTR, IB_QPS_RTS, "UC", IB_QP_SQ_PSN, IB_QP_CUR_STATE | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PATH_MIG_STATE},
 	{IB_QPS_RTR, IB_QPS_RTS, "UD", IB_QP_SQ_PSN, IB_QP_CUR_STATE | IB_QP_QKEY},
+	{IB_QPS_RTR, IB_QPS_RTS, "SRD", IB_QP_SQ_PSN, IB_QP_CUR_STATE | IB_QP_QKEY | IB_QP_RNR_RETRY},
 
 	{IB_QPS_RTS, IB_QPS_RTS, "RAW_PACKET", 0, 0},
 	{IB_QPS_RTS, IB_QPS_RTS, "DCI", 0, IB_QP_MIN_RNR_TIMER},
 	{IB_QPS_RTS, IB_QPS_RTS, "RC XRC_TGT", 0, IB_QP_CUR_STATE | IB_QP_ACCESS_FLAGS | IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE | IB_QP_MIN_RNR_TIMER},
 	{IB_QPS_RTS, IB_QPS_RTS, "UC XRC_INI", 0, IB_QP_CUR_STATE | IB_QP_ACCESS_FLAGS | IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE},
-	{IB_QPS_RTS, IB_QPS_RTS, "UD", 0, IB_QP_CUR_STATE | IB_QP_QKEY},
+	{IB_QPS_RTS, IB_QPS_RTS, "UD SRD", 0, IB_QP_CUR_STATE | IB_QP_QKEY},
 
-	{IB_QPS_RTS, IB_QPS_SQD, "RC UC UD XRC_INI XRC_TGT", 0, IB_QP_EN_SQD_ASYNC_NOTIFY},
+	{IB_QPS_RTS, IB_QPS_SQD, "RC UC UD XRC_INI XRC_TGT SRD", 0, IB_QP_EN_SQD_ASYNC_NOTIFY},
 
 	{IB_QPS_SQD, IB_QPS_RTS, "RC XRC_TGT", 0, IB_QP_CUR_STATE | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_MIN_RNR_TIMER | IB_QP_PATH_MIG_STATE},
 	{IB_QPS_SQD, IB_QPS_RTS, "UC XRC_INI", 0, IB_QP_CUR_STATE | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PATH_MIG_STATE},
-	{IB_QPS_SQD, IB_QPS_RTS, "UD", 0, IB_QP_CUR_STATE | IB_QP_QKEY},
+	{IB_QPS_SQD, IB_QPS_RTS, "UD SRD", 0, IB_QP_CUR_STATE | IB_QP_QKEY},
 
 	{IB_QPS_SQD, IB_QPS_SQD, "RC", 0, IB_QP_PORT | IB_QP_AV | IB_QP_TIMEOUT | IB_QP_RETRY_CNT | IB_QP_RNR_RETRY |
 		IB_QP_MAX_QP_RD_ATOMIC | IB_QP_MAX_DEST_RD_ATOMIC | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX |
@@ -71,10 +72,10 @@ var transitions = []transition{
 	{IB_QPS_SQD, IB_QPS_SQD, "XRC_TGT", 0, IB_QP_PORT | IB_QP_AV | IB_QP_TIMEOUT | IB_QP_MAX_DEST_RD_ATOMIC | IB_QP_ALT_PATH |
 		IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX | IB_QP_MIN_RNR_TIMER | IB_QP_PATH_MIG_STATE},
 	{IB_QPS_SQD, IB_QPS_SQD, "UC", 0, IB_QP_AV | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX | IB_QP_PATH_MIG_STATE},
-	{IB_QPS_SQD, IB_QPS_SQD, "UD", 0, IB_QP_PKEY_INDEX | IB_QP_QKEY},
+	{IB_QPS_SQD, IB_QPS_SQD, "UD SRD", 0, IB_QP_PKEY_INDEX | IB_QP_QKEY},
 
 	{IB_QPS_SQE, IB_QPS_RTS, "UC", 0, IB_QP_CUR_STATE | IB_QP_ACCESS_FLAGS},
-	{IB_QPS_SQE, IB_QPS_RTS, "UD", 0, IB_QP_CUR_STATE | IB_QP_QKEY},
+	{IB_QPS_SQE, IB_QPS_RTS, "UD SRD", 0, IB_QP_CUR_STATE | IB_QP_QKEY},
 }
 
 // find returns the transition of a QP of type t.
@@ -82,9 +83,15 @@ func find(t string, from, to IbQpState) (transition, bool) {
 	if t != "DCT" && (to == IB_QPS_RESET || to == IB_QPS_ERR && from != IB_QPS_RESET) {
 		return transition{}, true
 	}
-	for _, tr := range transitions {
-		if tr.from == from && tr.to == to && strings.Contains(" "+tr.types+" ", " "+t+" ") {
-			return tr, true
+	for i := range transitions {
+		tr := &transitions[i]
+		if tr.from != from || tr.to != to {
+			continue
+		}
+		for of := range strings.FieldsSeq(tr.types) {
+			if of == t {
+				return *tr, true
+			}
 		}
 	}
 	return transition{}, false

@@ -12,8 +12,8 @@ var kernelStates string
 
 type stateChange struct{ from, to, typ string }
 
-// kernelTransitions are those of testdata/qp_states.txt, and mlx5's of DC, which
-// modify_dci_qp_is_ok and mlx5_ib_modify_dct have: what is required, and what is
+// kernelTransitions are those of testdata/qp_states.txt, mlx5's of DC, which
+// modify_dci_qp_is_ok and mlx5_ib_modify_dct have, and efa's srd_qp_state_table: what is required, and what is
 // optional.
 func kernelTransitions(t *testing.T) map[stateChange][2]IbQpAttrMask {
 	t.Helper()
@@ -39,8 +39,32 @@ ERR ERR DCI - -
 RESET INIT DCT ACCESS_FLAGS|PKEY_INDEX|PORT -
 INIT RTR DCT MIN_RNR_TIMER|AV|PATH_MTU -
 `
+	const srd = `
+RESET INIT SRD PKEY_INDEX|PORT|QKEY -
+INIT INIT SRD - PKEY_INDEX|PORT|QKEY
+INIT RTR SRD - PKEY_INDEX|QKEY
+RTR RTS SRD SQ_PSN CUR_STATE|QKEY|RNR_RETRY
+RTS RTS SRD - CUR_STATE|QKEY
+RTS SQD SRD - EN_SQD_ASYNC_NOTIFY
+SQD RTS SRD - CUR_STATE|QKEY
+SQD SQD SRD - PKEY_INDEX|QKEY
+SQE RTS SRD - CUR_STATE|QKEY
+RESET RESET SRD - -
+INIT RESET SRD - -
+RTR RESET SRD - -
+RTS RESET SRD - -
+SQD RESET SRD - -
+SQE RESET SRD - -
+ERR RESET SRD - -
+INIT ERR SRD - -
+RTR ERR SRD - -
+RTS ERR SRD - -
+SQD ERR SRD - -
+SQE ERR SRD - -
+ERR ERR SRD - -
+`
 	all := make(map[stateChange][2]IbQpAttrMask)
-	for line := range strings.Lines(kernelStates + dc) {
+	for line := range strings.Lines(kernelStates + dc + srd) {
 		if strings.TrimSpace(line) == "" || line[0] == '#' {
 			continue
 		}
@@ -78,7 +102,7 @@ func valueOf(t *testing.T, e *Enum, name string) IbQpAttrMask {
 func leftOut(c stateChange) bool {
 	switch {
 	case c.from == "SQE" && c.to == "RTS":
-		return c.typ != "UC" && c.typ != "UD"
+		return c.typ != "UC" && c.typ != "UD" && c.typ != "SRD"
 	case c.typ == "RAW_PACKET":
 		return c.to == "SQD" || c.from == "SQD" && c.to == "RTS"
 	}
@@ -90,7 +114,7 @@ func leftOut(c stateChange) bool {
 func TestWhyNotModifyQP(t *testing.T) {
 	kernel := kernelTransitions(t)
 	states := []string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
-	for _, typ := range []string{"RC", "UC", "UD", "XRC_INI", "XRC_TGT", "RAW_PACKET", "DCI", "DCT"} {
+	for _, typ := range []string{"RC", "UC", "UD", "XRC_INI", "XRC_TGT", "RAW_PACKET", "DCI", "DCT", "SRD"} {
 		for from := range states {
 			for to := range states {
 				c := stateChange{states[from], states[to], typ}

@@ -48,6 +48,11 @@ var (
 		{ID: UVERBS_ATTR_QUERY_PORT_SPEED_PORT_NUM, Name: "PORT_NUM", CName: "UVERBS_ATTR_QUERY_PORT_SPEED_PORT_NUM", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
 		{ID: UVERBS_ATTR_QUERY_PORT_SPEED_RESP, Name: "RESP", CName: "UVERBS_ATTR_QUERY_PORT_SPEED_RESP", Mandatory: true, Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
 	}}
+	methodQueryCompCntrCaps = &Method{ID: UVERBS_METHOD_QUERY_COMP_CNTR_CAPS, Name: "QUERY_COMP_CNTR_CAPS", CName: "UVERBS_METHOD_QUERY_COMP_CNTR_CAPS", Verb: "query_comp_cntr_caps", Attrs: []Attr{
+		{ID: UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_MAX_COUNTERS, Name: "MAX_COUNTERS", CName: "UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_MAX_COUNTERS", Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_MAX_VALUE, Name: "MAX_VALUE", CName: "UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_MAX_VALUE", Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
+		{ID: UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_SUPPORTED_QP_ATTACH_OPS, Name: "SUPPORTED_QP_ATTACH_OPS", CName: "UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_SUPPORTED_QP_ATTACH_OPS", Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+	}}
 	// ASYNC_EVENT
 
 	methodAsyncEventAlloc = &Method{ID: UVERBS_METHOD_ASYNC_EVENT_ALLOC, Name: "ALLOC", CName: "UVERBS_METHOD_ASYNC_EVENT_ALLOC", Verb: "alloc_async_fd", Attrs: []Attr{
@@ -170,6 +175,25 @@ var (
 		{ID: UVERBS_ATTR_DESTROY_CQ_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_CQ_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_CQ, Access: AccessDestroy},
 		{ID: UVERBS_ATTR_DESTROY_CQ_RESP, Name: "RESP", CName: "UVERBS_ATTR_DESTROY_CQ_RESP", Mandatory: true, Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeStruct, Size: 8, Struct: StructIbUverbsDestroyCqResp}},
 	}}
+	// COMP_CNTR
+
+	methodCompCntrCreate = &Method{ID: UVERBS_METHOD_COMP_CNTR_CREATE, Name: "CREATE", CName: "UVERBS_METHOD_COMP_CNTR_CREATE", Verb: "create_comp_cntr", Attrs: []Attr{
+		{ID: UVERBS_ATTR_CREATE_COMP_CNTR_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_CREATE_COMP_CNTR_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_COMP_CNTR, Access: AccessNew},
+	}}
+	methodCompCntrDestroy = &Method{ID: UVERBS_METHOD_COMP_CNTR_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_COMP_CNTR_DESTROY", Verb: "destroy_comp_cntr", Attrs: []Attr{
+		{ID: UVERBS_ATTR_DESTROY_COMP_CNTR_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_COMP_CNTR_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_COMP_CNTR, Access: AccessDestroy},
+	}}
+	methodCompCntrModify = &Method{ID: UVERBS_METHOD_COMP_CNTR_MODIFY, Name: "MODIFY", CName: "UVERBS_METHOD_COMP_CNTR_MODIFY", Verb: "modify_comp_cntr", Attrs: []Attr{
+		{ID: UVERBS_ATTR_MODIFY_COMP_CNTR_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_MODIFY_COMP_CNTR_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_COMP_CNTR, Access: AccessWrite},
+		{ID: UVERBS_ATTR_MODIFY_COMP_CNTR_ENTRY, Name: "ENTRY", CName: "UVERBS_ATTR_MODIFY_COMP_CNTR_ENTRY", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumIbUverbsCompCntrEntry}},
+		{ID: UVERBS_ATTR_MODIFY_COMP_CNTR_OP, Name: "OP", CName: "UVERBS_ATTR_MODIFY_COMP_CNTR_OP", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumIbUverbsCompCntrModifyOp}},
+		{ID: UVERBS_ATTR_MODIFY_COMP_CNTR_VALUE, Name: "VALUE", CName: "UVERBS_ATTR_MODIFY_COMP_CNTR_VALUE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
+	}}
+	methodCompCntrRead = &Method{ID: UVERBS_METHOD_COMP_CNTR_READ, Name: "READ", CName: "UVERBS_METHOD_COMP_CNTR_READ", Verb: "read_comp_cntr", Attrs: []Attr{
+		{ID: UVERBS_ATTR_READ_COMP_CNTR_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_READ_COMP_CNTR_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_COMP_CNTR, Access: AccessRead},
+		{ID: UVERBS_ATTR_READ_COMP_CNTR_ENTRY, Name: "ENTRY", CName: "UVERBS_ATTR_READ_COMP_CNTR_ENTRY", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumIbUverbsCompCntrEntry}},
+		{ID: UVERBS_ATTR_READ_COMP_CNTR_RESP_VALUE, Name: "RESP_VALUE", CName: "UVERBS_ATTR_READ_COMP_CNTR_RESP_VALUE", Mandatory: true, Kind: AttrPtrOut, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8}},
+	}}
 	// SRQ
 
 	methodSrqCreate = &Method{ID: UVERBS_METHOD_SRQ_CREATE, Name: "CREATE", CName: "UVERBS_METHOD_SRQ_CREATE", Verb: "create_srq", Attrs: []Attr{
@@ -187,6 +211,7 @@ var (
 		{ID: UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, Name: "RESP_MAX_WR", CName: "UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
 		{ID: UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, Name: "RESP_MAX_SGE", CName: "UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
 		{ID: UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM, Name: "RESP_SRQ_NUM", CName: "UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM", Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{ID: UVERBS_ATTR_CREATE_SRQ_BUF_UMEM, Name: "BUF_UMEM", CName: "UVERBS_ATTR_CREATE_SRQ_BUF_UMEM", Kind: AttrPtrIn, MinLen: 32, MaxLen: 32, Type: &Type{Kind: TypeStruct, Size: 32, Struct: StructIbUverbsBufferDesc}},
 		{ID: UVERBS_ATTR_UHW_IN, Name: "UHW_IN", CName: "UVERBS_ATTR_UHW_IN", Kind: AttrPtrIn, MinLen: 0, MaxLen: -1},
 		{ID: UVERBS_ATTR_UHW_OUT, Name: "UHW_OUT", CName: "UVERBS_ATTR_UHW_OUT", Kind: AttrPtrOut, MinLen: 0, MaxLen: -1},
 	}}
@@ -248,6 +273,11 @@ var (
 	methodQpDestroy = &Method{ID: UVERBS_METHOD_QP_DESTROY, Name: "DESTROY", CName: "UVERBS_METHOD_QP_DESTROY", Verb: "destroy_qp", Attrs: []Attr{
 		{ID: UVERBS_ATTR_DESTROY_QP_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_DESTROY_QP_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_QP, Access: AccessDestroy},
 		{ID: UVERBS_ATTR_DESTROY_QP_RESP, Name: "RESP", CName: "UVERBS_ATTR_DESTROY_QP_RESP", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeStruct, Size: 4, Struct: StructIbUverbsDestroyQpResp}},
+	}}
+	methodQpAttachCompCntr = &Method{ID: UVERBS_METHOD_QP_ATTACH_COMP_CNTR, Name: "ATTACH_COMP_CNTR", CName: "UVERBS_METHOD_QP_ATTACH_COMP_CNTR", Verb: "qp_attach_comp_cntr", Attrs: []Attr{
+		{ID: UVERBS_ATTR_QP_ATTACH_COMP_CNTR_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_QP_ATTACH_COMP_CNTR_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_QP, Access: AccessWrite},
+		{ID: UVERBS_ATTR_QP_ATTACH_COMP_CNTR_CNTR_HANDLE, Name: "CNTR_HANDLE", CName: "UVERBS_ATTR_QP_ATTACH_COMP_CNTR_CNTR_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_COMP_CNTR, Access: AccessRead},
+		{ID: UVERBS_ATTR_QP_ATTACH_COMP_CNTR_OP_MASK, Name: "OP_MASK", CName: "UVERBS_ATTR_QP_ATTACH_COMP_CNTR_OP_MASK", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 8, Type: &Type{Kind: TypeFlags, Enum: EnumIbUverbsQpAttachCompCntrOp}},
 	}}
 	// XRCD
 
@@ -362,6 +392,28 @@ var (
 		{ID: UVERBS_ATTR_UHW_OUT, Name: "UHW_OUT", CName: "UVERBS_ATTR_UHW_OUT", Kind: AttrPtrOut, MinLen: 0, MaxLen: -1},
 		{ID: MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX, Name: "UAR_INDEX", CName: "MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX", Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
 		{ID: MLX5_IB_ATTR_CREATE_CQ_DBR_BUF_UMEM, Name: "DBR_BUF_UMEM", CName: "MLX5_IB_ATTR_CREATE_CQ_DBR_BUF_UMEM", Kind: AttrPtrIn, MinLen: 32, MaxLen: 32, Type: &Type{Kind: TypeStruct, Size: 32, Struct: StructIbUverbsBufferDesc}},
+	}}
+	// SRQ
+
+	mlx5MethodSrqCreate = &Method{ID: UVERBS_METHOD_SRQ_CREATE, Name: "CREATE", CName: "UVERBS_METHOD_SRQ_CREATE", Verb: "create_srq", Attrs: []Attr{
+		{ID: UVERBS_ATTR_CREATE_SRQ_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_CREATE_SRQ_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_SRQ, Access: AccessNew},
+		{ID: UVERBS_ATTR_CREATE_SRQ_PD_HANDLE, Name: "PD_HANDLE", CName: "UVERBS_ATTR_CREATE_SRQ_PD_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_PD, Access: AccessRead},
+		{ID: UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE, Name: "XRCD_HANDLE", CName: "UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE", Kind: AttrIDR, Object: UVERBS_OBJECT_XRCD, Access: AccessRead},
+		{ID: UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE, Name: "CQ_HANDLE", CName: "UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE", Kind: AttrIDR, Object: UVERBS_OBJECT_CQ, Access: AccessRead},
+		{ID: UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, Name: "USER_HANDLE", CName: "UVERBS_ATTR_CREATE_SRQ_USER_HANDLE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeUint, Size: 8, Hex: true}},
+		{ID: UVERBS_ATTR_CREATE_SRQ_MAX_WR, Name: "MAX_WR", CName: "UVERBS_ATTR_CREATE_SRQ_MAX_WR", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_CREATE_SRQ_MAX_SGE, Name: "MAX_SGE", CName: "UVERBS_ATTR_CREATE_SRQ_MAX_SGE", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_CREATE_SRQ_LIMIT, Name: "LIMIT", CName: "UVERBS_ATTR_CREATE_SRQ_LIMIT", Mandatory: true, Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS, Name: "MAX_NUM_TAGS", CName: "UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS", Kind: AttrPtrIn, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_CREATE_SRQ_TYPE, Name: "TYPE", CName: "UVERBS_ATTR_CREATE_SRQ_TYPE", Mandatory: true, Kind: AttrPtrIn, MinLen: 8, MaxLen: 8, Type: &Type{Kind: TypeEnum, Size: 8, Enum: EnumIbUverbsSrqType}},
+		{ID: UVERBS_ATTR_CREATE_SRQ_EVENT_FD, Name: "EVENT_FD", CName: "UVERBS_ATTR_CREATE_SRQ_EVENT_FD", Kind: AttrFD, Object: UVERBS_OBJECT_ASYNC_EVENT, Access: AccessRead},
+		{ID: UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, Name: "RESP_MAX_WR", CName: "UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, Name: "RESP_MAX_SGE", CName: "UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE", Mandatory: true, Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4}},
+		{ID: UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM, Name: "RESP_SRQ_NUM", CName: "UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM", Kind: AttrPtrOut, MinLen: 4, MaxLen: 4, Type: &Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{ID: UVERBS_ATTR_CREATE_SRQ_BUF_UMEM, Name: "BUF_UMEM", CName: "UVERBS_ATTR_CREATE_SRQ_BUF_UMEM", Kind: AttrPtrIn, MinLen: 32, MaxLen: 32, Type: &Type{Kind: TypeStruct, Size: 32, Struct: StructIbUverbsBufferDesc}},
+		{ID: UVERBS_ATTR_UHW_IN, Name: "UHW_IN", CName: "UVERBS_ATTR_UHW_IN", Kind: AttrPtrIn, MinLen: 0, MaxLen: -1},
+		{ID: UVERBS_ATTR_UHW_OUT, Name: "UHW_OUT", CName: "UVERBS_ATTR_UHW_OUT", Kind: AttrPtrOut, MinLen: 0, MaxLen: -1},
+		{ID: MLX5_IB_ATTR_CREATE_SRQ_DBR_BUF_UMEM, Name: "DBR_BUF_UMEM", CName: "MLX5_IB_ATTR_CREATE_SRQ_DBR_BUF_UMEM", Kind: AttrPtrIn, MinLen: 32, MaxLen: 32, Type: &Type{Kind: TypeStruct, Size: 32, Struct: StructIbUverbsBufferDesc}},
 	}}
 	// QP
 
@@ -558,13 +610,33 @@ var (
 	}}
 )
 
+// Methods that only efa has, and those to which it adds attributes.
+var (
+	// MR
+
+	efaIbMethodMrQuery = &Method{ID: EFA_IB_METHOD_MR_QUERY, Name: "QUERY", CName: "EFA_IB_METHOD_MR_QUERY", Verb: "mr_query", Attrs: []Attr{
+		{ID: EFA_IB_ATTR_QUERY_MR_HANDLE, Name: "HANDLE", CName: "EFA_IB_ATTR_QUERY_MR_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_MR, Access: AccessRead},
+		{ID: EFA_IB_ATTR_QUERY_MR_RESP_IC_ID_VALIDITY, Name: "RESP_IC_ID_VALIDITY", CName: "EFA_IB_ATTR_QUERY_MR_RESP_IC_ID_VALIDITY", Mandatory: true, Kind: AttrPtrOut, MinLen: 2, MaxLen: 2, Type: &Type{Kind: TypeUint, Size: 2}},
+		{ID: EFA_IB_ATTR_QUERY_MR_RESP_RECV_IC_ID, Name: "RESP_RECV_IC_ID", CName: "EFA_IB_ATTR_QUERY_MR_RESP_RECV_IC_ID", Mandatory: true, Kind: AttrPtrOut, MinLen: 2, MaxLen: 2, Type: &Type{Kind: TypeUint, Size: 2}},
+		{ID: EFA_IB_ATTR_QUERY_MR_RESP_RDMA_READ_IC_ID, Name: "RESP_RDMA_READ_IC_ID", CName: "EFA_IB_ATTR_QUERY_MR_RESP_RDMA_READ_IC_ID", Mandatory: true, Kind: AttrPtrOut, MinLen: 2, MaxLen: 2, Type: &Type{Kind: TypeUint, Size: 2}},
+		{ID: EFA_IB_ATTR_QUERY_MR_RESP_RDMA_RECV_IC_ID, Name: "RESP_RDMA_RECV_IC_ID", CName: "EFA_IB_ATTR_QUERY_MR_RESP_RDMA_RECV_IC_ID", Mandatory: true, Kind: AttrPtrOut, MinLen: 2, MaxLen: 2, Type: &Type{Kind: TypeUint, Size: 2}},
+	}}
+	// COMP_CNTR
+
+	efaMethodCompCntrCreate = &Method{ID: UVERBS_METHOD_COMP_CNTR_CREATE, Name: "CREATE", CName: "UVERBS_METHOD_COMP_CNTR_CREATE", Verb: "create_comp_cntr", Attrs: []Attr{
+		{ID: UVERBS_ATTR_CREATE_COMP_CNTR_HANDLE, Name: "HANDLE", CName: "UVERBS_ATTR_CREATE_COMP_CNTR_HANDLE", Mandatory: true, Kind: AttrIDR, Object: UVERBS_OBJECT_COMP_CNTR, Access: AccessNew},
+		{ID: EFA_IB_ATTR_CREATE_COMP_CNTR_COMP_BUFFER, Name: "COMP_BUFFER", CName: "EFA_IB_ATTR_CREATE_COMP_CNTR_COMP_BUFFER", Mandatory: true, Kind: AttrPtrIn, MinLen: 32, MaxLen: 32, Type: &Type{Kind: TypeStruct, Size: 32, Struct: StructIbUverbsBufferDesc}},
+		{ID: EFA_IB_ATTR_CREATE_COMP_CNTR_ERR_BUFFER, Name: "ERR_BUFFER", CName: "EFA_IB_ATTR_CREATE_COMP_CNTR_ERR_BUFFER", Mandatory: true, Kind: AttrPtrIn, MinLen: 32, MaxLen: 32, Type: &Type{Kind: TypeStruct, Size: 32, Struct: StructIbUverbsBufferDesc}},
+	}}
+)
+
 // coreObjects are the objects of every driver.
 var coreObjects = [...]*Object{
-	UVERBS_OBJECT_DEVICE:       {ID: UVERBS_OBJECT_DEVICE, Name: "DEVICE", CName: "UVERBS_OBJECT_DEVICE", Methods: []*Method{methodInvokeWrite, methodInfoHandles, methodQueryPort, methodGetContext, methodQueryContext, methodQueryGidTable, methodQueryGidEntry, methodQueryPortSpeed}},
+	UVERBS_OBJECT_DEVICE:       {ID: UVERBS_OBJECT_DEVICE, Name: "DEVICE", CName: "UVERBS_OBJECT_DEVICE", Methods: []*Method{methodInvokeWrite, methodInfoHandles, methodQueryPort, methodGetContext, methodQueryContext, methodQueryGidTable, methodQueryGidEntry, methodQueryPortSpeed, methodQueryCompCntrCaps}},
 	UVERBS_OBJECT_PD:           {ID: UVERBS_OBJECT_PD, Name: "PD", CName: "UVERBS_OBJECT_PD", Methods: []*Method{methodPdDestroy}},
 	UVERBS_OBJECT_COMP_CHANNEL: {ID: UVERBS_OBJECT_COMP_CHANNEL, Name: "COMP_CHANNEL", CName: "UVERBS_OBJECT_COMP_CHANNEL", Methods: []*Method{}},
 	UVERBS_OBJECT_CQ:           {ID: UVERBS_OBJECT_CQ, Name: "CQ", CName: "UVERBS_OBJECT_CQ", Methods: []*Method{methodCqCreate, methodCqDestroy}},
-	UVERBS_OBJECT_QP:           {ID: UVERBS_OBJECT_QP, Name: "QP", CName: "UVERBS_OBJECT_QP", Methods: []*Method{methodQpCreate, methodQpDestroy}},
+	UVERBS_OBJECT_QP:           {ID: UVERBS_OBJECT_QP, Name: "QP", CName: "UVERBS_OBJECT_QP", Methods: []*Method{methodQpCreate, methodQpDestroy, methodQpAttachCompCntr}},
 	UVERBS_OBJECT_SRQ:          {ID: UVERBS_OBJECT_SRQ, Name: "SRQ", CName: "UVERBS_OBJECT_SRQ", Methods: []*Method{methodSrqCreate, methodSrqDestroy}},
 	UVERBS_OBJECT_AH:           {ID: UVERBS_OBJECT_AH, Name: "AH", CName: "UVERBS_OBJECT_AH", Methods: []*Method{methodAhDestroy}},
 	UVERBS_OBJECT_MR:           {ID: UVERBS_OBJECT_MR, Name: "MR", CName: "UVERBS_OBJECT_MR", Methods: []*Method{methodDmMrReg, methodMrDestroy, methodAdviseMr, methodQueryMr, methodRegDmabufMr, methodRegMr}},
@@ -579,18 +651,26 @@ var coreObjects = [...]*Object{
 	UVERBS_OBJECT_ASYNC_EVENT:  {ID: UVERBS_OBJECT_ASYNC_EVENT, Name: "ASYNC_EVENT", CName: "UVERBS_OBJECT_ASYNC_EVENT", Methods: []*Method{methodAsyncEventAlloc}},
 	UVERBS_OBJECT_DMAH:         {ID: UVERBS_OBJECT_DMAH, Name: "DMAH", CName: "UVERBS_OBJECT_DMAH", Methods: []*Method{methodDmahAlloc, methodDmahFree}},
 	UVERBS_OBJECT_DMABUF:       {ID: UVERBS_OBJECT_DMABUF, Name: "DMABUF", CName: "UVERBS_OBJECT_DMABUF", Methods: []*Method{methodDmabufAlloc}},
+	UVERBS_OBJECT_COMP_CNTR:    {ID: UVERBS_OBJECT_COMP_CNTR, Name: "COMP_CNTR", CName: "UVERBS_OBJECT_COMP_CNTR", Methods: []*Method{methodCompCntrCreate, methodCompCntrDestroy, methodCompCntrModify, methodCompCntrRead}},
 }
 
 // mlx5CoreObjects are the core's objects to whose methods mlx5 adds some of its own.
 var mlx5CoreObjects = [...]*Object{
-	UVERBS_OBJECT_DEVICE:      {ID: UVERBS_OBJECT_DEVICE, Name: "DEVICE", CName: "UVERBS_OBJECT_DEVICE", Methods: []*Method{methodInvokeWrite, methodInfoHandles, methodQueryPort, methodGetContext, mlx5MethodQueryContext, methodQueryGidTable, methodQueryGidEntry, methodQueryPortSpeed, mlx5IbMethodQueryPort, mlx5IbMethodGetDataDirectSysfsPath}},
+	UVERBS_OBJECT_DEVICE:      {ID: UVERBS_OBJECT_DEVICE, Name: "DEVICE", CName: "UVERBS_OBJECT_DEVICE", Methods: []*Method{methodInvokeWrite, methodInfoHandles, methodQueryPort, methodGetContext, mlx5MethodQueryContext, methodQueryGidTable, methodQueryGidEntry, methodQueryPortSpeed, methodQueryCompCntrCaps, mlx5IbMethodQueryPort, mlx5IbMethodGetDataDirectSysfsPath}},
 	UVERBS_OBJECT_PD:          {ID: UVERBS_OBJECT_PD, Name: "PD", CName: "UVERBS_OBJECT_PD", Methods: []*Method{methodPdDestroy, mlx5IbMethodPdQuery}},
 	UVERBS_OBJECT_CQ:          {ID: UVERBS_OBJECT_CQ, Name: "CQ", CName: "UVERBS_OBJECT_CQ", Methods: []*Method{mlx5MethodCqCreate, methodCqDestroy}},
-	UVERBS_OBJECT_QP:          {ID: UVERBS_OBJECT_QP, Name: "QP", CName: "UVERBS_OBJECT_QP", Methods: []*Method{mlx5MethodQpCreate, methodQpDestroy}},
+	UVERBS_OBJECT_QP:          {ID: UVERBS_OBJECT_QP, Name: "QP", CName: "UVERBS_OBJECT_QP", Methods: []*Method{mlx5MethodQpCreate, methodQpDestroy, methodQpAttachCompCntr}},
+	UVERBS_OBJECT_SRQ:         {ID: UVERBS_OBJECT_SRQ, Name: "SRQ", CName: "UVERBS_OBJECT_SRQ", Methods: []*Method{mlx5MethodSrqCreate, methodSrqDestroy}},
 	UVERBS_OBJECT_MR:          {ID: UVERBS_OBJECT_MR, Name: "MR", CName: "UVERBS_OBJECT_MR", Methods: []*Method{methodDmMrReg, methodMrDestroy, methodAdviseMr, methodQueryMr, mlx5MethodRegDmabufMr, methodRegMr}},
 	UVERBS_OBJECT_FLOW:        {ID: UVERBS_OBJECT_FLOW, Name: "FLOW", CName: "UVERBS_OBJECT_FLOW", Methods: []*Method{methodFlowDestroy, mlx5IbMethodCreateFlow, mlx5IbMethodDestroyFlow}},
 	UVERBS_OBJECT_FLOW_ACTION: {ID: UVERBS_OBJECT_FLOW_ACTION, Name: "FLOW_ACTION", CName: "UVERBS_OBJECT_FLOW_ACTION", Methods: []*Method{methodFlowActionDestroy, mlx5IbMethodFlowActionCreateModifyHeader, mlx5IbMethodFlowActionCreatePacketReformat}},
 	UVERBS_OBJECT_DM:          {ID: UVERBS_OBJECT_DM, Name: "DM", CName: "UVERBS_OBJECT_DM", Methods: []*Method{mlx5MethodDmAlloc, methodDmFree, mlx5IbMethodDmMapOpAddr, mlx5IbMethodDmQuery}},
+}
+
+// efaCoreObjects are the core's objects to whose methods efa adds some of its own.
+var efaCoreObjects = [...]*Object{
+	UVERBS_OBJECT_MR:        {ID: UVERBS_OBJECT_MR, Name: "MR", CName: "UVERBS_OBJECT_MR", Methods: []*Method{methodDmMrReg, methodMrDestroy, methodAdviseMr, methodQueryMr, methodRegDmabufMr, methodRegMr, efaIbMethodMrQuery}},
+	UVERBS_OBJECT_COMP_CNTR: {ID: UVERBS_OBJECT_COMP_CNTR, Name: "COMP_CNTR", CName: "UVERBS_OBJECT_COMP_CNTR", Methods: []*Method{efaMethodCompCntrCreate, methodCompCntrDestroy, methodCompCntrModify, methodCompCntrRead}},
 }
 
 // mlx5Objects are mlx5's own objects.

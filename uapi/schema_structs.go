@@ -4,6 +4,80 @@ package uapi
 
 // Structs and unions, and what their fields mean.
 var (
+	StructEfaIbvAllocUcontextCmd = &Struct{Name: "EfaIbvAllocUcontextCmd", CName: "efa_ibv_alloc_ucontext_cmd", Size: 8, Fields: []Field{
+		{"SupportedCaps", "supported_caps", 0, 4, Type{Kind: TypeFlags, Size: 4, Enum: EnumEfaAllocUcontextCaps}},
+		{"Reserved20", "reserved_20", 4, 4, Type{Kind: TypeBytes, Size: 4}},
+	}}
+	StructEfaIbvAllocUcontextResp = &Struct{Name: "EfaIbvAllocUcontextResp", CName: "efa_ibv_alloc_ucontext_resp", Size: 24, Fields: []Field{
+		{"CompMask", "comp_mask", 0, 4, Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{"CmdsSuppUdataMask", "cmds_supp_udata_mask", 4, 4, Type{Kind: TypeFlags, Size: 4, Enum: EnumEfaIbvUserCmdsSuppUdata}},
+		{"SubCqsPerCq", "sub_cqs_per_cq", 8, 2, Type{Kind: TypeUint, Size: 2}},
+		{"InlineBufSize", "inline_buf_size", 10, 2, Type{Kind: TypeUint, Size: 2}},
+		{"MaxLlqSize", "max_llq_size", 12, 4, Type{Kind: TypeUint, Size: 4}},
+		{"MaxTxBatch", "max_tx_batch", 16, 2, Type{Kind: TypeUint, Size: 2}},
+		{"MinSqWr", "min_sq_wr", 18, 2, Type{Kind: TypeUint, Size: 2}},
+		{"InlineBufSizeEx", "inline_buf_size_ex", 20, 2, Type{Kind: TypeUint, Size: 2}},
+		{"ReservedB0", "reserved_b0", 22, 2, Type{Kind: TypeBytes, Size: 2}},
+	}}
+	StructEfaIbvAllocPdResp = &Struct{Name: "EfaIbvAllocPdResp", CName: "efa_ibv_alloc_pd_resp", Size: 8, Fields: []Field{
+		{"CompMask", "comp_mask", 0, 4, Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{"Pdn", "pdn", 4, 2, Type{Kind: TypeUint, Size: 2, Hex: true}},
+		{"Reserved30", "reserved_30", 6, 2, Type{Kind: TypeBytes, Size: 2}},
+	}}
+	StructEfaIbvCreateCq = &Struct{Name: "EfaIbvCreateCq", CName: "efa_ibv_create_cq", Size: 16, Fields: []Field{
+		{"CompMask", "comp_mask", 0, 4, Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{"CqEntrySize", "cq_entry_size", 4, 4, Type{Kind: TypeUint, Size: 4}},
+		{"NumSubCqs", "num_sub_cqs", 8, 2, Type{Kind: TypeUint, Size: 2}},
+		{"Flags", "flags", 10, 1, Type{Kind: TypeFlags, Size: 1, Enum: EnumEfaCreateCqFlags}},
+		{"Reserved58", "reserved_58", 11, 5, Type{Kind: TypeBytes, Size: 5}},
+	}}
+	StructEfaIbvCreateCqResp = &Struct{Name: "EfaIbvCreateCqResp", CName: "efa_ibv_create_cq_resp", Size: 40, Fields: []Field{
+		{"CompMask", "comp_mask", 0, 4, Type{Kind: TypeFlags, Size: 4, Enum: EnumEfaCreateCqRespMask}},
+		{"Reserved20", "reserved_20", 4, 4, Type{Kind: TypeBytes, Size: 4}},
+		{"QMmapKey", "q_mmap_key", 8, 8, Type{Kind: TypeUint, Size: 8, Hex: true}},
+		{"QMmapSize", "q_mmap_size", 16, 8, Type{Kind: TypeUint, Size: 8}},
+		{"CqIdx", "cq_idx", 24, 2, Type{Kind: TypeUint, Size: 2}},
+		{"ReservedD0", "reserved_d0", 26, 2, Type{Kind: TypeBytes, Size: 2}},
+		{"DbOff", "db_off", 28, 4, Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{"DbMmapKey", "db_mmap_key", 32, 8, Type{Kind: TypeUint, Size: 8, Hex: true}},
+	}}
+	StructEfaIbvCreateQp = &Struct{Name: "EfaIbvCreateQp", CName: "efa_ibv_create_qp", Size: 24, Fields: []Field{
+		{"CompMask", "comp_mask", 0, 4, Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{"RqRingSize", "rq_ring_size", 4, 4, Type{Kind: TypeUint, Size: 4}},
+		{"SqRingSize", "sq_ring_size", 8, 4, Type{Kind: TypeUint, Size: 4}},
+		{"DriverQpType", "driver_qp_type", 12, 4, Type{Kind: TypeEnum, Size: 4, Enum: EnumEfaQpDriverType}},
+		{"Flags", "flags", 16, 2, Type{Kind: TypeFlags, Size: 2, Enum: EnumEfaCreateQpFlags}},
+		{"Sl", "sl", 18, 1, Type{Kind: TypeUint, Size: 1}},
+		{"Reserved98", "reserved_98", 19, 5, Type{Kind: TypeBytes, Size: 5}},
+	}}
+	StructEfaIbvCreateQpResp = &Struct{Name: "EfaIbvCreateQpResp", CName: "efa_ibv_create_qp_resp", Size: 64, Fields: []Field{
+		{"CompMask", "comp_mask", 0, 4, Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{"RqDbOffset", "rq_db_offset", 4, 4, Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{"SqDbOffset", "sq_db_offset", 8, 4, Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{"LlqDescOffset", "llq_desc_offset", 12, 4, Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{"RqMmapKey", "rq_mmap_key", 16, 8, Type{Kind: TypeUint, Size: 8, Hex: true}},
+		{"RqMmapSize", "rq_mmap_size", 24, 8, Type{Kind: TypeUint, Size: 8}},
+		{"RqDbMmapKey", "rq_db_mmap_key", 32, 8, Type{Kind: TypeUint, Size: 8, Hex: true}},
+		{"SqDbMmapKey", "sq_db_mmap_key", 40, 8, Type{Kind: TypeUint, Size: 8, Hex: true}},
+		{"LlqDescMmapKey", "llq_desc_mmap_key", 48, 8, Type{Kind: TypeUint, Size: 8, Hex: true}},
+		{"SendSubCqIdx", "send_sub_cq_idx", 56, 2, Type{Kind: TypeUint, Size: 2}},
+		{"RecvSubCqIdx", "recv_sub_cq_idx", 58, 2, Type{Kind: TypeUint, Size: 2}},
+		{"Reserved1e0", "reserved_1e0", 60, 4, Type{Kind: TypeBytes, Size: 4}},
+	}}
+	StructEfaIbvCreateAhResp = &Struct{Name: "EfaIbvCreateAhResp", CName: "efa_ibv_create_ah_resp", Size: 8, Fields: []Field{
+		{"CompMask", "comp_mask", 0, 4, Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{"EfaAddressHandle", "efa_address_handle", 4, 2, Type{Kind: TypeUint, Size: 2}},
+		{"Reserved30", "reserved_30", 6, 2, Type{Kind: TypeBytes, Size: 2}},
+	}}
+	StructEfaIbvExQueryDeviceResp = &Struct{Name: "EfaIbvExQueryDeviceResp", CName: "efa_ibv_ex_query_device_resp", Size: 24, Fields: []Field{
+		{"CompMask", "comp_mask", 0, 4, Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{"MaxSqWr", "max_sq_wr", 4, 4, Type{Kind: TypeUint, Size: 4}},
+		{"MaxRqWr", "max_rq_wr", 8, 4, Type{Kind: TypeUint, Size: 4}},
+		{"MaxSqSge", "max_sq_sge", 12, 2, Type{Kind: TypeUint, Size: 2}},
+		{"MaxRqSge", "max_rq_sge", 14, 2, Type{Kind: TypeUint, Size: 2}},
+		{"MaxRdmaSize", "max_rdma_size", 16, 4, Type{Kind: TypeUint, Size: 4}},
+		{"DeviceCaps", "device_caps", 20, 4, Type{Kind: TypeFlags, Size: 4, Enum: EnumEfaQueryDeviceCaps}},
+	}}
 	StructIbUverbsFlowActionEspKeymatAesGcm = &Struct{Name: "IbUverbsFlowActionEspKeymatAesGcm", CName: "ib_uverbs_flow_action_esp_keymat_aes_gcm", Size: 56, Fields: []Field{
 		{"Iv", "iv", 0, 8, Type{Kind: TypeUint, Size: 8}},
 		{"IvAlgo", "iv_algo", 8, 4, Type{Kind: TypeEnum, Size: 4, Enum: EnumIbUverbsFlowActionEspKeymatAesGcmIvAlgo}},
@@ -55,6 +129,60 @@ var (
 		{"OptionalFlags", "optional_flags", 12, 4, Type{Kind: TypeUint, Size: 4}},
 		{"Addr", "addr", 16, 8, Type{Kind: TypeUint, Size: 8, Hex: true}},
 		{"Length", "length", 24, 8, Type{Kind: TypeUint, Size: 8}},
+	}}
+	StructIbUserMadHdrOld = &Struct{Name: "IbUserMadHdrOld", CName: "ib_user_mad_hdr_old", Size: 56, Fields: []Field{
+		{"Id", "id", 0, 4, Type{Kind: TypeUint, Size: 4}},
+		{"Status", "status", 4, 4, Type{Kind: TypeUint, Size: 4}},
+		{"TimeoutMs", "timeout_ms", 8, 4, Type{Kind: TypeUint, Size: 4}},
+		{"Retries", "retries", 12, 4, Type{Kind: TypeUint, Size: 4}},
+		{"Length", "length", 16, 4, Type{Kind: TypeUint, Size: 4}},
+		{"Qpn", "qpn", 20, 4, Type{Kind: TypeUint, Size: 4, BigEndian: true, Hex: true}},
+		{"Qkey", "qkey", 24, 4, Type{Kind: TypeUint, Size: 4, BigEndian: true, Hex: true}},
+		{"Lid", "lid", 28, 2, Type{Kind: TypeUint, Size: 2, BigEndian: true, Hex: true}},
+		{"Sl", "sl", 30, 1, Type{Kind: TypeUint, Size: 1}},
+		{"PathBits", "path_bits", 31, 1, Type{Kind: TypeUint, Size: 1}},
+		{"GrhPresent", "grh_present", 32, 1, Type{Kind: TypeUint, Size: 1}},
+		{"GidIndex", "gid_index", 33, 1, Type{Kind: TypeUint, Size: 1}},
+		{"HopLimit", "hop_limit", 34, 1, Type{Kind: TypeUint, Size: 1}},
+		{"TrafficClass", "traffic_class", 35, 1, Type{Kind: TypeUint, Size: 1}},
+		{"Gid", "gid", 36, 16, Type{Kind: TypeGID, Size: 16}},
+		{"FlowLabel", "flow_label", 52, 4, Type{Kind: TypeUint, Size: 4, BigEndian: true, Hex: true}},
+	}}
+	StructIbUserMadHdr = &Struct{Name: "IbUserMadHdr", CName: "ib_user_mad_hdr", Size: 64, Fields: []Field{
+		{"Id", "id", 0, 4, Type{Kind: TypeUint, Size: 4}},
+		{"Status", "status", 4, 4, Type{Kind: TypeUint, Size: 4}},
+		{"TimeoutMs", "timeout_ms", 8, 4, Type{Kind: TypeUint, Size: 4}},
+		{"Retries", "retries", 12, 4, Type{Kind: TypeUint, Size: 4}},
+		{"Length", "length", 16, 4, Type{Kind: TypeUint, Size: 4}},
+		{"Qpn", "qpn", 20, 4, Type{Kind: TypeUint, Size: 4, BigEndian: true, Hex: true}},
+		{"Qkey", "qkey", 24, 4, Type{Kind: TypeUint, Size: 4, BigEndian: true, Hex: true}},
+		{"Lid", "lid", 28, 2, Type{Kind: TypeUint, Size: 2, BigEndian: true, Hex: true}},
+		{"Sl", "sl", 30, 1, Type{Kind: TypeUint, Size: 1}},
+		{"PathBits", "path_bits", 31, 1, Type{Kind: TypeUint, Size: 1}},
+		{"GrhPresent", "grh_present", 32, 1, Type{Kind: TypeUint, Size: 1}},
+		{"GidIndex", "gid_index", 33, 1, Type{Kind: TypeUint, Size: 1}},
+		{"HopLimit", "hop_limit", 34, 1, Type{Kind: TypeUint, Size: 1}},
+		{"TrafficClass", "traffic_class", 35, 1, Type{Kind: TypeUint, Size: 1}},
+		{"Gid", "gid", 36, 16, Type{Kind: TypeGID, Size: 16}},
+		{"FlowLabel", "flow_label", 52, 4, Type{Kind: TypeUint, Size: 4, BigEndian: true, Hex: true}},
+		{"PkeyIndex", "pkey_index", 56, 2, Type{Kind: TypeUint, Size: 2}},
+		{"Reserved", "reserved", 58, 6, Type{Kind: TypeBytes, Size: 6}},
+	}}
+	StructIbUserMad = &Struct{Name: "IbUserMad", CName: "ib_user_mad", Size: 64, Fields: []Field{
+		{"Hdr", "hdr", 0, 64, Type{Kind: TypeStruct, Size: 64, Struct: StructIbUserMadHdr}},
+		{"Data", "data", 64, 0, Type{Kind: TypeArray, Size: 0, Len: -1, Elem: &Type{Kind: TypeUint, Size: 8}}},
+	}}
+	StructIbUserMadRegReq2 = &Struct{Name: "IbUserMadRegReq2", CName: "ib_user_mad_reg_req2", Size: 40, Fields: []Field{
+		{"Id", "id", 0, 4, Type{Kind: TypeUint, Size: 4}},
+		{"Qpn", "qpn", 4, 4, Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{"MgmtClass", "mgmt_class", 8, 1, Type{Kind: TypeUint, Size: 1}},
+		{"MgmtClassVersion", "mgmt_class_version", 9, 1, Type{Kind: TypeUint, Size: 1}},
+		{"Res", "res", 10, 2, Type{Kind: TypeUint, Size: 2}},
+		{"Flags", "flags", 12, 4, Type{Kind: TypeUint, Size: 4}},
+		{"MethodMask", "method_mask", 16, 16, Type{Kind: TypeArray, Size: 16, Len: 2, Elem: &Type{Kind: TypeUint, Size: 8}}},
+		{"Oui", "oui", 32, 4, Type{Kind: TypeUint, Size: 4}},
+		{"RmppVersion", "rmpp_version", 36, 1, Type{Kind: TypeUint, Size: 1}},
+		{"Reserved", "reserved", 37, 3, Type{Kind: TypeBytes, Size: 3}},
 	}}
 	StructIbPathRecData = &Struct{Name: "IbPathRecData", CName: "ib_path_rec_data", Size: 72, Fields: []Field{
 		{"Flags", "flags", 0, 4, Type{Kind: TypeFlags, Size: 4, Enum: EnumIbPathFlags}},
@@ -933,6 +1061,17 @@ var (
 		{"Attr", "attr", 8, 4, Type{Kind: TypeStruct, Size: 4, Struct: StructIbUverbsCqModeration}},
 		{"Reserved", "reserved", 12, 4, Type{Kind: TypeUint, Size: 4}},
 	}}
+	StructIbUverbsClockInfo = &Struct{Name: "IbUverbsClockInfo", CName: "ib_uverbs_clock_info", Size: 56, Fields: []Field{
+		{"Sign", "sign", 0, 4, Type{Kind: TypeUint, Size: 4}},
+		{"Resv", "resv", 4, 4, Type{Kind: TypeUint, Size: 4}},
+		{"Nsec", "nsec", 8, 8, Type{Kind: TypeUint, Size: 8}},
+		{"Cycles", "cycles", 16, 8, Type{Kind: TypeUint, Size: 8}},
+		{"Frac", "frac", 24, 8, Type{Kind: TypeUint, Size: 8}},
+		{"Mult", "mult", 32, 4, Type{Kind: TypeUint, Size: 4}},
+		{"Shift", "shift", 36, 4, Type{Kind: TypeUint, Size: 4}},
+		{"Mask", "mask", 40, 8, Type{Kind: TypeUint, Size: 8}},
+		{"OverflowPeriod", "overflow_period", 48, 8, Type{Kind: TypeUint, Size: 8}},
+	}}
 	StructInAddr = &Struct{Name: "InAddr", CName: "in_addr", Size: 4, Fields: []Field{
 		{"SAddr", "s_addr", 0, 4, Type{Kind: TypeUint, Size: 4, BigEndian: true}},
 	}}
@@ -1168,17 +1307,6 @@ var (
 		{"CompMask", "comp_mask", 0, 4, Type{Kind: TypeUint, Size: 4, Hex: true}},
 		{"Reserved", "reserved", 4, 4, Type{Kind: TypeUint, Size: 4}},
 	}}
-	StructMlx5IbClockInfo = &Struct{Name: "Mlx5IbClockInfo", CName: "mlx5_ib_clock_info", Size: 56, Fields: []Field{
-		{"Sign", "sign", 0, 4, Type{Kind: TypeUint, Size: 4}},
-		{"Resv", "resv", 4, 4, Type{Kind: TypeUint, Size: 4}},
-		{"Nsec", "nsec", 8, 8, Type{Kind: TypeUint, Size: 8}},
-		{"Cycles", "cycles", 16, 8, Type{Kind: TypeUint, Size: 8}},
-		{"Frac", "frac", 24, 8, Type{Kind: TypeUint, Size: 8}},
-		{"Mult", "mult", 32, 4, Type{Kind: TypeUint, Size: 4}},
-		{"Shift", "shift", 36, 4, Type{Kind: TypeUint, Size: 4}},
-		{"Mask", "mask", 40, 8, Type{Kind: TypeUint, Size: 8}},
-		{"OverflowPeriod", "overflow_period", 48, 8, Type{Kind: TypeUint, Size: 8}},
-	}}
 	StructMlx5IbFlowCountersDesc = &Struct{Name: "Mlx5IbFlowCountersDesc", CName: "mlx5_ib_flow_counters_desc", Size: 8, Fields: []Field{
 		{"Description", "description", 0, 4, Type{Kind: TypeUint, Size: 4}},
 		{"Index", "index", 4, 4, Type{Kind: TypeUint, Size: 4}},
@@ -1217,6 +1345,17 @@ var (
 		{"VportSteeringIcmRx", "vport_steering_icm_rx", 16, 8, Type{Kind: TypeUint, Size: 8}},
 		{"VportSteeringIcmTx", "vport_steering_icm_tx", 24, 8, Type{Kind: TypeUint, Size: 8}},
 		{"RegC0", "reg_c0", 32, 8, Type{Kind: TypeStruct, Size: 8, Struct: StructMlx5IbUapiReg}},
+	}}
+	StructRdmaLsResolveHeader = &Struct{Name: "RdmaLsResolveHeader", CName: "rdma_ls_resolve_header", Size: 66, Fields: []Field{
+		{"DeviceName", "device_name", 0, 64, Type{Kind: TypeBytes, Size: 64}},
+		{"PortNum", "port_num", 64, 1, Type{Kind: TypeUint, Size: 1}},
+		{"PathUse", "path_use", 65, 1, Type{Kind: TypeUint, Size: 1}},
+	}}
+	StructRdmaLsIpResolveHeader = &Struct{Name: "RdmaLsIpResolveHeader", CName: "rdma_ls_ip_resolve_header", Size: 4, Fields: []Field{
+		{"Ifindex", "ifindex", 0, 4, Type{Kind: TypeUint, Size: 4}},
+	}}
+	StructRdmaNlaLsGid = &Struct{Name: "RdmaNlaLsGid", CName: "rdma_nla_ls_gid", Size: 16, Fields: []Field{
+		{"Gid", "gid", 0, 16, Type{Kind: TypeGID, Size: 16}},
 	}}
 	StructRdmaUcmCmdHdr = &Struct{Name: "RdmaUcmCmdHdr", CName: "rdma_ucm_cmd_hdr", Size: 8, Fields: []Field{
 		{"Cmd", "cmd", 0, 4, Type{Kind: TypeEnum, Size: 4, Enum: EnumRdmaUserCmCmd}},
@@ -1584,6 +1723,72 @@ var (
 		{"ConsumerIndex", "consumer_index", 256, 4, Type{Kind: TypeUint, Size: 4}},
 		{"Pad3", "pad_3", 260, 124, Type{Kind: TypeArray, Size: 124, Len: 31, Elem: &Type{Kind: TypeUint, Size: 4}}},
 		{"Data", "data", 384, 0, Type{Kind: TypeBytes, Size: 0}},
+	}}
+	StructSiwUrespCreateCq = &Struct{Name: "SiwUrespCreateCq", CName: "siw_uresp_create_cq", Size: 16, Fields: []Field{
+		{"CqId", "cq_id", 0, 4, Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{"NumCqe", "num_cqe", 4, 4, Type{Kind: TypeUint, Size: 4}},
+		{"CqKey", "cq_key", 8, 8, Type{Kind: TypeUint, Size: 8, Hex: true}},
+	}}
+	StructSiwUrespCreateQp = &Struct{Name: "SiwUrespCreateQp", CName: "siw_uresp_create_qp", Size: 32, Fields: []Field{
+		{"QpId", "qp_id", 0, 4, Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{"NumSqe", "num_sqe", 4, 4, Type{Kind: TypeUint, Size: 4}},
+		{"NumRqe", "num_rqe", 8, 4, Type{Kind: TypeUint, Size: 4}},
+		{"Pad", "pad", 12, 4, Type{Kind: TypeUint, Size: 4}},
+		{"SqKey", "sq_key", 16, 8, Type{Kind: TypeUint, Size: 8, Hex: true}},
+		{"RqKey", "rq_key", 24, 8, Type{Kind: TypeUint, Size: 8, Hex: true}},
+	}}
+	StructSiwUreqRegMr = &Struct{Name: "SiwUreqRegMr", CName: "siw_ureq_reg_mr", Size: 8, Fields: []Field{
+		{"StagKey", "stag_key", 0, 1, Type{Kind: TypeUint, Size: 1}},
+		{"Reserved", "reserved", 1, 3, Type{Kind: TypeBytes, Size: 3}},
+		{"Pad", "pad", 4, 4, Type{Kind: TypeUint, Size: 4}},
+	}}
+	StructSiwUrespRegMr = &Struct{Name: "SiwUrespRegMr", CName: "siw_uresp_reg_mr", Size: 8, Fields: []Field{
+		{"Stag", "stag", 0, 4, Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{"Pad", "pad", 4, 4, Type{Kind: TypeUint, Size: 4}},
+	}}
+	StructSiwUrespCreateSrq = &Struct{Name: "SiwUrespCreateSrq", CName: "siw_uresp_create_srq", Size: 16, Fields: []Field{
+		{"NumRqe", "num_rqe", 0, 4, Type{Kind: TypeUint, Size: 4}},
+		{"Pad", "pad", 4, 4, Type{Kind: TypeUint, Size: 4}},
+		{"SrqKey", "srq_key", 8, 8, Type{Kind: TypeUint, Size: 8, Hex: true}},
+	}}
+	StructSiwUrespAllocCtx = &Struct{Name: "SiwUrespAllocCtx", CName: "siw_uresp_alloc_ctx", Size: 8, Fields: []Field{
+		{"DevId", "dev_id", 0, 4, Type{Kind: TypeUint, Size: 4}},
+		{"Pad", "pad", 4, 4, Type{Kind: TypeUint, Size: 4}},
+	}}
+	StructSiwSge = &Struct{Name: "SiwSge", CName: "siw_sge", Size: 16, Fields: []Field{
+		{"Laddr", "laddr", 0, 8, Type{Kind: TypeUint, Size: 8}},
+		{"Length", "length", 8, 4, Type{Kind: TypeUint, Size: 4}},
+		{"Lkey", "lkey", 12, 4, Type{Kind: TypeUint, Size: 4, Hex: true}},
+	}}
+	StructSiwSqe = &Struct{Name: "SiwSqe", CName: "siw_sqe", Size: 120, Fields: []Field{
+		{"Id", "id", 0, 8, Type{Kind: TypeUint, Size: 8}},
+		{"Flags", "flags", 8, 2, Type{Kind: TypeUint, Size: 2}},
+		{"NumSge", "num_sge", 10, 1, Type{Kind: TypeUint, Size: 1}},
+		{"Opcode", "opcode", 11, 1, Type{Kind: TypeUint, Size: 1}},
+		{"Rkey", "rkey", 12, 4, Type{Kind: TypeUint, Size: 4, Hex: true}},
+		{"Raddr", "raddr", 16, 8, Type{Kind: TypeUint, Size: 8}},
+		{"Sge", "sge", 24, 96, Type{Kind: TypeArray, Size: 96, Len: 6, Elem: &Type{Kind: TypeStruct, Size: 16, Struct: StructSiwSge}}},
+	}}
+	StructSiwRqe = &Struct{Name: "SiwRqe", CName: "siw_rqe", Size: 112, Fields: []Field{
+		{"Id", "id", 0, 8, Type{Kind: TypeUint, Size: 8}},
+		{"Flags", "flags", 8, 2, Type{Kind: TypeUint, Size: 2}},
+		{"NumSge", "num_sge", 10, 1, Type{Kind: TypeUint, Size: 1}},
+		{"Opcode", "opcode", 11, 1, Type{Kind: TypeUint, Size: 1}},
+		{"Unused", "unused", 12, 4, Type{Kind: TypeUint, Size: 4}},
+		{"Sge", "sge", 16, 96, Type{Kind: TypeArray, Size: 96, Len: 6, Elem: &Type{Kind: TypeStruct, Size: 16, Struct: StructSiwSge}}},
+	}}
+	StructSiwCqe = &Struct{Name: "SiwCqe", CName: "siw_cqe", Size: 32, Fields: []Field{
+		{"Id", "id", 0, 8, Type{Kind: TypeUint, Size: 8}},
+		{"Flags", "flags", 8, 1, Type{Kind: TypeUint, Size: 1}},
+		{"Opcode", "opcode", 9, 1, Type{Kind: TypeUint, Size: 1}},
+		{"Status", "status", 10, 2, Type{Kind: TypeUint, Size: 2}},
+		{"Bytes", "bytes", 12, 4, Type{Kind: TypeUint, Size: 4}},
+		{"ImmData", "imm_data", 16, 8, Type{Kind: TypeUint, Size: 8, Hex: true}},
+		{"BaseQp", "base_qp", 24, 8, Type{Kind: TypeUint, Size: 8}},
+	}}
+	StructSiwCqCtrl = &Struct{Name: "SiwCqCtrl", CName: "siw_cq_ctrl", Size: 8, Fields: []Field{
+		{"Flags", "flags", 0, 4, Type{Kind: TypeUint, Size: 4}},
+		{"Pad", "pad", 4, 4, Type{Kind: TypeUint, Size: 4}},
 	}}
 	StructKernelSockaddrStorage = &Struct{Name: "KernelSockaddrStorage", CName: "__kernel_sockaddr_storage", Size: 128, Fields: []Field{
 		{"SsFamily", "ss_family", 0, 2, Type{Kind: TypeUint, Size: 2}},

@@ -6,16 +6,19 @@ import (
 	"testing"
 )
 
-// allObjects are the objects as mlx5 has them: those have everything.
+// allObjects are the objects as mlx5 and efa have them: those have everything.
 func allObjects() []*Object {
 	var objects []*Object
 	for id := range uint16(len(coreObjects)) {
-		objects = append(objects, LookupObject(RDMA_DRIVER_MLX5, id))
+		mlx5, efa := LookupObject(RDMA_DRIVER_MLX5, id), LookupObject(RDMA_DRIVER_EFA, id)
+		if objects = append(objects, mlx5); efa != mlx5 {
+			objects = append(objects, efa)
+		}
 	}
 	return append(objects, mlx5Objects[:]...)
 }
 
-// Numbers in the headers that no kernel's methods use (6.1 and 7.2 were looked at).
+// Numbers in the headers that no kernel's methods use (6.1 and 7.3 were looked at).
 var reservedIDs = []string{
 	"UVERBS_METHOD_FLOW_ACTION_ESP_CREATE",
 	"UVERBS_METHOD_FLOW_ACTION_ESP_MODIFY",
@@ -51,7 +54,7 @@ func TestSchemaIsComplete(t *testing.T) {
 	for _, c := range writeCommands {
 		schema[c.CName] = uint64(c.ID &^ IB_USER_VERBS_CMD_FLAG_EXTENDED)
 	}
-	isID := regexp.MustCompile(`^(UVERBS|MLX5_IB)_(OBJECT|METHOD|ATTR)_|^IB_USER_VERBS_(EX_)?CMD_`)
+	isID := regexp.MustCompile(`^(UVERBS|MLX5_IB|EFA_IB)_(OBJECT|METHOD|ATTR)_|^IB_USER_VERBS_(EX_)?CMD_`)
 	notID := regexp.MustCompile(`^UVERBS_ATTR_F_|^MLX5_IB_ATTR_CREATE_FLOW_FLAGS_|^IB_USER_VERBS_CMD_(THRESHOLD|COMMAND_MASK|FLAG_EXTENDED)$`)
 	n := 0
 	for _, c := range cConsts {
@@ -191,6 +194,13 @@ func TestSchemaSamples(t *testing.T) {
 	if a.Kind != AttrIDRArray || a.MinLen != 1 || a.MaxLen != 2 || a.Object != UVERBS_OBJECT_FLOW_ACTION {
 		t.Errorf("%+v", a)
 	}
+	a = attr(RDMA_DRIVER_EFA, UVERBS_OBJECT_MR, EFA_IB_METHOD_MR_QUERY, EFA_IB_ATTR_QUERY_MR_RESP_RECV_IC_ID)
+	if a.Kind != AttrPtrOut || !a.Mandatory || a.MinLen != 2 || a.MaxLen != 2 || a.ID != 0x1002 {
+		t.Errorf("%+v", a)
+	}
+	if m := LookupMethod(RDMA_DRIVER_MLX5, UVERBS_OBJECT_MR, EFA_IB_METHOD_MR_QUERY); m != nil {
+		t.Error("mlx5 has a method of efa")
+	}
 	a = attr(RDMA_DRIVER_UNKNOWN, UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, UVERBS_ATTR_UHW_OUT)
 	if a.Kind != AttrPtrOut || a.Mandatory || a.MaxLen >= 0 {
 		t.Errorf("%+v", a)
@@ -271,8 +281,14 @@ func TestDriverData(t *testing.T) {
 	if in, out := DriverData(RDMA_DRIVER_MLX5, VerbName(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE)); in != StructMlx5IbCreateCq || out != StructMlx5IbCreateCqResp {
 		t.Errorf("mlx5 create_cq: %v, %v", in, out)
 	}
-	if in, out := DriverData(RDMA_DRIVER_SIW, "create_qp"); in != nil || out != nil {
-		t.Errorf("siw create_qp: %v, %v", in, out)
+	if in, out := DriverData(RDMA_DRIVER_SIW, "reg_mr"); in != StructSiwUreqRegMr || out != StructSiwUrespRegMr {
+		t.Errorf("siw reg_mr: %v, %v", in, out)
+	}
+	if in, out := DriverData(RDMA_DRIVER_EFA, "create_qp"); in != StructEfaIbvCreateQp || out != StructEfaIbvCreateQpResp {
+		t.Errorf("efa create_qp: %v, %v", in, out)
+	}
+	if in, out := DriverData(RDMA_DRIVER_ERDMA, "create_qp"); in != nil || out != nil {
+		t.Errorf("erdma create_qp: %v, %v", in, out)
 	}
 }
 

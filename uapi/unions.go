@@ -200,3 +200,23 @@ func (u *RxeSendWrWr) Ud() *RxeSendWrWrUd {
 func (u *RxeSendWrWr) Mw() *RxeSendWrWrMw {
 	return (*RxeSendWrWrMw)(unsafe.Pointer(u))
 }
+
+// BaseMr views Raddr as base_mr.
+func (u *SiwSqe) BaseMr() *uint64 {
+	return (*uint64)(unsafe.Add(unsafe.Pointer(u), 16))
+}
+
+// Access views Sge as access.
+func (u *SiwSqe) Access() *uint64 {
+	return (*uint64)(unsafe.Add(unsafe.Pointer(u), 24))
+}
+
+// InvalStag views ImmData as inval_stag.
+func (u *SiwCqe) InvalStag() *uint32 {
+	return (*uint32)(unsafe.Add(unsafe.Pointer(u), 16))
+}
+
+// QpId views BaseQp as qp_id.
+func (u *SiwCqe) QpId() *uint64 {
+	return (*uint64)(unsafe.Add(unsafe.Pointer(u), 24))
+}

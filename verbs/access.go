@@ -9,17 +9,17 @@ import (
 type AccessFlags uint32
 
 const (
-	AccessLocalWrite      = AccessFlags(uapi.IB_UVERBS_ACCESS_LOCAL_WRITE)
-	AccessRemoteWrite     = AccessFlags(uapi.IB_UVERBS_ACCESS_REMOTE_WRITE) // needs AccessLocalWrite
-	AccessRemoteRead      = AccessFlags(uapi.IB_UVERBS_ACCESS_REMOTE_READ)
-	AccessRemoteAtomic    = AccessFlags(uapi.IB_UVERBS_ACCESS_REMOTE_ATOMIC) // needs AccessLocalWrite
-	AccessMWBind          = AccessFlags(uapi.IB_UVERBS_ACCESS_MW_BIND)
-	AccessZeroBased       = AccessFlags(uapi.IB_UVERBS_ACCESS_ZERO_BASED) // addresses count from the start of the first page: see MROptions.IOVA
-	AccessOnDemand        = AccessFlags(uapi.IB_UVERBS_ACCESS_ON_DEMAND)  // pages are not pinned but faulted in
-	AccessHugeTLB         = AccessFlags(uapi.IB_UVERBS_ACCESS_HUGETLB)
-	AccessFlushGlobal     = AccessFlags(uapi.IB_UVERBS_ACCESS_FLUSH_GLOBAL)
-	AccessFlushPersistent = AccessFlags(uapi.IB_UVERBS_ACCESS_FLUSH_PERSISTENT)
-	AccessRelaxedOrdering = AccessFlags(uapi.IB_UVERBS_ACCESS_RELAXED_ORDERING) // a hint: devices without it ignore it
+	AccessLocalWrite      AccessFlags = AccessFlags(uapi.IB_UVERBS_ACCESS_LOCAL_WRITE)      // the device may write it: receives, and results of reads and atomics
+	AccessRemoteWrite     AccessFlags = AccessFlags(uapi.IB_UVERBS_ACCESS_REMOTE_WRITE)     // needs AccessLocalWrite
+	AccessRemoteRead      AccessFlags = AccessFlags(uapi.IB_UVERBS_ACCESS_REMOTE_READ)      // a peer may read it
+	AccessRemoteAtomic    AccessFlags = AccessFlags(uapi.IB_UVERBS_ACCESS_REMOTE_ATOMIC)    // needs AccessLocalWrite
+	AccessMWBind          AccessFlags = AccessFlags(uapi.IB_UVERBS_ACCESS_MW_BIND)          // windows may be bound to it
+	AccessZeroBased       AccessFlags = AccessFlags(uapi.IB_UVERBS_ACCESS_ZERO_BASED)       // addresses count from the start of the first page: see MROptions.IOVA
+	AccessOnDemand        AccessFlags = AccessFlags(uapi.IB_UVERBS_ACCESS_ON_DEMAND)        // pages are not pinned but faulted in: see DeviceAttr.ODP
+	AccessHugeTLB         AccessFlags = AccessFlags(uapi.IB_UVERBS_ACCESS_HUGETLB)          // it consists of huge pages
+	AccessFlushGlobal     AccessFlags = AccessFlags(uapi.IB_UVERBS_ACCESS_FLUSH_GLOBAL)     // a peer may flush it with FlushGlobal
+	AccessFlushPersistent AccessFlags = AccessFlags(uapi.IB_UVERBS_ACCESS_FLUSH_PERSISTENT) // a peer may flush it with FlushPersistent
+	AccessRelaxedOrdering AccessFlags = AccessFlags(uapi.IB_UVERBS_ACCESS_RELAXED_ORDERING) // a hint: devices without it ignore it
 
 	accessKnown = AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic |
 		AccessMWBind | AccessZeroBased | AccessOnDemand | AccessHugeTLB |

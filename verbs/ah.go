@@ -12,18 +12,18 @@ import (
 // An AHAttr is the path to a peer (struct ibv_ah_attr). Over RoCE, IsGlobal must be
 // set, DLID is not used, and SL is not a service level.
 type AHAttr struct {
-	IsGlobal     bool // the fields from DGID to FlowLabel are used
-	DGID         GID
-	SGIDIndex    int // in the port's GID table, 0 to 255
-	HopLimit     uint8
-	TrafficClass uint8
+	IsGlobal     bool   // the fields from DGID to FlowLabel are used
+	DGID         GID    // the peer's GID
+	SGIDIndex    int    // in the port's GID table, 0 to 255
+	HopLimit     uint8  // how many routers a packet may pass
+	TrafficClass uint8  // 8 bits: DSCP and ECN over RoCE v2
 	FlowLabel    uint32 // 20 bits
 
-	DLID        uint16
-	SL          uint8 // 0 to 15
-	SrcPathBits uint8
-	StaticRate  Rate
-	Port        int // from 1
+	DLID        uint16 // the peer's LID; InfiniBand only
+	SL          uint8  // 0 to 15
+	SrcPathBits uint8  // added to the own LID, where the port has several (PortAttr.LMC)
+	StaticRate  Rate   // bounds the rate of sends; 0 for that of the port
+	Port        int    // from 1
 }
 
 // GRHLen is the length of a global routing header in bytes. It is at the beginning of the
@@ -31,8 +31,8 @@ type AHAttr struct {
 const GRHLen = 40
 
 // check refuses values that don't fit the kernel's structs.
-func (a *AHAttr) check(op string, c *Device) error {
-	if err := c.checkPort(op, a.Port); err != nil {
+func (a *AHAttr) check(op string, d *Device) error {
+	if err := d.checkPort(op, a.Port); err != nil {
 		return err
 	}
 	switch {
@@ -85,7 +85,8 @@ func (ah *AH) base() *object {
 	return &ah.object
 }
 
-// CreateAH creates an address handle (ibv_create_ah).
+// CreateAH creates an address handle (ibv_create_ah). Over RoCE, the kernel asks the network
+// for the peer's MAC address if it doesn't know it, and CreateAH waits for the answer.
 func (pd *PD) CreateAH(a AHAttr) (*AH, error) {
 	const op = "create AH"
 	if err := hold(op, pd.base()); err != nil {
@@ -99,8 +100,11 @@ func (pd *PD) CreateAH(a AHAttr) (*AH, error) {
 }
 
 func (pd *PD) createAHHeld(op string, a *AHAttr) (*AH, error) {
-	c := pd.ctx
-	if err := a.check(op, c); err != nil {
+	d := pd.dev
+	if d.iwarp() {
+		return nil, lacking(op, errIWARPDatagrams)
+	}
+	if err := a.check(op, d); err != nil {
 		return nil, err
 	}
 	attr := uapi.IbUverbsAhAttr{
@@ -113,15 +117,15 @@ func (pd *PD) createAHHeld(op string, a *AHAttr) (*AH, error) {
 	}
 	cmd := ioctl.NewWriteCreateAh()
 	defer cmd.Release()
-	cmd.Req.UserHandle, cmd.Req.PdHandle, cmd.Req.Attr = c.newID(), pd.handle, attr
-	prov, err := c.prov.NewAH(cmd, provider.AHInit{Attr: attr, Link: func() (provider.Link, error) { return c.ahLink(a) }})
+	cmd.Req.UserHandle, cmd.Req.PdHandle, cmd.Req.Attr = d.newID(), pd.handle, attr
+	prov, err := d.prov.NewAH(cmd, provider.AHInit{Attr: attr, Link: func() (provider.Link, error) { return d.ahLink(a) }})
 	if err != nil {
-		return nil, c.failed(op, "", err)
+		return nil, d.failed(op, "", err)
 	}
 	ah := &AH{local: prov.Local()}
 	if !ah.local {
-		if err := cmd.Run(c.file); err != nil {
-			e := &OpError{Op: op, Object: "to " + a.DGID.String(), Err: c.explain(err)}
+		if err := cmd.Run(d.file); err != nil {
+			e := &OpError{Op: op, Object: "to " + a.DGID.String(), Err: d.explain(err)}
 			if !a.IsGlobal {
 				e.Hint = "over RoCE an address is global: set IsGlobal"
 			}
@@ -130,32 +134,32 @@ func (pd *PD) createAHHeld(op string, a *AHAttr) (*AH, error) {
 	}
 	if err := prov.Adopt(&ah.ref); err != nil {
 		if !ah.local {
-			destroy(c, ioctl.NewAhDestroy(), cmd.Resp.AhHandle)
+			destroy(d, ioctl.NewAhDestroy(), cmd.Resp.AhHandle)
 		}
-		return nil, c.failed(op, "", err)
+		return nil, d.failed(op, "", err)
 	}
 	ah.pd = pd
-	ah.adopt(c, kindAH, cmd.Resp.AhHandle, ah, &pd.object)
+	ah.adopt(d, kindAH, cmd.Resp.AhHandle, ah, &pd.object)
 	return ah, nil
 }
 
 // ahLink returns the properties of the port that matter for the address and, on
 // Ethernet, the type of its source GID.
-func (c *Device) ahLink(a *AHAttr) (provider.Link, error) {
-	known, ok := c.links.Load(a.Port)
+func (d *Device) ahLink(a *AHAttr) (provider.Link, error) {
+	known, ok := d.links.Load(a.Port)
 	if !ok {
-		attr, err := c.QueryPort(a.Port)
+		attr, err := d.QueryPort(a.Port)
 		if err != nil {
 			return provider.Link{}, err
 		}
 		known = provider.Link{Ethernet: attr.LinkLayer == LinkLayerEthernet, GRHRequired: attr.GRHRequired}
-		c.links.Store(a.Port, known)
+		d.links.Store(a.Port, known)
 	}
 	l := known.(provider.Link)
 	if !l.Ethernet || !a.IsGlobal {
 		return l, nil
 	}
-	e, err := c.QueryGID(a.Port, a.SGIDIndex)
+	e, err := d.QueryGID(a.Port, a.SGIDIndex)
 	l.RoCEV2 = e.Type == GIDTypeRoCEv2
 	return l, err
 }
@@ -173,14 +177,14 @@ func (pd *PD) CreateAHFromWC(wc *WC, grh []byte, port int) (*AH, error) {
 		return nil, err
 	}
 	defer pd.drop()
-	a, err := pd.ctx.ahAttrFromWC(op, wc, grh, port)
+	a, err := pd.dev.ahAttrFromWC(op, wc, grh, port)
 	if err != nil {
 		return nil, err
 	}
 	return pd.CreateAH(a)
 }
 
-func (c *Device) ahAttrFromWC(op string, wc *WC, grh []byte, port int) (AHAttr, error) {
+func (d *Device) ahAttrFromWC(op string, wc *WC, grh []byte, port int) (AHAttr, error) {
 	if wc == nil {
 		return AHAttr{}, invalid(op, "no work completion")
 	}
@@ -196,7 +200,7 @@ func (c *Device) ahAttrFromWC(op string, wc *WC, grh []byte, port int) (AHAttr, 
 		return AHAttr{}, invalid(op, "%v", err)
 	}
 	// The answer is sent from the address that the message was sent to.
-	table, err := c.GIDTable()
+	table, err := d.GIDTable()
 	if err != nil {
 		return AHAttr{}, err
 	}
@@ -270,4 +274,11 @@ func (ah *AH) Close() error {
 			return ah.destroy(ioctl.NewAhDestroy())
 		},
 		func() {})
+}
+
+// FlowLabelUDPPort returns the UDP source port of RoCE v2 packets with a flow label, where the
+// driver derives the one from the other (ibv_flow_label_to_udp_sport). Routers choose among
+// equal paths by the port. It is in 0xc000 to 0xffff.
+func FlowLabelUDPPort(label uint32) uint16 {
+	return uint16(label&0x3fff ^ label>>14&0x3f | 0xc000)
 }

@@ -85,8 +85,8 @@ func TestAnswer(t *testing.T) {
 // TestAHFromWC: the answer leaves from the entry of the GID table, of the message's
 // port and type, that the message came to.
 func TestAHFromWC(t *testing.T) {
-	c, k := fakeContext(t)
-	pd := must(c.AllocPD())(t)
+	d, k := fakeContext(t)
+	pd := must(d.AllocPD())(t)
 	entry := func(index, port, typ uint32, gid GID) uapi.IbUverbsGidEntry {
 		e := uapi.IbUverbsGidEntry{GidIndex: index, PortNum: port, GidType: typ}
 		e.Gid = guids(gid)
@@ -154,4 +154,13 @@ func guids(g GID) (v [2]uint64) {
 		}
 	}
 	return v
+}
+
+// TestFlowLabelUDPPort: the values of rdma-core's ibv_flow_label_to_udp_sport.
+func TestFlowLabelUDPPort(t *testing.T) {
+	for label, port := range map[uint32]uint16{0: 0xc000, 1: 0xc001, 0x3fff: 0xffff, 0x4000: 0xc001, 0x4001: 0xc000, 0xfffff: 0xffc0, 0xabcde: 0xfcf4, 0x100000: 0xc000} {
+		if got := FlowLabelUDPPort(label); got != port {
+			t.Errorf("%#x: %#x, want %#x", label, got, port)
+		}
+	}
 }

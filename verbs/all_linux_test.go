@@ -34,8 +34,8 @@ func (q *numberedCQ) Poll(wc []provider.WC) (int, error) {
 // TestAll: all completions come, one after the other. A loop that ends leaves the
 // others to the next one. A broken entry doesn't end a loop, a cancellation does.
 func TestAll(t *testing.T) {
-	c, _ := fakeContext(t)
-	cq := must(c.CreateCQ(CQOptions{MaxCQE: 8}))(t)
+	d, _ := fakeContext(t)
+	cq := must(d.CreateCQ(CQOptions{MaxCQE: 8}))(t)
 	q := &numberedCQ{fakeCQ: cq.prov.(*fakeCQ), broken: 3}
 	cq.prov = q
 	q.ready = 6
@@ -97,8 +97,8 @@ func TestAll(t *testing.T) {
 
 // TestCancelBesideAll: of two loops on one CQ, only that whose context ends does.
 func TestCancelBesideAll(t *testing.T) {
-	c, _ := fakeContext(t)
-	cq := must(c.CreateCQ(CQOptions{MaxCQE: 8}))(t)
+	d, _ := fakeContext(t)
+	cq := must(d.CreateCQ(CQOptions{MaxCQE: 8}))(t)
 	q := cq.prov.(*fakeCQ)
 	for _, first := range []int{0, 1} { // the one that reads the channel, and the other
 		var cancels [2]func()
@@ -152,8 +152,8 @@ func (q *wakingCQ) Arm(bool, uint32) error {
 // TestAllAllocates: a loop allocates the same for many completions as for one, whether
 // it sleeps before each or finds them.
 func TestAllAllocates(t *testing.T) {
-	c, _ := fakeContext(t)
-	cq := must(c.CreateCQ(CQOptions{MaxCQE: 8}))(t)
+	d, _ := fakeContext(t)
+	cq := must(d.CreateCQ(CQOptions{MaxCQE: 8}))(t)
 	q := cq.prov.(*fakeCQ)
 	event := binary.NativeEndian.AppendUint64(nil, cq.id)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -15,38 +15,39 @@ import (
 type EventType uint32
 
 const (
-	EventCQErr            = EventType(uapi.IB_EVENT_CQ_ERR)              // Event.CQ has overrun, or the device could not write to it. Its QPs fail
-	EventQPFatal          = EventType(uapi.IB_EVENT_QP_FATAL)            // Event.QP has failed in a way that no completion can report
-	EventQPReqErr         = EventType(uapi.IB_EVENT_QP_REQ_ERR)          // a peer sent Event.QP an invalid request. The QP has failed
-	EventQPAccessErr      = EventType(uapi.IB_EVENT_QP_ACCESS_ERR)       // a peer asked Event.QP for memory that it may not access. The QP has failed
-	EventCommEst          = EventType(uapi.IB_EVENT_COMM_EST)            // Event.QP received its first message, before the connection was confirmed
-	EventSQDrained        = EventType(uapi.IB_EVENT_SQ_DRAINED)          // the send queue of Event.QP is empty: see QPAttr.EnSQDAsyncNotify
-	EventPathMig          = EventType(uapi.IB_EVENT_PATH_MIG)            // Event.QP uses its alternate path from now on
-	EventPathMigErr       = EventType(uapi.IB_EVENT_PATH_MIG_ERR)        // Event.QP could not change to its alternate path
-	EventDeviceFatal      = EventType(uapi.IB_EVENT_DEVICE_FATAL)        // the device is gone or broken
-	EventPortActive       = EventType(uapi.IB_EVENT_PORT_ACTIVE)         // the link of Event.Port is up
-	EventPortErr          = EventType(uapi.IB_EVENT_PORT_ERR)            // the link of Event.Port is down
-	EventLIDChange        = EventType(uapi.IB_EVENT_LID_CHANGE)          // the LID of Event.Port has changed
-	EventPKeyChange       = EventType(uapi.IB_EVENT_PKEY_CHANGE)         // the P_Key table of Event.Port has changed
-	EventSMChange         = EventType(uapi.IB_EVENT_SM_CHANGE)           // Event.Port has another subnet manager
-	EventSRQErr           = EventType(uapi.IB_EVENT_SRQ_ERR)             // the device could not read Event.SRQ. Its QPs fail
-	EventSRQLimitReached  = EventType(uapi.IB_EVENT_SRQ_LIMIT_REACHED)   // Event.SRQ has fewer receives than its limit. The limit is 0 from now on
-	EventQPLastWQEReached = EventType(uapi.IB_EVENT_QP_LAST_WQE_REACHED) // Event.QP, in QPErr, takes no more receives from its SRQ
-	EventClientReregister = EventType(uapi.IB_EVENT_CLIENT_REREGISTER)   // the subnet manager asks programs on Event.Port to subscribe again
-	EventGIDChange        = EventType(uapi.IB_EVENT_GID_CHANGE)          // the GID table of Event.Port has changed
-	EventWQFatal          = EventType(uapi.IB_EVENT_WQ_FATAL)            // a work queue has failed. This package has none
+	EventCQErr            EventType = EventType(uapi.IB_EVENT_CQ_ERR)              // Event.CQ has overrun, or the device could not write to it. Its QPs fail
+	EventQPFatal          EventType = EventType(uapi.IB_EVENT_QP_FATAL)            // Event.QP has failed in a way that no completion can report
+	EventQPReqErr         EventType = EventType(uapi.IB_EVENT_QP_REQ_ERR)          // a peer sent Event.QP an invalid request. The QP has failed
+	EventQPAccessErr      EventType = EventType(uapi.IB_EVENT_QP_ACCESS_ERR)       // a peer asked Event.QP for memory that it may not access. The QP has failed
+	EventCommEst          EventType = EventType(uapi.IB_EVENT_COMM_EST)            // Event.QP received its first message, before the connection was confirmed
+	EventSQDrained        EventType = EventType(uapi.IB_EVENT_SQ_DRAINED)          // the send queue of Event.QP is empty: see QPAttr.EnSQDAsyncNotify
+	EventPathMig          EventType = EventType(uapi.IB_EVENT_PATH_MIG)            // Event.QP uses its alternate path from now on
+	EventPathMigErr       EventType = EventType(uapi.IB_EVENT_PATH_MIG_ERR)        // Event.QP could not change to its alternate path
+	EventDeviceFatal      EventType = EventType(uapi.IB_EVENT_DEVICE_FATAL)        // the device is gone or broken
+	EventPortActive       EventType = EventType(uapi.IB_EVENT_PORT_ACTIVE)         // the link of Event.Port is up
+	EventPortErr          EventType = EventType(uapi.IB_EVENT_PORT_ERR)            // the link of Event.Port is down
+	EventLIDChange        EventType = EventType(uapi.IB_EVENT_LID_CHANGE)          // the LID of Event.Port has changed
+	EventPKeyChange       EventType = EventType(uapi.IB_EVENT_PKEY_CHANGE)         // the P_Key table of Event.Port has changed
+	EventSMChange         EventType = EventType(uapi.IB_EVENT_SM_CHANGE)           // Event.Port has another subnet manager
+	EventSRQErr           EventType = EventType(uapi.IB_EVENT_SRQ_ERR)             // the device could not read Event.SRQ. Its QPs fail
+	EventSRQLimitReached  EventType = EventType(uapi.IB_EVENT_SRQ_LIMIT_REACHED)   // Event.SRQ has fewer receives than its limit. The limit is 0 from now on
+	EventQPLastWQEReached EventType = EventType(uapi.IB_EVENT_QP_LAST_WQE_REACHED) // Event.QP, in QPErr, takes no more receives from its SRQ
+	EventClientReregister EventType = EventType(uapi.IB_EVENT_CLIENT_REREGISTER)   // the subnet manager asks programs on Event.Port to subscribe again
+	EventGIDChange        EventType = EventType(uapi.IB_EVENT_GID_CHANGE)          // the GID table of Event.Port has changed
+	EventWQFatal          EventType = EventType(uapi.IB_EVENT_WQ_FATAL)            // Event.WQ has failed, and is in WQErr
 )
 
 func (t EventType) String() string { return uapi.EnumIbEventType.Short(uint64(t)) }
 
-// An Event is an asynchronous event. At most one of QP, CQ, SRQ and Port is set: the
+// An Event is an asynchronous event. At most one of QP, CQ, SRQ, WQ and Port is set: the
 // object that it is about.
 type Event struct {
-	Type EventType
-	Port int // from 1; 0 if the event isn't about a port
-	QP   *QP
-	CQ   *CQ
-	SRQ  *SRQ
+	Type EventType // it determines which of the other fields is set
+	Port int       // from 1; 0 if the event isn't about a port
+	QP   *QP       // nil if the event isn't about a QP
+	CQ   *CQ       // nil if it isn't about a CQ
+	SRQ  *SRQ      // nil if it isn't about an SRQ
+	WQ   *WQ       // nil if it isn't about a WQ
 }
 
 const opEvents = "wait for asynchronous event"
@@ -68,20 +69,20 @@ const opEvents = "wait for asynchronous event"
 // The last value of a loop is an error: that of ctx, ErrClosed after Device.Close, or
 // ErrDeviceRemoved. When the device is removed, each subscriber gets an event
 // EventDeviceFatal before that error.
-func (c *Device) Events(ctx context.Context) iter.Seq2[Event, error] {
+func (d *Device) Events(ctx context.Context) iter.Seq2[Event, error] {
 	switch {
 	case ctx == nil:
 		return noEvents(&OpError{Op: opEvents, Err: errNoContext})
-	case c == nil:
+	case d == nil:
 		return noEvents(&OpError{Op: opEvents, Err: errNil})
 	}
 	s := &subscriber{more: make(chan struct{}, 1)}
-	if !c.subscribe(ctx, s) {
-		return noEvents(opErr(opEvents, "context", ErrClosed))
+	if !d.subscribe(ctx, s) {
+		return noEvents(opErr(opEvents, "device", ErrClosed))
 	}
 	return func(yield func(Event, error) bool) {
 		for {
-			if e, err := c.nextEvent(ctx, s); !yield(e, err) || err != nil {
+			if e, err := d.nextEvent(ctx, s); !yield(e, err) || err != nil {
 				return
 			}
 		}
@@ -93,26 +94,26 @@ func noEvents(err error) iter.Seq2[Event, error] {
 }
 
 // nextEvent waits for the subscriber's next event.
-func (c *Device) nextEvent(ctx context.Context, s *subscriber) (Event, error) {
+func (d *Device) nextEvent(ctx context.Context, s *subscriber) (Event, error) {
 	for {
-		if c.closing.Load() {
-			return Event{}, opErr(opEvents, "context", ErrClosed)
+		if d.closing.Load() {
+			return Event{}, opErr(opEvents, "device", ErrClosed)
 		}
 		if err := ctx.Err(); err != nil {
 			return Event{}, opErr(opEvents, "", err)
 		}
-		gone := c.removal.told() // before take: EventDeviceFatal comes first
-		if e, ok := c.takeEvent(s); ok {
+		gone := d.removal.told() // before take: EventDeviceFatal comes first
+		if e, ok := d.takeEvent(s); ok {
 			return e, nil
 		}
 		if gone {
-			return Event{}, opErr(opEvents, c.dev.Name(), ErrDeviceRemoved)
+			return Event{}, opErr(opEvents, d.info.Name(), ErrDeviceRemoved)
 		}
 		select {
 		case <-s.more:
-		case <-c.removal.news:
-		case <-c.events.ended:
-			if err := c.events.err; err != nil {
+		case <-d.removal.news:
+		case <-d.events.ended:
+			if err := d.events.err; err != nil {
 				return Event{}, opErr(opEvents, "", err)
 			}
 		case <-ctx.Done():
@@ -121,37 +122,37 @@ func (c *Device) nextEvent(ctx context.Context, s *subscriber) (Event, error) {
 }
 
 // subscribe adds a subscriber until ctx ends, unless the Device is closed.
-func (c *Device) subscribe(ctx context.Context, s *subscriber) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.file == nil || c.closing.Load() {
+func (d *Device) subscribe(ctx context.Context, s *subscriber) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.file == nil || d.closing.Load() {
 		return false
 	}
-	c.events.subscribers = append(c.events.subscribers, s)
-	s.stop = context.AfterFunc(ctx, func() { c.unsubscribe(s) })
+	d.events.subscribers = append(d.events.subscribers, s)
+	s.stop = context.AfterFunc(ctx, func() { d.unsubscribe(s) })
 	return true
 }
 
 // unsubscribeAll ends all subscriptions, when the Device is closed.
-func (c *Device) unsubscribeAll() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, s := range c.events.subscribers {
+func (d *Device) unsubscribeAll() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.events.subscribers {
 		s.stop() // else the context would keep the Device
 	}
-	c.events.subscribers = nil
+	d.events.subscribers = nil
 }
 
-func (c *Device) takeEvent(s *subscriber) (e Event, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (d *Device) takeEvent(s *subscriber) (e Event, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	return s.take()
 }
 
-func (c *Device) unsubscribe(s *subscriber) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.events.subscribers = slices.DeleteFunc(c.events.subscribers, func(x *subscriber) bool { return x == s })
+func (d *Device) unsubscribe(s *subscriber) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.events.subscribers = slices.DeleteFunc(d.events.subscribers, func(x *subscriber) bool { return x == s })
 }
 
 // events passes asynchronous events to the subscribers. A goroutine always reads them
@@ -221,55 +222,59 @@ func (s *subscriber) forget(m member) {
 			return e.CQ == m
 		case *SRQ:
 			return e.SRQ == m
+		case *WQ:
+			return e.WQ == m
 		}
 		return false
 	})
 }
 
 // readEvents reads events until the Device is closed or the device gone.
-func (c *Device) readEvents() {
-	defer close(c.events.ended)
+func (d *Device) readEvents() {
+	defer close(d.events.ended)
 	for {
 		var b [asyncEventLen]byte
-		switch err := c.async.read(context.Background(), b[:]); {
+		switch err := d.async.read(context.Background(), b[:]); {
 		case err == nil:
-			c.event(EventType(binary.NativeEndian.Uint32(b[8:])), binary.NativeEndian.Uint64(b[:]))
+			d.event(EventType(binary.NativeEndian.Uint32(b[8:])), binary.NativeEndian.Uint64(b[:]))
 		case errors.Is(err, ErrDeviceRemoved):
-			c.deviceGone()
+			d.deviceGone()
 			return
 		case errors.Is(err, ErrClosed):
 			return
 		default:
-			c.events.err = err
+			d.events.err = err
 			return
 		}
 	}
 }
 
 // event handles an event about an element: an object's id, or a port.
-func (c *Device) event(typ EventType, element uint64) {
+func (d *Device) event(typ EventType, element uint64) {
 	if typ == EventDeviceFatal {
-		c.deviceGone()
+		d.deviceGone()
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	e := Event{Type: typ}
 	known := true
 	switch typ {
 	case EventQPFatal, EventQPReqErr, EventQPAccessErr, EventCommEst, EventSQDrained, EventPathMig, EventPathMigErr, EventQPLastWQEReached:
-		e.QP, known = c.members[element].(*QP)
+		e.QP, known = d.members[element].(*QP)
 	case EventCQErr:
-		if e.CQ, known = c.members[element].(*CQ); known {
+		if e.CQ, known = d.members[element].(*CQ); known {
 			e.CQ.overrun()
 		}
 	case EventSRQErr, EventSRQLimitReached:
-		e.SRQ, known = c.members[element].(*SRQ)
+		e.SRQ, known = d.members[element].(*SRQ)
+	case EventWQFatal:
+		e.WQ, known = d.members[element].(*WQ)
 	default:
 		e.Port = int(element)
 	}
 	if known { // else the object was closed meanwhile
-		c.events.add(e)
+		d.events.add(e)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 
 func pool(t *testing.T, o BufferPoolOptions) *BufferPool {
 	t.Helper()
-	c, _ := fakeContext(t)
-	return must(must(c.AllocPD())(t).NewBufferPool(o))(t)
+	d, _ := fakeContext(t)
+	return must(must(d.AllocPD())(t).NewBufferPool(o))(t)
 }
 
 // TestBufferPool: buffers have the length that was asked for, are apart from each other, lie

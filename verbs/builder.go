@@ -40,6 +40,7 @@ const (
 type bound struct {
 	mw   *MW
 	rkey uint32
+	addr uint64
 }
 
 // Sends calls build, which adds work requests to a batch, and posts them with one doorbell,
@@ -58,7 +59,7 @@ type bound struct {
 //
 // errors.Is(err, ErrQueueFull) says that completions must be polled first.
 func (qp *QP) Sends(build func(*SendBuilder) error) (n int, err error) {
-	if qp == nil || qp.ctx == nil { // never created
+	if qp == nil || qp.dev == nil { // never created
 		return 0, errPostClosed
 	}
 	qp.sendMu.lockForBatch()
@@ -110,6 +111,7 @@ func (b *SendBuilder) takeBack() {
 	}
 	for _, w := range slices.Backward(b.binds) {
 		w.mw.ref.RKey.Store(w.rkey)
+		w.mw.ref.Addr.Store(w.addr)
 	}
 }
 
@@ -154,7 +156,7 @@ func (b *SendBuilder) add(one *SendWR) {
 	wrs := as[SendWR](unsafe.Slice(one, 1))
 	wr := &wrs[0]
 	if wr.Opcode == OpBindMW && wr.MW != nil {
-		b.binds = append(b.binds, bound{wr.MW, wr.MW.RKey()})
+		b.binds = append(b.binds, bound{wr.MW, wr.MW.RKey(), wr.MW.ref.Addr.Load()})
 	}
 	if tracing.Switch.On != 0 {
 		b.noted = append(b.noted, *wr)

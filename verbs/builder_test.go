@@ -190,8 +190,9 @@ func TestSendsTakesBack(t *testing.T) {
 	} {
 		qp, p := keepRC()
 		p.short = true
-		mw.ctx = qp.ctx
+		mw.dev = qp.dev
 		mw.ref.RKey.Store(0x100)
+		mw.ref.Addr.Store(0x1000)
 		n, err := func() (n int, err error) {
 			defer func() {
 				if x := recover(); x != nil {
@@ -202,15 +203,15 @@ func TestSendsTakesBack(t *testing.T) {
 				b.Send(1, 0, SGE{Length: 1})
 				b.Add(SendWR{Opcode: OpBindMW, MW: mw, NewRKey: 0x101})
 				b.Add(SendWR{Opcode: OpBindMW, MW: mw, NewRKey: 0x102})
-				mw.ref.RKey.Store(0x102) // as providers do
+				mw.ref.Rebind(&provider.SendWR{NewRKey: 0x102, Bind: provider.MWBind{Addr: 0x2000}}) // as providers do
 				return refused.build(b)
 			})
 		}()
 		if n != 0 || !errors.Is(err, refused.want) || len(p.wrs) != 0 || p.takenBack != 1 || p.rung != 0 {
 			t.Errorf("%s: %d, %v, %d left, %d doorbells", name, n, err, len(p.wrs), p.rung)
 		}
-		if k := mw.RKey(); k != 0x100 {
-			t.Errorf("%s: the window's key is %#x", name, k)
+		if r := mw.Remote(); r != (Remote{0x1000, 0x100}) {
+			t.Errorf("%s: the window is %v", name, r)
 		}
 		if n, err := qp.PostSend(SendWR{Opcode: OpSend}); n != 1 || err != nil || p.rung != 1 || len(p.wrs) != 1 {
 			t.Errorf("%s: after that, %d, %v", name, n, err)

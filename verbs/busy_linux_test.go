@@ -16,8 +16,8 @@ import (
 // built, and says so instead of waiting.
 func TestCloseBesideBatch(t *testing.T) {
 	for _, single := range []bool{false, true} {
-		c, k := fakeContext(t)
-		x := makeFakes(t, c)
+		d, k := fakeContext(t)
+		x := makeFakes(t, d)
 		x.qp.sendMu.single = single
 		x.qp.Sends(func(b *SendBuilder) error {
 			b.Send(1, 0, SGE{})
@@ -31,7 +31,7 @@ func TestCloseBesideBatch(t *testing.T) {
 					t.Errorf("single %v, %d: %v, want ErrBusy", single, i, err)
 				}
 			}
-			if err := c.Close(); !errors.Is(err, ErrBusy) {
+			if err := d.Close(); !errors.Is(err, ErrBusy) {
 				t.Errorf("single %v: closing the context: %v, want ErrBusy", single, err)
 			}
 			if n := k.count("destroy_qp") + k.count("modify_qp"); n != 0 {
@@ -54,10 +54,10 @@ func TestCloseWaitsForVerbs(t *testing.T) {
 			before string // what Close does last before it must wait
 			run    func(*Device, fakeThings) error
 		}{
-			{"query_device_ex", "dealloc_pd", func(c *Device, _ fakeThings) error { _, err := c.QueryDevice(); return err }},
+			{"query_device_ex", "dealloc_pd", func(d *Device, _ fakeThings) error { _, err := d.QueryDevice(); return err }},
 			{"query_qp", "dealloc_mw", func(_ *Device, x fakeThings) error { _, _, err := x.qp.Query(); return err }},
 			{"modify_qp", "dealloc_mw", func(_ *Device, x fakeThings) error { return x.qp.Modify(QPAttr{State: QPReset}, QPAttrState) }},
-			{"alloc_pd", "dealloc_pd", func(c *Device, _ fakeThings) error { _, err := c.AllocPD(); return err }},
+			{"alloc_pd", "dealloc_pd", func(d *Device, _ fakeThings) error { _, err := d.AllocPD(); return err }},
 			{"create_qp", "destroy_srq", func(_ *Device, x fakeThings) error {
 				_, err := x.pd.CreateQP(QPOptions{Type: UC, SendCQ: x.cq, RecvCQ: x.cq})
 				return err
@@ -72,8 +72,8 @@ func TestCloseWaitsForVerbs(t *testing.T) {
 
 func closeBeside(t *testing.T, verb, before string, run func(*Device, fakeThings) error) {
 	t.Helper()
-	c, k := fakeContext(t)
-	x := makeFakes(t, c)
+	d, k := fakeContext(t)
+	x := makeFakes(t, d)
 	running, proceed := make(chan struct{}), make(chan struct{})
 	k.answerTo(verb, func(*fakeCall) error {
 		k.answerTo(verb, nil)
@@ -82,16 +82,16 @@ func closeBeside(t *testing.T, verb, before string, run func(*Device, fakeThings
 		return errPassOn
 	})
 	done := make(chan error, 3)
-	go func() { done <- run(c, x) }()
+	go func() { done <- run(d, x) }()
 	<-running
 	for range 2 {
-		go func() { done <- c.Close() }()
+		go func() { done <- d.Close() }()
 	}
 	yield(func() bool { return k.count(before) > 0 })
 	for range 100 {
 		runtime.Gosched() // so that Close gets to where it waits
 	}
-	if err := c.begin("begin"); !errors.Is(err, ErrClosed) {
+	if err := d.begin("begin"); !errors.Is(err, ErrClosed) {
 		t.Errorf("%s: what begins while closing: %v", verb, err)
 	}
 	close(proceed)
@@ -109,10 +109,10 @@ func closeBeside(t *testing.T, verb, before string, run func(*Device, fakeThings
 
 // TestCloseOrder: what is left is closed, users before what they use.
 func TestCloseOrder(t *testing.T) {
-	c, k := fakeContext(t)
-	makeFakes(t, c)
+	d, k := fakeContext(t)
+	makeFakes(t, d)
 	made := len(k.calls)
-	if err := c.Close(); err != nil {
+	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"dealloc_mw", "destroy_qp", "destroy_srq", "destroy_cq", "dereg_mr", "dealloc_pd"}
@@ -123,8 +123,8 @@ func TestCloseOrder(t *testing.T) {
 
 // TestHeld: an object in use answers ErrBusy, and closes once it isn't.
 func TestHeld(t *testing.T) {
-	c, k := fakeContext(t)
-	x := makeFakes(t, c)
+	d, k := fakeContext(t)
+	x := makeFakes(t, d)
 	for _, o := range []interface{ Close() error }{x.pd, x.cq, x.ch} {
 		if err := o.Close(); !errors.Is(err, ErrBusy) {
 			t.Errorf("%T: %v, want ErrBusy", o, err)
@@ -159,8 +159,8 @@ func TestHeld(t *testing.T) {
 // TestQueryBesideModify: what a Modify has done is not forgotten for a Query that
 // began before it.
 func TestQueryBesideModify(t *testing.T) {
-	c, k := fakeContext(t)
-	x := makeFakes(t, c)
+	d, k := fakeContext(t)
+	x := makeFakes(t, d)
 	x.qp.typ = UD // RTR needs nothing
 	x.qp.setState(QPInit)
 	done := make(chan error, 1)
@@ -188,24 +188,24 @@ func TestQueryBesideModify(t *testing.T) {
 func TestOpenedIsKept(t *testing.T) {
 	var kept weak.Pointer[Device]
 	func() {
-		c, k := openFake(t)
-		makeFakes(t, c)
+		d, k := openFake(t)
+		makeFakes(t, d)
 		k.answerTo("query_device", refuse(unix.EIO))
-		c.lost()
-		<-c.events.ended
-		kept = weak.Make(c)
+		d.lost()
+		<-d.events.ended
+		kept = weak.Make(d)
 	}()
 	for range 3 {
 		runtime.GC()
 	}
-	c := kept.Value()
-	if c == nil {
+	d := kept.Value()
+	if d == nil {
 		t.Fatal("it was forgotten")
 	}
-	if err := c.Close(); err != nil {
+	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, ok := opened.Load(c); ok {
+	if _, ok := opened.Load(d); ok {
 		t.Error("it is kept after Close")
 	}
 }

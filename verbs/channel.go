@@ -49,23 +49,23 @@ func (ch *CompChannel) base() *object {
 }
 
 // CreateCompChannel creates a completion channel (ibv_create_comp_channel).
-func (c *Device) CreateCompChannel() (*CompChannel, error) {
+func (d *Device) CreateCompChannel() (*CompChannel, error) {
 	const op = "create completion channel"
-	if err := c.begin(op); err != nil {
+	if err := d.begin(op); err != nil {
 		return nil, err
 	}
-	defer c.done()
-	return c.createChannelHeld(op)
+	defer d.done()
+	return d.createChannelHeld(op)
 }
 
-func (c *Device) createChannelHeld(op string) (*CompChannel, error) {
+func (d *Device) createChannelHeld(op string) (*CompChannel, error) {
 	cmd := ioctl.NewWriteCreateCompChannel()
 	defer cmd.Release()
-	if err := cmd.Run(c.file); err != nil {
-		return nil, c.failed(op, "", err)
+	if err := cmd.Run(d.file); err != nil {
+		return nil, d.failed(op, "", err)
 	}
-	ch := &CompChannel{events: newEventFile(int(cmd.Resp.Fd), "completion channel of "+c.dev.Name(), c.removal.news)}
-	ch.adopt(c, kindChannel, cmd.Resp.Fd, ch)
+	ch := &CompChannel{events: newEventFile(int(cmd.Resp.Fd), "completion channel of "+d.info.Name(), d.removal.news)}
+	ch.adopt(d, kindChannel, cmd.Resp.Fd, ch)
 	return ch, nil
 }
 
@@ -73,18 +73,18 @@ func (c *Device) createChannelHeld(op string) (*CompChannel, error) {
 // give a CQ a channel only when it creates it, and whether PollWait will need one isn't
 // known then. One channel for all of them costs a device one descriptor. A channel
 // costs nothing as long as the CQ isn't armed.
-func (c *Device) waitChannel(op string) (*CompChannel, error) {
-	c.waits.Lock()
-	defer c.waits.Unlock()
-	if c.waits.channel == nil {
-		ch, err := c.createChannelHeld(op)
+func (d *Device) waitChannel(op string) (*CompChannel, error) {
+	d.waits.Lock()
+	defer d.waits.Unlock()
+	if d.waits.channel == nil {
+		ch, err := d.createChannelHeld(op)
 		if err != nil {
 			return nil, err
 		}
 		ch.claim(readByPollWait)
-		c.waits.channel = ch
+		d.waits.channel = ch
 	}
-	return c.waits.channel, nil
+	return d.waits.channel, nil
 }
 
 // Wait waits for the next event and returns its CQ (ibv_get_cq_event). Events need no
@@ -110,7 +110,7 @@ func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 		}
 		var b [compEventLen]byte
 		if err := ch.events.read(ctx, b[:]); err != nil {
-			return nil, ch.ctx.failed(op, "", err)
+			return nil, ch.dev.failed(op, "", err)
 		}
 		// Nil: the CQ was closed after the event was written.
 		if cq := ch.cqOf(b); cq != nil {
@@ -157,7 +157,7 @@ var errChannelFD = invalid(opChannelFD, "only CompChannel.Wait reads it, and nob
 
 // cqOf counts an event, and returns its CQ.
 func (ch *CompChannel) cqOf(b [compEventLen]byte) *CQ {
-	cq, _ := ch.ctx.member(binary.NativeEndian.Uint64(b[:])).(*CQ)
+	cq, _ := ch.dev.member(binary.NativeEndian.Uint64(b[:])).(*CQ)
 	if cq != nil {
 		cq.events.Add(1)
 	}

@@ -38,13 +38,13 @@ func complete(cq *CQ, q *fakeCQ, n int) {
 // TestWaitsShareOneChannel: CQs that the caller gives no channel have one, all the same,
 // which is made with the first of them.
 func TestWaitsShareOneChannel(t *testing.T) {
-	c, k := openFake(t)
+	d, k := openFake(t)
 	if n := k.count("create_comp_channel"); n != 0 {
 		t.Errorf("%d channels before there is a CQ", n)
 	}
 	var cqs [3]*CQ
 	for i := range cqs {
-		cqs[i] = must(c.CreateCQ(CQOptions{MaxCQE: 4}))(t)
+		cqs[i] = must(d.CreateCQ(CQOptions{MaxCQE: 4}))(t)
 	}
 	if n := k.count("create_comp_channel"); n != 1 {
 		t.Errorf("%d channels for %d CQs, want 1", n, len(cqs))
@@ -59,10 +59,10 @@ func TestWaitsShareOneChannel(t *testing.T) {
 			}
 			finds <- found{i, n}
 		}()
-		asleep(cq, c.prov.(*fakeProvider).cqs[i], 1)
+		asleep(cq, d.prov.(*fakeProvider).cqs[i], 1)
 	}
 	for _, i := range []int{2, 0, 1} {
-		complete(cqs[i], c.prov.(*fakeProvider).cqs[i], i+1)
+		complete(cqs[i], d.prov.(*fakeProvider).cqs[i], i+1)
 		happen(t, cqs[i])
 		if got := <-finds; got != (found{i, i + 1}) {
 			t.Errorf("CQ %d has %d completions, want CQ %d with %d", got.of, got.n, i, i+1)
@@ -72,7 +72,7 @@ func TestWaitsShareOneChannel(t *testing.T) {
 		t.Errorf("arming for nobody: %v", err)
 	}
 	fd := cqs[0].chn.events.fd
-	if err := c.Close(); err != nil {
+	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
 	k.events.Close()
@@ -83,28 +83,28 @@ func TestWaitsShareOneChannel(t *testing.T) {
 
 // TestNoChannelToBeHad: the CQ isn't created, and the next one tries again.
 func TestNoChannelToBeHad(t *testing.T) {
-	c, k := fakeContext(t)
+	d, k := fakeContext(t)
 	k.answerTo("create_comp_channel", refuse(unix.EMFILE))
-	if cq, err := c.CreateCQ(CQOptions{MaxCQE: 1}); cq != nil || !errors.Is(err, unix.EMFILE) || k.count("create_cq") != 0 {
+	if cq, err := d.CreateCQ(CQOptions{MaxCQE: 1}); cq != nil || !errors.Is(err, unix.EMFILE) || k.count("create_cq") != 0 {
 		t.Errorf("%v, %v", cq, err)
 	}
 	k.answerTo("create_comp_channel", nil)
-	must(c.CreateCQ(CQOptions{MaxCQE: 1}))(t)
+	must(d.CreateCQ(CQOptions{MaxCQE: 1}))(t)
 }
 
 // TestChannelHasOneReader: Wait and PollWait refuse each other's channel, from the first
 // call on.
 func TestChannelHasOneReader(t *testing.T) {
-	c, _ := fakeContext(t)
+	d, _ := fakeContext(t)
 	for name, tt := range map[string]struct{ first, second func(*CQ) error }{
 		"Wait":     {waitOnce, pollWaitOnce},
 		"PollWait": {pollWaitOnce, waitOnce},
 		"All":      {allOnce, waitOnce},
 	} {
-		ch := must(c.CreateCompChannel())(t)
+		ch := must(d.CreateCompChannel())(t)
 		cqs := [2]*CQ{}
 		for i := range cqs {
-			cqs[i] = must(c.CreateCQ(CQOptions{MaxCQE: 1, Channel: ch}))(t)
+			cqs[i] = must(d.CreateCQ(CQOptions{MaxCQE: 1, Channel: ch}))(t)
 		}
 		for range 2 {
 			if err := tt.first(cqs[0]); !errors.Is(err, context.Canceled) {
@@ -117,7 +117,7 @@ func TestChannelHasOneReader(t *testing.T) {
 			}
 		}
 	}
-	own := must(c.CreateCQ(CQOptions{MaxCQE: 1}))(t)
+	own := must(d.CreateCQ(CQOptions{MaxCQE: 1}))(t)
 	if err := pollWaitOnce(own); !errors.Is(err, context.Canceled) {
 		t.Errorf("without a channel of the caller's: %v", err)
 	}
@@ -137,9 +137,9 @@ func allOnce(cq *CQ) (last error) {
 // TestChannelDescriptor: it is readable when there is an event, and nothing else can be
 // done with it.
 func TestChannelDescriptor(t *testing.T) {
-	c, _ := fakeContext(t)
-	ch := must(c.CreateCompChannel())(t)
-	cq := must(c.CreateCQ(CQOptions{MaxCQE: 1, Channel: ch}))(t)
+	d, _ := fakeContext(t)
+	ch := must(d.CreateCompChannel())(t)
+	cq := must(d.CreateCQ(CQOptions{MaxCQE: 1, Channel: ch}))(t)
 	raw := must(ch.SyscallConn())(t)
 	readable := func() bool {
 		n := 0
@@ -184,5 +184,45 @@ func TestChannelDescriptor(t *testing.T) {
 	}
 	if _, err := ch.SyscallConn(); !errors.Is(err, ErrClosed) {
 		t.Errorf("closed: %v", err)
+	}
+}
+
+// TestNoChannels: where the kernel makes no completion channels, CQs can be polled, but not be
+// waited for.
+func TestNoChannels(t *testing.T) {
+	d, k := fakeContext(t)
+	k.answerTo("create_comp_channel", refuse(unix.EINVAL))
+	cq := must(d.CreateCQ(CQOptions{MaxCQE: 1}))(t)
+	d.prov.(*fakeProvider).cqs[0].ready = 1
+	wc := make([]WC, 2)
+	if n, err := cq.Poll(wc); n != 1 || err != nil {
+		t.Errorf("poll: %d, %v", n, err)
+	}
+	var e *OpError
+	if n, err := cq.PollWait(context.Background(), wc); n != 0 || !errors.Is(err, ErrNotSupported) || !errors.As(err, &e) || e.Hint == "" {
+		t.Errorf("wait: %d, %v", n, err)
+	}
+	for _, err := range cq.All(context.Background()) {
+		if !errors.Is(err, ErrNotSupported) {
+			t.Errorf("all: %v", err)
+		}
+	}
+	if err := cq.Arm(false); !errors.Is(err, ErrInvalid) {
+		t.Errorf("arm: %v", err)
+	}
+	k.answerTo("create_comp_channel", refuse(unix.EMFILE))
+	if _, err := d.CreateCQ(CQOptions{MaxCQE: 1}); !errors.Is(err, unix.EMFILE) {
+		t.Errorf("out of descriptors: %v", err)
+	}
+	events := d.Events(t.Context())
+	k.event(EventCQErr, cq.id)
+	for e, err := range events {
+		if err != nil || e.CQ != cq {
+			t.Errorf("%+v, %v", e, err)
+		}
+		break
+	}
+	if err := cq.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -17,7 +17,7 @@ type Endpoint struct {
 	GID         GID    `json:"gid"`            // of the port
 	MTU         MTU    `json:"mtu"`            // the port's active MTU
 	MaxRDAtomic uint8  `json:"max_rd_atomic"`  // RDMA reads and atomics that the QP can serve at a time
-	QKey        uint32 `json:"qkey,omitempty"` // UD only
+	QKey        uint32 `json:"qkey,omitempty"` // UD and SRD only
 }
 
 // An origin is the end of a path at which a QP is.
@@ -40,11 +40,14 @@ func (qp *QP) Endpoint(gid GIDEntry) (Endpoint, error) {
 		return Endpoint{}, err
 	}
 	defer qp.drop()
-	limits, err := qp.ctx.deviceLimits()
+	if qp.dev.iwarp() {
+		return Endpoint{}, lacking(op, errIWARPConnect)
+	}
+	limits, err := qp.dev.deviceLimits()
 	if err != nil {
 		return Endpoint{}, err
 	}
-	port, err := qp.ctx.queryPort(op, gid.Port)
+	port, err := qp.dev.queryPort(op, gid.Port)
 	if err != nil {
 		return Endpoint{}, err
 	}
@@ -76,7 +79,7 @@ func (qp *QP) Endpoint(gid GIDEntry) (Endpoint, error) {
 const maxPSN = 0xffffff
 
 // PathTo returns the path from the QP's endpoint to a peer's, with a hop limit of 64: for
-// CreateAH, or to change it and use it with Modify. It is global over RoCE, and over
+// CreateAH, or to change it and use it with Modify. It is global over RoCE and efa, and over
 // InfiniBand if the port requires that or the peer is in another subnet. Endpoint must have
 // been called before.
 func (qp *QP) PathTo(peer Endpoint) (AHAttr, error) {
@@ -97,7 +100,7 @@ func (qp *QP) pathTo(op string, peer *Endpoint) (AHAttr, error) {
 		return AHAttr{}, invalid(op, "Endpoint has not been called")
 	}
 	a := AHAttr{DLID: peer.LID, Port: o.gid.Port}
-	if o.port.LinkLayer == LinkLayerEthernet || o.port.GRHRequired || [8]byte(peer.GID[:8]) != [8]byte(o.gid.GID[:8]) {
+	if o.port.LinkLayer == LinkLayerEthernet || o.port.LinkLayer == LinkLayerUnspecified && o.port.LID == 0 || o.port.GRHRequired || [8]byte(peer.GID[:8]) != [8]byte(o.gid.GID[:8]) {
 		if peer.GID == (GID{}) {
 			return AHAttr{}, invalid(op, "the peer's endpoint has no GID")
 		}
@@ -115,17 +118,17 @@ type ConnectOptions struct {
 	MTU         MTU           // of the path; by default, the smaller one of the two ports'
 	AckTimeout  time.Duration // see AckTimeout; 67 ms by default; negative for ever
 	RNRTimer    time.Duration // how long the peer waits for a receive before it tries again; 0.64 ms by default
-	RetryCount  int           // retries without an acknowledgement, at most 7, the default; negative for none
+	RetryCount  int           // retries without an acknowledgement, at most 7, the default, which rxe takes for ever; negative for none
 	RNRRetry    int           // retries while the peer has no receive posted, at most 6; 7, the default, retries for ever; negative for none
 	MaxRDAtomic int           // RDMA reads and atomics outstanding; by default, what this QP can request and the peer serve; negative for none
 
 	// The path, beside what the endpoints say. See AHAttr and QPAttr.
 	PKeyIndex    int
-	SL           uint8
-	TrafficClass uint8
-	FlowLabel    uint32
-	StaticRate   Rate
-	HopLimit     uint8 // 64 by default
+	SL           uint8  // service level; on RoCE, the VLAN priority follows from it
+	TrafficClass uint8  // of the GRH: DSCP and ECN over RoCE v2
+	FlowLabel    uint32 // of the GRH, 20 bits
+	StaticRate   Rate   // bounds the rate of sends; 0 for that of the port
+	HopLimit     uint8  // 64 by default
 }
 
 // Connect connects an RC, UC or XRC queue pair to a peer's: it moves the QP to RTR and RTS.
@@ -162,6 +165,8 @@ func (qp *QP) connection(op string, peer *Endpoint, o *ConnectOptions) (QPAttr, 
 	qp.modify.Lock()
 	defer qp.modify.Unlock()
 	switch {
+	case qp.dev.iwarp():
+		return QPAttr{}, lacking(op, errIWARPConnect)
 	case qp.typ == DCT:
 		return QPAttr{}, invalid(op, "a DCT has no peer: use Modify")
 	case !qp.typ.connects():
@@ -175,7 +180,7 @@ func (qp *QP) connection(op string, peer *Endpoint, o *ConnectOptions) (QPAttr, 
 	case o.MaxRDAtomic > 255:
 		return QPAttr{}, invalid(op, "MaxRDAtomic %d is not in 0 to 255", o.MaxRDAtomic)
 	}
-	limits, err := qp.ctx.deviceLimits()
+	limits, err := qp.dev.deviceLimits()
 	if err != nil {
 		return QPAttr{}, err
 	}
@@ -213,11 +218,11 @@ func or[T comparable](v, byDefault T) T {
 type ActivateOptions struct {
 	Port      int    // from 1
 	PKeyIndex int    // not for RawPacket
-	QKey      uint32 // UD: what datagrams to the QP must carry; those with bit 31 need privileges
+	QKey      uint32 // UD and SRD: what datagrams to the QP must carry; those with bit 31 need privileges
 	MTU       MTU    // DCI: by default the port's
 }
 
-// Activate moves a UD, RawPacket or DCI queue pair from RESET to RTS, where it can send and
+// Activate moves a UD, RawPacket, DCI or SRD queue pair from RESET to RTS, where it can send and
 // receive.
 //
 // A DCT has no RTS. Modify moves it to QPInit and then to QPRTR, with the attributes of
@@ -229,18 +234,18 @@ func (qp *QP) Activate(o ActivateOptions) error {
 	}
 	defer qp.drop()
 	switch qp.typ {
-	case UD, RawPacket, DCI:
+	case UD, RawPacket, DCI, SRD:
 	case DCT:
 		return invalid(op, "a DCT has no RTS: use Modify")
 	default:
 		return invalid(op, "a %v QP needs a peer: use Connect", qp.typ)
 	}
-	limits, err := qp.ctx.deviceLimits()
+	limits, err := qp.dev.deviceLimits()
 	if err != nil {
 		return err
 	}
 	if o.MTU == 0 && qp.typ == DCI {
-		port, err := qp.ctx.queryPort(op, o.Port)
+		port, err := qp.dev.queryPort(op, o.Port)
 		if err != nil {
 			return err
 		}

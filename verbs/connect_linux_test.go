@@ -18,10 +18,10 @@ func fakePort(k *fakeKernel, layer LinkLayer, port uapi.IbUverbsQueryPortResp) {
 }
 
 // fakeOf creates a QP of a type.
-func fakeOf(t *testing.T, c *Device, typ QPType) *QP {
+func fakeOf(t *testing.T, d *Device, typ QPType) *QP {
 	t.Helper()
-	cq := must(c.CreateCQ(CQOptions{MaxCQE: 4}))(t)
-	return must(must(c.AllocPD())(t).CreateQP(QPOptions{Type: typ, SendCQ: cq, RecvCQ: cq, Cap: QPCap{MaxSendWR: 1, MaxRecvWR: 1}}))(t)
+	cq := must(d.CreateCQ(CQOptions{MaxCQE: 4}))(t)
+	return must(must(d.AllocPD())(t).CreateQP(QPOptions{Type: typ, SendCQ: cq, RecvCQ: cq, Cap: QPCap{MaxSendWR: 1, MaxRecvWR: 1}}))(t)
 }
 
 var peer = Endpoint{QPN: 0x123456, PSN: 0xabcdef, LID: 9, GID: GID{0: 0xfe, 1: 0x80, 15: 7}, MTU: MTU2048, MaxRDAtomic: 3}
@@ -29,7 +29,7 @@ var peer = Endpoint{QPN: 0x123456, PSN: 0xabcdef, LID: 9, GID: GID{0: 0xfe, 1: 0
 // TestConnect: the two modifications that connect a QP have what both endpoints say, and the
 // options or their defaults.
 func TestConnect(t *testing.T) {
-	c, k := fakeContext(t)
+	d, k := fakeContext(t)
 	gid := GIDEntry{GID: GID{0: 0xfe, 1: 0x80, 15: 1}, Port: 1, Index: 5}
 	var reqs []uapi.IbUverbsModifyQp
 	k.answerTo("modify_qp", func(f *fakeCall) error {
@@ -47,7 +47,7 @@ func TestConnect(t *testing.T) {
 	}{{LinkLayerInfiniBand, 8, ConnectOptions{}}, {LinkLayerEthernet, 0, ConnectOptions{}}, {LinkLayerEthernet, 0, all}} {
 		fakePort(k, tt.layer, uapi.IbUverbsQueryPortResp{Lid: tt.lid, ActiveMtu: uint8(MTU4096)})
 		reqs = nil
-		qp := fakeOf(t, c, RC)
+		qp := fakeOf(t, d, RC)
 		me := must(qp.Endpoint(gid))(t)
 		want := Endpoint{QPN: qp.Num(), PSN: me.PSN, LID: tt.lid, GID: gid.GID, MTU: MTU4096, MaxRDAtomic: 5}
 		if me != want || me.PSN > maxPSN {
@@ -88,7 +88,7 @@ func TestConnect(t *testing.T) {
 
 // TestConnectRefuses what can't be connected, before it is half connected.
 func TestConnectRefuses(t *testing.T) {
-	c, k := fakeContext(t)
+	d, k := fakeContext(t)
 	gid := GIDEntry{GID: GID{0: 0xfe, 1: 0x80, 15: 1}, Port: 1}
 	fakePort(k, LinkLayerInfiniBand, uapi.IbUverbsQueryPortResp{Lid: 1, ActiveMtu: uint8(MTU4096)})
 	without := func(f func(*Endpoint)) Endpoint {
@@ -97,7 +97,7 @@ func TestConnectRefuses(t *testing.T) {
 		return p
 	}
 	ready := func() *QP {
-		qp := fakeOf(t, c, RC)
+		qp := fakeOf(t, d, RC)
 		must(qp.Endpoint(gid))(t)
 		return qp
 	}
@@ -105,11 +105,11 @@ func TestConnectRefuses(t *testing.T) {
 	if err := connected.Connect(peer, ConnectOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	ud := fakeOf(t, c, UD)
+	ud := fakeOf(t, d, UD)
 	if _, err := ud.Endpoint(gid); !errors.Is(err, ErrInvalid) {
 		t.Errorf("the endpoint of a UD QP that can't receive: %v", err)
 	}
-	if _, err := fakeOf(t, c, DCI).Endpoint(gid); !errors.Is(err, ErrInvalid) {
+	if _, err := fakeOf(t, d, DCI).Endpoint(gid); !errors.Is(err, ErrInvalid) {
 		t.Errorf("the endpoint of a DCI that can't send: %v", err)
 	}
 	if _, err := ready().Endpoint(GIDEntry{Port: 77}); !errors.Is(err, ErrInvalid) {
@@ -117,7 +117,7 @@ func TestConnectRefuses(t *testing.T) {
 	}
 	modified := k.count("modify_qp")
 	for name, err := range map[string]error{
-		"without Endpoint":          fakeOf(t, c, RC).Connect(peer, ConnectOptions{}),
+		"without Endpoint":          fakeOf(t, d, RC).Connect(peer, ConnectOptions{}),
 		"twice":                     connected.Connect(peer, ConnectOptions{}),
 		"a datagram QP":             ud.Connect(peer, ConnectOptions{}),
 		"no LID":                    ready().Connect(without(func(e *Endpoint) { e.LID = 0 }), ConnectOptions{}),
@@ -139,14 +139,14 @@ func TestConnectRefuses(t *testing.T) {
 		t.Errorf("%d modifications, want 10, each of Endpoint", n)
 	}
 	fakePort(k, LinkLayerInfiniBand, uapi.IbUverbsQueryPortResp{})
-	if _, err := fakeOf(t, c, RC).Endpoint(gid); !errors.Is(err, ErrInvalid) {
+	if _, err := fakeOf(t, d, RC).Endpoint(gid); !errors.Is(err, ErrInvalid) {
 		t.Errorf("a port that is down: %v", err)
 	}
 }
 
 // TestActivate: a UD QP gets its Q_Key, which its endpoint then tells.
 func TestActivate(t *testing.T) {
-	c, k := fakeContext(t)
+	d, k := fakeContext(t)
 	fakePort(k, LinkLayerEthernet, uapi.IbUverbsQueryPortResp{ActiveMtu: uint8(MTU1024)})
 	var states []QPState
 	var first uapi.IbUverbsModifyQp
@@ -157,7 +157,7 @@ func TestActivate(t *testing.T) {
 		}
 		return nil
 	})
-	qp := fakeOf(t, c, UD)
+	qp := fakeOf(t, d, UD)
 	if err := qp.Activate(ActivateOptions{Port: 1, PKeyIndex: 3, QKey: 0x1234}); err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,11 @@
 package verbs
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/goverbs/goverbs/internal/tracing"
 	"github.com/goverbs/goverbs/ioctl"
@@ -18,7 +20,7 @@ type CQ struct {
 	mu    queueLock
 	prov  provider.CQ // nil when closed
 	cqe   int
-	chn   *CompChannel
+	chn   *CompChannel  // nil where the kernel makes none: see noChannel
 	fired chan struct{} // holds a token when there is an event that PollWait has not seen
 	gone  chan struct{} // closed by Close
 
@@ -29,6 +31,7 @@ type CQ struct {
 
 	ex           provider.ExPoller // prov, if CQOptions.Fields isn't 0
 	pollWaitOnly bool              // CQOptions had no channel: only PollWait arms the CQ
+	noChannel    error             // why there is no channel for PollWait, or nil
 	value        any               // CQOptions.Value
 }
 
@@ -44,8 +47,14 @@ type CQOptions struct {
 	MaxCQE int // minimum capacity in completions, from 1
 	Vector int // completion vector, 0 to Device.NumCompVectors-1
 
-	// Channel is the completion channel for the CQ's events. PollWait needs none.
+	// Channel is the completion channel for the CQ's events. PollWait needs none, except
+	// where the kernel can't make channels, as in a sandbox of gVisor: there the CQ can only
+	// be polled.
 	Channel *CompChannel
+
+	// PollOnly says that neither PollWait nor Arm will be called. Then an efa device needs
+	// no doorbell after polls. To others it makes no difference.
+	PollOnly bool
 
 	// Value is what CQ.Value returns, for the caller's own use.
 	Value any
@@ -54,7 +63,7 @@ type CQOptions struct {
 	// queue, 64 or 128 bytes (0 for the default), and compression, if
 	// DeviceAttr.CQECompression allows it.
 	CQESize     int
-	Compression CQECompression
+	Compression CQECompression // see CQESize
 
 	// Fields are the fields of WCEx that PollEx reports beside those of a WC. A CQ
 	// with fields can also be polled with Poll.
@@ -67,13 +76,13 @@ type CQOptions struct {
 }
 
 // CreateCQ creates a completion queue (ibv_create_cq).
-func (c *Device) CreateCQ(o CQOptions) (*CQ, error) {
+func (d *Device) CreateCQ(o CQOptions) (*CQ, error) {
 	const op = "create CQ"
-	if err := c.begin(op); err != nil {
+	if err := d.begin(op); err != nil {
 		return nil, err
 	}
-	defer c.done()
-	limits, err := c.deviceLimits()
+	defer d.done()
+	limits, err := d.deviceLimits()
 	if err != nil {
 		return nil, err
 	}
@@ -84,8 +93,8 @@ func (c *Device) CreateCQ(o CQOptions) (*CQ, error) {
 		return nil, invalid(op, "CQESize %d is neither 64 nor 128", o.CQESize)
 	case o.Compression != 0 && o.Compression&limits.CQECompression.Formats != o.Compression || o.Compression&(o.Compression-1) != 0:
 		return nil, invalid(op, "compression %#x is not one of the device's %#x", uint8(o.Compression), uint8(limits.CQECompression.Formats))
-	case o.Vector < 0 || o.Vector >= max(c.compVectors, 1):
-		return nil, invalid(op, "completion vector %d is not in 0 to %d", o.Vector, max(c.compVectors, 1)-1)
+	case o.Vector < 0 || o.Vector >= max(d.compVectors, 1):
+		return nil, invalid(op, "completion vector %d is not in 0 to %d", o.Vector, max(d.compVectors, 1)-1)
 	}
 	if x := o.Fields &^ wcFieldsKnown; x != 0 {
 		return nil, invalid(op, "unknown fields %#x", uint32(x))
@@ -94,45 +103,65 @@ func (c *Device) CreateCQ(o CQOptions) (*CQ, error) {
 		return nil, noFields(op, o.Fields&wcFieldsTime)
 	}
 	channel := o.Channel
-	if channel == nil {
-		if channel, err = c.waitChannel(op); err != nil {
-			return nil, err
+	var noChannel error
+	switch {
+	case channel != nil && o.PollOnly:
+		return nil, invalid(op, "both PollOnly and Channel are set")
+	case o.PollOnly:
+		noChannel = errPollOnly
+	case channel == nil:
+		if channel, err = d.waitChannel(op); err != nil {
+			if !errors.Is(err, syscall.EINVAL) && !errors.Is(err, ErrNotSupported) {
+				return nil, err
+			}
+			noChannel = err
 		}
 	}
-	if err := hold(op, channel.base()); err != nil {
+	var parents []*object
+	if channel != nil {
+		parents = append(parents, channel.base())
+	}
+	if err := hold(op, parents...); err != nil {
 		return nil, err
 	}
-	cq, err := c.createCQHeld(op, &o, channel)
+	cq, err := d.createCQHeld(op, &o, channel, parents)
 	if err != nil {
-		channel.drop()
+		drop(parents...)
+		return nil, err
 	}
-	return cq, err
+	cq.noChannel = noChannel
+	return cq, nil
 }
 
-func (c *Device) createCQHeld(op string, o *CQOptions, channel *CompChannel) (*CQ, error) {
-	if channel.ctx != c {
+func (d *Device) createCQHeld(op string, o *CQOptions, channel *CompChannel, parents []*object) (*CQ, error) {
+	if channel != nil && channel.dev != d {
 		return nil, invalid(op, "the completion channel belongs to another Device")
 	}
 	cq := &CQ{chn: channel, pollWaitOnly: o.Channel == nil, fired: make(chan struct{}, 1), gone: make(chan struct{}), value: o.Value}
 	cq.mu.single = o.SingleOwner
-	cq.id = c.newID()
+	cq.id = d.newID()
 	cmd := ioctl.NewCqCreate()
 	defer cmd.Release()
 	handle := cmd.Handle()
-	cmd.Cqe(uint32(o.MaxCQE))
 	cmd.UserHandle(cq.id)
-	cmd.CompChannel(channel.events.fd)
+	if channel != nil {
+		cmd.CompChannel(channel.events.fd)
+	}
 	cmd.CompVector(uint32(o.Vector))
 	if o.Fields&wcFieldsTime != 0 {
 		cmd.Flags(uapi.IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION)
 	}
 	cqe := cmd.RespCqe()
-	prov, err := c.prov.NewCQ(cmd, provider.CQInit{CQE: uint32(o.MaxCQE), CQESize: uint32(o.CQESize), Compression: uint8(o.Compression), Fields: provider.Fields(o.Fields)})
+	init := provider.CQInit{
+		CQE: uint32(o.MaxCQE), CQESize: uint32(o.CQESize), Compression: uint8(o.Compression), Fields: provider.Fields(o.Fields),
+		Channel: channel != nil,
+	}
+	prov, err := d.prov.NewCQ(cmd, &init)
 	switch {
 	case err == provider.ErrNoField:
 		return nil, noFields(op, o.Fields)
 	case err != nil:
-		return nil, c.failed(op, "", err)
+		return nil, d.failed(op, "", err)
 	}
 	if o.Fields != 0 {
 		var ok bool
@@ -141,19 +170,20 @@ func (c *Device) createCQHeld(op string, o *CQOptions, channel *CompChannel) (*C
 			return nil, noFields(op, o.Fields)
 		}
 	}
+	cmd.Cqe(init.CQE)
 	object := fmt.Sprintf("%d CQE", o.MaxCQE)
-	if err := cmd.Run(c.file); err != nil {
+	if err := cmd.Run(d.file); err != nil {
 		prov.Release()
-		return nil, c.failedToLock(op, object, err)
+		return nil, d.failedToLock(op, object, err)
 	}
 	cq.prov, cq.cqe = prov, int(*cqe)
 	if err := prov.Adopt(uint32(*handle)); err != nil {
-		destroyCQ(c, uint32(*handle))
+		destroyCQ(d, uint32(*handle))
 		prov.Release()
-		return nil, c.failedToLock(op, object, err)
+		return nil, d.failedToLock(op, object, err)
 	}
-	cq.adopt(c, kindCQ, uint32(*handle), cq, &channel.object)
-	if c.removal.gone.Load() { // the CQ may have been added too late to be told
+	cq.adopt(d, kindCQ, uint32(*handle), cq, parents...)
+	if d.removal.gone.Load() { // the CQ may have been added too late to be told
 		cq.silent.Store(true)
 	}
 	return cq, nil
@@ -164,12 +194,12 @@ func noFields(op string, f WCFields) error {
 	return opErr(op, "with "+f.String(), ErrNotSupported)
 }
 
-func destroyCQ(c *Device, handle uint32) error {
+func destroyCQ(d *Device, handle uint32) error {
 	cmd := ioctl.NewCqDestroy()
 	defer cmd.Release()
 	cmd.Handle(handle)
 	cmd.Resp() // counts of events
-	return cmd.Run(c.file)
+	return cmd.Run(d.file)
 }
 
 // MaxCQE returns the CQ's capacity in completions.
@@ -263,7 +293,7 @@ func (cq *CQ) silence() error {
 	switch {
 	case cq.overran.Load():
 		return errPollOverran
-	case cq.ctx.removal.gone.Load():
+	case cq.dev.removal.gone.Load():
 		return errPollRemoved
 	}
 	return nil
@@ -275,6 +305,8 @@ func (cq *CQ) overrun() {
 	cq.silent.Store(true)
 	cq.wake()
 }
+
+var errPollOnly = errors.New("the CQ was created with PollOnly")
 
 var errPollOverran = opErr("poll CQ", "", provider.ErrCQOverrun)
 
@@ -317,11 +349,11 @@ func (cq *CQ) armLocked(op string, solicitedOnly bool) error {
 	if cq.prov == nil {
 		return opErr(op, "", ErrClosed)
 	}
-	if cq.ctx.removal.gone.Load() {
+	if cq.dev.removal.gone.Load() {
 		return opErr(op, "", ErrDeviceRemoved)
 	}
 	if err := cq.prov.Arm(solicitedOnly, cq.events.Load()); err != nil {
-		return cq.ctx.failed(op, "", err)
+		return cq.dev.failed(op, "", err)
 	}
 	return nil
 }
@@ -334,7 +366,7 @@ func (cq *CQ) Resize(cqe int) error {
 		return err
 	}
 	defer cq.drop()
-	limits, err := cq.ctx.deviceLimits()
+	limits, err := cq.dev.deviceLimits()
 	if err != nil {
 		return err
 	}
@@ -347,14 +379,14 @@ func (cq *CQ) Resize(cqe int) error {
 	defer cmd.Release()
 	cmd.Req.CqHandle, cmd.Req.Cqe = cq.handle, uint32(cqe)
 	if err := cq.prov.Resize(cmd, uint32(cqe)); err != nil {
-		return cq.ctx.failed(op, "", err)
+		return cq.dev.failed(op, "", err)
 	}
-	if err := cmd.Run(cq.ctx.file); err != nil {
-		return cq.ctx.failedToLock(op, fmt.Sprintf("%d CQE", cqe), err)
+	if err := cmd.Run(cq.dev.file); err != nil {
+		return cq.dev.failedToLock(op, fmt.Sprintf("%d CQE", cqe), err)
 	}
 	cq.cqe = int(cmd.Resp.Cqe)
 	if err := cq.prov.Remap(); err != nil {
-		return cq.ctx.failed(op, "", err)
+		return cq.dev.failed(op, "", err)
 	}
 	return nil
 }
@@ -385,7 +417,7 @@ func (cq *CQ) Close() error {
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
 	return cq.base().end("destroy CQ",
-		func() error { return destroyCQ(cq.ctx, cq.handle) },
+		func() error { return destroyCQ(cq.dev, cq.handle) },
 		func() {
 			cq.prov.Release()
 			cq.prov = nil

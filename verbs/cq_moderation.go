@@ -21,7 +21,7 @@ func (cq *CQ) Moderate(count int, period time.Duration) error {
 		return err
 	}
 	defer cq.drop()
-	limits, err := cq.ctx.deviceLimits()
+	limits, err := cq.dev.deviceLimits()
 	if err != nil {
 		return err
 	}
@@ -44,8 +44,8 @@ func (cq *CQ) Moderate(count int, period time.Duration) error {
 	cmd.Req.Attr = uapi.IbUverbsCqModeration{
 		CqCount: uint16(count), CqPeriod: uint16((period + time.Microsecond - 1) / time.Microsecond),
 	}
-	if err := cmd.Run(cq.ctx.file); err != nil {
-		return cq.ctx.failed(op, fmt.Sprintf("%d completions, %v", count, period), err)
+	if err := cmd.Run(cq.dev.file); err != nil {
+		return cq.dev.failed(op, fmt.Sprintf("%d completions, %v", count, period), err)
 	}
 	return nil
 }

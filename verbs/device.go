@@ -1,9 +1,11 @@
 package verbs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -17,7 +19,7 @@ import (
 // Its methods, and those of all objects created on it, are safe for concurrent use,
 // unless a type says otherwise.
 type Device struct {
-	dev         *DeviceInfo
+	info        *DeviceInfo
 	file        *ioctl.File
 	prov        provider.Context
 	async       *eventFile
@@ -44,7 +46,9 @@ type Device struct {
 	}
 }
 
-// Open opens the device.
+// Open opens the device (ibv_open_device). Without permission for the device node, the error
+// matches fs.ErrPermission. Without the node, it matches fs.ErrNotExist. For a driver without
+// a provider in the program, it matches ErrNotSupported.
 func (d *DeviceInfo) Open() (*Device, error) {
 	const op = "open device"
 	if d == nil {
@@ -59,19 +63,19 @@ func (d *DeviceInfo) Open() (*Device, error) {
 
 // open makes a Device from the device's file.
 func (d *DeviceInfo) open(file *ioctl.File) (*Device, error) {
-	return d.openAs("open device", file, (*Device).getContext)
+	return d.openAs("open device", file, func(dev *Device, p *provider.Provider) error { return dev.getContext(p, nil) })
 }
 
 // openAs makes a Device from the device's file, with a function that makes the provider's
 // context.
 func (d *DeviceInfo) openAs(op string, file *ioctl.File, context func(*Device, *provider.Provider) error) (*Device, error) {
-	c := &Device{dev: d, file: file, members: make(map[uint64]member), idle: make(chan struct{}, 1)}
-	if err := c.start(context); err != nil {
+	dev := &Device{info: d, file: file, members: make(map[uint64]member), idle: make(chan struct{}, 1)}
+	if err := dev.start(context); err != nil {
 		file.Close()
 		return nil, opErr(op, d.Name(), err)
 	}
-	opened.Store(c, true)
-	return c, nil
+	opened.Store(dev, true)
+	return dev, nil
 }
 
 // opened keeps Devices alive until they are closed, even without other references.
@@ -93,154 +97,143 @@ func openError(d *DeviceInfo, err error) error {
 }
 
 // start finds the provider and begins the context.
-func (c *Device) start(context func(*Device, *provider.Provider) error) error {
-	p, err := c.match()
+func (d *Device) start(context func(*Device, *provider.Provider) error) error {
+	p, err := d.match()
 	if err != nil {
 		return err
 	}
-	if v := c.dev.ABIVersion(); v < p.MinABI || v > p.MaxABI {
+	if v := d.info.ABIVersion(); v < p.MinABI || v > p.MaxABI {
 		return fmt.Errorf("%w: driver %s has ABI version %d, this library supports %d to %d", ErrNotSupported, p.Name, v, p.MinABI, p.MaxABI)
 	}
-	if err := context(c, p); err != nil {
+	if err := context(d, p); err != nil {
 		return err
 	}
 	// The kernel sends the events of all objects to the first such file.
 	async := ioctl.NewAsyncEventAlloc()
 	defer async.Release()
 	fd := async.FdHandle()
-	if err := async.Run(c.file); err != nil {
-		c.prov.Release()
+	if err := async.Run(d.file); err != nil {
+		d.prov.Release()
 		return err
 	}
-	c.removal.news = make(chan struct{})
-	c.async = newEventFile(int(int64(*fd)), "async events of "+c.dev.Name(), c.removal.news)
-	c.events.init()
-	c.removal.stop = c.watchRemoval()
-	go c.readEvents()
+	d.removal.news = make(chan struct{})
+	d.async = newEventFile(int(int64(*fd)), "async events of "+d.info.Name(), d.removal.news)
+	d.events.init()
+	d.removal.stop = d.watchRemoval()
+	go d.readEvents()
 	return nil
 }
 
-// getContext has the kernel create a context.
-func (c *Device) getContext(p *provider.Provider) error {
+// getContext has the kernel create a context. prepare, if not nil, is called before that.
+func (d *Device) getContext(p *provider.Provider, prepare func() error) error {
 	cmd := ioctl.NewGetContext()
 	defer cmd.Release()
 	vectors := cmd.NumCompVectors()
 	cmd.CoreSupport()
 	var err error
-	if c.prov, err = p.NewContext(c.file, cmd); err != nil {
+	if d.prov, err = p.NewContext(d.file, cmd); err != nil {
 		return err
 	}
-	if err := cmd.Run(c.file); err != nil {
+	if prepare != nil {
+		if err := prepare(); err != nil {
+			return err
+		}
+	}
+	if err := cmd.Run(d.file); err != nil {
 		if errors.Is(err, syscall.EPROTONOSUPPORT) {
 			return errOldKernel
 		}
 		return err
 	}
-	c.compVectors = int(*vectors)
-	return c.prov.Adopt()
+	d.compVectors = int(*vectors)
+	return d.prov.Adopt()
 }
 
 // errOldKernel: the ioctls that create QPs and SRQs exist since Linux 5.8, the one
 // that reads the GID table since 5.10.
 var errOldKernel = fmt.Errorf("%w: this kernel's uverbs has no ioctls; Linux 5.10 or later is needed", ErrNotSupported)
 
-func (c *Device) match() (*provider.Provider, error) {
-	for _, p := range providers() {
-		ok, err := c.file.Probe(p.Driver)
-		if err != nil {
-			if errors.Is(err, syscall.ENOTTY) {
-				return nil, errOldKernel
-			}
-			return nil, err
-		}
-		if ok {
-			return p, nil
-		}
-	}
-	return nil, fmt.Errorf("%w: this program has no provider for the device's driver", ErrNotSupported)
-}
-
 // Info returns what is known of the device without opening it.
-func (c *Device) Info() *DeviceInfo {
-	if c == nil {
+func (d *Device) Info() *DeviceInfo {
+	if d == nil {
 		return nil
 	}
-	return c.dev
+	return d.info
 }
 
 // NumCompVectors returns the number of completion vectors, which
 // CQOptions.Vector selects from.
-func (c *Device) NumCompVectors() int {
-	if c == nil {
+func (d *Device) NumCompVectors() int {
+	if d == nil {
 		return 0
 	}
-	return c.compVectors
+	return d.compVectors
 }
 
-// begin keeps the context open for the duration of a verb, until done.
-func (c *Device) begin(op string) error {
-	if c == nil {
+// begin keeps the Device open for the duration of a verb, until done.
+func (d *Device) begin(op string) error {
+	if d == nil {
 		return &OpError{Op: op, Err: errNil}
 	}
-	if c.file == nil || c.closing.Load() {
-		return opErr(op, "context", ErrClosed)
+	if d.file == nil || d.closing.Load() {
+		return opErr(op, "device", ErrClosed)
 	}
-	if c.removal.gone.Load() {
-		return opErr(op, c.dev.Name(), ErrDeviceRemoved)
+	if d.removal.gone.Load() {
+		return opErr(op, d.info.Name(), ErrDeviceRemoved)
 	}
 	for {
-		n := c.holds.Load()
+		n := d.holds.Load()
 		if n < 0 {
-			return opErr(op, "context", ErrClosed)
+			return opErr(op, "device", ErrClosed)
 		}
-		if c.holds.CompareAndSwap(n, n+1) {
+		if d.holds.CompareAndSwap(n, n+1) {
 			return nil
 		}
 	}
 }
 
-func (c *Device) done() {
-	c.holds.Add(-1)
-	c.changed()
+func (d *Device) done() {
+	d.holds.Add(-1)
+	d.changed()
 }
 
 // changed wakes a waiting Close: an object was released or added.
-func (c *Device) changed() {
-	if c.closing.Load() {
+func (d *Device) changed() {
+	if d.closing.Load() {
 		select {
-		case c.idle <- struct{}{}:
+		case d.idle <- struct{}{}:
 		default:
 		}
 	}
 }
 
 // add registers a member for events and for Close.
-func (c *Device) add(o *object, m member) {
-	c.holds.Add(1)
-	c.mu.Lock()
+func (d *Device) add(o *object, m member) {
+	d.holds.Add(1)
+	d.mu.Lock()
 	if o.id == 0 {
-		o.id = c.newID()
+		o.id = d.newID()
 	}
-	c.members[o.id] = m
-	c.mu.Unlock()
-	c.changed() // a hold may have passed from a verb to the member
+	d.members[o.id] = m
+	d.mu.Unlock()
+	d.changed() // a hold may have passed from a verb to the member
 }
 
-func (c *Device) newID() uint64 { return c.nextID.Add(1) }
+func (d *Device) newID() uint64 { return d.nextID.Add(1) }
 
-func (c *Device) remove(o *object) {
-	c.mu.Lock()
-	c.events.forget(c.members[o.id])
-	delete(c.members, o.id)
-	c.mu.Unlock()
-	c.done()
+func (d *Device) remove(o *object) {
+	d.mu.Lock()
+	d.events.forget(d.members[o.id])
+	delete(d.members, o.id)
+	d.mu.Unlock()
+	d.done()
 }
 
 // member returns the object with the id, or nil if it was closed.
-func (c *Device) member(id uint64) member {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.members[id]
+func (d *Device) member(id uint64) member {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.members[id]
 }
 
 // Close closes all remaining objects of the device, in order, and then the device.
@@ -248,44 +241,44 @@ func (c *Device) member(id uint64) member {
 // waits for verbs that are already running. It does not wait for a batch that
 // QP.Sends builds, but returns ErrBusy. If Close fails, the remaining objects stay as
 // they are, and it may be called again. Closing a closed Device does nothing.
-func (c *Device) Close() error {
+func (d *Device) Close() error {
 	const op = "close device"
-	if c == nil || c.file == nil {
+	if d == nil || d.file == nil {
 		return nil
 	}
-	c.close.Lock()
-	defer c.close.Unlock()
-	if c.holds.Load() < 0 {
+	d.close.Lock()
+	defer d.close.Unlock()
+	if d.holds.Load() < 0 {
 		return nil
 	}
-	c.closing.Store(true)
+	d.closing.Store(true)
 	for {
-		held, err := c.closeMembers()
+		held, err := d.closeMembers()
 		if err != nil {
-			return opErr(op, c.dev.Name(), err)
+			return opErr(op, d.info.Name(), err)
 		}
-		if !held && c.holds.CompareAndSwap(0, closedHolds) {
+		if !held && d.holds.CompareAndSwap(0, closedHolds) {
 			break
 		}
-		<-c.idle
+		<-d.idle
 	}
-	opened.Delete(c)
-	c.removal.stop()
-	c.async.Close()
-	<-c.events.ended
-	c.unsubscribeAll()
-	c.prov.Release()
-	if err := c.file.Close(); err != nil {
-		return opErr(op, c.dev.Name(), err)
+	opened.Delete(d)
+	d.removal.stop()
+	d.async.Close()
+	<-d.events.ended
+	d.unsubscribeAll()
+	d.prov.Release()
+	if err := d.file.Close(); err != nil {
+		return opErr(op, d.info.Name(), err)
 	}
 	return nil
 }
 
 // closeMembers closes the objects kind by kind. It stops after the first kind with an
 // object that a verb holds.
-func (c *Device) closeMembers() (held bool, err error) {
+func (d *Device) closeMembers() (held bool, err error) {
 	for k := range kinds {
-		for _, m := range c.membersOf(k) {
+		for _, m := range d.membersOf(k) {
 			switch err := m.Close(); {
 			case errors.Is(err, errHeld):
 				held = true
@@ -298,7 +291,7 @@ func (c *Device) closeMembers() (held bool, err error) {
 		}
 	}
 	// A running post may itself wait for the end of a batch.
-	for _, m := range c.membersOf(kindQP) {
+	for _, m := range d.membersOf(kindQP) {
 		if m.(*QP).sendMu.batching() {
 			return false, errBatch
 		}
@@ -306,26 +299,29 @@ func (c *Device) closeMembers() (held bool, err error) {
 	return held, nil
 }
 
-func (c *Device) membersOf(k kind) []member {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// membersOf returns the objects of a kind, the newest first: an object of a driver may use an
+// older one.
+func (d *Device) membersOf(k kind) []member {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	var ms []member
-	for _, m := range c.members {
+	for _, m := range d.members {
 		if m.base().kind == k {
 			ms = append(ms, m)
 		}
 	}
+	slices.SortFunc(ms, func(a, b member) int { return cmp.Compare(b.base().id, a.base().id) })
 	return ms
 }
 
 // deviceLimits returns the device's limits. It queries them once.
-func (c *Device) deviceLimits() (*DeviceAttr, error) {
-	if l := c.limits.Load(); l != nil {
+func (d *Device) deviceLimits() (*DeviceAttr, error) {
+	if l := d.limits.Load(); l != nil {
 		return l, nil
 	}
-	l, err := c.QueryDevice()
+	l, err := d.QueryDevice()
 	if err == nil {
-		c.limits.Store(l)
+		d.limits.Store(l)
 	}
 	return l, err
 }

@@ -1,11 +1,14 @@
 package verbs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 	"strings"
+
+	"github.com/goverbs/goverbs/rdmanl"
 )
 
 // A DeviceInfo is an RDMA device that the kernel exposes to user space (struct
@@ -32,6 +35,23 @@ func (d *DeviceInfo) Name() string {
 		return ""
 	}
 	return d.name
+}
+
+// Index returns the device's number in the kernel (ibv_get_device_index), which it keeps for as
+// long as it exists, also under another name. It has no relation to the number in Node.
+func (d *DeviceInfo) Index() (uint32, error) {
+	const op = "get device index"
+	if d == nil {
+		return 0, &OpError{Op: op, Err: errNil}
+	}
+	found, err := rdmanl.FindDevice(context.Background(), d.name)
+	switch {
+	case errors.Is(err, rdmanl.ErrNoDevice):
+		err = ErrNoDevice
+	case err == nil:
+		return found.Index, nil
+	}
+	return 0, opErr(op, d.name, err)
 }
 
 // Node returns the path of the device node, /dev/infiniband/uverbsN.
@@ -171,9 +191,9 @@ func Open(selector string) (*Device, error) {
 func openFirst(devs []*DeviceInfo, open func(*DeviceInfo) (*Device, error)) (*Device, error) {
 	var errs []error
 	for _, d := range devs {
-		c, err := open(d)
+		dev, err := open(d)
 		if err == nil {
-			return c, nil
+			return dev, nil
 		}
 		errs = append(errs, err)
 	}
@@ -227,12 +247,12 @@ type NodeType int
 // The node types, numbered as in sysfs.
 const (
 	NodeCA          NodeType = 1 // channel adapter: InfiniBand and RoCE
-	NodeSwitch      NodeType = 2
-	NodeRouter      NodeType = 3
+	NodeSwitch      NodeType = 2 // the management port of a switch
+	NodeRouter      NodeType = 3 // that of a router
 	NodeRNIC        NodeType = 4 // iWARP
-	NodeUSNIC       NodeType = 5
-	NodeUSNICUDP    NodeType = 6
-	NodeUnspecified NodeType = 7
+	NodeUSNIC       NodeType = 5 // Cisco usNIC
+	NodeUSNICUDP    NodeType = 6 // Cisco usNIC over UDP
+	NodeUnspecified NodeType = 7 // what the driver speaks is its own affair
 )
 
 func (t NodeType) String() string {
@@ -278,12 +298,12 @@ type Transport int
 
 // The transports, numbered as in enum ibv_transport_type.
 const (
-	TransportUnknown     Transport = -1
-	TransportIB          Transport = 0
-	TransportIWARP       Transport = 1
-	TransportUSNIC       Transport = 2
-	TransportUSNICUDP    Transport = 3
-	TransportUnspecified Transport = 4
+	TransportUnknown     Transport = -1 // of an unknown node type
+	TransportIB          Transport = 0  // InfiniBand, and RoCE
+	TransportIWARP       Transport = 1  // iWARP: RDMA over TCP
+	TransportUSNIC       Transport = 2  // Cisco usNIC
+	TransportUSNICUDP    Transport = 3  // Cisco usNIC over UDP
+	TransportUnspecified Transport = 4  // a driver's own
 )
 
 func (t Transport) String() string {

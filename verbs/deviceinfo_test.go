@@ -222,13 +222,13 @@ func TestOpenFirst(t *testing.T) {
 	}
 	want := new(Device)
 	var tried []string
-	c, err := openFirst(all, func(d *DeviceInfo) (*Device, error) {
+	dev, err := openFirst(all, func(d *DeviceInfo) (*Device, error) {
 		if tried = append(tried, d.Name()); len(tried) < 3 {
 			return nil, fs.ErrPermission
 		}
 		return want, nil
 	})
-	if c != want || err != nil || len(tried) != 3 || tried[0] != "mlx5_0" {
+	if dev != want || err != nil || len(tried) != 3 || tried[0] != "mlx5_0" {
 		t.Errorf("tried %v: %v", tried, err)
 	}
 	_, err = openFirst(all, func(d *DeviceInfo) (*Device, error) { return nil, openError(d, fs.ErrPermission) })

@@ -36,19 +36,19 @@ type DMOptions struct {
 
 // AllocDM allocates memory of the device (ibv_alloc_dm). It contains anything. Only mlx5
 // has such memory; with other drivers the error is ErrNotSupported.
-func (c *Device) AllocDM(o DMOptions) (*DM, error) {
+func (d *Device) AllocDM(o DMOptions) (*DM, error) {
 	const op = "alloc DM"
-	if err := c.begin(op); err != nil {
+	if err := d.begin(op); err != nil {
 		return nil, err
 	}
-	defer c.done()
-	limits, err := c.deviceLimits()
+	defer d.done()
+	limits, err := d.deviceLimits()
 	if err != nil {
 		return nil, err
 	}
-	memory, ok := c.prov.(provider.DeviceMemory)
+	memory, ok := d.prov.(provider.DeviceMemory)
 	if limits.MaxDMSize == 0 || !ok {
-		return nil, opErr(op, c.dev.name, ErrNotSupported)
+		return nil, opErr(op, d.info.name, ErrNotSupported)
 	}
 	switch {
 	case o.Length == 0 || o.Length > min(limits.MaxDMSize, math.MaxInt32):
@@ -63,16 +63,16 @@ func (c *Device) AllocDM(o DMOptions) (*DM, error) {
 	cmd.Alignment(uint32(bits.TrailingZeros(uint(max(o.Align, 1)))))
 	dm := &DM{length: o.Length}
 	if dm.prov, err = memory.NewDM(cmd, int(o.Length)); err != nil {
-		return nil, c.failed(op, "", err)
+		return nil, d.failed(op, "", err)
 	}
-	if err := cmd.Run(c.file); err != nil {
-		return nil, c.failed(op, fmt.Sprintf("%d B", o.Length), err)
+	if err := cmd.Run(d.file); err != nil {
+		return nil, d.failed(op, fmt.Sprintf("%d B", o.Length), err)
 	}
 	if err := dm.prov.Adopt(); err != nil {
-		destroy(c, ioctl.NewDmFree(), uint32(*handle))
-		return nil, c.failed(op, fmt.Sprintf("%d B", o.Length), err)
+		destroy(d, ioctl.NewDmFree(), uint32(*handle))
+		return nil, d.failed(op, fmt.Sprintf("%d B", o.Length), err)
 	}
-	dm.adopt(c, kindDM, uint32(*handle), dm)
+	dm.adopt(d, kindDM, uint32(*handle), dm)
 	return dm, nil
 }
 
@@ -129,8 +129,8 @@ func (dm *DM) access(op string, b []byte, off int64) error {
 
 // DMRegion is a part of a DM.
 type DMRegion struct {
-	DM     *DM
-	Offset uint64
+	DM     *DM    // the memory
+	Offset uint64 // where the part begins, in bytes
 	Length uint64 // bytes; 0 for all from Offset
 }
 
@@ -174,11 +174,11 @@ func (pd *PD) regDMHeld(op string, r DMRegion, access AccessFlags, parents []*ob
 	cmd.DmHandle(r.DM.handle)
 	lkey := cmd.RespLkey()
 	rkey := cmd.RespRkey()
-	if err := cmd.Run(pd.ctx.file); err != nil {
-		return nil, pd.ctx.failed(op, fmt.Sprintf("%d B, %v", r.Length, access), err)
+	if err := cmd.Run(pd.dev.file); err != nil {
+		return nil, pd.dev.failed(op, fmt.Sprintf("%d B, %v", r.Length, access), err)
 	}
 	mr := &MR{length: r.Length, ref: provider.MRRef{LKey: *lkey}, rkey: *rkey, access: access}
-	mr.adopt(pd.ctx, kindMR, uint32(*handle), mr, parents...)
+	mr.adopt(pd.dev, kindMR, uint32(*handle), mr, parents...)
 	return mr, nil
 }
 
@@ -197,10 +197,10 @@ func (dm *DM) ExportDmabuf() (f *os.File, offset uint64, err error) {
 	defer cmd.Release()
 	fd := cmd.Handle()
 	cmd.Pgoff(mapping)
-	if err := cmd.Run(dm.ctx.file); err != nil {
-		return nil, 0, dm.ctx.failed(op, fmt.Sprintf("%d B", dm.length), err)
+	if err := cmd.Run(dm.dev.file); err != nil {
+		return nil, 0, dm.dev.failed(op, fmt.Sprintf("%d B", dm.length), err)
 	}
-	return os.NewFile(uintptr(*fd), "dma-buf of "+dm.ctx.dev.name), offset, nil
+	return os.NewFile(uintptr(*fd), "dma-buf of "+dm.dev.info.name), offset, nil
 }
 
 // Close frees the memory (ibv_free_dm). It returns ErrBusy while there are MRs of it.

@@ -40,15 +40,15 @@ func (d *fakeDM) Release()                        { d.released++ }
 // withMemory opens a device with n bytes of memory.
 func withMemory(t *testing.T, n uint64) (*Device, *fakeKernel, *fakeMemory) {
 	t.Helper()
-	c, k := fakeContext(t)
-	m := &fakeMemory{fakeProvider: c.prov.(*fakeProvider)}
-	c.prov = m
-	must(c.deviceLimits())(t).MaxDMSize = n
-	return c, k, m
+	d, k := fakeContext(t)
+	m := &fakeMemory{fakeProvider: d.prov.(*fakeProvider)}
+	d.prov = m
+	must(d.deviceLimits())(t).MaxDMSize = n
+	return d, k, m
 }
 
 func TestAllocDM(t *testing.T) {
-	c, k, m := withMemory(t, 4096)
+	d, k, m := withMemory(t, 4096)
 	for _, tt := range []struct {
 		o   DMOptions
 		ok  bool
@@ -71,7 +71,7 @@ func TestAllocDM(t *testing.T) {
 			}
 			return errPassOn
 		})
-		dm, err := c.AllocDM(tt.o)
+		dm, err := d.AllocDM(tt.o)
 		if !tt.ok {
 			if !errors.Is(err, ErrInvalid) || k.count("alloc_dm") != before {
 				t.Errorf("%+v: %v", tt.o, err)
@@ -89,29 +89,29 @@ func TestAllocDM(t *testing.T) {
 	// What is refused leaves nothing behind.
 	k.answerTo("alloc_dm", refuse(unix.ENOMEM))
 	freed := k.count("free_dm")
-	if _, err := c.AllocDM(DMOptions{Length: 8}); !errors.Is(err, unix.ENOMEM) || k.count("free_dm") != freed {
+	if _, err := d.AllocDM(DMOptions{Length: 8}); !errors.Is(err, unix.ENOMEM) || k.count("free_dm") != freed {
 		t.Errorf("refused: %v", err)
 	}
 	k.answerTo("alloc_dm", nil)
 	m.adopt = errors.New("no map")
-	if _, err := c.AllocDM(DMOptions{Length: 8}); !errors.Is(err, m.adopt) || k.count("free_dm") != freed+1 {
+	if _, err := d.AllocDM(DMOptions{Length: 8}); !errors.Is(err, m.adopt) || k.count("free_dm") != freed+1 {
 		t.Errorf("not to be mapped: %v", err)
 	}
 	m.adopt = nil
-	must(c.deviceLimits())(t).MaxDMSize = 0
-	if _, err := c.AllocDM(DMOptions{Length: 8}); !errors.Is(err, ErrNotSupported) {
+	must(d.deviceLimits())(t).MaxDMSize = 0
+	if _, err := d.AllocDM(DMOptions{Length: 8}); !errors.Is(err, ErrNotSupported) {
 		t.Errorf("a device without memory: %v", err)
 	}
-	c.prov = m.fakeProvider
-	must(c.deviceLimits())(t).MaxDMSize = 64
-	if _, err := c.AllocDM(DMOptions{Length: 8}); !errors.Is(err, ErrNotSupported) {
+	d.prov = m.fakeProvider
+	must(d.deviceLimits())(t).MaxDMSize = 64
+	if _, err := d.AllocDM(DMOptions{Length: 8}); !errors.Is(err, ErrNotSupported) {
 		t.Errorf("a provider without it: %v", err)
 	}
 }
 
 func TestAccessDM(t *testing.T) {
-	c, _, m := withMemory(t, 4096)
-	dm := must(c.AllocDM(DMOptions{Length: 64}))(t)
+	d, _, m := withMemory(t, 4096)
+	dm := must(d.AllocDM(DMOptions{Length: 64}))(t)
 	want := bytes.Repeat([]byte{7}, 64)
 	if n, err := dm.WriteAt(want, 0); n != 64 || err != nil {
 		t.Errorf("%d, %v", n, err)
@@ -152,9 +152,9 @@ func TestAccessDM(t *testing.T) {
 }
 
 func TestRegDM(t *testing.T) {
-	c, k, _ := withMemory(t, 4096)
-	pd := must(c.AllocPD())(t)
-	dm := must(c.AllocDM(DMOptions{Length: 100}))(t)
+	d, k, _ := withMemory(t, 4096)
+	pd := must(d.AllocPD())(t)
+	dm := must(d.AllocDM(DMOptions{Length: 100}))(t)
 	for _, tt := range []struct {
 		off, n uint64
 		access AccessFlags
@@ -228,8 +228,8 @@ func TestRegDM(t *testing.T) {
 }
 
 func TestExportDM(t *testing.T) {
-	c, k, _ := withMemory(t, 4096)
-	dm := must(c.AllocDM(DMOptions{Length: 64}))(t)
+	d, k, _ := withMemory(t, 4096)
+	dm := must(d.AllocDM(DMOptions{Length: 64}))(t)
 	r, w := must2(t)(os.Pipe())
 	defer w.Close()
 	k.answerTo("export_dmabuf_fd", func(f *fakeCall) error {

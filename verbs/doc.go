@@ -20,8 +20,29 @@
 // below it). They allocate nothing, and make no system call that libibverbs
 // doesn't make.
 //
-// Every program can open devices of the drivers rxe and mlx5. For another driver a
-// program imports a package that registers a provider: see [provider.Register].
+// Every program can open devices of the drivers rxe and mlx5. For another driver a program
+// imports a package that registers a provider: provider/siw for soft-iWARP, provider/efa for
+// AWS's EFA, or one of another module. See [provider.Register].
+//
+// # EFA
+//
+// EFA devices have only [UD] and [SRD] queue pairs, which [QP.Activate] brings to the state in
+// which they can send. Each request names its destination. There are no connections, no
+// connection manager, no atomic operations, no shared receive queues and no unsignaled requests.
+// A message is at most as long as PortAttr.MaxMsgSize; an RDMA read or write may be longer. Package
+// efadv has the device's own limits.
+//
+// # iWARP
+//
+// iWARP devices, such as siw's, have less than those of InfiniBand and RoCE. They have only RC
+// queue pairs, which package rdmacm connects: [QP.Endpoint] and [QP.Connect] are refused, and
+// a queue pair can't be reset. They have no datagrams and address handles, no immediate data
+// and no atomic operations, and a read names one piece of memory. What is missing is refused
+// with [ErrNotSupported].
+//
+// A send completes when its data is with TCP, not when it is with the peer. A message for which
+// the peer has no receive ends the connection. When a connection ends, its work requests are
+// flushed once. siw never completes what is posted after that.
 //
 // # Closing
 //
@@ -77,10 +98,16 @@
 //
 // An ordinary load may be kept in a register, or see the flag before the data. The flag
 // must be the last word of the same write, or be written by a later write of the same QP.
-// The first is what most adapters do, but InfiniBand does not promise it. Memory
+// The first is what most adapters do, but InfiniBand does not promise it:
+// [QP.DataOrder] tells whether the device does. Memory
 // registered with [AccessRelaxedOrdering] has no such order at all. The word that a
 // peer's atomics change is read in the same way, and has this processor's byte order: see
 // [SendWR].
+//
+// # Sandboxes
+//
+// gVisor forwards only some verbs to the kernel: no completion channels, SRQs, XRC, flows and
+// so on. There a CQ can be polled, but [CQ.PollWait] returns ErrNotSupported.
 //
 // # Errors
 //
@@ -88,4 +115,15 @@
 // ErrBusy, ErrNotSupported and the others with errors.Is. Invalid arguments are
 // refused with [ErrInvalid] before they reach the kernel, as far as possible. A work
 // request that fails later completes with a [WC] whose Err is a [*WCError].
+//
+// Any verb may return ErrInvalid, ErrClosed or ErrDeviceRemoved. Verbs that create objects
+// may also return ErrNotSupported, and the errno ENOMEM when a limit of the device, the
+// kernel or the process is reached. Where a program has to expect other errors, the verb
+// names them.
+//
+// # Byte order
+//
+// Numbers are in the byte order of the processor: QP numbers, keys, LIDs, immediate data,
+// ports and tags of packets. Arrays of bytes are in network byte order: a GID, a GUID, a
+// MAC address.
 package verbs

@@ -3,6 +3,7 @@ package verbs
 import (
 	"errors"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -14,9 +15,9 @@ import (
 // TestCloseReleases: the provider's part of each queue is released once, after the
 // kernel's object is gone, and not where the kernel keeps it.
 func TestCloseReleases(t *testing.T) {
-	c, k := fakeContext(t)
-	x := makeFakes(t, c)
-	p := c.prov.(*fakeProvider)
+	d, k := fakeContext(t)
+	x := makeFakes(t, d)
+	p := d.prov.(*fakeProvider)
 	for _, tt := range []struct {
 		destroy  string
 		close    func() error
@@ -52,15 +53,16 @@ func TestNoProvider(t *testing.T) {
 		providers func() []*provider.Provider
 		probe     syscall.Errno
 		want      error
+		says      string
 	}{
-		{func() []*provider.Provider { return nil }, syscall.EPROTONOSUPPORT, ErrNotSupported},
-		{old, syscall.EINVAL, ErrNotSupported}, // another driver's
-		{old, syscall.ENOTTY, ErrNotSupported}, // no ioctls
-		{old, syscall.EIO, syscall.EIO},
+		{func() []*provider.Provider { return nil }, syscall.EPROTONOSUPPORT, ErrNotSupported, `import _ "github.com/goverbs/goverbs/provider/efa"`},
+		{old, syscall.EINVAL, ErrNotSupported, "no provider"}, // another driver's
+		{old, syscall.ENOTTY, ErrNotSupported, "no ioctls"},
+		{old, syscall.EIO, syscall.EIO, ""},
 	} {
 		providers = tt.providers
 		opened, err := (&DeviceInfo{name: "fake0"}).open(ioctl.NewFake(-1, func(uint64) syscall.Errno { return tt.probe }))
-		if opened != nil || !errors.Is(err, tt.want) {
+		if opened != nil || !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%d providers, %v: %v", len(tt.providers()), tt.probe, err)
 		}
 	}
@@ -69,7 +71,7 @@ func TestNoProvider(t *testing.T) {
 // TestUserHandles: the kernel gets a number of its own for each object, by which events
 // name it.
 func TestUserHandles(t *testing.T) {
-	c, k := fakeContext(t)
+	d, k := fakeContext(t)
 	var given []uint64
 	for verb, attr := range map[string]uint16{
 		"create_cq": uapi.UVERBS_ATTR_CREATE_CQ_USER_HANDLE, "create_srq": uapi.UVERBS_ATTR_CREATE_SRQ_USER_HANDLE,
@@ -80,7 +82,7 @@ func TestUserHandles(t *testing.T) {
 			return errPassOn
 		})
 	}
-	a, b := makeFakes(t, c), makeFakes(t, c)
+	a, b := makeFakes(t, d), makeFakes(t, d)
 	want := []uint64{a.cq.id, a.srq.id, a.qp.id, b.cq.id, b.srq.id, b.qp.id}
 	if !slices.Equal(given, want) {
 		t.Errorf("given %v, want %v", given, want)
@@ -89,7 +91,7 @@ func TestUserHandles(t *testing.T) {
 	if want[0] == 0 || len(slices.Compact(want)) != 6 {
 		t.Errorf("not of their own: %v", want)
 	}
-	events := c.Events(t.Context())
+	events := d.Events(t.Context())
 	k.event(EventSRQLimitReached, b.srq.id)
 	if e, err := firstEvent(events); err != nil || e.SRQ != b.srq {
 		t.Errorf("%+v, %v, want SRQ %p", e, err, b.srq)
@@ -99,15 +101,15 @@ func TestUserHandles(t *testing.T) {
 // TestLinkOfPort: what an address needs to know of its port is asked once, and what
 // can't be found out is an error.
 func TestLinkOfPort(t *testing.T) {
-	c, k := fakeContext(t)
+	d, k := fakeContext(t)
 	k.answerTo("query_port", refuse(syscall.ENXIO))
-	if _, err := c.ahLink(&AHAttr{Port: 1}); !errors.Is(err, syscall.ENXIO) {
+	if _, err := d.ahLink(&AHAttr{Port: 1}); !errors.Is(err, syscall.ENXIO) {
 		t.Errorf("a port that doesn't answer: %v", err)
 	}
 	k.answerTo("query_port", nil)
 	asked := k.count("query_port")
 	for range 2 {
-		if link, err := c.ahLink(&AHAttr{Port: 1}); link != (provider.Link{}) || err != nil {
+		if link, err := d.ahLink(&AHAttr{Port: 1}); link != (provider.Link{}) || err != nil {
 			t.Errorf("%+v, %v", link, err)
 		}
 	}
@@ -119,7 +121,7 @@ func TestLinkOfPort(t *testing.T) {
 // TestLostAsks: whether the device is gone is asked with QUERY_DEVICE as the kernel
 // takes it.
 func TestLostAsks(t *testing.T) {
-	c, k := fakeContext(t)
+	d, k := fakeContext(t)
 	for _, tt := range []struct {
 		errno syscall.Errno
 		want  bool
@@ -138,7 +140,7 @@ func TestLostAsks(t *testing.T) {
 			}
 			return tt.errno
 		})
-		if got := c.lost(); got != tt.want || asked != 1 {
+		if got := d.lost(); got != tt.want || asked != 1 {
 			t.Errorf("%v: lost %t, asked %d times", tt.errno, got, asked)
 		}
 	}

@@ -20,7 +20,7 @@ var (
 	ErrBusy = errors.New("object is in use")
 	// ErrNotSupported: the device, its driver or the kernel doesn't support the
 	// operation.
-	ErrNotSupported = errors.New("not supported")
+	ErrNotSupported = provider.ErrNotSupported
 	// ErrDeviceRemoved: the device is gone, or broken. Objects on it can only be
 	// closed.
 	ErrDeviceRemoved = errors.New("device was removed")
@@ -44,7 +44,7 @@ type CQEError = provider.CQEError
 type OpError struct {
 	Op     string // the verb, such as "create QP"
 	Object string // the object or arguments, such as "RC, 16 WR"; may be empty
-	Err    error
+	Err    error  // the cause
 	Hint   string // what a person can do about it; may be empty
 }
 
@@ -86,13 +86,13 @@ func opErr(op, object string, err error) error {
 }
 
 // failed returns the error for a verb that the kernel or the provider has refused.
-func (c *Device) failed(op, object string, err error) error {
-	return opErr(op, object, c.explain(err))
+func (d *Device) failed(op, object string, err error) error {
+	return opErr(op, object, d.explain(err))
 }
 
 // failedToLock is failed for a verb that locks memory for the device.
-func (c *Device) failedToLock(op, object string, err error) *OpError {
-	e := &OpError{Op: op, Object: object, Err: c.explain(err)}
+func (d *Device) failedToLock(op, object string, err error) *OpError {
+	e := &OpError{Op: op, Object: object, Err: d.explain(err)}
 	if errors.Is(err, syscall.ENOMEM) {
 		e.Hint = "memory that the device uses is locked: raise RLIMIT_MEMLOCK (ulimit -l), in a container --ulimit memlock"
 	}

@@ -32,17 +32,17 @@ func firstEvent(events iter.Seq2[Event, error]) (Event, error) {
 // before it was fetched, and isn't lost when nobody waits. Every subscriber gets all
 // events from its subscription on.
 func TestEvents(t *testing.T) {
-	c, k := fakeContext(t)
-	x := makeFakes(t, c)
+	d, k := fakeContext(t)
+	x := makeFakes(t, d)
 	k.event(EventPathMig, x.qp.id) // before there is a subscriber
-	mark := c.Events(t.Context())
+	mark := d.Events(t.Context())
 	k.event(EventPortErr, 1)
 	for e := range mark {
 		if e.Port == 1 {
 			break
 		}
 	}
-	subscribers := []iter.Seq2[Event, error]{c.Events(t.Context()), c.Events(t.Context())}
+	subscribers := []iter.Seq2[Event, error]{d.Events(t.Context()), d.Events(t.Context())}
 	for range 3 {
 		k.event(EventQPFatal, x.qp.id)
 		k.event(EventCommEst, x.qp.id)
@@ -85,9 +85,9 @@ func TestEvents(t *testing.T) {
 // TestEventsEnd: a loop ends with the reason, and so does the next loop. What has ended
 // is no longer kept.
 func TestEventsEnd(t *testing.T) {
-	c, k := openFake(t)
+	d, k := openFake(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	canceled, other := c.Events(ctx), c.Events(t.Context())
+	canceled, other := d.Events(ctx), d.Events(t.Context())
 	cancel()
 	k.event(EventPortErr, 1)
 	if e, err := firstEvent(other); err != nil || e.Port != 1 {
@@ -102,13 +102,13 @@ func TestEventsEnd(t *testing.T) {
 		}
 	}
 	yield(func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return len(c.events.subscribers) == 1
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return len(d.events.subscribers) == 1
 	})
 	waits := make(chan error)
 	go func() { _, err := firstEvent(other); waits <- err }()
-	if err := c.Close(); err != nil {
+	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
 	k.events.Close()
@@ -116,7 +116,7 @@ func TestEventsEnd(t *testing.T) {
 		t.Errorf("a wait beside Close: %v", err)
 	}
 	for name, events := range map[string]iter.Seq2[Event, error]{
-		"before Close": other, "after Close": c.Events(t.Context()), "nothing": new(Device).Events(t.Context()),
+		"before Close": other, "after Close": d.Events(t.Context()), "nothing": new(Device).Events(t.Context()),
 	} {
 		for _, err := range events {
 			if n++; !errors.Is(err, ErrClosed) {
@@ -125,7 +125,7 @@ func TestEventsEnd(t *testing.T) {
 		}
 	}
 	var none context.Context
-	for _, events := range []iter.Seq2[Event, error]{c.Events(none), (*Device)(nil).Events(t.Context())} {
+	for _, events := range []iter.Seq2[Event, error]{d.Events(none), (*Device)(nil).Events(t.Context())} {
 		for _, err := range events {
 			if n++; !errors.Is(err, ErrInvalid) {
 				t.Errorf("without a context or a Device: %v", err)
@@ -135,8 +135,8 @@ func TestEventsEnd(t *testing.T) {
 	if n != 7 {
 		t.Errorf("%d errors, want 7", n)
 	}
-	if len(c.events.subscribers) != 0 {
-		t.Errorf("%d subscribers of a closed Device", len(c.events.subscribers))
+	if len(d.events.subscribers) != 0 {
+		t.Errorf("%d subscribers of a closed Device", len(d.events.subscribers))
 	}
 }
 
@@ -180,9 +180,9 @@ func TestEventsInOrder(t *testing.T) {
 // TestEventOfClosed: of an object that was closed no event is reported; one that was
 // reported before still says which object it was.
 func TestEventOfClosed(t *testing.T) {
-	c, k := fakeContext(t)
-	x := makeFakes(t, c)
-	fast, slow := c.Events(t.Context()), c.Events(t.Context())
+	d, k := fakeContext(t)
+	x := makeFakes(t, d)
+	fast, slow := d.Events(t.Context()), d.Events(t.Context())
 	k.event(EventQPFatal, x.qp.id)
 	e, err := firstEvent(fast)
 	if err != nil || e.QP != x.qp {
@@ -192,9 +192,9 @@ func TestEventOfClosed(t *testing.T) {
 	k.event(EventCommEst, x.qp.id)
 	k.event(EventPortErr, 1)
 	yield(func() bool { // until both have been read
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return len(c.events.subscribers[0].list) == 2
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return len(d.events.subscribers[0].list) == 2
 	})
 	if err := x.qp.Close(); err != nil {
 		t.Fatal(err)
@@ -212,8 +212,8 @@ func TestEventOfClosed(t *testing.T) {
 // TestOverrun: those who poll and wait learn that completions are lost, though nobody
 // asks for events.
 func TestOverrun(t *testing.T) {
-	c, k := fakeContext(t)
-	x := makeFakes(t, c)
+	d, k := fakeContext(t)
+	x := makeFakes(t, d)
 	done := make(chan error)
 	for range 3 {
 		go func() {
@@ -222,7 +222,7 @@ func TestOverrun(t *testing.T) {
 		}()
 	}
 	yield(func() bool { return x.cq.waiters.Load() == 3 })
-	other := must(c.CreateCQ(CQOptions{MaxCQE: 1, Fields: WCFieldTimestamp}))(t)
+	other := must(d.CreateCQ(CQOptions{MaxCQE: 1, Fields: WCFieldTimestamp}))(t)
 	k.event(EventCQErr, x.cq.id)
 	for range 3 {
 		if err := <-done; !errors.Is(err, ErrCQOverrun) {
@@ -230,7 +230,7 @@ func TestOverrun(t *testing.T) {
 		}
 	}
 	// What came before is not lost.
-	c.prov.(*fakeProvider).cqs[0].ready = 3
+	d.prov.(*fakeProvider).cqs[0].ready = 3
 	for name, poll := range map[string]func(*CQ) (int, error){
 		"Poll":   func(cq *CQ) (int, error) { return cq.Poll(make([]WC, 1)) },
 		"PollEx": func(cq *CQ) (int, error) { return cq.PollEx(make([]WCEx, 1)) },
@@ -262,25 +262,25 @@ func TestDeviceFatal(t *testing.T) {
 	for name, tell := range map[string]func(*Device, *fakeKernel){
 		"event":       func(_ *Device, k *fakeKernel) { k.event(EventDeviceFatal, 0) },
 		"end of file": func(_ *Device, k *fakeKernel) { k.events.Close() },
-		"watch":       func(c *Device, _ *fakeKernel) { c.deviceGone() },
-		"failed calls": func(c *Device, k *fakeKernel) {
+		"watch":       func(d *Device, _ *fakeKernel) { d.deviceGone() },
+		"failed calls": func(d *Device, k *fakeKernel) {
 			k.answerTo("alloc_pd", refuse(unix.EIO))
 			k.answerTo("query_device", refuse(unix.EIO))
-			if _, err := c.AllocPD(); !errors.Is(err, ErrDeviceRemoved) || !errors.Is(err, unix.EIO) {
+			if _, err := d.AllocPD(); !errors.Is(err, ErrDeviceRemoved) || !errors.Is(err, unix.EIO) {
 				k.t.Errorf("the call that finds out: %v", err)
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, k := fakeContext(t)
-			x := makeFakes(t, c)
+			d, k := fakeContext(t)
+			x := makeFakes(t, d)
 			x.qp.setState(QPRTS)
 			waits := make(chan error)
 			go func() { _, err := x.cq.PollWait(t.Context(), make([]WC, 1)); waits <- err }()
 			yield(func() bool { return x.cq.waiters.Load() == 1 })
 			first := make(chan []any)
 			for range 3 {
-				events := c.Events(t.Context())
+				events := d.Events(t.Context())
 				go func() {
 					var got []any
 					for e, err := range events {
@@ -293,8 +293,8 @@ func TestDeviceFatal(t *testing.T) {
 					first <- got
 				}()
 			}
-			late := c.Events(t.Context())
-			tell(c, k)
+			late := d.Events(t.Context())
+			tell(d, k)
 			for range 3 {
 				if got := <-first; !slices.Equal(got, []any{Event{Type: EventDeviceFatal}, true}) {
 					t.Errorf("a subscriber gets %+v", got)
@@ -308,7 +308,7 @@ func TestDeviceFatal(t *testing.T) {
 			}
 			for name, f := range map[string]func() error{
 				"event":    func() error { _, err := firstEvent(late); return err },
-				"events":   func() error { _, err := firstEvent(c.Events(t.Context())); return err },
+				"events":   func() error { _, err := firstEvent(d.Events(t.Context())); return err },
 				"poll":     func() error { _, err := x.cq.Poll(make([]WC, 1)); return err },
 				"PollEx":   func() error { _, err := x.cq.PollEx(make([]WCEx, 1)); return err },
 				"wait":     func() error { _, err := x.ch.Wait(t.Context()); return err },
@@ -316,7 +316,7 @@ func TestDeviceFatal(t *testing.T) {
 				"send":     func() error { _, err := x.qp.PostSend(SendWR{Opcode: OpRDMAWrite}); return err },
 				"receive":  func() error { _, err := x.qp.PostRecv(RecvWR{}); return err },
 				"SRQ":      func() error { _, err := x.srq.PostRecv(RecvWR{}); return err },
-				"alloc PD": func() error { _, err := c.AllocPD(); return err },
+				"alloc PD": func() error { _, err := d.AllocPD(); return err },
 				"reg MR":   func() error { _, err := x.pd.RegMR(make([]byte, 1), MROptions{}); return err },
 				"state":    func() error { x.qp.setState(QPRTS); _, err := x.qp.PostSend(SendWR{Opcode: OpRDMAWrite}); return err },
 			} {
@@ -332,7 +332,7 @@ func TestDeviceFatal(t *testing.T) {
 					t.Errorf("%T: %v", o, err)
 				}
 			}
-			if x.mr.Bytes() != nil || c.prov.(*fakeProvider).qps[0].released != 1 {
+			if x.mr.Bytes() != nil || d.prov.(*fakeProvider).qps[0].released != 1 {
 				t.Error("something is kept")
 			}
 		})
@@ -343,8 +343,8 @@ func TestDeviceFatal(t *testing.T) {
 // the memory that the device may still write to.
 func TestFailedDestroy(t *testing.T) {
 	for _, errno := range []syscall.Errno{unix.EIO, unix.ENODEV, unix.EBUSY, unix.ETIMEDOUT} {
-		c, k := fakeContext(t)
-		x := makeFakes(t, c)
+		d, k := fakeContext(t)
+		x := makeFakes(t, d)
 		for _, tt := range []struct {
 			verb string
 			o    interface {
@@ -360,10 +360,10 @@ func TestFailedDestroy(t *testing.T) {
 					t.Errorf("%s: %v, want %v", tt.verb, err, errno)
 				}
 			}
-			if tt.o.base().closed() || c.member(tt.o.base().id) == nil {
+			if tt.o.base().closed() || d.member(tt.o.base().id) == nil {
 				t.Errorf("%s: it is gone", tt.verb)
 			}
-			if err := c.Close(); !errors.Is(err, errno) {
+			if err := d.Close(); !errors.Is(err, errno) {
 				t.Errorf("%s: closing the context: %v", tt.verb, err)
 			}
 			k.answerTo(tt.verb, nil)
@@ -374,7 +374,7 @@ func TestFailedDestroy(t *testing.T) {
 				t.Errorf("%s: %v", tt.verb, err)
 			}
 		}
-		if c.removal.gone.Load() {
+		if d.removal.gone.Load() {
 			t.Errorf("%v has the device removed", errno)
 		}
 	}
@@ -395,11 +395,11 @@ func TestExplain(t *testing.T) {
 		{unix.EINVAL, unix.EIO, false},
 		{unix.ENOMEM, unix.EIO, false},
 	} {
-		c, k := fakeContext(t)
+		d, k := fakeContext(t)
 		k.answerTo("query_device", refuse(tt.second))
 		k.answerTo("alloc_pd", refuse(tt.first))
-		_, err := c.AllocPD()
-		if got := errors.Is(err, ErrDeviceRemoved); got != tt.want || !errors.Is(err, tt.first) || c.removal.gone.Load() != tt.want {
+		_, err := d.AllocPD()
+		if got := errors.Is(err, ErrDeviceRemoved); got != tt.want || !errors.Is(err, tt.first) || d.removal.gone.Load() != tt.want {
 			t.Errorf("%v, then %v: %v", tt.first, tt.second, err)
 		}
 		if asked := k.count("query_device") > 0; asked != (tt.first == unix.EIO || tt.first == unix.ENODEV) {

@@ -12,7 +12,7 @@ import (
 func Example() {
 	dev := must(verbs.Open("")) // the first device
 	defer dev.Close()           // and all that is made from it
-	gid := must(must(dev.GIDTable()).Find(verbs.GIDSelector{Port: 1}))
+	gid := must(dev.FindGID(verbs.GIDSelector{Port: 1}))
 	pd := must(dev.AllocPD())
 	mr := must(pd.AllocMR(4096, verbs.MROptions{Access: verbs.AccessLocalWrite}))
 	cq := must(dev.CreateCQ(verbs.CQOptions{MaxCQE: 2}))

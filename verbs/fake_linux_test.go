@@ -56,6 +56,7 @@ func (k *fakeKernel) answer(addr uint64) syscall.Errno {
 	if call.Method == nil {
 		return unix.EPROTONOSUPPORT // Probe
 	}
+	gvisorSees(call)
 	k.mu.Lock()
 	k.calls = append(k.calls, verb)
 	k.handle++
@@ -250,26 +251,26 @@ func copyOwn(addr uint64, b []byte, call func(int, []unix.Iovec, []unix.RemoteIo
 // fakeContext opens a device that is none, and closes it at the end of the test.
 func fakeContext(t *testing.T) (*Device, *fakeKernel) {
 	t.Helper()
-	c, k := openFake(t)
+	d, k := openFake(t)
 	t.Cleanup(func() {
 		k.mu.Lock()
 		clear(k.on)
 		k.mu.Unlock()
-		if err := c.Close(); err != nil {
+		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
 		k.events.Close()
 	})
-	return c, k
+	return d, k
 }
 
 func openFake(t *testing.T) (*Device, *fakeKernel) {
 	t.Helper()
-	c, k, err := tryFake(t, 0, 0, 0)
+	d, k, err := tryFake(t, 0, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c, k
+	return d, k
 }
 
 // tryFake opens a device whose driver has a version of the ABI, by a provider that
@@ -289,8 +290,8 @@ func tryFake(t *testing.T, version, from, to int) (*Device, *fakeKernel, error) 
 	fake := []*provider.Provider{{Name: "fake", Driver: uapi.RDMA_DRIVER_UNKNOWN, MinABI: from, MaxABI: to, NewContext: newFakeProvider}}
 	providers = func() []*provider.Provider { return fake }
 	defer func() { providers = old }()
-	c, err := (&DeviceInfo{name: "fake0", abiVersion: version}).open(ioctl.NewFake(fd, k.answer))
-	return c, k, err
+	d, err := (&DeviceInfo{name: "fake0", abiVersion: version}).open(ioctl.NewFake(fd, k.answer))
+	return d, k, err
 }
 
 // A fakeProvider has queues that take everything and give nothing.
@@ -320,11 +321,11 @@ func (p *fakeProvider) NewAH(_ ioctl.WriteCreateAh, init provider.AHInit) (provi
 	return fakeAH{}, nil
 }
 
-func (p *fakeProvider) NewCQ(_ ioctl.CqCreate, init provider.CQInit) (provider.CQ, error) {
+func (p *fakeProvider) NewCQ(_ ioctl.CqCreate, init *provider.CQInit) (provider.CQ, error) {
 	if init.Fields&p.lacks != 0 {
 		return nil, provider.ErrNoField
 	}
-	q := &fakeCQ{init: init, of: p}
+	q := &fakeCQ{init: *init, of: p}
 	p.cqs = append(p.cqs, q)
 	return q, nil
 }
@@ -335,8 +336,8 @@ func (p *fakeProvider) NewSRQ(_ ioctl.SrqCreate, init *provider.SRQInit) (provid
 	return q, nil
 }
 
-func (p *fakeProvider) NewQP(_ ioctl.QpCreate, init provider.QPInit) (provider.QP, error) {
-	q := &fakeQP{init: init, of: p}
+func (p *fakeProvider) NewQP(_ ioctl.QpCreate, init *provider.QPInit) (provider.QP, error) {
+	q := &fakeQP{init: *init, of: p}
 	p.qps = append(p.qps, q)
 	return q, nil
 }
@@ -446,14 +447,14 @@ type fakeThings struct {
 	qp  *QP // RC
 }
 
-func makeFakes(t *testing.T, c *Device) fakeThings {
+func makeFakes(t *testing.T, d *Device) fakeThings {
 	t.Helper()
 	var x fakeThings
-	x.pd = must(c.AllocPD())(t)
+	x.pd = must(d.AllocPD())(t)
 	x.mr = must(x.pd.RegMR(make([]byte, 4096), MROptions{Access: AccessLocalWrite | AccessMWBind}))(t)
 	x.mw = must(x.pd.AllocMW(MWType1))(t)
-	x.ch = must(c.CreateCompChannel())(t)
-	x.cq = must(c.CreateCQ(CQOptions{MaxCQE: 16, Channel: x.ch, Fields: WCFieldTimestamp}))(t)
+	x.ch = must(d.CreateCompChannel())(t)
+	x.cq = must(d.CreateCQ(CQOptions{MaxCQE: 16, Channel: x.ch, Fields: WCFieldTimestamp}))(t)
 	x.srq = must(x.pd.CreateSRQ(SRQOptions{MaxWR: 16, MaxSGE: 1}))(t)
 	x.qp = must(x.pd.CreateQP(QPOptions{Type: RC, SendCQ: x.cq, RecvCQ: x.cq, Cap: QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}))(t)
 	return x

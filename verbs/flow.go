@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -12,10 +13,10 @@ import (
 type FlowType uint32
 
 const (
-	FlowNormal     = FlowType(uapi.IB_FLOW_ATTR_NORMAL)      // packets that match the specs
-	FlowAllDefault = FlowType(uapi.IB_FLOW_ATTR_ALL_DEFAULT) // packets that match no other flow
-	FlowMCDefault  = FlowType(uapi.IB_FLOW_ATTR_MC_DEFAULT)  // multicast packets that match no other flow
-	FlowSniffer    = FlowType(uapi.IB_FLOW_ATTR_SNIFFER)     // copies of all packets
+	FlowNormal     FlowType = FlowType(uapi.IB_FLOW_ATTR_NORMAL)      // packets that match the specs
+	FlowAllDefault FlowType = FlowType(uapi.IB_FLOW_ATTR_ALL_DEFAULT) // packets that match no other flow
+	FlowMCDefault  FlowType = FlowType(uapi.IB_FLOW_ATTR_MC_DEFAULT)  // multicast packets that match no other flow
+	FlowSniffer    FlowType = FlowType(uapi.IB_FLOW_ATTR_SNIFFER)     // copies of all packets
 )
 
 func (t FlowType) String() string { return uapi.EnumIbFlowAttrType.Short(uint64(t)) }
@@ -32,13 +33,14 @@ func (f FlowFlags) String() string { return uapi.EnumIbFlowFlags.Short(uint64(f)
 
 // FlowOptions select the packets that a Flow steers (struct ibv_flow_attr).
 type FlowOptions struct {
-	Type     FlowType
-	Priority int // 0, the highest, to 65535; drivers support fewer
-	Port     int // 0 stands for 1
-	Flags    FlowFlags
+	Type     FlowType  // the kind of flow
+	Priority int       // 0, the highest, to 65535; drivers support fewer
+	Port     int       // 0 stands for 1
+	Flags    FlowFlags // zero or more of FlowDontTrap and FlowEgress
 
 	// Specs describe the headers to match, outermost first, and the actions on the
-	// packets: FlowEth, FlowIPv4, FlowIPv6, FlowTCP, FlowUDP, FlowTag and FlowDrop.
+	// packets: FlowEth, FlowIPv4, FlowIPv6, FlowTCP, FlowUDP, FlowTag, FlowDrop and
+	// FlowCount.
 	// There may be at most 10.
 	Specs []FlowSpec
 }
@@ -53,42 +55,54 @@ type FlowSpec interface {
 
 // FlowEth matches Ethernet headers (struct ibv_flow_spec_eth): those that equal Val in
 // the bits that are set in Mask.
-type FlowEth struct{ Val, Mask FlowEthFilter }
+type FlowEth struct {
+	Val, Mask FlowEthFilter // bits of Val count where Mask has them
+}
 
 // A FlowEthFilter is the fields of an Ethernet header.
 type FlowEthFilter struct {
-	DstMAC, SrcMAC [6]byte
-	EtherType      uint16
-	VLANTag        uint16
+	DstMAC, SrcMAC [6]byte // in the order on the wire
+	EtherType      uint16  // in host byte order, such as 0x0800
+	VLANTag        uint16  // PCP, DEI and VLAN ID, in host byte order
 }
 
 // FlowIPv4 describes IPv4 headers (struct ibv_flow_spec_ipv4_ext).
-type FlowIPv4 struct{ Val, Mask FlowIPv4Filter }
+type FlowIPv4 struct {
+	Val, Mask FlowIPv4Filter // bits of Val count where Mask has them
+}
 
 // A FlowIPv4Filter is the fields of an IPv4 header. An address that isn't set is 0.
 type FlowIPv4Filter struct {
-	Src, Dst               netip.Addr
-	Proto, TOS, TTL, Flags uint8
+	Src, Dst               netip.Addr // the addresses
+	Proto, TOS, TTL, Flags uint8      // as in the header
 }
 
 // FlowIPv6 describes IPv6 headers (struct ibv_flow_spec_ipv6).
-type FlowIPv6 struct{ Val, Mask FlowIPv6Filter }
+type FlowIPv6 struct {
+	Val, Mask FlowIPv6Filter // bits of Val count where Mask has them
+}
 
 // A FlowIPv6Filter is the fields of an IPv6 header. An address that isn't set is 0.
 type FlowIPv6Filter struct {
-	Src, Dst                           netip.Addr
-	FlowLabel                          uint32 // 20 bits
-	NextHeader, TrafficClass, HopLimit uint8
+	Src, Dst                           netip.Addr // the addresses
+	FlowLabel                          uint32     // 20 bits
+	NextHeader, TrafficClass, HopLimit uint8      // as in the header
 }
 
 // FlowTCP describes TCP headers (struct ibv_flow_spec_tcp_udp).
-type FlowTCP struct{ Val, Mask FlowPorts }
+type FlowTCP struct {
+	Val, Mask FlowPorts // bits of Val count where Mask has them
+}
 
 // FlowUDP describes UDP headers (struct ibv_flow_spec_tcp_udp).
-type FlowUDP struct{ Val, Mask FlowPorts }
+type FlowUDP struct {
+	Val, Mask FlowPorts // bits of Val count where Mask has them
+}
 
 // FlowPorts are the ports in a TCP or UDP header.
-type FlowPorts struct{ Src, Dst uint16 }
+type FlowPorts struct {
+	Src, Dst uint16 // in host byte order
+}
 
 // FlowTag makes the device put a number into the packets' completions (struct
 // ibv_flow_spec_action_tag). On mlx5 it has 24 bits. WCEx.FlowTag
@@ -214,7 +228,7 @@ func (qp *QP) CreateFlow(o FlowOptions) (*Flow, error) {
 	return f, err
 }
 
-func (qp *QP) createFlowHeld(op string, o *FlowOptions) (*Flow, error) {
+func (qp *QP) createFlowHeld(op string, o *FlowOptions) (_ *Flow, err error) {
 	switch {
 	case qp.typ != RawPacket && qp.typ != UD:
 		return nil, invalid(op, "the QP is %v: flows are for RawPacket and UD", qp.typ)
@@ -226,24 +240,53 @@ func (qp *QP) createFlowHeld(op string, o *FlowOptions) (*Flow, error) {
 		return nil, invalid(op, "there is no port %d", o.Port)
 	}
 	var specs []byte
+	parents := []*object{&qp.object}
+	var count *Counters
 	for _, s := range o.Specs {
 		if s == nil {
 			return nil, invalid(op, "a spec is nil")
+		}
+		if k, ok := s.(FlowCount); ok {
+			if count != nil {
+				return nil, invalid(op, "a flow counts in one Counters, not in several")
+			}
+			if err := hold(op, &qp.object, k.Counters.base()); err != nil {
+				return nil, err
+			}
+			qp.drop() // it is held anyway
+			count = k.Counters
+			defer func() {
+				if err != nil {
+					count.drop()
+				}
+			}()
+			parents = append(parents, &count.object)
 		}
 		specs = s.append(specs)
 	}
 	cmd := ioctl.NewWriteExCreateFlow(specs)
 	defer cmd.Release()
+	if count != nil {
+		counter, ok := qp.dev.prov.(provider.FlowCounter)
+		if !ok {
+			return nil, opErr(op, qp.dev.info.name, ErrNotSupported)
+		}
+		release, err := counter.CountFlow(cmd, count.points)
+		if err != nil {
+			return nil, qp.dev.failed(op, "", err)
+		}
+		defer release()
+	}
 	cmd.Req.QpHandle = qp.handle
 	cmd.Req.FlowAttr = uapi.IbUverbsFlowAttr{
 		Type: uint32(o.Type), Size: uint16(len(specs)), Priority: uint16(o.Priority),
 		NumOfSpecs: uint8(len(o.Specs)), Port: uint8(max(o.Port, 1)), Flags: uint32(o.Flags),
 	}
-	if err := cmd.Run(qp.ctx.file); err != nil {
-		return nil, qp.ctx.failed(op, o.Type.String(), err)
+	if err := cmd.Run(qp.dev.file); err != nil {
+		return nil, qp.dev.failed(op, o.Type.String(), err)
 	}
 	f := new(Flow)
-	f.adopt(qp.ctx, kindFlow, cmd.Resp.FlowHandle, f, &qp.object)
+	f.adopt(qp.dev, kindFlow, cmd.Resp.FlowHandle, f, parents...)
 	return f, nil
 }
 

@@ -72,12 +72,12 @@ func (t GIDType) String() string {
 
 // A GIDEntry is an entry of a port's GID table (struct ibv_gid_entry).
 type GIDEntry struct {
-	GID     GID
-	Port    int // from 1
-	Index   int // in the port's table: AHAttr.SGIDIndex
-	Type    GIDType
-	NetDev  string // its network interface, "" for none
-	IfIndex int    // the interface's index, 0 for none
+	GID     GID     // the address
+	Port    int     // from 1
+	Index   int     // in the port's table: AHAttr.SGIDIndex
+	Type    GIDType // of packets with this GID
+	NetDev  string  // its network interface, "" for none
+	IfIndex int     // the interface's index, 0 for none
 }
 
 func (e GIDEntry) String() string {
@@ -97,7 +97,7 @@ type GIDSelector struct {
 	Port   int        // from 1
 	Addr   netip.Addr // the IPv4 or IPv6 address that the GID stands for
 	NetDev string     // the GID's network interface
-	Type   GIDType
+	Type   GIDType    // 0 for any type
 }
 
 // String describes the selector in words.
@@ -166,12 +166,12 @@ func (e GIDEntry) reach() int {
 
 // GIDTable returns the valid entries of all ports' GID tables
 // (ibv_query_gid_table; UVERBS_METHOD_QUERY_GID_TABLE, from Linux 5.10).
-func (c *Device) GIDTable() (GIDTable, error) {
+func (d *Device) GIDTable() (GIDTable, error) {
 	const op = "query GID table"
-	if err := c.begin(op); err != nil {
+	if err := d.begin(op); err != nil {
 		return nil, err
 	}
-	defer c.done()
+	defer d.done()
 	size := uapi.StructIbUverbsGidEntry.Size
 	entries := make([]uapi.IbUverbsGidEntry, math.MaxUint16/size) // what an attribute can carry
 	cmd := ioctl.NewQueryGidTable()
@@ -180,45 +180,56 @@ func (c *Device) GIDTable() (GIDTable, error) {
 	cmd.Flags(0)
 	cmd.RespEntries(entries)
 	n := cmd.RespNumEntries()
-	if err := cmd.Run(c.file); err != nil {
-		return nil, c.failed(op, c.dev.name, err)
+	if err := cmd.Run(d.file); err != nil {
+		return nil, d.failed(op, d.info.name, err)
 	}
 	table := make(GIDTable, min(*n, uint64(len(entries))))
 	for i := range table {
-		table[i] = c.gidEntry(&entries[i])
+		table[i] = d.gidEntry(&entries[i])
 	}
 	return table, nil
+}
+
+// FindGID returns the GID that matches the selector: GIDTable.Find in the device's GIDTable.
+// Which GID to use is the caller's choice where there are several: a port has one for each
+// address of its network interface, and each protocol.
+func (d *Device) FindGID(s GIDSelector) (GIDEntry, error) {
+	table, err := d.GIDTable()
+	if err != nil {
+		return GIDEntry{}, err
+	}
+	return table.Find(s)
 }
 
 // QueryGID returns one entry of a port's GID table (ibv_query_gid_ex). Ports
 // count from 1, indices from 0 to PortAttr.GIDTableLen-1. An index that has no
 // entry gives an error with errno ENODATA.
-func (c *Device) QueryGID(port, index int) (GIDEntry, error) {
+func (d *Device) QueryGID(port, index int) (GIDEntry, error) {
 	const op = "query GID"
-	attr, err := c.queryPort(op, port)
+	attr, err := d.queryPort(op, port)
 	if err != nil {
 		return GIDEntry{}, err
 	}
 	if index < 0 || index >= attr.GIDTableLen {
 		return GIDEntry{}, invalid(op, "GID index %d of port %d is not in 0 to %d", index, port, attr.GIDTableLen-1)
 	}
-	if err := c.begin(op); err != nil {
+	if err := d.begin(op); err != nil {
 		return GIDEntry{}, err
 	}
-	defer c.done()
+	defer d.done()
 	cmd := ioctl.NewQueryGidEntry()
 	defer cmd.Release()
 	cmd.Port(uint32(port))
 	cmd.GidIndex(uint32(index))
 	cmd.Flags(0)
 	entry := cmd.RespEntry()
-	if err := cmd.Run(c.file); err != nil {
-		return GIDEntry{}, c.failed(op, fmt.Sprintf("port %d, index %d", port, index), err)
+	if err := cmd.Run(d.file); err != nil {
+		return GIDEntry{}, d.failed(op, fmt.Sprintf("port %d, index %d", port, index), err)
 	}
-	return c.gidEntry(entry), nil
+	return d.gidEntry(entry), nil
 }
 
-func (c *Device) gidEntry(e *uapi.IbUverbsGidEntry) GIDEntry {
+func (d *Device) gidEntry(e *uapi.IbUverbsGidEntry) GIDEntry {
 	g := GIDEntry{
 		Port:    int(e.PortNum),
 		Index:   int(e.GidIndex),
@@ -229,7 +240,7 @@ func (c *Device) gidEntry(e *uapi.IbUverbsGidEntry) GIDEntry {
 	copy(g.GID[:8], high[:])
 	copy(g.GID[8:], low[:])
 	if g.IfIndex != 0 {
-		g.NetDev = c.dev.gidNetDev(g.Port, g.Index)
+		g.NetDev = d.info.gidNetDev(g.Port, g.Index)
 	}
 	return g
 }

@@ -66,9 +66,9 @@ func TestPostHappensBeforePoll(t *testing.T) {
 	qp, _ := nullRC()
 	qp.prov = &loopQP{loop: l}
 	cq := &CQ{prov: loopCQ{loop: l}}
-	cq.ctx = qp.ctx
+	cq.dev = qp.dev
 	srq := &SRQ{prov: loopSRQ{loop: l}}
-	srq.ctx = qp.ctx
+	srq.dev = qp.dev
 	for name, post := range map[string]func() (int, error){
 		"send": func() (int, error) { return qp.PostSend(SendWR{Opcode: OpSend}) },
 		"builder": func() (int, error) {

@@ -16,17 +16,17 @@ import (
 // File returns the device's file, for ImportDevice in another process. It is a duplicate: its
 // owner closes it. The device stays open in the kernel, with all objects on it, until the last
 // duplicate is closed.
-func (c *Device) File() (*os.File, error) {
+func (d *Device) File() (*os.File, error) {
 	const op = "share device"
-	if err := c.begin(op); err != nil {
+	if err := d.begin(op); err != nil {
 		return nil, err
 	}
-	defer c.done()
-	fd, err := c.file.Dup()
+	defer d.done()
+	fd, err := d.file.Dup()
 	if err != nil {
-		return nil, opErr(op, c.dev.Name(), err)
+		return nil, opErr(op, d.info.Name(), err)
 	}
-	return os.NewFile(uintptr(fd), c.dev.Node()), nil
+	return os.NewFile(uintptr(fd), d.info.Node()), nil
 }
 
 // ImportDevice opens a device that another process has opened, by its file
@@ -83,7 +83,7 @@ func dupFile(f *os.File) (int, error) {
 }
 
 // queryContext asks about the context that the file already has.
-func (c *Device) queryContext(p *provider.Provider) error {
+func (d *Device) queryContext(p *provider.Provider) error {
 	if p.ImportContext == nil {
 		return fmt.Errorf("%w by the provider %s", ErrNotSupported, p.Name)
 	}
@@ -92,14 +92,14 @@ func (c *Device) queryContext(p *provider.Provider) error {
 	vectors := cmd.NumCompVectors()
 	cmd.CoreSupport()
 	var err error
-	if c.prov, err = p.ImportContext(c.file, cmd); err != nil {
+	if d.prov, err = p.ImportContext(d.file, cmd); err != nil {
 		return err
 	}
-	if err := cmd.Run(c.file); err != nil {
+	if err := cmd.Run(d.file); err != nil {
 		return err
 	}
-	c.compVectors = int(*vectors)
-	return c.prov.Adopt()
+	d.compVectors = int(*vectors)
+	return d.prov.Adopt()
 }
 
 // Handle returns the PD's number on the device, for ImportPD in another process.
@@ -120,10 +120,10 @@ func (o *object) number() uint32 {
 }
 
 // importer returns the provider as one that can import.
-func (c *Device) importer(op string) (provider.Importer, error) {
-	p, ok := c.prov.(provider.Importer)
+func (d *Device) importer(op string) (provider.Importer, error) {
+	p, ok := d.prov.(provider.Importer)
 	if !ok {
-		return nil, opErr(op, c.dev.Name(), ErrNotSupported)
+		return nil, opErr(op, d.info.Name(), ErrNotSupported)
 	}
 	return p, nil
 }
@@ -131,22 +131,22 @@ func (c *Device) importer(op string) (provider.Importer, error) {
 // ImportPD makes a PD of one that another process has created on the device, by the number
 // that its Handle returns (ibv_import_pd). Close forgets it (ibv_unimport_pd): who has created
 // it must not close it before, which the kernel refuses only while there are objects on it.
-func (c *Device) ImportPD(handle uint32) (*PD, error) {
+func (d *Device) ImportPD(handle uint32) (*PD, error) {
 	const op = "import PD"
-	if err := c.begin(op); err != nil {
+	if err := d.begin(op); err != nil {
 		return nil, err
 	}
-	defer c.done()
-	p, err := c.importer(op)
+	defer d.done()
+	p, err := d.importer(op)
 	if err != nil {
 		return nil, err
 	}
 	if err := p.ImportPD(handle); err != nil {
-		return nil, c.failed(op, fmt.Sprintf("handle %d", handle), err)
+		return nil, d.failed(op, fmt.Sprintf("handle %d", handle), err)
 	}
 	pd := new(PD)
 	pd.imported = true
-	pd.adopt(c, kindPD, handle, pd)
+	pd.adopt(d, kindPD, handle, pd)
 	return pd, nil
 }
 
@@ -164,32 +164,32 @@ func (pd *PD) ImportMR(handle uint32) (*MR, error) {
 	rkey := cmd.RespRkey()
 	length := cmd.RespLength()
 	iova := cmd.RespIova()
-	if err := cmd.Run(pd.ctx.file); err != nil {
+	if err := cmd.Run(pd.dev.file); err != nil {
 		pd.drop()
-		return nil, pd.ctx.failed(op, fmt.Sprintf("handle %d", handle), err)
+		return nil, pd.dev.failed(op, fmt.Sprintf("handle %d", handle), err)
 	}
 	mr := &MR{iova: *iova, length: *length, ref: provider.MRRef{LKey: *lkey}, rkey: *rkey}
 	mr.imported = true
-	mr.adopt(pd.ctx, kindMR, handle, mr, &pd.object)
+	mr.adopt(pd.dev, kindMR, handle, mr, &pd.object)
 	return mr, nil
 }
 
 // ImportDM is ImportPD for a DM (ibv_import_dm).
-func (c *Device) ImportDM(handle uint32) (*DM, error) {
+func (d *Device) ImportDM(handle uint32) (*DM, error) {
 	const op = "import DM"
-	if err := c.begin(op); err != nil {
+	if err := d.begin(op); err != nil {
 		return nil, err
 	}
-	defer c.done()
-	p, err := c.importer(op)
+	defer d.done()
+	p, err := d.importer(op)
 	if err != nil {
 		return nil, err
 	}
 	dm := new(DM)
 	if dm.prov, dm.length, err = p.ImportDM(handle); err != nil {
-		return nil, c.failed(op, fmt.Sprintf("handle %d", handle), err)
+		return nil, d.failed(op, fmt.Sprintf("handle %d", handle), err)
 	}
 	dm.imported = true
-	dm.adopt(c, kindDM, handle, dm)
+	dm.adopt(d, kindDM, handle, dm)
 	return dm, nil
 }

@@ -33,24 +33,24 @@ func (p *importingProvider) ImportDM(handle uint32) (provider.DM, uint64, error)
 // TestImportObjects: an imported object has the numbers of the other process's, holds what it
 // is made of, and is forgotten without a word to the kernel.
 func TestImportObjects(t *testing.T) {
-	c, k, m := withMemory(t, 4096)
+	d, k, m := withMemory(t, 4096)
 	for name, f := range map[string]func() error{
-		"PD": func() error { _, err := c.ImportPD(5); return err },
-		"DM": func() error { _, err := c.ImportDM(9); return err },
+		"PD": func() error { _, err := d.ImportPD(5); return err },
+		"DM": func() error { _, err := d.ImportDM(9); return err },
 	} {
 		if err := f(); !errors.Is(err, ErrNotSupported) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	p := &importingProvider{fakeMemory: m, pds: map[uint32]error{6: unix.ENOENT}}
-	c.prov = p
-	if _, err := c.ImportPD(6); !errors.Is(err, unix.ENOENT) {
+	d.prov = p
+	if _, err := d.ImportPD(6); !errors.Is(err, unix.ENOENT) {
 		t.Errorf("no PD: %v", err)
 	}
-	if _, err := c.ImportDM(8); !errors.Is(err, unix.ENOENT) {
+	if _, err := d.ImportDM(8); !errors.Is(err, unix.ENOENT) {
 		t.Errorf("no DM: %v", err)
 	}
-	pd, dm := must(c.ImportPD(5))(t), must(c.ImportDM(9))(t)
+	pd, dm := must(d.ImportPD(5))(t), must(d.ImportDM(9))(t)
 	k.answerTo("query_mr", refuse(unix.ENOENT))
 	if _, err := pd.ImportMR(7); !errors.Is(err, unix.ENOENT) || pd.holds.Load() != 0 {
 		t.Errorf("no MR: %v, the PD is held %d times", err, pd.holds.Load())
@@ -85,15 +85,15 @@ func TestImportObjects(t *testing.T) {
 
 // TestShareFile: the file is a duplicate.
 func TestShareFile(t *testing.T) {
-	c, _ := fakeContext(t)
-	f := must(c.File())(t)
-	if int(f.Fd()) == c.file.FD() {
+	d, _ := fakeContext(t)
+	f := must(d.File())(t)
+	if int(f.Fd()) == d.file.FD() {
 		t.Error("it is the device's own")
 	}
 	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
-	if again := must(c.File())(t); again.Close() != nil {
+	if again := must(d.File())(t); again.Close() != nil {
 		t.Error("the device's own was closed")
 	}
 	if _, err := ImportDevice(nil); !errors.Is(err, ErrInvalid) {

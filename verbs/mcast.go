@@ -44,7 +44,7 @@ func (qp *QP) changeMcast(op string, attach bool, g mcastGroup) error {
 		change = qp.attach
 	}
 	if err := change(g); err != nil {
-		return qp.ctx.failed(op, g.gid.String(), err)
+		return qp.dev.failed(op, g.gid.String(), err)
 	}
 	if !attach {
 		qp.groups = slices.Delete(qp.groups, attached, attached+1)
@@ -58,12 +58,12 @@ func (qp *QP) attach(g mcastGroup) error {
 	cmd := ioctl.NewWriteAttachMcast()
 	defer cmd.Release()
 	*cmd.Req = uapi.IbUverbsAttachMcast{Gid: g.gid, QpHandle: qp.handle, Mlid: g.lid}
-	return cmd.Run(qp.ctx.file)
+	return cmd.Run(qp.dev.file)
 }
 
 func (qp *QP) detach(g mcastGroup) error {
 	cmd := ioctl.NewWriteDetachMcast()
 	defer cmd.Release()
 	*cmd.Req = uapi.IbUverbsDetachMcast{Gid: g.gid, QpHandle: qp.handle, Mlid: g.lid}
-	return cmd.Run(qp.ctx.file)
+	return cmd.Run(qp.dev.file)
 }

@@ -51,10 +51,15 @@ type MROptions struct {
 	// size. 0 stands for the memory's address or, with AccessZeroBased, for the offset
 	// of the first byte in its page.
 	IOVA uint64
+
+	// DMAH says where the data that the device writes should go (ibv_reg_mr_ex); nil leaves
+	// that to the device. It can't be closed before the MR.
+	DMAH *DMAH
 }
 
 // RegMR registers a buffer (ibv_reg_mr, ibv_reg_mr_iova2). A buffer on the Go heap is
-// pinned and kept alive until Close has succeeded.
+// pinned and kept alive until Close has succeeded. It must not contain Go pointers: the
+// garbage collector doesn't see what the device writes.
 func (pd *PD) RegMR(buf []byte, o MROptions) (*MR, error) {
 	return pd.regMR("reg MR", buf, o, false)
 }
@@ -67,7 +72,7 @@ func (pd *PD) AllocMR(n int, o MROptions) (*MR, error) {
 		return nil, err
 	}
 	defer pd.drop()
-	if err := pd.ctx.checkMR(op, n, o.Access); err != nil {
+	if err := pd.dev.checkMR(op, n, o.Access); err != nil {
 		return nil, err
 	}
 	buf, err := ioctl.MapMemory(n)
@@ -82,16 +87,19 @@ func (pd *PD) AllocMR(n int, o MROptions) (*MR, error) {
 }
 
 // checkMR refuses memory that can't be registered.
-func (c *Device) checkMR(op string, n int, access AccessFlags) error {
+func (d *Device) checkMR(op string, n int, access AccessFlags) error {
 	if n <= 0 {
 		return invalid(op, "length %d: there is nothing to register", n)
 	}
-	limits, err := c.deviceLimits()
+	limits, err := d.deviceLimits()
 	if err != nil {
 		return err
 	}
 	if uint64(n) > limits.MaxMRSize {
 		return invalid(op, "length %d is more than the device's %d", n, limits.MaxMRSize)
+	}
+	if access&AccessOnDemand != 0 && limits.ODP.General&ODPSupport == 0 {
+		return opErr(op, AccessOnDemand.String(), ErrNotSupported)
 	}
 	return access.check(op)
 }
@@ -108,7 +116,7 @@ func (pd *PD) regMR(op string, buf []byte, o MROptions, mapped bool) (*MR, error
 }
 
 func (pd *PD) registerHeld(op string, buf []byte, o MROptions, mapped bool) (*MR, error) {
-	if err := pd.ctx.checkMR(op, len(buf), o.Access); err != nil {
+	if err := pd.dev.checkMR(op, len(buf), o.Access); err != nil {
 		return nil, err
 	}
 	mr := &MR{buf: buf, mapped: mapped, length: uint64(len(buf)), access: o.Access}
@@ -120,20 +128,65 @@ func (pd *PD) registerHeld(op string, buf []byte, o MROptions, mapped bool) (*MR
 		return nil, err
 	}
 	mr.iova = iova
+	parents := []*object{&pd.object}
+	register := mr.register
+	if o.DMAH != nil {
+		if err := hold(op, parents[0], o.DMAH.base()); err != nil {
+			mr.pin.Unpin()
+			return nil, err
+		}
+		pd.drop() // it is held anyway
+		parents = append(parents, o.DMAH.base())
+		register = func(pd *PD, start uint64) (uint32, error) { return mr.registerFor(pd, o.DMAH, start) }
+	}
+	handle, err := register(pd, start)
+	if err != nil {
+		mr.pin.Unpin()
+		drop(parents[1:]...)
+		return nil, pd.dev.mrError(op, mr.length, o.Access, err)
+	}
+	mr.adopt(pd.dev, kindMR, handle, mr, parents...)
+	mr.moved(func() {})
+	return mr, nil
+}
+
+// register registers the MR's memory, and returns its handle.
+func (mr *MR) register(pd *PD, start uint64) (handle uint32, err error) {
 	cmd := ioctl.NewWriteRegMr()
 	defer cmd.Release()
 	*cmd.Req = uapi.IbUverbsRegMr{
 		Start: start, Length: mr.length, HcaVa: mr.iova,
-		PdHandle: pd.handle, AccessFlags: uint32(o.Access),
+		PdHandle: pd.handle, AccessFlags: uint32(mr.access),
 	}
-	if err := cmd.Run(pd.ctx.file); err != nil {
-		mr.pin.Unpin()
-		return nil, pd.ctx.mrError(op, mr.length, o.Access, err)
+	if r, ok := pd.dev.prov.(provider.MRRegistrar); ok {
+		if err := r.RegMR(cmd); err != nil {
+			return 0, err
+		}
+	}
+	if err := cmd.Run(pd.dev.file); err != nil {
+		return 0, err
 	}
 	mr.ref.LKey, mr.rkey = cmd.Resp.Lkey, cmd.Resp.Rkey
-	mr.adopt(pd.ctx, kindMR, cmd.Resp.MrHandle, mr, &pd.object)
-	mr.moved(func() {})
-	return mr, nil
+	return cmd.Resp.MrHandle, nil
+}
+
+// registerFor is register with a DMAH, for which there is only a newer command.
+func (mr *MR) registerFor(pd *PD, d *DMAH, start uint64) (uint32, error) {
+	cmd := ioctl.NewRegMr()
+	defer cmd.Release()
+	handle := cmd.Handle()
+	cmd.PdHandle(pd.handle)
+	cmd.DmaHandle(d.handle)
+	cmd.Iova(mr.iova)
+	cmd.Addr(start)
+	cmd.Length(mr.length)
+	cmd.AccessFlags(uapi.IbUverbsAccessFlags(mr.access))
+	lkey, rkey := cmd.RespLkey(), cmd.RespRkey()
+	if err := cmd.Run(pd.dev.file); err != nil {
+		return 0, err
+	}
+	mr.ref.LKey, mr.rkey = *lkey, *rkey
+	return uint32(*handle), nil
 }
 
 // iova returns the address that the device uses for n bytes at start.
@@ -155,8 +208,8 @@ func (o *MROptions) iova(op string, start, n uint64) (uint64, error) {
 }
 
 // mrError adds hints to registration errors that the user can fix.
-func (c *Device) mrError(op string, n uint64, access AccessFlags, err error) error {
-	e := c.failedToLock(op, fmt.Sprintf("%d B, %v", n, access), err)
+func (d *Device) mrError(op string, n uint64, access AccessFlags, err error) error {
+	e := d.failedToLock(op, fmt.Sprintf("%d B, %v", n, access), err)
 	if errors.Is(err, syscall.EFAULT) {
 		e.Hint = "the memory is not mapped, or lacks the permissions that the access flags require"
 	}
@@ -179,23 +232,27 @@ type DmabufOptions struct {
 	// IOVA is the address that work requests use for the first byte. It must be equal
 	// to Offset modulo the page size.
 	IOVA   uint64
-	Access AccessFlags
+	Access AccessFlags // what the memory may be used for
 }
 
 // RegDmabufMR registers a dma-buf, such as a GPU's memory (ibv_reg_dmabuf_mr).
 func (pd *PD) RegDmabufMR(o DmabufOptions) (*MR, error) {
-	const op = "reg dma-buf MR"
+	return pd.regDmabuf("reg dma-buf MR", &o, nil)
+}
+
+// regDmabuf registers a dma-buf. add, if not nil, adds a driver's part to the command.
+func (pd *PD) regDmabuf(op string, o *DmabufOptions, add func(ioctl.RegDmabufMr)) (*MR, error) {
 	if err := hold(op, pd.base()); err != nil {
 		return nil, err
 	}
-	mr, err := pd.regDmabufHeld(op, &o)
+	mr, err := pd.regDmabufHeld(op, o, add)
 	if err != nil {
 		pd.drop()
 	}
 	return mr, err
 }
 
-func (pd *PD) regDmabufHeld(op string, o *DmabufOptions) (*MR, error) {
+func (pd *PD) regDmabufHeld(op string, o *DmabufOptions, add func(ioctl.RegDmabufMr)) (*MR, error) {
 	switch {
 	case o.FD < 0 || o.FD > math.MaxInt32:
 		return nil, invalid(op, "file descriptor %d is negative", o.FD)
@@ -218,22 +275,25 @@ func (pd *PD) regDmabufHeld(op string, o *DmabufOptions) (*MR, error) {
 	cmd.Iova(o.IOVA)
 	cmd.Fd(uint32(o.FD))
 	cmd.AccessFlags(uapi.IbUverbsAccessFlags(o.Access))
+	if add != nil {
+		add(cmd)
+	}
 	lkey := cmd.RespLkey()
 	rkey := cmd.RespRkey()
-	if err := cmd.Run(pd.ctx.file); err != nil {
-		return nil, pd.ctx.mrError(op, o.Length, o.Access, err)
+	if err := cmd.Run(pd.dev.file); err != nil {
+		return nil, pd.dev.mrError(op, o.Length, o.Access, err)
 	}
 	mr := &MR{iova: o.IOVA, length: o.Length, ref: provider.MRRef{LKey: *lkey}, rkey: *rkey, access: o.Access}
-	mr.adopt(pd.ctx, kindMR, uint32(*handle), mr, &pd.object)
+	mr.adopt(pd.dev, kindMR, uint32(*handle), mr, &pd.object)
 	return mr, nil
 }
 
 // ReregOptions says what to change in an MR. What is zero stays as it is.
 type ReregOptions struct {
-	Buf    []byte // other memory
-	IOVA   uint64 // with Buf: see MROptions
-	PD     *PD
-	Access *AccessFlags
+	Buf    []byte       // other memory
+	IOVA   uint64       // with Buf: see MROptions
+	PD     *PD          // another PD
+	Access *AccessFlags // other access
 }
 
 // Rereg changes an MR in place (ibv_rereg_mr). Its keys may change. If it
@@ -256,7 +316,7 @@ func (mr *MR) Rereg(r ReregOptions) (err error) {
 				r.PD.drop()
 			}
 		}()
-		if r.PD.ctx != mr.ctx {
+		if r.PD.dev != mr.dev {
 			return invalid(op, "the PD belongs to another Device")
 		}
 	}
@@ -279,7 +339,7 @@ func (mr *MR) Rereg(r ReregOptions) (err error) {
 		if mr.mapped {
 			return invalid(op, "the MR was made by AllocMR, which allocated its memory: register other memory as another MR")
 		}
-		if err := mr.ctx.checkMR(op, len(r.Buf), access); err != nil {
+		if err := mr.dev.checkMR(op, len(r.Buf), access); err != nil {
 			return err
 		}
 		pinMemory(&pin, r.Buf)
@@ -299,9 +359,9 @@ func (mr *MR) Rereg(r ReregOptions) (err error) {
 	cmd := ioctl.NewWriteReregMr()
 	defer cmd.Release()
 	*cmd.Req = req
-	if err := cmd.Run(mr.ctx.file); err != nil {
+	if err := cmd.Run(mr.dev.file); err != nil {
 		pin.Unpin()
-		return mr.ctx.mrError(op, mr.length, access, err)
+		return mr.dev.mrError(op, mr.length, access, err)
 	}
 	before := mr.pin
 	mr.moved(func() {
@@ -315,8 +375,8 @@ func (mr *MR) Rereg(r ReregOptions) (err error) {
 		before.Unpin()
 	}
 	if r.PD != nil {
-		drop(mr.parents...)
-		mr.parents = []*object{&r.PD.object}
+		drop(mr.parents[0])
+		mr.parents[0] = &r.PD.object // what else it depends on stays
 	}
 	return nil
 }
@@ -387,6 +447,10 @@ func (mr *MR) SGE(off, n int) SGE {
 	}
 	return SGE{Addr: mr.iova + uint64(off), Length: uint32(n), LKey: mr.ref.LKey}
 }
+
+// All returns the scatter/gather entry for the whole MR. Like SGE, it panics if that is
+// 4 GiB or more.
+func (mr *MR) All() SGE { return mr.SGE(0, mr.Len()) }
 
 // SGEOf returns the scatter/gather entry for b, which must be part of Bytes. It panics
 // if it isn't, or if it has 4 GiB or more.

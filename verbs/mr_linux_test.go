@@ -56,8 +56,8 @@ func TestSGE(t *testing.T) {
 
 // TestRegMR: the kernel is told what was asked for, and the MR has what it answers.
 func TestRegMR(t *testing.T) {
-	c, k := fakeContext(t)
-	pd := must(c.AllocPD())(t)
+	d, k := fakeContext(t)
+	pd := must(d.AllocPD())(t)
 	page := uint64(syscall.Getpagesize() - 1)
 	buf := must(ioctl.MapMemory(3 * syscall.Getpagesize()))(t)
 	defer ioctl.FreeMemory(buf)
@@ -133,8 +133,8 @@ func TestRegMR(t *testing.T) {
 // TestIOVA: an address that the kernel would refuse, or that the device could not count
 // on from, is refused.
 func TestIOVA(t *testing.T) {
-	c, k := fakeContext(t)
-	pd := must(c.AllocPD())(t)
+	d, k := fakeContext(t)
+	pd := must(d.AllocPD())(t)
 	buf := must(ioctl.MapMemory(2 * syscall.Getpagesize()))(t)
 	defer ioctl.FreeMemory(buf)
 	mr := must(pd.RegMR(buf, MROptions{}))(t)
@@ -160,9 +160,9 @@ func TestIOVA(t *testing.T) {
 
 // TestSGEOf panics for what isn't part of the MR's memory.
 func TestSGEOf(t *testing.T) {
-	c, _ := fakeContext(t)
+	d, _ := fakeContext(t)
 	buf := make([]byte, 64)
-	mr := must(must(c.AllocPD())(t).RegMR(buf[16:32], MROptions{}))(t)
+	mr := must(must(d.AllocPD())(t).RegMR(buf[16:32], MROptions{}))(t)
 	for name, b := range map[string][]byte{
 		"before": buf[:8], "across the beginning": buf[8:20], "across the end": buf[30:33], "after": buf[33:40], "elsewhere": make([]byte, 4),
 		"none": nil,
@@ -183,8 +183,8 @@ func TestSGEOf(t *testing.T) {
 
 // TestReregPD moves an MR to another PD, which then can't be closed, and the first can.
 func TestReregPD(t *testing.T) {
-	c, k := fakeContext(t)
-	one, two := must(c.AllocPD())(t), must(c.AllocPD())(t)
+	d, k := fakeContext(t)
+	one, two := must(d.AllocPD())(t), must(d.AllocPD())(t)
 	mr := must(one.RegMR(make([]byte, 64), MROptions{}))(t)
 	var req uapi.IbUverbsReregMr
 	k.answerTo("rereg_mr", func(f *fakeCall) error {
@@ -214,12 +214,12 @@ func TestReregPD(t *testing.T) {
 
 // TestNoMemory: where memory was to be locked, ENOMEM comes with what can be done.
 func TestNoMemory(t *testing.T) {
-	c, k := fakeContext(t)
-	x := makeFakes(t, c)
+	d, k := fakeContext(t)
+	x := makeFakes(t, d)
 	for verb, f := range map[string]func() error{
 		"reg_mr":     func() error { _, err := x.pd.RegMR(make([]byte, 1), MROptions{}); return err },
 		"rereg_mr":   func() error { return x.mr.Rereg(ReregOptions{Buf: make([]byte, 1)}) },
-		"create_cq":  func() error { _, err := c.CreateCQ(CQOptions{MaxCQE: 1}); return err },
+		"create_cq":  func() error { _, err := d.CreateCQ(CQOptions{MaxCQE: 1}); return err },
 		"resize_cq":  func() error { return x.cq.Resize(2) },
 		"create_qp":  func() error { _, err := x.pd.CreateQP(QPOptions{Type: RC, SendCQ: x.cq, RecvCQ: x.cq}); return err },
 		"create_srq": func() error { _, err := x.pd.CreateSRQ(SRQOptions{MaxWR: 1, MaxSGE: 1}); return err },
@@ -241,7 +241,7 @@ func TestNoMemory(t *testing.T) {
 // TestSharedXRCD: the kernel sees the caller's file while it is open, though the
 // caller has no more use for it, and a closed file is refused.
 func TestSharedXRCD(t *testing.T) {
-	c, k := fakeContext(t)
+	d, k := fakeContext(t)
 	path := filepath.Join(t.TempDir(), "domain")
 	create := func() *os.File { return must(os.Create(path))(t) }
 	var seen string
@@ -253,7 +253,7 @@ func TestSharedXRCD(t *testing.T) {
 		seen, _ = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 		return errPassOn
 	})
-	x, err := c.OpenSharedXRCD(create())
+	x, err := d.OpenSharedXRCD(create())
 	if err != nil || seen != path {
 		t.Errorf("%v, the kernel saw %q", err, seen)
 	} else if err := x.Close(); err != nil {
@@ -262,7 +262,7 @@ func TestSharedXRCD(t *testing.T) {
 	closed := create()
 	closed.Close()
 	for _, f := range []*os.File{closed, nil} {
-		if _, err := c.OpenSharedXRCD(f); !errors.Is(err, ErrInvalid) || k.count("open_xrcd") != 1 {
+		if _, err := d.OpenSharedXRCD(f); !errors.Is(err, ErrInvalid) || k.count("open_xrcd") != 1 {
 			t.Errorf("%v: %v", f, err)
 		}
 	}
@@ -271,23 +271,24 @@ func TestSharedXRCD(t *testing.T) {
 		fd = in[uapi.IbUverbsOpenXrcd](f, uapi.UVERBS_ATTR_CORE_IN).Fd
 		return errPassOn
 	})
-	if _, err := c.OpenXRCD(); err != nil || int32(fd) != -1 {
+	if _, err := d.OpenXRCD(); err != nil || int32(fd) != -1 {
 		t.Errorf("%v, descriptor %d", err, fd)
 	}
 }
 
-// TestNil calls every method on nil pointers. None panics but MR.SGE and MR.SGEOf, whose
-// docs say so, and those that can say what is wrong do.
+// TestNil calls every method on nil pointers. None panics but MR.SGE, MR.SGEOf and MR.All,
+// whose docs say so, and those that can say what is wrong do.
 func TestNil(t *testing.T) {
 	for _, x := range []any{
 		(*DeviceInfo)(nil), (*Device)(nil), (*PD)(nil), (*MR)(nil), (*MW)(nil), (*AH)(nil), (*CompChannel)(nil),
 		(*CQ)(nil), (*SRQ)(nil), (*QP)(nil), (*XRCD)(nil), (*Flow)(nil), (*DM)(nil),
+		(*DMAH)(nil), (*CompCounter)(nil), (*WQ)(nil), (*IndirectionTable)(nil), (*Counters)(nil),
 	} {
 		v := reflect.ValueOf(x)
 		for i := range v.NumMethod() {
 			m := v.Type().Method(i)
 			name := fmt.Sprintf("%T.%s", x, m.Name)
-			if m.Name == "SGE" || m.Name == "SGEOf" {
+			if m.Name == "SGE" || m.Name == "SGEOf" || m.Name == "All" && x == any((*MR)(nil)) {
 				continue
 			}
 			var args []reflect.Value
@@ -316,8 +317,8 @@ func TestNil(t *testing.T) {
 
 // TestClosedStillTells: what a closed object was is still to be seen.
 func TestClosedStillTells(t *testing.T) {
-	c, _ := fakeContext(t)
-	x := makeFakes(t, c)
+	d, _ := fakeContext(t)
+	x := makeFakes(t, d)
 	tell := func() []any {
 		return []any{
 			x.qp.Num(), x.qp.Type(), x.qp.Cap(), x.srq.MaxWR(), x.srq.MaxSGE(), x.cq.MaxCQE(),

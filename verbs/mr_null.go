@@ -16,15 +16,15 @@ func (pd *PD) AllocNullMR() (*MR, error) {
 		return nil, err
 	}
 	var key uint32
-	keyer, ok := pd.ctx.prov.(provider.NullKeyer)
+	keyer, ok := pd.dev.prov.(provider.NullKeyer)
 	if ok {
 		key, ok = keyer.NullKey()
 	}
 	if !ok {
 		pd.drop()
-		return nil, opErr(op, pd.ctx.dev.name, ErrNotSupported)
+		return nil, opErr(op, pd.dev.info.name, ErrNotSupported)
 	}
 	mr := &MR{null: true, length: math.MaxUint64, access: AccessLocalWrite, ref: provider.MRRef{LKey: key}}
-	mr.adopt(pd.ctx, kindMR, 0, mr, &pd.object)
+	mr.adopt(pd.dev, kindMR, 0, mr, &pd.object)
 	return mr, nil
 }

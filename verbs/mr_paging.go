@@ -37,24 +37,24 @@ func (pd *PD) regImplicitHeld(op string, access AccessFlags) (*MR, error) {
 	if access&AccessZeroBased != 0 {
 		return nil, invalid(op, "access %v: the memory begins at address 0 anyway", AccessZeroBased)
 	}
-	limits, err := pd.ctx.deviceLimits()
+	limits, err := pd.dev.deviceLimits()
 	if err != nil {
 		return nil, err
 	}
 	if limits.ODP.General&ODPSupportImplicit == 0 {
-		return nil, opErr(op, pd.ctx.dev.name, ErrNotSupported)
+		return nil, opErr(op, pd.dev.info.name, ErrNotSupported)
 	}
 	cmd := ioctl.NewWriteRegMr()
 	defer cmd.Release()
 	*cmd.Req = uapi.IbUverbsRegMr{Length: math.MaxUint64, PdHandle: pd.handle, AccessFlags: uint32(access)}
-	if err := cmd.Run(pd.ctx.file); err != nil {
-		return nil, pd.ctx.failed(op, access.String(), err)
+	if err := cmd.Run(pd.dev.file); err != nil {
+		return nil, pd.dev.failed(op, access.String(), err)
 	}
 	mr := &MR{
 		implicit: true, length: math.MaxUint64, access: access,
 		ref: provider.MRRef{LKey: cmd.Resp.Lkey}, rkey: cmd.Resp.Rkey,
 	}
-	mr.adopt(pd.ctx, kindMR, cmd.Resp.MrHandle, mr, &pd.object)
+	mr.adopt(pd.dev, kindMR, cmd.Resp.MrHandle, mr, &pd.object)
 	return mr, nil
 }
 
@@ -65,12 +65,12 @@ type Advice uint32
 const (
 	// AdvicePrefetch makes the memory ready to be read: present in RAM, and mapped for the
 	// device.
-	AdvicePrefetch = Advice(uapi.IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH)
+	AdvicePrefetch Advice = Advice(uapi.IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH)
 	// AdvicePrefetchWrite makes it ready to be written. The MR must allow local writes.
-	AdvicePrefetchWrite = Advice(uapi.IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE)
+	AdvicePrefetchWrite Advice = Advice(uapi.IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE)
 	// AdvicePrefetchNoFault maps for the device what is present in RAM, and loads nothing
 	// else.
-	AdvicePrefetchNoFault = Advice(uapi.IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT)
+	AdvicePrefetchNoFault Advice = Advice(uapi.IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT)
 )
 
 func (a Advice) String() string {
@@ -82,7 +82,7 @@ type AdviseFlags uint32
 
 // AdviseFlush makes AdviseMR return only when the advice has been followed, with the error
 // that this had. Without it, AdviseMR may return at once.
-const AdviseFlush = AdviseFlags(uapi.IB_UVERBS_ADVISE_MR_FLAG_FLUSH)
+const AdviseFlush AdviseFlags = AdviseFlags(uapi.IB_UVERBS_ADVISE_MR_FLAG_FLUSH)
 
 // String returns the flags' names joined with "|".
 func (f AdviseFlags) String() string { return uapi.EnumIbUverbsAdviseMrFlag.Short(uint64(f)) }
@@ -120,8 +120,8 @@ func (pd *PD) AdviseMR(advice Advice, flags AdviseFlags, pieces ...SGE) error {
 	cmd.Advice(uapi.IbUverbsAdviseMrAdvice(advice))
 	cmd.Flags(uapi.IbUverbsAdviseMrFlag(flags))
 	cmd.SgeList(list)
-	if err := cmd.Run(pd.ctx.file); err != nil {
-		return pd.ctx.failed(op, fmt.Sprintf("%v, %d pieces", advice, len(pieces)), err)
+	if err := cmd.Run(pd.dev.file); err != nil {
+		return pd.dev.failed(op, fmt.Sprintf("%v, %d pieces", advice, len(pieces)), err)
 	}
 	return nil
 }

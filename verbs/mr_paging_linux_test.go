@@ -14,8 +14,8 @@ import (
 
 // TestAdviseMR: the kernel gets the advice as it was given, and what is none is refused.
 func TestAdviseMR(t *testing.T) {
-	c, k := fakeContext(t)
-	pd := must(c.AllocPD())(t)
+	d, k := fakeContext(t)
+	pd := must(d.AllocPD())(t)
 	var got []uapi.IbUverbsSge
 	k.answerTo("advise_mr", func(f *fakeCall) error {
 		if f.handleOf(uapi.UVERBS_ATTR_ADVISE_MR_PD_HANDLE) != pd.handle ||
@@ -56,14 +56,27 @@ func TestAdviseMR(t *testing.T) {
 	}
 }
 
+// TestOnDemand: memory that is not pinned takes a device that can page.
+func TestOnDemand(t *testing.T) {
+	d, k := fakeContext(t)
+	pd := must(d.AllocPD())(t)
+	o := MROptions{Access: AccessLocalWrite | AccessOnDemand}
+	if _, err := pd.AllocMR(8, o); !errors.Is(err, ErrNotSupported) || k.count("reg_mr") != 0 || pd.holds.Load() != 0 {
+		t.Errorf("without the capability: %v", err)
+	}
+	must(d.deviceLimits())(t).ODP.General = ODPSupport
+	must(pd.AllocMR(8, o))(t)
+	must(pd.RegMR(make([]byte, 8), o))(t)
+}
+
 // TestImplicitMR: it is the kernel's registration of everything, on devices that have it.
 func TestImplicitMR(t *testing.T) {
-	c, k := fakeContext(t)
-	pd := must(c.AllocPD())(t)
+	d, k := fakeContext(t)
+	pd := must(d.AllocPD())(t)
 	if _, err := pd.RegImplicitMR(AccessLocalWrite); !errors.Is(err, ErrNotSupported) || k.count("reg_mr") != 0 {
 		t.Errorf("without the capability: %v", err)
 	}
-	must(c.deviceLimits())(t).ODP.General = ODPSupport | ODPSupportImplicit
+	must(d.deviceLimits())(t).ODP.General = ODPSupport | ODPSupportImplicit
 	for _, access := range []AccessFlags{AccessZeroBased, AccessRemoteWrite, 1 << 31} {
 		if _, err := pd.RegImplicitMR(access); !errors.Is(err, ErrInvalid) || k.count("reg_mr") != 0 {
 			t.Errorf("access %v: %v", access, err)
@@ -107,12 +120,12 @@ func TestImplicitMR(t *testing.T) {
 
 // TestNullMR: it is the device's key, and the kernel knows nothing of it.
 func TestNullMR(t *testing.T) {
-	c, k := fakeContext(t)
-	pd := must(c.AllocPD())(t)
+	d, k := fakeContext(t)
+	pd := must(d.AllocPD())(t)
 	if _, err := pd.AllocNullMR(); !errors.Is(err, ErrNotSupported) || pd.holds.Load() != 0 {
 		t.Errorf("%v; the PD is held %d times", err, pd.holds.Load())
 	}
-	c.prov.(*fakeProvider).nullKey = 0x500
+	d.prov.(*fakeProvider).nullKey = 0x500
 	before := len(k.calls)
 	mr := must(pd.AllocNullMR())(t)
 	if mr.LKey() != 0x500 || mr.RKey() != 0 || mr.Addr() != 0 || mr.Len() != math.MaxInt || mr.Bytes() != nil {

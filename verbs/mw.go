@@ -50,13 +50,13 @@ func (pd *PD) allocMWHeld(op string, t MWType) (*MW, error) {
 	cmd := ioctl.NewWriteAllocMw()
 	defer cmd.Release()
 	cmd.Req.PdHandle, cmd.Req.MwType = pd.handle, uint8(t)
-	if err := cmd.Run(pd.ctx.file); err != nil {
-		return nil, pd.ctx.failed(op, "", err)
+	if err := cmd.Run(pd.dev.file); err != nil {
+		return nil, pd.dev.failed(op, "", err)
 	}
 	mw := new(MW)
 	mw.ref.Type = uint8(t)
 	mw.ref.RKey.Store(cmd.Resp.Rkey)
-	mw.adopt(pd.ctx, kindMW, cmd.Resp.MwHandle, mw, &pd.object)
+	mw.adopt(pd.dev, kindMW, cmd.Resp.MwHandle, mw, &pd.object)
 	return mw, nil
 }
 
@@ -75,6 +75,16 @@ func (mw *MW) RKey() uint32 {
 		return 0
 	}
 	return mw.ref.RKey.Load()
+}
+
+// Remote returns what a peer must know to use the window: its key, and the address of its
+// first byte, as of the last bind. Like RKey, it changes when a bind is posted, and is valid
+// only after the bind's completion.
+func (mw *MW) Remote() Remote {
+	if mw == nil {
+		return Remote{}
+	}
+	return Remote{Addr: mw.ref.Addr.Load(), RKey: mw.ref.RKey.Load()}
 }
 
 // NextRKey returns key with its lowest byte, which the consumer owns, incremented

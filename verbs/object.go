@@ -13,7 +13,7 @@ import (
 // lifetime. It is held while another object depends on it or a verb runs on it. Then
 // Close returns ErrBusy. A closed object can't be held.
 type object struct {
-	ctx      *Device
+	dev      *Device
 	kind     kind
 	imported bool   // another process has created it
 	id       uint64 // the kernel's user_handle, which events have
@@ -29,22 +29,28 @@ const closedHolds = -1 << 30
 type kind uint8
 
 const (
-	kindMW kind = iota
+	kindExtension kind = iota
+	kindMW
 	kindFlow
+	kindCounters
 	kindQP
+	kindTable
 	kindAH
 	kindSRQ
+	kindWQ
 	kindCQ
 	kindChannel
 	kindMR
 	kindDM
+	kindDMAH
+	kindCompCounter
 	kindXRCD
 	kindPD
 	kinds
 )
 
 func (k kind) String() string {
-	return [...]string{"MW", "flow", "QP", "AH", "SRQ", "CQ", "completion channel", "MR", "DM", "XRC domain", "PD"}[k]
+	return [...]string{"object of a driver", "MW", "flow", "counters", "QP", "indirection table", "AH", "SRQ", "WQ", "CQ", "completion channel", "MR", "DM", "DMAH", "completion counter", "XRC domain", "PD"}[k]
 }
 
 // A member is an object of any kind, in its Device.
@@ -58,7 +64,7 @@ type member interface {
 func hold(op string, objects ...*object) error {
 	for i, o := range objects {
 		err := o.holdOne(op)
-		if err == nil && o.ctx != objects[0].ctx {
+		if err == nil && o.dev != objects[0].dev {
 			err = invalid(op, "%s belongs to another Device", o.kind)
 			o.drop()
 		}
@@ -74,10 +80,10 @@ func (o *object) holdOne(op string) error {
 	if o == nil {
 		return &OpError{Op: op, Err: errNil}
 	}
-	if o.ctx == nil || o.ctx.closing.Load() {
+	if o.dev == nil || o.dev.closing.Load() {
 		return opErr(op, "", ErrClosed)
 	}
-	if o.ctx.removal.gone.Load() {
+	if o.dev.removal.gone.Load() {
 		return opErr(op, o.kind.String(), ErrDeviceRemoved)
 	}
 	for {
@@ -95,7 +101,7 @@ var errNil = operr.Invalid("object is nil")
 
 func (o *object) drop() {
 	o.holds.Add(-1)
-	o.ctx.changed()
+	o.dev.changed()
 }
 
 func drop(objects ...*object) {
@@ -105,9 +111,9 @@ func drop(objects ...*object) {
 }
 
 // adopt adds the object to its Device. Its parents stay held.
-func (o *object) adopt(c *Device, k kind, handle uint32, self member, parents ...*object) {
-	o.ctx, o.kind, o.handle, o.parents = c, k, handle, parents
-	c.add(o, self)
+func (o *object) adopt(d *Device, k kind, handle uint32, self member, parents ...*object) {
+	o.dev, o.kind, o.handle, o.parents = d, k, handle, parents
+	d.add(o, self)
 }
 
 // errHeld is an ErrBusy whose end Device.Close waits for.
@@ -117,7 +123,7 @@ var errHeld = fmt.Errorf("%w by another object, or by a call that has not return
 // kernel has already done it because the device is gone, release frees the rest.
 // Otherwise the object stays, with its memory, which the device may still write to.
 func (o *object) end(op string, destroy func() error, release func()) error {
-	if o == nil || o.ctx == nil {
+	if o == nil || o.dev == nil {
 		return nil
 	}
 	if !o.holds.CompareAndSwap(0, closedHolds) {
@@ -127,14 +133,14 @@ func (o *object) end(op string, destroy func() error, release func()) error {
 		return opErr(op, o.kind.String(), errHeld)
 	}
 	if err := destroy(); err != nil {
-		if err = o.ctx.failed(op, o.kind.String(), err); !errors.Is(err, ErrDeviceRemoved) {
+		if err = o.dev.failed(op, o.kind.String(), err); !errors.Is(err, ErrDeviceRemoved) {
 			o.holds.Store(0)
-			o.ctx.changed()
+			o.dev.changed()
 			return err
 		}
 	}
 	release()
-	o.ctx.remove(o)
+	o.dev.remove(o)
 	drop(o.parents...)
 	return nil
 }
@@ -148,7 +154,7 @@ func (o *object) destroy(cmd destroyCmd) error {
 		cmd.Release()
 		return nil
 	}
-	return destroy(o.ctx, cmd, o.handle)
+	return destroy(o.dev, cmd, o.handle)
 }
 
 // A destroyCmd destroys an object by its handle.
@@ -158,8 +164,8 @@ type destroyCmd interface {
 	Release()
 }
 
-func destroy(c *Device, cmd destroyCmd, handle uint32) error {
+func destroy(d *Device, cmd destroyCmd, handle uint32) error {
 	defer cmd.Release()
 	cmd.Handle(handle)
-	return cmd.Run(c.file)
+	return cmd.Run(d.file)
 }

@@ -20,9 +20,9 @@ func holdsOf(x fakeThings) [6]int32 {
 // TestRefusedIsUndone: of what the kernel or the provider refuses nothing stays: no
 // object in the kernel, no memory of the provider, nothing held.
 func TestRefusedIsUndone(t *testing.T) {
-	c, k := fakeContext(t)
-	x := makeFakes(t, c)
-	p := c.prov.(*fakeProvider)
+	d, k := fakeContext(t)
+	x := makeFakes(t, d)
+	p := d.prov.(*fakeProvider)
 	bad := errors.New("the provider refuses")
 	for _, tt := range []struct {
 		create, destroy string
@@ -33,12 +33,12 @@ func TestRefusedIsUndone(t *testing.T) {
 			_, err := x.pd.CreateQP(QPOptions{Type: RC, SendCQ: x.cq, RecvCQ: x.cq})
 			return err
 		}, func() int { return p.qps[len(p.qps)-1].released }},
-		{"create_cq", "destroy_cq", func() error { _, err := c.CreateCQ(CQOptions{MaxCQE: 1, Channel: x.ch}); return err },
+		{"create_cq", "destroy_cq", func() error { _, err := d.CreateCQ(CQOptions{MaxCQE: 1, Channel: x.ch}); return err },
 			func() int { return p.cqs[len(p.cqs)-1].released }},
 		{"create_srq", "destroy_srq", func() error { _, err := x.pd.CreateSRQ(SRQOptions{MaxWR: 1, MaxSGE: 1}); return err },
 			func() int { return p.srqs[len(p.srqs)-1].released }},
 		{"create_ah", "destroy_ah", func() error { _, err := x.pd.CreateAH(AHAttr{Port: 1}); return err }, nil},
-		{"alloc_pd", "dealloc_pd", func() error { _, err := c.AllocPD(); return err }, nil},
+		{"alloc_pd", "dealloc_pd", func() error { _, err := d.AllocPD(); return err }, nil},
 		{"alloc_mw", "dealloc_mw", func() error { _, err := x.pd.AllocMW(MWType2); return err }, nil},
 		{"reg_mr", "dereg_mr", func() error { _, err := x.pd.RegMR(make([]byte, 8), MROptions{}); return err }, nil},
 		{"reg_mr", "dereg_mr", func() error { _, err := x.pd.AllocMR(8, MROptions{}); return err }, nil},
@@ -47,7 +47,7 @@ func TestRefusedIsUndone(t *testing.T) {
 		if tt.create == "create_flow" {
 			x.qp.typ = RawPacket
 		}
-		before, members := holdsOf(x), len(c.members)
+		before, members := holdsOf(x), len(d.members)
 		k.answerTo(tt.create, refuse(unix.EINVAL))
 		if err := tt.make(); !errors.Is(err, unix.EINVAL) {
 			t.Errorf("%s: %v", tt.create, err)
@@ -67,8 +67,8 @@ func TestRefusedIsUndone(t *testing.T) {
 			}
 			p.adopt = nil
 		}
-		if now := holdsOf(x); now != before || len(c.members) != members || c.holds.Load() != int32(members) {
-			t.Errorf("%s: held %v, before %v; %d members, %d holds", tt.create, now, before, len(c.members), c.holds.Load())
+		if now := holdsOf(x); now != before || len(d.members) != members || d.holds.Load() != int32(members) {
+			t.Errorf("%s: held %v, before %v; %d members, %d holds", tt.create, now, before, len(d.members), d.holds.Load())
 		}
 	}
 	// The same calls succeed, and what they are made of is held until they are closed.
@@ -96,13 +96,13 @@ func TestRefusedIsUndone(t *testing.T) {
 
 // TestForeign: what belongs to another Device is refused, and nothing stays held.
 func TestForeign(t *testing.T) {
-	c, _ := fakeContext(t)
-	x := makeFakes(t, c)
+	dev, _ := fakeContext(t)
+	x := makeFakes(t, dev)
 	d, _ := fakeContext(t)
 	y := makeFakes(t, d)
 	mine, theirs := holdsOf(x), holdsOf(y)
 	for name, f := range map[string]func() error{
-		"CQ":          func() error { _, err := c.CreateCQ(CQOptions{MaxCQE: 1, Channel: y.ch}); return err },
+		"CQ":          func() error { _, err := dev.CreateCQ(CQOptions{MaxCQE: 1, Channel: y.ch}); return err },
 		"QP, send":    func() error { _, err := x.pd.CreateQP(QPOptions{Type: RC, SendCQ: y.cq, RecvCQ: x.cq}); return err },
 		"QP, receive": func() error { _, err := x.pd.CreateQP(QPOptions{Type: RC, SendCQ: x.cq, RecvCQ: y.cq}); return err },
 		"QP, SRQ": func() error {
@@ -123,7 +123,7 @@ func TestForeign(t *testing.T) {
 		t.Errorf("held %v and %v, before %v and %v", a, b, mine, theirs)
 	}
 	// Of a closed one nothing is made, and what came before it in the list isn't held.
-	closed := must(c.CreateCQ(CQOptions{MaxCQE: 1}))(t)
+	closed := must(dev.CreateCQ(CQOptions{MaxCQE: 1}))(t)
 	if err := closed.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -140,16 +140,18 @@ func TestForeign(t *testing.T) {
 
 // TestCQ: its options are checked at their bounds, and get to the kernel.
 func TestCQ(t *testing.T) {
-	c, k := fakeContext(t)
-	c.compVectors = 3
-	limits := must(c.deviceLimits())(t)
+	d, k := fakeContext(t)
+	d.compVectors = 3
+	limits := must(d.deviceLimits())(t)
 	limits.CQECompression.Formats = CompressHash | CompressStride
-	ch := must(c.CreateCompChannel())(t)
+	ch := must(d.CreateCompChannel())(t)
 	for _, tt := range []struct {
 		o  CQOptions
 		ok bool
 	}{
 		{CQOptions{MaxCQE: 1}, true},
+		{CQOptions{MaxCQE: 1, PollOnly: true}, true},
+		{CQOptions{MaxCQE: 1, PollOnly: true, Channel: ch}, false},
 		{CQOptions{MaxCQE: 0}, false},
 		{CQOptions{MaxCQE: 1 << 10}, true},
 		{CQOptions{MaxCQE: 1<<10 + 1}, false},
@@ -171,7 +173,7 @@ func TestCQ(t *testing.T) {
 			f.out(uapi.UVERBS_ATTR_CREATE_CQ_RESP_CQE, &granted)
 			return errPassOn
 		})
-		cq, err := c.CreateCQ(tt.o)
+		cq, err := d.CreateCQ(tt.o)
 		if !tt.ok {
 			if !errors.Is(err, ErrInvalid) {
 				t.Errorf("%+v: %v", tt.o, err)
@@ -182,13 +184,13 @@ func TestCQ(t *testing.T) {
 			t.Errorf("%+v: %v", tt.o, err)
 			continue
 		}
-		want := provider.CQInit{CQE: uint32(tt.o.MaxCQE), CQESize: uint32(tt.o.CQESize), Compression: uint8(tt.o.Compression)}
-		p := c.prov.(*fakeProvider)
+		want := provider.CQInit{CQE: uint32(tt.o.MaxCQE), CQESize: uint32(tt.o.CQESize), Compression: uint8(tt.o.Compression), Channel: !tt.o.PollOnly}
+		p := d.prov.(*fakeProvider)
 		if got := p.cqs[len(p.cqs)-1].init; got != want || entries != want.CQE || vector != uint32(tt.o.Vector) || cq.MaxCQE() != tt.o.MaxCQE+1 {
 			t.Errorf("%+v: the provider is told %+v, the kernel %d entries, vector %d; it has %d", tt.o, got, entries, vector, cq.MaxCQE())
 		}
 	}
-	cq := must(c.CreateCQ(CQOptions{MaxCQE: 4}))(t)
+	cq := must(d.CreateCQ(CQOptions{MaxCQE: 4}))(t)
 	k.answerTo("resize_cq", func(f *fakeCall) error {
 		r := in[uapi.IbUverbsResizeCq](f, uapi.UVERBS_ATTR_CORE_IN)
 		if r.CqHandle != cq.handle {
@@ -209,9 +211,9 @@ func TestCQ(t *testing.T) {
 
 // TestPollWait: who waits arms, and Close and a context end the wait.
 func TestPollWait(t *testing.T) {
-	c, _ := fakeContext(t)
-	x := makeFakes(t, c)
-	q := c.prov.(*fakeProvider).cqs[0]
+	d, _ := fakeContext(t)
+	x := makeFakes(t, d)
+	q := d.prov.(*fakeProvider).cqs[0]
 	done := make(chan error)
 	ctx, cancel := context.WithCancel(t.Context())
 	wait := func(ctx context.Context) {
@@ -251,10 +253,10 @@ func TestPollWait(t *testing.T) {
 
 // TestSRQ: its options are checked at their bounds, and get to the kernel.
 func TestSRQ(t *testing.T) {
-	c, k := fakeContext(t)
-	pd := must(c.AllocPD())(t)
-	cq := must(c.CreateCQ(CQOptions{MaxCQE: 1}))(t)
-	domain := must(c.OpenXRCD())(t)
+	d, k := fakeContext(t)
+	pd := must(d.AllocPD())(t)
+	cq := must(d.CreateCQ(CQOptions{MaxCQE: 1}))(t)
+	domain := must(d.OpenXRCD())(t)
 	const most = 1 << 10
 	for _, tt := range []struct {
 		o  SRQOptions
@@ -264,7 +266,8 @@ func TestSRQ(t *testing.T) {
 		{SRQOptions{MaxWR: most, MaxSGE: 16}, true},
 		{SRQOptions{MaxWR: 0, MaxSGE: 1}, false},
 		{SRQOptions{MaxWR: most + 1, MaxSGE: 1}, false},
-		{SRQOptions{MaxWR: 5, MaxSGE: 0}, false},
+		{SRQOptions{MaxWR: 5}, true},
+		{SRQOptions{MaxWR: 5, MaxSGE: -1}, false},
 		{SRQOptions{MaxWR: 5, MaxSGE: 17}, false},
 		{SRQOptions{MaxWR: 5, MaxSGE: 2}, true},
 		{SRQOptions{MaxWR: 5, MaxSGE: 2, XRCD: domain, CQ: cq}, true},
@@ -295,8 +298,8 @@ func TestSRQ(t *testing.T) {
 		if tt.o.XRCD != nil {
 			wantType, number = uapi.IB_UVERBS_SRQT_XRC, 77
 		}
-		if wr != uint32(tt.o.MaxWR) || sge != uint32(tt.o.MaxSGE) || limit != 0 || typ != uint64(wantType) ||
-			srq.MaxWR() != tt.o.MaxWR || srq.MaxSGE() != tt.o.MaxSGE || srq.Num() != number {
+		if wr != uint32(tt.o.MaxWR) || sge != uint32(max(tt.o.MaxSGE, 1)) || limit != 0 || typ != uint64(wantType) ||
+			srq.MaxWR() != tt.o.MaxWR || srq.MaxSGE() != max(tt.o.MaxSGE, 1) || srq.Num() != number {
 			t.Errorf("%+v: %d, %d, %d, type %d; it has %d, %d, %d", tt.o, wr, sge, limit, typ, srq.MaxWR(), srq.MaxSGE(), srq.Num())
 		}
 		if err := srq.Close(); err != nil {
@@ -305,7 +308,7 @@ func TestSRQ(t *testing.T) {
 	}
 
 	srq := must(pd.CreateSRQ(SRQOptions{MaxWR: 5, MaxSGE: 2}))(t)
-	p := c.prov.(*fakeProvider)
+	p := d.prov.(*fakeProvider)
 	q := p.srqs[len(p.srqs)-1]
 	var req uapi.IbUverbsModifySrq
 	k.answerTo("modify_srq", func(f *fakeCall) error {
@@ -342,7 +345,7 @@ func TestSRQ(t *testing.T) {
 	if a, err := srq.Query(); err != nil || a != (SRQAttr{MaxWR: 1, MaxSGE: 2, Limit: 3}) {
 		t.Errorf("%+v, %v", a, err)
 	}
-	c.limits.Load().DeviceCapFlags = 0
+	d.limits.Load().DeviceCapFlags = 0
 	asked := k.count("modify_srq")
 	if err := srq.Resize(4); !errors.Is(err, ErrNotSupported) || k.count("modify_srq") != asked {
 		t.Errorf("on a device that can't: %v", err)
@@ -351,8 +354,8 @@ func TestSRQ(t *testing.T) {
 
 // TestDmabuf: its arguments are checked at their bounds, and get to the kernel.
 func TestDmabuf(t *testing.T) {
-	c, k := fakeContext(t)
-	pd := must(c.AllocPD())(t)
+	d, k := fakeContext(t)
+	pd := must(d.AllocPD())(t)
 	var seen [5]uint64
 	k.answerTo("reg_dmabuf_mr", func(f *fakeCall) error {
 		seen = [...]uint64{
@@ -405,8 +408,8 @@ func TestDmabuf(t *testing.T) {
 
 // TestMcast: a QP is detached of what it was attached to, once, before it is closed.
 func TestMcast(t *testing.T) {
-	c, k := fakeContext(t)
-	x := makeFakes(t, c)
+	d, k := fakeContext(t)
+	x := makeFakes(t, d)
 	x.qp.typ = UD
 	one, two := gidOf("ff0e::1"), gidOf("ff0e::2")
 	var groups []GID
@@ -452,12 +455,12 @@ func TestMcast(t *testing.T) {
 // TestABI: a driver that speaks another language is refused.
 func TestABI(t *testing.T) {
 	for version, ok := range map[int]bool{1: false, 2: true, 3: true, 4: false} {
-		c, _, err := tryFake(t, version, 2, 3)
+		d, _, err := tryFake(t, version, 2, 3)
 		if (err == nil) != ok || err != nil && !errors.Is(err, ErrNotSupported) {
 			t.Errorf("version %d: %v", version, err)
 		}
-		if c != nil {
-			if err := c.Close(); err != nil {
+		if d != nil {
+			if err := d.Close(); err != nil {
 				t.Error(err)
 			}
 		}
@@ -467,8 +470,8 @@ func TestABI(t *testing.T) {
 // TestPostAfterClose: a QP that was in RTS refuses posts once it is closed, the usual
 // ones too, and an SRQ and a CQ do alike.
 func TestPostAfterClose(t *testing.T) {
-	c, _ := fakeContext(t)
-	x := makeFakes(t, c)
+	d, _ := fakeContext(t)
+	x := makeFakes(t, d)
 	x.qp.setState(QPRTS)
 	for _, o := range []interface{ Close() error }{x.qp, x.srq, x.cq} {
 		if err := o.Close(); err != nil {
@@ -496,8 +499,8 @@ func TestPostAfterClose(t *testing.T) {
 
 // TestFlow: its options get to the kernel; no port is the first.
 func TestFlow(t *testing.T) {
-	c, k := fakeContext(t)
-	x := makeFakes(t, c)
+	d, k := fakeContext(t)
+	x := makeFakes(t, d)
 	x.qp.typ = RawPacket
 	var got uapi.IbUverbsCreateFlow
 	k.answerTo("create_flow", func(f *fakeCall) error {

@@ -10,15 +10,15 @@ import (
 
 // TestRefusalsAreNamed: an error says which verb it is of, whatever is wrong.
 func TestRefusalsAreNamed(t *testing.T) {
-	c, _ := fakeContext(t)
-	x := makeFakes(t, c)
-	noChannel := must(c.CreateCQ(CQOptions{MaxCQE: 1}))(t)
+	d, _ := fakeContext(t)
+	x := makeFakes(t, d)
+	noChannel := must(d.CreateCQ(CQOptions{MaxCQE: 1}))(t)
 	for _, tt := range []struct {
 		op   string
 		call func() error
 	}{
-		{"open XRC domain", func() error { _, err := c.OpenSharedXRCD(nil); return err }},
-		{"create CQ", func() error { _, err := c.CreateCQ(CQOptions{}); return err }},
+		{"open XRC domain", func() error { _, err := d.OpenSharedXRCD(nil); return err }},
+		{"create CQ", func() error { _, err := d.CreateCQ(CQOptions{}); return err }},
 		{"create SRQ", func() error { _, err := x.pd.CreateSRQ(SRQOptions{}); return err }},
 		{"create SRQ", func() error { _, err := x.pd.CreateSRQ(SRQOptions{MaxWR: 1, MaxSGE: -1}); return err }},
 		{"create QP", func() error { _, err := x.pd.CreateQP(QPOptions{Type: RC}); return err }},
@@ -32,6 +32,27 @@ func TestRefusalsAreNamed(t *testing.T) {
 		if !errors.As(err, &e) || e.Op != tt.op || !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", tt.op, err)
 		}
+	}
+}
+
+// TestLacking: where the provider has no work queues, counters and so on, the error says so,
+// and the kernel is not asked.
+func TestLacking(t *testing.T) {
+	d, k := fakeContext(t)
+	x := makeFakes(t, d)
+	held := x.pd.holds.Load()
+	for op, call := range map[string]func() error{
+		"create WQ":                func() error { _, err := x.pd.CreateWQ(WQOptions{CQ: x.cq, MaxWR: 1}); return err },
+		"create indirection table": func() error { _, err := d.CreateIndirectionTable(new(WQ)); return err },
+		"create counters":          func() error { _, err := d.CreateCounters(CountBytes); return err },
+	} {
+		var e *OpError
+		if err := call(); !errors.Is(err, ErrNotSupported) || !errors.As(err, &e) || e.Op != op {
+			t.Errorf("%s: %v", op, err)
+		}
+	}
+	if k.count("create_wq")+k.count("create_rwq_ind_table")+k.count("create_counters") != 0 || x.pd.holds.Load() != held {
+		t.Error("the kernel was asked, or the PD is held")
 	}
 }
 

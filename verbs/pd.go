@@ -16,27 +16,27 @@ func (pd *PD) base() *object {
 }
 
 // AllocPD allocates a protection domain (ibv_alloc_pd).
-func (c *Device) AllocPD() (*PD, error) {
+func (d *Device) AllocPD() (*PD, error) {
 	const op = "alloc PD"
-	if err := c.begin(op); err != nil {
+	if err := d.begin(op); err != nil {
 		return nil, err
 	}
-	defer c.done()
+	defer d.done()
 	cmd := ioctl.NewWriteAllocPd()
 	defer cmd.Release()
-	prov, err := c.prov.NewPD(cmd)
+	prov, err := d.prov.NewPD(cmd)
 	if err != nil {
-		return nil, c.failed(op, "", err)
+		return nil, d.failed(op, "", err)
 	}
-	if err := cmd.Run(c.file); err != nil {
-		return nil, c.failed(op, "", err)
+	if err := cmd.Run(d.file); err != nil {
+		return nil, d.failed(op, "", err)
 	}
 	if err := prov.Adopt(); err != nil {
-		destroy(c, ioctl.NewPdDestroy(), cmd.Resp.PdHandle)
-		return nil, c.failed(op, "", err)
+		destroy(d, ioctl.NewPdDestroy(), cmd.Resp.PdHandle)
+		return nil, d.failed(op, "", err)
 	}
 	pd := new(PD)
-	pd.adopt(c, kindPD, cmd.Resp.PdHandle, pd)
+	pd.adopt(d, kindPD, cmd.Resp.PdHandle, pd)
 	return pd, nil
 }
 
@@ -45,7 +45,7 @@ func (pd *PD) Device() *Device {
 	if pd == nil {
 		return nil
 	}
-	return pd.ctx
+	return pd.dev
 }
 
 // Close deallocates the PD (ibv_dealloc_pd). It returns ErrBusy while there are objects

@@ -12,15 +12,15 @@ import (
 // TestFields: the provider learns which fields are wanted, the kernel of timestamps. What
 // the device lacks is refused before there is a CQ.
 func TestFields(t *testing.T) {
-	c, k := fakeContext(t)
-	p := c.prov.(*fakeProvider)
+	d, k := fakeContext(t)
+	p := d.prov.(*fakeProvider)
 	flags := uint32(0)
 	k.answerTo("create_cq", func(f *fakeCall) error {
 		flags = in[uint32](f, uapi.UVERBS_ATTR_CREATE_CQ_FLAGS)
 		return errPassOn
 	})
 	for _, fields := range []WCFields{0, WCFieldTimestamp, WCFieldWallClock, WCFieldFlowTag | WCFieldVLAN, wcFieldsKnown} {
-		cq := must(c.CreateCQ(CQOptions{MaxCQE: 1, Fields: fields}))(t)
+		cq := must(d.CreateCQ(CQOptions{MaxCQE: 1, Fields: fields}))(t)
 		if got := p.cqs[len(p.cqs)-1].init.Fields; got != provider.Fields(fields) {
 			t.Errorf("the provider is told %v, want %v", WCFields(got), fields)
 		}
@@ -41,7 +41,7 @@ func TestFields(t *testing.T) {
 	}
 	made := k.count("create_cq")
 	p.lacks = provider.FieldVLAN
-	limits := *must(c.deviceLimits())(t)
+	limits := *must(d.deviceLimits())(t)
 	timeless := limits
 	timeless.CompletionTimestampMask = 0
 	for _, tt := range []struct {
@@ -54,18 +54,18 @@ func TestFields(t *testing.T) {
 		{WCFieldWallClock | WCFieldFlowTag, &timeless, ErrNotSupported},
 		{1 << 10, &limits, ErrInvalid},
 	} {
-		c.limits.Store(tt.limits)
-		if cq, err := c.CreateCQ(CQOptions{MaxCQE: 1, Fields: tt.fields}); cq != nil || !errors.Is(err, tt.want) {
+		d.limits.Store(tt.limits)
+		if cq, err := d.CreateCQ(CQOptions{MaxCQE: 1, Fields: tt.fields}); cq != nil || !errors.Is(err, tt.want) {
 			t.Errorf("%v: %v, %v", tt.fields, cq, err)
 		}
 	}
-	c.limits.Store(&limits)
+	d.limits.Store(&limits)
 	plain := &plainProvider{fakeProvider: p}
-	c.prov = plain
-	if cq, err := c.CreateCQ(CQOptions{MaxCQE: 1, Fields: WCFieldTimestamp}); cq != nil || !errors.Is(err, ErrNotSupported) || plain.made.released != 1 {
+	d.prov = plain
+	if cq, err := d.CreateCQ(CQOptions{MaxCQE: 1, Fields: WCFieldTimestamp}); cq != nil || !errors.Is(err, ErrNotSupported) || plain.made.released != 1 {
 		t.Errorf("a provider that doesn't know fields: %v, %v", cq, err)
 	}
-	c.prov = p
+	d.prov = p
 	if n := k.count("create_cq"); n != made {
 		t.Errorf("the kernel was asked for %d CQs with fields that there aren't", n-made)
 	}
@@ -87,15 +87,15 @@ type plainCQ struct {
 
 func (q *plainCQ) Release() { q.released++ }
 
-func (p *plainProvider) NewCQ(_ ioctl.CqCreate, _ provider.CQInit) (provider.CQ, error) {
+func (p *plainProvider) NewCQ(_ ioctl.CqCreate, _ *provider.CQInit) (provider.CQ, error) {
 	p.made = new(plainCQ)
 	return p.made, nil
 }
 
 // TestPollExAllocates: neither polling nor what the completions are read into allocates.
 func TestPollExAllocates(t *testing.T) {
-	c, _ := fakeContext(t)
-	cq := must(c.CreateCQ(CQOptions{MaxCQE: 4, Fields: WCFieldTimestamp}))(t)
+	d, _ := fakeContext(t)
+	cq := must(d.CreateCQ(CQOptions{MaxCQE: 4, Fields: WCFieldTimestamp}))(t)
 	q := cq.prov.(*fakeCQ)
 	for name, poll := range map[string]func() (int, error){
 		"PollEx":     func() (int, error) { var wc [2]WCEx; return cq.PollEx(wc[:]) },

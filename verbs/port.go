@@ -9,62 +9,62 @@ import (
 
 // PortAttr describes a port (struct ibv_port_attr).
 type PortAttr struct {
-	State           PortState
-	MaxMTU          MTU
-	ActiveMTU       MTU
-	GIDTableLen     int
-	PortCapFlags    PortCapFlags
-	PortCapFlags2   uint16 // IBV_PORT_SET_NODE_DESC_SUP and on
-	MaxMsgSize      uint32 // bytes
-	BadPKeyCounter  uint32
-	QKeyViolCounter uint32
-	PKeyTableLen    int
-	LID             uint16 // InfiniBand only, like everything about the subnet manager
-	SMLID           uint16
-	LMC             uint8
-	MaxVLNum        VLNum
-	SMSL            uint8
-	SubnetTimeout   uint8
-	InitTypeReply   uint8
-	ActiveWidth     Width
-	ActiveSpeed     Speed
-	PhysState       PhysState
-	LinkLayer       LinkLayer
-	GRHRequired     bool // address handles must have IsGlobal
+	State           PortState    // whether the link is up
+	MaxMTU          MTU          // that the device supports
+	ActiveMTU       MTU          // that the link has: the maximum of QPAttr.PathMTU
+	GIDTableLen     int          // entries of the GID table
+	PortCapFlags    PortCapFlags // what the port and its agents support
+	PortCapFlags2   uint16       // IBV_PORT_SET_NODE_DESC_SUP and on
+	MaxMsgSize      uint32       // bytes
+	BadPKeyCounter  uint32       // packets with a wrong P_Key
+	QKeyViolCounter uint32       // packets with a wrong Q_Key
+	PKeyTableLen    int          // entries of the P_Key table
+	LID             uint16       // InfiniBand only, like everything about the subnet manager
+	SMLID           uint16       // LID of the subnet manager; InfiniBand only
+	LMC             uint8        // the port has 1<<LMC LIDs
+	MaxVLNum        VLNum        // virtual lanes
+	SMSL            uint8        // service level of the subnet manager
+	SubnetTimeout   uint8        // how long a packet may take in the subnet: 4.096 µs << it
+	InitTypeReply   uint8        // what the subnet manager has set up
+	ActiveWidth     Width        // lanes of the link
+	ActiveSpeed     Speed        // of each lane
+	PhysState       PhysState    // of the physical link
+	LinkLayer       LinkLayer    // InfiniBand or Ethernet
+	GRHRequired     bool         // address handles must have IsGlobal
 }
 
 // QueryPort returns a port's current attributes (ibv_query_port). Ports are numbered
 // from 1 to DeviceAttr.PhysPortCnt.
-func (c *Device) QueryPort(port int) (*PortAttr, error) {
-	return c.queryPort("query port", port)
+func (d *Device) QueryPort(port int) (*PortAttr, error) {
+	return d.queryPort("query port", port)
 }
 
-func (c *Device) queryPort(op string, port int) (*PortAttr, error) {
-	if err := c.begin(op); err != nil {
+func (d *Device) queryPort(op string, port int) (*PortAttr, error) {
+	if err := d.begin(op); err != nil {
 		return nil, err
 	}
-	defer c.done()
-	if err := c.checkPort(op, port); err != nil {
+	defer d.done()
+	if err := d.checkPort(op, port); err != nil {
 		return nil, err
 	}
 	cmd := ioctl.NewQueryPort()
 	defer cmd.Release()
 	cmd.PortNum(uint8(port))
 	resp := cmd.Resp()
-	if err := cmd.Run(c.file); err != nil {
-		return nil, c.failed(op, fmt.Sprintf("%s, port %d", c.dev.name, port), err)
+	if err := cmd.Run(d.file); err != nil {
+		return nil, d.failed(op, fmt.Sprintf("%s, port %d", d.info.name, port), err)
 	}
 	return portAttr(resp), nil
 }
 
 // checkPort refuses a port that the device doesn't have.
-func (c *Device) checkPort(op string, port int) error {
-	limits, err := c.deviceLimits()
+func (d *Device) checkPort(op string, port int) error {
+	limits, err := d.deviceLimits()
 	if err != nil {
 		return err
 	}
 	if port < 1 || port > limits.PhysPortCnt {
-		return invalid(op, "port %d of %s is not in 1 to %d", port, c.dev.name, limits.PhysPortCnt)
+		return invalid(op, "port %d of %s is not in 1 to %d", port, d.info.name, limits.PhysPortCnt)
 	}
 	return nil
 }
@@ -104,21 +104,21 @@ func portAttr(resp *uapi.IbUverbsQueryPortRespEx) *PortAttr {
 
 // QueryPortSpeed returns the effective speed of a port, over all lanes, in units of
 // 100 Mb/s (ibv_query_port_speed). For most drivers it returns ErrNotSupported.
-func (c *Device) QueryPortSpeed(port int) (uint64, error) {
+func (d *Device) QueryPortSpeed(port int) (uint64, error) {
 	const op = "query port speed"
-	if err := c.begin(op); err != nil {
+	if err := d.begin(op); err != nil {
 		return 0, err
 	}
-	defer c.done()
-	if err := c.checkPort(op, port); err != nil {
+	defer d.done()
+	if err := d.checkPort(op, port); err != nil {
 		return 0, err
 	}
 	cmd := ioctl.NewQueryPortSpeed()
 	defer cmd.Release()
 	cmd.PortNum(uint32(port))
 	speed := cmd.Resp()
-	if err := cmd.Run(c.file); err != nil {
-		return 0, c.failed(op, fmt.Sprintf("%s, port %d", c.dev.name, port), err)
+	if err := cmd.Run(d.file); err != nil {
+		return 0, d.failed(op, fmt.Sprintf("%s, port %d", d.info.name, port), err)
 	}
 	return *speed, nil
 }
@@ -126,9 +126,9 @@ func (c *Device) QueryPortSpeed(port int) (uint64, error) {
 // QueryPKey returns an entry of a port's P_Key table, in host byte order
 // (ibv_query_pkey). Ports are numbered from 1, indices from 0 to
 // PortAttr.PKeyTableLen-1.
-func (c *Device) QueryPKey(port, index int) (uint16, error) {
+func (d *Device) QueryPKey(port, index int) (uint16, error) {
 	const op = "query P_Key"
-	attr, err := c.queryPort(op, port)
+	attr, err := d.queryPort(op, port)
 	if err != nil {
 		return 0, err
 	}
@@ -136,9 +136,9 @@ func (c *Device) QueryPKey(port, index int) (uint16, error) {
 		return 0, invalid(op, "P_Key index %d of port %d is not in 0 to %d", index, port, attr.PKeyTableLen-1)
 	}
 	// The kernel has no verb for it.
-	pkey, err := c.dev.pkey(port, index)
+	pkey, err := d.info.pkey(port, index)
 	if err != nil {
-		return 0, c.failed(op, c.dev.name, err)
+		return 0, d.failed(op, d.info.name, err)
 	}
 	return pkey, nil
 }
@@ -146,16 +146,16 @@ func (c *Device) QueryPKey(port, index int) (uint16, error) {
 // PKeyIndex returns the index of a P_Key, in host byte order, in a port's table
 // (ibv_get_pkey_index). Keys that differ in the membership bit 0x8000 are different. If the
 // key isn't in the table, the error is ErrInvalid.
-func (c *Device) PKeyIndex(port int, pkey uint16) (int, error) {
+func (d *Device) PKeyIndex(port int, pkey uint16) (int, error) {
 	const op = "find P_Key"
-	attr, err := c.queryPort(op, port)
+	attr, err := d.queryPort(op, port)
 	if err != nil {
 		return 0, err
 	}
 	for i := range attr.PKeyTableLen {
-		got, err := c.dev.pkey(port, i)
+		got, err := d.info.pkey(port, i)
 		if err != nil {
-			return 0, c.failed(op, c.dev.name, err)
+			return 0, d.failed(op, d.info.name, err)
 		}
 		if got == pkey {
 			return i, nil
@@ -168,12 +168,12 @@ func (c *Device) PKeyIndex(port int, pkey uint16) (int, error) {
 type PortState uint8
 
 const (
-	PortNop         = PortState(uapi.IB_PORT_NOP)
-	PortDown        = PortState(uapi.IB_PORT_DOWN)
-	PortInit        = PortState(uapi.IB_PORT_INIT) // waits for a subnet manager
-	PortArmed       = PortState(uapi.IB_PORT_ARMED)
-	PortActive      = PortState(uapi.IB_PORT_ACTIVE) // the only state that carries data
-	PortActiveDefer = PortState(uapi.IB_PORT_ACTIVE_DEFER)
+	PortNop         PortState = PortState(uapi.IB_PORT_NOP)          // unknown
+	PortDown        PortState = PortState(uapi.IB_PORT_DOWN)         // no link
+	PortInit        PortState = PortState(uapi.IB_PORT_INIT)         // waits for a subnet manager
+	PortArmed       PortState = PortState(uapi.IB_PORT_ARMED)        // the subnet manager has set it up
+	PortActive      PortState = PortState(uapi.IB_PORT_ACTIVE)       // the only state that carries data
+	PortActiveDefer PortState = PortState(uapi.IB_PORT_ACTIVE_DEFER) // active, but packets are lost at the moment
 )
 
 func (s PortState) String() string {
@@ -195,13 +195,13 @@ func (s PortState) String() string {
 type PhysState uint8
 
 const (
-	PhysSleep             = PhysState(uapi.IB_PORT_PHYS_STATE_SLEEP)
-	PhysPolling           = PhysState(uapi.IB_PORT_PHYS_STATE_POLLING)
-	PhysDisabled          = PhysState(uapi.IB_PORT_PHYS_STATE_DISABLED)
-	PhysTraining          = PhysState(uapi.IB_PORT_PHYS_STATE_PORT_CONFIGURATION_TRAINING)
-	PhysLinkUp            = PhysState(uapi.IB_PORT_PHYS_STATE_LINK_UP)
-	PhysLinkErrorRecovery = PhysState(uapi.IB_PORT_PHYS_STATE_LINK_ERROR_RECOVERY)
-	PhysTest              = PhysState(uapi.IB_PORT_PHYS_STATE_PHY_TEST)
+	PhysSleep             PhysState = PhysState(uapi.IB_PORT_PHYS_STATE_SLEEP)                       // asleep
+	PhysPolling           PhysState = PhysState(uapi.IB_PORT_PHYS_STATE_POLLING)                     // looks for a peer
+	PhysDisabled          PhysState = PhysState(uapi.IB_PORT_PHYS_STATE_DISABLED)                    // turned off
+	PhysTraining          PhysState = PhysState(uapi.IB_PORT_PHYS_STATE_PORT_CONFIGURATION_TRAINING) // agrees on the link with its peer
+	PhysLinkUp            PhysState = PhysState(uapi.IB_PORT_PHYS_STATE_LINK_UP)                     // the link is up
+	PhysLinkErrorRecovery PhysState = PhysState(uapi.IB_PORT_PHYS_STATE_LINK_ERROR_RECOVERY)         // recovers from an error
+	PhysTest              PhysState = PhysState(uapi.IB_PORT_PHYS_STATE_PHY_TEST)                    // is being tested
 )
 
 func (s PhysState) String() string {
@@ -228,9 +228,9 @@ func (s PhysState) String() string {
 type LinkLayer uint8
 
 const (
-	LinkLayerUnspecified = LinkLayer(uapi.IB_LINK_LAYER_UNSPECIFIED)
-	LinkLayerInfiniBand  = LinkLayer(uapi.IB_LINK_LAYER_INFINIBAND)
-	LinkLayerEthernet    = LinkLayer(uapi.IB_LINK_LAYER_ETHERNET) // RoCE or iWARP
+	LinkLayerUnspecified LinkLayer = LinkLayer(uapi.IB_LINK_LAYER_UNSPECIFIED) // InfiniBand, to old kernels
+	LinkLayerInfiniBand  LinkLayer = LinkLayer(uapi.IB_LINK_LAYER_INFINIBAND)  // InfiniBand
+	LinkLayerEthernet    LinkLayer = LinkLayer(uapi.IB_LINK_LAYER_ETHERNET)    // RoCE or iWARP
 )
 
 func (l LinkLayer) String() string {
@@ -248,12 +248,13 @@ func (l LinkLayer) String() string {
 // A Width is the number of a link's lanes (ib_verbs.h, enum ib_port_width).
 type Width uint8
 
+// The number of lanes.
 const (
-	Width1X  = Width(uapi.IB_WIDTH_1X)
-	Width2X  = Width(uapi.IB_WIDTH_2X)
-	Width4X  = Width(uapi.IB_WIDTH_4X)
-	Width8X  = Width(uapi.IB_WIDTH_8X)
-	Width12X = Width(uapi.IB_WIDTH_12X)
+	Width1X  Width = Width(uapi.IB_WIDTH_1X)
+	Width2X  Width = Width(uapi.IB_WIDTH_2X)
+	Width4X  Width = Width(uapi.IB_WIDTH_4X)
+	Width8X  Width = Width(uapi.IB_WIDTH_8X)
+	Width12X Width = Width(uapi.IB_WIDTH_12X)
 )
 
 // Lanes returns the number of lanes, 0 for an unknown width.
@@ -284,15 +285,15 @@ func (w Width) String() string {
 type Speed uint32
 
 const (
-	SpeedSDR   = Speed(uapi.IB_SPEED_SDR)
-	SpeedDDR   = Speed(uapi.IB_SPEED_DDR)
-	SpeedQDR   = Speed(uapi.IB_SPEED_QDR)
-	SpeedFDR10 = Speed(uapi.IB_SPEED_FDR10)
-	SpeedFDR   = Speed(uapi.IB_SPEED_FDR)
-	SpeedEDR   = Speed(uapi.IB_SPEED_EDR)
-	SpeedHDR   = Speed(uapi.IB_SPEED_HDR)
-	SpeedNDR   = Speed(uapi.IB_SPEED_NDR)
-	SpeedXDR   = Speed(uapi.IB_SPEED_XDR)
+	SpeedSDR   Speed = Speed(uapi.IB_SPEED_SDR)   // 2.5 Gb/s
+	SpeedDDR   Speed = Speed(uapi.IB_SPEED_DDR)   // 5 Gb/s
+	SpeedQDR   Speed = Speed(uapi.IB_SPEED_QDR)   // 10 Gb/s, 8b/10b
+	SpeedFDR10 Speed = Speed(uapi.IB_SPEED_FDR10) // 10 Gb/s, 64b/66b
+	SpeedFDR   Speed = Speed(uapi.IB_SPEED_FDR)   // 14 Gb/s
+	SpeedEDR   Speed = Speed(uapi.IB_SPEED_EDR)   // 25 Gb/s
+	SpeedHDR   Speed = Speed(uapi.IB_SPEED_HDR)   // 50 Gb/s
+	SpeedNDR   Speed = Speed(uapi.IB_SPEED_NDR)   // 100 Gb/s
+	SpeedXDR   Speed = Speed(uapi.IB_SPEED_XDR)   // 200 Gb/s
 )
 
 func (s Speed) String() string {
@@ -344,35 +345,35 @@ func (v VLNum) String() string {
 type PortCapFlags uint32
 
 const (
-	PortSM                         = PortCapFlags(uapi.IB_UVERBS_PCF_SM)
-	PortNoticeSup                  = PortCapFlags(uapi.IB_UVERBS_PCF_NOTICE_SUP)
-	PortTrapSup                    = PortCapFlags(uapi.IB_UVERBS_PCF_TRAP_SUP)
-	PortOptIPDSup                  = PortCapFlags(uapi.IB_UVERBS_PCF_OPT_IPD_SUP)
-	PortAutoMigrSup                = PortCapFlags(uapi.IB_UVERBS_PCF_AUTO_MIGR_SUP)
-	PortSLMapSup                   = PortCapFlags(uapi.IB_UVERBS_PCF_SL_MAP_SUP)
-	PortMKeyNVRAM                  = PortCapFlags(uapi.IB_UVERBS_PCF_MKEY_NVRAM)
-	PortPKeyNVRAM                  = PortCapFlags(uapi.IB_UVERBS_PCF_PKEY_NVRAM)
-	PortLEDInfoSup                 = PortCapFlags(uapi.IB_UVERBS_PCF_LED_INFO_SUP)
-	PortSMDisabled                 = PortCapFlags(uapi.IB_UVERBS_PCF_SM_DISABLED)
-	PortSysImageGUIDSup            = PortCapFlags(uapi.IB_UVERBS_PCF_SYS_IMAGE_GUID_SUP)
-	PortPKeySWExtPortTrapSup       = PortCapFlags(uapi.IB_UVERBS_PCF_PKEY_SW_EXT_PORT_TRAP_SUP)
-	PortExtendedSpeedsSup          = PortCapFlags(uapi.IB_UVERBS_PCF_EXTENDED_SPEEDS_SUP)
-	PortCMSup                      = PortCapFlags(uapi.IB_UVERBS_PCF_CM_SUP)
-	PortSNMPTunnelSup              = PortCapFlags(uapi.IB_UVERBS_PCF_SNMP_TUNNEL_SUP)
-	PortReinitSup                  = PortCapFlags(uapi.IB_UVERBS_PCF_REINIT_SUP)
-	PortDeviceMgmtSup              = PortCapFlags(uapi.IB_UVERBS_PCF_DEVICE_MGMT_SUP)
-	PortVendorClassSup             = PortCapFlags(uapi.IB_UVERBS_PCF_VENDOR_CLASS_SUP)
-	PortDRNoticeSup                = PortCapFlags(uapi.IB_UVERBS_PCF_DR_NOTICE_SUP)
-	PortCapMaskNoticeSup           = PortCapFlags(uapi.IB_UVERBS_PCF_CAP_MASK_NOTICE_SUP)
-	PortBootMgmtSup                = PortCapFlags(uapi.IB_UVERBS_PCF_BOOT_MGMT_SUP)
-	PortLinkLatencySup             = PortCapFlags(uapi.IB_UVERBS_PCF_LINK_LATENCY_SUP)
-	PortClientRegSup               = PortCapFlags(uapi.IB_UVERBS_PCF_CLIENT_REG_SUP)
-	PortIPBasedGIDs                = PortCapFlags(uapi.IB_UVERBS_PCF_IP_BASED_GIDS)
-	PortLinkSpeedWidthTableSup     = PortCapFlags(uapi.IB_UVERBS_PCF_LINK_SPEED_WIDTH_TABLE_SUP)
-	PortVendorSpecificMADsTableSup = PortCapFlags(uapi.IB_UVERBS_PCF_VENDOR_SPECIFIC_MADS_TABLE_SUP)
-	PortMcastPKeyTrapSuppression   = PortCapFlags(uapi.IB_UVERBS_PCF_MCAST_PKEY_TRAP_SUPPRESSION_SUP)
-	PortMcastFDBTopSup             = PortCapFlags(uapi.IB_UVERBS_PCF_MCAST_FDB_TOP_SUP)
-	PortHierarchyInfoSup           = PortCapFlags(uapi.IB_UVERBS_PCF_HIERARCHY_INFO_SUP)
+	PortSM                         PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_SM)                              // it runs the subnet manager
+	PortNoticeSup                  PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_NOTICE_SUP)                      // sends notices
+	PortTrapSup                    PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_TRAP_SUP)                        // sends traps
+	PortOptIPDSup                  PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_OPT_IPD_SUP)                     // has optional inter-packet delays
+	PortAutoMigrSup                PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_AUTO_MIGR_SUP)                   // migrates paths automatically
+	PortSLMapSup                   PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_SL_MAP_SUP)                      // maps service levels to virtual lanes
+	PortMKeyNVRAM                  PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_MKEY_NVRAM)                      // keeps the M_Key without power
+	PortPKeyNVRAM                  PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_PKEY_NVRAM)                      // keeps P_Keys without power
+	PortLEDInfoSup                 PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_LED_INFO_SUP)                    // its LED can be turned on
+	PortSMDisabled                 PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_SM_DISABLED)                     // its subnet manager is turned off
+	PortSysImageGUIDSup            PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_SYS_IMAGE_GUID_SUP)              // has a SystemImageGUID
+	PortPKeySWExtPortTrapSup       PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_PKEY_SW_EXT_PORT_TRAP_SUP)       // an external switch port's P_Key traps
+	PortExtendedSpeedsSup          PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_EXTENDED_SPEEDS_SUP)             // has FDR and faster
+	PortCMSup                      PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_CM_SUP)                          // answers connection management
+	PortSNMPTunnelSup              PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_SNMP_TUNNEL_SUP)                 // tunnels SNMP
+	PortReinitSup                  PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_REINIT_SUP)                      // can be initialised again
+	PortDeviceMgmtSup              PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_DEVICE_MGMT_SUP)                 // answers device management
+	PortVendorClassSup             PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_VENDOR_CLASS_SUP)                // answers the vendor's management
+	PortDRNoticeSup                PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_DR_NOTICE_SUP)                   // sends notices about directed routes
+	PortCapMaskNoticeSup           PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_CAP_MASK_NOTICE_SUP)             // sends notices when these flags change
+	PortBootMgmtSup                PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_BOOT_MGMT_SUP)                   // answers boot management
+	PortLinkLatencySup             PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_LINK_LATENCY_SUP)                // measures the link's round trip
+	PortClientRegSup               PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_CLIENT_REG_SUP)                  // EventClientReregister is reported
+	PortIPBasedGIDs                PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_IP_BASED_GIDS)                   // GIDs are IP addresses (RoCE)
+	PortLinkSpeedWidthTableSup     PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_LINK_SPEED_WIDTH_TABLE_SUP)      // has tables of speeds and widths
+	PortVendorSpecificMADsTableSup PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_VENDOR_SPECIFIC_MADS_TABLE_SUP)  // has a table of the vendor's MADs
+	PortMcastPKeyTrapSuppression   PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_MCAST_PKEY_TRAP_SUPPRESSION_SUP) // drops multicast with a wrong P_Key without a trap
+	PortMcastFDBTopSup             PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_MCAST_FDB_TOP_SUP)               // multicast tables have an upper bound
+	PortHierarchyInfoSup           PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_HIERARCHY_INFO_SUP)              // tells where it is in a hierarchy
 )
 
 // String returns the flags' names joined with "|".
@@ -384,12 +385,13 @@ func (f PortCapFlags) String() string {
 // (enum ibv_mtu).
 type MTU uint8
 
+// The bytes of data in a packet.
 const (
-	MTU256  = MTU(uapi.IB_MTU_256)
-	MTU512  = MTU(uapi.IB_MTU_512)
-	MTU1024 = MTU(uapi.IB_MTU_1024)
-	MTU2048 = MTU(uapi.IB_MTU_2048)
-	MTU4096 = MTU(uapi.IB_MTU_4096)
+	MTU256  MTU = MTU(uapi.IB_MTU_256)
+	MTU512  MTU = MTU(uapi.IB_MTU_512)
+	MTU1024 MTU = MTU(uapi.IB_MTU_1024)
+	MTU2048 MTU = MTU(uapi.IB_MTU_2048)
+	MTU4096 MTU = MTU(uapi.IB_MTU_4096)
 )
 
 // MTUOf returns the largest MTU of at most n bytes, or 0 if n is below 256. On Ethernet, an

@@ -49,6 +49,14 @@ func newRefusals(op string) refusals {
 		provider.ErrNoPacket:     invalid(op, "%v", provider.ErrNoPacket),
 		provider.ErrShortPacket:  invalid(op, "%v", provider.ErrShortPacket),
 		provider.ErrTSOHeader:    invalid(op, "%v", provider.ErrTSOHeader),
+		provider.ErrEmptyRecv:    invalid(op, "%v", provider.ErrEmptyRecv),
+		provider.ErrRemoteQPN:    invalid(op, "%v", provider.ErrRemoteQPN),
+		provider.ErrUnsignaled:   lacking(op, provider.ErrUnsignaled),
+		provider.ErrSendFlags:    lacking(op, provider.ErrSendFlags),
+		provider.ErrNoRDMA:       lacking(op, provider.ErrNoRDMA),
+		provider.ErrNoImmediate:  lacking(op, provider.ErrNoImmediate),
+		provider.ErrInlineOp:     lacking(op, provider.ErrInlineOp),
+		provider.ErrFencedRead:   lacking(op, provider.ErrFencedRead),
 		provider.ErrNoAtomics:    lacking(op, provider.ErrNoAtomics),
 		provider.ErrNoChecksums:  lacking(op, provider.ErrNoChecksums),
 	}
@@ -93,7 +101,7 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	// Check what can be checked before taking the lock. Taking it waits for the previous
 	// doorbell, and the processor can do this work meanwhile.
 	ops := qp.usualOps.Load()
-	usual := ops != 0 && (qp.typ != UD || qp.allAddressed(wrs)) && allUsual(ops, wrs)
+	usual := ops != 0 && (!qp.typ.addressed() || qp.allAddressed(wrs)) && allUsual(ops, wrs)
 	if !qp.sendMu.try() {
 		return qp.postSendSlow(as[SendWR](wrs))
 	}
@@ -144,16 +152,19 @@ var usualOps = [...]uint64{
 	RC: sendsAndWrites | sendsAndWrites<<usualInline | 1<<OpRDMARead,
 	UC: sendsAndWrites | sendsAndWrites<<usualInline,
 	UD: 1<<OpSend | 1<<OpSendImm | (1<<OpSend|1<<OpSendImm)<<usualInline,
+
+	SRD: scalable | (scalable&^(1<<OpRDMARead))<<usualInline,
 }
 
 const (
 	usualInline    = 16
 	usualRecv      = 1 << 32 // the QP can receive, from a queue of its own
 	usualShort     = 1 << 33 // the QP has a poster
+	scalable       = 1<<OpSend | 1<<OpSendImm | 1<<OpRDMAWrite | 1<<OpRDMAWriteImm | 1<<OpRDMARead
 	sendsAndWrites = 1<<OpSend | 1<<OpSendImm | 1<<OpSendInv | 1<<OpRDMAWrite | 1<<OpRDMAWriteImm
 )
 
-// addressed reports whether a UD QP's request has a valid address.
+// addressed reports whether a request has a valid address, on a QP whose requests need one.
 func (qp *QP) addressed(wr *SendWR) bool {
 	ah := wr.AH
 	return ah != nil && ah.pd == qp.pd && ah.holds.Load() >= 0 && wr.RemoteQPN <= maxQPN
@@ -209,7 +220,7 @@ func (qp *QP) sendable() error {
 	if qp.prov == nil {
 		return errPostClosed
 	}
-	if qp.ctx.removal.gone.Load() {
+	if qp.dev.removal.gone.Load() {
 		return errPostRemoved
 	}
 	switch qp.State() {
@@ -235,6 +246,8 @@ func opsOf(t QPType) uint32 {
 		return sendsAndWrites | 1<<OpLocalInv | 1<<OpBindMW | 1<<OpNop
 	case UD:
 		return datagrams
+	case SRD:
+		return scalable
 	case RawPacket:
 		return 1<<OpSend | 1<<OpTSO | 1<<OpNop
 	}
@@ -269,7 +282,7 @@ func (qp *QP) checkSend(wr *SendWR) error {
 	if 1<<wr.Opcode&opsOf(qp.typ) == 0 {
 		return errOpType
 	}
-	if (qp.typ == UD || qp.typ == DCI) && wr.Opcode != OpNop && wr.Opcode != OpLocalInv && wr.Opcode != OpBindMW {
+	if qp.typ.addressed() && wr.Opcode != OpNop && wr.Opcode != OpLocalInv && wr.Opcode != OpBindMW {
 		if err := qp.checkAddress(wr); err != nil {
 			return err
 		}
@@ -315,7 +328,7 @@ func (qp *QP) checkSpecial(wr *SendWR, length uint64) error {
 			return errFlush
 		}
 	case OpBindMW:
-		if wr.MW == nil || wr.MW.ctx != qp.ctx || wr.MW.closed() || wr.MW.Type() != MWType2 {
+		if wr.MW == nil || wr.MW.dev != qp.dev || wr.MW.closed() || wr.MW.Type() != MWType2 {
 			return errNoMW
 		}
 		return qp.checkBind(&wr.Bind)
@@ -341,7 +354,7 @@ func (qp *QP) checkBind(b *MWBindInfo) error {
 		return errBindZeroBased
 	}
 	if b.Length > 0 {
-		if b.MR == nil || b.MR.ctx != qp.ctx || b.MR.closed() ||
+		if b.MR == nil || b.MR.dev != qp.dev || b.MR.closed() ||
 			b.Addr < b.MR.iova || b.Length > b.MR.length || b.Addr-b.MR.iova > b.MR.length-b.Length {
 			return errBindMR
 		}
@@ -351,8 +364,8 @@ func (qp *QP) checkBind(b *MWBindInfo) error {
 
 // MWBind describes a bind of a type 1 window (struct ibv_mw_bind).
 type MWBind struct {
-	WRID  uint64
-	Flags SendFlags
+	WRID  uint64    // returned in the completion
+	Flags SendFlags // as of a SendWR
 	MWBindInfo
 }
 
@@ -387,8 +400,12 @@ func (qp *QP) BindMW(mw *MW, b MWBind) error {
 	return nil
 }
 
-// PostRecv posts receives (ibv_post_recv) and returns how many were posted. If it
-// returns an error, wrs[n] was refused.
+// PostRecv posts receives (ibv_post_recv), in order, and returns how many were posted. If
+// it returns an error, wrs[n] was refused, and the receives before it were posted. The
+// receives are copied. The memory that they name must stay valid until they complete.
+//
+// If the error matches ErrQueueFull, the QP has as many receives as it can hold: poll
+// completions first.
 func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	if qp == nil {
 		return 0, errRecvClosed
@@ -430,7 +447,7 @@ func (qp *QP) postRecv(wrs []RecvWR) (n int, err error) {
 	switch {
 	case qp.prov == nil:
 		return 0, errRecvClosed
-	case qp.ctx.removal.gone.Load():
+	case qp.dev.removal.gone.Load():
 		return 0, errRecvRemoved
 	case qp.srq != nil:
 		return 0, errRecvSRQ

@@ -36,7 +36,7 @@ func (q *nullQP) PostRecv(wrs []provider.RecvWR) (int, error) {
 func nullRC() (*QP, *nullQP) {
 	p := new(nullQP)
 	qp := &QP{pd: new(PD), typ: RC, prov: p}
-	qp.ctx = new(Device)
+	qp.dev = new(Device)
 	qp.batch.qp, qp.batch.n = qp, ended
 	qp.setState(QPRTS)
 	return qp, p
@@ -172,12 +172,12 @@ func TestPostBounds(t *testing.T) {
 	const longest = 1<<31 - 1
 	qp, _ := nullRC()
 	mr := &MR{iova: 0x1000, length: 0x1000}
-	mr.ctx = qp.ctx
+	mr.dev = qp.dev
 	closedMR := &MR{iova: 0x1000, length: 0x1000}
-	closedMR.ctx = qp.ctx
+	closedMR.dev = qp.dev
 	closedMR.holds.Store(closedHolds)
 	mw, closedMW, foreignMW := window(MWType2), window(MWType2), window(MWType2)
-	mw.ctx, closedMW.ctx, foreignMW.ctx = qp.ctx, qp.ctx, new(Device)
+	mw.dev, closedMW.dev, foreignMW.dev = qp.dev, qp.dev, new(Device)
 	closedMW.holds.Store(closedHolds)
 	ah, closedAH, otherAH := &AH{pd: qp.pd}, &AH{pd: qp.pd}, &AH{pd: &PD{object: object{handle: 1}}}
 	closedAH.holds.Store(closedHolds)
@@ -255,7 +255,7 @@ func TestPostBounds(t *testing.T) {
 	} {
 		for _, list := range [][]SendWR{{tt.wr}, {{Opcode: OpNop}, tt.wr}} { // the short way, and the other
 			q, p := nullRC()
-			q.typ, q.pd, q.ctx = tt.typ, qp.pd, qp.ctx
+			q.typ, q.pd, q.dev = tt.typ, qp.pd, qp.dev
 			q.setState(QPRTS)
 			if tt.typ == UD {
 				list = list[len(list)-1:] // known to it
@@ -338,7 +338,7 @@ func TestBindType1(t *testing.T) {
 	p := qp.prov.(*keepQP)
 	mr := &MR{iova: 0x1000, length: 0x1000}
 	one, two := window(MWType1), window(MWType2)
-	mr.ctx, one.ctx, two.ctx = qp.ctx, qp.ctx, qp.ctx
+	mr.dev, one.dev, two.dev = qp.dev, qp.dev, qp.dev
 	one.ref.RKey.Store(0x12ff)
 	info := MWBindInfo{MR: mr, Addr: 0x1800, Length: 0x800, Access: AccessRemoteRead}
 	if err := qp.BindMW(two, MWBind{MWBindInfo: info}); !errors.Is(err, ErrInvalid) || len(p.wrs) != 0 {

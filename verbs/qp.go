@@ -14,22 +14,27 @@ import (
 type QPType uint32
 
 const (
-	RC = QPType(uapi.IB_UVERBS_QPT_RC) // reliable connection
-	UC = QPType(uapi.IB_UVERBS_QPT_UC) // unreliable connection
-	UD = QPType(uapi.IB_UVERBS_QPT_UD) // unreliable datagram
+	RC QPType = QPType(uapi.IB_UVERBS_QPT_RC) // reliable connection
+	UC QPType = QPType(uapi.IB_UVERBS_QPT_UC) // unreliable connection
+	UD QPType = QPType(uapi.IB_UVERBS_QPT_UD) // unreliable datagram
 
 	// RawPacket sends and receives Ethernet frames (CAP_NET_RAW).
-	RawPacket = QPType(uapi.IB_UVERBS_QPT_RAW_PACKET)
+	RawPacket QPType = QPType(uapi.IB_UVERBS_QPT_RAW_PACKET)
 
 	// The two sides of the extended reliable connection transport (XRC). An XRCSend QP
 	// sends to the SRQs of the XRC domain of its peer, an XRCRecv QP.
-	XRCSend = QPType(uapi.IB_UVERBS_QPT_XRC_INI)
-	XRCRecv = QPType(uapi.IB_UVERBS_QPT_XRC_TGT)
+	XRCSend QPType = QPType(uapi.IB_UVERBS_QPT_XRC_INI)
+	XRCRecv QPType = QPType(uapi.IB_UVERBS_QPT_XRC_TGT) // see XRCSend
 
 	// The two sides of mlx5's dynamically connected transport (DC). A DCI sends to any
 	// number of DCTs. A DCT receives into an SRQ.
 	DCI QPType = 0x1d
-	DCT QPType = 0x1e
+	DCT QPType = 0x1e // see DCI
+
+	// SRD is efa's scalable reliable datagrams. Each request names its destination, as on a
+	// UD queue pair, and arrives once. Requests may arrive, and complete, in another order
+	// than they were posted in. Besides sends there are RDMA reads and writes.
+	SRD QPType = 0x1f
 )
 
 func (t QPType) String() string {
@@ -38,49 +43,59 @@ func (t QPType) String() string {
 		return "DCI"
 	case DCT:
 		return "DCT"
+	case SRD:
+		return "SRD"
 	}
 	return uapi.EnumIbUverbsQpType.Short(uint64(t))
 }
 
-// kernel returns the type for uverbs, and the DC type for the provider.
-func (t QPType) kernel() (uapi.IbUverbsQpType, provider.DCType) {
+// kernel returns the type for uverbs, and the driver's type for the provider.
+func (t QPType) kernel() (uapi.IbUverbsQpType, provider.DriverType) {
 	switch t {
 	case DCI:
 		return uapi.IB_UVERBS_QPT_DRIVER, provider.DCInitiator
 	case DCT:
 		return uapi.IB_UVERBS_QPT_DRIVER, provider.DCTarget
+	case SRD:
+		return uapi.IB_UVERBS_QPT_DRIVER, provider.SRD
 	}
-	return uapi.IbUverbsQpType(t), provider.NotDC
+	return uapi.IbUverbsQpType(t), provider.NoDriverType
 }
 
 // sends and receives report which queues a type of QP has. A DCT has neither, but it
 // has a CQ.
-func (t QPType) connects() bool { return t == RC || t == UC || t == XRCSend || t == XRCRecv }
-func (t QPType) sends() bool    { return t != XRCRecv && t != DCT }
-func (t QPType) receives() bool { return t != XRCSend && t != XRCRecv && t != DCT && t != DCI }
+func (t QPType) addressed() bool { return t == UD || t == DCI || t == SRD } // each request has a destination
+func (t QPType) connects() bool  { return t == RC || t == UC || t == XRCSend || t == XRCRecv }
+func (t QPType) sends() bool     { return t != XRCRecv && t != DCT }
+func (t QPType) receives() bool  { return t != XRCSend && t != XRCRecv && t != DCT && t != DCI }
 
 // QPCap has the limits of a QP's queues (struct ibv_qp_cap).
 type QPCap struct {
-	MaxSendWR     int // outstanding work requests
-	MaxRecvWR     int // ignored with an SRQ
-	MaxSendSGE    int // scatter/gather entries of a work request
-	MaxRecvSGE    int // ignored with an SRQ
-	MaxInlineData int // bytes
+	MaxSendWR int // outstanding work requests
+	MaxRecvWR int // the same for receives; ignored with an SRQ
+
+	// MaxSendSGE and MaxRecvSGE are the numbers of scatter/gather entries of a send and of
+	// a receive. In QPOptions, 0 stands for 1, and a negative number for none: such sends
+	// have inline data or no data, and such receives take none. MaxRecvSGE is ignored with
+	// an SRQ.
+	MaxSendSGE int
+	MaxRecvSGE int // see MaxSendSGE
+
+	MaxInlineData int // bytes of SendWR.Inline
 }
 
 // QPOptions are the arguments of CreateQP.
 type QPOptions struct {
-	Type   QPType
-	SendCQ *CQ // both CQs are needed, also for DCI and DCT; but XRCSend has no RecvCQ
-	RecvCQ *CQ
-	SRQ    *SRQ // if nil, the QP has a receive queue of its own
-	Cap    QPCap
+	Type   QPType // the transport
+	SendCQ *CQ    // both CQs are needed, also for DCI and DCT; but XRCSend has no RecvCQ
+	RecvCQ *CQ    // for receives; it may be SendCQ
+	SRQ    *SRQ   // if nil, the QP has a receive queue of its own
+	Cap    QPCap  // sizes of the queues
 
-	XRCD         *XRCD  // for XRCRecv: the domain; such a QP has neither CQs nor a PD
 	DCKey        uint64 // for DCT: the access key, which senders must know
 	MaxTSOHeader int    // for RawPacket: maximum length of SendWR.Header
 
-	CreateFlags QPCreateFlags
+	CreateFlags QPCreateFlags // zero or more flags; each needs a capability of the device
 
 	SignalAll bool // every send generates a completion, with or without SendSignaled
 
@@ -121,6 +136,7 @@ type QP struct {
 	num       atomic.Uint32
 	cap       QPCap
 	signalAll bool
+	rss       bool // has neither queues nor a state: see CreateRSSQP
 	srq       *SRQ
 	sendCQ    *CQ
 	recvCQ    *CQ
@@ -151,9 +167,13 @@ func (qp *QP) base() *object {
 }
 
 // CreateQP creates a queue pair in the RESET state (ibv_create_qp). Its capabilities
-// may be larger than requested: see QP.Cap.
+// may be larger than requested: see QP.Cap. An XRCRecv QP has no PD: see XRCD.CreateQP.
 func (pd *PD) CreateQP(o QPOptions) (*QP, error) {
-	const op = "create QP"
+	return pd.createQP("create QP", o, nil)
+}
+
+// createQP is CreateQP with what a package with the driver's own verbs adds.
+func (pd *PD) createQP(op string, o QPOptions, extra any) (*QP, error) {
 	if err := hold(op, pd.base()); err != nil {
 		return nil, err
 	}
@@ -165,24 +185,46 @@ func (pd *PD) CreateQP(o QPOptions) (*QP, error) {
 	if err := hold(op, parents...); err != nil {
 		return nil, err
 	}
-	qp, err := pd.createQPHeld(op, &o, parents)
+	qp, err := pd.dev.createQPHeld(op, &o, extra, pd, nil, parents)
 	if err != nil {
 		drop(parents...)
 	}
 	return qp, err
 }
 
+// CreateQP creates an XRCRecv queue pair of the domain (ibv_create_qp). It has neither queues
+// nor CQs: what it receives goes to the domain's SRQs. So of the options, only Value and
+// CreateFlags are for it. Type may be left out.
+func (x *XRCD) CreateQP(o QPOptions) (*QP, error) {
+	const op = "create QP"
+	if err := hold(op, x.base()); err != nil {
+		return nil, err
+	}
+	qp, err := x.createQPHeld(op, &o)
+	if err != nil {
+		x.drop()
+	}
+	return qp, err
+}
+
+func (x *XRCD) createQPHeld(op string, o *QPOptions) (*QP, error) {
+	if o.Type == 0 {
+		o.Type = XRCRecv
+	}
+	if o.Type != XRCRecv {
+		return nil, invalid(op, "a %v QP is made on a PD, not on an XRCD", o.Type)
+	}
+	if o.SendCQ != nil || o.RecvCQ != nil || o.SRQ != nil {
+		return nil, invalid(op, "an XRCRecv QP takes neither CQs nor an SRQ")
+	}
+	return x.dev.createQPHeld(op, o, nil, nil, x, []*object{&x.object})
+}
+
 // qpParents returns the objects that a QP depends on, according to its type.
 func (pd *PD) qpParents(op string, o *QPOptions) ([]*object, error) {
 	parents := []*object{&pd.object}
 	if o.Type == XRCRecv {
-		if o.SendCQ != nil || o.RecvCQ != nil || o.SRQ != nil {
-			return nil, invalid(op, "an XRCRecv QP takes neither CQs nor an SRQ")
-		}
-		return append(parents, o.XRCD.base()), nil
-	}
-	if o.XRCD != nil {
-		return nil, invalid(op, "only an XRCRecv QP takes an XRCD")
+		return nil, invalid(op, "an XRCRecv QP is made with XRCD.CreateQP")
 	}
 	if o.SendCQ == nil {
 		return nil, invalid(op, "no SendCQ")
@@ -204,42 +246,45 @@ func (pd *PD) qpParents(op string, o *QPOptions) ([]*object, error) {
 	return parents, nil
 }
 
-func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, error) {
-	c := pd.ctx
-	device, err := c.checkQP(op, o)
+// createQPHeld creates a QP on a PD or an XRC domain.
+func (d *Device) createQPHeld(op string, o *QPOptions, extra any, pd *PD, domain *XRCD, parents []*object) (*QP, error) {
+	device, err := d.checkQP(op, o)
 	if err != nil {
 		return nil, err
 	}
 	qp := &QP{pd: pd, typ: o.Type, signalAll: o.SignalAll, srq: o.SRQ, sendCQ: o.SendCQ, recvCQ: o.RecvCQ, value: o.Value}
 	qp.batch.qp, qp.batch.n = qp, ended
 	qp.sendMu.single, qp.recvMu.single = o.SingleOwner, o.SingleOwner
-	qp.id = c.newID()
+	qp.id = d.newID()
 
 	limits := o.Cap
+	limits.MaxSendSGE = entries(limits.MaxSendWR, limits.MaxSendSGE)
+	limits.MaxRecvSGE = entries(limits.MaxRecvWR, limits.MaxRecvSGE)
 	if o.SRQ != nil || !o.Type.receives() {
 		limits.MaxRecvWR, limits.MaxRecvSGE = 0, 0
 	}
 	if !o.Type.sends() {
 		limits.MaxSendWR, limits.MaxSendSGE, limits.MaxInlineData = 0, 0, 0
 	}
-	typ, dc := o.Type.kernel()
+	typ, driver := o.Type.kernel()
 	init := provider.QPInit{
-		Type: typ, DC: dc, DCKey: o.DCKey, Cap: limits.kernel(), SignalAll: o.SignalAll,
+		Type: typ, Driver: driver, DCKey: o.DCKey, Cap: limits.kernel(), SignalAll: o.SignalAll,
 		MaxTSOHeader: uint32(o.MaxTSOHeader), Sign: o.SignWQEs,
 		Atomics: device.AtomicCap != AtomicNone, Checksums: device.DeviceCapFlags&DeviceRawIPCsum != 0,
+		Extra: extra,
 	}
 	if device.TSO.SupportedQPTs>>uint32(RawPacket)&1 != 0 {
 		init.MaxTSO = device.TSO.MaxTSO
 	}
 	if o.ScatterToCQE {
-		c.knowMemory()
-		init.Scatter = c.scatter
+		d.knowMemory()
+		init.Scatter = d.scatter
 	}
 	cmd := ioctl.NewQpCreate()
 	defer cmd.Release()
 	handle := cmd.Handle()
-	if o.XRCD != nil {
-		cmd.XrcdHandle(o.XRCD.handle)
+	if domain != nil {
+		cmd.XrcdHandle(domain.handle)
 	} else {
 		cmd.PdHandle(pd.handle)
 	}
@@ -256,7 +301,6 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 		init.SRQ = o.SRQ.prov
 	}
 	cmd.UserHandle(qp.id)
-	cmd.Cap(init.Cap)
 	cmd.Type(typ)
 	flags := uapi.IbUverbsQpCreateFlags(o.CreateFlags)
 	if o.SignalAll {
@@ -267,19 +311,20 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 	}
 	granted := cmd.RespCap()
 	num := cmd.RespQpNum()
-	prov, err := c.prov.NewQP(cmd, init)
+	prov, err := d.prov.NewQP(cmd, &init)
 	if err != nil {
-		return nil, c.failed(op, "", err)
+		return nil, d.failed(op, "", err)
 	}
+	cmd.Cap(init.Cap)
 	object := fmt.Sprintf("%v, %d WR", o.Type, o.Cap.MaxSendWR)
-	if err := cmd.Run(c.file); err != nil {
+	if err := cmd.Run(d.file); err != nil {
 		prov.Release()
-		return nil, c.failedToLock(op, object, err)
+		return nil, d.failedToLock(op, object, err)
 	}
 	if err := prov.Adopt(uint32(*handle), *num, granted); err != nil {
-		destroyQP(c, uint32(*handle))
+		destroyQP(d, uint32(*handle))
 		prov.Release()
-		return nil, c.failedToLock(op, object, err)
+		return nil, d.failedToLock(op, object, err)
 	}
 	qp.cap = QPCap{
 		MaxSendWR: int(granted.MaxSendWr), MaxRecvWR: int(granted.MaxRecvWr),
@@ -287,10 +332,18 @@ func (pd *PD) createQPHeld(op string, o *QPOptions, parents []*object) (*QP, err
 		MaxInlineData: int(granted.MaxInlineData),
 	}
 	qp.setProvider(prov)
-	qp.adopt(c, kindQP, uint32(*handle), qp, parents...)
+	qp.adopt(d, kindQP, uint32(*handle), qp, parents...)
 	qp.renumber(*num)
 	qp.setState(QPReset)
 	return qp, nil
+}
+
+// entries returns the number of scatter/gather entries for the kernel.
+func entries(wr, sge int) int {
+	if sge == 0 && wr > 0 {
+		return 1
+	}
+	return max(sge, 0)
 }
 
 // kernel is the capabilities as uverbs has them.
@@ -308,17 +361,20 @@ const maxInline = 1 << 16
 
 // checkQP refuses options that the device doesn't support, by name. It returns the
 // device's attributes.
-func (c *Device) checkQP(op string, o *QPOptions) (*DeviceAttr, error) {
-	limits, err := c.deviceLimits()
+func (d *Device) checkQP(op string, o *QPOptions) (*DeviceAttr, error) {
+	limits, err := d.deviceLimits()
 	if err != nil {
 		return nil, err
 	}
 	switch o.Type {
 	case RC, UC, UD:
-	case RawPacket, XRCSend, XRCRecv, DCI, DCT:
+	case RawPacket, XRCSend, XRCRecv, DCI, DCT, SRD:
 		// Drivers without it refuse.
 	default:
 		return nil, invalid(op, "there is no type %v", o.Type)
+	}
+	if d.iwarp() && o.Type != RC {
+		return nil, lacking(op, errIWARPTypes)
 	}
 	if o.ScatterToCQE && o.Type != RC {
 		return nil, invalid(op, "ScatterToCQE is for RC only")
@@ -332,8 +388,8 @@ func (c *Device) checkQP(op string, o *QPOptions) (*DeviceAttr, error) {
 	}{
 		{"MaxSendWR", o.Cap.MaxSendWR, limits.MaxQPWR},
 		{"MaxRecvWR", o.Cap.MaxRecvWR, limits.MaxQPWR},
-		{"MaxSendSGE", o.Cap.MaxSendSGE, limits.MaxSGE},
-		{"MaxRecvSGE", o.Cap.MaxRecvSGE, limits.MaxSGE},
+		{"MaxSendSGE", max(o.Cap.MaxSendSGE, 0), limits.MaxSGE},
+		{"MaxRecvSGE", max(o.Cap.MaxRecvSGE, 0), limits.MaxSGE},
 		{"MaxInlineData", o.Cap.MaxInlineData, maxInline},
 		{"MaxTSOHeader", o.MaxTSOHeader, maxInline},
 	}
@@ -345,12 +401,12 @@ func (c *Device) checkQP(op string, o *QPOptions) (*DeviceAttr, error) {
 	return limits, nil
 }
 
-func destroyQP(c *Device, handle uint32) error {
+func destroyQP(d *Device, handle uint32) error {
 	cmd := ioctl.NewQpDestroy()
 	defer cmd.Release()
 	cmd.Handle(handle)
 	cmd.Resp() // a count of events
-	return cmd.Run(c.file)
+	return cmd.Run(d.file)
 }
 
 // Num returns the queue pair number (24 bits), by which peers address the QP.
@@ -366,8 +422,8 @@ func (qp *QP) Num() uint32 {
 // renumber gives the QP its number. Only that of a DCT changes.
 func (qp *QP) renumber(num uint32) {
 	if old := qp.num.Swap(num); old != num {
-		qp.ctx.qps.leave(qp, old)
-		qp.ctx.qps.enter(qp, num)
+		qp.dev.qps.leave(qp, old)
+		qp.dev.qps.enter(qp, num)
 	}
 }
 
@@ -423,7 +479,7 @@ func (qp *QP) setState(to QPState) {
 		ops |= usualRecv
 	}
 	qp.usualOps.Store(ops)
-	if qp.ctx != nil && qp.ctx.removal.gone.Load() {
+	if qp.dev != nil && qp.dev.removal.gone.Load() {
 		qp.usualOps.Store(0)
 	}
 }
@@ -451,11 +507,11 @@ func (qp *QP) Close() error {
 			for _, g := range qp.groups {
 				qp.detach(g)
 			}
-			return destroyQP(qp.ctx, qp.handle)
+			return destroyQP(qp.dev, qp.handle)
 		},
 		func() {
 			qp.forget()
-			qp.ctx.qps.leave(qp, qp.Num())
+			qp.dev.qps.leave(qp, qp.Num())
 			qp.prov.Release()
 			qp.prov = nil
 			qp.usualOps.Store(0)

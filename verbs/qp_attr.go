@@ -6,38 +6,39 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
 )
 
 // QPAttr has a QP's attributes (struct ibv_qp_attr). Modify uses those that its mask
 // selects.
 type QPAttr struct {
-	State        QPState
-	CurState     QPState // with QPAttrCurState: the state that the caller assumes
-	PathMTU      MTU
-	QKey         uint32 // UD
-	RQPSN        uint32 // 24 bits: packet sequence number of the first packet expected
-	SQPSN        uint32 // 24 bits: packet sequence number of the first packet sent
-	DestQPN      uint32 // 24 bits
-	Access       AccessFlags
-	AH           AHAttr // the path: QPAttrAV
-	AltAH        AHAttr // QPAttrAltPath
-	PKeyIndex    int
-	AltPKeyIndex int // index, as PKeyIndex
-	Port         int // from 1
-	AltPort      int
-	PathMigState MigState
-	Timeout      AckTimeout
-	AltTimeout   AckTimeout
-	RetryCount   uint8    // 0 to 7: retries without an acknowledgement
-	RNRRetry     uint8    // 0 to 7: retries while the peer has no receive posted; 7 retries for ever
-	MinRNRTimer  RNRTimer // how long the peer must wait before such a retry
+	State        QPState     // the state to move to
+	CurState     QPState     // with QPAttrCurState: the state that the caller assumes
+	PathMTU      MTU         // the largest packet; not larger than PortAttr.ActiveMTU
+	QKey         uint32      // UD and SRD: what datagrams to the QP must carry; those with bit 31 need privileges
+	RQPSN        uint32      // 24 bits: packet sequence number of the first packet expected
+	SQPSN        uint32      // 24 bits: packet sequence number of the first packet sent
+	DestQPN      uint32      // 24 bits
+	Access       AccessFlags // what the peer may do; the MR must also allow it
+	AH           AHAttr      // the path: QPAttrAV
+	AltAH        AHAttr      // QPAttrAltPath
+	PKeyIndex    int         // index in the port's P_Key table
+	AltPKeyIndex int         // index, as PKeyIndex
+	Port         int         // from 1
+	AltPort      int         // of the alternate path
+	PathMigState MigState    // whether the QP may move to the alternate path
+	Timeout      AckTimeout  // how long to wait for an acknowledgement
+	AltTimeout   AckTimeout  // the same on the alternate path
+	RetryCount   uint8       // 0 to 7: retries without an acknowledgement
+	RNRRetry     uint8       // 0 to 7: retries while the peer has no receive posted; 7 retries for ever
+	MinRNRTimer  RNRTimer    // how long the peer must wait before such a retry
 
 	MaxRDAtomic     uint8 // RDMA reads and atomics outstanding as requester
-	MaxDestRDAtomic uint8 // as responder
+	MaxDestRDAtomic uint8 // the same as responder
 
 	EnSQDAsyncNotify bool // EventSQDrained when the queue has drained
-	SQDraining       bool // Query only
+	SQDraining       bool // Query only: the send queue drains, in QPSQD
 }
 
 // A MigState is the state of automatic path migration, in which a QP moves to its alternate
@@ -46,21 +47,21 @@ type QPAttr struct {
 type MigState uint8
 
 const (
-	MigMigrated = MigState(uapi.IB_MIG_MIGRATED) // on the path, and none other is set up
-	MigRearm    = MigState(uapi.IB_MIG_REARM)    // asks the peer to arm, too
-	MigArmed    = MigState(uapi.IB_MIG_ARMED)    // may migrate
+	MigMigrated MigState = MigState(uapi.IB_MIG_MIGRATED) // on the path, and none other is set up
+	MigRearm    MigState = MigState(uapi.IB_MIG_REARM)    // asks the peer to arm, too
+	MigArmed    MigState = MigState(uapi.IB_MIG_ARMED)    // may migrate
 )
 
 func (s MigState) String() string { return uapi.EnumIbMigState.Short(uint64(s)) }
 
 // QPInitAttr has the attributes that a QP was created with, as the kernel reports them.
 type QPInitAttr struct {
-	Type      QPType
-	SendCQ    *CQ
-	RecvCQ    *CQ
-	SRQ       *SRQ
-	Cap       QPCap
-	SignalAll bool
+	Type      QPType // the transport
+	SendCQ    *CQ    // nil if the QP has none
+	RecvCQ    *CQ    // nil if the QP has none
+	SRQ       *SRQ   // nil if the QP has a receive queue of its own
+	Cap       QPCap  // as QP.Cap
+	SignalAll bool   // as QPOptions.SignalAll
 }
 
 // Modify changes attributes (ibv_modify_qp), and with QPAttrState the state. It refuses
@@ -73,6 +74,9 @@ func (qp *QP) Modify(a QPAttr, mask QPAttrMask) error {
 		return err
 	}
 	defer qp.drop()
+	if qp.rss {
+		return invalid(op, "a QP of CreateRSSQP has no state")
+	}
 	qp.modify.Lock()
 	defer qp.modify.Unlock()
 
@@ -84,10 +88,10 @@ func (qp *QP) Modify(a QPAttr, mask QPAttrMask) error {
 	if mask&QPAttrState != 0 {
 		to = a.State
 	}
-	if err := checkTransition(op, qp.typ, from, to, mask); err != nil {
+	if err := qp.checkMove(op, from, to, mask); err != nil {
 		return err
 	}
-	if err := a.check(op, qp.ctx, mask); err != nil {
+	if err := a.check(op, qp.dev, mask); err != nil {
 		return err
 	}
 	return qp.modifyHeld(op, &a, mask, from, to)
@@ -122,18 +126,21 @@ func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState
 		qp.recvMu.Lock()
 		defer qp.recvMu.Unlock()
 	}
-	if err := cmd.Run(qp.ctx.file); err != nil {
+	if err := cmd.Run(qp.dev.file); err != nil {
 		// EINVAL, although the state table allows the change: the QP may have failed
 		// meanwhile.
 		if now, queryErr := qp.queryState(); errors.Is(err, syscall.EINVAL) && queryErr == nil && now != from {
 			if mask&QPAttrState == 0 {
 				to = now
 			}
-			if explained := checkTransition(op, qp.typ, now, to, mask); explained != nil {
+			if explained := qp.checkMove(op, now, to, mask); explained != nil {
 				return explained
 			}
 		}
-		return qp.ctx.failed(op, fmt.Sprintf("%v to %v, %v", from, to, mask), err)
+		if qp.dev.iwarp() && to == QPRTS {
+			return &OpError{Op: op, Object: fmt.Sprintf("%v to %v", from, to), Err: qp.dev.explain(err), Hint: errIWARPConnect.Error()}
+		}
+		return qp.dev.failed(op, fmt.Sprintf("%v to %v, %v", from, to, mask), err)
 	}
 	if to == QPReset {
 		qp.forget()
@@ -157,6 +164,14 @@ func (qp *QP) modifyCmd(to QPState) (*ioctl.Cmd, *uapi.IbUverbsModifyQp) {
 	return plain.Cmd, plain.Req
 }
 
+// checkMove refuses a change of state that the QP's transport doesn't have.
+func (qp *QP) checkMove(op string, from, to QPState, mask QPAttrMask) error {
+	if qp.dev.iwarp() {
+		return checkIWARPMove(op, to, mask)
+	}
+	return checkTransition(op, qp.typ, from, to, mask)
+}
+
 // checkTransition checks a change against the state table.
 func checkTransition(op string, t QPType, from, to QPState, mask QPAttrMask) error {
 	why := uapi.WhyNotModifyQP(t.String(), uapi.IbQpState(from), uapi.IbQpState(to), uapi.IbQpAttrMask(mask))
@@ -167,7 +182,7 @@ func checkTransition(op string, t QPType, from, to QPState, mask QPAttrMask) err
 }
 
 // check refuses values that don't fit their fields.
-func (a *QPAttr) check(op string, c *Device, mask QPAttrMask) error {
+func (a *QPAttr) check(op string, d *Device, mask QPAttrMask) error {
 	has := func(m QPAttrMask) bool { return mask&m != 0 }
 	switch {
 	case has(QPAttrPathMTU) && (a.PathMTU < MTU256 || a.PathMTU > MTU4096):
@@ -200,20 +215,20 @@ func (a *QPAttr) check(op string, c *Device, mask QPAttrMask) error {
 		return invalid(op, "there is no path migration state %d", uint8(a.PathMigState))
 	}
 	if has(QPAttrPort) {
-		if err := c.checkPort(op, a.Port); err != nil {
+		if err := d.checkPort(op, a.Port); err != nil {
 			return err
 		}
 	}
 	if has(QPAttrAV) {
-		if err := a.AH.check(op, c); err != nil {
+		if err := a.AH.check(op, d); err != nil {
 			return err
 		}
 	}
 	if has(QPAttrAltPath) {
-		if err := c.checkPort(op, a.AltPort); err != nil {
+		if err := d.checkPort(op, a.AltPort); err != nil {
 			return err
 		}
-		return a.AltAH.check(op, c)
+		return a.AltAH.check(op, d)
 	}
 	return nil
 }
@@ -229,12 +244,12 @@ func (qp *QP) Query() (QPAttr, QPInitAttr, error) {
 	defer qp.modify.Unlock()
 	cmd, err := qp.query()
 	if err != nil {
-		return QPAttr{}, QPInitAttr{}, qp.ctx.failed(op, fmt.Sprintf("QPN %#x", qp.Num()), err)
+		return QPAttr{}, QPInitAttr{}, qp.dev.failed(op, fmt.Sprintf("QPN %#x", qp.Num()), err)
 	}
 	defer cmd.Release()
 	resp := cmd.Resp
 	a := QPAttr{
-		State: QPState(resp.QpState), CurState: QPState(resp.CurQpState), PathMTU: MTU(resp.PathMtu),
+		State: qp.State(), CurState: QPState(resp.CurQpState), PathMTU: MTU(resp.PathMtu),
 		QKey: resp.Qkey, RQPSN: resp.RqPsn, SQPSN: resp.SqPsn, DestQPN: resp.DestQpNum,
 		Access: AccessFlags(resp.QpAccessFlags), AH: ahAttrFromDest(&resp.Dest), AltAH: ahAttrFromDest(&resp.AltDest),
 		PKeyIndex: int(resp.PkeyIndex), AltPKeyIndex: int(resp.AltPkeyIndex), Port: int(resp.PortNum), AltPort: int(resp.AltPortNum),
@@ -253,12 +268,19 @@ func (qp *QP) Query() (QPAttr, QPInitAttr, error) {
 // query runs QUERY_QP and records the state. The caller holds qp.modify.
 func (qp *QP) query() (ioctl.WriteQueryQp, error) {
 	cmd := ioctl.NewWriteQueryQp()
-	cmd.Req.QpHandle, cmd.Req.AttrMask = qp.handle, uint32(uapi.IB_QP_ATTR_STANDARD_BITS)
-	if err := cmd.Run(qp.ctx.file); err != nil {
+	mask := uapi.IB_QP_ATTR_STANDARD_BITS
+	if l, ok := qp.prov.(provider.QueryLimiter); ok {
+		mask = l.QueryMask()
+	}
+	cmd.Req.QpHandle, cmd.Req.AttrMask = qp.handle, uint32(mask)
+	if err := cmd.Run(qp.dev.file); err != nil {
 		cmd.Release()
 		return ioctl.WriteQueryQp{}, err
 	}
-	qp.setState(QPState(cmd.Resp.QpState))
+	// An iWARP QP is never in RESET again. siw before Linux 6.11 says so of every QP.
+	if state := QPState(cmd.Resp.QpState); state != QPReset || !qp.dev.iwarp() {
+		qp.setState(state)
+	}
 	return cmd, nil
 }
 

@@ -8,16 +8,16 @@ type QPCreateFlags uint32
 const (
 	// QPBlockSelfMcast keeps the multicast messages that the device sends from being
 	// delivered to this QP (UD).
-	QPBlockSelfMcast = QPCreateFlags(uapi.IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK)
+	QPBlockSelfMcast QPCreateFlags = QPCreateFlags(uapi.IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK)
 	// QPScatterFCS leaves the frame check sequence in received frames (RawPacket with
 	// RawPacketScatterFCS).
-	QPScatterFCS = QPCreateFlags(uapi.IB_UVERBS_QP_CREATE_SCATTER_FCS)
+	QPScatterFCS QPCreateFlags = QPCreateFlags(uapi.IB_UVERBS_QP_CREATE_SCATTER_FCS)
 	// QPStripCVLAN removes the VLAN tag from received frames (RawPacket with
 	// RawPacketCVLANStripping).
-	QPStripCVLAN = QPCreateFlags(uapi.IB_UVERBS_QP_CREATE_CVLAN_STRIPPING)
+	QPStripCVLAN QPCreateFlags = QPCreateFlags(uapi.IB_UVERBS_QP_CREATE_CVLAN_STRIPPING)
 	// QPPadWrites lets the device pad what it writes to memory to whole cache lines. It may
 	// then overwrite bytes after the data (DevicePCIWriteEndPadding).
-	QPPadWrites = QPCreateFlags(uapi.IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING)
+	QPPadWrites QPCreateFlags = QPCreateFlags(uapi.IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING)
 
 	qpFlagsKnown = QPBlockSelfMcast | QPScatterFCS | QPStripCVLAN | QPPadWrites
 )

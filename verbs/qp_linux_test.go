@@ -38,8 +38,8 @@ func kernelPath(n uint8, port uint8) uapi.IbUverbsQpDest {
 
 // TestModifyFields: each attribute gets to the kernel in its place, and comes back.
 func TestModifyFields(t *testing.T) {
-	c, k := fakeContext(t)
-	x := makeFakes(t, c)
+	dev, k := fakeContext(t)
+	x := makeFakes(t, dev)
 	var got uapi.IbUverbsModifyQp
 	k.answerTo("modify_qp", func(f *fakeCall) error {
 		got = in[uapi.IbUverbsModifyQp](f, uapi.UVERBS_ATTR_CORE_IN)
@@ -60,14 +60,14 @@ func TestModifyFields(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("MODIFY_QP (-want +got):\n%s", d)
 	}
-	if q := c.prov.(*fakeProvider).qps[0]; x.qp.State() != QPRTS || len(q.moved) != 1 || q.moved[0] != uapi.IB_QPS_RTS {
+	if q := dev.prov.(*fakeProvider).qps[0]; x.qp.State() != QPRTS || len(q.moved) != 1 || q.moved[0] != uapi.IB_QPS_RTS {
 		t.Errorf("state %v, moved %v", x.qp.State(), q.moved)
 	}
 	// Without the paths in the mask, they are not given; without a state, there is none.
 	if err := x.qp.modifyHeld("modify QP", &a, QPAttrQKey, QPRTS, QPRTS); err != nil {
 		t.Fatal(err)
 	}
-	if got.Dest != (uapi.IbUverbsQpDest{}) || got.AltDest != (uapi.IbUverbsQpDest{}) || got.AttrMask != uint32(QPAttrQKey) || len(c.prov.(*fakeProvider).qps[0].moved) != 1 {
+	if got.Dest != (uapi.IbUverbsQpDest{}) || got.AltDest != (uapi.IbUverbsQpDest{}) || got.AttrMask != uint32(QPAttrQKey) || len(dev.prov.(*fakeProvider).qps[0].moved) != 1 {
 		t.Errorf("%+v", got)
 	}
 
@@ -99,9 +99,9 @@ func TestModifyFields(t *testing.T) {
 
 // TestModifyRefuses what doesn't fit, at its bounds.
 func TestModifyRefuses(t *testing.T) {
-	c, k := fakeContext(t)
+	d, k := fakeContext(t)
 	ok := fullAttr()
-	if err := ok.check("modify QP", c, QPAttrMask(uapi.IB_QP_ATTR_STANDARD_BITS)); err != nil {
+	if err := ok.check("modify QP", d, QPAttrMask(uapi.IB_QP_ATTR_STANDARD_BITS)); err != nil {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct {
@@ -137,14 +137,14 @@ func TestModifyRefuses(t *testing.T) {
 		good, bad := ok, ok
 		tt.good(&good)
 		tt.bad(&bad)
-		if err := good.check("modify QP", c, tt.mask); err != nil {
+		if err := good.check("modify QP", d, tt.mask); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := bad.check("modify QP", c, tt.mask); !errors.Is(err, ErrInvalid) {
+		if err := bad.check("modify QP", d, tt.mask); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", name, err)
 		}
 		// What isn't asked for isn't looked at.
-		if err := bad.check("modify QP", c, 0); err != nil {
+		if err := bad.check("modify QP", d, 0); err != nil {
 			t.Errorf("%s, not asked for: %v", name, err)
 		}
 	}
@@ -156,8 +156,8 @@ func TestModifyRefuses(t *testing.T) {
 // TestModifyExplains: a QP that has failed by itself refuses what its owner thinks
 // allowed, and the error says in which state it is.
 func TestModifyExplains(t *testing.T) {
-	c, k := fakeContext(t)
-	x := makeFakes(t, c)
+	d, k := fakeContext(t)
+	x := makeFakes(t, d)
 	x.qp.setState(QPRTS)
 	k.answerTo("modify_qp", refuse(unix.EINVAL))
 	k.answerTo("query_qp", func(f *fakeCall) error {
@@ -176,11 +176,11 @@ func TestModifyExplains(t *testing.T) {
 
 // TestReset empties the queues and forgets completions, once each CQ.
 func TestReset(t *testing.T) {
-	c, _ := fakeContext(t)
-	x := makeFakes(t, c)
-	other := must(c.CreateCQ(CQOptions{MaxCQE: 1}))(t)
+	d, _ := fakeContext(t)
+	x := makeFakes(t, d)
+	other := must(d.CreateCQ(CQOptions{MaxCQE: 1}))(t)
 	two := must(x.pd.CreateQP(QPOptions{Type: UC, SendCQ: x.cq, RecvCQ: other}))(t)
-	p := c.prov.(*fakeProvider)
+	p := d.prov.(*fakeProvider)
 	for _, qp := range []*QP{x.qp, two} {
 		if err := qp.Modify(QPAttr{State: QPReset}, QPAttrState); err != nil {
 			t.Fatal(err)
@@ -199,23 +199,24 @@ func TestReset(t *testing.T) {
 
 // TestCreateQP: the kernel and the provider are told what was asked for.
 func TestCreateQP(t *testing.T) {
-	c, k := fakeContext(t)
-	x := makeFakes(t, c)
-	recv := must(c.CreateCQ(CQOptions{MaxCQE: 1}))(t)
-	domain := must(c.OpenXRCD())(t)
+	dev, k := fakeContext(t)
+	x := makeFakes(t, dev)
+	recv := must(dev.CreateCQ(CQOptions{MaxCQE: 1}))(t)
+	domain := must(dev.OpenXRCD())(t)
 	limits := QPCap{MaxSendWR: 11, MaxRecvWR: 12, MaxSendSGE: 13, MaxRecvSGE: 14, MaxInlineData: 15}
 	for _, tt := range []struct {
 		o          QPOptions
 		typ        uapi.IbUverbsQpType
-		dc         provider.DCType
+		dc         provider.DriverType
 		send, recv bool // has queues of its own
 	}{
-		{QPOptions{Type: RC, SendCQ: x.cq, RecvCQ: recv}, uapi.IB_UVERBS_QPT_RC, provider.NotDC, true, true},
-		{QPOptions{Type: RC, SendCQ: x.cq, RecvCQ: recv, SRQ: x.srq, SignalAll: true}, uapi.IB_UVERBS_QPT_RC, provider.NotDC, true, false},
-		{QPOptions{Type: UD, SendCQ: x.cq, RecvCQ: recv}, uapi.IB_UVERBS_QPT_UD, provider.NotDC, true, true},
-		{QPOptions{Type: XRCSend, SendCQ: x.cq}, uapi.IB_UVERBS_QPT_XRC_INI, provider.NotDC, true, false},
-		{QPOptions{Type: XRCRecv, XRCD: domain}, uapi.IB_UVERBS_QPT_XRC_TGT, provider.NotDC, false, false},
+		{QPOptions{Type: RC, SendCQ: x.cq, RecvCQ: recv}, uapi.IB_UVERBS_QPT_RC, provider.NoDriverType, true, true},
+		{QPOptions{Type: RC, SendCQ: x.cq, RecvCQ: recv, SRQ: x.srq, SignalAll: true}, uapi.IB_UVERBS_QPT_RC, provider.NoDriverType, true, false},
+		{QPOptions{Type: UD, SendCQ: x.cq, RecvCQ: recv}, uapi.IB_UVERBS_QPT_UD, provider.NoDriverType, true, true},
+		{QPOptions{Type: XRCSend, SendCQ: x.cq}, uapi.IB_UVERBS_QPT_XRC_INI, provider.NoDriverType, true, false},
+		{QPOptions{}, uapi.IB_UVERBS_QPT_XRC_TGT, provider.NoDriverType, false, false},
 		{QPOptions{Type: DCI, SendCQ: x.cq, RecvCQ: recv}, uapi.IB_UVERBS_QPT_DRIVER, provider.DCInitiator, true, false},
+		{QPOptions{Type: SRD, SendCQ: x.cq, RecvCQ: recv}, uapi.IB_UVERBS_QPT_DRIVER, provider.SRD, true, true},
 		{QPOptions{Type: DCT, SendCQ: x.cq, RecvCQ: recv, SRQ: x.srq, DCKey: 99}, uapi.IB_UVERBS_QPT_DRIVER, provider.DCTarget, false, false},
 	} {
 		tt.o.Cap = limits
@@ -237,9 +238,13 @@ func TestCreateQP(t *testing.T) {
 			}
 			return errPassOn
 		})
-		qp, err := x.pd.CreateQP(tt.o)
+		create, ofDomain := x.pd.CreateQP, tt.typ == uapi.IB_UVERBS_QPT_XRC_TGT
+		if ofDomain {
+			create = domain.CreateQP
+		}
+		qp, err := create(tt.o)
 		if err != nil {
-			t.Errorf("%v: %v", tt.o.Type, err)
+			t.Errorf("%v: %v", tt.typ, err)
 			continue
 		}
 		flags := uint32(0)
@@ -247,11 +252,11 @@ func TestCreateQP(t *testing.T) {
 			flags = uint32(uapi.IB_UVERBS_QP_CREATE_SQ_SIG_ALL)
 		}
 		want := map[string]any{
-			"type": uint64(tt.typ), "flags": flags, "PD": x.pd.handle, "XRCD": handle(tt.o.XRCD.base()),
+			"type": uint64(tt.typ), "flags": flags, "PD": x.pd.handle, "XRCD": uint32(0),
 			"send CQ": handle(tt.o.SendCQ.base()), "recv CQ": handle(tt.o.RecvCQ.base()), "SRQ": handle(tt.o.SRQ.base()),
 		}
-		if tt.o.XRCD != nil {
-			want["PD"] = uint32(0)
+		if ofDomain {
+			want["PD"], want["XRCD"] = uint32(0), domain.handle
 		}
 		if d := cmp.Diff(want, seen); d != "" {
 			t.Errorf("%v: %s", tt.o.Type, d)
@@ -266,9 +271,9 @@ func TestCreateQP(t *testing.T) {
 		if got := (QPCap{int(limit.MaxSendWr), int(limit.MaxRecvWr), int(limit.MaxSendSge), int(limit.MaxRecvSge), int(limit.MaxInlineData)}); got != asked {
 			t.Errorf("%v: asked for %+v, want %+v", tt.o.Type, got, asked)
 		}
-		p := c.prov.(*fakeProvider)
+		p := dev.prov.(*fakeProvider)
 		init := p.qps[len(p.qps)-1].init
-		if init.Type != tt.typ || init.DC != tt.dc || init.DCKey != tt.o.DCKey || init.Cap != asked.kernel() || init.SignalAll != tt.o.SignalAll ||
+		if init.Type != tt.typ || init.Driver != tt.dc || init.DCKey != tt.o.DCKey || init.Cap != asked.kernel() || init.SignalAll != tt.o.SignalAll ||
 			(init.SendCQ == p.cqs[0]) != (tt.o.SendCQ != nil) || (init.RecvCQ == p.cqs[1]) != (tt.o.RecvCQ != nil) || (init.SRQ == p.srqs[0]) != (tt.o.SRQ != nil) {
 			t.Errorf("%v: the provider is told %+v", tt.o.Type, init)
 		}
@@ -279,15 +284,23 @@ func TestCreateQP(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	for name, o := range map[string]QPOptions{
+		"with a CQ":   {SendCQ: x.cq},
+		"with an SRQ": {SRQ: x.srq},
+		"RC":          {Type: RC},
+	} {
+		held, before := domain.holds.Load(), k.count("create_qp")
+		if _, err := domain.CreateQP(o); !errors.Is(err, ErrInvalid) || k.count("create_qp") != before || domain.holds.Load() != held {
+			t.Errorf("in an XRC domain, %s: %v", name, err)
+		}
+	}
 	// What can't be.
 	for name, o := range map[string]QPOptions{
 		"no send CQ":         {Type: RC, RecvCQ: recv},
 		"no receive CQ":      {Type: RC, SendCQ: x.cq},
 		"XRCSend receives":   {Type: XRCSend, SendCQ: x.cq, RecvCQ: recv},
 		"XRCSend with SRQ":   {Type: XRCSend, SendCQ: x.cq, SRQ: x.srq},
-		"XRCRecv with CQ":    {Type: XRCRecv, XRCD: domain, SendCQ: x.cq},
-		"XRCRecv with SRQ":   {Type: XRCRecv, XRCD: domain, SRQ: x.srq},
-		"domain for RC":      {Type: RC, SendCQ: x.cq, RecvCQ: recv, XRCD: domain},
+		"XRCRecv on a PD":    {Type: XRCRecv},
 		"DCT without SRQ":    {Type: DCT, SendCQ: x.cq, RecvCQ: recv},
 		"scatter on UC":      {Type: UC, SendCQ: x.cq, RecvCQ: recv, ScatterToCQE: true},
 		"no such type":       {Type: 77, SendCQ: x.cq, RecvCQ: recv},
@@ -297,7 +310,8 @@ func TestCreateQP(t *testing.T) {
 		"too many SGEs":      {Type: RC, SendCQ: x.cq, RecvCQ: recv, Cap: QPCap{MaxRecvSGE: 17}},
 		"too much inline":    {Type: RC, SendCQ: x.cq, RecvCQ: recv, Cap: QPCap{MaxInlineData: maxInline + 1}},
 		"too long a header":  {Type: RawPacket, SendCQ: x.cq, RecvCQ: recv, MaxTSOHeader: maxInline + 1},
-		"-1":                 {Type: RC, SendCQ: x.cq, RecvCQ: recv, Cap: QPCap{MaxRecvSGE: -1}},
+		"-1 receives":        {Type: RC, SendCQ: x.cq, RecvCQ: recv, Cap: QPCap{MaxRecvWR: -1}},
+		"-1 inline":          {Type: RC, SendCQ: x.cq, RecvCQ: recv, Cap: QPCap{MaxInlineData: -1}},
 	} {
 		before := k.count("create_qp")
 		held := []int32{x.pd.holds.Load(), x.cq.holds.Load(), recv.holds.Load(), x.srq.holds.Load(), domain.holds.Load()}
@@ -307,5 +321,30 @@ func TestCreateQP(t *testing.T) {
 		if now := []int32{x.pd.holds.Load(), x.cq.holds.Load(), recv.holds.Load(), x.srq.holds.Load(), domain.holds.Load()}; !reflect.DeepEqual(held, now) {
 			t.Errorf("%s: what it is made of is held %v times, before %v", name, now, held)
 		}
+	}
+}
+
+// TestQPDefaultSGEs: a queue's requests have room for one piece of memory, if nothing else was
+// asked for, and none if a negative number was.
+func TestQPDefaultSGEs(t *testing.T) {
+	d, _ := fakeContext(t)
+	x := makeFakes(t, d)
+	for _, tt := range []struct{ asked, want QPCap }{
+		{QPCap{MaxSendWR: 2, MaxRecvWR: 3}, QPCap{MaxSendWR: 2, MaxRecvWR: 3, MaxSendSGE: 1, MaxRecvSGE: 1}},
+		{QPCap{MaxSendWR: 2, MaxSendSGE: 4}, QPCap{MaxSendWR: 2, MaxSendSGE: 4}},
+		{QPCap{MaxRecvWR: 2, MaxRecvSGE: 4}, QPCap{MaxRecvWR: 2, MaxRecvSGE: 4}},
+		{QPCap{}, QPCap{}},
+		{QPCap{MaxSendWR: 2, MaxRecvWR: 3, MaxSendSGE: -1}, QPCap{MaxSendWR: 2, MaxRecvWR: 3, MaxRecvSGE: 1}},
+		{QPCap{MaxSendWR: 2, MaxRecvWR: 3, MaxRecvSGE: -1}, QPCap{MaxSendWR: 2, MaxRecvWR: 3, MaxSendSGE: 1}},
+		{QPCap{MaxSendSGE: -1, MaxRecvSGE: -9}, QPCap{}},
+	} {
+		qp := must(x.pd.CreateQP(QPOptions{Type: RC, SendCQ: x.cq, RecvCQ: x.cq, Cap: tt.asked}))(t)
+		if qp.Cap() != tt.want {
+			t.Errorf("asked for %+v, got %+v, want %+v", tt.asked, qp.Cap(), tt.want)
+		}
+	}
+	qp := must(x.pd.CreateQP(QPOptions{Type: RC, SendCQ: x.cq, RecvCQ: x.cq, SRQ: x.srq, Cap: QPCap{MaxSendWR: 1, MaxRecvWR: 1}}))(t)
+	if want := (QPCap{MaxSendWR: 1, MaxSendSGE: 1}); qp.Cap() != want {
+		t.Errorf("with an SRQ, got %+v, want %+v", qp.Cap(), want)
 	}
 }

@@ -25,34 +25,34 @@ func (x *XRCD) OpenQP(num uint32) (*QP, error) {
 }
 
 func (x *XRCD) openQPHeld(op string, num uint32) (*QP, error) {
-	c := x.ctx
-	opener, ok := c.prov.(provider.QPOpener)
+	d := x.dev
+	opener, ok := d.prov.(provider.QPOpener)
 	if !ok {
-		return nil, opErr(op, c.dev.name, ErrNotSupported)
+		return nil, opErr(op, d.info.name, ErrNotSupported)
 	}
 	if num > maxQPN {
 		return nil, invalid(op, "number %#x has more than 24 bits", num)
 	}
 	qp := &QP{typ: XRCRecv}
 	qp.batch.qp, qp.batch.n = qp, ended
-	qp.id = c.newID()
+	qp.id = d.newID()
 	cmd := ioctl.NewWriteOpenQp()
 	defer cmd.Release()
 	cmd.Req.UserHandle, cmd.Req.PdHandle = qp.id, x.handle
 	cmd.Req.Qpn, cmd.Req.QpType = num, uint8(uapi.IB_UVERBS_QPT_XRC_TGT)
 	object := fmt.Sprintf("QPN %#x", num)
-	if err := cmd.Run(c.file); err != nil {
-		return nil, c.failed(op, object, err)
+	if err := cmd.Run(d.file); err != nil {
+		return nil, d.failed(op, object, err)
 	}
 	handle := cmd.Resp.QpHandle
 	qp.num.Store(num)
 	qp.setProvider(opener.OpenQP(num))
-	qp.ctx, qp.handle = c, handle
+	qp.dev, qp.handle = d, handle
 	if _, err := qp.queryState(); err != nil {
-		destroyQP(c, handle)
+		destroyQP(d, handle)
 		qp.prov.Release()
-		return nil, c.failed(op, object, err)
+		return nil, d.failed(op, object, err)
 	}
-	qp.adopt(c, kindQP, handle, qp, &x.object)
+	qp.adopt(d, kindQP, handle, qp, &x.object)
 	return qp, nil
 }

@@ -23,13 +23,13 @@ func (p *openingProvider) OpenQP(qpn uint32) provider.QP {
 }
 
 func TestOpenQP(t *testing.T) {
-	c, k := fakeContext(t)
-	x := must(c.OpenXRCD())(t)
+	d, k := fakeContext(t)
+	x := must(d.OpenXRCD())(t)
 	if _, err := x.OpenQP(5); !errors.Is(err, ErrNotSupported) || x.holds.Load() != 0 {
 		t.Errorf("a provider without XRC: %v, held %d times", err, x.holds.Load())
 	}
-	p := &openingProvider{fakeProvider: c.prov.(*fakeProvider)}
-	c.prov = p
+	p := &openingProvider{fakeProvider: d.prov.(*fakeProvider)}
+	d.prov = p
 	if _, err := x.OpenQP(1 << 24); !errors.Is(err, ErrInvalid) || x.holds.Load() != 0 || k.count("open_qp") != 0 {
 		t.Errorf("a number of 25 bits: %v, held %d times", err, x.holds.Load())
 	}

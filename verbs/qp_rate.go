@@ -17,7 +17,7 @@ type RateLimit struct {
 	// be sent at once, faster than the rate. TypicalPacket is the usual length of a packet
 	// in bytes, which helps the device to pace. 0 leaves both to the device.
 	MaxBurst      uint32
-	TypicalPacket uint16
+	TypicalPacket uint16 // in bytes
 }
 
 // LimitRate bounds how fast the QP sends (ibv_modify_qp_rate_limit, and ibv_modify_qp with
@@ -32,13 +32,13 @@ func (qp *QP) LimitRate(r RateLimit) error {
 	defer qp.drop()
 	qp.modify.Lock()
 	defer qp.modify.Unlock()
-	device, err := qp.ctx.QueryDevice()
+	device, err := qp.dev.QueryDevice()
 	if err != nil {
 		return err
 	}
 	limits := &device.PacketPacing
 	if limits.QPRateLimitMax == 0 {
-		return opErr(op, qp.ctx.dev.name, ErrNotSupported)
+		return opErr(op, qp.dev.info.name, ErrNotSupported)
 	}
 	burst := r.MaxBurst != 0 || r.TypicalPacket != 0
 	switch {
@@ -64,8 +64,8 @@ func (qp *QP) LimitRate(r RateLimit) error {
 		}
 		paced.LimitBurst(cmd, r.MaxBurst, r.TypicalPacket)
 	}
-	if err := cmd.Run(qp.ctx.file); err != nil {
-		return qp.ctx.failed(op, fmt.Sprintf("%d kb/s", r.Rate), err)
+	if err := cmd.Run(qp.dev.file); err != nil {
+		return qp.dev.failed(op, fmt.Sprintf("%d kb/s", r.Rate), err)
 	}
 	return nil
 }

@@ -33,10 +33,10 @@ func (q *pacedQP) LimitBurst(_ ioctl.WriteExModifyQp, burst uint32, packet uint1
 }
 
 func TestLimitRate(t *testing.T) {
-	c, k := fakeContext(t)
-	x := makeFakes(t, c)
-	p := &pacedProvider{fakeProvider: c.prov.(*fakeProvider)}
-	c.prov = p
+	d, k := fakeContext(t)
+	x := makeFakes(t, d)
+	p := &pacedProvider{fakeProvider: d.prov.(*fakeProvider)}
+	d.prov = p
 	qp := must(x.pd.CreateQP(QPOptions{Type: RawPacket, SendCQ: x.cq, RecvCQ: x.cq}))(t)
 	qp.setState(QPRTS)
 	if err := qp.LimitRate(RateLimit{Rate: 1000}); !errors.Is(err, ErrNotSupported) || k.count("modify_qp") != 0 {

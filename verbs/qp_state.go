@@ -6,13 +6,13 @@ import "github.com/goverbs/goverbs/uapi"
 type QPState uint32
 
 const (
-	QPReset = QPState(uapi.IB_QPS_RESET) // new: nothing can be posted
-	QPInit  = QPState(uapi.IB_QPS_INIT)  // receives can be posted
-	QPRTR   = QPState(uapi.IB_QPS_RTR)   // ready to receive
-	QPRTS   = QPState(uapi.IB_QPS_RTS)   // ready to send
-	QPSQD   = QPState(uapi.IB_QPS_SQD)   // the send queue drains
-	QPSQE   = QPState(uapi.IB_QPS_SQE)   // a send failed; UC and UD only
-	QPErr   = QPState(uapi.IB_QPS_ERR)   // all work requests are flushed
+	QPReset QPState = QPState(uapi.IB_QPS_RESET) // new: nothing can be posted
+	QPInit  QPState = QPState(uapi.IB_QPS_INIT)  // receives can be posted
+	QPRTR   QPState = QPState(uapi.IB_QPS_RTR)   // ready to receive
+	QPRTS   QPState = QPState(uapi.IB_QPS_RTS)   // ready to send
+	QPSQD   QPState = QPState(uapi.IB_QPS_SQD)   // the send queue drains
+	QPSQE   QPState = QPState(uapi.IB_QPS_SQE)   // a send failed; UC and UD only
+	QPErr   QPState = QPState(uapi.IB_QPS_ERR)   // all work requests are flushed
 )
 
 func (s QPState) String() string { return uapi.EnumIbQpState.Short(uint64(s)) }
@@ -20,28 +20,31 @@ func (s QPState) String() string { return uapi.EnumIbQpState.Short(uint64(s)) }
 // A QPAttrMask selects fields of a QPAttr (enum ibv_qp_attr_mask).
 type QPAttrMask uint32
 
+// Each selects the field of QPAttr of that name. QPAttrAV selects QPAttr.AH, and QPAttrAltPath
+// all fields of the alternate path. QPAttrCap has no field: no driver here resizes a QP's
+// queues.
 const (
-	QPAttrState            = QPAttrMask(uapi.IB_QP_STATE)
-	QPAttrCurState         = QPAttrMask(uapi.IB_QP_CUR_STATE)
-	QPAttrEnSQDAsyncNotify = QPAttrMask(uapi.IB_QP_EN_SQD_ASYNC_NOTIFY)
-	QPAttrAccess           = QPAttrMask(uapi.IB_QP_ACCESS_FLAGS)
-	QPAttrPKeyIndex        = QPAttrMask(uapi.IB_QP_PKEY_INDEX)
-	QPAttrPort             = QPAttrMask(uapi.IB_QP_PORT)
-	QPAttrQKey             = QPAttrMask(uapi.IB_QP_QKEY)
-	QPAttrAV               = QPAttrMask(uapi.IB_QP_AV)
-	QPAttrPathMTU          = QPAttrMask(uapi.IB_QP_PATH_MTU)
-	QPAttrTimeout          = QPAttrMask(uapi.IB_QP_TIMEOUT)
-	QPAttrRetryCount       = QPAttrMask(uapi.IB_QP_RETRY_CNT)
-	QPAttrRNRRetry         = QPAttrMask(uapi.IB_QP_RNR_RETRY)
-	QPAttrRQPSN            = QPAttrMask(uapi.IB_QP_RQ_PSN)
-	QPAttrMaxRDAtomic      = QPAttrMask(uapi.IB_QP_MAX_QP_RD_ATOMIC)
-	QPAttrAltPath          = QPAttrMask(uapi.IB_QP_ALT_PATH)
-	QPAttrMinRNRTimer      = QPAttrMask(uapi.IB_QP_MIN_RNR_TIMER)
-	QPAttrSQPSN            = QPAttrMask(uapi.IB_QP_SQ_PSN)
-	QPAttrMaxDestRDAtomic  = QPAttrMask(uapi.IB_QP_MAX_DEST_RD_ATOMIC)
-	QPAttrPathMigState     = QPAttrMask(uapi.IB_QP_PATH_MIG_STATE)
-	QPAttrCap              = QPAttrMask(uapi.IB_QP_CAP)
-	QPAttrDestQPN          = QPAttrMask(uapi.IB_QP_DEST_QPN)
+	QPAttrState            QPAttrMask = QPAttrMask(uapi.IB_QP_STATE)
+	QPAttrCurState         QPAttrMask = QPAttrMask(uapi.IB_QP_CUR_STATE)
+	QPAttrEnSQDAsyncNotify QPAttrMask = QPAttrMask(uapi.IB_QP_EN_SQD_ASYNC_NOTIFY)
+	QPAttrAccess           QPAttrMask = QPAttrMask(uapi.IB_QP_ACCESS_FLAGS)
+	QPAttrPKeyIndex        QPAttrMask = QPAttrMask(uapi.IB_QP_PKEY_INDEX)
+	QPAttrPort             QPAttrMask = QPAttrMask(uapi.IB_QP_PORT)
+	QPAttrQKey             QPAttrMask = QPAttrMask(uapi.IB_QP_QKEY)
+	QPAttrAV               QPAttrMask = QPAttrMask(uapi.IB_QP_AV)
+	QPAttrPathMTU          QPAttrMask = QPAttrMask(uapi.IB_QP_PATH_MTU)
+	QPAttrTimeout          QPAttrMask = QPAttrMask(uapi.IB_QP_TIMEOUT)
+	QPAttrRetryCount       QPAttrMask = QPAttrMask(uapi.IB_QP_RETRY_CNT)
+	QPAttrRNRRetry         QPAttrMask = QPAttrMask(uapi.IB_QP_RNR_RETRY)
+	QPAttrRQPSN            QPAttrMask = QPAttrMask(uapi.IB_QP_RQ_PSN)
+	QPAttrMaxRDAtomic      QPAttrMask = QPAttrMask(uapi.IB_QP_MAX_QP_RD_ATOMIC)
+	QPAttrAltPath          QPAttrMask = QPAttrMask(uapi.IB_QP_ALT_PATH)
+	QPAttrMinRNRTimer      QPAttrMask = QPAttrMask(uapi.IB_QP_MIN_RNR_TIMER)
+	QPAttrSQPSN            QPAttrMask = QPAttrMask(uapi.IB_QP_SQ_PSN)
+	QPAttrMaxDestRDAtomic  QPAttrMask = QPAttrMask(uapi.IB_QP_MAX_DEST_RD_ATOMIC)
+	QPAttrPathMigState     QPAttrMask = QPAttrMask(uapi.IB_QP_PATH_MIG_STATE)
+	QPAttrCap              QPAttrMask = QPAttrMask(uapi.IB_QP_CAP)
+	QPAttrDestQPN          QPAttrMask = QPAttrMask(uapi.IB_QP_DEST_QPN)
 )
 
 func (m QPAttrMask) String() string { return uapi.EnumIbQpAttrMask.Short(uint64(m)) }

@@ -55,11 +55,11 @@ func (t *qpTable) leave(qp *QP, num uint32) {
 // QPByNum returns the Device's QP with the number, or nil if there is none. Programs
 // with many QPs on a CQ find the QP of a completion by its WC.QPNum. QPByNum is safe for
 // concurrent use, takes no lock and allocates nothing.
-func (c *Device) QPByNum(num uint32) *QP {
-	if c == nil {
+func (d *Device) QPByNum(num uint32) *QP {
+	if d == nil {
 		return nil
 	}
-	if slot := c.qps.slot(num); slot != nil {
+	if slot := d.qps.slot(num); slot != nil {
 		return slot.Load()
 	}
 	return nil

@@ -9,8 +9,8 @@ import (
 // as there is the QP.
 func TestQPByNum(t *testing.T) {
 	type conn struct{ name string }
-	c, k := fakeContext(t)
-	x := makeFakes(t, c)
+	d, k := fakeContext(t)
+	x := makeFakes(t, d)
 	numbers := []uint32{1, 0x11, 0x100, 0x1ff, 0x10000, 0x123456, 0xffffff}
 	qps := make(map[uint32]*QP)
 	conns := make(map[uint32]*conn)
@@ -21,38 +21,38 @@ func TestQPByNum(t *testing.T) {
 	}
 	k.answerTo("create_qp", nil)
 	for _, num := range numbers {
-		qp := c.QPByNum(num)
+		qp := d.QPByNum(num)
 		if qp == nil || qp != qps[num] || qp.Num() != num || qp.Value().(*conn) != conns[num] {
 			t.Errorf("QP %#x is %p, want %p", num, qp, qps[num])
 		}
 	}
 	for _, num := range []uint32{0, 2, 0x101, 0x20000, 1 << 24, 1<<24 + 1, 1<<32 - 1} {
-		if qp := c.QPByNum(num); qp != nil {
+		if qp := d.QPByNum(num); qp != nil {
 			t.Errorf("there is a QP %#x", num)
 		}
 	}
 	num := numbers[5]
-	if n := testing.AllocsPerRun(100, func() { c.QPByNum(num).Value() }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { d.QPByNum(num).Value() }); n != 0 {
 		t.Errorf("a lookup allocates %v times", n)
 	}
 	if err := qps[num].Close(); err != nil {
 		t.Fatal(err)
 	}
-	if qp := c.QPByNum(num); qp != nil || qps[num].Value() != conns[num] {
+	if qp := d.QPByNum(num); qp != nil || qps[num].Value() != conns[num] {
 		t.Errorf("the closed QP: %v", qp)
 	}
 	// A number that was given to another QP before the first one was forgotten.
 	next := new(QP)
-	c.qps.enter(next, num)
-	c.qps.leave(qps[num], num)
-	if qp := c.QPByNum(num); qp != next {
+	d.qps.enter(next, num)
+	d.qps.leave(qps[num], num)
+	if qp := d.QPByNum(num); qp != next {
 		t.Error("another QP's number was dropped")
 	}
-	c.qps.leave(next, num)
+	d.qps.leave(next, num)
 	if x.cq.Value() != nil || (*QP)(nil).Value() != nil {
 		t.Error("values of nobody")
 	}
-	cq := must(c.CreateCQ(CQOptions{MaxCQE: 1, Value: 5}))(t)
+	cq := must(d.CreateCQ(CQOptions{MaxCQE: 1, Value: 5}))(t)
 	if cq.Value() != 5 {
 		t.Errorf("the CQ's value is %v", cq.Value())
 	}
@@ -61,18 +61,18 @@ func TestQPByNum(t *testing.T) {
 // TestQPByNewNum: a QP that gets another number, as a DCT does, is found by the new one
 // only.
 func TestQPByNewNum(t *testing.T) {
-	c, _ := fakeContext(t)
-	x := makeFakes(t, c)
+	d, _ := fakeContext(t)
+	x := makeFakes(t, d)
 	old := x.qp.Num()
-	c.prov.(*fakeProvider).qps[0].num = 0x777
+	d.prov.(*fakeProvider).qps[0].num = 0x777
 	if err := x.qp.Modify(QPAttr{State: QPReset}, QPAttrState); err != nil {
 		t.Fatal(err)
 	}
-	if x.qp.Num() != 0x777 || c.QPByNum(0x777) != x.qp || c.QPByNum(old) != nil {
-		t.Errorf("number %#x: by the new one %p, by the old one %p, want %p and none", x.qp.Num(), c.QPByNum(0x777), c.QPByNum(old), x.qp)
+	if x.qp.Num() != 0x777 || d.QPByNum(0x777) != x.qp || d.QPByNum(old) != nil {
+		t.Errorf("number %#x: by the new one %p, by the old one %p, want %p and none", x.qp.Num(), d.QPByNum(0x777), d.QPByNum(old), x.qp)
 	}
-	if err := x.qp.Close(); err != nil || c.QPByNum(0x777) != nil {
-		t.Errorf("after Close: %v, %p", err, c.QPByNum(0x777))
+	if err := x.qp.Close(); err != nil || d.QPByNum(0x777) != nil {
+		t.Errorf("after Close: %v, %p", err, d.QPByNum(0x777))
 	}
 }
 

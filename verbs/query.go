@@ -11,87 +11,87 @@ import (
 // DeviceAttr has a device's properties and limits (struct ibv_device_attr_ex). A field
 // that the kernel or the driver doesn't report is 0.
 type DeviceAttr struct {
-	FWVer        string
-	NodeGUID     GUID
-	SysImageGUID GUID
+	FWVer        string // version of the firmware
+	NodeGUID     GUID   // of the device
+	SysImageGUID GUID   // of the adapter that the device is part of
 	VendorID     uint32 // IEEE OUI of the vendor
-	VendorPartID uint32
-	HWVer        uint32
-	PhysPortCnt  int // ports are numbered 1 to PhysPortCnt
+	VendorPartID uint32 // the vendor's number of the adapter's model
+	HWVer        uint32 // version of the hardware
+	PhysPortCnt  int    // ports are numbered 1 to PhysPortCnt
 
 	MaxMRSize       uint64         // bytes
 	PageSizeCap     uint64         // a bit for each page size that MRs may use
 	DeviceCapFlags  DeviceCapFlags // the lower 32 bits
 	LocalCAAckDelay uint8          // delay before an ACK: 4.096 µs << it
 
-	MaxQP                 int
-	MaxQPWR               int // work requests in a queue
-	MaxSGE                int // of a work request
-	MaxSGERD              int // of an RDMA read
-	MaxCQ                 int
-	MaxCQE                int // of a CQ
-	MaxMR                 int
-	MaxPD                 int
-	MaxQPRDAtom           int // RDMA reads and atomics in flight to a QP
-	MaxEERDAtom           int
-	MaxResRDAtom          int // the same for the whole device
-	MaxQPInitRDAtom       int // RDMA reads and atomics in flight from a QP
-	MaxEEInitRDAtom       int
-	AtomicCap             AtomicCap
-	MaxEE                 int
-	MaxRDD                int
-	MaxMW                 int
-	MaxRawIPv6QP          int
-	MaxRawEthyQP          int
-	MaxMcastGrp           int
-	MaxMcastQPAttach      int // QPs in a group
-	MaxTotalMcastQPAttach int
-	MaxAH                 int
-	MaxFMR                int
-	MaxMapPerFMR          int
-	MaxSRQ                int
-	MaxSRQWR              int
-	MaxSRQSGE             int
-	MaxPKeys              int // entries of a port's P_Key table
+	MaxQP                 int       // queue pairs
+	MaxQPWR               int       // work requests in a queue
+	MaxSGE                int       // of a work request
+	MaxSGERD              int       // of an RDMA read
+	MaxCQ                 int       // completion queues
+	MaxCQE                int       // of a CQ
+	MaxMR                 int       // memory regions
+	MaxPD                 int       // protection domains
+	MaxQPRDAtom           int       // RDMA reads and atomics in flight to a QP
+	MaxEERDAtom           int       // for reliable datagrams, which no device has
+	MaxResRDAtom          int       // RDMA reads and atomics in flight to all QPs of the device
+	MaxQPInitRDAtom       int       // RDMA reads and atomics in flight from a QP
+	MaxEEInitRDAtom       int       // as MaxEERDAtom
+	AtomicCap             AtomicCap // with respect to whom atomics are atomic
+	MaxEE                 int       // as MaxEERDAtom
+	MaxRDD                int       // as MaxEERDAtom
+	MaxMW                 int       // memory windows
+	MaxRawIPv6QP          int       // raw IPv6 QPs, which no device has
+	MaxRawEthyQP          int       // raw Ethertype QPs, which no device has
+	MaxMcastGrp           int       // multicast groups
+	MaxMcastQPAttach      int       // QPs in a group
+	MaxTotalMcastQPAttach int       // QPs in all groups together
+	MaxAH                 int       // address handles
+	MaxFMR                int       // fast memory regions, which no device has any more
+	MaxMapPerFMR          int       // as MaxFMR
+	MaxSRQ                int       // shared receive queues
+	MaxSRQWR              int       // receives in an SRQ
+	MaxSRQSGE             int       // of a receive in an SRQ
+	MaxPKeys              int       // entries of a port's P_Key table
 
-	ODP                     ODPCaps
-	CompletionTimestampMask uint64         // the valid bits of a timestamp; 0 without timestamps
-	HCACoreClock            uint64         // kHz; 0 if unknown
-	DeviceCapFlagsEx        DeviceCapFlags // all bits
-	RSS                     RSSCaps
-	MaxWQTypeRQ             uint32 // receive work queues
-	RawPacketCaps           RawPacketCaps
-	TM                      TMCaps
-	CQModeration            CQModerationCaps
-	MaxDMSize               uint64 // bytes of device memory
+	ODP                     ODPCaps          // on-demand paging
+	CompletionTimestampMask uint64           // the valid bits of a timestamp; 0 without timestamps
+	HCACoreClock            uint64           // kHz; 0 if unknown
+	DeviceCapFlagsEx        DeviceCapFlags   // all bits
+	RSS                     RSSCaps          // receive side scaling: see PD.CreateRSSQP
+	MaxWQTypeRQ             uint32           // receive work queues
+	RawPacketCaps           RawPacketCaps    // of RawPacket QPs and WQs
+	TM                      TMCaps           // tag matching
+	CQModeration            CQModerationCaps // see CQ.Moderate
+	MaxDMSize               uint64           // bytes of device memory
 
 	// Only some drivers report these; with the others they are 0.
 	TSO          TSOCaps
-	PacketPacing PacketPacingCaps
+	PacketPacing PacketPacingCaps // see QP.LimitRate
 
-	CQECompression CQECompressionCaps
+	CQECompression CQECompressionCaps // see CQOptions.Compression
 }
 
 // CQECompressionCaps are the capabilities of compressed completions (struct
 // mlx5dv_cqe_comp_caps).
 type CQECompressionCaps struct {
-	MaxNum  int // completions in a group; 0 without compression
-	Formats CQECompression
+	MaxNum  int            // completions in a group; 0 without compression
+	Formats CQECompression // that CQOptions.Compression may select
 }
 
 // ODPCaps are the capabilities of on-demand paging (struct ibv_odp_caps).
 type ODPCaps struct {
-	General         ODPGeneralCaps
-	RC, UC, UD, XRC ODPTransportCaps
+	General         ODPGeneralCaps   // whether there is any
+	RC, UC, UD, XRC ODPTransportCaps // which operations may use such memory
 }
 
 // RSSCaps are the capabilities of receive-side scaling (struct ibv_rss_caps).
 type RSSCaps struct {
 	SupportedQPTs              uint32 // bit 1<<t for each QP type t
-	MaxRWQIndirectionTables    uint32
-	MaxRWQIndirectionTableSize uint32
-	RXHashFunction             uint8  // IBV_RX_HASH_FUNC_*; as TSO, by some drivers
-	RXHashFieldsMask           uint64 // IBV_RX_HASH_*
+	MaxRWQIndirectionTables    uint32 // tables
+	MaxRWQIndirectionTableSize uint32 // WQs in a table
+	RXHashFunction             uint8  // a bit for each RSSHash; only some drivers report it, and the next
+	RXHashFieldsMask           uint64 // the RSSFields that can be hashed
 }
 
 // TSOCaps are the capabilities of TCP segmentation offload (struct ibv_tso_caps).
@@ -110,17 +110,17 @@ type PacketPacingCaps struct {
 
 // TMCaps are the capabilities of tag matching (struct ibv_tm_caps).
 type TMCaps struct {
-	MaxRndvHdrSize uint32 // bytes
-	MaxNumTags     uint32 // 0 without tag matching
-	Flags          TMCapFlags
-	MaxOps         uint32
-	MaxSGE         uint32
+	MaxRndvHdrSize uint32     // bytes
+	MaxNumTags     uint32     // 0 without tag matching
+	Flags          TMCapFlags // which transports
+	MaxOps         uint32     // list operations in flight
+	MaxSGE         uint32     // scatter/gather entries of a tag
 }
 
 // CQModerationCaps are the bounds of CQ moderation, which delays completion events
 // (struct ibv_cq_moderation_caps).
 type CQModerationCaps struct {
-	MaxCQCount  uint16
+	MaxCQCount  uint16 // completions
 	MaxCQPeriod uint16 // µs
 }
 
@@ -138,25 +138,28 @@ const (
 func (c CQECompression) String() string { return uapi.EnumMlx5IbCqeCompResFormat.Short(uint64(c)) }
 
 // QueryDevice returns the device's properties and limits (ibv_query_device_ex).
-func (c *Device) QueryDevice() (*DeviceAttr, error) {
+func (d *Device) QueryDevice() (*DeviceAttr, error) {
 	const op = "query device"
-	if err := c.begin(op); err != nil {
+	if err := d.begin(op); err != nil {
 		return nil, err
 	}
-	defer c.done()
+	defer d.done()
 	cmd := ioctl.NewWriteExQueryDevice()
 	defer cmd.Release()
-	extra := c.prov.QueryDevice(cmd)
-	if err := cmd.Run(c.file); err != nil {
-		return nil, c.failed(op, c.dev.name, err)
+	extra := d.prov.QueryDevice(cmd)
+	if err := cmd.Run(d.file); err != nil {
+		return nil, d.failed(op, d.info.name, err)
 	}
 	// An older kernel leaves the rest of the response zero.
-	a := deviceAttr(cmd.Resp, c.dev.fwVer)
+	a := deviceAttr(cmd.Resp, d.info.fwVer)
 	if extra != nil {
 		e := extra()
 		a.TSO = TSOCaps{MaxTSO: e.MaxTSO, SupportedQPTs: e.TSOQPTs}
 		a.RSS.RXHashFunction, a.RSS.RXHashFieldsMask = e.RSSFunctions, e.RSSFields
 		a.PacketPacing = PacketPacingCaps{QPRateLimitMin: e.MinPacing, QPRateLimitMax: e.MaxPacing, SupportedQPTs: e.PacingQPTs, Burst: e.PacingBurst}
+		if n := int(e.MaxSends); n > 0 {
+			a.MaxQPWR = min(a.MaxQPWR, n)
+		}
 		a.CQECompression = CQECompressionCaps{MaxNum: int(e.CompressedCQEs), Formats: CQECompression(e.CQEFormats)}
 	}
 	return a, nil
@@ -164,16 +167,17 @@ func (c *Device) QueryDevice() (*DeviceAttr, error) {
 
 // RawClock reads the device's free-running counter, the clock of completion timestamps
 // (ibv_query_rt_values_ex). DeviceAttr.HCACoreClock is its frequency, and
-// CompletionTimestampMask says where it wraps. It makes no system call.
-func (c *Device) RawClock() (uint64, error) {
+// CompletionTimestampMask says where it wraps. It makes no system call. The kernel shows
+// mlx5's counter only if its pages have 4 KiB.
+func (d *Device) RawClock() (uint64, error) {
 	const op = "read clock"
-	if err := c.begin(op); err != nil {
+	if err := d.begin(op); err != nil {
 		return 0, err
 	}
-	defer c.done()
-	cycles, ok := c.prov.Clock()
+	defer d.done()
+	cycles, ok := d.prov.Clock()
 	if !ok {
-		return 0, opErr(op, c.dev.name, ErrNotSupported)
+		return 0, opErr(op, d.info.name, ErrNotSupported)
 	}
 	return cycles, nil
 }
@@ -263,9 +267,9 @@ func deviceAttr(r *uapi.IbUverbsExQueryDeviceResp, fwVer string) *DeviceAttr {
 type AtomicCap uint32
 
 const (
-	AtomicNone = AtomicCap(uapi.IB_ATOMIC_NONE)
-	AtomicHCA  = AtomicCap(uapi.IB_ATOMIC_HCA)  // atomic among the QPs of this device
-	AtomicGlob = AtomicCap(uapi.IB_ATOMIC_GLOB) // atomic also with respect to CPUs
+	AtomicNone AtomicCap = AtomicCap(uapi.IB_ATOMIC_NONE) // there are no atomic operations
+	AtomicHCA  AtomicCap = AtomicCap(uapi.IB_ATOMIC_HCA)  // atomic among the QPs of this device
+	AtomicGlob AtomicCap = AtomicCap(uapi.IB_ATOMIC_GLOB) // atomic also with respect to CPUs
 )
 
 func (a AtomicCap) String() string {
@@ -280,35 +284,35 @@ func (a AtomicCap) String() string {
 type DeviceCapFlags uint64
 
 const (
-	DeviceResizeMaxWR         = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_RESIZE_MAX_WR)
-	DeviceBadPKeyCntr         = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_BAD_PKEY_CNTR)
-	DeviceBadQKeyCntr         = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_BAD_QKEY_CNTR)
-	DeviceRawMulti            = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_RAW_MULTI)
-	DeviceAutoPathMig         = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_AUTO_PATH_MIG)
-	DeviceChangePhyPort       = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_CHANGE_PHY_PORT)
-	DeviceUDAVPortEnforce     = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_UD_AV_PORT_ENFORCE)
-	DeviceCurrQPStateMod      = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_CURR_QP_STATE_MOD)
-	DeviceShutdownPort        = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_SHUTDOWN_PORT)
-	DevicePortActiveEvent     = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT)
-	DeviceSysImageGUID        = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_SYS_IMAGE_GUID)
-	DeviceRCRNRNAKGen         = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_RC_RNR_NAK_GEN)
-	DeviceSRQResize           = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_SRQ_RESIZE)
-	DeviceNNotifyCQ           = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_N_NOTIFY_CQ)
-	DeviceMemWindow           = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_MEM_WINDOW)
-	DeviceUDIPCsum            = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_UD_IP_CSUM)
-	DeviceXRC                 = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_XRC)
-	DeviceMemMgtExtensions    = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_MEM_MGT_EXTENSIONS)
-	DeviceMemWindowType2A     = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2A)
-	DeviceMemWindowType2B     = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B)
-	DeviceRCIPCsum            = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_RC_IP_CSUM)
-	DeviceRawIPCsum           = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_RAW_IP_CSUM)
-	DeviceManagedFlowSteering = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_MANAGED_FLOW_STEERING)
-	DeviceRawScatterFCS       = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_RAW_SCATTER_FCS)
-	DevicePCIWriteEndPadding  = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_PCI_WRITE_END_PADDING)
-	DeviceFlushGlobal         = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_FLUSH_GLOBAL)
-	DeviceFlushPersistent     = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_FLUSH_PERSISTENT)
-	DeviceAtomicWrite         = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_ATOMIC_WRITE)
-	DeviceCCDMABounce         = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_CC_DMA_BOUNCE)
+	DeviceResizeMaxWR         DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_RESIZE_MAX_WR)         // a QP's queues can be resized
+	DeviceBadPKeyCntr         DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_BAD_PKEY_CNTR)         // wrong P_Keys are counted
+	DeviceBadQKeyCntr         DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_BAD_QKEY_CNTR)         // wrong Q_Keys are counted
+	DeviceRawMulti            DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_RAW_MULTI)             // raw multicast
+	DeviceAutoPathMig         DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_AUTO_PATH_MIG)         // paths migrate automatically
+	DeviceChangePhyPort       DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_CHANGE_PHY_PORT)       // a QP can change its port
+	DeviceUDAVPortEnforce     DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_UD_AV_PORT_ENFORCE)    // an AH's port must be that of the QP
+	DeviceCurrQPStateMod      DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_CURR_QP_STATE_MOD)     // QPAttrCurState is checked
+	DeviceShutdownPort        DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_SHUTDOWN_PORT)         // ports can be shut down
+	DevicePortActiveEvent     DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT)     // EventPortActive is reported
+	DeviceSysImageGUID        DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_SYS_IMAGE_GUID)        // there is a SysImageGUID
+	DeviceRCRNRNAKGen         DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_RC_RNR_NAK_GEN)        // a receiver that is not ready says so
+	DeviceSRQResize           DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_SRQ_RESIZE)            // SRQ.Resize
+	DeviceNNotifyCQ           DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_N_NOTIFY_CQ)           // events for every n-th completion
+	DeviceMemWindow           DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_MEM_WINDOW)            // memory windows of type 1
+	DeviceUDIPCsum            DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_UD_IP_CSUM)            // checksums of UD packets
+	DeviceXRC                 DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_XRC)                   // XRCSend and XRCRecv QPs
+	DeviceMemMgtExtensions    DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_MEM_MGT_EXTENSIONS)    // local invalidation and send with invalidation
+	DeviceMemWindowType2A     DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2A)    // memory windows of type 2, tied to a QP number
+	DeviceMemWindowType2B     DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B)    // memory windows of type 2, tied to a QP and its PD
+	DeviceRCIPCsum            DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_RC_IP_CSUM)            // checksums of RC packets
+	DeviceRawIPCsum           DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_RAW_IP_CSUM)           // checksums of raw packets: SendIPChecksum
+	DeviceManagedFlowSteering DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_MANAGED_FLOW_STEERING) // QP.CreateFlow
+	DeviceRawScatterFCS       DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_RAW_SCATTER_FCS)       // QPScatterFCS
+	DevicePCIWriteEndPadding  DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_PCI_WRITE_END_PADDING) // QPPadWrites
+	DeviceFlushGlobal         DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_FLUSH_GLOBAL)          // OpFlush with FlushGlobal
+	DeviceFlushPersistent     DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_FLUSH_PERSISTENT)      // OpFlush with FlushPersistent
+	DeviceAtomicWrite         DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_ATOMIC_WRITE)          // OpAtomicWrite
+	DeviceCCDMABounce         DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_CC_DMA_BOUNCE)         // in a confidential virtual machine, the device reaches only memory that is not encrypted
 )
 
 // String returns the flags' names joined with "|".
@@ -318,8 +322,8 @@ func (f DeviceCapFlags) String() string { return uapi.EnumIbUverbsDeviceCapFlags
 type ODPGeneralCaps uint64
 
 const (
-	ODPSupport         = ODPGeneralCaps(uapi.IB_UVERBS_ODP_SUPPORT)
-	ODPSupportImplicit = ODPGeneralCaps(uapi.IB_UVERBS_ODP_SUPPORT_IMPLICIT)
+	ODPSupport         ODPGeneralCaps = ODPGeneralCaps(uapi.IB_UVERBS_ODP_SUPPORT)          // of memory that is registered
+	ODPSupportImplicit ODPGeneralCaps = ODPGeneralCaps(uapi.IB_UVERBS_ODP_SUPPORT_IMPLICIT) // PD.RegImplicitMR
 )
 
 // String returns the flags' names joined with "|".
@@ -332,14 +336,14 @@ func (f ODPGeneralCaps) String() string {
 type ODPTransportCaps uint32
 
 const (
-	ODPSupportSend        = ODPTransportCaps(uapi.IB_UVERBS_ODP_SUPPORT_SEND)
-	ODPSupportRecv        = ODPTransportCaps(uapi.IB_UVERBS_ODP_SUPPORT_RECV)
-	ODPSupportWrite       = ODPTransportCaps(uapi.IB_UVERBS_ODP_SUPPORT_WRITE)
-	ODPSupportRead        = ODPTransportCaps(uapi.IB_UVERBS_ODP_SUPPORT_READ)
-	ODPSupportAtomic      = ODPTransportCaps(uapi.IB_UVERBS_ODP_SUPPORT_ATOMIC)
-	ODPSupportSRQRecv     = ODPTransportCaps(uapi.IB_UVERBS_ODP_SUPPORT_SRQ_RECV)
-	ODPSupportFlush       = ODPTransportCaps(uapi.IB_UVERBS_ODP_SUPPORT_FLUSH)
-	ODPSupportAtomicWrite = ODPTransportCaps(uapi.IB_UVERBS_ODP_SUPPORT_ATOMIC_WRITE)
+	ODPSupportSend        ODPTransportCaps = ODPTransportCaps(uapi.IB_UVERBS_ODP_SUPPORT_SEND)         // sends
+	ODPSupportRecv        ODPTransportCaps = ODPTransportCaps(uapi.IB_UVERBS_ODP_SUPPORT_RECV)         // receives
+	ODPSupportWrite       ODPTransportCaps = ODPTransportCaps(uapi.IB_UVERBS_ODP_SUPPORT_WRITE)        // RDMA writes
+	ODPSupportRead        ODPTransportCaps = ODPTransportCaps(uapi.IB_UVERBS_ODP_SUPPORT_READ)         // RDMA reads
+	ODPSupportAtomic      ODPTransportCaps = ODPTransportCaps(uapi.IB_UVERBS_ODP_SUPPORT_ATOMIC)       // atomics
+	ODPSupportSRQRecv     ODPTransportCaps = ODPTransportCaps(uapi.IB_UVERBS_ODP_SUPPORT_SRQ_RECV)     // receives from an SRQ
+	ODPSupportFlush       ODPTransportCaps = ODPTransportCaps(uapi.IB_UVERBS_ODP_SUPPORT_FLUSH)        // OpFlush
+	ODPSupportAtomicWrite ODPTransportCaps = ODPTransportCaps(uapi.IB_UVERBS_ODP_SUPPORT_ATOMIC_WRITE) // OpAtomicWrite
 )
 
 // String returns the flags' names joined with "|".
@@ -351,10 +355,10 @@ func (f ODPTransportCaps) String() string {
 type RawPacketCaps uint32
 
 const (
-	RawPacketCVLANStripping = RawPacketCaps(uapi.IB_UVERBS_RAW_PACKET_CAP_CVLAN_STRIPPING)
-	RawPacketScatterFCS     = RawPacketCaps(uapi.IB_UVERBS_RAW_PACKET_CAP_SCATTER_FCS)
-	RawPacketIPCsum         = RawPacketCaps(uapi.IB_UVERBS_RAW_PACKET_CAP_IP_CSUM)
-	RawPacketDelayDrop      = RawPacketCaps(uapi.IB_UVERBS_RAW_PACKET_CAP_DELAY_DROP)
+	RawPacketCVLANStripping RawPacketCaps = RawPacketCaps(uapi.IB_UVERBS_RAW_PACKET_CAP_CVLAN_STRIPPING) // QPStripCVLAN and WQStripCVLAN
+	RawPacketScatterFCS     RawPacketCaps = RawPacketCaps(uapi.IB_UVERBS_RAW_PACKET_CAP_SCATTER_FCS)     // QPScatterFCS and WQScatterFCS
+	RawPacketIPCsum         RawPacketCaps = RawPacketCaps(uapi.IB_UVERBS_RAW_PACKET_CAP_IP_CSUM)         // WCIPChecksumOK is reported
+	RawPacketDelayDrop      RawPacketCaps = RawPacketCaps(uapi.IB_UVERBS_RAW_PACKET_CAP_DELAY_DROP)      // WQDelayDrop
 )
 
 // String returns the flags' names joined with "|".
@@ -364,7 +368,7 @@ func (f RawPacketCaps) String() string { return uapi.EnumIbUverbsRawPacketCaps.S
 type TMCapFlags uint32
 
 // TMCapRC: RC QPs support tag matching.
-const TMCapRC = TMCapFlags(uapi.IB_TM_CAP_RNDV_RC)
+const TMCapRC TMCapFlags = TMCapFlags(uapi.IB_TM_CAP_RNDV_RC)
 
 // String returns the flags' names joined with "|".
 func (f TMCapFlags) String() string {

@@ -9,8 +9,8 @@ import (
 // the key of the MR or MW that contains it. MR.Remote returns the peer's own, which it
 // sends to this side over any channel. JSON encodes it as {"addr": …, "rkey": …}.
 type Remote struct {
-	Addr uint64 `json:"addr"`
-	RKey uint32 `json:"rkey"`
+	Addr uint64 `json:"addr"` // as the peer's work requests and MRs have it
+	RKey uint32 `json:"rkey"` // of the peer's MR or MW
 }
 
 // At returns the memory off bytes further on.

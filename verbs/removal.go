@@ -32,22 +32,22 @@ func (r *removal) told() bool {
 
 // deviceGone wakes all waiters, and makes posts and polls take the slow path. From now
 // on only Close works.
-func (c *Device) deviceGone() {
-	if !c.removal.gone.CompareAndSwap(false, true) {
+func (d *Device) deviceGone() {
+	if !d.removal.gone.CompareAndSwap(false, true) {
 		return
 	}
-	c.mu.Lock()
-	c.events.add(Event{Type: EventDeviceFatal})
-	c.mu.Unlock()
-	close(c.removal.news)
-	c.async.poke()
-	for _, m := range c.membersOf(kindCQ) {
+	d.mu.Lock()
+	d.events.add(Event{Type: EventDeviceFatal})
+	d.mu.Unlock()
+	close(d.removal.news)
+	d.async.poke()
+	for _, m := range d.membersOf(kindCQ) {
 		m.(*CQ).silent.Store(true)
 	}
-	for _, m := range c.membersOf(kindQP) {
+	for _, m := range d.membersOf(kindQP) {
 		m.(*QP).usualOps.Store(0)
 	}
-	for _, m := range c.membersOf(kindChannel) {
+	for _, m := range d.membersOf(kindChannel) {
 		m.(*CompChannel).events.poke()
 	}
 }
@@ -55,8 +55,8 @@ func (c *Device) deviceGone() {
 // explain marks an error of the kernel as caused by the device's removal, if it was.
 // Uverbs then returns EIO. But drivers also return EIO when a device fails a single
 // command.
-func (c *Device) explain(err error) error {
-	if (errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ENODEV)) && !errors.Is(err, ErrDeviceRemoved) && c.lost() {
+func (d *Device) explain(err error) error {
+	if (errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ENODEV)) && !errors.Is(err, ErrDeviceRemoved) && d.lost() {
 		return &removedError{err}
 	}
 	return err
@@ -64,15 +64,15 @@ func (c *Device) explain(err error) error {
 
 // lost finds out whether the device is gone. It uses QUERY_DEVICE, which uverbs answers
 // without the driver.
-func (c *Device) lost() bool {
-	if c.removal.gone.Load() {
+func (d *Device) lost() bool {
+	if d.removal.gone.Load() {
 		return true
 	}
 	cmd := ioctl.NewWriteQueryDevice()
 	defer cmd.Release()
-	if err := cmd.Run(c.file); !errors.Is(err, syscall.EIO) && !errors.Is(err, syscall.ENODEV) {
+	if err := cmd.Run(d.file); !errors.Is(err, syscall.EIO) && !errors.Is(err, syscall.ENODEV) {
 		return false
 	}
-	c.deviceGone()
+	d.deviceGone()
 	return true
 }

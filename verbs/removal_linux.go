@@ -16,13 +16,13 @@ const watchPeriod = time.Second
 // node doesn't help: a container's own node stays when the device goes. Nor does
 // inotify, because sysfs has no such events. Without /sys, a removal is noticed when a
 // call fails.
-func (c *Device) watchRemoval() (stop func()) {
+func (d *Device) watchRemoval() (stop func()) {
 	var st unix.Stat_t
-	if err := unix.Fstat(c.file.FD(), &st); err != nil {
+	if err := unix.Fstat(d.file.FD(), &st); err != nil {
 		return func() {}
 	}
 	number := fmt.Sprintf("/sys/dev/char/%d:%d", unix.Major(uint64(st.Rdev)), unix.Minor(uint64(st.Rdev)))
-	return watchNumber(number, watchPeriod, c.deviceGone)
+	return watchNumber(number, watchPeriod, d.deviceGone)
 }
 
 // watchNumber calls gone once the number no longer stands for the same device.

@@ -2,4 +2,4 @@
 
 package verbs
 
-func (c *Device) watchRemoval() (stop func()) { return func() {} }
+func (d *Device) watchRemoval() (stop func()) { return func() {} }

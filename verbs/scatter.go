@@ -11,10 +11,10 @@ type scatterMemory struct {
 
 // scatter copies data from a completion to the address that its request names. It reports
 // whether all of it is memory of an open MR that has the key and may be written.
-func (c *Device) scatter(lkey uint32, addr uint64, data []byte) bool {
-	c.scattered.mu.RLock()
-	defer c.scattered.mu.RUnlock()
-	mr := c.scattered.byKey[lkey]
+func (d *Device) scatter(lkey uint32, addr uint64, data []byte) bool {
+	d.scattered.mu.RLock()
+	defer d.scattered.mu.RUnlock()
+	mr := d.scattered.byKey[lkey]
 	if mr == nil || mr.access&AccessLocalWrite == 0 {
 		return false
 	}
@@ -27,17 +27,17 @@ func (c *Device) scatter(lkey uint32, addr uint64, data []byte) bool {
 }
 
 // knowMemory makes the memory of all MRs known, from now on.
-func (c *Device) knowMemory() {
-	s := &c.scattered
+func (d *Device) knowMemory() {
+	s := &d.scattered
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.byKey != nil {
 		return
 	}
 	s.byKey = make(map[uint32]*MR)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, m := range c.members {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, m := range d.members {
 		if mr, ok := m.(*MR); ok && !mr.gone {
 			s.byKey[mr.ref.LKey] = mr
 		}
@@ -47,7 +47,7 @@ func (c *Device) knowMemory() {
 // moved makes a change to the MR known: its registration, a new one, or its end. After
 // that, nothing is copied to where it was before.
 func (mr *MR) moved(change func()) {
-	s := &mr.ctx.scattered
+	s := &mr.dev.scattered
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.byKey[mr.ref.LKey] == mr { // the kernel may have reused the key

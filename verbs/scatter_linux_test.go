@@ -11,23 +11,23 @@ import (
 // TestScatterMemory: Poll can copy to the memory of open MRs that may be written, at the
 // addresses that requests have for it, and to nothing else.
 func TestScatterMemory(t *testing.T) {
-	c, k := fakeContext(t)
-	pd := must(c.AllocPD())(t)
+	d, k := fakeContext(t)
+	pd := must(d.AllocPD())(t)
 	reg := func(n int, access AccessFlags) *MR {
 		return must(pd.RegMR(make([]byte, n), MROptions{Access: access}))(t)
 	}
 	before := reg(100, AccessLocalWrite)
 	data := []byte("a message")
-	if c.scatter(before.LKey(), before.Addr(), data) {
+	if d.scatter(before.LKey(), before.Addr(), data) {
 		t.Error("memory is known without a QP that needs it")
 	}
-	cq := must(c.CreateCQ(CQOptions{MaxCQE: 4}))(t)
+	cq := must(d.CreateCQ(CQOptions{MaxCQE: 4}))(t)
 	must(pd.CreateQP(QPOptions{Type: RC, SendCQ: cq, RecvCQ: cq, ScatterToCQE: true, Cap: QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))(t)
 	after := reg(100, AccessLocalWrite)
 	zero := reg(100, AccessLocalWrite|AccessZeroBased)
 	written := func(mr *MR, off uint64) bool {
 		clear(mr.Bytes())
-		ok := c.scatter(mr.LKey(), mr.Addr()+off, data)
+		ok := d.scatter(mr.LKey(), mr.Addr()+off, data)
 		want := make([]byte, mr.Len())
 		if ok {
 			copy(want[off:], data)
@@ -44,10 +44,10 @@ func TestScatterMemory(t *testing.T) {
 			}
 		}
 	}
-	if readable := reg(100, AccessRemoteRead); c.scatter(readable.LKey(), readable.Addr(), data) {
+	if readable := reg(100, AccessRemoteRead); d.scatter(readable.LKey(), readable.Addr(), data) {
 		t.Error("wrote to memory that may only be read")
 	}
-	if c.scatter(after.LKey()+1, after.Addr(), data) {
+	if d.scatter(after.LKey()+1, after.Addr(), data) {
 		t.Error("wrote with another key")
 	}
 
@@ -61,7 +61,7 @@ func TestScatterMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	clear(old)
-	if !written(before, 191) || c.scatter(key, at, data) || c.scatter(before.LKey(), at, data) || !bytes.Equal(old, make([]byte, 100)) {
+	if !written(before, 191) || d.scatter(key, at, data) || d.scatter(before.LKey(), at, data) || !bytes.Equal(old, make([]byte, 100)) {
 		t.Error("after a move, its new memory isn't written, or the old one is")
 	}
 	lose := AccessRemoteRead
@@ -73,7 +73,7 @@ func TestScatterMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	clear(old)
-	if c.scatter(key, at, data) || !bytes.Equal(old, make([]byte, 100)) {
+	if d.scatter(key, at, data) || !bytes.Equal(old, make([]byte, 100)) {
 		t.Error("wrote to memory that isn't registered any more")
 	}
 	// A key that is reused is that of the newer MR, even if the older one ends later.
@@ -88,16 +88,16 @@ func TestScatterMemory(t *testing.T) {
 // TestScatterBesideClose: memory is freed while messages for it are copied. The race
 // detector and the memory's protection tell if one is copied later.
 func TestScatterBesideClose(t *testing.T) {
-	c, _ := fakeContext(t)
-	pd := must(c.AllocPD())(t)
-	c.knowMemory()
+	d, _ := fakeContext(t)
+	pd := must(d.AllocPD())(t)
+	d.knowMemory()
 	for range 200 {
 		mr := must(pd.AllocMR(4096, MROptions{Access: AccessLocalWrite}))(t)
 		key, at := mr.LKey(), mr.Addr()
 		var wg sync.WaitGroup
 		began := make(chan struct{})
 		wg.Go(func() {
-			for i := 0; c.scatter(key, at, []byte("a message")); i++ {
+			for i := 0; d.scatter(key, at, []byte("a message")); i++ {
 				if i == 0 {
 					close(began)
 				}
@@ -113,17 +113,17 @@ func TestScatterBesideClose(t *testing.T) {
 
 // BenchmarkScatter is the part of Poll that finds the memory among that of 1000 MRs.
 func BenchmarkScatter(b *testing.B) {
-	c := &Device{members: make(map[uint64]member)}
-	c.knowMemory()
+	d := &Device{members: make(map[uint64]member)}
+	d.knowMemory()
 	var last *MR
 	for i := range uint32(1000) {
 		last = &MR{buf: make([]byte, 64), iova: 0x1000, access: AccessLocalWrite}
-		last.ctx, last.ref.LKey = c, i<<8
+		last.dev, last.ref.LKey = d, i<<8
 		last.moved(func() {})
 	}
 	data := make([]byte, 20)
 	for b.Loop() {
-		if !c.scatter(last.ref.LKey, 0x1000, data) {
+		if !d.scatter(last.ref.LKey, 0x1000, data) {
 			b.Fatal("not found")
 		}
 	}

@@ -35,11 +35,11 @@ func (srq *SRQ) base() *object {
 // SRQOptions are the arguments of CreateSRQ.
 type SRQOptions struct {
 	MaxWR  int // minimum capacity in receives, from 1
-	MaxSGE int // minimum number of scatter/gather entries of a receive, from 1
+	MaxSGE int // minimum number of scatter/gather entries of a receive; 0 stands for 1
 
 	// For an XRC SRQ: its domain, and the CQ for its receives' completions.
 	XRCD *XRCD
-	CQ   *CQ
+	CQ   *CQ // see XRCD
 
 	// SingleOwner promises that only one goroutine at a time posts, and removes the
 	// lock. If a second goroutine is detected, it panics.
@@ -48,7 +48,7 @@ type SRQOptions struct {
 
 // SRQAttr has an SRQ's attributes (struct ibv_srq_attr).
 type SRQAttr struct {
-	MaxWR, MaxSGE, Limit int
+	MaxWR, MaxSGE, Limit int // the sizes, and the limit of SetLimit: 0 if it is not armed
 }
 
 // CreateSRQ creates a shared receive queue (ibv_create_srq).
@@ -75,8 +75,8 @@ func (pd *PD) CreateSRQ(o SRQOptions) (*SRQ, error) {
 }
 
 func (pd *PD) createSRQHeld(op string, o *SRQOptions, parents []*object) (*SRQ, error) {
-	c := pd.ctx
-	limits, err := c.deviceLimits()
+	d := pd.dev
+	limits, err := d.deviceLimits()
 	if err != nil {
 		return nil, err
 	}
@@ -85,12 +85,12 @@ func (pd *PD) createSRQHeld(op string, o *SRQOptions, parents []*object) (*SRQ, 
 		return nil, opErr(op, "", ErrNotSupported)
 	case o.MaxWR < 1 || o.MaxWR > limits.MaxSRQWR:
 		return nil, invalid(op, "MaxWR %d is not in 1 to %d", o.MaxWR, limits.MaxSRQWR)
-	case o.MaxSGE < 1 || o.MaxSGE > limits.MaxSRQSGE:
-		return nil, invalid(op, "MaxSGE %d is not in 1 to %d", o.MaxSGE, limits.MaxSRQSGE)
+	case o.MaxSGE < 0 || o.MaxSGE > limits.MaxSRQSGE:
+		return nil, invalid(op, "MaxSGE %d is not in 0 to %d", o.MaxSGE, limits.MaxSRQSGE)
 	}
 	srq := new(SRQ)
 	srq.mu.single = o.SingleOwner
-	srq.id = c.newID()
+	srq.id = d.newID()
 	cmd := ioctl.NewSrqCreate()
 	defer cmd.Release()
 	handle := cmd.Handle()
@@ -108,23 +108,23 @@ func (pd *PD) createSRQHeld(op string, o *SRQOptions, parents []*object) (*SRQ, 
 	cmd.Limit(0) // see SetLimit: not every driver arms it here
 	maxWR := cmd.RespMaxWr()
 	maxSGE := cmd.RespMaxSge()
-	init := provider.SRQInit{MaxWR: uint32(o.MaxWR), MaxSGE: uint32(o.MaxSGE), XRC: o.XRCD != nil}
-	prov, err := c.prov.NewSRQ(cmd, &init)
+	init := provider.SRQInit{MaxWR: uint32(o.MaxWR), MaxSGE: uint32(max(o.MaxSGE, 1)), XRC: o.XRCD != nil}
+	prov, err := d.prov.NewSRQ(cmd, &init)
 	if err != nil {
-		return nil, c.failed(op, "", err)
+		return nil, d.failed(op, "", err)
 	}
 	cmd.MaxWr(init.MaxWR)
 	cmd.MaxSge(init.MaxSGE)
-	object := fmt.Sprintf("%d WR, %d SGE", o.MaxWR, o.MaxSGE)
-	if err := cmd.Run(c.file); err != nil {
+	object := fmt.Sprintf("%d WR, %d SGE", o.MaxWR, max(o.MaxSGE, 1))
+	if err := cmd.Run(d.file); err != nil {
 		prov.Release()
-		return nil, c.failedToLock(op, object, err)
+		return nil, d.failedToLock(op, object, err)
 	}
 	granted := provider.SRQInit{MaxWR: *maxWR, MaxSGE: *maxSGE}
 	if err := prov.Adopt(uint32(*handle), &granted); err != nil {
-		destroySRQ(c, uint32(*handle))
+		destroySRQ(d, uint32(*handle))
 		prov.Release()
-		return nil, c.failedToLock(op, object, err)
+		return nil, d.failedToLock(op, object, err)
 	}
 	srq.prov = prov
 	srq.maxWR.Store(granted.MaxWR)
@@ -133,16 +133,16 @@ func (pd *PD) createSRQHeld(op string, o *SRQOptions, parents []*object) (*SRQ, 
 		srq.num = *number
 	}
 	srq.cq = o.CQ
-	srq.adopt(c, kindSRQ, uint32(*handle), srq, parents...)
+	srq.adopt(d, kindSRQ, uint32(*handle), srq, parents...)
 	return srq, nil
 }
 
-func destroySRQ(c *Device, handle uint32) error {
+func destroySRQ(d *Device, handle uint32) error {
 	cmd := ioctl.NewSrqDestroy()
 	defer cmd.Release()
 	cmd.Handle(handle)
 	cmd.Resp() // counts of events
-	return cmd.Run(c.file)
+	return cmd.Run(d.file)
 }
 
 // Num returns the number by which senders address an XRC SRQ (ibv_get_srq_num). It is
@@ -188,7 +188,7 @@ func (srq *SRQ) modify(mask uapi.IbSrqAttrMask, maxWR, limit int) error {
 		return err
 	}
 	defer srq.drop()
-	limits, err := srq.ctx.deviceLimits()
+	limits, err := srq.dev.deviceLimits()
 	if err != nil {
 		return err
 	}
@@ -210,14 +210,14 @@ func (srq *SRQ) modify(mask uapi.IbSrqAttrMask, maxWR, limit int) error {
 	}
 	// rxe needs its private data even to set a limit.
 	if err := srq.prov.Modify(cmd); err != nil {
-		return srq.ctx.failed(op, "", err)
+		return srq.dev.failed(op, "", err)
 	}
-	if err := cmd.Run(srq.ctx.file); err != nil {
-		return srq.ctx.failed(op, fmt.Sprintf("MaxWR %d, Limit %d", maxWR, limit), err)
+	if err := cmd.Run(srq.dev.file); err != nil {
+		return srq.dev.failed(op, fmt.Sprintf("MaxWR %d, Limit %d", maxWR, limit), err)
 	}
 	if resize {
 		if err := srq.prov.Remap(); err != nil {
-			return srq.ctx.failed(op, "", err)
+			return srq.dev.failed(op, "", err)
 		}
 		srq.maxWR.Store(uint32(maxWR))
 	}
@@ -234,14 +234,14 @@ func (srq *SRQ) Query() (SRQAttr, error) {
 	cmd := ioctl.NewWriteQuerySrq()
 	defer cmd.Release()
 	cmd.Req.SrqHandle = srq.handle
-	if err := cmd.Run(srq.ctx.file); err != nil {
-		return SRQAttr{}, srq.ctx.failed(op, "", err)
+	if err := cmd.Run(srq.dev.file); err != nil {
+		return SRQAttr{}, srq.dev.failed(op, "", err)
 	}
 	return SRQAttr{MaxWR: int(cmd.Resp.MaxWr), MaxSGE: int(cmd.Resp.MaxSge), Limit: int(cmd.Resp.SrqLimit)}, nil
 }
 
-// PostRecv posts receives (ibv_post_srq_recv) and returns how many were posted. If it
-// returns an error, wrs[n] was refused.
+// PostRecv posts receives (ibv_post_srq_recv) and returns how many were posted, as
+// QP.PostRecv does.
 func (srq *SRQ) PostRecv(wrs ...RecvWR) (n int, err error) {
 	if srq == nil {
 		return 0, &OpError{Op: "post SRQ receive", Err: errNil}
@@ -251,7 +251,7 @@ func (srq *SRQ) PostRecv(wrs ...RecvWR) (n int, err error) {
 	switch {
 	case srq.prov == nil:
 		err = errPostSRQClosed
-	case srq.ctx.removal.gone.Load():
+	case srq.dev.removal.gone.Load():
 		err = errPostSRQRemoved
 	default:
 		if n, err = srq.prov.PostRecv(as[provider.RecvWR](wrs)); err != nil {
@@ -278,7 +278,7 @@ func (srq *SRQ) Close() error {
 	srq.mu.Lock()
 	defer srq.mu.Unlock()
 	return srq.base().end("destroy SRQ",
-		func() error { return destroySRQ(srq.ctx, srq.handle) },
+		func() error { return destroySRQ(srq.dev, srq.handle) },
 		func() {
 			if srq.cq != nil {
 				srq.cq.forgetSRQ(srq)

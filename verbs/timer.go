@@ -7,8 +7,8 @@ import "time"
 // wait up to four times as long (InfiniBand Architecture Specification, volume 1, 9.7.6.1.3).
 type AckTimeout uint8
 
-// AckTimeoutOf returns the shortest AckTimeout of at least d. Without d, it is for ever. The
-// longest is two hours and 26 minutes.
+// AckTimeoutOf returns the shortest AckTimeout of at least d, or the longest, which is
+// two hours and 26 minutes. If d is 0 or less, it is for ever.
 func AckTimeoutOf(d time.Duration) AckTimeout {
 	if d <= 0 {
 		return 0

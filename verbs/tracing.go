@@ -55,7 +55,7 @@ func (cq *CQ) tellPollEx(wc []WCEx, n int, err error) {
 //go:noinline
 func tell(what tracing.Point, o *object, number, kind uint32, list unsafe.Pointer, count, n int, err error) {
 	tracing.Tell(tracing.Call{
-		Point: what, FD: uint32(o.ctx.file.FD()), Handle: o.handle, Number: number, Kind: kind,
+		Point: what, FD: uint32(o.dev.file.FD()), Handle: o.handle, Number: number, Kind: kind,
 		Count: uint32(count), N: uint32(n), Failed: err != nil, Full: errors.Is(err, ErrQueueFull),
 	}, list)
 }

@@ -13,9 +13,9 @@ import (
 
 // TestModerate: the kernel gets what is within the device's limits.
 func TestModerate(t *testing.T) {
-	c, k := fakeContext(t)
-	cq := must(c.CreateCQ(CQOptions{MaxCQE: 1}))(t)
-	limits := must(c.deviceLimits())(t)
+	d, k := fakeContext(t)
+	cq := must(d.CreateCQ(CQOptions{MaxCQE: 1}))(t)
+	limits := must(d.deviceLimits())(t)
 	for _, tt := range []struct {
 		most           CQModerationCaps
 		count          int
@@ -66,9 +66,9 @@ func TestModerate(t *testing.T) {
 
 // TestCreateFlags: the kernel gets the flags that the QP's type and the device have.
 func TestCreateFlags(t *testing.T) {
-	c, k := fakeContext(t)
-	x := makeFakes(t, c)
-	limits := must(c.deviceLimits())(t)
+	d, k := fakeContext(t)
+	x := makeFakes(t, d)
+	limits := must(d.deviceLimits())(t)
 	const fcs, strip, pad = QPScatterFCS, QPStripCVLAN, QPPadWrites
 	for _, tt := range []struct {
 		typ    QPType

@@ -3,6 +3,7 @@ package verbs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 )
 
@@ -21,7 +22,8 @@ import (
 // QPErr and poll the completions of all requests.
 //
 // PollWait returns the errors of Poll. It returns ErrInvalid if wc is empty, or if
-// CompChannel.Wait was called on the CQ's channel. Close ends the wait with ErrClosed,
+// CompChannel.Wait was called on the CQ's channel, and ErrNotSupported where the kernel
+// makes no channels. Close ends the wait with ErrClosed,
 // and the device's removal ends it with ErrDeviceRemoved.
 func (cq *CQ) PollWait(ctx context.Context, wc []WC) (int, error) {
 	if err := cq.waits(ctx, len(wc)); err != nil {
@@ -41,6 +43,8 @@ func (cq *CQ) waits(ctx context.Context, room int) error {
 		return &OpError{Op: opWait, Err: errNil}
 	case room == 0:
 		return invalid(opWait, "no room for a completion")
+	case cq.noChannel != nil:
+		return &OpError{Op: opWait, Err: fmt.Errorf("%w: %w", ErrNotSupported, cq.noChannel), Hint: "use CQ.Poll"}
 	case cq.chn == nil: // never created
 		return opErr(opWait, "", ErrClosed)
 	case !cq.chn.claim(readByPollWait):
@@ -65,7 +69,7 @@ func (cq *CQ) wait(ctx, inTurn context.Context, poll func() (int, error)) (int, 
 			return n, err
 		}
 		if err := cq.chn.waitFor(ctx, inTurn, cq); err != nil {
-			return 0, cq.ctx.failed(opWait, "", err)
+			return 0, cq.dev.failed(opWait, "", err)
 		}
 		if n, err := poll(); n > 0 || err != nil {
 			return n, err
@@ -134,7 +138,9 @@ func (cq *CQ) leave() {
 // wake makes a PollWait poll again.
 func (cq *CQ) wake() {
 	cq.fire()
-	cq.chn.events.poke()
+	if cq.chn != nil {
+		cq.chn.events.poke()
+	}
 }
 
 // fire tells PollWait about an event.

@@ -13,9 +13,9 @@ import (
 // TestPollWaitFinds: completions that are there already are returned at once, and
 // nothing is armed.
 func TestPollWaitFinds(t *testing.T) {
-	c, _ := fakeContext(t)
-	x := makeFakes(t, c)
-	q := c.prov.(*fakeProvider).cqs[0]
+	d, _ := fakeContext(t)
+	x := makeFakes(t, d)
+	q := d.prov.(*fakeProvider).cqs[0]
 	q.ready = 3
 	for _, want := range []int{2, 1} {
 		if n, err := x.cq.PollWait(canceled, make([]WC, 2)); n != want || err != nil {
@@ -29,9 +29,9 @@ func TestPollWaitFinds(t *testing.T) {
 
 // TestPollWaitWakes: who is woken returns what has come, and arms no second time.
 func TestPollWaitWakes(t *testing.T) {
-	c, _ := fakeContext(t)
-	x := makeFakes(t, c)
-	q := c.prov.(*fakeProvider).cqs[0]
+	d, _ := fakeContext(t)
+	x := makeFakes(t, d)
+	q := d.prov.(*fakeProvider).cqs[0]
 	got := make(chan int)
 	go func() {
 		n, err := x.cq.PollWait(t.Context(), make([]WC, 4))
@@ -75,8 +75,8 @@ func (q *armedCQ) Arm(solicitedOnly bool, events uint32) error {
 // TestPollWaitLooksAgain: what comes between the first look and the arming is found
 // before the sleep, in which no event would tell of it.
 func TestPollWaitLooksAgain(t *testing.T) {
-	c, _ := fakeContext(t)
-	x := makeFakes(t, c)
+	d, _ := fakeContext(t)
+	x := makeFakes(t, d)
 	q := x.cq.prov.(*fakeCQ)
 	x.cq.prov = &lateCQ{fakeCQ: q}
 	if n, err := x.cq.PollWait(canceled, make([]WC, 4)); n != 2 || err != nil || q.armed != 1 {
@@ -95,12 +95,12 @@ func (q *lateCQ) Arm(solicitedOnly bool, events uint32) error {
 // TestArmings: each arming says how many events there were of its CQ. An event of a CQ
 // that is gone is nobody's.
 func TestArmings(t *testing.T) {
-	c, _ := fakeContext(t)
-	ch := must(c.CreateCompChannel())(t)
+	d, _ := fakeContext(t)
+	ch := must(d.CreateCompChannel())(t)
 	var cqs [2]*CQ
 	var armed [2]*armedCQ
 	for i := range cqs {
-		cqs[i] = must(c.CreateCQ(CQOptions{MaxCQE: 1, Channel: ch}))(t)
+		cqs[i] = must(d.CreateCQ(CQOptions{MaxCQE: 1, Channel: ch}))(t)
 		armed[i] = &armedCQ{CQ: cqs[i].prov}
 		cqs[i].prov = armed[i]
 	}
@@ -153,8 +153,8 @@ func (q *lockedSRQ) PostRecv(wrs []provider.RecvWR) (int, error) {
 // TestSRQPost: the provider is called under the lock, which is free afterwards, and its
 // refusal is named.
 func TestSRQPost(t *testing.T) {
-	c, _ := fakeContext(t)
-	x := makeFakes(t, c)
+	d, _ := fakeContext(t)
+	x := makeFakes(t, d)
 	x.srq.prov = &lockedSRQ{SRQ: x.srq.prov, t: t, srq: x.srq, err: provider.ErrQueueFull}
 	n, err := x.srq.PostRecv(make([]RecvWR, 3)...)
 	var e *OpError

@@ -12,7 +12,7 @@ import (
 // loopback returns a QP that is connected to itself and has posted a receive, and its
 // memory. The first half is for receives.
 func loopback(dev *verbs.Device, cq *verbs.CQ, value any) (*verbs.QP, *verbs.MR) {
-	gid := must(must(dev.GIDTable()).Find(verbs.GIDSelector{Port: 1}))
+	gid := must(dev.FindGID(verbs.GIDSelector{Port: 1}))
 	pd := must(dev.AllocPD())
 	mr := must(pd.AllocMR(128, verbs.MROptions{Access: verbs.AccessLocalWrite}))
 	qp := must(pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq, Value: value,

@@ -13,20 +13,20 @@ import (
 // A WC is a work completion (struct ibv_wc). If Status is not WCSuccess, only WRID,
 // Status, VendorErr, QPNum and Hardware are valid.
 type WC struct {
-	WRID         uint64
-	Status       WCStatus
-	Opcode       WCOpcode
-	VendorErr    uint32 // the device's own error code
-	ByteLen      uint32 // for receives and RDMA reads; for UD it includes the GRH's 40 bytes
-	ex           uint32 // Imm or InvalidatedRKey
-	QPNum        uint32 // the number of the completing QP
-	SrcQP        uint32 // the sender's QP number, for UD only
-	Flags        WCFlags
-	PKeyIndex    uint16
-	SLID         uint16
-	SL           uint8
-	DLIDPathBits uint8
-	PortNum      uint8
+	WRID         uint64   // of the work request
+	Status       WCStatus // WCSuccess, or why the request failed
+	Opcode       WCOpcode // what has completed
+	VendorErr    uint32   // the device's own error code
+	ByteLen      uint32   // for receives and RDMA reads; for UD it includes the GRH's 40 bytes
+	ex           uint32   // Imm or InvalidatedRKey
+	QPNum        uint32   // the number of the completing QP
+	SrcQP        uint32   // the sender's QP number, for UD only
+	Flags        WCFlags  // zero or more flags
+	PKeyIndex    uint16   // of the P_Key; UD only
+	SLID         uint16   // the sender's LID; UD over InfiniBand only
+	SL           uint8    // service level; UD only
+	DLIDPathBits uint8    // the lowest bits of the own LID that was addressed; UD only
+	PortNum      uint8    // 0, unless the driver reports it
 	_            uint8
 }
 
@@ -80,6 +80,15 @@ type WCEx struct {
 	// QPStripCVLAN), for receives only; 0 without one. Its upper three bits are the
 	// priority, the lower 12 the VLAN.
 	VLAN uint16
+
+	// Unsolicited says that an RDMA write with immediate data has completed without a receive:
+	// see efadv.QPOptions. WRID is then 0. Only efa has such completions.
+	Unsolicited bool
+
+	// SGID is the GID of a sender to whom the device has no address handle, for receives on efa
+	// only. Then SLID is 0xffff. Otherwise SGID is zero, and SLID is what efadv.AHNumber
+	// returns of the address handle.
+	SGID GID
 }
 
 // WCFields are the fields of a WCEx that a CQ reports beside those of a WC (enum
@@ -87,18 +96,21 @@ type WCEx struct {
 type WCFields uint32
 
 const (
-	WCFieldTimestamp = WCFields(provider.FieldTimestamp) // WCEx.Timestamp
-	WCFieldWallClock = WCFields(provider.FieldWallClock) // WCEx.WallClock
-	WCFieldFlowTag   = WCFields(provider.FieldFlowTag)   // WCEx.FlowTag
-	WCFieldVLAN      = WCFields(provider.FieldVLAN)      // WCEx.VLAN
+	WCFieldTimestamp WCFields = WCFields(provider.FieldTimestamp) // WCEx.Timestamp
+	WCFieldWallClock WCFields = WCFields(provider.FieldWallClock) // WCEx.WallClock
+	WCFieldFlowTag   WCFields = WCFields(provider.FieldFlowTag)   // WCEx.FlowTag
+	WCFieldVLAN      WCFields = WCFields(provider.FieldVLAN)      // WCEx.VLAN
+
+	WCFieldSGID        WCFields = WCFields(provider.FieldSGID)        // WCEx.SGID
+	WCFieldUnsolicited WCFields = WCFields(provider.FieldUnsolicited) // WCEx.Unsolicited
 
 	wcFieldsTime  = WCFieldTimestamp | WCFieldWallClock
-	wcFieldsKnown = wcFieldsTime | WCFieldFlowTag | WCFieldVLAN
+	wcFieldsKnown = wcFieldsTime | WCFieldFlowTag | WCFieldVLAN | WCFieldSGID | WCFieldUnsolicited
 )
 
 func (f WCFields) String() string {
 	var names []string
-	for i, name := range []string{"TIMESTAMP", "WALL_CLOCK", "FLOW_TAG", "VLAN"} {
+	for i, name := range []string{"TIMESTAMP", "WALL_CLOCK", "FLOW_TAG", "VLAN", "SGID", "UNSOLICITED"} {
 		if f>>i&1 != 0 {
 			names = append(names, name)
 		}
@@ -111,10 +123,10 @@ func (f WCFields) String() string {
 
 // A WCError describes a work request that has failed.
 type WCError struct {
-	Status    WCStatus
-	VendorErr uint32
-	WRID      uint64
-	QPNum     uint32
+	Status    WCStatus // why
+	VendorErr uint32   // as WC.VendorErr
+	WRID      uint64   // of the request
+	QPNum     uint32   // of its QP
 }
 
 func (e *WCError) Error() string {
@@ -125,28 +137,28 @@ func (e *WCError) Error() string {
 type WCStatus uint32
 
 const (
-	WCSuccess        = WCStatus(uapi.IB_WC_SUCCESS)
-	WCLocLenErr      = WCStatus(uapi.IB_WC_LOC_LEN_ERR)
-	WCLocQPOpErr     = WCStatus(uapi.IB_WC_LOC_QP_OP_ERR)
-	WCLocEECOpErr    = WCStatus(uapi.IB_WC_LOC_EEC_OP_ERR)
-	WCLocProtErr     = WCStatus(uapi.IB_WC_LOC_PROT_ERR)
-	WCWRFlushErr     = WCStatus(uapi.IB_WC_WR_FLUSH_ERR)
-	WCMWBindErr      = WCStatus(uapi.IB_WC_MW_BIND_ERR)
-	WCBadRespErr     = WCStatus(uapi.IB_WC_BAD_RESP_ERR)
-	WCLocAccessErr   = WCStatus(uapi.IB_WC_LOC_ACCESS_ERR)
-	WCRemInvReqErr   = WCStatus(uapi.IB_WC_REM_INV_REQ_ERR)
-	WCRemAccessErr   = WCStatus(uapi.IB_WC_REM_ACCESS_ERR)
-	WCRemOpErr       = WCStatus(uapi.IB_WC_REM_OP_ERR)
-	WCRetryExcErr    = WCStatus(uapi.IB_WC_RETRY_EXC_ERR)
-	WCRNRRetryExcErr = WCStatus(uapi.IB_WC_RNR_RETRY_EXC_ERR)
-	WCLocRDDViolErr  = WCStatus(uapi.IB_WC_LOC_RDD_VIOL_ERR)
-	WCRemInvRDReqErr = WCStatus(uapi.IB_WC_REM_INV_RD_REQ_ERR)
-	WCRemAbortErr    = WCStatus(uapi.IB_WC_REM_ABORT_ERR)
-	WCInvEECNErr     = WCStatus(uapi.IB_WC_INV_EECN_ERR)
-	WCInvEECStateErr = WCStatus(uapi.IB_WC_INV_EEC_STATE_ERR)
-	WCFatalErr       = WCStatus(uapi.IB_WC_FATAL_ERR)
-	WCRespTimeoutErr = WCStatus(uapi.IB_WC_RESP_TIMEOUT_ERR)
-	WCGeneralErr     = WCStatus(uapi.IB_WC_GENERAL_ERR)
+	WCSuccess        WCStatus = WCStatus(uapi.IB_WC_SUCCESS)            // it succeeded
+	WCLocLenErr      WCStatus = WCStatus(uapi.IB_WC_LOC_LEN_ERR)        // a message is longer than the receive's memory, or than the transport allows
+	WCLocQPOpErr     WCStatus = WCStatus(uapi.IB_WC_LOC_QP_OP_ERR)      // the device found an error in the QP or the request
+	WCLocEECOpErr    WCStatus = WCStatus(uapi.IB_WC_LOC_EEC_OP_ERR)     // for reliable datagrams, which no device has
+	WCLocProtErr     WCStatus = WCStatus(uapi.IB_WC_LOC_PROT_ERR)       // the request's memory is not registered for it
+	WCWRFlushErr     WCStatus = WCStatus(uapi.IB_WC_WR_FLUSH_ERR)       // the QP had failed before, or was moved to QPErr
+	WCMWBindErr      WCStatus = WCStatus(uapi.IB_WC_MW_BIND_ERR)        // a window could not be bound
+	WCBadRespErr     WCStatus = WCStatus(uapi.IB_WC_BAD_RESP_ERR)       // the answer makes no sense
+	WCLocAccessErr   WCStatus = WCStatus(uapi.IB_WC_LOC_ACCESS_ERR)     // a peer's write with immediate data met memory that doesn't allow it
+	WCRemInvReqErr   WCStatus = WCStatus(uapi.IB_WC_REM_INV_REQ_ERR)    // the peer could not accept the request
+	WCRemAccessErr   WCStatus = WCStatus(uapi.IB_WC_REM_ACCESS_ERR)     // the peer's memory doesn't allow it
+	WCRemOpErr       WCStatus = WCStatus(uapi.IB_WC_REM_OP_ERR)         // the peer failed with the request
+	WCRetryExcErr    WCStatus = WCStatus(uapi.IB_WC_RETRY_EXC_ERR)      // the peer did not answer, for all retries
+	WCRNRRetryExcErr WCStatus = WCStatus(uapi.IB_WC_RNR_RETRY_EXC_ERR)  // the peer had no receive, for all retries
+	WCLocRDDViolErr  WCStatus = WCStatus(uapi.IB_WC_LOC_RDD_VIOL_ERR)   // as WCLocEECOpErr
+	WCRemInvRDReqErr WCStatus = WCStatus(uapi.IB_WC_REM_INV_RD_REQ_ERR) // as WCLocEECOpErr
+	WCRemAbortErr    WCStatus = WCStatus(uapi.IB_WC_REM_ABORT_ERR)      // the peer aborted the request
+	WCInvEECNErr     WCStatus = WCStatus(uapi.IB_WC_INV_EECN_ERR)       // as WCLocEECOpErr
+	WCInvEECStateErr WCStatus = WCStatus(uapi.IB_WC_INV_EEC_STATE_ERR)  // as WCLocEECOpErr
+	WCFatalErr       WCStatus = WCStatus(uapi.IB_WC_FATAL_ERR)          // the device failed
+	WCRespTimeoutErr WCStatus = WCStatus(uapi.IB_WC_RESP_TIMEOUT_ERR)   // no answer in time
+	WCGeneralErr     WCStatus = WCStatus(uapi.IB_WC_GENERAL_ERR)        // any other error
 )
 
 func (s WCStatus) String() string { return uapi.EnumIbWcStatus.Short(uint64(s)) }
@@ -155,18 +167,18 @@ func (s WCStatus) String() string { return uapi.EnumIbWcStatus.Short(uint64(s)) 
 type WCOpcode uint32
 
 const (
-	WCSend            = WCOpcode(uapi.IB_UVERBS_WC_SEND)
-	WCRDMAWrite       = WCOpcode(uapi.IB_UVERBS_WC_RDMA_WRITE)
-	WCRDMARead        = WCOpcode(uapi.IB_UVERBS_WC_RDMA_READ)
-	WCCompareSwap     = WCOpcode(uapi.IB_UVERBS_WC_COMP_SWAP)
-	WCFetchAdd        = WCOpcode(uapi.IB_UVERBS_WC_FETCH_ADD)
-	WCBindMW          = WCOpcode(uapi.IB_UVERBS_WC_BIND_MW)
-	WCLocalInv        = WCOpcode(uapi.IB_UVERBS_WC_LOCAL_INV)
-	WCTSO             = WCOpcode(uapi.IB_UVERBS_WC_TSO)
-	WCFlush           = WCOpcode(uapi.IB_UVERBS_WC_FLUSH)
-	WCAtomicWrite     = WCOpcode(uapi.IB_UVERBS_WC_ATOMIC_WRITE)
-	WCRecv            = WCOpcode(uapi.IB_WC_RECV)
-	WCRecvRDMAWithImm = WCOpcode(uapi.IB_WC_RECV_RDMA_WITH_IMM)
+	WCSend            WCOpcode = WCOpcode(uapi.IB_UVERBS_WC_SEND)         // a send of any kind, and OpNop
+	WCRDMAWrite       WCOpcode = WCOpcode(uapi.IB_UVERBS_WC_RDMA_WRITE)   // an RDMA write
+	WCRDMARead        WCOpcode = WCOpcode(uapi.IB_UVERBS_WC_RDMA_READ)    // an RDMA read
+	WCCompareSwap     WCOpcode = WCOpcode(uapi.IB_UVERBS_WC_COMP_SWAP)    // a compare-and-swap
+	WCFetchAdd        WCOpcode = WCOpcode(uapi.IB_UVERBS_WC_FETCH_ADD)    // a fetch-and-add
+	WCBindMW          WCOpcode = WCOpcode(uapi.IB_UVERBS_WC_BIND_MW)      // a bind of a window
+	WCLocalInv        WCOpcode = WCOpcode(uapi.IB_UVERBS_WC_LOCAL_INV)    // OpLocalInv
+	WCTSO             WCOpcode = WCOpcode(uapi.IB_UVERBS_WC_TSO)          // OpTSO
+	WCFlush           WCOpcode = WCOpcode(uapi.IB_UVERBS_WC_FLUSH)        // OpFlush
+	WCAtomicWrite     WCOpcode = WCOpcode(uapi.IB_UVERBS_WC_ATOMIC_WRITE) // OpAtomicWrite
+	WCRecv            WCOpcode = WCOpcode(uapi.IB_WC_RECV)                // a receive of a message
+	WCRecvRDMAWithImm WCOpcode = WCOpcode(uapi.IB_WC_RECV_RDMA_WITH_IMM)  // a receive that a peer's RDMA write with immediate data has consumed
 )
 
 func (o WCOpcode) String() string {
@@ -183,12 +195,12 @@ func (o WCOpcode) String() string {
 type WCFlags uint32
 
 const (
-	WCGRH     = WCFlags(uapi.IB_WC_GRH) // the receive buffer begins with a 40-byte GRH
-	WCWithImm = WCFlags(uapi.IB_WC_WITH_IMM)
-	WCWithInv = WCFlags(uapi.IB_WC_WITH_INVALIDATE)
+	WCGRH     WCFlags = WCFlags(uapi.IB_WC_GRH)             // the receive buffer begins with a 40-byte GRH
+	WCWithImm WCFlags = WCFlags(uapi.IB_WC_WITH_IMM)        // WC.Imm returns the immediate data
+	WCWithInv WCFlags = WCFlags(uapi.IB_WC_WITH_INVALIDATE) // WC.InvalidatedRKey returns a key
 
 	// WCIPChecksumOK: the device has verified the checksums of a raw IPv4 packet.
-	WCIPChecksumOK = WCFlags(uapi.IB_WC_IP_CSUM_OK)
+	WCIPChecksumOK WCFlags = WCFlags(uapi.IB_WC_IP_CSUM_OK)
 )
 
 func (f WCFlags) String() string { return uapi.EnumIbWcFlags.Short(uint64(f)) }

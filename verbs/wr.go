@@ -7,33 +7,33 @@ import (
 
 // An SGE is a scatter/gather entry: a piece of registered memory. MR.SGE returns one.
 type SGE struct {
-	Addr   uint64
+	Addr   uint64 // of the first byte, as the MR has it
 	Length uint32 // bytes
-	LKey   uint32
+	LKey   uint32 // of the MR
 }
 
 // An Opcode is the operation of a send work request (enum ibv_wr_opcode).
 type Opcode uint32
 
 const (
-	OpSend         = Opcode(uapi.IB_UVERBS_WR_SEND)
-	OpSendImm      = Opcode(uapi.IB_UVERBS_WR_SEND_WITH_IMM)
-	OpSendInv      = Opcode(uapi.IB_UVERBS_WR_SEND_WITH_INV)
-	OpRDMAWrite    = Opcode(uapi.IB_UVERBS_WR_RDMA_WRITE)
-	OpRDMAWriteImm = Opcode(uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM)
-	OpRDMARead     = Opcode(uapi.IB_UVERBS_WR_RDMA_READ)
-	OpCompareSwap  = Opcode(uapi.IB_UVERBS_WR_ATOMIC_CMP_AND_SWP)
-	OpFetchAdd     = Opcode(uapi.IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD)
-	OpLocalInv     = Opcode(uapi.IB_UVERBS_WR_LOCAL_INV)
-	OpBindMW       = Opcode(uapi.IB_UVERBS_WR_BIND_MW)
-	OpFlush        = Opcode(uapi.IB_UVERBS_WR_FLUSH)
-	OpAtomicWrite  = Opcode(uapi.IB_UVERBS_WR_ATOMIC_WRITE)
+	OpSend         Opcode = Opcode(uapi.IB_UVERBS_WR_SEND)                 // send a message
+	OpSendImm      Opcode = Opcode(uapi.IB_UVERBS_WR_SEND_WITH_IMM)        // send a message with 32 bits of immediate data
+	OpSendInv      Opcode = Opcode(uapi.IB_UVERBS_WR_SEND_WITH_INV)        // send a message, and invalidate a key of the peer
+	OpRDMAWrite    Opcode = Opcode(uapi.IB_UVERBS_WR_RDMA_WRITE)           // write to the peer's memory
+	OpRDMAWriteImm Opcode = Opcode(uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM)  // the same, and consume a receive with immediate data
+	OpRDMARead     Opcode = Opcode(uapi.IB_UVERBS_WR_RDMA_READ)            // read the peer's memory
+	OpCompareSwap  Opcode = Opcode(uapi.IB_UVERBS_WR_ATOMIC_CMP_AND_SWP)   // replace a number in the peer's memory if it has a value
+	OpFetchAdd     Opcode = Opcode(uapi.IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD) // add to a number in the peer's memory
+	OpLocalInv     Opcode = Opcode(uapi.IB_UVERBS_WR_LOCAL_INV)            // invalidate a key of this side
+	OpBindMW       Opcode = Opcode(uapi.IB_UVERBS_WR_BIND_MW)              // bind a window of type 2
+	OpFlush        Opcode = Opcode(uapi.IB_UVERBS_WR_FLUSH)                // make earlier writes visible at the peer
+	OpAtomicWrite  Opcode = Opcode(uapi.IB_UVERBS_WR_ATOMIC_WRITE)         // write 8 bytes to the peer's memory at once
 
 	// Only some adapters support these, such as mlx5.
-	OpTSO               = Opcode(uapi.IB_UVERBS_WR_TSO) // a raw packet to be cut into segments
-	OpMaskedCompareSwap = Opcode(uapi.IB_UVERBS_WR_MASKED_ATOMIC_CMP_AND_SWP)
-	OpMaskedFetchAdd    = Opcode(uapi.IB_UVERBS_WR_MASKED_ATOMIC_FETCH_AND_ADD)
-	OpNop               = Opcode(provider.WRNop) // does nothing, and completes as WCSend
+	OpTSO               Opcode = Opcode(uapi.IB_UVERBS_WR_TSO)                         // a raw packet to be cut into segments
+	OpMaskedCompareSwap Opcode = Opcode(uapi.IB_UVERBS_WR_MASKED_ATOMIC_CMP_AND_SWP)   // OpCompareSwap of some bits
+	OpMaskedFetchAdd    Opcode = Opcode(uapi.IB_UVERBS_WR_MASKED_ATOMIC_FETCH_AND_ADD) // OpFetchAdd of several fields
+	OpNop               Opcode = Opcode(provider.WRNop)                                // does nothing, and completes as WCSend
 )
 
 func (o Opcode) String() string {
@@ -48,13 +48,13 @@ func (o Opcode) String() string {
 type SendFlags uint32
 
 const (
-	SendFence     = SendFlags(uapi.IB_SEND_FENCE)     // wait for earlier RDMA reads and atomics
-	SendSignaled  = SendFlags(uapi.IB_SEND_SIGNALED)  // generate a completion also on success
-	SendSolicited = SendFlags(uapi.IB_SEND_SOLICITED) // wake a peer that has armed its CQ for solicited events
+	SendFence     SendFlags = SendFlags(uapi.IB_SEND_FENCE)     // wait for earlier RDMA reads and atomics
+	SendSignaled  SendFlags = SendFlags(uapi.IB_SEND_SIGNALED)  // generate a completion also on success
+	SendSolicited SendFlags = SendFlags(uapi.IB_SEND_SOLICITED) // wake a peer that has armed its CQ for solicited events
 
 	// SendIPChecksum makes the device compute the IPv4 checksum and the TCP or UDP
 	// checksum of a raw packet.
-	SendIPChecksum = SendFlags(uapi.IB_SEND_IP_CSUM)
+	SendIPChecksum SendFlags = SendFlags(uapi.IB_SEND_IP_CSUM)
 
 	// sendKnown are the flags for all types of QP.
 	sendKnown = SendFence | SendSignaled | SendSolicited
@@ -72,9 +72,9 @@ func (f SendFlags) String() string { return uapi.EnumIbSendFlags.Short(uint64(f)
 // this one. So no side swaps bytes. OpAtomicWrite writes its 8 bytes as they are, as
 // OpRDMAWrite does.
 type SendWR struct {
-	WRID   uint64 // returned in the completion
-	Opcode Opcode
-	Flags  SendFlags
+	WRID   uint64    // returned in the completion
+	Opcode Opcode    // the operation
+	Flags  SendFlags // zero or more flags
 
 	// SGL is the memory of the data: the source of sends and writes, the destination of
 	// reads and atomics (8 bytes).
@@ -100,16 +100,16 @@ type SendWR struct {
 	CompareMask uint64
 	SwapMask    uint64 // the bits that OpMaskedCompareSwap exchanges
 
-	// UD and DCI; for the latter RemoteQPN is the DCT's number, and DCKey its
+	// UD, SRD and DCI; for the latter RemoteQPN is the DCT's number, and DCKey its
 	// access key.
 	AH         *AH
-	RemoteQPN  uint32
-	RemoteQKey uint32
-	DCKey      uint64
+	RemoteQPN  uint32 // the number of the receiving QP
+	RemoteQKey uint32 // the Q_Key that it expects; UD
+	DCKey      uint64 // the DCT's QPOptions.DCKey
 
 	// OpTSO: the header of each segment, and the maximum size of its data.
 	Header []byte
-	MSS    uint16
+	MSS    uint16 // in bytes
 
 	// XRCSend: SRQ.Num of the peer's SRQ that receives the message. Writes, reads and
 	// atomics need one, too: the peer looks up the key of Remote in that SRQ's PD.
@@ -118,30 +118,30 @@ type SendWR struct {
 	// OpBindMW, for type 2 windows. NewRKey is the window's key once the request has
 	// completed. It may differ from MW.RKey in the lowest byte only.
 	MW      *MW
-	Bind    MWBindInfo
-	NewRKey uint32
+	Bind    MWBindInfo // the memory
+	NewRKey uint32     // the next key
 
 	// OpFlush: FlushLength bytes from Remote, or all of the MR.
 	FlushLength uint32
-	FlushType   FlushType
-	FlushLevel  FlushLevel
+	FlushType   FlushType  // how far
+	FlushLevel  FlushLevel // what
 }
 
 // MWBindInfo is the memory that a window gives access to (struct ibv_mw_bind_info).
 // Length 0 closes the window.
 type MWBindInfo struct {
-	MR     *MR // registered with AccessMWBind
-	Addr   uint64
-	Length uint64
-	Access AccessFlags
+	MR     *MR         // registered with AccessMWBind
+	Addr   uint64      // of the first byte, as the MR has it
+	Length uint64      // in bytes
+	Access AccessFlags // what a peer may do
 }
 
 // A FlushType says how far OpFlush makes earlier writes visible. Types can be combined.
 type FlushType uint8
 
 const (
-	FlushGlobal     = FlushType(uapi.IB_FLUSH_GLOBAL)
-	FlushPersistent = FlushType(uapi.IB_FLUSH_PERSISTENT)
+	FlushGlobal     FlushType = FlushType(uapi.IB_FLUSH_GLOBAL)     // to every processor and device
+	FlushPersistent FlushType = FlushType(uapi.IB_FLUSH_PERSISTENT) // to memory that keeps its contents
 )
 
 func (f FlushType) String() string { return uapi.EnumIbPlacementType.Short(uint64(f)) }
@@ -150,8 +150,8 @@ func (f FlushType) String() string { return uapi.EnumIbPlacementType.Short(uint6
 type FlushLevel uint8
 
 const (
-	FlushRange = FlushLevel(uapi.IB_FLUSH_RANGE)
-	FlushMR    = FlushLevel(uapi.IB_FLUSH_MR)
+	FlushRange FlushLevel = FlushLevel(uapi.IB_FLUSH_RANGE) // FlushLength bytes
+	FlushMR    FlushLevel = FlushLevel(uapi.IB_FLUSH_MR)    // all of the MR
 )
 
 func (f FlushLevel) String() string { return uapi.EnumIbSelectivityLevel.Short(uint64(f)) }
@@ -159,6 +159,6 @@ func (f FlushLevel) String() string { return uapi.EnumIbSelectivityLevel.Short(u
 // A RecvWR is a work request for a receive queue (struct ibv_recv_wr). SGL may be empty: a
 // message without data, and an OpRDMAWriteImm, need a receive but no memory of it.
 type RecvWR struct {
-	WRID uint64
-	SGL  []SGE
+	WRID uint64 // returned in the completion
+	SGL  []SGE  // where the message goes, in this order
 }

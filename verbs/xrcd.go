@@ -20,23 +20,23 @@ func (x *XRCD) base() *object {
 }
 
 // OpenXRCD creates a private XRC domain (ibv_open_xrcd).
-func (c *Device) OpenXRCD() (*XRCD, error) {
+func (d *Device) OpenXRCD() (*XRCD, error) {
 	const op = "open XRC domain"
-	if err := c.begin(op); err != nil {
+	if err := d.begin(op); err != nil {
 		return nil, err
 	}
-	defer c.done()
-	return c.openXRCDHeld(op, -1)
+	defer d.done()
+	return d.openXRCDHeld(op, -1)
 }
 
 // OpenSharedXRCD opens the XRC domain that belongs to a file. All processes that open it
 // with the same file share it. The first one creates it.
-func (c *Device) OpenSharedXRCD(f *os.File) (*XRCD, error) {
+func (d *Device) OpenSharedXRCD(f *os.File) (*XRCD, error) {
 	const op = "open XRC domain"
-	if err := c.begin(op); err != nil {
+	if err := d.begin(op); err != nil {
 		return nil, err
 	}
-	defer c.done()
+	defer d.done()
 	if f == nil {
 		return nil, invalid(op, "the file is nil")
 	}
@@ -47,21 +47,21 @@ func (c *Device) OpenSharedXRCD(f *os.File) (*XRCD, error) {
 	var x *XRCD
 	var openErr error
 	// Control keeps the file open until the kernel has it.
-	if err := raw.Control(func(fd uintptr) { x, openErr = c.openXRCDHeld(op, int32(fd)) }); err != nil {
+	if err := raw.Control(func(fd uintptr) { x, openErr = d.openXRCDHeld(op, int32(fd)) }); err != nil {
 		return nil, invalid(op, "%v", err)
 	}
 	return x, openErr
 }
 
-func (c *Device) openXRCDHeld(op string, fd int32) (*XRCD, error) {
+func (d *Device) openXRCDHeld(op string, fd int32) (*XRCD, error) {
 	cmd := ioctl.NewWriteOpenXrcd()
 	defer cmd.Release()
 	cmd.Req.Fd, cmd.Req.Oflags = uint32(fd), uint32(os.O_CREATE)
-	if err := cmd.Run(c.file); err != nil {
-		return nil, c.failed(op, "", err)
+	if err := cmd.Run(d.file); err != nil {
+		return nil, d.failed(op, "", err)
 	}
 	x := new(XRCD)
-	x.adopt(c, kindXRCD, cmd.Resp.XrcdHandle, x)
+	x.adopt(d, kindXRCD, cmd.Resp.XrcdHandle, x)
 	return x, nil
 }
 

@@ -185,7 +185,7 @@ func openXRCDomain(ctx *verbs.Device) (*verbs.XRCD, error) {
 // makePair makes the queue pairs for one client.
 func (p *xrcPlayer) makePair(domain *verbs.XRCD) error {
 	init := verbs.RequiredMask(verbs.XRCSend, verbs.QPReset, verbs.QPInit)
-	recv, err := p.pd.CreateQP(verbs.QPOptions{Type: verbs.XRCRecv, XRCD: domain})
+	recv, err := domain.CreateQP(verbs.QPOptions{})
 	if err != nil {
 		return err
 	}

@@ -116,7 +116,7 @@ func TestBashCompletion(t *testing.T) {
 		"ibvtrace --ch":         "--chrome",
 		"ibvtrace --color a":    "always auto",
 		"ibvtrace -S ma":        "max",
-		"ibvtrace -e create_c":  "create_comp_channel create_counters create_cq create_cq_ex",
+		"ibvtrace -e create_c":  "create_comp_channel create_comp_cntr create_counters create_cq create_cq_ex",
 		"ibvtrace figure --t":   "--title",
 		"ibvtrace -":            strings.Join(commandFlags[""], " "),
 		"ibvtrace report -":     strings.Join(commandFlags["report"], " "),

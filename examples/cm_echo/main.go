@@ -56,7 +56,7 @@ func main() {
 func address() string {
 	dev := must(verbs.Open(*device))
 	defer dev.Close()
-	return must(must(dev.GIDTable()).Find(verbs.GIDSelector{Port: 1})).GID.Addr().String()
+	return must(dev.FindGID(verbs.GIDSelector{Port: 1})).GID.Addr().String()
 }
 
 // serve sends each message of a client back to it.

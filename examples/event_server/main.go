@@ -147,7 +147,7 @@ func newConn(dev *verbs.Device, ch *verbs.CompChannel) *conn {
 	c.cq = must(dev.CreateCQ(verbs.CQOptions{MaxCQE: 2, Channel: ch, Value: c}))
 	c.qp = must(pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: c.cq, RecvCQ: c.cq,
 		Cap: verbs.QPCap{MaxSendWR: 2, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))
-	c.endpoint = must(c.qp.Endpoint(must(must(dev.GIDTable()).Find(verbs.GIDSelector{Port: 1}))))
+	c.endpoint = must(c.qp.Endpoint(must(dev.FindGID(verbs.GIDSelector{Port: 1}))))
 	return c
 }
 

@@ -30,7 +30,7 @@ func main() {
 	flag.Parse()
 	dev := must(verbs.Open(*device))
 	defer dev.Close()
-	gid := must(must(dev.GIDTable()).Find(verbs.GIDSelector{Port: 1}))
+	gid := must(dev.FindGID(verbs.GIDSelector{Port: 1}))
 	pd := must(dev.AllocPD())
 	pool := must(pd.NewBufferPool(verbs.BufferPoolOptions{Access: verbs.AccessLocalWrite, MaxBytes: 1 << 20, SlabBytes: 64 << 10}))
 	cq := must(dev.CreateCQ(verbs.CQOptions{MaxCQE: 2 * batch}))

@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"time"
 
+	_ "github.com/goverbs/goverbs/provider/siw" // soft-iWARP is not part of every program
 	"github.com/goverbs/goverbs/rdmacm"
 	"github.com/goverbs/goverbs/verbs"
 )

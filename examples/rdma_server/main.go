@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log"
 
+	_ "github.com/goverbs/goverbs/provider/siw" // soft-iWARP is not part of every program
 	"github.com/goverbs/goverbs/rdmacm"
 	"github.com/goverbs/goverbs/verbs"
 )

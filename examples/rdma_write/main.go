@@ -102,7 +102,7 @@ type side struct {
 
 func newSide() *side {
 	dev := must(verbs.Open(*device))
-	gid := must(must(dev.GIDTable()).Find(verbs.GIDSelector{Port: 1}))
+	gid := must(dev.FindGID(verbs.GIDSelector{Port: 1}))
 	pd := must(dev.AllocPD())
 	mr := must(pd.AllocMR(4096, verbs.MROptions{Access: verbs.AccessLocalWrite | verbs.AccessRemoteWrite}))
 	cq := must(dev.CreateCQ(verbs.CQOptions{MaxCQE: 2}))

@@ -45,7 +45,7 @@ func main() {
 		log.Fatal("usage: rdmacm [-device NAME] events|sync|multicast")
 	}
 	dev := must(verbs.Open(*device))
-	gid := must(must(dev.GIDTable()).Find(verbs.GIDSelector{Port: 1}))
+	gid := must(dev.FindGID(verbs.GIDSelector{Port: 1}))
 	check(dev.Close())
 	subject(gid.GID.Addr())
 }

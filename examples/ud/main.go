@@ -108,7 +108,7 @@ type side struct {
 func newSide() *side {
 	dev := must(verbs.Open(*device))
 	s := &side{dev: dev, pd: must(dev.AllocPD())}
-	s.gid = must(must(dev.GIDTable()).Find(verbs.GIDSelector{Port: 1}))
+	s.gid = must(dev.FindGID(verbs.GIDSelector{Port: 1}))
 	s.out = must(s.pd.AllocMR(1024, verbs.MROptions{}))
 	s.in = must(s.pd.AllocMR(verbs.GRHLen+1024, verbs.MROptions{Access: verbs.AccessLocalWrite}))
 	s.sendCQ = must(dev.CreateCQ(verbs.CQOptions{MaxCQE: 1}))

@@ -54,7 +54,7 @@ type env struct {
 
 func newEnv(device string) *env {
 	e := &env{dev: must(verbs.Open(device))}
-	e.gid = must(must(e.dev.GIDTable()).Find(verbs.GIDSelector{Port: 1}))
+	e.gid = must(e.dev.FindGID(verbs.GIDSelector{Port: 1}))
 	e.pd = must(e.dev.AllocPD())
 	e.cq = must(e.dev.CreateCQ(verbs.CQOptions{MaxCQE: 16}))
 	return e

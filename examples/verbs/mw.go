@@ -26,7 +26,7 @@ func mw(e *env) {
 	out := e.alloc(32, 0)
 	n := copy(out.Bytes(), "through the window")
 	write := verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{out.SGE(0, n)},
-		Remote: verbs.Remote{Addr: mr.Addr() + 4, RKey: key}}
+		Remote: mw.Remote()}
 	check(e.send(peer, write))
 	fmt.Printf("open: %q\n", mr.Bytes())
 

@@ -12,7 +12,7 @@ import (
 //	SRQ 1 received "for SRQ 1"
 func xrc(e *env) {
 	domain := must(e.dev.OpenXRCD())
-	receiver := must(e.pd.CreateQP(verbs.QPOptions{Type: verbs.XRCRecv, XRCD: domain}))
+	receiver := must(domain.CreateQP(verbs.QPOptions{}))
 	sender := must(e.pd.CreateQP(verbs.QPOptions{Type: verbs.XRCSend, SendCQ: e.cq, Cap: small}))
 	e.connect(sender, receiver, 0)
 

@@ -1,10 +1,12 @@
 package rdmatest
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"testing"
 
+	_ "github.com/goverbs/goverbs/provider/siw" // not part of every program
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -13,6 +15,8 @@ type Kind string
 
 const (
 	RXE  Kind = "rxe"  // Soft-RoCE: an Ethernet port, addressed by GID
+	SIW  Kind = "siw"  // soft-iWARP: an Ethernet port, addressed through the connection manager
+	EFA  Kind = "efa"  // Amazon's EFA, or its model in tests/efa: a port of its own kind, addressed by GID
 	MLX5 Kind = "mlx5" // ConnectX, or its model in tests/hca: an InfiniBand port, addressed by LID, or an Ethernet port
 )
 
@@ -22,6 +26,12 @@ var Devices = func() [2]string {
 	if _, err := os.Stat("/sys/class/infiniband/mlx5_0"); err == nil {
 		return [2]string{"mlx5_0", "mlx5_1"}
 	}
+	if _, err := os.Stat("/sys/class/infiniband/siw0"); err == nil {
+		return [2]string{"siw0", "siw1"}
+	}
+	if _, err := os.Stat("/sys/class/infiniband/efa_0"); err == nil {
+		return [2]string{"efa_0", "efa_1"}
+	}
 	return [2]string{"rxe0", "rxe1"}
 }()
 
@@ -30,6 +40,9 @@ var Device = Devices[0]
 
 // RoCE reports whether the devices have Ethernet ports, addressed by GID.
 var RoCE = func() bool {
+	if KindOf() == SIW {
+		return false
+	}
 	link, err := os.ReadFile("/sys/class/infiniband/" + Device + "/ports/1/link_layer")
 	return err == nil && strings.TrimSpace(string(link)) == "Ethernet"
 }()
@@ -38,6 +51,12 @@ var RoCE = func() bool {
 func KindOf() Kind {
 	if strings.HasPrefix(Device, "mlx5") {
 		return MLX5
+	}
+	if strings.HasPrefix(Device, "siw") {
+		return SIW
+	}
+	if strings.HasPrefix(Device, "efa") {
+		return EFA
 	}
 	return RXE
 }
@@ -81,4 +100,20 @@ func GlobalAddress(t testing.TB, c *verbs.Device) verbs.AHAttr {
 	gid := GID(t, c)
 	lid, _ := overInfiniBand(t, c)
 	return verbs.AHAttr{IsGlobal: true, DGID: gid.GID, SGIDIndex: gid.Index, HopLimit: 64, Port: Port, DLID: lid}
+}
+
+// RawClock returns the clock of an mlx5 device. mlx5_ib shows programs a page of the device with
+// nothing else but the clock in it, and has none if pages have more than 4 KiB. Then RawClock
+// checks that the clock is refused, and returns 0.
+func RawClock(t testing.TB, c *verbs.Device) uint64 {
+	t.Helper()
+	clock, err := c.RawClock()
+	if os.Getpagesize() > 4096 {
+		if !errors.Is(err, verbs.ErrNotSupported) {
+			t.Errorf("a clock in a page of %d bytes: %v", os.Getpagesize(), err)
+		}
+		return 0
+	}
+	Check(t, err)
+	return clock
 }

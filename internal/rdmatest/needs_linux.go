@@ -18,12 +18,14 @@ import (
 // Needs are the requirements of a test. The zero value requires one guest with devices of any
 // kind.
 type Needs struct {
-	Devices []string `json:",omitempty"` // one of these, as in the rig's option -d; empty means any
+	Devices []string `json:",omitempty"` // one of these, as in the rig's option -d; empty means any but siw and efa
+	SIW     bool     `json:",omitempty"` // the test runs on siw too, which lacks what most tests use
 	Guests  int      `json:",omitempty"` // 2: the test runs in two guests at the same time
 	Peers   bool     `json:",omitempty"` // the test communicates with rdma-core's programs
 	Profile bool     `json:",omitempty"` // the test also runs on adapters that are not the rig's usual ones
 	Mixed   bool     `json:",omitempty"` // the test runs in a guest with adapters of several profiles
 	Log     bool     `json:",omitempty"` // the test reads the adapter's log
+	Builds  bool     `json:",omitempty"` // the test compiles programs, for which an arm64 guest has no compiler
 	Long    bool     `json:",omitempty"` // the test takes too long for a quick run (-test.short)
 	LongOn  []string `json:",omitempty"` // the same, on these devices
 }
@@ -33,6 +35,15 @@ type Need func(*Needs)
 
 // OnRXE runs the test on rxe. With several of the functions On..., it runs on any of the devices.
 func OnRXE(n *Needs) { n.Devices = append(n.Devices, "rxe") }
+
+// OnSIW runs the test on siw.
+func OnSIW(n *Needs) { n.Devices = append(n.Devices, "siw") }
+
+// AlsoSIW runs the test on siw beside the devices that it runs on anyway.
+func AlsoSIW(n *Needs) { n.SIW = true }
+
+// OnEFA runs the test on efa.
+func OnEFA(n *Needs) { n.Devices = append(n.Devices, "efa") }
 
 // OnMLX5 runs the test on mlx5 with InfiniBand ports.
 func OnMLX5(n *Needs) { n.Devices = append(n.Devices, "mlx5") }
@@ -60,12 +71,17 @@ func Mixed(n *Needs) { n.Mixed = true }
 // Log declares that the test reads the adapter's log.
 func Log(n *Needs) { n.Log = true }
 
+// Builds declares that the test compiles programs in the guest.
+func Builds(n *Needs) { n.Builds = true }
+
 // Long declares that the test takes too long for a quick run.
 func Long(n *Needs) { n.Long = true }
 
-// LongOnMLX5Eth is Long on mlx5 with Ethernet ports, for tests that a quick run has already
-// run with InfiniBand ports.
-func LongOnMLX5Eth(n *Needs) { n.LongOn = append(n.LongOn, "mlx5-eth") }
+// LongOn is Long on one device, as in the rig's option -d, for tests that a quick run has
+// already run on another.
+func LongOn(device string) Need {
+	return func(n *Needs) { n.LongOn = append(n.LongOn, device) }
+}
 
 // declared has the needs of tests that declare their own.
 var declared = make(map[string][]Need)
@@ -104,11 +120,13 @@ func listing(of []Need) Listing {
 		if len(n.Devices) == 0 {
 			n.Devices = l.Package.Devices
 		}
+		n.SIW = n.SIW || l.Package.SIW
 		n.Guests = max(n.Guests, l.Package.Guests)
 		n.Peers = n.Peers || l.Package.Peers
 		n.Profile = n.Profile || l.Package.Profile
 		n.Mixed = n.Mixed || l.Package.Mixed
 		n.Log = n.Log || l.Package.Log
+		n.Builds = n.Builds || l.Package.Builds
 		n.Long = n.Long || l.Package.Long
 		n.LongOn = append(n.LongOn, l.Package.LongOn...)
 		l.Tests[name] = n
@@ -139,14 +157,17 @@ type Setting struct {
 	Peers   bool   // run only tests with Peers
 	Profile string // the adapters' profile: run only tests with Profiles; or several, separated by commas: run only tests with Mixed
 	Log     bool   // the adapter writes a log
+	Arch    string // the guest's architecture; "" is that of the host, amd64
 	Short   bool
 }
 
 // Meets reports whether a test with these needs runs in the setting.
 func (s Setting) Meets(n Needs) bool {
-	return (len(n.Devices) == 0 && s.Device != "host" || slices.Contains(n.Devices, s.Device)) &&
+	// siw and efa lack what most tests use.
+	common := s.Device != "host" && s.Device != "siw" && s.Device != "efa"
+	return (len(n.Devices) == 0 && common || slices.Contains(n.Devices, s.Device) || n.SIW && s.Device == "siw") &&
 		max(n.Guests, 1) == s.Guests && n.Log == s.Log &&
-		n.Mixed == s.mixed() && (n.Peers || !s.Peers) && (n.Profile || n.Mixed || s.Profile == "") && !(s.Short && (n.Long || slices.Contains(n.LongOn, s.Device)))
+		n.Mixed == s.mixed() && (n.Peers || !s.Peers) && !(n.Builds && s.Arch == "arm64") && (n.Profile || n.Mixed || s.Profile == "") && !(s.Short && (n.Long || slices.Contains(n.LongOn, s.Device)))
 }
 
 func (s Setting) mixed() bool { return strings.Contains(s.Profile, ",") }
@@ -155,7 +176,7 @@ func (s Setting) mixed() bool { return strings.Contains(s.Profile, ",") }
 func here() Setting {
 	s := Setting{
 		Device: string(KindOf()), Guests: 1, Short: testing.Short(),
-		Log: os.Getenv("VM_LOG") != "", Peers: os.Getenv(PeersVariable) != "",
+		Log: os.Getenv("VM_LOG") != "", Arch: os.Getenv("VM_ARCH"), Peers: os.Getenv(PeersVariable) != "",
 		Profile: os.Getenv(ProfileVariable),
 	}
 	if KindOf() == MLX5 && RoCE {

@@ -74,6 +74,10 @@ type End struct {
 	Spec SpecEnd
 }
 
+// ConnectIWARP connects the ends of a Pair on siw, unless they are Idle. Packages with such
+// tests set it: package rdmacm, which connects them, is tested with this one.
+var ConnectIWARP func(t testing.TB, a, b *End)
+
 // NewPair opens the device and creates a connected pair on it.
 func NewPair(t testing.TB, s Spec) *Pair {
 	t.Helper()
@@ -83,6 +87,12 @@ func NewPair(t testing.TB, s Spec) *Pair {
 // PairOn creates a connected pair on an open device.
 func PairOn(t testing.TB, c *verbs.Device, s Spec) *Pair {
 	t.Helper()
+	if KindOf() == SIW {
+		p := &Pair{Ctx: c, PD: Must(c.AllocPD())(t)}
+		p.A, p.B = p.end(t, &s, &s.A), p.end(t, &s, &s.B)
+		ConnectIWARP(t, p.A, p.B)
+		return p
+	}
 	p := &Pair{Ctx: c, GID: GID(t, c), Address: Address(t, c)}
 	if s.Global {
 		p.Address = GlobalAddress(t, c)

@@ -45,8 +45,16 @@ var goPrograms = sync.OnceValue(func() error {
 		return err
 	}
 	const module = "github.com/goverbs/goverbs/"
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return err
+	}
+	nettest := filepath.Join(strings.TrimSpace(string(root)), "tests/device/rsocket/nettest")
+	if err := build("go", "test", "-C", nettest, "-c", "-o", filepath.Join(dir, "nettest.test"), "."); err != nil {
+		return err
+	}
 	return build("go", "build", "-o", dir, module+"cmd/...", module+"examples/...",
-		module+"cmd/ibvtrace/testdata/hostile", module+"tests/fakemlx5", module+"tests/mlx5bytes/play")
+		module+"cmd/ibvtrace/testdata/hostile", module+"tests/fakemlx5", module+"tests/mlx5bytes/play", module+"tests/fakeefa", module+"tests/efabytes/efaplay")
 })
 
 func build(command ...string) error {
@@ -72,7 +80,7 @@ func CProgram(t testing.TB, source string) string {
 		defer compiling.Unlock()
 		path := filepath.Join(dir, name)
 		if _, err := os.Stat(path); err != nil {
-			Check(t, build("gcc", "-O2", "-Wall", "-o", path, source, "-Wl,--as-needed", "-lmlx5", "-libverbs"))
+			Check(t, build("gcc", "-O2", "-Wall", "-o", path, source, "-Wl,--as-needed", "-lmlx5", "-lefa", "-libverbs"))
 		}
 	}
 	return existing(t, dir, name)

@@ -93,7 +93,7 @@ type Slice struct{ Addr, Len, Cap uint64 }
 // byte of an AH that says that the AH has no handle.
 const (
 	MRHandle = 32
-	MWHandle = 32
+	MWHandle = 40
 	AHHandle = 80
 	AHLocal  = 120
 )
@@ -102,9 +102,12 @@ const (
 // ib_uverbs_wr_opcode.
 const OpNop = 16
 
-// DCI is a QP type that the kernel has no number for. The other types are the kernel's enum
-// ib_uverbs_qp_type.
-const DCI = 0x1d
+// DCI and SRD are QP types that the kernel has no numbers for. The other types are the
+// kernel's enum ib_uverbs_qp_type.
+const (
+	DCI = 0x1d
+	SRD = 0x1f
+)
 
 // Bytes returns the memory of a SendWR or a RecvWR, for reading a program's into it. The types
 // have no pointers, and every bit pattern is valid.

@@ -21,12 +21,28 @@ var cHeaders = []string{
 	"rdma/ib_user_verbs.h",
 	"rdma/ib_user_ioctl_verbs.h",
 	"rdma/rdma_user_rxe.h",
+	"rdma/siw-abi.h",
+	"rdma/efa-abi.h",
 	"rdma/mlx5_user_ioctl_cmds.h",
 	"rdma/mlx5_user_ioctl_verbs.h",
 	"rdma/mlx5-abi.h",
 	"rdma/ib_user_sa.h",
 	"rdma/rdma_user_cm.h",
+	"rdma/rdma_netlink.h",
+	"rdma/ib_user_mad.h",
+	"rdma/rdma_user_ioctl.h",
 }
+
+// macroPrefixes limit the macros of a header to those with a prefix: rdma_user_ioctl.h also has
+// those of a driver.
+var macroPrefixes = map[string]string{"rdma/rdma_user_ioctl.h": "IB_USER_MAD_"}
+
+// unaligned are structs that Go can't have: their fields are where the fields' alignment doesn't
+// allow it. A newer struct takes the place of this one.
+var unaligned = map[string]bool{"ib_user_mad_reg_req": true}
+
+// beforeHeaders are included before them, because one of them uses these without including them.
+var beforeHeaders = []string{"linux/netlink.h"}
 
 type cKind int
 
@@ -126,7 +142,7 @@ func (abi *cABI) lookupStruct(tag string) *cAggregate {
 	return nil
 }
 
-var macroLine = regexp.MustCompile(`(?m)^#define[ \t]+([A-Z][A-Z0-9_]*)[ \t]+[^ \t\n]`)
+var macroLine = regexp.MustCompile(`(?m)^#define[ \t]+([A-Z][A-Z0-9_]*)[ \t]+[^ \t\n"]`)
 
 // readHeaders compiles a C unit that includes the headers. It reads the types from the
 // unit's debug information, and the macros from its data.
@@ -134,6 +150,9 @@ func readHeaders(dir string) (*cABI, error) {
 	include := filepath.Join(dir, "usr/include")
 	abi := &cABI{}
 	var unit strings.Builder
+	for _, h := range beforeHeaders {
+		fmt.Fprintf(&unit, "#include <%s>\n", h)
+	}
 	for _, h := range cHeaders {
 		fmt.Fprintf(&unit, "#include <%s>\n", h)
 		text, err := os.ReadFile(filepath.Join(include, h))
@@ -141,6 +160,9 @@ func readHeaders(dir string) (*cABI, error) {
 			return nil, err
 		}
 		for _, m := range macroLine.FindAllSubmatchIndex(text, -1) {
+			if !strings.HasPrefix(string(text[m[2]:m[3]]), macroPrefixes[h]) {
+				continue
+			}
 			abi.Macros = append(abi.Macros, cMacro{
 				cConst: cConst{Name: string(text[m[2]:m[3]])},
 				Header: filepath.Base(h),
@@ -284,7 +306,7 @@ func (abi *cABI) readTypes(f *elf.File) error {
 			}
 			abi.Enums = append(abi.Enums, en)
 		case *dwarf.StructType:
-			if t.StructName == "" {
+			if t.StructName == "" || unaligned[t.StructName] {
 				continue
 			}
 			places[t.StructName] = place{header, int(line)}

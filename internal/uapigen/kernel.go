@@ -28,6 +28,7 @@ var kernelSources = []struct{ glob, driver string }{
 	{"drivers/infiniband/core/uverbs_std_types*.c", ""},
 	{"drivers/infiniband/core/uverbs_cmd.c", ""},
 	{"drivers/infiniband/hw/mlx5/*.c", "RDMA_DRIVER_MLX5"},
+	{"drivers/infiniband/hw/efa/*.c", "RDMA_DRIVER_EFA"},
 }
 
 // The sizes in bytes of firmware structs that are minimum lengths of payloads.

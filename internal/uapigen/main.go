@@ -10,7 +10,7 @@
 //
 // For a new kernel release: change the release in the scripts, pin the headers in
 // headers-RELEASE.sha256, write kernel.txt from its source tree (of Debian's package
-// linux-source-RELEASE, for instance; it was 7.2.12 last) with
+// linux-source-RELEASE, for instance; it was 7.3.4 last) with
 //
 //	cd internal/uapigen && go run . -headers "$(./headers RELEASE)" -kernel TREE
 //

@@ -28,7 +28,7 @@ func goFile(header string) string {
 
 // Identifiers are the numbers of objects, methods, attributes and commands. Their constants
 // are untyped, because they are stored in fields of different widths.
-var identifier = regexp.MustCompile(`^(UVERBS|MLX5_IB)_(OBJECT|METHOD|ATTR|ID)_|^IB_USER_VERBS_(EX_)?CMD_`)
+var identifier = regexp.MustCompile(`^(UVERBS|MLX5_IB|EFA_IB)_(OBJECT|METHOD|ATTR|ID)_|^IB_USER_VERBS_(EX_)?CMD_|^RDMA_NLDEV_(CMD|ATTR)_`)
 
 func (e *cEnum) isIdentifiers() bool {
 	return identifier.MatchString(e.Values[0].Name) && !e.isFlags()
@@ -37,7 +37,7 @@ func (e *cEnum) isIdentifiers() bool {
 // typed reports whether the enum becomes a Go type.
 func (e *cEnum) typed() bool { return e.Tag != "" && !e.isIdentifiers() }
 
-var flagsTag = regexp.MustCompile(`(_flags?|_mask|_bits|_caps|_support|_offloads|_fields|_format|_supp_uhw)$|^ib_placement_type$`)
+var flagsTag = regexp.MustCompile(`(_flags?|_mask|_bits|_caps|_support|_offloads|_fields|_format|_supp_uhw)$|^efa_ibv_user_cmds_supp_udata$|^ib_placement_type$|^ib_uverbs_qp_attach_comp_cntr_op$`)
 
 // isFlags reports whether the enum's values are bits that can be combined.
 func (e *cEnum) isFlags() bool { return flagsTag.MatchString(e.name()) }

@@ -474,7 +474,7 @@ func verb(c string) string {
 	if v, ok := verbs[c]; ok {
 		return v
 	}
-	for _, p := range []string{"UVERBS_METHOD_", "MLX5_IB_METHOD_", "IB_USER_VERBS_EX_CMD_", "IB_USER_VERBS_CMD_"} {
+	for _, p := range []string{"UVERBS_METHOD_", "MLX5_IB_METHOD_", "EFA_IB_METHOD_", "IB_USER_VERBS_EX_CMD_", "IB_USER_VERBS_CMD_"} {
 		c = strings.TrimPrefix(c, p)
 	}
 	return strings.ToLower(c)
@@ -487,14 +487,14 @@ func objectName(c string) string {
 func (s *schema) methodVar(driver, method string) string {
 	v := goName(strings.ToLower(strings.TrimPrefix(method, "UVERBS_")))
 	if driver != "core" && strings.HasPrefix(method, "UVERBS_") {
-		v = "Mlx5" + v
+		v = driverName(driver) + v
 	}
 	return strings.ToLower(v[:1]) + v[1:]
 }
 
 func (s *schema) method(b *strings.Builder, m *schemaMethod) {
 	name := m.name
-	for _, p := range []string{"UVERBS_METHOD_", "MLX5_IB_METHOD_", objectName(m.object) + "_"} {
+	for _, p := range []string{"UVERBS_METHOD_", "MLX5_IB_METHOD_", "EFA_IB_METHOD_", objectName(m.object) + "_"} {
 		name = strings.TrimPrefix(name, p)
 	}
 	fmt.Fprintf(b, "%s = &Method{ID: %s, Name: %q, CName: %q, Verb: %q, Attrs: []Attr{\n",
@@ -511,7 +511,7 @@ func (s *schema) writeMethods() string {
 	b := &strings.Builder{}
 	b.WriteString(schemaHeader + "var (\n")
 	core := map[string]map[string]string{} // object: method: variable
-	mlx5 := map[string]map[string]string{}
+	drivers := map[string]map[string]map[string]string{"RDMA_DRIVER_MLX5": {}, "RDMA_DRIVER_EFA": {}}
 	set := func(t map[string]map[string]string, m *schemaMethod, driver string) {
 		if t[m.object] == nil {
 			t[m.object] = map[string]string{}
@@ -531,31 +531,37 @@ func (s *schema) writeMethods() string {
 			own = append(own, m)
 		}
 	}
-	b.WriteString(")\n\n// Methods that only mlx5 has, and those to which it adds attributes.\nvar (\n")
-	last = ""
-	for _, m := range own {
-		if c := byName[m.name]; c != nil {
-			m = &schemaMethod{m.driver, m.object, m.name, append(append([]*schemaAttr(nil), c.attrs...), m.attrs...)}
-		}
-		set(mlx5, m, m.driver)
-		heading(b, &last, m.object)
-		s.method(b, m)
-	}
 	b.WriteString(")\n\n")
+	for _, driver := range []string{"RDMA_DRIVER_MLX5", "RDMA_DRIVER_EFA"} {
+		fmt.Fprintf(b, "// Methods that only %s has, and those to which it adds attributes.\nvar (\n", strings.ToLower(driverName(driver)))
+		last = ""
+		for _, m := range own {
+			if m.driver != driver {
+				continue
+			}
+			if c := byName[m.name]; c != nil {
+				m = &schemaMethod{m.driver, m.object, m.name, append(append([]*schemaAttr(nil), c.attrs...), m.attrs...)}
+			}
+			set(drivers[driver], m, m.driver)
+			heading(b, &last, m.object)
+			s.method(b, m)
+		}
+		b.WriteString(")\n\n")
+	}
 
 	objects := s.enums["uverbs_default_objects"].Values
-	table := func(name, doc string, values []cConst, driver bool) {
+	table := func(name, doc string, values []cConst, driver string) {
 		fmt.Fprintf(b, "// %s are %s\nvar %s = [...]*Object{\n", name, doc, name)
 		for _, o := range values {
 			methods := map[string]string{}
 			for m, v := range core[o.Name] {
 				methods[m] = v
 			}
-			if driver {
-				if mlx5[o.Name] == nil {
+			if driver != "core" {
+				if drivers[driver][o.Name] == nil {
 					continue // as the core has it
 				}
-				for m, v := range mlx5[o.Name] {
+				for m, v := range drivers[driver][o.Name] {
 					methods[m] = v
 				}
 			}
@@ -576,9 +582,10 @@ func (s *schema) writeMethods() string {
 		}
 		b.WriteString("}\n\n")
 	}
-	table("coreObjects", "the objects of every driver.", objects, false)
-	table("mlx5CoreObjects", "the core's objects to whose methods mlx5 adds some of its own.", objects, true)
-	table("mlx5Objects", "mlx5's own objects.", s.enums["mlx5_ib_objects"].Values, true)
+	table("coreObjects", "the objects of every driver.", objects, "core")
+	table("mlx5CoreObjects", "the core's objects to whose methods mlx5 adds some of its own.", objects, "RDMA_DRIVER_MLX5")
+	table("efaCoreObjects", "the core's objects to whose methods efa adds some of its own.", objects, "RDMA_DRIVER_EFA")
+	table("mlx5Objects", "mlx5's own objects.", s.enums["mlx5_ib_objects"].Values, "RDMA_DRIVER_MLX5")
 	return b.String()
 }
 

@@ -57,7 +57,7 @@ func (c *clock) release() {
 }
 
 // A wall is the kernel's page for translating the adapter's counter to the time of day
-// (struct mlx5_ib_clock_info). The kernel updates it before the counter wraps.
+// (struct ib_uverbs_clock_info). The kernel updates it before the counter wraps.
 type wall struct {
 	offered bool // by the kernel
 	mu      sync.Mutex
@@ -90,7 +90,7 @@ type wallTime struct {
 
 // read reads the page, while the kernel doesn't change it. The page is open.
 func (w *wall) read() (t wallTime) {
-	p := (*uapi.Mlx5IbClockInfo)(unsafe.Pointer(unsafe.SliceData(w.mem)))
+	p := (*uapi.IbUverbsClockInfo)(unsafe.Pointer(unsafe.SliceData(w.mem)))
 	for {
 		sign := atomic.LoadUint32(&p.Sign)
 		t = wallTime{

@@ -63,7 +63,7 @@ func (r *cqRing) round(i uint32) uint32 { return i >> (r.log & 31) }
 // seek makes the CQE with an index the next one.
 func (q *cq) seek(i uint32) { q.next, q.head, q.turn = i, q.at(i), q.round(i) }
 
-func (c *context) NewCQ(cmd ioctl.CqCreate, init provider.CQInit) (provider.CQ, error) {
+func (c *context) NewCQ(cmd ioctl.CqCreate, init *provider.CQInit) (provider.CQ, error) {
 	q := &cq{ctx: c, v1: c.cqeVersion == cqeVersion1, fields: init.Fields}
 	if init.Fields&^allFields != 0 || init.Fields&provider.FieldWallClock != 0 && !c.wall.open(c.file) {
 		return nil, provider.ErrNoField

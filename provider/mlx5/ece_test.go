@@ -11,11 +11,11 @@ import (
 // TestECE: what the adapter has comes with the QP, and after it was asked for
 // something else, with a change of state: of a DCT, that in which it is made.
 func TestECE(t *testing.T) {
-	for _, dc := range []provider.DCType{provider.NotDC, provider.DCTarget} {
+	for _, dc := range []provider.DriverType{provider.NoDriverType, provider.DCTarget} {
 		r := newRig(t, 1)
 		init := provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 1, 0)}
 		if dc == provider.DCTarget {
-			init = provider.QPInit{Type: uapi.IB_UVERBS_QPT_DRIVER, DC: dc, SRQ: r.newSRQ(t, provider.SRQInit{MaxWR: 1, MaxSGE: 1})}
+			init = provider.QPInit{Type: uapi.IB_UVERBS_QPT_DRIVER, Driver: dc, SRQ: r.newSRQ(t, provider.SRQInit{MaxWR: 1, MaxSGE: 1})}
 		}
 		without := r.newQP(t, 1, init)
 		if _, options := without.ECE(); options != 0 || without.SetECE(1) {
@@ -25,7 +25,7 @@ func TestECE(t *testing.T) {
 		r.ece = true
 		cmd := ioctl.NewQpCreate()
 		defer cmd.Release()
-		p, err := r.NewQP(cmd, init)
+		p, err := r.NewQP(cmd, &init)
 		if err != nil {
 			t.Fatal(err)
 		}

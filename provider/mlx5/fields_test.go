@@ -14,9 +14,9 @@ import (
 )
 
 // clockPage is a page as the kernel fills it in.
-func clockPage(info uapi.Mlx5IbClockInfo) []byte {
+func clockPage(info uapi.IbUverbsClockInfo) []byte {
 	b := make([]byte, 4096)
-	*(*uapi.Mlx5IbClockInfo)(unsafe.Pointer(unsafe.SliceData(b))) = info
+	*(*uapi.IbUverbsClockInfo)(unsafe.Pointer(unsafe.SliceData(b))) = info
 	return b
 }
 
@@ -37,7 +37,7 @@ func TestWallTime(t *testing.T) {
 		"after a wrap":       {mask, 0, 3, 10},
 		"before a wrap":      {3, 0, mask, -10},
 	} {
-		w := wall{mem: clockPage(uapi.Mlx5IbClockInfo{Sign: 4, Nsec: base, Cycles: tt.last, Frac: tt.frac, Mult: 160, Shift: 6, Mask: mask})}
+		w := wall{mem: clockPage(uapi.IbUverbsClockInfo{Sign: 4, Nsec: base, Cycles: tt.last, Frac: tt.frac, Mult: 160, Shift: 6, Mask: mask})}
 		at := w.read()
 		if got := at.of(tt.cycles).UnixNano() - base; got != tt.want {
 			t.Errorf("%s: %d ns, want %d", name, got, tt.want)
@@ -54,7 +54,7 @@ func TestWallTime(t *testing.T) {
 
 // TestWallTimeBesideUpdate: what the kernel is about to change is not taken.
 func TestWallTimeBesideUpdate(t *testing.T) {
-	w := wall{mem: clockPage(uapi.Mlx5IbClockInfo{Sign: 1, Nsec: 1, Mult: 1})}
+	w := wall{mem: clockPage(uapi.IbUverbsClockInfo{Sign: 1, Nsec: 1, Mult: 1})}
 	got := make(chan wallTime)
 	go func() { got <- w.read() }()
 	select {
@@ -62,7 +62,7 @@ func TestWallTimeBesideUpdate(t *testing.T) {
 		t.Errorf("read %+v during an update", at)
 	case <-time.After(10 * time.Millisecond):
 	}
-	p := (*uapi.Mlx5IbClockInfo)(unsafe.Pointer(unsafe.SliceData(w.mem)))
+	p := (*uapi.IbUverbsClockInfo)(unsafe.Pointer(unsafe.SliceData(w.mem)))
 	atomic.StoreUint32(&p.Sign, 2)
 	if at := <-got; at.nsec != 1 || at.mult != 1 {
 		t.Errorf("read %+v", at)
@@ -75,7 +75,7 @@ func TestFields(t *testing.T) {
 	const all = allFields
 	for _, fields := range []provider.Fields{all, provider.FieldTimestamp, provider.FieldWallClock, provider.FieldFlowTag, provider.FieldVLAN} {
 		r := newRig(t, 1)
-		r.wall.mem = clockPage(uapi.Mlx5IbClockInfo{Nsec: 5000, Cycles: 100, Mult: 2, Mask: 1<<63 - 1})
+		r.wall.mem = clockPage(uapi.IbUverbsClockInfo{Nsec: 5000, Cycles: 100, Mult: 2, Mask: 1<<63 - 1})
 		defer func() { r.wall.mem = nil }() // before its release, which unmaps it
 		c := r.newCQ(t, provider.CQInit{CQE: 15, Fields: fields})
 		raw := r.newQP(t, 0x321, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RAW_PACKET, Cap: uapi.IbUverbsQpCap{MaxSendWr: 4, MaxSendSge: 1, MaxRecvWr: 8, MaxRecvSge: 1}})
@@ -157,7 +157,7 @@ func TestFieldsOfCompressed(t *testing.T) {
 func TestNoField(t *testing.T) {
 	r := newRig(t, 1)
 	for _, fields := range []provider.Fields{provider.FieldWallClock, 1 << 20} {
-		if _, err := r.NewCQ(ioctl.NewCqCreate(), provider.CQInit{CQE: 1, Fields: fields}); err != provider.ErrNoField {
+		if _, err := r.NewCQ(ioctl.NewCqCreate(), &provider.CQInit{CQE: 1, Fields: fields}); err != provider.ErrNoField {
 			t.Errorf("%#x: %v", fields, err)
 		}
 	}

@@ -33,7 +33,7 @@
 //   - A raw packet without data is always refused. So is data for segmentation that is
 //     longer than the device's limit.
 //   - An invalid CQE ends a poll after the completions before it. libmlx5 loses those.
-//   - A context uses no DEVX, and allocates doorbell registers as QPs need them: eight for
+//   - A context uses DEVX only if the program asks for it, and allocates doorbell registers as QPs need them: eight for
 //     one QP each, then eight that QPs share behind a lock. libmlx5 hands out four without
 //     a lock, unless the environment says otherwise.
 //   - Only these environment variables are used: MLX5_SHUT_UP_BF, MLX5_TOTAL_UUARS and
@@ -66,7 +66,10 @@ var Provider = provider.Provider{
 // A context is an opened device.
 type context struct {
 	file *ioctl.File
+	req  *uapi.Mlx5IbAllocUcontextReqV2 // until the kernel has it
 	resp *uapi.Mlx5IbAllocUcontextResp
+
+	devx bool // commands for the firmware are allowed
 
 	cqeVersion uint8
 	limits     limits
@@ -103,13 +106,16 @@ func newContext(f *ioctl.File, cmd ioctl.GetContext) (provider.Context, error) {
 	}
 	// The numbers of registers are for kernels with a fixed set of registers. Since 5.6
 	// kernels allocate pages on demand instead.
-	*cmd.Mlx5().In() = uapi.Mlx5IbAllocUcontextReqV2{
+	req := cmd.Mlx5().In()
+	*req = uapi.Mlx5IbAllocUcontextReqV2{
 		TotalNumBfregs:      uint32(env.registers),
 		NumLowLatencyBfregs: uint32(env.lowLatency),
 		MaxCqeVersion:       cqeVersion1,
 		LibCaps:             uint64(uapi.MLX5_LIB_CAP_4K_UAR | uapi.MLX5_LIB_CAP_DYN_UAR),
 	}
-	return contextOn(f, cmd.Mlx5().Out(), &env), nil
+	c := contextOn(f, cmd.Mlx5().Out(), &env)
+	c.req = req
+	return c, nil
 }
 
 // prepare checks the machine, and reads the environment.
@@ -133,7 +139,7 @@ var errShortResponse = errors.New("mlx5: the kernel's answer is shorter than the
 
 func (c *context) Adopt() error {
 	r := *c.resp
-	c.resp = nil
+	c.req, c.resp = nil, nil
 	if r.ResponseLength < minResponse {
 		return errShortResponse
 	}

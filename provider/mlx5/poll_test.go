@@ -148,6 +148,9 @@ func TestTimedFault(t *testing.T) {
 // TestNumbers: each is a resource's of its own, until none is left: the last that
 // CQEs could have is not one.
 func TestNumbers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("counts to 16 million")
+	}
 	var x index
 	const nearly = maxChosen - 3
 	table := make([]atomic.Pointer[resource], maxChosen)

@@ -32,13 +32,18 @@ type qp struct {
 	ece      ece
 }
 
+var errSRD = fmt.Errorf("%w: mlx5 has no SRD queue pairs, which are efa's", provider.ErrNotSupported)
+
 var errWQETooLong = errors.New("mlx5: QPOptions.Cap needs longer work requests than the adapter allows")
 
-func (c *context) NewQP(cmd ioctl.QpCreate, init provider.QPInit) (provider.QP, error) {
-	q := &qp{ctx: c, init: init, raw: init.Type == uapi.IB_UVERBS_QPT_RAW_PACKET}
+func (c *context) NewQP(cmd ioctl.QpCreate, init *provider.QPInit) (provider.QP, error) {
+	if init.Driver == provider.SRD {
+		return nil, errSRD
+	}
+	q := &qp{ctx: c, init: *init, raw: init.Type == uapi.IB_UVERBS_QPT_RAW_PACKET}
 	q.srq, _ = init.SRQ.(*srq)
 	req := cmd.Mlx5().In()
-	q.target = init.DC == provider.DCTarget
+	q.target = init.Driver == provider.DCTarget
 	prepare := q.prepare
 	switch {
 	case q.target:
@@ -95,7 +100,7 @@ func (q *qp) prepare(req *uapi.Mlx5IbCreateQp) (err error) {
 		req.BfregIndex = q.reg.page
 		flags |= uapi.MLX5_QP_FLAG_UAR_PAGE_INDEX
 	}
-	if q.init.DC == provider.DCInitiator {
+	if q.init.Driver == provider.DCInitiator {
 		flags |= uapi.MLX5_QP_FLAG_TYPE_DCI
 	}
 	req.BufAddr, req.DbAddr, req.Flags = q.buf.addr(), q.record.addr(), flags
@@ -213,7 +218,7 @@ func (q *qp) overhead() (all, front int, err error) {
 		n := control + wqe.EthSegments(wqe.EthHeaderInline)
 		return n, n, nil
 	}
-	if q.init.DC == provider.DCInitiator {
+	if q.init.Driver == provider.DCInitiator {
 		return control + wqe.AVSegments + wqe.UMRSegments, control + wqe.AVSegments, nil
 	}
 	return 0, 0, fmt.Errorf("mlx5: queue pairs of type %v are not supported", q.init.Type)
@@ -255,7 +260,7 @@ func (q *qp) sizeSend() (int, error) {
 		s.before = datagram
 	case q.init.Type == uapi.IB_UVERBS_QPT_XRC_INI:
 		s.before = shared
-	case q.init.DC == provider.DCInitiator:
+	case q.init.Driver == provider.DCInitiator:
 		s.before = dynamic
 	case q.raw:
 		s.before = packet

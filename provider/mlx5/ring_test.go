@@ -43,7 +43,7 @@ func (r *rig) newCQ(t testing.TB, init provider.CQInit) *cq {
 	t.Helper()
 	cmd := ioctl.NewCqCreate()
 	defer cmd.Release()
-	p, err := r.NewCQ(cmd, init)
+	p, err := r.NewCQ(cmd, &init)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func (r *rig) newQP(t testing.TB, qpn uint32, init provider.QPInit) *qp {
 	t.Helper()
 	cmd := ioctl.NewQpCreate()
 	defer cmd.Release()
-	p, err := r.NewQP(cmd, init)
+	p, err := r.NewQP(cmd, &init)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -681,7 +681,7 @@ func TestNothingInFront(t *testing.T) {
 	}{
 		{"UD", provider.QPInit{Type: uapi.IB_UVERBS_QPT_UD}},
 		{"XRC", provider.QPInit{Type: uapi.IB_UVERBS_QPT_XRC_INI}},
-		{"DC", provider.QPInit{Type: uapi.IB_UVERBS_QPT_DRIVER, DC: provider.DCInitiator}},
+		{"DC", provider.QPInit{Type: uapi.IB_UVERBS_QPT_DRIVER, Driver: provider.DCInitiator}},
 		{"raw packets", provider.QPInit{Type: uapi.IB_UVERBS_QPT_RAW_PACKET}},
 	} {
 		tt.init.Cap = capOf(16, 1, 0)

@@ -332,7 +332,7 @@ func (s *sendQueue) special(w *window, at, n uint32, f form, wr *provider.SendWR
 			b.LKey = wr.Bind.MR.LKey
 		}
 		slot.opcode = uint32(uapi.IB_WC_BIND_MW)
-		return n + uint32(wqe.UMR(w[n:], &b)), wr.MW.RKey.Swap(wr.NewRKey), nil
+		return n + uint32(wqe.UMR(w[n:], &b)), wr.MW.Rebind(wr), nil
 	case invalidate:
 		slot.opcode = uint32(uapi.IB_WC_LOCAL_INV)
 		return n + uint32(wqe.UMR(w[n:], &wqe.Bind{Type2: true})), wr.InvalidateRKey, nil

@@ -198,7 +198,7 @@ func TestShortWay(t *testing.T) {
 		{"signed", provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 1, 0), Sign: true}, false},
 		{"raw packets", provider.QPInit{Type: uapi.IB_UVERBS_QPT_RAW_PACKET, Cap: capOf(4, 1, 0)}, false},
 		{"XRC", provider.QPInit{Type: uapi.IB_UVERBS_QPT_XRC_INI, Cap: capOf(4, 1, 0)}, false},
-		{"DC", provider.QPInit{Type: uapi.IB_UVERBS_QPT_DRIVER, DC: provider.DCInitiator, Cap: capOf(4, 1, 0)}, false},
+		{"DC", provider.QPInit{Type: uapi.IB_UVERBS_QPT_DRIVER, Driver: provider.DCInitiator, Cap: capOf(4, 1, 0)}, false},
 	} {
 		if q := newRig(t, 1).newQP(t, 0x123, tt.init); q.sq.short != tt.want {
 			t.Errorf("%s: %v", tt.name, q.sq.short)

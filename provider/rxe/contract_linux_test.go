@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -50,9 +49,9 @@ func TestPutPutsEachFieldInItsPlace(t *testing.T) {
 		t.Errorf("flush: %+v of %d, want %+v", got, f.Dma.Length, want)
 	}
 	mw := window(0x11)
-	bind := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_BIND_MW, NewRKey: 0x12, MW: mw}
-	if m := put(bind).Wr.Wr.Mw(); m.MwRkey != 0x11 || m.Rkey != 0x12 || mw.RKey.Load() != 0x12 {
-		t.Errorf("bind: %+v, then the window has key %#x", m, mw.RKey.Load())
+	bind := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_BIND_MW, NewRKey: 0x12, MW: mw, Bind: provider.MWBind{Addr: 0x34}}
+	if m := put(bind).Wr.Wr.Mw(); m.MwRkey != 0x11 || m.Rkey != 0x12 || mw.RKey.Load() != 0x12 || mw.Addr.Load() != 0x34 {
+		t.Errorf("bind: %+v, then the window has key %#x at %#x", m, mw.RKey.Load(), mw.Addr.Load())
 	}
 	i := put(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, Inline: []byte("x"), Flags: uint32(uapi.IB_SEND_SIGNALED)})
 	if i.Wr.SendFlags != 2|8 { // IB_SEND_SIGNALED, IB_SEND_INLINE
@@ -109,8 +108,8 @@ func TestElementSizes(t *testing.T) {
 	}
 }
 
-// A QP that is adopted: the doorbell names its handle, and has the kernel answer
-// where there is room for it; one with an SRQ maps no receive queue.
+// A QP that is adopted: the doorbell names its handle; one with an SRQ maps no receive
+// queue.
 func TestAdoptQP(t *testing.T) {
 	const ring = 1 << 16
 	for _, srq := range []bool{false, true} {
@@ -136,18 +135,8 @@ func TestAdoptQP(t *testing.T) {
 			if n, err := q.PostRecv(make([]provider.RecvWR, 1)); srq && err != provider.ErrNoQueue || !srq && n != 1 {
 				t.Errorf("post receive: %d, %v", n, err)
 			}
-			b := q.bell.bytes()
-			if command, handle := binary.NativeEndian.Uint32(b), binary.NativeEndian.Uint32(b[16:]); command != 28 || handle != 0x1122 { // POST_SEND
-				t.Errorf("the doorbell is command %d for %#x", command, handle)
-			}
-			if words := [2]uint16{binary.NativeEndian.Uint16(b[4:]), binary.NativeEndian.Uint16(b[6:])}; words != [2]uint16{8, 1} {
-				t.Errorf("the doorbell has %v words", words)
-			}
-			if count, size := binary.NativeEndian.Uint64(b[20:]), binary.NativeEndian.Uint32(b[28:]); count != 0 || size < 56 { // ib_uverbs_send_wr
-				t.Errorf("the doorbell has %d requests and lists, of %d bytes", count, size)
-			}
-			if response := binary.NativeEndian.Uint64(b[8:]); response != uint64(uintptr(unsafe.Pointer(&q.bell.resp))) {
-				t.Errorf("the kernel answers at %#x", response)
+			if handle := binary.NativeEndian.Uint32(q.bell.Bytes()[16:]); handle != 0x1122 {
+				t.Errorf("the doorbell is for %#x", handle)
 			}
 			q.Release()
 			if n := mappings(t, "goverbs-qp"); n != 0 {
@@ -191,7 +180,7 @@ func TestResizeCQ(t *testing.T) {
 		t.Error("its completions have more fields")
 	}
 	for _, init := range []provider.CQInit{{CQESize: 64}, {Compression: 1}} {
-		if _, err := new(context).NewCQ(ioctl.NewCqCreate(), init); err != errPlainCQ {
+		if _, err := new(context).NewCQ(ioctl.NewCqCreate(), &init); err != errPlainCQ {
 			t.Errorf("%+v: %v", init, err)
 		}
 	}

@@ -19,7 +19,7 @@ type cq struct {
 
 var errPlainCQ = errors.New("rxe: CQEs have one size and can't be compressed")
 
-func (c *context) NewCQ(cmd ioctl.CqCreate, init provider.CQInit) (provider.CQ, error) {
+func (c *context) NewCQ(cmd ioctl.CqCreate, init *provider.CQInit) (provider.CQ, error) {
 	if init.CQESize != 0 || init.Compression != 0 {
 		return nil, errPlainCQ
 	}

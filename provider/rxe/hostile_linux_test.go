@@ -107,7 +107,9 @@ func FuzzRings(f *testing.F) {
 			c = &cq{q: *cqRing}
 		}
 		if sqRing != nil && rqRing != nil {
-			q = &qp{file: file, maxSGE: maxSGE, maxInline: maxInline, bell: new(doorbell), sq: *sqRing}
+			q = &qp{file: file, maxSGE: maxSGE, maxInline: maxInline, sq: *sqRing}
+			q.bell.Init(0)
+			defer q.bell.Release()
 			q.rq.queue, q.rq.maxSGE = *rqRing, maxSGE
 			q.reset()
 		}

@@ -2,8 +2,6 @@ package rxe
 
 import (
 	"math/bits"
-	"runtime"
-	"unsafe"
 
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
@@ -22,24 +20,12 @@ type qp struct {
 	unrung    uint64 // the cost of sending the requests since the last doorbell
 	maxSGE    int
 	maxInline int
-	bell      *doorbell
-	pin       runtime.Pinner
+	bell      ioctl.PostSend
 	rq        recvQueue
 }
 
-// A doorbell is an empty POST_SEND command of the write ABI (ib_user_verbs.h). It
-// consists of header, body, and the response that the body points to. It is pinned for
-// the QP's lifetime.
-type doorbell struct {
-	hdr  uapi.IbUverbsCmdHdr
-	post uapi.IbUverbsPostSend
-	resp uapi.IbUverbsPostSendResp
-}
-
-const doorbellLen = int(unsafe.Offsetof(doorbell{}.resp))
-
-func (c *context) NewQP(cmd ioctl.QpCreate, init provider.QPInit) (provider.QP, error) {
-	return &qp{file: c.file, init: init, resp: cmd.Rxe().Out()}, nil
+func (c *context) NewQP(cmd ioctl.QpCreate, init *provider.QPInit) (provider.QP, error) {
+	return &qp{file: c.file, init: *init, resp: cmd.Rxe().Out()}, nil
 }
 
 func (q *qp) Adopt(handle, qpn uint32, granted *uapi.IbUverbsQpCap) (err error) {
@@ -56,22 +42,9 @@ func (q *qp) Adopt(handle, qpn uint32, granted *uapi.IbUverbsQpCap) (err error) 
 			return err
 		}
 	}
-	q.bell = &doorbell{
-		hdr: uapi.IbUverbsCmdHdr{
-			Command:  uapi.IB_USER_VERBS_CMD_POST_SEND,
-			InWords:  uint16(doorbellLen / 4),
-			OutWords: uint16(unsafe.Sizeof(doorbell{}.resp) / 4),
-		},
-		post: uapi.IbUverbsPostSend{QpHandle: handle, WqeSize: wqeSize},
-	}
-	q.pin.Pin(q.bell)
-	q.bell.post.Response = uint64(uintptr(unsafe.Pointer(&q.bell.resp)))
+	q.bell.Init(handle)
 	return nil
 }
-
-// wqeSize must be at least the size of the kernel's struct ib_uverbs_send_wr, although
-// the command contains none.
-const wqeSize = uint32(unsafe.Sizeof(uapi.IbUverbsSendWr{}))
 
 func (q *qp) ECE() (vendor, options uint32) { return 0, 0 }
 func (q *qp) SetECE(uint32) bool            { return false }
@@ -165,7 +138,7 @@ func (q *qp) put(wr *provider.SendWR) error {
 		if wr.Bind.MR != nil {
 			m.MrLkey = wr.Bind.MR.LKey
 		}
-		m.MwRkey, m.Rkey = wr.MW.RKey.Swap(wr.NewRKey), wr.NewRKey
+		m.MwRkey, m.Rkey = wr.MW.Rebind(wr), wr.NewRKey
 	case uapi.IB_UVERBS_WR_FLUSH:
 		f := w.Wr.Wr.Flush()
 		f.RemoteAddr, f.Rkey = wr.Remote.Addr, wr.Remote.RKey
@@ -192,7 +165,7 @@ func (q *qp) tell() error {
 	brief := q.brief()
 	q.unrung = 0
 	q.sq.setProducer(q.prod)
-	return q.file.Doorbell(q.bell.bytes(), brief)
+	return q.file.Doorbell(q.bell.Bytes(), brief)
 }
 
 func (q *qp) brief() bool { return q.unrung <= briefCost }
@@ -205,10 +178,5 @@ func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) { return q.rq.post(wrs
 func (q *qp) Release() {
 	q.sq.unmap()
 	q.rq.unmap()
-	q.pin.Unpin()
-}
-
-// bytes returns the command for write(), without the response.
-func (d *doorbell) bytes() []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(d)), doorbellLen)
+	q.bell.Release()
 }

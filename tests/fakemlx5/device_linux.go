@@ -5,8 +5,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/tests/fakemlx5/rings"
+	"github.com/goverbs/goverbs/tests/internal/fakedev"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -31,107 +31,22 @@ type device struct {
 	queues map[uint32]rings.Queue // the last one of each kind
 }
 
-// A request is one ioctl.
-type request struct {
-	*ioctl.Call
-	s *supervisor
-	n *notification
-	p process
+// Files are those of an InfiniBand ConnectX.
+func (d *device) Files() map[string]string { return files }
 
-	attrs uint64 // their address
-}
-
-func (d *device) ioctl(s *supervisor, n *notification, p process) error {
-	if n.args[1] == rings.Where {
-		return d.where(p, n.args[2])
+func (d *device) Ioctl(c *fakedev.Call) error {
+	if c.Number == rings.Where {
+		return d.where(c.Process, c.Arg)
 	}
-	if n.args[1] != uapi.RDMA_VERBS_IOCTL {
-		return unix.ENOTTY
-	}
-	call, err := ioctl.Decode(n.args[2], p.read)
+	r, err := c.Request()
 	if err != nil {
 		return err
 	}
-	err = d.answer(&request{Call: call, s: s, n: n, p: p, attrs: n.args[2] + uapi.IbUverbsIoctlHdrAttrsOffset})
+	err = d.answer(r)
 	if d.verbose {
-		log.Printf("%s: %v", call.Verb(), err)
+		log.Printf("%s: %v", r.Verb(), err)
 	}
 	return err
-}
-
-// attr returns the number of an attribute in the call, -1 if it isn't there.
-func (r *request) attr(id uint16) int {
-	for i := range r.Attrs {
-		if r.Attrs[i].Raw.AttrId == id {
-			return i
-		}
-	}
-	return -1
-}
-
-// in copies an input attribute, padded with zeros.
-func (r *request) in(id uint16, b []byte) error {
-	i := r.attr(id)
-	if i < 0 {
-		return nil
-	}
-	raw := &r.Attrs[i].Raw
-	n := min(len(b), int(raw.Len))
-	if raw.Len <= 8 {
-		copy(b[:n], u64(raw.Data))
-		return nil
-	}
-	return r.p.read(raw.Data, b[:n])
-}
-
-func in[T any](r *request, id uint16) (v T, err error) {
-	err = r.in(id, bytesOf(&v))
-	return v, err
-}
-
-// out writes an output attribute, truncated to the program's buffer.
-func (r *request) out(id uint16, b []byte) error {
-	i := r.attr(id)
-	if i < 0 {
-		return nil
-	}
-	raw := &r.Attrs[i].Raw
-	if err := r.p.write(raw.Data, b[:min(len(b), int(raw.Len))]); err != nil {
-		return err
-	}
-	var flags [2]byte
-	flags[0] = byte(raw.Flags | uapi.UVERBS_ATTR_F_VALID_OUTPUT)
-	flags[1] = byte((raw.Flags | uapi.UVERBS_ATTR_F_VALID_OUTPUT) >> 8)
-	return r.p.write(r.attrs+uint64(i)*16+4, flags[:])
-}
-
-// object returns a new handle to the program.
-func (r *request) object(id uint16, handle uint32) error {
-	i := r.attr(id)
-	if i < 0 {
-		return unix.EINVAL
-	}
-	return r.p.write(r.attrs+uint64(i)*16+8, u64(uint64(handle)))
-}
-
-// file returns a new file descriptor, without any events, to the program.
-func (r *request) file(id uint16) error {
-	fd, err := r.eventFile()
-	if err != nil {
-		return err
-	}
-	return r.object(id, fd)
-}
-
-// eventFile makes a file without any events in the program, and returns its descriptor there.
-func (r *request) eventFile() (uint32, error) {
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
-	if err != nil {
-		return 0, err
-	}
-	defer unix.Close(fd)
-	theirs, err := r.s.give(r.n, fd)
-	return uint32(theirs), err
 }
 
 func next(n *uint32) uint32 {
@@ -139,7 +54,7 @@ func next(n *uint32) uint32 {
 	return *n
 }
 
-func (d *device) answer(r *request) error {
+func (d *device) answer(r *fakedev.Request) error {
 	h := &r.Header
 	if h.DriverId != uint32(uapi.RDMA_DRIVER_MLX5) {
 		return unix.EINVAL
@@ -151,9 +66,9 @@ func (d *device) answer(r *request) error {
 		return d.getContext(r)
 	case [2]uint16{uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_QUERY_PORT}:
 		port := d.port()
-		return r.out(uapi.UVERBS_ATTR_QUERY_PORT_RESP, bytesOf(&port))
+		return r.Out(uapi.UVERBS_ATTR_QUERY_PORT_RESP, fakedev.Bytes(&port))
 	case [2]uint16{uapi.UVERBS_OBJECT_ASYNC_EVENT, uapi.UVERBS_METHOD_ASYNC_EVENT_ALLOC}:
-		return r.file(uapi.UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE)
+		return r.File(uapi.UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE)
 	case [2]uint16{uapi.MLX5_IB_OBJECT_UAR, uapi.MLX5_IB_METHOD_UAR_OBJ_ALLOC}:
 		return d.allocUAR(r)
 	case [2]uint16{uapi.UVERBS_OBJECT_CQ, uapi.UVERBS_METHOD_CQ_CREATE}:
@@ -168,34 +83,22 @@ func (d *device) answer(r *request) error {
 		return d.firmware(r)
 	}
 	if r.Method != nil && r.Method.Name == "DESTROY" || h.ObjectId == uapi.MLX5_IB_OBJECT_UAR {
-		return r.outZero()
+		return r.OutZero()
 	}
 	return unix.EPROTONOSUPPORT
 }
 
-// outZero answers the destruction of an object that never reported events.
-func (r *request) outZero() error {
-	for _, a := range r.Attrs {
-		if a.Spec != nil && a.Spec.Kind == uapi.AttrPtrOut {
-			if err := r.out(a.Raw.AttrId, make([]byte, a.Raw.Len)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // where tells a program the location of its last queue.
-func (d *device) where(p process, addr uint64) error {
+func (d *device) where(p fakedev.Process, addr uint64) error {
 	var q rings.Queue
-	if err := p.read(addr, bytesOf(&q)); err != nil {
+	if err := p.Read(addr, fakedev.Bytes(&q)); err != nil {
 		return err
 	}
 	q, ok := d.queues[q.Kind]
 	if !ok {
 		return unix.ENOENT
 	}
-	return p.write(addr, bytesOf(&q))
+	return p.Write(addr, fakedev.Bytes(&q))
 }
 
 func (d *device) remember(q rings.Queue) {

@@ -18,24 +18,12 @@
 package main
 
 import (
-	"errors"
 	"flag"
-	"fmt"
-	"log"
-	"os"
-	"os/exec"
+
+	"github.com/goverbs/goverbs/tests/internal/fakedev"
 )
 
 func main() {
-	log.SetFlags(0)
-	log.SetPrefix("fakemlx5: ")
-	if isStarter() {
-		log.Fatal(starter())
-	}
-	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: fakemlx5 [FLAG...] COMMAND [ARGUMENT...]")
-		flag.PrintDefaults()
-	}
 	dev := new(device)
 	flag.BoolVar(&dev.staticUARs, "static-uars", false, "allocate BlueFlame registers with the context, as drivers before Linux 5.7 did")
 	flag.UintVar(&dev.uarsPerPage, "uars-per-page", 1, "the `number` of UARs in a page: on a system with pages of 64 KiB, 16")
@@ -49,49 +37,5 @@ func main() {
 	flag.IntVar(&dev.atomicOps, "atomic-ops", 15, "the `bits` of the supported atomic operations")
 	flag.UintVar(&dev.cqeVersion, "cqe-version", 1, "the `version` of completion queue entries")
 	flag.BoolVar(&dev.verbose, "v", false, "print each call")
-	flag.Parse()
-	if flag.NArg() == 0 {
-		flag.Usage()
-		os.Exit(2)
-	}
-	path, err := exec.LookPath(flag.Arg(0))
-	if err != nil && !errors.Is(err, exec.ErrDot) {
-		log.Fatal(err)
-	}
-	root, err := os.MkdirTemp("", "fakemlx5")
-	if err != nil {
-		log.Fatal(err)
-	}
-	code, err := run(root, dev, append([]string{path}, flag.Args()...))
-	os.RemoveAll(root)
-	if err != nil {
-		log.Fatal(err)
-	}
-	os.Exit(code)
-}
-
-// run returns the program's exit status.
-func run(root string, dev *device, argv []string) (int, error) {
-	if err := plant(root); err != nil {
-		return 0, err
-	}
-	cmd, listener, err := start(argv)
-	if err != nil {
-		return 0, err
-	}
-	s := &supervisor{listener: listener, root: root, dev: dev}
-	done := make(chan error, 1)
-	go func() { done <- s.serve() }()
-	err = cmd.Wait()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		return 0, err
-	}
-	if err := <-done; err != nil {
-		return 0, err
-	}
-	if code := cmd.ProcessState.ExitCode(); code >= 0 {
-		return code, nil
-	}
-	return 1, fmt.Errorf("%s: %v", argv[0], cmd.ProcessState)
+	fakedev.Main("fakemlx5", dev)
 }

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/tests/fakemlx5/rings"
+	"github.com/goverbs/goverbs/tests/internal/fakedev"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -25,7 +26,7 @@ const (
 	guid            = 0x0100000003c90200 // 0002:c903:0000:0001, big endian
 )
 
-func (d *device) getContext(r *request) error {
+func (d *device) getContext(r *fakedev.Request) error {
 	resp := uapi.Mlx5IbAllocUcontextResp{
 		QpTabSize: 1 << 18, BfRegSize: uint32(d.bfRegSize), CacheLineSize: 64,
 		MaxSqDescSz: maxSQDesc, MaxRqDescSz: maxRQDesc, MaxSendWqebb: maxQueueLen,
@@ -39,14 +40,14 @@ func (d *device) getContext(r *request) error {
 	if d.staticUARs {
 		resp.TotBfregs = staticRegisters
 	}
-	resp.ResponseLength = uint32(len(bytesOf(&resp)))
-	if err := r.out(uapi.UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, u32(1)); err != nil {
+	resp.ResponseLength = uint32(len(fakedev.Bytes(&resp)))
+	if err := r.Out(uapi.UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, fakedev.U32(1)); err != nil {
 		return err
 	}
-	if err := r.out(uapi.UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, u64(0)); err != nil {
+	if err := r.Out(uapi.UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, fakedev.U64(0)); err != nil {
 		return err
 	}
-	return r.out(uapi.UVERBS_ATTR_UHW_OUT, bytesOf(&resp))
+	return r.Out(uapi.UVERBS_ATTR_UHW_OUT, fakedev.Bytes(&resp))
 }
 
 func (d *device) query() uapi.IbUverbsExQueryDeviceResp {
@@ -71,7 +72,7 @@ func (d *device) query() uapi.IbUverbsExQueryDeviceResp {
 		resp.Base.DeviceCapFlags |= uint32(uapi.IB_UVERBS_DEVICE_RAW_IP_CSUM)
 	}
 	resp.TimestampMask, resp.HcaCoreClock = 1<<64-1, 1_000_000
-	resp.ResponseLength = uint32(len(bytesOf(&resp)))
+	resp.ResponseLength = uint32(len(fakedev.Bytes(&resp)))
 	return resp
 }
 
@@ -81,14 +82,14 @@ func (d *device) queryOwn() uapi.Mlx5IbQueryDeviceResp {
 	if d.maxTSO > 0 {
 		resp.TsoCaps.SupportedQpts = 1 << uapi.IB_UVERBS_QPT_RAW_PACKET
 	}
-	resp.ResponseLength = uint32(len(bytesOf(&resp)))
+	resp.ResponseLength = uint32(len(fakedev.Bytes(&resp)))
 	return resp
 }
 
 // firmware answers only QUERY_HCA_CAP for atomics.
-func (d *device) firmware(r *request) error {
+func (d *device) firmware(r *fakedev.Request) error {
 	in := make([]byte, 16)
-	if err := r.in(uapi.MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, in); err != nil {
+	if err := r.InBytes(uapi.MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, in); err != nil {
 		return err
 	}
 	const capOpcode, current, atomics = 0x100, 1, 3
@@ -97,7 +98,7 @@ func (d *device) firmware(r *request) error {
 	}
 	out := make([]byte, 16+4096)
 	binary.BigEndian.PutUint16(out[16+18:], uint16(d.atomicOps))
-	return r.out(uapi.MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, out)
+	return r.Out(uapi.MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, out)
 }
 
 // port returns the attributes of an InfiniBand port, which needs neither GIDs nor a netdev.
@@ -118,34 +119,34 @@ func (d *device) port() uapi.IbUverbsQueryPortRespEx {
 }
 
 // allocUAR returns a page of UARs with consecutive numbers.
-func (d *device) allocUAR(r *request) error {
+func (d *device) allocUAR(r *fakedev.Request) error {
 	page := next(&d.handle)
 	first := page * uint32(d.uarsPerPage)
-	if err := r.object(uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, page); err != nil {
+	if err := r.Object(uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, page); err != nil {
 		return err
 	}
 	for id, b := range map[uint16][]byte{
-		uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET: u64(uint64(rings.FirstUAR+first) * pageSize),
-		uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH: u32(uint32(d.uarsPerPage) * pageSize),
-		uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID:     u32(first),
+		uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET: fakedev.U64(uint64(rings.FirstUAR+first) * pageSize),
+		uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH: fakedev.U32(uint32(d.uarsPerPage) * pageSize),
+		uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID:     fakedev.U32(first),
 	} {
-		if err := r.out(id, b); err != nil {
+		if err := r.Out(id, b); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (d *device) createCQ(r *request) error {
-	cmd, err := in[uapi.Mlx5IbCreateCq](r, uapi.UVERBS_ATTR_UHW_IN)
+func (d *device) createCQ(r *fakedev.Request) error {
+	cmd, err := fakedev.In[uapi.Mlx5IbCreateCq](r, uapi.UVERBS_ATTR_UHW_IN)
 	if err != nil {
 		return err
 	}
-	cqe, err := in[uint32](r, uapi.UVERBS_ATTR_CREATE_CQ_CQE)
+	cqe, err := fakedev.In[uint32](r, uapi.UVERBS_ATTR_CREATE_CQ_CQE)
 	if err != nil {
 		return err
 	}
-	flags, err := in[uint32](r, uapi.UVERBS_ATTR_CREATE_CQ_FLAGS)
+	flags, err := fakedev.In[uint32](r, uapi.UVERBS_ATTR_CREATE_CQ_FLAGS)
 	if err != nil {
 		return err
 	}
@@ -162,24 +163,24 @@ func (d *device) createCQ(r *request) error {
 	}
 	d.remember(q)
 	resp := uapi.Mlx5IbCreateCqResp{Cqn: q.Number}
-	if err := r.out(uapi.UVERBS_ATTR_UHW_OUT, bytesOf(&resp)); err != nil {
+	if err := r.Out(uapi.UVERBS_ATTR_UHW_OUT, fakedev.Bytes(&resp)); err != nil {
 		return err
 	}
-	if err := r.out(uapi.UVERBS_ATTR_CREATE_CQ_RESP_CQE, u32(q.Len-1)); err != nil {
+	if err := r.Out(uapi.UVERBS_ATTR_CREATE_CQ_RESP_CQE, fakedev.U32(q.Len-1)); err != nil {
 		return err
 	}
-	return r.object(uapi.UVERBS_ATTR_CREATE_CQ_HANDLE, handle)
+	return r.Object(uapi.UVERBS_ATTR_CREATE_CQ_HANDLE, handle)
 }
 
-func (d *device) createQP(r *request) error {
-	cmd, err := in[uapi.Mlx5IbCreateQp](r, uapi.UVERBS_ATTR_UHW_IN)
+func (d *device) createQP(r *fakedev.Request) error {
+	cmd, err := fakedev.In[uapi.Mlx5IbCreateQp](r, uapi.UVERBS_ATTR_UHW_IN)
 	if err != nil {
 		return err
 	}
 	if none := cmd.Uidx == noUserIndex; none != (d.cqeVersion == 0) || !none && cmd.Uidx>>24 != 0 {
 		return unix.EINVAL
 	}
-	granted, err := in[uapi.IbUverbsQpCap](r, uapi.UVERBS_ATTR_CREATE_QP_CAP)
+	granted, err := fakedev.In[uapi.IbUverbsQpCap](r, uapi.UVERBS_ATTR_CREATE_QP_CAP)
 	if err != nil {
 		return err
 	}
@@ -200,28 +201,28 @@ func (d *device) createQP(r *request) error {
 	// Two of four registers of each page are for user space.
 	register := q.Number % staticRegisters
 	resp := uapi.Mlx5IbCreateQpResp{BfregIndex: register/2*4 + register%2}
-	if err := r.out(uapi.UVERBS_ATTR_UHW_OUT, bytesOf(&resp)); err != nil {
+	if err := r.Out(uapi.UVERBS_ATTR_UHW_OUT, fakedev.Bytes(&resp)); err != nil {
 		return err
 	}
-	if err := r.out(uapi.UVERBS_ATTR_CREATE_QP_RESP_CAP, bytesOf(&granted)); err != nil {
+	if err := r.Out(uapi.UVERBS_ATTR_CREATE_QP_RESP_CAP, fakedev.Bytes(&granted)); err != nil {
 		return err
 	}
-	if err := r.out(uapi.UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, u32(q.Number)); err != nil {
+	if err := r.Out(uapi.UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, fakedev.U32(q.Number)); err != nil {
 		return err
 	}
-	return r.object(uapi.UVERBS_ATTR_CREATE_QP_HANDLE, handle)
+	return r.Object(uapi.UVERBS_ATTR_CREATE_QP_HANDLE, handle)
 }
 
-func (d *device) createSRQ(r *request) error {
-	cmd, err := in[uapi.Mlx5IbCreateSrq](r, uapi.UVERBS_ATTR_UHW_IN)
+func (d *device) createSRQ(r *fakedev.Request) error {
+	cmd, err := fakedev.In[uapi.Mlx5IbCreateSrq](r, uapi.UVERBS_ATTR_UHW_IN)
 	if err != nil {
 		return err
 	}
-	maxWR, err := in[uint32](r, uapi.UVERBS_ATTR_CREATE_SRQ_MAX_WR)
+	maxWR, err := fakedev.In[uint32](r, uapi.UVERBS_ATTR_CREATE_SRQ_MAX_WR)
 	if err != nil {
 		return err
 	}
-	maxSGE, err := in[uint32](r, uapi.UVERBS_ATTR_CREATE_SRQ_MAX_SGE)
+	maxSGE, err := fakedev.In[uint32](r, uapi.UVERBS_ATTR_CREATE_SRQ_MAX_SGE)
 	if err != nil {
 		return err
 	}
@@ -239,75 +240,75 @@ func (d *device) createSRQ(r *request) error {
 	d.remember(q)
 	resp := uapi.Mlx5IbCreateSrqResp{Srqn: q.Number}
 	for id, b := range map[uint16][]byte{
-		uapi.UVERBS_ATTR_UHW_OUT:                 bytesOf(&resp),
-		uapi.UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR:  u32(maxWR),
-		uapi.UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE: u32(maxSGE),
+		uapi.UVERBS_ATTR_UHW_OUT:                 fakedev.Bytes(&resp),
+		uapi.UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR:  fakedev.U32(maxWR),
+		uapi.UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE: fakedev.U32(maxSGE),
 	} {
-		if err := r.out(id, b); err != nil {
+		if err := r.Out(id, b); err != nil {
 			return err
 		}
 	}
-	return r.object(uapi.UVERBS_ATTR_CREATE_SRQ_HANDLE, handle)
+	return r.Object(uapi.UVERBS_ATTR_CREATE_SRQ_HANDLE, handle)
 }
 
-func (d *device) regMR(r *request) error {
+func (d *device) regMR(r *fakedev.Request) error {
 	key := (firstKey + next(&d.key)) << 8
-	if err := r.out(uapi.UVERBS_ATTR_REG_MR_RESP_LKEY, u32(key)); err != nil {
+	if err := r.Out(uapi.UVERBS_ATTR_REG_MR_RESP_LKEY, fakedev.U32(key)); err != nil {
 		return err
 	}
-	if err := r.out(uapi.UVERBS_ATTR_REG_MR_RESP_RKEY, u32(key)); err != nil {
+	if err := r.Out(uapi.UVERBS_ATTR_REG_MR_RESP_RKEY, fakedev.U32(key)); err != nil {
 		return err
 	}
-	return r.object(uapi.UVERBS_ATTR_REG_MR_HANDLE, next(&d.handle))
+	return r.Object(uapi.UVERBS_ATTR_REG_MR_HANDLE, next(&d.handle))
 }
 
 // write answers a command of the write ABI.
-func (d *device) write(r *request) error {
+func (d *device) write(r *fakedev.Request) error {
 	if r.Write == nil {
 		return unix.EOPNOTSUPP
 	}
-	out := func(b []byte) error { return r.out(uapi.UVERBS_ATTR_CORE_OUT, b) }
+	out := func(b []byte) error { return r.Out(uapi.UVERBS_ATTR_CORE_OUT, b) }
 	handle := next(&d.handle)
 	switch r.Write.Name {
 	case "query_device_ex":
 		resp, own := d.query(), d.queryOwn()
-		if err := r.out(uapi.UVERBS_ATTR_UHW_OUT, bytesOf(&own)); err != nil {
+		if err := r.Out(uapi.UVERBS_ATTR_UHW_OUT, fakedev.Bytes(&own)); err != nil {
 			return err
 		}
-		return out(bytesOf(&resp))
+		return out(fakedev.Bytes(&resp))
 	case "query_device":
 		resp := d.query()
-		return out(bytesOf(&resp.Base))
+		return out(fakedev.Bytes(&resp.Base))
 	case "query_port":
 		resp := d.port()
-		return out(bytesOf(&resp.LegacyResp))
+		return out(fakedev.Bytes(&resp.LegacyResp))
 	case "alloc_pd":
-		if err := r.out(uapi.UVERBS_ATTR_UHW_OUT, u32(handle)); err != nil {
+		if err := r.Out(uapi.UVERBS_ATTR_UHW_OUT, fakedev.U32(handle)); err != nil {
 			return err
 		}
-		return out(u32(handle))
+		return out(fakedev.U32(handle))
 	case "reg_mr":
 		key := (firstKey + next(&d.key)) << 8
-		return out(bytesOf(&uapi.IbUverbsRegMrResp{MrHandle: handle, Lkey: key, Rkey: key}))
+		return out(fakedev.Bytes(&uapi.IbUverbsRegMrResp{MrHandle: handle, Lkey: key, Rkey: key}))
 	case "create_ah":
-		return out(u32(handle))
+		return out(fakedev.U32(handle))
 	case "alloc_mw":
-		return out(bytesOf(&uapi.IbUverbsAllocMwResp{MwHandle: handle, Rkey: (firstKey + next(&d.key)) << 8}))
+		return out(fakedev.Bytes(&uapi.IbUverbsAllocMwResp{MwHandle: handle, Rkey: (firstKey + next(&d.key)) << 8}))
 	case "create_comp_channel":
-		return r.channel()
+		return channel(r)
 	}
 	// All others change or destroy something, or return zeros.
-	if i := r.attr(uapi.UVERBS_ATTR_CORE_OUT); i >= 0 {
+	if i := r.Attr(uapi.UVERBS_ATTR_CORE_OUT); i >= 0 {
 		return out(make([]byte, r.Attrs[i].Raw.Len))
 	}
 	return nil
 }
 
 // channel returns a completion channel, without any events, to the program.
-func (r *request) channel() error {
-	fd, err := r.eventFile()
+func channel(r *fakedev.Request) error {
+	fd, err := r.EventFile()
 	if err != nil {
 		return err
 	}
-	return r.out(uapi.UVERBS_ATTR_CORE_OUT, u32(fd))
+	return r.Out(uapi.UVERBS_ATTR_CORE_OUT, fakedev.U32(fd))
 }

@@ -3,18 +3,14 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
-	"github.com/goverbs/goverbs/tests/hca/control"
 	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
 	"github.com/goverbs/goverbs/tests/hca/internal/firmware"
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
+	"github.com/goverbs/goverbs/tests/internal/control"
 )
 
 var faultKinds = map[string]transport.FaultKind{
@@ -27,6 +23,24 @@ var faultKinds = map[string]transport.FaultKind{
 var requests = map[string]func(m *machine, r control.Request) (any, error){
 	"port": func(m *machine, r control.Request) (any, error) {
 		m.port.SetUp(r.Up)
+		return nil, nil
+	},
+	// A subnet manager must bring the port up, from now on, and the switch, if there is to be one.
+	"manage": func(m *machine, r control.Request) (any, error) {
+		switch r.Kind {
+		case "":
+		case "switch":
+			m.fabric.AddSwitch(switchGUID)
+		default:
+			return nil, fmt.Errorf("there is nothing like %q to be managed", r.Kind)
+		}
+		m.hca.Manage(true)
+		return nil, nil
+	},
+	// The fabric brings the port up, as at first.
+	"unmanage": func(m *machine, r control.Request) (any, error) {
+		m.fabric.RemoveSwitch()
+		m.hca.Manage(false)
 		return nil, nil
 	},
 	"fatal": func(m *machine, r control.Request) (any, error) {
@@ -74,7 +88,8 @@ var requests = map[string]func(m *machine, r control.Request) (any, error){
 		}
 		return nil, m.hca.Forge(r.QPN, r.Kind == "receive", r.CQE)
 	},
-	"tell": func(m *machine, r control.Request) (any, error) { return nil, m.hca.Tell(r.Type, r.QPN) },
+	"mutate": func(m *machine, r control.Request) (any, error) { return nil, m.hca.Mutate(r.Kind, r.N) },
+	"tell":   func(m *machine, r control.Request) (any, error) { return nil, m.hca.Tell(r.Type, r.QPN) },
 	"scribble": func(m *machine, r control.Request) (any, error) {
 		return nil, m.hca.Scribble(r.QPN, r.Kind, r.N, r.Seed)
 	},
@@ -85,50 +100,8 @@ var requests = map[string]func(m *machine, r control.Request) (any, error){
 	},
 }
 
-// answerRequests replies to requests. Each request and each reply is a line of JSON.
-func answerRequests(l *net.UnixListener, machines []*machine) error {
-	for {
-		c, err := l.AcceptUnix()
-		if err != nil {
-			return err
-		}
-		go func() {
-			defer c.Close()
-			lines := bufio.NewScanner(c)
-			for lines.Scan() {
-				if _, err := c.Write(append(answer(lines.Bytes(), machines), '\n')); err != nil {
-					return
-				}
-			}
-		}()
-	}
-}
-
-func answer(line []byte, machines []*machine) []byte {
-	type reply struct {
-		Error  string `json:",omitempty"`
-		Result any    `json:",omitempty"`
-	}
-	var a reply
-	result, err := carryOut(line, machines)
-	if err != nil {
-		a.Error = err.Error()
-	}
-	a.Result = result
-	text, err := json.Marshal(a)
-	if err != nil {
-		panic(err) // a bug: the result can't be encoded
-	}
-	return text
-}
-
-func carryOut(line []byte, machines []*machine) (result any, err error) {
-	var r control.Request
-	d := json.NewDecoder(bytes.NewReader(line))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&r); err != nil {
-		return nil, err
-	}
+// carryOut carries out a request on the HCA's goroutine.
+func carryOut(r control.Request, machines []*machine) (result any, err error) {
 	do := requests[r.Do]
 	if do == nil {
 		return nil, fmt.Errorf("unknown request %q", r.Do)

@@ -10,11 +10,23 @@ import (
 
 	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
 	"github.com/goverbs/goverbs/tests/hca/internal/firmware"
-	"github.com/goverbs/goverbs/tests/hca/internal/pci"
-	"github.com/goverbs/goverbs/tests/hca/internal/vfiouser"
+	"github.com/goverbs/goverbs/tests/internal/pci"
+	"github.com/goverbs/goverbs/tests/internal/vfiouser"
 )
 
-const vectors = 16
+// What the driver sees of an HCA on the bus. The MSI-X table is QEMU's.
+const (
+	vectors = 16
+	barSize = 32 << 20
+)
+
+func function(device uint16) pci.Function {
+	const mellanox, infiniBand = 0x15b3, 0x020700
+	return pci.Function{
+		Vendor: mellanox, Device: device, Class: infiniBand, BARs: map[int]uint64{0: barSize},
+		Vectors: vectors, MSIXTable: 0x2000, MSIXPending: 0x3000,
+	}
+}
 
 // maxPackets is how many packets may wait for an HCA. Further packets are lost, as on a
 // congested link.
@@ -41,7 +53,7 @@ func plug(f *fabric.Fabric, guid uint64, c firmware.Config, idle func()) *machin
 	if c.Profile.Name == "" {
 		c.Profile = firmware.Profiles[0]
 	}
-	m := &machine{config: pci.New(c.Profile.Device, vectors), fabric: f, idle: idle, wake: make(chan struct{}, 1)}
+	m := &machine{config: pci.New(function(c.Profile.Device)), fabric: f, idle: idle, wake: make(chan struct{}, 1)}
 	m.server = vfiouser.NewServer(m, vectors, m.call)
 	m.port = f.Attach(fabric.PortConfig{
 		GUID:    guid + 1,
@@ -52,7 +64,7 @@ func plug(f *fabric.Fabric, guid uint64, c firmware.Config, idle func()) *machin
 	c.Memory = m.server.Memory
 	c.Interrupt = m.server.Interrupts.Raise
 	c.Vectors = vectors
-	c.UARs = (pci.BARSize - firmware.DeviceMemory) / firmware.PageSize
+	c.UARs = (barSize - firmware.DeviceMemory) / firmware.PageSize
 	c.Port = m.port
 	m.hca = firmware.New(c)
 	go m.run()
@@ -147,7 +159,7 @@ func (m *machine) serve(l *net.UnixListener) error {
 func (m *machine) Size(region uint32) uint64 {
 	switch region {
 	case vfiouser.RegionBAR0:
-		return pci.BARSize
+		return barSize
 	case vfiouser.RegionConfig:
 		return pci.Size
 	}

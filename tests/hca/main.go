@@ -15,6 +15,8 @@ import (
 
 	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
 	"github.com/goverbs/goverbs/tests/hca/internal/firmware"
+	"github.com/goverbs/goverbs/tests/internal/control"
+	"github.com/goverbs/goverbs/tests/internal/impair"
 )
 
 func usage() {
@@ -40,7 +42,7 @@ var (
 	port        = flag.String("port", "infiniband", "the ports' `link`: infiniband or ethernet")
 	hurry       = flag.Int("hurry", 1, "divide the retransmission and RNR timers of queue pairs by this number, except short ones")
 	profiles    = flag.String("profile", "", "the HCAs' profiles, comma-separated `names`; the last one applies to all further HCAs (default "+firmware.Profiles[0].Name+")")
-	seed        = flag.Uint64("seed", 1, "the seed of the fabric's random faults")
+	impairments = flag.String("impair", "", "what goes wrong on the fabric: a `list` of "+impair.Usage)
 )
 
 // first has the requests to execute before any client is served.
@@ -62,10 +64,15 @@ func main() {
 		usage()
 		os.Exit(2)
 	}
+	what, err := impair.Parse(*impairments)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "hca:", err)
+		os.Exit(2)
+	}
 	if err := shortSlices(); err != nil {
 		fmt.Fprintln(os.Stderr, "hca: running slower than possible:", err)
 	}
-	if err := serve(flag.Args(), kinds); err != nil {
+	if err := serve(flag.Args(), kinds, what); err != nil {
 		fmt.Fprintln(os.Stderr, "hca:", err)
 		os.Exit(1)
 	}
@@ -92,17 +99,22 @@ func chosen(names string, n int, ethernet bool) ([]firmware.Profile, error) {
 	return list, nil
 }
 
-func serve(sockets []string, kinds []firmware.Profile) error {
+func serve(sockets []string, kinds []firmware.Profile, what impair.Impairments) error {
 	begin := time.Now()
 	now := func() time.Duration { return time.Since(begin) }
 	failed := make(chan error)
 	late := make(chan struct{}, 1)
-	f := fabric.New(fabric.Config{Seed: *seed, Clock: now, Wake: func() {
+	f := fabric.New(fabric.Config{Seed: what.Seed, Clock: now, Wake: func() {
 		select {
 		case late <- struct{}{}:
 		default:
 		}
 	}})
+	// A damaged packet is as good as lost: the receiver finds its checksum wrong.
+	f.SetFaults(fabric.Faults{
+		Drop: 1 - (1-what.Loss)*(1-what.Corrupt), Duplicate: what.Duplicate, Reorder: what.Reorder,
+		Delay: what.Delay, Jitter: what.Jitter,
+	})
 	go deliver(f, late, now)
 
 	idle := func() {}
@@ -138,19 +150,28 @@ func serve(sockets []string, kinds []firmware.Profile) error {
 		machines = append(machines, m)
 	}
 	for _, request := range first {
-		if _, err := carryOut([]byte(request), machines); err != nil {
+		r, err := control.Parse([]byte(request))
+		if err == nil {
+			_, err = carryOut(r, machines)
+		}
+		if err != nil {
 			return fmt.Errorf("-do %s: %w", request, err)
 		}
 	}
 	for i, m := range machines {
 		go func() { failed <- m.serve(listeners[i]) }()
 	}
+	if what.Flap > 0 {
+		go flap(machines, what.Flap)
+	}
 	if *controlPath != "" {
 		l, err := listen(*controlPath)
 		if err != nil {
 			return err
 		}
-		go func() { failed <- answerRequests(l, machines) }()
+		go func() {
+			failed <- control.Serve(l, func(r control.Request) (any, error) { return carryOut(r, machines) })
+		}()
 	}
 	return <-failed
 }
@@ -158,6 +179,9 @@ func serve(sockets []string, kinds []firmware.Profile) error {
 // firstGUID is the first HCA's node GUID. Some programs recognize mlx5 devices by its
 // prefix, Mellanox's.
 const firstGUID = 0x0002c9_0300_6f7600
+
+// switchGUID is that of the switch, if there is one.
+const switchGUID = firstGUID - 1<<8
 
 // deliver delivers delayed packets.
 func deliver(f *fabric.Fabric, late <-chan struct{}, now func() time.Duration) {
@@ -172,6 +196,21 @@ func deliver(f *fabric.Fabric, late <-chan struct{}, now func() time.Duration) {
 			wait = max(next-now(), 0)
 		}
 		timer.Reset(wait)
+	}
+}
+
+// flap takes all ports down now and then.
+func flap(machines []*machine, every time.Duration) {
+	set := func(up bool) {
+		for _, m := range machines {
+			m.call(func() { m.port.SetUp(up) })
+		}
+	}
+	for {
+		time.Sleep(every - impair.FlapTime)
+		set(false)
+		time.Sleep(impair.FlapTime)
+		set(true)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
 	"github.com/goverbs/goverbs/tests/hca/internal/firmware"
-	"github.com/goverbs/goverbs/tests/hca/internal/pci"
-	"github.com/goverbs/goverbs/tests/hca/internal/vfiouser"
+	"github.com/goverbs/goverbs/tests/internal/control"
+	"github.com/goverbs/goverbs/tests/internal/vfiouser"
 )
 
 func plugIn(t *testing.T) *machine {
@@ -31,7 +31,7 @@ func ask(t *testing.T, m *machine, request string) (result map[string]int, failu
 		Error  string
 		Result map[string]int
 	}
-	if err := json.Unmarshal(answer([]byte(request), []*machine{m}), &a); err != nil {
+	if err := json.Unmarshal(control.Answer([]byte(request), func(r control.Request) (any, error) { return carryOut(r, []*machine{m}) }), &a); err != nil {
 		t.Fatal(err)
 	}
 	return a.Result, a.Error
@@ -63,7 +63,7 @@ func TestPlugged(t *testing.T) {
 	if id != [4]byte{0xb3, 0x15, 0x1b, 0x10} {
 		t.Errorf("its PCI ID is % x", id)
 	}
-	if m.Size(vfiouser.RegionBAR0) != pci.BARSize {
+	if m.Size(vfiouser.RegionBAR0) != barSize {
 		t.Error("its BAR has the wrong size")
 	}
 	ask(t, m, `{"Do":"vanish"}`)
@@ -87,7 +87,8 @@ func TestControlSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	go answerRequests(l, []*machine{plugIn(t)})
+	machines := []*machine{plugIn(t)}
+	go control.Serve(l, func(r control.Request) (any, error) { return carryOut(r, machines) })
 	c, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)

@@ -314,6 +314,9 @@ func TestEveryRequest(t *testing.T) {
 				if op == verbs.OpTSO && !c.built {
 					continue // ibv_post_send requires an Ethernet port: see TestRawPackets
 				}
+				if testing.Short() && !c.built {
+					continue
+				}
 				name := "post"
 				if c.built {
 					name = "build"
@@ -734,7 +737,7 @@ func TestLimits(t *testing.T) {
 				c.inline = n
 				ask(c)
 			}
-			for n := range 65 {
+			for n := 1; n <= 65; n++ { // here 0 stands for 1
 				c := base
 				c.sendSGEs = n
 				ask(c)
@@ -770,8 +773,6 @@ func TestLimits(t *testing.T) {
 				} else if front+c.sendSGEs+(c.tsoHeader+15)/16 > maxSegments || c.inline > maxInline {
 					want = "refused"
 					less++
-				} else if int32(caps[4]) == -4 {
-					want = strings.TrimSuffix(want, "fffffffc") + "0" // without room for the header of inline data
 				} else if caps[4] > maxInline {
 					want = fmt.Sprintf("cap %x %x %x %x %x", caps[0], caps[1], caps[2], caps[3], maxInline)
 					less++

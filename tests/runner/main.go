@@ -4,7 +4,8 @@
 // machines of tests/vm, all others on the host. The runner continues after a failure,
 // and ends with a table of the results.
 //
-//	go run ./tests/runner [-short] [-k KERNEL] [-v] [SUITE...]
+//	go run ./tests/runner [-short] [-k KERNEL] [-v] [-retry N] [SUITE...]
+//	go run ./tests/runner -a arm64 [-k KERNEL] SUITE...
 //	go run ./tests/runner [-run REGEXP] [-pkg DIR] SUITE...
 //	go run ./tests/runner -profile PROFILE mlx5
 //
@@ -31,9 +32,11 @@ func main() {
 	o := options{}
 	flag.BoolVar(&o.short, "short", false, "a quick run: the tests that find the most in the least time")
 	flag.StringVar(&o.kernel, "k", "6.1", "the virtual machines' `KERNEL`, one of tests/vm/kernels")
+	flag.StringVar(&o.arch, "a", "", "the virtual machines' `ARCHITECTURE`: arm64; for the suites rxe…, mlx5… and mlx5-eth…")
 	flag.StringVar(&o.run, "run", "", "run only tests that match this `REGEXP`, as with go test -run; for the rig's suites only")
 	flag.StringVar(&o.pkg, "pkg", "", "run only the tests of the package in this `DIR`, such as tests/device/conformance; for the rig's suites only")
 	flag.StringVar(&o.profile, "profile", "", "the adapters' `PROFILE`, one of those that \"go run ./tests/hca -h\" lists;\nfor suites on the software ConnectX: the tests that declare Profiles, and rdma-core's\nprograms and tests that move data")
+	flag.IntVar(&o.most, "retry", 0, "at the end, run up to `N` lines of the table that have failed once more, alone;\nwhat passes then is named as unsteady, and doesn't fail the run")
 	flag.BoolVar(&o.verbose, "v", false, "print the tests' whole output")
 	flag.Usage = usage
 	flag.Parse()
@@ -47,6 +50,11 @@ func main() {
 		fmt.Fprintln(os.Stderr, "runner:", err)
 		os.Exit(2)
 	}
+	if flag.NArg() == 0 {
+		for _, s := range lowOnSpace(o) {
+			fmt.Fprintln(os.Stderr, "runner:", s)
+		}
+	}
 	r, err := newRunner(o, chosen)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "runner:", err)
@@ -59,7 +67,8 @@ func main() {
 		r.stop()
 	}()
 	r.runAll()
-	ok := r.table()
+	bad := r.table()
+	ok := !r.stopped() && (len(bad) == 0 || r.retry(bad))
 	r.close()
 	if !ok {
 		os.Exit(1)
@@ -82,8 +91,10 @@ func prepare(o options) error {
 type options struct {
 	short, verbose bool
 	kernel         string
+	arch           string // "": the suite's own
 	run, pkg       string
 	profile        string
+	most           int // how many failures are run once more
 }
 
 // A suite is a set of tests. It has one or more lines in the table.
@@ -97,7 +108,7 @@ type suite struct {
 }
 
 func usage() {
-	fmt.Fprintf(os.Stderr, "usage: runner [-short] [-k KERNEL] [-v] [SUITE...]\n       runner [-run REGEXP] [-pkg DIR] SUITE...\n       runner -profile PROFILE [-run REGEXP] [-pkg DIR] SUITE...\n\nRuns the named SUITEs, or all that have a time below: with -short one in the first\ncolumn, else one in the second. Exit status: 0 all passed, 1 a test failed, 2 wrong usage.\n\n")
+	fmt.Fprintf(os.Stderr, "usage: runner [-short] [-k KERNEL] [-v] [-retry N] [SUITE...]\n       runner -a arm64 [-k KERNEL] SUITE...\n       runner [-run REGEXP] [-pkg DIR] SUITE...\n       runner -profile PROFILE [-run REGEXP] [-pkg DIR] SUITE...\n\nRuns the named SUITEs, or all that have a time below: with -short one in the first\ncolumn, else one in the second. Exit status: 0 all passed, 1 a test failed, 2 wrong usage.\n\n")
 	flag.PrintDefaults()
 	fmt.Fprintf(os.Stderr, "\nSuites, with the approximate seconds that they take in a quick and in a full run:\n")
 	for _, s := range suites() {
@@ -116,10 +127,13 @@ func usage() {
 // choose returns the suites with these names, or all suites.
 func choose(names []string, o options) ([]suite, error) {
 	if len(names) == 0 {
-		if o.run != "" || o.pkg != "" || o.profile != "" {
-			return nil, fmt.Errorf("-run, -pkg and -profile need the name of a suite (-h lists them)")
+		if o.run != "" || o.pkg != "" || o.profile != "" || o.arch != "" {
+			return nil, fmt.Errorf("-run, -pkg, -profile and -a need the name of a suite (-h lists them)")
 		}
 		return slices.DeleteFunc(suites(), func(s suite) bool { return o.short && s.quick == 0 || s.whole == 0 }), nil
+	}
+	if o.arch != "" && o.arch != "amd64" && o.arch != "arm64" {
+		return nil, fmt.Errorf("-a takes amd64 or arm64, not %q", o.arch)
 	}
 	if o.pkg != "" {
 		if _, err := os.Stat(o.pkg); err != nil {
@@ -138,7 +152,10 @@ func choose(names []string, o options) ([]suite, error) {
 			return nil, fmt.Errorf("no suite %q; the suites are %s", name, strings.Join(have, ", "))
 		}
 		if (o.run != "" || o.pkg != "") && !selects(name) {
-			return nil, fmt.Errorf("-run and -pkg select tests of the suites rxe… and mlx5…; %s runs all of its tests", name)
+			return nil, fmt.Errorf("-run and -pkg select tests of the suites rxe…, siw, efa and mlx5…; %s runs all of its tests", name)
+		}
+		if o.arch != "" && !onArch(name, o.arch) {
+			return nil, fmt.Errorf("%s does not run on %s", name, o.arch)
 		}
 		if o.profile != "" && !all[i].profiles {
 			return nil, fmt.Errorf("-profile is for tests on the software ConnectX, and %q has none, or chooses the profile", name)
@@ -146,6 +163,13 @@ func choose(names []string, o options) ([]suite, error) {
 		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
+}
+
+// onArch reports whether a suite runs in guests of an architecture.
+func onArch(name, arch string) bool {
+	return slices.ContainsFunc(rigSuites, func(s rigSuite) bool {
+		return s.name == name && (s.setting.Arch == "" || s.setting.Arch == arch)
+	})
 }
 
 // selects reports whether -run and -pkg select among a suite's tests.

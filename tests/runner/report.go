@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -17,35 +18,50 @@ type result struct {
 	suite          string
 	passed, failed int
 	took           time.Duration
-	why            string // the reason, if it failed without a failed test
-	again          string // the command that runs it again
+	failures       []string // the top-level tests that failed
+	why            string   // the reason, if it failed without a failed test
+	again          string   // the command that runs it again
 	said           []string
 }
 
 func (r result) ok() bool { return r.failed == 0 && r.why == "" }
 
-// A runner runs the chosen suites and counts the results. It has two lanes, which run
-// at the same time: one for the suites in the rig, which leave a processor idle now and
-// then, and one for the suites on the host. Within a lane, suites run one at a time.
+// summary names what failed.
+func (r result) summary() string {
+	what, _, _ := strings.Cut(cmp.Or(strings.Join(r.failures, " "), r.why), "\n")
+	return r.suite + ": " + what
+}
+
+// A runner runs the chosen suites and counts the results. It runs two suites at a time, one
+// on the host and one in the rig as long as there are both: a guest leaves a processor idle
+// now and then.
 type runner struct {
 	options
 	work    string // a folder for the compiled programs
 	context context.Context
 	cancel  context.CancelFunc
 	started time.Time
-	tests   tests
+	tests   map[string]*tests // by architecture
 
 	mu      sync.Mutex
-	lanes   [2]lane
+	waiting []suite
+	running []running
+	done    time.Duration // what the table says of the suites that have ended
 	results []result
+	slow    []timed // the tests that took longest
 }
 
-// A lane is a sequence of suites that run one at a time.
-type lane struct {
-	suites  []suite
-	current int
-	doing   string // what is running now
-	since   time.Time
+// A running suite is one that has begun and not ended.
+type running struct {
+	suite
+	doing string // what of it
+	since time.Time
+}
+
+// A timed is a top-level test's name and how long it took.
+type timed struct {
+	name string
+	took time.Duration
 }
 
 func newRunner(o options, suites []suite) (*runner, error) {
@@ -56,41 +72,49 @@ func newRunner(o options, suites []suite) (*runner, error) {
 	if err := os.Chmod(work, 0o755); err != nil { // programs also run as other users
 		return nil, err
 	}
-	r := &runner{options: o, work: work, started: time.Now()}
-	for _, s := range suites {
-		l := r.lane(s)
-		l.suites = append(l.suites, s)
-	}
+	r := &runner{options: o, work: work, started: time.Now(), waiting: suites, tests: map[string]*tests{"amd64": {arch: "amd64"}, "arm64": {arch: "arm64"}}}
 	r.context, r.cancel = context.WithCancel(context.Background())
 	return r, nil
-}
-
-func (r *runner) lane(s suite) *lane {
-	if s.rig {
-		return &r.lanes[1]
-	}
-	return &r.lanes[0]
 }
 
 func (r *runner) runAll() {
 	go r.tick()
 	var wg sync.WaitGroup
-	for i := range r.lanes {
-		l := &r.lanes[i]
+	for _, rig := range []bool{true, false} {
 		wg.Go(func() {
-			for i, s := range l.suites {
-				if r.stopped() {
+			for {
+				s, ok := r.next(rig)
+				if !ok {
 					return
 				}
-				r.begin(l, i)
 				s.does(r, s)
+				r.end(s)
 			}
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			l.current, l.since, l.doing = len(l.suites), time.Now(), ""
 		})
 	}
 	wg.Wait()
+}
+
+// next begins the next suite of the rig or of the host, or of the other one if none is left.
+func (r *runner) next(rig bool) (suite, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stopped() || len(r.waiting) == 0 {
+		return suite{}, false
+	}
+	i := max(slices.IndexFunc(r.waiting, func(s suite) bool { return s.rig == rig }), 0)
+	s := r.waiting[i]
+	r.waiting = slices.Delete(r.waiting, i, i+1)
+	r.running = append(r.running, running{suite: s, doing: s.name, since: time.Now()})
+	fmt.Printf("== %s: %s\n", s.name, s.what)
+	return s, true
+}
+
+func (r *runner) end(s suite) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running = slices.DeleteFunc(r.running, func(x running) bool { return x.name == s.name })
+	r.done += r.expected(s)
 }
 
 func (r *runner) stop()         { r.cancel() }
@@ -109,37 +133,34 @@ func (r *runner) expected(s suite) time.Duration {
 	return max(s.whole, time.Second)
 }
 
-// left estimates how long a lane still has to run: the table's times of the remaining
-// suites, scaled by how much longer than the table the finished ones took.
-func (r *runner) left(l *lane) time.Duration {
-	var before, after time.Duration
-	for i, s := range l.suites {
-		if i < l.current {
-			before += r.expected(s)
-		} else {
-			after += r.expected(s)
-		}
+// left estimates how long the rest takes: the table's times of what remains, at the rate at
+// which the finished part went.
+func (r *runner) left() time.Duration {
+	done, rest := r.done, time.Duration(0)
+	for _, s := range r.waiting {
+		rest += r.expected(s)
 	}
-	slower := 1.0
-	if before >= 20*time.Second {
-		slower = float64(l.since.Sub(r.started)) / float64(before)
+	for _, x := range r.running {
+		begun := min(time.Since(x.since), r.expected(x.suite))
+		done += begun
+		rest += r.expected(x.suite) - begun
 	}
-	return time.Duration(float64(after)*slower) - time.Since(l.since)
-}
-
-func (r *runner) begin(l *lane, i int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s := l.suites[i]
-	l.current, l.since, l.doing = i, time.Now(), s.name
-	fmt.Printf("== %s: %s\n", s.name, s.what)
+	rate := 1.0
+	if done >= 20*time.Second {
+		rate = float64(done) / float64(time.Since(r.started))
+	}
+	return time.Duration(float64(rest) / rate)
 }
 
 // now records what a suite is doing.
 func (r *runner) now(s suite, what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lane(s).doing = s.name + ": " + what
+	for i := range r.running {
+		if x := &r.running[i]; x.name == s.name {
+			x.doing = s.name + ": " + what
+		}
+	}
 }
 
 // tick prints once a minute what is running, and how long the rest will take.
@@ -153,15 +174,10 @@ func (r *runner) tick() {
 		case <-t.C:
 			r.mu.Lock()
 			var doing []string
-			var left time.Duration
-			for i := range r.lanes {
-				l := &r.lanes[i]
-				if l.doing != "" {
-					doing = append(doing, l.doing)
-					left = max(left, r.left(l))
-				}
+			for _, x := range r.running {
+				doing = append(doing, x.doing)
 			}
-			fmt.Printf("   … %s; about %.0f min left\n", strings.Join(doing, ", "), max(left.Minutes(), 1))
+			fmt.Printf("   … %s; about %.0f min left\n", strings.Join(doing, ", "), max(r.left().Minutes(), 1))
 			r.mu.Unlock()
 		}
 	}
@@ -179,10 +195,20 @@ func (r *runner) add(res result) {
 	fmt.Printf("%s  %-36s %4d passed %3d failed %5.0f s  %s\n", word, res.suite, res.passed, res.failed, res.took.Seconds(), res.why)
 }
 
-// table prints the results and reports whether all passed.
-func (r *runner) table() bool {
+// timed records how long tests took, and keeps the slowest.
+func (r *runner) timed(where string, all []timed) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range all {
+		r.slow = append(r.slow, timed{where + " " + t.name, t.took})
+	}
+	slices.SortStableFunc(r.slow, func(a, b timed) int { return cmp.Compare(b.took, a.took) })
+	r.slow = r.slow[:min(len(r.slow), 15)]
+}
+
+// table prints the results and returns those that are failures.
+func (r *runner) table() (bad []result) {
 	fmt.Printf("\n%-42s %7s %7s %8s\n", "suite", "passed", "failed", "seconds")
-	var bad []result
 	passed, failed := 0, 0
 	for _, res := range r.results {
 		fmt.Printf("%-42s %7d %7d %8.0f  %s\n", res.suite, res.passed, res.failed, res.took.Seconds(), res.why)
@@ -196,27 +222,38 @@ func (r *runner) table() bool {
 		}
 	}
 	fmt.Printf("%-42s %7s %7s %8.0f\n", "", "", "", time.Since(r.started).Seconds())
+	if len(r.slow) > 0 {
+		fmt.Println("\nthe slowest tests, in seconds:")
+		for _, t := range r.slow {
+			fmt.Printf("%6.0f  %s\n", t.took.Seconds(), t.name)
+		}
+	}
 	if r.stopped() {
 		fmt.Println("\nstopped before the end")
-		return false
+		return bad
 	}
 	if len(bad) > 0 {
-		// Repeat the failures, which may be far up.
-		fmt.Println("\nfailed, with the command that runs it again:")
+		// Repeat the failures, which may be far up. What ends the output are their names,
+		// because some readers of logs show no more than the end.
+		fmt.Println("\nfailed:")
 		for _, res := range bad {
-			fmt.Printf("\n%s %s\n  %s\n", res.suite, res.why, res.again)
+			fmt.Printf("\n%s %s\n", res.suite, res.why)
 			for _, l := range excerpt(res.said) {
 				fmt.Println("      " + l)
 			}
 		}
+		fmt.Println("\nfailed, with the command that runs it again:")
+		for _, res := range bad {
+			fmt.Printf("  %s\n    %s\n", res.summary(), res.again)
+		}
 	}
 	fmt.Printf("\n%d passed, %d failed\n", passed, failed)
-	return len(bad) == 0
+	return bad
 }
 
 // excerpt returns the beginning and the end of a failure's output.
 func excerpt(lines []string) []string {
-	const half = 12
+	const half = 20
 	if len(lines) <= 2*half {
 		return lines
 	}
@@ -232,6 +269,7 @@ type testOutput struct {
 	kept           []string
 	failures       []string // top-level tests
 	said           []string // by the tests that failed
+	times          []timed  // of top-level tests
 }
 
 // line processes one line. Lines of the testing package begin with a mark.
@@ -255,6 +293,7 @@ func (o *testOutput) line(text string) {
 			if !strings.Contains(name, "/") {
 				o.passed++
 				o.kept = o.kept[:0]
+				o.ended(name)
 			}
 			return
 		}
@@ -262,12 +301,21 @@ func (o *testOutput) line(text string) {
 			o.failed++
 			o.kept = append(o.kept, marked)
 			o.failures = append(o.failures, strings.Fields(name)[0])
+			o.ended(name)
 			o.flush()
 			return
 		}
 	}
 	if len(o.kept) < 5000 {
 		o.kept = append(o.kept, marked)
+	}
+}
+
+// ended notes how long a test took, from its name and, in brackets, its time.
+func (o *testOutput) ended(text string) {
+	name, rest, _ := strings.Cut(text, " (")
+	if took, err := time.ParseDuration(strings.TrimSuffix(rest, ")")); err == nil {
+		o.times = append(o.times, timed{name, took})
 	}
 }
 

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,8 +29,9 @@ type testPackage struct {
 	tests   []string
 }
 
-// tests has the packages of tests that may need a device, compiled once.
+// tests has the packages of tests that may need a device, compiled once for an architecture.
 type tests struct {
+	arch     string
 	once     sync.Once
 	packages []testPackage
 	err      error
@@ -38,9 +40,10 @@ type tests struct {
 // raced lists the packages whose tests run a second time, with the race detector.
 var raced = []string{"tests/device/stress"}
 
-// compile compiles the tests that may need a device and the programs that they run. It
+// compile compiles for an architecture the tests that may need a device, the programs that
+// they run, and the runner itself. A quick run leaves out what only long tests need. compile
 // checks that a suite runs each of the tests, and that no two have the same name.
-func (r *runner) compile() ([]testPackage, error) {
+func (r *runner) compile(arch string) ([]testPackage, error) {
 	const format = `{{range .TestImports}}{{if eq . "github.com/goverbs/goverbs/internal/rdmatest"}}{{$.ImportPath}}{{end}}{{end}}`
 	out, err := exec.Command("go", "list", "-f", format, "./tests/...").Output()
 	if err != nil {
@@ -48,29 +51,52 @@ func (r *runner) compile() ([]testPackage, error) {
 	}
 	imports := slices.DeleteFunc(strings.Fields(string(out)), func(i string) bool { return path.Base(i) == "runner" })
 	script := `export CGO_ENABLED=0
+		compiler=(gcc)
+		if [ "$GOARCH" = arm64 ]; then
+			tests/vm/setup gcc-aarch64-linux-gnu qemu-user-static
+			peers=$(tests/vm/peers arm64)
+			tests/vm/peers arm64 trixie # for tests/vm/in-tree: a guest cannot create it
+			compiler=(aarch64-linux-gnu-gcc --sysroot="$peers")
+		fi
+		go build -o "$TESTS/" ./tests/runner
 		go build -o "$GOVERBS_BIN/" ./cmd/... ./examples/... ./tests/fakemlx5 ./tests/mlx5bytes/play ./cmd/ibvtrace/testdata/hostile
 		for source in tests/{device/*,mlx5bytes}/c/*.c; do
 			folder=${source%/c/*}
-			gcc -O2 -Wall -o "$GOVERBS_BIN/${folder##*/}-$(basename "$source" .c)" "$source" -Wl,--as-needed -lmlx5 -libverbs
+			"${compiler[@]}" -O2 -Wall -o "$GOVERBS_BIN/${folder##*/}-$(basename "$source" .c)" "$source" -Wl,--as-needed -lmlx5 -libverbs
 		done
-		go test -c -o "$TESTS/" ` + strings.Join(imports, " ") + `
-		CGO_ENABLED=1 go test -race -c -o "$TESTS/race/" ./` + strings.Join(raced, " ./")
+		go test -c -ldflags=-w -o "$TESTS/" ` + strings.Join(imports, " ") + `
+		[ -z "$SHORT" ] || exit 0
+		go build -C examples/grpc -o "$GOVERBS_BIN/" .
+		if [ "$GOARCH" = arm64 ]; then
+			go test -C tests/device/rsocket/nettest -c -o "$GOVERBS_BIN/nettest.test" .
+			exit
+		fi
+		export CGO_ENABLED=1
+		go test -C tests/device/rsocket/nettest -race -c -o "$GOVERBS_BIN/nettest.test" .
+		go test -race -c -o "$TESTS/race/" ./` + strings.Join(raced, " ./")
 	cmd := shell(script)
-	cmd.Env = append(os.Environ(), "GOVERBS_BIN="+r.bin(), "TESTS="+r.work)
+	cmd.Env = append(os.Environ(), "GOARCH="+arch, "GOVERBS_BIN="+r.bin(arch), "TESTS="+r.built(arch), "SHORT="+map[bool]string{true: "1"}[r.short])
 	var said []string
 	if err := r.lines(cmd, func(l string) { said = append(said, l) }); err != nil {
 		return nil, fmt.Errorf("compiling the tests: %w\n%s", err, strings.Join(said, "\n"))
+	}
+	// Even without a device, the tests can be listed.
+	command := func(arg ...string) *exec.Cmd {
+		if arch == "arm64" {
+			arg = append([]string{"qemu-aarch64-static"}, arg...)
+		}
+		return exec.Command(arg[0], arg[1:]...)
 	}
 	var compiled []testPackage
 	for _, i := range imports {
 		p := testPackage{dir: strings.TrimPrefix(i, "github.com/goverbs/goverbs/")}
 		name := path.Base(p.dir) + ".test"
-		p.binary = filepath.Join(r.work, name)
-		if slices.Contains(raced, p.dir) {
-			p.raced = filepath.Join(r.work, "race", name)
+		p.binary = filepath.Join(r.built(arch), name)
+		if slices.Contains(raced, p.dir) && arch == "amd64" {
+			p.raced = filepath.Join(r.built(arch), "race", name)
 		}
-		list := exec.Command(p.binary)
-		list.Env = append(os.Environ(), rdmatest.ListVariable+"=1", "GOVERBS_BIN="+r.bin())
+		list := command(p.binary)
+		list.Env = append(os.Environ(), rdmatest.ListVariable+"=1", "GOVERBS_BIN="+r.bin(arch))
 		out, err := list.Output()
 		if err == nil {
 			err = json.Unmarshal(out, &p.listing)
@@ -78,8 +104,8 @@ func (r *runner) compile() ([]testPackage, error) {
 		if err != nil {
 			return nil, fmt.Errorf("asking %s what its tests need: %w", p.dir, err)
 		}
-		names := exec.Command(p.binary, "-test.list", "^Test")
-		names.Env = append(os.Environ(), "GOVERBS_BIN="+r.bin())
+		names := command(p.binary, "-test.list", "^Test")
+		names.Env = append(os.Environ(), "GOVERBS_BIN="+r.bin(arch))
 		if out, err = names.Output(); err != nil {
 			return nil, fmt.Errorf("asking %s for its tests: %w", p.dir, err)
 		}
@@ -89,7 +115,10 @@ func (r *runner) compile() ([]testPackage, error) {
 	return compiled, errors.Join(runSomewhere(compiled), namedOnce(compiled))
 }
 
-func (r *runner) bin() string { return filepath.Join(r.work, "bin") }
+// built and bin return the folders of the tests and of the programs that are compiled for an
+// architecture.
+func (r *runner) built(arch string) string { return filepath.Join(r.work, arch) }
+func (r *runner) bin(arch string) string   { return filepath.Join(r.built(arch), "bin") }
 
 // runSomewhere returns an error if a test's needs are met by no suite.
 func runSomewhere(packages []testPackage) error {
@@ -125,29 +154,31 @@ func namedOnce(packages []testPackage) error {
 }
 
 func (rs rigSuite) run(r *runner, s suite) {
-	r.tests.once.Do(func() {
+	tests := r.tests[cmp.Or(rs.setting.Arch, r.arch, "amd64")]
+	tests.once.Do(func() {
 		r.now(s, "compiling")
-		r.tests.packages, r.tests.err = r.compile()
+		tests.packages, tests.err = r.compile(tests.arch)
 	})
-	if err := r.tests.err; err != nil {
+	if err := tests.err; err != nil {
 		r.add(result{suite: s.name, why: err.Error(), again: r.again(s)})
 		return
 	}
 	setting := rs.setting
-	setting.Short = r.short
+	setting.Short = r.short || rs.part != nil
+	setting.Arch = tests.arch
 	if r.profile != "" {
 		setting.Profile = r.profile
 	}
 	args := []string{"-test.v=test2json", "-test.timeout=0"}
-	if r.short {
+	if setting.Short {
 		args = append(args, "-test.short")
 	}
 	if r.options.run != "" {
 		args = append(args, "-test.run", r.options.run)
 	}
 	var jobs []job
-	for _, p := range r.tests.packages {
-		if r.pkg != "" && p.dir != filepath.Clean(r.pkg) {
+	for _, p := range tests.packages {
+		if r.pkg != "" && p.dir != filepath.Clean(r.pkg) || rs.part != nil && !slices.Contains(rs.part.packages, p.dir) {
 			continue
 		}
 		if !slices.ContainsFunc(p.tests, func(t string) bool { return setting.Meets(p.listing.Of(t)) && r.matches(t) }) {
@@ -159,7 +190,7 @@ func (rs rigSuite) run(r *runner, s suite) {
 		}
 		j := job{Name: path.Base(p.dir), Dir: dir, Binary: p.binary, Args: args}
 		jobs = append(jobs, j)
-		if p.raced != "" && !r.short {
+		if p.raced != "" && !setting.Short {
 			j.Name += ", race detector"
 			j.Binary = p.raced
 			jobs = append(jobs, j)
@@ -168,9 +199,13 @@ func (rs rigSuite) run(r *runner, s suite) {
 	if len(jobs) == 0 {
 		r.add(result{suite: s.name, why: "no test runs in it", again: r.again(s)})
 	}
+	kernel := r.kernel
+	if rs.part != nil {
+		kernel = rs.part.kernel
+	}
 	// A guest that dies fails one job. The remaining jobs run in another guest.
 	for len(jobs) > 0 && !r.stopped() {
-		jobs = r.boot(s, setting, jobs)
+		jobs = r.boot(s, setting, kernel, jobs)
 	}
 }
 
@@ -184,15 +219,14 @@ func (r *runner) matches(test string) bool {
 	return ok && err == nil
 }
 
-// boot runs jobs in one boot, and returns those that it didn't reach.
-func (r *runner) boot(s suite, setting rdmatest.Setting, jobs []job) []job {
-	plan := filepath.Join(r.work, "plan")
+// boot runs jobs in one boot of a kernel, and returns those that it didn't reach.
+func (r *runner) boot(s suite, setting rdmatest.Setting, kernel string, jobs []job) []job {
+	plan := filepath.Join(r.work, "plan-"+s.name)
 	text, err := json.Marshal(jobs)
 	if err == nil {
 		err = os.WriteFile(plan, text, 0o644)
 	}
-	self, err2 := os.Executable()
-	if err = errors.Join(err, err2); err != nil {
+	if err != nil {
 		r.add(result{suite: s.name, why: err.Error(), again: r.again(s)})
 		return nil
 	}
@@ -200,22 +234,26 @@ func (r *runner) boot(s suite, setting rdmatest.Setting, jobs []job) []job {
 	if setting.Profile != "" {
 		device += ":" + setting.Profile
 	}
-	args := []string{"-k", r.kernel, "-d", device, "-n", fmt.Sprint(setting.Guests), "-t", fmt.Sprint(int(2 * silence / time.Second)),
-		"-e", "GOVERBS_BIN=" + r.bin(), "-e", "GOVERBS_LONG=" + os.Getenv("GOVERBS_LONG"),
+	args := []string{"-a", setting.Arch, "-k", kernel, "-d", device, "-n", fmt.Sprint(setting.Guests), "-t", fmt.Sprint(int(2 * silence / time.Second)),
+		"-e", "GOVERBS_BIN=" + r.bin(setting.Arch), "-e", "GOVERBS_LONG=" + os.Getenv("GOVERBS_LONG"),
 		"-e", rdmatest.ProfileVariable + "=" + setting.Profile}
 	if setting.Log {
-		args = append(args, "-l", "-e", "VM_LOG=1", "-o", filepath.Join(r.work, "log"))
+		args = append(args, "-l", "-e", "VM_LOG=1", "-o", filepath.Join(r.work, "log-"+s.name))
 	}
 	var within []string
 	if setting.Peers {
 		args = append(args, "-e", rdmatest.PeersVariable+"=1")
 		within = []string{"tests/vm/in-tree"}
-		if out, err := exec.Command("tests/vm/tree").CombinedOutput(); err != nil { // a guest cannot create it
-			r.add(result{suite: s.name, why: fmt.Sprintf("tests/vm/tree: %v %s", err, out), again: r.again(s)})
+		tree := exec.Command("tests/vm/tree")
+		if setting.Arch == "arm64" {
+			tree = exec.Command("tests/vm/peers", "arm64", "trixie")
+		}
+		if out, err := tree.CombinedOutput(); err != nil { // a guest cannot create it
+			r.add(result{suite: s.name, why: fmt.Sprintf("%v: %v %s", tree, err, out), again: r.again(s)})
 			return nil
 		}
 	}
-	args = append(append(append(args, "--"), within...), self, "in-guest", plan)
+	args = append(append(append(args, "--"), within...), filepath.Join(r.built(setting.Arch), "runner"), "in-guest", plan)
 
 	g := guest{r: r, suite: s, guests: setting.Guests, outputs: make(map[string]*testOutput)}
 	began := time.Now()
@@ -301,7 +339,8 @@ func (g *guest) line(text string) {
 		res.why = end.Status
 		o.flush()
 	}
-	res.said = o.said
+	res.said, res.failures = o.said, o.failures
+	g.r.timed(res.suite, o.times)
 	if g.ended == nil {
 		g.ended = make(map[string]int)
 	}

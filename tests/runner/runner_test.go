@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
@@ -33,6 +34,9 @@ some words
 	if o.passed != 1 || o.failed != 1 || !slices.Equal(o.failures, []string{"TestC"}) {
 		t.Errorf("%d passed, %d failed: %v; want 1, 1, TestC", o.passed, o.failed, o.failures)
 	}
+	if want := []timed{{"TestA", 100 * time.Millisecond}, {"TestC", 1500 * time.Millisecond}}; !slices.Equal(o.times, want) {
+		t.Errorf("times %v, want %v", o.times, want)
+	}
 }
 
 func TestRunSomewhere(t *testing.T) {
@@ -43,7 +47,7 @@ func TestRunSomewhere(t *testing.T) {
 		t.Error(err)
 	}
 	p.tests = append(p.tests, "TestNowhere")
-	p.listing.Tests["TestNowhere"] = rdmatest.Needs{Devices: []string{"efa"}}
+	p.listing.Tests["TestNowhere"] = rdmatest.Needs{Devices: []string{"erdma"}}
 	if err := runSomewhere([]testPackage{p}); err == nil || !strings.Contains(err.Error(), "TestNowhere") || strings.Contains(err.Error(), "TestTwo") {
 		t.Errorf("a test that no suite runs: %v", err)
 	}
@@ -72,6 +76,12 @@ func TestMeets(t *testing.T) {
 		want  bool
 	}{
 		{"any device", rxe, rdmatest.Needs{}, true},
+		{"any device, on siw", rdmatest.Setting{Device: "siw", Guests: 1}, rdmatest.Needs{}, false},
+		{"any device, on efa", rdmatest.Setting{Device: "efa", Guests: 1}, rdmatest.Needs{}, false},
+		{"efa", rdmatest.Setting{Device: "efa", Guests: 1}, rdmatest.Needs{Devices: []string{"rxe", "efa"}}, true},
+		{"siw too", rdmatest.Setting{Device: "siw", Guests: 1}, rdmatest.Needs{SIW: true}, true},
+		{"any device and siw", rxe, rdmatest.Needs{SIW: true}, true},
+		{"mlx5 and siw", rxe, rdmatest.Needs{Devices: []string{"mlx5"}, SIW: true}, false},
 		{"no device", rdmatest.Setting{Device: "host", Guests: 1}, rdmatest.Needs{}, false},
 		{"the host", rdmatest.Setting{Device: "host", Guests: 1}, rdmatest.Needs{Devices: []string{"host"}}, true},
 		{"another device", rxe, rdmatest.Needs{Devices: []string{"mlx5"}}, false},
@@ -92,6 +102,8 @@ func TestMeets(t *testing.T) {
 		{"a test of mixed profiles on one", profile, rdmatest.Needs{Mixed: true, Profile: true}, false},
 		{"no profile", rxe, rdmatest.Needs{Profile: true}, true},
 		{"a log", rxe, rdmatest.Needs{Log: true}, false},
+		{"a compiler", rxe, rdmatest.Needs{Builds: true}, true},
+		{"a compiler on arm64", rdmatest.Setting{Device: "rxe", Guests: 1, Arch: "arm64"}, rdmatest.Needs{Builds: true}, false},
 	} {
 		if got := c.in.Meets(c.needs); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
@@ -106,9 +118,42 @@ func TestAgain(t *testing.T) {
 	if got, want := r.again(mlx5, "TestA", "TestB"), "go run ./tests/runner -short -k 7.2 -run '^(TestA|TestB)$' mlx5"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	r = runner{options: options{kernel: "6.1", run: "TestA/x", pkg: "tests/x", profile: "vf"}}
-	if got, want := r.again(mlx5), "go run ./tests/runner -profile vf -run 'TestA/x' -pkg tests/x mlx5"; got != want {
+	r = runner{options: options{kernel: "6.1", arch: "arm64", run: "TestA/x", pkg: "tests/x", profile: "vf"}}
+	if got, want := r.again(mlx5), "go run ./tests/runner -a arm64 -profile vf -run 'TestA/x' -pkg tests/x mlx5"; got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// What fails once more fails the run, and so do more failures than are run again.
+func TestRetry(t *testing.T) {
+	for _, test := range []struct {
+		most  int
+		again []string
+		want  bool
+	}{
+		{1, []string{"true"}, true},
+		{1, []string{"false"}, false},
+		{2, []string{"false", "true"}, false},
+		{2, []string{"true", "true"}, true},
+		{1, []string{"true", "true"}, false},
+		{0, []string{"true"}, false},
+	} {
+		r, err := newRunner(options{most: test.most}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var bad []result
+		for _, again := range test.again {
+			bad = append(bad, result{suite: "rxe", failed: 1, again: again})
+		}
+		if got := r.retry(bad); got != test.want {
+			t.Errorf("%d of %q: %t", test.most, test.again, got)
+		}
+		r.stop()
+		if r.retry(bad[:1]) {
+			t.Error("it goes on after it was stopped")
+		}
+		r.close()
 	}
 }
 
@@ -143,6 +188,28 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+// -a chooses the architecture of suites in the rig that don't have their own.
+func TestArchitecture(t *testing.T) {
+	for _, test := range []struct {
+		arch  string
+		names []string
+		ok    bool
+	}{
+		{"arm64", []string{"rxe", "mlx5", "mlx5-eth", "rxe-newer"}, true},
+		{"arm64", []string{"mlx5-arm64"}, true},
+		{"amd64", []string{"rxe"}, true},
+		{"amd64", []string{"mlx5-arm64"}, false},
+		{"arm64", []string{"rxe", "unit"}, false},
+		{"arm64", []string{"adapter"}, false},
+		{"sparc64", []string{"rxe"}, false},
+		{"arm64", nil, false},
+	} {
+		if _, err := choose(test.names, options{arch: test.arch}); (err == nil) != test.ok {
+			t.Errorf("-a %s %q: %v", test.arch, test.names, err)
+		}
+	}
+}
+
 // Without names, the suites run that have a time.
 func TestChooseAll(t *testing.T) {
 	for _, short := range []bool{true, false} {
@@ -156,5 +223,29 @@ func TestChooseAll(t *testing.T) {
 				t.Errorf("%s, short %t: chosen: %t", s.name, short, got)
 			}
 		}
+	}
+}
+
+// Each side takes its own suites first, in order, and then the other's.
+func TestNext(t *testing.T) {
+	r, err := newRunner(options{}, []suite{{name: "lint"}, {name: "rxe", rig: true}, {name: "mlx5", rig: true}, {name: "unit"}, {name: "adapter", rig: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	for _, step := range []struct {
+		rig  bool
+		want string
+	}{{true, "rxe"}, {false, "lint"}, {false, "unit"}, {false, "mlx5"}, {true, "adapter"}, {true, ""}, {false, ""}} {
+		if s, ok := r.next(step.rig); s.name != step.want || ok != (step.want != "") {
+			t.Errorf("the next suite is %q, want %q", s.name, step.want)
+		}
+	}
+	if len(r.running) != 5 {
+		t.Errorf("%d suites are running", len(r.running))
+	}
+	r.end(suite{name: "rxe"})
+	if len(r.running) != 4 || r.done == 0 {
+		t.Errorf("%d suites are running, %v done", len(r.running), r.done)
 	}
 }

@@ -10,31 +10,37 @@ import (
 )
 
 // suites returns all suites in the order in which they run: those that find the most in
-// the least time come first. The times were measured on two processors without KVM.
+// the least time come first. The times were measured on two processors without KVM,
+// from an empty build cache and with another suite beside each.
 func suites() []suite {
 	const s = time.Second
 	all := []suite{
-		{name: "lint", what: "gofmt, go vet, staticcheck, no C", does: script(lint), quick: 25 * s, whole: 25 * s},
-		{name: "unit", what: "tests that need no device", does: unit, quick: 45 * s, whole: 45 * s},
-		{name: "race", what: "tests that need no device, with the race detector", does: race, quick: 60 * s, whole: 150 * s},
-		{name: "fuzz", what: "each fuzz test for a few seconds", does: fuzz, quick: 60 * s, whole: 150 * s},
-		{name: "cross", what: "go vet for other systems, static binaries for arm64", does: script(cross), whole: 60 * s},
-		{name: "arm64", what: "the code that writes to devices, on emulated arm64", does: arm64, whole: 15 * s},
+		{name: "lint", what: "gofmt, go vet, no C; in a full run, staticcheck", does: lint, quick: 55 * s, whole: 205 * s},
+		{name: "unit", what: "tests that need no device", does: unit, quick: 105 * s, whole: 130 * s},
+		{name: "race", what: "tests of what has goroutines, with the race detector", does: race, quick: 60 * s, whole: 330 * s},
+		{name: "fuzz", what: "each fuzz test for a few seconds", does: fuzz, quick: 60 * s, whole: 235 * s},
+		{name: "cross", what: "go vet for arm64 and for other systems", does: script(cross), whole: 600 * s},
+		{name: "counted-mlx5", what: "Go's instructions beside libmlx5's: none has grown", does: script(`tests/bench/mlx5/counted/run`), whole: 95 * s},
+		{name: "arm64", what: "the code that writes to devices, on emulated arm64", does: arm64, whole: 20 * s},
 	}
 	for _, r := range rigSuites {
 		all = append(all, suite{
 			name: r.name, what: r.what, does: r.run, rig: true, quick: r.quick * s, whole: r.whole * s,
-			profiles: strings.HasPrefix(r.setting.Device, "mlx5") && r.setting.Profile == "" && !r.setting.Log,
+			profiles: strings.HasPrefix(r.setting.Device, "mlx5") && r.setting.Profile == "" && !r.setting.Log && r.part == nil,
 		})
 	}
 	for _, r := range []suite{
-		{name: "adapter", what: "rdma-core's programs and provoked failures on the software ConnectX", does: script(programs), whole: 130 * s},
-		{name: "adapter-roce", what: "rdma-core's programs over its RoCE", does: script(programsOverRoCE), whole: 40 * s},
-		{name: "adapter-ethernet", what: "perftest's raw packets and the kernel's network on it", does: script(ethernet), whole: 90 * s},
+		{name: "adapter", what: "rdma-core's programs and provoked failures on the software ConnectX", does: script(programs), whole: 250 * s},
+		{name: "adapter-roce", what: "rdma-core's programs over its RoCE", does: script(programsOverRoCE), whole: 85 * s},
+		{name: "adapter-ethernet", what: "perftest's raw packets and the kernel's network on it", does: script(ethernet), whole: 130 * s},
+		{name: "counted", what: "Go's instructions beside C's on Soft-RoCE: none has grown", does: script(`tests/bench/counted/run -k $KERNEL`), whole: 60 * s},
 		{name: "adapter-py", what: "rdma-core's tests on it", does: script(pyverbs)},
 		{name: "adapter-roce-py", what: "rdma-core's tests over its RoCE", does: script(pyverbsOverRoCE)},
+		{name: "adapter-efa", what: "rdma-core's newest programs and provoked failures on the software EFA, on Linux 6.12", does: script(programsOnEFA), whole: 80 * s},
+		{name: "adapter-efa-py", what: "rdma-core's tests on it", does: script(pyverbsOnEFA)},
 	} {
-		r.rig, r.profiles = true, true
+		// The profiles are those of the software ConnectX.
+		r.rig, r.profiles = true, strings.HasPrefix(r.name, "adapter") && !strings.Contains(r.name, "efa")
 		all = append(all, r)
 	}
 	return all
@@ -45,19 +51,33 @@ type rigSuite struct {
 	name, what   string
 	setting      rdmatest.Setting
 	quick, whole time.Duration // seconds
+	part         *part         // nil: all of them
+}
+
+// A part is a choice of packages, which a suite runs in short and on a kernel of its own.
+type part struct {
+	kernel   string
+	packages []string
 }
 
 var rigSuites = []rigSuite{
-	{"rxe", "tests on Soft-RoCE", rdmatest.Setting{Device: "rxe", Guests: 1}, 150, 480},
-	{"mlx5", "tests on the software ConnectX, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1}, 180, 460},
-	{"mlx5-eth", "the same with Ethernet ports: RoCE and raw packets", rdmatest.Setting{Device: "mlx5-eth", Guests: 1}, 80, 200},
-	{"mlx5-mixed", "adapters of all profiles in one guest, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1, Profile: mixed}, 0, 35},
-	{"mlx5-eth-mixed", "the same on Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Profile: mixedEthernet}, 0, 60},
-	{"rxe-2", "two guests joined by a network", rdmatest.Setting{Device: "rxe", Guests: 2}, 0, 90},
-	{"rxe-newer", "rdma-core's newest release as the peer", rdmatest.Setting{Device: "rxe", Guests: 1, Peers: true}, 0, 200},
-	{"mlx5-bytes", "the bytes that the adapter gets, compared with libmlx5's, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1, Log: true}, 0, 45},
-	{"mlx5-eth-bytes", "the same on Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Log: true}, 0, 45},
+	{"rxe", "tests on Soft-RoCE", rdmatest.Setting{Device: "rxe", Guests: 1}, 400, 960, nil},
+	{"mlx5", "tests on the software ConnectX, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1}, 250, 1075, nil},
+	{"mlx5-eth", "the same with Ethernet ports: RoCE and raw packets", rdmatest.Setting{Device: "mlx5-eth", Guests: 1}, 150, 1050, nil},
+	{"mlx5-mixed", "adapters of all profiles in one guest, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1, Profile: mixed}, 0, 25, nil},
+	{"mlx5-eth-mixed", "the same on Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Profile: mixedEthernet}, 0, 25, nil},
+	{"siw", "tests on soft-iWARP", rdmatest.Setting{Device: "siw", Guests: 1, Arch: "amd64"}, 0, 90, nil},
+	{"efa", "tests on the software EFA", rdmatest.Setting{Device: "efa", Guests: 1, Arch: "amd64"}, 0, 40, nil},
+	{"rxe-2", "two guests joined by a network", rdmatest.Setting{Device: "rxe", Guests: 2}, 0, 445, nil},
+	{"rxe-newer", "rdma-core's newest release as the peer", rdmatest.Setting{Device: "rxe", Guests: 1, Peers: true}, 0, 485, nil},
+	{"mlx5-bytes", "the bytes that the adapter gets, compared with libmlx5's, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1, Log: true}, 0, 25, nil},
+	{"mlx5-eth-bytes", "the same on Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Log: true}, 0, 30, nil},
+	{"mlx5-arm64", "every verb on arm64, on the software ConnectX, with pages of 16 KiB", rdmatest.Setting{Device: "mlx5", Guests: 1, Arch: "arm64"}, 0, 180, onARM64},
 }
+
+// onARM64 has every verb, on larger pages than amd64 has. With the option -a arm64, all suites
+// run there.
+var onARM64 = &part{kernel: "6.12-16k", packages: []string{"tests/device/conformance", "tests/device/query"}}
 
 // The adapters of the suites with several of them: cards, and surroundings that differ.
 const (
@@ -73,23 +93,39 @@ const (
 	ethernet         = acceptance + `ethernet/run -k $KERNEL ${PROFILE:+-p $PROFILE}`
 	pyverbs          = acceptance + `pyverbs/run -k $KERNEL ${PROFILE:+-p $PROFILE}`
 	pyverbsOverRoCE  = acceptance + `pyverbs/run -k $KERNEL -d mlx5-eth ${PROFILE:+-p $PROFILE}`
+	programsOnEFA    = `tests/efa/acceptance/run -k 6.12 -n` // the first driver and the first perftest with RDMA write
+	pyverbsOnEFA     = acceptance + `pyverbs/run -k $KERNEL -d efa`
 )
 
-const lint = `
+// lint leaves out of a quick run what compiles much.
+func lint(r *runner, s suite) {
+	text := quickLint
+	if !r.short {
+		text += wholeLint
+	}
+	script(text)(r, s)
+}
+
+const quickLint = `
 files=$(gofmt -l .)
 [ -z "$files" ] || { echo "not formatted:" $files; exit 1; }
 go vet ./...
+go vet -C tests/device/rsocket/nettest .
 files=$(CGO_ENABLED=1 go list -deps -test -f '{{if not .Standard}}{{.CgoFiles}}{{end}}' ./... | grep -v '^\[\]$' || true)
 [ -z "$files" ] || { echo "files with C:" $files; exit 1; }
 ! go list -deps ./... | grep -x runtime/cgo
+`
+
+const wholeLint = `
+go vet -C examples/grpc .
 go run ` + staticcheck + ` ./...`
 
 const cross = `
-for arch in amd64 arm64; do GOARCH=$arch go build ./...; done
 GOARCH=arm64 go vet ./...
 for os in darwin windows; do GOOS=$os go vet ./...; done
-# Platforms on which the packages must only compile.
-for target in linux/{386,arm,mips64le,ppc64le,riscv64,s390x} darwin/arm64 freebsd/amd64 windows/amd64; do
+# Platforms on which the packages must only compile: one of each word size and byte order. Each
+# compiles Go's library once more.
+for target in ${TARGETS:-linux/386 linux/s390x}; do
 	export GOOS=${target%/*} GOARCH=${target#*/}
 	echo "$target"
 	go build $(go list -f '{{if .GoFiles}}{{.ImportPath}}{{end}}' ./... | grep -v /tests/)

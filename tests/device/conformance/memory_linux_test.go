@@ -19,7 +19,7 @@ func resident(t *testing.T, buf []byte) int {
 	f := rdmatest.Must(os.Open("/proc/self/pagemap"))(t)
 	defer f.Close()
 	entries := make([]byte, len(buf)/page*8)
-	at := int64(uintptr(unsafe.Pointer(&buf[0])) / page * 8)
+	at := int64(uintptr(unsafe.Pointer(&buf[0]))) / int64(page) * 8
 	if _, err := f.ReadAt(entries, at); err != nil {
 		t.Fatal(err)
 	}
@@ -183,4 +183,25 @@ func TestNullMR(t *testing.T) {
 	p.A.Send(t, to(verbs.SendWR{Opcode: verbs.OpFetchAdd, Add: 1, SGL: []verbs.SGE{null.SGE(0, 8)}}, p.B.MR, 0))
 	rdmatest.PollOK(t, p.A.CQ, 2)
 	wantBytes(t, p.A.MR.Bytes(), before)
+}
+
+// TestCompCounters: neither rdma_rxe nor the adapters of the rig have completion counters, and
+// old kernels don't know them.
+func TestCompCounters(t *testing.T) {
+	c := rdmatest.Open(t)
+	if k, err := c.CreateCompCounter(); !errors.Is(err, verbs.ErrNotSupported) {
+		t.Errorf("got %v, %v", k, err)
+	}
+	if caps, err := c.CompCounterCaps(); !errors.Is(err, verbs.ErrNotSupported) {
+		t.Errorf("got %+v, %v", caps, err)
+	}
+}
+
+// TestDMAH: neither rdma_rxe nor the adapters of the rig have PCIe's processing hints, and old
+// kernels don't know them.
+func TestDMAH(t *testing.T) {
+	c := rdmatest.Open(t)
+	if d, err := c.AllocDMAH(verbs.DMAHOptions{}); !errors.Is(err, verbs.ErrNotSupported) {
+		t.Errorf("got %v, %v", d, err)
+	}
 }

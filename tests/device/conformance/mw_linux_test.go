@@ -69,6 +69,9 @@ func bind1(t *testing.T, p *rdmatest.Pair, mw *verbs.MW, off, n int) {
 	if after := mw.RKey(); after == before || after>>8 != before>>8 {
 		t.Errorf("the key changed from %#x to %#x", before, after)
 	}
+	if want := (verbs.Remote{Addr: p.B.MR.Addr() + uint64(off), RKey: mw.RKey()}); mw.Remote() != want {
+		t.Errorf("the peer is told %v, want %v", mw.Remote(), want)
+	}
 }
 
 func TestMWType1(t *testing.T) {
@@ -106,6 +109,9 @@ func bind2(t *testing.T, p *rdmatest.Pair, mw *verbs.MW) uint32 {
 	}
 	if mw.RKey() != key {
 		t.Errorf("the window's key is %#x, not %#x", mw.RKey(), key)
+	}
+	if want := (verbs.Remote{Addr: p.B.MR.Addr(), RKey: key}); mw.Remote() != want {
+		t.Errorf("the peer is told %v, want %v", mw.Remote(), want)
 	}
 	return key
 }

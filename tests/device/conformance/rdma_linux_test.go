@@ -62,6 +62,9 @@ func TestRDMARead(t *testing.T) {
 		}
 		wantArrived(t, p.A.MR.Bytes(), 100, p.B.MR.Bytes()[5:5+n])
 	}
+	if !expect(t).readsPieces {
+		return
+	}
 	// Into several SGEs.
 	clear(p.A.MR.Bytes())
 	p.A.Send(t, to(verbs.SendWR{Opcode: verbs.OpRDMARead, SGL: []verbs.SGE{p.A.MR.SGE(0, 1000), p.A.MR.SGE(2000, 1000)}}, p.B.MR, 0))

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
@@ -10,9 +11,13 @@ import (
 // sizes has lengths beyond and around the path MTU (1024), and around word lengths.
 var sizes = []int{0, 1, 3, 63, 64, 65, 1023, 1024, 1025, 4096, 7001}
 
-// forConnected runs a test for both connected transports.
+// forConnected runs a test for both connected transports, or for the one that there is.
 func forConnected(t *testing.T, f func(t *testing.T, p *rdmatest.Pair)) {
-	for _, typ := range []verbs.QPType{verbs.RC, verbs.UC} {
+	types := []verbs.QPType{verbs.RC}
+	if expect(t).unreliable {
+		types = append(types, verbs.UC)
+	}
+	for _, typ := range types {
 		t.Run(typ.String(), func(t *testing.T) {
 			s := rdmatest.Default()
 			s.Type = typ
@@ -127,6 +132,45 @@ func TestInline(t *testing.T) {
 			wantArrived(t, p.B.MR.Bytes(), 7, rdmatest.Pattern(20, 1))
 		}
 	})
+}
+
+// TestNoSGE: requests without scatter/gather entries have data of their own, or none, and
+// receives without entries take those without data.
+func TestNoSGE(t *testing.T) {
+	for _, typ := range []verbs.QPType{verbs.RC, verbs.UC} {
+		for _, inline := range []int{0, 48} {
+			s := rdmatest.Default()
+			s.Type = typ
+			s.Cap = verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: -1, MaxRecvSGE: -1, MaxInlineData: inline}
+			p := rdmatest.NewPair(t, s)
+			for round := range 9 { // twice around the queues
+				data := rdmatest.Pattern(inline, round)
+				clear(p.B.MR.Bytes())
+				p.B.PostRecv(t, verbs.RecvWR{WRID: 5})
+				p.A.Send(t, verbs.SendWR{
+					Opcode: verbs.OpRDMAWriteImm, Flags: verbs.SendSignaled, Imm: uint32(round), Inline: data, Remote: p.B.MR.Remote().At(3),
+				})
+				rdmatest.PollOK(t, p.A.CQ, 1)
+				wc := rdmatest.PollOK(t, p.B.CQ, 1)[0]
+				if imm, ok := wc.Imm(); !ok || imm != uint32(round) || wc.WRID != 5 {
+					t.Errorf("%v: got %#x, %v of %+v", typ, imm, ok, wc)
+				}
+				wantArrived(t, p.B.MR.Bytes(), 3, data)
+			}
+			p.B.PostRecv(t, verbs.RecvWR{})
+			p.A.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled})
+			rdmatest.PollOK(t, p.A.CQ, 1)
+			rdmatest.PollOK(t, p.B.CQ, 1)
+
+			sgl := make([]verbs.SGE, max(p.A.QP.Cap().MaxSendSGE, p.A.QP.Cap().MaxRecvSGE)+1)
+			if _, err := p.A.QP.PostSend(verbs.SendWR{Opcode: verbs.OpSend, SGL: sgl}); !errors.Is(err, verbs.ErrInvalid) {
+				t.Errorf("%v: a send of %d entries: %v, want ErrInvalid", typ, len(sgl), err)
+			}
+			if _, err := p.A.QP.PostRecv(verbs.RecvWR{SGL: sgl}); !errors.Is(err, verbs.ErrInvalid) {
+				t.Errorf("%v: a receive of %d entries: %v, want ErrInvalid", typ, len(sgl), err)
+			}
+		}
+	}
 }
 
 // TestUnsignaled mixes signaled and unsignaled requests in one batch: all

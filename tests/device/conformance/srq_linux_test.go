@@ -126,7 +126,7 @@ func TestSRQRefused(t *testing.T) {
 	attr := rdmatest.Must(p.Ctx.QueryDevice())(t)
 	for _, o := range []verbs.SRQOptions{
 		{MaxWR: 0, MaxSGE: 1}, {MaxWR: -1, MaxSGE: 1}, {MaxWR: attr.MaxSRQWR + 1, MaxSGE: 1},
-		{MaxWR: 1, MaxSGE: 0}, {MaxWR: 1, MaxSGE: attr.MaxSRQSGE + 1},
+		{MaxWR: 1, MaxSGE: -1}, {MaxWR: 1, MaxSGE: attr.MaxSRQSGE + 1},
 	} {
 		_, err := p.PD.CreateSRQ(o)
 		wantInvalid(t, err)

@@ -62,10 +62,17 @@ var _ = rdmatest.Test(TestExamplesByAddress, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 func TestExamplesByAddress(t *testing.T) {
 	prints(t, map[string]string{
 		"cm_echo":          echoed,
+		"https":            `GET: 200 OK, "hello over RDMA"` + "\n" + "POST: 200 OK, 1048576 bytes came back\n",
 		"rdmacm events":    "active: RDMA_CM_EVENT_ADDR_RESOLVED\nactive: RDMA_CM_EVENT_ROUTE_RESOLVED\nactive: RDMA_CM_EVENT_ESTABLISHED\n" + disconnected + `received "hello"` + "\n" + disconnected,
 		"rdmacm sync":      `received "hello"` + "\n",
 		"rdmacm multicast": `received "to the group" from the group` + "\n",
 	})
+}
+
+var _ = rdmatest.Test(TestExampleOfGRPC, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.Long)
+
+func TestExampleOfGRPC(t *testing.T) {
+	prints(t, map[string]string{"grpc": "Echo: 1048576 bytes came back\nStream: 100 messages came back\n"})
 }
 
 var _ = rdmatest.Test(TestExamplesOnMLX5, rdmatest.OnMLX5, rdmatest.OnMLX5Eth)

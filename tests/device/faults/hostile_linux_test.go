@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
-	"github.com/goverbs/goverbs/tests/hca/control"
+	"github.com/goverbs/goverbs/tests/internal/control"
 	"github.com/goverbs/goverbs/verbs"
 )
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
-	"github.com/goverbs/goverbs/tests/hca/control"
+	"github.com/goverbs/goverbs/tests/internal/control"
 )
 
 func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnMLX5) }

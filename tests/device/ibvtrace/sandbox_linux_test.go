@@ -12,6 +12,8 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
+var _ = rdmatest.Test(TestSandboxed, rdmatest.LongOn("mlx5"))
+
 // TestSandboxed traces a program that uses libibverbs and installs a seccomp filter. The
 // filter kills it for system calls that it doesn't make itself. It must end as it does
 // untraced, and its trace must be that of the program without a filter.
@@ -49,6 +51,9 @@ func TestSandboxed(t *testing.T) {
 		}
 		for _, when := range []string{"before", "between", "after"} {
 			for _, action := range []string{"kill", "errno"} {
+				if testing.Short() && (when == "after" || (when == "before") != (option == "--stop")) {
+					continue
+				}
 				t.Run(strings.Join([]string{option, when, action}, " "), func(t *testing.T) {
 					run(nil, when, action)
 					run(traced(t, file, option), when, action)

@@ -9,5 +9,5 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	rdmatest.Main(m, rdmatest.OnRXE, rdmatest.OnMLX5, rdmatest.OnMLX5Eth, rdmatest.Peers, rdmatest.Profiles)
+	rdmatest.Main(m, rdmatest.OnRXE, rdmatest.OnMLX5, rdmatest.OnMLX5Eth, rdmatest.Peers, rdmatest.Profiles, rdmatest.LongOn("mlx5-eth"))
 }

@@ -218,7 +218,7 @@ var misuses = []misuse{
 	{"SRQ of 0", verbs.ErrInvalid, "MaxWR 0", func(w *world) error { return drop2(w.rc.PD.CreateSRQ(verbs.SRQOptions{MaxSGE: 1})) }},
 	{"SRQ of -1", verbs.ErrInvalid, "MaxWR -1", func(w *world) error { return drop2(w.rc.PD.CreateSRQ(verbs.SRQOptions{MaxWR: -1, MaxSGE: 1})) }},
 	{"huge SRQ", verbs.ErrInvalid, "MaxWR", func(w *world) error { return drop2(w.rc.PD.CreateSRQ(verbs.SRQOptions{MaxWR: huge, MaxSGE: 1})) }},
-	{"SRQ of 0 SGEs", verbs.ErrInvalid, "MaxSGE 0", func(w *world) error { return drop2(w.rc.PD.CreateSRQ(verbs.SRQOptions{MaxWR: 1})) }},
+	{"SRQ of -1 SGEs", verbs.ErrInvalid, "MaxSGE -1", func(w *world) error { return drop2(w.rc.PD.CreateSRQ(verbs.SRQOptions{MaxWR: 1, MaxSGE: -1})) }},
 	{"SRQ of huge SGEs", verbs.ErrInvalid, "MaxSGE", func(w *world) error { return drop2(w.rc.PD.CreateSRQ(verbs.SRQOptions{MaxWR: 1, MaxSGE: huge})) }},
 	{"SRQ limit -1", verbs.ErrInvalid, "-1", func(w *world) error { return w.srq.A.SRQ.SetLimit(-1) }},
 	{"huge SRQ limit", verbs.ErrInvalid, "Limit", func(w *world) error { return w.srq.A.SRQ.SetLimit(huge) }},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -296,6 +297,9 @@ func TestGIDs(t *testing.T) {
 		if e, err := table.Find(s); err != nil || e != entry {
 			t.Errorf("Find(%v) = %v, %v, want %v", s, e, err, entry)
 		}
+		if e, err := c.FindGID(s); err != nil || e != entry {
+			t.Errorf("FindGID(%v) = %v, %v, want %v", s, e, err, entry)
+		}
 	}
 	if _, err := table.Find(verbs.GIDSelector{Addr: netip.MustParseAddr("192.0.2.1")}); err == nil || !strings.Contains(err.Error(), entry.GID.Addr().String()) {
 		t.Errorf("Find(192.0.2.1): %v, want a list of the GIDs", err)
@@ -326,6 +330,29 @@ func TestBadInput(t *testing.T) {
 			if !errors.Is(err, verbs.ErrInvalid) || !strings.Contains(err.Error(), fmt.Sprintf("index %d", index)) {
 				t.Errorf("%s of index %d: %v", name, index, err)
 			}
+		}
+	}
+}
+
+// TestDeviceIndex: the indices are those that iproute2 prints, as "0: rxe0: node_type ca ...".
+func TestDeviceIndex(t *testing.T) {
+	out, err := exec.Command("rdma", "dev", "show").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := make(map[string]string)
+	for line := range strings.Lines(string(out)) {
+		if parts := strings.SplitN(line, ": ", 3); len(parts) == 3 {
+			want[parts[1]] = strings.TrimSpace(parts[0])
+		}
+	}
+	devices := rdmatest.Must(verbs.Devices())(t)
+	if len(devices) == 0 || len(devices) != len(want) {
+		t.Fatalf("%d devices, but rdma dev prints\n%s", len(devices), out)
+	}
+	for _, d := range devices {
+		if index := rdmatest.Must(d.Index())(t); fmt.Sprint(index) != want[d.Name()] {
+			t.Errorf("%v has index %d, but rdma dev prints\n%s", d, index, out)
 		}
 	}
 }

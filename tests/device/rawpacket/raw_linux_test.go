@@ -145,7 +145,7 @@ func TestFields(t *testing.T) {
 		f := frame(dest, macs[0], 80, 1)
 		return slices.Insert(f, 12, 0x81, 0x00, 0xa1, 0x23)
 	}
-	last := rdmatest.Must(c.RawClock())(t)
+	last := rdmatest.RawClock(t, c)
 	for name, tt := range map[string]struct {
 		frame []byte
 		tag   uint32

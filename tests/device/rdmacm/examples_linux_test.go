@@ -22,6 +22,7 @@ func TestCMExamples(t *testing.T) {
 		{"Conn.SendBuffer", ExampleConn_SendBuffer, "5 bytes\n"},
 		{"Conn.QP", ExampleConn_QP, "request 1: what the server has\n"},
 		{"SyncID", ExampleSyncID, "received verbs\n"},
+		{"SyncID.JoinMulticast", ExampleSyncID_JoinMulticast, "received to all\n"},
 		{"EventChannel", ExampleEventChannel, "3 clients have come and gone\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -247,7 +247,7 @@ func TestOwnRequests(t *testing.T) {
 	e.leave(t)
 }
 
-var _ = rdmatest.Test(TestHostilePeer, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+var _ = rdmatest.Test(TestHostilePeer, rdmatest.OnRXE, rdmatest.OnSIW, rdmatest.OnMLX5Eth)
 
 // A hostile peer does anything, and dies at any time. The other side gets only messages
 // that were sent, or errors.

@@ -115,42 +115,46 @@ func TestClientKilled(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	l, addr := listen(t, nil)
 	for _, step := range []string{"address", "route", "QP", "request", "established"} {
-		t.Run(step, func(t *testing.T) {
-			victim := startVictim(t, "client "+step+" "+addr)
-			if got := victim.Line(t); got != "there" {
-				t.Fatalf("the victim says %q", got)
-			}
-			victim.Kill()
-			// The connection was accepted, and has ended.
-			if step == "established" {
-				c := rdmatest.Must(l.Accept(patient(t)))(t)
-				_, err := c.Recv(patient(t), make([]byte, 1))
-				if err != io.EOF {
-					t.Errorf("receiving from the killed client: %v", err)
-				}
-				rdmatest.Check(t, c.Close())
-			}
-			for {
-				// A connection that the killed client's kernel has abandoned may be
-				// accepted before ours.
-				client := rdmatest.Must(rdmacm.Dial(patient(t), "tcp", addr, nil))(t)
-				server := rdmatest.Must(l.Accept(patient(t)))(t)
-				ours := server.RemoteAddr() == client.LocalAddr()
-				if ours {
-					rdmatest.Check(t, client.Send(patient(t), []byte("x")))
-					rdmatest.Must(server.Recv(patient(t), make([]byte, 1)))(t)
-				}
-				rdmatest.Check(t, server.Close())
-				rdmatest.Check(t, client.Close())
-				if ours {
-					return
-				}
-			}
-		})
+		t.Run(step, func(t *testing.T) { killClient(t, l, addr, step) })
 	}
 }
 
-var _ = rdmatest.Test(TestServerKilled, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+// killClient kills a client at a step, and connects another one.
+func killClient(t *testing.T, l *rdmacm.Listener, addr, step string) {
+	t.Helper()
+	victim := startVictim(t, "client "+step+" "+addr)
+	if got := victim.Line(t); got != "there" {
+		t.Fatalf("the victim says %q", got)
+	}
+	victim.Kill()
+	// The connection was accepted, and has ended.
+	if step == "established" {
+		c := rdmatest.Must(l.Accept(patient(t)))(t)
+		_, err := c.Recv(patient(t), make([]byte, 1))
+		if err != io.EOF {
+			t.Errorf("receiving from the killed client: %v", err)
+		}
+		rdmatest.Check(t, c.Close())
+	}
+	for {
+		// A connection that the killed client's kernel has abandoned may be accepted
+		// before ours.
+		client := rdmatest.Must(rdmacm.Dial(patient(t), "tcp", addr, nil))(t)
+		server := rdmatest.Must(l.Accept(patient(t)))(t)
+		ours := server.RemoteAddr() == client.LocalAddr()
+		if ours {
+			rdmatest.Check(t, client.Send(patient(t), []byte("x")))
+			rdmatest.Must(server.Recv(patient(t), make([]byte, 1)))(t)
+		}
+		rdmatest.Check(t, server.Close())
+		rdmatest.Check(t, client.Close())
+		if ours {
+			return
+		}
+	}
+}
+
+var _ = rdmatest.Test(TestServerKilled, rdmatest.OnRXE, rdmatest.OnSIW, rdmatest.OnMLX5Eth)
 
 // When a server is killed at any step, its clients are rejected or disconnected.
 func TestServerKilled(t *testing.T) {

@@ -178,7 +178,7 @@ func TestUdaddy(t *testing.T) {
 	})
 }
 
-var _ = rdmatest.Test(TestMckey, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+var _ = rdmatest.Test(TestMckey, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.LongOn("mlx5-eth"))
 
 func TestMckey(t *testing.T) {
 	rdmatest.CheckLeaks(t)

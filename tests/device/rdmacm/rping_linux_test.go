@@ -30,7 +30,7 @@ var pairings = []struct{ server, client string }{{"go", "go"}, {"go", "c"}, {"c"
 
 var lastPort uint16 = 20000
 
-var _ = rdmatest.Test(TestRping, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+var _ = rdmatest.Test(TestRping, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.LongOn("mlx5-eth"))
 
 func TestRping(t *testing.T) {
 	rdmatest.CheckLeaks(t)
@@ -55,24 +55,30 @@ func TestRping(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s-%s/%d%s", who.server, who.client, test.size, test.args), func(t *testing.T) {
-				lastPort++
-				args := append(strings.Fields(test.args), "-a", host, "-p", fmt.Sprint(lastPort), "-v")
-				server := rping(t, who.server, append(args, "-s", "-S", fmt.Sprint(max(test.size, 64)))...)
-				listens(t, server, rdmacm.PortSpaceTCP, lastPort)
-				client := rping(t, who.client, append(args, "-c", "-V", "-S", fmt.Sprint(test.size), "-C", fmt.Sprint(test.count))...)
-				got := pings(client.Succeeds(t), "ping data: ")
-				seen := pings(server.Succeeds(t), "server ping data: ")
-				if len(got) != test.count || len(seen) != test.count {
-					t.Fatalf("%d pings, %d at the server, want %d", len(got), len(seen), test.count)
-				}
-				for i := range got {
-					want := fmt.Sprintf("rdma-ping-%d: ", i)
-					want = want[:min(len(want), test.size-1)]
-					if got[i] != seen[i] || !strings.HasPrefix(got[i], want) || len(got[i]) != test.size-1 {
-						t.Fatalf("ping %d is %.40q…, at the server %.40q…", i, got[i], seen[i])
-					}
-				}
+				playRping(t, who.server, who.client, test.size, test.count, test.args)
 			})
+		}
+	}
+}
+
+// playRping plays rping with this many pings, whose data both sides print.
+func playRping(t *testing.T, serverMaker, clientMaker string, size, count int, both string) {
+	t.Helper()
+	lastPort++
+	args := append(strings.Fields(both), "-a", host, "-p", fmt.Sprint(lastPort), "-v")
+	server := rping(t, serverMaker, append(args, "-s", "-S", fmt.Sprint(max(size, 64)))...)
+	listens(t, server, rdmacm.PortSpaceTCP, lastPort)
+	client := rping(t, clientMaker, append(args, "-c", "-V", "-S", fmt.Sprint(size), "-C", fmt.Sprint(count))...)
+	got := pings(client.Succeeds(t), "ping data: ")
+	seen := pings(server.Succeeds(t), "server ping data: ")
+	if len(got) != count || len(seen) != count {
+		t.Fatalf("%d pings, %d at the server, want %d", len(got), len(seen), count)
+	}
+	for i := range got {
+		want := fmt.Sprintf("rdma-ping-%d: ", i)
+		want = want[:min(len(want), size-1)]
+		if got[i] != seen[i] || !strings.HasPrefix(got[i], want) || len(got[i]) != size-1 {
+			t.Fatalf("ping %d is %.40q…, at the server %.40q…", i, got[i], seen[i])
 		}
 	}
 }

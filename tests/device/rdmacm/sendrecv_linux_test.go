@@ -100,7 +100,7 @@ func TestPostCancelled(t *testing.T) {
 	wantMessage(t, server, []byte("fourth")).Release()
 }
 
-var _ = rdmatest.Test(TestBuffersHeld, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+var _ = rdmatest.Test(TestBuffersHeld, rdmatest.OnRXE, rdmatest.OnSIW, rdmatest.OnMLX5Eth)
 
 // Buffers outlive the connection. Close leaves their memory, and tells the peer.
 func TestBuffersHeld(t *testing.T) {

@@ -30,7 +30,7 @@ func TestManyObjects(t *testing.T) {
 	)
 	rounds := 10
 	if testing.Short() {
-		rounds = 2
+		rounds = 1
 	}
 	heap := make([]byte, 1<<20)
 	round := func() {
@@ -91,6 +91,8 @@ func TestManyObjects(t *testing.T) {
 		t.Error("that is too much")
 	}
 }
+
+var _ = rdmatest.Test(TestManyContexts, rdmatest.LongOn("mlx5"))
 
 // TestManyContexts opens the device many times, and has the context's Close close all
 // objects.

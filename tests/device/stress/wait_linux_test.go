@@ -107,6 +107,8 @@ func exchange(t *testing.T, p *rdmatest.Pair) {
 	}
 }
 
+var _ = rdmatest.Test(TestCloseEndsWaits, rdmatest.LongOn("mlx5"))
+
 func TestCloseEndsWaits(t *testing.T) {
 	for range 10 {
 		rdmatest.CheckLeaks(t)
@@ -162,7 +164,11 @@ func TestManyWaiters(t *testing.T) {
 // TestConcurrentClose closes objects while others use them. Each call succeeds, or
 // returns an error that says that the object is closed.
 func TestConcurrentClose(t *testing.T) {
-	for range 10 {
+	times := 10
+	if testing.Short() {
+		times = 4
+	}
+	for range times {
 		rdmatest.CheckLeaks(t)
 		c := rdmatest.Must(verbs.Open(rdmatest.Device))(t)
 		p := channelPair(t, c)

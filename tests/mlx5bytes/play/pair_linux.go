@@ -51,11 +51,13 @@ func (p *pair) make(qp *verbs.QP, useSRQ bool, c verbs.QPCap) {
 	o := verbs.QPOptions{Type: typ, SendCQ: p.cq, RecvCQ: p.cq, SRQ: p.srq, Cap: c}
 	switch typ {
 	case verbs.XRCSend:
-		o = verbs.QPOptions{Type: verbs.XRCRecv, XRCD: p.domain}
+		p.qp = must(p.domain.CreateQP(verbs.QPOptions{}))
 	case verbs.DCI:
 		o.Type, o.DCKey, o.Cap = verbs.DCT, pairDCKey, verbs.QPCap{}
+		fallthrough
+	default:
+		p.qp = must(p.g.pd.CreateQP(o))
 	}
-	p.qp = must(p.g.pd.CreateQP(o))
 	p.move(p.qp, qp.Num())
 	p.move(qp, p.qp.Num())
 	if p.dest = p.qp.Num(); xrc {

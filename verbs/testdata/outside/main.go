@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"unsafe"
 
-	"example.com/outside/siw"
+	"example.com/outside/erdma"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/uapi"
 	"github.com/goverbs/goverbs/verbs"
@@ -18,7 +18,7 @@ func main() {
 	check(syscall.Pipe2(ends[:], syscall.O_CLOEXEC))
 	c, err := verbs.OpenFake(ioctl.NewFake(ends[0], answer))
 	check(err)
-	fmt.Println("opened device", siw.Contexts[0].DevID)
+	fmt.Println("opened device", erdma.Contexts[0].DevID)
 	pd, err := c.AllocPD()
 	check(err)
 	cq, err := c.CreateCQ(verbs.CQOptions{MaxCQE: 4})
@@ -60,11 +60,11 @@ func memory(addr uint64, b []byte) error {
 	return nil
 }
 
-// answer is the kernel: it has the driver siw.
+// answer is the kernel: it has the driver erdma.
 func answer(cmd uint64) syscall.Errno {
 	call, err := ioctl.Decode(cmd, memory)
 	check(err)
-	if call.Header.DriverId != uint32(uapi.RDMA_DRIVER_SIW) {
+	if call.Header.DriverId != uint32(uapi.RDMA_DRIVER_ERDMA) {
 		return syscall.EINVAL
 	}
 	if call.Method == nil {

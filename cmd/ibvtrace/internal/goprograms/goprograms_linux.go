@@ -268,7 +268,7 @@ func sendWR(th *tracee.Thread, kind uint32, wr *tracing.SendWR) ioctl.Value {
 	switch kind {
 	case uint32(uapi.IB_UVERBS_QPT_XRC_INI):
 		f = append(f, tracee.HexNumber("remote_srqn", uint64(wr.RemoteSRQN)))
-	case uint32(uapi.IB_UVERBS_QPT_UD):
+	case uint32(uapi.IB_UVERBS_QPT_UD), tracing.SRD:
 		f = append(f, addressHandle(th, wr.AH), tracee.HexNumber("remote_qpn", uint64(wr.RemoteQPN)), tracee.HexNumber("remote_qkey", uint64(wr.RemoteQKey)))
 	case tracing.DCI:
 		f = append(f, addressHandle(th, wr.AH), tracee.HexNumber("remote_qpn", uint64(wr.RemoteQPN)), tracee.HexNumber("dc_key", wr.DCKey))

@@ -10,7 +10,4 @@
 // A probe reports by a trap: a getpid. getpid takes no arguments, so its argument registers
 // carry the report. The kernel stops the program there for the tracer. Without a tracer, the
 // getpid has no effect.
-//
-// There are probes for amd64 only. On other architectures, data verbs of C programs are not
-// traced.
 package probes

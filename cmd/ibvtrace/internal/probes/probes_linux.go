@@ -47,9 +47,9 @@ type probe struct {
 	addr     uint64
 }
 
-// The memory of the probes consists of writable counters and of code.
+// The memory of the probes consists of writable counters and of code, in pages of their own.
 const (
-	counterBytes = 4096
+	counterBytes = 64 << 10 // the largest page
 	codeBytes    = 128 << 10
 	probeBytes   = 512 // the largest probe has 288 bytes and four words
 	maxProbes    = min(counterBytes/8, codeBytes/probeBytes)

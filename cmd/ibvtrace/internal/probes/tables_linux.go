@@ -65,9 +65,6 @@ const maxPending = 1 << 16
 func (t *Probes) AfterVerb(th *tracee.Thread, c *tracee.Call, regs *ptrace.Registers) error {
 	f := c.File
 	fd := th.Proc.FDOf(f)
-	if probePost == nil {
-		return nil
-	}
 	d := t.data(th.Proc)
 	context := d.contextOf(f)
 	if context != 0 && !contextAt(th.TID, context, fd) {
@@ -225,9 +222,6 @@ const (
 // them. Attach recognizes contexts by their contents, and objects by their pointer to a
 // context.
 func (t *Probes) Attach(th *tracee.Thread) error {
-	if probePost == nil {
-		return nil
-	}
 	p := th.Proc
 	d := t.data(p)
 	files := make(map[int]*tracee.File)

@@ -28,6 +28,11 @@
 	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1), \
 	BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 
+#ifndef SYS_poll // libc makes the newer calls on arm64
+#define SYS_poll SYS_ppoll
+#define SYS_readlink SYS_readlinkat
+#endif
+
 static const char *when, *action;
 
 static void sandbox(const char *now)

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goverbs/goverbs/tests/hca/control"
+	"github.com/goverbs/goverbs/tests/internal/control"
 )
 
 // devices has the drivers' names of the HCAs. The HCA that the drivers probe first is

@@ -14,7 +14,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/goverbs/goverbs/tests/hca/control"
+	"github.com/goverbs/goverbs/tests/internal/control"
 )
 
 // A faultCase injects a fault into three messages, and lists what libmlx5 has to report

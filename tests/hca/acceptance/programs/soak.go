@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/goverbs/goverbs/tests/hca/control"
+	"github.com/goverbs/goverbs/tests/internal/control"
 )
 
 // A round is one kind of a soak's rounds.

@@ -7,7 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
-	"github.com/goverbs/goverbs/tests/hca/control"
+	"github.com/goverbs/goverbs/tests/internal/control"
 )
 
 // A transferCase transfers data over a faulty fabric.

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/goverbs/goverbs/tests/hca/control"
+	"github.com/goverbs/goverbs/tests/internal/control"
 )
 
 // A troubleCase provokes a failure from which the drivers have to recover. Afterwards, a

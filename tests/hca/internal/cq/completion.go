@@ -3,7 +3,7 @@ package cq
 import (
 	"encoding/binary"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 // Kind is a CQE's opcode, MLX5_CQE_*.

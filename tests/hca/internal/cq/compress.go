@@ -3,6 +3,8 @@ package cq
 import (
 	"encoding/binary"
 	"time"
+
+	"github.com/goverbs/goverbs/tests/hca/internal/mutant"
 )
 
 // Format says what each entry of a mini CQE array has besides the byte count,
@@ -101,6 +103,9 @@ func (q *CQ) writeBlock(n uint32) {
 				binary.BigEndian.PutUint32(m, uint32(c.Checksum)<<16)
 			case FormatChecksumStride:
 				binary.BigEndian.PutUint32(m, uint32(c.Checksum)<<16|uint32(c.WQECounter))
+			}
+			if q.c.Mutant.Is(mutant.MiniOff) {
+				c.ByteCount = q.held[min(i+uint32(j)+1, n-1)].ByteCount
 			}
 			binary.BigEndian.PutUint32(m[4:], c.ByteCount)
 		}

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 // A receive has the fields of a decompressed entry.

@@ -8,7 +8,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
+	"github.com/goverbs/goverbs/tests/hca/internal/mutant"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 // Config has the parameters of CREATE_CQ.
@@ -35,6 +36,8 @@ type Config struct {
 	Error func(syndrome uint8)
 	// Violation reports errors of the driver that no status can report. It may be nil.
 	Violation func(error)
+	// Mutant has the mistake to make. It may be nil.
+	Mutant *mutant.Set
 }
 
 // Counts counts completions.
@@ -128,6 +131,12 @@ func (q *CQ) write(c *Completion) {
 	if q.c.Timestamp != nil {
 		ts = q.c.Timestamp(c.RealTime)
 	}
+	if q.c.Mutant.Is(mutant.StampAhead) {
+		ts += uint64(time.Hour)
+	}
+	if q.c.Mutant.Is(mutant.OwnerEarly) {
+		q.ownEarly(c, cqe)
+	}
 	c.put(entry, cqe, ts, q.owner(0))
 	q.producer = (q.producer + 1) & indexMask
 }
@@ -138,7 +147,7 @@ func (q *CQ) slot(i uint32) (entry, cqe []byte) {
 	if q.status != StatusOK {
 		return nil, nil
 	}
-	if !q.c.IgnoreOverrun && q.free() <= i {
+	if !q.c.IgnoreOverrun && q.free() <= i && !q.c.Mutant.Is(mutant.OverrunUnreported) {
 		q.fail(StatusOverflow, syndromeOverrun)
 		return nil, nil
 	}
@@ -216,7 +225,9 @@ func (q *CQ) Resize(b bus.Buffer, logSize uint, s Size, now time.Duration) error
 	if n := q.outstanding(); n > 1<<logSize || n >= 1<<q.c.LogSize {
 		return ErrOutstanding
 	}
-	q.write(&Completion{Kind: ResizeCQ})
+	if !q.c.Mutant.Is(mutant.ResizeUnmarked) {
+		q.write(&Completion{Kind: ResizeCQ})
+	}
 	q.c.Buffer, q.c.LogSize, q.c.Size = b, logSize, s
 	return nil
 }

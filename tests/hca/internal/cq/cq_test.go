@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 var be = binary.BigEndian

@@ -3,7 +3,7 @@ package cq
 import (
 	"time"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 // Actions of a hostile HCA.

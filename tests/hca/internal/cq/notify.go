@@ -1,6 +1,10 @@
 package cq
 
-import "time"
+import (
+	"time"
+
+	"github.com/goverbs/goverbs/tests/hca/internal/mutant"
+)
 
 type armed uint8
 
@@ -41,6 +45,9 @@ func beyond(a, b uint32) bool {
 func (q *CQ) notify(n uint32, solicited bool, now time.Duration) {
 	if q.status != StatusOK {
 		return
+	}
+	if q.armed == armedSolicited && q.c.Mutant.Is(mutant.SolicitedIgnored) {
+		solicited = false
 	}
 	if solicited {
 		q.solicited = q.producer

@@ -2,7 +2,7 @@
 // mlx5_eqe in include/linux/mlx5/device.h) and raises interrupts.
 package eq
 
-import "github.com/goverbs/goverbs/tests/hca/internal/bus"
+import "github.com/goverbs/goverbs/tests/internal/bus"
 
 // Config has the parameters of CREATE_EQ.
 type Config struct {

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 // queue returns an EQ of 4 entries on two pages that aren't adjacent.

@@ -52,7 +52,7 @@ func (f *Fabric) Deliver() (next time.Duration) {
 		d := heap.Pop(&f.delayed).(pending)
 		up := d.to.up
 		if up {
-			f.stats.Delivered++
+			f.delivered(d)
 		} else {
 			f.stats.Dropped++
 		}

@@ -64,6 +64,8 @@ type Fabric struct {
 	byGID   map[GID]*Port
 	next    uint16
 	delayed delayed
+
+	crossbar *crossbar // nil: the fabric itself knows the ports
 }
 
 // New returns a fabric without ports.
@@ -84,17 +86,23 @@ func New(c Config) *Fabric {
 func (f *Fabric) Attach(c PortConfig) *Port {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	p := &Port{f: f, c: c, up: true, plug: true, enable: true, groups: make(map[GID]int)}
+	f.ports = append(f.ports, p)
+	f.assign(p)
+	f.byGID[f.gid(c.GUID)] = p
+	return p
+}
+
+// assign gives a port the next LID that is free. The lock is held.
+func (f *Fabric) assign(p *Port) {
 	for f.byLID[f.next] != nil || f.next == 0 || f.next >= FirstMulticastLID {
 		if f.next++; f.next >= FirstMulticastLID {
 			f.next = 1
 		}
 	}
-	p := &Port{f: f, c: c, lid: f.next, up: true, plug: true, enable: true, groups: make(map[GID]int)}
+	p.lid = f.next
 	f.next++
-	f.ports = append(f.ports, p)
 	f.byLID[p.lid] = p
-	f.byGID[f.gid(c.GUID)] = p
-	return p
 }
 
 func (f *Fabric) detach(p *Port) {

@@ -15,10 +15,13 @@ func (g GID) Multicast() bool {
 // from the BTH on, or an Ethernet frame.
 const MaxPacket = 4096 + 128
 
-// FirstMulticastLID is the first multicast LID. The last one, 0xffff, is the permissive
-// LID: it addresses the other end of the link, which here is the port itself. A packet to
-// a group must have a GRH, and is routed by its GID.
+// FirstMulticastLID is the first multicast LID. A packet to a group must have a GRH, and is
+// routed by its GID.
 const FirstMulticastLID = 0xc000
+
+// PermissiveLID addresses the other end of the link: the other port, if there are two. With
+// more, all links end at a switch that nobody can talk to, unless AddSwitch has put one there.
+const PermissiveLID = 0xffff
 
 // Packet is one packet on the wire. It has one owner at a time: the sender passes it on,
 // and the receiver frees it.

@@ -20,6 +20,8 @@ type Port struct {
 	enable bool // its HCA enables it
 	groups map[GID]int
 	macs   []MAC
+
+	counters Counters
 }
 
 // LID returns the port's LID, which the subnet assigned.
@@ -27,6 +29,49 @@ func (p *Port) LID() uint16 {
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
 	return p.lid
+}
+
+// SetLID changes the port's LID. It reports false if another port has it, or if it is not one
+// for a port.
+func (p *Port) SetLID(lid uint16) bool {
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	if q := p.f.byLID[lid]; lid == 0 || lid >= FirstMulticastLID || q != nil && q != p {
+		return false
+	}
+	delete(p.f.byLID, p.lid)
+	p.lid = lid
+	p.f.byLID[lid] = p
+	return true
+}
+
+// Forget takes the port's LID away, until a subnet manager sets one.
+func (p *Port) Forget() {
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	delete(p.f.byLID, p.lid)
+	p.lid = 0
+}
+
+// Restore gives the port the LID that it would have without a subnet manager: the least that is
+// free.
+func (p *Port) Restore() {
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	delete(p.f.byLID, p.lid)
+	p.f.next = 1
+	p.f.assign(p)
+}
+
+// neighbor returns the port at the other end of the link, or nil. The lock is held.
+func (f *Fabric) neighbor(p *Port) *Port {
+	if len(f.ports) != 2 {
+		return nil
+	}
+	if f.ports[0] == p {
+		return f.ports[1]
+	}
+	return f.ports[0]
 }
 
 // GID returns the port's only GID: its subnet's prefix and its GUID.
@@ -53,6 +98,9 @@ func (p *Port) change(what *bool, to bool) {
 	*what = to
 	was, up := p.up, p.plug && p.enable
 	p.up = up
+	if was && !up {
+		p.counters.Downs++
+	}
 	p.f.mu.Unlock()
 	if was != up && p.c.Changed != nil {
 		p.c.Changed(up)

@@ -10,6 +10,9 @@ import (
 func (f *Fabric) send(from *Port, p *Packet) {
 	f.mu.Lock()
 	f.stats.Sent++
+	if from.up && !p.Ethernet {
+		from.countSent(p)
+	}
 	var room [8]*Port
 	to := f.route(room[:0], from, p)
 	if len(to) == 0 {
@@ -54,7 +57,7 @@ func (f *Fabric) fan(from *Port, to []*Port, p *Packet) {
 // put adds d to the packets that arrive at once, or to those that are delayed, by d.at.
 func (f *Fabric) put(now []pending, d pending, wake bool) ([]pending, bool) {
 	if d.at == 0 {
-		f.stats.Delivered++
+		f.delivered(d)
 		return append(now, d), wake
 	}
 	d.at += f.c.Clock()
@@ -62,6 +65,14 @@ func (f *Fabric) put(now []pending, d pending, wake bool) ([]pending, bool) {
 	d.serial = f.delayed.serial
 	heap.Push(&f.delayed, d)
 	return now, true
+}
+
+// delivered counts a packet that arrives.
+func (f *Fabric) delivered(d pending) {
+	f.stats.Delivered++
+	if !d.p.Ethernet {
+		d.to.countReceived(d.p)
+	}
 }
 
 // fate returns how often a packet arrives, and after what delay.
@@ -95,6 +106,9 @@ func (f *Fabric) route(to []*Port, from *Port, p *Packet) []*Port {
 	if p.Ethernet {
 		return f.flood(to, from)
 	}
+	if f.crossbar != nil && !p.RoCE {
+		return f.crossbar.forward(f, to, from, p)
+	}
 	if p.toGroup() {
 		for _, q := range f.ports {
 			if q.up && q.groups[p.DGID()] > 0 {
@@ -107,8 +121,8 @@ func (f *Fabric) route(to []*Port, from *Port, p *Packet) []*Port {
 		return f.routeRoCE(to, p)
 	}
 	q := f.byLID[p.DLID]
-	if p.DLID == 0xffff {
-		q = from
+	if p.DLID == PermissiveLID {
+		q = f.neighbor(from)
 	}
 	if q == nil && p.HasGRH {
 		q = f.byGID[p.DGID()]

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 // flameQueue is a send queue whose NOPs are copied to its doorbell.

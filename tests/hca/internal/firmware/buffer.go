@@ -3,7 +3,7 @@ package firmware
 import (
 	"encoding/binary"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 // buffer returns a queue's memory from the list of pages at the end of an inbox: size

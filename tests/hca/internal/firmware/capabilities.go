@@ -19,8 +19,8 @@ const (
 	logMaxUserContext = 16
 	logMaxUserMemory  = 16
 	maxCounters       = 256
-	firstUAR          = 16
-	logRegister       = 9 // of a BlueFlame register's size in bytes
+	firstUAR          = 16 // a multiple of the UARs in a page
+	logRegister       = 9  // of a BlueFlame register's size in bytes
 	maxSendWQE        = 1024
 	maxReceiveWQE     = 512
 )
@@ -94,10 +94,32 @@ func newCapabilities(ethernet bool, p *Profile) capabilities {
 			}
 		}
 	}
+	if !p.Unordered {
+		setBit(c.current[capGeneral].Data, capDataInOrder)
+		setBit(c.maximum[capGeneral].Data, capDataInOrder)
+	}
 	c.maximum[capGeneral].Set("dct", 1)
 	c.maximum[capGeneral].Set("cache_line_128byte", 1)
+	// A driver with larger pages maps several UARs at once, with pages of 64 KiB 16.
+	c.maximum[capGeneral].Set("uar_4k", 1)
+	c.maximum[capGeneral].Set("log_uar_page_sz", 4)
 	return c
 }
+
+// Bits of cmd_hca_cap, qpc and dctc that libraries read and the driver doesn't: rdma-core's
+// mlx5_ifc.h has them (qp_data_in_order, data_in_order), and the kernel's has not.
+const (
+	capDataInOrder = 0x62
+	qpDataInOrder  = 0x5a
+	dctDataInOrder = 0x1d
+)
+
+// setBit and hasBit count from the most significant bit of the first byte.
+func setBit(data []byte, bit int)      { data[bit/8] |= 0x80 >> (bit % 8) }
+func hasBit(data []byte, bit int) bool { return data[bit/8]&(0x80>>(bit%8)) != 0 }
+
+// ordered reports whether messages get to memory in order.
+func (h *HCA) ordered() bool { return hasBit(h.caps.current[capGeneral].Data, capDataInOrder) }
 
 const transportFaults = "transport_page_fault_scheme_cap."
 
@@ -194,7 +216,7 @@ var ethernetPromises = map[uint16]map[string]uint64{
 		"r_roce_dest_udp_port": 4791, "r_roce_min_src_udp_port": 0xc000, "r_roce_max_src_udp_port": 0xffff,
 	},
 	capQoS: {
-		"packet_pacing": 1, "packet_pacing_burst_bound": 1, "packet_pacing_typical_size": 1,
+		"packet_pacing": 1, "packet_pacing_burst_bound": 1, "packet_pacing_typical_size": 1, "packet_pacing_uid": 1,
 		"packet_pacing_min_rate": minPace, "packet_pacing_max_rate": maxPace, "packet_pacing_rate_table_size": paces,
 	},
 	capFlowTable: {
@@ -255,9 +277,14 @@ func (h *HCA) setCapabilities(in, out ifc.View) Status {
 				return BadParam
 			}
 		}
+		if wanted.Get("log_uar_page_sz") > 0 && !wanted.Flag("uar_4k") {
+			return BadParam // UARs of another size are not modeled
+		}
 		for _, field := range settable {
 			h.caps.current[kind].Set(field, wanted.Get(field))
 		}
+		h.caps.current[kind].Set("num_of_uars_per_page", 1<<wanted.Get("log_uar_page_sz"))
+		h.uars = h.newUARs()
 		return OK
 	case capODP:
 		// The driver may only request the current values.

@@ -4,10 +4,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 	"github.com/goverbs/goverbs/tests/hca/internal/cq"
 	"github.com/goverbs/goverbs/tests/hca/internal/eq"
 	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
+	"github.com/goverbs/goverbs/tests/hca/internal/mutant"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 type completionQueue struct {
@@ -60,7 +61,7 @@ func (h *HCA) createCQ(in, out ifc.View) Status {
 	logSize := uint(context.Get("log_cq_size"))
 	size := cq.Size(context.Get("cqe_sz"))
 	page := uint32(context.Get("uar_page"))
-	uar := h.uars.items[page]
+	uar := h.uar(page)
 	events := h.eqs.items[uint32(context.Get("c_eqn_or_apu_element"))]
 	switch {
 	case logSize > logMaxCQSize:
@@ -94,12 +95,16 @@ func (h *HCA) createCQ(in, out ifc.View) Status {
 		Timestamp:     h.timestamp,
 		Counts:        &h.completions,
 		Event: func() {
+			if h.mutant.Is(mutant.EventLost) && !h.engine.Internal(number) && h.mutant.Now(mutant.EventLost) {
+				return
+			}
 			if !h.seg.fatal.Load() {
 				events.Post(eq.Completion(number))
 			}
 		},
 		Error:     func(syndrome uint8) { h.Post(eq.CQError(number, syndrome)) },
 		Violation: h.violation,
+		Mutant:    &h.mutant,
 	})
 	h.watch(q)
 	out.Set("cqn", uint64(number))

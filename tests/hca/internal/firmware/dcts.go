@@ -78,6 +78,9 @@ func (h *HCA) queryDCT(in, out ifc.View) Status {
 	if c.Draining {
 		context.Set("state", draining)
 	}
+	if h.ordered() {
+		setBit(context.Data, dctDataInOrder)
+	}
 	context.Set("dc_access_key_violation_count", uint64(c.Violations))
 	return OK
 }

@@ -3,8 +3,8 @@ package firmware
 import (
 	"fmt"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 // Memory of the device (MEMIC) is a part of BAR0, after the UARs. Programs map it, and

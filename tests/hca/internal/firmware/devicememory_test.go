@@ -89,3 +89,14 @@ func TestDeviceMemory(t *testing.T) {
 		t.Errorf("allocated again at %#x, violations %v", again, d.violations)
 	}
 }
+
+// TestDeviceMemoryAfterReload: the next driver finds the memory where the first one did.
+func TestDeviceMemoryAfterReload(t *testing.T) {
+	d := started(t)
+	d.do(0x103, nil) // TEARDOWN_HCA
+	d.do(0x105, nil) // DISABLE_HCA
+	d.do(0x104, nil) // ENABLE_HCA
+	if bar := d.h.caps.current[capDeviceMem].Get("memic_bar_start_addr"); bar != 64*PageSize {
+		t.Errorf("the memory is at %#x of the BAR", bar)
+	}
+}

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
 	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 // driver is a small driver of an HCA, with its own memory.
@@ -70,6 +70,12 @@ func startedOf(t testing.TB, ethernet bool) *driver { return startedAs(t, ethern
 func startedAs(t testing.TB, ethernet bool, p Profile) *driver {
 	d := newDriverAs(t, ethernet, p)
 	d.do(0x104, nil)
+	d.start()
+	return d
+}
+
+// start executes what follows ENABLE_HCA and SET_HCA_CAP, up to INIT_HCA.
+func (d *driver) start() {
 	for _, boot := range []uint64{1, 2} {
 		n := d.do(0x107, func(in ifc.View) { in.Set("op_mod", boot) }).Get("num_pages")
 		d.doWith(0x108, int(8*n), 0, func(in ifc.View) {
@@ -81,7 +87,6 @@ func startedAs(t testing.TB, ethernet bool, p Profile) *driver {
 		})
 	}
 	d.do(0x102, nil)
-	return d
 }
 
 // pages allocates memory that is never freed.

@@ -37,7 +37,7 @@ func (h *HCA) createEQ(in, out ifc.View) Status {
 	logSize := uint(context.Get("log_eq_size"))
 	vector := int(context.Get("intr"))
 	page := uint32(context.Get("uar_page"))
-	uar := h.uars.items[page]
+	uar := h.uar(page)
 	switch {
 	case logSize > logMaxEQSize:
 		return LimitErr

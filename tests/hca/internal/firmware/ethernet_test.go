@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 // rawQP has the objects that the driver creates for a raw packet queue pair.

@@ -149,6 +149,42 @@ func TestCapabilities(t *testing.T) {
 	d.refused(BadParam, 0x109, change("log_max_qp", logMaxQP+1))
 }
 
+// A driver with pages of 16 KiB gets four UARs at a time, which it can all use.
+func TestUARsPerPage(t *testing.T) {
+	d := newDriver(t)
+	d.do(0x104, nil)
+	pages := func(log, small uint64) func(in ifc.View) {
+		return func(in ifc.View) {
+			capabilities := ifc.On("cmd_hca_cap", in.Data[16:])
+			copy(capabilities.Data, d.do(0x100, set("op_mod", 1)).Data[16:])
+			capabilities.Set("log_uar_page_sz", log)
+			capabilities.Set("uar_4k", small)
+		}
+	}
+	d.refused(BadParam, 0x109, pages(2, 0))
+	d.refused(BadParam, 0x109, pages(5, 1))
+	d.do(0x109, pages(2, 1))
+	if got := ifc.On("cmd_hca_cap", d.do(0x100, set("op_mod", 1)).Data[16:]).Get("num_of_uars_per_page"); got != 4 {
+		t.Errorf("%d UARs per page, want 4", got)
+	}
+	d.start()
+	first := d.do(0x802, nil).Get("uar")
+	second := d.do(0x802, nil).Get("uar")
+	if first != firstUAR || second != first+4 {
+		t.Errorf("UARs %d and %d, want %d and %d", first, second, firstUAR, firstUAR+4)
+	}
+	for number, want := range map[uint64]bool{first - 1: false, first: true, first + 3: true, second + 3: true, second + 4: false} {
+		if got := d.h.uar(uint32(number)) != nil; got != want {
+			t.Errorf("UAR %d is allocated: %t", number, got)
+		}
+	}
+	d.refused(BadRes, 0x803, set("uar", int(first+1)))
+	d.do(0x803, set("uar", int(first)))
+	if d.h.uar(uint32(first)) != nil || d.h.uar(uint32(second)) == nil {
+		t.Error("DEALLOC_UAR freed the wrong page")
+	}
+}
+
 // A fatal error silences the HCA until the driver has reset it.
 func TestFatal(t *testing.T) {
 	d := started(t)

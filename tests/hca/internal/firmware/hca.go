@@ -11,17 +11,18 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 	"github.com/goverbs/goverbs/tests/hca/internal/cq"
 	"github.com/goverbs/goverbs/tests/hca/internal/eq"
 	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
 	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
 	"github.com/goverbs/goverbs/tests/hca/internal/mkey"
+	"github.com/goverbs/goverbs/tests/hca/internal/mutant"
 	"github.com/goverbs/goverbs/tests/hca/internal/steering"
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
-// PageSize is the size of a UAR.
+// PageSize is the size of a UAR, and of a page that the driver provides.
 const PageSize = 4096
 
 // Config has an HCA's parameters.
@@ -48,10 +49,11 @@ type Config struct {
 // HCA is an HCA's firmware. Only Read below the memory of the device is safe for concurrent
 // use: see Ordered.
 type HCA struct {
-	c    Config
-	seg  segment
-	caps capabilities
-	keys *mkey.Table
+	mutant mutant.Set // the mistake to make; it outlives a reset
+	c      Config
+	seg    segment
+	caps   capabilities
+	keys   *mkey.Table
 
 	enabled, initialized bool
 	pages                map[uint64]bool // that the driver provided
@@ -59,10 +61,15 @@ type HCA struct {
 	description [nodeDescription]byte
 	capMask     uint64 // of the port
 
+	byManager                bool // a subnet manager brings the port up; it outlives a reset
+	managed                  managed
+	logical                  uint64          // the port's state while its link is up
+	counted, countedExtended fabric.Counters // where the two attributes' counters begin
+
 	eqs      table[*eventQueue]
 	pds      table[*object]
 	xrcds    table[*object]
-	uars     table[*object]
+	uars     table[*object] // by their page: see uars.go
 	users    table[*object]
 	umems    table[*userMemory]
 	counters table[*object]
@@ -119,15 +126,21 @@ func (h *HCA) Reset() {
 	h.hostile, h.lies = false, nil
 	h.enabled = false
 	h.pages = map[uint64]bool{}
-	h.capMask = capSystemImageGUID | capClientReregister
-	h.caps = newCapabilities(h.c.Ethernet, &h.c.Profile)
-	for _, all := range []map[uint16]ifc.View{h.caps.current, h.caps.maximum} {
-		all[capDeviceMem].Set("memic_bar_start_addr", uint64(h.c.UARs)*PageSize)
-	}
+	h.capMask = capSystemImageGUID | capExtendedSpeeds | capClientReregister
+	h.resetPort()
+	h.resetCapabilities()
 	h.vport = newNICVport(h)
 	h.mtu, h.disabled = ethernetMTU, false
 	h.c.Port.Enable(true)
 	h.clear()
+}
+
+// resetCapabilities forgets what the driver has chosen.
+func (h *HCA) resetCapabilities() {
+	h.caps = newCapabilities(h.c.Ethernet, &h.c.Profile)
+	for _, all := range []map[uint16]ifc.View{h.caps.current, h.caps.maximum} {
+		all[capDeviceMem].Set("memic_bar_start_addr", uint64(h.c.UARs)*PageSize)
+	}
 }
 
 // clear removes all objects. Queue pairs also leave their multicast groups in the fabric.
@@ -139,11 +152,12 @@ func (h *HCA) clear() {
 	h.memic = newMemic(uint64(h.c.UARs) * PageSize)
 	h.keys = mkey.New(h.c.Memory)
 	h.keys.Own = &h.memic
+	h.keys.Mutant = &h.mutant
 	h.mkeys = map[uint32]*object{}
 	h.eqs = newTable[*eventQueue](1, 1<<logMaxEQ)
 	h.pds = newTable[*object](1, 1<<logMaxPD)
 	h.xrcds = newTable[*object](1, 1<<logMaxXRCD)
-	h.uars = newTable[*object](firstUAR, h.c.UARs)
+	h.uars = h.newUARs()
 	h.users = newTable[*object](1, 1<<logMaxUserContext)
 	h.umems = newTable[*userMemory](1, 1<<logMaxUserMemory)
 	h.counters = newTable[*object](1, maxCounters)
@@ -178,7 +192,9 @@ func (h *HCA) clear() {
 		AtomicBigEndian: !h.promised(capAtomic, "atomic_req_8B_endianness_mode"),
 		Numbered:        !h.promised(capGeneral, "cqe_version"),
 		GRHRequired:     h.c.Profile.GRHRequired,
+		PKey:            h.pkey,
 		Hurry:           h.c.Hurry,
+		Mutant:          &h.mutant,
 	}
 	if h.c.Ethernet {
 		c.Steer = h.steer
@@ -257,7 +273,7 @@ const (
 )
 
 func (h *HCA) doorbell(uar, offset uint32, data []byte) {
-	if h.seg.fatal.Load() || h.uars.items[uar] == nil {
+	if h.seg.fatal.Load() || h.uar(uar) == nil {
 		return
 	}
 	if h.c.Log != nil {

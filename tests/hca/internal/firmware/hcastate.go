@@ -19,7 +19,7 @@ func (h *HCA) disableHCA(in, out ifc.View) Status {
 		return BadSysState
 	}
 	h.enabled = false
-	h.caps = newCapabilities(h.c.Ethernet, &h.c.Profile)
+	h.resetCapabilities()
 	clear(h.pages)
 	return OK
 }

@@ -1,8 +1,8 @@
 package firmware
 
 import (
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 const (

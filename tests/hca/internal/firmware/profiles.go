@@ -21,6 +21,10 @@ type Profile struct {
 	Capabilities map[uint16]map[string]uint64
 	Combining    Combining
 	GRHRequired  bool // the port requires a GRH in all packets that it sends
+	// Unordered: the firmware doesn't promise that a message's bytes get to memory in order.
+	// Where it does, programs can ask for the promise, but not rely on it: packets are
+	// copied in their order, and the bytes of one in any.
+	Unordered bool
 }
 
 // Values of capabilities, as mlx5_ifc.h names them.
@@ -45,10 +49,10 @@ const (
 // as on the card. A driver queries them (ece_support, *_ts_format, lag_master and
 // num_lag_ports in mlx5_ifc.h). Here, the two newest cards have them.
 //
-// How many UARs a page holds is not a property of a card. A kernel tells programs
-// PAGE_SIZE/4096 (Linux, get_uars_per_sys_page: MLX5_UARS_IN_PAGE), with pages of 64 KiB
-// 16, and one if its pages have 4 KiB, as those of the rig's guests. Therefore no profile
-// has several: the device of tests/fakemlx5 does, with -uars-per-page.
+// How many UARs a page holds is not a property of a card, but of the machine: with pages
+// of 4 KiB one, of 16 KiB four, of 64 KiB 16 (Linux, get_uars_per_sys_page). So no profile
+// says it. The rig's arm64 guests have pages of 4 or 16 KiB, and the device of
+// tests/fakemlx5 has what -uars-per-page says.
 var Profiles = []Profile{
 	{
 		Name: "connectx6", About: "ConnectX-6, the default",
@@ -56,7 +60,7 @@ var Profiles = []Profile{
 	},
 	{
 		Name: "connectx4lx", About: "ConnectX-4 Lx: Ethernet only, raw packets need an inline Ethernet header",
-		Device: 0x1015, Major: 14, Ethernet: true,
+		Device: 0x1015, Major: 14, Ethernet: true, Unordered: true,
 		Capabilities: map[uint16]map[string]uint64{
 			capGeneral:  {"cqe_128_always": 0, "relaxed_ordering_write": 0, "relaxed_ordering_write_umr": 0},
 			capEthernet: {"wqe_inline_mode": inlineL2},

@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 func profile(t *testing.T, name string) Profile {
@@ -49,6 +49,9 @@ func TestProfiles(t *testing.T) {
 			}
 			if got := d.read(segFirmware) & 0xffff; got != uint32(p.Major) {
 				t.Errorf("%s: firmware version %d", p.Name, got)
+			}
+			if got := hasBit(d.doWith(0x100, 0, 256, set("op_mod", 1)).Data[16:], 0x62); got == p.Unordered {
+				t.Errorf("%s: data in order: %t", p.Name, got)
 			}
 			if got := d.do(0x762, nil).Flag("hca_vport_context.grh_required"); got != p.GRHRequired {
 				t.Errorf("%s: GRH required: %t", p.Name, got)

@@ -1,6 +1,7 @@
 package firmware
 
 import (
+	"encoding/binary"
 	"errors"
 	"slices"
 
@@ -146,7 +147,7 @@ func (h *HCA) qpUses(o *object, c *transport.QPContext) Status {
 		return BadRes
 	}
 	o.use(pd, send, receive)
-	if uar := h.uars.items[c.UAR]; uar != nil {
+	if uar := h.uar(c.UAR); uar != nil {
 		o.use(uar)
 	} else if !c.NoSQ {
 		return BadRes
@@ -213,8 +214,16 @@ func transition(op transport.Transition) func(h *HCA, in, out ifc.View) Status {
 		if op == transport.ToRst {
 			h.flushCQs(number)
 		}
+		reroute := func(*queuePair) {}
+		if op == transport.RTS2RTS {
+			var status Status
+			if reroute, status = h.rerouting(in, &mask); status != OK {
+				return status
+			}
+		}
 		status := transportStatus(h.engine.ModifyQP(number, op, mask, &c))
 		if status == OK {
+			reroute(h.qps[number])
 			switch op {
 			case transport.Rst2Init, transport.Init2Init, transport.Init2RTR, transport.RTR2RTS, transport.RTS2RTS:
 				h.enhance(h.qps[number], in, out)
@@ -222,6 +231,42 @@ func transition(op transport.Transition) func(h *HCA, in, out ifc.View) Status {
 		}
 		return status
 	}
+}
+
+// Options of RTS2RTS_QP that only QUERY_QP shows: there is neither a bond nor a UDP header here.
+const (
+	optLAGPort    = 1 << 15 // of opt_param_mask
+	optSourcePort = 1 << 2  // of opt_param_mask_95_32, which the kernel's header doesn't have
+
+	optMoreAt = 264 // where that mask is, in bytes
+)
+
+// rerouting checks these options, and removes them from the mask. It returns a function that
+// sets them in a QP's context.
+func (h *HCA) rerouting(in ifc.View, mask *uint32) (set func(*queuePair), status Status) {
+	asked, fields := in.Sub("qpc"), []string{}
+	if *mask&optLAGPort != 0 {
+		if !h.promised(capGeneral, "lag_tx_port_affinity") || !h.bonded(asked.Get("lag_tx_port_affinity")) {
+			return nil, BadParam
+		}
+		*mask &^= optLAGPort
+		fields = append(fields, "lag_tx_port_affinity")
+	}
+	if len(in.Data) >= optMoreAt+8 {
+		more := binary.BigEndian.Uint64(in.Data[optMoreAt:])
+		if more&^optSourcePort != 0 || more != 0 && !h.c.Ethernet {
+			return nil, BadParam
+		}
+		if more != 0 {
+			fields = append(fields, "primary_address_path.udp_sport")
+		}
+	}
+	return func(q *queuePair) {
+		now := ifc.View{Layout: asked.Layout, Data: q.context}
+		for _, field := range fields {
+			now.Set(field, asked.Get(field))
+		}
+	}, OK
 }
 
 // eceOptions has the ECE options that this model accepts. The meaning of the hardware's
@@ -252,5 +297,8 @@ func (h *HCA) queryQP(in, out ifc.View) Status {
 	copy(context.Data, h.qps[number].context)
 	store(context, qpBindings(&c))
 	store(context, liveBindings(&c))
+	if h.ordered() {
+		setBit(context.Data, qpDataInOrder)
+	}
 	return OK
 }

@@ -198,3 +198,67 @@ func TestGroupsAndCounters(t *testing.T) {
 	}
 	d.do(0x772, set("counter_set_id", counter))
 }
+
+// RTS2RTS_QP selects a port of a bond, where the profile has one, and the UDP source port, where
+// the ports are Ethernet. QUERY_QP shows both.
+func TestRerouting(t *testing.T) {
+	const lagPort, sourcePort = 1 << 15, 1 << 2
+	for _, tt := range []struct {
+		profile  string
+		ethernet bool
+		ports    int
+	}{
+		{"connectx5", false, 0}, {"connectx5", true, 0}, {"connectx6dx", true, 2},
+	} {
+		d := startedAs(t, tt.ethernet, profile(t, tt.profile))
+		s := d.setup()
+		qpn := int(d.doWith(0x500, 8, 0, d.qp(s, serviceRC)).Get("qpn"))
+		change := func(mask, more byte, port, udp int) func(ifc.View) {
+			return func(in ifc.View) {
+				in.Set("qpn", uint64(qpn))
+				in.Set("opt_param_mask", uint64(mask)<<8)
+				in.Data[264+7] = more
+				in.Set("qpc.lag_tx_port_affinity", uint64(port))
+				in.Set("qpc.primary_address_path.udp_sport", uint64(udp))
+			}
+		}
+		d.refused(BadQPState, 0x505, change(0, sourcePort*boolByte(tt.ethernet), 0, 9))
+		for _, opcode := range []uint16{0x502, 0x503, 0x504} {
+			d.do(opcode, func(in ifc.View) {
+				in.Set("qpn", uint64(qpn))
+				in.Set("qpc.primary_address_path.vhca_port_num", 1)
+				in.Set("qpc.primary_address_path.rlid", 1)
+				in.Set("qpc.pm_state", 3)
+				in.Set("qpc.mtu", 3)
+				in.Set("qpc.log_msg_max", 30)
+				in.Set("qpc.remote_qpn", uint64(qpn))
+			})
+		}
+		state := func() (port, udp uint64) {
+			c := d.do(0x50b, set("qpn", qpn)).Sub("qpc")
+			return c.Get("lag_tx_port_affinity"), c.Get("primary_address_path.udp_sport")
+		}
+		if _, udp := state(); udp != 0 {
+			t.Errorf("%+v: what was refused has set the UDP port to %d", tt, udp)
+		}
+		if _, status := d.try(0x505, 0, 0, change(lagPort>>8, 0, 2, 77)); (status == OK) != (tt.ports == 2) {
+			t.Errorf("%+v: port 2: status %#x", tt, status)
+		}
+		d.refused(BadParam, 0x505, change(lagPort>>8, 0, 3, 0))
+		if _, status := d.try(0x505, 0, 0, change(0, sourcePort, 1, 0xc0de)); (status == OK) != tt.ethernet {
+			t.Errorf("%+v: a UDP port: status %#x", tt, status)
+		}
+		d.refused(BadParam, 0x505, change(0, 1, 0, 0))
+		port, udp := state()
+		if (port == 2) != (tt.ports == 2) || (udp == 0xc0de) != tt.ethernet {
+			t.Errorf("%+v: then the ports are %d and %#x", tt, port, udp)
+		}
+	}
+}
+
+func boolByte(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}

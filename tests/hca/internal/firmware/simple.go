@@ -34,9 +34,6 @@ func (h *HCA) deallocPD(in, out ifc.View) Status { return dealloc(&h.pds, in.Get
 func (h *HCA) allocXRCD(in, out ifc.View) Status   { return alloc(&h.xrcds, out, "xrcd") }
 func (h *HCA) deallocXRCD(in, out ifc.View) Status { return dealloc(&h.xrcds, in.Get("xrcd")) }
 
-func (h *HCA) allocUAR(in, out ifc.View) Status   { return alloc(&h.uars, out, "uar") }
-func (h *HCA) deallocUAR(in, out ifc.View) Status { return dealloc(&h.uars, in.Get("uar")) }
-
 // A user context is a process that sends commands through the driver (DEVX).
 func (h *HCA) createUserContext(in, out ifc.View) Status { return alloc(&h.users, out, "uid") }
 func (h *HCA) destroyUserContext(in, out ifc.View) Status {

@@ -52,7 +52,7 @@ func (h *HCA) createSQ(in, out ifc.View) Status {
 	}
 	c.Buffer, c.Port = b, 1
 	completions := h.cqs.items[c.CQN]
-	uar := h.uars.items[c.UAR]
+	uar := h.uar(c.UAR)
 	if completions == nil || uar == nil {
 		return BadRes
 	}

@@ -3,8 +3,8 @@ package firmware
 import (
 	"encoding/binary"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 	"github.com/goverbs/goverbs/tests/hca/internal/ifc"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 // userMemory is memory that user space registered for queues that it creates with its own

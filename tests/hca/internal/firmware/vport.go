@@ -10,6 +10,7 @@ import (
 // States of a port, and of its link.
 const (
 	portDown   = 1
+	portInit   = 2
 	portActive = 4
 
 	linkPolling = 2
@@ -19,21 +20,24 @@ const (
 const (
 	gids        = 8
 	defaultPKey = 0xffff
-	smLID       = 0xbfff
 )
 
 // PortChanged tells the driver that the port went up or down.
 func (h *HCA) PortChanged(up bool) {
 	subtype := uint8(eq.PortDown)
-	if up {
-		subtype = eq.PortActive
+	h.logical = portInit
+	switch {
+	case up && h.byManager:
+		subtype = eq.PortInitialized
+	case up:
+		h.logical, subtype = portActive, eq.PortActive
 	}
 	h.Post(eq.Port(subtype, 1))
 }
 
 func (h *HCA) portState() (port, link uint64) {
 	if h.c.Port.Up() {
-		return portActive, linkUp
+		return h.logical, linkUp
 	}
 	return portDown, linkPolling
 }
@@ -65,8 +69,10 @@ func (h *HCA) queryVportContext(in, out ifc.View) Status {
 	c.Set("cap_mask1", h.capMask)
 	c.Set("cap_mask1_field_select", capSettable)
 	c.Set("lid", uint64(h.c.Port.LID()))
-	c.Set("sm_lid", smLID)
-	c.Set("subnet_timeout", 18)
+	c.Set("sm_lid", uint64(h.managed.smLID))
+	c.Set("sm_sl", uint64(h.managed.smSL))
+	c.Set("subnet_timeout", uint64(h.managed.timeout))
+	c.SetFlag("has_smi", !h.c.Ethernet)
 	c.SetFlag("grh_required", h.c.Profile.GRHRequired)
 	return OK
 }
@@ -76,6 +82,7 @@ func (h *HCA) queryVportContext(in, out ifc.View) Status {
 const (
 	capSM               = 1 << 1
 	capSystemImageGUID  = 1 << 11
+	capExtendedSpeeds   = 1 << 14
 	capCM               = 1 << 16
 	capSNMP             = 1 << 17
 	capDeviceMgmt       = 1 << 19
@@ -119,12 +126,28 @@ func (h *HCA) queryVportPKey(in, out ifc.View) Status {
 	if !ownPort(in) {
 		return BadParam
 	}
-	if index == 0 || index == all {
-		if pkeys := out.Bytes("pkey"); len(pkeys) >= 4 {
-			binary.BigEndian.PutUint32(pkeys, defaultPKey)
+	table := h.managed.pkeys[:]
+	if index != all {
+		if index >= pkeys {
+			return BadParam
+		}
+		table = table[index:][:1]
+	}
+	words := out.Bytes("pkey")
+	for i, key := range table {
+		if len(words) >= 4*(i+1) {
+			binary.BigEndian.PutUint32(words[4*i:], uint32(key))
 		}
 	}
 	return OK
+}
+
+// pkey returns a key of the port's table.
+func (h *HCA) pkey(_ uint8, index uint16) uint16 {
+	if index >= pkeys {
+		return 0
+	}
+	return h.managed.pkeys[index]
 }
 
 func (h *HCA) queryVportCounter(in, out ifc.View) Status {

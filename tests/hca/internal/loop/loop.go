@@ -9,13 +9,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 	"github.com/goverbs/goverbs/tests/hca/internal/cq"
 	"github.com/goverbs/goverbs/tests/hca/internal/eq"
 	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
 	"github.com/goverbs/goverbs/tests/hca/internal/journal"
 	"github.com/goverbs/goverbs/tests/hca/internal/mkey"
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 // World has some HCAs on a fabric. It is not safe for concurrent use.

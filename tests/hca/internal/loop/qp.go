@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 	"time"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 	"github.com/goverbs/goverbs/tests/hca/internal/mkey"
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 // QP is a queue pair and its rings.

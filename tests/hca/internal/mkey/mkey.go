@@ -8,7 +8,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
+	"github.com/goverbs/goverbs/tests/hca/internal/mutant"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 // InvalidLkey ends a scatter list that is shorter than its WQE.
@@ -104,6 +105,9 @@ const (
 type Table struct {
 	// Own is the device's own memory, by offsets in its BAR. It may be nil.
 	Own bus.Memory
+
+	// Mutant has the mistake to make. It may be nil.
+	Mutant *mutant.Set
 
 	mem  bus.Memory
 	keys map[uint32]*Context // by index
@@ -202,11 +206,11 @@ func (t *Table) Invalidate(key, pd, qpn uint32) Fault {
 func (t *Table) open(key, pd, qpn uint32, want Access) (*Context, Fault) {
 	c := t.keys[key>>8]
 	switch {
-	case c == nil || c.Free || c.Key != byte(key):
+	case c == nil || c.Free || c.Key != byte(key) && !t.Mutant.Is(mutant.KeyUnchecked):
 		return nil, FaultKey
 	case c.PD != pd || c.QPN != AnyQP && c.QPN != qpn:
 		return nil, FaultPD
-	case c.Access&want != want:
+	case c.Access&want != want && !t.Mutant.Is(mutant.RightsUnchecked):
 		return nil, FaultAccess
 	}
 	return c, FaultNone

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 var be = binary.BigEndian

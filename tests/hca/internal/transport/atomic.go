@@ -3,8 +3,9 @@ package transport
 import (
 	"encoding/binary"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 	"github.com/goverbs/goverbs/tests/hca/internal/mkey"
+	"github.com/goverbs/goverbs/tests/hca/internal/mutant"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 // serveAtomic executes an atomic operation. It is atomic with respect to the machine's
@@ -29,7 +30,11 @@ func (q *QP) serveAtomic(a *arrival, op uint8) {
 	if !q.open(a, rkey, va, size, mkey.Atomic) {
 		return
 	}
-	old, ok := q.e.exchange(q.e.pieces[0], rkey, a.pd, q.number, va, size, operation(op, v, size))
+	change := operation(op, v, size)
+	if q.mutates(mutant.AtomicCarry) && op == opFetchAdd {
+		change = func(old uint64) uint64 { return old&^(1<<32-1) + v[0]&^(1<<32-1) + (old+v[0])&(1<<32-1) }
+	}
+	old, ok := q.e.exchange(q.e.pieces[0], rkey, a.pd, q.number, va, size, change)
 	if !ok {
 		q.refuse(nakRemoteAccess)
 		return
@@ -40,6 +45,9 @@ func (q *QP) serveAtomic(a *arrival, op uint8) {
 	}
 	x.done[x.doneN%remembered] = atomicDone{x.psn, old}
 	x.doneN++
+	if q.mutates(mutant.AtomicResult) {
+		old = operation(op, v, size)(old)
+	}
 	x.queue.push(response{what: respAtomic, psn: x.psn, msn: x.msn, value: old})
 	x.psn = psnAdd(x.psn, 1)
 	q.e.activate(q)

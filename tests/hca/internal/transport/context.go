@@ -1,8 +1,8 @@
 package transport
 
 import (
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 // Service is a queue pair's transport service, MLX5_QP_ST_* (st of the QPC).

@@ -6,6 +6,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/cq"
 	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
 	"github.com/goverbs/goverbs/tests/hca/internal/mkey"
+	"github.com/goverbs/goverbs/tests/hca/internal/mutant"
 )
 
 // sizeGRH is the room for a GRH at the beginning of a datagram's receive buffer. It is
@@ -98,6 +99,12 @@ func (q *QP) receiveDatagram(h bth, p *fabric.Packet) {
 	}
 	f := mkey.FaultNone
 	if p.HasGRH {
+		if q.mutates(mutant.GRHSwap) {
+			h := p.GRH
+			copy(p.GRH[8:24], h[24:40])
+			copy(p.GRH[24:40], h[8:24])
+			p.GRH[9] ^= 1
+		}
 		f = q.e.scatter(x.wqe.segs, 0, p.GRH[:], a.pd, q.localKey(&a))
 	}
 	if f == mkey.FaultNone {

@@ -10,12 +10,13 @@ import (
 	"encoding/binary"
 	"time"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 	"github.com/goverbs/goverbs/tests/hca/internal/cq"
 	"github.com/goverbs/goverbs/tests/hca/internal/eq"
 	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
 	"github.com/goverbs/goverbs/tests/hca/internal/journal"
 	"github.com/goverbs/goverbs/tests/hca/internal/mkey"
+	"github.com/goverbs/goverbs/tests/hca/internal/mutant"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 // Config connects an Engine to its HCA.
@@ -55,6 +56,8 @@ type Config struct {
 	// Violation reports errors of the driver that no status can report. It may be
 	// nil.
 	Violation func(error)
+	// Mutant has the mistake to make. It may be nil.
+	Mutant *mutant.Set
 }
 
 // Engine is the transport of one HCA. It is not safe for concurrent use.
@@ -75,7 +78,8 @@ type Engine struct {
 	steered   []Delivery
 	wqe       [maxWQE]byte // a receive WQE while it is parsed
 	pieces    [][]byte
-	copies    uint64 // WQEs executed from BlueFlame copies
+	stale     [64]byte // see mutate.go
+	copies    uint64   // WQEs executed from BlueFlame copies
 }
 
 // The first number that is assigned. The driver may use those below it.
@@ -127,11 +131,11 @@ func (e *Engine) Doorbell(uar, offset uint32, data []byte) {
 		return
 	}
 	q := e.qps[DoorbellQP(data)]
-	if q == nil || !q.announced(uar, data) {
+	if q == nil || q.deaf(data) || !q.announced(uar, data) {
 		return
 	}
 	q.copied = q.copied[:0]
-	if len(data) >= 64 {
+	if len(data) >= 64 && !q.mutates(mutant.CopyIgnored) {
 		q.copied = append(q.copied, data...)
 	}
 	e.activate(q)

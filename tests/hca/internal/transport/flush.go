@@ -5,6 +5,7 @@ import (
 
 	"github.com/goverbs/goverbs/tests/hca/internal/cq"
 	"github.com/goverbs/goverbs/tests/hca/internal/eq"
+	"github.com/goverbs/goverbs/tests/hca/internal/mutant"
 )
 
 const (
@@ -26,6 +27,10 @@ func (q *QP) completeError(w *sendWQE) {
 	q.postSendError(w.index, w.op, w.syndrome, w.vendor)
 	q.sqNext = w.index + w.bbs
 	q.req.drop()
+	if q.mutates(mutant.ErrorStays) && w.syndrome == cq.SyndromeRemoteInvalReq {
+		q.e.activate(q)
+		return
+	}
 	if q.c.Service == UC || q.datagram() {
 		q.c.State = SQEr
 		q.wake(0)
@@ -91,7 +96,7 @@ func (q *QP) flush(n int) (done int, more bool) {
 	if more {
 		return done, true
 	}
-	for q.rq.buf != nil && q.takeOwn() {
+	for q.rq.buf != nil && !(q.mutates(mutant.FlushOne) && q.rq.available(q.e) == 1) && q.takeOwn() {
 		if q.kind == kindRQ || q.kind == kindQP {
 			q.counters().RespCQEFlush++
 			q.postRecvError(cq.SyndromeFlush, vendorFlush)

@@ -5,11 +5,11 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 	"github.com/goverbs/goverbs/tests/hca/internal/cq"
 	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
 	"github.com/goverbs/goverbs/tests/hca/internal/loop"
 	"github.com/goverbs/goverbs/tests/hca/internal/transport"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 // rounds is more work than a fuzzer's input can legitimately cause: a message has at most

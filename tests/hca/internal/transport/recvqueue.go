@@ -3,8 +3,9 @@ package transport
 import (
 	"encoding/binary"
 
-	"github.com/goverbs/goverbs/tests/hca/internal/bus"
 	"github.com/goverbs/goverbs/tests/hca/internal/mkey"
+	"github.com/goverbs/goverbs/tests/hca/internal/mutant"
+	"github.com/goverbs/goverbs/tests/internal/bus"
 )
 
 // recvQueue is a ring of receive WQEs, or a list of them if it is an SRQ.
@@ -72,7 +73,11 @@ func (r *recvQueue) take(e *Engine, w *recvWQE) bool {
 		i = r.head
 	}
 	raw := e.wqe[:r.stride]
-	if !readRing(e, r.buf, uint64(i&(1<<r.logSize-1))*uint64(r.stride), raw) {
+	place := i & (1<<r.logSize - 1)
+	if e.c.Mutant.Is(mutant.ReceiveStale) && !r.linked && place == 1<<r.logSize-1 && r.consumer > 0 {
+		place--
+	}
+	if !readRing(e, r.buf, uint64(place)*uint64(r.stride), raw) {
 		r.bad = true
 		return false
 	}
@@ -159,6 +164,7 @@ func (e *Engine) write(key, pd uint32, rlkey bool, addr uint64, data []byte) mke
 	if f != mkey.FaultNone {
 		return f
 	}
+	e.beyond(key, pd, addr, len(data))
 	for _, p := range e.pieces {
 		data = data[copy(p, data):]
 	}

@@ -360,7 +360,9 @@ const noUserIndex = 0xffffff
 func (q *QP) postTo(cqn uint32, c *cq.Completion) {
 	if to := q.e.c.CQ(cqn); to != nil {
 		c.RealTime = q.c.RealTime
-		to.Post(c, q.e.now)
+		for range q.mutateCompletion(c) {
+			to.Post(c, q.e.now)
+		}
 		if q.c.State != Err && to.State().Status != cq.StatusOK {
 			q.lost = true
 			q.e.activate(q)

@@ -7,6 +7,7 @@ import (
 	"github.com/goverbs/goverbs/tests/hca/internal/eq"
 	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
 	"github.com/goverbs/goverbs/tests/hca/internal/mkey"
+	"github.com/goverbs/goverbs/tests/hca/internal/mutant"
 )
 
 // responder is the receiving half of a queue pair.
@@ -179,7 +180,7 @@ func (q *QP) serveSend(a *arrival, op uint8) {
 	}
 	x.off += len(a.data)
 	x.act = actSend
-	if kind == cq.ResponderSendInv {
+	if kind == cq.ResponderSendInv && !q.mutates(mutant.InvalidateNot) {
 		if f := q.e.c.Keys.Invalidate(word, a.pd, q.number); f != mkey.FaultNone {
 			q.counters().RespRemoteAccess++
 			q.breakDown(cq.SyndromeLocalAccess, vendorKey+uint8(f), nakRemoteAccess)
@@ -220,7 +221,7 @@ func (q *QP) serveWrite(a *arrival, op uint8) {
 	}
 	if first {
 		q.counters().RxWriteRequests++
-		if !q.c.RWE || n > 1<<31 {
+		if !q.c.RWE && !q.mutates(mutant.QPRights) || n > 1<<31 {
 			q.refuse(nakInvalidRequest)
 			return
 		}
@@ -241,6 +242,9 @@ func (q *QP) serveWrite(a *arrival, op uint8) {
 			return
 		}
 		data := a.data
+		if q.mutates(mutant.LastUnwritten) && last && !first {
+			data = data[:len(data)-1]
+		}
 		for _, p := range q.e.pieces {
 			data = data[copy(p, data):]
 		}

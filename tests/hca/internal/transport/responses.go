@@ -5,6 +5,7 @@ import (
 
 	"github.com/goverbs/goverbs/tests/hca/internal/fabric"
 	"github.com/goverbs/goverbs/tests/hca/internal/mkey"
+	"github.com/goverbs/goverbs/tests/hca/internal/mutant"
 )
 
 // Kinds of responses.
@@ -158,7 +159,11 @@ func (q *QP) sendRead(r *response) (done, ok bool) {
 	if n > 0 {
 		e := q.e
 		var f mkey.Fault
-		e.pieces, f = e.c.Keys.Resolve(e.pieces[:0], r.rkey, r.pd, q.number, r.va+uint64(off), n, mkey.RemoteRead)
+		at := r.va + uint64(off)
+		if q.mutates(mutant.PacketsSwap) && r.sent == 1 && packets > 3 {
+			at += uint64(q.mtu)
+		}
+		e.pieces, f = e.c.Keys.Resolve(e.pieces[:0], r.rkey, r.pd, q.number, at, n, mkey.RemoteRead)
 		if f != mkey.FaultNone {
 			// The memory became inaccessible during the read.
 			p.Free()

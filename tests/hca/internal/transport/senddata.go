@@ -66,11 +66,13 @@ func (q *QP) sendData(w *sendWQE) {
 		p.Data = binary.BigEndian.AppendUint32(p.Data, w.imm)
 	}
 	var f mkey.Fault
+	front := len(p.Data)
 	if p.Data, f = q.gather(p.Data, w, off, n); f != mkey.FaultNone {
 		p.Free()
 		q.localFault(w, f)
 		return
 	}
+	q.mutateData(p.Data[front:], w, off)
 	p.Data = append(p.Data, zeros[:h.pad]...)
 	if last {
 		q.advance()

@@ -191,7 +191,9 @@ func (q *QP) fetch(w *sendWQE) bool {
 	}
 	w.raw = w.raw[:ds*16]
 	q.sqNext += w.bbs
+	q.mutateWQE(w, copied)
 	q.parse(w)
+	q.mutateSend(w)
 	return true
 }
 

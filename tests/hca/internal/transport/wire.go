@@ -146,6 +146,9 @@ func (e *Engine) address(p *fabric.Packet, path *Path) *fabric.Port {
 		return port
 	}
 	p.SLID, p.DLID, p.SL = port.LID(), path.DLID, path.SL
+	if p.DLID == fabric.PermissiveLID {
+		p.SLID = fabric.PermissiveLID // so that the answer, too, gets to the other end of the link
+	}
 	if path.GRH {
 		p.HasGRH = true
 		const nextIsBTH = 0x1b

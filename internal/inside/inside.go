@@ -1,0 +1,118 @@
+// Package inside is the way by which a package with a driver's own verbs, such as mlx5dv, gets
+// at the objects of package verbs: the file that commands are run on, the kernel's handles, and
+// the provider's parts. Programs can't import it, so nothing here is a promise to them. Package
+// verbs sets the variables. It imports neither, so that the imports keep their direction.
+package inside
+
+import (
+	"unsafe"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A Call is a verb in progress. It holds the objects that it was begun with, so that none of
+// them can be closed meanwhile.
+type Call struct {
+	File      *ioctl.File
+	Device    any      // the provider's context
+	Handles   []uint32 // of the objects
+	Providers []any    // the provider's parts of the objects, nil if there are none; of an AH, its *provider.AHRef
+
+	Fail  func(object string, err error) error // returns the verb's error
+	Done  func()                               // ends the call
+	Adopt func(Made) Object                    // makes the call's objects the parents of a new one
+}
+
+// Made is a new object in the kernel. Destroy destroys it. Then Release frees the rest. Both
+// belong to the verb Op.
+type Made struct {
+	Name    string // of its kind, such as "DEVX object"
+	Op      string // of its destruction
+	Handle  uint32
+	Destroy func(f *ioctl.File, handle uint32) error
+	Release func()
+}
+
+// An Object is an object that another package has made on a Device. Device.Close closes it.
+type Object interface {
+	Handle() uint32
+	Close() error
+}
+
+// Begin begins a verb on a *verbs.Device, or on objects of one, which may also be Objects.
+var Begin func(op string, on ...any) (*Call, error)
+
+// BeginOn is Begin for devices whose provider's context is a T. errDriver is the error for others.
+func BeginOn[T any](errDriver error, op string, on ...any) (*Call, error) {
+	call, err := Begin(op, on...)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := call.Device.(T); !ok {
+		defer call.Done()
+		return nil, call.Fail("", errDriver)
+	}
+	return call, nil
+}
+
+// Open opens the device of a *verbs.DeviceInfo. prepare may change the provider's context
+// before the kernel makes one. It returns a *verbs.Device.
+var Open func(info any, prepare func(context any) error) (any, error)
+
+// CreateQP is verbs.PD.CreateQP with something extra for the provider. It takes a *verbs.PD and
+// a *verbs.QPOptions, and returns a *verbs.QP.
+var CreateQP func(op string, pd, options, extra any) (any, error)
+
+// RegDmabuf is verbs.PD.RegDmabufMR with an addition to its command. It takes a *verbs.PD and
+// a *verbs.DmabufOptions, and returns a *verbs.MR.
+var RegDmabuf func(op string, pd, options any, add func(ioctl.RegDmabufMr)) (any, error)
+
+// These are what providers tell of their queues, for devices that post and poll by
+// themselves. Addresses are of memory that the adapter and the program share. It is valid
+// until the object is closed.
+
+// An MLX5QP is what mlx5 knows of a QP.
+type MLX5QP struct {
+	Record                   unsafe.Pointer // two 32-bit words, in network byte order: of receives, and of sends
+	Sends, Recvs             unsafe.Pointer // the queues
+	SendBlocks, Receives     uint32
+	ReceiveSize              uint32 // bytes
+	Register                 unsafe.Pointer
+	RegisterSize, UAR, Index uint32
+}
+
+// An MLX5CQ is what mlx5 knows of a CQ.
+type MLX5CQ struct {
+	Record       unsafe.Pointer // two 32-bit words, in network byte order: the consumer index, and the arming
+	CQEs         unsafe.Pointer
+	Count, Size  uint32
+	Number       uint32
+	ArmRegister  unsafe.Pointer
+	ConsumerNext uint32
+}
+
+// An MLX5SRQ is what mlx5 knows of an SRQ.
+type MLX5SRQ struct {
+	Record     unsafe.Pointer
+	WQEs       unsafe.Pointer
+	Count      uint32
+	Size       uint32 // bytes
+	Head, Tail uint32
+	Number     uint32
+}
+
+// These are what package efadv adds to queues of efa, and what it asks of their providers.
+
+// An EFAQP has the options of an SRD queue pair.
+type EFAQP struct {
+	UnsolicitedWriteRecv, InlineWrite bool
+	ServiceLevel                      uint8
+}
+
+// An EFADevice has what the driver tells of a device.
+type EFADevice struct {
+	Context   uapi.EfaIbvAllocUcontextResp
+	Device    uapi.EfaIbvExQueryDeviceResp
+	MaxInline int
+}

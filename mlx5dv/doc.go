@@ -1,0 +1,20 @@
+// Package mlx5dv has what mlx5 adapters (ConnectX) offer beyond package verbs: the counterpart
+// of libmlx5's mlx5dv.h.
+//
+//   - [Open] opens a device for DEVX: commands that the program itself writes for the
+//     adapter's firmware, and objects that they make ([Command], [CreateObject], [Query],
+//     [Modify], [RegisterMemory], [AllocRegisters], [AllocPacing], [NewEventChannel]).
+//   - [QPQueues], [CQQueue] and [SRQQueue] tell where queues are in memory, for a device, such
+//     as a GPU, that posts and polls by itself.
+//   - [SetLAGPort] and [SetUDPSourcePort] choose the way of a QP's packets.
+//   - [RegDmabufMR] registers memory of another PCI device for direct access.
+//   - [CreateMatcher] and [Matcher.CreateFlow] steer packets by any bits of their headers.
+//
+// Functions take objects of package verbs. On a device with another driver they return an
+// error that matches verbs.ErrNotSupported. Errors are of the type *verbs.OpError. Functions
+// and methods are safe for concurrent use. On a nil pointer, Close does nothing, and the other
+// methods return an error or nothing.
+//
+// The firmware's commands are described in the Adapters Programmer's Reference Manual (PRM), and
+// in the kernel's include/linux/mlx5/mlx5_ifc.h. All of their fields are in network byte order.
+package mlx5dv

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package mlx5dv
+
+func setNonblock(int) {}

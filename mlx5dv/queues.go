@@ -1,0 +1,112 @@
+package mlx5dv
+
+import (
+	"unsafe"
+
+	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// The addresses of queues are of memory that the program and the adapter share. They are valid
+// until the object is closed, or a CQ resized. Who posts or polls there by itself, such as a
+// kernel of a GPU, must be the only one: the object's methods that post and poll must not be
+// called any more. All fields are in network byte order.
+
+// A Queue is a ring of entries of a fixed size.
+type Queue struct {
+	Addr  unsafe.Pointer // nil if there is no such queue
+	Count uint32         // entries, a power of two
+	Size  uint32         // bytes of an entry
+}
+
+// QPMemory says where a QP's queues are (struct mlx5dv_qp).
+type QPMemory struct {
+	// Record is the doorbell record: the counters of receives and sends, of 4 bytes each.
+	Record unsafe.Pointer
+
+	Sends Queue // of blocks of 64 bytes
+	Recvs Queue // of receives
+
+	// Register is the doorbell register, with two buffers of RegisterSize bytes that are
+	// used in turn. If RegisterSize is 0, it takes only the first 8 bytes of a request.
+	// Other QPs may share it, if the program has made more than eight.
+	Register     unsafe.Pointer
+	RegisterSize uint32 // in bytes: see Register
+	UAR          uint32 // the number of the register's page
+
+	UserIndex uint32 // by which completions name the QP
+}
+
+// QPQueues returns where the QP's queues are (mlx5dv_init_obj with MLX5DV_OBJ_QP).
+func QPQueues(qp *verbs.QP) (QPMemory, error) {
+	q, err := raw[inside.MLX5QP]("query QP's memory", qp)
+	if err != nil {
+		return QPMemory{}, err
+	}
+	const block = 64
+	m := QPMemory{
+		Record: q.Record, Sends: Queue{q.Sends, q.SendBlocks, block}, Recvs: Queue{q.Recvs, q.Receives, q.ReceiveSize},
+		Register: q.Register, RegisterSize: q.RegisterSize, UAR: q.UAR, UserIndex: q.Index,
+	}
+	if q.Sends == nil {
+		m.Sends = Queue{}
+	}
+	return m, nil
+}
+
+// CQMemory says where a CQ is (struct mlx5dv_cq).
+type CQMemory struct {
+	// Record is the doorbell record: the consumer index and the arming, of 4 bytes each.
+	Record unsafe.Pointer
+
+	CQEs Queue  // of completions
+	Next uint32 // the index of the next completion, as the consumer index counts: without a bound
+
+	Number   uint32         // of the CQ in the adapter
+	Register unsafe.Pointer // by which CQs are armed
+}
+
+// CQQueue returns where the CQ is (mlx5dv_init_obj with MLX5DV_OBJ_CQ).
+func CQQueue(cq *verbs.CQ) (CQMemory, error) {
+	q, err := raw[inside.MLX5CQ]("query CQ's memory", cq)
+	if err != nil {
+		return CQMemory{}, err
+	}
+	return CQMemory{
+		Record: q.Record, CQEs: Queue{q.CQEs, q.Count, q.Size}, Next: q.ConsumerNext, Number: q.Number, Register: q.ArmRegister,
+	}, nil
+}
+
+// SRQMemory says where an SRQ is (struct mlx5dv_srq).
+type SRQMemory struct {
+	Record unsafe.Pointer // the doorbell record: the counter of receives, of 4 bytes
+
+	WQEs       Queue  // of receives
+	Head, Tail uint32 // the first and the last entry of the list of free ones
+
+	Number uint32 // of the SRQ in the adapter
+}
+
+// SRQQueue returns where the SRQ is (mlx5dv_init_obj with MLX5DV_OBJ_SRQ).
+func SRQQueue(srq *verbs.SRQ) (SRQMemory, error) {
+	q, err := raw[inside.MLX5SRQ]("query SRQ's memory", srq)
+	if err != nil {
+		return SRQMemory{}, err
+	}
+	return SRQMemory{Record: q.Record, WQEs: Queue{q.WQEs, q.Count, q.Size}, Head: q.Head, Tail: q.Tail, Number: q.Number}, nil
+}
+
+// raw asks the provider about a queue.
+func raw[T any](op string, object any) (T, error) {
+	var none T
+	call, err := begin(op, object)
+	if err != nil {
+		return none, err
+	}
+	defer call.Done()
+	q, ok := call.Providers[0].(interface{ Inside() T })
+	if !ok {
+		return none, invalid(op, "it has no queues")
+	}
+	return q.Inside(), nil
+}

@@ -1,0 +1,186 @@
+package efa
+
+import (
+	"math/bits"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/internal/mmio"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A sendRing is a send queue. Requests are written to the stage, which is memory of the
+// process, and copied to the ring in the device's memory when the doorbell is rung. The device
+// takes no more than a batch at a time.
+type sendRing struct {
+	requests
+	ctx   *context
+	stage unsafe.Pointer // as the ring
+	ring  unsafe.Pointer // n requests of size bytes
+	bell  *uint32
+
+	mask  uint32 // n-1
+	size  uint32 // shortWQE or longWQE
+	batch uint32
+	pos   uint32 // of the next request
+	rung  uint32 // of the first request that the device doesn't know
+	phase uint32 // of the first round
+
+	maxSGE, maxInline   int
+	sigAll, inlineWrite bool
+
+	device, bellPage, stageMem []byte
+}
+
+// reset begins anew, with the phase of the position that was next.
+func (s *sendRing) reset() {
+	s.phase = s.round(s.pos)
+	s.pos, s.rung = 0, 0
+	s.requests.reset()
+}
+
+// round returns the phase at a position.
+func (s *sendRing) round(pos uint32) uint32 {
+	return (pos>>(bits.Len32(s.mask)&31) ^ s.phase) & 1
+}
+
+func (q *qp) PostSend(wrs []provider.SendWR, more bool) (n int, err error) {
+	s := &q.sq
+	for n < len(wrs) {
+		if err = q.put(&wrs[n]); err != nil {
+			break
+		}
+		n++
+	}
+	if !more && s.rung != s.pos && (n > 0 || err == nil) {
+		s.ringUp()
+	}
+	return n, err
+}
+
+// ringUp tells the device of all requests.
+func (s *sendRing) ringUp() {
+	for s.rung != s.pos {
+		end := s.rung + min(s.pos-s.rung, s.batch)
+		for s.rung != end {
+			at := s.rung & s.mask
+			n := min(end-s.rung, s.mask+1-at)
+			offset := uintptr(at * s.size)
+			mmio.CopyLocked(unsafe.Add(s.ring, offset), unsafe.Add(s.stage, offset), int(n*s.size/shortWQE))
+			s.rung += n
+		}
+		mmio.Publish(s.bell, s.rung&0xffff)
+	}
+}
+
+// TakeBack returns to the requests that the device has been told of.
+func (q *qp) TakeBack() {
+	s := &q.sq
+	s.takeBack(s.pos - s.rung)
+	s.pos = s.rung
+}
+
+// put writes a request to the stage.
+func (q *qp) put(wr *provider.SendWR) error {
+	s := &q.sq
+	const signaled = uint32(uapi.IB_SEND_SIGNALED)
+	if wr.Flags != signaled && (wr.Flags != 0 || !s.sigAll) {
+		return wrongFlags(wr.Flags)
+	}
+	if wr.RemoteQPN > 0xffff {
+		return provider.ErrRemoteQPN
+	}
+	op, opcode, word0 := uint64(opSend), uint8(uapi.IB_UVERBS_WC_SEND), uint64(control)
+	data := dataWord
+	switch wr.Opcode {
+	case uapi.IB_UVERBS_WR_SEND:
+	case uapi.IB_UVERBS_WR_SEND_WITH_IMM:
+		word0 |= hasImm
+	default:
+		var err error
+		if op, opcode, err = q.rdma(wr); err != nil {
+			return err
+		}
+		if wr.Opcode == uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM {
+			word0 |= hasImm
+		}
+		data = localDataWord
+	}
+	if !s.room() {
+		return provider.ErrQueueFull
+	}
+	e := (*[longWQE / 8]uint64)(unsafe.Add(s.stage, uintptr(s.pos&s.mask)*uintptr(s.size)))
+	*(*[shortWQE / 8]uint64)(unsafe.Pointer(e)) = [shortWQE / 8]uint64{}
+	if s.size == longWQE {
+		*(*[shortWQE / 8]uint64)(unsafe.Pointer(&e[shortWQE/8])) = [shortWQE / 8]uint64{}
+	}
+	var length uint32
+	if wr.Inline != nil {
+		if len(wr.Inline) > s.maxInline {
+			return provider.ErrInlineTooBig
+		}
+		length = uint32(len(wr.Inline))
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(&e[data])), longInline), wr.Inline)
+		word0 |= isInline | uint64(length)<<lengthShift
+	} else {
+		limit := s.maxSGE
+		if op != opSend {
+			limit = q.ctx.readSGEs
+		}
+		if len(wr.SGL) > limit {
+			return provider.ErrTooManySGEs
+		}
+		word0 |= uint64(len(wr.SGL)) << lengthShift
+		for i := range wr.SGL {
+			g := &wr.SGL[i]
+			at := (data + 2*i) & (longWQE/8 - 1)
+			e[at], e[(at+1)&(longWQE/8-1)] = uint64(g.Length)|uint64(g.LKey&keyMask)<<32, g.Addr
+			length += g.Length
+		}
+	}
+	if op != opSend {
+		if length > q.ctx.device.MaxRdmaSize {
+			return provider.ErrTooLong
+		}
+		e[4], e[5] = uint64(length)|uint64(wr.Remote.RKey)<<32, wr.Remote.Addr
+	}
+	kept, number := s.take()
+	kept.id, kept.length, kept.opcode, kept.busy = wr.WRID, length, opcode, true
+	e[0] = word0 | uint64(number) | op<<opShift | uint64(s.round(s.pos))<<phaseShift | uint64(wr.RemoteQPN)<<destShift
+	if e[1] = uint64(uint16(wr.AH.Number)) << ahShift; word0&hasImm != 0 {
+		e[1] |= uint64(wr.Imm)
+	}
+	e[2] = uint64(wr.RemoteQKey)
+	s.pos++
+	return nil
+}
+
+// wrongFlags returns why a request's flags are refused.
+func wrongFlags(flags uint32) error {
+	if flags&^uint32(uapi.IB_SEND_SIGNALED) != 0 {
+		return provider.ErrSendFlags
+	}
+	return provider.ErrUnsignaled
+}
+
+// rdma returns the device's number of an RDMA operation, and that of its completion.
+func (q *qp) rdma(wr *provider.SendWR) (op uint64, completion uint8, err error) {
+	var cap uint32
+	switch wr.Opcode {
+	case uapi.IB_UVERBS_WR_RDMA_READ:
+		op, completion, cap = opRead, uint8(uapi.IB_UVERBS_WC_RDMA_READ), uapi.EFA_QUERY_DEVICE_CAPS_RDMA_READ
+	case uapi.IB_UVERBS_WR_RDMA_WRITE, uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM:
+		op, completion, cap = opWrite, uint8(uapi.IB_UVERBS_WC_RDMA_WRITE), uapi.EFA_QUERY_DEVICE_CAPS_RDMA_WRITE
+	default:
+		return 0, 0, provider.ErrOpcode
+	}
+	switch {
+	case !q.srd:
+		return 0, 0, provider.ErrOpcode
+	case !q.ctx.has(cap):
+		return 0, 0, provider.ErrNoRDMA
+	case wr.Inline != nil && (op == opRead || !q.sq.inlineWrite):
+		return 0, 0, provider.ErrInlineOp
+	}
+	return op, completion, nil
+}

@@ -1,0 +1,62 @@
+package mlx5
+
+import (
+	"unsafe"
+
+	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/provider/mlx5/wqe"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// These methods are for package mlx5dv, which calls them through package inside.
+
+// UseDEVX asks the kernel for a context that may send commands to the firmware.
+func (c *context) UseDEVX() {
+	c.devx = true
+	c.req.Flags |= uint32(uapi.MLX5_IB_ALLOC_UCTX_DEVX)
+}
+
+// DEVX reports whether the context may do that.
+func (c *context) DEVX() bool { return c.devx }
+
+// Inside returns the queues' memory.
+func (q *qp) Inside() inside.MLX5QP {
+	x := inside.MLX5QP{
+		Record: unsafe.Pointer(q.record), Recvs: first(q.rq.ring), Sends: first(q.sq.ring),
+		SendBlocks: uint32(len(q.sq.ring) / wqe.BlockSegs), Receives: uint32(len(q.rq.ids)), Index: q.resource.number,
+	}
+	if x.Receives > 0 {
+		x.ReceiveSize = 1 << q.rq.shift
+	}
+	if r := q.reg; r != nil {
+		x.Register, x.RegisterSize, x.UAR = r.base, r.size, r.page
+	}
+	return x
+}
+
+// Inside returns the CQ's memory.
+func (q *cq) Inside() inside.MLX5CQ {
+	return inside.MLX5CQ{
+		Record: unsafe.Pointer(q.record), CQEs: unsafe.Pointer(unsafe.SliceData(q.ring)),
+		Count: q.mask + 1, Size: q.stride * wqe.CQESize, Number: q.number,
+		ArmRegister: unsafe.Pointer(q.ctx.uars.arm()), ConsumerNext: q.next,
+	}
+}
+
+// Inside returns the SRQ's memory.
+func (s *srq) Inside() inside.MLX5SRQ {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return inside.MLX5SRQ{
+		Record: unsafe.Pointer(s.record), WQEs: first(s.ring),
+		Count: uint32(len(s.ids)), Size: wqe.SegmentSize << s.shift, Head: uint32(s.head), Tail: uint32(s.tail), Number: s.number,
+	}
+}
+
+// first returns where a ring begins, or nil if there is none.
+func first(ring []wqe.Segment) unsafe.Pointer {
+	if len(ring) == 0 {
+		return nil
+	}
+	return unsafe.Pointer(unsafe.SliceData(ring))
+}

@@ -1,5 +1,0 @@
-//go:build !linux
-
-package rdmacm
-
-func deviceName(uint32) (string, error) { return "", ErrNotSupported }

@@ -1,0 +1,67 @@
+package rdmanl_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/goverbs/goverbs/rdmanl"
+)
+
+// A device is made, listed and removed.
+func Example() {
+	ctx := context.Background()
+	if err := rdmanl.AddLink(ctx, "rxe0", "rxe", "eth0"); err != nil {
+		log.Fatal(err)
+	}
+	d, err := rdmanl.FindDevice(ctx, "rxe0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	links, err := rdmanl.Links(ctx, d.Index)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, l := range links {
+		if state, ok := l.State.Get(); ok {
+			fmt.Printf("%s/%d is %v\n", l.Device, l.Port, state)
+		}
+	}
+	if err := rdmanl.DeleteLink(ctx, d.Index); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// Who uses a device?
+func ExampleQPs() {
+	ctx := context.Background()
+	d, err := rdmanl.FindDevice(ctx, "mlx5_0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	qps, err := rdmanl.QPs(ctx, d.Index, rdmanl.Plain)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, q := range qps {
+		name, _ := q.Comm()
+		if pid, ok := q.PID.Get(); ok {
+			fmt.Printf("QP %d of process %d (%s) is in %v\n", q.Number, pid, name, q.State.Or(rdmanl.QPReset))
+		}
+	}
+}
+
+// An Optional tells a zero from no answer.
+func ExampleOptional() {
+	lid := rdmanl.Some(uint32(0))
+	if v, ok := lid.Get(); ok {
+		fmt.Println("the LID is", v)
+	}
+	var none rdmanl.Optional[uint32]
+	if _, ok := none.Get(); !ok {
+		fmt.Println("the kernel doesn't say")
+	}
+	// Output:
+	// the LID is 0
+	// the kernel doesn't say
+}

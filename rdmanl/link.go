@@ -1,0 +1,139 @@
+package rdmanl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A Link is a port of a device.
+type Link struct {
+	Device       string              // its name
+	Index        uint32              // of the device
+	Port         uint32              // from 1
+	SubnetPrefix Optional[GUID]      // InfiniBand only
+	LID          Optional[uint32]    // InfiniBand only
+	SMLID        Optional[uint32]    // InfiniBand only
+	LMC          Optional[uint8]     // InfiniBand only
+	State        Optional[PortState] // whether it can be used
+	PhysState    Optional[PhysState] // of the cable
+	Netdev       Optional[string]    // the network interface, in this network namespace
+	NetdevIndex  Optional[uint32]    // its index
+	Caps         Optional[PortCaps]  // what it can do
+}
+
+func decodeLink(d *decoder, b []byte) Link {
+	var l Link
+	d.each(b, func(kind uint16, v []byte) {
+		switch kind {
+		case uapi.RDMA_NLDEV_ATTR_DEV_INDEX:
+			l.Index = d.u32(v)
+		case uapi.RDMA_NLDEV_ATTR_DEV_NAME:
+			l.Device = d.text(v)
+		case uapi.RDMA_NLDEV_ATTR_PORT_INDEX:
+			l.Port = d.u32(v)
+		case uapi.RDMA_NLDEV_ATTR_SUBNET_PREFIX:
+			l.SubnetPrefix = Some(GUID(d.u64(v)))
+		case uapi.RDMA_NLDEV_ATTR_LID:
+			l.LID = Some(d.u32(v))
+		case uapi.RDMA_NLDEV_ATTR_SM_LID:
+			l.SMLID = Some(d.u32(v))
+		case uapi.RDMA_NLDEV_ATTR_LMC:
+			l.LMC = Some(d.u8(v))
+		case uapi.RDMA_NLDEV_ATTR_PORT_STATE:
+			l.State = Some(PortState(d.u8(v)))
+		case uapi.RDMA_NLDEV_ATTR_PORT_PHYS_STATE:
+			l.PhysState = Some(PhysState(d.u8(v)))
+		case uapi.RDMA_NLDEV_ATTR_NDEV_NAME:
+			l.Netdev = Some(d.text(v))
+		case uapi.RDMA_NLDEV_ATTR_NDEV_INDEX:
+			l.NetdevIndex = Some(d.u32(v))
+		case uapi.RDMA_NLDEV_ATTR_CAP_FLAGS:
+			l.Caps = Some(PortCaps(d.u64(v)))
+		}
+	})
+	d.need(l.Device != "" && l.Port != 0, "a link without device or port")
+	return l
+}
+
+// Links returns the ports of a device.
+func Links(ctx context.Context, dev uint32) ([]Link, error) {
+	const op = "list links"
+	d, err := GetDevice(ctx, dev)
+	if err != nil {
+		return nil, err
+	}
+	var links []Link
+	for port := uint32(1); port <= d.Ports; port++ {
+		bodies, err := ask(ctx, get(uapi.RDMA_NLDEV_CMD_PORT_GET).port(dev, port))
+		if err == nil {
+			var l Link
+			if l, err = decodeOne(bodies, decodeLink); err == nil {
+				links = append(links, l)
+				continue
+			}
+		}
+		return nil, opErr(op, onPort(dev, port), explain(ctx, dev, err))
+	}
+	return links, nil
+}
+
+// The limits of the kernel, without the zero at the end (IFNAMSIZ).
+const netdevMax = 15
+
+// AddLink adds a device of a software driver to a network interface: kind is "rxe" for Soft-RoCE
+// and "siw" for soft-iWARP. The kernel loads the driver. When AddLink returns, the device exists,
+// but its GIDs and its files in /dev may still be missing.
+func AddLink(ctx context.Context, name, kind, netdev string) error {
+	const op = "add link"
+	wrong := wrongName(name)
+	switch {
+	case wrong != "":
+	case kind == "" || len(kind) > netdevMax || strings.ContainsAny(kind, "/\x00"):
+		wrong = fmt.Sprintf("the type has 1 to %d bytes, such as rxe or siw", netdevMax)
+	case netdev == "" || len(netdev) > netdevMax || strings.ContainsAny(netdev, "/\x00"):
+		wrong = fmt.Sprintf("the name of a network interface has 1 to %d bytes", netdevMax)
+	}
+	if wrong != "" {
+		return invalid(op, name, "%s", wrong)
+	}
+	_, err := ask(ctx, get(uapi.RDMA_NLDEV_CMD_NEWLINK).
+		text(uapi.RDMA_NLDEV_ATTR_DEV_NAME, name).
+		text(uapi.RDMA_NLDEV_ATTR_LINK_TYPE, kind).
+		text(uapi.RDMA_NLDEV_ATTR_NDEV_NAME, netdev))
+	if err == nil {
+		return nil
+	}
+	e := opErr(op, name, err)
+	switch {
+	case errors.Is(err, syscall.ENODEV):
+		e.Hint = "there is no network interface " + netdev + " in this network namespace"
+	case errors.Is(err, syscall.ENFILE):
+		e.Hint = "there is a device with this name"
+	case errors.Is(err, syscall.EEXIST):
+		e.Hint = "there is a device with this name, or " + netdev + " has a link of type " + kind
+	case errors.Is(err, syscall.EINVAL):
+		e.Hint = "the kernel has no links of type " + kind + ", or not on " + netdev
+	case errors.Is(err, syscall.EPERM):
+		e.Hint += ", and links of type rxe can't be on a VLAN"
+	}
+	return e
+}
+
+// DeleteLink deletes a device of a software driver. Programs that use it lose it.
+func DeleteLink(ctx context.Context, dev uint32) error {
+	const op = "delete link"
+	_, err := ask(ctx, get(uapi.RDMA_NLDEV_CMD_DELLINK).device(dev))
+	if err == nil {
+		return nil
+	}
+	e := opErr(op, onDevice(dev), explain(ctx, dev, err))
+	if errors.Is(err, syscall.EINVAL) && !errors.Is(e, ErrNoDevice) {
+		e.Hint = "only links of software drivers can be deleted, such as rxe and siw"
+	}
+	return e
+}

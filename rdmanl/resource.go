@@ -1,0 +1,573 @@
+package rdmanl
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A Detail is how much the kernel tells about objects.
+type Detail uint8
+
+const (
+	Plain  Detail = 0 // what all drivers have in common
+	Driver Detail = 1 // with what only the driver knows, which may ask the device
+)
+
+// An Owner is who has created an object, and what only its driver knows of it.
+type Owner struct {
+	// PID is the process, if it still exists and is visible in this PID namespace. Kernels such as
+	// 6.1 tell the thread that has created the object instead: see Process.
+	PID Optional[uint32]
+	// Kernel is the module, for an object of the kernel's own.
+	Kernel Optional[string]
+	// Driver has the driver's data. Older kernels always send it, newer ones only with the detail
+	// Driver.
+	Driver []DriverAttr
+}
+
+// Comm returns the name of the process or of the module. A process has none if it has ended
+// meanwhile, or if /proc doesn't show it.
+func (o *Owner) Comm() (name string, ok bool) {
+	if name, ok := o.Kernel.Get(); ok {
+		return name, true
+	}
+	pid, ok := o.PID.Get()
+	if !ok {
+		return "", false
+	}
+	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return strings.TrimSuffix(string(comm), "\n"), err == nil
+}
+
+// Process returns the process that PID is a thread of, which may be PID itself. There is none for
+// an object of the kernel, if the thread has ended, or if /proc doesn't show it.
+func (o *Owner) Process() (pid uint32, ok bool) {
+	thread, ok := o.PID.Get()
+	if !ok {
+		return 0, false
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", thread))
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(status)) {
+		if value, ok := strings.CutPrefix(line, "Tgid:"); ok {
+			n, err := strconv.ParseUint(strings.TrimSpace(value), 10, 32)
+			return uint32(n), err == nil
+		}
+	}
+	return 0, false
+}
+
+// A DriverAttr is a value that only the driver knows. It is a string, an int32, an int64, a uint32
+// or a uint64.
+type DriverAttr struct {
+	Name  string // the driver's
+	Value any    // see above
+	Hex   bool   // a number that people read in hexadecimal
+}
+
+func (o *Owner) decode(d *decoder, kind uint16, v []byte) {
+	switch kind {
+	case uapi.RDMA_NLDEV_ATTR_RES_PID:
+		o.PID = Some(d.u32(v))
+	case uapi.RDMA_NLDEV_ATTR_RES_KERN_NAME:
+		o.Kernel = Some(d.text(v))
+	case uapi.RDMA_NLDEV_ATTR_DRIVER:
+		o.Driver = decodeDriver(d, v)
+	}
+}
+
+// decodeDriver decodes the driver's values: each is a name, sometimes how to print it, and a value.
+func decodeDriver(d *decoder, b []byte) []DriverAttr {
+	var all []DriverAttr
+	var a DriverAttr
+	named := false
+	d.each(b, func(kind uint16, v []byte) {
+		switch {
+		case !named:
+			if kind != uapi.RDMA_NLDEV_ATTR_DRIVER_STRING {
+				d.fail("a driver's value without a name")
+			}
+			a, named = DriverAttr{Name: d.text(v)}, true
+			return
+		case kind == uapi.RDMA_NLDEV_ATTR_DRIVER_PRINT_TYPE:
+			a.Hex = d.u8(v) == uint8(uapi.RDMA_NLDEV_PRINT_TYPE_HEX)
+			return
+		case kind == uapi.RDMA_NLDEV_ATTR_DRIVER_STRING:
+			a.Value = d.text(v)
+		case kind == uapi.RDMA_NLDEV_ATTR_DRIVER_S32:
+			a.Value = int32(d.u32(v))
+		case kind == uapi.RDMA_NLDEV_ATTR_DRIVER_U32:
+			a.Value = d.u32(v)
+		case kind == uapi.RDMA_NLDEV_ATTR_DRIVER_S64:
+			a.Value = int64(d.u64(v))
+		case kind == uapi.RDMA_NLDEV_ATTR_DRIVER_U64:
+			a.Value = d.u64(v)
+		default:
+			named = false // a kind of value that came later
+			return
+		}
+		all, named = append(all, a), false
+	})
+	return all
+}
+
+// A QP is a queue pair.
+type QP struct {
+	Number    uint32                 // the device's
+	Port      Optional[uint32]       // a QP that is not initialised has none
+	RemoteQPN Optional[uint32]       // connected QPs only, as RQPSN
+	Type      Optional[QPType]       // the transport
+	Subtype   Optional[string]       // of a QP of the type DRIVER
+	State     Optional[QPState]      // of the verbs
+	RQPSN     Optional[uint32]       // of the next packet received
+	SQPSN     Optional[uint32]       // of the next packet sent
+	PathMig   Optional[PathMigState] // to the alternate path
+	PD        Optional[uint32]       // the ID of its PD
+	Owner
+}
+
+func decodeQP(d *decoder, b []byte) QP {
+	var q QP
+	known := false
+	d.each(b, func(kind uint16, v []byte) {
+		switch kind {
+		case uapi.RDMA_NLDEV_ATTR_RES_LQPN:
+			q.Number, known = d.u32(v), true
+		case uapi.RDMA_NLDEV_ATTR_PORT_INDEX:
+			q.Port = Some(d.u32(v))
+		case uapi.RDMA_NLDEV_ATTR_RES_RQPN:
+			q.RemoteQPN = Some(d.u32(v))
+		case uapi.RDMA_NLDEV_ATTR_RES_TYPE:
+			q.Type = Some(QPType(d.u8(v)))
+		case uapi.RDMA_NLDEV_ATTR_RES_SUBTYPE:
+			q.Subtype = Some(d.text(v))
+		case uapi.RDMA_NLDEV_ATTR_RES_STATE:
+			q.State = Some(QPState(d.u8(v)))
+		case uapi.RDMA_NLDEV_ATTR_RES_RQ_PSN:
+			q.RQPSN = Some(d.u32(v))
+		case uapi.RDMA_NLDEV_ATTR_RES_SQ_PSN:
+			q.SQPSN = Some(d.u32(v))
+		case uapi.RDMA_NLDEV_ATTR_RES_PATH_MIG_STATE:
+			q.PathMig = Some(PathMigState(d.u8(v)))
+		case uapi.RDMA_NLDEV_ATTR_RES_PDN:
+			q.PD = Some(d.u32(v))
+		default:
+			q.decode(d, kind, v)
+		}
+	})
+	d.need(known, "a QP without a number")
+	return q
+}
+
+// A CQ is a completion queue.
+type CQ struct {
+	ID      uint32                // the kernel's, not the device's
+	Entries Optional[uint32]      // its capacity
+	Users   Optional[uint64]      // objects that use it
+	PollCtx Optional[PollContext] // of a CQ of the kernel
+	DIM     Optional[bool]        // it moderates itself
+	Context Optional[uint32]      // the ID of its Context
+	Owner
+}
+
+func decodeCQ(d *decoder, b []byte) CQ {
+	var c CQ
+	known := false
+	d.each(b, func(kind uint16, v []byte) {
+		switch kind {
+		case uapi.RDMA_NLDEV_ATTR_RES_CQN:
+			c.ID, known = d.u32(v), true
+		case uapi.RDMA_NLDEV_ATTR_RES_CQE:
+			c.Entries = Some(d.u32(v))
+		case uapi.RDMA_NLDEV_ATTR_RES_USECNT:
+			c.Users = Some(d.u64(v))
+		case uapi.RDMA_NLDEV_ATTR_RES_POLL_CTX:
+			c.PollCtx = Some(PollContext(d.u8(v)))
+		case uapi.RDMA_NLDEV_ATTR_DEV_DIM:
+			c.DIM = Some(d.u8(v) != 0)
+		case uapi.RDMA_NLDEV_ATTR_RES_CTXN:
+			c.Context = Some(d.u32(v))
+		default:
+			c.decode(d, kind, v)
+		}
+	})
+	d.need(known, "a CQ without an ID")
+	return c
+}
+
+// An MR is a memory region. The kernel tells its keys and its address to CAP_NET_ADMIN only, and
+// the address only if the driver does.
+type MR struct {
+	ID     uint32           // the kernel's, not a key
+	RKey   Optional[uint32] // the remote key
+	LKey   Optional[uint32] // the local key
+	IOVA   Optional[uint64] // the first address
+	Length Optional[uint64] // in bytes
+	PD     Optional[uint32] // the ID of its PD
+	Owner
+}
+
+func decodeMR(d *decoder, b []byte) MR {
+	var m MR
+	known := false
+	d.each(b, func(kind uint16, v []byte) {
+		switch kind {
+		case uapi.RDMA_NLDEV_ATTR_RES_MRN:
+			m.ID, known = d.u32(v), true
+		case uapi.RDMA_NLDEV_ATTR_RES_RKEY:
+			m.RKey = Some(d.u32(v))
+		case uapi.RDMA_NLDEV_ATTR_RES_LKEY:
+			m.LKey = Some(d.u32(v))
+		case uapi.RDMA_NLDEV_ATTR_RES_IOVA:
+			m.IOVA = Some(d.u64(v))
+		case uapi.RDMA_NLDEV_ATTR_RES_MRLEN:
+			m.Length = Some(d.u64(v))
+		case uapi.RDMA_NLDEV_ATTR_RES_PDN:
+			m.PD = Some(d.u32(v))
+		default:
+			m.decode(d, kind, v)
+		}
+	})
+	d.need(known, "an MR without an ID")
+	return m
+}
+
+// A PD is a protection domain. The kernel tells its keys to CAP_NET_ADMIN only.
+type PD struct {
+	ID               uint32           // the kernel's
+	LocalDMALKey     Optional[uint32] // the key for all of the kernel's memory
+	Users            Optional[uint64] // objects that use it
+	UnsafeGlobalRKey Optional[uint32] // the same for peers
+	Context          Optional[uint32] // the ID of its Context
+	Owner
+}
+
+func decodePD(d *decoder, b []byte) PD {
+	var p PD
+	known := false
+	d.each(b, func(kind uint16, v []byte) {
+		switch kind {
+		case uapi.RDMA_NLDEV_ATTR_RES_PDN:
+			p.ID, known = d.u32(v), true
+		case uapi.RDMA_NLDEV_ATTR_RES_LOCAL_DMA_LKEY:
+			p.LocalDMALKey = Some(d.u32(v))
+		case uapi.RDMA_NLDEV_ATTR_RES_USECNT:
+			p.Users = Some(d.u64(v))
+		case uapi.RDMA_NLDEV_ATTR_RES_UNSAFE_GLOBAL_RKEY:
+			p.UnsafeGlobalRKey = Some(d.u32(v))
+		case uapi.RDMA_NLDEV_ATTR_RES_CTXN:
+			p.Context = Some(d.u32(v))
+		default:
+			p.decode(d, kind, v)
+		}
+	})
+	d.need(known, "a PD without an ID")
+	return p
+}
+
+// A Context is a device that a process has opened.
+type Context struct {
+	ID uint32 // the kernel's
+	Owner
+}
+
+func decodeContext(d *decoder, b []byte) Context {
+	var c Context
+	known := false
+	d.each(b, func(kind uint16, v []byte) {
+		if kind == uapi.RDMA_NLDEV_ATTR_RES_CTXN {
+			c.ID, known = d.u32(v), true
+			return
+		}
+		c.decode(d, kind, v)
+	})
+	d.need(known, "a context without an ID")
+	return c
+}
+
+// An SRQ is a shared receive queue.
+type SRQ struct {
+	ID   uint32            // the kernel's
+	Type Optional[SRQType] // what it is for
+	QPs  []QPRange         // the QPs that it serves
+	PD   Optional[uint32]  // the ID of its PD
+	CQ   Optional[uint32]  // the ID of its CQ, of an XRC SRQ
+	Owner
+}
+
+// A QPRange is QPs with successive numbers.
+type QPRange struct {
+	First, Last uint32 // their numbers
+}
+
+func decodeSRQ(d *decoder, b []byte) SRQ {
+	var s SRQ
+	known := false
+	d.each(b, func(kind uint16, v []byte) {
+		switch kind {
+		case uapi.RDMA_NLDEV_ATTR_RES_SRQN:
+			s.ID, known = d.u32(v), true
+		case uapi.RDMA_NLDEV_ATTR_RES_TYPE:
+			s.Type = Some(SRQType(d.u8(v)))
+		case uapi.RDMA_NLDEV_ATTR_RES_QP:
+			d.each(v, func(_ uint16, entry []byte) { s.QPs = append(s.QPs, decodeRange(d, entry)) })
+		case uapi.RDMA_NLDEV_ATTR_RES_PDN:
+			s.PD = Some(d.u32(v))
+		case uapi.RDMA_NLDEV_ATTR_RES_CQN:
+			s.CQ = Some(d.u32(v))
+		default:
+			s.decode(d, kind, v)
+		}
+	})
+	d.need(known, "an SRQ without an ID")
+	return s
+}
+
+// decodeRange decodes the number of one QP, or those of several.
+func decodeRange(d *decoder, b []byte) QPRange {
+	var r QPRange
+	d.each(b, func(kind uint16, v []byte) {
+		switch kind {
+		case uapi.RDMA_NLDEV_ATTR_RES_LQPN:
+			r = QPRange{d.u32(v), d.u32(v)}
+		case uapi.RDMA_NLDEV_ATTR_MIN_RANGE:
+			r.First = d.u32(v)
+		case uapi.RDMA_NLDEV_ATTR_MAX_RANGE:
+			r.Last = d.u32(v)
+		}
+	})
+	d.need(r.First <= r.Last, "a range of QPs that ends before it begins")
+	return r
+}
+
+// A CMID is an ID of the connection manager.
+type CMID struct {
+	ID        uint32              // the kernel's
+	Port      Optional[uint32]    // once it is bound to one
+	QPN       Optional[uint32]    // of its QP
+	QPType    Optional[QPType]    // with QPN
+	State     Optional[CMState]   // how far it is
+	PortSpace Optional[PortSpace] // of its addresses
+	// Source and Dest are the addresses. An address of InfiniBand's own is the GID, and the port
+	// is the last two bytes of the service ID.
+	Source, Dest Optional[netip.AddrPort]
+	Owner
+}
+
+func decodeCMID(d *decoder, b []byte) CMID {
+	var c CMID
+	known := false
+	d.each(b, func(kind uint16, v []byte) {
+		switch kind {
+		case uapi.RDMA_NLDEV_ATTR_RES_CM_IDN:
+			c.ID, known = d.u32(v), true
+		case uapi.RDMA_NLDEV_ATTR_PORT_INDEX:
+			c.Port = Some(d.u32(v))
+		case uapi.RDMA_NLDEV_ATTR_RES_LQPN:
+			c.QPN = Some(d.u32(v))
+		case uapi.RDMA_NLDEV_ATTR_RES_TYPE:
+			c.QPType = Some(QPType(d.u8(v)))
+		case uapi.RDMA_NLDEV_ATTR_RES_STATE:
+			c.State = Some(CMState(d.u8(v)))
+		case uapi.RDMA_NLDEV_ATTR_RES_PS:
+			c.PortSpace = Some(PortSpace(d.u32(v)))
+		case uapi.RDMA_NLDEV_ATTR_RES_SRC_ADDR:
+			c.Source = decodeAddress(d, v)
+		case uapi.RDMA_NLDEV_ATTR_RES_DST_ADDR:
+			c.Dest = decodeAddress(d, v)
+		default:
+			c.decode(d, kind, v)
+		}
+	})
+	d.need(known, "an ID of the connection manager without a number")
+	return c
+}
+
+// decodeAddress decodes a struct __kernel_sockaddr_storage. It returns nothing for a family that
+// it doesn't know.
+func decodeAddress(d *decoder, v []byte) Optional[netip.AddrPort] {
+	const size, inet, inet6, ib = 128, 2, 10, 27
+	if !d.sized(v, size) {
+		return Optional[netip.AddrPort]{}
+	}
+	port := binary.BigEndian.Uint16(v[2:])
+	switch binary.NativeEndian.Uint16(v) {
+	case inet:
+		return Some(netip.AddrPortFrom(netip.AddrFrom4([4]byte(v[4:])), port))
+	case inet6:
+		return Some(netip.AddrPortFrom(netip.AddrFrom16([16]byte(v[8:])), port))
+	case ib: // struct sockaddr_ib has the service ID after the GID
+		return Some(netip.AddrPortFrom(netip.AddrFrom16([16]byte(v[8:])), binary.BigEndian.Uint16(v[30:])))
+	}
+	return Optional[netip.AddrPort]{}
+}
+
+// objects lists objects of one kind.
+func objects[T any](ctx context.Context, kind string, command, table uint16, dev uint32, detail Detail, decode func(d *decoder, b []byte) T) ([]T, error) {
+	r := list(command).device(dev)
+	if detail != Plain {
+		r.u8(uapi.RDMA_NLDEV_ATTR_DRIVER_DETAILS, uint8(detail))
+	}
+	return tables(ctx, "list "+kind, onDevice(dev), dev, r, table, decode)
+}
+
+// tables asks for a list of tables, and decodes their entries. What a kernel or a device doesn't
+// have, it refuses with EINVAL.
+func tables[T any](ctx context.Context, op, object string, dev uint32, r *request, table uint16, decode func(d *decoder, b []byte) T) ([]T, error) {
+	bodies, err := ask(ctx, r)
+	if err == nil {
+		var d decoder
+		var all []T
+		for _, b := range bodies {
+			all = append(all, entries(&d, b, table, decode)...)
+		}
+		if err = d.err; err == nil {
+			return all, nil
+		}
+	}
+	return nil, opErr(op, object, unsupported(ctx, dev, err))
+}
+
+// unsupported explains an EINVAL for something that a kernel or a device may not have.
+func unsupported(ctx context.Context, dev uint32, err error) error {
+	if err = explain(ctx, dev, err); errors.Is(err, syscall.EINVAL) && !errors.Is(err, ErrNoDevice) {
+		return fmt.Errorf("%w by the device, or the kernel (%w)", errors.ErrUnsupported, err)
+	}
+	return err
+}
+
+// QPs returns the queue pairs on a device, those of the kernel included.
+func QPs(ctx context.Context, dev uint32, detail Detail) ([]QP, error) {
+	return objects(ctx, "QPs", uapi.RDMA_NLDEV_CMD_RES_QP_GET, uapi.RDMA_NLDEV_ATTR_RES_QP, dev, detail, decodeQP)
+}
+
+// CQs returns the completion queues on a device.
+func CQs(ctx context.Context, dev uint32, detail Detail) ([]CQ, error) {
+	return objects(ctx, "CQs", uapi.RDMA_NLDEV_CMD_RES_CQ_GET, uapi.RDMA_NLDEV_ATTR_RES_CQ, dev, detail, decodeCQ)
+}
+
+// MRs returns the memory regions on a device.
+func MRs(ctx context.Context, dev uint32, detail Detail) ([]MR, error) {
+	return objects(ctx, "MRs", uapi.RDMA_NLDEV_CMD_RES_MR_GET, uapi.RDMA_NLDEV_ATTR_RES_MR, dev, detail, decodeMR)
+}
+
+// PDs returns the protection domains on a device.
+func PDs(ctx context.Context, dev uint32, detail Detail) ([]PD, error) {
+	return objects(ctx, "PDs", uapi.RDMA_NLDEV_CMD_RES_PD_GET, uapi.RDMA_NLDEV_ATTR_RES_PD, dev, detail, decodePD)
+}
+
+// Contexts returns which processes have opened a device, once for each time.
+func Contexts(ctx context.Context, dev uint32, detail Detail) ([]Context, error) {
+	return objects(ctx, "contexts", uapi.RDMA_NLDEV_CMD_RES_CTX_GET, uapi.RDMA_NLDEV_ATTR_RES_CTX, dev, detail, decodeContext)
+}
+
+// SRQs returns the shared receive queues on a device.
+func SRQs(ctx context.Context, dev uint32, detail Detail) ([]SRQ, error) {
+	return objects(ctx, "SRQs", uapi.RDMA_NLDEV_CMD_RES_SRQ_GET, uapi.RDMA_NLDEV_ATTR_RES_SRQ, dev, detail, decodeSRQ)
+}
+
+// CMIDs returns the IDs of the connection manager that are bound to a device.
+func CMIDs(ctx context.Context, dev uint32, detail Detail) ([]CMID, error) {
+	return objects(ctx, "CM IDs", uapi.RDMA_NLDEV_CMD_RES_CM_ID_GET, uapi.RDMA_NLDEV_ATTR_RES_CM_ID, dev, detail, decodeCMID)
+}
+
+// A Count is how many objects of one kind exist on a device.
+type Count struct {
+	Name string           // "qp", "mr" and so on
+	Now  uint64           // at this moment
+	Max  Optional[uint64] // the device's limit
+}
+
+func decodeCount(d *decoder, b []byte) Count {
+	var c Count
+	d.each(b, func(kind uint16, v []byte) {
+		switch kind {
+		case uapi.RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_NAME:
+			c.Name = d.text(v)
+		case uapi.RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_CURR:
+			c.Now = d.u64(v)
+		case uapi.RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_MAX:
+			c.Max = Some(d.u64(v))
+		}
+	})
+	d.need(c.Name != "", "a count without a name")
+	return c
+}
+
+func decodeCounts(d *decoder, b []byte) []Count {
+	return entries(d, b, uapi.RDMA_NLDEV_ATTR_RES_SUMMARY, decodeCount)
+}
+
+// Counts returns how many objects of each kind exist on a device.
+func Counts(ctx context.Context, dev uint32) ([]Count, error) {
+	bodies, err := ask(ctx, get(uapi.RDMA_NLDEV_CMD_RES_GET).device(dev))
+	if err == nil {
+		var counts []Count
+		if counts, err = decodeOne(bodies, decodeCounts); err == nil {
+			return counts, nil
+		}
+	}
+	return nil, opErr("count objects", onDevice(dev), explain(ctx, dev, err))
+}
+
+// A RawKind is a kind of object of which a driver can tell the device's own description.
+type RawKind uint8
+
+// The kinds of objects for Raw.
+const (
+	RawQP RawKind = iota
+	RawCQ
+	RawMR
+	RawSRQ
+)
+
+var rawKinds = []struct {
+	name        string
+	command, id uint16
+}{
+	RawQP:  {"QP", uapi.RDMA_NLDEV_CMD_RES_QP_GET_RAW, uapi.RDMA_NLDEV_ATTR_RES_LQPN},
+	RawCQ:  {"CQ", uapi.RDMA_NLDEV_CMD_RES_CQ_GET_RAW, uapi.RDMA_NLDEV_ATTR_RES_CQN},
+	RawMR:  {"MR", uapi.RDMA_NLDEV_CMD_RES_MR_GET_RAW, uapi.RDMA_NLDEV_ATTR_RES_MRN},
+	RawSRQ: {"SRQ", uapi.RDMA_NLDEV_CMD_RES_SRQ_GET_RAW, uapi.RDMA_NLDEV_ATTR_RES_SRQN},
+}
+
+// Raw returns the device's own description of an object, such as a ConnectX's QP context. The ID is
+// that of the object, or the number of a QP. This needs CAP_NET_ADMIN, and a driver that does it.
+func Raw(ctx context.Context, dev uint32, kind RawKind, id uint32) ([]byte, error) {
+	const op = "get the raw data of"
+	if int(kind) >= len(rawKinds) {
+		return nil, invalid(op, onDevice(dev), "%d is no kind of object", kind)
+	}
+	k := rawKinds[kind]
+	object := fmt.Sprintf("%s %d %s", k.name, id, onDevice(dev))
+	bodies, err := ask(ctx, get(k.command).device(dev).u32(k.id, id))
+	if err == nil {
+		var raw []byte
+		if raw, err = decodeOne(bodies, decodeRaw); err == nil {
+			return raw, nil
+		}
+	}
+	return nil, opErr(op, object, explain(ctx, dev, err))
+}
+
+func decodeRaw(d *decoder, b []byte) []byte {
+	var raw []byte
+	d.each(b, func(kind uint16, v []byte) {
+		if kind == uapi.RDMA_NLDEV_ATTR_RES_RAW {
+			raw = v
+		}
+	})
+	d.need(raw != nil, "no raw data")
+	return raw
+}

@@ -1,0 +1,115 @@
+package rdmanl
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A socket is a netlink socket for RDMA.
+type socket struct{ f *os.File }
+
+func open() (*socket, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_RDMA)
+	if err != nil {
+		return nil, err
+	}
+	s := &socket{os.NewFile(uintptr(fd), "NETLINK_RDMA")}
+	// With these, an error has the kernel's explanation, and the header of the request instead of
+	// all of it. Kernels before 4.12 don't have them.
+	for _, option := range []int{unix.NETLINK_CAP_ACK, unix.NETLINK_EXT_ACK} {
+		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, option, 1); err != nil && err != unix.ENOPROTOOPT {
+			s.close()
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (s *socket) close() error { return s.f.Close() }
+
+// join makes the socket receive what the kernel tells all members of a group.
+func (s *socket) join(group int) error {
+	c, err := s.f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := c.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group)
+	}); err != nil {
+		return err
+	}
+	return failed
+}
+
+func (s *socket) send(m []byte) error {
+	c, err := s.f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = c.Control(func(fd uintptr) {
+		for {
+			if failed = unix.Sendto(int(fd), m, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); failed != unix.EINTR {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return failed
+}
+
+// receive waits for messages of the kernel. Those of other processes are dropped.
+func (s *socket) receive(ctx context.Context, buffer []byte) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	late := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		s.f.SetReadDeadline(time.Unix(1, 0))
+		close(late)
+	})
+	defer func() {
+		if !stop() {
+			<-late
+			s.f.SetReadDeadline(time.Time{})
+		}
+	}()
+	c, err := s.f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	for {
+		var n, flags int
+		var from unix.Sockaddr
+		var failed error
+		err := c.Read(func(fd uintptr) bool {
+			n, _, flags, from, failed = unix.Recvmsg(int(fd), buffer, nil, 0)
+			return failed != unix.EAGAIN
+		})
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return nil, context.Cause(ctx)
+		case err != nil:
+			return nil, err
+		case failed == unix.EINTR:
+			continue
+		case failed != nil:
+			return nil, failed
+		}
+		sender, ok := from.(*unix.SockaddrNetlink)
+		switch {
+		case !ok || sender.Pid != 0:
+			continue
+		case flags&unix.MSG_TRUNC != 0:
+			return nil, malformed("more than %d bytes at once", len(buffer))
+		}
+		return buffer[:n], nil
+	}
+}

@@ -1,0 +1,1 @@
+../../../verbs/dmabuf_example_linux_test.go

@@ -1,0 +1,1 @@
+../../../verbs/example_test.go

@@ -1,0 +1,1 @@
+../../../verbs/memory_example_test.go

@@ -1,0 +1,1 @@
+../../../verbs/transports_example_test.go

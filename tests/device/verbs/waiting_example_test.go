@@ -1,0 +1,1 @@
+../../../verbs/waiting_example_test.go
