@@ -2,10 +2,11 @@
 // C, on a guest whose time is the number of its instructions (tests/vm/run -c): the
 // figures don't depend on what else the host does.
 //
-//	counted IBV GOVERBS CVERBS
+//	counted [-held FILE | -update] IBV GOVERBS CVERBS
 //
 // IBV is the program of cmd/ibv, GOVERBS that of ./verbs and CVERBS that of ./c. It
-// prints a table.
+// prints a table. With -held, it fails if the ratio of Go to C has grown by more than 2 %
+// beyond that in FILE. With -update, it prints such a file.
 package main
 
 import (
@@ -19,10 +20,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
+
+	"github.com/goverbs/goverbs/tests/bench/internal/held"
 )
 
 const (
@@ -31,20 +32,31 @@ const (
 	address  = "192.168.77.1"
 )
 
-// rounds is how many measurements a figure is the median of. Another one comes before
-// them, which has all files read and all memory mapped.
-const rounds = 1
+// A figure is the least of some measurements. In the first one, files are read and memory
+// is mapped. More than the fewest are made while a ratio exceeds the held one: where what
+// the kernel does meanwhile costs too, the least comes late.
+const (
+	fewest = 3
+	most   = 9
+)
 
 // A program is measured: it adds figures, by what they are of.
-type program func(figures map[string][]float64) error
+type program func(sum held.Figures) error
+
+var (
+	heldFile = flag.String("held", "", "fail if a ratio exceeds that in this `FILE` by more than 2 %")
+	update   = flag.Bool("update", false, "print the ratios for -held")
+)
 
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("counted: ")
 	flag.Parse()
 	if flag.NArg() != 3 {
-		log.Fatal("usage: counted IBV GOVERBS CVERBS")
+		log.Fatal("usage: counted [-held FILE | -update] IBV GOVERBS CVERBS")
 	}
+	ratios, err := held.Read(*heldFile)
+	check(err)
 	// What is read from the host takes the time that the host takes.
 	dir, err := os.MkdirTemp("/run", "counted")
 	check(err)
@@ -71,20 +83,25 @@ func main() {
 	both[0] = append(both[0], cmtime("7501", cCmtime))
 	both[1] = append(both[1], cmtime("7502", ibv, "cmtime"))
 
-	var figures [2]map[string][]float64
-	for round := range 1 + rounds {
-		if round <= 1 {
-			figures = [2]map[string][]float64{{}, {}}
-		}
+	counts := held.New()
+	sums := [2]held.Figures{counts.C, counts.Go}
+	for round := 1; round <= fewest || round <= most && len(ratios.Grown(counts)) > 0; round++ {
 		for i := range both[0] {
 			for maker := range both {
-				check(both[maker][i](figures[maker]))
-				fmt.Fprintf(os.Stderr, "\r%d of %d", (round*len(both[0])+i)*2+maker+1, (1+rounds)*len(both[0])*2) // somebody waits
+				check(both[maker][i](sums[maker]))
+				fmt.Fprintf(os.Stderr, "\rround %d: %d of %d", round, i*2+maker+1, len(both[0])*2) // somebody waits
 			}
 		}
 	}
 	fmt.Fprintln(os.Stderr)
-	table(figures)
+	if *update {
+		counts.Print("rxe")
+		return
+	}
+	counts.Table()
+	if *heldFile != "" && !ratios.Hold(counts) {
+		os.Exit(1)
+	}
 }
 
 func check(err error) {
@@ -93,30 +110,9 @@ func check(err error) {
 	}
 }
 
-// table prints the figures' medians and their ratios.
-func table(figures [2]map[string][]float64) {
-	var names []string
-	for name := range figures[0] {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "instructions\tC\tGo\tGo/C\t")
-	for _, name := range names {
-		c, g := median(figures[0][name]), median(figures[1][name])
-		fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.3f\t\n", name, c, g, g/c)
-	}
-	w.Flush()
-}
-
-func median(v []float64) float64 {
-	slices.Sort(v)
-	return v[len(v)/2]
-}
-
 // verbs measures a program that prints "NAME: X ns" for each verb.
 func verbs(name string) program {
-	return func(figures map[string][]float64) error {
+	return func(sum held.Figures) error {
 		out, err := exec.Command(name, device, gidIndex).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%s: %w\n%s", name, err, out)
@@ -127,7 +123,7 @@ func verbs(name string) program {
 			if !ok || err != nil {
 				return fmt.Errorf("%s says %q", name, line)
 			}
-			figures[verb] = append(figures[verb], ns)
+			sum.Add(verb, ns)
 		}
 		return nil
 	}
@@ -135,7 +131,7 @@ func verbs(name string) program {
 
 // pingpong measures a round trip between two processes that wait for events.
 func pingpong(what, size string, command ...string) program {
-	return func(figures map[string][]float64) error {
+	return func(sum held.Figures) error {
 		args := append(command[1:len(command):len(command)], "-d", device, "-g", gidIndex, "-e", "-n", "2000", "-s", size)
 		server := exec.Command(command[0], args...)
 		if err := server.Start(); err != nil {
@@ -153,7 +149,7 @@ func pingpong(what, size string, command ...string) program {
 			return fmt.Errorf("%q says %q", command, out)
 		}
 		us, err := strconv.ParseFloat(m[len(m)-1][2], 64)
-		figures[what] = append(figures[what], us*1000)
+		sum.Add(what, us*1000)
 		return err
 	}
 }
@@ -174,7 +170,7 @@ func listening(socket string, tables ...string) error {
 
 // cmtime measures connecting and disconnecting, with a server that is started for it.
 func cmtime(port string, command ...string) program {
-	return func(figures map[string][]float64) error {
+	return func(sum held.Figures) error {
 		args := append(command[1:len(command):len(command)], "-p", port)
 		server := exec.Command(command[0], append(args, "-b", address)...)
 		if err := server.Start(); err != nil {
@@ -207,7 +203,7 @@ func cmtime(port string, command ...string) program {
 			return fmt.Errorf("%q says %q", command, out)
 		}
 		const what = "connect and disconnect by rdma_cm"
-		figures[what] = append(figures[what], total*1e6/connections)
+		sum.Add(what, total*1e6/connections)
 		return nil
 	}
 }

@@ -1,9 +1,17 @@
 // Measures the cost of posts and polls with libibverbs and libmlx5. It prints a line for
 // each operation, with the median of many batches' nanoseconds per operation.
+//
+//	c [BATCHES | -count]
+//
+// -count is for ../counted: for each operation its name, and two batches of which the
+// second one is marked.
 #include "world.h"
 
 #include <immintrin.h>
+#include <signal.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 static void post_inline(void) { post(w.rc, &w.write_inline); }
 static void post_write(void) { post(w.rc, &w.write); }
@@ -49,6 +57,11 @@ static void floor_post(void)
 	_mm_sfence();
 }
 
+static int counting;
+
+// mark marks a point of a batch, for ../counted.
+static void mark(void) { syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGUSR1); }
+
 static uint64_t now(void)
 {
 	struct timespec t;
@@ -87,9 +100,16 @@ measure(const char *name, int batches, int each, struct ring_player *player, int
 	for (int i = 0; i < batches; i++) {
 		if (polls)
 			fill();
+		int marks = counting && i == batches - 1;
 		uint64_t start = now();
+		if (marks) {
+			mark();
+			mark();
+		}
 		for (int j = 0; j < BATCH; j += each)
 			op();
+		if (marks)
+			mark();
 		ns[i] = (double)(now() - start) / BATCH;
 		if (player)
 			drain(player);
@@ -101,7 +121,8 @@ measure(const char *name, int batches, int each, struct ring_player *player, int
 
 int main(int argc, char **argv)
 {
-	int batches = argc > 1 ? atoi(argv[1]) : 2000;
+	counting = argc > 1 && !strcmp(argv[1], "-count");
+	int batches = counting ? 2 : argc > 1 ? atoi(argv[1]) : 2000;
 	make_world();
 	measure("RC write, inline 64 B", batches, 1, &w.rc_player, 0, post_inline);
 	measure("RC write, 1 SGE", batches, 1, &w.rc_player, 0, post_write);
@@ -116,13 +137,14 @@ int main(int argc, char **argv)
 	measure("poll of 1", batches, 1, NULL, 1, poll_one);
 	measure("poll of 16, each", batches, LIST, NULL, 1, poll_many);
 	measure("empty poll", batches, 1, NULL, 0, empty_poll);
-	if (!getenv("MLX5_SINGLE_THREADED")) {
+	if (!counting && !getenv("MLX5_SINGLE_THREADED")) {
 		int rounds = batches > 1 ? batches / 2 : 1;
 		crowd_make();
 		crowd_measure("64 QPs, 16 threads: RC write, 1 SGE", rounds, MANY_QPS, &w.write);
 		crowd_measure("64 QPs, 16 threads: RC write, inline 64 B", rounds, MANY_QPS, &w.write_inline);
 		crowd_measure("1 QP, 16 threads: RC write, 1 SGE", rounds, 1, &w.write);
 	}
-	measure("floor: 1 SGE, no library", batches, 1, NULL, 0, floor_post);
+	if (!counting)
+		measure("floor: 1 SGE, no library", batches, 1, NULL, 0, floor_post);
 	return 0;
 }

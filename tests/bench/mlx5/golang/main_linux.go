@@ -1,10 +1,11 @@
 // Golang makes the measurements of bench.c with this library. It prints a line for each
 // operation, with the median of many batches' nanoseconds per operation.
 //
-//	golang [-single] [-only NAME] [BATCHES]
+//	golang [-single] [-only NAME] [-count | BATCHES]
 //
 // -single creates the queues with SingleOwner. An operation that allocates memory is an
-// error.
+// error. -count is for ../counted: for each operation its name, and two batches of
+// which the second one is marked.
 package main
 
 import (
@@ -15,6 +16,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/tests/fakemlx5/rings"
 	"github.com/goverbs/goverbs/verbs"
@@ -29,9 +32,10 @@ const (
 )
 
 var (
-	single  bool
-	only    string
-	batches = 2000
+	single   bool
+	only     string
+	counting bool
+	batches  = 2000
 )
 
 func main() {
@@ -39,7 +43,11 @@ func main() {
 	log.SetPrefix("golang: ")
 	flag.BoolVar(&single, "single", false, "")
 	flag.StringVar(&only, "only", "", "")
+	flag.BoolVar(&counting, "count", false, "")
 	flag.Parse()
+	if counting {
+		batches = 2
+	}
 	if flag.NArg() > 0 {
 		var err error
 		if batches, err = strconv.Atoi(flag.Arg(0)); err != nil {
@@ -51,7 +59,9 @@ func main() {
 	w.builds()
 	w.receives()
 	w.polls()
-	w.crowds()
+	if !counting {
+		w.crowds()
+	}
 }
 
 type world struct {
@@ -246,9 +256,18 @@ func measure(name string, each int, before, after func(), run func(calls int)) {
 		if before != nil {
 			before()
 		}
+		marks := counting && i == batches-1
 		start := time.Now()
+		if marks {
+			mark()
+			runtime.Gosched() // the scheduler wants nothing for a while
+			mark()
+		}
 		run(batch / each)
 		ns[i] = float64(time.Since(start).Nanoseconds()) / batch
+		if marks {
+			mark()
+		}
 		if after != nil {
 			after()
 		}
@@ -262,6 +281,13 @@ func measure(name string, each int, before, after func(), run func(calls int)) {
 	}
 	slices.Sort(ns)
 	fmt.Printf("%s\t%.2f\n", name, ns[batches/2])
+}
+
+// mark marks a point of a batch, for ../counted. Go's scheduler doesn't
+// know of the call: it would give the processor to a thread that stands still.
+func mark() {
+	tid, _, _ := unix.RawSyscall(unix.SYS_GETTID, 0, 0, 0)
+	unix.RawSyscall(unix.SYS_TGKILL, uintptr(unix.Getpid()), tid, uintptr(unix.SIGUSR1))
 }
 
 func mallocs() uint64 {

@@ -1,0 +1,183 @@
+// Package efadv has what EFA adapters offer beyond package verbs: the counterpart of libefa's
+// efadv.h. Importing it links the provider for EFA, package provider/efa.
+//
+//   - [QueryDevice] tells the device's limits and capabilities.
+//   - [CreateQP] makes an SRD queue pair with options of its own. Without them,
+//     verbs.PD.CreateQP with the type verbs.SRD does.
+//   - [AHNumber] returns the device's number of an address handle, by which completions name
+//     senders.
+//   - [QueryMR] tells which of a host's interconnects a memory region's data takes.
+//
+// What efadv_create_cq adds is in package verbs: the fields verbs.WCFieldSGID and
+// verbs.WCFieldUnsolicited of a completion queue.
+//
+// Functions take objects of package verbs. On a device with another driver they return an
+// error that matches verbs.ErrNotSupported. Errors are of the type *verbs.OpError. Functions
+// are safe for concurrent use.
+package efadv
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+	_ "github.com/goverbs/goverbs/provider/efa" // so that the devices can be opened
+	"github.com/goverbs/goverbs/uapi"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// An adapter is the provider's context of an efa device.
+type adapter interface {
+	Inside() inside.EFADevice
+}
+
+var errDriver = fmt.Errorf("%w: it is no efa device", verbs.ErrNotSupported)
+
+// Supported reports whether the device is of efa.
+func Supported(dev *verbs.Device) bool {
+	call, err := begin("query driver", dev)
+	if err != nil {
+		return false
+	}
+	call.Done()
+	return true
+}
+
+// begin begins a verb on an efa device or its objects.
+func begin(op string, on ...any) (*inside.Call, error) {
+	return inside.BeginOn[adapter](errDriver, op, on...)
+}
+
+// Caps are a device's capabilities (EFADV_DEVICE_ATTR_CAPS_*).
+type Caps uint32
+
+// The values are those of the driver (EFA_QUERY_DEVICE_CAPS_*), which libefa renumbers.
+const (
+	CapRDMARead             Caps = uapi.EFA_QUERY_DEVICE_CAPS_RDMA_READ              // RDMA reads on SRD queue pairs
+	CapRNRRetry             Caps = uapi.EFA_QUERY_DEVICE_CAPS_RNR_RETRY              // QPAttr.RNRRetry of SRD queue pairs
+	CapCQNotifications      Caps = uapi.EFA_QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS       // CQs have events
+	CapCQWithSGID           Caps = uapi.EFA_QUERY_DEVICE_CAPS_CQ_WITH_SGID           // verbs.WCFieldSGID
+	CapDataPolling128       Caps = uapi.EFA_QUERY_DEVICE_CAPS_DATA_POLLING_128       // data arrives in order within 128 bytes
+	CapRDMAWrite            Caps = uapi.EFA_QUERY_DEVICE_CAPS_RDMA_WRITE             // RDMA writes on SRD queue pairs
+	CapUnsolicitedWriteRecv Caps = uapi.EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV // QPOptions.UnsolicitedWriteRecv
+)
+
+func (c Caps) String() string { return uapi.EnumEfaQueryDeviceCaps.Short(uint64(c)) }
+
+// DeviceAttr has what only efa devices have (struct efadv_device_attr).
+type DeviceAttr struct {
+	MaxSQWR, MaxRQWR   int  // requests of a queue, each with one buffer
+	MaxSQSGE, MaxRQSGE int  // buffers of a request
+	InlineBufSize      int  // inline data of a request of 64 bytes
+	InlineBufSizeEx    int  // inline data of any request
+	MaxRDMASize        int  // bytes of an RDMA read or write
+	MaxLLQSize         int  // bytes of the device's memory for a send queue
+	Caps               Caps // what it can do
+}
+
+// QueryDevice returns the device's limits and capabilities (efadv_query_device).
+func QueryDevice(dev *verbs.Device) (DeviceAttr, error) {
+	call, err := begin("query efa device", dev)
+	if err != nil {
+		return DeviceAttr{}, err
+	}
+	defer call.Done()
+	x := call.Device.(adapter).Inside()
+	return DeviceAttr{
+		MaxSQWR: int(x.Device.MaxSqWr), MaxRQWR: int(x.Device.MaxRqWr), MaxSQSGE: int(x.Device.MaxSqSge), MaxRQSGE: int(x.Device.MaxRqSge),
+		InlineBufSize: int(x.Context.InlineBufSize), InlineBufSizeEx: x.MaxInline,
+		MaxRDMASize: int(x.Device.MaxRdmaSize), MaxLLQSize: int(x.Context.MaxLlqSize), Caps: Caps(x.Device.DeviceCaps),
+	}, nil
+}
+
+// QPOptions are the options of an SRD queue pair (struct efadv_qp_init_attr).
+type QPOptions struct {
+	verbs.QPOptions // Type may be left out: it is SRD
+
+	// UnsolicitedWriteRecv lets RDMA writes with immediate data complete without a receive.
+	// Their completions have the WRID 0.
+	UnsolicitedWriteRecv bool
+
+	// InlineWrite allows inline data in RDMA writes. Then each request takes 128 bytes of the
+	// device's memory.
+	InlineWrite bool
+
+	ServiceLevel uint8 // a class of traffic, which AWS defines
+}
+
+// CreateQP creates an SRD queue pair (efadv_create_qp_ex).
+func CreateQP(pd *verbs.PD, o QPOptions) (*verbs.QP, error) {
+	const op = "create SRD QP"
+	if o.Type == 0 {
+		o.Type = verbs.SRD
+	}
+	if o.Type != verbs.SRD {
+		return nil, &verbs.OpError{Op: op, Err: fmt.Errorf("%w: the QP's type is %v, not SRD", verbs.ErrInvalid, o.Type)}
+	}
+	if err := check(op, pd); err != nil {
+		return nil, err
+	}
+	qp, err := inside.CreateQP(op, pd, &o.QPOptions, inside.EFAQP{UnsolicitedWriteRecv: o.UnsolicitedWriteRecv, InlineWrite: o.InlineWrite, ServiceLevel: o.ServiceLevel})
+	if err != nil {
+		return nil, err
+	}
+	return qp.(*verbs.QP), nil
+}
+
+// check refuses objects of other drivers.
+func check(op string, on any) error {
+	call, err := begin(op, on)
+	if err != nil {
+		return err
+	}
+	call.Done()
+	return nil
+}
+
+// AHNumber returns the device's number of an address handle (efadv_query_ah). WC.SLID of a
+// message from there is that number.
+func AHNumber(ah *verbs.AH) (uint16, error) {
+	call, err := begin("query AH", ah)
+	if err != nil {
+		return 0, err
+	}
+	defer call.Done()
+	return uint16(call.Providers[0].(*provider.AHRef).Number), nil
+}
+
+// MRAttr tells which of a host's interconnects to the device a memory region's data takes (struct
+// efadv_mr_attr). An interconnect's ID is nil if it is not known.
+type MRAttr struct {
+	Recv     *uint16 // of data that receives bring
+	RDMARead *uint16 // of data that RDMA reads bring
+	RDMARecv *uint16 // of data that peers write, or read
+}
+
+// QueryMR asks the driver about a memory region (efadv_query_mr). Linux has it from 6.8 on.
+func QueryMR(mr *verbs.MR) (MRAttr, error) {
+	call, err := begin("query MR", mr)
+	if err != nil {
+		return MRAttr{}, err
+	}
+	defer call.Done()
+	cmd := ioctl.NewEfaMrQuery()
+	defer cmd.Release()
+	cmd.Handle(call.Handles[0])
+	valid, recv, read, remote := cmd.RespIcIdValidity(), cmd.RespRecvIcId(), cmd.RespRdmaReadIcId(), cmd.RespRdmaRecvIcId()
+	if err := cmd.Run(call.File); err != nil {
+		return MRAttr{}, call.Fail("", err)
+	}
+	known := func(bit uint16, id *uint16) *uint16 {
+		if *valid&bit == 0 {
+			return nil
+		}
+		v := *id
+		return &v
+	}
+	return MRAttr{
+		Recv:     known(uapi.EFA_QUERY_MR_VALIDITY_RECV_IC_ID, recv),
+		RDMARead: known(uapi.EFA_QUERY_MR_VALIDITY_RDMA_READ_IC_ID, read),
+		RDMARecv: known(uapi.EFA_QUERY_MR_VALIDITY_RDMA_RECV_IC_ID, remote),
+	}, nil
+}

@@ -1,0 +1,121 @@
+// Package held compares counts of instructions, of C and of Go, with ratios that a file holds.
+package held
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+// margin is by how much a ratio may grow.
+const margin = 0.02
+
+// Figures has the least number of instructions that each thing has taken.
+type Figures map[string]float64
+
+// Add adds a measurement.
+func (f Figures) Add(what string, n float64) {
+	if have, ok := f[what]; !ok || n < have {
+		f[what] = n
+	}
+}
+
+// Counts has the figures of the programs in C and in Go.
+type Counts struct{ C, Go Figures }
+
+// New returns Counts without figures.
+func New() Counts { return Counts{Figures{}, Figures{}} }
+
+func (c Counts) names() []string { return slices.Sorted(maps.Keys(c.Go)) }
+
+func (c Counts) ratio(what string) float64 { return c.Go[what] / c.C[what] }
+
+// Table prints the figures and their ratios.
+func (c Counts) Table() {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "instructions\tC\tGo\tGo/C\t")
+	for _, what := range c.names() {
+		fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.3f\t\n", what, c.C[what], c.Go[what], c.ratio(what))
+	}
+	w.Flush()
+}
+
+// Print prints the ratios for Read. title says what was counted.
+func (c Counts) Print(title string) {
+	fmt.Printf("# Instructions of Go divided by those of C, on %s: run -u writes this file.\n# %s\n", title, versions())
+	for _, what := range c.names() {
+		fmt.Printf("%.3f %s\n", c.ratio(what), what)
+	}
+}
+
+// versions returns what the ratios depend on besides the library's code.
+func versions() string {
+	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return err.Error()
+	}
+	return runtime.Version() + ", Linux " + strings.TrimSpace(string(kernel))
+}
+
+// Ratios has the ratio that each thing had.
+type Ratios map[string]float64
+
+// Read reads a file that Print wrote. Without a name, there is none.
+func Read(name string) (Ratios, error) {
+	if name == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	ratios := make(Ratios)
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		ratio, what, _ := strings.Cut(line, " ")
+		if ratios[what], err = strconv.ParseFloat(ratio, 64); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return ratios, nil
+}
+
+// Grown returns what has a ratio that exceeds the held one by more than the margin.
+func (r Ratios) Grown(c Counts) (all []string) {
+	for _, what := range c.names() {
+		if was, known := r[what]; known && c.ratio(what) > was*(1+margin) {
+			all = append(all, what)
+		}
+	}
+	return all
+}
+
+// Hold reports whether all ratios are held and none has grown. It prints those that have,
+// and those that have shrunk by more than the margin: the file could have them.
+func (r Ratios) Hold(c Counts) bool {
+	bad := r.Grown(c)
+	ok := len(bad) == 0
+	for _, what := range c.names() {
+		ratio := c.ratio(what)
+		switch was, known := r[what]; {
+		case !known:
+			fmt.Printf("%s: no ratio is held\n", what)
+			ok = false
+		case slices.Contains(bad, what):
+			fmt.Printf("%s: %.3f times the instructions of C, was %.3f\n", what, ratio, was)
+		case ratio < was*(1-margin):
+			fmt.Printf("%s: better, %.3f times the instructions of C, was %.3f\n", what, ratio, was)
+		}
+	}
+	if !ok {
+		fmt.Printf("run -u, beside the file of the ratios, writes what is held. This was %s.\n", versions())
+	}
+	return ok
+}

@@ -1,0 +1,224 @@
+// Package efabytes compares, byte for byte, what this library and libefa write for an EFA
+// device: the descriptors of sends and receives, and doorbells. It also compares what they read
+// from completions. Both play the same scripts on the device of tests/fakeefa, which needs
+// neither a VM nor root:
+//
+//	go test ./tests/efabytes
+//
+// Package provider/efa lists the intended differences. The numbers of requests are left out:
+// they mean something to the driver only.
+package efabytes
+
+import (
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+)
+
+func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnHost) }
+
+// A script is what both players do.
+type script struct {
+	strings.Builder
+	rnd    *rand.Rand
+	srd    bool
+	device []string // flags of fakeefa
+
+	sends, recvs []int // outstanding
+	kinds        []int // of all sends
+	posted       int   // receives
+	unpolled     []int // completions: 0 of sends, 1 of receives
+}
+
+const queue = 8
+
+func (s *script) line(format string, args ...any) { fmt.Fprintf(s, format+"\n", args...) }
+
+// buffers returns n buffers. They are shorter than 64 KiB: of the length of longer ones, old
+// libefas keep the lower 16 bits.
+func (s *script) buffers(n int) string {
+	var b strings.Builder
+	for range n {
+		fmt.Fprintf(&b, " %d %d %d", s.rnd.Uint64()>>8, s.rnd.Uint32N(1<<16), s.rnd.Uint32N(1<<24))
+	}
+	return b.String()
+}
+
+// The operations, by their opcodes.
+const (
+	opSend    = 2
+	opSendImm = 3
+	opRead    = 4
+)
+
+func (s *script) send() {
+	n := min(1+s.rnd.IntN(5), queue-len(s.sends)-s.waiting(0))
+	if n <= 0 {
+		return
+	}
+	s.line("s %d", n)
+	for range n {
+		op, inline, buffers := opSend+s.rnd.IntN(2), 0, s.rnd.IntN(3)
+		if s.srd && s.rnd.IntN(3) == 0 {
+			op, buffers = opRead, 1
+		} else if s.rnd.IntN(3) == 0 {
+			inline, buffers = 1+s.rnd.IntN(33), 0
+		}
+		s.line("%d %d %d %d %d %d %d %d %d%s", len(s.kinds), op, s.rnd.Uint32(), s.rnd.Uint32N(1<<16), s.rnd.Uint32(), s.rnd.Uint64(), s.rnd.Uint32(),
+			inline, buffers, s.buffers(buffers))
+		s.sends = append(s.sends, len(s.kinds))
+		s.kinds = append(s.kinds, op)
+	}
+	s.line("z")
+}
+
+func (s *script) recv() {
+	if len(s.recvs)+s.waiting(1) >= queue {
+		return
+	}
+	n := 1 + s.rnd.IntN(2)
+	s.line("r %d %d%s", 1_000_000+s.posted, n, s.buffers(n))
+	s.recvs = append(s.recvs, s.posted)
+	s.posted++
+	s.line("z")
+}
+
+// statuses are the errors that all libefas translate in the same way.
+var statuses = []int{1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13}
+
+// complete completes one of the outstanding requests, in any order.
+func (s *script) complete() {
+	status := 0
+	if s.rnd.IntN(4) == 0 {
+		status = statuses[s.rnd.IntN(len(statuses))]
+	}
+	from, recv := &s.sends, 0
+	if s.rnd.IntN(2) == 0 {
+		from, recv = &s.recvs, 1
+	}
+	if len(*from) == 0 {
+		return
+	}
+	i := s.rnd.IntN(len(*from))
+	op, imm := 0, uint32(0)
+	if recv == 0 && s.kinds[(*from)[i]] == opRead {
+		op = 1
+	}
+	if recv == 1 && s.rnd.IntN(2) == 0 {
+		imm = 1 + s.rnd.Uint32N(1<<31)
+	}
+	s.line("c %d %d %d %d %d %d %d", recv, (*from)[i], status, op, imm, s.rnd.IntN(1<<16), s.rnd.IntN(255))
+	*from = slices.Delete(*from, i, i+1)
+	s.unpolled = append(s.unpolled, recv)
+}
+
+// waiting returns how many completions of a queue have not been polled.
+func (s *script) waiting(recv int) (n int) {
+	for _, of := range s.unpolled {
+		if of == recv {
+			n++
+		}
+	}
+	return n
+}
+
+// poll polls as many as the players do at a time.
+func (s *script) poll() {
+	s.line("p")
+	s.unpolled = s.unpolled[min(8, len(s.unpolled)):]
+}
+
+func newScript(seed uint64, typ string, events int, steps int, device ...string) *script {
+	s := &script{rnd: rand.New(rand.NewPCG(seed, 1)), srd: typ == "SRD", device: device}
+	s.line("q %s %d %d 2 %d 2 32", typ, events, queue, queue)
+	for range steps {
+		switch s.rnd.IntN(6) {
+		case 0:
+			s.send()
+		case 1:
+			s.recv()
+		case 2, 3, 4:
+			s.complete()
+		default:
+			s.poll()
+			if events == 1 && s.rnd.IntN(3) == 0 {
+				s.line("a")
+			}
+		}
+	}
+	return s
+}
+
+// dependencies tells go test which other files the result depends on, so that it doesn't use a
+// cached result. It must be called in a test, because go test records only these.
+func dependencies(t *testing.T) {
+	t.Helper()
+	for _, sources := range []string{"../../verbs", "../../provider", "../../ioctl", "../../uapi", "../../internal", "../internal/fakedev", "../fakeefa", "c", "efaplay"} {
+		rdmatest.Check(t, filepath.WalkDir(sources, func(path string, _ fs.DirEntry, err error) error {
+			if err == nil {
+				_, err = os.Stat(path)
+			}
+			return err
+		}))
+	}
+}
+
+// play runs a program on a script and returns the lines of its output.
+func play(t *testing.T, program string, s *script) []string {
+	t.Helper()
+	cmd := exec.Command(rdmatest.Program(t, "fakeefa"), append(s.device, program)...)
+	cmd.Stdin = strings.NewReader(s.String())
+	return strings.Split(rdmatest.StartCmd(t, cmd).Succeeds(t), "\n")
+}
+
+func TestBytes(t *testing.T) {
+	dependencies(t)
+	theirs, ours := rdmatest.CProgram(t, "c/play.c"), rdmatest.Program(t, "efaplay")
+	for name, s := range map[string]*script{
+		"UD":                newScript(1, "UD", 0, 1000),
+		"SRD":               newScript(2, "SRD", 0, 1000),
+		"SRD with events":   newScript(3, "SRD", 1, 1000),
+		"UD in batches":     newScript(4, "UD", 0, 500, "-max-tx-batch", "3"),
+		"SRD in batches":    newScript(5, "SRD", 1, 500, "-max-tx-batch", "2", "-min-sq-wr", "8"),
+		"SRD, a long queue": newScript(6, "SRD", 0, 500, "-min-sq-wr", "64"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			want, got := play(t, theirs, s), play(t, ours, s)
+			reads, completions, bytes := 0, 0, 0
+			for i := range want {
+				if i >= len(got) {
+					t.Fatalf("libefa goes on with %q", want[i])
+				}
+				line := got[i]
+				var id, status, opcode int
+				if n, _ := fmt.Sscanf(line, "wc %d status %d opcode %d", &id, &status, &opcode); n == 3 {
+					completions++
+					if id < len(s.kinds) && s.kinds[id] == opRead {
+						// libefa reports a send.
+						if line = strings.Replace(line, "opcode 2 ", "opcode 0 ", 1); line == got[i] {
+							t.Errorf("line %d: the completion of a read is %q", i, line)
+						}
+						reads++
+					}
+				}
+				if strings.HasPrefix(line, "sq ") || strings.HasPrefix(line, "rq ") {
+					bytes++
+				}
+				if line != want[i] {
+					t.Fatalf("line %d is\n%s\nlibefa's is\n%s", i, line, want[i])
+				}
+			}
+			if len(got) != len(want) || completions < 20 || bytes < 100 || s.srd != (reads > 0) {
+				t.Errorf("%d lines, libefa has %d; %d completions, %d of them of reads; %d descriptors", len(got), len(want), completions, reads, bytes)
+			}
+		})
+	}
+}
