@@ -1,0 +1,97 @@
+package rsocket
+
+import (
+	"net"
+	"time"
+)
+
+const (
+	// graceful is for how long Close waits for what was written, and lingering for how long that
+	// is then tried in the background.
+	graceful  = time.Second
+	lingering = time.Minute
+)
+
+// SetLinger sets what Close does with data that has not yet arrived in the peer's memory. It is as
+// for a net.TCPConn. If sec is negative, which is the default, Close waits for it for a second at
+// most, and the data is sent in the background for up to a minute more, or until the process ends.
+// If sec is 0, the data is dropped, and the peer's reads fail with ECONNRESET. If sec is positive,
+// Close waits for up to so many seconds, then drops the data.
+func (c *Conn) SetLinger(sec int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return c.opErr("set", net.ErrClosed)
+	}
+	c.linger = max(sec, -1)
+	return nil
+}
+
+// Close closes the connection. Calls that wait on it return an error that matches net.ErrClosed.
+// What was written is still sent: see SetLinger. If nothing is on its way, or if the peer is known to
+// be gone, Close doesn't wait.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return c.opErr("close", net.ErrClosed)
+	}
+	c.closed = true
+	linger := c.linger
+	if linger != 0 && c.err == nil && !c.left {
+		c.control(ctlDisconnect)
+	}
+	if c.keepalive != nil {
+		c.keepalive.Stop()
+	}
+	c.wakeAll()
+	c.mu.Unlock()
+
+	wait, try := graceful, lingering
+	if linger >= 0 {
+		try = time.Duration(linger) * time.Second
+		wait = try + graceful // for what finish does then
+	}
+	go c.finish(try)
+	grace := time.NewTimer(wait)
+	defer grace.Stop()
+	select {
+	case <-c.finished:
+		if c.result != nil {
+			return c.opErr("close", c.result)
+		}
+	case <-grace.C:
+	}
+	return nil
+}
+
+// finish sends the rest, then releases everything.
+func (c *Conn) finish(try time.Duration) {
+	defer close(c.finished)
+	if try > 0 {
+		c.end.due.set(time.Now().Add(try))
+		c.end.turn.Lock()
+		c.mu.Lock()
+		_ = c.await(&c.end, func(c *Conn) (bool, error) { return c.over(), nil })
+		c.mu.Unlock()
+		c.end.turn.Unlock()
+		c.end.due.set(time.Time{})
+	}
+	c.mu.Lock()
+	c.fail(net.ErrClosed) // unless it has failed
+	c.mu.Unlock()
+	// A WriteTo or ReadFrom may be waiting for its other side.
+	c.rd.turn.Lock()
+	c.wr.turn.Lock()
+	defer c.rd.turn.Unlock()
+	defer c.wr.turn.Unlock()
+	c.mu.Lock()
+	c.dead = true
+	c.mu.Unlock()
+	c.rd.due.set(time.Time{})
+	c.wr.due.set(time.Time{})
+	c.result = c.release()
+	if err := c.unmanage(); c.result == nil {
+		c.result = err
+	}
+}

@@ -1,0 +1,524 @@
+package rsocket
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/goverbs/goverbs/rdmacm"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// A Conn is one end of a connection. It is a net.Conn, whose bytes go over RDMA. Its methods are
+// safe for concurrent use.
+//
+// Read and Write allocate nothing. No goroutine and no thread belongs to a connection: the calls
+// that wait process its completions. The sizes of its memory are in Options.
+type Conn struct {
+	id            *rdmacm.ID
+	sync          *rdmacm.SyncID // id, until it is established
+	device        *device
+	manager       *manager
+	cq            *verbs.CQ
+	qp            *verbs.QP
+	memory        *verbs.MR // the send buffer, which only this side uses
+	exposed       *verbs.MR // the ring and the list of targets, which the peer writes
+	local, remote *net.TCPAddr
+	o             Options
+
+	rd, wr, end side // those who wait for data, for room, and for the end
+	lent        side // the one in WriteMR that waits until its memory is free; under wr.turn
+
+	armed     atomic.Bool // the CQ will report its next completion
+	owing     atomic.Bool // the event handler gives the peer's credits
+	keepalive *time.Timer
+	finished  chan struct{} // closed when Close has released everything
+	result    error         // of Close, once finished
+
+	mu      mutex // of all below; held for moments
+	in      inbound
+	out     outbound
+	targets targets
+	order   byteOrder // of the peer
+	peer    sge       // the peer's list of targets
+	entry   uint32    // the one to write next
+
+	places   int    // free places in the send queue for data
+	space    int    // free bytes in the send buffer
+	fillAt   int    // where the next byte goes
+	quietWRs uint64 // requests and bytes since the last that asked for a completion
+	quietLen uint64
+	lending  int  // requests with a caller's memory, in the send queue
+	granting int  // messages that give credits, in the send queue
+	asking   bool // a keepalive is in the send queue
+
+	up      bool // the handshake is over
+	noRead  bool // CloseRead
+	noWrite bool // CloseWrite
+	closed  bool // Close
+	eof     bool // the peer sends no more
+	left    bool // the peer receives no more
+	parted  bool // ctlDisconnect has arrived at the peer
+	dead    bool // the memory is being released
+	broken  bool // the CQ will have no more completions
+	err     error
+	linger  int // SetLinger
+
+	theirs []mapping   // what the peer has mapped, for WriteAt
+	ours   []*verbs.MR // what was mapped for the peer
+
+	wcs    [16]verbs.WC
+	recvs  [16]verbs.RecvWR
+	sgl    [1]verbs.SGE
+	small  [sgeLen]byte
+	single [1][]byte // under wr.turn
+}
+
+// A side is what a direction of a connection waits with. One goroutine at a time does.
+type side struct {
+	turn    sync.Mutex // held by the call that reads or writes
+	wake    chan struct{}
+	waiting atomic.Bool
+	due     deadline
+}
+
+func (s *side) init() {
+	s.wake = make(chan struct{}, 1)
+	s.due = newDeadline()
+}
+
+// signal wakes the one who waits.
+func (s *side) signal() {
+	if s.waiting.Load() {
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// LocalAddr returns the address of this end, a *net.TCPAddr.
+func (c *Conn) LocalAddr() net.Addr { return c.local }
+
+// RemoteAddr returns the address of the peer, a *net.TCPAddr.
+func (c *Conn) RemoteAddr() net.Addr { return c.remote }
+
+// SetDeadline sets the deadlines of reads and writes: those that wait now, and those to come. After
+// its deadline a call returns an error that matches os.ErrDeadlineExceeded, until the deadline is
+// changed. A zero t stands for none.
+func (c *Conn) SetDeadline(t time.Time) error {
+	if err := c.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return c.SetWriteDeadline(t)
+}
+
+// SetReadDeadline sets the deadline of reads.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.rd, t) }
+
+// SetWriteDeadline sets the deadline of writes. A Write that has passed it may have sent a part.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.wr, t) }
+
+func (c *Conn) setDeadline(s *side, t time.Time) error {
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if closed {
+		return c.opErr("set", net.ErrClosed)
+	}
+	s.due.set(t)
+	return nil
+}
+
+// await waits until ready reports true, or returns why it won't. The caller holds s.turn and mu;
+// ready is called with mu.
+func (c *Conn) await(s *side, ready func(*Conn) (bool, error)) error {
+	expired := s.due.wait()
+	for polls := 0; ; polls++ {
+		ok, err := ready(c)
+		if err != nil {
+			return err
+		}
+		select {
+		case <-expired: // even if it is ready
+			return os.ErrDeadlineExceeded
+		default:
+		}
+		if ok {
+			return nil
+		}
+		// Counted, not timed: reading the clock takes longer than a poll.
+		if polls == 0 || polls < c.o.Spin {
+			c.mu.yield(polls)
+			c.process()
+			continue
+		}
+		s.waiting.Store(true)
+		c.arm()
+		c.process()
+		if ok, err = ready(c); !ok && err == nil {
+			c.mu.Unlock()
+			select {
+			case <-s.wake:
+			case <-expired:
+			}
+			c.mu.Lock()
+			expired = s.due.wait()
+			c.process()
+		}
+		s.waiting.Store(false)
+	}
+}
+
+// hasData reports whether Read need not wait.
+func (c *Conn) hasData() (bool, error) {
+	switch {
+	case c.closed:
+		return false, net.ErrClosed
+	case c.noRead:
+		return false, io.EOF
+	case c.in.unread > 0:
+		return true, nil
+	case c.eof:
+		return false, io.EOF
+	}
+	return false, c.err
+}
+
+// hasRoom reports whether there is room for a message of some bytes.
+func (c *Conn) hasRoom() (bool, error) {
+	if err := c.writable(); err != nil {
+		return false, err
+	}
+	if c.out.target.length == 0 {
+		if target, ok := c.targets.take(c.out.next); ok {
+			if !target.fits() {
+				return false, c.fail(violation("a target of %d bytes at %#x", target.length, target.addr))
+			}
+			c.out.target = target
+			c.out.next = (c.out.next + 1) % entries
+		}
+	}
+	return c.out.room() > 0 && c.places > 0 && c.space >= min(lowWater, c.o.SendBuffer/2), nil
+}
+
+// hasPlace reports whether there is room for a message from a caller's memory.
+func (c *Conn) hasPlace() (bool, error) {
+	_, err := c.hasRoom()
+	return err == nil && c.out.room() > 0 && c.places > 0, err
+}
+
+// lowWater is the free space in the send buffer from which on Write continues. A few bytes at a
+// time would take many messages.
+const lowWater = 2048
+
+func (c *Conn) writable() error {
+	switch {
+	case c.closed:
+		return net.ErrClosed
+	case c.noWrite:
+		return errPipe
+	case c.err != nil:
+		return c.err
+	case c.left:
+		return errReset
+	}
+	return nil
+}
+
+// Read reads what has arrived, and waits until there is something. At the end of what the peer has
+// sent it returns io.EOF.
+func (c *Conn) Read(b []byte) (int, error) {
+	c.rd.turn.Lock()
+	defer c.rd.turn.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(b) == 0 {
+		if c.closed {
+			return 0, c.opErr("read", net.ErrClosed)
+		}
+		return 0, nil
+	}
+	if err := c.await(&c.rd, (*Conn).hasData); err != nil {
+		return 0, c.readErr(err)
+	}
+	n := 0
+	for n < len(b) && c.in.unread > 0 {
+		from, to := c.in.next()
+		to = min(to, from+len(b)-n)
+		c.mu.Unlock() // nobody else touches these bytes
+		copied := copy(b[n:], c.exposed.Bytes()[from:to])
+		c.mu.Lock()
+		c.in.read(copied)
+		n += copied
+	}
+	if c.in.due() {
+		c.process() // which gives credits, once it has seen that earlier ones were sent
+	}
+	return n, nil
+}
+
+func (c *Conn) readErr(err error) error {
+	if err == io.EOF {
+		return err
+	}
+	return c.opErr("read", err)
+}
+
+// WriteTo writes what arrives to w, without a copy of its own, until the peer sends no more. io.Copy
+// calls it.
+func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
+	c.rd.turn.Lock()
+	defer c.rd.turn.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		if err := c.await(&c.rd, (*Conn).hasData); err != nil {
+			if err == io.EOF {
+				return n, nil
+			}
+			return n, c.opErr("read", err)
+		}
+		from, to := c.in.next()
+		c.mu.Unlock()
+		m, err := w.Write(c.exposed.Bytes()[from:to:to])
+		c.mu.Lock()
+		m = max(0, min(m, to-from))
+		c.in.read(m)
+		n += int64(m)
+		if c.in.due() {
+			c.process()
+		}
+		if err == nil && m < to-from {
+			err = io.ErrShortWrite
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+}
+
+// Write sends b. It returns when the last byte is in the send buffer, or on its way.
+func (c *Conn) Write(b []byte) (int, error) {
+	c.wr.turn.Lock()
+	defer c.wr.turn.Unlock()
+	c.single[0] = b
+	n, err := c.write(c.single[:])
+	c.single[0] = nil
+	return int(n), err
+}
+
+// WriteBuffers sends the buffers as if they were one, and removes from them what it has sent. It is
+// writev for a Conn: net.Buffers.WriteTo calls Write for each buffer.
+func (c *Conn) WriteBuffers(bufs *net.Buffers) (int64, error) {
+	c.wr.turn.Lock()
+	defer c.wr.turn.Unlock()
+	list := *bufs
+	n, err := c.write(list)
+	for left := n; len(list) > 0; list = list[1:] {
+		if int64(len(list[0])) > left {
+			list[0] = list[0][left:]
+			break
+		}
+		left -= int64(len(list[0]))
+		list[0] = nil
+	}
+	*bufs = list
+	return n, err
+}
+
+const (
+	firstMessage = 2 << 10 // a long Write begins with short messages, which overlaps copying and sending
+	longMessage  = 64 << 10
+)
+
+// write sends the buffers. The caller has wr.turn.
+func (c *Conn) write(bufs [][]byte) (n int64, err error) {
+	left := int64(0)
+	for _, b := range bufs {
+		left += int64(len(b))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.process() // the peer may have left
+	if left == 0 {
+		if err := c.writable(); err != nil {
+			return 0, c.opErr("write", err)
+		}
+		return 0, nil
+	}
+	i, at := 0, 0 // the next byte is bufs[i][at]
+	for long := firstMessage; left > 0; {
+		if err := c.await(&c.wr, (*Conn).hasRoom); err != nil {
+			return n, c.opErr("write", err)
+		}
+		m := min(int(min(left, int64(long))), c.out.room())
+		for at == len(bufs[i]) {
+			i, at = i+1, 0
+		}
+		var inline []byte
+		if m <= c.o.Inline && m <= len(bufs[i])-at {
+			inline = bufs[i][at : at+m]
+			at += m
+		} else {
+			m = c.message(m)
+			to := c.memory.Bytes()[c.fillAt : c.fillAt+m]
+			c.mu.Unlock() // nobody else touches these bytes
+			for filled := 0; filled < m; {
+				if at == len(bufs[i]) {
+					i, at = i+1, 0
+				}
+				copied := copy(to[filled:], bufs[i][at:])
+				filled, at = filled+copied, at+copied
+			}
+			c.mu.Lock()
+			if err := c.writable(); err != nil {
+				return n, c.opErr("write", err)
+			}
+		}
+		if err := c.send(m, inline); err != nil {
+			return n, c.opErr("write", err)
+		}
+		n, left = n+int64(m), left-int64(m)
+		long = min(2*long, longMessage)
+	}
+	return n, nil
+}
+
+// ReadFrom sends what it reads from r, without a copy of its own, until r ends. io.Copy calls it.
+func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
+	c.wr.turn.Lock()
+	defer c.wr.turn.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for empty := 0; ; {
+		if err := c.await(&c.wr, (*Conn).hasRoom); err != nil {
+			return n, c.opErr("write", err)
+		}
+		m := c.message(longMessage)
+		to := c.memory.Bytes()[c.fillAt : c.fillAt+m : c.fillAt+m]
+		c.mu.Unlock()
+		m, readErr := r.Read(to)
+		c.mu.Lock()
+		if m < 0 || m > len(to) {
+			return n, c.opErr("write", errReader)
+		}
+		if m > 0 {
+			empty = 0
+			if err := c.writable(); err != nil {
+				return n, c.opErr("write", err)
+			}
+			if err := c.send(m, nil); err != nil {
+				return n, c.opErr("write", err)
+			}
+			n += int64(m)
+		} else if empty++; empty == 100 && readErr == nil {
+			readErr = io.ErrNoProgress
+		}
+		switch readErr {
+		case nil:
+		case io.EOF:
+			return n, nil
+		default:
+			return n, readErr
+		}
+	}
+}
+
+var errReader = errorString("reader returned an invalid count")
+
+type errorString string
+
+func (e errorString) Error() string { return string(e) }
+
+// message returns the size of the next message of at most n bytes in the send buffer. There is room for one.
+// At the end of the buffer it may be short.
+func (c *Conn) message(n int) int {
+	return min(n, c.out.room(), c.space, c.o.SendBuffer-c.fillAt)
+}
+
+// send posts a message with n bytes: inline ones, or those next in the send buffer. There is room
+// for it. Not every request asks for a completion. But where Write waits for space or for places,
+// there is an earlier one that does, because fewer than a quarter don't.
+func (c *Conn) send(n int, inline []byte) error {
+	wr := c.request(n, inline)
+	return c.post(&wr, n)
+}
+
+// request returns a request with n bytes: inline ones, or those next in the send buffer.
+func (c *Conn) request(n int, inline []byte) verbs.SendWR {
+	wr := verbs.SendWR{WRID: wridData}
+	if inline != nil {
+		wr.Inline = inline
+	} else {
+		c.sgl[0] = c.memory.SGE(c.fillAt, n)
+		wr.SGL = c.sgl[:]
+		c.space -= n
+		c.quietLen += uint64(n)
+		if c.fillAt += n; c.fillAt == c.o.SendBuffer {
+			c.fillAt = 0
+		}
+	}
+	if c.quietWRs >= uint64(c.o.SendQueue/4) || c.quietLen > uint64(c.o.SendBuffer/4) {
+		wr.Flags = verbs.SendSignaled
+	}
+	return wr
+}
+
+// post posts a message with n bytes of data.
+func (c *Conn) post(wr *verbs.SendWR, n int) error {
+	addr, key := c.out.write(n)
+	wr.Opcode, wr.Imm, wr.Remote = verbs.OpRDMAWriteImm, message(msgData, uint32(n)), verbs.Remote{Addr: addr, RKey: key}
+	return c.queue(wr)
+}
+
+// queue posts a request that takes one of the places for data.
+func (c *Conn) queue(wr *verbs.SendWR) error {
+	c.places--
+	c.quietWRs++
+	wr.WRID |= c.quietWRs<<32 | c.quietLen
+	if wr.Flags&verbs.SendSignaled != 0 {
+		c.quietWRs, c.quietLen = 0, 0
+	}
+	if _, err := c.qp.PostSend(*wr); err != nil {
+		return c.fail(lost(err))
+	}
+	return nil
+}
+
+// CloseWrite tells the peer that this side sends no more: its reads return io.EOF after what was
+// sent. Reads go on.
+func (c *Conn) CloseWrite() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return c.opErr("close", net.ErrClosed)
+	case c.noWrite:
+		return nil
+	case c.err != nil && !c.left:
+		return c.opErr("close", &lostError{syscall.ENOTCONN, c.err})
+	}
+	c.noWrite = true
+	if !c.left {
+		c.control(ctlShutdown)
+	}
+	c.wr.signal()
+	return nil
+}
+
+// CloseRead ends reads, which return io.EOF. What the peer sends is dropped.
+func (c *Conn) CloseRead() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return c.opErr("close", net.ErrClosed)
+	}
+	c.noRead = true
+	c.rd.signal()
+	return nil
+}

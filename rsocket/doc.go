@@ -1,0 +1,44 @@
+// Package rsocket is sockets over RDMA: a net.Conn and a net.Listener whose bytes go over RDMA
+// writes. The peer may be any program that uses librdmacm's rsockets, such as rstream, or a program
+// written for TCP under librspreload.so. The protocol is rsocket's, version 1.
+//
+// Code written for TCP works as it is:
+//
+//	l, err := rsocket.Listen("tcp", ":7471")
+//	http.Serve(l, handler)
+//
+//	transport := &http.Transport{DialContext: new(rsocket.Dialer).DialContext}
+//
+// An address is one of an RDMA device's network interface. The port numbers are the connection
+// manager's, and have nothing to do with TCP's.
+//
+// # How bytes travel
+//
+// Each side has a ring in its memory, whose halves it publishes to the peer in turn. Write copies
+// bytes to the connection's send buffer, and the device writes them into the peer's ring, where
+// Read copies them from. Short messages are part of the work request. So there are two copies, one
+// on each side. ReadFrom and WriteTo, and so io.Copy, save the one in between: they read into the
+// send buffer, and write from the ring. WriteMR sends registered memory without a copy on this
+// side, and WriteAt writes to memory that the peer has mapped, where no Read copies it. A Write waits
+// while the ring or the send buffer is full.
+//
+// Completions are processed by the calls that wait for something. So an idle connection costs its
+// memory only, and that a peer is gone shows in the next call. Its memory is that of the buffers and
+// queues in Options, and a few KiB: on rxe up to 700 KiB with the default sizes, and 67 KiB with the
+// smallest ones. The kernel's part is not counted.
+//
+// # The end
+//
+// Close tells the peer, whose reads then return io.EOF after what was sent. See Conn.SetLinger for
+// data that is still on its way. If the peer's process ends without Close, or breaks the
+// protocol, or if the network is lost, calls return an error that matches syscall.ECONNRESET, after
+// what has arrived. A C program that waits in rrecv learns of the end of its peer's process only
+// when it sends.
+//
+// # Trust
+//
+// The peer's device can write to the ring and to a small list beside it, and to nothing else but what
+// Conn.Map gives it.
+// What the peer says is checked. A message that it could not have sent ends the connection with
+// ErrProtocol.
+package rsocket

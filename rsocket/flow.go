@@ -1,0 +1,140 @@
+package rsocket
+
+// An inbound counts what the peer may send and what it has sent. The peer writes into a ring,
+// whose two halves are published to it in turn. A half is published again when as many bytes
+// were read. So no byte is overwritten before it was read.
+//
+// Each message takes a receive, so the peer has credits. The receives have no memory of their
+// own and are posted again as soon as their completion was polled. So a message is credited
+// when it arrives, and not when it was read.
+type inbound struct {
+	half   int
+	window uint16 // the number of receives for data
+
+	unread      int // bytes in the ring
+	free        int // published bytes that the peer has not yet written
+	unpublished int // bytes that were read and not yet published again
+	readAt      int // where the next byte to be read is in the ring
+	writeAt     int // where the peer writes next
+	publishAt   int // the half to be published next
+
+	received uint16 // messages that took a credit
+	granted  uint16 // the value of received up to which the peer may send
+}
+
+// init starts with the first half published.
+func (in *inbound) init(half int, window uint16) {
+	*in = inbound{half: half, window: window, free: half, unpublished: half, publishAt: half, granted: window}
+}
+
+// data checks and counts a message with data. The peer says that it has written n bytes, and
+// the device that it has written length.
+func (in *inbound) data(n, length uint32) error {
+	switch {
+	case n != length:
+		return violation("%d bytes announced, %d written", n, length)
+	case n == 0:
+		return violation("a message without data")
+	case int64(n) > int64(in.target()):
+		return violation("%d bytes written, %d published", n, in.target())
+	}
+	if err := in.credited(); err != nil {
+		return err
+	}
+	in.free -= int(n)
+	in.unread += int(n)
+	in.writeAt = in.wrap(in.writeAt + int(n))
+	return nil
+}
+
+// target returns how many bytes the peer may write at once: up to the end of a half.
+func (in *inbound) target() int { return min(in.free, in.half-in.writeAt%in.half) }
+
+// credited counts a message that takes a credit.
+func (in *inbound) credited() error {
+	if in.received == in.granted {
+		return violation("a message without a credit")
+	}
+	in.received++
+	return nil
+}
+
+func (in *inbound) wrap(at int) int {
+	if at >= 2*in.half {
+		at -= 2 * in.half
+	}
+	return at
+}
+
+// next returns where unread bytes are in the ring: as many as are in one piece.
+func (in *inbound) next() (from, to int) {
+	return in.readAt, in.readAt + min(in.unread, 2*in.half-in.readAt)
+}
+
+// read counts bytes as read.
+func (in *inbound) read(n int) {
+	in.unread -= n
+	in.unpublished += n
+	in.readAt = in.wrap(in.readAt + n)
+}
+
+// due reports whether it is time to tell the peer about free space or credits.
+func (in *inbound) due() bool {
+	return in.unpublished >= in.half || in.granted-in.received <= in.window/2
+}
+
+// grant gives credits to the peer, and publishes a half of the ring if one is free. It returns
+// the value for the message, and where the published half is, or -1.
+func (in *inbound) grant() (value uint32, at int) {
+	in.granted = in.received + in.window
+	at = -1
+	if in.unpublished >= in.half {
+		at = in.publishAt
+		in.publishAt = in.wrap(at + in.half)
+		in.unpublished -= in.half
+		in.free += in.half
+	}
+	return uint32(in.granted), at
+}
+
+// An outbound counts what may be sent to the peer, and what was sent.
+type outbound struct {
+	window  uint16 // the number of the peer's receives
+	sent    uint16 // messages that took a credit
+	allowed uint16 // the value of sent up to which the peer lets messages be sent
+
+	target sge // where to write next
+	next   int // the entry of the list that has the target after that
+}
+
+func (out *outbound) init(d *connData) {
+	*out = outbound{window: d.credits, allowed: d.credits, target: d.ring, next: 1}
+}
+
+// credit reads a message that gives credits. Only the lower 16 bits of its value count.
+func (out *outbound) credit(value uint32) error {
+	before, now := out.allowed-out.sent, uint16(value)-out.sent
+	if now > out.window || now < before {
+		return violation("credits for %d messages: there were %d, and it has %d receives", now, before, out.window)
+	}
+	out.allowed = uint16(value)
+	return nil
+}
+
+// room returns how many bytes a message may carry. There is none if a target has not been taken
+// from the list.
+func (out *outbound) room() int {
+	if out.sent == out.allowed {
+		return 0
+	}
+	return int(min(out.target.length, valueMask))
+}
+
+// write counts a message with n bytes of data, and returns where to write them.
+func (out *outbound) write(n int) (addr uint64, key uint32) {
+	addr, key = out.target.addr, out.target.key
+	out.sent++
+	out.target.addr += uint64(n)
+	out.target.length -= uint32(n)
+	return addr, key
+}

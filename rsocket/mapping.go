@@ -1,0 +1,125 @@
+package rsocket
+
+import (
+	"errors"
+	"math"
+	"syscall"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// ErrNotMapped says that the peer has mapped no memory at the offset.
+var ErrNotMapped = errors.New("the peer has mapped no memory there")
+
+// Map lets the peer write to registered memory with its WriteAt, or with riowrite, from offset on
+// (riomap). The memory's first byte is at this offset. The MR is on c.PD(), and has AccessLocalWrite and
+// AccessRemoteWrite. What the peer writes arrives without notice, before what it sends after it.
+//
+// How much may be mapped at a time is up to the peer: see Options.Mappings. If that is used up, the
+// error matches syscall.ENOMEM.
+func (c *Conn) Map(mr *verbs.MR, offset int64) error {
+	if offset < 0 || int64(mr.Len()) > math.MaxUint32 {
+		return c.opErr("map", syscall.EINVAL)
+	}
+	c.wr.turn.Lock()
+	defer c.wr.turn.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := 0
+	for i < len(c.ours) && c.ours[i] != nil {
+		i++
+	}
+	if i == len(c.ours) {
+		return c.opErr("map", syscall.ENOMEM)
+	}
+	if err := c.await(&c.wr, (*Conn).hasCredit); err != nil {
+		return c.opErr("map", err)
+	}
+	m := mapping{uint64(offset), sge{addr: mr.Addr(), key: mr.RKey(), length: uint32(mr.Len())}}
+	var b [mappingLen]byte
+	m.put(b[:], c.order)
+	wr := c.request(0, b[:])
+	wr.Opcode, wr.Imm = verbs.OpRDMAWriteImm, message(msgIOMap, uint32(i))
+	wr.Remote = verbs.Remote{Addr: c.peer.addr + uint64(c.peer.length)*sgeLen + uint64(i)*mappingLen, RKey: c.peer.key}
+	c.out.sent++
+	c.ours[i] = mr
+	if err := c.queue(&wr); err != nil {
+		return c.opErr("map", err)
+	}
+	return nil
+}
+
+// Unmap makes room for another Map (riounmap). The peer is not told, and it can write until the MR is
+// closed.
+func (c *Conn) Unmap(mr *verbs.MR) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.ours {
+		if c.ours[i] == mr {
+			c.ours[i] = nil
+			return nil
+		}
+	}
+	return c.opErr("unmap", syscall.EINVAL)
+}
+
+// WriteAt writes to memory that the peer has mapped, with Map or riomap (riowrite). Nobody at the peer
+// is told. What is sent after it arrives after it. If the peer has mapped no memory at an offset, the
+// error matches ErrNotMapped. Like Write, it returns when the last byte is in the send buffer.
+func (c *Conn) WriteAt(b []byte, off int64) (n int, err error) {
+	if off < 0 {
+		return 0, c.opErr("write", syscall.EINVAL)
+	}
+	c.wr.turn.Lock()
+	defer c.wr.turn.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.process() // there may be a new mapping
+	for long := firstMessage; n < len(b); long = min(2*long, longMessage) {
+		if err := c.await(&c.wr, (*Conn).hasSpace); err != nil {
+			return n, c.opErr("write", err)
+		}
+		remote, m := c.find(uint64(off) + uint64(n))
+		if m == 0 {
+			return n, c.opErr("write", ErrNotMapped)
+		}
+		m = min(m, len(b)-n, long)
+		var inline []byte
+		if m <= c.o.Inline {
+			inline = b[n : n+m]
+		} else {
+			m = min(m, c.space, c.o.SendBuffer-c.fillAt)
+			copy(c.memory.Bytes()[c.fillAt:], b[n:n+m])
+		}
+		wr := c.request(m, inline)
+		wr.Opcode, wr.Remote = verbs.OpRDMAWrite, remote
+		if err := c.queue(&wr); err != nil {
+			return n, c.opErr("write", err)
+		}
+		n += m
+	}
+	return n, nil
+}
+
+// find returns the peer's memory at an offset, and how much of it there is.
+func (c *Conn) find(offset uint64) (verbs.Remote, int) {
+	for i := range c.theirs {
+		m := &c.theirs[i]
+		if addr, n := m.find(offset); n > 0 {
+			return verbs.Remote{Addr: addr, RKey: m.memory.key}, n
+		}
+	}
+	return verbs.Remote{}, 0
+}
+
+// hasCredit reports whether there is room for a message without data.
+func (c *Conn) hasCredit() (bool, error) {
+	err := c.writable()
+	return err == nil && c.out.sent != c.out.allowed && c.places > 0, err
+}
+
+// hasSpace reports whether there is room for a write without a message.
+func (c *Conn) hasSpace() (bool, error) {
+	err := c.writable()
+	return err == nil && c.places > 0 && c.space >= min(lowWater, c.o.SendBuffer/2), err
+}

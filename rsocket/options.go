@@ -1,0 +1,88 @@
+package rsocket
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// Options are the sizes of a connection's buffers and queues. The zero value of a field stands
+// for librdmacm's default.
+type Options struct {
+	// SendBuffer and RecvBuffer are the sizes in bytes of the memory that Write copies to, and
+	// of that which the peer writes to, 128 KiB if they are 0. Each is rounded up to a multiple
+	// of 8 KiB.
+	SendBuffer int
+	RecvBuffer int
+
+	// SendQueue and RecvQueue are the numbers of messages on the way to the peer, and from it,
+	// 384 if they are 0. The device's limits bound them.
+	SendQueue int
+	RecvQueue int
+
+	// Mappings is how many pieces of memory the peer may map, for WriteAt, 0 to 128.
+	Mappings int
+
+	// Inline is the largest message that is copied into its work request, and not into the send
+	// buffer, 64 bytes if it is 0.
+	Inline int
+
+	// KeepAlive is the interval of messages to a peer, by which the loss of the peer is
+	// noticed while there is nothing to send. There are none if it is 0.
+	KeepAlive time.Duration
+
+	// Spin is how often a call polls before it sleeps, 100 times if it is 0, which takes about
+	// 10 µs. It sleeps at once if Spin is negative.
+	Spin int
+}
+
+const (
+	chunk    = 8 << 10
+	minQueue = 16
+	maxQueue = 0xfffe
+
+	// A message of control needs no credit. These are their places in both queues, so that a
+	// peer's don't find the receive queue empty: for those that give credits, and for one of
+	// each other kind.
+	controls = 4
+	reserved = 3
+)
+
+// complete checks the options, and fills in the defaults and the device's limits.
+func (o Options) complete(limits *verbs.DeviceAttr) (Options, error) {
+	for _, f := range []struct {
+		name  string
+		value *int
+		def   int
+		max   int
+	}{
+		{"SendBuffer", &o.SendBuffer, 128 << 10, 1 << 28},
+		{"RecvBuffer", &o.RecvBuffer, 128 << 10, 1 << 28},
+		{"SendQueue", &o.SendQueue, 384, maxQueue},
+		{"RecvQueue", &o.RecvQueue, 384, maxQueue},
+		{"Inline", &o.Inline, 64, 1 << 16},
+	} {
+		if *f.value < 0 || *f.value > f.max {
+			return o, fmt.Errorf("%w: %s %d is not in 0 to %d", verbs.ErrInvalid, f.name, *f.value, f.max)
+		}
+		if *f.value == 0 {
+			*f.value = f.def
+		}
+	}
+	if o.Mappings < 0 || o.Mappings > 128 {
+		return o, fmt.Errorf("%w: Mappings %d is not in 0 to 128", verbs.ErrInvalid, o.Mappings)
+	}
+	if o.KeepAlive < 0 {
+		return o, fmt.Errorf("%w: KeepAlive %v is negative", verbs.ErrInvalid, o.KeepAlive)
+	}
+	if o.Spin == 0 {
+		o.Spin = 100
+	}
+	o.SendBuffer = (o.SendBuffer + chunk - 1) &^ (chunk - 1)
+	o.RecvBuffer = (o.RecvBuffer + chunk - 1) &^ (chunk - 1)
+	o.SendQueue = min(max(o.SendQueue, minQueue), limits.MaxQPWR-controls-reserved)
+	o.RecvQueue = min(max(o.RecvQueue, minQueue), limits.MaxQPWR-controls-reserved)
+	o.Inline = max(o.Inline, mappingLen)
+	return o, nil
+}

@@ -1,0 +1,258 @@
+package rsocket
+
+import (
+	"encoding/binary"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+type byteOrder = binary.ByteOrder
+
+// The WRIDs of a connection's requests. Below the kind, a request with data has the numbers of
+// requests and of bytes in the send buffer that its completion frees.
+const (
+	wridKind    = 3 << 62
+	wridData    = 0 << 62
+	wridCredits = 1 << 62
+	wridControl = 2 << 62
+	wridRecv    = 3 << 62
+
+	wridLent = 1 << 61 // with data from a caller's memory
+)
+
+// process takes the completions off the CQ, gives credits to the peer, and wakes those whose wait is
+// over. The caller holds mu.
+func (c *Conn) process() {
+	if c.dead {
+		return
+	}
+	news := c.poll()
+	c.grant()
+	if c.owes() {
+		// Perhaps no other call comes. So the next event does it.
+		c.owing.Store(true)
+		if c.arm() {
+			news = c.poll() || news
+			c.grant()
+		}
+	} else if c.owing.Load() {
+		c.owing.Store(false)
+	}
+	if !news {
+		return
+	}
+	if ok, err := c.hasData(); ok || err != nil {
+		c.rd.signal()
+	}
+	if ok, err := c.hasPlace(); ok || err != nil {
+		c.wr.signal()
+	}
+	if c.returned() {
+		c.lent.signal()
+	}
+	if c.over() {
+		c.end.signal()
+	}
+}
+
+// poll takes the completions off the CQ, and reports whether anything has changed.
+func (c *Conn) poll() (news bool) {
+	// Bounded, in case that a peer sends faster than this goes.
+	for range (c.o.SendQueue+c.o.RecvQueue)/len(c.wcs) + 1 {
+		n, err := c.cq.Poll(c.wcs[:])
+		if err != nil {
+			c.broken, news = true, true
+			c.fail(lost(err))
+			break
+		}
+		if n == 0 {
+			break
+		}
+		news = true
+		recvs := 0
+		for i := range c.wcs[:n] {
+			wc := &c.wcs[i]
+			if wc.WRID&wridKind == wridRecv {
+				recvs++
+			}
+			c.completed(wc)
+		}
+		if recvs > 0 && c.err == nil {
+			if _, err := c.qp.PostRecv(c.recvs[:recvs]...); err != nil {
+				c.fail(lost(err))
+			}
+		}
+		if n < len(c.wcs) {
+			break
+		}
+	}
+	if c.noRead && c.in.unread > 0 {
+		// In two pieces at most.
+		for range 2 {
+			from, to := c.in.next()
+			c.in.read(to - from)
+		}
+	}
+	return news
+}
+
+// arm makes the CQ report its next completion, and returns whether it did not do so before. Then those
+// that came before are still to be polled.
+func (c *Conn) arm() bool {
+	if c.armed.Load() {
+		return false
+	}
+	c.armed.Store(true) // before: the event may come at once
+	if err := c.cq.Arm(false); err != nil {
+		c.fail(lost(err))
+	}
+	return true
+}
+
+// completed counts a completion.
+func (c *Conn) completed(wc *verbs.WC) {
+	kind := wc.WRID & wridKind
+	if kind == wridData && wc.WRID&wridLent != 0 {
+		c.lending--
+	}
+	switch {
+	case wc.Status != verbs.WCSuccess:
+		c.fail(lost(wc.Err()))
+	case kind == wridRecv:
+		if err := c.received(wc); err != nil {
+			c.fail(err)
+		}
+	case kind == wridData:
+		c.places += int(wc.WRID >> 32 & 0xffff)
+		c.space += int(uint32(wc.WRID))
+	case kind == wridCredits:
+		c.granting--
+	case wc.WRID == wridControl|ctlKeepalive:
+		c.asking = false
+	case wc.WRID == wridControl|ctlDisconnect:
+		c.parted = true
+	}
+}
+
+// received checks and counts a message of the peer.
+func (c *Conn) received(wc *verbs.WC) error {
+	imm, ok := wc.Imm()
+	if !ok || wc.Opcode != verbs.WCRecvRDMAWithImm {
+		return violation("a message that is no write with immediate data")
+	}
+	value := valueOf(imm)
+	switch typ := typeOf(imm); typ {
+	case msgData:
+		if c.eof {
+			return violation("data after the end")
+		}
+		return c.in.data(value, wc.ByteLen)
+	case msgCredits:
+		return c.out.credit(value)
+	case msgIOMap:
+		if int64(value) >= int64(len(c.theirs)) {
+			return violation("mapping %d of %d", value, len(c.theirs))
+		}
+		m := parseMapping(c.exposed.Bytes()[c.o.RecvBuffer+targetsLen+int(value)*mappingLen:], binary.NativeEndian)
+		if !m.memory.fits() {
+			return violation("a mapping of %d bytes at %#x", m.memory.length, m.memory.addr)
+		}
+		c.theirs[value] = m
+		return c.in.credited()
+	case msgControl:
+		switch value {
+		case ctlDisconnect:
+			c.eof, c.left = true, true
+		case ctlKeepalive:
+		case ctlShutdown:
+			c.eof = true
+		default:
+			return violation("control message %d", value)
+		}
+		return nil
+	default:
+		return violation("a message of type %d", typ)
+	}
+}
+
+// due reports whether it is time to give credits to the peer, or to publish memory to it.
+func (c *Conn) due() bool {
+	return c.in.due() && c.up && c.err == nil && !c.left && !c.closed
+}
+
+// owes reports whether the peer is due credits that have no place in the send queue.
+func (c *Conn) owes() bool { return c.granting == controls && c.due() }
+
+// grant gives credits to the peer, and publishes memory to it, if it is time to.
+func (c *Conn) grant() {
+	for c.granting < controls && c.due() {
+		value, at := c.in.grant()
+		wr := verbs.SendWR{WRID: wridCredits, Opcode: verbs.OpRDMAWriteImm, Flags: verbs.SendSignaled, Imm: message(msgCredits, value)}
+		if at >= 0 {
+			half := sge{addr: c.exposed.Addr() + uint64(at), key: c.exposed.RKey(), length: uint32(c.in.half)}
+			half.put(c.small[:], c.order)
+			wr.Inline = c.small[:]
+			wr.Remote = verbs.Remote{Addr: c.peer.addr + uint64(c.entry)*sgeLen, RKey: c.peer.key}
+			if c.entry++; c.entry == c.peer.length {
+				c.entry = 0
+			}
+		}
+		c.granting++
+		if _, err := c.qp.PostSend(wr); err != nil {
+			c.fail(lost(err))
+		}
+	}
+}
+
+// control posts a message of control. There are places for one of each kind.
+func (c *Conn) control(value uint32) {
+	wr := verbs.SendWR{WRID: wridControl | uint64(value), Opcode: verbs.OpRDMAWriteImm, Flags: verbs.SendSignaled, Imm: message(msgControl, value)}
+	if _, err := c.qp.PostSend(wr); err != nil {
+		c.fail(lost(err))
+	}
+}
+
+// fail ends the connection because of an error, which it returns, and tells the peer.
+func (c *Conn) fail(err error) error {
+	if c.err != nil {
+		return c.err
+	}
+	c.err = err
+	if c.up {
+		_ = c.id.Disconnect() // the peer may be gone
+	}
+	c.wakeAll()
+	return err
+}
+
+func (c *Conn) wakeAll() {
+	c.rd.signal()
+	c.wr.signal()
+	c.end.signal()
+	c.lent.signal()
+}
+
+// over reports whether nothing that was written is on its way any more.
+func (c *Conn) over() bool { return c.parted || c.err != nil || c.left }
+
+// event notes that the CQ has reported a completion.
+func (c *Conn) event() {
+	c.armed.Store(false)
+	if c.owing.Load() {
+		c.mu.Lock()
+		c.process()
+		c.mu.Unlock()
+	}
+	c.wakeAll()
+}
+
+// peerGone notes the end of the connection that the connection manager reports.
+func (c *Conn) peerGone(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dead {
+		return
+	}
+	c.process() // what arrived before
+	c.fail(err)
+}

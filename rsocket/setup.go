@@ -1,0 +1,163 @@
+package rsocket
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/goverbs/goverbs/rdmacm"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// newConn makes a connection's parts on an ID that has a device. Receives are posted, so that the
+// peer can send at once. If it fails, the ID is the caller's.
+func newConn(id *rdmacm.SyncID, o Options) (*Conn, error) {
+	c := &Conn{sync: id, linger: -1, finished: make(chan struct{}), local: tcpAddr(id.LocalAddr()), remote: tcpAddr(id.RemoteAddr())}
+	c.rd.init()
+	c.wr.init()
+	c.end.init()
+	c.lent.init()
+	if err := c.open(o); err != nil {
+		return nil, errors.Join(err, c.release())
+	}
+	return c, nil
+}
+
+func tcpAddr(a netip.AddrPort) *net.TCPAddr { return net.TCPAddrFromAddrPort(a) }
+
+func (c *Conn) open(o Options) (err error) {
+	ctx := c.sync.Device()
+	limits, err := ctx.QueryDevice()
+	if err != nil {
+		return err
+	}
+	if c.o, err = o.complete(limits); err != nil {
+		return err
+	}
+	if c.device, err = acquireDevice(ctx); err != nil {
+		return err
+	}
+	pd := c.sync.PD()
+	if c.memory, err = pd.AllocMR(c.o.SendBuffer, verbs.MROptions{}); err != nil {
+		return err
+	}
+	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite
+	if c.exposed, err = pd.AllocMR(c.o.RecvBuffer+targetsLen+c.o.Mappings*mappingLen, verbs.MROptions{Access: access}); err != nil {
+		return err
+	}
+	c.theirs = make([]mapping, c.o.Mappings)
+	c.targets = newTargets(c.exposed.Bytes()[c.o.RecvBuffer:])
+	sends, recvs := c.o.SendQueue+controls+reserved, c.o.RecvQueue+controls+reserved
+	// All requests complete when the connection breaks.
+	cq := verbs.CQOptions{MaxCQE: sends + recvs, Channel: c.device.channel, Value: c}
+	if c.cq, err = ctx.CreateCQ(cq); err != nil {
+		return err
+	}
+	caps := verbs.QPCap{MaxSendWR: sends, MaxRecvWR: recvs, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: c.o.Inline}
+	if c.qp, err = c.sync.CreateQP(pd, verbs.QPOptions{SendCQ: c.cq, RecvCQ: c.cq, Cap: caps}); err != nil {
+		return err
+	}
+	c.places, c.space = c.o.SendQueue, c.o.SendBuffer
+	c.in.init(c.o.RecvBuffer/2, uint16(c.o.RecvQueue))
+	for i := range c.recvs {
+		c.recvs[i].WRID = wridRecv
+	}
+	for left := recvs; left > 0; {
+		n, err := c.qp.PostRecv(c.recvs[:min(left, len(c.recvs))]...)
+		if err != nil {
+			return err
+		}
+		left -= n
+	}
+	return nil
+}
+
+// param returns the parameters for the peer.
+func (c *Conn) param() *rdmacm.ConnParam {
+	d := connData{
+		credits: uint16(c.o.RecvQueue), mappings: c.o.Mappings,
+		targets: sge{addr: c.exposed.Addr() + uint64(c.o.RecvBuffer), key: c.exposed.RKey(), length: entries},
+		ring:    sge{addr: c.exposed.Addr(), key: c.exposed.RKey(), length: uint32(c.in.half)},
+	}
+	d.bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
+	return &rdmacm.ConnParam{
+		PrivateData: d.bytes(), FlowControl: true,
+		ResponderResources: rdmacm.None, InitiatorDepth: rdmacm.None, // nobody reads
+	}
+}
+
+// meet notes what the peer has said.
+func (c *Conn) meet(d *connData) {
+	c.out.init(d)
+	c.peer, c.entry = d.targets, 1
+	c.ours = make([]*verbs.MR, d.mappings)
+	c.order = binary.LittleEndian
+	if d.bigEndian {
+		c.order = binary.BigEndian
+	}
+}
+
+// establish begins the connection's life, after the handshake. The peer may have left already; then
+// there may still be something to read.
+func (c *Conn) establish() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.manage(); err != nil {
+		return err
+	}
+	c.up = true
+	gone := c.err
+	c.err = nil
+	c.process()
+	if gone != nil {
+		c.fail(gone)
+	}
+	if c.o.KeepAlive > 0 {
+		c.keepalive = time.AfterFunc(c.o.KeepAlive, c.alive)
+	}
+	return nil
+}
+
+// alive sends a message that only the peer's device answers.
+func (c *Conn) alive() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.left || c.err != nil {
+		return
+	}
+	c.process()
+	if !c.asking && c.err == nil {
+		c.asking = true
+		if _, err := c.qp.PostSend(verbs.SendWR{WRID: wridControl | ctlKeepalive, Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled}); err != nil {
+			c.fail(lost(err))
+		}
+	}
+	c.keepalive.Reset(c.o.KeepAlive)
+}
+
+// release closes the connection's parts. No call uses them any more.
+func (c *Conn) release() (err error) {
+	note := func(e error) { err = errors.Join(err, e) }
+	if c.qp != nil {
+		note(c.sync.DestroyQP())
+	}
+	if c.cq != nil {
+		note(c.cq.Close())
+	}
+	if c.exposed != nil {
+		note(c.exposed.Close())
+	}
+	if c.memory != nil {
+		note(c.memory.Close())
+	}
+	if c.device != nil {
+		note(c.device.release())
+	}
+	if err != nil {
+		return fmt.Errorf("releasing a connection: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package rsocket
+
+import (
+	"net"
+	"time"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// PD returns the protection domain for memory that WriteMR sends. Its memory regions must be closed
+// before the last connection of the device.
+func (c *Conn) PD() *verbs.PD { return c.sync.PD() }
+
+// WriteMR sends n bytes at an offset in registered memory without a copy on this side. Like Write, it
+// sends a part and returns an error if the deadline or the connection ends it.
+//
+// WriteMR returns when the bytes are in the peer's ring, and the device no longer uses the memory. For
+// that it may have to end the connection: if what is on its way has not arrived within a second after
+// the deadline. When the connection is closed meanwhile, WriteMR may take as long as SetLinger says.
+func (c *Conn) WriteMR(mr *verbs.MR, off, n int) (int, error) {
+	mr.SGE(off, n) // panics like a slice expression
+	c.wr.turn.Lock()
+	defer c.wr.turn.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.process()
+	sent := 0
+	err := c.writable()
+	for sent < n && err == nil {
+		if err = c.await(&c.wr, (*Conn).hasPlace); err != nil {
+			break
+		}
+		m := min(n-sent, c.out.room())
+		c.sgl[0] = mr.SGE(off+sent, m)
+		wr := verbs.SendWR{WRID: wridData | wridLent, Flags: verbs.SendSignaled, SGL: c.sgl[:]}
+		c.lending++
+		if err = c.post(&wr, m); err != nil {
+			c.lending--
+			break
+		}
+		sent += m
+	}
+	// The deadline may have passed while the ring was full. What is on its way still has time.
+	if late := c.settle(); err == nil {
+		err = late
+	}
+	if err != nil {
+		return sent, c.opErr("write", err)
+	}
+	return sent, nil
+}
+
+// returned reports whether the device uses no caller's memory any more.
+func (c *Conn) returned() bool { return c.lending == 0 || c.broken }
+
+// settle waits until the device uses no caller's memory any more.
+func (c *Conn) settle() error {
+	returned := func(c *Conn) (bool, error) { return c.returned(), nil }
+	if c.returned() {
+		return nil
+	}
+	c.lent.due.set(time.Now().Add(graceful))
+	late := c.await(&c.lent, returned)
+	c.lent.due.set(time.Time{})
+	if late == nil {
+		return nil
+	}
+	if c.closed {
+		late = net.ErrClosed // Close gives up later
+	} else {
+		c.fail(lost(late))
+	}
+	// The queue pair flushes its requests, at the latest. Nobody closes it while this call has wr.turn.
+	_ = c.await(&c.lent, returned)
+	return late
+}

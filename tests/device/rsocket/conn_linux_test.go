@@ -1,0 +1,493 @@
+package rsocket
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rsocket"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// TestStreams sends random pieces both ways at once, with buffers and queues from the smallest to
+// large ones.
+func TestStreams(t *testing.T) {
+	for _, o := range []rsocket.Options{
+		{},
+		{SendBuffer: 1, RecvBuffer: 1, SendQueue: 1, RecvQueue: 1},
+		{SendBuffer: 1 << 20, RecvBuffer: 1 << 20, SendQueue: 1024, RecvQueue: 1024, Inline: 200, Spin: -1},
+		{RecvBuffer: 8 << 10, SendQueue: 1024, RecvQueue: 16},
+	} {
+		t.Run(fmt.Sprintf("%+v", o), func(t *testing.T) {
+			client, server := pair(t, o)
+			total := 4 << 20
+			if 0 < o.RecvBuffer && o.RecvBuffer <= 8<<10 { // it goes 4 KiB at a time
+				total = 512 << 10
+			}
+			if testing.Short() {
+				total /= 8
+			}
+			for _, most := range []int{100, 3000, 300_000} {
+				both(t, client, server, min(total, 1000*most), most)
+			}
+		})
+	}
+}
+
+// both sends n bytes each way at once, in pieces of up to most bytes, and compares their checksums.
+func both(t *testing.T, client, server *rsocket.Conn, n, most int) {
+	t.Helper()
+	var wg sync.WaitGroup
+	oneWay := func(from, to *rsocket.Conn, seed byte) {
+		s := newStream(seed)
+		var sum uint32
+		var readErr error
+		read := make(chan struct{})
+		wg.Go(func() {
+			defer close(read)
+			sum, readErr = checksum(to, n, most, rand.New(rand.NewPCG(uint64(seed), 2)))
+		})
+		wg.Go(func() {
+			err := s.send(from, n, most, rand.New(rand.NewPCG(uint64(seed), 1)))
+			if <-read; err != nil || readErr != nil || sum != s.sum.Sum32() {
+				t.Errorf("pieces of %d: sent %#x, %v, received %#x, %v", most, s.sum.Sum32(), err, sum, readErr)
+			}
+		})
+	}
+	oneWay(client, server, byte(most))
+	oneWay(server, client, byte(most+1))
+	wg.Wait()
+}
+
+var _ = rdmatest.Test(TestGigabyte, rdmatest.Long)
+
+// TestGigabyte sends 1 GiB each way, without GOVERBS_LONG a thirty-second part of it.
+func TestGigabyte(t *testing.T) {
+	n := 1 << 30
+	if os.Getenv("GOVERBS_LONG") == "" {
+		n /= 32
+	}
+	client, server := pair(t, rsocket.Options{})
+	rdmatest.Check(t, client.SetDeadline(time.Time{}))
+	rdmatest.Check(t, server.SetDeadline(time.Time{}))
+	both(t, client, server, n, 1<<20)
+}
+
+// TestSocketAddresses: they are TCP addresses, and each side's are the other's.
+func TestSocketAddresses(t *testing.T) {
+	client, server := pair(t, rsocket.Options{})
+	for name, a := range map[string][2]net.Addr{
+		"client's": {client.LocalAddr(), server.RemoteAddr()},
+		"server's": {server.LocalAddr(), client.RemoteAddr()},
+	} {
+		x, ok := a[0].(*net.TCPAddr)
+		y, also := a[1].(*net.TCPAddr)
+		if !ok || !also || x.String() != y.String() || !x.IP.Equal(net.ParseIP(host)) || x.Port == 0 {
+			t.Errorf("the %s address is %v here and %v there", name, a[0], a[1])
+		}
+	}
+}
+
+// TestHalfClose: after CloseWrite the peer reads the rest and the end, and can still send.
+func TestHalfClose(t *testing.T) {
+	client, server := pair(t, rsocket.Options{})
+	for _, step := range []struct{ from, to *rsocket.Conn }{{client, server}, {server, client}} {
+		want := bytes.Repeat([]byte("half"), 10_000)
+		rdmatest.Must(step.from.Write(want))(t)
+		rdmatest.Check(t, step.from.CloseWrite())
+		if _, err := step.from.Write([]byte("x")); !errors.Is(err, syscall.EPIPE) {
+			t.Errorf("a write after CloseWrite: %v", err)
+		}
+		if got, err := io.ReadAll(step.to); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("read %d bytes, %v; want %d", len(got), err, len(want))
+		}
+	}
+}
+
+// TestCloseRead: reads end, and the peer can go on sending.
+func TestCloseRead(t *testing.T) {
+	client, server := pair(t, rsocket.Options{})
+	blocked := make(chan error, 1)
+	go func() {
+		_, err := server.Read(make([]byte, 1))
+		blocked <- err
+	}()
+	rdmatest.Check(t, server.CloseRead())
+	if err := <-blocked; err != io.EOF {
+		t.Errorf("the read ended with %v", err)
+	}
+	// More than the ring has room for. Someone must take it away: the end of a write does.
+	sent := make(chan error, 1)
+	go func() {
+		_, err := client.Write(make([]byte, 1<<20))
+		sent <- err
+	}()
+	for over := false; !over; {
+		select {
+		case err := <-sent:
+			rdmatest.Check(t, err)
+			over = true
+		default:
+			rdmatest.Must(server.Write([]byte("still here")))(t)
+			rdmatest.Must(io.ReadFull(client, make([]byte, 10)))(t)
+		}
+	}
+}
+
+// TestDeadlines: they end calls that wait and refuse later ones, and are undone.
+func TestDeadlines(t *testing.T) {
+	client, server := pair(t, rsocket.Options{})
+	fill := func() error { // until the peer's ring and the send buffer are full
+		for {
+			if _, err := client.Write(make([]byte, 64<<10)); err != nil {
+				return err
+			}
+		}
+	}
+	read := func() error {
+		_, err := client.Read(make([]byte, 1))
+		return err
+	}
+	for name, call := range map[string]struct {
+		do  func() error
+		set func(time.Time) error
+	}{
+		"read":  {read, client.SetReadDeadline},
+		"write": {fill, client.SetWriteDeadline},
+	} {
+		timeout := func(when string, err error) {
+			t.Helper()
+			var e net.Error
+			if !errors.Is(err, os.ErrDeadlineExceeded) || !errors.As(err, &e) || !e.Timeout() {
+				t.Errorf("%s, %s: %v", name, when, err)
+			}
+		}
+		rdmatest.Check(t, call.set(time.Time{}))
+		blocked := make(chan error)
+		go func() { blocked <- call.do() }()
+		rdmatest.Check(t, call.set(time.Now().Add(time.Millisecond)))
+		timeout("while it waits", <-blocked)
+		timeout("after the deadline", call.do())
+		rdmatest.Check(t, call.set(time.Now().Add(time.Hour)))
+		go func() { blocked <- call.do() }()
+		rdmatest.Check(t, call.set(time.Unix(1, 0)))
+		timeout("moved to the past", <-blocked)
+	}
+	// The connection still works.
+	rdmatest.Check(t, client.SetDeadline(time.Time{}))
+	go server.WriteTo(io.Discard)
+	rdmatest.Must(client.Write(make([]byte, 1<<20)))(t)
+	rdmatest.Must(server.Write([]byte("x")))(t)
+	rdmatest.Check(t, read())
+}
+
+// TestCloseEndsCalls: Close ends calls that wait, and refuses later ones. The peer sees the end.
+func TestCloseEndsCalls(t *testing.T) {
+	client, server := pair(t, rsocket.Options{})
+	calls := make(chan error, 2)
+	go func() {
+		_, err := client.Read(make([]byte, 1))
+		calls <- err
+	}()
+	go func() {
+		for {
+			if _, err := client.Write(make([]byte, 64<<10)); err != nil {
+				calls <- err
+				return
+			}
+		}
+	}()
+	// Once the ring is full, the write waits.
+	rdmatest.Must(io.ReadFull(server, make([]byte, 1)))(t)
+	rdmatest.Check(t, client.Close())
+	for range 2 {
+		wantError(t, <-calls, net.ErrClosed)
+	}
+	for name, err := range map[string]error{
+		"read":             second(client.Read(make([]byte, 1))),
+		"read of nothing":  second(client.Read(nil)),
+		"write":            second(client.Write([]byte("x"))),
+		"write of nothing": second(client.Write(nil)),
+		"close":            client.Close(),
+		"close write":      client.CloseWrite(),
+		"close read":       client.CloseRead(),
+		"set deadline":     client.SetDeadline(time.Time{}),
+		"set linger":       client.SetLinger(1),
+	} {
+		if !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := io.Copy(io.Discard, server); err != nil {
+		t.Errorf("the peer's read ended with %v", err)
+	}
+	_, err := server.Write([]byte("x"))
+	wantError(t, err, syscall.ECONNRESET)
+}
+
+func second(_ int, err error) error { return err }
+
+// TestAbort: with SetLinger(0) the peer learns that the connection has broken.
+func TestAbort(t *testing.T) {
+	client, server := pair(t, rsocket.Options{})
+	blocked := make(chan error, 1)
+	go func() {
+		_, err := server.Read(make([]byte, 1))
+		blocked <- err
+	}()
+	rdmatest.Check(t, client.SetLinger(0))
+	rdmatest.Check(t, client.Close())
+	wantError(t, <-blocked, syscall.ECONNRESET)
+	_, err := server.Write([]byte("x"))
+	wantError(t, err, syscall.ECONNRESET)
+	if err := server.CloseWrite(); !errors.Is(err, syscall.ENOTCONN) {
+		t.Errorf("CloseWrite after the end: %v", err)
+	}
+}
+
+// TestCloseKeepsData: what was written before Close arrives.
+func TestCloseKeepsData(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	l := listen(t, rsocket.Options{})
+	rounds := 20
+	if testing.Short() {
+		rounds = 5
+	}
+	for i := range rounds {
+		client, server := connect(t, l, rsocket.Options{})
+		want := bytes.Repeat([]byte{byte(i)}, 100_000)
+		rdmatest.Must(client.Write(want))(t)
+		rdmatest.Check(t, client.Close())
+		if got, err := io.ReadAll(server); err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("read %d bytes, %v; want %d", len(got), err, len(want))
+		}
+		rdmatest.Check(t, server.Close())
+	}
+}
+
+// TestWriteBuffers sends buffers of all sizes as one.
+func TestWriteBuffers(t *testing.T) {
+	client, server := pair(t, rsocket.Options{})
+	var bufs net.Buffers
+	var want []byte
+	for _, n := range []int{0, 1, 63, 64, 65, 0, 0, 5000, 2, 200_000, 0} {
+		b := make([]byte, n)
+		newStream(byte(n)).Read(b)
+		bufs = append(bufs, b)
+		want = append(want, b...)
+	}
+	go func() {
+		if n, err := client.WriteBuffers(&bufs); n != int64(len(want)) || err != nil || len(bufs) != 0 {
+			t.Errorf("wrote %d of %d bytes, %d buffers are left: %v", n, len(want), len(bufs), err)
+		}
+		client.CloseWrite()
+	}()
+	if got, err := io.ReadAll(server); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("read %d bytes, %v; want %d", len(got), err, len(want))
+	}
+	// A deadline leaves what was not sent.
+	rdmatest.Check(t, server.SetWriteDeadline(time.Unix(1, 0)))
+	bufs = net.Buffers{make([]byte, 10), make([]byte, 20)}
+	if n, err := server.WriteBuffers(&bufs); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) || len(bufs) != 2 || len(bufs[0]) != 10 {
+		t.Errorf("wrote %d bytes: %v", n, err)
+	}
+}
+
+// TestCopy: io.Copy goes through ReadFrom and WriteTo.
+func TestCopy(t *testing.T) {
+	client, server := pair(t, rsocket.Options{})
+	const n = 1 << 20
+	s := newStream(1)
+	sum := make(chan uint32)
+	go func() {
+		echo := newStream(0)
+		if m, err := io.Copy(echo.sum, server); m != n || err != nil {
+			t.Errorf("copied %d bytes: %v", m, err)
+		}
+		sum <- echo.sum.Sum32()
+	}()
+	if m, err := io.Copy(client, io.LimitReader(s, n)); m != n || err != nil {
+		t.Errorf("copied %d bytes: %v", m, err)
+	}
+	rdmatest.Check(t, client.CloseWrite())
+	if got := <-sum; got != s.sum.Sum32() {
+		t.Errorf("the sum is %#x, want %#x", got, s.sum.Sum32())
+	}
+}
+
+// TestListener: its deadline, its end, and its errors.
+func TestListener(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	l := rdmatest.Must(rsocket.Listen("tcp", host+":0"))(t)
+	addr := l.Addr().String()
+	_, err := rsocket.Listen("tcp", addr)
+	wantError(t, err, syscall.EADDRINUSE)
+	_, err = rsocket.Listen("udp", addr)
+	if !errors.As(err, new(net.UnknownNetworkError)) {
+		t.Errorf("network udp: %v", err)
+	}
+	rdmatest.Check(t, l.SetDeadline(time.Unix(1, 0)))
+	_, err = l.Accept()
+	wantError(t, err, os.ErrDeadlineExceeded)
+	rdmatest.Check(t, l.SetDeadline(time.Time{}))
+	blocked := make(chan error)
+	go func() {
+		_, err := l.Accept()
+		blocked <- err
+	}()
+	rdmatest.Check(t, l.Close())
+	wantError(t, <-blocked, net.ErrClosed)
+	wantError(t, l.Close(), net.ErrClosed)
+	_, err = rsocket.Dial("tcp", addr)
+	wantError(t, err, syscall.ECONNREFUSED)
+}
+
+// TestNotAccepted: connections that nobody has accepted end with the listener.
+func TestNotAccepted(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	l := rdmatest.Must(rsocket.Listen("tcp", host+":0"))(t)
+	c := rdmatest.Must(rsocket.Dial("tcp", l.Addr().String()))(t)
+	rdmatest.Check(t, l.Close())
+	rdmatest.Check(t, c.SetReadDeadline(time.Now().Add(rdmatest.Patience)))
+	_, err := c.Read(make([]byte, 1))
+	wantError(t, err, syscall.ECONNRESET)
+	rdmatest.Check(t, c.Close())
+}
+
+// TestNoAllocations: Read and Write allocate nothing.
+func TestNoAllocations(t *testing.T) {
+	client, server := pair(t, rsocket.Options{})
+	rdmatest.Check(t, client.SetDeadline(time.Time{}))
+	rdmatest.Check(t, server.SetDeadline(time.Time{}))
+	for _, size := range []int{16, 10_000} {
+		out, in := make([]byte, size), make([]byte, size)
+		if n := testing.AllocsPerRun(100, func() {
+			_, err := client.Write(out)
+			for n := 0; n < size && err == nil; {
+				var m int
+				m, err = server.Read(in)
+				n += m
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}); n > 0 {
+			t.Errorf("a write and a read of %d bytes allocate %v times", size, n)
+		}
+	}
+}
+
+// TestManyConnections connects, sends, closes and aborts, from many goroutines, and leaves nothing.
+func TestManyConnections(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	l := listen(t, rsocket.Options{SendBuffer: 8 << 10, RecvBuffer: 8 << 10, SendQueue: 16, RecvQueue: 16})
+	rounds, workers := 50, 8
+	if testing.Short() {
+		rounds = 4
+	}
+	go func() {
+		for {
+			c, err := l.AcceptConn()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				io.Copy(c, c)
+			}()
+		}
+	}()
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			rnd := rand.New(rand.NewPCG(uint64(w), 3))
+			for range rounds {
+				c, err := (&rsocket.Dialer{Options: rsocket.Options{SendBuffer: 8 << 10, RecvBuffer: 8 << 10, SendQueue: 16, RecvQueue: 16}, Timeout: rdmatest.Patience}).Dial("tcp", l.Addr().String())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				b := make([]byte, 1+rnd.IntN(20_000))
+				newStream(byte(w)).Read(b)
+				abort := rnd.IntN(3) == 0
+				c.SetDeadline(time.Now().Add(rdmatest.Patience))
+				sent := make(chan struct{})
+				go func() {
+					defer close(sent)
+					if _, err := c.Write(b); err != nil && !abort {
+						t.Error(err)
+					}
+					c.(*rsocket.Conn).CloseWrite()
+				}()
+				if abort {
+					c.Read(make([]byte, 1))
+					c.(*rsocket.Conn).SetLinger(0)
+				} else if got, err := io.ReadAll(c); err != nil || !bytes.Equal(got, b) {
+					t.Errorf("%d of %d bytes came back: %v", len(got), len(b), err)
+				}
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+				<-sent
+			}
+		})
+	}
+	wg.Wait()
+	settle(t)
+}
+
+// settle waits until the connections of the other goroutines have been released.
+func settle(t testing.TB) {
+	t.Helper()
+	for deadline := time.Now().Add(rdmatest.Patience); queuePairs(t) > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("still there: %s", rdmatest.Resources(t))
+		}
+	}
+}
+
+// TestWriteMR sends registered memory. When it returns, the memory is free: also after an error.
+func TestWriteMR(t *testing.T) {
+	client, server := pair(t, rsocket.Options{})
+	const n = 300_000
+	mr := rdmatest.Must(client.PD().AllocMR(n+2, verbs.MROptions{}))(t)
+	t.Cleanup(func() { rdmatest.Close(t, mr) }) // before the connection
+	newStream(5).Read(mr.Bytes())
+	want := bytes.Clone(mr.Bytes()[1 : n+1])
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		if m, err := client.WriteMR(mr, 1, n); m != n || err != nil {
+			t.Errorf("sent %d of %d bytes: %v", m, n, err)
+		}
+		clear(mr.Bytes())
+	}()
+	got := make([]byte, n)
+	if m, err := io.ReadFull(server, got); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("read %d of %d bytes, %v, or others", m, n, err)
+	}
+	<-sent
+	rdmatest.Check(t, client.SetWriteDeadline(time.Unix(1, 0)))
+	if m, err := client.WriteMR(mr, 0, 1); m != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after the deadline: sent %d bytes, %v", m, err)
+	}
+	// Nobody reads, so the ring fills up. What was sent has arrived, and the connection goes on.
+	rdmatest.Check(t, client.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
+	m, err := client.WriteMR(mr, 0, n)
+	if m == 0 || m == n || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("into a full ring: sent %d bytes, %v", m, err)
+	}
+	rdmatest.Must(io.ReadFull(server, make([]byte, m)))(t)
+	rdmatest.Check(t, client.SetWriteDeadline(time.Now().Add(rdmatest.Patience)))
+	rdmatest.Must(client.WriteMR(mr, 0, 100))(t)
+	rdmatest.Must(io.ReadFull(server, make([]byte, 100)))(t)
+}

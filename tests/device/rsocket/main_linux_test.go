@@ -1,0 +1,127 @@
+// Package rsocket tests sockets over RDMA in the rig: package rsocket against itself, against
+// rdma-core's rsocket programs, against programs written for TCP that librspreload runs over RDMA,
+// and against peers that break the protocol.
+package rsocket
+
+import (
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rsocket"
+)
+
+func TestMain(m *testing.M) {
+	rdmatest.Main(m, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.LongOn("mlx5-eth"))
+}
+
+const host = "192.168.77.1" // the first device
+
+// listen listens on a free port.
+func listen(t testing.TB, o rsocket.Options) *rsocket.Listener {
+	t.Helper()
+	lc := rsocket.ListenConfig{Options: o}
+	l := rdmatest.Must(lc.Listen(t.Context(), "tcp", host+":0"))(t)
+	t.Cleanup(func() { rdmatest.Close(t, l) })
+	return l
+}
+
+// connect returns both ends of a connection, which the end of the test closes.
+func connect(t testing.TB, l *rsocket.Listener, o rsocket.Options) (client, server *rsocket.Conn) {
+	t.Helper()
+	d := rsocket.Dialer{Options: o, Timeout: rdmatest.Patience}
+	client = rdmatest.Must(d.Dial("tcp", l.Addr().String()))(t).(*rsocket.Conn)
+	t.Cleanup(func() { closed(t, client) })
+	rdmatest.Check(t, l.SetDeadline(time.Now().Add(rdmatest.Patience)))
+	server = rdmatest.Must(l.AcceptConn())(t)
+	t.Cleanup(func() { closed(t, server) })
+	for _, c := range []*rsocket.Conn{client, server} {
+		rdmatest.Check(t, c.SetDeadline(time.Now().Add(rdmatest.Patience)))
+	}
+	return client, server
+}
+
+// pair is connect on a listener of its own. The test must leave nothing behind.
+func pair(t testing.TB, o rsocket.Options) (client, server *rsocket.Conn) {
+	t.Helper()
+	rdmatest.CheckLeaks(t)
+	return connect(t, listen(t, o), o)
+}
+
+// closed closes a connection, unless the test did.
+func closed(t testing.TB, c net.Conn) {
+	t.Helper()
+	if err := c.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// wantError fails the test unless err matches all of the errors.
+func wantError(t testing.TB, err error, want ...error) {
+	t.Helper()
+	for _, w := range want {
+		if !errors.Is(err, w) {
+			t.Errorf("got error %v, want one that matches %v", err, w)
+		}
+	}
+}
+
+// A stream has random bytes, the same for each seed, and the checksum of those so far.
+type stream struct {
+	rnd *rand.ChaCha8
+	sum hash.Hash32
+}
+
+func newStream(seed byte) *stream {
+	return &stream{rand.NewChaCha8([32]byte{seed}), crc32.NewIEEE()}
+}
+
+func (s *stream) Read(b []byte) (int, error) {
+	s.rnd.Read(b)
+	return s.sum.Write(b)
+}
+
+// send writes n bytes of the stream in pieces of up to most bytes.
+func (s *stream) send(w io.Writer, n, most int, rnd *rand.Rand) error {
+	b := make([]byte, most)
+	for n > 0 {
+		piece := b[:min(n, 1+rnd.IntN(most))]
+		s.Read(piece)
+		if m, err := w.Write(piece); m != len(piece) || err != nil {
+			return errors.Join(err, io.ErrShortWrite)
+		}
+		n -= len(piece)
+	}
+	return nil
+}
+
+// checksum reads n bytes in pieces of up to most bytes, and returns their checksum.
+func checksum(r io.Reader, n, most int, rnd *rand.Rand) (uint32, error) {
+	sum := crc32.NewIEEE()
+	b := make([]byte, most)
+	for n > 0 {
+		m, err := r.Read(b[:min(n, 1+rnd.IntN(most))])
+		sum.Write(b[:m])
+		if n -= m; err != nil {
+			return sum.Sum32(), err
+		}
+	}
+	return sum.Sum32(), nil
+}
+
+// queuePairs returns how many queue pairs this process has.
+func queuePairs(t testing.TB) int {
+	t.Helper()
+	out := rdmatest.Must(exec.Command("rdma", "resource", "show", "qp").Output())(t)
+	return strings.Count(string(out), fmt.Sprintf(" pid %d ", os.Getpid()))
+}
