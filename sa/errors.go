@@ -1,0 +1,87 @@
+package sa
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/goverbs/goverbs/internal/operr"
+	"github.com/goverbs/goverbs/umad"
+)
+
+// The errors of this package match these with errors.Is, beside the cause. A request that was not
+// answered in time matches syscall.ETIMEDOUT.
+var (
+	// ErrInvalid: an argument was refused before it was sent. It is verbs.ErrInvalid.
+	ErrInvalid = operr.ErrInvalid
+	// ErrNoManager: the port knows no subnet manager.
+	ErrNoManager = errors.New("the port has no subnet manager")
+	// ErrMalformed: an answer isn't one to the request, or its length doesn't fit its records.
+	ErrMalformed = errors.New("malformed answer")
+)
+
+// An OpError says what failed, at which port, and why. It wraps a [Status], a [umad.Status], an
+// errno (a syscall.Errno), or a context's error.
+type OpError struct {
+	Op     string // such as "get table of NodeRecord"
+	Object string // such as "mlx5_0/1"
+	Err    error  // the cause
+	Hint   string // what a person can do about it; may be empty
+}
+
+func (e *OpError) Error() string {
+	return operr.Message("sa: "+e.Op+" at "+e.Object, e.Err, e.Hint)
+}
+
+func (e *OpError) Unwrap() error { return e.Err }
+
+// wrap returns the error for an operation. It takes the cause out of an error of umad's, whose name
+// for the operation says less.
+func wrap(op, object string, err error) error {
+	e := &OpError{Op: op, Object: object, Err: err}
+	var under *umad.OpError
+	if errors.As(err, &under) {
+		e.Err, e.Hint = under.Err, under.Hint
+	}
+	var all umad.Status
+	if errors.As(e.Err, &all) && all&0xff == 0 {
+		e.Err = Status(all >> 8)
+	}
+	return e
+}
+
+// A Status is why the SA refuses a request: the upper half of the status in its answer. If
+// the lower half isn't 0, the error is a [umad.Status] instead, which says that the MAD was not
+// understood, or that the SA is busy.
+type Status uint8
+
+// The SA's reasons.
+const (
+	NoResources            Status = 1
+	RequestInvalid         Status = 2
+	NoRecords              Status = 3 // no record agrees with the query
+	TooManyRecords         Status = 4 // more than one does, of which SubnAdmGet gets one
+	InvalidGID             Status = 5
+	InsufficientComponents Status = 6 // the query must give more components
+	Denied                 Status = 7
+	PrioritySuggested      Status = 8
+)
+
+var reasons = [...]string{
+	NoResources:            "no resources",
+	RequestInvalid:         "invalid request",
+	NoRecords:              "no records",
+	TooManyRecords:         "too many records",
+	InvalidGID:             "invalid GID",
+	InsufficientComponents: "insufficient components",
+	Denied:                 "request denied",
+	PrioritySuggested:      "another priority is suggested",
+}
+
+// Error says what the status means.
+func (s Status) Error() string {
+	text := fmt.Sprintf("the SA refuses with status %d", uint8(s))
+	if int(s) < len(reasons) && reasons[s] != "" {
+		text += ", " + reasons[s]
+	}
+	return text
+}

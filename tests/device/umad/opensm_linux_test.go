@@ -1,0 +1,213 @@
+package umad
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/tests/internal/control"
+)
+
+// portFile returns an attribute of a device's port.
+func portFile(t *testing.T, device, name string) string {
+	t.Helper()
+	return strings.TrimSpace(string(rdmatest.Must(os.ReadFile(filepath.Join("/sys/class/infiniband", device, "ports/1", name)))(t)))
+}
+
+// guid returns the GUID of a device's port.
+func guid(t *testing.T, device string) string {
+	t.Helper()
+	return "0x" + strings.ReplaceAll(portFile(t, device, "gids/0"), ":", "")[16:]
+}
+
+// openSM starts Debian's OpenSM on a port.
+func openSM(t *testing.T, device string, priority int) *rdmatest.Process {
+	t.Helper()
+	// It looks for changes more often than each ten seconds, and asks another so.
+	dir := t.TempDir()
+	conf := filepath.Join(dir, "conf")
+	rdmatest.Check(t, os.WriteFile(conf, []byte("sminfo_polling_timeout 500\npolling_retry_number 2\nsweep_interval 1\ndump_files_dir "+dir+"\n"), 0o644))
+	return rdmatest.Start(t, "opensm", "-F", conf, "-g", guid(t, device), "-p", fmt.Sprint(priority), "-f", filepath.Join(dir, "log"))
+}
+
+// manage leaves both adapters to a subnet manager, with a switch between them if kind is "switch".
+func manage(t *testing.T, kind string) {
+	t.Helper()
+	load(t)
+	for hca := range rdmatest.Devices {
+		t.Cleanup(func() { rdmatest.Check(t, control.Request{Do: "unmanage", HCA: hca}.Ask()) })
+		rdmatest.Check(t, control.Request{Do: "manage", Kind: kind, HCA: hca}.Ask())
+	}
+}
+
+// active waits until a subnet manager on the first adapter has brought both up, and returns their
+// LIDs.
+func active(t *testing.T, manager *rdmatest.Process) (lids [2]uint16) {
+	t.Helper()
+	number := func(device, name string) (n uint16) {
+		fmt.Sscan(portFile(t, device, name), &n)
+		return n
+	}
+	manager.Until(t, func() bool {
+		for i, device := range rdmatest.Devices {
+			if lids[i] = number(device, "lid"); portFile(t, device, "state") != "4: ACTIVE" || lids[i] == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	if lids[0] == lids[1] || number(rdmatest.Devices[1], "sm_lid") != lids[0] {
+		t.Fatalf("LIDs %d, the subnet manager's %d", lids, number(rdmatest.Devices[1], "sm_lid"))
+	}
+	return lids
+}
+
+// play exchanges messages between the two adapters, by their LIDs.
+func play(t *testing.T) {
+	t.Helper()
+	ibv := rdmatest.Program(t, "ibv")
+	server := rdmatest.Start(t, ibv, "pingpong", "rc", "-d", rdmatest.Devices[1], "-n", "10")
+	server.Until(t, func() bool { return rdmatest.Listening(18515) })
+	rdmatest.Start(t, ibv, "pingpong", "rc", "-d", rdmatest.Devices[0], "-n", "10", "localhost").Succeeds(t)
+	server.Succeeds(t)
+}
+
+var _ = rdmatest.Test(TestSwitchedSubnet, rdmatest.OnMLX5, rdmatest.Long)
+
+// TestSwitchedSubnet: Debian's OpenSM sets up a switch between two adapters. Programs reach each
+// other through its tables, which smpquery shows, as infiniband-diags' does.
+func TestSwitchedSubnet(t *testing.T) {
+	manage(t, "switch")
+	ibv := rdmatest.Program(t, "ibv")
+	manager := openSM(t, rdmatest.Devices[0], 9)
+	lids := active(t, manager)
+	info := same(t, "smpquery -D portinfo 0,1 0")
+	m := regexp.MustCompile(`(?m)^Lid:\.+(\d+)$`).FindStringSubmatch(info)
+	if m == nil || m[1] == "0" {
+		t.Fatalf("the switch has no LID: %s", info)
+	}
+	if got := same(t, "smpquery switchinfo "+m[1]); !strings.Contains(got, "LinearFdbCap:....................49151\n") {
+		t.Errorf("the switch: %s", got)
+	}
+	if got := same(t, "smpquery -D nodeinfo 0,1,2"); !strings.Contains(got, strings.TrimPrefix(guid(t, rdmatest.Devices[1]), "0x")+"\n") {
+		t.Errorf("behind the switch's port 2: %s", got)
+	}
+	for _, line := range []string{"nodeinfo %s", "nodedesc %s", "portinfo %s 1", "portinfo %s 2", "portinfo %s 3", "pkeys %s 1", "sl2vl %s 1", "vlarb %s", "gi %s"} {
+		same(t, "smpquery "+fmt.Sprintf(line, m[1]))
+	}
+	if got := same(t, "smpquery portinfo "+m[1]+" 2"); !strings.Contains(got, "LinkState:.......................Active\n") {
+		t.Errorf("the switch's port 2: %s", got)
+	}
+	discovered := func() {
+		t.Helper()
+		generated := regexp.MustCompile(`(?m)^# Topology file: generated on .*$`)
+		for _, line := range []string{"ibnetdiscover", "ibnetdiscover -f", "ibnetdiscover -l", "ibnetdiscover -S", "ibnetdiscover -H", "iblinkinfo", "iblinkinfo -l", "iblinkinfo -d"} {
+			words := append(strings.Fields(line), "-C", rdmatest.Device)
+			theirs, ok := outcome(t, words...)
+			ours, ok2 := outcome(t, append([]string{ibv}, words...)...)
+			if !ok || !ok2 {
+				t.Errorf("%s fails: %s %s", line, theirs, ours)
+			}
+			if diff := cmp.Diff(strings.Split(generated.ReplaceAllString(theirs, ""), "\n"), strings.Split(generated.ReplaceAllString(ours, ""), "\n")); diff != "" {
+				t.Errorf("%s (-infiniband-diags +ibv):\n%s", line, diff)
+			}
+			if line == "ibnetdiscover" && (strings.Count(ours, "\nSwitch\t2 ") != 1 || !strings.Contains(ours, "\nCa\t1 ")) {
+				t.Errorf("it finds %s", ours)
+			}
+		}
+	}
+	discovered()
+	if got := same(t, fmt.Sprintf("ibtracert %d %d", lids[0], lids[1])); !strings.Contains(got, "\n[1] -> switch port {") || !strings.Contains(got, "\n[2] -> ca port {") {
+		t.Errorf("ibtracert: %s", got)
+	}
+	same(t, fmt.Sprintf("ibtracert -n %d %d", lids[0], lids[1]))
+	same(t, fmt.Sprintf("ibtracert %d %s", lids[0], m[1]))
+	same(t, fmt.Sprintf("ibtracert %d %d", lids[0], lids[0]))
+	same(t, fmt.Sprintf("ibaddr %d", lids[1]))
+	play(t)
+
+	// A cable that is pulled is seen at the switch, and told by it. When it is plugged in again, the
+	// subnet manager brings the port up.
+	rdmatest.Check(t, control.Request{Do: "port", HCA: 1}.Ask())
+	t.Cleanup(func() { rdmatest.Check(t, control.Request{Do: "port", HCA: 1, Up: true}.Ask()) })
+	if got := same(t, "smpquery portinfo "+m[1]+" 2"); !strings.Contains(got, "LinkState:.......................Down\n") {
+		t.Errorf("the switch's port 2, without a cable: %s", got)
+	}
+	discovered()
+	rdmatest.Check(t, control.Request{Do: "port", HCA: 1, Up: true}.Ask())
+	manager.Until(t, func() bool { return portFile(t, rdmatest.Devices[1], "state") == "4: ACTIVE" })
+	play(t)
+}
+
+var _ = rdmatest.Test(TestOpenSM, rdmatest.OnMLX5, rdmatest.Long)
+
+// TestOpenSM: Debian's OpenSM brings up a subnet of two ports. It gives them LIDs, by which programs
+// of C and Go then reach them, and sminfo finds it. When it is killed, another takes over.
+func TestOpenSM(t *testing.T) {
+	manage(t, "")
+	ibv := rdmatest.Program(t, "ibv")
+	for _, device := range rdmatest.Devices {
+		if state, lid := portFile(t, device, "state"), portFile(t, device, "lid"); state != "2: INIT" || lid != "0x0" {
+			t.Fatalf("%s is %s with LID %s before there is a subnet manager", device, state, lid)
+		}
+	}
+	began := time.Now()
+	since := func(what string) { t.Logf("%s after %v", what, time.Since(began).Round(time.Second/10)) }
+	master := openSM(t, rdmatest.Devices[0], 9)
+	lids := active(t, master)
+	since("active")
+
+	manager := regexp.MustCompile(`^sminfo: sm lid (\d+) sm guid (0x[0-9a-f]+), activity count \d+ priority (\d+) state (\d) (\w+)\n$`)
+	sm := func(program ...string) []string {
+		t.Helper()
+		out, ok := outcome(t, append(program, "-C", rdmatest.Devices[1])...)
+		m := manager.FindStringSubmatch(out)
+		if !ok || m == nil {
+			return make([]string, 6)
+		}
+		return m
+	}
+	want := fmt.Sprintf("[%d 9 SMINFO_MASTER]", lids[0])
+	for _, program := range [][]string{{"sminfo"}, {ibv, "sminfo"}} {
+		if m := sm(program...); fmt.Sprint([]string{m[1], m[3], m[5]}) != want {
+			t.Errorf("%q: %q, want %s", program, m, want)
+		}
+	}
+	for _, line := range []string{"ibaddr %d", "smpquery nodeinfo %d", "smpquery portinfo %d 1"} {
+		if line = fmt.Sprintf(line, lids[1]); same(t, line) == "" {
+			t.Errorf("%s prints nothing", line)
+		}
+	}
+	// Its administration knows the LID of a GUID.
+	for _, line := range []string{"ibaddr -G GUID", "smpquery -G portinfo GUID 1", "ibaddr -s SM -G GUID", "ibaddr -G 0x1234"} {
+		line = strings.NewReplacer("GUID", guid(t, rdmatest.Devices[1]), "SM", fmt.Sprint(lids[0])).Replace(line)
+		if same(t, line) == "" && !strings.HasSuffix(line, "0x1234") {
+			t.Errorf("%s prints nothing", line)
+		}
+	}
+	play(t)
+	since("used")
+	// Another subnet manager waits, and takes over.
+	standby := openSM(t, rdmatest.Devices[1], 3)
+	standby.Until(t, func() bool {
+		m := sm(ibv, "sminfo", fmt.Sprint(lids[1]))
+		return m[5] == "SMINFO_STANDBY"
+	})
+	since("another waits")
+	master.Kill()
+	standby.Until(t, func() bool {
+		m := sm(ibv, "sminfo")
+		return m[1] == fmt.Sprint(lids[1]) && m[5] == "SMINFO_MASTER"
+	})
+	since("it has taken over")
+	if m := sm("sminfo"); m[1] != fmt.Sprint(lids[1]) || m[3] != "3" {
+		t.Errorf("sminfo: %q", m)
+	}
+}

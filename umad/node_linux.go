@@ -1,0 +1,58 @@
+package umad
+
+import (
+	"os"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// The unsafe code here passes pointers to two ioctls. Each points to a variable of the type that
+// the ioctl's number has the size of, without pointers of its own, and which lives until the call
+// returns.
+
+// openNode opens a file of /dev/infiniband for the runtime's poller.
+func openNode(path string) (*os.File, error) {
+	for {
+		fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		return os.NewFile(uintptr(fd), path), nil
+	}
+}
+
+// registerAgent registers an agent, with indices of P_Keys in the messages, and sets its number.
+func registerAgent(f *os.File, q *uapi.IbUserMadRegReq2) error {
+	return control(f, uapi.IB_USER_MAD_REGISTER_AGENT2, unsafe.Pointer(q))
+}
+
+func unregisterAgent(f *os.File, id uint32) error {
+	return control(f, uapi.IB_USER_MAD_UNREGISTER_AGENT, unsafe.Pointer(&id))
+}
+
+func control(f *os.File, request uintptr, argument unsafe.Pointer) error {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var errno unix.Errno
+	err = c.Control(func(fd uintptr) {
+		for {
+			if _, _, errno = unix.Syscall(unix.SYS_IOCTL, fd, request, uintptr(argument)); errno != unix.EINTR {
+				return
+			}
+		}
+	})
+	runtime.KeepAlive(argument)
+	if err == nil && errno != 0 {
+		return errno
+	}
+	return err
+}
