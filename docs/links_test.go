@@ -14,7 +14,7 @@ var (
 	fenced  = regexp.MustCompile("(?ms)^```.*?^```")
 	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	// A path in the repository, in backquotes: it begins with one of its folders.
-	repoPath = regexp.MustCompile("`((?:cmd|docs|examples|internal|ioctl|provider|rdmacm|tests|uapi|verbs)/[\\w./-]+)`")
+	repoPath = regexp.MustCompile("`((?:cmd|docs|examples|internal|ioctl|provider|rdmacm|rdmanl|rsocket|sa|tests|uapi|umad|verbs)/[\\w./-]+)`")
 )
 
 // TestLinks: the places in the repository that the pages name exist.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -84,12 +83,8 @@ func (o *cmtimeOptions) set(option longOption, value string) (err error) {
 // cmtime is the command: a server or a client.
 func cmtime(args []string) int {
 	o, err := parseCmtime(args)
-	switch {
-	case errors.Is(err, errHelp):
-		fmt.Print(cmtimeUsage)
-		return exitOK
-	case err != nil:
-		return wrongUsage("cmtime", err)
+	if err != nil {
+		return notParsed("cmtime", cmtimeUsage, err)
 	}
 	ctx := context.Background()
 	if o.server == "" {

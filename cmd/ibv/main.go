@@ -6,6 +6,44 @@
 //	ibv pingpong    exchange messages between two hosts and measure the time
 //	ibv rping       connect by address and play ping-pong with RDMA, as rping does
 //	ibv cmtime      measure connecting and disconnecting
+//	ibv rstream     measure sockets over RDMA, as rstream does
+//	ibv riostream   measure writing to memory of a socket's peer, as riostream does
+//	ibv rcopy       copy a file over a socket on RDMA, as rcopy does
+//	ibv proxy       forward connections between TCP and sockets over RDMA
+//	ibv doctor      find out what keeps this host, or two, from RDMA
+//	ibv dev         list devices as the kernel knows them, and change them
+//	ibv link        list links, add and delete those of Soft-RoCE and soft-iWARP
+//	ibv monitor     print devices that come and go
+//	ibv resource    count the objects on devices, or list them with their owners
+//	ibv stat        show and watch counters, and choose what is counted
+//	ibv system      show and change how network namespaces share devices
+//	ibv top         show who uses devices, and what goes through them
+//	ibv ucmatose    connect by address and exchange messages, as ucmatose does
+//	ibv udaddy      the same with datagrams, as udaddy does
+//	ibv mckey       send to a multicast group, or receive from it, as mckey does
+//	ibv ibstat      print the state of devices and ports, as ibstat does
+//	ibv ibstatus    the same, as ibstatus does
+//	ibv ibaddr      print a port's LIDs and GID, as ibaddr does
+//	ibv ibping      ask another host's ibping, or answer, as ibping does
+//	ibv sminfo      ask a subnet manager for its state, as sminfo does
+//	ibv smpquery    ask a port for an attribute of subnet management, as smpquery does
+//	ibv perfquery   read a port's counters, as perfquery does
+//	ibv ibnetdiscover
+//	                find all nodes and links of the subnet, as ibnetdiscover does
+//	ibv iblinkinfo  print the state of all links, as iblinkinfo does
+//	ibv ibtracert   print the way to a port of the subnet, as ibtracert does
+//	ibv saquery     ask the administration of the subnet, as saquery does
+//	ibv asyncwatch  print a device's asynchronous events, as ibv_asyncwatch does
+//	ibv mesh        measure the network between all pairs of hosts
+//	ibv plot        draw results of measurements, and compare them
+//	ibv links       make links with the names of the programs that ibv replaces
+//	ibv selftest    prove that goverbs works on a device
+//	ibv send_bw, send_lat, write_bw, write_lat, read_bw, read_lat, atomic_bw, atomic_lat
+//	                measure bandwidth and latency, as perftest's ib_send_bw and so on do
+//	ibv raw_ethernet_bw, raw_ethernet_lat, raw_ethernet_burst_lat
+//	                the same with Ethernet frames
+//
+// Under the name of such a program, as in a link ib_send_bw, it behaves as that program.
 //
 // The exit status is 0 after success, 1 after a failure, 2 after wrong usage.
 package main
@@ -16,6 +54,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	// These are not part of every program.
+	_ "github.com/goverbs/goverbs/provider/efa"
+	_ "github.com/goverbs/goverbs/provider/siw"
 )
 
 // A command is one of ibv's commands. run gets the arguments after its name and
@@ -32,6 +74,37 @@ var commands = []command{
 	{"pingpong", "exchange messages between two hosts and measure the time", pingpong},
 	{"rping", "connect by address and play ping-pong with RDMA", rping},
 	{"cmtime", "measure connecting and disconnecting, step by step", cmtime},
+	{"rstream", "measure latency and throughput of sockets over RDMA", rstream},
+	{"riostream", "measure writing to memory that a socket's peer has mapped", riostream},
+	{"rcopy", "copy a file to another host over a socket on RDMA", rcopy},
+	{"proxy", "forward connections between TCP and sockets over RDMA", proxy},
+	{"doctor", "find out what keeps this host, or two, from RDMA", doctorCommand},
+	{"dev", "list devices as the kernel knows them, and change them", devCommand.main},
+	{"link", "list links, add and delete those of Soft-RoCE and soft-iWARP", linkCommand.main},
+	{"monitor", "print devices that come and go", monitorCommand.main},
+	{"resource", "count the objects on devices, or list them with their owners", resourceCommand.main},
+	{"stat", "show and watch counters, and choose what is counted", statCommand.main},
+	{"system", "show and change how network namespaces share devices", systemCommand.main},
+	{"top", "show who uses devices, and what goes through them", topCommand.main},
+	{"ucmatose", "connect by address and exchange messages", ucmatose},
+	{"udaddy", "find a service for datagrams by address and exchange messages", udaddy},
+	{"mckey", "send to a multicast group, or receive from it", mckey},
+	{"ibstat", "print the state of devices and ports", printState},
+	{"ibstatus", "print the state of ports, line by line", printStatus},
+	{"ibaddr", "print the LIDs and the GID of a port of the subnet", ibaddr},
+	{"ibping", "ask another host for a sign of life, or answer", ibping},
+	{"sminfo", "ask a subnet manager for its state", sminfo},
+	{"smpquery", "ask a port of the subnet for its state or tables", smpquery},
+	{"perfquery", "read the counters of a port of the subnet, and reset them", perfquery},
+	{"ibnetdiscover", "find all nodes and links of the subnet", ibnetdiscover},
+	{"iblinkinfo", "print the state of all links of the subnet", iblinkinfo},
+	{"ibtracert", "print the way to a port of the subnet", ibtracert},
+	{"saquery", "ask the administration of the subnet", saquery},
+	{"asyncwatch", "print a device's asynchronous events", asyncwatch},
+	{"mesh", "measure the network between all pairs of hosts", meshCommand},
+	{"plot", "draw results of measurements, and compare them", plotResults},
+	{"links", "make links with the names of the programs that ibv replaces", makeLinks},
+	{"selftest", "prove that goverbs works on a device, and report what doesn't", selfTest},
 }
 
 const (
@@ -41,7 +114,7 @@ const (
 )
 
 func main() {
-	os.Exit(run(os.Args[1:]))
+	os.Exit(run(append(calledAs(os.Args[0]), os.Args[1:]...)))
 }
 
 func run(args []string) int {
@@ -60,7 +133,7 @@ func run(args []string) int {
 		}
 		args = []string{args[1], "-h"}
 	}
-	for _, c := range commands {
+	for _, c := range append(commands, perftestCommands()...) {
 		if c.name == args[0] {
 			return c.run(args[1:])
 		}
@@ -71,8 +144,8 @@ func run(args []string) int {
 
 func help(w io.Writer) {
 	fmt.Fprint(w, "Usage: ibv COMMAND [ARG...]\n\nShow and test RDMA devices.\n\n")
-	for _, c := range commands {
-		fmt.Fprintf(w, "  %-10s  %s\n", c.name, c.summary)
+	for _, c := range append(commands, perftestCommands()...) {
+		fmt.Fprintf(w, "  %-13s  %s\n", c.name, c.summary)
 	}
 	fmt.Fprint(w, `
 Examples:
@@ -80,6 +153,8 @@ Examples:
         which devices are there
   ibv info -d rxe0 -v
         everything about one, its GIDs included
+  ibv doctor
+        why doesn't it work
   ibv pingpong -h
         how to run a command
 
@@ -107,6 +182,16 @@ func parse(f *flag.FlagSet, usage string, args []string) (status int, ok bool) {
 func wrongUsage(name string, err error) int {
 	fmt.Fprintf(os.Stderr, "ibv %s: %v\nTry 'ibv %s -h' for more information.\n", name, err, name)
 	return exitUsage
+}
+
+// notParsed prints the usage if that is what the arguments ask for, or says what is wrong with
+// them.
+func notParsed(name, usage string, err error) int {
+	if errors.Is(err, errHelp) {
+		fmt.Print(usage)
+		return exitOK
+	}
+	return wrongUsage(name, err)
 }
 
 // failed says why the command failed.

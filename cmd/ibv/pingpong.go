@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 
@@ -48,12 +47,8 @@ Examples:
 // pingpong is the command: a server or a client.
 func pingpong(args []string) int {
 	o, err := parsePingpong(args)
-	switch {
-	case errors.Is(err, errHelp):
-		fmt.Print(pingpongUsage)
-		return exitOK
-	case err != nil:
-		return wrongUsage("pingpong", err)
+	if err != nil {
+		return notParsed("pingpong", pingpongUsage, err)
 	}
 	if err := play(o); err != nil {
 		return failed("pingpong", err)

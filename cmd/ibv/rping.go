@@ -121,12 +121,8 @@ func (o *rpingOptions) set(option longOption, value string) (err error) {
 // rping is the command: a server or a client.
 func rping(args []string) int {
 	o, err := parseRping(args)
-	switch {
-	case errors.Is(err, errHelp):
-		fmt.Print(rpingUsage)
-		return exitOK
-	case err != nil:
-		return wrongUsage("rping", err)
+	if err != nil {
+		return notParsed("rping", rpingUsage, err)
 	}
 	ctx := context.Background()
 	if o.server {

@@ -109,6 +109,14 @@ func (p *rpinger) moveQP(states ...verbs.QPState) error {
 	return nil
 }
 
+// setQP changes the state of a queue pair of -q, and nothing else. Over iWARP the kernel has
+// connected it.
+func (p *rpinger) setQP(state verbs.QPState) error {
+	return p.qp.Modify(verbs.QPAttr{State: state}, verbs.QPAttrState)
+}
+
+func (p *rpinger) iwarp() bool { return p.id.Device().Info().Transport() == verbs.TransportIWARP }
+
 // param returns rping's connection parameters: one outstanding read.
 func (p *rpinger) param() *rdmacm.ConnParam {
 	return &rdmacm.ConnParam{
@@ -122,12 +130,19 @@ func (p *rpinger) accept(ctx context.Context) error {
 	var param *rdmacm.ConnParam
 	if p.ownQP {
 		param = p.param()
+	}
+	if p.ownQP && !p.iwarp() {
 		if err := p.moveQP(verbs.QPInit, verbs.QPRTR, verbs.QPRTS); err != nil {
 			return err
 		}
 	}
 	if err := p.id.Accept(ctx, param); err != nil {
 		return err
+	}
+	if p.ownQP && p.iwarp() {
+		if err := p.setQP(verbs.QPRTS); err != nil {
+			return err
+		}
 	}
 	p.debugf("connection from %v accepted", p.id.RemoteAddr())
 	p.watch(ctx)
@@ -139,7 +154,12 @@ func (p *rpinger) connect(ctx context.Context) error {
 	if _, err := p.id.Connect(ctx, p.param()); err != nil {
 		return err
 	}
-	if p.ownQP {
+	switch {
+	case p.ownQP && p.iwarp():
+		if err := p.setQP(verbs.QPRTS); err != nil {
+			return err
+		}
+	case p.ownQP:
 		if err := p.moveQP(verbs.QPInit, verbs.QPRTR, verbs.QPRTS); err != nil {
 			return err
 		}
@@ -182,6 +202,11 @@ func (p *rpinger) wait(want verbs.WCOpcode) error {
 				return cause
 			}
 			return err
+		}
+		if wc[0].Status == verbs.WCWRFlushErr {
+			// The connection has ended. Over iWARP, the event comes after this.
+			<-p.parted.Done()
+			return context.Cause(p.parted)
 		}
 		if err := wc[0].Err(); err != nil {
 			return err
@@ -318,7 +343,11 @@ func (p *rpinger) move(op verbs.Opcode, done verbs.WCOpcode, addr uint64, rkey u
 // disconnect ends the connection.
 func (p *rpinger) disconnect(ctx context.Context) error {
 	if p.ownQP {
-		if err := p.qp.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState); err != nil {
+		state := verbs.QPErr
+		if p.iwarp() {
+			state = verbs.QPSQD // sends what it has begun first
+		}
+		if err := p.setQP(state); err != nil {
 			return err
 		}
 	}

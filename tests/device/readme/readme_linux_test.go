@@ -1,6 +1,6 @@
 // Package readme tests the program in README.md. It is the Example of package verbs, it
 // builds as a module of its own into a static binary, and on a device it prints what
-// README.md shows. It also runs the examples of waiting in package verbs.
+// README.md shows.
 package readme
 
 import (
@@ -49,7 +49,7 @@ func TestSameAsExample(t *testing.T) {
 	}
 }
 
-var _ = rdmatest.Test(TestProgram, rdmatest.Long)
+var _ = rdmatest.Test(TestProgram, rdmatest.Builds, rdmatest.Long)
 
 func TestProgram(t *testing.T) {
 	source, output := program(t)
@@ -88,25 +88,4 @@ func build(t *testing.T, files map[string]string) (binary string) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return binary
-}
-
-var _ = rdmatest.Test(TestWaitingExamples, rdmatest.OnRXE, rdmatest.OnMLX5, rdmatest.Long)
-
-// TestWaitingExamples runs the examples of waiting, and compares what they print on this device.
-func TestWaitingExamples(t *testing.T) {
-	arrival := "the device has no timestamps"
-	if rdmatest.KindOf() == rdmatest.MLX5 {
-		arrival = `arrived after \d+ µs, at \d{4}-.*`
-	}
-	want := regexp.MustCompile(`^(?:(?:Ann: "from Ann"|Ben: "from Ben"|Cid: "from Cid")\n){3}` +
-		`(?:CQ [012]: RECV of 5 bytes\n){3}` + arrival + `\n(?:.*\n)*no more events\n$`)
-	files := make(map[string]string)
-	for _, name := range []string{"example_test.go", "waiting_example_test.go"} {
-		text := read(t, filepath.Join(root, "verbs", name))
-		files[strings.TrimSuffix(name, "_test.go")+".go"] = strings.Replace(text, "package verbs_test\n", "package main\n", 1)
-	}
-	files["main.go"] = "package main\n\nfunc main() {\n\tExampleCQ_All()\n\tExampleCompChannel()\n\tExampleCQ_PollEx()\n\tExampleDevice_Events()\n}\n"
-	if got := rdmatest.Start(t, build(t, files)).Succeeds(t); !want.MatchString(got) {
-		t.Errorf("the examples print\n%s, want\n%v", got, want)
-	}
 }

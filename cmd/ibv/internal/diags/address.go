@@ -1,0 +1,41 @@
+package diags
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+)
+
+// What of an address is printed.
+const (
+	ShowGID = 1 << iota
+	ShowLID
+	ShowDecimal // the LID, and not in hexadecimal
+)
+
+// Address prints a port's address as ibaddr does.
+func (c *Client) Address(ctx context.Context, w io.Writer, t Target, port, what int) error {
+	node, err := c.subnet(ctx, t, attrNodeInfo, 0)
+	if err != nil {
+		return err
+	}
+	info, err := c.subnet(ctx, t, attrPortInfo, uint32(port))
+	if err != nil {
+		return err
+	}
+	if what&ShowGID != 0 {
+		address := netip.AddrFrom16(gid(find(portInfo, "GidPrefix").value(info), find(nodeInfo, "PortGuid").value(node)))
+		fmt.Fprintf(w, "GID %v ", address)
+	}
+	first := find(portInfo, "Lid").value(info)
+	last := first + 1<<find(portInfo, "LMC").value(info) - 1
+	switch {
+	case what&ShowDecimal != 0:
+		fmt.Fprintf(w, "LID start %d end %d", first, last)
+	case what&ShowLID != 0:
+		fmt.Fprintf(w, "LID start %#x end %#x", first, last)
+	}
+	fmt.Fprintln(w)
+	return nil
+}

@@ -1,0 +1,146 @@
+package diags
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// A Fabric is what can be reached from a port.
+type Fabric struct {
+	from  *node
+	nodes []*node // in the order in which they were found
+}
+
+// A node is an adapter, a switch or a router.
+type node struct {
+	info, description, switches []byte
+	ports                       map[int]*port
+}
+
+// A port has what it says of itself, and the port at the other end of its link, if that was found.
+type port struct {
+	node   *node
+	number int
+	guid   uint64
+	info   []byte
+	remote *port
+}
+
+func (n *node) get(name string) uint64 { return find(nodeInfo, name).value(n.info) }
+func (p *port) get(name string) uint64 { return find(portInfo, name).value(p.info) }
+
+func (n *node) isSwitch() bool { return n.get("NodeType") == aSwitch }
+func (n *node) name() string   { return cString(n.description[:min(len(n.description), 63)]) }
+
+// id returns the node's name in a topology: its type and its GUID.
+func (n *node) id() string {
+	letter, ok := map[uint64]string{1: "H", 2: "S", 3: "R"}[n.get("NodeType")]
+	if !ok {
+		letter = "?"
+	}
+	return fmt.Sprintf(`"%s-%016x"`, letter, n.get("Guid"))
+}
+
+// lid returns the port's LID. A switch has one for all its ports.
+func (p *port) lid() uint64 {
+	if zero := p.node.ports[0]; p.node.isSwitch() && zero != nil {
+		return zero.get("Lid")
+	}
+	return p.get("Lid")
+}
+
+// all returns the node's ports that were found, by number.
+func (n *node) all() []*port {
+	var ports []*port
+	for _, p := range n.ports {
+		ports = append(ports, p)
+	}
+	slices.SortFunc(ports, func(a, b *port) int { return a.number - b.number })
+	return ports
+}
+
+// Discover finds all nodes that can be reached, by directed routes.
+func (c *Client) Discover(ctx context.Context) (*Fabric, error) {
+	f := &Fabric{}
+	known := make(map[uint64]*node)
+	type step struct {
+		route []byte
+		from  *port // whose link leads there; nil at the beginning
+	}
+	for steps := []step{{route: []byte{0}}}; len(steps) > 0; steps = steps[1:] {
+		s := steps[0]
+		if s.from != nil && s.from.remote != nil {
+			continue // found from the other end
+		}
+		t := Target{Route: s.route}
+		info, err := c.subnet(ctx, t, attrNodeInfo, 0)
+		if err != nil {
+			if s.from == nil || ctx.Err() != nil {
+				return nil, err
+			}
+			continue // nobody answers there
+		}
+		guid := find(nodeInfo, "Guid").value(info)
+		n, isNew := known[guid], false
+		if n == nil {
+			n, isNew = &node{info: info, ports: make(map[int]*port)}, true
+		}
+		arrived := int(find(nodeInfo, "LocalPort").value(info))
+		if err := c.explore(ctx, t, n, isNew, arrived, find(nodeInfo, "PortGuid").value(info)); err != nil {
+			if s.from == nil || ctx.Err() != nil {
+				return nil, err
+			}
+			continue // it has gone meanwhile
+		}
+		if len(known) == maxLID {
+			return nil, fmt.Errorf("more than %d nodes, which is more than there are LIDs", maxLID)
+		}
+		if isNew {
+			known[guid] = n
+			f.nodes = append(f.nodes, n)
+		}
+		if at := n.ports[arrived]; s.from != nil && at != nil {
+			s.from.remote, at.remote = at, s.from
+		}
+		if s.from == nil {
+			f.from = n
+		}
+		if !isNew || len(s.route) > 62 || s.from != nil && !n.isSwitch() {
+			continue
+		}
+		const linkUp = 5
+		for _, p := range n.all() {
+			if p.number != 0 && p.remote == nil && p.get("PhysLinkState") == linkUp {
+				steps = append(steps, step{append(slices.Clone(s.route), byte(p.number)), p})
+			}
+		}
+	}
+	return f, nil
+}
+
+// explore asks a node for its ports: a switch for all, and others for the one that was reached.
+func (c *Client) explore(ctx context.Context, t Target, n *node, isNew bool, arrived int, guid uint64) (err error) {
+	first, last := arrived, arrived
+	if isNew {
+		if n.description, err = c.subnet(ctx, t, attrNodeDescription, 0); err != nil {
+			return err
+		}
+		if n.isSwitch() {
+			if n.switches, err = c.subnet(ctx, t, attrSwitchInfo, 0); err != nil {
+				return err
+			}
+			first, last = 0, int(n.get("NumPorts"))
+		}
+	} else if n.isSwitch() || n.ports[arrived] != nil {
+		return nil
+	}
+	for number := first; number <= last; number++ {
+		info, err := c.subnet(ctx, t, attrPortInfo, uint32(number))
+		if err != nil {
+			return err
+		}
+		n.ports[number] = &port{node: n, number: number, guid: guid, info: info}
+	}
+	return nil
+}

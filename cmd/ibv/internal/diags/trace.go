@@ -1,0 +1,99 @@
+package diags
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+)
+
+const attrForwarding = 0x19 // LinearForwardingTable
+
+// A hop is a node on the way, and its port by which it was reached.
+type hop struct{ node, description, port []byte }
+
+func (c *Client) hop(ctx context.Context, t Target) (h hop, err error) {
+	if h.node, err = c.subnet(ctx, t, attrNodeInfo, 0); err != nil {
+		return h, err
+	}
+	if h.description, err = c.subnet(ctx, t, attrNodeDescription, 0); err != nil {
+		return h, err
+	}
+	h.port, err = c.subnet(ctx, t, attrPortInfo, 0)
+	return h, err
+}
+
+func (h hop) get(name string) uint64 { return find(nodeInfo, name).value(h.node) }
+func (h hop) isSwitch() bool         { return h.get("NodeType") == aSwitch }
+
+func (h hop) kind() string {
+	if name, ok := list(1, "ca", "switch", "router")[h.get("NodeType")]; ok {
+		return name
+	}
+	return "???"
+}
+
+// lids returns the port's LIDs and the node's description.
+func (h hop) lids() string {
+	first := find(portInfo, "Lid").value(h.port)
+	last := first + 1<<find(portInfo, "LMC").value(h.port) - 1
+	return fmt.Sprintf("lid %d-%d \"%s\"", first, last, cString(h.description[:min(len(h.description), 63)]))
+}
+
+// end prints the first or the last port of the way.
+func (h hop) end(w io.Writer, word string, short bool) {
+	port := h.get("LocalPort")
+	if h.isSwitch() {
+		port = 0
+	}
+	if short {
+		fmt.Fprintf(w, "%s {0x%016x}[%d]\n", word, h.get("Guid"), port)
+		return
+	}
+	fmt.Fprintf(w, "%s %s {0x%016x} portnum %d %s\n", word, h.kind(), h.get("Guid"), port, h.lids())
+}
+
+// Trace prints the way from the client's own port to another, by the switches' tables, as ibtracert
+// does. short leaves out what isn't needed.
+func (c *Client) Trace(ctx context.Context, w io.Writer, to Target, short bool) error {
+	last, err := c.hop(ctx, to)
+	if err != nil {
+		return err
+	}
+	route := []byte{0}
+	at, err := c.hop(ctx, Target{Route: route})
+	if err != nil {
+		return err
+	}
+	at.end(w, "From", short)
+	for out := byte(at.get("LocalPort")); at.get("PortGuid") != last.get("PortGuid"); {
+		const longest = 64
+		if route = append(route, out); len(route) == longest {
+			return errors.New("the way has no end")
+		}
+		if at, err = c.hop(ctx, Target{Route: route}); err != nil {
+			return err
+		}
+		if short {
+			fmt.Fprintf(w, "[%d] -> {0x%016x}[%d]\n", out, at.get("PortGuid"), at.get("LocalPort"))
+		} else {
+			fmt.Fprintf(w, "[%d] -> %s port {0x%016x}[%d] %s\n", out, at.kind(), at.get("PortGuid"), at.get("LocalPort"), at.lids())
+		}
+		if at.get("PortGuid") == last.get("PortGuid") {
+			break
+		}
+		if !at.isSwitch() {
+			return fmt.Errorf("the way leads to %s, which isn't a switch", at.lids())
+		}
+		const perBlock = 64
+		table, err := c.subnet(ctx, Target{Route: route}, attrForwarding, uint32(to.LID/perBlock))
+		if err != nil {
+			return err
+		}
+		if out = table[to.LID%perBlock]; out == 0 || uint64(out) > at.get("NumPorts") {
+			return fmt.Errorf("the table of the switch %s has no way to LID %d: port %d", at.lids(), to.LID, out)
+		}
+	}
+	last.end(w, "To", short)
+	return nil
+}

@@ -1,0 +1,385 @@
+package doctor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"time"
+)
+
+// The two ends talk over TCP. The client asks, the server does it and answers, one
+// question at a time. Both are JSON. What the client itself has to do, it does with the
+// same code.
+
+// version is that of the questions and answers.
+const version = 1
+
+type question struct {
+	Version int        `json:"version,omitempty"`
+	Do      string     `json:"do"`
+	GID     int        `json:"gid"` // open: an index, or -1
+	Peer    *endpoints `json:"peer,omitempty"`
+	Size    int        `json:"size,omitempty"`
+	Wait    int        `json:"wait,omitempty"` // milliseconds
+}
+
+type answer struct {
+	Error     string     `json:"error,omitempty"`
+	Facts     *Facts     `json:"facts,omitempty"`
+	Report    *Report    `json:"report,omitempty"`
+	Endpoints *endpoints `json:"endpoints,omitempty"`
+	Arrived   int        `json:"arrived,omitempty"`
+	Left      bool       `json:"left,omitempty"`
+	Status    string     `json:"status,omitempty"`
+}
+
+// An end answers questions.
+type end struct {
+	host  *Host
+	opts  Options
+	gid   int // the index that the user chose, or -1
+	probe *probe
+}
+
+func (e *end) close() {
+	if e.probe != nil {
+		e.probe.close()
+		e.probe = nil
+	}
+}
+
+func (e *end) answer(q question) answer {
+	var a answer
+	if err := e.try(q, &a); err != nil {
+		a.Error = err.Error()
+	}
+	return a
+}
+
+func (e *end) try(q question, a *answer) (err error) {
+	wait := time.Duration(q.Wait) * time.Millisecond
+	switch {
+	case q.Do == "hello" && q.Version != version:
+		return fmt.Errorf("the ends' versions of ibv differ: %d and %d", version, q.Version)
+	case q.Do == "hello":
+		return nil
+	case q.Do == "facts":
+		index := e.gid
+		if q.GID >= 0 {
+			index = q.GID
+		}
+		facts, err := e.host.facts(e.opts.Device, index)
+		a.Facts = &facts
+		return err
+	case q.Do == "examine":
+		a.Report = Examine(e.host, e.opts)
+		return nil
+	case q.Do == "open":
+		e.close()
+		facts, err := e.host.facts(e.opts.Device, q.GID)
+		if err != nil {
+			return err
+		}
+		if e.probe, err = newProbe(facts, facts.GIDIndex); err != nil {
+			return err
+		}
+		made, err := e.probe.endpoints()
+		a.Endpoints = &made
+		return err
+	case e.probe == nil:
+		return fmt.Errorf("%q before open", q.Do)
+	case q.Do == "meet" && q.Peer != nil:
+		return e.probe.meet(*q.Peer)
+	case q.Do == "expect" && q.Size >= 0 && q.Size <= 4096:
+		return e.probe.expect(q.Size)
+	case q.Do == "fire" && q.Size >= 0 && q.Size <= 4096:
+		a.Left, err = e.probe.fire(q.Size, wait)
+		return err
+	case q.Do == "arrived":
+		a.Arrived, err = e.probe.arrived(wait)
+		return err
+	case q.Do == "fire UDP" && q.Peer != nil && e.probe.udp != nil:
+		return e.probe.fireUDP(q.Peer.UDP)
+	case q.Do == "arrived UDP" && e.probe.udp != nil:
+		a.Arrived, err = e.probe.arrivedUDP(wait)
+		return err
+	case q.Do == "send" && q.Size >= 0 && q.Size <= largeSize:
+		a.Status, err = e.probe.send(q.Size)
+		return err
+	}
+	return fmt.Errorf("unknown question %q", q.Do)
+}
+
+// Serve answers the clients of a listener, one at a time. progress is told of each.
+func Serve(h *Host, o Options, gid int, l net.Listener, progress func(string)) error {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		progress("examined by " + c.RemoteAddr().String())
+		if err := serveOne(h, o, gid, c); err != nil && !errors.Is(err, io.EOF) {
+			progress(err.Error())
+		}
+	}
+}
+
+func serveOne(h *Host, o Options, gid int, c net.Conn) error {
+	defer c.Close()
+	e := &end{host: h, opts: o, gid: gid}
+	defer e.close()
+	in, out := json.NewDecoder(c), json.NewEncoder(c)
+	for {
+		// A client that is gone without a word must not keep the server from others.
+		if err := c.SetDeadline(time.Now().Add(5 * time.Minute)); err != nil {
+			return err
+		}
+		var q question
+		if err := in.Decode(&q); err != nil {
+			return err
+		}
+		if err := out.Encode(e.answer(q)); err != nil {
+			return err
+		}
+	}
+}
+
+// A side is an end that can be asked: this one, or the peer.
+type side func(question) (answer, error)
+
+// A client examines this host and a peer.
+type client struct {
+	here, there side
+	report      *Report
+	reach       *Reach
+	wait        int // milliseconds, for what may not arrive
+}
+
+// ExaminePeer examines this host, the peer that the connection leads to, and what arrives
+// between them. The GID indices are the user's choices for this end and the peer, or -1.
+func ExaminePeer(h *Host, o Options, gid, peerGID int, host string, c net.Conn) (*Report, error) {
+	e := &end{host: h, opts: o, gid: gid}
+	defer e.close()
+	in, out := json.NewDecoder(c), json.NewEncoder(c)
+	x := &client{reach: &Reach{Host: host, Sent: shots, Out: Way{UDP: -1}, Back: Way{UDP: -1}}}
+	x.here = func(q question) (answer, error) { return checked("this end", q, e.answer(q)) }
+	x.there = func(q question) (answer, error) {
+		var a answer
+		if err := out.Encode(q); err != nil {
+			return a, err
+		}
+		if err := in.Decode(&a); err != nil {
+			return a, fmt.Errorf("the peer %s: %w", host, err)
+		}
+		return checked(host, q, a)
+	}
+	if err := x.run(gid, peerGID); err != nil {
+		return nil, err
+	}
+	return x.report, nil
+}
+
+// A refusal is an end's error.
+type refusal struct{ who, do, text string }
+
+func (r *refusal) Error() string { return fmt.Sprintf("%s: %s: %s", r.who, r.do, r.text) }
+
+func checked(who string, q question, a answer) (answer, error) {
+	if a.Error != "" {
+		return a, &refusal{who, q.Do, a.Error}
+	}
+	return a, nil
+}
+
+func (x *client) run(gid, peerGID int) error {
+	if _, err := x.there(question{Do: "hello", Version: version}); err != nil {
+		return err
+	}
+	mine, err := x.here(question{Do: "examine"})
+	if err != nil {
+		return err
+	}
+	x.report = mine.Report
+	x.report.Peer = x.reach
+	begin := time.Now()
+	theirs, err := x.there(question{Do: "facts", GID: peerGID})
+	if err != nil && theirs.Error == "" {
+		return err
+	}
+	// A host that is slow to answer is slow to send, too.
+	x.wait = int((2*time.Second + 2*time.Since(begin)) / time.Millisecond)
+	examined, err := x.there(question{Do: "examine"})
+	if err != nil {
+		return err
+	}
+	for _, f := range examined.Report.Findings {
+		f.Host = x.reach.Host
+		x.report.Findings = append(x.report.Findings, f)
+	}
+	x.report.sort()
+	facts, err := x.here(question{Do: "facts", GID: gid})
+	switch {
+	case err != nil || theirs.Error != "":
+		// No port is usable: one end's own findings say why.
+		if !x.report.Healthy() {
+			return nil
+		}
+		if err == nil {
+			err = errors.New(theirs.Error)
+		}
+		return err
+	}
+	x.reach.Here, x.reach.There = *facts.Facts, *theirs.Facts
+	defer x.report.sort()
+	if !x.report.compare(x.reach.Here, x.reach.There) {
+		return nil
+	}
+	if err := x.measure(); err != nil {
+		return err
+	}
+	x.report.diagnose(x.reach)
+	return nil
+}
+
+// measure finds out what arrives.
+func (x *client) measure() error {
+	m := x.reach
+	here, there, err := x.meet(m.Here.GIDIndex, m.There.GIDIndex)
+	if refused := new(refusal); errors.As(err, &refused) {
+		m.NoRoute = err.Error()
+		return x.search()
+	} else if err != nil {
+		return err
+	}
+	ways := []struct {
+		*Way
+		from, to side
+		peer     *endpoints
+	}{{&m.Out, x.here, x.there, there}, {&m.Back, x.there, x.here, here}}
+	for _, w := range ways {
+		if w.Small, err = x.datagrams(w.from, w.to, smallSize, &w.Stuck); err != nil {
+			return err
+		}
+		if here.UDP != "" && there.UDP != "" {
+			if _, err := w.from(question{Do: "fire UDP", Peer: w.peer}); err != nil {
+				return err
+			}
+			a, err := w.to(question{Do: "arrived UDP", Wait: x.wait})
+			if err != nil {
+				return err
+			}
+			w.UDP = a.Arrived
+		}
+	}
+	if m.Out.Small == 0 && m.Back.Small == 0 {
+		if m.Out.UDP <= 0 && m.Back.UDP <= 0 {
+			return x.search()
+		}
+		return nil
+	}
+	for _, w := range ways {
+		if w.Full, err = x.datagrams(w.from, w.to, min(m.Here.ActiveMTU, m.There.ActiveMTU), &w.Stuck); err != nil {
+			return err
+		}
+	}
+	for _, w := range ways {
+		// A connection would only take long to fail, and say nothing new.
+		if shots-min(w.Small, w.Full) > few {
+			return nil
+		}
+	}
+	for _, w := range ways {
+		if err := x.message(w.from, smallSize, &w.RC); err != nil || w.RC != "ok" {
+			return err
+		}
+	}
+	for _, w := range ways {
+		if err := x.message(w.from, largeSize, &w.Large); err != nil || w.Large != "ok" {
+			return err
+		}
+	}
+	return nil
+}
+
+// message sends a message over the connection, and stores its status.
+func (x *client) message(from side, size int, status *string) error {
+	a, err := from(question{Do: "send", Size: size})
+	*status = a.Status
+	return err
+}
+
+// meet opens both ends with the GIDs and sets up the paths.
+func (x *client) meet(hereGID, thereGID int) (here, there *endpoints, err error) {
+	a, err := x.here(question{Do: "open", GID: hereGID})
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := x.there(question{Do: "open", GID: thereGID})
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := x.here(question{Do: "meet", Peer: b.Endpoints}); err != nil {
+		return nil, nil, err
+	}
+	_, err = x.there(question{Do: "meet", Peer: a.Endpoints})
+	return a.Endpoints, b.Endpoints, err
+}
+
+// datagrams returns how many datagrams arrive. It sets stuck if they didn't leave.
+func (x *client) datagrams(from, to side, size int, stuck *bool) (int, error) {
+	if _, err := to(question{Do: "expect", Size: size}); err != nil {
+		return 0, err
+	}
+	fired, err := from(question{Do: "fire", Size: size, Wait: x.wait})
+	if err != nil {
+		return 0, err
+	}
+	wait := x.wait
+	if !fired.Left {
+		*stuck, wait = true, 1 // enough time has passed
+	}
+	a, err := to(question{Do: "arrived", Wait: wait})
+	return a.Arrived, err
+}
+
+// mostPairs is how many pairs of GIDs search tries.
+const mostPairs = 16
+
+// search looks for GIDs that reach each other, when the chosen ones don't.
+func (x *client) search() error {
+	m, tried := x.reach, 0
+	for _, i := range slices.Backward(m.Here.GIDs) {
+		for _, j := range slices.Backward(m.There.GIDs) {
+			if i == m.Here.GIDIndex && j == m.There.GIDIndex {
+				continue
+			}
+			a, err1 := x.here(question{Do: "facts", GID: i})
+			b, err2 := x.there(question{Do: "facts", GID: j})
+			if err1 != nil || err2 != nil || a.Facts.GIDType != b.Facts.GIDType || !new(Report).compare(*a.Facts, *b.Facts) {
+				continue
+			}
+			if tried++; tried > mostPairs {
+				return nil
+			}
+			if _, _, err := x.meet(i, j); err != nil {
+				continue
+			}
+			out, err := x.datagrams(x.here, x.there, smallSize, new(bool))
+			if err != nil {
+				return err
+			}
+			back, err := x.datagrams(x.there, x.here, smallSize, new(bool))
+			if err != nil {
+				return err
+			}
+			if out > shots/2 && back > shots/2 {
+				m.Instead = &[2]int{i, j}
+				return nil
+			}
+		}
+	}
+	return nil
+}

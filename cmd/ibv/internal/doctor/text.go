@@ -1,0 +1,100 @@
+package doctor
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Text writes the report for people.
+func (r *Report) Text(w io.Writer) {
+	for _, d := range r.Devices {
+		for _, p := range d.Ports {
+			fmt.Fprintf(w, "%s port %d: %s, %s", d.Name, p.Port, p.LinkLayer, strings.ToLower(p.State))
+			if p.NetDev != "" {
+				fmt.Fprintf(w, ", on %s", p.NetDev)
+			}
+			if p.ActiveMTU != 0 {
+				fmt.Fprintf(w, ", MTU %d", p.ActiveMTU)
+			}
+			fmt.Fprintf(w, ", %s\n", p.Rate)
+			if g := p.GID; g != nil {
+				fmt.Fprintf(w, "  GID index %d: %s, %s (NCCL, UCX, perftest choose %d, %d, %d)\n", g.Take, g.Address, g.Type, g.NCCL, g.UCX, g.Perftest)
+			}
+		}
+	}
+	if p := r.Peer; p != nil && p.Here.Device != "" {
+		fmt.Fprintf(w, "\nhere:   %v\nthere:  %v\n", p.Here, p.There)
+		p.Out.text(w, "out", p)
+		p.Back.text(w, "back", p)
+	}
+	wrong := 0
+	for _, f := range r.Findings {
+		word := "note"
+		if !f.Note {
+			word = "FINDING"
+			wrong++
+		}
+		where := ""
+		if f.Host != "" {
+			where = f.Host + ": "
+		}
+		if f.Device != "" {
+			where += f.Device
+			if f.Port != 0 {
+				where += fmt.Sprintf(" port %d", f.Port)
+			}
+			where += ": "
+		}
+		fmt.Fprintf(w, "\n%s: %s%s [%s]\n", word, where, f.What, f.ID)
+		for _, e := range f.Evidence {
+			fmt.Fprintf(w, "  seen      %s: %s\n", e.Source, e.Value)
+		}
+		fmt.Fprintf(w, "  leads to  %s\n", f.LeadsTo)
+		for _, m := range f.Mend {
+			fmt.Fprintf(w, "  mend      %s\n", m)
+		}
+		if f.Advice != "" {
+			fmt.Fprintf(w, "            %s\n", f.Advice)
+		}
+	}
+	if len(r.Findings) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, u := range r.Unseen {
+		fmt.Fprintf(w, "not seen: %s\n", u)
+	}
+	switch {
+	case wrong == 1:
+		fmt.Fprintln(w, "1 finding")
+	case wrong > 1:
+		fmt.Fprintf(w, "%d findings\n", wrong)
+	default:
+		fmt.Fprintln(w, "healthy")
+	}
+}
+
+func (f Facts) String() string {
+	s := fmt.Sprintf("%s port %d, %s, GID index %d: %s, %s, MTU %d", f.Device, f.Port, f.LinkLayer, f.GIDIndex, f.GID, f.GIDType, f.ActiveMTU)
+	if f.NetDev != "" {
+		s += ", on " + f.NetDev
+	}
+	if f.VLAN != 0 {
+		s += fmt.Sprintf(", VLAN %d", f.VLAN)
+	}
+	return s
+}
+
+// text writes what arrived in a direction.
+func (y *Way) text(w io.Writer, name string, r *Reach) {
+	fmt.Fprintf(w, "%-7s %d of %d small datagrams, %d of %d full ones", name+":", y.Small, r.Sent, y.Full, r.Sent)
+	if y.UDP >= 0 {
+		fmt.Fprintf(w, ", %d of %d other UDP packets", y.UDP, r.Sent)
+	}
+	for _, c := range []struct{ name, result string }{{"connection", y.RC}, {"long message", y.Large}} {
+		if c.result != "" {
+			fmt.Fprintf(w, ", %s %s", c.name, c.result)
+		}
+	}
+	fmt.Fprintln(w)
+}

@@ -1,0 +1,118 @@
+package perftest
+
+// A burst is the test of latencies under load. One side sends many frames, and the other one
+// answers one in so many of them.
+type burst struct {
+	*side
+	clock  *clock
+	pace   *pace
+	queue  *sendQueue
+	recvs  *recvQueue
+	times  *recorder
+	asked  []int64 // when the frames that are answered were posted
+	first  int     // of asked: the oldest without an answer
+	count  int     // of asked
+	got    int     // frames
+	answer int     // of this side's frames, those that answer
+}
+
+// newBurst prepares a burst. It posts the receives.
+func (s *side) newBurst() (b *burst, err error) {
+	b = &burst{side: s, queue: s.newSendQueue(0, s.size), times: newRecorder(false, s.kept()), pace: s.newPace(s.size)}
+	b.queue.every, b.queue.until, b.queue.last = 1, 1, 0
+	if b.pace == nil {
+		b.pace = &pace{burst: s.txDepth}
+		if s.limit.burst > 0 {
+			b.pace.burst = s.limit.burst
+		}
+	}
+	if b.recvs, err = s.newRecvQueue(0, s.size); err != nil {
+		return nil, err
+	}
+	if s.client() {
+		b.recvs.last = 0 // the frames are counted, not the answers
+		b.asked = make([]int64, s.iters/s.raw.replyEvery+1)
+	}
+	return b, nil
+}
+
+// run returns the client's latencies, from a frame to its answer.
+func (b *burst) run() (latency, error) {
+	b.watch = newWatch(b.x, true)
+	defer b.watch.stop(nil)
+	b.clock = newClock(nil)
+	defer b.cost.start(func() uint64 { return uint64(b.queue.posted + b.got) })()
+	if !b.client() {
+		return latency{}, b.reply()
+	}
+	if err := b.ask(); err != nil {
+		return latency{}, err
+	}
+	if b.times.hist.Count() <= outliers {
+		return latency{size: b.size, iters: b.got}, nil
+	}
+	l := b.times.summarise(b.size)
+	l.iters = b.got
+	return l, nil
+}
+
+// ask sends the frames and takes the answers.
+func (b *burst) ask() error {
+	for b.queue.done < b.iters || b.got < b.iters/b.raw.replyEvery {
+		for b.queue.posted < b.iters && b.queue.posted-b.queue.done < b.txDepth && b.pace.allows(b.clock.now(), 1) {
+			if (b.queue.posted+1)%b.raw.replyEvery == 0 {
+				b.asked[b.count] = b.clock.now()
+				b.count++
+			}
+			if err := b.queue.post(); err != nil {
+				return err
+			}
+		}
+		if err := b.drain(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reply answers one in so many frames.
+func (b *burst) reply() error {
+	for b.got < b.iters || b.queue.done < b.queue.posted {
+		if err := b.drain(); err != nil {
+			return err
+		}
+		for due := b.got / b.raw.replyEvery; b.answer < due; b.answer++ {
+			if b.queue.posted-b.queue.done >= b.txDepth {
+				break
+			}
+			if err := b.queue.post(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// drain handles the completions that are there.
+func (b *burst) drain() error {
+	wcs, err := b.poll()
+	if err != nil {
+		return err
+	}
+	for i := range wcs {
+		if wcs[i].WRID&recvBit == 0 {
+			b.queue.complete()
+			continue
+		}
+		if b.got++; b.asked != nil && b.first < b.count {
+			now := b.clock.now()
+			b.times.add(now, now-b.asked[b.first])
+			b.first++
+		}
+		if err := b.recvs.post(); err != nil {
+			return err
+		}
+	}
+	b.watch.progress.Store(uint64(b.queue.done + b.got))
+	return nil
+}

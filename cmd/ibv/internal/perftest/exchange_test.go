@@ -1,0 +1,270 @@
+package perftest
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// The messages are those that ib_send_bw 6.06 wrote.
+const (
+	plainKeys = "001b:0001:00004a:f2b3c1:00001234:00007f3a5c002000:00000000\x00"
+	gidKeys   = "0000:0001:000011:aa01c5:0000032a:000055d6be8f4000:00:00:00:00:00:00:00:00:00:00:ff:ff:c0:a8:4d:01:00000000:\x00"
+)
+
+func TestKeys(t *testing.T) {
+	for _, test := range []struct {
+		text string
+		form form
+		want keys
+	}{
+		{plainKeys, plainForm, keys{lid: 0x1b, outs: 1, qpn: 0x4a, psn: 0xf2b3c1, rkey: 0x1234, vaddr: 0x7f3a5c002000}},
+		{gidKeys, gidForm, keys{outs: 1, qpn: 0x11, psn: 0xaa01c5, rkey: 0x32a, vaddr: 0x55d6be8f4000, gid: verbs.GID{10: 0xff, 0xff, 192, 168, 77, 1}}},
+	} {
+		got, err := decodeKeys([]byte(test.text), test.form)
+		if err != nil || got != test.want {
+			t.Errorf("%q gives %+v, %v", test.text, got, err)
+		}
+		if b := test.want.encode(test.form); string(b) != test.text {
+			t.Errorf("%+v gives %q", test.want, b)
+		}
+		for _, bad := range []string{"", test.text[1:], strings.Replace(test.text, "0001", "000x", 1), test.text[5:], "1" + test.text} {
+			if got, err := decodeKeys([]byte(bad), test.form); err == nil && len(bad) == len(test.text) {
+				t.Errorf("%q is taken for %+v", bad, got)
+			}
+		}
+		if got, err := decodeKeys([]byte(test.text), gidForm-test.form); err == nil {
+			t.Errorf("%q is taken for %+v", test.text, got)
+		}
+	}
+}
+
+// pipe returns both ends of a TCP connection.
+func pipe(t *testing.T) (client, server net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if client, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if server, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		client.Close()
+		server.Close()
+	})
+	return client, server
+}
+
+// both runs a step on both sides.
+func both(t *testing.T, step func(x *exchange) error) {
+	t.Helper()
+	c, s := pipe(t)
+	result := make(chan error)
+	go func() { result <- step(newExchange(s, false)) }()
+	if err := step(newExchange(c, true)); err != nil {
+		t.Error(err)
+	}
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestExchange(t *testing.T) {
+	both(t, func(x *exchange) error {
+		if err := x.versions(); err != nil {
+			return err
+		}
+		cycle, line, err := x.layout()
+		if err != nil || cycle < 4096 || line < 64 {
+			t.Errorf("layout %d, %d, %v", cycle, line, err)
+		}
+		mine := verbs.MTU4096
+		if x.client {
+			mine = verbs.MTU1024
+		}
+		if mtu, err := x.mtu(mine); err != nil || mtu != verbs.MTU1024 {
+			t.Errorf("MTU %v, %v", mtu, err)
+		}
+		for _, x.form = range []form{plainForm, gidForm, cmForm, newCMForm} {
+			a, b := keys{qpn: 1, gid: verbs.GID{15: 1}}, keys{qpn: 2, gid: verbs.GID{15: 2}}
+			if x.client {
+				a, b = b, a
+			}
+			if x.form == plainForm {
+				a.gid, b.gid = verbs.GID{}, verbs.GID{}
+			}
+			if got, err := x.meet("keys", a); err != nil || got != b {
+				t.Errorf("keys %+v, %v; want %+v", got, err, b)
+			}
+		}
+		r := bandwidth{65536, 1000, 12.5, 11.25, 0.125}
+		if got, err := x.reports(r); err != nil || got != r {
+			t.Errorf("report %+v, %v", got, err)
+		}
+		return x.part(keys{})
+	})
+}
+
+// TestCMKeys: the structure has the fields at perftest's offsets.
+func TestCMKeys(t *testing.T) {
+	k := keys{lid: 0x1b, outs: 1, qpn: 0x4a, psn: 0xf2b3c1, rkey: 0x1234, vaddr: 0x7f3a5c002000, srqn: 9, gid: verbs.GID{0: 0xfe, 15: 1}}
+	head := "\x00\x00\x00\x1b\x00\x00\x00\x01\x00\x00\x00\x4a\x00\xf2\xb3\xc1\x00\x00\x12\x34\x00\x00\x00\x00\x00\x00\x7f\x3a\x5c\x00\x20\x00"
+	tail := "\xfe" + strings.Repeat("\x00", 14) + "\x01\x00\x00\x00\x09\x00\x00\x00\x00"
+	for form, want := range map[form]string{cmForm: head + tail, newCMForm: head + strings.Repeat("\x00", 8) + tail} {
+		b := k.encode(form)
+		if string(b) != want {
+			t.Errorf("form %d: %x, want %x", form, b, want)
+		}
+		if got, err := decodeKeys(b, form); err != nil || got != k {
+			t.Errorf("form %d: %+v, %v", form, got, err)
+		}
+	}
+}
+
+// TestCMVersion: the peer's version decides which of the two structures the sides use.
+func TestCMVersion(t *testing.T) {
+	for version, want := range map[string]form{"6.06": cmForm, "6.28": cmForm, "6.29": newCMForm} {
+		c, s := pipe(t)
+		x := newExchange(c, true)
+		x.form = cmForm
+		if _, err := s.Write(append([]byte(version), make([]byte, versionLen-len(version))...)); err != nil {
+			t.Fatal(err)
+		}
+		if err := x.versions(); err != nil || x.form != want {
+			t.Errorf("%s: form %d, %v", version, x.form, err)
+		}
+	}
+}
+
+// TestClientBytes: the client's messages are the ones that perftest writes.
+func TestClientBytes(t *testing.T) {
+	c, s := pipe(t)
+	result := make(chan error)
+	go func() {
+		x := newExchange(c, true)
+		if err := x.versions(); err != nil {
+			result <- err
+			return
+		}
+		k, _ := decodeKeys([]byte(plainKeys), plainForm)
+		result <- x.part(k)
+	}()
+	for _, step := range []struct{ want, answer string }{
+		{Version + strings.Repeat("\x00", versionLen-len(Version)-len(mark)) + mark, "6.06" + strings.Repeat("\x00", 12)},
+		{plainKeys, plainKeys + goodbye},
+		{goodbye, ""},
+	} {
+		b := make([]byte, len(step.want))
+		for n := 0; n < len(b); {
+			m, err := s.Read(b[n:])
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += m
+		}
+		if !bytes.Equal(b, []byte(step.want)) {
+			t.Errorf("got %q, want %q", b, step.want)
+		}
+		if _, err := s.Write([]byte(step.answer)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRelatives: two sides of this program know each other, and exchange costs.
+func TestRelatives(t *testing.T) {
+	c, s := pipe(t)
+	client, server := newExchange(c, true), newExchange(s, false)
+	result := make(chan error)
+	var told cost
+	go func() {
+		err := client.versions()
+		if err == nil {
+			told, err = client.costs(cost{3, 4})
+		}
+		result <- err
+	}()
+	if err := server.versions(); err != nil || !server.relative {
+		t.Fatalf("relative %v, %v", server.relative, err)
+	}
+	if theirs, err := server.costs(cost{1, 2}); err != nil || theirs != (cost{3, 4}) {
+		t.Errorf("%+v, %v", theirs, err)
+	}
+	if err := <-result; err != nil || !client.relative || told != (cost{1, 2}) {
+		t.Errorf("relative %v, %+v, %v", client.relative, told, err)
+	}
+}
+
+func TestVersions(t *testing.T) {
+	for version, says := range map[string]string{"5.69": "too old", "ssh": "no perftest", "": "no perftest"} {
+		c, s := pipe(t)
+		b := make([]byte, versionLen)
+		copy(b, version)
+		if _, err := c.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		if err := newExchange(s, false).versions(); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v", version, err)
+		}
+	}
+}
+
+// TestPeerEnds: a side that waits for a step learns that the peer has ended.
+func TestPeerEnds(t *testing.T) {
+	c, s := pipe(t)
+	x := newExchange(s, false)
+	c.Close()
+	if err := x.barrier(keys{}); err == nil || !strings.Contains(err.Error(), "has ended") {
+		t.Error(err)
+	}
+	if gone, waits := x.peer(); !gone || waits {
+		t.Errorf("gone %v, waits %v", gone, waits)
+	}
+}
+
+// A slowConn fails a Read as soon as its Close has begun, which takes longer.
+type slowConn struct {
+	x             *exchange
+	begun, closed chan struct{}
+}
+
+func (c *slowConn) Read([]byte) (int, error)    { <-c.begun; return 0, io.EOF }
+func (c *slowConn) Write(b []byte) (int, error) { return len(b), nil }
+func (c *slowConn) Close() error {
+	close(c.begun)
+	for gone := false; !gone; gone, _ = c.x.peer() {
+		runtime.Gosched()
+	}
+	time.Sleep(10 * time.Millisecond) // linger would return meanwhile
+	close(c.closed)
+	return nil
+}
+
+// TestLinger: what follows linger closes the connection's objects, and so must not run beside its Close.
+func TestLinger(t *testing.T) {
+	c := &slowConn{begun: make(chan struct{}), closed: make(chan struct{})}
+	c.x = &exchange{conn: c}
+	c.x.arrived = sync.NewCond(&c.x.mu)
+	go c.x.listen()
+	c.x.linger(time.Nanosecond)
+	select {
+	case <-c.closed:
+	default:
+		t.Error("linger has returned before the connection was closed")
+	}
+}

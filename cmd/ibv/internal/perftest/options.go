@@ -1,0 +1,371 @@
+package perftest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The limits and defaults are perftest's.
+const (
+	defaultPort  = 18515
+	maxAllSize   = 8 << 20 // -a
+	largeMessage = 8192    // from here on, each send is signaled
+	peakIters    = 20000   // up to here, the peak bandwidth is computed
+	maxSignal    = 100     // sends per completion
+
+	defaultReceives  = 512
+	maxDatagramDepth = 16000
+	reportInterval   = 5 // seconds, with --run_infinitely
+)
+
+// Options are the command line of a tool.
+type Options struct {
+	tool       Tool
+	host       string // "": be the server
+	tcpPort    int
+	device     string
+	ibPort     int
+	mtu        int // bytes; 0: the port's
+	size       int
+	sizeGiven  bool
+	all        bool // sizes of 2 to 8 MiB
+	iters      int
+	duration   int // seconds; 0: iters
+	margin     int // seconds; -1: a quarter of duration
+	txDepth    int
+	rxDepth    int // 0: the default
+	numQPs     int
+	signal     int // sends per completion
+	signalOwn  bool
+	postList   int
+	inline     int // -1: the default
+	gidIndex   int // -1: the default
+	ipv6       bool
+	sl         int
+	timeout    int
+	pkey       int
+	tclass     int
+	dlid       int
+	transport  transport
+	srq        bool // receive from a shared queue
+	imm        bool // messages carry immediate data
+	forever    bool // duration is the time between reports
+	odp        bool
+	hugePages  bool
+	mmapFile   string
+	mmapOffset int
+	dmabuf     string // device node
+	limit      rateLimit
+	raw        raw
+	duplex     bool
+	reversed   bool
+	noPeak     bool
+	events     bool
+	vector     int // -1: not given
+	outs       int // 0: the device's maximum
+	swap       bool
+	ordered    bool // no relaxed ordering of PCIe
+	gbits      bool
+	reportBoth bool
+	limitBW    float64
+	limitRate  float64
+	histogram  bool
+	unsorted   bool
+	gap        int    // µs between sends
+	output     string // "": tables
+	json       bool
+	jsonFile   string
+	asJSON     bool
+	plot       string // file
+	summary    bool
+	cpuUtil    bool
+	source     string
+	blind      bool // don't exchange versions
+	byCM       bool // the sides meet by the connection manager
+	cmQPs      bool // and so do the queue pairs
+	tos        int  // type of service of these; -1: the default
+	retries    int  // of these
+}
+
+// ErrHelp and ErrVersion say that the command line asks for these.
+var (
+	ErrHelp    = errors.New("help requested")
+	ErrVersion = errors.New("version requested")
+)
+
+// NewOptions returns a tool's defaults.
+func NewOptions(t Tool) *Options {
+	o := &Options{
+		tool: t, tcpPort: defaultPort, ibPort: 1, size: 65536, iters: 1000, margin: -1, txDepth: 128, numQPs: 1,
+		signal: maxSignal, postList: 1, inline: -1, gidIndex: -1, timeout: 14, transport: rc, vector: -1,
+		jsonFile: "perftest_out.json", tos: -1, retries: 7, limit: rateLimit{units: "g"},
+	}
+	if t.latency {
+		o.size, o.txDepth = 2, 1
+	}
+	switch {
+	case t.raw:
+		o.transport, o.raw.hopLimit, o.raw.replyEvery = rawEth, 64, 1
+		if t.burst {
+			o.txDepth = 128
+		}
+	case t.verb == write && !t.latency:
+		o.iters = 5000
+	case t.verb == atomics:
+		o.size = 8
+	}
+	return o
+}
+
+// sender reports whether this side is the one that sends in a test of one direction.
+func (o *Options) sender() bool { return o.client() != o.reversed }
+
+// receives reports whether the messages consume receives.
+func (o *Options) receives() bool { return o.tool.verb == send || o.imm }
+
+// Finish takes the operands, and checks what the options say together.
+func (o *Options) Finish(operands []string) error {
+	switch {
+	case len(operands) > 1:
+		return fmt.Errorf("more than one host: %q", operands)
+	case len(operands) == 1:
+		o.host = operands[0]
+	}
+	if o.rxDepth == 0 {
+		o.rxDepth = 1
+		if o.receives() {
+			o.rxDepth = defaultReceives
+		}
+	}
+	if o.forever && o.duration == 0 {
+		o.duration = reportInterval
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	if o.tool.raw {
+		if err := o.checkRaw(); err != nil {
+			return err
+		}
+	}
+	if err := o.checkRate(); err != nil {
+		return err
+	}
+	o.adjust()
+	o.summary = o.summary || Terminal(os.Stdout) && o.output == ""
+	return nil
+}
+
+func (o *Options) check() error {
+	switch {
+	case o.duration > 0 && o.events:
+		return errors.New("-D and -e can't be combined")
+	case o.duration > 0 && o.all:
+		return errors.New("-D and -a can't be combined")
+	case o.duration > 0 && o.margin >= 0 && o.duration <= 2*o.margin:
+		return fmt.Errorf("-D %d leaves nothing between two margins of %d seconds (-f)", o.duration, o.margin)
+	case o.cmQPs && o.transport != rc && o.transport != ud:
+		return fmt.Errorf("-R and -c %s can't be combined: the connection manager has RC and UD", o.transport.name)
+	case o.srq && o.numQPs > o.rxDepth:
+		return fmt.Errorf("--use-srq: %d queue pairs (-q) need a queue of as many receives or more (-r)", o.numQPs)
+	case o.tos >= 0 && !o.cmQPs && !o.tool.raw:
+		return errors.New("-T is for queue pairs of the connection manager: it needs -R")
+	case o.forever && o.duplex && o.receives():
+		return errors.New("--run_infinitely and -b can't be combined if messages consume receives")
+	case o.forever && o.json:
+		return errors.New("--run_infinitely and --out_json can't be combined: the file is written at the end")
+	case o.forever && (o.asJSON || o.plot != ""):
+		return errors.New("--run_infinitely has no end, at which --json and --plot write")
+	case o.asJSON && o.output != "":
+		return errors.New("--json and --output can't be combined")
+	case o.cpuUtil && (o.duration == 0 || o.forever):
+		return errors.New("--cpu_util needs a duration (-D)")
+	case o.mmapFile != "" && (o.hugePages || o.odp):
+		return errors.New("--mmap and --use_hugepages or --odp can't be combined")
+	case o.dmabuf != "" && (o.hugePages || o.odp || o.mmapFile != ""):
+		return errors.New("--dmabuf and --mmap, --use_hugepages or --odp can't be combined")
+	case o.mmapOffset > 0 && o.mmapFile == "":
+		return errors.New("--mmap-offset needs --mmap")
+	case o.srq && !o.receives():
+		return errors.New("--use-srq is for messages that consume receives: sends, and writes with --write_with_imm")
+	case o.rxDepth > 1 && !o.receives():
+		return errors.New("-r is for messages that consume receives: sends, and writes with --write_with_imm")
+	case o.events && o.tool.verb == write && !o.imm:
+		return errors.New("-e: a write completes nothing at the other side; use --write_with_imm")
+	case o.vector >= 0 && !o.events:
+		return errors.New("-X selects the vector of events: it needs -e")
+	case o.postList > 1 && o.duration == 0 && o.iters%o.postList != 0:
+		return fmt.Errorf("-n %d is not a multiple of -l %d", o.iters, o.postList)
+	case o.postList > 1 && o.signalOwn && o.postList%o.signal != 0:
+		return fmt.Errorf("-l %d is not a multiple of -Q %d", o.postList, o.signal)
+	case o.postList > o.txDepth:
+		return fmt.Errorf("-l %d doesn't fit into a queue of %d (-t)", o.postList, o.txDepth)
+	case o.reversed && o.duplex:
+		return errors.New("--reversed and -b can't be combined")
+	case o.reportBoth && !o.duplex:
+		return errors.New("--report-both needs -b")
+	case o.output == "latency" && !o.tool.latency:
+		return errors.New("--output: a bandwidth test has bandwidth and message_rate")
+	case o.output != "" && o.output != "latency" && o.tool.latency:
+		return errors.New("--output: a latency test has latency")
+	}
+	return nil
+}
+
+// adjust makes perftest's adjustments. Both sides' depths depend on the iterations, and
+// so both must be told the same.
+func (o *Options) adjust() {
+	if o.forever {
+		o.margin = 0
+	}
+	if o.duration == 0 {
+		o.txDepth = min(o.txDepth, o.iters)
+		if o.receives() {
+			unreliable := o.transport.lossy()
+			o.rxDepth = min(o.rxDepth, o.iters)
+			if unreliable && o.rxDepth == defaultReceives {
+				o.rxDepth = min(o.iters, maxDatagramDepth)
+			}
+		}
+	} else {
+		o.noPeak = true
+		if o.margin < 0 {
+			o.margin = o.duration / 4
+		}
+	}
+	if o.size > largeMessage && o.transport != ud && !o.all && !o.events && !o.signalOwn {
+		o.signal = 1
+	}
+	if o.postList > 1 && !o.signalOwn {
+		o.signal = o.postList
+	}
+	o.signal = min(o.signal, o.txDepth)
+	if o.all {
+		o.size = maxAllSize
+	}
+	if o.iters > peakIters || o.receives() && !o.sender() && !o.duplex {
+		o.noPeak = true
+	}
+}
+
+// A Flag is an option as getopt_long sees it.
+type Flag struct {
+	Short  byte
+	Long   string
+	HasArg bool
+}
+
+// Flags returns the options of perftest, those that Set refuses included.
+func Flags() []Flag {
+	var all []Flag
+	for _, f := range slices.Concat(flags, rawFlags) {
+		all = append(all, Flag{f.short, f.long, f.arg != ""})
+	}
+	for _, r := range refusals {
+		for name := range strings.FieldsSeq(r.names) {
+			f := Flag{}
+			name, f.HasArg = strings.CutSuffix(name, "=")
+			if f.Long = name; name[1] == '/' {
+				f.Short, f.Long = name[0], name[2:]
+			}
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// Set records one option.
+func (o *Options) Set(f Flag, value string) error {
+	name := "--" + f.Long
+	for _, known := range o.tool.flags() {
+		if known.long != f.Long {
+			continue
+		}
+		if err := known.set(o, value); err != nil {
+			if errors.Is(err, ErrHelp) || errors.Is(err, ErrVersion) {
+				return err
+			}
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		return nil
+	}
+	for _, known := range slices.Concat(flags, rawFlags) {
+		if known.long == f.Long {
+			return fmt.Errorf("%s is not an option of %s", name, o.tool.Name)
+		}
+	}
+	for _, r := range refusals {
+		for candidate := range strings.FieldsSeq(r.names) {
+			if strings.TrimSuffix(candidate, "=") == f.Long || strings.HasSuffix(strings.TrimSuffix(candidate, "="), "/"+f.Long) {
+				return fmt.Errorf("%s is not supported: %s", name, r.why)
+			}
+		}
+	}
+	return fmt.Errorf("there is no option %s", name)
+}
+
+// number stores a number in *to.
+func number(to *int, value string, lo, hi int) error {
+	n, err := strconv.ParseInt(value, 0, 64)
+	if err != nil || n < int64(lo) || n > int64(hi) {
+		return fmt.Errorf("%q is not a number from %d to %d", value, lo, hi)
+	}
+	*to = int(n)
+	return nil
+}
+
+func atLeast(to *float64, value string) error {
+	v, err := strconv.ParseFloat(value, 64)
+	if err != nil || !(v >= 0) {
+		return fmt.Errorf("%q is not a limit", value)
+	}
+	*to = v
+	return nil
+}
+
+func (o *Options) setSize(value string) error {
+	digits, factor := value, 1
+	if s, ok := strings.CutSuffix(value, "K"); ok {
+		digits, factor = s, 1<<10
+	} else if s, ok := strings.CutSuffix(value, "M"); ok {
+		digits, factor = s, 1<<20
+	}
+	if err := number(&o.size, digits, 1, math.MaxInt32/factor); err != nil {
+		return fmt.Errorf("%q is not a size from 1 to %d", value, math.MaxInt32)
+	}
+	o.size, o.sizeGiven = o.size*factor, true
+	return nil
+}
+
+func (o *Options) setMTU(value string) error {
+	switch value {
+	case "256", "512", "1024", "2048", "4096":
+		return number(&o.mtu, value, 256, 4096)
+	}
+	return fmt.Errorf("%q is not 256, 512, 1024, 2048 or 4096", value)
+}
+
+func (o *Options) setSource(value string) error {
+	if o.tool.raw {
+		return setIPv4(&o.raw.localIP, value)
+	}
+	if _, err := netip.ParseAddr(value); err != nil {
+		return fmt.Errorf("%q is not an IP address", value)
+	}
+	o.source = value
+	return nil
+}
+
+func word(to *string, value string, words ...string) error {
+	if !slices.Contains(words, value) {
+		return fmt.Errorf("%q is not %s", value, strings.Join(words, " or "))
+	}
+	*to = value
+	return nil
+}

@@ -1,0 +1,130 @@
+package perftest
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// A transport has the types of the queue pairs that send and that receive.
+type transport struct {
+	name       string
+	send, recv verbs.QPType
+}
+
+var (
+	rc  = transport{"RC", verbs.RC, verbs.RC}
+	uc  = transport{"UC", verbs.UC, verbs.UC}
+	ud  = transport{"UD", verbs.UD, verbs.UD}
+	xrc = transport{"XRC", verbs.XRCSend, verbs.XRCRecv}
+	dc  = transport{"DC", verbs.DCI, verbs.DCT}
+
+	rawEth = transport{"RawEth", verbs.RawPacket, verbs.RawPacket}
+)
+
+// transports are those that a tool can use.
+func (t Tool) transports() []transport {
+	if t.raw {
+		return []transport{rawEth}
+	}
+	switch t.verb {
+	case send:
+		return []transport{rc, uc, ud, xrc, dc}
+	case write:
+		return []transport{rc, uc, xrc, dc}
+	}
+	return []transport{rc, xrc, dc}
+}
+
+// split reports whether a queue pair either sends or receives.
+func (t transport) split() bool { return t.send != t.recv }
+
+// lossy reports whether messages may be lost.
+func (t transport) lossy() bool { return t == uc || t == ud || t == rawEth }
+
+func (o *Options) setTransport(value string) error {
+	var names []string
+	for _, t := range o.tool.transports() {
+		if t.name == value {
+			o.transport = t
+			return nil
+		}
+		names = append(names, t.name)
+	}
+	return fmt.Errorf("%q is not %s", value, strings.Join(names, " or "))
+}
+
+// both reports whether this side sends and receives.
+func (o *Options) both() bool { return o.duplex || o.tool.latency }
+
+// queues is the number of queue pairs. With split ones that do both, the first half sends and
+// the second half receives.
+func (o *Options) queues() int {
+	if o.transport.split() && o.both() {
+		return 2 * o.numQPs
+	}
+	return o.numQPs
+}
+
+// receiver is the queue pair that receives what the peer's queue pair sends, and the other way
+// round.
+func (o *Options) receiver(qp int) int {
+	if o.queues() > o.numQPs {
+		return (qp + o.numQPs) % o.queues()
+	}
+	return qp
+}
+
+// typeOf is the type of a queue pair of this side.
+func (o *Options) typeOf(qp int) verbs.QPType {
+	switch {
+	case o.both() && qp < o.numQPs, !o.both() && o.sender():
+		return o.transport.send
+	}
+	return o.transport.recv
+}
+
+// shares reports whether queue pairs of this side receive from a shared queue.
+func (o *Options) shares() bool {
+	return o.transport == xrc || (o.srq || o.transport == dc) && (o.both() || !o.sender())
+}
+
+// dcKey is perftest's.
+const dcKey = 0xffeeddcc
+
+// makeShared makes the shared receive queue.
+func (s *side) makeShared() (err error) {
+	if !s.shares() {
+		return nil
+	}
+	options := verbs.SRQOptions{MaxWR: s.rxDepth, MaxSGE: 1, SingleOwner: true}
+	if s.transport == xrc {
+		if s.domain, err = s.dev.OpenXRCD(); err != nil {
+			return err
+		}
+		s.closeLater(s.domain)
+		options.XRCD, options.CQ = s.domain, s.cq
+	}
+	if s.shared, err = s.pd.CreateSRQ(options); err != nil {
+		return err
+	}
+	s.closeLater(s.shared)
+	return nil
+}
+
+// makeQP makes a queue pair of this side.
+func (s *side) makeQP(i int) (*verbs.QP, error) {
+	o := s.qpOptions()
+	switch o.Type = s.typeOf(i); o.Type {
+	case verbs.XRCRecv:
+		return s.domain.CreateQP(verbs.QPOptions{Type: o.Type})
+	case verbs.XRCSend:
+		o.RecvCQ, o.SRQ, o.Cap.MaxRecvWR, o.Cap.MaxRecvSGE = nil, nil, 0, 0
+	case verbs.DCI:
+		o.SRQ, o.Cap.MaxRecvWR, o.Cap.MaxRecvSGE = nil, 0, 0
+	case verbs.DCT:
+		o.DCKey, o.Cap = dcKey, verbs.QPCap{}
+	}
+	return s.pd.CreateQP(o)
+}

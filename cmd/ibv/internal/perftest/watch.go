@@ -1,0 +1,92 @@
+package perftest
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+var (
+	errGone = errors.New("the other side has ended in the middle of the test")
+	errLost = errors.New("messages were lost: nothing more arrives")
+)
+
+// patience is for how many seconds a side waits for data after the other side has ended. One
+// that doesn't meet the other side waits longer.
+func patience(x *exchange) int {
+	if x.lonely {
+		return 10
+	}
+	return 3
+}
+
+// A watch ends the wait for completions that cannot come any more.
+type watch struct {
+	ctx      context.Context
+	stop     context.CancelCauseFunc
+	progress atomic.Uint64 // messages so far
+}
+
+// newWatch watches until its context ends. lossy says that messages may be lost, so that
+// a side may wait for what its peer believes to have sent.
+func newWatch(x *exchange, lossy bool) *watch {
+	w := new(watch)
+	w.ctx, w.stop = context.WithCancelCause(context.Background())
+	go func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		last, idle := uint64(0), 0
+		for {
+			select {
+			case <-w.ctx.Done():
+				return
+			case <-tick.C:
+			}
+			gone, waits := x.peer()
+			now := w.progress.Load()
+			begins := now == 0 && x.lonely // the other side may begin much later
+			if now != last || begins || !gone && !(lossy && waits) {
+				last, idle = now, 0
+				continue
+			}
+			if idle++; idle >= patience(x) {
+				if gone {
+					w.stop(errGone)
+				} else {
+					w.stop(errLost)
+				}
+			}
+		}
+	}()
+	return w
+}
+
+// err returns why the wait has ended, or nil.
+func (w *watch) err() error {
+	if w.ctx.Err() != nil {
+		return context.Cause(w.ctx)
+	}
+	return nil
+}
+
+// A watched byte is one that the peer writes.
+type watched struct {
+	word *uint32
+	at   int // the byte's place in the word
+}
+
+// watchByte returns the byte at an offset in a region's memory. That begins at a page, so
+// the word is aligned. It must have the whole word: its length is a multiple of a cache
+// line. The garbage collector doesn't manage it, and it is mapped as long as the byte is
+// watched.
+func watchByte(mem []byte, off int) watched {
+	return watched{(*uint32)(unsafe.Pointer(&mem[off&^3])), off & 3}
+}
+
+// load reads the byte as the device wrote it.
+func (w watched) load() byte {
+	v := atomic.LoadUint32(w.word)
+	return (*[4]byte)(unsafe.Pointer(&v))[w.at]
+}

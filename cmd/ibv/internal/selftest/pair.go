@@ -1,0 +1,388 @@
+package selftest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// A shape describes a pair.
+type shape struct {
+	typ          verbs.QPType // RC, UC, UD, XRCSend or DCI
+	sends, recvs int
+	sges, inline int
+	cqe          int // 0 for as many as fit the queues
+	memory       int // bytes of each end's
+	srq          bool
+	events       bool // the CQs have channels
+	signalAll    bool
+	access       verbs.AccessFlags // of the memory; 0 for all
+	allow        verbs.AccessFlags // of the QPs; 0 for all
+	cq           func(*verbs.CQOptions)
+	qp           func(*verbs.QPOptions)
+	connect      func(*verbs.ConnectOptions)
+}
+
+const (
+	remoteAll = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+	localAll  = verbs.AccessLocalWrite | remoteAll
+	none      = verbs.AccessFlags(1) << 31 // in a shape: no access at all
+	qkey      = 0x5e1f
+	dcKey     = 0x5e1f7e57
+)
+
+// A pair is a requester and a responder.
+type pair struct {
+	shape shape
+	a, b  *end
+}
+
+// An end is one end of a pair.
+type end struct {
+	side *side
+	pd   *verbs.PD
+	send *verbs.CQ
+	recv *verbs.CQ
+	chS  *verbs.CompChannel
+	chR  *verbs.CompChannel
+	qp   *verbs.QP
+	srq  *verbs.SRQ
+	mr   *verbs.MR
+	ah   *verbs.AH
+	xrcd *verbs.XRCD
+	ep   verbs.Endpoint
+}
+
+// pair makes a pair between the sides.
+func (c *check) pair(s shape) (*pair, error) {
+	if s.memory == 0 {
+		s.memory = 4096
+	}
+	s.sges = max(s.sges, 1)
+	if s.access == 0 {
+		s.access = localAll
+	}
+	if s.allow == 0 {
+		s.allow = remoteAll
+	}
+	s.access &^= none
+	s.allow &^= none
+	p := &pair{shape: s}
+	var err error
+	if p.a, err = c.end(c.sides[0], &s); err != nil {
+		return nil, err
+	}
+	if p.b, err = c.end(c.sides[1], &s); err != nil {
+		return nil, err
+	}
+	switch s.typ {
+	case verbs.RC, verbs.UC:
+		err = c.connected(p)
+	case verbs.UD:
+		err = c.datagrams(p)
+	case verbs.XRCSend:
+		err = c.xrc(p)
+	case verbs.DCI:
+		err = c.dc(p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.at("%v", p)
+	return p, nil
+}
+
+// end makes what all transports need: PD, CQs, memory, and an SRQ.
+func (c *check) end(s *side, sh *shape) (*end, error) {
+	e := &end{side: s}
+	var err error
+	if e.pd, err = s.dev.AllocPD(); err != nil {
+		return nil, err
+	}
+	c.closing("PD", e.pd.Close)
+	if e.mr, err = e.pd.AllocMR(sh.memory, verbs.MROptions{Access: sh.access}); err != nil {
+		return nil, err
+	}
+	c.closing("MR", e.mr.Close)
+	cq := func(n int) (*verbs.CQ, *verbs.CompChannel, error) {
+		o := verbs.CQOptions{MaxCQE: max(n, 1)}
+		if sh.cqe > 0 {
+			o.MaxCQE = sh.cqe
+		}
+		if sh.cq != nil {
+			sh.cq(&o)
+		}
+		if sh.events {
+			if o.Channel, err = s.dev.CreateCompChannel(); err != nil {
+				return nil, nil, err
+			}
+			c.closing("completion channel", o.Channel.Close)
+		}
+		q, err := s.dev.CreateCQ(o)
+		if err == nil {
+			c.closing("CQ", q.Close)
+		}
+		return q, o.Channel, err
+	}
+	if e.send, e.chS, err = cq(sh.sends); err != nil {
+		return nil, err
+	}
+	if e.recv, e.chR, err = cq(sh.recvs); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// create makes a QP with receives of its own, or with an SRQ.
+func (c *check) create(e *end, s *shape, typ verbs.QPType) (err error) {
+	o := verbs.QPOptions{
+		Type: typ, SendCQ: e.send, RecvCQ: e.recv, SignalAll: s.signalAll,
+		Cap: verbs.QPCap{MaxSendWR: s.sends, MaxRecvWR: s.recvs, MaxSendSGE: s.sges, MaxRecvSGE: s.sges, MaxInlineData: s.inline},
+	}
+	if s.srq {
+		if err := c.shared(e, s, nil); err != nil {
+			return err
+		}
+		o.SRQ, o.Cap.MaxRecvWR, o.Cap.MaxRecvSGE = e.srq, 0, 0
+	}
+	if s.qp != nil {
+		s.qp(&o)
+	}
+	if e.qp, err = e.pd.CreateQP(o); err != nil {
+		return err
+	}
+	c.closing("QP", e.qp.Close)
+	return nil
+}
+
+func (c *check) shared(e *end, s *shape, x *verbs.XRCD) (err error) {
+	o := verbs.SRQOptions{MaxWR: max(s.recvs, 1), MaxSGE: s.sges, XRCD: x}
+	if x != nil {
+		o.CQ = e.recv
+	}
+	if e.srq, err = e.pd.CreateSRQ(o); err != nil {
+		return err
+	}
+	c.closing("SRQ", e.srq.Close)
+	return nil
+}
+
+func (c *check) connected(p *pair) (err error) {
+	for _, e := range []*end{p.a, p.b} {
+		if err := c.create(e, &p.shape, p.shape.typ); err != nil {
+			return err
+		}
+	}
+	return p.connect()
+}
+
+// sibling makes and connects a second pair of RC on the memory, the CQs and the SRQs of the
+// first, but with a CQ of its own for the responder's receives if there is one. It has one
+// receive of its own if there is no SRQ.
+func (c *check) sibling(p *pair, own *verbs.CQ) (*pair, error) {
+	s := &pair{shape: p.shape, a: new(end), b: new(end)}
+	*s.a, *s.b = *p.a, *p.b
+	if own != nil {
+		s.b.recv = own
+	}
+	for _, e := range []*end{s.a, s.b} {
+		o := verbs.QPOptions{Type: verbs.RC, SendCQ: e.send, RecvCQ: e.recv, SRQ: e.srq, Cap: verbs.QPCap{MaxSendWR: p.shape.sends, MaxSendSGE: 1}}
+		if e.srq == nil {
+			o.Cap.MaxRecvWR, o.Cap.MaxRecvSGE = 1, 1
+		}
+		var err error
+		if e.qp, err = e.pd.CreateQP(o); err != nil {
+			return nil, err
+		}
+		c.closing("QP", e.qp.Close)
+	}
+	return s, s.connect()
+}
+
+// connect connects RC or UC queue pairs that are in RESET.
+func (p *pair) connect() (err error) {
+	for _, e := range []*end{p.a, p.b} {
+		if e.ep, err = e.qp.Endpoint(e.side.gid); err != nil {
+			return err
+		}
+	}
+	return p.link()
+}
+
+// link connects what has endpoints. The timeouts are short: nothing is far away.
+func (p *pair) link() error {
+	o := verbs.ConnectOptions{Access: p.shape.allow, AckTimeout: 500 * time.Millisecond}
+	if p.shape.connect != nil {
+		p.shape.connect(&o)
+	}
+	if err := p.b.qp.Connect(p.a.ep, o); err != nil {
+		return err
+	}
+	return p.a.qp.Connect(p.b.ep, o)
+}
+
+func (c *check) datagrams(p *pair) (err error) {
+	for _, e := range []*end{p.a, p.b} {
+		if err := c.create(e, &p.shape, verbs.UD); err != nil {
+			return err
+		}
+		if err := e.qp.Activate(verbs.ActivateOptions{Port: e.side.num, QKey: qkey}); err != nil {
+			return err
+		}
+	}
+	return c.handle(p)
+}
+
+// handle makes the requester's address handle.
+func (c *check) handle(p *pair) (err error) {
+	if p.a.ah, err = p.a.pd.CreateAH(p.a.side.pathTo(p.b.side)); err != nil {
+		return err
+	}
+	c.closing("AH", p.a.ah.Close)
+	return nil
+}
+
+func (c *check) xrc(p *pair) (err error) {
+	if p.b.xrcd, err = p.b.side.dev.OpenXRCD(); err != nil {
+		return unlessThere(err, "XRC")
+	}
+	c.closing("XRC domain", p.b.xrcd.Close)
+	if err := c.shared(p.b, &p.shape, p.b.xrcd); err != nil {
+		return unlessThere(err, "XRC")
+	}
+	s := p.shape
+	if p.a.qp, err = p.a.pd.CreateQP(verbs.QPOptions{Type: verbs.XRCSend, SendCQ: p.a.send, SignalAll: s.signalAll,
+		Cap: verbs.QPCap{MaxSendWR: s.sends, MaxSendSGE: s.sges, MaxInlineData: s.inline}}); err != nil {
+		return unlessThere(err, "XRC")
+	}
+	c.closing("QP", p.a.qp.Close)
+	if p.b.qp, err = p.b.xrcd.CreateQP(verbs.QPOptions{}); err != nil {
+		return unlessThere(err, "XRC")
+	}
+	c.closing("QP", p.b.qp.Close)
+	return p.connect()
+}
+
+func (c *check) dc(p *pair) (err error) {
+	s := p.shape
+	if p.a.qp, err = p.a.pd.CreateQP(verbs.QPOptions{Type: verbs.DCI, SendCQ: p.a.send, RecvCQ: p.a.recv, SignalAll: s.signalAll,
+		Cap: verbs.QPCap{MaxSendWR: s.sends, MaxSendSGE: s.sges, MaxInlineData: s.inline}}); err != nil {
+		return unlessThere(err, "DC")
+	}
+	c.closing("QP", p.a.qp.Close)
+	if err := c.shared(p.b, &s, nil); err != nil {
+		return err
+	}
+	if p.b.qp, err = p.b.pd.CreateQP(verbs.QPOptions{Type: verbs.DCT, SendCQ: p.b.recv, RecvCQ: p.b.recv, SRQ: p.b.srq, DCKey: dcKey}); err != nil {
+		return unlessThere(err, "DC")
+	}
+	c.closing("QP", p.b.qp.Close)
+	a := verbs.QPAttr{Port: p.b.side.num, Access: s.allow | verbs.AccessLocalWrite, PathMTU: verbs.MTUOf(c.mtu()), AH: p.b.side.pathTo(p.a.side), MinRNRTimer: 12}
+	for _, a.State = range []verbs.QPState{verbs.QPInit, verbs.QPRTR} {
+		if err := p.b.qp.Modify(a, verbs.RequiredMask(verbs.DCT, a.State-1, a.State)); err != nil {
+			return err
+		}
+	}
+	if err := p.a.qp.Activate(verbs.ActivateOptions{Port: p.a.side.num, MTU: verbs.MTUOf(c.mtu())}); err != nil {
+		return err
+	}
+	return c.handle(p)
+}
+
+// String names the pair's objects as the driver does, by their numbers.
+func (p *pair) String() string {
+	s := fmt.Sprintf("%v QP %#x to %#x", p.shape.typ, p.a.qp.Num(), p.b.qp.Num())
+	if p.b.srq != nil {
+		s += " with an SRQ"
+	}
+	return s
+}
+
+// to completes a request with the responder's address.
+func (p *pair) to(wr verbs.SendWR) verbs.SendWR {
+	switch p.shape.typ {
+	case verbs.UD:
+		wr.AH, wr.RemoteQPN, wr.RemoteQKey = p.a.ah, p.b.qp.Num(), qkey
+	case verbs.DCI:
+		wr.AH, wr.RemoteQPN, wr.DCKey = p.a.ah, p.b.qp.Num(), dcKey
+	case verbs.XRCSend:
+		wr.RemoteSRQN = p.b.srq.Num()
+	}
+	return wr
+}
+
+// post posts requests of the requester: with Sends if the first ID is odd, else with
+// PostSend, because the library has paths of their own for both.
+func (p *pair) post(wrs ...verbs.SendWR) error {
+	for i := range wrs {
+		wrs[i] = p.to(wrs[i])
+	}
+	var n int
+	var err error
+	if len(wrs) > 0 && wrs[0].WRID%2 == 1 {
+		n, err = p.a.qp.Sends(func(b *verbs.SendBuilder) error {
+			for i := range wrs {
+				p.build(b, &wrs[i])
+			}
+			return nil
+		})
+	} else {
+		n, err = p.a.qp.PostSend(wrs...)
+	}
+	if err == nil && n != len(wrs) {
+		err = fmt.Errorf("posted %d of %d requests", n, len(wrs))
+	}
+	return err
+}
+
+// build adds a request to a batch, by the method for its operation if there is one.
+func (p *pair) build(b *verbs.SendBuilder, wr *verbs.SendWR) {
+	if len(wr.SGL) != 1 || p.shape.typ != verbs.RC && p.shape.typ != verbs.UC {
+		b.Add(*wr)
+		return
+	}
+	switch g := wr.SGL[0]; wr.Opcode {
+	case verbs.OpSend:
+		b.Send(wr.WRID, wr.Flags, g)
+	case verbs.OpSendImm:
+		b.SendImm(wr.WRID, wr.Flags, wr.Imm, g)
+	case verbs.OpRDMAWrite:
+		b.RDMAWrite(wr.WRID, wr.Flags, wr.Remote, g)
+	case verbs.OpRDMAWriteImm:
+		b.RDMAWriteImm(wr.WRID, wr.Flags, wr.Remote, wr.Imm, g)
+	case verbs.OpRDMARead:
+		b.RDMARead(wr.WRID, wr.Flags, wr.Remote, g)
+	default:
+		b.Add(*wr)
+	}
+}
+
+// receive posts receives of the responder.
+func (p *pair) receive(wrs ...verbs.RecvWR) error { return p.b.post(wrs...) }
+
+func (e *end) post(wrs ...verbs.RecvWR) error {
+	post := e.qp.PostRecv
+	if e.srq != nil {
+		post = e.srq.PostRecv
+	}
+	n, err := post(wrs...)
+	if err == nil && n != len(wrs) {
+		err = fmt.Errorf("posted %d of %d receives", n, len(wrs))
+	}
+	return err
+}
+
+// reset moves both QPs to RESET, and connects them again.
+func (p *pair) reset() error {
+	for _, e := range []*end{p.a, p.b} {
+		if err := e.qp.Modify(verbs.QPAttr{State: verbs.QPReset}, verbs.QPAttrState); err != nil {
+			return err
+		}
+	}
+	return p.connect()
+}
+
+func (e *end) fail() error {
+	return e.qp.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState)
+}

@@ -1,0 +1,133 @@
+package selftest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+)
+
+// fill writes a pattern in which no two places have the same bytes for long: a byte that
+// lands elsewhere, or a packet in another's place, shows.
+func fill(b []byte, seed uint64) {
+	var word [8]byte
+	for i := 0; i < len(b); i += 8 {
+		binary.LittleEndian.PutUint64(word[:], mix(seed+uint64(i/8)*0x9e3779b97f4a7c15))
+		copy(b[i:], word[:])
+	}
+}
+
+// mix is the finalizer of splitmix64.
+func mix(x uint64) uint64 {
+	x ^= x >> 30
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 27
+	x *= 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// A piece is a part of a window of memory.
+type piece struct{ off, n int }
+
+// gap separates the pieces of a message in memory. The bytes between them must not change.
+const gap = 48
+
+// divide places n bytes in k pieces of different lengths, with gaps between them, from
+// offset off on. It returns fewer pieces if there are fewer bytes, and none for no bytes.
+func divide(n, k, off int) []piece {
+	k = min(k, n)
+	var list []piece
+	for i := range k {
+		left, pieces := n, k-i
+		m := left / pieces
+		if pieces > 1 && m > 3 {
+			m += []int{-1, 2, 0, -3}[i%4] // so that pieces begin at odd addresses, and packets within them
+		}
+		list = append(list, piece{off, m})
+		off += m + gap
+		n -= m
+	}
+	return list
+}
+
+// extent returns the length of n bytes in k pieces.
+func extent(n, k int) int { return n + max(0, min(k, n)-1)*gap }
+
+// scatter copies data to the pieces.
+func scatter(to []byte, pieces []piece, data []byte) {
+	for _, p := range pieces {
+		data = data[copy(to[p.off:p.off+p.n], data):]
+	}
+}
+
+// gather appends the bytes of the pieces.
+func gather(to, from []byte, pieces []piece) []byte {
+	for _, p := range pieces {
+		to = append(to, from[p.off:p.off+p.n]...)
+	}
+	return to
+}
+
+// differences describes how memory differs from what it should be. was is what it had
+// before, which tells bytes that were not written from bytes that were written wrongly. It
+// returns "" if there is no difference.
+func differences(got, want, was []byte, pieces []piece) (seen string, details []string) {
+	if bytes.Equal(got, want) {
+		return "", nil
+	}
+	first, last, n, kept := -1, 0, 0, 0
+	for i := range want {
+		if got[i] == want[i] {
+			continue
+		}
+		if first < 0 {
+			first = i
+		}
+		last = i
+		n++
+		if got[i] == was[i] {
+			kept++
+		}
+	}
+	cause := "written with other bytes"
+	switch {
+	case kept == n:
+		cause = "not written"
+	case kept > 0:
+		cause = fmt.Sprintf("of which %d were not written", kept)
+	}
+	from, to := max(0, first-4), min(len(want), first+12)
+	return fmt.Sprintf("%d of %d bytes differ, from %s to %s, %s", n, total(pieces), where(first, pieces), where(last, pieces), cause), []string{
+		fmt.Sprintf("expected %s from byte %d of the window", hex.EncodeToString(want[from:to]), from),
+		fmt.Sprintf("seen     %s, before %s", hex.EncodeToString(got[from:to]), hex.EncodeToString(was[from:to])),
+	}
+}
+
+func total(pieces []piece) (n int) {
+	for _, p := range pieces {
+		n += p.n
+	}
+	return n
+}
+
+// where says where in a message a byte of its window is.
+func where(at int, pieces []piece) string {
+	done := 0
+	for i, p := range pieces {
+		if at < p.off {
+			if i == 0 {
+				return fmt.Sprintf("%d bytes before the data", p.off-at)
+			}
+			return fmt.Sprintf("the gap before piece %d", i)
+		}
+		if at < p.off+p.n {
+			return fmt.Sprintf("byte %d", done+at-p.off)
+		}
+		done += p.n
+	}
+	if len(pieces) == 0 {
+		return fmt.Sprintf("byte %d of the window around no data", at)
+	}
+	end := pieces[len(pieces)-1]
+	return fmt.Sprintf("%d bytes after the data", at-end.off-end.n)
+}

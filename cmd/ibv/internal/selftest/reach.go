@@ -1,0 +1,84 @@
+package selftest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// A device may wait four times as long as it is told for each acknowledgement. Then all retries
+// end within the default patience. Of rxe, 7 would be for ever.
+const (
+	reachTimeout = 250 * time.Millisecond
+	reachRetries = 6
+)
+
+// reach finds out whether each of two devices reaches the other. If not, failures of the
+// groups would say nothing about the devices.
+func (r *run) reach() error {
+	if r.loopback() {
+		return nil
+	}
+	sides := r.sides
+	defer func() { r.sides = sides }()
+	for range sides {
+		if seen := r.unanswered(); seen != "" {
+			return fmt.Errorf("%v doesn't reach %v: %s, or test each one by itself", r.sides[0], r.sides[1], r.advice(seen))
+		}
+		r.sides[0], r.sides[1] = r.sides[1], r.sides[0]
+	}
+	return r.ctx.Err()
+}
+
+// unanswered has the first side write to the second one, and says what is seen in place of an
+// answer. Failures of other kinds are left to the groups, which say more about them.
+func (r *run) unanswered() (seen string) {
+	if one, other := r.sides[0].port.LinkLayer, r.sides[1].port.LinkLayer; one != other {
+		return fmt.Sprintf("the one is connected to %v, the other to %v", one, other)
+	}
+	c := &check{run: r}
+	defer c.close()
+	p, err := c.pair(shape{typ: verbs.RC, sends: 1, recvs: 1, connect: func(o *verbs.ConnectOptions) { o.AckTimeout, o.RetryCount = reachTimeout, reachRetries }})
+	if err == nil {
+		err = p.post(verbs.SendWR{Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.a.mr.SGE(0, 8)}, Remote: p.b.mr.Remote()})
+	}
+	if err != nil {
+		for _, unreachable := range []error{syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ETIMEDOUT} {
+			if errors.Is(err, unreachable) {
+				return err.Error()
+			}
+		}
+		return ""
+	}
+	if wcs, err := c.await(p.a.send, 1); err != nil || wcs[0].Status != verbs.WCRetryExcErr {
+		return ""
+	}
+	return "nothing answers"
+}
+
+// advice says what to do about devices that don't reach each other. Between addresses of one
+// host, IPv4 packets and ARP pass only by consent.
+func (r *run) advice(seen string) string {
+	var settings []string
+	for _, s := range r.sides {
+		if dev := s.gid.NetDev; s.gid.GID.IsIPv4Mapped() && refusesOwn(dev) {
+			settings = append(settings, "net/ipv4/conf/"+dev+"/accept_local=1", "net/ipv4/conf/"+dev+"/arp_ignore=1")
+		}
+	}
+	if len(settings) > 0 {
+		return "Linux drops what comes from an address of its own; run sysctl -w " + strings.Join(settings, " ")
+	}
+	return seen + "; connect them to one network, with addresses of one subnet"
+}
+
+// String names the device and the address of its port.
+func (s *side) String() string {
+	if s.global() {
+		return fmt.Sprintf("%s (%v)", s.dev.Info().Name(), s.gid.GID.Addr().Unmap())
+	}
+	return fmt.Sprintf("%s (LID %d)", s.dev.Info().Name(), s.port.LID)
+}

@@ -1,0 +1,274 @@
+package selftest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// testRun returns a run without devices.
+func testRun(ctx context.Context) *run {
+	return &run{ctx: ctx, o: &Options{Patience: time.Millisecond}, g: &Group{Name: "group"}, until: time.Now().Add(time.Hour)}
+}
+
+// A check is filed as passed, as failed, or as not there, and closes what it has opened.
+func TestCheck(t *testing.T) {
+	r := testRun(t.Context())
+	var closed []string
+	closing := func(c *check, name string, err error) {
+		c.closing(name, func() error { closed = append(closed, name); return err })
+	}
+	r.check("passes", func(c *check) error { closing(c, "a", nil); closing(c, "b", nil); return nil })
+	if r.g.Passed != 1 || !slices.Equal(closed, []string{"b", "a"}) {
+		t.Errorf("passed %d, closed %q", r.g.Passed, closed)
+	}
+	r.check("absent", func(c *check) error { return notThere("XRC") })
+	if !slices.Equal(r.g.NotThere, []string{"XRC"}) || r.g.Passed != 1 {
+		t.Errorf("not there: %q", r.g.NotThere)
+	}
+	r.check("fails", func(c *check) error { c.at("QP 7"); return errors.New("reason") })
+	r.check("closes badly", func(c *check) error { closing(c, "CQ", errors.New("busy")); return nil })
+	r.check("panics", func(c *check) error { c.at("QP 8"); panic("nil") })
+	want := []Failure{
+		{Group: "group", Check: "fails", Object: "QP 7", Expected: "success", Seen: "reason"},
+		{Group: "group", Check: "closes badly", Object: "CQ", Expected: "to close", Seen: "busy"},
+		{Group: "group", Check: "panics", Object: "QP 8", Expected: "no panic", Seen: "panic: nil"},
+	}
+	if len(r.g.Failures) != len(want) {
+		t.Fatalf("%+v", r.g.Failures)
+	}
+	for i, f := range r.g.Failures {
+		f.Details = nil // a stack
+		if f.Group != want[i].Group || f.Check != want[i].Check || f.Object != want[i].Object || f.Expected != want[i].Expected || f.Seen != want[i].Seen {
+			t.Errorf("got %+v, want %+v", f, want[i])
+		}
+	}
+}
+
+// After many failures, or when interrupted, a group runs no further check.
+func TestOver(t *testing.T) {
+	r := testRun(t.Context())
+	n := 0
+	for range maxFailures + 5 {
+		r.check("fails", func(*check) error { n++; return errors.New("reason") })
+	}
+	if n != maxFailures {
+		t.Errorf("%d checks ran, want %d", n, maxFailures)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	r = testRun(ctx)
+	cancel()
+	r.check("late", func(*check) error { t.Error("a check ran after the interrupt"); return nil })
+	r.g.conclude(true)
+	if r.g.Status != Stopped {
+		t.Error(r.g.Status)
+	}
+}
+
+func TestConclude(t *testing.T) {
+	for _, tt := range []struct {
+		g    Group
+		want Status
+	}{
+		{Group{Passed: 1}, Passed},
+		{Group{Passed: 1, Done: 5, Planned: 5}, Passed},
+		{Group{Passed: 1, Done: 4, Planned: 5}, Shortened},
+		{Group{}, NotThere},
+		{Group{Passed: 3, Failures: []Failure{{}}}, Failed},
+	} {
+		g := tt.g
+		if g.conclude(false); g.Status != tt.want {
+			t.Errorf("%+v: %s, want %s", tt.g, g.Status, tt.want)
+		}
+	}
+	r := Report{Groups: []*Group{{Status: NotThere}, {Status: Passed}, {Status: Shortened}}}
+	if r.conclude(); r.Status != Shortened {
+		t.Error(r.Status)
+	}
+	r.Groups = append(r.Groups, &Group{Status: Failed})
+	if r.conclude(); r.Status != Failed {
+		t.Error(r.Status)
+	}
+}
+
+// A report shows no address, in no form, and equal addresses are still equal.
+func TestHide(t *testing.T) {
+	h := newHider()
+	gid, err := verbs.ParseGID("::ffff:192.0.2.7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	guid, err := verbs.ParseGUID("0002:c903:006f:7600")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.gid(gid)
+	h.guid(guid)
+	h.add("mac", "02:00:5e:00:53:01")
+	g := &Group{
+		NotThere: []string{"to 192.0.2.7"},
+		Failures: []Failure{{Object: "by ::ffff:192.0.2.7", Seen: "from 0002:c903:006f:7600 and 0002c903006f7600", Details: []string{"02:00:5e:00:53:01"}}},
+		Facts:    []Fact{{"GIDs", []string{gid.String()}}, {"a number", 7}},
+	}
+	h.group(g)
+	text, err := json.Marshal(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A hash may have the digits of a secret by chance.
+	shown := regexp.MustCompile(` [0-9a-f]{8}\\u003e`).ReplaceAll(text, nil)
+	for _, secret := range []string{"192.0.2", "c903", "5e:00", "7600"} {
+		if bytes.Contains(shown, []byte(secret)) {
+			t.Errorf("%s is in %s", secret, shown)
+		}
+	}
+	if a, b := h.text("192.0.2.7"), h.text("192.0.2.7"); a != b || !strings.HasPrefix(a, "<gid ") {
+		t.Errorf("%s and %s", a, b)
+	}
+	other := newHider()
+	other.gid(gid)
+	if a, b := h.text("192.0.2.7"), other.text("192.0.2.7"); a == b {
+		t.Error("the number is the same in another report")
+	}
+}
+
+// The ring of an mlx5 queue is as long as the driver makes it: a power of two that holds
+// all requests of the greatest length.
+func TestRing(t *testing.T) {
+	cap := verbs.QPCap{MaxSendWR: 32, MaxSendSGE: 8, MaxInlineData: 300}
+	r := newRing(true, cap)
+	// 12 segments and 19 of inline data are 8 blocks of 64 bytes.
+	if r.slots != 256 {
+		t.Errorf("%d slots", r.slots)
+	}
+	for _, tt := range []struct{ n, slots int }{{1, 1}, {28, 1}, {29, 2}, {92, 2}, {93, 3}, {300, 6}} {
+		if got := r.inline(tt.n); got != tt.slots {
+			t.Errorf("%d inline bytes take %d slots, want %d", tt.n, got, tt.slots)
+		}
+		if tt.slots > 1 && r.inline(r.inlineFor(tt.slots, 300)) != tt.slots {
+			t.Errorf("%d bytes are not the most for %d slots", r.inlineFor(tt.slots, 300), tt.slots)
+		}
+	}
+	for _, tt := range []struct{ k, slots int }{{1, 1}, {2, 1}, {3, 2}, {6, 2}, {7, 3}} {
+		if got := r.pieces(tt.k); got != tt.slots {
+			t.Errorf("%d pieces take %d slots, want %d", tt.k, got, tt.slots)
+		}
+	}
+	for slots := 1; slots <= 3; slots++ {
+		for turn := range 8 {
+			if k := r.piecesFor(slots, turn); r.pieces(k) != slots || k > cap.MaxSendSGE {
+				t.Errorf("%d pieces for %d slots", k, slots)
+			}
+		}
+	}
+	if r := newRing(false, cap); r.inline(300) != 1 || r.pieces(8) != 1 {
+		t.Error("a request of another driver takes more than a slot")
+	}
+}
+
+// Lengths are sorted, each once, with both neighbours of each limit.
+func TestLengths(t *testing.T) {
+	list := lengths(1024, 4<<20, 200)
+	if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) {
+		t.Errorf("%d", list)
+	}
+	for _, n := range []int{0, 1, 199, 200, 201, 1023, 1024, 1025, 2047, 2048, 2049, 4 << 20} {
+		if !slices.Contains(list, n) {
+			t.Errorf("no length %d", n)
+		}
+	}
+	if list := lengths(1024, 65536, 200); slices.Max(list) != 65536 {
+		t.Errorf("a length of %d with 65536 bytes of memory", slices.Max(list))
+	}
+}
+
+// Each operation of each transport has each length, in one piece, in several and inline.
+func TestExchanges(t *testing.T) {
+	for _, typ := range transports {
+		list := exchanges(typ, 1024, 1<<20, 200)
+		for _, op := range operations(typ) {
+			kinds := map[string]int{}
+			for _, x := range list {
+				switch {
+				case x.op != op:
+				case x.inline:
+					kinds["inline"]++
+				case x.from > 1 || x.to > 1:
+					kinds["pieces"]++
+				default:
+					kinds["one"]++
+				}
+				if typ == verbs.UD && x.n > 1024 {
+					t.Errorf("a datagram of %d bytes", x.n)
+				}
+			}
+			if kinds["one"] < 20 || kinds["pieces"] < 20 || kinds["inline"] < 10 && op != verbs.OpRDMARead {
+				t.Errorf("%v %v: %v", typ, op, kinds)
+			}
+		}
+	}
+}
+
+// The cases of atomics distinguish operands, results and carries.
+func TestAtomicCases(t *testing.T) {
+	for _, x := range atomicCases(5) {
+		if x.masked {
+			continue
+		}
+		new := x.old
+		switch {
+		case x.wr.Opcode == verbs.OpFetchAdd:
+			new += x.wr.Add
+		case x.wr.Compare == x.old:
+			new = x.wr.Swap
+		}
+		if new != x.new {
+			t.Errorf("%s: %#x becomes %#x, want %#x", x.name, x.old, x.new, new)
+		}
+	}
+}
+
+// A tally says at which lengths an operation has failed, and at which not.
+func TestTally(t *testing.T) {
+	r := testRun(t.Context())
+	c := &check{run: r, name: "check"}
+	tl := &tally{c: c}
+	for n := range 10 {
+		var err error
+		if n%4 == 3 {
+			err = &mismatch{Failure{Object: "QP", Seen: "wrong"}}
+		}
+		if !tl.add(n, err) {
+			t.Error("a mismatch ends the check")
+		}
+	}
+	tl.file()
+	if len(r.g.Failures) != 1 || !slices.Equal(r.g.Failures[0].Also, []string{"at lengths 7"}) || !slices.Equal(r.g.Failures[0].Right, []string{"at lengths 0, 1, 2, 4, 5, 6, 8, 9"}) {
+		t.Errorf("%+v", r.g.Failures)
+	}
+	if tl.add(1, errors.New("flushed")) {
+		t.Error("a check goes on after a request has failed")
+	}
+}
+
+// A clock may be read a little late, but not be seconds off, also where it wraps.
+func TestBehind(t *testing.T) {
+	s := &side{attr: &verbs.DeviceAttr{CompletionTimestampMask: 1<<48 - 1, HCACoreClock: 1000}}
+	for _, tt := range []struct {
+		now, before uint64
+		ticks       uint64
+		wrong       bool
+	}{{10, 9, 0, false}, {9, 9, 0, false}, {9, 10, 1, false}, {5000, 6001, 1001, true}, {5, 1<<48 - 5, 0, false}, {1<<48 - 5, 5, 10, false}} {
+		if ticks, wrong := s.behind(tt.now, tt.before); ticks != tt.ticks || wrong != tt.wrong {
+			t.Errorf("%d after %d: %d, %v", tt.now, tt.before, ticks, wrong)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/goverbs/goverbs/rdmanl"
+)
+
+var linkCommand = &netlinkCommand{name: "link", run: runLink, usage: `Usage: ibv link [-d] [--json] [show [DEVICE[/PORT]]]
+       ibv link add NAME type TYPE netdev INTERFACE
+       ibv link delete NAME
+
+List the ports of RDMA devices, or make and remove devices in software, as rdma link
+does. TYPE is rxe for Soft-RoCE, which every network interface can have, or siw for
+soft-iWARP. The kernel loads the driver by itself. Both need root, or CAP_NET_ADMIN.
+
+  -d       with the ports' capabilities, and the indices of interfaces
+  --json   print a JSON array
+  -h       show this help
+
+Examples:
+  ibv link
+  ibv link add rxe0 type rxe netdev eth0
+  ibv link delete rxe0
+`}
+
+func runLink(ctx context.Context, f *netlinkFlags, words []string) error {
+	if rest, ok := show(words); ok {
+		return showLinks(ctx, f, rest)
+	}
+	switch rest := words[1:]; words[0] {
+	case "add":
+		if len(rest) == 0 {
+			return wrong("add needs a name")
+		}
+		values, err := pairs(rest[1:], "type", "netdev")
+		if err != nil {
+			return err
+		}
+		return rdmanl.AddLink(ctx, rest[0], values[0], values[1])
+	case "delete":
+		if len(rest) == 0 {
+			return wrong("delete needs a name")
+		}
+		if len(rest) > 1 {
+			return unexpected(rest[1:])
+		}
+		d, err := rdmanl.FindDevice(ctx, rest[0])
+		if err != nil {
+			return err
+		}
+		return rdmanl.DeleteLink(ctx, d.Index)
+	}
+	return wrong("%q is none of show, add and delete", words[0])
+}
+
+func showLinks(ctx context.Context, f *netlinkFlags, words []string) error {
+	devices, port, err := somePorts(ctx, words)
+	if err != nil {
+		return err
+	}
+	var sheets []*sheet
+	for _, d := range devices {
+		links, err := rdmanl.Links(ctx, d.Index)
+		if err != nil {
+			return err
+		}
+		for _, l := range links {
+			if port == 0 || l.Port == port {
+				sheets = append(sheets, linkSheet(l, f.details))
+			}
+		}
+	}
+	return writeSheets(os.Stdout, f.json, sheets)
+}
+
+func linkSheet(l rdmanl.Link, details bool) *sheet {
+	s := newSheet()
+	s.set("ifindex", l.Index)
+	s.set("ifname", l.Device)
+	s.set("port", l.Port)
+	s.note("link %s/%d ", printable(l.Device), l.Port)
+	maybe(s, "subnet_prefix", "subnet_prefix %v", l.SubnetPrefix)
+	maybe(s, "lid", "lid %d", l.LID)
+	maybe(s, "sm_lid", "sm_lid %d", l.SMLID)
+	maybe(s, "lmc", "lmc %d", l.LMC)
+	maybe(s, "state", "state %v", l.State)
+	maybe(s, "physical_state", "physical_state %v", l.PhysState)
+	maybe(s, "netdev", "netdev %s", l.Netdev)
+	if index, ok := l.NetdevIndex.Get(); ok {
+		s.set("netdev_index", index)
+		if details {
+			s.note("netdev_index %d ", index)
+		}
+	}
+	if caps, ok := l.Caps.Get(); ok && details {
+		names(s, "caps", caps.Names())
+	}
+	return s
+}

@@ -1,0 +1,310 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/goverbs/goverbs/rsocket"
+)
+
+const rcopyUsage = `Usage: ibv rcopy [-b ADDR] [-p PORT]
+       ibv rcopy FILE HOST[:DESTINATION] [-p PORT]
+
+Copy a file to another host over a socket on RDMA. The first form is the server,
+which writes the files that clients name, anywhere: run it in a container or as a
+user that may write nothing else. The other side may be rdma-core's rcopy.
+
+  -b ADDR    server: address to listen on (default all)
+  -p PORT    port in the RDMA TCP port space (default 7427)
+  -h         show this help
+
+The destination is a path on the server, by default the same as FILE. HOST may be an
+IPv6 address in brackets.
+
+Examples:
+  ibv rcopy
+  ibv rcopy image.raw 192.168.77.1:/srv/image.raw
+        a server and, elsewhere, its client
+`
+
+type rcopyOptions struct {
+	bind, port     string
+	file, host, to string // of a client
+}
+
+var rcopyOptionList = []longOption{{short: 'b', hasArg: true}, {short: 'p', hasArg: true}, {short: 'h', long: "help"}}
+
+func parseRcopy(args []string) (*rcopyOptions, error) {
+	o := &rcopyOptions{port: "7427"}
+	operands, err := getopt(rcopyOptionList, args, func(option longOption, value string) error {
+		switch option.short {
+		case 'b':
+			o.bind = value
+		case 'p':
+			o.port = value
+		case 'h':
+			return errHelp
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(operands) == 0:
+		return o, nil
+	case len(operands) != 2:
+		return nil, errors.New("want a file and a host")
+	case o.bind != "":
+		return nil, errors.New("-b is for the server")
+	}
+	o.file = operands[0]
+	if in6, rest, ok := strings.Cut(operands[1], "]"); ok && strings.HasPrefix(in6, "[") {
+		o.host, o.to = in6[1:], strings.TrimPrefix(rest, ":")
+	} else {
+		o.host, o.to, _ = strings.Cut(operands[1], ":")
+	}
+	if o.to == "" {
+		o.to = o.file
+	}
+	if len(o.to) > rcopyMaxPath {
+		return nil, fmt.Errorf("the destination has more than %d bytes", rcopyMaxPath)
+	}
+	return o, nil
+}
+
+func rcopy(args []string) int {
+	o, err := parseRcopy(args)
+	if err != nil {
+		return notParsed("rcopy", rcopyUsage, err)
+	}
+	if o.file == "" {
+		err = o.serve()
+	} else {
+		err = o.copy()
+	}
+	if err != nil {
+		return failed("rcopy", err)
+	}
+	return exitOK
+}
+
+// The protocol's messages begin with this header. Numbers are in the byte order of the host, so both
+// must have the same. A file's size follows that of a write, and the path that of an open, with a NUL.
+type rcopyHeader struct {
+	Version uint8
+	Command uint8
+	Len     uint16
+	Data    uint32 // of an open: the mode; of an answer: an errno
+	ID      uint64
+}
+
+const (
+	rcopyOpen     = 1
+	rcopyClose    = 2
+	rcopyWrite    = 3
+	rcopyAnswer   = 0x80
+	rcopyHeadLen  = 16
+	rcopyWriteLen = rcopyHeadLen + 8
+	rcopyMaxPath  = 4096
+)
+
+// message returns a message with data after the header.
+func (h rcopyHeader) message(data []byte) []byte {
+	h.Len = uint16(rcopyHeadLen + len(data))
+	var b bytes.Buffer
+	_ = binary.Write(&b, binary.NativeEndian, h) // a Buffer has room
+	b.Write(data)
+	return b.Bytes()
+}
+
+func readRcopyHeader(r io.Reader) (h rcopyHeader, err error) {
+	var b [rcopyHeadLen]byte
+	if _, err = io.ReadFull(r, b[:]); err != nil {
+		return h, err
+	}
+	if _, err = binary.Decode(b[:], binary.NativeEndian, &h); err != nil {
+		return h, err
+	}
+	if h.Version != 0 || h.Len < rcopyHeadLen {
+		return h, fmt.Errorf("invalid version %d or length %d", h.Version, h.Len)
+	}
+	return h, nil
+}
+
+// copy is the client.
+func (o *rcopyOptions) copy() error {
+	f, err := os.Open(o.file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file", o.file)
+	}
+	c, err := rsocket.Dial("tcp", net.JoinHostPort(o.host, o.port))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	path := make([]byte, (len(o.to)+8)&^7) // the end is NULs
+	copy(path, o.to)
+	open := rcopyHeader{Command: rcopyOpen, Data: syscall.S_IFREG | uint32(info.Mode().Perm())}
+	if err := request(c, open, path, nil); err != nil {
+		return fmt.Errorf("opening %s on the server: %w", o.to, err)
+	}
+	size := binary.NativeEndian.AppendUint64(nil, uint64(info.Size()))
+	start := time.Now()
+	if err := request(c, rcopyHeader{Command: rcopyWrite}, size, io.LimitReader(f, info.Size())); err != nil {
+		return fmt.Errorf("copying to %s: %w", o.to, err)
+	}
+	took := time.Since(start)
+	if err := request(c, rcopyHeader{Command: rcopyClose}, nil, nil); err != nil {
+		return fmt.Errorf("closing %s on the server: %w", o.to, err)
+	}
+	fmt.Printf("%d bytes in %.2f seconds = %.2f Gb/sec\n", info.Size(), took.Seconds(), float64(info.Size())*8/float64(took.Nanoseconds()))
+	return c.Close()
+}
+
+// request sends a message and what follows it, and returns the server's answer.
+func request(c net.Conn, h rcopyHeader, data []byte, then io.Reader) error {
+	if _, err := c.Write(h.message(data)); err != nil {
+		return err
+	}
+	if then != nil {
+		if _, err := io.Copy(c, then); err != nil {
+			return err
+		}
+	}
+	answer, err := readRcopyHeader(c)
+	switch {
+	case err != nil:
+		return err
+	case answer.Command != h.Command|rcopyAnswer || answer.Len != rcopyHeadLen:
+		return fmt.Errorf("unexpected answer %#x to command %d", answer.Command, h.Command)
+	case answer.Data != 0:
+		return syscall.Errno(answer.Data)
+	}
+	return nil
+}
+
+// serve serves one client after another.
+func (o *rcopyOptions) serve() error {
+	l, err := rsocket.Listen("tcp", net.JoinHostPort(o.bind, o.port))
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		if err := serveRcopy(c); err != nil {
+			fmt.Fprintf(os.Stderr, "ibv rcopy: %v: %v\n", c.RemoteAddr(), err)
+		}
+		_ = c.Close() // the client is gone
+	}
+}
+
+// serveRcopy serves a client.
+func serveRcopy(c net.Conn) (err error) {
+	var f *os.File
+	defer func() {
+		if f != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}()
+	for {
+		h, err := readRcopyHeader(c)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var failed error // of the request; the client learns it
+		switch h.Command {
+		case rcopyOpen:
+			var path string
+			if path, err = readPath(c, h); err != nil {
+				return err
+			}
+			if f != nil {
+				failed = syscall.EBUSY
+				break
+			}
+			f, failed = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, fs.FileMode(h.Data).Perm())
+			fmt.Printf("%s, from %v\n", path, c.RemoteAddr())
+		case rcopyWrite:
+			failed, err = receiveFile(c, h, f)
+			if err != nil {
+				return err
+			}
+		case rcopyClose:
+			if f != nil {
+				failed = f.Close()
+				f = nil
+			}
+		default:
+			failed = syscall.EINVAL
+		}
+		answer := rcopyHeader{Command: h.Command | rcopyAnswer, ID: h.ID}
+		if failed != nil {
+			errno := syscall.EIO
+			errors.As(failed, &errno)
+			answer.Data = uint32(errno)
+		}
+		if _, err := c.Write(answer.message(nil)); err != nil {
+			return err
+		}
+		if failed != nil {
+			return failed
+		}
+	}
+}
+
+func readPath(c net.Conn, h rcopyHeader) (string, error) {
+	b := make([]byte, h.Len-rcopyHeadLen)
+	if _, err := io.ReadFull(c, b); err != nil {
+		return "", err
+	}
+	path, _, ended := bytes.Cut(b, []byte{0})
+	if !ended || len(path) == 0 || len(path) > rcopyMaxPath {
+		return "", errors.New("a path without its end")
+	}
+	return string(path), nil
+}
+
+// receiveFile receives a file's contents. err is a failure of the connection.
+func receiveFile(c net.Conn, h rcopyHeader, f *os.File) (failed, err error) {
+	if f == nil || h.Len != rcopyWriteLen {
+		return syscall.EINVAL, nil
+	}
+	var b [8]byte
+	if _, err := io.ReadFull(c, b[:]); err != nil {
+		return nil, err
+	}
+	size := binary.NativeEndian.Uint64(b[:])
+	if size > 1<<62 {
+		return syscall.EFBIG, nil
+	}
+	n, failed := io.CopyN(f, c, int64(size))
+	var lost *net.OpError
+	if errors.As(failed, &lost) || errors.Is(failed, io.EOF) {
+		return nil, fmt.Errorf("after %d of %d bytes: %w", n, size, failed)
+	}
+	return failed, nil
+}

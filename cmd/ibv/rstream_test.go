@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestParseRstream(t *testing.T) {
+	o, err := parseRstream(strings.Fields("-s 192.168.77.1 -b 192.168.77.2 -p 7 -f ip -S 65536 -C 10 -I3 -B 4096 -i 0 -k 2 -T b -T s -T verify"))
+	want := rstreamOptions{
+		server: "192.168.77.1", bind: "192.168.77.2", port: "7", numeric: true, size: 65536, count: 10, rounds: 3, custom: true,
+		buffer: 4096, keepalive: 2, sleep: true, tcp: true, verify: true,
+	}
+	if err != nil || *o != want {
+		t.Errorf("got %+v, %v", o, err)
+	}
+	if o, err := parseRstream([]string{"-S", "all"}); err != nil || o.custom || !o.all || len(o.sizes()) != 33 {
+		t.Errorf("got %+v, %v", o, err)
+	}
+	for _, bad := range []string{"-S 0", "-S some", "-C 0", "-T x", "-T", "there", "-x", "-B 0", "-f gid", "-f ip -s localhost"} {
+		if o, err := parseRstream(strings.Fields(bad)); err == nil {
+			t.Errorf("%q: %+v", bad, o)
+		}
+	}
+}
+
+func TestParseRiostream(t *testing.T) {
+	o, err := parseRiostream(strings.Fields("-s 192.168.77.1 -S 7 -T b -T v"))
+	want := rstreamOptions{server: "192.168.77.1", port: "7471", size: 7, count: 1000, rounds: 1, custom: true, buffer: 1 << 19, inline: 64, mappings: 1, sleep: true, verify: true}
+	if err != nil || *o != want {
+		t.Errorf("got %+v, %v", o, err)
+	}
+	for _, bad := range []string{"-S 0", "-T s", "-k 1"} {
+		if o, err := parseRiostream(strings.Fields(bad)); err == nil {
+			t.Errorf("%q: %+v", bad, o)
+		}
+	}
+}
+
+// The texts are those of rstream's size_str and cnt_str.
+func TestRstreamTexts(t *testing.T) {
+	for n, want := range map[int64]string{1: "1", 1000: "1000", 1 << 10: "1k", 1536: "1.5k", 1 << 16: "64k", 1<<20 + 1: "1m", 256_000_000: "244m", 5 << 29: "2.5g"} {
+		if got := sizeText(n); got != want {
+			t.Errorf("size %d is %s, want %s", n, got, want)
+		}
+	}
+	for n, want := range map[int]string{1: "1", 999: "999", 1000: "1k", 100_000: "100k", 2_500_000: "2m", 1_000_000_000: "1b"} {
+		if got := countText(n); got != want {
+			t.Errorf("count %d is %s, want %s", n, got, want)
+		}
+	}
+}
+
+// Both ends of the stream check the data, and notice a byte that is wrong.
+func TestStreamer(t *testing.T) {
+	for _, spoil := range []bool{false, true} {
+		a, b := net.Pipe()
+		failed := make(chan error)
+		go func() {
+			s := &streamer{c: b, verify: true}
+			if spoil {
+				s.in = 1
+			}
+			err := s.measure(streamTest{"test", 300, 3, 2})
+			b.Close()
+			failed <- err
+		}()
+		client := &streamer{c: a, client: true, verify: true}
+		err := client.measure(streamTest{"test", 300, 3, 2})
+		a.Close()
+		if other := <-failed; (err != nil || other != nil) != spoil {
+			t.Errorf("spoilt %v: %v, %v", spoil, err, other)
+		}
+	}
+}
+
+func TestParseRcopy(t *testing.T) {
+	for args, want := range map[string]rcopyOptions{
+		"":                      {port: "7427"},
+		"-b 192.168.77.1 -p 9":  {port: "9", bind: "192.168.77.1"},
+		"a b":                   {port: "7427", file: "a", host: "b", to: "a"},
+		"a b:/c -p 9":           {port: "9", file: "a", host: "b", to: "/c"},
+		"a [fe80::1%eth0]:c":    {port: "7427", file: "a", host: "fe80::1%eth0", to: "c"},
+		"a [fe80::1%eth0] -p 9": {port: "9", file: "a", host: "fe80::1%eth0", to: "a"},
+	} {
+		if o, err := parseRcopy(strings.Fields(args)); err != nil || *o != want {
+			t.Errorf("%q: got %+v, %v", args, o, err)
+		}
+	}
+	for _, bad := range []string{"a", "a b c", "a b -b c", "-x", "a b:" + strings.Repeat("x", 5000)} {
+		if o, err := parseRcopy(strings.Fields(bad)); err == nil {
+			t.Errorf("%q: %+v", bad, o)
+		}
+	}
+}
+
+// request is a client's. A server answers with an errno, or the connection ends.
+func TestServeRcopy(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	long := binary.NativeEndian.AppendUint64(nil, 1<<63)
+	size := binary.NativeEndian.AppendUint64(nil, 5)
+	for name, test := range map[string]struct {
+		requests []byte
+		want     error
+	}{
+		"unknown":             {rcopyHeader{Command: 9}.message(nil), syscall.EINVAL},
+		"write without open":  {rcopyHeader{Command: rcopyWrite}.message(size), syscall.EINVAL},
+		"a folder":            {rcopyHeader{Command: rcopyOpen}.message([]byte(filepath.Dir(path) + "\x00")), syscall.EISDIR},
+		"two files":           {append(openMessage(path), openMessage(path)...), syscall.EBUSY},
+		"too long":            {append(openMessage(path), rcopyHeader{Command: rcopyWrite}.message(long)...), syscall.EFBIG},
+		"version 1":           {rcopyHeader{Version: 1}.message(nil), nil},
+		"length 0":            {make([]byte, rcopyHeadLen), nil},
+		"path without an end": {rcopyHeader{Command: rcopyOpen}.message([]byte("x")), nil},
+	} {
+		client, server := net.Pipe()
+		ended := make(chan error)
+		go func() {
+			err := serveRcopy(server)
+			server.Close()
+			ended <- err
+		}()
+		go client.Write(test.requests)
+		var last rcopyHeader
+		for {
+			h, err := readRcopyHeader(client)
+			if err != nil {
+				break
+			}
+			last = h
+		}
+		if err := <-ended; err == nil {
+			t.Errorf("%s: the server saw nothing wrong", name)
+		}
+		if want, ok := test.want.(syscall.Errno); ok && last.Data != uint32(want) {
+			t.Errorf("%s: the answer is %v, want %v", name, syscall.Errno(last.Data), want)
+		}
+		client.Close()
+	}
+	client, server := net.Pipe()
+	go serveRcopy(server)
+	for _, step := range []struct {
+		h    rcopyHeader
+		data []byte
+		then io.Reader
+	}{
+		{rcopyHeader{Command: rcopyOpen, Data: 0o640}, []byte(path + "\x00"), nil},
+		{rcopyHeader{Command: rcopyWrite}, size, strings.NewReader("bytes")},
+		{rcopyHeader{Command: rcopyClose}, nil, nil},
+	} {
+		if err := request(client, step.h, step.data, step.then); err != nil {
+			t.Fatalf("command %d: %v", step.h.Command, err)
+		}
+	}
+	client.Close()
+	if b, err := os.ReadFile(path); err != nil || !bytes.Equal(b, []byte("bytes")) {
+		t.Errorf("the file has %q, %v", b, err)
+	}
+	if err := request(client, rcopyHeader{Command: rcopyClose}, nil, nil); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("a request on a closed connection: %v", err)
+	}
+}
+
+func openMessage(path string) []byte {
+	return rcopyHeader{Command: rcopyOpen, Data: 0o600}.message([]byte(path + "\x00"))
+}
+
+func TestParseProxy(t *testing.T) {
+	o, err := parseProxy(strings.Fields("-l rdma::6379 -c tcp:localhost:6379"))
+	if want := (proxyOptions{endpoint{true, ":6379"}, endpoint{false, "localhost:6379"}}); err != nil || *o != want {
+		t.Errorf("got %+v, %v", o, err)
+	}
+	for _, bad := range []string{"", "-l tcp::1", "-l tcp::1 -c ib::1", "-l tcp::1 -c tcp:x", "-l tcp::1 -c rdma::2 x", "-l :1 -c rdma::2"} {
+		if o, err := parseProxy(strings.Fields(bad)); err == nil {
+			t.Errorf("%q: %+v", bad, o)
+		}
+	}
+}

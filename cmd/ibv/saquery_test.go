@@ -1,0 +1,50 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/goverbs/goverbs/cmd/ibv/internal/diags"
+	"github.com/goverbs/goverbs/sa"
+)
+
+// Each number sets the components of the records that its mask says, and too large a number none.
+func TestSaqueryNumbers(t *testing.T) {
+	for _, o := range saqueryOptions {
+		k, ok := saNumbers[o.short]
+		if !ok {
+			continue
+		}
+		var q diags.SAQuery
+		if err := saNumber(&q, o.short, "1"); err != nil || q.PathMask != k.path || q.MemberMask != k.member {
+			t.Errorf("--%s: masks %#x, %#x, %v", o.long, q.PathMask, q.MemberMask, err)
+		}
+		if path, member := q.Path != (sa.PathRecord{}), q.Member != (sa.MCMemberRecord{}); path != (k.path != 0) || member != (k.member != 0) {
+			t.Errorf("--%s changes a path: %t, a member: %t", o.long, path, member)
+		}
+		q = diags.SAQuery{}
+		if err := saNumber(&q, o.short, "0x10000000000000000"); err == nil || q.PathMask|q.MemberMask != 0 {
+			t.Errorf("--%s is too large: %+v, %v", o.long, q, err)
+		}
+	}
+}
+
+// What saquery would not understand, or this one doesn't know, is refused before a port is opened.
+func TestSaqueryRefused(t *testing.T) {
+	for line, want := range map[string]string{
+		"-S":                      "there is no option -S",
+		"SMIR":                    "SMInfoRecord is not one of the records",
+		"-L":                      "-L needs a name",
+		"-g 1":                    `"1" is one argument too many`,
+		"NR 1 2":                  `"2" is one argument too many`,
+		"--src-to-dst 4":          `"4" isn't a source and a destination`,
+		"--sgid-to-dgid fe80::1":  `"fe80::1" isn't a source`,
+		"-p --sgid 10.0.0.1":      `"10.0.0.1" is no GID`,
+		"-p -n 128":               `"128" is not a number of up to 7 bits`,
+		"--sgid-to-dgid fe80::1-": `"" is no GID`,
+	} {
+		if status, _, stderr := capture(t, append([]string{"saquery"}, strings.Fields(line)...)...); status == exitOK || !strings.Contains(stderr, want) {
+			t.Errorf("%s: status %d, %s", line, status, stderr)
+		}
+	}
+}

@@ -1,0 +1,381 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/goverbs/goverbs/cmd/ibv/internal/doctor"
+	"github.com/goverbs/goverbs/rdmanl"
+)
+
+var topCommand = &netlinkCommand{name: "top", run: runTop, flags: func(f *netlinkFlags) {
+	f.DurationVar(&f.interval, "i", 2*time.Second, "")
+	f.IntVar(&f.count, "n", 0, "")
+}, usage: `Usage: ibv top [-i INTERVAL] [-n COUNT] [--json] [DEVICE]
+
+Show who uses RDMA devices: the ports and what goes through them, and for each process
+its queue pairs with their states, completion queues, memory regions and how much memory
+they pin, connections, and the operations of its queue pairs if they are counted by
+process (ibv stat qp set link DEVICE/PORT auto pid on). Counters that mean trouble are
+named while they grow. On a terminal the screen is refreshed, until interrupted.
+
+  -i INTERVAL   how often (default 2s)
+  -n COUNT      end after this many times
+  --json        print a JSON array of the processes each time
+  -h            show this help
+`}
+
+func runTop(ctx context.Context, f *netlinkFlags, words []string) error {
+	if f.interval <= 0 || f.count < 0 {
+		return wrong("the interval must be more than 0, and the count not less")
+	}
+	if len(words) > 1 {
+		return unexpected(words[1:])
+	}
+	clear := ""
+	if info, err := os.Stdout.Stat(); err == nil && info.Mode()&fs.ModeCharDevice != 0 {
+		clear = "\x1b[H\x1b[2J"
+	}
+	tick := time.NewTicker(f.interval)
+	defer tick.Stop()
+	var before *usage
+	for n := 0; f.count == 0 || n < f.count; n++ {
+		if n > 0 {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+			}
+		}
+		now, err := readUsage(ctx, words)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if f.json {
+			err = writeSheets(os.Stdout, true, now.sheets())
+		} else {
+			_, err = os.Stdout.WriteString(clear + now.text(before))
+		}
+		if err != nil {
+			return err
+		}
+		before = now
+	}
+	return nil
+}
+
+// A usage is who uses the devices at one time.
+type usage struct {
+	at    time.Time
+	ports []portUsage
+	users []*user
+}
+
+type portUsage struct {
+	link     rdmanl.Link
+	counters map[string]uint64
+}
+
+// A user is a process, or a module of the kernel, on one device.
+type user struct {
+	device string
+	pid    uint32 // 0: the kernel
+	comm   string
+	qps    int
+	states map[rdmanl.QPState]int
+	cqs    int
+	mrs    int
+	srqs   int
+	cmIDs  int
+	pinned uint64
+	counts map[string]uint64 // of its QPs, if they are counted by process
+}
+
+// readUsage reads who uses the devices. Devices that go away meanwhile are left out.
+func readUsage(ctx context.Context, words []string) (*usage, error) {
+	devices, err := someDevices(ctx, words)
+	if err != nil {
+		return nil, err
+	}
+	u := &usage{at: time.Now()}
+	for _, d := range devices {
+		if err := u.add(ctx, d); err != nil && !errors.Is(err, rdmanl.ErrNoDevice) {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(u.users, func(a, b *user) int {
+		return cmp.Or(cmp.Compare(b.pinned, a.pinned), cmp.Compare(b.qps, a.qps), cmp.Compare(a.pid, b.pid))
+	})
+	return u, nil
+}
+
+// add adds what is on a device.
+func (u *usage) add(ctx context.Context, d rdmanl.Device) error {
+	links, err := rdmanl.Links(ctx, d.Index)
+	if err != nil {
+		return err
+	}
+	type key struct {
+		pid  uint32
+		comm string
+	}
+	users := make(map[key]*user)
+	of := func(o rdmanl.Owner) *user {
+		name, _ := o.Comm()
+		pid, ok := o.Process() // which may have several threads
+		if !ok {
+			pid = o.PID.Or(0)
+		}
+		k := key{pid, name}
+		if users[k] == nil {
+			users[k] = &user{device: d.Name, pid: k.pid, comm: name, states: make(map[rdmanl.QPState]int)}
+			u.users = append(u.users, users[k])
+		}
+		return users[k]
+	}
+	for _, l := range links {
+		p := portUsage{l, make(map[string]uint64)}
+		all, err := rdmanl.Counters(ctx, d.Index, l.Port)
+		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			return err
+		}
+		for _, c := range all {
+			p.counters[c.Name] = c.Value
+		}
+		// Adapters count bytes, which netlink doesn't tell.
+		for _, name := range []string{"port_xmit_data", "port_rcv_data"} {
+			b, err := os.ReadFile(fmt.Sprintf("/sys/class/infiniband/%s/ports/%d/counters/%s", d.Name, l.Port, name))
+			if v, wrong := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64); err == nil && wrong == nil {
+				p.counters[name] = v
+			}
+		}
+		u.ports = append(u.ports, p)
+	}
+	if err := each(ctx, d, rdmanl.QPs, func(q rdmanl.QP) {
+		x := of(q.Owner)
+		x.qps++
+		if s, ok := q.State.Get(); ok {
+			x.states[s]++
+		}
+	}); err != nil {
+		return err
+	}
+	if err := each(ctx, d, rdmanl.MRs, func(m rdmanl.MR) {
+		x := of(m.Owner)
+		x.mrs++
+		x.pinned += m.Length.Or(0)
+	}); err != nil {
+		return err
+	}
+	for _, err := range []error{
+		each(ctx, d, rdmanl.CQs, func(c rdmanl.CQ) { of(c.Owner).cqs++ }),
+		each(ctx, d, rdmanl.SRQs, func(s rdmanl.SRQ) { of(s.Owner).srqs++ }),
+		each(ctx, d, rdmanl.CMIDs, func(c rdmanl.CMID) { of(c.Owner).cmIDs++ }),
+		each(ctx, d, rdmanl.Contexts, func(c rdmanl.Context) { of(c.Owner) }),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	for _, l := range links {
+		all, err := rdmanl.QPCounters(ctx, d.Index, l.Port)
+		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			return err
+		}
+		for _, c := range all {
+			if _, ok := c.PID.Get(); !ok {
+				continue
+			}
+			x := of(c.Owner)
+			if x.counts == nil {
+				x.counts = make(map[string]uint64)
+			}
+			for _, v := range c.Counters {
+				x.counts[v.Name] += v.Value
+			}
+		}
+	}
+	return nil
+}
+
+// each calls see with the objects of one kind on a device. A kernel that doesn't list them has
+// none.
+func each[T any](ctx context.Context, d rdmanl.Device, list func(context.Context, uint32, rdmanl.Detail) ([]T, error), see func(T)) error {
+	all, err := list(ctx, d.Index, rdmanl.Plain)
+	for _, o := range all {
+		see(o)
+	}
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	return err
+}
+
+// text is what is on the screen. before is the usage before this one, nil the first time.
+func (u *usage) text(before *usage) string {
+	var b strings.Builder
+	for _, p := range u.ports {
+		fmt.Fprintf(&b, "%s/%d %v", printable(p.link.Device), p.link.Port, p.link.State.Or(0))
+		if netdev, ok := p.link.Netdev.Get(); ok {
+			fmt.Fprintf(&b, " %s", printable(netdev))
+		}
+		b.WriteString(p.rates(u.at, before))
+		b.WriteString("\n")
+	}
+	b.WriteString("\n")
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprint(table, "PID\tCOMMAND\tDEVICE\tQP\tSTATES\tCQ\tSRQ\tMR\tPINNED\tCM_ID\tOPS/S\n")
+	for _, x := range u.users {
+		pid, comm := strconv.Itoa(int(x.pid)), printable(x.comm)
+		if x.pid == 0 {
+			pid, comm = "-", "["+comm+"]"
+		}
+		ops := "-"
+		if old := before.find(x); old != nil && x.counts != nil {
+			ops = perSecond(sum(x.counts)-sum(old.counts), u.at.Sub(before.at))
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%d\t%d\t%d\t%s\t%d\t%s\n", pid, comm, printable(x.device), x.qps, x.stateList(), x.cqs, x.srqs, x.mrs, size(x.pinned), x.cmIDs, ops)
+	}
+	table.Flush()
+	return b.String()
+}
+
+// rates says what goes through a port, and what troubles it.
+func (p portUsage) rates(at time.Time, before *usage) string {
+	if before == nil {
+		return ""
+	}
+	i := slices.IndexFunc(before.ports, func(o portUsage) bool { return o.link.Index == p.link.Index && o.link.Port == p.link.Port })
+	if i < 0 {
+		return ""
+	}
+	old, passed := before.ports[i].counters, at.Sub(before.at)
+	grown := func(name string) (n uint64, ok bool) {
+		v, ok := p.counters[name]
+		o, was := old[name]
+		return v - o, ok && was && v >= o
+	}
+	text := ""
+	for _, r := range []struct {
+		name, what string
+		unit       uint64 // bytes; 0: packets
+	}{
+		{"port_xmit_data", "out", 4}, {"port_rcv_data", "in", 4}, {"sent_pkts", "out", 0}, {"rcvd_pkts", "in", 0},
+	} {
+		n, ok := grown(r.name)
+		switch {
+		case !ok:
+		case r.unit == 0:
+			text += fmt.Sprintf("  %s %s packets/s", r.what, perSecond(n, passed))
+		default:
+			text += fmt.Sprintf("  %s %s/s", r.what, size(uint64(float64(n*r.unit)/passed.Seconds())))
+		}
+	}
+	var troubles []string
+	for name := range p.counters {
+		if n, ok := grown(name); ok && n > 0 {
+			if k := doctor.Trouble(name); k != nil && !slices.Contains(troubles, k.Title) {
+				troubles = append(troubles, k.Title)
+			}
+		}
+	}
+	slices.Sort(troubles)
+	for _, trouble := range troubles {
+		text += "  ! " + trouble
+	}
+	return text
+}
+
+// find returns the same user in another usage, nil if it isn't there.
+func (u *usage) find(x *user) *user {
+	if u == nil {
+		return nil
+	}
+	for _, o := range u.users {
+		if o.device == x.device && o.pid == x.pid && o.comm == x.comm {
+			return o
+		}
+	}
+	return nil
+}
+
+func sum(counts map[string]uint64) uint64 {
+	n := uint64(0)
+	for name, v := range counts {
+		if doctor.Trouble(name) == nil {
+			n += v
+		}
+	}
+	return n
+}
+
+func perSecond(n uint64, passed time.Duration) string {
+	return strconv.FormatFloat(float64(n)/passed.Seconds(), 'f', 0, 64)
+}
+
+// stateList lists the states of QPs, such as "RTS 3, ERR 1".
+func (x *user) stateList() string {
+	var list []string
+	for s := rdmanl.QPReset; s <= rdmanl.QPErr; s++ {
+		if n := x.states[s]; n > 0 {
+			list = append(list, fmt.Sprintf("%v %d", s, n))
+		}
+	}
+	if list == nil {
+		return "-"
+	}
+	return strings.Join(list, ", ")
+}
+
+// size writes a number of bytes for people.
+func size(n uint64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	v := float64(n)
+	i := 0
+	for ; v >= 1024 && i < len(units)-1; i++ {
+		v /= 1024
+	}
+	if i == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", v, units[i])
+}
+
+// sheets describes the users for --json.
+func (u *usage) sheets() []*sheet {
+	var all []*sheet
+	for _, x := range u.users {
+		s := newSheet()
+		s.set("ifname", x.device)
+		if x.pid != 0 {
+			s.set("pid", x.pid)
+		}
+		s.set("comm", x.comm)
+		s.set("qp", x.qps)
+		states := s.part("states")
+		for state := rdmanl.QPReset; state <= rdmanl.QPErr; state++ {
+			if n := x.states[state]; n > 0 {
+				states.set(state.String(), n)
+			}
+		}
+		s.set("cq", x.cqs)
+		s.set("srq", x.srqs)
+		s.set("mr", x.mrs)
+		s.set("pinned", x.pinned)
+		s.set("cm_id", x.cmIDs)
+		all = append(all, s)
+	}
+	return all
+}

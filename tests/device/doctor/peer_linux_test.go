@@ -1,0 +1,213 @@
+package doctor
+
+import (
+	"bufio"
+	"encoding/json"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+)
+
+var _ = rdmatest.Test(TestPeer, rdmatest.OnRXE, rdmatest.TwoGuests)
+
+// A request is what the first guest's test has the second one do.
+type request struct {
+	Shell string // commands
+	End   bool
+}
+
+// A wire connects the tests in the two guests.
+type wire struct {
+	*json.Encoder
+	*json.Decoder
+}
+
+func meet(t *testing.T) wire {
+	t.Helper()
+	const port = ":18517"
+	var conn net.Conn
+	if os.Getenv("VM_INDEX") == "1" {
+		l := rdmatest.Must(net.Listen("tcp", port))(t)
+		defer l.Close()
+		conn = rdmatest.Must(l.Accept())(t)
+	} else {
+		var err error
+		for deadline := time.Now().Add(rdmatest.Patience); conn == nil; time.Sleep(100 * time.Millisecond) {
+			if conn, err = net.Dial("tcp", os.Getenv("VM_PEER")+port); err != nil && time.Now().After(deadline) {
+				t.Fatal(err)
+			}
+		}
+	}
+	t.Cleanup(func() { conn.Close() })
+	return wire{json.NewEncoder(conn), json.NewDecoder(bufio.NewReader(conn))}
+}
+
+// TestPeer runs in both guests. The second one serves, and does what the first one asks for.
+func TestPeer(t *testing.T) {
+	shell(t, "modprobe -a sch_ingress cls_u32 act_gact && tc qdisc add dev eth0 clsact")
+	if os.Getenv("VM_INDEX") == "1" {
+		serve(t)
+		return
+	}
+	other := meet(t)
+	there := func(t *testing.T, line string) {
+		t.Helper()
+		var failure string
+		rdmatest.Check(t, other.Encode(request{Shell: line}))
+		rdmatest.Check(t, other.Decode(&failure))
+		if failure != "" {
+			t.Fatalf("there: %s", failure)
+		}
+	}
+	there(t, "true") // the server runs
+	defer func() { _ = other.Encode(request{End: true}) }()
+	for _, f := range peerFaults() {
+		ok := t.Run(f.name, func(t *testing.T) {
+			if f.there != "" {
+				there(t, f.there)
+			}
+			if f.here != "" {
+				shell(t, f.here)
+			}
+			command := append([]string{"-w", "0", "--peer", os.Getenv("VM_PEER")}, f.args...)
+			r := examine(t, nil, command...)
+			if got := strings.Join(r.wrong(), " "); got != f.want {
+				t.Fatalf("found %q, want %q: %+v", got, f.want, r.Findings)
+			}
+			for _, w := range r.Findings {
+				if !strings.Contains(w.What, f.text) && !w.Note && w.ID == strings.Fields(f.want)[0] {
+					t.Errorf("%q doesn't contain %q", w.What, f.text)
+				}
+			}
+			if f.want == "" {
+				return
+			}
+			f.cure(t, r, there)
+			if f.undo != "" {
+				there(t, f.undo)
+			}
+			if f.undoHere != "" {
+				shell(t, f.undoHere)
+			}
+			if r := examine(t, nil, "-w", "0", "--peer", os.Getenv("VM_PEER")); len(r.wrong()) > 0 {
+				t.Fatalf("afterwards: %+v", r.Findings)
+			}
+		})
+		if !ok {
+			return
+		}
+	}
+}
+
+// serve runs the server, and does what the other guest asks for.
+func serve(t *testing.T) {
+	p := rdmatest.Start(t, rdmatest.Program(t, "ibv"), "doctor", "--serve", "-w", "0")
+	if line := p.Line(t); line != "listening on port 18516" {
+		t.Fatalf("%q: %v", line, p)
+	}
+	other := meet(t)
+	for {
+		var r request
+		rdmatest.Check(t, other.Decode(&r))
+		if r.End {
+			return
+		}
+		failure := ""
+		if out, err := exec.Command("sh", "-c", r.Shell).CombinedOutput(); err != nil {
+			failure = r.Shell + ": " + err.Error() + "\n" + string(out)
+		}
+		rdmatest.Check(t, other.Encode(failure))
+	}
+}
+
+// A peerFault is something that goes wrong on the way to the other guest, or there.
+type peerFault struct {
+	mirrored bool // another one is the same the other way round: only with GOVERBS_LONG
+	name     string
+	there    string // shell commands in the other guest
+	here     string // shell commands in this guest
+	args     []string
+	want     string
+	text     string // in the first finding of that name
+	undo     string // shell commands in the other guest
+
+	undoHere string // shell commands in this guest
+
+	mends bool // what is proposed is run, in the guest that has the finding
+}
+
+// The filters stand for a firewall, a switch or a cable. Taking them away mends it.
+func peerFaults() []peerFault {
+	const (
+		udp    = "match ip protocol 17 0xff"
+		roce   = udp + " match ip dport 4791 0xffff"
+		large  = " match u16 0x0400 0xfc00 at 2" // a length of 1024 to 2047
+		remove = "tc filter delete dev eth0 ingress"
+	)
+	// The GID table follows the addresses a moment later.
+	gid := func(tail string) string {
+		return " && until grep -q " + tail + " /sys/class/infiniband/rxe0/ports/1/gids/2; do sleep 0.1; done"
+	}
+	// What arrives is dropped. rxe would try for ever to send what its own host drops.
+	drop := func(match string) string {
+		return "tc filter add dev eth0 ingress protocol ip pref 1 u32 " + match + " action drop"
+	}
+	faults := []peerFault{
+		{name: "healthy"},
+		{name: "healthy by IPv6", mirrored: true, args: []string{"-g", "0", "-G", "0"}},
+		{name: "a firewall there", there: drop(roce), want: "peer-firewall", text: "from here to there", undo: remove},
+		{name: "a firewall here", mirrored: true, here: drop(roce), want: "peer-firewall", text: "from there to here", undoHere: remove},
+		{name: "firewalls", mirrored: true, there: drop(roce), here: drop(roce), want: "peer-firewall", text: "in either direction", undo: remove, undoHere: remove},
+		{name: "one way", there: drop(udp), want: "peer-one-way", text: "from here to there", undo: remove},
+		{name: "the other way", mirrored: true, here: drop(udp), want: "peer-one-way", text: "from there to here", undoHere: remove},
+		{name: "a black hole", there: drop(roce + large), want: "peer-black-hole", text: "from here to there", undo: remove},
+		{name: "a black hole back", mirrored: true, here: drop(roce + large), want: "peer-black-hole", text: "from there to here", undoHere: remove},
+		{name: "loss", there: "tc filter add dev eth0 ingress protocol ip pref 1 u32 " + roce + " action pass random determ drop 3", want: "peer-loss", text: "from here to there", undo: remove},
+		{name: "a wrong GID", there: "ip address add 10.99.0.1/24 dev eth0" + gid("0a63:0001"), args: []string{"-G", "2"},
+			// Without a route, the kernel takes the address for one of the link. Nobody answers for it.
+			here: "tc filter add dev eth0 ingress protocol arp pref 2 u32 match u16 0x0a63 0xffff at 14 match u16 0x0001 0xffff at 16 action drop",
+			want: "peer-wrong-gid", text: "those at 1 and 1 do", undo: "ip address delete 10.99.0.1/24 dev eth0", undoHere: remove, mends: true},
+		{name: "IPv4 and IPv6", args: []string{"-g", "0"}, want: "peer-family"},
+		{name: "VLANs", there: "modprobe 8021q && ip link add link eth0 name eth0.7 type vlan id 7 && echo 1 > /proc/sys/net/ipv6/conf/eth0.7/disable_ipv6 &&" +
+			" ip link set dev eth0.7 up && ip address add 192.168.78.2/24 dev eth0.7" + gid("c0a8:4e02"), args: []string{"-G", "2"}, want: "peer-vlan", undo: "ip link delete eth0.7"},
+		{name: "a small MTU", there: "ip link set dev eth0 mtu 1000", want: "mtu-low peer-mtu", mends: true},
+		{name: "nothing", there: drop(udp), here: drop(udp) + " && echo 1 > /proc/sys/net/ipv6/conf/eth0/disable_ipv6", want: "peer-unreachable", undo: remove,
+			undoHere: remove + " && echo 0 > /proc/sys/net/ipv6/conf/eth0/disable_ipv6"},
+		{name: "no rdma_cm there", there: "rm /dev/infiniband/rdma_cm", want: "node-missing", mends: true},
+	}
+	if os.Getenv("GOVERBS_LONG") == "" {
+		faults = slices.DeleteFunc(faults, func(f peerFault) bool { return f.mirrored })
+	}
+	return faults
+}
+
+// cure runs what the findings propose.
+func (f *peerFault) cure(t *testing.T, r *report, there func(*testing.T, string)) {
+	if !f.mends {
+		return
+	}
+	for _, w := range r.Findings {
+		if w.Note {
+			continue
+		}
+		for _, command := range w.Mend {
+			switch words := strings.Fields(command); {
+			case words[0] == "ibv":
+				// It must succeed.
+				if r := examine(t, nil, slices.Concat(words[2:], []string{"-w", "0"})...); len(r.wrong()) > 0 {
+					t.Errorf("%q: %+v", command, r.Findings)
+				}
+			case w.Host != "" || strings.Contains(w.Advice, "for the end there"):
+				there(t, command)
+			default:
+				shell(t, command)
+			}
+		}
+	}
+}
