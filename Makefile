@@ -16,11 +16,14 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
 KERNELS = $(shell awk '/^[^\#]/ && $$1 != "newest" { print $$1 }' tests/vm/kernels)
 
+# How many failures of test-all are run once more, alone.
+RETRY := 0
+
 # Debian packages, besides those that the rig itself needs.
 GETTERS := ca-certificates # for go, to fetch modules
 PEERS := ibverbs-utils ibverbs-providers
-TESTERS := $(GETTERS) $(PEERS) gcc gcc-aarch64-linux-gnu libc6-dev libibverbs-dev perftest \
-	procps qemu-user-static rdma-core rdmacm-utils strace
+TESTERS := $(GETTERS) $(PEERS) curl gcc gcc-aarch64-linux-gnu infiniband-diags libc6-dev libibverbs-dev \
+	netcat-traditional openmpi-bin opensm perftest procps qemu-user-static rdma-core rdmacm-utils strace
 BENCHERS := $(GETTERS) $(PEERS) gcc libc6-dev libibverbs-dev perftest rdmacm-utils strace
 
 heading = @printf '\n== %s\n'
@@ -40,8 +43,8 @@ test: go test-setup ## what finds most, on the host and on Linux 6.1
 	@go run ./tests/runner -short
 
 .PHONY: test-all
-test-all: go test-setup ## everything, on Linux 6.1: 40 minutes
-	@go run ./tests/runner
+test-all: go test-setup ## everything, on Linux 6.1: about an hour
+	@go run ./tests/runner -retry $(RETRY)
 
 .PHONY: test-kernels
 test-kernels: go test-setup ## the tests that need a device, on every kernel of the rig
@@ -61,6 +64,7 @@ bench: go ## Go beside C in one boot, and what a post and a poll cost
 	@tests/bench/ibvtrace/run
 	$(heading) 'post and poll on an mlx5 device that is not there'
 	@tests/bench/mlx5/run
+	@tests/bench/mlx5/counted/run
 	$(heading) 'post and poll on rings in memory'
 	@go test -run '^$$' -bench . -benchmem ./provider/... ./verbs
 

@@ -24,6 +24,7 @@ var testedBy = []struct {
 }{
 	{"provider/mlx5", []string{"provider/mlx5", "tests/mlx5bytes"}},
 	{"provider/rxe", nil},
+	{"provider/siw", nil},
 	{"provider", []string{"provider/rxe", "provider/mlx5", "verbs"}},
 	{"ioctl", []string{"verbs", "rdmacm", "provider/rxe", "cmd/ibvtrace/event", "cmd/ibvtrace/internal/input"}},
 	{"verbs", []string{"rdmacm", "tests/mlx5bytes"}},
