@@ -36,7 +36,7 @@ func TestTracedAsC(t *testing.T) {
 		}
 		server := traced("server", "-s")
 		listens(t, server, rdmacm.PortSpaceTCP, lastPort)
-		traced("client", "-c", "-C", "3").Succeeds(t)
+		traced("client", "-c", "-v", "-C", "3").Succeeds(t) // -v shows that all pings were answered
 		server.Succeeds(t)
 		for _, name := range []string{"server", "client"} {
 			var s side
