@@ -7,6 +7,8 @@
 //   - [AHNumber] returns the device's number of an address handle, by which completions name
 //     senders.
 //   - [QueryMR] tells which of a host's interconnects a memory region's data takes.
+//   - [QPQueues] and [CQQueue] tell where queues are in memory, for a device that posts and
+//     polls by itself.
 //
 // What efadv_create_cq adds is in package verbs: the fields verbs.WCFieldSGID and
 // verbs.WCFieldUnsolicited of a completion queue.

@@ -28,6 +28,8 @@ func TestNil(t *testing.T) {
 		"CreateQP":    second(efadv.CreateQP(nil, efadv.QPOptions{})),
 		"AHNumber":    second(efadv.AHNumber(nil)),
 		"QueryMR":     second(efadv.QueryMR(nil)),
+		"QPQueues":    second(efadv.QPQueues(nil)),
+		"CQQueue":     second(efadv.CQQueue(nil)),
 	} {
 		var e *verbs.OpError
 		if !errors.As(err, &e) || e.Op == "" {

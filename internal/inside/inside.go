@@ -116,3 +116,21 @@ type EFADevice struct {
 	Device    uapi.EfaIbvExQueryDeviceResp
 	MaxInline int
 }
+
+// An EFAQueue is what efa knows of a queue.
+type EFAQueue struct {
+	Addr        unsafe.Pointer
+	Count, Size uint32
+	Doorbell    unsafe.Pointer
+	MaxBatch    uint32
+}
+
+// An EFAQPMemory is what efa knows of a QP.
+type EFAQPMemory struct{ Sends, Recvs EFAQueue }
+
+// An EFACQMemory is what efa knows of a CQ.
+type EFACQMemory struct {
+	Addr               unsafe.Pointer
+	Rings, Count, Size uint32
+	Doorbell           unsafe.Pointer
+}
