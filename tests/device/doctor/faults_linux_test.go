@@ -106,6 +106,8 @@ func shell(t *testing.T, line string) {
 	}
 }
 
+var _ = rdmatest.Test(TestHealthy, rdmatest.OnRXE, rdmatest.OnSIW, rdmatest.OnEFA, rdmatest.OnMLX5, rdmatest.OnMLX5Eth, rdmatest.Long)
+
 // Root and users find nothing wrong with the guest, whichever device they ask about.
 func TestHealthy(t *testing.T) {
 	healthy(t, nil)
@@ -120,7 +122,7 @@ func TestHealthy(t *testing.T) {
 			t.Errorf("note %+v", f)
 		}
 	}
-	if card := rdmatest.KindOf() == rdmatest.MLX5; card != (len(r.Unseen) > 0) {
+	if kind := rdmatest.KindOf(); (kind == rdmatest.MLX5 || kind == rdmatest.EFA) != (len(r.Unseen) > 0) {
 		t.Errorf("a user doesn't see %q", r.Unseen)
 	}
 	if r := examine(t, nil, "-w", "0"); len(r.Unseen) > 0 {

@@ -82,10 +82,13 @@ func New(f Function) *Config {
 		functionLR  = 1 << 28
 		gen4x16     = 16<<4 | 4
 		gens1to4    = 0xf << 1
+		// As after a reset: reads of 512 bytes, no snooping allowed, relaxed ordering.
+		control = 2<<12 | 1<<11 | 1<<4
 	)
 	c.data[capExpress], c.data[capExpress+1] = 0x10, capMSIX
 	put16(capExpress+2, version2)
 	put32(capExpress+4, payload512|extendedTag|roleBased|functionLR)
+	put16(expressDevCtl, control)
 	mask16(expressDevCtl, 0x7fff)
 	put32(capExpress+0x0c, gen4x16)
 	mask16(expressLinkCtl, 0x0fff)

@@ -301,19 +301,36 @@ func roce() *bed {
 	return b
 }
 
-// efaAndMLX5 has a device that goverbs can't drive, beside one that it can.
-func efaAndMLX5() *bed {
+// newcardAndMLX5 has a device that goverbs can't drive, beside one that it can.
+func newcardAndMLX5() *bed {
 	b := roce()
-	b.device("rdmap0s6", 1, "Unspecified")
-	b.set(map[string]string{
-		"/sys/class/infiniband/rdmap0s6/device":         "-> ../../../devices/pci0000:00/0000:00:1e.0",
-		"/sys/devices/pci0000:00/0000:00:1e.0/driver":   "-> ../../../bus/pci/drivers/efa",
-		"/sys/devices/pci0000:00/0000:00:1e.0/vendor":   "0x1d0f",
-		"/sys/class/infiniband/rdmap0s6/ports/1/gids/0": "fe80:0000:0000:0000:0002:c903:006f:7602",
-		"/sys/devices/pci0000:00/0000:00:1e.0/config":   config(0x5810),
-		"/sys/class/infiniband/rdmap0s6/ports/1/rate":   "100 Gb/sec (4X EDR)",
-	})
+	b.unspecified("newcard_0", "newcard", 1)
 	return b
+}
+
+// efa is a machine at AWS without the connection manager, which has no use for the device.
+func efa() *bed {
+	b := newBed()
+	b.unspecified("rdmap0s6", "efa", 0)
+	b.answers["rdmap0s6"] = Answer{Ports: []PortAnswer{{4096, 4096}}}
+	delete(b.files, "/sys/class/misc/rdma_cm/dev")
+	delete(b.files, "/sys/module/rdma_ucm/x")
+	delete(b.nodes, "/dev/infiniband/rdma_cm")
+	return b
+}
+
+// unspecified adds a card that is on neither InfiniBand nor Ethernet.
+func (b *bed) unspecified(name, driver string, number int) {
+	b.device(name, number, "Unknown")
+	b.set(map[string]string{
+		"/sys/class/infiniband/" + name + "/device":         "-> ../../../devices/pci0000:00/0000:00:1e.0",
+		"/sys/class/infiniband/" + name + "/node_type":      "7: unspecified",
+		"/sys/class/infiniband/" + name + "/ports/1/gids/0": "fe80:0000:0000:0000:0002:c903:006f:7602",
+		"/sys/class/infiniband/" + name + "/ports/1/rate":   "100 Gb/sec (4X EDR)",
+		"/sys/devices/pci0000:00/0000:00:1e.0/driver":       "-> ../../../bus/pci/drivers/" + driver,
+		"/sys/devices/pci0000:00/0000:00:1e.0/vendor":       "0x1d0f",
+		"/sys/devices/pci0000:00/0000:00:1e.0/config":       config(0x5810),
+	})
 }
 
 // bonded has two ports of a card in a bond, with one RDMA device for both.

@@ -1,9 +1,16 @@
 package doctor
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
-// connectionManager checks the module and the node of the connection manager.
+// connectionManager checks the module and the node of the connection manager, if it serves one
+// of the devices.
 func (e *exam) connectionManager() {
+	if !slices.ContainsFunc(e.devices, func(d *device) bool { return d.cm }) {
+		return
+	}
 	const sys = "/sys/class/misc/rdma_cm"
 	if !e.host.has(sys) {
 		f := e.add(cmModule, "the module rdma_ucm isn't loaded")

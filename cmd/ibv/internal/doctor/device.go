@@ -17,6 +17,7 @@ type device struct {
 	uverbs string // "uverbs0", or "" without ib_uverbs
 	driver string // "rxe", or the PCI driver, such as "mlx5_core"
 	iwarp  bool   // it has no RoCE, and so neither GIDs of addresses nor MTUs of packets
+	cm     bool   // the connection manager serves it
 	pci    string // its directory, "" without one
 	ports  []*port
 	answer *Answer // nil if the device can't be opened
@@ -41,7 +42,9 @@ func (h *Host) devices() []*device {
 	var all []*device
 	for _, name := range h.list("/sys/class/infiniband") {
 		d := &device{host: h, name: name, sys: "/sys/class/infiniband/" + name}
-		d.iwarp = strings.HasPrefix(h.read(d.sys+"/node_type"), "4:") // RDMA_NODE_RNIC
+		node := h.read(d.sys + "/node_type")
+		d.iwarp = strings.HasPrefix(node, "4:")         // RDMA_NODE_RNIC
+		d.cm = d.iwarp || strings.HasPrefix(node, "1:") // RDMA_NODE_IB_CA
 		if driver := h.target(d.sys + "/device/driver"); driver != "" {
 			d.driver = driver
 			if h.has(d.sys + "/device/vendor") {

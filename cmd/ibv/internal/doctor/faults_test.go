@@ -117,7 +117,7 @@ func faults() []fault {
 			b.files["/sys/class/infiniband_verbs/uverbs0/abi_version"] = "99"
 			b.refuse["rxe0"] = fmt.Errorf("%w: driver rxe has ABI version 99", verbs.ErrNotSupported)
 		}, want: "abi-version", seen: "/sys/class/infiniband_verbs/uverbs0/abi_version", mend: "version"},
-		{name: "no provider", bed: efaAndMLX5(), device: "rdmap0s6", change: refuse("rdmap0s6", errNoProvider), want: "no-provider", mend: "provider"},
+		{name: "no provider", bed: newcardAndMLX5(), device: "newcard_0", change: refuse("newcard_0", errNoProvider), want: "no-provider", mend: "provider"},
 		{name: "no rdma_ucm", bed: laptopWithRXE(), change: remove("/sys/class/misc/rdma_cm"), want: "rdma-cm-missing", seen: "/sys/class/misc/rdma_cm", mend: "modprobe rdma_ucm"},
 		{name: "no node of rdma_cm", bed: laptopWithRXE(), change: node("/dev/infiniband/rdma_cm", Node{Missing: syscall.ENOENT}), want: "node-missing", mend: "mknod -m 666 /dev/infiniband/rdma_cm c 10 124"},
 		{name: "rdma_cm for root only", bed: laptopWithRXE(), change: node("/dev/infiniband/rdma_cm", Node{Mode: "0600", Owner: "root:root", Dev: "10:124", Open: syscall.EACCES}), want: "node-permission", mend: "chmod 666 /dev/infiniband/rdma_cm"},

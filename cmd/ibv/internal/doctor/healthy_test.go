@@ -57,15 +57,14 @@ func TestHealthy(t *testing.T) {
 		{"the same, whose interfaces accept its own addresses", ownAccepted(), nil},
 		{"InfiniBand, one of two ports in use", infiniBand(), []string{"port-spare"}},
 		{"RoCE", roce(), nil},
-		{"a device without provider beside one with", efaAndMLX5(), []string{"no-provider-here"}},
+		{"a device without provider beside one with", newcardAndMLX5(), []string{"no-provider-here"}},
+		{"EFA", efa(), nil},
 		{"iWARP beside rxe", iwarp(), []string{"no-provider-here"}},
 		{"a bond", bonded(), nil},
 		{"a container", dockerShared(), nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if test.bed.answers["rdmap0s6"].Ports == nil {
-				test.bed.refuse["rdmap0s6"] = errNoProvider
-			}
+			test.bed.refuse["newcard_0"] = errNoProvider
 			r := examine(t, test.bed, "")
 			complete(t, r)
 			if got := ids(r, false); len(got) > 0 || !r.Healthy() {
