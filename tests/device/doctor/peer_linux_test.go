@@ -105,6 +105,21 @@ func TestPeer(t *testing.T) {
 	}
 }
 
+var _ = rdmatest.Test(TestPeerUntried, rdmatest.OnEFA, rdmatest.OnSIW, rdmatest.Long)
+
+// TestPeerUntried: devices without UD or RC queue pairs are compared. That nothing is sent is
+// told, and no fault.
+func TestPeerUntried(t *testing.T) {
+	p := rdmatest.Start(t, rdmatest.Program(t, "ibv"), "doctor", "--serve", "-w", "0")
+	if line := p.Line(t); line != "listening on port 18516" {
+		t.Fatalf("%q: %v", line, p)
+	}
+	r := examine(t, nil, "-w", "0", "--peer", "localhost")
+	if len(r.wrong()) > 0 || len(r.Unseen) != 1 || !strings.Contains(r.Unseen[0], "UD and RC queue pairs") {
+		t.Errorf("%+v", r)
+	}
+}
+
 // serve runs the server, and does what the other guest asks for.
 func serve(t *testing.T) {
 	p := rdmatest.Start(t, rdmatest.Program(t, "ibv"), "doctor", "--serve", "-w", "0")

@@ -8,6 +8,8 @@ import (
 	"net"
 	"slices"
 	"time"
+
+	"github.com/goverbs/goverbs/verbs"
 )
 
 // The two ends talk over TCP. The client asks, the server does it and answers, one
@@ -28,6 +30,7 @@ type question struct {
 
 type answer struct {
 	Error     string     `json:"error,omitempty"`
+	Lacks     bool       `json:"lacks,omitempty"` // the error is that the device can't do it
 	Facts     *Facts     `json:"facts,omitempty"`
 	Report    *Report    `json:"report,omitempty"`
 	Endpoints *endpoints `json:"endpoints,omitempty"`
@@ -54,7 +57,7 @@ func (e *end) close() {
 func (e *end) answer(q question) answer {
 	var a answer
 	if err := e.try(q, &a); err != nil {
-		a.Error = err.Error()
+		a.Error, a.Lacks = err.Error(), errors.Is(err, verbs.ErrNotSupported)
 	}
 	return a
 }
@@ -183,13 +186,16 @@ func ExaminePeer(h *Host, o Options, gid, peerGID int, host string, c net.Conn) 
 }
 
 // A refusal is an end's error.
-type refusal struct{ who, do, text string }
+type refusal struct {
+	who, do, text string
+	lacks         bool
+}
 
 func (r *refusal) Error() string { return fmt.Sprintf("%s: %s: %s", r.who, r.do, r.text) }
 
 func checked(who string, q question, a answer) (answer, error) {
 	if a.Error != "" {
-		return a, &refusal{who, q.Do, a.Error}
+		return a, &refusal{who, q.Do, a.Error, a.Lacks}
 	}
 	return a, nil
 }
@@ -248,10 +254,16 @@ func (x *client) run(gid, peerGID int) error {
 func (x *client) measure() error {
 	m := x.reach
 	here, there, err := x.meet(m.Here.GIDIndex, m.There.GIDIndex)
-	if refused := new(refusal); errors.As(err, &refused) {
+	refused := new(refusal)
+	switch is := errors.As(err, &refused); {
+	case is && refused.lacks:
+		m.Untried = err.Error()
+		x.report.Unseen = append(x.report.Unseen, "what arrives between the ends, which takes UD and RC queue pairs: "+m.Untried)
+		return nil
+	case is:
 		m.NoRoute = err.Error()
 		return x.search()
-	} else if err != nil {
+	case err != nil:
 		return err
 	}
 	ways := []struct {

@@ -28,11 +28,15 @@ type Reach struct {
 	Back  Way    `json:"back"`
 
 	NoRoute string  `json:"no_route,omitempty"` // why an end could not set up the path
+	Untried string  `json:"untried,omitempty"`  // why nothing was sent: what a device lacks
 	Instead *[2]int `json:"instead,omitempty"`  // GID indices, here and there, that work
 }
 
 // diagnose adds the finding that explains what arrived, if not all did.
 func (r *Report) diagnose(m *Reach) {
+	if m.Untried != "" {
+		return
+	}
 	ways := []struct {
 		name string
 		Way

@@ -25,8 +25,10 @@ func (r *Report) Text(w io.Writer) {
 	}
 	if p := r.Peer; p != nil && p.Here.Device != "" {
 		fmt.Fprintf(w, "\nhere:   %v\nthere:  %v\n", p.Here, p.There)
-		p.Out.text(w, "out", p)
-		p.Back.text(w, "back", p)
+		if p.Untried == "" {
+			p.Out.text(w, "out", p)
+			p.Back.text(w, "back", p)
+		}
 	}
 	wrong := 0
 	for _, f := range r.Findings {

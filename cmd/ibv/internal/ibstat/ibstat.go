@@ -20,8 +20,8 @@ const (
 // Print prints one device, or all if the name is "", as ibstat does. A port other than -1
 // restricts it to that.
 func (c Class) Print(w io.Writer, name string, port int, what What) error {
-	names := []string{name}
-	if name == "" {
+	names, all := []string{name}, name == ""
+	if all {
 		var err error
 		if names, err = c.devices(); err != nil {
 			return err
@@ -33,8 +33,10 @@ func (c Class) Print(w io.Writer, name string, port int, what What) error {
 			return err
 		}
 		// Other types than InfiniBand's are not ibstat's.
-		if t := dev.number("node_type"); t < 1 || t > 3 {
+		if t := dev.number("node_type"); (t < 1 || t > 3) && all {
 			continue
+		} else if t < 1 || t > 3 {
+			return fmt.Errorf("%s is no InfiniBand or RoCE device: its type is %q", name, dev.text("node_type"))
 		}
 		switch {
 		case what == Names:

@@ -96,7 +96,6 @@ func TestPrint(t *testing.T) {
 		{"mlx5_0", 1, All, "CA: 'mlx5_0'\n" + strings.ReplaceAll(port, "\t", "")},
 		{"", -1, Names, "mlx5_0\nrxe0\n"},
 		{"", -1, PortGUIDs, "0x0c42a10300b37a5e\n"},
-		{"siw0", -1, All, ""},
 	} {
 		var b strings.Builder
 		if err := c.Print(&b, test.name, test.port, test.what); err != nil {
@@ -138,6 +137,7 @@ func TestMissing(t *testing.T) {
 	c := class(t)
 	for says, print := range map[string]func() error{
 		"no device mlx5_7":        func() error { return c.Print(new(strings.Builder), "mlx5_7", -1, All) },
+		"siw0 is no InfiniBand":   func() error { return c.Print(new(strings.Builder), "siw0", -1, All) },
 		"mlx5_0 has no port 2":    func() error { return c.Print(new(strings.Builder), "mlx5_0", 2, All) },
 		"rxe0 has no port 9":      func() error { return c.PrintStatus(new(strings.Builder), "rxe0:9") },
 		"the port of rxe0":        func() error { return c.PrintStatus(new(strings.Builder), "rxe0:x") },
