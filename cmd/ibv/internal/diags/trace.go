@@ -53,9 +53,13 @@ func (h hop) end(w io.Writer, word string, short bool) {
 	fmt.Fprintf(w, "%s %s {0x%016x} portnum %d %s\n", word, h.kind(), h.get("Guid"), port, h.lids())
 }
 
-// Trace prints the way from the client's own port to another, by the switches' tables, as ibtracert
-// does. short leaves out what isn't needed.
-func (c *Client) Trace(ctx context.Context, w io.Writer, to Target, short bool) error {
+// Trace prints the way from one port to another, by the switches' tables, as ibtracert does. short
+// leaves out what isn't needed.
+func (c *Client) Trace(ctx context.Context, w io.Writer, from, to Target, short bool) error {
+	first, err := c.hop(ctx, from)
+	if err != nil {
+		return err
+	}
 	last, err := c.hop(ctx, to)
 	if err != nil {
 		return err
@@ -65,35 +69,64 @@ func (c *Client) Trace(ctx context.Context, w io.Writer, to Target, short bool) 
 	if err != nil {
 		return err
 	}
-	at.end(w, "From", short)
-	for out := byte(at.get("LocalPort")); at.get("PortGuid") != last.get("PortGuid"); {
-		const longest = 64
-		if route = append(route, out); len(route) == longest {
-			return errors.New("the way has no end")
-		}
-		if at, err = c.hop(ctx, Target{Route: route}); err != nil {
-			return err
-		}
+	// Directed routes begin here.
+	if route, err = c.walk(ctx, route, at, from, first, func(byte, uint64, hop) {}); err != nil {
+		return err
+	}
+	first.end(w, "From", short)
+	_, err = c.walk(ctx, route, first, to, last, func(out byte, in uint64, at hop) {
 		if short {
-			fmt.Fprintf(w, "[%d] -> {0x%016x}[%d]\n", out, at.get("PortGuid"), at.get("LocalPort"))
+			fmt.Fprintf(w, "[%d] -> {0x%016x}[%d]\n", out, at.get("PortGuid"), in)
 		} else {
-			fmt.Fprintf(w, "[%d] -> %s port {0x%016x}[%d] %s\n", out, at.kind(), at.get("PortGuid"), at.get("LocalPort"), at.lids())
+			fmt.Fprintf(w, "[%d] -> %s port {0x%016x}[%d] %s\n", out, at.kind(), at.get("PortGuid"), in, at.lids())
 		}
-		if at.get("PortGuid") == last.get("PortGuid") {
-			break
-		}
-		if !at.isSwitch() {
-			return fmt.Errorf("the way leads to %s, which isn't a switch", at.lids())
-		}
-		const perBlock = 64
-		table, err := c.subnet(ctx, Target{Route: route}, attrForwarding, uint32(to.LID/perBlock))
-		if err != nil {
-			return err
-		}
-		if out = table[to.LID%perBlock]; out == 0 || uint64(out) > at.get("NumPorts") {
-			return fmt.Errorf("the table of the switch %s has no way to LID %d: port %d", at.lids(), to.LID, out)
-		}
+	})
+	if err != nil {
+		return err
 	}
 	last.end(w, "To", short)
 	return nil
+}
+
+// walk goes from a node, to which a route leads, to a port, and calls each for the nodes on the way,
+// with the ports by which it goes out and comes in. It returns the route to the port.
+func (c *Client) walk(ctx context.Context, route []byte, at hop, to Target, last hop, each func(out byte, in uint64, at hop)) ([]byte, error) {
+	for begins := true; at.get("PortGuid") != last.get("PortGuid"); begins = false {
+		out, back := byte(at.get("LocalPort")), uint64(0)
+		switch {
+		case at.isSwitch():
+			const perBlock = 64
+			table, err := c.subnet(ctx, Target{Route: route}, attrForwarding, uint32(to.LID/perBlock))
+			if err != nil {
+				return nil, err
+			}
+			if out = table[to.LID%perBlock]; out == 0 || uint64(out) > at.get("NumPorts") {
+				return nil, fmt.Errorf("the table of the switch %s has no way to LID %d: port %d", at.lids(), to.LID, out)
+			}
+			route = append(route, out)
+		case !begins:
+			return nil, fmt.Errorf("the way leads to %s, which isn't a switch", at.lids())
+		case len(route) == 1:
+			route = append(route, out)
+		default:
+			// No route leads through an adapter. At the other end of its link is the node from which
+			// this one came.
+			back = uint64(route[len(route)-1])
+			route = route[:len(route)-1]
+		}
+		const longest = 64
+		if len(route) == longest {
+			return nil, errors.New("the way has no end")
+		}
+		var err error
+		if at, err = c.hop(ctx, Target{Route: route}); err != nil {
+			return nil, err
+		}
+		in := back
+		if in == 0 {
+			in = at.get("LocalPort")
+		}
+		each(out, in, at)
+	}
+	return route, nil
 }
