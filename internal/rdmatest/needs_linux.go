@@ -23,7 +23,7 @@ type Needs struct {
 	Guests  int      `json:",omitempty"` // 2: the test runs in two guests at the same time
 	Peers   bool     `json:",omitempty"` // the test communicates with rdma-core's programs
 	Profile bool     `json:",omitempty"` // the test also runs on adapters that are not the rig's usual ones
-	Mixed   bool     `json:",omitempty"` // the test runs in a guest with adapters of several profiles
+	Mixed   bool     `json:",omitempty"` // the test runs in a guest with more than two adapters, of several profiles
 	Log     bool     `json:",omitempty"` // the test reads the adapter's log
 	Builds  bool     `json:",omitempty"` // the test compiles programs, for which an arm64 guest has no compiler
 	Long    bool     `json:",omitempty"` // the test takes too long for a quick run (-test.short)
@@ -64,7 +64,7 @@ func Peers(n *Needs) { n.Peers = true }
 // Profiles declares that the rig can repeat the test on adapters of any profile of tests/hca.
 func Profiles(n *Needs) { n.Profile = true }
 
-// Mixed runs the test in a guest with adapters of several profiles. ProfileVariable has their
+// Mixed runs the test in a guest with more than two adapters, of several profiles. ProfileVariable has their
 // profiles, separated by commas, in the adapters' order.
 func Mixed(n *Needs) { n.Mixed = true }
 

@@ -25,21 +25,19 @@ var requests = map[string]func(m *machine, r control.Request) (any, error){
 		m.port.SetUp(r.Up)
 		return nil, nil
 	},
-	// A subnet manager must bring the port up, from now on, and the switch, if there is to be one.
+	"switches": func(m *machine, r control.Request) (any, error) {
+		return nil, m.fabric.SetSwitches(switchGUID, r.Switches)
+	},
+	"trunk": func(m *machine, r control.Request) (any, error) {
+		return nil, m.fabric.SetTrunk(r.N, r.Up)
+	},
+	// A subnet manager must bring the port up, from now on.
 	"manage": func(m *machine, r control.Request) (any, error) {
-		switch r.Kind {
-		case "":
-		case "switch":
-			m.fabric.AddSwitch(switchGUID)
-		default:
-			return nil, fmt.Errorf("there is nothing like %q to be managed", r.Kind)
-		}
 		m.hca.Manage(true)
 		return nil, nil
 	},
 	// The fabric brings the port up, as at first.
 	"unmanage": func(m *machine, r control.Request) (any, error) {
-		m.fabric.RemoveSwitch()
 		m.hca.Manage(false)
 		return nil, nil
 	},

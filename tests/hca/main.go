@@ -180,7 +180,7 @@ func serve(sockets []string, kinds []firmware.Profile, what impair.Impairments) 
 // prefix, Mellanox's.
 const firstGUID = 0x0002c9_0300_6f7600
 
-// switchGUID is that of the switch, if there is one.
+// switchGUID is that of the first switch, if there are any. Those of the others follow.
 const switchGUID = firstGUID - 1<<8
 
 // deliver delivers delayed packets.

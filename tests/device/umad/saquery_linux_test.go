@@ -19,7 +19,7 @@ var _ = rdmatest.Test(TestAdministration, rdmatest.OnMLX5, rdmatest.Long)
 // TestAdministration: package sa and saquery ask Debian's OpenSM about a switch between two
 // adapters. saquery prints what infiniband-diags' does. Ports join a multicast group and leave it.
 func TestAdministration(t *testing.T) {
-	manage(t, "switch")
+	manage(t, []int{0, 1})
 	names := [2]string{"first-node", "second-node"}
 	for i, device := range rdmatest.Devices {
 		file := "/sys/class/infiniband/" + device + "/node_desc"
@@ -27,7 +27,7 @@ func TestAdministration(t *testing.T) {
 		rdmatest.Check(t, os.WriteFile(file, []byte(names[i]), 0))
 		t.Cleanup(func() { _ = os.WriteFile(file, before, 0) })
 	}
-	lids := active(t, openSM(t, rdmatest.Devices[0], 9))
+	lids := active(t, openSM(t, rdmatest.Devices[0], 9), rdmatest.Devices[:]...)
 
 	var clients [2]*sa.Client
 	var gids [2]netip.Addr

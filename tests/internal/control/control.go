@@ -15,7 +15,9 @@ import (
 type Request struct {
 	Do  string // the request's name
 	HCA int    // the number of the HCA
-	Up  bool   // port
+	Up  bool   // port, trunk
+	// switches: the HCAs at each
+	Switches [][]int
 	// faults: fractions of 1, and nanoseconds
 	Drop, Duplicate, Reorder float64
 	Delay, Jitter            int64

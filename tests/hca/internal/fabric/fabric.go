@@ -32,7 +32,7 @@ type Faults struct {
 	// Delay is the latency of every packet, Jitter the maximum random addition.
 	Delay, Jitter time.Duration
 	// Hook, if not nil, decides each packet's fate first. It runs under the
-	// fabric's lock.
+	// fabric's lock. A switch's own packet is from no port.
 	Hook func(from *Port, p *Packet) Verdict
 }
 
@@ -65,7 +65,7 @@ type Fabric struct {
 	next    uint16
 	delayed delayed
 
-	crossbar *crossbar // nil: the fabric itself knows the ports
+	switches []*crossbar // none: the fabric itself knows the ports
 }
 
 // New returns a fabric without ports.

@@ -20,7 +20,7 @@ const MaxPacket = 4096 + 128
 const FirstMulticastLID = 0xc000
 
 // PermissiveLID addresses the other end of the link: the other port, if there are two. With
-// more, all links end at a switch that nobody can talk to, unless AddSwitch has put one there.
+// more, all links end at a switch that nobody can talk to, unless SetSwitches has put one there.
 const PermissiveLID = 0xffff
 
 // Packet is one packet on the wire. It has one owner at a time: the sender passes it on,

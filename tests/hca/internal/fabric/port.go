@@ -20,6 +20,7 @@ type Port struct {
 	enable bool // its HCA enables it
 	groups map[GID]int
 	macs   []MAC
+	link   end // the switch's port, if there is a switch
 
 	counters Counters
 }
@@ -101,7 +102,14 @@ func (p *Port) change(what *bool, to bool) {
 	if was && !up {
 		p.counters.Downs++
 	}
+	link := p.link
+	if was != up && link.at != nil {
+		link.at.linkChanged(link.n)
+	}
 	p.f.mu.Unlock()
+	if was != up && link.at != nil {
+		p.f.trap(link.at)
+	}
 	if was != up && p.c.Changed != nil {
 		p.c.Changed(up)
 	}

@@ -106,8 +106,8 @@ func (f *Fabric) route(to []*Port, from *Port, p *Packet) []*Port {
 	if p.Ethernet {
 		return f.flood(to, from)
 	}
-	if f.crossbar != nil && !p.RoCE {
-		return f.crossbar.forward(f, to, from, p)
+	if f.switches != nil && !p.RoCE {
+		return f.forward(to, from, p)
 	}
 	if p.toGroup() {
 		for _, q := range f.ports {

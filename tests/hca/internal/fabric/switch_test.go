@@ -23,6 +23,14 @@ func smp(class, method byte, attr uint16, modifier uint32, path ...byte) []byte 
 	return b
 }
 
+// put puts switches between the ports.
+func (s *subnet) put(t *testing.T, of ...[]int) {
+	t.Helper()
+	if err := s.SetSwitches(switchGUID, of); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // ask sends a datagram from port 1 of the switch, and returns the answer's MAD.
 func (s *subnet) ask(t *testing.T, dlid uint16, b []byte) []byte {
 	t.Helper()
@@ -38,7 +46,7 @@ func (s *subnet) ask(t *testing.T, dlid uint16, b []byte) []byte {
 // A subnet manager finds the switch and what is behind it by directed routes.
 func TestSwitchRoutes(t *testing.T) {
 	s := newSubnet(3, 0)
-	s.AddSwitch(switchGUID)
+	s.put(t, []int{0, 1, 2})
 	s.send(0, s.ports[1].LID(), GID{}, "too early")
 	if got := s.take(); got != "[[] [] []]" {
 		t.Errorf("without tables: %s", got)
@@ -78,20 +86,36 @@ func TestSwitchRoutes(t *testing.T) {
 	}
 }
 
+// set changes an attribute of a switch, which is some hops from port 1.
+func (s *subnet) set(t *testing.T, attr uint16, modifier uint32, change func(data []byte), path ...byte) (status uint16, data []byte) {
+	t.Helper()
+	now := s.ask(t, PermissiveLID, smp(directed, methodGet, attr, modifier, path...))[smpData:][:smpSize]
+	b := smp(directed, methodSet, attr, modifier, path...)
+	copy(b[smpOffset+smpData:], now)
+	change(b[smpOffset+smpData:][:smpSize])
+	m := s.ask(t, PermissiveLID, b)
+	return binary.BigEndian.Uint16(m[smpStatus:]) &^ (returning << 8), m[smpData:][:smpSize]
+}
+
+// activate brings a switch's ports up, as a subnet manager does.
+func (s *subnet) activate(t *testing.T, ports []uint32, path ...byte) {
+	t.Helper()
+	for _, n := range ports {
+		for _, state := range []byte{stateArmed, stateActive} {
+			if status, _ := s.set(t, 0x15, n, func(d []byte) { d[infoState] = state }, path...); status != 0 {
+				t.Fatalf("port %d of the switch at %d to state %d: status %#x", n, path, state, status)
+			}
+		}
+	}
+}
+
 // A subnet manager gives the switch a LID, brings its ports up, and sets its tables.
 func TestSwitchTables(t *testing.T) {
 	s := newSubnet(3, 0)
-	s.AddSwitch(switchGUID)
+	s.put(t, []int{0, 1, 2})
 	set := func(attr uint16, modifier uint32, change func(data []byte)) (status uint16, data []byte) {
 		t.Helper()
-		b := smp(directed, 1, attr, modifier, 1)
-		b = append(b[:smpOffset+smpData], s.ask(t, PermissiveLID, b)[smpData:]...)
-		copy(b[smpOffset:], smp(directed, methodSet, attr, modifier, 1)[smpOffset:][:smpData])
-		copy(b[smpOffset+smpPath:], []byte{0, 1})
-		clear(b[smpOffset+smpReturnPath:])
-		change(b[smpOffset+smpData:][:smpSize])
-		m := s.ask(t, PermissiveLID, b)
-		return binary.BigEndian.Uint16(m[smpStatus:]) &^ (returning << 8), m[smpData:][:smpSize]
+		return s.set(t, attr, modifier, change, 1)
 	}
 	const switchLID = 7
 	if status, data := set(0x15, 0, func(d []byte) { binary.BigEndian.PutUint16(d[infoLID:], switchLID) }); status != 0 || data[infoLID+1] != switchLID {
@@ -108,13 +132,20 @@ func TestSwitchTables(t *testing.T) {
 	if status, _ := set(0x19, 1, func(d []byte) { d[100-64], d[101-64] = 2, 3 }); status != 0 {
 		t.Errorf("table: status %#x", status)
 	}
+	s.send(0, 100, GID{}, "before the ports are armed")
+	if got := s.take(); got != "[[] [] []]" {
+		t.Errorf("through a port in the state Init: %s", got)
+	}
+	s.activate(t, []uint32{1, 2, 3}, 1)
 	for lid, want := range map[uint16]string{100: "[[] [x] []]", 101: "[[] [] [x]]", 102: "[[] [] []]", s.ports[0].LID(): "[[x] [] []]"} {
 		s.send(0, lid, GID{}, "x")
 		if got := s.take(); got != want {
 			t.Errorf("to LID %d: %s, want %s", lid, got, want)
 		}
 	}
-	// The switch answers at its LID, too.
+	// The switch answers at its LID, too, by its table.
+	own := s.ports[0].LID()
+	set(0x19, 0, func(d []byte) { d[own] = 1 })
 	if m := s.ask(t, switchLID, smp(1, 1, 0x10, 0)); string(m[smpData:][:6]) != "switch" || binary.BigEndian.Uint16(m[smpStatus:]) != 0 {
 		t.Errorf("by LID: % x", m[:smpData+8])
 	}
@@ -134,7 +165,25 @@ func TestSwitchTables(t *testing.T) {
 	if changed() {
 		t.Error("a change from the start")
 	}
+	set(0x15, 0, func(d []byte) { binary.BigEndian.PutUint16(d[infoSMLID:], own) })
 	s.ports[1].SetUp(false)
+	if len(s.got[0]) != 1 {
+		t.Fatalf("%d traps", len(s.got[0]))
+	}
+	trap := []byte(s.got[0][0])[smpOffset:]
+	if trap[smpMethod] != methodTrap || trap[smpAttr+1] != 2 || trap[smpData+5] != 128 || trap[smpData+11] != switchLID {
+		t.Errorf("the trap: % x", trap[:smpData+12])
+	}
+	const repress = 7
+	s.got[0] = nil
+	s.send(0, switchLID, GID{}, string(smp(byLID, repress, 2, 0)))
+	if got := s.take(); got != "[[] [] []]" {
+		t.Errorf("the subnet manager knows, and the switch answers %s", got)
+	}
+	s.send(0, 100, GID{}, "into the void")
+	if got := s.take(); got != "[[] [] []]" {
+		t.Errorf("without a cable: %s", got)
+	}
 	if m := s.ask(t, PermissiveLID, smp(directed, 1, 0x15, 2, 1)); !changed() || m[smpData+infoState]&0xf != stateDown {
 		t.Errorf("a cable is pulled: PortInfo % x", m[smpData:][:40])
 	}
@@ -147,10 +196,84 @@ func TestSwitchTables(t *testing.T) {
 			t.Errorf("attribute %#x, modifier %#x is accepted", attr, modifier)
 		}
 	}
-	s.RemoveSwitch()
+	s.put(t)
 	s.send(0, s.ports[2].LID(), GID{}, "x")
 	if got := s.take(); got != "[[] [] [x]]" {
 		t.Errorf("without the switch: %s", got)
+	}
+}
+
+// Packets follow the tables of each switch on their way, and go nowhere else.
+func TestTwoSwitches(t *testing.T) {
+	s := newSubnet(4, 0)
+	s.put(t, []int{0, 1}, []int{2, 3})
+	// Switch 0 has the trunk at port 3, and so does switch 1.
+	for i, path := range [][]byte{{1}, {1, 3}} {
+		m := s.ask(t, PermissiveLID, smp(directed, methodGet, 0x11, 0, path...))
+		if m[smpData+3] != 3 || m[smpData+36] != byte(2*i+1) || binary.BigEndian.Uint64(m[smpData+12:]) != switchGUID+uint64(i) {
+			t.Errorf("the switch at %d: % x", path, m[smpData:][:40])
+		}
+		s.activate(t, []uint32{1, 2, 3}, path...)
+	}
+	const far = 100 // is behind port 2 of switch 1
+	table := func(lid int, port byte, path ...byte) {
+		t.Helper()
+		if status, _ := s.set(t, 0x19, uint32(lid/64), func(d []byte) { d[lid%64] = port }, path...); status != 0 {
+			t.Errorf("the table of the switch at %d: status %#x", path, status)
+		}
+	}
+	expect := func(what, want string, lid uint16, group GID) {
+		t.Helper()
+		s.send(0, lid, group, "x")
+		if got := s.take(); got != want {
+			t.Errorf("%s: %s, want %s", what, got, want)
+		}
+	}
+	table(far, 3, 1)
+	expect("without the second table", "[[] [] [] []]", far, GID{})
+	table(far, 2, 1, 3)
+	expect("by both tables", "[[] [] [] [x]]", far, GID{})
+	table(far, 3, 1, 3)
+	expect("to and fro between the switches", "[[] [] [] []]", far, GID{})
+	table(far, 2, 1, 3)
+
+	group := GID{0xff, 0x12, 15: 1}
+	for _, p := range s.ports {
+		p.Join(group)
+	}
+	masks := func(mask byte, path ...byte) {
+		t.Helper()
+		s.set(t, 0x1b, 0, func(d []byte) { d[2*5+1] = mask }, path...)
+	}
+	masks(1<<1|1<<3, 1)
+	expect("the second switch doesn't know the group", "[[x] [] [] []]", FirstMulticastLID+5, group)
+	masks(1<<1|1<<2|1<<3, 1, 3)
+	expect("through the trunk", "[[x] [] [x] [x]]", FirstMulticastLID+5, group)
+
+	if err := s.SetTrunk(0, false); err != nil {
+		t.Fatal(err)
+	}
+	expect("without the trunk", "[[] [] [] []]", far, GID{})
+	expect("a group, without the trunk", "[[x] [] [] []]", FirstMulticastLID+5, group)
+	if m := s.ask(t, PermissiveLID, smp(directed, methodGet, 0x15, 3, 1)); m[smpData+infoState]&0xf != stateDown {
+		t.Errorf("the trunk's port: % x", m[smpData:][:40])
+	}
+	if err := s.SetTrunk(0, true); err != nil {
+		t.Fatal(err)
+	}
+	expect("the trunk before it is armed again", "[[] [] [] []]", far, GID{})
+	s.activate(t, []uint32{3}, 1)
+	expect("the trunk, armed at one end", "[[] [] [] []]", far, GID{})
+	s.activate(t, []uint32{3}, 1, 3)
+	expect("the trunk, active again", "[[] [] [] [x]]", far, GID{})
+
+	for _, of := range [][][]int{{{4}}, {{-1}}, {{0}, {0}}, {make([]int, 14)}} {
+		if s.SetSwitches(switchGUID, of) == nil {
+			t.Errorf("switches with the ports %v are accepted", of)
+		}
+	}
+	if s.SetTrunk(1, false) == nil || s.SetTrunk(-1, false) == nil {
+		t.Error("there are two trunks")
 	}
 }
 
@@ -160,7 +283,7 @@ func FuzzSwitch(f *testing.F) {
 	f.Add(smp(1, methodSet, 0x19, 767)[smpOffset:], uint16(7))
 	f.Fuzz(func(t *testing.T, mad []byte, dlid uint16) {
 		s := newSubnet(3, 0)
-		s.AddSwitch(switchGUID)
+		s.put(t, []int{0, 1}, []int{2})
 		s.send(0, dlid, GID{}, string(append(make([]byte, smpOffset), mad...)))
 		if got := fmt.Sprint(len(s.got[0]) + len(s.got[1]) + len(s.got[2])); got != "0" && got != "1" {
 			t.Errorf("%s packets", got)

@@ -1,6 +1,9 @@
 package fabric
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"fmt"
+)
 
 // Where a subnet management datagram (SMP) is in a packet, and what is in it: InfiniBand
 // Architecture Specification 14.2.1.
@@ -20,10 +23,13 @@ const (
 	smpPath       = 128
 	smpReturnPath = 192
 
+	byLID     = 0x01
 	directed  = 0x81
 	returning = 0x80 // in the status
 
+	methodGet      = 1
 	methodSet      = 2
+	methodTrap     = 5
 	methodResponse = 0x81
 
 	noAttribute = 3 << 2
@@ -42,21 +48,28 @@ const (
 	stateActive = 4
 )
 
+// forAgent reports whether the packet is for an agent for subnet management: for queue pair 0.
+func (p *Packet) forAgent() bool {
+	const destination = 0xffffff
+	return len(p.Data) >= smpOffset+smpLength && binary.BigEndian.Uint32(p.Data[4:])&destination == 0
+}
+
 // manage handles a packet for the switch's agent, or one that goes on by its directed route. It
 // changes it, and returns the port by which it leaves, or 0.
 func (x *crossbar) manage(f *Fabric, in int, p *Packet) (out int) {
-	const destination = 0xffffff
-	if len(p.Data) < smpOffset+smpLength || binary.BigEndian.Uint32(p.Data[4:])&destination != 0 {
+	if !p.forAgent() {
 		return 0
 	}
 	b := p.Data[smpOffset:][:smpLength]
 	if b[smpClass] != directed {
-		if p.DLID == PermissiveLID || b[smpMethod]&0x80 != 0 {
+		if p.DLID == PermissiveLID || b[smpMethod] != methodGet && b[smpMethod] != methodSet {
 			return 0
 		}
 		x.answer(f, in, b, 0)
-		p.DLID, p.SLID = p.SLID, p.DLID
-		return in
+		if p.DLID, p.SLID = p.SLID, p.DLID; p.DLID == 0 || p.DLID >= FirstMulticastLID {
+			return 0
+		}
+		return int(x.table[p.DLID])
 	}
 	pointer, count := int(b[smpHopPointer]), int(b[smpHopCount])
 	if count >= smpSize {
@@ -79,8 +92,49 @@ func (x *crossbar) manage(f *Fabric, in int, p *Packet) (out int) {
 		return int(b[smpPath+pointer+1])
 	}
 	b[smpReturnPath+pointer] = byte(in)
+	if b[smpMethod] != methodGet && b[smpMethod] != methodSet {
+		return 0
+	}
 	x.answer(f, in, b, returning<<8)
 	return in
+}
+
+// trap sends the subnet manager the notice that a link of the switch has changed. It does so once,
+// and doesn't wait for the subnet manager to say that it knows.
+func (f *Fabric) trap(x *crossbar) {
+	f.mu.Lock()
+	own, manager := x.lid(), binary.BigEndian.Uint16(x.ports[0].info[infoSMLID:])
+	if own == 0 || manager == 0 || manager >= FirstMulticastLID {
+		f.mu.Unlock()
+		return
+	}
+	const (
+		datagram, partition      = 0x64, 0xffff // of the BTH
+		notice                   = 2
+		urgent, aSwitch, changed = 0x81, 2, 128
+	)
+	x.traps++
+	p := NewPacket()
+	p.SLID, p.DLID = own, manager
+	p.Data = p.Data[:smpOffset+smpLength]
+	clear(p.Data)
+	p.Data[0] = datagram
+	binary.BigEndian.PutUint16(p.Data[2:], partition)
+	b := p.Data[smpOffset:]
+	b[0], b[smpClass], b[2], b[smpMethod] = 1, byLID, 1, methodTrap
+	binary.BigEndian.PutUint64(b[8:], x.traps)
+	binary.BigEndian.PutUint16(b[smpAttr:], notice)
+	data := b[smpData:][:smpSize]
+	data[0], data[3] = urgent, aSwitch
+	binary.BigEndian.PutUint16(data[4:], changed)
+	binary.BigEndian.PutUint16(data[6:], own)
+	binary.BigEndian.PutUint16(data[10:], own)
+	f.stats.Sent++
+	to := f.follow(nil, end{at: x}, p)
+	if len(to) == 0 {
+		f.stats.Unroutable++
+	}
+	f.fan(nil, to, p)
 }
 
 // answer makes the answer of a request.
@@ -97,18 +151,18 @@ func (x *crossbar) attribute(f *Fabric, in int, set bool, attr uint16, modifier 
 	switch attr {
 	case 0x10: // NodeDescription
 		clear(data)
-		copy(data, "switch in software")
+		copy(data, fmt.Sprintf("switch %d in software", x.number))
 	case 0x11: // NodeInfo
 		const aSwitch, keys, vendor = 2, 32, 0x0002c9
 		clear(data)
-		data[0], data[1], data[2], data[3] = 1, 1, aSwitch, byte(len(f.ports))
+		data[0], data[1], data[2], data[3] = 1, 1, aSwitch, byte(len(x.ports)-1)
 		for _, at := range []int{4, 12, 20} {
 			binary.BigEndian.PutUint64(data[at:], x.guid)
 		}
 		binary.BigEndian.PutUint16(data[28:], keys)
 		binary.BigEndian.PutUint32(data[36:], uint32(in)<<24|vendor)
 	case 0x12: // SwitchInfo
-		x.switchInfo(f, set, data)
+		x.switchInfo(set, data)
 	case 0x14: // GUIDInfo
 		clear(data)
 		binary.BigEndian.PutUint64(data, x.guid)
@@ -116,14 +170,15 @@ func (x *crossbar) attribute(f *Fabric, in int, set bool, attr uint16, modifier 
 		return x.portInfo(f, in, set, int(modifier&0xff), data)
 	case 0x16: // P_KeyTable
 		n := int(modifier >> 16)
-		if modifier&0xffff != 0 || n > len(f.ports) {
+		if modifier&0xffff != 0 || n >= len(x.ports) {
 			return badValue
 		}
-		for i := range x.port(n).keys {
+		keys := &x.ports[n].keys
+		for i := range keys {
 			if set {
-				x.port(n).keys[i] = binary.BigEndian.Uint16(data[2*i:])
+				keys[i] = binary.BigEndian.Uint16(data[2*i:])
 			}
-			binary.BigEndian.PutUint16(data[2*i:], x.port(n).keys[i])
+			binary.BigEndian.PutUint16(data[2*i:], keys[i])
 		}
 	case 0x17, 0x18: // the tables of a single virtual lane
 		clear(data)
@@ -154,44 +209,34 @@ func (x *crossbar) attribute(f *Fabric, in int, set bool, attr uint16, modifier 
 	return 0
 }
 
-// switchInfo sets what of it can be set, and fills it in. A port whose link has changed is told by
-// a bit, until that is cleared.
-func (x *crossbar) switchInfo(f *Fabric, set bool, data []byte) {
+// switchInfo sets what of it can be set, and fills it in. That a link has changed is told by a bit,
+// until that is cleared.
+func (x *crossbar) switchInfo(set bool, data []byte) {
 	const change = 4
 	if set {
-		cleared := data[11]&change != 0
-		x.info = [smpSize]byte(data)
-		if cleared {
-			for n := range f.ports {
-				x.port(n + 1).link = f.ports[n].up
-			}
+		if data[11]&change != 0 {
+			x.changed = false
 		}
+		x.info = [smpSize]byte(data)
 	}
 	copy(data, x.info[:])
 	binary.BigEndian.PutUint16(data, FirstMulticastLID-1) // LinearFDBCap
 	binary.BigEndian.PutUint16(data[2:], 0)               // RandomFDBCap
 	binary.BigEndian.PutUint16(data[4:], multicastLIDs)   // MulticastFDBCap
 	data[11] &^= change
-	for n, p := range f.ports {
-		if x.port(n+1).link != p.up {
-			data[11] |= change
-		}
+	if x.changed {
+		data[11] |= change
 	}
 	clear(data[12:18]) // neither LIDs per port nor enforcement
 }
 
 // portInfo sets what of it can be set, and fills it in.
 func (x *crossbar) portInfo(f *Fabric, in int, set bool, n int, data []byte) (status uint16) {
-	if n > len(f.ports) {
+	if n >= len(x.ports) {
 		return badValue
 	}
-	p := x.port(n)
-	up := n == 0 || f.ports[n-1].up
-	if !up {
-		p.state = stateDown
-	} else if p.state == stateDown {
-		p.state = stateInit
-	}
+	p := x.ports[n]
+	up := p.up()
 	if set {
 		p.info = [smpSize]byte(data)
 		switch to := data[infoState] & 0xf; {
@@ -214,7 +259,7 @@ func (x *crossbar) portInfo(f *Fabric, in int, set bool, n int, data []byte) (st
 	copy(data, p.info[:])
 	clear(data[:8])
 	binary.BigEndian.PutUint64(data[8:], f.c.Prefix)
-	capabilities := uint32(1<<14 | 1<<11) // extended speeds, and a GUID of the system
+	capabilities := uint32(1<<14 | 1<<11 | 1<<3) // extended speeds, a GUID of the system, and traps
 	if n != 0 {
 		capabilities = 0
 		clear(data[infoLID : infoSMLID+2])
