@@ -337,9 +337,9 @@ type QP interface {
 	ECE() (vendor, options uint32)
 	SetECE(options uint32) bool
 
-	// Modify adds the provider's part. If it returns false, there is none, and verbs
-	// uses a WriteModifyQp.
-	Modify(cmd ioctl.WriteExModifyQp, to uapi.IbQpState) bool
+	// Modify begins a modify_qp with the provider's part. If it returns false, there is
+	// none, and verbs uses a WriteModifyQp.
+	Modify() (cmd ioctl.WriteExModifyQp, ok bool)
 
 	// Moved is called after a change of state. It returns the QP's number from then on. A
 	// change to RESET empties the queues.

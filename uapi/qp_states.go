@@ -1,81 +1,136 @@
 package uapi
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // A transition has the attributes that a change of state requires, and those that it
 // allows in addition.
 type transition struct {
-	from, to IbQpState
-	types    string // "RC", "UC", "UD" and so on, or several, separated by spaces
+	types    qpTypes
 	required IbQpAttrMask
 	optional IbQpAttrMask
 }
 
-// transitions is the state machine of the InfiniBand specification (11.2.5.2, "QP/EE state
-// transition properties"), as the kernel enforces it (ib_modify_qp_is_ok), mlx5's driver
-// for DC, and efa's for SRD. In addition, every state can change to RESET, and every state except RESET to ERR,
+// qpTypes is a set of types of QPs.
+type qpTypes uint16
+
+const (
+	rc qpTypes = 1 << iota
+	uc
+	ud
+	xrcIni
+	xrcTgt
+	rawPacket
+	dci
+	dct
+	srd
+)
+
+// typeNamed returns the type with a name, or none.
+func typeNamed(name string) qpTypes {
+	switch name {
+	case "RC":
+		return rc
+	case "UC":
+		return uc
+	case "UD":
+		return ud
+	case "XRC_INI":
+		return xrcIni
+	case "XRC_TGT":
+		return xrcTgt
+	case "RAW_PACKET":
+		return rawPacket
+	case "DCI":
+		return dci
+	case "DCT":
+		return dct
+	case "SRD":
+		return srd
+	}
+	return 0
+}
+
+// transitions has the changes from one state to another, of all types. It is the state
+// machine of the InfiniBand specification (11.2.5.2, "QP/EE state transition properties"),
+// as the kernel enforces it (ib_modify_qp_is_ok), mlx5's driver for DC, and efa's for SRD.
+// In addition, every state can change to RESET, and every state except RESET to ERR,
 // without attributes, except for a DCT. The kernel's table also lets QPs leave SQE that can
 // never be in it, and lets raw packet QPs change to SQD and back, which no driver supports.
-var transitions = []transition{
-	{IB_QPS_RESET, IB_QPS_INIT, "RC UC XRC_INI XRC_TGT DCT", IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS, 0},
-	{IB_QPS_RESET, IB_QPS_INIT, "UD SRD", IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY, 0},
-
-	{IB_QPS_RESET, IB_QPS_INIT, "RAW_PACKET", IB_QP_PORT, 0},
-	{IB_QPS_RESET, IB_QPS_INIT, "DCI", IB_QP_PKEY_INDEX | IB_QP_PORT, 0},
-
-	{IB_QPS_INIT, IB_QPS_INIT, "RAW_PACKET", 0, 0},
-	{IB_QPS_INIT, IB_QPS_INIT, "DCI", 0, IB_QP_PKEY_INDEX | IB_QP_PORT},
-	{IB_QPS_INIT, IB_QPS_INIT, "RC UC XRC_INI XRC_TGT", 0, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS},
-	{IB_QPS_INIT, IB_QPS_INIT, "UD SRD", 0, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY},
-
-	{IB_QPS_INIT, IB_QPS_RTR, "RC XRC_TGT", IB_QP_AV | IB_QP_PATH_MTU | IB_QP_DEST_QPN | IB_QP_RQ_PSN | IB_QP_MAX_DEST_RD_ATOMIC | IB_QP_MIN_RNR_TIMER,
-		IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX},
-	{IB_QPS_INIT, IB_QPS_RTR, "UC XRC_INI", IB_QP_AV | IB_QP_PATH_MTU | IB_QP_DEST_QPN | IB_QP_RQ_PSN,
-		IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX},
-	{IB_QPS_INIT, IB_QPS_RTR, "UD SRD", 0, IB_QP_PKEY_INDEX | IB_QP_QKEY},
-	{IB_QPS_INIT, IB_QPS_RTR, "RAW_PACKET", 0, 0},
-	{IB_QPS_INIT, IB_QPS_RTR, "DCI", IB_QP_PATH_MTU, IB_QP_PKEY_INDEX | IB_QP_AV},
-	{IB_QPS_INIT, IB_QPS_RTR, "DCT", IB_QP_MIN_RNR_TIMER | IB_QP_AV | IB_QP_PATH_MTU, 0},
-
-	{IB_QPS_RTR, IB_QPS_RTS, "RC", IB_QP_TIMEOUT | IB_QP_RETRY_CNT | IB_QP_RNR_RETRY | IB_QP_SQ_PSN | IB_QP_MAX_QP_RD_ATOMIC,
-		IB_QP_CUR_STATE | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_MIN_RNR_TIMER | IB_QP_PATH_MIG_STATE},
-	{IB_QPS_RTR, IB_QPS_RTS, "XRC_INI", IB_QP_TIMEOUT | IB_QP_RETRY_CNT | IB_QP_RNR_RETRY | IB_QP_SQ_PSN | IB_QP_MAX_QP_RD_ATOMIC,
-		IB_QP_CUR_STATE | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PATH_MIG_STATE},
-	{IB_QPS_RTR, IB_QPS_RTS, "XRC_TGT", IB_QP_TIMEOUT | IB_QP_SQ_PSN,
-		IB_QP_CUR_STATE | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_MIN_RNR_TIMER | IB_QP_PATH_MIG_STATE},
-	{IB_QPS_RTR, IB_QPS_RTS, "DCI", IB_QP_TIMEOUT | IB_QP_RETRY_CNT | IB_QP_RNR_RETRY | IB_QP_SQ_PSN | IB_QP_MAX_QP_RD_ATOMIC, IB_QP_MIN_RNR_TIMER},
-	{IB_QPS_RTR, IB_QPS_RTS, "RAW_PACKET", 0, 0},
-	{IB_QPS_RTR, IB_QPS_RTS, "UC", IB_QP_SQ_PSN, IB_QP_CUR_STATE | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PATH_MIG_STATE},
-	{IB_QPS_RTR, IB_QPS_RTS, "UD", IB_QP_SQ_PSN, IB_QP_CUR_STATE | IB_QP_QKEY},
-	{IB_QPS_RTR, IB_QPS_RTS, "SRD", IB_QP_SQ_PSN, IB_QP_CUR_STATE | IB_QP_QKEY | IB_QP_RNR_RETRY},
-
-	{IB_QPS_RTS, IB_QPS_RTS, "RAW_PACKET", 0, 0},
-	{IB_QPS_RTS, IB_QPS_RTS, "DCI", 0, IB_QP_MIN_RNR_TIMER},
-	{IB_QPS_RTS, IB_QPS_RTS, "RC XRC_TGT", 0, IB_QP_CUR_STATE | IB_QP_ACCESS_FLAGS | IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE | IB_QP_MIN_RNR_TIMER},
-	{IB_QPS_RTS, IB_QPS_RTS, "UC XRC_INI", 0, IB_QP_CUR_STATE | IB_QP_ACCESS_FLAGS | IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE},
-	{IB_QPS_RTS, IB_QPS_RTS, "UD SRD", 0, IB_QP_CUR_STATE | IB_QP_QKEY},
-
-	{IB_QPS_RTS, IB_QPS_SQD, "RC UC UD XRC_INI XRC_TGT SRD", 0, IB_QP_EN_SQD_ASYNC_NOTIFY},
-
-	{IB_QPS_SQD, IB_QPS_RTS, "RC XRC_TGT", 0, IB_QP_CUR_STATE | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_MIN_RNR_TIMER | IB_QP_PATH_MIG_STATE},
-	{IB_QPS_SQD, IB_QPS_RTS, "UC XRC_INI", 0, IB_QP_CUR_STATE | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PATH_MIG_STATE},
-	{IB_QPS_SQD, IB_QPS_RTS, "UD SRD", 0, IB_QP_CUR_STATE | IB_QP_QKEY},
-
-	{IB_QPS_SQD, IB_QPS_SQD, "RC", 0, IB_QP_PORT | IB_QP_AV | IB_QP_TIMEOUT | IB_QP_RETRY_CNT | IB_QP_RNR_RETRY |
-		IB_QP_MAX_QP_RD_ATOMIC | IB_QP_MAX_DEST_RD_ATOMIC | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX |
-		IB_QP_MIN_RNR_TIMER | IB_QP_PATH_MIG_STATE},
-	{IB_QPS_SQD, IB_QPS_SQD, "XRC_INI", 0, IB_QP_PORT | IB_QP_AV | IB_QP_TIMEOUT | IB_QP_RETRY_CNT | IB_QP_RNR_RETRY |
-		IB_QP_MAX_QP_RD_ATOMIC | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX | IB_QP_PATH_MIG_STATE},
-	{IB_QPS_SQD, IB_QPS_SQD, "XRC_TGT", 0, IB_QP_PORT | IB_QP_AV | IB_QP_TIMEOUT | IB_QP_MAX_DEST_RD_ATOMIC | IB_QP_ALT_PATH |
-		IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX | IB_QP_MIN_RNR_TIMER | IB_QP_PATH_MIG_STATE},
-	{IB_QPS_SQD, IB_QPS_SQD, "UC", 0, IB_QP_AV | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX | IB_QP_PATH_MIG_STATE},
-	{IB_QPS_SQD, IB_QPS_SQD, "UD SRD", 0, IB_QP_PKEY_INDEX | IB_QP_QKEY},
-
-	{IB_QPS_SQE, IB_QPS_RTS, "UC", 0, IB_QP_CUR_STATE | IB_QP_ACCESS_FLAGS},
-	{IB_QPS_SQE, IB_QPS_RTS, "UD SRD", 0, IB_QP_CUR_STATE | IB_QP_QKEY},
+var transitions = [IB_QPS_ERR + 1][IB_QPS_ERR + 1][]transition{
+	IB_QPS_RESET: {
+		IB_QPS_INIT: {
+			{rc | uc | xrcIni | xrcTgt | dct, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS, 0},
+			{ud | srd, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY, 0},
+			{rawPacket, IB_QP_PORT, 0},
+			{dci, IB_QP_PKEY_INDEX | IB_QP_PORT, 0},
+		},
+	},
+	IB_QPS_INIT: {
+		IB_QPS_INIT: {
+			{rawPacket, 0, 0},
+			{dci, 0, IB_QP_PKEY_INDEX | IB_QP_PORT},
+			{rc | uc | xrcIni | xrcTgt, 0, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS},
+			{ud | srd, 0, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY},
+		},
+		IB_QPS_RTR: {
+			{rc | xrcTgt, IB_QP_AV | IB_QP_PATH_MTU | IB_QP_DEST_QPN | IB_QP_RQ_PSN | IB_QP_MAX_DEST_RD_ATOMIC | IB_QP_MIN_RNR_TIMER,
+				IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX},
+			{uc | xrcIni, IB_QP_AV | IB_QP_PATH_MTU | IB_QP_DEST_QPN | IB_QP_RQ_PSN, IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX},
+			{ud | srd, 0, IB_QP_PKEY_INDEX | IB_QP_QKEY},
+			{rawPacket, 0, 0},
+			{dci, IB_QP_PATH_MTU, IB_QP_PKEY_INDEX | IB_QP_AV},
+			{dct, IB_QP_MIN_RNR_TIMER | IB_QP_AV | IB_QP_PATH_MTU, 0},
+		},
+	},
+	IB_QPS_RTR: {
+		IB_QPS_RTS: {
+			{rc, IB_QP_TIMEOUT | IB_QP_RETRY_CNT | IB_QP_RNR_RETRY | IB_QP_SQ_PSN | IB_QP_MAX_QP_RD_ATOMIC,
+				IB_QP_CUR_STATE | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_MIN_RNR_TIMER | IB_QP_PATH_MIG_STATE},
+			{xrcIni, IB_QP_TIMEOUT | IB_QP_RETRY_CNT | IB_QP_RNR_RETRY | IB_QP_SQ_PSN | IB_QP_MAX_QP_RD_ATOMIC,
+				IB_QP_CUR_STATE | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PATH_MIG_STATE},
+			{xrcTgt, IB_QP_TIMEOUT | IB_QP_SQ_PSN, IB_QP_CUR_STATE | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_MIN_RNR_TIMER | IB_QP_PATH_MIG_STATE},
+			{dci, IB_QP_TIMEOUT | IB_QP_RETRY_CNT | IB_QP_RNR_RETRY | IB_QP_SQ_PSN | IB_QP_MAX_QP_RD_ATOMIC, IB_QP_MIN_RNR_TIMER},
+			{rawPacket, 0, 0},
+			{uc, IB_QP_SQ_PSN, IB_QP_CUR_STATE | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PATH_MIG_STATE},
+			{ud, IB_QP_SQ_PSN, IB_QP_CUR_STATE | IB_QP_QKEY},
+			{srd, IB_QP_SQ_PSN, IB_QP_CUR_STATE | IB_QP_QKEY | IB_QP_RNR_RETRY},
+		},
+	},
+	IB_QPS_RTS: {
+		IB_QPS_RTS: {
+			{rawPacket, 0, 0},
+			{dci, 0, IB_QP_MIN_RNR_TIMER},
+			{rc | xrcTgt, 0, IB_QP_CUR_STATE | IB_QP_ACCESS_FLAGS | IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE | IB_QP_MIN_RNR_TIMER},
+			{uc | xrcIni, 0, IB_QP_CUR_STATE | IB_QP_ACCESS_FLAGS | IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE},
+			{ud | srd, 0, IB_QP_CUR_STATE | IB_QP_QKEY},
+		},
+		IB_QPS_SQD: {
+			{rc | uc | ud | xrcIni | xrcTgt | srd, 0, IB_QP_EN_SQD_ASYNC_NOTIFY},
+		},
+	},
+	IB_QPS_SQD: {
+		IB_QPS_RTS: {
+			{rc | xrcTgt, 0, IB_QP_CUR_STATE | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_MIN_RNR_TIMER | IB_QP_PATH_MIG_STATE},
+			{uc | xrcIni, 0, IB_QP_CUR_STATE | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PATH_MIG_STATE},
+			{ud | srd, 0, IB_QP_CUR_STATE | IB_QP_QKEY},
+		},
+		IB_QPS_SQD: {
+			{rc, 0, IB_QP_PORT | IB_QP_AV | IB_QP_TIMEOUT | IB_QP_RETRY_CNT | IB_QP_RNR_RETRY | IB_QP_MAX_QP_RD_ATOMIC | IB_QP_MAX_DEST_RD_ATOMIC |
+				IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX | IB_QP_MIN_RNR_TIMER | IB_QP_PATH_MIG_STATE},
+			{xrcIni, 0, IB_QP_PORT | IB_QP_AV | IB_QP_TIMEOUT | IB_QP_RETRY_CNT | IB_QP_RNR_RETRY | IB_QP_MAX_QP_RD_ATOMIC |
+				IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX | IB_QP_PATH_MIG_STATE},
+			{xrcTgt, 0, IB_QP_PORT | IB_QP_AV | IB_QP_TIMEOUT | IB_QP_MAX_DEST_RD_ATOMIC | IB_QP_ALT_PATH |
+				IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX | IB_QP_MIN_RNR_TIMER | IB_QP_PATH_MIG_STATE},
+			{uc, 0, IB_QP_AV | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX | IB_QP_PATH_MIG_STATE},
+			{ud | srd, 0, IB_QP_PKEY_INDEX | IB_QP_QKEY},
+		},
+	},
+	IB_QPS_SQE: {
+		IB_QPS_RTS: {
+			{uc, 0, IB_QP_CUR_STATE | IB_QP_ACCESS_FLAGS},
+			{ud | srd, 0, IB_QP_CUR_STATE | IB_QP_QKEY},
+		},
+	},
 }
 
 // find returns the transition of a QP of type t.
@@ -83,14 +138,11 @@ func find(t string, from, to IbQpState) (transition, bool) {
 	if t != "DCT" && (to == IB_QPS_RESET || to == IB_QPS_ERR && from != IB_QPS_RESET) {
 		return transition{}, true
 	}
-	for i := range transitions {
-		tr := &transitions[i]
-		if tr.from != from || tr.to != to {
-			continue
-		}
-		for of := range strings.FieldsSeq(tr.types) {
-			if of == t {
-				return *tr, true
+	if from <= IB_QPS_ERR && to <= IB_QPS_ERR {
+		typ := typeNamed(t)
+		for _, tr := range transitions[from][to] {
+			if tr.types&typ != 0 {
+				return tr, true
 			}
 		}
 	}

@@ -367,9 +367,9 @@ func (q *fakeQP) Adopt(_, qpn uint32, granted *uapi.IbUverbsQpCap) error {
 	return q.of.adopt
 }
 
-func (q *fakeQP) ECE() (uint32, uint32)                             { return 0, 0 }
-func (q *fakeQP) Modify(ioctl.WriteExModifyQp, uapi.IbQpState) bool { return false }
-func (q *fakeQP) Release()                                          { q.released++ }
+func (q *fakeQP) ECE() (uint32, uint32)                        { return 0, 0 }
+func (q *fakeQP) Modify() (cmd ioctl.WriteExModifyQp, ok bool) { return cmd, false }
+func (q *fakeQP) Release()                                     { q.released++ }
 
 func (q *fakeQP) Moved(to uapi.IbQpState) uint32 {
 	q.moved = append(q.moved, to)

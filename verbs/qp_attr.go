@@ -98,7 +98,7 @@ func (qp *QP) Modify(a QPAttr, mask QPAttrMask) error {
 }
 
 func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState) error {
-	cmd, req := qp.modifyCmd(to)
+	cmd, req := qp.modifyCmd()
 	defer cmd.Release()
 	*req = uapi.IbUverbsModifyQp{
 		QpHandle: qp.handle, AttrMask: uint32(mask),
@@ -154,12 +154,10 @@ func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState
 
 // modifyCmd begins a modify_qp command: the extended one if the provider adds data to
 // it.
-func (qp *QP) modifyCmd(to QPState) (*ioctl.Cmd, *uapi.IbUverbsModifyQp) {
-	ex := ioctl.NewWriteExModifyQp()
-	if qp.prov.Modify(ex, uapi.IbQpState(to)) {
+func (qp *QP) modifyCmd() (*ioctl.Cmd, *uapi.IbUverbsModifyQp) {
+	if ex, ok := qp.prov.Modify(); ok {
 		return ex.Cmd, &ex.Req.Base
 	}
-	ex.Release()
 	plain := ioctl.NewWriteModifyQp()
 	return plain.Cmd, plain.Req
 }

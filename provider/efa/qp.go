@@ -202,7 +202,7 @@ func (r *recvRing) open(c *context, resp *uapi.EfaIbvCreateQpResp, turn uint16) 
 func (q *qp) ECE() (vendor, options uint32) { return 0, 0 }
 func (q *qp) SetECE(uint32) bool            { return false }
 
-func (q *qp) Modify(ioctl.WriteExModifyQp, uapi.IbQpState) bool { return false }
+func (q *qp) Modify() (cmd ioctl.WriteExModifyQp, ok bool) { return cmd, false }
 
 // Moved empties the queues at RESET. The phase of sends goes on, as in libefa.
 func (q *qp) Moved(to uapi.IbQpState) uint32 {

@@ -300,13 +300,14 @@ func (r *recvQueue) size(l *limits, c *uapi.IbUverbsQpCap) (int, error) {
 
 // Modify: the kernel creates a DCT, with its number, when it becomes ready to receive. For
 // other QPs, ECE may be requested.
-func (q *qp) Modify(cmd ioctl.WriteExModifyQp, to uapi.IbQpState) bool {
+func (q *qp) Modify() (cmd ioctl.WriteExModifyQp, ok bool) {
 	if !q.target && q.ece.asked == 0 {
-		return false
+		return cmd, false
 	}
+	cmd = ioctl.NewWriteExModifyQp()
 	cmd.Mlx5().In().EceOptions = q.ece.asked
 	q.late = cmd.Mlx5().Out()
-	return true
+	return cmd, true
 }
 
 func (q *qp) LimitBurst(cmd ioctl.WriteExModifyQp, burst uint32, packet uint16) {

@@ -49,7 +49,7 @@ func (q *qp) Adopt(handle, qpn uint32, granted *uapi.IbUverbsQpCap) (err error) 
 func (q *qp) ECE() (vendor, options uint32) { return 0, 0 }
 func (q *qp) SetECE(uint32) bool            { return false }
 
-func (q *qp) Modify(ioctl.WriteExModifyQp, uapi.IbQpState) bool { return false }
+func (q *qp) Modify() (cmd ioctl.WriteExModifyQp, ok bool) { return cmd, false }
 
 // Moved reloads the indices from the rings, which RESET has emptied.
 func (q *qp) Moved(to uapi.IbQpState) uint32 {

@@ -57,7 +57,7 @@ func (q *qp) Adopt(handle, qpn uint32, granted *uapi.IbUverbsQpCap) (err error) 
 func (q *qp) ECE() (vendor, options uint32) { return 0, 0 }
 func (q *qp) SetECE(uint32) bool            { return false }
 
-func (q *qp) Modify(ioctl.WriteExModifyQp, uapi.IbQpState) bool { return false }
+func (q *qp) Modify() (cmd ioctl.WriteExModifyQp, ok bool) { return cmd, false }
 
 // Moved has nothing to do: verbs moves no iWARP QP to RESET.
 func (q *qp) Moved(uapi.IbQpState) uint32 { return q.number }

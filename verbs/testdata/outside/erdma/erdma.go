@@ -105,10 +105,10 @@ func (q *qp) PostSend(wrs []provider.SendWR, _ bool) (int, error) {
 	return len(wrs), nil
 }
 
-func (q *qp) TakeBack()                                         {}
-func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error)       { return len(wrs), nil }
-func (q *qp) ECE() (vendor, options uint32)                     { return 0, 0 }
-func (q *qp) SetECE(uint32) bool                                { return false }
-func (q *qp) Modify(ioctl.WriteExModifyQp, uapi.IbQpState) bool { return false }
-func (q *qp) Moved(uapi.IbQpState) uint32                       { return q.number }
-func (q *qp) Release()                                          {}
+func (q *qp) TakeBack()                                    {}
+func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error)  { return len(wrs), nil }
+func (q *qp) ECE() (vendor, options uint32)                { return 0, 0 }
+func (q *qp) SetECE(uint32) bool                           { return false }
+func (q *qp) Modify() (cmd ioctl.WriteExModifyQp, ok bool) { return cmd, false }
+func (q *qp) Moved(uapi.IbQpState) uint32                  { return q.number }
+func (q *qp) Release()                                     {}
