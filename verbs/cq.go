@@ -253,10 +253,13 @@ func (cq *CQ) Poll(wc []WC) (int, error) {
 		polled()
 	}
 	cq.mu.Unlock()
-	if n > 0 || err == nil && !cq.silent.Load() {
+	if n > 0 {
 		return n, nil
 	}
-	return 0, cq.nothing(err)
+	if err != nil || cq.silent.Load() {
+		return 0, cq.nothing(err)
+	}
+	return 0, nil
 }
 
 // poll is Poll without its short path.

@@ -40,12 +40,83 @@ func (c *credit) tell() {
 	}
 }
 
-func (q *cq) Poll(wc []provider.WC) (int, error) {
-	// Most polls find no completion.
-	if !q.head.Load().Ready(q.turn) {
+// Poll first polls the successful sends of the queue pair of the previous completion, which
+// most completions are. poll polls all.
+func (q *cq) Poll(wc []provider.WC) (n int, err error) {
+	i, e, turn := q.next, q.head, q.turn
+	tail := e.Load()
+	if !tail.Ready(turn) || len(wc) == 0 {
 		return 0, nil
 	}
-	return q.poll(wc, false, false)
+	if r := q.last; r != nil && q.v1 {
+		s, done := &r.qp.sq, uint32(0)
+		for tail.PlainSend(turn) {
+			if mmio.LoadsReorder {
+				mmio.FromDevice()
+			}
+			if e.UserIndex() != r.number {
+				break
+			}
+			slot := s.slotOf(tail)
+			if slot == nil {
+				break
+			}
+			sent(&wc[n], e, slot)
+			done = slot.posted
+			n++
+			i++
+			e, turn = q.at(i), q.round(i)
+			if n == len(wc) {
+				break
+			}
+			tail = e.Load()
+		}
+		if n > 0 {
+			q.next, q.head, q.turn = i, e, turn
+			memorder.StoreRelease(&s.done, done)
+			q.tell()
+		}
+		if n == len(wc) {
+			return n, nil
+		}
+	}
+	m, err := q.poll(wc[n:], n > 0, false)
+	return n + m, err
+}
+
+// slotOf returns the slot of the request that a CQE is about, or nil if there is none.
+func (s *sendQueue) slotOf(tail wqe.Tail) *slot {
+	at := tail.Counter() & s.mask
+	if int(at) >= len(s.slots) {
+		return nil
+	}
+	return &s.slots[at]
+}
+
+// tell tells the adapter that the CQEs before the next one are free.
+func (q *cq) tell() {
+	memorder.StoreRelease(&q.record[cqIndexRecord], swap32(q.next&0xffffff))
+}
+
+// sent fills in the completion of a successful send.
+func sent(w *provider.WC, e *wqe.CQE, slot *slot) {
+	op := e.SendOpcode()
+	*w = provider.WC{WRID: slot.id, QPNum: e.QPN(), Opcode: uint32(sendResults[op])}
+	if op >= wqe.OpRDMARead {
+		special(w, e, op, slot)
+	}
+}
+
+// special fills in what only some sends have.
+func special(w *provider.WC, e *wqe.CQE, op wqe.Opcode, slot *slot) {
+	switch op {
+	case wqe.OpUMR:
+		w.Opcode = slot.opcode
+	case wqe.OpRDMARead:
+		w.ByteLen = e.ByteCount()
+	case wqe.OpAtomicCS, wqe.OpAtomicFA, wqe.OpMaskedCS, wqe.OpMaskedFA:
+		w.ByteLen = 8
+	}
 }
 
 // An outcome is the result of handling a CQE.
@@ -93,45 +164,12 @@ func (q *cq) poll(wc []provider.WC, after, one bool) (int, error) {
 		if tail.Compressed() {
 			tail = q.expandAt(i - 1)
 		}
-		var o outcome
-		if tail.Opcode() == wqe.CQERequester {
-			r := q.last
-			if number := e.UserIndex(); r == nil || r.number != number || !q.v1 {
-				if r = q.find(e, true); r == nil {
-					o = unknownQueue
-				}
-			}
-			if o == told {
-				s := &r.qp.sq
-				if at := tail.Counter() & s.mask; int(at) < len(s.slots) {
-					slot := &s.slots[at]
-					op := e.SendOpcode()
-					w := &wc[n]
-					*w = provider.WC{WRID: slot.id, QPNum: e.QPN()}
-					if int(op) < len(sendResults) {
-						w.Opcode = uint32(sendResults[op])
-					}
-					switch op {
-					case wqe.OpUMR:
-						w.Opcode = slot.opcode
-					case wqe.OpRDMARead:
-						w.ByteLen = e.ByteCount()
-					case wqe.OpAtomicCS, wqe.OpAtomicFA, wqe.OpMaskedCS, wqe.OpMaskedFA:
-						w.ByteLen = 8
-					}
-					if !tail.Plain() {
-						w.Status = uint32(r.qp.scatter(tail, e, q.inline(i-1, tail, int(w.ByteLen))))
-					}
-					sends.set(&s.done, slot.posted)
-					n++
-					continue
-				}
-				o = unknownRequest
-			}
-		} else if o = q.other(i-1, e, tail, &wc[n], &sends, &recvs); o == told {
+		o := q.other(i-1, e, tail, &wc[n], &sends, &recvs)
+		if o == told {
 			n++
 			continue
-		} else if o == internal {
+		}
+		if o == internal {
 			if one {
 				break
 			}
@@ -148,10 +186,10 @@ func (q *cq) poll(wc []provider.WC, after, one bool) (int, error) {
 	if i == q.next {
 		return 0, err
 	}
-	q.seek(i)
 	sends.tell()
 	recvs.tell()
-	memorder.StoreRelease(&q.record[cqIndexRecord], swap32(i&0xffffff))
+	q.seek(i)
+	q.tell()
 	return n, err
 }
 
@@ -167,7 +205,7 @@ func (q *cq) untold(o outcome, e *wqe.CQE) error {
 }
 
 // sendResults maps send opcodes to the opcodes of their completions.
-var sendResults = [64]uapi.IbUverbsWcOpcode{
+var sendResults = [256]uapi.IbUverbsWcOpcode{
 	wqe.OpRDMAWrite:    uapi.IB_UVERBS_WC_RDMA_WRITE,
 	wqe.OpRDMAWriteImm: uapi.IB_UVERBS_WC_RDMA_WRITE,
 	wqe.OpSend:         uapi.IB_UVERBS_WC_SEND,
@@ -212,11 +250,11 @@ func (q *cq) expandAt(i uint32) wqe.Tail {
 	return q.at(i).Load()
 }
 
-// other handles all CQEs except those of successful sends.
+// other handles a CQE that Poll leaves to poll.
 func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, recvs *credit) outcome {
 	op := tail.Opcode()
 	switch op {
-	case wqe.CQEResponderWrite, wqe.CQEResponderSend, wqe.CQEResponderImm, wqe.CQEResponderInv,
+	case wqe.CQERequester, wqe.CQEResponderWrite, wqe.CQEResponderSend, wqe.CQEResponderImm, wqe.CQEResponderInv,
 		wqe.CQERequesterError, wqe.CQEResponderError:
 	case wqe.CQEInvalid:
 		return unexpandable
@@ -228,25 +266,32 @@ func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, r
 	default:
 		return unknownKind
 	}
+	requester := op == wqe.CQERequester || op == wqe.CQERequesterError
 	r := q.last
 	if number := e.UserIndex(); r == nil || r.number != number || !q.v1 {
-		if r = q.find(e, op == wqe.CQERequesterError); r == nil {
+		if r = q.find(e, requester); r == nil {
 			return unknownQueue
 		}
 	}
-	*w = provider.WC{QPNum: e.QPN()}
-	if op == wqe.CQERequesterError {
+	if requester {
 		s := &r.qp.sq
-		at := tail.Counter() & s.mask
-		if int(at) >= len(s.slots) {
+		slot := s.slotOf(tail)
+		if slot == nil {
 			return unknownRequest
 		}
-		slot := &s.slots[at]
-		w.WRID = slot.id
 		sends.set(&s.done, slot.posted)
-		fail(w, e)
+		if op == wqe.CQERequesterError {
+			*w = provider.WC{WRID: slot.id, QPNum: e.QPN()}
+			fail(w, e)
+			return told
+		}
+		sent(w, e, slot)
+		if !tail.Plain() {
+			w.Status = uint32(r.qp.scatter(tail, e, q.inline(i, tail, int(w.ByteLen))))
+		}
 		return told
 	}
+	*w = provider.WC{QPNum: e.QPN()}
 	var segs []wqe.Segment
 	if s := r.srq; s != nil {
 		at := tail.Counter()

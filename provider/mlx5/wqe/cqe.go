@@ -42,6 +42,7 @@ const (
 	tailScatter32  = 4 << 24
 	tailScatter64  = 8 << 24
 	tailCompressed = tailScatter32 | tailScatter64
+	tailSolicited  = 2 << 24
 )
 
 // A Tail is the last word of a CQE, read with one load.
@@ -54,7 +55,13 @@ func (c *CQE) Load() Tail { return Tail(atomic.LoadUint32(&c.tail)) }
 // Ready reports whether software owns the CQE in this round of the ring. round counts how
 // often the ring has wrapped. The owner bit is its lowest bit.
 func (t Tail) Ready(round uint32) bool {
-	return uint32(t)>>24&1 == round&1 && t>>28 != Tail(CQEInvalid)
+	return (uint32(t)^round<<24)&tailOwner == 0 && t < Tail(CQEInvalid)<<28
+}
+
+// PlainSend reports whether software owns the CQE in this round of the ring, as Ready
+// does, and it is that of a successful send, Plain.
+func (t Tail) PlainSend(round uint32) bool {
+	return uint32(t)&^tailSolicited>>24 == round&1
 }
 
 // Clear marks a CQE as not yet written by the device.

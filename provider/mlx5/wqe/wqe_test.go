@@ -155,6 +155,16 @@ func TestCQE(t *testing.T) {
 			t.Errorf("flags %#x: %v, want %v", flags, got, want)
 		}
 	}
+	for opOwn, want := range map[byte][2]bool{
+		0x00: {true, false}, 0x01: {false, true}, 0x02: {true, false}, // a send's, and one with the solicited bit
+		0x04: {}, 0x08: {}, 0x0c: {}, 0x20: {}, 0xd0: {}, 0xf0: {},
+	} {
+		b[63] = opOwn
+		tail := c.Load()
+		if got := [2]bool{tail.PlainSend(2), tail.PlainSend(3)}; got != want {
+			t.Errorf("%#x is a plain send's in rounds 2 and 3: %v, want %v", opOwn, got, want)
+		}
+	}
 	c.Clear()
 	if c.Load().Ready(0) || c.Load().Ready(1) {
 		t.Error("a cleared CQE is ready")
