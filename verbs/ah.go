@@ -118,7 +118,7 @@ func (pd *PD) createAHHeld(op string, a *AHAttr) (*AH, error) {
 	cmd := ioctl.NewWriteCreateAh()
 	defer cmd.Release()
 	cmd.Req.UserHandle, cmd.Req.PdHandle, cmd.Req.Attr = d.newID(), pd.handle, attr
-	prov, err := d.prov.NewAH(cmd, provider.AHInit{Attr: attr, Link: func() (provider.Link, error) { return d.ahLink(a) }})
+	prov, err := d.prov.NewAH(cmd, provider.AHInit{Attr: attr, Link: d.linkOf(a)})
 	if err != nil {
 		return nil, d.failed(op, "", err)
 	}
@@ -143,23 +143,28 @@ func (pd *PD) createAHHeld(op string, a *AHAttr) (*AH, error) {
 	return ah, nil
 }
 
-// ahLink returns the properties of the port that matter for the address and, on
-// Ethernet, the type of its source GID.
-func (d *Device) ahLink(a *AHAttr) (provider.Link, error) {
-	known, ok := d.links.Load(a.Port)
+// linkOf returns a function that returns the properties of the port that matter for the
+// address and, on Ethernet, the type of its source GID.
+func (d *Device) linkOf(a *AHAttr) func() (provider.Link, error) {
+	port, sgidIndex, isGlobal := a.Port, a.SGIDIndex, a.IsGlobal // else a would be on the heap
+	return func() (provider.Link, error) { return d.link(port, sgidIndex, isGlobal) }
+}
+
+func (d *Device) link(port, sgidIndex int, isGlobal bool) (provider.Link, error) {
+	known, ok := d.links.Load(port)
 	if !ok {
-		attr, err := d.QueryPort(a.Port)
+		attr, err := d.QueryPort(port)
 		if err != nil {
 			return provider.Link{}, err
 		}
 		known = provider.Link{Ethernet: attr.LinkLayer == LinkLayerEthernet, GRHRequired: attr.GRHRequired}
-		d.links.Store(a.Port, known)
+		d.links.Store(port, known)
 	}
 	l := known.(provider.Link)
-	if !l.Ethernet || !a.IsGlobal {
+	if !l.Ethernet || !isGlobal {
 		return l, nil
 	}
-	e, err := d.QueryGID(a.Port, a.SGIDIndex)
+	e, err := d.QueryGID(port, sgidIndex)
 	l.RoCEV2 = e.Type == GIDTypeRoCEv2
 	return l, err
 }

@@ -261,15 +261,15 @@ func (d *Device) event(typ EventType, element uint64) {
 	known := true
 	switch typ {
 	case EventQPFatal, EventQPReqErr, EventQPAccessErr, EventCommEst, EventSQDrained, EventPathMig, EventPathMigErr, EventQPLastWQEReached:
-		e.QP, known = d.members[element].(*QP)
+		e.QP, known = d.members.named[element].(*QP)
 	case EventCQErr:
-		if e.CQ, known = d.members[element].(*CQ); known {
+		if e.CQ, known = d.members.named[element].(*CQ); known {
 			e.CQ.overrun()
 		}
 	case EventSRQErr, EventSRQLimitReached:
-		e.SRQ, known = d.members[element].(*SRQ)
+		e.SRQ, known = d.members.named[element].(*SRQ)
 	case EventWQFatal:
-		e.WQ, known = d.members[element].(*WQ)
+		e.WQ, known = d.members.named[element].(*WQ)
 	default:
 		e.Port = int(element)
 	}

@@ -1,11 +1,9 @@
 package verbs
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -27,8 +25,8 @@ type Device struct {
 
 	nextID  atomic.Uint64
 	mu      sync.Mutex
-	members map[uint64]member
-	events  events // under mu
+	members members // under mu
+	events  events  // under mu
 	holds   atomic.Int32
 	close   sync.Mutex    // held by Close
 	closing atomic.Bool   // Close was called: no verb may begin
@@ -69,7 +67,7 @@ func (d *DeviceInfo) open(file *ioctl.File) (*Device, error) {
 // openAs makes a Device from the device's file, with a function that makes the provider's
 // context.
 func (d *DeviceInfo) openAs(op string, file *ioctl.File, context func(*Device, *provider.Provider) error) (*Device, error) {
-	dev := &Device{info: d, file: file, members: make(map[uint64]member), idle: make(chan struct{}, 1)}
+	dev := &Device{info: d, file: file, members: members{named: make(map[uint64]member)}, idle: make(chan struct{}, 1)}
 	if err := dev.start(context); err != nil {
 		file.Close()
 		return nil, opErr(op, d.Name(), err)
@@ -211,10 +209,7 @@ func (d *Device) changed() {
 func (d *Device) add(o *object, m member) {
 	d.holds.Add(1)
 	d.mu.Lock()
-	if o.id == 0 {
-		o.id = d.newID()
-	}
-	d.members[o.id] = m
+	d.members.add(o, m)
 	d.mu.Unlock()
 	d.changed() // a hold may have passed from a verb to the member
 }
@@ -223,17 +218,17 @@ func (d *Device) newID() uint64 { return d.nextID.Add(1) }
 
 func (d *Device) remove(o *object) {
 	d.mu.Lock()
-	d.events.forget(d.members[o.id])
-	delete(d.members, o.id)
+	d.events.forget(o.self)
+	d.members.remove(o)
 	d.mu.Unlock()
 	d.done()
 }
 
-// member returns the object with the id, or nil if it was closed.
+// member returns the object that events name so, or nil if it was closed.
 func (d *Device) member(id uint64) member {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.members[id]
+	return d.members.named[id]
 }
 
 // Close closes all remaining objects of the device, in order, and then the device.
@@ -305,12 +300,11 @@ func (d *Device) membersOf(k kind) []member {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var ms []member
-	for _, m := range d.members {
+	for m := range d.members.all() {
 		if m.base().kind == k {
 			ms = append(ms, m)
 		}
 	}
-	slices.SortFunc(ms, func(a, b member) int { return cmp.Compare(b.base().id, a.base().id) })
 	return ms
 }
 

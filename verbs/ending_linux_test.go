@@ -103,13 +103,13 @@ func TestUserHandles(t *testing.T) {
 func TestLinkOfPort(t *testing.T) {
 	d, k := fakeContext(t)
 	k.answerTo("query_port", refuse(syscall.ENXIO))
-	if _, err := d.ahLink(&AHAttr{Port: 1}); !errors.Is(err, syscall.ENXIO) {
+	if _, err := d.link(1, 0, false); !errors.Is(err, syscall.ENXIO) {
 		t.Errorf("a port that doesn't answer: %v", err)
 	}
 	k.answerTo("query_port", nil)
 	asked := k.count("query_port")
 	for range 2 {
-		if link, err := d.ahLink(&AHAttr{Port: 1}); link != (provider.Link{}) || err != nil {
+		if link, err := d.link(1, 0, false); link != (provider.Link{}) || err != nil {
 			t.Errorf("%+v, %v", link, err)
 		}
 	}

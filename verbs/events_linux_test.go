@@ -360,7 +360,7 @@ func TestFailedDestroy(t *testing.T) {
 					t.Errorf("%s: %v, want %v", tt.verb, err, errno)
 				}
 			}
-			if tt.o.base().closed() || d.member(tt.o.base().id) == nil {
+			if tt.o.base().closed() || !slices.Contains(d.membersOf(tt.o.base().kind), member(tt.o)) {
 				t.Errorf("%s: it is gone", tt.verb)
 			}
 			if err := d.Close(); !errors.Is(err, errno) {

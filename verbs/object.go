@@ -16,10 +16,14 @@ type object struct {
 	dev      *Device
 	kind     kind
 	imported bool   // another process has created it
-	id       uint64 // the kernel's user_handle, which events have
+	id       uint64 // the kernel's user_handle, which events have; 0 if there are none
 	handle   uint32
 	holds    atomic.Int32 // closedHolds when closed
 	parents  []*object    // held until the object is closed
+	parent   [1]*object   // the memory of parents, if it is enough
+
+	self         member // the object; see members
+	newer, older *object
 }
 
 const closedHolds = -1 << 30
@@ -112,7 +116,7 @@ func drop(objects ...*object) {
 
 // adopt adds the object to its Device. Its parents stay held.
 func (o *object) adopt(d *Device, k kind, handle uint32, self member, parents ...*object) {
-	o.dev, o.kind, o.handle, o.parents = d, k, handle, parents
+	o.dev, o.kind, o.handle, o.parents = d, k, handle, append(o.parent[:0], parents...)
 	d.add(o, self)
 }
 

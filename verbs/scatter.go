@@ -37,7 +37,7 @@ func (d *Device) knowMemory() {
 	s.byKey = make(map[uint32]*MR)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, m := range d.members {
+	for m := range d.members.all() {
 		if mr, ok := m.(*MR); ok && !mr.gone {
 			s.byKey[mr.ref.LKey] = mr
 		}

@@ -113,7 +113,7 @@ func TestScatterBesideClose(t *testing.T) {
 
 // BenchmarkScatter is the part of Poll that finds the memory among that of 1000 MRs.
 func BenchmarkScatter(b *testing.B) {
-	d := &Device{members: make(map[uint64]member)}
+	d := &Device{}
 	d.knowMemory()
 	var last *MR
 	for i := range uint32(1000) {

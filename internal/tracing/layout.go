@@ -95,7 +95,7 @@ const (
 	MRHandle = 32
 	MWHandle = 40
 	AHHandle = 80
-	AHLocal  = 120
+	AHLocal  = 160
 )
 
 // OpNop is the opcode of a SendWR that does nothing. The other opcodes are the kernel's enum

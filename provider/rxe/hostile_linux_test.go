@@ -350,7 +350,7 @@ func TestHostileAnswers(t *testing.T) {
 			}
 		})
 	}
-	a := &ah{resp: new(uapi.RxeCreateAhResp)}
+	a := ah{new(uapi.RxeCreateAhResp)}
 	if err := a.Adopt(new(provider.AHRef)); err == nil {
 		t.Error("an address handle without a number was adopted")
 	}

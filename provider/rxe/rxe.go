@@ -63,13 +63,13 @@ type ah struct {
 }
 
 func (c *context) NewAH(cmd ioctl.WriteCreateAh, _ provider.AHInit) (provider.AH, error) {
-	return &ah{resp: cmd.Rxe().Out()}, nil
+	return ah{cmd.Rxe().Out()}, nil
 }
 
-func (a *ah) Local() bool { return false }
+func (ah) Local() bool { return false }
 
-func (a *ah) Adopt(ref *provider.AHRef) error {
-	ref.Number, a.resp = a.resp.AhNum, nil
+func (a ah) Adopt(ref *provider.AHRef) error {
+	ref.Number = a.resp.AhNum
 	if ref.Number == 0 {
 		// Before Linux 5.18 every work request contained the address.
 		return errors.New("rxe: this kernel doesn't number address handles; Linux 5.18 or later does")
