@@ -2,6 +2,7 @@ package ioctl
 
 import (
 	"runtime"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -37,6 +38,6 @@ func (c *Cmd) call(f *File) unix.Errno {
 	if f.answer != nil {
 		return f.answer(uint64(uintptr(unsafe.Pointer(&c.msg))))
 	}
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(f.fd), uapi.RDMA_VERBS_IOCTL, uintptr(unsafe.Pointer(&c.msg)))
+	_, _, errno := syscall.Syscall(unix.SYS_IOCTL, uintptr(f.fd), uapi.RDMA_VERBS_IOCTL, uintptr(unsafe.Pointer(&c.msg)))
 	return errno
 }
