@@ -115,7 +115,7 @@ func (r *recvQueue) id(at uint32) *uint64 {
 func copyBytes(to, from unsafe.Pointer, n int) {
 	type sixteen [2]uint64
 	i := 0
-	for ; n-i >= 16; i += 16 {
+	for last := n - 16; i <= last; i += 16 {
 		*(*sixteen)(unsafe.Add(to, i)) = *(*sixteen)(unsafe.Add(from, i))
 	}
 	if n-i >= 8 {
