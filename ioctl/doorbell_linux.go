@@ -1,6 +1,7 @@
 package ioctl
 
 import (
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +23,7 @@ func (f *File) Doorbell(cmd []byte, brief bool) error {
 	for {
 		var err error
 		if brief {
-			_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(f.fd), uintptr(unsafe.Pointer(unsafe.SliceData(cmd))), uintptr(len(cmd)))
+			_, _, errno := syscall.RawSyscall(unix.SYS_WRITE, uintptr(f.fd), uintptr(unsafe.Pointer(unsafe.SliceData(cmd))), uintptr(len(cmd)))
 			if errno != 0 {
 				err = errno
 			}
