@@ -65,6 +65,8 @@ bench: go ## Go beside C in one boot, and what a post and a poll cost
 	$(heading) 'post and poll on an mlx5 device that is not there'
 	@tests/bench/mlx5/run
 	@tests/bench/mlx5/counted/run
+	$(heading) 'post and poll on an EFA that is not there'
+	@tests/bench/efa/run
 	$(heading) 'post and poll on rings in memory'
 	@go test -run '^$$' -bench . -benchmem ./provider/... ./verbs
 
