@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/goverbs/goverbs/efadv"
 	"github.com/goverbs/goverbs/internal/rdmatest"
@@ -63,9 +64,18 @@ func open(t *testing.T, name string, typ verbs.QPType) *side {
 func pair(t *testing.T, typ verbs.QPType) (a, b *side) {
 	t.Helper()
 	a, b = open(t, "efa_0", typ), open(t, "efa_1", typ)
-	a.ah = rdmatest.Must(a.pd.CreateAH(rdmatest.Must(a.qp.PathTo(b.end))(t)))(t)
-	b.ah = rdmatest.Must(b.pd.CreateAH(rdmatest.Must(b.qp.PathTo(a.end))(t)))(t)
+	a.to(t, b)
+	b.to(t, a)
 	return a, b
+}
+
+// to has a side send to another one.
+func (s *side) to(t *testing.T, other *side) {
+	t.Helper()
+	if s.ah != nil {
+		rdmatest.Check(t, s.ah.Close())
+	}
+	s.ah = rdmatest.Must(s.pd.CreateAH(rdmatest.Must(s.qp.PathTo(other.end))(t)))(t)
 }
 
 func (s *side) sge(at, n int) verbs.SGE {
@@ -96,65 +106,81 @@ func fill(b []byte, seed byte) {
 
 // Each message arrives once, whole, and from whom it is. SRD brings them in any order.
 func TestDatagrams(t *testing.T) {
-	const messages, length = 500, 700
 	for _, typ := range []verbs.QPType{verbs.SRD, verbs.UD} {
 		t.Run(typ.String(), func(t *testing.T) {
 			a, b := pair(t, typ)
-			back := rdmatest.Must(efadv.AHNumber(b.ah))(t)
-			head := 0 // of a receive
-			if typ == verbs.UD {
-				head = verbs.GRHLen
-			}
-			arrived := make(map[uint32]int)
-			posted, sent, sends, recvs := 0, 0, 0, 0
-			var free []int // rooms of a's buffer
-			for i := range depth {
-				free = append(free, i)
-			}
-			post := func(room int) {
-				_, err := b.qp.PostRecv(verbs.RecvWR{WRID: uint64(room), SGL: []verbs.SGE{b.sge(room*1024, 100), b.sge(room*1024+100, 900)}})
-				rdmatest.Check(t, err)
-				posted++
-			}
-			for room := range depth {
-				post(room)
-			}
-			for recvs < messages || sends < messages {
-				for sent < messages && sent < recvs+depth && len(free) > 0 {
-					room := free[0]
-					free = free[1:]
-					fill(a.buf[room*1024:][:length], byte(sent))
-					rdmatest.Check(t, a.send(b, verbs.SendWR{WRID: uint64(room), Opcode: verbs.OpSendImm, Imm: uint32(sent),
-						SGL: []verbs.SGE{a.sge(room*1024, 10), a.sge(room*1024+10, length-10)}}))
-					sent++
-				}
-				var wc [16]verbs.WC
-				n := rdmatest.Must(a.cq.Poll(wc[:]))(t)
-				for i := range wc[:n] {
-					rdmatest.Check(t, wc[i].Err())
-					free = append(free, int(wc[i].WRID))
-					sends++
-				}
-				n = rdmatest.Must(b.cq.Poll(wc[:]))(t)
-				for i := range wc[:n] {
-					rdmatest.Check(t, wc[i].Err())
-					imm, ok := wc[i].Imm()
-					want := make([]byte, length)
-					fill(want, byte(imm))
-					got := b.buf[wc[i].WRID*1024+uint64(head):][:length]
-					if !ok || int(wc[i].ByteLen) != head+length || !bytes.Equal(got, want) || wc[i].SLID != back || wc[i].SrcQP != a.end.QPN {
-						t.Fatalf("message %d: %+v", imm, wc[i])
-					}
-					arrived[imm]++
-					recvs++
-					post(int(wc[i].WRID))
-				}
-			}
-			if len(arrived) != messages {
-				t.Errorf("%d different messages", len(arrived))
-			}
+			exchange(t, a, b, 500, depth, depth)
 		})
 	}
+}
+
+// exchange sends messages from a to b. Up to ahead of them are under way, to up to recvs receives.
+// It returns how often the send queue was full.
+func exchange(t *testing.T, a, b *side, messages, recvs, ahead int) (refused int) {
+	t.Helper()
+	const length, place = 700, 1024
+	back := rdmatest.Must(efadv.AHNumber(b.ah))(t)
+	head := 0 // of a receive
+	if b.qp.Type() == verbs.UD {
+		head = verbs.GRHLen
+	}
+	arrived := make(map[uint32]bool)
+	sent, sends := 0, 0
+	var free []int // places in a's buffer
+	for i := range len(a.buf) / place {
+		free = append(free, i)
+	}
+	post := func(at int) {
+		_, err := b.qp.PostRecv(verbs.RecvWR{WRID: uint64(at), SGL: []verbs.SGE{b.sge(at*place, 100), b.sge(at*place+100, 900)}})
+		rdmatest.Check(t, err)
+	}
+	for at := range recvs {
+		post(at)
+	}
+	want := make([]byte, length)
+	for deadline := time.Now().Add(rdmatest.Patience); len(arrived) < messages || sends < messages; {
+		if time.Now().After(deadline) {
+			t.Fatalf("of %d messages, %d were sent, %d have completed and %d have arrived", messages, sent, sends, len(arrived))
+		}
+		for sent < messages && sent < len(arrived)+ahead && len(free) > 0 {
+			at := free[0]
+			fill(a.buf[at*place:][:length], byte(sent))
+			err := a.send(b, verbs.SendWR{WRID: uint64(at), Opcode: verbs.OpSendImm, Imm: uint32(sent),
+				SGL: []verbs.SGE{a.sge(at*place, 10), a.sge(at*place+10, length-10)}})
+			if errors.Is(err, verbs.ErrQueueFull) {
+				refused++
+				break
+			}
+			rdmatest.Check(t, err)
+			free = free[1:]
+			sent++
+		}
+		var wc [16]verbs.WC
+		n := rdmatest.Must(a.cq.Poll(wc[:]))(t)
+		for i := range wc[:n] {
+			rdmatest.Check(t, wc[i].Err())
+			free = append(free, int(wc[i].WRID))
+			sends++
+		}
+		n = rdmatest.Must(b.cq.Poll(wc[:]))(t)
+		for i := range wc[:n] {
+			rdmatest.Check(t, wc[i].Err())
+			imm, ok := wc[i].Imm()
+			fill(want, byte(imm))
+			got := b.buf[wc[i].WRID*place+uint64(head):][:length]
+			if !ok || int(wc[i].ByteLen) != head+length || !bytes.Equal(got, want) || wc[i].SLID != back || wc[i].SrcQP != a.end.QPN {
+				t.Fatalf("message %d: %+v", imm, wc[i])
+			}
+			if arrived[imm] {
+				t.Fatalf("message %d arrived twice", imm)
+			}
+			arrived[imm] = true
+			if len(arrived)+recvs <= messages {
+				post(int(wc[i].WRID))
+			}
+		}
+	}
+	return refused
 }
 
 // RDMA reads and writes bring data, or are refused where the device has none.
