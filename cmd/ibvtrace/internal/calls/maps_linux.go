@@ -4,6 +4,7 @@ package calls
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"strings"
 
@@ -82,6 +83,31 @@ func mlx5Mapped(page uint64) string {
 	return fmt.Sprintf("mlx5 object, command %d, index %d", command, long)
 }
 
+// keys has the fields with mmap offsets of the drivers that have one for each queue and doorbell.
+var keys = map[uapi.RdmaDriverId]map[string]string{
+	uapi.RDMA_DRIVER_SIW: {"sq_key": "send queue", "rq_key": "receive queue", "srq_key": "queue", "cq_key": "queue"},
+	uapi.RDMA_DRIVER_EFA: {
+		"llq_desc_mmap_key": "send queue", "sq_db_mmap_key": "send doorbell", "rq_mmap_key": "receive queue", "rq_db_mmap_key": "receive doorbell",
+		"q_mmap_key": "queue", "db_mmap_key": "doorbell",
+	},
+}
+
+// keyless reports whether a field has no offset, because there is no such queue or doorbell. 0 is
+// an offset like others.
+func keyless(fields []ioctl.NamedValue, name string, key uint64) bool {
+	has := func(field string, bits uint64) bool {
+		v := tracee.Find(fields, field)
+		return v != nil && v.Num&bits != 0
+	}
+	switch name {
+	case "db_mmap_key":
+		return !has("comp_mask", uapi.EFA_CREATE_CQ_RESP_DB_OFF)
+	case "rq_mmap_key", "rq_db_mmap_key":
+		return !has("rq_mmap_size", math.MaxUint64)
+	}
+	return key == uapi.SIW_INVAL_UOBJ_KEY
+}
+
 // maxOffsets bounds the offsets that are kept, since a program need not map them.
 const maxOffsets = 1 << 16
 
@@ -106,6 +132,8 @@ func noteOffsets(f *tracee.File, c *tracee.Call, k tracee.ObjectKey) {
 				offer(f, offset.Num, queue+" of "+owner)
 			case strings.HasSuffix(name, "mmap_offset") && v.Kind() == uapi.TypeUint:
 				offer(f, v.Num, owner)
+			case keys[f.Driver][name] != "" && !keyless(fields, name, v.Num):
+				offer(f, v.Num, keys[f.Driver][name]+" of "+owner)
 			case len(v.Fields) > 0:
 				walk(v.Fields)
 			}
