@@ -74,7 +74,9 @@ func (o *pingpongOptions) checkPort(port *verbs.PortAttr) error {
 		return fmt.Errorf("a UD message of %d bytes is larger than the port's MTU, %d", o.size, port.ActiveMTU.Bytes())
 	case port.LinkLayer == verbs.LinkLayerEthernet && o.gid < 0:
 		return errors.New("over RoCE, addresses are GIDs: choose one with -g ('ibv info -v' lists them)")
-	case port.LinkLayer != verbs.LinkLayerEthernet && port.LID == 0:
+	case port.LinkLayer == verbs.LinkLayerUnspecified && port.LID == 0 && o.gid < 0:
+		return errors.New("the port has no LID: choose a GID with -g ('ibv info -v' lists them)")
+	case port.LinkLayer == verbs.LinkLayerInfiniBand && port.LID == 0:
 		return fmt.Errorf("port %d has no LID: it waits for a subnet manager", o.ibPort)
 	}
 	return nil
