@@ -91,6 +91,9 @@ func secrets(t *testing.T) (list []string) {
 	t.Helper()
 	for _, f := range []string{"node_guid", "sys_image_guid", "ports/1/gids/0"} {
 		text := strings.TrimSpace(string(rdmatest.Must(os.ReadFile("/sys/class/infiniband/" + device + "/" + f))(t)))
+		if strings.Trim(text, "0:") == "" {
+			continue // EFA has no GUID
+		}
 		list = append(list, text)
 		if f != "ports/1/gids/0" {
 			list = append(list, strings.ReplaceAll(text, ":", ""))

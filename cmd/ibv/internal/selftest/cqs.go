@@ -29,9 +29,9 @@ func cqs(r *run) {
 	})
 	r.check("completions of a closed queue pair", closedQueuePair)
 	r.check("resize under load", resizeUnderLoad)
-	r.check("events", func(c *check) error { return c.arms(false) })
-	r.check("solicited events", func(c *check) error { return c.arms(true) })
-	r.check("sleeping goroutine", pollWait)
+	r.check("events", func(c *check) error { return c.arms(verbs.RC, false) })
+	r.check("solicited events", func(c *check) error { return c.arms(verbs.RC, true) })
+	r.check("sleeping goroutine", func(c *check) error { return c.pollWait(verbs.RC) })
 	r.check("overrun", overrun)
 }
 
@@ -243,8 +243,8 @@ func resizeUnderLoad(c *check) error {
 }
 
 // arms arms a CQ again and again. Each time, one completion must cause one event.
-func (c *check) arms(solicited bool) error {
-	p, err := c.pair(shape{typ: verbs.RC, sends: 8, recvs: 8, events: true})
+func (c *check) arms(typ verbs.QPType, solicited bool) error {
+	p, err := c.pair(shape{typ: typ, sends: 8, recvs: 8, events: true})
 	if err != nil {
 		return err
 	}
@@ -343,8 +343,8 @@ func (c *check) event(ch *verbs.CompChannel, cq *verbs.CQ, state string) error {
 }
 
 // pollWait has a goroutine sleep until each message.
-func pollWait(c *check) error {
-	p, err := c.pair(shape{typ: verbs.RC, sends: 4, recvs: 4, events: true})
+func (c *check) pollWait(typ verbs.QPType) error {
+	p, err := c.pair(shape{typ: typ, sends: 4, recvs: 4, events: true})
 	if err != nil {
 		return err
 	}

@@ -190,12 +190,13 @@ func (c *check) all(p *pair, list []exchange) error {
 type window struct {
 	mem    []byte // from the MR's beginning
 	pieces []piece
+	sges   int // that a request can have
 }
 
-// window returns the window of n bytes in k pieces.
-func (e *end) window(n, k, lead int) window {
+// window returns the window of n bytes in k pieces, of requests with so many entries at most.
+func (e *end) window(n, k, lead, sges int) window {
 	size := lead + extent(n, k) + 2*margin
-	return window{mem: e.mr.Bytes()[:size], pieces: divide(n, k, lead+margin)}
+	return window{mem: e.mr.Bytes()[:size], pieces: divide(n, k, lead+margin), sges: sges}
 }
 
 // sgl returns the entries of the pieces. lead is the length of a header before them. After the
@@ -206,7 +207,7 @@ func (w *window) sgl(mr *verbs.MR, lead int) (list []verbs.SGE) {
 			p = piece{p.off - lead, p.n + lead}
 		}
 		list = append(list, mr.SGE(p.off, p.n))
-		if n := len(w.pieces); i == 0 && n > 1 && n < dataSGEs {
+		if n := len(w.pieces); i == 0 && n > 1 && n < w.sges {
 			list = append(list, mr.SGE(p.off, 0))
 		}
 	}
@@ -237,7 +238,7 @@ func (c *check) exchange(p *pair, x exchange, id uint64) error {
 	if p.shape.typ == verbs.UD {
 		lead = verbs.GRHLen
 	}
-	out, in := source.window(x.n, from, 0), sink.window(x.n, to, lead)
+	out, in := source.window(x.n, from, 0, p.shape.sges), sink.window(x.n, to, lead, p.shape.sges)
 	fill(out.mem, seed)
 	fill(in.mem, ^seed)
 	before := slices.Clone(out.mem)
@@ -303,6 +304,9 @@ func (c *check) message(p *pair, wr verbs.SendWR, in *window, lead int) error {
 		if wr.Opcode == verbs.OpSend || wr.Opcode == verbs.OpSendImm {
 			recv.SGL = in.sgl(p.b.mr, lead)
 		}
+		if len(recv.SGL) == 0 && p.b.side.efa != nil { // it needs a buffer in each receive
+			recv.SGL = []verbs.SGE{p.b.mr.SGE(0, 1)}
+		}
 		if err := p.receive(recv); err != nil {
 			return err
 		}
@@ -360,7 +364,7 @@ func (c *check) arrived(p *pair, wr *verbs.SendWR, got *verbs.WC, in *window, le
 	if want := wr.Opcode == verbs.OpSendImm || wr.Opcode == verbs.OpRDMAWriteImm; has != want || want && imm != wr.Imm {
 		bad = true
 	}
-	if p.shape.typ == verbs.UD && got.SrcQP != p.a.qp.Num() {
+	if (p.shape.typ == verbs.UD || p.shape.typ == verbs.SRD) && got.SrcQP != p.a.qp.Num() {
 		bad = true
 	}
 	if bad {

@@ -101,6 +101,7 @@ var kinds = []kind{
 }
 
 func (c *check) register(e *end, mem []byte, o verbs.MROptions) (*region, error) {
+	o.Access &= e.side.rights
 	mr, err := e.pd.RegMR(mem, o)
 	if err != nil {
 		return nil, err

@@ -93,7 +93,7 @@ func udmabuf(c *check, e *end) (*region, error) {
 	}
 	c.closing("dma-buf", func() error { return unix.Close(int(fd)) })
 	const iova = 0x12345000
-	mr, err := e.pd.RegDmabufMR(verbs.DmabufOptions{FD: int(fd), Length: n, IOVA: iova, Access: localAll})
+	mr, err := e.pd.RegDmabufMR(verbs.DmabufOptions{FD: int(fd), Length: n, IOVA: iova, Access: localAll & e.side.rights})
 	if err != nil {
 		return nil, unlessThere(err, "memory regions of dma-bufs")
 	}

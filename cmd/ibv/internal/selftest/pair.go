@@ -9,7 +9,7 @@ import (
 
 // A shape describes a pair.
 type shape struct {
-	typ          verbs.QPType // RC, UC, UD, XRCSend or DCI
+	typ          verbs.QPType // RC, UC, UD, SRD, XRCSend or DCI
 	sends, recvs int
 	sges, inline int
 	cqe          int // 0 for as many as fit the queues
@@ -79,7 +79,7 @@ func (c *check) pair(s shape) (*pair, error) {
 	switch s.typ {
 	case verbs.RC, verbs.UC:
 		err = c.connected(p)
-	case verbs.UD:
+	case verbs.UD, verbs.SRD:
 		err = c.datagrams(p)
 	case verbs.XRCSend:
 		err = c.xrc(p)
@@ -101,7 +101,7 @@ func (c *check) end(s *side, sh *shape) (*end, error) {
 		return nil, err
 	}
 	c.closing("PD", e.pd.Close)
-	if e.mr, err = e.pd.AllocMR(sh.memory, verbs.MROptions{Access: sh.access}); err != nil {
+	if e.mr, err = e.pd.AllocMR(sh.memory, verbs.MROptions{Access: sh.access & s.rights}); err != nil {
 		return nil, err
 	}
 	c.closing("MR", e.mr.Close)
@@ -224,14 +224,25 @@ func (p *pair) link() error {
 
 func (c *check) datagrams(p *pair) (err error) {
 	for _, e := range []*end{p.a, p.b} {
-		if err := c.create(e, &p.shape, verbs.UD); err != nil {
+		if err := c.create(e, &p.shape, p.shape.typ); err != nil {
 			return err
 		}
-		if err := e.qp.Activate(verbs.ActivateOptions{Port: e.side.num, QKey: qkey}); err != nil {
+		if err := e.activate(); err != nil {
 			return err
 		}
 	}
+	if p.shape.typ == verbs.SRD { // a target of RDMA must know the requester
+		if p.b.ah, err = p.b.pd.CreateAH(p.b.side.pathTo(p.a.side)); err != nil {
+			return err
+		}
+		c.closing("AH", p.b.ah.Close)
+	}
 	return c.handle(p)
+}
+
+// activate makes a queue pair for datagrams ready.
+func (e *end) activate() error {
+	return e.qp.Activate(verbs.ActivateOptions{Port: e.side.num, QKey: qkey})
 }
 
 // handle makes the requester's address handle.
@@ -302,7 +313,7 @@ func (p *pair) String() string {
 // to completes a request with the responder's address.
 func (p *pair) to(wr verbs.SendWR) verbs.SendWR {
 	switch p.shape.typ {
-	case verbs.UD:
+	case verbs.UD, verbs.SRD:
 		wr.AH, wr.RemoteQPN, wr.RemoteQKey = p.a.ah, p.b.qp.Num(), qkey
 	case verbs.DCI:
 		wr.AH, wr.RemoteQPN, wr.DCKey = p.a.ah, p.b.qp.Num(), dcKey

@@ -29,7 +29,18 @@ var partners = []partner{
 
 // peers has this program's ping-pong play with rdma-core's, where they are installed, so with
 // the provider of C. A mistake that both ends of a pair make is seen only so.
-func peers(r *run) {
+func peers(r *run) { r.play(partners) }
+
+// efaPeers does so over UD.
+func efaPeers(r *run) {
+	for _, p := range partners {
+		if p.transport == "ud" {
+			r.play([]partner{p})
+		}
+	}
+}
+
+func (r *run) play(partners []partner) {
 	if time.Until(r.until) < speedTime {
 		r.g.NotThere = append(r.g.NotThere, fmt.Sprintf("time: this needs %v, which it has with the default time", speedTime))
 		return

@@ -146,7 +146,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		r.until = began.Add(o.Time * time.Duration(g.share) / time.Duration(max(shares, 1)))
 		r.timeouts.Store(0)
 		if ctx.Err() == nil {
-			g.run(r)
+			r.start(g)
 		}
 		r.g.Seconds = time.Since(began).Seconds()
 		r.g.conclude(ctx.Err() != nil)
@@ -164,6 +164,20 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	rep.Seconds = time.Since(begin).Seconds()
 	rep.conclude()
 	return rep, nil
+}
+
+// start runs a group's checks: those for EFA, if one of the devices is such an adapter.
+func (r *run) start(g group) {
+	if r.sides[0].efa == nil && r.sides[1].efa == nil {
+		g.run(r)
+		return
+	}
+	run, why := efaGroups(g.name)
+	if run == nil {
+		r.g.NotThere = append(r.g.NotThere, why)
+		return
+	}
+	run(r)
 }
 
 func (o *Options) selects(name string) bool {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/goverbs/goverbs/efadv"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -14,7 +15,10 @@ type side struct {
 	num  int // of the port
 	port *verbs.PortAttr
 	gid  verbs.GIDEntry
-	mlx5 bool // requests have mlx5's sizes
+	mlx5 bool              // requests have mlx5's sizes
+	efa  *efadv.DeviceAttr // nil: it is no EFA adapter
+
+	rights verbs.AccessFlags // those that memory can have
 }
 
 // vendorMellanox is the OUI by which mlx5 devices report their vendor.
@@ -44,6 +48,12 @@ func (s *side) choose(port, gid, number int) (err error) {
 		return err
 	}
 	s.mlx5 = s.attr.VendorID == vendorMellanox
+	s.rights = ^verbs.AccessFlags(0)
+	if efadv.Supported(s.dev) {
+		if err := s.chooseEFA(); err != nil {
+			return err
+		}
+	}
 	for n := 1; n <= s.attr.PhysPortCnt; n++ {
 		if port != 0 && n != port {
 			continue

@@ -1,0 +1,219 @@
+package selftest
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// An efaProvocation is one wrong request over SRD, and the status that libefa has for it; none if
+// the descriptions of the device don't say it.
+type efaProvocation struct {
+	name string
+	act  func(p *pair) error
+	send verbs.WCStatus
+}
+
+// wrongly sends 64 bytes to a receive of as many, with changes.
+func wrongly(change func(wr *verbs.SendWR, recv *verbs.SGE)) func(*pair) error {
+	return func(p *pair) error {
+		to := p.b.mr.SGE(0, 64)
+		wr := p.to(verbs.SendWR{WRID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.a.mr.SGE(0, 64)}})
+		change(&wr, &to)
+		if err := p.receive(verbs.RecvWR{WRID: 2, SGL: []verbs.SGE{to}}); err != nil {
+			return err
+		}
+		_, err := p.a.qp.PostSend(wr)
+		return err
+	}
+}
+
+var efaProvocations = []efaProvocation{
+	{"send with a wrong local key", wrongly(func(wr *verbs.SendWR, _ *verbs.SGE) { wr.SGL[0].LKey++ }), verbs.WCLocProtErr},
+	{"send beyond the memory's end", wrongly(func(wr *verbs.SendWR, _ *verbs.SGE) { wr.SGL[0].Addr += end4K - 32 }), verbs.WCLocProtErr},
+	{"receive that is too short", wrongly(func(_ *verbs.SendWR, recv *verbs.SGE) { recv.Length = 32 }), verbs.WCRemInvReqErr},
+	{"receive with a wrong local key", wrongly(func(_ *verbs.SendWR, recv *verbs.SGE) { recv.LKey++ }), 0},
+	{"no such queue pair", wrongly(func(wr *verbs.SendWR, _ *verbs.SGE) { wr.RemoteQPN ^= 0x8000 }), verbs.WCRemInvRDReqErr},
+	{"wrong queue key", wrongly(func(wr *verbs.SendWR, _ *verbs.SGE) { wr.RemoteQKey++ }), 0},
+	{"read with a wrong key", rdma(verbs.OpRDMARead, 64, 0, 1), verbs.WCRemAccessErr},
+	{"read beyond the memory's end", rdma(verbs.OpRDMARead, 64, end4K-32, 0), verbs.WCRemAccessErr},
+	{"read into memory with a wrong local key", func(p *pair) error {
+		g := p.a.mr.SGE(0, 64)
+		g.LKey++
+		return p.post(verbs.SendWR{WRID: 1, Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{g}, Remote: p.b.mr.Remote()})
+	}, verbs.WCLocProtErr},
+	{"write with a wrong key", rdma(verbs.OpRDMAWrite, 64, 0, 1), verbs.WCRemAccessErr},
+	{"write beyond the memory's end", rdma(verbs.OpRDMAWrite, 64, end4K-32, 0), verbs.WCRemAccessErr},
+}
+
+// efaSyndromes provokes each error, checks its status, and records what the device says beside it.
+// After RESET of both ends, the pair works again.
+func efaSyndromes(r *run) {
+	for _, x := range efaProvocations {
+		r.check(x.name, func(c *check) error {
+			p, err := c.pair(shape{typ: verbs.SRD, sends: 8, recvs: 8, memory: end4K})
+			if err != nil {
+				return err
+			}
+			if err := x.act(p); err != nil {
+				return unlessThere(err, x.name)
+			}
+			wcs, err := c.await(p.a.send, 1)
+			if err != nil {
+				return c.lost(err, "a failure")
+			}
+			wc := &wcs[0]
+			c.g.fact(x.name+", requester", describe(wc))
+			if wc.WRID != 1 || wc.Err() == nil || x.send != 0 && wc.Status != x.send {
+				want := "request 1 to fail"
+				if x.send != 0 {
+					want += " with " + x.send.String()
+				}
+				return &Failure{Object: c.what() + ", " + x.name, Expected: want, Seen: describe(wc)}
+			}
+			for _, e := range []*end{p.a, p.b} {
+				if err := e.again(); err != nil {
+					return err
+				}
+			}
+			if err := p.receive(verbs.RecvWR{WRID: 5, SGL: []verbs.SGE{p.b.mr.SGE(0, 8)}}); err != nil {
+				return err
+			}
+			if err := p.post(verbs.SendWR{WRID: 4, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.a.mr.SGE(0, 8)}}); err != nil {
+				return err
+			}
+			if _, err := c.one(p.a.send, 4, verbs.WCSend, "message after the reset,"); err != nil {
+				return err
+			}
+			_, err = c.one(p.b.recv, 5, verbs.WCRecv, "receive after the reset,")
+			return err
+		})
+	}
+}
+
+// efaMemory registers memory of each kind, and has the device send from it, receive into it, and
+// read and write it where it can.
+func efaMemory(r *run) {
+	for _, k := range slices.Concat(kinds, hostKinds) {
+		r.check(k.name, func(c *check) error {
+			p, err := c.pair(shape{typ: verbs.SRD, sends: 8, recvs: 8, memory: 1 << 14})
+			if err != nil {
+				return err
+			}
+			m, err := k.make(c, p.b)
+			if err != nil {
+				return unlessThere(err, k.name)
+			}
+			c.at("%v, %s, key %#x", p, k.name, m.mr.LKey())
+			return c.efaUse(p, m)
+		})
+	}
+	r.check("deregistered", func(c *check) error {
+		p, err := c.pair(shape{typ: verbs.SRD, sends: 8, recvs: 8, memory: end4K})
+		if err != nil {
+			return err
+		}
+		mr, err := p.a.pd.AllocMR(4096, verbs.MROptions{Access: verbs.AccessLocalWrite})
+		if err != nil {
+			return err
+		}
+		old := mr.SGE(0, 8)
+		if err := mr.Close(); err != nil {
+			return err
+		}
+		c.at("%v, a send from memory that is not registered any more, key %#x", p, old.LKey)
+		if err := p.post(verbs.SendWR{WRID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{old}}); err != nil {
+			return err
+		}
+		wcs, err := c.await(p.a.send, 1)
+		if err != nil {
+			return c.lost(err, "the send to be refused")
+		}
+		if wcs[0].Status != verbs.WCLocProtErr {
+			return &Failure{Object: c.what(), Expected: verbs.WCLocProtErr.String(), Seen: describe(&wcs[0])}
+		}
+		return nil
+	})
+	r.g.NotThere = append(r.g.NotThere, "registering memory again", "memory windows", "memory of the device")
+}
+
+// efaUse moves data through a region of the responder in each way.
+func (c *check) efaUse(p *pair, m *region) error {
+	where, seed := c.what(), uint64(1)
+	mine := p.a.mr.Bytes()
+	message, _ := c.longest(verbs.SRD)
+	n := min(len(m.mem)-200, message)
+	equal := func(what string, got, want []byte) error {
+		if bytes.Equal(got, want) {
+			return nil
+		}
+		seen, details := differences(got, want, make([]byte, len(want)), []piece{{0, len(want)}})
+		return &Failure{Object: where + ", " + what, Expected: "the same bytes", Seen: seen, Details: details}
+	}
+	do := func(what string, wr verbs.SendWR, op verbs.WCOpcode) error {
+		c.at("%s, %s", where, what)
+		seed++
+		wr.WRID, wr.Flags = seed, verbs.SendSignaled
+		if err := p.post(wr); err != nil {
+			return err
+		}
+		_, err := c.one(p.a.send, seed, op, "request")
+		return err
+	}
+	if !m.readOnly {
+		fill(mine[:n], seed)
+		was := bytes.Clone(m.mem)
+		copy(was[3:], mine[:n])
+		if err := p.receive(verbs.RecvWR{WRID: 9, SGL: []verbs.SGE{m.sge(3, n)}}); err != nil {
+			return err
+		}
+		if err := do("receive", verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{p.a.mr.SGE(0, n)}}, verbs.WCSend); err != nil {
+			return err
+		}
+		if _, err := c.one(p.b.recv, 9, verbs.WCRecv, "receive"); err != nil {
+			return err
+		}
+		if err := equal("receive", m.mem, was); err != nil {
+			return err
+		}
+	}
+	if m.mr.Access()&verbs.AccessRemoteWrite != 0 {
+		fill(mine[:n], seed+50)
+		was := bytes.Clone(m.mem)
+		copy(was[100:], mine[:n])
+		if err := do("write", verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.a.mr.SGE(0, n)}, Remote: m.remote(100)}, verbs.WCRDMAWrite); err != nil {
+			return err
+		}
+		if err := equal("write", m.mem, was); err != nil {
+			return err
+		}
+	}
+	if m.mr.Access()&verbs.AccessRemoteRead != 0 {
+		clear(mine)
+		if err := do("read", verbs.SendWR{Opcode: verbs.OpRDMARead, SGL: []verbs.SGE{p.a.mr.SGE(50, n)}, Remote: m.remote(100)}, verbs.WCRDMARead); err != nil {
+			return err
+		}
+		if err := equal("read", mine[50:50+n], m.mem[100:100+n]); err != nil {
+			return err
+		}
+	}
+	// Sent from, by the responder.
+	c.at("%s, send", where)
+	clear(mine)
+	if err := p.a.post(verbs.RecvWR{WRID: 11, SGL: []verbs.SGE{p.a.mr.SGE(7, n)}}); err != nil {
+		return err
+	}
+	wr := verbs.SendWR{WRID: 12, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{m.sge(33, n)}, AH: p.b.ah, RemoteQPN: p.a.qp.Num(), RemoteQKey: qkey}
+	if k, err := p.b.qp.PostSend(wr); err != nil || k != 1 {
+		return fmt.Errorf("posting a send from it: %w", err)
+	}
+	if _, err := c.one(p.b.send, 12, verbs.WCSend, "send"); err != nil {
+		return err
+	}
+	if _, err := c.one(p.a.recv, 11, verbs.WCRecv, "receive"); err != nil {
+		return err
+	}
+	return equal("send", mine[7:7+n], m.mem[33:33+n])
+}
