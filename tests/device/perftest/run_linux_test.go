@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -44,6 +45,7 @@ type run struct {
 	long  bool    // only with GOVERBS_LONG
 	roce  bool    // not over InfiniBand
 	mlx5  bool    // not on rxe
+	newer bool    // perftest's program is the newer Debian's
 
 	sizes []int // of the rows
 	iters int   // of each row; 0: whatever it is
@@ -77,16 +79,19 @@ func (r run) byCM() bool { return strings.Contains(r.args, "-R") || strings.Cont
 // The server and the client use the two devices. In the rig, rxe reaches only itself. So does the
 // connection manager, for an address of this machine.
 func device(client bool) string {
-	if client && rdmatest.KindOf() == rdmatest.MLX5 {
+	if client && rdmatest.KindOf() != rdmatest.RXE {
 		return rdmatest.Devices[1]
 	}
 	return rdmatest.Devices[0]
 }
 
-// address is where the server listens. gid has the arguments that RoCE needs.
+// address is where the server listens. gid has the arguments that RoCE and EFA need.
 func address() (host string, gid []string) {
-	if rdmatest.RoCE {
+	switch {
+	case rdmatest.RoCE:
 		return "192.168.77.1", []string{"-x", "1"}
+	case rdmatest.KindOf() == rdmatest.EFA:
+		return "127.0.0.1", []string{"-x", "0"}
 	}
 	return "127.0.0.1", nil
 }
@@ -97,6 +102,9 @@ var lastPort = 19515
 func start(t *testing.T, m maker, r run, client bool) *rdmatest.Process {
 	t.Helper()
 	line := []string{"ib_" + r.tool}
+	if r.newer {
+		line = []string{rdmatest.Must(filepath.Abs("../../vm/in-tree"))(t), "ib_" + r.tool}
+	}
 	if m == ours {
 		line = []string{rdmatest.Program(t, "ibv"), r.tool}
 	}

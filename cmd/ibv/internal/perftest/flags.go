@@ -55,7 +55,7 @@ var flags = []flag{
 		return err
 	}},
 	{'b', "bidirectional", "", "both sides send", bandwidthOnly, on(func(o *Options) *bool { return &o.duplex })},
-	{'c', "connection", "TYPE", "transport: RC (the default), UC, UD, XRC or DC", nil, (*Options).setTransport},
+	{'c', "connection", "TYPE", "transport: RC (the default), UC, UD, XRC, DC or SRD", nil, (*Options).setTransport},
 	{'d', "ib-dev", "DEV", "device, by name, node GUID or network interface (default the first)", nil, func(o *Options, v string) error {
 		o.device = v
 		return nil

@@ -41,8 +41,12 @@ const (
 	atomicETH        = 28              // of an atomic operation
 )
 
-// payload is the share of the link's rate that messages of a size get.
+// payload is the share of the link's rate that messages of a size get, or 0 if it is unknown:
+// what SRD adds to them is not public.
 func (s *side) payload(size, mtu int) float64 {
+	if s.transport == srd {
+		return 0
+	}
 	if s.tool.raw {
 		return float64(size) / float64(size+ethernetFrame-frameMore)
 	}

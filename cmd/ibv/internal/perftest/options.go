@@ -172,6 +172,10 @@ func (o *Options) check() error {
 		return fmt.Errorf("-D %d leaves nothing between two margins of %d seconds (-f)", o.duration, o.margin)
 	case o.cmQPs && o.transport != rc && o.transport != ud:
 		return fmt.Errorf("-R and -c %s can't be combined: the connection manager has RC and UD", o.transport.name)
+	case o.transport == srd && o.signalOwn && o.signal > 1:
+		return errors.New("-Q and -c SRD can't be combined: each request of SRD has a completion")
+	case o.srq && o.transport == srd:
+		return errors.New("--use-srq and -c SRD can't be combined: EFA has no shared receive queues")
 	case o.srq && o.numQPs > o.rxDepth:
 		return fmt.Errorf("--use-srq: %d queue pairs (-q) need a queue of as many receives or more (-r)", o.numQPs)
 	case o.tos >= 0 && !o.cmQPs && !o.tool.raw:
@@ -244,6 +248,9 @@ func (o *Options) adjust() {
 	}
 	if o.postList > 1 && !o.signalOwn {
 		o.signal = o.postList
+	}
+	if o.transport == srd {
+		o.signal = 1
 	}
 	o.signal = min(o.signal, o.txDepth)
 	if o.all {

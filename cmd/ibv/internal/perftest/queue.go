@@ -61,7 +61,7 @@ func (s *side) newSendQueue(i, size int) *sendQueue {
 			}
 		}
 		switch s.transport {
-		case ud:
+		case ud, srd:
 			to := s.targets[i]
 			wr.AH, wr.RemoteQPN, wr.RemoteQKey = to.ah, to.qpn, to.qkey
 		case dc:
@@ -130,7 +130,7 @@ func (s *side) newRecvQueue(i, size int) (*recvQueue, error) {
 	}
 	qp, depth := s.receiver(i), s.rxDepth
 	q := &recvQueue{to: s.qps[qp], wr: []verbs.RecvWR{{WRID: recvBit | uint64(i), SGL: []verbs.SGE{s.mr.SGE(s.recvAt(qp), size)}}}}
-	if s.tool.verb == write {
+	if s.tool.verb == write && s.transport != srd { // EFA needs a buffer in each receive
 		q.wr[0].SGL = nil // only immediate data arrives
 	}
 	if s.shared != nil {

@@ -100,7 +100,7 @@ func (s *side) settleRate() error {
 	want := s.pathRate()
 	kept := want != 0
 	for _, qp := range s.qps {
-		if !kept || qp.Type() == verbs.DCT || qp.Type() == verbs.XRCRecv || qp.Type() == verbs.UD {
+		if !kept || qp.Type() == verbs.DCT || qp.Type() == verbs.XRCRecv || qp.Type() == verbs.UD || qp.Type() == verbs.SRD {
 			continue
 		}
 		attr, _, err := qp.Query()

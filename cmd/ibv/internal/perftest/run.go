@@ -137,10 +137,7 @@ func (s *side) sizes() []int {
 	if !s.all {
 		return []int{s.size}
 	}
-	largest := maxAllSize
-	if s.transport == ud {
-		largest = s.pathMTU.Bytes()
-	}
+	largest := min(maxAllSize, s.largest())
 	var sizes []int
 	for size := 2; size <= largest; size *= 2 {
 		sizes = append(sizes, size)

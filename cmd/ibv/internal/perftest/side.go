@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -36,6 +37,7 @@ type side struct {
 	gid      verbs.GIDEntry
 	global   bool // the sides use GIDs
 	pathMTU  verbs.MTU
+	maxSRD   int // bytes of a message over SRD
 	depth    int // reads or atomics in flight
 	frameMTU int // of raw frames
 
@@ -84,6 +86,11 @@ func (s *side) open() (err error) {
 		return err
 	}
 	s.chooseInline()
+	if s.transport == srd {
+		if err := s.checkSRD(); err != nil {
+			return err
+		}
+	}
 	s.depth = 1
 	if s.tool.verb.responds() {
 		s.depth = s.attr.MaxQPRDAtom
@@ -91,7 +98,7 @@ func (s *side) open() (err error) {
 			s.depth = s.outs
 		}
 		s.depth = min(s.depth, 255)
-		if s.depth == 0 {
+		if s.depth == 0 && s.transport != srd {
 			return fmt.Errorf("%s has no RDMA reads or atomic operations", s.dev.Info().Name())
 		}
 	}
@@ -131,15 +138,16 @@ func (s *side) openDevice() (err error) {
 	return nil
 }
 
-// chooseGID finds the GID to use: the one that was asked for. Over Ethernet without one,
-// an IPv4 GID, and one of RoCE v2, come first.
+// chooseGID finds the GID to use: the one that was asked for. Without one over Ethernet, or on
+// EFA, an IPv4 GID, and one of RoCE v2, come first.
 func (s *side) chooseGID() (err error) {
 	if s.gidIndex >= 0 {
 		s.global = true
 		s.gid, err = s.dev.QueryGID(s.ibPort, s.gidIndex)
 		return err
 	}
-	if s.port.LinkLayer != verbs.LinkLayerEthernet && !s.port.GRHRequired {
+	efa := s.port.LinkLayer == verbs.LinkLayerUnspecified && s.port.LID == 0
+	if s.port.LinkLayer != verbs.LinkLayerEthernet && !s.port.GRHRequired && !efa {
 		return nil
 	}
 	table, err := s.dev.GIDTable()
@@ -247,13 +255,28 @@ func (s *side) agree() (err error) {
 	if s.global && !s.byCM {
 		s.x.form = gidForm
 	}
-	if mtu := s.pathMTU.Bytes(); s.transport == ud && s.size > mtu {
-		if s.sizeGiven && !s.all {
-			return fmt.Errorf("-s %d: a UD message is not larger than the MTU, %d", s.size, mtu)
+	if most := s.largest(); s.size > most {
+		switch {
+		case s.all || !s.sizeGiven:
+		case s.transport == ud:
+			return fmt.Errorf("-s %d: a UD message is not larger than the MTU, %d", s.size, most)
+		default:
+			return fmt.Errorf("-s %d: the device's largest %s over SRD is %d", s.size, s.tool.verb.title(), most)
 		}
-		s.size = mtu
+		s.size = most
 	}
 	return nil
+}
+
+// largest is how long a message can be.
+func (s *side) largest() int {
+	switch {
+	case s.transport == ud:
+		return s.pathMTU.Bytes()
+	case s.transport == srd:
+		return s.maxSRD
+	}
+	return math.MaxInt
 }
 
 // step is the distance of messages of a size.
@@ -399,7 +422,7 @@ func (s *side) connect() error {
 				return err
 			}
 		}
-		if qp.Type() == verbs.UD || qp.Type() == verbs.DCI {
+		if qp.Type() == verbs.UD || qp.Type() == verbs.DCI || qp.Type() == verbs.SRD {
 			ah, err := s.pd.CreateAH(path)
 			if err != nil {
 				return err

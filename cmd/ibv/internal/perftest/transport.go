@@ -19,6 +19,7 @@ var (
 	ud  = transport{"UD", verbs.UD, verbs.UD}
 	xrc = transport{"XRC", verbs.XRCSend, verbs.XRCRecv}
 	dc  = transport{"DC", verbs.DCI, verbs.DCT}
+	srd = transport{"SRD", verbs.SRD, verbs.SRD} // EFA's
 
 	rawEth = transport{"RawEth", verbs.RawPacket, verbs.RawPacket}
 )
@@ -30,9 +31,11 @@ func (t Tool) transports() []transport {
 	}
 	switch t.verb {
 	case send:
-		return []transport{rc, uc, ud, xrc, dc}
+		return []transport{rc, uc, ud, xrc, dc, srd}
 	case write:
-		return []transport{rc, uc, xrc, dc}
+		return []transport{rc, uc, xrc, dc, srd}
+	case read:
+		return []transport{rc, xrc, dc, srd}
 	}
 	return []transport{rc, xrc, dc}
 }

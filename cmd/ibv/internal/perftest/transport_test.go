@@ -26,6 +26,7 @@ func TestQueues(t *testing.T) {
 		{"read_lat", "host --connection=DC", 2, verbs.DCI, verbs.DCT, 1, true},
 		{"read_bw", "host --connection=DC", 1, verbs.DCI, verbs.DCI, 0, false},
 		{"atomic_bw", "--connection=DC", 1, verbs.DCT, verbs.DCT, 0, true},
+		{"read_bw", "--connection=SRD --qp=2 --bidirectional", 2, verbs.SRD, verbs.SRD, 0, false},
 	} {
 		o, err := parse(t, test.tool, test.line)
 		if err != nil {
