@@ -2,7 +2,6 @@ package selftest
 
 import (
 	"bytes"
-	"fmt"
 	"slices"
 
 	"github.com/goverbs/goverbs/verbs"
@@ -141,79 +140,36 @@ func efaMemory(r *run) {
 
 // efaUse moves data through a region of the responder in each way.
 func (c *check) efaUse(p *pair, m *region) error {
-	where, seed := c.what(), uint64(1)
-	mine := p.a.mr.Bytes()
 	message, _ := c.longest(verbs.SRD)
-	n := min(len(m.mem)-200, message)
-	equal := func(what string, got, want []byte) error {
-		if bytes.Equal(got, want) {
-			return nil
-		}
-		seen, details := differences(got, want, make([]byte, len(want)), []piece{{0, len(want)}})
-		return &Failure{Object: where + ", " + what, Expected: "the same bytes", Seen: seen, Details: details}
-	}
-	do := func(what string, wr verbs.SendWR, op verbs.WCOpcode) error {
-		c.at("%s, %s", where, what)
-		seed++
-		wr.WRID, wr.Flags = seed, verbs.SendSignaled
-		if err := p.post(wr); err != nil {
-			return err
-		}
-		_, err := c.one(p.a.send, seed, op, "request")
-		return err
-	}
+	u := &usage{c, p, m, c.what(), 1, min(len(m.mem)-200, message)}
+	n, mine := u.n, p.a.mr.Bytes()
 	if !m.readOnly {
-		fill(mine[:n], seed)
+		fill(mine[:n], u.seed)
 		was := bytes.Clone(m.mem)
 		copy(was[3:], mine[:n])
 		if err := p.receive(verbs.RecvWR{WRID: 9, SGL: []verbs.SGE{m.sge(3, n)}}); err != nil {
 			return err
 		}
-		if err := do("receive", verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{p.a.mr.SGE(0, n)}}, verbs.WCSend); err != nil {
+		if err := u.do("receive", verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{p.a.mr.SGE(0, n)}}, verbs.WCSend); err != nil {
 			return err
 		}
 		if _, err := c.one(p.b.recv, 9, verbs.WCRecv, "receive"); err != nil {
 			return err
 		}
-		if err := equal("receive", m.mem, was); err != nil {
+		if err := u.equal("receive", m.mem, was); err != nil {
 			return err
 		}
 	}
 	if m.mr.Access()&verbs.AccessRemoteWrite != 0 {
-		fill(mine[:n], seed+50)
+		fill(mine[:n], u.seed+50)
 		was := bytes.Clone(m.mem)
 		copy(was[100:], mine[:n])
-		if err := do("write", verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.a.mr.SGE(0, n)}, Remote: m.remote(100)}, verbs.WCRDMAWrite); err != nil {
+		if err := u.do("write", verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.a.mr.SGE(0, n)}, Remote: m.remote(100)}, verbs.WCRDMAWrite); err != nil {
 			return err
 		}
-		if err := equal("write", m.mem, was); err != nil {
-			return err
-		}
-	}
-	if m.mr.Access()&verbs.AccessRemoteRead != 0 {
-		clear(mine)
-		if err := do("read", verbs.SendWR{Opcode: verbs.OpRDMARead, SGL: []verbs.SGE{p.a.mr.SGE(50, n)}, Remote: m.remote(100)}, verbs.WCRDMARead); err != nil {
-			return err
-		}
-		if err := equal("read", mine[50:50+n], m.mem[100:100+n]); err != nil {
+		if err := u.equal("write", m.mem, was); err != nil {
 			return err
 		}
 	}
-	// Sent from, by the responder.
-	c.at("%s, send", where)
-	clear(mine)
-	if err := p.a.post(verbs.RecvWR{WRID: 11, SGL: []verbs.SGE{p.a.mr.SGE(7, n)}}); err != nil {
-		return err
-	}
-	wr := verbs.SendWR{WRID: 12, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{m.sge(33, n)}, AH: p.b.ah, RemoteQPN: p.a.qp.Num(), RemoteQKey: qkey}
-	if k, err := p.b.qp.PostSend(wr); err != nil || k != 1 {
-		return fmt.Errorf("posting a send from it: %w", err)
-	}
-	if _, err := c.one(p.b.send, 12, verbs.WCSend, "send"); err != nil {
-		return err
-	}
-	if _, err := c.one(p.a.recv, 11, verbs.WCRecv, "receive"); err != nil {
-		return err
-	}
-	return equal("send", mine[7:7+n], m.mem[33:33+n])
+	return u.back(verbs.SendWR{AH: p.b.ah, RemoteQPN: p.a.qp.Num(), RemoteQKey: qkey})
 }

@@ -123,67 +123,55 @@ func (m *region) sge(off, n int) verbs.SGE {
 	return verbs.SGE{Addr: r.Addr, Length: uint32(n), LKey: m.mr.LKey()}
 }
 
-// use moves data through a region of the responder in each way.
-func (c *check) use(p *pair, m *region) error {
-	where, seed := c.what(), uint64(1)
-	n := len(m.mem) - 200
-	mine := p.a.mr.Bytes()
-	equal := func(what string, got, want []byte) error {
-		if bytes.Equal(got, want) {
-			return nil
-		}
-		seen, details := differences(got, want, make([]byte, len(want)), []piece{{0, len(want)}})
-		return &Failure{Object: where + ", " + what, Expected: "the same bytes", Seen: seen, Details: details}
+// A usage is data on its way through a region of the responder, n bytes at a time.
+type usage struct {
+	c     *check
+	p     *pair
+	m     *region
+	where string
+	seed  uint64
+	n     int
+}
+
+func (u *usage) equal(what string, got, want []byte) error {
+	if bytes.Equal(got, want) {
+		return nil
 	}
-	do := func(what string, wr verbs.SendWR, op verbs.WCOpcode) error {
-		c.at("%s, %s", where, what)
-		seed++
-		wr.WRID, wr.Flags = seed, verbs.SendSignaled
-		if err := p.post(wr); err != nil {
-			return err
-		}
-		_, err := c.one(p.a.send, seed, op, "request")
+	seen, details := differences(got, want, make([]byte, len(want)), []piece{{0, len(want)}})
+	return &Failure{Object: u.where + ", " + what, Expected: "the same bytes", Seen: seen, Details: details}
+}
+
+// do carries out a request of the requester.
+func (u *usage) do(what string, wr verbs.SendWR, op verbs.WCOpcode) error {
+	u.c.at("%s, %s", u.where, what)
+	u.seed++
+	wr.WRID, wr.Flags = u.seed, verbs.SendSignaled
+	if err := u.p.post(wr); err != nil {
 		return err
 	}
-	if !m.readOnly {
-		// Written, and a message after it.
-		fill(mine[:n], seed)
-		was := bytes.Clone(m.mem)
-		copy(was[100:], mine[:n])
-		if err := do("write", verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.a.mr.SGE(0, n)}, Remote: m.remote(100)}, verbs.WCRDMAWrite); err != nil {
-			return err
-		}
-		if err := p.receive(verbs.RecvWR{WRID: 9, SGL: []verbs.SGE{m.sge(3, 64)}}); err != nil {
-			return err
-		}
-		fill(mine[:64], seed+50)
-		copy(was[3:], mine[:64])
-		if err := do("receive", verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{p.a.mr.SGE(0, 64)}}, verbs.WCSend); err != nil {
-			return err
-		}
-		if _, err := c.one(p.b.recv, 9, verbs.WCRecv, "receive"); err != nil {
-			return err
-		}
-		if err := equal("write and receive", m.mem, was); err != nil {
-			return err
-		}
-	}
+	_, err := u.c.one(u.p.a.send, u.seed, op, "request")
+	return err
+}
+
+// back reads from the region, and has the responder send from it, to where wr says.
+func (u *usage) back(wr verbs.SendWR) error {
+	c, p, m, n, mine := u.c, u.p, u.m, u.n, u.p.a.mr.Bytes()
 	if m.mr.Access()&verbs.AccessRemoteRead != 0 {
 		clear(mine)
-		if err := do("read", verbs.SendWR{Opcode: verbs.OpRDMARead, SGL: []verbs.SGE{p.a.mr.SGE(50, n)}, Remote: m.remote(100)}, verbs.WCRDMARead); err != nil {
+		if err := u.do("read", verbs.SendWR{Opcode: verbs.OpRDMARead, SGL: []verbs.SGE{p.a.mr.SGE(50, n)}, Remote: m.remote(100)}, verbs.WCRDMARead); err != nil {
 			return err
 		}
-		if err := equal("read", mine[50:50+n], m.mem[100:100+n]); err != nil {
+		if err := u.equal("read", mine[50:50+n], m.mem[100:100+n]); err != nil {
 			return err
 		}
 	}
-	// Sent from, by the responder.
-	c.at("%s, send", where)
+	c.at("%s, send", u.where)
 	clear(mine)
 	if err := p.a.post(verbs.RecvWR{WRID: 11, SGL: []verbs.SGE{p.a.mr.SGE(7, n)}}); err != nil {
 		return err
 	}
-	if k, err := p.b.qp.PostSend(verbs.SendWR{WRID: 12, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{m.sge(33, n)}}); err != nil || k != 1 {
+	wr.WRID, wr.Opcode, wr.Flags, wr.SGL = 12, verbs.OpSend, verbs.SendSignaled, []verbs.SGE{m.sge(33, n)}
+	if k, err := p.b.qp.PostSend(wr); err != nil || k != 1 {
 		return fmt.Errorf("posting a send from it: %w", err)
 	}
 	if _, err := c.one(p.b.send, 12, verbs.WCSend, "send"); err != nil {
@@ -192,7 +180,37 @@ func (c *check) use(p *pair, m *region) error {
 	if _, err := c.one(p.a.recv, 11, verbs.WCRecv, "receive"); err != nil {
 		return err
 	}
-	return equal("send", mine[7:7+n], m.mem[33:33+n])
+	return u.equal("send", mine[7:7+n], m.mem[33:33+n])
+}
+
+// use moves data through a region of the responder in each way.
+func (c *check) use(p *pair, m *region) error {
+	u := &usage{c, p, m, c.what(), 1, len(m.mem) - 200}
+	n, mine := u.n, p.a.mr.Bytes()
+	if !m.readOnly {
+		// Written, and a message after it.
+		fill(mine[:n], u.seed)
+		was := bytes.Clone(m.mem)
+		copy(was[100:], mine[:n])
+		if err := u.do("write", verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.a.mr.SGE(0, n)}, Remote: m.remote(100)}, verbs.WCRDMAWrite); err != nil {
+			return err
+		}
+		if err := p.receive(verbs.RecvWR{WRID: 9, SGL: []verbs.SGE{m.sge(3, 64)}}); err != nil {
+			return err
+		}
+		fill(mine[:64], u.seed+50)
+		copy(was[3:], mine[:64])
+		if err := u.do("receive", verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{p.a.mr.SGE(0, 64)}}, verbs.WCSend); err != nil {
+			return err
+		}
+		if _, err := c.one(p.b.recv, 9, verbs.WCRecv, "receive"); err != nil {
+			return err
+		}
+		if err := u.equal("write and receive", m.mem, was); err != nil {
+			return err
+		}
+	}
+	return u.back(verbs.SendWR{})
 }
 
 // refused checks that a write with a key fails, and connects the pair again.
