@@ -159,8 +159,8 @@ func troubles() []trouble {
 			" mkdir /sys/fs/cgroup/x && echo 'DEVICE hca_handle=0' > /sys/fs/cgroup/x/rdma.max",
 			by: []string{"sh", "-c", `echo $$ > /sys/fs/cgroup/x/cgroup.procs && exec "$@"`, "sh"}, want: "rdma-cgroup", undo: "umount -l /sys/fs/cgroup"},
 
-		{name: "no devices", on: "rxe", make: "rdma link delete rxe0 && rdma link delete rxe1 && modprobe -r rdma_rxe", want: "no-device",
-			undo: "rdma link add rxe1 type rxe netdev veth1"},
+		{name: "no devices", on: "rxe", make: "ibv link delete rxe0 && ibv link delete rxe1 && modprobe -r rdma_rxe", want: "no-device",
+			undo: "ibv link add rxe1 type rxe netdev veth1"},
 		{name: "the interface is down", on: "rxe mlx5-eth", make: down, args: []string{device}, want: "netdev-down"},
 		{name: "the interface is down, all devices", on: "rxe mlx5-eth", make: down, want: "netdev-down"},
 		{name: "no carrier", on: "rxe", make: "ip link set dev veth1 down", args: []string{"rxe0"}, want: "no-carrier", undo: ""},
@@ -170,7 +170,7 @@ func troubles() []trouble {
 			" ip address flush dev veth0 scope global && ip address add 192.168.77.1/24 dev br0", args: []string{device}, want: "rxe-below",
 			undo: "ip link delete br0 && ip address add 192.168.77.1/24 dev veth0 && " +
 				// In the order that other tests know.
-				"rdma link delete rxe1 && rdma link add rxe0 type rxe netdev veth0 && rdma link add rxe1 type rxe netdev veth1"},
+				"ibv link delete rxe1 && ibv link add rxe0 type rxe netdev veth0 && ibv link add rxe1 type rxe netdev veth1"},
 
 		{name: "no mlx5_ib", on: "mlx5 mlx5-eth", make: "rmmod mlx5_ib", want: "rdma-driver-missing"},
 		{name: "no mlx5_core", on: "mlx5", make: "rmmod mlx5_ib && rmmod mlx5_core", want: "driver-missing driver-missing"},

@@ -279,7 +279,7 @@ func TestDeviceRemovedUnderIDs(t *testing.T) {
 		_, err := l.Accept(t.Context())
 		errs <- err
 	}()
-	removal := rdmatest.Start(t, "rdma", "link", "delete", "rxe8")
+	removal := rdmatest.Start(t, rdmatest.Program(t, "ibv"), "link", "delete", "rxe8")
 	for range cap(errs) {
 		err := <-errs
 		// One end may learn of the other's end first.

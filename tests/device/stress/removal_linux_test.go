@@ -50,7 +50,7 @@ func TestDeviceRemovedUnderLoad(t *testing.T) {
 	go func() { _, err := p.B.CQ.PollWait(t.Context(), make([]verbs.WC, 1)); waits <- err }()
 
 	// This command returns once the device's last user has closed it.
-	removal := rdmatest.Start(t, "rdma", "link", "delete", "rxe9")
+	removal := rdmatest.Start(t, rdmatest.Program(t, "ibv"), "link", "delete", "rxe9")
 	timeout := time.After(rdmatest.Patience)
 	for range 4 {
 		select {
@@ -148,7 +148,7 @@ func TestRemovedBehindOtherNode(t *testing.T) {
 			runtime.Gosched()
 		}
 	}()
-	removal := rdmatest.Start(t, "rdma", "link", "delete", "rxe9")
+	removal := rdmatest.Start(t, rdmatest.Program(t, "ibv"), "link", "delete", "rxe9")
 	select {
 	case err := <-ended:
 		if !errors.Is(err, verbs.ErrDeviceRemoved) {
@@ -226,5 +226,5 @@ func TestPortEvents(t *testing.T) {
 	rdmatest.Command(t, "ip link set stress0 up")
 	wait(verbs.EventPortActive)
 	rdmatest.Close(t, c)
-	rdmatest.Command(t, "rdma link delete rxe9")
+	rdmatest.Command(t, rdmatest.Program(t, "ibv")+" link delete rxe9")
 }
