@@ -101,10 +101,10 @@ func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 		return nil, &OpError{Op: op, Err: errNoContext}
 	}
 	for {
-		if err := hold(op, ch.base()); err != nil {
+		// Not held: waiting must not block Close.
+		if err := ch.base().usable(op); err != nil {
 			return nil, err
 		}
-		ch.drop() // waiting must not block Close
 		if !ch.claim(readByWait) {
 			return nil, invalid(op, "CQ.PollWait reads this channel's events")
 		}

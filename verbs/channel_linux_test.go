@@ -226,3 +226,28 @@ func TestNoChannels(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestCloseBesideWait: a Wait that is just beginning doesn't keep Close from closing.
+func TestCloseBesideWait(t *testing.T) {
+	d, _ := fakeContext(t)
+	for range 1000 {
+		ch := must(d.CreateCompChannel())(t)
+		began, ended := make(chan struct{}), make(chan error)
+		go func() {
+			close(began)
+			for {
+				if _, err := ch.Wait(canceled); !errors.Is(err, context.Canceled) {
+					ended <- err
+					return
+				}
+			}
+		}()
+		<-began
+		if err := ch.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; !errors.Is(err, ErrClosed) {
+			t.Fatal(err)
+		}
+	}
+}

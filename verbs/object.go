@@ -80,22 +80,28 @@ func hold(op string, objects ...*object) error {
 	return nil
 }
 
-func (o *object) holdOne(op string) error {
-	if o == nil {
+// usable says why a verb can't use the object. The answer may be out of date at once:
+// what must last is held.
+func (o *object) usable(op string) error {
+	switch {
+	case o == nil:
 		return &OpError{Op: op, Err: errNil}
-	}
-	if o.dev == nil || o.dev.closing.Load() {
+	case o.dev == nil || o.dev.closing.Load():
 		return opErr(op, "", ErrClosed)
-	}
-	if o.dev.removal.gone.Load() {
+	case o.dev.removal.gone.Load():
 		return opErr(op, o.kind.String(), ErrDeviceRemoved)
+	case o.closed():
+		return opErr(op, o.kind.String(), ErrClosed)
 	}
+	return nil
+}
+
+func (o *object) holdOne(op string) error {
 	for {
-		n := o.holds.Load()
-		if n < 0 {
-			return opErr(op, o.kind.String(), ErrClosed)
+		if err := o.usable(op); err != nil {
+			return err
 		}
-		if o.holds.CompareAndSwap(n, n+1) {
+		if n := o.holds.Load(); n >= 0 && o.holds.CompareAndSwap(n, n+1) {
 			return nil
 		}
 	}
