@@ -79,12 +79,9 @@ func run(server, port string) error {
 	}
 
 	// Our message. Inline data is copied into the work request and needs no
-	// registered memory.
+	// registered memory. The server's answer shows that the message has arrived, so
+	// nothing waits for the completion of the send.
 	if _, err := qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, Inline: []byte("hello from Go\x00\x00\x00")}); err != nil {
-		return err
-	}
-	// Wait until the server has it: rdma_get_send_comp.
-	if err := completed(ctx, id.SendCQ()); err != nil {
 		return err
 	}
 	// Wait for the answer: rdma_get_recv_comp.

@@ -93,9 +93,15 @@ func run(addr, port string) error {
 	if _, err := qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, Inline: []byte("hello from Go\x00\x00\x00")}); err != nil {
 		return err
 	}
-	// Wait until the client has it, before the connection ends: rdma_get_send_comp.
-	if err := completed(ctx, id.SendCQ()); err != nil {
+	// Wait until the client has it: then the client ends the connection. Its device may
+	// acknowledge the answer later than the client sees it, so the completion of the send
+	// would come too late, with an error, or never.
+	e, err := id.Event(ctx)
+	if err != nil {
 		return err
+	}
+	if e.Type != rdmacm.EventDisconnected {
+		return fmt.Errorf("the connection ends with %v", e.Type)
 	}
 	return id.Disconnect(ctx)
 }

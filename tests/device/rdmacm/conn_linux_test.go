@@ -505,7 +505,8 @@ func TestSequence(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	options := &rdmacm.Options{Messages: 1, MessageSize: 64}
 	l, addr := listen(t, options)
-	go func() {
+	var serving sync.WaitGroup
+	serving.Go(func() {
 		for {
 			c, err := l.Accept(t.Context())
 			if err != nil {
@@ -514,7 +515,7 @@ func TestSequence(t *testing.T) {
 			c.Recv(t.Context(), nil)
 			c.Close()
 		}
-	}()
+	})
 	ctx := t.Context()
 	once := func() {
 		c, err := rdmacm.Dial(ctx, "tcp", addr, options)
@@ -537,4 +538,6 @@ func TestSequence(t *testing.T) {
 	if now := rdmatest.RSS(t); now > before+before/4 {
 		t.Errorf("%d bytes after the first half, %d at the end", before, now)
 	}
+	rdmatest.Check(t, l.Close())
+	serving.Wait()
 }
