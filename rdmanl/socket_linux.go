@@ -31,7 +31,8 @@ func open() (*socket, error) {
 
 func (s *socket) close() error { return s.f.Close() }
 
-// join makes the socket receive what the kernel tells all members of a group.
+// join makes the socket receive what the kernel tells all members of a group. That takes an address:
+// without one, the socket has the kernel's, which doesn't send to itself.
 func (s *socket) join(group int) error {
 	c, err := s.f.SyscallConn()
 	if err != nil {
@@ -39,7 +40,7 @@ func (s *socket) join(group int) error {
 	}
 	var failed error
 	if err := c.Control(func(fd uintptr) {
-		failed = unix.SetsockoptInt(int(fd), unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group)
+		failed = unix.Bind(int(fd), &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (group - 1)})
 	}); err != nil {
 		return err
 	}
