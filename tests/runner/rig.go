@@ -44,12 +44,10 @@ var raced = []string{"tests/device/stress"}
 // they run, and the runner itself. A quick run leaves out what only long tests need. compile
 // checks that a suite runs each of the tests, and that no two have the same name.
 func (r *runner) compile(arch string) ([]testPackage, error) {
-	const format = `{{range .TestImports}}{{if eq . "github.com/goverbs/goverbs/internal/rdmatest"}}{{$.ImportPath}}{{end}}{{end}}`
-	out, err := exec.Command("go", "list", "-f", format, "./tests/...").Output()
+	imports, err := listPackages()
 	if err != nil {
-		return nil, fmt.Errorf("go list: %w", err)
+		return nil, err
 	}
-	imports := slices.DeleteFunc(strings.Fields(string(out)), func(i string) bool { return path.Base(i) == "runner" })
 	script := `export CGO_ENABLED=0
 		compiler=(gcc)
 		if [ "$GOARCH" = arm64 ]; then
@@ -115,6 +113,23 @@ func (r *runner) compile(arch string) ([]testPackage, error) {
 		compiled = append(compiled, p)
 	}
 	return compiled, errors.Join(runSomewhere(compiled), namedOnce(compiled))
+}
+
+// listPackages returns the import paths of the packages whose tests declare what they need.
+func listPackages() ([]string, error) {
+	const format = `{{range .TestImports}}{{.}} {{end}}{{range .XTestImports}}{{.}} {{end}}`
+	out, err := exec.Command("go", "list", "-f", "{{.ImportPath}} "+format, "./tests/...").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	var packages []string
+	for line := range strings.Lines(string(out)) {
+		words := strings.Fields(line)
+		if slices.Contains(words[1:], "github.com/goverbs/goverbs/internal/rdmatest") && path.Base(words[0]) != "runner" {
+			packages = append(packages, words[0])
+		}
+	}
+	return packages, nil
 }
 
 // built and bin return the folders of the tests and of the programs that are compiled for an

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +37,25 @@ some words
 	}
 	if want := []timed{{"TestA", 100 * time.Millisecond}, {"TestC", 1500 * time.Millisecond}}; !slices.Equal(o.times, want) {
 		t.Errorf("times %v, want %v", o.times, want)
+	}
+}
+
+// Each folder of tests/device with tests is among the packages, those whose tests are all in
+// another package, as verbs_test, too.
+func TestListPackages(t *testing.T) {
+	t.Chdir("../..")
+	packages, err := listPackages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("tests/device/*/*_test.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		if want := "github.com/goverbs/goverbs/" + filepath.Dir(file); !slices.Contains(packages, want) {
+			t.Errorf("%s is not among the packages", want)
+		}
 	}
 }
 
