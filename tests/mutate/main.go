@@ -5,7 +5,7 @@
 // test, or change nothing that can be seen.
 //
 //	go run ./tests/mutate [-seed N] [-n N] [-o FILE] [PACKAGE...]
-//	go run ./tests/mutate -survivors FILE [-o FILE] [-- COMMAND...]
+//	go run ./tests/mutate -survivors FILE [-rig] [-o FILE]
 //
 // The same seed gives the same mutants while the source is the same, and the first of
 // them are the same for each -n. They get to the compiler as an overlay: nothing changes
@@ -13,10 +13,9 @@
 // again, so an interrupted run goes on where it was.
 //
 // The tests are those on the host: of the package, and those that testedBy lists.
-// -survivors runs them for the mutants that survived, or a command, which kills a mutant
-// if its exit status is not 0. What needs a device can be tried so:
-//
-//	go run ./tests/mutate -survivors FILE -o RIG -- go run ./tests/runner -short rxe mlx5
+// -survivors runs them for the mutants that survived, or with -rig those that need a
+// device, in the virtual machines of tests/vm: the packages that inRig lists, as in a quick
+// run of tests/runner. A virtual machine boots once for many mutants.
 //
 // -own and -skip make a first look quick, -only picks some files of the same list.
 //
@@ -26,6 +25,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -48,10 +48,14 @@ type options struct {
 	only      string
 	skip      string
 	own, list bool
-	args      []string // packages, or a command
+	rig       bool
+	packages  []string
 }
 
 func main() {
+	if len(os.Args) == 3 && os.Args[1] == "in-guest" {
+		os.Exit(inGuest(os.Args[2]))
+	}
 	var o options
 	flag.Uint64Var(&o.seed, "seed", 1, "what picks the mutants")
 	flag.IntVar(&o.n, "n", 300, "how many")
@@ -59,10 +63,11 @@ func main() {
 	flag.StringVar(&o.survivors, "survivors", "", "the mutants that survived in this `FILE`")
 	flag.StringVar(&o.only, "only", "", "of these mutants, only those whose file matches this `REGEXP`")
 	flag.StringVar(&o.skip, "skip", "", "leave out tests that match this `REGEXP`: slow ones")
+	flag.BoolVar(&o.rig, "rig", false, "run the tests that need a device, for the mutants of -survivors")
 	flag.BoolVar(&o.own, "own", false, "only the tests of the mutant's own package")
 	flag.BoolVar(&o.list, "list", false, "list the mutants and run nothing")
 	flag.Parse()
-	o.args = flag.Args()
+	o.packages = flag.Args()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := mutate(ctx, o); err != nil {
@@ -72,6 +77,9 @@ func main() {
 }
 
 func mutate(ctx context.Context, o options) error {
+	if o.survivors != "" && len(o.packages) > 0 || o.rig && o.survivors == "" {
+		return errors.New("-rig is for -survivors, which takes no packages")
+	}
 	mod, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
 		return fmt.Errorf("go env GOMOD: %w", err)
@@ -86,10 +94,7 @@ func mutate(ctx context.Context, o options) error {
 	if err := os.Chdir(filepath.Dir(strings.TrimSpace(string(mod)))); err != nil {
 		return err
 	}
-	patterns, command := o.args, []string(nil)
-	if o.survivors != "" {
-		patterns, command = nil, o.args
-	}
+	patterns := o.packages
 	if len(patterns) == 0 {
 		patterns = defaults
 	}
@@ -119,21 +124,19 @@ func mutate(ctx context.Context, o options) error {
 		}
 		return nil
 	}
-	if len(command) > 0 {
-		if err := run(ctx, command, os.Environ()); err != nil {
-			return fmt.Errorf("the command fails without a mutant: %w", err)
-		}
-	}
 	dir, err := os.MkdirTemp("", "mutate")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	r := &runner{code: c, dir: dir, own: o.own, skip: o.skip}
+	if err := os.Chmod(dir, 0o755); err != nil { // programs also run as other users
+		return err
+	}
+	r := &runner{code: c, dir: dir, own: o.own, skip: o.skip, inRig: o.rig, vm: "tests/vm/run"}
 	if err := r.prepare(mutants); err != nil {
 		return err
 	}
-	all, err := r.all(ctx, mutants, reasons, command, o.output)
+	all, err := r.all(ctx, mutants, reasons, o.output)
 	summary(os.Stdout, all)
 	return err
 }
@@ -155,7 +158,7 @@ func chosen(c *code, o options) ([]mutant, error) {
 }
 
 // all runs the mutants that the results do not have, and adds them.
-func (r *runner) all(ctx context.Context, mutants []mutant, reasons map[string]string, command []string, output string) ([]mutant, error) {
+func (r *runner) all(ctx context.Context, mutants []mutant, reasons map[string]string, output string) ([]mutant, error) {
 	earlier, err := readResults(output)
 	if err != nil {
 		return nil, err
@@ -171,31 +174,41 @@ func (r *runner) all(ctx context.Context, mutants []mutant, reasons map[string]s
 		}
 		defer lines.Close()
 	}
-	var all []mutant
-	for i, m := range mutants {
-		if done, ok := have[m.key()]; ok {
-			all = append(all, done)
-			continue
-		}
-		why, same := reasons[m.key()]
-		switch {
-		case same:
-			m.Outcome, m.By = equivalent, why
-		case len(command) > 0:
-			err = r.command(ctx, &m, command)
-		default:
-			err = r.host(ctx, &m)
-		}
-		if err != nil {
-			return all, err
-		}
-		fmt.Fprintf(os.Stderr, "%d/%d %-10s %s:%d %s (%s, %.0f s)\n", i+1, len(mutants), m.Outcome, m.File, m.Line, m.Operator, m.By, m.Seconds)
+	var all, rest []mutant
+	add := func(m mutant) error {
 		all = append(all, m)
+		fmt.Fprintf(os.Stderr, "%d/%d %-10s %s:%d %s (%s, %.0f s)\n", len(all), len(mutants), m.Outcome, m.File, m.Line, m.Operator, m.By, m.Seconds)
 		line, err := json.Marshal(m)
 		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(lines, "%s\n", line)
+		return err
+	}
+	for _, m := range mutants {
+		done, ok := have[m.key()]
+		why, same := reasons[m.key()]
+		switch {
+		case ok:
+			all = append(all, done)
+		case same:
+			m.Outcome, m.By = equivalent, why
+			if err := add(m); err != nil {
+				return all, err
+			}
+		default:
+			rest = append(rest, m)
+		}
+	}
+	if r.inRig {
+		err := r.rig(ctx, rest, add)
+		return all, err
+	}
+	for _, m := range rest {
+		if err := r.host(ctx, &m); err != nil {
 			return all, err
 		}
-		if _, err := fmt.Fprintf(lines, "%s\n", line); err != nil {
+		if err := add(m); err != nil {
 			return all, err
 		}
 	}

@@ -22,7 +22,8 @@ type mutant struct {
 
 	pkg    *pkg
 	edit   edit
-	number int // in the build of many; 0: it has its own
+	number int   // in the build of many; 0: it has its own
+	build  build // for guests
 }
 
 type outcome string

@@ -23,6 +23,7 @@ var testedBy = []struct {
 	tests  []string
 }{
 	{"provider/mlx5", []string{"provider/mlx5", "tests/mlx5bytes"}},
+	{"provider/efa", []string{"provider/efa", "tests/efabytes"}},
 	{"provider/rxe", nil},
 	{"provider/siw", nil},
 	{"provider", []string{"provider/rxe", "provider/mlx5", "verbs"}},
@@ -56,6 +57,9 @@ type runner struct {
 	dir    string // for what it writes
 	own    bool   // run the tests of the mutant's own package only
 	skip   string // tests to leave out
+	inRig  bool   // run the tests that need a device
+	vm     string // the program that boots guests
+	plain  build  // for guests, without a mutant
 	shared string // the overlay with many mutants
 	suites map[string]*suite
 }
@@ -167,7 +171,7 @@ func (r *runner) suite(ctx context.Context, folder string) (*suite, error) {
 		if output, err := r.runTests(ctx, folder, s.binary, r.shared, 0, 0); err != nil {
 			return nil, fmt.Errorf("the tests of %s fail without a mutant: %w\n%s", folder, err, output)
 		}
-		s.limit = 15*time.Second + 4*time.Since(start)
+		s.limit = limit(time.Since(start))
 	}
 	r.suites[folder] = s
 	return s, nil
@@ -191,9 +195,14 @@ func (r *runner) runTests(ctx context.Context, folder, binary, overlay string, n
 		// A mutant may signal processes that are not its own, and leave some behind.
 		args = append([]string{"unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "--"}, args...)
 	}
+	return runIn(ctx, folder, args, withOverlay(overlay), number)
+}
+
+// runIn runs a command in a folder, with a mutant.
+func runIn(ctx context.Context, folder string, args, env []string, number int) (string, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = folder
-	cmd.Env = append(withOverlay(overlay), fmt.Sprintf("%s=%d", variable, number))
+	cmd.Env = append(env, fmt.Sprintf("%s=%d", variable, number))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
@@ -204,6 +213,9 @@ func (r *runner) runTests(ctx context.Context, folder, binary, overlay string, n
 func withOverlay(name string) []string {
 	return append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+name))
 }
+
+// limit is how long tests may take with a mutant, if without one they take so long.
+func limit(took time.Duration) time.Duration { return 15*time.Second + 4*took }
 
 // judge says what the output and the exit status of tests mean for the mutant, and
 // which test it fell to.
@@ -216,33 +228,15 @@ func judge(output string, err error) (outcome, string) {
 		by = match[1]
 	}
 	if strings.Contains(output, "panic: test timed out") {
+		if match := runningTest.FindStringSubmatch(output); match != nil && by == "" {
+			by = match[1]
+		}
 		return hung, by
 	}
 	return killed, by
 }
 
-var failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
-
-// command runs a command whose go commands see the mutant.
-func (r *runner) command(ctx context.Context, m *mutant, args []string) error {
-	overlay, err := r.alone(*m)
-	if err != nil {
-		return err
-	}
-	start := time.Now()
-	err = run(ctx, args, withOverlay(overlay))
-	m.Seconds = time.Since(start).Round(time.Second / 10).Seconds()
-	m.Outcome = survived
-	if err != nil {
-		m.Outcome, m.By = killed, strings.Join(args, " ")
-	}
-	return ctx.Err()
-}
-
-func run(ctx context.Context, args, env []string) error {
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Env = env
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	return cmd.Run()
-}
+var (
+	failedTest  = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+	runningTest = regexp.MustCompile(`(?m)^\s*running tests:\n\s+(\S+)`)
+)

@@ -8,11 +8,13 @@
 //	go run ./tests/runner -a arm64 [-k KERNEL] SUITE...
 //	go run ./tests/runner [-run REGEXP] [-pkg DIR] SUITE...
 //	go run ./tests/runner -profile PROFILE mlx5
+//	go run ./tests/runner [-short] -build DIR
 //
 // `runner -h` lists the suites. make test and make test-all call it.
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -37,10 +39,18 @@ func main() {
 	flag.StringVar(&o.pkg, "pkg", "", "run only the tests of the package in this `DIR`, such as tests/device/conformance; for the rig's suites only")
 	flag.StringVar(&o.profile, "profile", "", "the adapters' `PROFILE`, one of those that \"go run ./tests/hca -h\" lists;\nfor suites on the software ConnectX: the tests that declare Profiles, and rdma-core's\nprograms and tests that move data")
 	flag.IntVar(&o.most, "retry", 0, "at the end, run up to `N` lines of the table that have failed once more, alone;\nwhat passes then is named as unsteady, and doesn't fail the run")
+	flag.StringVar(&o.build, "build", "", "run nothing, only compile what the rig's suites run: into this `DIR`, the tests to\namd64/NAME.test and the programs to amd64/bin")
 	flag.BoolVar(&o.verbose, "v", false, "print the tests' whole output")
 	flag.Usage = usage
 	flag.Parse()
 
+	if o.build != "" {
+		if err := compileInto(o); err != nil {
+			fmt.Fprintln(os.Stderr, "runner:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := prepare(o); err != nil {
 		fmt.Fprintln(os.Stderr, "runner:", err)
 		os.Exit(1)
@@ -75,6 +85,22 @@ func main() {
 	}
 }
 
+// compileInto compiles what the rig's suites run, for other programs to run.
+func compileInto(o options) error {
+	dir, err := filepath.Abs(o.build)
+	if err != nil {
+		return err
+	}
+	if err := prepare(o); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	r := &runner{options: o, work: dir, context: ctx}
+	_, err = r.compile("amd64")
+	return err
+}
+
 // prepare changes to the repository's root and sets the environment of all commands.
 func prepare(o options) error {
 	mod, err := exec.Command("go", "env", "GOMOD").Output()
@@ -95,6 +121,7 @@ type options struct {
 	run, pkg       string
 	profile        string
 	most           int // how many failures are run once more
+	build          string
 }
 
 // A suite is a set of tests. It has one or more lines in the table.
