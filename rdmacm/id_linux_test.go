@@ -576,6 +576,19 @@ func TestStrangeEvents(t *testing.T) {
 	}
 }
 
+// TestEventEnds: the error says what has ended, and why.
+func TestEventEnds(t *testing.T) {
+	ch := newFakeKernel().open(t)
+	closeAtEnd(t, ch)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := ch.Event(ctx)
+	var op *OpError
+	if !errors.As(err, &op) || op.Op != "get event" || op.Object != "" || !errors.Is(err, context.Canceled) {
+		t.Errorf("%#v", err)
+	}
+}
+
 // Events are decoded correctly.
 func TestEvents(t *testing.T) {
 	k := newFakeKernel()

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"errors"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -90,7 +91,20 @@ func TestDMAH(t *testing.T) {
 	if _, err := pd.RegMR(make([]byte, 100), MROptions{DMAH: d}); !errors.Is(err, unix.ENOMEM) || pd.holds.Load() != held[0] || d.holds.Load() != held[1] {
 		t.Errorf("refused: %v, then held %d and %d times", err, pd.holds.Load(), d.holds.Load())
 	}
-	if err := errors.Join(mr.Close(), d.Close(), pd.Close()); err != nil {
+	if err := errors.Join(mr.Close(), d.Close()); err != nil {
 		t.Error(err)
+	}
+	if _, err := pd.RegMR(make([]byte, 100), MROptions{DMAH: d}); !errors.Is(err, ErrClosed) {
+		t.Errorf("a DMAH that is closed: %v", err)
+	}
+	if err := pd.Close(); err != nil {
+		t.Error(err)
+	}
+	// The collector ends the program if it finds memory that is still pinned.
+	for range 2 {
+		found := make(chan struct{})
+		runtime.SetFinalizer(new([64]byte), func(*[64]byte) { close(found) })
+		runtime.GC()
+		<-found
 	}
 }

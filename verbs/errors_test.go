@@ -7,6 +7,18 @@ import (
 	"testing"
 )
 
+// TestHardware: the type and the syndrome are two bytes, which only failures have.
+func TestHardware(t *testing.T) {
+	wc := WC{Status: WCRemAccessErr, ex: 0x1234}
+	if typ, syndrome := wc.Hardware(); typ != 0x12 || syndrome != 0x34 {
+		t.Errorf("type %#x, syndrome %#x", typ, syndrome)
+	}
+	wc.Status = WCSuccess
+	if typ, syndrome := wc.Hardware(); typ != 0 || syndrome != 0 {
+		t.Errorf("of a success: type %#x, syndrome %#x", typ, syndrome)
+	}
+}
+
 func TestOpError(t *testing.T) {
 	err := error(&OpError{Op: "create QP", Object: "RC, 16 WR", Err: syscall.ENOMEM, Hint: "less may do"})
 	if got, want := err.Error(), "verbs: create QP (RC, 16 WR): ENOMEM; less may do"; got != want {

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/goverbs/goverbs/provider"
@@ -300,6 +301,35 @@ func TestPostStates(t *testing.T) {
 		if n, err := qp.PostRecv(RecvWR{}); n != 0 || !errors.Is(err, ErrInvalid) || p.put != 0 {
 			t.Errorf("a receive %s: %d, %v", name, n, err)
 		}
+	}
+}
+
+// TestPostWaits: a post waits for another user of its queue, and is complete then.
+func TestPostWaits(t *testing.T) {
+	for name, post := range map[string]func(*QP) (*queueLock, func() (int, error)){
+		"send": func(qp *QP) (*queueLock, func() (int, error)) {
+			return &qp.sendMu, func() (int, error) { return qp.PostSend(SendWR{Opcode: OpSend}) }
+		},
+		"receive": func(qp *QP) (*queueLock, func() (int, error)) {
+			return &qp.recvMu, func() (int, error) { return qp.PostRecv(RecvWR{}) }
+		},
+	} {
+		qp, p := nullRC()
+		l, post := post(qp)
+		l.Lock()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if n, err := post(); n != 1 || err != nil || p.put != 1 {
+				t.Errorf("%s: %d, %v, and %d put", name, n, err, p.put)
+			}
+		}()
+		yield(func() bool { return atomic.LoadInt32(&l.waiting) == 1 })
+		if p.put != 0 {
+			t.Errorf("%s: it hasn't waited", name)
+		}
+		l.Unlock()
+		<-done
 	}
 }
 

@@ -85,6 +85,16 @@ func zshFlags(t *testing.T, command string) []string {
 	return out
 }
 
+// TestZshValues: zsh completes what bash does for flags with values.
+func TestZshValues(t *testing.T) {
+	script := zshCompletion()
+	for _, want := range []string{":(auto always never)'", ":(" + strings.Join(valuesOf("S"), " ") + ")'", ":_files'", ":_pids'"} {
+		if !strings.Contains(script, want) {
+			t.Errorf("no flag has the values %s", want)
+		}
+	}
+}
+
 // fishFlags returns the flags with a description that fish completes for a command.
 func fishFlags(command string) []string {
 	when := "-n '__fish_seen_subcommand_from " + command + "'"

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -48,6 +49,33 @@ func TestManyFiles(t *testing.T) {
 	}
 	if opened != files {
 		t.Errorf("%d opens are shown, want %d", opened, files)
+	}
+}
+
+// TestAfterExec: a descriptor that stays open in an exec is still a device's, and one that the
+// exec closes isn't.
+func TestAfterExec(t *testing.T) {
+	needDevice(t)
+	for _, test := range []struct {
+		name    string
+		command []string
+		closes  bool
+	}{
+		{"stays", []string{"bash", "-c", `exec 3<>/dev/null; exec bash -c 'exec 3>&-; true'`}, true},
+		{"is closed", []string{bin.verbs, "become", "/bin/bash", "-c",
+			`for fd in {3..9}; do eval "exec $fd</etc/passwd; exec $fd<&-"; done; true`}, false},
+	} {
+		p := onDevice(t, append([]string{"--"}, test.command...)...)
+		if err := p.Run(); err != nil {
+			t.Fatalf("%v %s", err, p.out.String())
+		}
+		var verbs []string
+		for _, e := range readEvents(t, p.file) {
+			verbs = append(verbs, e.Verb)
+		}
+		if !slices.Contains(verbs, "open") || slices.Contains(verbs, "close") != test.closes {
+			t.Errorf("a descriptor that %s: %v", test.name, verbs)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rdmanl"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -356,3 +358,16 @@ func TestDeviceIndex(t *testing.T) {
 		}
 	}
 }
+
+// TestDeviceIndexGone: a device that has been deleted since it was listed has no index.
+func TestDeviceIndexGone(t *testing.T) {
+	rdmatest.ExtraRXE(t, "rxe8", "ix0", "192.168.88.1")
+	devices := rdmatest.Must(verbs.Devices())(t)
+	d := devices[slices.IndexFunc(devices, func(d *verbs.DeviceInfo) bool { return d.Name() == "rxe8" })]
+	rdmatest.Check(t, rdmanl.DeleteLink(t.Context(), rdmatest.Must(d.Index())(t)))
+	if index, err := d.Index(); !errors.Is(err, verbs.ErrNoDevice) {
+		t.Errorf("it has index %d, %v", index, err)
+	}
+}
+
+var _ = rdmatest.Test(TestDeviceIndexGone, rdmatest.OnRXE)

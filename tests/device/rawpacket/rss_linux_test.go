@@ -178,6 +178,9 @@ func TestWQStates(t *testing.T) {
 	if q.State() != verbs.WQErr {
 		t.Errorf("the state is %v", q.State())
 	}
+	if wc := rdmatest.Poll(t, q.cq, 1)[0]; wc.Status != verbs.WCWRFlushErr {
+		t.Errorf("after an error, a receive has the status %v", wc.Status)
+	}
 	rdmatest.Check(t, q.SetState(verbs.WQReset))
 	rdmatest.Idle(t, q.cq) // what was flushed is forgotten
 	q.start(t)

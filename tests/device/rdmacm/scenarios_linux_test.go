@@ -259,6 +259,18 @@ func TestJoinMulticast(t *testing.T) {
 	wantError(t, err, rdmacm.ErrInvalid)
 }
 
+// TestJoinWithoutQP: a QP that can't be attached to the group fails the join, and says why.
+func TestJoinWithoutQP(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	id := createSync(t, rdmacm.PortSpaceUDP)
+	rdmatest.Check(t, id.Bind(anyPort))
+	e := newEnd(t, id)
+	rdmatest.Close(t, e.QP())
+	_, _, err := id.JoinMulticast(patient(t), netip.MustParseAddr("239.1.2.3"), rdmacm.JoinFullMember)
+	wantError(t, err, rdmacm.ErrMulticast)
+	wantError(t, err, verbs.ErrClosed)
+}
+
 // After one member leaves a group, it receives nothing more from it. The other members
 // still do.
 func TestLeaveMulticast(t *testing.T) {

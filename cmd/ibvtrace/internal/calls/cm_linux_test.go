@@ -2,7 +2,24 @@
 
 package calls
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// TestCMCommands: what a command sends isn't a response, and what it gets is one.
+func TestCMCommands(t *testing.T) {
+	for number, c := range cmCommands {
+		if strings.HasSuffix(c.req.CName, "_resp") {
+			t.Errorf("%d, %s: the request is a %s", number, c.name, c.req.CName)
+		}
+		if c.resp != nil && c.resp != uapi.StructIbUverbsQpAttr && !strings.HasSuffix(c.resp.CName, "_resp") {
+			t.Errorf("%d, %s: the response is a %s", number, c.name, c.resp.CName)
+		}
+	}
+}
 
 func TestSockaddr(t *testing.T) {
 	pad := func(b ...byte) []byte { return append(b, make([]byte, 128-len(b))...) }

@@ -16,6 +16,8 @@ func TestNothingToSay(t *testing.T) {
 	}{
 		{"ibv_query_qp", "EINVAL", []event.Field{qp, state, mask}},
 		{"ibv_modify_qp", "EMLINK", []event.Field{qp, state, mask}},
+		{"ibv_modify_qp", "EINVAL", []event.Field{state, mask}},
+		{"ibv_modify_qp", "EINVAL", []event.Field{field("qp", number(3)), state, mask}},
 		{"ibv_modify_srq", "EINVAL", []event.Field{state, mask}},
 		{"ibv_destroy_cq", "EBUSY", nil},
 		{"ibv_destroy_cq", "EBUSY", []event.Field{field("cq", number(2))}},

@@ -51,6 +51,7 @@ func TestLines(t *testing.T) {
 	other := create()
 	other.File = 2
 	null := &event.Event{Time: at, PID: 1, TID: 1, Comm: "a\nb", Kind: event.Control, Verb: "ibv_x", FD: 3, Path: "/dev/null", Problem: "bad address", Returned: true}
+	part := &event.Event{Time: at, PID: 1, TID: 1, Comm: "c", Kind: event.Control, Verb: "ibv_x", File: 1, Args: []event.Field{num("a", 1)}, Problem: "bad address", Returned: true}
 	long := &event.Event{Time: at, PID: 1, TID: 1, Comm: "c", Kind: event.Async, Verb: "rdma_get_cm_event", File: 1, Returned: true, Out: []event.Field{
 		num("o1", 1), num("o2", 2), num("o3", 3), num("o4", 4), num("o5", 5), num("o6", 6), num("o7", 7), num("o8", 8), num("o9", 9)}}
 	data := &event.Event{Time: at, PID: 1, TID: 1, Comm: "c", Kind: event.Data, Verb: "ibv_y", File: 1, Returned: true, Args: []event.Field{
@@ -91,6 +92,7 @@ func TestLines(t *testing.T) {
 		{"died", Options{Durations: true}, []*event.Event{died}, []string{head + call + "?"}},
 		{"restarted", Options{}, []*event.Event{again}, []string{head + call + "? ERESTARTSYS"}},
 		{"no device", Options{}, []*event.Event{null}, []string{"10:31:07.120345 [1 a?b] 3</dev/null>: ibv_x(bad address) = 0"}},
+		{"a problem after arguments", Options{}, []*event.Event{part}, []string{"10:31:07.120345 [1 c] ibv_x(a=1, bad address) = 0"}},
 		{"many results", Options{}, []*event.Event{long}, []string{
 			"10:31:07.120345 [1 c] rdma_get_cm_event() = 0 (o1=1, o2=2, o3=3, o4=4, o5=5, o6=6, o7=7, o8=8, …)"}},
 		{"values", Options{MaxBytes: 8}, []*event.Event{data}, []string{

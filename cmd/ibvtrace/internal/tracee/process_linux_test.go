@@ -72,3 +72,14 @@ func TestErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestErrnoName: the errors with which the kernel restarts system calls have names too.
+func TestErrnoName(t *testing.T) {
+	for e, want := range map[unix.Errno]string{
+		unix.EINVAL: "EINVAL", 512: "ERESTARTSYS", 513: "ERESTARTNOINTR", 514: "ERESTARTNOHAND", 515: "E515", 516: "ERESTART_RESTARTBLOCK", 4095: "E4095",
+	} {
+		if got := errnoName(e); got != want {
+			t.Errorf("%d is %s, want %s", int(e), got, want)
+		}
+	}
+}
