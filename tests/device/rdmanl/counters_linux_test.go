@@ -23,9 +23,9 @@ func TestPortCounters(t *testing.T) {
 	ibv := rdmatest.Program(t, "ibv")
 	for _, words := range [][]string{{}, {"show", "link", device + "/1"}} {
 		theirs, ours := append([]string{"statistic"}, words...), append([]string{"stat"}, words...)
-		before := objects(t, run(t, "rdma", append([]string{"-j"}, theirs...)...))
+		before := objects(t, rdma(t, append([]string{"-j"}, theirs...)...))
 		between := objects(t, run(t, ibv, append(slices.Clone(ours), "--json")...))
-		after := objects(t, run(t, "rdma", append([]string{"-j"}, theirs...)...))
+		after := objects(t, rdma(t, append([]string{"-j"}, theirs...)...))
 		if len(before) == 0 || len(before) != len(between) || len(before) != len(after) {
 			t.Fatalf("%q: %d ports, %d, %d", words, len(before), len(between), len(after))
 		}
@@ -56,7 +56,7 @@ func TestPortCounters(t *testing.T) {
 func sameWords(t *testing.T, theirs, ours []string) {
 	t.Helper()
 	words := func(s string) string { return strings.Join(strings.Fields(number.ReplaceAllString(s, "N")), " ") }
-	if diff := cmp.Diff(words(run(t, "rdma", theirs...)), words(run(t, rdmatest.Program(t, "ibv"), ours...))); diff != "" {
+	if diff := cmp.Diff(words(rdma(t, theirs...)), words(run(t, rdmatest.Program(t, "ibv"), ours...))); diff != "" {
 		t.Errorf("%q (-rdma +ibv):\n%s", theirs, diff)
 	}
 }
