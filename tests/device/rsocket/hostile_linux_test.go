@@ -305,6 +305,7 @@ func TestPeerDies(t *testing.T) {
 	defer rdmatest.Close(t, c)
 	rdmatest.Check(t, c.SetDeadline(time.Now().Add(rdmatest.Patience)))
 	r.write(t, r.ring, 3, 3)
+	rdmatest.Poll(t, r.id.SendCQ(), 1) // the end flushes what hasn't been sent
 	rdmatest.Check(t, r.id.Disconnect(t.Context()))
 	if n, err := io.ReadFull(c, make([]byte, 3)); n != 3 {
 		t.Errorf("read %d bytes of those before the end: %v", n, err)

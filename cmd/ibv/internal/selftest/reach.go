@@ -17,6 +17,9 @@ const (
 	reachRetries = 6
 )
 
+// The kernel gives the other side one second to say its Ethernet address. A busy machine may need more.
+const resolutions = 3
+
 // reach finds out whether each of two devices reaches the other. If not, failures of the
 // groups would say nothing about the devices.
 func (r *run) reach() error {
@@ -42,7 +45,11 @@ func (r *run) unanswered() (seen string) {
 	}
 	c := &check{run: r}
 	defer c.close()
-	p, err := c.pair(shape{typ: verbs.RC, sends: 1, recvs: 1, connect: func(o *verbs.ConnectOptions) { o.AckTimeout, o.RetryCount = reachTimeout, reachRetries }})
+	one := shape{typ: verbs.RC, sends: 1, recvs: 1, connect: func(o *verbs.ConnectOptions) { o.AckTimeout, o.RetryCount = reachTimeout, reachRetries }}
+	p, err := c.pair(one)
+	for tries := 1; tries < resolutions && errors.Is(err, syscall.ETIMEDOUT); tries++ {
+		p, err = c.pair(one)
+	}
 	if err == nil {
 		err = p.post(verbs.SendWR{Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.a.mr.SGE(0, 8)}, Remote: p.b.mr.Remote()})
 	}
