@@ -11,7 +11,7 @@ import (
 // call's argument list, which keeps its target alive. Objects on the Go heap don't move.
 
 // Doorbell passes one command of the write ABI to the kernel, and repeats it if a signal
-// interrupts it. It exists for rxe and siw, whose doorbell is such a command: see packages
+// interrupts it. It exists for rxe and siw, whose doorbells are such commands: see packages
 // provider/rxe and provider/siw.
 //
 // A brief doorbell bypasses Go's scheduler. If a system call takes longer than about 20 µs,

@@ -187,7 +187,7 @@ func TestResizeCQ(t *testing.T) {
 }
 
 // Arming names the CQ and which completions, each time anew. Bytes as struct
-// ib_uverbs_req_notify_cq has them.
+// ib_uverbs_cmd_hdr and struct ib_uverbs_req_notify_cq have them.
 func TestArmRequest(t *testing.T) {
 	f, err := ioctl.Open("/dev/null")
 	if err != nil {
@@ -195,16 +195,19 @@ func TestArmRequest(t *testing.T) {
 	}
 	defer f.Close()
 	c := &cq{file: f, handle: 0x11223344}
-	c.arm = ioctl.NewWriteReqNotifyCq()
-	defer c.Release()
-	var got []uint64
-	held.Answer(t, verbsIoctl, func(args [6]uint64) unix.Errno {
-		// The second is CORE_IN, 0, with its eight bytes in itself.
-		a := attributes(t, args[2])[16:]
-		if id, n := binary.NativeEndian.Uint16(a), binary.NativeEndian.Uint16(a[2:]); id != 0 || n != 8 {
-			t.Errorf("attribute %d of %d bytes", id, n)
+	var got [][4]uint32
+	held.Answer(t, held.Filter{Number: unix.SYS_WRITE, Arg: 0, Value: uint32(f.FD())}, func(args [6]uint64) unix.Errno {
+		b, err := held.Read(args[1], int(args[2]))
+		if err != nil || len(b) != 16 {
+			t.Errorf("%d bytes, %v", len(b), err)
+			return unix.EINVAL
 		}
-		got = append(got, binary.NativeEndian.Uint64(a[8:]))
+		var words [4]uint32
+		for i := range words {
+			words[i] = binary.NativeEndian.Uint32(b[4*i:])
+		}
+		words[1] = uint32(binary.NativeEndian.Uint16(b[4:])) | uint32(binary.NativeEndian.Uint16(b[6:]))<<16
+		got = append(got, words)
 		return 0
 	}, func() {
 		for _, solicitedOnly := range []bool{false, true, true, false} {
@@ -213,8 +216,8 @@ func TestArmRequest(t *testing.T) {
 			}
 		}
 	}, func() {
-		want := []uint64{0x11223344, 1<<32 | 0x11223344, 1<<32 | 0x11223344, 0x11223344}
-		if !slices.Equal(got, want) {
+		next, solicited := [4]uint32{23, 4, 0x11223344, 0}, [4]uint32{23, 4, 0x11223344, 1} // REQ_NOTIFY_CQ, 4 words in
+		if want := [][4]uint32{next, solicited, solicited, next}; !slices.Equal(got, want) {
 			t.Errorf("armed with %#x, want %#x", got, want)
 		}
 	})
