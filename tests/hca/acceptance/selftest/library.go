@@ -21,7 +21,7 @@ type libraryMutant struct {
 }
 
 var library = []libraryMutant{
-	{"lib-cq-mask", "completions are looked up with a ring half as long", "provider/mlx5/poll.go", "at := tail.Counter() & s.mask\n	if int(at)", "at := tail.Counter() & (s.mask >> 1)\n	if int(at)"},
+	{"lib-cq-mask", "the IDs of sends are looked up with a ring half as long", "provider/mlx5/poll.go", "	return &s.slots[at]\n", "	slot := s.slots[at]\n	slot.id = s.slots[at&(s.mask>>1)].id\n	return &slot\n"},
 	{"lib-cq-round", "the owner bit changes after two rounds", "provider/mlx5/cq.go", "return i >> (r.log & 31) }", "return i >> ((r.log + 1) & 31) }"},
 	{"lib-cq-index", "the consumer index is not written", "provider/mlx5/poll.go", "memorder.StoreRelease(&q.record[cqIndexRecord], swap32(q.next&0xffffff))\n", ""},
 	{"lib-cq-resize", "the last completion is not copied when a CQ is resized", "provider/mlx5/cq.go", "i != end; i++ {", "i+1 < end; i++ {"},
