@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"errors"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/goverbs/goverbs/uapi"
@@ -51,6 +52,9 @@ func TestConnParam(t *testing.T) {
 		if got := get(test.p); got != test.want {
 			t.Errorf("%+v: got %+v, want %+v", test.p, got, test.want)
 		}
+	}
+	if _, err := id.param(opConnect, &ConnParam{QPNum: 1, PrivateData: make([]byte, 57)}, 56); err == nil || !strings.Contains(err.Error(), "57 bytes of private data: the maximum is 56") {
+		t.Errorf("long private data: %v", err)
 	}
 	for _, bad := range []ConnParam{
 		{QPNum: 0}, {QPNum: 1 << 24}, {QPNum: 1, RetryCount: 8}, {QPNum: 1, RNRRetryCount: 8},

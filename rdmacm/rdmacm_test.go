@@ -200,6 +200,9 @@ func TestEventErrors(t *testing.T) {
 				t.Errorf("%v is not %v", err, is)
 			}
 		}
+		if detail, ok := strings.CutPrefix(err.Error(), "rdmacm: connect to somewhere: "); ok && strings.Contains(detail, ": ") != (test.event.Status != 0) {
+			t.Errorf("%v, with status %d", err, test.event.Status)
+		}
 		if !strings.Contains(err.Error(), test.says) || !strings.HasPrefix(err.Error(), "rdmacm: connect to somewhere: ") {
 			t.Errorf("%v does not say %q", err, test.says)
 		}
