@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -203,6 +204,21 @@ func TestFields(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, Fields(values)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestWalk: Walk reaches each value once, however deep.
+func TestWalk(t *testing.T) {
+	number := func(n uint64) Field { return Field{Value: Value{Num: n}} }
+	fields := []Field{
+		number(1),
+		{Value: Value{Form: Struct, Num: 2, Fields: []Field{number(3), {Value: Value{Form: List, Num: 4, Elems: []Value{{Num: 5}, {Num: 6, Fields: []Field{number(7)}}}}}}}},
+		number(8),
+	}
+	var got []uint64
+	Walk(fields, func(v *Value) { got = append(got, v.Num) })
+	if want := []uint64{1, 2, 3, 4, 5, 6, 7, 8}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

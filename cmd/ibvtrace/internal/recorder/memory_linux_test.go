@@ -95,3 +95,31 @@ func TestAllow(t *testing.T) {
 		t.Errorf("after Reset: %x", got)
 	}
 }
+
+// TestControl: what the recorder reads is where it reads it: the methods of the driver, and a
+// bit for each descriptor.
+func TestControl(t *testing.T) {
+	m := newMemory(t)
+	c := m.control()
+	if want := table(uapi.RDMA_DRIVER_RXE); len(want) == 0 || !slices.Equal(c.methods[:len(want)], want) || c.driver != uint32(uapi.RDMA_DRIVER_RXE) {
+		t.Errorf("the recorder doesn't have the methods of driver %d", c.driver)
+	}
+	for _, fd := range []int{0, 1, 31, 32, 33, 34, 63, 64, 1000, maxFDs - 1} {
+		m.Allow(fd, true)
+		for i, word := range c.fds {
+			want := uint32(0)
+			if i == fd>>5 {
+				want = 1 << (fd & 31)
+			}
+			if word != want {
+				t.Errorf("descriptor %d: word %d is %#x, want %#x", fd, i, word, want)
+			}
+		}
+		m.Allow(fd, false)
+	}
+	m.Allow(-1, true)
+	m.Allow(maxFDs, true)
+	if slices.ContainsFunc(c.fds[:], func(word uint32) bool { return word != 0 }) {
+		t.Error("descriptors are recorded that no bit is for")
+	}
+}

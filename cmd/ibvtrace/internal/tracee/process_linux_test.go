@@ -4,6 +4,7 @@ package tracee
 
 import (
 	"maps"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -41,6 +42,43 @@ func TestInherit(t *testing.T) {
 	child.Own[0] = new(seccomp.Program)
 	if !maps.Equal(parent.ids(), map[int]int{5: 5, 6: 6}) || parent.FDs[5].users != 1 || len(*parent.Own[0]) != 1 {
 		t.Errorf("the parent was changed by its child: %+v", parent)
+	}
+}
+
+// TestLeft: it is told which descriptors no longer refer to their files.
+func TestLeft(t *testing.T) {
+	p := NewProcess(4)
+	var left []int
+	p.Left = func(fd int) { left = append(left, fd) }
+	p.SetFD(5, &File{})
+	p.SetFD(6, &File{})
+	p.SetFD(5, &File{}) // another file, as after dup2
+	p.SetFD(6, nil)
+	p.SetFD(7, nil) // it was no RDMA file
+	if want := []int{5, 6}; !slices.Equal(left, want) {
+		t.Errorf("left %v, want %v", left, want)
+	}
+}
+
+// TestNoteExit: the end of a process that used RDMA files is shown, with no descriptor.
+func TestNoteExit(t *testing.T) {
+	set, p := NewSet(), NewProcess(4)
+	set.NoteExit(p, 3<<8)
+	if len(set.Done) != 0 {
+		t.Error("a process without RDMA files is shown")
+	}
+	p.SetFD(5, &File{})
+	set.NoteExit(p, 3<<8)
+	set.NoteExit(p, unix.WaitStatus(unix.SIGKILL))
+	if len(set.Done) != 2 {
+		t.Fatalf("%d events", len(set.Done))
+	}
+	exited, killed := set.Done[0].Event(), set.Done[1].Event()
+	if exited.Verb != "exited" || exited.Ret != 3 || exited.PID != 4 || exited.FD != -1 || len(exited.Args) != 1 || exited.Args[0].Value.Num != 3 {
+		t.Errorf("%+v", exited)
+	}
+	if killed.Verb != "killed" || killed.FD != -1 || len(killed.Args) != 1 || killed.Args[0].Value.Str != "SIGKILL" {
+		t.Errorf("%+v", killed)
 	}
 }
 
