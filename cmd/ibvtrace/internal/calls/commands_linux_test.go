@@ -96,6 +96,17 @@ func TestWrittenVerb(t *testing.T) {
 	}
 }
 
+// TestWrittenElsewhere: what is written to a file of events is no command.
+func TestWrittenElsewhere(t *testing.T) {
+	d, th, _ := opened(tracee.File{Kind: tracee.FileChannel})
+	_, addr := memory(t, head(uapi.IB_USER_VERBS_CMD_ALLOC_PD, 4, 1))
+	for _, fd := range []int{5, 6} {
+		if c := d.EnterWrite(th, fd, addr, 16); c != nil {
+			t.Errorf("descriptor %d: %+v", fd, c)
+		}
+	}
+}
+
 // TestUnknownEvent: what is read and is no known event is shown as it is.
 func TestUnknownEvent(t *testing.T) {
 	for _, kind := range []tracee.FileKind{tracee.FileChannel, tracee.FileAsync, tracee.FileDevx} {

@@ -3,16 +3,20 @@
 package tracer
 
 import (
+	"encoding/binary"
+	"os"
 	"os/exec"
 	"runtime"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/ptrace"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
+	"github.com/goverbs/goverbs/uapi"
 )
 
 // events is a sink that keeps all events.
@@ -79,5 +83,44 @@ func TestDeathInInjectedCall(t *testing.T) {
 		if end, err := tr.run(); err != nil || end != test.want {
 			t.Errorf("%s: wait status %#x, %v, want %#x", test.name, uint32(end), err, uint32(test.want))
 		}
+	}
+}
+
+// TestEnterWritten: what is written to the connection manager is where the arguments of write
+// and writev say.
+func TestEnterWritten(t *testing.T) {
+	tr := newTracer(Options{}, new(events))
+	p := tracee.NewProcess(os.Getpid())
+	th := &tracee.Thread{TID: os.Getpid(), Proc: p}
+	tr.NewFile(p, 5, tracee.File{Kind: tracee.FileCM})
+	m, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(m)
+	const n, iov = 8 + 16, 64 // the command has a header and a body; the struct iovec is behind it
+	addr := uint64(uintptr(unsafe.Pointer(&m[0])))
+	binary.NativeEndian.PutUint32(m, uapi.RDMA_USER_CM_CMD_LISTEN)
+	binary.NativeEndian.PutUint16(m[4:], 8)
+	binary.NativeEndian.PutUint32(m[8:], 77)
+	binary.NativeEndian.PutUint64(m[iov:], addr)
+	binary.NativeEndian.PutUint64(m[iov+8:], n)
+	arch := uint32(unix.AUDIT_ARCH_X86_64)
+	if runtime.GOARCH == "arm64" {
+		arch = unix.AUDIT_ARCH_AARCH64
+	}
+	for name, info := range map[string]*ptrace.SyscallInfo{
+		"write":  {Arch: arch, Nr: unix.SYS_WRITE, Args: [6]uint64{5, addr, n}},
+		"writev": {Arch: arch, Nr: unix.SYS_WRITEV, Args: [6]uint64{5, addr + iov, 1}},
+	} {
+		c := tr.enter(th, info)
+		if c == nil || c.Problem != nil || c.Name != "rdma_listen" {
+			t.Errorf("%s: %+v", name, c)
+		} else if id := tracee.Find(c.Args, "id"); id == nil || id.Num != 77 {
+			t.Errorf("%s: arguments %+v", name, c.Args)
+		}
+	}
+	if c := tr.enter(th, &ptrace.SyscallInfo{Arch: arch, Nr: unix.SYS_WRITE, Args: [6]uint64{6, addr, n}}); c != nil {
+		t.Errorf("another descriptor: %+v", c)
 	}
 }
