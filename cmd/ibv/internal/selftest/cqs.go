@@ -153,7 +153,7 @@ func (c *check) burst(cq func(*verbs.CQOptions), what string) error {
 // leaves them.
 func closedQueuePair(c *check) error {
 	const n = 16
-	p, err := c.pair(shape{typ: verbs.RC, sends: n, recvs: 1, cqe: 2 * n})
+	p, err := c.pair(shape{typ: verbs.RC, sends: n + 2, recvs: 1, cqe: 2*n + 2})
 	if err != nil {
 		return err
 	}
@@ -182,6 +182,9 @@ func closedQueuePair(c *check) error {
 			next++
 		}
 	}
+	if err := gone.settle(c); err != nil {
+		return err
+	}
 	if err := gone.a.qp.Close(); err != nil {
 		return err
 	}
@@ -198,6 +201,37 @@ func closedQueuePair(c *check) error {
 			return &Failure{Object: c.what(), Expected: fmt.Sprintf("the completion of request %d, QP %#x", next, p.a.qp.Num()), Seen: describe(wc)}
 		}
 		next++
+	}
+	if !p.a.side.mlx5 {
+		return nil
+	}
+	// Those of the closed one may have come last.
+	var rest [1]verbs.WC
+	switch n, err := p.a.send.Poll(rest[:]); {
+	case err != nil:
+		return &Failure{Object: c.what(), Expected: "no more completions", Seen: "polling failed: " + err.Error()}
+	case n > 0:
+		return &Failure{Object: c.what(), Expected: "no more completions", Seen: describe(&rest[0])}
+	}
+	return nil
+}
+
+// settle waits until the completions of all writes of 8 bytes are in the CQ, without polling it. The
+// answer to a read acknowledges what was posted before, and a write with a fence waits for it.
+func (p *pair) settle(c *check) error {
+	const at, mark = 64, 0x5e
+	p.a.mr.Bytes()[at], p.b.mr.Bytes()[at] = mark, 0
+	requests := []verbs.SendWR{
+		{Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.a.mr.SGE(0, 8)}, Remote: p.b.mr.Remote()},
+		{Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled | verbs.SendFence, SGL: []verbs.SGE{p.a.mr.SGE(at, 1)}, Remote: p.b.mr.Remote().At(at)},
+	}
+	if err := p.post(requests...); err != nil {
+		return err
+	}
+	for w := c.wait(); p.b.mr.Bytes()[at] != mark; {
+		if err := w.more(); err != nil {
+			return c.lost(err, "the effect of a write after a read")
+		}
 	}
 	return nil
 }
