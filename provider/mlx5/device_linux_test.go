@@ -247,6 +247,116 @@ func TestNullKey(t *testing.T) {
 	}
 }
 
+// TestContextAnswers: each bit of the kernel's answer turns on what it stands for, and nothing else.
+func TestContextAnswers(t *testing.T) {
+	type answers struct{ ece, ahInKernel, queryExtra, wall bool }
+	usual := uapi.Mlx5IbAllocUcontextResp{
+		ResponseLength: minResponse, CqeVersion: 1, BfRegSize: 512, LogUarSize: 12, NumUarsPerPage: 1,
+		MaxSqDescSz: 1024, MaxRqDescSz: 512, MaxSendWqebb: 1 << 15,
+	}
+	for _, tt := range []struct {
+		set  func(*uapi.Mlx5IbAllocUcontextResp)
+		want answers
+	}{
+		{func(*uapi.Mlx5IbAllocUcontextResp) {}, answers{}},
+		{func(r *uapi.Mlx5IbAllocUcontextResp) {
+			r.CompMask = uint32(uapi.MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE)
+		}, answers{ece: true}},
+		{func(r *uapi.Mlx5IbAllocUcontextResp) {
+			r.CmdsSuppUhw = uint8(uapi.MLX5_USER_CMDS_SUPP_UHW_CREATE_AH)
+		}, answers{ahInKernel: true}},
+		{func(r *uapi.Mlx5IbAllocUcontextResp) {
+			r.CmdsSuppUhw = uint8(uapi.MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE)
+		}, answers{queryExtra: true}},
+		{func(r *uapi.Mlx5IbAllocUcontextResp) { r.ClockInfoVersions = 1 << uapi.MLX5_IB_CLOCK_INFO_V1 }, answers{wall: true}},
+	} {
+		cmd := ioctl.NewGetContext()
+		p, err := newContext(fakeFile(t, func(call) syscall.Errno { return unix.ENOMEM }), cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := p.(*context)
+		*c.resp = usual
+		tt.set(c.resp)
+		_ = c.Adopt() // fails later, for want of a register
+		if got := (answers{c.ece, c.ahInKernel, c.queryExtra, c.wall.offered}); got != tt.want {
+			t.Errorf("%+v, want %+v", got, tt.want)
+		}
+		cmd.Release()
+	}
+}
+
+// TestClockPlace: the counter is in one page, at a multiple of its words.
+func TestClockPlace(t *testing.T) {
+	size := uint64(os.Getpagesize())
+	f := fakeFile(t, func(call) syscall.Errno { return unix.ENOMEM })
+	for offset, want := range map[uint64]bool{0: true, 4: true, size - 8: true, size + 16: true, 2: false, size - 4: false, size - 2: false} {
+		var x context
+		x.clock.open(f, offset)
+		if _, got := x.Clock(); got != want {
+			t.Errorf("at %d: there is a clock: %t, want %t", offset, got, want)
+		}
+		if x.clock.mem != nil {
+			unix.Munmap(x.clock.mem)
+		}
+	}
+}
+
+// TestCQRequest: what the driver is told of a CQ, with the page for its doorbells where the kernel
+// makes such pages: in a field if it fits, else as an attribute. Fields as struct mlx5_ib_create_cq
+// has them.
+func TestCQRequest(t *testing.T) {
+	for _, tt := range []struct {
+		page  uint32
+		flags uint16
+		field uint16
+		attr  bool
+	}{
+		{0, 0, 0, false},
+		{0xffff, uint16(uapi.MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX), 0xffff, false},
+		{0x10000, 0, 0, true},
+	} {
+		r := newRig(t, cqeVersion1)
+		r.uars.cqObject, r.uars.cqPage = tt.page != 0, tt.page
+		var got uapi.Mlx5IbCreateCq
+		var attr uint64
+		f := fakeFile(t, func(c call) syscall.Errno {
+			b := read(t, c.value(t, uapi.UVERBS_ATTR_UHW_IN), binary.Size(&got))
+			if _, err := binary.Decode(b, binary.NativeEndian, &got); err != nil {
+				t.Error(err)
+			}
+			if _, ok := c.values[uapi.MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX]; ok {
+				attr = c.value(t, uapi.MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX)
+			}
+			return 0
+		})
+		cmd := ioctl.NewCqCreate()
+		cmd.Handle()
+		cmd.Cqe(10)
+		cmd.UserHandle(1)
+		cmd.CompVector(0)
+		cmd.RespCqe()
+		free := len(r.records.free)
+		p, err := r.NewCQ(cmd, &provider.CQInit{CQE: 10})
+		if err == nil {
+			err = cmd.Run(f)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.Release()
+		q := p.(*cq)
+		want := uapi.Mlx5IbCreateCq{BufAddr: q.buf.addr(), DbAddr: q.record.addr(), CqeSize: 64, Flags: tt.flags, UarPageIndex: tt.field}
+		if got != want || (attr == uint64(tt.page)) != (tt.attr || tt.page == 0) {
+			t.Errorf("page %#x: %+v and the attribute %#x, want %+v", tt.page, got, attr, want)
+		}
+		q.Release()
+		if now := len(r.records.free); free > 0 && now != free || now == 0 {
+			t.Errorf("%d doorbell records are free, before %d", now, free)
+		}
+	}
+}
+
 // TestDM: memory of the adapter is mapped where the kernel says, and its words are in order.
 // What doesn't fit the kernel's pages is refused.
 func TestDM(t *testing.T) {
