@@ -235,6 +235,11 @@ func TestSendsEnded(t *testing.T) {
 			t.Errorf("nothing: %d, %v", n, err)
 		}
 		build(late)
+		given := errors.New("given up")
+		if n, err := qp.Sends(func(b *SendBuilder) error { return given }); n != 0 || err != given || p.rung != 0 {
+			t.Errorf("given up: %d, %v", n, err)
+		}
+		build(late)
 		if n, err := qp.Sends(func(b *SendBuilder) error { b.Send(1, 0, SGE{Length: 1}); return nil }); n != 1 || err != nil || len(p.wrs) != 1 {
 			t.Errorf("%d, %v, %d posted", n, err, len(p.wrs))
 		}

@@ -48,6 +48,10 @@ func TestDMAH(t *testing.T) {
 	if k.count("free_dmah")+k.count("dealloc_dmah") != 3 {
 		t.Errorf("not each was freed: %v", k.calls)
 	}
+	last := TPHTargetPreferred
+	if d, err := dev.AllocDMAH(DMAHOptions{Hint: &last}); err != nil || d.Close() != nil {
+		t.Errorf("the last hint: %v", err)
+	}
 	bad, memory, hint := -1, TPHMemory(2), TPHHint(4)
 	for _, o := range []DMAHOptions{{CPU: &bad}, {Memory: &memory}, {Hint: &hint}} {
 		if _, err := dev.AllocDMAH(o); !errors.Is(err, ErrInvalid) {

@@ -377,12 +377,13 @@ func (q *fakeQP) Moved(to uapi.IbQpState) uint32 {
 }
 
 type fakeCQ struct {
-	init      provider.CQInit
-	ready     int // completions to be polled
-	forgotten []provider.QP
-	armed     int
-	of        *fakeProvider
-	released  int
+	init          provider.CQInit
+	ready         int // completions to be polled
+	forgotten     []provider.QP
+	forgottenSRQs int
+	armed         int
+	of            *fakeProvider
+	released      int
 }
 
 func (q *fakeCQ) Adopt(uint32) error { return q.of.adopt }
@@ -405,7 +406,7 @@ func (q *fakeCQ) Arm(bool, uint32) error {
 }
 
 func (q *fakeCQ) Forget(qp provider.QP)                    { q.forgotten = append(q.forgotten, qp) }
-func (q *fakeCQ) ForgetSRQ(provider.SRQ)                   {}
+func (q *fakeCQ) ForgetSRQ(provider.SRQ)                   { q.forgottenSRQs++ }
 func (q *fakeCQ) Resize(ioctl.WriteResizeCq, uint32) error { return nil }
 func (q *fakeCQ) Remap() error                             { return nil }
 func (q *fakeCQ) Release()                                 { q.released++ }

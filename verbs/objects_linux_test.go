@@ -57,7 +57,8 @@ func TestRefusedIsUndone(t *testing.T) {
 		}
 		before, members := holdsOf(x), countOf(d)
 		k.answerTo(tt.create, refuse(unix.EINVAL))
-		if err := tt.make(); !errors.Is(err, unix.EINVAL) {
+		var refused, after *OpError
+		if err := tt.make(); !errors.Is(err, unix.EINVAL) || !errors.As(err, &refused) {
 			t.Errorf("%s: %v", tt.create, err)
 		}
 		if tt.released != nil && tt.released() != 1 {
@@ -67,8 +68,8 @@ func TestRefusedIsUndone(t *testing.T) {
 		if tt.released != nil {
 			p.adopt = bad
 			made, destroyed := k.count(tt.create), k.count(tt.destroy)
-			if err := tt.make(); !errors.Is(err, bad) {
-				t.Errorf("%s: %v", tt.create, err)
+			if err := tt.make(); !errors.Is(err, bad) || !errors.As(err, &after) || after.Op != refused.Op || after.Object != refused.Object {
+				t.Errorf("%s: %v, when the kernel refuses it %v", tt.create, err, refused)
 			}
 			if k.count(tt.create) != made+1 || k.count(tt.destroy) != destroyed+1 || tt.released() != 1 {
 				t.Errorf("%s: what the provider refuses stays", tt.create)
@@ -265,6 +266,7 @@ func TestSRQ(t *testing.T) {
 	pd := must(d.AllocPD())(t)
 	cq := must(d.CreateCQ(CQOptions{MaxCQE: 1}))(t)
 	domain := must(d.OpenXRCD())(t)
+	p := d.prov.(*fakeProvider)
 	const most = 1 << 10
 	for _, tt := range []struct {
 		o  SRQOptions
@@ -310,13 +312,16 @@ func TestSRQ(t *testing.T) {
 			srq.MaxWR() != tt.o.MaxWR || srq.MaxSGE() != max(tt.o.MaxSGE, 1) || srq.Num() != number {
 			t.Errorf("%+v: %d, %d, %d, type %d; it has %d, %d, %d", tt.o, wr, sge, limit, typ, srq.MaxWR(), srq.MaxSGE(), srq.Num())
 		}
+		p.cqs[0].forgottenSRQs = 0
 		if err := srq.Close(); err != nil {
 			t.Error(err)
+		}
+		if forgotten := p.cqs[0].forgottenSRQs == 1; forgotten != (tt.o.CQ != nil) {
+			t.Errorf("%+v: the CQ is told of the end: %t", tt.o, forgotten)
 		}
 	}
 
 	srq := must(pd.CreateSRQ(SRQOptions{MaxWR: 5, MaxSGE: 2}))(t)
-	p := d.prov.(*fakeProvider)
 	q := p.srqs[len(p.srqs)-1]
 	var req uapi.IbUverbsModifySrq
 	k.answerTo("modify_srq", func(f *fakeCall) error {
