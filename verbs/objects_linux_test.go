@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -100,6 +101,40 @@ func TestRefusedIsUndone(t *testing.T) {
 	}
 	if now := holdsOf(x); now != before {
 		t.Errorf("held %v, before %v", now, before)
+	}
+}
+
+// TestLimitsUnknown: if the device doesn't tell its limits, nothing that has to respect them begins.
+func TestLimitsUnknown(t *testing.T) {
+	d, k := fakeContext(t)
+	x := makeFakes(t, d)
+	before := holdsOf(x)
+	const query = "query_device_ex"
+	k.answerTo(query, refuse(unix.ENOMEM))
+	for name, call := range map[string]func() error{
+		"create CQ":  func() error { _, err := d.CreateCQ(CQOptions{MaxCQE: 1}); return err },
+		"resize CQ":  func() error { return x.cq.Resize(1) },
+		"create SRQ": func() error { _, err := x.pd.CreateSRQ(SRQOptions{MaxWR: 1}); return err },
+		"create QP":  func() error { _, err := x.pd.CreateQP(QPOptions{Type: RC, SendCQ: x.cq, RecvCQ: x.cq}); return err },
+		"register":   func() error { _, err := x.pd.RegMR(make([]byte, 8), MROptions{}); return err },
+		"create AH":  func() error { _, err := x.pd.CreateAH(AHAttr{Port: 1}); return err },
+		"alloc DM":   func() error { _, err := d.AllocDM(DMOptions{Length: 64}); return err },
+		"query port": func() error { _, err := d.QueryPort(1); return err },
+	} {
+		d.limits.Store(nil)
+		asked := len(k.calls)
+		if err := call(); !errors.Is(err, unix.ENOMEM) || !slices.Equal(k.calls[asked:], []string{query}) {
+			t.Errorf("%s: %v; the kernel was asked for %q", name, err, k.calls[asked:])
+		}
+	}
+	if now := holdsOf(x); now != before {
+		t.Errorf("held %v, before %v", now, before)
+	}
+	k.answerTo(query, nil)
+	for _, o := range x.all() {
+		if err := o.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
