@@ -146,6 +146,29 @@ func TestAdoptQP(t *testing.T) {
 	}
 }
 
+// A QP whose elements are too short for its SGEs, or for its inline data, is refused.
+func TestShortElements(t *testing.T) {
+	f, mem := kernelFile(t, "goverbs-short", 1<<16)
+	lay(mem, 9, 3, 2, 2)
+	for _, tt := range []struct {
+		sges, inline uint32
+		ok           bool
+	}{
+		{(512 - uint32(sendWQESize)) / 16, 0, true}, {(512-uint32(sendWQESize))/16 + 1, 0, false},
+		{1, 512 - uint32(sendWQESize), true}, {1, 513 - uint32(sendWQESize), false},
+	} {
+		q := &qp{file: f, resp: &uapi.RxeCreateQpResp{SqMi: uapi.Mminfo{Size: 8192}}}
+		q.init.SRQ = new(nobodysSRQ)
+		if err := q.Adopt(1, 2, &uapi.IbUverbsQpCap{MaxSendSge: tt.sges, MaxInlineData: tt.inline}); (err == nil) != tt.ok {
+			t.Errorf("%d SGEs and %d bytes inline in an element of 512: %v", tt.sges, tt.inline, err)
+		}
+		q.Release()
+	}
+	if n := mappings(t, "goverbs-short"); n != 0 {
+		t.Errorf("%d rings stay mapped", n)
+	}
+}
+
 type nobodysSRQ struct{ provider.SRQ }
 
 // A CQ that is resized is polled in its new ring alone; it takes no CQEs of another

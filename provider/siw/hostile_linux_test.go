@@ -58,13 +58,21 @@ func TestAdopt(t *testing.T) {
 		if granted.MaxSendWr != 8 || granted.MaxInlineData != 80 || !srq && granted.MaxRecvWr != 4 {
 			t.Errorf("SRQ %v: it has %+v", srq, granted)
 		}
-		if handle := binary.NativeEndian.Uint32(q.bell.Bytes()[16:]); handle != 0x1122 {
-			t.Errorf("the doorbell is for %#x", handle)
+		if handle := binary.NativeEndian.Uint32(q.bell.Bytes()[16:]); handle != 0x1122 || q.Moved(uapi.IB_QPS_RTS) != 0x33 {
+			t.Errorf("the doorbell is for %#x, the QP has number %#x", handle, q.Moved(uapi.IB_QPS_RTS))
 		}
 		q.Release()
 		if n := mappings(t, name); n != 0 {
 			t.Errorf("SRQ %v: %d queues stay mapped", srq, n)
 		}
+	}
+	c := &cq{file: f, resp: &uapi.SiwUrespCreateCq{NumCqe: 8}}
+	if err := c.Adopt(1); err != nil || mappings(t, name) != 1 {
+		t.Errorf("a CQ: %v, %d queues are mapped", err, mappings(t, name))
+	}
+	c.Release()
+	if n := mappings(t, name); n != 0 {
+		t.Error("the CQ stays mapped")
 	}
 }
 
