@@ -115,8 +115,10 @@ func TestSpreading(t *testing.T) {
 	if p.rss.Function != uint8(RSSToeplitz) || p.rss.Fields != uint64(RSSSrcIPv4) || len(p.rss.Key) != 40 {
 		t.Errorf("the provider is told %+v", p.rss)
 	}
-	if err := qp.Modify(QPAttr{State: QPInit}, QPAttrState); !errors.Is(err, ErrInvalid) {
-		t.Errorf("a move of a QP without a state: %v", err)
+	asked := len(k.calls)
+	all := RequiredMask(RawPacket, QPReset, QPInit)
+	if err := qp.Modify(QPAttr{State: QPInit, Port: 1}, all); !errors.Is(err, ErrInvalid) || len(k.calls) != asked {
+		t.Errorf("a move of a QP without a state: %v; the kernel was asked for %q", err, k.calls[asked:])
 	}
 	for _, n := range []int{0, 39, 41} {
 		if _, err := pd.CreateRSSQP(RSSOptions{Table: table, Key: make([]byte, n)}); !errors.Is(err, ErrInvalid) {
