@@ -1,0 +1,13 @@
+package verbs
+
+import "testing"
+
+// TestCounterPoints: counters are made of each point that there is.
+func TestCounterPoints(t *testing.T) {
+	d, _ := fakeContext(t)
+	d.prov = &wqProvider{fakeProvider: d.prov.(*fakeProvider)}
+	counters := must(d.CreateCounters(CountPackets, CountBytes))(t)
+	if err := counters.Close(); err != nil {
+		t.Error(err)
+	}
+}
