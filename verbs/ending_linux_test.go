@@ -13,7 +13,7 @@ import (
 )
 
 // TestCloseReleases: the provider's part of each queue is released once, after the
-// kernel's object is gone, and not where the kernel keeps it.
+// kernel's object is gone, and not where the kernel keeps it. Nobody posts or polls meanwhile.
 func TestCloseReleases(t *testing.T) {
 	d, k := fakeContext(t)
 	x := makeFakes(t, d)
@@ -22,10 +22,11 @@ func TestCloseReleases(t *testing.T) {
 		destroy  string
 		close    func() error
 		released *int
+		locks    []*queueLock
 	}{
-		{"destroy_qp", x.qp.Close, &p.qps[0].released},
-		{"destroy_srq", x.srq.Close, &p.srqs[0].released},
-		{"destroy_cq", x.cq.Close, &p.cqs[0].released},
+		{"destroy_qp", x.qp.Close, &p.qps[0].released, []*queueLock{&x.qp.sendMu, &x.qp.recvMu}},
+		{"destroy_srq", x.srq.Close, &p.srqs[0].released, []*queueLock{&x.srq.mu}},
+		{"destroy_cq", x.cq.Close, &p.cqs[0].released, []*queueLock{&x.cq.mu}},
 	} {
 		k.answerTo(tt.destroy, refuse(syscall.EBUSY))
 		if err := tt.close(); !errors.Is(err, ErrBusy) || *tt.released != 0 {
@@ -34,6 +35,11 @@ func TestCloseReleases(t *testing.T) {
 		k.answerTo(tt.destroy, func(*fakeCall) error {
 			if *tt.released != 0 {
 				t.Errorf("%s: released before", tt.destroy)
+			}
+			for i, l := range tt.locks {
+				if l.try() {
+					t.Errorf("%s: lock %d is free", tt.destroy, i)
+				}
 			}
 			return errPassOn
 		})

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"os"
 	"reflect"
+	"strings"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goverbs/goverbs/internal/held"
 	"github.com/goverbs/goverbs/internal/inside"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
@@ -638,4 +641,43 @@ func TestPollEx(t *testing.T) {
 			t.Errorf("fields %#x: %v", fields, err)
 		}
 	}
+}
+
+// TestRelease: what is mapped for a CQ and a QP goes with them. A QP without receives has no
+// receive queue to show.
+func TestRelease(t *testing.T) {
+	r := newRig(t)
+	idle := mappings(t)
+	c := r.newCQ(t, 0, provider.CQInit{CQE: 8, Channel: true})
+	with := r.newQP(t, 5, provider.QPInit{SendCQ: c, RecvCQ: c, Cap: capOf(4, 1, 4, 1, 0)})
+	without := r.newQP(t, 6, provider.QPInit{SendCQ: c, RecvCQ: c, Cap: capOf(4, 1, 0, 0, 0)})
+	if m := with.Inside(); m.Recvs.Count != 4 || m.Recvs.Addr == nil {
+		t.Errorf("of 4 receives: %+v", m.Recvs)
+	}
+	if m := without.Inside(); m.Sends.Count != 4 || m.Recvs != (inside.EFAQueue{}) {
+		t.Errorf("without receives: %+v", m)
+	}
+	at := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(with.sq.requests.mem))))
+	if _, err := held.Read(at, 8); err != nil {
+		t.Fatal(err)
+	}
+	with.Release()
+	if _, err := held.Read(at, 8); err == nil {
+		t.Error("the numbers of the requests stay in memory")
+	}
+	without.Release()
+	c.Release()
+	if n := mappings(t); n != idle {
+		t.Errorf("%d pieces of the device are mapped, %d before", n, idle)
+	}
+}
+
+// mappings tells how many pieces of the rig's file this process has mapped.
+func mappings(t *testing.T) int {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(b), "/memfd:goverbs-efa ")
 }

@@ -189,6 +189,42 @@ func TestPagesOfRegisters(t *testing.T) {
 	}
 }
 
+// TestStaticRegisters: of the pages that the kernel made with the context, each register may be
+// several QPs'. The first is for doorbells alone.
+func TestStaticRegisters(t *testing.T) {
+	u := &uars{}
+	f := fakeFile(t, func(call) syscall.Errno { return syscall.EINVAL })
+	if err := u.open(f, &uapi.Mlx5IbAllocUcontextResp{BfRegSize: 512, TotBfregs: 3 * usableRegisters}); err != nil {
+		t.Fatal(err)
+	}
+	defer u.release(f)
+	if len(u.pages) != 3 || len(u.static) != 3*registersPerUAR || u.cq != u.pages[0] {
+		t.Errorf("%d pages, %d registers", len(u.pages), len(u.static))
+	}
+	users := make(map[*sharing]bool)
+	for i, r := range u.static {
+		if r.shared == nil || users[r.shared] || (r.size == 0) != (i == 0) {
+			t.Errorf("register %d: %+v", i, r)
+		}
+		users[r.shared] = true
+	}
+}
+
+// TestNoDeviceMemory: memory of the adapter that can't be mapped is none.
+func TestNoDeviceMemory(t *testing.T) {
+	f := fakeFile(t, func(call) syscall.Errno { return syscall.EINVAL })
+	size := uint64(os.Getpagesize())
+	for _, start := range []uint64{2, size - 4, 0} {
+		if start == 0 {
+			f.Close()
+		}
+		d := &dm{file: f, n: 8, start: &start, page: new(uint16)}
+		if err := d.Adopt(); err == nil || d.pages != nil {
+			t.Errorf("at %#x of its page: %v", start, err)
+		}
+	}
+}
+
 // TestNoPage: without a page there is no register, and what was allocated goes back.
 func TestNoPage(t *testing.T) {
 	for _, tt := range []struct {

@@ -45,7 +45,7 @@ func TestScatter(t *testing.T) {
 		{"the second is another's", to(provider.SGE{Addr: at, Length: 5, LKey: 7}, provider.SGE{Addr: at, Length: 5, LKey: 8}), 64, 10, uapi.IB_WC_LOC_PROT_ERR, [][2]int{{0, 5}}, false},
 		{"not asked for", to(provider.SGE{Addr: at, Length: 10, LKey: 7}), 64, 10, uapi.IB_WC_GENERAL_ERR, nil, true},
 	} {
-		for _, recv := range []bool{true, false} {
+		for _, queue := range []string{"send", "receive", "shared receive"} {
 			r := newRig(t, 1)
 			r.nullKey = 0x300
 			c := r.newCQ(t, provider.CQInit{CQE: 3, CQESize: tt.size})
@@ -54,13 +54,21 @@ func TestScatter(t *testing.T) {
 			if tt.nobody {
 				init.Scatter = nil
 			}
+			var s *srq
+			if queue == "shared receive" {
+				s = r.newSRQ(t, provider.SRQInit{MaxWR: 4, MaxSGE: 3})
+				init.SRQ = s
+			}
 			q := r.newQP(t, 0x123456, init)
 			e := cqe{op: wqe.CQEResponderSend, qpn: 0x123456, uidx: q.uidx(), bytes: uint32(tt.n), format: 1}
 			var n int
 			var err error
-			if recv {
+			switch queue {
+			case "receive":
 				n, err = q.PostRecv([]provider.RecvWR{{WRID: 5, SGL: tt.sgl}})
-			} else {
+			case "shared receive":
+				n, err = s.PostRecv([]provider.RecvWR{{WRID: 5, SGL: tt.sgl}})
+			default:
 				e.op, e.sendOp = wqe.CQERequester, wqe.OpRDMARead
 				n, err = q.PostSend([]provider.SendWR{{WRID: 5, Opcode: uapi.IB_UVERBS_WR_RDMA_READ, Remote: provider.Remote{Addr: 1, RKey: 1}, SGL: tt.sgl}}, false)
 			}
@@ -79,7 +87,7 @@ func TestScatter(t *testing.T) {
 			}
 			var wc [2]provider.WC
 			if n, err := c.Poll(wc[:]); n != 1 || err != nil || wc[0].WRID != 5 || wc[0].Status != uint32(tt.want) {
-				t.Errorf("%s, receive %t: %d, %v, %+v; want status %v", tt.name, recv, n, err, wc[0], tt.want)
+				t.Errorf("%s, %s: %d, %v, %+v; want status %v", tt.name, queue, n, err, wc[0], tt.want)
 			}
 			var want place
 			rest := data
@@ -91,7 +99,7 @@ func TestScatter(t *testing.T) {
 				rest = rest[copy(want.mem[at[0]:at[0]+at[1]], rest):]
 			}
 			if !bytes.Equal(p.mem[:], want.mem[:]) {
-				t.Errorf("%s, receive %t: left %q, want %q", tt.name, recv, p.mem, want.mem)
+				t.Errorf("%s, %s: left %q, want %q", tt.name, queue, p.mem, want.mem)
 			}
 		}
 	}

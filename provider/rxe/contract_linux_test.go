@@ -3,8 +3,11 @@ package rxe
 import (
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"slices"
 	"testing"
+	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -167,6 +170,31 @@ func TestShortElements(t *testing.T) {
 	if n := mappings(t, "goverbs-short"); n != 0 {
 		t.Errorf("%d rings stay mapped", n)
 	}
+}
+
+// The memory of the doorbell's command is the collector's once the QP is released.
+func TestReleaseDoorbell(t *testing.T) {
+	f, mem := kernelFile(t, "goverbs-bell", 1<<16)
+	lay(mem, 9, 3, 2, 2)
+	gone := make(chan struct{})
+	func() {
+		q := &qp{file: f, resp: &uapi.RxeCreateQpResp{SqMi: uapi.Mminfo{Size: 8192}}}
+		q.init.SRQ = new(nobodysSRQ)
+		if err := q.Adopt(1, 2, &uapi.IbUverbsQpCap{MaxSendSge: 1}); err != nil {
+			t.Fatal(err)
+		}
+		runtime.AddCleanup(unsafe.SliceData(q.bell.Bytes()), func(gone chan struct{}) { close(gone) }, gone)
+		q.Release()
+	}()
+	for range 1000 {
+		runtime.GC()
+		select {
+		case <-gone:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	t.Error("it stays pinned")
 }
 
 type nobodysSRQ struct{ provider.SRQ }
