@@ -1,9 +1,11 @@
-// qps DEVICE N: creates and destroys a QP N times and prints how long one takes.
+// qps DEVICE N [FILE]: creates and destroys a QP N times, prints how long one takes, and waits until
+// there is FILE.
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static void die(const char *what)
 {
@@ -23,8 +25,8 @@ int main(int argc, char **argv)
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *context = NULL;
 
-	if (argc != 3 || !list)
-		die("usage: qps DEVICE N");
+	if (argc < 3 || argc > 4 || !list)
+		die("usage: qps DEVICE N [FILE]");
 	for (int i = 0; list[i]; i++)
 		if (!strcmp(ibv_get_device_name(list[i]), argv[1]))
 			context = ibv_open_device(list[i]);
@@ -46,5 +48,7 @@ int main(int argc, char **argv)
 			die("QP");
 	}
 	printf("%.3f usec/qp\n", (now() - start) / n);
+	while (argc == 4 && access(argv[3], F_OK))
+		usleep(10000);
 	return 0;
 }
