@@ -16,6 +16,7 @@ const (
 	ResponderSendImm  Kind = 3
 	ResponderSendInv  Kind = 4
 	ResizeCQ          Kind = 5
+	NoPacket          Kind = 6 // of an operation on a list of tags
 	RequesterError    Kind = 13
 	ResponderError    Kind = 14
 	Invalid           Kind = 15 // software initializes entries with it
@@ -81,6 +82,8 @@ type Completion struct {
 	// bytes, or 64 in a CQE of 128 bytes. A QP's cs_req and cs_res request it.
 	Inline []byte
 
+	Match Match // of a queue with tag matching
+
 	// RealTime: the timestamp is in seconds and nanoseconds, not ticks.
 	RealTime bool
 
@@ -140,6 +143,7 @@ func (c *Completion) fields(b *[64]byte, timestamp uint64) {
 		return
 	}
 	be.PutUint32(b[12:], c.RSSHash)
+	c.Match.put(b)
 	b[16] = c.RSSType
 	b[17] = c.PathBits
 	be.PutUint16(b[20:], c.Checksum)

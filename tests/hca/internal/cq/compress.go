@@ -37,7 +37,7 @@ func (q *CQ) hold(c *Completion, now time.Duration) bool {
 	if len(q.held) > 0 && (!q.follows(c) || uint32(len(q.held)) >= q.free()) {
 		q.Flush(now)
 	}
-	if c.Kind != ResponderSend || len(c.Inline) > 0 || c.Solicited || q.status != StatusOK || q.free() < 2 {
+	if c.Kind != ResponderSend || c.Match.Op != 0 || len(c.Inline) > 0 || c.Solicited || q.status != StatusOK || q.free() < 2 {
 		return false
 	}
 	q.held = append(q.held, *c)

@@ -143,6 +143,9 @@ var promises = map[uint16]map[string]uint64{
 		"atomic": 1, "compact_address_vector": 1, "sctr_data_cqe": 1,
 		"local_ca_ack_delay": 15, "stat_rate_support": 0,
 
+		// Tag matching.
+		"tag_matching": 1, "rndv_offload_rc": 1, "log_tag_matching_list_sz": logMaxTags, "log_max_xrq": logMaxSRQ,
+
 		// Commands from user space. The driver checks their permissions.
 		"log_max_uctx": logMaxUserContext, "log_max_umem": logMaxUserMemory,
 
@@ -202,6 +205,8 @@ var ethernetPromises = map[uint16]map[string]uint64{
 		"log_max_transport_domain": logMaxDomain, "log_max_tis": logMaxTIS, "log_max_tis_per_sq": 0,
 		"log_max_rq": logMaxQP, "log_max_wq_sz": logMaxQPSize, "log_max_rqt": logMaxRQT, "log_max_rqt_size": logMaxRQTSize, "log_max_tir": logMaxTIR,
 		"qos": 1, "modify_rq_counter_set_id": 1, "disable_local_lb_uc": 1, "disable_local_lb_mc": 1,
+		// libmlx5 connects the queue pair for operations on tags without a GRH, so not over RoCE.
+		"tag_matching": 0, "rndv_offload_rc": 0,
 		"log_max_current_uc_list": logMaxAddresses, "log_max_current_mc_list": logMaxAddresses, "log_max_vlan_list": logMaxAddresses,
 	},
 	// Send WQEs must have the Ethernet header inline (wqe_inline_mode 0).

@@ -14,6 +14,7 @@ const (
 	plainSRQ srqKind = iota
 	xrcSRQ
 	rmp
+	xrq
 )
 
 type sharedQueue struct {
@@ -41,14 +42,21 @@ func (h *HCA) addSRQ(kind srqKind, c transport.SRQContext, in []byte, pas []byte
 	}
 	q := &sharedQueue{kind: kind, context: slices.Clone(in)}
 	q.use(pd)
-	if kind == xrcSRQ {
+	if kind == xrcSRQ || kind == xrq {
 		completions, ok := h.cqUse(c.CQN)
-		xrcd := h.xrcds.items[c.XRCD]
-		if !ok || xrcd == nil {
+		if !ok {
 			q.release()
 			return 0, BadRes
 		}
-		q.use(completions, xrcd)
+		q.use(completions)
+	}
+	if kind == xrcSRQ {
+		xrcd := h.xrcds.items[c.XRCD]
+		if xrcd == nil {
+			q.release()
+			return 0, BadRes
+		}
+		q.use(xrcd)
 	}
 	number, err := h.engine.CreateSRQ(c)
 	if err != nil {
@@ -114,7 +122,12 @@ func (h *HCA) destroySRQ(in, out ifc.View) Status {
 }
 
 func (h *HCA) armRQ(in, out ifc.View) Status {
-	return h.armAny(plainSRQ, uint32(in.Get("srq_number")), in.Get("lwm"))
+	const opXRQ = 2
+	kind := plainSRQ
+	if in.Get("op_mod") == opXRQ {
+		kind = xrq
+	}
+	return h.armAny(kind, uint32(in.Get("srq_number")), in.Get("lwm"))
 }
 
 func (h *HCA) querySRQ(in, out ifc.View) Status {

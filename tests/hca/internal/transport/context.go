@@ -132,7 +132,7 @@ func (c *QPContext) RingBytes() (n uint64) {
 	return n
 }
 
-// SRQContext has the parameters of CREATE_SRQ, CREATE_XRC_SRQ and CREATE_RMP.
+// SRQContext has the parameters of CREATE_SRQ, CREATE_XRC_SRQ, CREATE_RMP and CREATE_XRQ.
 type SRQContext struct {
 	XRC         bool // an XRC SRQ, with its own CQ and domain
 	XRCD        uint32
@@ -142,6 +142,8 @@ type SRQContext struct {
 	LogSize     uint8
 	LogStride   uint8 // as in the SRQC: 16<<LogStride bytes (a WQ's log_wq_stride less 4)
 	WQSignature bool
+	TM          bool // it matches tags (CREATE_XRQ), and has its own CQ
+	LogTags     uint8
 	Cyclic      bool // a ring of WQEs without links (basic_cyclic_rcv_wqe, or a WQ of type cyclic)
 	RLKey       bool
 	LWM         uint16 // limit, 0 if not armed
@@ -151,6 +153,10 @@ type SRQContext struct {
 	// Available is the number of posted WQEs, for QUERY_*; Create ignores it.
 	Available uint16
 	Bad       bool // its memory can't be read
+
+	// of the list of tags, likewise
+	NextTag                    uint16
+	SoftwarePhase, DevicePhase uint16
 }
 
 // DCTContext is a DC target's context (DCTC), decoded.

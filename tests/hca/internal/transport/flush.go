@@ -24,7 +24,9 @@ func (q *QP) completeError(w *sendWQE) {
 	case cq.SyndromeLocalQPOp:
 		q.counters().LocalOperation++
 	}
-	q.postSendError(w.index, w.op, w.syndrome, w.vendor)
+	if w.fetches == nil {
+		q.postSendError(w.index, w.op, w.syndrome, w.vendor)
+	}
 	q.sqNext = w.index + w.bbs
 	q.req.drop()
 	if q.mutates(mutant.ErrorStays) && w.syndrome == cq.SyndromeRemoteInvalReq {
@@ -75,6 +77,7 @@ func (q *QP) enterErr() {
 	q.c.State = Err
 	q.recheck = recheckFirst
 	q.wake(0)
+	q.cancelRendezvous()
 	x := &q.resp
 	x.queue.clear()
 	if x.wqe.used {

@@ -44,6 +44,8 @@ type QP struct {
 	resp responder
 	est  bool // TypeCommEst was posted
 
+	rendezvous []*rendezvous // in the order of their messages
+
 	dct    *dct // of a DCT or of a connection
 	raw    rawQueue
 	faults []Fault
@@ -96,6 +98,7 @@ func (q *QP) reset() {
 	q.rq.reset()
 	q.req.reset()
 	q.resp.reset()
+	q.rendezvous = nil
 	q.wake(0)
 }
 

@@ -96,12 +96,15 @@ func (q *QP) begin() bool {
 		return false
 	}
 	if r.ring == nil {
-		if q.sqPosted() == 0 {
+		if q.sqPosted() == 0 && len(q.rendezvous) == 0 {
 			return false
 		}
 		r.ring = make([]sendWQE, inFlight)
 	}
 	w := r.at(r.tail)
+	if q.beginRendezvous(w) {
+		return true
+	}
 	if !q.fetch(w) {
 		return false
 	}
@@ -115,7 +118,7 @@ func (q *QP) begin() bool {
 // enqueue assigns a WQE its sequence numbers and its place.
 func (q *QP) enqueue(w *sendWQE) {
 	r := &q.req
-	if w.act != actConnect {
+	if w.act != actConnect && w.fetches == nil {
 		if q.e.c.Log != nil {
 			q.e.c.Log.Send(q.number, w.index, w.raw)
 		}
@@ -179,6 +182,8 @@ func (q *QP) execute(w *sendWQE) {
 			q.counters().ReqMWBinding++
 			w.fail(cq.SyndromeMWBind, vendorKey+uint8(f))
 		}
+	case wqeTags:
+		q.changeTags(w)
 	case wqeLocalInv:
 		if f := q.e.c.Keys.Invalidate(w.imm, q.c.PD, q.number); f != mkey.FaultNone {
 			q.counters().ReqMWBinding++
@@ -307,7 +312,9 @@ func (q *QP) complete() {
 		} else if psnDiff(w.last(), r.acked) > 0 {
 			break
 		}
-		if w.act != actConnect {
+		if w.fetches != nil {
+			q.fetched(w)
+		} else if w.act != actConnect {
 			q.post(w)
 		}
 		r.head++

@@ -19,7 +19,8 @@ type responder struct {
 	skip  bool   // UC: the rest of the message is dropped
 	wqe   recvWQE
 	xsrq  *srq // XRC: the SRQ that the WQE is from
-	off   int  // bytes of the message so far
+	match matched
+	off   int // bytes of the message so far
 	va    uint64
 	rkey  uint32
 	left  int // remaining bytes of an RDMA WRITE
@@ -155,11 +156,27 @@ func (q *QP) serveSend(a *arrival, op uint8) {
 	case opSendLastInv, opSendOnlyInv:
 		kind, word = cq.ResponderSendInv, binary.BigEndian.Uint32(a.r.take(sizeImm))
 	}
-	if !q.fits(a, actSend, first, last) || first && !q.need(a) {
+	if !q.fits(a, actSend, first, last) {
+		return
+	}
+	tags := q.srq != nil && q.srq.c.TM
+	if tags && first {
+		if !q.match(a) {
+			return
+		}
+	} else if first && !q.need(a) {
 		return
 	}
 	if first {
 		x.off = 0
+	}
+	if tags && x.match.rndv != nil {
+		if last {
+			q.startRendezvous(a)
+		}
+		x.act = actSend
+		q.accept(a, last)
+		return
 	}
 	if x.off+len(a.data) > x.wqe.length {
 		q.counters().RespLocalLength++
@@ -167,7 +184,7 @@ func (q *QP) serveSend(a *arrival, op uint8) {
 		return
 	}
 	var inline []byte
-	if first && last && len(a.data) > 0 && len(a.data) <= inlineRoom(q.c.CSRes) {
+	if first && last && !tags && len(a.data) > 0 && len(a.data) <= inlineRoom(q.c.CSRes) {
 		inline = a.data
 	} else if f := q.e.scatter(x.wqe.segs, x.off, a.data, a.pd, q.localKey(a)); f != mkey.FaultNone {
 		if q.receiveFault(f) {
@@ -362,7 +379,12 @@ func (q *QP) received(a *arrival, kind cq.Kind, word uint32, inline []byte) {
 		Solicited:  a.h.solicited,
 		Inline:     inline,
 	}
+	if kind != cq.ResponderWriteImm {
+		c.Match = x.match.Match
+	}
+	x.match = matched{}
 	origin(&c, a.p)
+	c.GRH = c.GRH && a.p.RoCE
 	var cqn uint32
 	cqn, c.UserIndex = q.recvTarget()
 	x.wqe.used = false
@@ -371,7 +393,11 @@ func (q *QP) received(a *arrival, kind cq.Kind, word uint32, inline []byte) {
 
 // recvTarget returns the CQ of receive completions, and their user index.
 func (q *QP) recvTarget() (cqn, index uint32) {
-	if s := q.resp.xsrq; s != nil {
+	s := q.resp.xsrq
+	if q.srq != nil && q.srq.c.TM {
+		s = q.srq
+	}
+	if s != nil {
 		if !q.e.indexed(s.c.UserIndex) {
 			return s.c.CQN, s.number
 		}
@@ -390,6 +416,12 @@ func (q *QP) recvTarget() (cqn, index uint32) {
 func (q *QP) postRecvError(syndrome, vendor uint8) {
 	x := &q.resp
 	cqn, index := q.recvTarget()
+	if x.match.tag {
+		x.wqe.used = false
+		q.cancelTag(x.match.Index)
+		x.match = matched{}
+		return
+	}
 	q.postTo(cqn, &cq.Completion{
 		Kind:           cq.ResponderError,
 		QPN:            q.number,

@@ -25,6 +25,7 @@ const (
 	wqeLocalInv = 0x1b
 	wqeSetPSV   = 0x20
 	wqeUMR      = 0x25
+	wqeTags     = 0x28
 )
 
 // Fields of the control segment's fm_ce_se.
@@ -98,6 +99,8 @@ type sendWQE struct {
 
 	segs   []sendSegment
 	length int
+
+	fetches *rendezvous // it isn't a WQE of the driver, but part of this
 
 	raddr    uint64
 	rkey     uint32
@@ -267,6 +270,9 @@ func (q *QP) classify(w *sendWQE) bool {
 	case wqeLSO:
 		w.act = actSend
 		return q.c.Service == Raw && q.e.c.LogLSO > 0
+	case wqeTags:
+		w.act = actLocal
+		return q.c.Service == RC && q.srq != nil && q.srq.c.TM
 	case wqeSend, wqeSendImm:
 		w.act = actSend
 		if w.op == wqeSendImm {

@@ -2,21 +2,22 @@ package transport
 
 import "github.com/goverbs/goverbs/tests/hca/internal/eq"
 
-// srq is an SRQ, an XRC SRQ or an RMP.
+// srq is an SRQ, an XRC SRQ, an RMP or an XRQ.
 type srq struct {
 	e      *Engine
 	c      SRQContext
 	number uint32
 	rq     recvQueue
 	users  int
+	tags   tagList // of an XRQ
 }
 
-// CreateSRQ creates an SRQ, an XRC SRQ or an RMP. All three share one number space.
+// CreateSRQ creates an SRQ, an XRC SRQ, an RMP or an XRQ. All share one number space.
 func (e *Engine) CreateSRQ(c SRQContext) (srqn uint32, err error) {
 	if c.LogSize > maxLogQueue-1 || c.LogStride > 6 || !c.Cyclic && c.LogStride == 0 {
 		return 0, ErrBadParam
 	}
-	if c.XRC && e.c.CQ(c.CQN) == nil {
+	if (c.XRC || c.TM) && e.c.CQ(c.CQN) == nil {
 		return 0, ErrNoRes
 	}
 	for e.srqs[e.nextSRQN] != nil {
@@ -25,6 +26,9 @@ func (e *Engine) CreateSRQ(c SRQContext) (srqn uint32, err error) {
 	s := &srq{e: e, c: c, number: e.nextSRQN}
 	e.advanceSRQN()
 	s.rq = recvQueue{owner: "SRQ", number: s.number, buf: &s.c.Buffer, logSize: c.LogSize, stride: 16 << c.LogStride, dbr: c.DBRAddr, sig: c.WQSignature, linked: !c.Cyclic}
+	if c.TM {
+		s.tags.entries = make([]tagEntry, 1<<c.LogTags)
+	}
 	e.srqs[s.number] = s
 	return s.number, nil
 }
@@ -76,6 +80,7 @@ func (e *Engine) QuerySRQ(srqn uint32) (SRQContext, bool) {
 	c := s.c
 	c.Available = uint16(s.rq.available(e))
 	c.Bad = s.rq.bad
+	c.NextTag, c.SoftwarePhase, c.DevicePhase = s.tags.next, s.tags.software, s.tags.device
 	return c, true
 }
 

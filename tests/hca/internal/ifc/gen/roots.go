@@ -12,6 +12,7 @@ sqerr2rts_qp sqd2rts_qp qp_2err qp_2rst
 create_srq destroy_srq query_srq arm_rq
 create_xrc_srq destroy_xrc_srq query_xrc_srq arm_xrc_srq
 create_rmp modify_rmp destroy_rmp query_rmp
+create_xrq destroy_xrq query_xrq
 create_dct destroy_dct drain_dct query_dct
 query_vport_state modify_vport_state
 query_hca_vport_context modify_hca_vport_context query_hca_vport_gid query_hca_vport_pkey
