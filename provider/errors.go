@@ -29,6 +29,8 @@ var (
 	ErrTSOHeader    = errors.New("the header of OpTSO is shorter than an Ethernet header, or longer than the queue allows")
 	ErrOpcode       = errors.New("operation is not supported")
 	ErrNoField      = errors.New("the device's completions lack a field")
+	ErrTagsFull     = errors.New("the list of tags is full")
+	ErrNoTag        = errors.New("no tag in the list has the handle")
 	ErrNoWQ         = errors.New("the device has no work queues")
 	ErrCQOverrun    = errors.New("completion queue overflowed")
 )

@@ -300,6 +300,7 @@ const (
 type SRQInit struct {
 	MaxWR, MaxSGE uint32
 	XRC           bool
+	MaxTags       uint32 // 0 without tag matching
 }
 
 // A PD is a protection domain.
@@ -403,6 +404,17 @@ type SRQ interface {
 	Remap() error
 
 	Release()
+}
+
+// A TagMatcher is an SRQ whose SRQInit.MaxTags isn't 0. The lock that covers PostRecv covers
+// PostTagOps, too.
+type TagMatcher interface {
+	// Operate tells the SRQ its RC queue pair, on which it posts the operations on its list of
+	// tags. Verbs has connected it to itself. It has room for as many operations as were asked
+	// for, and is released before the SRQ.
+	Operate(qp QP)
+	// PostTagOps posts operations, and fills in the handles of added tags.
+	PostTagOps(ops []TagOp) (n int, err error)
 }
 
 // A CQ is a completion queue.

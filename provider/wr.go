@@ -160,6 +160,7 @@ const (
 	FieldVLAN
 	FieldSGID
 	FieldUnsolicited
+	FieldTag
 )
 
 // A WCEx is a work completion with the fields that were asked for.
@@ -172,4 +173,7 @@ type WCEx struct {
 
 	Unsolicited bool     // of an RDMA write with immediate data, without a receive
 	SGID        [16]byte // of a sender to whom there is no address handle
+
+	Tag        uint64 // of a message that matched, and the sender's word beside it
+	TagContext uint32
 }

@@ -12,7 +12,7 @@ import "unsafe"
 // meanwhile. In every later frame it is an ordinary typed pointer, which is adjusted
 // when the stack moves.
 //
-// SGE, SendWR, RecvWR, WC and WCEx have the same layout here and in package provider, field
+// SGE, SendWR, RecvWR, TagOp, WC and WCEx have the same layout here and in package provider, field
 // by field, so lists of them need no copying. TestLayoutsAgree checks that. Where a
 // SendWR here points to an AH, MR or MW, the provider's SendWR points to its first
 // field, an AHRef, MRRef or MWRef.

@@ -14,6 +14,7 @@ func TestLayoutsAgree(t *testing.T) {
 		{reflect.TypeFor[WC](), reflect.TypeFor[provider.WC]()},
 		{reflect.TypeFor[WCEx](), reflect.TypeFor[provider.WCEx]()},
 		{reflect.TypeFor[RecvWR](), reflect.TypeFor[provider.RecvWR]()},
+		{reflect.TypeFor[TagOp](), reflect.TypeFor[provider.TagOp]()},
 		{reflect.TypeFor[SendWR](), reflect.TypeFor[provider.SendWR]()},
 	} {
 		sameLayout(t, pair[0], pair[1])

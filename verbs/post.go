@@ -41,6 +41,8 @@ type refusals map[error]error
 func newRefusals(op string) refusals {
 	return refusals{
 		provider.ErrQueueFull:    opErr(op, "", ErrQueueFull),
+		provider.ErrTagsFull:     opErr(op, "", fmt.Errorf("%w: %w", ErrQueueFull, provider.ErrTagsFull)),
+		provider.ErrNoTag:        invalid(op, "%v", provider.ErrNoTag),
 		provider.ErrTooManySGEs:  invalid(op, "%v", provider.ErrTooManySGEs),
 		provider.ErrInlineTooBig: invalid(op, "%v", provider.ErrInlineTooBig),
 		provider.ErrTooLong:      invalid(op, "%v", provider.ErrTooLong),

@@ -379,6 +379,9 @@ func (d *Device) checkQP(op string, o *QPOptions) (*DeviceAttr, error) {
 	if o.ScatterToCQE && o.Type != RC {
 		return nil, invalid(op, "ScatterToCQE is for RC only")
 	}
+	if o.ScatterToCQE && o.SRQ != nil && o.SRQ.tags != nil {
+		return nil, invalid(op, "ScatterToCQE is not for an SRQ that matches tags")
+	}
 	if err := o.CreateFlags.check(op, o.Type, limits); err != nil {
 		return nil, err
 	}

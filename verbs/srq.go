@@ -22,7 +22,10 @@ type SRQ struct {
 	maxWR  atomic.Uint32
 	maxSGE int
 	num    uint32
-	cq     *CQ // of an XRC SRQ
+	cq     *CQ // of an XRC SRQ, or one that matches tags
+
+	tags  provider.TagMatcher // prov, if it matches tags
+	tagQP *QP                 // on which the operations on its list of tags are posted
 }
 
 func (srq *SRQ) base() *object {
@@ -40,6 +43,11 @@ type SRQOptions struct {
 	// For an XRC SRQ: its domain, and the CQ for its receives' completions.
 	XRCD *XRCD
 	CQ   *CQ // see XRCD
+
+	// TagMatching isn't zero for an SRQ that matches tags: see SRQ.PostTagOps. It needs CQ as
+	// well, for the completions of operations on its list of tags and of all that its QPs
+	// receive. Such a CQ usually has CQOptions.Fields with WCFieldTag.
+	TagMatching TagMatching
 
 	// SingleOwner promises that only one goroutine at a time posts, and removes the
 	// lock. If a second goroutine is detected, it panics.
@@ -61,8 +69,13 @@ func (pd *PD) CreateSRQ(o SRQOptions) (*SRQ, error) {
 	parents := []*object{&pd.object}
 	if o.XRCD != nil {
 		parents = append(parents, &o.XRCD.object, o.CQ.base())
+	} else if o.TagMatching != (TagMatching{}) {
+		if o.CQ == nil {
+			return nil, invalid(op, "an SRQ that matches tags needs a CQ")
+		}
+		parents = append(parents, &o.CQ.object)
 	} else if o.CQ != nil {
-		return nil, invalid(op, "only an XRC SRQ has a CQ of its own")
+		return nil, invalid(op, "only an XRC SRQ, or one that matches tags, has a CQ of its own")
 	}
 	if err := hold(op, parents...); err != nil {
 		return nil, err
@@ -70,8 +83,15 @@ func (pd *PD) CreateSRQ(o SRQOptions) (*SRQ, error) {
 	srq, err := pd.createSRQHeld(op, &o, parents)
 	if err != nil {
 		drop(parents...)
+		return nil, err
 	}
-	return srq, err
+	if o.TagMatching != (TagMatching{}) {
+		if err := srq.operate(op, pd, &o); err != nil {
+			srq.Close()
+			return nil, err
+		}
+	}
+	return srq, nil
 }
 
 func (pd *PD) createSRQHeld(op string, o *SRQOptions, parents []*object) (*SRQ, error) {
@@ -87,6 +107,9 @@ func (pd *PD) createSRQHeld(op string, o *SRQOptions, parents []*object) (*SRQ, 
 		return nil, invalid(op, "MaxWR %d is not in 1 to %d", o.MaxWR, limits.MaxSRQWR)
 	case o.MaxSGE < 0 || o.MaxSGE > limits.MaxSRQSGE:
 		return nil, invalid(op, "MaxSGE %d is not in 0 to %d", o.MaxSGE, limits.MaxSRQSGE)
+	}
+	if err := o.TagMatching.check(op, o, limits); err != nil {
+		return nil, err
 	}
 	srq := new(SRQ)
 	srq.mu.single = o.SingleOwner
@@ -104,11 +127,17 @@ func (pd *PD) createSRQHeld(op string, o *SRQOptions, parents []*object) (*SRQ, 
 		cmd.CqHandle(o.CQ.handle)
 		number = cmd.RespSrqNum()
 	}
+	if n := o.TagMatching.MaxTags; n > 0 {
+		typ = uapi.IB_UVERBS_SRQT_TM
+		cmd.CqHandle(o.CQ.handle)
+		cmd.MaxNumTags(uint32(n))
+		number = cmd.RespSrqNum()
+	}
 	cmd.Type(typ)
 	cmd.Limit(0) // see SetLimit: not every driver arms it here
 	maxWR := cmd.RespMaxWr()
 	maxSGE := cmd.RespMaxSge()
-	init := provider.SRQInit{MaxWR: uint32(o.MaxWR), MaxSGE: uint32(max(o.MaxSGE, 1)), XRC: o.XRCD != nil}
+	init := provider.SRQInit{MaxWR: uint32(o.MaxWR), MaxSGE: uint32(max(o.MaxSGE, 1)), XRC: o.XRCD != nil, MaxTags: uint32(o.TagMatching.MaxTags)}
 	prov, err := d.prov.NewSRQ(cmd, &init)
 	if err != nil {
 		return nil, d.failed(op, "", err)
@@ -146,7 +175,7 @@ func destroySRQ(d *Device, handle uint32) error {
 }
 
 // Num returns the number by which senders address an XRC SRQ (ibv_get_srq_num). It is
-// 0 for other SRQs.
+// 0 for SRQs without a CQ of their own.
 func (srq *SRQ) Num() uint32 {
 	if srq == nil {
 		return 0
@@ -274,6 +303,9 @@ var (
 func (srq *SRQ) Close() error {
 	if srq == nil {
 		return nil
+	}
+	if err := srq.endTags(); err != nil {
+		return err
 	}
 	srq.mu.Lock()
 	defer srq.mu.Unlock()

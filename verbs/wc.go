@@ -89,6 +89,9 @@ type WCEx struct {
 	// only. Then SLID is 0xffff. Otherwise SGID is zero, and SLID is what efadv.AHNumber
 	// returns of the address handle.
 	SGID GID
+
+	Tag        uint64 // of a message that matched a tag of the SRQ (struct ibv_wc_tm_info); otherwise 0
+	TagContext uint32 // the TagHeader.Context of such a message
 }
 
 // WCFields are the fields of a WCEx that a CQ reports beside those of a WC (enum
@@ -104,13 +107,15 @@ const (
 	WCFieldSGID        WCFields = WCFields(provider.FieldSGID)        // WCEx.SGID
 	WCFieldUnsolicited WCFields = WCFields(provider.FieldUnsolicited) // WCEx.Unsolicited
 
+	WCFieldTag WCFields = WCFields(provider.FieldTag) // WCEx.Tag and WCEx.TagContext
+
 	wcFieldsTime  = WCFieldTimestamp | WCFieldWallClock
-	wcFieldsKnown = wcFieldsTime | WCFieldFlowTag | WCFieldVLAN | WCFieldSGID | WCFieldUnsolicited
+	wcFieldsKnown = wcFieldsTime | WCFieldFlowTag | WCFieldVLAN | WCFieldSGID | WCFieldUnsolicited | WCFieldTag
 )
 
 func (f WCFields) String() string {
 	var names []string
-	for i, name := range []string{"TIMESTAMP", "WALL_CLOCK", "FLOW_TAG", "VLAN", "SGID", "UNSOLICITED"} {
+	for i, name := range []string{"TIMESTAMP", "WALL_CLOCK", "FLOW_TAG", "VLAN", "SGID", "UNSOLICITED", "TAG"} {
 		if f>>i&1 != 0 {
 			names = append(names, name)
 		}
@@ -159,9 +164,20 @@ const (
 	WCFatalErr       WCStatus = WCStatus(uapi.IB_WC_FATAL_ERR)          // the device failed
 	WCRespTimeoutErr WCStatus = WCStatus(uapi.IB_WC_RESP_TIMEOUT_ERR)   // no answer in time
 	WCGeneralErr     WCStatus = WCStatus(uapi.IB_WC_GENERAL_ERR)        // any other error
+
+	WCTagErr        WCStatus = WCStatus(provider.WCTagErr)        // the tag to delete is no longer in the list: a message has matched it
+	WCTagIncomplete WCStatus = WCStatus(provider.WCTagIncomplete) // a message matched, and the device didn't get its data
 )
 
-func (s WCStatus) String() string { return uapi.EnumIbWcStatus.Short(uint64(s)) }
+func (s WCStatus) String() string {
+	switch s {
+	case WCTagErr:
+		return "TM_ERR"
+	case WCTagIncomplete:
+		return "TM_RNDV_INCOMPLETE"
+	}
+	return uapi.EnumIbWcStatus.Short(uint64(s))
+}
 
 // WCOpcode is the operation that completed (enum ibv_wc_opcode).
 type WCOpcode uint32
@@ -179,6 +195,12 @@ const (
 	WCAtomicWrite     WCOpcode = WCOpcode(uapi.IB_UVERBS_WC_ATOMIC_WRITE) // OpAtomicWrite
 	WCRecv            WCOpcode = WCOpcode(uapi.IB_WC_RECV)                // a receive of a message
 	WCRecvRDMAWithImm WCOpcode = WCOpcode(uapi.IB_WC_RECV_RDMA_WITH_IMM)  // a receive that a peer's RDMA write with immediate data has consumed
+
+	WCTagAdd    WCOpcode = WCOpcode(provider.WCTagAdd)    // TagAdd
+	WCTagDelete WCOpcode = WCOpcode(provider.WCTagDelete) // TagDelete
+	WCTagSync   WCOpcode = WCOpcode(provider.WCTagSync)   // TagSync
+	WCTagRecv   WCOpcode = WCOpcode(provider.WCTagRecv)   // a message with a tag: for an added tag with WCTagMatched or WCTagData, otherwise a receive
+	WCNoTag     WCOpcode = WCOpcode(provider.WCNoTag)     // a receive of a message without a tag
 )
 
 func (o WCOpcode) String() string {
@@ -187,6 +209,16 @@ func (o WCOpcode) String() string {
 		return "RECV"
 	case WCRecvRDMAWithImm:
 		return "RECV_RDMA_WITH_IMM"
+	case WCTagAdd:
+		return "TM_ADD"
+	case WCTagDelete:
+		return "TM_DEL"
+	case WCTagSync:
+		return "TM_SYNC"
+	case WCTagRecv:
+		return "TM_RECV"
+	case WCNoTag:
+		return "TM_NO_TAG"
 	}
 	return uapi.EnumIbUverbsWcOpcode.Short(uint64(o))
 }
@@ -201,6 +233,26 @@ const (
 
 	// WCIPChecksumOK: the device has verified the checksums of a raw IPv4 packet.
 	WCIPChecksumOK WCFlags = WCFlags(uapi.IB_WC_IP_CSUM_OK)
+
+	// WCTagSyncNeeded: the device asks for a TagOp with TagCount: see SRQ.PostTagOps.
+	WCTagSyncNeeded WCFlags = WCFlags(provider.WCTagSyncNeeded)
+	WCTagMatched    WCFlags = WCFlags(provider.WCTagMatched) // the message has matched a tag
+	WCTagData       WCFlags = WCFlags(provider.WCTagData)    // the message's data is in the tag's buffer
 )
 
-func (f WCFlags) String() string { return uapi.EnumIbWcFlags.Short(uint64(f)) }
+func (f WCFlags) String() string {
+	var names []string
+	for _, n := range []struct {
+		flag WCFlags
+		name string
+	}{{WCTagSyncNeeded, "TM_SYNC_REQ"}, {WCTagMatched, "TM_MATCH"}, {WCTagData, "TM_DATA_VALID"}} {
+		if f&n.flag != 0 {
+			names = append(names, n.name)
+			f &^= n.flag
+		}
+	}
+	if f != 0 || len(names) == 0 {
+		names = append([]string{uapi.EnumIbWcFlags.Short(uint64(f))}, names...)
+	}
+	return strings.Join(names, "|")
+}

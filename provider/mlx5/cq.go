@@ -162,12 +162,17 @@ func (q *cq) forget(gone *resource) {
 	}
 }
 
-// about reports whether a CQE belongs to a QP.
+// about reports whether a CQE belongs to a QP. What a QP receives belongs to its SRQ if that
+// matches tags.
 func (q *cq) about(e *wqe.CQE, r *resource) bool {
 	if !q.v1 {
-		return e.QPN() == r.number
+		return e.QPN() == r.number && !(r.qp != nil && r.srq != nil && r.srq.tags != nil && !isRequester(e.Load().Opcode()))
 	}
 	return e.UserIndex() == r.number
+}
+
+func isRequester(op wqe.CQEOpcode) bool {
+	return op == wqe.CQERequester || op == wqe.CQERequesterError
 }
 
 func isReceive(op wqe.CQEOpcode) bool {

@@ -7,7 +7,7 @@ import (
 )
 
 // allFields are the fields that a CQE can have.
-const allFields = provider.FieldTimestamp | provider.FieldWallClock | provider.FieldFlowTag | provider.FieldVLAN
+const allFields = provider.FieldTimestamp | provider.FieldWallClock | provider.FieldFlowTag | provider.FieldVLAN | provider.FieldTag
 
 // PollEx polls completions one by one, to read the fields of each before the entry is
 // given back to the device.
@@ -22,6 +22,7 @@ func (q *cq) PollEx(wc []provider.WCEx) (n int, err error) {
 			wall = q.ctx.wall.read()
 		}
 		at, flowTag, vlan, next := q.head.Timestamp(), q.head.FlowTag(), q.head.VLAN(), q.next
+		tag, context := q.head.TagHeader()
 		var one [1]provider.WC
 		m, err := q.poll(one[:], n > 0, true)
 		if err != nil {
@@ -47,6 +48,9 @@ func (q *cq) PollEx(wc []provider.WCEx) (n int, err error) {
 				}
 				if q.fields&provider.FieldVLAN != 0 {
 					x.VLAN = vlan
+				}
+				if q.fields&provider.FieldTag != 0 && x.Flags&provider.WCTagMatched != 0 {
+					x.Tag, x.TagContext = tag, context
 				}
 			}
 		}

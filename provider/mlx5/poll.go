@@ -256,6 +256,15 @@ func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, r
 	switch op {
 	case wqe.CQERequester, wqe.CQEResponderWrite, wqe.CQEResponderSend, wqe.CQEResponderImm, wqe.CQEResponderInv,
 		wqe.CQERequesterError, wqe.CQEResponderError:
+	case wqe.CQENoPacket:
+		if !e.AboutTags() {
+			return unknownKind
+		}
+		r := q.find(e, false)
+		if r == nil || r.srq == nil || r.srq.tags == nil {
+			return unknownQueue
+		}
+		return r.srq.tagged(e, tail, w)
 	case wqe.CQEInvalid:
 		return unexpandable
 	case wqe.CQEResize:
@@ -294,6 +303,9 @@ func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, r
 	*w = provider.WC{QPNum: e.QPN()}
 	var segs []wqe.Segment
 	if s := r.srq; s != nil {
+		if s.tags != nil && op != wqe.CQEResponderError && e.AboutTags() {
+			return s.tagged(e, tail, w)
+		}
 		at := tail.Counter()
 		if int(at) >= len(s.ids) {
 			return unknownRequest

@@ -43,6 +43,7 @@ type srq struct {
 	waits  int      // their number
 	least  int      // how many of them must keep waiting
 	room   uint32   // WQEs in the list at first
+	tags   *tagList // nil without tag matching
 }
 
 // minSRQWQE is the minimum length of an SRQ's WQE, in bytes.
@@ -92,9 +93,12 @@ func (s *srq) prepare(req *uapi.Mlx5IbCreateSrq, init *provider.SRQInit) (err er
 	}
 	s.resource.srq = s
 	req.BufAddr, req.DbAddr = s.buf.addr(), s.record.addr()
-	if init.XRC {
+	if init.MaxTags > 0 {
+		s.tags = newTagList(int(init.MaxTags))
+	}
+	if init.XRC || init.MaxTags > 0 {
 		// The CQEs of an XRC SRQ have the SRQ's number, since the QP may belong to another
-		// process.
+		// process. So have those of an SRQ that matches tags.
 		req.Uidx = noIndex
 		if s.ctx.cqeVersion != 0 {
 			if err := s.ctx.index.choose(&s.resource); err != nil {

@@ -20,6 +20,7 @@ const (
 	OpMaskedCS     Opcode = 0x14
 	OpMaskedFA     Opcode = 0x15
 	OpUMR          Opcode = 0x25
+	OpTags         Opcode = 0x28
 )
 
 // The flags of a control segment (MLX5_WQE_CTRL_*).

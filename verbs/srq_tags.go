@@ -1,0 +1,216 @@
+package verbs
+
+import (
+	"encoding/binary"
+
+	"github.com/goverbs/goverbs/provider"
+)
+
+// TagMatching has the sizes of an SRQ's list of tags (struct ibv_tm_cap).
+type TagMatching struct {
+	MaxTags int // in the list, up to TMCaps.MaxNumTags
+	MaxOps  int // operations without a completion yet, up to TMCaps.MaxOps
+}
+
+// A TagOpcode is an operation on an SRQ's list of tags (enum ibv_ops_wr_opcode).
+type TagOpcode uint32
+
+const (
+	TagAdd    TagOpcode = provider.TagAdd    // append a tag with its buffer
+	TagDelete TagOpcode = provider.TagDelete // remove one; WCTagErr if a message has matched it before
+	TagSync   TagOpcode = provider.TagSync   // tell the device TagOp.Unexpected
+)
+
+// TagFlags modify an operation (enum ibv_ops_flags).
+type TagFlags uint32
+
+const (
+	// TagSignaled requests a completion. Operations without one free their places in the
+	// queue only together with a later one.
+	TagSignaled TagFlags = provider.TagSignaled
+	// TagCount tells the device TagOp.Unexpected.
+	TagCount TagFlags = provider.TagCount
+)
+
+// A TagOp is an operation on an SRQ's list of tags (struct ibv_ops_wr).
+type TagOp struct {
+	WRID       uint64    // of the operation's completion
+	Op         TagOpcode // TagAdd, TagDelete or TagSync
+	Flags      TagFlags  // zero or more flags
+	Unexpected uint32    // with TagCount: how many unexpected messages the program has handled so far
+	Handle     uint32    // the tag to delete; PostTagOps sets that of an added one
+
+	// of TagAdd
+	RecvWRID  uint64 // of the completion of the message that matches
+	Buffer    SGE    // for the message, without its header
+	Tag, Mask uint64 // a message matches if its tag is the same in all bits of Mask
+}
+
+// TagHeaderSize is the length of a TagHeader in a message, and of a TagSource.
+const TagHeaderSize = 16
+
+// A TagHeaderOp says what a message to an SRQ that matches tags is (enum ibv_tmh_op).
+type TagHeaderOp uint8
+
+const (
+	TagHeaderNone       TagHeaderOp = 0 // it has no tag: it goes to a receive
+	TagHeaderRendezvous TagHeaderOp = 1 // a TagSource follows, from which the device reads the data
+	TagHeaderFinish     TagHeaderOp = 2 // such a device has read the data
+	TagHeaderEager      TagHeaderOp = 3 // the data follows
+)
+
+// A TagHeader is how each message to an SRQ that matches tags begins (struct ibv_tmh). To a
+// tag's buffer only the data goes that follows it.
+type TagHeader struct {
+	Op      TagHeaderOp // what follows
+	Context uint32      // for the receiver's WCEx.TagContext
+	Tag     uint64      // what the receiver's tags are compared with
+}
+
+// Append appends the header as it is in a message.
+func (h TagHeader) Append(b []byte) []byte {
+	b = append(b, byte(h.Op), 0, 0, 0)
+	b = binary.BigEndian.AppendUint32(b, h.Context)
+	return binary.BigEndian.AppendUint64(b, h.Tag)
+}
+
+// ParseTagHeader returns the header of a message, and the rest of the message. It reports
+// false if the message is too short.
+func ParseTagHeader(message []byte) (h TagHeader, rest []byte, ok bool) {
+	if len(message) < TagHeaderSize {
+		return h, nil, false
+	}
+	return TagHeader{
+		Op:      TagHeaderOp(message[0]),
+		Context: binary.BigEndian.Uint32(message[4:]),
+		Tag:     binary.BigEndian.Uint64(message[8:]),
+	}, message[TagHeaderSize:], true
+}
+
+// A TagSource is the memory with a message's data, for TagHeaderRendezvous (struct ibv_rvh).
+// The device of the receiver reads it, and then sends a TagHeader with TagHeaderFinish, for
+// which the sender must have a receive posted.
+type TagSource struct {
+	Remote Remote // where the memory is
+	Length uint32 // of the data, in bytes
+}
+
+// Append appends the source as it is in a message.
+func (s TagSource) Append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint64(b, s.Remote.Addr)
+	b = binary.BigEndian.AppendUint32(b, s.Remote.RKey)
+	return binary.BigEndian.AppendUint32(b, s.Length)
+}
+
+// check checks the sizes against the device's.
+func (t TagMatching) check(op string, o *SRQOptions, limits *DeviceAttr) error {
+	switch tm := limits.TM; {
+	case t == TagMatching{}:
+		return nil
+	case o.XRCD != nil:
+		return invalid(op, "an XRC SRQ doesn't match tags")
+	case tm.MaxNumTags == 0:
+		return opErr(op, "tag matching", ErrNotSupported)
+	case t.MaxTags < 1 || t.MaxTags > int(tm.MaxNumTags):
+		return invalid(op, "TagMatching.MaxTags %d is not in 1 to %d", t.MaxTags, tm.MaxNumTags)
+	case t.MaxOps < 1 || t.MaxOps > int(tm.MaxOps):
+		return invalid(op, "TagMatching.MaxOps %d is not in 1 to %d", t.MaxOps, tm.MaxOps)
+	}
+	return nil
+}
+
+// operate creates the QP for operations on the SRQ's list of tags: an RC QP that is connected
+// to itself.
+func (srq *SRQ) operate(op string, pd *PD, o *SRQOptions) error {
+	tags, ok := srq.prov.(provider.TagMatcher)
+	if !ok {
+		return opErr(op, "tag matching", ErrNotSupported)
+	}
+	qp, err := pd.createQP(op, QPOptions{
+		Type: RC, SendCQ: o.CQ, RecvCQ: o.CQ, SRQ: srq, SingleOwner: o.SingleOwner,
+		Cap: QPCap{MaxSendWR: o.TagMatching.MaxOps, MaxSendSGE: 1},
+	}, nil)
+	if err != nil {
+		return err
+	}
+	gid, err := srq.dev.FindGID(GIDSelector{Port: 1})
+	if err == nil {
+		var self Endpoint
+		if self, err = qp.Endpoint(gid); err == nil {
+			err = qp.Connect(self, ConnectOptions{})
+		}
+	}
+	if err != nil {
+		qp.Close()
+		return err
+	}
+	tags.Operate(qp.prov)
+	srq.tags, srq.tagQP = tags, qp
+	return nil
+}
+
+// endTags closes the QP for operations, unless the SRQ has other QPs and can't be closed.
+func (srq *SRQ) endTags() error {
+	srq.mu.Lock()
+	qp := srq.tagQP
+	if qp != nil && !qp.closed() && srq.holds.Load() > 1 {
+		srq.mu.Unlock()
+		return opErr("destroy SRQ", srq.kind.String(), errHeld)
+	}
+	srq.tags = nil
+	srq.mu.Unlock()
+	return qp.Close()
+}
+
+// PostTagOps posts operations on the SRQ's list of tags (ibv_post_srq_ops), in order and with
+// one doorbell, and sets the Handle of each TagAdd. It returns how many were posted. If it
+// returns an error, ops[n] was refused. The SRQ must have been created with
+// SRQOptions.TagMatching; completions are in its CQ.
+//
+// Each message to the SRQ begins with a TagHeader. If a tag in the list matches that of a
+// message, the oldest such tag leaves the list. The message's data goes to its buffer, and
+// the completion, WCTagRecv with its RecvWRID, has WCTagMatched and WCTagData. The data of a
+// rendezvous comes later: then a second completion has WCTagData. Other messages are
+// unexpected. They go to receives as a whole, with WCTagRecv and neither flag.
+//
+// Once a message is unexpected, tags that are added match nothing until the device knows that
+// the program has handled it, because it may be meant for one of them. TagCount, with any
+// operation, tells the device how many were handled. WCTagSyncNeeded asks for that.
+//
+// If the error matches ErrQueueFull, poll completions first.
+func (srq *SRQ) PostTagOps(ops ...TagOp) (n int, err error) {
+	if srq == nil {
+		return 0, &OpError{Op: "post SRQ operation", Err: errNil}
+	}
+	posting()
+	srq.mu.Lock()
+	defer srq.mu.Unlock()
+	switch {
+	case srq.prov == nil:
+		return 0, errPostTagsClosed
+	case srq.dev.removal.gone.Load():
+		return 0, errPostTagsRemoved
+	case srq.tags == nil:
+		return 0, errNoTags
+	}
+	for n < len(ops) && ops[n].Flags&^(TagSignaled|TagCount) == 0 {
+		n++
+	}
+	all := n == len(ops)
+	if n, err = srq.tags.PostTagOps(as[provider.TagOp](ops[:n])); err != nil {
+		return n, tagRefusals.named(err)
+	}
+	if !all {
+		return n, errTagFlags
+	}
+	return n, nil
+}
+
+var (
+	tagRefusals = newRefusals("post SRQ operation")
+
+	errPostTagsClosed  = opErr("post SRQ operation", "", ErrClosed)
+	errPostTagsRemoved = opErr("post SRQ operation", "", ErrDeviceRemoved)
+	errNoTags          = invalid("post SRQ operation", "the SRQ was made without SRQOptions.TagMatching")
+	errTagFlags        = invalid("post SRQ operation", "unknown flags")
+)
