@@ -35,7 +35,4 @@ const (
 	WCTagSyncNeeded = uint32(1 << 4)
 	WCTagMatched    = uint32(1 << 5)
 	WCTagData       = uint32(1 << 6)
-
-	WCTagErr        = uint32(uapi.IB_WC_GENERAL_ERR) + 1
-	WCTagIncomplete = uint32(uapi.IB_WC_GENERAL_ERR) + 2
 )

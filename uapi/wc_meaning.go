@@ -1,5 +1,15 @@
 package uapi
 
+// The statuses of tag matching, which the kernel's headers lack.
+const (
+	IBV_WC_TM_ERR             = IB_WC_GENERAL_ERR + 1
+	IBV_WC_TM_RNDV_INCOMPLETE = IB_WC_GENERAL_ERR + 2
+)
+
+// EnumIbvWcStatus is EnumIbWcStatus with them.
+var EnumIbvWcStatus = &Enum{Prefix: EnumIbWcStatus.Prefix, Values: append(EnumIbWcStatus.Values[:len(EnumIbWcStatus.Values):len(EnumIbWcStatus.Values)],
+	EnumValue{uint64(IBV_WC_TM_ERR), "IB_WC_TM_ERR"}, EnumValue{uint64(IBV_WC_TM_RNDV_INCOMPLETE), "IB_WC_TM_RNDV_INCOMPLETE"})}
+
 // WCMeaning returns the usual cause of a completion's status.
 func WCMeaning(s IbWcStatus) string {
 	switch s {
@@ -31,6 +41,10 @@ func WCMeaning(s IbWcStatus) string {
 		return "the peer had no receive posted"
 	case IB_WC_FATAL_ERR:
 		return "the device failed"
+	case IBV_WC_TM_ERR:
+		return "the tag was no longer in the list: a message had matched it"
+	case IBV_WC_TM_RNDV_INCOMPLETE:
+		return "the device did not get the data of a message that matched: it is longer than the tag's buffer, or the QP failed"
 	}
 	return "unspecified failure"
 }

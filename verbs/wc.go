@@ -165,19 +165,11 @@ const (
 	WCRespTimeoutErr WCStatus = WCStatus(uapi.IB_WC_RESP_TIMEOUT_ERR)   // no answer in time
 	WCGeneralErr     WCStatus = WCStatus(uapi.IB_WC_GENERAL_ERR)        // any other error
 
-	WCTagErr        WCStatus = WCStatus(provider.WCTagErr)        // the tag to delete is no longer in the list: a message has matched it
-	WCTagIncomplete WCStatus = WCStatus(provider.WCTagIncomplete) // a message matched, and the device didn't get its data
+	WCTagErr        WCStatus = WCStatus(uapi.IBV_WC_TM_ERR)             // the tag to delete is no longer in the list: a message has matched it
+	WCTagIncomplete WCStatus = WCStatus(uapi.IBV_WC_TM_RNDV_INCOMPLETE) // a message matched, and the device didn't get its data
 )
 
-func (s WCStatus) String() string {
-	switch s {
-	case WCTagErr:
-		return "TM_ERR"
-	case WCTagIncomplete:
-		return "TM_RNDV_INCOMPLETE"
-	}
-	return uapi.EnumIbWcStatus.Short(uint64(s))
-}
+func (s WCStatus) String() string { return uapi.EnumIbvWcStatus.Short(uint64(s)) }
 
 // WCOpcode is the operation that completed (enum ibv_wc_opcode).
 type WCOpcode uint32

@@ -149,6 +149,9 @@ func (l *tagList) post(o *provider.TagOp) error {
 // free notes that a CQE about a tag has arrived. The last one frees it.
 func (l *tagList) free(index uint16) {
 	t := &l.tags[index]
+	if t.awaits == 0 {
+		return // the adapter has written a CQE too many
+	}
 	if t.awaits--; t.awaits == 0 {
 		l.tags[l.last].next = index
 		l.last = index
@@ -187,7 +190,7 @@ func (s *srq) tagged(e *wqe.CQE, tail wqe.Tail, w *provider.WC) outcome {
 	}
 	switch event {
 	case wqe.TagConsumedHeader, wqe.TagFetch, wqe.TagCanceled:
-		w.Status = provider.WCTagIncomplete
+		w.Status = uint32(uapi.IBV_WC_TM_RNDV_INCOMPLETE)
 	}
 	if event != wqe.TagConsumed && event != wqe.TagConsumedHeader {
 		l.free(index)
@@ -211,7 +214,7 @@ func (l *tagList) operated(e *wqe.CQE, event wqe.TagEvent, w *provider.WC) outco
 	case wqe.TagRemoved:
 		w.Opcode = provider.WCTagDelete
 		if !ok {
-			w.Status = provider.WCTagErr
+			w.Status = uint32(uapi.IBV_WC_TM_ERR)
 		}
 	}
 	if op.tag >= 0 {

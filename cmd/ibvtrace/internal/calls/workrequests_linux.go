@@ -75,7 +75,7 @@ func SGE(addr, length, lkey uint64) ioctl.Value {
 
 // Completion returns the fields of a completion, from any kind of poll.
 func Completion(id, status, opcode, vendor, length, imm, qpn, wcFlags uint64) []ioctl.NamedValue {
-	f := []ioctl.NamedValue{tracee.HexNumber("wr_id", id), tracee.Enum("status", uapi.EnumIbWcStatus, status)}
+	f := []ioctl.NamedValue{tracee.HexNumber("wr_id", id), tracee.Enum("status", uapi.EnumIbvWcStatus, status)}
 	if status != uint64(uapi.IB_WC_SUCCESS) { // the other fields are not valid
 		return append(f, tracee.HexNumber("vendor_err", vendor), tracee.HexNumber("qp_num", qpn))
 	}

@@ -71,8 +71,8 @@ func (x *Explainer) Event(e *event.Event) error {
 
 // meaning explains a completion's status.
 func meaning(status string) string {
-	for _, v := range uapi.EnumIbWcStatus.Values {
-		if uapi.EnumIbWcStatus.Short(v.Value) == status {
+	for _, v := range uapi.EnumIbvWcStatus.Values {
+		if uapi.EnumIbvWcStatus.Short(v.Value) == status {
 			return uapi.WCMeaning(uapi.IbWcStatus(v.Value))
 		}
 	}
