@@ -7,6 +7,7 @@
 //   - [QPQueues], [CQQueue] and [SRQQueue] tell where queues are in memory, for a device, such
 //     as a GPU, that posts and polls by itself.
 //   - [SetLAGPort] and [SetUDPSourcePort] choose the way of a QP's packets.
+//   - [CreateQP] makes a DCI with streams, and [ResetDCIStream] ends a stream's error.
 //   - [RegDmabufMR] registers memory of another PCI device for direct access.
 //   - [CreateMatcher] and [Matcher.CreateFlow] steer packets by any bits of their headers.
 //

@@ -17,7 +17,7 @@ const (
 	queriedContextAt              = 24
 	sourcePortAt                  = 24 + 34
 
-	rts2rtsLength = 272
+	rts2rtsLength = 464 // with the context's extension
 	queriedLength = 464
 
 	changeLAGPort    = 1 << 15 // in the mask

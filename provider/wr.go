@@ -44,6 +44,8 @@ type SendWR struct {
 	Header []byte
 	MSS    uint16
 
+	DCStream uint16
+
 	RemoteSRQN uint32 // XRC
 
 	// BIND_MW: NewRKey is the window's next key.

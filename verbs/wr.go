@@ -111,6 +111,10 @@ type SendWR struct {
 	Header []byte
 	MSS    uint16 // in bytes
 
+	// DCI: the request's stream, of any number, if the QP has streams: see
+	// mlx5dv.QPOptions.Streams.
+	DCStream uint16
+
 	// XRCSend: SRQ.Num of the peer's SRQ that receives the message. Writes, reads and
 	// atomics need one, too: the peer looks up the key of Remote in that SRQ's PD.
 	RemoteSRQN uint32

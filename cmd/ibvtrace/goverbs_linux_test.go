@@ -122,7 +122,7 @@ func TestTold(t *testing.T) {
 		"ibv_wr_complete 0 qp=4",
 		request + "SEND, remote_srqn=0x6}",
 		"ibv_wr_complete 0 qp=4",
-		request + "SEND, ah=12, remote_qpn=0xd, dc_key=0xf}",
+		request + "SEND, ah=12, remote_qpn=0xd, dc_key=0xf, stream_id=25}",
 		"ibv_wr_complete 0 qp=4",
 		request + "SEND, ah=..., remote_qpn=0xd, remote_qkey=0xe}",
 		"ibv_wr_complete 0 qp=4",

@@ -102,6 +102,9 @@ type MLX5SRQ struct {
 	Number     uint32
 }
 
+// MLX5Streams is what package mlx5dv adds to a DCI.
+type MLX5Streams struct{ LogConcurrent, LogErrored uint8 }
+
 // These are what package efadv adds to queues of efa, and what it asks of their providers.
 
 // An EFAQP has the options of an SRD queue pair.

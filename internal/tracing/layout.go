@@ -27,7 +27,7 @@ type SendWR struct {
 	DCKey          uint64
 	Header         Slice // of bytes
 	MSS            uint16
-	_              uint16
+	DCStream       uint16
 	RemoteSRQN     uint32
 	MW             uint64 // see MWHandle
 	Bind           MWBindInfo

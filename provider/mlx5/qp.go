@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/goverbs/goverbs/internal/inside"
 	"github.com/goverbs/goverbs/internal/mmio"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
@@ -102,6 +103,10 @@ func (q *qp) prepare(req *uapi.Mlx5IbCreateQp) (err error) {
 	}
 	if q.init.Driver == provider.DCInitiator {
 		flags |= uapi.MLX5_QP_FLAG_TYPE_DCI
+		if x, ok := q.init.Extra.(inside.MLX5Streams); ok {
+			flags |= uapi.MLX5_QP_FLAG_DCI_STREAM
+			req.DciStreams = uapi.Mlx5IbCreateQpDciStreams{LogNumConcurent: x.LogConcurrent, LogNumErrored: x.LogErrored}
+		}
 	}
 	req.BufAddr, req.DbAddr, req.Flags = q.buf.addr(), q.record.addr(), flags
 	req.SqWqeCount = uint32(send / wqe.BlockSize)

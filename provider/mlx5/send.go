@@ -191,11 +191,13 @@ func (s *sendQueue) encode(wrs []provider.SendWR) (n int, err error) {
 			*w = window{}
 		}
 
-		i, last := uint32(1), wr.Imm&op.imm|wr.InvalidateRKey&op.key
+		i, last, stream := uint32(1), wr.Imm&op.imm|wr.InvalidateRKey&op.key, uint16(0)
 		sgl, inline := wr.SGL, wr.Inline
 		if s.before != connected && op.form < bind {
 			if s.before != packet {
-				i = s.address(w, wr)
+				if i = s.address(w, wr); s.before == dynamic {
+					stream = wr.DCStream
+				}
 			} else if i, sgl, inline, err = s.ethernet(w, wr); err != nil {
 				break
 			}
@@ -237,7 +239,7 @@ func (s *sendQueue) encode(wrs []provider.SendWR) (n int, err error) {
 		if s.fence != 0 || op.opcode == wqe.OpUMR {
 			flags = s.fenced(flags, op.opcode)
 		}
-		w[0].Control(next, op.modifier, op.opcode, s.qpn|i, 0, flags, last)
+		w[0].Control(next, op.modifier, op.opcode, s.qpn|i, stream, flags, last)
 		if s.signed {
 			wqe.Sign(w[:i])
 		}

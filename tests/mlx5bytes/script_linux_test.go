@@ -19,7 +19,7 @@ const dataAddr = 0x7e0000000000
 //	cq TIMED
 //	ah DLID SL PATH_BITS RATE GLOBAL HOPS CLASS FLOW
 //	mw
-//	send ID OPCODE FLAGS INLINE IMM REMOTE RKEY COMPARE_ADD SWAP AH QPN QKEY MW NEW_RKEY BIND_OFFSET BIND_LENGTH BIND_ACCESS COMPARE_MASK SWAP_MASK DC_KEY HEADER MSS N (ADDR LENGTH LKEY)*
+//	send ID OPCODE FLAGS INLINE IMM REMOTE RKEY COMPARE_ADD SWAP AH QPN QKEY MW NEW_RKEY BIND_OFFSET BIND_LENGTH BIND_ACCESS COMPARE_MASK SWAP_MASK DC_KEY DC_STREAM HEADER MSS N (ADDR LENGTH LKEY)*
 //	post
 //	build (post, by calls for each operation)
 //	recv ID N (ADDR LENGTH LKEY)*
@@ -115,13 +115,14 @@ type send struct {
 	bindAccess    verbs.AccessFlags
 	masks         [2]uint64
 	dcKey         uint64
+	dcStream      uint16
 	header, mss   int // OpTSO: the header's length, at the data's beginning
 	sges          []verbs.SGE
 }
 
 func (s *script) send(w send) {
 	numbers := []any{w.id, uint32(w.op), uint32(w.flags), bit(w.inline), w.imm, w.remote, w.rkey, w.compare, w.swap,
-		w.ah, w.qpn, w.qkey, w.mw, w.newKey, w.bindAt, w.bindLen, uint64(w.bindAccess), w.masks[0], w.masks[1], w.dcKey, w.header, w.mss}
+		w.ah, w.qpn, w.qkey, w.mw, w.newKey, w.bindAt, w.bindLen, uint64(w.bindAccess), w.masks[0], w.masks[1], w.dcKey, w.dcStream, w.header, w.mss}
 	s.add("send", append(numbers, sgeNumbers(w.sges)...)...)
 }
 
@@ -208,6 +209,9 @@ func (m *maker) send(op verbs.Opcode, flags verbs.SendFlags) send {
 			verbs.AccessRemoteRead, verbs.AccessRemoteWrite | verbs.AccessRemoteRead, verbs.AccessRemoteAtomic,
 		}[m.IntN(3)],
 		masks: [2]uint64{m.Uint64(), m.Uint64()}, dcKey: m.Uint64(),
+	}
+	if m.typ == verbs.DCI {
+		w.dcStream = uint16(m.Uint32())
 	}
 	if op == verbs.OpTSO {
 		w.header, w.mss = 14+m.IntN(m.tsoHeader-13), 1+m.IntN(9000)

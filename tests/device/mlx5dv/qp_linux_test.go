@@ -167,3 +167,88 @@ func TestDataOrder(t *testing.T) {
 		t.Errorf("without DEVX: %v", order)
 	}
 }
+
+// TestDCIStreams: a request that fails ends its stream alone, until the stream is reset. Too many
+// streams in error end the QP.
+func TestDCIStreams(t *testing.T) {
+	const streamChannels = 1419 // log_max_dci_stream_channels
+	c := open(t, rdmatest.Device)
+	pd := rdmatest.Must(c.AllocPD())(t)
+	cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{MaxCQE: 16}))(t)
+	o := mlx5dv.QPOptions{
+		QPOptions: verbs.QPOptions{Type: verbs.DCI, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 8, MaxSendSGE: 1}},
+		Streams:   &mlx5dv.DCIStreams{LogConcurrent: 3, LogErrored: 1},
+	}
+	if capability(t, c, streamChannels, 5) == 0 {
+		if _, err := mlx5dv.CreateQP(pd, o); !errors.Is(err, verbs.ErrNotSupported) {
+			t.Errorf("the adapter has no streams: %v", err)
+		}
+		return
+	}
+	dci := rdmatest.Must(mlx5dv.CreateQP(pd, o))(t)
+	rdmatest.Check(t, dci.Activate(verbs.ActivateOptions{Port: rdmatest.Port}))
+	const key = 0x1122334455667788
+	srq := rdmatest.Must(pd.CreateSRQ(verbs.SRQOptions{MaxWR: 8, MaxSGE: 1}))(t)
+	dct := rdmatest.Must(pd.CreateQP(verbs.QPOptions{Type: verbs.DCT, SendCQ: cq, RecvCQ: cq, SRQ: srq, DCKey: key}))(t)
+	a := verbs.QPAttr{Port: rdmatest.Port, Access: rdmatest.All, PathMTU: verbs.MTU1024, AH: rdmatest.Address(t, c), MinRNRTimer: 12}
+	for _, a.State = range []verbs.QPState{verbs.QPInit, verbs.QPRTR} {
+		rdmatest.Check(t, dct.Modify(a, verbs.RequiredMask(verbs.DCT, a.State-1, a.State)))
+	}
+	mr := rdmatest.Must(pd.AllocMR(4096, verbs.MROptions{Access: rdmatest.All}))(t)
+	readable := rdmatest.Must(pd.AllocMR(4096, verbs.MROptions{Access: verbs.AccessLocalWrite}))(t)
+	ah := rdmatest.Must(pd.CreateAH(rdmatest.Address(t, c)))(t)
+	var ids uint64
+	write := func(stream uint16, to verbs.Remote, want verbs.WCStatus) {
+		t.Helper()
+		ids++
+		rdmatest.Must(dci.PostSend(verbs.SendWR{
+			WRID: ids, Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{mr.SGE(0, 8)}, Remote: to,
+			AH: ah, RemoteQPN: dct.Num(), DCKey: key, DCStream: stream,
+		}))(t)
+		if wc := rdmatest.Poll(t, cq, 1)[0]; wc.WRID != ids || wc.Status != want {
+			t.Errorf("stream %d: %+v, want %v", stream, wc, want)
+		}
+	}
+	good, bad := mr.Remote().At(64), readable.Remote()
+	write(1, good, verbs.WCSuccess)
+	write(2, bad, verbs.WCRemAccessErr)
+	write(2, good, verbs.WCWRFlushErr)
+	write(1, good, verbs.WCSuccess)
+	state := func(want verbs.QPState) {
+		t.Helper()
+		if attr, _, err := dci.Query(); err != nil || attr.State != want {
+			t.Errorf("the QP is in %v, not in %v: %v", attr.State, want, err)
+		}
+	}
+	state(verbs.QPRTS)
+	if refused := new(mlx5dv.CommandError); !errors.As(mlx5dv.ResetDCIStream(dci, 1), &refused) {
+		t.Error("a stream that has no error was reset")
+	}
+	rdmatest.Check(t, mlx5dv.ResetDCIStream(dci, 2))
+	write(2, good, verbs.WCSuccess)
+	write(3, bad, verbs.WCRemAccessErr)
+	write(4, bad, verbs.WCRemAccessErr)
+	write(1, good, verbs.WCWRFlushErr)
+	state(verbs.QPErr)
+
+	rc := rdmatest.PairOn(t, c, rdmatest.Default()).A.QP
+	for name, err := range map[string]error{
+		"streams of an RC QP":  second(mlx5dv.CreateQP(pd, mlx5dv.QPOptions{QPOptions: verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq}, Streams: o.Streams})),
+		"2^32 streams":         second(mlx5dv.CreateQP(pd, mlx5dv.QPOptions{QPOptions: o.QPOptions, Streams: &mlx5dv.DCIStreams{LogConcurrent: 32}})),
+		"a stream of an RC QP": mlx5dv.ResetDCIStream(rc, 1),
+		"of a QP in ERR":       mlx5dv.ResetDCIStream(dci, 3),
+	} {
+		if !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := mlx5dv.CreateQP(pd, mlx5dv.QPOptions{QPOptions: o.QPOptions, Streams: &mlx5dv.DCIStreams{LogConcurrent: 31}}); err == nil {
+		t.Error("more streams than the adapter has were accepted")
+	}
+	plain := rdmatest.Must(mlx5dv.CreateQP(pd, mlx5dv.QPOptions{QPOptions: o.QPOptions}))(t)
+	if plain.Type() != verbs.DCI {
+		t.Errorf("without streams: %v", plain.Type())
+	}
+}
+
+func second[T any](_ T, err error) error { return err }

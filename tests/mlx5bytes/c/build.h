@@ -12,6 +12,7 @@ struct build_extra {
 	struct ibv_ah *ah;
 	uint32_t qpn, qkey;
 	uint64_t dc_key, compare_mask, swap_mask;
+	uint16_t dc_stream;
 };
 
 static int has_no_verb(unsigned opcode)
@@ -139,7 +140,7 @@ static void build_one(struct ibv_qp *qp, unsigned type, struct ibv_send_wr *wr, 
 	else if (type == IBV_QPT_XRC_SEND)
 		ibv_wr_set_xrc_srqn(ex, x->qpn);
 	else if (type == IBV_QPT_DRIVER)
-		mlx5dv_wr_set_dc_addr(dv, x->ah, x->qpn, x->dc_key);
+		mlx5dv_wr_set_dc_addr_stream(dv, x->ah, x->qpn, x->dc_key, x->dc_stream);
 	build_data(ex, wr);
 }
 

@@ -268,6 +268,7 @@ static void add_send(void)
 	x->compare_mask = number();
 	x->swap_mask = number();
 	x->dc_key = number();
+	x->dc_stream = number();
 	uint16_t header = number(), mss = number();
 	if (pair) {
 		// The script doesn't know the device's numbers.

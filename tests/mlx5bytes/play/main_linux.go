@@ -389,6 +389,7 @@ func (g *game) addSend(l *line) {
 	wr.NewRKey = uint32(l.number())
 	bind := verbs.MWBindInfo{Addr: l.number() + dataAddr, Length: l.number(), Access: verbs.AccessFlags(l.number())}
 	wr.CompareMask, wr.SwapMask, wr.DCKey = l.number(), l.number(), l.number()
+	wr.DCStream = uint16(l.number())
 	wr.Header, wr.MSS = g.data[:l.number()], uint16(l.number())
 	switch wr.Opcode {
 	case verbs.OpBindMW, verbs.OpLocalInv, verbs.OpNop: // they send nothing

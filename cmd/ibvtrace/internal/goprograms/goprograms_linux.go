@@ -272,6 +272,9 @@ func sendWR(th *tracee.Thread, kind uint32, wr *tracing.SendWR) ioctl.Value {
 		f = append(f, addressHandle(th, wr.AH), tracee.HexNumber("remote_qpn", uint64(wr.RemoteQPN)), tracee.HexNumber("remote_qkey", uint64(wr.RemoteQKey)))
 	case tracing.DCI:
 		f = append(f, addressHandle(th, wr.AH), tracee.HexNumber("remote_qpn", uint64(wr.RemoteQPN)), tracee.HexNumber("dc_key", wr.DCKey))
+		if wr.DCStream != 0 {
+			f = append(f, tracee.Number("stream_id", uint64(wr.DCStream)))
+		}
 	}
 	return tracee.Group("", f...).Value
 }

@@ -88,7 +88,7 @@ func main() {
 
 	all := requests()
 	tell(tracing.Call{Point: tracing.PostSend, Handle: 4, Number: 18, Kind: uint32(uapi.IB_UVERBS_QPT_RC), Count: uint32(len(all)), N: uint32(len(all))}, all)
-	send := tracing.SendWR{WRID: 1, SGL: tracing.Slice{}, Opcode: uint32(uapi.IB_UVERBS_WR_SEND), AH: ah.address(), RemoteQPN: 13, RemoteQKey: 14, RemoteSRQN: 6, DCKey: 15}
+	send := tracing.SendWR{WRID: 1, SGL: tracing.Slice{}, Opcode: uint32(uapi.IB_UVERBS_WR_SEND), AH: ah.address(), RemoteQPN: 13, RemoteQKey: 14, RemoteSRQN: 6, DCKey: 15, DCStream: 25}
 	local := send
 	local.AH = localAH.address()
 	for _, kind := range []uint32{uint32(uapi.IB_UVERBS_QPT_UD), uint32(uapi.IB_UVERBS_QPT_XRC_INI), tracing.DCI} {

@@ -22,6 +22,8 @@ const (
 	firstUAR          = 16 // a multiple of the UARs in a page
 	logRegister       = 9  // of a BlueFlame register's size in bytes
 	maxSendWQE        = 1024
+	logMaxStreams     = 6
+	logMaxErrored     = 5
 	maxReceiveWQE     = 512
 )
 
@@ -140,6 +142,7 @@ var promises = map[uint16]map[string]uint64{
 
 		// Transports.
 		"rc": 1, "uc": 1, "ud": 1, "xrc": 1, "qkv": 1, "pkv": 1, "block_lb_mc": 1,
+		"log_max_dci_stream_channels": logMaxStreams, "log_max_dci_errored_streams": logMaxErrored, "qpc_extension": 1,
 		"atomic": 1, "compact_address_vector": 1, "sctr_data_cqe": 1,
 		"local_ca_ack_delay": 15, "stat_rate_support": 0,
 

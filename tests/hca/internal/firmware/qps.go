@@ -60,7 +60,8 @@ func qpBindings(c *transport.QPContext) []binding {
 		{"next_rcv_psn", &c.NextRecvPSN}, {"cqn_snd", &c.CQNSend}, {"cqn_rcv", &c.CQNRecv},
 		{"deth_sqpn", &c.DethSQPN}, {"q_key", &c.QKey}, {"srqn_rmpn_xrqn", &c.SRQN},
 		{"dbr_addr", &c.DBRAddr}, {"cs_req", &c.CSReq}, {"cs_res", &c.CSRes},
-		{"dc_access_key", &c.DCAccessKey},
+		{"dc_access_key", &c.DCAccessKey}, {"log_num_dci_stream_channels", &c.LogStreams},
+		{"log_num_dci_errored_streams", &c.LogErroredStreams},
 	},
 		pathBindings("primary_address_path", &c.Primary),
 		pathBindings("secondary_address_path", &c.Alternate))
@@ -100,6 +101,9 @@ func (h *HCA) createQP(in, out ifc.View) Status {
 	if c.LogSQSize > logMaxQPSize || c.LogRQSize > logMaxQPSize {
 		return LimitErr
 	}
+	if !h.streams(&c) {
+		return BadParam
+	}
 	q := &queuePair{context: slices.Clone(context.Data)}
 	status := h.qpMemory(&q.object, in, &c)
 	if status == OK {
@@ -118,6 +122,16 @@ func (h *HCA) createQP(in, out ifc.View) Status {
 	h.enhance(q, in, out)
 	out.Set("qpn", uint64(number))
 	return OK
+}
+
+// streams reports whether a QP may have as many streams as its context says.
+func (h *HCA) streams(c *transport.QPContext) bool {
+	if c.Service != transport.DCI {
+		return c.LogStreams == 0 && c.LogErroredStreams == 0
+	}
+	general := h.caps.current[capGeneral]
+	return uint64(c.LogStreams) <= general.Get("log_max_dci_stream_channels") &&
+		uint64(c.LogErroredStreams) <= general.Get("log_max_dci_errored_streams")
 }
 
 // qpMemory finds a QP's buffer and doorbell record, on listed pages or in user memory.
@@ -214,16 +228,18 @@ func transition(op transport.Transition) func(h *HCA, in, out ifc.View) Status {
 		if op == transport.ToRst {
 			h.flushCQs(number)
 		}
-		reroute := func(*queuePair) {}
+		set := func(*queuePair) Status { return OK }
 		if op == transport.RTS2RTS {
 			var status Status
-			if reroute, status = h.rerouting(in, &mask); status != OK {
+			if set, status = h.rtsOptions(in, &mask); status != OK {
 				return status
 			}
 		}
 		status := transportStatus(h.engine.ModifyQP(number, op, mask, &c))
 		if status == OK {
-			reroute(h.qps[number])
+			status = set(h.qps[number])
+		}
+		if status == OK {
 			switch op {
 			case transport.Rst2Init, transport.Init2Init, transport.Init2RTR, transport.RTR2RTS, transport.RTS2RTS:
 				h.enhance(h.qps[number], in, out)
@@ -233,17 +249,24 @@ func transition(op transport.Transition) func(h *HCA, in, out ifc.View) Status {
 	}
 }
 
-// Options of RTS2RTS_QP that only QUERY_QP shows: there is neither a bond nor a UDP header here.
+// Options of RTS2RTS_QP. The ports are such that only QUERY_QP shows: there is neither a bond
+// nor a UDP header here.
 const (
 	optLAGPort    = 1 << 15 // of opt_param_mask
-	optSourcePort = 1 << 2  // of opt_param_mask_95_32, which the kernel's header doesn't have
+	optStream     = 1 << 0  // of opt_param_mask_95_32, which the kernel's header doesn't have
+	optSourcePort = 1 << 2  // the same
 
-	optMoreAt = 264 // where that mask is, in bytes
+	// Where these are, in bytes, which the kernel's header doesn't have either: the second
+	// mask, and a stream's number in the context's extension.
+	optMoreAt   = 264
+	optStreamAt = 274
+
+	optExtension = 64 // the bit that says that there is an extension (qpc_ext)
 )
 
-// rerouting checks these options, and removes them from the mask. It returns a function that
-// sets them in a QP's context.
-func (h *HCA) rerouting(in ifc.View, mask *uint32) (set func(*queuePair), status Status) {
+// rtsOptions checks these options, and removes them from the mask. It returns a function that
+// sets them for a QP.
+func (h *HCA) rtsOptions(in ifc.View, mask *uint32) (set func(*queuePair) Status, status Status) {
 	asked, fields := in.Sub("qpc"), []string{}
 	if *mask&optLAGPort != 0 {
 		if !h.promised(capGeneral, "lag_tx_port_affinity") || !h.bonded(asked.Get("lag_tx_port_affinity")) {
@@ -254,18 +277,36 @@ func (h *HCA) rerouting(in ifc.View, mask *uint32) (set func(*queuePair), status
 	}
 	if len(in.Data) >= optMoreAt+8 {
 		more := binary.BigEndian.Uint64(in.Data[optMoreAt:])
-		if more&^optSourcePort != 0 || more != 0 && !h.c.Ethernet {
+		if more&^(optSourcePort|optStream) != 0 || more&optSourcePort != 0 && !h.c.Ethernet {
 			return nil, BadParam
+		}
+		if more&optStream != 0 {
+			return h.streamReset(in, *mask, more)
 		}
 		if more != 0 {
 			fields = append(fields, "primary_address_path.udp_sport")
 		}
 	}
-	return func(q *queuePair) {
+	return func(q *queuePair) Status {
 		now := ifc.View{Layout: asked.Layout, Data: q.context}
 		for _, field := range fields {
 			now.Set(field, asked.Get(field))
 		}
+		return OK
+	}, OK
+}
+
+// streamReset returns a function that resets a stream, which RTS2RTS_QP can't do together with
+// anything else here.
+func (h *HCA) streamReset(in ifc.View, mask uint32, more uint64) (set func(*queuePair) Status, status Status) {
+	number := uint32(in.Get("qpn"))
+	c, _ := h.engine.QueryQP(number)
+	if mask != 0 || more != optStream || len(in.Data) < optStreamAt+2 || !hasBit(in.Data, optExtension) ||
+		!h.promised(capGeneral, "qpc_extension") || !h.promised(capGeneral, "log_max_dci_errored_streams") || c.Service != transport.DCI {
+		return nil, BadParam
+	}
+	return func(*queuePair) Status {
+		return transportStatus(h.engine.ResetStream(number, binary.BigEndian.Uint16(in.Data[optStreamAt:])))
 	}, OK
 }
 

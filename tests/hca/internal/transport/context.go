@@ -108,7 +108,12 @@ type QPContext struct {
 	DBRAddr       uint64
 	CSReq, CSRes  uint8 // scatter to CQE, as in the QPC
 	DCAccessKey   uint64
-	Buffer        bus.Buffer // receive queue first, then send queue
+
+	// Of a DCI: the logarithm of how many streams run at once, which makes no difference
+	// here, and of how many may be in error before the queue pair is.
+	LogStreams, LogErroredStreams uint8
+
+	Buffer bus.Buffer // receive queue first, then send queue
 
 	// For QUERY_QP only; Create and Modify ignore these.
 	LastAckedPSN uint32

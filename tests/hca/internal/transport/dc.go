@@ -200,7 +200,7 @@ func (q *QP) beginDC(w *sendWQE) bool {
 	*next, *w = *w, *next
 	w.clear()
 	w.act, w.packets, w.dest, w.index, w.bbs = actConnect, 1, next.dest, next.index, next.bbs
-	w.op = next.op
+	w.op, w.stream = next.op, next.stream
 	r.peer, r.connected = next.dest, true
 	q.enqueue(w)
 	q.enqueue(next)

@@ -2,6 +2,7 @@ package transport_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"testing"
 
 	"github.com/goverbs/goverbs/tests/hca/internal/cq"
@@ -104,5 +105,84 @@ func TestDC(t *testing.T) {
 	}
 	if err := g.Engine.DestroyDCT(targets[0].n); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestDCStreams: an error of one stream leaves a DCI's others alone, until the stream is reset
+// or too many are in error.
+func TestDCStreams(t *testing.T) {
+	const key = 0x1122334455667788
+	w := loop.New(2, loop.Options{Seed: 5})
+	h, g := w.HCAs[0], w.HCAs[1]
+	p := &pair{T: t, w: w}
+	send := h.NewCQ(8, cq.Size64)
+	dci := h.NewQP(send, nil, transport.QPContext{Service: transport.DCI, RQType: transport.NoRQ, LogStreams: 2, LogErroredStreams: 1})
+	dci.Modify(loop.Attributes(nil))
+	src, a := h.Alloc(4096)
+	dst, b := g.Alloc(4096)
+	dct, err := g.Engine.CreateDCT(transport.DCTContext{CQN: g.NewCQ(6, cq.Size64).Number, SRQN: g.NewSRQ(4, transport.SRQContext{}).Number, PD: loop.PD,
+		DCAccessKey: key, MTU: 3, Port: 1, RWE: true, MinRNRNak: 12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const wrong = 0xabcd00
+	write := func(stream uint8, at uint64, rkey uint32) []byte {
+		wqe := loop.WQE(loop.Write, loop.Signaled, 0)
+		wqe[9], wqe[10] = 0x81, stream
+		return loop.Data(loop.Raddr(loop.AV(wqe, key, dct, g.Port.LID(), fabric.GID{}), dst+at, rkey), src+at, 8, h.Lkey)
+	}
+	expect := func(index uint16, syndrome uint8) {
+		t.Helper()
+		e := p.one(send)
+		if e.Counter() != index || syndrome == 0 && e.Kind() != cq.Requester || syndrome != 0 && (e.Kind() != cq.RequesterError || e.Syndrome() != syndrome) {
+			t.Errorf("%v, not %d with syndrome %#x", &e, index, syndrome)
+		}
+	}
+	for i := range a {
+		a[i] = byte(i%251 + 1)
+	}
+	first := dci.Post(write(1, 0, g.Lkey))
+	bad := dci.Post(write(2, 8, wrong))
+	flushed := dci.Post(write(2, 16, g.Lkey))
+	other := dci.PostRing(write(1, 24, g.Lkey))
+	expect(first, 0)
+	expect(bad, cq.SyndromeRemoteAccess)
+	expect(flushed, cq.SyndromeFlush)
+	expect(other, 0)
+	if !bytes.Equal(b[:8], a[:8]) || !bytes.Equal(b[8:24], make([]byte, 16)) || !bytes.Equal(b[24:32], a[24:32]) {
+		t.Errorf("the target has % x", b[:32])
+	}
+	expect(dci.PostRing(write(2, 16, g.Lkey)), cq.SyndromeFlush)
+	if dci.State() != transport.RTS {
+		t.Errorf("with one stream in error, the queue pair is in state %d", dci.State())
+	}
+	if err := h.Engine.ResetStream(dci.Number, 0x8102); err != nil {
+		t.Fatal(err)
+	}
+	expect(dci.PostRing(write(2, 16, g.Lkey)), 0)
+	// The second stream in error is one too many.
+	local := write(3, 8, g.Lkey)
+	binary.BigEndian.PutUint32(local[len(local)-12:], wrong)
+	expect(dci.PostRing(local), cq.SyndromeLocalProt)
+	expect(dci.PostRing(write(1, 32, g.Lkey)), 0)
+	bad = dci.Post(write(4, 8, wrong))
+	flushed = dci.PostRing(write(1, 40, g.Lkey))
+	expect(bad, cq.SyndromeRemoteAccess)
+	expect(flushed, cq.SyndromeFlush)
+	if dci.State() != transport.Err {
+		t.Errorf("with two streams in error, the queue pair is in state %d", dci.State())
+	}
+	if err := h.Engine.ResetStream(dci.Number, 0x8103); err != transport.ErrBadState {
+		t.Errorf("reset of a stream of a queue pair in error: %v", err)
+	}
+	dci.Reset()
+	dci.Modify(loop.Attributes(nil))
+	expect(dci.PostRing(write(3, 48, g.Lkey)), 0)
+	// A WQE that is wrong in itself is the queue pair's error.
+	unknown := write(3, 56, g.Lkey)
+	unknown[3] = 0x7f
+	expect(dci.PostRing(unknown), cq.SyndromeLocalQPOp)
+	if dci.State() != transport.Err {
+		t.Errorf("after a wrong opcode, the queue pair is in state %d", dci.State())
 	}
 }

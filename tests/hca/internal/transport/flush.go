@@ -15,8 +15,13 @@ const (
 	recheckLast  = 64 * time.Millisecond
 )
 
-// completeError completes the WQE at head with its error, and stops the send queue.
+// completeError completes the WQE at head with its error, and stops the send queue, or its
+// stream.
 func (q *QP) completeError(w *sendWQE) {
+	if q.errored[w.stream] {
+		q.flushStream(w)
+		return
+	}
 	q.counters().ReqCQEError++
 	switch w.syndrome {
 	case cq.SyndromeLocalLength:
@@ -29,6 +34,9 @@ func (q *QP) completeError(w *sendWQE) {
 	}
 	q.sqNext = w.index + w.bbs
 	q.req.drop()
+	if q.failStream(w) {
+		return
+	}
 	if q.mutates(mutant.ErrorStays) && w.syndrome == cq.SyndromeRemoteInvalReq {
 		q.e.activate(q)
 		return

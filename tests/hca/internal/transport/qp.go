@@ -38,6 +38,7 @@ type QP struct {
 	lost     bool          // a completion was lost, because of its CQ
 	recheck  time.Duration // see pollReceives
 	req      requester
+	errored  map[uint16]bool // streams of a DCI in error
 
 	srq  *srq
 	rq   recvQueue
@@ -95,6 +96,7 @@ func (q *QP) reset() {
 	q.c.State = Reset
 	q.sqNext, q.sqRung, q.sqBroken, q.est, q.draining, q.lost = 0, 0, false, false, false, false
 	q.copied = q.copied[:0]
+	clear(q.errored)
 	q.rq.reset()
 	q.req.reset()
 	q.resp.reset()

@@ -91,6 +91,7 @@ type sendWQE struct {
 	opmod  uint8
 	flags  uint8
 	imm    uint32
+	stream uint16 // of a DCI
 	act    action
 	extra  extra
 	local  bool // executed, if actLocal
@@ -196,6 +197,9 @@ func (q *QP) fetch(w *sendWQE) bool {
 	q.sqNext += w.bbs
 	q.mutateWQE(w, copied)
 	q.parse(w)
+	if q.errored[w.stream] {
+		w.fail(cq.SyndromeFlush, vendorFlush)
+	}
 	q.mutateSend(w)
 	return true
 }
@@ -216,6 +220,7 @@ func (q *QP) parse(w *sendWQE) {
 	w.opmod, w.op = ctrl[0], ctrl[3]
 	w.flags = ctrl[11]
 	w.imm = binary.BigEndian.Uint32(ctrl[12:])
+	w.stream = binary.BigEndian.Uint16(ctrl[9:])
 	if binary.BigEndian.Uint16(ctrl[1:]) != w.index || binary.BigEndian.Uint32(ctrl[4:])>>8 != q.number {
 		w.fail(cq.SyndromeLocalQPOp, vendorControl)
 		return

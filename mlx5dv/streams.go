@@ -1,0 +1,80 @@
+package mlx5dv
+
+import (
+	"encoding/binary"
+
+	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// DCIStreams are the streams of a DCI (struct mlx5dv_dci_streams). Each request names one, by
+// verbs.SendWR.DCStream. If a request fails because of its memory, the target, or the way there,
+// only the requests of its stream are flushed, and the adapter goes on with the others. The QP
+// stays in QPRTS, as QP.Query tells. ResetDCIStream ends the stream's error.
+//
+// The adapter's limits are the fields log_max_dci_stream_channels and
+// log_max_dci_errored_streams of QUERY_HCA_CAP: see Command.
+type DCIStreams struct {
+	LogConcurrent uint8 // the binary logarithm of how many streams the adapter runs at once
+	LogErrored    uint8 // the same of how many streams in error move the QP to QPErr
+}
+
+// maxLogStreams is the largest number that the firmware's context of a QP can hold.
+const maxLogStreams = 31
+
+// QPOptions are the options of a queue pair that only mlx5 has (struct mlx5dv_qp_init_attr).
+// Those of package verbs include the others.
+type QPOptions struct {
+	verbs.QPOptions
+
+	Streams *DCIStreams // for verbs.DCI: nil for none
+}
+
+// CreateQP creates a queue pair (mlx5dv_create_qp). Without Streams, verbs.PD.CreateQP does.
+func CreateQP(pd *verbs.PD, o QPOptions) (*verbs.QP, error) {
+	const op = "create QP"
+	var extra any
+	if s := o.Streams; s != nil {
+		if o.Type != verbs.DCI {
+			return nil, invalid(op, "streams are for %v, not for %v", verbs.DCI, o.Type)
+		}
+		if s.LogConcurrent > maxLogStreams || s.LogErrored > maxLogStreams {
+			return nil, invalid(op, "%d and %d are not logarithms of numbers of streams", s.LogConcurrent, s.LogErrored)
+		}
+		extra = inside.MLX5Streams{LogConcurrent: s.LogConcurrent, LogErrored: s.LogErrored}
+	}
+	call, err := begin(op, pd)
+	if err != nil {
+		return nil, err
+	}
+	defer call.Done()
+	qp, err := inside.CreateQP(op, pd, &o.QPOptions, extra)
+	if err != nil {
+		return nil, err
+	}
+	return qp.(*verbs.QP), nil
+}
+
+const (
+	changeStream = 1 << 0 // in the second mask
+
+	// In RTS2RTS_QP: the byte whose highest bit says that there is an extension, and where in
+	// the extension the stream is.
+	extensionFlagAt = 8
+	streamAt        = 272 + 2
+)
+
+// ResetDCIStream ends the error of a DCI's stream (mlx5dv_dci_stream_id_reset), so that it takes
+// requests again. All of the stream's requests must have completed. The QP must be in QPRTS, and
+// its device must have been opened with Open.
+func ResetDCIStream(qp *verbs.QP, stream uint16) error {
+	const op = "reset DCI stream"
+	if qp.Type() != verbs.DCI && qp.Type() != 0 {
+		return invalid(op, "the QP is %v: only %v has streams", qp.Type(), verbs.DCI)
+	}
+	return toRTSAgain(op, qp, func(in []byte) {
+		in[extensionFlagAt] |= 0x80
+		binary.BigEndian.PutUint64(in[moreMaskAt:], changeStream)
+		binary.BigEndian.PutUint16(in[streamAt:], stream)
+	})
+}
