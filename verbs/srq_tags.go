@@ -163,7 +163,7 @@ func (srq *SRQ) endTags() error {
 }
 
 // PostTagOps posts operations on the SRQ's list of tags (ibv_post_srq_ops), in order and with
-// one doorbell, and sets the Handle of each TagAdd. It returns how many were posted. If it
+// one doorbell, and sets the Handle of each TagAdd in ops. It returns how many were posted. If it
 // returns an error, ops[n] was refused. The SRQ must have been created with
 // SRQOptions.TagMatching; completions are in its CQ.
 //
@@ -178,7 +178,7 @@ func (srq *SRQ) endTags() error {
 // operation, tells the device how many were handled. WCTagSyncNeeded asks for that.
 //
 // If the error matches ErrQueueFull, poll completions first.
-func (srq *SRQ) PostTagOps(ops ...TagOp) (n int, err error) {
+func (srq *SRQ) PostTagOps(ops []TagOp) (n int, err error) {
 	if srq == nil {
 		return 0, &OpError{Op: "post SRQ operation", Err: errNil}
 	}

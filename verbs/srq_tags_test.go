@@ -41,10 +41,10 @@ func TestTagNames(t *testing.T) {
 
 func TestTagOpsOfNobody(t *testing.T) {
 	var srq *SRQ
-	if n, err := srq.PostTagOps(TagOp{}); n != 0 || err == nil {
+	if n, err := srq.PostTagOps([]TagOp{{}}); n != 0 || err == nil {
 		t.Error(n, err)
 	}
-	if n, err := new(SRQ).PostTagOps(TagOp{}); n != 0 || err == nil {
+	if n, err := new(SRQ).PostTagOps([]TagOp{{}}); n != 0 || err == nil {
 		t.Error(n, err)
 	}
 }

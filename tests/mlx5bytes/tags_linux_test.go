@@ -60,7 +60,7 @@ func TestTagOpsOnHCA(t *testing.T) {
 		if n := o[0].Buffer.Length; n > 0 {
 			o[0].Buffer = mr.SGE(0, int(n))
 		}
-		rdmatest.Must(srq.PostTagOps(o...))(t)
+		rdmatest.Must(srq.PostTagOps(o))(t)
 		if o[0].Op == verbs.TagAdd {
 			fmt.Fprintln(&handles, o[0].Handle)
 		}

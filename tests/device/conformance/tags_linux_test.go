@@ -56,7 +56,7 @@ func newTagPair(t *testing.T) *tagPair {
 // post posts operations, all of which are accepted.
 func (p *tagPair) post(ops ...verbs.TagOp) {
 	p.t.Helper()
-	if n, err := p.srq.PostTagOps(ops...); n != len(ops) || err != nil {
+	if n, err := p.srq.PostTagOps(ops); n != len(ops) || err != nil {
 		p.t.Fatalf("posted %d of %d operations: %v", n, len(ops), err)
 	}
 }
@@ -226,7 +226,7 @@ func TestTagDelete(t *testing.T) {
 	p.completes(verbs.WC{WRID: 10, Opcode: verbs.WCTagRecv, Flags: tagHit, ByteLen: 6})
 	p.completes(verbs.WC{WRID: 8, Opcode: verbs.WCTagDelete, Status: verbs.WCTagErr, Flags: verbs.WCTagSyncNeeded}) // since it was added
 	for _, handle := range []uint32{first, second, 1000} {
-		if n, err := p.srq.PostTagOps(verbs.TagOp{Op: verbs.TagDelete, Handle: handle}); n != 0 || !errors.Is(err, verbs.ErrInvalid) {
+		if n, err := p.srq.PostTagOps([]verbs.TagOp{{Op: verbs.TagDelete, Handle: handle}}); n != 0 || !errors.Is(err, verbs.ErrInvalid) {
 			t.Errorf("deleted tag %d, which is not in the list: %d, %v", handle, n, err)
 		}
 	}
@@ -238,7 +238,7 @@ func TestTagDelete(t *testing.T) {
 	for i := range tagMaximum {
 		p.add(uint64(i), uint64(i), ^uint64(0), 0)
 	}
-	if _, err := p.srq.PostTagOps(verbs.TagOp{Op: verbs.TagAdd}); !errors.Is(err, verbs.ErrQueueFull) {
+	if _, err := p.srq.PostTagOps([]verbs.TagOp{{Op: verbs.TagAdd}}); !errors.Is(err, verbs.ErrQueueFull) {
 		t.Errorf("one tag more than the list holds: %v", err)
 	}
 	for i := range tagMaximum {
@@ -315,7 +315,7 @@ func TestTagLimits(t *testing.T) {
 		}
 	}
 	for _, op := range []verbs.TagOp{{Op: 3}, {Op: verbs.TagSync, Flags: 4}} {
-		if n, err := p.srq.PostTagOps(verbs.TagOp{Op: verbs.TagSync, Flags: verbs.TagSignaled, WRID: 2}, op); n != 1 || err == nil {
+		if n, err := p.srq.PostTagOps([]verbs.TagOp{{Op: verbs.TagSync, Flags: verbs.TagSignaled, WRID: 2}, op}); n != 1 || err == nil {
 			t.Errorf("%+v: %d, %v", op, n, err)
 		}
 		p.completes(verbs.WC{WRID: 2, Opcode: verbs.WCTagSync})
@@ -323,7 +323,7 @@ func TestTagLimits(t *testing.T) {
 	// The queue of operations fills up, and completions free it.
 	full := 0
 	for range 1000 {
-		if _, err := p.srq.PostTagOps(verbs.TagOp{Op: verbs.TagSync, Flags: verbs.TagSignaled, WRID: uint64(full)}); err != nil {
+		if _, err := p.srq.PostTagOps([]verbs.TagOp{{Op: verbs.TagSync, Flags: verbs.TagSignaled, WRID: uint64(full)}}); err != nil {
 			if !errors.Is(err, verbs.ErrQueueFull) {
 				t.Fatal(err)
 			}
@@ -367,7 +367,7 @@ func TestTagLimits(t *testing.T) {
 	rdmatest.Check(t, p.srq.SetLimit(2))
 	rdmatest.Check(t, p.to.Close())
 	rdmatest.Check(t, p.srq.Close())
-	if _, err := p.srq.PostTagOps(verbs.TagOp{Op: verbs.TagSync}); !errors.Is(err, verbs.ErrClosed) {
+	if _, err := p.srq.PostTagOps([]verbs.TagOp{{Op: verbs.TagSync}}); !errors.Is(err, verbs.ErrClosed) {
 		t.Errorf("posted to a closed SRQ: %v", err)
 	}
 }
