@@ -299,14 +299,12 @@ func (h *HCA) rtsOptions(in ifc.View, mask *uint32) (set func(*queuePair) Status
 // streamReset returns a function that resets a stream, which RTS2RTS_QP can't do together with
 // anything else here.
 func (h *HCA) streamReset(in ifc.View, mask uint32, more uint64) (set func(*queuePair) Status, status Status) {
-	number := uint32(in.Get("qpn"))
-	c, _ := h.engine.QueryQP(number)
 	if mask != 0 || more != optStream || len(in.Data) < optStreamAt+2 || !hasBit(in.Data, optExtension) ||
-		!h.promised(capGeneral, "qpc_extension") || !h.promised(capGeneral, "log_max_dci_errored_streams") || c.Service != transport.DCI {
+		!h.promised(capGeneral, "qpc_extension") || !h.promised(capGeneral, "log_max_dci_errored_streams") {
 		return nil, BadParam
 	}
 	return func(*queuePair) Status {
-		return transportStatus(h.engine.ResetStream(number, binary.BigEndian.Uint16(in.Data[optStreamAt:])))
+		return transportStatus(h.engine.ResetStream(uint32(in.Get("qpn")), binary.BigEndian.Uint16(in.Data[optStreamAt:])))
 	}, OK
 }
 

@@ -116,15 +116,7 @@ func TestXRC(t *testing.T) {
 	src, b := h.Alloc(1 << 16)
 	dst, d := g.Alloc(1 << 16)
 	copy(b, "to one of two queues")
-	poll := func(c *loop.CQ) loop.CQE {
-		t.Helper()
-		var e loop.CQE
-		var ok bool
-		if !w.Idle(100*loop.Second, func() bool { e, ok = c.Poll(); return ok }) {
-			t.Fatal("no completion")
-		}
-		return e
-	}
+	poll := (&pair{T: t, w: w}).one
 	for i, s := range []int{0, 1, 1, 0} {
 		clear(d)
 		x := srqs[s].Post(loop.Data(nil, dst, 10000, g.Lkey))

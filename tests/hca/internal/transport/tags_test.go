@@ -39,15 +39,7 @@ func TestTags(t *testing.T) {
 	loop.Connect(ops, other, nil)
 	src, b := h.Alloc(1 << 16)
 	dst, d := g.Alloc(1 << 16)
-	poll := func(c *loop.CQ) loop.CQE {
-		t.Helper()
-		var e loop.CQE
-		var ok bool
-		if !w.Idle(100*loop.Second, func() bool { e, ok = c.Poll(); return ok }) {
-			t.Fatal("no completion")
-		}
-		return e
-	}
+	poll := (&pair{T: t, w: w}).one
 	reports := func(kind cq.Kind, op cq.MatchOp, index uint16) loop.CQE {
 		t.Helper()
 		e := poll(list)
