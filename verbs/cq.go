@@ -257,38 +257,43 @@ func (cq *CQ) Poll(wc []WC) (int, error) {
 		return n, nil
 	}
 	if err != nil || cq.silent.Load() {
-		return 0, cq.nothing(err)
+		return cq.nothing(as[WC](wc), err)
 	}
 	return 0, nil
 }
 
-// poll is Poll without its short path.
+// nothing is the end of a Poll that found no completions, but an error or a silent CQ. It is not
+// inlined, to keep the code of successful polls small.
+//
+//go:noinline
+func (cq *CQ) nothing(wc []WC, err error) (int, error) {
+	if err != nil {
+		return 0, opErr("poll CQ", "", err)
+	}
+	return cq.poll(wc)
+}
+
+// poll is Poll without its short path. It reads why there will be no more completions before it
+// looks for them, because those from before come first.
 func (cq *CQ) poll(wc []WC) (int, error) {
 	cq.mu.Lock()
 	if cq.prov == nil {
 		cq.mu.Unlock()
 		return 0, errPollClosed
 	}
+	silence := cq.silence()
 	n, err := cq.prov.Poll(as[provider.WC](wc))
 	if n > 0 {
 		polled()
 	}
 	cq.mu.Unlock()
-	if n > 0 {
+	switch {
+	case n > 0:
 		return n, nil
+	case err != nil:
+		return 0, opErr("poll CQ", "", err)
 	}
-	return 0, cq.nothing(err)
-}
-
-// nothing returns why Poll returns no completions; nil means that there are none. It
-// is not inlined, to keep the code of successful polls small.
-//
-//go:noinline
-func (cq *CQ) nothing(err error) error {
-	if err != nil {
-		return opErr("poll CQ", "", err)
-	}
-	return cq.silence()
+	return 0, silence
 }
 
 // silence returns why there will be no more completions, or nil if there may be.

@@ -29,13 +29,16 @@ func (cq *CQ) pollEx(wc []WCEx) (int, error) {
 	if cq.ex == nil {
 		return 0, errPollPlain
 	}
+	silence := cq.silence()
 	n, err := cq.ex.PollEx(as[provider.WCEx](wc))
-	if n > 0 {
+	switch {
+	case n > 0:
 		polled()
-	} else {
-		err = cq.nothing(err)
+		return n, nil
+	case err != nil:
+		return 0, opErr("poll CQ", "", err)
 	}
-	return n, err
+	return 0, silence
 }
 
 var errPollPlain = invalid("poll CQ", "the CQ was made without CQOptions.Fields")
