@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/provider"
 )
 
 var canceled = func() context.Context {
@@ -231,11 +233,7 @@ func TestOverrun(t *testing.T) {
 	}
 	// What came before is not lost.
 	d.prov.(*fakeProvider).cqs[0].ready = 3
-	for name, poll := range map[string]func(*CQ) (int, error){
-		"Poll":   func(cq *CQ) (int, error) { return cq.Poll(make([]WC, 1)) },
-		"PollEx": func(cq *CQ) (int, error) { return cq.PollEx(make([]WCEx, 1)) },
-		"poll":   func(cq *CQ) (int, error) { return cq.poll(make([]WC, 1)) },
-	} {
+	for name, poll := range polls {
 		if n, err := poll(x.cq); n != 1 || err != nil {
 			t.Errorf("%s: %d, %v", name, n, err)
 		}
@@ -252,6 +250,57 @@ func TestOverrun(t *testing.T) {
 	} {
 		if n, err := poll(); n != 0 || !errors.Is(err, ErrCQOverrun) {
 			t.Errorf("%s: %d, %v", name, n, err)
+		}
+	}
+}
+
+// polls are the ways to poll without waiting.
+var polls = map[string]func(*CQ) (int, error){
+	"Poll":   func(cq *CQ) (int, error) { return cq.Poll(make([]WC, 1)) },
+	"PollEx": func(cq *CQ) (int, error) { return cq.PollEx(make([]WCEx, 1)) },
+	"poll":   func(cq *CQ) (int, error) { return cq.poll(make([]WC, 1)) },
+}
+
+// overrunCQ gets its last completion, and then overruns, just after the first poll has found nothing.
+type overrunCQ struct {
+	*fakeCQ
+	overrun func()
+}
+
+func (q *overrunCQ) Poll(wc []provider.WC) (int, error) {
+	defer q.happen()
+	return q.fakeCQ.Poll(wc)
+}
+
+func (q *overrunCQ) PollEx(wc []provider.WCEx) (int, error) {
+	defer q.happen()
+	return q.fakeCQ.PollEx(wc)
+}
+
+func (q *overrunCQ) happen() {
+	if q.overrun != nil {
+		q.ready = 1
+		q.overrun()
+		q.overrun = nil
+	}
+}
+
+// TestOverrunDuringPoll: the completion from before an overrun comes first, whenever that happens.
+func TestOverrunDuringPoll(t *testing.T) {
+	d, _ := fakeContext(t)
+	for name, poll := range polls {
+		cq := must(d.CreateCQ(CQOptions{MaxCQE: 1, Fields: WCFieldTimestamp}))(t)
+		q := &overrunCQ{cq.prov.(*fakeCQ), cq.overrun}
+		cq.prov, cq.ex = q, q
+		n, err := poll(cq)
+		if n == 0 && err == nil {
+			n, err = poll(cq)
+		}
+		if n != 1 || err != nil {
+			t.Errorf("%s: %d, %v, want the completion", name, n, err)
+		}
+		if n, err := poll(cq); n != 0 || !errors.Is(err, ErrCQOverrun) {
+			t.Errorf("%s after it: %d, %v", name, n, err)
 		}
 	}
 }
