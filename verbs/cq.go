@@ -241,7 +241,7 @@ func (cq *CQ) Poll(wc []WC) (int, error) {
 	if tracing.Switch.On != 0 {
 		return cq.tracedPoll(as[WC](wc))
 	}
-	if !cq.mu.try() {
+	if cq.silent.Load() || !cq.mu.try() {
 		return cq.poll(as[WC](wc))
 	}
 	if cq.prov == nil {
@@ -256,22 +256,17 @@ func (cq *CQ) Poll(wc []WC) (int, error) {
 	if n > 0 {
 		return n, nil
 	}
-	if err != nil || cq.silent.Load() {
-		return cq.nothing(as[WC](wc), err)
+	if err != nil {
+		return 0, pollErr(err)
 	}
 	return 0, nil
 }
 
-// nothing is the end of a Poll that found no completions, but an error or a silent CQ. It is not
-// inlined, to keep the code of successful polls small.
+// pollErr returns the error of a poll. It is not inlined, to keep the code of successful polls
+// small.
 //
 //go:noinline
-func (cq *CQ) nothing(wc []WC, err error) (int, error) {
-	if err != nil {
-		return 0, opErr("poll CQ", "", err)
-	}
-	return cq.poll(wc)
-}
+func pollErr(err error) error { return opErr("poll CQ", "", err) }
 
 // poll is Poll without its short path. It reads why there will be no more completions before it
 // looks for them, because those from before come first.
@@ -291,7 +286,7 @@ func (cq *CQ) poll(wc []WC) (int, error) {
 	case n > 0:
 		return n, nil
 	case err != nil:
-		return 0, opErr("poll CQ", "", err)
+		return 0, pollErr(err)
 	}
 	return 0, silence
 }

@@ -36,7 +36,7 @@ func (cq *CQ) pollEx(wc []WCEx) (int, error) {
 		polled()
 		return n, nil
 	case err != nil:
-		return 0, opErr("poll CQ", "", err)
+		return 0, pollErr(err)
 	}
 	return 0, silence
 }
