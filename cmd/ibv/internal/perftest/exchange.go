@@ -229,7 +229,7 @@ func (x *exchange) swap(what string, mine []byte, farewell string) ([]byte, erro
 		}
 	}
 	if _, err := x.conn.Write(append(mine[:len(mine):len(mine)], farewell...)); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return nil, fmt.Errorf("%s: %w: %w", what, errGone, err)
 	}
 	if x.client {
 		if theirs, err = x.receive(len(mine)); err != nil {

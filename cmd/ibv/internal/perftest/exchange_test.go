@@ -2,11 +2,13 @@ package perftest
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -234,6 +236,23 @@ func TestPeerEnds(t *testing.T) {
 	}
 	if gone, waits := x.peer(); !gone || waits {
 		t.Errorf("gone %v, waits %v", gone, waits)
+	}
+}
+
+// A deafConn has the peer's message, and then a peer that is gone when the answer is written.
+type deafConn struct {
+	io.Reader
+	io.Closer
+}
+
+func (deafConn) Write([]byte) (int, error) { return 0, syscall.EPIPE }
+
+// TestPeerEndsBeforeAnswer: a peer may end between its message and the answer.
+func TestPeerEndsBeforeAnswer(t *testing.T) {
+	k := keys{qpn: 1}
+	x := newExchange(deafConn{Reader: bytes.NewReader(k.encode(plainForm))}, false)
+	if err := x.barrier(keys{}); !errors.Is(err, errGone) || !errors.Is(err, syscall.EPIPE) {
+		t.Error(err)
 	}
 }
 
