@@ -21,6 +21,9 @@ import (
 
 var null *os.File
 
+// The main goroutine keeps the first thread, so that other goroutines never run on it.
+func init() { runtime.LockOSThread() }
+
 func main() {
 	var err error
 	if null, err = os.OpenFile("/dev/null", os.O_RDWR, 0); err != nil {
@@ -90,10 +93,8 @@ func main() {
 	}
 }
 
-// onThreads runs f on n threads at once.
+// onThreads runs f on n threads at once, other ones than the first.
 func onThreads(n int, f func()) {
-	runtime.LockOSThread() // the first thread is ours: f gets others
-	defer runtime.UnlockOSThread()
 	var wg sync.WaitGroup
 	for range n {
 		wg.Go(func() {
