@@ -153,7 +153,7 @@ func troubles() []trouble {
 		{name: "no permission for the folder", on: "rxe", make: "chmod 700 /dev/infiniband", by: nobody, args: []string{device}, want: "node-permission"},
 		{name: "no rdma_cm", on: "rxe", make: "rm /dev/infiniband/rdma_cm", want: "node-missing"},
 		{name: "rdma_cm for root only", on: "rxe", make: "chmod 600 /dev/infiniband/rdma_cm", by: nobody, want: "node-permission"},
-		{name: "no rdma_ucm", on: "rxe", make: "modprobe -r rdma_ucm", want: "rdma-cm-missing"},
+		{name: "no rdma_ucm", on: "rxe", make: "rmmod rdma_ucm", want: "rdma-cm-missing"},
 		{name: "the wrong name", on: "rxe", args: []string{"mlx4_0"}, want: "device-unknown"},
 		{name: "a cgroup", on: "rxe", make: "mkdir -p /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup && echo +rdma > /sys/fs/cgroup/cgroup.subtree_control &&" +
 			" mkdir /sys/fs/cgroup/x && echo 'DEVICE hca_handle=0' > /sys/fs/cgroup/x/rdma.max",
