@@ -83,7 +83,8 @@ func ExamplePD_AdviseMR() {
 	l := open("")
 	defer l.dev.Close()
 	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite
-	mr, err := l.pd.AllocMR(1<<20, verbs.MROptions{Access: access | verbs.AccessOnDemand})
+	const size, lastPage = 1 << 20, 1<<20 - 4096
+	mr, err := l.pd.AllocMR(size, verbs.MROptions{Access: access | verbs.AccessOnDemand})
 	if errors.Is(err, verbs.ErrNotSupported) {
 		fmt.Println("the device can't page")
 		return
@@ -95,9 +96,9 @@ func ExamplePD_AdviseMR() {
 	out := l.alloc(1, 0)
 	out.Bytes()[0] = 7
 	must(qp.PostSend(verbs.SendWR{Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled,
-		SGL: []verbs.SGE{out.SGE(0, 1)}, Remote: mr.Remote().At(1<<20 - 1)}))
+		SGL: []verbs.SGE{out.SGE(0, 1)}, Remote: mr.Remote().At(lastPage)}))
 	l.wait()
-	fmt.Println("last byte:", mr.Bytes()[1<<20-1])
+	fmt.Println("last page:", mr.Bytes()[lastPage])
 }
 
 // Each request holds the reference to its buffer, and its completion gives it back.

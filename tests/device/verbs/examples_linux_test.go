@@ -40,7 +40,7 @@ func TestVerbsExamples(t *testing.T) {
 		arrival = `arrived after \d+ µs, at \d{4}-.*\n`
 	}
 	if mlx5 || rdmatest.Kernel(t).AtLeast(6, 16) {
-		paged = "last byte: 7\n"
+		paged = "last page: 7\n"
 	}
 	run(t,
 		example{"package", Example, `RECV: "hello, verbs"\n`},
