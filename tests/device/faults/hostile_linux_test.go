@@ -159,6 +159,11 @@ func (p *prey) completion(qpn uint32) []byte {
 	return cqe
 }
 
+var (
+	_ = rdmatest.Test(TestHostileDevice, rdmatest.OnMLX5, rdmatest.Profiles)
+	_ = rdmatest.Test(TestLyingDevice, rdmatest.OnMLX5, rdmatest.Profiles)
+)
+
 // TestHostileDevice: whatever a device writes to a program's queues, the program
 // continues, with or without errors. It doesn't panic, hang or leak.
 func TestHostileDevice(t *testing.T) {
