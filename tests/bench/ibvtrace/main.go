@@ -1,11 +1,14 @@
 // Bench measures what ibvtrace costs the programs that it traces:
 //
 //	bench [-pairs N] IBVTRACE QPS
+//	bench -counted IBVTRACE VERBS
 //
 // perftest's ib_write_bw and ib_send_lat run untraced, and traced on both sides. QPS,
 // which creates and destroys QPs, runs untraced, with ibvtrace and with strace. The runs
 // alternate in one boot, because the machine's load changes with time. No result makes the
 // program fail, because measurements are noisy.
+//
+// With -counted, it counts instructions, verb by verb, in a guest of tests/vm/run -c.
 package main
 
 import (
@@ -34,9 +37,14 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("bench: ")
 	pairs := flag.Int("pairs", 7, "")
+	count := flag.Bool("counted", false, "")
 	flag.Parse()
 	if flag.NArg() != 2 || *pairs < 1 {
-		log.Fatal("usage: bench [-pairs N] IBVTRACE QPS")
+		log.Fatal("usage: bench [-pairs N] IBVTRACE QPS, or bench -counted IBVTRACE VERBS")
+	}
+	if *count {
+		counted(flag.Arg(0), flag.Arg(1))
+		return
 	}
 	trace := []string{flag.Arg(0), "-o", "/dev/null", "--"}
 	qps := []string{flag.Arg(1), device, "1000"}
