@@ -81,7 +81,7 @@ type Watcher struct {
 	pending []Event
 }
 
-// Watch begins to watch the devices of this network namespace. Kernels since 6.13 have events; with
+// Watch begins to watch the devices of this network namespace. Kernels since 6.12 have events; with
 // an older one, the error matches errors.ErrUnsupported.
 func Watch(ctx context.Context) (*Watcher, error) {
 	const op = "watch devices"
@@ -90,7 +90,7 @@ func Watch(ctx context.Context) (*Watcher, error) {
 		return nil, err
 	}
 	if !system.Monitor.Or(false) {
-		return nil, &OpError{Op: op, Err: fmt.Errorf("%w by the kernel", errors.ErrUnsupported), Hint: "this needs Linux 6.13"}
+		return nil, &OpError{Op: op, Err: fmt.Errorf("%w by the kernel", errors.ErrUnsupported), Hint: "this needs Linux 6.12"}
 	}
 	s, err := open()
 	if err != nil {

@@ -17,7 +17,7 @@ var monitorCommand = &netlinkCommand{name: "monitor", run: runMonitor, flags: fu
 }, usage: `Usage: ibv monitor [-n COUNT] [--json]
 
 Print devices that come, go or get another name, and network interfaces that ports get
-and lose, as rdma monitor does, until interrupted. This needs Linux 6.13.
+and lose, as rdma monitor does, until interrupted. This needs Linux 6.12.
 
   -n COUNT   end after this many events
   --json     print a JSON object on each line

@@ -19,11 +19,11 @@ var cameAndWent = regexp.MustCompile(`(?m)^\[REGISTER\]\tdev \d+ rxe7\n([^\n]*\n
 func TestWatchDevices(t *testing.T) {
 	ibv := rdmatest.Program(t, "ibv")
 	w, err := rdmanl.Watch(t.Context())
-	if !rdmatest.Kernel(t).AtLeast(6, 13) {
+	if !rdmatest.Kernel(t).AtLeast(6, 12) {
 		if !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("watching: %v", err)
 		}
-		if out := fails(t, "monitor"); !strings.Contains(out, "this needs Linux 6.13") {
+		if out := fails(t, "monitor"); !strings.Contains(out, "this needs Linux 6.12") {
 			t.Errorf("ibv monitor: %s", out)
 		}
 		return
