@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/goverbs/goverbs/internal/memorder"
 )
 
 // BufferPoolOptions are the arguments of NewBufferPool.
@@ -75,7 +77,10 @@ type Buffer struct {
 	class  uint8
 	off    int
 	n      int // the length that Get was asked for
-	refs   atomic.Int32
+
+	// refs counts the references. The last one is dropped under the lock of the class, so
+	// that no read-modify-write instruction is necessary: nobody may add one to it.
+	refs uint32
 }
 
 // NewBufferPool creates a pool whose memory belongs to the PD. It registers nothing before
@@ -128,7 +133,7 @@ func (p *BufferPool) Get(n int) (*Buffer, error) {
 		c.mu.Unlock()
 	}
 	b.next, b.n = nil, n
-	b.refs.Store(1)
+	memorder.StoreRelease(&b.refs, 1) // for Completed
 	return b, nil
 }
 
@@ -181,7 +186,7 @@ func (p *BufferPool) grow(class int) (*Buffer, error) {
 // is the caller's. It returns nil if no buffer that is in use has it.
 func (p *BufferPool) Completed(wrid uint64) *Buffer {
 	all := *p.buffers.Load()
-	if wrid >= uint64(len(all)) || all[wrid].refs.Load() <= 0 {
+	if wrid >= uint64(len(all)) || atomic.LoadUint32(&all[wrid].refs) == 0 {
 		return nil
 	}
 	return all[wrid]
@@ -204,7 +209,7 @@ func (p *BufferPool) Close() error {
 	}
 	used := 0
 	for _, b := range *p.buffers.Load() {
-		if b.refs.Load() != 0 {
+		if atomic.LoadUint32(&b.refs) != 0 {
 			used++
 		}
 	}
@@ -246,19 +251,22 @@ func (b *Buffer) Remote() Remote { return b.mr.Remote().At(uint64(b.off)) }
 func (b *Buffer) WRID() uint64 { return uint64(b.number) }
 
 // Retain adds a reference.
-func (b *Buffer) Retain() { b.refs.Add(1) }
+func (b *Buffer) Retain() { atomic.AddUint32(&b.refs, 1) }
 
 // Release drops a reference. With the last one the buffer goes back to the pool, and must
 // not be used any more. Release panics if there is none to drop.
 func (b *Buffer) Release() {
-	switch n := b.refs.Add(-1); {
-	case n > 0:
-		return
-	case n < 0:
-		panic("verbs: a Buffer was released without a reference")
-	}
 	c := &b.pool.classes[b.class]
 	c.mu.Lock()
-	b.next, c.free = c.free, b
+	switch atomic.LoadUint32(&b.refs) {
+	case 0:
+		c.mu.Unlock()
+		panic("verbs: a Buffer was released without a reference")
+	case 1:
+		memorder.StoreRelease(&b.refs, 0)
+		b.next, c.free = c.free, b
+	default:
+		atomic.AddUint32(&b.refs, ^uint32(0))
+	}
 	c.mu.Unlock()
 }
