@@ -23,6 +23,7 @@ func main() {
 	dev := new(device)
 	flag.UintVar(&dev.maxBatch, "max-tx-batch", 0, "64-byte `blocks` of sends that the device can be told of at a time, 0 for any number")
 	flag.UintVar(&dev.minSQ, "min-sq-wr", 0, "the least `number` of sends of a queue")
+	flag.UintVar(&dev.longInline, "inline", 32, "the greatest `number` of bytes of inline data")
 	flag.BoolVar(&dev.verbose, "v", false, "print each call")
 	fakedev.Main("fakeefa", dev)
 }
@@ -50,6 +51,7 @@ const sizeOfCQE = 0xefa
 // doesn't check requests.
 type device struct {
 	maxBatch, minSQ uint
+	longInline      uint
 	verbose         bool
 
 	handle, qpn, cqn, ahn uint32
@@ -128,7 +130,7 @@ func (d *device) answer(r *fakedev.Request) error {
 func (d *device) getContext(r *fakedev.Request) error {
 	resp := uapi.EfaIbvAllocUcontextResp{
 		CmdsSuppUdataMask: uint32(uapi.EFA_USER_CMDS_SUPP_UDATA_QUERY_DEVICE | uapi.EFA_USER_CMDS_SUPP_UDATA_CREATE_AH),
-		SubCqsPerCq:       1, InlineBufSize: 32, MaxLlqSize: 1 << 18, MaxTxBatch: uint16(d.maxBatch), MinSqWr: uint16(d.minSQ),
+		SubCqsPerCq:       1, InlineBufSize: 32, InlineBufSizeEx: uint16(d.longInline), MaxLlqSize: 1 << 18, MaxTxBatch: uint16(d.maxBatch), MinSqWr: uint16(d.minSQ),
 	}
 	if err := r.Out(uapi.UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, fakedev.U32(1)); err != nil {
 		return err

@@ -21,6 +21,7 @@ func suites() []suite {
 		{name: "fuzz", what: "each fuzz test for a few seconds", does: fuzz, quick: 60 * s, whole: 235 * s},
 		{name: "cross", what: "go vet for arm64 and for other systems", does: script(cross), whole: 600 * s},
 		{name: "counted-mlx5", what: "Go's instructions beside libmlx5's: none has grown", does: script(`tests/bench/mlx5/counted/run`), whole: 95 * s},
+		{name: "newest-libefa", what: "the bytes for an EFA device, compared with those of Debian's newest libefa", does: script(`go test ./tests/efabytes -libefa "$(tests/efabytes/libefa)"`), whole: 30 * s},
 		{name: "arm64", what: "the code that writes to devices, on emulated arm64", does: arm64, whole: 20 * s},
 	}
 	for _, r := range rigSuites {

@@ -10,6 +10,12 @@
 enum { FD = 1000, ROOM = 1 << 24, RECV_AT = 1 << 22, BELLS_AT = 1 << 23, PAGE = 4096, SHOWN = 1 << 20 };
 #define CQ_ROOM (1ull << 34)
 
+// What efadv.h of Debian 12 doesn't have: efadv_qp_init_attr.flags, and the flag
+// EFADV_QP_FLAGS_INLINE_WRITE. A script has INLINE_WRITES if it wants that.
+enum { FLAGS_AT = 12, INLINE_WRITE = 2, INLINE_WRITES = 2 };
+
+enum { RDMA_WRITE = 2 }; // in a completion
+
 static void fail(const char *what)
 {
 	perror(what);
@@ -57,8 +63,8 @@ int main(void)
 		fail("objects");
 	struct ibv_comp_channel *channel = ibv_create_comp_channel(ctx);
 	char type[8];
-	unsigned events, sends, send_sge, recvs, recv_sge, inl;
-	if (scanf(" q %7s %u %u %u %u %u %u", type, &events, &sends, &send_sge, &recvs, &recv_sge, &inl) != 7)
+	unsigned events, sends, send_sge, recvs, recv_sge, inl, writes;
+	if (scanf(" q %7s %u %u %u %u %u %u %u", type, &events, &sends, &send_sge, &recvs, &recv_sge, &inl, &writes) != 8)
 		fail("script");
 	int srd = !strcmp(type, "SRD");
 	struct ibv_cq *cq = ibv_create_cq(ctx, 256, NULL, events ? channel : NULL, 0);
@@ -70,9 +76,12 @@ int main(void)
 	struct ibv_qp_init_attr_ex init = {
 		.qp_type = srd ? IBV_QPT_DRIVER : IBV_QPT_UD, .send_cq = cq, .recv_cq = cq, .pd = pd,
 		.cap = { sends, recvs, send_sge, recv_sge, inl }, .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | (srd ? IBV_QP_EX_WITH_RDMA_READ : 0),
+		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | (srd ? IBV_QP_EX_WITH_RDMA_READ : 0) |
+			(writes ? IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM : 0),
 	};
 	struct efadv_qp_init_attr own = { .driver_qp_type = EFADV_QP_DRIVER_TYPE_SRD };
+	if (writes == INLINE_WRITES)
+		memcpy((char *)&own + FLAGS_AT, &(unsigned short){ INLINE_WRITE }, 2);
 	struct ibv_qp *qp = srd ? efadv_create_qp_ex(ctx, &init, &own, sizeof own) : ibv_create_qp_ex(ctx, &init);
 	if (!qp)
 		fail("create QP");
@@ -87,6 +96,7 @@ int main(void)
 		if (ibv_modify_qp(qp, &a, mask))
 			fail("ibv_modify_qp");
 	}
+	int wqe = inl > 32 || writes == INLINE_WRITES ? 128 : 64;
 	unsigned char *sq = map(ROOM), *rq = map(ROOM + RECV_AT), *bells = map(ROOM + BELLS_AT), *ring = map(CQ_ROOM + ROOM), *cq_bell = map(CQ_ROOM + ROOM + BELLS_AT);
 	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
 	unsigned completions = 0, places = 0;
@@ -102,7 +112,7 @@ int main(void)
 				fail("script");
 			struct ibv_send_wr wrs[64] = { 0 }, *bad;
 			static struct ibv_sge sges[64][2];
-			static unsigned char data[64][64];
+			static unsigned char data[64][128];
 			for (unsigned i = 0; i < count; i++) {
 				unsigned op, imm, qpn, qkey, rkey, isinline, sge;
 				unsigned long long id, raddr, addr;
@@ -110,7 +120,7 @@ int main(void)
 					fail("script");
 				wrs[i] = (struct ibv_send_wr){ .wr_id = id, .opcode = op, .sg_list = sges[i], .num_sge = sge, .imm_data = htobe32(imm),
 					.send_flags = IBV_SEND_SIGNALED, .next = i + 1 < count ? &wrs[i + 1] : NULL };
-				if (op == IBV_WR_RDMA_READ) {
+				if (op != IBV_WR_SEND && op != IBV_WR_SEND_WITH_IMM) { // of the other interface only
 					wrs[i].wr.rdma.remote_addr = raddr;
 					wrs[i].wr.rdma.rkey = rkey;
 				} else {
@@ -137,6 +147,10 @@ int main(void)
 					ex->wr_flags = IBV_SEND_SIGNALED;
 					if (op == IBV_WR_RDMA_READ)
 						ibv_wr_rdma_read(ex, rkey, raddr);
+					else if (op == IBV_WR_RDMA_WRITE)
+						ibv_wr_rdma_write(ex, rkey, raddr);
+					else if (op == IBV_WR_RDMA_WRITE_WITH_IMM)
+						ibv_wr_rdma_write_imm(ex, rkey, raddr, htobe32(imm));
 					else if (op == IBV_WR_SEND_WITH_IMM)
 						ibv_wr_send_imm(ex, htobe32(imm));
 					else
@@ -151,7 +165,7 @@ int main(void)
 			int err = srd ? ibv_wr_complete(ex) : ibv_post_send(qp, wrs, &bad);
 			printf("posted %s\n", err ? "not" : "all");
 			for (unsigned i = 0; i < count; i++, posted_sends++)
-				memcpy(send_numbers[posted_sends], sq + posted_sends % init.cap.max_send_wr * 64, 2);
+				memcpy(send_numbers[posted_sends], sq + posted_sends % init.cap.max_send_wr * wqe, 2);
 		} else if (command == 'r') {
 			unsigned long long id, addr;
 			unsigned sge;
@@ -181,6 +195,8 @@ int main(void)
 			e[8] = source;
 			e[10] = source + 1;
 			memcpy(e + 12, &imm, 4);
+			if (recv && op == RDMA_WRITE)
+				memcpy(e + 16, (char *)&length + 2, 2);
 			e[3] = (recv ? 2 : 1) << 1 | (imm ? 8 : 0) | op << 4 | (completions / 256 % 2 ? 0 : 1);
 			completions++;
 		} else if (command == 'p') {
@@ -199,7 +215,7 @@ int main(void)
 			if (ibv_req_notify_cq(cq, 0))
 				fail("ibv_req_notify_cq");
 		} else if (command == 'z') { // the queues' memory as it is
-			show("sq", sq, 64, init.cap.max_send_wr, 0);
+			show("sq", sq, wqe, init.cap.max_send_wr, 0);
 			show("rq", rq, 16, SHOWN / 16, 8);
 		}
 		printf("bells %u %u %x\n", *(unsigned *)(bells + 0x10), *(unsigned *)(bells + PAGE + 0x20), *(unsigned *)(cq_bell + 0x40));

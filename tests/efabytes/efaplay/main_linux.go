@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	_ "github.com/goverbs/goverbs/provider/efa"
+	"github.com/goverbs/goverbs/efadv"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -27,6 +27,9 @@ const (
 	cqRoom  = 1 << 34
 
 	cqes = 256
+
+	inlineWrites = 2 // in a script: writes may have inline data
+	rdmaWrite    = 2 // in a completion
 )
 
 func check(err error) {
@@ -86,9 +89,14 @@ func main() {
 	var command, typ string
 	var events int
 	o := verbs.QPOptions{Type: verbs.UD}
-	read(&command, &typ, &events, &o.Cap.MaxSendWR, &o.Cap.MaxSendSGE, &o.Cap.MaxRecvWR, &o.Cap.MaxRecvSGE, &o.Cap.MaxInlineData)
+	var writes int
+	read(&command, &typ, &events, &o.Cap.MaxSendWR, &o.Cap.MaxSendSGE, &o.Cap.MaxRecvWR, &o.Cap.MaxRecvSGE, &o.Cap.MaxInlineData, &writes)
 	if typ == "SRD" {
 		o.Type = verbs.SRD
+	}
+	wqe := 64
+	if o.Cap.MaxInlineData > 32 || writes == inlineWrites {
+		wqe = 128
 	}
 	cq := must(ctx.CreateCQ(verbs.CQOptions{MaxCQE: cqes, PollOnly: events == 0, Channel: channel(ctx, events)}))
 	var size uint32
@@ -96,7 +104,7 @@ func main() {
 		log.Fatal(errno)
 	}
 	o.SendCQ, o.RecvCQ = cq, cq
-	qp := must(pd.CreateQP(o))
+	qp := create(pd, o, writes)
 	c := qp.Cap()
 	fmt.Printf("cap %d %d %d %d %d\n", c.MaxSendWR, c.MaxRecvWR, c.MaxSendSGE, c.MaxRecvSGE, c.MaxInlineData)
 	check(qp.Activate(verbs.ActivateOptions{Port: 1, QKey: 1}))
@@ -128,7 +136,7 @@ func main() {
 			}
 			report(qp.PostSend(wrs...))
 			for range wrs {
-				sendNumbers = append(sendNumbers, [2]byte(sq[len(sendNumbers)%c.MaxSendWR*64:]))
+				sendNumbers = append(sendNumbers, [2]byte(sq[len(sendNumbers)%c.MaxSendWR*wqe:]))
 			}
 		case "r":
 			var wr verbs.RecvWR
@@ -153,6 +161,9 @@ func main() {
 			binary.LittleEndian.PutUint16(e[6:], uint16(length))
 			e[8], e[10] = byte(source), byte(source+1)
 			binary.LittleEndian.PutUint32(e[12:], imm)
+			if recv != 0 && op == rdmaWrite {
+				binary.LittleEndian.PutUint16(e[16:], uint16(length>>16))
+			}
 			flags := queue<<1 | byte(op)<<4
 			if imm != 0 {
 				flags |= 8
@@ -180,11 +191,18 @@ func main() {
 		case "a":
 			check(cq.Arm(false))
 		case "z":
-			show("sq", sq, 64, c.MaxSendWR, 0)
+			show("sq", sq, wqe, c.MaxSendWR, 0)
 			show("rq", rq, 16, shown/16, 8)
 		}
 		fmt.Printf("bells %d %d %x\n", binary.LittleEndian.Uint32(bells[0x10:]), binary.LittleEndian.Uint32(bells[page+0x20:]), binary.LittleEndian.Uint32(cqBell[0x40:]))
 	}
+}
+
+func create(pd *verbs.PD, o verbs.QPOptions, writes int) *verbs.QP {
+	if writes == inlineWrites {
+		return must(efadv.CreateQP(pd, efadv.QPOptions{QPOptions: o, InlineWrite: true}))
+	}
+	return must(pd.CreateQP(o))
 }
 
 func channel(ctx *verbs.Device, events int) *verbs.CompChannel {

@@ -142,9 +142,10 @@ func filter() []unix.SockFilter {
 	}
 	return []unix.SockFilter{
 		load(seccompNr),
-		jump(unix.BPF_JEQ, unix.SYS_OPENAT, 10, 0),
-		jump(unix.BPF_JEQ, sysFstatat, 9, 0),
-		jump(unix.BPF_JEQ, unix.SYS_SOCKET, 3, 0),
+		jump(unix.BPF_JEQ, unix.SYS_OPENAT, 11, 0),
+		jump(unix.BPF_JEQ, sysFstatat, 10, 0),
+		jump(unix.BPF_JEQ, unix.SYS_SOCKET, 4, 0),
+		jump(unix.BPF_JEQ, unix.SYS_FSTAT, 1, 0),
 		jump(unix.BPF_JEQ, unix.SYS_IOCTL, 0, 8),
 		load(seccompArg0),
 		jump(unix.BPF_JGE, firstFD, 5, 6),

@@ -114,6 +114,11 @@ func (s *supervisor) answer(n *notification, r *response) {
 				r.val, r.errno = 0, -int32(errnoOf(err))
 			}
 		}
+	case unix.SYS_FSTAT: // glibc has used it since 2.39
+		r.flags = 0
+		if err := stat(p, node, n.args[1], 0); err != nil {
+			r.errno = -int32(errnoOf(err))
+		}
 	case sysFstatat:
 		path, ok := s.ours(p, n.args[1])
 		if n.args[0] >= firstFD && n.args[0] < 1<<31 { // fstat; AT_FDCWD is negative
