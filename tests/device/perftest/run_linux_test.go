@@ -110,6 +110,9 @@ func start(t *testing.T, m maker, r run, client bool) *rdmatest.Process {
 	}
 	host, gid := address()
 	line = append(append(line, "-F", "-d", device(client && !r.byCM()), "-p", strconv.Itoa(lastPort)), gid...)
+	if m == ours {
+		line = append(line, "--patience", strconv.Itoa(int(rdmatest.Patience.Seconds()))) // on a busy machine
+	}
 	line = append(line, strings.Fields(r.args)...)
 	if client {
 		line = append(line, host)

@@ -1,6 +1,9 @@
 package perftest
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // A stream is one size of a bandwidth test.
 type stream struct {
@@ -52,7 +55,7 @@ func (s *side) newStream(size int) (*stream, error) {
 
 // run sends and receives until the end, and returns the result.
 func (t *stream) run() (bandwidth, error) {
-	t.watch = newWatch(t.x, t.transport.lossy())
+	t.watch = t.newWatch(t.transport.lossy())
 	defer t.watch.stop(nil)
 	t.clock = newClock(t.load)
 	defer t.startProgress(t.clock, t.total())()
@@ -61,25 +64,47 @@ func (t *stream) run() (bandwidth, error) {
 	if !t.held {
 		t.startPhases()
 	}
-	for !t.finished() {
-		if t.sends != nil && !t.held {
-			if err := t.fill(); err != nil {
-				return bandwidth{}, err
-			}
-		}
-		if err := t.drain(); err != nil {
+	err := t.loop()
+	interrupted := errors.Is(err, errInterrupted)
+	switch {
+	case err != nil && !interrupted:
+		return bandwidth{}, err
+	case interrupted:
+		t.clock.cut()
+		if n, _ := t.counted(); n == 0 || t.forever {
 			return bandwidth{}, err
-		}
-		if t.forever && t.clock.ticked() {
-			t.addBandwidth(t.result())
-			t.sampled = 0
 		}
 	}
 	mine := t.result()
 	if t.limit.rate == 0 {
 		t.report.limit = t.limits(mine).says()
 	}
-	return mine, nil
+	if interrupted {
+		t.addBandwidth(mine)
+	}
+	return mine, err
+}
+
+// loop sends and receives until the end.
+func (t *stream) loop() error {
+	for !t.finished() {
+		if t.cut.Load() {
+			return errInterrupted
+		}
+		if t.sends != nil && !t.held {
+			if err := t.fill(); err != nil {
+				return err
+			}
+		}
+		if err := t.drain(); err != nil {
+			return err
+		}
+		if t.forever && t.clock.ticked() {
+			t.addBandwidth(t.result())
+			t.sampled = 0
+		}
+	}
+	return nil
 }
 
 // total is how many messages this side will send and receive.
@@ -109,7 +134,7 @@ func (t *stream) limits(mine bandwidth) facts {
 		idle: t.idle - t.idleBefore, busy: t.busy - t.busyBefore, sends: t.sends != nil && !t.events, depth: t.txDepth,
 	}
 	if t.posts != nil && t.numQPs == 1 && t.iters >= enough {
-		f.queue = reside(t.posts, t.postList, t.done, t.txDepth)
+		f.queue = reside(t.posts[:t.batches], t.postList, t.done, t.txDepth)
 	}
 	return f
 }
@@ -207,27 +232,35 @@ func (t *stream) first() {
 // result computes the bandwidth. A side that only receives measures from the first
 // message on.
 func (t *stream) result() bandwidth {
-	messages, took := t.iters*t.numQPs, float64(t.end-t.begin)
-	switch {
-	case t.duration > 0:
-		messages, took = t.sampled, float64(t.clock.took())
-	case t.posts != nil:
-		took = float64(t.end - t.posts[0])
-	}
+	messages, took := t.counted()
 	unit := float64(1 << 20)
 	if t.gbits {
 		unit = 1e9 / 8
 	}
-	seconds := max(took, 1) / 1e9
+	seconds := float64(max(took, 1)) / 1e9
 	b := bandwidth{
 		size: uint64(t.bytes), iters: uint64(messages),
 		average: float64(t.bytes) * float64(messages) / seconds / unit, rate: float64(messages) / seconds / 1e6,
 	}
 	if t.posts != nil {
-		per := fastest(t.posts, t.postList, t.done, took/float64(messages))
+		per := fastest(t.posts[:t.batches], t.postList, t.done, float64(took)/float64(messages))
 		b.peak = float64(t.bytes) / (per / 1e9) / unit
 	}
 	return b
+}
+
+// counted returns the messages that count, those of one direction, and their time.
+func (t *stream) counted() (messages int, took time.Duration) {
+	messages, took = t.sent, time.Duration(t.end-t.begin)
+	switch {
+	case t.duration > 0:
+		return t.sampled, t.clock.took()
+	case t.sends == nil:
+		messages = t.got
+	case t.posts != nil:
+		took = time.Duration(t.end - t.posts[0])
+	}
+	return messages, took
 }
 
 // add returns the result of both directions.

@@ -1,5 +1,7 @@
 package perftest
 
+import "errors"
+
 // A burst is the test of latencies under load. One side sends many frames, and the other one
 // answers one in so many of them.
 type burst struct {
@@ -38,27 +40,35 @@ func (s *side) newBurst() (b *burst, err error) {
 
 // run returns the client's latencies, from a frame to its answer.
 func (b *burst) run() (latency, error) {
-	b.watch = newWatch(b.x, true)
+	b.watch = b.newWatch(true)
 	defer b.watch.stop(nil)
 	b.clock = newClock(nil)
 	defer b.cost.start(func() uint64 { return uint64(b.queue.posted + b.got) })()
 	if !b.client() {
 		return latency{}, b.reply()
 	}
-	if err := b.ask(); err != nil {
+	err := b.ask()
+	interrupted := errors.Is(err, errInterrupted)
+	if err != nil && !interrupted {
 		return latency{}, err
 	}
-	if b.times.hist.Count() <= outliers {
-		return latency{size: b.size, iters: b.got}, nil
+	l := latency{size: b.size}
+	if b.times.hist.Count() > outliers {
+		l = b.times.summarise(b.size)
 	}
-	l := b.times.summarise(b.size)
 	l.iters = b.got
-	return l, nil
+	if interrupted && b.got > 0 {
+		b.addLatency(l)
+	}
+	return l, err
 }
 
 // ask sends the frames and takes the answers.
 func (b *burst) ask() error {
 	for b.queue.done < b.iters || b.got < b.iters/b.raw.replyEvery {
+		if b.cut.Load() {
+			return errInterrupted
+		}
 		for b.queue.posted < b.iters && b.queue.posted-b.queue.done < b.txDepth && b.pace.allows(b.clock.now(), 1) {
 			if (b.queue.posted+1)%b.raw.replyEvery == 0 {
 				b.asked[b.count] = b.clock.now()

@@ -43,6 +43,14 @@ func (c *clock) run(duration, margin time.Duration) {
 	})
 }
 
+// cut ends the sampling now.
+func (c *clock) cut() {
+	if c.phase.CompareAndSwap(sampling, over) {
+		c.end.Store(c.now())
+		c.load.read(1)
+	}
+}
+
 // tick divides the time into intervals, until the context ends.
 func (c *clock) tick(ctx context.Context, interval time.Duration) {
 	c.end.Store(c.now())

@@ -175,7 +175,7 @@ func (s *side) tryQP(space rdmacm.PortSpace) (err error) {
 
 // acceptQP connects a queue pair to the client's next one.
 func (s *side) acceptQP(listener *rdmacm.SyncID) (err error) {
-	s.watch = newWatch(s.x, false)
+	s.watch = s.newWatch(false)
 	defer s.watch.stop(nil)
 	event, err := listener.Request(s.watch.ctx)
 	if err != nil {
@@ -256,7 +256,7 @@ func (s *side) introduceQP(qp *verbs.QP) error {
 	}); err != nil {
 		return err
 	}
-	s.watch = newWatch(s.x, true)
+	s.watch = s.newWatch(true)
 	defer s.watch.stop(nil)
 	_, err := s.awaitOne()
 	return err

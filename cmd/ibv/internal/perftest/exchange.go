@@ -156,6 +156,8 @@ type exchange struct {
 	relative bool // the other side is this program
 	lonely   bool // there is no connection
 
+	limit time.Duration // how long the other side may be silent; 0: as long as it likes
+
 	mu      sync.Mutex
 	arrived *sync.Cond
 	inbox   []byte
@@ -191,6 +193,19 @@ func (x *exchange) listen() {
 	}
 }
 
+// interrupt ends the wait for the peer.
+func (x *exchange) interrupt() {
+	if x.lonely {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.err == nil {
+		x.err = errInterrupted
+	}
+	x.arrived.Broadcast()
+}
+
 // Close closes the connection. It may be called again.
 func (x *exchange) Close() (err error) {
 	x.closed.Do(func() { err = x.conn.Close() })
@@ -205,12 +220,27 @@ func (x *exchange) peer() (gone, waits bool) {
 }
 
 func (x *exchange) receive(n int) ([]byte, error) {
+	late := false
+	if x.limit > 0 {
+		defer time.AfterFunc(x.limit, func() {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			late = true
+			x.arrived.Broadcast()
+		}).Stop()
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for len(x.inbox) < n && x.err == nil {
+	for len(x.inbox) < n && x.err == nil && !late {
 		x.arrived.Wait()
 	}
-	if len(x.inbox) < n {
+	switch {
+	case len(x.inbox) >= n:
+	case x.err == nil:
+		return nil, fmt.Errorf("the other side has been silent for %v: it hangs, or runs another test (--patience)", x.limit)
+	case errors.Is(x.err, errInterrupted):
+		return nil, x.err
+	default:
 		return nil, fmt.Errorf("%w: %w", errGone, x.err)
 	}
 	b := x.inbox[:n:n]

@@ -287,3 +287,76 @@ func TestLinger(t *testing.T) {
 		t.Error("linger has returned before the connection was closed")
 	}
 }
+
+// TestSilent: a peer that says nothing is not waited for without end.
+func TestSilent(t *testing.T) {
+	c, s := pipe(t)
+	defer c.Close()
+	x := newExchange(s, false)
+	x.limit = time.Millisecond
+	if err := x.versions(); err == nil || !strings.Contains(err.Error(), "silent for 1ms") {
+		t.Error(err)
+	}
+}
+
+// TestInterrupt: an interruption ends the wait for a peer.
+func TestInterrupt(t *testing.T) {
+	c, s := pipe(t)
+	defer c.Close()
+	x := newExchange(s, false)
+	result := make(chan error)
+	go func() { result <- x.barrier(keys{}) }()
+	x.interrupt()
+	if err := <-result; !errors.Is(err, errInterrupted) || errors.Is(err, errGone) {
+		t.Error(err)
+	}
+}
+
+// TestSetups: relatives that don't fit together say how.
+func TestSetups(t *testing.T) {
+	options := func(name string, change func(o *Options)) *Options {
+		o := NewOptions(tool(t, name))
+		change(o)
+		return o
+	}
+	same := func(*Options) {}
+	for _, test := range []struct {
+		server, client string
+		serves, asks   func(o *Options)
+		says           string // to the client; "": they fit
+	}{
+		{"send_bw", "send_bw", same, same, ""},
+		{"write_lat", "send_bw", same, same, "the other side runs write_lat, and this one send_bw"},
+		{"send_bw", "send_bw", func(o *Options) { o.transport = ud }, same, "the other side has -c UD, and this one -c RC"},
+		{"send_bw", "send_bw", func(o *Options) { o.size = 8 }, same, "-s 8, and this one -s 65536"},
+		{"send_bw", "send_bw", func(o *Options) { o.duration = 5 }, same, "-D 5, and this one no -D"},
+		{"send_bw", "send_bw", func(o *Options) { o.iters = 7 }, same, "-n 7, and this one -n 1000"},
+		{"write_bw", "write_bw", same, func(o *Options) { o.size, o.iters = 8, 7 }, ""},
+		{"write_bw", "write_bw", same, func(o *Options) { o.size = 1 << 20 }, "-s 65536, and this one -s 1048576"},
+		{"write_bw", "write_bw", same, func(o *Options) { o.duration = 5 }, ""},
+		{"write_bw", "write_bw", same, func(o *Options) { o.all, o.size = true, maxAllSize }, "no -a, and this one -a"},
+		{"read_lat", "read_lat", same, func(o *Options) { o.iters = 7 }, ""},
+		{"write_lat", "write_lat", same, func(o *Options) { o.iters = 7 }, "-n 1000, and this one -n 7"},
+		{"write_bw", "write_bw", func(o *Options) { o.duplex = true }, same, "-b, and this one no -b"},
+	} {
+		server, client := options(test.server, test.serves), options(test.client, test.asks)
+		client.host = "server"
+		c, s := pipe(t)
+		result := make(chan error)
+		go func() {
+			theirs, err := newExchange(s, false).setups(server.setup())
+			if err == nil {
+				err = server.differs(theirs)
+			}
+			result <- err
+		}()
+		theirs, err := newExchange(c, true).setups(client.setup())
+		if err != nil {
+			t.Fatal(err)
+		}
+		err, other := client.differs(theirs), <-result
+		if (test.says == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), test.says) || (err == nil) != (other == nil) {
+			t.Errorf("%s, %s: %v; %v; want %q", test.server, test.client, err, other, test.says)
+		}
+	}
+}

@@ -123,6 +123,7 @@ var flags = []flag{
 	{0, "output", "WHAT", "print only the bandwidth, message_rate or latency", nil, func(o *Options, v string) error {
 		return word(&o.output, v, "bandwidth", "message_rate", "latency")
 	}},
+	{0, "patience", "SECONDS", "end if the other side hangs for so long (default 10; 0: never)", nil, count(0, math.MaxInt32, func(o *Options) *int { return &o.patience })},
 	{0, "pkey_index", "INDEX", "index of the P_Key (default 0)", nil, count(0, 65535, func(o *Options) *int { return &o.pkey })},
 	{0, "plot", "FILE", "draw the result to a file, which ends with .svg or .html", nil, func(o *Options, v string) error {
 		o.plot = v

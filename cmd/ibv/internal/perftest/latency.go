@@ -1,6 +1,9 @@
 package perftest
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // A volley is one size of a latency test: one message at a time.
 type volley struct {
@@ -41,7 +44,7 @@ func (s *side) newVolley(size int) (v *volley, err error) {
 
 // run exchanges messages until the end.
 func (v *volley) run() (latency, error) {
-	v.watch = newWatch(v.x, v.transport.lossy())
+	v.watch = v.newWatch(v.transport.lossy())
 	defer v.watch.stop(nil)
 	v.clock = newClock(v.load)
 	defer v.startProgress(v.clock, v.iters)()
@@ -58,18 +61,30 @@ func (v *volley) run() (latency, error) {
 	default:
 		err = v.ask()
 	}
-	if err != nil {
-		return latency{}, err
+	if !errors.Is(err, errInterrupted) {
+		if err != nil {
+			return latency{}, err
+		}
+		return v.result(), nil
 	}
+	v.clock.cut()
+	if v.duration > 0 && v.sampled > 0 || v.duration == 0 && v.times.hist.Count() > outliers {
+		v.addLatency(v.result())
+	}
+	return latency{}, err
+}
+
+// result computes the latencies.
+func (v *volley) result() latency {
 	if v.duration > 0 {
 		took := float64(v.clock.took()) / 1e3
 		l := latency{size: v.bytes, iters: v.sampled, average: took / float64(max(v.sampled, 1)), perSecond: float64(v.sampled) / (took / 1e6), times: v.times}
 		if !v.tool.verb.responds() {
 			l.average /= 2
 		}
-		return l, nil
+		return l
 	}
-	return v.times.summarise(v.bytes), nil
+	return v.times.summarise(v.bytes)
 }
 
 // messages is how many messages this side has sent.
@@ -93,6 +108,9 @@ func (v *volley) more(n int) bool {
 func (v *volley) echo(await func(n int) error) error {
 	sent, got := 0, 0
 	for v.more(sent) || v.more(got) {
+		if v.cut.Load() {
+			return errInterrupted
+		}
 		if v.more(got) && (sent > 0 || !v.first) {
 			got++
 			if err := await(got); err != nil {
@@ -117,6 +135,9 @@ func (v *volley) echo(await func(n int) error) error {
 // ask posts requests that the other side's adapter answers.
 func (v *volley) ask() error {
 	for n := 0; v.more(n); n++ {
+		if v.cut.Load() {
+			return errInterrupted
+		}
 		v.pause()
 		if err := v.postOne(); err != nil {
 			return err

@@ -91,6 +91,7 @@ type Options struct {
 	cmQPs      bool // and so do the queue pairs
 	tos        int  // type of service of these; -1: the default
 	retries    int  // of these
+	patience   int  // seconds for which the other side may hang; 0: for ever
 }
 
 // ErrHelp and ErrVersion say that the command line asks for these.
@@ -104,7 +105,7 @@ func NewOptions(t Tool) *Options {
 	o := &Options{
 		tool: t, tcpPort: defaultPort, ibPort: 1, size: 65536, iters: 1000, margin: -1, txDepth: 128, numQPs: 1,
 		signal: maxSignal, postList: 1, inline: -1, gidIndex: -1, timeout: 14, transport: rc, vector: -1,
-		jsonFile: "perftest_out.json", tos: -1, retries: 7, limit: rateLimit{units: "g"},
+		jsonFile: "perftest_out.json", tos: -1, retries: 7, patience: 10, limit: rateLimit{units: "g"},
 	}
 	if t.latency {
 		o.size, o.txDepth = 2, 1

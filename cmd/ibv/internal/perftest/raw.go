@@ -267,6 +267,7 @@ func (s *side) steer() error {
 
 // testRaw runs the test. The table's head says that this side is ready.
 func (s *side) testRaw() error {
+	defer s.catch()()
 	switch {
 	case s.tool.burst:
 		b, err := s.newBurst()

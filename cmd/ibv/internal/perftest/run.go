@@ -1,6 +1,7 @@
 package perftest
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"time"
@@ -10,6 +11,8 @@ import (
 // as perftest does for the tool.
 func Run(o *Options) error {
 	s := &side{Options: o}
+	s.ctx, s.interrupt = context.WithCancelCause(context.Background())
+	defer s.interrupt(nil)
 	if o.cpuUtil {
 		s.load = new(load)
 	}
@@ -18,6 +21,9 @@ func Run(o *Options) error {
 		run = s.runRaw
 	}
 	err := run()
+	if errors.Is(err, errInterrupted) {
+		err = s.cutShort()
+	}
 	if closed := s.close(); err == nil {
 		err = closed
 	}
@@ -87,8 +93,11 @@ func (s *side) introduce() error {
 // barrier waits until the other side has come as far.
 func (s *side) barrier() error { return s.x.barrier(s.local[0]) }
 
-// test runs the test. One without an end ends with the other side.
+// test runs the test. One without an end ends with the other side. From here on, the other side
+// may be silent for as long as the test takes.
 func (s *side) test() error {
+	s.x.limit = 0
+	defer s.catch()()
 	err := s.measure()
 	if s.forever && errors.Is(err, errGone) {
 		s.printf(rule)

@@ -1,6 +1,7 @@
 package perftest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync/atomic"
+	"time"
 
 	"github.com/goverbs/goverbs/rdmacm"
 	"github.com/goverbs/goverbs/verbs"
@@ -60,6 +63,10 @@ type side struct {
 	theirCost   cost  // if the other side tells
 	load        *load // with --cpu_util
 	report      report
+
+	ctx       context.Context // ends when the test is interrupted
+	interrupt context.CancelCauseFunc
+	cut       atomic.Bool // the test is interrupted: the loops read it
 
 	control *rdmacm.SyncID // the ID of x, if the sides meet by the connection manager
 	closers []io.Closer    // in the order of their creation
@@ -241,9 +248,19 @@ func (s *side) call() error {
 // agree finds out what both sides can do.
 func (s *side) agree() (err error) {
 	s.cycle, s.line = os.Getpagesize(), cacheLine
+	s.x.limit = time.Duration(s.patience) * time.Second
 	if !s.blind {
 		if err := s.x.versions(); err != nil {
 			return err
+		}
+		if s.x.relative {
+			theirs, err := s.x.setups(s.setup())
+			if err != nil {
+				return err
+			}
+			if err := s.differs(theirs); err != nil {
+				return err
+			}
 		}
 		if s.cycle, s.line, err = s.x.layout(); err != nil {
 			return err

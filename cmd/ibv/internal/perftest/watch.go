@@ -3,14 +3,16 @@ package perftest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 	"unsafe"
 )
 
 var (
-	errGone = errors.New("the other side has ended in the middle of the test")
-	errLost = errors.New("messages were lost: nothing more arrives")
+	errGone  = errors.New("the other side has ended in the middle of the test")
+	errStuck = errors.New("the other side is there, but nothing has come or gone")
+	errLost  = errors.New("messages were lost: nothing more arrives")
 )
 
 // patience is for how many seconds a side waits for data after the other side has ended. One
@@ -22,6 +24,9 @@ func patience(x *exchange) int {
 	return 3
 }
 
+// slowest is a rate in bytes per second that no network falls below: a message has so much longer.
+const slowest = 10e6
+
 // A watch ends the wait for completions that cannot come any more.
 type watch struct {
 	ctx      context.Context
@@ -31,13 +36,14 @@ type watch struct {
 
 // newWatch watches until its context ends. lossy says that messages may be lost, so that
 // a side may wait for what its peer believes to have sent.
-func newWatch(x *exchange, lossy bool) *watch {
-	w := new(watch)
-	w.ctx, w.stop = context.WithCancelCause(context.Background())
+func (s *side) newWatch(lossy bool) *watch {
+	w, x := new(watch), s.x
+	w.ctx, w.stop = context.WithCancelCause(s.ctx)
+	most := s.patience + int(float64(s.size)/slowest)
 	go func() {
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
-		last, idle := uint64(0), 0
+		last, idle, still := uint64(0), 0, 0
 		for {
 			select {
 			case <-w.ctx.Done():
@@ -47,8 +53,15 @@ func newWatch(x *exchange, lossy bool) *watch {
 			gone, waits := x.peer()
 			now := w.progress.Load()
 			begins := now == 0 && x.lonely // the other side may begin much later
-			if now != last || begins || !gone && !(lossy && waits) {
-				last, idle = now, 0
+			if now != last || begins {
+				last, idle, still = now, 0, 0
+				continue
+			}
+			if still++; s.patience > 0 && still >= most && !x.lonely {
+				w.stop(fmt.Errorf("%w for %d s (--patience)", errStuck, still))
+			}
+			if !gone && !(lossy && waits) {
+				idle = 0
 				continue
 			}
 			if idle++; idle >= patience(x) {

@@ -1,0 +1,119 @@
+package perftest
+
+import (
+	"encoding/json"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+)
+
+// fails checks that a side ends with a sentence.
+func fails(t *testing.T, p *rdmatest.Process, says string) {
+	t.Helper()
+	if p.Wait().ExitCode() != 1 || !strings.Contains(p.Stderr(), says) {
+		t.Errorf("want %q: %v", says, p)
+	}
+}
+
+// TestMeasureMismatch: sides that are told different things say so. The last server of all is
+// perftest's, which says nothing, and takes no message.
+func TestMeasureMismatch(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	for _, test := range []struct {
+		server, client run
+		serves, asks   string // what the sides say
+	}{
+		{run{tool: "send_bw"}, run{tool: "write_lat"}, "runs write_lat", "runs send_bw"},
+		{run{tool: "send_bw", args: "-s 64"}, run{tool: "send_bw", args: "-s 128"}, "has -s 128", "has -s 64"},
+		{run{tool: "read_bw", args: "-s 64"}, run{tool: "read_bw", args: "-s 128"}, "has -s 128", "has -s 64"},
+		{run{tool: "send_lat", args: "-c UC"}, run{tool: "send_lat"}, "has -c RC", "has -c UC"},
+	} {
+		lastPort++
+		server := start(t, ours, test.server, false)
+		listens(t, server, test.server)
+		client := start(t, ours, test.client, true)
+		fails(t, client, test.asks)
+		fails(t, server, test.serves)
+	}
+	lastPort++
+	server := start(t, theirs, run{tool: "write_bw"}, false)
+	listens(t, server, run{})
+	fails(t, start(t, ours, run{tool: "send_bw", args: "-n 20 -s 64 --patience 3"}, true), "nothing has come or gone for 3 s")
+	server.Kill()
+}
+
+// TestMeasureSilent: who connects and says nothing isn't waited for without end, and a port that is
+// in use is named.
+func TestMeasureSilent(t *testing.T) {
+	lastPort++
+	server := start(t, ours, run{tool: "send_bw", args: "--patience 1"}, false)
+	listens(t, server, run{})
+	fails(t, start(t, ours, run{tool: "send_bw"}, false), "address already in use")
+	conn := rdmatest.Must(net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(lastPort))))(t)
+	defer conn.Close()
+	fails(t, server, "silent for 1s")
+}
+
+// moves waits until the client's device has sent some packets more.
+func moves(t *testing.T, client *rdmatest.Process) {
+	t.Helper()
+	sent := func() int {
+		for _, file := range []string{"hw_counters/sent_pkts", "counters/port_xmit_packets"} {
+			if b, err := os.ReadFile("/sys/class/infiniband/" + device(true) + "/ports/1/" + file); err == nil {
+				return rdmatest.Must(strconv.Atoi(strings.TrimSpace(string(b))))(t)
+			}
+		}
+		t.Fatalf("%s counts no packets", device(true))
+		return 0
+	}
+	before := sent()
+	client.Until(t, func() bool { return sent() > before+50 })
+}
+
+// TestMeasureInterrupted: on SIGINT a side prints what it has.
+func TestMeasureInterrupted(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	for _, r := range []run{
+		{tool: "send_bw", args: "-n 100000000 -s 64"},
+		{tool: "write_bw", args: "-D 600 -f 0 -s 64"},
+		{tool: "read_lat", args: "-n 100000000 -s 64"},
+		{tool: "send_lat", args: "-D 600 -f 0 -s 64"},
+		{tool: "write_lat", args: "-n 100000000"},
+	} {
+		t.Run(r.String(), func(t *testing.T) {
+			lastPort++
+			server := start(t, ours, r, false)
+			listens(t, server, r)
+			client := start(t, ours, r, true)
+			client.Until(t, func() bool { return slices.Contains(strings.Fields(client.Stdout()), "#bytes") })
+			moves(t, client)
+			client.Signal(syscall.SIGINT)
+			fails(t, client, "interrupted: the result is that of the messages so far")
+			if all := rows(t, client); len(all) != 1 || all[0][1] <= 0 {
+				t.Error(client)
+			}
+			fails(t, server, "has ended")
+		})
+	}
+	t.Run("json", func(t *testing.T) {
+		lastPort++
+		r := run{tool: "send_lat", args: "-n 100000000 -s 64"}
+		server := start(t, ours, r, false)
+		listens(t, server, r)
+		r.args += " --json"
+		client := start(t, ours, r, true)
+		moves(t, client)
+		client.Signal(syscall.SIGINT)
+		fails(t, client, "interrupted")
+		var got result
+		if err := json.Unmarshal([]byte(client.Stdout()), &got); err != nil || len(got.Sizes) != 1 || got.Sizes[0].Latency == nil {
+			t.Errorf("%v, %v", err, client)
+		}
+	})
+}
