@@ -1,9 +1,10 @@
 // Bench compares the performance of programs that use goverbs with that of the same
 // programs in C, which use libibverbs, on one device and in one boot:
 //
-//	bench [-pairs N] IBV GOSTREAM CSTREAM
+//	bench [-pairs N] [-only TEXT] IBV GOSTREAM CSTREAM
 //
-// IBV is the program of cmd/ibv, whose pingpong is compared with ibv_rc_pingpong. GOSTREAM
+// IBV is the program of cmd/ibv, whose pingpong is compared with ibv_rc_pingpong, and whose
+// measurements with perftest's. TEXT selects measurements by their names. GOSTREAM
 // and CSTREAM are the programs of ./stream and ./c. C and Go alternate, and each pair of
 // runs has the opposite order of the pair before, because the machine's load changes with
 // time. No result makes the program fail, because measurements are noisy.
@@ -39,6 +40,7 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("bench: ")
 	pairs := flag.Int("pairs", 9, "")
+	only := flag.String("only", "", "")
 	flag.Parse()
 	if flag.NArg() != 3 || *pairs < 1 {
 		log.Fatal("usage: bench [-pairs N] IBV GOSTREAM CSTREAM")
@@ -67,8 +69,29 @@ func main() {
 		highest: true,
 	})
 
+	for _, m := range []struct {
+		tool, size, iters string
+		column            int // of the table: the typical latency, or the average bandwidth
+	}{{"send_lat", "64", "20000", 4}, {"write_lat", "64", "20000", 4}, {"send_bw", "4096", "5000", 3}, {"write_bw", "65536", "1000", 3}} {
+		args := []string{"-d", device, "-x", gidIndex, "-s", m.size, "-n", m.iters, "-F"}
+		c := contest{
+			name: m.tool + ", " + m.size + " bytes",
+			unit: "µs",
+			c:    func() (float64, error) { return measured(m.column, "ib_"+m.tool, args) },
+			g:    func() (float64, error) { return measured(m.column, ibv, append([]string{m.tool}, args...)) },
+			bar:  1.03,
+		}
+		if strings.HasSuffix(m.tool, "_bw") {
+			c.unit, c.bar, c.highest = "MiB/s", 0.97, true
+		}
+		contests = append(contests, c)
+	}
+
 	var rows [][]string
 	for _, x := range contests {
+		if !strings.Contains(x.name, *only) {
+			continue
+		}
 		r, err := x.run(*pairs)
 		if err != nil {
 			log.Fatalf("%s: %v", x.name, err)

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -54,37 +55,61 @@ func (p *program) finish() (string, error) {
 	}
 }
 
-// pingpong runs a server and a client of the same program and returns the client's time per
-// iteration, in µs. Both poll all the time, so each gets its own processor. Otherwise the
-// kernel sometimes runs both on one processor, in C as in Go, and an iteration takes a
-// whole time slice.
+// pingpong runs both sides and returns the client's time per iteration, in µs.
 func pingpong(name string, args []string) (float64, error) {
-	server, err := startOn("0", name, args...)
+	out, err := bothSides(name, args)
 	if err != nil {
-		return 0, err
-	}
-	for !listening() {
-		select {
-		case err := <-server.done:
-			return 0, fmt.Errorf("%q: the server ended: %v\n%s", server.Args, err, &server.out)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-	client, err := startOn("1", name, append(args[:len(args):len(args)], address)...)
-	if err != nil {
-		return 0, err
-	}
-	out, err := client.finish()
-	if err != nil {
-		return 0, err
-	}
-	if _, err := server.finish(); err != nil {
 		return 0, err
 	}
 	return figure(out, "usec/iter")
 }
 
-// listening reports whether a process listens on the ping-pongs' port, 18515.
+// measured runs both sides of a test of perftest's, and returns a column of the client's table.
+func measured(column int, name string, args []string) (float64, error) {
+	out, err := bothSides(name, args)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		if len(f) <= column || strings.Trim(f[0], "0123456789") != "" {
+			continue
+		}
+		if v, err := strconv.ParseFloat(f[column], 64); err == nil && v > 0 {
+			return v, nil
+		}
+	}
+	return 0, fmt.Errorf("no row in %q", out)
+}
+
+// bothSides runs a server and a client of the same program, and returns what the client prints. Both
+// poll all the time, so each gets its own processor. Otherwise the kernel sometimes runs both on one
+// processor, in C as in Go, and an iteration takes a whole time slice.
+func bothSides(name string, args []string) (string, error) {
+	server, err := startOn("0", name, args...)
+	if err != nil {
+		return "", err
+	}
+	for !listening() {
+		select {
+		case err := <-server.done:
+			return "", fmt.Errorf("%q: the server ended: %v\n%s", server.Args, err, &server.out)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	client, err := startOn("1", name, append(args[:len(args):len(args)], address)...)
+	if err != nil {
+		return "", err
+	}
+	out, err := client.finish()
+	if err != nil {
+		return "", err
+	}
+	_, err = server.finish()
+	return out, err
+}
+
+// listening reports whether a process listens on the port of the ping-pongs and of perftest, 18515.
 func listening() bool {
 	socket := regexp.MustCompile(`(?m)^ *\d+: [0-9A-F]+:4853 [0-9A-F]+:0000 0A `)
 	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {

@@ -80,6 +80,12 @@ func main() {
 		both[0] = append(both[0], pingpong(name, size, cPingpong))
 		both[1] = append(both[1], pingpong(name, size, ibv, "pingpong", "rc"))
 	}
+	for _, m := range []struct{ tool, size string }{
+		{"write_bw", "64"}, {"write_bw", "4096"}, {"read_bw", "64"}, {"atomic_bw", ""}, {"read_lat", "64"}, {"atomic_lat", ""},
+	} {
+		both[0] = append(both[0], measured(m.tool, m.size, local("ib_"+m.tool)))
+		both[1] = append(both[1], measured(m.tool, m.size, ibv, m.tool))
+	}
 	both[0] = append(both[0], cmtime("7501", cCmtime))
 	both[1] = append(both[1], cmtime("7502", ibv, "cmtime"))
 
@@ -133,16 +139,9 @@ func verbs(name string) program {
 func pingpong(what, size string, command ...string) program {
 	return func(sum held.Figures) error {
 		args := append(command[1:len(command):len(command)], "-d", device, "-g", gidIndex, "-e", "-n", "2000", "-s", size)
-		server := exec.Command(command[0], args...)
-		if err := server.Start(); err != nil {
+		out, err := bothSides(command[0], args)
+		if err != nil {
 			return err
-		}
-		if err := listening(`(?m)^ *\d+: [0-9A-F]+:4853 [0-9A-F]+:0000 0A `, "/proc/net/tcp", "/proc/net/tcp6"); err != nil {
-			return err
-		}
-		out, err := exec.Command(command[0], append(args, address)...).CombinedOutput()
-		if err = errors.Join(err, server.Wait()); err != nil {
-			return fmt.Errorf("%q: %w\n%s", command, err, out)
 		}
 		m := regexp.MustCompile(`in ([\d.]+) seconds|= ([\d.]+) usec/iter`).FindAllStringSubmatch(string(out), -1)
 		if len(m) == 0 {
@@ -151,6 +150,59 @@ func pingpong(what, size string, command ...string) program {
 		us, err := strconv.ParseFloat(m[len(m)-1][2], 64)
 		sum.Add(what, us*1000)
 		return err
+	}
+}
+
+// bothSides runs a server and its client, and returns what the client prints.
+func bothSides(name string, args []string) (string, error) {
+	server := exec.Command(name, args...)
+	if err := server.Start(); err != nil {
+		return "", err
+	}
+	if err := listening(`(?m)^ *\d+: [0-9A-F]+:4853 [0-9A-F]+:0000 0A `, "/proc/net/tcp", "/proc/net/tcp6"); err != nil {
+		return "", err
+	}
+	out, err := exec.Command(name, append(args[:len(args):len(args)], address)...).CombinedOutput()
+	if err = errors.Join(err, server.Wait()); err != nil {
+		err = fmt.Errorf("%s %q: %w\n%s", name, args, err, out)
+	}
+	return string(out), err
+}
+
+// measured measures a message of a test of perftest's whose server sleeps: two sides that poll
+// would share the processor by time slices.
+func measured(tool, size string, command ...string) program {
+	return func(sum held.Figures) error {
+		args := append(command[1:len(command):len(command)], "-d", device, "-x", gidIndex, "-n", "2000")
+		what := tool
+		if size != "" {
+			args = append(args, "-s", size)
+			what += ", " + size + " bytes"
+		}
+		out, err := bothSides(command[0], args)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(out) {
+			f := strings.Fields(line)
+			if len(f) < 5 || f[1] != "2000" {
+				continue
+			}
+			at := len(f) - 1 // millions of messages per second
+			if strings.HasSuffix(tool, "_lat") {
+				at = 5 // the average, in µs
+			}
+			v, err := strconv.ParseFloat(f[at], 64)
+			if err != nil || v <= 0 {
+				break
+			}
+			if v *= 1000; at != 5 {
+				v = 1e6 / v
+			}
+			sum.Add(what, v)
+			return nil
+		}
+		return fmt.Errorf("%q says %q", command, out)
 	}
 }
 
