@@ -15,6 +15,7 @@ import (
 
 var (
 	_ = rdmatest.Test(TestMeshOpenMPI, rdmatest.OnRXE)
+	_ = rdmatest.Test(TestMeshLaunchers, rdmatest.OnRXE)
 	_ = rdmatest.Test(TestMeshLost, rdmatest.OnRXE, rdmatest.Long)
 )
 
@@ -91,6 +92,54 @@ func TestMesh(t *testing.T) {
 	}
 	if !strings.Contains(all[0].Stderr(), "3 of 3 links were there") {
 		t.Error(all[0])
+	}
+}
+
+// TestMeshLaunchers: Slurm, an indexed Job and a list of hosts say which rank a process is. Each rank
+// is on a host of its own name.
+func TestMeshLaunchers(t *testing.T) {
+	const ranks = 3
+	names := ""
+	for i := range ranks {
+		names += fmt.Sprintf(" node-%d", i)
+	}
+	hosts := rdmatest.Must(os.OpenFile("/etc/hosts", os.O_APPEND|os.O_WRONLY, 0))(t) // the guest's, which is discarded
+	rdmatest.Must(hosts.WriteString("\n127.0.0.1" + names + "\n"))(t)
+	rdmatest.Check(t, hosts.Close())
+	for name, launch := range map[string]struct {
+		env  string // of the rank
+		args []string
+	}{
+		"Slurm":          {"SLURM_PROCID=%d SLURM_NTASKS=3 SLURM_STEP_NODELIST=node-[0-2]", nil},
+		"an indexed Job": {"JOB_COMPLETION_INDEX=%d", []string{"--size", "3"}},
+		"a list":         {"", []string{"--hosts", strings.ReplaceAll(strings.TrimSpace(names), " ", ",")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			meshPort++
+			var all []*rdmatest.Process
+			for i := range ranks {
+				line := []string{"unshare", "--uts", "env"}
+				if launch.env != "" {
+					line = append(line, strings.Fields(fmt.Sprintf(launch.env, i))...)
+				}
+				line = append(line, "sh", "-c", fmt.Sprintf(`hostname node-%d && exec "$0" "$@"`, i), rdmatest.Program(t, "ibv"), "mesh",
+					"--port", fmt.Sprint(meshPort), "-d", rdmatest.Devices[0], "-s", "1024", "-t", "20ms", "--json")
+				all = append(all, rdmatest.Start(t, append(line, launch.args...)...))
+			}
+			for _, p := range all {
+				if !p.Wait().Success() {
+					t.Fatal(p)
+				}
+			}
+			var r meshResult
+			rdmatest.Check(t, json.Unmarshal([]byte(all[0].Stdout()), &r))
+			r.check(t, ranks, -1)
+			for i, h := range r.Hosts {
+				if want := fmt.Sprintf("node-%d", i); h.Host != want {
+					t.Errorf("rank %d is on %s, not on %s", i, h.Host, want)
+				}
+			}
+		})
 	}
 }
 
