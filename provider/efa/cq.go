@@ -30,6 +30,7 @@ type cq struct {
 	mem      []byte
 	bellPage []byte
 	mask     uint32 // entries of a ring, less 1
+	digits   uint8  // binary digits of mask
 }
 
 // A cqRing is one of a CQ's rings.
@@ -79,6 +80,7 @@ func (c *context) NewCQ(cmd ioctl.CqCreate, init *provider.CQInit) (provider.CQ,
 	}
 	init.CQE = uint32(ceilPower(int(init.CQE)))
 	q.mask = init.CQE - 1
+	q.digits = uint8(bits.Len32(q.mask))
 	req.CqEntrySize, req.NumSubCqs = cqeSize, uint16(c.completions)
 	q.resp = cmd.Efa().Out()
 	return q, nil
@@ -111,11 +113,16 @@ func (q *cq) Adopt(uint32) (err error) {
 // ready reports whether a ring's next completion is there. The phase of the first round is 1.
 func (q *cq) ready(r *cqRing) (*cqe, bool) {
 	e := &r.entries[r.next&q.mask]
-	round := r.next >> (bits.Len32(q.mask) & 31)
+	round := r.next >> (q.digits & 31)
 	return e, (e.head()>>cqePhaseShift^round)&1 != 0
 }
 
 func (q *cq) Poll(wc []provider.WC) (n int, err error) {
+	if len(q.rings) == 1 { // mostly
+		if _, ok := q.ready(&q.rings[0]); !ok {
+			return 0, nil
+		}
+	}
 	before, ok := q.consumed, true
 	for n < len(wc) {
 		if ok, err = q.poll(&wc[n], nil, n > 0); !ok {

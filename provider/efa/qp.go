@@ -3,6 +3,7 @@ package efa
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"os"
 	"unsafe"
 
@@ -115,6 +116,7 @@ func (q *qp) size(req *uapi.EfaIbvCreateQp, cap *uapi.IbUverbsQpCap) error {
 		return exceeds("MaxSendWR", cap.MaxSendWr, min(limit, maxRing))
 	}
 	s.maxSGE, s.maxInline, s.mask = int(cap.MaxSendSge), int(cap.MaxInlineData), n-1
+	s.digits, s.ops = uint8(bits.Len32(n-1)), q.operations()
 	s.batch = maxRing
 	if batch := uint32(l.context.MaxTxBatch); batch > 0 {
 		s.batch = max(batch*shortWQE/s.size, 1)

@@ -409,6 +409,7 @@ func TestRefusedSends(t *testing.T) {
 		t.Error("the doorbell was rung")
 	}
 	r.device.DeviceCaps = 0
+	q = r.newQP(t, 7, provider.QPInit{SendCQ: c, RecvCQ: c, Cap: capOf(4, 2, 1, 1, 16)})
 	for _, op := range []uapi.IbUverbsWrOpcode{uapi.IB_UVERBS_WR_RDMA_READ, uapi.IB_UVERBS_WR_RDMA_WRITE} {
 		if _, err := q.PostSend([]provider.SendWR{sendOf(op)}, false); err != provider.ErrNoRDMA {
 			t.Errorf("%v: %v", op, err)

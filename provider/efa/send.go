@@ -1,9 +1,9 @@
 package efa
 
 import (
-	"math/bits"
 	"unsafe"
 
+	"github.com/goverbs/goverbs/internal/memorder"
 	"github.com/goverbs/goverbs/internal/mmio"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
@@ -19,12 +19,14 @@ type sendRing struct {
 	ring  unsafe.Pointer // n requests of size bytes
 	bell  *uint32
 
-	mask  uint32 // n-1
-	size  uint32 // shortWQE or longWQE
-	batch uint32
-	pos   uint32 // of the next request
-	rung  uint32 // of the first request that the device doesn't know
-	phase uint32 // of the first round
+	ops    [maxOp + 1]operation // by IB_UVERBS_WR_…
+	mask   uint32               // n-1
+	digits uint8                // binary digits of mask
+	size   uint32               // shortWQE or longWQE
+	batch  uint32
+	pos    uint32 // of the next request
+	rung   uint32 // of the first request that the device doesn't know
+	phase  uint32 // of the first round
 
 	maxSGE, maxInline   int
 	sigAll, inlineWrite bool
@@ -41,7 +43,7 @@ func (s *sendRing) reset() {
 
 // round returns the phase at a position.
 func (s *sendRing) round(pos uint32) uint32 {
-	return (pos>>(bits.Len32(s.mask)&31) ^ s.phase) & 1
+	return (pos>>(s.digits&31) ^ s.phase) & 1
 }
 
 func (q *qp) PostSend(wrs []provider.SendWR, more bool) (n int, err error) {
@@ -58,8 +60,15 @@ func (q *qp) PostSend(wrs []provider.SendWR, more bool) (n int, err error) {
 	return n, err
 }
 
-// ringUp tells the device of all requests.
+// ringUp tells the device of all requests. Mostly it is one.
 func (s *sendRing) ringUp() {
+	if s.pos-s.rung == 1 {
+		offset := uintptr((s.rung & s.mask) * s.size)
+		mmio.CopyLocked(unsafe.Add(s.ring, offset), unsafe.Add(s.stage, offset), int(s.size/shortWQE))
+		s.rung = s.pos
+		memorder.StoreRelease(s.bell, s.rung&0xffff) // CopyLocked has flushed the request
+		return
+	}
 	for s.rung != s.pos {
 		end := s.rung + min(s.pos-s.rung, s.batch)
 		for s.rung != end {
@@ -90,21 +99,12 @@ func (q *qp) put(wr *provider.SendWR) error {
 	if wr.RemoteQPN > 0xffff {
 		return provider.ErrRemoteQPN
 	}
-	op, opcode, word0 := uint64(opSend), uint8(uapi.IB_UVERBS_WC_SEND), uint64(control)
-	data := dataWord
-	switch wr.Opcode {
-	case uapi.IB_UVERBS_WR_SEND:
-	case uapi.IB_UVERBS_WR_SEND_WITH_IMM:
-		word0 |= hasImm
-	default:
-		var err error
-		if op, opcode, err = q.rdma(wr); err != nil {
-			return err
-		}
-		if wr.Opcode == uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM {
-			word0 |= hasImm
-		}
-		data = localDataWord
+	if uint32(wr.Opcode) > maxOp || s.ops[wr.Opcode].control == 0 {
+		return q.refused(wr.Opcode)
+	}
+	o := &s.ops[wr.Opcode]
+	if wr.Inline != nil && !o.inline {
+		return provider.ErrInlineOp
 	}
 	if !s.room() {
 		return provider.ErrQueueFull
@@ -114,22 +114,20 @@ func (q *qp) put(wr *provider.SendWR) error {
 	if s.size == longWQE {
 		*(*[shortWQE / 8]uint64)(unsafe.Pointer(&e[shortWQE/8])) = [shortWQE / 8]uint64{}
 	}
+	word0 := o.control | uint64(wr.RemoteQPN)<<destShift | uint64(s.round(s.pos))<<phaseShift
+	data := int(o.data) & (longWQE/8 - 1)
 	var length uint32
-	if wr.Inline != nil {
+	switch {
+	case wr.Inline != nil:
 		if len(wr.Inline) > s.maxInline {
 			return provider.ErrInlineTooBig
 		}
 		length = uint32(len(wr.Inline))
 		copy(unsafe.Slice((*byte)(unsafe.Pointer(&e[data])), longInline), wr.Inline)
 		word0 |= isInline | uint64(length)<<lengthShift
-	} else {
-		limit := s.maxSGE
-		if op != opSend {
-			limit = q.ctx.readSGEs
-		}
-		if len(wr.SGL) > limit {
-			return provider.ErrTooManySGEs
-		}
+	case len(wr.SGL) > int(o.maxSGE):
+		return provider.ErrTooManySGEs
+	default:
 		word0 |= uint64(len(wr.SGL)) << lengthShift
 		for i := range wr.SGL {
 			g := &wr.SGL[i]
@@ -138,15 +136,15 @@ func (q *qp) put(wr *provider.SendWR) error {
 			length += g.Length
 		}
 	}
-	if op != opSend {
+	if o.data == localDataWord {
 		if length > q.ctx.device.MaxRdmaSize {
 			return provider.ErrTooLong
 		}
 		e[4], e[5] = uint64(length)|uint64(wr.Remote.RKey)<<32, wr.Remote.Addr
 	}
 	kept, number := s.take()
-	kept.id, kept.length, kept.opcode, kept.busy = wr.WRID, length, opcode, true
-	e[0] = word0 | uint64(number) | op<<opShift | uint64(s.round(s.pos))<<phaseShift | uint64(wr.RemoteQPN)<<destShift
+	kept.id, kept.length, kept.opcode, kept.busy = wr.WRID, length, o.completion, true
+	e[0] = word0 | uint64(number)
 	if e[1] = uint64(uint16(wr.AH.Number)) << ahShift; word0&hasImm != 0 {
 		e[1] |= uint64(wr.Imm)
 	}
@@ -163,24 +161,44 @@ func wrongFlags(flags uint32) error {
 	return provider.ErrUnsignaled
 }
 
-// rdma returns the device's number of an RDMA operation, and that of its completion.
-func (q *qp) rdma(wr *provider.SendWR) (op uint64, completion uint8, err error) {
-	var cap uint32
-	switch wr.Opcode {
-	case uapi.IB_UVERBS_WR_RDMA_READ:
-		op, completion, cap = opRead, uint8(uapi.IB_UVERBS_WC_RDMA_READ), uapi.EFA_QUERY_DEVICE_CAPS_RDMA_READ
-	case uapi.IB_UVERBS_WR_RDMA_WRITE, uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM:
-		op, completion, cap = opWrite, uint8(uapi.IB_UVERBS_WC_RDMA_WRITE), uapi.EFA_QUERY_DEVICE_CAPS_RDMA_WRITE
-	default:
-		return 0, 0, provider.ErrOpcode
+// An operation is what a queue pair's requests of one kind have in common.
+type operation struct {
+	control    uint64 // word 0: the device's number of the operation, and bits; 0 if the QP hasn't the operation
+	completion uint8
+	data       uint8 // dataWord or localDataWord
+	maxSGE     uint8
+	inline     bool
+}
+
+// maxOp is the greatest number of an operation that an EFA has.
+const maxOp = uint32(uapi.IB_UVERBS_WR_RDMA_READ)
+
+// operations returns those that the QP has.
+func (q *qp) operations() (ops [maxOp + 1]operation) {
+	send := operation{control | opSend<<opShift, uint8(uapi.IB_UVERBS_WC_SEND), dataWord, uint8(q.sq.maxSGE), true}
+	ops[uapi.IB_UVERBS_WR_SEND] = send
+	send.control |= hasImm
+	ops[uapi.IB_UVERBS_WR_SEND_WITH_IMM] = send
+	local := uint8(q.ctx.readSGEs)
+	if q.srd && q.ctx.has(uapi.EFA_QUERY_DEVICE_CAPS_RDMA_READ) {
+		ops[uapi.IB_UVERBS_WR_RDMA_READ] = operation{control | opRead<<opShift, uint8(uapi.IB_UVERBS_WC_RDMA_READ), localDataWord, local, false}
 	}
-	switch {
-	case !q.srd:
-		return 0, 0, provider.ErrOpcode
-	case !q.ctx.has(cap):
-		return 0, 0, provider.ErrNoRDMA
-	case wr.Inline != nil && (op == opRead || !q.sq.inlineWrite):
-		return 0, 0, provider.ErrInlineOp
+	if q.srd && q.ctx.has(uapi.EFA_QUERY_DEVICE_CAPS_RDMA_WRITE) {
+		write := operation{control | opWrite<<opShift, uint8(uapi.IB_UVERBS_WC_RDMA_WRITE), localDataWord, local, q.sq.inlineWrite}
+		ops[uapi.IB_UVERBS_WR_RDMA_WRITE] = write
+		write.control |= hasImm
+		ops[uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM] = write
 	}
-	return op, completion, nil
+	return ops
+}
+
+// refused returns why the QP hasn't an operation.
+func (q *qp) refused(op uapi.IbUverbsWrOpcode) error {
+	switch op {
+	case uapi.IB_UVERBS_WR_RDMA_READ, uapi.IB_UVERBS_WR_RDMA_WRITE, uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM:
+		if q.srd {
+			return provider.ErrNoRDMA
+		}
+	}
+	return provider.ErrOpcode
 }

@@ -35,75 +35,143 @@ func mapped(at int64) []byte {
 	return must(unix.Mmap(fd, at, shown, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED))
 }
 
-func main() {
-	ctx := must(must(verbs.Devices())[0].Open())
-	pd := must(ctx.AllocPD())
-	ah := must(pd.CreateAH(verbs.AHAttr{IsGlobal: true, Port: 1}))
-	cq := must(ctx.CreateCQ(verbs.CQOptions{MaxCQE: cqes, PollOnly: true}))
-	var size uint32
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, 0xefa, uintptr(unsafe.Pointer(&size))); errno != 0 {
-		log.Fatal(errno)
-	}
-	qp := must(pd.CreateQP(verbs.QPOptions{Type: verbs.UD, SendCQ: cq, RecvCQ: cq,
+// A queue is a queue pair, and where its sends and receives are.
+type queue struct {
+	*verbs.QP
+	sq, rq []byte
+}
+
+func newQueue(pd *verbs.PD, cq *verbs.CQ, typ verbs.QPType, n int64) *queue {
+	qp := must(pd.CreateQP(verbs.QPOptions{Type: typ, SendCQ: cq, RecvCQ: cq,
 		Cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 32}}))
 	if err := qp.Activate(verbs.ActivateOptions{Port: 1, QKey: 1}); err != nil {
 		log.Fatal(err)
 	}
-	sq, rq, ring := mapped(1<<24), mapped(1<<24+1<<22), mapped(1<<34+1<<24)
+	return &queue{qp, mapped(n << 24), mapped(n<<24 + 1<<22)}
+}
+
+// post posts a round of sends, in lists.
+func (q *queue) post(wrs []verbs.SendWR) {
+	for range depth / len(wrs) {
+		if n, err := q.PostSend(wrs...); n != len(wrs) {
+			log.Fatal(err)
+		}
+	}
+}
+
+// completions are those that the program writes.
+type completions struct {
+	cq   *verbs.CQ
+	ring []byte
+	size int
+	done int
+	wc   [list]verbs.WC
+}
+
+// complete writes completions of a round of sends, or of receives.
+func (c *completions) complete(q *queue, recv bool, round int) {
+	for i := range depth {
+		e := c.ring[c.done%cqes*c.size:][:c.size]
+		clear(e)
+		from := byte(1)
+		if recv {
+			from = 2
+			copy(e[:2], q.rq[(i+round*depth)%(2*depth)*16+8:])
+		} else {
+			copy(e[:2], q.sq[i*64:])
+		}
+		binary.LittleEndian.PutUint16(e[4:], uint16(q.Num()))
+		e[6] = 64
+		e[3] = from<<1 | byte(c.done/cqes+1)&1
+		c.done++
+	}
+}
+
+func (c *completions) poll(n int) {
+	for range depth / n {
+		if got, err := c.cq.Poll(c.wc[:n]); got != n {
+			log.Fatal(got, err)
+		}
+	}
+}
+
+func main() {
+	ctx := must(must(verbs.Devices())[0].Open())
+	pd := must(ctx.AllocPD())
+	ah := must(pd.CreateAH(verbs.AHAttr{IsGlobal: true, Port: 1}))
+	c := completions{cq: must(ctx.CreateCQ(verbs.CQOptions{MaxCQE: cqes, PollOnly: true}))}
+	var size uint32
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, 0xefa, uintptr(unsafe.Pointer(&size))); errno != 0 {
+		log.Fatal(errno)
+	}
+	c.size, c.ring = int(size), mapped(1<<34+1<<24)
+	ud, srd := newQueue(pd, c.cq, verbs.UD, 1), newQueue(pd, c.cq, verbs.SRD, 2)
 	sgl := []verbs.SGE{{Addr: 4096, Length: 64, LKey: 9}}
-	sends := []verbs.SendWR{{WRID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: sgl, AH: ah, RemoteQPN: 300, RemoteQKey: 77}}
+	send := verbs.SendWR{WRID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: sgl, AH: ah, RemoteQPN: 300, RemoteQKey: 77}
+	inline, read := send, send
+	inline.SGL, inline.Inline = nil, make([]byte, 32)
+	read.Opcode, read.Remote = verbs.OpRDMARead, verbs.Remote{Addr: 4096, RKey: 5}
+	many := make([]verbs.SendWR, list)
+	for i := range many {
+		many[i] = send
+	}
+	kinds := []struct {
+		name string
+		on   *queue
+		wrs  []verbs.SendWR
+		took time.Duration
+	}{
+		{"UD send", ud, []verbs.SendWR{send}, time.Hour},
+		{"UD inline", ud, []verbs.SendWR{inline}, time.Hour},
+		{"UD list of 16", ud, many, time.Hour},
+		{"SRD send", srd, []verbs.SendWR{send}, time.Hour},
+		{"SRD inline", srd, []verbs.SendWR{inline}, time.Hour},
+		{"SRD read", srd, []verbs.SendWR{read}, time.Hour},
+	}
 	recvs := []verbs.RecvWR{{WRID: 2, SGL: sgl}}
-	wc := make([]verbs.WC, list)
-	post, recv, one, many := time.Hour, time.Hour, time.Hour, time.Hour
-	done := 0
+	recv, one, lists, empty := time.Hour, time.Hour, time.Hour, time.Hour
 	for round := range rounds {
+		for i := range kinds {
+			k := &kinds[i]
+			began := time.Now()
+			k.on.post(k.wrs)
+			k.took = min(k.took, time.Since(began))
+			c.complete(k.on, false, round)
+			if i > 0 {
+				c.poll(list)
+				continue
+			}
+			began = time.Now()
+			c.poll(1)
+			one = min(one, time.Since(began))
+		}
 		began := time.Now()
 		for range depth {
-			if n, err := qp.PostSend(sends...); n != 1 {
-				log.Fatal(err)
-			}
-		}
-		post = min(post, time.Since(began))
-		began = time.Now()
-		for range depth {
-			if n, err := qp.PostRecv(recvs...); n != 1 {
+			if n, err := ud.PostRecv(recvs...); n != 1 {
 				log.Fatal(err)
 			}
 		}
 		recv = min(recv, time.Since(began))
-		for i := range 2 * depth {
-			e, at, queue := ring[done%cqes*int(size):][:size], i%depth, byte(1)
-			clear(e)
-			if i < depth {
-				copy(e[:2], sq[at*64:])
-			} else {
-				copy(e[:2], rq[(at+round*depth)%(2*depth)*16+8:])
-				queue = 2
-			}
-			binary.LittleEndian.PutUint16(e[4:], uint16(qp.Num()))
-			e[6] = 64
-			e[3] = queue<<1 | byte(done/cqes+1)&1
-			done++
-		}
+		c.complete(ud, true, round)
+		began = time.Now()
+		c.poll(list)
+		lists = min(lists, time.Since(began))
 		began = time.Now()
 		for range depth {
-			if n, err := cq.Poll(wc[:1]); n != 1 {
+			if n, err := c.cq.Poll(c.wc[:1]); n != 0 {
 				log.Fatal(n, err)
 			}
 		}
-		one = min(one, time.Since(began))
-		began = time.Now()
-		for range depth / list {
-			if n, err := cq.Poll(wc); n != list {
-				log.Fatal(n, err)
-			}
-		}
-		many = min(many, time.Since(began))
+		empty = min(empty, time.Since(began))
 	}
-	for _, x := range []struct {
-		what string
-		took time.Duration
-	}{{"post send", post}, {"post recv", recv}, {"poll 1", one}, {"poll 16", many}} {
-		fmt.Printf("%s %.1f\n", x.what, float64(x.took.Nanoseconds())/depth)
+	each := func(what string, took time.Duration) {
+		fmt.Printf("%s %.1f\n", what, float64(took.Nanoseconds())/depth)
 	}
+	for _, k := range kinds {
+		each(k.name, k.took)
+	}
+	each("receive", recv)
+	each("poll of 1", one)
+	each("poll of 16", lists)
+	each("empty poll", empty)
 }
