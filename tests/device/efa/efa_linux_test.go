@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
 	"testing"
 	"time"
 
@@ -14,6 +15,14 @@ import (
 )
 
 func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnEFA) }
+
+// long returns how often to repeat something: more often with GOVERBS_LONG.
+func long(short, full int) int {
+	if os.Getenv("GOVERBS_LONG") != "" {
+		return full
+	}
+	return short
+}
 
 // A side is a device with a queue pair.
 type side struct {

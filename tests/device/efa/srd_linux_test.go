@@ -80,7 +80,9 @@ func TestSRDReordered(t *testing.T) {
 	a, b := pair(t, verbs.SRD)
 	before := stats(t)
 	impair(t, control.Request{Reorder: 0.5, Drop: 0.1, Jitter: int64(time.Millisecond)})
-	exchange(t, a, b, 1000, depth, 1000)
+	for range long(1, 40) {
+		exchange(t, a, b, 1000, depth, 1000)
+	}
 	if after := stats(t); after.Overtaken == before.Overtaken || after.Lost == before.Lost {
 		t.Errorf("%+v, before %+v: nothing went wrong", after, before)
 	}
@@ -91,8 +93,10 @@ func TestSRDReordered(t *testing.T) {
 func TestSRDFullQueues(t *testing.T) {
 	a, b := pair(t, verbs.SRD)
 	before := stats(t)
-	if refused := exchange(t, a, b, 300, 2, 300); refused == 0 {
-		t.Error("the send queue was never full")
+	for range long(1, 40) {
+		if refused := exchange(t, a, b, 300, 2, 300); refused == 0 {
+			t.Error("the send queue was never full")
+		}
 	}
 	if after := stats(t); after.NotReady == before.NotReady {
 		t.Errorf("%+v, before %+v: no message has waited", after, before)
@@ -141,7 +145,10 @@ func TestSRDLostEvent(t *testing.T) {
 	impair(t, control.Request{Delay: int64(20 * time.Millisecond)})
 	rdmatest.Check(t, control.Request{Do: "inject", HCA: 1, QPN: b.end.QPN, Kind: "event", N: 3}.Ask())
 	missed := 0
-	for i := range 10 {
+	for i := range long(10, 200) {
+		if i > 0 && i%10 == 0 {
+			rdmatest.Check(t, control.Request{Do: "inject", HCA: 1, QPN: b.end.QPN, Kind: "event", N: 3}.Ask())
+		}
 		b.receive(t, i, 1)
 		a.number(t, b, i)
 		var wc [2]verbs.WC
@@ -176,7 +183,7 @@ func TestSRDLostEvent(t *testing.T) {
 // While a peer's queue pair goes through ERROR and RESET, a message either arrives or fails.
 // Those that failed are sent again, and then each has arrived once.
 func TestSRDPeerFails(t *testing.T) {
-	const messages, rounds = 200, 5
+	messages, rounds := long(200, 20_000), long(5, 400)
 	a, b := pair(t, verbs.SRD)
 	impair(t, control.Request{Reorder: 0.5, Jitter: int64(2 * time.Millisecond)})
 	var todo []int
