@@ -8,6 +8,7 @@
 //     as a GPU, that posts and polls by itself.
 //   - [SetLAGPort] and [SetUDPSourcePort] choose the way of a QP's packets.
 //   - [CreateQP] makes a DCI with streams, and [ResetDCIStream] ends a stream's error.
+//   - [PostWQE] posts a request that the program has encoded.
 //   - [RegDmabufMR] registers memory of another PCI device for direct access.
 //   - [CreateMatcher] and [Matcher.CreateFlow] steer packets by any bits of their headers.
 //

@@ -26,6 +26,7 @@ var (
 	ErrNoChecksums  = errors.New("the device doesn't compute a packet's checksums")
 	ErrNoPacket     = errors.New("the packet is empty")
 	ErrShortPacket  = errors.New("the packet is shorter than the headers that the device requires inline")
+	ErrWQE          = errors.New("the WQE does not consist of segments of 16 bytes, whose number it has in its first one, or is longer than those of the queue")
 	ErrTSOHeader    = errors.New("the header of OpTSO is shorter than an Ethernet header, or longer than the queue allows")
 	ErrOpcode       = errors.New("operation is not supported")
 	ErrNoField      = errors.New("the device's completions lack a field")

@@ -8,7 +8,7 @@ import (
 
 func init() {
 	inside.Begin, inside.Open, inside.RegDmabuf = beginInside, openInside, regDmabufInside
-	inside.CreateQP = createQPInside
+	inside.CreateQP, inside.PostRaw = createQPInside, postRawInside
 }
 
 // An extension is an object that another package has made: see inside.Made.
@@ -126,4 +126,32 @@ func createQPInside(op string, on, options, extra any) (any, error) {
 // regDmabufInside is inside.RegDmabuf.
 func regDmabufInside(op string, on, options any, add func(ioctl.RegDmabufMr)) (any, error) {
 	return on.(*PD).regDmabuf(op, options.(*DmabufOptions), add)
+}
+
+var rawRefusals = func() refusals {
+	const op = "post WQE"
+	r := newRefusals(op)
+	r[provider.ErrWQE] = invalid(op, "%v", provider.ErrWQE)
+	return r
+}()
+
+// postRawInside is inside.PostRaw.
+func postRawInside(on any, wrid uint64, wqe []byte, errDriver error) error {
+	qp := on.(*QP)
+	if qp == nil || qp.dev == nil { // never created
+		return errPostClosed
+	}
+	posting()
+	qp.sendMu.Lock()
+	defer qp.sendMu.Unlock()
+	if err := qp.sendable(); err != nil {
+		return err
+	}
+	p, ok := qp.prov.(interface {
+		PostRaw(wrid uint64, wqe []byte) error
+	})
+	if !ok {
+		return opErr("post WQE", "", errDriver)
+	}
+	return rawRefusals.named(p.PostRaw(wrid, wqe))
 }

@@ -68,6 +68,10 @@ var CreateQP func(op string, pd, options, extra any) (any, error)
 // a *verbs.DmabufOptions, and returns a *verbs.MR.
 var RegDmabuf func(op string, pd, options any, add func(ioctl.RegDmabufMr)) (any, error)
 
+// PostRaw posts a request that is in the adapter's format to the send queue of a *verbs.QP. The
+// provider has a method of this name and without the QP. For others, the error is errDriver.
+var PostRaw func(qp any, wrid uint64, wqe []byte, errDriver error) error
+
 // These are what providers tell of their queues, for devices that post and poll by
 // themselves. Addresses are of memory that the adapter and the program share. It is valid
 // until the object is closed.

@@ -56,6 +56,16 @@ func (s *Segment) ControlHead(index uint32, head uint64, flags uint8, imm uint32
 	s[1] = be64(uint64(flags)<<32 | uint64(imm))
 }
 
+// Flags returns the flags of a control segment.
+func (s *Segment) Flags() uint8 { return uint8(be64(s[1]) >> 32) }
+
+// Own gives a control segment that somebody else has written a number, a QP and flags, and takes
+// its signature: see Control.
+func (s *Segment) Own(index, qpnDS uint32, flags uint8) {
+	s[0] = be64(be64(s[0])&^(0xffff<<40|0xffffffff) | uint64(index&0xffff)<<40 | uint64(qpnDS))
+	s[1] = be64(be64(s[1])&^(0xff<<56|0xff<<32) | uint64(flags)<<32)
+}
+
 // ControlOf decodes the first half of a control segment.
 func (s *Segment) ControlOf() (opcode, qpnDS uint32) {
 	v := be64(s[0])

@@ -79,7 +79,10 @@ func TestOther(t *testing.T) {
 			_, err := mlx5dv.CreateMatcher(c, mlx5dv.MatcherOptions{Mask: make([]byte, 4)})
 			return err
 		},
-		"MR":       func() error { _, err := mlx5dv.RegDmabufMR(pd, verbs.DmabufOptions{Length: 4096}); return err },
+		"MR": func() error { _, err := mlx5dv.RegDmabufMR(pd, verbs.DmabufOptions{Length: 4096}); return err },
+		"WQE": func() error {
+			return mlx5dv.PostWQE(rdmatest.PairOn(t, c, rdmatest.Default()).A.QP, 1, make([]byte, 16))
+		},
 		"EQ":       func() error { _, err := mlx5dv.EQNumber(c, 0); return err },
 		"data way": func() error { _, err := mlx5dv.DataDirectPath(c); return err },
 	} {
