@@ -13,13 +13,11 @@ type Options struct {
 	// SendBuffer and RecvBuffer are the sizes in bytes of the memory that Write copies to, and
 	// of that which the peer writes to, 128 KiB if they are 0. Each is rounded up to a multiple
 	// of 8 KiB.
-	SendBuffer int
-	RecvBuffer int
+	SendBuffer, RecvBuffer int
 
 	// SendQueue and RecvQueue are the numbers of messages on the way to the peer, and from it,
 	// 384 if they are 0. The device's limits bound them.
-	SendQueue int
-	RecvQueue int
+	SendQueue, RecvQueue int
 
 	// Mappings is how many pieces of memory the peer may map, for WriteAt, 0 to 128.
 	Mappings int
