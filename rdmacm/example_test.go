@@ -137,7 +137,7 @@ func ExampleConn_QP() {
 func ExampleSyncID() {
 	ctx := context.Background()
 	options := verbs.QPOptions{
-		Cap:       verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 16},
+		Cap:       verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxInlineData: 16},
 		SignalAll: true,
 	}
 	listener := must(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))

@@ -17,7 +17,7 @@ func Example() {
 	mr := must(pd.AllocMR(4096, verbs.MROptions{Access: verbs.AccessLocalWrite}))
 	cq := must(dev.CreateCQ(verbs.CQOptions{MaxCQE: 2}))
 	qp := must(pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq,
-		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}}))
 
 	me := must(qp.Endpoint(gid)) // what a peer must know
 	must(qp.PostRecv(verbs.RecvWR{WRID: 1, SGL: []verbs.SGE{mr.SGE(2048, 2048)}}))

@@ -24,7 +24,7 @@ func ExampleQP_CreateFlow() {
 	}
 	qp, err := pd.CreateQP(verbs.QPOptions{
 		Type: verbs.RawPacket, SendCQ: cq, RecvCQ: cq,
-		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1},
+		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 16},
 	})
 	if err != nil {
 		log.Fatal(err)

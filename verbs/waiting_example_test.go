@@ -16,7 +16,7 @@ func loopback(dev *verbs.Device, cq *verbs.CQ, value any) (*verbs.QP, *verbs.MR)
 	pd := must(dev.AllocPD())
 	mr := must(pd.AllocMR(128, verbs.MROptions{Access: verbs.AccessLocalWrite}))
 	qp := must(pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq, Value: value,
-		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}}))
 	me := must(qp.Endpoint(gid))
 	must(qp.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{mr.SGE(0, 64)}}))
 	check(qp.Connect(me, verbs.ConnectOptions{}))

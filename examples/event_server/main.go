@@ -146,7 +146,7 @@ func newConn(dev *verbs.Device, ch *verbs.CompChannel) *conn {
 	c.mr = must(pd.AllocMR(2*size, verbs.MROptions{Access: verbs.AccessLocalWrite}))
 	c.cq = must(dev.CreateCQ(verbs.CQOptions{MaxCQE: 2, Channel: ch, Value: c}))
 	c.qp = must(pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: c.cq, RecvCQ: c.cq,
-		Cap: verbs.QPCap{MaxSendWR: 2, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+		Cap: verbs.QPCap{MaxSendWR: 2, MaxRecvWR: 1}}))
 	c.endpoint = must(c.qp.Endpoint(must(dev.FindGID(verbs.GIDSelector{Port: 1}))))
 	return c
 }

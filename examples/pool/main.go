@@ -35,7 +35,7 @@ func main() {
 	pool := must(pd.NewBufferPool(verbs.BufferPoolOptions{Access: verbs.AccessLocalWrite, MaxBytes: 1 << 20, SlabBytes: 64 << 10}))
 	cq := must(dev.CreateCQ(verbs.CQOptions{MaxCQE: 2 * batch}))
 	qp := must(pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq,
-		Cap: verbs.QPCap{MaxSendWR: batch, MaxRecvWR: batch, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+		Cap: verbs.QPCap{MaxSendWR: batch, MaxRecvWR: batch}}))
 	check(qp.Connect(must(qp.Endpoint(gid)), verbs.ConnectOptions{}))
 
 	received := 0

@@ -55,7 +55,7 @@ func run(server, port string) error {
 		return err
 	}
 	qp, err := id.CreateQP(nil, verbs.QPOptions{
-		Cap:       verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: messageLen},
+		Cap:       verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxInlineData: messageLen},
 		SignalAll: true, // each send generates a completion
 	})
 	if err != nil {

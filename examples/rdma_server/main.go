@@ -59,7 +59,7 @@ func run(addr, port string) error {
 	id := request.SyncID
 	defer id.Close()
 	qp, err := id.CreateQP(nil, verbs.QPOptions{
-		Cap:       verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: messageLen},
+		Cap:       verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxInlineData: messageLen},
 		SignalAll: true, // each send generates a completion
 	})
 	if err != nil {

@@ -107,7 +107,7 @@ func newSide() *side {
 	mr := must(pd.AllocMR(4096, verbs.MROptions{Access: verbs.AccessLocalWrite | verbs.AccessRemoteWrite}))
 	cq := must(dev.CreateCQ(verbs.CQOptions{MaxCQE: 2}))
 	qp := must(pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq,
-		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1}}))
+		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}}))
 	return &side{dev, mr, cq, qp, hello{must(qp.Endpoint(gid)), mr.Remote()}}
 }
 

@@ -32,7 +32,7 @@ import (
 var (
 	ctx     = context.Background()
 	timeout = 2 * time.Second // for an address, and for a route
-	small   = verbs.QPOptions{Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}
+	small   = verbs.QPOptions{Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4}}
 	none    netip.AddrPort
 )
 

@@ -114,7 +114,7 @@ func newSide() *side {
 	s.sendCQ = must(dev.CreateCQ(verbs.CQOptions{MaxCQE: 1}))
 	s.recvCQ = must(dev.CreateCQ(verbs.CQOptions{MaxCQE: 1}))
 	s.qp = must(s.pd.CreateQP(verbs.QPOptions{Type: verbs.UD, SendCQ: s.sendCQ, RecvCQ: s.recvCQ,
-		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}}))
 	check(s.qp.Activate(verbs.ActivateOptions{Port: s.gid.Port, QKey: qkey}))
 	return s
 }
