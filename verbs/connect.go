@@ -104,7 +104,7 @@ func (qp *QP) pathTo(op string, peer *Endpoint) (AHAttr, error) {
 		if peer.GID == (GID{}) {
 			return AHAttr{}, invalid(op, "the peer's endpoint has no GID")
 		}
-		a.IsGlobal, a.DGID, a.SGIDIndex, a.HopLimit = true, peer.GID, o.gid.Index, 64
+		a.IsGlobal, a.DGID, a.SGIDIndex, a.HopLimit = true, peer.GID, o.gid.Index, hopLimit
 	} else if peer.LID == 0 {
 		return AHAttr{}, invalid(op, "the peer's endpoint has no LID")
 	}
@@ -168,7 +168,7 @@ func (qp *QP) connection(op string, peer *Endpoint, o *ConnectOptions) (QPAttr, 
 	case qp.dev.iwarp():
 		return QPAttr{}, lacking(op, errIWARPConnect)
 	case qp.typ == DCT:
-		return QPAttr{}, invalid(op, "a DCT has no peer: use Modify")
+		return QPAttr{}, invalid(op, "a DCT has no peer: use Activate")
 	case !qp.typ.connects():
 		return QPAttr{}, invalid(op, "a %v QP has no peer: use Activate", qp.typ)
 	case qp.State() != QPInit:
@@ -197,13 +197,19 @@ func (qp *QP) connection(op string, peer *Endpoint, o *ConnectOptions) (QPAttr, 
 		PathMTU: or(o.MTU, min(peer.MTU, qp.origin.port.ActiveMTU)),
 		DestQPN: peer.QPN, RQPSN: peer.PSN, SQPSN: qp.origin.psn,
 		Timeout:         AckTimeoutOf(or(o.AckTimeout, 67*time.Millisecond)),
-		MinRNRTimer:     RNRTimerOf(or(o.RNRTimer, 640*time.Microsecond)),
+		MinRNRTimer:     RNRTimerOf(or(o.RNRTimer, rnrTimer)),
 		RetryCount:      uint8(max(0, or(o.RetryCount, 7))),
 		RNRRetry:        uint8(max(0, or(o.RNRRetry, 7))),
 		MaxRDAtomic:     uint8(max(0, or(o.MaxRDAtomic, min(limits.MaxQPInitRDAtom, int(peer.MaxRDAtomic))))),
 		MaxDestRDAtomic: uint8(min(limits.MaxQPRDAtom, 255)),
 	}, nil
 }
+
+// What is used unless the program chooses.
+const (
+	rnrTimer = 640 * time.Microsecond
+	hopLimit = 64
+)
 
 // or returns v, or the default for the zero value.
 func or[T comparable](v, byDefault T) T {
@@ -219,14 +225,15 @@ type ActivateOptions struct {
 	Port      int    // from 1
 	PKeyIndex int    // not for RawPacket
 	QKey      uint32 // UD and SRD: what datagrams to the QP must carry; those with bit 31 need privileges
-	MTU       MTU    // DCI: by default the port's
+	MTU       MTU    // DCI and DCT: by default the port's
+
+	// For a DCT.
+	GID    GIDEntry    // at which it receives, of the port; by default the port's first
+	Access AccessFlags // what peers may do beside sending: AccessRemoteWrite and so on
 }
 
 // Activate moves a UD, RawPacket, DCI or SRD queue pair from RESET to RTS, where it can send and
-// receive.
-//
-// A DCT has no RTS. Modify moves it to QPInit and then to QPRTR, with the attributes of
-// RequiredMask. Its QPAttr.AH says which GID the DCT uses.
+// receive. It moves a DCT to RTR, where it receives and has its number; a DCT has no RTS.
 func (qp *QP) Activate(o ActivateOptions) error {
 	const op = "activate QP"
 	if err := hold(op, qp.base()); err != nil {
@@ -236,7 +243,9 @@ func (qp *QP) Activate(o ActivateOptions) error {
 	switch qp.typ {
 	case UD, RawPacket, DCI, SRD:
 	case DCT:
-		return invalid(op, "a DCT has no RTS: use Modify")
+		if o.GID.Port != 0 && o.GID.Port != o.Port {
+			return invalid(op, "the GID is of port %d, not %d", o.GID.Port, o.Port)
+		}
 	default:
 		return invalid(op, "a %v QP needs a peer: use Connect", qp.typ)
 	}
@@ -244,7 +253,7 @@ func (qp *QP) Activate(o ActivateOptions) error {
 	if err != nil {
 		return err
 	}
-	if o.MTU == 0 && qp.typ == DCI {
+	if o.MTU == 0 && (qp.typ == DCI || qp.typ == DCT) {
 		port, err := qp.dev.queryPort(op, o.Port)
 		if err != nil {
 			return err
@@ -255,8 +264,14 @@ func (qp *QP) Activate(o ActivateOptions) error {
 		Port: o.Port, PKeyIndex: o.PKeyIndex, QKey: o.QKey, PathMTU: o.MTU, SQPSN: rand.Uint32() & maxPSN,
 		Timeout: AckTimeoutOf(67 * time.Millisecond), RetryCount: 7, RNRRetry: 7, MaxRDAtomic: uint8(min(limits.MaxQPInitRDAtom, 255)),
 	}
+	states := []QPState{QPInit, QPRTR, QPRTS}
+	if qp.typ == DCT {
+		states = states[:2]
+		a.Access, a.MinRNRTimer = o.Access, RNRTimerOf(rnrTimer)
+		a.AH = AHAttr{Port: o.Port, IsGlobal: true, SGIDIndex: o.GID.Index, HopLimit: hopLimit}
+	}
 	from := QPReset
-	for _, a.State = range []QPState{QPInit, QPRTR, QPRTS} {
+	for _, a.State = range states {
 		if err := qp.Modify(a, RequiredMask(qp.typ, from, a.State)); err != nil {
 			return err
 		}

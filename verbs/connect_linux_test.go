@@ -174,6 +174,33 @@ func TestActivate(t *testing.T) {
 	}
 }
 
+// TestActivateDCT: a DCT ends in RTR, at the GID that was asked for.
+func TestActivateDCT(t *testing.T) {
+	d, k := fakeContext(t)
+	fakePort(k, LinkLayerEthernet, uapi.IbUverbsQueryPortResp{ActiveMtu: uint8(MTU2048)})
+	var reqs []uapi.IbUverbsModifyQp
+	k.answerTo("modify_qp", func(f *fakeCall) error {
+		reqs = append(reqs, in[uapi.IbUverbsModifyQp](f, uapi.UVERBS_ATTR_CORE_IN))
+		return nil
+	})
+	pd, cq := must(d.AllocPD())(t), must(d.CreateCQ(CQOptions{MaxCQE: 4}))(t)
+	o := QPOptions{Type: DCT, SendCQ: cq, RecvCQ: cq, SRQ: must(pd.CreateSRQ(SRQOptions{MaxWR: 1, MaxSGE: 1}))(t), DCKey: 1}
+	qp := must(pd.CreateQP(o))(t)
+	if err := qp.Activate(ActivateOptions{Port: 1, GID: GIDEntry{Port: 2}}); !errors.Is(err, ErrInvalid) || len(reqs) != 0 {
+		t.Errorf("another port's GID: %v, after %d requests", err, len(reqs))
+	}
+	if err := qp.Activate(ActivateOptions{Port: 1, GID: GIDEntry{Port: 1, Index: 3}, Access: AccessRemoteWrite}); err != nil {
+		t.Fatal(err)
+	}
+	if len(reqs) != 2 || reqs[0].QpState != uint8(QPInit) || reqs[0].QpAccessFlags != uint32(AccessRemoteWrite) || reqs[0].PortNum != 1 {
+		t.Fatalf("%+v", reqs)
+	}
+	if r := reqs[1]; r.QpState != uint8(QPRTR) || r.PathMtu != uint8(MTU2048) || r.MinRnrTimer != uint8(RNRTimerOf(640*time.Microsecond)) ||
+		r.Dest.SgidIndex != 3 || r.Dest.HopLimit != 64 || r.Dest.IsGlobal != 1 || r.Dest.PortNum != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestRequiredMask: with it a transition is allowed, without any of its attributes it isn't.
 func TestRequiredMask(t *testing.T) {
 	allowed := 0

@@ -12,8 +12,19 @@ type mcastGroup struct {
 	lid uint16
 }
 
+// MulticastQPN is the number of no queue pair: SendWR.RemoteQPN of a message to a multicast group.
+const MulticastQPN = 0xffffff
+
 // AttachMcast attaches a UD QP to a multicast group, whose messages it then receives
-// (ibv_attach_mcast). Over RoCE the LID is 0.
+// (ibv_attach_mcast). Each begins with a GRH. A sender needs no group: it sends with an AH whose
+// DGID and DLID are the group's, to MulticastQPN, and with the Q_Key of those that are attached.
+//
+// AttachMcast tells the device only. Over RoCE the group's GID is an IPv6 multicast address, or
+// ParseGID of an IPv4 one, and the LID is 0. Packets also have to get as far as the device: while
+// a process has joined the group on the GID's network interface, as with net.ListenMulticastUDP,
+// the interface and the switches pass them. Over InfiniBand the subnet's administration makes the
+// group and chooses its LID: sa.Client.Join. rdmacm.ID.JoinMulticast does all this, and attaches
+// the QP.
 func (qp *QP) AttachMcast(gid GID, lid uint16) error {
 	return qp.changeMcast("attach multicast", true, mcastGroup{gid, lid})
 }

@@ -155,11 +155,7 @@ func Example_dynamicallyConnected() {
 	out, in := l.alloc(64, 0), l.alloc(64, verbs.AccessLocalWrite)
 	for i := range 2 {
 		target := must(l.pd.CreateQP(verbs.QPOptions{Type: verbs.DCT, SendCQ: l.cq, RecvCQ: l.cq, SRQ: srq, DCKey: key}))
-		a := verbs.QPAttr{Port: 1, PathMTU: verbs.MTU1024, MinRNRTimer: 12,
-			AH: verbs.AHAttr{Port: 1, IsGlobal: true, SGIDIndex: l.gid.Index, HopLimit: 64}}
-		for _, a.State = range []verbs.QPState{verbs.QPInit, verbs.QPRTR} {
-			check(target.Modify(a, verbs.RequiredMask(verbs.DCT, a.State-1, a.State)))
-		}
+		check(target.Activate(verbs.ActivateOptions{Port: 1, GID: l.gid}))
 		ah := must(l.pd.CreateAH(must(initiator.PathTo(must(target.Endpoint(l.gid))))))
 		must(srq.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{in.SGE(0, 64)}}))
 		n := copy(out.Bytes(), fmt.Sprint("for target ", i))

@@ -20,7 +20,7 @@ func dc(e *env) {
 	out, in := e.alloc(64, 0), e.alloc(64, verbs.AccessLocalWrite)
 	for i := range 2 {
 		target := must(e.pd.CreateQP(verbs.QPOptions{Type: verbs.DCT, SendCQ: e.cq, RecvCQ: e.cq, SRQ: srq, DCKey: key}))
-		e.activateDCT(target)
+		check(target.Activate(verbs.ActivateOptions{Port: e.gid.Port, GID: e.gid}))
 		path := must(initiator.PathTo(must(target.Endpoint(e.gid))))
 		ah := must(e.pd.CreateAH(path))
 		must(srq.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{in.SGE(0, 64)}}))
@@ -29,14 +29,4 @@ func dc(e *env) {
 			SGL: []verbs.SGE{out.SGE(0, n)}, AH: ah, RemoteQPN: target.Num(), DCKey: key}))
 		fmt.Printf("target %d received %q\n", i, in.Bytes()[:e.waits(2).ByteLen])
 	}
-}
-
-// activateDCT brings a DCT to RTR, where it receives.
-func (e *env) activateDCT(qp *verbs.QP) {
-	port := must(e.dev.QueryPort(e.gid.Port))
-	check(qp.Modify(verbs.QPAttr{State: verbs.QPInit, Port: e.gid.Port, PKeyIndex: 0, Access: 0},
-		verbs.RequiredMask(verbs.DCT, verbs.QPReset, verbs.QPInit)))
-	check(qp.Modify(verbs.QPAttr{State: verbs.QPRTR, PathMTU: port.ActiveMTU, MinRNRTimer: 12,
-		AH: verbs.AHAttr{Port: e.gid.Port, IsGlobal: true, SGIDIndex: e.gid.Index, HopLimit: 64}},
-		verbs.RequiredMask(verbs.DCT, verbs.QPInit, verbs.QPRTR)))
 }

@@ -9,6 +9,7 @@
 //	srq         a shared receive queue of two QPs, and its limit
 //	rdma        RDMA read, fetch-and-add and compare-and-swap
 //	mw          a memory window
+//	multicast   datagrams to a group, and one completion channel for its two receivers (RoCE)
 //	timestamps  when requests completed, by the device's clock (mlx5)
 //	odp         memory that is not pinned (mlx5; rxe from Linux 7 on)
 //	dmabuf      memory of another driver (mlx5)
@@ -28,7 +29,7 @@ import (
 )
 
 var subjects = map[string]func(*env){
-	"uc": uc, "srq": srq, "rdma": rdma, "mw": mw, "timestamps": timestamps,
+	"uc": uc, "srq": srq, "rdma": rdma, "mw": mw, "multicast": multicast, "timestamps": timestamps,
 	"odp": odp, "xrc": xrc, "dc": dc, "raw": raw,
 }
 
@@ -61,7 +62,7 @@ func newEnv(device string) *env {
 }
 
 // small are the queues of the subjects' QPs.
-var small = verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}
+var small = verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4}
 
 // pair creates two QPs that are connected to each other. What the options leave open is the
 // env's.

@@ -136,10 +136,7 @@ func TestDC(t *testing.T) {
 	ah := rdmatest.Must(pd.CreateAH(rdmatest.Address(t, c)))(t)
 	for i := range 2 {
 		dct := rdmatest.Must(pd.CreateQP(verbs.QPOptions{Type: verbs.DCT, SendCQ: recvCQ, RecvCQ: recvCQ, SRQ: srq, DCKey: key}))(t)
-		a := verbs.QPAttr{Port: rdmatest.Port, Access: rdmatest.All, PathMTU: verbs.MTU1024, AH: rdmatest.Address(t, c), MinRNRTimer: 12}
-		for _, a.State = range []verbs.QPState{verbs.QPInit, verbs.QPRTR} {
-			rdmatest.Check(t, dct.Modify(a, verbs.RequiredMask(verbs.DCT, a.State-1, a.State)))
-		}
+		rdmatest.Check(t, dct.Activate(verbs.ActivateOptions{Port: rdmatest.Port, GID: rdmatest.GID(t, c), Access: rdmatest.All}))
 		if dct.Num() == 0 {
 			t.Fatal("a DCT in RTR without a number")
 		}

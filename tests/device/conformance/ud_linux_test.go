@@ -102,7 +102,7 @@ func TestUDMulticast(t *testing.T) {
 	address.DGID, address.DLID = gid, lid
 	ah := rdmatest.Must(p.PD.CreateAH(address))(t)
 	wr := message(p, 300)
-	wr.AH, wr.RemoteQPN = ah, 0xffffff
+	wr.AH, wr.RemoteQPN = ah, verbs.MulticastQPN
 	for i := range 3 {
 		data := fresh(p, 300, i)
 		p.B.Recv(t, uint64(i), 0, 1024)

@@ -66,6 +66,7 @@ func TestExamplesByAddress(t *testing.T) {
 		"rdmacm events":    "active: RDMA_CM_EVENT_ADDR_RESOLVED\nactive: RDMA_CM_EVENT_ROUTE_RESOLVED\nactive: RDMA_CM_EVENT_ESTABLISHED\n" + disconnected + `received "hello"` + "\n" + disconnected,
 		"rdmacm sync":      `received "hello"` + "\n",
 		"rdmacm multicast": `received "to the group" from the group` + "\n",
+		"verbs multicast":  "receiver 0: 3 messages\nreceiver 1: 3 messages\n",
 	})
 }
 
@@ -82,6 +83,7 @@ func TestExamplesOnMLX5(t *testing.T) {
 		"verbs timestamps": `\d+ ticks of \d+ kHz between them; polled after .*` + "\nthe second request completed after the first one\nthe time is the system's\n",
 		"verbs odp":        "prefetched 4096 of 1048576 bytes\nlast byte: 7\n",
 		"verbs xrc":        `SRQ 0 received "for SRQ 0"` + "\n" + `SRQ 1 received "for SRQ 1"` + "\n",
+		"share":            `read "registered once" from memory of the first process` + "\n",
 		"verbs dc":         `target 0 received "for target 0"` + "\n" + `target 1 received "for target 1"` + "\n",
 	}
 	if _, err := os.Stat("/dev/udmabuf"); err == nil { // Debian's 6.1 has none
