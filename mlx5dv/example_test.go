@@ -72,3 +72,16 @@ func ExampleCreateMatcher() {
 	}
 	defer flow.Close()
 }
+
+// Posts a request that does nothing but complete, in the adapter's format.
+func ExamplePostWQE() {
+	var qp *verbs.QP // in QPRTS
+	const nop, signaled = 0x00, 8
+	control := make([]byte, 16) // struct mlx5_wqe_ctrl_seg
+	control[3] = nop
+	control[7] = 1 // segment
+	control[11] = signaled
+	if err := mlx5dv.PostWQE(qp, 1, control); err != nil {
+		log.Print(err)
+	}
+}
