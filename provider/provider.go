@@ -2,8 +2,9 @@
 // drivers ("providers", as in rdma-core). A provider takes part in the control path, and
 // implements the queues of the fast path.
 //
-// The providers provider/rxe, provider/siw and provider/mlx5 are part of every program.
-// provider/efa is in those that import it. A provider for another driver may be in any module. Its package calls [Register] in an init function:
+// The providers provider/rxe and provider/mlx5 are part of every program. provider/siw and
+// provider/efa are in those that import them. A provider for another driver may be in any
+// module. Its package calls [Register] in an init function:
 //
 //	func init() {
 //		provider.Register(&provider.Provider{
