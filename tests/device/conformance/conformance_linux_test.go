@@ -55,6 +55,7 @@ type expectation struct {
 	localAH     bool // an AH without a GRH
 	checksGID   bool // CreateAH notices that a source GID doesn't exist
 	unreliable  bool // UC
+	immediate   bool // operations with immediate data
 	readsPieces bool // an RDMA read into several pieces of memory
 }
 
@@ -89,11 +90,13 @@ func expect(t *testing.T) expectation {
 			localAH:     !rdmatest.RoCE,
 			checksGID:   rdmatest.RoCE,
 			unreliable:  true,
+			immediate:   true,
 			readsPieces: true,
 		}
 	}
 	return expectation{
 		unreliable:  true,
+		immediate:   true,
 		readsPieces: true,
 		postsAll:    true,
 		sqd:         true,

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/internal/scenario"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -19,7 +20,7 @@ import (
 func TestFailuresAsInC(t *testing.T) {
 	want := peerFailures(t)
 	seen := 0
-	for _, f := range failures {
+	for _, f := range slices.Concat(described(), failures) {
 		line, ok := want[f.name]
 		if !ok {
 			t.Errorf("c/failures.c has no %s", f.name)
@@ -27,6 +28,9 @@ func TestFailuresAsInC(t *testing.T) {
 		}
 		seen++
 		t.Run(f.name, func(t *testing.T) {
+			if f.described != nil {
+				wantDescribed(t, f.described, line)
+			}
 			if slices.Contains(f.refusedOn, rdmatest.KindOf()) {
 				// Without atomics, C refuses them too, for that reason.
 				if line.post != int(syscall.EOPNOTSUPP) && (line.post != 0 || len(line.a)+len(line.b) == 0) {
@@ -45,6 +49,21 @@ func TestFailuresAsInC(t *testing.T) {
 	}
 	if seen != len(want) {
 		t.Errorf("%d of the peer's %d scenarios are tested", seen, len(want))
+	}
+}
+
+// wantDescribed checks that the outcome of the C stack is one that `ibv selftest` takes for right.
+func wantDescribed(t *testing.T, x *scenario.Failure, c outcome) {
+	t.Helper()
+	rxe := rdmatest.KindOf() == rdmatest.RXE
+	has := func(list []string, id int, statuses []verbs.WCStatus) bool {
+		if len(list) == 0 || len(statuses) == 0 {
+			return len(list) == len(statuses)
+		}
+		return len(list) == 1 && slices.ContainsFunc(statuses, func(s verbs.WCStatus) bool { return list[0] == fmt.Sprintf("%d:%d", id, s) })
+	}
+	if c.post == 0 && (!has(c.a, 1, x.Statuses(rxe)) || !has(c.b, 2, x.Receipts(rxe))) {
+		t.Errorf("the C stack has %v, which is none of %v and %v", c, x.Statuses(rxe), x.Receipts(rxe))
 	}
 }
 
@@ -87,6 +106,8 @@ type failure struct {
 	name string
 	spec func(*rdmatest.Spec)
 	act  func(s *scene) error
+
+	described *scenario.Failure // or nil
 
 	// refusedOn lists devices on which posting refuses a request that fails with a
 	// completion in C.
@@ -159,40 +180,18 @@ func (s *scene) post(wr verbs.SendWR) error {
 	return err
 }
 
-// sendRecv sends n bytes to a receive of m bytes, after change has edited their SGEs.
-func sendRecv(n, m int, change func(from, to *verbs.SGE)) func(*scene) error {
+// posting posts what the description has.
+func posting(x scenario.Post) func(*scene) error {
 	return func(s *scene) error {
-		from, to := s.A.MR.SGE(0, n), s.B.MR.SGE(0, m)
-		if change != nil {
-			change(&from, &to)
+		recv, send := x(s.A.MR, s.B.MR)
+		if recv != nil {
+			s.B.PostRecv(s.t, *recv)
 		}
-		s.B.PostRecv(s.t, verbs.RecvWR{WRID: 2, SGL: []verbs.SGE{to}})
-		return s.post(verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{from}})
+		return s.post(send)
 	}
 }
 
-// send sends 64 bytes, for which no receive is posted.
-func send(s *scene) error {
-	return s.post(verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{s.A.MR.SGE(0, 64)}})
-}
-
-// rdma runs op on n bytes at an offset of B's memory, with the key changed.
-func rdma(op verbs.Opcode, n, shift int, key uint32) func(*scene) error {
-	return func(s *scene) error {
-		return s.post(verbs.SendWR{
-			Opcode: op, SGL: []verbs.SGE{s.A.MR.SGE(0, n)},
-			Remote: verbs.Remote{Addr: s.B.MR.Addr() + uint64(shift), RKey: s.B.MR.RKey() + key},
-		})
-	}
-}
-
-func wrongLKey(op verbs.Opcode, n int) func(*scene) error {
-	return func(s *scene) error {
-		g := s.A.MR.SGE(0, n)
-		g.LKey++
-		return s.post(verbs.SendWR{Opcode: op, SGL: []verbs.SGE{g}, Remote: s.B.MR.Remote()})
-	}
-}
+var send = posting(scenario.Unreceived)
 
 func (s *scene) toErr() {
 	s.t.Helper()
@@ -229,48 +228,39 @@ func datagram(n, m int, qkey uint32, key uint32) func(*scene) error {
 func uc(s *rdmatest.Spec) { s.Type = verbs.UC }
 func ud(s *rdmatest.Spec) { s.Type = verbs.UD }
 
-// mrLocal gives B's memory local access only.
-func mrLocal(s *rdmatest.Spec) { s.B.MR = verbs.AccessLocalWrite }
-
-// qpNothing gives the peer of B's queue pair no RDMA access.
-func qpNothing(s *rdmatest.Spec) { s.B.QP = 0 }
-
 func idle(s *rdmatest.Spec) { s.A.Idle, s.B.Idle = true, true }
 
 func tuneA(f func(*verbs.QPAttr)) func(*rdmatest.Spec) {
 	return func(s *rdmatest.Spec) { s.A.Tune = f }
 }
 
-var failures = []failure{
-	{name: "send-wrong-lkey", act: sendRecv(64, 64, func(from, to *verbs.SGE) { from.LKey++ })},
-	{name: "send-past-end", act: sendRecv(64, 64, func(from, to *verbs.SGE) { from.Addr += 4096 - 32 })},
-	{name: "receive-too-short", act: sendRecv(64, 32, nil)},
-	{name: "receive-wrong-lkey", act: sendRecv(64, 64, func(from, to *verbs.SGE) { to.LKey++ })},
-	{name: "receive-past-end", act: sendRecv(64, 64, func(from, to *verbs.SGE) { to.Addr += 4096 - 32 })},
-	{name: "receive-read-only", spec: func(s *rdmatest.Spec) { s.B.MR = 0 }, act: sendRecv(64, 64, nil)},
-	{name: "receiver-not-ready", spec: tuneA(func(a *verbs.QPAttr) { a.RNRRetry = 1 }), act: send},
-	{name: "no-such-peer", spec: tuneA(func(a *verbs.QPAttr) { a.DestQPN, a.RetryCount, a.Timeout = 0xfffff0, 1, 10 }), act: send},
-	{name: "uc-receive-too-short", spec: uc, act: sendRecv(64, 32, nil)},
-	{name: "uc-send-wrong-lkey", spec: uc, act: sendRecv(64, 64, func(from, to *verbs.SGE) { from.LKey++ })},
+// described returns the failures that `ibv selftest` provokes too.
+func described() (list []failure) {
+	for _, x := range scenario.Failures {
+		list = append(list, failure{name: strings.ReplaceAll(x.Name, " ", "-"), described: &x, act: posting(x.Post), spec: func(s *rdmatest.Spec) {
+			s.B.MR &^= x.Memory
+			s.B.QP &^= x.QP
+			if x.Memory&verbs.AccessLocalWrite != 0 {
+				s.B.MR = 0 // a window needs it too
+			}
+			if x.Once {
+				s.A.Tune = func(a *verbs.QPAttr) { a.RNRRetry = 1 }
+			}
+		}})
+	}
+	return list
+}
 
-	{name: "write-wrong-rkey", act: rdma(verbs.OpRDMAWrite, 64, 0, 1)},
-	{name: "write-past-end", act: rdma(verbs.OpRDMAWrite, 64, 4096-32, 0)},
-	{name: "write-before-start", act: rdma(verbs.OpRDMAWrite, 64, -8, 0)},
-	{name: "write-mr-access", spec: mrLocal, act: rdma(verbs.OpRDMAWrite, 64, 0, 0)},
-	{name: "write-qp-access", spec: qpNothing, act: rdma(verbs.OpRDMAWrite, 64, 0, 0)},
-	{name: "read-wrong-rkey", act: rdma(verbs.OpRDMARead, 64, 0, 1)},
-	{name: "read-mr-access", spec: mrLocal, act: rdma(verbs.OpRDMARead, 64, 0, 0)},
-	{name: "read-qp-access", spec: qpNothing, act: rdma(verbs.OpRDMARead, 64, 0, 0)},
-	{name: "read-not-taken", spec: func(s *rdmatest.Spec) { s.B.Tune = func(a *verbs.QPAttr) { a.MaxDestRDAtomic = 0 } }, act: rdma(verbs.OpRDMARead, 64, 0, 0)},
-	{name: "swap-wrong-rkey", act: rdma(verbs.OpCompareSwap, 8, 0, 1)},
-	{name: "swap-unaligned", refusedOn: []rdmatest.Kind{rdmatest.MLX5}, act: rdma(verbs.OpCompareSwap, 8, 1, 0)},
-	{name: "add-mr-access", spec: mrLocal, act: rdma(verbs.OpFetchAdd, 8, 0, 0)},
-	{name: "add-qp-access", spec: qpNothing, act: rdma(verbs.OpFetchAdd, 8, 0, 0)},
-	{name: "add-unaligned", refusedOn: []rdmatest.Kind{rdmatest.MLX5}, act: rdma(verbs.OpFetchAdd, 8, 4, 0)},
-	{name: "uc-write-wrong-rkey", spec: uc, act: rdma(verbs.OpRDMAWrite, 64, 0, 1)},
-	{name: "uc-write-qp-access", spec: func(s *rdmatest.Spec) { uc(s); qpNothing(s) }, act: rdma(verbs.OpRDMAWrite, 64, 0, 0)},
-	{name: "read-wrong-lkey", act: wrongLKey(verbs.OpRDMARead, 64)},
-	{name: "add-wrong-lkey", act: wrongLKey(verbs.OpFetchAdd, 8)},
+var failures = []failure{
+	{name: "no-such-peer", spec: tuneA(func(a *verbs.QPAttr) { a.DestQPN, a.RetryCount, a.Timeout = 0xfffff0, 1, 10 }), act: send},
+	{name: "uc-receive-too-short", spec: uc, act: posting(scenario.Message(64, 32, nil))},
+	{name: "uc-send-wrong-lkey", spec: uc, act: posting(scenario.Message(64, 64, func(from, to *verbs.SGE) { from.LKey++ }))},
+
+	{name: "read-not-taken", spec: func(s *rdmatest.Spec) { s.B.Tune = func(a *verbs.QPAttr) { a.MaxDestRDAtomic = 0 } }, act: posting(scenario.Remote(verbs.OpRDMARead, 64, 0, 0))},
+	{name: "swap-unaligned", refusedOn: []rdmatest.Kind{rdmatest.MLX5}, act: posting(scenario.Remote(verbs.OpCompareSwap, 8, 1, 0))},
+	{name: "add-unaligned", refusedOn: []rdmatest.Kind{rdmatest.MLX5}, act: posting(scenario.Remote(verbs.OpFetchAdd, 8, 4, 0))},
+	{name: "uc-write-wrong-rkey", spec: uc, act: posting(scenario.Remote(verbs.OpRDMAWrite, 64, 0, 1))},
+	{name: "uc-write-qp-access", spec: func(s *rdmatest.Spec) { uc(s); s.B.QP = 0 }, act: posting(scenario.Remote(verbs.OpRDMAWrite, 64, 0, 0))},
 
 	{name: "error-flushes-receives", act: func(s *scene) error {
 		for id := range 3 {

@@ -28,9 +28,7 @@ var _ = []struct{}{
 	rdmatest.Test(TestMRReadOnlyMemory, rdmatest.AlsoSIW),
 	rdmatest.Test(TestForkSafety, rdmatest.AlsoSIW),
 	rdmatest.Test(TestBufferPool, rdmatest.AlsoSIW),
-	rdmatest.Test(TestRDMARead, rdmatest.AlsoSIW),
-	rdmatest.Test(TestSend, rdmatest.AlsoSIW),
-	rdmatest.Test(TestScatterGather, rdmatest.AlsoSIW),
+	rdmatest.Test(TestExchanges, rdmatest.AlsoSIW),
 	rdmatest.Test(TestUnsignaled, rdmatest.AlsoSIW),
 	rdmatest.Test(TestSignalAll, rdmatest.AlsoSIW),
 	rdmatest.Test(TestPartialPost, rdmatest.AlsoSIW),
@@ -172,32 +170,6 @@ func TestIWARPUnconnected(t *testing.T) {
 	rdmatest.Check(t, p.A.QP.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState))
 	if wc := rdmatest.Poll(t, p.A.CQ, 1)[0]; wc.WRID != 7 || wc.Status != verbs.WCWRFlushErr {
 		t.Errorf("the receive completes with %+v", wc)
-	}
-}
-
-var _ = rdmatest.Test(TestIWARPWrite, rdmatest.OnSIW)
-
-// The completion of a write says only that TCP has the data. What is sent after it arrives after
-// it.
-func TestIWARPWrite(t *testing.T) {
-	p := rdmatest.NewPair(t, rdmatest.Default())
-	for i, n := range sizes {
-		data := fresh(p, n, i)
-		p.B.Recv(t, 5, 16000, 1)
-		write := to(verbs.SendWR{WRID: 1, Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.A.MR.SGE(0, n)}}, p.B.MR, 33)
-		if n > 0 && n <= 64 {
-			write.SGL, write.Inline = nil, data
-		}
-		p.A.Send(t, write, verbs.SendWR{WRID: 2, Opcode: verbs.OpSend, Flags: verbs.SendSignaled})
-		for j, wc := range rdmatest.PollOK(t, p.A.CQ, 2) {
-			if want := []verbs.WCOpcode{verbs.WCRDMAWrite, verbs.WCSend}[j]; wc.Opcode != want || wc.WRID != uint64(j+1) {
-				t.Errorf("write of %d: %+v", n, wc)
-			}
-		}
-		if wc := rdmatest.PollOK(t, p.B.CQ, 1)[0]; wc.Opcode != verbs.WCRecv || wc.ByteLen != 0 {
-			t.Errorf("after a write of %d: %+v", n, wc)
-		}
-		wantArrived(t, p.B.MR.Bytes(), 33, data)
 	}
 }
 

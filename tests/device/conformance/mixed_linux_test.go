@@ -1,14 +1,13 @@
 package conformance
 
 import (
-	"bytes"
-	"encoding/binary"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/internal/scenario"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -73,43 +72,18 @@ func meet(t *testing.T, p, peer *rdmatest.Pair, global bool) {
 // a register if there is one, and longer ones.
 func exchange(t *testing.T, a, b *rdmatest.End, atomics bool) {
 	t.Helper()
-	out, in := a.MR.Bytes(), b.MR.Bytes()
-	rdmatest.Fill(out[:8192], 3)
 	for _, n := range []int{1, 20, 60, 1000, 8192} {
-		clear(in[:8192])
-		b.Recv(t, 7, 0, 8192)
-		a.Send(t, verbs.SendWR{Opcode: verbs.OpSendImm, Imm: uint32(n), Flags: verbs.SendSignaled, SGL: []verbs.SGE{a.MR.SGE(0, n)}})
-		rdmatest.PollOK(t, a.CQ, 1)
-		wc := rdmatest.PollOK(t, b.CQ, 1)[0]
-		if imm, ok := wc.Imm(); !ok || imm != uint32(n) || int(wc.ByteLen) != n || !bytes.Equal(in[:n], out[:n]) || n < 8192 && in[n] != 0 {
-			t.Errorf("of %d bytes, received %+v", n, wc)
-		}
-		clear(in[:8192])
-		w := verbs.SendWR{Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, Remote: b.MR.Remote()}
-		if n <= 64 {
-			w.Inline = out[:n]
-		} else {
-			w.SGL = []verbs.SGE{a.MR.SGE(0, n/2), a.MR.SGE(n/2, n-n/2)}
-		}
-		a.Send(t, w)
-		rdmatest.PollOK(t, a.CQ, 1)
-		if !bytes.Equal(in[:n], out[:n]) || n < 8192 && in[n] != 0 {
-			t.Errorf("wrote %d other bytes", n)
-		}
-		clear(out[8192:])
-		a.Send(t, verbs.SendWR{Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{a.MR.SGE(8192, n)}, Remote: b.MR.Remote()})
-		rdmatest.PollOK(t, a.CQ, 1)
-		if !bytes.Equal(in[:n], out[8192:8192+n]) {
-			t.Errorf("read %d other bytes", n)
+		for _, x := range []scenario.Exchange{{Op: verbs.OpSendImm, From: 1, To: 1}, {Op: verbs.OpRDMAWrite, From: 2, To: 1, Inline: n <= 64}, {Op: verbs.OpRDMARead, From: 1, To: 1}} {
+			x.N = n
+			transfer(t, a, b, x, uint64(n))
 		}
 	}
 	if !atomics {
 		return
 	}
-	binary.NativeEndian.PutUint64(in, 40)
-	a.Send(t, verbs.SendWR{Opcode: verbs.OpFetchAdd, Flags: verbs.SendSignaled, Add: 2, SGL: []verbs.SGE{a.MR.SGE(0, 8)}, Remote: b.MR.Remote()})
-	rdmatest.PollOK(t, a.CQ, 1)
-	if was, is := binary.NativeEndian.Uint64(out), binary.NativeEndian.Uint64(in); was != 40 || is != 42 {
-		t.Errorf("40 and 2: found %d, left %d", was, is)
+	for i, x := range scenario.Atomics(1) {
+		if !x.Masked {
+			atomic(t, a, b, &x, uint64(i))
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/internal/scenario"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -160,7 +161,6 @@ func TestDC(t *testing.T) {
 	}
 }
 
-// TestMaskedAtomics checks the two operations against their definition.
 func TestMaskedAtomics(t *testing.T) {
 	if !onMLX5(t, func(c *verbs.Device, _ *verbs.PD) error {
 		p := rdmatest.PairOn(t, c, rdmatest.Default())
@@ -173,29 +173,10 @@ func TestMaskedAtomics(t *testing.T) {
 	if !hasAtomics(t, p, verbs.OpMaskedCompareSwap, verbs.OpMaskedFetchAdd) {
 		return
 	}
-	target := (*uint64)(unsafe.Pointer(&p.B.MR.Bytes()[0]))
-	for _, tt := range []struct {
-		name      string
-		wr        verbs.SendWR
-		old, want uint64
-	}{
-		{"compare and swap of some bits", verbs.SendWR{Opcode: verbs.OpMaskedCompareSwap, Compare: 0x8800, CompareMask: 0xff00, Swap: 0xabcd, SwapMask: 0x0ff0}, 0x112233445566_8899, 0x112233445566_8bc9},
-		{"of bits that differ", verbs.SendWR{Opcode: verbs.OpMaskedCompareSwap, Compare: 0x8900, CompareMask: 0xff00, Swap: 1, SwapMask: ^uint64(0)}, 0x8899, 0x8899},
-		{"add to each byte", verbs.SendWR{Opcode: verbs.OpMaskedFetchAdd, Add: 0x01010101010101ff, CompareMask: 0x8080808080808080}, 0x1122334455667788, 0x1223344556677887},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			*target = tt.old
-			tt.wr.Flags, tt.wr.SGL = verbs.SendSignaled, []verbs.SGE{p.A.MR.SGE(64, 8)}
-			tt.wr.Remote.Addr, tt.wr.Remote.RKey = p.B.MR.Addr(), p.B.MR.RKey()
-			p.A.Send(t, tt.wr)
-			rdmatest.PollOK(t, p.A.CQ, 1)
-			if *target != tt.want {
-				t.Errorf("%#x became %#x, want %#x", tt.old, *target, tt.want)
-			}
-			if got := binary.NativeEndian.Uint64(p.A.MR.Bytes()[64:]); got != tt.old {
-				t.Errorf("the returned old value is %#x, want %#x", got, tt.old)
-			}
-		})
+	for i, x := range scenario.Atomics(1) {
+		if x.Masked {
+			atomic(t, p.A, p.B, &x, uint64(i))
+		}
 	}
 }
 

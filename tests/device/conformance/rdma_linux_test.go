@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/internal/scenario"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -17,60 +18,6 @@ func to(wr verbs.SendWR, mr *verbs.MR, off int) verbs.SendWR {
 	wr.Flags |= verbs.SendSignaled
 	wr.Remote = mr.Remote().At(uint64(off))
 	return wr
-}
-
-func TestRDMAWrite(t *testing.T) {
-	p := rdmatest.NewPair(t, rdmatest.Default())
-	for i, n := range sizes {
-		data := fresh(p, n, i)
-		p.A.Send(t, to(verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.A.MR.SGE(0, n)}}, p.B.MR, 33))
-		if wc := rdmatest.PollOK(t, p.A.CQ, 1)[0]; wc.Opcode != verbs.WCRDMAWrite {
-			t.Errorf("%+v", wc)
-		}
-		wantArrived(t, p.B.MR.Bytes(), 33, data)
-	}
-	rdmatest.Idle(t, p.B.CQ)
-}
-
-func TestRDMAWriteImm(t *testing.T) {
-	forConnected(t, func(t *testing.T, p *rdmatest.Pair) {
-		for i, n := range sizes {
-			data := fresh(p, n, i)
-			p.B.Recv(t, 5, 0, 0)
-			p.A.Send(t, to(verbs.SendWR{Opcode: verbs.OpRDMAWriteImm, Imm: 0xdeadbeef, SGL: []verbs.SGE{p.A.MR.SGE(0, n)}}, p.B.MR, 33))
-			if wc := rdmatest.PollOK(t, p.A.CQ, 1)[0]; wc.Opcode != verbs.WCRDMAWrite {
-				t.Errorf("%+v", wc)
-			}
-			wc := rdmatest.PollOK(t, p.B.CQ, 1)[0]
-			imm, ok := wc.Imm()
-			if !ok || imm != 0xdeadbeef || wc.Opcode != verbs.WCRecvRDMAWithImm || wc.WRID != 5 || wc.ByteLen != uint32(n) {
-				t.Errorf("write of %d: %#x, %v, %+v", n, imm, ok, wc)
-			}
-			wantArrived(t, p.B.MR.Bytes(), 33, data)
-		}
-	})
-}
-
-func TestRDMARead(t *testing.T) {
-	p := rdmatest.NewPair(t, rdmatest.Default())
-	for i, n := range sizes {
-		clear(p.A.MR.Bytes())
-		rdmatest.Fill(p.B.MR.Bytes(), i)
-		p.A.Send(t, to(verbs.SendWR{Opcode: verbs.OpRDMARead, SGL: []verbs.SGE{p.A.MR.SGE(100, n)}}, p.B.MR, 5))
-		if wc := rdmatest.PollOK(t, p.A.CQ, 1)[0]; wc.Opcode != verbs.WCRDMARead || wc.ByteLen != uint32(n) {
-			t.Errorf("read of %d: %+v", n, wc)
-		}
-		wantArrived(t, p.A.MR.Bytes(), 100, p.B.MR.Bytes()[5:5+n])
-	}
-	if !expect(t).readsPieces {
-		return
-	}
-	// Into several SGEs.
-	clear(p.A.MR.Bytes())
-	p.A.Send(t, to(verbs.SendWR{Opcode: verbs.OpRDMARead, SGL: []verbs.SGE{p.A.MR.SGE(0, 1000), p.A.MR.SGE(2000, 1000)}}, p.B.MR, 0))
-	rdmatest.PollOK(t, p.A.CQ, 1)
-	wantBytes(t, p.A.MR.Bytes()[:1000], p.B.MR.Bytes()[:1000])
-	wantBytes(t, p.A.MR.Bytes()[2000:3000], p.B.MR.Bytes()[1000:2000])
 }
 
 // word returns a 64-bit value in memory, as atomics see it.
@@ -94,50 +41,27 @@ func hasAtomics(t *testing.T, p *rdmatest.Pair, ops ...verbs.Opcode) bool {
 	return false
 }
 
-func TestCompareSwap(t *testing.T) {
-	p := rdmatest.NewPair(t, rdmatest.Default())
-	if !hasAtomics(t, p, verbs.OpCompareSwap) {
-		return
+// atomic does one atomic operation of a scenario on the memory of b.
+func atomic(t *testing.T, a, b *rdmatest.End, x *scenario.Atomic, id uint64) {
+	t.Helper()
+	wr, compare := x.Begin(a.MR, b.MR, id)
+	a.Send(t, wr)
+	if wc := rdmatest.PollOK(t, a.CQ, 1)[0]; wc.WRID != id || wc.Opcode != x.Op {
+		t.Errorf("%v completed with %+v", x, wc)
 	}
-	for _, c := range []struct{ have, compare, swap, after uint64 }{
-		{0, 0, 0x1122334455667788, 0x1122334455667788},
-		{1, 1, 1, 1},
-		{5, 6, 7, 5}, // not equal: unchanged
-		{1 << 63, 1 << 63, 1<<64 - 1, 1<<64 - 1},
-	} {
-		setWord(p.B.MR, 64, c.have)
-		setWord(p.A.MR, 8, 99)
-		p.A.Send(t, to(verbs.SendWR{Opcode: verbs.OpCompareSwap, Compare: c.compare, Swap: c.swap, SGL: []verbs.SGE{p.A.MR.SGE(8, 8)}}, p.B.MR, 64))
-		if wc := rdmatest.PollOK(t, p.A.CQ, 1)[0]; wc.Opcode != verbs.WCCompareSwap {
-			t.Errorf("%+v", wc)
-		}
-		if got := word(p.A.MR, 8); got != c.have {
-			t.Errorf("%+v: returned %#x", c, got)
-		}
-		if got := word(p.B.MR, 64); got != c.after {
-			t.Errorf("%+v: memory has %#x", c, got)
-		}
+	if expected, seen := compare(); seen != "" {
+		t.Errorf("%v: want %s, but %s", x, expected, seen)
 	}
 }
 
-func TestFetchAdd(t *testing.T) {
+func TestAtomicOperations(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
-	if !hasAtomics(t, p, verbs.OpFetchAdd) {
+	if !hasAtomics(t, p, verbs.OpCompareSwap, verbs.OpFetchAdd) {
 		return
 	}
-	sum := uint64(1<<64 - 3)
-	setWord(p.B.MR, 0, sum)
-	for _, add := range []uint64{1, 0, 5, 1 << 40, 1<<64 - 1} {
-		p.A.Send(t, to(verbs.SendWR{Opcode: verbs.OpFetchAdd, Add: add, SGL: []verbs.SGE{p.A.MR.SGE(8, 8)}}, p.B.MR, 0))
-		if wc := rdmatest.PollOK(t, p.A.CQ, 1)[0]; wc.Opcode != verbs.WCFetchAdd {
-			t.Errorf("%+v", wc)
-		}
-		if got := word(p.A.MR, 8); got != sum {
-			t.Errorf("returned %#x, want %#x", got, sum)
-		}
-		sum += add
-		if got := word(p.B.MR, 0); got != sum {
-			t.Errorf("memory has %#x, want %#x", got, sum)
+	for i, x := range scenario.Atomics(1) {
+		if !x.Masked {
+			atomic(t, p.A, p.B, &x, uint64(i))
 		}
 	}
 }

@@ -2,14 +2,13 @@ package conformance
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/internal/scenario"
 	"github.com/goverbs/goverbs/verbs"
 )
-
-// sizes has lengths beyond and around the path MTU (1024), and around word lengths.
-var sizes = []int{0, 1, 3, 63, 64, 65, 1023, 1024, 1025, 4096, 7001}
 
 // forConnected runs a test for both connected transports, or for the one that there is.
 func forConnected(t *testing.T, f func(t *testing.T, p *rdmatest.Pair)) {
@@ -41,98 +40,57 @@ func wantArrived(t *testing.T, mem []byte, off int, want []byte) {
 	wantBytes(t, mem, expected)
 }
 
-func TestSend(t *testing.T) {
-	forConnected(t, func(t *testing.T, p *rdmatest.Pair) {
-		for i, n := range sizes {
-			data := fresh(p, n, i)
-			p.B.Recv(t, uint64(100+i), 128, 8192)
-			p.A.Send(t, verbs.SendWR{WRID: uint64(i), Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, n)}})
-
-			s := rdmatest.PollOK(t, p.A.CQ, 1)[0]
-			if s.WRID != uint64(i) || s.Opcode != verbs.WCSend || s.QPNum != p.A.QP.Num() {
-				t.Errorf("send of %d: %+v", n, s)
-			}
-			r := rdmatest.PollOK(t, p.B.CQ, 1)[0]
-			if r.WRID != uint64(100+i) || r.Opcode != verbs.WCRecv || r.QPNum != p.B.QP.Num() || r.ByteLen != uint32(n) {
-				t.Errorf("receive of %d: %+v", n, r)
-			}
-			if _, ok := r.Imm(); ok {
-				t.Error("a send without immediate data delivered some")
-			}
-			wantArrived(t, p.B.MR.Bytes(), 128, data)
+// transfer does one exchange of a scenario, from a to b, and checks its completions and the memory of
+// both. Inline data is overwritten as soon as it is posted.
+func transfer(t *testing.T, a, b *rdmatest.End, x scenario.Exchange, id uint64) {
+	t.Helper()
+	tr := x.Begin(a.QP.Type(), a.MR, b.MR, 4, id, id)
+	if tr.Recv != nil {
+		b.PostRecv(t, *tr.Recv)
+	}
+	for _, wr := range tr.Sends {
+		if a.AH != nil {
+			wr.AH, wr.RemoteQPN, wr.RemoteQKey = a.AH, b.QP.Num(), rdmatest.QKey
 		}
-	})
+		a.Send(t, wr)
+		clear(wr.Inline)
+		wc := rdmatest.PollOK(t, a.CQ, 1)[0]
+		if expected := tr.Sent(&wc); expected != "" || wc.WRID != id || wc.Opcode != scenario.Completion(wr.Opcode) || wc.QPNum != a.QP.Num() {
+			t.Errorf("%v of %d bytes, request %d completed with %+v, want %s", x, x.N, id, wc, expected)
+		}
+	}
+	if tr.Recv != nil {
+		wc := rdmatest.PollOK(t, b.CQ, 1)[0]
+		if expected := tr.Received(&wc, a.QP.Num()); expected != "" || wc.WRID != tr.Recv.WRID || wc.Opcode != tr.Receipt() || wc.QPNum != b.QP.Num() {
+			t.Errorf("%v of %d bytes, receive %d completed with %+v, want %s", x, x.N, tr.Recv.WRID, wc, expected)
+		}
+	}
+	if expected, seen, details := tr.Compare(); seen != "" {
+		t.Fatalf("%v of %d bytes: want %s, but %s\n%s", x, x.N, expected, seen, strings.Join(details, "\n"))
+	}
 }
 
-func TestSendImm(t *testing.T) {
-	forConnected(t, func(t *testing.T, p *rdmatest.Pair) {
-		for i, n := range sizes {
-			data := fresh(p, n, i)
-			imm := uint32(0x01020304 * (i + 1))
-			p.B.Recv(t, 1, 0, 8192)
-			p.A.Send(t, verbs.SendWR{Opcode: verbs.OpSendImm, Flags: verbs.SendSignaled, Imm: imm, SGL: []verbs.SGE{p.A.MR.SGE(0, n)}})
-			rdmatest.PollOK(t, p.A.CQ, 1)
-			r := rdmatest.PollOK(t, p.B.CQ, 1)[0]
-			if got, ok := r.Imm(); !ok || got != imm || r.Opcode != verbs.WCRecv || r.ByteLen != uint32(n) {
-				t.Errorf("got %#x, %v of %+v, want %#x", got, ok, r, imm)
-			}
-			wantArrived(t, p.B.MR.Bytes(), 0, data)
+// exchanges does each operation of the pair's transport with each length, in several layouts.
+func exchanges(t *testing.T, p *rdmatest.Pair) {
+	t.Helper()
+	e := expect(t)
+	inline := p.A.QP.Cap().MaxInlineData
+	if inline < 64 {
+		t.Fatalf("MaxInlineData is %d, but 64 were requested", inline)
+	}
+	for i, x := range scenario.Exchanges(p.A.QP.Type(), 1024, 8192, inline) {
+		imm := x.Op == verbs.OpSendImm || x.Op == verbs.OpRDMAWriteImm
+		if imm && !e.immediate || x.Op == verbs.OpRDMARead && x.To > 1 && !e.readsPieces {
+			continue
 		}
-	})
+		transfer(t, p.A, p.B, x, uint64(i))
+	}
+	rdmatest.Idle(t, p.A.CQ)
+	rdmatest.Idle(t, p.B.CQ)
 }
 
-// TestScatterGather sends from several SGEs to several others.
-func TestScatterGather(t *testing.T) {
-	forConnected(t, func(t *testing.T, p *rdmatest.Pair) {
-		fresh(p, 0, 5)
-		a, b := p.A.MR, p.B.MR
-		from := []verbs.SGE{a.SGE(9000, 1), a.SGE(3, 1500), a.SGE(100, 0), a.SGE(5000, 700)}
-		to := []verbs.SGE{b.SGE(10, 1000), b.SGE(4000, 1), b.SGE(2000, 1999)}
-		p.B.PostRecv(t, verbs.RecvWR{SGL: to})
-		p.A.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: from})
-		rdmatest.PollOK(t, p.A.CQ, 1)
-		if wc := rdmatest.PollOK(t, p.B.CQ, 1)[0]; wc.ByteLen != 2201 {
-			t.Errorf("received %d bytes, want 2201", wc.ByteLen)
-		}
-		mem := a.Bytes()
-		message := append(append([]byte{mem[9000]}, mem[3:1503]...), mem[5000:5700]...)
-		want := make([]byte, b.Len())
-		copy(want[10:], message[:1000])
-		copy(want[4000:], message[1000:1001])
-		copy(want[2000:], message[1001:])
-		wantBytes(t, b.Bytes(), want)
-	})
-}
-
-// TestInline sends bytes that are overwritten before the request is executed.
-func TestInline(t *testing.T) {
-	forConnected(t, func(t *testing.T, p *rdmatest.Pair) {
-		limit := p.A.QP.Cap().MaxInlineData
-		if limit < 64 {
-			t.Fatalf("MaxInlineData is %d, but 64 were requested", limit)
-		}
-		for i, n := range []int{0, 1, 33, 64, limit} {
-			clear(p.B.MR.Bytes())
-			data := rdmatest.Pattern(n, i)
-			p.B.Recv(t, 1, 0, 4096)
-			p.A.Send(t, verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, Inline: data})
-			clear(data)
-			rdmatest.PollOK(t, p.A.CQ, 1)
-			rdmatest.PollOK(t, p.B.CQ, 1)
-			wantArrived(t, p.B.MR.Bytes(), 0, rdmatest.Pattern(n, i))
-		}
-		// An RDMA write can be inline too.
-		clear(p.B.MR.Bytes())
-		p.A.Send(t, verbs.SendWR{
-			Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, Inline: rdmatest.Pattern(20, 1),
-			Remote: p.B.MR.Remote().At(7),
-		})
-		rdmatest.PollOK(t, p.A.CQ, 1)
-		if p.A.QP.Type() == verbs.RC { // UC completes before the data has arrived
-			wantArrived(t, p.B.MR.Bytes(), 7, rdmatest.Pattern(20, 1))
-		}
-	})
-}
+// TestExchanges: what arrives is what was sent, and nothing else changes.
+func TestExchanges(t *testing.T) { forConnected(t, exchanges) }
 
 // TestNoSGE: requests without scatter/gather entries have data of their own, or none, and
 // receives without entries take those without data.

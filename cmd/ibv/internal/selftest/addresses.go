@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/goverbs/goverbs/internal/scenario"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -84,8 +85,8 @@ func (c *check) by(e verbs.GIDEntry) error {
 			return err
 		}
 		c.at("%v by GID %d, %v, %v", p, e.Index, e.Type, e.GID)
-		for i, x := range []exchange{{op: verbs.OpSend, n: 100, from: 1, to: 1}, {op: verbs.OpSend, n: 1024, from: 1, to: 1}} {
-			if t == verbs.UD && x.n > c.mtu() {
+		for i, x := range []scenario.Exchange{{Op: verbs.OpSend, N: 100, From: 1, To: 1}, {Op: verbs.OpSend, N: 1024, From: 1, To: 1}} {
+			if t == verbs.UD && x.N > c.mtu() {
 				continue
 			}
 			if err := c.exchange(p, x, uint64(i)); err != nil {
@@ -106,7 +107,7 @@ func (c *check) by(e verbs.GIDEntry) error {
 
 // header checks the addresses in the header of the last datagram.
 func (c *check) header(p *pair, e verbs.GIDEntry) error {
-	h := p.b.mr.Bytes()[margin : margin+verbs.GRHLen]
+	h := p.b.mr.Bytes()[scenario.Margin : scenario.Margin+verbs.GRHLen]
 	source, dest := h[8:24], h[24:40]
 	if e.Type == verbs.GIDTypeRoCEv2 && e.GID.IsIPv4Mapped() {
 		source, dest = h[32:36], h[36:40] // an IPv4 header is at the end of the 40 bytes

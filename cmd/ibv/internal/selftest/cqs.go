@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/goverbs/goverbs/internal/scenario"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -248,9 +249,9 @@ func resizeUnderLoad(c *check) error {
 		if i >= 20 && time.Now().After(until) || c.over() {
 			return c.ctx.Err()
 		}
-		size := 64 + int(mix(c.o.Seed+uint64(i))%400)
+		size := 64 + int(scenario.Mix(c.o.Seed+uint64(i))%400)
 		c.at("%v, resize %d to %d completions, requests from %d on", p, i, size, id)
-		n := 1 + int(mix(uint64(i))%50)
+		n := 1 + int(scenario.Mix(uint64(i))%50)
 		n = min(n, p.a.qp.Cap().MaxSendWR)
 		if err := p.write(id, n/2); err != nil {
 			return err

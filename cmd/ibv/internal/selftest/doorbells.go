@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/goverbs/goverbs/internal/scenario"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -153,7 +154,7 @@ func (c *check) offsets(l lap, number uint64) error {
 	}
 	s := &stream{c: c, p: p, ring: newRing(p.a.side.mlx5, p.a.qp.Cap()), seed: c.o.Seed + number}
 	s.deep = p.shape.sends
-	fill(p.a.mr.Bytes(), s.seed)
+	scenario.Fill(p.a.mr.Bytes(), s.seed)
 	rng := rand.New(rand.NewPCG(c.o.Seed, number))
 	sizes := s.ring.inline(300)
 	if !s.ring.mlx5 {
@@ -229,7 +230,7 @@ func (s *stream) request(n, batch, pieces int) verbs.SendWR {
 	} else {
 		x.slots = s.ring.inline(n)
 		data := s.buf[batch][:n]
-		fill(data, s.seed+s.id)
+		scenario.Fill(data, s.seed+s.id)
 		wr.Inline = data
 	}
 	s.slot += x.slots
@@ -348,7 +349,7 @@ func (s *stream) data(x posted, b []byte) []byte {
 	if x.sges > 0 {
 		copy(b, s.p.a.mr.Bytes()[s.source(x.id):])
 	} else {
-		fill(b, s.seed+x.id)
+		scenario.Fill(b, s.seed+x.id)
 	}
 	return b
 }
@@ -407,7 +408,7 @@ func (s *stream) compare() error {
 			var b [cell]byte
 			at := int(x.id % cells * cell)
 			want := s.data(x, b[:])
-			seen, details := differences(s.p.b.mr.Bytes()[at:at+x.n], want, make([]byte, x.n), []piece{{0, x.n}})
+			seen, details := scenario.Differences(s.p.b.mr.Bytes()[at:at+x.n], want, make([]byte, x.n), []scenario.Piece{{N: x.n}})
 			return &Failure{Object: s.describe(x), Expected: "its bytes at the responder", Seen: seen, Details: details}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/efadv"
+	"github.com/goverbs/goverbs/internal/scenario"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -84,7 +85,7 @@ func (r *run) longest(typ verbs.QPType) (message, rdma int) {
 }
 
 // efaExchanges returns each operation of a transport with each length, in several layouts.
-func (r *run) efaExchanges(typ verbs.QPType) (list []exchange) {
+func (r *run) efaExchanges(typ verbs.QPType) (list []scenario.Exchange) {
 	message, rdma := r.longest(typ)
 	ops := []verbs.Opcode{verbs.OpSend, verbs.OpSendImm}
 	if typ == verbs.SRD && r.sides[1].reads() {
@@ -98,13 +99,13 @@ func (r *run) efaExchanges(typ verbs.QPType) (list []exchange) {
 		if sends {
 			most = message
 		}
-		for i, n := range lengths(r.mtu(), most, efaInline) {
-			list = append(list, exchange{op: op, n: n, from: 1, to: 1})
+		for i, n := range scenario.Lengths(r.mtu(), most, efaInline) {
+			list = append(list, scenario.Exchange{Op: op, N: n, From: 1, To: 1})
 			if sends && n > 1 {
-				list = append(list, exchange{op: op, n: n, from: 1 + i%2, to: 2 - i%2}, exchange{op: op, n: n, from: 2, to: 2})
+				list = append(list, scenario.Exchange{Op: op, N: n, From: 1 + i%2, To: 2 - i%2}, scenario.Exchange{Op: op, N: n, From: 2, To: 2})
 			}
 			if sends && n <= efaInline {
-				list = append(list, exchange{op: op, n: n, from: 1, to: 1 + i%2, inline: true})
+				list = append(list, scenario.Exchange{Op: op, N: n, From: 1, To: 1 + i%2, Inline: true})
 			}
 		}
 	}
@@ -123,7 +124,7 @@ func efaData(r *run) {
 		r.check(t.String(), func(c *check) error {
 			s := efaShape(t, 16, 16)
 			_, rdma := r.longest(t)
-			s.memory = max(message, rdma) + 2*margin + 4*gap
+			s.memory = scenario.Memory(max(message, rdma))
 			p, err := c.pair(s)
 			if err != nil {
 				return err
@@ -144,12 +145,12 @@ func efaData(r *run) {
 func efaLengths(c *check) error {
 	message, _ := c.longest(verbs.SRD)
 	limit := message + 1
-	p, err := c.pair(shape{typ: verbs.SRD, sends: sweepBatch, recvs: sweepBatch, memory: (sweepBatch + 1) * (message + margin)})
+	p, err := c.pair(shape{typ: verbs.SRD, sends: sweepBatch, recvs: sweepBatch, memory: (sweepBatch + 1) * (message + scenario.Margin)})
 	if err != nil {
 		return err
 	}
 	from, to := p.a.mr.Bytes(), p.b.mr.Bytes()
-	fill(from, c.o.Seed)
+	scenario.Fill(from, c.o.Seed)
 	step := 7919 // a prime
 	for limit%step == 0 {
 		step++
@@ -161,10 +162,10 @@ func efaLengths(c *check) error {
 		n := min(sweepBatch, limit-first)
 		length := func(i int) int { return (first + i) * step % limit }
 		wrs := make([]verbs.SendWR, n)
-		fill(to, ^c.o.Seed)
+		scenario.Fill(to, ^c.o.Seed)
 		was := bytes.Clone(to)
 		for i := range n {
-			if err := p.receive(verbs.RecvWR{WRID: uint64(i), SGL: []verbs.SGE{p.b.mr.SGE(i*(message+margin), message)}}); err != nil {
+			if err := p.receive(verbs.RecvWR{WRID: uint64(i), SGL: []verbs.SGE{p.b.mr.SGE(i*(message+scenario.Margin), message)}}); err != nil {
 				return err
 			}
 			wrs[i] = verbs.SendWR{WRID: uint64(first + i), Opcode: verbs.OpSendImm, Flags: verbs.SendSignaled, Imm: uint32(i),
@@ -187,10 +188,10 @@ func efaLengths(c *check) error {
 			if wc.Err() != nil || !ok || int(imm) >= n || int(wc.ByteLen) != length(int(imm)) || wc.WRID >= sweepBatch {
 				return &Failure{Object: c.what(), Expected: "a message with its number and length", Seen: describe(wc)}
 			}
-			place, m := int(wc.WRID)*(message+margin), length(int(imm))
+			place, m := int(wc.WRID)*(message+scenario.Margin), length(int(imm))
 			copy(was[place:], from[m%61:][:m])
 		}
-		if seen, details := differences(to, was, nil, []piece{{0, len(to)}}); seen != "" {
+		if seen, details := scenario.Differences(to, was, nil, []scenario.Piece{{N: len(to)}}); seen != "" {
 			return &Failure{Object: c.what(), Expected: "the bytes that were sent, and no others changed", Seen: seen, Details: details}
 		}
 		c.done(n)
@@ -337,7 +338,7 @@ func efaDoorbells(r *run) {
 		for i := 0; r.g.Done < planned && (i < 200 || !c.timeUp()); i++ {
 			list := make([]layout, 1+i%64)
 			for j := range list {
-				list[j] = layout(mix(c.o.Seed+uint64(i*64+j)) % uint64(layouts))
+				list[j] = layout(scenario.Mix(c.o.Seed+uint64(i*64+j)) % uint64(layouts))
 			}
 			if err := m.batch(list...); err != nil {
 				return err

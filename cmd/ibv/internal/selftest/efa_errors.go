@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 
+	"github.com/goverbs/goverbs/internal/scenario"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -13,6 +14,10 @@ type efaProvocation struct {
 	name string
 	act  func(p *pair) error
 	send verbs.WCStatus
+}
+
+func provoked(x scenario.Post) func(*pair) error {
+	return func(p *pair) error { return p.provoke(x) }
 }
 
 // wrongly sends 64 bytes to a receive of as many, with changes.
@@ -31,20 +36,16 @@ func wrongly(change func(wr *verbs.SendWR, recv *verbs.SGE)) func(*pair) error {
 
 var efaProvocations = []efaProvocation{
 	{"send with a wrong local key", wrongly(func(wr *verbs.SendWR, _ *verbs.SGE) { wr.SGL[0].LKey++ }), verbs.WCLocProtErr},
-	{"send beyond the memory's end", wrongly(func(wr *verbs.SendWR, _ *verbs.SGE) { wr.SGL[0].Addr += end4K - 32 }), verbs.WCLocProtErr},
+	{"send beyond the memory's end", wrongly(func(wr *verbs.SendWR, _ *verbs.SGE) { wr.SGL[0].Addr += scenario.Beyond }), verbs.WCLocProtErr},
 	{"receive that is too short", wrongly(func(_ *verbs.SendWR, recv *verbs.SGE) { recv.Length = 32 }), verbs.WCRemInvReqErr},
 	{"receive with a wrong local key", wrongly(func(_ *verbs.SendWR, recv *verbs.SGE) { recv.LKey++ }), 0},
 	{"no such queue pair", wrongly(func(wr *verbs.SendWR, _ *verbs.SGE) { wr.RemoteQPN ^= 0x8000 }), verbs.WCRemInvRDReqErr},
 	{"wrong queue key", wrongly(func(wr *verbs.SendWR, _ *verbs.SGE) { wr.RemoteQKey++ }), 0},
-	{"read with a wrong key", rdma(verbs.OpRDMARead, 64, 0, 1), verbs.WCRemAccessErr},
-	{"read beyond the memory's end", rdma(verbs.OpRDMARead, 64, end4K-32, 0), verbs.WCRemAccessErr},
-	{"read into memory with a wrong local key", func(p *pair) error {
-		g := p.a.mr.SGE(0, 64)
-		g.LKey++
-		return p.post(verbs.SendWR{WRID: 1, Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{g}, Remote: p.b.mr.Remote()})
-	}, verbs.WCLocProtErr},
-	{"write with a wrong key", rdma(verbs.OpRDMAWrite, 64, 0, 1), verbs.WCRemAccessErr},
-	{"write beyond the memory's end", rdma(verbs.OpRDMAWrite, 64, end4K-32, 0), verbs.WCRemAccessErr},
+	{"read with a wrong key", provoked(scenario.Remote(verbs.OpRDMARead, 64, 0, 1)), verbs.WCRemAccessErr},
+	{"read beyond the memory's end", provoked(scenario.Remote(verbs.OpRDMARead, 64, scenario.Beyond, 0)), verbs.WCRemAccessErr},
+	{"read with a wrong local key", provoked(scenario.WrongLocal(verbs.OpRDMARead, 64)), verbs.WCLocProtErr},
+	{"write with a wrong key", provoked(scenario.Remote(verbs.OpRDMAWrite, 64, 0, 1)), verbs.WCRemAccessErr},
+	{"write beyond the memory's end", provoked(scenario.Remote(verbs.OpRDMAWrite, 64, scenario.Beyond, 0)), verbs.WCRemAccessErr},
 }
 
 // efaSyndromes provokes each error, checks its status, and records what the device says beside it.
@@ -52,7 +53,7 @@ var efaProvocations = []efaProvocation{
 func efaSyndromes(r *run) {
 	for _, x := range efaProvocations {
 		r.check(x.name, func(c *check) error {
-			p, err := c.pair(shape{typ: verbs.SRD, sends: 8, recvs: 8, memory: end4K})
+			p, err := c.pair(shape{typ: verbs.SRD, sends: 8, recvs: 8, memory: scenario.FailureMemory})
 			if err != nil {
 				return err
 			}
@@ -110,7 +111,7 @@ func efaMemory(r *run) {
 		})
 	}
 	r.check("deregistered", func(c *check) error {
-		p, err := c.pair(shape{typ: verbs.SRD, sends: 8, recvs: 8, memory: end4K})
+		p, err := c.pair(shape{typ: verbs.SRD, sends: 8, recvs: 8, memory: scenario.FailureMemory})
 		if err != nil {
 			return err
 		}
@@ -144,7 +145,7 @@ func (c *check) efaUse(p *pair, m *region) error {
 	u := &usage{c, p, m, c.what(), 1, min(len(m.mem)-200, message)}
 	n, mine := u.n, p.a.mr.Bytes()
 	if !m.readOnly {
-		fill(mine[:n], u.seed)
+		scenario.Fill(mine[:n], u.seed)
 		was := bytes.Clone(m.mem)
 		copy(was[3:], mine[:n])
 		if err := p.receive(verbs.RecvWR{WRID: 9, SGL: []verbs.SGE{m.sge(3, n)}}); err != nil {
@@ -161,7 +162,7 @@ func (c *check) efaUse(p *pair, m *region) error {
 		}
 	}
 	if m.mr.Access()&verbs.AccessRemoteWrite != 0 {
-		fill(mine[:n], u.seed+50)
+		scenario.Fill(mine[:n], u.seed+50)
 		was := bytes.Clone(m.mem)
 		copy(was[100:], mine[:n])
 		if err := u.do("write", verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.a.mr.SGE(0, n)}, Remote: m.remote(100)}, verbs.WCRDMAWrite); err != nil {

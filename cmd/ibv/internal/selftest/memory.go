@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/goverbs/goverbs/internal/scenario"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -137,7 +138,7 @@ func (u *usage) equal(what string, got, want []byte) error {
 	if bytes.Equal(got, want) {
 		return nil
 	}
-	seen, details := differences(got, want, make([]byte, len(want)), []piece{{0, len(want)}})
+	seen, details := scenario.Differences(got, want, make([]byte, len(want)), []scenario.Piece{{N: len(want)}})
 	return &Failure{Object: u.where + ", " + what, Expected: "the same bytes", Seen: seen, Details: details}
 }
 
@@ -189,7 +190,7 @@ func (c *check) use(p *pair, m *region) error {
 	n, mine := u.n, p.a.mr.Bytes()
 	if !m.readOnly {
 		// Written, and a message after it.
-		fill(mine[:n], u.seed)
+		scenario.Fill(mine[:n], u.seed)
 		was := bytes.Clone(m.mem)
 		copy(was[100:], mine[:n])
 		if err := u.do("write", verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.a.mr.SGE(0, n)}, Remote: m.remote(100)}, verbs.WCRDMAWrite); err != nil {
@@ -198,7 +199,7 @@ func (c *check) use(p *pair, m *region) error {
 		if err := p.receive(verbs.RecvWR{WRID: 9, SGL: []verbs.SGE{m.sge(3, 64)}}); err != nil {
 			return err
 		}
-		fill(mine[:64], u.seed+50)
+		scenario.Fill(mine[:64], u.seed+50)
 		copy(was[3:], mine[:64])
 		if err := u.do("receive", verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{p.a.mr.SGE(0, 64)}}, verbs.WCSend); err != nil {
 			return err
@@ -231,7 +232,7 @@ func (c *check) refused(p *pair, to verbs.Remote, why string) error {
 
 // written checks that a write with a key arrives in b.
 func (c *check) written(p *pair, to verbs.Remote, b []byte, seed uint64) error {
-	fill(p.a.mr.Bytes()[:64], seed)
+	scenario.Fill(p.a.mr.Bytes()[:64], seed)
 	if err := p.post(verbs.SendWR{WRID: seed, Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.a.mr.SGE(0, 64)}, Remote: to}); err != nil {
 		return err
 	}
@@ -250,7 +251,7 @@ func (c *check) written(p *pair, to verbs.Remote, b []byte, seed uint64) error {
 	if _, err := c.one(p.b.recv, seed, verbs.WCRecv, "receive"); err != nil {
 		return err
 	}
-	seen, details := differences(b[:64], p.a.mr.Bytes()[:64], make([]byte, 64), []piece{{0, 64}})
+	seen, details := scenario.Differences(b[:64], p.a.mr.Bytes()[:64], make([]byte, 64), []scenario.Piece{{N: 64}})
 	if seen != "" {
 		return &Failure{Object: c.what(), Expected: "the bytes that were written", Seen: seen, Details: details}
 	}
@@ -425,11 +426,11 @@ func deviceMemory(c *check) error {
 	}
 	c.closing("MR", mr.Close)
 	b := make([]byte, 256)
-	fill(b, 3)
+	scenario.Fill(b, 3)
 	if _, err := dm.WriteAt(b, 128); err != nil {
 		return err
 	}
-	fill(p.a.mr.Bytes()[:64], 4)
+	scenario.Fill(p.a.mr.Bytes()[:64], 4)
 	copy(b[64:], p.a.mr.Bytes()[:64])
 	if err := p.post(verbs.SendWR{WRID: 1, Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.a.mr.SGE(0, 64)}, Remote: mr.Remote().At(128 + 64)},
 		verbs.SendWR{WRID: 2, Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.a.mr.SGE(1024, 256)}, Remote: mr.Remote().At(128)}); err != nil {
@@ -443,7 +444,7 @@ func deviceMemory(c *check) error {
 		return err
 	}
 	if !bytes.Equal(got, b) || !bytes.Equal(p.a.mr.Bytes()[1024:1024+256], b) {
-		seen, details := differences(got, b, make([]byte, len(b)), []piece{{0, len(b)}})
+		seen, details := scenario.Differences(got, b, make([]byte, len(b)), []scenario.Piece{{N: len(b)}})
 		return &Failure{Object: c.what(), Expected: "the bytes that were written to the device's memory", Seen: "read by the processor: " + seen, Details: details}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goverbs/goverbs/internal/scenario"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -34,7 +35,7 @@ var hostKinds = []kind{
 		if err != nil {
 			return nil, err
 		}
-		fill(mem, 8)
+		scenario.Fill(mem, 8)
 		if err := unix.Mprotect(mem, unix.PROT_READ); err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/goverbs/goverbs/internal/scenario"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -68,12 +69,12 @@ func rawFrames(c *check) error {
 	for id, n := range []int{60, 61, 64, 100, 128, 255, 500, 1000, 1514} {
 		c.at("raw QP %#x to %#x, frame of %d bytes", a.qp.Num(), b.qp.Num(), n)
 		frame := a.mr.Bytes()[:n]
-		fill(frame, uint64(n))
+		scenario.Fill(frame, uint64(n))
 		copy(frame, macs[1])
 		copy(frame[6:], macs[0])
 		frame[12], frame[13] = etherType>>8, etherType&0xff
 		in := b.mr.Bytes()[:2048]
-		fill(in, ^uint64(n))
+		scenario.Fill(in, ^uint64(n))
 		want := bytes.Clone(in)
 		copy(want[64:], frame)
 		if err := b.post(verbs.RecvWR{WRID: uint64(id), SGL: []verbs.SGE{b.mr.SGE(64, 1600)}}); err != nil {
@@ -96,7 +97,7 @@ func rawFrames(c *check) error {
 		if int(wc.ByteLen) != n {
 			return &Failure{Object: c.what(), Expected: fmt.Sprintf("%d bytes", n), Seen: describe(wc)}
 		}
-		if seen, details := differences(in, want, in, []piece{{64, n}}); seen != "" {
+		if seen, details := scenario.Differences(in, want, in, []scenario.Piece{{Off: 64, N: n}}); seen != "" {
 			return &Failure{Object: c.what(), Expected: "the frame that was sent", Seen: seen, Details: details}
 		}
 	}

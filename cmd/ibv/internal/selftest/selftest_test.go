@@ -174,68 +174,6 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// Lengths are sorted, each once, with both neighbours of each limit.
-func TestLengths(t *testing.T) {
-	list := lengths(1024, 4<<20, 200)
-	if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) {
-		t.Errorf("%d", list)
-	}
-	for _, n := range []int{0, 1, 199, 200, 201, 1023, 1024, 1025, 2047, 2048, 2049, 4 << 20} {
-		if !slices.Contains(list, n) {
-			t.Errorf("no length %d", n)
-		}
-	}
-	if list := lengths(1024, 65536, 200); slices.Max(list) != 65536 {
-		t.Errorf("a length of %d with 65536 bytes of memory", slices.Max(list))
-	}
-}
-
-// Each operation of each transport has each length, in one piece, in several and inline.
-func TestExchanges(t *testing.T) {
-	for _, typ := range transports {
-		list := exchanges(typ, 1024, 1<<20, 200)
-		for _, op := range operations(typ) {
-			kinds := map[string]int{}
-			for _, x := range list {
-				switch {
-				case x.op != op:
-				case x.inline:
-					kinds["inline"]++
-				case x.from > 1 || x.to > 1:
-					kinds["pieces"]++
-				default:
-					kinds["one"]++
-				}
-				if typ == verbs.UD && x.n > 1024 {
-					t.Errorf("a datagram of %d bytes", x.n)
-				}
-			}
-			if kinds["one"] < 20 || kinds["pieces"] < 20 || kinds["inline"] < 10 && op != verbs.OpRDMARead {
-				t.Errorf("%v %v: %v", typ, op, kinds)
-			}
-		}
-	}
-}
-
-// The cases of atomics distinguish operands, results and carries.
-func TestAtomicCases(t *testing.T) {
-	for _, x := range atomicCases(5) {
-		if x.masked {
-			continue
-		}
-		new := x.old
-		switch {
-		case x.wr.Opcode == verbs.OpFetchAdd:
-			new += x.wr.Add
-		case x.wr.Compare == x.old:
-			new = x.wr.Swap
-		}
-		if new != x.new {
-			t.Errorf("%s: %#x becomes %#x, want %#x", x.name, x.old, x.new, new)
-		}
-	}
-}
-
 // A tally says at which lengths an operation has failed, and at which not.
 func TestTally(t *testing.T) {
 	r := testRun(t.Context())

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
+	"github.com/goverbs/goverbs/internal/scenario"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -37,9 +38,9 @@ func everyLength(c *check) error {
 		return err
 	}
 	s.guard = make([]byte, s.place(1)-s.place(0))
-	fill(s.guard, c.o.Seed+1)
+	scenario.Fill(s.guard, c.o.Seed+1)
 	for _, e := range []*end{s.p.a, s.p.b} {
-		fill(e.mr.Bytes()[:s.place(0)], c.o.Seed)
+		scenario.Fill(e.mr.Bytes()[:s.place(0)], c.o.Seed)
 		for i := range sweepBatch {
 			copy(e.mr.Bytes()[s.place(i):], s.guard)
 		}
@@ -66,7 +67,7 @@ func everyLength(c *check) error {
 }
 
 // place returns where the memory of a message in flight begins.
-func (s *sweep) place(i int) int { return s.limit + 64 + i*(s.limit+2*margin) }
+func (s *sweep) place(i int) int { return s.limit + 64 + i*(s.limit+2*scenario.Margin) }
 
 // order returns the lengths of a round. 7919 is a prime that divides no limit, so that
 // each length comes once.
@@ -88,7 +89,7 @@ func (s *sweep) batch(op verbs.Opcode, list [sweepBatch]int, t *tally) (goOn boo
 	wrs := make([]verbs.SendWR, len(list))
 	for i, n := range list {
 		from := n % 61 // odd addresses too
-		in := sink.mr.SGE(s.place(i)+margin, n)
+		in := sink.mr.SGE(s.place(i)+scenario.Margin, n)
 		wrs[i] = verbs.SendWR{WRID: uint64(i), Opcode: op, Flags: verbs.SendSignaled}
 		switch op {
 		case verbs.OpSend:
@@ -97,7 +98,7 @@ func (s *sweep) batch(op verbs.Opcode, list [sweepBatch]int, t *tally) (goOn boo
 			}
 			wrs[i].SGL = []verbs.SGE{p.a.mr.SGE(from, n)}
 		case verbs.OpRDMAWrite:
-			wrs[i].SGL, wrs[i].Remote = []verbs.SGE{p.a.mr.SGE(from, n)}, p.b.mr.Remote().At(uint64(s.place(i)+margin))
+			wrs[i].SGL, wrs[i].Remote = []verbs.SGE{p.a.mr.SGE(from, n)}, p.b.mr.Remote().At(uint64(s.place(i)+scenario.Margin))
 		default:
 			wrs[i].SGL, wrs[i].Remote = []verbs.SGE{in}, p.b.mr.Remote().At(uint64(from))
 		}
@@ -137,14 +138,14 @@ func (s *sweep) compare(sink *end, op verbs.Opcode, i, n int) error {
 	mem := sink.mr.Bytes()
 	place := mem[s.place(i):s.place(i+1)]
 	sent := mem[n%61:][:n] // both ends have the same data there
-	end := margin + n
-	if bytes.Equal(place[:margin], s.guard[:margin]) && bytes.Equal(place[margin:end], sent) && bytes.Equal(place[end:], s.guard[end:]) {
-		copy(place[margin:end], s.guard[margin:])
+	end := scenario.Margin + n
+	if bytes.Equal(place[:scenario.Margin], s.guard[:scenario.Margin]) && bytes.Equal(place[scenario.Margin:end], sent) && bytes.Equal(place[end:], s.guard[end:]) {
+		copy(place[scenario.Margin:end], s.guard[scenario.Margin:])
 		return nil
 	}
 	want := bytes.Clone(s.guard)
-	copy(want[margin:], sent)
-	seen, details := differences(place, want, s.guard, []piece{{margin, n}})
+	copy(want[scenario.Margin:], sent)
+	seen, details := scenario.Differences(place, want, s.guard, []scenario.Piece{{Off: scenario.Margin, N: n}})
 	copy(place, s.guard)
 	return &mismatch{Failure{Object: fmt.Sprintf("%v, %v of %d bytes", s.p, op, n), Expected: "the bytes that were sent, and no others changed", Seen: seen, Details: details}}
 }

@@ -1,7 +1,8 @@
 // Prints what the C stack reports when verbs fail, one scenario per line: the errno of
 // posting, the statuses of the completions of the requester (a) and of the responder (b)
 // in the order of their arrival, and the asynchronous events. The Go test runs the same
-// scenarios and compares.
+// scenarios and compares. Package internal/scenario describes those of them that
+// `ibv selftest` provokes too.
 //
 //	cc -o failures failures.c -libverbs; ./failures rxe0 1
 #include <errno.h>
@@ -270,27 +271,27 @@ static void sends(void)
 	struct ibv_sge from, to;
 
 	begin(o), from = sge(&a, 64), to = sge(&b, 64), from.lkey++;
-	send_recv("send-wrong-lkey", &from, &to, 1, 0);
+	send_recv("send-with-a-wrong-local-key", &from, &to, 1, 0);
 
 	begin(o), from = sge(&a, 64), to = sge(&b, 64), from.addr += BUF - 32;
-	send_recv("send-past-end", &from, &to, 1, 0);
+	send_recv("send-beyond-the-memory's-end", &from, &to, 1, 0);
 
 	begin(o), from = sge(&a, 64), to = sge(&b, 32);
-	send_recv("receive-too-short", &from, &to, 1, 1);
+	send_recv("receive-that-is-too-short", &from, &to, 1, 1);
 
 	begin(o), from = sge(&a, 64), to = sge(&b, 64), to.lkey++;
-	send_recv("receive-wrong-lkey", &from, &to, 1, 1);
+	send_recv("receive-with-a-wrong-local-key", &from, &to, 1, 1);
 
 	begin(o), from = sge(&a, 64), to = sge(&b, 64), to.addr += BUF - 32;
-	send_recv("receive-past-end", &from, &to, 1, 1);
+	send_recv("receive-beyond-the-memory's-end", &from, &to, 1, 1);
 
 	o = (struct options){.b_mr = -1};
 	begin(o), from = sge(&a, 64), to = sge(&b, 64);
-	send_recv("receive-read-only", &from, &to, 1, 1);
+	send_recv("receive-into-memory-without-local-write", &from, &to, 1, 1);
 
 	o = (struct options){.rnr_retry = 1};
 	begin(o), from = sge(&a, 64);
-	send_recv("receiver-not-ready", &from, NULL, 1, 0);
+	send_recv("no-receive-posted", &from, NULL, 1, 0);
 
 	o = (struct options){.retry = 1, .wrong_peer = 1};
 	begin(o), from = sge(&a, 64);
@@ -306,23 +307,26 @@ static void sends(void)
 
 static void rdmas(void)
 {
-	struct options none = {0}, mr_rw = {.b_mr = IBV_ACCESS_LOCAL_WRITE},
-		       qp_none = {.b_qp = -1}, no_reads = {.no_dest_reads = 1},
-		       uc = {.type = IBV_QPT_UC};
+	struct options none = {0}, uc = {.type = IBV_QPT_UC}, no_reads = {.no_dest_reads = 1},
+		       mr_read = {.b_mr = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ},
+		       mr_write = {.b_mr = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE},
+		       qp_read = {.b_qp = IBV_ACCESS_REMOTE_READ},
+		       qp_write = {.b_qp = IBV_ACCESS_REMOTE_WRITE};
 
-	rdma("write-wrong-rkey", none, IBV_WR_RDMA_WRITE, 64, 0, 1, 0);
-	rdma("write-past-end", none, IBV_WR_RDMA_WRITE, 64, BUF - 32, 0, 0);
-	rdma("write-before-start", none, IBV_WR_RDMA_WRITE, 64, -8, 0, 0);
-	rdma("write-mr-access", mr_rw, IBV_WR_RDMA_WRITE, 64, 0, 0, 0);
-	rdma("write-qp-access", qp_none, IBV_WR_RDMA_WRITE, 64, 0, 0, 0);
-	rdma("read-wrong-rkey", none, IBV_WR_RDMA_READ, 64, 0, 1, 0);
-	rdma("read-mr-access", mr_rw, IBV_WR_RDMA_READ, 64, 0, 0, 0);
-	rdma("read-qp-access", qp_none, IBV_WR_RDMA_READ, 64, 0, 0, 0);
+	rdma("write-with-a-wrong-key", none, IBV_WR_RDMA_WRITE, 64, 0, 1, 0);
+	rdma("write-beyond-the-memory's-end", none, IBV_WR_RDMA_WRITE, 64, BUF - 32, 0, 0);
+	rdma("write-before-the-memory", none, IBV_WR_RDMA_WRITE, 64, -8, 0, 0);
+	rdma("write-to-memory-without-remote-write", mr_read, IBV_WR_RDMA_WRITE, 64, 0, 0, 0);
+	rdma("write-to-a-QP-without-remote-write", qp_read, IBV_WR_RDMA_WRITE, 64, 0, 0, 0);
+	rdma("read-with-a-wrong-key", none, IBV_WR_RDMA_READ, 64, 0, 1, 0);
+	rdma("read-beyond-the-memory's-end", none, IBV_WR_RDMA_READ, 64, BUF - 32, 0, 0);
+	rdma("read-of-memory-without-remote-read", mr_write, IBV_WR_RDMA_READ, 64, 0, 0, 0);
+	rdma("read-from-a-QP-without-remote-read", qp_write, IBV_WR_RDMA_READ, 64, 0, 0, 0);
 	rdma("read-not-taken", no_reads, IBV_WR_RDMA_READ, 64, 0, 0, 0);
-	rdma("swap-wrong-rkey", none, IBV_WR_ATOMIC_CMP_AND_SWP, 8, 0, 1, 0);
+	rdma("atomic-with-a-wrong-key", none, IBV_WR_ATOMIC_CMP_AND_SWP, 8, 0, 1, 0);
 	rdma("swap-unaligned", none, IBV_WR_ATOMIC_CMP_AND_SWP, 8, 1, 0, 0);
-	rdma("add-mr-access", mr_rw, IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 0, 0, 0);
-	rdma("add-qp-access", qp_none, IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 0, 0, 0);
+	rdma("atomic-on-memory-without-remote-atomics", mr_write, IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 0, 0, 0);
+	rdma("atomic-on-a-QP-without-remote-atomics", qp_write, IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 0, 0, 0);
 	rdma("add-unaligned", none, IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 4, 0, 0);
 	rdma("uc-write-wrong-rkey", uc, IBV_WR_RDMA_WRITE, 64, 0, 1, 0);
 	rdma("uc-write-qp-access", (struct options){.type = IBV_QPT_UC, .b_qp = -1},
@@ -332,10 +336,10 @@ static void rdmas(void)
 	struct ibv_send_wr wr;
 	begin(none), g = sge(&a, 64), g.lkey++, wr = op(IBV_WR_RDMA_READ, 1, &g);
 	post(wr);
-	end("read-wrong-lkey", 1, 0);
+	end("read-with-a-wrong-local-key", 1, 0);
 	begin(none), g = sge(&a, 8), g.lkey++, wr = op(IBV_WR_ATOMIC_FETCH_AND_ADD, 1, &g);
 	post(wr);
-	end("add-wrong-lkey", 1, 0);
+	end("atomic-with-a-wrong-local-key", 1, 0);
 }
 
 static void flushes(void)

@@ -1,4 +1,4 @@
-package selftest
+package scenario
 
 import (
 	"bytes"
@@ -17,10 +17,10 @@ func TestDivide(t *testing.T) {
 			}
 			at := 100
 			for i, p := range list {
-				if p.off != at || p.n < 1 {
+				if p.Off != at || p.N < 1 {
 					t.Errorf("%d bytes in %d pieces: piece %d of %v", n, k, i, list)
 				}
-				at += p.n + gap
+				at += p.N + gap
 			}
 			if n > 0 && at-gap-100 != extent(n, k) {
 				t.Errorf("%d bytes in %d pieces end at %d, not %d", n, k, at-gap-100, extent(n, k))
@@ -32,7 +32,7 @@ func TestDivide(t *testing.T) {
 func TestScatterGather(t *testing.T) {
 	pieces := divide(1000, 3, 20)
 	data := make([]byte, 1000)
-	fill(data, 7)
+	Fill(data, 7)
 	window := make([]byte, 1300)
 	scatter(window, pieces, data)
 	if !bytes.Equal(gather(nil, window, pieces), data) {
@@ -46,8 +46,8 @@ func TestScatterGather(t *testing.T) {
 // The pattern differs everywhere from itself moved, and from that of another seed.
 func TestFill(t *testing.T) {
 	a, b := make([]byte, 8192), make([]byte, 8192)
-	fill(a, 1)
-	fill(b, 2)
+	Fill(a, 1)
+	Fill(b, 2)
 	same := func(x, y []byte) (n int) {
 		for i := range y {
 			if x[i] == y[i] {
@@ -67,9 +67,9 @@ func TestFill(t *testing.T) {
 }
 
 func TestDifferences(t *testing.T) {
-	pieces := []piece{{10, 20}, {40, 20}}
+	pieces := []Piece{{10, 20}, {40, 20}}
 	want, was := make([]byte, 80), bytes.Repeat([]byte{0xee}, 80)
-	fill(want, 3)
+	Fill(want, 3)
 	for _, tt := range []struct {
 		name string
 		at   int
@@ -85,7 +85,7 @@ func TestDifferences(t *testing.T) {
 	} {
 		got := slices.Clone(want)
 		got[tt.at] = tt.to
-		seen, details := differences(got, want, was, pieces)
+		seen, details := Differences(got, want, was, pieces)
 		for _, s := range tt.seen {
 			if !strings.Contains(seen, s) {
 				t.Errorf("%s: %q doesn't say %q", tt.name, seen, s)
@@ -95,7 +95,7 @@ func TestDifferences(t *testing.T) {
 			t.Errorf("%s: %q", tt.name, details)
 		}
 	}
-	if seen, _ := differences(want, want, was, pieces); seen != "" {
+	if seen, _ := Differences(want, want, was, pieces); seen != "" {
 		t.Errorf("no difference: %s", seen)
 	}
 }

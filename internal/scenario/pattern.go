@@ -1,4 +1,4 @@
-package selftest
+package scenario
 
 import (
 	"bytes"
@@ -7,18 +7,18 @@ import (
 	"fmt"
 )
 
-// fill writes a pattern in which no two places have the same bytes for long: a byte that
+// Fill writes a pattern in which no two places have the same bytes for long: a byte that
 // lands elsewhere, or a packet in another's place, shows.
-func fill(b []byte, seed uint64) {
+func Fill(b []byte, seed uint64) {
 	var word [8]byte
 	for i := 0; i < len(b); i += 8 {
-		binary.LittleEndian.PutUint64(word[:], mix(seed+uint64(i/8)*0x9e3779b97f4a7c15))
+		binary.LittleEndian.PutUint64(word[:], Mix(seed+uint64(i/8)*0x9e3779b97f4a7c15))
 		copy(b[i:], word[:])
 	}
 }
 
-// mix is the finalizer of splitmix64.
-func mix(x uint64) uint64 {
+// Mix is the finalizer of splitmix64.
+func Mix(x uint64) uint64 {
 	x ^= x >> 30
 	x *= 0xbf58476d1ce4e5b9
 	x ^= x >> 27
@@ -26,24 +26,24 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// A piece is a part of a window of memory.
-type piece struct{ off, n int }
+// A Piece is a part of a window of memory.
+type Piece struct{ Off, N int }
 
 // gap separates the pieces of a message in memory. The bytes between them must not change.
 const gap = 48
 
 // divide places n bytes in k pieces of different lengths, with gaps between them, from
 // offset off on. It returns fewer pieces if there are fewer bytes, and none for no bytes.
-func divide(n, k, off int) []piece {
+func divide(n, k, off int) []Piece {
 	k = min(k, n)
-	var list []piece
+	var list []Piece
 	for i := range k {
 		left, pieces := n, k-i
 		m := left / pieces
 		if pieces > 1 && m > 3 {
 			m += []int{-1, 2, 0, -3}[i%4] // so that pieces begin at odd addresses, and packets within them
 		}
-		list = append(list, piece{off, m})
+		list = append(list, Piece{off, m})
 		off += m + gap
 		n -= m
 	}
@@ -54,24 +54,24 @@ func divide(n, k, off int) []piece {
 func extent(n, k int) int { return n + max(0, min(k, n)-1)*gap }
 
 // scatter copies data to the pieces.
-func scatter(to []byte, pieces []piece, data []byte) {
+func scatter(to []byte, pieces []Piece, data []byte) {
 	for _, p := range pieces {
-		data = data[copy(to[p.off:p.off+p.n], data):]
+		data = data[copy(to[p.Off:p.Off+p.N], data):]
 	}
 }
 
 // gather appends the bytes of the pieces.
-func gather(to, from []byte, pieces []piece) []byte {
+func gather(to, from []byte, pieces []Piece) []byte {
 	for _, p := range pieces {
-		to = append(to, from[p.off:p.off+p.n]...)
+		to = append(to, from[p.Off:p.Off+p.N]...)
 	}
 	return to
 }
 
-// differences describes how memory differs from what it should be. was is what it had
+// Differences describes how memory differs from what it should be. was is what it had
 // before, which tells bytes that were not written from bytes that were written wrongly. It
 // returns "" if there is no difference.
-func differences(got, want, was []byte, pieces []piece) (seen string, details []string) {
+func Differences(got, want, was []byte, pieces []Piece) (seen string, details []string) {
 	if bytes.Equal(got, want) {
 		return "", nil
 	}
@@ -103,31 +103,31 @@ func differences(got, want, was []byte, pieces []piece) (seen string, details []
 	}
 }
 
-func total(pieces []piece) (n int) {
+func total(pieces []Piece) (n int) {
 	for _, p := range pieces {
-		n += p.n
+		n += p.N
 	}
 	return n
 }
 
 // where says where in a message a byte of its window is.
-func where(at int, pieces []piece) string {
+func where(at int, pieces []Piece) string {
 	done := 0
 	for i, p := range pieces {
-		if at < p.off {
+		if at < p.Off {
 			if i == 0 {
-				return fmt.Sprintf("%d bytes before the data", p.off-at)
+				return fmt.Sprintf("%d bytes before the data", p.Off-at)
 			}
 			return fmt.Sprintf("the gap before piece %d", i)
 		}
-		if at < p.off+p.n {
-			return fmt.Sprintf("byte %d", done+at-p.off)
+		if at < p.Off+p.N {
+			return fmt.Sprintf("byte %d", done+at-p.Off)
 		}
-		done += p.n
+		done += p.N
 	}
 	if len(pieces) == 0 {
 		return fmt.Sprintf("byte %d of the window around no data", at)
 	}
 	end := pieces[len(pieces)-1]
-	return fmt.Sprintf("%d bytes after the data", at-end.off-end.n)
+	return fmt.Sprintf("%d bytes after the data", at-end.Off-end.N)
 }
