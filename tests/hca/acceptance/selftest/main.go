@@ -62,6 +62,9 @@ func main() {
 	os.Exit(status)
 }
 
+// sound is the name of the run without a mistake.
+const sound = "none"
+
 // A trial is a run with one mistake, of the adapter or of the library.
 type trial struct {
 	name, means string
@@ -70,7 +73,7 @@ type trial struct {
 }
 
 // trials returns those with the names, or all.
-func trials(names []string) (list []trial, err error) {
+func trials(only []string) (list []trial, err error) {
 	for _, m := range mutant.Mistakes() {
 		list = append(list, trial{name: m.Name, means: m.Means, of: "adapter"})
 	}
@@ -78,20 +81,20 @@ func trials(names []string) (list []trial, err error) {
 		m := &library[i]
 		list = append(list, trial{name: m.name, means: m.means, of: "library", library: m})
 	}
-	if len(names) == 0 {
+	if len(only) == 0 {
 		return list, nil
 	}
-	for _, n := range names {
+	for _, n := range only {
 		if !slices.ContainsFunc(list, func(t trial) bool { return t.name == n }) {
 			return nil, fmt.Errorf("no mutant %q", n)
 		}
 	}
-	return slices.DeleteFunc(list, func(t trial) bool { return !slices.Contains(names, t.name) }), nil
+	return slices.DeleteFunc(list, func(t trial) bool { return !slices.Contains(only, t.name) }), nil
 }
 
 // onHost builds the programs, runs the guests, and prints the table.
-func onHost(names []string) (status int, err error) {
-	list, err := trials(names)
+func onHost(only []string) (status int, err error) {
+	list, err := trials(only)
 	if err != nil {
 		return 0, err
 	}
@@ -122,19 +125,65 @@ func onHost(names []string) (status int, err error) {
 		}
 	}
 	for part := range slices.Chunk(list, *batch) {
-		if err := boot(part); err != nil {
+		if err := runAll(part); err != nil {
 			return 0, err
 		}
 	}
 	return table(list)
 }
 
+// died stands in place of a group if the guest died, so that nothing was found.
+const died = "**the guest died**"
+
+// runAll runs trials in one guest. If it dies, the trial that it was at has that for its
+// report, and another guest runs those after it.
+func runAll(part []trial) error {
+	for len(part) > 0 {
+		for _, name := range append([]string{sound}, names(part)...) {
+			if err := os.Remove(reportOf(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+		err := boot(part)
+		if err == nil {
+			return nil
+		}
+		died, err := diedAt(part, err)
+		if err != nil {
+			return err
+		}
+		part = part[died+1:]
+	}
+	return nil
+}
+
+// diedAt finds the trial at which a guest died, the first one without a report, and writes
+// that report. Without a mistake none may die.
+func diedAt(part []trial, why error) (int, error) {
+	if _, err := os.Stat(reportOf(sound)); err != nil {
+		return 0, why
+	}
+	for i, t := range part {
+		if _, err := os.Stat(reportOf(t.name)); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "selftest: %s: %v\n", t.name, why)
+		return i, write(t.name, failed(died, failure{Object: "the virtual machine", Expected: "to live", Seen: why.Error()}))
+	}
+	return 0, why // all trials have ended
+}
+
+func names(list []trial) (names []string) {
+	for _, t := range list {
+		names = append(names, t.name)
+	}
+	return names
+}
+
 // boot runs a guest for some trials.
 func boot(part []trial) error {
 	args := []string{"-k", *kernel, "-d", *devices, "-o", *out, "-t", "200", "--", filepath.Join(*out, "selftest"), "-guest", "-t", fmt.Sprint(*seconds), "-only", *only, "-o", *out}
-	for _, t := range part {
-		args = append(args, t.name)
-	}
+	args = append(args, names(part)...)
 	c := exec.Command("tests/vm/run", args...)
 	c.Stdout, c.Stderr = os.Stderr, os.Stderr
 	if err := c.Run(); err != nil {
@@ -144,11 +193,11 @@ func boot(part []trial) error {
 }
 
 // inGuest runs the test without a mistake, and then with each.
-func inGuest(names []string) error {
-	for _, name := range append([]string{"none"}, names...) {
+func inGuest(mutants []string) error {
+	for _, name := range append([]string{sound}, mutants...) {
 		program := "ibv"
 		switch {
-		case name == "none":
+		case name == sound:
 		case slices.ContainsFunc(library, func(m libraryMutant) bool { return m.name == name }):
 			program += "-" + name
 		default:
@@ -175,10 +224,10 @@ func inGuest(names []string) error {
 type report struct {
 	Status  string
 	Seconds float64
-	Groups  []group
+	Groups  []groupReport
 }
 
-type group struct {
+type groupReport struct {
 	Name     string
 	Failures []failure
 }
@@ -193,17 +242,27 @@ func try(name, program string) error {
 	c.Stderr = &stderr
 	text, err := c.Output()
 	if len(text) == 0 { // it has not even reported: then that is what was seen
-		text, err = json.Marshal(report{Status: "failed", Groups: []group{{Name: "start", Failures: []failure{{Object: "ibv selftest", Expected: "a report", Seen: fmt.Sprintf("%v: %s", err, &stderr)}}}}})
-		if err != nil {
-			return err
-		}
+		text = failed("start", failure{Object: "ibv selftest", Expected: "a report", Seen: fmt.Sprintf("%v: %s", err, &stderr)})
 	}
-	return os.WriteFile(filepath.Join(*out, name+".json"), text, 0o644)
+	return write(name, text)
 }
+
+// failed is the report of a run that has none of its own.
+func failed(group string, f failure) []byte {
+	text, err := json.Marshal(report{Status: "failed", Groups: []groupReport{{Name: group, Failures: []failure{f}}}})
+	if err != nil {
+		panic(err) // it has only texts
+	}
+	return text
+}
+
+func reportOf(name string) string { return filepath.Join(*out, name+".json") }
+
+func write(name string, text []byte) error { return os.WriteFile(reportOf(name), text, 0o644) }
 
 // read reads a report.
 func read(name string) (o outcome, err error) {
-	text, err := os.ReadFile(filepath.Join(*out, name+".json"))
+	text, err := os.ReadFile(reportOf(name))
 	if err != nil {
 		return o, err
 	}
@@ -227,13 +286,13 @@ func read(name string) (o outcome, err error) {
 
 // table prints what was found, in Markdown.
 func table(list []trial) (status int, err error) {
-	sound, err := read("none")
+	right, err := read(sound)
 	if err != nil {
 		return 0, err
 	}
-	if len(sound.Groups) > 0 {
+	if len(right.Groups) > 0 {
 		status = 1
-		fmt.Printf("Without a mistake: %s\n\n", sound.First)
+		fmt.Printf("Without a mistake: %s\n\n", right.First)
 	}
 	fmt.Print("| mistake | of the | found by | first failure |\n|---|---|---|---|\n")
 	caught := 0
@@ -247,6 +306,8 @@ func table(list []trial) (status int, err error) {
 			return 0, err
 		case len(o.Groups) == 0:
 			o.Groups = []string{"**nothing**"}
+			status = 1
+		case o.Groups[0] == died:
 			status = 1
 		default:
 			caught++

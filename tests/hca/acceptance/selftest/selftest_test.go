@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,5 +39,36 @@ func TestTrials(t *testing.T) {
 	}
 	if _, err := trials([]string{"nonsense"}); err == nil {
 		t.Error("a mutant that doesn't exist is accepted")
+	}
+}
+
+// A guest that dies is the outcome of the trial that it was at, and those after it run.
+// Without a mistake, it is a failure of the rig.
+func TestDiedAt(t *testing.T) {
+	*out = t.TempDir()
+	part := []trial{{name: "first"}, {name: "second"}, {name: "third"}}
+	why := errors.New("exit status 125")
+	if _, err := diedAt(part, why); err != why {
+		t.Errorf("died without a mistake: %v", err)
+	}
+	for _, name := range []string{sound, "first"} {
+		if err := write(name, failed("data", failure{Seen: "x"})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if i, err := diedAt(part, why); i != 1 || err != nil {
+		t.Fatalf("died at %d, %v", i, err)
+	}
+	if o, err := read("second"); err != nil || o.First == "" || len(o.Groups) != 1 || o.Groups[0] != died {
+		t.Errorf("%+v, %v", o, err)
+	}
+	if status, err := table(part); status != 1 || err != nil {
+		t.Errorf("with a guest that died: status %d, %v", status, err)
+	}
+	if err := write("third", failed("data", failure{})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := diedAt(part, why); err != why {
+		t.Errorf("died after all trials: %v", err)
 	}
 }
