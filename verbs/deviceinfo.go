@@ -237,7 +237,7 @@ func (t tree) whyNone() string {
 		return "the kernel has " + strings.Join(names, ", ") + ", but nothing in " + t.sys +
 			"/class/infiniband_verbs: load the kernel module ib_uverbs"
 	}
-	return "the kernel has none: load the adapter's driver, or rdma_rxe for an Ethernet interface (rdma link add rxe0 type rxe netdev eth0); " +
+	return "the kernel has none: load the adapter's driver, or rdma_rxe for an Ethernet interface (ibv link add rxe0 type rxe netdev eth0); " +
 		"a container needs the host's /sys/class/infiniband and the nodes in /dev/infiniband"
 }
 
