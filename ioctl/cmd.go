@@ -3,7 +3,7 @@ package ioctl
 import (
 	"errors"
 	"runtime"
-	"sync"
+	"sync/atomic"
 
 	"github.com/goverbs/goverbs/uapi"
 )
@@ -14,8 +14,8 @@ const (
 )
 
 // A Cmd is an ioctl that is being built, and the common part of all command types.
-// NewCqCreate and the like take a Cmd from a pool, and Release returns it. Pointers into a
-// command are invalid after Release.
+// NewCqCreate and the like reuse a Cmd that Release has freed. Pointers into a command are
+// invalid after Release.
 //
 // The header, the attributes and the payloads are one heap object, so the addresses in the
 // attributes are valid as long as the Cmd is referenced.
@@ -28,6 +28,8 @@ type Cmd struct {
 	used  int // how many words of the arena
 	err   error
 	pins  runtime.Pinner
+
+	pinned bool // pins has something
 }
 
 var (
@@ -35,11 +37,16 @@ var (
 	errPayload      = errors.New("ioctl: payload is larger than an attribute can carry")
 )
 
-var pool = sync.Pool{New: func() any { return new(Cmd) }}
+// spare is the Cmd that was released last, for the next call. A sync.Pool would cost about as
+// much as encoding a command.
+var spare atomic.Pointer[Cmd]
 
 // begin begins a call of a method of an object type.
 func begin(object, method uint16) *Cmd {
-	c := pool.Get().(*Cmd)
+	c := spare.Swap(nil)
+	if c == nil {
+		c = new(Cmd)
+	}
 	c.msg.hdr = uapi.IbUverbsIoctlHdr{ObjectId: object, MethodId: method}
 	return c
 }
@@ -52,12 +59,20 @@ func beginWrite(command uint32) *Cmd {
 	return c
 }
 
-// Release returns the command to the pool.
+// Release frees the command for other calls.
 func (c *Cmd) Release() {
-	c.pins.Unpin()
+	if c.pinned {
+		c.pins.Unpin()
+	}
 	clear(c.arena[:c.used])
-	c.used, c.err = 0, nil
-	pool.Put(c)
+	c.used, c.err, c.pinned = 0, nil, false
+	spare.Store(c)
+}
+
+// pin keeps memory outside the Cmd in its place until Release.
+func (c *Cmd) pin(p any) {
+	c.pins.Pin(p)
+	c.pinned = true
 }
 
 // attr appends a mandatory attribute: a kernel that doesn't know it refuses the call.

@@ -9,9 +9,8 @@ import (
 // Why the unsafe code of this file holds:
 //
 // The kernel gets addresses as u64, which the garbage collector can't see. So all payloads
-// are in the arena of the Cmd with the attributes, or in the attribute itself. A Cmd comes
-// from a sync.Pool. It is a heap object, which Go never moves, and Run keeps it alive during
-// the call. Only getInto points elsewhere. There a runtime.Pinner holds the slice, which
+// are in the arena of the Cmd with the attributes, or in the attribute itself. A Cmd is a
+// heap object, which Go never moves, and Run keeps it alive during the call. Only getInto points elsewhere. There a runtime.Pinner holds the slice, which
 // also forces it off the goroutine's stack.
 //
 // The type parameters are instantiated with ABI structs and integers, which contain no Go
@@ -29,6 +28,13 @@ const _ = -(unsafe.Offsetof(message{}.attrs) - unsafe.Sizeof(uapi.IbUverbsIoctlH
 
 const attrSize = unsafe.Sizeof(uapi.IbUverbsAttr{})
 
+// An attribute begins with 8 bytes that describe its data, which follows.
+const _ = -(unsafe.Offsetof(uapi.IbUverbsAttr{}.Data) ^ 8)
+
+// description returns what describes the attribute's data: its number, length, flags and
+// element.
+func description(a *uapi.IbUverbsAttr) uint64 { return *(*uint64)(unsafe.Pointer(a)) }
+
 // address completes the header with the driver and the message's length.
 func (c *Cmd) address(driver uint32) {
 	h := &c.msg.hdr
@@ -42,7 +48,7 @@ func (c *Cmd) alloc(size uintptr) unsafe.Pointer {
 	if c.used+words > len(c.arena) {
 		// Larger than any payload of a core verb: use a separate block.
 		p := &make([]uint64, words)[0]
-		c.pins.Pin(p)
+		c.pin(p)
 		return unsafe.Pointer(p)
 	}
 	if words == 0 {
@@ -105,7 +111,7 @@ func getInto[T any](c *Cmd, id uint16, s []T) {
 		c.fail(errPayload)
 		return
 	}
-	c.pins.Pin(&s[0])
+	c.pin(&s[0])
 	a.Len = uint16(size)
 	a.Data = uint64(uintptr(unsafe.Pointer(&s[0])))
 }

@@ -39,6 +39,10 @@ const (
 
 func (t QPType) String() string {
 	switch t {
+	case RC: // the usual ones without a search
+		return "RC"
+	case UD:
+		return "UD"
 	case DCI:
 		return "DCI"
 	case DCT:
