@@ -2,8 +2,7 @@ package verbs
 
 import (
 	"fmt"
-	"os"
-	"syscall"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,34 +30,40 @@ func watchNumber(number string, period time.Duration, gone func()) (stop func())
 	if err != nil {
 		return func() {}
 	}
-	quit, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		tick := time.NewTicker(period)
-		defer tick.Stop()
-		for {
-			select {
-			case <-quit:
-				return
-			case <-tick.C:
-			}
-			// Another device may have taken the number.
-			if now, err := inode(number); os.IsNotExist(err) || err == nil && now != device {
-				gone()
-				return
-			}
+	var (
+		mu      sync.Mutex
+		stopped bool
+		next    *time.Timer
+	)
+	look := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if stopped {
+			return
 		}
-	}()
+		// Another device may have taken the number.
+		if now, err := inode(number); err == unix.ENOENT || err == nil && now != device {
+			gone()
+			return
+		}
+		next.Reset(period)
+	}
+	mu.Lock() // look needs next
+	next = time.AfterFunc(period, look)
+	mu.Unlock()
 	return func() {
-		close(quit)
-		<-ended
+		mu.Lock() // waits for gone
+		defer mu.Unlock()
+		stopped = true
+		next.Stop()
 	}
 }
 
+// inode returns the number of a name's inode, which in sysfs is a link.
 func inode(path string) (uint64, error) {
-	info, err := os.Stat(path)
-	if err != nil {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
 		return 0, err
 	}
-	return info.Sys().(*syscall.Stat_t).Ino, nil
+	return st.Ino, nil
 }
