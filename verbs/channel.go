@@ -64,7 +64,7 @@ func (d *Device) createChannelHeld(op string) (*CompChannel, error) {
 	if err := cmd.Run(d.file); err != nil {
 		return nil, d.failed(op, "", err)
 	}
-	ch := &CompChannel{events: newEventFile(int(cmd.Resp.Fd), "completion channel of "+d.info.Name(), d.removal.news)}
+	ch := &CompChannel{events: newEventFile(int(cmd.Resp.Fd), compEventLen, "completion channel", d.removal.news)}
 	ch.adopt(d, kindChannel, cmd.Resp.Fd, ch)
 	return ch, nil
 }
@@ -131,11 +131,11 @@ func (ch *CompChannel) SyscallConn() (syscall.RawConn, error) {
 		return nil, err
 	}
 	defer ch.drop()
-	raw, err := ch.events.file.SyscallConn()
-	if err != nil {
+	file := ch.events.pollable()
+	if file == nil {
 		return nil, opErr(opChannelFD, "", ErrClosed)
 	}
-	return channelFD{raw}, nil
+	return channelFD{ch.events.conn}, nil
 }
 
 const opChannelFD = "use completion channel's descriptor"

@@ -115,7 +115,7 @@ func (d *Device) start(context func(*Device, *provider.Provider) error) error {
 		return err
 	}
 	d.removal.news = make(chan struct{})
-	d.async = newEventFile(int(int64(*fd)), "async events of "+d.info.Name(), d.removal.news)
+	d.async = newEventFile(int(int64(*fd)), asyncEventLen, "asynchronous events", d.removal.news)
 	d.events.init()
 	d.removal.stop = d.watchRemoval()
 	go d.readEvents()

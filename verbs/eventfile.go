@@ -2,40 +2,73 @@ package verbs
 
 import (
 	"context"
-	"errors"
 	"io"
 	"os"
+	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/goverbs/goverbs/internal/fdwait"
 )
 
-// An eventFile is a file descriptor on which the kernel reports events. It is in the
-// runtime's poller, so a wait blocks no thread. Close ends waits.
+// An eventFile is a file descriptor on which the kernel reports events. The first wait puts
+// it into the runtime's poller, so a wait blocks no thread. Close ends waits.
 type eventFile struct {
-	file *os.File
 	fd   int
+	name string
 	turn chan struct{}   // holds a token: one goroutine reads at a time
 	gone <-chan struct{} // closed when the device is removed
+
+	once    sync.Once // the first wait, or Close without one
+	file    atomic.Pointer[os.File]
+	conn    syscall.RawConn // of file
+	closing atomic.Bool
+
+	// Of the goroutine that has the turn. They are here so that reading allocates nothing.
+	try   func(uintptr) bool
+	event [maxEventLen]byte
+	size  int // of an event
+	n     int // what was read
+	errno syscall.Errno
 }
 
-func newEventFile(fd int, name string, gone <-chan struct{}) *eventFile {
-	setNonblock(fd)
-	f := &eventFile{file: os.NewFile(uintptr(fd), name), fd: fd, turn: make(chan struct{}, 1), gone: gone}
+// maxEventLen is the size of the longest event.
+const maxEventLen = asyncEventLen
+
+func newEventFile(fd, size int, name string, gone <-chan struct{}) *eventFile {
+	f := &eventFile{fd: fd, size: size, name: name, turn: make(chan struct{}, 1), gone: gone}
 	f.turn <- struct{}{}
 	return f
+}
+
+// pollable returns the file in the runtime's poller, or nil if it was closed before there was one.
+// Most channels are closed without a wait, and need no poller.
+func (f *eventFile) pollable() *os.File {
+	f.once.Do(func() {
+		setNonblock(f.fd)
+		file := os.NewFile(uintptr(f.fd), f.name)
+		f.conn, _ = file.SyscallConn()
+		f.try = func(fd uintptr) bool {
+			f.n, f.errno = readNow(int(fd), f.event[:f.size])
+			return f.errno != syscall.EAGAIN
+		}
+		f.file.Store(file)
+		// A poke from before found no file. So the first wait looks again at what it waits for.
+		f.poke()
+	})
+	return f.file.Load()
 }
 
 // read waits for its turn and reads one event into b.
 func (f *eventFile) read(ctx context.Context, b []byte) error {
 	select {
 	case <-f.turn:
-	case <-f.gone:
-		return ErrDeviceRemoved
-	case <-ctx.Done():
-		return ctx.Err()
+	default:
+		if err := f.takeTurn(ctx); err != nil {
+			return err
+		}
 	}
-	defer func() { f.turn <- struct{}{} }()
+	defer f.passTurn()
 	for {
 		if err := f.readInTurn(ctx, b); err != fdwait.ErrPoked {
 			return err
@@ -43,18 +76,27 @@ func (f *eventFile) read(ctx context.Context, b []byte) error {
 	}
 }
 
+func (f *eventFile) takeTurn(ctx context.Context) error {
+	select {
+	case <-f.turn:
+		return nil
+	case <-f.gone:
+		return ErrDeviceRemoved
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (f *eventFile) passTurn() { f.turn <- struct{}{} }
+
 // readInTurn reads one event into b for a caller that has the turn.
 func (f *eventFile) readInTurn(ctx context.Context, b []byte) error {
-	n := 0
-	err := fdwait.Wait(ctx, f.file, func() (err error) {
-		n, err = f.file.Read(b)
-		return err
-	})
+	file := f.pollable()
+	if file == nil {
+		return ErrClosed
+	}
+	err := fdwait.Wait(ctx, file, func() error { return f.conn.Read(f.try) })
 	switch {
-	case err == nil && n == len(b):
-		return nil
-	case err == nil:
-		return io.ErrUnexpectedEOF
 	case err == fdwait.ErrPoked:
 		select {
 		case <-f.gone:
@@ -62,20 +104,34 @@ func (f *eventFile) readInTurn(ctx context.Context, b []byte) error {
 		default:
 			return err
 		}
-	case errors.Is(err, os.ErrClosed):
+	case err != nil && f.closing.Load():
 		return ErrClosed
-	case errors.Is(err, io.EOF), errors.Is(err, syscall.EIO):
+	case err != nil:
+		return err
+	case f.errno == syscall.EIO, f.errno == 0 && f.n == 0:
 		// The kernel has closed its end, because the device is gone.
 		return ErrDeviceRemoved
+	case f.errno != 0:
+		return f.errno
+	case copy(b, f.event[:f.n]) != f.size:
+		return io.ErrUnexpectedEOF
 	}
-	var pathError *os.PathError
-	if errors.As(err, &pathError) {
-		return pathError.Err
-	}
-	return err
+	return nil
 }
 
 // poke makes the reader, if there is one, return fdwait.ErrPoked.
-func (f *eventFile) poke() { fdwait.Poke(f.file) }
+func (f *eventFile) poke() {
+	if file := f.file.Load(); file != nil {
+		fdwait.Poke(file)
+	}
+}
 
-func (f *eventFile) Close() error { return f.file.Close() }
+func (f *eventFile) Close() error {
+	f.closing.Store(true)
+	unused := false
+	f.once.Do(func() { unused = true })
+	if unused {
+		return closeFD(f.fd)
+	}
+	return f.file.Load().Close()
+}
