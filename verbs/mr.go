@@ -439,13 +439,23 @@ func (mr *MR) Access() AccessFlags {
 // expression, it panics if they are out of range. It also panics if n is 4 GiB or more,
 // which doesn't fit an entry.
 func (mr *MR) SGE(off, n int) SGE {
-	if off < 0 || n < 0 || uint64(off)+uint64(n) > mr.length {
-		panic(fmt.Sprintf("verbs: SGE of %d bytes at offset %d is out of range of the MR's %d bytes", n, off, mr.length))
-	}
-	if uint64(n) > math.MaxUint32 {
-		panic(fmt.Sprintf("verbs: SGE of %d bytes: the maximum is 4 GiB - 1", n))
+	if off|n < 0 || uint64(off+n) > mr.length || uint64(n) > math.MaxUint32 {
+		panic(outOfRange{off, n, mr.length})
 	}
 	return SGE{Addr: mr.iova + uint64(off), Length: uint32(n), LKey: mr.ref.LKey}
+}
+
+// outOfRange is the panic of SGE: a value, so that the compiler inlines SGE.
+type outOfRange struct {
+	off, n int
+	length uint64
+}
+
+func (e outOfRange) Error() string {
+	if n := uint64(e.n); e.n >= 0 && n > math.MaxUint32 && n <= e.length {
+		return fmt.Sprintf("verbs: SGE of %d bytes: the maximum is 4 GiB - 1", e.n)
+	}
+	return fmt.Sprintf("verbs: SGE of %d bytes at offset %d is out of range of the MR's %d bytes", e.n, e.off, e.length)
 }
 
 // All returns the scatter/gather entry for the whole MR. Like SGE, it panics if that is
