@@ -2,11 +2,13 @@
 // C, on a guest whose time is the number of its instructions (tests/vm/run -c): the
 // figures don't depend on what else the host does.
 //
-//	counted [-held FILE | -update] IBV GOVERBS CVERBS
+//	counted [-held FILE | -update | -idle] IBV GOVERBS CVERBS
 //
 // IBV is the program of cmd/ibv, GOVERBS that of ./verbs and CVERBS that of ./c. It
 // prints a table. With -held, it fails if the ratio of Go to C has grown by more than 2 %
-// beyond that in FILE. With -update, it prints such a file.
+// beyond that in FILE. With -update, it prints such a file. With -idle, the table has a column
+// more: what the verbs cost CVERBS with a second thread, which does nothing. A program in Go
+// always has several.
 package main
 
 import (
@@ -46,6 +48,7 @@ type program func(sum held.Figures) error
 var (
 	heldFile = flag.String("held", "", "fail if a ratio exceeds that in this `FILE` by more than 2 %")
 	update   = flag.Bool("update", false, "print the ratios for -held")
+	idle     = flag.Bool("idle", false, "also measure the C program with an idle thread")
 )
 
 func main() {
@@ -53,7 +56,7 @@ func main() {
 	log.SetPrefix("counted: ")
 	flag.Parse()
 	if flag.NArg() != 3 {
-		log.Fatal("usage: counted [-held FILE | -update] IBV GOVERBS CVERBS")
+		log.Fatal("usage: counted [-held FILE | -update | -idle] IBV GOVERBS CVERBS")
 	}
 	ratios, err := held.Read(*heldFile)
 	check(err)
@@ -100,6 +103,11 @@ func main() {
 		}
 	}
 	fmt.Fprintln(os.Stderr)
+	if *idle {
+		for range fewest {
+			check(verbs(cVerbs, "idle")(counts.Idle))
+		}
+	}
 	if *update {
 		counts.Print("rxe")
 		return
@@ -117,9 +125,9 @@ func check(err error) {
 }
 
 // verbs measures a program that prints "NAME: X ns" for each verb.
-func verbs(name string) program {
+func verbs(name string, more ...string) program {
 	return func(sum held.Figures) error {
-		out, err := exec.Command(name, device, gidIndex).CombinedOutput()
+		out, err := exec.Command(name, append([]string{device, gidIndex}, more...)...).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%s: %w\n%s", name, err, out)
 		}

@@ -1,13 +1,16 @@
-// verbs DEVICE GID_INDEX: prints how many nanoseconds each of some verbs takes.
-// ../verbs/main.go does the same, step by step.
+// verbs DEVICE GID_INDEX [idle]: prints how many nanoseconds each of some verbs takes.
+// ../verbs/main.go does the same, step by step. With idle, the program has a second thread,
+// which does nothing: system calls cost the kernel more then.
 #include <infiniband/verbs.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #define DEPTH 32
 #define SIZE 4096
@@ -283,12 +286,23 @@ static void poll_empty(void)
 	MUST(ibv_poll_cq(some_cq, 4, wc) == 0);
 }
 
+static void *idle(void *unused)
+{
+	for (;;)
+		pause();
+	return unused;
+}
+
 int main(int argc, char **argv)
 {
-	if (argc != 3) {
-		fprintf(stderr, "usage: verbs DEVICE GID_INDEX\n");
+	pthread_t thread;
+
+	if (argc != 3 && (argc != 4 || strcmp(argv[3], "idle"))) {
+		fprintf(stderr, "usage: verbs DEVICE GID_INDEX [idle]\n");
 		return 2;
 	}
+	if (argc == 4)
+		MUST(!pthread_create(&thread, NULL, idle, NULL));
 	MUST(device = find(argv[1]));
 	gid_index = atoi(argv[2]);
 	MUST(context = ibv_open_device(device));

@@ -25,11 +25,12 @@ func (f Figures) Add(what string, n float64) {
 	}
 }
 
-// Counts has the figures of the programs in C and in Go.
-type Counts struct{ C, Go Figures }
+// Counts has the figures of the programs in C and in Go, and those of the program in C with an
+// idle thread, if it was measured.
+type Counts struct{ C, Go, Idle Figures }
 
 // New returns Counts without figures.
-func New() Counts { return Counts{Figures{}, Figures{}} }
+func New() Counts { return Counts{Figures{}, Figures{}, Figures{}} }
 
 func (c Counts) names() []string { return slices.Sorted(maps.Keys(c.Go)) }
 
@@ -38,9 +39,17 @@ func (c Counts) ratio(what string) float64 { return c.Go[what] / c.C[what] }
 // Table prints the figures and their ratios.
 func (c Counts) Table() {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "instructions\tC\tGo\tGo/C\t")
+	fmt.Fprint(w, "instructions\tC\tGo\tGo/C\t")
+	if len(c.Idle) > 0 {
+		fmt.Fprint(w, "C, idle thread\t")
+	}
+	fmt.Fprintln(w)
 	for _, what := range c.names() {
-		fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.3f\t\n", what, c.C[what], c.Go[what], c.ratio(what))
+		fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.3f\t", what, c.C[what], c.Go[what], c.ratio(what))
+		if n, ok := c.Idle[what]; ok {
+			fmt.Fprintf(w, "%.0f\t", n)
+		}
+		fmt.Fprintln(w)
 	}
 	w.Flush()
 }
