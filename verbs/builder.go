@@ -62,28 +62,41 @@ func (qp *QP) Sends(build func(*SendBuilder) error) (n int, err error) {
 	if qp == nil || qp.dev == nil { // never created
 		return 0, errPostClosed
 	}
-	qp.sendMu.lockForBatch()
+	if !qp.sendMu.tryForBatch() {
+		qp.sendMu.waitForBatch()
+	}
 	b := &qp.batch
 	b.n = 0
 	if qp.usualOps.Load()&usualShort == 0 || tracing.Switch.On != 0 {
 		b.n = noShort
 	}
-	defer b.end()
+	// A batch that was posted needs nothing else at the end: there, each store counts.
+	open := true
+	defer func() {
+		if open {
+			b.end()
+		}
+	}()
 	if err := build(b); err != nil {
 		return 0, err
+	}
+	posting()
+	if n = b.n; uint(n-1) < shorts && qp.poster.PostShort(b.short[:n], false) {
+		if b.put != 0 {
+			n += b.put
+			b.forget()
+		}
+		b.n, open = ended, false
+		qp.sendMu.Unlock()
+		return n, nil
 	}
 	return b.complete()
 }
 
-// complete posts the requests.
+// complete posts the requests, if the last ones are not short.
 func (b *SendBuilder) complete() (n int, err error) {
 	qp := b.qp
-	posting()
-	if list := b.n; uint(list-1) < shorts {
-		if qp.poster.PostShort(b.short[:list], false) {
-			b.n = ended
-			return b.put + list, nil
-		}
+	if uint(b.n-1) < shorts {
 		b.flush()
 	}
 	all := b.put
@@ -122,10 +135,15 @@ func (b *SendBuilder) end() {
 		b.takeBack()
 		b.n = ended
 	}
+	b.forget()
+	b.qp.sendMu.Unlock()
+}
+
+// forget removes what a batch with more than short requests has left.
+func (b *SendBuilder) forget() {
 	if b.put != 0 {
 		b.put, b.err, b.binds, b.noted = 0, nil, nil, nil
 	}
-	b.qp.sendMu.Unlock()
 }
 
 // flush puts the short requests into the send queue. If the provider refuses them as short
@@ -169,22 +187,26 @@ func (b *SendBuilder) add(one *SendWR) {
 	b.put++
 }
 
-// quick adds a request of a usual kind.
-func (b *SendBuilder) quick(op Opcode, wrid uint64, flags SendFlags, remote Remote, imm uint32, sge SGE) {
-	n := b.n
+// quick adds a request of a usual kind. Its opcode and immediate are one argument, so that
+// all of them fit in registers.
+func (b *SendBuilder) quick(op opImm, wrid uint64, flags SendFlags, remote Remote, sge SGE) {
+	n := uint(b.n)
 	if n >= shorts {
 		if !b.proceed() {
-			b.long(op, wrid, flags, remote, imm, sge)
+			b.long(op, wrid, flags, remote, sge)
 			return
 		}
 		n = 0
 	}
 	s := &b.short[n]
-	b.n = n + 1
-	s.WRID, s.Operation = wrid, uint64(op)|uint64(flags)<<32
-	s.RemoteAddr, s.Key = remote.Addr, uint64(remote.RKey)<<32|uint64(imm)
+	b.n = int(n + 1)
+	s.WRID, s.Operation = wrid, uint64(uint32(op))|uint64(flags)<<32
+	s.RemoteAddr, s.Key = remote.Addr, uint64(remote.RKey)<<32|uint64(op>>32)
 	s.Addr, s.Data = sge.Addr, uint64(sge.Length)<<32|uint64(sge.LKey)
 }
+
+// An opImm is an Opcode in the lower half, and an immediate in the upper.
+type opImm uint64
 
 // proceed makes room for short requests. It reports whether the next one may be short.
 func (b *SendBuilder) proceed() bool {
@@ -196,9 +218,9 @@ func (b *SendBuilder) proceed() bool {
 }
 
 // long is quick without the short path.
-func (b *SendBuilder) long(op Opcode, wrid uint64, flags SendFlags, remote Remote, imm uint32, sge SGE) {
+func (b *SendBuilder) long(op opImm, wrid uint64, flags SendFlags, remote Remote, sge SGE) {
 	data := [1]SGE{sge}
-	wr := SendWR{WRID: wrid, Opcode: op, Flags: flags, Remote: remote, Imm: imm}
+	wr := SendWR{WRID: wrid, Opcode: Opcode(uint32(op)), Flags: flags, Remote: remote, Imm: uint32(op >> 32)}
 	if sge.Length != 0 {
 		wr.SGL = as[SGE](data[:])
 	}
@@ -218,29 +240,29 @@ func (b *SendBuilder) Add(wr SendWR) {
 
 // Send adds a send (ibv_wr_send).
 func (b *SendBuilder) Send(wrid uint64, flags SendFlags, data SGE) {
-	b.quick(OpSend, wrid, flags, Remote{}, 0, data)
+	b.quick(opImm(OpSend), wrid, flags, Remote{}, data)
 }
 
 // SendImm adds a send with immediate (ibv_wr_send_imm).
 func (b *SendBuilder) SendImm(wrid uint64, flags SendFlags, imm uint32, data SGE) {
-	b.quick(OpSendImm, wrid, flags, Remote{}, imm, data)
+	b.quick(opImm(OpSendImm)|opImm(imm)<<32, wrid, flags, Remote{}, data)
 }
 
 // RDMAWrite adds a write (ibv_wr_rdma_write).
 func (b *SendBuilder) RDMAWrite(wrid uint64, flags SendFlags, to Remote, data SGE) {
-	b.quick(OpRDMAWrite, wrid, flags, to, 0, data)
+	b.quick(opImm(OpRDMAWrite), wrid, flags, to, data)
 }
 
 // RDMAWriteImm adds a write with immediate (ibv_wr_rdma_write_imm).
 func (b *SendBuilder) RDMAWriteImm(wrid uint64, flags SendFlags, to Remote, imm uint32, data SGE) {
-	b.quick(OpRDMAWriteImm, wrid, flags, to, imm, data)
+	b.quick(opImm(OpRDMAWriteImm)|opImm(imm)<<32, wrid, flags, to, data)
 }
 
 // RDMARead adds a read into data (ibv_wr_rdma_read).
 func (b *SendBuilder) RDMARead(wrid uint64, flags SendFlags, from Remote, data SGE) {
 	if b.qp.typ == RC {
-		b.quick(OpRDMARead, wrid, flags, from, 0, data)
+		b.quick(opImm(OpRDMARead), wrid, flags, from, data)
 	} else {
-		b.long(OpRDMARead, wrid, flags, from, 0, data)
+		b.long(opImm(OpRDMARead), wrid, flags, from, data)
 	}
 }

@@ -253,13 +253,10 @@ func (cq *CQ) Poll(wc []WC) (int, error) {
 		polled()
 	}
 	cq.mu.Unlock()
-	if n > 0 {
+	if err == nil || n > 0 {
 		return n, nil
 	}
-	if err != nil {
-		return 0, pollErr(err)
-	}
-	return 0, nil
+	return 0, pollErr(err)
 }
 
 // pollErr returns the error of a poll. It is not inlined, to keep the code of successful polls

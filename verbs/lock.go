@@ -34,16 +34,19 @@ func (l *queueLock) Lock() {
 	}
 }
 
-// lockForBatch is Lock for QP.Sends.
-func (l *queueLock) lockForBatch() {
-	switch {
-	case l.single && l.held == 0:
+// tryForBatch and waitForBatch are the two halves of Lock for QP.Sends.
+func (l *queueLock) tryForBatch() bool {
+	if l.single {
+		free := l.held == 0
 		l.held = heldByBatch
-	case !l.single && atomic.CompareAndSwapUint32(&l.held, 0, heldByBatch):
-	default:
-		l.wait(false)
-		atomic.StoreUint32(&l.held, heldByBatch)
+		return free
 	}
+	return atomic.CompareAndSwapUint32(&l.held, 0, heldByBatch)
+}
+
+func (l *queueLock) waitForBatch() {
+	l.wait(false)
+	atomic.StoreUint32(&l.held, heldByBatch)
 }
 
 // lockUnlessBatch is Lock, but gives up and returns false while a batch is being

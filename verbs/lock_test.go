@@ -32,7 +32,7 @@ func TestLockUnlessBatch(t *testing.T) {
 		t.Error("it doesn't wait for others")
 	}
 	go func() {
-		l.lockForBatch()
+		l.waitForBatch()
 		got <- l.batching()
 	}()
 	yield(func() bool { return atomic.LoadInt32(&l.waiting) == 1 })
