@@ -12,13 +12,13 @@
 //	udma_ordering_write_barrier = to_device      = to_device  ToDevice
 //	mmio_flush_writes           sfence           dsb st       FlushWrites
 //	mmio_wc_start               = flush_writes   = flush      FlushWrites
-//	mmio_wc_spinlock            lock, no sfence  lock; flush  RingLocked, CopyLocked: after the lock
-//	mmio_wc_spinunlock          sfence; unlock   same         RingLocked, CopyLocked: before it is freed
+//	mmio_wc_spinlock            lock, no sfence  lock; flush  TryFlame; RingLocked, CopyLocked: after the lock
+//	mmio_wc_spinunlock          sfence; unlock   same         TryFlame; RingLocked, CopyLocked: before it is freed
 //	mmio_ordered_writes_hack    = flush_writes   = flush      none: all that write registers begin and end with FlushWrites
 //
 // The related functions of util/mmio.h:
 //
-//	mmio_memcpy_x64             8 stores of 8    vst4q_u64    BlueFlame, BlueFlame64 and 128 (arm64: VST1 of four, the same 64;
+//	mmio_memcpy_x64             8 stores of 8    vst4q_u64    BlueFlame, BlueFlame64 and 128, TryFlame (arm64: VST1 of four, the same 64;
 //	                                                          ST64B, which newer processors have, is not used)
 //	mmio_write64_be             mov              str          Doorbell; the caller has swapped the bytes
 //

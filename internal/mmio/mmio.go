@@ -2,7 +2,11 @@
 
 package mmio
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/goverbs/goverbs/internal/spin"
+)
 
 // Supported reports whether the package supports this architecture.
 const Supported = true
@@ -54,6 +58,20 @@ func RingLocked(reg *uint64, value uint64)
 
 //go:noescape
 func CopyLocked(reg, entry unsafe.Pointer, blocks int)
+
+// A Shared is what the queues with a common register share: the lock that they hold while
+// they write to it, and the offset of the buffer that is next.
+type Shared struct {
+	Lock   spin.Lock
+	Offset uint32
+}
+
+// TryFlame is BlueFlame to a register that other queues use, too, under its lock. Bell's own
+// Offset isn't used. It returns false if the lock isn't free. Then it has only written the
+// record.
+//
+//go:noescape
+func TryFlame(bell *Bell, v uint32, entry unsafe.Pointer, blocks int, shared *Shared) bool
 
 // A Bell is a queue's doorbell: its doorbell record, and a register. The register
 // consists of two buffers in write-combining memory, which are used in turn.

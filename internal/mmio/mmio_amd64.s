@@ -134,3 +134,40 @@ TEXT ·BlueFlame128(SB), NOSPLIT, $0-24
 	COPY64(64, SI, DI)
 	SFENCE
 	RET
+
+// The lock's atomic instruction is the fence between the record and the copy. The
+// copy's fence comes before the ordinary store that frees the lock.
+
+// func TryFlame(bell *Bell, v uint32, entry unsafe.Pointer, blocks int, shared *Shared) bool
+TEXT ·TryFlame(SB), NOSPLIT, $0-41
+	MOVQ bell+0(FP), R10
+	MOVL v+8(FP), CX
+	MOVQ entry+16(FP), SI
+	MOVQ blocks+24(FP), BX
+	MOVQ shared+32(FP), DX
+	MOVQ Bell_Record(R10), R11
+	MOVL CX, (R11)
+	MOVL $1, R12
+	XORL AX, AX
+	LOCK
+	CMPXCHGL R12, Shared_Lock(DX)
+	JNE  busy
+	MOVQ Bell_Reg(R10), DI
+	MOVL Bell_Size(R10), R13
+	MOVL Shared_Offset(DX), R12
+	ADDQ R12, DI
+	XORL R12, R13
+next:
+	COPY64(0, SI, DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ BX
+	JNZ  next
+	SFENCE
+	MOVL R13, Shared_Offset(DX)
+	MOVL $0, Shared_Lock(DX)
+	MOVB $1, ret+40(FP)
+	RET
+busy:
+	MOVB $0, ret+40(FP)
+	RET

@@ -125,3 +125,40 @@ TEXT ·BlueFlame128(SB), NOSPLIT, $0-24
 	VST1   [V0.D2, V1.D2, V2.D2, V3.D2], (R2)
 	DSB    ST
 	RET
+
+// func TryFlame(bell *Bell, v uint32, entry unsafe.Pointer, blocks int, shared *Shared) bool
+TEXT ·TryFlame(SB), NOSPLIT, $0-41
+	MOVD  bell+0(FP), R0
+	MOVW  v+8(FP), R1
+	MOVD  entry+16(FP), R3
+	MOVD  blocks+24(FP), R4
+	MOVD  shared+32(FP), R8
+	MOVD  Bell_Record(R0), R5
+	DMB   OSHST
+	MOVW  R1, (R5)
+	MOVW  $1, R9
+	ADD   $Shared_Lock, R8, R10
+	LDAXRW (R10), R11
+	CBNZW R11, busy
+	STLXRW R9, (R10), R11
+	CBNZW R11, busy
+	MOVD  Bell_Reg(R0), R2
+	MOVWU Bell_Size(R0), R6
+	MOVWU Shared_Offset(R8), R7
+	ADD   R7, R2
+	EORW  R7, R6
+	DSB   ST
+next:
+	VLD1.P 64(R3), [V0.D2, V1.D2, V2.D2, V3.D2]
+	VST1.P [V0.D2, V1.D2, V2.D2, V3.D2], 64(R2)
+	SUBS   $1, R4
+	BNE    next
+	DSB    ST
+	MOVW   R6, Shared_Offset(R8)
+	STLRW  ZR, (R10)
+	MOVD   $1, R0
+	MOVB   R0, ret+40(FP)
+	RET
+busy:
+	MOVB   ZR, ret+40(FP)
+	RET

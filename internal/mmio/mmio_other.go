@@ -2,7 +2,11 @@
 
 package mmio
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/goverbs/goverbs/internal/spin"
+)
 
 // Supported is false: this package has no barriers for this architecture.
 const Supported = false
@@ -20,6 +24,13 @@ func CopyLocked(_, _ unsafe.Pointer, _ int)        { panic(refusal) }
 func BlueFlame(*Bell, uint32, unsafe.Pointer, int) { panic(refusal) }
 func BlueFlame64(*Bell, uint32, unsafe.Pointer)    { panic(refusal) }
 func BlueFlame128(*Bell, uint32, unsafe.Pointer)   { panic(refusal) }
+
+func TryFlame(*Bell, uint32, unsafe.Pointer, int, *Shared) bool { panic(refusal) }
+
+type Shared struct {
+	Lock   spin.Lock
+	Offset uint32
+}
 
 type Bell struct {
 	Record       *uint32

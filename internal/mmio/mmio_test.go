@@ -4,6 +4,7 @@ package mmio
 
 import (
 	"bytes"
+	"sync"
 	"testing"
 	"unsafe"
 )
@@ -92,6 +93,75 @@ func TestLocked(t *testing.T) {
 		if !bytes.Equal(a.bytes(), want.bytes()) {
 			t.Errorf("CopyLocked of %d left\n%x, want\n%x", blocks, a.bytes(), want.bytes())
 		}
+	}
+}
+
+// TestTryFlame: a copy under the lock uses the buffers that all queues of the register take in
+// turn. If the lock isn't free, only the record is written.
+func TestTryFlame(t *testing.T) {
+	src := filled()
+	for blocks := 1; blocks <= 3; blocks++ {
+		a, want := new(area), new(area)
+		const size = 192
+		var shared Shared
+		bells := [2]Bell{} // of two queues
+		for i := range bells {
+			bells[i] = Bell{Record: (*uint32)(unsafe.Pointer(&a.bytes()[4+8*i])), Reg: unsafe.Pointer(&a.bytes()[64]), Size: size}
+		}
+		for turn := range 4 {
+			bell := &bells[turn/2]
+			if !TryFlame(bell, uint32(5+turn), unsafe.Pointer(&src.bytes()[64+8*turn]), blocks, &shared) {
+				t.Fatal("the lock is free")
+			}
+			want.bytes()[4+8*(turn/2)] = byte(5 + turn)
+			copy(want.bytes()[64+size*(turn%2):64+size*(turn%2)+64*blocks], src.bytes()[64+8*turn:])
+			if !bytes.Equal(a.bytes(), want.bytes()) || shared.Offset != uint32(size*(1-turn%2)) || bell.Offset != 0 {
+				t.Errorf("%d blocks left\n%x, want\n%x, and then offset %d", blocks, a.bytes(), want.bytes(), shared.Offset)
+			}
+			shared.Lock.Lock() // it is free again
+			if TryFlame(bell, 77, unsafe.Pointer(&src.words[0]), blocks, &shared) {
+				t.Error("the lock is held")
+			}
+			want.bytes()[4+8*(turn/2)] = 77
+			if !bytes.Equal(a.bytes(), want.bytes()) || shared.Offset != uint32(size*(1-turn%2)) {
+				t.Errorf("while the lock was held, %d blocks left\n%x, want\n%x, and then offset %d", blocks, a.bytes(), want.bytes(), shared.Offset)
+			}
+			shared.Lock.Unlock()
+		}
+	}
+}
+
+// TestTryFlameExcludes: what holds the lock by TryFlame and by Lock excludes each other.
+func TestTryFlameExcludes(t *testing.T) {
+	const each = 20_000
+	var a area
+	var shared Shared
+	var wg sync.WaitGroup
+	entry := filled()
+	copies, locked := 0, 0
+	wg.Go(func() {
+		bell := Bell{Record: (*uint32)(unsafe.Pointer(&a.words[0])), Reg: unsafe.Pointer(&a.words[8]), Size: 128}
+		for range each {
+			if TryFlame(&bell, 1, unsafe.Pointer(&entry.words[0]), 2, &shared) {
+				copies++
+			}
+		}
+	})
+	wg.Go(func() {
+		for range each {
+			shared.Lock.Lock()
+			before := shared.Offset
+			shared.Offset ^= 128
+			if shared.Offset != before^128 {
+				t.Error("the offset changed while the lock was held")
+			}
+			locked++
+			shared.Lock.Unlock()
+		}
+	})
+	wg.Wait()
+	if want := uint32(128 * ((copies + locked) % 2)); shared.Offset != want {
+		t.Errorf("after %d copies and %d times in the lock, the next buffer is at %d, want %d", copies, locked, shared.Offset, want)
 	}
 }
 

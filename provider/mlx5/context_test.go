@@ -205,7 +205,7 @@ func TestRingAtTheEnd(t *testing.T) {
 		cut := 0
 		for range 100 {
 			from := 0
-			if q.sq.bell.Offset != 0 || shared && reg.shared.offset != 0 {
+			if q.sq.bell.Offset != 0 || shared && reg.shared.Offset != 0 {
 				from = 256
 			}
 			at := q.sq.next

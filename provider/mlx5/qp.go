@@ -199,6 +199,8 @@ func (q *qp) Adopt(_, qpn uint32, granted *uapi.IbUverbsQpCap) error {
 	}
 	if q.reg.shared == nil {
 		s.flame = q.reg.size
+	} else {
+		s.shared, s.sharedFlame = &q.reg.shared.Shared, q.reg.size
 	}
 	granted.MaxSendWr, granted.MaxInlineData = s.limit, uint32(s.maxData)
 	granted.MaxRecvWr, granted.MaxRecvSge = uint32(len(q.rq.ids)), uint32(q.rq.maxSGE)

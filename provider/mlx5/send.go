@@ -49,8 +49,10 @@ type sendQueue struct {
 	before      transport // the segments before those of the operation
 	record      *record
 	reg         *register
-	bell        mmio.Bell // record, and reg if no other QP uses it
-	flame       uint32    // maximum size of a WQE to copy to reg without a lock
+	bell        mmio.Bell    // record, and reg if no other QP uses it
+	flame       uint32       // maximum size of a WQE to copy to reg without a lock
+	sharedFlame uint32       // the same under the lock of shared
+	shared      *mmio.Shared // if other QPs use reg, too
 
 	done uint32 // completed requests
 }
@@ -388,7 +390,7 @@ func (s *sendQueue) tell(single bool) {
 // notify writes the head of a WQE to the register, or copies the whole WQE.
 func (s *sendQueue) notify(first *wqe.Segment, blocks uint32, copied bool) {
 	bell, counter := &s.bell, swap32(s.next&0xffff)
-	shared := s.reg.shared
+	shared := s.shared
 	switch {
 	case shared == nil && copied:
 		mmio.BlueFlame(bell, counter, unsafe.Pointer(first), int(blocks))
@@ -397,15 +399,15 @@ func (s *sendQueue) notify(first *wqe.Segment, blocks uint32, copied bool) {
 		bell.Offset ^= bell.Size
 	default:
 		mmio.Publish(bell.Record, counter)
-		shared.lock.Lock()
-		at := unsafe.Add(bell.Reg, shared.offset)
-		shared.offset ^= bell.Size
+		shared.Lock.Lock()
+		at := unsafe.Add(bell.Reg, shared.Offset)
+		shared.Offset ^= bell.Size
 		if copied {
 			mmio.CopyLocked(at, unsafe.Pointer(first), int(blocks))
 		} else {
 			mmio.RingLocked((*uint64)(at), first[0])
 		}
-		shared.lock.Unlock()
+		shared.Lock.Unlock()
 	}
 }
 

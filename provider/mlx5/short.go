@@ -70,13 +70,18 @@ func (q *qp) PostSend(wrs []provider.SendWR, more bool) (int, error) {
 		next++
 	}
 	s.posted, s.next = posted, next
-	if len(wrs) == 1 && !more && !s.kept && s.flame >= wqe.BlockSize {
-		mmio.BlueFlame64(&s.bell, swap32(next&0xffff), unsafe.Pointer(w))
-	} else {
-		s.last = (next - 1) & s.mask
-		if !more {
-			s.tell(len(wrs) == 1)
+	if len(wrs) == 1 && !more && !s.kept {
+		if s.flame >= wqe.BlockSize {
+			mmio.BlueFlame64(&s.bell, swap32(next&0xffff), unsafe.Pointer(w))
+			return 1, nil
 		}
+		if s.flamed(w, 1) {
+			return 1, nil
+		}
+	}
+	s.last = (next - 1) & s.mask
+	if !more {
+		s.tell(len(wrs) == 1)
 	}
 	return len(wrs), nil
 }
@@ -116,7 +121,7 @@ func (q *qp) PostShort(list []provider.Short, more bool) bool {
 	s.next, s.posted = next, posted
 	if s.flame >= wqe.BlockSize {
 		mmio.BlueFlame64(&s.bell, swap32(next&0xffff), unsafe.Pointer(w))
-	} else {
+	} else if !s.flamed(w, 1) {
 		s.last = at
 		s.tell(true)
 	}
@@ -185,7 +190,7 @@ func (s *sendQueue) postInline(wrs []provider.SendWR, more bool) (int, error) {
 		} else {
 			mmio.BlueFlame(&s.bell, swap32((next+blocks)&0xffff), unsafe.Pointer(w), int(blocks))
 		}
-	} else {
+	} else if more || s.kept || !s.flamed(w, blocks) {
 		s.last = next & s.mask
 		if !more {
 			s.tellOne(w, n)
@@ -216,13 +221,20 @@ func (s *sendQueue) postDatagram(wrs []provider.SendWR, more bool) (int, error) 
 	s.next = next + blocks
 	if !more && !s.kept && n*wqe.SegmentSize <= s.flame {
 		mmio.BlueFlame128(&s.bell, swap32((next+blocks)&0xffff), unsafe.Pointer(w))
-	} else {
+	} else if more || s.kept || !s.flamed(w, blocks) {
 		s.last = next & s.mask
 		if !more {
 			s.tellOne(w, n)
 		}
 	}
 	return 1, nil
+}
+
+// flamed copies a WQE to a register that other QPs use, too, if it may and nobody does so at
+// the moment. Else the caller rings, and waits.
+func (s *sendQueue) flamed(w *window, blocks uint32) bool {
+	return blocks*wqe.BlockSize <= s.sharedFlame &&
+		mmio.TryFlame(&s.bell, swap32(s.next&0xffff), unsafe.Pointer(w), int(blocks), s.shared)
 }
 
 // tellOne is tell for one new request of n segments that doesn't wrap around.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/goverbs/goverbs/internal/spin"
+	"github.com/goverbs/goverbs/internal/mmio"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/uapi"
 )
@@ -40,10 +40,9 @@ type register struct {
 // A sharing is the state that QPs with a common register write. It has cache lines of its
 // own: two, because processors fetch them in pairs.
 type sharing struct {
-	_      [120]byte
-	lock   spin.Lock // held while ringing
-	offset uint32    // of the buffer that is next
-	_      [120]byte
+	_ [120]byte
+	mmio.Shared
+	_ [120]byte
 }
 
 // A uarPage is a mapped page of UARs.
