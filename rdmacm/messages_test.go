@@ -186,6 +186,8 @@ func TestSendAmongOthers(t *testing.T) {
 		}
 		others := []verbs.WC{
 			{WRID: 0, Opcode: verbs.WCRDMAWrite},
+			{WRID: own.WRID - ReservedWRIDs, Opcode: verbs.WCSend}, // the slot's number, without the tag
+			{WRID: own.WRID - ReservedWRIDs, Status: verbs.WCRemAccessErr},
 			{WRID: own.WRID, Opcode: verbs.WCRDMARead, ByteLen: 7}, // whoever posts with such a WRID
 			{WRID: ReservedWRIDs + 1, Opcode: verbs.WCSend},        // a slot without a message
 			{WRID: ReservedWRIDs + 2, Opcode: verbs.WCSend},        // no slot
@@ -244,9 +246,18 @@ func TestOthersAmongMessages(t *testing.T) {
 		if m := <-message; m != "message" {
 			t.Errorf("received %q", m)
 		}
-		f.recvCQ.put(verbs.WC{WRID: 5, Opcode: verbs.WCRecvRDMAWithImm, ByteLen: 1 << 20})
-		if n := <-got; n != 1 || wcs[0].WRID != 5 {
-			t.Errorf("the caller's: %+v", wcs[:n])
+		// The numbers of posted buffers, without the tag, and one that no buffer has.
+		others := []verbs.WC{
+			{WRID: 0, Opcode: verbs.WCRecv, ByteLen: 8},
+			{WRID: 1, Status: verbs.WCLocLenErr},
+			{WRID: 5, Opcode: verbs.WCRecvRDMAWithImm, ByteLen: 1 << 20},
+		}
+		f.recvCQ.put(others...)
+		if n := <-got; !slices.Equal(wcs[:n], others) {
+			t.Errorf("the caller's: %+v, want %+v", wcs[:n], others)
+		}
+		if err := f.Err(); err != nil {
+			t.Errorf("another's failure ended the connection: %v", err)
 		}
 	})
 }
