@@ -314,6 +314,9 @@ func (g *guest) line(text string) {
 	if len(g.tail) > 300 {
 		g.tail = g.tail[1:]
 	}
+	if strings.HasPrefix(text, "vm: ") && strings.HasSuffix(text, ": once more") {
+		fmt.Println("   " + text)
+	}
 	who := ""
 	if g.guests == 2 {
 		who = prefix.FindString(text)
