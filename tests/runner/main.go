@@ -32,15 +32,7 @@ func main() {
 		os.Exit(inGuest(os.Args[2]))
 	}
 	o := options{}
-	flag.BoolVar(&o.short, "short", false, "a quick run: the tests that find the most in the least time")
-	flag.StringVar(&o.kernel, "k", "6.1", "the virtual machines' `KERNEL`, one of tests/vm/kernels")
-	flag.StringVar(&o.arch, "a", "", "the virtual machines' `ARCHITECTURE`: arm64; for the suites rxe…, mlx5… and mlx5-eth…")
-	flag.StringVar(&o.run, "run", "", "run only tests that match this `REGEXP`, as with go test -run; for the rig's suites only")
-	flag.StringVar(&o.pkg, "pkg", "", "run only the tests of the package in this `DIR`, such as tests/device/conformance; for the rig's suites only")
-	flag.StringVar(&o.profile, "profile", "", "the adapters' `PROFILE`, one of those that \"go run ./tests/hca -h\" lists;\nfor suites on the software ConnectX: the tests that declare Profiles, and rdma-core's\nprograms and tests that move data")
-	flag.IntVar(&o.most, "retry", 0, "at the end, run up to `N` lines of the table that have failed once more, alone;\nwhat passes then is named as unsteady, and doesn't fail the run")
-	flag.StringVar(&o.build, "build", "", "run nothing, only compile what the rig's suites run: into this `DIR`, the tests to\namd64/NAME.test and the programs to amd64/bin")
-	flag.BoolVar(&o.verbose, "v", false, "print the tests' whole output")
+	o.flags(flag.CommandLine)
 	flag.Usage = usage
 	flag.Parse()
 
@@ -122,6 +114,19 @@ type options struct {
 	profile        string
 	most           int // how many failures are run once more
 	build          string
+}
+
+// flags defines the command line's options.
+func (o *options) flags(f *flag.FlagSet) {
+	f.BoolVar(&o.short, "short", false, "a quick run: the tests that find the most in the least time")
+	f.StringVar(&o.kernel, "k", "6.1", "the virtual machines' `KERNEL`, one of tests/vm/kernels")
+	f.StringVar(&o.arch, "a", "", "the virtual machines' `ARCHITECTURE`: arm64; for the suites rxe…, mlx5… and mlx5-eth…")
+	f.StringVar(&o.run, "run", "", "run only tests that match this `REGEXP`, as with go test -run; for the rig's suites only")
+	f.StringVar(&o.pkg, "pkg", "", "run only the tests of the package in this `DIR`, such as tests/device/conformance; for the rig's suites only")
+	f.StringVar(&o.profile, "profile", "", "the adapters' `PROFILE`, one of those that \"go run ./tests/hca -h\" lists;\nfor suites on the software ConnectX: the tests that declare Profiles, and rdma-core's\nprograms and tests that move data")
+	f.IntVar(&o.most, "retry", 0, "at the end, run up to `N` lines of the table that have failed once more, alone;\nwhat passes then is named as unsteady, and doesn't fail the run")
+	f.StringVar(&o.build, "build", "", "run nothing, only compile what the rig's suites run: into this `DIR`, the tests to\namd64/NAME.test and the programs to amd64/bin")
+	f.BoolVar(&o.verbose, "v", false, "print the tests' whole output")
 }
 
 // A suite is a set of tests. It has one or more lines in the table.

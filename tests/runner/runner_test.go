@@ -3,7 +3,12 @@
 package main
 
 import (
+	"flag"
+	"io"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -206,6 +211,51 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%q, -run %q -pkg %q -profile %q: %d suites, %v", test.names, test.run, test.pkg, test.profile, len(chosen), err)
 		}
 	}
+}
+
+// What the workflows tell the runner and make to do is there to be done.
+func TestWorkflows(t *testing.T) {
+	t.Chdir("../..")
+	files, err := filepath.Glob(".github/workflows/*.yml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d workflows: %v", len(files), err)
+	}
+	kernels := regexp.MustCompile(`(?m)^[^# ]+`).FindAllString(read(t, "tests/vm/kernels"), -1)
+	runs, makes := 0, 0
+	for _, file := range files {
+		for _, line := range regexp.MustCompile(`go run \./tests/runner( [^;&|\n]*)?`).FindAllString(read(t, file), -1) {
+			runs++
+			var o options
+			f := flag.NewFlagSet(line, flag.ContinueOnError)
+			f.SetOutput(io.Discard)
+			o.flags(f)
+			if err := f.Parse(strings.Fields(strings.ReplaceAll(line, "'", ""))[3:]); err != nil {
+				t.Errorf("%s: %s: %v", file, line, err)
+			} else if _, err := choose(f.Args(), o); err != nil {
+				t.Errorf("%s: %s: %v", file, line, err)
+			} else if !slices.Contains(kernels, strings.TrimSuffix(o.kernel, "-16k")) {
+				t.Errorf("%s: %s: no such kernel", file, line)
+			}
+		}
+		for _, line := range regexp.MustCompile(`run: make ([a-z-]+)`).FindAllStringSubmatch(read(t, file), -1) {
+			makes++
+			if out, err := exec.Command("make", "-n", line[1]).CombinedOutput(); err != nil {
+				t.Errorf("%s: make %s: %v\n%s", file, line[1], err, out)
+			}
+		}
+	}
+	if runs < 10 || makes < 10 {
+		t.Errorf("found %d calls of the runner and %d of make", runs, makes)
+	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // -a chooses the architecture of suites in the rig that don't have their own.
