@@ -75,7 +75,7 @@ type End struct {
 }
 
 // ConnectIWARP connects the ends of a Pair on siw, unless they are Idle. Packages with such
-// tests set it: package rdmacm, which connects them, is tested with this one.
+// tests set it to iwarp.Connect.
 var ConnectIWARP func(t testing.TB, a, b *End)
 
 // NewPair opens the device and creates a connected pair on it.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/internal/rdmatest/iwarp"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	rdmatest.ConnectIWARP = connectIWARP
+	rdmatest.ConnectIWARP = iwarp.Connect
 	rdmatest.Main(m, rdmatest.Profiles, rdmatest.LongOn("mlx5-eth"))
 }
 

@@ -1,6 +1,7 @@
 package stress
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -58,14 +59,18 @@ func victim() {
 	s.Channel, s.SRQ = true, true
 	c := rdmatest.Must(verbs.Open(rdmatest.Device))(t)
 	p := rdmatest.PairOn(t, c, s)
-	mw := rdmatest.Must(p.PD.AllocMW(verbs.MWType1))(t)
-	bind := verbs.MWBindInfo{MR: p.B.MR, Addr: p.B.MR.Addr(), Length: 4096, Access: verbs.AccessRemoteWrite}
-	rdmatest.Check(t, p.B.QP.BindMW(mw, verbs.MWBind{Flags: verbs.SendSignaled, MWBindInfo: bind}))
-	rdmatest.PollOK(t, p.B.CQ, 1)
+	to := p.B.MR.Remote()
+	if rdmatest.KindOf() != rdmatest.SIW { // which has no memory windows
+		mw := rdmatest.Must(p.PD.AllocMW(verbs.MWType1))(t)
+		bind := verbs.MWBindInfo{MR: p.B.MR, Addr: p.B.MR.Addr(), Length: 4096, Access: verbs.AccessRemoteWrite}
+		rdmatest.Check(t, p.B.QP.BindMW(mw, verbs.MWBind{Flags: verbs.SendSignaled, MWBindInfo: bind}))
+		rdmatest.PollOK(t, p.B.CQ, 1)
+		to.RKey = mw.RKey()
+	}
 	for i := 0; ; i++ {
 		p.B.Recv(t, 1, 0, 8192)
 		p.A.Send(t,
-			verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.A.MR.SGE(0, 4096)}, Remote: verbs.Remote{Addr: p.B.MR.Addr(), RKey: mw.RKey()}},
+			verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.A.MR.SGE(0, 4096)}, Remote: to},
 			verbs.SendWR{Opcode: verbs.OpRDMARead, SGL: []verbs.SGE{p.A.MR.SGE(0, 8192)}, Remote: p.B.MR.Remote()},
 			verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, 8192)}})
 		if i == 10 {
@@ -79,8 +84,9 @@ func victim() {
 // victimTB lets the victim, which isn't a test, use rdmatest.
 type victimTB struct{ testing.TB }
 
-func (victimTB) Helper()        {}
-func (victimTB) Cleanup(func()) {}
+func (victimTB) Helper()                  {}
+func (victimTB) Cleanup(func())           {}
+func (victimTB) Context() context.Context { return context.Background() }
 func (victimTB) Fatal(args ...any) {
 	fmt.Fprintln(os.Stderr, args...)
 	os.Exit(1)

@@ -10,29 +10,45 @@ import (
 	"testing"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/internal/rdmatest/iwarp"
 	"github.com/goverbs/goverbs/verbs"
 )
 
 func TestMain(m *testing.M) {
+	rdmatest.ConnectIWARP = iwarp.Connect
 	if os.Getenv(victimVar) != "" {
 		victim()
 	}
 	rdmatest.Main(m, rdmatest.OnRXE, rdmatest.OnMLX5)
 }
 
+// What runs on soft-iWARP too. The other tests here need a device that can be removed, or
+// messages that wait for a receive.
+var _ = []struct{}{
+	rdmatest.Test(TestGarbageCollector, rdmatest.AlsoSIW),
+	rdmatest.Test(TestKill, rdmatest.AlsoSIW),
+	rdmatest.Test(TestManyObjects, rdmatest.AlsoSIW),
+	rdmatest.Test(TestAllocations, rdmatest.AlsoSIW),
+	rdmatest.Test(TestCancelWaits, rdmatest.AlsoSIW),
+	rdmatest.Test(TestManyWaiters, rdmatest.AlsoSIW),
+}
+
 // TestManyObjects creates and destroys 1,000 queue pairs and 10,000 memory regions. A
 // leak would grow with each round.
 func TestManyObjects(t *testing.T) {
 	c := rdmatest.Open(t)
-	const (
-		qps = 100
-		mrs = 1000
-	)
+	const qps = 100
+	mrs := 1000
 	rounds := 10
 	if testing.Short() {
 		rounds = 1
 	}
 	heap := make([]byte, 1<<20)
+	types := []verbs.QPType{verbs.RC, verbs.UC, verbs.UD}
+	if rdmatest.KindOf() == rdmatest.SIW {
+		types = types[:1]
+		mrs = 500 // siw keeps root, too, to RLIMIT_MEMLOCK
+	}
 	round := func() {
 		pd := rdmatest.Must(c.AllocPD())(t)
 		ch := rdmatest.Must(c.CreateCompChannel())(t)
@@ -41,7 +57,7 @@ func TestManyObjects(t *testing.T) {
 		var made []interface{ Close() error }
 		for i := range qps {
 			o := verbs.QPOptions{
-				Type: []verbs.QPType{verbs.RC, verbs.UC, verbs.UD}[i%3], SendCQ: cq, RecvCQ: cq,
+				Type: types[i%len(types)], SendCQ: cq, RecvCQ: cq,
 				Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1},
 			}
 			if i%2 == 0 {
@@ -92,7 +108,7 @@ func TestManyObjects(t *testing.T) {
 	}
 }
 
-var _ = rdmatest.Test(TestManyContexts, rdmatest.LongOn("mlx5"))
+var _ = rdmatest.Test(TestManyContexts, rdmatest.LongOn("mlx5"), rdmatest.AlsoSIW)
 
 // TestManyContexts opens the device many times, and has the context's Close close all
 // objects.

@@ -107,7 +107,7 @@ func exchange(t *testing.T, p *rdmatest.Pair) {
 	}
 }
 
-var _ = rdmatest.Test(TestCloseEndsWaits, rdmatest.LongOn("mlx5"))
+var _ = rdmatest.Test(TestCloseEndsWaits, rdmatest.LongOn("mlx5"), rdmatest.AlsoSIW)
 
 func TestCloseEndsWaits(t *testing.T) {
 	for range 10 {
