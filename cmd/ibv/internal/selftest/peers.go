@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,8 +29,16 @@ var partners = []partner{
 }
 
 // peers has this program's ping-pong play with rdma-core's, where they are installed, so with
-// the provider of C. A mistake that both ends of a pair make is seen only so.
-func peers(r *run) { r.play(partners) }
+// the provider of C. A mistake that both ends of a pair make is seen only so. Then it compares
+// what mlx5 devices write for both.
+func peers(r *run) {
+	if !r.play(partners) || !r.sides[0].mlx5 || !r.sides[1].mlx5 {
+		return
+	}
+	for _, t := range []string{"rc", "uc", "ud"} {
+		r.check("completions over "+strings.ToUpper(t)+" beside those of libmlx5", func(c *check) error { return c.oracle(t) })
+	}
+}
 
 // efaPeers does so over UD.
 func efaPeers(r *run) {
@@ -40,26 +49,46 @@ func efaPeers(r *run) {
 	}
 }
 
-func (r *run) play(partners []partner) {
+// play reports whether there was time.
+func (r *run) play(partners []partner) bool {
 	if time.Until(r.until) < speedTime {
 		r.g.NotThere = append(r.g.NotThere, fmt.Sprintf("time: this needs %v, which it has with the default time", speedTime))
-		return
+		return false
 	}
 	for _, p := range partners {
 		name := strings.Join(append([]string{"ibv_" + p.transport + "_pingpong"}, p.options...), " ")
 		r.check(name+" as client", func(c *check) error { return c.pingpong(&p, false) })
 		r.check(name+" as server", func(c *check) error { return c.pingpong(&p, true) })
 	}
+	return true
+}
+
+// programs returns rdma-core's ping-pong of a transport, and this program's.
+func programs(transport string) (theirs string, mine []string, err error) {
+	theirs, err = exec.LookPath("ibv_" + transport + "_pingpong")
+	if err != nil {
+		return "", nil, notThere("ibverbs-utils: there is no ibv_%s_pingpong", transport)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", nil, notThere("this program's file, to run it: %v", err)
+	}
+	return theirs, []string{self, "pingpong", transport}, nil
+}
+
+// options adds a side's device, port and address to a ping-pong's command line.
+func (s *side) options(line []string, port int) []string {
+	line = append(line, "-d", s.dev.Info().Name(), "-i", strconv.Itoa(s.num), "-p", strconv.Itoa(port))
+	if s.global() {
+		line = append(line, "-g", strconv.Itoa(int(s.gid.Index)))
+	}
+	return line
 }
 
 func (c *check) pingpong(p *partner, serves bool) error {
-	theirs, err := exec.LookPath("ibv_" + p.transport + "_pingpong")
+	theirs, mine, err := programs(p.transport)
 	if err != nil {
-		return notThere("ibverbs-utils: there is no ibv_%s_pingpong", p.transport)
-	}
-	mine, err := os.Executable()
-	if err != nil {
-		return notThere("this program's file, to run it: %v", err)
+		return err
 	}
 	if p.transport == "xsrq" {
 		x, err := c.sides[0].dev.OpenXRCD()
@@ -72,17 +101,12 @@ func (c *check) pingpong(p *partner, serves bool) error {
 	if err != nil {
 		return err
 	}
-	line := func(s *side, program ...string) []string {
-		line := append(append(program, p.options...), "-d", s.dev.Info().Name(), "-i", strconv.Itoa(s.num), "-p", strconv.Itoa(port))
-		if s.global() {
-			line = append(line, "-g", strconv.Itoa(int(s.gid.Index)))
-		}
-		return line
-	}
-	server, client := line(c.sides[1], mine, "pingpong", p.transport), line(c.sides[0], theirs)
+	server, client := mine, []string{theirs}
 	if serves {
-		server, client = line(c.sides[1], theirs), line(c.sides[0], mine, "pingpong", p.transport)
+		server, client = client, server
 	}
+	server = c.sides[1].options(slices.Concat(server, p.options), port)
+	client = c.sides[0].options(slices.Concat(client, p.options), port)
 	c.at("%s, and %s", strings.Join(server, " "), strings.Join(client, " "))
 	atServer, atClient, err := c.together(port, server, append(client, "127.0.0.1"))
 	if err != nil {

@@ -10,46 +10,84 @@ import (
 	"time"
 )
 
-// together runs a server, which listens on the port, then a client, and returns what they print.
-func (c *check) together(port int, server, client []string) (atServer, atClient string, err error) {
-	ctx, cancel := context.WithTimeout(c.ctx, max(10*c.o.Patience, time.Minute))
-	defer cancel()
-	command := func(line []string) *exec.Cmd {
-		x := exec.CommandContext(ctx, line[0], line[1:]...)
-		dieWithUs(x)
-		return x
+// A server is a program that listens on a TCP port for a client.
+type server struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	cmd    *exec.Cmd
+	said   strings.Builder // to be read when it has ended
+	ended  chan struct{}
+	err    error // then
+}
+
+// serve starts a server, and waits until it listens.
+func (c *check) serve(port int, line []string) (*server, error) {
+	s := &server{ended: make(chan struct{})}
+	s.ctx, s.cancel = context.WithTimeout(c.ctx, max(10*c.o.Patience, time.Minute))
+	s.cmd = s.command(line)
+	s.cmd.Stdout, s.cmd.Stderr = &s.said, &s.said
+	if err := s.cmd.Start(); err != nil {
+		s.cancel()
+		return nil, err
 	}
-	s := command(server)
-	var said strings.Builder
-	s.Stdout, s.Stderr = &said, &said
-	if err := s.Start(); err != nil {
-		return "", "", err
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- s.Wait() }()
+	go func() {
+		s.err = s.cmd.Wait()
+		close(s.ended)
+	}()
 	for !listening(port) {
 		select {
-		case err := <-ended:
-			return "", "", fmt.Errorf("the server doesn't listen: %v: %s", err, lastLine(said.String()))
+		case <-s.ended:
+			s.cancel()
+			return nil, fmt.Errorf("the server doesn't listen: %v: %s", s.err, lastLine(s.said.String()))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	text, failed := command(client).Output()
-	if failed != nil {
-		cancel() // the server, which may wait for ever
+	return s, nil
+}
+
+func (s *server) command(line []string) *exec.Cmd {
+	x := exec.CommandContext(s.ctx, line[0], line[1:]...)
+	dieWithUs(x)
+	return x
+}
+
+// meet runs a client, and returns what it prints. A client that fails ends the server, which may
+// wait for ever.
+func (s *server) meet(line []string) (text string, err error) {
+	out, err := s.command(line).Output()
+	if err == nil {
+		return string(out), nil
 	}
-	err = <-ended
-	if failed != nil {
-		var status *exec.ExitError
-		if errors.As(failed, &status) {
-			text = append(text, status.Stderr...)
-		}
-		return "", "", fmt.Errorf("the client: %w: %s; the server: %s", failed, lastLine(string(text)), lastLine(said.String()))
+	s.stop()
+	var status *exec.ExitError
+	if errors.As(err, &status) {
+		out = append(out, status.Stderr...)
 	}
+	return "", fmt.Errorf("the client: %w: %s; the server: %s", err, lastLine(string(out)), lastLine(s.said.String()))
+}
+
+// stop ends the server.
+func (s *server) stop() {
+	s.cancel()
+	<-s.ended
+}
+
+// together runs a server, which listens on the port, then a client, and returns what they print.
+func (c *check) together(port int, server, client []string) (atServer, atClient string, err error) {
+	s, err := c.serve(port, server)
 	if err != nil {
-		return "", "", fmt.Errorf("the server: %w: %s", err, lastLine(said.String()))
+		return "", "", err
 	}
-	return said.String(), string(text), nil
+	defer s.stop()
+	text, err := s.meet(client)
+	if err != nil {
+		return "", "", err
+	}
+	<-s.ended
+	if s.err != nil {
+		return "", "", fmt.Errorf("the server: %w: %s", s.err, lastLine(s.said.String()))
+	}
+	return s.said.String(), text, nil
 }
 
 // freePort returns a TCP port on which nobody listens.
