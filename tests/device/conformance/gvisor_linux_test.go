@@ -1,0 +1,68 @@
+package conformance
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/internal/rdmatest/gvisor"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+var _ = rdmatest.Test(TestGVisor, rdmatest.OnMLX5, rdmatest.Long)
+
+// TestGVisor runs the other tests of this package under ibvtrace, and looks at each of their
+// commands as a sandbox in gVisor does, which forwards only some. testdata/gvisor-refused.txt has
+// what it refuses: neither less nor more.
+func TestGVisor(t *testing.T) {
+	trace := filepath.Join(t.TempDir(), "trace")
+	self := rdmatest.Must(os.Executable())(t)
+	// A quick run has the same commands, and not this test.
+	p := rdmatest.StartCmd(t, exec.Command(rdmatest.Program(t, "ibvtrace"), "--json", "--raw", "-o", trace, self, "-test.short"))
+	if !p.OK() {
+		t.Fatal(p)
+	}
+	var refusals gvisor.Refusals
+	for _, e := range rdmatest.ReadTrace(t, trace) {
+		switch {
+		case e.Kind != event.Control:
+		case !strings.HasPrefix(filepath.Base(self), e.Comm): // a C program
+		case e.Object == "DEVICE" && e.Method == "0xfff": // Open asks which driver it is
+		default:
+			refusals.Look(commandOf(e))
+		}
+	}
+	if refusals.Commands() < 1000 {
+		t.Errorf("ibvtrace saw only %d commands", refusals.Commands())
+	}
+	more, less, err := refusals.Compare("testdata/gvisor-refused.txt")
+	rdmatest.Check(t, err)
+	if os.Getenv(rdmatest.ProfileVariable) != "" {
+		less = nil // an adapter may lack what the rig's usual one has
+	}
+	if more != nil || less != nil {
+		t.Errorf("gVisor also refuses %q, and not %q", more, less)
+	}
+}
+
+// commandOf returns the command of an event.
+func commandOf(e *event.Event) gvisor.Command {
+	c := gvisor.Command{Verb: strings.TrimPrefix(e.Verb, "ibv_")}
+	if len(e.Raw) == 0 {
+		return c // through write(2)
+	}
+	c.Method = e.Method
+	for _, a := range e.Raw {
+		c.Attrs = append(c.Attrs, gvisor.Attr{Name: a.Name, Len: a.Len})
+		if a.Name == "UVERBS_ATTR_WRITE_CMD" {
+			if w := uapi.LookupWriteCommand(uint32(a.Data)); w != nil {
+				c.Write = w.CName
+			}
+		}
+	}
+	return c
+}
