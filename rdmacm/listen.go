@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net"
 	"sync"
+
+	"github.com/goverbs/goverbs/verbs"
 )
 
 // A Listener turns clients' requests into connections as they arrive, and keeps
@@ -22,7 +24,7 @@ type Listener struct {
 
 // Listen listens on an address, "host:port". Dial describes the networks. Without
 // a host it listens on all addresses, of IPv4 and IPv6 if the network is for
-// both. Port 0 stands for any free port: see Addr. The context is used to look up
+// both, of IPv4 only if all devices are for iWARP. Port 0 stands for any free port: see Addr. The context is used to look up
 // names only.
 func Listen(ctx context.Context, network, address string, o *Options) (*Listener, error) {
 	const op = "listen"
@@ -45,7 +47,7 @@ func Listen(ctx context.Context, network, address string, o *Options) (*Listener
 	if err != nil {
 		return nil, err
 	}
-	if node == "" && family == "ip" {
+	if node == "" && family == "ip" && !onlyIWARP() {
 		// Where the kernel has IPv6, its unspecified address includes IPv4's.
 		infos[0], infos[1] = infos[1], infos[0]
 	}
@@ -60,6 +62,21 @@ func Listen(ctx context.Context, network, address string, o *Options) (*Listener
 		}
 	}
 	return nil, first
+}
+
+// onlyIWARP reports whether all devices are for iWARP. Soft-iWARP rejects a client of IPv4 that
+// comes to the unspecified address of IPv6.
+func onlyIWARP() bool {
+	devices, err := verbs.Devices()
+	if err != nil || len(devices) == 0 {
+		return false
+	}
+	for _, d := range devices {
+		if d.Transport() != verbs.TransportIWARP {
+			return false
+		}
+	}
+	return true
 }
 
 func listen(info AddrInfo, o Options) (*Listener, error) {

@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"errors"
+	"fmt"
 	"syscall"
 	"testing"
 
@@ -80,4 +81,20 @@ func TestIWARPClientKilled(t *testing.T) {
 	for _, step := range []string{"address", "QP", "established"} {
 		t.Run(step, func(t *testing.T) { killClient(t, l, addr, step) })
 	}
+}
+
+var _ = rdmatest.Test(TestIWARPAnyAddress, rdmatest.OnSIW)
+
+// A listener on all addresses has IPv4 clients.
+func TestIWARPAnyAddress(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	l := rdmatest.Must(rdmacm.Listen(patient(t), "tcp", ":0", nil))(t)
+	defer rdmatest.Close(t, l)
+	port := l.Addr().(rdmacm.Addr).AddrPort().Port()
+	client := rdmatest.Must(rdmacm.Dial(patient(t), "tcp", fmt.Sprintf("%s:%d", host, port), nil))(t)
+	server := rdmatest.Must(l.Accept(patient(t)))(t)
+	rdmatest.Check(t, client.Send(patient(t), []byte("hello")))
+	wantMessage(t, server, []byte("hello")).Release()
+	rdmatest.Check(t, client.Close())
+	rdmatest.Check(t, server.Close())
 }

@@ -30,7 +30,9 @@ func (w cmWire) Write(b []byte) (int, error) {
 // callCM is call by the connection manager.
 func (s *side) callCM(address string) error {
 	ctx := context.Background()
-	options := &rdmacm.Options{Messages: 1, MessageSize: 512, Param: &rdmacm.ConnParam{RetryCount: s.retryCount()}}
+	// The other side may send again before this one has read. Over iWARP, a message without a
+	// receive would end the connection.
+	options := &rdmacm.Options{Messages: 4, MessageSize: 512, Param: &rdmacm.ConnParam{RetryCount: s.retryCount()}}
 	if s.source != "" {
 		options.LocalAddr = netip.AddrPortFrom(netip.MustParseAddr(s.source), 0)
 	}
