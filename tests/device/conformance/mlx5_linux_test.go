@@ -40,7 +40,7 @@ func TestXRC(t *testing.T) {
 	pd := rdmatest.Must(c.AllocPD())(t)
 	domain := rdmatest.Must(c.OpenXRCD())(t)
 	cq := rdmatest.Must(c.CreateCQ(verbs.CQOptions{MaxCQE: 16}))(t)
-	mr := rdmatest.Must(pd.AllocMR(4096, verbs.MROptions{Access: rdmatest.All}))(t)
+	mr := rdmatest.Must(pd.AllocMR(4096, verbs.MROptions{Access: rdmatest.All | verbs.AccessRelaxedOrdering}))(t)
 	var srqs [2]*verbs.SRQ
 	var recvCQs [2]*verbs.CQ
 	for i := range srqs {
@@ -111,8 +111,31 @@ func TestXRC(t *testing.T) {
 	if got := string(mr.Bytes()[3000:3007]) + ", " + string(mr.Bytes()[2200:2210]); got != "written, to be read" {
 		t.Errorf("memory has %q", got)
 	}
+	swaps(t, c, send, cq, mr, verbs.SendWR{RemoteSRQN: srqs[0].Num()})
 	if err := domain.Close(); err == nil {
 		t.Error("closed a domain that is in use")
+	}
+}
+
+// swaps adds to a word of the memory, and exchanges it, by requests like wr.
+func swaps(t *testing.T, c *verbs.Device, qp *verbs.QP, cq *verbs.CQ, mr *verbs.MR, wr verbs.SendWR) {
+	t.Helper()
+	if rdmatest.Must(c.QueryDevice())(t).AtomicCap == verbs.AtomicNone {
+		return
+	}
+	const target, before = 3072, 3200
+	word := func(at int) uint64 { return binary.NativeEndian.Uint64(mr.Bytes()[at:]) }
+	binary.NativeEndian.PutUint64(mr.Bytes()[target:], 5)
+	wr.Flags, wr.Remote, wr.SGL = verbs.SendSignaled, mr.Remote().At(target), []verbs.SGE{mr.SGE(before, 8)}
+	wr.Opcode, wr.Add = verbs.OpFetchAdd, 3
+	rdmatest.Must(qp.PostSend(wr))(t)
+	if wc := rdmatest.PollOK(t, cq, 1)[0]; wc.Opcode != verbs.WCFetchAdd || word(before) != 5 || word(target) != 8 {
+		t.Errorf("%v: there was %d, and is %d", wc.Opcode, word(before), word(target))
+	}
+	wr.Opcode, wr.Compare, wr.Swap = verbs.OpCompareSwap, 8, 100
+	rdmatest.Must(qp.PostSend(wr))(t)
+	if wc := rdmatest.PollOK(t, cq, 1)[0]; wc.Opcode != verbs.WCCompareSwap || word(before) != 8 || word(target) != 100 {
+		t.Errorf("%v: there was %d, and is %d", wc.Opcode, word(before), word(target))
 	}
 }
 
@@ -158,6 +181,7 @@ func TestDC(t *testing.T) {
 		if got := string(mr.Bytes()[1024:1031]); got != "message" || mr.Bytes()[2000] != byte(i+1) {
 			t.Errorf("memory has %q and %v", got, mr.Bytes()[2000:2003])
 		}
+		swaps(t, c, dci, cq, mr, verbs.SendWR{AH: ah, RemoteQPN: dct.Num(), DCKey: key})
 	}
 }
 

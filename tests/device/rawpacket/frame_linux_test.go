@@ -19,6 +19,7 @@ var (
 const (
 	typeLocal = 0x88b5 // for experiments
 	typeIPv4  = 0x0800
+	typeIPv6  = 0x86dd
 
 	protoTCP = 6
 	protoUDP = 17
@@ -61,6 +62,18 @@ func ipv4(to, from int, proto byte, n int) []byte {
 	copy(ip[12:], src[:])
 	copy(ip[16:], dst[:])
 	return append(b, ip...)
+}
+
+// datagram6 is datagram over IPv6.
+func datagram6(to, from netip.Addr, port uint16, data []byte) []byte {
+	const ip6Len = 40
+	b, ip := header(macs[1], macs[0], typeIPv6), make([]byte, ip6Len)
+	ip[0], ip[6], ip[7] = 6<<4, protoUDP, 64
+	binary.BigEndian.PutUint16(ip[4:], uint16(udpLen+len(data)))
+	src, dst := from.As16(), to.As16()
+	copy(ip[8:], src[:])
+	copy(ip[24:], dst[:])
+	return append(append(b, ip...), datagram(1, 0, port, data)[ethLen+ipLen:]...)
 }
 
 // tcp returns the headers of a TCP segment.

@@ -129,6 +129,45 @@ func TestSteering(t *testing.T) {
 	rdmatest.Close(t, first.qp)
 }
 
+// TestSteeringIPv6: datagrams go by their IPv6 address and port, and segments by their TCP port.
+func TestSteeringIPv6(t *testing.T) {
+	here, there, other := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2"), netip.MustParseAddr("2001:db8::3")
+	sender := newStation(t, open(t, 0), options{})
+	c := open(t, 1)
+	all := netip.MustParseAddr("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")
+	anyOf := func(typ uint16) verbs.FlowSpec {
+		return verbs.FlowEth{Val: verbs.FlowEthFilter{DstMAC: macs[1], EtherType: typ}, Mask: verbs.FlowEthFilter{DstMAC: every, EtherType: 0xffff}}
+	}
+	datagrams, segments := newStation(t, c, options{}), newStation(t, c, options{})
+	datagrams.steer(t, anyOf(typeIPv6), verbs.FlowIPv6{Val: verbs.FlowIPv6Filter{Dst: there}, Mask: verbs.FlowIPv6Filter{Dst: all}},
+		verbs.FlowUDP{Val: verbs.FlowPorts{Dst: 1000}, Mask: verbs.FlowPorts{Dst: 0xffff}})
+	segments.steer(t, anyOf(typeIPv4), verbs.FlowIPv4{}, verbs.FlowTCP{Val: verbs.FlowPorts{Dst: 5000}, Mask: verbs.FlowPorts{Dst: 0xffff}})
+	wrongPort := tcp(1, 0, 9)
+	wrongPort[ethLen+ipLen+3]++
+	for _, tt := range []struct {
+		name  string
+		frame []byte
+		to    *station
+	}{
+		{"another address", datagram6(other, here, 1000, []byte("nobody's")), nil},
+		{"another port", datagram6(there, here, 1001, []byte("nobody's")), nil},
+		{"a datagram", datagram6(there, here, 1000, []byte("over IPv6")), datagrams},
+		{"another TCP port", append(wrongPort, "nobody's"...), nil},
+		{"UDP over IPv4", datagram(1, 0, 5000, []byte("nobody's")), nil},
+		{"a segment", append(tcp(1, 0, 1), "data"...), segments},
+		{"another datagram", datagram6(there, here, 1000, []byte("the last")), datagrams},
+	} {
+		sender.send(t, verbs.SendWR{Opcode: verbs.OpSend, SGL: sender.put(tt.frame, 1)})
+		if tt.to != nil { // before it, nothing has arrived
+			got, _ := tt.to.received(t)
+			same(t, tt.name, got, tt.frame)
+		}
+	}
+	for _, s := range []*station{datagrams, segments} {
+		rdmatest.Idle(t, s.cq)
+	}
+}
+
 // TestFields: a packet's completion has the tag of the rule that steered it, the VLAN tag
 // that was removed, and its time, and names the QP.
 func TestFields(t *testing.T) {
