@@ -372,6 +372,22 @@ func TestNamespaces(t *testing.T) {
 	healthy(t, nil)
 }
 
+var _ = rdmatest.Test(TestSysMissing, rdmatest.OnRXE)
+
+// Another root folder has the programs and the nodes, but no /sys until it is mounted there.
+func TestSysMissing(t *testing.T) {
+	root := t.TempDir()
+	shell(t, strings.ReplaceAll("mount --bind / ROOT && mount -t proc proc ROOT/proc && mount --bind /dev ROOT/dev && mount -t tmpfs none ROOT/sys", "ROOT", root))
+	defer shell(t, "umount -R "+root)
+	in := []string{"chroot", root}
+	r := examine(t, in, "-w", "0")
+	if !slices.Equal(r.wrong(), []string{"sys-missing"}) {
+		t.Fatalf("without /sys: %+v", r.Findings)
+	}
+	mend(t, r, func(command string) string { return "chroot " + root + " " + command })
+	healthy(t, in)
+}
+
 var _ = rdmatest.Test(TestCountersGrow, rdmatest.OnRXE)
 
 // While doctor watches, a message is sent again and again, because no receive is posted.
