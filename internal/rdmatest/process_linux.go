@@ -27,12 +27,15 @@ func Start(t testing.TB, command ...string) *Process {
 	return StartCmd(t, exec.Command(command[0], command[1:]...))
 }
 
-// StartCmd starts a prepared command.
+// StartCmd starts a prepared command. If it has a Stdout of its own, the Process has none.
 func StartCmd(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{cmd: cmd, ended: make(chan struct{})}
 	p.stdout.more = make(chan struct{}, 1)
-	cmd.Stdout, cmd.Stderr = &p.stdout, &p.stderr
+	cmd.Stderr = &p.stderr
+	if cmd.Stdout == nil {
+		cmd.Stdout = &p.stdout
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -73,7 +74,7 @@ var _ = rdmatest.Test(TestGigabyte, rdmatest.Long)
 // TestGigabyte sends 1 GiB each way, without GOVERBS_LONG a thirty-second part of it.
 func TestGigabyte(t *testing.T) {
 	n := 1 << 30
-	if os.Getenv("GOVERBS_LONG") == "" {
+	if !long() {
 		n /= 32
 	}
 	client, server := pair(t, rsocket.Options{})
@@ -254,6 +255,33 @@ func TestAbort(t *testing.T) {
 	}
 }
 
+// TestCloseAfterPeer: where the peer is known to be gone, Close waits for nothing. It takes about as long as after
+// SetLinger(0), which never waits.
+func TestCloseAfterPeer(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	l := listen(t, rsocket.Options{})
+	var gone, aborted []time.Duration
+	took := func(c *rsocket.Conn) time.Duration {
+		start := time.Now()
+		rdmatest.Check(t, c.Close())
+		return time.Since(start)
+	}
+	for range 20 {
+		client, server := connect(t, l, rsocket.Options{})
+		rdmatest.Must(client.Write([]byte("nobody reads this")))(t)
+		rdmatest.Check(t, server.SetLinger(0))
+		aborted = append(aborted, took(server))
+		_, err := client.Read(make([]byte, 1))
+		wantError(t, err, syscall.ECONNRESET)
+		gone = append(gone, took(client))
+	}
+	after, without := slices.Min(gone), slices.Min(aborted)
+	t.Logf("Close took %v, with SetLinger(0) %v", after, without)
+	if after > 10*without {
+		t.Errorf("Close took %v, with SetLinger(0) %v", after, without)
+	}
+}
+
 // TestCloseKeepsData: what was written before Close arrives.
 func TestCloseKeepsData(t *testing.T) {
 	rdmatest.CheckLeaks(t)
@@ -386,13 +414,17 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestManyConnections connects, sends, closes and aborts, from many goroutines, and leaves nothing.
+// TestManyConnections connects, sends, closes and aborts, from many goroutines, and leaves nothing: 10,000 times
+// with GOVERBS_LONG.
 func TestManyConnections(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	l := listen(t, rsocket.Options{SendBuffer: 8 << 10, RecvBuffer: 8 << 10, SendQueue: 16, RecvQueue: 16})
 	rounds, workers := 50, 8
 	if testing.Short() {
 		rounds = 4
+	}
+	if long() {
+		rounds = 10_000 / workers
 	}
 	go func() {
 		for {

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -117,6 +118,47 @@ func checksum(r io.Reader, n, most int, rnd *rand.Rand) (uint32, error) {
 		}
 	}
 	return sum.Sum32(), nil
+}
+
+// sumOf returns the checksum of the first n bytes of a stream.
+func sumOf(t testing.TB, seed byte, n int) uint32 {
+	t.Helper()
+	s := newStream(seed)
+	rdmatest.Must(io.CopyN(io.Discard, s, int64(n)))(t)
+	return s.sum.Sum32()
+}
+
+// A sink counts what is written to it, and has its checksum.
+type sink struct {
+	mu  sync.Mutex
+	n   int
+	sum hash.Hash32
+}
+
+func newSink() *sink { return &sink{sum: crc32.NewIEEE()} }
+
+func (s *sink) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.n += len(b)
+	return s.sum.Write(b)
+}
+
+func (s *sink) total() (n int, sum uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.n, s.sum.Sum32()
+}
+
+// long reports whether the tests are to take much longer than in a run of all tests.
+func long() bool { return os.Getenv("GOVERBS_LONG") != "" }
+
+// patience is how long a transfer may take.
+func patience() time.Duration {
+	if long() {
+		return 10 * rdmatest.Patience
+	}
+	return rdmatest.Patience
 }
 
 // queuePairs returns how many queue pairs this process has.

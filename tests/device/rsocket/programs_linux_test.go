@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -89,18 +90,21 @@ func listens(t testing.TB, p *rdmatest.Process, port string) {
 	p.Until(t, func() bool { return rdmatest.ListeningCM(t, "TCP", n) })
 }
 
-// TestNetcat: nc, which knows only TCP, as client and server under librspreload. It sends a file and
-// receives another one.
-func TestNetcat(t *testing.T) {
-	size := 1 << 20
-	if testing.Short() {
-		size /= 4
+// programSize is how much the programs that know only TCP send and receive.
+func programSize() int {
+	switch {
+	case long():
+		return 1 << 30
+	case testing.Short():
+		return 1 << 18
 	}
-	theirs, ours := make([]byte, size), make([]byte, size)
-	newStream(2).Read(theirs)
-	newStream(3).Read(ours)
-	in := filepath.Join(t.TempDir(), "in")
-	rdmatest.Check(t, os.WriteFile(in, theirs, 0o600))
+	return 1 << 20
+}
+
+// TestNetcat: nc, which knows only TCP, as client and server under librspreload. It sends a stream and
+// receives another one: 1 GiB each with GOVERBS_LONG.
+func TestNetcat(t *testing.T) {
+	size := programSize()
 	for name, connect := range map[string]func(start func(args ...string) *rdmatest.Process) (*rdmatest.Process, net.Conn){
 		"client": func(start func(args ...string) *rdmatest.Process) (*rdmatest.Process, net.Conn) {
 			l := listen(t, rsocket.Options{})
@@ -114,42 +118,53 @@ func TestNetcat(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			received := newSink()
 			p, c := connect(func(args ...string) *rdmatest.Process {
 				cmd := preloaded(t, append([]string{"nc.traditional", "-n"}, args...)...)
-				cmd.Stdin = rdmatest.Must(os.Open(in))(t)
+				cmd.Stdin, cmd.Stdout = io.LimitReader(newStream(2), int64(size)), received
 				return rdmatest.StartCmd(t, cmd)
 			})
-			rdmatest.Check(t, c.SetDeadline(time.Now().Add(rdmatest.Patience)))
-			go c.Write(ours)
-			got := make([]byte, size)
-			if n, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, theirs) {
-				t.Errorf("received %d of %d bytes, %v, or others", n, size, err)
+			rdmatest.Check(t, c.SetDeadline(time.Now().Add(patience())))
+			go io.CopyN(c, newStream(3), int64(size))
+			sum, err := checksum(c, size, 1<<16, rand.New(rand.NewPCG(1, 2)))
+			if want := sumOf(t, 2, size); err != nil || sum != want {
+				t.Errorf("received %#x, %v, want %#x", sum, err, want)
 			}
-			p.Until(t, func() bool { return len(p.Stdout()) == size })
+			p.Until(t, func() bool { n, _ := received.total(); return n == size })
 			rdmatest.Check(t, c.Close())
-			if out := p.Succeeds(t); out != string(ours) {
-				t.Errorf("nc received %d of %d bytes, or others: %s", len(out), size, p.Stderr())
+			p.Succeeds(t)
+			n, sum := received.total()
+			if want := sumOf(t, 3, size); n != size || sum != want {
+				t.Errorf("nc received %d of %d bytes, %#x, want %#x: %s", n, size, sum, want, p.Stderr())
 			}
 		})
 	}
 }
 
-// TestCurl: curl under librspreload, with a web server of package net/http.
+// TestCurl: curl under librspreload, with a web server of package net/http. It uploads a stream and downloads
+// another one: 1 GiB each with GOVERBS_LONG.
 func TestCurl(t *testing.T) {
 	l := listen(t, rsocket.Options{})
-	size := 1 << 20
-	if testing.Short() {
-		size /= 4
-	}
-	body := make([]byte, size)
-	newStream(4).Read(body)
+	size := programSize()
+	uploaded := make(chan uint32, 1)
 	go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		w.Write(body)
+		body := newSink()
+		io.Copy(body, r.Body)
+		_, sum := body.total()
+		uploaded <- sum
+		io.CopyN(w, newStream(4), int64(size))
 	}))
-	p := rdmatest.StartCmd(t, preloaded(t, "curl", "-sS", "-d", "some", "http://"+l.Addr().String()+"/"))
-	if out := p.Succeeds(t); out != string(body) {
-		t.Errorf("%d of %d bytes came, or others: %s", len(out), len(body), p.Stderr())
+	cmd := preloaded(t, "curl", "-sS", "-T", "-", "http://"+l.Addr().String()+"/")
+	received := newSink()
+	cmd.Stdin, cmd.Stdout = io.LimitReader(newStream(5), int64(size)), received
+	p := rdmatest.StartCmd(t, cmd)
+	p.Succeeds(t)
+	if sum, want := <-uploaded, sumOf(t, 5, size); sum != want {
+		t.Errorf("curl sent %#x, want %#x", sum, want)
+	}
+	n, sum := received.total()
+	if want := sumOf(t, 4, size); n != size || sum != want {
+		t.Errorf("%d of %d bytes came, %#x, want %#x: %s", n, size, sum, want, p.Stderr())
 	}
 }
 

@@ -1,0 +1,178 @@
+package rsocket
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rsocket"
+)
+
+var _ = rdmatest.Test(TestRandomDeadlines, rdmatest.Long)
+
+// TestRandomDeadlines: many connections at once, on which reads and writes have random deadlines, and which end
+// in random ways. Each byte is accounted for: what arrives is what was sent, all of it, unless the connection was
+// aborted, and then its beginning. With GOVERBS_LONG it is a thousand at once for ten minutes, else each
+// goroutine makes one.
+func TestRandomDeadlines(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	n, end := 40, time.Now()
+	if long() {
+		n, end = 1000, end.Add(10*time.Minute)
+	}
+	l := listen(t, small)
+	x := &exchanges{t: t, of: make(map[uint32]chan int)}
+	var servers sync.WaitGroup
+	accepting := make(chan struct{})
+	go func() {
+		defer close(accepting)
+		for {
+			c, err := l.AcceptConn()
+			if err != nil {
+				return
+			}
+			servers.Go(func() { x.serve(c) })
+		}
+	}()
+	var clients sync.WaitGroup
+	for i := range n {
+		clients.Go(func() {
+			rnd := rand.New(rand.NewPCG(uint64(i), 6))
+			for again := true; again && !t.Failed(); again = time.Now().Before(end) {
+				x.play(l, rnd)
+			}
+		})
+	}
+	clients.Wait()
+	rdmatest.Check(t, l.Close())
+	<-accepting
+	servers.Wait()
+	t.Logf("%d connections, %d bytes sent, %d deadlines passed", x.number.Load(), x.sent.Load(), x.expired.Load())
+	settle(t)
+}
+
+// exchanges are what clients send to servers.
+type exchanges struct {
+	t                     *testing.T
+	sent, expired, number atomic.Int64
+
+	mu sync.Mutex
+	of map[uint32]chan int // by the client's number: how many bytes have arrived before an end in order
+}
+
+const exchangeHead = 5 // a number of four bytes, and the seed of the stream
+
+// play is a client's part.
+func (x *exchanges) play(l *rsocket.Listener, rnd *rand.Rand) {
+	d := rsocket.Dialer{Options: small, Timeout: patience()}
+	dialled, err := d.Dial("tcp", l.Addr().String())
+	if err != nil {
+		x.t.Error(err)
+		return
+	}
+	c := dialled.(*rsocket.Conn)
+	number := uint32(x.number.Add(1))
+	arrived := make(chan int, 1)
+	x.mu.Lock()
+	x.of[number] = arrived
+	x.mu.Unlock()
+	b := append(binary.BigEndian.AppendUint32(nil, number), byte(number))
+	b = append(b, make([]byte, rnd.IntN(20_000))...)
+	newStream(byte(number)).Read(b[exchangeHead:])
+	for left := b; len(left) > 0; {
+		m, err := x.hurry(rnd, c.SetWriteDeadline, func() (int, error) { return c.Write(left[:min(len(left), 1+rnd.IntN(8000))]) })
+		if left = left[m:]; err != nil {
+			x.t.Error(err)
+			c.Close()
+			return
+		}
+		x.sent.Add(int64(m))
+	}
+	abort := false
+	switch rnd.IntN(3) {
+	case 0: // Close
+	case 1:
+		if err := c.CloseWrite(); err != nil {
+			x.t.Error(err)
+		}
+		m, err := x.hurry(rnd, c.SetReadDeadline, func() (int, error) { return c.Read(make([]byte, 1)) })
+		for m == 0 && err == nil {
+			m, err = x.hurry(rnd, c.SetReadDeadline, func() (int, error) { return c.Read(make([]byte, 1)) })
+		}
+		if m != 0 || err != io.EOF {
+			x.t.Errorf("read %d bytes, %v, want the end", m, err)
+		}
+	case 2:
+		abort = true
+		c.SetLinger(0)
+	}
+	if err := c.Close(); err != nil {
+		x.t.Error(err)
+	}
+	if !abort {
+		if n := <-arrived; n != len(b) {
+			x.t.Errorf("%d of %d bytes have arrived", n, len(b))
+		}
+	}
+	x.mu.Lock()
+	delete(x.of, number)
+	x.mu.Unlock()
+}
+
+// serve is a server's part: it compares what arrives with what was sent.
+func (x *exchanges) serve(c *rsocket.Conn) {
+	defer c.Close()
+	rnd := rand.New(rand.NewPCG(rand.Uint64(), 7))
+	var all []byte
+	var err error
+	b := make([]byte, 4000)
+	for err == nil {
+		var m int
+		m, err = x.hurry(rnd, c.SetReadDeadline, func() (int, error) { return c.Read(b[:1+rnd.IntN(len(b)-1)]) })
+		all = append(all, b[:m]...)
+	}
+	if err != io.EOF && !errors.Is(err, syscall.ECONNRESET) {
+		x.t.Error(err)
+	}
+	if len(all) < exchangeHead {
+		if err == io.EOF {
+			x.t.Errorf("only %d bytes have arrived", len(all))
+		}
+		return
+	}
+	want := make([]byte, len(all)-exchangeHead)
+	newStream(all[exchangeHead-1]).Read(want)
+	if !bytes.Equal(all[exchangeHead:], want) {
+		x.t.Errorf("%d bytes have arrived, others than were sent", len(all))
+	}
+	if err == io.EOF {
+		x.mu.Lock()
+		arrived := x.of[binary.BigEndian.Uint32(all)]
+		x.mu.Unlock()
+		if arrived != nil {
+			arrived <- len(all)
+		}
+	}
+}
+
+// hurry makes a call with a random deadline, up to 50 ms. That it passes is no error.
+func (x *exchanges) hurry(rnd *rand.Rand, set func(time.Time) error, call func() (int, error)) (int, error) {
+	if err := set(time.Now().Add(time.Duration(rnd.IntN(50_000)) * time.Microsecond)); err != nil {
+		return 0, err
+	}
+	n, err := call()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		x.expired.Add(1)
+		err = nil
+	}
+	return n, err
+}
