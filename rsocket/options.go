@@ -2,6 +2,7 @@ package rsocket
 
 import (
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/goverbs/goverbs/verbs"
@@ -31,7 +32,8 @@ type Options struct {
 	KeepAlive time.Duration
 
 	// Spin is how often a call polls before it sleeps, 100 times if it is 0, which takes about
-	// 10 µs. It sleeps at once if Spin is negative.
+	// 10 µs. It sleeps at once if Spin is negative, or if it is 0 and Go uses one processor
+	// (GOMAXPROCS), where polling may keep the peer from its answer.
 	Spin int
 }
 
@@ -74,7 +76,7 @@ func (o Options) complete(limits *verbs.DeviceAttr) (Options, error) {
 	if o.KeepAlive < 0 {
 		return o, fmt.Errorf("%w: KeepAlive %v is negative", verbs.ErrInvalid, o.KeepAlive)
 	}
-	if o.Spin == 0 {
+	if o.Spin == 0 && runtime.GOMAXPROCS(0) > 1 {
 		o.Spin = 100
 	}
 	o.SendBuffer = (o.SendBuffer + chunk - 1) &^ (chunk - 1)

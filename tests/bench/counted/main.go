@@ -74,7 +74,7 @@ func main() {
 		return to
 	}
 	ibv, goVerbs, cVerbs := local(flag.Arg(0)), local(flag.Arg(1)), local(flag.Arg(2))
-	cPingpong, cCmtime := local("ibv_rc_pingpong"), local("cmtime")
+	cPingpong, cCmtime, cRstream := local("ibv_rc_pingpong"), local("cmtime"), local("rstream")
 	os.Setenv("GOMAXPROCS", "1") // as many as the guest has
 
 	both := [2][]program{{verbs(cVerbs)}, {verbs(goVerbs)}}
@@ -91,6 +91,10 @@ func main() {
 	}
 	both[0] = append(both[0], cmtime("7501", cCmtime))
 	both[1] = append(both[1], cmtime("7502", ibv, "cmtime"))
+	for _, s := range streams {
+		both[0] = append(both[0], s.measure("7503", cRstream))
+		both[1] = append(both[1], s.measure("7504", ibv, "rstream"))
+	}
 
 	counts := held.New()
 	sums := [2]held.Figures{counts.C, counts.Go}
