@@ -223,7 +223,7 @@ func TestWorkflows(t *testing.T) {
 	kernels := regexp.MustCompile(`(?m)^[^# ]+`).FindAllString(read(t, "tests/vm/kernels"), -1)
 	runs, makes := 0, 0
 	for _, file := range files {
-		for _, line := range regexp.MustCompile(`go run \./tests/runner( [^;&|\n]*)?`).FindAllString(read(t, file), -1) {
+		for _, line := range regexp.MustCompile(`go run \./tests/runner( (?:[^;&|\n']|'[^'\n]*')*)?`).FindAllString(read(t, file), -1) {
 			runs++
 			var o options
 			f := flag.NewFlagSet(line, flag.ContinueOnError)
