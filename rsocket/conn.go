@@ -29,6 +29,7 @@ type Conn struct {
 	exposed       *verbs.MR // the ring and the list of targets, which the peer writes
 	local, remote *net.TCPAddr
 	o             Options
+	iwarp         *iwarp // nil over InfiniBand and RoCE
 
 	rd, wr, end side // those who wait for data, for room, and for the end
 	lent        side // the one in WriteMR that waits until its memory is free; under wr.turn
@@ -57,6 +58,7 @@ type Conn struct {
 	asking   bool // a keepalive is in the send queue
 
 	up      bool // the handshake is over
+	hush    bool // this side may not send yet: see iwarp
 	noRead  bool // CloseRead
 	noWrite bool // CloseWrite
 	closed  bool // Close
@@ -71,8 +73,8 @@ type Conn struct {
 	theirs []mapping   // what the peer has mapped, for WriteAt
 	ours   []*verbs.MR // what was mapped for the peer
 
-	wcs    [16]verbs.WC
-	recvs  [16]verbs.RecvWR
+	wcs    [recvBatch]verbs.WC
+	recvs  [recvBatch]verbs.RecvWR
 	sgl    [1]verbs.SGE
 	small  [sgeLen]byte
 	single [1][]byte // under wr.turn
@@ -203,13 +205,13 @@ func (c *Conn) hasRoom() (bool, error) {
 			c.out.next = (c.out.next + 1) % entries
 		}
 	}
-	return c.out.room() > 0 && c.places > 0 && c.space >= min(lowWater, c.o.SendBuffer/2), nil
+	return !c.hush && c.out.room() > 0 && c.places > 0 && c.space >= min(lowWater, c.o.SendBuffer/2), nil
 }
 
 // hasPlace reports whether there is room for a message from a caller's memory.
 func (c *Conn) hasPlace() (bool, error) {
 	_, err := c.hasRoom()
-	return err == nil && c.out.room() > 0 && c.places > 0, err
+	return err == nil && !c.hush && c.out.room() > 0 && c.places > 0, err
 }
 
 // lowWater is the free space in the send buffer from which on Write continues. A few bytes at a
@@ -365,7 +367,7 @@ func (c *Conn) write(bufs [][]byte) (n int64, err error) {
 			inline = bufs[i][at : at+m]
 			at += m
 		} else {
-			m = c.message(m)
+			m = c.piece(m)
 			to := c.memory.Bytes()[c.fillAt : c.fillAt+m]
 			c.mu.Unlock() // nobody else touches these bytes
 			for filled := 0; filled < m; {
@@ -399,7 +401,7 @@ func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 		if err := c.await(&c.wr, (*Conn).hasRoom); err != nil {
 			return n, c.opErr("write", err)
 		}
-		m := c.message(longMessage)
+		m := c.piece(longMessage)
 		to := c.memory.Bytes()[c.fillAt : c.fillAt+m : c.fillAt+m]
 		c.mu.Unlock()
 		m, readErr := r.Read(to)
@@ -435,9 +437,9 @@ type errorString string
 
 func (e errorString) Error() string { return string(e) }
 
-// message returns the size of the next message of at most n bytes in the send buffer. There is room for one.
+// piece returns the size of the next message of at most n bytes in the send buffer. There is room for one.
 // At the end of the buffer it may be short.
-func (c *Conn) message(n int) int {
+func (c *Conn) piece(n int) int {
 	return min(n, c.out.room(), c.space, c.o.SendBuffer-c.fillAt)
 }
 
@@ -484,11 +486,24 @@ func (c *Conn) queue(wr *verbs.SendWR) error {
 	if wr.Flags&verbs.SendSignaled != 0 {
 		c.quietWRs, c.quietLen = 0, 0
 	}
-	if _, err := c.qp.PostSend(*wr); err != nil {
+	return c.tell(wr)
+}
+
+// tell posts a request that may be a message, a write with immediate data.
+func (c *Conn) tell(wr *verbs.SendWR) (err error) {
+	if c.iwarp != nil && wr.Opcode == verbs.OpRDMAWriteImm {
+		err = c.iwarp.post(c.qp, wr, c.order)
+	} else {
+		_, err = c.qp.PostSend(*wr)
+	}
+	if err != nil {
 		return c.fail(lost(err))
 	}
 	return nil
 }
+
+// recvBatch is how many completions a poll takes, and how many receives are posted at once.
+const recvBatch = 16
 
 // CloseWrite tells the peer that this side sends no more: its reads return io.EOF after what was
 // sent. Reads go on.

@@ -27,6 +27,13 @@
 // queues in Options, and a few KiB: on rxe up to 700 KiB with the default sizes, and 67 KiB with the
 // smallest ones. The kernel's part is not counted.
 //
+// # iWARP
+//
+// iWARP has no immediate data. There, as librdmacm does, each message is a send of four bytes after the write
+// that it announces, and takes two places in the send queue. The device doesn't say how much the peer has
+// written: if the peer announces more than that, Read returns older bytes of the ring. A message counts as arrived,
+// for WriteMR and Close, when TCP has taken it.
+//
 // # The end
 //
 // Close tells the peer, whose reads then return io.EOF after what was sent. See Conn.SetLinger for

@@ -183,6 +183,7 @@ func (l *Listener) answer(e *rdmacm.Event) (*Conn, error) {
 	c.meet(&d)
 	ctx, cancel := context.WithTimeout(l.life, handshakeTimeout)
 	defer cancel()
+	c.hush = c.iwarp != nil
 	if err = id.Accept(ctx, c.param()); err == nil {
 		err = c.establish()
 	}

@@ -115,11 +115,11 @@ func (c *Conn) find(offset uint64) (verbs.Remote, int) {
 // hasCredit reports whether there is room for a message without data.
 func (c *Conn) hasCredit() (bool, error) {
 	err := c.writable()
-	return err == nil && c.out.sent != c.out.allowed && c.places > 0, err
+	return err == nil && !c.hush && c.out.sent != c.out.allowed && c.places > 0, err
 }
 
 // hasSpace reports whether there is room for a write without a message.
 func (c *Conn) hasSpace() (bool, error) {
 	err := c.writable()
-	return err == nil && c.places > 0 && c.space >= min(lowWater, c.o.SendBuffer/2), err
+	return err == nil && !c.hush && c.places > 0 && c.space >= min(lowWater, c.o.SendBuffer/2), err
 }

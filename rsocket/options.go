@@ -49,8 +49,9 @@ const (
 	reserved = 3
 )
 
-// complete checks the options, and fills in the defaults and the device's limits.
-func (o Options) complete(limits *verbs.DeviceAttr) (Options, error) {
+// complete checks the options, and fills in the defaults and the device's limits. A message takes so many
+// requests.
+func (o Options) complete(limits *verbs.DeviceAttr, requests int) (Options, error) {
 	for _, f := range []struct {
 		name  string
 		value *int
@@ -81,7 +82,7 @@ func (o Options) complete(limits *verbs.DeviceAttr) (Options, error) {
 	}
 	o.SendBuffer = (o.SendBuffer + chunk - 1) &^ (chunk - 1)
 	o.RecvBuffer = (o.RecvBuffer + chunk - 1) &^ (chunk - 1)
-	o.SendQueue = min(max(o.SendQueue, minQueue), limits.MaxQPWR-controls-reserved)
+	o.SendQueue = min(max(o.SendQueue, minQueue), limits.MaxQPWR/requests-controls-reserved)
 	o.RecvQueue = min(max(o.RecvQueue, minQueue), limits.MaxQPWR-controls-reserved)
 	o.Inline = max(o.Inline, mappingLen)
 	return o, nil

@@ -72,10 +72,13 @@ func (c *Conn) poll() (news bool) {
 		recvs := 0
 		for i := range c.wcs[:n] {
 			wc := &c.wcs[i]
+			c.completed(wc)
 			if wc.WRID&wridKind == wridRecv {
+				if c.iwarp != nil {
+					c.iwarp.receive(&c.recvs[recvs], recvs, wc.WRID&^wridKind)
+				}
 				recvs++
 			}
-			c.completed(wc)
 		}
 		if recvs > 0 && c.err == nil {
 			if _, err := c.qp.PostRecv(c.recvs[:recvs]...); err != nil {
@@ -134,19 +137,34 @@ func (c *Conn) completed(wc *verbs.WC) {
 	}
 }
 
-// received checks and counts a message of the peer.
-func (c *Conn) received(wc *verbs.WC) error {
+// message returns a message of the peer, and how many bytes were written with it. Over iWARP, only the peer
+// knows that.
+func (c *Conn) message(wc *verbs.WC) (imm, written uint32, err error) {
+	if c.iwarp != nil {
+		imm, err = c.iwarp.message(wc, c.order)
+		return imm, valueOf(imm), err
+	}
 	imm, ok := wc.Imm()
 	if !ok || wc.Opcode != verbs.WCRecvRDMAWithImm {
-		return violation("a message that is no write with immediate data")
+		return 0, 0, violation("a message that is no write with immediate data")
 	}
+	return imm, wc.ByteLen, nil
+}
+
+// received checks and counts a message of the peer.
+func (c *Conn) received(wc *verbs.WC) error {
+	imm, written, err := c.message(wc)
+	if err != nil {
+		return err
+	}
+	c.hush = false
 	value := valueOf(imm)
 	switch typ := typeOf(imm); typ {
 	case msgData:
 		if c.eof {
 			return violation("data after the end")
 		}
-		return c.in.data(value, wc.ByteLen)
+		return c.in.data(value, written)
 	case msgCredits:
 		return c.out.credit(value)
 	case msgIOMap:
@@ -177,7 +195,7 @@ func (c *Conn) received(wc *verbs.WC) error {
 
 // due reports whether it is time to give credits to the peer, or to publish memory to it.
 func (c *Conn) due() bool {
-	return c.in.due() && c.up && c.err == nil && !c.left && !c.closed
+	return c.in.due() && c.up && !c.hush && c.err == nil && !c.left && !c.closed
 }
 
 // owes reports whether the peer is due credits that have no place in the send queue.
@@ -198,18 +216,14 @@ func (c *Conn) grant() {
 			}
 		}
 		c.granting++
-		if _, err := c.qp.PostSend(wr); err != nil {
-			c.fail(lost(err))
-		}
+		c.tell(&wr)
 	}
 }
 
 // control posts a message of control. There are places for one of each kind.
 func (c *Conn) control(value uint32) {
 	wr := verbs.SendWR{WRID: wridControl | uint64(value), Opcode: verbs.OpRDMAWriteImm, Flags: verbs.SendSignaled, Imm: message(msgControl, value)}
-	if _, err := c.qp.PostSend(wr); err != nil {
-		c.fail(lost(err))
-	}
+	c.tell(&wr)
 }
 
 // fail ends the connection because of an error, which it returns, and tells the peer.

@@ -34,15 +34,28 @@ func (c *Conn) open(o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	if c.o, err = o.complete(limits); err != nil {
+	iw := ctx.Info().Transport() == verbs.TransportIWARP
+	requests := 1 // for a message
+	if iw {
+		requests = 2
+	}
+	if c.o, err = o.complete(limits, requests); err != nil {
 		return err
 	}
 	if c.device, err = acquireDevice(ctx); err != nil {
 		return err
 	}
 	pd := c.sync.PD()
-	if c.memory, err = pd.AllocMR(c.o.SendBuffer, verbs.MROptions{}); err != nil {
+	sends, recvs := (c.o.SendQueue+controls+reserved)*requests, c.o.RecvQueue+controls+reserved
+	size, use := c.o.SendBuffer, verbs.AccessFlags(0)
+	if iw {
+		size, use = size+recvs*msgLen, verbs.AccessLocalWrite
+	}
+	if c.memory, err = pd.AllocMR(size, verbs.MROptions{Access: use}); err != nil {
 		return err
+	}
+	if iw {
+		c.iwarp = &iwarp{mr: c.memory, at: c.o.SendBuffer}
 	}
 	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite
 	if c.exposed, err = pd.AllocMR(c.o.RecvBuffer+targetsLen+c.o.Mappings*mappingLen, verbs.MROptions{Access: access}); err != nil {
@@ -50,7 +63,6 @@ func (c *Conn) open(o Options) (err error) {
 	}
 	c.theirs = make([]mapping, c.o.Mappings)
 	c.targets = newTargets(c.exposed.Bytes()[c.o.RecvBuffer:])
-	sends, recvs := c.o.SendQueue+controls+reserved, c.o.RecvQueue+controls+reserved
 	// All requests complete when the connection breaks.
 	cq := verbs.CQOptions{MaxCQE: sends + recvs, Channel: c.device.channel, Value: c}
 	if c.cq, err = ctx.CreateCQ(cq); err != nil {
@@ -65,12 +77,18 @@ func (c *Conn) open(o Options) (err error) {
 	for i := range c.recvs {
 		c.recvs[i].WRID = wridRecv
 	}
-	for left := recvs; left > 0; {
-		n, err := c.qp.PostRecv(c.recvs[:min(left, len(c.recvs))]...)
+	for posted := 0; posted < recvs; {
+		batch := c.recvs[:min(recvs-posted, len(c.recvs))]
+		if iw {
+			for i := range batch {
+				c.iwarp.receive(&batch[i], i, uint64(posted+i))
+			}
+		}
+		n, err := c.qp.PostRecv(batch...)
 		if err != nil {
 			return err
 		}
-		left -= n
+		posted += n
 	}
 	return nil
 }
@@ -83,10 +101,11 @@ func (c *Conn) param() *rdmacm.ConnParam {
 		ring:    sge{addr: c.exposed.Addr(), key: c.exposed.RKey(), length: uint32(c.in.half)},
 	}
 	d.bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
-	return &rdmacm.ConnParam{
-		PrivateData: d.bytes(), FlowControl: true,
-		ResponderResources: rdmacm.None, InitiatorDepth: rdmacm.None, // nobody reads
+	p := &rdmacm.ConnParam{PrivateData: d.bytes(), FlowControl: true}
+	if c.iwarp == nil { // there, the kernels may read when they connect
+		p.ResponderResources, p.InitiatorDepth = rdmacm.None, rdmacm.None
 	}
+	return p
 }
 
 // meet notes what the peer has said.

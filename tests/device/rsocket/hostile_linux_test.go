@@ -20,13 +20,15 @@ import (
 // A rogue is a peer that does what it wants, made from the verbs.
 type rogue struct {
 	id *rdmacm.SyncID
-	mr *verbs.MR // receives need none; the list of targets, then a ring
+	mr *verbs.MR // the list of targets, then a ring, and over iWARP memory for a message
 
 	list, ring verbs.Remote  // the other side's
 	refused    chan struct{} // closed when the other side has ended the connection
 }
 
 const rogueRing = 16 << 10
+
+func overIWARP() bool { return rdmatest.KindOf() == rdmatest.SIW }
 
 // privateData is what a peer with this memory says.
 func privateData(mr *verbs.MR, credits uint16) []byte {
@@ -59,9 +61,12 @@ func newRogue(t testing.TB, to net.Addr, receives int) *rogue {
 	addr := to.(*net.TCPAddr).AddrPort()
 	rdmatest.Check(t, id.ResolveAddr(t.Context(), netip.AddrPort{}, addr, time.Minute))
 	rdmatest.Check(t, id.ResolveRoute(t.Context(), time.Minute))
-	caps := verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64}
+	if overIWARP() && receives > 0 {
+		receives += 32 // there, a message without a receive ends the connection: for those that need no credit
+	}
+	caps := verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 96, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64}
 	rdmatest.Must(id.CreateQP(nil, verbs.QPOptions{Cap: caps}))(t)
-	r.mr = rdmatest.Must(id.PD().AllocMR(64+rogueRing, verbs.MROptions{Access: verbs.AccessLocalWrite | verbs.AccessRemoteWrite}))(t)
+	r.mr = rdmatest.Must(id.PD().AllocMR(64+rogueRing+4, verbs.MROptions{Access: verbs.AccessLocalWrite | verbs.AccessRemoteWrite}))(t)
 	r.receive(t, receives)
 	return r
 }
@@ -69,8 +74,12 @@ func newRogue(t testing.TB, to net.Addr, receives int) *rogue {
 // receive posts receives.
 func (r *rogue) receive(t testing.TB, n int) {
 	t.Helper()
+	wr := verbs.RecvWR{}
+	if overIWARP() {
+		wr.SGL = []verbs.SGE{r.mr.SGE(64+rogueRing, 4)}
+	}
 	for range n {
-		rdmatest.Must(r.id.QP().PostRecv(verbs.RecvWR{}))(t)
+		rdmatest.Must(r.id.QP().PostRecv(wr))(t)
 	}
 }
 
@@ -87,14 +96,29 @@ func (r *rogue) connect(t testing.TB, private []byte) error {
 	return nil
 }
 
+// post posts a write with an immediate, which over iWARP is a write and a send.
+func (r *rogue) post(t testing.TB, wr verbs.SendWR) {
+	t.Helper()
+	wr.Opcode, wr.Flags = verbs.OpRDMAWriteImm, verbs.SendSignaled
+	if overIWARP() {
+		if wr.Inline != nil || wr.SGL != nil {
+			write := wr
+			write.Opcode, write.Flags = verbs.OpRDMAWrite, 0
+			rdmatest.Must(r.id.QP().PostSend(write))(t)
+		}
+		wr = verbs.SendWR{Opcode: verbs.OpSend, Flags: wr.Flags, Inline: binary.NativeEndian.AppendUint32(nil, wr.Imm)}
+	}
+	rdmatest.Must(r.id.QP().PostSend(wr))(t)
+}
+
 // write writes n bytes of the ring with an immediate.
 func (r *rogue) write(t testing.TB, to verbs.Remote, imm uint32, n int) {
 	t.Helper()
-	wr := verbs.SendWR{Opcode: verbs.OpRDMAWriteImm, Imm: imm, Remote: to, Flags: verbs.SendSignaled}
+	wr := verbs.SendWR{Imm: imm, Remote: to}
 	if n > 0 {
 		wr.SGL = []verbs.SGE{r.mr.SGE(64, n)}
 	}
-	rdmatest.Must(r.id.QP().PostSend(wr))(t)
+	r.post(t, wr)
 }
 
 // publish writes an entry of the list of targets.
@@ -103,9 +127,7 @@ func (r *rogue) publish(t testing.TB, entry int, addr uint64, key, length uint32
 	b := binary.NativeEndian.AppendUint64(nil, addr)
 	b = binary.NativeEndian.AppendUint32(b, key)
 	b = binary.NativeEndian.AppendUint32(b, length)
-	rdmatest.Must(r.id.QP().PostSend(verbs.SendWR{
-		Opcode: verbs.OpRDMAWriteImm, Imm: 4<<29 | 64, Inline: b, Remote: r.list.At(uint64(16 * entry)), Flags: verbs.SendSignaled,
-	}))(t)
+	r.post(t, verbs.SendWR{Imm: 4<<29 | 64, Inline: b, Remote: r.list.At(uint64(16 * entry))})
 }
 
 // next waits for the next message of the other side, and returns its immediate.
@@ -114,6 +136,9 @@ func (r *rogue) next(t testing.TB) uint32 {
 	for deadline := time.Now().Add(rdmatest.Patience); ; time.Sleep(time.Millisecond) {
 		var wcs [1]verbs.WC
 		if rdmatest.Must(r.id.RecvCQ().Poll(wcs[:]))(t) > 0 {
+			if overIWARP() { // the next one comes later
+				return binary.NativeEndian.Uint32(r.mr.Bytes()[64+rogueRing:])
+			}
 			imm, _ := wcs[0].Imm()
 			return imm
 		}
@@ -129,7 +154,7 @@ func TestHostilePeers(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	const window, ring = 16, 8 << 10 // of the honest side
 	const half = ring / 2
-	for name, attack := range map[string]func(t *testing.T, r *rogue){
+	attacks := map[string]func(t *testing.T, r *rogue){
 		"type 1":              func(t *testing.T, r *rogue) { r.write(t, r.ring, 1<<29|10, 10) },
 		"type 2":              func(t *testing.T, r *rogue) { r.write(t, r.ring, 2<<29|10, 10) },
 		"type 3":              func(t *testing.T, r *rogue) { r.write(t, r.ring, 3<<29|10, 10) },
@@ -167,7 +192,17 @@ func TestHostilePeers(t *testing.T) {
 		"the largest credit":   func(t *testing.T, r *rogue) { r.write(t, r.ring, 4<<29|0xffff, 0) },
 		"a message by send":    func(t *testing.T, r *rogue) { r.send(t, verbs.OpSend) },
 		"a send with the type": func(t *testing.T, r *rogue) { r.send(t, verbs.OpSendImm) },
-	} {
+	}
+	if overIWARP() {
+		// The device doesn't say how much was written, and has no immediate data.
+		for _, unseen := range []string{"nothing written", "less written", "more written", "a send with the type"} {
+			delete(attacks, unseen)
+		}
+		attacks["a message of 3 bytes"] = func(t *testing.T, r *rogue) {
+			rdmatest.Must(r.id.QP().PostSend(verbs.SendWR{Opcode: verbs.OpSend, Inline: make([]byte, 3)}))(t)
+		}
+	}
+	for name, attack := range attacks {
 		t.Run(name, func(t *testing.T) {
 			l := listen(t, rsocket.Options{RecvBuffer: ring, RecvQueue: window, Mappings: 1})
 			r := newRogue(t, l.Addr(), 64)
@@ -202,9 +237,7 @@ func (r *rogue) map1(t testing.TB, entry uint32, addr uint64, length uint32) {
 	b := binary.NativeEndian.AppendUint64(make([]byte, 8), addr)
 	b = binary.NativeEndian.AppendUint32(b, r.mr.RKey())
 	b = binary.NativeEndian.AppendUint32(b, length)
-	rdmatest.Must(r.id.QP().PostSend(verbs.SendWR{
-		Opcode: verbs.OpRDMAWriteImm, Imm: 6<<29 | entry, Inline: b, Remote: r.list.At(32), Flags: verbs.SendSignaled,
-	}))(t)
+	r.post(t, verbs.SendWR{Imm: 6<<29 | entry, Inline: b, Remote: r.list.At(32)})
 }
 
 // flood posts messages until the other side refuses one. That side gives credits as fast as it gets

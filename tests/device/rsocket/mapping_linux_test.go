@@ -79,7 +79,7 @@ func TestNoMappings(t *testing.T) {
 	wantError(t, client.Map(mr, 0), syscall.ENOMEM)
 }
 
-var _ = rdmatest.Test(TestRiostream, rdmatest.Peers)
+var _ = rdmatest.Test(TestRiostream, rdmatest.Peers, rdmatest.AlsoSIW)
 
 // TestRiostream: riostream at the other end, in both roles. Each side writes into memory that the other
 // one has mapped, and the last byte says that all is there.

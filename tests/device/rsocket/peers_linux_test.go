@@ -79,7 +79,7 @@ func (r *rstream) round(size, count int) error {
 	return nil
 }
 
-var _ = rdmatest.Test(TestRstream, rdmatest.Peers)
+var _ = rdmatest.Test(TestRstream, rdmatest.Peers, rdmatest.AlsoSIW)
 
 // TestRstream: rstream at the other end, in both roles, with small and large transfers. It verifies
 // the data too.

@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/rsocket"
 )
 
-var _ = rdmatest.Test(TestIbvRstream, rdmatest.Peers)
+var _ = rdmatest.Test(TestIbvRstream, rdmatest.Peers, rdmatest.AlsoSIW)
 
 // TestIbvRstream: `ibv rstream` and `ibv riostream` with themselves and with rdma-core's, which check each
 // other's data.
@@ -47,7 +47,7 @@ func TestIbvRstream(t *testing.T) {
 	}
 }
 
-var _ = rdmatest.Test(TestRcopy, rdmatest.Peers)
+var _ = rdmatest.Test(TestRcopy, rdmatest.Peers, rdmatest.AlsoSIW)
 
 // TestRcopy: rcopy and `ibv rcopy` copy files to each other.
 func TestRcopy(t *testing.T) {
@@ -67,7 +67,11 @@ func TestRcopy(t *testing.T) {
 				rdmatest.Check(t, os.WriteFile(from, want, 0o600))
 				command := map[string][]string{"go": {ibv, "rcopy"}, "c": {"rcopy"}}
 				port := freePort()
-				server := rdmatest.Start(t, append(command[who.server], "-p", port)...)
+				args := append(command[who.server], "-p", port)
+				if who.server == "go" { // soft-iWARP takes no IPv4 at IPv6's unspecified address
+					args = append(args, "-b", host)
+				}
+				server := rdmatest.Start(t, args...)
 				listens(t, server, port)
 				client := rdmatest.Start(t, append(command[who.client], from, host+":"+to, "-p", port)...)
 				if out := client.Succeeds(t); !strings.Contains(out, fmt.Sprintf("%d bytes in", size)) {

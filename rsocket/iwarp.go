@@ -1,0 +1,49 @@
+package rsocket
+
+import "github.com/goverbs/goverbs/verbs"
+
+// An iwarp has what messages need over iWARP, which knows no immediate data. There a message is a send of
+// the four bytes that would be the immediate, after the write that it announces, if there is one. Each
+// receive has memory for one, and the receive's WRID has its place. The bytes are in the order of the
+// peer's host, as a C peer has them.
+//
+// The side that accepts sends nothing before the client has, because iWARP's startup asks for that: soft-iWARP
+// fails to connect if there is data behind the answer. A client of either kind gives credits at once, or with
+// its first call.
+type iwarp struct {
+	mr   *verbs.MR // also the send buffer; the messages' memory is behind it
+	at   int
+	sgls [recvBatch][1]verbs.SGE // of Conn.recvs
+	out  [msgLen]byte            // what is being sent
+}
+
+const msgLen = 4
+
+// receive makes wr a receive at a place. It is the i-th of Conn.recvs.
+func (w *iwarp) receive(wr *verbs.RecvWR, i int, place uint64) {
+	w.sgls[i][0] = w.mr.SGE(w.at+int(place)*msgLen, msgLen)
+	wr.WRID, wr.SGL = wridRecv|place, w.sgls[i][:]
+}
+
+// message returns what has arrived at the place of a completed receive.
+func (w *iwarp) message(wc *verbs.WC, order byteOrder) (uint32, error) {
+	if wc.Opcode != verbs.WCRecv || wc.ByteLen != msgLen {
+		return 0, violation("a message of %d bytes, want %d", wc.ByteLen, msgLen)
+	}
+	at := w.at + int(wc.WRID&^wridKind)*msgLen
+	return order.Uint32(w.mr.Bytes()[at:]), nil
+}
+
+// post posts a write with immediate data as a write and a message, whose completion is that of both.
+func (w *iwarp) post(qp *verbs.QP, wr *verbs.SendWR, order byteOrder) error {
+	order.PutUint32(w.out[:], wr.Imm)
+	message := verbs.SendWR{WRID: wr.WRID, Opcode: verbs.OpSend, Flags: wr.Flags, Inline: w.out[:]}
+	if len(wr.Inline) == 0 && len(wr.SGL) == 0 {
+		_, err := qp.PostSend(message)
+		return err
+	}
+	write := *wr
+	write.WRID, write.Opcode, write.Flags = wridData, verbs.OpRDMAWrite, 0
+	_, err := qp.PostSend(write, message)
+	return err
+}
