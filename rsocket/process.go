@@ -195,15 +195,15 @@ func (c *Conn) received(wc *verbs.WC) error {
 
 // due reports whether it is time to give credits to the peer, or to publish memory to it.
 func (c *Conn) due() bool {
-	return c.in.due() && c.up && !c.hush && c.err == nil && !c.left && !c.closed
+	return c.in.due() && c.up && c.err == nil && !c.left && !c.closed
 }
 
-// owes reports whether the peer is due credits that have no place in the send queue.
-func (c *Conn) owes() bool { return c.granting == controls && c.due() }
+// owes reports whether the peer is due credits that may not be sent yet, or have no place in the send queue.
+func (c *Conn) owes() bool { return (c.hush || c.granting == controls) && c.due() }
 
 // grant gives credits to the peer, and publishes memory to it, if it is time to.
 func (c *Conn) grant() {
-	for c.granting < controls && c.due() {
+	for !c.hush && c.granting < controls && c.due() {
 		value, at := c.in.grant()
 		wr := verbs.SendWR{WRID: wridCredits, Opcode: verbs.OpRDMAWriteImm, Flags: verbs.SendSignaled, Imm: message(msgCredits, value)}
 		if at >= 0 {

@@ -64,7 +64,8 @@ func newRogue(t testing.TB, to net.Addr, receives int) *rogue {
 	if overIWARP() && receives > 0 {
 		receives += 32 // there, a message without a receive ends the connection: for those that need no credit
 	}
-	caps := verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 96, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64}
+	// Over iWARP a message is two requests.
+	caps := verbs.QPCap{MaxSendWR: 128, MaxRecvWR: 96, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64}
 	rdmatest.Must(id.CreateQP(nil, verbs.QPOptions{Cap: caps}))(t)
 	r.mr = rdmatest.Must(id.PD().AllocMR(64+rogueRing+4, verbs.MROptions{Access: verbs.AccessLocalWrite | verbs.AccessRemoteWrite}))(t)
 	r.receive(t, receives)
@@ -379,6 +380,21 @@ func TestOwedCredits(t *testing.T) {
 		if want := uint32(4<<29 | i*half + window); imm != want {
 			t.Errorf("message %d is %#x, want %#x", i, imm, want)
 		}
+	}
+}
+
+// TestFirstCredits: a side that accepts publishes the other half of its ring without a call, also where it may
+// not send before it has a message.
+func TestFirstCredits(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	l := listen(t, rsocket.Options{})
+	r := newRogue(t, l.Addr(), 64)
+	rdmatest.Check(t, r.connect(t, privateData(r.mr, 64)))
+	c := accept(t, l)
+	defer closed(t, c)
+	r.write(t, r.ring, 3, 3)
+	if imm := r.next(t); imm>>29 != 4 {
+		t.Errorf("the first message is %#x, want one with credits", imm)
 	}
 }
 
