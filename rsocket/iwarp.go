@@ -7,6 +7,9 @@ import "github.com/goverbs/goverbs/verbs"
 // receive has memory for one, and the receive's WRID has its place. The bytes are in the order of the
 // peer's host, as a C peer has them.
 //
+// The write is signaled, too. Soft-iWARP copies the data of signaled requests only: TCP may still send the
+// memory of another after later requests have completed.
+//
 // The side that accepts sends nothing before the client has, because iWARP's startup asks for that: soft-iWARP
 // fails to connect if there is data behind the answer. A client of either kind gives credits at once, or with
 // its first call.
@@ -43,7 +46,7 @@ func (w *iwarp) post(qp *verbs.QP, wr *verbs.SendWR, order byteOrder) error {
 		return err
 	}
 	write := *wr
-	write.WRID, write.Opcode, write.Flags = wridData, verbs.OpRDMAWrite, 0
+	write.WRID, write.Opcode, write.Flags = wridData, verbs.OpRDMAWrite, verbs.SendSignaled
 	_, err := qp.PostSend(write, message)
 	return err
 }

@@ -57,8 +57,8 @@ func (c *Conn) process() {
 
 // poll takes the completions off the CQ, and reports whether anything has changed.
 func (c *Conn) poll() (news bool) {
-	// Bounded, in case that a peer sends faster than this goes.
-	for range (c.o.SendQueue+c.o.RecvQueue)/len(c.wcs) + 1 {
+	// Bounded, in case that a peer sends faster than this goes. Over iWARP a message has two completions.
+	for range (2*c.o.SendQueue+c.o.RecvQueue)/len(c.wcs) + 2 {
 		n, err := c.cq.Poll(c.wcs[:])
 		if err != nil {
 			c.broken, news = true, true
