@@ -1,0 +1,128 @@
+package perftest
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+)
+
+var _ = rdmatest.Test(TestMatrix, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.Long)
+
+// cC is perftest with itself, which says what can be expected of the other pairings.
+var cC = pairing{theirs, theirs}
+
+// matrixTransports are those that each of perftest's tests has.
+var matrixTransports = map[string][]string{
+	"send":   {"RC", "UC", "UD", "XRC", "DC"},
+	"write":  {"RC", "UC", "XRC", "DC"},
+	"read":   {"RC", "XRC", "DC"},
+	"atomic": {"RC", "XRC", "DC"},
+}
+
+// A cell is one place of the matrix: what both sides are asked for.
+type cell struct {
+	tool, transport string
+	wait, meet      string
+}
+
+func cells() (all []cell) {
+	for _, verb := range []string{"send", "write", "read", "atomic"} {
+		for _, kind := range []string{"_bw", "_lat"} {
+			for _, transport := range matrixTransports[verb] {
+				for _, wait := range []string{"poll", "-e"} {
+					for _, meet := range []string{"TCP", "-R"} {
+						all = append(all, cell{verb + kind, transport, wait, meet})
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// run returns the cell's run.
+func (c cell) run() run {
+	r := run{tool: c.tool, args: "-n 20 -c " + c.transport}
+	for _, option := range []string{c.wait, c.meet} {
+		if strings.HasPrefix(option, "-") {
+			r.args += " " + option
+		}
+	}
+	return r
+}
+
+// TestMatrix: each test, transport and way to wait and to meet. Where perftest passes with itself,
+// Go passes in either role, and with itself. A line of the log says how each cell ended; the program
+// in table makes docs/perftest-matrix.md of them. Without GOVERBS_LONG, it is one tool over RC only, and
+// without the connection manager: there, perftest of Debian 12 at times dies of a segmentation fault.
+func TestMatrix(t *testing.T) {
+	all := cells()
+	if os.Getenv("GOVERBS_LONG") == "" {
+		all = slices.DeleteFunc(all, func(c cell) bool { return c.tool != "read_lat" || c.transport != "RC" || c.meet == "-R" })
+	}
+	// It prints "Version: 6.06", which is what it announces.
+	asked := rdmatest.Start(t, "ib_send_bw", "--version")
+	asked.Wait() // and then it exits with 1
+	version := strings.TrimSpace(strings.TrimPrefix(asked.Stdout(), "Version:"))
+	for _, c := range all {
+		t.Run(c.tool+"/"+c.transport+"/"+c.wait+"/"+c.meet, func(t *testing.T) {
+			var passed []string
+			can := false
+			for _, who := range []pairing{cC, goC, cGo, goGo} {
+				limit := hopeless
+				if can {
+					limit = rdmatest.Patience
+				}
+				said, ok := tries(t, c.run(), who, limit)
+				switch {
+				case ok:
+					passed = append(passed, who.String())
+				case can:
+					t.Errorf("%v: %s", who, said)
+				default:
+					t.Logf("%v: %s", who, said)
+				}
+				can = can || ok && who == cC
+			}
+			t.Logf("matrix: %s %s %s %s %s %s = %s", rdmatest.KindOf(), version, c.tool, c.transport, c.wait, c.meet, strings.Join(passed, " "))
+		})
+	}
+}
+
+// hopeless is when a pairing that needn't pass is given up. Some of perftest's hang.
+const hopeless = 30 * time.Second
+
+// tries runs both sides, and reports whether they pass in time, else what they said. As in clocked,
+// sides without a clock run again.
+func tries(t *testing.T, r run, who pairing, limit time.Duration) (said string, ok bool) {
+	t.Helper()
+	for range 3 {
+		lastPort++
+		server := start(t, who.server, r, false)
+		over := time.Now().Add(limit)
+		waits := func(so func() bool) {
+			for !so() && time.Now().Before(over) {
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		waits(func() bool {
+			return server.Ended() || r.byCM() && rdmatest.ListeningCM(t, "TCP", uint16(lastPort)) || !r.byCM() && rdmatest.Listening(lastPort)
+		})
+		client := start(t, who.client, r, true)
+		waits(func() bool { return server.Ended() && client.Ended() })
+		said = fmt.Sprintf("%v\n%v", server, client)
+		ok = server.Ended() && client.Ended()
+		server.Kill()
+		client.Kill()
+		ok = ok && server.Wait().Success() && client.Wait().Success()
+		if !strings.Contains(said, "Correlation coefficient") {
+			break
+		}
+	}
+	return said, ok
+}
