@@ -71,8 +71,8 @@ bench: go ## Go beside C in one boot, and what a post and a poll cost
 	@go test -run '^$$' -bench . -benchmem ./provider/... ./verbs
 
 .PHONY: build
-build: go ## bin/ibv and bin/ibvtrace, static
-	@go build -trimpath -o bin/ ./cmd/...
+build: go ## bin/ibv and bin/ibvtrace, static, without symbols
+	@go build -trimpath -ldflags='-s -w' -o bin/ ./cmd/...
 
 .PHONY: lint unit race fuzz
 lint unit race fuzz: go ## one suite: `go run ./tests/runner -h` lists all

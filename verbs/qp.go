@@ -1,9 +1,11 @@
 package verbs
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
@@ -323,7 +325,11 @@ func (d *Device) createQPHeld(op string, o *QPOptions, extra any, pd *PD, domain
 	object := fmt.Sprintf("%v, %d WR", o.Type, o.Cap.MaxSendWR)
 	if err := cmd.Run(d.file); err != nil {
 		prov.Release()
-		return nil, d.failedToLock(op, object, err)
+		e := d.failedToLock(op, object, err)
+		if o.Type == RawPacket && errors.Is(err, syscall.EPERM) {
+			e.Hint = "raw packets need the capability CAP_NET_RAW"
+		}
+		return nil, e
 	}
 	if err := prov.Adopt(uint32(*handle), *num, granted); err != nil {
 		destroyQP(d, uint32(*handle))
