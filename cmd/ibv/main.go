@@ -21,6 +21,7 @@
 //	ibv ucmatose    connect by address and exchange messages, as ucmatose does
 //	ibv udaddy      the same with datagrams, as udaddy does
 //	ibv mckey       send to a multicast group, or receive from it, as mckey does
+//	ibv udpong      exchange datagrams over sockets on RDMA, as udpong does
 //	ibv ibstat      print the state of devices and ports, as ibstat does
 //	ibv ibstatus    the same, as ibstatus does
 //	ibv ibaddr      print a port's LIDs and GID, as ibaddr does
@@ -89,6 +90,7 @@ var commands = []command{
 	{"ucmatose", "connect by address and exchange messages", ucmatose},
 	{"udaddy", "find a service for datagrams by address and exchange messages", udaddy},
 	{"mckey", "send to a multicast group, or receive from it", mckey},
+	{"udpong", "measure latency and throughput of datagrams over sockets on RDMA", udpong},
 	{"ibstat", "print the state of devices and ports", printState},
 	{"ibstatus", "print the state of ports, line by line", printStatus},
 	{"ibaddr", "print the LIDs and the GID of a port of the subnet", ibaddr},

@@ -28,6 +28,7 @@ var programs = map[string]string{
 	"ucmatose":          "ucmatose",
 	"udaddy":            "udaddy",
 	"mckey":             "mckey",
+	"udpong":            "udpong",
 	"rstream":           "rstream",
 	"riostream":         "riostream",
 	"rcopy":             "rcopy",

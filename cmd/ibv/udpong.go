@@ -1,0 +1,321 @@
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/goverbs/goverbs/cmd/ibv/internal/dgram"
+)
+
+const udpongUsage = `Usage: ibv udpong [OPTION...]            wait for clients
+       ibv udpong [OPTION...] -s SERVER  send to a server
+
+Exchange datagrams over a socket on RDMA, and measure latency and throughput. The
+other side may be rdma-core's udpong. A message that is lost is sent again if it
+would be answered; of the others, those count that have come. A message, with 8
+bytes before it (24 with IPv6), isn't larger than the MTU.
+
+  -s SERVER  the server's address or name
+  -b ADDR    the server's own address (default: all)
+  -p PORT    port (default 7174)
+  -C COUNT   messages (default 1000)
+  -S SIZE    bytes in a message (default 1000, at least 16)
+             Without -C and -S, the latency and the throughput of several sizes
+             that fit the MTU are measured.
+  -B SIZE    ignored: the buffers have room for 256 messages
+  -T OPTION  blocking: wait asleep, and not with the processor busy
+             async: the same
+             nonblocking: the default
+             echo: with -C or -S, the server answers each message
+             sockets: over UDP, without RDMA
+             (b, a, n, e and s for short)
+  -h         show this help
+
+Examples:
+  ibv udpong -b 192.168.77.1
+  ibv udpong -s 192.168.77.1 -S 64 -C 1000 -T e
+        a server and, elsewhere, its client
+`
+
+// What a message is for.
+const (
+	udpongLogin = iota
+	udpongStart
+	udpongData // isn't answered
+	udpongEcho
+	udpongEnd // asks how many messages have come
+)
+
+// udpongControl is the size of all messages but data and echoes, and the least of those.
+const udpongControl = 16
+
+// A datagramSocket is one over RDMA or UDP. A limit of 0 is none.
+type datagramSocket interface {
+	SendTo(b []byte, to netip.AddrPort) error
+	RecvFrom(b []byte, limit time.Duration) (n int, from netip.AddrPort, err error)
+	Close() error
+}
+
+// A udpSocket is a plain one.
+type udpSocket struct{ *net.UDPConn }
+
+func (s udpSocket) SendTo(b []byte, to netip.AddrPort) error {
+	_, err := s.WriteToUDPAddrPort(b, to)
+	return err
+}
+
+func (s udpSocket) RecvFrom(b []byte, limit time.Duration) (int, netip.AddrPort, error) {
+	deadline := time.Time{}
+	if limit > 0 {
+		deadline = time.Now().Add(limit)
+	}
+	if err := s.SetReadDeadline(deadline); err != nil {
+		return 0, netip.AddrPort{}, err
+	}
+	n, from, err := s.ReadFromUDPAddrPort(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = dgram.ErrTimeout
+	}
+	return n, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), err
+}
+
+type udpongOptions struct {
+	server, bind, port string
+	count, size        int
+	custom, echo       bool
+	sleep, plain       bool
+}
+
+func udpong(args []string) int {
+	o := &udpongOptions{port: "7174", count: 1000, size: 1000}
+	options := []longOption{{short: 'h', long: "help"}}
+	for _, short := range "sbpCSBT" {
+		options = append(options, longOption{short: byte(short), hasArg: true})
+	}
+	operands, err := getopt(options, args, o.set)
+	if err == nil && len(operands) > 0 {
+		err = fmt.Errorf("%q is not an option", operands[0])
+	}
+	if err != nil {
+		return notParsed("udpong", udpongUsage, err)
+	}
+	run := o.serve
+	if o.server != "" {
+		run = o.measure
+	}
+	if err := run(); err != nil {
+		return failed("udpong", err)
+	}
+	return exitOK
+}
+
+func (o *udpongOptions) set(option longOption, value string) (err error) {
+	switch option.short {
+	case 's':
+		o.server = value
+	case 'b':
+		o.bind = value
+	case 'p':
+		o.port = value
+	case 'C':
+		o.custom = true
+		o.count, err = number("-C", value, 1, 1<<31-1)
+	case 'S':
+		o.custom = true
+		o.size, err = number("-S", value, udpongControl, dgram.MaxMessage)
+	case 'B':
+		_, err = number("-B", value, 1, 1<<28)
+	case 'T':
+		switch value {
+		case "b", "blocking", "block", "a", "async":
+			o.sleep = true
+		case "n", "nonblocking", "nonblock":
+			o.sleep = false
+		case "e", "echo":
+			o.echo = true
+		case "s", "socket", "sockets":
+			o.plain = true
+		default:
+			err = fmt.Errorf("-T: %q is none of blocking, async, nonblocking, echo and sockets", value)
+		}
+	case 'h':
+		err = errHelp
+	}
+	return err
+}
+
+func (o *udpongOptions) open(local string) (datagramSocket, error) {
+	at, err := net.ResolveUDPAddr("udp", local)
+	if err != nil {
+		return nil, err
+	}
+	if !o.plain {
+		return dgram.Listen(at.AddrPort(), o.sleep)
+	}
+	c, err := net.ListenUDP("udp", at)
+	if err != nil {
+		return nil, err
+	}
+	return udpSocket{c}, nil
+}
+
+// serve is the server. It counts what comes from each client.
+func (o *udpongOptions) serve() error {
+	s, err := o.open(net.JoinHostPort(o.bind, o.port))
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	var counts [256]uint32
+	next := byte(0)
+	b := make([]byte, dgram.MaxMessage)
+	for {
+		n, from, err := s.RecvFrom(b, 0)
+		if err != nil {
+			return err
+		}
+		if n < udpongControl {
+			continue
+		}
+		count := &counts[b[1]]
+		switch b[0] {
+		case udpongLogin:
+			fmt.Printf("client login from %s\n", from.Addr().Unmap())
+			b[1] = next
+			counts[next] = 0
+			next++
+		case udpongStart:
+			*count = 0
+		case udpongEcho:
+			*count++
+		case udpongEnd:
+			binary.BigEndian.PutUint32(b[4:], *count)
+		default:
+			*count++
+			continue
+		}
+		if err := s.SendTo(b[:n], from); err != nil {
+			return err
+		}
+	}
+}
+
+// A udpongClient is the client. Its message has the operation, the number that the server gave it, the
+// question's number, and what the server has counted.
+type udpongClient struct {
+	s       datagramSocket
+	to      netip.AddrPort
+	message [dgram.MaxMessage]byte
+	answer  [dgram.MaxMessage]byte
+	last    byte
+}
+
+// How long a client waits for an answer before it asks again.
+const (
+	udpongPatient = time.Second
+	udpongSoon    = time.Millisecond
+	udpongTries   = 10 // of a login, a second each: is the server there?
+)
+
+// ask sends a message until its answer comes, at most so many times. 0 is without end.
+func (c *udpongClient) ask(what byte, size int, wait time.Duration, most int) error {
+	c.last++
+	c.message[0], c.message[2] = what, c.last
+	for try := 1; ; try++ {
+		if err := c.s.SendTo(c.message[:size], c.to); err != nil {
+			return err
+		}
+		for begin := time.Now(); ; {
+			n, from, err := c.s.RecvFrom(c.answer[:], max(wait-time.Since(begin), 1))
+			if err == nil && n >= udpongControl && from == c.to && c.answer[2] == c.last && c.answer[0] == what {
+				c.message[1] = c.answer[1]
+				return nil
+			}
+			if err != nil && !errors.Is(err, dgram.ErrTimeout) {
+				return err
+			}
+			if err != nil || time.Since(begin) >= wait {
+				break
+			}
+		}
+		if try == most {
+			return fmt.Errorf("%v doesn't answer", c.to)
+		}
+	}
+}
+
+// measure is the client.
+func (o *udpongOptions) measure() error {
+	to, err := net.ResolveUDPAddr("udp", net.JoinHostPort(o.server, o.port))
+	if err != nil {
+		return err
+	}
+	local := net.JoinHostPort("0.0.0.0", "0")
+	if to.IP.To4() == nil {
+		local = net.JoinHostPort("::", "0")
+	}
+	s, err := o.open(local)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	c := &udpongClient{s: s, to: netip.AddrPortFrom(to.AddrPort().Addr().Unmap(), to.AddrPort().Port())}
+	fmt.Printf("%-10s%-8s%-8s%-8s%8s %10s%13s\n", "name", "bytes", "xfers", "total", "time", "Gb/sec", "usec/xfer")
+	if err := c.ask(udpongLogin, udpongControl, udpongPatient, udpongTries); err != nil {
+		return err
+	}
+	if o.custom {
+		return c.test("custom", o.size, o.count, o.echo)
+	}
+	for _, echo := range []bool{true, false} {
+		for _, size := range []int{64, 128, 192, 256, 384, 512, 768, 1024, 1536} {
+			name, count := sizeText(int64(size))+"_bw", sizeCount(size)
+			if echo {
+				name, count = sizeText(int64(size))+"_lat", count/10
+			}
+			if err := c.test(name, size, count, echo); errors.Is(err, dgram.ErrTooLong) {
+				continue
+			} else if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// test sends a number of messages, and prints what it has taken.
+func (c *udpongClient) test(name string, size, count int, echo bool) error {
+	if err := c.ask(udpongStart, udpongControl, udpongPatient, udpongTries); err != nil {
+		return err
+	}
+	begin := time.Now()
+	for range count {
+		var err error
+		if echo {
+			err = c.ask(udpongEcho, size, udpongSoon, 0)
+		} else {
+			c.message[0] = udpongData
+			err = c.s.SendTo(c.message[:size], c.to)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := c.ask(udpongEnd, udpongControl, udpongSoon, 0); err != nil {
+		return err
+	}
+	took := time.Since(begin)
+	transfers := int(binary.BigEndian.Uint32(c.answer[4:]))
+	if echo {
+		transfers = 2 * count
+	}
+	bytes := int64(transfers) * int64(size)
+	fmt.Printf("%-10s%-8s%-8s%-8s%8.2fs%10.2f%11.2f\n", name, sizeText(int64(size)), countText(transfers), sizeText(bytes),
+		took.Seconds(), float64(bytes)*8/float64(took.Nanoseconds()), float64(took.Nanoseconds())/1000/float64(max(transfers, 1)))
+	return nil
+}
