@@ -88,8 +88,10 @@ func openError(d *DeviceInfo, err error) error {
 		e.Err = &removedError{err}
 	case errors.Is(err, os.ErrNotExist):
 		e.Hint = "the kernel has the device but the node is missing: in a container, pass the node in (--device " + d.Node() + "); otherwise load ib_uverbs"
+	case errors.Is(err, syscall.EPERM):
+		e.Hint = "either the device is in another network namespace (ibv dev set moves it, and with ibv system set netns shared all see it), or the container's device cgroup doesn't allow the node"
 	case errors.Is(err, os.ErrPermission):
-		e.Hint = "the user needs read and write permission on the node, and a container needs it allowed in its device cgroup"
+		e.Hint = "the user needs read and write permission on the node"
 	}
 	return e
 }
