@@ -33,7 +33,7 @@ func listen(t testing.TB, o rsocket.Options) *rsocket.Listener {
 	t.Helper()
 	lc := rsocket.ListenConfig{Options: o}
 	l := rdmatest.Must(lc.Listen(t.Context(), "tcp", host+":0"))(t)
-	t.Cleanup(func() { rdmatest.Close(t, l) })
+	t.Cleanup(func() { closed(t, l) })
 	return l
 }
 
@@ -59,8 +59,8 @@ func pair(t testing.TB, o rsocket.Options) (client, server *rsocket.Conn) {
 	return connect(t, listen(t, o), o)
 }
 
-// closed closes a connection, unless the test did.
-func closed(t testing.TB, c net.Conn) {
+// closed closes a connection or a listener, unless the test did.
+func closed(t testing.TB, c io.Closer) {
 	t.Helper()
 	if err := c.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		t.Error(err)

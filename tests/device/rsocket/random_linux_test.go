@@ -154,13 +154,11 @@ func (x *exchanges) serve(c *rsocket.Conn) {
 	if !bytes.Equal(all[exchangeHead:], want) {
 		x.t.Errorf("%d bytes have arrived, others than were sent", len(all))
 	}
-	if err == io.EOF {
-		x.mu.Lock()
-		arrived := x.of[binary.BigEndian.Uint32(all)]
-		x.mu.Unlock()
-		if arrived != nil {
-			arrived <- len(all)
-		}
+	x.mu.Lock()
+	arrived := x.of[binary.BigEndian.Uint32(all)]
+	x.mu.Unlock()
+	if arrived != nil {
+		arrived <- len(all)
 	}
 }
 
