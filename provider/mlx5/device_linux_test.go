@@ -210,6 +210,25 @@ func TestStaticRegisters(t *testing.T) {
 	}
 }
 
+// TestOddRegisters: registers of a length for which a UAR has no room, or that are too short, turn
+// copies of WQEs off. The device can be used all the same.
+func TestOddRegisters(t *testing.T) {
+	for _, size := range []uint32{0, leastRegister / 2, 2 * maxRegister} {
+		u := &uars{}
+		f := fakeFile(t, func(call) syscall.Errno { return syscall.EINVAL })
+		if err := u.open(f, &uapi.Mlx5IbAllocUcontextResp{BfRegSize: size, TotBfregs: 3 * usableRegisters}); err != nil {
+			t.Errorf("registers of %d bytes: %v", size, err)
+			continue
+		}
+		for i, r := range u.static {
+			if r.size != 0 {
+				t.Errorf("registers of %d bytes: %d bytes are copied to register %d", size, r.size, i)
+			}
+		}
+		u.release(f)
+	}
+}
+
 // TestNoDeviceMemory: memory of the adapter that can't be mapped is none.
 func TestNoDeviceMemory(t *testing.T) {
 	f := fakeFile(t, func(call) syscall.Errno { return syscall.EINVAL })
