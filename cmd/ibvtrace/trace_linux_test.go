@@ -29,6 +29,13 @@ import (
 var bin struct{ ibvtrace, verbs string }
 
 func TestMain(m *testing.M) {
+	// In the background of a script, SIGINT is ignored, and so it would be in the programs
+	// that are started here. A signal that is caught here is not ignored there.
+	for _, sig := range []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP} {
+		if signal.Ignored(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
+	}
 	dir, err := os.MkdirTemp("", "ibvtrace")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -391,11 +398,6 @@ func state(t *testing.T, pid int) string {
 
 // TestForwardedSignals sends signals to ibvtrace, which has no terminal here.
 func TestForwardedSignals(t *testing.T) {
-	// A shell can't trap a signal that was ignored when it started, as SIGINT may be if the
-	// test runs in the background. A signal that is caught here is not ignored there.
-	caught := make(chan os.Signal, 1)
-	signal.Notify(caught, unix.SIGINT, unix.SIGQUIT, unix.SIGHUP)
-	defer signal.Stop(caught)
 	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGHUP} {
 		p := ibvtrace(t, "sh", "-c", "trap 'echo caught; exit 9' TERM INT QUIT HUP; echo $$; while :; do read x; done")
 		p.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
