@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -67,6 +68,37 @@ func TestPostAllocatesNothing(t *testing.T) {
 	}
 	if p.put != 4*1001 || p.rung != 2*1001 {
 		t.Errorf("%d requests, %d doorbells: a batch must ring once", p.put, p.rung)
+	}
+}
+
+// TestOperations: each operation is for the types of QP for which the specification, or libmlx5
+// or libefa, has it.
+func TestOperations(t *testing.T) {
+	types := []QPType{RC, UC, UD, RawPacket, XRCSend, XRCRecv, DCI, DCT, SRD}
+	for op, want := range map[Opcode][]QPType{
+		OpSend:              {RC, UC, UD, RawPacket, XRCSend, DCI, SRD},
+		OpSendImm:           {RC, UC, UD, XRCSend, DCI, SRD},
+		OpSendInv:           {RC, UC, XRCSend, DCI},
+		OpRDMAWrite:         {RC, UC, XRCSend, DCI, SRD},
+		OpRDMAWriteImm:      {RC, UC, XRCSend, DCI, SRD},
+		OpRDMARead:          {RC, XRCSend, DCI, SRD},
+		OpCompareSwap:       {RC, XRCSend, DCI},
+		OpFetchAdd:          {RC, XRCSend, DCI},
+		OpMaskedCompareSwap: {RC, XRCSend, DCI},
+		OpMaskedFetchAdd:    {RC, XRCSend, DCI},
+		OpLocalInv:          {RC, UC, XRCSend, DCI},
+		OpBindMW:            {RC, UC, XRCSend, DCI},
+		OpFlush:             {RC},
+		OpAtomicWrite:       {RC},
+		OpTSO:               {RawPacket},
+		OpNop:               {RC, UC, UD, RawPacket, XRCSend, DCI},
+	} {
+		for _, typ := range types {
+			qp := QP{typ: typ}
+			if got := qp.checkSend(&SendWR{Opcode: op}) != errOpType; got != slices.Contains(want, typ) {
+				t.Errorf("%v on %v: %t", op, typ, got)
+			}
+		}
 	}
 }
 
