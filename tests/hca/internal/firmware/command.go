@@ -105,6 +105,7 @@ var opcodes = map[uint16]command{
 	0x80f: {"dealloc_xrcd", initialized, (*HCA).deallocXRCD},
 	0x816: {"alloc_transport_domain", initialized, ethernet((*HCA).allocDomain)},
 	0x817: {"dealloc_transport_domain", initialized, ethernet((*HCA).deallocDomain)},
+	0x842: {"query_lag", initialized, (*HCA).queryLAG},
 	0x900: {"create_tir", initialized, ethernet((*HCA).createTIR)},
 	0x901: {"modify_tir", initialized, ethernet((*HCA).modifyTIR)},
 	0x902: {"destroy_tir", initialized, ethernet((*HCA).destroyTIR)},

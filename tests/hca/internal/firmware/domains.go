@@ -52,6 +52,14 @@ func (h *HCA) bonded(port uint64) bool {
 	return port <= h.caps.current[capGeneral].Get("num_lag_ports")
 }
 
+// queryLAG answers that there is no bond.
+func (h *HCA) queryLAG(in, out ifc.View) Status {
+	if !h.promised(capGeneral, "lag_master") {
+		return BadOp
+	}
+	return OK
+}
+
 // modifyTIS accepts only changes for bonding.
 func (h *HCA) modifyTIS(in, out ifc.View) Status {
 	t := h.tiss.items[uint32(in.Get("tisn"))]

@@ -213,10 +213,14 @@ func TestBigEndianAtomics(t *testing.T) {
 	}
 }
 
-// Commands can name a bond's ports if the profile supports bonding.
+// Commands can name a bond's ports if the profile supports bonding. There is no bond.
 func TestPortAffinity(t *testing.T) {
 	for name, ports := range map[string]int{"connectx5": 0, "connectx6dx": 2} {
 		d := startedAs(t, true, profile(t, name))
+		out, status := d.try(0x842, 0, 0, nil)
+		if (status == OK) != (ports > 0) || status == OK && out.Get("ctx.lag_state") != 0 {
+			t.Errorf("%s: the bond's state: status %#x", name, status)
+		}
 		domain := int(d.do(0x816, nil).Get("transport_domain"))
 		for port := range 4 {
 			want := BadParam
@@ -228,7 +232,7 @@ func TestPortAffinity(t *testing.T) {
 			}
 		}
 		tisn := int(d.do(0x912, set("ctx.transport_domain", domain)).Get("tisn"))
-		_, status := d.try(0x913, 0, 0, set("tisn", tisn, "bitmask.lag_tx_port_affinity", 1, "ctx.lag_tx_port_affinity", 2))
+		_, status = d.try(0x913, 0, 0, set("tisn", tisn, "bitmask.lag_tx_port_affinity", 1, "ctx.lag_tx_port_affinity", 2))
 		got := d.do(0x915, set("tisn", tisn)).Get("tis_context.lag_tx_port_affinity")
 		if (status == OK) != (ports == 2) || (got == 2) != (ports == 2) {
 			t.Errorf("%s: port 2: status %#x, then %d", name, status, got)

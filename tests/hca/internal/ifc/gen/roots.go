@@ -29,7 +29,7 @@ query_nic_vport_context modify_nic_vport_context
 set_roce_address query_roce_address
 create_uctx destroy_uctx create_umem destroy_umem
 set_pp_rate_limit alloc_memic dealloc_memic modify_memic
-access_register attach_to_mcg detach_from_mcg mad_ifc
+access_register attach_to_mcg detach_from_mcg mad_ifc query_lag
 `
 
 // others lists capabilities, registers and layouts in memory.
