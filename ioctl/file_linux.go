@@ -82,14 +82,22 @@ func (f *File) IsNode(path string) (bool, error) {
 }
 
 // Mmap maps a queue or a register page that the driver provides at the offset, shared, for
-// reading and writing.
+// reading and writing. Its error is a [MapError].
 func (f *File) Mmap(offset uint64, size int) ([]byte, error) {
-	return unix.Mmap(f.fd, int64(offset), size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	return f.mmap(offset, size, unix.PROT_READ|unix.PROT_WRITE)
 }
 
 // MmapReadOnly is Mmap for pages that the driver makes read-only.
 func (f *File) MmapReadOnly(offset uint64, size int) ([]byte, error) {
-	return unix.Mmap(f.fd, int64(offset), size, unix.PROT_READ, unix.MAP_SHARED)
+	return f.mmap(offset, size, unix.PROT_READ)
+}
+
+func (f *File) mmap(offset uint64, size, prot int) ([]byte, error) {
+	b, err := unix.Mmap(f.fd, int64(offset), size, prot, unix.MAP_SHARED)
+	if err != nil {
+		return nil, &MapError{err}
+	}
+	return b, nil
 }
 
 // Munmap unmaps what Mmap or MmapReadOnly has mapped.

@@ -1,6 +1,7 @@
 package ioctl
 
 import (
+	"errors"
 	"bufio"
 	"fmt"
 	"os"
@@ -79,7 +80,8 @@ func TestMappings(t *testing.T) {
 		if err := Munmap(b); err != nil {
 			t.Error(err)
 		}
-		if b, err := x.open(1, page); err != unix.EINVAL || b != nil {
+		var refused *MapError
+		if b, err := x.open(1, page); !errors.As(err, &refused) || refused.Err != unix.EINVAL || b != nil {
 			t.Errorf("%s from within a page: %v", x.name, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/internal/operr"
+	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 )
 
@@ -93,7 +94,12 @@ func (d *Device) failed(op, object string, err error) error {
 // failedToLock is failed for a verb that locks memory for the device.
 func (d *Device) failedToLock(op, object string, err error) *OpError {
 	e := &OpError{Op: op, Object: object, Err: d.explain(err)}
-	if errors.Is(err, syscall.ENOMEM) {
+	var mapping *ioctl.MapError
+	switch {
+	case !errors.Is(err, syscall.ENOMEM):
+	case errors.As(err, &mapping):
+		e.Hint = "the process may have too many mappings: raise the limit (sysctl vm.max_map_count)"
+	default:
 		e.Hint = "memory that the device uses is locked: raise RLIMIT_MEMLOCK (ulimit -l), in a container --ulimit memlock"
 	}
 	return e

@@ -232,6 +232,10 @@ func TestNoMemory(t *testing.T) {
 		}
 		k.answerTo(verb, nil)
 	}
+	d.prov.(*fakeProvider).adopt = &ioctl.MapError{Err: unix.ENOMEM}
+	if _, err := d.CreateCQ(CQOptions{MaxCQE: 1}); !errors.Is(err, unix.ENOMEM) || !strings.Contains(err.Error(), "mmap: ENOMEM") || !strings.Contains(err.Error(), "max_map_count") {
+		t.Error(err)
+	}
 	k.answerTo("reg_mr", refuse(unix.EFAULT))
 	if _, err := x.pd.RegMR(make([]byte, 1), MROptions{}); !errors.Is(err, unix.EFAULT) || !strings.Contains(err.Error(), "not mapped") {
 		t.Error(err)
