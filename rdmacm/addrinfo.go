@@ -12,7 +12,7 @@ import (
 // Hints say what Lookup returns, as the hints of rdma_getaddrinfo do. The
 // zero value asks for the addresses of a peer in the TCP port space.
 type Hints struct {
-	Passive     bool           // addresses to listen on (RAI_PASSIVE); an empty node means any address
+	Passive     bool           // addresses to listen on (RAI_PASSIVE); an empty node means any address, of IPv4 if all devices are for iWARP
 	NumericHost bool           // the node is an address, not a name (RAI_NUMERICHOST)
 	Family      string         // "ip", the default, "ip4" or "ip6"
 	PortSpace   PortSpace      // 0 stands for TCP
@@ -118,6 +118,9 @@ func (h *Hints) unspecified(family string) []netip.Addr {
 	v4, v6 := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()
 	if h.Passive {
 		v4, v6 = netip.IPv4Unspecified(), netip.IPv6Unspecified()
+		if family == "ip" && onlyIWARP() {
+			family = "ip4"
+		}
 	}
 	switch family {
 	case "ip4":
@@ -126,4 +129,19 @@ func (h *Hints) unspecified(family string) []netip.Addr {
 		return []netip.Addr{v6}
 	}
 	return []netip.Addr{v4, v6}
+}
+
+// onlyIWARP reports whether all devices are for iWARP. Soft-iWARP rejects a client of IPv4 that
+// comes to the unspecified address of IPv6.
+func onlyIWARP() bool {
+	devices, err := verbs.Devices()
+	if err != nil || len(devices) == 0 {
+		return false
+	}
+	for _, d := range devices {
+		if d.Transport() != verbs.TransportIWARP {
+			return false
+		}
+	}
+	return true
 }

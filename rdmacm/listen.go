@@ -5,8 +5,6 @@ import (
 	"errors"
 	"net"
 	"sync"
-
-	"github.com/goverbs/goverbs/verbs"
 )
 
 // A Listener turns clients' requests into connections as they arrive, and keeps
@@ -24,8 +22,8 @@ type Listener struct {
 
 // Listen listens on an address, "host:port". Dial describes the networks. Without
 // a host it listens on all addresses, of IPv4 and IPv6 if the network is for
-// both, of IPv4 only if all devices are for iWARP. Port 0 stands for any free port: see Addr. The context is used to look up
-// names only.
+// both, of IPv4 only if all devices are for iWARP. Port 0 stands for any free
+// port: see Addr. The context is used to look up names only.
 func Listen(ctx context.Context, network, address string, o *Options) (*Listener, error) {
 	const op = "listen"
 	if ctx == nil {
@@ -47,7 +45,7 @@ func Listen(ctx context.Context, network, address string, o *Options) (*Listener
 	if err != nil {
 		return nil, err
 	}
-	if node == "" && family == "ip" && !onlyIWARP() {
+	if node == "" && len(infos) > 1 {
 		// Where the kernel has IPv6, its unspecified address includes IPv4's.
 		infos[0], infos[1] = infos[1], infos[0]
 	}
@@ -62,21 +60,6 @@ func Listen(ctx context.Context, network, address string, o *Options) (*Listener
 		}
 	}
 	return nil, first
-}
-
-// onlyIWARP reports whether all devices are for iWARP. Soft-iWARP rejects a client of IPv4 that
-// comes to the unspecified address of IPv6.
-func onlyIWARP() bool {
-	devices, err := verbs.Devices()
-	if err != nil || len(devices) == 0 {
-		return false
-	}
-	for _, d := range devices {
-		if d.Transport() != verbs.TransportIWARP {
-			return false
-		}
-	}
-	return true
 }
 
 func listen(info AddrInfo, o Options) (*Listener, error) {

@@ -43,8 +43,8 @@ func Listen(network, address string) (*Listener, error) {
 const handshakeTimeout = 10 * time.Second
 
 // Listen listens on an address, "host:port", for connections of this package and of librdmacm's
-// rsockets. Without a host it listens on all addresses. Port 0 stands for any free port: see
-// Listener.Addr. The context is used to look up names only.
+// rsockets. Without a host it listens on all addresses, of IPv4 only if all devices are for iWARP.
+// Port 0 stands for any free port: see Listener.Addr. The context is used to look up names only.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*Listener, error) {
 	infos, err := lookup(ctx, network, address, rdmacm.Hints{Passive: true})
 	if err != nil {

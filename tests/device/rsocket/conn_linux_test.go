@@ -382,6 +382,22 @@ func TestListener(t *testing.T) {
 	wantError(t, err, syscall.ECONNREFUSED)
 }
 
+// TestAnyAddress: a listener on all addresses has clients of IPv4.
+func TestAnyAddress(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	l := rdmatest.Must(rsocket.Listen("tcp", ":0"))(t)
+	defer closed(t, l)
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	client := rdmatest.Must(rsocket.Dial("tcp", net.JoinHostPort(host, port)))(t)
+	defer closed(t, client)
+	rdmatest.Check(t, l.SetDeadline(time.Now().Add(rdmatest.Patience)))
+	server := rdmatest.Must(l.Accept())(t)
+	defer closed(t, server)
+	if at := server.LocalAddr().(*net.TCPAddr); at.IP.String() != host {
+		t.Errorf("accepted at %v", at)
+	}
+}
+
 // TestNotAccepted: connections that nobody has accepted end with the listener.
 func TestNotAccepted(t *testing.T) {
 	rdmatest.CheckLeaks(t)

@@ -14,6 +14,7 @@ var _ = []struct{}{
 	rdmatest.Test(TestWriteBuffers, rdmatest.AlsoSIW),
 	rdmatest.Test(TestCopy, rdmatest.AlsoSIW),
 	rdmatest.Test(TestListener, rdmatest.AlsoSIW),
+	rdmatest.Test(TestAnyAddress, rdmatest.AlsoSIW),
 	rdmatest.Test(TestNotAccepted, rdmatest.AlsoSIW),
 	rdmatest.Test(TestNoAllocations, rdmatest.AlsoSIW),
 	rdmatest.Test(TestWriteMR, rdmatest.AlsoSIW),
