@@ -1,8 +1,8 @@
 package ioctl
 
 import (
-	"errors"
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
