@@ -43,11 +43,21 @@ func trace(cmd *exec.Cmd) ([]int, error) {
 	status, err := t.run(cmd.Process.Pid)
 	if err != nil {
 		cmd.Process.Kill()
+		reap()
 	} else if status != 0 {
 		err = fmt.Errorf("exit status %d", status)
 	}
 	cmd.Wait() // its status is taken; this waits for its output
 	return t.steps, err
+}
+
+// reap waits for the end of all traced threads: before that, nobody can wait for the process's.
+func reap() {
+	for {
+		if _, err := unix.Wait4(-1, nil, unix.WALL, nil); err != nil && err != unix.EINTR {
+			return
+		}
+	}
 }
 
 // seize makes the calling thread the tracer of a process, and of what that starts.
@@ -151,8 +161,8 @@ func (t *tracer) batch(tid int) error {
 		if err := unix.PtraceSingleStep(tid); err != nil {
 			return fmt.Errorf("step: %w", err)
 		}
-		var ws unix.WaitStatus
-		if _, err := unix.Wait4(tid, &ws, unix.WALL, nil); err != nil {
+		ws, err := t.stepped(tid)
+		if err != nil {
 			return fmt.Errorf("wait for a step: %w", err)
 		}
 		if !ws.Stopped() {
@@ -170,4 +180,18 @@ func (t *tracer) batch(tid int) error {
 	}
 	clear(t.frozen)
 	return nil
+}
+
+// stepped waits for a thread's next stop. If its process ends, a process's first thread is the last
+// that can be waited for.
+func (t *tracer) stepped(tid int) (ws unix.WaitStatus, err error) {
+	for {
+		got, err := unix.Wait4(-1, &ws, unix.WALL, nil)
+		if err != nil || got == tid {
+			return ws, err
+		}
+		if !t.frozen[got] {
+			resume(got, ws)
+		}
+	}
 }
