@@ -14,7 +14,8 @@ const (
 
 // SetLinger sets what Close does with data that has not yet arrived in the peer's memory. It is as
 // for a net.TCPConn. If sec is negative, which is the default, Close waits for it for a second at
-// most, and the data is sent in the background for up to a minute more, or until the process ends.
+// most, and the data is sent in the background for up to a minute more, or until the process ends:
+// so a program that ends right after Close needs a positive sec, if the network may lose packets.
 // If sec is 0, the data is dropped, and the peer's reads fail with ECONNRESET. If sec is positive,
 // Close waits for up to so many seconds, then drops the data.
 func (c *Conn) SetLinger(sec int) error {

@@ -252,6 +252,12 @@ func (o *rstreamOptions) stream(connect func() (net.Conn, error), on func(net.Co
 		return err
 	}
 	defer c.Close()
+	// On a bad network, the last transfer may arrive long after it was sent. It ends with this process.
+	if rc, ok := c.(*rsocket.Conn); ok {
+		if err := rc.SetLinger(60); err != nil {
+			return err
+		}
+	}
 	m := on(c)
 	for _, test := range tests {
 		if err := m.measure(test); err != nil {
