@@ -57,16 +57,17 @@ type Conn struct {
 	granting int  // messages that give credits, in the send queue
 	asking   bool // a keepalive is in the send queue
 
-	up      bool // the handshake is over
-	hush    bool // this side may not send yet: see iwarp
-	noRead  bool // CloseRead
-	noWrite bool // CloseWrite
-	closed  bool // Close
-	eof     bool // the peer sends no more
-	left    bool // the peer receives no more
-	parted  bool // ctlDisconnect has arrived at the peer
-	dead    bool // the memory is being released
-	broken  bool // the CQ will have no more completions
+	up      bool  // the handshake is over
+	hush    bool  // this side may not send yet: see iwarp
+	late    uint8 // a bit for each message of control that waits for that
+	noRead  bool  // CloseRead
+	noWrite bool  // CloseWrite
+	closed  bool  // Close
+	eof     bool  // the peer sends no more
+	left    bool  // the peer receives no more
+	parted  bool  // ctlDisconnect has arrived at the peer
+	dead    bool  // the memory is being released
+	broken  bool  // the CQ will have no more completions
 	err     error
 	linger  int // SetLinger
 
@@ -521,6 +522,7 @@ func (c *Conn) CloseWrite() error {
 	c.noWrite = true
 	if !c.left {
 		c.control(ctlShutdown)
+		c.process()
 	}
 	c.wr.signal()
 	return nil

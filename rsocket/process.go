@@ -27,12 +27,14 @@ func (c *Conn) process() {
 		return
 	}
 	news := c.poll()
+	c.catchUp()
 	c.grant()
 	if c.owes() {
 		// Perhaps no other call comes. So the next event does it.
 		c.owing.Store(true)
 		if c.arm() {
 			news = c.poll() || news
+			c.catchUp()
 			c.grant()
 		}
 	} else if c.owing.Load() {
@@ -198,8 +200,11 @@ func (c *Conn) due() bool {
 	return c.in.due() && c.up && c.err == nil && !c.left && !c.closed
 }
 
-// owes reports whether the peer is due credits that may not be sent yet, or have no place in the send queue.
-func (c *Conn) owes() bool { return (c.hush || c.granting == controls) && c.due() }
+// owes reports whether the peer is due messages that may not be sent yet, or credits that have no place in
+// the send queue.
+func (c *Conn) owes() bool {
+	return c.hush && c.late != 0 || (c.hush || c.granting == controls) && c.due()
+}
 
 // grant gives credits to the peer, and publishes memory to it, if it is time to.
 func (c *Conn) grant() {
@@ -220,10 +225,28 @@ func (c *Conn) grant() {
 	}
 }
 
-// control posts a message of control. There are places for one of each kind.
+// control posts a message of control, once this side may send. There are places for one of each kind.
 func (c *Conn) control(value uint32) {
+	if c.hush {
+		c.late |= 1 << value
+		return
+	}
 	wr := verbs.SendWR{WRID: wridControl | uint64(value), Opcode: verbs.OpRDMAWriteImm, Flags: verbs.SendSignaled, Imm: message(msgControl, value)}
 	c.tell(&wr)
+}
+
+// catchUp posts the messages of control that had to wait.
+func (c *Conn) catchUp() {
+	if c.hush || c.late == 0 || c.left || c.err != nil {
+		return
+	}
+	late := c.late
+	c.late = 0
+	for _, value := range []uint32{ctlShutdown, ctlDisconnect} {
+		if late&(1<<value) != 0 {
+			c.control(value)
+		}
+	}
 }
 
 // fail ends the connection because of an error, which it returns, and tells the peer.

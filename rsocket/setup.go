@@ -148,7 +148,7 @@ func (c *Conn) alive() {
 		return
 	}
 	c.process()
-	if !c.asking && c.err == nil {
+	if !c.asking && !c.hush && c.err == nil {
 		c.asking = true
 		if _, err := c.qp.PostSend(verbs.SendWR{WRID: wridControl | ctlKeepalive, Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled}); err != nil {
 			c.fail(lost(err))

@@ -398,6 +398,37 @@ func TestAnyAddress(t *testing.T) {
 	}
 }
 
+// TestLeavesAtOnce: the side that accepts may close before the other has said anything.
+func TestLeavesAtOnce(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	l := listen(t, rsocket.Options{})
+	for name, leave := range map[string]func(*rsocket.Conn) error{"Close": (*rsocket.Conn).Close, "CloseWrite": (*rsocket.Conn).CloseWrite} {
+		t.Run(name, func(t *testing.T) {
+			left := make(chan *rsocket.Conn)
+			go func() {
+				defer close(left)
+				server, err := l.AcceptConn()
+				if err == nil {
+					err = leave(server)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				left <- server
+			}()
+			client := rdmatest.Must(rsocket.Dial("tcp", l.Addr().String()))(t)
+			defer closed(t, client)
+			rdmatest.Check(t, client.SetDeadline(time.Now().Add(rdmatest.Patience)))
+			_, err := client.Read(make([]byte, 1))
+			wantError(t, err, io.EOF)
+			if server := <-left; server != nil {
+				closed(t, server)
+			}
+		})
+	}
+}
+
 // TestNotAccepted: connections that nobody has accepted end with the listener.
 func TestNotAccepted(t *testing.T) {
 	rdmatest.CheckLeaks(t)
@@ -499,9 +530,13 @@ func TestManyConnections(t *testing.T) {
 // settle waits until the connections of the other goroutines have been released.
 func settle(t testing.TB) {
 	t.Helper()
-	for deadline := time.Now().Add(rdmatest.Patience); queuePairs(t) > 0; time.Sleep(10 * time.Millisecond) {
+	left, deadline := "", time.Time{}
+	for ; domains(t) > 0; time.Sleep(10 * time.Millisecond) {
+		if now := rdmatest.Resources(t); now != left {
+			left, deadline = now, time.Now().Add(rdmatest.Patience)
+		}
 		if time.Now().After(deadline) {
-			t.Fatalf("still there: %s", rdmatest.Resources(t))
+			t.Fatalf("still there: %s", left)
 		}
 	}
 }

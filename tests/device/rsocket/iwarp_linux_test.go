@@ -15,6 +15,7 @@ var _ = []struct{}{
 	rdmatest.Test(TestCopy, rdmatest.AlsoSIW),
 	rdmatest.Test(TestListener, rdmatest.AlsoSIW),
 	rdmatest.Test(TestAnyAddress, rdmatest.AlsoSIW),
+	rdmatest.Test(TestLeavesAtOnce, rdmatest.AlsoSIW),
 	rdmatest.Test(TestNotAccepted, rdmatest.AlsoSIW),
 	rdmatest.Test(TestNoAllocations, rdmatest.AlsoSIW),
 	rdmatest.Test(TestWriteMR, rdmatest.AlsoSIW),

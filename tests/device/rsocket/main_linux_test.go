@@ -161,9 +161,10 @@ func patience() time.Duration {
 	return rdmatest.Patience
 }
 
-// queuePairs returns how many queue pairs this process has.
-func queuePairs(t testing.TB) int {
+// domains returns how many protection domains this process has. The one that its connections share is
+// the last of their objects to go.
+func domains(t testing.TB) int {
 	t.Helper()
-	out := rdmatest.Must(exec.Command("rdma", "resource", "show", "qp").Output())(t)
+	out := rdmatest.Must(exec.Command("rdma", "resource", "show", "pd").Output())(t)
 	return strings.Count(string(out), fmt.Sprintf(" pid %d ", os.Getpid()))
 }
