@@ -39,8 +39,9 @@ func Listen(network, address string) (*Listener, error) {
 	return new(ListenConfig).Listen(context.Background(), network, address)
 }
 
-// handshakeTimeout is for how long a client may take to confirm the answer.
-const handshakeTimeout = 10 * time.Second
+// handshakeTimeout is for how long a client may take to confirm the answer. The kernels repeat their
+// messages for about as long.
+const handshakeTimeout = time.Minute
 
 // Listen listens on an address, "host:port", for connections of this package and of librdmacm's
 // rsockets. Without a host it listens on all addresses, of IPv4 only if all devices are for iWARP.
