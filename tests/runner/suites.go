@@ -94,7 +94,7 @@ const (
 	ethernet         = acceptance + `ethernet/run -k $KERNEL ${PROFILE:+-p $PROFILE}`
 	pyverbs          = acceptance + `pyverbs/run -k $KERNEL ${PROFILE:+-p $PROFILE}`
 	pyverbsOverRoCE  = acceptance + `pyverbs/run -k $KERNEL -d mlx5-eth ${PROFILE:+-p $PROFILE}`
-	programsOnEFA    = `tests/efa/acceptance/run -k 6.12 -n` // the first driver and the first perftest with RDMA write
+	programsOnEFA    = `tests/efa/acceptance/run -k 6.12 -n -p efa2,future` // the first driver and the first perftest with RDMA write
 	pyverbsOnEFA     = acceptance + `pyverbs/run -k $KERNEL -d efa`
 )
 

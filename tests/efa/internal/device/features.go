@@ -27,6 +27,9 @@ func (d *Device) features() uint64 {
 	if d.Profile.EQs {
 		f |= 1 << featureEventQueue
 	}
+	if d.Profile.Future {
+		f |= 1 << 62
+	}
 	return f
 }
 
@@ -40,7 +43,18 @@ func (d *Device) capabilities() (bits uint32) {
 	if d.Profile.RDMAWrite {
 		bits |= capRDMAWrite | capUnsolicited
 	}
+	if d.Profile.Future {
+		bits |= 1 << 30
+	}
 	return bits
+}
+
+// version returns that of the interface: 0.1, or one that no driver knows.
+func (d *Device) version() uint32 {
+	if d.Profile.Future {
+		return 9<<8 | 9
+	}
+	return 1
 }
 
 func (d *Device) getFeature(c *command, a *answer) status {
@@ -52,8 +66,8 @@ func (d *Device) getFeature(c *command, a *answer) status {
 	case featureDevice:
 		a.put64(0, d.features())
 		a.put64(8, pageSizes)
-		a.put32(16, 1) // firmware
-		a.put32(20, 1) // version of the admin interface
+		a.put32(16, 1)           // firmware
+		a.put32(20, d.version()) // of the admin interface
 		a.put32(24, uint32(d.Profile.Device))
 		a.put16(28, doorbellsBAR)
 		a[30], a[31] = 52, 57 // bits of physical and of virtual addresses

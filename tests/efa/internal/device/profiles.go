@@ -14,6 +14,7 @@ type Profile struct {
 	RDMARead   bool
 	RDMAWrite  bool
 	RNRRetry   bool
+	Future     bool // other versions, a feature and a capability that no driver knows
 }
 
 // Profiles are the known ones. The first is the default.
@@ -21,6 +22,7 @@ var Profiles = []Profile{
 	{Name: "efa2", What: "RDMA read and write, completion events", Device: 0xefa2, SubCQs: 1, EQs: true, RDMARead: true, RDMAWrite: true, RNRRetry: true},
 	{Name: "efa1", What: "RDMA read, completion events, two sub-CQs in each CQ", Device: 0xefa1, SubCQs: 2, EQs: true, RDMARead: true, RNRRetry: true},
 	{Name: "efa0", What: "neither RDMA nor completion events, two sub-CQs in each CQ", Device: 0xefa0, SubCQs: 2},
+	{Name: "future", What: "efa2 of a later specification: other versions, and what no driver knows", Device: 0xefa2, SubCQs: 1, EQs: true, RDMARead: true, RDMAWrite: true, RNRRetry: true, Future: true},
 }
 
 // ProfileOf returns the profile of a name.

@@ -60,9 +60,9 @@ func (r *registers) address(low, high uint64) uint64 {
 func (d *Device) readRegister(offset uint64) uint32 {
 	switch {
 	case offset == regVersion:
-		return 1 // 0.1
+		return d.version()
 	case offset == regControllerVersion:
-		return 1<<24 | 1 // implementation 1, 0.0.1
+		return 1<<24 | d.version() // implementation 1, 0.0.1
 	case offset == regCaps:
 		return capsResetPolls | capsAddressWidth
 	case offset == regStatus && d.registers.resetting:
