@@ -52,18 +52,29 @@ func TestRandomDeadlines(t *testing.T) {
 			}
 		})
 	}
-	clients.Wait()
+	played := make(chan struct{})
+	go func() {
+		clients.Wait()
+		close(played)
+	}()
+	for playing := true; playing; {
+		select {
+		case <-played:
+			playing = false
+		case <-time.After(time.Minute):
+		}
+		t.Logf("%d connections, %d refused, %d bytes sent, %d deadlines passed", x.number.Load(), x.refused.Load(), x.sent.Load(), x.expired.Load())
+	}
 	rdmatest.Check(t, l.Close())
 	<-accepting
 	servers.Wait()
-	t.Logf("%d connections, %d bytes sent, %d deadlines passed", x.number.Load(), x.sent.Load(), x.expired.Load())
 	settle(t)
 }
 
 // exchanges are what clients send to servers.
 type exchanges struct {
-	t                     *testing.T
-	sent, expired, number atomic.Int64
+	t                              *testing.T
+	sent, expired, number, refused atomic.Int64
 
 	mu sync.Mutex
 	of map[uint32]chan int // by the client's number: how many bytes have arrived before an end in order
@@ -75,6 +86,10 @@ const exchangeHead = 5 // a number of four bytes, and the seed of the stream
 func (x *exchanges) play(l *rsocket.Listener, rnd *rand.Rand) {
 	d := rsocket.Dialer{Options: small, Timeout: patience()}
 	dialled, err := d.Dial("tcp", l.Addr().String())
+	for errors.Is(err, syscall.ECONNREFUSED) { // the listener's backlog is full
+		x.refused.Add(1)
+		dialled, err = d.Dial("tcp", l.Addr().String())
+	}
 	if err != nil {
 		x.t.Error(err)
 		return
