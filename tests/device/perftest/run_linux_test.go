@@ -92,6 +92,8 @@ func address() (host string, gid []string) {
 		return "192.168.77.1", []string{"-x", "1"}
 	case rdmatest.KindOf() == rdmatest.EFA:
 		return "127.0.0.1", []string{"-x", "0"}
+	case rdmatest.KindOf() == rdmatest.SIW:
+		return "192.168.77.1", nil
 	}
 	return "127.0.0.1", nil
 }

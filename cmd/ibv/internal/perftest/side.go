@@ -245,6 +245,10 @@ func (s *side) call() error {
 	return nil
 }
 
+// errCredits: over iWARP, where no receive may be missing, perftest's receiver tells the sender how many it has
+// posted, and its sender waits for that.
+var errCredits = errors.New("over iWARP, perftest's sends need credits, which this program doesn't give: use this program on both sides, or a test of writes")
+
 // agree finds out what both sides can do.
 func (s *side) agree() (err error) {
 	s.cycle, s.line = os.Getpagesize(), cacheLine
@@ -252,6 +256,9 @@ func (s *side) agree() (err error) {
 	if !s.blind {
 		if err := s.x.versions(); err != nil {
 			return err
+		}
+		if s.tool.verb == send && !s.x.relative && s.dev.Info().Transport() == verbs.TransportIWARP {
+			return errCredits
 		}
 		if s.x.relative {
 			theirs, err := s.x.setups(s.setup())
