@@ -530,14 +530,19 @@ func TestManyConnections(t *testing.T) {
 // settle waits until the connections of the other goroutines have been released.
 func settle(t testing.TB) {
 	t.Helper()
-	left, deadline := "", time.Time{}
-	for ; domains(t) > 0; time.Sleep(10 * time.Millisecond) {
-		if now := rdmatest.Resources(t); now != left {
+	left, deadline := 0, time.Time{}
+	for {
+		now := connectionObjects(t)
+		if now == 0 {
+			return
+		}
+		if now != left {
 			left, deadline = now, time.Now().Add(rdmatest.Patience)
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("still there: %s", left)
+			t.Fatalf("%d objects are still there: %s", left, rdmatest.Resources(t))
 		}
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 

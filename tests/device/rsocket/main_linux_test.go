@@ -161,10 +161,17 @@ func patience() time.Duration {
 	return rdmatest.Patience
 }
 
-// domains returns how many protection domains this process has. The one that its connections share is
-// the last of their objects to go.
-func domains(t testing.TB) int {
+// connectionObjects returns how many objects of connections this process has in the kernel: all but those of
+// listeners.
+func connectionObjects(t testing.TB) (n int) {
 	t.Helper()
-	out := rdmatest.Must(exec.Command("rdma", "resource", "show", "pd").Output())(t)
-	return strings.Count(string(out), fmt.Sprintf(" pid %d ", os.Getpid()))
+	for _, kind := range []string{"qp", "cq", "mr", "cm_id"} {
+		out := rdmatest.Must(exec.Command("rdma", "resource", "show", kind).Output())(t)
+		for line := range strings.Lines(string(out)) {
+			if strings.Contains(line, fmt.Sprintf(" pid %d ", os.Getpid())) && !strings.Contains(line, " state LISTEN ") {
+				n++
+			}
+		}
+	}
+	return n
 }
