@@ -261,7 +261,7 @@ func TestAbort(t *testing.T) {
 // TestCloseAfterPeer: where the peer is known to be gone, Close waits for nothing. It takes about as long as after
 // SetLinger(0), which never waits.
 func TestCloseAfterPeer(t *testing.T) {
-	rdmatest.CheckLeaks(t)
+	checkLeaks(t)
 	l := listen(t, rsocket.Options{})
 	var gone, aborted []time.Duration
 	took := func(c *rsocket.Conn) time.Duration {
@@ -287,7 +287,7 @@ func TestCloseAfterPeer(t *testing.T) {
 
 // TestCloseKeepsData: what was written before Close arrives.
 func TestCloseKeepsData(t *testing.T) {
-	rdmatest.CheckLeaks(t)
+	checkLeaks(t)
 	l := listen(t, rsocket.Options{})
 	rounds := 20
 	if testing.Short() {
@@ -357,7 +357,7 @@ func TestCopy(t *testing.T) {
 
 // TestListener: its deadline, its end, and its errors.
 func TestListener(t *testing.T) {
-	rdmatest.CheckLeaks(t)
+	checkLeaks(t)
 	l := rdmatest.Must(rsocket.Listen("tcp", host+":0"))(t)
 	addr := l.Addr().String()
 	_, err := rsocket.Listen("tcp", addr)
@@ -384,7 +384,7 @@ func TestListener(t *testing.T) {
 
 // TestAnyAddress: a listener on all addresses has clients of IPv4.
 func TestAnyAddress(t *testing.T) {
-	rdmatest.CheckLeaks(t)
+	checkLeaks(t)
 	l := rdmatest.Must(rsocket.Listen("tcp", ":0"))(t)
 	defer closed(t, l)
 	_, port, _ := net.SplitHostPort(l.Addr().String())
@@ -400,7 +400,7 @@ func TestAnyAddress(t *testing.T) {
 
 // TestLeavesAtOnce: the side that accepts may close before the other has said anything.
 func TestLeavesAtOnce(t *testing.T) {
-	rdmatest.CheckLeaks(t)
+	checkLeaks(t)
 	l := listen(t, rsocket.Options{})
 	for name, leave := range map[string]func(*rsocket.Conn) error{"Close": (*rsocket.Conn).Close, "CloseWrite": (*rsocket.Conn).CloseWrite} {
 		t.Run(name, func(t *testing.T) {
@@ -431,7 +431,7 @@ func TestLeavesAtOnce(t *testing.T) {
 
 // TestNotAccepted: connections that nobody has accepted end with the listener.
 func TestNotAccepted(t *testing.T) {
-	rdmatest.CheckLeaks(t)
+	checkLeaks(t)
 	l := rdmatest.Must(rsocket.Listen("tcp", host+":0"))(t)
 	c := rdmatest.Must(rsocket.Dial("tcp", l.Addr().String()))(t)
 	rdmatest.Check(t, l.Close())
@@ -467,7 +467,7 @@ func TestNoAllocations(t *testing.T) {
 // TestManyConnections connects, sends, closes and aborts, from many goroutines, and leaves nothing: 10,000 times
 // with GOVERBS_LONG.
 func TestManyConnections(t *testing.T) {
-	rdmatest.CheckLeaks(t)
+	checkLeaks(t)
 	l := listen(t, rsocket.Options{SendBuffer: 8 << 10, RecvBuffer: 8 << 10, SendQueue: 16, RecvQueue: 16})
 	rounds, workers := 50, 8
 	if testing.Short() {
@@ -524,26 +524,6 @@ func TestManyConnections(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	settle(t)
-}
-
-// settle waits until the connections of the other goroutines have been released.
-func settle(t testing.TB) {
-	t.Helper()
-	left, deadline := 0, time.Time{}
-	for {
-		now := connectionObjects(t)
-		if now == 0 {
-			return
-		}
-		if now != left {
-			left, deadline = now, time.Now().Add(rdmatest.Patience)
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d objects are still there: %s", left, rdmatest.Resources(t))
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
 }
 
 // TestWriteMR sends registered memory. When it returns, the memory is free: also after an error.

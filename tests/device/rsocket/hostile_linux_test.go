@@ -152,7 +152,7 @@ func (r *rogue) next(t testing.TB) uint32 {
 // TestHostilePeers: each message that a peer of the protocol would not send ends the connection with
 // an error, and what came before is still read.
 func TestHostilePeers(t *testing.T) {
-	rdmatest.CheckLeaks(t)
+	checkLeaks(t)
 	const window, ring = 16, 8 << 10 // of the honest side
 	const half = ring / 2
 	attacks := map[string]func(t *testing.T, r *rogue){
@@ -266,7 +266,7 @@ func (r *rogue) send(t testing.TB, op verbs.Opcode) {
 
 // TestHostileTargets: targets that can't be.
 func TestHostileTargets(t *testing.T) {
-	rdmatest.CheckLeaks(t)
+	checkLeaks(t)
 	for name, test := range map[string]struct {
 		addr   uint64 // 0 is the rogue's own
 		key    uint32 // to xor
@@ -302,7 +302,7 @@ func TestHostileTargets(t *testing.T) {
 
 // TestHostileHandshakes: private data that is not rsocket's is rejected, by a listener and by Dial.
 func TestHostileHandshakes(t *testing.T) {
-	rdmatest.CheckLeaks(t)
+	checkLeaks(t)
 	l := listen(t, rsocket.Options{})
 	for name, spoil := range map[string]func([]byte) []byte{
 		"none":       func([]byte) []byte { return nil },
@@ -331,7 +331,7 @@ func TestHostileHandshakes(t *testing.T) {
 // TestPeerDies: a peer whose process ends, or who takes its queue pair away, is noticed by a read that
 // waits.
 func TestPeerDies(t *testing.T) {
-	rdmatest.CheckLeaks(t)
+	checkLeaks(t)
 	l := listen(t, rsocket.Options{})
 	r := newRogue(t, l.Addr(), 64)
 	rdmatest.Check(t, r.connect(t, privateData(r.mr, 64)))
@@ -355,7 +355,7 @@ func TestPeerDies(t *testing.T) {
 // there may be at a time. The peer gets the credits that came up meanwhile, even if there is no other
 // call.
 func TestOwedCredits(t *testing.T) {
-	rdmatest.CheckLeaks(t)
+	checkLeaks(t)
 	const window = 16
 	l := listen(t, rsocket.Options{RecvQueue: window})
 	r := newRogue(t, l.Addr(), 0)
@@ -386,7 +386,7 @@ func TestOwedCredits(t *testing.T) {
 // TestFirstCredits: a side that accepts publishes the other half of its ring without a call, also where it may
 // not send before it has a message.
 func TestFirstCredits(t *testing.T) {
-	rdmatest.CheckLeaks(t)
+	checkLeaks(t)
 	l := listen(t, rsocket.Options{})
 	r := newRogue(t, l.Addr(), 64)
 	rdmatest.Check(t, r.connect(t, privateData(r.mr, 64)))
@@ -400,7 +400,7 @@ func TestFirstCredits(t *testing.T) {
 
 // TestFewMessages: a message is short at the end of the send buffer, and the next one is at its beginning.
 func TestFewMessages(t *testing.T) {
-	rdmatest.CheckLeaks(t)
+	checkLeaks(t)
 	const buffer, end, more = 8 << 10, 16, 1000
 	l := listen(t, rsocket.Options{SendBuffer: buffer})
 	r := newRogue(t, l.Addr(), 64)

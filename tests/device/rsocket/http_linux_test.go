@@ -20,7 +20,7 @@ import (
 func TestHTTPS(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		t.Run(map[bool]string{false: "HTTP/1.1", true: "HTTP/2"}[h2], func(t *testing.T) {
-			rdmatest.CheckLeaks(t)
+			checkLeaks(t)
 			l := rdmatest.Must(new(rsocket.ListenConfig).Listen(context.Background(), "tcp", host+":0"))(t)
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Served-By", r.Proto)
@@ -64,7 +64,6 @@ func TestHTTPS(t *testing.T) {
 			wg.Wait()
 			transport.CloseIdleConnections()
 			server.Close()
-			settle(t)
 		})
 	}
 }

@@ -5,14 +5,12 @@ package rsocket
 
 import (
 	"errors"
-	"fmt"
 	"hash"
 	"hash/crc32"
 	"io"
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -55,7 +53,7 @@ func connect(t testing.TB, l *rsocket.Listener, o rsocket.Options) (client, serv
 // pair is connect on a listener of its own. The test must leave nothing behind.
 func pair(t testing.TB, o rsocket.Options) (client, server *rsocket.Conn) {
 	t.Helper()
-	rdmatest.CheckLeaks(t)
+	checkLeaks(t)
 	return connect(t, listen(t, o), o)
 }
 
@@ -161,16 +159,36 @@ func patience() time.Duration {
 	return rdmatest.Patience
 }
 
-// connectionObjects returns how many objects of connections this process has in the kernel: all but those of
-// listeners.
-func connectionObjects(t testing.TB) (n int) {
+// checkLeaks is rdmatest.CheckLeaks for what ends in the background: it waits for the ends of what the tests
+// before and this one have closed.
+func checkLeaks(t testing.TB) {
 	t.Helper()
-	for _, kind := range []string{"qp", "cq", "mr", "cm_id"} {
-		out := rdmatest.Must(exec.Command("rdma", "resource", "show", kind).Output())(t)
-		for line := range strings.Lines(string(out)) {
-			if strings.Contains(line, fmt.Sprintf(" pid %d ", os.Getpid())) && !strings.Contains(line, " state LISTEN ") {
-				n++
-			}
+	settle(t)
+	rdmatest.CheckLeaks(t)
+	t.Cleanup(func() { settle(t) })
+}
+
+// settle waits until this process has no file of a device or of the connection manager, as long as there are
+// fewer and fewer objects.
+func settle(t testing.TB) {
+	t.Helper()
+	left, deadline := "", time.Time{}
+	for ; filesOfDevices(t) > 0; time.Sleep(20 * time.Millisecond) {
+		if now := rdmatest.Resources(t); now != left {
+			left, deadline = now, time.Now().Add(rdmatest.Patience)
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("still there: %s", left)
+		}
+	}
+}
+
+func filesOfDevices(t testing.TB) (n int) {
+	t.Helper()
+	for _, fd := range rdmatest.Must(os.ReadDir("/proc/self/fd"))(t) {
+		// The list's own descriptor is closed by now.
+		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.Contains(to, "infiniband") {
+			n++
 		}
 	}
 	return n

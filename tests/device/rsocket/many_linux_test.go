@@ -31,7 +31,7 @@ func TestThousandConnections(t *testing.T) {
 		n = 10_000
 		rdmatest.Check(t, os.WriteFile("/proc/sys/vm/max_map_count", []byte("262144"), 0))
 	}
-	rdmatest.CheckLeaks(t)
+	checkLeaks(t)
 	l := listen(t, small)
 	first, second := connectMany(t, l, small, 1) // what it starts is for all
 	goroutines, before, memory := runtime.NumGoroutine(), threads(t), resident(t)
@@ -84,7 +84,6 @@ func TestThousandConnections(t *testing.T) {
 	wg.Wait()
 	closed(t, first[0])
 	closed(t, second[0])
-	settle(t)
 }
 
 // connectMany makes connections and returns both ends of each, which the end of the test closes.
@@ -128,7 +127,7 @@ var _ = rdmatest.Test(TestMemory, rdmatest.Long)
 // TestMemory: what an end of an idle connection of the default sizes takes. 256 KiB are the buffers, and most
 // of the rest are the queues.
 func TestMemory(t *testing.T) {
-	rdmatest.CheckLeaks(t)
+	checkLeaks(t)
 	const n = 30
 	l := listen(t, rsocket.Options{})
 	connectMany(t, l, rsocket.Options{}, 1)

@@ -89,7 +89,7 @@ func TestRiostream(t *testing.T) {
 	o := rsocket.Options{Mappings: 1}
 	for _, client := range []bool{true, false} {
 		t.Run(map[bool]string{true: "to C", false: "from C"}[client], func(t *testing.T) {
-			rdmatest.CheckLeaks(t)
+			checkLeaks(t)
 			var p *rdmatest.Process
 			var conn net.Conn
 			if client {

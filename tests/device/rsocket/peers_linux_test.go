@@ -84,7 +84,7 @@ var _ = rdmatest.Test(TestRstream, rdmatest.Peers, rdmatest.AlsoSIW)
 // TestRstream: rstream at the other end, in both roles, with small and large transfers. It verifies
 // the data too.
 func TestRstream(t *testing.T) {
-	rdmatest.CheckLeaks(t)
+	checkLeaks(t)
 	for _, load := range []struct{ size, count, rounds int }{
 		{1, 100, 20}, {16, 1000, 2}, {64, 1, 200}, {65, 1, 100}, {5000, 100, 3}, {1 << 20, 2, 2},
 	} {

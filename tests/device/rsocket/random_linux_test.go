@@ -24,7 +24,7 @@ var _ = rdmatest.Test(TestRandomDeadlines, rdmatest.Long)
 // aborted, and then its beginning. With GOVERBS_LONG it is a thousand at once for ten minutes, else each
 // goroutine makes one.
 func TestRandomDeadlines(t *testing.T) {
-	rdmatest.CheckLeaks(t)
+	checkLeaks(t)
 	n, end := 40, time.Now()
 	if long() {
 		n, end = 1000, end.Add(10*time.Minute)
@@ -68,7 +68,6 @@ func TestRandomDeadlines(t *testing.T) {
 	rdmatest.Check(t, l.Close())
 	<-accepting
 	servers.Wait()
-	settle(t)
 }
 
 // exchanges are what clients send to servers.
