@@ -81,27 +81,5 @@ func (f *File) IsNode(path string) (bool, error) {
 	return a.Mode&unix.S_IFMT == unix.S_IFCHR && b.Mode&unix.S_IFMT == unix.S_IFCHR && a.Rdev == b.Rdev, nil
 }
 
-// Mmap maps a queue or a register page that the driver provides at the offset, shared, for
-// reading and writing. Its error is a [MapError].
-func (f *File) Mmap(offset uint64, size int) ([]byte, error) {
-	return f.mmap(offset, size, unix.PROT_READ|unix.PROT_WRITE)
-}
-
-// MmapReadOnly is Mmap for pages that the driver makes read-only.
-func (f *File) MmapReadOnly(offset uint64, size int) ([]byte, error) {
-	return f.mmap(offset, size, unix.PROT_READ)
-}
-
-func (f *File) mmap(offset uint64, size, prot int) ([]byte, error) {
-	b, err := unix.Mmap(f.fd, int64(offset), size, prot, unix.MAP_SHARED)
-	if err != nil {
-		return nil, &MapError{err}
-	}
-	return b, nil
-}
-
-// Munmap unmaps what Mmap or MmapReadOnly has mapped.
-func Munmap(b []byte) error { return unix.Munmap(b) }
-
 // Close closes the device. The kernel then releases all objects created through it.
 func (f *File) Close() error { return unix.Close(f.fd) }

@@ -93,7 +93,7 @@ func TestMappings(t *testing.T) {
 	if line, flags := mapping(t, b); !strings.Contains(flags, " dc ") || !strings.Contains(line, " rw-p ") {
 		t.Errorf("memory is mapped as %s, %s", line, flags)
 	}
-	if err := FreeMemory(b); err != nil {
+	if err := Munmap(b); err != nil {
 		t.Error(err)
 	}
 }

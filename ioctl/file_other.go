@@ -45,9 +45,6 @@ func (f *File) MmapReadOnly(offset uint64, size int) ([]byte, error) { return ni
 // MapMemory fails.
 func MapMemory(n int) ([]byte, error) { return nil, errNotLinux }
 
-// FreeMemory fails.
-func FreeMemory([]byte) error { return errNotLinux }
-
 // Doorbell fails.
 func (f *File) Doorbell([]byte, bool) error { return errNotLinux }
 

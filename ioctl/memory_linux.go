@@ -8,10 +8,11 @@ import (
 )
 
 // Why the unsafe code of this file holds: the addresses are in a mapping made here by mmap,
-// which is not Go memory. The slice is the part that remains after the ends are unmapped.
+// which is not Go memory. The slice of MapMemory is the part that remains after the ends are
+// unmapped, that of Mmap all of it.
 
 // MapMemory maps n bytes of zeroed memory outside the Go heap, for use by a device.
-// FreeMemory frees it. A forked child doesn't inherit it, because copy-on-write could take
+// Munmap frees it. A forked child doesn't inherit it, because copy-on-write could take
 // the pages away from the device.
 //
 // Memory of at least hugePage bytes is aligned to hugePage, and the kernel is asked for huge
@@ -22,7 +23,7 @@ func MapMemory(n int) ([]byte, error) {
 		return nil, err
 	}
 	if err := unix.Madvise(mem, unix.MADV_DONTFORK); err != nil {
-		FreeMemory(mem)
+		Munmap(mem)
 		return nil, err
 	}
 	if n >= hugePage {
@@ -62,7 +63,27 @@ func mapAligned(n int) ([]byte, error) {
 	return unsafe.Slice((*byte)(p), n), nil
 }
 
-// FreeMemory frees memory of MapMemory.
-func FreeMemory(b []byte) error {
+// Mmap maps a queue or a register page that the driver provides at the offset, shared, for
+// reading and writing. Its error is a [MapError].
+func (f *File) Mmap(offset uint64, size int) ([]byte, error) {
+	return f.mmap(offset, size, unix.PROT_READ|unix.PROT_WRITE)
+}
+
+// MmapReadOnly is Mmap for pages that the driver makes read-only.
+func (f *File) MmapReadOnly(offset uint64, size int) ([]byte, error) {
+	return f.mmap(offset, size, unix.PROT_READ)
+}
+
+func (f *File) mmap(offset uint64, size, prot int) ([]byte, error) {
+	// Not unix.Mmap: unix.Munmap holds a lock of all mappings while the kernel unmaps one.
+	p, err := unix.MmapPtr(f.fd, int64(offset), nil, uintptr(size), prot, unix.MAP_SHARED)
+	if err != nil {
+		return nil, &MapError{err}
+	}
+	return unsafe.Slice((*byte)(p), size), nil
+}
+
+// Munmap unmaps what MapMemory, Mmap or MmapReadOnly has mapped.
+func Munmap(b []byte) error {
 	return unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(b)), uintptr(len(b)))
 }

@@ -29,7 +29,7 @@ func TestMapMemory(t *testing.T) {
 		if large := n >= hugePage; !strings.Contains(flags, " dc ") || strings.Contains(flags, " hg ") != large || large && addr%hugePage != 0 {
 			t.Errorf("%d bytes at %#x: %s", n, addr, flags)
 		}
-		if err := FreeMemory(mem); err != nil {
+		if err := Munmap(mem); err != nil {
 			t.Error(err)
 		}
 		if flags := vmFlags(t, addr+uintptr(n-1)); strings.Contains(flags, " dc ") {

@@ -21,7 +21,7 @@ func newLoop(t *testing.T) *loop {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { ioctl.FreeMemory(mem) })
+	t.Cleanup(func() { ioctl.Munmap(mem) })
 	return &loop{posted: (*uint32)(unsafe.Pointer(&mem[0])), polled: (*uint32)(unsafe.Pointer(&mem[64]))}
 }
 

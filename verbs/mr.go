@@ -81,7 +81,7 @@ func (pd *PD) AllocMR(n int, o MROptions) (*MR, error) {
 	}
 	mr, err := pd.regMR(op, buf, o, true)
 	if err != nil {
-		ioctl.FreeMemory(buf)
+		ioctl.Munmap(buf)
 	}
 	return mr, err
 }
@@ -490,7 +490,7 @@ func (mr *MR) Close() error {
 			mr.moved(func() { mr.gone = true })
 			mr.pin.Unpin()
 			if mr.mapped {
-				ioctl.FreeMemory(mr.buf)
+				ioctl.Munmap(mr.buf)
 			}
 			mr.buf = nil
 		})

@@ -60,7 +60,7 @@ func TestRegMR(t *testing.T) {
 	pd := must(d.AllocPD())(t)
 	page := uint64(syscall.Getpagesize() - 1)
 	buf := must(ioctl.MapMemory(3 * syscall.Getpagesize()))(t)
-	defer ioctl.FreeMemory(buf)
+	defer ioctl.Munmap(buf)
 	for _, tt := range []struct {
 		off, n int
 		access AccessFlags
@@ -136,7 +136,7 @@ func TestIOVA(t *testing.T) {
 	d, k := fakeContext(t)
 	pd := must(d.AllocPD())(t)
 	buf := must(ioctl.MapMemory(2 * syscall.Getpagesize()))(t)
-	defer ioctl.FreeMemory(buf)
+	defer ioctl.Munmap(buf)
 	mr := must(pd.RegMR(buf, MROptions{}))(t)
 	calls := len(k.calls)
 	for _, iova := range []uint64{1, 1 << 20, 1<<20 + 8, -uint64(syscall.Getpagesize()) + 7} {

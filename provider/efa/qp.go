@@ -233,7 +233,7 @@ func (q *qp) Release() {
 	unmap(&q.sq.device)
 	unmap(&q.sq.bellPage)
 	if q.sq.stageMem != nil {
-		ioctl.FreeMemory(q.sq.stageMem)
+		ioctl.Munmap(q.sq.stageMem)
 		q.sq.stageMem = nil
 	}
 	q.sq.requests.close()

@@ -74,7 +74,7 @@ func (r *requests) open(n int, turn uint16) (err error) {
 
 func (r *requests) close() {
 	if r.mem != nil {
-		ioctl.FreeMemory(r.mem)
+		ioctl.Munmap(r.mem)
 		r.mem, r.slots, r.free = nil, nil, nil
 	}
 }

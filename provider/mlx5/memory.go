@@ -33,7 +33,7 @@ func newBuffer(n int) (buffer, error) {
 
 func (b *buffer) release() {
 	if *b != nil {
-		ioctl.FreeMemory(*b)
+		ioctl.Munmap(*b)
 		*b = nil
 	}
 }

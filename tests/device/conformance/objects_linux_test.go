@@ -161,7 +161,7 @@ func TestMRIOVA(t *testing.T) {
 	const iova = 5<<40 + 24
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	buf := rdmatest.Must(ioctl.MapMemory(12288))(t)
-	defer ioctl.FreeMemory(buf)
+	defer ioctl.Munmap(buf)
 	mr := rdmatest.Must(p.PD.RegMR(buf[24:], verbs.MROptions{Access: rdmatest.All, IOVA: iova}))(t)
 	if want := (verbs.Remote{Addr: iova, RKey: mr.RKey()}); mr.Remote() != want {
 		t.Errorf("the peer is told %v, want %v", mr.Remote(), want)
