@@ -412,6 +412,53 @@ func TestCQRequest(t *testing.T) {
 	}
 }
 
+// TestQPFlags: the driver is told of what a QP's options ask for: short messages in CQEs, and signatures.
+func TestQPFlags(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		set  func(*provider.QPInit)
+		flag uint32
+	}{
+		{"none", func(*provider.QPInit) {}, 0},
+		{"scatter to CQE", func(o *provider.QPInit) { o.Scatter = func(uint32, uint64, []byte) bool { return true } }, uapi.MLX5_QP_FLAG_SCATTER_CQE},
+		{"signatures", func(o *provider.QPInit) { o.Sign = true }, uapi.MLX5_QP_FLAG_SIGNATURE},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var got uapi.Mlx5IbCreateQp
+			f := fakeFile(t, func(c call) syscall.Errno {
+				b := read(t, c.value(t, uapi.UVERBS_ATTR_UHW_IN), binary.Size(&got))
+				if _, err := binary.Decode(b, binary.NativeEndian, &got); err != nil {
+					t.Error(err)
+				}
+				return 0
+			})
+			init := provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(1, 1, 0)}
+			tt.set(&init)
+			cmd := ioctl.NewQpCreate()
+			defer cmd.Release()
+			cmd.Handle()
+			cmd.PdHandle(1)
+			cmd.UserHandle(1)
+			cmd.Type(init.Type)
+			cmd.Cap(init.Cap)
+			cmd.RespCap()
+			cmd.RespQpNum()
+			p, err := newRig(t, cqeVersion1).NewQP(cmd, &init)
+			if err == nil {
+				err = cmd.Run(f)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Release()
+			const all = uapi.MLX5_QP_FLAG_SCATTER_CQE | uapi.MLX5_QP_FLAG_SIGNATURE
+			if got.Flags&all != tt.flag {
+				t.Errorf("flags %#x, want %#x of %#x", got.Flags, tt.flag, all)
+			}
+		})
+	}
+}
+
 // TestDM: memory of the adapter is mapped where the kernel says, and its words are in order.
 // What doesn't fit the kernel's pages is refused.
 func TestDM(t *testing.T) {
