@@ -61,6 +61,9 @@ func (t *stream) run() (bandwidth, error) {
 	defer t.startProgress(t.clock, t.total())()
 	defer t.cost.start(t.messages)()
 	t.idleBefore, t.busyBefore = t.idle, t.busy
+	if t.credits != nil {
+		t.credits.begin(t.side)
+	}
 	if !t.held {
 		t.startPhases()
 	}
@@ -156,13 +159,13 @@ func (t *stream) finished() bool {
 		return t.clock.over()
 	}
 	total := t.iters * t.numQPs
-	return (t.sends == nil || t.sent == total) && (t.recvs == nil || t.got == total)
+	return (t.sends == nil || t.sent == total) && (t.recvs == nil || t.got == total) && (t.credits == nil || t.credits.onWay == 0)
 }
 
 // fill posts as many sends as fit.
 func (t *stream) fill() error {
-	for _, q := range t.sends {
-		for q.room(t.txDepth) {
+	for i, q := range t.sends {
+		for q.room(t.txDepth) && t.credits.allow(i, q.posted, t.postList) {
 			if t.pace != nil && !t.pace.allows(t.clock.now(), t.postList) {
 				return nil
 			}
@@ -199,6 +202,12 @@ func (t *stream) drain() error {
 			}
 			continue
 		}
+		if id&creditBit != 0 {
+			if err := t.credits.written(int(id &^ (recvBit | creditBit))); err != nil {
+				return err
+			}
+			continue
+		}
 		if t.got == 0 {
 			t.first()
 		}
@@ -206,6 +215,11 @@ func (t *stream) drain() error {
 		n++
 		if err := t.recvs[id&^recvBit].post(); err != nil {
 			return err
+		}
+		if t.credits != nil {
+			if err := t.credits.arrived(&wcs[i]); err != nil {
+				return err
+			}
 		}
 	}
 	t.watch.progress.Store(t.messages())

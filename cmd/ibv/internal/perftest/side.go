@@ -54,6 +54,7 @@ type side struct {
 	targets     []target // by queue pair, for datagrams
 	domain      *verbs.XRCD
 	shared      *verbs.SRQ
+	credits     *credits // nil where none are needed
 	local       []keys
 	remote      []keys
 	wcs         []verbs.WC
@@ -245,10 +246,6 @@ func (s *side) call() error {
 	return nil
 }
 
-// errCredits: over iWARP, where no receive may be missing, perftest's receiver tells the sender how many it has
-// posted, and its sender waits for that.
-var errCredits = errors.New("over iWARP, perftest's sends need credits, which this program doesn't give: use this program on both sides, or a test of writes")
-
 // agree finds out what both sides can do.
 func (s *side) agree() (err error) {
 	s.cycle, s.line = os.Getpagesize(), cacheLine
@@ -256,9 +253,6 @@ func (s *side) agree() (err error) {
 	if !s.blind {
 		if err := s.x.versions(); err != nil {
 			return err
-		}
-		if s.tool.verb == send && !s.x.relative && s.dev.Info().Transport() == verbs.TransportIWARP {
-			return errCredits
 		}
 		if s.x.relative {
 			theirs, err := s.x.setups(s.setup())
@@ -340,7 +334,15 @@ func (s *side) make() (err error) {
 		var seed [32]byte
 		rand.NewChaCha8(seed).Read(s.mem)
 	}
+	if s.needsCredits() {
+		if err := s.makeCredits(); err != nil {
+			return err
+		}
+	}
 	entries := s.txDepth
+	if s.credits != nil {
+		entries += creditSlots
+	}
 	if s.receives() {
 		entries += s.rxDepth
 	}
@@ -378,6 +380,9 @@ func (s *side) qpOptions() verbs.QPOptions {
 		Type: s.transport.send, SendCQ: s.cq, RecvCQ: s.cq, SRQ: s.shared, SingleOwner: true,
 		Cap: verbs.QPCap{MaxSendWR: s.txDepth, MaxRecvWR: s.rxDepth, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: s.inline},
 	}
+	if s.credits != nil {
+		o.Cap.MaxSendWR += creditSlots
+	}
 	if o.SRQ != nil {
 		o.Cap.MaxRecvWR, o.Cap.MaxRecvSGE = 0, 0
 	}
@@ -391,6 +396,9 @@ func (s *side) addQP(qp *verbs.QP) {
 	k := keys{
 		lid: s.port.LID, outs: uint32(s.depth), qpn: qp.Num(), psn: rand.Uint32N(1 << 24),
 		rkey: s.mr.RKey(), vaddr: s.mr.Addr() + uint64(at*s.stride), gid: s.gid.GID,
+	}
+	if s.credits != nil {
+		k.rkey, k.vaddr = s.credits.mr.RKey(), s.credits.mr.Addr()+uint64(s.credits.at(len(s.local)))
 	}
 	if s.shared != nil && s.transport.split() {
 		k.srqn = s.shared.Num()
