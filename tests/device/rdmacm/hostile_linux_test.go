@@ -365,7 +365,7 @@ func (e *end) harm(r *rand.Rand, v *victimConn) {
 	e.QP().PostSend(wr) // a refused request is harmless
 }
 
-var _ = rdmatest.Test(TestHostileClients, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+var _ = rdmatest.Test(TestHostileClients, rdmatest.OnRXE, rdmatest.OnSIW, rdmatest.OnMLX5Eth)
 
 // Many clients that leave at any step neither bring the server down nor disturb a good
 // client's connection.

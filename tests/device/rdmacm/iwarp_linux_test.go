@@ -72,17 +72,6 @@ func TestIWARPRping(t *testing.T) {
 	}
 }
 
-var _ = rdmatest.Test(TestIWARPClientKilled, rdmatest.OnSIW)
-
-// A client that is killed before it connects, or after, leaves the server unharmed.
-func TestIWARPClientKilled(t *testing.T) {
-	rdmatest.CheckLeaks(t)
-	l, addr := listen(t, nil)
-	for _, step := range []string{"address", "QP", "established"} {
-		t.Run(step, func(t *testing.T) { killClient(t, l, addr, step) })
-	}
-}
-
 var _ = rdmatest.Test(TestIWARPAnyAddress, rdmatest.OnSIW)
 
 // A listener on all addresses has IPv4 clients.
