@@ -73,7 +73,11 @@ func TestMatrix(t *testing.T) {
 		t.Run(c.tool+"/"+c.transport+"/"+c.wait+"/"+c.meet, func(t *testing.T) {
 			var passed []string
 			can := false
-			for _, who := range []pairing{cC, goC, cGo, goGo} {
+			all := []pairing{cC, goC, cGo, goGo}
+			if c.corrupts() {
+				all = []pairing{goGo}
+			}
+			for _, who := range all {
 				limit := hopeless
 				if can {
 					limit = rdmatest.Patience
@@ -92,6 +96,13 @@ func TestMatrix(t *testing.T) {
 			t.Logf("matrix: %s %s %s %s %s %s = %s", rdmatest.KindOf(), version, c.tool, c.transport, c.wait, c.meet, strings.Join(passed, " "))
 		})
 	}
+}
+
+// corrupts reports whether C writes to a request that the adapter is executing, which ends the guest. With -e,
+// perftest's latency tests post to a full queue (see failsByItself). Over DC, libmlx5 then writes the number of
+// the stream into the request before, which is still in the queue.
+func (c cell) corrupts() bool {
+	return c.transport == "DC" && c.wait == "-e" && strings.HasSuffix(c.tool, "_lat")
 }
 
 // hopeless is when a pairing that needn't pass is given up. Some of perftest's hang.
