@@ -10,6 +10,8 @@ const (
 	// is then tried in the background.
 	graceful  = time.Second
 	lingering = time.Minute
+	// answering is for how long a peer that has closed first is given an answer.
+	answering = 5 * time.Millisecond
 )
 
 // SetLinger sets what Close does with data that has not yet arrived in the peer's memory. It is as
@@ -29,8 +31,8 @@ func (c *Conn) SetLinger(sec int) error {
 }
 
 // Close closes the connection. Calls that wait on it return an error that matches net.ErrClosed.
-// What was written is still sent: see SetLinger. If nothing is on its way, or if the peer is known to
-// be gone, Close doesn't wait.
+// What was written is still sent: see SetLinger. If the peer is known to be gone, Close doesn't wait,
+// and if the peer has closed first, a few milliseconds at most.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -39,7 +41,9 @@ func (c *Conn) Close() error {
 	}
 	c.closed = true
 	linger := c.linger
-	if linger != 0 && c.err == nil && !c.left {
+	if linger != 0 && c.err == nil {
+		// Also if the peer has left: librdmacm waits for an acknowledgement of its last message, or for
+		// this one. Soft-RoCE reports a message before it acknowledges it, and doesn't once the QP is gone.
 		c.control(ctlDisconnect)
 	}
 	if c.keepalive != nil {
@@ -70,13 +74,16 @@ func (c *Conn) Close() error {
 func (c *Conn) finish(try time.Duration) {
 	defer close(c.finished)
 	if try > 0 {
-		c.end.due.set(time.Now().Add(try))
 		c.end.turn.Lock()
 		c.mu.Lock()
+		c.end.due.set(time.Now().Add(try))
+		if c.left {
+			c.answer()
+		}
 		_ = c.await(&c.end, func(c *Conn) (bool, error) { return c.over(), nil })
 		c.mu.Unlock()
-		c.end.turn.Unlock()
 		c.end.due.set(time.Time{})
+		c.end.turn.Unlock()
 	}
 	c.mu.Lock()
 	c.fail(net.ErrClosed) // unless it has failed
@@ -96,3 +103,6 @@ func (c *Conn) finish(try time.Duration) {
 		c.result = err
 	}
 }
+
+// answer leaves a little time for the last message, because the peer has left.
+func (c *Conn) answer() { c.end.due.set(time.Now().Add(answering)) }

@@ -183,6 +183,9 @@ func (c *Conn) received(wc *verbs.WC) error {
 		switch value {
 		case ctlDisconnect:
 			c.eof, c.left = true, true
+			if c.closed {
+				c.answer()
+			}
 		case ctlKeepalive:
 		case ctlShutdown:
 			c.eof = true
@@ -270,7 +273,7 @@ func (c *Conn) wakeAll() {
 }
 
 // over reports whether nothing that was written is on its way any more.
-func (c *Conn) over() bool { return c.parted || c.err != nil || c.left }
+func (c *Conn) over() bool { return c.parted || c.err != nil }
 
 // event notes that the CQ has reported a completion.
 func (c *Conn) event() {

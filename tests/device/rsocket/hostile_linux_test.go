@@ -398,6 +398,31 @@ func TestFirstCredits(t *testing.T) {
 	}
 }
 
+// TestLastMessages: a peer that closes first is told that this side has closed, too. librdmacm waits for that,
+// or for an acknowledgement, which Soft-RoCE sends only as long as there is a queue pair.
+func TestLastMessages(t *testing.T) {
+	checkLeaks(t)
+	const disconnect = 7 << 29
+	l := listen(t, rsocket.Options{})
+	r := newRogue(t, l.Addr(), 64)
+	rdmatest.Check(t, r.connect(t, privateData(r.mr, 64)))
+	c := accept(t, l)
+	r.write(t, r.ring, disconnect, 0)
+	rdmatest.Check(t, c.SetDeadline(time.Now().Add(rdmatest.Patience)))
+	if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("%d, %v, want the end", n, err)
+	}
+	rdmatest.Check(t, c.Close())
+	for {
+		switch imm := r.next(t); {
+		case imm == disconnect:
+			return
+		case imm>>29 != 4: // credits may come first
+			t.Fatalf("message %#x", imm)
+		}
+	}
+}
+
 // TestFewMessages: a message is short at the end of the send buffer, and the next one is at its beginning.
 func TestFewMessages(t *testing.T) {
 	checkLeaks(t)

@@ -16,7 +16,7 @@ import (
 )
 
 // TestHTTPS: net/http over TLS, one version 1.1 and one version 2, with small and large bodies, many at a
-// time.
+// time. The largest has 8 MiB, with GOVERBS_LONG 100 MiB.
 func TestHTTPS(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		t.Run(map[bool]string{false: "HTTP/1.1", true: "HTTP/2"}[h2], func(t *testing.T) {
@@ -36,9 +36,12 @@ func TestHTTPS(t *testing.T) {
 				DialContext: new(rsocket.Dialer).DialContext, ForceAttemptHTTP2: h2,
 				TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "example.com"},
 			}
-			client := http.Client{Transport: transport, Timeout: rdmatest.Patience}
+			client := http.Client{Transport: transport, Timeout: patience()}
 			large := 8 << 20
-			if testing.Short() {
+			switch {
+			case long():
+				large = 100 << 20
+			case testing.Short():
 				large = 300_000
 			}
 			var wg sync.WaitGroup
