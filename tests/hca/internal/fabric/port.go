@@ -25,6 +25,11 @@ type Port struct {
 	counters Counters
 }
 
+// Unplugged returns another port, without a cable.
+func (p *Port) Unplugged() *Port {
+	return &Port{f: p.f, c: PortConfig{Receive: func(*Packet) {}, Changed: func(bool) {}}}
+}
+
 // LID returns the port's LID, which the subnet assigned.
 func (p *Port) LID() uint16 {
 	p.f.mu.Lock()

@@ -178,7 +178,7 @@ func (h *HCA) clear() {
 	h.paces = map[uint64]transport.Pace{}
 	h.flows, h.roots = 0, map[uint64]*steering.Table{}
 	c := transport.Config{
-		Memory: h.c.Memory, Keys: h.keys, Ports: []*fabric.Port{h.c.Port},
+		Memory: h.c.Memory, Keys: h.keys, Ports: h.ports(),
 		CQ: func(cqn uint32) *cq.CQ {
 			if q := h.cqs.items[cqn]; q != nil {
 				return q.CQ
@@ -207,6 +207,20 @@ func (h *HCA) clear() {
 		c.Log = ringless{h.c.Log}
 	}
 	h.engine = transport.New(c)
+}
+
+// ports returns the port, and those of other functions, which don't exist.
+func (h *HCA) ports() []*fabric.Port {
+	ports := []*fabric.Port{h.c.Port}
+	for uint64(len(ports)) < h.caps.current[capGeneral].Get("num_vhca_ports") {
+		ports = append(ports, h.c.Port.Unplugged())
+	}
+	return ports
+}
+
+// hasPort reports whether there is a port with this number, where 0 stands for 1.
+func (h *HCA) hasPort(n uint64) bool {
+	return n <= max(1, h.caps.current[capGeneral].Get("num_vhca_ports"))
 }
 
 // promised reports whether a capability is set.

@@ -57,7 +57,7 @@ var agents = map[byte]map[uint16]attribute{
 // has checked the route of a directed one.
 func (h *HCA) madInterface(in, out ifc.View) Status {
 	request, answer := in.Bytes("mad"), out.Bytes("response_mad_packet")
-	if in.Get("port") > 1 {
+	if !h.hasPort(in.Get("port")) {
 		return BadParam
 	}
 	if request == nil {

@@ -23,17 +23,22 @@ func roceBindings(a *transport.Address) []binding {
 func (h *HCA) setRoCEAddress(in, out ifc.View) Status {
 	v := in.Sub("roce_address")
 	kind := v.Get("roce_l3_type")
-	if in.Get("vhca_port_num") > 1 || v.Get("roce_version") != roceVersion2 || kind > roceIPv6 {
+	port := in.Get("vhca_port_num")
+	if !h.hasPort(port) || v.Get("roce_version") != roceVersion2 || kind > roceIPv6 {
 		return BadParam
 	}
 	a := transport.Address{IPv4: kind == roceIPv4}
 	load(v, roceBindings(&a))
-	return transportStatus(h.engine.SetAddress(1, int(in.Get("roce_address_index")), a))
+	return transportStatus(h.engine.SetAddress(uint8(max(port, 1)), int(in.Get("roce_address_index")), a))
 }
 
 func (h *HCA) queryRoCEAddress(in, out ifc.View) Status {
-	a, ok := h.engine.Address(1, int(in.Get("roce_address_index")))
-	if !ok || in.Get("vhca_port_num") > 1 {
+	port := in.Get("vhca_port_num")
+	if !h.hasPort(port) {
+		return BadParam
+	}
+	a, ok := h.engine.Address(uint8(max(port, 1)), int(in.Get("roce_address_index")))
+	if !ok {
 		return BadParam
 	}
 	v := out.Sub("roce_address")

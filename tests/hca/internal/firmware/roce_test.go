@@ -65,3 +65,31 @@ func TestRoCEAddresses(t *testing.T) {
 		t.Error("packets arrive after TEARDOWN_HCA")
 	}
 }
+
+// TestOtherPort: the port of another function, which doesn't exist, has addresses of its own and answers
+// datagrams. Drivers use neither before they know that it is down.
+func TestOtherPort(t *testing.T) {
+	for name, ports := range map[string]uint64{"connectx6dx": 1, "dualport": 2} {
+		d := startedAs(t, true, profile(t, name))
+		for port := range uint64(4) {
+			set := func(in ifc.View) {
+				in.Set("vhca_port_num", port)
+				in.Set("roce_address.roce_version", roceVersion2)
+				in.Set("roce_address.roce_l3_type", roceIPv6)
+				in.Set("roce_address.source_mac_47_32", 0x70+port)
+			}
+			get := func(in ifc.View) { in.Set("vhca_port_num", port) }
+			if port > ports {
+				d.refused(BadParam, 0x761, set)
+				d.refused(BadParam, 0x760, get)
+				d.refused(BadParam, 0x50d, func(in ifc.View) { in.Set("port", port) })
+				continue
+			}
+			d.do(0x761, set)
+			if got := d.do(0x760, get).Get("roce_address.source_mac_47_32"); got != 0x70+port {
+				t.Errorf("%s: the address of port %d is %#x", name, port, got)
+			}
+			d.do(0x50d, func(in ifc.View) { in.Set("port", port) })
+		}
+	}
+}
