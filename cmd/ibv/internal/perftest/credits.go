@@ -23,7 +23,8 @@ type credits struct {
 	depth uint32    // receives of a queue pair
 	every uint32    // messages between two writes
 	pairs []creditPair
-	onWay int // writes of all pairs
+	onWay int  // writes of all pairs
+	empty bool // a send waits for credits, whose arrival is no event
 }
 
 // A creditPair has the credits of a queue pair, in both directions.
@@ -84,7 +85,11 @@ func (c *credits) begin(s *side) {
 
 // allow reports whether the other side has receives for another n messages.
 func (c *credits) allow(qp, posted, n int) bool {
-	return c == nil || uint32(posted+n)-atomic.LoadUint32(c.pairs[qp].heard) <= c.depth
+	if c == nil {
+		return true
+	}
+	c.empty = uint32(posted+n)-atomic.LoadUint32(c.pairs[qp].heard) > c.depth
+	return !c.empty
 }
 
 // arrived counts a message, and tells the other side from time to time.

@@ -470,7 +470,7 @@ func (s *side) connect() error {
 func (s *side) poll() ([]verbs.WC, error) {
 	n, err := s.cq.Poll(s.wcs)
 	if n == 0 && err == nil {
-		if s.events {
+		if s.events && (s.credits == nil || !s.credits.empty) {
 			if n, err = s.cq.PollWait(s.watch.ctx, s.wcs); err != nil && s.watch.err() != nil {
 				err = s.watch.err()
 			}
