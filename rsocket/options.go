@@ -31,7 +31,7 @@ type Options struct {
 	// noticed while there is nothing to send. There are none if it is 0.
 	KeepAlive time.Duration
 
-	// Spin is how often a call polls before it sleeps, 100 times if it is 0, which takes about
+	// Spin is how often a call polls before it sleeps, 400 times if it is 0, which takes about
 	// 10 µs. It sleeps at once if Spin is negative, or if it is 0 and Go uses one processor
 	// (GOMAXPROCS), where polling may keep the peer from its answer.
 	Spin int
@@ -78,7 +78,7 @@ func (o Options) complete(limits *verbs.DeviceAttr, requests int) (Options, erro
 		return o, fmt.Errorf("%w: KeepAlive %v is negative", verbs.ErrInvalid, o.KeepAlive)
 	}
 	if o.Spin == 0 && runtime.GOMAXPROCS(0) > 1 {
-		o.Spin = 100
+		o.Spin = 400
 	}
 	o.SendBuffer = (o.SendBuffer + chunk - 1) &^ (chunk - 1)
 	o.RecvBuffer = (o.RecvBuffer + chunk - 1) &^ (chunk - 1)
