@@ -112,7 +112,7 @@ const hopeless = 30 * time.Second
 // they run once more where perftest fails by itself.
 func tries(t *testing.T, r run, who pairing, limit time.Duration) (said string, ok bool) {
 	t.Helper()
-	for range 3 {
+	for range 8 {
 		lastPort++
 		server := start(t, who.server, r, false)
 		over := time.Now().Add(limit)
