@@ -27,7 +27,7 @@ type Port struct {
 
 // Unplugged returns another port, without a cable.
 func (p *Port) Unplugged() *Port {
-	return &Port{f: p.f, c: PortConfig{Receive: func(*Packet) {}, Changed: func(bool) {}}}
+	return &Port{f: p.f, c: PortConfig{Receive: func(*Packet) {}, Changed: func(bool) {}}, groups: make(map[GID]int)}
 }
 
 // LID returns the port's LID, which the subnet assigned.

@@ -91,5 +91,11 @@ func TestOtherPort(t *testing.T) {
 			}
 			d.do(0x50d, func(in ifc.View) { in.Set("port", port) })
 		}
+		// A group's members are on all ports.
+		qpn := d.doWith(0x500, 8, 0, d.qp(d.setup(), serviceUD)).Get("qpn")
+		d.do(0x806, func(in ifc.View) {
+			in.Set("qpn", qpn)
+			copy(in.Bytes("multicast_gid"), []byte{0xff, 0x12, 15: 1})
+		})
 	}
 }
