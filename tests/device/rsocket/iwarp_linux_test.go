@@ -25,6 +25,7 @@ var _ = []struct{}{
 	rdmatest.Test(TestHostileTargets, rdmatest.AlsoSIW),
 	rdmatest.Test(TestHostileHandshakes, rdmatest.AlsoSIW),
 	rdmatest.Test(TestFirstCredits, rdmatest.AlsoSIW),
+	rdmatest.Test(TestLastMessages, rdmatest.AlsoSIW),
 	rdmatest.Test(TestPeerDies, rdmatest.AlsoSIW),
 	rdmatest.Test(TestHTTPS, rdmatest.AlsoSIW),
 	rdmatest.Test(TestNetcat, rdmatest.AlsoSIW),
