@@ -60,6 +60,8 @@ bench: go ## Go beside C in one boot, and what a post and a poll cost
 	@tests/bench/counted/run
 	$(heading) 'connecting and disconnecting'
 	@tests/bench/cm/run
+	$(heading) 'sockets beside those of C, and TCP'
+	@tests/bench/sockets/run
 	$(heading) 'what ibvtrace costs the programs that it traces'
 	@tests/bench/ibvtrace/run
 	$(heading) 'post and poll on an mlx5 device that is not there'
