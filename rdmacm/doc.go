@@ -53,6 +53,11 @@
 // connection, instead of waiting. A send completes, and [Conn.Send] returns, when the data is with
 // TCP. The work requests of a connection that has ended are flushed before EventDisconnected.
 //
+// Soft-iWARP, as of Linux 6.1, doesn't protect its listeners. A client that leaves before the
+// server's kernel has accepted its TCP connection ends the listener: from then on, clients are
+// refused, and no event says so. If more clients connect at once than the backlog allows, the
+// listener stays behind by the others, and its next clients time out.
+//
 // A QP of the caller's own is in RTS after EventEstablished. QP.Modify with QPAttrState then tells
 // package verbs so, and [ID.InitQPAttr] and [ID.Establish] are not needed.
 //

@@ -368,11 +368,16 @@ func (e *end) harm(r *rand.Rand, v *victimConn) {
 var _ = rdmatest.Test(TestHostileClients, rdmatest.OnRXE, rdmatest.OnSIW, rdmatest.OnMLX5Eth)
 
 // Many clients that leave at any step neither bring the server down nor disturb a good
-// client's connection.
+// client's connection. Soft-iWARP itself can't do that: see rdmacm's documentation.
 func TestHostileClients(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	checkGoroutines(t)
-	l := rdmatest.Must(rdmacm.Listen(patient(t), "tcp", host+":0", &rdmacm.Options{Backlog: 3, Messages: 1, MessageSize: 64}))(t)
+	iwarp := rdmatest.KindOf() == rdmatest.SIW
+	backlog := 3
+	if iwarp {
+		backlog = 64
+	}
+	l := rdmatest.Must(rdmacm.Listen(patient(t), "tcp", host+":0", &rdmacm.Options{Backlog: backlog, Messages: 1, MessageSize: 64}))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -421,7 +426,7 @@ func TestHostileClients(t *testing.T) {
 				if _, err = e.ID.CreateQP(nil, queuesOf); err == nil {
 					err = e.ID.Connect(&rdmacm.ConnParam{PrivateData: make([]byte, r.IntN(rdmacm.MaxConnectData+1)), RNRRetryCount: rdmacm.None, InitiatorDepth: rdmacm.None})
 				}
-				if step == 2 { // with the request in flight
+				if step == 2 && !iwarp { // with the request in flight
 					err = errLeave
 				}
 			case e.Type == rdmacm.EventEstablished && step == 4:

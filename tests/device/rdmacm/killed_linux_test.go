@@ -115,6 +115,10 @@ func TestClientKilled(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	l, addr := listen(t, nil)
 	for _, step := range []string{"address", "route", "QP", "request", "established"} {
+		// If the request is under way, soft-iWARP may end the listener: see rdmacm's documentation.
+		if step == "request" && rdmatest.KindOf() == rdmatest.SIW {
+			continue
+		}
 		t.Run(step, func(t *testing.T) { killClient(t, l, addr, step) })
 	}
 }
