@@ -269,6 +269,11 @@ func (o *udpongOptions) measure() error {
 	if err := c.ask(udpongLogin, udpongControl, udpongPatient, udpongTries); err != nil {
 		return err
 	}
+	if s, ok := s.(*dgram.Socket); ok {
+		if err := s.Meet(c.to, udpongTries*udpongPatient); err != nil {
+			return fmt.Errorf("finding the queue pair of %v: %w", c.to, err)
+		}
+	}
 	if o.custom {
 		return c.test("custom", o.size, o.count, o.echo)
 	}

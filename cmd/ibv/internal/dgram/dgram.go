@@ -75,6 +75,7 @@ type dest struct {
 	q   *queue
 	ah  *verbs.AH // nil: not known yet
 	qpn uint32
+	met chan struct{} // closed when it is known
 }
 
 // Listen returns a socket with a local address. Sleep says that it waits asleep.
@@ -148,7 +149,7 @@ func (s *Socket) dest(to netip.AddrPort) (*dest, error) {
 			s.busy.Go(func() { s.watch(q) })
 		}
 	}
-	d := &dest{q: s.queues[i]}
+	d := &dest{q: s.queues[i], met: make(chan struct{})}
 	s.dests[to] = d
 	return d, nil
 }
@@ -333,6 +334,25 @@ func (s *Socket) SendTo(b []byte, to netip.AddrPort) error {
 	}
 }
 
+// Meet waits until messages to an address go over RDMA, after a first one. They may overtake those before,
+// which went over UDP.
+func (s *Socket) Meet(to netip.AddrPort, limit time.Duration) error {
+	s.mu.Lock()
+	d, err := s.dest(plain(to))
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-d.met:
+		return nil
+	case <-s.ctx.Done():
+		return net.ErrClosed
+	case <-time.After(limit):
+		return ErrTimeout
+	}
+}
+
 // trySend sends a message unless the queue is full.
 func (s *Socket) trySend(b []byte, to netip.AddrPort) (sent bool, err error) {
 	s.mu.Lock()
@@ -418,6 +438,8 @@ func (s *Socket) meet(from netip.AddrPort, what byte, qpn uint32) error {
 	defer s.mu.Unlock()
 	if d.ah != nil {
 		err = d.ah.Close()
+	} else {
+		close(d.met)
 	}
 	d.ah, d.qpn = ah, qpn
 	return err
