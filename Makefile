@@ -22,7 +22,7 @@ RETRY := 0
 # Debian packages, besides those that the rig itself needs.
 GETTERS := ca-certificates # for go, to fetch modules
 PEERS := ibverbs-utils ibverbs-providers
-TESTERS := $(GETTERS) $(PEERS) curl gcc gcc-aarch64-linux-gnu infiniband-diags libc6-dev libibverbs-dev \
+TESTERS := $(GETTERS) $(PEERS) curl gcc gcc-aarch64-linux-gnu infiniband-diags iperf libc6-dev libibverbs-dev \
 	netcat-traditional openmpi-bin opensm perftest procps qemu-user-static rdma-core rdmacm-utils strace
 BENCHERS := $(GETTERS) $(PEERS) gcc libc6-dev libibverbs-dev perftest rdmacm-utils strace
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -170,6 +171,35 @@ func TestCurl(t *testing.T) {
 	if want := sumOf(t, 4, size); n != size || sum != want {
 		t.Errorf("%d of %d bytes came, %#x, want %#x: %s", n, size, sum, want, p.Stderr())
 	}
+}
+
+// TestIperf: Debian's iperf under librspreload counts what a client sends: 1 GiB with GOVERBS_LONG. A client of its
+// own sends as much.
+func TestIperf(t *testing.T) {
+	size := programSize()
+	port := freePort()
+	server := rdmatest.StartCmd(t, preloaded(t, "iperf", "-s", "-B", host, "-p", port, "-y", "C"))
+	c := dialWhenUp(t, server, port)
+	rdmatest.Check(t, c.SetDeadline(time.Now().Add(patience())))
+	rdmatest.Must(c.Write(make([]byte, 128)))(t) // iperf's header: nothing is asked for
+	rdmatest.Must(io.CopyN(c, newStream(6), int64(size-128)))(t)
+	rdmatest.Check(t, c.Close())
+	fields := strings.Split(server.Line(t), ",")
+	server.Kill()
+	if len(fields) < 8 || fields[7] != strconv.Itoa(size-4) { // it doesn't count the flags, which come first
+		t.Errorf("iperf received %q, want %d bytes: %v", fields, size-4, server)
+	}
+
+	l := listen(t, rsocket.Options{})
+	client := rdmatest.StartCmd(t, preloaded(t, "iperf", "-c", host, "-p", portOf(l), "-n", strconv.Itoa(size)))
+	received := accept(t, l)
+	rdmatest.Check(t, received.SetDeadline(time.Now().Add(patience())))
+	n, err := io.Copy(io.Discard, received)
+	if err != nil || n < int64(size) { // and what it says at its end
+		t.Errorf("%d of %d bytes came, %v: %v", n, size, err, client)
+	}
+	rdmatest.Check(t, received.Close())
+	client.Succeeds(t)
 }
 
 // TestProxy: a TCP client and a TCP server, with RDMA between two `ibv proxy`.
