@@ -167,7 +167,7 @@ func TestFailures(t *testing.T) {
 		says                        string // ours
 	}{
 		{"device", "rc", "-d nonsense7", "", both, "nonsense7"},
-		{"port", "rc", "-i 2", "", both, "port 2"},
+		{"port", "rc", "-i 3", "", both, "port 3"},
 		{"MTU", "ud", "-s " + strconv.Itoa(rig.mtu+1), "", both, strconv.Itoa(rig.mtu + 1)},
 		{"nobody", "rc", "", rig.address, both, "refused"},
 		{"no GID", "rc", "-g -1", "", both[:1], "GID"},
