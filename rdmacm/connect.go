@@ -81,7 +81,15 @@ func (id *cmID) connectHeld(p *ConnParam) error {
 	req := in[uapi.RdmaUcmConnect](f)
 	req.Id, req.Ece = id.handle, id.localECE(false)
 	param.put(&req.ConnParam)
-	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_CONNECT, f); err != nil {
+	connect := func() error { return id.ch.run(uapi.RDMA_USER_CM_CMD_CONNECT, f) }
+	if id.iwarp() {
+		// The kernel connects TCP meanwhile. If a signal interrupts that, it runs the command again,
+		// from an address that the first connection still has.
+		err = withoutSignals(connect)
+	} else {
+		err = connect()
+	}
+	if err != nil {
 		e := &OpError{Op: opConnect, Object: id.toPeer(), Err: err}
 		if err == syscall.ECONNREFUSED { // over iWARP, where TCP says so at once
 			e.Hint = RejectInvalidServiceID.String()

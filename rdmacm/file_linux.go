@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"os"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,4 +30,20 @@ func write(fd uintptr, command []byte) error {
 			return err
 		}
 	}
+}
+
+// withoutSignals runs a command that a signal would interrupt: Go's runtime sends signals to its
+// threads to preempt goroutines. The command must be brief, or a system call.
+func withoutSignals(command func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var all, before unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i]-- // all bits
+	}
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &before); err != nil {
+		return err
+	}
+	defer unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil)
+	return command()
 }

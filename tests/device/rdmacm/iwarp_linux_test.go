@@ -3,8 +3,13 @@ package rdmacm
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
+	"sync"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/rdmacm"
@@ -86,4 +91,59 @@ func TestIWARPAnyAddress(t *testing.T) {
 	wantMessage(t, server, []byte("hello")).Release()
 	rdmatest.Check(t, client.Close())
 	rdmatest.Check(t, server.Close())
+}
+
+var _ = rdmatest.Test(TestIWARPSignals, rdmatest.OnSIW)
+
+// Signals, which Go's runtime sends to its own threads, don't disturb the connecting of TCP.
+func TestIWARPSignals(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	l := rdmatest.Must(rdmacm.Listen(patient(t), "tcp", host+":0", nil))(t)
+	defer rdmatest.Close(t, l)
+	stop := make(chan struct{})
+	var helpers, clients sync.WaitGroup
+	helpers.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			threads, err := os.ReadDir("/proc/self/task")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for _, thread := range threads {
+				if tid, err := strconv.Atoi(thread.Name()); err == nil && tid != unix.Gettid() {
+					unix.Tgkill(os.Getpid(), tid, unix.SIGURG) // it may have ended
+				}
+			}
+		}
+	})
+	helpers.Go(func() {
+		for {
+			c, err := l.Accept(t.Context())
+			if err != nil {
+				return
+			}
+			rdmatest.Check(t, c.Close())
+		}
+	})
+	for range 8 {
+		clients.Go(func() {
+			for range long(10, 500) {
+				c, err := rdmacm.Dial(patient(t), "tcp", l.Addr().String(), nil)
+				if err != nil {
+					t.Error(err)
+					continue
+				}
+				rdmatest.Check(t, c.Close())
+			}
+		})
+	}
+	clients.Wait()
+	close(stop)
+	rdmatest.Check(t, l.Close())
+	helpers.Wait()
 }
