@@ -3,8 +3,6 @@ package rsocket
 import (
 	"io"
 	"net"
-	"os"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -81,29 +79,6 @@ type Conn struct {
 	single [1][]byte // under wr.turn
 }
 
-// A side is what a direction of a connection waits with. One goroutine at a time does.
-type side struct {
-	turn    sync.Mutex // held by the call that reads or writes
-	wake    chan struct{}
-	waiting atomic.Bool
-	due     deadline
-}
-
-func (s *side) init() {
-	s.wake = make(chan struct{}, 1)
-	s.due = newDeadline()
-}
-
-// signal wakes the one who waits.
-func (s *side) signal() {
-	if s.waiting.Load() {
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
-	}
-}
-
 // LocalAddr returns the address of this end, a *net.TCPAddr.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 
@@ -135,46 +110,6 @@ func (c *Conn) setDeadline(s *side, t time.Time) error {
 	}
 	s.due.set(t)
 	return nil
-}
-
-// await waits until ready reports true, or returns why it won't. The caller holds s.turn and mu;
-// ready is called with mu.
-func (c *Conn) await(s *side, ready func(*Conn) (bool, error)) error {
-	expired := s.due.wait()
-	for polls := 0; ; polls++ {
-		ok, err := ready(c)
-		if err != nil {
-			return err
-		}
-		select {
-		case <-expired: // even if it is ready
-			return os.ErrDeadlineExceeded
-		default:
-		}
-		if ok {
-			return nil
-		}
-		// Counted, not timed: reading the clock takes longer than a poll.
-		if polls == 0 || polls < c.o.Spin {
-			c.mu.yield(polls)
-			c.process()
-			continue
-		}
-		s.waiting.Store(true)
-		c.arm()
-		c.process()
-		if ok, err = ready(c); !ok && err == nil {
-			c.mu.Unlock()
-			select {
-			case <-s.wake:
-			case <-expired:
-			}
-			c.mu.Lock()
-			expired = s.due.wait()
-			c.process()
-		}
-		s.waiting.Store(false)
-	}
 }
 
 // hasData reports whether Read need not wait.

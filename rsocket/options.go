@@ -32,7 +32,8 @@ type Options struct {
 	KeepAlive time.Duration
 
 	// Spin is how often a call polls before it sleeps, 400 times if it is 0, which takes about
-	// 10 µs. It sleeps at once if Spin is negative, or if it is 0 and Go uses one processor
+	// 10 µs. After calls that have polled in vain, the next ones don't poll, up to 15 of them. A
+	// call sleeps at once if Spin is negative, or if it is 0 and Go uses one processor
 	// (GOMAXPROCS), where polling may keep the peer from its answer.
 	Spin int
 }

@@ -1,0 +1,105 @@
+package rsocket
+
+import (
+	"os"
+	"sync"
+	"sync/atomic"
+)
+
+// A side is what a direction of a connection waits with. One goroutine at a time does.
+type side struct {
+	turn    sync.Mutex // held by the call that reads or writes
+	wake    chan struct{}
+	waiting atomic.Bool
+	due     deadline
+	vain    int // waits in a row that have polled in vain; under mu
+	skip    int // waits to come that don't poll; under mu
+}
+
+func (s *side) init() {
+	s.wake = make(chan struct{}, 1)
+	s.due = newDeadline()
+}
+
+// mostSkipped is for how many waits polling is left out at most.
+const mostSkipped = 15
+
+// spin returns how often the next wait polls before it sleeps. Of many connections, most poll in vain, and keep
+// the processor from the others. So the more waits in a row have done so, the more of the next ones don't poll.
+func (s *side) spin(most int) int {
+	if s.skip > 0 {
+		s.skip--
+		return 0
+	}
+	return most
+}
+
+// spun notes that a wait has polled, and whether in vain.
+func (s *side) spun(vain bool) {
+	if !vain {
+		s.vain = 0
+		return
+	}
+	s.skip = min(s.vain, mostSkipped)
+	s.vain++
+}
+
+// signal wakes the one who waits.
+func (s *side) signal() {
+	if s.waiting.Load() {
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// await waits until ready reports true, or returns why it won't. The caller holds s.turn and mu;
+// ready is called with mu.
+func (c *Conn) await(s *side, ready func(*Conn) (bool, error)) error {
+	expired := s.due.wait()
+	for polls, spin := 0, 0; ; polls++ {
+		ok, err := ready(c)
+		if err != nil {
+			return err
+		}
+		select {
+		case <-expired: // even if it is ready
+			return os.ErrDeadlineExceeded
+		default:
+		}
+		if ok {
+			if spin > 0 {
+				s.spun(false)
+			}
+			return nil
+		}
+		if polls == 1 {
+			spin = s.spin(c.o.Spin)
+		}
+		// Counted, not timed: reading the clock takes longer than a poll.
+		if polls == 0 || polls < spin {
+			c.mu.yield(polls)
+			c.process()
+			continue
+		}
+		if spin > 0 {
+			s.spun(true)
+			spin = 0
+		}
+		s.waiting.Store(true)
+		c.arm()
+		c.process()
+		if ok, err = ready(c); !ok && err == nil {
+			c.mu.Unlock()
+			select {
+			case <-s.wake:
+			case <-expired:
+			}
+			c.mu.Lock()
+			expired = s.due.wait()
+			c.process()
+		}
+		s.waiting.Store(false)
+	}
+}
