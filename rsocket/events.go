@@ -70,74 +70,108 @@ func (d *device) serve() {
 // connections share one.
 type manager struct {
 	channel *rdmacm.EventChannel
-	conns   map[*rdmacm.ID]*Conn
+
+	// Under the lock of managers:
+	users    int // connections that have the manager, or are about to
+	conns    map[*rdmacm.ID]*Conn
+	arriving int                  // connections that are not yet in conns
+	early    map[*rdmacm.ID]error // why some of those have ended
+	err      error                // why the channel reports nothing more
 }
 
+// managers has the manager for new connections. The lock is held for moments, because all connections
+// take it: a system call under it lets all of them wait for a processor.
 var managers struct {
-	sync.Mutex // also of the manager's conns
-	now        *manager
+	sync.Mutex
+	now *manager
+}
+
+// acquireManager returns the manager for a connection that arrives.
+func acquireManager() (*manager, error) {
+	managers.Lock()
+	defer managers.Unlock()
+	m := managers.now
+	if m == nil {
+		channel, err := rdmacm.NewEventChannel() // for the first one only
+		if err != nil {
+			return nil, err
+		}
+		m = &manager{channel: channel, conns: make(map[*rdmacm.ID]*Conn), early: make(map[*rdmacm.ID]error)}
+		managers.now = m
+		go m.serve()
+	}
+	m.users++
+	m.arriving++
+	return m, nil
+}
+
+// arrived notes that a connection has an ID of the manager's channel, or no ID if it couldn't have one. It
+// returns why the connection has ended, if it has.
+func (m *manager) arrived(id *rdmacm.ID, c *Conn) error {
+	managers.Lock()
+	defer managers.Unlock()
+	if id != nil {
+		m.conns[id] = c
+	}
+	why := m.early[id]
+	if m.arriving--; m.arriving == 0 {
+		clear(m.early)
+	}
+	if why == nil {
+		why = m.err
+	}
+	return why
+}
+
+// release closes the channel after the last connection.
+func (m *manager) release(id *rdmacm.ID) error {
+	managers.Lock()
+	delete(m.conns, id)
+	m.users--
+	last := m.users == 0
+	if last && managers.now == m {
+		managers.now = nil
+	}
+	managers.Unlock()
+	if !last {
+		return nil
+	}
+	return m.channel.Close()
 }
 
 // manage makes the connection known to the manager. From then on c.id is its ID. The caller holds
 // mu.
 func (c *Conn) manage() error {
-	managers.Lock() // until the connection is known, because it may end at once
-	defer managers.Unlock()
-	m := managers.now
-	if m == nil {
-		channel, err := rdmacm.NewEventChannel()
-		if err != nil {
-			return err
-		}
-		m = &manager{channel: channel, conns: make(map[*rdmacm.ID]*Conn)}
-		managers.now = m
-		go m.serve()
+	m, err := acquireManager()
+	if err != nil {
+		return err
 	}
 	for {
 		id, err := c.sync.Migrate(m.channel)
-		switch {
-		case err == nil:
-			m.conns[id] = c
+		if err == nil {
+			if why := m.arrived(id, c); why != nil {
+				c.err = why
+			}
 			c.id, c.manager = id, m
 			return nil
-		case !errors.Is(err, rdmacm.ErrBusy):
-			return errors.Join(err, m.close())
 		}
-		// There is an event already.
-		e, err := c.sync.Event(context.Background())
-		if err != nil {
-			return errors.Join(err, m.close())
+		if errors.Is(err, rdmacm.ErrBusy) { // there is an event already
+			var e *rdmacm.Event
+			if e, err = c.sync.Event(context.Background()); err == nil {
+				if why := reason(e); why != nil {
+					c.err = why
+				}
+				continue
+			}
 		}
-		if why := reason(e); why != nil {
-			c.err = why
-		}
+		_ = m.arrived(nil, nil)
+		return errors.Join(err, m.release(nil))
 	}
 }
 
 // unmanage closes the connection's ID.
 func (c *Conn) unmanage() error {
-	managers.Lock()
-	delete(c.manager.conns, c.id)
-	managers.Unlock()
-	err := c.id.Close()
-	managers.Lock()
-	defer managers.Unlock()
-	return errors.Join(err, c.manager.close())
-}
-
-// close closes the channel after the last connection.
-func (m *manager) close() error {
-	if len(m.conns) > 0 {
-		return nil
-	}
-	err := m.channel.Close()
-	if errors.Is(err, rdmacm.ErrBusy) { // a connection that has left is about to close its ID
-		return nil
-	}
-	if managers.now == m {
-		managers.now = nil
-	}
-	return err
+	return errors.Join(c.id.Close(), c.manager.release(c.id))
 }
 
 func (m *manager) serve() {
@@ -147,10 +181,17 @@ func (m *manager) serve() {
 			m.lose(err)
 			return
 		}
+		why := reason(e)
+		if why == nil {
+			continue
+		}
 		managers.Lock()
 		c := m.conns[e.ID]
+		if c == nil && m.arriving > 0 {
+			m.early[e.ID] = why
+		}
 		managers.Unlock()
-		if why := reason(e); c != nil && why != nil {
+		if c != nil {
 			c.peerGone(why)
 		}
 	}
@@ -170,13 +211,15 @@ func reason(e *rdmacm.Event) error {
 // lose ends the connections, because the channel reports nothing more. One cause is a change of the
 // process's credentials. The next connection opens another channel.
 func (m *manager) lose(err error) {
+	err = lost(err)
 	managers.Lock()
+	m.err = err
 	if managers.now == m {
 		managers.now = nil
 	}
 	conns := slices.Collect(maps.Values(m.conns))
 	managers.Unlock()
 	for _, c := range conns {
-		c.peerGone(lost(err))
+		c.peerGone(err)
 	}
 }
