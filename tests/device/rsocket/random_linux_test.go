@@ -133,8 +133,13 @@ func (x *exchanges) play(l *rsocket.Listener, rnd *rand.Rand) {
 		x.t.Error(err)
 	}
 	if !abort {
-		if n := <-arrived; n != len(b) {
-			x.t.Errorf("%d of %d bytes have arrived", n, len(b))
+		select {
+		case n := <-arrived:
+			if n != len(b) {
+				x.t.Errorf("%d of %d bytes have arrived", n, len(b))
+			}
+		case <-time.After(patience()): // the server has not even the number
+			x.t.Errorf("none of %d bytes have arrived", len(b))
 		}
 	}
 	x.mu.Lock()
