@@ -168,7 +168,9 @@ func (id *ID) Accept(p *ConnParam) error {
 	return id.do(opAccept, func() error { return id.acceptHeld(p) })
 }
 
-// Accept is ID.Accept, and waits for EventEstablished.
+// Accept is ID.Accept, and waits for EventEstablished. It also returns nil if the peer's confirmation
+// was lost, and the peer has disconnected since: Event then returns EventDisconnected, after which
+// messages of the peer may still be in the queue pair.
 func (id *SyncID) Accept(ctx context.Context, p *ConnParam) error {
 	if id.qpType == verbs.UD {
 		_, err := id.start(ctx, opAccept)

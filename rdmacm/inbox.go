@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"context"
 	"math"
+	"slices"
 	"sync"
 )
 
@@ -78,6 +79,16 @@ func (b *inbox) next(ctx context.Context) (*Event, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
+	}
+}
+
+// giveBack makes an event that was taken the next one again.
+func (b *inbox) giveBack(e *Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err == nil {
+		b.events = slices.Insert(b.events, 0, e)
+		b.signal()
 	}
 }
 

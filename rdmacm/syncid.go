@@ -80,6 +80,11 @@ func (id *SyncID) do(ctx context.Context, op string, command func() error, objec
 			err = e.Err()
 		}
 		if err == nil && e.Type == EventDisconnected {
+			if op == opAccept {
+				// The peer has had the answer. Its confirmation is late or lost.
+				box.giveBack(e)
+				return e, nil
+			}
 			err = ErrDisconnected
 		}
 		if err != nil {

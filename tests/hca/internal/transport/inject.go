@@ -20,9 +20,13 @@ type Fault struct {
 	Vendor   uint8
 }
 
-// Inject arms a fault.
+// Inject arms a fault. The number 1 stands for the queue pair that sends the driver's management
+// datagrams.
 func (e *Engine) Inject(qpn uint32, f Fault) error {
 	q := e.qps[qpn]
+	if qpn == 1 {
+		q = e.gsi()
+	}
 	if q == nil {
 		return ErrNoRes
 	}
@@ -31,6 +35,17 @@ func (e *Engine) Inject(qpn uint32, f Fault) error {
 	}
 	q.faults = append(q.faults, f)
 	return nil
+}
+
+// gsi returns the queue pair that sends as QP1 of the first port: one of the driver's for that
+// purpose, or QP1 itself.
+func (e *Engine) gsi() *QP {
+	for _, q := range e.qps {
+		if q.c.DethSQPN == 1 && q.c.Primary.Port <= 1 {
+			return q
+		}
+	}
+	return e.special[specialKey(1, true)]
 }
 
 // due counts down the faults of two kinds, and returns one that is due.
