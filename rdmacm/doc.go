@@ -56,7 +56,8 @@
 // Soft-iWARP, as of Linux 6.1, doesn't protect its listeners. A client that leaves before the
 // server's kernel has accepted its TCP connection ends the listener: from then on, clients are
 // refused, and no event says so. If more clients connect at once than the backlog allows, the
-// listener stays behind by the others, and its next clients time out.
+// listener stays behind by the others, and its next clients time out. On the accepting side, what
+// arrives just after the kernel has answered may be delivered only with the client's next message.
 //
 // A QP of the caller's own is in RTS after EventEstablished. QP.Modify with QPAttrState then tells
 // package verbs so, and [ID.InitQPAttr] and [ID.Establish] are not needed.

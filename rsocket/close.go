@@ -3,6 +3,8 @@ package rsocket
 import (
 	"net"
 	"time"
+
+	"github.com/goverbs/goverbs/verbs"
 )
 
 const (
@@ -10,7 +12,8 @@ const (
 	// is then tried in the background.
 	graceful  = time.Second
 	lingering = time.Minute
-	// answering is for how long a peer that has closed first is given an answer.
+	// answering is for how long a peer that has closed first is given an answer, and for how long
+	// Close waits when the port is down.
 	answering = 5 * time.Millisecond
 )
 
@@ -31,8 +34,9 @@ func (c *Conn) SetLinger(sec int) error {
 }
 
 // Close closes the connection. Calls that wait on it return an error that matches net.ErrClosed.
-// What was written is still sent: see SetLinger. If the peer is known to be gone, Close doesn't wait,
-// and if the peer has closed first, a few milliseconds at most.
+// What was written is still sent: see SetLinger. If the peer is known to be gone, Close doesn't wait.
+// If the peer has closed first, or if this side's port is down, Close waits for a few milliseconds at
+// most, unless SetLinger has said for how long.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -58,16 +62,32 @@ func (c *Conn) Close() error {
 		wait = try + graceful // for what finish does then
 	}
 	go c.finish(try)
-	grace := time.NewTimer(wait)
-	defer grace.Stop()
-	select {
-	case <-c.finished:
-		if c.result != nil {
-			return c.opErr("close", c.result)
-		}
-	case <-grace.C:
+	done := c.finishes(min(wait, answering))
+	if !done && (linger > 0 || c.reachable()) {
+		done = c.finishes(wait - answering)
+	}
+	if done && c.result != nil {
+		return c.opErr("close", c.result)
 	}
 	return nil
+}
+
+// finishes waits for the end of finish, for a time, and reports whether it has come.
+func (c *Conn) finishes(within time.Duration) bool {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-c.finished:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// reachable reports whether the connection's port is up.
+func (c *Conn) reachable() bool {
+	port, err := c.sync.Device().QueryPort(c.sync.Port())
+	return err == nil && port.State == verbs.PortActive
 }
 
 // finish sends the rest, then releases everything.
