@@ -2,6 +2,7 @@ package rsocket
 
 import (
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -13,17 +14,21 @@ var _ = rdmatest.Test(TestNettest, rdmatest.Long)
 // TestNettest runs nettest.TestConn, which package net's own connections must pass, with the race
 // detector: a thousand times with GOVERBS_LONG. It is in a module of its own, in the folder nettest.
 func TestNettest(t *testing.T) {
-	rounds := "5"
+	const rounds = 5
+	runs, count := 1, rounds
 	if testing.Short() {
-		rounds = "1"
+		count = 1
 	}
 	if long() {
-		rounds = "1000"
+		runs = 1000 / rounds
 	}
-	cmd := exec.Command(rdmatest.Program(t, "nettest.test"), "-test.v", "-test.count", rounds, "-test.timeout", "0")
-	cmd.Env = append(cmd.Environ(), "NETTEST_HOST="+host)
-	p := rdmatest.StartCmd(t, cmd)
-	if out := p.Succeeds(t); strings.Count(out, "    --- PASS: TestConn/") == 0 || strings.Contains(out, "--- SKIP") {
-		t.Error(p)
+	for i := range runs {
+		cmd := exec.Command(rdmatest.Program(t, "nettest.test"), "-test.v", "-test.count", strconv.Itoa(count), "-test.timeout", "0")
+		cmd.Env = append(cmd.Environ(), "NETTEST_HOST="+host)
+		p := rdmatest.StartCmd(t, cmd)
+		if out := p.Succeeds(t); strings.Count(out, "--- PASS: TestConn (") != count || strings.Contains(out, "--- SKIP") {
+			t.Error(p)
+		}
+		t.Logf("%d rounds passed", (i+1)*count)
 	}
 }
