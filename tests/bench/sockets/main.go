@@ -3,10 +3,13 @@
 // first is the server:
 //
 //	sockets [-pairs N] asleep|polling IBV
+//	sockets idle IDLE
 //
-// IBV is the program of cmd/ibv. All programs sleep while they wait, or all poll. The programs take turns, and each round has the opposite order of the one
-// before, because the machine's load changes with time. No result makes the program fail, because
-// measurements are noisy.
+// IBV is the program of cmd/ibv. All programs sleep while they wait, or all poll. The programs take turns, and
+// each round has the opposite order of the one before, because the machine's load changes with time. No result
+// makes the program fail, because measurements are noisy.
+//
+// IDLE is the program of c/idle.c. The second form says how much memory an idle connection takes.
 package main
 
 import (
@@ -69,9 +72,25 @@ func main() {
 	log.SetPrefix("sockets: ")
 	pairs := flag.Int("pairs", 9, "")
 	flag.Parse()
+	var err error
+	switch args := flag.Args(); {
+	case len(args) == 2 && args[0] == "idle":
+		err = idle(args[1])
+	case len(args) == 4 && args[0] == "connect": // as idle's client
+		err = connect(args[1], args[2], args[3])
+	default:
+		compare(*pairs)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// compare prints the table of times and throughputs.
+func compare(pairs int) {
 	option, ok := map[string]string{"asleep": "b", "polling": "n"}[flag.Arg(0)]
-	if flag.NArg() != 2 || !ok || *pairs < 1 {
-		log.Fatal("usage: sockets [-pairs N] asleep|polling IBV")
+	if flag.NArg() != 2 || !ok || pairs < 1 {
+		log.Fatal("usage: sockets [-pairs N] asleep|polling IBV, or sockets idle IDLE")
 	}
 	ibv := flag.Arg(1)
 	here := site{address: "192.168.77.1", server: true, client: true}
@@ -85,12 +104,12 @@ func main() {
 		{"Go", []string{ibv, "rstream", "-T", option}},
 		{"TCP", []string{"rstream", "-T", "s", "-T", option}},
 	}
-	fmt.Printf("\nrstream that waits %s: medians of %d\n\n", flag.Arg(0), *pairs)
+	fmt.Printf("\nrstream that waits %s: medians of %d\n\n", flag.Arg(0), pairs)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\tC\tGo\tGo/C\tTCP\t")
 	for _, r := range rows {
 		figures := make([][]float64, len(contestants))
-		for i := range *pairs {
+		for i := range pairs {
 			order := []int{0, 1, 2}
 			if i%2 == 1 {
 				slices.Reverse(order)
