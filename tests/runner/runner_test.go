@@ -266,7 +266,8 @@ func TestArchitecture(t *testing.T) {
 		ok    bool
 	}{
 		{"arm64", []string{"rxe", "mlx5", "mlx5-eth", "rxe-newer"}, true},
-		{"arm64", []string{"mlx5-arm64"}, true},
+		{"arm64", []string{"siw", "efa"}, true},
+		{"arm64", []string{"mlx5-arm64", "efa-arm64"}, true},
 		{"amd64", []string{"rxe"}, true},
 		{"amd64", []string{"mlx5-arm64"}, false},
 		{"arm64", []string{"rxe", "unit"}, false},

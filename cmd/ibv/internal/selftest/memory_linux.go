@@ -66,7 +66,7 @@ func udmabuf(c *check, e *end) (*region, error) {
 		return nil, notThere("udmabuf: %v", err)
 	}
 	c.closing("udmabuf", device.Close)
-	const n = 1 << 14
+	const n = 1 << 16
 	file, err := unix.MemfdCreate("selftest", unix.MFD_ALLOW_SEALING|unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func udmabuf(c *check, e *end) (*region, error) {
 		return nil, notThere("udmabuf: %v", errno)
 	}
 	c.closing("dma-buf", func() error { return unix.Close(int(fd)) })
-	const iova = 0x12345000
+	const iova = 0x12340000 // a page may have 64 KiB
 	mr, err := e.pd.RegDmabufMR(verbs.DmabufOptions{FD: int(fd), Length: n, IOVA: iova, Access: localAll & e.side.rights})
 	if err != nil {
 		return nil, unlessThere(err, "memory regions of dma-bufs")
