@@ -15,10 +15,10 @@ import (
 func ExamplePD_RegDmabufMR() {
 	l := open("")
 	defer l.dev.Close()
-	const n = 4096
+	n := os.Getpagesize()
 	fd, memory := dmabuf(n)
 	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite
-	mr := must(l.pd.RegDmabufMR(verbs.DmabufOptions{FD: fd, Length: n, Access: access}))
+	mr := must(l.pd.RegDmabufMR(verbs.DmabufOptions{FD: fd, Length: uint64(n), Access: access}))
 
 	qp, _ := l.connected(nil, access)
 	out := l.alloc(64, 0)

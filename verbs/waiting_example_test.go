@@ -91,7 +91,7 @@ func ExampleCompChannel() {
 	}
 }
 
-// The device tells when a message arrived.
+// The device tells when messages arrived.
 func ExampleCQ_PollEx() {
 	dev := must(verbs.Open(""))
 	defer dev.Close()
@@ -101,19 +101,23 @@ func ExampleCQ_PollEx() {
 		return
 	}
 	check(err)
-	qp, mr := loopback(dev, cq, nil)
-	attr := must(dev.QueryDevice())
-	before := must(dev.RawClock())
-	send(qp, mr, "hello")
+	for range 2 {
+		qp, mr := loopback(dev, cq, nil)
+		send(qp, mr, "hello")
+	}
 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	var wcs [1]verbs.WCEx
-	must(cq.PollWaitEx(ctx, wcs[:])) // PollEx, once there is a completion
-	wc := wcs[0]
-	check(wc.Err())
-	cycles := (wc.Timestamp - before) & attr.CompletionTimestampMask
-	fmt.Printf("arrived after %v µs, at %v\n", cycles*1000/attr.HCACoreClock, wc.WallClock)
+	var wcs [2]verbs.WCEx
+	for n := 0; n < len(wcs); {
+		n += must(cq.PollWaitEx(ctx, wcs[n:])) // PollEx, once there is a completion
+	}
+	for _, wc := range wcs {
+		check(wc.Err())
+	}
+	attr := must(dev.QueryDevice())
+	cycles := (wcs[1].Timestamp - wcs[0].Timestamp) & attr.CompletionTimestampMask
+	fmt.Printf("one came at %v, another %v µs later\n", wcs[0].WallClock, cycles*1000/attr.HCACoreClock)
 }
 
 // A monitor learns of what happens to the device and its objects.

@@ -17,13 +17,13 @@ func init() { subjects["dmabuf"] = dmabuf }
 //
 //	the dma-buf has "written by the device"
 func dmabuf(e *env) {
-	const n = 4096
+	n := os.Getpagesize()
 	fd := must(unix.MemfdCreate("example", unix.MFD_ALLOW_SEALING))
-	check(unix.Ftruncate(fd, n))
+	check(unix.Ftruncate(fd, int64(n)))
 	must(unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK))
 	memory := must(unix.Mmap(fd, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED))
 
-	mr := must(e.pd.RegDmabufMR(verbs.DmabufOptions{FD: udmabuf(fd, n), Length: n,
+	mr := must(e.pd.RegDmabufMR(verbs.DmabufOptions{FD: udmabuf(fd, uint64(n)), Length: uint64(n),
 		Access: verbs.AccessLocalWrite | verbs.AccessRemoteWrite}))
 	qp, _ := e.pair(verbs.QPOptions{Type: verbs.RC}, verbs.AccessRemoteWrite)
 	out := e.alloc(64, 0)
