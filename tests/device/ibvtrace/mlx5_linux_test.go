@@ -48,10 +48,13 @@ func TestDriverData(t *testing.T) {
 				seen[want]++
 			}
 		}
-		for _, want := range []string{"mapped uar", "mapped core", "mapped clock", "MLX5_IB_METHOD_UAR_OBJ_ALLOC", "in.sq_wqe_count", "in.cqe_size", "out.bf_reg_size"} {
+		for _, want := range []string{"mapped uar", "mapped clock", "MLX5_IB_METHOD_UAR_OBJ_ALLOC", "in.sq_wqe_count", "in.cqe_size", "out.bf_reg_size"} {
 			if seen[want] == 0 {
 				t.Errorf("no %s in the trace: %v", want, seen)
 			}
+		}
+		if shown := seen["mapped core"] > 0; shown != rdmatest.ClockShown() {
+			t.Errorf("the clock is mapped: %v", shown)
 		}
 	}
 }
