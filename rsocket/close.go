@@ -35,8 +35,8 @@ func (c *Conn) SetLinger(sec int) error {
 
 // Close closes the connection. Calls that wait on it return an error that matches net.ErrClosed.
 // What was written is still sent: see SetLinger. If the peer is known to be gone, Close doesn't wait.
-// If the peer has closed first, or if this side's port is down, Close waits for a few milliseconds at
-// most, unless SetLinger has said for how long.
+// If the peer has closed first, Close waits for a few milliseconds at most. So it does if this side's
+// port is down, unless SetLinger has said for how long.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -62,8 +62,8 @@ func (c *Conn) Close() error {
 		wait = try + graceful // for what finish does then
 	}
 	go c.finish(try)
-	done := c.finishes(min(wait, answering))
-	if !done && (linger > 0 || c.reachable()) {
+	done := c.finishes(answering)
+	if !done && (linger >= 0 || c.reachable()) {
 		done = c.finishes(wait - answering)
 	}
 	if done && c.result != nil {

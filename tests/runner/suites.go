@@ -77,7 +77,8 @@ var rigSuites = []rigSuite{
 	{"efa-arm64", "the software EFA on arm64, with pages of 16 KiB", rdmatest.Setting{Device: "efa", Guests: 1, Arch: "arm64"}, 0, 60, onARM64("efa")},
 }
 
-// onARM64 is for larger pages than amd64 has. With the option -a arm64, all suites run there.
+// onARM64 returns these packages of tests/device, on larger pages than amd64 has. With the option
+// -a arm64, all suites run there.
 func onARM64(packages ...string) *part {
 	p := &part{kernel: "6.12-16k"}
 	for _, name := range packages {

@@ -26,6 +26,9 @@ import (
 	"time"
 )
 
+// address is that of the first device.
+const address = "192.168.77.1"
+
 // patience limits the time of any program.
 const patience = 3 * time.Minute
 
@@ -93,7 +96,7 @@ func compare(pairs int) {
 		log.Fatal("usage: sockets [-pairs N] asleep|polling IBV, or sockets idle IDLE")
 	}
 	ibv := flag.Arg(1)
-	here := site{address: "192.168.77.1", server: true, client: true}
+	here := site{address: address, server: true, client: true}
 	if peer := os.Getenv("VM_PEER"); peer != "" {
 		here.server = os.Getenv("VM_INDEX") == "0"
 		here.client = !here.server
