@@ -16,9 +16,10 @@ import (
 //
 // A brief doorbell bypasses Go's scheduler. If a system call takes longer than about 20 µs,
 // the scheduler takes the processor from the goroutine and wakes a thread to use it. The
-// goroutine gets a processor back late. For small messages that would add half of their
-// cost. Until a brief doorbell returns, nothing else can use its processor, and the garbage
-// collector waits. So it must never sleep, and have little to do.
+// goroutine gets a processor back late. To notice that, the scheduler's monitor runs every
+// 20 µs. For small messages both would add half of their cost. Until a brief doorbell
+// returns, nothing else can use its processor, and the garbage collector waits. So it must
+// never sleep, and have little to do.
 func (f *File) Doorbell(cmd []byte, brief bool) error {
 	for {
 		var err error

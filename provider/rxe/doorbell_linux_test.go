@@ -18,7 +18,7 @@ func TestBriefDoorbell(t *testing.T) {
 	write := func(n uint32) provider.SendWR {
 		return provider.SendWR{Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, SGL: []provider.SGE{{Length: n}}}
 	}
-	q := memQP(t, 64)
+	q := memQP(t, 256)
 	post := func(wr provider.SendWR, n int, want bool) {
 		t.Helper()
 		for range n {
@@ -36,20 +36,20 @@ func TestBriefDoorbell(t *testing.T) {
 			t.Fatal(n, err)
 		}
 	}
-	post(write(0), 16, true)
+	post(write(0), 65, true)
 	post(write(0), 1, false)
 	ring()
-	post(write(15<<10), 1, true)
+	post(write(64<<10), 1, true)
 	ring()
-	post(write(15<<10+1), 1, false)
+	post(write(64<<10+1), 1, false)
 	q.TakeBack()
-	post(write(4<<10), 3, true)
-	post(write(4<<10), 1, false)
+	post(write(12<<10), 5, true)
+	post(write(12<<10), 1, false)
 	q.Moved(uapi.IB_QPS_RESET)
 	post(write(1<<31), 1, false)
 	post(write(1<<31), 1, false) // the sum is 0 in 32 bits
 	q.TakeBack()
-	post(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, Inline: make([]byte, 64)}, 15, true)
+	post(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, Inline: make([]byte, 64)}, 61, true)
 	post(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, Inline: make([]byte, 64)}, 1, false)
 }
 
