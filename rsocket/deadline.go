@@ -2,58 +2,65 @@ package rsocket
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // A deadline is a time that can be changed while a goroutine waits for it.
 type deadline struct {
-	mu      sync.Mutex
-	timer   *time.Timer
-	expired chan struct{} // closed when the time has come
+	past atomic.Bool   // the time has come
+	wake chan struct{} // receives one value when it does; the one who waits then looks at past
+
+	mu    sync.Mutex
+	at    time.Time // zero: never, or it is past
+	timer *time.Timer
 }
 
-func newDeadline() deadline { return deadline{expired: make(chan struct{})} }
+func (d *deadline) init() { d.wake = make(chan struct{}, 1) }
 
 // set changes the time. The zero time never comes.
 func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.timer != nil && !d.timer.Stop() {
-		<-d.expired // the timer's function closes it
+	if d.timer != nil {
+		d.timer.Stop()
 	}
-	d.timer = nil
-	over := d.over()
-	if t.IsZero() {
-		if over {
-			d.expired = make(chan struct{})
-		}
-		return
-	}
-	if left := time.Until(t); left > 0 {
-		if over {
-			d.expired = make(chan struct{})
-		}
-		expired := d.expired
-		d.timer = time.AfterFunc(left, func() { close(expired) })
-		return
-	}
-	if !over {
-		close(d.expired)
-	}
-}
-
-func (d *deadline) over() bool {
-	select {
-	case <-d.expired:
-		return true
+	d.at = time.Time{}
+	left := time.Until(t)
+	switch {
+	case t.IsZero():
+		d.past.Store(false)
+	case left <= 0:
+		d.come()
 	default:
-		return false
+		d.past.Store(false)
+		d.at = time.Now().Add(left)
+		if d.timer == nil {
+			d.timer = time.AfterFunc(left, d.tick)
+		} else {
+			d.timer.Reset(left)
+		}
 	}
 }
 
-// wait returns a channel that is closed when the time has come.
-func (d *deadline) wait() <-chan struct{} {
+// tick is the timer's function. The time may have been changed since the timer fired.
+func (d *deadline) tick() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.expired
+	if !d.at.IsZero() && !time.Now().Before(d.at) {
+		d.come()
+	}
+}
+
+func (d *deadline) come() {
+	d.past.Store(true)
+	d.rouse()
+}
+
+// rouse wakes the one who waits.
+func (d *deadline) rouse() {
+	select {
+	case d.wake <- struct{}{}:
+	default: // there is one already
+	}
 }

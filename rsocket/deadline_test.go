@@ -6,31 +6,57 @@ import (
 )
 
 func TestDeadline(t *testing.T) {
-	over := func(ch <-chan struct{}) bool {
+	var d deadline
+	d.init()
+	told := func() bool {
 		select {
-		case <-ch:
+		case <-d.wake:
 			return true
 		default:
 			return false
 		}
 	}
-	d := newDeadline()
-	waiting := d.wait()
 	for _, at := range []time.Time{{}, time.Now().Add(time.Hour)} {
-		if d.set(at); over(d.wait()) {
+		if d.set(at); d.past.Load() || told() {
 			t.Fatalf("%v has come", at)
 		}
 	}
-	d.set(time.Now().Add(-time.Hour))
-	if !over(waiting) || !over(d.wait()) {
+	for range 2 { // the second one finds what the first one has left
+		if d.set(time.Now().Add(-time.Hour)); !d.past.Load() {
+			t.Fatal("a time in the past has not come")
+		}
+	}
+	if !told() {
 		t.Fatal("a wait that had begun was not told")
 	}
-	if d.set(time.Time{}); over(d.wait()) {
+	if d.set(time.Time{}); d.past.Load() || told() {
 		t.Fatal("no deadline has come")
 	}
 	d.set(time.Now().Add(time.Millisecond))
-	<-d.wait()
-	if d.set(time.Now().Add(time.Hour)); over(d.wait()) {
+	if <-d.wake; !d.past.Load() {
+		t.Fatal("a wait was told before the time had come")
+	}
+	if d.set(time.Now().Add(time.Hour)); d.past.Load() || told() {
 		t.Fatal("the new deadline has come")
+	}
+}
+
+// TestDeadlineMoved: a timer that fires while the deadline is moved says nothing.
+func TestDeadlineMoved(t *testing.T) {
+	var d deadline
+	d.init()
+	for range 1000 {
+		d.set(time.Now().Add(time.Microsecond))
+		d.set(time.Now().Add(time.Hour))
+		select {
+		case <-d.wake: // the first time had come
+		default:
+		}
+		if d.tick(); d.past.Load() {
+			t.Fatal("a deadline has come that is an hour away")
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { d.set(time.Now().Add(time.Hour)) }); n != 0 {
+		t.Errorf("to move a deadline takes %v allocations, want 0", n)
 	}
 }

@@ -25,7 +25,9 @@ type Listener struct {
 	id   *rdmacm.SyncID
 	o    Options
 	addr *net.TCPAddr
-	due  deadline
+
+	accepting sync.Mutex // held by the one who waits
+	due       deadline
 
 	room    chan struct{} // a token for each client, until it is accepted
 	ready   chan *Conn
@@ -84,7 +86,8 @@ func (lc *ListenConfig) listen(info rdmacm.AddrInfo) (*Listener, error) {
 	if err != nil {
 		return nil, errors.Join(err, id.Close())
 	}
-	l := &Listener{id: id, o: lc.Options, addr: tcpAddr(id.LocalAddr()), due: newDeadline(), room: make(chan struct{}, backlog), ready: make(chan *Conn)}
+	l := &Listener{id: id, o: lc.Options, addr: tcpAddr(id.LocalAddr()), room: make(chan struct{}, backlog), ready: make(chan *Conn)}
+	l.due.init()
 	l.life, l.endLife = context.WithCancelCause(context.Background())
 	l.tasks.Go(l.serve)
 	return l, nil
@@ -117,22 +120,21 @@ func (l *Listener) Accept() (net.Conn, error) {
 
 // AcceptConn is Accept that returns a *Conn.
 func (l *Listener) AcceptConn() (*Conn, error) {
-	if l.life.Err() != nil {
-		return nil, l.opErr("accept", context.Cause(l.life))
-	}
-	expired := l.due.wait()
-	select {
-	case <-expired:
-		return nil, l.opErr("accept", os.ErrDeadlineExceeded)
-	default:
-	}
-	select {
-	case c := <-l.ready:
-		return c, nil
-	case <-l.life.Done():
-		return nil, l.opErr("accept", context.Cause(l.life))
-	case <-expired:
-		return nil, l.opErr("accept", os.ErrDeadlineExceeded)
+	l.accepting.Lock()
+	defer l.accepting.Unlock()
+	for {
+		if l.life.Err() != nil {
+			return nil, l.opErr("accept", context.Cause(l.life))
+		}
+		if l.due.past.Load() {
+			return nil, l.opErr("accept", os.ErrDeadlineExceeded)
+		}
+		select {
+		case c := <-l.ready:
+			return c, nil
+		case <-l.life.Done():
+		case <-l.due.wake:
+		}
 	}
 }
 

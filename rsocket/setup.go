@@ -16,10 +16,10 @@ import (
 // peer can send at once. If it fails, the ID is the caller's.
 func newConn(id *rdmacm.SyncID, o Options) (*Conn, error) {
 	c := &Conn{sync: id, linger: -1, finished: make(chan struct{}), local: tcpAddr(id.LocalAddr()), remote: tcpAddr(id.RemoteAddr())}
-	c.rd.init()
-	c.wr.init()
-	c.end.init()
-	c.lent.init()
+	c.rd.due.init()
+	c.wr.due.init()
+	c.end.due.init()
+	c.lent.due.init()
 	if err := c.open(o); err != nil {
 		return nil, errors.Join(err, c.release())
 	}

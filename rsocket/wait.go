@@ -9,16 +9,10 @@ import (
 // A side is what a direction of a connection waits with. One goroutine at a time does.
 type side struct {
 	turn    sync.Mutex // held by the call that reads or writes
-	wake    chan struct{}
 	waiting atomic.Bool
 	due     deadline
 	vain    int // waits in a row that have polled in vain; under mu
 	skip    int // waits to come that don't poll; under mu
-}
-
-func (s *side) init() {
-	s.wake = make(chan struct{}, 1)
-	s.due = newDeadline()
 }
 
 // mostSkipped is for how many waits polling is left out at most.
@@ -47,26 +41,20 @@ func (s *side) spun(vain bool) {
 // signal wakes the one who waits.
 func (s *side) signal() {
 	if s.waiting.Load() {
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
+		s.due.rouse()
 	}
 }
 
 // await waits until ready reports true, or returns why it won't. The caller holds s.turn and mu;
 // ready is called with mu.
 func (c *Conn) await(s *side, ready func(*Conn) (bool, error)) error {
-	expired := s.due.wait()
 	for polls, spin := 0, 0; ; polls++ {
 		ok, err := ready(c)
 		if err != nil {
 			return err
 		}
-		select {
-		case <-expired: // even if it is ready
+		if s.due.past.Load() { // even if it is ready
 			return os.ErrDeadlineExceeded
-		default:
 		}
 		if ok {
 			if spin > 0 {
@@ -92,12 +80,8 @@ func (c *Conn) await(s *side, ready func(*Conn) (bool, error)) error {
 		c.process()
 		if ok, err = ready(c); !ok && err == nil {
 			c.mu.Unlock()
-			select {
-			case <-s.wake:
-			case <-expired:
-			}
+			<-s.due.wake
 			c.mu.Lock()
-			expired = s.due.wait()
 			c.process()
 		}
 		s.waiting.Store(false)

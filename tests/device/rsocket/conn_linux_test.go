@@ -369,14 +369,28 @@ func TestListener(t *testing.T) {
 	rdmatest.Check(t, l.SetDeadline(time.Unix(1, 0)))
 	_, err = l.Accept()
 	wantError(t, err, os.ErrDeadlineExceeded)
-	rdmatest.Check(t, l.SetDeadline(time.Time{}))
+	const waiting = 3
 	blocked := make(chan error)
-	go func() {
-		_, err := l.Accept()
-		blocked <- err
-	}()
-	rdmatest.Check(t, l.Close())
-	wantError(t, <-blocked, net.ErrClosed)
+	for _, end := range []struct {
+		how  func() error
+		want error
+	}{
+		{func() error { return l.SetDeadline(time.Now().Add(time.Millisecond)) }, os.ErrDeadlineExceeded},
+		{l.Close, net.ErrClosed},
+	} {
+		rdmatest.Check(t, l.SetDeadline(time.Time{}))
+		for range waiting {
+			go func() {
+				_, err := l.Accept()
+				blocked <- err
+			}()
+		}
+		time.Sleep(time.Millisecond) // so that they probably wait
+		rdmatest.Check(t, end.how())
+		for range waiting {
+			wantError(t, <-blocked, end.want)
+		}
+	}
 	wantError(t, l.Close(), net.ErrClosed)
 	_, err = rsocket.Dial("tcp", addr)
 	wantError(t, err, syscall.ECONNREFUSED)
