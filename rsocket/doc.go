@@ -24,7 +24,7 @@
 //
 // Completions are processed by the calls that wait for something. So an idle connection costs its
 // memory only, and that a peer is gone shows in the next call. Its memory is that of the buffers and
-// queues in Options, and a few KiB: on rxe 698 KiB with the default sizes, where librdmacm takes 700,
+// queues in Options, and a few KiB: on rxe 697 KiB with the default sizes, where librdmacm takes 700,
 // and 67 KiB with the smallest ones. The kernel's part is not counted.
 //
 // # iWARP

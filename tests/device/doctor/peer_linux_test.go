@@ -1,15 +1,11 @@
 package doctor
 
 import (
-	"bufio"
-	"encoding/json"
-	"net"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
@@ -22,40 +18,15 @@ type request struct {
 	End   bool
 }
 
-// A wire connects the tests in the two guests.
-type wire struct {
-	*json.Encoder
-	*json.Decoder
-}
-
-func meet(t *testing.T) wire {
-	t.Helper()
-	const port = ":18517"
-	var conn net.Conn
-	if os.Getenv("VM_INDEX") == "1" {
-		l := rdmatest.Must(net.Listen("tcp", port))(t)
-		defer l.Close()
-		conn = rdmatest.Must(l.Accept())(t)
-	} else {
-		var err error
-		for deadline := time.Now().Add(rdmatest.Patience); conn == nil; time.Sleep(100 * time.Millisecond) {
-			if conn, err = net.Dial("tcp", os.Getenv("VM_PEER")+port); err != nil && time.Now().After(deadline) {
-				t.Fatal(err)
-			}
-		}
-	}
-	t.Cleanup(func() { conn.Close() })
-	return wire{json.NewEncoder(conn), json.NewDecoder(bufio.NewReader(conn))}
-}
-
 // TestPeer runs in both guests. The second one serves, and does what the first one asks for.
 func TestPeer(t *testing.T) {
 	shell(t, "modprobe -a sch_ingress cls_u32 act_gact && tc qdisc add dev eth0 clsact")
+	defer shell(t, "tc qdisc delete dev eth0 clsact")
 	if os.Getenv("VM_INDEX") == "1" {
 		serve(t)
 		return
 	}
-	other := meet(t)
+	other := rdmatest.Meet(t)
 	there := func(t *testing.T, line string) {
 		t.Helper()
 		var failure string
@@ -126,7 +97,7 @@ func serve(t *testing.T) {
 	if line := p.Line(t); line != "listening on port 18516" {
 		t.Fatalf("%q: %v", line, p)
 	}
-	other := meet(t)
+	other := rdmatest.Meet(t)
 	for {
 		var r request
 		rdmatest.Check(t, other.Decode(&r))

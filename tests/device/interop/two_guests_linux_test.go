@@ -1,13 +1,9 @@
 package interop
 
 import (
-	"bufio"
-	"encoding/json"
-	"net"
 	"os"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
@@ -30,7 +26,7 @@ var _ = rdmatest.Test(TestTwoGuestsPingpong, rdmatest.OnRXE, rdmatest.OnMLX5Eth,
 // in the guests talk to each other over a TCP connection: the client starts
 // when the server listens, and each side compares the addresses.
 func TestTwoGuestsPingpong(t *testing.T) {
-	other := meet(t)
+	other := rdmatest.Meet(t)
 	turn := 0
 	for _, who := range pairings {
 		for _, mode := range []string{"polling", "sleeping"} {
@@ -51,47 +47,13 @@ func TestTwoGuestsPingpong(t *testing.T) {
 	}
 }
 
-// A wire is a connection to the test in the other guest.
-type wire struct {
-	*json.Encoder
-	*json.Decoder
-}
-
-// meet connects the tests of the two guests.
-func meet(t *testing.T) wire {
-	t.Helper()
-	const port = ":18514"
-	var conn net.Conn
-	var err error
-	if os.Getenv("VM_INDEX") == "0" {
-		l, listenErr := net.Listen("tcp", port)
-		if listenErr != nil {
-			t.Fatal(listenErr)
-		}
-		defer l.Close()
-		conn, err = l.Accept()
-	} else {
-		for range 600 {
-			if conn, err = net.Dial("tcp", os.Getenv("VM_PEER")+port); err == nil {
-				break
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return wire{json.NewEncoder(conn), json.NewDecoder(bufio.NewReader(conn))}
-}
-
 // A report tells the other side about a game.
 type report struct {
 	OK            bool
 	Local, Remote []string
 }
 
-func playAcross(t *testing.T, other wire, g game, who pairing, serves bool) {
+func playAcross(t *testing.T, other rdmatest.Guest, g game, who pairing, serves bool) {
 	lastPort++
 	told := false
 	tell := func(r report) {
@@ -125,7 +87,7 @@ func playAcross(t *testing.T, other wire, g game, who pairing, serves bool) {
 }
 
 // hear waits for the other test's next report.
-func hear(t *testing.T, other wire) report {
+func hear(t *testing.T, other rdmatest.Guest) report {
 	t.Helper()
 	var r report
 	if err := other.Decode(&r); err != nil {

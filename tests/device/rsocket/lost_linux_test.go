@@ -2,6 +2,9 @@ package rsocket
 
 import (
 	"io"
+	"os"
+	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +17,7 @@ import (
 var _ = []struct{}{
 	rdmatest.Test(TestSentBeforeAccept, rdmatest.OnMLX5Eth),
 	rdmatest.Test(TestCloseLinkDown, rdmatest.OnMLX5Eth),
+	rdmatest.Test(TestLossyPath, rdmatest.OnRXE, rdmatest.TwoGuests),
 }
 
 // TestSentBeforeAccept: what a client has sent can be read, even if it has left before the listener's side
@@ -67,5 +71,58 @@ func TestCloseLinkDown(t *testing.T) {
 		if got, err := io.ReadAll(c); err != nil || string(got) != string(text) {
 			t.Errorf("read %d of %d bytes after the link came back, %v", len(got), len(text), err)
 		}
+	}
+}
+
+// TestLossyPath: rstream of C and of Go check each other's data while one packet in a hundred is lost in either
+// direction. It runs in both guests. The first one serves.
+func TestLossyPath(t *testing.T) {
+	for _, command := range []string{
+		"modprobe -a sch_ingress cls_u32 act_gact",
+		"tc qdisc add dev eth0 clsact",
+		"tc filter add dev eth0 ingress protocol ip pref 1 u32 match ip protocol 17 0xff match ip dport 4791 0xffff action pass random netrand drop 100",
+	} {
+		rdmatest.Command(t, command)
+	}
+	defer rdmatest.Command(t, "tc qdisc delete dev eth0 clsact")
+	other := rdmatest.Meet(t)
+	for _, who := range []struct{ server, client string }{{"go", "go"}, {"c", "go"}, {"go", "c"}} {
+		t.Run(who.server+"-"+who.client, func(t *testing.T) {
+			port := freePort()
+			start := func(who string, args ...string) *rdmatest.Process {
+				command := []string{"stdbuf", "-oL", "rstream"}
+				if who == "go" {
+					command = []string{rdmatest.Program(t, "ibv"), "rstream"}
+				}
+				return rdmatest.Start(t, append(append(command, "-p", port, "-S", "65536", "-C", "16", "-I", "1", "-T", "b", "-T", "v"), args...)...)
+			}
+			tell := func(what string) { rdmatest.Check(t, other.Encode(what)) }
+			hear := func(what string) {
+				t.Helper()
+				var said string
+				if err := other.Decode(&said); err != nil || said != what {
+					t.Fatalf("the other guest said %q, %v; want %q", said, err, what)
+				}
+			}
+			if os.Getenv("VM_INDEX") == "1" {
+				hear("listening")
+				says(t, start(who.client, "-s", os.Getenv("VM_PEER")), "2m")
+				tell("passed")
+				return
+			}
+			server := start(who.server, "-b", os.Getenv("VM_ADDR"))
+			listens(t, server, port)
+			tell("listening")
+			hear("passed")
+			if who.server == "c" { // its rclose may wait for an answer that was lost
+				server.Until(t, func() bool { return strings.Contains(server.Stdout(), "2m") })
+				server.Kill()
+				return
+			}
+			says(t, server, "2m")
+		})
+	}
+	if out := rdmatest.Start(t, "tc", "-s", "filter", "show", "dev", "eth0", "ingress").Succeeds(t); !regexp.MustCompile(`dropped [1-9]`).MatchString(out) {
+		t.Errorf("nothing was lost: %s", out)
 	}
 }
