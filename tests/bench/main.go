@@ -71,19 +71,22 @@ func main() {
 
 	for _, m := range []struct {
 		tool, size, iters string
-		column            int // of the table: the typical latency, or the average bandwidth
-	}{{"send_lat", "64", "20000", 4}, {"write_lat", "64", "20000", 4}, {"send_bw", "4096", "5000", 3}, {"write_bw", "65536", "1000", 3}} {
-		args := []string{"-d", device, "-x", gidIndex, "-s", m.size, "-n", m.iters, "-F"}
-		c := contest{
-			name: m.tool + ", " + m.size + " bytes",
-			unit: "µs",
-			c:    func() (float64, error) { return measured(m.column, "ib_"+m.tool, args) },
-			g:    func() (float64, error) { return measured(m.column, ibv, append([]string{m.tool}, args...)) },
-			bar:  1.03,
+	}{
+		{"send_lat", "64", "20000"}, {"write_lat", "64", "20000"}, {"read_lat", "64", "10000"}, {"atomic_lat", "8", "10000"},
+		{"send_bw", "4096", "5000"}, {"write_bw", "65536", "1000"}, {"read_bw", "65536", "1000"}, {"atomic_bw", "8", "10000"},
+	} {
+		args := []string{"-d", device, "-x", gidIndex, "-n", m.iters, "-F"}
+		if !strings.HasPrefix(m.tool, "atomic") { // perftest's knows the size
+			args = append(args, "-s", m.size)
 		}
+		c := contest{name: m.tool + ", " + m.size + " bytes", unit: "µs", bar: 1.03}
+		column := 4 // of the table: the typical latency
 		if strings.HasSuffix(m.tool, "_bw") {
 			c.unit, c.bar, c.highest = "MiB/s", 0.97, true
+			column = 3 // the average bandwidth
 		}
+		c.c = func() (float64, error) { return measured(column, "ib_"+m.tool, args) }
+		c.g = func() (float64, error) { return measured(column, ibv, append([]string{m.tool}, args...)) }
 		contests = append(contests, c)
 	}
 

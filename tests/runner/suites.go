@@ -69,7 +69,7 @@ var rigSuites = []rigSuite{
 	{"mlx5-eth-mixed", "adapters of all profiles in one guest, Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Profile: mixedEthernet}, 0, 25, nil},
 	{"siw", "tests on soft-iWARP", rdmatest.Setting{Device: "siw", Guests: 1}, 0, 90, nil},
 	{"efa", "tests on the software EFA", rdmatest.Setting{Device: "efa", Guests: 1}, 0, 70, nil},
-	{"rxe-2", "two guests joined by a network", rdmatest.Setting{Device: "rxe", Guests: 2}, 0, 445, nil},
+	{"rxe-2", "two guests joined by a network", rdmatest.Setting{Device: "rxe", Guests: 2}, 0, 470, nil},
 	{"rxe-newer", "rdma-core's newest release as the peer", rdmatest.Setting{Device: "rxe", Guests: 1, Peers: true}, 0, 485, nil},
 	{"mlx5-bytes", "the bytes that the adapter gets, compared with libmlx5's, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1, Log: true}, 0, 25, nil},
 	{"mlx5-eth-bytes", "the same on Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Log: true}, 0, 30, nil},
