@@ -9,7 +9,7 @@ import (
 // A deadline is a time that can be changed while a goroutine waits for it.
 type deadline struct {
 	past atomic.Bool   // the time has come
-	wake chan struct{} // receives one value when it does; the one who waits then looks at past
+	wake chan struct{} // wakes the one who waits, when it has come and for other reasons
 
 	mu    sync.Mutex
 	at    time.Time // zero: never, or it is past

@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -89,12 +90,9 @@ func TestLossyPath(t *testing.T) {
 	for _, who := range []struct{ server, client string }{{"go", "go"}, {"c", "go"}, {"go", "c"}} {
 		t.Run(who.server+"-"+who.client, func(t *testing.T) {
 			port := freePort()
-			start := func(who string, args ...string) *rdmatest.Process {
-				command := []string{"stdbuf", "-oL", "rstream"}
-				if who == "go" {
-					command = []string{rdmatest.Program(t, "ibv"), "rstream"}
-				}
-				return rdmatest.Start(t, append(append(command, "-p", port, "-S", "65536", "-C", "16", "-I", "1", "-T", "b", "-T", "v"), args...)...)
+			start := func(maker, option, address string) *rdmatest.Process {
+				return rdmatest.Start(t, slices.Concat([]string{"stdbuf", "-oL"}, madeBy(t, maker, "rstream"),
+					[]string{"-p", port, "-S", "65536", "-C", "16", "-I", "1", "-T", "b", "-T", "v", option, address})...)
 			}
 			tell := func(what string) { rdmatest.Check(t, other.Encode(what)) }
 			hear := func(what string) {
@@ -117,6 +115,9 @@ func TestLossyPath(t *testing.T) {
 			if who.server == "c" { // its rclose may wait for an answer that was lost
 				server.Until(t, func() bool { return strings.Contains(server.Stdout(), "2m") })
 				server.Kill()
+				if strings.Contains(server.Stdout()+server.Stderr(), "verification failed") {
+					t.Error(server)
+				}
 				return
 			}
 			says(t, server, "2m")

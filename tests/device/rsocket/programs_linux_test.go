@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,18 +26,13 @@ var _ = rdmatest.Test(TestIbvRstream, rdmatest.Peers, rdmatest.AlsoSIW)
 // other's data.
 func TestIbvRstream(t *testing.T) {
 	checkLeaks(t)
-	ibv := rdmatest.Program(t, "ibv")
 	for _, program := range []string{"rstream", "riostream"} {
 		for _, who := range []struct{ server, client string }{{"go", "go"}, {"c", "go"}, {"go", "c"}} {
 			t.Run(program+", "+who.server+"-"+who.client, func(t *testing.T) {
 				port := freePort()
 				args := []string{"-p", port, "-f", "ip", "-S", "3000", "-C", "50", "-I", "3", "-T", "v", "-T", "b"}
 				run := func(maker string, more ...string) *rdmatest.Process {
-					command := []string{program}
-					if maker == "go" {
-						command = []string{ibv, program}
-					}
-					return rdmatest.Start(t, append(append(command, args...), more...)...)
+					return rdmatest.Start(t, slices.Concat(madeBy(t, maker, program), args, more)...)
 				}
 				server := run(who.server, "-b", host)
 				listens(t, server, port)
@@ -46,6 +42,15 @@ func TestIbvRstream(t *testing.T) {
 			})
 		}
 	}
+}
+
+// madeBy returns the command of rdma-core's program of a name, "c", or of ibv's, "go".
+func madeBy(t testing.TB, maker, program string) []string {
+	t.Helper()
+	if maker == "go" {
+		return []string{rdmatest.Program(t, "ibv"), program}
+	}
+	return []string{program}
 }
 
 var _ = rdmatest.Test(TestRcopy, rdmatest.Peers, rdmatest.AlsoSIW)
