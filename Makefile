@@ -23,7 +23,8 @@ RETRY := 0
 GETTERS := ca-certificates # for go, to fetch modules
 PEERS := ibverbs-utils ibverbs-providers
 TESTERS := $(GETTERS) $(PEERS) curl gcc gcc-aarch64-linux-gnu infiniband-diags iperf libc6-dev libibverbs-dev \
-	netcat-traditional openmpi-bin opensm perftest procps qemu-user-static rdma-core rdmacm-utils strace
+	munge netcat-traditional openmpi-bin opensm perftest procps qemu-user-static rdma-core rdmacm-utils slurm-client \
+	slurmctld slurmd strace
 BENCHERS := $(GETTERS) $(PEERS) gcc libc6-dev libibverbs-dev perftest rdmacm-utils strace
 
 heading = @printf '\n== %s\n'

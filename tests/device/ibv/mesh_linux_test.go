@@ -15,7 +15,7 @@ import (
 
 var (
 	_ = rdmatest.Test(TestMeshOpenMPI, rdmatest.OnRXE)
-	_ = rdmatest.Test(TestMeshLaunchers, rdmatest.OnRXE)
+	_ = rdmatest.Test(TestMeshLaunchers, rdmatest.OnRXE, rdmatest.Long)
 	_ = rdmatest.Test(TestMeshLost, rdmatest.OnRXE, rdmatest.Long)
 )
 
@@ -99,46 +99,60 @@ func TestMesh(t *testing.T) {
 // is on a host of its own name.
 func TestMeshLaunchers(t *testing.T) {
 	const ranks = 3
-	names := ""
+	var names []string
 	for i := range ranks {
-		names += fmt.Sprintf(" node-%d", i)
+		names = append(names, fmt.Sprintf("node-%d", i))
 	}
+	// Slurm's daemons also look for the host's name, for long.
+	own := rdmatest.Must(os.Hostname())(t)
 	hosts := rdmatest.Must(os.OpenFile("/etc/hosts", os.O_APPEND|os.O_WRONLY, 0))(t) // the guest's, which is discarded
-	rdmatest.Must(hosts.WriteString("\n127.0.0.1" + names + "\n"))(t)
+	rdmatest.Must(fmt.Fprintf(hosts, "\n127.0.0.1 %s %s\n", own, strings.Join(names, " ")))(t)
 	rdmatest.Check(t, hosts.Close())
+	// rank returns a command that runs a rank on a host of this name.
+	rank := func(host string, args ...string) []string {
+		return append([]string{"unshare", "--uts", "sh", "-c", `hostname "` + host + `" && exec "$0" "$@"`, rdmatest.Program(t, "ibv"), "mesh",
+			"--port", fmt.Sprint(meshPort), "-d", rdmatest.Devices[0], "-s", "1024", "-t", "20ms", "--json"}, args...)
+	}
+	check := func(t *testing.T, said string) {
+		t.Helper()
+		var r meshResult
+		rdmatest.Check(t, json.Unmarshal([]byte(said), &r))
+		r.check(t, ranks, -1)
+		for i, h := range r.Hosts {
+			if h.Host != names[i] {
+				t.Errorf("rank %d is on %s, not on %s", i, h.Host, names[i])
+			}
+		}
+	}
+	t.Run("Slurm", func(t *testing.T) {
+		startSlurm(t, ranks)
+		meshPort++
+		srun := []string{"srun", "--nodes", fmt.Sprint(ranks), "--ntasks-per-node=1"}
+		check(t, rdmatest.Start(t, append(srun, rank("$SLURMD_NODENAME")...)...).Succeeds(t))
+	})
 	for name, launch := range map[string]struct {
-		env  string // of the rank
-		args []string
+		variable string // has the rank, or ""
+		args     []string
 	}{
-		"Slurm":          {"SLURM_PROCID=%d SLURM_NTASKS=3 SLURM_STEP_NODELIST=node-[0-2]", nil},
-		"an indexed Job": {"JOB_COMPLETION_INDEX=%d", []string{"--size", "3"}},
-		"a list":         {"", []string{"--hosts", strings.ReplaceAll(strings.TrimSpace(names), " ", ",")}},
+		"an indexed Job": {"JOB_COMPLETION_INDEX", []string{"--size", fmt.Sprint(ranks)}},
+		"a list":         {"", []string{"--hosts", strings.Join(names, ",")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			meshPort++
 			var all []*rdmatest.Process
 			for i := range ranks {
-				line := []string{"unshare", "--uts", "env"}
-				if launch.env != "" {
-					line = append(line, strings.Fields(fmt.Sprintf(launch.env, i))...)
+				line := rank(names[i], launch.args...)
+				if launch.variable != "" {
+					line = append([]string{"env", fmt.Sprintf("%s=%d", launch.variable, i)}, line...)
 				}
-				line = append(line, "sh", "-c", fmt.Sprintf(`hostname node-%d && exec "$0" "$@"`, i), rdmatest.Program(t, "ibv"), "mesh",
-					"--port", fmt.Sprint(meshPort), "-d", rdmatest.Devices[0], "-s", "1024", "-t", "20ms", "--json")
-				all = append(all, rdmatest.Start(t, append(line, launch.args...)...))
+				all = append(all, rdmatest.Start(t, line...))
 			}
 			for _, p := range all {
 				if !p.Wait().Success() {
 					t.Fatal(p)
 				}
 			}
-			var r meshResult
-			rdmatest.Check(t, json.Unmarshal([]byte(all[0].Stdout()), &r))
-			r.check(t, ranks, -1)
-			for i, h := range r.Hosts {
-				if want := fmt.Sprintf("node-%d", i); h.Host != want {
-					t.Errorf("rank %d is on %s, not on %s", i, h.Host, want)
-				}
-			}
+			check(t, all[0].Stdout())
 		})
 	}
 }
