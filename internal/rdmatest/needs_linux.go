@@ -107,6 +107,10 @@ const PeersVariable = "GOVERBS_PEERS"
 // has the adapters' profile.
 const ProfileVariable = "GOVERBS_PROFILE"
 
+// WholeVariable is the environment variable that makes Main run all tests, although
+// testing.Short reports true, so that they repeat themselves less.
+const WholeVariable = "GOVERBS_WHOLE"
+
 // A Listing has the needs of the tests of a package.
 type Listing struct {
 	Package Needs            // of tests that declare none
@@ -158,7 +162,7 @@ type Setting struct {
 	Profile string // the adapters' profile: run only tests with Profiles; or several, separated by commas: run only tests with Mixed
 	Log     bool   // the adapter writes a log
 	Arch    string // the guest's architecture; "" is that of the host, amd64
-	Short   bool
+	Short   bool   // run no Long tests
 }
 
 // Meets reports whether a test with these needs runs in the setting.
@@ -175,7 +179,7 @@ func (s Setting) mixed() bool { return strings.Contains(s.Profile, ",") }
 // here returns the setting of this process.
 func here() Setting {
 	s := Setting{
-		Device: string(KindOf()), Guests: 1, Short: testing.Short(),
+		Device: string(KindOf()), Guests: 1, Short: testing.Short() && os.Getenv(WholeVariable) == "",
 		Log: os.Getenv("VM_LOG") != "", Arch: os.Getenv("VM_ARCH"), Peers: os.Getenv(PeersVariable) != "",
 		Profile: os.Getenv(ProfileVariable),
 	}

@@ -227,14 +227,16 @@ func arm64(r *runner, s suite) {
 		"-exec", "qemu-aarch64-static", "./internal/mmio", "./provider/...", "./verbs")
 }
 
-// fuzz runs each fuzz test for a short time. A quick run does so without counters of what the code
-// covers, for which Go's library is compiled once more, and leaves out the tests of the tests'
-// own programs, such as the adapter. At the end of the time, Go's coordinator may fail with
+// fuzz runs each fuzz test for a short time, without counters of what the code covers, for which
+// Go's library is compiled once more: with GOVERBS_LONG, longer and with them. A quick run leaves
+// out the tests of the tests' own programs, such as the adapter. At the end of the time, Go's coordinator may fail with
 // "context deadline exceeded" although it found nothing (go.dev/issue/75804).
 func fuzz(r *runner, s suite) {
-	each, counters, but := 3*time.Second, "-fuzz .", "nothing"
+	each, counters, but := time.Second, "", "nothing"
 	if r.short {
-		each, counters, but = time.Second, "", "tests"
+		but = "tests"
+	} else if os.Getenv("GOVERBS_LONG") != "" {
+		each, counters = 10*time.Second, "-fuzz ."
 	}
 	list, err := exec.Command("bash", "-c", `grep -rl --include=*_test.go --exclude-dir=`+but+` '^func Fuzz' . | xargs -n1 dirname | sort -u`).Output()
 	if err != nil {

@@ -52,7 +52,8 @@ func main() {
 		fmt.Fprintln(os.Stderr, "runner:", err)
 		os.Exit(2)
 	}
-	if flag.NArg() == 0 {
+	o.named = flag.NArg() > 0
+	if !o.named {
 		for _, s := range lowOnSpace(o) {
 			fmt.Fprintln(os.Stderr, "runner:", s)
 		}
@@ -108,6 +109,7 @@ func prepare(o options) error {
 // options has the command line's options.
 type options struct {
 	short, verbose bool
+	named          bool // suites are named
 	kernel         string
 	arch           string // "": the suite's own
 	run, pkg       string
@@ -140,7 +142,7 @@ type suite struct {
 }
 
 func usage() {
-	fmt.Fprintf(os.Stderr, "usage: runner [-short] [-k KERNEL] [-v] [-retry N] [SUITE...]\n       runner -a arm64 [-k KERNEL] SUITE...\n       runner [-run REGEXP] [-pkg DIR] SUITE...\n       runner -profile PROFILE [-run REGEXP] [-pkg DIR] SUITE...\n\nRuns the named SUITEs, or all that have a time below: with -short one in the first\ncolumn, else one in the second. Exit status: 0 all passed, 1 a test failed, 2 wrong usage.\n\n")
+	fmt.Fprintf(os.Stderr, "usage: runner [-short] [-k KERNEL] [-v] [-retry N] [SUITE...]\n       runner -a arm64 [-k KERNEL] SUITE...\n       runner [-run REGEXP] [-pkg DIR] SUITE...\n       runner -profile PROFILE [-run REGEXP] [-pkg DIR] SUITE...\n\nRuns the named SUITEs, or all that have a time below: with -short one in the first\ncolumn, else one in the second. A test that repeats itself with many parameters has\nall of them in a full run of a named suite only. Exit status: 0 all passed, 1 a test failed, 2 wrong usage.\n\n")
 	flag.PrintDefaults()
 	fmt.Fprintf(os.Stderr, "\nSuites, with the approximate seconds that they take in a quick and in a full run:\n")
 	for _, s := range suites() {

@@ -187,7 +187,7 @@ func (rs rigSuite) run(r *runner, s suite) {
 		setting.Profile = r.profile
 	}
 	args := []string{"-test.v=test2json", "-test.timeout=0"}
-	if setting.Short {
+	if setting.Short || !r.named {
 		args = append(args, "-test.short")
 	}
 	if r.options.run != "" {
@@ -254,6 +254,9 @@ func (r *runner) boot(s suite, setting rdmatest.Setting, kernel string, jobs []j
 	args := []string{"-a", setting.Arch, "-k", kernel, "-d", device, "-n", fmt.Sprint(setting.Guests), "-t", fmt.Sprint(int(2 * silence / time.Second)),
 		"-e", "GOVERBS_BIN=" + r.bin(setting.Arch), "-e", "GOVERBS_LONG=" + os.Getenv("GOVERBS_LONG"),
 		"-e", rdmatest.ProfileVariable + "=" + setting.Profile}
+	if !setting.Short {
+		args = append(args, "-e", rdmatest.WholeVariable+"=1")
+	}
 	if setting.Log {
 		args = append(args, "-l", "-e", "VM_LOG=1", "-o", filepath.Join(r.work, "log-"+s.name))
 	}

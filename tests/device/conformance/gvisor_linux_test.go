@@ -22,7 +22,9 @@ func TestGVisor(t *testing.T) {
 	trace := filepath.Join(t.TempDir(), "trace")
 	self := rdmatest.Must(os.Executable())(t)
 	// A quick run has the same commands, and not this test.
-	p := rdmatest.StartCmd(t, exec.Command(rdmatest.Program(t, "ibvtrace"), "--json", "--raw", "-o", trace, self, "-test.short"))
+	c := exec.Command(rdmatest.Program(t, "ibvtrace"), "--json", "--raw", "-o", trace, self, "-test.short")
+	c.Env = append(os.Environ(), rdmatest.WholeVariable+"=")
+	p := rdmatest.StartCmd(t, c)
 	if !p.OK() {
 		t.Fatal(p)
 	}

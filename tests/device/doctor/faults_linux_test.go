@@ -172,7 +172,7 @@ func troubles() []trouble {
 				// In the order that other tests know.
 				"ibv link delete rxe1 && ibv link add rxe0 type rxe netdev veth0 && ibv link add rxe1 type rxe netdev veth1"},
 
-		{name: "no mlx5_ib", on: "mlx5 mlx5-eth", make: "rmmod mlx5_ib", want: "rdma-driver-missing"},
+		{name: "no mlx5_ib", on: "mlx5", make: "rmmod mlx5_ib", want: "rdma-driver-missing"},
 		{name: "no mlx5_core", on: "mlx5", make: "rmmod mlx5_ib && rmmod mlx5_core", want: "driver-missing driver-missing"},
 		{name: "mlx5_core lets the card go", on: "mlx5", make: "echo 0000:01:00.0 > /sys/bus/pci/drivers/mlx5_core/unbind", want: "card-unbound"},
 	}
@@ -273,6 +273,8 @@ func (s *sh) say(t *testing.T, line string) {
 	_, err := s.in.WriteString(line + "\n")
 	rdmatest.Check(t, err)
 }
+
+var _ = rdmatest.Test(TestMemlock, rdmatest.OnRXE, rdmatest.OnMLX5)
 
 // The limit of locked memory: each time, what doctor proposes mends the shell that it ran
 // in. Root runs prlimit with the shell's number.

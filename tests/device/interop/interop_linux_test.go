@@ -48,14 +48,10 @@ var games = []game{
 
 func TestPingpong(t *testing.T) {
 	rdmatest.CheckLeaks(t)
-	// All are played on rxe, and between an mlx5 device's InfiniBand ports. Its Ethernet ports
-	// differ in the addresses only, and newer programs of rdma-core play as the others do.
-	elsewhere := rdmatest.RoCE && rdmatest.KindOf() == rdmatest.MLX5 || os.Getenv(rdmatest.PeersVariable) != ""
-	few := testing.Short() || elsewhere && os.Getenv("GOVERBS_LONG") == ""
 	for _, who := range pairings {
 		for _, mode := range []string{"polling", "sleeping"} {
 			for _, g := range games {
-				if few && !g.quick {
+				if testing.Short() && !g.quick {
 					continue
 				}
 				if mode == "sleeping" {
