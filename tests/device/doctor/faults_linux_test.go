@@ -133,6 +133,7 @@ func TestHealthy(t *testing.T) {
 // A trouble is something that goes wrong on the guest.
 type trouble struct {
 	name string
+	slow bool     // not with testing.Short: the driver's end takes long under emulation
 	on   string   // kinds of devices; "" for all. What is alike on all is tried on rxe
 	make string   // shell commands
 	by   []string // what runs doctor
@@ -172,8 +173,8 @@ func troubles() []trouble {
 				// In the order that other tests know.
 				"ibv link delete rxe1 && ibv link add rxe0 type rxe netdev veth0 && ibv link add rxe1 type rxe netdev veth1"},
 
-		{name: "no mlx5_ib", on: "mlx5", make: "rmmod mlx5_ib", want: "rdma-driver-missing"},
-		{name: "no mlx5_core", on: "mlx5", make: "rmmod mlx5_ib && rmmod mlx5_core", want: "driver-missing driver-missing"},
+		{name: "no mlx5_ib", slow: true, on: "mlx5", make: "rmmod mlx5_ib", want: "rdma-driver-missing"},
+		{name: "no mlx5_core", slow: true, on: "mlx5", make: "rmmod mlx5_ib && rmmod mlx5_core", want: "driver-missing driver-missing"},
 		{name: "mlx5_core lets the card go", on: "mlx5", make: "echo 0000:01:00.0 > /sys/bus/pci/drivers/mlx5_core/unbind", want: "card-unbound"},
 	}
 	return list
@@ -187,7 +188,7 @@ func TestTroubles(t *testing.T) {
 	}
 	here := strings.NewReplacer("NETDEV", netDev, "DEVICE", device, "ADDRESS/PREFIX", os.Getenv("VM_ADDR")+"/24").Replace
 	for _, tr := range troubles() {
-		if tr.on != "" && !slices.Contains(strings.Fields(tr.on), kind) {
+		if tr.on != "" && !slices.Contains(strings.Fields(tr.on), kind) || tr.slow && testing.Short() {
 			continue
 		}
 		ok := t.Run(tr.name, func(t *testing.T) {

@@ -115,6 +115,7 @@ func serve(t *testing.T) {
 // A peerFault is something that goes wrong on the way to the other guest, or there.
 type peerFault struct {
 	mirrored bool // another one is the same the other way round: only with GOVERBS_LONG
+	slow     bool // not with testing.Short
 	name     string
 	there    string // shell commands in the other guest
 	here     string // shell commands in this guest
@@ -154,23 +155,22 @@ func peerFaults() []peerFault {
 		{name: "the other way", mirrored: true, here: drop(udp), want: "peer-one-way", text: "from there to here", undoHere: remove},
 		{name: "a black hole", there: drop(roce + large), want: "peer-black-hole", text: "from here to there", undo: remove},
 		{name: "a black hole back", mirrored: true, here: drop(roce + large), want: "peer-black-hole", text: "from there to here", undoHere: remove},
-		{name: "loss", there: "tc filter add dev eth0 ingress protocol ip pref 1 u32 " + roce + " action pass random determ drop 3", want: "peer-loss", text: "from here to there", undo: remove},
+		{name: "loss", slow: true, there: "tc filter add dev eth0 ingress protocol ip pref 1 u32 " + roce + " action pass random determ drop 3", want: "peer-loss", text: "from here to there", undo: remove},
 		{name: "a wrong GID", there: "ip address add 10.99.0.1/24 dev eth0" + gid("0a63:0001"), args: []string{"-G", "2"},
 			// Without a route, the kernel takes the address for one of the link. Nobody answers for it.
 			here: "tc filter add dev eth0 ingress protocol arp pref 2 u32 match u16 0x0a63 0xffff at 14 match u16 0x0001 0xffff at 16 action drop",
 			want: "peer-wrong-gid", text: "those at 1 and 1 do", undo: "ip address delete 10.99.0.1/24 dev eth0", undoHere: remove, mends: true},
-		{name: "IPv4 and IPv6", args: []string{"-g", "0"}, want: "peer-family"},
-		{name: "VLANs", there: "modprobe 8021q && ip link add link eth0 name eth0.7 type vlan id 7 && echo 1 > /proc/sys/net/ipv6/conf/eth0.7/disable_ipv6 &&" +
+		{name: "IPv4 and IPv6", slow: true, args: []string{"-g", "0"}, want: "peer-family"},
+		{name: "VLANs", slow: true, there: "modprobe 8021q && ip link add link eth0 name eth0.7 type vlan id 7 && echo 1 > /proc/sys/net/ipv6/conf/eth0.7/disable_ipv6 &&" +
 			" ip link set dev eth0.7 up && ip address add 192.168.78.2/24 dev eth0.7" + gid("c0a8:4e02"), args: []string{"-G", "2"}, want: "peer-vlan", undo: "ip link delete eth0.7"},
 		{name: "a small MTU", there: "ip link set dev eth0 mtu 1000", want: "mtu-low peer-mtu", mends: true},
-		{name: "nothing", there: drop(udp), here: drop(udp) + " && echo 1 > /proc/sys/net/ipv6/conf/eth0/disable_ipv6", want: "peer-unreachable", undo: remove,
+		{name: "nothing", slow: true, there: drop(udp), here: drop(udp) + " && echo 1 > /proc/sys/net/ipv6/conf/eth0/disable_ipv6", want: "peer-unreachable", undo: remove,
 			undoHere: remove + " && echo 0 > /proc/sys/net/ipv6/conf/eth0/disable_ipv6"},
-		{name: "no rdma_cm there", there: "rm /dev/infiniband/rdma_cm", want: "node-missing", mends: true},
+		{name: "no rdma_cm there", slow: true, there: "rm /dev/infiniband/rdma_cm", want: "node-missing", mends: true},
 	}
-	if os.Getenv("GOVERBS_LONG") == "" {
-		faults = slices.DeleteFunc(faults, func(f peerFault) bool { return f.mirrored })
-	}
-	return faults
+	return slices.DeleteFunc(faults, func(f peerFault) bool {
+		return f.mirrored && os.Getenv("GOVERBS_LONG") == "" || f.slow && testing.Short()
+	})
 }
 
 // cure runs what the findings propose.
