@@ -90,24 +90,29 @@ func (m *Memory) Reset() {
 // Take calls f with the records that have finished since the last call, in the order in which
 // they finished, and frees their slots. A record is valid until f returns.
 func (m *Memory) Take(f func(*Record)) {
-	if atomic.LoadUint64(&m.control().ended) == m.taken {
+	// What finishes from now on is for the next call: of the records that finish while Take looks
+	// at the slots, it may see the later and miss the earlier.
+	ended := atomic.LoadUint64(&m.control().ended)
+	if ended == m.taken {
 		return
 	}
-	type ended struct {
+	type record struct {
 		order uint64
 		i     int
 	}
-	var found []ended
+	var found []record
 	free := true
 	for i := range slots {
-		switch state := atomic.LoadUint32(m.state(i)); {
-		case state&phaseMask == phaseEnded:
-			found = append(found, ended{atomic.LoadUint64(&m.slot(i).order), i})
-		case state != 0:
-			free = false
+		state := atomic.LoadUint32(m.state(i))
+		if state&phaseMask == phaseEnded {
+			if order := atomic.LoadUint64(&m.slot(i).order); order < ended {
+				found = append(found, record{order, i})
+				continue
+			}
 		}
+		free = free && state == 0
 	}
-	slices.SortFunc(found, func(a, b ended) int { return cmp.Compare(a.order, b.order) })
+	slices.SortFunc(found, func(a, b record) int { return cmp.Compare(a.order, b.order) })
 	m.taken += uint64(len(found))
 	for _, e := range found {
 		m.free(e.i, f)

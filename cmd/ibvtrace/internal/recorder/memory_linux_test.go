@@ -64,6 +64,27 @@ func TestTake(t *testing.T) {
 	}
 }
 
+// Take sees one record that finishes while it looks, but not the one that finished before that.
+func TestTakeWhileRecording(t *testing.T) {
+	m := newMemory(t)
+	m.write(0, 7, phaseEnded, 0)
+	m.write(1, 7, phaseCalling, 1)
+	m.write(2, 7, phaseEnded, 2)
+	m.control().ended-- // as it was when Take began
+	var got []uint64
+	take := func(r *Record) { got = append(got, r.Args[5]) }
+	m.Take(take)
+	if !slices.Equal(got, []uint64{0}) {
+		t.Fatalf("took %v", got)
+	}
+	m.write(1, 7, phaseEnded, 1)
+	m.control().ended++
+	m.Take(take)
+	if !slices.Equal(got, []uint64{0, 1, 2}) {
+		t.Errorf("order: %v", got)
+	}
+}
+
 func TestUnfinished(t *testing.T) {
 	m := newMemory(t)
 	m.write(0, 7, phaseTaken, 0)
