@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -34,14 +35,16 @@ func (r result) summary() string {
 
 // A runner runs the chosen suites and counts the results. It runs two suites at a time, one
 // on the host and one in the rig as long as there are both: a guest leaves a processor idle
-// now and then.
+// now and then. Two guests at a time want four processors: on two, each takes three times as
+// long.
 type runner struct {
 	options
-	work    string // a folder for the compiled programs
-	context context.Context
-	cancel  context.CancelFunc
-	started time.Time
-	tests   map[string]*tests // by architecture
+	processors int
+	work       string // a folder for the compiled programs
+	context    context.Context
+	cancel     context.CancelFunc
+	started    time.Time
+	tests      map[string]*tests // by architecture
 
 	mu      sync.Mutex
 	waiting []suite
@@ -72,7 +75,7 @@ func newRunner(o options, suites []suite) (*runner, error) {
 	if err := os.Chmod(work, 0o755); err != nil { // programs also run as other users
 		return nil, err
 	}
-	r := &runner{options: o, work: work, started: time.Now(), waiting: suites, tests: map[string]*tests{"amd64": {arch: "amd64"}, "arm64": {arch: "arm64"}}}
+	r := &runner{options: o, processors: runtime.NumCPU(), work: work, started: time.Now(), waiting: suites, tests: map[string]*tests{"amd64": {arch: "amd64"}, "arm64": {arch: "arm64"}}}
 	r.context, r.cancel = context.WithCancel(context.Background())
 	return r, nil
 }
@@ -95,14 +98,21 @@ func (r *runner) runAll() {
 	wg.Wait()
 }
 
-// next begins the next suite of the rig or of the host, or of the other one if none is left.
+// next begins the next suite of the rig or of the host, or of the other one if none is left and
+// the processors suffice.
 func (r *runner) next(rig bool) (suite, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stopped() || len(r.waiting) == 0 {
 		return suite{}, false
 	}
-	i := max(slices.IndexFunc(r.waiting, func(s suite) bool { return s.rig == rig }), 0)
+	i := slices.IndexFunc(r.waiting, func(s suite) bool { return s.rig == rig })
+	if i < 0 {
+		if !rig && r.processors < 4 {
+			return suite{}, false
+		}
+		i = 0
+	}
 	s := r.waiting[i]
 	r.waiting = slices.Delete(r.waiting, i, i+1)
 	r.running = append(r.running, running{suite: s, doing: s.name, since: time.Now()})

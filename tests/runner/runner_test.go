@@ -297,13 +297,15 @@ func TestChooseAll(t *testing.T) {
 	}
 }
 
-// Each side takes its own suites first, in order, and then the other's.
+// Each side takes its own suites first, in order, and then the other's: the host's side those of
+// the rig only with four processors.
 func TestNext(t *testing.T) {
 	r, err := newRunner(options{}, []suite{{name: "lint"}, {name: "rxe", rig: true}, {name: "mlx5", rig: true}, {name: "unit"}, {name: "adapter", rig: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.close()
+	r.processors = 4
 	for _, step := range []struct {
 		rig  bool
 		want string
@@ -312,6 +314,14 @@ func TestNext(t *testing.T) {
 			t.Errorf("the next suite is %q, want %q", s.name, step.want)
 		}
 	}
+	r.processors, r.waiting = 2, []suite{{name: "rxe", rig: true}, {name: "race"}}
+	if s, ok := r.next(false); !ok || s.name != "race" {
+		t.Errorf("the next suite is %q, want race", s.name)
+	}
+	if s, ok := r.next(false); ok {
+		t.Errorf("%s begins beside another one of the rig", s.name)
+	}
+	r.end(suite{name: "race"})
 	if len(r.running) != 5 {
 		t.Errorf("%d suites are running", len(r.running))
 	}
