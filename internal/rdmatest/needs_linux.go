@@ -234,8 +234,12 @@ func Run(m *testing.M, needs ...Need) int {
 			_ = run.Set(anyOf(met))
 		}
 	}
-	if len(unmet) > 0 && skip.String() == "" {
-		_ = skip.Set(anyOf(unmet))
+	if len(unmet) > 0 {
+		pattern := anyOf(unmet)
+		if given := skip.String(); given != "" {
+			pattern = given + "|" + pattern
+		}
+		_ = skip.Set(pattern)
 	}
 	defer func() { os.RemoveAll(made) }()
 	return m.Run()
