@@ -44,7 +44,7 @@ test: go test-setup ## what finds most, on the host and on Linux 6.1
 	@go run ./tests/runner -short
 
 .PHONY: test-all
-test-all: go test-setup ## everything, on Linux 6.1, in about 45 minutes
+test-all: go test-setup ## every test, on Linux 6.1, in about 45 minutes
 	@go run ./tests/runner -retry $(RETRY)
 
 .PHONY: test-kernels

@@ -11,15 +11,15 @@ import (
 
 // suites returns all suites in the order in which they run: those that find the most in
 // the least time come first. The times were measured on two processors without KVM,
-// from an empty build cache and with another suite beside each.
+// from an empty build cache and with a suite of the host beside those of the rig.
 func suites() []suite {
 	const s = time.Second
 	all := []suite{
 		{name: "lint", what: "gofmt, go vet, no C; in a full run, staticcheck", does: lint, quick: 55 * s, whole: 205 * s},
 		{name: "unit", what: "tests that need no device", does: unit, quick: 105 * s, whole: 130 * s},
 		{name: "race", what: "tests of what has goroutines, with the race detector", does: race, quick: 60 * s, whole: 330 * s},
-		{name: "fuzz", what: "each fuzz test for a few seconds", does: fuzz, quick: 60 * s, whole: 235 * s},
-		{name: "cross", what: "go vet for arm64; other systems compile", does: script(cross), whole: 500 * s},
+		{name: "fuzz", what: "each fuzz test for a few seconds", does: fuzz, quick: 60 * s, whole: 80 * s},
+		{name: "cross", what: "go vet for arm64; other systems compile", does: script(cross), whole: 350 * s},
 		{name: "counted-mlx5", what: "Go's instructions beside libmlx5's: none has grown", does: script(`tests/bench/mlx5/counted/run`), whole: 95 * s},
 		{name: "newest-libefa", what: "the bytes for an EFA device, compared with those of Debian's newest libefa", does: script(`go test ./tests/efabytes -libefa "$(tests/efabytes/libefa)"`), whole: 30 * s},
 		{name: "arm64", what: "the code that writes to devices, on emulated arm64", does: arm64, whole: 20 * s},
@@ -62,15 +62,15 @@ type part struct {
 }
 
 var rigSuites = []rigSuite{
-	{"rxe", "tests on Soft-RoCE", rdmatest.Setting{Device: "rxe", Guests: 1}, 400, 960, nil},
-	{"mlx5", "tests on the software ConnectX, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1}, 250, 1075, nil},
-	{"mlx5-eth", "the same with Ethernet ports: RoCE and raw packets", rdmatest.Setting{Device: "mlx5-eth", Guests: 1}, 150, 1050, nil},
-	{"mlx5-mixed", "adapters of all profiles in one guest, InfiniBand ports; six of them at two switches", rdmatest.Setting{Device: "mlx5", Guests: 1, Profile: mixed}, 0, 150, nil},
-	{"mlx5-eth-mixed", "adapters of all profiles in one guest, Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Profile: mixedEthernet}, 0, 25, nil},
-	{"siw", "tests on soft-iWARP", rdmatest.Setting{Device: "siw", Guests: 1}, 0, 90, nil},
-	{"efa", "tests on the software EFA", rdmatest.Setting{Device: "efa", Guests: 1}, 0, 70, nil},
-	{"rxe-2", "two guests joined by a network", rdmatest.Setting{Device: "rxe", Guests: 2}, 0, 470, nil},
-	{"rxe-newer", "rdma-core's newest release as the peer", rdmatest.Setting{Device: "rxe", Guests: 1, Peers: true}, 0, 485, nil},
+	{"rxe", "tests on Soft-RoCE", rdmatest.Setting{Device: "rxe", Guests: 1}, 400, 750, nil},
+	{"mlx5", "tests on the software ConnectX, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1}, 250, 600, nil},
+	{"mlx5-eth", "the same with Ethernet ports: RoCE and raw packets", rdmatest.Setting{Device: "mlx5-eth", Guests: 1}, 150, 370, nil},
+	{"mlx5-mixed", "adapters of all profiles in one guest, InfiniBand ports; six of them at two switches", rdmatest.Setting{Device: "mlx5", Guests: 1, Profile: mixed}, 0, 90, nil},
+	{"mlx5-eth-mixed", "adapters of all profiles in one guest, Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Profile: mixedEthernet}, 0, 15, nil},
+	{"siw", "tests on soft-iWARP", rdmatest.Setting{Device: "siw", Guests: 1}, 0, 190, nil},
+	{"efa", "tests on the software EFA", rdmatest.Setting{Device: "efa", Guests: 1}, 0, 50, nil},
+	{"rxe-2", "two guests joined by a network", rdmatest.Setting{Device: "rxe", Guests: 2}, 0, 240, nil},
+	{"rxe-newer", "rdma-core's newest release as the peer", rdmatest.Setting{Device: "rxe", Guests: 1, Peers: true}, 0, 260, nil},
 	{"mlx5-bytes", "the bytes that the adapter gets, compared with libmlx5's, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1, Log: true}, 0, 25, nil},
 	{"mlx5-eth-bytes", "the same on Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Log: true}, 0, 30, nil},
 	{"mlx5-arm64", "every verb on arm64, on the software ConnectX, with pages of 16 KiB", rdmatest.Setting{Device: "mlx5", Guests: 1, Arch: "arm64"}, 0, 180, onARM64("conformance", "query")},
