@@ -229,8 +229,8 @@ func arm64(r *runner, s suite) {
 
 // fuzz runs each fuzz test for a short time, without counters of what the code covers, for which
 // Go's library is compiled once more: with GOVERBS_LONG, longer and with them. A quick run leaves
-// out the tests of the tests' own programs, such as the adapter. At the end of the time, Go's coordinator may fail with
-// "context deadline exceeded" although it found nothing (go.dev/issue/75804).
+// out the tests of the tests' own programs, such as the adapter. At the end of the time, Go's
+// coordinator may fail with "context deadline exceeded" although it found nothing (go.dev/issue/75804).
 func fuzz(r *runner, s suite) {
 	each, counters, but := time.Second, "", "nothing"
 	if r.short {

@@ -18,7 +18,7 @@ func suites() []suite {
 		{name: "lint", what: "gofmt, go vet, no C; in a full run, staticcheck", does: lint, quick: 55 * s, whole: 205 * s},
 		{name: "unit", what: "tests that need no device", does: unit, quick: 105 * s, whole: 130 * s},
 		{name: "race", what: "tests of what has goroutines, with the race detector", does: race, quick: 60 * s, whole: 330 * s},
-		{name: "fuzz", what: "each fuzz test for a few seconds", does: fuzz, quick: 60 * s, whole: 80 * s},
+		{name: "fuzz", what: "each fuzz test for a second", does: fuzz, quick: 60 * s, whole: 80 * s},
 		{name: "cross", what: "go vet for arm64; other systems compile", does: script(cross), whole: 350 * s},
 		{name: "counted-mlx5", what: "Go's instructions beside libmlx5's: none has grown", does: script(`tests/bench/mlx5/counted/run`), whole: 95 * s},
 		{name: "newest-libefa", what: "the bytes for an EFA device, compared with those of Debian's newest libefa", does: script(`go test ./tests/efabytes -libefa "$(tests/efabytes/libefa)"`), whole: 30 * s},
