@@ -186,10 +186,8 @@ func (rs rigSuite) run(r *runner, s suite) {
 	if r.profile != "" {
 		setting.Profile = r.profile
 	}
-	args := []string{"-test.v=test2json", "-test.timeout=0"}
-	if setting.Short || !r.named {
-		args = append(args, "-test.short")
-	}
+	amount, _ := amountOf(setting.Short, r.named)
+	args := append([]string{"-test.v=test2json", "-test.timeout=0"}, amount...)
 	if r.options.run != "" {
 		args = append(args, "-test.run", r.options.run)
 	}
@@ -226,6 +224,18 @@ func (rs rigSuite) run(r *runner, s suite) {
 	}
 }
 
+// amountOf returns the flags and the variables that say which tests run, and with how many of their parameters:
+// all tests unless the run is short, with all parameters if the suite is named too.
+func amountOf(short, named bool) (flags, variables []string) {
+	if short || !named {
+		flags = []string{"-test.short"}
+	}
+	if !short {
+		variables = []string{rdmatest.WholeVariable + "=1"}
+	}
+	return flags, variables
+}
+
 // matches reports whether -run selects a top-level test.
 func (r *runner) matches(test string) bool {
 	if r.options.run == "" {
@@ -254,8 +264,9 @@ func (r *runner) boot(s suite, setting rdmatest.Setting, kernel string, jobs []j
 	args := []string{"-a", setting.Arch, "-k", kernel, "-d", device, "-n", fmt.Sprint(setting.Guests), "-t", fmt.Sprint(int(2 * silence / time.Second)),
 		"-e", "GOVERBS_BIN=" + r.bin(setting.Arch), "-e", "GOVERBS_LONG=" + os.Getenv("GOVERBS_LONG"),
 		"-e", rdmatest.ProfileVariable + "=" + setting.Profile}
-	if !setting.Short {
-		args = append(args, "-e", rdmatest.WholeVariable+"=1")
+	_, variables := amountOf(setting.Short, r.named)
+	for _, v := range variables {
+		args = append(args, "-e", v)
 	}
 	if setting.Log {
 		args = append(args, "-l", "-e", "VM_LOG=1", "-o", filepath.Join(r.work, "log-"+s.name))
