@@ -13,9 +13,8 @@ import (
 	"github.com/goverbs/goverbs/rdmacm"
 )
 
-// The first guest's ports: for ibv rping, rdma-core's rping, this test, and TCP for the
-// second guest's final message.
-const goPort, cPort, echoPort, endPort = 7001, 7002, 7003, 7004
+// The first guest's ports: for ibv rping, rdma-core's rping, and this test.
+const goPort, cPort, echoPort = 7001, 7002, 7003
 
 var _ = rdmatest.Test(TestTwoGuestsConnect, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.TwoGuests)
 
@@ -26,6 +25,7 @@ func TestTwoGuestsConnect(t *testing.T) {
 		serveGuest(t)
 		return
 	}
+	other := rdmatest.Meet(t)
 	peer := os.Getenv("VM_PEER")
 	for _, server := range []struct {
 		name string
@@ -61,13 +61,10 @@ func TestTwoGuestsConnect(t *testing.T) {
 			wantBytes(t, b[:n], message)
 		}
 	})
-	end := rdmatest.Must(net.Dial("tcp", net.JoinHostPort(peer, fmt.Sprint(endPort))))(t)
-	rdmatest.Check(t, end.Close())
+	rdmatest.Check(t, other.Encode(true))
 }
 
 func serveGuest(t *testing.T) {
-	end := rdmatest.Must(net.Listen("tcp", fmt.Sprintf(":%d", endPort)))(t)
-	defer end.Close()
 	l := rdmatest.Must(rdmacm.Listen(patient(t), "tcp", fmt.Sprintf(":%d", echoPort), nil))(t)
 	go func() {
 		c, err := l.Accept(t.Context())
@@ -93,8 +90,8 @@ func serveGuest(t *testing.T) {
 		rping(t, "go", "-s", "-P", "-p", fmt.Sprint(goPort)),
 		rping(t, "c", "-s", "-P", "-p", fmt.Sprint(cPort), "-S", "65535"),
 	}
-	conn := rdmatest.Must(end.Accept())(t)
-	conn.Close()
+	var done bool
+	rdmatest.Check(t, rdmatest.Meet(t).Decode(&done))
 	for _, p := range servers {
 		p.Kill()
 	}
