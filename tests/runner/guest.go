@@ -19,6 +19,7 @@ type job struct {
 	Dir    string
 	Binary string
 	Args   []string
+	Env    []string // besides the guest's
 }
 
 // silence is how long a test binary may print nothing before it counts as hung. A test
@@ -71,6 +72,7 @@ func inGuest(file string) int {
 func (j *job) run() error {
 	cmd := exec.Command(j.Binary, j.Args...)
 	cmd.Dir = j.Dir
+	cmd.Env = append(cmd.Environ(), j.Env...)
 	out, in, err := os.Pipe()
 	if err != nil {
 		return err

@@ -186,7 +186,7 @@ func (rs rigSuite) run(r *runner, s suite) {
 	if r.profile != "" {
 		setting.Profile = r.profile
 	}
-	amount, _ := amountOf(setting.Short, r.named)
+	amount, env := amountOf(setting.Short, r.named)
 	args := append([]string{"-test.v=test2json", "-test.timeout=0"}, amount...)
 	if r.options.run != "" {
 		args = append(args, "-test.run", r.options.run)
@@ -203,7 +203,7 @@ func (rs rigSuite) run(r *runner, s suite) {
 		if err != nil {
 			panic(err) // the working directory doesn't exist
 		}
-		j := job{Name: path.Base(p.dir), Dir: dir, Binary: p.binary, Args: args}
+		j := job{Name: path.Base(p.dir), Dir: dir, Binary: p.binary, Args: args, Env: env}
 		jobs = append(jobs, j)
 		if p.raced != "" && !setting.Short {
 			j.Name += ", race detector"
@@ -224,16 +224,16 @@ func (rs rigSuite) run(r *runner, s suite) {
 	}
 }
 
-// amountOf returns the flags and the variables that say which tests run, and with how many of their parameters:
-// all tests unless the run is short, with all parameters if the suite is named too.
-func amountOf(short, named bool) (flags, variables []string) {
+// amountOf returns what tells test binaries which tests run, and with how many of their parameters: all
+// tests unless the run is short, and then with all parameters if the suite is named.
+func amountOf(short, named bool) (flags, env []string) {
 	if short || !named {
 		flags = []string{"-test.short"}
 	}
 	if !short {
-		variables = []string{rdmatest.WholeVariable + "=1"}
+		env = []string{rdmatest.WholeVariable + "=1"}
 	}
-	return flags, variables
+	return flags, env
 }
 
 // matches reports whether -run selects a top-level test.
@@ -264,10 +264,6 @@ func (r *runner) boot(s suite, setting rdmatest.Setting, kernel string, jobs []j
 	args := []string{"-a", setting.Arch, "-k", kernel, "-d", device, "-n", fmt.Sprint(setting.Guests), "-t", fmt.Sprint(int(2 * silence / time.Second)),
 		"-e", "GOVERBS_BIN=" + r.bin(setting.Arch), "-e", "GOVERBS_LONG=" + os.Getenv("GOVERBS_LONG"),
 		"-e", rdmatest.ProfileVariable + "=" + setting.Profile}
-	_, variables := amountOf(setting.Short, r.named)
-	for _, v := range variables {
-		args = append(args, "-e", v)
-	}
 	if setting.Log {
 		args = append(args, "-l", "-e", "VM_LOG=1", "-o", filepath.Join(r.work, "log-"+s.name))
 	}

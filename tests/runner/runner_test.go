@@ -92,17 +92,17 @@ func TestNamedOnce(t *testing.T) {
 func TestAmount(t *testing.T) {
 	few, all := []string{"-test.short"}, []string{rdmatest.WholeVariable + "=1"}
 	for _, c := range []struct {
-		name             string
-		short, named     bool
-		flags, variables []string
+		name         string
+		short, named bool
+		flags, env   []string
 	}{
 		{"make test", true, false, few, nil},
 		{"a named suite, short", true, true, few, nil},
 		{"make test-all", false, false, few, all},
 		{"a named suite", false, true, nil, all},
 	} {
-		if flags, variables := amountOf(c.short, c.named); !slices.Equal(flags, c.flags) || !slices.Equal(variables, c.variables) {
-			t.Errorf("%s: %q and %q, want %q and %q", c.name, flags, variables, c.flags, c.variables)
+		if flags, env := amountOf(c.short, c.named); !slices.Equal(flags, c.flags) || !slices.Equal(env, c.env) {
+			t.Errorf("%s: %q and %q, want %q and %q", c.name, flags, env, c.flags, c.env)
 		}
 	}
 }
