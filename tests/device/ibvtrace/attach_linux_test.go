@@ -22,6 +22,8 @@ func grown(t *testing.T, file string, tracer *rdmatest.Process, bytes int64) {
 	})
 }
 
+var _ = rdmatest.Test(TestAttach, rdmatest.LongOn("mlx5"))
+
 // TestAttach attaches to a running ping-pong, detaches, attaches again and is killed. The
 // ping-pong must succeed.
 func TestAttach(t *testing.T) {

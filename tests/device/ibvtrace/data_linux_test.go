@@ -168,6 +168,8 @@ func describe(f []event.Field) string {
 	return s
 }
 
+var _ = rdmatest.Test(TestDataOfGo, rdmatest.LongOn("mlx5"))
+
 // TestDataOfGo traces what a program that uses this library posts and polls, both from
 // its start and after attaching.
 func TestDataOfGo(t *testing.T) {

@@ -96,6 +96,13 @@ func traced(t *testing.T, file string, args ...string) []string {
 	return append(append([]string{rdmatest.Program(t, "ibvtrace"), "--json", "-o", file}, args...), "--")
 }
 
+var (
+	_ = rdmatest.Test(TestAsKernel, rdmatest.LongOn("mlx5"))
+	_ = rdmatest.Test(TestChildren, rdmatest.LongOn("mlx5"))
+	_ = rdmatest.Test(TestAsStrace, rdmatest.LongOn("mlx5"))
+	_ = rdmatest.Test(TestRecorded, rdmatest.LongOn("mlx5"))
+)
+
 // TestAsKernel traces both sides of common programs, and compares the traces with what
 // the kernel ran.
 func TestAsKernel(t *testing.T) {
@@ -115,7 +122,11 @@ func TestAsKernel(t *testing.T) {
 			pairs["rping"] = rping(t)
 		}
 		for name, p := range pairs {
-			if testing.Short() && name != "rc_pingpong" && (age.prefix != nil || name != "rping" && name != "ib_write_lat") {
+			quick := name == "rc_pingpong"
+			if age.prefix == nil { // TestChildren has this ping-pong
+				quick = name == "rping" || name == "ib_write_lat"
+			}
+			if testing.Short() && !quick {
 				continue
 			}
 			t.Run(age.name+" "+name, func(t *testing.T) {

@@ -13,6 +13,8 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
+var _ = rdmatest.Test(TestObjects, rdmatest.LongOn("mlx5"))
+
 // TestObjects compares the kernel objects that ibvtrace lists for a program with those
 // that rdma(8) lists.
 func TestObjects(t *testing.T) {
