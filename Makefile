@@ -18,13 +18,12 @@ KERNELS = $(shell awk '/^[^\#]/ && $$1 != "newest" { print $$1 }' tests/vm/kerne
 
 # How many failures of test-all are run once more, alone.
 RETRY := 0
+# 1: test-all also runs the tests that have passed with everything as it is.
+COUNT := 0
 
 # Debian packages, besides those that the rig itself needs.
 GETTERS := ca-certificates # for go, to fetch modules
 PEERS := ibverbs-utils ibverbs-providers
-TESTERS := $(GETTERS) $(PEERS) curl gcc gcc-aarch64-linux-gnu infiniband-diags iperf libc6-dev libibverbs-dev \
-	munge netcat-traditional openmpi-bin opensm perftest procps qemu-user-static rdma-core rdmacm-utils slurm-client \
-	slurmctld slurmd strace
 BENCHERS := $(GETTERS) $(PEERS) gcc libc6-dev libibverbs-dev perftest rdmacm-utils strace
 
 heading = @printf '\n== %s\n'
@@ -44,8 +43,16 @@ test: go test-setup ## what finds most, on the host and on Linux 6.1
 	@go run ./tests/runner -short
 
 .PHONY: test-all
-test-all: go test-setup ## every test, on Linux 6.1, in about 45 minutes
-	@go run ./tests/runner -retry $(RETRY)
+test-all: go test-setup ## what a change must pass: every test on one device, on Linux 6.1
+	@go run ./tests/runner -retry $(RETRY) -count $(COUNT)
+
+# The commands of the workflow, one after the other, for hours.
+.PHONY: test-nightly
+test-nightly: go test-setup ## what runs at night: all parameters, devices, kernels and profiles
+	@status=0; while IFS= read -r line; do \
+		printf '\n== %s\n' "$$line"; \
+		bash -euo pipefail -c "$$line" </dev/null || { status=1; printf 'failed: %s\n' "$$line"; }; \
+	done < <(sed -n 's/^            run: //p' .github/workflows/nightly.yml); exit $$status
 
 .PHONY: test-kernels
 test-kernels: go test-setup ## the tests that need a device, on every kernel of the rig
@@ -98,4 +105,5 @@ demo-setup:
 .PHONY: test-setup
 test-setup:
 	@tests/vm/setup
-	@tests/vm/setup $(TESTERS)
+	@tests/vm/setup $(GETTERS)
+	@tests/vm/setup $$(go run ./tests/runner -packages)

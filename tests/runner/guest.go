@@ -13,6 +13,12 @@ import (
 	"time"
 )
 
+// A plan is what a guest does.
+type plan struct {
+	Jobs    []job
+	Folders []string // those whose files are noted when they are opened
+}
+
 // A job is one test binary's run in a guest.
 type job struct {
 	Name   string
@@ -20,6 +26,8 @@ type job struct {
 	Binary string
 	Args   []string
 	Env    []string // besides the guest's
+	Tests  []string // those that run
+	Total  int      // of the suite's tests of this binary, those that need not run included
 }
 
 // silence is how long a test binary may print nothing before it counts as hung. A test
@@ -37,28 +45,35 @@ type jobEnd struct {
 	Name    string
 	Status  string // "" if it exited with 0
 	Seconds float64
+	Opened  map[string][]string // by test, the files that were opened; nil if that isn't known
 }
 
 // inGuest runs the jobs that a file lists, one after the other, and reports the result
 // of each. It fails only if it cannot run them.
 func inGuest(file string) int {
 	text, err := os.ReadFile(file)
-	var jobs []job
+	var p plan
 	if err == nil {
-		err = json.Unmarshal(text, &jobs)
+		err = json.Unmarshal(text, &p)
+	}
+	var o *opened
+	if err == nil {
+		o, err = watch(p.Folders)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "runner:", err)
 		return 1
 	}
-	for _, j := range jobs {
+	for _, j := range p.Jobs {
 		fmt.Println(jobBegins + j.Name)
 		began := time.Now()
 		end := jobEnd{Name: j.Name}
-		if err := j.run(); err != nil {
+		o.since()
+		r := record{opened: o, byTest: make(map[string][]string)}
+		if err := j.run(&r); err != nil {
 			end.Status = err.Error()
 		}
-		end.Seconds = time.Since(began).Seconds()
+		end.Seconds, end.Opened = time.Since(began).Seconds(), r.end()
 		line, err := json.Marshal(end)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "runner:", err)
@@ -69,7 +84,7 @@ func inGuest(file string) int {
 	return 0
 }
 
-func (j *job) run() error {
+func (j *job) run(r *record) error {
 	cmd := exec.Command(j.Binary, j.Args...)
 	cmd.Dir = j.Dir
 	cmd.Env = append(cmd.Environ(), j.Env...)
@@ -95,6 +110,7 @@ func (j *job) run() error {
 		for lines := bufio.NewReader(out); ; {
 			line, err := lines.ReadString('\n')
 			if line != "" {
+				r.line(line)
 				fmt.Print(line)
 				if !hung.Load() {
 					watch.Reset(silence)

@@ -4,11 +4,12 @@
 // machines of tests/vm, all others on the host. The runner continues after a failure,
 // and ends with a table of the results.
 //
-//	go run ./tests/runner [-short] [-k KERNEL] [-v] [-retry N] [SUITE...]
+//	go run ./tests/runner [-short] [-count N] [-k KERNEL] [-v] [-retry N] [SUITE...]
 //	go run ./tests/runner -a arm64 [-k KERNEL] SUITE...
 //	go run ./tests/runner [-run REGEXP] [-pkg DIR] SUITE...
 //	go run ./tests/runner -profile PROFILE mlx5
 //	go run ./tests/runner [-short] -build DIR
+//	go run ./tests/runner [-short] -packages [SUITE...]
 //
 // `runner -h` lists the suites. make test and make test-all call it.
 package main
@@ -52,6 +53,14 @@ func main() {
 		fmt.Fprintln(os.Stderr, "runner:", err)
 		os.Exit(2)
 	}
+	if o.packages {
+		fmt.Println(strings.Join(packages(chosen), " "))
+		return
+	}
+	if err := lacking(chosen); err != nil {
+		fmt.Fprintln(os.Stderr, "runner:", err)
+		os.Exit(1)
+	}
 	o.named = flag.NArg() > 0
 	if !o.named {
 		for _, s := range lowOnSpace(o) {
@@ -89,7 +98,7 @@ func compileInto(o options) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	r := &runner{options: o, work: dir, context: ctx}
+	r := &runner{options: o, programs: workplace{dir: dir}, context: ctx}
 	_, err = r.compile("amd64")
 	return err
 }
@@ -106,6 +115,8 @@ func prepare(o options) error {
 	return os.Chdir(filepath.Dir(strings.TrimSpace(string(mod))))
 }
 
+const defaultKernel = "6.1"
+
 // options has the command line's options.
 type options struct {
 	short, verbose bool
@@ -114,21 +125,25 @@ type options struct {
 	arch           string // "": the suite's own
 	run, pkg       string
 	profile        string
+	count          int // 0: a test that has passed need not run
 	most           int // how many failures are run once more
 	build          string
+	packages       bool
 }
 
 // flags defines the command line's options.
 func (o *options) flags(f *flag.FlagSet) {
 	f.BoolVar(&o.short, "short", false, "a quick run: the tests that find the most in the least time")
-	f.StringVar(&o.kernel, "k", "6.1", "the virtual machines' `KERNEL`, one of tests/vm/kernels")
+	f.StringVar(&o.kernel, "k", defaultKernel, "the virtual machines' `KERNEL`, one of tests/vm/kernels")
 	f.StringVar(&o.arch, "a", "", "the virtual machines' `ARCHITECTURE`: arm64; for the suites rxe…, mlx5… and mlx5-eth…")
 	f.StringVar(&o.run, "run", "", "run only tests that match this `REGEXP`, as with go test -run; for the rig's suites only")
 	f.StringVar(&o.pkg, "pkg", "", "run only the tests of the package in this `DIR`, such as tests/device/conformance; for the rig's suites only")
 	f.StringVar(&o.profile, "profile", "", "the adapters' `PROFILE`, one of those that \"go run ./tests/hca -h\" lists;\nfor suites on the software ConnectX: the tests that declare Profiles, and rdma-core's\nprograms and tests that move data")
+	f.IntVar(&o.count, "count", 0, "run each test `N` times, also those that have passed with everything as it is")
 	f.IntVar(&o.most, "retry", 0, "at the end, run up to `N` lines of the table that have failed once more, alone;\nwhat passes then is named as unsteady, and doesn't fail the run")
 	f.StringVar(&o.build, "build", "", "run nothing, only compile what the rig's suites run: into this `DIR`, the tests to\namd64/NAME.test and the programs to amd64/bin")
-	f.BoolVar(&o.verbose, "v", false, "print the tests' whole output")
+	f.BoolVar(&o.packages, "packages", false, "run nothing, only print the Debian packages that the suites need")
+	f.BoolVar(&o.verbose, "v", false, "print the tests' whole output; all of them run")
 }
 
 // A suite is a set of tests. It has one or more lines in the table.
@@ -139,10 +154,11 @@ type suite struct {
 	profiles   bool          // its adapters can be of another profile
 	quick      time.Duration // its time in a quick run; 0: it is left out
 	whole      time.Duration // its time in a full run, on two processors without KVM
+	packages   []string      // Debian's, which it needs
 }
 
 func usage() {
-	fmt.Fprintf(os.Stderr, "usage: runner [-short] [-k KERNEL] [-v] [-retry N] [SUITE...]\n       runner -a arm64 [-k KERNEL] SUITE...\n       runner [-run REGEXP] [-pkg DIR] SUITE...\n       runner -profile PROFILE [-run REGEXP] [-pkg DIR] SUITE...\n\nRuns the named SUITEs, or all that have a time below: with -short one in the first\ncolumn, else one in the second. A test that repeats itself with many parameters has\nall of them in a full run of a named suite only. Exit status: 0 all passed, 1 a test failed, 2 wrong usage.\n\n")
+	fmt.Fprintf(os.Stderr, "usage: runner [-short] [-count N] [-k KERNEL] [-v] [-retry N] [SUITE...]\n       runner -a arm64 [-k KERNEL] SUITE...\n       runner [-run REGEXP] [-pkg DIR] SUITE...\n       runner -profile PROFILE [-run REGEXP] [-pkg DIR] SUITE...\n\nRuns the named SUITEs, or all that have a time below: with -short one in the first\ncolumn, else one in the second. A test that repeats itself with many parameters has\nall of them in a full run of a named suite only. Exit status: 0 all passed, 1 a test failed, 2 wrong usage.\n\n")
 	flag.PrintDefaults()
 	fmt.Fprintf(os.Stderr, "\nSuites, with the approximate seconds that they take in a quick and in a full run:\n")
 	for _, s := range suites() {

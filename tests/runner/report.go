@@ -18,11 +18,25 @@ import (
 type result struct {
 	suite          string
 	passed, failed int
+	cached         int // of those passed: they need not run again
 	took           time.Duration
 	failures       []string // the top-level tests that failed
 	why            string   // the reason, if it failed without a failed test
 	again          string   // the command that runs it again
 	said           []string
+}
+
+// remark returns what a line of the table ends with.
+func (r result) remark() string {
+	switch {
+	case r.why != "":
+		return r.why
+	case r.cached == 0:
+		return ""
+	case r.cached == r.passed && r.failed == 0:
+		return "(cached)"
+	}
+	return fmt.Sprintf("(%d cached)", r.cached)
 }
 
 func (r result) ok() bool { return r.failed == 0 && r.why == "" }
@@ -40,16 +54,21 @@ func (r result) summary() string {
 type runner struct {
 	options
 	processors int
-	work       string // a folder for the compiled programs
+	work       string // a folder that is removed at the end
+	programs   workplace
 	context    context.Context
 	cancel     context.CancelFunc
 	started    time.Time
 	tests      map[string]*tests // by architecture
+	cache      cache
+	rigOnce    sync.Once
+	rig        *rig
+	rigErr     error
 
 	mu      sync.Mutex
 	waiting []suite
 	running []running
-	done    time.Duration // what the table says of the suites that have ended
+	done    map[bool]time.Duration // what the table says of the suites that have ended, in the rig (true) and on the host
 	results []result
 	slow    []timed // the tests that took longest
 }
@@ -57,8 +76,9 @@ type runner struct {
 // A running suite is one that has begun and not ended.
 type running struct {
 	suite
-	doing string // what of it
-	since time.Time
+	doing    string // what of it
+	since    time.Time
+	expected time.Duration // how long it takes on a quiet machine
 }
 
 // A timed is a top-level test's name and how long it took.
@@ -75,9 +95,20 @@ func newRunner(o options, suites []suite) (*runner, error) {
 	if err := os.Chmod(work, 0o755); err != nil { // programs also run as other users
 		return nil, err
 	}
-	r := &runner{options: o, processors: runtime.NumCPU(), work: work, started: time.Now(), waiting: suites, tests: map[string]*tests{"amd64": {arch: "amd64"}, "arm64": {arch: "arm64"}}}
+	r := &runner{options: o, processors: runtime.NumCPU(), work: work, started: time.Now(), waiting: suites, done: make(map[bool]time.Duration), tests: map[string]*tests{"amd64": {arch: "amd64"}, "arm64": {arch: "arm64"}}}
 	r.context, r.cancel = context.WithCancel(context.Background())
-	return r, nil
+	root, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	if r.programs, err = newWorkplace(root); err != nil {
+		return nil, err
+	}
+	r.cache.roots = map[string]string{"source": root, "amd64": r.bin("amd64"), "arm64": r.bin("arm64")}
+	if o.count == 0 && !o.verbose && !strings.Contains(o.run, "/") {
+		r.cache.dir = cacheFolder("tests")
+	}
+	return r, r.cache.open()
 }
 
 func (r *runner) runAll() {
@@ -115,7 +146,7 @@ func (r *runner) next(rig bool) (suite, bool) {
 	}
 	s := r.waiting[i]
 	r.waiting = slices.Delete(r.waiting, i, i+1)
-	r.running = append(r.running, running{suite: s, doing: s.name, since: time.Now()})
+	r.running = append(r.running, running{suite: s, doing: s.name, since: time.Now(), expected: r.expected(s)})
 	fmt.Printf("== %s: %s\n", s.name, s.what)
 	return s, true
 }
@@ -123,8 +154,23 @@ func (r *runner) next(rig bool) (suite, bool) {
 func (r *runner) end(s suite) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.running = slices.DeleteFunc(r.running, func(x running) bool { return x.name == s.name })
-	r.done += r.expected(s)
+	r.running = slices.DeleteFunc(r.running, func(x running) bool {
+		if x.name == s.name {
+			r.done[x.rig] += x.expected
+		}
+		return x.name == s.name
+	})
+}
+
+// expect notes that a suite runs only this part of its tests.
+func (r *runner) expect(s suite, part float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.running {
+		if x := &r.running[i]; x.name == s.name {
+			x.expected = time.Duration(part * float64(r.expected(s)))
+		}
+	}
 }
 
 func (r *runner) stop()         { r.cancel() }
@@ -133,6 +179,7 @@ func (r *runner) stopped() bool { return r.context.Err() != nil }
 func (r *runner) close() {
 	r.cancel()
 	os.RemoveAll(r.work)
+	r.programs.close()
 }
 
 // expected returns how long a suite takes on a quiet machine, according to the table.
@@ -143,17 +190,25 @@ func (r *runner) expected(s suite) time.Duration {
 	return max(s.whole, time.Second)
 }
 
-// left estimates how long the rest takes: the table's times of what remains, at the rate at
-// which the finished part went.
+// left estimates how long the rest takes: for the suites of the rig and for those of the host, the
+// table's times of what remains, at the rate at which the finished part went. They run side by side.
 func (r *runner) left() time.Duration {
-	done, rest := r.done, time.Duration(0)
+	return max(r.leftOf(true), r.leftOf(false))
+}
+
+func (r *runner) leftOf(rig bool) time.Duration {
+	done, rest := r.done[rig], time.Duration(0)
 	for _, s := range r.waiting {
-		rest += r.expected(s)
+		if s.rig == rig {
+			rest += r.expected(s)
+		}
 	}
 	for _, x := range r.running {
-		begun := min(time.Since(x.since), r.expected(x.suite))
-		done += begun
-		rest += r.expected(x.suite) - begun
+		if x.rig == rig {
+			begun := min(time.Since(x.since), x.expected)
+			done += begun
+			rest += x.expected - begun
+		}
 	}
 	rate := 1.0
 	if done >= 20*time.Second {
@@ -202,7 +257,7 @@ func (r *runner) add(res result) {
 	if !res.ok() {
 		word = "FAIL"
 	}
-	fmt.Printf("%s  %-36s %4d passed %3d failed %5.0f s  %s\n", word, res.suite, res.passed, res.failed, res.took.Seconds(), res.why)
+	fmt.Printf("%s  %-36s %4d passed %3d failed %5.0f s  %s\n", word, res.suite, res.passed, res.failed, res.took.Seconds(), res.remark())
 }
 
 // timed records how long tests took, and keeps the slowest.
@@ -221,7 +276,7 @@ func (r *runner) table() (bad []result) {
 	fmt.Printf("\n%-42s %7s %7s %8s\n", "suite", "passed", "failed", "seconds")
 	passed, failed := 0, 0
 	for _, res := range r.results {
-		fmt.Printf("%-42s %7d %7d %8.0f  %s\n", res.suite, res.passed, res.failed, res.took.Seconds(), res.why)
+		fmt.Printf("%-42s %7d %7d %8.0f  %s\n", res.suite, res.passed, res.failed, res.took.Seconds(), res.remark())
 		passed += res.passed
 		failed += res.failed
 		if !res.ok() {

@@ -48,7 +48,7 @@ func (r *runner) compile(arch string) ([]testPackage, error) {
 	if err != nil {
 		return nil, err
 	}
-	script := `export CGO_ENABLED=0
+	script := `export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:-}"
 		compiler=(gcc)
 		if [ "$GOARCH" = arm64 ]; then
 			tests/vm/setup gcc-aarch64-linux-gnu qemu-user-static
@@ -58,6 +58,8 @@ func (r *runner) compile(arch string) ([]testPackage, error) {
 		else
 			tests/vm/tree # the same
 		fi
+		# The same sources give the same bytes, wherever they are.
+		export GOFLAGS="$GOFLAGS -trimpath -buildvcs=false"
 		go build -o "$TESTS/" ./tests/runner
 		go build -o "$GOVERBS_BIN/" ./cmd/... ./examples/... ./tests/fakemlx5 ./tests/mlx5bytes/play ./cmd/ibvtrace/testdata/hostile
 		for source in tests/{device/*,mlx5bytes}/c/*.c; do
@@ -76,9 +78,13 @@ func (r *runner) compile(arch string) ([]testPackage, error) {
 		go test -race -c -o "$TESTS/race/" ./` + strings.Join(raced, " ./")
 	cmd := shell(script)
 	cmd.Env = append(os.Environ(), "GOARCH="+arch, "GOVERBS_BIN="+r.bin(arch), "TESTS="+r.built(arch), "SHORT="+map[bool]string{true: "1"}[r.short])
+	began := time.Now()
 	var said []string
 	if err := r.lines(cmd, func(l string) { said = append(said, l) }); err != nil {
 		return nil, fmt.Errorf("compiling the tests: %w\n%s", err, strings.Join(said, "\n"))
+	}
+	if err := removeOlder(r.built(arch), began); err != nil {
+		return nil, err
 	}
 	// Even without a device, the tests can be listed.
 	command := func(arg ...string) *exec.Cmd {
@@ -115,6 +121,25 @@ func (r *runner) compile(arch string) ([]testPackage, error) {
 	return compiled, errors.Join(runSomewhere(compiled), namedOnce(compiled))
 }
 
+// removeOlder removes the files of a folder, and below it, that a compiler has not written or touched
+// since: the programs that are no more.
+func removeOlder(dir string, since time.Time) error {
+	list, err := trees(dir)
+	if err != nil {
+		return err
+	}
+	for _, path := range list {
+		info, err := os.Stat(path)
+		if err == nil && info.ModTime().Before(since.Truncate(time.Second)) {
+			err = os.Remove(path)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // listPackages returns the import paths of the packages whose tests declare what they need.
 func listPackages() ([]string, error) {
 	const format = `{{range .TestImports}}{{.}} {{end}}{{range .XTestImports}}{{.}} {{end}}`
@@ -134,7 +159,7 @@ func listPackages() ([]string, error) {
 
 // built and bin return the folders of the tests and of the programs that are compiled for an
 // architecture.
-func (r *runner) built(arch string) string { return filepath.Join(r.work, arch) }
+func (r *runner) built(arch string) string { return filepath.Join(r.programs.dir, arch) }
 func (r *runner) bin(arch string) string   { return filepath.Join(r.built(arch), "bin") }
 
 // runSomewhere returns an error if a test's needs are met by no suite.
@@ -186,54 +211,143 @@ func (rs rigSuite) run(r *runner, s suite) {
 	if r.profile != "" {
 		setting.Profile = r.profile
 	}
-	amount, env := amountOf(setting.Short, r.named)
-	args := append([]string{"-test.v=test2json", "-test.timeout=0"}, amount...)
-	if r.options.run != "" {
-		args = append(args, "-test.run", r.options.run)
-	}
-	var jobs []job
-	for _, p := range tests.packages {
-		if r.pkg != "" && p.dir != filepath.Clean(r.pkg) || rs.part != nil && !slices.Contains(rs.part.packages, p.dir) {
-			continue
-		}
-		if !slices.ContainsFunc(p.tests, func(t string) bool { return setting.Meets(p.listing.Of(t)) && r.matches(t) }) {
-			continue
-		}
-		dir, err := filepath.Abs(p.dir)
-		if err != nil {
-			panic(err) // the working directory doesn't exist
-		}
-		j := job{Name: path.Base(p.dir), Dir: dir, Binary: p.binary, Args: args, Env: env}
-		jobs = append(jobs, j)
-		if p.raced != "" && !setting.Short {
-			j.Name += ", race detector"
-			j.Binary = p.raced
-			jobs = append(jobs, j)
-		}
-	}
-	if len(jobs) == 0 {
-		r.add(result{suite: s.name, why: "no test runs in it", again: r.again(s)})
-	}
 	kernel := r.kernel
 	if rs.part != nil {
 		kernel = rs.part.kernel
 	}
+	where, err := r.place(setting, kernel)
+	if err != nil {
+		r.add(result{suite: s.name, why: err.Error(), again: r.again(s)})
+		return
+	}
+	var jobs []job
+	all := 0
+	for _, p := range tests.packages {
+		if r.pkg != "" && p.dir != filepath.Clean(r.pkg) || rs.part != nil && !slices.Contains(rs.part.packages, p.dir) {
+			continue
+		}
+		var chosen []string
+		for _, t := range p.tests {
+			needs := p.listing.Of(t)
+			if setting.Meets(needs) && r.matches(t) && (r.named || r.short || !rs.repeats(needs)) {
+				chosen = append(chosen, t)
+			}
+		}
+		if len(chosen) == 0 {
+			continue
+		}
+		all += len(chosen)
+		dir, err := filepath.Abs(p.dir)
+		if err != nil {
+			panic(err) // the working directory doesn't exist
+		}
+		j := job{Name: path.Base(p.dir), Dir: dir, Binary: p.binary, Tests: chosen}
+		jobs = r.due(jobs, s, where, j)
+		if p.raced != "" && !setting.Short {
+			j.Name += ", race detector"
+			j.Binary = p.raced
+			all += len(chosen)
+			jobs = r.due(jobs, s, where, j)
+		}
+	}
+	if all == 0 {
+		r.add(result{suite: s.name, why: "no test runs in it", again: r.again(s)})
+	}
+	due := 0
+	for _, j := range jobs {
+		due += len(j.Tests)
+	}
+	r.expect(s, float64(due)/float64(max(all, 1)))
 	// A guest that dies fails one job. The remaining jobs run in another guest.
 	for len(jobs) > 0 && !r.stopped() {
-		jobs = r.boot(s, setting, kernel, jobs)
+		jobs = r.boot(s, where, jobs)
 	}
 }
 
-// amountOf returns what tells test binaries which tests run, and with how many of their parameters: all
-// tests unless the run is short, and then with all parameters if the suite is named.
-func amountOf(short, named bool) (flags, env []string) {
+// repeats reports whether a run of all has what is the same code on a device before, so that this
+// suite need not: tests that are long on this device, and long ones that a suite before this one has.
+func (rs rigSuite) repeats(n rdmatest.Needs) bool {
+	if slices.Contains(n.LongOn, rs.setting.Device) {
+		return true
+	}
+	for _, before := range rigSuites {
+		if before.name == rs.name {
+			return false
+		}
+		if n.Long && before.whole > 0 && before.part == nil && before.setting.Meets(n) {
+			return true
+		}
+	}
+	return false
+}
+
+// A place is where jobs run.
+type place struct {
+	setting rdmatest.Setting
+	kernel  string // its name
+	hash    string // of what the tests meet there, besides themselves and the programs that they start
+}
+
+func (r *runner) place(setting rdmatest.Setting, kernel string) (place, error) {
+	r.rigOnce.Do(func() { r.rig, r.rigErr = r.cache.files.rig() })
+	if r.rigErr != nil {
+		return place{}, r.rigErr
+	}
+	release, err := exec.Command("tests/vm/kernel", kernel, setting.Arch).Output()
+	if err != nil {
+		return place{}, fmt.Errorf("tests/vm/kernel %s: %w", kernel, err)
+	}
+	return place{setting, kernel, r.rig.hash(setting, filepath.Base(strings.TrimSpace(string(release))), settings())}, nil
+}
+
+// settings returns the variables of the environment that reach guests, besides those that say where
+// things are.
+func settings() []string {
+	var list []string
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		switch name {
+		case "GOVERBS_BIN", "GOROOT", "GOPATH", "GOCACHE", "GOMODCACHE", "GOTMPDIR", "GOENV", "GOBIN":
+		default:
+			if strings.HasPrefix(name, "GO") || strings.HasPrefix(name, "VM_") || name == "LANG" || name == "TZ" {
+				list = append(list, v)
+			}
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// due appends a job to jobs, without those of its tests that have passed with everything as it is. If
+// it has no others, due adds its line to the table instead.
+func (r *runner) due(jobs []job, s suite, where place, j job) []job {
+	j.Args = append([]string{"-test.v=test2json", "-test.timeout=0"}, amount(where.setting.Short, r.named)...)
+	j.Total = len(j.Tests)
+	began := time.Now()
+	j.Tests = slices.DeleteFunc(j.Tests, func(test string) bool {
+		_, ok := r.cache.passed(r.key(where, j, test))
+		return ok
+	})
+	if len(j.Tests) == 0 {
+		r.add(result{suite: s.name + ": " + j.Name, passed: j.Total, cached: j.Total, took: time.Since(began)})
+		return jobs
+	}
+	return append(jobs, j)
+}
+
+// amount returns what tells test binaries how much tests repeat themselves: with all parameters only
+// if the suite is named.
+func amount(short, named bool) []string {
 	if short || !named {
-		flags = []string{"-test.short"}
+		return []string{"-test.short"}
 	}
-	if !short {
-		env = []string{rdmatest.WholeVariable + "=1"}
-	}
-	return flags, env
+	return nil
+}
+
+// key returns a test's key in the cache.
+func (r *runner) key(where place, j job, test string) string {
+	binary, _ := r.cache.files.hash(j.Binary)
+	return hashOf(where.hash, binary, j.Args, test)
 }
 
 // matches reports whether -run selects a top-level test.
@@ -247,12 +361,10 @@ func (r *runner) matches(test string) bool {
 }
 
 // boot runs jobs in one boot of a kernel, and returns those that it didn't reach.
-func (r *runner) boot(s suite, setting rdmatest.Setting, kernel string, jobs []job) []job {
-	plan := filepath.Join(r.work, "plan-"+s.name)
-	text, err := json.Marshal(jobs)
-	if err == nil {
-		err = os.WriteFile(plan, text, 0o644)
-	}
+func (r *runner) boot(s suite, where place, jobs []job) []job {
+	setting := where.setting
+	file := filepath.Join(r.work, "plan-"+s.name)
+	err := r.write(file, setting.Arch, jobs)
 	if err != nil {
 		r.add(result{suite: s.name, why: err.Error(), again: r.again(s)})
 		return nil
@@ -261,9 +373,9 @@ func (r *runner) boot(s suite, setting rdmatest.Setting, kernel string, jobs []j
 	if setting.Profile != "" {
 		device += ":" + setting.Profile
 	}
-	args := []string{"-a", setting.Arch, "-k", kernel, "-d", device, "-n", fmt.Sprint(setting.Guests), "-t", fmt.Sprint(int(2 * silence / time.Second)),
+	args := []string{"-a", setting.Arch, "-k", where.kernel, "-d", device, "-n", fmt.Sprint(setting.Guests), "-t", fmt.Sprint(int(2 * silence / time.Second)),
 		"-e", "GOVERBS_BIN=" + r.bin(setting.Arch), "-e", "GOVERBS_LONG=" + os.Getenv("GOVERBS_LONG"),
-		"-e", rdmatest.ProfileVariable + "=" + setting.Profile}
+		"-e", rdmatest.ProfileVariable + "=" + setting.Profile, "-e", rdmatest.WholeVariable + "=1"}
 	if setting.Log {
 		args = append(args, "-l", "-e", "VM_LOG=1", "-o", filepath.Join(r.work, "log-"+s.name))
 	}
@@ -272,9 +384,9 @@ func (r *runner) boot(s suite, setting rdmatest.Setting, kernel string, jobs []j
 		args = append(args, "-e", rdmatest.PeersVariable+"=1")
 		within = []string{"tests/vm/in-tree"}
 	}
-	args = append(append(append(args, "--"), within...), filepath.Join(r.built(setting.Arch), "runner"), "in-guest", plan)
+	args = append(append(append(args, "--"), within...), filepath.Join(r.built(setting.Arch), "runner"), "in-guest", file)
 
-	g := guest{r: r, suite: s, guests: setting.Guests, outputs: make(map[string]*testOutput)}
+	g := guest{r: r, suite: s, guests: setting.Guests, jobs: jobs, outputs: make(map[string]*testOutput), ended: make(map[string][]jobEnd), bad: make(map[string]bool), passed: make(map[string][]timed)}
 	began := time.Now()
 	r.now(s, "booting")
 	err = r.lines(exec.Command("tests/vm/run", args...), g.line)
@@ -283,6 +395,9 @@ func (r *runner) boot(s suite, setting rdmatest.Setting, kernel string, jobs []j
 	}
 	done := len(g.ended)
 	if err == nil && done == len(jobs) {
+		if err := g.keep(where, began); err != nil {
+			r.add(result{suite: s.name, why: err.Error(), again: r.again(s)})
+		}
 		return nil
 	}
 	// The failure belongs to the running job or, if none is left, to the end of the run.
@@ -306,15 +421,67 @@ func (r *runner) boot(s suite, setting rdmatest.Setting, kernel string, jobs []j
 	return jobs[done+1:]
 }
 
+// write writes the plan of a guest.
+func (r *runner) write(file, arch string, jobs []job) error {
+	root, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	p := plan{Jobs: slices.Clone(jobs)}
+	for i, j := range p.Jobs {
+		run := "^(" + strings.Join(j.Tests, "|") + ")$"
+		if _, parts, ok := strings.Cut(r.options.run, "/"); ok {
+			run += "/" + parts
+		}
+		p.Jobs[i].Args = append(slices.Clip(j.Args), "-test.run", run, fmt.Sprintf("-test.count=%d", max(r.count, 1)))
+	}
+	for _, dir := range []string{root, r.bin(arch)} {
+		list, err := folders(dir)
+		if err != nil {
+			return err
+		}
+		p.Folders = append(p.Folders, list...)
+	}
+	text, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, text, 0o644)
+}
+
 // A guest reads the output of one guest or of two.
 type guest struct {
 	r       *runner
 	suite   suite
 	guests  int
+	jobs    []job
 	outputs map[string]*testOutput // by the prefix that the rig puts before a guest's lines
 	begun   int
-	ended   map[string]int // how many guests have ended the job
+	ended   map[string][]jobEnd // by job, one for each guest that has ended it
+	bad     map[string]bool     // the jobs of which something failed
+	passed  map[string][]timed  // by job
 	tail    []string
+}
+
+// keep notes the tests that have passed, of jobs that have passed as a whole in all guests. It is
+// called if the guests have ended well: a kernel's warning may be any test's.
+func (g *guest) keep(where place, began time.Time) error {
+	for _, j := range g.jobs {
+		ends := g.ended[j.Name]
+		if g.bad[j.Name] || len(ends) != g.guests || slices.ContainsFunc(ends, func(e jobEnd) bool { return e.Opened == nil }) {
+			continue
+		}
+		for _, test := range g.passed[j.Name] {
+			var opened []string
+			for _, e := range ends {
+				opened = slices.Concat(opened, e.Opened[""], e.Opened[test.name])
+			}
+			if err := g.r.cache.keep(g.r.key(where, j, test.name), opened, began, test.took); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 var prefix = regexp.MustCompile(`^([01]\| )?`)
@@ -353,8 +520,14 @@ func (g *guest) line(text string) {
 		o.line(text)
 		return
 	}
+	i := slices.IndexFunc(g.jobs, func(j job) bool { return j.Name == end.Name })
+	if i < 0 {
+		o.line(text)
+		return
+	}
+	cached := g.jobs[i].Total - len(g.jobs[i].Tests)
 	res := result{
-		suite: g.suite.name + ": " + who + end.Name, passed: o.passed, failed: o.failed,
+		suite: g.suite.name + ": " + who + end.Name, passed: o.passed + cached, cached: cached, failed: o.failed,
 		took: time.Duration(end.Seconds * float64(time.Second)), again: g.r.again(g.suite, o.failures...),
 	}
 	if len(o.failures) == 0 && end.Status != "" {
@@ -363,9 +536,8 @@ func (g *guest) line(text string) {
 	}
 	res.said, res.failures = o.said, o.failures
 	g.r.timed(res.suite, o.times)
-	if g.ended == nil {
-		g.ended = make(map[string]int)
-	}
-	g.ended[end.Name]++
+	g.ended[end.Name] = append(g.ended[end.Name], end)
+	g.bad[end.Name] = g.bad[end.Name] || !res.ok()
+	g.passed[end.Name] = o.times
 	g.r.add(res)
 }

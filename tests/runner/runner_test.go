@@ -90,19 +90,17 @@ func TestNamedOnce(t *testing.T) {
 }
 
 func TestAmount(t *testing.T) {
-	few, all := []string{"-test.short"}, []string{rdmatest.WholeVariable + "=1"}
 	for _, c := range []struct {
-		name         string
-		short, named bool
-		flags, env   []string
+		name               string
+		short, named, less bool
 	}{
-		{"make test", true, false, few, nil},
-		{"a named suite, short", true, true, few, nil},
-		{"make test-all", false, false, few, all},
-		{"a named suite", false, true, nil, all},
+		{"make test", true, false, true},
+		{"a named suite, short", true, true, true},
+		{"make test-all", false, false, true},
+		{"a named suite", false, true, false},
 	} {
-		if flags, env := amountOf(c.short, c.named); !slices.Equal(flags, c.flags) || !slices.Equal(env, c.env) {
-			t.Errorf("%s: %q and %q, want %q and %q", c.name, flags, env, c.flags, c.env)
+		if got := slices.Contains(amount(c.short, c.named), "-test.short"); got != c.less {
+			t.Errorf("%s: less: %t, want %t", c.name, got, c.less)
 		}
 	}
 }
@@ -240,6 +238,7 @@ func TestWorkflows(t *testing.T) {
 	}
 	kernels := regexp.MustCompile(`(?m)^[^# ]+`).FindAllString(read(t, "tests/vm/kernels"), -1)
 	runs, makes := 0, 0
+	nightly := make(map[string]bool) // suites
 	for _, file := range files {
 		for _, line := range regexp.MustCompile(`go run \./tests/runner( (?:[^;&|\n']|'[^'\n]*')*)?`).FindAllString(read(t, file), -1) {
 			runs++
@@ -249,10 +248,16 @@ func TestWorkflows(t *testing.T) {
 			o.flags(f)
 			if err := f.Parse(strings.Fields(strings.ReplaceAll(line, "'", ""))[3:]); err != nil {
 				t.Errorf("%s: %s: %v", file, line, err)
-			} else if _, err := choose(f.Args(), o); err != nil {
+			} else if chosen, err := choose(f.Args(), o); err != nil {
 				t.Errorf("%s: %s: %v", file, line, err)
+			} else if night := strings.HasSuffix(file, "nightly.yml"); night && o.count == 0 {
+				t.Errorf("%s: %s: without -count, it leaves out what has passed", file, line)
 			} else if !slices.Contains(kernels, strings.TrimSuffix(o.kernel, "-16k")) {
 				t.Errorf("%s: %s: no such kernel", file, line)
+			} else if night && !o.short && o.run == "" && o.pkg == "" {
+				for _, s := range chosen {
+					nightly[s.name] = true
+				}
 			}
 		}
 		for _, line := range regexp.MustCompile(`run: make ([a-z-]+)`).FindAllStringSubmatch(read(t, file), -1) {
@@ -260,6 +265,11 @@ func TestWorkflows(t *testing.T) {
 			if out, err := exec.Command("make", "-n", line[1]).CombinedOutput(); err != nil {
 				t.Errorf("%s: make %s: %v\n%s", file, line[1], err, out)
 			}
+		}
+	}
+	for _, s := range suites() {
+		if s.whole == 0 && !nightly[s.name] {
+			t.Errorf("a run of all leaves out %s, and so does the night", s.name)
 		}
 	}
 	if runs < 10 || makes < 10 {
@@ -344,7 +354,26 @@ func TestNext(t *testing.T) {
 		t.Errorf("%d suites are running", len(r.running))
 	}
 	r.end(suite{name: "rxe"})
-	if len(r.running) != 4 || r.done == 0 {
+	if len(r.running) != 4 || r.done[true] == 0 {
 		t.Errorf("%d suites are running, %v done", len(r.running), r.done)
+	}
+}
+
+// What is left is the longer of the rig's part and the host's, each at its own rate.
+func TestLeft(t *testing.T) {
+	const min = time.Minute
+	r := runner{started: time.Now().Add(-10 * min), done: map[bool]time.Duration{true: 5 * min, false: 10 * min},
+		waiting: []suite{{name: "a", whole: 5 * min}, {name: "b", rig: true, whole: 5 * min}}}
+	if got := r.left().Round(min); got != 10*min {
+		t.Errorf("%v are left, want 10m: the rig takes twice what the table says", got)
+	}
+	r.waiting[0].whole = 30 * min
+	if got := r.left().Round(min); got != 30*min {
+		t.Errorf("%v are left, want 30m: the host's is the longer part", got)
+	}
+	r.waiting, r.running = nil, []running{{suite: suite{name: "c", rig: true, whole: 20 * min}, since: time.Now(), expected: 20 * min}}
+	r.expect(suite{name: "c", whole: 20 * min}, 0.25)
+	if got := r.left().Round(min); got != 10*min {
+		t.Errorf("%v are left, want 10m: a quarter of the tests must run", got)
 	}
 }

@@ -1,0 +1,205 @@
+//go:build linux
+
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+)
+
+// hashOf returns the hash of values, in JSON.
+func hashOf(values ...any) string {
+	text, err := json.Marshal(values)
+	if err != nil {
+		panic(err) // no such value is passed
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(text))[:32]
+}
+
+// files has the hashes of files, each computed once.
+type files struct {
+	mu    sync.Mutex
+	known map[string]hashed
+}
+
+type hashed struct {
+	hash    string
+	changed time.Time
+}
+
+// missing is the hash of a file that isn't there.
+const missing = "missing"
+
+// hash returns the hash of a file's bytes, or of a folder's names, and when it last changed.
+func (f *files) hash(path string) (string, time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if h, ok := f.known[path]; ok {
+		return h.hash, h.changed
+	}
+	h := hashed{hash: missing}
+	if info, err := os.Stat(path); err == nil {
+		h.changed = info.ModTime()
+		if h.hash, err = contents(path, info); err != nil {
+			h.hash = missing
+		}
+	}
+	if f.known == nil {
+		f.known = make(map[string]hashed)
+	}
+	f.known[path] = h
+	return h.hash, h.changed
+}
+
+func contents(path string, info fs.FileInfo) (string, error) {
+	if info.IsDir() {
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return "", err
+		}
+		names := []string{}
+		for _, e := range entries {
+			if e.Name() != ".git" { // it changes with each command of git
+				names = append(names, e.Name())
+			}
+		}
+		return hashOf(names), nil
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, file); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%x", sum.Sum(nil))[:32], nil
+}
+
+// trees returns the files below folders and the files that are named, in order.
+func trees(roots ...string) (list []string, err error) {
+	for _, root := range roots {
+		err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && e.Type().IsRegular() {
+				list = append(list, path)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(list)
+	return list, nil
+}
+
+// sources returns the module's files that these packages are compiled from, in order.
+func sources(packages ...string) ([]string, error) {
+	root, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	const format = `{{if not .Standard}}{{$dir := .Dir}}{{range .GoFiles}}{{$dir}}/{{.}}
+{{end}}{{range .SFiles}}{{$dir}}/{{.}}
+{{end}}{{range .EmbedFiles}}{{$dir}}/{{.}}
+{{end}}{{end}}`
+	out, err := exec.Command("go", append([]string{"list", "-deps", "-f", format}, packages...)...).Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	list := []string{"go.mod", "go.sum"} // these have the other modules' versions
+	for line := range strings.Lines(string(out)) {
+		if name, err := filepath.Rel(root, strings.TrimSpace(line)); err == nil && filepath.IsLocal(name) && name != "." {
+			list = append(list, name)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list), nil
+}
+
+// hashAll returns the hash of files with their names.
+func (f *files) hashAll(list []string) string {
+	all := make([][2]string, len(list))
+	for i, name := range list {
+		hash, _ := f.hash(name)
+		all[i] = [2]string{name, hash}
+	}
+	return hashOf(all)
+}
+
+// A rig has what guests run on, besides their devices: the scripts of tests/vm, the programs
+// that emulate and join the guests, and Debian's programs.
+type rig struct {
+	Scripts, Go, Programs string            // hashes
+	Adapters              map[string]string // by the beginning of the device's name
+}
+
+// adapters are the programs that emulate adapters, by the beginning of the device's name.
+var adapters = map[string]string{"mlx5": "./tests/hca", "efa": "./tests/efa"}
+
+func (f *files) rig() (*rig, error) {
+	scripts, err := trees("tests/vm")
+	if err != nil {
+		return nil, err
+	}
+	g := rig{Scripts: f.hashAll(scripts), Adapters: make(map[string]string)}
+	for device, program := range adapters {
+		list, err := sources(program)
+		if err != nil {
+			return nil, err
+		}
+		g.Adapters[device] = f.hashAll(list)
+	}
+	version, err := exec.Command("go", "version").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go version: %w", err)
+	}
+	programs, err := exec.Command("dpkg-query", "-W").Output()
+	if err != nil {
+		return nil, fmt.Errorf("dpkg-query: %w", err)
+	}
+	g.Go, g.Programs = string(version), hashOf(string(programs), f.hashAll(otherDebians()))
+	return &g, nil
+}
+
+// hash returns the hash of what tests meet in a setting, on a kernel's release, with variables of the
+// environment, besides themselves and what they open.
+func (g *rig) hash(s rdmatest.Setting, release string, environment []string) string {
+	s.Short = false // this chooses tests, and they don't see it
+	device, _, _ := strings.Cut(s.Device, "-")
+	return hashOf(s, release, environment, g.Scripts, g.Go, g.Programs, g.Adapters[device])
+}
+
+// otherDebians returns the lists of packages of the folders that tests/vm/tree and tests/vm/peers make.
+func otherDebians() (lists []string) {
+	for _, folder := range []string{"*", "*/*"} {
+		found, err := filepath.Glob(filepath.Join(cacheFolder("vm"), folder, "var/lib/dpkg/status"))
+		if err != nil {
+			panic(err) // the pattern is right
+		}
+		lists = append(lists, found...)
+	}
+	return lists
+}
+
+// cacheFolder returns a folder of what the tests keep from run to run.
+func cacheFolder(name string) string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		dir = filepath.Join(os.TempDir(), "cache")
+	}
+	return filepath.Join(dir, "goverbs", name)
+}
