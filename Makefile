@@ -16,8 +16,6 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
 KERNELS = $(shell awk '/^[^\#]/ && $$1 != "newest" { print $$1 }' tests/vm/kernels)
 
-# How many failures of test-all are run once more, alone.
-RETRY := 0
 # 1: test-all also runs the tests that have passed with everything as it is.
 COUNT := 0
 
@@ -44,7 +42,7 @@ test: go test-setup ## what finds most, on the host and on Linux 6.1
 
 .PHONY: test-all
 test-all: go test-setup ## what a change must pass: every test on one device, on Linux 6.1
-	@go run ./tests/runner -retry $(RETRY) -count $(COUNT)
+	@go run ./tests/runner -count $(COUNT)
 
 # The commands of the workflow, one after the other, for hours.
 .PHONY: test-nightly

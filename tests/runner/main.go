@@ -4,7 +4,7 @@
 // machines of tests/vm, all others on the host. The runner continues after a failure,
 // and ends with a table of the results.
 //
-//	go run ./tests/runner [-short] [-count N] [-k KERNEL] [-v] [-retry N] [SUITE...]
+//	go run ./tests/runner [-short] [-count N] [-k KERNEL] [-v] [SUITE...]
 //	go run ./tests/runner -a arm64 [-k KERNEL] SUITE...
 //	go run ./tests/runner [-run REGEXP] [-pkg DIR] SUITE...
 //	go run ./tests/runner -profile PROFILE mlx5
@@ -80,7 +80,7 @@ func main() {
 	}()
 	r.runAll()
 	bad := r.table()
-	ok := !r.stopped() && (len(bad) == 0 || r.retry(bad))
+	ok := !r.stopped() && len(bad) == 0
 	r.close()
 	if !ok {
 		os.Exit(1)
@@ -126,7 +126,6 @@ type options struct {
 	run, pkg       string
 	profile        string
 	count          int // 0: a test that has passed need not run
-	most           int // how many failures are run once more
 	build          string
 	packages       bool
 }
@@ -140,8 +139,6 @@ func (o *options) flags(f *flag.FlagSet) {
 	f.StringVar(&o.pkg, "pkg", "", "run only the tests of the package in this `DIR`, such as tests/device/conformance; for the rig's suites only")
 	f.StringVar(&o.profile, "profile", "", "the adapters' `PROFILE`, one of those that \"go run ./tests/hca -h\" lists;\nfor suites on the software ConnectX: the tests that declare Profiles, and rdma-core's\nprograms and tests that move data")
 	f.IntVar(&o.count, "count", 0, "run each test `N` times, also those that have passed with everything as it is")
-	f.IntVar(&o.most, "retry", 0, "at the end, run up to `N` lines of the table that have failed once more, alone;\nwhat passes then is named as unsteady, and doesn't fail the run")
-	f.StringVar(&o.build, "build", "", "run nothing, only compile what the rig's suites run: into this `DIR`, the tests to\namd64/NAME.test and the programs to amd64/bin")
 	f.BoolVar(&o.packages, "packages", false, "run nothing, only print the Debian packages that the suites need")
 	f.BoolVar(&o.verbose, "v", false, "print the tests' whole output; all of them run")
 }
@@ -158,7 +155,7 @@ type suite struct {
 }
 
 func usage() {
-	fmt.Fprintf(os.Stderr, "usage: runner [-short] [-count N] [-k KERNEL] [-v] [-retry N] [SUITE...]\n       runner -a arm64 [-k KERNEL] SUITE...\n       runner [-run REGEXP] [-pkg DIR] SUITE...\n       runner -profile PROFILE [-run REGEXP] [-pkg DIR] SUITE...\n\nRuns the named SUITEs, or all that have a time below: with -short one in the first\ncolumn, else one in the second. A test that repeats itself with many parameters has\nall of them in a full run of a named suite only. Exit status: 0 all passed, 1 a test failed, 2 wrong usage.\n\n")
+	fmt.Fprintf(os.Stderr, "usage: runner [-short] [-count N] [-k KERNEL] [-v] [SUITE...]\n       runner -a arm64 [-k KERNEL] SUITE...\n       runner [-run REGEXP] [-pkg DIR] SUITE...\n       runner -profile PROFILE [-run REGEXP] [-pkg DIR] SUITE...\n\nRuns the named SUITEs, or all that have a time below: with -short one in the first\ncolumn, else one in the second. A test that repeats itself with many parameters has\nall of them in a full run of a named suite only. Exit status: 0 all passed, 1 a test failed, 2 wrong usage.\n\n")
 	flag.PrintDefaults()
 	fmt.Fprintf(os.Stderr, "\nSuites, with the approximate seconds that they take in a quick and in a full run:\n")
 	for _, s := range suites() {

@@ -165,39 +165,6 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// What fails once more fails the run, and so do more failures than are run again.
-func TestRetry(t *testing.T) {
-	for _, test := range []struct {
-		most  int
-		again []string
-		want  bool
-	}{
-		{1, []string{"true"}, true},
-		{1, []string{"false"}, false},
-		{2, []string{"false", "true"}, false},
-		{2, []string{"true", "true"}, true},
-		{1, []string{"true", "true"}, false},
-		{0, []string{"true"}, false},
-	} {
-		r, err := newRunner(options{most: test.most}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var bad []result
-		for _, again := range test.again {
-			bad = append(bad, result{suite: "rxe", failed: 1, again: again})
-		}
-		if got := r.retry(bad); got != test.want {
-			t.Errorf("%d of %q: %t", test.most, test.again, got)
-		}
-		r.stop()
-		if r.retry(bad[:1]) {
-			t.Error("it goes on after it was stopped")
-		}
-		r.close()
-	}
-}
-
 func TestChoose(t *testing.T) {
 	t.Chdir("../..")
 	for _, test := range []struct {
