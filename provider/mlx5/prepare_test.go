@@ -1,14 +1,39 @@
 package mlx5
 
 import (
+	"errors"
 	"math/bits"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/goverbs/goverbs/internal/operr"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
 )
+
+// TestTooMuch: queues and requests beyond the adapter's limits are invalid arguments, so that a program
+// can tell that it must ask for less.
+func TestTooMuch(t *testing.T) {
+	r := newRig(t, 1)
+	r.limits = limits{sendWQE: 256, recvWQE: 32, sendBlocks: 512, recvWQEs: 512, srqWQEs: 31}
+	for _, c := range []uapi.IbUverbsQpCap{
+		{MaxSendWr: 513}, {MaxSendWr: 256, MaxSendSge: 1}, {MaxSendWr: 1, MaxSendSge: 5}, {MaxSendWr: 1, MaxInlineData: 61},
+		{MaxRecvWr: 513}, {MaxRecvWr: 1, MaxRecvSge: 3},
+	} {
+		q := &qp{ctx: r.context, init: provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: c}}
+		if err := q.prepare(new(uapi.Mlx5IbCreateQp)); !errors.Is(err, operr.ErrInvalid) {
+			t.Errorf("%+v: %v", c, err)
+		}
+		q.Release()
+	}
+	for _, init := range []provider.SRQInit{{MaxWR: 32, MaxSGE: 1}, {MaxWR: 1, MaxSGE: 2}} {
+		s := &srq{ctx: r.context}
+		if err := s.prepare(new(uapi.Mlx5IbCreateSrq), &init); !errors.Is(err, operr.ErrInvalid) {
+			t.Errorf("%+v: %v", init, err)
+		}
+	}
+}
 
 // TestQPRequest: what the driver is told of a QP's queues.
 func TestQPRequest(t *testing.T) {

@@ -1,12 +1,12 @@
 package mlx5
 
 import (
-	"errors"
 	"fmt"
 	"math/bits"
 
 	"github.com/goverbs/goverbs/internal/inside"
 	"github.com/goverbs/goverbs/internal/mmio"
+	"github.com/goverbs/goverbs/internal/operr"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/provider/mlx5/wqe"
@@ -35,7 +35,7 @@ type qp struct {
 
 var errSRD = fmt.Errorf("%w: mlx5 has no SRD queue pairs, which are efa's", provider.ErrNotSupported)
 
-var errWQETooLong = errors.New("mlx5: QPOptions.Cap needs longer work requests than the adapter allows")
+var errWQETooLong = operr.Invalid("mlx5: QPOptions.Cap needs longer work requests than the adapter allows")
 
 func (c *context) NewQP(cmd ioctl.QpCreate, init *provider.QPInit) (provider.QP, error) {
 	if init.Driver == provider.SRD {
@@ -248,11 +248,11 @@ func (q *qp) sizeSend() (int, error) {
 		return 0, errWQETooLong
 	}
 	if int(c.MaxSendWr) > l.sendBlocks {
-		return 0, fmt.Errorf("mlx5: %d send work requests: the adapter's maximum is %d blocks", c.MaxSendWr, l.sendBlocks)
+		return 0, operr.Invalid("mlx5: %d send work requests: the adapter's maximum is %d blocks", c.MaxSendWr, l.sendBlocks)
 	}
 	ring := roundUp(int(c.MaxSendWr) * blocks)
 	if ring > l.sendBlocks {
-		return 0, fmt.Errorf("mlx5: %d send work requests of %d blocks: the adapter's maximum is %d blocks", c.MaxSendWr, blocks, l.sendBlocks)
+		return 0, operr.Invalid("mlx5: %d send work requests of %d blocks: the adapter's maximum is %d blocks", c.MaxSendWr, blocks, l.sendBlocks)
 	}
 	s.mask, s.limit = uint32(ring-1), uint32(ring/blocks)
 	s.lastWhole, s.maxSGE = uint32(ring-blocks), int(c.MaxSendSge)
@@ -289,7 +289,7 @@ func (r *recvQueue) size(l *limits, c *uapi.IbUverbsQpCap) (int, error) {
 		return 0, nil
 	}
 	if int(c.MaxRecvWr) > l.recvWQEs {
-		return 0, fmt.Errorf("mlx5: %d receives: the adapter's maximum is %d", c.MaxRecvWr, l.recvWQEs)
+		return 0, operr.Invalid("mlx5: %d receives: the adapter's maximum is %d", c.MaxRecvWr, l.recvWQEs)
 	}
 	signature := 0
 	if r.signed {

@@ -1,11 +1,11 @@
 package mlx5
 
 import (
-	"fmt"
 	"math/bits"
 	"sync"
 
 	"github.com/goverbs/goverbs/internal/mmio"
+	"github.com/goverbs/goverbs/internal/operr"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/provider/mlx5/wqe"
@@ -63,7 +63,7 @@ func (c *context) NewSRQ(cmd ioctl.SrqCreate, init *provider.SRQInit) (provider.
 func (s *srq) prepare(req *uapi.Mlx5IbCreateSrq, init *provider.SRQInit) (err error) {
 	l := &s.ctx.limits
 	if int(init.MaxWR) > l.srqWQEs {
-		return fmt.Errorf("mlx5: %d receives: the adapter's maximum is %d", init.MaxWR, l.srqWQEs)
+		return operr.Invalid("mlx5: %d receives: the adapter's maximum is %d", init.MaxWR, l.srqWQEs)
 	}
 	segs := roundUp(max(1+int(init.MaxSGE), minSRQWQE/wqe.SegmentSize))
 	if segs*wqe.SegmentSize > l.recvWQE {
