@@ -119,6 +119,36 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// Remote atomics are not asked of a device that has none, although the kernel allows them.
+func TestInitQPAttrAtomics(t *testing.T) {
+	k := newFakeKernel()
+	ch := k.open(t)
+	closeAtEnd(t, ch)
+	id := rdmatest.Must(ch.CreateID(PortSpaceTCP))(t)
+	closeAtEnd(t, id)
+	const reads = verbs.AccessRemoteWrite | verbs.AccessRemoteRead
+	k.hook = func(command, _ uint32) error {
+		if command == uapi.RDMA_USER_CM_CMD_INIT_QP_ATTR {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			c := body[uapi.RdmaUcmInitQpAttr](k.bodies[command])
+			answer[uapi.IbUverbsQpAttr](c.Response).QpAccessFlags = uint32(reads | verbs.AccessRemoteAtomic)
+		}
+		return nil
+	}
+	defer func() { id.bound.dev = nil }()
+	for _, none := range []bool{false, true} {
+		id.bound.dev = &device{noAtomics: none}
+		want := reads
+		if !none {
+			want |= verbs.AccessRemoteAtomic
+		}
+		if a, _, err := id.InitQPAttr(verbs.QPInit); err != nil || a.Access != want {
+			t.Errorf("no atomics %t: %v, %v, want %v", none, a.Access, err, want)
+		}
+	}
+}
+
 func TestOptionsSet(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)

@@ -24,6 +24,8 @@ type device struct {
 
 	// The device's limits: outstanding RDMA reads and atomics from a QP, and to one.
 	maxInitiatorDepth, maxResponderResources int
+
+	noAtomics bool // it has no atomic operations
 }
 
 // A deviceKey identifies a device. Each registration of a device gets a new
@@ -84,6 +86,7 @@ func openDevice(key deviceKey) (*device, error) {
 	if err == nil {
 		d.maxInitiatorDepth = min(attr.MaxQPInitRDAtom, math.MaxUint8)
 		d.maxResponderResources = min(attr.MaxQPRDAtom, math.MaxUint8)
+		d.noAtomics = attr.AtomicCap == verbs.AtomicNone
 		d.pd, err = ctx.AllocPD()
 	}
 	if err != nil {

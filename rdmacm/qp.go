@@ -198,8 +198,13 @@ func (id *cmID) initQPAttr(state verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask,
 	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_INIT_QP_ATTR, f); err != nil {
 		return verbs.QPAttr{}, 0, err
 	}
+	a := qpAttr(resp)
+	if d := id.device(); d != nil && d.noAtomics {
+		// The kernel allows them wherever it allows reads, and some drivers then refuse.
+		a.Access &^= verbs.AccessRemoteAtomic
+	}
 	// The other bits are for the kernel's internal use.
-	return qpAttr(resp), verbs.QPAttrMask(resp.QpAttrMask) & verbs.QPAttrMask(uapi.IB_QP_ATTR_STANDARD_BITS), nil
+	return a, verbs.QPAttrMask(resp.QpAttrMask) & verbs.QPAttrMask(uapi.IB_QP_ATTR_STANDARD_BITS), nil
 }
 
 func qpAttr(a *uapi.IbUverbsQpAttr) verbs.QPAttr {
