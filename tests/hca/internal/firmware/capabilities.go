@@ -46,6 +46,12 @@ const (
 	roceAddresses   = 64
 )
 
+// Bits of atomic_operations: compare and swap, fetch and add.
+const (
+	plainAtomics  = 1<<0 | 1<<1
+	maskedAtomics = 1<<2 | 1<<3
+)
+
 // Kinds of capabilities: op_mod's upper bits.
 const (
 	capGeneral   = 0
@@ -189,7 +195,7 @@ var promises = map[uint16]map[string]uint64{
 	capAtomic: {
 		"atomic_req_8B_endianness_mode":             1, // the host's
 		"supported_atomic_req_8B_endianness_mode_1": 1,
-		"atomic_operations":                         15,     // compare and swap, fetch and add, both with masks
+		"atomic_operations":                         plainAtomics | maskedAtomics,
 		"atomic_size_qp":                            1 << 3, // 8 bytes
 		"atomic_size_dc":                            1 << 3,
 	},

@@ -64,7 +64,7 @@ func (h *HCA) createCQ(in, out ifc.View) Status {
 	uar := h.uar(page)
 	events := h.eqs.items[uint32(context.Get("c_eqn_or_apu_element"))]
 	switch {
-	case logSize > logMaxCQSize:
+	case 1<<logSize > h.limit("log_max_cq_sz"):
 		return LimitErr
 	case size > cq.Size128Pad, context.Flag("apu_cq"), context.Flag("cc"):
 		return BadParam
@@ -188,7 +188,7 @@ func (h *HCA) modifyCQ(in, out ifc.View) Status {
 		logSize := uint(context.Get("log_cq_size"))
 		size := cq.Size(context.Get("cqe_sz"))
 		switch {
-		case logSize > logMaxCQSize:
+		case 1<<logSize > h.limit("log_max_cq_sz"):
 			return LimitErr
 		case size > cq.Size128Pad, in.Flag("cq_umem_valid"):
 			return BadParam

@@ -156,7 +156,7 @@ func (h *HCA) clear() {
 	h.mkeys = map[uint32]*object{}
 	h.eqs = newTable[*eventQueue](1, 1<<logMaxEQ)
 	h.pds = newTable[*object](1, 1<<logMaxPD)
-	h.xrcds = newTable[*object](1, 1<<logMaxXRCD)
+	h.xrcds = newTable[*object](1, 1+uint32(h.limit("log_max_xrcd")))
 	h.uars = h.newUARs()
 	h.users = newTable[*object](1, 1<<logMaxUserContext)
 	h.umems = newTable[*userMemory](1, 1<<logMaxUserMemory)
@@ -190,6 +190,7 @@ func (h *HCA) clear() {
 		Violation: h.violation,
 
 		AtomicBigEndian: !h.promised(capAtomic, "atomic_req_8B_endianness_mode"),
+		PlainAtomics:    h.caps.current[capAtomic].Get("atomic_operations")&maskedAtomics == 0,
 		Numbered:        !h.promised(capGeneral, "cqe_version"),
 		GRHRequired:     h.c.Profile.GRHRequired,
 		PKey:            h.pkey,
@@ -225,6 +226,9 @@ func (h *HCA) hasPort(n uint64) bool {
 
 // promised reports whether a capability is set.
 func (h *HCA) promised(kind uint16, field string) bool { return h.caps.current[kind].Flag(field) }
+
+// limit returns a limit whose logarithm is a general capability.
+func (h *HCA) limit(field string) uint64 { return 1 << h.caps.current[capGeneral].Get(field) }
 
 // Ordered reports whether a read at an offset of BAR0 must come after all earlier writes, and
 // so isn't safe for concurrent use.

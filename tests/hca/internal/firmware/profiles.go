@@ -147,6 +147,44 @@ var Profiles = []Profile{
 			capEthernet: {"wqe_inline_mode": inlineNone, "max_lso_cap": 16},
 		},
 	},
+	// Those that follow lack something.
+	{
+		// Linux, handle_hca_cap_atomic and get_atomic_mode: a queue pair can't even be
+		// asked to allow atomics.
+		Name: "noatomics", About: "connectx6 without atomics",
+		Device: 0x101b, Major: 20,
+		Capabilities: map[uint16]map[string]uint64{capGeneral: {"atomic": 0}},
+	},
+	{
+		// Without contexts for users, mlx5_ib passes on no query of a program.
+		Name: "nomasks", About: "connectx6 without masked atomics, which tells nobody",
+		Device: 0x101b, Major: 20,
+		Capabilities: map[uint16]map[string]uint64{
+			capGeneral: {"log_max_uctx": 0}, capAtomic: {"atomic_operations": plainAtomics},
+		},
+	},
+	{
+		// mlx5_ib makes two of each for itself, and fails without (Linux, mlx5_ib_dev_res_init).
+		Name: "taken", About: "connectx6 whose driver takes all shared receive queues and XRC domains",
+		Device: 0x101b, Major: 20,
+		Capabilities: map[uint16]map[string]uint64{capGeneral: {"log_max_srq": 1, "log_max_xrcd": 1}},
+	},
+	{
+		Name: "plain", About: "connectx6 whose memory has neither windows nor on-demand paging",
+		Device: 0x101b, Major: 20,
+		Capabilities: map[uint16]map[string]uint64{capGeneral: {"imaicl": 0, "pg": 0}},
+	},
+	{
+		// mlx5_ib needs as much for queue pairs of its own. With these requests, RC has 60
+		// inline bytes.
+		Name: "tiny", About: "connectx6 with short queues, requests and messages, and one entry in a shared receive",
+		Device: 0x101b, Major: 20,
+		Capabilities: map[uint16]map[string]uint64{capGeneral: {
+			"log_max_qp_sz": 9, "log_max_srq_sz": 5, "log_max_cq_sz": 10, "log_max_msg": 14,
+			"max_wqe_sz_sq": 256, "max_wqe_sz_rq": 32,
+			"log_max_ra_req_qp": 0, "log_max_ra_res_qp": 0,
+		}},
+	},
 }
 
 // modern has the features that ConnectX-6 Dx introduced.

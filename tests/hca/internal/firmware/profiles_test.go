@@ -240,3 +240,43 @@ func TestPortAffinity(t *testing.T) {
 		d.refused(BadParam, 0x913, set("tisn", tisn, "bitmask.lag_tx_port_affinity", 1, "ctx.lag_tx_port_affinity", 3))
 	}
 }
+
+// Queues are as short, and objects as few, as a profile says.
+func TestLimits(t *testing.T) {
+	d := startedAs(t, false, profile(t, "taken"))
+	s := d.setup()
+	at := d.pages(2)
+	srq := func(logSize int) func(in ifc.View) {
+		return func(in ifc.View) {
+			context := in.Sub("srq_context_entry")
+			context.Set("log_srq_size", uint64(logSize))
+			context.Set("log_rq_stride", 1)
+			context.Set("pd", uint64(s.pd))
+			context.Set("dbr_addr", at+PageSize)
+			in.SetAt("pas", 0, at)
+		}
+	}
+	for i, want := range []Status{OK, OK, NoRes} {
+		if _, status := d.try(0x700, 8, 0, srq(4)); status != want {
+			t.Errorf("SRQ %d: status %#x, want %#x", i, status, want)
+		}
+	}
+	for i, want := range []Status{OK, NoRes} { // setup has the first
+		if _, status := d.try(0x80e, 0, 0, nil); status != want {
+			t.Errorf("XRC domain %d: status %#x, want %#x", i+1, status, want)
+		}
+	}
+
+	d = startedAs(t, false, profile(t, "tiny"))
+	s = d.setup()
+	at = d.pages(2)
+	if _, status := d.try(0x700, 8, 0, srq(6)); status != LimitErr {
+		t.Errorf("a long SRQ: status %#x", status)
+	}
+	create := d.qp(s, serviceRC)
+	for _, field := range []string{"qpc.log_rq_size", "qpc.log_sq_size"} {
+		if _, status := d.try(0x500, 8, 0, func(in ifc.View) { create(in); in.Set(field, 10) }); status != LimitErr {
+			t.Errorf("%s: status %#x", field, status)
+		}
+	}
+}

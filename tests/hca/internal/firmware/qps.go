@@ -98,7 +98,7 @@ func (h *HCA) createQP(in, out ifc.View) Status {
 	if in.Flag("qpc_ext") || !stamped {
 		return BadParam
 	}
-	if c.LogSQSize > logMaxQPSize || c.LogRQSize > logMaxQPSize {
+	if 1<<max(c.LogSQSize, c.LogRQSize) > h.limit("log_max_qp_sz") {
 		return LimitErr
 	}
 	if !h.streams(&c) {

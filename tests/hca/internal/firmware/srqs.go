@@ -28,8 +28,11 @@ const wqMinStride = 4
 
 // addSRQ creates a shared receive queue. It keeps the context in for queries.
 func (h *HCA) addSRQ(kind srqKind, c transport.SRQContext, in []byte, pas []byte, logPage, offset uint64) (uint32, Status) {
-	if c.LogSize > logMaxSRQSize {
+	switch {
+	case 1<<c.LogSize > h.limit("log_max_srq_sz"):
 		return 0, LimitErr
+	case uint64(len(h.srqs)) >= h.limit("log_max_srq"):
+		return 0, NoRes
 	}
 	var status Status
 	c.Buffer, status = buffer(pas, 1<<(wqMinStride+c.LogStride)<<c.LogSize, uint(logPage), offset)

@@ -33,6 +33,7 @@ type Options struct {
 	Seed        uint64
 	RAM         int // bytes for each HCA; 0 for 16 MiB
 	BigEndian   bool
+	PlainOnly   bool // no atomics with masks
 	RoCE        bool // the ports are Ethernet, with the addresses of RoCEAddress
 	Log         journal.Log
 	Steer       func(h *HCA, to []transport.Delivery, f transport.Frame) []transport.Delivery
@@ -95,6 +96,7 @@ func New(n int, o Options) *World {
 			Event:           func(x eq.Event) { h.Events = append(h.Events, x) },
 			Log:             o.Log,
 			AtomicBigEndian: o.BigEndian,
+			PlainAtomics:    o.PlainOnly,
 			Violation:       w.violation,
 			Checksums:       !o.NoOffloads,
 			GRHRequired:     o.GRHRequired,

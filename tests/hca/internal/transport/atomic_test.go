@@ -81,3 +81,21 @@ func TestAtomics(t *testing.T) {
 		}
 	}
 }
+
+// Where there are no atomics with masks, the requester refuses them.
+func TestPlainAtomics(t *testing.T) {
+	for op, syndrome := range map[uint8]uint8{loop.CS: 0, loop.FA: 0, loop.MaskedCS: cq.SyndromeLocalQPOp, loop.MaskedFA: cq.SyndromeLocalQPOp} {
+		p := newPair(t, transport.RC, loop.Options{PlainOnly: true}, nil)
+		b := loop.Raddr(loop.WQE(op, loop.Signaled, 0), p.bAddr, p.b.H.Lkey)
+		words := []uint64{1, 2}
+		if op == loop.MaskedCS {
+			words = []uint64{1, 2, 3, 4}
+		}
+		x := p.a.PostRing(loop.Data(loop.Words(b, words...), p.aAddr, 8, p.a.H.Lkey))
+		kind := cq.Requester
+		if syndrome != 0 {
+			kind = cq.RequesterError
+		}
+		p.want(p.a.Send, kind, syndrome, x)
+	}
+}

@@ -41,6 +41,8 @@ type Config struct {
 	// AtomicBigEndian makes atomic operations use big-endian words in memory, as
 	// HCAs do that don't know the host's byte order.
 	AtomicBigEndian bool
+	// PlainAtomics: there are no atomic operations with masks.
+	PlainAtomics bool
 	// Checksums and LogLSO are the offloads of raw packet send queues: checksum
 	// computation, and segmentation of messages up to 1<<LogLSO bytes (0: none).
 	Checksums bool

@@ -298,7 +298,8 @@ func (q *QP) classify(w *sendWQE) bool {
 		return q.reliable()
 	case wqeCS, wqeFA, wqeMaskedCS, wqeMaskedFA:
 		w.act = actAtomic
-		return q.reliable()
+		masked := w.op == wqeMaskedCS || w.op == wqeMaskedFA
+		return q.reliable() && !(masked && q.e.c.PlainAtomics)
 	}
 	return false
 }
