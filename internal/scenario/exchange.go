@@ -54,19 +54,19 @@ func operations(t verbs.QPType) []verbs.Opcode {
 }
 
 // Exchanges returns each operation of a transport with each length, in several layouts. A
-// request has room for four entries, and for so many inline bytes.
-func Exchanges(t verbs.QPType, mtu, large, inline int) (list []Exchange) {
+// request has room for so many inline bytes and entries; more than four are not used.
+func Exchanges(t verbs.QPType, mtu, large, inline, sges int) (list []Exchange) {
 	for _, op := range operations(t) {
 		for i, n := range Lengths(mtu, large, inline) {
 			if t == verbs.UD && n > mtu {
 				continue
 			}
 			list = append(list, Exchange{Op: op, N: n, From: 1, To: 1})
-			if n > 1 && n <= 1<<17 {
-				list = append(list, Exchange{Op: op, N: n, From: 2 + i%3, To: 4 - i%3})
+			if n > 1 && n <= 1<<17 && sges > 1 {
+				list = append(list, Exchange{Op: op, N: n, From: min(2+i%3, sges), To: min(4-i%3, sges)})
 			}
-			if n <= inline && op != verbs.OpRDMARead {
-				list = append(list, Exchange{Op: op, N: n, From: 1, To: 1 + i%2, Inline: true})
+			if inline > 0 && n <= inline && op != verbs.OpRDMARead {
+				list = append(list, Exchange{Op: op, N: n, From: 1, To: min(1+i%2, sges), Inline: true})
 			}
 		}
 	}

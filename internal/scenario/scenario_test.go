@@ -26,7 +26,7 @@ func TestLengths(t *testing.T) {
 // Each operation of each transport has each length, in one piece, in several and inline.
 func TestExchanges(t *testing.T) {
 	for _, typ := range []verbs.QPType{verbs.RC, verbs.UC, verbs.UD, verbs.XRCSend, verbs.DCI} {
-		list := Exchanges(typ, 1024, 1<<20, 200)
+		list := Exchanges(typ, 1024, 1<<20, 200, 4)
 		for _, op := range operations(typ) {
 			kinds := map[string]int{}
 			for _, x := range list {
@@ -45,6 +45,19 @@ func TestExchanges(t *testing.T) {
 			}
 			if kinds["one"] < 20 || kinds["pieces"] < 20 || kinds["inline"] < 10 && op != verbs.OpRDMARead {
 				t.Errorf("%v %v: %v", typ, op, kinds)
+			}
+		}
+	}
+}
+
+// No exchange needs more inline bytes or entries than there are.
+func TestExchangesWithLess(t *testing.T) {
+	for sges := 1; sges <= 4; sges++ {
+		for _, inline := range []int{0, 60} {
+			for _, x := range Exchanges(verbs.RC, 1024, 1<<20, inline, sges) {
+				if max(x.From, x.To) > sges || x.Inline && (inline == 0 || x.N > inline) {
+					t.Errorf("%v of %d bytes, with %d entries and %d inline bytes", x, x.N, sges, inline)
+				}
 			}
 		}
 	}

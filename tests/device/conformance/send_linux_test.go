@@ -78,7 +78,7 @@ func exchanges(t *testing.T, p *rdmatest.Pair) {
 	if inline < 64 {
 		t.Fatalf("MaxInlineData is %d, but 64 were requested", inline)
 	}
-	for i, x := range scenario.Exchanges(p.A.QP.Type(), 1024, 8192, inline) {
+	for i, x := range scenario.Exchanges(p.A.QP.Type(), 1024, 8192, inline, 4) {
 		imm := x.Op == verbs.OpSendImm || x.Op == verbs.OpRDMAWriteImm
 		if imm && !e.immediate || x.Op == verbs.OpRDMARead && x.To > 1 && !e.readsPieces {
 			continue

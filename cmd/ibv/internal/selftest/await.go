@@ -82,7 +82,8 @@ func (w *waiting) more() error {
 	return &silence{for_: w.c.o.Patience, canary: w.c.sing()}
 }
 
-// one awaits one completion, which must succeed and be of the request.
+// one awaits one completion, which must succeed and be of the request. With an error, it returns
+// the completion that is wrong, if one came.
 func (c *check) one(cq *verbs.CQ, id uint64, op verbs.WCOpcode, whose string) (*verbs.WC, error) {
 	wcs, err := c.await(cq, 1)
 	if err != nil {
@@ -90,10 +91,10 @@ func (c *check) one(cq *verbs.CQ, id uint64, op verbs.WCOpcode, whose string) (*
 	}
 	wc := &wcs[0]
 	if err := wc.Err(); err != nil {
-		return nil, &Failure{Object: c.what(), Expected: fmt.Sprintf("%s %d to succeed", whose, id), Seen: describe(wc)}
+		return wc, &Failure{Object: c.what(), Expected: fmt.Sprintf("%s %d to succeed", whose, id), Seen: describe(wc)}
 	}
 	if wc.WRID != id || wc.Opcode != op {
-		return nil, &Failure{Object: c.what(), Expected: fmt.Sprintf("the completion of %s %d, %v", whose, id, op), Seen: describe(wc)}
+		return wc, &Failure{Object: c.what(), Expected: fmt.Sprintf("the completion of %s %d, %v", whose, id, op), Seen: describe(wc)}
 	}
 	return wc, nil
 }

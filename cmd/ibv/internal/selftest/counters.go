@@ -14,7 +14,8 @@ const completionsPlanned = 17_000_000
 func counters(r *run) {
 	r.planned(completionsPlanned, "completions")
 	r.check("completions of one queue", func(c *check) error {
-		const deep, batch, least = 256, 64, 4 * 256
+		const deep, batch, least = 128, 64, 8 * 128
+		c.plan = completionsPlanned
 		p, err := c.pair(shape{typ: verbs.RC, sends: deep, recvs: 1})
 		if err != nil {
 			return err

@@ -239,6 +239,7 @@ func (p *pair) settle(c *check) error {
 
 // resizeUnderLoad resizes a CQ while completions arrive.
 func resizeUnderLoad(c *check) error {
+	c.plan = resizesPlanned
 	p, err := c.pair(shape{typ: verbs.RC, sends: 64, recvs: 1, cqe: 64})
 	if err != nil {
 		return err
@@ -279,12 +280,13 @@ func resizeUnderLoad(c *check) error {
 
 // arms arms a CQ again and again. Each time, one completion must cause one event.
 func (c *check) arms(typ verbs.QPType, solicited bool) error {
+	const n = armsPlanned / 2
+	c.plan = n
 	p, err := c.pair(shape{typ: typ, sends: 8, recvs: 8, events: true})
 	if err != nil {
 		return err
 	}
 	until := c.share(3)
-	const n = armsPlanned / 2
 	for i := range n {
 		if i >= 200 && time.Now().After(until) || c.over() {
 			return c.ctx.Err()

@@ -101,27 +101,29 @@ func (r ring) pieces(k int) int {
 }
 
 // piecesFor returns a number of pieces of a request of so many slots, or 0 if it would be
-// more than the pairs have.
-func (r ring) piecesFor(slots, turn int) int {
-	switch {
-	case !r.mlx5:
-		return 1 + turn%8
-	case slots == 1:
-		return 1 + turn%2
-	case slots == 2:
-		return 3 + turn%4
-	case slots == 3:
-		return 7 + turn%2
+// more than there can be.
+func (r ring) piecesFor(slots, turn, most int) int {
+	first, last := 1, most
+	if r.mlx5 {
+		first, last = max(1, 4*slots-5), min(4*slots-2, most)
 	}
-	return 0
+	if first > last {
+		return 0
+	}
+	return first + turn%(last-first+1)
 }
 
-// inlineFor returns the longest inline data that a request of so many slots holds.
+// inlineFor returns the longest inline data that a request of so many slots holds, or 0 if
+// with the longest that there can be it takes fewer.
 func (r ring) inlineFor(slots, most int) int {
 	if !r.mlx5 {
 		return min(8<<slots, most)
 	}
-	return min(slots*64-32-mlx5Inline, most)
+	n := min(slots*64-32-mlx5Inline, most)
+	if r.inline(n) < slots {
+		return 0
+	}
+	return n
 }
 
 // A posted is a request in flight.
@@ -148,7 +150,7 @@ const maxBatch = 6
 // each comes a request of one slot if the size is even, because odd steps reach all offsets
 // of a ring whose length is a power of two.
 func (c *check) offsets(l lap, number uint64) error {
-	p, err := c.pair(shape{typ: verbs.RC, sends: 32, recvs: 2, sges: 8, inline: 300, memory: cell * cells})
+	p, err := c.pair(shape{typ: verbs.RC, sends: 32, recvs: 2, sges: 8, inline: 300, fewer: true, memory: cell * cells})
 	if err != nil {
 		return err
 	}
@@ -156,7 +158,8 @@ func (c *check) offsets(l lap, number uint64) error {
 	s.deep = p.shape.sends
 	scenario.Fill(p.a.mr.Bytes(), s.seed)
 	rng := rand.New(rand.NewPCG(c.o.Seed, number))
-	sizes := s.ring.inline(300)
+	sges, inline := p.shape.sges, p.shape.inline
+	sizes := max(s.ring.inline(inline), s.ring.pieces(sges))
 	if !s.ring.mlx5 {
 		sizes = 5 // of inline data
 	}
@@ -164,6 +167,10 @@ func (c *check) offsets(l lap, number uint64) error {
 		slots := 1
 		if s.ring.mlx5 {
 			slots = size
+		}
+		n := s.ring.inlineFor(size, inline)
+		if n == 0 && s.ring.piecesFor(slots, 0, sges) == 0 {
+			continue
 		}
 		// The messages of compare shift what follows, so that more than one round may be
 		// needed to reach all offsets.
@@ -174,7 +181,7 @@ func (c *check) offsets(l lap, number uint64) error {
 					*at = true
 					left--
 				}
-				if err := s.add(s.ring.inlineFor(size, 300), slots, l, rng.IntN(4) == 0); err != nil {
+				if err := s.add(n, slots, l, rng.IntN(4) == 0); err != nil {
 					return err
 				}
 			}
@@ -242,28 +249,33 @@ func (s *stream) request(n, batch, pieces int) verbs.SendWR {
 // source is where request id's pieces are in the requester's memory, which has a pattern.
 func (s *stream) source(id uint64) int { return int(id*8) % (cell*cells - 64) }
 
-// add makes a write of so many slots, and a filler of one slot if they are even. It posts
-// them one by one if that is the lap's way.
+// add makes a write of so many slots, of n inline bytes or of pieces, and a filler if the slots
+// are even. It posts them one by one if that is the lap's way.
 func (s *stream) add(n, slots int, l lap, pieces bool) error {
-	for _, x := range [...]struct {
-		n      int
-		pieces int
-		wanted bool
-	}{{n, s.ring.piecesFor(slots, int(s.id)), true}, {8, 0, slots%2 == 0}} {
-		if !x.wanted {
-			continue
-		}
-		if !pieces {
-			x.pieces = 0
-		}
-		s.wrs = append(s.wrs, s.request(x.n, len(s.wrs), x.pieces))
-		if l.batch == 1 {
-			if err := s.doorbell(l); err != nil {
-				return err
-			}
-		}
+	k := 0
+	if pieces || n == 0 {
+		k = s.ring.piecesFor(slots, int(s.id), s.p.shape.sges)
 	}
-	return nil
+	if err := s.put(s.request(n, len(s.wrs), k), l); err != nil || slots%2 != 0 {
+		return err
+	}
+	return s.put(s.filler(), l)
+}
+
+// filler makes a write of one slot.
+func (s *stream) filler() verbs.SendWR {
+	if s.p.shape.inline == 0 {
+		return s.request(0, len(s.wrs), 1)
+	}
+	return s.request(min(8, s.p.shape.inline), len(s.wrs), 0)
+}
+
+func (s *stream) put(wr verbs.SendWR, l lap) error {
+	s.wrs = append(s.wrs, wr)
+	if l.batch > 1 {
+		return nil
+	}
+	return s.doorbell(l)
 }
 
 // flush posts what was added, and compares memory before it is used again.
@@ -370,7 +382,7 @@ func (s *stream) missing(err error) error {
 	x := s.open[0]
 	f := &Failure{Object: s.describe(x), Expected: "its completion", Seen: quiet.Error(), Details: s.state()}
 	was := len(s.open)
-	if err := s.p.post(s.request(8, 0, 0)); err != nil {
+	if err := s.p.post(s.filler()); err != nil {
 		f.Details = append(f.Details, "posting one more fails: "+err.Error())
 		return f
 	}
@@ -423,14 +435,13 @@ func (c *check) wandering(pairs, each int) error {
 	if each > 1 {
 		left = postsPlanned - c.g.Done
 	}
-	perPoster := max(left/(pairs*each), 50)
 	until := c.share(2)
 	if each > 1 {
 		until = c.share(1)
 	}
 	var ps []*pair
 	for range pairs {
-		p, err := c.pair(shape{typ: verbs.RC, sends: 16 * each, recvs: 2, sges: 2, inline: 200, memory: 1 << 14})
+		p, err := c.pair(shape{typ: verbs.RC, sends: 16 * each, recvs: 2, sges: 2, inline: 200, fewer: true, memory: 1 << 14})
 		if err != nil {
 			return err
 		}
@@ -444,11 +455,15 @@ func (c *check) wandering(pairs, each int) error {
 	errs := make([]error, pairs)
 	var total atomic.Int64
 	for i, p := range ps {
+		posts := make([]int, each)
+		for g := range posts {
+			posts[g] = max(part(left, pairs*each, i*each+g), 50)
+		}
 		posters.Go(func() {
 			// The other goroutines need a check of their own for what await remembers.
 			mine := &check{run: c.run, name: c.name}
 			mine.at("%v", p)
-			errs[i] = mine.crowd(p, each, perPoster, until, &total)
+			errs[i] = mine.crowd(p, posts, until, &total)
 		})
 	}
 	posters.Wait()
@@ -462,6 +477,10 @@ func (c *check) wandering(pairs, each int) error {
 	}
 	return nil
 }
+
+// part returns the i-th of n parts of a whole, which are equal but for one: all together are the
+// whole.
+func part(whole, n, i int) int { return whole*(i+1)/n - whole*i/n }
 
 // disturb collects garbage, and keeps a processor busy so that goroutines are preempted.
 func disturb(stop chan struct{}) {
@@ -485,16 +504,17 @@ func disturb(stop chan struct{}) {
 	}
 }
 
-// crowd posts from several goroutines to one pair, and polls.
-func (c *check) crowd(p *pair, goroutines, n int, until time.Time, total *atomic.Int64) error {
+// crowd posts from several goroutines to one pair, from each as often as posts says, and polls.
+func (c *check) crowd(p *pair, posts []int, until time.Time, total *atomic.Int64) error {
 	var wg sync.WaitGroup
+	goroutines := len(posts)
 	errs := make([]error, goroutines)
 	counts := make([]int, goroutines)
 	room := make(chan struct{}, p.shape.sends)
 	var quit atomic.Bool
 	finished := make(chan struct{})
 	for g := range goroutines {
-		wg.Go(func() { counts[g], errs[g] = c.poster(p, g, n, until, room, &quit) })
+		wg.Go(func() { counts[g], errs[g] = c.poster(p, g, posts[g], until, room, &quit) })
 	}
 	go func() { wg.Wait(); close(finished) }()
 	next := make([]int, goroutines)
@@ -577,10 +597,10 @@ func (c *check) poster(p *pair, g, n int, until time.Time, room chan struct{}, q
 		for i := range batch {
 			room <- struct{}{}
 			wr := verbs.SendWR{WRID: uint64(g)<<32 | uint64(posted+i), Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, Remote: p.b.mr.Remote().At(uint64(g * 1024))}
-			if rng.IntN(2) == 0 {
-				wr.Inline = data[:1+rng.IntN(200)]
+			if p.shape.inline > 0 && rng.IntN(2) == 0 {
+				wr.Inline = data[:1+rng.IntN(p.shape.inline)]
 			} else {
-				wr.SGL = []verbs.SGE{p.a.mr.SGE(64*g, 64), p.a.mr.SGE(64*g+8, 8)}[:1+rng.IntN(2)]
+				wr.SGL = []verbs.SGE{p.a.mr.SGE(64*g, 64), p.a.mr.SGE(64*g+8, 8)}[:1+rng.IntN(p.shape.sges)]
 			}
 			wrs = append(wrs, wr)
 		}

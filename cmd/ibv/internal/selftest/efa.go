@@ -77,7 +77,7 @@ func efaShape(typ verbs.QPType, sends, recvs int) shape {
 
 // longest is the longest message between the sides, and of RDMA.
 func (r *run) longest(typ verbs.QPType) (message, rdma int) {
-	message = int(min(r.sides[0].port.MaxMsgSize, r.sides[1].port.MaxMsgSize))
+	message = r.message()
 	if typ == verbs.UD {
 		return min(message, r.mtu()), 0
 	}
@@ -133,10 +133,11 @@ func efaData(r *run) {
 		})
 	}
 	r.check("every length", efaLengths)
-	for name, has := range map[string]bool{"RDMA reads": r.sides[1].reads(), "RDMA writes": r.sides[1].writes()} {
-		if !has {
-			r.g.NotThere = append(r.g.NotThere, name+", of this device or its driver")
-		}
+	if !r.sides[1].reads() {
+		r.lacks("RDMA reads, of this device or its driver")
+	}
+	if !r.sides[1].writes() {
+		r.lacks("RDMA writes, of this device or its driver")
 	}
 	r.g.NotThere = append(r.g.NotThere, "RC, UC, XRC and DC", "atomic operations", "fences")
 }

@@ -86,7 +86,7 @@ var kinds = []kind{
 		if e.side.attr.ODP.General&verbs.ODPSupportImplicit == 0 {
 			return nil, notThere("implicit on-demand paging")
 		}
-		mr, err := e.pd.RegImplicitMR(localAll)
+		mr, err := e.pd.RegImplicitMR(localAll & e.side.rights)
 		if err != nil {
 			return nil, err
 		}
@@ -186,7 +186,7 @@ func (u *usage) back(wr verbs.SendWR) error {
 
 // use moves data through a region of the responder in each way.
 func (c *check) use(p *pair, m *region) error {
-	u := &usage{c, p, m, c.what(), 1, len(m.mem) - 200}
+	u := &usage{c, p, m, c.what(), 1, min(len(m.mem)-200, c.message())}
 	n, mine := u.n, p.a.mr.Bytes()
 	if !m.readOnly {
 		// Written, and a message after it.
@@ -271,7 +271,7 @@ func reregister(c *check) error {
 	if err := c.refused(p, p.b.mr.Remote(), "to memory whose remote rights have ended"); err != nil {
 		return err
 	}
-	access = localAll
+	access = localAll & p.b.side.rights
 	if err := p.b.mr.Rereg(verbs.ReregOptions{Access: &access}); err != nil {
 		return err
 	}
@@ -284,7 +284,7 @@ func deregistered(c *check) error {
 	if err != nil {
 		return err
 	}
-	mr, err := p.b.pd.AllocMR(4096, verbs.MROptions{Access: localAll})
+	mr, err := p.b.pd.AllocMR(4096, verbs.MROptions{Access: localAll & p.b.side.rights})
 	if err != nil {
 		return err
 	}
@@ -420,7 +420,7 @@ func deviceMemory(c *check) error {
 		return unlessThere(err, "memory of the device")
 	}
 	c.closing("DM", dm.Close)
-	mr, err := p.b.pd.RegDM(verbs.DMRegion{DM: dm}, localAll)
+	mr, err := p.b.pd.RegDM(verbs.DMRegion{DM: dm}, localAll&s.rights)
 	if err != nil {
 		return err
 	}

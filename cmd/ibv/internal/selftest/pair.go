@@ -1,7 +1,9 @@
 package selftest
 
 import (
+	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/goverbs/goverbs/verbs"
@@ -19,6 +21,7 @@ type shape struct {
 	signalAll    bool
 	access       verbs.AccessFlags // of the memory; 0 for all
 	allow        verbs.AccessFlags // of the QPs; 0 for all
+	fewer        bool              // the check makes do with fewer entries and inline bytes
 	cq           func(*verbs.CQOptions)
 	qp           func(*verbs.QPOptions)
 	connect      func(*verbs.ConnectOptions)
@@ -68,8 +71,11 @@ func (c *check) pair(s shape) (*pair, error) {
 	}
 	s.access &^= none
 	s.allow &^= none
+	err := c.fit(&s)
+	if err != nil {
+		return nil, err
+	}
 	p := &pair{shape: s}
-	var err error
 	if p.a, err = c.end(c.sides[0], &s); err != nil {
 		return nil, err
 	}
@@ -91,6 +97,44 @@ func (c *check) pair(s shape) (*pair, error) {
 	}
 	c.at("%v", p)
 	return p, nil
+}
+
+// fit compares a shape with what the devices have. It returns an absence if that is less, or
+// reduces the number of entries if the check makes do with fewer.
+func (r *run) fit(s *shape) error {
+	for _, side := range r.sides {
+		a := side.attr
+		recvs, sges := a.MaxQPWR, a.MaxSGE
+		if s.srq || s.typ == verbs.XRCSend || s.typ == verbs.DCI {
+			if a.MaxSRQ == 0 {
+				return notThere("shared receive queues")
+			}
+			recvs, sges = a.MaxSRQWR, min(sges, a.MaxSRQSGE)
+		}
+		completions := s.cqe
+		if s.cqe == 0 {
+			completions = max(s.sends, s.recvs)
+		}
+		for _, l := range []struct {
+			what        string
+			asked, have int
+			fewer       *int // where the check makes do with fewer
+		}{
+			{"requests of %d pieces", s.sges, sges, &s.sges}, {"queues of %d sends", s.sends, a.MaxQPWR, nil},
+			{"queues of %d receives", s.recvs, recvs, nil}, {"CQs of %d completions", completions, a.MaxCQE, nil},
+		} {
+			if l.asked <= l.have {
+				continue
+			}
+			lack := fmt.Sprintf(l.what+": %s has %d", l.asked, side.dev.Info().Name(), l.have)
+			if !s.fewer || l.fewer == nil {
+				return notThere("%s", lack)
+			}
+			r.lacks(lack)
+			*l.fewer = l.have
+		}
+	}
+	return nil
 }
 
 // end makes what all transports need: PD, CQs, memory, and an SRQ.
@@ -138,7 +182,7 @@ func (c *check) end(s *side, sh *shape) (*end, error) {
 func (c *check) create(e *end, s *shape, typ verbs.QPType) (err error) {
 	o := verbs.QPOptions{
 		Type: typ, SendCQ: e.send, RecvCQ: e.recv, SignalAll: s.signalAll,
-		Cap: verbs.QPCap{MaxSendWR: s.sends, MaxRecvWR: s.recvs, MaxSendSGE: s.sges, MaxRecvSGE: s.sges, MaxInlineData: s.inline},
+		Cap: verbs.QPCap{MaxSendWR: s.sends, MaxRecvWR: s.recvs, MaxSendSGE: s.sges, MaxRecvSGE: s.sges},
 	}
 	if s.srq {
 		if err := c.shared(e, s, nil); err != nil {
@@ -149,11 +193,25 @@ func (c *check) create(e *end, s *shape, typ verbs.QPType) (err error) {
 	if s.qp != nil {
 		s.qp(&o)
 	}
-	if e.qp, err = e.pd.CreateQP(o); err != nil {
-		return err
+	return c.createQP(e, s, o)
+}
+
+// createQP makes a QP. No device tells how many inline bytes its requests have: if it refuses
+// so many, fewer are tried, where the check makes do with them. s.inline is then what there is.
+func (c *check) createQP(e *end, s *shape, o verbs.QPOptions) (err error) {
+	for asked := s.inline; ; s.inline /= 2 {
+		o.Cap.MaxInlineData = s.inline
+		if e.qp, err = e.pd.CreateQP(o); err == nil {
+			c.closing("QP", e.qp.Close)
+			if s.inline < asked {
+				c.lacks(fmt.Sprintf("%d inline bytes in a request of %v: %s has %d", asked, o.Type, e.side.dev.Info().Name(), e.qp.Cap().MaxInlineData))
+			}
+			return nil
+		}
+		if !s.fewer || s.inline == 0 || !errors.Is(err, verbs.ErrInvalid) && !errors.Is(err, syscall.EINVAL) {
+			return err
+		}
 	}
-	c.closing("QP", e.qp.Close)
-	return nil
 }
 
 func (c *check) shared(e *end, s *shape, x *verbs.XRCD) (err error) {
@@ -162,10 +220,21 @@ func (c *check) shared(e *end, s *shape, x *verbs.XRCD) (err error) {
 		o.CQ = e.recv
 	}
 	if e.srq, err = e.pd.CreateSRQ(o); err != nil {
-		return err
+		return unlessLeft(err, "shared receive queues")
 	}
 	c.closing("SRQ", e.srq.Close)
 	return nil
+}
+
+// unlessLeft is unlessThere for an object of a kind of which the device may have few: a driver may
+// need all of them for itself.
+func unlessLeft(err error, what string) error {
+	for _, none := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.ENOSPC} {
+		if errors.Is(err, none) {
+			return notThere("%s: %v", what, err)
+		}
+	}
+	return unlessThere(err, what)
 }
 
 func (c *check) connected(p *pair) (err error) {
@@ -212,13 +281,15 @@ func (p *pair) connect() (err error) {
 
 // link connects what has endpoints. The timeouts are short: nothing is far away.
 func (p *pair) link() error {
-	o := verbs.ConnectOptions{Access: p.shape.allow, AckTimeout: 500 * time.Millisecond}
+	o := verbs.ConnectOptions{AckTimeout: 500 * time.Millisecond}
 	if p.shape.connect != nil {
 		p.shape.connect(&o)
 	}
+	o.Access = p.shape.allow & p.b.side.rights
 	if err := p.b.qp.Connect(p.a.ep, o); err != nil {
 		return err
 	}
+	o.Access = p.shape.allow & p.a.side.rights
 	return p.a.qp.Connect(p.b.ep, o)
 }
 
@@ -256,18 +327,17 @@ func (c *check) handle(p *pair) (err error) {
 
 func (c *check) xrc(p *pair) (err error) {
 	if p.b.xrcd, err = p.b.side.dev.OpenXRCD(); err != nil {
-		return unlessThere(err, "XRC")
+		return unlessLeft(err, "XRC")
 	}
 	c.closing("XRC domain", p.b.xrcd.Close)
-	if err := c.shared(p.b, &p.shape, p.b.xrcd); err != nil {
+	s := &p.shape
+	if err := c.shared(p.b, s, p.b.xrcd); err != nil {
 		return unlessThere(err, "XRC")
 	}
-	s := p.shape
-	if p.a.qp, err = p.a.pd.CreateQP(verbs.QPOptions{Type: verbs.XRCSend, SendCQ: p.a.send, SignalAll: s.signalAll,
-		Cap: verbs.QPCap{MaxSendWR: s.sends, MaxSendSGE: s.sges, MaxInlineData: s.inline}}); err != nil {
+	if err := c.createQP(p.a, s, verbs.QPOptions{Type: verbs.XRCSend, SendCQ: p.a.send, SignalAll: s.signalAll,
+		Cap: verbs.QPCap{MaxSendWR: s.sends, MaxSendSGE: s.sges}}); err != nil {
 		return unlessThere(err, "XRC")
 	}
-	c.closing("QP", p.a.qp.Close)
 	if p.b.qp, err = p.b.xrcd.CreateQP(verbs.QPOptions{}); err != nil {
 		return unlessThere(err, "XRC")
 	}
@@ -276,20 +346,19 @@ func (c *check) xrc(p *pair) (err error) {
 }
 
 func (c *check) dc(p *pair) (err error) {
-	s := p.shape
-	if p.a.qp, err = p.a.pd.CreateQP(verbs.QPOptions{Type: verbs.DCI, SendCQ: p.a.send, RecvCQ: p.a.recv, SignalAll: s.signalAll,
-		Cap: verbs.QPCap{MaxSendWR: s.sends, MaxSendSGE: s.sges, MaxInlineData: s.inline}}); err != nil {
+	s := &p.shape
+	if err := c.createQP(p.a, s, verbs.QPOptions{Type: verbs.DCI, SendCQ: p.a.send, RecvCQ: p.a.recv, SignalAll: s.signalAll,
+		Cap: verbs.QPCap{MaxSendWR: s.sends, MaxSendSGE: s.sges}}); err != nil {
 		return unlessThere(err, "DC")
 	}
-	c.closing("QP", p.a.qp.Close)
-	if err := c.shared(p.b, &s, nil); err != nil {
+	if err := c.shared(p.b, s, nil); err != nil {
 		return err
 	}
 	if p.b.qp, err = p.b.pd.CreateQP(verbs.QPOptions{Type: verbs.DCT, SendCQ: p.b.recv, RecvCQ: p.b.recv, SRQ: p.b.srq, DCKey: dcKey}); err != nil {
 		return unlessThere(err, "DC")
 	}
 	c.closing("QP", p.b.qp.Close)
-	a := verbs.QPAttr{Port: p.b.side.num, Access: s.allow | verbs.AccessLocalWrite, PathMTU: verbs.MTUOf(c.mtu()), AH: p.b.side.pathTo(p.a.side), MinRNRTimer: 12}
+	a := verbs.QPAttr{Port: p.b.side.num, Access: s.allow&p.b.side.rights | verbs.AccessLocalWrite, PathMTU: verbs.MTUOf(c.mtu()), AH: p.b.side.pathTo(p.a.side), MinRNRTimer: 12}
 	for _, a.State = range []verbs.QPState{verbs.QPInit, verbs.QPRTR} {
 		if err := p.b.qp.Modify(a, verbs.RequiredMask(verbs.DCT, a.State-1, a.State)); err != nil {
 			return err

@@ -13,19 +13,23 @@ import (
 // peersRounds is how many messages each side sends.
 const peersRounds = "200"
 
+// pingpongReceives is how many receives a ping-pong posts.
+const pingpongReceives = 500
+
 // A partner is one of rdma-core's ping-pongs, and the options that both sides get.
 type partner struct {
 	transport string
 	options   []string
+	size      int // of the messages; 0 for the programs' default
 }
 
 var partners = []partner{
-	{"rc", []string{"-c", "-n", peersRounds}},
-	{"rc", []string{"-c", "-n", peersRounds, "-e", "-s", "65537"}},
-	{"uc", []string{"-c", "-n", peersRounds}},
-	{"ud", []string{"-c", "-n", peersRounds, "-e"}},
-	{"srq", []string{"-c", "-n", peersRounds}},
-	{"xsrq", nil},
+	{"rc", []string{"-c", "-n", peersRounds}, 0},
+	{"rc", []string{"-c", "-n", peersRounds, "-e", "-s", "65537"}, 65537},
+	{"uc", []string{"-c", "-n", peersRounds}, 0},
+	{"ud", []string{"-c", "-n", peersRounds, "-e"}, 0},
+	{"srq", []string{"-c", "-n", peersRounds}, 0},
+	{"xsrq", nil, 0},
 }
 
 // peers has this program's ping-pong play with rdma-core's, where they are installed, so with
@@ -85,17 +89,44 @@ func (s *side) options(line []string, port int) []string {
 	return line
 }
 
+// playable returns an absence if the devices lack what a ping-pong uses.
+func (c *check) playable(p *partner) error {
+	for _, s := range c.sides {
+		if most := c.message(); p.size > most {
+			return notThere("messages of more than %d bytes", most)
+		}
+		switch p.transport {
+		case "srq":
+			// As many receives as both programs ask for.
+			sh := shape{recvs: pingpongReceives, sges: 1, srq: true}
+			if err := c.fit(&sh); err != nil {
+				return err
+			}
+			e, err := c.end(s, &sh)
+			if err != nil {
+				return err
+			}
+			if err := c.shared(e, &sh, nil); err != nil {
+				return err
+			}
+		case "xsrq":
+			x, err := s.dev.OpenXRCD()
+			if err != nil {
+				return unlessLeft(err, "XRC")
+			}
+			c.closing("XRC domain", x.Close)
+		}
+	}
+	return nil
+}
+
 func (c *check) pingpong(p *partner, serves bool) error {
 	theirs, mine, err := programs(p.transport)
 	if err != nil {
 		return err
 	}
-	if p.transport == "xsrq" {
-		x, err := c.sides[0].dev.OpenXRCD()
-		if err != nil {
-			return unlessThere(err, "XRC")
-		}
-		c.closing("XRC domain", x.Close)
+	if err := c.playable(p); err != nil {
+		return err
 	}
 	port, err := freePort()
 	if err != nil {

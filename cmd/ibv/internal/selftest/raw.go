@@ -49,7 +49,10 @@ func rawFrames(c *check) error {
 	c.closing("device", dev.Close)
 	receiver := *to
 	receiver.dev = dev
-	s := shape{memory: 1 << 14, sends: 8, recvs: 8, sges: 2, inline: 0}
+	s := shape{memory: 1 << 14, sends: 8, recvs: 8, sges: 2, fewer: true}
+	if err := c.fit(&s); err != nil {
+		return err
+	}
 	a, err := c.rawEnd(from, &s)
 	if err != nil {
 		return err
@@ -81,6 +84,9 @@ func rawFrames(c *check) error {
 			return err
 		}
 		wr := verbs.SendWR{WRID: uint64(id), Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{a.mr.SGE(0, 33), a.mr.SGE(33, n-33)}}
+		if s.sges == 1 {
+			wr.SGL = []verbs.SGE{a.mr.SGE(0, n)}
+		}
 		if _, err := a.qp.PostSend(wr); err != nil {
 			return err
 		}

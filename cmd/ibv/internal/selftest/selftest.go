@@ -174,7 +174,7 @@ func (r *run) start(g group) {
 	}
 	run, why := efaGroups(g.name)
 	if run == nil {
-		r.g.NotThere = append(r.g.NotThere, why)
+		r.lacks(why)
 		return
 	}
 	run(r)
@@ -211,6 +211,13 @@ func (a *absence) Error() string { return a.why }
 
 func notThere(format string, args ...any) error { return &absence{fmt.Sprintf(format, args...)} }
 
+// lacks files what isn't there, once in a group.
+func (r *run) lacks(what string) {
+	if !slices.Contains(r.g.NotThere, what) {
+		r.g.NotThere = append(r.g.NotThere, what)
+	}
+}
+
 // unlessThere turns a refusal of what the device doesn't have into an absence.
 func unlessThere(err error, what string) error {
 	if errors.Is(err, verbs.ErrNotSupported) {
@@ -223,6 +230,7 @@ func unlessThere(err error, what string) error {
 type check struct {
 	*run
 	name    string
+	plan    int    // how many of what the group plans this check does, if what it tests is there
 	object  string // what is being tested now, for errors that don't say it
 	closers []closer
 	wcs     []verbs.WC
@@ -250,7 +258,8 @@ func (r *run) check(name string, f func(c *check) error) {
 		r.g.Passed++
 	case r.ctx.Err() != nil:
 	case errors.As(err, &absent):
-		r.g.NotThere = append(r.g.NotThere, strings.TrimPrefix(absent.why, name+": "))
+		r.g.Planned -= c.plan
+		r.lacks(strings.TrimPrefix(absent.why, name+": "))
 	default:
 		c.fail(err)
 	}

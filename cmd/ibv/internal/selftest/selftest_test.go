@@ -164,13 +164,105 @@ func TestRing(t *testing.T) {
 	}
 	for slots := 1; slots <= 3; slots++ {
 		for turn := range 8 {
-			if k := r.piecesFor(slots, turn); r.pieces(k) != slots || k > cap.MaxSendSGE {
+			if k := r.piecesFor(slots, turn, cap.MaxSendSGE); r.pieces(k) != slots || k > cap.MaxSendSGE {
 				t.Errorf("%d pieces for %d slots", k, slots)
 			}
 		}
 	}
+	// Where requests have less, some sizes can't be reached, by pieces or inline.
+	for slots, want := range map[int]int{1: 1, 2: 0} {
+		for turn := range 8 {
+			if k := r.piecesFor(slots, turn, 1); k != want {
+				t.Errorf("%d pieces for %d slots, of one at most", k, slots)
+			}
+		}
+	}
+	for _, tt := range []struct{ slots, most, n int }{{1, 60, 28}, {2, 60, 60}, {3, 60, 0}, {1, 12, 12}, {1, 0, 0}, {2, 0, 0}} {
+		if n := r.inlineFor(tt.slots, tt.most); n != tt.n {
+			t.Errorf("%d inline bytes for %d slots, of %d at most", n, tt.slots, tt.most)
+		}
+	}
 	if r := newRing(false, cap); r.inline(300) != 1 || r.pieces(8) != 1 {
 		t.Error("a request of another driver takes more than a slot")
+	}
+}
+
+// All parts of a whole are the whole, so that a group that does all of them is not shortened.
+func TestPart(t *testing.T) {
+	for _, whole := range []int{0, 1, 5, 99_999, 100_000, postsPlanned} {
+		for _, n := range []int{1, 6, 12} {
+			sum := 0
+			for i := range n {
+				p := part(whole, n, i)
+				if p < whole/n || p > whole/n+1 {
+					t.Errorf("part %d of %d of %d is %d", i, n, whole, p)
+				}
+				sum += p
+			}
+			if sum != whole {
+				t.Errorf("%d parts of %d are %d", n, whole, sum)
+			}
+		}
+	}
+}
+
+// What isn't there is not planned any more, and is told once.
+func TestNotPlanned(t *testing.T) {
+	r := testRun(t.Context())
+	r.planned(10, "things")
+	r.check("there", func(c *check) error { c.plan = 7; c.done(7); return nil })
+	for range 2 {
+		r.check("absent", func(c *check) error { c.plan = 3; return notThere("it") })
+		if r.g.conclude(false); r.g.Status != Passed || r.g.Planned != 7 || !slices.Equal(r.g.NotThere, []string{"it"}) {
+			t.Errorf("%+v", r.g)
+		}
+		r.g.Planned += 3
+	}
+}
+
+// limited returns a run on a device with these limits.
+func limited(t *testing.T, a verbs.DeviceAttr) *run {
+	r := testRun(t.Context())
+	s := &side{dev: new(verbs.Device), attr: &a}
+	r.sides = [2]*side{s, s}
+	return r
+}
+
+// A pair asks for no more than the devices have.
+func TestFit(t *testing.T) {
+	roomy := verbs.DeviceAttr{MaxQPWR: 512, MaxSGE: 8, MaxCQE: 1024, MaxSRQ: 4, MaxSRQWR: 32, MaxSRQSGE: 2}
+	for _, tt := range []struct {
+		name string
+		s    shape
+		lack func(*verbs.DeviceAttr)
+		sges int // 0: an absence
+	}{
+		{"enough", shape{sends: 512, recvs: 512, sges: 8, cqe: 1024}, nil, 8},
+		{"sends", shape{sends: 513, sges: 1}, nil, 0},
+		{"receives", shape{recvs: 513, sges: 1}, nil, 0},
+		{"completions", shape{sends: 1, sges: 1, cqe: 1025}, nil, 0},
+		{"completions of all sends", shape{sends: 5, sges: 1}, func(a *verbs.DeviceAttr) { a.MaxCQE = 4 }, 0},
+		{"entries", shape{sends: 1, sges: 9}, nil, 0},
+		{"fewer entries", shape{sends: 1, sges: 9, fewer: true}, nil, 8},
+		{"one entry", shape{sends: 1, sges: 9, fewer: true}, func(a *verbs.DeviceAttr) { a.MaxSGE = 1 }, 1},
+		{"fewer entries of an SRQ", shape{srq: true, recvs: 32, sges: 4, fewer: true}, nil, 2},
+		{"receives of an SRQ", shape{srq: true, recvs: 33, sges: 1}, nil, 0},
+		{"receives of an SRQ of XRC", shape{typ: verbs.XRCSend, recvs: 33, sges: 1}, nil, 0},
+		{"no SRQ", shape{srq: true, recvs: 1, sges: 1}, func(a *verbs.DeviceAttr) { a.MaxSRQ = 0 }, 0},
+		{"no SRQ for DC", shape{typ: verbs.DCI, recvs: 1, sges: 1}, func(a *verbs.DeviceAttr) { a.MaxSRQ = 0 }, 0},
+		{"no SRQ needed", shape{recvs: 1, sges: 1}, func(a *verbs.DeviceAttr) { a.MaxSRQ = 0 }, 1},
+	} {
+		a := roomy
+		if tt.lack != nil {
+			tt.lack(&a)
+		}
+		asked := tt.s.sges
+		r := limited(t, a)
+		err := r.fit(&tt.s)
+		var absent *absence
+		if errors.As(err, &absent) != (tt.sges == 0) || err == nil && tt.s.sges != tt.sges || (err == nil && tt.sges < asked) != (len(r.g.NotThere) > 0) {
+			t.Errorf("%s: %v, %d entries, %q", tt.name, err, tt.s.sges, r.g.NotThere)
+		}
 	}
 }
 

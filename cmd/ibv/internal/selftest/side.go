@@ -18,7 +18,7 @@ type side struct {
 	mlx5 bool              // requests have mlx5's sizes
 	efa  *efadv.DeviceAttr // nil: it is no EFA adapter
 
-	rights verbs.AccessFlags // those that memory can have
+	rights verbs.AccessFlags // those that memory and queue pairs can have
 }
 
 // vendorMellanox is the OUI by which mlx5 devices report their vendor.
@@ -49,6 +49,9 @@ func (s *side) choose(port, gid, number int) (err error) {
 	}
 	s.mlx5 = s.attr.VendorID == vendorMellanox
 	s.rights = ^verbs.AccessFlags(0)
+	if s.attr.AtomicCap == verbs.AtomicNone {
+		s.rights &^= verbs.AccessRemoteAtomic
+	}
 	if efadv.Supported(s.dev) {
 		if err := s.chooseEFA(); err != nil {
 			return err
@@ -103,6 +106,9 @@ func (s *side) pathTo(to *side) verbs.AHAttr {
 func (r *run) mtu() int {
 	return min(r.sides[0].port.ActiveMTU.Bytes(), r.sides[1].port.ActiveMTU.Bytes())
 }
+
+// message returns the length of the longest message between the sides.
+func (r *run) message() int { return int(min(r.sides[0].port.MaxMsgSize, r.sides[1].port.MaxMsgSize)) }
 
 // loopback reports whether both sides are one device.
 func (r *run) loopback() bool { return r.sides[0] == r.sides[1] }
