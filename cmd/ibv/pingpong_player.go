@@ -72,6 +72,8 @@ func (o *pingpongOptions) checkPort(port *verbs.PortAttr) error {
 	switch {
 	case o.transport.qpType == verbs.UD && o.size > port.ActiveMTU.Bytes():
 		return fmt.Errorf("a UD message of %d bytes is larger than the port's MTU, %d", o.size, port.ActiveMTU.Bytes())
+	case uint64(o.size) > uint64(port.MaxMsgSize):
+		return fmt.Errorf("a message of %d bytes is larger than the port takes, %d", o.size, port.MaxMsgSize)
 	case port.LinkLayer == verbs.LinkLayerEthernet && o.gid < 0:
 		return errors.New("over RoCE, addresses are GIDs: choose one with -g ('ibv info -v' lists them)")
 	case port.LinkLayer == verbs.LinkLayerUnspecified && port.LID == 0 && o.gid < 0:

@@ -236,7 +236,7 @@ func (s *side) newCMQP(id *rdmacm.SyncID) (*verbs.QP, error) {
 			return nil, err
 		}
 	}
-	return id.CreateQP(s.pd, s.qpOptions())
+	return s.createQP(s.qpOptions(), func(o verbs.QPOptions) (*verbs.QP, error) { return id.CreateQP(s.pd, o) })
 }
 
 // hasten makes a queue pair without a receive ask for a retry soon. The kernel's default is

@@ -44,6 +44,8 @@ type side struct {
 	depth    int // reads or atomics in flight
 	frameMTU int // of raw frames
 
+	lessInline bool // fewer inline bytes than Options.inline will do
+
 	cycle, line int // sizes of the buffers that short messages go around in
 	stride      int // bytes of a queue pair's buffer
 	pd          *verbs.PD
@@ -98,6 +100,9 @@ func (s *side) open() (err error) {
 		if err := s.checkSRD(); err != nil {
 			return err
 		}
+	}
+	if s.tool.verb == atomics && s.attr.AtomicCap == verbs.AtomicNone {
+		return fmt.Errorf("%s has no atomic operations", s.dev.Info().Name())
 	}
 	s.depth = 1
 	if s.tool.verb.responds() {
@@ -187,6 +192,7 @@ func mapped(g verbs.GID) bool { return [12]byte(g[:12]) == [12]byte{10: 0xff, 11
 // messages go inline.
 func (s *side) chooseInline() {
 	const mellanox = 0x2c9
+	s.lessInline = s.inline < 0
 	switch {
 	case s.tool.raw && s.inline < 0:
 		s.inline = 0
@@ -278,8 +284,10 @@ func (s *side) agree() (err error) {
 		case s.all || !s.sizeGiven:
 		case s.transport == ud:
 			return fmt.Errorf("-s %d: a UD message is not larger than the MTU, %d", s.size, most)
-		default:
+		case s.transport == srd:
 			return fmt.Errorf("-s %d: the device's largest %s over SRD is %d", s.size, s.tool.verb.title(), most)
+		default:
+			return fmt.Errorf("-s %d: the port's largest message is %d", s.size, most)
 		}
 		s.size = most
 	}
@@ -294,7 +302,7 @@ func (s *side) largest() int {
 	case s.transport == srd:
 		return s.maxSRD
 	}
-	return math.MaxInt
+	return int(min(s.port.MaxMsgSize, math.MaxInt32))
 }
 
 // step is the distance of messages of a size.

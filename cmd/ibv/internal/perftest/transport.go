@@ -1,8 +1,10 @@
 package perftest
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -129,5 +131,18 @@ func (s *side) makeQP(i int) (*verbs.QP, error) {
 	case verbs.DCT:
 		o.DCKey, o.Cap = dcKey, verbs.QPCap{}
 	}
-	return s.pd.CreateQP(o)
+	return s.createQP(o, s.pd.CreateQP)
+}
+
+// createQP makes a queue pair. If nobody asked for the inline data, and the device refuses so much,
+// less is tried: no device tells how much it takes.
+func (s *side) createQP(o verbs.QPOptions, create func(verbs.QPOptions) (*verbs.QP, error)) (*verbs.QP, error) {
+	for {
+		qp, err := create(o)
+		if err == nil || !s.lessInline || o.Cap.MaxInlineData == 0 || !errors.Is(err, verbs.ErrInvalid) && !errors.Is(err, syscall.EINVAL) {
+			return qp, err
+		}
+		s.inline /= 2
+		o.Cap.MaxInlineData = s.inline
+	}
 }
