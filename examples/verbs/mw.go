@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log"
 
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -12,6 +13,10 @@ import (
 //	open: "....through the window.........."
 //	closed: REM_ACCESS_ERR
 func mw(e *env) {
+	const windows = verbs.DeviceMemWindowType2A | verbs.DeviceMemWindowType2B
+	if must(e.dev.QueryDevice()).DeviceCapFlags&windows == 0 {
+		log.Fatalf("%s has no memory windows of type 2", e.dev.Info())
+	}
 	owner, peer := e.pair(verbs.QPOptions{Type: verbs.RC}, verbs.AccessRemoteWrite)
 	// The MR itself allows no remote access.
 	mr := e.alloc(32, verbs.AccessLocalWrite|verbs.AccessMWBind)

@@ -7,7 +7,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// rdma reads the peer's memory and changes it atomically. It prints
+// rdma reads the peer's memory and changes it atomically, where the device has atomic operations.
+// It prints
 //
 //	read 5
 //	fetch-and-add 3: was 5
@@ -15,7 +16,11 @@ import (
 //	compare 8 and swap 200: was 100
 //	the peer has 100
 func rdma(e *env) {
-	access := verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+	atomics := must(e.dev.QueryDevice()).AtomicCap != verbs.AtomicNone
+	access := verbs.AccessLocalWrite | verbs.AccessRemoteRead
+	if atomics {
+		access |= verbs.AccessRemoteAtomic // only then may it be asked for
+	}
 	a, _ := e.pair(verbs.QPOptions{Type: verbs.RC}, access)
 	peer, result := e.alloc(8, access), e.alloc(8, verbs.AccessLocalWrite)
 	value := func(mr *verbs.MR) uint64 { return binary.NativeEndian.Uint64(mr.Bytes()) }
@@ -27,6 +32,10 @@ func rdma(e *env) {
 
 	binary.NativeEndian.PutUint64(peer.Bytes(), 5)
 	fmt.Println("read", do(verbs.SendWR{Opcode: verbs.OpRDMARead}))
+	if !atomics {
+		fmt.Println(e.dev.Info(), "has no atomic operations")
+		return
+	}
 	fmt.Println("fetch-and-add 3: was", do(verbs.SendWR{Opcode: verbs.OpFetchAdd, Add: 3}))
 	fmt.Println("compare 8 and swap 100: was", do(verbs.SendWR{Opcode: verbs.OpCompareSwap, Compare: 8, Swap: 100}))
 	fmt.Println("compare 8 and swap 200: was", do(verbs.SendWR{Opcode: verbs.OpCompareSwap, Compare: 8, Swap: 200}))
