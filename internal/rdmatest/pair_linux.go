@@ -137,13 +137,18 @@ func (p *Pair) connect(t testing.TB, e, peer *End) {
 	p.ToRTS(t, e, peer.QP.Num())
 }
 
-// ToRTS takes e's queue pair from RESET to RTS.
+// ToRTS takes e's queue pair from RESET to RTS. It asks for no atomics where there are none.
 func (p *Pair) ToRTS(t testing.TB, e *End, dest uint32) {
 	t.Helper()
+	limits := Must(p.Ctx.QueryDevice())(t)
+	access := e.Spec.QP
+	if limits.AtomicCap == verbs.AtomicNone {
+		access &^= verbs.AccessRemoteAtomic
+	}
 	a := verbs.QPAttr{
-		Port: Port, QKey: QKey, Access: e.Spec.QP,
+		Port: Port, QKey: QKey, Access: access,
 		PathMTU: verbs.MTU1024, DestQPN: dest, RQPSN: 0x1234, SQPSN: 0x1234, AH: p.Address,
-		MinRNRTimer: 12, MaxRDAtomic: 4, MaxDestRDAtomic: 4,
+		MinRNRTimer: 12, MaxRDAtomic: uint8(min(4, limits.MaxQPInitRDAtom)), MaxDestRDAtomic: uint8(min(4, limits.MaxQPRDAtom)),
 		Timeout: 18, RetryCount: 7, RNRRetry: 7, // retries of about a second, RNR retries for ever
 	}
 	if e.Spec.Tune != nil {
