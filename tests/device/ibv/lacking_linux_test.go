@@ -1,0 +1,172 @@
+package ibv
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+)
+
+var _ = rdmatest.Test(TestLacking, rdmatest.OnMLX5, rdmatest.Mixed)
+
+// A lack is what an adapter doesn't have, and what the programs say of it. DEVICE stands for its name.
+type lack struct {
+	profile  string
+	notThere map[string][]string // by groups of the self-test: patterns of all that is not there
+	refused  map[string]string   // command lines, and the lines that are all they print, on stderr
+	prints   map[string]string   // command lines, and patterns of what they print
+	plays    []string            // command lines of both sides
+}
+
+// On the software ConnectX with InfiniBand ports.
+var lacks = []lack{
+	{
+		profile: "noatomics",
+		notThere: map[string][]string{
+			"data": {"atomic operations"},
+			"syndromes": {"atomic with a wrong key", "atomic with a wrong local key", "atomic on memory without remote atomics",
+				"atomic on a QP without remote atomics"},
+		},
+		refused: map[string]string{
+			"ibv atomic_lat -d DEVICE": "ibv atomic_lat: DEVICE has no atomic operations",
+			"ibv atomic_bw -d DEVICE":  "ibv atomic_bw: DEVICE has no atomic operations",
+		},
+		prints: map[string]string{"verbs -device DEVICE rdma": "read 5\nDEVICE has no atomic operations\n"},
+		plays:  []string{"ibv write_lat -n 10", "ibv read_bw -n 10", "ibv pingpong rc -n 10"},
+	},
+	{
+		profile:  "nomasks",
+		notThere: map[string][]string{"data": {"masked atomics: they fail with LOC_QP_OP_ERR"}},
+		prints:   map[string]string{"verbs -device DEVICE rdma": "(?s)read 5\nfetch-and-add .*\nthe peer has 100\n"},
+		plays:    []string{"ibv atomic_lat -n 10", "ibv atomic_bw -n 10"},
+	},
+	{
+		profile: "taken",
+		notThere: map[string][]string{
+			"data":      {"XRC: open XRC domain: EAGAIN", "shared receive queues: create SRQ .*: EAGAIN"},
+			"wraps":     {"shared receive queues: create SRQ .*: EAGAIN", "XRC: open XRC domain: EAGAIN"},
+			"syndromes": {"shared receive queues: create SRQ .*: EAGAIN"},
+		},
+		refused: map[string]string{
+			"ibv pingpong srq -d DEVICE":      "ibv pingpong srq: create SRQ .*: EAGAIN",
+			"ibv pingpong xsrq -d DEVICE":     "ibv pingpong xsrq: open XRC domain: EAGAIN",
+			"ibv send_bw -c XRC -d DEVICE":    "ibv send_bw: open XRC domain: EAGAIN",
+			"ibv send_bw --use-srq -d DEVICE": "ibv send_bw: create SRQ .*: EAGAIN",
+			"verbs -device DEVICE srq":        ".* create SRQ .*: EAGAIN",
+			"verbs -device DEVICE xrc":        ".* open XRC domain: EAGAIN",
+		},
+		prints: map[string]string{"verbs -device DEVICE uc": "(?s).*"},
+		plays:  []string{"ibv send_lat -n 10", "ibv write_bw -n 10"},
+	},
+	{
+		profile: "plain",
+		notThere: map[string][]string{
+			"data": {"memory windows of type 2"},
+		},
+		refused: map[string]string{
+			"ibv pingpong rc -o -d DEVICE": "ibv pingpong rc: DEVICE has no on-demand paging for RC sends and receives",
+			"ibv send_lat --odp -d DEVICE": "ibv send_lat: .*on-demand paging.*",
+			"verbs -device DEVICE mw":      ".* DEVICE has no memory windows of type 2",
+			"verbs -device DEVICE odp":     ".* DEVICE has no on-demand paging",
+		},
+		plays: []string{"ibv send_lat -n 10", "ibv write_bw -n 10"},
+	},
+	{
+		profile: "tiny",
+		notThere: map[string][]string{
+			"data": {"messages of more than 16384 bytes", "requests of 4 pieces: DEVICE has 2", "200 inline bytes in a request of RC: DEVICE has [0-9]+",
+				"200 inline bytes in a request of UC: DEVICE has [0-9]+", "200 inline bytes in a request of UD: DEVICE has [0-9]+",
+				"requests of 4 pieces: DEVICE has 1", "200 inline bytes in a request of XRC_SEND: DEVICE has [0-9]+", "200 inline bytes in a request of DCI: DEVICE has [0-9]+"},
+			"doorbells": {"requests of 8 pieces: DEVICE has 2", "300 inline bytes in a request of RC: DEVICE has [0-9]+", "200 inline bytes in a request of RC: DEVICE has [0-9]+"},
+			"syndromes": {"requests of 4 pieces: DEVICE has 2", "receives of more than 2 pieces", "requests of 4 pieces: DEVICE has 1", "receives of more than 1 pieces"},
+		},
+		refused: map[string]string{
+			"ibv send_bw -s 65536 -d DEVICE":     "ibv send_bw: -s 65536: the port's largest message is 16384",
+			"ibv pingpong rc -s 65536 -d DEVICE": "ibv pingpong rc: a message of 65536 bytes is larger than the port takes, 16384",
+			"ibv pingpong srq -d DEVICE":         "ibv pingpong srq: create SRQ: MaxWR 500 is not in 1 to 31",
+			"ibv write_lat -I 200 -d DEVICE":     "ibv write_lat: create QP: mlx5: .*",
+		},
+		prints: map[string]string{"verbs -device DEVICE uc": "(?s).*", "verbs -device DEVICE srq": "(?s).*SRQ_LIMIT_REACHED\n"},
+		plays:  []string{"ibv write_lat -n 10", "ibv send_lat -c UD -n 10", "ibv send_bw -n 10", "ibv read_bw -n 10", "ibv pingpong rc -n 10"},
+	},
+}
+
+// On adapters that lack something, the self-test passes, and says what is not there; doctor finds
+// nothing; programs work as far as they don't need what is lacking, and otherwise refuse in one line.
+func TestLacking(t *testing.T) {
+	profiles := strings.Split(os.Getenv(rdmatest.ProfileVariable), ",")
+	for _, l := range lacks {
+		number := slices.Index(profiles, l.profile)
+		if number < 0 {
+			t.Errorf("no adapter is %s", l.profile)
+			continue
+		}
+		t.Run(l.profile, func(t *testing.T) { l.check(t, fmt.Sprintf("mlx5_%d", number)) })
+	}
+}
+
+func (l *lack) check(t *testing.T, name string) {
+	pattern := func(text string) *regexp.Regexp {
+		return regexp.MustCompile("^(?:" + strings.ReplaceAll(text, "DEVICE", name) + ")$")
+	}
+	command := func(line string, more ...string) *exec.Cmd {
+		words := append(strings.Fields(strings.ReplaceAll(line, "DEVICE", name)), more...)
+		return exec.Command(rdmatest.Program(t, words[0]), words[1:]...)
+	}
+	r, _, status := selftest(t, "-t", "1s", "-p", rdmatest.Patience.String(), name)
+	if status != 0 || r.Status != "shortened" && r.Status != "passed" {
+		t.Errorf("the self-test: status %d, %s", status, r.Status)
+	}
+	for _, g := range r.Groups {
+		for _, f := range g.Failures {
+			t.Errorf("%s, %s: %s: expected %s, seen %s", f.Group, f.Check, f.Object, f.Expected, f.Seen)
+		}
+		switch g.Name {
+		case "data", "doorbells", "wraps", "counters", "cqs", "syndromes":
+			want := l.notThere[g.Name]
+			if !slices.EqualFunc(g.NotThere, want, func(got, want string) bool { return pattern(want).MatchString(got) }) {
+				t.Errorf("%s: not there: %q, want %q", g.Name, g.NotThere, want)
+			}
+			if g.Passed == 0 {
+				t.Errorf("%s: nothing was checked", g.Name)
+			}
+		case "memory":
+			for _, x := range []string{"windows of type 1", "windows of type 2", "on-demand paging", "implicit on-demand paging"} {
+				absent := slices.ContainsFunc(g.NotThere, func(got string) bool { return strings.HasSuffix(got, x) })
+				if absent != (l.profile == "plain") {
+					t.Errorf("%s: not there: %q", x, g.NotThere)
+				}
+			}
+		}
+	}
+	output(t, rdmatest.Program(t, "ibv"), "doctor", "-w", "0", name)
+	for line, want := range l.prints {
+		c := command(line)
+		if got := output(t, c.Path, c.Args[1:]...); !pattern(want).MatchString(got) {
+			t.Errorf("%s prints\n%s, want\n%s", line, got, want)
+		}
+	}
+	for line, want := range l.refused {
+		stdout, stderr, status := result(t, command(line))
+		if status != 1 || stdout != "" || !pattern(want+"\n").MatchString(stderr) {
+			t.Errorf("%s: status %d, prints %q and %q, want %q", line, status, stdout, stderr, want)
+		}
+	}
+	const port = 18600
+	for _, line := range l.plays {
+		server := rdmatest.StartCmd(t, command(line, "-d", name, "-p", fmt.Sprint(port)))
+		server.Until(t, func() bool { return rdmatest.Listening(port) })
+		client := command(line, "-d", name, "-p", fmt.Sprint(port), "localhost")
+		if _, stderr, status := result(t, client); status != 0 || stderr != "" {
+			t.Errorf("%s: status %d, %q", line, status, stderr)
+			server.Kill()
+			continue
+		}
+		server.Succeeds(t)
+	}
+}
