@@ -292,9 +292,13 @@ func relevant(line string) (about, trouble bool) {
 	for _, word := range []string{"BUG:", "WARNING: ", "Oops", "general protection", "refcount_t", "blocked for more than", "DMAR: ", "IO_PAGE_FAULT"} {
 		trouble = trouble || strings.Contains(line, word)
 	}
-	// mlx5_ib logs also why it refuses a program's queue pair, which the program is told: that
-	// is for its check to judge.
-	if about && !strings.Contains(line, "Create QP type") {
+	// mlx5's drivers log also why they refuse a program's queue pair, and that the adapter has no
+	// more of something, which the program is told: that is for its check to judge.
+	told := false
+	for _, words := range []string{"Create QP type", "status no resources", "status limits exceeded"} {
+		told = told || strings.Contains(line, words)
+	}
+	if about && !told {
 		for _, word := range []string{"timeout", "leak", "failed", "fatal", "health"} {
 			trouble = trouble || strings.Contains(line, word)
 		}

@@ -231,7 +231,7 @@ func (c *check) shared(e *end, s *shape, x *verbs.XRCD) (err error) {
 func unlessLeft(err error, what string) error {
 	for _, none := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.ENOSPC} {
 		if errors.Is(err, none) {
-			return notThere("%s: %v", what, err)
+			return notThere("%s: none is left", what)
 		}
 	}
 	return unlessThere(err, what)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goverbs/goverbs/efadv"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -262,6 +263,18 @@ func TestFit(t *testing.T) {
 		var absent *absence
 		if errors.As(err, &absent) != (tt.sges == 0) || err == nil && tt.s.sges != tt.sges || (err == nil && tt.sges < asked) != (len(r.g.NotThere) > 0) {
 			t.Errorf("%s: %v, %d entries, %q", tt.name, err, tt.s.sges, r.g.NotThere)
+		}
+	}
+}
+
+// What an EFA adapter lacks is told in one order, so that reports can be compared.
+func TestEFANotThere(t *testing.T) {
+	want := []string{"RDMA reads, of this device or its driver", "RDMA writes, of this device or its driver", "RC, UC, XRC and DC", "atomic operations", "fences"}
+	for range 100 { // a map's order would differ in some of them
+		r := limited(t, verbs.DeviceAttr{MaxQPWR: 512, MaxSGE: 2, MaxCQE: 1024})
+		r.sides[0].port, r.sides[0].efa = &verbs.PortAttr{ActiveMTU: verbs.MTU4096, MaxMsgSize: 8928}, new(efadv.DeviceAttr)
+		if efaData(r); !slices.Equal(r.g.NotThere, want) {
+			t.Fatalf("%q, want %q", r.g.NotThere, want)
 		}
 	}
 }
