@@ -180,7 +180,7 @@ var Profiles = []Profile{
 		Name: "tiny", About: "connectx6 with short queues, requests and messages, and one entry in a shared receive",
 		Device: 0x101b, Major: 20,
 		Capabilities: map[uint16]map[string]uint64{capGeneral: {
-			"log_max_qp_sz": 9, "log_max_srq_sz": 5, "log_max_cq_sz": 10, "log_max_msg": 14,
+			"log_max_qp_sz": 9, "log_max_srq_sz": 5, "log_max_cq_sz": 11, "log_max_msg": 14,
 			"max_wqe_sz_sq": 256, "max_wqe_sz_rq": 32,
 			"log_max_ra_req_qp": 0, "log_max_ra_res_qp": 0,
 		}},
