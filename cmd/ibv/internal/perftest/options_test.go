@@ -195,8 +195,12 @@ func TestEveryOption(t *testing.T) {
 }
 
 func TestSizes(t *testing.T) {
-	s := &side{Options: NewOptions(tool(t, "send_bw")), pathMTU: verbs.MTU1024}
+	s := &side{Options: NewOptions(tool(t, "send_bw")), pathMTU: verbs.MTU1024, port: &verbs.PortAttr{MaxMsgSize: 1 << 14}}
 	s.all = true
+	if sizes := s.sizes(); len(sizes) != 14 || sizes[13] != 1<<14 {
+		t.Errorf("RC, short messages: %d", sizes)
+	}
+	s.port.MaxMsgSize = 1 << 30
 	if sizes := s.sizes(); len(sizes) != 23 || sizes[0] != 2 || sizes[22] != 8<<20 {
 		t.Errorf("RC: %d", sizes)
 	}

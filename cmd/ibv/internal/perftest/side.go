@@ -294,13 +294,16 @@ func (s *side) agree() (err error) {
 	return nil
 }
 
-// largest is how long a message can be.
+// largest is how long a message can be. Some devices' reads and writes can be longer than other
+// messages, by how much they don't tell: then the one who chooses a size knows.
 func (s *side) largest() int {
 	switch {
 	case s.transport == ud:
 		return s.pathMTU.Bytes()
 	case s.transport == srd:
 		return s.maxSRD
+	case s.tool.verb != send && s.sizeGiven:
+		return math.MaxInt
 	}
 	return int(min(s.port.MaxMsgSize, math.MaxInt32))
 }
