@@ -104,12 +104,15 @@ func (c *check) pair(s shape) (*pair, error) {
 func (r *run) fit(s *shape) error {
 	for _, side := range r.sides {
 		a := side.attr
-		recvs, sges := a.MaxQPWR, a.MaxSGE
+		recvs, sges, pieces := a.MaxQPWR, a.MaxSGE, "requests of %d pieces"
 		if s.srq || s.typ == verbs.XRCSend || s.typ == verbs.DCI {
 			if a.MaxSRQ == 0 {
 				return notThere("shared receive queues")
 			}
-			recvs, sges = a.MaxSRQWR, min(sges, a.MaxSRQSGE)
+			recvs = a.MaxSRQWR
+			if a.MaxSRQSGE < sges {
+				sges, pieces = a.MaxSRQSGE, "shared receives of %d pieces"
+			}
 		}
 		completions := s.cqe
 		if s.cqe == 0 {
@@ -120,7 +123,7 @@ func (r *run) fit(s *shape) error {
 			asked, have int
 			fewer       *int // where the check makes do with fewer
 		}{
-			{"requests of %d pieces", s.sges, sges, &s.sges}, {"queues of %d sends", s.sends, a.MaxQPWR, nil},
+			{pieces, s.sges, sges, &s.sges}, {"queues of %d sends", s.sends, a.MaxQPWR, nil},
 			{"queues of %d receives", s.recvs, recvs, nil}, {"CQs of %d completions", completions, a.MaxCQE, nil},
 		} {
 			if l.asked <= l.have {
