@@ -31,7 +31,7 @@ type sweep struct {
 // everyLength sends messages of all lengths by three operations, in an order without
 // pattern, so that a run that ends early has seen lengths of all kinds.
 func everyLength(c *check) error {
-	s := &sweep{c: c, limit: 2*c.mtu() + sweepRest}
+	s := &sweep{c: c, limit: min(2*c.mtu()+sweepRest, c.message()+1)}
 	var err error
 	s.p, err = c.pair(shape{typ: verbs.RC, sends: 2 * sweepBatch, recvs: 2 * sweepBatch, memory: s.place(sweepBatch)})
 	if err != nil {
