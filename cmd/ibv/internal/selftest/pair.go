@@ -230,9 +230,9 @@ func (c *check) shared(e *end, s *shape, x *verbs.XRCD) (err error) {
 }
 
 // unlessLeft is unlessThere for an object of a kind of which the device may have few: a driver may
-// need all of them for itself.
+// need all of them for itself. ENOMEM may be the limit of locked memory, which is a failure.
 func unlessLeft(err error, what string) error {
-	for _, none := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.ENOSPC} {
+	for _, none := range []error{syscall.EAGAIN, syscall.ENOSPC} {
 		if errors.Is(err, none) {
 			return notThere("%s: none is left", what)
 		}
