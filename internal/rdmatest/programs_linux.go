@@ -5,65 +5,35 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 )
 
+// folders are those of the programs that are not examples.
+var folders = map[string]string{
+	"ibv":      "cmd/ibv",
+	"ibvtrace": "cmd/ibvtrace",
+	"hostile":  "cmd/ibvtrace/testdata/hostile",
+	"fakemlx5": "tests/fakemlx5",
+	"play":     "tests/mlx5bytes/play",
+	"fakeefa":  "tests/fakeefa",
+	"efaplay":  "tests/efabytes/efaplay",
+}
+
 // Program returns the path of one of this repository's programs, in the folder $GOVERBS_BIN. If
 // that is not set, Program builds it, which takes long in a guest.
 func Program(t testing.TB, name string) string {
 	t.Helper()
-	dir := os.Getenv("GOVERBS_BIN")
-	if dir == "" {
-		Check(t, goPrograms())
-		dir = Must(builtIn())(t)
+	if name == "nettest.test" { // of a module in the test's package
+		return built(t, name, []string{"go", "test", "-C", "nettest", "-c"}, ".")
 	}
-	return existing(t, dir, name)
-}
-
-func existing(t testing.TB, dir, name string) string {
-	t.Helper()
-	path := filepath.Join(dir, name)
-	Must(os.Stat(path))(t)
-	return path
-}
-
-var (
-	made    string // the folder for built programs, to be removed
-	builtIn = sync.OnceValues(func() (dir string, err error) {
-		if made, err = os.MkdirTemp("", "goverbs"); err == nil {
-			err = os.Chmod(made, 0o755) // other users run them too
-		}
-		return made, err
-	})
-)
-
-var goPrograms = sync.OnceValue(func() error {
-	dir, err := builtIn()
-	if err != nil {
-		return err
+	folder := folders[name]
+	if folder == "" {
+		folder = "examples/" + name
 	}
-	const module = "github.com/goverbs/goverbs/"
-	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
-	if err != nil {
-		return err
-	}
-	nettest := filepath.Join(strings.TrimSpace(string(root)), "tests/device/rsocket/nettest")
-	if err := build("go", "test", "-C", nettest, "-c", "-o", filepath.Join(dir, "nettest.test"), "."); err != nil {
-		return err
-	}
-	return build("go", "build", "-o", dir, module+"cmd/...", module+"examples/...",
-		module+"cmd/ibvtrace/testdata/hostile", module+"tests/fakemlx5", module+"tests/mlx5bytes/play", module+"tests/fakeefa", module+"tests/efabytes/efaplay")
-})
-
-func build(command ...string) error {
-	c := exec.Command(command[0], command[1:]...)
-	c.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := c.CombinedOutput(); err != nil {
-		return fmt.Errorf("%q: %w\n%s", command, err, out)
-	}
-	return nil
+	return built(t, name, []string{"go", "build"}, "github.com/goverbs/goverbs/"+folder)
 }
 
 // CProgram returns the path of a program that is compiled from a C source of the test's package
@@ -73,17 +43,37 @@ func CProgram(t testing.TB, source string) string {
 	t.Helper()
 	here := filepath.Base(Must(os.Getwd())(t))
 	name := here + "-" + strings.TrimSuffix(filepath.Base(source), ".c")
-	dir := os.Getenv("GOVERBS_BIN")
-	if dir == "" {
-		dir = Must(builtIn())(t)
-		compiling.Lock()
-		defer compiling.Unlock()
-		path := filepath.Join(dir, name)
-		if _, err := os.Stat(path); err != nil {
-			Check(t, build("gcc", "-O2", "-Wall", "-o", path, source, "-Wl,--as-needed", "-lmlx5", "-lefa", "-libverbs"))
-		}
-	}
-	return existing(t, dir, name)
+	return built(t, name, []string{"gcc", "-O2", "-Wall"}, source, "-Wl,--as-needed", "-lmlx5", "-lefa", "-libverbs")
 }
 
-var compiling sync.Mutex
+var (
+	building sync.Mutex
+	made     string // the folder for built programs, to be removed
+)
+
+// built returns the path of a program in the folder $GOVERBS_BIN. If that is not set, built
+// builds the program the first time.
+func built(t testing.TB, name string, compiler []string, sources ...string) string {
+	t.Helper()
+	if dir := os.Getenv("GOVERBS_BIN"); dir != "" {
+		path := filepath.Join(dir, name)
+		Must(os.Stat(path))(t)
+		return path
+	}
+	building.Lock()
+	defer building.Unlock()
+	if made == "" {
+		made = Must(os.MkdirTemp("", "goverbs"))(t)
+		Check(t, os.Chmod(made, 0o755)) // other users run them too
+	}
+	path := filepath.Join(made, name)
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	c := exec.Command(compiler[0], slices.Concat(compiler[1:], []string{"-o", path}, sources)...)
+	c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := c.CombinedOutput(); err != nil {
+		Check(t, fmt.Errorf("%q: %w\n%s", c.Args, err, out))
+	}
+	return path
+}
