@@ -48,7 +48,6 @@ static void show(const char *name, unsigned char *at, int size, int n, int numbe
 
 int main(void)
 {
-	setvbuf(stdout, NULL, _IOLBF, 0);
 	int n;
 	struct ibv_device **list = ibv_get_device_list(&n);
 	if (!list || n != 1)
@@ -216,7 +215,7 @@ int main(void)
 				fail("ibv_req_notify_cq");
 		} else if (command == 'z') { // the queues' memory as it is
 			show("sq", sq, wqe, init.cap.max_send_wr, 0);
-			show("rq", rq, 16, SHOWN / 16, 8);
+			show("rq", rq, 16, PAGE / 16, 8); // all that the driver has mapped
 		}
 		printf("bells %u %u %x\n", *(unsigned *)(bells + 0x10), *(unsigned *)(bells + PAGE + 0x20), *(unsigned *)(cq_bell + 0x40));
 	}

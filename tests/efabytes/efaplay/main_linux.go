@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"log"
@@ -47,7 +48,12 @@ func mapped(at int64) []byte {
 	return must(unix.Mmap(fd, at, shown, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED))
 }
 
-var in = bufio.NewReader(os.Stdin)
+var (
+	in  = bufio.NewReader(os.Stdin)
+	out = bufio.NewWriter(os.Stdout)
+)
+
+func printf(format string, args ...any) { fmt.Fprintf(out, format, args...) }
 
 func read(v ...any) {
 	for _, p := range v {
@@ -59,15 +65,12 @@ func read(v ...any) {
 
 // show prints the entries of a queue that aren't zero, without the requests' numbers.
 func show(name string, b []byte, size, n, number int) {
+	zero := make([]byte, size)
 	for i := range n {
-		e := append([]byte(nil), b[i*size:(i+1)*size]...)
-		set := false
-		for _, x := range e {
-			set = set || x != 0
-		}
-		if set {
+		if e := b[i*size:][:size]; !bytes.Equal(e, zero) {
+			e = bytes.Clone(e)
 			e[number], e[number+1] = 0, 0
-			fmt.Printf("%s %d %x\n", name, i, e)
+			printf("%s %d %x\n", name, i, e)
 		}
 	}
 }
@@ -106,16 +109,17 @@ func main() {
 	o.SendCQ, o.RecvCQ = cq, cq
 	qp := create(pd, o, writes)
 	c := qp.Cap()
-	fmt.Printf("cap %d %d %d %d %d\n", c.MaxSendWR, c.MaxRecvWR, c.MaxSendSGE, c.MaxRecvSGE, c.MaxInlineData)
+	printf("cap %d %d %d %d %d\n", c.MaxSendWR, c.MaxRecvWR, c.MaxSendSGE, c.MaxRecvSGE, c.MaxInlineData)
 	check(qp.Activate(verbs.ActivateOptions{Port: 1, QKey: 1}))
 	sq, rq, bells, ring, cqBell := mapped(room), mapped(room+recvAt), mapped(room+bellsAt), mapped(cqRoom+room), mapped(cqRoom+room+bellsAt)
 	completions, places := 0, 0
 	var sendNumbers, recvNumbers [][2]byte // of requests, in their order: a completion names one
 	for {
 		if _, err := fmt.Fscan(in, &command); err != nil {
+			check(out.Flush())
 			return
 		}
-		fmt.Printf("> %s\n", command)
+		printf("> %s\n", command)
 		switch command {
 		case "s":
 			var n int
@@ -176,25 +180,25 @@ func main() {
 		case "p":
 			var wc [8]verbs.WC
 			n := must(cq.Poll(wc[:]))
-			fmt.Printf("polled %d\n", n)
+			printf("polled %d\n", n)
 			for _, w := range wc[:n] {
-				fmt.Printf("wc %d status %d opcode %d vendor %d qp %d", w.WRID, w.Status, w.Opcode, w.VendorErr, w.QPNum)
+				printf("wc %d status %d opcode %d vendor %d qp %d", w.WRID, w.Status, w.Opcode, w.VendorErr, w.QPNum)
 				if w.Opcode&verbs.WCRecv != 0 && w.Status == verbs.WCSuccess {
 					imm, ok := w.Imm()
 					if !ok {
 						imm = 0
 					}
-					fmt.Printf(" length %d src %d slid %d flags %d imm %x", w.ByteLen, w.SrcQP, w.SLID, w.Flags&^verbs.WCGRH, imm)
+					printf(" length %d src %d slid %d flags %d imm %x", w.ByteLen, w.SrcQP, w.SLID, w.Flags&^verbs.WCGRH, imm)
 				}
-				fmt.Println()
+				printf("\n")
 			}
 		case "a":
 			check(cq.Arm(false))
 		case "z":
 			show("sq", sq, wqe, c.MaxSendWR, 0)
-			show("rq", rq, 16, shown/16, 8)
+			show("rq", rq, 16, page/16, 8) // all that the driver has mapped
 		}
-		fmt.Printf("bells %d %d %x\n", binary.LittleEndian.Uint32(bells[0x10:]), binary.LittleEndian.Uint32(bells[page+0x20:]), binary.LittleEndian.Uint32(cqBell[0x40:]))
+		printf("bells %d %d %x\n", binary.LittleEndian.Uint32(bells[0x10:]), binary.LittleEndian.Uint32(bells[page+0x20:]), binary.LittleEndian.Uint32(cqBell[0x40:]))
 	}
 }
 
@@ -214,8 +218,8 @@ func channel(ctx *verbs.Device, events int) *verbs.CompChannel {
 
 func report(_ int, err error) {
 	if err != nil {
-		fmt.Println("posted not")
+		printf("posted not\n")
 		return
 	}
-	fmt.Println("posted all")
+	printf("posted all\n")
 }
