@@ -299,7 +299,8 @@ func (m *maker) every(op verbs.Opcode, one func(send)) {
 }
 
 // TestEveryRequest posts every operation with all numbers of SGEs and lengths of inline
-// data, one at a time: with ibv_post_send and ibv_wr_*, with PostSend and a SendBuilder.
+// data, one at a time: with ibv_post_send and ibv_wr_*, with PostSend and a SendBuilder. Each
+// operation has a QP of its own.
 func TestEveryRequest(t *testing.T) {
 	for _, typ := range []verbs.QPType{verbs.RC, verbs.UC, verbs.UD, verbs.XRCSend, verbs.DCI, verbs.RawPacket} {
 		c := config{typ: typ, sends: 64, recvs: 1, sendSGEs: 8, recvSGEs: 1, inline: 200}
@@ -309,28 +310,24 @@ func TestEveryRequest(t *testing.T) {
 		case verbs.RawPacket:
 			c.tsoHeader = 70
 		}
-		for _, op := range ops[typ] {
-			for _, c.built = range []bool{false, true} {
-				if op == verbs.OpTSO && !c.built {
-					continue // ibv_post_send requires an Ethernet port: see TestRawPackets
-				}
-				if testing.Short() && !c.built {
-					continue
-				}
-				name := "post"
-				if c.built {
-					name = "build"
-				}
-				t.Run(fmt.Sprintf("%v/%v/%s", typ, op, name), func(t *testing.T) {
-					m, s := random(1, c), newScript(c)
+		for name, built := range map[string]bool{"post": false, "build": true} {
+			c.built = built
+			t.Run(fmt.Sprintf("%v/%s", typ, name), func(t *testing.T) {
+				s := newScript(c)
+				for _, op := range ops[typ] {
+					if op == verbs.OpTSO && !built {
+						continue // ibv_post_send requires an Ethernet port: see TestRawPackets
+					}
+					s.queues(c)
+					m := random(1, c)
 					m.every(op, func(w send) {
 						s.send(w)
 						s.post(c)
 						s.finish(1)
 					})
-					compare(t, s)
-				})
-			}
+				}
+				compare(t, s)
+			})
 		}
 	}
 }
