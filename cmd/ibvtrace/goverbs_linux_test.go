@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -23,11 +22,7 @@ var addresses = regexp.MustCompile(`(inline|ah)=0x[0-9a-f]+`)
 
 // TestTold attaches to a program that reports its posts and polls as package verbs does.
 func TestTold(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "teller")
-	if !build(program, "./testdata/teller") {
-		t.Fatal("not built")
-	}
-	tracee := exec.CommandContext(t.Context(), program)
+	tracee := exec.CommandContext(t.Context(), built(t, "teller"))
 	out, err := tracee.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -17,10 +17,13 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
-// compiled builds a C program of testdata.
+// compiled returns a C program of testdata. It is compiled the first time.
 func compiled(t *testing.T, name string, flags ...string) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), name)
+	program := filepath.Join(bin.dir, name+strings.Join(flags, ""))
+	if _, err := os.Stat(program); err == nil {
+		return program
+	}
 	args := append([]string{"-O2", "-Wno-parentheses", "-Wno-unused-result", "-o", program, "testdata/c/" + name + ".c", "-lpthread"}, flags...)
 	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)

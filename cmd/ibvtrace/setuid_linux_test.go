@@ -25,12 +25,12 @@ func TestSetuid(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	for file, mode := range map[string]os.FileMode{"ibvtrace": 0o755, "verbs": 0o755 | os.ModeSetuid} {
-		b, err := os.ReadFile(filepath.Join(filepath.Dir(bin.ibvtrace), file))
+	for file, mode := range map[string]os.FileMode{bin.ibvtrace: 0o755, built(t, "verbs"): 0o755 | os.ModeSetuid} {
+		b, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		name := filepath.Join(dir, file)
+		name := filepath.Join(dir, filepath.Base(file))
 		if err := os.WriteFile(name, b, 0o755); err != nil {
 			t.Fatal(err)
 		}

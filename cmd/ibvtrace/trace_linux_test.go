@@ -26,7 +26,8 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
-var bin struct{ ibvtrace, verbs string }
+// bin is the folder of the programs that the tests build, and ibvtrace.
+var bin struct{ dir, ibvtrace string }
 
 func TestMain(m *testing.M) {
 	// In the background of a script, SIGINT is ignored, and so it would be in the programs
@@ -41,10 +42,9 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	bin.ibvtrace = filepath.Join(dir, "ibvtrace")
-	bin.verbs = filepath.Join(dir, "verbs")
+	bin.dir, bin.ibvtrace = dir, filepath.Join(dir, "ibvtrace")
 	status := 1
-	if build(bin.ibvtrace, ".") && build(bin.verbs, "./testdata/verbs") {
+	if build(bin.ibvtrace, ".") {
 		status = m.Run()
 	}
 	os.RemoveAll(dir)
@@ -59,6 +59,16 @@ func build(file, pkg string, env ...string) bool {
 		fmt.Fprintf(os.Stderr, "build %s: %v\n%s", pkg, err, out)
 	}
 	return err == nil
+}
+
+// built returns a Go program of testdata. It is built the first time.
+func built(t *testing.T, name string) string {
+	t.Helper()
+	file := filepath.Join(bin.dir, name)
+	if _, err := os.Stat(file); err != nil && !build(file, "./testdata/"+name) {
+		t.Fatal("not built")
+	}
+	return file
 }
 
 // traced is a program under ibvtrace.
@@ -112,7 +122,7 @@ func byThread(lines []string) map[string][]string {
 func TestVerbs(t *testing.T) {
 	for _, mode := range []string{"all", "threads", "children", "untraced", "exec", "signals"} {
 		t.Run(mode, func(t *testing.T) {
-			p := ibvtrace(t, bin.verbs, mode)
+			p := ibvtrace(t, built(t, "verbs"), mode)
 			if err := p.Run(); err != nil {
 				t.Fatalf("%v\n%s", err, p.out.String())
 			}
@@ -153,7 +163,7 @@ func TestVerbsOf32Bit(t *testing.T) {
 }
 
 func TestJSON(t *testing.T) {
-	p := ibvtrace(t, "--json", bin.verbs, "all")
+	p := ibvtrace(t, "--json", built(t, "verbs"), "all")
 	if err := p.Run(); err != nil {
 		t.Fatalf("%v\n%s", err, p.out.String())
 	}

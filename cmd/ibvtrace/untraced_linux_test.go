@@ -62,7 +62,7 @@ func TestAfterExec(t *testing.T) {
 		closes  bool
 	}{
 		{"stays", []string{"bash", "-c", `exec 3<>/dev/null; exec bash -c 'exec 3>&-; true'`}, true},
-		{"is closed", []string{bin.verbs, "become", "/bin/bash", "-c",
+		{"is closed", []string{built(t, "verbs"), "become", "/bin/bash", "-c",
 			`for fd in {3..9}; do eval "exec $fd</etc/passwd; exec $fd<&-"; done; true`}, false},
 	} {
 		p := onDevice(t, append([]string{"--"}, test.command...)...)

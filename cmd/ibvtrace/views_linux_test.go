@@ -25,8 +25,8 @@ func TestReportIsLive(t *testing.T) {
 		dir := t.TempDir()
 		live, trace, read := filepath.Join(dir, "live"), filepath.Join(dir, "trace"), filepath.Join(dir, "read")
 		for _, command := range [][]string{
-			append(append([]string{"-o", live}, args...), bin.verbs, "all"),
-			{"--json", "--raw", "-o", trace, bin.verbs, "all"},
+			append(append([]string{"-o", live}, args...), built(t, "verbs"), "all"),
+			{"--json", "--raw", "-o", trace, built(t, "verbs"), "all"},
 			append(append([]string{"report", "-o", read}, args...), trace),
 		} {
 			if out, err := exec.Command(bin.ibvtrace, command...).CombinedOutput(); err != nil {
@@ -56,7 +56,7 @@ func TestReportIsLive(t *testing.T) {
 // TestFullDiskSpares: the program's exit status is unchanged if its trace cannot be written.
 func TestFullDiskSpares(t *testing.T) {
 	for _, args := range [][]string{{"-o", "/dev/full"}, {"--json", "-o", "/dev/full"}, {"-c", "-o", "/dev/full"}, {"--chrome", "/dev/full", "-o", os.DevNull}} {
-		command := exec.Command(bin.ibvtrace, append(args, "sh", "-c", bin.verbs+" all >/dev/null; exit 7")...)
+		command := exec.Command(bin.ibvtrace, append(args, "sh", "-c", built(t, "verbs")+" all >/dev/null; exit 7")...)
 		out, err := command.CombinedOutput()
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != 7 {
@@ -70,7 +70,7 @@ func TestFullDiskSpares(t *testing.T) {
 
 // TestInterrupted: the summary is printed if SIGINT ends the program.
 func TestInterrupted(t *testing.T) {
-	p := ibvtrace(t, "-c", "sh", "-c", bin.verbs+" all >/dev/null; echo $$; read x")
+	p := ibvtrace(t, "-c", "sh", "-c", built(t, "verbs")+" all >/dev/null; echo $$; read x")
 	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no terminal
 	_, next := p.start()
 	p.Process.Signal(unix.SIGINT)

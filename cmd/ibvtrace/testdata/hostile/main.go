@@ -1,16 +1,19 @@
 // Hostile is a program to trace. It passes arguments to the kernel, and so to the tracer, that
 // no library passes: wrong lengths and pointers, and memory that ends or changes, at
 // random. It opens and uses the files that it is given. The kernel's results do not matter.
+// It ends after the given number of calls, or earlier if it gets SIGTERM.
 //
 //	hostile SEED CALLS FILE...
 package main
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
 	"strconv"
 	"sync"
@@ -179,12 +182,14 @@ func main() {
 			runtime.Gosched()
 		}
 	})
+	ctx, stopNotify := signal.NotifyContext(context.Background(), unix.SIGTERM)
+	defer stopNotify()
 	for i := range 3 {
 		wg.Go(func() {
 			runtime.LockOSThread() // and let the thread die at the end
 			r := rand.New(rand.NewPCG(seed, uint64(i)))
 			own := newArena(2)
-			for range calls {
+			for n := 0; n < calls && ctx.Err() == nil; n++ {
 				random(r, fds[r.IntN(len(fds))], own)
 				if r.IntN(200) == 0 {
 					if err := exec.Command("/proc/self/exe").Run(); err != nil {
