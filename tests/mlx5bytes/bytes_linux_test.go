@@ -88,7 +88,10 @@ func parse(t *testing.T, out string) []step {
 			}
 			what := f[0] + " " + f[1]
 			if f[0] == "register" {
-				off := rdmatest.Must(strconv.ParseUint(f[1], 16, 16))(t)
+				off, err := strconv.ParseUint(f[1], 16, 16)
+				if err != nil {
+					t.Fatalf("%q: %v", line, err)
+				}
 				if off >= blueFlame {
 					s.buffer = int(off/bufferSize)%2 + 1
 					what = fmt.Sprintf("register %x", off%bufferSize)
