@@ -1,0 +1,137 @@
+package stranger
+
+import (
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A Door lets peers in that connect to a listener. First each of them is greeted, and may be
+// anybody. Those that pass are served.
+type Door[T any] struct {
+	// Most is how many peers are greeted at a time, and how many are served. Another one that
+	// comes takes the place of the one that is greeted for the longest time; nobody takes that
+	// of one that is served.
+	Most int
+	// Greet finds out who a peer is.
+	Greet func(net.Conn) (T, error)
+	// Serve owns the connection of a peer that has been greeted.
+	Serve func(net.Conn, T)
+	// Refused is told why a peer wasn't served. It may be nil.
+	Refused func(net.Conn, error)
+
+	mu       sync.Mutex
+	greeting []net.Conn // in the order in which they have come
+	serving  int
+	busy     sync.WaitGroup
+}
+
+var errFull = errors.New("too many others are here")
+
+// pause is how long a door waits when this side has no files or memory for another connection.
+const pause = 50 * time.Millisecond
+
+// Open lets peers in until the listener fails or is closed. It ends the greetings, and returns
+// when the last peer has been served. The error is the listener's.
+func (d *Door[T]) Open(l net.Listener) error {
+	defer d.close()
+	for {
+		conn, err := l.Accept()
+		var passing interface{ Temporary() bool }
+		if errors.As(err, &passing) && passing.Temporary() {
+			time.Sleep(pause)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		d.mu.Lock()
+		if len(d.greeting) == d.Most {
+			d.greeting[0].Close()
+			d.greeting = d.greeting[1:]
+		}
+		d.greeting = append(d.greeting, conn)
+		d.mu.Unlock()
+		d.busy.Go(func() { d.let(conn) })
+	}
+}
+
+// let greets a peer, and serves it.
+func (d *Door[T]) let(conn net.Conn) {
+	who, err := d.Greet(conn)
+	d.mu.Lock()
+	i := slices.Index(d.greeting, conn)
+	if i >= 0 {
+		d.greeting = slices.Delete(d.greeting, i, i+1)
+	}
+	switch {
+	case err == nil && i < 0:
+		err = net.ErrClosed
+	case err == nil && d.serving == d.Most:
+		err = errFull
+	case err == nil:
+		d.serving++
+	}
+	d.mu.Unlock()
+	if err != nil {
+		if d.Refused != nil {
+			d.Refused(conn, err)
+		}
+		conn.Close()
+		return
+	}
+	defer func() {
+		d.mu.Lock()
+		d.serving--
+		d.mu.Unlock()
+	}()
+	d.Serve(conn, who)
+}
+
+func (d *Door[T]) close() {
+	d.mu.Lock()
+	for _, conn := range d.greeting {
+		conn.Close()
+	}
+	d.mu.Unlock()
+	d.busy.Wait()
+}
+
+// waiting is how many peers First greets at a time.
+const waiting = 16
+
+// First accepts connections until a peer has sent a first message of n bytes that is right, and
+// closes the listener. It returns that connection, whose next bytes are those after the message.
+// Refused is told of the others.
+func First(l net.Listener, n int, right func(message []byte) error, refused func(net.Conn, error)) (conn net.Conn, message []byte, err error) {
+	var once sync.Once
+	d := Door[[]byte]{
+		Most: waiting,
+		Greet: func(c net.Conn) ([]byte, error) {
+			b := make([]byte, n)
+			if _, err := io.ReadFull(c, b); err != nil {
+				return nil, err
+			}
+			return b, right(b)
+		},
+		Serve: func(c net.Conn, b []byte) {
+			first := false
+			once.Do(func() {
+				first, conn, message = true, c, b
+				l.Close()
+			})
+			if !first {
+				c.Close()
+			}
+		},
+		Refused: refused,
+	}
+	err = d.Open(l)
+	if conn != nil {
+		return conn, message, nil
+	}
+	return nil, nil, err
+}

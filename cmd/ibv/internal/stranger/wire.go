@@ -1,0 +1,78 @@
+package stranger
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"reflect"
+	"time"
+)
+
+// A Wire exchanges messages with a peer: JSON, one a line. One goroutine at a time may use it.
+type Wire struct {
+	conn net.Conn
+	in   *bufio.Reader
+	most int
+}
+
+// NewWire returns a wire over a connection. Most is the length of the longest message that it
+// takes, in bytes.
+func NewWire(conn net.Conn, most int) *Wire {
+	return &Wire{conn: conn, in: bufio.NewReader(conn), most: most}
+}
+
+// Tell sends a message. It takes the limit at most; 0 is none.
+func (w *Wire) Tell(message any, limit time.Duration) error {
+	b, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	if err := w.conn.SetWriteDeadline(end(limit)); err != nil {
+		return err
+	}
+	_, err = w.conn.Write(append(b, '\n'))
+	return err
+}
+
+// Hear receives a message, with the Text of all its strings. It takes the limit at most; 0 is
+// none. The error is io.EOF if the peer has ended the connection before the message.
+func (w *Wire) Hear(message any, limit time.Duration) error {
+	if err := w.conn.SetReadDeadline(end(limit)); err != nil {
+		return err
+	}
+	var line []byte
+	for {
+		part, err := w.in.ReadSlice('\n')
+		if len(line)+len(part) > w.most {
+			return fmt.Errorf("a message is longer than %d bytes", w.most)
+		}
+		line = append(line, part...)
+		if err == nil {
+			break
+		}
+		if err == io.EOF && len(line) > 0 {
+			return io.ErrUnexpectedEOF
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return err
+		}
+	}
+	if err := json.Unmarshal(line, message); err != nil {
+		return err
+	}
+	clean(reflect.ValueOf(message))
+	return nil
+}
+
+// Close closes the connection.
+func (w *Wire) Close() error { return w.conn.Close() }
+
+func end(limit time.Duration) time.Time {
+	if limit == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(limit)
+}
