@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -28,12 +29,15 @@ Slurm, Open MPI and indexed Jobs say which rank a process is. Otherwise --hosts 
       --rank N           this process's rank, from 0
       --size N           how many processes there are
       --root HOST        where rank 0 is
+  -b, --bind ADDR        rank 0: address to listen on (default all)
       --port PORT        TCP port of rank 0 (default 18519)
+      --key FILE         a secret that all processes have; without it, anybody who
+                         reaches rank 0's port can be a rank
   -d, --devices LIST     devices; more than one are rails, each measured by itself
                          (default the first one with an active port)
   -x, --gid-index INDEX  GID index (default the one that reaches farthest)
   -s, --bytes SIZE       bytes of a write (default 65536)
-  -t, --time TIME        of each measurement (default 200ms)
+  -t, --time TIME        of each measurement (default 200ms, at most 1h)
       --wait TIME        for ranks to come (default 1m)
       --patience TIME    how late a rank may be before it is lost (default 10s)
       --json             print the result as JSON
@@ -58,13 +62,16 @@ func meshCommand(args []string) int {
 	f := flag.NewFlagSet("mesh", flag.ContinueOnError)
 	c := mesh.Config{}
 	g := mesh.Given{}
-	var devices, picture, earlier string
+	var devices, picture, earlier, key string
 	var asJSON bool
 	f.StringVar(&g.Hosts, "hosts", "", "")
 	f.IntVar(&g.Rank, "rank", -1, "")
 	f.IntVar(&g.Size, "size", -1, "")
 	f.StringVar(&g.Root, "root", "", "")
+	f.StringVar(&c.Bind, "bind", "", "")
+	f.StringVar(&c.Bind, "b", "", "")
 	f.IntVar(&c.Port, "port", 18519, "")
+	f.StringVar(&key, "key", "", "")
 	f.IntVar(&c.Bytes, "bytes", 65536, "")
 	f.IntVar(&c.Bytes, "s", 65536, "")
 	f.DurationVar(&c.Time, "time", 200*time.Millisecond, "")
@@ -88,6 +95,11 @@ func meshCommand(args []string) int {
 	}
 	if err != nil {
 		return wrongUsage(f.Name(), err)
+	}
+	if key != "" {
+		if c.Key, err = readKey(key); err != nil {
+			return failed(f.Name(), err)
+		}
 	}
 	c.Devices = strings.FieldsFunc(devices, func(r rune) bool { return r == ',' || r == ' ' })
 	var before *mesh.Result
@@ -117,14 +129,28 @@ func meshCommand(args []string) int {
 	return exitOK
 }
 
+// readKey reads a secret. Space around it doesn't count.
+func readKey(name string) ([]byte, error) {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	if b = bytes.TrimSpace(b); len(b) == 0 {
+		return nil, fmt.Errorf("--key %s: the file is empty", name)
+	}
+	return b, nil
+}
+
 func checkMesh(f *flag.FlagSet, c *mesh.Config, picture string) error {
 	switch {
 	case f.NArg() > 0:
 		return fmt.Errorf("unexpected %q", f.Args())
-	case c.Bytes < 8 || c.Bytes > 1<<30:
-		return fmt.Errorf("%d bytes: a write has 8 to %d", c.Bytes, 1<<30)
+	case c.Bytes < mesh.MinBytes || c.Bytes > mesh.MaxBytes:
+		return fmt.Errorf("%d bytes: a write has %d to %d", c.Bytes, mesh.MinBytes, mesh.MaxBytes)
 	case c.Time <= 0 || c.Wait <= 0 || c.Patience <= 0:
 		return fmt.Errorf("a time must be more than 0")
+	case c.Time > mesh.MaxTime:
+		return fmt.Errorf("-t %v: a measurement takes %v at most", c.Time, mesh.MaxTime)
 	case c.Port < 1 || c.Port > 65535:
 		return fmt.Errorf("there is no port %d", c.Port)
 	case c.GID < -1 || c.GID > 255:

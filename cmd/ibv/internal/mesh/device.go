@@ -32,7 +32,7 @@ type link struct {
 	qp   *verbs.QP
 	mr   *verbs.MR
 	size int
-	peer verbs.Remote
+	peer *verbs.Remote // nil: not connected
 	all  []io.Closer
 }
 
@@ -129,7 +129,11 @@ func (d *devices) open(rail, size int) (_ *endpoint, err error) {
 		return nil, fmt.Errorf("there is no rail %d", rail)
 	}
 	p, l := d.all[rail], &link{size: size}
-	d.current = l
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.close())
+		}
+	}()
 	pd, err := p.dev.AllocPD()
 	if err != nil {
 		return nil, err
@@ -154,10 +158,11 @@ func (d *devices) open(rail, size int) (_ *endpoint, err error) {
 	if err != nil {
 		return nil, err
 	}
+	d.current = l
 	return &endpoint{e, l.mr.Addr() + uint64(size), l.mr.RKey()}, nil
 }
 
-var errNotOpen = errors.New("there is no queue pair")
+var errNotOpen = errors.New("there is no connected queue pair")
 
 // Retries end after a second on rxe, and after at most four with adapters, which may wait four
 // times as long. Of rxe, 7 would be for ever: a peer that has died would never be missed.
@@ -168,19 +173,35 @@ const (
 
 func (d *devices) connect(peer *endpoint) error {
 	l := d.current
-	if l == nil || peer == nil {
+	if l == nil {
 		return errNotOpen
 	}
-	l.peer = verbs.Remote{Addr: peer.Addr, RKey: peer.RKey}
-	return l.qp.Connect(peer.Endpoint, verbs.ConnectOptions{Access: verbs.AccessRemoteWrite | verbs.AccessRemoteRead, AckTimeout: ackTimeout, RetryCount: retries})
+	err := l.qp.Connect(peer.Endpoint, verbs.ConnectOptions{Access: verbs.AccessRemoteWrite | verbs.AccessRemoteRead, AckTimeout: ackTimeout, RetryCount: retries})
+	if err == nil {
+		l.peer = &verbs.Remote{Addr: peer.Addr, RKey: peer.RKey}
+	}
+	return err
+}
+
+// connected returns the queue pair to a peer.
+func (d *devices) connected() (*link, error) {
+	if d.current == nil || d.current.peer == nil {
+		return nil, errNotOpen
+	}
+	return d.current, nil
 }
 
 func (d *devices) close() (err error) {
 	if d.current != nil {
-		for _, c := range slices.Backward(d.current.all) {
-			err = errors.Join(err, c.Close())
-		}
+		err = d.current.close()
 		d.current = nil
+	}
+	return err
+}
+
+func (l *link) close() (err error) {
+	for _, c := range slices.Backward(l.all) {
+		err = errors.Join(err, c.Close())
 	}
 	return err
 }
@@ -193,12 +214,12 @@ const (
 
 // latency measures reads, one after the other.
 func (d *devices) latency(limit time.Duration) (*Latency, error) {
-	l := d.current
-	if l == nil {
-		return nil, errNotOpen
+	l, err := d.connected()
+	if err != nil {
+		return nil, err
 	}
 	h := new(histogram.Histogram)
-	wr := verbs.SendWR{Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{l.mr.SGE(0, readBytes)}, Remote: l.peer}
+	wr := verbs.SendWR{Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{l.mr.SGE(0, readBytes)}, Remote: *l.peer}
 	wcs := make([]verbs.WC, 1)
 	begin := time.Now()
 	for i := 0; i < warmUp+mostReads && (i <= 2*warmUp || time.Since(begin) < limit); i++ {
@@ -244,11 +265,11 @@ func (l *link) poll(wcs []verbs.WC) (int, error) {
 
 // bandwidth measures writes to the peer.
 func (d *devices) bandwidth(limit time.Duration) (float64, error) {
-	l := d.current
-	if l == nil {
-		return 0, errNotOpen
+	l, err := d.connected()
+	if err != nil {
+		return 0, err
 	}
-	wr := verbs.SendWR{Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{l.mr.SGE(0, l.size)}, Remote: l.peer}
+	wr := verbs.SendWR{Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{l.mr.SGE(0, l.size)}, Remote: *l.peer}
 	wcs := make([]verbs.WC, 16)
 	most := min(max(inFlight/l.size, 2), depth)
 	posted, done := 0, 0

@@ -6,14 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 )
 
 func TestFind(t *testing.T) {
@@ -144,31 +149,14 @@ func (m *model) bandwidth(time.Duration) (float64, error) {
 
 func (m *model) close() error { return m.does("close") }
 
+var key = []byte("a key")
+
 var settings = Settings{Bytes: 4096, Time: time.Millisecond, Patience: time.Minute, Wait: time.Minute}
 
 // play runs a mesh of models, each on a host of its own.
 func play(t *testing.T, models []*model, s Settings) *Result {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, len(models))
-	for i, m := range models {
-		go func() {
-			conn, err := net.Dial("tcp", l.Addr().String())
-			if err == nil {
-				err = serve(conn, hello{Rank: i, Size: len(models), Host: fmt.Sprintf("host%d", i)}, m)
-				conn.Close()
-			}
-			ended <- err
-		}()
-	}
-	members, err := gather(l, len(models), s.Wait)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lead(members, s)
+	return playDying(t, models, nil, s)
 }
 
 func newModels(n int, gbits func(a, b int) float64) (all []*model) {
@@ -283,14 +271,17 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// playDying is play, but the connection of a rank ends when a model says so.
+// playDying is play, but the connection of a rank but 0 ends when a model says so.
 func playDying(t *testing.T, models []*model, dying error, s Settings) *Result {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, m := range models {
+	hi := func(rank int) hello {
+		return hello{Rank: rank, Size: len(models), Host: fmt.Sprintf("host%d", rank), Rails: models[rank].rails()}
+	}
+	for i, m := range models[1:] {
 		go func() {
 			conn, err := net.Dial("tcp", l.Addr().String())
 			if err != nil {
@@ -300,20 +291,22 @@ func playDying(t *testing.T, models []*model, dying error, s Settings) *Result {
 			if inner := m.order; inner != nil {
 				m.order = func(do string) error {
 					err := inner(do)
-					if errors.Is(err, dying) {
+					if dying != nil && errors.Is(err, dying) {
 						conn.Close()
 					}
 					return err
 				}
 			}
-			_ = serve(conn, hello{Rank: i, Size: len(models), Host: fmt.Sprintf("host%d", i)}, m)
+			w := newWire(conn)
+			if err := join(w, hi(i+1), key, s.Wait); err != nil {
+				t.Error(err)
+				return
+			}
+			_ = serve(w, m)
 		}()
 	}
-	members, err := gather(l, len(models), s.Wait)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lead(members, s)
+	members, away := gather(l, newOwn(hi(0), models[0], make(chan error, 1)), len(models), key, s.Wait)
+	return lead(members, away, s)
 }
 
 // TestFails: a measurement that fails is reported, and its ranks go on.
@@ -340,34 +333,262 @@ func TestFails(t *testing.T) {
 	}
 }
 
-func TestGather(t *testing.T) {
-	t.Parallel() // it waits for a rank that doesn't come
-	come := func(hellos ...hello) ([]*member, error) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+// come has ranks, which may not belong to it, come to a mesh of 3, one after the other. It returns
+// what the mesh knows of them, and how each was received.
+func come(t *testing.T, wait time.Duration, hellos ...hello) (members []*member, away []string, joined []error) {
+	t.Helper()
+	l := listen(t)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
 		for _, h := range hellos {
 			conn, err := net.Dial("tcp", l.Addr().String())
 			if err != nil {
-				t.Fatal(err)
+				t.Error(err)
+				return
 			}
 			defer conn.Close()
-			if err := json.NewEncoder(conn).Encode(h); err != nil {
-				t.Fatal(err)
+			k := key
+			if h.Nonce != "" { // of a rank with another key
+				k = []byte(h.Nonce)
+			}
+			joined = append(joined, join(newWire(conn), h, k, time.Minute))
+		}
+		if wait < time.Minute {
+			l.Close() // the time is over
+		}
+	}()
+	members, away = gather(l, &member{hello: hello{Size: 3, Host: "n0"}}, 3, key, time.Minute)
+	<-done
+	return members, away, joined
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// TestGather: those that don't belong to the mesh are told why, and named. They take nobody's place,
+// and the ranks that come later are received.
+func TestGather(t *testing.T) {
+	good := hello{Rank: 1, Size: 3, Host: "n1"}
+	last := hello{Rank: 2, Size: 3, Host: "n2", Error: "no device"}
+	for _, test := range []struct {
+		name  string
+		wrong hello
+		says  string
+	}{
+		{"of another mesh", hello{Rank: 7, Size: 9, Host: "x"}, "rank 7 of 9, from 127.0.0.1:"},
+		{"below", hello{Rank: -1, Size: 3, Host: "x"}, "the mesh has 3 ranks"},
+		{"a second rank 0", hello{Rank: 0, Size: 3, Host: "x"}, "rank 0 is the process that listens here"},
+		{"a million rails", hello{Rank: 2, Size: 3, Host: "x", Rails: make([]Rail, mostRails+1)}, "33 rails"},
+		{"a long name", hello{Rank: 2, Size: 3, Host: strings.Repeat("x", 300)}, "300 bytes"},
+		{"without the key", hello{Rank: 2, Size: 3, Host: "x", Nonce: "guessed"}, "hasn't this mesh's key"},
+		{"twice", hello{Rank: 1, Size: 3, Host: "n9"}, "two processes are rank 1: on n1 and on n9"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			members, away, joined := come(t, time.Minute, good, test.wrong, last)
+			if joined[0] != nil || !errors.Is(joined[1], errTurnedAway) || joined[2] != nil {
+				t.Fatal(joined)
+			}
+			if members[1].Host != "n1" || members[1].lost != "" || members[2].Host != "n2" || !strings.Contains(members[2].lost, "no device") {
+				t.Errorf("%+v", members)
+			}
+			if len(away) != 1 || !strings.Contains(away[0], test.says) {
+				t.Errorf("%q, want %q", away, test.says)
+			}
+		})
+	}
+	members, _, _ := come(t, 0, good)
+	if !strings.Contains(members[2].lost, "hasn't come") || members[1].lost != "" {
+		t.Errorf("%+v", members)
+	}
+}
+
+// TestStrangers: ranks are measured, whatever else comes to their port, seeded and many times: silence,
+// torn and endless messages, ranks that make themselves known and die. What a rank without the key
+// says is nowhere in the result.
+func TestStrangers(t *testing.T) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	random := rand.New(rand.NewPCG(3, 4))
+	for round := range 20 {
+		l := listen(t)
+		models := newModels(3, func(int, int) float64 { return 90 })
+		var strangers sync.WaitGroup
+		for range 15 {
+			kind, n := random.IntN(len(strangeRanks)), random.IntN(1<<17)
+			strangers.Go(func() {
+				conn, err := net.Dial("tcp", l.Addr().String())
+				if err != nil {
+					return // all have come
+				}
+				defer conn.Close()
+				_ = conn.SetDeadline(time.Now().Add(time.Minute))
+				strangeRanks[kind](conn, n)
+			})
+		}
+		for i := range 2 {
+			go func() {
+				w, err := reach(l.Addr().String(), time.Minute, func(w *stranger.Wire, limit time.Duration) error {
+					return join(w, hello{Rank: i + 1, Size: 3, Host: fmt.Sprintf("host%d", i+1), Rails: models[i+1].rails()}, key, limit)
+				})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer w.Close()
+				_ = serve(w, models[i+1])
+			}()
+		}
+		own := newOwn(hello{Size: 3, Host: "host0", Rails: models[0].rails()}, models[0], make(chan error, 1))
+		members, away := gather(l, own, 3, key, time.Minute)
+		r := lead(members, away, settings)
+		strangers.Wait()
+		if err := r.Bad(); err != nil || len(r.Links) != 3 || len(r.Away) > mostAway {
+			t.Fatalf("round %d: %v, %+v", round, err, r)
+		}
+		var text strings.Builder
+		r.Print(&text)
+		if strings.ContainsAny(text.String(), "\x1b\x07") || strings.Contains(text.String(), "evil") || strings.Contains(text.String(), "\nlost") {
+			t.Fatalf("round %d: %q", round, text.String())
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > 256<<20 {
+		t.Errorf("%d MiB were allocated", used>>20)
+	}
+}
+
+// strangeRanks come to rank 0's port.
+var strangeRanks = []func(conn net.Conn, n int){
+	func(conn net.Conn, _ int) { _, _ = conn.Read(make([]byte, 1)) },
+	func(conn net.Conn, _ int) { _, _ = io.Copy(io.Discard, conn) }, // silent until it must go
+	func(conn net.Conn, n int) { // torn
+		text := `{"rank":1,"size":3,"host":"evil","rails":[]}` + "\n"
+		_, _ = io.WriteString(conn, text[:n%len(text)])
+	},
+	func(conn net.Conn, n int) { // long, perhaps too long
+		_, _ = fmt.Fprintf(conn, `{"rank":1,"size":3,"host":"evil%s"}`+"\n", strings.Repeat("a", n))
+	},
+	func(conn net.Conn, _ int) { // endless
+		for _, err := io.WriteString(conn, `{"host":"`); err == nil; {
+			_, err = conn.Write(make([]byte, 1<<14))
+		}
+	},
+	func(conn net.Conn, n int) { // an own key
+		_ = join(newWire(conn), hello{Rank: n % 3, Size: 3, Host: "evil", Error: "h\x1b]0;evil\x07\nlost: rank 0"}, nil, time.Minute)
+	},
+	func(conn net.Conn, n int) { // huge numbers
+		_, _ = fmt.Fprintf(conn, `{"rank":%d,"size":%d,"nonce":"\u001b[2J","rails":[%s{}]}`+"\n", n<<40, n<<40, strings.Repeat("{},", n%5000))
+		_, _ = io.Copy(io.Discard, conn)
+	},
+	func(conn net.Conn, _ int) { _, _ = io.WriteString(conn, "SSH-2.0-evil\r\n") },
+}
+
+// TestHostileRank: a rank that has been received and answers nonsense makes its own links fail, and no
+// others.
+func TestHostileRank(t *testing.T) {
+	for _, answer := range []string{
+		`{}`, `{"latency":null}`, `{"endpoint":{},"gbits":-1,"latency":{"median":-1}}`, `{"endpoint":{},"gbits":1e300,"latency":{"median":1e300}}`,
+		`{"endpoint":{},"gbits":1e-320,"latency":{"median":1}}`, `{"error":"h\u001b]0;evil\u0007\nlost: rank 0"}`, `[]`, `nonsense`,
+		`{"error":"` + strings.Repeat("a", 1<<20) + `"}`, ``,
+	} {
+		l := listen(t)
+		models := newModels(3, func(int, int) float64 { return 90 })
+		for i := range 2 {
+			go func() {
+				conn, err := net.Dial("tcp", l.Addr().String())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer conn.Close()
+				w := newWire(conn)
+				if err := join(w, hello{Rank: i + 1, Size: 3, Host: fmt.Sprintf("host%d", i+1)}, key, time.Minute); err != nil {
+					t.Error(err)
+				}
+				if i == 0 {
+					_ = serve(w, models[1])
+					return
+				}
+				for err = w.Hear(new(order), 0); err == nil && answer != ""; err = w.Hear(new(order), 0) {
+					if _, err := io.WriteString(conn, answer+"\n"); err != nil {
+						return
+					}
+				}
+			}()
+		}
+		members, away := gather(l, newOwn(hello{Size: 3, Host: "host0"}, models[0], make(chan error, 1)), 3, key, time.Minute)
+		r := lead(members, away, settings)
+		for _, l := range r.Links {
+			if (l.Error != "") != (l.B == 2) {
+				t.Errorf("%.40q: %+v", answer, l)
 			}
 		}
-		return gather(l, 2, 2*time.Second)
+		if _, err := json.Marshal(r); err != nil || r.Bad() == nil || r.Hosts[1].Lost != "" {
+			t.Errorf("%.40q: %v, %+v", answer, err, r.Hosts)
+		}
+		var text strings.Builder
+		if r.Print(&text); strings.ContainsAny(text.String(), "\x1b\x07") || strings.Contains(text.String(), "\nlost: rank 0") {
+			t.Errorf("%q", text.String())
+		}
 	}
-	members, err := come(hello{Rank: 1, Size: 2, Host: "n1", Error: "no device"})
-	if err != nil || !strings.Contains(members[0].lost, "hasn't come") || !strings.Contains(members[1].lost, "no device") {
-		t.Errorf("%+v, %v", members, err)
+}
+
+// TestHostileRoot: a rank refuses what rank 0 must not order, and does the rest.
+func TestHostileRoot(t *testing.T) {
+	orders := []string{
+		`{"do":"open","bytes":3}`, `{"do":"open","bytes":-1}`, `{"do":"open"}`, `{"do":"open","bytes":4611686018427387904}`,
+		`{"do":"connect"}`, `{"do":"latency"}`, `{"do":"latency","ms":9000000000000}`, `{"do":"bandwidth","ms":-1}`, `{"do":"format"}`, `{}`,
 	}
-	if _, err := come(hello{Rank: 1, Size: 2, Host: "n1"}, hello{Rank: 1, Size: 2, Host: "n2"}); err == nil || !strings.Contains(err.Error(), "two processes are rank 1") {
+	mine, theirs := net.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- serve(newWire(mine), &model{order: func(do string) error {
+			if do != "open" && do != "close" {
+				t.Errorf("%s is done", do)
+			}
+			return nil
+		}})
+	}()
+	root := newWire(theirs)
+	for _, text := range append(orders, `{"do":"open","bytes":8}`) {
+		if _, err := io.WriteString(theirs, text+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		var a answer
+		if err := root.Hear(&a, time.Minute); err != nil || (a.Error == "") != strings.HasSuffix(text, `:8}`) {
+			t.Errorf("%s: %+v, %v", text, a, err)
+		}
+	}
+	go func() {
+		for _, err := io.WriteString(theirs, `{"do":"`); err == nil; {
+			_, err = theirs.Write(make([]byte, 1<<14))
+		}
+	}()
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "longer than") {
 		t.Error(err)
 	}
-	if _, err := come(hello{Rank: 1, Size: 3, Host: "n1"}); err == nil || !strings.Contains(err.Error(), "has come to a mesh of 2") {
-		t.Error(err)
+	mine.Close()
+	// Who answers at rank 0's port without the key isn't rank 0.
+	for _, text := range []string{"", "SSH\n", "{}\n{}\n", `{"nonce":"x"}` + "\n" + `{"do":"welcome","proof":"AAAA"}` + "\n"} {
+		mine, theirs := net.Pipe()
+		go func() {
+			_, _ = io.WriteString(theirs, text)
+			_ = theirs.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+			_, _ = io.Copy(io.Discard, theirs)
+			theirs.Close()
+		}()
+		if err := join(newWire(mine), hello{Rank: 1, Size: 3}, key, time.Minute); err == nil || errors.Is(err, errTurnedAway) {
+			t.Errorf("%q: %v", text, err)
+		}
+		mine.Close()
 	}
 }
 

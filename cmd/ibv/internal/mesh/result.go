@@ -22,6 +22,7 @@ type Result struct {
 	Hosts []Host    `json:"hosts"` // by rank
 	Links []Link    `json:"links"`
 	Slow  Slow      `json:"slow"`
+	Away  []string  `json:"turned_away,omitempty"` // processes that have come and aren't ranks of this mesh
 }
 
 // A Host is a rank.
@@ -213,6 +214,9 @@ func (r *Result) Print(w io.Writer) {
 		if h.Lost != "" {
 			fmt.Fprintf(w, "lost: rank %d on %s %s\n", h.Rank, h.Name, h.Lost)
 		}
+	}
+	for _, who := range r.Away {
+		fmt.Fprintf(w, "turned away: %s\n", who)
 	}
 	for i := range r.Links {
 		if l := &r.Links[i]; l.Error != "" && r.Hosts[l.A].Lost == "" && r.Hosts[l.B].Lost == "" {

@@ -1,15 +1,17 @@
 package mesh
 
 import (
-	"encoding/json"
+	"crypto/hmac"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net"
 	"os"
 	"sync"
 	"time"
+
+	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 )
 
 // Settings are how to measure.
@@ -24,9 +26,8 @@ type Settings struct {
 // A member is a rank as rank 0 sees it. One goroutine at a time uses it.
 type member struct {
 	hello
-	conn net.Conn
-	in   *json.Decoder
-	lost string // why it takes part no longer
+	wire *stranger.Wire // nil: it hasn't come
+	lost string         // why it takes part no longer
 }
 
 // order has a rank do something. A rank that doesn't answer in time is lost.
@@ -34,90 +35,151 @@ func (m *member) order(o order, limit time.Duration) (a answer, err error) {
 	if m.lost != "" {
 		return a, fmt.Errorf("rank %d on %s %s", m.Rank, m.Host, m.lost)
 	}
-	b, err := json.Marshal(o)
-	if err != nil {
-		return a, err
-	}
-	if err = m.conn.SetDeadline(time.Now().Add(limit)); err == nil {
-		if _, err = m.conn.Write(append(b, '\n')); err == nil {
-			err = m.in.Decode(&a)
-		}
+	if err = m.wire.Tell(o, limit); err == nil {
+		err = m.wire.Hear(&a, limit)
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		m.lost = fmt.Sprintf("hangs: it hasn't done %q within %v", o.Do, limit)
 	case err != nil:
 		m.lost = fmt.Sprintf("has died while it did %q: %v", o.Do, err)
-	case a.Error != "":
-		return a, fmt.Errorf("rank %d on %s: %s: %s", m.Rank, m.Host, o.Do, a.Error)
 	default:
-		return a, nil
+		if err = a.check(o.Do); a.Error != "" {
+			err = errors.New(a.Error)
+		}
+		if err != nil {
+			err = fmt.Errorf("rank %d on %s: %s: %w", m.Rank, m.Host, o.Do, err)
+		}
+		return a, err
 	}
-	m.conn.Close()
+	m.wire.Close()
 	return a, fmt.Errorf("rank %d on %s %s", m.Rank, m.Host, m.lost)
 }
 
-// gather waits for the ranks. Those that don't come are lost.
-func gather(l net.Listener, size int, wait time.Duration) ([]*member, error) {
-	members := make([]*member, size)
-	for i := range members {
-		members[i] = &member{hello: hello{Rank: i, Host: "an unknown host"}, lost: fmt.Sprintf("hasn't come within %v", wait)}
+const (
+	mostRails    = 32
+	mostHost     = 255 // bytes of a host's name
+	mostAway     = 8   // processes that are turned away and named
+	mostStranger = 64  // connections beside those of the ranks that may be silent at a time
+)
+
+// unknown is the host of a rank that hasn't come.
+const unknown = "an unknown host"
+
+// A gathering is what waits for the ranks.
+type gathering struct {
+	key  []byte
+	size int
+	end  time.Time
+
+	mu      sync.Mutex
+	members []*member
+	missing int
+	away    []string
+}
+
+// gather waits for the ranks but rank 0, which is own. Those that don't come are lost. Those that
+// don't belong to the mesh are turned away, and it says why.
+func gather(l net.Listener, own *member, size int, key []byte, wait time.Duration) (members []*member, away []string) {
+	g := &gathering{key: key, size: size, end: time.Now().Add(wait), members: make([]*member, size), missing: size - 1}
+	for i := range g.members {
+		g.members[i] = &member{hello: hello{Rank: i, Host: unknown}, lost: fmt.Sprintf("hasn't come within %v", wait)}
 	}
-	end := time.Now().Add(wait)
-	arrived, enough := make(chan *member), make(chan struct{})
-	defer close(enough)
-	go func() {
-		var greeting sync.WaitGroup
-		defer func() {
-			greeting.Wait()
-			close(arrived)
-		}()
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
+	g.members[0] = own
+	defer time.AfterFunc(wait, func() { l.Close() }).Stop()
+	door := stranger.Door[*member]{
+		Most:  size + mostStranger,
+		Greet: g.greet,
+		Serve: func(conn net.Conn, m *member) {
+			if err := g.take(m); err != nil {
+				g.turnAway(conn, m, err)
+			} else if g.complete() {
+				l.Close()
 			}
-			greeting.Go(func() {
-				m := &member{conn: conn, in: json.NewDecoder(conn)}
-				_ = conn.SetDeadline(end)
-				if m.in.Decode(&m.hello) == nil {
-					select {
-					case arrived <- m:
-						return
-					case <-enough:
-					}
-				}
-				conn.Close() // no rank, or one too many
-			})
-		}
-	}()
-	defer l.Close()
-	timer := time.AfterFunc(wait, func() { l.Close() })
-	defer timer.Stop()
-	for missing := size; missing > 0; missing-- {
-		m, is := <-arrived
-		switch {
-		case !is:
-			return members, nil
-		case m.Size != size || m.Rank < 0 || m.Rank >= size:
-			return nil, fmt.Errorf("rank %d of %d on %s has come to a mesh of %d", m.Rank, m.Size, m.Host, size)
-		case members[m.Rank].conn != nil:
-			return nil, fmt.Errorf("two processes are rank %d: on %s and on %s", m.Rank, members[m.Rank].Host, m.Host)
-		case m.Error != "":
-			m.lost = "can't take part: " + m.Error
-		}
-		members[m.Rank] = m
+		},
 	}
-	return members, nil
+	_ = door.Open(l) // it is closed when all have come, or none may come any more
+	return g.members, g.away
+}
+
+// greet finds out which rank has come.
+func (g *gathering) greet(conn net.Conn) (*member, error) {
+	m := &member{wire: newWire(conn)}
+	left := max(time.Until(g.end), 1)
+	mine := challenge{rand.Text()}
+	if err := m.wire.Tell(mine, left); err != nil {
+		return nil, err
+	}
+	if err := m.wire.Hear(&m.hello, left); err != nil {
+		return nil, err
+	}
+	var why error
+	switch {
+	case m.Size != g.size || m.Rank < 0 || m.Rank >= g.size:
+		why = fmt.Errorf("the mesh has %d ranks", g.size)
+	case m.Rank == 0:
+		why = errors.New("rank 0 is the process that listens here")
+	case !hmac.Equal(m.Proof, proof(g.key, m.who(), mine.Nonce, m.Nonce)):
+		why = errors.New("it hasn't this mesh's key (--key)")
+	case len(m.Host) > mostHost:
+		why = fmt.Errorf("the name of its host has %d bytes: %d are the most", len(m.Host), mostHost)
+	case len(m.Rails) > mostRails:
+		why = fmt.Errorf("it has %d rails: %d are the most", len(m.Rails), mostRails)
+	default:
+		m.Proof = proof(g.key, whoLeads, m.Nonce, mine.Nonce)
+		return m, nil
+	}
+	g.turnAway(conn, m, why)
+	return nil, why
+}
+
+// take takes a rank that has come.
+func (g *gathering) take(m *member) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if first := g.members[m.Rank]; first.wire != nil {
+		return fmt.Errorf("two processes are rank %d: on %s and on %s", m.Rank, first.Host, m.Host)
+	}
+	if err := m.wire.Tell(order{Do: "welcome", Proof: m.Proof}, telling); err != nil {
+		return err
+	}
+	if m.Error != "" {
+		m.lost = cannot + m.Error
+	}
+	g.members[m.Rank] = m
+	g.missing--
+	return nil
+}
+
+const cannot = "can't take part: "
+
+func (g *gathering) complete() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.missing == 0
+}
+
+// telling is how long the few bytes may take that say whether a rank is welcome.
+const telling = time.Second
+
+// turnAway tells one that has come why it can't take part.
+func (g *gathering) turnAway(conn net.Conn, m *member, why error) {
+	_ = m.wire.Tell(order{Do: "leave", Why: why.Error()}, telling) // it may have left by itself
+	m.wire.Close()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.away) < mostAway {
+		g.away = append(g.away, fmt.Sprintf("%s, from %v: %v", m.who(), conn.RemoteAddr(), why))
+	}
 }
 
 // lead is rank 0's part: it has all pairs measured, and returns the results.
-func lead(members []*member, s Settings) *Result {
-	r := &Result{Time: time.Now().Round(time.Second), Bytes: s.Bytes}
+func lead(members []*member, away []string, s Settings) *Result {
+	r := &Result{Time: time.Now().Round(time.Second), Bytes: s.Bytes, Away: away}
 	hosts := make([]string, len(members))
 	rails := 0
 	for i, m := range members {
-		if hosts[i] = m.Host; m.conn == nil {
+		if hosts[i] = m.Host; m.Host == unknown {
 			hosts[i] = fmt.Sprintf("rank %d", i)
 		}
 		rails = max(rails, len(m.Rails))
@@ -147,10 +209,10 @@ func lead(members []*member, s Settings) *Result {
 	}
 	for i, m := range members {
 		if m.lost == "" {
-			_ = json.NewEncoder(m.conn).Encode(order{Do: "end"})
+			_ = m.wire.Tell(order{Do: "end"}, s.Patience)
 		}
-		if m.conn != nil {
-			m.conn.Close()
+		if m.wire != nil {
+			m.wire.Close()
 		}
 		r.Hosts = append(r.Hosts, Host{Rank: i, Name: hosts[i], Rails: m.Rails, Lost: m.lost})
 	}
@@ -177,9 +239,6 @@ func (l *Link) measure(a, b *member, s Settings) error {
 	atA, atB, err := both(a, b, open, open, s.Patience)
 	if err != nil {
 		return err
-	}
-	if atA.Endpoint == nil || atB.Endpoint == nil {
-		return errors.New("a rank has opened nothing")
 	}
 	if _, _, err = both(a, b, order{Do: "connect", Peer: atB.Endpoint}, order{Do: "connect", Peer: atA.Endpoint}, s.Patience); err != nil {
 		return err
@@ -230,7 +289,9 @@ func both(a, b *member, toA, toB order, limit time.Duration) (atA, atB answer, e
 type Config struct {
 	Place
 	Settings
+	Bind    string   // address where rank 0 listens; "": all
 	Port    int      // where rank 0 listens
+	Key     []byte   // a secret of the processes; nil: anybody may be a rank
 	Devices []string // the rails; none: the first device with an active port
 	GID     int      // index; -1: the one that reaches farthest
 }
@@ -243,55 +304,70 @@ func Run(c Config) (*Result, error) {
 	if failed != nil {
 		me.Error = failed.Error()
 	} else {
+		me.Rails = m.rails()
 		defer m.end()
 	}
-	part := func(conn io.ReadWriteCloser) error {
-		defer conn.Close()
-		if failed != nil {
-			return errors.Join(serve(conn, me, nil), failed)
-		}
-		return serve(conn, me, m)
+	if c.Rank == 0 {
+		return c.lead(me, m, failed)
 	}
-	if c.Rank != 0 {
-		conn, err := reach(net.JoinHostPort(c.Root, fmt.Sprint(c.Port)), c.Wait)
-		if err != nil {
-			return nil, err
-		}
-		return nil, part(conn)
+	w, err := reach(net.JoinHostPort(c.Root, fmt.Sprint(c.Port)), c.Wait, func(w *stranger.Wire, limit time.Duration) error {
+		return join(w, me, c.Key, limit)
+	})
+	if err != nil {
+		return nil, errors.Join(err, failed)
 	}
-	l, err := net.Listen("tcp", fmt.Sprintf(":%d", c.Port))
+	defer w.Close()
+	if failed != nil {
+		return nil, failed
+	}
+	return nil, serve(w, m)
+}
+
+// lead is rank 0.
+func (c *Config) lead(me hello, m meter, failed error) (*Result, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort(c.Bind, fmt.Sprint(c.Port)))
 	if err != nil {
 		return nil, err
 	}
-	// Rank 0 is a rank like the others, too.
-	mine := make(chan error, 1)
+	ended := make(chan error, 1)
+	var own *member
+	if failed == nil {
+		own = newOwn(me, m, ended)
+	} else {
+		own = &member{hello: me, lost: cannot + me.Error}
+		ended <- nil
+	}
+	members, away := gather(l, own, c.Size, c.Key, c.Wait)
+	r := lead(members, away, c.Settings)
+	return r, <-ended
+}
+
+// newOwn returns rank 0 as a rank like the others. Nobody else can take its place.
+func newOwn(me hello, m meter, ended chan<- error) *member {
+	mine, theirs := net.Pipe()
 	go func() {
-		conn, err := net.Dial("tcp", net.JoinHostPort("localhost", fmt.Sprint(c.Port)))
-		if err == nil {
-			err = part(conn)
-		}
-		mine <- err
+		defer mine.Close()
+		ended <- serve(newWire(mine), m)
 	}()
-	members, err := gather(l, c.Size, c.Wait)
-	if err != nil {
-		return nil, err
-	}
-	r := lead(members, c.Settings)
-	if err := <-mine; err != nil && failed == nil {
-		return r, err
-	}
-	return r, nil
+	return &member{hello: me, wire: newWire(theirs)}
 }
 
 // pause is the time between two attempts to reach rank 0.
 const pause = 100 * time.Millisecond
 
-// reach connects to rank 0, which may begin later.
-func reach(address string, wait time.Duration) (net.Conn, error) {
+// reach connects to rank 0, which may begin later, or have too many others before its door.
+func reach(address string, wait time.Duration, join func(w *stranger.Wire, limit time.Duration) error) (*stranger.Wire, error) {
 	for end := time.Now().Add(wait); ; time.Sleep(pause) {
 		conn, err := net.DialTimeout("tcp", address, wait)
 		if err == nil {
-			return conn, nil
+			w := newWire(conn)
+			if err = join(w, wait); err == nil {
+				return w, nil
+			}
+			w.Close()
+		}
+		if errors.Is(err, errTurnedAway) {
+			return nil, err
 		}
 		if time.Now().After(end) {
 			return nil, fmt.Errorf("rank 0 can't be reached: %w", err)
