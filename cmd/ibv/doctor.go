@@ -16,7 +16,7 @@ import (
 )
 
 const doctorUsage = `Usage: ibv doctor [-w TIME] [--json] [DEVICE]
-       ibv doctor --serve [-p PORT] [-g INDEX] [DEVICE]
+       ibv doctor --serve [-b ADDR] [-p PORT] [-g INDEX] [DEVICE]
        ibv doctor --peer HOST [-p PORT] [-g INDEX] [-G INDEX] [-w TIME] [--json] [DEVICE]
 
 Look for what keeps this host from RDMA: modules, device nodes, permissions, limits,
@@ -30,13 +30,15 @@ DEVICE is a device's name or network interface. Without it, all devices are exam
 
 With --peer, two hosts are examined and compared, and then what arrives between them:
 datagrams, small and of the full MTU, and messages over a connection, in both directions.
-The other host must run ibv doctor --serve. It serves clients until it is interrupted,
-without any protection: run it for as long as it is needed.
+The other host must run ibv doctor --serve. It serves clients until it is interrupted.
+Whoever reaches its port can have it send a few packets anywhere: run it for as long as
+it is needed. The peer's findings and commands are what the peer says.
 
   -w TIME      watch the error counters for this long (default 1s)
   --json       print a JSON object
   --serve      answer clients
   --peer HOST  examine this host, the peer, and what arrives between them
+  -b ADDR      server: address to listen on (default all)
   -p PORT      the server's TCP port (default 18516)
   -g INDEX     use this GID (default: the one with the widest reach)
   -G INDEX     use this GID of the peer
@@ -55,7 +57,7 @@ Exit status: 0 if the host is healthy, 1 if there are findings, 2 after wrong us
 type doctorOptions struct {
 	doctor.Options
 	json, serve  bool
-	peer         string
+	bind, peer   string
 	port         int
 	gid, peerGID int
 }
@@ -67,6 +69,7 @@ func doctorCommand(args []string) int {
 	f.BoolVar(&o.json, "json", false, "")
 	f.BoolVar(&o.serve, "serve", false, "")
 	f.StringVar(&o.peer, "peer", "", "")
+	f.StringVar(&o.bind, "b", "", "")
 	f.IntVar(&o.port, "p", 18516, "")
 	f.IntVar(&o.gid, "g", -1, "")
 	f.IntVar(&o.peerGID, "G", -1, "")
@@ -110,6 +113,8 @@ func (o *doctorOptions) check(f *flag.FlagSet) error {
 		return errors.New("--peer needs a host")
 	case !two && (isSet(f, "p") || isSet(f, "g")):
 		return errors.New("-p and -g need --peer or --serve")
+	case !o.serve && isSet(f, "b"):
+		return errors.New("-b needs --serve")
 	case o.peer == "" && isSet(f, "G"):
 		return errors.New("-G needs --peer")
 	case o.port < 1 || o.port > 65535:
@@ -122,7 +127,7 @@ func (o *doctorOptions) check(f *flag.FlagSet) error {
 
 // answer serves clients until that fails.
 func (o *doctorOptions) answer(host *doctor.Host) error {
-	l, err := net.Listen("tcp", ":"+strconv.Itoa(o.port))
+	l, err := net.Listen("tcp", net.JoinHostPort(o.bind, strconv.Itoa(o.port)))
 	if err != nil {
 		return err
 	}
@@ -135,12 +140,13 @@ func (o *doctorOptions) examine(host *doctor.Host) (*doctor.Report, error) {
 	if o.peer == "" {
 		return doctor.Examine(host, o.Options), nil
 	}
-	c, err := net.Dial("tcp", net.JoinHostPort(o.peer, strconv.Itoa(o.port)))
-	if err != nil {
-		return nil, fmt.Errorf("%w\nDoes 'ibv doctor --serve' run there?", err)
-	}
-	defer c.Close()
-	return doctor.ExaminePeer(host, o.Options, o.gid, o.peerGID, o.peer, c)
+	return doctor.ExaminePeer(host, o.Options, o.gid, o.peerGID, o.peer, func() (net.Conn, error) {
+		c, err := net.Dial("tcp", net.JoinHostPort(o.peer, strconv.Itoa(o.port)))
+		if err != nil {
+			return nil, fmt.Errorf("%w\nDoes 'ibv doctor --serve' run there?", err)
+		}
+		return c, nil
+	})
 }
 
 func (o *doctorOptions) print(report *doctor.Report) error {

@@ -63,6 +63,7 @@ func TestUsage(t *testing.T) {
 		{"doctor --serve --peer node1", exitUsage, "", "can't be combined"},
 		{"doctor -g 1", exitUsage, "", "--peer"},
 		{"doctor --peer=", exitUsage, "", "host"},
+		{"doctor --peer node1 -b ::1", exitUsage, "", "-b needs --serve"},
 		{"doctor --serve -G 1", exitUsage, "", "-G needs --peer"},
 		{"doctor --peer node1 -p 0", exitUsage, "", "-p 0"},
 		{"doctor --peer node1 -g -2", exitUsage, "", "count from 0"},

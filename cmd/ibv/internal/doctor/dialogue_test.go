@@ -2,10 +2,18 @@ package doctor
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
 	"net"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 )
 
 // across examines two hosts that are made up, over TCP.
@@ -21,12 +29,7 @@ func across(t *testing.T, here, there *bed, gid, peerGID int) (*Report, error) {
 		defer close(done)
 		_ = Serve(there.host(t), o, -1, l, func(string) {}) // ends with the listener
 	}()
-	c, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := ExaminePeer(here.host(t), o, gid, peerGID, "node1", c)
-	c.Close()
+	r, err := ExaminePeer(here.host(t), o, gid, peerGID, "node1", func() (net.Conn, error) { return net.Dial("tcp", l.Addr().String()) })
 	l.Close()
 	<-done
 	return r, err
@@ -98,7 +101,7 @@ func TestStrangePeer(t *testing.T) {
 			theirs.Close()
 		}()
 		o := Options{Sleep: func(time.Duration) {}}
-		if r, err := ExaminePeer(roce().host(t), o, -1, -1, "node1", mine); err == nil || !strings.Contains(err.Error(), "node1") {
+		if r, err := ExaminePeer(roce().host(t), o, -1, -1, "node1", func() (net.Conn, error) { return mine, nil }); err == nil || !strings.Contains(err.Error(), "node1") {
 			t.Errorf("%q: %+v, %v", reply, r, err)
 		}
 		mine.Close()
@@ -107,6 +110,216 @@ func TestStrangePeer(t *testing.T) {
 	for _, q := range []question{{Do: "hello", Version: 99}, {Do: "fire"}, {Do: "format"}, {}} {
 		if a := e.answer(q); a.Error == "" {
 			t.Errorf("%+v is answered with %+v", q, a)
+		}
+	}
+}
+
+// TestWaits: no question keeps the server for long.
+func TestWaits(t *testing.T) {
+	for _, wait := range []int{-1, 60_001, 9_000_000_000} {
+		if a := new(end).answer(question{Do: "arrived", Wait: wait}); !strings.Contains(a.Error, "1m0s is the most") {
+			t.Errorf("a wait of %d ms is answered with %+v", wait, a)
+		}
+	}
+}
+
+// TestStrangers: the server answers its clients, whatever else comes to its port, seeded and many
+// times.
+func TestStrangers(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Sleep: func(time.Duration) {}}
+	var said []string
+	served := make(chan error)
+	go func() {
+		served <- Serve(infiniBand().host(t), o, -1, l, func(text string) { said = append(said, text) })
+	}()
+	dial := func() (net.Conn, error) { return net.Dial("tcp", l.Addr().String()) }
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	random := rand.New(rand.NewPCG(5, 6))
+	for round := range 12 {
+		var strangers sync.WaitGroup
+		for range 20 {
+			kind, n := random.IntN(len(strangeClients)), random.IntN(1<<16)
+			strangers.Go(func() {
+				c, err := dial()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer c.Close()
+				_ = c.SetDeadline(time.Now().Add(time.Minute))
+				strangeClients[kind](c, n)
+			})
+		}
+		strangers.Wait()
+		r, err := ExaminePeer(roce().host(t), o, -1, -1, "node1", dial)
+		if err != nil || strings.Join(ids(r, false), " ") != "peer-link-layer" {
+			t.Fatalf("round %d: %+v, %v", round, r, err)
+		}
+	}
+	l.Close()
+	if err := <-served; !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > 256<<20 {
+		t.Errorf("%d MiB were allocated", used>>20)
+	}
+	if text := strings.Join(said, ""); strings.ContainsAny(text, "\x1b\n") || strings.Contains(text, "evil") {
+		t.Errorf("%q", text)
+	}
+}
+
+// strangeClients come to the server's port.
+var strangeClients = []func(c net.Conn, n int){
+	func(net.Conn, int) {},
+	func(c net.Conn, n int) { // torn
+		text := `{"do":"hello","version":2}` + "\n" + `{"do":"facts"}` + "\n"
+		_, _ = io.WriteString(c, text[:n%len(text)])
+	},
+	func(c net.Conn, _ int) { // endless
+		for _, err := io.WriteString(c, `{"do":"`); err == nil; {
+			_, err = c.Write(make([]byte, 1<<14))
+		}
+	},
+	func(c net.Conn, _ int) { // endless, and later
+		_, err := io.WriteString(c, `{"do":"hello","version":2}`+"\n")
+		for err == nil {
+			_, err = c.Write(make([]byte, 1<<14))
+		}
+	},
+	func(c net.Conn, n int) { // strange questions, of which some have no answer
+		w := stranger.NewWire(c, mostAnswer)
+		_ = w.Tell(question{Do: "hello", Version: version}, time.Minute)
+		for _, q := range []question{
+			{Do: "arrived", Wait: n << 40}, {Do: "arrived", Wait: -n}, {Do: "fire", Size: n << 40}, {Do: "\x1b]0;evil\x07"},
+			{Do: "facts", GID: n << 40}, {Do: "open", GID: -n}, {Do: "meet"}, {Do: "fire UDP"}, {Do: "send", Size: -1},
+		} {
+			if w.Hear(new(answer), time.Minute) != nil || w.Tell(q, time.Minute) != nil {
+				return
+			}
+		}
+	},
+	func(c net.Conn, _ int) { _, _ = io.WriteString(c, "SSH-2.0-evil\x1b[2J\r\n") },
+	func(c net.Conn, _ int) { _, _ = fmt.Fprintln(c, strings.Repeat("[", 4000)) },
+}
+
+// TestSilentClients: as many silent clients as can be served, and more that have said nothing at all,
+// don't keep the server from the next one.
+func TestSilentClients(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Sleep: func(time.Duration) {}}
+	served := make(chan error)
+	go func() { served <- Serve(infiniBand().host(t), o, -1, l, func(string) {}) }()
+	dial := func() (net.Conn, error) { return net.Dial("tcp", l.Addr().String()) }
+	var silent []net.Conn
+	for i := range 4 * mostClients {
+		c, err := dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%4 == 1 && i < 4*(mostClients-1) {
+			_ = stranger.NewWire(c, mostAnswer).Tell(question{Do: "hello", Version: version}, time.Minute)
+		}
+		silent = append(silent, c)
+	}
+	if r, err := ExaminePeer(roce().host(t), o, -1, -1, "node1", dial); err != nil || r.Healthy() {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for _, c := range silent {
+		c.Close()
+	}
+	l.Close()
+	<-served
+}
+
+// TestHostileServer: whatever the peer answers, the examination ends with an error, or with a report
+// that can be printed and whose commands have nothing of the peer's but names.
+func TestHostileServer(t *testing.T) {
+	facts := func(change func(*Facts)) string {
+		f := ends().There
+		f.ActiveMTU = 1024
+		change(&f)
+		b, err := json.Marshal(answer{Facts: &f})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	good := map[string]string{
+		"hello": `{}`, "facts": facts(func(*Facts) {}), "examine": `{"report":{"findings":[{"id":"x","what":"a\u001b[2J\nhealthy","mend":["m\u001b]0;evil\u0007\n  mend      sh"]}]}}`,
+	}
+	for _, test := range []struct{ do, reply, want string }{
+		{"", "", "not known here"}, // nothing is wrong, and no device can be opened here
+		{"hello", "SSH-2.0\n", "invalid character"},
+		{"hello", `{"error":"` + strings.Repeat("a", 2<<20), "longer than"},
+		{"facts", `{}`, "no answer"},
+		{"facts", `{"facts":null}`, "no answer"},
+		{"facts", facts(func(f *Facts) { f.NetDev = "eth0; evil" }), "not the name of a device"},
+		{"facts", facts(func(f *Facts) { f.NetDev = "-eth0" }), "not the name of a device"},
+		{"facts", facts(func(f *Facts) { f.Device = "$(evil)" }), "not the name of a device"},
+		{"facts", facts(func(f *Facts) { f.GID = "evil" }), "not a GID"},
+		{"facts", facts(func(f *Facts) { f.ActiveMTU = 1 << 40 }), "the MTU"},
+		{"facts", facts(func(f *Facts) { f.GIDs = make([]int, mostGIDs+1) }), "GIDs"},
+		{"facts", facts(func(f *Facts) { f.GIDs = []int{1 << 40} }), "doesn't exist"},
+		{"facts", facts(func(f *Facts) { f.LinkLayer = "\x1b" }), "link layer"},
+		{"examine", `{}`, "no answer"},
+		{"examine", ``, "the peer node1: examine"},
+	} {
+		mine, theirs := net.Pipe()
+		go func() {
+			defer theirs.Close()
+			d := json.NewDecoder(theirs)
+			for {
+				var q question
+				if d.Decode(&q) != nil {
+					return
+				}
+				reply := good[q.Do]
+				if q.Do == test.do {
+					reply = test.reply
+				}
+				if reply == "" {
+					return
+				}
+				if _, err := io.WriteString(theirs, reply+"\n"); err != nil {
+					return
+				}
+			}
+		}()
+		r, err := ExaminePeer(roce().host(t), Options{Sleep: func(time.Duration) {}}, -1, -1, "node1", func() (net.Conn, error) { return mine, nil })
+		mine.Close()
+		if test.do == "" {
+			if err == nil {
+				var text strings.Builder
+				r.Text(&text)
+				err = errors.New(text.String())
+			}
+			if strings.ContainsAny(err.Error(), "\x1b\x07") || strings.Contains(err.Error(), "\nhealthy") || strings.Contains(err.Error(), "\n  mend      sh") {
+				t.Errorf("%q", err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), test.want) || strings.ContainsAny(err.Error(), "\x1b\x07\n") {
+			t.Errorf("%s: %.60q gives %v, want %q", test.do, test.reply, err, test.want)
+		}
+	}
+	for _, test := range []struct {
+		q question
+		a answer
+	}{
+		{question{Do: "open"}, answer{}}, {question{Do: "arrived"}, answer{Arrived: shots + 1}}, {question{Do: "arrived UDP"}, answer{Arrived: -1}},
+		{question{Do: "send"}, answer{}}, {question{Do: "send"}, answer{Status: strings.Repeat("a", 101)}},
+	} {
+		if err := test.a.check(test.q); err == nil {
+			t.Errorf("%+v is an answer to %+v", test.a, test.q)
 		}
 	}
 }

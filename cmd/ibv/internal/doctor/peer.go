@@ -1,14 +1,15 @@
 package doctor
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -17,7 +18,18 @@ import (
 // same code.
 
 // version is that of the questions and answers.
-const version = 1
+const version = 2
+
+// Both ends may be talked to by anybody. These are the limits of what they take.
+const (
+	mostClients  = 8       // at a time
+	mostQuestion = 4 << 10 // bytes
+	mostAnswer   = 1 << 20
+	mostWait     = time.Minute     // for what may not arrive
+	mostSilence  = time.Minute     // between an answer and the next question
+	mostVisit    = time.Hour       // of a client
+	mostPatience = 5 * time.Minute // for an answer, with the time that the server watches its counters
+)
 
 type question struct {
 	Version int        `json:"version,omitempty"`
@@ -65,6 +77,8 @@ func (e *end) answer(q question) answer {
 func (e *end) try(q question, a *answer) (err error) {
 	wait := time.Duration(q.Wait) * time.Millisecond
 	switch {
+	case q.Wait < 0 || q.Wait > int(mostWait/time.Millisecond):
+		return fmt.Errorf("%q with a wait of %d ms: %v is the most", q.Do, q.Wait, mostWait)
 	case q.Do == "hello" && q.Version != version:
 		return fmt.Errorf("the ends' versions of ibv differ: %d and %d", version, q.Version)
 	case q.Do == "hello":
@@ -104,8 +118,8 @@ func (e *end) try(q question, a *answer) (err error) {
 	case q.Do == "arrived":
 		a.Arrived, err = e.probe.arrived(wait)
 		return err
-	case q.Do == "fire UDP" && q.Peer != nil && e.probe.udp != nil:
-		return e.probe.fireUDP(q.Peer.UDP)
+	case q.Do == "fire UDP" && e.probe.udp != nil:
+		return e.probe.fireUDP()
 	case q.Do == "arrived UDP" && e.probe.udp != nil:
 		a.Arrived, err = e.probe.arrivedUDP(wait)
 		return err
@@ -116,38 +130,64 @@ func (e *end) try(q question, a *answer) (err error) {
 	return fmt.Errorf("unknown question %q", q.Do)
 }
 
-// Serve answers the clients of a listener, one at a time. progress is told of each.
+// Serve answers the clients of a listener, until it is closed. progress is told of each; one call
+// at a time.
 func Serve(h *Host, o Options, gid int, l net.Listener, progress func(string)) error {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return err
-		}
-		progress("examined by " + c.RemoteAddr().String())
-		if err := serveOne(h, o, gid, c); err != nil && !errors.Is(err, io.EOF) {
-			progress(err.Error())
-		}
+	var mu sync.Mutex
+	tell := func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		progress(text)
 	}
+	door := stranger.Door[*stranger.Wire]{
+		Most:  mostClients,
+		Greet: greet,
+		Serve: func(c net.Conn, w *stranger.Wire) {
+			defer c.Close()
+			tell("examined by " + c.RemoteAddr().String())
+			if err := serveOne(h, o, gid, w); err != nil && !errors.Is(err, io.EOF) {
+				tell(fmt.Sprintf("%v: %v", c.RemoteAddr(), err))
+			}
+		},
+	}
+	return door.Open(l)
 }
 
-func serveOne(h *Host, o Options, gid int, c net.Conn) error {
-	defer c.Close()
+// greet answers the first question. What asks another one is no client.
+func greet(c net.Conn) (*stranger.Wire, error) {
+	w := stranger.NewWire(c, mostQuestion)
+	var q question
+	if err := w.Hear(&q, mostSilence); err != nil {
+		return nil, err
+	}
+	if q.Do != "hello" {
+		return nil, fmt.Errorf("%q before hello", q.Do)
+	}
+	a := new(end).answer(q)
+	if err := w.Tell(a, mostSilence); err != nil {
+		return nil, err
+	}
+	if a.Error != "" {
+		return nil, errors.New(a.Error)
+	}
+	return w, nil
+}
+
+// serveOne answers a client. One that is gone without a word, or stays for long, must not keep the
+// server from others.
+func serveOne(h *Host, o Options, gid int, w *stranger.Wire) error {
 	e := &end{host: h, opts: o, gid: gid}
 	defer e.close()
-	in, out := json.NewDecoder(c), json.NewEncoder(c)
-	for {
-		// A client that is gone without a word must not keep the server from others.
-		if err := c.SetDeadline(time.Now().Add(5 * time.Minute)); err != nil {
-			return err
-		}
+	for begin := time.Now(); time.Since(begin) < mostVisit; {
 		var q question
-		if err := in.Decode(&q); err != nil {
+		if err := w.Hear(&q, mostSilence); err != nil {
 			return err
 		}
-		if err := out.Encode(e.answer(q)); err != nil {
+		if err := w.Tell(e.answer(q), mostSilence); err != nil {
 			return err
 		}
 	}
+	return fmt.Errorf("the client has been here for %v", mostVisit)
 }
 
 // A side is an end that can be asked: this one, or the peer.
@@ -163,19 +203,39 @@ type client struct {
 
 // ExaminePeer examines this host, the peer that the connection leads to, and what arrives
 // between them. The GID indices are the user's choices for this end and the peer, or -1.
-func ExaminePeer(h *Host, o Options, gid, peerGID int, host string, c net.Conn) (*Report, error) {
+func ExaminePeer(h *Host, o Options, gid, peerGID int, host string, dial func() (net.Conn, error)) (*Report, error) {
 	e := &end{host: h, opts: o, gid: gid}
 	defer e.close()
-	in, out := json.NewDecoder(c), json.NewEncoder(c)
 	x := &client{reach: &Reach{Host: host, Sent: shots, Out: Way{UDP: -1}, Back: Way{UDP: -1}}}
 	x.here = func(q question) (answer, error) { return checked("this end", q, e.answer(q)) }
+	// This may take long. A server doesn't wait for long for a question.
+	mine, err := x.here(question{Do: "examine"})
+	if err != nil {
+		return nil, err
+	}
+	x.report = mine.Report
+	x.report.Peer = x.reach
+	c, err := dial()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	w := stranger.NewWire(c, mostAnswer)
+	begin := time.Now()
 	x.there = func(q question) (answer, error) {
-		var a answer
-		if err := out.Encode(q); err != nil {
-			return a, err
+		if time.Since(begin) > mostVisit {
+			return answer{}, fmt.Errorf("the peer %s is too slow: it has taken %v", host, mostVisit)
 		}
-		if err := in.Decode(&a); err != nil {
-			return a, fmt.Errorf("the peer %s: %w", host, err)
+		var a answer
+		err := w.Tell(q, mostSilence)
+		if err == nil {
+			err = w.Hear(&a, mostPatience)
+		}
+		if err == nil {
+			err = a.check(q)
+		}
+		if err != nil {
+			return answer{}, fmt.Errorf("the peer %s: %s: %w", host, q.Do, err)
 		}
 		return checked(host, q, a)
 	}
@@ -184,6 +244,42 @@ func ExaminePeer(h *Host, o Options, gid, peerGID int, host string, c net.Conn) 
 	}
 	return x.report, nil
 }
+
+// longStatus is the most bytes of a completion's status.
+const longStatus = 100
+
+// check checks that an answer is one to the question.
+func (a *answer) check(q question) error {
+	if a.Error != "" {
+		return nil
+	}
+	switch q.Do {
+	case "facts":
+		if a.Facts == nil {
+			return errNoAnswer
+		}
+		return a.Facts.check()
+	case "examine":
+		if a.Report == nil {
+			return errNoAnswer
+		}
+	case "open":
+		if a.Endpoints == nil {
+			return errNoAnswer
+		}
+	case "arrived", "arrived UDP":
+		if a.Arrived < 0 || a.Arrived > shots {
+			return fmt.Errorf("%d of %d packets have arrived", a.Arrived, shots)
+		}
+	case "send":
+		if a.Status == "" || len(a.Status) > longStatus {
+			return errNoAnswer
+		}
+	}
+	return nil
+}
+
+var errNoAnswer = errors.New("what it says is no answer")
 
 // A refusal is an end's error.
 type refusal struct {
@@ -204,19 +300,13 @@ func (x *client) run(gid, peerGID int) error {
 	if _, err := x.there(question{Do: "hello", Version: version}); err != nil {
 		return err
 	}
-	mine, err := x.here(question{Do: "examine"})
-	if err != nil {
-		return err
-	}
-	x.report = mine.Report
-	x.report.Peer = x.reach
 	begin := time.Now()
 	theirs, err := x.there(question{Do: "facts", GID: peerGID})
 	if err != nil && theirs.Error == "" {
 		return err
 	}
 	// A host that is slow to answer is slow to send, too.
-	x.wait = int((2*time.Second + 2*time.Since(begin)) / time.Millisecond)
+	x.wait = int(min(2*time.Second+2*time.Since(begin), mostWait) / time.Millisecond)
 	examined, err := x.there(question{Do: "examine"})
 	if err != nil {
 		return err
@@ -269,14 +359,13 @@ func (x *client) measure() error {
 	ways := []struct {
 		*Way
 		from, to side
-		peer     *endpoints
-	}{{&m.Out, x.here, x.there, there}, {&m.Back, x.there, x.here, here}}
+	}{{&m.Out, x.here, x.there}, {&m.Back, x.there, x.here}}
 	for _, w := range ways {
 		if w.Small, err = x.datagrams(w.from, w.to, smallSize, &w.Stuck); err != nil {
 			return err
 		}
 		if here.UDP != "" && there.UDP != "" {
-			if _, err := w.from(question{Do: "fire UDP", Peer: w.peer}); err != nil {
+			if _, err := w.from(question{Do: "fire UDP"}); err != nil {
 				return err
 			}
 			a, err := w.to(question{Do: "arrived UDP", Wait: x.wait})
@@ -363,14 +452,19 @@ const mostPairs = 16
 // search looks for GIDs that reach each other, when the chosen ones don't.
 func (x *client) search() error {
 	m, tried := x.reach, 0
-	for _, i := range slices.Backward(m.Here.GIDs) {
-		for _, j := range slices.Backward(m.There.GIDs) {
-			if i == m.Here.GIDIndex && j == m.There.GIDIndex {
-				continue
+	all := func(of side, indices []int) (facts []Facts) {
+		for _, i := range slices.Backward(indices) {
+			if a, err := of(question{Do: "facts", GID: i}); err == nil {
+				facts = append(facts, *a.Facts)
 			}
-			a, err1 := x.here(question{Do: "facts", GID: i})
-			b, err2 := x.there(question{Do: "facts", GID: j})
-			if err1 != nil || err2 != nil || a.Facts.GIDType != b.Facts.GIDType || !new(Report).compare(*a.Facts, *b.Facts) {
+		}
+		return facts
+	}
+	there := all(x.there, m.There.GIDs)
+	for _, a := range all(x.here, m.Here.GIDs) {
+		for _, b := range there {
+			i, j := a.GIDIndex, b.GIDIndex
+			if i == m.Here.GIDIndex && j == m.There.GIDIndex || a.GIDType != b.GIDType || !new(Report).compare(a, b) {
 				continue
 			}
 			if tried++; tried > mostPairs {

@@ -173,3 +173,35 @@ func partners(a, b []uint16) bool {
 	}
 	return false
 }
+
+// A peer's facts end up in commands that people run. These are the limits.
+const (
+	mostGIDs   = 1024
+	longName   = 64
+	nameLetter = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:@-"
+)
+
+// isName reports whether s can be the name of a device or of a network interface.
+func isName(s string) bool {
+	return s != "" && len(s) <= longName && s[0] != '-' && strings.Trim(s, nameLetter) == ""
+}
+
+// check checks the facts that a peer tells.
+func (f *Facts) check() error {
+	addr, err := netip.ParseAddr(f.GID)
+	switch {
+	case err != nil || addr.Zone() != "":
+		return fmt.Errorf("%.64q is not a GID", f.GID)
+	case !isName(f.Device) || f.NetDev != "" && !isName(f.NetDev):
+		return fmt.Errorf("%.64q on %.64q is not the name of a device and of a network interface", f.Device, f.NetDev)
+	case !isName(f.LinkLayer) || len(f.GIDType) > longName:
+		return fmt.Errorf("%.64q with %.64q is not a link layer", f.LinkLayer, f.GIDType)
+	case f.ActiveMTU != 0 && (f.ActiveMTU < 256 || f.ActiveMTU > 4096):
+		return fmt.Errorf("the MTU is %d", f.ActiveMTU)
+	case len(f.GIDs) > mostGIDs || len(f.PKeys) > mostGIDs:
+		return fmt.Errorf("there are %d GIDs and %d P_Keys", len(f.GIDs), len(f.PKeys))
+	case f.Port < 1 || f.Port > 255 || slices.ContainsFunc(append(f.GIDs[:len(f.GIDs):len(f.GIDs)], f.GIDIndex), func(i int) bool { return i < 0 || i >= mostGIDs }):
+		return fmt.Errorf("port %d, with the GID at index %d, doesn't exist", f.Port, f.GIDIndex)
+	}
+	return nil
+}

@@ -31,7 +31,8 @@ type probe struct {
 	conn *verbs.CQ // of the RC queue pair
 	rc   *verbs.QP
 	gid  verbs.GIDEntry
-	udp  *net.UDPConn // nil over InfiniBand
+	udp  *net.UDPConn   // nil over InfiniBand
+	to   netip.AddrPort // the peer's socket, if it has one
 }
 
 // endpoints are what a peer must know of a probe.
@@ -113,6 +114,23 @@ func (p *probe) endpoints() (e endpoints, err error) {
 
 // meet sets up the path to the peer.
 func (p *probe) meet(peer endpoints) error {
+	if p.ah != nil {
+		return errors.New("the path is set up already")
+	}
+	if peer.UDP != "" && p.udp != nil {
+		var err error
+		if p.to, err = netip.ParseAddrPort(peer.UDP); err != nil {
+			return fmt.Errorf("%.64q is not an address", peer.UDP)
+		}
+		// The server must not send to just anybody.
+		if p.to.Addr().Unmap().WithZone("") != peer.UD.GID.Addr().Unmap() {
+			return fmt.Errorf("%v is not the address of the GID %v", p.to, peer.UD.GID)
+		}
+		if p.to.Addr().Zone() != "" {
+			// The peer's name of the link means nothing here.
+			p.to = netip.AddrPortFrom(p.to.Addr().WithZone(p.gid.NetDev), p.to.Port())
+		}
+	}
 	path, err := p.ud.PathTo(peer.UD)
 	if err != nil {
 		return err
@@ -198,7 +216,7 @@ func (p *probe) arrived(wait time.Duration) (int, error) {
 	wcs := make([]verbs.WC, shots)
 	total := 0
 	for total < shots {
-		n, err := p.cq.PollWait(ctx, wcs)
+		n, err := p.cq.PollWait(ctx, wcs[:shots-total])
 		if errors.Is(err, context.DeadlineExceeded) {
 			break
 		}
@@ -211,22 +229,20 @@ func (p *probe) arrived(wait time.Duration) (int, error) {
 }
 
 // fireUDP sends ordinary packets to the peer's socket.
-func (p *probe) fireUDP(to string) error {
-	address, err := net.ResolveUDPAddr("udp", to)
-	if err != nil {
-		return err
-	}
-	if address.Zone != "" {
-		address.Zone = p.gid.NetDev // the peer's name of the link means nothing here
+func (p *probe) fireUDP() error {
+	if !p.to.IsValid() {
+		return errors.New("the peer's socket is not known")
 	}
 	for range shots {
 		// An error comes from an earlier packet, which just didn't arrive.
-		_, _ = p.udp.WriteTo([]byte("ibv doctor"), address)
+		_, _ = p.udp.WriteToUDPAddrPort([]byte(udpText), p.to)
 	}
 	return nil
 }
 
-// arrivedUDP is arrived for ordinary packets.
+const udpText = "ibv doctor"
+
+// arrivedUDP is arrived for ordinary packets. Those of others don't count.
 func (p *probe) arrivedUDP(wait time.Duration) (int, error) {
 	deadline := time.Now().Add(wait)
 	buffer := make([]byte, 64)
@@ -235,9 +251,11 @@ func (p *probe) arrivedUDP(wait time.Duration) (int, error) {
 		if err := p.udp.SetReadDeadline(deadline); err != nil {
 			return 0, err
 		}
-		if _, _, err := p.udp.ReadFrom(buffer); errors.Is(err, context.DeadlineExceeded) || isTimeout(err) {
-			break
-		} else if err == nil {
+		n, from, err := p.udp.ReadFromUDPAddrPort(buffer)
+		switch {
+		case isTimeout(err) || time.Now().After(deadline):
+			return total, nil
+		case err == nil && string(buffer[:n]) == udpText && from.Port() == p.to.Port() && from.Addr().Unmap().WithZone("") == p.to.Addr().Unmap().WithZone(""):
 			total++
 		}
 	}
