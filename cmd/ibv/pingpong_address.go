@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -74,6 +77,11 @@ func readAddresses(r io.Reader, n, used int) ([]qpAddress, error) {
 	if _, err := io.ReadFull(r, b); err != nil {
 		return nil, err
 	}
+	return decodeAddresses(b, used)
+}
+
+// decodeAddresses returns the first used of the addresses in b.
+func decodeAddresses(b []byte, used int) ([]qpAddress, error) {
 	remote := make([]qpAddress, used)
 	for i := range remote {
 		var err error
@@ -92,6 +100,9 @@ func callServer(host string, port, n int, local []qpAddress) ([]qpAddress, error
 		return nil, err
 	}
 	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(pingpongPatience)); err != nil {
+		return nil, err
+	}
 	if err := writeAddresses(conn, local, n); err != nil {
 		return nil, fmt.Errorf("sending the local address: %w", err)
 	}
@@ -105,18 +116,28 @@ func callServer(host string, port, n int, local []qpAddress) ([]qpAddress, error
 	return remote, nil
 }
 
+// pingpongPatience is how long the exchange of addresses may take.
+const pingpongPatience = time.Minute
+
 // serveClient waits for one client and exchanges n addresses with it. It calls
-// connect before it answers, because the client may send once it has the answer.
+// connect before it answers, because the client may send once it has the answer. Who comes
+// and doesn't send addresses is no client.
 func serveClient(listener net.Listener, n int, local []qpAddress, connect func(remote []qpAddress) error) ([]qpAddress, error) {
-	conn, err := listener.Accept()
-	listener.Close()
+	right := func(b []byte) error {
+		_, err := decodeAddresses(b, len(local))
+		return err
+	}
+	conn, message, err := stranger.First(listener, n*addressLen, right, noClient)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	remote, err := readAddresses(conn, n, len(local))
+	if err := conn.SetDeadline(time.Now().Add(pingpongPatience)); err != nil {
+		return nil, err
+	}
+	remote, err := decodeAddresses(message, len(local))
 	if err != nil {
-		return nil, fmt.Errorf("receiving the client's address: %w", err)
+		return nil, err
 	}
 	if err := connect(remote); err != nil {
 		return nil, err
@@ -128,4 +149,8 @@ func serveClient(listener net.Listener, n int, local []qpAddress, connect func(r
 		return nil, fmt.Errorf("waiting for the client's final message: %w", err)
 	}
 	return remote, nil
+}
+
+func noClient(conn net.Conn, err error) {
+	fmt.Fprintf(os.Stderr, "ibv pingpong: %v is no client: %v\n", conn.RemoteAddr(), err)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"testing"
@@ -241,9 +242,6 @@ func TestServeClientFails(t *testing.T) {
 		connect error
 		want    string
 	}{
-		{"", nil, "receiving the client's address: EOF"},
-		{thereBytes[:20], nil, "receiving the client's address: unexpected EOF"},
-		{strings.Repeat("x", addressLen), nil, "is not an address"},
 		{thereBytes, refused, "refused"},
 		{thereBytes, nil, "waiting for the client's final message: EOF"},
 		{thereBytes + "don", nil, "waiting for the client's final message: unexpected EOF"},
@@ -262,6 +260,47 @@ func TestServeClientFails(t *testing.T) {
 		_, err := serveClient(l, 1, []qpAddress{hereAddress}, func([]qpAddress) error { return test.connect })
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("after %q: error %v, want %q", test.sent, err, test.want)
+		}
+	}
+}
+
+// TestServeStrangers: the server serves its client, whoever else comes, seeded and many times.
+func TestServeStrangers(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 8))
+	for range 20 {
+		l, _ := listen(t)
+		for range 20 { // more than may wait at a time
+			conn, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			switch random.IntN(5) {
+			case 0: // silent
+			case 1:
+				conn.Close()
+			case 2: // torn
+				io.WriteString(conn, thereBytes[:random.IntN(addressLen)])
+				conn.Close()
+			case 3:
+				io.WriteString(conn, strings.Repeat("x", addressLen+random.IntN(1000)))
+			case 4: // numbers that are too large
+				io.WriteString(conn, strings.Replace(thereBytes, ":", "ffff:", 1))
+			}
+		}
+		go func() {
+			conn, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			io.WriteString(conn, thereBytes+done)
+			io.Copy(io.Discard, conn)
+		}()
+		remote, err := serveClient(l, 1, []qpAddress{hereAddress}, func([]qpAddress) error { return nil })
+		if err != nil || len(remote) != 1 || remote[0] != thereWanted {
+			t.Fatalf("got %+v, %v", remote, err)
 		}
 	}
 }

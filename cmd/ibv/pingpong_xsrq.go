@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -238,12 +239,7 @@ func (p *xrcPlayer) meet() error {
 	}
 	defer listener.Close()
 	for i := range p.clients {
-		conn, err := listener.Accept()
-		if err != nil {
-			return err
-		}
-		p.conns = append(p.conns, conn)
-		if err := p.hear(); err != nil {
+		if err := p.meetClient(listener); err != nil {
 			return err
 		}
 		// rdma-core answers before it connects, and sends no message before all
@@ -259,6 +255,26 @@ func (p *xrcPlayer) meet() error {
 	return nil
 }
 
+// meetClient waits for the next client. Who comes and doesn't send an address is no client.
+func (p *xrcPlayer) meetClient(listener net.Listener) error {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		p.conns = append(p.conns, conn)
+		if err = p.hear(); err == nil {
+			return nil
+		}
+		noClient(conn, err)
+		conn.Close()
+		p.conns = p.conns[:len(p.conns)-1]
+	}
+}
+
+// xrcSilence is how long the other side may take to send its address.
+const xrcSilence = 10 * time.Second
+
 func (p *xrcPlayer) tell(i int) error {
 	fmt.Printf("   local: %v\n", &p.local[i])
 	if _, err := p.conns[i].Write(p.local[i].encode()); err != nil {
@@ -269,8 +285,15 @@ func (p *xrcPlayer) tell(i int) error {
 
 func (p *xrcPlayer) hear() error {
 	var b [xrcAddressLen]byte
-	if _, err := io.ReadFull(p.conns[len(p.conns)-1], b[:]); err != nil {
+	conn := p.conns[len(p.conns)-1]
+	if err := conn.SetReadDeadline(time.Now().Add(xrcSilence)); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(conn, b[:]); err != nil {
 		return fmt.Errorf("receiving the other side's address: %w", err)
+	}
+	if err := conn.SetReadDeadline(time.Time{}); err != nil { // the clients wait for each other
+		return err
 	}
 	a, err := decodeXRCAddress(b[:])
 	if err != nil {

@@ -2,6 +2,7 @@ package perftest
 
 import (
 	"encoding/json"
+	"io"
 	"net"
 	"os"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rdmacm"
 )
 
 // fails checks that a side ends with a sentence.
@@ -48,16 +50,40 @@ func TestMeasureMismatch(t *testing.T) {
 	server.Kill()
 }
 
-// TestMeasureSilent: who connects and says nothing isn't waited for without end, and a port that is
-// in use is named.
+// TestMeasureSilent: those that connect and say nothing, or something else, don't keep the server from
+// its client. A port that is in use is named.
 func TestMeasureSilent(t *testing.T) {
 	lastPort++
-	server := start(t, ours, run{tool: "send_bw", args: "--patience 1"}, false)
+	server := start(t, ours, run{tool: "send_bw"}, false)
 	listens(t, server, run{})
 	fails(t, start(t, ours, run{tool: "send_bw"}, false), "address already in use")
 	conn := rdmatest.Must(net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(lastPort))))(t)
 	defer conn.Close()
-	fails(t, server, "silent for 1s")
+	other := rdmatest.Must(net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(lastPort))))(t)
+	rdmatest.Must(io.WriteString(other, "SSH-2.0-OpenSSH_9.2p1\r\n"))(t)
+	other.Close()
+	if client := start(t, ours, run{tool: "send_bw"}, true); !client.Wait().Success() || !server.Wait().Success() {
+		t.Errorf("%v\n%v", client, server)
+	}
+}
+
+var _ = rdmatest.Test(TestMeasureSilentCM, rdmatest.OnRXE)
+
+// TestMeasureSilentCM: the same by the connection manager.
+func TestMeasureSilentCM(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	lastPort++
+	byCM := run{tool: "send_bw", args: "-R --patience 5"}
+	server := start(t, ours, byCM, false)
+	listens(t, server, byCM)
+	silent := rdmatest.Must(rdmacm.Dial(t.Context(), "tcp", net.JoinHostPort("192.168.77.1", strconv.Itoa(lastPort)), &rdmacm.Options{Messages: 4, MessageSize: 512}))(t)
+	defer silent.Close()
+	server.Until(t, func() bool {
+		return strings.Contains(server.Stderr(), "is no client: the other side has been silent for 5s")
+	})
+	if client := start(t, ours, byCM, true); !client.Wait().Success() || !server.Wait().Success() {
+		t.Errorf("%v\n%v", client, server)
+	}
 }
 
 // moves waits until the client's device has sent so many packets more that the client has

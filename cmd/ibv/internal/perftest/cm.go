@@ -36,28 +36,48 @@ func (s *side) callCM(address string) error {
 	if s.source != "" {
 		options.LocalAddr = netip.AddrPortFrom(netip.MustParseAddr(s.source), 0)
 	}
-	var conn *rdmacm.Conn
-	var err error
 	if s.host != "" {
-		conn, err = rdmacm.Dial(ctx, "tcp", address, options)
-	} else {
-		var listener *rdmacm.Listener
-		if listener, err = rdmacm.Listen(ctx, "tcp", address, options); err != nil {
+		conn, err := rdmacm.Dial(ctx, "tcp", address, options)
+		if err != nil {
 			return err
 		}
-		conn, err = listener.Accept(ctx)
-		if closed := listener.Close(); err == nil {
-			err = closed
-		}
+		s.meetCM(conn)
+		return nil
 	}
+	listener, err := rdmacm.Listen(ctx, "tcp", address, options)
 	if err != nil {
 		return err
 	}
+	for {
+		conn, err := listener.Accept(ctx)
+		if err != nil {
+			return errors.Join(err, listener.Close())
+		}
+		s.meetCM(conn)
+		if s.blind {
+			return listener.Close()
+		}
+		message, err := s.x.peek(versionLen)
+		if err == nil {
+			err = s.greet(message)
+		}
+		if err == nil {
+			return listener.Close()
+		}
+		s.turnedAway(conn.ID().RemoteAddr(), err)
+		if err := s.x.Close(); err != nil {
+			return errors.Join(err, listener.Close())
+		}
+	}
+}
+
+// meetCM has the sides meet over a connection of the connection manager.
+func (s *side) meetCM(conn *rdmacm.Conn) {
 	s.x = newExchange(cmWire{conn}, s.host != "")
+	s.x.limit = time.Duration(s.patience) * time.Second
 	s.closeLater(s.x)
 	s.x.form = cmForm
 	s.control = conn.ID()
-	return nil
 }
 
 // A target is where datagrams go.

@@ -164,10 +164,14 @@ type exchange struct {
 	err     error // what ended the stream
 }
 
+// mostInbox is how many bytes may wait for a step. The other side is a step ahead at most, and no
+// message is as long.
+const mostInbox = 1 << 10
+
 // newExchange starts to read what the peer writes, so that a side in a test learns that
-// the peer has ended.
-func newExchange(conn io.ReadWriteCloser, client bool) *exchange {
-	x := &exchange{conn: conn, client: client}
+// the peer has ended. Some of it may have been read.
+func newExchange(conn io.ReadWriteCloser, client bool, read ...byte) *exchange {
+	x := &exchange{conn: conn, client: client, inbox: read}
 	x.arrived = sync.NewCond(&x.mu)
 	go x.listen()
 	return x
@@ -181,7 +185,9 @@ func (x *exchange) listen() {
 	for {
 		n, err := x.conn.Read(b)
 		x.mu.Lock()
-		x.inbox = append(x.inbox, b[:n]...)
+		if x.inbox = append(x.inbox, b[:n]...); len(x.inbox) > mostInbox {
+			err = errFlood
+		}
 		if err != nil {
 			x.err = err
 		}
@@ -220,6 +226,17 @@ func (x *exchange) peer() (gone, waits bool) {
 }
 
 func (x *exchange) receive(n int) ([]byte, error) {
+	b, err := x.peek(n)
+	if err == nil {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.inbox = x.inbox[n:]
+	}
+	return b, err
+}
+
+// peek returns the next bytes, which remain the next.
+func (x *exchange) peek(n int) ([]byte, error) {
 	late := false
 	if x.limit > 0 {
 		defer time.AfterFunc(x.limit, func() {
@@ -243,9 +260,7 @@ func (x *exchange) receive(n int) ([]byte, error) {
 	default:
 		return nil, fmt.Errorf("%w: %w", errGone, x.err)
 	}
-	b := x.inbox[:n:n]
-	x.inbox = x.inbox[n:]
-	return b, nil
+	return x.inbox[:n:n], nil
 }
 
 // swap is a step: it sends one message and receives another one of the same length. The
@@ -278,19 +293,32 @@ func (x *exchange) versions() error {
 	if err != nil {
 		return err
 	}
-	x.relative = bytes.HasSuffix(theirs, []byte(mark))
-	text, _, _ := strings.Cut(string(theirs), "\x00")
-	version, err := strconv.ParseFloat(text, 64)
+	version, err := parseVersion(theirs)
 	switch {
 	case err != nil:
-		return fmt.Errorf("the other side is no perftest: its version is %q", text)
-	case version < oldestVersion:
-		return fmt.Errorf("the other side's version %s is too old: it must be %.2f or newer", text, oldestVersion)
+		return err
 	case x.form == cmForm && version >= newCMVersion:
 		x.form = newCMForm
 	}
+	x.relative = bytes.HasSuffix(theirs, []byte(mark))
 	return nil
 }
+
+// parseVersion returns a side's version. It must be one that both can talk to.
+func parseVersion(b []byte) (float64, error) {
+	text, _, _ := strings.Cut(string(b), "\x00")
+	version, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("the other side is no perftest: its version is %q", text)
+	case !(version >= oldestVersion):
+		return 0, fmt.Errorf("the other side's version %q is too old: it must be %.2f or newer", text, oldestVersion)
+	}
+	return version, nil
+}
+
+// mostLayout is the most that either size can be, on any processor.
+const mostLayout = 64 << 10
 
 // layout exchanges the sizes that say how messages are laid out in memory. Both use the
 // larger ones.
@@ -302,7 +330,7 @@ func (x *exchange) layout() (cycle, line int, err error) {
 			return 0, 0, err
 		}
 		v := int32(binary.BigEndian.Uint32(theirs))
-		if v > 1<<24 {
+		if v < 0 || v > mostLayout || v&(v-1) != 0 {
 			return 0, 0, fmt.Errorf("the other side's memory has pages or cache lines of %d bytes", v)
 		}
 		*size = max(*size, int(v))
@@ -343,7 +371,11 @@ func (x *exchange) costs(mine cost) (theirs cost, err error) {
 	if err != nil {
 		return theirs, err
 	}
-	return cost{time.Duration(binary.BigEndian.Uint64(b)), binary.BigEndian.Uint64(b[8:])}, nil
+	theirs = cost{time.Duration(binary.BigEndian.Uint64(b)), binary.BigEndian.Uint64(b[8:])}
+	if theirs.cpu < 0 {
+		return cost{}, fmt.Errorf("the other side's messages have cost %v", theirs.cpu)
+	}
+	return theirs, nil
 }
 
 // part is the last step.
@@ -380,10 +412,13 @@ func (x *exchange) reports(mine bandwidth) (theirs bandwidth, err error) {
 		}
 		in[i] = binary.BigEndian.Uint64(b)
 	}
-	return bandwidth{
-		size: in[0], iters: in[1],
-		peak: math.Float64frombits(in[2]), average: math.Float64frombits(in[3]), rate: math.Float64frombits(in[4]),
-	}, nil
+	number := func(bits uint64) float64 {
+		if v := math.Float64frombits(bits); v > 0 && v < math.MaxFloat32 {
+			return v
+		}
+		return 0
+	}
+	return bandwidth{size: in[0], iters: in[1], peak: number(in[2]), average: number(in[3]), rate: number(in[4])}, nil
 }
 
 // linger waits until the other side ends, because it may still retry what it has not
@@ -402,5 +437,7 @@ func (x *exchange) linger(limit time.Duration) {
 		x.Close() // waits until the timer has closed all
 	}
 }
+
+var errFlood = errors.New("it sends more than any step has")
 
 var errGIDs = errors.New("one side has an IPv4 GID and the other hasn't: choose GIDs of one kind (-x)")

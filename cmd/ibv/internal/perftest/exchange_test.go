@@ -2,10 +2,13 @@ package perftest
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -295,6 +298,155 @@ func TestSilent(t *testing.T) {
 	x := newExchange(s, false)
 	x.limit = time.Millisecond
 	if err := x.versions(); err == nil || !strings.Contains(err.Error(), "silent for 1ms") {
+		t.Error(err)
+	}
+}
+
+// TestFlood: a peer can't fill this side's memory, whether a step waits or not.
+func TestFlood(t *testing.T) {
+	c, s := pipe(t)
+	x := newExchange(s, false)
+	wrote := 0
+	for err := error(nil); err == nil; { // until the connection is closed, or its buffers are full
+		if err = c.SetWriteDeadline(time.Now().Add(time.Second)); err == nil {
+			var n int
+			n, err = c.Write(make([]byte, 1<<16))
+			wrote += n
+		}
+	}
+	gone := false
+	for !gone {
+		gone, _ = x.peer()
+	}
+	x.mu.Lock()
+	held, err := len(x.inbox), x.err
+	x.mu.Unlock()
+	if held > 2*mostInbox || !errors.Is(err, errFlood) {
+		t.Errorf("after %d bytes, %d are held: %v", wrote, held, err)
+	}
+	if _, err := x.receive(mostInbox * 4); !errors.Is(err, errGone) || !errors.Is(err, errFlood) {
+		t.Error(err)
+	}
+}
+
+// TestHostilePeer: what a peer says is refused, or can do no harm: numbers that aren't, sizes that
+// no memory has, text for the terminal.
+func TestHostilePeer(t *testing.T) {
+	random := rand.New(rand.NewPCG(9, 10))
+	steps := map[string]func(x *exchange) error{
+		"versions": (*exchange).versions,
+		"layout": func(x *exchange) error {
+			cycle, line, err := x.layout()
+			if err == nil && (cycle > mostLayout || line > mostLayout || line%cacheLine != 0) {
+				t.Errorf("pages of %d bytes, cache lines of %d", cycle, line)
+			}
+			return err
+		},
+		"mtu": func(x *exchange) error {
+			mtu, err := x.mtu(verbs.MTU1024)
+			if err == nil && (mtu < verbs.MTU256 || mtu > verbs.MTU1024) {
+				t.Errorf("MTU %d", mtu)
+			}
+			return err
+		},
+		"keys":   func(x *exchange) error { _, err := x.meet("keys", keys{}); return err },
+		"setups": func(x *exchange) error { _, err := x.setups(setup{}); return err },
+		"reports": func(x *exchange) error {
+			r, err := x.reports(bandwidth{})
+			if _, bad := json.Marshal([]float64{r.peak, r.average, r.rate}); bad != nil || r.peak < 0 {
+				t.Errorf("%+v: %v", r, bad)
+			}
+			return err
+		},
+		"costs": func(x *exchange) error { _, err := x.costs(cost{}); return err },
+	}
+	for name, step := range steps {
+		for range 60 {
+			for _, x := range []*exchange{{client: true, form: plainForm}, {form: gidForm}, {form: newCMForm}} {
+				b := make([]byte, random.IntN(300))
+				for i := range b {
+					switch b[i] = byte(random.Uint32()); random.IntN(3) {
+					case 0:
+						b[i] = ":\x1b0123456789{}\xff"[random.IntN(15)]
+					case 1:
+						b[i] = 0
+					}
+				}
+				x.conn = deafConn{Reader: bytes.NewReader(b)}
+				if x.client {
+					x.conn = struct {
+						io.Reader
+						io.WriteCloser
+					}{bytes.NewReader(b), hole{}}
+				}
+				x.arrived = sync.NewCond(&x.mu)
+				x.listen()
+				if err := step(x); err != nil && strings.ContainsAny(err.Error(), "\x1b\x07\n") {
+					t.Errorf("%s: %q", name, err)
+				}
+			}
+		}
+	}
+	c, s := pipe(t)
+	text := []byte(`{"tool":"\u001b]0;evil\u0007\n"}` + strings.Repeat(" ", setupLen))[:setupLen]
+	if _, err := c.Write(text); err != nil {
+		t.Fatal(err)
+	}
+	o := NewOptions(tool(t, "send_bw"))
+	theirs, err := newExchange(s, false).setups(o.setup())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.differs(theirs); err == nil || strings.ContainsAny(err.Error(), "\x1b\x07\n") {
+		t.Errorf("%q", err)
+	}
+}
+
+// A hole takes everything.
+type hole struct{}
+
+func (hole) Write(b []byte) (int, error) { return len(b), nil }
+func (hole) Close() error                { return nil }
+
+// TestServeStrangers: the server waits for its client, whoever else comes.
+func TestServeStrangers(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	o := NewOptions(tool(t, "send_bw"))
+	o.tcpPort = port
+	s := &side{Options: o}
+	called := make(chan error)
+	go func() { called <- s.call() }()
+	come := func() (c net.Conn) {
+		for err := errors.New(""); err != nil; { // it may not listen yet
+			c, err = net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	for i := range 40 {
+		c := come()
+		if i%2 == 0 {
+			_, _ = io.WriteString(c, "SSH-2.0-OpenSSH_9.2p1\n")
+		}
+	}
+	client := newExchange(come(), true)
+	result := make(chan error)
+	go func() { result <- client.versions() }()
+	if err := <-called; err != nil {
+		t.Fatal(err)
+	}
+	if err := s.x.versions(); err != nil {
+		t.Error(err)
+	}
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+	if err := s.close(); err != nil {
 		t.Error(err)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+
+	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 )
 
 // A setup is what both sides must be told the same. Relatives tell each other, so that a mistake
@@ -48,6 +50,7 @@ func (x *exchange) setups(mine setup) (theirs setup, err error) {
 	if err = json.Unmarshal(b, &theirs); err != nil {
 		return theirs, fmt.Errorf("%s: %w", what, err)
 	}
+	theirs.Tool, theirs.Transport = stranger.Text(theirs.Tool), stranger.Text(theirs.Transport)
 	return theirs, nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 	"github.com/goverbs/goverbs/rdmacm"
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -242,14 +243,31 @@ func (s *side) call() error {
 	if err != nil {
 		return err
 	}
-	conn, err := listener.Accept()
-	listener.Close()
+	first := versionLen
+	if s.blind {
+		first = 0
+	}
+	conn, read, err := stranger.First(listener, first, s.greet, func(c net.Conn, err error) { s.turnedAway(c.RemoteAddr(), err) })
 	if err != nil {
 		return err
 	}
-	s.x = newExchange(conn, false)
+	s.x = newExchange(conn, false, read...)
 	s.closeLater(s.x)
 	return nil
+}
+
+// greet reports whether the first message of a client is right.
+func (s *side) greet(message []byte) error {
+	if s.blind {
+		return nil
+	}
+	_, err := parseVersion(message)
+	return err
+}
+
+// turnedAway says that somebody has come who is no client.
+func (s *side) turnedAway(who any, why error) {
+	fmt.Fprintf(os.Stderr, "ibv %s: %v is no client: %v\n", s.tool.Name, who, why)
 }
 
 // agree finds out what both sides can do.

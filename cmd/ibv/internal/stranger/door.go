@@ -100,14 +100,17 @@ func (d *Door[T]) close() {
 	d.busy.Wait()
 }
 
-// waiting is how many peers First greets at a time.
-const waiting = 16
+const (
+	waiting = 16 // peers that First greets at a time
+	named   = 8  // peers that its caller is told of
+)
 
 // First accepts connections until a peer has sent a first message of n bytes that is right, and
 // closes the listener. It returns that connection, whose next bytes are those after the message.
-// Refused is told of the others.
+// Refused is told of a few of the others, one call at a time.
 func First(l net.Listener, n int, right func(message []byte) error, refused func(net.Conn, error)) (conn net.Conn, message []byte, err error) {
-	var once sync.Once
+	var mu sync.Mutex
+	told := 0
 	d := Door[[]byte]{
 		Most: waiting,
 		Greet: func(c net.Conn) ([]byte, error) {
@@ -118,16 +121,22 @@ func First(l net.Listener, n int, right func(message []byte) error, refused func
 			return b, right(b)
 		},
 		Serve: func(c net.Conn, b []byte) {
-			first := false
-			once.Do(func() {
-				first, conn, message = true, c, b
-				l.Close()
-			})
-			if !first {
+			mu.Lock()
+			defer mu.Unlock()
+			if conn != nil {
 				c.Close()
+				return
+			}
+			conn, message = c, b
+			l.Close()
+		},
+		Refused: func(c net.Conn, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if told++; conn == nil && told <= named {
+				refused(c, err)
 			}
 		},
-		Refused: refused,
 	}
 	err = d.Open(l)
 	if conn != nil {

@@ -224,11 +224,11 @@ func TestFirst(t *testing.T) {
 	if _, err := net.Dial("tcp", l.Addr().String()); err == nil {
 		t.Error("the listener is open")
 	}
-	if n := len(refused); n != 3*waiting+1 {
+	if n := len(refused); n != named {
 		t.Errorf("%d peers are refused", n)
 	}
 	l.Close()
-	if _, _, err := First(l, 4, func([]byte) error { return nil }, nil); !errors.Is(err, net.ErrClosed) {
+	if _, _, err := First(l, 4, func([]byte) error { return nil }, func(net.Conn, error) {}); !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
 	}
 }
