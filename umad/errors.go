@@ -15,7 +15,7 @@ var (
 	ErrInvalid = operr.ErrInvalid
 	// ErrNoPort: there is no such port, or no file for its MADs.
 	ErrNoPort = errors.New("no such port")
-	// ErrMalformed: a received MAD is too short.
+	// ErrMalformed: a received MAD is too short, or a message too long.
 	ErrMalformed = errors.New("malformed MAD")
 )
 

@@ -96,8 +96,12 @@ func (m *Message) encode(agent uint32) ([]byte, error) {
 	return append(b, m.MAD...), nil
 }
 
-// maxMAD limits the length of a message with RMPP, sent or received.
-const maxMAD = 16 << 20
+const (
+	// maxMAD limits the length of a message with RMPP, sent or received.
+	maxMAD = 16 << 20
+	// mostRead is how much an os.File reads at a time.
+	mostRead = 1 << 30
+)
 
 // decode reads a message from the kernel, and the number of the agent that got it.
 func decode(b []byte) (m Message, agent uint32, err error) {
@@ -127,7 +131,7 @@ func needs(b []byte) (int, error) {
 	if _, err := binary.Decode(b, binary.NativeEndian, &h); err != nil {
 		return 0, err
 	}
-	if h.Length > maxMAD || int(h.Length) <= len(b) {
+	if int64(h.Length) <= int64(len(b)) || int64(h.Length) > mostRead {
 		return 0, ErrMalformed
 	}
 	return int(h.Length), nil

@@ -88,7 +88,7 @@ func TestMalformed(t *testing.T) {
 			t.Fatalf("%d bytes: %v", n, err)
 		}
 	}
-	for length, ok := range map[uint32]bool{0: false, uint32(len(b)): false, uint32(len(b)) + 1: true, maxMAD + 1: false, math.MaxUint32: false} {
+	for length, ok := range map[uint32]bool{0: false, uint32(len(b)): false, uint32(len(b)) + 1: true, maxMAD + 1: true, mostRead + 1: false, math.MaxUint32: false} {
 		binary.NativeEndian.PutUint32(b[16:], length)
 		if n, err := needs(b); ok != (err == nil) || ok && n != int(length) {
 			t.Errorf("length %d: %d, %v", length, n, err)

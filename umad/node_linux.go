@@ -1,6 +1,7 @@
 package umad
 
 import (
+	"errors"
 	"os"
 	"runtime"
 	"unsafe"
@@ -55,4 +56,14 @@ func control(f *os.File, request uintptr, argument unsafe.Pointer) error {
 		return errno
 	}
 	return err
+}
+
+// skip has a message of a size read, and forgets it. The memory is not the heap's: there may be no
+// room for what another host has sent, which is an error and not the end of the program.
+func skip(size int, read func([]byte) error) error {
+	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return err
+	}
+	return errors.Join(read(b), unix.Munmap(b))
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -15,16 +16,34 @@ import (
 )
 
 // A Port is an open file for MADs of one port. Its methods, and those of its agents, may be called
-// at the same time. A call of Receive or Do waits for the one before it.
+// at the same time. Each call of Do gets its own answer. Other messages go to the calls of Receive,
+// each to one of them.
 type Port struct {
 	name Name
 	f    *os.File
+	read func(b []byte) (int, error) // f's
 	tid  atomic.Uint32
 
-	receiving sync.Mutex // held while a goroutine takes messages from the queue
+	// taking has a token while a call takes messages from the queue, for itself or for another
+	// call that waits.
+	taking chan struct{}
 
-	mu     sync.Mutex
-	agents map[uint32]*Agent
+	mu       sync.Mutex
+	agents   map[uint32]*Agent
+	requests map[uint32]waiter // by transaction
+	receives []chan arrival    // in the order of the calls
+}
+
+// A waiter is a call of Do.
+type waiter struct {
+	agent   *Agent
+	arrived chan arrival // has room for one
+}
+
+// An arrival is a message, or the beginning of one that was dropped, and why.
+type arrival struct {
+	m   Message
+	err error
 }
 
 // Open opens a port.
@@ -38,7 +57,14 @@ func Open(device string, port int) (*Port, error) {
 	if err != nil {
 		return nil, opErr("open port", n.String(), err)
 	}
-	return &Port{name: n, f: f, agents: make(map[uint32]*Agent)}, nil
+	return newPort(n, f), nil
+}
+
+func newPort(n Name, f *os.File) *Port {
+	return &Port{
+		name: n, f: f, read: f.Read, taking: make(chan struct{}, 1),
+		agents: make(map[uint32]*Agent), requests: make(map[uint32]waiter),
+	}
 }
 
 // Name returns which port it is.
@@ -143,86 +169,164 @@ func (a *Agent) Send(m Message) error {
 	return nil
 }
 
-// Receive waits for the next message to any of the port's agents.
+// Receive waits for the next message to any of the port's agents that isn't the answer to a call of
+// [Agent.Do]. A message of more than 16 MiB is dropped, and the error is ErrMalformed.
 func (p *Port) Receive(ctx context.Context) (Message, error) {
-	p.receiving.Lock()
-	defer p.receiving.Unlock()
-	m, err := p.receive(ctx)
+	arrived := make(chan arrival, 1)
+	p.mu.Lock()
+	p.receives = append(p.receives, arrived)
+	p.mu.Unlock()
+	got, err := p.await(ctx, arrived)
+	p.mu.Lock()
+	p.receives = slices.DeleteFunc(p.receives, func(c chan arrival) bool { return c == arrived })
+	p.mu.Unlock()
 	if err != nil {
-		return m, opErr("receive MAD by", p.name.String(), err)
+		// A message may have come at the last moment. It isn't lost.
+		select {
+		case got = <-arrived:
+			err = got.err
+		default:
+		}
 	}
-	return m, nil
+	if err != nil {
+		return Message{}, opErr("receive MAD by", p.name.String(), err)
+	}
+	return got.m, nil
 }
 
-func (p *Port) receive(ctx context.Context) (Message, error) {
+// await waits until something has arrived for a call. Meanwhile it takes messages from the queue,
+// unless another call does.
+func (p *Port) await(ctx context.Context, arrived chan arrival) (arrival, error) {
+	for {
+		select {
+		case got := <-arrived:
+			return got, got.err
+		case <-ctx.Done():
+			return arrival{}, ctx.Err()
+		case p.taking <- struct{}{}:
+		}
+		var err error
+		if len(arrived) == 0 {
+			err = p.take(ctx)
+		}
+		<-p.taking
+		if err != nil {
+			return arrival{}, err
+		}
+	}
+}
+
+// take takes a message from the queue, and gives it to the call that waits for it. Nobody else does
+// so at the same time.
+func (p *Port) take(ctx context.Context) error {
+	got, id, err := p.receive(ctx)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	got.m.Agent = p.agents[id]
+	h, err := ParseHeader(got.m.MAD)
+	if err != nil {
+		return err
+	}
+	if w, is := p.requests[uint32(h.TID)]; is && w.agent == got.m.Agent && (h.Method&MethodResponse != 0 || got.m.Err != nil) {
+		delete(p.requests, uint32(h.TID))
+		w.arrived <- got
+	} else if len(p.receives) > 0 {
+		p.receives[0] <- got
+		p.receives = p.receives[1:]
+	}
+	return nil
+}
+
+// receive reads the next message, and the number of its agent.
+func (p *Port) receive(ctx context.Context) (got arrival, id uint32, err error) {
 	b := make([]byte, userHeader+Size)
 	var n int
-	for {
-		err := fdwait.Wait(ctx, p.f, func() (err error) {
-			n, err = p.f.Read(b)
+	read := func(b []byte) error {
+		return fdwait.Wait(ctx, p.f, func() (err error) {
+			n, err = p.read(b)
 			return err
 		})
+	}
+	for {
+		err := read(b)
 		if err == nil {
 			break
 		}
 		if !errors.Is(err, syscall.ENOSPC) {
-			return Message{}, err
+			return got, 0, err
 		}
 		size, err := needs(b)
 		if err != nil {
-			return Message{}, err
+			return got, 0, err
 		}
-		b = make([]byte, size)
+		if size-userHeader <= maxMAD {
+			b = make([]byte, size)
+			continue
+		}
+		// The kernel has it in its queue, before all others, until it has been read.
+		if err := skip(size, read); err != nil {
+			return got, 0, err
+		}
+		got.err = fmt.Errorf("%w: a message of %d bytes, more than %d, was dropped", ErrMalformed, size-userHeader, maxMAD)
+		n = len(b)
+		break
 	}
-	m, id, err := decode(b[:n])
-	if err != nil {
-		return Message{}, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	m.Agent = p.agents[id]
-	return m, nil
+	got.m, id, err = decode(b[:n])
+	return got, id, err
 }
 
 // Do sends a request and waits for its answer. It gives the request a transaction ID of its own.
 // An answer that refuses the request is returned with its [Status] as the error. If the kernel
-// gives up, the error is ETIMEDOUT.
+// gives up, the error is ETIMEDOUT. An answer of more than 16 MiB is dropped, and the error is
+// ErrMalformed.
 //
-// Do drops what else arrives meanwhile. So a port whose agents receive requests is not one for Do.
+// What else arrives meanwhile is dropped unless a call of [Port.Receive] waits.
 func (a *Agent) Do(ctx context.Context, m Message) (Message, error) {
 	const op = "request by"
-	object := a.p.name.String()
+	p, object := a.p, a.p.name.String()
 	if len(m.MAD) < Size {
 		return Message{}, invalid(op, object, "a MAD of %d bytes, not %d", len(m.MAD), Size)
 	}
 	if m.Timeout <= 0 {
 		return Message{}, invalid(op, object, "no timeout")
 	}
-	tid := a.p.tid.Add(1)
+	if err := ctx.Err(); err != nil {
+		return Message{}, opErr(op, object, err)
+	}
+	tid := p.tid.Add(1)
 	m.MAD = append([]byte(nil), m.MAD...)
 	binary.BigEndian.PutUint64(m.MAD[8:], uint64(tid))
-	a.p.receiving.Lock()
-	defer a.p.receiving.Unlock()
+	arrived := make(chan arrival, 1)
+	p.mu.Lock()
+	p.requests[tid] = waiter{a, arrived}
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.requests, tid)
+	}()
 	if err := a.Send(m); err != nil {
 		return Message{}, err
 	}
-	for {
-		answer, err := a.p.receive(ctx)
-		if err != nil {
-			return Message{}, opErr(op, object, err)
-		}
-		h, err := ParseHeader(answer.MAD)
-		if err != nil || answer.Agent != a || uint32(h.TID) != tid {
-			continue
-		}
-		if answer.Err != nil {
-			return answer, opErr(op, object, answer.Err)
-		}
-		if h.Status != 0 {
-			return answer, opErr(op, object, h.Status)
-		}
-		return answer, nil
+	got, err := p.await(ctx, arrived)
+	if err != nil {
+		return Message{}, opErr(op, object, err)
 	}
+	answer := got.m
+	if answer.Err != nil {
+		return answer, opErr(op, object, answer.Err)
+	}
+	h, err := ParseHeader(answer.MAD)
+	if err != nil {
+		return Message{}, opErr(op, object, err)
+	}
+	if h.Status != 0 {
+		return answer, opErr(op, object, h.Status)
+	}
+	return answer, nil
 }
 
 // A Manager is the claim of a program to manage the subnet at a port: the port says so in its
