@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 	"github.com/goverbs/goverbs/rsocket"
 )
 
@@ -200,41 +201,62 @@ func request(c net.Conn, h rcopyHeader, data []byte, then io.Reader) error {
 	return nil
 }
 
-// serve serves one client after another.
+const (
+	rcopyClients  = 16          // at a time
+	rcopyPatience = time.Minute // for the next message, or the next bytes of a file
+)
+
+// serve serves clients.
 func (o *rcopyOptions) serve() error {
 	l, err := rsocket.Listen("tcp", net.JoinHostPort(o.bind, o.port))
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return err
-		}
-		if err := serveRcopy(c); err != nil {
-			fmt.Fprintf(os.Stderr, "ibv rcopy: %v: %v\n", c.RemoteAddr(), err)
-		}
-		_ = c.Close() // the client is gone
-	}
+	return serveRcopies(l)
 }
 
-// serveRcopy serves a client.
-func serveRcopy(c net.Conn) (err error) {
+func serveRcopies(l net.Listener) error {
+	door := stranger.Door[rcopyHeader]{
+		Most:  rcopyClients,
+		Greet: nextRcopy,
+		Serve: func(c net.Conn, first rcopyHeader) {
+			if err := serveRcopy(c, first); err != nil {
+				fmt.Fprintf(os.Stderr, "ibv rcopy: %v: %s\n", c.RemoteAddr(), stranger.Text(err.Error()))
+			}
+			_ = c.Close() // the client is gone
+		},
+	}
+	return door.Open(l)
+}
+
+// nextRcopy waits for a client's next message.
+func nextRcopy(c net.Conn) (h rcopyHeader, err error) {
+	if err := c.SetDeadline(time.Now().Add(rcopyPatience)); err != nil {
+		return h, err
+	}
+	return readRcopyHeader(c)
+}
+
+// A patientReader is a connection whose peer may be slow, but not silent.
+type patientReader struct{ net.Conn }
+
+func (r patientReader) Read(b []byte) (int, error) {
+	if err := r.SetDeadline(time.Now().Add(rcopyPatience)); err != nil {
+		return 0, err
+	}
+	return r.Conn.Read(b)
+}
+
+// serveRcopy serves a client, whose first message has begun.
+func serveRcopy(c net.Conn, h rcopyHeader) (err error) {
 	var f *os.File
 	defer func() {
 		if f != nil {
 			err = errors.Join(err, f.Close())
 		}
 	}()
-	for {
-		h, err := readRcopyHeader(c)
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	for ; err == nil; h, err = nextRcopy(c) {
 		var failed error // of the request; the client learns it
 		switch h.Command {
 		case rcopyOpen:
@@ -247,7 +269,7 @@ func serveRcopy(c net.Conn) (err error) {
 				break
 			}
 			f, failed = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, fs.FileMode(h.Data).Perm())
-			fmt.Printf("%s, from %v\n", path, c.RemoteAddr())
+			fmt.Printf("%s, from %v\n", stranger.Text(path), c.RemoteAddr())
 		case rcopyWrite:
 			failed, err = receiveFile(c, h, f)
 			if err != nil {
@@ -274,6 +296,10 @@ func serveRcopy(c net.Conn) (err error) {
 			return failed
 		}
 	}
+	if err == io.EOF {
+		return nil
+	}
+	return err
 }
 
 func readPath(c net.Conn, h rcopyHeader) (string, error) {
@@ -301,7 +327,7 @@ func receiveFile(c net.Conn, h rcopyHeader, f *os.File) (failed, err error) {
 	if size > 1<<62 {
 		return syscall.EFBIG, nil
 	}
-	n, failed := io.CopyN(f, c, int64(size))
+	n, failed := io.CopyN(f, patientReader{c}, int64(size))
 	var lost *net.OpError
 	if errors.As(failed, &lost) || errors.Is(failed, io.EOF) {
 		return nil, fmt.Errorf("after %d of %d bytes: %w", n, size, failed)

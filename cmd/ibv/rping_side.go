@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 	"github.com/goverbs/goverbs/rdmacm"
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -271,7 +272,7 @@ func (p *rpinger) pings() error {
 			return fmt.Errorf("ping %d: data mismatch", ping)
 		}
 		if p.verbose {
-			fmt.Printf("ping data: %s\n", text(p.bytes(sink)))
+			fmt.Printf("ping data: %s\n", stranger.Text(string(text(p.bytes(sink)))))
 		}
 	}
 	return nil
@@ -312,7 +313,7 @@ func (p *rpinger) pong() error {
 		}
 		data := p.bytes(p.sink)[:n]
 		if p.verbose {
-			fmt.Printf("server ping data: %s\n", text(data))
+			fmt.Printf("server ping data: %s\n", stranger.Text(string(text(data))))
 		}
 		if err := p.sendNote(p.sink, 0); err != nil {
 			return err

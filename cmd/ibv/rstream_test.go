@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -123,7 +126,7 @@ func TestServeRcopy(t *testing.T) {
 		client, server := net.Pipe()
 		ended := make(chan error)
 		go func() {
-			err := serveRcopy(server)
+			err := serveRcopyPipe(server)
 			server.Close()
 			ended <- err
 		}()
@@ -145,7 +148,7 @@ func TestServeRcopy(t *testing.T) {
 		client.Close()
 	}
 	client, server := net.Pipe()
-	go serveRcopy(server)
+	go serveRcopyPipe(server)
 	for _, step := range []struct {
 		h    rcopyHeader
 		data []byte
@@ -165,6 +168,91 @@ func TestServeRcopy(t *testing.T) {
 	}
 	if err := request(client, rcopyHeader{Command: rcopyClose}, nil, nil); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("a request on a closed connection: %v", err)
+	}
+}
+
+// serveRcopyPipe serves a client as the server does.
+func serveRcopyPipe(c net.Conn) error {
+	first, err := nextRcopy(c)
+	if err == nil {
+		err = serveRcopy(c, first)
+	}
+	return err
+}
+
+// TestRcopyStrangers: files are copied, whoever else comes, seeded and many times: silent clients at each
+// step, torn messages, sizes that no file has.
+func TestRcopyStrangers(t *testing.T) {
+	l, _ := listen(t)
+	served := make(chan error)
+	go func() { served <- serveRcopies(l) }()
+	dir := t.TempDir()
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	random := rand.New(rand.NewPCG(11, 12))
+	open := openMessage(filepath.Join(dir, "stranger\x1b[2J\n"))
+	write := rcopyHeader{Command: rcopyWrite}.message(binary.NativeEndian.AppendUint64(nil, 1<<62))
+	messages := slices.Concat(open, write, []byte("bytes"))
+	var silent []net.Conn
+	for i := range 120 {
+		c := dial()
+		switch random.IntN(5) {
+		case 0: // torn
+			c.Write(messages[:random.IntN(len(messages))])
+			c.Close()
+		case 1: // silent, at a step, but so that there are places left
+			if silent = append(silent, c); len(silent) < rcopyClients/3 {
+				c.Write(messages[:random.IntN(len(messages)+1)])
+			}
+		case 2:
+			b := make([]byte, random.IntN(1<<12))
+			for i := range b {
+				b[i] = byte(random.Uint32())
+			}
+			c.Write(b)
+			c.Close()
+		case 3:
+			c.Write(rcopyHeader{Command: rcopyOpen}.message(make([]byte, random.IntN(1<<15))))
+			c.Close()
+		case 4:
+			c.Write(rcopyHeader{Command: byte(random.Uint32()), Data: random.Uint32()}.message(nil))
+			c.Close()
+		}
+		if i%6 != 5 {
+			continue
+		}
+		path, text := filepath.Join(dir, fmt.Sprint(i)), fmt.Sprintf("text %d", i)
+		size := binary.NativeEndian.AppendUint64(nil, uint64(len(text)))
+		c = dial()
+		for _, step := range []struct {
+			h    rcopyHeader
+			data []byte
+			then io.Reader
+		}{
+			{rcopyHeader{Command: rcopyOpen, Data: 0o640}, []byte(path + "\x00"), nil},
+			{rcopyHeader{Command: rcopyWrite}, size, strings.NewReader(text)},
+			{rcopyHeader{Command: rcopyClose}, nil, nil},
+		} {
+			if err := request(c, step.h, step.data, step.then); err != nil {
+				t.Fatalf("%d: command %d: %v", i, step.h.Command, err)
+			}
+		}
+		c.Close()
+		if b, err := os.ReadFile(path); err != nil || string(b) != text {
+			t.Fatalf("%q, %v", b, err)
+		}
+	}
+	for _, c := range silent {
+		c.Close()
+	}
+	l.Close()
+	if err := <-served; !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
 	}
 }
 

@@ -1,10 +1,13 @@
 package diags
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 )
 
 // A field is a part of an attribute: its name, place, and how it is printed. Bits are counted from
@@ -388,19 +391,10 @@ var receiveErrors = append(selection[:2:2], []field{
 	{"PortLoopingErrors", 112, 16, decimal},
 }...)
 
-// cString returns the bytes up to the first 0, with spaces in place of what can't be printed.
+// cString returns the Text of the bytes up to the first 0.
 func cString(b []byte) string {
-	text := make([]byte, 0, len(b))
-	for _, c := range b {
-		if c == 0 {
-			break
-		}
-		if c < ' ' || c > '~' {
-			c = ' '
-		}
-		text = append(text, c)
-	}
-	return string(text)
+	text, _, _ := bytes.Cut(b, []byte{0})
+	return stranger.Text(string(text))
 }
 
 func gid(prefix, guid uint64) (b [16]byte) {
