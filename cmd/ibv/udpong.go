@@ -164,6 +164,47 @@ func (o *udpongOptions) open(local string) (datagramSocket, error) {
 	return udpSocket{c}, nil
 }
 
+// udpongClients are the clients that a server counts messages of, by the number that it has given them.
+type udpongClients struct {
+	all [256]struct {
+		from  netip.AddrPort
+		count uint32
+		heard uint64
+	}
+	heard uint64 // messages, so far
+}
+
+// login returns the number of a client that has come, perhaps again. A new one takes the place of the
+// one that has been silent longest.
+func (c *udpongClients) login(from netip.AddrPort) byte {
+	oldest := 0
+	for i := range c.all {
+		if c.all[i].from == from {
+			oldest = i
+			break
+		}
+		if c.all[i].heard < c.all[oldest].heard {
+			oldest = i
+		}
+	}
+	c.heard++
+	c.all[oldest].from, c.all[oldest].count, c.all[oldest].heard = from, 0, c.heard
+	return byte(oldest)
+}
+
+// count returns the count of a client that has sent a message, or nil if it is another's number.
+func (c *udpongClients) count(number byte, from netip.AddrPort) *uint32 {
+	if c.all[number].from != from {
+		return nil
+	}
+	c.heard++
+	c.all[number].heard = c.heard
+	return &c.all[number].count
+}
+
+// udpongQuiet is the time between two lines about clients: anybody can log in, and often.
+const udpongQuiet = 100 * time.Millisecond
+
 // serve is the server. It counts what comes from each client.
 func (o *udpongOptions) serve() error {
 	s, err := o.open(net.JoinHostPort(o.bind, o.port))
@@ -171,8 +212,13 @@ func (o *udpongOptions) serve() error {
 		return err
 	}
 	defer s.Close()
-	var counts [256]uint32
-	next := byte(0)
+	return serveUdpong(s)
+}
+
+// serveUdpong serves clients until the socket fails.
+func serveUdpong(s datagramSocket) error {
+	clients := new(udpongClients)
+	var shown time.Time
 	b := make([]byte, dgram.MaxMessage)
 	for {
 		n, from, err := s.RecvFrom(b, 0)
@@ -182,13 +228,22 @@ func (o *udpongOptions) serve() error {
 		if n < udpongControl {
 			continue
 		}
-		count := &counts[b[1]]
+		if b[0] == udpongLogin {
+			if time.Since(shown) > udpongQuiet {
+				fmt.Printf("client login from %s\n", from.Addr().Unmap())
+				shown = time.Now()
+			}
+			b[1] = clients.login(from)
+		}
+		count := clients.count(b[1], from)
+		if count == nil {
+			continue
+		}
+		if b[0] != udpongEcho {
+			n = udpongControl
+		}
 		switch b[0] {
 		case udpongLogin:
-			fmt.Printf("client login from %s\n", from.Addr().Unmap())
-			b[1] = next
-			counts[next] = 0
-			next++
 		case udpongStart:
 			*count = 0
 		case udpongEcho:
@@ -199,9 +254,9 @@ func (o *udpongOptions) serve() error {
 			*count++
 			continue
 		}
-		if err := s.SendTo(b[:n], from); err != nil {
-			return err
-		}
+		// Who can't be answered, perhaps because an echo is too long, is no trouble of the others. If
+		// the device is gone, nothing can be received either.
+		_ = s.SendTo(b[:n], from)
 	}
 }
 
@@ -219,10 +274,11 @@ type udpongClient struct {
 const (
 	udpongPatient = time.Second
 	udpongSoon    = time.Millisecond
-	udpongTries   = 10 // of a login, a second each: is the server there?
+	udpongTries   = 10     // of a login, a second each: is the server there?
+	udpongMany    = 60_000 // of the others, a millisecond each
 )
 
-// ask sends a message until its answer comes, at most so many times. 0 is without end.
+// ask sends a message until its answer comes, at most so many times.
 func (c *udpongClient) ask(what byte, size int, wait time.Duration, most int) error {
 	c.last++
 	c.message[0], c.message[2] = what, c.last
@@ -302,7 +358,7 @@ func (c *udpongClient) test(name string, size, count int, echo bool) error {
 	for range count {
 		var err error
 		if echo {
-			err = c.ask(udpongEcho, size, udpongSoon, 0)
+			err = c.ask(udpongEcho, size, udpongSoon, udpongMany)
 		} else {
 			c.message[0] = udpongData
 			err = c.s.SendTo(c.message[:size], c.to)
@@ -311,7 +367,7 @@ func (c *udpongClient) test(name string, size, count int, echo bool) error {
 			return err
 		}
 	}
-	if err := c.ask(udpongEnd, udpongControl, udpongSoon, 0); err != nil {
+	if err := c.ask(udpongEnd, udpongControl, udpongSoon, udpongMany); err != nil {
 		return err
 	}
 	took := time.Since(begin)

@@ -8,13 +8,18 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-var _ = rdmatest.Test(TestMeshHostileRoot, rdmatest.OnRXE)
+var (
+	_ = rdmatest.Test(TestMeshHostileRoot, rdmatest.OnRXE)
+	_ = rdmatest.Test(TestUdpongStrangers, rdmatest.OnRXE)
+)
 
 // TestMeshHostileRoot: a rank refuses what rank 0 must not order of its device, and goes on.
 func TestMeshHostileRoot(t *testing.T) {
@@ -78,4 +83,33 @@ func meshProof(who, theirs, mine string) []byte {
 	h := hmac.New(sha256.New, nil)
 	fmt.Fprintf(h, "%s %q %q", who, theirs, mine)
 	return h.Sum(nil)
+}
+
+// TestUdpongStrangers: a client is served after a message that has no answer, because it is longer than the
+// MTU, and after more strangers than the server keeps, each of which it has found a way to.
+func TestUdpongStrangers(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	server := rdmatest.Start(t, rdmatest.Program(t, "ibv"), "udpong", "-b", "192.168.77.1", "-T", "b")
+	server.Until(t, func() bool {
+		table, err := os.ReadFile("/proc/net/udp")
+		return err == nil && strings.Contains(string(table), ":1C06 ")
+	})
+	// A greeting: its tag, IP version, what it is, its length; then the queue pair, and the sender.
+	greeting := []byte{0x55, 0x55, 0x55, 0x55, 4, 0, 16, 0, 0, 0, 0, 1, 192, 168, 77, 1}
+	for i := range 1100 {
+		c := rdmatest.Must(net.Dial("udp", "192.168.77.1:7174"))(t)
+		size := 16
+		if i%100 == 0 {
+			size = 2048
+		}
+		rdmatest.Must(c.Write(append(greeting, make([]byte, size)...)))(t)
+		if i%100 == 0 {
+			// Its answer says that the server has come so far.
+			rdmatest.Check(t, c.SetReadDeadline(time.Now().Add(rdmatest.Patience)))
+			rdmatest.Must(c.Read(make([]byte, 1<<12)))(t)
+		}
+		c.Close()
+	}
+	rdmatest.Start(t, rdmatest.Program(t, "ibv"), "udpong", "-s", "192.168.77.1", "-S", "64", "-C", "20", "-T", "e").Succeeds(t)
+	server.Kill()
 }

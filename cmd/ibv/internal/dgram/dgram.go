@@ -26,6 +26,9 @@ const (
 	slot           = grhLen + MaxMessage
 	depth          = 256 // messages in each direction
 	resolveTimeout = 2 * time.Second
+
+	mostDests     = 1024 // others that a socket knows; another one takes the place of the one that was silent longest
+	mostResolving = 16   // of them whose way is looked for at a time
 )
 
 // ErrTooLong says that a message doesn't fit the MTU.
@@ -45,7 +48,7 @@ type Socket struct {
 
 	mu     sync.Mutex
 	queues []*queue
-	dests  map[netip.AddrPort]*dest
+	table  table
 }
 
 // A message has come.
@@ -65,17 +68,10 @@ type queue struct {
 	qp      *verbs.QP
 	mr      *verbs.MR // the sends, then the receives
 	mtu     int
-	free    []int // slots of sends
+	free    []int        // slots of sends
+	to      [depth]*dest // of the sends on their way, by slot
 	closers []io.Closer
 	wcs     []verbs.WC
-}
-
-// A dest is where messages go.
-type dest struct {
-	q   *queue
-	ah  *verbs.AH // nil: not known yet
-	qpn uint32
-	met chan struct{} // closed when it is known
 }
 
 // Listen returns a socket with a local address. Sleep says that it waits asleep.
@@ -84,7 +80,7 @@ func Listen(local netip.AddrPort, sleep bool) (*Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Socket{udp: udp, sleep: sleep, inbox: make(chan message, 2*depth), dests: make(map[netip.AddrPort]*dest)}
+	s := &Socket{udp: udp, sleep: sleep, inbox: make(chan message, 2*depth), table: newTable(mostDests)}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.busy.Go(s.listen)
 	return s, nil
@@ -97,15 +93,11 @@ func (s *Socket) Close() error {
 	s.busy.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, d := range s.dests {
-		if d.ah != nil {
-			err = errors.Join(err, d.ah.Close())
-		}
-	}
+	err = errors.Join(err, s.table.close())
 	for _, q := range s.queues {
 		err = errors.Join(err, q.close())
 	}
-	s.dests, s.queues = nil, nil
+	s.queues = nil
 	return err
 }
 
@@ -127,7 +119,7 @@ func plain(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr()
 
 // dest returns a destination. The caller holds the lock.
 func (s *Socket) dest(to netip.AddrPort) (*dest, error) {
-	if d := s.dests[to]; d != nil {
+	if d := s.table.find(to); d != nil {
 		return d, nil
 	}
 	if s.ctx.Err() != nil {
@@ -149,9 +141,7 @@ func (s *Socket) dest(to netip.AddrPort) (*dest, error) {
 			s.busy.Go(func() { s.watch(q) })
 		}
 	}
-	d := &dest{q: s.queues[i], met: make(chan struct{})}
-	s.dests[to] = d
-	return d, nil
+	return s.table.add(to, s.queues[i])
 }
 
 func newQueue(from netip.AddrPort) (q *queue, err error) {
@@ -218,18 +208,20 @@ func (q *queue) postRecv(slotAt int) error {
 }
 
 // handle takes completions. The caller holds the lock.
-func (q *queue) handle(wcs []verbs.WC, inbox chan<- message) error {
+func (s *Socket) handle(q *queue, wcs []verbs.WC) error {
 	for i := range wcs {
 		at := int(wcs[i].WRID)
 		if at < depth {
 			q.free = append(q.free, at) // what is lost is lost
+			q.to[at].busy--
+			q.to[at] = nil
 			continue
 		}
 		b := q.mr.Bytes()[at*slot:][:slot]
 		if wcs[i].Status == verbs.WCSuccess && wcs[i].ByteLen >= grhLen && int(wcs[i].ByteLen) <= slot {
-			if from, data, ok := cutHeader(b[grhLen:wcs[i].ByteLen]); ok {
+			if from, data, ok := cutHeader(b[grhLen:wcs[i].ByteLen]); ok && s.table.knows(from, wcs[i].SrcQP) {
 				select {
-				case inbox <- message{from, data, q, at}:
+				case s.inbox <- message{from, data, q, at}:
 					continue
 				default: // nobody receives
 				}
@@ -252,7 +244,7 @@ func (s *Socket) poll() error {
 	for _, q := range s.queues {
 		n, err := q.cq.Poll(q.wcs)
 		if err == nil {
-			err = q.handle(q.wcs[:n], s.inbox)
+			err = s.handle(q, q.wcs[:n])
 		}
 		if err != nil {
 			return err
@@ -269,7 +261,7 @@ func (s *Socket) watch(q *queue) {
 			return
 		}
 		s.mu.Lock()
-		err = q.handle(q.wcs[:n], s.inbox)
+		err = s.handle(q, q.wcs[:n])
 		s.mu.Unlock()
 		if err != nil {
 			return
@@ -339,10 +331,18 @@ func (s *Socket) SendTo(b []byte, to netip.AddrPort) error {
 func (s *Socket) Meet(to netip.AddrPort, limit time.Duration) error {
 	s.mu.Lock()
 	d, err := s.dest(plain(to))
+	if err == nil {
+		d.busy++ // it stays
+	}
 	s.mu.Unlock()
 	if err != nil {
 		return err
 	}
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		d.busy--
+	}()
 	select {
 	case <-d.met:
 		return nil
@@ -380,6 +380,8 @@ func (s *Socket) trySend(b []byte, to netip.AddrPort) (sent bool, err error) {
 		return false, err
 	}
 	q.free = q.free[:len(q.free)-1]
+	q.to[at] = d
+	d.busy++
 	return true, nil
 }
 
@@ -402,10 +404,7 @@ func (s *Socket) listen() {
 		if !ok {
 			continue
 		}
-		if err := s.meet(from, what, qpn); err != nil {
-			continue // it is answered when it asks again
-		}
-		if what == greetingData {
+		if err := s.meet(from, what, qpn); err == nil && what == greetingData {
 			select {
 			case s.inbox <- message{from: from, data: slices.Clone(data)}:
 			default: // nobody receives
@@ -414,35 +413,46 @@ func (s *Socket) listen() {
 	}
 }
 
-// meet answers a greeting, and finds the way to the other side's queue pair.
+// meet answers a greeting, and begins to find the way to the other side's queue pair. If that
+// fails, the other side asks again.
 func (s *Socket) meet(from netip.AddrPort, what byte, qpn uint32) error {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	d, err := s.dest(from)
-	if err == nil && what == greetingData {
-		err = s.greet(greetingOnly, d, from, nil)
-	}
-	known := err == nil && d.ah != nil && d.qpn == qpn
-	s.mu.Unlock()
-	if err != nil || known {
-		return err
-	}
-	path, err := d.q.path(s.ctx, from)
 	if err != nil {
 		return err
 	}
-	ah, err := d.q.pd.CreateAH(path)
-	if err != nil {
-		return err
+	if what == greetingData {
+		if err := s.greet(greetingOnly, d, from, nil); err != nil {
+			return err
+		}
+	}
+	d.qpn = qpn // from here on, what it sends is taken
+	if d.ah == nil && !d.resolving && s.table.resolving < mostResolving {
+		d.resolving = true
+		d.busy++
+		s.table.resolving++
+		s.busy.Go(func() { s.resolve(d) })
+	}
+	return nil
+}
+
+// resolve finds the way to a destination. It may take seconds.
+func (s *Socket) resolve(d *dest) {
+	var ah *verbs.AH
+	path, err := d.q.path(s.ctx, d.addr)
+	if err == nil {
+		ah, err = d.q.pd.CreateAH(path)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d.ah != nil {
-		err = d.ah.Close()
-	} else {
+	d.resolving = false
+	d.busy--
+	s.table.resolving--
+	if err == nil {
+		d.ah = ah
 		close(d.met)
 	}
-	d.ah, d.qpn = ah, qpn
-	return err
 }
 
 // path finds the path to an address.

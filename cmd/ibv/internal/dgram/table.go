@@ -1,0 +1,87 @@
+package dgram
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// A dest is where messages go.
+type dest struct {
+	addr      netip.AddrPort
+	q         *queue
+	ah        *verbs.AH     // nil: not known yet
+	qpn       uint32        // 0: not known yet
+	met       chan struct{} // closed when both are known
+	resolving bool          // the way is looked for
+	busy      int           // sends on their way, and others that need it
+	used      uint64        // when, by the table's count
+}
+
+// A table has all destinations. Anybody can be one who sends a datagram, so there is a limit.
+type table struct {
+	most      int
+	all       map[netip.AddrPort]*dest
+	count     uint64
+	resolving int // destinations whose way is looked for
+}
+
+func newTable(most int) table { return table{most: most, all: make(map[netip.AddrPort]*dest)} }
+
+// find returns a destination, or nil.
+func (t *table) find(to netip.AddrPort) *dest {
+	d := t.all[to]
+	if d != nil {
+		t.count++
+		d.used = t.count
+	}
+	return d
+}
+
+// knows reports whether an address is that of the queue pair, as who sends by RDMA can name any.
+func (t *table) knows(from netip.AddrPort, qpn uint32) bool {
+	d := t.find(from)
+	return d != nil && d.qpn == qpn && qpn != 0
+}
+
+var errBusy = errors.New("messages to too many destinations are on their way")
+
+// add adds a destination. One that is not in use takes its leave for it.
+func (t *table) add(to netip.AddrPort, q *queue) (*dest, error) {
+	if len(t.all) >= t.most {
+		var oldest *dest
+		for _, d := range t.all {
+			if d.busy == 0 && (oldest == nil || d.used < oldest.used) {
+				oldest = d
+			}
+		}
+		if oldest == nil {
+			return nil, errBusy
+		}
+		delete(t.all, oldest.addr)
+		if err := oldest.close(); err != nil {
+			return nil, err
+		}
+	}
+	t.count++
+	d := &dest{addr: to, q: q, met: make(chan struct{}), used: t.count}
+	t.all[to] = d
+	return d, nil
+}
+
+func (d *dest) close() error {
+	if d.ah == nil {
+		return nil
+	}
+	return d.ah.Close()
+}
+
+func (t *table) close() error {
+	var errs []error
+	for _, d := range t.all {
+		errs = append(errs, d.close())
+	}
+	clear(t.all)
+	return errors.Join(errs...)
+}
