@@ -1,12 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/goverbs/goverbs/rdmacm"
@@ -31,7 +35,7 @@ be rdma-core's rping.
   -v         print the data
   -V         client: check that the data comes back
   -d         print each step
-  -P         server: serve any number of clients, at the same time
+  -P         server: serve any number of clients, up to 256 at the same time
   -q         create the queue pair and change its state without the connection
              manager's help
   -h         show this help
@@ -186,35 +190,102 @@ func (o *rpingOptions) serve(ctx context.Context) error {
 		return err
 	}
 	o.debugf("listening on %v", listener.LocalAddr())
+	var clients rpingClients
 	for {
 		request, err := listener.Request(ctx)
 		if err != nil {
 			return err
 		}
 		o.debugf("connection request from %v", request.SyncID.RemoteAddr())
-		if !o.persistent {
-			return o.serveOne(ctx, request.SyncID)
-		}
-		go func() {
-			if err := o.serveOne(ctx, request.SyncID); err != nil {
-				fmt.Fprintf(os.Stderr, "ibv rping: %v\n", err)
+		p, err := newRpinger(request.SyncID, o)
+		if err != nil {
+			request.SyncID.Close()
+			if !o.persistent {
+				return err
 			}
-		}()
+			fmt.Fprintf(os.Stderr, "ibv rping: %v\n", err)
+			continue
+		}
+		ctx, end := context.WithCancelCause(ctx)
+		c := &rpingClient{end: end}
+		p.heard = c.hear
+		serve := func() error {
+			defer end(nil)
+			return p.serve(ctx, c)
+		}
+		if o.persistent {
+			clients.add(c)
+			go func() {
+				defer clients.remove(c)
+				if err := serve(); err != nil {
+					fmt.Fprintf(os.Stderr, "ibv rping: %v\n", err)
+				}
+			}()
+			continue
+		}
+		// Who connects and doesn't ping is no client.
+		if err := serve(); c.last.Load() != 0 {
+			return err
+		} else if err != nil {
+			fmt.Fprintf(os.Stderr, "ibv rping: %v\n", err)
+		}
 	}
 }
 
-// serveOne serves the client that asks for a connection.
-func (o *rpingOptions) serveOne(ctx context.Context, id *rdmacm.SyncID) error {
-	p, err := newRpinger(id, o)
-	if err != nil {
-		id.Close()
-		return err
+const (
+	rpingClientsMost = 256 // of -P, at a time
+	rpingSilence     = 30 * time.Second
+)
+
+var (
+	errRpingSilent = errors.New("the client hasn't pinged")
+	errRpingFull   = errors.New("the client was silent, and another one has taken its place")
+)
+
+// A rpingClient is a client as its server sees it.
+type rpingClient struct {
+	end  context.CancelCauseFunc
+	last atomic.Int64 // when it was heard last, in ns; 0: not yet
+}
+
+func (c *rpingClient) hear() { c.last.Store(time.Now().UnixNano()) }
+
+// rpingClients are all clients of -P. There is a limit, because each has memory. Another one takes the
+// place of the one that has been silent longest.
+type rpingClients struct {
+	mu  sync.Mutex
+	all []*rpingClient
+}
+
+func (s *rpingClients) add(c *rpingClient) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.all) == rpingClientsMost {
+		silent := slices.MinFunc(s.all, func(a, b *rpingClient) int { return cmp.Compare(a.last.Load(), b.last.Load()) })
+		silent.end(errRpingFull)
+		s.all = slices.DeleteFunc(s.all, func(other *rpingClient) bool { return other == silent })
 	}
+	s.all = append(s.all, c)
+}
+
+func (s *rpingClients) remove(c *rpingClient) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = slices.DeleteFunc(s.all, func(other *rpingClient) bool { return other == c })
+}
+
+// serve serves the client that has asked for a connection.
+func (p *rpinger) serve(ctx context.Context, c *rpingClient) error {
 	defer p.close()
+	defer time.AfterFunc(rpingSilence, func() {
+		if c.last.Load() == 0 {
+			c.end(errRpingSilent)
+		}
+	}).Stop()
 	if err := p.accept(ctx); err != nil {
-		return err
+		return cmp.Or(context.Cause(ctx), err)
 	}
-	err = p.pong()
+	err := p.pong()
 	if errors.Is(err, rdmacm.ErrDisconnected) {
 		fmt.Fprintln(os.Stderr, "server DISCONNECT EVENT...")
 		return nil

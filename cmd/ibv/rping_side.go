@@ -33,7 +33,8 @@ type rpinger struct {
 	closers []interface{ Close() error } // in the order of their creation
 	parted  context.Context              // ends with ErrDisconnected when the peer disconnects
 	stop    context.CancelFunc
-	left    bool // disconnect has succeeded
+	left    bool   // disconnect has succeeded
+	heard   func() // called for each note of the peer
 }
 
 // A part is a range of a memory region.
@@ -48,7 +49,7 @@ const noteLen = 16
 
 func newRpinger(id *rdmacm.SyncID, o *rpingOptions) (*rpinger, error) {
 	p := &rpinger{
-		rpingOptions: o, id: id,
+		rpingOptions: o, id: id, heard: func() {},
 		recv: part{0, noteLen}, send: part{64, noteLen},
 		sink: part{4096, rpingMaxSize}, source: part{4096 + rpingMaxSize, rpingMaxSize},
 	}
@@ -250,6 +251,7 @@ func (p *rpinger) recvNote() (addr uint64, rkey uint32, n int, err error) {
 	if err := p.wait(verbs.WCRecv); err != nil {
 		return 0, 0, 0, err
 	}
+	p.heard()
 	note := p.bytes(p.recv)
 	addr, rkey, n = binary.BigEndian.Uint64(note), binary.BigEndian.Uint32(note[8:]), int(binary.BigEndian.Uint32(note[12:]))
 	return addr, rkey, n, p.postRecv()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -57,5 +58,40 @@ func TestFillPing(t *testing.T) {
 		if fillPing(b[:n], 0); string(b[:n]) != want {
 			t.Errorf("%d bytes are %q", n, b[:n])
 		}
+	}
+}
+
+// TestRpingClients: of more clients than have room, the one that has been silent longest leaves.
+func TestRpingClients(t *testing.T) {
+	var clients rpingClients
+	var all []*rpingClient
+	ended := -1
+	add := func() {
+		i := len(all)
+		c := &rpingClient{end: func(cause error) {
+			if ended = i; !errors.Is(cause, errRpingFull) {
+				t.Error(cause)
+			}
+		}}
+		c.last.Store(int64(i + 1))
+		all = append(all, c)
+		clients.add(c)
+	}
+	for range rpingClientsMost {
+		add()
+	}
+	if ended >= 0 || len(clients.all) != rpingClientsMost {
+		t.Fatalf("client %d is ended, %d remain", ended, len(clients.all))
+	}
+	all[0].hear()
+	add()
+	if ended != 1 || len(clients.all) != rpingClientsMost {
+		t.Errorf("client %d is ended, %d remain", ended, len(clients.all))
+	}
+	for _, c := range all {
+		clients.remove(c)
+	}
+	if len(clients.all) != 0 {
+		t.Errorf("%d remain", len(clients.all))
 	}
 }

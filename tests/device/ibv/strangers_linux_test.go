@@ -14,11 +14,13 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rdmacm"
 )
 
 var (
 	_ = rdmatest.Test(TestMeshHostileRoot, rdmatest.OnRXE)
 	_ = rdmatest.Test(TestUdpongStrangers, rdmatest.OnRXE)
+	_ = rdmatest.Test(TestRpingStrangers, rdmatest.OnRXE)
 )
 
 // TestMeshHostileRoot: a rank refuses what rank 0 must not order of its device, and goes on.
@@ -112,4 +114,20 @@ func TestUdpongStrangers(t *testing.T) {
 	}
 	rdmatest.Start(t, rdmatest.Program(t, "ibv"), "udpong", "-s", "192.168.77.1", "-S", "64", "-C", "20", "-T", "e").Succeeds(t)
 	server.Kill()
+}
+
+// TestRpingStrangers: who connects and leaves without a ping isn't the client that rping waits for.
+func TestRpingStrangers(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	const at = "192.168.77.1"
+	server := rdmatest.Start(t, rdmatest.Program(t, "ibv"), "rping", "-s", "-a", at, "-p", "20199")
+	server.Until(t, func() bool { return rdmatest.ListeningCM(t, "TCP", 20199) })
+	for range 3 {
+		c := rdmatest.Must(rdmacm.Dial(t.Context(), "tcp", at+":20199", nil))(t)
+		rdmatest.Check(t, c.Close())
+	}
+	rdmatest.Start(t, rdmatest.Program(t, "ibv"), "rping", "-c", "-a", at, "-p", "20199", "-C", "3", "-v", "-V").Succeeds(t)
+	if said := server.Succeeds(t); said != "" {
+		t.Errorf("%q", said)
+	}
 }
