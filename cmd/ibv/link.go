@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
@@ -80,7 +81,7 @@ func linkSheet(l rdmanl.Link, details bool) *sheet {
 	s.set("ifindex", l.Index)
 	s.set("ifname", l.Device)
 	s.set("port", l.Port)
-	s.note("link %s/%d ", printable(l.Device), l.Port)
+	s.note("link %s/%d ", stranger.Text(l.Device), l.Port)
 	maybe(s, "subnet_prefix", "subnet_prefix %v", l.SubnetPrefix)
 	maybe(s, "lid", "lid %d", l.LID)
 	maybe(s, "sm_lid", "sm_lid %d", l.SMLID)

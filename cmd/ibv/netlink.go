@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
@@ -163,7 +164,7 @@ func somePorts(ctx context.Context, words []string) (devices []rdmanl.Device, po
 // field adds a value to the text and to the object.
 func field(s *sheet, key, layout string, value any) {
 	if text, ok := value.(string); ok {
-		value = printable(text)
+		value = stranger.Text(text)
 	}
 	s.note(layout+" ", value)
 	s.set(key, value)
@@ -195,16 +196,6 @@ func names(s *sheet, key string, list []string) {
 	}
 	s.note("\n    %s: <%s> ", key, strings.Join(list, ", "))
 	s.set(key, list)
-}
-
-// printable replaces what could change a terminal's state: any program chooses its own name.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if strconv.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, s)
 }
 
 // writeSheets writes objects: a line for each, or a JSON array.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
@@ -57,7 +58,7 @@ func runResource(ctx context.Context, f *netlinkFlags, words []string) error {
 		field(s, "ifindex", "%d:", d.Index)
 		field(s, "ifname", "%s:", d.Name)
 		for _, c := range counts {
-			field(s, c.Name, printable(c.Name)+" %d", c.Now)
+			field(s, c.Name, stranger.Text(c.Name)+" %d", c.Now)
 		}
 		sheets = append(sheets, s)
 	}
@@ -206,13 +207,13 @@ func onDevice(at place) *sheet {
 func onPort(at place, port rdmanl.Optional[uint32]) *sheet {
 	s := newSheet()
 	s.set("ifindex", at.Index)
-	s.set("ifname", printable(at.Name))
+	s.set("ifname", stranger.Text(at.Name))
 	name := "-"
 	if n, ok := port.Get(); ok {
 		s.set("port", n)
 		name = strconv.Itoa(int(n))
 	}
-	s.note("link %s/%s ", printable(at.Name), name)
+	s.note("link %s/%s ", stranger.Text(at.Name), name)
 	return s
 }
 
@@ -226,7 +227,7 @@ func owned(s *sheet, at place, o rdmanl.Owner) *sheet {
 func owner(s *sheet, o rdmanl.Owner) {
 	maybe(s, "pid", "pid %d", o.PID)
 	if name, ok := o.Comm(); ok {
-		name = printable(name)
+		name = stranger.Text(name)
 		s.set("comm", name)
 		if _, process := o.PID.Get(); !process {
 			name = "[" + name + "]"
@@ -244,7 +245,7 @@ func driverValues(s *sheet, at place, o rdmanl.Owner) *sheet {
 		if i == 0 {
 			s.note("\n    ")
 		}
-		name := "drv_" + printable(a.Name)
+		name := "drv_" + stranger.Text(a.Name)
 		layout := name + " %v"
 		if a.Hex {
 			layout = name + " %#x"

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/doctor"
+	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
@@ -123,14 +124,14 @@ func ofPort(d rdmanl.Device, port uint32) *sheet {
 	s := newSheet()
 	s.set("ifname", d.Name)
 	s.set("port", port)
-	s.note("link %s/%d ", printable(d.Name), port)
+	s.note("link %s/%d ", stranger.Text(d.Name), port)
 	return s
 }
 
 // counters adds counters, each on a line of its own.
 func counters(s *sheet, all []rdmanl.Counter) {
 	for _, c := range all {
-		name := printable(c.Name)
+		name := stranger.Text(c.Name)
 		s.note("\n    ")
 		field(s, name, name+" %d", c.Value)
 	}
@@ -267,7 +268,7 @@ func showOptional(ctx context.Context, f *netlinkFlags, words []string) error {
 		var names []string
 		for _, c := range all {
 			if supported || c.Enabled {
-				names = append(names, printable(c.Name))
+				names = append(names, stranger.Text(c.Name))
 			}
 		}
 		if len(names) > 0 {

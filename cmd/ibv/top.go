@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/doctor"
+	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
@@ -227,9 +228,9 @@ func each[T any](ctx context.Context, d rdmanl.Device, list func(context.Context
 func (u *usage) text(before *usage) string {
 	var b strings.Builder
 	for _, p := range u.ports {
-		fmt.Fprintf(&b, "%s/%d %v", printable(p.link.Device), p.link.Port, p.link.State.Or(0))
+		fmt.Fprintf(&b, "%s/%d %v", stranger.Text(p.link.Device), p.link.Port, p.link.State.Or(0))
 		if netdev, ok := p.link.Netdev.Get(); ok {
-			fmt.Fprintf(&b, " %s", printable(netdev))
+			fmt.Fprintf(&b, " %s", stranger.Text(netdev))
 		}
 		b.WriteString(p.rates(u.at, before))
 		b.WriteString("\n")
@@ -238,7 +239,7 @@ func (u *usage) text(before *usage) string {
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprint(table, "PID\tCOMMAND\tDEVICE\tQP\tSTATES\tCQ\tSRQ\tMR\tPINNED\tCM_ID\tOPS/S\n")
 	for _, x := range u.users {
-		pid, comm := strconv.Itoa(int(x.pid)), printable(x.comm)
+		pid, comm := strconv.Itoa(int(x.pid)), stranger.Text(x.comm)
 		if x.pid == 0 {
 			pid, comm = "-", "["+comm+"]"
 		}
@@ -246,7 +247,7 @@ func (u *usage) text(before *usage) string {
 		if old := before.find(x); old != nil && x.counts != nil {
 			ops = perSecond(sum(x.counts)-sum(old.counts), u.at.Sub(before.at))
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%d\t%d\t%d\t%s\t%d\t%s\n", pid, comm, printable(x.device), x.qps, x.stateList(), x.cqs, x.srqs, x.mrs, size(x.pinned), x.cmIDs, ops)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%d\t%d\t%d\t%s\t%d\t%s\n", pid, comm, stranger.Text(x.device), x.qps, x.stateList(), x.cqs, x.srqs, x.mrs, size(x.pinned), x.cmIDs, ops)
 	}
 	table.Flush()
 	return b.String()

@@ -31,7 +31,7 @@ func TestTopText(t *testing.T) {
 mlx5_0/1 DOWN
 
 PID  COMMAND       DEVICE  QP  STATES        CQ  SRQ  MR  PINNED   CM_ID  OPS/S
-332  server?[2J    mlx5_0  4   RTS 3, ERR 1  1   0    2   1.5 GiB  0      -
+332  server [2J    mlx5_0  4   RTS 3, ERR 1  1   0    2   1.5 GiB  0      -
 -    [ib_core]     rxe0    1   -             0   0    0   12 B     0      -
 `
 	trim := func(s string) string {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 	"github.com/goverbs/goverbs/sa"
 )
 
@@ -164,16 +165,6 @@ const saColumn, wideColumn = 24, 25
 
 func gidText(gid [16]byte) string { return netip.AddrFrom16(gid).String() }
 
-// printable returns a node's description with spaces for what a terminal can't show.
-func printable(description string) string {
-	return strings.Map(func(r rune) rune {
-		if r > unicode.MaxASCII || !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, description)
-}
-
 // lid returns the LID that a text is, or that the node of this name has.
 func (q *saQuery) lid(text string) (uint16, error) {
 	if text == "" || !unicode.IsLetter(rune(text[0])) {
@@ -231,7 +222,7 @@ func (q *saQuery) node(n *sa.NodeRecord) {
 		"lid %d", n.LID, "reserved 0x%X", n.Reserved, "base_version 0x%X", n.BaseVersion, "class_version 0x%X", n.ClassVersion,
 		"node_type %s", kind, "num_ports %d", n.Ports, "sys_guid 0x%016x", n.SystemImageGUID, "node_guid 0x%016x", n.NodeGUID,
 		"port_guid 0x%016x", n.PortGUID, "partition_cap 0x%X", n.PartitionCap, "device_id 0x%X", n.DeviceID, "revision 0x%X", n.Revision,
-		"port_num %d", n.LocalPort, "vendor_id 0x%X", n.VendorID, "NodeDescription %s", printable(n.Description))
+		"port_num %d", n.LocalPort, "vendor_id 0x%X", n.VendorID, "NodeDescription %s", stranger.Text(n.Description))
 }
 
 // nodeRecords prints the nodes, or those at a LID.
@@ -256,7 +247,7 @@ func (q *saQuery) named() error {
 	nodes, err := q.sa.Nodes(q.ctx, sa.NodeRecord{}, 0)
 	for i := range nodes {
 		n := &nodes[i]
-		if len(q.operands) > 0 && n.Description != q.operands[0] && printable(n.Description) != q.operands[0] {
+		if len(q.operands) > 0 && n.Description != q.operands[0] && stranger.Text(n.Description) != q.operands[0] {
 			continue
 		}
 		switch q.What {
@@ -287,7 +278,7 @@ func (q *saQuery) byNumber() error {
 	nodes, err := q.sa.Nodes(q.ctx, sa.NodeRecord{}, 0)
 	for _, n := range nodes {
 		if q.What == 'O' && uint64(n.LID) == number || q.What == 'U' && n.PortGUID == number {
-			q.printf("%s\n", printable(n.Description))
+			q.printf("%s\n", stranger.Text(n.Description))
 		}
 	}
 	return err
@@ -302,7 +293,7 @@ func (q *saQuery) descriptions() error {
 	q.printf("   LID \"name\"\n================\n")
 	for _, n := range nodes {
 		if n.Type == sa.TypeAdapter {
-			q.printf("%6d  \"%s\"\n", n.LID, printable(n.Description))
+			q.printf("%6d  \"%s\"\n", n.LID, stranger.Text(n.Description))
 		}
 	}
 	return nil
@@ -421,7 +412,7 @@ func (q *saQuery) memberships() error {
 	names := make(map[uint64]string)
 	for _, n := range nodes {
 		if _, ok := names[n.PortGUID]; !ok {
-			names[n.PortGUID] = printable(n.Description)
+			names[n.PortGUID] = stranger.Text(n.Description)
 		}
 	}
 	for _, m := range members {

@@ -1,5 +1,6 @@
 // Package stranger is for peers that may be anybody. It bounds the length and the time of their
-// messages and how many of them are let in, and makes their text harmless.
+// messages and how many of them are let in, and makes their text harmless. So it does with that
+// of other programs of this host.
 package stranger
 
 import (
