@@ -374,3 +374,24 @@ func TestXRCAddress(t *testing.T) {
 		}
 	}
 }
+
+// TestXRCStrangers: who connects and sends no address is no client.
+func TestXRCStrangers(t *testing.T) {
+	l, _ := listen(t)
+	a := xrcAddress{lid: 1, recvQPN: 2, sendQPN: 3, psn: 4, srqn: 5, gid: verbs.GID{15: 9}}
+	for _, text := range []string{"", "SSH-2.0-evil\r\n", strings.Repeat("\x1b", xrcAddressLen), string(a.encode())} {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		io.WriteString(conn, text)
+		if text != string(a.encode()) {
+			conn.Close()
+		}
+	}
+	p := &xrcPlayer{}
+	if err := p.meetClient(l); err != nil || len(p.conns) != 1 || len(p.remote) != 1 || p.remote[0] != a || p.strangers != 3 {
+		t.Errorf("%+v, %v", p, err)
+	}
+}

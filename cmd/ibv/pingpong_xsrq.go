@@ -78,6 +78,7 @@ type xrcPlayer struct {
 	recv, send     []*verbs.QP
 	local, remote  []xrcAddress
 	conns          []net.Conn
+	strangers      int // that have connected
 }
 
 // playXRC connects to the other side and exchanges messages with it.
@@ -266,14 +267,18 @@ func (p *xrcPlayer) meetClient(listener net.Listener) error {
 		if err = p.hear(); err == nil {
 			return nil
 		}
-		noClient(conn, err)
+		if p.strangers++; p.strangers <= xrcNamed {
+			noClient(conn, err)
+		}
 		conn.Close()
 		p.conns = p.conns[:len(p.conns)-1]
 	}
 }
 
-// xrcSilence is how long the other side may take to send its address.
-const xrcSilence = 10 * time.Second
+const (
+	xrcSilence = 10 * time.Second // that the other side may take to send its address
+	xrcNamed   = 8                // of those that are no clients
+)
 
 func (p *xrcPlayer) tell(i int) error {
 	fmt.Printf("   local: %v\n", &p.local[i])
