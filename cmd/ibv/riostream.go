@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -71,13 +72,14 @@ func parseRiostream(args []string) (*rstreamOptions, error) {
 }
 
 func (o *rstreamOptions) riostreamer(c net.Conn) measurer {
-	return &riostreamer{streamer{client: o.server != "", verify: o.verify}, c.(*rsocket.Conn)}
+	return &riostreamer{streamer: streamer{client: o.server != "", verify: o.verify}, c: c.(*rsocket.Conn)}
 }
 
 // A riostreamer is one end of a connection on which both sides write to each other's memory.
 type riostreamer struct {
 	streamer // for what the bytes are
 	c        *rsocket.Conn
+	end      time.Time // of the test, at the latest
 }
 
 func (s *riostreamer) measure(t streamTest) (err error) {
@@ -92,7 +94,14 @@ func (s *riostreamer) measure(t streamTest) (err error) {
 	if err := s.c.Map(mr, 0); err != nil {
 		return err
 	}
+	if err := s.c.SetDeadline(time.Now().Add(streamPatience)); err != nil {
+		return err
+	}
 	if err := s.barrier(); err != nil {
+		return err
+	}
+	s.end = time.Now().Add(t.limit())
+	if err := s.c.SetDeadline(s.end); err != nil {
 		return err
 	}
 	out := make([]byte, t.size)
@@ -157,6 +166,9 @@ func (s *riostreamer) wait(last watchedByte, turn byte) error {
 		// Is the other side still there? What it has written comes first.
 		if _, err := s.c.Write(nil); err != nil && last.load() != turn {
 			return fmt.Errorf("in the middle of the test: %w", err)
+		}
+		if time.Now().After(s.end) {
+			return fmt.Errorf("in the middle of the test: %w", os.ErrDeadlineExceeded)
 		}
 	}
 	return nil

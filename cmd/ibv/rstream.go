@@ -245,6 +245,19 @@ type streamTest struct {
 	size, count, rounds int
 }
 
+const (
+	streamPatience = time.Minute // for the other side to begin
+	streamSlow     = 0.01        // seconds of a transfer, more than on any network
+	streamRate     = 10e6        // bytes per second, fewer than on any network
+	streamLongest  = 1e6         // seconds of a test
+)
+
+// limit is the time that a test takes at most: its other side may be silent.
+func (t *streamTest) limit() time.Duration {
+	seconds := 2 * float64(t.count) * float64(t.rounds) * (streamSlow + float64(t.size)/streamRate)
+	return streamPatience + time.Duration(min(seconds, streamLongest)*1e9)
+}
+
 // stream runs tests over one connection.
 func (o *rstreamOptions) stream(connect func() (net.Conn, error), on func(net.Conn) measurer, tests []streamTest) error {
 	c, err := connect()
@@ -278,7 +291,13 @@ type streamer struct {
 
 func (s *streamer) measure(t streamTest) error {
 	s.buf = make([]byte, max(t.size, barrierSize))
+	if err := s.c.SetDeadline(time.Now().Add(streamPatience)); err != nil {
+		return err
+	}
 	if err := s.round(barrierSize, 1); err != nil {
+		return err
+	}
+	if err := s.c.SetDeadline(time.Now().Add(t.limit())); err != nil {
 		return err
 	}
 	start := time.Now()

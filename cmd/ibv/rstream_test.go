@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func TestParseRstream(t *testing.T) {
@@ -81,6 +83,51 @@ func TestStreamer(t *testing.T) {
 		a.Close()
 		if other := <-failed; (err != nil || other != nil) != spoil {
 			t.Errorf("spoilt %v: %v, %v", spoil, err, other)
+		}
+	}
+}
+
+// A silentConn is a connection to a peer that is silent from a byte on. Only a deadline ends that.
+type silentConn struct {
+	net.Conn
+	left int
+	end  time.Time
+}
+
+func (c *silentConn) SetDeadline(end time.Time) error {
+	c.end = end
+	return nil
+}
+
+func (c *silentConn) Write(b []byte) (int, error) { return len(b), nil }
+
+func (c *silentConn) Read(b []byte) (int, error) {
+	if c.left == 0 {
+		if c.end.IsZero() {
+			return 0, errors.New("it would be for ever")
+		}
+		return 0, os.ErrDeadlineExceeded
+	}
+	n := min(len(b), c.left)
+	c.left -= n
+	return n, nil
+}
+
+// TestStreamerSilent: whenever the peer falls silent, the wait has an end.
+func TestStreamerSilent(t *testing.T) {
+	test := streamTest{"test", 300, 3, 2}
+	for left := range barrierSize + 300*3*2 {
+		s := &streamer{c: &silentConn{left: left}, client: left%2 == 0}
+		if err := s.measure(test); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("after %d bytes: %v", left, err)
+		}
+	}
+	for _, test := range []struct {
+		t    streamTest
+		want time.Duration
+	}{{streamTest{"", 1e7, 1, 2}, 64*time.Second + 40*time.Millisecond}, {streamTest{"", maxTransfer, math.MaxInt32, math.MaxInt32}, time.Minute + 1e6*time.Second}} {
+		if got := test.t.limit(); got != test.want {
+			t.Errorf("%+v takes %v, want %v", test.t, got, test.want)
 		}
 	}
 }
