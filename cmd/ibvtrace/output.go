@@ -18,12 +18,14 @@ type output struct {
 	err  error
 }
 
-// openOutput creates the file, or uses other if name is "" or "-".
+// openOutput creates the file, or uses other if name is "" or "-". It opens the file for writing
+// only: with a pipe opened for reading too, ibvtrace would be its own reader, and never learn
+// that the other one has exited.
 func openOutput(name string, other *os.File) (*output, error) {
 	if name == "" || name == "-" {
 		return &output{file: other, w: other, name: "the trace"}, nil
 	}
-	f, err := os.Create(name)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 	if err != nil {
 		return nil, err
 	}

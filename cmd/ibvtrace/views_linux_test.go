@@ -68,6 +68,71 @@ func TestFullDiskSpares(t *testing.T) {
 	}
 }
 
+// TestReaderGone: a trace goes to a pipe, whose reader exits after the first bytes. The program
+// goes on to its end, and report ends.
+func TestReaderGone(t *testing.T) {
+	dir := t.TempDir()
+	trace, fifo := filepath.Join(dir, "trace"), filepath.Join(dir, "fifo")
+	program := []string{"sh", "-c", bin.verbs + " signals >/dev/null; exit 7"}
+	if err := exec.Command(bin.ibvtrace, append([]string{"--json", "-o", trace}, program...)...).Run(); exitOf(err) != 7 {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		to     string
+		args   []string
+		status int
+	}{
+		{"/dev/stdout", append([]string{"-o", "/dev/stdout"}, program...), 7},
+		{"/dev/stdout", append([]string{"--json", "-o", "/dev/stdout"}, program...), 7},
+		{"/dev/stdout", append([]string{"--chrome", "/dev/stdout", "-o", os.DevNull}, program...), 7},
+		{fifo, append([]string{"-o", fifo}, program...), 7},
+		{"/dev/stdout", []string{"report", "--json", "-o", "/dev/stdout", trace}, 0},
+		{"/dev/stdout", []string{"report", "--chrome", "/dev/stdout", "-o", os.DevNull, trace}, 0},
+		{fifo, []string{"report", "-o", fifo, trace}, 0},
+	} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		command := exec.CommandContext(t.Context(), bin.ibvtrace, test.args...)
+		command.Stdout = w
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+		if test.to == fifo {
+			r.Close()
+			if r, err = os.Open(fifo); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// The trace is longer than the pipe can hold.
+		unix.FcntlInt(r.Fd(), unix.F_SETPIPE_SZ, os.Getpagesize())
+		if _, err := r.Read(make([]byte, 1)); err != nil {
+			t.Errorf("%q: %v", test.args, err)
+		}
+		r.Close()
+		if err := command.Wait(); exitOf(err) != test.status {
+			t.Errorf("%q: %v, want status %d", test.args, err, test.status)
+		}
+	}
+}
+
+// exitOf returns the exit status that an error of exec reports, and -1 for any other.
+func exitOf(err error) int {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	}
+	return -1
+}
+
 // TestInterrupted: the summary is printed if SIGINT ends the program.
 func TestInterrupted(t *testing.T) {
 	p := ibvtrace(t, "-c", "sh", "-c", built(t, "verbs")+" all >/dev/null; echo $$; read x")
