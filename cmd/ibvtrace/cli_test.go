@@ -16,7 +16,7 @@ import (
 // commandFlags are the flags of each subcommand, as people type them, and under "" those of
 // tracing.
 var commandFlags = map[string][]string{
-	"": strings.Fields(`--chrome --color --data --json --raw --stop
+	"": strings.Fields(`--chrome --color --data --json --no-filter --raw --stop
 		-C -S -T -c -e -f -h -o -p -r -s -t -tt -ttt -v -y`),
 	"report":  strings.Fields("--chrome --color --json --raw -C -S -T -c -e -h -o -r -s -t -tt -ttt -v -y"),
 	"figure":  strings.Fields("--title -e -h -o"),
@@ -103,7 +103,7 @@ func fishFlags(command string) []string {
 	}
 	var out []string
 	for line := range strings.Lines(fishCompletion()) {
-		if m := regexp.MustCompile(` -([slo]) ([a-zA-Z]+) .*-d ('.+'|help)`).FindStringSubmatch(line); m != nil && strings.Contains(line, when) {
+		if m := regexp.MustCompile(` -([slo]) ([a-zA-Z-]+) .*-d ('.+'|help)`).FindStringSubmatch(line); m != nil && strings.Contains(line, when) {
 			out = append(out, map[string]string{"s": "-", "o": "-", "l": "--"}[m[1]]+m[2])
 		}
 	}

@@ -41,8 +41,10 @@
 // program did: with its status, or by the same signal. Errors of ibvtrace itself, such as a
 // command that doesn't exist, give status 1. SIGTERM is forwarded to the program. SIGINT,
 // SIGQUIT and SIGHUP are forwarded unless the terminal has already sent them to the
-// program. If ibvtrace is killed, so is a program that it has started: without a tracer,
-// the filter would make every verb fail. A signal that was ignored at the start stays
+// program. When the program has ended and its children are left, these signals end ibvtrace,
+// SIGINT when it is sent a second time. If ibvtrace ends or is killed, so are the processes of a
+// program that it has started: without a tracer, the filter would make every verb fail. With
+// --no-filter there is none, and they go on. A signal that was ignored at the start stays
 // ignored in the program only if it is SIGHUP, SIGINT or a job-control signal.
 //
 // Without CAP_SYS_ADMIN, ibvtrace must set no_new_privs to install the filter, so
@@ -130,6 +132,8 @@ func run(args []string) (tracer.Ending, error) {
 		Data:    o.data || o.filter.Data(),
 		Raw:     o.text.Raw,
 		Stop:    o.stop,
+
+		NoFilter: o.plain,
 	}, explain.New(s))
 	if closed := s.Close(); err == nil {
 		err = closed

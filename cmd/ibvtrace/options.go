@@ -21,6 +21,7 @@ type options struct {
 	filter filter.Filter
 	data   bool // trace posts and polls, whatever the filter selects
 	stop   bool // stop at each verb
+	plain  bool // install no filter
 	pids   []int
 	args   []string // the command and its arguments, or files
 }
@@ -44,6 +45,7 @@ func traceFlags(o *options) *flag.FlagSet {
 	f.Func("p", "attach to the process `PID`; may be repeated", addPIDs(&o.pids))
 	f.BoolVar(&o.data, "data", false, "trace data verbs too")
 	f.BoolVar(&o.stop, "stop", false, "stop the program at each verb")
+	f.BoolVar(&o.plain, "no-filter", false, "install no seccomp filter, so that the program's children can outlive ibvtrace")
 	f.Bool("f", true, "follow children; always on, accepted as strace has it")
 	return f
 }

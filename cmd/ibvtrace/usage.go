@@ -25,6 +25,9 @@ What is traced:
             do, or with --data
   --data    trace data verbs too: ibv_post_send, ibv_poll_cq, ibv_wr_*, ...
   --stop    stop the program at every control verb, and insert no code into it
+  --no-filter
+            install no seccomp filter in COMMAND: it stops at every system call, which
+            is slow, but ^C lets go what is left when COMMAND has ended
   -p PID    attach to a process, until SIGINT or its end; may be repeated
 
 How it is shown:
@@ -67,8 +70,10 @@ Examples:
         JSON for other programs
 
 ibvtrace ends as COMMAND does: with its exit status, or by the same signal.
-Errors of ibvtrace itself give status 1. SIGTERM is forwarded to COMMAND. If
-ibvtrace is killed with SIGKILL, so is COMMAND.
+Errors of ibvtrace itself give status 1. SIGTERM is forwarded to COMMAND. When
+COMMAND has ended and its children are left, such as a daemon, a second ^C kills
+them and ends ibvtrace; with --no-filter, one ^C ends it and they go on. If ibvtrace
+is killed with SIGKILL, so is COMMAND, unless --no-filter is given.
 
 Without CAP_SYS_ADMIN, set-user-ID programs run without the privileges they would
 gain: ibvtrace must set no_new_privs to install its seccomp filter.

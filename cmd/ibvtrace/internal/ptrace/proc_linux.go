@@ -112,6 +112,26 @@ func ThreadsOf(pid int) ([]int, error) {
 	return out, nil
 }
 
+// TracedBy lists the processes that a thread of ibvtrace traces.
+func TracedBy(tracer int) []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var out []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err == nil && tracerPid(string(status)) == tracer {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
 // TracedByUs reports whether this thread of ibvtrace traces a thread.
 func TracedByUs(tid int) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))

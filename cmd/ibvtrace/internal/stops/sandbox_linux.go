@@ -76,9 +76,9 @@ func (t *Stops) ReadOwn(p *tracee.Process) {
 // CheckFilters compares the number of a new process's filters with the known ones. They
 // differ if its real parent is not the one that /proc names.
 func (t *Stops) CheckFilters(p *tracee.Process, has int) {
-	known := len(p.Own)
-	if t.Command {
-		known += t.Inherited + t.given(p).filters
+	known := len(p.Own) + t.Inherited
+	if t.Filtered {
+		known += t.given(p).filters
 	}
 	if has > known {
 		p.Own = append(p.Own, new(seccomp.Program))

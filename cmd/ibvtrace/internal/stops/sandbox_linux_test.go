@@ -20,7 +20,9 @@ func TestUnknownFilters(t *testing.T) {
 		unknown bool
 	}{{true, 5, false}, {true, 4, false}, {true, 6, true}, {false, 1, false}, {false, 2, true}} {
 		s := New(tracee.NewSet(), nil)
-		s.Command, s.Inherited = test.command, 2
+		if s.Filtered = test.command; test.command {
+			s.Inherited = 2
+		}
 		p := tracee.Process{Own: []*seccomp.Program{{seccomp.Pass}}, All: !test.command}
 		s.given(&p).filters = 2
 		s.CheckFilters(&p, test.has)

@@ -17,7 +17,7 @@ type Stops struct {
 	inserts inserts
 	of      map[*tracee.Process]*given
 
-	Command   bool // a command was started; otherwise processes were attached to
+	Filtered  bool // processes have ibvtrace's filters
 	Inherited int  // ibvtrace's own seccomp filters, which its command inherits
 }
 

@@ -36,8 +36,8 @@
 // recorded in its own memory, from the end of the first verb on, and do not stop.
 //
 // A process that is attached to stops at every system call, because filters cannot be
-// removed. So does a process that cannot install filters. When the tracer detaches or is
-// killed, such a process continues.
+// removed. So do a process that cannot install filters and, on request, a command. When the
+// tracer detaches or is killed, a process that has no filter continues.
 //
 // A program may have seccomp filters of its own, which may kill it for system calls that it
 // does not make itself. ibvtrace injects only system calls that the filters allow. If they do

@@ -46,10 +46,21 @@ func ignoreStops() { setDefault(unix.SIGCHLD, saNoCLDStop) }
 
 const saNoCLDStop = 1 // SA_NOCLDSTOP, <asm/signal.h>
 
+// setInterrupting makes a signal that is handled interrupt system calls instead of restarting
+// them.
+func setInterrupting(sig unix.Signal) {
+	var action [4]uint64 // see setDefault
+	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), 0, uintptr(unsafe.Pointer(&action)), 8, 0, 0)
+	action[1] &^= saRestart
+	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
+}
+
+const saRestart = 0x10000000 // SA_RESTART, <asm/signal.h>
+
 // setDefault restores the default action for a signal.
 func setDefault(sig unix.Signal, flags uint64) {
-	// The kernel only reads struct sigaction: the handler, SIG_DFL, the flags, the
-	// restorer, and the mask, of 8 bytes, on amd64 and arm64.
+	// struct sigaction: the handler, here SIG_DFL, the flags, the restorer, and the mask, of
+	// 8 bytes, on amd64 and arm64. The kernel uses the pointer during the call only.
 	action := [4]uint64{1: flags}
 	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
 }

@@ -7,4 +7,8 @@ type Options struct {
 	Data    bool // trace data verbs too
 	Raw     bool // show the ioctls' attributes too
 	Stop    bool // stop at each control verb; do not insert a recorder
+
+	// NoFilter: the command gets no filter. It stops at every system call, and its
+	// descendants can outlive the tracer.
+	NoFilter bool
 }

@@ -19,16 +19,15 @@ import (
 // executes itself under this name. The starter installs the filter and executes the command.
 const starterName = "ibvtrace: starter"
 
-// IsStarter reports whether this process is the starter. If so, main must call [Starter].
-func IsStarter() bool { return os.Args[0] == starterName && len(os.Args) > 2 }
+// plainStarterName is argv[0] of a starter that installs no filter.
+const plainStarterName = "ibvtrace: plain starter"
 
-// wakerName is argv[0] of a process that exits at once, see wake.
-const wakerName = "ibvtrace: waker"
+// IsStarter reports whether this process is the starter. If so, main must call [Starter].
+func IsStarter() bool {
+	return (os.Args[0] == starterName || os.Args[0] == plainStarterName) && len(os.Args) > 2
+}
 
 func init() {
-	if os.Args[0] == wakerName {
-		os.Exit(0)
-	}
 	if IsStarter() {
 		// The tracer attaches only to the first thread, which must therefore call
 		// exec. Locking it here keeps main on it.
@@ -47,19 +46,25 @@ func Starter() {
 		fail("stop", err)
 	}
 	// The process's other threads need no filter, since exec ends them.
-	if err := stops.InstallBase(); err != nil {
-		fail("install seccomp filter", err)
+	if os.Args[0] == starterName {
+		if err := stops.InstallBase(); err != nil {
+			fail("install seccomp filter", err)
+		}
 	}
 	fail(os.Args[1], syscall.Exec(os.Args[1], os.Args[2:], os.Environ()))
 }
 
 // start runs the starter and returns its PID once it has stopped itself.
-func start(command []string) (int, error) {
+func start(command []string, filtered bool) (int, error) {
 	path, err := exec.LookPath(command[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) { // "." in PATH is the user's choice
 		return 0, err
 	}
-	argv := append([]string{starterName, path}, command...)
+	name := starterName
+	if !filtered {
+		name = plainStarterName
+	}
+	argv := append([]string{name, path}, command...)
 	pid, err := syscall.ForkExec("/proc/self/exe", argv, &syscall.ProcAttr{
 		Env:   os.Environ(),
 		Files: []uintptr{0, 1, 2},

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,12 +16,13 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/attach"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/ptrace"
-	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
 )
 
 // Run traces until the command and all its descendants have ended. Of processes that it
-// attached to, it detaches at SIGINT, SIGQUIT, SIGHUP or SIGTERM. It passes events to the
-// sink, which it does not close.
+// attached to, it detaches at SIGINT, SIGQUIT, SIGHUP or SIGTERM. When the command has ended and
+// descendants are left, a second SIGINT or one of the other signals kills them, or detaches from
+// them if they have no filters. Run passes events to the sink, which it does not close.
 func Run(o Options, sink event.Sink) (Ending, error) {
 	// The kernel accepts ptrace requests only from the thread that attached.
 	runtime.LockOSThread()
@@ -41,25 +43,25 @@ func Run(o Options, sink event.Sink) (Ending, error) {
 	ignoreStops()
 
 	t := newTracer(o, sink)
+	t.tid = unix.Gettid()
+	signal.Notify(make(chan os.Signal, 1), wakeSignal)
+	setInterrupting(wakeSignal)
 	if len(o.PIDs) > 0 {
 		if err := attach.New(t.Set, t).Attach(o.PIDs); err != nil {
 			return Ending{}, err
 		}
 		go func() {
 			<-signals
-			t.leave.Store(true)
-			wake()
-			time.Sleep(tracee.Patience)
-			wake() // in case a thread has not stopped
+			t.quit()
 		}()
 	} else {
-		pid, pidfd, err := launch(o.Command, t.Options())
+		pid, pidfd, err := launch(o.Command, t.Options(), !o.NoFilter)
 		if err != nil {
 			return Ending{}, err
 		}
-		t.command, t.stops.Command = pid, true
+		t.command, t.stops.Filtered = pid, !o.NoFilter
 		_, _, _, t.stops.Inherited = ptrace.ProcessOf(os.Getpid())
-		go forward(signals, pidfd)
+		go t.forward(signals, pidfd)
 		unix.Kill(pid, unix.SIGCONT)
 	}
 	end, err := t.run()
@@ -69,9 +71,9 @@ func Run(o Options, sink event.Sink) (Ending, error) {
 	return Ending{end, t.command != 0}, err
 }
 
-// launch starts the command and attaches to it.
-func launch(command []string, options uintptr) (pid, pidfd int, err error) {
-	if pid, err = start(command); err != nil {
+// launch starts the command, with or without a filter, and attaches to it.
+func launch(command []string, options uintptr, filtered bool) (pid, pidfd int, err error) {
+	if pid, err = start(command, filtered); err != nil {
 		return 0, 0, err
 	}
 	if pidfd, err = unix.PidfdOpen(pid, 0); err != nil {
@@ -80,34 +82,75 @@ func launch(command []string, options uintptr) (pid, pidfd int, err error) {
 	}
 	// Without a tracer the filters would make every verb fail, so no program that was
 	// started with them may outlive it.
-	if err := ptrace.Seize(pid, options|unix.PTRACE_O_EXITKILL); err != nil {
+	if filtered {
+		options |= unix.PTRACE_O_EXITKILL
+	}
+	if err := ptrace.Seize(pid, options); err != nil {
 		unix.Kill(pid, unix.SIGKILL)
 		return 0, 0, fmt.Errorf("attach to %d: %w", pid, os.NewSyscallError("ptrace", err))
 	}
 	return pid, pidfd, nil
 }
 
-// wake makes wait4 return, by starting a child that exits. A signal would not do.
-func wake() {
-	if p, err := os.StartProcess("/proc/self/exe", []string{wakerName}, &os.ProcAttr{}); err == nil {
-		p.Release()
+// wakeSignal makes wait4 return, see quit. Go's runtime makes signals restart system calls, so
+// that the others do not.
+const wakeSignal = unix.SIGUSR1
+
+// wakeEvery is the interval at which quit sends the signal.
+const wakeEvery = 20 * time.Millisecond
+
+// quit makes run end, and does not return. It sends the signal again and again: one that comes
+// just before wait4 has no effect.
+func (t *tracer) quit() {
+	t.leave.Store(true)
+	for ; ; time.Sleep(wakeEvery) {
+		unix.Tgkill(os.Getpid(), t.tid, wakeSignal)
 	}
 }
 
-// forward forwards signals that ibvtrace receives to the program.
-func forward(signals <-chan os.Signal, pidfd int) {
+// forward forwards signals that ibvtrace receives to the command. When it has ended, they are
+// about its descendants.
+func (t *tracer) forward(signals <-chan os.Signal, pidfd int) {
+	warned := false
 	for s := range signals {
 		sig := s.(unix.Signal)
-		if sig != unix.SIGTERM && inForeground() {
-			// The signal comes from the terminal. The program is in the same
-			// process group and has received it too.
+		err := unix.PidfdSendSignal(pidfd, 0, nil, 0)
+		// A signal that comes from the terminal has reached the command too, which is
+		// in the same process group.
+		if err == nil && (sig == unix.SIGTERM || !inForeground()) {
+			err = unix.PidfdSendSignal(pidfd, sig, nil, 0)
+		}
+		if err != unix.ESRCH {
 			continue
 		}
-		if err := unix.PidfdSendSignal(pidfd, sig, nil, 0); err == unix.ESRCH {
-			// The command has ended, and only its descendants are left.
-			die(sig)
+		left := ptrace.TracedBy(t.tid)
+		switch {
+		case len(left) == 0:
+			continue // run is about to end
+		case t.opt.NoFilter:
+			fmt.Fprintf(os.Stderr, "ibvtrace: the command has ended; no longer traced: %s\n", list(left))
+		case sig == unix.SIGINT && !warned:
+			warned = true
+			fmt.Fprintf(os.Stderr, "ibvtrace: the command has ended; a second interrupt kills what it has left: %s\n", list(left))
+			continue
+		default:
+			fmt.Fprintf(os.Stderr, "ibvtrace: the command has ended; killed: %s\n", list(left))
 		}
+		t.quit()
 	}
+}
+
+// list returns the IDs and the names of processes.
+func list(pids []int) string {
+	const most = 10
+	var words []string
+	for _, pid := range pids[:min(len(pids), most)] {
+		words = append(words, fmt.Sprintf("%d %s", pid, text.Clean(ptrace.ThreadName(pid))))
+	}
+	if more := len(pids) - most; more > 0 {
+		words = append(words, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(words, ", ")
 }
 
 // inForeground reports whether this process is in the terminal's foreground process group.

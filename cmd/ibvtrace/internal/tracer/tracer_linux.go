@@ -26,6 +26,7 @@ import (
 type tracer struct {
 	*tracee.Set
 	opt     Options
+	tid     int // the thread that traces
 	command int // the command's PID; 0 if the tracer attached to processes
 	data    map[*tracee.Process]dataState
 	sink    event.Sink
@@ -41,9 +42,9 @@ type tracer struct {
 	polling sync.Once
 	over    bool
 
-	leave   atomic.Bool // a signal requests detaching
-	leaving bool
-	until   time.Time // when detaching stops waiting for threads; the kernel detaches the rest when this process ends
+	leave   atomic.Bool // a signal requests the end
+	leaving bool        // processes are being detached
+	until   time.Time   // when the end stops waiting for threads; the kernel detaches or kills the rest when this process ends
 }
 
 // newTracer returns a tracer that traces nothing yet.
@@ -71,7 +72,7 @@ func (t *tracer) run() (unix.WaitStatus, error) {
 	var end unix.WaitStatus
 	for {
 		t.show()
-		if t.leave.Load() && t.letGo() {
+		if t.leave.Load() && len(t.Waited) == 0 && t.endAll() {
 			return end, nil
 		}
 		tid, ws, err := t.wait()
@@ -123,7 +124,7 @@ func (t *tracer) Thread(tid int) *tracee.Thread {
 	p := t.Processes[pid]
 	if p == nil {
 		p = tracee.NewProcess(pid)
-		p.Nested, p.All = nested, t.command == 0
+		p.Nested, p.All = nested, !t.stops.Filtered
 		if from := t.Processes[parent]; from != nil {
 			t.fork(from, p)
 		}
@@ -325,13 +326,27 @@ func (t *tracer) atSyscall(th *tracee.Thread) {
 	}
 }
 
+// endAll ends tracing, and reports whether it has ended. Processes with filters can't go on
+// without a tracer.
+func (t *tracer) endAll() bool {
+	if t.until.IsZero() {
+		t.until = time.Now().Add(tracee.Patience)
+	}
+	if !t.stops.Filtered {
+		return t.letGo()
+	}
+	for pid := range t.Processes {
+		unix.Kill(pid, unix.SIGKILL)
+	}
+	return !time.Now().Before(t.until)
+}
+
 // letGo detaches from each process whose threads have all stopped, and reports whether none is
 // left. It can't wait for all processes: a thread in vfork stops only after its child, another
 // process, has continued.
 func (t *tracer) letGo() bool {
 	if !t.leaving {
 		t.leaving = true
-		t.until = time.Now().Add(tracee.Patience)
 		for tid, th := range t.Threads {
 			if th.Running {
 				ptrace.Interrupt(tid)

@@ -71,7 +71,7 @@ func TestDeathInInjectedCall(t *testing.T) {
 			t.Fatal(err)
 		}
 		tr := newTracer(Options{}, new(events))
-		tr.command = pid
+		tr.command, tr.stops.Filtered = pid, true
 		in, err := tr.InjectAnywhere(tr.Thread(pid))
 		if err == nil {
 			_, err = in.Call(test.nr, test.arg(pid)...)
