@@ -16,8 +16,8 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
-// asDevice returns a command that makes ibvtrace take /dev/null for a uverbs file, by
-// mounting a /sys/dev/char that says so, and runs the command that follows. Users other than
+// asDevice returns a command that makes ibvtrace take /dev/null for a uverbs file and /dev/zero
+// for the connection manager, by mounting a /sys/dev/char that says so, and runs the command that follows. Users other than
 // root mount it in a user namespace.
 func asDevice() []string {
 	c := []string{"unshare", "--mount"}
@@ -25,7 +25,7 @@ func asDevice() []string {
 		c = append(c, "--map-root-user")
 	}
 	return append(c, "sh", "-ec",
-		`mount -t tmpfs none /sys/dev/char; mkdir /sys/dev/char/1:3; echo rxe0 >/sys/dev/char/1:3/ibdev; exec "$0" "$@"`)
+		`mount -t tmpfs none /sys/dev/char; mkdir /sys/dev/char/1:3; echo rxe0 >/sys/dev/char/1:3/ibdev; ln -s x/rdma_cm /sys/dev/char/1:5; exec "$0" "$@"`)
 }
 
 // needDevice checks that asDevice works. If not, it fails the test of root, and skips that of

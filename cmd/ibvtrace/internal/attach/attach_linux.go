@@ -26,8 +26,8 @@ func New(s *tracee.Set, h host) *Attacher { return &Attacher{s, h} }
 
 // A host is the tracer's loop.
 type host interface {
-	Options() uintptr              // ptrace options
-	Thread(tid int) *tracee.Thread // adds a thread
+	Options() uintptr                                      // ptrace options
+	Thread(tid int, parent *tracee.Process) *tracee.Thread // adds a thread; the parent of its process may be nil
 
 	// Attached is called when all threads of a process have stopped that can stop. at is
 	// a thread whose registers may be changed, or nil.
@@ -66,12 +66,12 @@ func (t *Attacher) attachProcess(pid int) error {
 			if err := ptrace.Seize(tid, t.host.Options()); err != nil {
 				// A thread that a traced one created gives the same error. Its
 				// first stop will add it.
-				if err != unix.ESRCH && !ptrace.TracedByUs(tid) {
+				if by, ended := ptrace.TracerOf(tid); err != unix.ESRCH && ended == nil && by != unix.Gettid() {
 					failed = err
 				}
 				continue
 			}
-			t.host.Thread(tid).Running = true
+			t.host.Thread(tid, nil).Running = true
 			ptrace.Interrupt(tid)
 			again = true
 		}
@@ -162,16 +162,7 @@ func (t *Attacher) openBefore(p *tracee.Process) {
 	known := make(map[*tracee.File]bool)
 	for _, fd := range fds {
 		f := t.File(th, fd)
-		if f == nil {
-			continue
-		}
-		for other, g := range p.FDs { // a duplicate?
-			if other != fd && g.Kind == f.Kind && known[g] && ptrace.SameFile(p.PID, fd, other) {
-				p.SetFD(fd, g)
-				f = g
-			}
-		}
-		if known[f] {
+		if f == nil || known[f] {
 			continue
 		}
 		known[f] = true

@@ -20,7 +20,7 @@ const (
 
 // EnterRead handles a read, which may be of an event.
 func (t *Decoder) EnterRead(th *tracee.Thread, fd int, addr, n uint64) *tracee.Call {
-	f := th.Proc.FDs[fd]
+	f := t.File(th, fd)
 	if f == nil || f.Kind == tracee.FileUverbs || f.Kind == tracee.FileCM {
 		return nil
 	}

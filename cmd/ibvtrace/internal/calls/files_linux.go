@@ -56,7 +56,7 @@ func isDevicePath(path string) bool {
 
 // EnterClose handles a close, which may be of an RDMA file.
 func (t *Decoder) EnterClose(th *tracee.Thread, fd int) *tracee.Call {
-	f := th.Proc.FDs[fd]
+	f := t.File(th, fd)
 	if f == nil {
 		return nil
 	}
@@ -101,7 +101,7 @@ func (t *Decoder) EnterCloseRange(th *tracee.Thread, first, last, flags uint64) 
 // EnterDup handles a call that duplicates fd to another descriptor, to, which is -1 for any
 // free one.
 func (t *Decoder) EnterDup(th *tracee.Thread, fd, to int) *tracee.Call {
-	f, old := th.Proc.FDs[fd], th.Proc.FDs[to]
+	f, old := t.File(th, fd), th.Proc.FDs[to]
 	if f == nil && old == nil {
 		return nil
 	}

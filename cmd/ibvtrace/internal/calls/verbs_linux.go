@@ -99,7 +99,7 @@ func (t *Decoder) newDescriptors(th *tracee.Thread, c *tracee.Call) {
 // EnterWrite decodes a command by write(2): for the connection manager, or a verb in the form
 // that preceded the ioctl.
 func (t *Decoder) EnterWrite(th *tracee.Thread, fd int, addr, n uint64) *tracee.Call {
-	f := th.Proc.FDs[fd]
+	f := t.File(th, fd)
 	if f == nil {
 		return nil
 	}

@@ -11,26 +11,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProcessOf returns the process of a thread, the parent of the process, whether it is in
-// a nested PID namespace, and the number of the thread's seccomp filters.
-func ProcessOf(tid int) (pid, parent int, nested bool, filters int) {
+// ProcessOf returns the process of a thread, whether it is in a nested PID namespace, and the
+// number of the thread's seccomp filters.
+func ProcessOf(tid int) (pid int, nested bool, filters int) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
 	if err != nil {
-		return tid, 0, false, 0
+		return tid, false, 0
 	}
 	pid = tid
 	for line := range strings.Lines(string(status)) {
 		if v, ok := strings.CutPrefix(line, "Tgid:"); ok {
 			pid, _ = strconv.Atoi(strings.TrimSpace(v))
 		}
-		if v, ok := strings.CutPrefix(line, "PPid:"); ok {
-			parent, _ = strconv.Atoi(strings.TrimSpace(v))
-		}
 		if v, ok := strings.CutPrefix(line, "NSpid:"); ok {
 			nested = len(strings.Fields(v)) > 1
 		}
 	}
-	return pid, parent, nested, StatusNumber(string(status), "Seccomp_filters:")
+	return pid, nested, StatusNumber(string(status), "Seccomp_filters:")
 }
 
 // ThreadName returns a thread's name.
@@ -68,17 +65,6 @@ func EffectiveIDs(status string) (uid, gid uint32) {
 	return uid, gid
 }
 
-// tracerPid returns the thread ID of the tracer from the text of /proc/TID/status.
-func tracerPid(status string) int {
-	for line := range strings.Lines(status) {
-		if v, ok := strings.CutPrefix(line, "TracerPid:"); ok {
-			pid, _ := strconv.Atoi(strings.TrimSpace(v))
-			return pid
-		}
-	}
-	return 0
-}
-
 // StatusNumber returns a number from the text of /proc/TID/status, or 0 if it is missing.
 func StatusNumber(status, name string) int {
 	for line := range strings.Lines(status) {
@@ -90,11 +76,15 @@ func StatusNumber(status, name string) int {
 	return 0
 }
 
-// SameFile reports whether two descriptors of a process refer to the same open file.
-func SameFile(pid, a, b int) bool {
+// SameFile reports whether a descriptor of one process and one of another refer to the same open
+// file.
+func SameFile(pid, fd, other, otherFD int) (bool, error) {
 	const kcmpFile = 0
-	r, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(pid), uintptr(pid), kcmpFile, uintptr(a), uintptr(b), 0)
-	return errno == 0 && r == 0
+	r, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(pid), uintptr(other), kcmpFile, uintptr(fd), uintptr(otherFD), 0)
+	if errno != 0 {
+		return false, errno
+	}
+	return r == 0, nil
 }
 
 // ThreadsOf lists the threads of a process.
@@ -124,19 +114,15 @@ func TracedBy(tracer int) []int {
 		if err != nil {
 			continue
 		}
-		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		if err == nil && tracerPid(string(status)) == tracer {
+		if by, err := TracerOf(pid); err == nil && by == tracer {
 			out = append(out, pid)
 		}
 	}
 	return out
 }
 
-// TracedByUs reports whether this thread of ibvtrace traces a thread.
-func TracedByUs(tid int) bool {
+// TracerOf returns the thread that traces a thread, or 0.
+func TracerOf(tid int) (int, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
-	if err != nil {
-		return true // a thread that has ended is no failure
-	}
-	return tracerPid(string(status)) == unix.Gettid()
+	return StatusNumber(string(status), "TracerPid:"), err
 }

@@ -21,7 +21,7 @@ func (t *Recordings) replayOne(r *recording, x *recorder.Record) {
 	th := t.Threads[x.Thread]
 	if th == nil || t.of[th.Proc] != r && t.Has(th.Proc) {
 		// Not a thread of the program, although the record says so. A child whose
-		// parent was not found has no recording, and its records are handled.
+		// parent is not known has no recording, and its records are handled.
 		return
 	}
 	defer func(now time.Time) { t.Now, th.Replayed = now, nil }(t.Now)

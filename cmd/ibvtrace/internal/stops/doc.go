@@ -2,7 +2,7 @@
 //
 // Seccomp filters select them. Every program is started with a first filter. It selects the
 // system calls that concern RDMA by their arguments alone: the verbs ioctl, shared mappings
-// of files, and opens that may open a device. Reads and writes stop only on descriptors of
+// of files, opens that may open a device, and calls by which its descriptor may arrive. Reads and writes stop only on descriptors of
 // RDMA files. When such a descriptor appears, a filter for its number is added to the program.
 // rxe's doorbell is a write to such a descriptor, and does not stop.
 //

@@ -31,8 +31,13 @@ func baseFilter() seccomp.Program {
 			return opensReadWrite(1)
 		case seccomp.SysOpenat:
 			return opensReadWrite(2)
-		case seccomp.SysOpenat2, seccomp.SysCloseRange, seccomp.SysOldMmap, seccomp.SysSeccomp, seccomp.SysClone3:
+		case seccomp.SysOpenat2, seccomp.SysCloseRange, seccomp.SysOldMmap, seccomp.SysSeccomp, seccomp.SysClone3, seccomp.SysPidfdGetfd:
 			return seccomp.Program{seccomp.Stop} // rare
+		case seccomp.SysRecvmsg, seccomp.SysRecvmmsg:
+			// Whether descriptors can be received is in memory, which filters can't read.
+			return seccomp.Program{seccomp.Stop}
+		case seccomp.SysSocketcall:
+			return seccomp.Program{seccomp.Load(seccomp.OffsetArg(0)), seccomp.IfEqual(seccomp.SocketcallRecvmsg), seccomp.Stop, seccomp.IfEqual(seccomp.SocketcallRecvmmsg), seccomp.Stop, seccomp.Pass}
 		case seccomp.SysClone:
 			return seccomp.Program{seccomp.Load(seccomp.OffsetArg(0)), seccomp.And(unix.CLONE_UNTRACED), seccomp.IfEqual(unix.CLONE_UNTRACED), seccomp.Stop, seccomp.Pass}
 		case seccomp.SysMmap, seccomp.SysMmap2:

@@ -106,6 +106,12 @@ func TestFilters(t *testing.T) {
 			case seccomp.SysClone:
 				run("a child", base, false, unix.CLONE_VM|uint64(unix.SIGCHLD))
 				run("an untraced child", base, true, unix.CLONE_VM|unix.CLONE_UNTRACED)
+			case seccomp.SysRecvmsg, seccomp.SysRecvmmsg, seccomp.SysPidfdGetfd:
+				run("descriptors arrive", base, true, 5, 0x1000)
+			case seccomp.SysSocketcall:
+				run("recvmsg", base, true, 17, 0x1000)
+				run("recvmmsg", base, true, 19, 0x1000)
+				run("recv", base, false, 10, 0x1000)
 			case seccomp.SysClone3:
 				run("a child", base, true, 0x1000, 88)
 			case seccomp.SysGetpid:

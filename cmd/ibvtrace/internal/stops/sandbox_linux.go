@@ -74,7 +74,7 @@ func (t *Stops) ReadOwn(p *tracee.Process) {
 }
 
 // CheckFilters compares the number of a new process's filters with the known ones. They
-// differ if its real parent is not the one that /proc names.
+// differ if its parent is not known.
 func (t *Stops) CheckFilters(p *tracee.Process, has int) {
 	known := len(p.Own) + t.Inherited
 	if t.Filtered {

@@ -19,18 +19,21 @@ import (
 // no RDMA file. Identify looks at the device number, because in a container the node may have
 // another path.
 func Identify(tid, fd int) File {
-	var st unix.Stat_t
-	if err := unix.Stat(fmt.Sprintf("/proc/%d/fd/%d", tid, fd), &st); err != nil {
+	path := ptrace.FDPath(tid, fd)
+	switch kind, name, _ := strings.Cut(path, ":"); kind {
+	case "socket", "pipe":
+		return File{}
+	case "anon_inode":
+		switch name = strings.Trim(name, "[]"); name {
+		case "infinibandevent", "uverbs_event":
+			return File{Kind: FileEvents}
+		case "devx_async_cmd", "devx_async_event":
+			return File{Kind: FileDevx, Name: name}
+		}
 		return File{}
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFCHR {
-		// Event files are anonymous inodes.
-		switch path := ptrace.FDPath(tid, fd); path {
-		case "anon_inode:[infinibandevent]", "anon_inode:[uverbs_event]":
-			return File{Kind: FileEvents}
-		case "anon_inode:[devx_async_cmd]", "anon_inode:[devx_async_event]":
-			return File{Kind: FileDevx, Name: strings.Trim(strings.TrimPrefix(path, "anon_inode:"), "[]")}
-		}
+	var st unix.Stat_t
+	if err := unix.Stat(fmt.Sprintf("/proc/%d/fd/%d", tid, fd), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR {
 		return File{}
 	}
 	dir := fmt.Sprintf("/sys/dev/char/%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev))
@@ -111,9 +114,32 @@ func (t *Set) File(th *Thread, fd int) *File {
 	if f.Kind == FileOther {
 		return nil
 	}
+	if known := t.known(th, fd); known != nil {
+		th.Proc.SetFD(fd, known)
+		return known
+	}
 	f.before = true
 	if f.Kind == FileEvents {
 		f.Parent = th.Proc.OnlyUverbs()
 	}
 	return t.NewFile(th.Proc, fd, f)
+}
+
+// known returns the file that a descriptor refers to if another descriptor, of any process,
+// refers to it too, and nil otherwise.
+func (t *Set) known(th *Thread, fd int) *File {
+	compared := make(map[*File]bool)
+	for _, p := range t.Processes {
+		for other, f := range p.FDs {
+			if compared[f] {
+				continue
+			}
+			same, err := ptrace.SameFile(th.TID, fd, p.PID, other)
+			if same {
+				return f
+			}
+			compared[f] = err == nil // there is an error if the process has ended
+		}
+	}
+	return nil
 }

@@ -26,7 +26,8 @@
 // A command that [Run] starts gets seccomp filters. They select the system calls that stop by
 // their arguments, so that nothing else is slowed down. The command installs the first filter
 // before it begins, and one more for each descriptor of an RDMA file. rxe's doorbell, which is
-// a write to such a descriptor, does not stop.
+// a write to such a descriptor, does not stop. recvmsg, recvmmsg and pidfd_getfd stop, because a
+// descriptor of an RDMA file may arrive from another process.
 //
 // A traced call stops twice, before and after it, because its results exist only then.
 // Nearly all of its cost is four context switches between program and tracer. The output is

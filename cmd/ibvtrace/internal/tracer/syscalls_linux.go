@@ -96,6 +96,24 @@ func (t *tracer) enter(th *tracee.Thread, info *ptrace.SyscallInfo) *tracee.Call
 			all := info.Args[1]&unix.SECCOMP_FILTER_FLAG_TSYNC != 0
 			c = t.stops.EnterSeccomp(th, false, all, info.Args[2], wide)
 		}
+	case seccomp.SysRecvmsg:
+		c = t.calls.EnterReceive(th, "recvmsg", fd, info.Args[1], 1, wide)
+	case seccomp.SysRecvmmsg:
+		c = t.calls.EnterReceive(th, "recvmmsg", fd, info.Args[1], info.Args[2], wide)
+	case seccomp.SysSocketcall:
+		var b [12]byte // the first of the arguments
+		if ptrace.ReadMemory(th.TID, info.Args[1], b[:]) != nil {
+			break
+		}
+		fd, addr, n := int(int32(binary.NativeEndian.Uint32(b[:]))), uint64(binary.NativeEndian.Uint32(b[4:])), uint64(binary.NativeEndian.Uint32(b[8:]))
+		switch info.Args[0] {
+		case seccomp.SocketcallRecvmsg:
+			c = t.calls.EnterReceive(th, "recvmsg", fd, addr, 1, wide)
+		case seccomp.SocketcallRecvmmsg:
+			c = t.calls.EnterReceive(th, "recvmmsg", fd, addr, n, wide)
+		}
+	case seccomp.SysPidfdGetfd:
+		c = t.calls.EnterGetfd(th, fd, int(int32(info.Args[1])))
 	case seccomp.SysClone:
 		c = t.stops.EnterClone(th, info)
 	case seccomp.SysClone3:

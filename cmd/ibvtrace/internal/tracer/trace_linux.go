@@ -60,7 +60,8 @@ func Run(o Options, sink event.Sink) (Ending, error) {
 			return Ending{}, err
 		}
 		t.command, t.stops.Filtered = pid, !o.NoFilter
-		_, _, _, t.stops.Inherited = ptrace.ProcessOf(os.Getpid())
+		_, _, t.stops.Inherited = ptrace.ProcessOf(os.Getpid())
+		t.Thread(pid, nil).Running = true
 		go t.forward(signals, pidfd)
 		unix.Kill(pid, unix.SIGCONT)
 	}

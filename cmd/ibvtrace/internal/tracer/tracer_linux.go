@@ -42,6 +42,9 @@ type tracer struct {
 	polling sync.Once
 	over    bool
 
+	held   map[int]unix.WaitStatus // the first stops of threads that their parents have not reported yet
+	orphan bool                    // a thread has ended, which may have been the parent of a held one
+
 	leave   atomic.Bool // a signal requests the end
 	leaving bool        // processes are being detached
 	until   time.Time   // when the end stops waiting for threads; the kernel detaches or kills the rest when this process ends
@@ -49,7 +52,7 @@ type tracer struct {
 
 // newTracer returns a tracer that traces nothing yet.
 func newTracer(o Options, sink event.Sink) *tracer {
-	t := &tracer{Set: tracee.NewSet(), opt: o, data: make(map[*tracee.Process]dataState), sink: sink}
+	t := &tracer{Set: tracee.NewSet(), opt: o, data: make(map[*tracee.Process]dataState), sink: sink, held: make(map[int]unix.WaitStatus)}
 	t.stops = stops.New(t.Set, t)
 	t.calls = calls.NewDecoder(t.Set, t.stops, t, o.Raw)
 	t.probes = probes.New(t.Set)
@@ -72,8 +75,11 @@ func (t *tracer) run() (unix.WaitStatus, error) {
 	var end unix.WaitStatus
 	for {
 		t.show()
-		if t.leave.Load() && len(t.Waited) == 0 && t.endAll() {
-			return end, nil
+		if t.leave.Load() && len(t.Waited) == 0 {
+			t.release()
+			if t.endAll() {
+				return end, nil
+			}
 		}
 		tid, ws, err := t.wait()
 		t.Now = time.Now()
@@ -81,12 +87,22 @@ func (t *tracer) run() (unix.WaitStatus, error) {
 		switch {
 		case err == unix.EINTR:
 			continue
+		case err == nil && tid == 0:
+			t.release()
+			continue
 		case err == unix.ECHILD:
 			return end, nil
 		case err != nil:
 			return end, os.NewSyscallError("wait4", err)
 		}
 		if ws.Stopped() {
+			if t.Threads[tid] == nil {
+				if int(ws)>>16 == unix.PTRACE_EVENT_STOP {
+					t.held[tid] = ws
+					continue
+				}
+				t.Thread(tid, nil) // its first thread had ended, and this one has called exec
+			}
 			if err := t.Stopped(tid, ws); err != nil && err != unix.ESRCH && err != ptrace.ErrDied {
 				return end, fmt.Errorf("thread %d, wait status %#x: %w", tid, uint32(ws), err)
 			}
@@ -110,23 +126,61 @@ func (t *tracer) wait() (int, unix.WaitStatus, error) {
 	}
 	t.mu.Unlock()
 	defer t.mu.Lock()
+	options := unix.WALL
+	if t.orphan && len(t.held) > 0 {
+		options |= unix.WNOHANG
+	}
 	var ws unix.WaitStatus
-	tid, err := unix.Wait4(-1, &ws, unix.WALL, nil)
+	tid, err := unix.Wait4(-1, &ws, options, nil)
 	return tid, ws, err
 }
 
-// Thread returns the thread with an ID, and adds it if it is new.
-func (t *tracer) Thread(tid int) *tracee.Thread {
+// A thread that forks reports its child's ID when it stops for that. The kernel does not tell a
+// child's parent: what /proc says is another process after CLONE_PARENT, and when the parent has
+// ended. So the first stop of a child is held until the report. There is none if the parent is
+// killed.
+
+// born adds the child that a thread reports, and handles its first stop if that was held.
+func (t *tracer) born(parent *tracee.Thread) error {
+	msg, err := unix.PtraceGetEventMsg(parent.TID)
+	if err != nil {
+		return err
+	}
+	child := int(msg)
+	if by, err := ptrace.TracerOf(child); err != nil || by != unix.Gettid() {
+		return nil // its end was reported before
+	}
+	t.Thread(child, parent.Proc).Running = true
+	if ws, ok := t.held[child]; ok {
+		delete(t.held, child)
+		return t.Stopped(child, ws)
+	}
+	return nil
+}
+
+// release handles the stops that are held, of threads whose parents have ended.
+func (t *tracer) release() {
+	t.orphan = false
+	for tid, ws := range t.held {
+		t.Thread(tid, nil)
+		t.Stopped(tid, ws) // fails only if the thread has ended
+	}
+	clear(t.held)
+}
+
+// Thread returns the thread with an ID, and adds it if it is new. The process, if it is new too,
+// inherits from its parent, which is nil if it is not known.
+func (t *tracer) Thread(tid int, parent *tracee.Process) *tracee.Thread {
 	if th := t.Threads[tid]; th != nil {
 		return th
 	}
-	pid, parent, nested, filters := ptrace.ProcessOf(tid)
+	pid, nested, filters := ptrace.ProcessOf(tid)
 	p := t.Processes[pid]
 	if p == nil {
 		p = tracee.NewProcess(pid)
 		p.Nested, p.All = nested, !t.stops.Filtered
-		if from := t.Processes[parent]; from != nil {
-			t.fork(from, p)
+		if parent != nil {
+			t.fork(parent, p)
 		}
 		t.stops.CheckFilters(p, filters)
 		t.Processes[pid] = p
@@ -178,6 +232,8 @@ func (t *tracer) forget(p *tracee.Process) {
 
 // Ended forgets a thread that has ended. The call that it was in never returns.
 func (t *tracer) Ended(tid int, ws unix.WaitStatus) {
+	t.orphan = true
+	delete(t.held, tid)
 	th := t.Threads[tid]
 	if th == nil {
 		return
@@ -205,10 +261,10 @@ func (t *tracer) show() {
 	t.Done = t.Done[:0]
 }
 
-// Stopped handles a stop and resumes the thread.
+// Stopped handles a stop of a known thread and resumes it.
 func (t *tracer) Stopped(tid int, ws unix.WaitStatus) error {
 	const syscallStop = unix.SIGTRAP | 0x80
-	th := t.Thread(tid)
+	th := t.Threads[tid]
 	th.Running = false
 	sig := ws.StopSignal()
 
@@ -244,6 +300,7 @@ func (t *tracer) Stopped(tid int, ws unix.WaitStatus) error {
 				old.Proc.Threads--
 			}
 		}
+		t.orphan = true
 		th.Comm = ""
 		t.exec(th.Proc)
 		sig = 0
@@ -252,6 +309,9 @@ func (t *tracer) Stopped(tid int, ws unix.WaitStatus) error {
 		sig = 0
 	default:
 		// Fork, vfork or clone: the kernel has attached the child.
+		if err := t.born(th); err != nil && err != unix.ESRCH && err != ptrace.ErrDied {
+			return err
+		}
 		sig = 0
 	}
 	if t.leaving {

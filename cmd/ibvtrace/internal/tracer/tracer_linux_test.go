@@ -72,7 +72,7 @@ func TestDeathInInjectedCall(t *testing.T) {
 		}
 		tr := newTracer(Options{}, new(events))
 		tr.command, tr.stops.Filtered = pid, true
-		in, err := tr.InjectAnywhere(tr.Thread(pid))
+		in, err := tr.InjectAnywhere(tr.Thread(pid, nil))
 		if err == nil {
 			_, err = in.Call(test.nr, test.arg(pid)...)
 		}
