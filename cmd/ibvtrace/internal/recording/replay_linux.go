@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/recorder"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 )
@@ -24,13 +26,27 @@ func (t *Recordings) replayOne(r *recording, x *recorder.Record) {
 		// parent is not known has no recording, and its records are handled.
 		return
 	}
+	if t.Broken() {
+		return
+	}
 	defer func(now time.Time) { t.Now, th.Replayed = now, nil }(t.Now)
 	t.Now, th.Replayed = x.Start, x.Before
-	fd := int(int32(x.Args[0]))
 	var c *tracee.Call
+	nr := uint64(unix.SYS_MMAP)
 	if x.Ioctl {
-		c = t.calls.EnterIoctl(th, fd, x.Args[2])
-	} else if c = t.calls.EnterMmap(th, x.Args); c == nil {
+		nr = unix.SYS_IOCTL
+	}
+	err := t.Guard(func() {
+		if x.Ioctl {
+			c = t.calls.EnterIoctl(th, int(int32(x.Args[0])), x.Args[2])
+		} else {
+			c = t.calls.EnterMmap(th, x.Args)
+		}
+	})
+	if err != nil {
+		c = t.Undecoded(th, nr, x.Args, err)
+	}
+	if c == nil {
 		return
 	}
 	if x.Returned {
@@ -40,7 +56,7 @@ func (t *Recordings) replayOne(r *recording, x *recorder.Record) {
 	} else {
 		t.Emit(c)
 	}
-	c.Said = c.Event() // now, since later calls may destroy the objects that it names
+	t.Guard(func() { c.Said = c.Event() }) // now, since later calls may destroy the objects that it names
 }
 
 // replayUnfinished handles unfinished records of threads that have ended.

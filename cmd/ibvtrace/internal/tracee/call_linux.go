@@ -83,7 +83,10 @@ func (t *Set) Complete(th *Thread, c *Call, result int64) {
 		c.Ret = -1
 	}
 	if c.Finish != nil {
-		c.Finish(th, c)
+		if err := t.Guard(func() { c.Finish(th, c) }); err != nil {
+			c.Results, c.Problem = nil, err
+			c.Silent = c.Name == ""
+		}
 	}
 	if !c.Silent {
 		t.Emit(c)

@@ -20,6 +20,7 @@ type Set struct {
 	Now       time.Time // of the last stop; reading the clock is slow on some machines
 	Done      []*Call   // calls to be shown
 	Waited    []Waited  // stops to be handled
+	failures  int       // see Guard
 }
 
 // NewSet returns an empty Set.

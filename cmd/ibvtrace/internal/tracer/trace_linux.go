@@ -55,15 +55,12 @@ func Run(o Options, sink event.Sink) (Ending, error) {
 			t.quit()
 		}()
 	} else {
-		pid, pidfd, err := launch(o.Command, t.Options(), !o.NoFilter)
+		pidfd, err := t.launch()
 		if err != nil {
 			return Ending{}, err
 		}
-		t.command, t.stops.Filtered = pid, !o.NoFilter
-		_, _, t.stops.Inherited = ptrace.ProcessOf(os.Getpid())
-		t.Thread(pid, nil).Running = true
 		go t.forward(signals, pidfd)
-		unix.Kill(pid, unix.SIGCONT)
+		unix.Kill(t.command, unix.SIGCONT)
 	}
 	end, err := t.run()
 	if err == nil {
@@ -72,25 +69,30 @@ func Run(o Options, sink event.Sink) (Ending, error) {
 	return Ending{end, t.command != 0}, err
 }
 
-// launch starts the command, with or without a filter, and attaches to it.
-func launch(command []string, options uintptr, filtered bool) (pid, pidfd int, err error) {
-	if pid, err = start(command, filtered); err != nil {
-		return 0, 0, err
+// launch starts the command, which waits for SIGCONT, and attaches to it.
+func (t *tracer) launch() (pidfd int, err error) {
+	pid, err := start(t.opt.Command, !t.opt.NoFilter)
+	if err != nil {
+		return 0, err
 	}
 	if pidfd, err = unix.PidfdOpen(pid, 0); err != nil {
 		unix.Kill(pid, unix.SIGKILL)
-		return 0, 0, os.NewSyscallError("pidfd_open", err)
+		return 0, os.NewSyscallError("pidfd_open", err)
 	}
+	options := t.Options()
 	// Without a tracer the filters would make every verb fail, so no program that was
 	// started with them may outlive it.
-	if filtered {
+	if !t.opt.NoFilter {
 		options |= unix.PTRACE_O_EXITKILL
 	}
 	if err := ptrace.Seize(pid, options); err != nil {
 		unix.Kill(pid, unix.SIGKILL)
-		return 0, 0, fmt.Errorf("attach to %d: %w", pid, os.NewSyscallError("ptrace", err))
+		return 0, fmt.Errorf("attach to %d: %w", pid, os.NewSyscallError("ptrace", err))
 	}
-	return pid, pidfd, nil
+	t.command, t.stops.Filtered = pid, !t.opt.NoFilter
+	_, _, t.stops.Inherited = ptrace.ProcessOf(os.Getpid())
+	t.Thread(pid, nil).Running = true
+	return pidfd, nil
 }
 
 // wakeSignal makes wait4 return, see quit. Go's runtime makes signals restart system calls, so

@@ -31,6 +31,7 @@ type tracer struct {
 	data    map[*tracee.Process]dataState
 	sink    event.Sink
 	sinkErr error // the sink's first error, after which nothing is shown
+	passing bool  // nothing is decoded any more, see Set.Guard
 
 	calls      *calls.Decoder
 	stops      *stops.Stops
@@ -83,7 +84,10 @@ func (t *tracer) run() (unix.WaitStatus, error) {
 		}
 		tid, ws, err := t.wait()
 		t.Now = time.Now()
-		t.recordings.Replay()
+		t.Guard(t.recordings.Replay)
+		if t.Broken() && !t.passing {
+			t.pass()
+		}
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -103,13 +107,17 @@ func (t *tracer) run() (unix.WaitStatus, error) {
 				}
 				t.Thread(tid, nil) // its first thread had ended, and this one has called exec
 			}
-			if err := t.Stopped(tid, ws); err != nil && err != unix.ESRCH && err != ptrace.ErrDied {
+			bug := t.Guard(func() { err = t.Stopped(tid, ws) })
+			if th := t.Threads[tid]; bug != nil && th != nil && !t.leaving {
+				err = t.Resume(th, 0)
+			}
+			if err != nil && err != unix.ESRCH && err != ptrace.ErrDied {
 				return end, fmt.Errorf("thread %d, wait status %#x: %w", tid, uint32(ws), err)
 			}
 			continue
 		}
 		if ws.Exited() || ws.Signaled() {
-			t.Ended(tid, ws)
+			t.Guard(func() { t.Ended(tid, ws) })
 			if tid == t.command {
 				end = ws
 			}
@@ -249,16 +257,22 @@ func (t *tracer) Ended(tid int, ws unix.WaitStatus) {
 
 // show passes finished calls to the sink. Threads run meanwhile.
 func (t *tracer) show() {
-	for _, c := range t.Done {
-		if t.sinkErr == nil {
-			if c.Said == nil {
-				c.Said = c.Event()
-			}
-			t.sinkErr = t.sink.Event(c.Said)
-		}
+	if t.sinkErr != nil {
+		t.Done = nil
+		return
 	}
-	clear(t.Done)
-	t.Done = t.Done[:0]
+	t.sinkErr = t.Show(t.sink)
+}
+
+// pass makes programs no longer report what would not be shown.
+func (t *tracer) pass() {
+	t.passing = true
+	for _, p := range t.Processes {
+		t.Guard(func() {
+			t.recordings.End(p)
+			t.endData(p)
+		})
+	}
 }
 
 // Stopped handles a stop of a known thread and resumes it.
@@ -333,7 +347,7 @@ func (t *tracer) poll() {
 					t.mu.Unlock()
 					return
 				}
-				t.recordings.Replay()
+				t.Guard(t.recordings.Replay)
 				if len(t.Done) > 0 {
 					wait = pollFirst / 2
 					t.show()
@@ -369,7 +383,10 @@ func (t *tracer) atSyscall(th *tracee.Thread) {
 		}
 		th.Entered = info.Op == unix.PTRACE_SYSCALL_INFO_ENTRY
 		if th.Call == nil {
-			th.Call = t.enter(th, info)
+			err := t.Guard(func() { th.Call = t.enter(th, info) })
+			if err != nil && !t.Broken() {
+				th.Call = t.Undecoded(th, info.Nr, info.Args, err)
+			}
 		}
 		if th.Deciding != nil {
 			if th.Calls++; th.Calls == maxUndecided {
