@@ -74,6 +74,47 @@ func TestAttach(t *testing.T) {
 	}
 }
 
+var (
+	_ = rdmatest.Test(TestAttachSIW, rdmatest.OnSIW)
+	_ = rdmatest.Test(TestAttachEFA, rdmatest.OnEFA)
+)
+
+// The objects that a program has when ibvtrace attaches are listed, whatever the driver.
+func TestAttachSIW(t *testing.T) {
+	attachListed(t, "SIW", "ibv_rc_pingpong", "-d", device, "-g", "0")
+}
+
+func TestAttachEFA(t *testing.T) {
+	attachListed(t, "EFA", "ibv_ud_pingpong", "-d", "efa_0", "-g", "0")
+}
+
+func attachListed(t *testing.T, driver string, command ...string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "trace")
+	server := rdmatest.Start(t, command...)
+	server.Until(t, listening(18515))
+	tracer := rdmatest.Start(t, rdmatest.Program(t, "ibvtrace"), "--json", "-o", file, "-p", strconv.Itoa(server.PID()))
+	grown(t, file, tracer, 1)
+	tracer.Signal(unix.SIGINT)
+	tracer.Succeeds(t)
+	server.Signal(unix.SIGKILL)
+	server.Wait()
+	before := make(map[string]int)
+	for _, e := range rdmatest.ReadTrace(t, file) {
+		for _, o := range e.Created {
+			before[o.Type]++
+		}
+		if e.Device != "" && e.Driver != driver {
+			t.Errorf("the driver is %q, want %q: %+v", e.Driver, driver, e)
+		}
+	}
+	for _, kind := range []string{"pd", "mr", "cq", "qp"} {
+		if before[kind] != 1 {
+			t.Errorf("%d existing %s, want 1", before[kind], kind)
+		}
+	}
+}
+
 // rping needs an IP address.
 var _ = rdmatest.Test(TestAttachThreads, rdmatest.OnRXE)
 

@@ -169,8 +169,12 @@ func (t *Attacher) openBefore(p *tracee.Process) {
 		var made []tracee.ObjectKey
 		why := "was open before"
 		if f.Kind == tracee.FileUverbs {
-			made = existing(f, p.PID, fd)
-			why += ", with " + tracee.Plural(uint64(len(made)), "object")
+			var err error
+			if made, err = existing(f, p.PID, fd); err != nil {
+				why += ", with objects that can't be listed: " + err.Error()
+			} else {
+				why += ", with " + tracee.Plural(uint64(len(made)), "object")
+			}
 		}
 		t.NoteFile(p, fd, f, made, why)
 	}

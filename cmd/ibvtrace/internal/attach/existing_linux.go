@@ -3,6 +3,10 @@
 package attach
 
 import (
+	"errors"
+	"fmt"
+	"os"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
@@ -23,23 +27,20 @@ const maxExisting = 16000
 
 // existing returns the objects of a file, as the kernel lists them on a duplicate of the
 // program's descriptor.
-func existing(f *tracee.File, pid, fd int) []tracee.ObjectKey {
+func existing(f *tracee.File, pid, fd int) ([]tracee.ObjectKey, error) {
 	pidfd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return nil
+		return nil, os.NewSyscallError("pidfd_open", err)
 	}
 	defer unix.Close(pidfd)
 	own, err := unix.PidfdGetfd(pidfd, fd, 0)
 	if err != nil {
-		return nil
+		return nil, os.NewSyscallError("pidfd_getfd", err)
 	}
 	uverbs := ioctl.NewFile(own)
 	defer uverbs.Close()
-	for _, d := range []uapi.RdmaDriverId{f.Driver, uapi.RDMA_DRIVER_RXE, uapi.RDMA_DRIVER_MLX5} {
-		if ok, err := uverbs.Probe(d); err == nil && ok {
-			f.Driver = d
-			break
-		}
+	if f.Driver, err = driverOf(uverbs, f.Driver); err != nil {
+		return nil, err
 	}
 	var out []tracee.ObjectKey
 	handles := make([]uint32, maxExisting)
@@ -60,5 +61,25 @@ func existing(f *tracee.File, pid, fd int) []tracee.ObjectKey {
 			out = append(out, k)
 		}
 	}
-	return out
+	return out, nil
+}
+
+// maxDriver is more than the number of any driver.
+const maxDriver = 64
+
+// driverOf finds the driver of a file's device by asking for each. It asks for guess first.
+func driverOf(f *ioctl.File, guess uapi.RdmaDriverId) (uapi.RdmaDriverId, error) {
+	ok, err := f.Probe(guess)
+	d := guess
+	for next := uapi.RdmaDriverId(0); !ok && err == nil; next++ {
+		if next == maxDriver {
+			return guess, fmt.Errorf("the driver is not known: %w", errors.ErrUnsupported)
+		}
+		d = next
+		ok, err = f.Probe(d)
+	}
+	if err != nil {
+		return guess, fmt.Errorf("ask for the driver: %w", err)
+	}
+	return d, nil
 }
