@@ -76,11 +76,8 @@ func (t *tracer) run() (unix.WaitStatus, error) {
 	var end unix.WaitStatus
 	for {
 		t.show()
-		if t.leave.Load() && len(t.Waited) == 0 {
-			t.release()
-			if t.endAll() {
-				return end, nil
-			}
+		if t.leave.Load() && len(t.Waited) == 0 && t.endAll() {
+			return end, nil
 		}
 		tid, ws, err := t.wait()
 		t.Now = time.Now()
@@ -415,6 +412,9 @@ func (t *tracer) endAll() bool {
 	for pid := range t.Processes {
 		unix.Kill(pid, unix.SIGKILL)
 	}
+	for tid := range t.held {
+		unix.Kill(tid, unix.SIGKILL)
+	}
 	return !time.Now().Before(t.until)
 }
 
@@ -431,7 +431,9 @@ func (t *tracer) letGo() bool {
 		}
 	}
 	waiting := make(map[*tracee.Process]bool)
-	if time.Now().Before(t.until) {
+	if !time.Now().Before(t.until) {
+		t.release()
+	} else {
 		for _, th := range t.Threads {
 			if th.Running {
 				waiting[th.Proc] = true
@@ -451,7 +453,7 @@ func (t *tracer) letGo() bool {
 			delete(t.Threads, tid)
 		}
 	}
-	return len(t.Threads) == 0
+	return len(t.Threads) == 0 && len(t.held) == 0
 }
 
 // Options returns the ptrace options for attaching to threads.
