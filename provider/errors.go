@@ -13,7 +13,7 @@ var (
 	ErrTooManySGEs  = errors.New("more scatter/gather entries than the queue allows")
 	ErrInlineTooBig = errors.New("more inline data than the queue allows")
 	ErrTooLong      = errors.New("the message is longer than the device allows")
-	ErrRecvTooLong  = errors.New("the buffers add up to 4 GiB or more")
+	ErrRecvTooLong  = errors.New("the buffers add up to 2 GiB or more")
 	ErrNoAtomics    = errors.New("the device has no such atomic operation")
 	ErrNoImmediate  = errors.New("iWARP has no immediate data")
 	ErrInlineOp     = errors.New("the device takes no inline data with this operation")

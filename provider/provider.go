@@ -329,8 +329,8 @@ type QP interface {
 	// TakeBack removes the requests for which the doorbell has not been rung.
 	TakeBack()
 
-	// PostRecv is PostSend for the receive queue. It refuses a receive of 4 GiB or more
-	// in total with ErrRecvTooLong.
+	// PostRecv is PostSend for the receive queue. It refuses a receive of more than
+	// MaxMessage bytes with ErrRecvTooLong.
 	PostRecv(wrs []RecvWR) (n int, err error)
 
 	// ECE returns the device's enhanced connection establishment: its vendor, 0 if the

@@ -1,7 +1,6 @@
 package provider
 
 import (
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -123,13 +122,17 @@ type RecvWR struct {
 	SGL  []SGE
 }
 
-// TooLong reports whether a receive has 4 GiB or more in total.
+// MaxMessage is the maximum length of a message, and of a receive, in bytes. InfiniBand's is one
+// byte more, whose length mlx5 can't say.
+const MaxMessage = 1<<31 - 1
+
+// TooLong reports whether a receive has more than MaxMessage bytes in total.
 func TooLong(sgl []SGE) bool {
 	var length uint64
 	for i := range sgl {
 		length += uint64(sgl[i].Length)
 	}
-	return length > math.MaxUint32
+	return length > MaxMessage
 }
 
 // A WC is a work completion. It has the layout of struct ib_uverbs_wc

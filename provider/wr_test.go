@@ -8,9 +8,11 @@ func TestTooLong(t *testing.T) {
 		want    bool
 	}{
 		{nil, false},
-		{[]uint32{1<<32 - 1}, false},
-		{[]uint32{1<<32 - 1, 1}, true},
-		{[]uint32{1 << 31, 1<<31 - 1}, false},
+		{[]uint32{1<<31 - 1}, false},
+		{[]uint32{1 << 31}, true},
+		{[]uint32{1<<32 - 1}, true},
+		{[]uint32{1 << 30, 1<<30 - 1}, false},
+		{[]uint32{1 << 30, 1 << 30}, true},
 		{[]uint32{1 << 31, 1 << 31}, true},
 		{[]uint32{1 << 31, 1 << 31, 1 << 31, 1 << 31}, true},
 	} {

@@ -33,7 +33,7 @@ var (
 	errFlush         = invalid("post send", "OpFlush needs a FlushType and a FlushLevel")
 )
 
-const maxMessage = 1<<31 - 1
+const maxMessage = provider.MaxMessage
 
 // refusals map a provider's errors to errors of this package, with the verb's name.
 type refusals map[error]error
@@ -404,7 +404,8 @@ func (qp *QP) BindMW(mw *MW, b MWBind) error {
 
 // PostRecv posts receives (ibv_post_recv), in order, and returns how many were posted. If
 // it returns an error, wrs[n] was refused, and the receives before it were posted. The
-// receives are copied. The memory that they name must stay valid until they complete.
+// receives are copied. The memory that they name must stay valid until they complete. A
+// receive of 2 GiB or more in total is refused, since no message is as long.
 //
 // If the error matches ErrQueueFull, the QP has as many receives as it can hold: poll
 // completions first.

@@ -45,7 +45,7 @@ func (r *recvRing) put(wr *provider.RecvWR) error {
 		return provider.ErrEmptyRecv
 	case len(wr.SGL) > r.maxSGE:
 		return provider.ErrTooManySGEs
-	case len(wr.SGL) > 1 && provider.TooLong(wr.SGL):
+	case provider.TooLong(wr.SGL):
 		return provider.ErrRecvTooLong
 	}
 	kept, number := r.take()

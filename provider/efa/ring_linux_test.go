@@ -355,7 +355,8 @@ func TestReceives(t *testing.T) {
 	}{
 		"no buffer": {provider.RecvWR{}, provider.ErrEmptyRecv},
 		"four":      {provider.RecvWR{SGL: make([]provider.SGE, 4)}, provider.ErrTooManySGEs},
-		"4 GiB":     {provider.RecvWR{SGL: []provider.SGE{{Length: 1 << 31}, {Length: 1 << 31}}}, provider.ErrRecvTooLong},
+		"2 GiB":     {provider.RecvWR{SGL: []provider.SGE{{Length: 1 << 31}}}, provider.ErrRecvTooLong},
+		"in all":    {provider.RecvWR{SGL: []provider.SGE{{Length: 1 << 30}, {Length: 1 << 30}}}, provider.ErrRecvTooLong},
 	} {
 		if n, err := q.PostRecv([]provider.RecvWR{tt.wr}); n != 0 || err != tt.want {
 			t.Errorf("%s: %d, %v", name, n, err)

@@ -42,7 +42,7 @@ func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) {
 	}
 	r := &q.rq
 	wr, sge, posted := &wrs[0], &wrs[0].SGL[0], r.posted
-	if posted-atomic.LoadUint32(&r.done) >= r.usual || sge.Length == 0 {
+	if posted-atomic.LoadUint32(&r.done) >= r.usual || unusual(sge) {
 		return r.post(wrs, 0)
 	}
 	at := posted & r.mask
@@ -57,6 +57,10 @@ func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) {
 	return 1, nil
 }
 
+// unusual reports whether a buffer is empty, which to the adapter means 2 GiB, or longer than it
+// can be.
+func unusual(sge *provider.SGE) bool { return int32(sge.Length) <= 0 }
+
 func (r *recvQueue) postList(wrs []provider.RecvWR) (int, error) {
 	posted := r.posted
 	if posted-atomic.LoadUint32(&r.done)+uint32(len(wrs)) > r.usual {
@@ -64,7 +68,7 @@ func (r *recvQueue) postList(wrs []provider.RecvWR) (int, error) {
 	}
 	for i := range wrs {
 		wr := &wrs[i]
-		if len(wr.SGL) != 1 || wr.SGL[0].Length == 0 {
+		if len(wr.SGL) != 1 || unusual(&wr.SGL[0]) {
 			r.posted = posted
 			return r.post(wrs, i)
 		}

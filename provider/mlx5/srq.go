@@ -151,8 +151,10 @@ func (s *srq) put(wr *provider.RecvWR) error {
 	segs := s.at(s.head)
 	n := 1
 	for i := range wr.SGL {
-		segs[n].Data(wr.SGL[i].Length, wr.SGL[i].LKey, wr.SGL[i].Addr)
-		n++
+		if sge := &wr.SGL[i]; sge.Length != 0 { // else it would mean 2 GiB
+			segs[n].Data(sge.Length, sge.LKey, sge.Addr)
+			n++
+		}
 	}
 	if n <= s.maxSGE {
 		segs[n].End()

@@ -103,6 +103,9 @@ func (l *tagList) post(o *provider.TagOp) error {
 		if l.first == l.last {
 			return provider.ErrTagsFull
 		}
+		if o.Buffer.Length > provider.MaxMessage {
+			return provider.ErrRecvTooLong
+		}
 		o.Handle, op.tag = uint32(l.first), int32(l.first)
 		t := &l.tags[l.first]
 		l.first = t.next

@@ -92,8 +92,9 @@ func TestPostBounds(t *testing.T) {
 	}
 	recv(nil, 1, 2, 3, 4)
 	recv(provider.ErrTooManySGEs, 1, 2, 3, 4, 5)
-	recv(nil, 1<<31, 1<<31-1)
-	recv(provider.ErrRecvTooLong, 1<<31, 1<<31)
+	recv(nil, 1<<30, 1<<30-1)
+	recv(provider.ErrRecvTooLong, 1<<30, 1<<30)
+	recv(provider.ErrRecvTooLong, 1<<31)
 	recv(provider.ErrRecvTooLong, 1<<31, 1<<31, 1)
 	if _, err := new(qp).PostRecv(make([]provider.RecvWR, 1)); err != provider.ErrNoQueue {
 		t.Errorf("without a receive queue: %v", err)

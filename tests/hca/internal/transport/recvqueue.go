@@ -100,7 +100,13 @@ func (r *recvQueue) take(e *Engine, w *recvWQE) bool {
 		if n == 0 && key == mkey.InvalidLkey {
 			break
 		}
-		n &= 1<<31 - 1
+		if n>>31 != 0 {
+			e.violation("WQE %d of %s %#x has data of its own in a segment", i, r.owner, r.number)
+			n &= 1<<31 - 1
+		}
+		if n == 0 {
+			n = 1 << 31 // as documented; drivers omit empty segments
+		}
 		w.segs = append(w.segs, segment{int(n), key, binary.BigEndian.Uint64(raw[8:])})
 		w.length += int(n)
 		raw = raw[16:]
