@@ -125,8 +125,8 @@ func (pd *PD) createAHHeld(op string, a *AHAttr) (*AH, error) {
 	ah := &AH{local: prov.Local()}
 	if !ah.local {
 		if err := cmd.Run(d.file); err != nil {
-			e := &OpError{Op: op, Object: "to " + a.DGID.String(), Err: d.explain(err)}
-			if !a.IsGlobal {
+			e := d.failedPath(op, fmt.Sprintf("port %d", a.Port), a, err)
+			if !a.IsGlobal && e.Hint == "" {
 				e.Hint = "over RoCE an address is global: set IsGlobal"
 			}
 			return nil, e

@@ -70,7 +70,7 @@ func (d *DeviceInfo) openAs(op string, file *ioctl.File, context func(*Device, *
 	dev := &Device{info: d, file: file, members: members{named: make(map[uint64]member)}, idle: make(chan struct{}, 1)}
 	if err := dev.start(context); err != nil {
 		file.Close()
-		return nil, opErr(op, d.Name(), err)
+		return nil, &OpError{Op: op, Object: d.Name(), Err: err, Hint: hint(err)}
 	}
 	opened.Store(dev, true)
 	return dev, nil

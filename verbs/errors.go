@@ -87,20 +87,60 @@ func opErr(op, object string, err error) error {
 }
 
 // failed returns the error for a verb that the kernel or the provider has refused.
-func (d *Device) failed(op, object string, err error) error {
-	return opErr(op, object, d.explain(err))
+func (d *Device) failed(op, object string, err error) *OpError {
+	return &OpError{Op: op, Object: object, Err: d.explain(err), Hint: hint(err)}
+}
+
+// hint says what a person can do about an error that any verb may return which creates something.
+func hint(err error) string {
+	var mapping *ioctl.MapError
+	switch {
+	case errors.Is(err, syscall.EAGAIN):
+		return "the rdma cgroup's limit is reached (rdma.max; ibv doctor shows it), or the adapter has no more of these"
+	case errors.Is(err, syscall.ENOMEM) && errors.As(err, &mapping):
+		return "the process may have too many mappings: raise the limit (sysctl vm.max_map_count)"
+	}
+	return ""
 }
 
 // failedToLock is failed for a verb that locks memory for the device.
 func (d *Device) failedToLock(op, object string, err error) *OpError {
-	e := &OpError{Op: op, Object: object, Err: d.explain(err)}
-	var mapping *ioctl.MapError
-	switch {
-	case !errors.Is(err, syscall.ENOMEM):
-	case errors.As(err, &mapping):
-		e.Hint = "the process may have too many mappings: raise the limit (sysctl vm.max_map_count)"
-	default:
+	e := d.failed(op, object, err)
+	if e.Hint == "" && errors.Is(err, syscall.ENOMEM) {
 		e.Hint = "memory that the device uses is locked: raise RLIMIT_MEMLOCK (ulimit -l), in a container --ulimit memlock"
+	}
+	return e
+}
+
+// needsRaw adds the hint for a verb that sees the packets of others.
+func (e *OpError) needsRaw() *OpError {
+	if errors.Is(e.Err, syscall.EPERM) {
+		e.Hint = "raw packets need the capability CAP_NET_RAW"
+	}
+	return e
+}
+
+// failedPath is failed for a verb that needs a path. The kernel finds the neighbour for it, and its
+// errno says neither whose nor for whom.
+func (d *Device) failedPath(op, object string, a *AHAttr, err error) *OpError {
+	e := d.failed(op, object, err)
+	if !a.IsGlobal {
+		return e
+	}
+	from, unknown := d.QueryGID(a.Port, a.SGIDIndex)
+	if unknown != nil {
+		e.Object += fmt.Sprintf(", from GID index %d of port %d to %v", a.SGIDIndex, a.Port, a.DGID)
+		return e
+	}
+	e.Object += fmt.Sprintf(", from %v (%v) to %v", from.GID, from, a.DGID)
+	switch {
+	case from.Type == GIDTypeIB:
+	case from.GID.IsIPv4Mapped() != a.DGID.IsIPv4Mapped():
+		e.Hint = "one of the GIDs is of IPv4 and the other isn't: use a GID of the peer's family"
+	case errors.Is(err, syscall.ETIMEDOUT):
+		e.Hint = "no neighbour has answered for " + a.DGID.String() + ": is the GID the peer's, and its interface up? (ip neigh)"
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
+		e.Hint = "the host has no route to " + a.DGID.String() + " from this GID"
 	}
 	return e
 }

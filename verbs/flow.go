@@ -283,7 +283,7 @@ func (qp *QP) createFlowHeld(op string, o *FlowOptions) (_ *Flow, err error) {
 		NumOfSpecs: uint8(len(o.Specs)), Port: uint8(max(o.Port, 1)), Flags: uint32(o.Flags),
 	}
 	if err := cmd.Run(qp.dev.file); err != nil {
-		return nil, qp.dev.failed(op, o.Type.String(), err)
+		return nil, qp.dev.failed(op, o.Type.String(), err).needsRaw()
 	}
 	f := new(Flow)
 	f.adopt(qp.dev, kindFlow, cmd.Resp.FlowHandle, f, parents...)

@@ -72,12 +72,12 @@ func (pd *PD) AllocMR(n int, o MROptions) (*MR, error) {
 		return nil, err
 	}
 	defer pd.drop()
-	if err := pd.dev.checkMR(op, n, o.Access); err != nil {
+	if err := pd.dev.checkMR(op, uint64(max(n, 0)), o.Access); err != nil {
 		return nil, err
 	}
 	buf, err := ioctl.MapMemory(n)
 	if err != nil {
-		return nil, opErr(op, fmt.Sprintf("%d B", n), err)
+		return nil, pd.dev.failed(op, fmt.Sprintf("%d B", n), err)
 	}
 	mr, err := pd.regMR(op, buf, o, true)
 	if err != nil {
@@ -87,15 +87,15 @@ func (pd *PD) AllocMR(n int, o MROptions) (*MR, error) {
 }
 
 // checkMR refuses memory that can't be registered.
-func (d *Device) checkMR(op string, n int, access AccessFlags) error {
-	if n <= 0 {
+func (d *Device) checkMR(op string, n uint64, access AccessFlags) error {
+	if n == 0 {
 		return invalid(op, "length %d: there is nothing to register", n)
 	}
 	limits, err := d.deviceLimits()
 	if err != nil {
 		return err
 	}
-	if uint64(n) > limits.MaxMRSize {
+	if n > limits.MaxMRSize {
 		return invalid(op, "length %d is more than the device's %d", n, limits.MaxMRSize)
 	}
 	if access&AccessOnDemand != 0 && limits.ODP.General&ODPSupport == 0 {
@@ -116,7 +116,7 @@ func (pd *PD) regMR(op string, buf []byte, o MROptions, mapped bool) (*MR, error
 }
 
 func (pd *PD) registerHeld(op string, buf []byte, o MROptions, mapped bool) (*MR, error) {
-	if err := pd.dev.checkMR(op, len(buf), o.Access); err != nil {
+	if err := pd.dev.checkMR(op, uint64(len(buf)), o.Access); err != nil {
 		return nil, err
 	}
 	mr := &MR{buf: buf, mapped: mapped, length: uint64(len(buf)), access: o.Access}
@@ -256,14 +256,12 @@ func (pd *PD) regDmabufHeld(op string, o *DmabufOptions, add func(ioctl.RegDmabu
 	switch {
 	case o.FD < 0 || o.FD > math.MaxInt32:
 		return nil, invalid(op, "file descriptor %d is negative", o.FD)
-	case o.Length == 0:
-		return nil, invalid(op, "length 0: there is nothing to register")
 	case o.Offset > math.MaxUint64-o.Length || o.IOVA > math.MaxUint64-o.Length:
 		return nil, invalid(op, "offset %#x or IOVA %#x overflows with length %#x", o.Offset, o.IOVA, o.Length)
 	case (o.Offset^o.IOVA)&uint64(syscall.Getpagesize()-1) != 0:
 		return nil, invalid(op, "offset %#x and IOVA %#x differ within a page", o.Offset, o.IOVA)
 	}
-	if err := o.Access.check(op); err != nil {
+	if err := pd.dev.checkMR(op, o.Length, o.Access); err != nil {
 		return nil, err
 	}
 	cmd := ioctl.NewRegDmabufMr()
@@ -339,7 +337,7 @@ func (mr *MR) Rereg(r ReregOptions) (err error) {
 		if mr.mapped {
 			return invalid(op, "the MR was made by AllocMR, which allocated its memory: register other memory as another MR")
 		}
-		if err := mr.dev.checkMR(op, len(r.Buf), access); err != nil {
+		if err := mr.dev.checkMR(op, uint64(len(r.Buf)), access); err != nil {
 			return err
 		}
 		pinMemory(&pin, r.Buf)
@@ -361,7 +359,11 @@ func (mr *MR) Rereg(r ReregOptions) (err error) {
 	*cmd.Req = req
 	if err := cmd.Run(mr.dev.file); err != nil {
 		pin.Unpin()
-		return mr.dev.mrError(op, mr.length, access, err)
+		n := mr.length
+		if r.Buf != nil {
+			n = req.Length
+		}
+		return mr.dev.mrError(op, n, access, err)
 	}
 	before := mr.pin
 	mr.moved(func() {

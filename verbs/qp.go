@@ -1,11 +1,9 @@
 package verbs
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
@@ -326,8 +324,8 @@ func (d *Device) createQPHeld(op string, o *QPOptions, extra any, pd *PD, domain
 	if err := cmd.Run(d.file); err != nil {
 		prov.Release()
 		e := d.failedToLock(op, object, err)
-		if o.Type == RawPacket && errors.Is(err, syscall.EPERM) {
-			e.Hint = "raw packets need the capability CAP_NET_RAW"
+		if o.Type == RawPacket {
+			return nil, e.needsRaw()
 		}
 		return nil, e
 	}

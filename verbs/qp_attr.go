@@ -140,7 +140,11 @@ func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState
 		if qp.dev.iwarp() && to == QPRTS {
 			return &OpError{Op: op, Object: fmt.Sprintf("%v to %v", from, to), Err: qp.dev.explain(err), Hint: errIWARPConnect.Error()}
 		}
-		return qp.dev.failed(op, fmt.Sprintf("%v to %v, %v", from, to, mask), err)
+		object := fmt.Sprintf("%v to %v, %v", from, to, mask)
+		if mask&QPAttrAV != 0 {
+			return qp.dev.failedPath(op, object, &a.AH, err)
+		}
+		return qp.dev.failed(op, object, err)
 	}
 	if to == QPReset {
 		qp.forget()

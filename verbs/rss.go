@@ -200,7 +200,7 @@ func (pd *PD) createRSSQPHeld(op string, o *RSSOptions, parents []*object) (*QP,
 	object := fmt.Sprintf("%v of %v", o.Hash, o.Fields)
 	if err := cmd.Run(d.file); err != nil {
 		prov.Release()
-		return nil, d.failed(op, object, err)
+		return nil, d.failed(op, object, err).needsRaw()
 	}
 	if err := prov.Adopt(uint32(*handle), *num, granted); err != nil {
 		destroyQP(d, uint32(*handle))

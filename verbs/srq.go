@@ -242,7 +242,7 @@ func (srq *SRQ) modify(mask uapi.IbSrqAttrMask, maxWR, limit int) error {
 		return srq.dev.failed(op, "", err)
 	}
 	if err := cmd.Run(srq.dev.file); err != nil {
-		return srq.dev.failed(op, fmt.Sprintf("MaxWR %d, Limit %d", maxWR, limit), err)
+		return srq.dev.failedToLock(op, fmt.Sprintf("MaxWR %d, Limit %d", maxWR, limit), err)
 	}
 	if resize {
 		if err := srq.prov.Remap(); err != nil {
