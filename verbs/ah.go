@@ -164,7 +164,7 @@ func (d *Device) link(port, sgidIndex int, isGlobal bool) (provider.Link, error)
 	if !l.Ethernet || !isGlobal {
 		return l, nil
 	}
-	e, err := d.QueryGID(port, sgidIndex)
+	e, err := d.gid(port, sgidIndex)
 	l.RoCEV2 = e.Type == GIDTypeRoCEv2
 	return l, err
 }

@@ -33,7 +33,8 @@ type origin struct {
 // peer can send. The PSN is random. Other QPs must have been activated.
 //
 // A QP has one endpoint: Endpoint called again returns the same PSN, and Connect uses the
-// GID of the last call.
+// GID of the last call, wherever it is in the table then. If it is no longer there, Connect and
+// PathTo fail with ErrInvalid.
 func (qp *QP) Endpoint(gid GIDEntry) (Endpoint, error) {
 	const op = "get endpoint"
 	if err := hold(op, qp.base()); err != nil {
@@ -104,7 +105,11 @@ func (qp *QP) pathTo(op string, peer *Endpoint) (AHAttr, error) {
 		if peer.GID == (GID{}) {
 			return AHAttr{}, invalid(op, "the peer's endpoint has no GID")
 		}
-		a.IsGlobal, a.DGID, a.SGIDIndex, a.HopLimit = true, peer.GID, o.gid.Index, hopLimit
+		index, err := qp.dev.gidIndex(op, o.gid)
+		if err != nil {
+			return AHAttr{}, err
+		}
+		a.IsGlobal, a.DGID, a.SGIDIndex, a.HopLimit = true, peer.GID, index, hopLimit
 	} else if peer.LID == 0 {
 		return AHAttr{}, invalid(op, "the peer's endpoint has no LID")
 	}
@@ -268,7 +273,13 @@ func (qp *QP) Activate(o ActivateOptions) error {
 	if qp.typ == DCT {
 		states = states[:2]
 		a.Access, a.MinRNRTimer = o.Access, RNRTimerOf(rnrTimer)
-		a.AH = AHAttr{Port: o.Port, IsGlobal: true, SGIDIndex: o.GID.Index, HopLimit: hopLimit}
+		index := 0
+		if o.GID != (GIDEntry{}) {
+			if index, err = qp.dev.gidIndex(op, o.GID); err != nil {
+				return err
+			}
+		}
+		a.AH = AHAttr{Port: o.Port, IsGlobal: true, SGIDIndex: index, HopLimit: hopLimit}
 	}
 	from := QPReset
 	for _, a.State = range states {

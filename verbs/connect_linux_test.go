@@ -3,6 +3,7 @@ package verbs
 import (
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,7 +31,8 @@ var peer = Endpoint{QPN: 0x123456, PSN: 0xabcdef, LID: 9, GID: GID{0: 0xfe, 1: 0
 // options or their defaults.
 func TestConnect(t *testing.T) {
 	d, k := fakeContext(t)
-	gid := GIDEntry{GID: GID{0: 0xfe, 1: 0x80, 15: 1}, Port: 1, Index: 5}
+	gid := GIDEntry{GID: GID{0: 0xfe, 1: 0x80, 15: 1}, Port: 1, Index: 5, Type: GIDTypeRoCEv2}
+	fakeGIDs(k, gid)
 	var reqs []uapi.IbUverbsModifyQp
 	k.answerTo("modify_qp", func(f *fakeCall) error {
 		reqs = append(reqs, in[uapi.IbUverbsModifyQp](f, uapi.UVERBS_ATTR_CORE_IN))
@@ -82,6 +84,54 @@ func TestConnect(t *testing.T) {
 			if got := reqs[1+i]; !reflect.DeepEqual(got, want) {
 				t.Errorf("%v: modified with\n%+v, want\n%+v", tt.layer, got, want)
 			}
+		}
+	}
+}
+
+// TestGIDMoves: a QP is connected with the GID that the peer was told, wherever that is in the table
+// by then, and with no other one.
+func TestGIDMoves(t *testing.T) {
+	d, k := fakeContext(t)
+	fakePort(k, LinkLayerEthernet, uapi.IbUverbsQueryPortResp{ActiveMtu: uint8(MTU4096)})
+	var index uint8
+	k.answerTo("modify_qp", func(f *fakeCall) error {
+		if req := in[uapi.IbUverbsModifyQp](f, uapi.UVERBS_ATTR_CORE_IN); QPState(req.QpState) == QPRTR {
+			index = req.Dest.SgidIndex
+		}
+		return nil
+	})
+	told := GIDEntry{GID: gidOf("fe80::1"), Port: 1, Index: 3, Type: GIDTypeRoCEv2, IfIndex: 4}
+	with := func(change func(*GIDEntry)) GIDEntry {
+		e := told
+		change(&e)
+		return e
+	}
+	v1, vlan, port2 := with(func(e *GIDEntry) { e.Type = GIDTypeRoCEv1 }), with(func(e *GIDEntry) { e.IfIndex = 5 }), with(func(e *GIDEntry) { e.Port = 2 })
+	other := with(func(e *GIDEntry) { e.GID = gidOf("fe80::2") })
+	at := func(e GIDEntry, index int) GIDEntry {
+		e.Index = index
+		return e
+	}
+	for name, tt := range map[string]struct {
+		now  GIDTable
+		want int // -1 for none
+	}{
+		"where it was":   {GIDTable{at(told, 1), told, at(told, 5)}, 3},
+		"moved":          {GIDTable{at(v1, 1), at(vlan, 2), other, at(told, 5)}, 5},
+		"replaced":       {GIDTable{other}, -1},
+		"of another":     {GIDTable{v1, at(vlan, 4), port2}, -1},
+		"an empty table": {nil, -1},
+	} {
+		fakeGIDs(k, tt.now...)
+		qp := fakeOf(t, d, RC)
+		must(qp.Endpoint(told))(t)
+		err := qp.Connect(peer, ConnectOptions{})
+		if tt.want < 0 {
+			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "fe80::1") || qp.State() != QPInit {
+				t.Errorf("%s: %v", name, err)
+			}
+		} else if err != nil || int(index) != tt.want {
+			t.Errorf("%s: connected with index %d, %v, want %d", name, index, err, tt.want)
 		}
 	}
 }
@@ -164,7 +214,9 @@ func TestActivate(t *testing.T) {
 	if !reflect.DeepEqual(states, []QPState{QPInit, QPRTR, QPRTS}) || first.Qkey != 0x1234 || first.PkeyIndex != 3 || first.PortNum != 1 {
 		t.Errorf("%v, %+v", states, first)
 	}
-	e := must(qp.Endpoint(GIDEntry{GID: GID{15: 9}, Port: 1, Index: 2}))(t)
+	gid := GIDEntry{GID: GID{15: 9}, Port: 1, Index: 2, Type: GIDTypeRoCEv2}
+	fakeGIDs(k, gid)
+	e := must(qp.Endpoint(gid))(t)
 	if e.QKey != 0x1234 || e.QPN != qp.Num() || e.GID != (GID{15: 9}) {
 		t.Errorf("%+v", e)
 	}
@@ -189,7 +241,15 @@ func TestActivateDCT(t *testing.T) {
 	if err := qp.Activate(ActivateOptions{Port: 1, GID: GIDEntry{Port: 2}}); !errors.Is(err, ErrInvalid) || len(reqs) != 0 {
 		t.Errorf("another port's GID: %v, after %d requests", err, len(reqs))
 	}
-	if err := qp.Activate(ActivateOptions{Port: 1, GID: GIDEntry{Port: 1, Index: 3}, Access: AccessRemoteWrite}); err != nil {
+	gid := GIDEntry{GID: GID{15: 9}, Port: 1, Index: 2, Type: GIDTypeRoCEv2}
+	fakeGIDs(k)
+	if err := qp.Activate(ActivateOptions{Port: 1, GID: gid}); !errors.Is(err, ErrInvalid) || len(reqs) != 0 {
+		t.Errorf("a GID that is gone: %v, after %d requests", err, len(reqs))
+	}
+	moved := gid
+	moved.Index = 3
+	fakeGIDs(k, moved)
+	if err := qp.Activate(ActivateOptions{Port: 1, GID: gid, Access: AccessRemoteWrite}); err != nil {
 		t.Fatal(err)
 	}
 	if len(reqs) != 2 || reqs[0].QpState != uint8(QPInit) || reqs[0].QpAccessFlags != uint32(AccessRemoteWrite) || reqs[0].PortNum != 1 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/rdmanl"
 )
 
 // A Device is an opened device (struct ibv_context).
@@ -48,15 +49,27 @@ type Device struct {
 // matches fs.ErrPermission. Without the node, it matches fs.ErrNotExist. For a driver without
 // a provider in the program, it matches ErrNotSupported.
 func (d *DeviceInfo) Open() (*Device, error) {
-	const op = "open device"
+	file, err := d.openNode()
+	if err != nil {
+		return nil, err
+	}
+	return d.open(file)
+}
+
+// openNode opens the device's node. It refuses one that another device has by now.
+func (d *DeviceInfo) openNode() (*ioctl.File, error) {
 	if d == nil {
-		return nil, &OpError{Op: op, Err: errNil}
+		return nil, &OpError{Op: "open device", Err: errNil}
 	}
 	file, err := ioctl.Open(d.Node())
 	if err != nil {
 		return nil, openError(d, err)
 	}
-	return d.open(file)
+	if _, err := d.current(); errors.Is(err, rdmanl.ErrNoDevice) {
+		file.Close()
+		return nil, openError(d, syscall.ENODEV)
+	}
+	return file, nil
 }
 
 // open makes a Device from the device's file.

@@ -1,24 +1,25 @@
 package verbs
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 	"strings"
-
-	"github.com/goverbs/goverbs/rdmanl"
 )
 
 // A DeviceInfo is an RDMA device that the kernel exposes to user space (struct
 // ibv_device). Its properties were read from /sys/class/infiniband when the device
-// was listed, so reading them doesn't take opening it.
+// was listed, so reading them doesn't take opening it. It stays that device's when the
+// device's name changes, or becomes another one's.
 type DeviceInfo struct {
+	tree         tree
 	name         string
-	index        int
+	number       int // of the node
 	node         string
-	sysfs        string
+	class        string // the directory of the node in /sys, which has no name of the device
+	index        uint32 // the kernel's number
+	noIndex      error  // why that isn't known
 	abiVersion   int
 	nodeType     NodeType
 	nodeGUID     GUID
@@ -29,7 +30,8 @@ type DeviceInfo struct {
 	err          error
 }
 
-// Name returns the device's name, such as "rxe0" or "mlx5_0".
+// Name returns the name that the device had when it was listed, such as "rxe0" or "mlx5_0". It may
+// be given another one at any time: Index identifies it.
 func (d *DeviceInfo) Name() string {
 	if d == nil {
 		return ""
@@ -41,17 +43,13 @@ func (d *DeviceInfo) Name() string {
 // long as it exists, also under another name. It has no relation to the number in Node.
 func (d *DeviceInfo) Index() (uint32, error) {
 	const op = "get device index"
-	if d == nil {
-		return 0, &OpError{Op: op, Err: errNil}
-	}
-	found, err := rdmanl.FindDevice(context.Background(), d.name)
 	switch {
-	case errors.Is(err, rdmanl.ErrNoDevice):
-		err = ErrNoDevice
-	case err == nil:
-		return found.Index, nil
+	case d == nil:
+		return 0, &OpError{Op: op, Err: errNil}
+	case d.noIndex != nil:
+		return 0, opErr(op, d.name, d.noIndex)
 	}
-	return 0, opErr(op, d.name, err)
+	return d.index, nil
 }
 
 // Node returns the path of the device node, /dev/infiniband/uverbsN.

@@ -1,7 +1,9 @@
 package verbs
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -9,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/goverbs/goverbs/rdmanl"
 )
 
 // plant makes a tree of files, by their paths.
@@ -24,8 +28,13 @@ func plant(t *testing.T, files map[string]string) tree {
 			t.Fatal(err)
 		}
 	}
-	return tree{sys: filepath.Join(root, "sys"), dev: filepath.Join(root, "dev")}
+	return tree{
+		sys: filepath.Join(root, "sys"), dev: filepath.Join(root, "dev"),
+		findDevice: func(context.Context, string) (rdmanl.Device, error) { return rdmanl.Device{}, errNoNetlink },
+	}
 }
+
+var errNoNetlink = errors.New("there is no netlink here")
 
 // machine is a host with a software device, a two-port adapter whose second
 // port is on a VLAN, and an iWARP adapter whose node is missing.
@@ -119,15 +128,16 @@ func TestDevices(t *testing.T) {
 		if i == 2 {
 			port, index = 1, 0
 		}
-		if got, err := devs[i].pkey(port, index); err != nil || got != key {
+		if got, err := devs[i].pkeys(port, index, 1); err != nil || got[0] != key {
 			t.Errorf("%s: P_Key = %#x, %v, want %#x", devs[i], got, err, key)
 		}
 	}
-	if _, err := devs[0].pkey(1, 9); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := devs[0].pkeys(1, 9, 1); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("P_Key that isn't there: %v", err)
 	}
-	if got := devs[0].gidNetDev(2, 3); got != "ens1f0.7" {
-		t.Errorf("gidNetDev = %q", got)
+	gids := GIDTable{{Port: 2, Index: 3, IfIndex: 5}, {Port: 2, Index: 3}}
+	if devs[0].nameNetDevs(gids); gids[0].NetDev != "ens1f0.7" || gids[1].NetDev != "" {
+		t.Errorf("the GIDs are of %+v", gids)
 	}
 }
 
@@ -151,6 +161,91 @@ func TestNoDevices(t *testing.T) {
 				t.Errorf("find: %v, want ErrNoDevice and %q", err, test.hint)
 			}
 		})
+	}
+}
+
+// A netlink is the kernel's account of devices: names by their indices.
+type netlink map[uint32]string
+
+// in has a tree ask it.
+func (n netlink) in(t tree) tree {
+	t.findDevice = func(_ context.Context, name string) (rdmanl.Device, error) {
+		for index, has := range n {
+			if has == name {
+				return rdmanl.Device{Index: index, Name: name}, nil
+			}
+		}
+		return rdmanl.Device{}, rdmanl.ErrNoDevice
+	}
+	t.getDevice = func(_ context.Context, index uint32) (rdmanl.Device, error) {
+		if name, ok := n[index]; ok {
+			return rdmanl.Device{Index: index, Name: name}, nil
+		}
+		return rdmanl.Device{}, rdmanl.ErrNoDevice
+	}
+	t.links = func(_ context.Context, index uint32) ([]rdmanl.Link, error) {
+		return []rdmanl.Link{{Index: index, Port: 1, Netdev: rdmanl.Some(fmt.Sprint("netdev", index))}, {Index: index, Port: 2}}, nil
+	}
+	return t
+}
+
+// TestRenamedDevice: what is asked of a device is told of it under whatever name it has, and not of
+// the one that has taken its name, with netlink and without.
+func TestRenamedDevice(t *testing.T) {
+	for _, index := range []bool{false, true} {
+		m := machine(t)
+		names := netlink{7: "mlx5_0", 8: "rxe0", 9: "iwp0"}
+		if index {
+			m = names.in(m)
+		}
+		devs, err := m.devices()
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := devs[0]
+		rename := func(from, to string, index uint32, node string) {
+			t.Helper()
+			class := filepath.Join(m.sys, "class")
+			if err := os.Rename(filepath.Join(class, "infiniband", from), filepath.Join(class, "infiniband", to)); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(class, "infiniband_verbs", node, "ibdev"), []byte(to+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			names[index] = to
+		}
+		check := func(when string) {
+			t.Helper()
+			want := []string{"ens1f0", "ens1f0.7"}
+			if got, err := d.Index(); index && (got != 7 || err != nil) || !index && !errors.Is(err, errNoNetlink) {
+				t.Errorf("%s: index %d, %v", when, got, err)
+			}
+			if index {
+				want = append(want, "netdev7")
+			}
+			if diff := cmp.Diff(want, d.NetDevs()); diff != "" {
+				t.Errorf("%s, index %v: interfaces (-want +got):\n%s", when, index, diff)
+			}
+			if keys, err := d.pkeys(2, 1, 1); err != nil || keys[0] != 0x8001 {
+				t.Errorf("%s, index %v: P_Keys %#x, %v", when, index, keys, err)
+			}
+			gids := GIDTable{{Port: 2, Index: 3, IfIndex: 5}}
+			if d.nameNetDevs(gids); gids[0].NetDev != "ens1f0.7" {
+				t.Errorf("%s, index %v: the GID is of %q", when, index, gids[0].NetDev)
+			}
+		}
+		check("at first")
+		rename("mlx5_0", "other", 7, "uverbs2")
+		check("renamed")
+		rename("rxe0", "mlx5_0", 8, "uverbs10")
+		check("its name taken")
+		if !index {
+			continue
+		}
+		delete(names, 7)
+		if keys, err := d.pkeys(2, 1, 1); !errors.Is(err, rdmanl.ErrNoDevice) {
+			t.Errorf("the P_Keys of a device that is gone: %#x, %v", keys, err)
+		}
 	}
 }
 

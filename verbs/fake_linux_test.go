@@ -290,7 +290,7 @@ func tryFake(t *testing.T, version, from, to int) (*Device, *fakeKernel, error) 
 	fake := []*provider.Provider{{Name: "fake", Driver: uapi.RDMA_DRIVER_UNKNOWN, MinABI: from, MaxABI: to, NewContext: newFakeProvider}}
 	providers = func() []*provider.Provider { return fake }
 	defer func() { providers = old }()
-	d, err := (&DeviceInfo{name: "fake0", abiVersion: version}).open(ioctl.NewFake(fd, k.answer))
+	d, err := (&DeviceInfo{name: "fake0", noIndex: errNoNetlink, abiVersion: version}).open(ioctl.NewFake(fd, k.answer))
 	return d, k, err
 }
 

@@ -167,7 +167,16 @@ func (e GIDEntry) reach() int {
 // GIDTable returns the valid entries of all ports' GID tables
 // (ibv_query_gid_table; UVERBS_METHOD_QUERY_GID_TABLE, from Linux 5.10).
 func (d *Device) GIDTable() (GIDTable, error) {
-	const op = "query GID table"
+	table, err := d.gids("query GID table")
+	if err != nil {
+		return nil, err
+	}
+	d.info.nameNetDevs(table)
+	return table, nil
+}
+
+// gids is GIDTable without the names of interfaces.
+func (d *Device) gids(op string) (GIDTable, error) {
 	if err := d.begin(op); err != nil {
 		return nil, err
 	}
@@ -185,7 +194,7 @@ func (d *Device) GIDTable() (GIDTable, error) {
 	}
 	table := make(GIDTable, min(*n, uint64(len(entries))))
 	for i := range table {
-		table[i] = d.gidEntry(&entries[i])
+		table[i] = gidEntry(&entries[i])
 	}
 	return table, nil
 }
@@ -205,6 +214,17 @@ func (d *Device) FindGID(s GIDSelector) (GIDEntry, error) {
 // count from 1, indices from 0 to PortAttr.GIDTableLen-1. An index that has no
 // entry gives an error with errno ENODATA.
 func (d *Device) QueryGID(port, index int) (GIDEntry, error) {
+	e, err := d.gid(port, index)
+	if err != nil {
+		return GIDEntry{}, err
+	}
+	table := GIDTable{e}
+	d.info.nameNetDevs(table)
+	return table[0], nil
+}
+
+// gid is QueryGID without the name of the interface.
+func (d *Device) gid(port, index int) (GIDEntry, error) {
 	const op = "query GID"
 	attr, err := d.queryPort(op, port)
 	if err != nil {
@@ -226,10 +246,29 @@ func (d *Device) QueryGID(port, index int) (GIDEntry, error) {
 	if err := cmd.Run(d.file); err != nil {
 		return GIDEntry{}, d.failed(op, fmt.Sprintf("port %d, index %d", port, index), err)
 	}
-	return d.gidEntry(entry), nil
+	return gidEntry(entry), nil
 }
 
-func (d *Device) gidEntry(e *uapi.IbUverbsGidEntry) GIDEntry {
+// gidIndex returns the index that a GID has now. The table changes with the addresses of its
+// interfaces, and what was found before may be elsewhere, or gone.
+func (d *Device) gidIndex(op string, gid GIDEntry) (int, error) {
+	table, err := d.gids(op)
+	if err != nil {
+		return 0, err
+	}
+	index := -1
+	for _, e := range table {
+		if e.Port == gid.Port && e.GID == gid.GID && e.Type == gid.Type && e.IfIndex == gid.IfIndex && (index < 0 || e.Index == gid.Index) {
+			index = e.Index
+		}
+	}
+	if index < 0 {
+		return 0, &OpError{Op: op, Err: operr.Invalid("the GID is no longer in the table: %v", gid), Hint: "find a GID again, and tell the peer"}
+	}
+	return index, nil
+}
+
+func gidEntry(e *uapi.IbUverbsGidEntry) GIDEntry {
 	g := GIDEntry{
 		Port:    int(e.PortNum),
 		Index:   int(e.GidIndex),
@@ -239,8 +278,5 @@ func (d *Device) gidEntry(e *uapi.IbUverbsGidEntry) GIDEntry {
 	high, low := guidFromBE(e.Gid[0]), guidFromBE(e.Gid[1])
 	copy(g.GID[:8], high[:])
 	copy(g.GID[8:], low[:])
-	if g.IfIndex != 0 {
-		g.NetDev = d.info.gidNetDev(g.Port, g.Index)
-	}
 	return g
 }

@@ -106,12 +106,9 @@ func providerOf(x any) any {
 func openInside(info any, prepare func(any) error) (any, error) {
 	const op = "open device"
 	d := info.(*DeviceInfo)
-	if d == nil {
-		return nil, &OpError{Op: op, Err: errNil}
-	}
-	file, err := ioctl.Open(d.Node())
+	file, err := d.openNode()
 	if err != nil {
-		return nil, openError(d, err)
+		return nil, err
 	}
 	return d.openAs(op, file, func(dev *Device, p *provider.Provider) error {
 		return dev.getContext(p, func() error { return prepare(dev.prov) })

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/uapi"
@@ -136,11 +137,11 @@ func (d *Device) QueryPKey(port, index int) (uint16, error) {
 		return 0, invalid(op, "P_Key index %d of port %d is not in 0 to %d", index, port, attr.PKeyTableLen-1)
 	}
 	// The kernel has no verb for it.
-	pkey, err := d.info.pkey(port, index)
+	keys, err := d.info.pkeys(port, index, 1)
 	if err != nil {
 		return 0, d.failed(op, d.info.name, err)
 	}
-	return pkey, nil
+	return keys[0], nil
 }
 
 // PKeyIndex returns the index of a P_Key, in host byte order, in a port's table
@@ -152,16 +153,15 @@ func (d *Device) PKeyIndex(port int, pkey uint16) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	for i := range attr.PKeyTableLen {
-		got, err := d.info.pkey(port, i)
-		if err != nil {
-			return 0, d.failed(op, d.info.name, err)
-		}
-		if got == pkey {
-			return i, nil
-		}
+	keys, err := d.info.pkeys(port, 0, attr.PKeyTableLen)
+	if err != nil {
+		return 0, d.failed(op, d.info.name, err)
 	}
-	return 0, invalid(op, "port %d has no P_Key %#x", port, pkey)
+	i := slices.Index(keys, pkey)
+	if i < 0 {
+		return 0, invalid(op, "port %d has no P_Key %#x", port, pkey)
+	}
+	return i, nil
 }
 
 // A PortState is the logical state of a port's link (enum ibv_port_state).

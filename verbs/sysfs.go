@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,12 +11,21 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/goverbs/goverbs/rdmanl"
 )
 
-// A tree has the directories in which devices are looked up.
-type tree struct{ sys, dev string }
+// A tree has the directories in which devices are looked up, and what the kernel tells of them over
+// netlink. Directories have a device's name, which may change, and then be another's. Netlink has its
+// index.
+type tree struct {
+	sys, dev   string
+	findDevice func(context.Context, string) (rdmanl.Device, error)
+	getDevice  func(context.Context, uint32) (rdmanl.Device, error)
+	links      func(context.Context, uint32) ([]rdmanl.Link, error)
+}
 
-var system = tree{sys: "/sys", dev: "/dev"}
+var system = tree{"/sys", "/dev", rdmanl.FindDevice, rdmanl.GetDevice, rdmanl.Links}
 
 // devices returns the devices of the kernel's uverbs, in the order of their numbers.
 func (t tree) devices() ([]*DeviceInfo, error) {
@@ -29,44 +39,78 @@ func (t tree) devices() ([]*DeviceInfo, error) {
 		if !ok {
 			continue
 		}
-		index, err := strconv.Atoi(number)
+		n, err := strconv.Atoi(number)
 		if err != nil {
 			continue
 		}
-		if d := t.device(index); d != nil {
+		if d := t.device(n); d != nil {
 			devs = append(devs, d)
 		}
 	}
-	slices.SortFunc(devs, func(a, b *DeviceInfo) int { return a.index - b.index })
+	slices.SortFunc(devs, func(a, b *DeviceInfo) int { return a.number - b.number })
 	return devs, nil
 }
 
 // device reads one device. It returns nil if the device has disappeared.
-func (t tree) device(index int) *DeviceInfo {
-	uverbs := fmt.Sprintf("uverbs%d", index)
-	class := filepath.Join(t.sys, "class/infiniband_verbs", uverbs)
-	name, err := readAttr(class, "ibdev")
-	if err != nil {
-		return nil
-	}
+func (t tree) device(number int) *DeviceInfo {
+	uverbs := fmt.Sprintf("uverbs%d", number)
 	d := &DeviceInfo{
-		name:  name,
-		index: index,
-		node:  filepath.Join(t.dev, "infiniband", uverbs),
-		sysfs: filepath.Join(t.sys, "class/infiniband", name),
+		tree:   t,
+		number: number,
+		node:   filepath.Join(t.dev, "infiniband", uverbs),
+		class:  filepath.Join(t.sys, "class/infiniband_verbs", uverbs),
 	}
-	// Only the node type and the node GUID exist for every driver.
-	d.fwVer, _ = readAttr(d.sysfs, "fw_ver")
-	d.hwRev, _ = readAttr(d.sysfs, "hw_rev")
-	d.boardID, _ = readAttr(d.sysfs, "board_id")
-	d.err = errors.Join(
-		readParsed(class, "abi_version", &d.abiVersion, strconv.Atoi),
-		readParsed(d.sysfs, "node_type", &d.nodeType, parseNodeType),
-		readParsed(d.sysfs, "node_guid", &d.nodeGUID, ParseGUID),
-		readParsed(d.sysfs, "sys_image_guid", &d.sysImageGUID, ParseGUID),
-		d.checkNode(),
-	)
-	return d
+	for {
+		name, err := readAttr(d.class, "ibdev")
+		if err != nil {
+			return nil
+		}
+		d.name = name
+		var found rdmanl.Device
+		found, d.noIndex = t.findDevice(context.Background(), name)
+		d.index = found.Index
+		dir := t.dirOf(name)
+		// Only the node type and the node GUID exist for every driver.
+		d.fwVer, _ = readAttr(dir, "fw_ver")
+		d.hwRev, _ = readAttr(dir, "hw_rev")
+		d.boardID, _ = readAttr(dir, "board_id")
+		d.err = errors.Join(
+			readParsed(d.class, "abi_version", &d.abiVersion, strconv.Atoi),
+			readParsed(dir, "node_type", &d.nodeType, parseNodeType),
+			readParsed(dir, "node_guid", &d.nodeGUID, ParseGUID),
+			readParsed(dir, "sys_image_guid", &d.sysImageGUID, ParseGUID),
+			d.checkNode(),
+		)
+		if now, err := readAttr(d.class, "ibdev"); err == nil && now == name {
+			return d
+		}
+	}
+}
+
+// dirOf returns the directory of the device that has the name.
+func (t tree) dirOf(name string) string { return filepath.Join(t.sys, "class/infiniband", name) }
+
+// current returns the device's name at this moment.
+func (d *DeviceInfo) current() (string, error) {
+	if d.noIndex != nil { // a system without netlink, where a device's number says which it is
+		return readAttr(d.class, "ibdev")
+	}
+	dev, err := d.tree.getDevice(context.Background(), d.index)
+	return dev.Name, err
+}
+
+// inSysfs has read read files of the device's directory, again if the device was given another name
+// meanwhile.
+func (d *DeviceInfo) inSysfs(read func(dir string) error) error {
+	name, err := d.current()
+	for err == nil {
+		readErr := read(d.tree.dirOf(name))
+		before := name
+		if name, err = d.current(); err == nil && name == before {
+			return readErr
+		}
+	}
+	return err
 }
 
 // checkNode returns an error if the device node doesn't exist.
@@ -117,41 +161,66 @@ func parseNodeType(s string) (NodeType, error) {
 // as VLANs and bonds).
 func (d *DeviceInfo) netDevs() []string {
 	var names []string
-	if parent, err := readAttr(d.sysfs, "parent"); err == nil {
-		names = append(names, parent)
-	}
-	for _, pattern := range []string{"device/net/*", "ports/*/gid_attrs/ndevs/*"} {
-		paths, _ := filepath.Glob(filepath.Join(d.sysfs, pattern))
-		for _, path := range paths {
-			dir, name := filepath.Split(path)
-			if pattern != "device/net/*" {
-				// EINVAL: the table has no entry there.
-				var err error
-				if name, err = readAttr(dir, name); err != nil {
-					continue
+	d.inSysfs(func(sysfs string) error {
+		names = nil
+		if parent, err := readAttr(sysfs, "parent"); err == nil {
+			names = append(names, parent)
+		}
+		for _, pattern := range []string{"device/net/*", "ports/*/gid_attrs/ndevs/*"} {
+			paths, _ := filepath.Glob(filepath.Join(sysfs, pattern))
+			for _, path := range paths {
+				dir, name := filepath.Split(path)
+				if pattern != "device/net/*" {
+					// EINVAL: the table has no entry there.
+					var err error
+					if name, err = readAttr(dir, name); err != nil {
+						continue
+					}
 				}
+				names = append(names, name)
 			}
-			names = append(names, name)
+		}
+		return nil
+	})
+	if d.noIndex == nil {
+		links, _ := d.tree.links(context.Background(), d.index) // soft-iWARP's are nowhere else
+		for _, l := range links {
+			if name, ok := l.Netdev.Get(); ok {
+				names = append(names, name)
+			}
 		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// gidNetDev returns the name of a GID's network interface, or "" if it has none.
-func (d *DeviceInfo) gidNetDev(port, index int) string {
-	name, _ := readAttr(d.sysfs, fmt.Sprintf("ports/%d/gid_attrs/ndevs/%d", port, index))
-	return name
+// nameNetDevs sets the names of the GIDs' network interfaces.
+func (d *DeviceInfo) nameNetDevs(table GIDTable) {
+	d.inSysfs(func(sysfs string) error {
+		for i := range table {
+			if e := &table[i]; e.IfIndex != 0 {
+				e.NetDev, _ = readAttr(sysfs, fmt.Sprintf("ports/%d/gid_attrs/ndevs/%d", e.Port, e.Index))
+			}
+		}
+		return nil
+	})
 }
 
-// pkey returns an entry of a port's P_Key table.
-func (d *DeviceInfo) pkey(port, index int) (uint16, error) {
-	var pkey uint16
-	err := readParsed(d.sysfs, fmt.Sprintf("ports/%d/pkeys/%d", port, index), &pkey, func(s string) (uint16, error) {
-		v, err := strconv.ParseUint(s, 0, 16)
-		return uint16(v), err
+// pkeys returns n entries of a port's P_Key table.
+func (d *DeviceInfo) pkeys(port, from, n int) (table []uint16, err error) {
+	err = d.inSysfs(func(sysfs string) error {
+		table = make([]uint16, n)
+		for i := range table {
+			if err := readParsed(sysfs, fmt.Sprintf("ports/%d/pkeys/%d", port, from+i), &table[i], func(s string) (uint16, error) {
+				v, err := strconv.ParseUint(s, 0, 16)
+				return uint16(v), err
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
-	return pkey, err
+	return table, err
 }
 
 // guidFromBE converts a field of the kernel, which is in network byte order, to a GUID.

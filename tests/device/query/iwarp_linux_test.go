@@ -19,6 +19,16 @@ func TestIWARPQueries(t *testing.T) {
 	var names []string
 	for _, d := range rdmatest.Must(verbs.Devices())(t) {
 		names = append(names, d.Name())
+		// Only netlink tells which interface a soft-iWARP device is on.
+		netDevs := d.NetDevs()
+		if len(netDevs) != 1 {
+			t.Fatalf("%v has the interfaces %v", d, netDevs)
+		}
+		if c, err := verbs.Open(netDevs[0]); err != nil || c.Info().Name() != d.Name() {
+			t.Errorf("Open(%s) opens %v, %v, want %v", netDevs[0], c.Info(), err, d)
+		} else {
+			rdmatest.Close(t, c)
+		}
 		if d.Err() != nil || d.NodeType() != verbs.NodeRNIC || d.Transport() != verbs.TransportIWARP {
 			t.Errorf("%v: %v, %v, %v", d, d.NodeType(), d.Transport(), d.Err())
 		}

@@ -359,15 +359,71 @@ func TestDeviceIndex(t *testing.T) {
 	}
 }
 
-// TestDeviceIndexGone: a device that has been deleted since it was listed has no index.
-func TestDeviceIndexGone(t *testing.T) {
-	rdmatest.ExtraRXE(t, "rxe8", "ix0", "192.168.88.1")
+// listed returns the device of a name.
+func listed(t *testing.T, name string) *verbs.DeviceInfo {
+	t.Helper()
 	devices := rdmatest.Must(verbs.Devices())(t)
-	d := devices[slices.IndexFunc(devices, func(d *verbs.DeviceInfo) bool { return d.Name() == "rxe8" })]
-	rdmatest.Check(t, rdmanl.DeleteLink(t.Context(), rdmatest.Must(d.Index())(t)))
-	if index, err := d.Index(); !errors.Is(err, verbs.ErrNoDevice) {
-		t.Errorf("it has index %d, %v", index, err)
+	return devices[slices.IndexFunc(devices, func(d *verbs.DeviceInfo) bool { return d.Name() == name })]
+}
+
+// TestDeviceReplaced: another device that has been given the node of one that was listed, and its
+// name, is not taken for it.
+func TestDeviceReplaced(t *testing.T) {
+	rdmatest.ExtraRXE(t, "rxe8", "ix0", "192.168.88.1")
+	d := listed(t, "rxe8")
+	index := rdmatest.Must(d.Index())(t)
+	rdmatest.Check(t, rdmanl.DeleteLink(t.Context(), index))
+	rdmatest.ExtraRXE(t, "rxe8", "ix1", "192.168.89.1")
+	if other := listed(t, "rxe8"); other.Node() != d.Node() || rdmatest.Must(other.Index())(t) == index {
+		t.Fatalf("%s, once %s, is not the case", other.Node(), d.Node())
+	}
+	if c, err := d.Open(); !errors.Is(err, verbs.ErrDeviceRemoved) {
+		t.Errorf("opened %v, %v", c.Info(), err)
+	}
+	if names := d.NetDevs(); len(names) != 0 {
+		t.Errorf("it has the interfaces %v", names)
 	}
 }
 
-var _ = rdmatest.Test(TestDeviceIndexGone, rdmatest.OnRXE)
+var _ = rdmatest.Test(TestDeviceReplaced, rdmatest.OnRXE)
+
+// TestDeviceRenamed: an open device stays what it is under another name, and when its name has become
+// another's.
+func TestDeviceRenamed(t *testing.T) {
+	rdmatest.ExtraRXE(t, "rxe8", "ix0", "192.168.88.1")
+	rdmatest.ExtraRXE(t, "rxe9", "ix1", "192.168.89.1")
+	d, other := listed(t, "rxe8"), listed(t, "rxe9")
+	c := rdmatest.Must(d.Open())(t)
+	t.Cleanup(func() { rdmatest.Close(t, c) })
+	index := rdmatest.Must(d.Index())(t)
+	check := func(when string) {
+		t.Helper()
+		if got, err := d.Index(); got != index || err != nil {
+			t.Errorf("%s: index %d, %v, want %d", when, got, err, index)
+		}
+		if got := d.NetDevs(); !slices.Equal(got, []string{"ix0"}) {
+			t.Errorf("%s: the interfaces %v, want ix0", when, got)
+		}
+		for _, e := range rdmatest.Must(c.GIDTable())(t) {
+			if e.NetDev != "ix0" {
+				t.Errorf("%s: GID %v, want ix0", when, e)
+			}
+		}
+		if _, err := c.FindGID(verbs.GIDSelector{NetDev: "ix0"}); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+		if e, err := c.QueryGID(1, 0); err != nil || e.NetDev != "ix0" {
+			t.Errorf("%s: GID %v, %v, want ix0", when, e, err)
+		}
+		if i, err := c.PKeyIndex(1, 0xffff); i != 0 || err != nil {
+			t.Errorf("%s: the P_Key is at %d, %v", when, i, err)
+		}
+	}
+	check("at first")
+	rdmatest.Check(t, rdmanl.SetName(t.Context(), index, "was8"))
+	check("renamed")
+	rdmatest.Check(t, rdmanl.SetName(t.Context(), rdmatest.Must(other.Index())(t), "rxe8"))
+	check("its name taken")
+}
+
+var _ = rdmatest.Test(TestDeviceRenamed, rdmatest.OnRXE)
