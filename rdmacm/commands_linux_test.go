@@ -287,7 +287,8 @@ func TestRefusals(t *testing.T) {
 		}
 		return errno
 	}
-	addr := netip.MustParseAddrPort("1.2.3.4:5")
+	addr, from := netip.MustParseAddrPort("1.2.3.4:5"), netip.MustParseAddrPort("6.7.8.9:10")
+	linkLocal := netip.MustParseAddrPort("[fe80::1]:1")
 	for _, test := range []struct {
 		errno syscall.Errno
 		call  func() error
@@ -297,8 +298,15 @@ func TestRefusals(t *testing.T) {
 		{syscall.ENODEV, func() error { return id.Bind(addr) }, []string{"no RDMA device of this host"}},
 		{syscall.ENODEV, func() error { return id.BindIB(IBAddr{Service: 0x17}) }, []string{"service 0x17", "InfiniBand"}},
 		{syscall.EADDRINUSE, func() error { return id.Bind(addr) }, []string{"another ID has the port"}},
-		{syscall.EINVAL, func() error { return id.Bind(netip.MustParseAddrPort("[fe80::1]:1")) }, []string{"zone"}},
+		{syscall.EINVAL, func() error { return id.Bind(linkLocal) }, []string{"zone"}},
 		{syscall.ENETUNREACH, func() error { return id.ResolveAddr(netip.AddrPort{}, addr, time.Second) }, []string{"resolve address of 1.2.3.4:5"}},
+		{syscall.EADDRINUSE, func() error { return id.ResolveAddr(from, addr, time.Second) }, []string{"of 1.2.3.4:5 from 6.7.8.9:10", "another ID has the port"}},
+		{syscall.EADDRNOTAVAIL, func() error { return id.ResolveAddr(from, addr, time.Second) }, []string{"from 6.7.8.9:10", "no RDMA device of this host"}},
+		{syscall.EINVAL, func() error { return id.ResolveAddr(linkLocal, addr, time.Second) }, []string{"from [fe80::1]:1", "zone"}},
+		{syscall.EINVAL, func() error { return id.ResolveAddr(from, linkLocal, time.Second) }, []string{"of [fe80::1]:1", "zone"}},
+		{syscall.ENODEV, func() error { return id.ResolveAddr(from, addr, time.Second) }, []string{"from 6.7.8.9:10", "the interface that leads there"}},
+		{syscall.ENODEV, func() error { return id.ResolveRoute(time.Second) }, []string{"resolve route", "the interface that leads there"}},
+		{syscall.EADDRINUSE, func() error { return id.Listen(1) }, []string{"listen", "another ID has the port"}},
 		{syscall.ENODEV, func() error { return id.ResolveIBAddr(nil, IBAddr{}, time.Second) }, []string{"InfiniBand"}},
 		{syscall.EINVAL, func() error { return id.WriteEvent(0, 0) }, []string{"newer kernel"}},
 		{syscall.EINVAL, func() error { return id.Notify(verbs.EventPathMig) }, []string{"notify"}},

@@ -1,7 +1,6 @@
 package rdmacm
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/goverbs/goverbs/rdmanl"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -70,10 +68,7 @@ func openDevice(key deviceKey) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	dev, err := choose(devs, key, func(index uint32) (string, error) {
-		d, err := rdmanl.GetDevice(context.Background(), index)
-		return d.Name, err
-	})
+	dev, err := choose(devs, key)
 	if err != nil {
 		return nil, err
 	}
@@ -95,31 +90,26 @@ func openDevice(key deviceKey) (*device, error) {
 	return d, nil
 }
 
-// choose returns the device with the key. nameOf returns the name of the device
-// with an index; choose calls it only if several devices have the GUID.
+// choose returns the device with the key: by its index, or by its GUID where one of the indices
+// isn't known.
 func choose[D interface {
-	Name() string
+	Index() (uint32, error)
 	NodeGUID() verbs.GUID
-}](devs []D, key deviceKey, nameOf func(index uint32) (string, error)) (D, error) {
+}](devs []D, key deviceKey) (D, error) {
 	var none D
-	devs = slices.DeleteFunc(slices.Clone(devs), func(d D) bool { return d.NodeGUID() != key.guid })
-	switch {
-	case len(devs) == 0:
+	devs = slices.DeleteFunc(slices.Clone(devs), func(d D) bool {
+		if index, err := d.Index(); err == nil && key.index != noIndex {
+			return index != key.index
+		}
+		return d.NodeGUID() != key.guid
+	})
+	switch len(devs) {
+	case 0:
 		return none, fmt.Errorf("%w with node GUID %v, which has the address", verbs.ErrNoDevice, key.guid)
-	case len(devs) == 1:
+	case 1:
 		return devs[0], nil
-	case key.index == noIndex:
-		return none, fmt.Errorf("%d devices have the node GUID %v, and the kernel doesn't say which has the address", len(devs), key.guid)
 	}
-	name, err := nameOf(key.index)
-	if err != nil {
-		return none, fmt.Errorf("%d devices have the node GUID %v: finding the name of number %d: %w", len(devs), key.guid, key.index, err)
-	}
-	i := slices.IndexFunc(devs, func(d D) bool { return d.Name() == name })
-	if i < 0 {
-		return none, fmt.Errorf("%w %s with node GUID %v, which has the address", verbs.ErrNoDevice, name, key.guid)
-	}
-	return devs[i], nil
+	return none, fmt.Errorf("%d devices have the node GUID %v, and the kernel doesn't say which has the address", len(devs), key.guid)
 }
 
 // release drops one reference, and closes the device after the last.

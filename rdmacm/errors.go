@@ -85,7 +85,7 @@ func (e *OpError) Is(target error) bool {
 	case ErrBusy:
 		return errno == syscall.EBUSY
 	case ErrDeviceRemoved:
-		return errno == syscall.ENXIO || errno == syscall.ENODEV && e.Op != opResolveAddr && e.Op != opBind
+		return errno == syscall.ENXIO || errno == syscall.ENODEV && e.Op != opResolveAddr && e.Op != opResolveRoute && e.Op != opBind
 	case ErrNotSupported:
 		return errno == syscall.ENOSYS
 	}
@@ -123,6 +123,8 @@ type EventError struct {
 	// It is nil if the kernel rejected the connection.
 	PrivateData []byte
 
+	Hint string // what a person can do about it; may be empty
+
 	err error // one of the errors above
 }
 
@@ -135,6 +137,9 @@ func (e *EventError) Error() string {
 		s += ": " + datagramStatus(e.Status)
 	case e.Status != 0:
 		s += ": " + operr.Name(e.errno())
+	}
+	if e.Hint != "" {
+		s += "; " + e.Hint
 	}
 	return s
 }

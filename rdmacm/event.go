@@ -63,8 +63,17 @@ func (e *Event) Err() error {
 	switch e.Type {
 	case EventAddrError:
 		err.err = ErrAddrResolution
+		switch err.errno() {
+		case syscall.ENODEV:
+			err.Hint = hintNoDevice
+		case syscall.ETIMEDOUT:
+			err.Hint = "no neighbour has answered: is the address right, and its interface up?"
+		}
 	case EventRouteError:
 		err.err = ErrRouteResolution
+		if err.errno() == syscall.ENODEV {
+			err.Hint = hintNoDevice
+		}
 	case EventConnectError:
 		err.err = ErrConnect
 	case EventUnreachable:

@@ -188,6 +188,35 @@ func TestPartsRefused(t *testing.T) {
 	}
 }
 
+// TestGUIDZero: a device whose GUID nobody has configured is a device like any other. Only without
+// a port there is none.
+func TestGUIDZero(t *testing.T) {
+	k := newFakeKernel()
+	k.share(t)
+	id := sharedID(t, PortSpaceTCP)
+	var port uint8
+	k.query = func(_ uint32, to uint64) {
+		a := answer[uapi.RdmaUcmQueryAddrResp](to)
+		a.PortNum, a.NodeGuid, a.IbdevIndex = port, 0, 7
+	}
+	key := deviceKey{index: 7}
+	dev := &device{key: key, refs: 1} // this test's
+	devices.Lock()
+	devices.open[key] = dev
+	devices.Unlock()
+	defer func() {
+		devices.Lock()
+		defer devices.Unlock()
+		delete(devices.open, key)
+	}()
+	for port = range uint8(2) {
+		rdmatest.Check(t, id.addrResolved())
+		if got := id.device() == dev; got != (port > 0) || id.Port() != int(port) {
+			t.Errorf("port %d: the ID has the device: %v, and port %d", port, got, id.Port())
+		}
+	}
+}
+
 // TestDeviceFoundTwice: an ID whose device becomes known twice at once holds it once.
 func TestDeviceFoundTwice(t *testing.T) {
 	k := newFakeKernel()

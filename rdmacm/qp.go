@@ -67,10 +67,21 @@ func (id *cmID) pdFor(op string, pd *verbs.PD) (*verbs.PD, error) {
 		return nil, invalid(op, "the ID has no device yet: resolve its address, or bind it to one")
 	case pd == nil:
 		return dev.pd, nil
-	case pd.Device().Info().Node() != dev.ctx.Info().Node(): // neither GUIDs nor names identify a device
+	case !same(pd.Device().Info(), dev.ctx.Info()):
 		return nil, invalid(op, "the PD is on %v, the ID on %v", pd.Device().Info(), dev.ctx.Info())
 	}
 	return pd, nil
+}
+
+// same reports whether both are one device. GUIDs and names don't say so, and a node may have been
+// given to another device.
+func same(a, b *verbs.DeviceInfo) bool {
+	i, err := a.Index()
+	if err != nil {
+		return a.Node() == b.Node()
+	}
+	j, err := b.Index()
+	return err == nil && i == j
 }
 
 func (q *queues) create(pd *verbs.PD, o verbs.QPOptions, typ verbs.QPType) (err error) {

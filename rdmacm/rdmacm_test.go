@@ -183,8 +183,9 @@ func TestEventErrors(t *testing.T) {
 		is    []error
 		says  string
 	}{
-		{Event{Type: EventAddrError, Status: -int(syscall.ETIMEDOUT)}, []error{ErrAddrResolution, syscall.ETIMEDOUT}, "address resolution failed"},
-		{Event{Type: EventRouteError, Status: -int(syscall.ENODEV)}, []error{ErrRouteResolution, syscall.ENODEV}, "route resolution failed"},
+		{Event{Type: EventAddrError, Status: -int(syscall.ETIMEDOUT)}, []error{ErrAddrResolution, syscall.ETIMEDOUT}, "no neighbour"},
+		{Event{Type: EventAddrError, Status: -int(syscall.ENODEV)}, []error{ErrAddrResolution, syscall.ENODEV}, "address resolution failed: ENODEV; the interface that leads there has no RDMA device"},
+		{Event{Type: EventRouteError, Status: -int(syscall.ENODEV)}, []error{ErrRouteResolution, syscall.ENODEV}, "the interface that leads there"},
 		{Event{Type: EventUnreachable, Status: -int(syscall.ETIMEDOUT)}, []error{ErrUnreachable, syscall.ETIMEDOUT}, "unreachable"},
 		{Event{Type: EventUnreachable, Status: 2}, []error{ErrUnreachable, ErrRejected, syscall.ECONNREFUSED}, "by the program at the other end"},
 		{Event{Type: EventUnreachable, Status: 1}, []error{ErrUnreachable, ErrRejected}, "nothing listens"},
@@ -235,6 +236,7 @@ func TestOpErrors(t *testing.T) {
 		{opResolveRoute, syscall.EINVAL, ErrRouteResolution, true},
 		{opConnect, syscall.ENXIO, ErrDeviceRemoved, true},
 		{opBind, syscall.ENODEV, ErrDeviceRemoved, false},
+		{opResolveRoute, syscall.ENODEV, ErrDeviceRemoved, false},
 		{opBind, syscall.EBUSY, ErrBusy, true},
 		{opBind, syscall.ENOSYS, ErrNotSupported, true},
 	} {

@@ -3,7 +3,6 @@ package rdmacm
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"math"
 	"net/netip"
 	"syscall"
@@ -49,17 +48,57 @@ func (id *cmID) bind(addr sockaddr) error {
 }
 
 func bindError(addr sockaddr, err error) error {
-	e := &OpError{Op: opBind, Object: "to " + addr.String(), Err: err}
-	ip, isIP := addr.(ipAddr)
+	e := &OpError{Op: opBind, Object: "to " + addr.String(), Err: err, Hint: localHint(addr, err)}
+	if _, isIP := addr.(ipAddr); isIP && err == syscall.ENODEV {
+		e.Hint = hintNotLocal
+	}
+	return e
+}
+
+const (
+	hintNotLocal = "no RDMA device of this host has the address; 'ibv info -v' lists the devices' addresses"
+	hintZone     = "a link-local address needs its zone, as in fe80::1%eth0"
+	hintNoDevice = "the interface that leads there has no RDMA device; 'ibv info -v' lists the devices' addresses"
+)
+
+// localHint says what is wrong with an address of this end.
+func localHint(addr sockaddr, err error) string {
+	_, isIP := addr.(ipAddr)
 	switch {
-	case !isIP && errors.Is(err, syscall.ENODEV):
+	case !isIP && err == syscall.ENODEV:
+		return ibAddrHint
+	case err == syscall.EADDRNOTAVAIL:
+		return hintNotLocal
+	case err == syscall.EADDRINUSE:
+		return "another ID has the port"
+	case err == syscall.EINVAL && withoutZone(addr):
+		return hintZone
+	}
+	return ""
+}
+
+// withoutZone reports whether the address lacks the zone that it needs.
+func withoutZone(addr sockaddr) bool {
+	ip, isIP := addr.(ipAddr)
+	return isIP && ip.Addr().Is6() && ip.Addr().IsLinkLocalUnicast() && ip.Addr().Zone() == ""
+}
+
+// resolveError says whether it is the source that is wrong, or the destination, and why.
+func resolveError(src, dst sockaddr, err error) error {
+	e := &OpError{Op: opResolveAddr, Object: "of " + dst.String(), Err: err}
+	if src != nil {
+		e.Object += " from " + src.String()
+		e.Hint = localHint(src, err)
+	}
+	_, isIP := dst.(ipAddr)
+	switch {
+	case e.Hint != "":
+	case !isIP && err == syscall.ENODEV:
 		e.Hint = ibAddrHint
-	case errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.ENODEV):
-		e.Hint = "no RDMA device of this host has the address; 'ibv info -v' lists the devices' addresses"
-	case errors.Is(err, syscall.EADDRINUSE):
-		e.Hint = "another ID has the port"
-	case errors.Is(err, syscall.EINVAL) && isIP && ip.Addr().IsLinkLocalUnicast() && ip.Addr().Zone() == "":
-		e.Hint = "a link-local address needs its zone, as in fe80::1%eth0"
+	case err == syscall.ENODEV:
+		e.Hint = hintNoDevice
+	case err == syscall.EINVAL && withoutZone(dst):
+		e.Hint = hintZone
 	}
 	return e
 }
@@ -86,7 +125,7 @@ func (id *cmID) Listen(backlog int) error {
 	defer f.release()
 	*in[uapi.RdmaUcmListen](f) = uapi.RdmaUcmListen{Id: id.handle, Backlog: uint32(backlog)}
 	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_LISTEN, f); err != nil {
-		return opErr(opListen, "on "+id.LocalAddr().String(), err)
+		return &OpError{Op: opListen, Object: "on " + id.LocalAddr().String(), Err: err, Hint: localHint(ipAddr{id.LocalAddr()}, err)}
 	}
 	if err := id.addrResolvedHeld(); err != nil {
 		return opErr(opListen, "", err)
@@ -148,11 +187,7 @@ func (id *cmID) resolveAddrHeld(src, dst sockaddr, timeout time.Duration) (err e
 		return err
 	}
 	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_RESOLVE_ADDR, f); err != nil {
-		e := &OpError{Op: opResolveAddr, Object: "of " + dst.String(), Err: err}
-		if _, isIB := dst.(IBAddr); isIB && err == syscall.ENODEV {
-			e.Hint = ibAddrHint
-		}
-		return e
+		return resolveError(src, dst, err)
 	}
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -189,15 +224,19 @@ func (id *cmID) resolveRouteHeld(timeout time.Duration) error {
 	defer f.release()
 	*in[uapi.RdmaUcmResolveRoute](f) = uapi.RdmaUcmResolveRoute{Id: id.handle, TimeoutMs: ms}
 	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_RESOLVE_ROUTE, f); err != nil {
-		return opErr(opResolveRoute, id.toPeer(), err)
+		e := &OpError{Op: opResolveRoute, Object: id.toPeer(), Err: err}
+		if err == syscall.ENODEV {
+			e.Hint = hintNoDevice
+		}
+		return e
 	}
 	return nil
 }
 
 // Addresses are what QueryAddr returns.
 type Addresses struct {
-	NodeGUID verbs.GUID     // of the device; zero before there is one
-	Port     int            // of the device, from 1
+	NodeGUID verbs.GUID     // of the device
+	Port     int            // of the device, from 1; 0 before there is one
 	PKey     uint16         // the partition; 0 over RoCE
 	Local    netip.AddrPort // this end
 	Remote   netip.AddrPort // the other end
@@ -266,7 +305,7 @@ func (id *cmID) addrResolvedHeld() error {
 	id.bound.src, id.bound.dst = a.Local, a.Remote
 	known := id.bound.dev != nil
 	id.mu.Unlock()
-	if known || a.NodeGUID == (verbs.GUID{}) {
+	if known || a.Port == 0 { // not the GUID: one that nobody has configured is 0
 		return nil
 	}
 	dev, err := acquireDevice(key)
