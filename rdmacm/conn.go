@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -47,6 +48,10 @@ import (
 // Completions are collected by the calls that wait for something, and by no
 // goroutine of the connection's own. So a failure shows in Done and Err only once
 // such a call is made.
+//
+// A peer that vanishes without a word is noticed by what is sent to it, after the
+// retries of ConnParam.RetryCount. A connection on which nothing is sent doesn't
+// notice: give Recv a context that ends, or have the peers send something now and then.
 //
 // # The caller's own requests
 //
@@ -166,15 +171,30 @@ func (c *Conn) fail(err error) {
 // watch notes events that end the connection. It must not block.
 func (c *Conn) watch(e *Event) {
 	switch e.Type {
-	case EventDisconnected:
+	case EventDisconnected, EventTimewaitExit:
 		c.endLife(ErrDisconnected)
 		c.tellPeer()
 	case EventRejected: // by a peer that accepted, then left before the connection was established
 		c.endLife(ErrDisconnected)
+	case EventConnectError:
+		c.endLife(ErrConnect)
+		c.tellPeer()
+	case EventUnreachable:
+		c.endLife(errPeerMoved)
+		c.tellPeer()
+	case EventAddrChange:
+		c.endLife(errMoved)
+		c.tellPeer()
 	case EventDeviceRemoval:
 		c.endLife(ErrDeviceRemoved)
 	}
 }
+
+// A queue pair keeps the link-layer addresses that it was connected with.
+var (
+	errPeerMoved = fmt.Errorf("%w: the link-layer address of the neighbour on the way to it has changed", ErrUnreachable)
+	errMoved     = fmt.Errorf("%w: the address of this end has moved to another network interface", ErrUnreachable)
+)
 
 // tellPeer tells the peer that the connection has ended, or confirms that to it.
 // A failure has no consequence.
@@ -237,12 +257,12 @@ func (c *Conn) Peer() ConnParam { return c.peer }
 func (c *Conn) MaxMessage() int { return c.slotSize }
 
 // Done returns a channel that is closed when the connection ends: by the peer,
-// by the device's removal, by an error or by Close.
+// by the device's removal, by a change of addresses, by an error or by Close.
 func (c *Conn) Done() <-chan struct{} { return c.life.Done() }
 
 // Err returns nil while the connection lasts. Then it returns why it ended:
-// ErrDisconnected, ErrDeviceRemoved or ErrClosed, or the error that broke it, a
-// *verbs.WCError or ErrNotMessage.
+// ErrDisconnected, ErrDeviceRemoved, ErrUnreachable or ErrClosed, or the error that
+// broke it, a *verbs.WCError or ErrNotMessage.
 func (c *Conn) Err() error {
 	err := context.Cause(c.life)
 	if err != nil && c.messages != nil {

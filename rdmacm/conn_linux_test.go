@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"testing"
 
@@ -68,8 +69,11 @@ func TestConnClose(t *testing.T) {
 // Err returns why a connection has ended.
 func TestConnEnds(t *testing.T) {
 	for typ, want := range map[EventType]error{
-		EventDisconnected: ErrDisconnected, EventRejected: ErrDisconnected, EventDeviceRemoval: ErrDeviceRemoved,
-		EventAddrChange: nil, EventTimewaitExit: nil, EventEstablished: nil,
+		EventAddrResolved: nil, EventAddrError: nil, EventRouteResolved: nil, EventRouteError: nil,
+		EventConnectResponse: nil, EventEstablished: nil, EventMulticastJoin: nil, EventMulticastError: nil, EventUser: nil,
+		EventConnectError: ErrConnect, EventUnreachable: ErrUnreachable, EventRejected: ErrDisconnected,
+		EventDisconnected: ErrDisconnected, EventTimewaitExit: ErrDisconnected,
+		EventAddrChange: ErrUnreachable, EventDeviceRemoval: ErrDeviceRemoved,
 	} {
 		t.Run(typ.String(), func(t *testing.T) {
 			k := newFakeKernel()
@@ -79,8 +83,11 @@ func TestConnEnds(t *testing.T) {
 			k.happen(k.sharedChannel(), event(c.id, typ))
 			k.happen(k.sharedChannel(), event(other, EventAddrChange))
 			rdmatest.Must(other.Event(patient(t)))(t) // the one before was delivered
-			if err := c.Err(); err != want {
+			if err := c.Err(); !errors.Is(err, want) {
 				t.Errorf("%v, want %v", err, want)
+			}
+			if os.IsTimeout(c.Err()) {
+				t.Errorf("%v is a timeout: the call would be tried again", c.Err())
 			}
 		})
 	}

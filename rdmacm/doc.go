@@ -43,6 +43,38 @@
 // requests too: [Options.Prepare] is the place to register the memory and to post
 // the receives that the peer will use first.
 //
+// # Events
+//
+// This is what becomes of each event. Beside that, an ID's channel and [SyncID.Event] report it,
+// unless one of the SyncID's methods has waited for it.
+//
+//	event             ID, SyncID                                       Dial, Listener      Conn
+//
+//	AddrResolved      opens the device; ResolveAddr returns            the next step       –
+//	AddrError         ResolveAddr fails                                Dial: next address  –
+//	RouteResolved     ResolveRoute returns                             the next step       –
+//	RouteError        ResolveRoute fails                               Dial: next address  –
+//	ConnectRequest    makes a new ID; Request returns it               Listener: decides   –
+//	ConnectResponse   brings the ID's QP to RTS: then as Established,  as there            –
+//	                  or as ConnectError; else Connect returns
+//	Established       Connect and Accept return                        there is a Conn     –
+//	ConnectError      Connect and Accept fail                          as there            ends: ErrConnect
+//	Unreachable       Connect and Accept fail                          as there            ends: ErrUnreachable
+//	Rejected          the QP flushes; Connect and Accept fail          as there            ends: ErrDisconnected
+//	Disconnected      Disconnect and Accept return; others fail        as there            ends: ErrDisconnected
+//	TimewaitExit      Disconnect returns                               –                   ends: ErrDisconnected
+//	AddrChange        Request fails                                    Listener ends       ends: ErrUnreachable
+//	DeviceRemoval     all fail but Close, whatever they wait for       Listener ends       ends: ErrDeviceRemoved
+//	MulticastJoin     attaches the QP; JoinMulticast returns           –                   –
+//	MulticastError    JoinMulticast fails, or the group is lost        –                   –
+//	User              –                                                –                   –
+//
+// Linux, from 5.19 on, reports Unreachable on an established connection when the link-layer address
+// of the neighbour on the way to the peer changes, and AddrChange when a bond moves this end's
+// address to another interface. The queue pair still has the old addresses. What it sends may arrive
+// nowhere, and an idle connection would wait for ever: so a Conn ends, even if the old way happens to
+// lead there still. Dial again.
+//
 // # iWARP
 //
 // Over iWARP, the kernel connects the queue pair, and reports EventEstablished to both sides. It

@@ -16,7 +16,8 @@ var (
 	ErrAddrResolution = errors.New("address resolution failed")
 	// ErrRouteResolution: there is no path to the address.
 	ErrRouteResolution = errors.New("route resolution failed")
-	// ErrUnreachable: the peer did not answer.
+	// ErrUnreachable: the peer did not answer, or the connection can't reach it any more,
+	// because the network has moved its address or this end's.
 	ErrUnreachable = errors.New("peer is unreachable")
 	// ErrRejected: the peer, or its kernel, rejected the connection. An EventError
 	// has the reason and the peer's private data.

@@ -20,7 +20,7 @@ const (
 	EventConnectRequest  EventType = EventType(uapi.RDMA_CM_EVENT_CONNECT_REQUEST)  // Event.ID is new: Accept or Reject, and Close it
 	EventConnectResponse EventType = EventType(uapi.RDMA_CM_EVENT_CONNECT_RESPONSE) // accepted, and the QP is the caller's: see ID.Establish
 	EventConnectError    EventType = EventType(uapi.RDMA_CM_EVENT_CONNECT_ERROR)    // a handshake has failed
-	EventUnreachable     EventType = EventType(uapi.RDMA_CM_EVENT_UNREACHABLE)      // the peer did not answer
+	EventUnreachable     EventType = EventType(uapi.RDMA_CM_EVENT_UNREACHABLE)      // the peer did not answer, or its link-layer address has changed
 	EventRejected        EventType = EventType(uapi.RDMA_CM_EVENT_REJECTED)         // the peer has rejected the connection
 	EventEstablished     EventType = EventType(uapi.RDMA_CM_EVENT_ESTABLISHED)      // the connection is established
 	EventDisconnected    EventType = EventType(uapi.RDMA_CM_EVENT_DISCONNECTED)     // the connection has ended

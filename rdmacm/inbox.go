@@ -14,7 +14,7 @@ type inbox struct {
 	err    error         // why no more events come
 	news   chan struct{} // holds a token when there may be an event
 	gone   chan struct{} // closed when err is set
-	over   chan struct{} // closed when the peer has disconnected or the device was removed
+	over   chan struct{} // closed when the connection is over or the device was removed
 	isOver bool
 }
 
@@ -29,11 +29,19 @@ func (b *inbox) put(e *Event, limit int) bool {
 	if b.err != nil || len(b.events) >= limit {
 		return false
 	}
-	b.events = append(b.events, e)
-	if (e.Type == EventDisconnected || e.Type == EventDeviceRemoval) && !b.isOver {
-		b.isOver = true
-		close(b.over)
+	switch e.Type {
+	case EventUnreachable, EventAddrChange:
+		// The network may cause any number of them, and nobody may ever take them.
+		if slices.ContainsFunc(b.events, func(other *Event) bool { return other.Type == e.Type }) {
+			return true
+		}
+	case EventDisconnected, EventTimewaitExit, EventDeviceRemoval:
+		if !b.isOver {
+			b.isOver = true
+			close(b.over)
+		}
 	}
+	b.events = append(b.events, e)
 	b.signal()
 	return true
 }

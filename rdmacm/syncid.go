@@ -87,17 +87,21 @@ func (id *SyncID) do(ctx context.Context, op string, command func() error, objec
 			}
 			err = ErrDisconnected
 		}
+		if err == nil && e.Type == EventAddrChange && want == EventConnectRequest {
+			err = errMoved // requests go where the address is now
+		}
 		if err != nil {
 			return nil, opErr(op, object(), err)
 		}
-		// Ignored: EventAddrChange, EventTimewaitExit, and the end of an earlier command.
+		// Ignored: EventAddrChange otherwise, EventTimewaitExit, and the end of an earlier command.
 	}
 }
 
 var errOnChannel = operr.Invalid("the ID is on a channel, and so are its events")
 
 // Request waits for the next connection request to a listener (rdma_get_request).
-// The event's SyncID is new. It must be accepted or rejected, and closed.
+// The event's SyncID is new. It must be accepted or rejected, and closed. If the listener's
+// address moves to another device, Request fails with ErrUnreachable: listen anew.
 func (id *SyncID) Request(ctx context.Context) (*Event, error) {
 	object := func() string { return "on " + id.LocalAddr().String() }
 	return id.do(ctx, "get request", func() error { return nil }, object, EventConnectRequest)
