@@ -2,7 +2,6 @@ package rdmacm
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -97,7 +96,7 @@ func newConn(id *SyncID, o *Options) (*Conn, error) {
 		err = o.Prepare(c)
 	}
 	if err != nil {
-		return nil, errors.Join(err, c.release())
+		return nil, join(err, c.release())
 	}
 	return c, nil
 }

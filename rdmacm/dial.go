@@ -2,7 +2,7 @@ package rdmacm
 
 import (
 	"context"
-	"errors"
+	"time"
 )
 
 const opDial = "dial"
@@ -11,7 +11,10 @@ const opDial = "dial"
 // space or "ib" for InfiniBand's. A suffix of 4 or 6, as in "tcp4", restricts it
 // to one address family. If a name has several addresses, Dial tries them in turn.
 //
-// If the context ends before Dial returns, the connection is cancelled.
+// They share the time until the context's deadline, as net.Dialer's do.
+//
+// If the context ends before Dial returns, the connection is cancelled. Over iWARP the
+// kernel keeps its objects until the server has answered.
 func Dial(ctx context.Context, network, address string, o *Options) (*Conn, error) {
 	if ctx == nil {
 		return nil, &OpError{Op: opDial, Err: errNoContext}
@@ -33,8 +36,8 @@ func Dial(ctx context.Context, network, address string, o *Options) (*Conn, erro
 		return nil, err
 	}
 	var first error
-	for _, info := range infos {
-		c, err := dial(ctx, info, &options)
+	for i, info := range infos {
+		c, err := dialInTime(ctx, info, &options, len(infos)-i)
 		if err == nil {
 			return c, nil
 		}
@@ -48,21 +51,45 @@ func Dial(ctx context.Context, network, address string, o *Options) (*Conn, erro
 	return nil, first
 }
 
+// minDial is how long an address is tried at least, unless less time is left.
+const minDial = 2 * time.Second
+
+// dialInTime dials the first of several addresses. It leaves time for the others, since this one may
+// not answer.
+func dialInTime(ctx context.Context, info AddrInfo, o *Options, addrs int) (*Conn, error) {
+	if end, ok := ctx.Deadline(); ok && addrs > 1 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, max(time.Until(end)/time.Duration(addrs), minDial))
+		defer cancel()
+	}
+	return dial(ctx, info, o)
+}
+
 func dial(ctx context.Context, info AddrInfo, o *Options) (*Conn, error) {
 	id, err := CreateSyncID(info.PortSpace)
 	if err != nil {
 		return nil, err
 	}
 	if err := id.reach(ctx, info, o); err != nil {
-		return nil, errors.Join(err, id.Close())
+		return nil, join(err, id.Close())
 	}
 	c, err := newConn(id, o)
 	if err != nil {
 		return nil, err
 	}
 	e, err := id.Connect(ctx, o.Param)
-	if err != nil {
-		return nil, errors.Join(err, c.release())
+	switch {
+	case err == nil:
+	case c.iwarp && ctx.Err() != nil:
+		// The kernel doesn't destroy the ID before the server has answered.
+		go func() {
+			c.use.Lock()
+			defer c.use.Unlock()
+			c.release()
+		}()
+		return nil, err
+	default:
+		return nil, join(err, c.release())
 	}
 	c.peer = e.Conn
 	return c, nil

@@ -106,6 +106,15 @@ func (e *OpError) Timeout() bool {
 	return errors.As(e.Err, &t) && t.Timeout()
 }
 
+// join adds the error of a Close. Without one, err stays what it is, to callers that ask it for more
+// than its text.
+func join(err, closing error) error {
+	if closing == nil {
+		return err
+	}
+	return errors.Join(err, closing)
+}
+
 func opErr(op, object string, err error) error {
 	return &OpError{Op: op, Object: object, Err: err}
 }

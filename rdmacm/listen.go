@@ -3,8 +3,11 @@ package rdmacm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"slices"
 	"sync"
+	"time"
 )
 
 // A Listener turns clients' requests into connections as they arrive, and keeps
@@ -18,6 +21,9 @@ type Listener struct {
 	life    context.Context // ends with the listener; its cause is the reason
 	endLife context.CancelCauseFunc
 	tasks   sync.WaitGroup
+
+	mu      sync.Mutex
+	clients []*client // the oldest first
 }
 
 // Listen listens on an address, "host:port". Dial describes the networks. Without
@@ -77,7 +83,7 @@ func listen(info AddrInfo, o Options) (*Listener, error) {
 		err = id.Listen(o.Backlog)
 	}
 	if err != nil {
-		return nil, errors.Join(err, id.Close())
+		return nil, join(err, id.Close())
 	}
 	l := &Listener{id: id, options: o, room: make(chan struct{}, id.backlog), ready: make(chan *Conn)}
 	l.life, l.endLife = context.WithCancelCause(context.Background())
@@ -92,7 +98,9 @@ func (l *Listener) Addr() net.Addr { return Addr{l.id.ps, l.id.LocalAddr()} }
 func (l *Listener) ID() *SyncID { return l.id }
 
 // Accept waits for the next connection. A client that leaves before its
-// connection is established is ignored.
+// connection is established is ignored: see Options.Refused. Accept fails only if its
+// context ends, or once the Listener has: by Close, because its device was removed or
+// its address moved to another one, or because the kernel's connection manager was lost.
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	const op = "accept"
 	if ctx == nil {
@@ -108,6 +116,33 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	}
 }
 
+// A client is one that Accept has not returned yet.
+type client struct {
+	request Request
+	event   *Event
+	evict   context.CancelFunc
+	conn    *Conn     // once there is one; under the Listener's mu
+	owes    time.Time // its confirmation since then, if not zero; under the Listener's mu
+}
+
+// grace is how long a client may owe its confirmation without being evicted: much longer than a
+// message takes to the client and back.
+const grace = time.Second
+
+// halfOpen reports whether a client hasn't confirmed for long.
+func (c *client) halfOpen() bool {
+	return !c.owes.IsZero() && time.Since(c.owes) > grace && c.conn.id.inbox.len() == 0
+}
+
+// left reports whether a client has confirmed, and left since then.
+func (c *client) left() bool { return c.conn != nil && c.owes.IsZero() && c.conn.life.Err() != nil }
+
+// errRoom and errEvicted are what Options.Refused is told.
+var (
+	errRoom    = errors.New("there are as many clients as Options.Backlog allows")
+	errEvicted = fmt.Errorf("%w, and this one was the first to go", errRoom)
+)
+
 // serve answers requests until the listener ends.
 func (l *Listener) serve() {
 	for {
@@ -116,63 +151,132 @@ func (l *Listener) serve() {
 			l.endLife(err)
 			return
 		}
-		select {
-		case l.room <- struct{}{}:
-			l.tasks.Go(func() {
-				l.handshake(e)
-				<-l.room
-			})
-		default:
+		c := &client{event: e, request: Request{RemoteAddr: Addr{e.SyncID.ps, e.SyncID.RemoteAddr()}, Peer: e.Conn}}
+		if !l.admit() {
 			e.SyncID.Close()
+			l.refused(c, errRoom)
+			continue
+		}
+		ctx, evict := context.WithCancel(l.life)
+		c.evict = evict
+		l.mu.Lock()
+		l.clients = append(l.clients, c)
+		l.mu.Unlock()
+		l.tasks.Go(func() {
+			defer evict()
+			err := l.handshake(ctx, c)
+			l.leave(c)
+			if err != nil {
+				l.refused(c, err)
+			}
+			<-l.room
+		})
+	}
+}
+
+// admit takes a place for a client, if need be that of one that isn't likely to be missed.
+func (l *Listener) admit() bool {
+	select {
+	case l.room <- struct{}{}:
+		return true
+	default:
+	}
+	if !l.evictOne() {
+		return false
+	}
+	select {
+	case l.room <- struct{}{}:
+		return true
+	case <-l.life.Done():
+		return false
+	}
+}
+
+// evictOne ends the first client that is half open or, if there is none, that has left.
+func (l *Listener) evictOne() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.IndexFunc(l.clients, (*client).halfOpen)
+	if i < 0 {
+		i = slices.IndexFunc(l.clients, (*client).left)
+	}
+	if i < 0 {
+		return false
+	}
+	l.clients[i].evict()
+	l.clients = slices.Delete(l.clients, i, i+1)
+	return true
+}
+
+// leave forgets a client.
+func (l *Listener) leave(c *client) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.clients = slices.DeleteFunc(l.clients, func(other *client) bool { return other == c })
+}
+
+func (l *Listener) refused(c *client, err error) {
+	if l.options.Refused != nil && l.life.Err() == nil {
+		l.options.Refused(c.request, err)
+	}
+}
+
+// handshake turns a request into a connection, and waits for Accept to take it. The context ends
+// when the client is evicted.
+func (l *Listener) handshake(ctx context.Context, c *client) error {
+	id := c.event.SyncID
+	inTime, cancel := context.WithTimeout(ctx, l.options.HandshakeTimeout)
+	defer cancel()
+	param, err := l.decide(inTime, c)
+	if err != nil {
+		return join(err, id.Close())
+	}
+	conn, err := newConn(id, &l.options)
+	if err != nil {
+		return err
+	}
+	conn.peer = c.event.Conn
+	l.mu.Lock()
+	c.conn, c.owes = conn, time.Now()
+	l.mu.Unlock()
+	err = conn.id.Accept(inTime, param)
+	l.mu.Lock()
+	c.owes = time.Time{}
+	l.mu.Unlock()
+	if err != nil {
+		err = join(err, conn.release())
+	} else {
+		// Even if the client has disconnected by now: it may have sent something.
+		select {
+		case l.ready <- conn:
+			return nil
+		case <-ctx.Done():
+			err = conn.Close()
 		}
 	}
+	if ctx.Err() != nil {
+		return errEvicted
+	}
+	return err
 }
 
-// handshake turns a request into a connection, and waits for Accept to take it.
-func (l *Listener) handshake(e *Event) {
-	ctx, cancel := context.WithTimeout(l.life, l.options.HandshakeTimeout)
-	defer cancel()
-	param, ok := l.decide(ctx, e)
-	if !ok {
-		e.SyncID.Close()
-		return
-	}
-	c, err := newConn(e.SyncID, &l.options)
-	if err != nil {
-		return
-	}
-	c.peer = e.Conn
-	if err := c.id.Accept(ctx, param); err != nil {
-		c.release()
-		return
-	}
-	// Even if the client has disconnected by now: it may have sent something.
-	select {
-	case l.ready <- c:
-	case <-l.life.Done():
-		c.Close()
-	}
-}
-
-// decide returns the parameters for the answer, and whether to accept.
-func (l *Listener) decide(ctx context.Context, e *Event) (*ConnParam, bool) {
+// decide returns the parameters for the answer, or an error if the client is not accepted.
+func (l *Listener) decide(ctx context.Context, c *client) (*ConnParam, error) {
 	if l.options.Decide == nil {
-		return l.options.Param, true
+		return l.options.Param, nil
 	}
-	param, err := l.options.Decide(ctx, Request{RemoteAddr: Addr{e.SyncID.ps, e.SyncID.RemoteAddr()}, Peer: e.Conn})
-	if err == nil {
-		return param, true
-	}
+	param, err := l.options.Decide(ctx, c.request)
 	var rejection *Rejection
 	if errors.As(err, &rejection) {
-		e.SyncID.Reject(rejection.PrivateData)
+		c.event.SyncID.Reject(rejection.PrivateData)
 	}
-	return nil, false
+	return param, err
 }
 
 // Close stops listening. It ends connections that Accept has not returned.
-// Connections that it has returned are unaffected. Closing a closed Listener, or a
-// nil one, does nothing.
+// Connections that it has returned are unaffected. Close waits for the Options' functions
+// that are running, so they must not call it. Closing a closed Listener, or a nil one,
+// does nothing.
 func (l *Listener) Close() error {
 	if l == nil {
 		return nil

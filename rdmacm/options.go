@@ -53,8 +53,18 @@ type Options struct {
 	ResolveTimeout time.Duration
 
 	// Backlog is the maximum number of clients that a Listener keeps until Accept
-	// takes them, 1024 if it is 0. The Listener rejects any more.
+	// takes them, 1024 if it is 0. Each has all that a Conn has, with its memory. If
+	// there are more, the Listener drops the one that owes its confirmation for the
+	// longest time, if that is more than a second, or else one that has left. If there is
+	// neither, it rejects the new one.
 	Backlog int
+
+	// Refused, if not nil, is called with each client that a Listener rejects or loses
+	// before Accept could return it, and with the reason: the error of Decide or
+	// Prepare, or what this side lacks, such as memory that it may lock. The client
+	// only learns that it was rejected. Refused must not block. Of requests that arrive
+	// faster than the Listener takes them, those beyond Backlog are rejected unheard.
+	Refused func(Request, error)
 
 	// HandshakeTimeout is how long a client may take to confirm a Listener's answer,
 	// 10 s if it is 0.
