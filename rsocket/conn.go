@@ -207,39 +207,6 @@ func (c *Conn) readErr(err error) error {
 	return c.opErr("read", err)
 }
 
-// WriteTo writes what arrives to w, without a copy of its own, until the peer sends no more. io.Copy
-// calls it.
-func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
-	c.rd.turn.Lock()
-	defer c.rd.turn.Unlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for {
-		if err := c.await(&c.rd, (*Conn).hasData); err != nil {
-			if err == io.EOF {
-				return n, nil
-			}
-			return n, c.opErr("read", err)
-		}
-		from, to := c.in.next()
-		c.mu.Unlock()
-		m, err := w.Write(c.exposed.Bytes()[from:to:to])
-		c.mu.Lock()
-		m = max(0, min(m, to-from))
-		c.in.read(m)
-		n += int64(m)
-		if c.in.due() {
-			c.process()
-		}
-		if err == nil && m < to-from {
-			err = io.ErrShortWrite
-		}
-		if err != nil {
-			return n, err
-		}
-	}
-}
-
 // Write sends b. It returns when the last byte is in the send buffer, or on its way.
 func (c *Conn) Write(b []byte) (int, error) {
 	c.wr.turn.Lock()
@@ -326,52 +293,6 @@ func (c *Conn) write(bufs [][]byte) (n int64, err error) {
 	}
 	return n, nil
 }
-
-// ReadFrom sends what it reads from r, without a copy of its own, until r ends. io.Copy calls it.
-func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
-	c.wr.turn.Lock()
-	defer c.wr.turn.Unlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for empty := 0; ; {
-		if err := c.await(&c.wr, (*Conn).hasRoom); err != nil {
-			return n, c.opErr("write", err)
-		}
-		m := c.piece(longMessage)
-		to := c.memory.Bytes()[c.fillAt : c.fillAt+m : c.fillAt+m]
-		c.mu.Unlock()
-		m, readErr := r.Read(to)
-		c.mu.Lock()
-		if m < 0 || m > len(to) {
-			return n, c.opErr("write", errReader)
-		}
-		if m > 0 {
-			empty = 0
-			if err := c.writable(); err != nil {
-				return n, c.opErr("write", err)
-			}
-			if err := c.send(m, nil); err != nil {
-				return n, c.opErr("write", err)
-			}
-			n += int64(m)
-		} else if empty++; empty == 100 && readErr == nil {
-			readErr = io.ErrNoProgress
-		}
-		switch readErr {
-		case nil:
-		case io.EOF:
-			return n, nil
-		default:
-			return n, readErr
-		}
-	}
-}
-
-var errReader = errorString("reader returned an invalid count")
-
-type errorString string
-
-func (e errorString) Error() string { return string(e) }
 
 // piece returns the size of the next message of at most n bytes in the send buffer. There is room for one.
 // At the end of the buffer it may be short.

@@ -17,10 +17,8 @@
 // Each side has a ring in its memory, whose halves it publishes to the peer in turn. Write copies
 // bytes to the connection's send buffer, and the device writes them into the peer's ring, where
 // Read copies them from. Short messages are part of the work request. So there are two copies, one
-// on each side. ReadFrom and WriteTo, and so io.Copy, save the one in between: they read into the
-// send buffer, and write from the ring. WriteMR sends registered memory without a copy on this
-// side, and WriteAt writes to memory that the peer has mapped, where no Read copies it. A Write waits
-// while the ring or the send buffer is full.
+// on each side. WriteMR sends registered memory without a copy on this side, and WriteAt writes to memory
+// that the peer has mapped, where no Read copies it. A Write waits while the ring or the send buffer is full.
 //
 // Completions are processed by the calls that wait for something. So an idle connection costs its
 // memory only, and that a peer is gone shows in the next call. Its memory is that of the buffers and

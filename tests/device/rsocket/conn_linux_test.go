@@ -188,7 +188,7 @@ func TestDeadlines(t *testing.T) {
 	}
 	// The connection still works.
 	rdmatest.Check(t, client.SetDeadline(time.Time{}))
-	go server.WriteTo(io.Discard)
+	go io.Copy(io.Discard, server)
 	rdmatest.Must(client.Write(make([]byte, 1<<20)))(t)
 	rdmatest.Must(server.Write([]byte("x")))(t)
 	rdmatest.Check(t, read())
@@ -333,7 +333,7 @@ func TestWriteBuffers(t *testing.T) {
 	}
 }
 
-// TestCopy: io.Copy goes through ReadFrom and WriteTo.
+// TestCopy: io.Copy from and to a connection.
 func TestCopy(t *testing.T) {
 	client, server := pair(t, rsocket.Options{})
 	const n = 1 << 20
@@ -352,6 +352,69 @@ func TestCopy(t *testing.T) {
 	rdmatest.Check(t, client.CloseWrite())
 	if got := <-sum; got != s.sum.Sum32() {
 		t.Errorf("the sum is %#x, want %#x", got, s.sum.Sum32())
+	}
+}
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(b []byte) (int, error) { return f(b) }
+
+// inTime calls a function, and fails the test if it hangs.
+func inTime(t testing.TB, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-time.After(rdmatest.Patience):
+		t.Fatal(what + " hangs")
+	}
+}
+
+// TestCopyOfItself: a copy to a connection whose source reads from it, and after Close again, as an echo does.
+func TestCopyOfItself(t *testing.T) {
+	client, _ := pair(t, rsocket.Options{})
+	inTime(t, "io.Copy", func() {
+		_, err := io.Copy(client, readFunc(func(b []byte) (int, error) {
+			closed(t, client)
+			return client.Read(b)
+		}))
+		if !errors.Is(err, net.ErrClosed) {
+			t.Errorf("the copy ended with %v", err)
+		}
+	})
+}
+
+// TestWriteBesideCopy: a copy whose source has nothing doesn't keep others from writing.
+func TestWriteBesideCopy(t *testing.T) {
+	client, server := pair(t, rsocket.Options{})
+	source, feed := io.Pipe()
+	copied := make(chan error)
+	go func() {
+		_, err := io.Copy(client, source)
+		copied <- err
+	}()
+	rdmatest.Must(feed.Write([]byte("a")))(t)
+	rdmatest.Must(io.ReadFull(server, make([]byte, 1)))(t)
+	inTime(t, "Write", func() {
+		if _, err := client.Write([]byte("b")); err != nil {
+			t.Error(err)
+		}
+	})
+	rdmatest.Must(io.ReadFull(server, make([]byte, 1)))(t)
+	rdmatest.Check(t, feed.Close())
+	rdmatest.Check(t, <-copied)
+}
+
+// TestCopyFull: a copy of as much as there is room for ends, although there is no room for more.
+func TestCopyFull(t *testing.T) {
+	client, _ := pair(t, rsocket.Options{})
+	const n = 128 << 10
+	if m, err := io.Copy(client, io.LimitReader(newStream(1), n)); m != n || err != nil {
+		t.Errorf("copied %d bytes: %v", m, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package rsocket
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -274,6 +275,43 @@ func (r *rogue) flood(t testing.TB, post func()) {
 func (r *rogue) send(t testing.TB, op verbs.Opcode) {
 	t.Helper()
 	rdmatest.Must(r.id.QP().PostSend(verbs.SendWR{Opcode: op, Flags: verbs.SendSignaled}))(t)
+}
+
+type writeFunc func([]byte) (int, error)
+
+func (f writeFunc) Write(b []byte) (int, error) { return f(b) }
+
+// TestReadStays: the peer can't change bytes any more once the program sees them, although it can write to the ring
+// they came from. One that receives and verifies would store others than it has checked.
+func TestReadStays(t *testing.T) {
+	checkLeaks(t)
+	l := listen(t, rsocket.Options{})
+	r := newRogue(t, l.Addr(), 64)
+	rdmatest.Check(t, r.connect(t, privateData(r.mr, 64)))
+	c := accept(t, l)
+	defer closed(t, c)
+	rdmatest.Check(t, c.SetDeadline(time.Now().Add(rdmatest.Patience)))
+	const said, forged = "amount=10 to=alice", "amount=99 to=mallo"
+	copy(r.mr.Bytes()[64:], said)
+	r.write(t, r.ring, uint32(len(said)), len(said))
+	rdmatest.Poll(t, r.id.SendCQ(), 1)
+	copy(r.mr.Bytes()[64:], forged)
+	var checked, stored bytes.Buffer
+	check := writeFunc(func(b []byte) (int, error) {
+		rdmatest.Must(r.id.QP().PostSend(verbs.SendWR{
+			Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{r.mr.SGE(64, len(forged))}, Remote: r.ring,
+		}))(t)
+		rdmatest.Poll(t, r.id.SendCQ(), 1)
+		r.write(t, r.ring, 7<<29|2, 0) // the end
+		return checked.Write(b)
+	})
+	store := writeFunc(func(b []byte) (int, error) { return stored.Write(b) })
+	if _, err := io.Copy(io.MultiWriter(check, store), c); err != nil {
+		t.Error(err)
+	}
+	if checked.String() != said || stored.String() != said {
+		t.Errorf("checked %q, stored %q; the peer sent %q", checked.String(), stored.String(), said)
+	}
 }
 
 // TestHostileTargets: targets that can't be.
