@@ -59,6 +59,7 @@ type Conn struct {
 	hush    bool  // this side may not send yet: see iwarp
 	late    uint8 // a bit for each message of control that waits for that
 	noRead  bool  // CloseRead
+	copying bool  // a Read copies from the ring
 	noWrite bool  // CloseWrite
 	closed  bool  // Close
 	eof     bool  // the peer sends no more
@@ -188,9 +189,11 @@ func (c *Conn) Read(b []byte) (int, error) {
 	for n < len(b) && c.in.unread > 0 {
 		from, to := c.in.next()
 		to = min(to, from+len(b)-n)
-		c.mu.Unlock() // nobody else touches these bytes
+		c.copying = true // so that nobody else touches these bytes
+		c.mu.Unlock()
 		copied := copy(b[n:], c.exposed.Bytes()[from:to])
 		c.mu.Lock()
+		c.copying = false
 		c.in.read(copied)
 		n += copied
 	}
@@ -384,7 +387,7 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// CloseRead ends reads, which return io.EOF. What the peer sends is dropped.
+// CloseRead ends reads, which return io.EOF. What the peer sends is dropped, by other calls on the connection.
 func (c *Conn) CloseRead() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

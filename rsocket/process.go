@@ -91,14 +91,17 @@ func (c *Conn) poll() (news bool) {
 			break
 		}
 	}
-	if c.noRead && c.in.unread > 0 {
-		// In two pieces at most.
-		for range 2 {
-			from, to := c.in.next()
-			c.in.read(to - from)
-		}
-	}
+	c.discard()
 	return news
+}
+
+// discard drops what has arrived after CloseRead. Memory that is still being read is not published again: what a
+// Read copies, and what comes after it.
+func (c *Conn) discard() {
+	for c.noRead && !c.copying && c.in.unread > 0 {
+		from, to := c.in.next()
+		c.in.read(to - from)
+	}
 }
 
 // arm makes the CQ report its next completion, and returns whether it did not do so before. Then those
