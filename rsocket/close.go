@@ -1,28 +1,25 @@
 package rsocket
 
 import (
+	"errors"
 	"net"
 	"time"
-
-	"github.com/goverbs/goverbs/verbs"
 )
 
 const (
-	// graceful is for how long Close waits for what was written, and lingering for how long that
-	// is then tried in the background.
-	graceful  = time.Second
+	// lingering is for how long what was written is sent in the background after Close.
 	lingering = time.Minute
-	// answering is for how long a peer that has closed first is given an answer, and for how long
-	// Close waits when the port is down.
+	// answering is for how long a peer that has closed first is given an answer.
 	answering = 5 * time.Millisecond
+	// graceful is for how long the rest takes at most, once data is sent no more.
+	graceful = time.Second
 )
 
 // SetLinger sets what Close does with data that has not yet arrived in the peer's memory. It is as
-// for a net.TCPConn. If sec is negative, which is the default, Close waits for it for a second at
-// most, and the data is sent in the background for up to a minute more, or until the process ends:
-// so a program that ends right after Close needs a positive sec, if the network may lose packets.
-// If sec is 0, the data is dropped, and the peer's reads fail with ECONNRESET. If sec is positive,
-// Close waits for up to so many seconds, then drops the data.
+// for a net.TCPConn. If sec is negative, which is the default, Close doesn't wait, and the data is sent in
+// the background for up to a minute, or until the process ends: so a program that ends right after Close
+// needs a positive sec. If sec is 0, the data is dropped, and the peer's reads fail with ECONNRESET. If sec
+// is positive, Close waits for up to so many seconds, then drops the data.
 func (c *Conn) SetLinger(sec int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -34,9 +31,8 @@ func (c *Conn) SetLinger(sec int) error {
 }
 
 // Close closes the connection. Calls that wait on it return an error that matches net.ErrClosed.
-// What was written is still sent: see SetLinger. If the peer is known to be gone, Close doesn't wait.
-// If the peer has closed first, Close waits for a few milliseconds at most. So it does if this side's
-// port is down, unless SetLinger has said for how long.
+// What was written is still sent: see SetLinger, which also says whether Close waits. The connection's
+// memory and queues are released in the background, at the latest a little more than a minute later.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -56,72 +52,52 @@ func (c *Conn) Close() error {
 	c.wakeAll()
 	c.mu.Unlock()
 
-	wait, try := graceful, lingering
+	try := lingering
 	if linger >= 0 {
 		try = time.Duration(linger) * time.Second
-		wait = try + graceful // for what finish does then
 	}
-	go c.finish(try)
-	done := c.finishes(answering)
-	if !done && (linger >= 0 || c.reachable()) {
-		done = c.finishes(wait - answering)
+	released := make(chan error, 1)
+	go func() { released <- c.finish(try) }()
+	if linger <= 0 {
+		return nil
 	}
-	if done && c.result != nil {
-		return c.opErr("close", c.result)
+	timer := time.NewTimer(try + graceful)
+	defer timer.Stop()
+	select {
+	case err := <-released:
+		if err != nil {
+			return c.opErr("close", err)
+		}
+	case <-timer.C:
 	}
 	return nil
 }
 
-// finishes waits for the end of finish, for a time, and reports whether it has come.
-func (c *Conn) finishes(within time.Duration) bool {
-	timer := time.NewTimer(within)
-	defer timer.Stop()
-	select {
-	case <-c.finished:
-		return true
-	case <-timer.C:
-		return false
-	}
-}
-
-// reachable reports whether the connection's port is up.
-func (c *Conn) reachable() bool {
-	port, err := c.sync.Device().QueryPort(c.sync.Port())
-	return err == nil && port.State == verbs.PortActive
-}
-
 // finish sends the rest, then releases everything.
-func (c *Conn) finish(try time.Duration) {
-	defer close(c.finished)
+func (c *Conn) finish(try time.Duration) error {
+	c.mu.Lock()
 	if try > 0 {
-		c.end.turn.Lock()
-		c.mu.Lock()
 		c.end.due.set(time.Now().Add(try))
 		if c.left {
 			c.answer()
 		}
 		_ = c.await(&c.end, func(c *Conn) (bool, error) { return c.over(), nil })
-		c.mu.Unlock()
 		c.end.due.set(time.Time{})
-		c.end.turn.Unlock()
 	}
-	c.mu.Lock()
 	c.fail(net.ErrClosed) // unless it has failed
 	c.mu.Unlock()
-	// A WriteTo or ReadFrom may be waiting for its other side.
-	c.rd.turn.Lock()
-	c.wr.turn.Lock()
-	defer c.rd.turn.Unlock()
-	defer c.wr.turn.Unlock()
+	// The calls that have begun end now, because the connection is closed, and later ones don't use what is
+	// released. One turn at a time: nothing waits for one with another.
+	for _, s := range []*side{&c.rd, &c.wr, &c.lent} {
+		s.turn.Lock()
+		s.due.set(time.Time{})
+		s.turn.Unlock()
+	}
 	c.mu.Lock()
 	c.dead = true
 	c.mu.Unlock()
-	c.rd.due.set(time.Time{})
-	c.wr.due.set(time.Time{})
-	c.result = c.release()
-	if err := c.unmanage(); c.result == nil {
-		c.result = err
-	}
+	err := c.release()
+	return errors.Join(err, c.unmanage())
 }
 
 // answer leaves a little time for the last message, because the peer has left.

@@ -30,13 +30,11 @@ type Conn struct {
 	iwarp         *iwarp // nil over InfiniBand and RoCE
 
 	rd, wr, end side // those who wait for data, for room, and for the end
-	lent        side // the one in WriteMR that waits until its memory is free; under wr.turn
+	lent        side // the WriteMR that waits until its memory is free, or for its turn to write
 
 	armed     atomic.Bool // the CQ will report its next completion
 	owing     atomic.Bool // the event handler gives the peer's credits
 	keepalive *time.Timer
-	finished  chan struct{} // closed when Close has released everything
-	result    error         // of Close, once finished
 
 	mu      mutex // of all below; held for moments
 	in      inbound

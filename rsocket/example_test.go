@@ -36,12 +36,15 @@ func ExampleDialer() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer c.Close()
 	var source io.Reader
-	if _, err := io.Copy(c, source); err != nil { // without a copy in between: see Conn.ReadFrom
+	if _, err := io.Copy(c, source); err != nil {
 		log.Fatal(err)
 	}
-	if err := c.(*rsocket.Conn).CloseWrite(); err != nil {
+	// This process sends what is on its way. It may end once that has arrived.
+	if err := c.(*rsocket.Conn).SetLinger(60); err != nil {
+		log.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
 		log.Fatal(err)
 	}
 }

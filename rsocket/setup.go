@@ -15,7 +15,7 @@ import (
 // newConn makes a connection's parts on an ID that has a device. Receives are posted, so that the
 // peer can send at once. If it fails, the ID is the caller's.
 func newConn(id *rdmacm.SyncID, o Options) (*Conn, error) {
-	c := &Conn{sync: id, linger: -1, finished: make(chan struct{}), local: tcpAddr(id.LocalAddr()), remote: tcpAddr(id.RemoteAddr())}
+	c := &Conn{sync: id, linger: -1, local: tcpAddr(id.LocalAddr()), remote: tcpAddr(id.RemoteAddr())}
 	c.rd.due.init()
 	c.wr.due.init()
 	c.end.due.init()

@@ -45,8 +45,8 @@ func (s *side) signal() {
 	}
 }
 
-// await waits until ready reports true, or returns why it won't. The caller holds s.turn and mu;
-// ready is called with mu.
+// await waits until ready reports true, or returns why it won't. The caller holds mu, and s.turn where others may
+// wait, too; ready is called with mu.
 func (c *Conn) await(s *side, ready func(*Conn) (bool, error)) error {
 	for polls, spin := 0, 0; ; polls++ {
 		ok, err := ready(c)

@@ -19,13 +19,28 @@ func (c *Conn) PD() *verbs.PD { return c.sync.PD() }
 // the deadline. When the connection is closed meanwhile, WriteMR may take as long as SetLinger says.
 func (c *Conn) WriteMR(mr *verbs.MR, off, n int) (int, error) {
 	mr.SGE(off, n) // panics like a slice expression
+	c.lent.turn.Lock()
+	defer c.lent.turn.Unlock()
+	sent, err := c.lend(mr, off, n)
+	// The deadline may have passed while the ring was full. What is on its way still has time. Other writes
+	// don't wait for it.
+	if late := c.settle(); err == nil {
+		err = late
+	}
+	if err != nil {
+		return sent, c.opErr("write", err)
+	}
+	return sent, nil
+}
+
+// lend posts what WriteMR sends. The caller has lent.turn.
+func (c *Conn) lend(mr *verbs.MR, off, n int) (sent int, err error) {
 	c.wr.turn.Lock()
 	defer c.wr.turn.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.process()
-	sent := 0
-	err := c.writable()
+	err = c.writable()
 	for sent < n && err == nil {
 		if err = c.await(&c.wr, (*Conn).hasPlace); err != nil {
 			break
@@ -40,21 +55,16 @@ func (c *Conn) WriteMR(mr *verbs.MR, off, n int) (int, error) {
 		}
 		sent += m
 	}
-	// The deadline may have passed while the ring was full. What is on its way still has time.
-	if late := c.settle(); err == nil {
-		err = late
-	}
-	if err != nil {
-		return sent, c.opErr("write", err)
-	}
-	return sent, nil
+	return sent, err
 }
 
 // returned reports whether the device uses no caller's memory any more.
 func (c *Conn) returned() bool { return c.lending == 0 || c.broken }
 
-// settle waits until the device uses no caller's memory any more.
+// settle waits until the device uses no caller's memory any more. The caller has lent.turn.
 func (c *Conn) settle() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	returned := func(c *Conn) (bool, error) { return c.returned(), nil }
 	if c.returned() {
 		return nil
@@ -70,7 +80,7 @@ func (c *Conn) settle() error {
 	} else {
 		c.fail(lost(late))
 	}
-	// The queue pair flushes its requests, at the latest. Nobody closes it while this call has wr.turn.
+	// The queue pair flushes its requests, at the latest. Nobody closes it while this call has lent.turn.
 	_ = c.await(&c.lent, returned)
 	return late
 }

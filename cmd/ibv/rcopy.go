@@ -176,6 +176,10 @@ func (o *rcopyOptions) copy() error {
 		return fmt.Errorf("closing %s on the server: %w", o.to, err)
 	}
 	fmt.Printf("%d bytes in %.2f seconds = %.2f Gb/sec\n", info.Size(), took.Seconds(), float64(info.Size())*8/float64(took.Nanoseconds()))
+	// This process ends now. The server is to hear of the end before.
+	if err := c.(*rsocket.Conn).SetLinger(1); err != nil {
+		return err
+	}
 	return c.Close()
 }
 
