@@ -247,8 +247,8 @@ func (id *cmID) initQPHeld(qp *verbs.QP) error {
 }
 
 // connectQPHeld brings the QP, if there is one, to RTS. The kernel must know the
-// peer. p has the resources to use in place of those negotiated. An iWARP QP is the
-// kernel's to connect: see connectedQP.
+// peer. p has the resources to use in place of those negotiated, and the most
+// retries. An iWARP QP is the kernel's to connect: see connectedQP.
 func (id *cmID) connectQPHeld(p *ConnParam) error {
 	qp := id.QP()
 	if qp == nil || id.iwarp() {
@@ -278,6 +278,7 @@ func (id *cmID) connectQPHeld(p *ConnParam) error {
 		a.MinRNRTimer = rnrTimer
 		if p != nil {
 			a.MaxDestRDAtomic, a.MaxRDAtomic = uint8(p.ResponderResources), uint8(p.InitiatorDepth)
+			a.RetryCount = min(a.RetryCount, uint8(p.RetryCount))
 		}
 		if err := qp.Modify(a, mask); err != nil {
 			return err

@@ -44,7 +44,7 @@ type ConnParam struct {
 	ResponderResources int    // RDMA reads and atomics that the peer may have outstanding
 	InitiatorDepth     int    // those that this side may have outstanding
 	FlowControl        bool   // hardware flow control; few devices support it
-	RetryCount         int    // retries without an acknowledgement, at most 7; for Connect only
+	RetryCount         int    // retries without an acknowledgement, at most 7; Accept lowers the peer's number to it
 	RNRRetryCount      int    // retries while the peer has no receive posted, at most 6; 7, the default, retries for ever
 	SRQ                bool   // the QP uses an SRQ; ignored if the ID has a QP
 	QPNum              uint32 // the QP's number; ignored if the ID has a QP

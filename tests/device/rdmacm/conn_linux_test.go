@@ -47,6 +47,19 @@ func TestMessages(t *testing.T) {
 	wantError(t, client.Send(ctx, make([]byte, 4097)), rdmacm.ErrInvalid)
 }
 
+// TestRetryCount: the side that accepts may want fewer retries than the peer asks for, but gets no more.
+func TestRetryCount(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	for _, test := range []struct{ connect, accept, want int }{{7, 6, 6}, {5, 7, 5}} {
+		l, _ := listen(t, &rdmacm.Options{Param: &rdmacm.ConnParam{RetryCount: test.accept}})
+		_, server := dial(t, l, &rdmacm.Options{Param: &rdmacm.ConnParam{RetryCount: test.connect}})
+		a, _, err := server.QP().Query()
+		if err != nil || int(a.RetryCount) != test.want {
+			t.Errorf("the peer asks for %d retries, this side for %d: there are %d, %v", test.connect, test.accept, a.RetryCount, err)
+		}
+	}
+}
+
 // Messages that exceed the peer's buffers wait. All messages that were sent before the
 // end of the connection can be received after it.
 func TestMessagesBeforeEnd(t *testing.T) {
