@@ -502,6 +502,29 @@ func TestSlowDestroy(t *testing.T) {
 	}
 }
 
+// TestDestroyQPRemoved: the queue pair can be closed after the device was removed.
+func TestDestroyQPRemoved(t *testing.T) {
+	k := newFakeKernel()
+	k.share(t)
+	id := sharedID(t, PortSpaceTCP)
+	gone := false
+	id.queues.made = []closer{closeFunc(func() error {
+		gone = true
+		return nil
+	})}
+	k.happen(k.sharedChannel(), event(id, EventDeviceRemoval))
+	if e := rdmatest.Must(id.Event(patient(t)))(t); e.Type != EventDeviceRemoval {
+		t.Errorf("got %v", e.Type)
+	}
+	if err := id.DestroyQP(); err != nil || !gone {
+		t.Errorf("the queue pair is closed: %v, %v", gone, err)
+	}
+	rdmatest.Check(t, id.Close())
+	if err := id.DestroyQP(); !errors.Is(err, ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+}
+
 // When an object can't be closed, the ID stays as it was.
 func TestCloseBusy(t *testing.T) {
 	k := newFakeKernel()

@@ -131,8 +131,8 @@ func (q *queues) close() error {
 // (rdma_destroy_qp). Closing the ID does the same.
 func (id *cmID) DestroyQP() error {
 	const op = "destroy QP"
-	if err := id.begin(op); err != nil {
-		return err
+	if !id.work() { // not begin: also after the device was removed
+		return opErr(op, "", ErrClosed)
 	}
 	id.end()
 	if err := id.dropQueues(); err != nil {
