@@ -27,8 +27,9 @@ type Options struct {
 	// buffer, 64 bytes if it is 0.
 	Inline int
 
-	// KeepAlive is the interval of messages to a peer, by which the loss of the peer is
-	// noticed while there is nothing to send. There are none if it is 0.
+	// KeepAlive is the interval of messages to a peer that only its device answers. By them, the loss of the
+	// peer is noticed while there is nothing to send. It is 15 s if it is 0, as in package net. There
+	// are none if it is negative.
 	KeepAlive time.Duration
 
 	// Spin is how often a call polls before it sleeps, 400 times if it is 0, which takes about
@@ -75,8 +76,8 @@ func (o Options) complete(limits *verbs.DeviceAttr, requests int) (Options, erro
 	if o.Mappings < 0 || o.Mappings > 128 {
 		return o, fmt.Errorf("%w: Mappings %d is not in 0 to 128", verbs.ErrInvalid, o.Mappings)
 	}
-	if o.KeepAlive < 0 {
-		return o, fmt.Errorf("%w: KeepAlive %v is negative", verbs.ErrInvalid, o.KeepAlive)
+	if o.KeepAlive == 0 {
+		o.KeepAlive = 15 * time.Second
 	}
 	if o.Spin == 0 && runtime.GOMAXPROCS(0) > 1 {
 		o.Spin = 400
