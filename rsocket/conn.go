@@ -35,6 +35,7 @@ type Conn struct {
 	armed     atomic.Bool // the CQ will report its next completion
 	owing     atomic.Bool // the event handler gives the peer's credits
 	keepalive *time.Timer
+	ended     chan struct{} // closed when err is set
 
 	mu      mutex // of all below; held for moments
 	in      inbound
@@ -124,6 +125,13 @@ func (c *Conn) hasData() (bool, error) {
 		return false, io.EOF
 	}
 	return false, c.err
+}
+
+// hasLast reports whether there is something to read on a connection that has ended.
+func (c *Conn) hasLast() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.in.unread > 0
 }
 
 // hasRoom reports whether there is room for a message of some bytes.

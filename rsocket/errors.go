@@ -36,6 +36,15 @@ var (
 
 func lost(cause error) error { return &lostError{syscall.ECONNRESET, cause} }
 
+// An acceptError is a failure of this side to make a connection for a client. The listener lives on.
+type acceptError struct{ err error }
+
+func (e *acceptError) Error() string { return e.err.Error() }
+func (e *acceptError) Unwrap() error { return e.err }
+
+// Temporary is for servers that wait and go on, as http.Server does: net.OpError.Temporary calls it.
+func (e *acceptError) Temporary() bool { return true }
+
 const opNet = "rsocket" // net.OpError.Net
 
 // opErr names the call that failed on the connection.

@@ -139,33 +139,33 @@ func (m *manager) release(id *rdmacm.ID) error {
 	return m.channel.Close()
 }
 
-// manage makes the connection known to the manager. From then on c.id is its ID. The caller holds
-// mu.
-func (c *Conn) manage() error {
+// manage makes the connection known to the manager. From then on c.id is its ID. It returns why the connection
+// has ended, if it has. The caller holds mu.
+func (c *Conn) manage() (gone, err error) {
 	m, err := acquireManager()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for {
 		id, err := c.sync.Migrate(m.channel)
 		if err == nil {
 			if why := m.arrived(id, c); why != nil {
-				c.err = why
+				gone = why
 			}
 			c.id, c.manager = id, m
-			return nil
+			return gone, nil
 		}
 		if errors.Is(err, rdmacm.ErrBusy) { // there is an event already
 			var e *rdmacm.Event
 			if e, err = c.sync.Event(context.Background()); err == nil {
 				if why := reason(e); why != nil {
-					c.err = why
+					gone = why
 				}
 				continue
 			}
 		}
 		_ = m.arrived(nil, nil)
-		return errors.Join(err, m.release(nil))
+		return nil, errors.Join(err, m.release(nil))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/goverbs/goverbs/rdmacm"
@@ -15,25 +16,32 @@ import (
 type ListenConfig struct {
 	Options
 
-	// Backlog is the maximum number of clients that wait for Accept, 1024 if it is 0. More are
-	// rejected.
+	// Backlog is the number of clients that wait for Accept from which on more are rejected, 1024 if it is 0.
+	// Each has the memory of a connection already. One that leaves meanwhile, and has sent nothing, is dropped.
 	Backlog int
+
+	// Control, if not nil, is called with the listener's ID before it is bound. It can set the ID's options.
+	Control func(*rdmacm.SyncID) error
 }
 
 // A Listener accepts connections. It is a net.Listener. Its methods are safe for concurrent use.
 type Listener struct {
-	id   *rdmacm.SyncID
-	o    Options
-	addr *net.TCPAddr
+	id      *rdmacm.SyncID
+	o       Options
+	backlog int64
+	addr    *net.TCPAddr
 
 	accepting sync.Mutex // held by the one who waits
 	due       deadline
 
-	room    chan struct{} // a token for each client, until it is accepted
-	ready   chan *Conn
-	life    context.Context // ends with the listener; its cause is the reason
-	endLife context.CancelCauseFunc
-	tasks   sync.WaitGroup
+	recent   chan *handshake // the last ones that began
+	waiting  atomic.Int64    // clients that wait for Accept
+	ready    chan *Conn
+	failures chan error      // for Accept
+	life     context.Context // ends with the listener; its cause is the reason
+	endLife  context.CancelCauseFunc
+	closed   atomic.Bool
+	tasks    sync.WaitGroup
 }
 
 // Listen listens on an address, as ListenConfig.Listen does with the zero ListenConfig.
@@ -41,9 +49,25 @@ func Listen(network, address string) (*Listener, error) {
 	return new(ListenConfig).Listen(context.Background(), network, address)
 }
 
-// handshakeTimeout is for how long a client may take to confirm the answer. The kernels repeat their
-// messages for about as long.
-const handshakeTimeout = time.Minute
+const (
+	// handshakeTimeout is for how long a client may take to confirm the answer. The kernels repeat their
+	// messages meanwhile.
+	handshakeTimeout = 10 * time.Second
+
+	// handshakes is how many clients may be between their request and their confirmation. If there are as
+	// many, the next one waits until the oldest has confirmed, or has had the time courtesy for it, and is
+	// dropped: so clients that never confirm take little memory, and don't shut out others.
+	handshakes = 64
+	courtesy   = 2 * time.Second
+)
+
+// A handshake is one that has begun.
+type handshake struct {
+	ctx   context.Context
+	end   context.CancelFunc
+	began time.Time
+	done  chan struct{}
+}
 
 // Listen listens on an address, "host:port", for connections of this package and of librdmacm's
 // rsockets. Without a host it listens on all addresses, of IPv4 only if all devices are for iWARP.
@@ -80,13 +104,23 @@ func (lc *ListenConfig) listen(info rdmacm.AddrInfo) (*Listener, error) {
 	if backlog == 0 {
 		backlog = 1024
 	}
-	if err = id.Bind(info.Src); err == nil {
+	if lc.Control != nil {
+		err = lc.Control(id)
+	}
+	if err == nil {
+		err = id.Bind(info.Src)
+	}
+	if err == nil {
 		err = id.Listen(backlog)
 	}
 	if err != nil {
-		return nil, errors.Join(err, id.Close())
+		_ = id.Close()
+		return nil, err
 	}
-	l := &Listener{id: id, o: lc.Options, addr: tcpAddr(id.LocalAddr()), room: make(chan struct{}, backlog), ready: make(chan *Conn)}
+	l := &Listener{
+		id: id, o: lc.Options, backlog: int64(backlog), addr: tcpAddr(id.LocalAddr()),
+		recent: make(chan *handshake, handshakes), ready: make(chan *Conn), failures: make(chan error, 1),
+	}
 	l.due.init()
 	l.life, l.endLife = context.WithCancelCause(context.Background())
 	l.tasks.Go(l.serve)
@@ -98,18 +132,28 @@ func (l *Listener) Addr() net.Addr { return l.addr }
 
 // SetDeadline sets the deadline of Accept. A zero t stands for none.
 func (l *Listener) SetDeadline(t time.Time) error {
-	if l.life.Err() != nil {
-		return l.opErr("set", context.Cause(l.life))
+	if err := l.over(); err != nil {
+		return l.opErr("set", err)
 	}
 	l.due.set(t)
 	return nil
+}
+
+// over returns why the listener has ended, or nil.
+func (l *Listener) over() error {
+	if l.closed.Load() {
+		return net.ErrClosed
+	}
+	return context.Cause(l.life)
 }
 
 func (l *Listener) opErr(op string, err error) error {
 	return &net.OpError{Op: op, Net: opNet, Addr: l.addr, Err: closedErr(err)}
 }
 
-// Accept waits for the next connection, a *Conn.
+// Accept waits for the next connection, a *Conn. If this side fails to make one, because it has no memory or
+// files left, say, the client is rejected, and Accept returns an error whose Temporary method reports true: later
+// clients may have more luck. Clients' failures are not reported.
 func (l *Listener) Accept() (net.Conn, error) {
 	c, err := l.AcceptConn()
 	if err != nil {
@@ -123,8 +167,8 @@ func (l *Listener) AcceptConn() (*Conn, error) {
 	l.accepting.Lock()
 	defer l.accepting.Unlock()
 	for {
-		if l.life.Err() != nil {
-			return nil, l.opErr("accept", context.Cause(l.life))
+		if err := l.over(); err != nil {
+			return nil, l.opErr("accept", err)
 		}
 		if l.due.past.Load() {
 			return nil, l.opErr("accept", os.ErrDeadlineExceeded)
@@ -132,6 +176,8 @@ func (l *Listener) AcceptConn() (*Conn, error) {
 		select {
 		case c := <-l.ready:
 			return c, nil
+		case err := <-l.failures:
+			return nil, l.opErr("accept", err)
 		case <-l.life.Done():
 		case <-l.due.wake:
 		}
@@ -146,63 +192,121 @@ func (l *Listener) serve() {
 			l.endLife(err)
 			return
 		}
-		select {
-		case l.room <- struct{}{}:
-			l.tasks.Go(func() {
-				l.handshake(e)
-				<-l.room
-			})
-		default:
+		if l.waiting.Load() >= l.backlog {
 			_ = e.SyncID.Close() // which rejects
+			continue
+		}
+		h := l.begin()
+		l.tasks.Go(func() {
+			c := l.shake(h, e)
+			close(h.done)
+			h.end()
+			if c != nil {
+				l.offer(c)
+			}
+		})
+	}
+}
+
+// begin makes room for a handshake.
+func (l *Listener) begin() *handshake {
+	if len(l.recent) == cap(l.recent) {
+		oldest := <-l.recent
+		timer := time.NewTimer(time.Until(oldest.began.Add(courtesy)))
+		select {
+		case <-oldest.done:
+		case <-l.life.Done():
+		case <-timer.C:
+			oldest.end()
+		}
+		timer.Stop()
+	}
+	h := &handshake{began: time.Now(), done: make(chan struct{})}
+	h.ctx, h.end = context.WithTimeout(l.life, handshakeTimeout)
+	l.recent <- h
+	return h
+}
+
+// shake turns a request into a connection. If it fails, it returns nil, and the client is rejected.
+func (l *Listener) shake(h *handshake, e *rdmacm.Event) *Conn {
+	c, err := l.answer(h.ctx, e)
+	if err == nil {
+		return c
+	}
+	_ = e.SyncID.Close()
+	var own *acceptError
+	if errors.As(err, &own) {
+		select {
+		case l.failures <- own:
+		default: // there is one already
 		}
 	}
+	return nil
 }
 
-// handshake turns a request into a connection, and waits for Accept to take it.
-func (l *Listener) handshake(e *rdmacm.Event) {
-	c, err := l.answer(e)
-	if err != nil {
-		return
-	}
-	select {
-	case l.ready <- c:
-	case <-l.life.Done():
+// offer waits for Accept to take a connection.
+func (l *Listener) offer(c *Conn) {
+	l.waiting.Add(1)
+	defer l.waiting.Add(-1)
+	ended := c.ended
+	for {
+		select {
+		case l.ready <- c:
+			return
+		case <-ended:
+			if c.hasLast() {
+				ended = nil // for Accept, all the same
+				continue
+			}
+		case <-l.life.Done():
+		}
 		_ = c.SetLinger(0)
 		_ = c.Close()
+		return
 	}
 }
 
-// answer accepts a request. When it fails, closing the ID rejects the client.
-func (l *Listener) answer(e *rdmacm.Event) (*Conn, error) {
+// answer accepts a request. If it fails, the ID is still to be closed.
+func (l *Listener) answer(ctx context.Context, e *rdmacm.Event) (*Conn, error) {
 	id := e.SyncID
 	d, err := parseConnData(e.PrivateData())
 	if err != nil {
-		return nil, errors.Join(err, id.Close())
+		return nil, err
 	}
 	c, err := newConn(id, l.o)
 	if err != nil {
-		return nil, errors.Join(err, id.Close())
+		return nil, own(err)
 	}
 	c.meet(&d)
-	ctx, cancel := context.WithTimeout(l.life, handshakeTimeout)
-	defer cancel()
 	c.hush = c.iwarp != nil
 	if err = id.Accept(ctx, c.param()); err == nil {
-		err = c.establish()
+		err = own(c.establish())
 	}
 	if err != nil {
-		return nil, errors.Join(err, c.release(), id.Close())
+		_ = c.release()
+		return nil, err
 	}
 	return c, nil
 }
 
+// own marks a failure as this side's, unless the client has left.
+func own(err error) error {
+	if err == nil || errors.Is(err, rdmacm.ErrDisconnected) {
+		return err
+	}
+	return &acceptError{err}
+}
+
 // Close stops listening. It ends connections that Accept has not returned. Those that it has
-// returned are unaffected.
+// returned are unaffected. A Listener that has failed must be closed, too.
 func (l *Listener) Close() error {
-	if l.life.Err() != nil {
-		return l.opErr("close", context.Cause(l.life))
+	if l.closed.Swap(true) {
+		return l.opErr("close", net.ErrClosed)
 	}
 	l.endLife(net.ErrClosed)
 	l.tasks.Wait()
-	return l.id.Close()
+	if err := l.id.Close(); err != nil {
+		return l.opErr("close", err)
+	}
+	return nil
 }

@@ -261,6 +261,7 @@ func (c *Conn) fail(err error) error {
 		return c.err
 	}
 	c.err = err
+	close(c.ended)
 	if c.up {
 		_ = c.id.Disconnect() // the peer may be gone
 	}

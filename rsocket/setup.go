@@ -15,7 +15,7 @@ import (
 // newConn makes a connection's parts on an ID that has a device. Receives are posted, so that the
 // peer can send at once. If it fails, the ID is the caller's.
 func newConn(id *rdmacm.SyncID, o Options) (*Conn, error) {
-	c := &Conn{sync: id, linger: -1, local: tcpAddr(id.LocalAddr()), remote: tcpAddr(id.RemoteAddr())}
+	c := &Conn{sync: id, linger: -1, ended: make(chan struct{}), local: tcpAddr(id.LocalAddr()), remote: tcpAddr(id.RemoteAddr())}
 	c.rd.due.init()
 	c.wr.due.init()
 	c.end.due.init()
@@ -128,12 +128,11 @@ func (c *Conn) meet(d *connData) {
 func (c *Conn) establish() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.manage(); err != nil {
+	gone, err := c.manage()
+	if err != nil {
 		return err
 	}
 	c.up = true
-	gone := c.err
-	c.err = nil
 	c.process()
 	if gone != nil {
 		c.fail(gone)
