@@ -2,7 +2,6 @@ package rsocket
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/netip"
 	"time"
@@ -14,12 +13,21 @@ import (
 type Dialer struct {
 	Options
 
-	// Timeout bounds the time that a Dial takes. There is no bound but the context's if it is 0.
-	// The connection manager gives up after about a minute.
+	// Timeout bounds the time that a Dial takes. If a name has several addresses, they share it. There is no
+	// bound but the context's and Deadline if it is 0. The connection manager gives up after about a minute.
 	Timeout time.Duration
+
+	// Deadline is when a Dial fails at the latest, if it is not zero.
+	Deadline time.Time
 
 	// LocalAddr is the address to connect from. If it is not valid, the routing table decides.
 	LocalAddr netip.AddrPort
+
+	// Resolver looks names up; nil stands for net.DefaultResolver.
+	Resolver *net.Resolver
+
+	// Control, if not nil, is called with each ID before it is used to connect. It can set the ID's options.
+	Control func(*rdmacm.SyncID) error
 }
 
 // Dial connects to an address, as Dialer.Dial does with the zero Dialer.
@@ -30,25 +38,45 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
-// resolveTimeout is for how long the kernel waits for a neighbour, and for a path.
-const resolveTimeout = 10 * time.Second
+const (
+	// resolveTimeout is for how long the kernel waits for a neighbour, and for a path.
+	resolveTimeout = 10 * time.Second
+	// leastShare is how much time an address has at least, if there is as much.
+	leastShare = 2 * time.Second
+)
 
 // DialContext connects to an address, "host:port", at which a program listens with this package or
 // with librdmacm's rsockets. The network is "tcp", "tcp4" or "tcp6". The net.Conn is a *Conn. If a name
-// has several addresses, DialContext tries them in turn.
+// has several addresses, DialContext tries them in turn. If there is a time limit, each address has an equal
+// share of what is left. The Timeout method of the error says whether it was the time.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	if d.Timeout > 0 {
+	deadline := d.Deadline
+	if end := time.Now().Add(d.Timeout); d.Timeout > 0 && (deadline.IsZero() || end.Before(deadline)) {
+		deadline = end
+	}
+	if !deadline.IsZero() {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
+		ctx, cancel = context.WithDeadline(ctx, deadline)
 		defer cancel()
 	}
-	infos, err := lookup(ctx, network, address, rdmacm.Hints{Src: d.LocalAddr})
+	infos, err := lookup(ctx, network, address, rdmacm.Hints{Src: d.LocalAddr, Resolver: d.Resolver})
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: opNet, Err: err}
 	}
+	c, err := inTurn(ctx, infos, d.dial)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// inTurn dials addresses until one answers. The error is that of the first.
+func inTurn(ctx context.Context, infos []rdmacm.AddrInfo, dial func(context.Context, rdmacm.AddrInfo) (*Conn, error)) (*Conn, error) {
 	var first error
-	for _, info := range infos {
-		c, err := d.dial(ctx, info)
+	for i, info := range infos {
+		part, cancel := share(ctx, len(infos)-i)
+		c, err := dial(part, info)
+		cancel()
 		if err == nil {
 			return c, nil
 		}
@@ -78,32 +106,63 @@ func lookup(ctx context.Context, network, address string, h rdmacm.Hints) ([]rdm
 	return rdmacm.Lookup(ctx, host, port, h)
 }
 
+// share returns a context that ends with one of n shares of what is left of ctx.
+func share(ctx context.Context, n int) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	left := time.Until(deadline)
+	return context.WithTimeout(ctx, max(left/time.Duration(n), min(left, leastShare)))
+}
+
 func (d *Dialer) dial(ctx context.Context, info rdmacm.AddrInfo) (*Conn, error) {
 	id, err := rdmacm.CreateSyncID(info.PortSpace)
 	if err != nil {
 		return nil, err
 	}
-	if err = id.ResolveAddr(ctx, info.Src, info.Dst, resolveTimeout); err == nil {
-		err = id.ResolveRoute(ctx, resolveTimeout)
-	}
+	c, err := d.connect(ctx, id, info)
 	if err != nil {
-		return nil, errors.Join(err, id.Close())
+		_ = id.Close() // err is why
+		return nil, err
+	}
+	return c, nil
+}
+
+// connect connects an ID. If it fails, the ID is still to be closed.
+func (d *Dialer) connect(ctx context.Context, id *rdmacm.SyncID, info rdmacm.AddrInfo) (*Conn, error) {
+	if d.Control != nil {
+		if err := d.Control(id); err != nil {
+			return nil, err
+		}
+	}
+	if err := id.ResolveAddr(ctx, info.Src, info.Dst, resolveTimeout); err != nil {
+		return nil, err
+	}
+	if err := id.ResolveRoute(ctx, resolveTimeout); err != nil {
+		return nil, err
 	}
 	c, err := newConn(id, d.Options)
 	if err != nil {
-		return nil, errors.Join(err, id.Close())
+		return nil, err
 	}
-	e, err := id.Connect(ctx, c.param())
-	var said connData
-	if err == nil {
-		said, err = parseConnData(e.PrivateData())
-	}
-	if err == nil {
-		c.meet(&said)
-		err = c.establish()
-	}
-	if err != nil {
-		return nil, errors.Join(err, c.release(), id.Close())
+	if err := c.introduce(ctx); err != nil {
+		_ = c.release()
+		return nil, err
 	}
 	return c, nil
+}
+
+// introduce is the client's part of the handshake.
+func (c *Conn) introduce(ctx context.Context) error {
+	e, err := c.sync.Connect(ctx, c.param())
+	if err != nil {
+		return err
+	}
+	said, err := parseConnData(e.PrivateData())
+	if err != nil {
+		return err
+	}
+	c.meet(&said)
+	return c.establish()
 }
