@@ -34,11 +34,15 @@
 //
 // # The end
 //
-// Close tells the peer, whose reads then return io.EOF after what was sent. See Conn.SetLinger for
-// data that is still on its way. If the peer's process ends without Close, or breaks the
-// protocol, or if the network is lost, calls return an error that matches syscall.ECONNRESET, after
-// what has arrived. A C program that waits in rrecv learns of the end of its peer's process only
-// when it sends.
+// Close tells the peer, whose reads then return io.EOF after what was sent. If the peer's process ends without
+// Close, or breaks the protocol, or if the network is lost, calls return an error that matches
+// syscall.ECONNRESET, after what has arrived. A C program that waits in rrecv learns of the end of its peer's
+// process only when it sends.
+//
+// When the connection manager reports that the network has changed under a connection
+// (rdmacm.EventUnreachable, rdmacm.EventAddrChange), the peer is asked at once whether it is still there, also
+// without KeepAlive. The connection ends if it doesn't answer. Else it goes on: often, only a table of neighbours
+// has changed.
 //
 // # Trust
 //

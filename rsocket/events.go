@@ -182,17 +182,18 @@ func (m *manager) serve() {
 			return
 		}
 		why := reason(e)
-		if why == nil {
-			continue
-		}
 		managers.Lock()
 		c := m.conns[e.ID]
-		if c == nil && m.arriving > 0 {
+		if c == nil && why != nil && m.arriving > 0 {
 			m.early[e.ID] = why
 		}
 		managers.Unlock()
-		if c != nil {
+		switch {
+		case c == nil:
+		case why != nil:
 			c.peerGone(why)
+		case e.Type == rdmacm.EventUnreachable || e.Type == rdmacm.EventAddrChange:
+			c.doubt()
 		}
 	}
 }

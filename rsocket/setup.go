@@ -143,12 +143,27 @@ func (c *Conn) establish() error {
 	return nil
 }
 
-// alive sends a message that only the peer's device answers.
+// alive is the timer's function.
 func (c *Conn) alive() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.ask() {
+		c.keepalive.Reset(c.o.KeepAlive)
+	}
+}
+
+// doubt asks whether the peer is still there, because the network has changed.
+func (c *Conn) doubt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ask()
+}
+
+// ask sends a message that only the peer's device answers, unless one is on its way. If there is no answer, the
+// connection breaks. It returns whether the connection goes on. The caller holds mu.
+func (c *Conn) ask() bool {
 	if c.closed || c.left || c.err != nil {
-		return
+		return false
 	}
 	c.process()
 	if !c.asking && !c.hush && c.err == nil {
@@ -157,7 +172,7 @@ func (c *Conn) alive() {
 			c.fail(lost(err))
 		}
 	}
-	c.keepalive.Reset(c.o.KeepAlive)
+	return c.err == nil
 }
 
 // release closes the connection's parts. No call uses them any more.

@@ -2,11 +2,13 @@ package rsocket
 
 import (
 	"io"
+	"net"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +21,7 @@ var _ = []struct{}{
 	rdmatest.Test(TestSentBeforeAccept, rdmatest.OnMLX5Eth),
 	rdmatest.Test(TestCloseLinkDown, rdmatest.OnMLX5Eth),
 	rdmatest.Test(TestLossyPath, rdmatest.OnRXE, rdmatest.TwoGuests),
+	rdmatest.Test(TestPeerVanishes, rdmatest.OnRXE, rdmatest.TwoGuests),
 }
 
 // TestSentBeforeAccept: what a client has sent can be read, even if it has left before the listener's side
@@ -126,4 +129,59 @@ func TestLossyPath(t *testing.T) {
 	if out := rdmatest.Start(t, "tc", "-s", "filter", "show", "dev", "eth0", "ingress").Succeeds(t); !regexp.MustCompile(`dropped [1-9]`).MatchString(out) {
 		t.Errorf("nothing was lost: %s", out)
 	}
+}
+
+// TestPeerVanishes: a peer from which nothing comes any more is noticed by a read that waits: by the messages of
+// KeepAlive, and without them when the connection manager reports a change of the network. It runs in both guests.
+// The first one serves.
+func TestPeerVanishes(t *testing.T) {
+	checkLeaks(t)
+	other := rdmatest.Meet(t)
+	reads := func(c *rsocket.Conn) {
+		t.Helper()
+		rdmatest.Check(t, c.SetReadDeadline(time.Now().Add(rdmatest.Patience)))
+		_, err := c.Read(make([]byte, 1))
+		wantError(t, err, syscall.ECONNRESET)
+	}
+	if os.Getenv("VM_INDEX") == "0" {
+		lc := rsocket.ListenConfig{Options: rsocket.Options{KeepAlive: time.Second}}
+		l := rdmatest.Must(lc.Listen(t.Context(), "tcp", net.JoinHostPort(os.Getenv("VM_ADDR"), "0")))(t)
+		defer closed(t, l)
+		rdmatest.Check(t, other.Encode(l.Addr().String()))
+		var wg sync.WaitGroup
+		for range 2 {
+			c := accept(t, l).(*rsocket.Conn)
+			defer closed(t, c)
+			wg.Go(func() { reads(c) })
+		}
+		wg.Wait()
+		rdmatest.Check(t, other.Encode("noticed"))
+		return
+	}
+	var address string
+	rdmatest.Check(t, other.Decode(&address))
+	var conns []*rsocket.Conn
+	for _, keepAlive := range []time.Duration{time.Second, -1} {
+		d := rsocket.Dialer{Options: rsocket.Options{KeepAlive: keepAlive}, Timeout: rdmatest.Patience}
+		c := rdmatest.Must(d.Dial("tcp", address))(t).(*rsocket.Conn)
+		defer closed(t, c)
+		conns = append(conns, c)
+	}
+	for _, command := range []string{
+		"modprobe -a sch_ingress cls_u32 act_gact",
+		"tc qdisc add dev eth0 clsact",
+		"tc filter add dev eth0 ingress protocol ip pref 1 u32 match ip protocol 17 0xff match ip dport 4791 0xffff action drop",
+	} {
+		rdmatest.Command(t, command)
+	}
+	defer rdmatest.Command(t, "tc qdisc delete dev eth0 clsact")
+	rdmatest.Command(t, "ip neighbour replace "+os.Getenv("VM_PEER")+" lladdr 02:00:00:00:00:99 dev eth0")
+	var wg sync.WaitGroup
+	for _, c := range conns {
+		wg.Go(func() { reads(c) })
+	}
+	wg.Wait()
+	rdmatest.Command(t, "ip neighbour delete "+os.Getenv("VM_PEER")+" dev eth0")
+	var said string
+	rdmatest.Check(t, other.Decode(&said))
 }
