@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/goverbs/goverbs/rsocket"
 )
@@ -90,13 +91,26 @@ func proxy(args []string) int {
 	}
 	defer l.Close()
 	fmt.Printf("listening on %v\n", l.Addr())
-	for {
+	return failed("proxy", o.connect.serve(l))
+}
+
+// serve forwards each client to the endpoint. It goes on after errors that may pass, such as too many open files, and
+// returns any other one.
+func (e endpoint) serve(l net.Listener) error {
+	for pause := time.Duration(0); ; {
 		c, err := l.Accept()
-		if err != nil {
-			return failed("proxy", err)
+		if passing, ok := err.(interface{ Temporary() bool }); ok && passing.Temporary() {
+			fmt.Fprintf(os.Stderr, "ibv proxy: %v\n", err)
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			time.Sleep(pause)
+			continue
 		}
+		if err != nil {
+			return err
+		}
+		pause = 0
 		go func() {
-			if err := o.connect.forward(c); err != nil {
+			if err := e.forward(c); err != nil {
 				fmt.Fprintf(os.Stderr, "ibv proxy: for %v: %v\n", c.RemoteAddr(), err)
 			}
 		}()

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+)
+
+// A shortListener is out of files now and then.
+type shortListener struct {
+	net.Listener
+	calls int
+}
+
+func (l *shortListener) Accept() (net.Conn, error) {
+	if l.calls++; l.calls%2 == 1 {
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+	}
+	return l.Listener.Accept()
+}
+
+// TestProxyGoesOn: too many clients end neither the proxy nor the connections that there are.
+func TestProxyGoesOn(t *testing.T) {
+	server := rdmatest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer server.Close()
+	go func() {
+		for {
+			c, err := server.Accept()
+			if err != nil {
+				return
+			}
+			go io.Copy(c, c)
+		}
+	}()
+	l := rdmatest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	served := make(chan error)
+	go func() { served <- endpoint{address: server.Addr().String()}.serve(&shortListener{Listener: l}) }()
+	for range 3 {
+		c := rdmatest.Must(net.Dial("tcp", l.Addr().String()))(t)
+		defer c.Close()
+		rdmatest.Must(c.Write([]byte("x")))(t)
+		rdmatest.Must(io.ReadFull(c, make([]byte, 1)))(t)
+	}
+	l.Close()
+	if err := <-served; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the proxy ended with %v", err)
+	}
+}
