@@ -12,6 +12,25 @@
 // An address is one of an RDMA device's network interface. The port numbers are the connection
 // manager's, and have nothing to do with TCP's.
 //
+// # Beside package net
+//
+// A Conn, a Listener and a Dialer do what those of TCP do, and have the same errors, but for this:
+//
+//   - Close returns at once, as TCP's does. But here it is this process, and not the kernel, that then sends
+//     what was written. If the process ends meanwhile, that is lost: see Conn.SetLinger.
+//   - Conn.CloseRead drops what arrives when other calls on the Conn look for it. TCP's kernel needs none.
+//   - Close must be called. The device and the connection manager refer to an open Conn or Listener, so the
+//     garbage collector doesn't free one that is forgotten.
+//   - There is no ReadFrom and no WriteTo. The one would only save a copy, which Conn.WriteMR does. The other
+//     would give a writer memory that the peer can still change.
+//   - A client that waits for Accept already has the memory of a connection: see ListenConfig.Backlog.
+//   - Listener.Accept also reports, as temporary errors, that this side could not make a connection for a client.
+//   - A Dialer tries the addresses of a name in turn, and doesn't race IPv6 and IPv4. Its LocalAddr is a
+//     netip.AddrPort, and its Control, as a ListenConfig's, has an ID of the connection manager.
+//   - KeepAlive is an interval: 15 s by default, as TCP's. The first message that the peer's device doesn't
+//     acknowledge ends the connection, after the device has repeated it for some seconds.
+//   - There is no File and no SyscallConn.
+//
 // # How bytes travel
 //
 // Each side has a ring in its memory, whose halves it publishes to the peer in turn. Write copies
@@ -47,7 +66,8 @@
 // # Trust
 //
 // The peer's device can write to the ring and to a small list beside it, and to nothing else but what
-// Conn.Map gives it.
+// Conn.Map gives it. It can do so at any time. So Read copies bytes before the program sees them.
 // What the peer says is checked. A message that it could not have sent ends the connection with
-// ErrProtocol.
+// ErrProtocol. Clients that don't complete their handshake neither keep others from a Listener nor take
+// much memory: it has up to 64 of them, for up to 10 s, and for 2 s if there are more.
 package rsocket
