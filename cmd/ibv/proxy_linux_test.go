@@ -7,6 +7,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
@@ -43,6 +44,7 @@ func TestProxyGoesOn(t *testing.T) {
 	for range 3 {
 		c := rdmatest.Must(net.Dial("tcp", l.Addr().String()))(t)
 		defer c.Close()
+		rdmatest.Check(t, c.SetDeadline(time.Now().Add(rdmatest.Patience)))
 		rdmatest.Must(c.Write([]byte("x")))(t)
 		rdmatest.Must(io.ReadFull(c, make([]byte, 1)))(t)
 	}
