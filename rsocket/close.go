@@ -73,17 +73,25 @@ func (c *Conn) Close() error {
 	return nil
 }
 
+// releasing bounds how many connections are released at a time: each takes a thread, because the kernel waits for
+// the device.
+var releasing = make(chan struct{}, 16)
+
 // finish sends the rest, then releases everything.
 func (c *Conn) finish(try time.Duration) error {
-	c.mu.Lock()
 	if try > 0 {
+		c.mu.Lock()
 		c.end.due.set(time.Now().Add(try))
 		if c.left {
 			c.answer()
 		}
 		_ = c.await(&c.end, func(c *Conn) (bool, error) { return c.over(), nil })
 		c.end.due.set(time.Time{})
+		c.mu.Unlock()
 	}
+	releasing <- struct{}{}
+	defer func() { <-releasing }()
+	c.mu.Lock()
 	c.fail(net.ErrClosed) // unless it has failed
 	c.mu.Unlock()
 	// The calls that have begun end now, because the connection is closed, and later ones don't use what is

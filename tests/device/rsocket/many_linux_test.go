@@ -86,6 +86,23 @@ func TestThousandConnections(t *testing.T) {
 	closed(t, second[0])
 }
 
+// TestCloseMany: connections that are closed one right after the other are released by few threads.
+func TestCloseMany(t *testing.T) {
+	checkLeaks(t)
+	l := listen(t, small)
+	clients, servers := connectMany(t, l, small, 60)
+	before := threads(t)
+	for i := range clients {
+		rdmatest.Check(t, clients[i].Close())
+		rdmatest.Check(t, servers[i].Close())
+	}
+	closed(t, l)
+	settle(t)
+	if more := threads(t) - before; more > 30 {
+		t.Errorf("closing %d connections takes %d more threads", 2*len(clients), more)
+	}
+}
+
 // connectMany makes connections and returns both ends of each, which the end of the test closes.
 func connectMany(t testing.TB, l *rsocket.Listener, o rsocket.Options, n int) (clients, servers []*rsocket.Conn) {
 	t.Helper()
