@@ -53,7 +53,8 @@
 // attribute is not run.
 //
 // A New method that returns an error must release everything it has allocated; its object
-// isn't used. Otherwise verbs calls a queue's Release at the end, whatever has failed before.
+// isn't used. Otherwise verbs calls a queue's Release at the end, whatever has failed before,
+// unless the kernel keeps a queue that Adopt has refused: the device may write to its memory.
 // It calls a Context's Release only if Adopt has succeeded. Verbs destroys the kernel's
 // objects, before it calls Release.
 //

@@ -158,7 +158,7 @@ func (p *BufferPool) grow(class int) (*Buffer, error) {
 		return nil, err
 	}
 	if mr.Len() < length {
-		return nil, invalid(op, "Register returned an MR of %d bytes, want %d", mr.Len(), length)
+		return nil, errors.Join(invalid(op, "Register returned an MR of %d bytes, want %d", mr.Len(), length), mr.Close())
 	}
 	p.slabs, p.bytes = append(p.slabs, mr), p.bytes+length
 	old := *p.buffers.Load()

@@ -132,8 +132,12 @@ func TestBufferPoolBounds(t *testing.T) {
 		t.Errorf("Register fails with %v, Get with %v", bad, err)
 	}
 	small := must(p.pd.NewBufferPool(BufferPoolOptions{Register: func(int) (*MR, error) { return p.pd.AllocMR(4096, MROptions{}) }}))(t)
-	if _, err := small.Get(1); !errors.Is(err, ErrInvalid) {
-		t.Errorf("Register returns too little, Get %v", err)
+	held := p.pd.holds.Load()
+	if _, err := small.Get(1); !errors.Is(err, ErrInvalid) || p.pd.holds.Load() != held {
+		t.Errorf("Register returns too little, Get %v; the PD is held %d times, before %d", err, p.pd.holds.Load(), held)
+	}
+	if err := small.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -239,6 +239,9 @@ type ActivateOptions struct {
 
 // Activate moves a UD, RawPacket, DCI or SRD queue pair from RESET to RTS, where it can send and
 // receive. It moves a DCT to RTR, where it receives and has its number; a DCT has no RTS.
+//
+// If Activate fails, the QP may be in INIT or RTR, and Modify to QPReset begins anew. A DCT can't
+// go back: close it.
 func (qp *QP) Activate(o ActivateOptions) error {
 	const op = "activate QP"
 	if err := hold(op, qp.base()); err != nil {

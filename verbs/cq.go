@@ -178,8 +178,7 @@ func (d *Device) createCQHeld(op string, o *CQOptions, channel *CompChannel, par
 	}
 	cq.prov, cq.cqe = prov, int(*cqe)
 	if err := prov.Adopt(uint32(*handle)); err != nil {
-		destroyCQ(d, uint32(*handle))
-		prov.Release()
+		d.undo(destroyCQ, uint32(*handle), prov.Release)
 		return nil, d.failedToLock(op, object, err)
 	}
 	cq.adopt(d, kindCQ, uint32(*handle), cq, parents...)

@@ -2,7 +2,6 @@ package verbs
 
 import (
 	"errors"
-	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -104,11 +103,5 @@ func TestDMAH(t *testing.T) {
 	if err := pd.Close(); err != nil {
 		t.Error(err)
 	}
-	// The collector ends the program if it finds memory that is still pinned.
-	for range 2 {
-		found := make(chan struct{})
-		runtime.SetFinalizer(new([64]byte), func(*[64]byte) { close(found) })
-		runtime.GC()
-		<-found
-	}
+	collect()
 }

@@ -31,6 +31,11 @@ type fakeKernel struct {
 	// on answers a verb in the place of the kernel; an error that isn't an errno
 	// has the kernel answer as ever. They run without mu.
 	on map[string]func(*fakeCall) error
+
+	// asked and done, if not nil, see each command before and after it is answered, done with
+	// the handle that a new object gets. An error of asked refuses the command.
+	asked func(*fakeCall) error
+	done  func(f *fakeCall, handle uint32)
 }
 
 // errPassOn is what a function of fakeKernel.on returns to have the kernel answer.
@@ -62,12 +67,20 @@ func (k *fakeKernel) answer(addr uint64) syscall.Errno {
 	k.handle++
 	handle, on := k.handle, k.on[verb]
 	k.mu.Unlock()
-	err = errPassOn
-	if on != nil {
-		err = on(f)
+	err = nil
+	if k.asked != nil {
+		err = k.asked(f)
+	}
+	if err == nil {
+		if err = errPassOn; on != nil {
+			err = on(f)
+		}
 	}
 	if err == errPassOn {
 		err = k.usual(f, verb, handle)
+	}
+	if err == nil && k.done != nil {
+		k.done(f, handle)
 	}
 	var errno syscall.Errno
 	if err != nil && !errors.As(err, &errno) {
@@ -116,6 +129,10 @@ func (k *fakeKernel) usual(f *fakeCall, verb string, handle uint32) error {
 		return f.out(uapi.UVERBS_ATTR_CORE_OUT, &uapi.IbUverbsCreateFlowResp{FlowHandle: handle})
 	case "create_qp":
 		return f.out(uapi.UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, &handle)
+	case "open_qp":
+		return f.out(uapi.UVERBS_ATTR_CORE_OUT, &uapi.IbUverbsCreateQpResp{QpHandle: handle})
+	case "create_rwq_ind_table":
+		return f.out(uapi.UVERBS_ATTR_CORE_OUT, &uapi.IbUverbsExCreateRwqIndTableResp{IndTblHandle: handle})
 	}
 	return nil
 }
@@ -277,21 +294,26 @@ func openFake(t *testing.T) (*Device, *fakeKernel) {
 // speaks those from one to another.
 func tryFake(t *testing.T, version, from, to int) (*Device, *fakeKernel, error) {
 	t.Helper()
+	k := &fakeKernel{t: t, on: make(map[string]func(*fakeCall) error)}
+	d, err := k.open(version, &provider.Provider{MinABI: from, MaxABI: to, NewContext: newFakeProvider})
+	return d, k, err
+}
+
+// open opens a device whose driver has a version of the ABI, by a provider.
+func (k *fakeKernel) open(version int, p *provider.Provider) (*Device, error) {
 	probe := []byte{0}
 	if err := readOwn(uint64(uintptr(unsafe.Pointer(&probe[0]))), make([]byte, 1)); errors.Is(err, unix.ENOSYS) {
-		t.Skip("emulators of one program don't copy its memory")
+		k.t.Skip("emulators of one program don't copy its memory")
 	}
-	k := &fakeKernel{t: t, on: make(map[string]func(*fakeCall) error)}
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
-		t.Fatal(err)
+		k.t.Fatal(err)
 	}
+	p.Name, p.Driver = "fake", uapi.RDMA_DRIVER_UNKNOWN
 	old := providers
-	fake := []*provider.Provider{{Name: "fake", Driver: uapi.RDMA_DRIVER_UNKNOWN, MinABI: from, MaxABI: to, NewContext: newFakeProvider}}
-	providers = func() []*provider.Provider { return fake }
+	providers = func() []*provider.Provider { return []*provider.Provider{p} }
 	defer func() { providers = old }()
-	d, err := (&DeviceInfo{name: "fake0", noIndex: errNoNetlink, abiVersion: version}).open(ioctl.NewFake(fd, k.answer))
-	return d, k, err
+	return (&DeviceInfo{name: "fake0", noIndex: errNoNetlink, abiVersion: version}).open(ioctl.NewFake(fd, k.answer))
 }
 
 // A fakeProvider has queues that take everything and give nothing.

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // TestLockUnlessBatch gives up where a batch is being built, and also where one is
@@ -44,7 +45,27 @@ func TestLockUnlessBatch(t *testing.T) {
 
 // yield lets other goroutines run until done.
 func yield(done func() bool) {
-	for !done() {
-		runtime.Gosched()
+	for end := time.Now().Add(patience); !done(); runtime.Gosched() {
+		if time.Now().After(end) {
+			panic("what this test waits for doesn't happen")
+		}
+	}
+}
+
+// patience ends tests that hang.
+const patience = 2 * time.Minute
+
+// within fails the test if a call doesn't end.
+func within(t *testing.T, what string, call func()) {
+	t.Helper()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		call()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Fatalf("%s doesn't end", what)
 	}
 }

@@ -167,6 +167,14 @@ func (o *object) destroy(cmd destroyCmd) error {
 	return destroy(o.dev, cmd, o.handle)
 }
 
+// undo destroys a new object in the kernel, and then releases the provider's part. If the kernel
+// keeps the object, the memory of its queues stays, too: the device may write to it.
+func (d *Device) undo(destroy func(*Device, uint32) error, handle uint32, release func()) {
+	if err := destroy(d, handle); err == nil || errors.Is(d.explain(err), ErrDeviceRemoved) {
+		release()
+	}
+}
+
 // A destroyCmd destroys an object by its handle.
 type destroyCmd interface {
 	Handle(uint32)

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -330,8 +331,7 @@ func (d *Device) createQPHeld(op string, o *QPOptions, extra any, pd *PD, domain
 		return nil, e
 	}
 	if err := prov.Adopt(uint32(*handle), *num, granted); err != nil {
-		destroyQP(d, uint32(*handle))
-		prov.Release()
+		d.undo(destroyQP, uint32(*handle), prov.Release)
 		return nil, d.failedToLock(op, object, err)
 	}
 	qp.cap = QPCap{
@@ -515,9 +515,8 @@ func (qp *QP) Close() error {
 	defer qp.recvMu.Unlock()
 	return qp.base().end("destroy QP",
 		func() error {
-			for _, g := range qp.groups {
-				qp.detach(g)
-			}
+			// One that can't be detached makes the kernel refuse.
+			qp.groups = slices.DeleteFunc(qp.groups, func(g mcastGroup) bool { return qp.detach(g) == nil })
 			return destroyQP(qp.dev, qp.handle)
 		},
 		func() {

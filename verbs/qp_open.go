@@ -49,8 +49,7 @@ func (x *XRCD) openQPHeld(op string, num uint32) (*QP, error) {
 	qp.setProvider(opener.OpenQP(num))
 	qp.dev, qp.handle = d, handle
 	if _, err := qp.queryState(); err != nil {
-		destroyQP(d, handle)
-		qp.prov.Release()
+		d.undo(destroyQP, handle, qp.prov.Release)
 		return nil, d.failed(op, object, err)
 	}
 	qp.adopt(d, kindQP, handle, qp, &x.object)

@@ -203,8 +203,7 @@ func (pd *PD) createRSSQPHeld(op string, o *RSSOptions, parents []*object) (*QP,
 		return nil, d.failed(op, object, err).needsRaw()
 	}
 	if err := prov.Adopt(uint32(*handle), *num, granted); err != nil {
-		destroyQP(d, uint32(*handle))
-		prov.Release()
+		d.undo(destroyQP, uint32(*handle), prov.Release)
 		return nil, d.failed(op, object, err)
 	}
 	qp.setProvider(prov)

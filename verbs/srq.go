@@ -151,8 +151,7 @@ func (pd *PD) createSRQHeld(op string, o *SRQOptions, parents []*object) (*SRQ, 
 	}
 	granted := provider.SRQInit{MaxWR: *maxWR, MaxSGE: *maxSGE}
 	if err := prov.Adopt(uint32(*handle), &granted); err != nil {
-		destroySRQ(d, uint32(*handle))
-		prov.Release()
+		d.undo(destroySRQ, uint32(*handle), prov.Release)
 		return nil, d.failedToLock(op, object, err)
 	}
 	srq.prov = prov
@@ -245,10 +244,10 @@ func (srq *SRQ) modify(mask uapi.IbSrqAttrMask, maxWR, limit int) error {
 		return srq.dev.failedToLock(op, fmt.Sprintf("MaxWR %d, Limit %d", maxWR, limit), err)
 	}
 	if resize {
+		srq.maxWR.Store(uint32(maxWR))
 		if err := srq.prov.Remap(); err != nil {
 			return srq.dev.failed(op, "", err)
 		}
-		srq.maxWR.Store(uint32(maxWR))
 	}
 	return nil
 }

@@ -157,9 +157,16 @@ func (srq *SRQ) endTags() error {
 		srq.mu.Unlock()
 		return opErr("destroy SRQ", srq.kind.String(), errHeld)
 	}
+	tags := srq.tags
 	srq.tags = nil
 	srq.mu.Unlock()
-	return qp.Close()
+	err := qp.Close()
+	if err != nil {
+		srq.mu.Lock()
+		srq.tags = tags
+		srq.mu.Unlock()
+	}
+	return err
 }
 
 // PostTagOps posts operations on the SRQ's list of tags (ibv_post_srq_ops), in order and with

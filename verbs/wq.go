@@ -142,8 +142,7 @@ func (pd *PD) createWQHeld(op string, o *WQOptions, parents []*object) (*WQ, err
 	}
 	wq.num, wq.size = *num, provider.WQInit{MaxWR: *maxWR, MaxSGE: *maxSGE}
 	if err := prov.Adopt(uint32(*handle), wq.num, &wq.size); err != nil {
-		destroyWQ(d, uint32(*handle))
-		prov.Release()
+		d.undo(destroyWQ, uint32(*handle), prov.Release)
 		return nil, d.failedToLock(op, object, err)
 	}
 	wq.prov = prov
