@@ -65,3 +65,26 @@ func TestECE(t *testing.T) {
 		}
 	}
 }
+
+// TestECETakenBack: after a change of state that failed, and another one without ECE, nothing of the
+// first one's answer is used, whose memory is another's.
+func TestECETakenBack(t *testing.T) {
+	r := newRig(t, 1)
+	r.ece = true
+	q := r.newQP(t, 7, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 1, 0)})
+	q.SetECE(0x10000003)
+	cmd, ok := q.Modify()
+	if !ok {
+		t.Fatal("without the driver's part")
+	}
+	answer := q.late
+	cmd.Release()       // the kernel has refused
+	answer.Dctn = 0xbad // as another command may
+	q.SetECE(0)
+	if _, ok := q.Modify(); ok {
+		t.Error("with the driver's part")
+	}
+	if got := q.Moved(uapi.IB_QPS_RTR); got != 7 {
+		t.Errorf("the QP has the number %#x", got)
+	}
+}

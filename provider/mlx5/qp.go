@@ -308,6 +308,7 @@ func (r *recvQueue) size(l *limits, c *uapi.IbUverbsQpCap) (int, error) {
 // Modify: the kernel creates a DCT, with its number, when it becomes ready to receive. For
 // other QPs, ECE may be requested.
 func (q *qp) Modify() (cmd ioctl.WriteExModifyQp, ok bool) {
+	q.late = nil // of a command that has failed
 	if !q.target && q.ece.asked == 0 {
 		return cmd, false
 	}
