@@ -251,3 +251,36 @@ func TestCloseBesideWait(t *testing.T) {
 		}
 	}
 }
+
+// TestTurnIsPassedOn: who reads a channel's events leaves that to the next one at the end of its
+// wait, also after an error.
+func TestTurnIsPassedOn(t *testing.T) {
+	d, _ := fakeContext(t)
+	for name, wait := range map[string]func(*CQ, context.Context) error{
+		"PollWait": func(cq *CQ, ctx context.Context) error { _, err := cq.PollWait(ctx, make([]WC, 1)); return err },
+		"Wait":     func(cq *CQ, ctx context.Context) error { _, err := cq.chn.Wait(ctx); return err },
+		"All": func(cq *CQ, ctx context.Context) (last error) {
+			for _, last = range cq.All(ctx) {
+			}
+			return last
+		},
+	} {
+		cq := must(d.CreateCQ(CQOptions{MaxCQE: 1, Channel: must(d.CreateCompChannel())(t)}))(t)
+		turn := cq.chn.events.turn
+		for range 2 {
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- wait(cq, ctx) }()
+			yield(func() bool { return len(turn) == 0 })
+			cancel()
+			within(t, name, func() {
+				if err := <-ended; !errors.Is(err, context.Canceled) {
+					t.Errorf("%s: %v", name, err)
+				}
+			})
+			if len(turn) != 1 {
+				t.Fatalf("%s has ended, and nobody can read the channel", name)
+			}
+		}
+	}
+}

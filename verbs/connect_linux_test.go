@@ -290,3 +290,30 @@ func TestRequiredMask(t *testing.T) {
 		t.Errorf("%d transitions are allowed", allowed)
 	}
 }
+
+// TestConnectReads: a QP requests no more reads at a time than the peer serves, nor than it can
+// request itself, whatever it can serve.
+func TestConnectReads(t *testing.T) {
+	d, k := fakeContext(t)
+	fakePort(k, LinkLayerInfiniBand, uapi.IbUverbsQueryPortResp{Lid: 1, ActiveMtu: uint8(MTU4096)})
+	var req uapi.IbUverbsModifyQp
+	k.answerTo("modify_qp", func(f *fakeCall) error {
+		req = in[uapi.IbUverbsModifyQp](f, uapi.UVERBS_ATTR_CORE_IN)
+		return nil
+	})
+	for _, tt := range []struct {
+		peer  uint8
+		asked int
+		want  uint8
+	}{{9, 0, 4}, {5, 0, 4}, {4, 0, 4}, {3, 0, 3}, {0, 0, 0}, {9, 2, 2}, {9, -1, 0}} {
+		qp, peer := fakeOf(t, d, RC), peer
+		must(qp.Endpoint(GIDEntry{GID: GID{0: 0xfe, 1: 0x80}, Port: 1}))(t)
+		peer.MaxRDAtomic = tt.peer
+		if err := qp.Connect(peer, ConnectOptions{MaxRDAtomic: tt.asked}); err != nil {
+			t.Fatal(err)
+		}
+		if QPState(req.QpState) != QPRTS || req.MaxRdAtomic != tt.want || req.MaxDestRdAtomic != 5 {
+			t.Errorf("the peer serves %d, asked for %d: %d of %d, want %d of 5", tt.peer, tt.asked, req.MaxRdAtomic, req.MaxDestRdAtomic, tt.want)
+		}
+	}
+}
