@@ -556,6 +556,33 @@ func TestReset(t *testing.T) {
 	}
 }
 
+// The phase of requests changes with each round of the ring, and goes on where a reset was.
+func TestPhaseGoesOn(t *testing.T) {
+	r := newRig(t)
+	c := r.newCQ(t, 0, provider.CQInit{CQE: 8})
+	q := r.newQP(t, 5, provider.QPInit{SendCQ: c, RecvCQ: c, Cap: capOf(2, 1, 0, 0, 0)})
+	phase, rung := uint64(0), 0
+	for _, posts := range []int{1, 2, 3, 2, 4, 6, 1, 5} { // between two resets
+		for at := range posts {
+			if n, err := q.PostSend([]provider.SendWR{sendOf(uapi.IB_UVERBS_WR_SEND)}, false); n != 1 || err != nil {
+				t.Fatal(n, err)
+			}
+			want := phase ^ uint64(at/2)&1
+			word := r.wqe(at%2, shortWQE)[0]
+			if got := word >> phaseShift & 1; got != want {
+				t.Errorf("request %d, %d of the queue: phase %d, want %d", rung, at, got, want)
+			}
+			rung++
+			r.complete(c, c.rings[0].next, completion(sendQueue, opSend, 5, uint16(word), 0))
+			if n, err := c.Poll(make([]provider.WC, 1)); n != 1 || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		phase ^= uint64(posts/2) & 1
+		q.Moved(uapi.IB_QPS_RESET)
+	}
+}
+
 // The rings of a CQ are polled in turn.
 func TestSubCQs(t *testing.T) {
 	r := newRig(t)

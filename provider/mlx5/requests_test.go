@@ -3,6 +3,7 @@ package mlx5
 import (
 	"bytes"
 	"encoding/binary"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -127,6 +128,43 @@ func TestWithoutAtomics(t *testing.T) {
 			if _, err := q.PostSend([]provider.SendWR{{Opcode: op}}, false); err != want {
 				t.Errorf("operation %d with atomics %04b: %v, want %v", op, have, err, want)
 			}
+		}
+	}
+}
+
+// TestListsAreCounted: whatever way the requests of a list take, and wherever it ends, the number of
+// those that were posted is right, and so are their IDs, the record and the queue's own count.
+func TestListsAreCounted(t *testing.T) {
+	one, two := provider.SGE{Addr: 1, Length: 2, LKey: 3}, make([]provider.SGE, 2)
+	two[0], two[1] = one, one
+	lists := map[byte][]provider.SGE{'1': {one}, '2': two, '0': {}, 'x': make([]provider.SGE, 3)}
+	for _, form := range []string{"1", "11", "112", "121", "211", "110", "011", "1x", "11x", "12x", "x", "112x1", "2x1", "1111"} {
+		r := newRig(t, 1)
+		q := r.newQP(t, 5, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 2, 0)})
+		var recvs []provider.RecvWR
+		var sends []provider.SendWR
+		for i := range len(form) {
+			recvs = append(recvs, provider.RecvWR{WRID: uint64(100 + i), SGL: lists[form[i]]})
+			sends = append(sends, provider.SendWR{WRID: uint64(100 + i), SGL: lists[form[i]], Opcode: uapi.IB_UVERBS_WR_SEND})
+		}
+		want, wantErr := strings.IndexByte(form, 'x'), error(nil)
+		if want < 0 {
+			want = len(form)
+		} else {
+			wantErr = provider.ErrTooManySGEs
+		}
+		n, err := q.PostRecv(recvs)
+		if n != want || err != wantErr || q.rq.posted != uint32(want) || number(q.record[recvRecord]) != uint32(want) {
+			t.Errorf("receives %s: %d, %v; %d posted, the record says %d", form, n, err, q.rq.posted, number(q.record[recvRecord]))
+		}
+		for i := range want {
+			if q.rq.ids[i] != uint64(100+i) {
+				t.Errorf("receives %s: the IDs are %v", form, q.rq.ids)
+			}
+		}
+		n, err = q.PostSend(sends, false)
+		if n != want || err != wantErr || q.sq.posted != uint32(want) || number(q.record[sendRecord]) != q.sq.next {
+			t.Errorf("sends %s: %d, %v; %d posted, the record says %d of %d", form, n, err, q.sq.posted, number(q.record[sendRecord]), q.sq.next)
 		}
 	}
 }
