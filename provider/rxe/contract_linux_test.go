@@ -305,3 +305,33 @@ func TestModifySRQ(t *testing.T) {
 		}
 	})
 }
+
+// TestResizedUnmapped: a resized queue that can't be mapped says so, and is no ring that the kernel
+// has left. Another resize mends it.
+func TestResizedUnmapped(t *testing.T) {
+	f, ring := kernelFile(t, "goverbs-unmapped", 1<<16)
+	good, bad := uapi.Mminfo{Size: 4096}, uapi.Mminfo{}
+	c, s := &cq{file: f}, &srq{file: f}
+	s.rq.maxSGE = 1
+	defer c.Release()
+	defer s.Release()
+	for _, mi := range []uapi.Mminfo{good, bad, good, bad, bad, good} {
+		lay(ring, 6, 1, 1, 0) // one completion
+		c.resp, s.mi = &mi, &mi
+		if err := c.Remap(); (err == nil) != (mi == good) {
+			t.Errorf("%+v: %v", mi, err)
+		}
+		n, err := c.Poll(make([]provider.WC, 2))
+		if mi == good && (n != 1 || err != nil) || mi == bad && (n != 0 || err != errUnmapped) {
+			t.Errorf("%+v: polled %d, %v", mi, n, err)
+		}
+		lay(ring, 6, 1, 0, 0)
+		if err := s.Remap(); (err == nil) != (mi == good) {
+			t.Errorf("%+v: %v", mi, err)
+		}
+		n, err = s.PostRecv([]provider.RecvWR{{WRID: 1}})
+		if mi == good && (n != 1 || err != nil) || mi == bad && (n != 0 || err != errUnmapped) {
+			t.Errorf("%+v: posted %d, %v", mi, n, err)
+		}
+	}
+}

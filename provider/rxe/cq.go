@@ -34,6 +34,9 @@ func (c *cq) Adopt(handle uint32) (err error) {
 // Poll copies completions. They have the layout of struct ib_uverbs_wc on both sides.
 func (c *cq) Poll(wc []provider.WC) (int, error) {
 	q := &c.q
+	if q.mem == nil {
+		return 0, errUnmapped
+	}
 	cons, prod := q.consumer()&q.mask, q.producer()
 	if prod > q.mask {
 		return 0, errBadIndex
@@ -90,16 +93,16 @@ func (c *cq) Resize(cmd ioctl.WriteResizeCq, _ uint32) error {
 	return nil
 }
 
-// Remap maps the new queue. The kernel has moved the completions to it.
+// Remap maps the new queue. The kernel has moved the completions to it. Without it there is
+// nothing to poll until another Resize.
 func (c *cq) Remap() error {
 	q, err := mapQueue(c.file, *c.resp, completeSize)
 	c.resp = nil
-	if err != nil {
-		return err
-	}
 	c.q.unmap()
 	c.q = q
-	return nil
+	return err
 }
+
+var errUnmapped = errors.New("rxe: the resized queue could not be mapped: resize it again")
 
 func (c *cq) Release() { c.q.unmap() }

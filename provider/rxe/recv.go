@@ -13,13 +13,13 @@ type recvQueue struct {
 	prod   uint32 // our producer index
 }
 
-// adopt maps the queue.
+// adopt maps the queue. The kernel doesn't look at an earlier one any more.
 func (r *recvQueue) adopt(f *ioctl.File, mi uapi.Mminfo, maxSGE uint32) error {
 	q, err := mapQueue(f, mi, recvWQESize+uintptr(maxSGE)*sgeSize)
+	r.unmap()
 	if err != nil {
 		return err
 	}
-	r.unmap()
 	r.queue, r.maxSGE, r.prod = q, int(maxSGE), q.producer()&q.mask
 	return nil
 }
@@ -86,7 +86,12 @@ func (s *srq) Adopt(_ uint32, granted *provider.SRQInit) error {
 	return s.rq.adopt(s.file, mi, granted.MaxSGE)
 }
 
-func (s *srq) PostRecv(wrs []provider.RecvWR) (int, error) { return s.rq.post(wrs) }
+func (s *srq) PostRecv(wrs []provider.RecvWR) (int, error) {
+	if s.rq.mem == nil {
+		return 0, errUnmapped
+	}
+	return s.rq.post(wrs)
+}
 
 // Modify gives the kernel an address for the new ring's description. This is the only
 // answer that goes through a pointer in the request instead of UHW_OUT.
