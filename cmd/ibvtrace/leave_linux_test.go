@@ -111,7 +111,7 @@ func checkUntraced(t *testing.T, pid int) {
 
 // TestNoFilter: without a filter the same verbs are shown, and the program outlives ibvtrace.
 func TestNoFilter(t *testing.T) {
-	p := ibvtrace(t, "--no-filter", "sh", "-c", bin.verbs+" children; echo $$; read x")
+	p := ibvtrace(t, "--no-filter", "sh", "-c", built(t, "verbs")+" children; echo $$; read x")
 	var pid int
 	var said []string
 	p.Stdout, p.Stderr = nil, nil // the program outlives ibvtrace, and keeps them open

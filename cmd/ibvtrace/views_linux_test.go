@@ -73,7 +73,7 @@ func TestFullDiskSpares(t *testing.T) {
 func TestReaderGone(t *testing.T) {
 	dir := t.TempDir()
 	trace, fifo := filepath.Join(dir, "trace"), filepath.Join(dir, "fifo")
-	program := []string{"sh", "-c", bin.verbs + " signals >/dev/null; exit 7"}
+	program := []string{"sh", "-c", built(t, "verbs") + " signals >/dev/null; exit 7"}
 	if err := exec.Command(bin.ibvtrace, append([]string{"--json", "-o", trace}, program...)...).Run(); exitOf(err) != 7 {
 		t.Fatal(err)
 	}
