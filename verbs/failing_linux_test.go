@@ -552,7 +552,7 @@ var verbCalls = []verbCall{
 		dmah := must(x.AllocDMAH(DMAHOptions{}))(x.l.t)
 		return func() ([]io.Closer, error) { return one(x.pd.RegMR(make([]byte, 100), MROptions{DMAH: dmah})) }
 	}},
-	{name: "reg dma-buf MR", steps: "reg_dmabuf_mr", prepare: func(x *failingDevice) verb {
+	{name: "reg dma-buf MR", steps: "query_device_ex, reg_dmabuf_mr", prepare: func(x *failingDevice) verb {
 		return func() ([]io.Closer, error) { return one(x.pd.RegDmabufMR(DmabufOptions{FD: 1, Length: 100})) }
 	}},
 	{name: "reg implicit MR", steps: "query_device_ex, reg_mr", prepare: func(x *failingDevice) verb {
