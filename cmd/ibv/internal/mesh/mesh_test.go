@@ -215,6 +215,31 @@ func TestMesh(t *testing.T) {
 	}
 }
 
+// TestCompareOtherOrder: hosts may have other ranks than before. A link's directions are those of
+// its hosts, not of their ranks.
+func TestCompareOtherOrder(t *testing.T) {
+	link := func(a, b int, ab, ba, both float64) Link {
+		return Link{A: a, B: b, AB: ab, BA: ba, Both: both, Latency: &Latency{Median: 2}}
+	}
+	before := &Result{Hosts: []Host{{Name: "x"}, {Name: "y"}, {Name: "z"}}, Links: []Link{link(0, 1, 90, 40, 100), link(0, 2, 10, 20, 30)}}
+	same := &Result{Hosts: []Host{{Name: "z"}, {Name: "y"}, {Name: "x"}}, Links: []Link{link(1, 2, 40, 90, 100), link(0, 2, 20, 10, 30)}}
+	if lines := same.Compare(before); len(lines) != 2 || !strings.Contains(lines[1], "Nothing differs") {
+		t.Errorf("%q", lines)
+	}
+	other := &Result{Hosts: same.Hosts, Links: []Link{link(1, 2, 40, 45, 100), link(0, 2, 40, 10, 30)}}
+	text := strings.Join(other.Compare(before), "\n")
+	for _, want := range []string{
+		"worse: y – x: bandwidth back 90 to 45 Gb/s (-50 %)", "better: z – x: bandwidth 20 to 40 Gb/s (+100 %)",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in %s", want, text)
+		}
+	}
+	if strings.Count(text, "Gb/s (") != 2 {
+		t.Error(text)
+	}
+}
+
 // TestNobodySlow: if half of the hosts are slow, their links are named, and no host is.
 func TestNobodySlow(t *testing.T) {
 	r := play(t, newModels(4, func(a, b int) float64 {

@@ -2,11 +2,13 @@ package perftest
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -120,6 +122,33 @@ func TestExchange(t *testing.T) {
 		}
 		return x.part(keys{})
 	})
+}
+
+// TestLargerLayout: both sides use the larger size of each, whoever has it.
+func TestLargerLayout(t *testing.T) {
+	page := os.Getpagesize()
+	for _, theirs := range [][2]int{{1, 1}, {2 * page, 1}, {1, 128}, {1 << 16, 256}, {page, cacheLine}} {
+		for _, client := range []bool{false, true} {
+			c, s := pipe(t)
+			mine, peer := newExchange(c, client), newExchange(s, !client)
+			ended := make(chan error, 1)
+			go func() {
+				var errs []error
+				for _, size := range theirs {
+					_, err := peer.swap("layout", binary.BigEndian.AppendUint32(nil, uint32(size)), "")
+					errs = append(errs, err)
+				}
+				ended <- errors.Join(errs...)
+			}()
+			cycle, line, err := mine.layout()
+			if err != nil || cycle != max(page, theirs[0]) || line != max(cacheLine, theirs[1]) {
+				t.Errorf("theirs are %v: %d, %d, %v", theirs, cycle, line, err)
+			}
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+	}
 }
 
 // TestCMKeys: the structure has the fields at perftest's offsets.
