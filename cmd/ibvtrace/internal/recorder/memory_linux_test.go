@@ -1,7 +1,9 @@
 package recorder
 
 import (
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -142,5 +144,20 @@ func TestControl(t *testing.T) {
 	m.Allow(maxFDs, true)
 	if slices.ContainsFunc(c.fds[:], func(word uint32) bool { return word != 0 }) {
 		t.Error("descriptors are recorded that no bit is for")
+	}
+}
+
+// A slot's record is copied before the slot is free, because a thread of the program may fill it at
+// once. Nothing else can see this order, so the test looks at the source.
+func TestCopiedBeforeFree(t *testing.T) {
+	source, err := os.ReadFile("memory_linux.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, free, _ := strings.Cut(string(source), "\nfunc (m *Memory) free(")
+	copies, frees := strings.Index(free, "copy("), strings.Index(free, "atomic.StoreUint32(m.state(i), 0)")
+	reads := strings.LastIndex(free, "m.b[slotsAt")
+	if copies < 0 || copies > frees || reads < 0 || reads > frees {
+		t.Errorf("a slot is free before it is copied: %d, %d, %d", copies, reads, frees)
 	}
 }
