@@ -116,7 +116,7 @@ func TestCancelBesideAll(t *testing.T) {
 			asleep(cq, q, 1+i)
 		}
 		cancels[first]()
-		if err := <-ends[first]; !errors.Is(err, context.Canceled) {
+		if err := soon(t, ends[first]); !errors.Is(err, context.Canceled) {
 			t.Errorf("the loop ends with %v", err)
 		}
 		select {
@@ -125,7 +125,7 @@ func TestCancelBesideAll(t *testing.T) {
 		default:
 		}
 		cancels[1-first]()
-		if err := <-ends[1-first]; !errors.Is(err, context.Canceled) {
+		if err := soon(t, ends[1-first]); !errors.Is(err, context.Canceled) {
 			t.Errorf("the other loop ends with %v", err)
 		}
 	}

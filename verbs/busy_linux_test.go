@@ -96,7 +96,7 @@ func closeBeside(t *testing.T, verb, before string, run func(*Device, fakeThings
 	}
 	close(proceed)
 	for range 3 {
-		if err := <-done; err != nil {
+		if err := soon(t, done); err != nil {
 			t.Errorf("%s: %v", verb, err)
 		}
 	}
@@ -143,7 +143,7 @@ func TestHeld(t *testing.T) {
 		t.Errorf("beside a verb: %v, want ErrBusy", err)
 	}
 	close(proceed)
-	if err := <-done; err != nil {
+	if err := soon(t, done); err != nil {
 		t.Error(err)
 	}
 	for _, o := range x.all() {
@@ -175,7 +175,7 @@ func TestQueryBesideModify(t *testing.T) {
 	if a, _, err := x.qp.Query(); err != nil || a.State != QPInit {
 		t.Errorf("%v, %v", a.State, err)
 	}
-	if err := <-done; err != nil {
+	if err := soon(t, done); err != nil {
 		t.Error(err)
 	}
 	if s := x.qp.State(); s != QPRTR {

@@ -64,7 +64,7 @@ func TestWaitsShareOneChannel(t *testing.T) {
 	for _, i := range []int{2, 0, 1} {
 		complete(cqs[i], d.prov.(*fakeProvider).cqs[i], i+1)
 		happen(t, cqs[i])
-		if got := <-finds; got != (found{i, i + 1}) {
+		if got := soon(t, finds); got != (found{i, i + 1}) {
 			t.Errorf("CQ %d has %d completions, want CQ %d with %d", got.of, got.n, i, i+1)
 		}
 	}
@@ -246,7 +246,7 @@ func TestCloseBesideWait(t *testing.T) {
 		if err := ch.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-ended; !errors.Is(err, ErrClosed) {
+		if err := soon(t, ended); !errors.Is(err, ErrClosed) {
 			t.Fatal(err)
 		}
 	}
@@ -273,11 +273,9 @@ func TestTurnIsPassedOn(t *testing.T) {
 			go func() { ended <- wait(cq, ctx) }()
 			yield(func() bool { return len(turn) == 0 })
 			cancel()
-			within(t, name, func() {
-				if err := <-ended; !errors.Is(err, context.Canceled) {
-					t.Errorf("%s: %v", name, err)
-				}
-			})
+			if err := soon(t, ended); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v", name, err)
+			}
 			if len(turn) != 1 {
 				t.Fatalf("%s has ended, and nobody can read the channel", name)
 			}

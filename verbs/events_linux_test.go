@@ -227,7 +227,7 @@ func TestOverrun(t *testing.T) {
 	other := must(d.CreateCQ(CQOptions{MaxCQE: 1, Fields: WCFieldTimestamp}))(t)
 	k.event(EventCQErr, x.cq.id)
 	for range 3 {
-		if err := <-done; !errors.Is(err, ErrCQOverrun) {
+		if err := soon(t, done); !errors.Is(err, ErrCQOverrun) {
 			t.Errorf("waiting: %v", err)
 		}
 	}

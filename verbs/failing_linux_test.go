@@ -495,11 +495,12 @@ func (x *failingDevice) qp(typ QPType, state QPState) *QP {
 
 // end closes the device.
 func (x *failingDevice) end() {
-	within(x.l.t, "closing the device", func() {
-		if err := x.Close(); err != nil {
-			x.l.t.Error(err)
-		}
-	})
+	x.l.t.Helper()
+	closed := make(chan error, 1)
+	go func() { closed <- x.Close() }()
+	if err := soon(x.l.t, closed); err != nil {
+		x.l.t.Error(err)
+	}
 	x.k.events.Close()
 }
 
@@ -1017,7 +1018,7 @@ func TestOpenFails(t *testing.T) {
 			if got := strings.Join(steps, ", "); got != want || err != nil {
 				t.Errorf("%s, %v, want %s", got, err, want)
 			}
-			within(t, "closing the device", func() { made[0].Close() })
+			made[0].Close()
 			k.events.Close()
 			break
 		}

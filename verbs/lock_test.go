@@ -16,7 +16,7 @@ func TestLockUnlessBatch(t *testing.T) {
 	go func() { got <- l.lockUnlessBatch() }()
 	yield(func() bool { return atomic.LoadInt32(&l.waiting) == 1 })
 	atomic.StoreUint32(&l.held, heldByBatch)
-	if <-got {
+	if soon(t, got) {
 		t.Error("it has taken the lock from a batch")
 	}
 	if l.lockUnlessBatch() {
@@ -29,7 +29,7 @@ func TestLockUnlessBatch(t *testing.T) {
 	go func() { got <- l.lockUnlessBatch() }()
 	yield(func() bool { return atomic.LoadInt32(&l.waiting) == 1 })
 	l.Unlock()
-	if !<-got {
+	if !soon(t, got) {
 		t.Error("it doesn't wait for others")
 	}
 	go func() {
@@ -38,7 +38,7 @@ func TestLockUnlessBatch(t *testing.T) {
 	}()
 	yield(func() bool { return atomic.LoadInt32(&l.waiting) == 1 })
 	l.Unlock()
-	if !<-got {
+	if !soon(t, got) {
 		t.Error("a batch that waited isn't one")
 	}
 }
@@ -55,17 +55,13 @@ func yield(done func() bool) {
 // patience ends tests that hang.
 const patience = 2 * time.Minute
 
-// within fails the test if a call doesn't end.
-func within(t *testing.T, what string, call func()) {
+// soon returns what comes from a channel, and fails the test if nothing does.
+func soon[T any](t *testing.T, from <-chan T) (x T) {
 	t.Helper()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		call()
-	}()
 	select {
-	case <-ended:
+	case x = <-from:
 	case <-time.After(patience):
-		t.Fatalf("%s doesn't end", what)
+		t.Fatal("what this test waits for doesn't happen")
 	}
+	return x
 }
