@@ -945,7 +945,7 @@ func (c *verbCall) fail(t *testing.T, n int) bool {
 			t.Errorf("%s fails: %v", steps[n], err)
 		}
 		if now := l.state(x.Device); !c.partly && !slices.Equal(now, before) {
-			t.Errorf("after %s has failed:\n%s\nbefore:\n%s", steps[n], strings.Join(now, "\n"), strings.Join(before, "\n"))
+			t.Fatalf("after %s has failed:\n%s\nbefore:\n%s", steps[n], strings.Join(now, "\n"), strings.Join(before, "\n"))
 		}
 		if c.name == "alloc MR" && ours(t, l.memory) {
 			t.Errorf("after %s has failed the memory is mapped", steps[n])
@@ -959,7 +959,7 @@ func (c *verbCall) fail(t *testing.T, n int) bool {
 		x.must(o.Close())
 	}
 	if now := l.state(x.Device); !c.lasts && !slices.Equal(now, before) {
-		t.Errorf("at the end:\n%s\nbefore:\n%s", strings.Join(now, "\n"), strings.Join(before, "\n"))
+		t.Fatalf("at the end:\n%s\nbefore:\n%s", strings.Join(now, "\n"), strings.Join(before, "\n"))
 	}
 	x.end()
 	if len(l.kernel) != 0 || len(l.parts) != 0 || l.contexts != 0 || files(t) != opened {
