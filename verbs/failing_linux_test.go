@@ -63,7 +63,6 @@ type part struct {
 	l      *ledger
 	name   string
 	handle uint32 // of the object, 0 as long as there is none
-	verb   int
 }
 
 // step is a step of the verb that is running. It fails if it is its turn.
@@ -166,7 +165,7 @@ func (l *ledger) part(name string) (*part, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := &part{l: l, name: name, verb: l.verb}
+	p := &part{l: l, name: name}
 	l.parts = append(l.parts, p)
 	return p, nil
 }
@@ -268,7 +267,7 @@ func (p *failingProvider) CountFlow(ioctl.WriteExCreateFlow, []uint32) (func(), 
 	if err != nil {
 		return nil, err
 	}
-	part.handle = 1 // of nothing that is destroyed before
+	part.handle = 1 // it belongs to no object, so it takes the handle of none
 	return part.release, nil
 }
 
@@ -439,7 +438,7 @@ type failingDevice struct {
 	xrcd *XRCD
 }
 
-// openFailing opens the device.
+// open opens a device whose provider and kernel the ledger fails.
 func (l *ledger) open() (*Device, *fakeKernel, error) {
 	k := &fakeKernel{t: l.t, asked: l.asked, done: l.done, on: map[string]func(*fakeCall) error{
 		"query_device_ex": func(f *fakeCall) error {
