@@ -26,8 +26,8 @@ What is traced:
   --data    trace data verbs too: ibv_post_send, ibv_poll_cq, ibv_wr_*, ...
   --stop    stop the program at every control verb, and insert no code into it
   --no-filter
-            install no seccomp filter in COMMAND: it stops at every system call, which
-            is slow, but ^C lets go what is left when COMMAND has ended
+            install no seccomp filter in COMMAND: it stops at every system call,
+            which is slow, but ^C lets go what is left when COMMAND has ended
   -p PID    attach to a process, until SIGINT or its end; may be repeated
 
 How it is shown:
