@@ -344,3 +344,14 @@ func TestLeft(t *testing.T) {
 		t.Errorf("%v are left, want 10m: a quarter of the tests must run", got)
 	}
 }
+
+// The packages that only a long run fuzzes have fuzz tests.
+func TestSlowToFuzz(t *testing.T) {
+	t.Chdir("../..")
+	for _, dir := range slowToFuzz {
+		files, err := filepath.Glob(dir + "/*_test.go")
+		if err != nil || !slices.ContainsFunc(files, func(f string) bool { return strings.Contains(read(t, f), "\nfunc Fuzz") }) {
+			t.Errorf("%s has no fuzz test: %v", dir, err)
+		}
+	}
+}
