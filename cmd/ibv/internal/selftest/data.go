@@ -34,9 +34,10 @@ func data(r *run) {
 	}
 	r.planned(r.g.Planned+sweepPlan, "messages")
 	switch {
+	case large == room:
 	case large == r.message():
 		r.lacks(fmt.Sprintf("messages of more than %d bytes", large))
-	case large < room:
+	default:
 		r.lacks(fmt.Sprintf("messages of more than %d bytes: the limit of locked memory is %d", large, memoryLimit()))
 	}
 	for i, t := range transports {

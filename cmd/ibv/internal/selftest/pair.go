@@ -207,7 +207,8 @@ func (c *check) createQP(e *end, s *shape, o verbs.QPOptions) (err error) {
 		if e.qp, err = e.pd.CreateQP(o); err == nil {
 			c.closing("QP", e.qp.Close)
 			if s.inline < asked {
-				c.lacks(fmt.Sprintf("%d inline bytes in a request of %v: %s has %d", asked, o.Type, e.side.dev.Info().Name(), e.qp.Cap().MaxInlineData))
+				s.inline = min(asked, e.qp.Cap().MaxInlineData)
+				c.lacks(fmt.Sprintf("%d inline bytes in a request of %v: %s has %d", asked, o.Type, e.side.dev.Info().Name(), s.inline))
 			}
 			return nil
 		}
