@@ -352,7 +352,13 @@ var misuses = []misuse{
 	{"post a receive of too many SGEs", verbs.ErrInvalid, "scatter", func(w *world) error {
 		return drop2(w.rc.A.QP.PostRecv(verbs.RecvWR{SGL: make([]verbs.SGE, 100)}))
 	}},
-	{"post a receive of 4 GiB", verbs.ErrInvalid, "4 GiB", func(w *world) error {
+	{"post a receive of 2 GiB", verbs.ErrInvalid, "2 GiB", func(w *world) error {
+		return drop2(w.rc.A.QP.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{{Length: 1 << 31}}}))
+	}},
+	{"post a receive of 2 GiB to the SRQ", verbs.ErrInvalid, "2 GiB", func(w *world) error {
+		return drop2(w.srq.B.SRQ.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{{Length: 1 << 31}}}))
+	}},
+	{"post a receive of 4 GiB", verbs.ErrInvalid, "2 GiB", func(w *world) error {
 		return drop2(w.rc.A.QP.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{{Length: 1<<32 - 1}, {Length: 1}}}))
 	}},
 	{"post a receive beside the SRQ", verbs.ErrInvalid, "SRQ", func(w *world) error { return drop2(w.srq.A.QP.PostRecv(verbs.RecvWR{})) }},
