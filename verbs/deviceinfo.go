@@ -19,7 +19,8 @@ type DeviceInfo struct {
 	node         string
 	class        string // the directory of the node in /sys, which has no name of the device
 	index        uint32 // the kernel's number
-	noIndex      error  // why that isn't known
+	indexed      bool   // that is known
+	noIndex      error  // why it isn't
 	abiVersion   int
 	nodeType     NodeType
 	nodeGUID     GUID
@@ -46,8 +47,8 @@ func (d *DeviceInfo) Index() (uint32, error) {
 	switch {
 	case d == nil:
 		return 0, &OpError{Op: op, Err: errNil}
-	case d.noIndex != nil:
-		return 0, opErr(op, d.name, d.noIndex)
+	case !d.indexed:
+		return 0, opErr(op, d.name, or(d.noIndex, ErrNoDevice))
 	}
 	return d.index, nil
 }

@@ -249,6 +249,20 @@ func TestRenamedDevice(t *testing.T) {
 	}
 }
 
+// TestZeroDeviceInfo: one that was never listed is no device.
+func TestZeroDeviceInfo(t *testing.T) {
+	d := new(DeviceInfo)
+	if index, err := d.Index(); !errors.Is(err, ErrNoDevice) {
+		t.Errorf("index %d, %v", index, err)
+	}
+	if names := d.NetDevs(); len(names) != 0 {
+		t.Errorf("interfaces %v", names)
+	}
+	if c, err := d.Open(); err == nil {
+		t.Errorf("opened %v", c)
+	}
+}
+
 // A device that vanishes while it is read, or of which a file is unreadable,
 // does not hide the others.
 func TestDamagedDevices(t *testing.T) {

@@ -313,7 +313,7 @@ func (k *fakeKernel) open(version int, p *provider.Provider) (*Device, error) {
 	old := providers
 	providers = func() []*provider.Provider { return []*provider.Provider{p} }
 	defer func() { providers = old }()
-	return (&DeviceInfo{name: "fake0", noIndex: errNoNetlink, abiVersion: version}).open(ioctl.NewFake(fd, k.answer))
+	return (&DeviceInfo{name: "fake0", abiVersion: version}).open(ioctl.NewFake(fd, k.answer))
 }
 
 // A fakeProvider has queues that take everything and give nothing.

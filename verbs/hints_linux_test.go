@@ -76,7 +76,7 @@ func TestCgroupHint(t *testing.T) {
 		return []*provider.Provider{{Name: "fake", Driver: uapi.RDMA_DRIVER_UNKNOWN, NewContext: newFakeProvider}}
 	}
 	defer func() { providers = old }()
-	_, err := (&DeviceInfo{name: "fake0", noIndex: errNoNetlink}).open(ioctl.NewFake(-1, func(addr uint64) syscall.Errno {
+	_, err := (&DeviceInfo{name: "fake0"}).open(ioctl.NewFake(-1, func(addr uint64) syscall.Errno {
 		if call, err := ioctl.Decode(addr, readOwn); err == nil && call.Method == nil {
 			return unix.EPROTONOSUPPORT // Probe
 		}

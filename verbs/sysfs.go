@@ -68,7 +68,7 @@ func (t tree) device(number int) *DeviceInfo {
 		d.name = name
 		var found rdmanl.Device
 		found, d.noIndex = t.findDevice(context.Background(), name)
-		d.index = found.Index
+		d.index, d.indexed = found.Index, d.noIndex == nil
 		dir := t.dirOf(name)
 		// Only the node type and the node GUID exist for every driver.
 		d.fwVer, _ = readAttr(dir, "fw_ver")
@@ -92,7 +92,7 @@ func (t tree) dirOf(name string) string { return filepath.Join(t.sys, "class/inf
 
 // current returns the device's name at this moment.
 func (d *DeviceInfo) current() (string, error) {
-	if d.noIndex != nil { // a system without netlink, where a device's number says which it is
+	if !d.indexed { // a system without netlink, where a device's number says which it is
 		return readAttr(d.class, "ibdev")
 	}
 	dev, err := d.tree.getDevice(context.Background(), d.index)
@@ -182,7 +182,7 @@ func (d *DeviceInfo) netDevs() []string {
 		}
 		return nil
 	})
-	if d.noIndex == nil {
+	if d.indexed {
 		links, _ := d.tree.links(context.Background(), d.index) // soft-iWARP's are nowhere else
 		for _, l := range links {
 			if name, ok := l.Netdev.Get(); ok {
