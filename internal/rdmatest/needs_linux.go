@@ -24,6 +24,7 @@ type Needs struct {
 	Peers   bool     `json:",omitempty"` // the test communicates with rdma-core's programs
 	Profile bool     `json:",omitempty"` // the test also runs on adapters that are not the rig's usual ones
 	Mixed   bool     `json:",omitempty"` // the test runs in a guest with more than two adapters, of several profiles
+	Lacking bool     `json:",omitempty"` // the same, where each adapter lacks something
 	Log     bool     `json:",omitempty"` // the test reads the adapter's log
 	Builds  bool     `json:",omitempty"` // the test compiles programs, for which an arm64 guest has no compiler
 	Long    bool     `json:",omitempty"` // the test takes too long for a quick run (-test.short)
@@ -67,6 +68,10 @@ func Profiles(n *Needs) { n.Profile = true }
 // Mixed runs the test in a guest with more than two adapters, of several profiles. ProfileVariable has their
 // profiles, separated by commas, in the adapters' order.
 func Mixed(n *Needs) { n.Mixed = true }
+
+// Lacking runs the test in a guest with adapters of which each lacks something. ProfileVariable has their
+// profiles, as for Mixed.
+func Lacking(n *Needs) { n.Lacking = true }
 
 // Log declares that the test reads the adapter's log.
 func Log(n *Needs) { n.Log = true }
@@ -129,6 +134,7 @@ func listing(of []Need) Listing {
 		n.Peers = n.Peers || l.Package.Peers
 		n.Profile = n.Profile || l.Package.Profile
 		n.Mixed = n.Mixed || l.Package.Mixed
+		n.Lacking = n.Lacking || l.Package.Lacking
 		n.Log = n.Log || l.Package.Log
 		n.Builds = n.Builds || l.Package.Builds
 		n.Long = n.Long || l.Package.Long
@@ -159,7 +165,7 @@ type Setting struct {
 	Device  string // as in the rig's option -d, or "host" without a device
 	Guests  int    // 1 or 2
 	Peers   bool   // run only tests with Peers
-	Profile string // the adapters' profile: run only tests with Profiles; or several, separated by commas: run only tests with Mixed
+	Profile string // the adapters' profile: run only tests with Profiles; or several, separated by commas: run only tests with Mixed, or with Lacking
 	Log     bool   // the adapter writes a log
 	Arch    string // the guest's architecture; "" is that of the host, amd64
 	Short   bool   // run no Long tests
@@ -171,10 +177,13 @@ func (s Setting) Meets(n Needs) bool {
 	common := s.Device != "host" && s.Device != "siw" && s.Device != "efa"
 	return (len(n.Devices) == 0 && common || slices.Contains(n.Devices, s.Device) || n.SIW && s.Device == "siw") &&
 		max(n.Guests, 1) == s.Guests && n.Log == s.Log &&
-		n.Mixed == s.mixed() && (n.Peers || !s.Peers) && !(n.Builds && s.Arch == "arm64") && (n.Profile || n.Mixed || s.Profile == "") && !(s.Short && (n.Long || slices.Contains(n.LongOn, s.Device)))
+		n.Mixed == s.mixed() && n.Lacking == s.lacking() && (n.Peers || !s.Peers) && !(n.Builds && s.Arch == "arm64") && (n.Profile || n.Mixed || n.Lacking || s.Profile == "") && !(s.Short && (n.Long || slices.Contains(n.LongOn, s.Device)))
 }
 
-func (s Setting) mixed() bool { return strings.Contains(s.Profile, ",") }
+func (s Setting) mixed() bool { return strings.Contains(s.Profile, ",") && !s.lacking() }
+
+// lacking reports whether the adapters are those that begin with one that lacks atomics.
+func (s Setting) lacking() bool { return strings.HasPrefix(s.Profile, "noatomics,") }
 
 // here returns the setting of this process.
 func here() Setting {

@@ -71,6 +71,7 @@ var rigSuites = []rigSuite{
 	{"mlx5-eth", "the same with Ethernet ports: RoCE and raw packets", rdmatest.Setting{Device: "mlx5-eth", Guests: 1}, 150, 370, nil},
 	{"mlx5-mixed", "adapters of all profiles in one guest, InfiniBand ports; six of them at two switches", rdmatest.Setting{Device: "mlx5", Guests: 1, Profile: mixed}, 0, 90, nil},
 	{"mlx5-eth-mixed", "adapters of all profiles in one guest, Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Profile: mixedEthernet}, 0, 15, nil},
+	{"mlx5-lacking", "adapters that each lack something", rdmatest.Setting{Device: "mlx5", Guests: 1, Profile: lackingProfiles}, 0, 150, nil},
 	{"siw", "tests on soft-iWARP", rdmatest.Setting{Device: "siw", Guests: 1}, 0, 190, nil},
 	{"efa", "tests on the software EFA", rdmatest.Setting{Device: "efa", Guests: 1}, 0, 50, nil},
 	{"rxe-2", "two guests joined by a network", rdmatest.Setting{Device: "rxe", Guests: 2}, 0, 240, nil},
@@ -93,8 +94,9 @@ func onARM64(packages ...string) *part {
 
 // The adapters of the suites with several of them: cards, and surroundings that differ.
 const (
-	mixed         = "connectx6,connectx5,connectx7,vf,nobf,pieces,grh,bigendian,cqe0"
-	mixedEthernet = "connectx4lx,connectx5,connectx6,connectx6dx,connectx7,vf,bigendian,cqe0"
+	mixed           = "connectx6,connectx5,connectx7,vf,nobf,pieces,grh,bigendian,cqe0"
+	lackingProfiles = "noatomics,nomasks,taken,plain,tiny"
+	mixedEthernet   = "connectx4lx,connectx5,connectx6,connectx6dx,connectx7,vf,bigendian,cqe0"
 )
 
 // What runs stock programs on the adapter. On another profile, these are all that move data.

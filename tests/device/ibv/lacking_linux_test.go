@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-var _ = rdmatest.Test(TestLacking, rdmatest.OnMLX5, rdmatest.Mixed)
+var _ = rdmatest.Test(TestLacking, rdmatest.OnMLX5, rdmatest.Lacking)
 
 // A lack is what an adapter doesn't have, and what the programs say of it. DEVICE stands for its name.
 type lack struct {
