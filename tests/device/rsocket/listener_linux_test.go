@@ -61,9 +61,9 @@ func halfOpen(t testing.TB, to net.Addr) {
 	rdmatest.Must(id.Connect(t.Context(), &rdmacm.ConnParam{QPNum: 0x1234, PrivateData: privateData(mr, 64)}))(t)
 }
 
-// TestHalfOpenClients: clients that never confirm neither use up the backlog nor keep others from connecting, however
+// TestHalfOpenSockets: clients that never confirm neither use up the backlog nor keep others from connecting, however
 // many there are.
-func TestHalfOpenClients(t *testing.T) {
+func TestHalfOpenSockets(t *testing.T) {
 	checkLeaks(t)
 	lc := rsocket.ListenConfig{Options: small, Backlog: 4}
 	l := rdmatest.Must(lc.Listen(t.Context(), "tcp", host+":0"))(t)
