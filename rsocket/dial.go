@@ -113,7 +113,11 @@ func share(ctx context.Context, n int) (context.Context, context.CancelFunc) {
 		return context.WithCancel(ctx)
 	}
 	left := time.Until(deadline)
-	return context.WithTimeout(ctx, max(left/time.Duration(n), min(left, leastShare)))
+	part := max(left/time.Duration(n), leastShare)
+	if part >= left {
+		return context.WithCancel(ctx) // so that both end at once
+	}
+	return context.WithTimeout(ctx, part)
 }
 
 func (d *Dialer) dial(ctx context.Context, info rdmacm.AddrInfo) (*Conn, error) {
