@@ -72,7 +72,10 @@ func (pd *PD) AllocMR(n int, o MROptions) (*MR, error) {
 		return nil, err
 	}
 	defer pd.drop()
-	if err := pd.dev.checkMR(op, uint64(max(n, 0)), o.Access); err != nil {
+	if n < 0 {
+		return nil, invalid(op, "length %d is negative", n)
+	}
+	if err := pd.dev.checkMR(op, uint64(n), o.Access); err != nil {
 		return nil, err
 	}
 	buf, err := ioctl.MapMemory(n)
