@@ -98,7 +98,7 @@ func (c *check) playable(p *partner) error {
 		switch p.transport {
 		case "srq":
 			// As many receives as both programs ask for.
-			sh := shape{recvs: pingpongReceives, sges: 1, srq: true}
+			sh := shape{recvs: pingpongReceives, sges: 1, memory: 4096, srq: true}
 			if err := c.fit(&sh); err != nil {
 				return err
 			}
