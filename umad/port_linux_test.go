@@ -77,7 +77,7 @@ func TestTogether(t *testing.T) {
 	p, a, kernel := pair(t)
 	const requests = 20
 	received, answered := make(chan error, 1), make(chan error, requests)
-	begun := make(chan struct{})
+	begun := make(chan struct{}, 1) // Receive may begin before this test waits for it
 	p.read = func(b []byte) (int, error) {
 		select {
 		case begun <- struct{}{}:
