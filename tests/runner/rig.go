@@ -513,6 +513,9 @@ func (g *guest) line(text string) {
 	line, ok := strings.CutPrefix(text, jobEnds)
 	if !ok {
 		o.line(text)
+		if name, ok := strings.CutPrefix(text, mark+"=== RUN   "); ok && !strings.Contains(name, "/") {
+			g.r.now(g.suite, name)
+		}
 		return
 	}
 	var end jobEnd
