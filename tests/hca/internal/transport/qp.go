@@ -59,7 +59,7 @@ func (q *QP) special() bool { return q.kind != kindQP }
 func (q *QP) setup() {
 	c := &q.c
 	if c.RQType == OwnRQ {
-		q.rq = recvQueue{owner: "queue", number: q.number, buf: &c.Buffer, logSize: c.LogRQSize, stride: 16 << c.LogRQStride, dbr: c.DBRAddr, sig: c.WQSignature}
+		q.rq = recvQueue{owner: "queue", number: q.number, buf: &c.Buffer, logSize: c.LogRQSize, stride: 16 << c.LogRQStride, dbr: c.DBRAddr, sig: c.WQSignature, pads: q.kind == kindRQ}
 		q.sqOffset = uint64(q.rq.stride) << c.LogRQSize
 	}
 	q.req.start(0)

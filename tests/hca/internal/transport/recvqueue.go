@@ -18,6 +18,7 @@ type recvQueue struct {
 	dbr      uint64 // of the producer's counter
 	sig      bool
 	linked   bool // each WQE begins with the index of the next
+	pads     bool // bit 31 of a length asks for padding before a packet: an Ethernet queue's (Linux, MLX5_HW_START_PADDING)
 	bad      bool
 	consumer uint16 // the number of consumed WQEs
 	head     uint16 // the next WQE of a list
@@ -101,7 +102,9 @@ func (r *recvQueue) take(e *Engine, w *recvWQE) bool {
 			break
 		}
 		if n>>31 != 0 {
-			e.violation("WQE %d of %s %#x has data of its own in a segment", i, r.owner, r.number)
+			if !r.pads {
+				e.violation("WQE %d of %s %#x has data of its own in a segment", i, r.owner, r.number)
+			}
 			n &= 1<<31 - 1
 		}
 		if n == 0 {
