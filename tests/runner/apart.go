@@ -25,7 +25,7 @@ type apart struct {
 const apartFile = "tests/runner/apart"
 
 // debian are the packages whose programs and libraries such a suite runs.
-var debian = regexp.MustCompile(`(?m)^(gcc-[0-9]+|ibverbs-providers|ibverbs-utils|iproute2|libibverbs1|librdmacm1|perftest|qemu-system-x86|rdmacm-utils)\s+(\S+)$`)
+var debian = regexp.MustCompile(`(?m)^(gcc-[0-9]+|ibverbs-providers|ibverbs-utils|iproute2|libibverbs1|librdmacm1|perftest|qemu-system-x86|rdmacm-utils)(:\S+)?\s+\S+$`)
 
 func (a apart) run(r *runner, s suite) {
 	hash, err := a.hash(r)

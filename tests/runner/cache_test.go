@@ -324,3 +324,11 @@ func TestWorkplace(t *testing.T) {
 		t.Error("it uses a folder that every user may write to")
 	}
 }
+
+// The versions of Debian's programs are found, those of libraries for one architecture, too.
+func TestDebian(t *testing.T) {
+	got := debian.FindAllString("gcc-12\t12.2\nlibibverbs1:amd64\t44.0\nlibc6:amd64\t2.36\nperftest\t4.5\n", -1)
+	if want := []string{"gcc-12\t12.2", "libibverbs1:amd64\t44.0", "perftest\t4.5"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
