@@ -82,13 +82,14 @@ func (c *cache) keep(key string, opened []string, began time.Time, took time.Dur
 		if !ok {
 			continue
 		}
-		hash, changed := c.files.hash(path)
-		if hash == missing {
+		info, err := os.Stat(path) // its hash may be older than the change
+		if err != nil {
 			continue // the guest made it
 		}
-		if changed.After(began) {
+		if info.ModTime().After(began) {
 			return nil
 		}
+		hash, _ := c.files.hash(path)
 		e.Opened[name] = hash
 	}
 	text, err := json.Marshal(e)
