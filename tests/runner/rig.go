@@ -266,6 +266,7 @@ func (rs rigSuite) run(r *runner, s suite) {
 
 // repeats reports whether a run of all has what is the same code on a device before, so that this
 // suite need not: tests that are long on this device, and long ones that a suite before this one has.
+// Adapters of a profile are other devices.
 func (rs rigSuite) repeats(n rdmatest.Needs) bool {
 	if slices.Contains(n.LongOn, rs.setting.Device) {
 		return true
@@ -274,7 +275,7 @@ func (rs rigSuite) repeats(n rdmatest.Needs) bool {
 		if before.name == rs.name {
 			return false
 		}
-		if n.Long && before.whole > 0 && before.part == nil && before.setting.Meets(n) {
+		if n.Long && before.whole > 0 && before.part == nil && rs.setting.Profile == "" && before.setting.Meets(n) {
 			return true
 		}
 	}
