@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,12 +62,12 @@ func TestInTurn(t *testing.T) {
 // TestResolver: a Dialer asks its Resolver.
 func TestResolver(t *testing.T) {
 	refused := errors.New("no name server")
-	asked := false
+	var asked atomic.Bool // by two lookups at once
 	d := Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
-		asked = true
+		asked.Store(true)
 		return nil, refused
 	}}}
-	if _, err := d.Dial("tcp", "host.example:1"); err == nil || !asked {
-		t.Errorf("dial: %v; the resolver was asked: %v", err, asked)
+	if _, err := d.Dial("tcp", "host.example:1"); err == nil || !asked.Load() {
+		t.Errorf("dial: %v; the resolver was asked: %v", err, asked.Load())
 	}
 }
