@@ -193,8 +193,9 @@ func (p *BufferPool) Completed(wrid uint64) *Buffer {
 }
 
 // Close deregisters the pool's memory. It returns ErrBusy while there are references to
-// buffers, and may then be called again. Closing a closed pool does nothing. MRs that can't
-// be closed are left to Device.Close.
+// buffers, and may then be called again. If the PD has no QP any more, no request is in flight,
+// and so the references don't count: nobody must use a buffer then. Closing a closed pool does
+// nothing. MRs that can't be closed are left to Device.Close.
 func (p *BufferPool) Close() error {
 	const op = "close buffer pool"
 	p.mu.Lock()
@@ -213,7 +214,7 @@ func (p *BufferPool) Close() error {
 			used++
 		}
 	}
-	if used > 0 {
+	if used > 0 && p.pd.hasQP() {
 		return opErr(op, fmt.Sprintf("%d buffers", used), ErrBusy)
 	}
 	for i := range p.classes {

@@ -18,6 +18,8 @@ func pool(t *testing.T, o BufferPoolOptions) *BufferPool {
 // where their SGEs say, and come back.
 func TestBufferPool(t *testing.T) {
 	p := pool(t, BufferPoolOptions{Access: AccessLocalWrite | AccessRemoteRead})
+	cq := must(p.pd.dev.CreateCQ(CQOptions{MaxCQE: 4}))(t)
+	qp := must(p.pd.CreateQP(QPOptions{Type: RC, SendCQ: cq, RecvCQ: cq}))(t)
 	seen := make(map[*byte]bool)
 	var held []*Buffer
 	for range 3 {
@@ -71,7 +73,12 @@ func TestBufferPool(t *testing.T) {
 			t.Errorf("%d registrations", slabs)
 		}
 	}
-	if err := errors.Join(p.Close(), p.Close()); err != nil {
+	// Without a QP, no request is in flight.
+	must(p.Get(1))(t)
+	if err := p.Close(); !errors.Is(err, ErrBusy) {
+		t.Errorf("closing beside a QP, with a buffer in use: %v", err)
+	}
+	if err := errors.Join(qp.Close(), p.Close(), p.Close()); err != nil {
 		t.Error(err)
 	}
 	if _, err := p.Get(1); !errors.Is(err, ErrClosed) {

@@ -169,9 +169,9 @@ func (qp *QP) attachCompCounterHeld(op string, k *CompCounter, ops CompCounterOp
 	if err := cmd.Run(qp.dev.file); err != nil {
 		return qp.dev.failed(op, ops.String(), err)
 	}
-	qp.modify.Lock()
+	qp.dev.mu.Lock()
 	qp.parents = append(qp.parents, &k.object)
-	qp.modify.Unlock()
+	qp.dev.mu.Unlock()
 	return nil
 }
 

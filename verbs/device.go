@@ -290,7 +290,7 @@ func (d *Device) closeMembers() (held bool, err error) {
 	for k := range kinds {
 		for _, m := range d.membersOf(k) {
 			switch err := m.Close(); {
-			case errors.Is(err, errHeld):
+			case isHeld(err):
 				held = true
 			case err != nil:
 				return false, err

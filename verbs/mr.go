@@ -380,8 +380,11 @@ func (mr *MR) Rereg(r ReregOptions) (err error) {
 		before.Unpin()
 	}
 	if r.PD != nil {
-		drop(mr.parents[0])
+		mr.dev.mu.Lock()
+		before := mr.parents[0]
 		mr.parents[0] = &r.PD.object // what else it depends on stays
+		mr.dev.mu.Unlock()
+		drop(before)
 	}
 	return nil
 }

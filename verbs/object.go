@@ -3,6 +3,8 @@ package verbs
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/goverbs/goverbs/internal/operr"
@@ -126,8 +128,52 @@ func (o *object) adopt(d *Device, k kind, handle uint32, self member, parents ..
 	d.add(o, self)
 }
 
-// errHeld is an ErrBusy whose end Device.Close waits for.
-var errHeld = fmt.Errorf("%w by another object, or by a call that has not returned", ErrBusy)
+// A heldError is an ErrBusy whose end Device.Close waits for. It names what holds the object.
+type heldError struct{ holders string }
+
+func (e *heldError) Error() string { return ErrBusy.Error() + " by " + e.holders }
+func (e *heldError) Unwrap() error { return ErrBusy }
+
+func isHeld(err error) bool {
+	var e *heldError
+	return errors.As(err, &e)
+}
+
+// held returns the error of Close while the object is held.
+func (o *object) held() error {
+	o.dev.mu.Lock()
+	defer o.dev.mu.Unlock()
+	var counts [kinds]int
+	for m := range o.dev.members.all() {
+		if b := m.base(); slices.Contains(b.parents, o) {
+			counts[b.kind]++
+		}
+	}
+	var holders []string
+	for k, n := range counts {
+		switch {
+		case n == 1:
+			holders = append(holders, "1 "+kind(k).String())
+		case n > 1:
+			holders = append(holders, fmt.Sprintf("%d %ss", n, kind(k)))
+		}
+	}
+	if holders == nil {
+		return &heldError{"a call that has not returned"}
+	}
+	return &heldError{strings.Join(holders, ", ")}
+}
+
+// dependsOn reports whether the object can't exist without another one. The caller holds the
+// Device's mu.
+func (o *object) dependsOn(other *object) bool {
+	for _, p := range o.parents {
+		if p == other || p.dependsOn(other) {
+			return true
+		}
+	}
+	return false
+}
 
 // end closes the object. destroy destroys it in the kernel. If that succeeds, or the
 // kernel has already done it because the device is gone, release frees the rest.
@@ -140,7 +186,7 @@ func (o *object) end(op string, destroy func() error, release func()) error {
 		if o.holds.Load() < 0 {
 			return nil
 		}
-		return opErr(op, o.kind.String(), errHeld)
+		return opErr(op, o.kind.String(), o.held())
 	}
 	if err := destroy(); err != nil {
 		if err = o.dev.failed(op, o.kind.String(), err); !errors.Is(err, ErrDeviceRemoved) {

@@ -1,6 +1,10 @@
 package verbs
 
-import "github.com/goverbs/goverbs/ioctl"
+import (
+	"slices"
+
+	"github.com/goverbs/goverbs/ioctl"
+)
 
 // A PD is a protection domain. Memory regions, queue pairs and so on work together only
 // within one domain.
@@ -54,4 +58,36 @@ func (pd *PD) Close() error {
 	return pd.base().end("dealloc PD",
 		func() error { return pd.destroy(ioctl.NewPdDestroy()) },
 		func() {})
+}
+
+// CloseAll closes all objects on the PD, those that use others first, and then the PD, as
+// Device.Close does for a device. If one can't be closed, CloseAll returns why. Those that
+// remain stay as they are, and it may be called again.
+func (pd *PD) CloseAll() error {
+	if pd == nil || pd.dev == nil {
+		return nil
+	}
+	for k := range kinds {
+		for _, m := range pd.dev.membersOf(k) {
+			if !pd.has(m) {
+				continue
+			}
+			if err := m.Close(); err != nil {
+				return err
+			}
+		}
+	}
+	return pd.Close()
+}
+
+// has reports whether an object is on the PD.
+func (pd *PD) has(m member) bool {
+	pd.dev.mu.Lock()
+	defer pd.dev.mu.Unlock()
+	return m.base().dependsOn(&pd.object)
+}
+
+// hasQP reports whether there is a QP on the PD.
+func (pd *PD) hasQP() bool {
+	return slices.ContainsFunc(pd.dev.membersOf(kindQP), pd.has)
 }

@@ -26,9 +26,9 @@ func (r Remote) AppendBinary(b []byte) ([]byte, error) {
 // MarshalBinary returns what AppendBinary appends.
 func (r Remote) MarshalBinary() ([]byte, error) { return r.AppendBinary(nil) }
 
-// UnmarshalBinary reads what MarshalBinary has returned.
+// UnmarshalBinary reads the 12 bytes that MarshalBinary has returned, and ignores what follows.
 func (r *Remote) UnmarshalBinary(b []byte) error {
-	if len(b) != 12 {
+	if len(b) < 12 {
 		return invalid("unmarshal Remote", "%d bytes, want 12", len(b))
 	}
 	*r = Remote{binary.BigEndian.Uint64(b), binary.BigEndian.Uint32(b[8:])}
