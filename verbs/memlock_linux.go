@@ -1,0 +1,30 @@
+package verbs
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+const opMemlock = "raise RLIMIT_MEMLOCK"
+
+// RaiseMemlock raises the limit of the memory that this process may lock as far as it is allowed
+// to, and returns it in bytes: 0 for no limit, which takes the capability CAP_SYS_RESOURCE, else
+// the hard limit. Registered memory and the memory of most devices' queues are locked. A program
+// calls RaiseMemlock before it opens a device.
+func RaiseMemlock() (uint64, error) {
+	const none = unix.RLIM_INFINITY
+	limit := unix.Rlimit{Cur: none, Max: none}
+	if unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil {
+		return 0, nil
+	}
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
+		return 0, opErr(opMemlock, "", err)
+	}
+	limit.Cur = limit.Max
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
+		return 0, opErr(opMemlock, "", err)
+	}
+	if limit.Max == none {
+		return 0, nil
+	}
+	return limit.Max, nil
+}
