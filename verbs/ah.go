@@ -174,22 +174,26 @@ func (d *Device) link(port, sgidIndex int, isGlobal bool) (provider.Link, error)
 const grhLen = 40
 
 // CreateAHFromWC creates the address handle for an answer to a UD message
-// (ibv_create_ah_from_wc). wc is the receive's completion, grh the first 40 bytes of
-// the receive buffer, and port the port that the message arrived on.
+// (ibv_create_ah_from_wc). The arguments are those of AHAttrFromWC.
 func (pd *PD) CreateAHFromWC(wc *WC, grh []byte, port int) (*AH, error) {
-	const op = "create AH from WC"
-	if err := hold(op, pd.base()); err != nil {
-		return nil, err
-	}
-	defer pd.drop()
-	a, err := pd.dev.ahAttrFromWC(op, wc, grh, port)
+	a, err := pd.Device().AHAttrFromWC(wc, grh, port)
 	if err != nil {
 		return nil, err
 	}
 	return pd.CreateAH(a)
 }
 
-func (d *Device) ahAttrFromWC(op string, wc *WC, grh []byte, port int) (AHAttr, error) {
+// AHAttrFromWC returns the path to the sender of a UD message (ibv_init_ah_from_wc). wc is the
+// receive's completion, grh the first 40 bytes of the receive buffer, and port the port that the
+// message arrived on. Over RoCE v2 on IPv4, the IP header is in the last 20 bytes of grh.
+//
+// Paths can be compared, so a server can keep one AH for each, in a map from AHAttr to *AH. A
+// sender is an AHAttr and WC.SrcQP.
+func (d *Device) AHAttrFromWC(wc *WC, grh []byte, port int) (AHAttr, error) {
+	const op = "find path from WC"
+	if d == nil {
+		return AHAttr{}, &OpError{Op: op, Err: errNil}
+	}
 	if wc == nil {
 		return AHAttr{}, invalid(op, "no work completion")
 	}
@@ -218,11 +222,14 @@ func (d *Device) ahAttrFromWC(op string, wc *WC, grh []byte, port int) (AHAttr, 
 	return AHAttr{}, invalid(op, "the message was sent to GID %v, which port %d does not have", dst, port)
 }
 
+// ecn has the bits of a traffic class that say whether this packet met congestion.
+const ecn = 3
+
 // answer sets the path to that of an answer to a message with this header. It returns
 // the message's destination GID, and whether it was a RoCE v2 message.
 func (a *AHAttr) answer(grh [grhLen]byte) (dst GID, v2 bool, err error) {
 	if ip := grh[20:]; isIPv4(grh) {
-		a.TrafficClass, a.HopLimit = ip[1], ip[8]
+		a.TrafficClass, a.HopLimit = ip[1]&^ecn, ip[8]
 		a.DGID = gidFromIPv4([4]byte(ip[12:16]))
 		return gidFromIPv4([4]byte(ip[16:20])), true, nil
 	}
@@ -231,7 +238,7 @@ func (a *AHAttr) answer(grh [grhLen]byte) (dst GID, v2 bool, err error) {
 		return dst, false, fmt.Errorf("the GRH has IP version %d", version)
 	}
 	// An IPv6 header. InfiniBand's GRH has the same layout.
-	a.TrafficClass, a.FlowLabel = uint8(first>>20), first&0xfffff
+	a.TrafficClass, a.FlowLabel = uint8(first>>20)&^ecn, first&0xfffff
 	a.HopLimit = grh[7]
 	a.DGID = GID(grh[8:24])
 	const udp, bth = 17, 0x1b

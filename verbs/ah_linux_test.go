@@ -36,7 +36,7 @@ func TestAnswer(t *testing.T) {
 	zeros, ascii := strings.Repeat("00", 20), hex.EncodeToString([]byte("goverbs: old data in"))
 	sixish := "6" + ascii[1:]
 	v4 := AHAttr{TrafficClass: 0, HopLimit: 0x40, DGID: gidOf("::ffff:192.168.0.1")}
-	v6 := AHAttr{TrafficClass: 0xcd, FlowLabel: 0x12345, HopLimit: 0x40, DGID: gidOf("2001:db8::1")}
+	v6 := AHAttr{TrafficClass: 0xcc, FlowLabel: 0x12345, HopLimit: 0x40, DGID: gidOf("2001:db8::1")}
 	ib := v6
 	ib.DGID = gidOf("fe80::2:c903:0:1")
 	for name, tt := range map[string]struct {
@@ -46,18 +46,19 @@ func TestAnswer(t *testing.T) {
 		v2   bool
 		err  string
 	}{
-		"IPv4 after zeros":         {grh: zeros + ipv4, want: v4, dst: "::ffff:192.168.0.199", v2: true},
-		"IPv4 after text":          {grh: ascii + ipv4, want: v4, dst: "::ffff:192.168.0.199", v2: true},
-		"IPv4 after what looks v6": {grh: sixish + ipv4, want: v4, dst: "::ffff:192.168.0.199", v2: true},
-		"IPv4, a class of traffic": {grh: sixish + "45b80073 00004000 4011b7a9 c0a80001 c0a800c7", want: AHAttr{TrafficClass: 0xb8, HopLimit: 0x40, DGID: v4.DGID}, dst: "::ffff:192.168.0.199", v2: true},
-		"IPv4, all ones":           {grh: sixish + "45ff ffff ffff ffff ffff ba00 ffff ffff ffff ffff", want: AHAttr{TrafficClass: 0xff, HopLimit: 0xff, DGID: gidOf("::ffff:255.255.255.255")}, dst: "::ffff:255.255.255.255", v2: true},
-		"IPv6":                     {grh: ipv6, want: v6, dst: "2001:db8::2", v2: true},
-		"InfiniBand":               {grh: grh, want: ib, dst: "fe80::2:c903:0:2"},
+		"IPv4 after zeros":              {grh: zeros + ipv4, want: v4, dst: "::ffff:192.168.0.199", v2: true},
+		"IPv4 after text":               {grh: ascii + ipv4, want: v4, dst: "::ffff:192.168.0.199", v2: true},
+		"IPv4 after what looks v6":      {grh: sixish + ipv4, want: v4, dst: "::ffff:192.168.0.199", v2: true},
+		"IPv4, a class of traffic":      {grh: sixish + "45b80073 00004000 4011b7a9 c0a80001 c0a800c7", want: AHAttr{TrafficClass: 0xb8, HopLimit: 0x40, DGID: v4.DGID}, dst: "::ffff:192.168.0.199", v2: true},
+		"IPv4, all ones":                {grh: sixish + "45ff ffff ffff ffff ffff ba00 ffff ffff ffff ffff", want: AHAttr{TrafficClass: 0xfc, HopLimit: 0xff, DGID: gidOf("::ffff:255.255.255.255")}, dst: "::ffff:255.255.255.255", v2: true},
+		"IPv4, longer, with another ID": {grh: zeros + "45000074 00014000 4011b85f c0a80001 c0a800c7", want: v4, dst: "::ffff:192.168.0.199", v2: true},
+		"IPv6":                          {grh: ipv6, want: v6, dst: "2001:db8::2", v2: true},
+		"InfiniBand":                    {grh: grh, want: ib, dst: "fe80::2:c903:0:2"},
 		"IPv6 with 4 in the source": {
 			grh:  "6cd12345 00641140 20010db8000000000000000045000073 20010db8000000000000000000000002",
-			want: AHAttr{TrafficClass: 0xcd, FlowLabel: 0x12345, HopLimit: 0x40, DGID: gidOf("2001:db8::4500:73")}, dst: "2001:db8::2", v2: true,
+			want: AHAttr{TrafficClass: 0xcc, FlowLabel: 0x12345, HopLimit: 0x40, DGID: gidOf("2001:db8::4500:73")}, dst: "2001:db8::2", v2: true,
 		},
-		"IPv4, wrong checksum, looks v6": {grh: "6cd12345 00641140 2001 0db8 0000 0000 0000 0000" + "45000073 00004000 4011b862 c0a80001 c0a800c7", want: AHAttr{TrafficClass: 0xcd, FlowLabel: 0x12345, HopLimit: 0x40, DGID: gidOf("2001:db8::4500:73")}, dst: "0:4000:4011:b862:c0a8:1:c0a8:c7", v2: true},
+		"IPv4, wrong checksum, looks v6": {grh: "6cd12345 00641140 2001 0db8 0000 0000 0000 0000" + "45000073 00004000 4011b862 c0a80001 c0a800c7", want: AHAttr{TrafficClass: 0xcc, FlowLabel: 0x12345, HopLimit: 0x40, DGID: gidOf("2001:db8::4500:73")}, dst: "0:4000:4011:b862:c0a8:1:c0a8:c7", v2: true},
 		"IPv4 with options, looks v6":    {grh: sixish[:12] + "11" + sixish[14:] + "46000073 00004000 4011b761 c0a80001 c0a800c7", want: AHAttr{TrafficClass: 0xf6, FlowLabel: 0xf7665, HopLimit: 0x73, DGID: GID([]byte("erbs: old da\x46\x00\x00\x73"))}, dst: "0:4000:4011:b761:c0a8:1:c0a8:c7", v2: true, err: "any"},
 		"nothing":                        {grh: zeros + zeros, err: "version 0"},
 		"IPv6 with TCP":                  {grh: strings.Replace(ipv6, "00641140", "00640640", 1), err: "protocol 6"},

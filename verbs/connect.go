@@ -176,6 +176,8 @@ func (qp *QP) connection(op string, peer *Endpoint, o *ConnectOptions) (QPAttr, 
 		return QPAttr{}, invalid(op, "a DCT has no peer: use Activate")
 	case !qp.typ.connects():
 		return QPAttr{}, invalid(op, "a %v QP has no peer: use Activate", qp.typ)
+	case qp.State() == QPReset:
+		return QPAttr{}, invalid(op, "the QP is in RESET: call QP.Endpoint first, which moves it to INIT")
 	case qp.State() != QPInit:
 		return QPAttr{}, invalid(op, "the QP is in %v, not INIT", qp.State())
 	case o.RetryCount > 7 || o.RNRRetry > 7:
