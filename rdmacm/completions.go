@@ -12,29 +12,40 @@ import (
 // A completionQueue is a *verbs.CQ.
 type completionQueue interface {
 	Poll([]verbs.WC) (int, error)
-	PollWait(context.Context, []verbs.WC) (int, error)
+	Arm(solicitedOnly bool) error
 }
 
 // completions distributes the completions of a CQ that a Conn's own requests
 // share with the caller's. Of the goroutines that wait, the one that has the
 // turn polls the CQ and hands each completion to whoever posted the request.
+//
+// When a queue pair fails, its posted receives complete, and nearly always there are some. So who
+// waits for sends guards the receives: their events are looked at even if nobody waits for them.
 type completions struct {
 	cq     completionQueue
 	life   context.Context      // the connection's
 	own    func(*verbs.WC) bool // takes a completion that is the connection's own
 	failed func(error)          // told of the caller's requests that fail
+	guards *completions         // those of the receives, for the sends'; else nil
 
-	turn chan struct{} // holds a token
-	wcs  [16]verbs.WC  // for the goroutine that has the turn
+	turn    chan struct{} // holds a token
+	fired   chan struct{} // holds a token after an event
+	drained chan struct{} // holds a token once the queue's last request has completed
+	wcs     [16]verbs.WC  // for the goroutine that has the turn
+
+	arming  sync.Mutex // for what follows
+	armed   bool
+	guarded int // by how many
 
 	mu     sync.Mutex
 	others []verbs.WC    // the caller's, in order
 	news   chan struct{} // holds a token when there may be one of them
 }
 
-func (c *completions) init(cq completionQueue, life context.Context, own func(*verbs.WC) bool, failed func(error)) {
-	c.cq, c.life, c.own, c.failed = cq, life, own, failed
-	c.turn, c.news = make(chan struct{}, 1), make(chan struct{}, 1)
+func (c *completions) init(life context.Context, guards *completions, own func(*verbs.WC) bool, failed func(error)) {
+	c.life, c.guards, c.own, c.failed = life, guards, own, failed
+	c.turn, c.fired = make(chan struct{}, 1), make(chan struct{}, 1)
+	c.drained, c.news = make(chan struct{}, 1), make(chan struct{}, 1)
 	c.turn <- struct{}{}
 }
 
@@ -42,8 +53,13 @@ func (c *completions) init(cq completionQueue, life context.Context, own func(*v
 // before its end have been taken.
 var errOver = errors.New("the connection has ended")
 
-// await waits for a value on ready.
+// await waits for a value on ready, as long as the connection lasts.
 func await[T any](ctx context.Context, c *completions, ready <-chan T) (v T, err error) {
+	return awaitUntil(ctx, c.life, c, ready)
+}
+
+// awaitUntil waits for a value on ready, until life ends.
+func awaitUntil[T any](ctx, life context.Context, c *completions, ready <-chan T) (v T, err error) {
 	for {
 		select {
 		case v = <-ready:
@@ -58,7 +74,7 @@ func await[T any](ctx context.Context, c *completions, ready <-chan T) (v T, err
 		case <-c.turn:
 		}
 		for len(ready) == 0 && err == nil {
-			err = c.take(ctx)
+			err = c.take(ctx, life)
 		}
 		c.turn <- struct{}{}
 		if err != nil && len(ready) == 0 {
@@ -69,51 +85,104 @@ func await[T any](ctx context.Context, c *completions, ready <-chan T) (v T, err
 }
 
 // take waits for completions and distributes them. The caller has the turn.
-func (c *completions) take(ctx context.Context) error {
-	over := c.life.Err() != nil // before polling: completions from before the end count
-	n, err := c.cq.Poll(c.wcs[:])
+func (c *completions) take(ctx, life context.Context) error {
+	over := life.Err() != nil // before polling: completions from before the end count
+	n, err := c.poll()
 	switch {
 	case n > 0 || err != nil:
+		return err
 	case over:
 		return errOver
-	default:
-		n, err = c.wait(ctx)
 	}
+	if err := c.arm(); err != nil {
+		return err
+	}
+	if n, err := c.poll(); n > 0 || err != nil {
+		return err
+	}
+	if c.guards != nil {
+		c.guards.guard()
+		defer c.guards.unguard()
+	}
+	select {
+	case <-c.fired:
+	case <-life.Done():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// poll distributes the completions that are there. The caller has the turn.
+func (c *completions) poll() (int, error) {
+	n, err := c.cq.Poll(c.wcs[:])
 	if n > 0 {
 		c.sort(c.wcs[:n])
+		return n, nil
+	}
+	return 0, err
+}
+
+// arm has the next completion cause an event.
+func (c *completions) arm() error {
+	c.arming.Lock()
+	defer c.arming.Unlock()
+	if c.armed {
 		return nil
 	}
+	err := c.cq.Arm(false)
+	c.armed = err == nil
 	return err
 }
 
-// wait waits for completions until the connection ends.
-func (c *completions) wait(ctx context.Context) (int, error) {
-	inLife := c.life
-	if ctx.Done() != nil {
-		var cancel context.CancelFunc
-		inLife, cancel = context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(c.life, cancel)()
+// event is called with each event of the CQ, and must not block.
+func (c *completions) event() {
+	c.arming.Lock()
+	c.armed = false
+	guarded := c.guarded > 0
+	c.arming.Unlock()
+	c.look()
+	if guarded {
+		c.watch()
 	}
-	n, err := c.cq.PollWait(inLife, c.wcs[:])
-	if n == 0 && ctx.Err() == nil && c.life.Err() != nil {
-		return 0, nil
-	}
-	return n, err
 }
 
-// glance distributes the completions that are there, unless a goroutine that has
-// the turn is about to.
-func (c *completions) glance() {
+// guard has completions noticed though nobody may wait for them, until unguard.
+func (c *completions) guard() {
+	c.arming.Lock()
+	c.guarded++
+	armed := c.armed
+	c.arming.Unlock()
+	if !armed {
+		c.watch()
+	}
+}
+
+func (c *completions) unguard() {
+	c.arming.Lock()
+	c.guarded--
+	c.arming.Unlock()
+}
+
+// watch arms the queue, and looks at what came before that.
+func (c *completions) watch() {
+	if c.arm() == nil {
+		c.look()
+	}
+}
+
+// look distributes the completions that are there, or has the goroutine do it that has the turn.
+func (c *completions) look() {
 	select {
 	case <-c.turn:
+		_, _ = c.poll() // the next one who waits has the error
+		c.turn <- struct{}{}
 	default:
-		return
+		select {
+		case c.fired <- struct{}{}:
+		default:
+		}
 	}
-	if n, _ := c.cq.Poll(c.wcs[:]); n > 0 {
-		c.sort(c.wcs[:n])
-	}
-	c.turn <- struct{}{}
 }
 
 // sort distributes completions to those who posted the requests.
@@ -122,13 +191,13 @@ func (c *completions) sort(wcs []verbs.WC) {
 		if c.own(&wcs[i]) {
 			continue
 		}
-		if err := wcs[i].Err(); err != nil {
-			c.failed(err)
-		}
 		c.mu.Lock()
 		c.others = append(c.others, wcs[i])
 		c.mu.Unlock()
 		c.signal()
+		if err := wcs[i].Err(); err != nil {
+			c.failed(err)
+		}
 	}
 }
 
@@ -137,6 +206,23 @@ func (c *completions) signal() {
 	case c.news <- struct{}{}:
 	default:
 	}
+}
+
+// last notes the completion of the queue's last request.
+func (c *completions) last() {
+	select {
+	case c.drained <- struct{}{}:
+	default:
+	}
+}
+
+// drain waits until the queue's last request has completed, whether the connection lasts or not.
+func (c *completions) drain(ctx context.Context) error {
+	_, err := awaitUntil(ctx, context.Background(), c, c.drained)
+	if err == nil {
+		c.last()
+	}
+	return err
 }
 
 // ofOthers waits for completions of the caller's requests.

@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -44,9 +45,10 @@ import (
 // caller's bytes are free. Any other call that was cancelled has done nothing: it
 // has sent no message, and lost none. A call that need not wait allocates nothing.
 //
-// Completions are collected by the calls that wait for something, and by no
-// goroutine of the connection's own. So a failure shows in Done and Err only once
-// such a call is made.
+// If one request fails, the queue pair breaks, and the connection ends: each call that waits
+// returns, and Err has the failure. Completions are collected by the calls that wait for
+// something. Where none does, Err collects them, and so does the goroutine that waits for the
+// device's events, once Done was called.
 //
 // A peer that vanishes without a word is noticed by what is sent to it, after the
 // retries of ConnParam.RetryCount. A connection on which nothing is sent doesn't
@@ -54,10 +56,19 @@ import (
 //
 // # The caller's own requests
 //
-// The caller may post requests of its own on the queue pair, such as RDMA reads
-// and writes, as many as Options.Cap allows, with WRIDs below ReservedWRIDs.
-// SendCompletions and RecvCompletions return their completions, whatever else the
-// connection is used for meanwhile.
+// Write, Read, CompareSwap and FetchAdd are one-sided operations on the peer's memory. They wait
+// for the outcome. PostWrite and PostRead don't. All use a place of a message, so that
+// Options.Messages bounds how many are in flight. RecvWrite receives the immediate data of the
+// peer's writes.
+//
+// The caller may post other requests of its own on the queue pair, as many as Options.Cap allows,
+// with WRIDs below ReservedWRIDs. WaitSends and WaitRecvs return their
+// completions, whatever else the connection is used for meanwhile.
+//
+// # Memory
+//
+// A connection locks 2·Options.Messages·Options.MessageSize bytes, 32 KiB by default, and some
+// pages for its queues. Transport.Pool has connections share registrations.
 type Conn struct {
 	id     *SyncID
 	iwarp  bool // the device speaks iWARP
@@ -66,7 +77,11 @@ type Conn struct {
 	qp     *verbs.QP
 	sendCQ *verbs.CQ
 	recvCQ *verbs.CQ
-	opened []closer // in the order of their creation
+	opened []closer // in the order in which they were opened
+	shared *Transport
+
+	ownMu sync.Mutex
+	owned []io.Closer // see Own
 
 	slots    int
 	slotSize int
@@ -84,65 +99,167 @@ type Conn struct {
 }
 
 // newConn makes a connection's parts. The ID must have a device. It is closed
-// along with the Conn, or by newConn if that fails.
-func newConn(id *SyncID, o *Options) (*Conn, error) {
-	c := &Conn{id: id, iwarp: id.iwarp(), slots: o.Messages, slotSize: o.MessageSize}
+// along with the Conn, or by newConn if that fails. It returns the parameters for the peer.
+func newConn(id *SyncID, t *Transport, o *Options, param *ConnParam) (*Conn, *ConnParam, error) {
+	c := &Conn{id: id, iwarp: id.iwarp(), shared: t, slots: o.Messages, slotSize: o.MessageSize}
 	c.life, c.endLife = context.WithCancelCause(context.Background())
 	id.mu.Lock()
 	id.watch = c.watch
 	id.mu.Unlock()
+	p := new(ConnParam)
+	if param != nil {
+		*p = *param
+	}
 	err := c.open(o)
 	if err == nil && o.Prepare != nil {
-		err = o.Prepare(c)
+		err = o.Prepare(c, p)
 	}
 	if err != nil {
-		return nil, join(err, c.release())
+		return nil, nil, join(err, c.release())
 	}
-	return c, nil
+	return c, p, nil
 }
 
 func (c *Conn) open(o *Options) (err error) {
-	ctx := c.id.Device()
-	if c.pd, err = ctx.AllocPD(); err != nil {
+	t, capacity := c.shared, o.Cap
+	if err := t.add(); err != nil {
 		return err
 	}
-	c.opened = append(c.opened, c.pd)
-	var mr *verbs.MR
-	if c.slots > 0 {
-		if mr, err = c.pd.AllocMR(2*c.slots*c.slotSize, verbs.MROptions{Access: verbs.AccessLocalWrite}); err != nil {
+	c.opens(closeFunc(func() error { t.remove(c); return nil }))
+	dev := c.id.Device()
+	if t.PD != nil {
+		dev = t.PD.Device()
+	}
+	var channel *verbs.CompChannel
+	switch {
+	case c.slots > 0:
+		capacity.MaxSendWR += c.slots + 1 // the last one is Drain's
+		capacity.MaxRecvWR += c.slots
+		capacity.MaxSendSGE = max(capacity.MaxSendSGE, 1)
+		capacity.MaxRecvSGE = max(capacity.MaxRecvSGE, 1)
+		c.messages = newMessages(c.slots, c.slotSize, c.life, c.fail)
+		r, err := joinReader(dev, c.messages)
+		if err != nil {
 			return err
 		}
-		c.opened = append(c.opened, mr, closeFunc(c.noneLent))
+		c.opens(closeFunc(func() error { return r.leave(c.messages) }))
+		channel = r.channel
+	case t.SendCQ == nil || t.RecvCQ == nil:
+		if channel, err = dev.CreateCompChannel(); err != nil {
+			return err
+		}
+		c.opens(channel)
 	}
-	channel, err := ctx.CreateCompChannel()
+	if c.sendCQ, err = c.openCQ(t.SendCQ, dev, channel, capacity.MaxSendWR, true); err != nil {
+		return err
+	}
+	if c.recvCQ, err = c.openCQ(t.RecvCQ, dev, channel, capacity.MaxRecvWR, false); err != nil {
+		return err
+	}
+	if c.pd = t.PD; c.pd == nil {
+		if c.pd, err = dev.AllocPD(); err != nil {
+			return err
+		}
+		c.opens(closeFunc(c.pd.CloseAll))
+	}
+	mem, sge, err := c.openMemory()
 	if err != nil {
 		return err
 	}
-	c.opened = append(c.opened, channel)
-	capacity := o.Cap
-	capacity.MaxSendWR = max(capacity.MaxSendWR+c.slots, 1)
-	capacity.MaxRecvWR = max(capacity.MaxRecvWR+c.slots, 1)
-	if c.slots > 0 {
-		capacity.MaxSendSGE = max(capacity.MaxSendSGE, 1)
-		capacity.MaxRecvSGE = max(capacity.MaxRecvSGE, 1)
-	}
-	if c.sendCQ, err = ctx.CreateCQ(verbs.CQOptions{MaxCQE: capacity.MaxSendWR, Channel: channel}); err != nil {
+	c.opens(closeFunc(c.noneLent))
+	c.opens(closeFunc(c.closeOwned))
+	if c.qp, err = c.id.CreateQP(c.pd, verbs.QPOptions{SendCQ: c.sendCQ, RecvCQ: c.recvCQ, SRQ: t.SRQ, Cap: capacity, SignalAll: o.SignalAll}); err != nil {
 		return err
 	}
-	c.opened = append(c.opened, c.sendCQ)
-	if c.recvCQ, err = ctx.CreateCQ(verbs.CQOptions{MaxCQE: capacity.MaxRecvWR, Channel: channel}); err != nil {
-		return err
-	}
-	c.opened = append(c.opened, c.recvCQ)
-	if c.qp, err = c.id.CreateQP(c.pd, verbs.QPOptions{SendCQ: c.sendCQ, RecvCQ: c.recvCQ, Cap: capacity}); err != nil {
-		return err
-	}
-	c.opened = append(c.opened, closeFunc(c.id.dropQueues))
+	c.opens(closeFunc(c.dropQP))
+	t.know(c)
 	if c.slots == 0 {
 		return nil
 	}
-	c.messages = newMessages(c.slots, c.slotSize, mr.Bytes(), mr.SGE, c.qp, c.sendCQ, c.recvCQ, c.life, c.fail)
-	return c.messages.start()
+	return c.messages.start(mem, sge, c.qp, c.sendCQ, c.recvCQ)
+}
+
+// opens has release close something, before what was opened earlier.
+func (c *Conn) opens(o closer) { c.opened = append(c.opened, o) }
+
+// openCQ returns the shared CQ, or if it is nil, one of the connection's own.
+func (c *Conn) openCQ(shared *verbs.CQ, dev *verbs.Device, channel *verbs.CompChannel, size int, sends bool) (*verbs.CQ, error) {
+	if shared != nil {
+		return shared, nil
+	}
+	o := verbs.CQOptions{MaxCQE: max(size, 1), Channel: channel}
+	switch {
+	case c.messages == nil:
+	case sends:
+		o.Value = &c.messages.sends
+	default:
+		o.Value = &c.messages.recvs
+	}
+	cq, err := dev.CreateCQ(o)
+	if err != nil {
+		return nil, err
+	}
+	c.opens(cq)
+	return cq, nil
+}
+
+// openMemory returns the messages' memory, and what returns a piece's scatter/gather entry.
+func (c *Conn) openMemory() (mem []byte, sge func(off, n int) verbs.SGE, err error) {
+	n := messageBytes(c.slots, c.slotSize)
+	switch pool := c.shared.Pool; {
+	case c.slots == 0:
+		return nil, nil, nil
+	case pool != nil:
+		b, err := pool.Get(n)
+		if err != nil {
+			return nil, nil, err
+		}
+		c.opens(closeFunc(func() error { b.Release(); return nil }))
+		if b.Bytes() == nil {
+			return nil, nil, invalid("use pool", "its memory isn't this host's")
+		}
+		return b.Bytes(), func(off, n int) verbs.SGE {
+			s := b.SGE()
+			return verbs.SGE{Addr: s.Addr + uint64(off), Length: uint32(n), LKey: s.LKey}
+		}, nil
+	}
+	mr, err := c.pd.AllocMR(n, verbs.MROptions{Access: verbs.AccessLocalWrite})
+	if err != nil {
+		return nil, nil, err
+	}
+	c.opens(mr)
+	return mr.Bytes(), mr.SGE, nil
+}
+
+// Own has Close close something, such as an MR that Prepare has registered, once the queue pair is
+// gone. The last one is closed first. If the connection can't be set up, they are closed, too.
+// What is on a PD that only the connection has, is closed with it anyway.
+func (c *Conn) Own(o ...io.Closer) {
+	c.ownMu.Lock()
+	defer c.ownMu.Unlock()
+	c.owned = append(c.owned, o...)
+}
+
+func (c *Conn) closeOwned() error {
+	c.ownMu.Lock()
+	defer c.ownMu.Unlock()
+	for len(c.owned) > 0 {
+		last := len(c.owned) - 1
+		if err := c.owned[last].Close(); err != nil {
+			return err
+		}
+		c.owned = c.owned[:last]
+	}
+	return nil
+}
+
+// dropQP closes the queue pair. After that, nothing is in flight.
+func (c *Conn) dropQP() error {
+	err := c.id.dropQueues()
+	if err == nil && c.messages != nil {
+		c.messages.gone()
+	}
+	return err
 }
 
 type closeFunc func() error
@@ -216,15 +333,15 @@ func (c *Conn) disconnect() {
 // ID returns the connection's ID.
 func (c *Conn) ID() *SyncID { return c.id }
 
-// PD returns the connection's protection domain. Memory regions that the caller
-// registers on it must be closed before the Conn.
+// PD returns the connection's protection domain: the Transport's, or one of its own, which Close
+// closes with all that the caller made on it.
 func (c *Conn) PD() *verbs.PD { return c.pd }
 
 // QP returns the connection's queue pair.
 func (c *Conn) QP() *verbs.QP { return c.qp }
 
 // SendCQ returns the CQ for sends. It is nil for a connection with messages, which
-// polls the CQ itself: see SendCompletions.
+// polls the CQ itself: see WaitSends.
 func (c *Conn) SendCQ() *verbs.CQ {
 	if c.messages != nil {
 		return nil
@@ -233,7 +350,7 @@ func (c *Conn) SendCQ() *verbs.CQ {
 }
 
 // RecvCQ returns the CQ for receives. It is nil for a connection with messages, which
-// polls the CQ itself: see RecvCompletions.
+// polls the CQ itself: see WaitRecvs.
 func (c *Conn) RecvCQ() *verbs.CQ {
 	if c.messages != nil {
 		return nil
@@ -257,26 +374,75 @@ func (c *Conn) MaxMessage() int { return c.slotSize }
 
 // Done returns a channel that is closed when the connection ends: by the peer,
 // by the device's removal, by a change of addresses, by an error or by Close.
-func (c *Conn) Done() <-chan struct{} { return c.life.Done() }
+func (c *Conn) Done() <-chan struct{} {
+	if m := c.messages; m != nil && c.life.Err() == nil {
+		m.guarded.Do(m.recvs.guard)
+	}
+	return c.life.Done()
+}
 
 // Err returns nil while the connection lasts. Then it returns why it ended:
 // ErrDisconnected, ErrDeviceRemoved, ErrUnreachable or ErrClosed, or the error that
 // broke it, a *verbs.WCError or ErrNotMessage.
 func (c *Conn) Err() error {
+	m := c.messages
+	if m != nil && c.life.Err() == nil {
+		m.recvs.look()
+		m.sends.look()
+	}
 	err := context.Cause(c.life)
-	if err != nil && c.messages != nil {
-		return c.messages.why(err)
+	if err != nil && m != nil {
+		return m.why(err)
 	}
 	return err
+}
+
+// Drain ends the connection and waits until all requests but the caller's receives
+// have completed: the memory that they name is free again. It tells the peer, without waiting for an answer. Messages that have
+// not arrived are lost: Flush waits for those that were posted. Afterwards WaitSends and
+// WaitRecvs return the completions of the caller's own requests. Drain may be called more
+// than once, and is followed by Close.
+func (c *Conn) Drain(ctx context.Context) error {
+	const op = "drain"
+	if err := c.begin(ctx, op); err != nil {
+		return err
+	}
+	defer c.use.RUnlock()
+	c.messages.drains()
+	c.endLife(ErrClosed)
+	c.tellPeer()
+	c.part.Wait()
+	if err := c.drain(ctx); err != nil {
+		return opErr(op, "", err)
+	}
+	return nil
+}
+
+// drain waits for the requests of the queue pair.
+func (c *Conn) drain(ctx context.Context) error {
+	if c.iwarp {
+		// The kernel flushes both queues before it reports the end, and takes no requests then.
+		if err := c.id.inbox.waitOver(ctx); err != nil {
+			return err
+		}
+		c.messages.sends.look()
+		c.messages.recvs.look()
+		return nil
+	}
+	// In this state already, it looks for receives once more.
+	if err := c.id.qpToError(); err != nil {
+		return err
+	}
+	return c.messages.drain(ctx)
 }
 
 // Close ends the connection. It tells the peer, without waiting for an answer.
 // Messages that have not arrived are lost: Flush waits for those that were
 // posted. Pending calls return ErrClosed. Then Close closes all objects of the
-// connection, in order. If the caller has not released a buffer, whose memory
-// therefore stays, or if the caller's own objects remain on the PD or the CQs,
-// Close returns ErrBusy and may be called again. Closing a closed Conn, or a nil one,
-// does nothing.
+// connection, in order: the queue pair, so that nothing is in flight any more, what Own was given,
+// and if the connection has a PD of its own, all that is on it. If the caller has not released a
+// buffer, whose memory therefore stays, or if an object can't be closed, Close returns ErrBusy and
+// may be called again. Closing a closed Conn, or a nil one, does nothing.
 func (c *Conn) Close() error {
 	if c == nil {
 		return nil

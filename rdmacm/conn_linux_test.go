@@ -119,7 +119,7 @@ func TestConnRefuses(t *testing.T) {
 		t.Error("a call that was refused leaves the connection in use")
 	}
 	f.use.Unlock()
-	if _, err := f.SendCompletions(t.Context(), nil); !errors.Is(err, ErrInvalid) {
+	if _, err := f.WaitSends(t.Context(), nil); !errors.Is(err, ErrInvalid) {
 		t.Errorf("no room: %v", err)
 	}
 	if _, err := (&Conn{}).Recv(t.Context(), nil); !errors.Is(err, ErrInvalid) {

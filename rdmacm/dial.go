@@ -16,6 +16,11 @@ const opDial = "dial"
 // If the context ends before Dial returns, the connection is cancelled. Over iWARP the
 // kernel keeps its objects until the server has answered.
 func Dial(ctx context.Context, network, address string, o *Options) (*Conn, error) {
+	return new(Transport).Dial(ctx, network, address, o)
+}
+
+// Dial is the function Dial, for a connection that shares the Transport's objects.
+func (t *Transport) Dial(ctx context.Context, network, address string, o *Options) (*Conn, error) {
 	if ctx == nil {
 		return nil, &OpError{Op: opDial, Err: errNoContext}
 	}
@@ -23,21 +28,16 @@ func Dial(ctx context.Context, network, address string, o *Options) (*Conn, erro
 	if err != nil {
 		return nil, err
 	}
-	ps, family, err := parseNetwork(network)
-	if err != nil {
-		return nil, opErr(opDial, "", err)
+	if err := t.check(opDial, &options); err != nil {
+		return nil, err
 	}
-	node, service, err := parseAddress(address)
-	if err != nil {
-		return nil, opErr(opDial, "", err)
-	}
-	infos, err := Lookup(ctx, node, service, Hints{Family: family, PortSpace: ps, Src: options.LocalAddr})
+	infos, err := lookup(ctx, opDial, network, address, Hints{Src: options.LocalAddr})
 	if err != nil {
 		return nil, err
 	}
 	var first error
 	for i, info := range infos {
-		c, err := dialInTime(ctx, info, &options, len(infos)-i)
+		c, err := t.dialInTime(ctx, info, &options, len(infos)-i)
 		if err == nil {
 			return c, nil
 		}
@@ -56,16 +56,16 @@ const minDial = 2 * time.Second
 
 // dialInTime dials the first of several addresses. It leaves time for the others, since this one may
 // not answer.
-func dialInTime(ctx context.Context, info AddrInfo, o *Options, addrs int) (*Conn, error) {
+func (t *Transport) dialInTime(ctx context.Context, info AddrInfo, o *Options, addrs int) (*Conn, error) {
 	if end, ok := ctx.Deadline(); ok && addrs > 1 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, max(time.Until(end)/time.Duration(addrs), minDial))
 		defer cancel()
 	}
-	return dial(ctx, info, o)
+	return t.dial(ctx, info, o)
 }
 
-func dial(ctx context.Context, info AddrInfo, o *Options) (*Conn, error) {
+func (t *Transport) dial(ctx context.Context, info AddrInfo, o *Options) (*Conn, error) {
 	id, err := CreateSyncID(info.PortSpace)
 	if err != nil {
 		return nil, err
@@ -73,11 +73,11 @@ func dial(ctx context.Context, info AddrInfo, o *Options) (*Conn, error) {
 	if err := id.reach(ctx, info, o); err != nil {
 		return nil, join(err, id.Close())
 	}
-	c, err := newConn(id, o)
+	c, param, err := newConn(id, t, o, o.Param)
 	if err != nil {
 		return nil, err
 	}
-	e, err := id.Connect(ctx, o.Param)
+	e, err := id.Connect(ctx, param)
 	switch {
 	case err == nil:
 	case c.iwarp && ctx.Err() != nil:
@@ -106,4 +106,17 @@ func (id *SyncID) reach(ctx context.Context, info AddrInfo, o *Options) error {
 		return err
 	}
 	return id.ResolveRoute(ctx, o.ResolveTimeout)
+}
+
+// lookup looks a network's address up.
+func lookup(ctx context.Context, op, network, address string, h Hints) ([]AddrInfo, error) {
+	var err error
+	if h.PortSpace, h.Family, err = parseNetwork(network); err != nil {
+		return nil, opErr(op, "", err)
+	}
+	node, service, err := parseAddress(address)
+	if err != nil {
+		return nil, opErr(op, "", err)
+	}
+	return Lookup(ctx, node, service, h)
 }

@@ -39,9 +39,16 @@
 // registered buffers. It sends and receives messages: one by one with [Conn.Send]
 // and [Conn.Recv], many at a time with [Conn.Post] and [Conn.Flush], without a
 // copy in a [SendBuffer] or a [RecvBuffer]. It closes everything in order,
-// whichever side ends the connection. The queue pair may be used for other
+// whichever side ends the connection. It reads, writes and counts in the peer's memory, with
+// [Conn.Read], [Conn.Write] and [Conn.FetchAdd]. The queue pair may be used for other
 // requests too: [Options.Prepare] is the place to register the memory and to post
 // the receives that the peer will use first.
+//
+// Connections share memory, or queues, through a [Transport]: a server registers a region once,
+// for all of its clients.
+//
+// The network "tcp" is the connection manager's port space of this name. It has ports as TCP has,
+// and is apart from TCP's own, but over iWARP.
 //
 // # Events
 //

@@ -192,10 +192,10 @@ func TestNothingInUse(t *testing.T) {
 	f.endLife(ErrDisconnected)
 	var b [8]byte
 	for name, call := range map[string]func() error{
-		"Send":            func() error { return f.Send(t.Context(), b[:1]) },
-		"Recv":            func() error { _, err := f.Recv(t.Context(), b[:]); return err },
-		"SendCompletions": func() error { _, err := f.SendCompletions(t.Context(), make([]verbs.WC, 1)); return err },
-		"RecvCompletions": func() error { _, err := f.RecvCompletions(t.Context(), make([]verbs.WC, 1)); return err },
+		"Send":      func() error { return f.Send(t.Context(), b[:1]) },
+		"Recv":      func() error { _, err := f.Recv(t.Context(), b[:]); return err },
+		"WaitSends": func() error { _, err := f.WaitSends(t.Context(), make([]verbs.WC, 1)); return err },
+		"WaitRecvs": func() error { _, err := f.WaitRecvs(t.Context(), make([]verbs.WC, 1)); return err },
 	} {
 		if err := call(); err == nil {
 			t.Errorf("%s: no error after the end", name)

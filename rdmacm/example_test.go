@@ -127,7 +127,7 @@ func ExampleConn_QP() {
 		SGL: []verbs.SGE{memory.SGE(0, 19)}, Remote: remote,
 	}))
 	var wc [1]verbs.WC
-	must(conn.SendCompletions(ctx, wc[:]))
+	must(conn.WaitSends(ctx, wc[:]))
 	check(wc[0].Err())
 	fmt.Printf("request %d: %s\n", wc[0].WRID, memory.Bytes()[:19])
 }

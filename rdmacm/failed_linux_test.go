@@ -179,8 +179,8 @@ func TestPartsRefused(t *testing.T) {
 	id := rdmatest.Must(CreateSyncID(PortSpaceTCP))(t)
 	id.bound.dev = &device{refs: 2, ctx: new(verbs.Device)} // a closed device
 	var e *verbs.OpError
-	c, err := newConn(id, &Options{Messages: 1, MessageSize: 1})
-	if c != nil || !errors.Is(err, verbs.ErrClosed) || !errors.As(err, &e) || e.Op != "alloc PD" {
+	c, _, err := newConn(id, new(Transport), &Options{Messages: 1, MessageSize: 1}, nil)
+	if c != nil || !errors.Is(err, verbs.ErrClosed) || !errors.As(err, &e) || e.Op != "create completion channel" {
 		t.Errorf("connection: %v, %v", c, err)
 	}
 	if k.has(id.handle) {

@@ -13,8 +13,9 @@ import (
 // A Listener turns clients' requests into connections as they arrive, and keeps
 // these until Accept takes them. Its methods are safe for concurrent use.
 type Listener struct {
-	id      *SyncID
-	options Options
+	id        *SyncID
+	transport *Transport
+	options   Options
 
 	room    chan struct{} // a token for each client, until it is accepted
 	ready   chan *Conn
@@ -31,6 +32,11 @@ type Listener struct {
 // both, of IPv4 only if all devices are for iWARP. Port 0 stands for any free
 // port: see Addr. The context is used to look up names only.
 func Listen(ctx context.Context, network, address string, o *Options) (*Listener, error) {
+	return new(Transport).Listen(ctx, network, address, o)
+}
+
+// Listen is the function Listen, for connections that share the Transport's objects.
+func (t *Transport) Listen(ctx context.Context, network, address string, o *Options) (*Listener, error) {
 	const op = "listen"
 	if ctx == nil {
 		return nil, &OpError{Op: op, Err: errNoContext}
@@ -39,25 +45,20 @@ func Listen(ctx context.Context, network, address string, o *Options) (*Listener
 	if err != nil {
 		return nil, err
 	}
-	ps, family, err := parseNetwork(network)
-	if err != nil {
-		return nil, opErr(op, "", err)
+	if err := t.check(op, &options); err != nil {
+		return nil, err
 	}
-	node, service, err := parseAddress(address)
-	if err != nil {
-		return nil, opErr(op, "", err)
-	}
-	infos, err := Lookup(ctx, node, service, Hints{Passive: true, Family: family, PortSpace: ps})
+	infos, err := lookup(ctx, op, network, address, Hints{Passive: true})
 	if err != nil {
 		return nil, err
 	}
-	if node == "" && len(infos) > 1 {
+	if len(infos) > 1 && infos[0].Src.Addr().IsUnspecified() {
 		// Where the kernel has IPv6, its unspecified address includes IPv4's.
 		infos[0], infos[1] = infos[1], infos[0]
 	}
 	var first error
 	for _, info := range infos {
-		l, err := listen(info, options)
+		l, err := t.listen(info, options)
 		if err == nil {
 			return l, nil
 		}
@@ -68,7 +69,7 @@ func Listen(ctx context.Context, network, address string, o *Options) (*Listener
 	return nil, first
 }
 
-func listen(info AddrInfo, o Options) (*Listener, error) {
+func (t *Transport) listen(info AddrInfo, o Options) (*Listener, error) {
 	id, err := CreateSyncID(info.PortSpace)
 	if err != nil {
 		return nil, err
@@ -85,7 +86,7 @@ func listen(info AddrInfo, o Options) (*Listener, error) {
 	if err != nil {
 		return nil, join(err, id.Close())
 	}
-	l := &Listener{id: id, options: o, room: make(chan struct{}, id.backlog), ready: make(chan *Conn)}
+	l := &Listener{id: id, transport: t, options: o, room: make(chan struct{}, id.backlog), ready: make(chan *Conn)}
 	l.life, l.endLife = context.WithCancelCause(context.Background())
 	l.tasks.Go(l.serve)
 	return l, nil
@@ -231,7 +232,7 @@ func (l *Listener) handshake(ctx context.Context, c *client) error {
 	if err != nil {
 		return join(err, id.Close())
 	}
-	conn, err := newConn(id, &l.options)
+	conn, param, err := newConn(id, l.transport, &l.options, param)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -19,21 +20,28 @@ type queuePair interface {
 // messages are a Conn's messages: slots of registered memory, each with at most
 // one request in flight, and the completions of these requests. A slot without a
 // request is free, has a message that nobody has taken, or is lent to the caller.
+// RDMA and atomic operations use the slots for sends, too.
 type messages struct {
 	qp    queuePair
-	mem   []byte // size bytes for each slot: first those for receives, then those for sends
+	mem   []byte // size bytes for each slot: first those for receives, then those for sends; then, aligned, 8 for each atomic operation's result
 	size  int
+	sge   func(off, n int) verbs.SGE // of a piece of mem
 	sends completions
 	recvs completions
 	fail  func(error) // ends the connection
 
 	free    chan int     // slots for sends
 	arrived chan arrival // messages, in order
+	written chan written // writes with immediate data, in order
+	last    sync.Once    // posts what drain waits for
+	guarded sync.Once    // see Conn.Done
 
 	mu       sync.Mutex // for what follows
 	sendSlot []sendSlot
 	recvSlot []recvSlot
 	lent     int      // slots that are lent
+	posted   int      // receives
+	draining bool     // none is posted any more
 	cause    error    // the first failure that is not the consequence of another one
 	progress progress // of sends
 }
@@ -42,8 +50,10 @@ type sendSlot struct {
 	wr      [1]verbs.SendWR
 	sge     [1]verbs.SGE
 	posted  bool
-	awaited bool       // someone waits for the result
-	result  chan error // has room for it
+	want    verbs.WCOpcode // of its completion
+	awaited bool           // someone waits for the result
+	result  chan error     // has room for it
+	done    func(error)    // told of the result, unless nil
 	loan    loan
 }
 
@@ -61,34 +71,47 @@ type loan uint64
 // An arrival is a received message: n bytes in a slot for receives.
 type arrival struct{ slot, n int }
 
+// A written is a peer's write of n bytes, whose immediate data has consumed a slot for receives.
+type written struct {
+	slot, n int
+	imm     uint32
+}
+
 // WRIDs from ReservedWRIDs on are reserved for a Conn's own requests. The caller's
 // requests on Conn.QP must have smaller ones.
 const ReservedWRIDs = 1 << 63
 
 // newMessages returns messages with n slots for each direction. sge returns the
 // scatter/gather entry for a piece of mem.
-func newMessages(n, size int, mem []byte, sge func(off, n int) verbs.SGE, qp queuePair, sendCQ, recvCQ completionQueue, life context.Context, fail func(error)) *messages {
+func newMessages(n, size int, life context.Context, fail func(error)) *messages {
 	m := &messages{
-		qp: qp, mem: mem, size: size, fail: fail,
-		free: make(chan int, n), arrived: make(chan arrival, n),
+		size: size, fail: fail,
+		free: make(chan int, n), arrived: make(chan arrival, n), written: make(chan written, n),
 		sendSlot: make([]sendSlot, n), recvSlot: make([]recvSlot, n),
 	}
-	m.sends.init(sendCQ, life, m.sent, m.othersFailed)
-	m.recvs.init(recvCQ, life, m.received, m.othersFailed)
+	m.sends.init(life, &m.recvs, m.sent, func(err error) { m.othersFailed(err, &m.recvs) })
+	m.recvs.init(life, nil, m.received, func(err error) { m.othersFailed(err, &m.sends) })
+	return m
+}
+
+// messageBytes returns the size of the memory that n slots in each direction need.
+func messageBytes(n, size int) int { return resultsAt(n, size) + 8*n }
+
+// resultsAt returns where the results of atomic operations are.
+func resultsAt(n, size int) int { return (2*n*size + 7) &^ 7 }
+
+// start makes the slots, and posts all receives. sge returns the scatter/gather entry for a piece
+// of mem.
+func (m *messages) start(mem []byte, sge func(off, n int) verbs.SGE, qp queuePair, sendCQ, recvCQ completionQueue) error {
+	n, size := len(m.sendSlot), m.size
+	m.mem, m.sge, m.qp, m.sends.cq, m.recvs.cq = mem, sge, qp, sendCQ, recvCQ
 	for slot := range n {
 		s, r := &m.sendSlot[slot], &m.recvSlot[slot]
 		s.result = make(chan error, 1)
-		s.sge[0] = sge((n+slot)*size, size)
-		s.wr[0] = verbs.SendWR{WRID: ReservedWRIDs + uint64(slot), Opcode: verbs.OpSend, Flags: verbs.SendSignaled}
 		r.sge[0] = sge(slot*size, size)
 		r.wr[0] = verbs.RecvWR{WRID: ReservedWRIDs + uint64(slot), SGL: r.sge[:]}
 		m.free <- slot
 	}
-	return m
-}
-
-// start posts all receives.
-func (m *messages) start() error {
 	for slot := range m.recvSlot {
 		if err := m.postRecv(slot); err != nil {
 			return err
@@ -100,9 +123,17 @@ func (m *messages) start() error {
 func (m *messages) postRecv(slot int) error {
 	r := &m.recvSlot[slot]
 	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.draining {
+		return nil
+	}
 	r.posted = true
-	m.mu.Unlock()
+	m.posted++
 	_, err := m.qp.PostRecv(r.wr[:]...)
+	if err != nil {
+		r.posted = false
+		m.posted--
+	}
 	return err
 }
 
@@ -132,17 +163,33 @@ func (m *messages) sendBytes(slot int) []byte {
 // post sends the first n bytes of a slot. If it fails, the slot is free again.
 // awaited says that the caller waits for the slot's result.
 func (m *messages) post(slot, n int, awaited bool) error {
+	r := request{SendWR: verbs.SendWR{Opcode: verbs.OpSend}, local: m.sge((len(m.sendSlot)+slot)*m.size, n), want: verbs.WCSend}
+	return m.postRequest(slot, &r, awaited)
+}
+
+// A request is one on the send queue: its completion has the opcode want.
+type request struct {
+	verbs.SendWR
+	local verbs.SGE
+	want  verbs.WCOpcode
+	done  func(error)
+}
+
+// postRequest posts a request with a slot for sends. If it fails, the slot is free again. awaited
+// says that the caller waits for the slot's result.
+func (m *messages) postRequest(slot int, r *request, awaited bool) error {
 	s := &m.sendSlot[slot]
-	s.wr[0].SGL = nil
-	if n > 0 {
-		s.sge[0].Length = uint32(n)
+	s.wr[0] = r.SendWR
+	s.wr[0].WRID, s.wr[0].Flags = ReservedWRIDs+uint64(slot), verbs.SendSignaled
+	if r.local.Length > 0 {
+		s.sge[0] = r.local
 		s.wr[0].SGL = s.sge[:]
 	}
 	// Under the lock, so that sends are counted in the order in which they complete.
 	m.mu.Lock()
 	_, err := m.qp.PostSend(s.wr[:]...)
 	if err == nil {
-		s.posted, s.awaited = true, awaited
+		s.posted, s.want, s.awaited, s.done = true, r.want, awaited, r.done
 		m.progress.posted++
 	}
 	m.mu.Unlock()
@@ -166,16 +213,55 @@ func (m *messages) send(ctx context.Context, b []byte) error {
 	if err != nil {
 		return err
 	}
-	s := &m.sendSlot[slot]
-	result, err := await(ctx, &m.sends, s.result)
-	if err != nil && m.abandon(s) {
-		return err
-	}
+	result, err := m.await(ctx, slot)
 	if err != nil {
-		result = <-s.result // it completed meanwhile
+		return err
 	}
 	m.free <- slot
 	return result
+}
+
+// do posts a request and waits for its completion. If it is an atomic operation, do returns its
+// result.
+func (m *messages) do(ctx context.Context, r *request) (before uint64, err error) {
+	slot, err := m.room(ctx)
+	if err != nil {
+		return 0, err
+	}
+	at := resultsAt(len(m.sendSlot), m.size) + 8*slot
+	if r.want == verbs.WCCompareSwap || r.want == verbs.WCFetchAdd {
+		r.local = m.sge(at, 8)
+	}
+	if err := m.postRequest(slot, r, true); err != nil {
+		return 0, err
+	}
+	result, err := m.await(ctx, slot)
+	if err != nil {
+		return 0, err
+	}
+	before = binary.NativeEndian.Uint64(m.mem[at:])
+	m.free <- slot
+	return before, result
+}
+
+// postLater posts a request, whose completion frees the slot.
+func (m *messages) postLater(ctx context.Context, r *request) error {
+	slot, err := m.room(ctx)
+	if err != nil {
+		return err
+	}
+	return m.postRequest(slot, r, false)
+}
+
+// await waits for the result of a slot's request. If it fails, the completion frees the slot,
+// otherwise the caller does.
+func (m *messages) await(ctx context.Context, slot int) (result, err error) {
+	s := &m.sendSlot[slot]
+	result, err = await(ctx, &m.sends, s.result)
+	if err != nil && !m.abandon(s) {
+		return <-s.result, nil // it completed meanwhile
+	}
+	return result, err
 }
 
 // abandon leaves it to the completion to free the slot. It reports false if the
@@ -211,21 +297,25 @@ func (m *messages) flush(ctx context.Context) error {
 func (m *messages) sent(wc *verbs.WC) bool {
 	slot, own := m.slot(wc.WRID)
 	if !own {
-		return false
+		return m.lastSend(wc)
 	}
 	s := &m.sendSlot[slot]
 	m.mu.Lock()
-	if !s.posted || wc.Status == verbs.WCSuccess && wc.Opcode != verbs.WCSend {
+	if !s.posted || wc.Status == verbs.WCSuccess && wc.Opcode != s.want {
 		m.mu.Unlock()
 		return false
 	}
 	s.posted = false
 	err := wc.Err()
 	m.note(err)
-	awaited := s.awaited
+	awaited, done := s.awaited, s.done
+	s.done = nil
 	m.mu.Unlock()
 	if err != nil {
 		m.broken(err, &m.recvs)
+	}
+	if done != nil {
+		done(err)
 	}
 	m.mu.Lock()
 	m.progress.completed(err)
@@ -246,12 +336,13 @@ func (m *messages) note(err error) {
 	}
 }
 
-// othersFailed notes that one of the caller's requests has failed, which breaks the
-// queue pair.
-func (m *messages) othersFailed(err error) {
+// othersFailed ends the connection because one of the caller's requests has failed, which breaks
+// the queue pair.
+func (m *messages) othersFailed(err error, other *completions) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.note(err)
+	m.mu.Unlock()
+	m.broken(err, other)
 }
 
 // flushed reports whether a request failed because another one had failed.
@@ -264,7 +355,7 @@ func flushed(err error) bool {
 // of another one, the cause may lie on the other queue.
 func (m *messages) broken(err error, other *completions) {
 	if flushed(err) {
-		other.glance()
+		other.look()
 	}
 	m.fail(err)
 }
@@ -288,7 +379,7 @@ func (m *messages) recvBytes(slot, n int) []byte {
 func (m *messages) repost(slot int) error {
 	err := m.postRecv(slot)
 	if m.recvs.life.Err() != nil {
-		return nil // the queue takes no more receives, and needs none
+		return nil // the queue takes no receives, and needs none
 	}
 	if err != nil {
 		m.fail(err)
@@ -312,6 +403,15 @@ func (m *messages) recv(ctx context.Context, b []byte) (int, error) {
 	return n, nil
 }
 
+// recvWrite waits for a write with immediate data.
+func (m *messages) recvWrite(ctx context.Context) (imm uint32, n int, err error) {
+	w, err := await(ctx, &m.recvs, m.written)
+	if err != nil {
+		return 0, 0, err
+	}
+	return w.imm, w.n, m.repost(w.slot)
+}
+
 // received handles the completion of a receive. The peer decides what kind of
 // operation consumes it.
 func (m *messages) received(wc *verbs.WC) bool {
@@ -326,9 +426,12 @@ func (m *messages) received(wc *verbs.WC) bool {
 		return false
 	}
 	r.posted = false
+	if m.posted--; m.draining && m.posted == 0 {
+		m.recvs.last()
+	}
 	err := wc.Err()
 	switch {
-	case err != nil:
+	case err != nil || wc.Opcode == verbs.WCRecvRDMAWithImm:
 	case wc.Opcode != verbs.WCRecv:
 		err = fmt.Errorf("%w: %v consumed a receive buffer", ErrNotMessage, wc.Opcode)
 	case uint64(wc.ByteLen) > uint64(m.size):
@@ -336,12 +439,66 @@ func (m *messages) received(wc *verbs.WC) bool {
 	}
 	m.note(err)
 	m.mu.Unlock()
-	if err != nil {
+	switch {
+	case err != nil:
 		m.broken(err, &m.sends)
-	} else {
+	case wc.Opcode == verbs.WCRecvRDMAWithImm:
+		imm, _ := wc.Imm()
+		m.written <- written{slot, int(wc.ByteLen), imm}
+	default:
 		m.arrived <- arrival{slot, int(wc.ByteLen)}
 	}
 	return true
+}
+
+// lastWRID is that of the last request on the send queue, which drain posts.
+func (m *messages) lastWRID() uint64 { return ReservedWRIDs + uint64(len(m.sendSlot)) }
+
+// lastSend reports whether a completion is that of the send queue's last request.
+func (m *messages) lastSend(wc *verbs.WC) bool {
+	last := wc.WRID == m.lastWRID() && wc.Status == verbs.WCWRFlushErr
+	if last {
+		m.sends.last()
+	}
+	return last
+}
+
+// drains begins what drain ends: no receive is posted any more.
+func (m *messages) drains() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.draining = true; m.posted == 0 {
+		m.recvs.last()
+	}
+}
+
+// drain waits until all requests of the queue pair have completed, which must be in the state ERR.
+// It posts a last send, which completes after all others. A queue pair in this state needn't notice
+// receives that are posted, so drain only waits for those that were.
+func (m *messages) drain(ctx context.Context) (err error) {
+	m.last.Do(func() {
+		_, err = m.qp.PostSend(verbs.SendWR{WRID: m.lastWRID(), Opcode: verbs.OpSend, Flags: verbs.SendSignaled})
+	})
+	if err == nil {
+		err = m.sends.drain(ctx)
+	}
+	if err == nil {
+		err = m.recvs.drain(ctx)
+	}
+	return err
+}
+
+// gone ends what is in flight, once the queue pair is gone.
+func (m *messages) gone() {
+	for i := range m.sendSlot {
+		m.mu.Lock()
+		done := m.sendSlot[i].done
+		m.sendSlot[i].done = nil
+		m.mu.Unlock()
+		if done != nil {
+			done(ErrClosed)
+		}
+	}
 }
 
 // lend lends a slot to the caller.

@@ -32,11 +32,18 @@ type Options struct {
 	// they use it. It can set the ID's options.
 	Control func(*SyncID) error
 
+	// SignalAll makes each of the caller's own requests complete with a completion, as if it had
+	// SendSignaled.
+	SignalAll bool
+
 	// Prepare, if not nil, is called with each connection before the peer can use
 	// it. It can register memory, and post receives for what the peer sends first.
 	// The peer's sends consume receives in the order in which they were posted, and
-	// those for messages have already been posted. An error ends the connection.
-	Prepare func(*Conn) error
+	// those for messages have already been posted. The parameters are those for the peer,
+	// a copy of Param or what Decide returned: Prepare can set their PrivateData, to the key of
+	// the memory for instance. An error ends the connection. Whatever ends it before Dial or
+	// Accept returns it, all objects on its own PD are closed: see also Conn.Own.
+	Prepare func(*Conn, *ConnParam) error
 
 	// Decide is called with each client's request to a Listener, in a goroutine of
 	// its own. It returns the parameters for the answer, where nil stands for the
@@ -71,6 +78,9 @@ type Options struct {
 	HandshakeTimeout time.Duration
 }
 
+// resolveTimeout is the default of Options.ResolveTimeout.
+const resolveTimeout = 2 * time.Second
+
 // maxMessageSize is InfiniBand's limit.
 const maxMessageSize = 1<<31 - 1
 
@@ -88,7 +98,7 @@ func (o *Options) complete(op string) (Options, error) {
 		c.MessageSize = 4096
 	}
 	if c.ResolveTimeout == 0 {
-		c.ResolveTimeout = 2 * time.Second
+		c.ResolveTimeout = resolveTimeout
 	}
 	if c.HandshakeTimeout == 0 {
 		c.HandshakeTimeout = 10 * time.Second
@@ -96,7 +106,7 @@ func (o *Options) complete(op string) (Options, error) {
 	switch {
 	case c.MessageSize < 0 || c.MessageSize > maxMessageSize:
 		return c, invalid(op, "MessageSize %d is not in 0 to %d", c.MessageSize, maxMessageSize)
-	case c.Messages > math.MaxInt/2/c.MessageSize:
+	case c.Messages > math.MaxInt/4/(c.MessageSize+8):
 		return c, invalid(op, "%d messages of %d bytes are more than the address space holds", c.Messages, c.MessageSize)
 	case c.Backlog < 0:
 		return c, invalid(op, "Backlog %d is negative", c.Backlog)

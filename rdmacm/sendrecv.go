@@ -62,7 +62,7 @@ func (c *Conn) Recv(ctx context.Context, b []byte) (int, error) {
 	if err == io.ErrShortBuffer {
 		return n, err
 	}
-	return n, c.endedRecv(err)
+	return n, c.endedRecv(opRecv, err)
 }
 
 // A SendBuffer is one of a connection's buffers for sends, which the caller
@@ -151,7 +151,7 @@ func (c *Conn) RecvBuffer(ctx context.Context) (RecvBuffer, error) {
 	defer c.use.RUnlock()
 	a, err := await(ctx, &c.messages.recvs, c.messages.arrived)
 	if err != nil {
-		return RecvBuffer{}, c.endedRecv(err)
+		return RecvBuffer{}, c.endedRecv(opRecv, err)
 	}
 	return RecvBuffer{c, a.slot, a.n, c.messages.lend(&c.messages.recvSlot[a.slot].loan)}, nil
 }
@@ -180,17 +180,17 @@ func (b RecvBuffer) Release() {
 
 func (b RecvBuffer) owner() *loan { return &b.c.messages.recvSlot[b.slot].loan }
 
-// SendCompletions waits for completions of the caller's own requests on the send
+// WaitSends waits for completions of the caller's own requests on the send
 // queue, and returns their number, as PollWait does. It is for a connection with
 // messages. Completions are kept until they are taken here. After the connection
-// has ended, SendCompletions returns those that remain, and then the reason for
+// has ended, WaitSends returns those that remain, and then the reason for
 // the end.
-func (c *Conn) SendCompletions(ctx context.Context, wcs []verbs.WC) (int, error) {
+func (c *Conn) WaitSends(ctx context.Context, wcs []verbs.WC) (int, error) {
 	return c.completions(ctx, "wait for sends", wcs, func(m *messages) *completions { return &m.sends })
 }
 
-// RecvCompletions is SendCompletions for the receive queue.
-func (c *Conn) RecvCompletions(ctx context.Context, wcs []verbs.WC) (int, error) {
+// WaitRecvs is WaitSends for the receive queue.
+func (c *Conn) WaitRecvs(ctx context.Context, wcs []verbs.WC) (int, error) {
 	return c.completions(ctx, "wait for receives", wcs, func(m *messages) *completions { return &m.recvs })
 }
 
@@ -245,11 +245,11 @@ func (c *Conn) ended(op string, err error) error {
 }
 
 // endedRecv is ended for a receive.
-func (c *Conn) endedRecv(err error) error {
+func (c *Conn) endedRecv(op string, err error) error {
 	if err != nil && errors.Is(c.Err(), ErrDisconnected) {
 		return io.EOF
 	}
-	return c.ended(opRecv, err)
+	return c.ended(op, err)
 }
 
 // reason returns why a call failed. If the connection has ended, that is the

@@ -264,25 +264,77 @@ func TestCauseOnOtherQueue(t *testing.T) {
 	}
 }
 
-// If one of the caller's own requests broke the connection, that is the reason for the end.
-func TestCauseIsCallers(t *testing.T) {
-	for _, first := range []bool{true, false} {
-		f := newFakeConn(t, 2, 8)
-		f.sendCQ.put(verbs.WC{WRID: 3, Status: verbs.WCRemAccessErr})
-		if first {
-			var wc [1]verbs.WC
-			if n, err := f.SendCompletions(t.Context(), wc[:]); n != 1 || err != nil || wc[0].WRID != 3 {
-				t.Fatalf("%d completions, %v: %+v", n, err, wc)
+// If one of the caller's own requests breaks the connection, each call that waits ends, whichever
+// queue it waits for, and Done and Err say so: also if nobody waits.
+func TestCallersFailureEnds(t *testing.T) {
+	failure := verbs.WC{WRID: 3, Status: verbs.WCRemAccessErr}
+	var wcs [4]verbs.WC
+	for name, call := range map[string]func(*fakeConn, context.Context) error{
+		"Send":      func(f *fakeConn, ctx context.Context) error { return f.Send(ctx, nil) },
+		"Flush":     func(f *fakeConn, ctx context.Context) error { return errors.Join(f.Post(ctx, nil), f.Flush(ctx)) },
+		"Recv":      func(f *fakeConn, ctx context.Context) error { _, err := f.Recv(ctx, nil); return err },
+		"RecvWrite": func(f *fakeConn, ctx context.Context) error { _, _, err := f.RecvWrite(ctx); return err },
+		"Read":      func(f *fakeConn, ctx context.Context) error { return f.Read(ctx, verbs.SGE{}, verbs.Remote{}) },
+		"WaitRecvs": func(f *fakeConn, ctx context.Context) error { _, err := f.WaitRecvs(ctx, wcs[:]); return err },
+		"WaitSends": func(f *fakeConn, ctx context.Context) error {
+			if n, err := f.WaitSends(ctx, wcs[:]); n != 1 || err != nil || wcs[0].WRID != 3 {
+				return fmt.Errorf("%d completions, %w", n, err)
 			}
-			if err := f.Err(); err != nil {
-				t.Errorf("nothing was flushed yet, but the connection has ended: %v", err)
+			_, err := f.WaitSends(ctx, wcs[:])
+			return err
+		},
+		"Done": func(f *fakeConn, ctx context.Context) error { <-f.Done(); return f.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeConn(t, 2, 8)
+				result := async(func() error { return call(f, t.Context()) })
+				synctest.Wait()
+				none(t, result)
+				f.sendCQ.put(failure)
+				f.recvCQ.put(verbs.WC{WRID: f.qp.takeRecv(t).WRID, Status: verbs.WCWRFlushErr})
+				wantWC(t, <-result, verbs.WCRemAccessErr)
+				wantWC(t, f.Err(), verbs.WCRemAccessErr)
+			})
+		})
+	}
+	t.Run("Err", func(t *testing.T) {
+		f := newFakeConn(t, 2, 8)
+		if err := f.Err(); err != nil {
+			t.Error(err)
+		}
+		f.sendCQ.put(failure)
+		wantWC(t, f.Err(), verbs.WCRemAccessErr)
+		if n, err := f.WaitSends(t.Context(), wcs[:]); n != 1 || err != nil || wcs[0].WRID != 3 {
+			t.Errorf("%d completions, %v", n, err)
+		}
+	})
+}
+
+// TestArms: who sends and then receives arms each CQ once for each event.
+func TestArms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeConn(t, 2, 8)
+		const rounds = 10
+		for range rounds {
+			sent := f.send(t.Context(), "request")
+			synctest.Wait()
+			_, wr := f.qp.sent()
+			f.sendCQ.put(verbs.WC{WRID: wr.WRID, Opcode: verbs.WCSend})
+			if err := <-sent; err != nil {
+				t.Fatal(err)
+			}
+			received := async(func() error { _, err := f.Recv(t.Context(), make([]byte, 8)); return err })
+			synctest.Wait()
+			f.arrive(t, []byte("answer"))
+			if err := <-received; err != nil {
+				t.Fatal(err)
 			}
 		}
-		f.recvCQ.put(verbs.WC{WRID: f.qp.takeRecv(t).WRID, Status: verbs.WCWRFlushErr})
-		_, err := f.Recv(t.Context(), nil)
-		wantWC(t, err, verbs.WCRemAccessErr)
-		wantWC(t, f.Err(), verbs.WCRemAccessErr)
-	}
+		if f.sendCQ.arms != rounds || f.recvCQ.arms != rounds {
+			t.Errorf("%d and %d arms for %d events each", f.sendCQ.arms, f.recvCQ.arms, rounds)
+		}
+	})
 }
 
 // A message that is written to a SendBuffer is sent from there.
@@ -651,7 +703,7 @@ func TestBuffersAllocateNothing(t *testing.T) {
 		}
 		r.Release()
 		sends = oneCQ{verbs.WC{WRID: 5, Opcode: verbs.WCRDMAWrite}, true}
-		if n, err := f.SendCompletions(ctx, wcs[:]); n != 1 || err != nil || wcs[0].WRID != 5 {
+		if n, err := f.WaitSends(ctx, wcs[:]); n != 1 || err != nil || wcs[0].WRID != 5 {
 			t.Fatalf("%d completions, %v", n, err)
 		}
 	}); n > 0 {

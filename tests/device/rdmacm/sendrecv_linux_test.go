@@ -187,7 +187,7 @@ func TestPostAmongOwn(t *testing.T) {
 	with := func(mr **verbs.MR) *rdmacm.Options {
 		return &rdmacm.Options{
 			Cap: verbs.QPCap{MaxSendWR: 4},
-			Prepare: func(c *rdmacm.Conn) (err error) {
+			Prepare: func(c *rdmacm.Conn, _ *rdmacm.ConnParam) (err error) {
 				*mr, err = c.PD().AllocMR(n, verbs.MROptions{Access: rdmatest.All})
 				return err
 			},
@@ -218,7 +218,7 @@ func TestPostAmongOwn(t *testing.T) {
 		}))(t)
 		rdmatest.Check(t, client.Post(ctx, []byte("written")))
 		var wc [4]verbs.WC
-		got := rdmatest.Must(client.SendCompletions(ctx, wc[:]))(t)
+		got := rdmatest.Must(client.WaitSends(ctx, wc[:]))(t)
 		if got != 1 || wc[0].WRID != uint64(i) || wc[0].Err() != nil || wc[0].Opcode != verbs.WCRDMAWrite {
 			t.Fatalf("round %d: %d completions, %+v", i, got, wc[:got])
 		}

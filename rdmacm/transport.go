@@ -1,0 +1,153 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// A Transport has what the connections of a program share. Its Dial and Listen do what the
+// functions of this package do, which share nothing. The fields must not be changed once a
+// connection was asked for. What they name stays the caller's, to close after the connections. The
+// zero Transport is ready for use. The methods are safe for concurrent use.
+//
+// With a PD, memory that is registered once serves all connections:
+//
+//	dev, err := rdmacm.FindDevice(ctx, "tcp", "192.0.2.1:7471")
+//	…
+//	pd, err := dev.AllocPD()
+//	region, err := pd.AllocMR(1<<30, verbs.MROptions{Access: verbs.AccessLocalWrite | verbs.AccessRemoteRead})
+//	t := &rdmacm.Transport{PD: pd}
+//	l, err := t.Listen(ctx, "tcp", "192.0.2.1:7471", nil)
+type Transport struct {
+	// PD is the protection domain of all connections. Its device is the only one on which there
+	// are any: a client that reaches a Listener on another device is refused, and Dial fails with
+	// an address that another device leads to. If PD is nil, each connection has one of its own.
+	PD *verbs.PD
+
+	// Pool has the memory for the connections' messages. It must be on PD and allow
+	// AccessLocalWrite. If Pool is nil, each connection registers its own.
+	Pool *verbs.BufferPool
+
+	// SendCQ and RecvCQ have the completions of all connections. Each may be nil: then a connection
+	// has its own. The caller polls them: WC.QPNum tells Conn whose completion it is. So the
+	// connections can't have messages: Options.Messages must be None.
+	SendCQ, RecvCQ *verbs.CQ
+
+	// SRQ has the receives of all connections, which the caller posts, and needs RecvCQ. If it is
+	// nil, each connection has its own.
+	SRQ *verbs.SRQ
+
+	// MaxConns is how many connections there may be at a time, 0 for any number. A Listener
+	// refuses those beyond it.
+	MaxConns int
+
+	mu    sync.Mutex
+	count int
+	conns map[uint32]*Conn // by the numbers of their queue pairs
+}
+
+// errTooMany is why a connection isn't made.
+var errTooMany = errors.New("there are as many connections as Transport.MaxConns allows")
+
+// check refuses fields that contradict each other or the options.
+func (t *Transport) check(op string, o *Options) error {
+	switch {
+	case t.SRQ != nil && t.RecvCQ == nil:
+		return invalid(op, "an SRQ needs a RecvCQ")
+	case (t.SendCQ != nil || t.RecvCQ != nil) && o.Messages > 0:
+		return invalid(op, "messages need CQs of their own: set Options.Messages to None")
+	case t.PD == nil && (t.Pool != nil || t.SendCQ != nil || t.RecvCQ != nil):
+		return invalid(op, "what connections share needs a PD")
+	case t.MaxConns < 0:
+		return invalid(op, "MaxConns %d is negative", t.MaxConns)
+	}
+	return nil
+}
+
+// add counts a connection.
+func (t *Transport) add() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.MaxConns > 0 && t.count == t.MaxConns {
+		return errTooMany
+	}
+	t.count++
+	return nil
+}
+
+// know notes a connection's queue pair.
+func (t *Transport) know(c *Conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.conns == nil {
+		t.conns = make(map[uint32]*Conn)
+	}
+	t.conns[c.qp.Num()] = c
+}
+
+func (t *Transport) remove(c *Conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.count--
+	if c.qp != nil && t.conns[c.qp.Num()] == c {
+		delete(t.conns, c.qp.Num())
+	}
+}
+
+// Conn returns the connection whose queue pair has a number, as WC.QPNum, or nil if none has.
+func (t *Transport) Conn(qpn uint32) *Conn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.conns[qpn]
+}
+
+// FindDevice opens the device that has an address, "host:port", or else the one that leads there.
+// It is for the PD of a Transport. The network is as for Dial.
+func FindDevice(ctx context.Context, network, address string) (*verbs.Device, error) {
+	const op = "find device"
+	if ctx == nil {
+		return nil, &OpError{Op: op, Err: errNoContext}
+	}
+	infos, err := lookup(ctx, op, network, address, Hints{})
+	if err != nil {
+		return nil, err
+	}
+	var first error
+	for _, info := range infos {
+		dev, err := findDevice(ctx, info)
+		if err == nil {
+			return dev.Open()
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, first
+}
+
+func findDevice(ctx context.Context, info AddrInfo) (*verbs.DeviceInfo, error) {
+	id, err := CreateSyncID(info.PortSpace)
+	if err != nil {
+		return nil, err
+	}
+	defer id.Close()
+	if info.Dst.Addr().IsUnspecified() {
+		return nil, invalid("find device", "every device has %v", info.Dst.Addr())
+	}
+	if err := id.Bind(netip.AddrPortFrom(info.Dst.Addr(), 0)); err == nil && id.Device() != nil {
+		return id.Device().Info(), nil
+	}
+	away, err := CreateSyncID(info.PortSpace)
+	if err != nil {
+		return nil, err
+	}
+	defer away.Close()
+	if err := away.ResolveAddr(ctx, info.Src, info.Dst, resolveTimeout); err != nil {
+		return nil, err
+	}
+	return away.Device().Info(), nil
+}
