@@ -205,9 +205,8 @@ func TestMeasureRate(t *testing.T) {
 			t.Fatalf("%v\n%v", first, client)
 		}
 		checkRows(t, r, client, r.sizes)
-		// The first burst doesn't wait.
-		const most = rate * messages / float64(messages-5)
-		if got := rows(t, client)[0][4] * 1e6; got > 1.01*most {
+		// Without a limit there would be thousands. A process that waits for a processor makes up for it.
+		if got := rows(t, client)[0][4] * 1e6; got > 2*rate {
 			t.Errorf("%v messages per second: %v", got, client)
 		}
 		if !strings.Contains(client.Stderr(), "the program does") {
