@@ -50,24 +50,34 @@ const (
 // has several addresses, DialContext tries them in turn. If there is a time limit, each address has an equal
 // share of what is left. The Timeout method of the error says whether it was the time.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	deadline := d.Deadline
-	if end := time.Now().Add(d.Timeout); d.Timeout > 0 && (deadline.IsZero() || end.Before(deadline)) {
-		deadline = end
-	}
-	if !deadline.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline)
-		defer cancel()
-	}
-	infos, err := lookup(ctx, network, address, rdmacm.Hints{Src: d.LocalAddr, Resolver: d.Resolver})
-	if err != nil {
-		return nil, &net.OpError{Op: "dial", Net: opNet, Err: err}
-	}
-	c, err := inTurn(ctx, infos, d.dial)
+	c, err := d.DialConn(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
 	return c, nil
+}
+
+// DialConn is DialContext that returns a *Conn.
+func (d *Dialer) DialConn(ctx context.Context, network, address string) (*Conn, error) {
+	ctx, cancel := d.limit(ctx)
+	defer cancel()
+	infos, err := lookup(ctx, network, address, rdmacm.Hints{Src: d.LocalAddr, Resolver: d.Resolver})
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: opNet, Err: err}
+	}
+	return inTurn(ctx, infos, d.dial)
+}
+
+// limit returns a context that ends with the Dialer's time.
+func (d *Dialer) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline := d.Deadline
+	if end := time.Now().Add(d.Timeout); d.Timeout > 0 && (deadline.IsZero() || end.Before(deadline)) {
+		deadline = end
+	}
+	if deadline.IsZero() {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, deadline)
 }
 
 // inTurn dials addresses until one answers. The error is that of the first.
