@@ -53,7 +53,6 @@ func answer(l net.Listener) {
 	tcp := must(l.Accept())
 	s := newSide()
 	defer s.dev.Close()
-	s.postRecv()
 	check(json.NewEncoder(tcp).Encode(must(s.qp.Endpoint(s.gid))))
 
 	ctx, cancel := context.WithCancel(context.Background())
@@ -61,17 +60,21 @@ func answer(l net.Listener) {
 		io.Copy(io.Discard, tcp)
 		cancel()
 	}()
+	peers := make(map[verbs.AHAttr]*verbs.AH)
 	for {
-		wc, err := s.recv(ctx)
+		wc, err := wait(ctx, s.recvCQ)
 		if errors.Is(err, context.Canceled) {
 			return
 		}
 		check(err)
-		ah := must(s.pd.CreateAHFromWC(&wc, s.in.Bytes()[:verbs.GRHLen], s.gid.Port))
-		message := bytes.ToUpper(s.message(wc))
-		s.postRecv()
-		s.send(ah, wc.SrcQP, message)
-		check(ah.Close())
+		received := s.ring.Bytes(&wc)
+		path := must(s.dev.AHAttrFromWC(&wc, received, s.gid.Port))
+		if peers[path] == nil {
+			peers[path] = must(s.pd.CreateAH(path))
+		}
+		message := bytes.ToUpper(received[verbs.GRHLen:])
+		check(s.ring.Repost(&wc))
+		s.send(peers[path], wc.SrcQP, message)
 	}
 }
 
@@ -87,20 +90,21 @@ func ask(address string) {
 	must(s.qp.Endpoint(s.gid)) // PathTo begins there
 	ah := must(s.pd.CreateAH(must(s.qp.PathTo(peer))))
 	for _, message := range []string{"one", "two", "three"} {
-		s.postRecv()
 		s.send(ah, peer.QPN, []byte(message))
-		wc, err := s.recv(context.Background())
+		wc, err := wait(context.Background(), s.recvCQ)
 		check(err)
-		fmt.Printf("%q is answered with %q\n", message, s.message(wc))
+		fmt.Printf("%q is answered with %q\n", message, s.ring.Bytes(&wc)[verbs.GRHLen:])
+		check(s.ring.Repost(&wc))
 	}
 }
 
-// A side is a queue pair with a buffer for sends and one for receives.
+// A side is a queue pair with a buffer for sends and several for receives.
 type side struct {
 	dev            *verbs.Device
 	gid            verbs.GIDEntry
 	pd             *verbs.PD
-	out, in        *verbs.MR
+	out            *verbs.MR
+	ring           *verbs.RecvRing
 	sendCQ, recvCQ *verbs.CQ
 	qp             *verbs.QP
 }
@@ -110,23 +114,16 @@ func newSide() *side {
 	s := &side{dev: dev, pd: must(dev.AllocPD())}
 	s.gid = must(dev.FindGID(verbs.GIDSelector{Port: 1}))
 	s.out = must(s.pd.AllocMR(1024, verbs.MROptions{}))
-	s.in = must(s.pd.AllocMR(verbs.GRHLen+1024, verbs.MROptions{Access: verbs.AccessLocalWrite}))
+	const size, depth = verbs.GRHLen + 1024, 16
+	in := must(s.pd.AllocMR(depth*size, verbs.MROptions{Access: verbs.AccessLocalWrite}))
 	s.sendCQ = must(dev.CreateCQ(verbs.CQOptions{MaxCQE: 1}))
-	s.recvCQ = must(dev.CreateCQ(verbs.CQOptions{MaxCQE: 1}))
+	s.recvCQ = must(dev.CreateCQ(verbs.CQOptions{MaxCQE: depth}))
 	s.qp = must(s.pd.CreateQP(verbs.QPOptions{Type: verbs.UD, SendCQ: s.sendCQ, RecvCQ: s.recvCQ,
-		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}}))
+		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: depth}}))
 	check(s.qp.Activate(verbs.ActivateOptions{Port: s.gid.Port, QKey: qkey}))
+	s.ring = must(verbs.NewRecvRing(s.qp, in, size, 0))
 	return s
 }
-
-func (s *side) postRecv() {
-	must(s.qp.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{s.in.SGE(0, s.in.Len())}}))
-}
-
-func (s *side) recv(ctx context.Context) (verbs.WC, error) { return wait(ctx, s.recvCQ) }
-
-// message returns the datagram that a completion is about. The GRH is before it.
-func (s *side) message(wc verbs.WC) []byte { return s.in.Bytes()[verbs.GRHLen:wc.ByteLen] }
 
 func (s *side) send(ah *verbs.AH, qpn uint32, message []byte) {
 	n := copy(s.out.Bytes(), message)
