@@ -68,7 +68,8 @@ import (
 // # Memory
 //
 // A connection locks 2·Options.Messages·Options.MessageSize bytes, 32 KiB by default, and some
-// pages for its queues. Transport.Pool has connections share registrations.
+// pages for its queues. Transport.Pool has connections share registrations. See also
+// [verbs.RaiseMemlock].
 type Conn struct {
 	id     *SyncID
 	iwarp  bool // the device speaks iWARP

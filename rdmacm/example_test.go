@@ -35,6 +35,33 @@ func Example() {
 	fmt.Printf("%s\n", b[:n])
 }
 
+// A server with a counter in memory that is registered once, and whose clients count by
+// themselves. The key of the memory comes with the server's answer.
+func ExampleTransport() {
+	ctx := context.Background()
+	device := must(rdmacm.FindDevice(ctx, "tcp", "192.168.77.1:7475"))
+	defer device.Close() // with the PD and the MR
+	pd := must(device.AllocPD())
+	counter := must(pd.AllocMR(8, verbs.MROptions{Access: verbs.AccessLocalWrite | verbs.AccessRemoteAtomic}))
+	transport := &rdmacm.Transport{PD: pd}
+	listener := must(transport.Listen(ctx, "tcp", "192.168.77.1:7475", &rdmacm.Options{
+		Prepare: func(_ *rdmacm.Conn, p *rdmacm.ConnParam) (err error) {
+			p.PrivateData, err = counter.Remote().AppendBinary(nil)
+			return err
+		},
+	}))
+	defer listener.Close()
+	for range 3 {
+		client := must(rdmacm.Dial(ctx, "tcp", "192.168.77.1:7475", nil))
+		server := must(listener.Accept(ctx))
+		var remote verbs.Remote
+		check(remote.UnmarshalBinary(client.Peer().PrivateData))
+		fmt.Println("before:", must(client.FetchAdd(ctx, remote, 1)))
+		check(client.Close())
+		check(server.Close())
+	}
+}
+
 // Many messages on their way at the same time. The client waits once, at the end.
 func ExampleConn_Post() {
 	ctx := context.Background()

@@ -10,7 +10,8 @@
 //	transport := &http.Transport{DialContext: new(rsocket.Dialer).DialContext}
 //
 // An address is one of an RDMA device's network interface. The port numbers are the connection
-// manager's, and have nothing to do with TCP's.
+// manager's, and have nothing to do with TCP's. [Dialer.DialAny] and [ListenConfig.ListenAny] take TCP
+// where there is no way by RDMA.
 //
 // # Beside package net
 //
@@ -42,7 +43,9 @@
 // Completions are processed by the calls that wait for something. So an idle connection costs its
 // memory only, and that a peer is gone shows in the next call. Its memory is that of the buffers and
 // queues in Options, and a few KiB: on rxe 697 KiB with the default sizes, where librdmacm takes 700,
-// and 67 KiB with the smallest ones. The kernel's part is not counted.
+// and 67 KiB with the smallest ones. The kernel's part is not counted. All of it is locked: under a limit of
+// 8 MiB (ulimit -l), there is room for 11 connections with the default sizes. See RaiseMemlock in
+// package verbs.
 //
 // # iWARP
 //

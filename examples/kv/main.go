@@ -33,6 +33,7 @@ var (
 	device  = flag.String("device", "", "without an address: the RDMA device; by default, the first one")
 	listen  = flag.String("listen", "", "serve clients at this address")
 	connect = flag.String("connect", "", "be a client of the server at this address")
+	clients = flag.Int("clients", 64, "without an address: the number of clients that are connected at a time")
 )
 
 const (
@@ -65,26 +66,32 @@ func main() {
 	}
 }
 
-// demo writes a value from each of many clients, and reads it from another one.
+// demo connects many clients. Each writes a value and reads it again, while all are connected.
 func demo(ctx context.Context) {
-	const clients = 64
 	s := must(newServer(ctx, net.JoinHostPort(address(), "0")))
-	var all sync.WaitGroup
-	for i := range clients {
-		all.Go(func() {
-			c := must(dial(ctx, s.listener.Addr().String()))
-			defer c.Close()
-			check(c.put(ctx, i, fmt.Sprint("of client ", i)))
-			if v := must(c.get(ctx, i)); v != fmt.Sprint("of client ", i) {
-				log.Fatalf("value %d is %q", i, v)
-			}
-		})
-	}
-	all.Wait()
-	c := must(dial(ctx, s.listener.Addr().String()))
-	fmt.Printf("%d clients have written %d values\n", clients, must(c.FetchAdd(ctx, c.region, 0)))
-	check(c.Close())
+	all := make([]*client, *clients)
+	each(all, func(i int) { all[i] = must(dial(ctx, s.listener.Addr().String())) })
+	each(all, func(i int) {
+		c, want := all[i], fmt.Sprint("of client ", i)
+		check(c.put(ctx, i, want))
+		if v := must(c.get(ctx, i)); v != want {
+			log.Fatalf("value %d is %q", i, v)
+		}
+	})
+	fmt.Printf("%d clients have written %d values\n", len(all), must(all[0].FetchAdd(ctx, all[0].region, 0)))
+	each(all, func(i int) { check(all[i].Close()) })
 	check(s.Close())
+}
+
+// each calls f for each client, for a few at a time.
+func each(all []*client, f func(int)) {
+	var some sync.WaitGroup
+	turn := make(chan bool, 16)
+	for i := range all {
+		turn <- true
+		some.Go(func() { f(i); <-turn })
+	}
+	some.Wait()
 }
 
 // A server has the region, and does nothing but accept clients.

@@ -19,6 +19,7 @@ func TestCMExamples(t *testing.T) {
 	}{
 		{"package", Example, "hello, verbs\n"},
 		{"Conn.Post", ExampleConn_Post, "received 5000 bytes\n"},
+		{"Transport", ExampleTransport, "before: 0\nbefore: 1\nbefore: 2\n"},
 		{"Conn.SendBuffer", ExampleConn_SendBuffer, "5 bytes\n"},
 		{"Conn.QP", ExampleConn_QP, "request 1: what the server has\n"},
 		{"SyncID", ExampleSyncID, "received verbs\n"},
