@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -80,9 +81,9 @@ type CounterMode uint32
 
 // The modes of counters.
 const (
-	CounterNone   = CounterMode(uapi.RDMA_COUNTER_MODE_NONE)   // they have none
-	CounterAuto   = CounterMode(uapi.RDMA_COUNTER_MODE_AUTO)   // each QP gets one, which similar QPs share
-	CounterManual = CounterMode(uapi.RDMA_COUNTER_MODE_MANUAL) // by BindQP
+	CounterNone   CounterMode = CounterMode(uapi.RDMA_COUNTER_MODE_NONE)   // they have none
+	CounterAuto   CounterMode = CounterMode(uapi.RDMA_COUNTER_MODE_AUTO)   // each QP gets one, which similar QPs share
+	CounterManual CounterMode = CounterMode(uapi.RDMA_COUNTER_MODE_MANUAL) // by BindQP
 )
 
 func (m CounterMode) String() string {
@@ -103,8 +104,8 @@ type AutoMask uint32
 
 // What QPs that share a counter can have in common.
 const (
-	AutoType = AutoMask(uapi.RDMA_COUNTER_MASK_QP_TYPE) // the type
-	AutoPID  = AutoMask(uapi.RDMA_COUNTER_MASK_PID)     // the process
+	AutoType AutoMask = AutoMask(uapi.RDMA_COUNTER_MASK_QP_TYPE) // the type
+	AutoPID  AutoMask = AutoMask(uapi.RDMA_COUNTER_MASK_PID)     // the process
 )
 
 func (m AutoMask) String() string {
@@ -129,7 +130,7 @@ type QPCounter struct {
 	ID       uint32                // from 1
 	Port     uint32                // of its QPs
 	Mode     Optional[CounterMode] // how the QPs got it
-	QPType   Optional[QPType]      // of its QPs, with AutoType
+	QPType   Optional[ib.QPType]   // of its QPs, with AutoType
 	QPs      []uint32              // their numbers
 	Counters []Counter             // of these QPs together
 	Owner                          // of its QPs, with AutoPID
@@ -147,7 +148,7 @@ func decodeQPCounter(d *decoder, b []byte) QPCounter {
 		case uapi.RDMA_NLDEV_ATTR_STAT_MODE:
 			c.Mode = Some(CounterMode(d.u32(v)))
 		case uapi.RDMA_NLDEV_ATTR_RES_TYPE:
-			c.QPType = Some(QPType(d.u8(v)))
+			c.QPType = Some(ib.QPType(d.u8(v)))
 		case uapi.RDMA_NLDEV_ATTR_RES_QP:
 			d.each(v, func(_ uint16, entry []byte) {
 				d.each(entry, func(kind uint16, v []byte) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -40,7 +41,7 @@ func TestDecodeCounters(t *testing.T) {
 		attribute(uapi.RDMA_NLDEV_ATTR_RES_QP|attrNested, 0, qp(178), qp(180)), table)
 	var d decoder
 	got := decodeQPCounter(&d, body)
-	wantQP := QPCounter{ID: 4, Port: 1, Mode: Some(CounterAuto), QPType: Some(QPRC), QPs: []uint32{178, 180}, Counters: want}
+	wantQP := QPCounter{ID: 4, Port: 1, Mode: Some(CounterAuto), QPType: Some(ib.RC), QPs: []uint32{178, 180}, Counters: want}
 	if diff := cmp.Diff(wantQP, got, optional); diff != "" || d.err != nil {
 		t.Errorf("%v (-want +got):\n%s", d.err, diff)
 	}

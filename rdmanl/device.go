@@ -9,31 +9,24 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A GUID identifies a node, or the prefix of a subnet.
-type GUID uint64
-
-func (g GUID) String() string {
-	n := uint64(g)
-	return fmt.Sprintf("%04x:%04x:%04x:%04x", n>>48, n>>32&0xffff, n>>16&0xffff, n&0xffff)
-}
-
 // A Device is an RDMA device.
 type Device struct {
-	Index        uint32               // the kernel's number for it
-	Name         string               // such as "rxe0"
-	Ports        uint32               // the number of ports
-	NodeType     Optional[NodeType]   // its role
-	Protocol     Optional[string]     // of the first port: "ib", "roce", "iw", "usnic" or "opa"
-	Firmware     Optional[string]     // the firmware's version
-	NodeGUID     Optional[GUID]       // of this device
-	SysImageGUID Optional[GUID]       // of the hardware that it is a part of
-	Type         Optional[DeviceType] // of a device that is a part of another one
-	Parent       Optional[string]     // the name of the other one
-	DIM          Optional[bool]       // CQs moderate themselves by default
-	Caps         Optional[DeviceCaps] // what it can do
+	Index        uint32                // the kernel's number for it
+	Name         string                // such as "rxe0"
+	Ports        uint32                // the number of ports
+	NodeType     Optional[ib.NodeType] // its role
+	Protocol     Optional[string]      // of the first port: "ib", "roce", "iw", "usnic" or "opa"
+	Firmware     Optional[string]      // the firmware's version
+	NodeGUID     Optional[ib.GUID]     // of this device
+	SysImageGUID Optional[ib.GUID]     // of the hardware that it is a part of
+	Type         Optional[DeviceType]  // of a device that is a part of another one
+	Parent       Optional[string]      // the name of the other one
+	DIM          Optional[bool]        // CQs moderate themselves by default
+	Caps         Optional[DeviceCaps]  // what it can do
 }
 
 // A DeviceType is what a device that is a part of another one does.
@@ -53,15 +46,15 @@ func decodeDevice(d *decoder, b []byte) Device {
 		case uapi.RDMA_NLDEV_ATTR_PORT_INDEX:
 			dev.Ports = d.u32(v)
 		case uapi.RDMA_NLDEV_ATTR_DEV_NODE_TYPE:
-			dev.NodeType = Some(NodeType(d.u8(v)))
+			dev.NodeType = Some(ib.NodeType(d.u8(v)))
 		case uapi.RDMA_NLDEV_ATTR_DEV_PROTOCOL:
 			dev.Protocol = Some(d.text(v))
 		case uapi.RDMA_NLDEV_ATTR_FW_VERSION:
 			dev.Firmware = Some(d.text(v))
 		case uapi.RDMA_NLDEV_ATTR_NODE_GUID:
-			dev.NodeGUID = Some(GUID(d.u64(v)))
+			dev.NodeGUID = Some(ib.GUIDOf(d.u64(v)))
 		case uapi.RDMA_NLDEV_ATTR_SYS_IMAGE_GUID:
-			dev.SysImageGUID = Some(GUID(d.u64(v)))
+			dev.SysImageGUID = Some(ib.GUIDOf(d.u64(v)))
 		case uapi.RDMA_NLDEV_ATTR_DEV_TYPE:
 			dev.Type = Some(DeviceType(d.u8(v)))
 		case uapi.RDMA_NLDEV_ATTR_PARENT_NAME:

@@ -15,12 +15,12 @@ type EventKind uint8
 
 // The kinds of events.
 const (
-	Registered     = EventKind(uapi.RDMA_REGISTER_EVENT)      // the device has come
-	Unregistered   = EventKind(uapi.RDMA_UNREGISTER_EVENT)    // it has gone
-	NetdevAttached = EventKind(uapi.RDMA_NETDEV_ATTACH_EVENT) // a port has got a network interface
-	NetdevDetached = EventKind(uapi.RDMA_NETDEV_DETACH_EVENT) // a port has lost it
-	Renamed        = EventKind(uapi.RDMA_RENAME_EVENT)        // the device has another name
-	NetdevRenamed  = EventKind(uapi.RDMA_NETDEV_RENAME_EVENT) // the network interface has another name
+	EventRegistered     EventKind = EventKind(uapi.RDMA_REGISTER_EVENT)      // the device has come
+	EventUnregistered   EventKind = EventKind(uapi.RDMA_UNREGISTER_EVENT)    // it has gone
+	EventNetdevAttached EventKind = EventKind(uapi.RDMA_NETDEV_ATTACH_EVENT) // a port has got a network interface
+	EventNetdevDetached EventKind = EventKind(uapi.RDMA_NETDEV_DETACH_EVENT) // a port has lost it
+	EventRenamed        EventKind = EventKind(uapi.RDMA_RENAME_EVENT)        // the device has another name
+	EventNetdevRenamed  EventKind = EventKind(uapi.RDMA_NETDEV_RENAME_EVENT) // the network interface has another name
 )
 
 func (k EventKind) String() string {

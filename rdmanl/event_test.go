@@ -14,12 +14,12 @@ func TestDecodeEvents(t *testing.T) {
 	kind := attribute(uapi.RDMA_NLDEV_ATTR_EVENT_TYPE, 0, u8(2))
 	got, err := decodeEvents(append(message(monitor, 0, 0, deviceBody(kind, attribute(uapi.RDMA_NLDEV_ATTR_NDEV_NAME, 0, text("eth0")))),
 		message(monitor, 0, 0, attribute(uapi.RDMA_NLDEV_ATTR_EVENT_TYPE, 0, u8(200)))...))
-	want := []Event{{Kind: NetdevAttached, Index: Some(uint32(3)), Device: Some("rxe0"), Port: Some(uint32(1)), Netdev: Some("eth0")}, {Kind: 200}}
+	want := []Event{{Kind: EventNetdevAttached, Index: Some(uint32(3)), Device: Some("rxe0"), Port: Some(uint32(1)), Netdev: Some("eth0")}, {Kind: 200}}
 	if diff := cmp.Diff(want, got, optional); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	if NetdevAttached.String() != "NETDEV_ATTACH" || EventKind(200).String() != "unknown(200)" {
-		t.Errorf("the kinds are %v and %v", NetdevAttached, EventKind(200))
+	if EventNetdevAttached.String() != "NETDEV_ATTACH" || EventKind(200).String() != "unknown(200)" {
+		t.Errorf("the kinds are %v and %v", EventNetdevAttached, EventKind(200))
 	}
 	for _, bad := range [][]byte{nil, make([]byte, 15), message(monitor, 0, 0, deviceBody()), message(monitor, 0, 99, kind)} {
 		if got, err := decodeEvents(bad); !errors.Is(err, ErrAnswer) {

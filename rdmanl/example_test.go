@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"log"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
 // A device is made, listed and removed.
 func Example() {
 	ctx := context.Background()
-	if err := rdmanl.AddLink(ctx, "rxe0", "rxe", "eth0"); err != nil {
+	if err := rdmanl.AddLink(ctx, rdmanl.LinkOptions{Name: "rxe0", Type: "rxe", Netdev: "eth0"}); err != nil {
 		log.Fatal(err)
 	}
 	d, err := rdmanl.FindDevice(ctx, "rxe0")
@@ -39,14 +40,14 @@ func ExampleQPs() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	qps, err := rdmanl.QPs(ctx, d.Index, rdmanl.Plain)
+	qps, err := rdmanl.QPs(ctx, d.Index, rdmanl.DetailCommon)
 	if err != nil {
 		log.Fatal(err)
 	}
 	for _, q := range qps {
 		name, _ := q.Comm()
 		if pid, ok := q.PID.Get(); ok {
-			fmt.Printf("QP %d of process %d (%s) is in %v\n", q.Number, pid, name, q.State.Or(rdmanl.QPReset))
+			fmt.Printf("QP %d of process %d (%s) is in %v\n", q.Number, pid, name, q.State.Or(ib.QPReset))
 		}
 	}
 }

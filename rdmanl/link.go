@@ -7,23 +7,24 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/uapi"
 )
 
 // A Link is a port of a device.
 type Link struct {
-	Device       string              // its name
-	Index        uint32              // of the device
-	Port         uint32              // from 1
-	SubnetPrefix Optional[GUID]      // InfiniBand only
-	LID          Optional[uint32]    // InfiniBand only
-	SMLID        Optional[uint32]    // InfiniBand only
-	LMC          Optional[uint8]     // InfiniBand only
-	State        Optional[PortState] // whether it can be used
-	PhysState    Optional[PhysState] // of the cable
-	Netdev       Optional[string]    // the network interface, in this network namespace
-	NetdevIndex  Optional[uint32]    // its index
-	Caps         Optional[PortCaps]  // what it can do
+	Device       string                 // its name
+	Index        uint32                 // of the device
+	Port         uint32                 // from 1
+	SubnetPrefix Optional[ib.GUID]      // InfiniBand only
+	LID          Optional[uint32]       // InfiniBand only
+	SMLID        Optional[uint32]       // InfiniBand only
+	LMC          Optional[uint8]        // InfiniBand only
+	State        Optional[ib.PortState] // whether it can be used
+	PhysState    Optional[ib.PhysState] // of the cable
+	Netdev       Optional[string]       // the network interface, in this network namespace
+	NetdevIndex  Optional[uint32]       // its index
+	Caps         Optional[PortCaps]     // what it can do
 }
 
 func decodeLink(d *decoder, b []byte) Link {
@@ -37,7 +38,7 @@ func decodeLink(d *decoder, b []byte) Link {
 		case uapi.RDMA_NLDEV_ATTR_PORT_INDEX:
 			l.Port = d.u32(v)
 		case uapi.RDMA_NLDEV_ATTR_SUBNET_PREFIX:
-			l.SubnetPrefix = Some(GUID(d.u64(v)))
+			l.SubnetPrefix = Some(ib.GUIDOf(d.u64(v)))
 		case uapi.RDMA_NLDEV_ATTR_LID:
 			l.LID = Some(d.u32(v))
 		case uapi.RDMA_NLDEV_ATTR_SM_LID:
@@ -45,9 +46,9 @@ func decodeLink(d *decoder, b []byte) Link {
 		case uapi.RDMA_NLDEV_ATTR_LMC:
 			l.LMC = Some(d.u8(v))
 		case uapi.RDMA_NLDEV_ATTR_PORT_STATE:
-			l.State = Some(PortState(d.u8(v)))
+			l.State = Some(ib.PortState(d.u8(v)))
 		case uapi.RDMA_NLDEV_ATTR_PORT_PHYS_STATE:
-			l.PhysState = Some(PhysState(d.u8(v)))
+			l.PhysState = Some(ib.PhysState(d.u8(v)))
 		case uapi.RDMA_NLDEV_ATTR_NDEV_NAME:
 			l.Netdev = Some(d.text(v))
 		case uapi.RDMA_NLDEV_ATTR_NDEV_INDEX:
@@ -85,39 +86,45 @@ func Links(ctx context.Context, dev uint32) ([]Link, error) {
 // The limits of the kernel, without the zero at the end (IFNAMSIZ).
 const netdevMax = 15
 
-// AddLink adds a device of a software driver to a network interface: kind is "rxe" for Soft-RoCE
-// and "siw" for soft-iWARP. The kernel loads the driver. When AddLink returns, the device exists,
-// but its GIDs and its files in /dev may still be missing.
-func AddLink(ctx context.Context, name, kind, netdev string) error {
+// LinkOptions say which device AddLink makes.
+type LinkOptions struct {
+	Name   string // of the device: 1 to 63 bytes
+	Type   string // the driver: "rxe" for Soft-RoCE, "siw" for soft-iWARP
+	Netdev string // the network interface that it is on
+}
+
+// AddLink adds a device of a software driver to a network interface. The kernel loads the driver.
+// When AddLink returns, the device exists, but its GIDs and its files in /dev may still be missing.
+func AddLink(ctx context.Context, o LinkOptions) error {
 	const op = "add link"
-	wrong := wrongName(name)
+	wrong := wrongName(o.Name)
 	switch {
 	case wrong != "":
-	case kind == "" || len(kind) > netdevMax || strings.ContainsAny(kind, "/\x00"):
+	case o.Type == "" || len(o.Type) > netdevMax || strings.ContainsAny(o.Type, "/\x00"):
 		wrong = fmt.Sprintf("the type has 1 to %d bytes, such as rxe or siw", netdevMax)
-	case netdev == "" || len(netdev) > netdevMax || strings.ContainsAny(netdev, "/\x00"):
+	case o.Netdev == "" || len(o.Netdev) > netdevMax || strings.ContainsAny(o.Netdev, "/\x00"):
 		wrong = fmt.Sprintf("the name of a network interface has 1 to %d bytes", netdevMax)
 	}
 	if wrong != "" {
-		return invalid(op, name, "%s", wrong)
+		return invalid(op, o.Name, "%s", wrong)
 	}
 	_, err := ask(ctx, get(uapi.RDMA_NLDEV_CMD_NEWLINK).
-		text(uapi.RDMA_NLDEV_ATTR_DEV_NAME, name).
-		text(uapi.RDMA_NLDEV_ATTR_LINK_TYPE, kind).
-		text(uapi.RDMA_NLDEV_ATTR_NDEV_NAME, netdev))
+		text(uapi.RDMA_NLDEV_ATTR_DEV_NAME, o.Name).
+		text(uapi.RDMA_NLDEV_ATTR_LINK_TYPE, o.Type).
+		text(uapi.RDMA_NLDEV_ATTR_NDEV_NAME, o.Netdev))
 	if err == nil {
 		return nil
 	}
-	e := opErr(op, name, err)
+	e := opErr(op, o.Name, err)
 	switch {
 	case errors.Is(err, syscall.ENODEV):
-		e.Hint = "there is no network interface " + netdev + " in this network namespace"
+		e.Hint = "there is no network interface " + o.Netdev + " in this network namespace"
 	case errors.Is(err, syscall.ENFILE):
 		e.Hint = "there is a device with this name"
 	case errors.Is(err, syscall.EEXIST):
-		e.Hint = "there is a device with this name, or " + netdev + " has a link of type " + kind
+		e.Hint = "there is a device with this name, or " + o.Netdev + " has a link of type " + o.Type
 	case errors.Is(err, syscall.EINVAL):
-		e.Hint = "the kernel has no links of type " + kind + ", or not on " + netdev
+		e.Hint = "the kernel has no links of type " + o.Type + ", or not on " + o.Netdev
 	case errors.Is(err, syscall.EPERM):
 		e.Hint += ", and links of type rxe can't be on a VLAN"
 	}

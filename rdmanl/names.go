@@ -33,34 +33,6 @@ func bits(names []string, v uint64) []string {
 // The names below are those that rdma(8) prints, with the letters that it drops or doubles, so
 // that what programs read from the two is the same.
 
-// A NodeType is the role of a device (enum rdma_node_type).
-type NodeType uint8
-
-func (t NodeType) String() string {
-	return named([]string{"unknown", "ca", "switch", "router", "rnic", "usnic", "usnic_udp", "unspecified"}, t)
-}
-
-// A PortState is the logical state of a port.
-type PortState uint8
-
-// The states of a port that is of no use, and of one that is ready.
-const (
-	PortDown   PortState = 1
-	PortActive PortState = 4
-)
-
-func (s PortState) String() string {
-	return named([]string{"NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"}, s)
-}
-
-// A PhysState is the physical state of a port.
-type PhysState uint8
-
-func (s PhysState) String() string {
-	return named([]string{"NOP", "SLEEP", "POLLING", "DISABLED", "ARMED", "LINK_UP", "LINK_ERROR_RECOVER",
-		"PHY_TEST", "", "OPA_OFFLINE", "", "OPA_TEST"}, s)
-}
-
 // DeviceCaps are the capabilities of a device, one in each bit.
 type DeviceCaps uint64
 
@@ -91,52 +63,6 @@ var portCaps = []string{
 	"MULT_PKER_TRAP", "MULT_FDB", "HIERARCHY_INFO", "SET_NODE_DESC", "EXT_INFO", "VIRT",
 	"SWITCH_POR_STATE_TABLE", "LINK_WIDTH_2X", "LINK_SPEED_HDR",
 }
-
-// A QPType is the type of a QP (enum ib_qp_type).
-type QPType uint8
-
-// The types of queue pairs.
-const (
-	QPSMI       QPType = 0
-	QPGSI       QPType = 1
-	QPRC        QPType = 2
-	QPUC        QPType = 3
-	QPUD        QPType = 4
-	QPRawPacket QPType = 8
-	QPXRCIni    QPType = 9
-	QPXRCTgt    QPType = 10
-	QPDriver    QPType = 0xff
-)
-
-func (t QPType) String() string {
-	if t == QPDriver {
-		return "DRIVER"
-	}
-	return named([]string{"SMI", "GSI", "RC", "UC", "UD", "RAW_IPV6", "RAW_ETHERTYPE", "", "RAW_PACKET", "XRC_INI", "XRC_TGT"}, t)
-}
-
-// A QPState is the state of a QP (enum ib_qp_state).
-type QPState uint8
-
-// The states of queue pairs.
-const (
-	QPReset QPState = iota
-	QPInit
-	QPRTR
-	QPRTS
-	QPSQD
-	QPSQE
-	QPErr
-)
-
-func (s QPState) String() string {
-	return named([]string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}, s)
-}
-
-// A PathMigState is how far the migration of a QP to another path is (enum ib_mig_state).
-type PathMigState uint8
-
-func (s PathMigState) String() string { return named([]string{"MIGRATED", "REARM", "ARMED"}, s) }
 
 // A PollContext is where the kernel polls a CQ of its own (enum ib_poll_context).
 type PollContext uint8

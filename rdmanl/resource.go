@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -18,8 +19,8 @@ import (
 type Detail uint8
 
 const (
-	Plain  Detail = 0 // what all drivers have in common
-	Driver Detail = 1 // with what only the driver knows, which may ask the device
+	DetailCommon Detail = 0 // what all drivers have in common
+	DetailDriver Detail = 1 // with what only the driver knows, which may ask the device
 )
 
 // An Owner is who has created an object, and what only its driver knows of it.
@@ -30,7 +31,7 @@ type Owner struct {
 	// Kernel is the module, for an object of the kernel's own.
 	Kernel Optional[string]
 	// Driver has the driver's data. Older kernels always send it, newer ones only with the detail
-	// Driver.
+	// DetailDriver.
 	Driver []DriverAttr
 }
 
@@ -124,16 +125,16 @@ func decodeDriver(d *decoder, b []byte) []DriverAttr {
 
 // A QP is a queue pair.
 type QP struct {
-	Number    uint32                 // the device's
-	Port      Optional[uint32]       // a QP that is not initialised has none
-	RemoteQPN Optional[uint32]       // connected QPs only, as RQPSN
-	Type      Optional[QPType]       // the transport
-	Subtype   Optional[string]       // of a QP of the type DRIVER
-	State     Optional[QPState]      // of the verbs
-	RQPSN     Optional[uint32]       // of the next packet received
-	SQPSN     Optional[uint32]       // of the next packet sent
-	PathMig   Optional[PathMigState] // to the alternate path
-	PD        Optional[uint32]       // the ID of its PD
+	Number    uint32                // the device's
+	Port      Optional[uint32]      // a QP that is not initialised has none
+	RemoteQPN Optional[uint32]      // connected QPs only, as RQPSN
+	Type      Optional[ib.QPType]   // the transport
+	Subtype   Optional[string]      // of a QP of the type DRIVER
+	State     Optional[ib.QPState]  // of the verbs
+	RQPSN     Optional[uint32]      // of the next packet received
+	SQPSN     Optional[uint32]      // of the next packet sent
+	PathMig   Optional[ib.MigState] // to the alternate path
+	PD        Optional[uint32]      // the ID of its PD
 	Owner
 }
 
@@ -149,17 +150,17 @@ func decodeQP(d *decoder, b []byte) QP {
 		case uapi.RDMA_NLDEV_ATTR_RES_RQPN:
 			q.RemoteQPN = Some(d.u32(v))
 		case uapi.RDMA_NLDEV_ATTR_RES_TYPE:
-			q.Type = Some(QPType(d.u8(v)))
+			q.Type = Some(ib.QPType(d.u8(v)))
 		case uapi.RDMA_NLDEV_ATTR_RES_SUBTYPE:
 			q.Subtype = Some(d.text(v))
 		case uapi.RDMA_NLDEV_ATTR_RES_STATE:
-			q.State = Some(QPState(d.u8(v)))
+			q.State = Some(ib.QPState(d.u8(v)))
 		case uapi.RDMA_NLDEV_ATTR_RES_RQ_PSN:
 			q.RQPSN = Some(d.u32(v))
 		case uapi.RDMA_NLDEV_ATTR_RES_SQ_PSN:
 			q.SQPSN = Some(d.u32(v))
 		case uapi.RDMA_NLDEV_ATTR_RES_PATH_MIG_STATE:
-			q.PathMig = Some(PathMigState(d.u8(v)))
+			q.PathMig = Some(ib.MigState(d.u8(v)))
 		case uapi.RDMA_NLDEV_ATTR_RES_PDN:
 			q.PD = Some(d.u32(v))
 		default:
@@ -356,7 +357,7 @@ type CMID struct {
 	ID        uint32              // the kernel's
 	Port      Optional[uint32]    // once it is bound to one
 	QPN       Optional[uint32]    // of its QP
-	QPType    Optional[QPType]    // with QPN
+	QPType    Optional[ib.QPType] // with QPN
 	State     Optional[CMState]   // how far it is
 	PortSpace Optional[PortSpace] // of its addresses
 	// Source and Dest are the addresses. An address of InfiniBand's own is the GID, and the port
@@ -377,7 +378,7 @@ func decodeCMID(d *decoder, b []byte) CMID {
 		case uapi.RDMA_NLDEV_ATTR_RES_LQPN:
 			c.QPN = Some(d.u32(v))
 		case uapi.RDMA_NLDEV_ATTR_RES_TYPE:
-			c.QPType = Some(QPType(d.u8(v)))
+			c.QPType = Some(ib.QPType(d.u8(v)))
 		case uapi.RDMA_NLDEV_ATTR_RES_STATE:
 			c.State = Some(CMState(d.u8(v)))
 		case uapi.RDMA_NLDEV_ATTR_RES_PS:
@@ -416,7 +417,7 @@ func decodeAddress(d *decoder, v []byte) Optional[netip.AddrPort] {
 // objects lists objects of one kind.
 func objects[T any](ctx context.Context, kind string, command, table uint16, dev uint32, detail Detail, decode func(d *decoder, b []byte) T) ([]T, error) {
 	r := list(command).device(dev)
-	if detail != Plain {
+	if detail != DetailCommon {
 		r.u8(uapi.RDMA_NLDEV_ATTR_DRIVER_DETAILS, uint8(detail))
 	}
 	return tables(ctx, "list "+kind, onDevice(dev), dev, r, table, decode)

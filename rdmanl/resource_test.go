@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -43,7 +44,7 @@ func TestDecodeObjects(t *testing.T) {
 				attribute(uapi.RDMA_NLDEV_ATTR_DRIVER_STRING, 0, text("at")), attribute(uapi.RDMA_NLDEV_ATTR_DRIVER_PRINT_TYPE, 0, u8(1)),
 				attribute(uapi.RDMA_NLDEV_ATTR_DRIVER_S64, 0, u64(1<<64-1)))),
 			func(d *decoder, b []byte) any { return decodeQP(d, b) },
-			QP{Number: 0x11, Type: Some(QPRC), State: Some(QPRTS), SQPSN: Some(uint32(0)), Owner: Owner{PID: Some(uint32(332)),
+			QP{Number: 0x11, Type: Some(ib.RC), State: Some(ib.QPRTS), SQPSN: Some(uint32(0)), Owner: Owner{PID: Some(uint32(332)),
 				Driver: []DriverAttr{{"size", uint32(64), false}, {"at", int64(-1), true}}}}},
 		{"CQ", uapi.RDMA_NLDEV_ATTR_RES_CQ, join(attribute(uapi.RDMA_NLDEV_ATTR_RES_CQN, 0, u32(11)), attribute(uapi.RDMA_NLDEV_ATTR_RES_CQE, 0, u32(511)),
 			attribute(uapi.RDMA_NLDEV_ATTR_RES_USECNT, 0, u64(2)), attribute(uapi.RDMA_NLDEV_ATTR_RES_POLL_CTX, 0, u8(1)),

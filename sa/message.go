@@ -13,10 +13,10 @@ type Method = umad.Method
 
 // The methods of requests.
 const (
-	MethodGet      = umad.MethodGet // one record
-	MethodSet      = umad.MethodSet // make a record, or change it
-	MethodGetTable = Method(0x12)   // all records that agree
-	MethodDelete   = Method(0x15)
+	MethodGet      Method = umad.MethodGet // one record
+	MethodSet      Method = umad.MethodSet // make a record, or change it
+	MethodGetTable Method = 0x12           // all records that agree
+	MethodDelete   Method = 0x15
 )
 
 func methodName(m Method) string {

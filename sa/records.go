@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/internal/operr"
 )
 
@@ -27,29 +28,22 @@ var be = binary.BigEndian
 
 // A NodeRecord is a node of the subnet, seen from one of its ports (sections 15.2.5.2 and 14.2.5.3).
 type NodeRecord struct {
-	LID             uint16 // the port's
-	Reserved        uint16 // 0, by the specification
-	BaseVersion     uint8  // of the format of MADs
-	ClassVersion    uint8  // of subnet management
-	Type            uint8  // TypeAdapter, TypeSwitch or TypeRouter
-	Ports           uint8  // how many the node has
-	SystemImageGUID uint64 // of what the node is a part of
-	NodeGUID        uint64 // of the node
-	PortGUID        uint64 // of the port
-	PartitionCap    uint16 // entries in the port's table of P_Keys
-	DeviceID        uint16 // the vendor's
-	Revision        uint32 // of the device
-	LocalPort       uint8  // the port's number
-	VendorID        uint32 // 24 bits
-	Description     string // up to 64 bytes, which end before the first that is 0
+	LID             uint16      // the port's
+	Reserved        uint16      // 0, by the specification
+	BaseVersion     uint8       // of the format of MADs
+	ClassVersion    uint8       // of subnet management
+	Type            ib.NodeType // NodeCA, NodeSwitch or NodeRouter
+	Ports           uint8       // how many the node has
+	SystemImageGUID ib.GUID     // of what the node is a part of
+	NodeGUID        ib.GUID     // of the node
+	PortGUID        ib.GUID     // of the port
+	PartitionCap    uint16      // entries in the port's table of P_Keys
+	DeviceID        uint16      // the vendor's
+	Revision        uint32      // of the device
+	LocalPort       uint8       // the port's number
+	VendorID        uint32      // 24 bits
+	Description     string      // up to 64 bytes, which end before the first that is 0
 }
-
-// The types of nodes.
-const (
-	TypeAdapter uint8 = 1
-	TypeSwitch  uint8 = 2
-	TypeRouter  uint8 = 3
-)
 
 // The components of a NodeRecord.
 const (
@@ -80,10 +74,10 @@ func (n *NodeRecord) encode(b []byte) error {
 	}
 	be.PutUint16(b, n.LID)
 	be.PutUint16(b[2:], n.Reserved)
-	b[4], b[5], b[6], b[7] = n.BaseVersion, n.ClassVersion, n.Type, n.Ports
-	be.PutUint64(b[8:], n.SystemImageGUID)
-	be.PutUint64(b[16:], n.NodeGUID)
-	be.PutUint64(b[24:], n.PortGUID)
+	b[4], b[5], b[6], b[7] = n.BaseVersion, n.ClassVersion, byte(n.Type), n.Ports
+	copy(b[8:], n.SystemImageGUID[:])
+	copy(b[16:], n.NodeGUID[:])
+	copy(b[24:], n.PortGUID[:])
 	be.PutUint16(b[32:], n.PartitionCap)
 	be.PutUint16(b[34:], n.DeviceID)
 	be.PutUint32(b[36:], n.Revision)
@@ -96,8 +90,8 @@ func (n *NodeRecord) decode(b []byte) {
 	description, _, _ := bytes.Cut(b[44:44+descriptionSize], []byte{0})
 	*n = NodeRecord{
 		LID: be.Uint16(b), Reserved: be.Uint16(b[2:]),
-		BaseVersion: b[4], ClassVersion: b[5], Type: b[6], Ports: b[7],
-		SystemImageGUID: be.Uint64(b[8:]), NodeGUID: be.Uint64(b[16:]), PortGUID: be.Uint64(b[24:]),
+		BaseVersion: b[4], ClassVersion: b[5], Type: ib.NodeType(b[6]), Ports: b[7],
+		SystemImageGUID: ib.GUID(b[8:16]), NodeGUID: ib.GUID(b[16:24]), PortGUID: ib.GUID(b[24:32]),
 		PartitionCap: be.Uint16(b[32:]), DeviceID: be.Uint16(b[34:]), Revision: be.Uint32(b[36:]),
 		LocalPort: b[40], VendorID: be.Uint32(b[40:]) & (1<<24 - 1), Description: string(description),
 	}
@@ -106,15 +100,15 @@ func (n *NodeRecord) decode(b []byte) {
 // A PortInfoRecord is a port of the subnet (sections 15.2.5.3 and 14.2.5.6). Of its attribute
 // PortInfo, this type has the components that most programs need, and Info has all.
 type PortInfoRecord struct {
-	LID          uint16 // the port's, or its switch's
-	Port         uint8  // its number
-	Options      uint8  // 0, or which part of PortInfo it is
-	GIDPrefix    uint64 // the upper half of the port's GIDs
-	BaseLID      uint16 // the port's first LID
-	SMLID        uint16 // the subnet manager's
-	Capabilities uint32 // the CapabilityMask
-	State        uint8  // 1 down, 2 initialized, 3 armed, 4 active
-	PhysState    uint8  // 1 sleep, 2 polling, 3 disabled, 4 training, 5 link up, 6 recovery
+	LID          uint16       // the port's, or its switch's
+	Port         uint8        // its number
+	Options      uint8        // 0, or which part of PortInfo it is
+	GIDPrefix    ib.GUID      // the upper half of the port's GIDs
+	BaseLID      uint16       // the port's first LID
+	SMLID        uint16       // the subnet manager's
+	Capabilities uint32       // the CapabilityMask
+	State        ib.PortState // 4 bits
+	PhysState    ib.PhysState // 4 bits
 
 	// Info is the whole attribute, as the SA sends it. A query doesn't send it.
 	Info [64]byte
@@ -146,11 +140,11 @@ func (p *PortInfoRecord) encode(b []byte) error {
 	be.PutUint16(b, p.LID)
 	b[2], b[3] = p.Port, p.Options
 	info := b[4:]
-	be.PutUint64(info[8:], p.GIDPrefix)
+	copy(info[8:], p.GIDPrefix[:])
 	be.PutUint16(info[16:], p.BaseLID)
 	be.PutUint16(info[18:], p.SMLID)
 	be.PutUint32(info[20:], p.Capabilities)
-	info[32], info[33] = p.State, p.PhysState<<4
+	info[32], info[33] = byte(p.State), byte(p.PhysState<<4)
 	return fits(component{"State", uint32(p.State), 4}, component{"PhysState", uint32(p.PhysState), 4})
 }
 
@@ -158,8 +152,8 @@ func (p *PortInfoRecord) decode(b []byte) {
 	info := b[4:]
 	*p = PortInfoRecord{
 		LID: be.Uint16(b), Port: b[2], Options: b[3],
-		GIDPrefix: be.Uint64(info[8:]), BaseLID: be.Uint16(info[16:]), SMLID: be.Uint16(info[18:]),
-		Capabilities: be.Uint32(info[20:]), State: info[32] & 15, PhysState: info[33] >> 4,
+		GIDPrefix: ib.GUID(info[8:16]), BaseLID: be.Uint16(info[16:]), SMLID: be.Uint16(info[18:]),
+		Capabilities: be.Uint32(info[20:]), State: ib.PortState(info[32] & 15), PhysState: ib.PhysState(info[33] >> 4),
 	}
 	copy(p.Info[:], info)
 }

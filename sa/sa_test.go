@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/umad"
 )
 
@@ -86,7 +87,7 @@ func TestRecords(t *testing.T) {
 			t.Errorf("%s:\n%+v, want\n%+v", name, got, want)
 		}
 	}
-	node := NodeRecord{1, 2, 3, 4, TypeSwitch, 6, 7, 8, 9, 10, 11, 12, 13, 0xabcdef, strings.Repeat("x", 64)}
+	node := NodeRecord{1, 2, 3, 4, ib.NodeSwitch, 6, ib.GUIDOf(7), ib.GUIDOf(8), ib.GUIDOf(9), 10, 11, 12, 13, 0xabcdef, strings.Repeat("x", 64)}
 	check("node", node.size(), node.encode, func(b []byte) any { var n NodeRecord; n.decode(b); return n }, node)
 	path := PathRecord{
 		math.MaxUint64, gid, other, 1, 2, true, 0xfffff, 255, 4, true, 127, 5, 0xfff, 15,
@@ -95,7 +96,7 @@ func TestRecords(t *testing.T) {
 	check("path", path.size(), path.encode, func(b []byte) any { var p PathRecord; p.decode(b); return p }, path)
 	member := MCMemberRecord{other, gid, 1, 0xc001, Limit{2, 4}, 3, 4, Limit{1, 5}, Limit{3, 63}, 15, 0xfffff, 255, 2, 15, true}
 	check("member", member.size(), member.encode, func(b []byte) any { var m MCMemberRecord; m.decode(b); return m }, member)
-	port := PortInfoRecord{LID: 1, Port: 2, Options: 3, GIDPrefix: 4, BaseLID: 5, SMLID: 6, Capabilities: 7, State: 4, PhysState: 5}
+	port := PortInfoRecord{LID: 1, Port: 2, Options: 3, GIDPrefix: ib.GUIDOf(4), BaseLID: 5, SMLID: 6, Capabilities: 7, State: ib.PortActive, PhysState: ib.PhysLinkUp}
 	check("port", port.size(), port.encode, func(b []byte) any {
 		var p PortInfoRecord
 		p.decode(b)

@@ -55,7 +55,7 @@ func (qp *QP) Endpoint(gid GIDEntry) (Endpoint, error) {
 	switch {
 	case port.ActiveMTU.Bytes() == 0:
 		return Endpoint{}, invalid(op, "port %d has no MTU: it is %v", gid.Port, port.State)
-	case !qp.typ.connects() && qp.State() < QPRTR:
+	case !connects(qp.typ) && qp.State() < QPRTR:
 		return Endpoint{}, invalid(op, "a %v QP must be activated first", qp.typ)
 	}
 	if qp.State() == QPReset {
@@ -174,7 +174,7 @@ func (qp *QP) connection(op string, peer *Endpoint, o *ConnectOptions) (QPAttr, 
 		return QPAttr{}, lacking(op, errIWARPConnect)
 	case qp.typ == DCT:
 		return QPAttr{}, invalid(op, "a DCT has no peer: use Activate")
-	case !qp.typ.connects():
+	case !connects(qp.typ):
 		return QPAttr{}, invalid(op, "a %v QP has no peer: use Activate", qp.typ)
 	case qp.State() == QPReset:
 		return QPAttr{}, invalid(op, "the QP is in RESET: call QP.Endpoint first, which moves it to INIT")

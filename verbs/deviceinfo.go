@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"github.com/goverbs/goverbs/ib"
 )
 
 // A DeviceInfo is an RDMA device that the kernel exposes to user space (struct
@@ -210,7 +212,7 @@ func (t tree) find(devs []*DeviceInfo, selector string) ([]*DeviceInfo, error) {
 	if selector == "" {
 		return devs, nil
 	}
-	guid, notGUID := ParseGUID(selector)
+	guid, notGUID := ib.ParseGUID(selector)
 	for _, match := range []func(*DeviceInfo) bool{
 		func(d *DeviceInfo) bool { return d.name == selector },
 		func(d *DeviceInfo) bool { return notGUID == nil && d.nodeGUID == guid },
@@ -241,82 +243,29 @@ func (t tree) whyNone() string {
 }
 
 // A NodeType is a device's role in an RDMA network (enum ibv_node_type).
-type NodeType int
+type NodeType = ib.NodeType
 
 // The node types, numbered as in sysfs.
 const (
-	NodeCA          NodeType = 1 // channel adapter: InfiniBand and RoCE
-	NodeSwitch      NodeType = 2 // the management port of a switch
-	NodeRouter      NodeType = 3 // that of a router
-	NodeRNIC        NodeType = 4 // iWARP
-	NodeUSNIC       NodeType = 5 // Cisco usNIC
-	NodeUSNICUDP    NodeType = 6 // Cisco usNIC over UDP
-	NodeUnspecified NodeType = 7 // what the driver speaks is its own affair
+	NodeCA          NodeType = ib.NodeCA          // channel adapter: InfiniBand and RoCE
+	NodeSwitch      NodeType = ib.NodeSwitch      // the management port of a switch
+	NodeRouter      NodeType = ib.NodeRouter      // that of a router
+	NodeRNIC        NodeType = ib.NodeRNIC        // iWARP
+	NodeUSNIC       NodeType = ib.NodeUSNIC       // Cisco usNIC
+	NodeUSNICUDP    NodeType = ib.NodeUSNICUDP    // Cisco usNIC over UDP
+	NodeUnspecified NodeType = ib.NodeUnspecified // what the driver speaks is its own affair
 )
-
-func (t NodeType) String() string {
-	switch t {
-	case NodeCA:
-		return "InfiniBand channel adapter"
-	case NodeSwitch:
-		return "InfiniBand switch"
-	case NodeRouter:
-		return "InfiniBand router"
-	case NodeRNIC:
-		return "iWARP NIC"
-	case NodeUSNIC:
-		return "usNIC"
-	case NodeUSNICUDP:
-		return "usNIC UDP"
-	case NodeUnspecified:
-		return "unspecified"
-	}
-	return "unknown"
-}
-
-// Transport returns the transport protocol of such nodes.
-func (t NodeType) Transport() Transport {
-	switch t {
-	case NodeCA, NodeSwitch, NodeRouter:
-		return TransportIB
-	case NodeRNIC:
-		return TransportIWARP
-	case NodeUSNIC:
-		return TransportUSNIC
-	case NodeUSNICUDP:
-		return TransportUSNICUDP
-	case NodeUnspecified:
-		return TransportUnspecified
-	}
-	return TransportUnknown
-}
 
 // A Transport is a transport protocol (enum ibv_transport_type). RoCE is
 // InfiniBand's transport over Ethernet: see LinkLayer.
-type Transport int
+type Transport = ib.Transport
 
 // The transports, numbered as in enum ibv_transport_type.
 const (
-	TransportUnknown     Transport = -1 // of an unknown node type
-	TransportIB          Transport = 0  // InfiniBand, and RoCE
-	TransportIWARP       Transport = 1  // iWARP: RDMA over TCP
-	TransportUSNIC       Transport = 2  // Cisco usNIC
-	TransportUSNICUDP    Transport = 3  // Cisco usNIC over UDP
-	TransportUnspecified Transport = 4  // a driver's own
+	TransportUnknown     Transport = ib.TransportUnknown     // of an unknown node type
+	TransportIB          Transport = ib.TransportIB          // InfiniBand, and RoCE
+	TransportIWARP       Transport = ib.TransportIWARP       // iWARP: RDMA over TCP
+	TransportUSNIC       Transport = ib.TransportUSNIC       // Cisco usNIC
+	TransportUSNICUDP    Transport = ib.TransportUSNICUDP    // Cisco usNIC over UDP
+	TransportUnspecified Transport = ib.TransportUnspecified // a driver's own
 )
-
-func (t Transport) String() string {
-	switch t {
-	case TransportIB:
-		return "InfiniBand"
-	case TransportIWARP:
-		return "iWARP"
-	case TransportUSNIC:
-		return "usNIC"
-	case TransportUSNICUDP:
-		return "usNIC UDP"
-	case TransportUnspecified:
-		return "unspecified"
-	}
-	return "invalid transport"
-}

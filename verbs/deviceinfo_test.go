@@ -347,20 +347,3 @@ func TestOpenFirst(t *testing.T) {
 		}
 	}
 }
-
-func TestNodeTypes(t *testing.T) {
-	for typ, want := range map[NodeType][2]string{
-		NodeCA:          {"InfiniBand channel adapter", "InfiniBand"},
-		NodeSwitch:      {"InfiniBand switch", "InfiniBand"},
-		NodeRouter:      {"InfiniBand router", "InfiniBand"},
-		NodeRNIC:        {"iWARP NIC", "iWARP"},
-		NodeUSNIC:       {"usNIC", "usNIC"},
-		NodeUSNICUDP:    {"usNIC UDP", "usNIC UDP"},
-		NodeUnspecified: {"unspecified", "unspecified"},
-		0:               {"unknown", "invalid transport"},
-	} {
-		if got := [2]string{typ.String(), typ.Transport().String()}; got != want {
-			t.Errorf("node type %d: %q, want %q", typ, got, want)
-		}
-	}
-}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/uapi"
 )
@@ -165,158 +166,65 @@ func (d *Device) PKeyIndex(port int, pkey uint16) (int, error) {
 }
 
 // A PortState is the logical state of a port's link (enum ibv_port_state).
-type PortState uint8
+type PortState = ib.PortState
 
 const (
-	PortNop         PortState = PortState(uapi.IB_PORT_NOP)          // unknown
-	PortDown        PortState = PortState(uapi.IB_PORT_DOWN)         // no link
-	PortInit        PortState = PortState(uapi.IB_PORT_INIT)         // waits for a subnet manager
-	PortArmed       PortState = PortState(uapi.IB_PORT_ARMED)        // the subnet manager has set it up
-	PortActive      PortState = PortState(uapi.IB_PORT_ACTIVE)       // the only state that carries data
-	PortActiveDefer PortState = PortState(uapi.IB_PORT_ACTIVE_DEFER) // active, but packets are lost at the moment
+	PortNop         PortState = ib.PortNop         // unknown
+	PortDown        PortState = ib.PortDown        // no link
+	PortInit        PortState = ib.PortInit        // waits for a subnet manager
+	PortArmed       PortState = ib.PortArmed       // the subnet manager has set it up
+	PortActive      PortState = ib.PortActive      // the only state that carries data
+	PortActiveDefer PortState = ib.PortActiveDefer // active, but packets are lost at the moment
 )
 
-func (s PortState) String() string {
-	switch s {
-	case PortDown:
-		return "PORT_DOWN"
-	case PortInit:
-		return "PORT_INIT"
-	case PortArmed:
-		return "PORT_ARMED"
-	case PortActive:
-		return "PORT_ACTIVE"
-	}
-	return "invalid state"
-}
-
-// A PhysState is the physical state of a port's link (ib_verbs.h, enum
-// ib_port_phys_state).
-type PhysState uint8
+// A PhysState is the physical state of a port's link (ib_verbs.h, enum ib_port_phys_state).
+type PhysState = ib.PhysState
 
 const (
-	PhysSleep             PhysState = PhysState(uapi.IB_PORT_PHYS_STATE_SLEEP)                       // asleep
-	PhysPolling           PhysState = PhysState(uapi.IB_PORT_PHYS_STATE_POLLING)                     // looks for a peer
-	PhysDisabled          PhysState = PhysState(uapi.IB_PORT_PHYS_STATE_DISABLED)                    // turned off
-	PhysTraining          PhysState = PhysState(uapi.IB_PORT_PHYS_STATE_PORT_CONFIGURATION_TRAINING) // agrees on the link with its peer
-	PhysLinkUp            PhysState = PhysState(uapi.IB_PORT_PHYS_STATE_LINK_UP)                     // the link is up
-	PhysLinkErrorRecovery PhysState = PhysState(uapi.IB_PORT_PHYS_STATE_LINK_ERROR_RECOVERY)         // recovers from an error
-	PhysTest              PhysState = PhysState(uapi.IB_PORT_PHYS_STATE_PHY_TEST)                    // is being tested
+	PhysSleep             PhysState = ib.PhysSleep             // asleep
+	PhysPolling           PhysState = ib.PhysPolling           // looks for a peer
+	PhysDisabled          PhysState = ib.PhysDisabled          // turned off
+	PhysTraining          PhysState = ib.PhysTraining          // agrees on the link with its peer
+	PhysLinkUp            PhysState = ib.PhysLinkUp            // the link is up
+	PhysLinkErrorRecovery PhysState = ib.PhysLinkErrorRecovery // recovers from an error
+	PhysTest              PhysState = ib.PhysTest              // is being tested
 )
-
-func (s PhysState) String() string {
-	switch s {
-	case PhysSleep:
-		return "SLEEP"
-	case PhysPolling:
-		return "POLLING"
-	case PhysDisabled:
-		return "DISABLED"
-	case PhysTraining:
-		return "PORT_CONFIGURATION TRAINNING" // as ibv_devinfo spells it
-	case PhysLinkUp:
-		return "LINK_UP"
-	case PhysLinkErrorRecovery:
-		return "LINK_ERROR_RECOVERY"
-	case PhysTest:
-		return "PHY TEST"
-	}
-	return "invalid physical state"
-}
 
 // A LinkLayer is the kind of a port's link (IBV_LINK_LAYER_*).
-type LinkLayer uint8
+type LinkLayer = ib.LinkLayer
 
 const (
-	LinkLayerUnspecified LinkLayer = LinkLayer(uapi.IB_LINK_LAYER_UNSPECIFIED) // InfiniBand, to old kernels
-	LinkLayerInfiniBand  LinkLayer = LinkLayer(uapi.IB_LINK_LAYER_INFINIBAND)  // InfiniBand
-	LinkLayerEthernet    LinkLayer = LinkLayer(uapi.IB_LINK_LAYER_ETHERNET)    // RoCE or iWARP
+	LinkLayerUnspecified LinkLayer = ib.LinkLayerUnspecified // InfiniBand, to old kernels
+	LinkLayerInfiniBand  LinkLayer = ib.LinkLayerInfiniBand  // InfiniBand
+	LinkLayerEthernet    LinkLayer = ib.LinkLayerEthernet    // RoCE or iWARP
 )
 
-func (l LinkLayer) String() string {
-	switch l {
-	case LinkLayerUnspecified:
-		return "Unspecified"
-	case LinkLayerInfiniBand:
-		return "InfiniBand"
-	case LinkLayerEthernet:
-		return "Ethernet"
-	}
-	return "Unknown"
-}
-
 // A Width is the number of a link's lanes (ib_verbs.h, enum ib_port_width).
-type Width uint8
+type Width = ib.Width
 
 // The number of lanes.
 const (
-	Width1X  Width = Width(uapi.IB_WIDTH_1X)
-	Width2X  Width = Width(uapi.IB_WIDTH_2X)
-	Width4X  Width = Width(uapi.IB_WIDTH_4X)
-	Width8X  Width = Width(uapi.IB_WIDTH_8X)
-	Width12X Width = Width(uapi.IB_WIDTH_12X)
+	Width1X  Width = ib.Width1X
+	Width2X  Width = ib.Width2X
+	Width4X  Width = ib.Width4X
+	Width8X  Width = ib.Width8X
+	Width12X Width = ib.Width12X
 )
-
-// Lanes returns the number of lanes, 0 for an unknown width.
-func (w Width) Lanes() int {
-	switch w {
-	case Width1X:
-		return 1
-	case Width2X:
-		return 2
-	case Width4X:
-		return 4
-	case Width8X:
-		return 8
-	case Width12X:
-		return 12
-	}
-	return 0
-}
-
-func (w Width) String() string {
-	if n := w.Lanes(); n != 0 {
-		return fmt.Sprintf("%dX", n)
-	}
-	return "invalid widthX" // as ibv_devinfo prints it
-}
 
 // A Speed is the rate of each of a link's lanes (ib_verbs.h, enum ib_port_speed).
-type Speed uint32
+type Speed = ib.Speed
 
 const (
-	SpeedSDR   Speed = Speed(uapi.IB_SPEED_SDR)   // 2.5 Gb/s
-	SpeedDDR   Speed = Speed(uapi.IB_SPEED_DDR)   // 5 Gb/s
-	SpeedQDR   Speed = Speed(uapi.IB_SPEED_QDR)   // 10 Gb/s, 8b/10b
-	SpeedFDR10 Speed = Speed(uapi.IB_SPEED_FDR10) // 10 Gb/s, 64b/66b
-	SpeedFDR   Speed = Speed(uapi.IB_SPEED_FDR)   // 14 Gb/s
-	SpeedEDR   Speed = Speed(uapi.IB_SPEED_EDR)   // 25 Gb/s
-	SpeedHDR   Speed = Speed(uapi.IB_SPEED_HDR)   // 50 Gb/s
-	SpeedNDR   Speed = Speed(uapi.IB_SPEED_NDR)   // 100 Gb/s
-	SpeedXDR   Speed = Speed(uapi.IB_SPEED_XDR)   // 200 Gb/s
+	SpeedSDR   Speed = ib.SpeedSDR   // 2.5 Gb/s
+	SpeedDDR   Speed = ib.SpeedDDR   // 5 Gb/s
+	SpeedQDR   Speed = ib.SpeedQDR   // 10 Gb/s, 8b/10b
+	SpeedFDR10 Speed = ib.SpeedFDR10 // 10 Gb/s, 64b/66b
+	SpeedFDR   Speed = ib.SpeedFDR   // 14 Gb/s
+	SpeedEDR   Speed = ib.SpeedEDR   // 25 Gb/s
+	SpeedHDR   Speed = ib.SpeedHDR   // 50 Gb/s
+	SpeedNDR   Speed = ib.SpeedNDR   // 100 Gb/s
+	SpeedXDR   Speed = ib.SpeedXDR   // 200 Gb/s
 )
-
-func (s Speed) String() string {
-	switch s {
-	case SpeedSDR:
-		return "2.5 Gbps"
-	case SpeedDDR:
-		return "5.0 Gbps"
-	case SpeedQDR, SpeedFDR10:
-		return "10.0 Gbps"
-	case SpeedFDR:
-		return "14.0 Gbps"
-	case SpeedEDR:
-		return "25.0 Gbps"
-	case SpeedHDR:
-		return "50.0 Gbps"
-	case SpeedNDR:
-		return "100.0 Gbps"
-	case SpeedXDR:
-		return "200.0 Gbps"
-	}
-	return "invalid speed"
-}
 
 // A VLNum is the number of a port's virtual lanes, in the encoding of PortInfo.VLCap
 // (InfiniBand Architecture Specification, volume 1, 14.2.5.6).
@@ -383,38 +291,13 @@ func (f PortCapFlags) String() string {
 
 // An MTU is the largest payload of a packet, in the encoding of paths and queue pairs
 // (enum ibv_mtu).
-type MTU uint8
+type MTU = ib.MTU
 
 // The bytes of data in a packet.
 const (
-	MTU256  MTU = MTU(uapi.IB_MTU_256)
-	MTU512  MTU = MTU(uapi.IB_MTU_512)
-	MTU1024 MTU = MTU(uapi.IB_MTU_1024)
-	MTU2048 MTU = MTU(uapi.IB_MTU_2048)
-	MTU4096 MTU = MTU(uapi.IB_MTU_4096)
+	MTU256  MTU = ib.MTU256
+	MTU512  MTU = ib.MTU512
+	MTU1024 MTU = ib.MTU1024
+	MTU2048 MTU = ib.MTU2048
+	MTU4096 MTU = ib.MTU4096
 )
-
-// MTUOf returns the largest MTU of at most n bytes, or 0 if n is below 256. On Ethernet, an
-// interface's MTU also covers up to 72 bytes of headers.
-func MTUOf(n int) MTU {
-	m := MTU4096
-	for m > 0 && m.Bytes() > n {
-		m--
-	}
-	return m
-}
-
-// Bytes returns the MTU in bytes, or 0 for an invalid value.
-func (m MTU) Bytes() int {
-	if m < MTU256 || m > MTU4096 {
-		return 0
-	}
-	return 128 << m
-}
-
-func (m MTU) String() string {
-	if n := m.Bytes(); n != 0 {
-		return fmt.Sprint(n)
-	}
-	return "invalid MTU"
-}

@@ -103,7 +103,7 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	// Check what can be checked before taking the lock. Taking it waits for the previous
 	// doorbell, and the processor can do this work meanwhile.
 	ops := qp.usualOps.Load()
-	usual := ops != 0 && (!qp.typ.addressed() || qp.allAddressed(wrs)) && allUsual(ops, wrs)
+	usual := ops != 0 && (!addressed(qp.typ) || qp.allAddressed(wrs)) && allUsual(ops, wrs)
 	if !qp.sendMu.try() {
 		return qp.postSendSlow(as[SendWR](wrs))
 	}
@@ -284,7 +284,7 @@ func (qp *QP) checkSend(wr *SendWR) error {
 	if 1<<wr.Opcode&opsOf(qp.typ) == 0 {
 		return errOpType
 	}
-	if qp.typ.addressed() && wr.Opcode != OpNop && wr.Opcode != OpLocalInv && wr.Opcode != OpBindMW {
+	if addressed(qp.typ) && wr.Opcode != OpNop && wr.Opcode != OpLocalInv && wr.Opcode != OpBindMW {
 		if err := qp.checkAddress(wr); err != nil {
 			return err
 		}
@@ -454,7 +454,7 @@ func (qp *QP) postRecv(wrs []RecvWR) (n int, err error) {
 		return 0, errRecvRemoved
 	case qp.srq != nil:
 		return 0, errRecvSRQ
-	case !qp.typ.receives():
+	case !receives(qp.typ):
 		return 0, errRecvType
 	case qp.State() == QPReset:
 		return 0, errRecvState

@@ -6,56 +6,41 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
 )
 
 // A QPType is a type of queue pair (enum ibv_qp_type).
-type QPType uint32
+type QPType = ib.QPType
 
 const (
-	RC QPType = QPType(uapi.IB_UVERBS_QPT_RC) // reliable connection
-	UC QPType = QPType(uapi.IB_UVERBS_QPT_UC) // unreliable connection
-	UD QPType = QPType(uapi.IB_UVERBS_QPT_UD) // unreliable datagram
+	RC QPType = ib.RC // reliable connection
+	UC QPType = ib.UC // unreliable connection
+	UD QPType = ib.UD // unreliable datagram
 
 	// RawPacket sends and receives Ethernet frames (CAP_NET_RAW).
-	RawPacket QPType = QPType(uapi.IB_UVERBS_QPT_RAW_PACKET)
+	RawPacket QPType = ib.RawPacket
 
 	// The two sides of the extended reliable connection transport (XRC). An XRCSend QP
 	// sends to the SRQs of the XRC domain of its peer, an XRCRecv QP.
-	XRCSend QPType = QPType(uapi.IB_UVERBS_QPT_XRC_INI)
-	XRCRecv QPType = QPType(uapi.IB_UVERBS_QPT_XRC_TGT) // see XRCSend
+	XRCSend QPType = ib.XRCSend
+	XRCRecv QPType = ib.XRCRecv // see XRCSend
 
 	// The two sides of mlx5's dynamically connected transport (DC). A DCI sends to any
 	// number of DCTs. A DCT receives into an SRQ.
-	DCI QPType = 0x1d
-	DCT QPType = 0x1e // see DCI
+	DCI QPType = ib.DCI
+	DCT QPType = ib.DCT // see DCI
 
 	// SRD is efa's scalable reliable datagrams. Each request names its destination, as on a
 	// UD queue pair, and arrives once. Requests may arrive, and complete, in another order
 	// than they were posted in. Besides sends there are RDMA reads and writes.
-	SRD QPType = 0x1f
+	SRD QPType = ib.SRD
 )
 
-func (t QPType) String() string {
-	switch t {
-	case RC: // the usual ones without a search
-		return "RC"
-	case UD:
-		return "UD"
-	case DCI:
-		return "DCI"
-	case DCT:
-		return "DCT"
-	case SRD:
-		return "SRD"
-	}
-	return uapi.EnumIbUverbsQpType.Short(uint64(t))
-}
-
-// kernel returns the type for uverbs, and the driver's type for the provider.
-func (t QPType) kernel() (uapi.IbUverbsQpType, provider.DriverType) {
+// kernelType returns the type for uverbs, and the driver's type for the provider.
+func kernelType(t QPType) (uapi.IbUverbsQpType, provider.DriverType) {
 	switch t {
 	case DCI:
 		return uapi.IB_UVERBS_QPT_DRIVER, provider.DCInitiator
@@ -69,10 +54,10 @@ func (t QPType) kernel() (uapi.IbUverbsQpType, provider.DriverType) {
 
 // sends and receives report which queues a type of QP has. A DCT has neither, but it
 // has a CQ.
-func (t QPType) addressed() bool { return t == UD || t == DCI || t == SRD } // each request has a destination
-func (t QPType) connects() bool  { return t == RC || t == UC || t == XRCSend || t == XRCRecv }
-func (t QPType) sends() bool     { return t != XRCRecv && t != DCT }
-func (t QPType) receives() bool  { return t != XRCSend && t != XRCRecv && t != DCT && t != DCI }
+func addressed(t QPType) bool { return t == UD || t == DCI || t == SRD } // each request has a destination
+func connects(t QPType) bool  { return t == RC || t == UC || t == XRCSend || t == XRCRecv }
+func sends(t QPType) bool     { return t != XRCRecv && t != DCT }
+func receives(t QPType) bool  { return t != XRCSend && t != XRCRecv && t != DCT && t != DCI }
 
 // QPCap has the limits of a QP's queues (struct ibv_qp_cap).
 type QPCap struct {
@@ -265,13 +250,13 @@ func (d *Device) createQPHeld(op string, o *QPOptions, extra any, pd *PD, domain
 	limits := o.Cap
 	limits.MaxSendSGE = entries(limits.MaxSendWR, limits.MaxSendSGE)
 	limits.MaxRecvSGE = entries(limits.MaxRecvWR, limits.MaxRecvSGE)
-	if o.SRQ != nil || !o.Type.receives() {
+	if o.SRQ != nil || !receives(o.Type) {
 		limits.MaxRecvWR, limits.MaxRecvSGE = 0, 0
 	}
-	if !o.Type.sends() {
+	if !sends(o.Type) {
 		limits.MaxSendWR, limits.MaxSendSGE, limits.MaxInlineData = 0, 0, 0
 	}
-	typ, driver := o.Type.kernel()
+	typ, driver := kernelType(o.Type)
 	init := provider.QPInit{
 		Type: typ, Driver: driver, DCKey: o.DCKey, Cap: limits.kernel(), SignalAll: o.SignalAll,
 		MaxTSOHeader: uint32(o.MaxTSOHeader), Sign: o.SignWQEs,
@@ -486,7 +471,7 @@ func (qp *QP) setState(to QPState) {
 	if qp.poster != nil && ops&(1<<OpRDMAWrite) != 0 {
 		ops |= usualShort
 	}
-	if to != QPReset && qp.srq == nil && qp.typ.receives() {
+	if to != QPReset && qp.srq == nil && receives(qp.typ) {
 		ops |= usualRecv
 	}
 	qp.usualOps.Store(ops)

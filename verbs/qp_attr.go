@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
@@ -44,15 +45,13 @@ type QPAttr struct {
 // A MigState is the state of automatic path migration, in which a QP moves to its alternate
 // path when the path fails (enum ibv_mig_state; InfiniBand Architecture Specification,
 // volume 1, 17.2.8.1).
-type MigState uint8
+type MigState = ib.MigState
 
 const (
-	MigMigrated MigState = MigState(uapi.IB_MIG_MIGRATED) // on the path, and none other is set up
-	MigRearm    MigState = MigState(uapi.IB_MIG_REARM)    // asks the peer to arm, too
-	MigArmed    MigState = MigState(uapi.IB_MIG_ARMED)    // may migrate
+	MigMigrated MigState = ib.MigMigrated // on the path, and none other is set up
+	MigRearm    MigState = ib.MigRearm    // asks the peer to arm, too
+	MigArmed    MigState = ib.MigArmed    // may migrate
 )
-
-func (s MigState) String() string { return uapi.EnumIbMigState.Short(uint64(s)) }
 
 // QPInitAttr has the attributes that a QP was created with, as the kernel reports them.
 type QPInitAttr struct {

@@ -1,21 +1,22 @@
 package verbs
 
-import "github.com/goverbs/goverbs/uapi"
-
-// A QPState is a QP's state (enum ibv_qp_state).
-type QPState uint32
-
-const (
-	QPReset QPState = QPState(uapi.IB_QPS_RESET) // new: nothing can be posted
-	QPInit  QPState = QPState(uapi.IB_QPS_INIT)  // receives can be posted
-	QPRTR   QPState = QPState(uapi.IB_QPS_RTR)   // ready to receive
-	QPRTS   QPState = QPState(uapi.IB_QPS_RTS)   // ready to send
-	QPSQD   QPState = QPState(uapi.IB_QPS_SQD)   // the send queue drains
-	QPSQE   QPState = QPState(uapi.IB_QPS_SQE)   // a send failed; UC and UD only
-	QPErr   QPState = QPState(uapi.IB_QPS_ERR)   // all work requests are flushed
+import (
+	"github.com/goverbs/goverbs/ib"
+	"github.com/goverbs/goverbs/uapi"
 )
 
-func (s QPState) String() string { return uapi.EnumIbQpState.Short(uint64(s)) }
+// A QPState is a QP's state (enum ibv_qp_state).
+type QPState = ib.QPState
+
+const (
+	QPReset QPState = ib.QPReset // new: nothing can be posted
+	QPInit  QPState = ib.QPInit  // receives can be posted
+	QPRTR   QPState = ib.QPRTR   // ready to receive
+	QPRTS   QPState = ib.QPRTS   // ready to send
+	QPSQD   QPState = ib.QPSQD   // the send queue drains
+	QPSQE   QPState = ib.QPSQE   // a send failed; UC and UD only
+	QPErr   QPState = ib.QPErr   // all work requests are flushed
+)
 
 // A QPAttrMask selects fields of a QPAttr (enum ibv_qp_attr_mask).
 type QPAttrMask uint32

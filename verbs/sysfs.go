@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
@@ -77,8 +78,8 @@ func (t tree) device(number int) *DeviceInfo {
 		d.err = errors.Join(
 			readParsed(d.class, "abi_version", &d.abiVersion, strconv.Atoi),
 			readParsed(dir, "node_type", &d.nodeType, parseNodeType),
-			readParsed(dir, "node_guid", &d.nodeGUID, ParseGUID),
-			readParsed(dir, "sys_image_guid", &d.sysImageGUID, ParseGUID),
+			readParsed(dir, "node_guid", &d.nodeGUID, ib.ParseGUID),
+			readParsed(dir, "sys_image_guid", &d.sysImageGUID, ib.ParseGUID),
 			d.checkNode(),
 		)
 		if now, err := readAttr(d.class, "ibdev"); err == nil && now == name {
@@ -152,7 +153,7 @@ func readParsed[T any](dir, name string, to *T, parse func(string) (T, error)) e
 // parseNodeType parses "1: CA".
 func parseNodeType(s string) (NodeType, error) {
 	number, _, _ := strings.Cut(s, ":")
-	n, err := strconv.Atoi(number)
+	n, err := strconv.ParseUint(number, 10, 8)
 	return NodeType(n), err
 }
 

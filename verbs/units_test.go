@@ -88,14 +88,6 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func TestMTUOf(t *testing.T) {
-	for n, want := range map[int]MTU{-1: 0, 255: 0, 256: MTU256, 1500: MTU1024, 2047: MTU1024, 2048: MTU2048, 4096: MTU4096, 9000: MTU4096} {
-		if got := MTUOf(n); got != want {
-			t.Errorf("MTUOf(%d) is %v, want %v", n, got, want)
-		}
-	}
-}
-
 // TestTexts: GIDs and GUIDs are texts in JSON, and are read in each of their forms.
 func TestTexts(t *testing.T) {
 	type both struct {

@@ -14,7 +14,7 @@ func describePort(s *sheet, c *verbs.Device, port int, verbose bool, gids verbs.
 		return err
 	}
 	s.put("\t\tport:\t%d\n", port)
-	s.put("\t\t\tstate:\t\t\t%s (%d)\n", a.State, a.State)
+	s.put("\t\t\tstate:\t\t\t%s (%d)\n", stateWord(a.State), a.State)
 	s.put("\t\t\tmax_mtu:\t\t%s (%d)\n", a.MaxMTU, a.MaxMTU)
 	s.put("\t\t\tactive_mtu:\t\t%s (%d)\n", a.ActiveMTU, a.ActiveMTU)
 	s.put("\t\t\tsm_lid:\t\t\t%d\n", a.SMLID)
@@ -29,6 +29,27 @@ func describePort(s *sheet, c *verbs.Device, port int, verbose bool, gids verbs.
 	}
 	s.note("\n")
 	return nil
+}
+
+// stateWord is what ibv_devinfo calls a state.
+func stateWord(s verbs.PortState) string {
+	if s < verbs.PortDown || s > verbs.PortActive {
+		return "invalid state"
+	}
+	return "PORT_" + s.String()
+}
+
+// physStateWord is what ibv_devinfo calls a physical state.
+func physStateWord(s verbs.PhysState) string {
+	switch {
+	case s < verbs.PhysSleep || s > verbs.PhysTest:
+		return "invalid physical state"
+	case s == verbs.PhysTraining:
+		return "PORT_CONFIGURATION TRAINING"
+	case s == verbs.PhysTest:
+		return "PHY TEST"
+	}
+	return s.String()
 }
 
 func describePortDetails(s *sheet, c *verbs.Device, port int, a *verbs.PortAttr) error {
@@ -53,7 +74,7 @@ func describePortDetails(s *sheet, c *verbs.Device, port int, a *verbs.PortAttr)
 		return err
 	}
 	if c.Info().Transport() == verbs.TransportIB {
-		s.put("\t\t\tphys_state:\t\t%s (%d)\n", a.PhysState, a.PhysState)
+		s.put("\t\t\tphys_state:\t\t%s (%d)\n", physStateWord(a.PhysState), a.PhysState)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
@@ -39,7 +40,7 @@ func runLink(ctx context.Context, f *netlinkFlags, words []string) error {
 		if err != nil {
 			return err
 		}
-		return rdmanl.AddLink(ctx, rest[0], values[0], values[1])
+		return rdmanl.AddLink(ctx, rdmanl.LinkOptions{Name: rest[0], Type: values[0], Netdev: values[1]})
 	case "delete":
 		if len(rest) == 0 {
 			return wrong("delete needs a name")
@@ -87,7 +88,9 @@ func linkSheet(l rdmanl.Link, details bool) *sheet {
 	maybe(s, "sm_lid", "sm_lid %d", l.SMLID)
 	maybe(s, "lmc", "lmc %d", l.LMC)
 	maybe(s, "state", "state %v", l.State)
-	maybe(s, "physical_state", "physical_state %v", l.PhysState)
+	if phys, ok := l.PhysState.Get(); ok {
+		field(s, "physical_state", "physical_state %s", physWord(phys))
+	}
 	maybe(s, "netdev", "netdev %s", l.Netdev)
 	if index, ok := l.NetdevIndex.Get(); ok {
 		s.set("netdev_index", index)
@@ -99,4 +102,15 @@ func linkSheet(l rdmanl.Link, details bool) *sheet {
 		names(s, "caps", caps.Names())
 	}
 	return s
+}
+
+// physWord is what rdma(8) calls a physical state.
+func physWord(s ib.PhysState) string {
+	switch s {
+	case ib.PhysTraining:
+		return "ARMED"
+	case ib.PhysLinkErrorRecovery:
+		return "LINK_ERROR_RECOVER"
+	}
+	return s.String()
 }

@@ -128,9 +128,9 @@ func (k *resourceKind) show(ctx context.Context, f *netlinkFlags, words []string
 	if err != nil {
 		return err
 	}
-	detail := rdmanl.Plain
+	detail := rdmanl.DetailCommon
 	if f.driver {
-		detail = rdmanl.Driver
+		detail = rdmanl.DetailDriver
 	}
 	var sheets []*sheet
 	for _, d := range devices {
@@ -238,7 +238,7 @@ func owner(s *sheet, o rdmanl.Owner) {
 
 // driverValues adds what only the driver knows, on a line of its own, if that is wanted.
 func driverValues(s *sheet, at place, o rdmanl.Owner) *sheet {
-	if at.detail != rdmanl.Driver {
+	if at.detail != rdmanl.DetailDriver {
 		return s
 	}
 	for i, a := range o.Driver {

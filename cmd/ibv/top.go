@@ -15,6 +15,7 @@ import (
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/doctor"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
@@ -95,7 +96,7 @@ type user struct {
 	pid    uint32 // 0: the kernel
 	comm   string
 	qps    int
-	states map[rdmanl.QPState]int
+	states map[ib.QPState]int
 	cqs    int
 	mrs    int
 	srqs   int
@@ -141,7 +142,7 @@ func (u *usage) add(ctx context.Context, d rdmanl.Device) error {
 		}
 		k := key{pid, name}
 		if users[k] == nil {
-			users[k] = &user{device: d.Name, pid: k.pid, comm: name, states: make(map[rdmanl.QPState]int)}
+			users[k] = &user{device: d.Name, pid: k.pid, comm: name, states: make(map[ib.QPState]int)}
 			u.users = append(u.users, users[k])
 		}
 		return users[k]
@@ -214,7 +215,7 @@ func (u *usage) add(ctx context.Context, d rdmanl.Device) error {
 // each calls see with the objects of one kind on a device. A kernel that doesn't list them has
 // none.
 func each[T any](ctx context.Context, d rdmanl.Device, list func(context.Context, uint32, rdmanl.Detail) ([]T, error), see func(T)) error {
-	all, err := list(ctx, d.Index, rdmanl.Plain)
+	all, err := list(ctx, d.Index, rdmanl.DetailCommon)
 	for _, o := range all {
 		see(o)
 	}
@@ -329,7 +330,7 @@ func perSecond(n uint64, passed time.Duration) string {
 // stateList lists the states of QPs, such as "RTS 3, ERR 1".
 func (x *user) stateList() string {
 	var list []string
-	for s := rdmanl.QPReset; s <= rdmanl.QPErr; s++ {
+	for s := ib.QPReset; s <= ib.QPErr; s++ {
 		if n := x.states[s]; n > 0 {
 			list = append(list, fmt.Sprintf("%v %d", s, n))
 		}
@@ -366,7 +367,7 @@ func (u *usage) sheets() []*sheet {
 		s.set("comm", x.comm)
 		s.set("qp", x.qps)
 		states := s.part("states")
-		for state := rdmanl.QPReset; state <= rdmanl.QPErr; state++ {
+		for state := ib.QPReset; state <= ib.QPErr; state++ {
 			if n := x.states[state]; n > 0 {
 				states.set(state.String(), n)
 			}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
@@ -16,14 +17,14 @@ func TestTopText(t *testing.T) {
 	make := func(at time.Time, sent, retries, bytes, ops uint64) *usage {
 		return &usage{at: at,
 			ports: []portUsage{
-				{rdmanl.Link{Device: "rxe0", Index: 1, Port: 1, State: rdmanl.Some(rdmanl.PortActive), Netdev: rdmanl.Some("eth0")},
+				{rdmanl.Link{Device: "rxe0", Index: 1, Port: 1, State: rdmanl.Some(ib.PortActive), Netdev: rdmanl.Some("eth0")},
 					map[string]uint64{"sent_pkts": sent, "rcvd_pkts": 7, "retry_exceeded_err": retries}},
-				{rdmanl.Link{Device: "mlx5_0", Index: 2, Port: 1, State: rdmanl.Some(rdmanl.PortDown)}, map[string]uint64{"port_xmit_data": bytes / 4}},
+				{rdmanl.Link{Device: "mlx5_0", Index: 2, Port: 1, State: rdmanl.Some(ib.PortDown)}, map[string]uint64{"port_xmit_data": bytes / 4}},
 			},
 			users: []*user{
-				{device: "mlx5_0", pid: 332, comm: "server\x1b[2J", qps: 4, states: map[rdmanl.QPState]int{rdmanl.QPRTS: 3, rdmanl.QPErr: 1}, cqs: 1, mrs: 2, pinned: 3 << 29,
+				{device: "mlx5_0", pid: 332, comm: "server\x1b[2J", qps: 4, states: map[ib.QPState]int{ib.QPRTS: 3, ib.QPErr: 1}, cqs: 1, mrs: 2, pinned: 3 << 29,
 					counts: map[string]uint64{"rx_read_requests": ops, "out_of_buffer": 5 * ops}},
-				{device: "rxe0", comm: "ib_core", qps: 1, states: map[rdmanl.QPState]int{}, pinned: 12},
+				{device: "rxe0", comm: "ib_core", qps: 1, states: map[ib.QPState]int{}, pinned: 12},
 			}}
 	}
 	first := make(start, 100, 1, 1<<20, 50)

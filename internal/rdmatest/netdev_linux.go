@@ -38,7 +38,7 @@ func ExtraRXE(t testing.TB, device, netDev, addr string, link ...string) {
 	Command(t, "ip link set "+netDev+" up")
 	Command(t, "ip link set "+peer+" up")
 	Command(t, "ip address add "+addr+"/24 dev "+netDev)
-	Check(t, rdmanl.AddLink(t.Context(), device, "rxe", netDev))
+	Check(t, rdmanl.AddLink(t.Context(), rdmanl.LinkOptions{Name: device, Type: "rxe", Netdev: netDev}))
 	// The device node and the GID appear a moment later.
 	for deadline := time.Now().Add(Patience); ; time.Sleep(10 * time.Millisecond) {
 		c, err := verbs.Open(device)

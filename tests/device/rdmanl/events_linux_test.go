@@ -35,9 +35,9 @@ func TestWatchDevices(t *testing.T) {
 	veth(t, "nl2")
 	monitor := rdmatest.Start(t, ibv, "monitor")
 	defer monitor.Kill()
-	for _, kind := range []rdmanl.EventKind{rdmanl.Registered, rdmanl.Unregistered} {
-		if kind == rdmanl.Registered {
-			rdmatest.Check(t, rdmanl.AddLink(t.Context(), "rxe7", "rxe", "nl2"))
+	for _, kind := range []rdmanl.EventKind{rdmanl.EventRegistered, rdmanl.EventUnregistered} {
+		if kind == rdmanl.EventRegistered {
+			rdmatest.Check(t, rdmanl.AddLink(t.Context(), rdmanl.LinkOptions{Name: "rxe7", Type: "rxe", Netdev: "nl2"}))
 		} else {
 			d := rdmatest.Must(rdmanl.FindDevice(t.Context(), "rxe7"))(t)
 			rdmatest.Check(t, rdmanl.DeleteLink(t.Context(), d.Index))

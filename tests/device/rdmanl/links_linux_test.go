@@ -34,7 +34,7 @@ func TestLinksCome(t *testing.T) {
 	before := rdmatest.Must(rdmanl.Devices(ctx))(t)
 	fds := rdmatest.FDs(t)
 	for i := range rounds {
-		rdmatest.Check(t, rdmanl.AddLink(ctx, "rxe7", "rxe", "nl0"))
+		rdmatest.Check(t, rdmanl.AddLink(ctx, rdmanl.LinkOptions{Name: "rxe7", Type: "rxe", Netdev: "nl0"}))
 		d := rdmatest.Must(rdmanl.FindDevice(ctx, "rxe7"))(t)
 		if links := rdmatest.Must(rdmanl.Links(ctx, d.Index))(t); len(links) != 1 || links[0].Netdev.Or("") != "nl0" || links[0].Port != 1 {
 			t.Fatalf("round %d: the links are %+v", i, links)
@@ -109,7 +109,7 @@ func TestGivenUp(t *testing.T) {
 	if _, err := rdmanl.Devices(ctx); !errors.Is(err, why) {
 		t.Errorf("listing devices: %v", err)
 	}
-	if err := rdmanl.AddLink(ctx, "rxe9", "rxe", "lo"); !errors.Is(err, why) {
+	if err := rdmanl.AddLink(ctx, rdmanl.LinkOptions{Name: "rxe9", Type: "rxe", Netdev: "lo"}); !errors.Is(err, why) {
 		t.Errorf("adding a link: %v", err)
 	}
 	if _, err := rdmanl.FindDevice(t.Context(), "rxe9"); !errors.Is(err, rdmanl.ErrNoDevice) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/rdmacm"
 	"github.com/goverbs/goverbs/rdmanl"
@@ -84,18 +85,18 @@ func TestResources(t *testing.T) {
 
 	d := rdmatest.Must(rdmanl.FindDevice(t.Context(), device))(t)
 	for _, q := range qps {
-		all := rdmatest.Must(rdmanl.QPs(t.Context(), d.Index, rdmanl.Driver))(t)
+		all := rdmatest.Must(rdmanl.QPs(t.Context(), d.Index, rdmanl.DetailDriver))(t)
 		i := slices.IndexFunc(all, func(o rdmanl.QP) bool { return o.Number == q.Num() })
 		if i < 0 {
 			t.Fatalf("QP %d is not listed", q.Num())
 		}
 		comm, _ := all[i].Comm()
-		if o := all[i]; !mine(o.Owner) || comm != "rdmanl.test" || o.Type.Or(0) != rdmanl.QPRC || o.State.Or(rdmanl.QPErr) != rdmanl.QPReset {
+		if o := all[i]; !mine(o.Owner) || comm != "rdmanl.test" || o.Type.Or(0) != ib.RC || o.State.Or(ib.QPErr) != ib.QPReset {
 			t.Errorf("the QP is %+v", o)
 		}
 	}
 	var served []rdmanl.QPRange
-	for _, s := range rdmatest.Must(rdmanl.SRQs(t.Context(), d.Index, rdmanl.Plain))(t) {
+	for _, s := range rdmatest.Must(rdmanl.SRQs(t.Context(), d.Index, rdmanl.DetailCommon))(t) {
 		if mine(s.Owner) {
 			served = s.QPs
 		}
@@ -107,7 +108,7 @@ func TestResources(t *testing.T) {
 	if n != uint32(len(qps)) {
 		t.Errorf("the SRQ serves %v, which are not %d", served, len(qps))
 	}
-	if _, err := rdmanl.QPs(t.Context(), 1<<20, rdmanl.Plain); err == nil || !strings.Contains(err.Error(), rdmanl.ErrNoDevice.Error()) {
+	if _, err := rdmanl.QPs(t.Context(), 1<<20, rdmanl.DetailCommon); err == nil || !strings.Contains(err.Error(), rdmanl.ErrNoDevice.Error()) {
 		t.Errorf("QPs of no device: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/sa"
 	"github.com/goverbs/goverbs/umad"
@@ -44,11 +45,11 @@ func TestAdministration(t *testing.T) {
 	}
 	switches, ends := 0, [2]int{}
 	for _, n := range nodes {
-		if n.Type == sa.TypeSwitch {
+		if n.Type == ib.NodeSwitch {
 			switches++
 		}
 		for i := range ends {
-			if n.LID == lids[i] && n.Description == names[i] && n.Type == sa.TypeAdapter {
+			if n.LID == lids[i] && n.Description == names[i] && n.Type == ib.NodeCA {
 				ends[i]++
 			}
 		}
@@ -95,7 +96,7 @@ func TestAdministration(t *testing.T) {
 	} {
 		number := ""
 		for _, n := range nodes {
-			if n.Type == sa.TypeSwitch {
+			if n.Type == ib.NodeSwitch {
 				number = fmt.Sprint(n.LID)
 			}
 		}

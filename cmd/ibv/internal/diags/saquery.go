@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/sa"
 )
 
@@ -215,13 +216,13 @@ func (q *saQuery) place(index int) (lid uint16, first, second int, err error) {
 
 func (q *saQuery) node(n *sa.NodeRecord) {
 	kind := "UNKNOWN"
-	if types := []string{sa.TypeAdapter: "Channel Adapter", sa.TypeSwitch: "Switch", sa.TypeRouter: "Router"}; n.Type > 0 && int(n.Type) < len(types) {
+	if types := []string{ib.NodeCA: "Channel Adapter", ib.NodeSwitch: "Switch", ib.NodeRouter: "Router"}; n.Type > 0 && int(n.Type) < len(types) {
 		kind = types[n.Type]
 	}
 	q.lines("NodeRecord dump:", saColumn,
 		"lid %d", n.LID, "reserved 0x%X", n.Reserved, "base_version 0x%X", n.BaseVersion, "class_version 0x%X", n.ClassVersion,
-		"node_type %s", kind, "num_ports %d", n.Ports, "sys_guid 0x%016x", n.SystemImageGUID, "node_guid 0x%016x", n.NodeGUID,
-		"port_guid 0x%016x", n.PortGUID, "partition_cap 0x%X", n.PartitionCap, "device_id 0x%X", n.DeviceID, "revision 0x%X", n.Revision,
+		"node_type %s", kind, "num_ports %d", n.Ports, "sys_guid 0x%016x", n.SystemImageGUID.Uint64(), "node_guid 0x%016x", n.NodeGUID.Uint64(),
+		"port_guid 0x%016x", n.PortGUID.Uint64(), "partition_cap 0x%X", n.PartitionCap, "device_id 0x%X", n.DeviceID, "revision 0x%X", n.Revision,
 		"port_num %d", n.LocalPort, "vendor_id 0x%X", n.VendorID, "NodeDescription %s", stranger.Text(n.Description))
 }
 
@@ -257,7 +258,7 @@ func (q *saQuery) named() error {
 			q.printf("%d\n", n.LID)
 			return nil
 		case 'G':
-			q.printf("0x%016x\n", n.PortGUID)
+			q.printf("0x%016x\n", n.PortGUID.Uint64())
 		default:
 			q.node(n)
 		}
@@ -277,7 +278,7 @@ func (q *saQuery) byNumber() error {
 	}
 	nodes, err := q.sa.Nodes(q.ctx, sa.NodeRecord{}, 0)
 	for _, n := range nodes {
-		if q.What == 'O' && uint64(n.LID) == number || q.What == 'U' && n.PortGUID == number {
+		if q.What == 'O' && uint64(n.LID) == number || q.What == 'U' && n.PortGUID == ib.GUIDOf(number) {
 			q.printf("%s\n", stranger.Text(n.Description))
 		}
 	}
@@ -292,7 +293,7 @@ func (q *saQuery) descriptions() error {
 	}
 	q.printf("   LID \"name\"\n================\n")
 	for _, n := range nodes {
-		if n.Type == sa.TypeAdapter {
+		if n.Type == ib.NodeCA {
 			q.printf("%6d  \"%s\"\n", n.LID, stranger.Text(n.Description))
 		}
 	}
@@ -409,14 +410,14 @@ func (q *saQuery) memberships() error {
 	if err = errors.Join(err, err2); err != nil {
 		return err
 	}
-	names := make(map[uint64]string)
+	names := make(map[ib.GUID]string)
 	for _, n := range nodes {
 		if _, ok := names[n.PortGUID]; !ok {
 			names[n.PortGUID] = stranger.Text(n.Description)
 		}
 	}
 	for _, m := range members {
-		name, ok := names[binary.BigEndian.Uint64(m.PortGID[8:])]
+		name, ok := names[ib.GUID(m.PortGID[8:])]
 		if !ok {
 			name = "<unknown>"
 		}

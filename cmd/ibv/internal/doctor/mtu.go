@@ -3,7 +3,7 @@ package doctor
 import (
 	"strconv"
 
-	"github.com/goverbs/goverbs/verbs"
+	"github.com/goverbs/goverbs/ib"
 )
 
 // roceHeaders are the bytes of a packet's payload that the kernel sets aside for headers
@@ -31,7 +31,7 @@ func (e *exam) mtu(p *port) {
 	if !ok {
 		return
 	}
-	switch can := min(verbs.MTUOf(n-roceHeaders).Bytes(), a.MaxMTU); {
+	switch can := min(ib.MTUOf(n-roceHeaders).Bytes(), a.MaxMTU); {
 	case a.ActiveMTU < can:
 		f := e.addToPort(p, mtuBehind, "the active MTU is %d, although the MTU of %s allows %d", a.ActiveMTU, p.netDev, can)
 		f.evidence(source, active).evidence(p.net("mtu"), strconv.Itoa(n))

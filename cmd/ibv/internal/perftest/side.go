@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/rdmacm"
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -118,7 +119,7 @@ func (s *side) open() (err error) {
 	}
 	s.pathMTU = s.port.ActiveMTU
 	if s.mtu != 0 {
-		s.pathMTU = min(s.pathMTU, verbs.MTUOf(s.mtu))
+		s.pathMTU = min(s.pathMTU, ib.MTUOf(s.mtu))
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func ownObjects(name string) (list, untold []string, err error) {
 // own returns a function that lists this process's objects of one kind.
 func own[T any](all func(context.Context, uint32, rdmanl.Detail) ([]T, error), of func(*T) (id uint32, owner *rdmanl.Owner)) func(dev uint32) ([]uint32, error) {
 	return func(dev uint32) (ids []uint32, err error) {
-		objects, err := all(context.Background(), dev, rdmanl.Plain)
+		objects, err := all(context.Background(), dev, rdmanl.DetailCommon)
 		for i := range objects {
 			id, owner := of(&objects[i])
 			if pid, ok := owner.Process(); ok && int(pid) == os.Getpid() {

@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -362,13 +363,13 @@ func (c *check) dc(p *pair) (err error) {
 		return unlessThere(err, "DC")
 	}
 	c.closing("QP", p.b.qp.Close)
-	a := verbs.QPAttr{Port: p.b.side.num, Access: s.allow&p.b.side.rights | verbs.AccessLocalWrite, PathMTU: verbs.MTUOf(c.mtu()), AH: p.b.side.pathTo(p.a.side), MinRNRTimer: 12}
+	a := verbs.QPAttr{Port: p.b.side.num, Access: s.allow&p.b.side.rights | verbs.AccessLocalWrite, PathMTU: ib.MTUOf(c.mtu()), AH: p.b.side.pathTo(p.a.side), MinRNRTimer: 12}
 	for _, a.State = range []verbs.QPState{verbs.QPInit, verbs.QPRTR} {
 		if err := p.b.qp.Modify(a, verbs.RequiredMask(verbs.DCT, a.State-1, a.State)); err != nil {
 			return err
 		}
 	}
-	if err := p.a.qp.Activate(verbs.ActivateOptions{Port: p.a.side.num, MTU: verbs.MTUOf(c.mtu())}); err != nil {
+	if err := p.a.qp.Activate(verbs.ActivateOptions{Port: p.a.side.num, MTU: ib.MTUOf(c.mtu())}); err != nil {
 		return err
 	}
 	return c.handle(p)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/efadv"
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -107,7 +108,7 @@ func TestHide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	guid, err := verbs.ParseGUID("0002:c903:006f:7600")
+	guid, err := ib.ParseGUID("0002:c903:006f:7600")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func List() ([]Object, error) {
 // listed lists the objects of one kind on a device.
 func listed[T any](list func(context.Context, uint32, rdmanl.Detail) ([]T, error), describe func(T) Object) func(context.Context, rdmanl.Device) ([]Object, error) {
 	return func(ctx context.Context, d rdmanl.Device) ([]Object, error) {
-		objects, err := list(ctx, d.Index, rdmanl.Plain)
+		objects, err := list(ctx, d.Index, rdmanl.DetailCommon)
 		var all []Object
 		for _, o := range objects {
 			x := describe(o)

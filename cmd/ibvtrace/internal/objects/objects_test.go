@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
@@ -25,9 +26,9 @@ func TestTree(t *testing.T) {
 		ofPD(rdmanl.PD{ID: 11, Users: some(uint64(2)), Context: some(uint32(10)), Owner: process}),
 		ofMR(rdmanl.MR{ID: 13, RKey: some(uint32(0xe52)), LKey: some(uint32(0xf47)), IOVA: some(uint64(0x7f0012345000)), Length: some(uint64(4096)), PD: some(uint32(11)), Owner: process}),
 		ofCQ(rdmanl.CQ{ID: 11, Entries: some(uint32(511)), Users: some(uint64(2)), Context: some(uint32(10)), Owner: process}),
-		ofQP(rdmanl.QP{Number: 1, Port: some(uint32(1)), Type: some(rdmanl.QPGSI), State: some(rdmanl.QPRTS), Owner: module}),
+		ofQP(rdmanl.QP{Number: 1, Port: some(uint32(1)), Type: some(ib.GSI), State: some(ib.QPRTS), Owner: module}),
 		ofQP(rdmanl.QP{Number: 0x11, PD: some(uint32(11)), RemoteQPN: some(uint32(0x12)), RQPSN: some(uint32(0x111)), SQPSN: some(uint32(0x222)),
-			Type: some(rdmanl.QPRC), State: some(rdmanl.QPRTS), Owner: process}),
+			Type: some(ib.RC), State: some(ib.QPRTS), Owner: process}),
 		ofCMID(rdmanl.CMID{ID: 3, PortSpace: some(rdmanl.PortSpace(0x106)), State: some(rdmanl.CMState(8)), Source: address("192.168.77.1:7174"), Owner: process}),
 		ofCMID(rdmanl.CMID{ID: 4, PortSpace: some(rdmanl.PortSpace(0x111)), State: some(rdmanl.CMState(5)), Source: address("[fe80::1]:7175"), Dest: address("[fe80::2]:7174"), Owner: process}),
 		ofSRQ(rdmanl.SRQ{ID: 9, Type: some(rdmanl.SRQType(1)), PD: some(uint32(11)), CQ: some(uint32(0x21)), Owner: process}),
