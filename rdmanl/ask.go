@@ -11,24 +11,38 @@ const bufferSize = 64 << 10
 // listTries is how often a list is read that changes meanwhile.
 const listTries = 5
 
-// ask sends a request and returns the attributes of each message of the answer.
+// ask sends a request on a socket of its own, and returns the attributes of each message of the
+// answer.
 func ask(ctx context.Context, r *request) ([][]byte, error) {
 	s, err := open()
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
-	buffer := make([]byte, bufferSize)
-	for sequence := uint32(1); ; sequence++ {
+	return newDialogue(s).ask(ctx, r)
+}
+
+// A dialogue is requests on one socket, one after the other.
+type dialogue struct {
+	s        *socket
+	buffer   []byte
+	sequence uint32 // of the last request
+}
+
+func newDialogue(s *socket) *dialogue { return &dialogue{s: s, buffer: make([]byte, bufferSize)} }
+
+func (d *dialogue) ask(ctx context.Context, r *request) ([][]byte, error) {
+	for range listTries {
+		d.sequence++
 		if err := ctx.Err(); err != nil {
 			return nil, context.Cause(ctx)
 		}
-		if err := s.send(r.encode(sequence)); err != nil {
+		if err := d.s.send(r.encode(d.sequence)); err != nil {
 			return nil, err
 		}
-		a := answer{sequence: sequence}
+		a := answer{sequence: d.sequence}
 		for done := false; !done; {
-			b, err := s.receive(ctx, buffer)
+			b, err := d.s.receive(ctx, d.buffer)
 			if err != nil {
 				return nil, err
 			}
@@ -39,10 +53,8 @@ func ask(ctx context.Context, r *request) ([][]byte, error) {
 		if !a.changed {
 			return a.bodies, nil
 		}
-		if sequence == listTries {
-			return nil, errChanged
-		}
 	}
+	return nil, errChanged
 }
 
 var errChanged = errors.New("the list changes faster than it can be read")

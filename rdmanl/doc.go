@@ -1,9 +1,10 @@
 // Package rdmanl asks the kernel about RDMA devices, and changes them, over its netlink family
-// for RDMA. It stands for the program rdma(8) of iproute2.
+// for RDMA. It replaces the program rdma(8) of iproute2.
 //
 // It lists devices and links, and adds and deletes those of software drivers: Soft-RoCE (rxe)
 // and soft-iWARP (siw). It lists the objects that exist on a device and the processes that own
-// them, reads and binds counters, and tells what happens to devices.
+// them, reads and binds counters, and tells what happens to devices and links ([Watch]). Package
+// monitor has the counters that are not in netlink, such as bytes.
 //
 // Each function is one conversation with the kernel, over a socket of its own. All functions may
 // be called at the same time. The socket is in the network namespace of the calling thread, and

@@ -1,40 +1,52 @@
 package rdmanl
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
+	"maps"
+	"os"
+	"slices"
 	"sync"
+	"syscall"
+	"time"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/uapi"
 )
 
 // An EventKind is what happened to a device.
 type EventKind uint8
 
-// The kinds of events.
+// The kinds of events. Kernels since 6.12 tell all but EventPortState, which a Watcher finds by itself
+// on every kernel.
 const (
 	EventRegistered     EventKind = EventKind(uapi.RDMA_REGISTER_EVENT)      // the device has come
 	EventUnregistered   EventKind = EventKind(uapi.RDMA_UNREGISTER_EVENT)    // it has gone
 	EventNetdevAttached EventKind = EventKind(uapi.RDMA_NETDEV_ATTACH_EVENT) // a port has got a network interface
 	EventNetdevDetached EventKind = EventKind(uapi.RDMA_NETDEV_DETACH_EVENT) // a port has lost it
-	EventRenamed        EventKind = EventKind(uapi.RDMA_RENAME_EVENT)        // the device has another name
-	EventNetdevRenamed  EventKind = EventKind(uapi.RDMA_NETDEV_RENAME_EVENT) // the network interface has another name
+	EventRenamed        EventKind = EventKind(uapi.RDMA_RENAME_EVENT)        // the device has another name; 6.12 doesn't tell
+	EventNetdevRenamed  EventKind = EventKind(uapi.RDMA_NETDEV_RENAME_EVENT) // the network interface has another name; 6.12 doesn't tell
+	EventPortState      EventKind = 0xff                                     // the state of a port is another one: the link is up or down
 )
 
 func (k EventKind) String() string {
+	if k == EventPortState {
+		return "PORT_STATE"
+	}
 	return named([]string{"REGISTER", "UNREGISTER", "NETDEV_ATTACH", "NETDEV_DETACH", "RENAME", "NETDEV_RENAME"}, k)
 }
 
 // An Event is something that happened to a device.
 type Event struct {
-	Kind        EventKind        // what happened
-	Index       Optional[uint32] // of the device
-	Device      Optional[string] // its name
-	Port        Optional[uint32] // of events about network interfaces
-	NetdevIndex Optional[uint32] // the network interface
-	Netdev      Optional[string] // its name
+	Kind        EventKind              // what happened
+	Index       Optional[uint32]       // of the device
+	Device      Optional[string]       // its name
+	Port        Optional[uint32]       // of events about ports and network interfaces
+	State       Optional[ib.PortState] // with EventPortState: the state now
+	NetdevIndex Optional[uint32]       // the network interface
+	Netdev      Optional[string]       // its name
 }
 
 func decodeEvent(d *decoder, b []byte) Event {
@@ -73,54 +85,264 @@ func decodeEvents(b []byte) ([]Event, error) {
 	return decodeAll(a.bodies, decodeEvent)
 }
 
-// A Watcher receives events. Its methods may be called at the same time.
-type Watcher struct {
-	s       *socket
-	mu      sync.Mutex // held while an event is received
-	buffer  []byte
-	pending []Event
+// WatchOptions say how a Watcher watches.
+type WatchOptions struct {
+	// Interval is how often the states of ports are compared, 0 for each second. See Watcher.
+	Interval time.Duration
 }
 
-// Watch begins to watch the devices of this network namespace. Kernels since 6.12 have events; with
-// an older one, the error matches errors.ErrUnsupported.
-func Watch(ctx context.Context) (*Watcher, error) {
+// A Watcher tells what happens to the devices and ports of a network namespace. Its methods may be
+// called at the same time.
+//
+// Since Linux 6.12 the kernel tells which devices come and go, and which network interfaces their
+// ports get and lose. No kernel tells that a link is up or down, except to a program that has opened
+// the device. So the Watcher compares the states of all ports, each Interval, and when a network
+// interface has changed. A link over Ethernet is told at once, one over InfiniBand within the
+// Interval, and not if it is up again by then. A device that comes has ports that were down before,
+// and those of a device that has gone are down, also on older kernels.
+type Watcher struct {
+	interval time.Duration
+	told     chan told
+	changed  chan struct{} // the states may be others
+	closed   chan struct{}
+	close    func() error // closes the sockets and the channel, once
+	running  sync.WaitGroup
+
+	query *dialogue
+	ports map[portKey]Link
+}
+
+// A told is what Next returns.
+type told struct {
+	event Event
+	err   error
+}
+
+type portKey struct{ dev, port uint32 }
+
+// settles is how long a port may take to follow its network interface, whose change is told before
+// drivers learn of it.
+const settles = 100 * time.Millisecond
+
+// Watch begins to watch the devices of this network namespace. It needs no privilege.
+func Watch(ctx context.Context, o WatchOptions) (*Watcher, error) {
 	const op = "watch devices"
+	if o.Interval < 0 {
+		return nil, invalid(op, "", "an interval of %v", o.Interval)
+	}
 	system, err := GetSystem(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if !system.Monitor.Or(false) {
-		return nil, &OpError{Op: op, Err: fmt.Errorf("%w by the kernel", errors.ErrUnsupported), Hint: "this needs Linux 6.12"}
-	}
-	s, err := open()
-	if err != nil {
-		return nil, opErr(op, "", err)
-	}
-	if err := s.join(uapi.RDMA_NL_GROUP_NOTIFY); err != nil {
-		s.close()
-		return nil, opErr(op, "", err)
-	}
-	return &Watcher{s: s, buffer: make([]byte, bufferSize)}, nil
-}
-
-// Next waits for an event. If events come faster than they are received, some are lost: then the
-// error is ENOBUFS, and the next call goes on.
-func (w *Watcher) Next(ctx context.Context) (Event, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for len(w.pending) == 0 {
-		b, err := w.s.receive(ctx, w.buffer)
-		if err == nil {
-			w.pending, err = decodeEvents(b)
+	// All sockets are opened here: another thread may be in another namespace.
+	var sockets []*socket
+	w := &Watcher{interval: cmp.Or(o.Interval, time.Second), told: make(chan told), changed: make(chan struct{}, 1), closed: make(chan struct{})}
+	w.close = sync.OnceValue(func() error {
+		close(w.closed)
+		var errs []error
+		for _, s := range sockets {
+			errs = append(errs, s.close())
 		}
+		return errors.Join(errs...)
+	})
+	socketBy := func(open func() (*socket, error)) *socket {
 		if err != nil {
-			return Event{}, opErr("wait for an event", "", err)
+			return nil
+		}
+		var s *socket
+		if s, err = open(); err == nil {
+			sockets = append(sockets, s)
+		}
+		return s
+	}
+	query, netdevs := socketBy(open), socketBy(watchNetdevs)
+	var events *socket
+	if system.Monitor.Or(false) {
+		if events = socketBy(open); err == nil {
+			err = events.join(uapi.RDMA_NL_GROUP_NOTIFY)
 		}
 	}
-	e := w.pending[0]
-	w.pending = w.pending[1:]
-	return e, nil
+	if err == nil {
+		w.query = newDialogue(query)
+		w.ports, err = w.look(ctx)
+	}
+	if err != nil {
+		w.close()
+		return nil, opErr(op, "", err)
+	}
+	w.running.Go(w.compare)
+	w.running.Go(func() { w.follow(netdevs) })
+	if events != nil {
+		w.running.Go(func() { w.listen(events) })
+	}
+	return w, nil
 }
 
-// Close ends the watch. A Next that waits fails.
-func (w *Watcher) Close() error { return w.s.close() }
+// tell gives Next something. It returns false once the watch has ended.
+func (w *Watcher) tell(t told) bool {
+	select {
+	case w.told <- t:
+		return true
+	case <-w.closed:
+		return false
+	}
+}
+
+// wake lets the states be compared now.
+func (w *Watcher) wake() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// listen tells what the kernel tells.
+func (w *Watcher) listen(s *socket) {
+	buffer := make([]byte, bufferSize)
+	for {
+		b, err := s.receive(context.Background(), buffer)
+		var events []Event
+		if err == nil {
+			events, err = decodeEvents(b)
+		}
+		if err != nil && !w.tell(told{err: err}) {
+			return
+		}
+		for _, e := range events {
+			if !w.tell(told{event: e}) {
+				return
+			}
+		}
+		w.wake()
+	}
+}
+
+// follow learns of changes of network interfaces. What they are doesn't matter, nor whether some are
+// lost.
+func (w *Watcher) follow(s *socket) {
+	buffer := make([]byte, bufferSize)
+	for {
+		_, err := s.receive(context.Background(), buffer)
+		if err != nil && !errors.Is(err, syscall.ENOBUFS) && !errors.Is(err, ErrAnswer) {
+			return // closed, or the interval has to do
+		}
+		w.wake()
+	}
+}
+
+// compare tells which ports have another state than before, again and again.
+func (w *Watcher) compare() {
+	timer := time.NewTimer(w.interval)
+	defer timer.Stop()
+	for {
+		select {
+		case <-w.closed:
+			return
+		case <-w.changed:
+			timer.Reset(min(settles, w.interval))
+		case <-timer.C:
+			timer.Reset(w.interval)
+		}
+		now, err := w.look(context.Background())
+		if err != nil {
+			if !w.tell(told{err: err}) {
+				return
+			}
+			continue
+		}
+		for _, e := range changes(w.ports, now) {
+			if !w.tell(told{event: e}) {
+				return
+			}
+		}
+		w.ports = now
+	}
+}
+
+// look reads the states of all ports. A device that goes away meanwhile keeps its states until it is
+// no longer listed.
+func (w *Watcher) look(ctx context.Context) (map[portKey]Link, error) {
+	bodies, err := w.query.ask(ctx, list(uapi.RDMA_NLDEV_CMD_GET))
+	if err != nil {
+		return nil, err
+	}
+	devices, err := decodeAll(bodies, decodeDevice)
+	if err != nil {
+		return nil, err
+	}
+	ports := make(map[portKey]Link)
+	for _, d := range devices {
+		for port := uint32(1); port <= d.Ports; port++ {
+			k := portKey{d.Index, port}
+			bodies, err := w.query.ask(ctx, get(uapi.RDMA_NLDEV_CMD_PORT_GET).port(d.Index, port))
+			switch {
+			case errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENODEV):
+				if before, ok := w.ports[k]; ok {
+					ports[k] = before
+				}
+				continue
+			case err != nil:
+				return nil, err
+			}
+			if ports[k], err = decodeOne(bodies, decodeLink); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return ports, nil
+}
+
+// changes returns events for the ports whose states differ, by device and port. A port that isn't
+// there is down.
+func changes(before, after map[portKey]Link) []Event {
+	keys := make(map[portKey]bool)
+	for k := range before {
+		keys[k] = true
+	}
+	for k := range after {
+		keys[k] = true
+	}
+	var events []Event
+	for _, k := range slices.SortedFunc(maps.Keys(keys), func(a, b portKey) int {
+		return cmp.Or(cmp.Compare(a.dev, b.dev), cmp.Compare(a.port, b.port))
+	}) {
+		link, ok := after[k]
+		if !ok {
+			link = before[k]
+			link.State = Some(ib.PortDown)
+		}
+		if now := link.State.Or(ib.PortDown); now != before[k].State.Or(ib.PortDown) {
+			events = append(events, Event{Kind: EventPortState, Index: Some(k.dev), Device: Some(link.Device), Port: Some(k.port),
+				State: Some(now), NetdevIndex: link.NetdevIndex, Netdev: link.Netdev})
+		}
+	}
+	return events
+}
+
+// Next waits for an event. If events come faster than they are received, some of the kernel's are
+// lost: then the error is ENOBUFS, and the next call goes on. Of a port's states, the last one is
+// never lost.
+func (w *Watcher) Next(ctx context.Context) (Event, error) {
+	const op = "wait for an event"
+	if ctx.Err() != nil {
+		return Event{}, opErr(op, "", context.Cause(ctx))
+	}
+	select {
+	case t := <-w.told:
+		if t.err != nil {
+			return Event{}, opErr(op, "", t.err)
+		}
+		return t.event, nil
+	case <-ctx.Done():
+		return Event{}, opErr(op, "", context.Cause(ctx))
+	case <-w.closed:
+		return Event{}, opErr(op, "", os.ErrClosed)
+	}
+}
+
+// Close ends the watch. A Next that waits fails with os.ErrClosed.
+func (w *Watcher) Close() error {
+	err := w.close()
+	w.running.Wait()
+	return err
+}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -25,5 +26,33 @@ func TestDecodeEvents(t *testing.T) {
 		if got, err := decodeEvents(bad); !errors.Is(err, ErrAnswer) {
 			t.Errorf("% x: %v, %v", bad, got, err)
 		}
+	}
+}
+
+// TestChanges: only a port whose state is another one is told. One that isn't there is down.
+func TestChanges(t *testing.T) {
+	link := func(device string, state ib.PortState) Link {
+		return Link{Device: device, State: Some(state), Netdev: Some("eth0")}
+	}
+	event := func(dev, port uint32, device string, state ib.PortState) Event {
+		return Event{Kind: EventPortState, Index: Some(dev), Device: Some(device), Port: Some(port), State: Some(state), Netdev: Some("eth0")}
+	}
+	before := map[portKey]Link{
+		{1, 1}: link("mlx5_0", ib.PortActive), {1, 2}: link("mlx5_0", ib.PortDown), {2, 1}: link("rxe0", ib.PortActive),
+		{3, 1}: link("rxe1", ib.PortDown), {5, 1}: {Device: "siw0"},
+	}
+	after := map[portKey]Link{
+		{1, 1}: link("mlx5_7", ib.PortActive), {1, 2}: link("mlx5_7", ib.PortInit),
+		{4, 1}: link("rxe2", ib.PortActive), {6, 1}: link("rxe3", ib.PortDown), {5, 1}: {Device: "siw0"},
+	}
+	want := []Event{event(1, 2, "mlx5_7", ib.PortInit), event(2, 1, "rxe0", ib.PortDown), event(4, 1, "rxe2", ib.PortActive)}
+	if diff := cmp.Diff(want, changes(before, after), optional); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if EventPortState.String() != "PORT_STATE" {
+		t.Errorf("the kind is %v", EventPortState)
+	}
+	if _, err := Watch(t.Context(), WatchOptions{Interval: -1}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("an interval of less than nothing: %v", err)
 	}
 }

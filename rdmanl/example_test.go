@@ -2,8 +2,10 @@ package rdmanl_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
+	"syscall"
 
 	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/rdmanl"
@@ -48,6 +50,30 @@ func ExampleQPs() {
 		name, _ := q.Comm()
 		if pid, ok := q.PID.Get(); ok {
 			fmt.Printf("QP %d of process %d (%s) is in %v\n", q.Number, pid, name, q.State.Or(ib.QPReset))
+		}
+	}
+}
+
+// Which links are up, and which go down?
+func ExampleWatch() {
+	ctx := context.Background()
+	w, err := rdmanl.Watch(ctx, rdmanl.WatchOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.Close()
+	for {
+		e, err := w.Next(ctx)
+		switch {
+		case errors.Is(err, syscall.ENOBUFS):
+			log.Print("some events were lost")
+		case err != nil:
+			log.Fatal(err)
+		case e.Kind == rdmanl.EventPortState:
+			up := e.State.Or(ib.PortNop) == ib.PortActive
+			fmt.Printf("%s/%d: up %t\n", e.Device.Or(""), e.Port.Or(0), up)
+		default:
+			fmt.Println(e.Kind, e.Device.Or(""))
 		}
 	}
 }

@@ -9,15 +9,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A socket is a netlink socket for RDMA.
+// A socket is a netlink socket.
 type socket struct{ f *os.File }
 
-func open() (*socket, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_RDMA)
+// open opens a socket for RDMA.
+func open() (*socket, error) { return openFamily(unix.NETLINK_RDMA) }
+
+// watchNetdevs opens a socket that gets a message when a network interface changes.
+func watchNetdevs() (*socket, error) {
+	s, err := openFamily(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}
-	s := &socket{os.NewFile(uintptr(fd), "NETLINK_RDMA")}
+	if err := s.join(unix.RTNLGRP_LINK); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func openFamily(family int) (*socket, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, family)
+	if err != nil {
+		return nil, err
+	}
+	s := &socket{os.NewFile(uintptr(fd), "netlink")}
 	// With these, an error has the kernel's explanation, and the header of the request instead of
 	// all of it. Kernels before 4.12 don't have them.
 	for _, option := range []int{unix.NETLINK_CAP_ACK, unix.NETLINK_EXT_ACK} {

@@ -15,6 +15,7 @@ type socket struct{}
 var errSystem = fmt.Errorf("%w on %s", errors.ErrUnsupported, runtime.GOOS)
 
 func open() (*socket, error)                                    { return nil, errSystem }
+func watchNetdevs() (*socket, error)                            { return nil, errSystem }
 func (*socket) send([]byte) error                               { return errSystem }
 func (*socket) receive(context.Context, []byte) ([]byte, error) { return nil, errSystem }
 func (*socket) join(int) error                                  { return errSystem }

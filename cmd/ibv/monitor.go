@@ -17,7 +17,9 @@ var monitorCommand = &netlinkCommand{name: "monitor", run: runMonitor, flags: fu
 }, usage: `Usage: ibv monitor [-n COUNT] [--json]
 
 Print devices that come, go or get another name, and network interfaces that ports get
-and lose, as rdma monitor does, until interrupted. This needs Linux 6.12.
+and lose, as rdma monitor does, until interrupted. This needs Linux 6.12. On every
+kernel, print links that go up and down: those over Ethernet at once, those over
+InfiniBand within a second.
 
   -n COUNT   end after this many events
   --json     print a JSON object on each line
@@ -28,7 +30,7 @@ func runMonitor(ctx context.Context, f *netlinkFlags, words []string) error {
 	if len(words) > 0 {
 		return unexpected(words)
 	}
-	w, err := rdmanl.Watch(ctx)
+	w, err := rdmanl.Watch(ctx, rdmanl.WatchOptions{})
 	if err != nil {
 		return err
 	}
@@ -64,6 +66,7 @@ func eventSheet(e rdmanl.Event) *sheet {
 	maybe(s, "rdma_index", "dev %d", e.Index)
 	maybe(s, "rdma_dev", "%s", e.Device)
 	maybe(s, "port", "port %d", e.Port)
+	maybe(s, "state", "state %v", e.State)
 	maybe(s, "netdev_idx", "netdev %d", e.NetdevIndex)
 	maybe(s, "netdev_name", "%s", e.Netdev)
 	return s

@@ -3,13 +3,15 @@ package rdmanl
 import (
 	"context"
 	"errors"
+	"os"
 	"regexp"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/rdmanl"
+	"github.com/goverbs/goverbs/tests/internal/control"
 )
 
 // Network interfaces may come and go between the two.
@@ -17,20 +19,11 @@ var cameAndWent = regexp.MustCompile(`(?m)^\[REGISTER\]\tdev \d+ rxe7\n([^\n]*\n
 
 // TestWatchDevices: a link that comes and goes is told, where the kernel tells.
 func TestWatchDevices(t *testing.T) {
-	ibv := rdmatest.Program(t, "ibv")
-	w, err := rdmanl.Watch(t.Context())
 	if !rdmatest.Kernel(t).AtLeast(6, 12) {
-		if !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("watching: %v", err)
-		}
-		if out := fails(t, "monitor"); !strings.Contains(out, "this needs Linux 6.12") {
-			t.Errorf("ibv monitor: %s", out)
-		}
-		return
+		return // TestWatchPorts has what is told there
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	ibv := rdmatest.Program(t, "ibv")
+	w := rdmatest.Must(rdmanl.Watch(t.Context(), rdmanl.WatchOptions{}))(t)
 	defer w.Close()
 	veth(t, "nl2")
 	monitor := rdmatest.Start(t, ibv, "monitor")
@@ -68,6 +61,92 @@ func TestWatchDevices(t *testing.T) {
 	if e := rdmatest.Must(w.Next(t.Context()))(t); e.Device.Or("") != "rxe7" {
 		t.Errorf("the next event is %+v", e)
 	}
+	rdmatest.Check(t, w.Close())
+	if _, err := w.Next(t.Context()); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("a closed watch: %v", err)
+	}
 }
 
 var _ = rdmatest.Test(TestWatchDevices, rdmatest.OnRXE)
+
+// port waits for an event of a port's state.
+func port(t *testing.T, w *rdmanl.Watcher, device string, is func(ib.PortState) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
+	defer cancel()
+	for {
+		e := rdmatest.Must(w.Next(ctx))(t)
+		if state, ok := e.State.Get(); ok && e.Kind == rdmanl.EventPortState && e.Device.Or("") == device && e.Port.Or(0) == 1 && is(state) {
+			return
+		}
+	}
+}
+
+func isActive(s ib.PortState) bool { return s == ib.PortActive }
+func isDown(s ib.PortState) bool   { return s == ib.PortDown }
+
+// TestWatchPorts: a link that goes down and up is told, on every kernel: over Ethernet because the
+// network interface tells. A device that goes away is down.
+func TestWatchPorts(t *testing.T) {
+	rdmatest.ExtraRXE(t, "rxewatch", "watch1", "192.168.80.1")
+	w := rdmatest.Must(rdmanl.Watch(t.Context(), rdmanl.WatchOptions{}))(t)
+	monitor := rdmatest.Start(t, rdmatest.Program(t, "ibv"), "monitor")
+	defer monitor.Kill()
+	rdmatest.Command(t, "ip link set watch1 down")
+	port(t, w, "rxewatch", isDown)
+	rdmatest.Command(t, "ip link set watch1 up")
+	port(t, w, "rxewatch", isActive)
+	monitor.Until(t, func() bool {
+		rdmatest.Command(t, "ip link set watch1 down")
+		port(t, w, "rxewatch", isDown)
+		rdmatest.Command(t, "ip link set watch1 up")
+		port(t, w, "rxewatch", isActive)
+		return wentAndCame.MatchString(monitor.Stdout())
+	})
+	rdmatest.Check(t, rdmanl.DeleteLink(t.Context(), rdmatest.Must(rdmanl.FindDevice(t.Context(), "rxewatch"))(t).Index))
+	port(t, w, "rxewatch", isDown)
+	rdmatest.Check(t, w.Close())
+}
+
+var wentAndCame = regexp.MustCompile(`(?m)^\[PORT_STATE\]\tdev \d+ rxewatch port 1 state DOWN netdev \d+ watch1\n([^\n]*\n)*\[PORT_STATE\]\tdev \d+ rxewatch port 1 state ACTIVE netdev \d+ watch1$`)
+
+var _ = rdmatest.Test(TestWatchPorts, rdmatest.OnRXE)
+
+// TestWatchInterval: without an interval that could, the network interface tells.
+func TestWatchInterval(t *testing.T) {
+	rdmatest.ExtraRXE(t, "rxewatch", "watch2", "192.168.81.1")
+	w := rdmatest.Must(rdmanl.Watch(t.Context(), rdmanl.WatchOptions{Interval: 24 * time.Hour}))(t)
+	defer w.Close()
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		port(t, w, "rxewatch", isDown)
+		port(t, w, "rxewatch", isActive)
+	}()
+	for up := false; ; up = !up { // a slow driver's change may come after the last comparison
+		rdmatest.Command(t, "ip link set watch2 "+map[bool]string{false: "down", true: "up"}[up])
+		select {
+		case <-told:
+			return
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+var _ = rdmatest.Test(TestWatchInterval, rdmatest.OnRXE)
+
+// TestWatchCable: over InfiniBand a cable that is pulled is told, and when it is plugged in again.
+func TestWatchCable(t *testing.T) {
+	w := rdmatest.Must(rdmanl.Watch(t.Context(), rdmanl.WatchOptions{Interval: 100 * time.Millisecond}))(t)
+	defer w.Close()
+	plug := func(up bool) {
+		t.Helper()
+		rdmatest.Check(t, control.Request{Do: "port", HCA: 1, Up: up}.Ask())
+	}
+	plug(false)
+	port(t, w, rdmatest.Devices[1], isDown)
+	plug(true)
+	port(t, w, rdmatest.Devices[1], isActive)
+}
+
+var _ = rdmatest.Test(TestWatchCable, rdmatest.OnMLX5)
