@@ -12,6 +12,7 @@ import (
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/doctor"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
+	"github.com/goverbs/goverbs/monitor"
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
@@ -35,7 +36,8 @@ Show the counters of ports, memory regions and queue pairs, or choose what is co
 as rdma statistic does. A queue pair can have a counter of its own, if the adapter can,
 bound by hand or automatically. Changes need root, or CAP_NET_ADMIN.
 
-With --watch, the counters that grow are shown with their rates, until interrupted.
+With --watch, the counters that grow are shown with their rates, until interrupted:
+also those of the link, such as port_xmit_data, which is in bytes here.
 Those that mean trouble are marked with an exclamation mark, and say what it is:
 ibv doctor finds its cause.
 
@@ -165,7 +167,7 @@ func watchCounters(ctx context.Context, f *netlinkFlags, words []string) error {
 		values := make(map[which]uint64)
 		var order []which
 		err := eachPort(ctx, words, func(d rdmanl.Device, port uint32) error {
-			all, err := rdmanl.Counters(ctx, d.Index, port)
+			all, err := (monitor.Host{}).Counters(ctx, d.Name, int(port))
 			for _, c := range all {
 				w := which{d.Name, port, c.Name}
 				order, values[w] = append(order, w), c.Value

@@ -16,6 +16,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibv/internal/doctor"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 	"github.com/goverbs/goverbs/ib"
+	"github.com/goverbs/goverbs/monitor"
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
@@ -149,19 +150,15 @@ func (u *usage) add(ctx context.Context, d rdmanl.Device) error {
 	}
 	for _, l := range links {
 		p := portUsage{l, make(map[string]uint64)}
-		all, err := rdmanl.Counters(ctx, d.Index, l.Port)
-		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		all, err := (monitor.Host{}).Counters(ctx, d.Name, int(l.Port))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it has gone
+		}
+		if err != nil {
 			return err
 		}
 		for _, c := range all {
 			p.counters[c.Name] = c.Value
-		}
-		// Adapters count bytes, which netlink doesn't tell.
-		for _, name := range []string{"port_xmit_data", "port_rcv_data"} {
-			b, err := os.ReadFile(fmt.Sprintf("/sys/class/infiniband/%s/ports/%d/counters/%s", d.Name, l.Port, name))
-			if v, wrong := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64); err == nil && wrong == nil {
-				p.counters[name] = v
-			}
 		}
 		u.ports = append(u.ports, p)
 	}
@@ -272,17 +269,17 @@ func (p portUsage) rates(at time.Time, before *usage) string {
 	text := ""
 	for _, r := range []struct {
 		name, what string
-		unit       uint64 // bytes; 0: packets
+		bytes      bool // not packets
 	}{
-		{"port_xmit_data", "out", 4}, {"port_rcv_data", "in", 4}, {"sent_pkts", "out", 0}, {"rcvd_pkts", "in", 0},
+		{"port_xmit_data", "out", true}, {"port_rcv_data", "in", true}, {"sent_pkts", "out", false}, {"rcvd_pkts", "in", false},
 	} {
 		n, ok := grown(r.name)
 		switch {
 		case !ok:
-		case r.unit == 0:
-			text += fmt.Sprintf("  %s %s packets/s", r.what, perSecond(n, passed))
+		case r.bytes:
+			text += fmt.Sprintf("  %s %s/s", r.what, size(uint64(float64(n)/passed.Seconds())))
 		default:
-			text += fmt.Sprintf("  %s %s/s", r.what, size(uint64(float64(n*r.unit)/passed.Seconds())))
+			text += fmt.Sprintf("  %s %s packets/s", r.what, perSecond(n, passed))
 		}
 	}
 	var troubles []string

@@ -19,7 +19,7 @@ func TestTopText(t *testing.T) {
 			ports: []portUsage{
 				{rdmanl.Link{Device: "rxe0", Index: 1, Port: 1, State: rdmanl.Some(ib.PortActive), Netdev: rdmanl.Some("eth0")},
 					map[string]uint64{"sent_pkts": sent, "rcvd_pkts": 7, "retry_exceeded_err": retries}},
-				{rdmanl.Link{Device: "mlx5_0", Index: 2, Port: 1, State: rdmanl.Some(ib.PortDown)}, map[string]uint64{"port_xmit_data": bytes / 4}},
+				{rdmanl.Link{Device: "mlx5_0", Index: 2, Port: 1, State: rdmanl.Some(ib.PortDown)}, map[string]uint64{"port_xmit_data": bytes}},
 			},
 			users: []*user{
 				{device: "mlx5_0", pid: 332, comm: "server\x1b[2J", qps: 4, states: map[ib.QPState]int{ib.QPRTS: 3, ib.QPErr: 1}, cqs: 1, mrs: 2, pinned: 3 << 29,

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/goverbs/goverbs/ib"
+	"github.com/goverbs/goverbs/monitor"
 	"github.com/goverbs/goverbs/sa"
 	"github.com/goverbs/goverbs/umad"
 )
@@ -87,7 +89,8 @@ type Client struct {
 	name   umad.Name
 	port   *umad.Port
 	agents map[umad.Class]*umad.Agent
-	sa     *sa.Client // nil before it is used
+	sa     *sa.Client   // nil before it is used
+	pma    *monitor.PMA // nil before it is used
 }
 
 // retries is how often a request is sent again: libibmad sends it three times in all.
@@ -121,7 +124,8 @@ func choose(device string, port int) (umad.Name, error) {
 		return umad.Name{}, errors.New("there is no such port, or it has no MADs")
 	}
 	for _, n := range all {
-		if strings.HasSuffix(attribute(n, "state"), "ACTIVE") && attribute(n, "link_layer") == "InfiniBand" {
+		p, err := (monitor.Host{}).Port(context.Background(), n.Device, n.Port)
+		if err == nil && p.State == ib.PortActive && p.LinkLayer == ib.LinkLayerInfiniBand {
 			return n, nil
 		}
 	}
@@ -171,9 +175,20 @@ func (c *Client) agent(o umad.AgentOptions) (*umad.Agent, error) {
 	return a, err
 }
 
-// A request is an attribute of a class that is read or set.
+// performance returns the client for counters.
+func (c *Client) performance() (*monitor.PMA, error) {
+	if c.pma != nil {
+		return c.pma, nil
+	}
+	p, err := monitor.NewPMA(c.port, monitor.PMAOptions{Timeout: c.Timeout, Retries: retries})
+	if err == nil {
+		c.pma = p
+	}
+	return p, err
+}
+
+// A request is an attribute of subnet management that is read or set.
 type request struct {
-	class    umad.Class
 	method   umad.Method
 	attr     uint16
 	modifier uint32
@@ -183,31 +198,22 @@ type request struct {
 // Where an attribute's data begin and end in a MAD.
 const (
 	dataOffset = 64
-	subnetEnd  = dataOffset + 64
+	dataEnd    = dataOffset + 64
 )
 
 // do sends a request, and returns the data of the answer.
 func (c *Client) do(ctx context.Context, t Target, r request) ([]byte, error) {
 	m := umad.Message{Addr: umad.Addr{LID: t.LID}, MAD: make([]byte, umad.Size), Timeout: c.Timeout, Retries: retries}
-	h := umad.Header{Class: r.class, Version: 1, Method: r.method, Attr: r.attr, Modifier: r.modifier}
-	end := len(m.MAD)
-	switch {
-	case r.class.Subnet():
-		end = subnetEnd
-		binary.BigEndian.PutUint64(m.MAD[24:], c.MKey)
-		if t.Route != nil {
-			h.Class, h.Hops = umad.ClassDirected, uint16(len(t.Route)-1)
-			m.Addr.LID = umad.PermissiveLID
-			binary.BigEndian.PutUint32(m.MAD[32:], umad.PermissiveLID<<16|umad.PermissiveLID)
-			copy(m.MAD[128:192], t.Route)
-		}
-	case t.Route != nil:
-		return nil, fmt.Errorf("class %#02x goes by LID, and not by a route", uint8(r.class))
-	default:
-		m.Addr.QPN, m.Addr.QKey = 1, umad.GeneralQKey
+	h := umad.Header{Class: umad.ClassSubnet, Version: 1, Method: r.method, Attr: r.attr, Modifier: r.modifier}
+	binary.BigEndian.PutUint64(m.MAD[24:], c.MKey)
+	if t.Route != nil {
+		h.Class, h.Hops = umad.ClassDirected, uint16(len(t.Route)-1)
+		m.Addr.LID = umad.PermissiveLID
+		binary.BigEndian.PutUint32(m.MAD[32:], umad.PermissiveLID<<16|umad.PermissiveLID)
+		copy(m.MAD[128:192], t.Route)
 	}
 	h.Put(m.MAD)
-	copy(m.MAD[dataOffset:end], r.data)
+	copy(m.MAD[dataOffset:dataEnd], r.data)
 	a, err := c.agent(umad.AgentOptions{Class: h.Class})
 	if err != nil {
 		return nil, err
@@ -216,13 +222,13 @@ func (c *Client) do(ctx context.Context, t Target, r request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(answer.MAD) < end {
+	if len(answer.MAD) < dataEnd {
 		return nil, umad.ErrMalformed
 	}
-	return answer.MAD[dataOffset:end], nil
+	return answer.MAD[dataOffset:dataEnd], nil
 }
 
 // subnet reads an attribute of subnet management.
 func (c *Client) subnet(ctx context.Context, t Target, attr uint16, modifier uint32) ([]byte, error) {
-	return c.do(ctx, t, request{class: umad.ClassSubnet, method: umad.MethodGet, attr: attr, modifier: modifier})
+	return c.do(ctx, t, request{method: umad.MethodGet, attr: attr, modifier: modifier})
 }

@@ -5,9 +5,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
+	"github.com/goverbs/goverbs/monitor"
 )
 
 // A field is a part of an attribute: its name, place, and how it is printed. Bits are counted from
@@ -310,86 +312,31 @@ var selection = []field{
 	{"CounterSelect", 16, 16, hexadecimal},
 }
 
-var portCounters = append(selection[:2:2], []field{
-	{"SymbolErrorCounter", 32, 16, decimal},
-	{"LinkErrorRecoveryCounter", 48, 8, decimal},
-	{"LinkDownedCounter", 56, 8, decimal},
-	{"PortRcvErrors", 64, 16, decimal},
-	{"PortRcvRemotePhysicalErrors", 80, 16, decimal},
-	{"PortRcvSwitchRelayErrors", 96, 16, decimal},
-	{"PortXmitDiscards", 112, 16, decimal},
-	{"PortXmitConstraintErrors", 128, 8, decimal},
-	{"PortRcvConstraintErrors", 136, 8, decimal},
-	{"CounterSelect2", 144, 8, hexadecimal},
-	{"LocalLinkIntegrityErrors", 152, 4, decimal},
-	{"ExcessiveBufferOverrunErrors", 156, 4, decimal},
-	{"QP1Dropped", 160, 16, decimal},
-	{"VL15Dropped", 176, 16, decimal},
-	{"PortXmitData", 192, 32, decimal},
-	{"PortRcvData", 224, 32, decimal},
-	{"PortXmitPkts", 256, 32, decimal},
-	{"PortRcvPkts", 288, 32, decimal},
-	{"PortXmitWait", 320, 32, decimal},
-}...)
-
-var extendedCounters = append(selection[:2:2], []field{
-	{"PortXmitData", 64, 64, decimal},
-	{"PortRcvData", 128, 64, decimal},
-	{"PortXmitPkts", 192, 64, decimal},
-	{"PortRcvPkts", 256, 64, decimal},
-}...)
-
-// unicastCounters are in the same attribute, if the port has them.
-var unicastCounters = []field{
-	{"PortUnicastXmitPkts", 320, 64, decimal},
-	{"PortUnicastRcvPkts", 384, 64, decimal},
-	{"PortMulticastXmitPkts", 448, 64, decimal},
-	{"PortMulticastRcvPkts", 512, 64, decimal},
-}
-
-// errorCounters, too.
-var errorCounters = []field{
-	{"CounterSelect2", 32, 32, hexadecimal},
-	{"SymbolErrorCounter", 576, 64, decimal},
-	{"LinkErrorRecoveryCounter", 640, 64, decimal},
-	{"LinkDownedCounter", 704, 64, decimal},
-	{"PortRcvErrors", 768, 64, decimal},
-	{"PortRcvRemotePhysicalErrors", 832, 64, decimal},
-	{"PortRcvSwitchRelayErrors", 896, 64, decimal},
-	{"PortXmitDiscards", 960, 64, decimal},
-	{"PortXmitConstraintErrors", 1024, 64, decimal},
-	{"PortRcvConstraintErrors", 1088, 64, decimal},
-	{"LocalLinkIntegrityErrors", 1152, 64, decimal},
-	{"ExcessiveBufferOverrunErrors", 1216, 64, decimal},
-	{"VL15Dropped", 1280, 64, decimal},
-	{"PortXmitWait", 1344, 64, decimal},
-	{"QP1Dropped", 1408, 64, decimal},
-}
-
-// perLevel returns the counters of each service level.
-func perLevel(name string) []field {
+// counterFields returns the fields of an attribute of performance management, as perfquery prints
+// them: those that an agent with these capabilities has, and the second mask of counters before the
+// field of this name.
+func counterFields(attr monitor.PMAAttribute, caps monitor.PMACapabilities, second string, mask field) []field {
 	all := selection[:2:2]
-	for level := range 16 {
-		all = append(all, field{fmt.Sprintf("%s%d", name, level), 32 + 32*level, 32, decimal})
+	for _, f := range attr.Fields() {
+		if caps&f.Needs != f.Needs {
+			continue
+		}
+		if f.Name == second {
+			all = append(all, mask)
+		}
+		all = append(all, field{f.Name, f.Offset, f.Bits, decimal})
 	}
 	return all
 }
 
-var transmitDiscards = append(selection[:2:2], []field{
-	{"PortInactiveDiscards", 32, 16, decimal},
-	{"PortNeighborMTUDiscards", 48, 16, decimal},
-	{"PortSwLifetimeLimitDiscards", 64, 16, decimal},
-	{"PortSwHOQLifetimeLimitDiscards", 80, 16, decimal},
-}...)
+// portCounters returns the fields of PortCounters. perfquery prints also what the port hasn't.
+func portCounters() []field {
+	return counterFields(monitor.PMACounters, math.MaxUint64, "LocalLinkIntegrityErrors", field{"CounterSelect2", 144, 8, hexadecimal})
+}
 
-var receiveErrors = append(selection[:2:2], []field{
-	{"PortLocalPhysicalErrors", 32, 16, decimal},
-	{"PortMalformedPktErrors", 48, 16, decimal},
-	{"PortBufferOverrunErrors", 64, 16, decimal},
-	{"PortDLIDMappingErrors", 80, 16, decimal},
-	{"PortVLMappingErrors", 96, 16, decimal},
-	{"PortLoopingErrors", 112, 16, decimal},
-}...)
+func extendedCounters(caps monitor.PMACapabilities) []field {
+	return counterFields(monitor.PMAExtendedCounters, caps, "SymbolErrorCounter", field{"CounterSelect2", 32, 32, hexadecimal})
+}
 
 // cString returns the Text of the bytes up to the first 0.
 func cString(b []byte) string {

@@ -7,45 +7,25 @@ import (
 	"io"
 	"math"
 
+	"github.com/goverbs/goverbs/monitor"
 	"github.com/goverbs/goverbs/umad"
 )
 
-// Attributes of performance management.
-const (
-	attrClassPortInfo    = 0x01
-	attrPortCounters     = 0x12
-	attrReceiveErrors    = 0x15
-	attrTransmitDiscards = 0x16
-	attrExtendedCounters = 0x1d
-	attrTransmitLevels   = 0x36
-	attrReceiveLevels    = 0x37
-)
-
-// Capabilities of performance management.
-const (
-	canAllPorts      = 1 << 8
-	canExtended      = 1 << 9
-	canTransmitWait  = 1 << 12
-	canQP1Dropped    = 1 << 15
-	canErrorCounters = 1 << 1 // in the second mask
-)
-
 // AllPorts is the number that stands for all ports of a node.
-const AllPorts = 0xff
+const AllPorts = monitor.PMAAllPortsNumber
 
 // Details are counters that few ports have.
 var Details = map[string]Detail{
-	"xmtsl":   {"PortXmitDataSL", attrTransmitLevels, perLevel("XmtDataSL")},
-	"rcvsl":   {"PortRcvDataSL", attrReceiveLevels, perLevel("RcvDataSL")},
-	"xmtdisc": {"PortXmitDiscardDetails", attrTransmitDiscards, transmitDiscards},
-	"rcverr":  {"PortRcvErrorDetails", attrReceiveErrors, receiveErrors},
+	"xmtsl":   {"PortXmitDataSL", monitor.PMATransmitLevels},
+	"rcvsl":   {"PortRcvDataSL", monitor.PMAReceiveLevels},
+	"xmtdisc": {"PortXmitDiscardDetails", monitor.PMATransmitDiscards},
+	"rcverr":  {"PortRcvErrorDetails", monitor.PMAReceiveErrors},
 }
 
 // A Detail is an attribute with such counters.
 type Detail struct {
-	name   string
-	attr   uint16
-	fields []field
+	name string
+	attr monitor.PMAAttribute
 }
 
 // CounterOptions say which counters perfquery reads, and whether it resets them.
@@ -64,33 +44,33 @@ type CounterOptions struct {
 type counting struct {
 	CounterOptions
 	c      *Client
+	pma    *monitor.PMA
 	ctx    context.Context
 	w      io.Writer
 	t      Target
-	masks  [2]uint64 // the capabilities
-	attr   uint16
+	caps   monitor.PMACapabilities
+	attr   monitor.PMAAttribute
 	fields []field
 }
 
 // Counters reads a port's counters and prints them as perfquery does.
 func (c *Client) Counters(ctx context.Context, w io.Writer, t Target, options CounterOptions) error {
-	q := &counting{CounterOptions: options, c: c, ctx: ctx, w: w, t: t, attr: attrPortCounters, fields: portCounters}
-	class, err := q.read(attrClassPortInfo, q.Ports[0])
+	if t.Route != nil {
+		return errors.New("performance management goes by LID, and not by a route")
+	}
+	pma, err := c.performance()
 	if err != nil {
 		return err
 	}
-	q.masks = [2]uint64{field{offset: 16, bits: 16}.value(class), field{offset: 32, bits: 27}.value(class)}
+	q := &counting{CounterOptions: options, c: c, pma: pma, ctx: ctx, w: w, t: t, attr: monitor.PMACounters, fields: portCounters()}
+	if q.caps, err = pma.Capabilities(ctx, t.LID, uint8(q.Ports[0])); err != nil {
+		return err
+	}
 	if options.Detail != "" {
 		return q.detail(Details[options.Detail])
 	}
 	if q.Extended {
-		q.attr, q.fields = attrExtendedCounters, extendedCounters
-		if q.masks[0]&canExtended != 0 {
-			q.fields = append(q.fields[:len(q.fields):len(q.fields)], unicastCounters...)
-		}
-		if q.masks[1]&canErrorCounters != 0 {
-			q.fields = append(q.fields[:len(q.fields):len(q.fields)], errorCounters...)
-		}
+		q.attr, q.fields = monitor.PMAExtendedCounters, extendedCounters(q.caps)
 	}
 	ports, sum, err := q.ports()
 	if err != nil {
@@ -103,7 +83,7 @@ func (c *Client) Counters(ctx context.Context, w io.Writer, t Target, options Co
 	}
 	if q.Reset || q.NoRead {
 		for _, port := range ports {
-			if err := q.reset(q.attr, port, q.mask()); err != nil {
+			if err := pma.Reset(ctx, t.LID, uint8(port), q.attr, q.mask()); err != nil {
 				return err
 			}
 		}
@@ -115,7 +95,7 @@ func (c *Client) Counters(ctx context.Context, w io.Writer, t Target, options Co
 func (q *counting) ports() (ports []int, sum bool, err error) {
 	loop := false
 	switch {
-	case q.masks[0]&canAllPorts == 0 && q.Ports[0] == AllPorts:
+	case q.caps&monitor.PMAAllPorts == 0 && q.Ports[0] == AllPorts:
 		if !q.All {
 			return nil, false, errors.New("the node can't select all ports at once")
 		}
@@ -151,12 +131,12 @@ func (q *counting) ports() (ports []int, sum bool, err error) {
 func (q *counting) print(ports []int, sum bool) error {
 	total := make([]byte, umad.Size)
 	for _, port := range ports {
-		b, err := q.read(q.attr, port)
+		b, err := q.pma.Read(q.ctx, q.t.LID, uint8(port), q.attr)
 		if err != nil {
 			return err
 		}
-		if !q.Extended && q.masks[0]&canTransmitWait == 0 {
-			find(portCounters, "PortXmitWait").put(b, 0)
+		if !q.Extended && q.caps&monitor.PMATransmitWait == 0 {
+			find(q.fields, "PortXmitWait").put(b, 0)
 		}
 		if !sum {
 			q.show(port, b)
@@ -184,9 +164,9 @@ func (f field) plus(a, b []byte) uint64 {
 
 func (q *counting) show(port int, b []byte) {
 	if q.Extended {
-		fmt.Fprintf(q.w, "# Port extended counters: %v port %d (CapMask: 0x%02X CapMask2: 0x%07X)\n", q.t, port, q.masks[0], q.masks[1])
+		fmt.Fprintf(q.w, "# Port extended counters: %v port %d (CapMask: 0x%02X CapMask2: 0x%07X)\n", q.t, port, q.caps&0xffff, q.caps>>16)
 	} else {
-		fmt.Fprintf(q.w, "# Port counters: %v port %d (CapMask: 0x%02X)\n", q.t, port, q.masks[0])
+		fmt.Fprintf(q.w, "# Port counters: %v port %d (CapMask: 0x%02X)\n", q.t, port, q.caps&0xffff)
 	}
 	write(q.w, q.fields, b)
 }
@@ -194,15 +174,15 @@ func (q *counting) show(port int, b []byte) {
 func (q *counting) detail(d Detail) error {
 	port := q.Ports[0]
 	if !q.NoRead {
-		b, err := q.read(d.attr, port)
+		b, err := q.pma.Read(q.ctx, q.t.LID, uint8(port), d.attr)
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(q.w, "# %s counters: %v port %d\n", d.name, q.t, port)
-		write(q.w, d.fields, b)
+		write(q.w, counterFields(d.attr, 0, "", field{}), b)
 	}
 	if q.Reset || q.NoRead {
-		return q.reset(d.attr, port, q.mask())
+		return q.pma.Reset(q.ctx, q.t.LID, uint8(port), d.attr, q.mask())
 	}
 	return nil
 }
@@ -229,30 +209,11 @@ func (q *counting) mask() uint64 {
 	default:
 		mask = basic
 	}
-	if q.masks[0]&canTransmitWait != 0 {
+	if q.caps&monitor.PMATransmitWait != 0 {
 		mask |= wait
 	}
-	if q.masks[0]&canQP1Dropped != 0 {
+	if q.caps&monitor.PMAQP1Dropped != 0 {
 		mask |= dropped
 	}
 	return mask
-}
-
-func (q *counting) read(attr uint16, port int) ([]byte, error) {
-	b := make([]byte, 8)
-	find(selection, "PortSelect").put(b, uint64(port))
-	return q.c.do(q.ctx, q.t, request{class: umad.ClassPerformance, method: umad.MethodGet, attr: attr, data: b})
-}
-
-func (q *counting) reset(attr uint16, port int, mask uint64) error {
-	b := make([]byte, 32)
-	find(selection, "PortSelect").put(b, uint64(port))
-	find(selection, "CounterSelect").put(b, mask)
-	if attr == attrExtendedCounters {
-		find(errorCounters, "CounterSelect2").put(b, mask>>16)
-	} else {
-		find(portCounters, "CounterSelect2").put(b, mask>>16)
-	}
-	_, err := q.c.do(q.ctx, q.t, request{class: umad.ClassPerformance, method: umad.MethodSet, attr: attr, data: b})
-	return err
 }

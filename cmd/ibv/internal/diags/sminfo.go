@@ -17,7 +17,7 @@ type Change struct {
 
 // SMInfo asks a subnet manager for its state, or sets it, and prints the answer as sminfo does.
 func (c *Client) SMInfo(ctx context.Context, w io.Writer, t Target, change Change) error {
-	r := request{class: umad.ClassSubnet, method: umad.MethodGet, attr: attrSMInfo, modifier: change.Modifier, data: make([]byte, 64)}
+	r := request{method: umad.MethodGet, attr: attrSMInfo, modifier: change.Modifier, data: make([]byte, 64)}
 	if change.Modifier != 0 {
 		r.method = umad.MethodSet
 	}

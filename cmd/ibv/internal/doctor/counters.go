@@ -1,12 +1,14 @@
 package doctor
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"sort"
-	"strconv"
 	"strings"
+
+	"github.com/goverbs/goverbs/monitor"
 )
 
 // A sample has the error counters of all ports, by their files.
@@ -59,12 +61,10 @@ func (e *exam) counters() sample {
 					s[counter{d.name, p.number, source, name}] = value
 				}
 			}
-			for _, dir := range []string{"/counters/", "/hw_counters/"} {
-				for _, name := range h.list(p.sys + dir) {
-					if v, err := strconv.ParseUint(h.read(p.sys+dir+name), 10, 64); err == nil {
-						add(p.sys+dir+name, name, v)
-					}
-				}
+			// Of a port that has gone meanwhile there are none.
+			files, _ := monitor.Host{Sysfs: h.path("/sys")}.Counters(context.Background(), d.name, p.number)
+			for _, c := range files {
+				add(p.sys+"/"+c.Source.String()+"/"+c.Name, c.Name, c.Value)
 			}
 			if p.netDev != "" && d.driver != "rxe" {
 				for name, v := range h.Stats(p.netDev) {
