@@ -186,23 +186,23 @@ func (l Limit) check(name string) error {
 
 // A PathRecord is a path between two ports (section 15.2.5.16).
 type PathRecord struct {
-	ServiceID  uint64   // for which the path is, or 0
-	DGID, SGID [16]byte // of the destination and the source
-	DLID, SLID uint16   // of the destination and the source
-	RawTraffic bool     // raw packets may take it
-	FlowLabel  uint32   // 20 bits
-	HopLimit   uint8    // routers that a packet may pass
-	TClass     uint8    // the traffic class, for routers
-	Reversible bool     // the way back is this one
-	Count      uint8    // 7 bits: in a query, how many paths at most
-	PKey       uint16   // of a partition of both
-	QoSClass   uint16   // 12 bits
-	SL         uint8    // 4 bits
-	MTU        Limit    // 1 for 256 bytes, then 512, 1024, 2048, and 5 for 4096
-	Rate       Limit    // a code: 2 is 2.5 Gb/s, 3 is 10 Gb/s
-	LifeTime   Limit    // the time of a packet on the way: 4.096 µs times 2 to this power
-	Preference uint8    // of this path among others: 0 is the best
-	Reserved   [6]byte  // 0, by the specification
+	ServiceID  uint64  // for which the path is, or 0
+	DGID, SGID ib.GID  // of the destination and the source
+	DLID, SLID uint16  // of the destination and the source
+	RawTraffic bool    // raw packets may take it
+	FlowLabel  uint32  // 20 bits
+	HopLimit   uint8   // routers that a packet may pass
+	TClass     uint8   // the traffic class, for routers
+	Reversible bool    // the way back is this one
+	Count      uint8   // 7 bits: in a query, how many paths at most
+	PKey       uint16  // of a partition of both
+	QoSClass   uint16  // 12 bits
+	SL         uint8   // 4 bits
+	MTU        Limit   // its Value is an ib.MTU
+	Rate       Limit   // a code: 2 is 2.5 Gb/s, 3 is 10 Gb/s
+	LifeTime   Limit   // the time of a packet on the way: 4.096 µs times 2 to this power
+	Preference uint8   // of this path among others: 0 is the best
+	Reserved   [6]byte // 0, by the specification
 }
 
 // The components of a PathRecord.
@@ -254,7 +254,7 @@ func (p *PathRecord) encode(b []byte) error {
 func (p *PathRecord) decode(b []byte) {
 	flow, class := be.Uint32(b[44:]), be.Uint16(b[52:])
 	*p = PathRecord{
-		ServiceID: be.Uint64(b), DGID: [16]byte(b[8:24]), SGID: [16]byte(b[24:40]), DLID: be.Uint16(b[40:]), SLID: be.Uint16(b[42:]),
+		ServiceID: be.Uint64(b), DGID: ib.GID(b[8:24]), SGID: ib.GID(b[24:40]), DLID: be.Uint16(b[40:]), SLID: be.Uint16(b[42:]),
 		RawTraffic: flow>>31 != 0, FlowLabel: flow >> 8 & (1<<20 - 1), HopLimit: uint8(flow), TClass: b[48],
 		Reversible: b[49]>>7 != 0, Count: b[49] & 127, PKey: be.Uint16(b[50:]), QoSClass: class >> 4, SL: uint8(class & 15),
 		MTU: limit(b[54]), Rate: limit(b[55]), LifeTime: limit(b[56]), Preference: b[57], Reserved: [6]byte(b[58:64]),
@@ -279,21 +279,21 @@ func firstOf(errs ...error) error {
 
 // An MCMemberRecord is a multicast group, or a port's membership of it (section 15.2.5.17).
 type MCMemberRecord struct {
-	MGID      [16]byte // the group's
-	PortGID   [16]byte // the member's; zeros in a group's record
-	QKey      uint32   // the group's
-	MLID      uint16   // from 0xc000 on
-	MTU       Limit    // as a PathRecord's
-	TClass    uint8    // the traffic class, for routers
-	PKey      uint16   // the group's partition
-	Rate      Limit    // as a PathRecord's
-	LifeTime  Limit    // as a PathRecord's
-	SL        uint8    // 4 bits
-	FlowLabel uint32   // 20 bits, for routers
-	HopLimit  uint8    // routers that a packet may pass
-	Scope     uint8    // 4 bits: 2 is the subnet
-	JoinState uint8    // 4 bits: JoinFull and the others
-	ProxyJoin bool     // another port has joined for this one
+	MGID      ib.GID // the group's
+	PortGID   ib.GID // the member's; zeros in a group's record
+	QKey      uint32 // the group's
+	MLID      uint16 // from 0xc000 on
+	MTU       Limit  // as a PathRecord's
+	TClass    uint8  // the traffic class, for routers
+	PKey      uint16 // the group's partition
+	Rate      Limit  // as a PathRecord's
+	LifeTime  Limit  // as a PathRecord's
+	SL        uint8  // 4 bits
+	FlowLabel uint32 // 20 bits, for routers
+	HopLimit  uint8  // routers that a packet may pass
+	Scope     uint8  // 4 bits: 2 is the subnet
+	JoinState uint8  // 4 bits: JoinFull and the others
+	ProxyJoin bool   // another port has joined for this one
 }
 
 // Bits of JoinState.
@@ -354,7 +354,7 @@ func (m *MCMemberRecord) encode(b []byte) error {
 func (m *MCMemberRecord) decode(b []byte) {
 	flow := be.Uint32(b[44:])
 	*m = MCMemberRecord{
-		MGID: [16]byte(b[:16]), PortGID: [16]byte(b[16:32]), QKey: be.Uint32(b[32:]), MLID: be.Uint16(b[36:]),
+		MGID: ib.GID(b[:16]), PortGID: ib.GID(b[16:32]), QKey: be.Uint32(b[32:]), MLID: be.Uint16(b[36:]),
 		MTU: limit(b[38]), TClass: b[39], PKey: be.Uint16(b[40:]), Rate: limit(b[42]), LifeTime: limit(b[43]),
 		SL: uint8(flow >> 28), FlowLabel: flow >> 8 & (1<<20 - 1), HopLimit: uint8(flow),
 		Scope: b[48] >> 4, JoinState: b[48] & 15, ProxyJoin: b[49]>>7 != 0,
@@ -375,14 +375,14 @@ type ClassPortInfo struct {
 
 // A ClassPort is another address that a ClassPortInfo names. All of it is 0 if there is none.
 type ClassPort struct {
-	GID       [16]byte // the port's
-	TClass    uint8    // the traffic class, for routers
-	SL        uint8    // 4 bits
-	FlowLabel uint32   // 20 bits
-	LID       uint16   // the port's
-	PKey      uint16   // of its partition
-	QPN       uint32   // 24 bits
-	QKey      uint32   // of the QPN
+	GID       ib.GID // the port's
+	TClass    uint8  // the traffic class, for routers
+	SL        uint8  // 4 bits
+	FlowLabel uint32 // 20 bits
+	LID       uint16 // the port's
+	PKey      uint16 // of its partition
+	QPN       uint32 // 24 bits
+	QKey      uint32 // of the QPN
 }
 
 func (*ClassPortInfo) attribute() Attribute { return AttrClassPortInfo }
@@ -402,7 +402,7 @@ func (c *ClassPortInfo) decode(b []byte) {
 func classPort(b []byte) ClassPort {
 	flow := be.Uint32(b[16:])
 	return ClassPort{
-		GID: [16]byte(b[:16]), TClass: uint8(flow >> 24), SL: uint8(flow >> 20 & 15), FlowLabel: flow & (1<<20 - 1),
+		GID: ib.GID(b[:16]), TClass: uint8(flow >> 24), SL: uint8(flow >> 20 & 15), FlowLabel: flow & (1<<20 - 1),
 		LID: be.Uint16(b[20:]), PKey: be.Uint16(b[22:]), QPN: be.Uint32(b[24:]) & (1<<24 - 1), QKey: be.Uint32(b[28:]),
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/internal/operr"
 	"github.com/goverbs/goverbs/uapi"
 )
@@ -30,11 +31,11 @@ const GeneralQKey = 0x80010000
 
 // A GRH is the part of an Addr beyond the subnet.
 type GRH struct {
-	GID          [16]byte // the other port's
-	GIDIndex     uint8    // in the port's own table
-	HopLimit     uint8    // the routers that it may pass
-	TrafficClass uint8    // for routers
-	FlowLabel    uint32   // of 20 bits, for routers
+	GID          ib.GID // the other port's
+	GIDIndex     uint8  // in the port's own table
+	HopLimit     uint8  // the routers that it may pass
+	TrafficClass uint8  // for routers
+	FlowLabel    uint32 // of 20 bits, for routers
 }
 
 // A Message is a MAD with its address.

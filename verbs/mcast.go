@@ -20,7 +20,7 @@ const MulticastQPN = 0xffffff
 // DGID and DLID are the group's, to MulticastQPN, and with the Q_Key of those that are attached.
 //
 // AttachMcast tells the device only. Over RoCE the group's GID is an IPv6 multicast address, or
-// ParseGID of an IPv4 one, and the LID is 0. Packets also have to get as far as the device: while
+// ib.ParseGID of an IPv4 one, and the LID is 0. Packets also have to get as far as the device: while
 // a process has joined the group on the GID's network interface, as with net.ListenMulticastUDP,
 // the interface and the switches pass them. Over InfiniBand the subnet's administration makes the
 // group and chooses its LID: sa.Client.Join. rdmacm.ID.JoinMulticast does all this, and attaches

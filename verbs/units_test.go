@@ -1,8 +1,6 @@
 package verbs
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -84,35 +82,6 @@ func TestNames(t *testing.T) {
 	} {
 		if got := x.v.String(); got != x.want {
 			t.Errorf("%T %v, want %s", x.v, got, x.want)
-		}
-	}
-}
-
-// TestTexts: GIDs and GUIDs are texts in JSON, and are read in each of their forms.
-func TestTexts(t *testing.T) {
-	type both struct {
-		GID  GID
-		GUID GUID
-	}
-	x := both{GID{0: 0xfe, 1: 0x80, 15: 1}, GUID{0x50, 0x54, 0, 0xff, 0xfe, 0x12, 0x34, 0x56}}
-	text := must(json.Marshal(x))(t)
-	if want := `{"GID":"fe80::1","GUID":"5054:00ff:fe12:3456"}`; string(text) != want {
-		t.Errorf("JSON is %s, want %s", text, want)
-	}
-	var got both
-	if err := json.Unmarshal(text, &got); err != nil || got != x {
-		t.Errorf("JSON gives %v, %v", got, err)
-	}
-	for s, want := range map[string]GID{
-		"fe80:0000:0000:0000:0000:0000:0000:0001": x.GID, "::ffff:1.2.3.4": {10: 0xff, 11: 0xff, 12: 1, 13: 2, 14: 3, 15: 4}, "1.2.3.4": {10: 0xff, 11: 0xff, 12: 1, 13: 2, 14: 3, 15: 4},
-	} {
-		if got, err := ParseGID(s); got != want || err != nil {
-			t.Errorf("%s is %v, %v", s, got, err)
-		}
-	}
-	for _, s := range []string{"", "fe80::1%eth0", "fe80", "5054:00ff:fe12:3456"} {
-		if got, err := ParseGID(s); !errors.Is(err, ErrInvalid) {
-			t.Errorf("%s is %v, %v", s, got, err)
 		}
 	}
 }

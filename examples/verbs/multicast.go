@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -16,7 +17,7 @@ import (
 func multicast(e *env) {
 	const key, messages, room = 0x11111111, 3, verbs.GRHLen + 64
 	addr := net.IPv4(239, 77, 1, 9)
-	group := must(verbs.ParseGID(addr.String()))
+	group := must(ib.ParseGID(addr.String()))
 	// The interface takes packets to the group while somebody has joined it.
 	ifi := must(net.InterfaceByName(e.gid.NetDev))
 	joined := must(net.ListenMulticastUDP("udp4", ifi, &net.UDPAddr{IP: addr, Port: 7471}))

@@ -104,7 +104,7 @@ func TestConclude(t *testing.T) {
 // A report shows no address, in no form, and equal addresses are still equal.
 func TestHide(t *testing.T) {
 	h := newHider()
-	gid, err := verbs.ParseGID("::ffff:192.0.2.7")
+	gid, err := ib.ParseGID("::ffff:192.0.2.7")
 	if err != nil {
 		t.Fatal(err)
 	}
