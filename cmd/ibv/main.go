@@ -13,7 +13,7 @@
 //	ibv doctor      find out what keeps this host, or two, from RDMA
 //	ibv dev         list devices as the kernel knows them, and change them
 //	ibv link        list links, add and delete those of Soft-RoCE and soft-iWARP
-//	ibv monitor     print devices that come and go
+//	ibv monitor     print devices and links that come and go
 //	ibv resource    count the objects on devices, or list them with their owners
 //	ibv stat        show and watch counters, and choose what is counted
 //	ibv system      show and change how network namespaces share devices
@@ -82,7 +82,7 @@ var commands = []command{
 	{"doctor", "find out what keeps this host, or two, from RDMA", doctorCommand},
 	{"dev", "list devices as the kernel knows them, and change them", devCommand.main},
 	{"link", "list links, add and delete those of Soft-RoCE and soft-iWARP", linkCommand.main},
-	{"monitor", "print devices that come and go", monitorCommand.main},
+	{"monitor", "print devices and links that come and go", monitorCommand.main},
 	{"resource", "count the objects on devices, or list them with their owners", resourceCommand.main},
 	{"stat", "show and watch counters, and choose what is counted", statCommand.main},
 	{"system", "show and change how network namespaces share devices", systemCommand.main},
