@@ -145,6 +145,7 @@ type fake struct {
 	attrs map[PMAAttribute][]byte
 	asked []byte
 	short bool
+	other bool
 }
 
 func (f *fake) Close() error { return nil }
@@ -160,6 +161,9 @@ func (f *fake) Do(_ context.Context, m umad.Message) (umad.Message, error) {
 		return umad.Message{}, umad.Status(0xc)
 	case f.short:
 		return umad.Message{MAD: m.MAD[:100]}, nil
+	}
+	if f.other {
+		m.MAD[17]++
 	}
 	copy(m.MAD[dataOffset:], data)
 	return umad.Message{MAD: m.MAD}, nil
@@ -251,6 +255,10 @@ func TestPMA(t *testing.T) {
 	}
 	if _, err := p.Read(t.Context(), 9, 3, PMAReceiveLevels); !errors.Is(err, umad.Status(0xc)) {
 		t.Errorf("an attribute that the port hasn't: %v", err)
+	}
+	f.other = true
+	if _, err := p.Counters(t.Context(), 9, 3); !errors.Is(err, umad.ErrMalformed) {
+		t.Errorf("an answer about something else: %v", err)
 	}
 	f.short = true
 	if _, err := p.Counters(t.Context(), 9, 3); !errors.Is(err, umad.ErrMalformed) {

@@ -271,7 +271,9 @@ func (p portUsage) rates(at time.Time, before *usage) string {
 		name, what string
 		bytes      bool // not packets
 	}{
-		{"port_xmit_data", "out", true}, {"port_rcv_data", "in", true}, {"sent_pkts", "out", false}, {"rcvd_pkts", "in", false},
+		{"port_xmit_data", "out", true}, {"port_rcv_data", "in", true}, // adapters that have an agent
+		{"tx_bytes", "out", true}, {"rx_bytes", "in", true}, // efa
+		{"sent_pkts", "out", false}, {"rcvd_pkts", "in", false}, // rxe
 	} {
 		n, ok := grown(r.name)
 		switch {

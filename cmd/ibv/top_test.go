@@ -20,6 +20,7 @@ func TestTopText(t *testing.T) {
 				{rdmanl.Link{Device: "rxe0", Index: 1, Port: 1, State: rdmanl.Some(ib.PortActive), Netdev: rdmanl.Some("eth0")},
 					map[string]uint64{"sent_pkts": sent, "rcvd_pkts": 7, "retry_exceeded_err": retries}},
 				{rdmanl.Link{Device: "mlx5_0", Index: 2, Port: 1, State: rdmanl.Some(ib.PortDown)}, map[string]uint64{"port_xmit_data": bytes}},
+				{rdmanl.Link{Device: "efa_0", Index: 3, Port: 1, State: rdmanl.Some(ib.PortActive)}, map[string]uint64{"tx_bytes": bytes, "rx_bytes": 9}},
 			},
 			users: []*user{
 				{device: "mlx5_0", pid: 332, comm: "server\x1b[2J", qps: 4, states: map[ib.QPState]int{ib.QPRTS: 3, ib.QPErr: 1}, cqs: 1, mrs: 2, pinned: 3 << 29,
@@ -30,6 +31,7 @@ func TestTopText(t *testing.T) {
 	first := make(start, 100, 1, 1<<20, 50)
 	want := `rxe0/1 ACTIVE eth0
 mlx5_0/1 DOWN
+efa_0/1 ACTIVE
 
 PID  COMMAND       DEVICE  QP  STATES        CQ  SRQ  MR  PINNED   CM_ID  OPS/S
 332  server [2J    mlx5_0  4   RTS 3, ERR 1  1   0    2   1.5 GiB  0      -
@@ -49,6 +51,7 @@ PID  COMMAND       DEVICE  QP  STATES        CQ  SRQ  MR  PINNED   CM_ID  OPS/S
 	for _, want := range []string{
 		"rxe0/1 ACTIVE eth0 out 100 packets/s in 0 packets/s ! ",
 		"mlx5_0/1 DOWN out 2.0 MiB/s\n",
+		"efa_0/1 ACTIVE out 2.0 MiB/s in 0 B/s\n",
 		"1.5 GiB 0 100\n", // what means trouble is no operation
 	} {
 		if !strings.Contains(trim(second), want) {
