@@ -21,6 +21,9 @@ import (
 // returns, nothing else can use its processor, and the garbage collector waits. So it must
 // never sleep, and have little to do.
 func (f *File) Doorbell(cmd []byte, brief bool) error {
+	if f.other != nil {
+		return f.other.Write(cmd)
+	}
 	for {
 		var err error
 		if brief {

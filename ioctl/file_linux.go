@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goverbs/goverbs/internal/kernel"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -14,11 +15,18 @@ import (
 type File struct {
 	fd     int
 	driver uint32
-	answer func(cmd uint64) syscall.Errno // replaces the kernel, if not nil
+	other  kernel.File // in place of the kernel's, if not nil
 }
 
 // Open opens the device node.
 func Open(path string) (*File, error) {
+	if k := kernel.Current(); k != nil {
+		other, err := k.OpenVerbs(path)
+		if err != nil {
+			return nil, err
+		}
+		return &File{fd: -1, other: other}, nil
+	}
 	for {
 		fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
 		if err == unix.EINTR {
@@ -38,8 +46,17 @@ func NewFile(fd int) *File { return &File{fd: fd} }
 // NewFake is NewFile for tests of code that uses this package. answer is called in place of
 // the ioctl, with the ioctl's argument, which Decode can decode.
 func NewFake(fd int, answer func(cmd uint64) syscall.Errno) *File {
-	return &File{fd: fd, answer: answer}
+	return &File{fd: fd, other: answering{&File{fd: fd}, answer}}
 }
+
+// answering is a File that answers ioctls itself.
+type answering struct {
+	*File
+	answer func(cmd uint64) syscall.Errno
+}
+
+func (f answering) Ioctl(cmd uint64) syscall.Errno { return f.answer(cmd) }
+func (f answering) Write(cmd []byte) error         { return f.Doorbell(cmd, false) }
 
 // unassignedMethod is a method id that no object has.
 const unassignedMethod = 0x0fff
@@ -51,7 +68,7 @@ const unassignedMethod = 0x0fff
 func (f *File) Probe(driver uapi.RdmaDriverId) (bool, error) {
 	c := begin(uapi.UVERBS_OBJECT_DEVICE, unassignedMethod)
 	defer c.Release()
-	probe := File{fd: f.fd, driver: uint32(driver), answer: f.answer}
+	probe := File{fd: f.fd, driver: uint32(driver), other: f.other}
 	switch err := c.send(&probe); {
 	case errors.Is(err, unix.EPROTONOSUPPORT):
 		f.driver = uint32(driver)
@@ -63,7 +80,7 @@ func (f *File) Probe(driver uapi.RdmaDriverId) (bool, error) {
 	}
 }
 
-// FD returns the file descriptor.
+// FD returns the file descriptor, or -1 without one.
 func (f *File) FD() int { return f.fd }
 
 // Dup duplicates the file descriptor.
@@ -82,4 +99,9 @@ func (f *File) IsNode(path string) (bool, error) {
 }
 
 // Close closes the device. The kernel then releases all objects created through it.
-func (f *File) Close() error { return unix.Close(f.fd) }
+func (f *File) Close() error {
+	if f.other != nil {
+		return f.other.Close()
+	}
+	return unix.Close(f.fd)
+}

@@ -75,6 +75,9 @@ func (f *File) MmapReadOnly(offset uint64, size int) ([]byte, error) {
 }
 
 func (f *File) mmap(offset uint64, size, prot int) ([]byte, error) {
+	if f.other != nil {
+		return f.other.Mmap(offset, size)
+	}
 	// Not unix.Mmap: unix.Munmap holds a lock of all mappings while the kernel unmaps one.
 	p, err := unix.MmapPtr(f.fd, int64(offset), nil, uintptr(size), prot, unix.MAP_SHARED)
 	if err != nil {

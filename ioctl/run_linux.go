@@ -35,8 +35,8 @@ func (c *Cmd) send(f *File) error {
 }
 
 func (c *Cmd) call(f *File) unix.Errno {
-	if f.answer != nil {
-		return f.answer(uint64(uintptr(unsafe.Pointer(&c.msg))))
+	if f.other != nil {
+		return f.other.Ioctl(uint64(uintptr(unsafe.Pointer(&c.msg))))
 	}
 	_, _, errno := syscall.Syscall(unix.SYS_IOCTL, uintptr(f.fd), uapi.RDMA_VERBS_IOCTL, uintptr(unsafe.Pointer(&c.msg)))
 	return errno

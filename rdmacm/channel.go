@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/internal/fdwait"
+	"github.com/goverbs/goverbs/internal/kernel"
 	"github.com/goverbs/goverbs/internal/operr"
 	"github.com/goverbs/goverbs/uapi"
 )
@@ -26,8 +27,7 @@ type EventChannel struct {
 	turn chan struct{} // holds a token: one goroutine reads at a time
 	ids  atomic.Int32  // how many are on the channel; negative when it is closed
 
-	// write passes a command to the kernel. Only tests replace the function of that
-	// name.
+	// write passes a command to the kernel, or to the one in its place.
 	write func(fd uintptr, command []byte) error
 
 	// For the channel that all SyncIDs share: handing is held from when an
@@ -60,7 +60,11 @@ func openChannel(node string) (*EventChannel, error) {
 	if runtime.GOOS != "linux" {
 		return nil, &OpError{Op: opCreateChannel, Err: ErrNotSupported, Hint: "there is no RDMA connection manager on " + runtime.GOOS}
 	}
-	file, err := openNode(node)
+	open, write := openNode, write
+	if k := kernel.Current(); k != nil {
+		open, write = k.OpenCM, k.WriteCM
+	}
+	file, err := open(node)
 	if err != nil {
 		return nil, nodeError(node, err)
 	}
@@ -68,6 +72,7 @@ func openChannel(node string) (*EventChannel, error) {
 	if err != nil {
 		return nil, opErr(opCreateChannel, "", errors.Join(err, file.Close()))
 	}
+	ch.write = write
 	return ch, nil
 }
 

@@ -162,7 +162,7 @@ func Devices() ([]*DeviceInfo, error) {
 	if runtime.GOOS != "linux" {
 		return nil, opErr(op, "", fmt.Errorf("%w on %s", ErrNotSupported, runtime.GOOS))
 	}
-	devs, err := system.devices()
+	devs, err := system().devices()
 	if err != nil {
 		return nil, opErr(op, "", err)
 	}
@@ -180,7 +180,7 @@ func Open(selector string) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := system.find(devs, selector)
+	found, err := system().find(devs, selector)
 	if err != nil {
 		return nil, err
 	}

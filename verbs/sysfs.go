@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/goverbs/goverbs/ib"
+	"github.com/goverbs/goverbs/internal/kernel"
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
@@ -26,7 +27,14 @@ type tree struct {
 	links      func(context.Context, uint32) ([]rdmanl.Link, error)
 }
 
-var system = tree{"/sys", "/dev", rdmanl.FindDevice, rdmanl.GetDevice, rdmanl.Links}
+// system returns the tree of this machine, or that of the kernel in its place, which has no netlink.
+func system() tree {
+	if k := kernel.Current(); k != nil {
+		return tree{sys: filepath.Join(k.Root(), "sys"), dev: filepath.Join(k.Root(), "dev"),
+			findDevice: func(context.Context, string) (rdmanl.Device, error) { return rdmanl.Device{}, ErrNotSupported }}
+	}
+	return tree{"/sys", "/dev", rdmanl.FindDevice, rdmanl.GetDevice, rdmanl.Links}
+}
 
 // devices returns the devices of the kernel's uverbs, in the order of their numbers.
 func (t tree) devices() ([]*DeviceInfo, error) {

@@ -1,0 +1,51 @@
+// Package kernel is the seam between the library and the kernel. A test puts another kernel in
+// the machine's place there: package verbstest does.
+package kernel
+
+import (
+	"os"
+	"sync/atomic"
+	"syscall"
+)
+
+// A Kernel stands in for the machine's. Its methods may be called concurrently.
+type Kernel interface {
+	// Root is the directory that has its sys and dev.
+	Root() string
+
+	// OpenVerbs opens the node of a device.
+	OpenVerbs(node string) (File, error)
+
+	// OpenCM opens the node of the connection manager, and WriteCM passes it a command, which names
+	// the node by its descriptor. The node is readable while GET_EVENT, which otherwise answers
+	// EAGAIN, has an event to give.
+	OpenCM(node string) (*os.File, error)
+	WriteCM(fd uintptr, command []byte) error
+}
+
+// A File is an open node of a device.
+type File interface {
+	Ioctl(cmd uint64) syscall.Errno               // RDMA_VERBS_IOCTL; cmd is the argument
+	Write(cmd []byte) error                       // a command of the write ABI
+	Mmap(offset uint64, size int) ([]byte, error) // memory that the caller unmaps
+	Close() error
+}
+
+var current atomic.Pointer[Kernel]
+
+// Current returns the kernel that stands in for the machine's, or nil.
+func Current() Kernel {
+	if k := current.Load(); k != nil {
+		return *k
+	}
+	return nil
+}
+
+// Replace puts a kernel in the machine's place until restore is called. It reports false if
+// there is one already.
+func Replace(k Kernel) (restore func(), ok bool) {
+	if !current.CompareAndSwap(nil, &k) {
+		return nil, false
+	}
+	return func() { current.Store(nil) }, true
+}
