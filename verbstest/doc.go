@@ -1,0 +1,33 @@
+// Package verbstest has RDMA devices for tests of programs that use packages verbs, rdmacm and
+// rsocket. They need no hardware, no kernel module and no permission: a Network is in the test's
+// own process, and stands in for the kernel.
+//
+//	func TestServer(t *testing.T) {
+//		verbstest.New(t)
+//		l, err := rdmacm.Listen(t.Context(), "tcp", "127.0.0.1:0", nil)
+//		...
+//	}
+//
+// New replaces the machine's devices, so that the program under test finds them as it finds real
+// ones: verbs.Open("") opens the first, and rdmacm and rsocket the one that has the address. A
+// Network has RC, UC and UD queue pairs, SRQs, RDMA writes and reads, atomics, multicast,
+// completion channels, asynchronous events, and connections. It has no memory windows, XRC, raw
+// packets, on-demand paging, nor what only one driver has, and package rdmanl doesn't see it.
+// What a Network lacks fails with verbs.ErrNotSupported.
+//
+// Network.SetFault loses packets and makes requests fail. Device.SetPort and Device.Remove take
+// a link down and a device away.
+//
+// # Order
+//
+// A Network carries out a send request when it is posted, in the goroutine that posts it: when
+// PostSend returns, it has completed. Only two kinds of requests take time: one for which there is
+// no receive, and one that gets no answer. They are tried again after the times that the queue
+// pairs have for it. So a test whose program has one goroutine runs the same way each time, also
+// with faults that Random chooses. A real device takes time for all requests. A program must not
+// rely on a completion that it has not polled.
+//
+// Go's race detector doesn't see what a device does to memory, here as elsewhere.
+//
+// Off Linux, New skips the test.
+package verbstest

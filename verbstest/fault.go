@@ -1,0 +1,73 @@
+package verbstest
+
+import (
+	"math/rand/v2"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// A Request is a send request that is about to be carried out.
+type Request struct {
+	Device  string // that it was posted on
+	QPN     uint32 // of the queue pair
+	Seq     int    // counts the requests of the queue pair, from 0
+	Attempt int    // counts how often this request was tried before
+	WRID    uint64
+	Opcode  verbs.Opcode
+	Length  int // of the data, in bytes
+}
+
+// A Fault is what becomes of a request. The zero Fault carries it out.
+type Fault struct {
+	kind   faultKind
+	status verbs.WCStatus
+}
+
+type faultKind uint8
+
+const (
+	pass faultKind = iota
+	lose
+	notReady
+	fail
+)
+
+// Lose loses a packet of the request. With RC the request is tried again at once, until the queue
+// pair's RetryCount is exhausted. It then fails with WCRetryExcErr. With UC and UD it succeeds,
+// but nothing arrives.
+func Lose() Fault { return Fault{kind: lose} }
+
+// NotReady has the receiver say that it has no receive, whether it has or not. The request is
+// tried again at once, until the queue pair's RNRRetry is exhausted. It then fails with
+// WCRNRRetryExcErr. Only requests over RC that need a receive can be NotReady. Others are carried
+// out.
+func NotReady() Fault { return Fault{kind: notReady} }
+
+// Fail has the request fail with this status. Its queue pair fails.
+func Fail(status verbs.WCStatus) Fault { return Fault{kind: fail, status: status} }
+
+// Nth returns a function for Network.SetFault that has the n-th request from now on, counted from
+// 1, meet the fault.
+func Nth(n int, f Fault) func(Request) Fault {
+	return func(r Request) Fault {
+		if r.Attempt == 0 {
+			n--
+		}
+		if n == 0 {
+			return f
+		}
+		return Fault{}
+	}
+}
+
+// Random returns a function for Network.SetFault that has attempts meet the fault with a
+// probability from 0 to 1. The same seed gives the same sequence.
+func Random(seed uint64, probability float64, f Fault) func(Request) Fault {
+	r := rand.New(rand.NewPCG(seed, seed))
+	return func(Request) Fault {
+		if r.Float64() < probability {
+			return f
+		}
+		return Fault{}
+	}
+}

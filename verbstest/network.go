@@ -1,0 +1,238 @@
+package verbstest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/kernel"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A Network has devices that can reach each other. Its methods are safe for concurrent use.
+type Network struct {
+	t    testing.TB
+	root string
+
+	mu      sync.Mutex
+	closed  *sync.Cond // a device or an ID was closed
+	devices []*Device
+	fault   func(Request) Fault
+	last    uint32 // handle, or number of a QP
+	qps     map[uint32]*qp
+	cm      manager
+	src     list // of the request that is carried out
+	dst     list
+}
+
+// A Device is a device of a Network.
+type Device struct {
+	net    *Network
+	number int // from 0
+	addr   netip.Addr
+	down   bool
+	gone   bool
+	gids   [][16]byte
+	files  []*file
+	mrs    map[uint32]*mr // by their keys
+	ahs    map[uint32]uapi.IbUverbsAhAttr
+	groups map[[16]byte][]*qp
+}
+
+// New replaces the machine's devices by those of a Network until the test ends. Then the test
+// fails if it has left a device or an ID of the connection manager open.
+//
+// The devices have the addresses given, and are named vt0, vt1 and so on. Without addresses there are two, with 192.0.2.1
+// and 192.0.2.2. The first also has 127.0.0.1.
+//
+// There is one Network at a time, so tests with a Network can't be parallel.
+func New(t testing.TB, addrs ...netip.Addr) *Network {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("verbstest: package verbs isn't supported on " + runtime.GOOS)
+	}
+	if len(addrs) == 0 {
+		addrs = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1}), netip.AddrFrom4([4]byte{192, 0, 2, 2})}
+	}
+	n := &Network{t: t, root: t.TempDir(), qps: make(map[uint32]*qp), last: 16}
+	n.closed = sync.NewCond(&n.mu)
+	n.cm.init(n)
+	for i, addr := range addrs {
+		d := &Device{net: n, number: i, addr: addr, mrs: make(map[uint32]*mr), ahs: make(map[uint32]uapi.IbUverbsAhAttr), groups: make(map[[16]byte][]*qp)}
+		guid := d.guid()
+		guid[0] ^= 2
+		d.gids = append(d.gids, [16]byte(append([]byte{0xfe, 0x80, 7: 0}, guid[:]...)), addr.As16())
+		if i == 0 {
+			d.gids = append(d.gids, loopback.As16())
+		}
+		if err := d.describe(); err != nil {
+			t.Fatal(err)
+		}
+		n.devices = append(n.devices, d)
+	}
+	restore, ok := kernel.Replace(inPlace{n})
+	if !ok {
+		t.Fatal("verbstest: there is a Network already: tests with one can't be parallel")
+	}
+	t.Cleanup(func() {
+		restore()
+		n.close()
+	})
+	return n
+}
+
+// patience is how long close waits for what is closed in the background, as package rsocket does it.
+const patience = 30 * time.Second
+
+// close checks that all is closed.
+func (n *Network) close() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	left := func() (list []string) {
+		for _, d := range n.devices {
+			if len(d.files) > 0 {
+				list = append(list, d.Name())
+			}
+		}
+		for _, id := range n.cm.ids {
+			list = append(list, fmt.Sprintf("the connection manager's ID with the address %v", id.src))
+		}
+		return list
+	}
+	end := time.AfterFunc(patience, n.closed.Broadcast)
+	defer end.Stop()
+	for start := time.Now(); len(left()) > 0 && time.Since(start) < patience; {
+		n.closed.Wait()
+	}
+	if list := left(); len(list) > 0 {
+		n.t.Errorf("verbstest: the test left open %s", strings.Join(list, ", "))
+	}
+	for _, ch := range n.cm.channels { // which the library closes without telling
+		ch.w.Close()
+	}
+}
+
+var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
+// Device returns the i-th device, from 0.
+func (n *Network) Device(i int) *Device { return n.devices[i] }
+
+// Name returns the device's name, for verbs.Open.
+func (d *Device) Name() string { return fmt.Sprintf("vt%d", d.number) }
+
+// Addr returns the device's address.
+func (d *Device) Addr() netip.Addr { return d.addr }
+
+// guid returns the node GUID, that of the interface with the MAC address 02:00:00:76:74:NN.
+func (d *Device) guid() [8]byte { return [8]byte{0, 0, 0, 0xff, 0xfe, 0x76, 0x74, byte(d.number)} }
+
+// has reports whether an address is the device's.
+func (d *Device) has(addr netip.Addr) bool {
+	return !d.gone && slices.Contains(d.gids, addr.WithZone("").As16())
+}
+
+// describe writes the device's directories.
+func (d *Device) describe() error {
+	guid := d.guid()
+	g := fmt.Sprintf("%04x:%04x:%04x:%04x\n", binary.BigEndian.Uint16(guid[:]), binary.BigEndian.Uint16(guid[2:]), binary.BigEndian.Uint16(guid[4:]), binary.BigEndian.Uint16(guid[6:]))
+	node, class := fmt.Sprintf("uverbs%d", d.number), filepath.Join("sys/class/infiniband", d.Name())
+	for _, f := range [][2]string{
+		{"dev/infiniband/" + node, ""},
+		{"sys/class/infiniband_verbs/" + node + "/ibdev", d.Name() + "\n"},
+		{"sys/class/infiniband_verbs/" + node + "/abi_version", "2\n"},
+		{class + "/node_type", "1: CA\n"},
+		{class + "/node_guid", g},
+		{class + "/sys_image_guid", g},
+		{class + "/parent", d.Name() + "\n"},
+		{class + "/ports/1/pkeys/0", "0xffff\n"},
+	} {
+		path := filepath.Join(d.net.root, f[0])
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(f[1]), 0o666); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inPlace is the Network as the library sees it.
+type inPlace struct{ *Network }
+
+func (n inPlace) Root() string { return n.root }
+
+func (n inPlace) OpenVerbs(node string) (kernel.File, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, d := range n.devices {
+		if filepath.Base(node) == fmt.Sprintf("uverbs%d", d.number) && !d.gone {
+			f := &file{dev: d, objects: make(map[uint32]any), channels: make(map[uint32]*os.File), mapped: make(map[uint64]*ring)}
+			d.files = append(d.files, f)
+			return f, nil
+		}
+	}
+	return nil, syscall.ENOENT
+}
+
+// SetPort takes the device's link down, or up again. While it is down, the other devices don't
+// hear the device, nor it them.
+func (d *Device) SetPort(up bool) {
+	d.net.mu.Lock()
+	defer d.net.mu.Unlock()
+	if d.gone || d.down != up {
+		return
+	}
+	d.down = !up
+	event := uapi.IB_EVENT_PORT_ERR
+	if up {
+		event = uapi.IB_EVENT_PORT_ACTIVE
+	}
+	for _, f := range d.files {
+		f.event(event, 1)
+	}
+	if up {
+		for _, q := range d.net.qps {
+			q.run()
+		}
+	}
+}
+
+// Remove removes the device, as if it was unplugged. It can't be opened again.
+func (d *Device) Remove() {
+	n := d.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if d.gone {
+		return
+	}
+	d.gone = true
+	for _, name := range []string{fmt.Sprintf("dev/infiniband/uverbs%d", d.number), fmt.Sprintf("sys/class/infiniband_verbs/uverbs%d", d.number), "sys/class/infiniband/" + d.Name()} {
+		if err := os.RemoveAll(filepath.Join(n.root, name)); err != nil {
+			n.t.Error(err)
+		}
+	}
+	for _, f := range d.files {
+		f.event(uapi.IB_EVENT_DEVICE_FATAL, 0)
+		f.drop()
+	}
+	n.cm.removed(d)
+}
+
+// SetFault has a function decide what becomes of each request that needs the network: nil, as
+// at the beginning, lets all pass. It is called one request at a time, and must not call
+// anything of the library.
+func (n *Network) SetFault(f func(Request) Fault) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.fault = f
+}
