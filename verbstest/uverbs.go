@@ -317,7 +317,7 @@ func (f *file) allocPD(c *call) syscall.Errno {
 
 func (f *file) regMR(c *call) syscall.Errno {
 	req := request[uapi.IbUverbsRegMr](c)
-	if errno := checkAccess(req.AccessFlags); errno != 0 {
+	if errno := checkMR(req.AccessFlags, req.Start, req.Length); errno != 0 {
 		return errno
 	}
 	m := &mr{pd: req.PdHandle, start: req.Start, iova: req.HcaVa, length: req.Length, access: req.AccessFlags}
@@ -327,14 +327,19 @@ func (f *file) regMR(c *call) syscall.Errno {
 	return respond(c, uapi.IbUverbsRegMrResp{MrHandle: h, Lkey: m.key, Rkey: m.key})
 }
 
-// checkAccess refuses what the core of the kernel refuses, and what the device lacks.
-func checkAccess(flags uint32) syscall.Errno {
+// checkMR refuses what the core of the kernel refuses, and what the device lacks.
+func checkMR(flags uint32, start, length uint64) syscall.Errno {
+	const has = uapi.IB_UVERBS_ACCESS_LOCAL_WRITE | uapi.IB_UVERBS_ACCESS_REMOTE_WRITE | uapi.IB_UVERBS_ACCESS_REMOTE_READ |
+		uapi.IB_UVERBS_ACCESS_REMOTE_ATOMIC | uapi.IB_UVERBS_ACCESS_MW_BIND | uapi.IB_UVERBS_ACCESS_ZERO_BASED | uapi.IB_UVERBS_ACCESS_HUGETLB
 	access := uapi.IbUverbsAccessFlags(flags)
-	if access&(uapi.IB_UVERBS_ACCESS_REMOTE_WRITE|uapi.IB_UVERBS_ACCESS_REMOTE_ATOMIC) != 0 && access&uapi.IB_UVERBS_ACCESS_LOCAL_WRITE == 0 {
-		return syscall.EINVAL
-	}
-	if access&uapi.IB_UVERBS_ACCESS_ON_DEMAND != 0 {
+	local := access&uapi.IB_UVERBS_ACCESS_LOCAL_WRITE != 0
+	switch {
+	case access&^has != 0 && access < uapi.IB_UVERBS_ACCESS_OPTIONAL_FIRST:
 		return syscall.EOPNOTSUPP
+	case access&(uapi.IB_UVERBS_ACCESS_REMOTE_WRITE|uapi.IB_UVERBS_ACCESS_REMOTE_ATOMIC) != 0 && !local:
+		return syscall.EINVAL
+	case !populate(memory(start, int(length)), local):
+		return syscall.EFAULT
 	}
 	return 0
 }
@@ -345,19 +350,21 @@ func (f *file) reregMR(c *call) syscall.Errno {
 	if !ok {
 		return syscall.EINVAL
 	}
+	is := *m
 	flags := uapi.IbMrReregFlags(req.Flags)
 	if flags&uapi.IB_MR_REREG_ACCESS != 0 {
-		if errno := checkAccess(req.AccessFlags); errno != 0 {
-			return errno
-		}
-		m.access = req.AccessFlags
+		is.access = req.AccessFlags
 	}
 	if flags&uapi.IB_MR_REREG_PD != 0 {
-		m.pd = req.PdHandle
+		is.pd = req.PdHandle
 	}
 	if flags&uapi.IB_MR_REREG_TRANS != 0 {
-		m.start, m.iova, m.length = req.Start, req.HcaVa, req.Length
+		is.start, is.iova, is.length = req.Start, req.HcaVa, req.Length
 	}
+	if errno := checkMR(is.access, is.start, is.length); errno != 0 {
+		return errno
+	}
+	*m = is
 	return respond(c, uapi.IbUverbsReregMrResp{Lkey: m.key, Rkey: m.key})
 }
 
@@ -461,7 +468,10 @@ func (f *file) createQP(c *call) syscall.Errno {
 		return syscall.EOPNOTSUPP
 	}
 	flags := uapi.IbUverbsQpCreateFlags(in[uint32](c, uapi.UVERBS_ATTR_CREATE_QP_FLAGS))
-	if flags&^uapi.IB_UVERBS_QP_CREATE_SQ_SIG_ALL != 0 || q.cap.MaxInlineData > maxInline {
+	switch {
+	case flags&^uapi.IB_UVERBS_QP_CREATE_SQ_SIG_ALL != 0:
+		return syscall.EOPNOTSUPP
+	case q.cap.MaxInlineData > maxInline:
 		return syscall.EINVAL
 	}
 	q.signalAll = flags != 0
