@@ -18,6 +18,8 @@ const (
 	SIW  Kind = "siw"  // soft-iWARP: an Ethernet port, addressed through the connection manager
 	EFA  Kind = "efa"  // Amazon's EFA, or its model in tests/efa: a port of its own kind, addressed by GID
 	MLX5 Kind = "mlx5" // ConnectX, or its model in tests/hca: an InfiniBand port, addressed by LID, or an Ethernet port
+
+	Verbstest Kind = "verbstest" // package verbstest's: an Ethernet port, addressed by GID
 )
 
 // Devices are the names of the rig's two devices, whether they exist or not. Tests send only on
@@ -57,6 +59,9 @@ func KindOf() Kind {
 	}
 	if strings.HasPrefix(Device, "efa") {
 		return EFA
+	}
+	if strings.HasPrefix(Device, "vt") {
+		return Verbstest
 	}
 	return RXE
 }

@@ -20,6 +20,7 @@ import (
 type Needs struct {
 	Devices []string `json:",omitempty"` // one of these, as in the rig's option -d; empty means any but siw and efa
 	SIW     bool     `json:",omitempty"` // the test runs on siw too, which lacks what most tests use
+	Network bool     `json:",omitempty"` // the test runs on a machine without devices too, on a Network of package verbstest
 	Guests  int      `json:",omitempty"` // 2: the test runs in two guests at the same time
 	Peers   bool     `json:",omitempty"` // the test communicates with rdma-core's programs
 	Profile bool     `json:",omitempty"` // the test also runs on adapters that are not the rig's usual ones
@@ -29,6 +30,8 @@ type Needs struct {
 	Builds  bool     `json:",omitempty"` // the test compiles programs, for which an arm64 guest has no compiler
 	Long    bool     `json:",omitempty"` // the test takes too long for a quick run (-test.short)
 	LongOn  []string `json:",omitempty"` // the same, on these devices
+
+	noNetwork bool // not on a Network, whatever the package says
 }
 
 // A Need adds a requirement.
@@ -42,6 +45,13 @@ func OnSIW(n *Needs) { n.Devices = append(n.Devices, "siw") }
 
 // AlsoSIW runs the test on siw beside the devices that it runs on anyway.
 func AlsoSIW(n *Needs) { n.SIW = true }
+
+// AlsoVerbstest runs the test on a machine without devices too, on those of package verbstest.
+func AlsoVerbstest(n *Needs) { n.Network = true }
+
+// NotVerbstest is for tests of a package with AlsoVerbstest that need what package verbstest
+// doesn't have.
+func NotVerbstest(n *Needs) { n.noNetwork = true }
 
 // OnEFA runs the test on efa.
 func OnEFA(n *Needs) { n.Devices = append(n.Devices, "efa") }
@@ -128,6 +138,7 @@ func listing(of []Need) Listing {
 		n := all(own)
 		if len(n.Devices) == 0 {
 			n.Devices = l.Package.Devices
+			n.Network = (n.Network || l.Package.Network) && !n.noNetwork
 		}
 		n.SIW = n.SIW || l.Package.SIW
 		n.Guests = max(n.Guests, l.Package.Guests)
@@ -175,7 +186,7 @@ type Setting struct {
 func (s Setting) Meets(n Needs) bool {
 	// siw and efa lack what most tests use.
 	common := s.Device != "host" && s.Device != "siw" && s.Device != "efa"
-	return (len(n.Devices) == 0 && common || slices.Contains(n.Devices, s.Device) || n.SIW && s.Device == "siw") &&
+	return (len(n.Devices) == 0 && common || slices.Contains(n.Devices, s.Device) || n.SIW && s.Device == "siw" || n.Network && s.Device == "host") &&
 		max(n.Guests, 1) == s.Guests && n.Log == s.Log &&
 		n.Mixed == s.mixed() && n.Lacking == s.lacking() && (n.Peers || !s.Peers) && !(n.Builds && s.Arch == "arm64") && (n.Profile || n.Mixed || n.Lacking || s.Profile == "") && !(s.Short && (n.Long || slices.Contains(n.LongOn, s.Device)))
 }
@@ -223,6 +234,10 @@ func Run(m *testing.M, needs ...Need) int {
 	}
 	run, skip := flag.Lookup("test.run").Value, flag.Lookup("test.skip").Value
 	s := here()
+	if s.Device == "host" {
+		Devices = [2]string{"vt0", "vt1"}
+		Device, RoCE = Devices[0], true
+	}
 	if s.Device == "host" && os.Getenv("VM_INDEX") != "" {
 		fmt.Fprintf(os.Stderr, "the rig has no device %s\n", Device)
 		return 1

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	rdmatest.ConnectIWARP = iwarp.Connect
-	rdmatest.Main(m, rdmatest.Profiles, rdmatest.LongOn("mlx5-eth"))
+	rdmatest.Main(m, rdmatest.Profiles, rdmatest.LongOn("mlx5-eth"), rdmatest.AlsoVerbstest)
 }
 
 // expectation lists a driver's features, as the C stack observes them. No other test code
@@ -65,6 +65,23 @@ func expect(t *testing.T) expectation {
 	k := rdmatest.Kernel(t)
 	if rdmatest.KindOf() == rdmatest.SIW {
 		return expectation{} // TestIWARPLacks has the rest
+	}
+	if rdmatest.KindOf() == rdmatest.Verbstest {
+		return expectation{
+			unreliable:  true,
+			immediate:   true,
+			readsPieces: true,
+			postsAll:    true,
+			sqd:         true,
+			srqResize:   true,
+			shrinkFull:  true,
+			checksGID:   true,
+			rereg:       true,
+			reregMemory: true,
+			zeroBased:   true,
+			accessEvent: true,
+			lastWQE:     true,
+		}
 	}
 	if rdmatest.KindOf() == rdmatest.MLX5 {
 		// mlx5_ib has no flush and no atomic write. It doesn't drain send queues
