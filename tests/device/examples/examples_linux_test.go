@@ -63,6 +63,7 @@ func TestExamplesByAddress(t *testing.T) {
 	prints(t, map[string]string{
 		"cm_echo":          echoed,
 		"kv":               "64 clients have written 64 values\n",
+		"fetch":            "fetched 1048576 bytes over 1 connection\n",
 		"https":            `GET: 200 OK, "hello over RDMA"` + "\n" + "POST: 200 OK, 1048576 bytes came back\n",
 		"rdmacm events":    "active: RDMA_CM_EVENT_ADDR_RESOLVED\nactive: RDMA_CM_EVENT_ROUTE_RESOLVED\nactive: RDMA_CM_EVENT_ESTABLISHED\n" + disconnected + `received "hello"` + "\n" + disconnected,
 		"rdmacm sync":      `received "hello"` + "\n",
