@@ -18,7 +18,7 @@ import (
 // Messages pass in both directions, between two devices, until one end closes.
 func TestConn(t *testing.T) {
 	n := verbstest.New(t)
-	l := must(rdmacm.Listen(t.Context(), "tcp", "192.0.2.2:0", nil))(t)
+	l := get(rdmacm.Listen(t.Context(), "tcp", "192.0.2.2:0", nil))(t)
 	served := make(chan error)
 	go func() {
 		c, err := l.Accept(context.Background())
@@ -38,14 +38,14 @@ func TestConn(t *testing.T) {
 			}
 		}
 	}()
-	c := must(rdmacm.Dial(t.Context(), "tcp", l.Addr().String(), &rdmacm.Options{LocalAddr: netip.AddrPortFrom(n.Device(0).Addr(), 0)}))(t)
+	c := get(rdmacm.Dial(t.Context(), "tcp", l.Addr().String(), &rdmacm.Options{LocalAddr: netip.AddrPortFrom(n.Device(0).Addr(), 0)}))(t)
 	if name := c.PD().Device().Info().Name(); name != "vt0" {
 		t.Errorf("the connection is on %s", name)
 	}
 	b := make([]byte, 100)
 	for _, s := range []string{"one", "two", "three"} {
 		check(t, c.Send(t.Context(), []byte(s)))
-		if k := must(c.Recv(t.Context(), b))(t); string(b[:k]) != strings.ToUpper(s) {
+		if k := get(c.Recv(t.Context(), b))(t); string(b[:k]) != strings.ToUpper(s) {
 			t.Errorf("%q came back as %q", s, b[:k])
 		}
 	}
@@ -74,7 +74,7 @@ func TestNoConn(t *testing.T) {
 // net/http works over rsocket as over TCP.
 func TestHTTP(t *testing.T) {
 	verbstest.New(t)
-	l := must(rsocket.Listen("tcp", "127.0.0.1:0"))(t)
+	l := get(rsocket.Listen("tcp", "127.0.0.1:0"))(t)
 	text := strings.Repeat("rdma ", 100_000)
 	s := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
@@ -88,8 +88,8 @@ func TestHTTP(t *testing.T) {
 	transport := &http.Transport{DialContext: new(rsocket.Dialer).DialContext}
 	client := http.Client{Transport: transport}
 	for range 3 {
-		r := must(client.Post("http://"+l.Addr().String(), "text/plain", strings.NewReader(text)))(t)
-		b := must(io.ReadAll(r.Body))(t)
+		r := get(client.Post("http://"+l.Addr().String(), "text/plain", strings.NewReader(text)))(t)
+		b := get(io.ReadAll(r.Body))(t)
 		check(t, r.Body.Close())
 		if string(b) != text {
 			t.Errorf("%d bytes came back", len(b))
@@ -105,7 +105,7 @@ func TestHTTP(t *testing.T) {
 // Who holds a connection learns that its device is gone.
 func TestConnRemove(t *testing.T) {
 	n := verbstest.New(t)
-	l := must(rdmacm.Listen(t.Context(), "tcp", "192.0.2.2:0", nil))(t)
+	l := get(rdmacm.Listen(t.Context(), "tcp", "192.0.2.2:0", nil))(t)
 	accepted := make(chan *rdmacm.Conn)
 	go func() {
 		c, err := l.Accept(context.Background())
@@ -114,7 +114,7 @@ func TestConnRemove(t *testing.T) {
 		}
 		accepted <- c
 	}()
-	c := must(rdmacm.Dial(t.Context(), "tcp", l.Addr().String(), &rdmacm.Options{LocalAddr: netip.AddrPortFrom(n.Device(0).Addr(), 0)}))(t)
+	c := get(rdmacm.Dial(t.Context(), "tcp", l.Addr().String(), &rdmacm.Options{LocalAddr: netip.AddrPortFrom(n.Device(0).Addr(), 0)}))(t)
 	s := <-accepted
 	n.Device(0).Remove()
 	<-c.Done()

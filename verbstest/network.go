@@ -2,6 +2,7 @@ package verbstest
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -20,8 +21,8 @@ import (
 
 // A Network has devices that can reach each other. Its methods are safe for concurrent use.
 type Network struct {
-	t    testing.TB
-	root string
+	root    string
+	restore func()
 
 	mu      sync.Mutex
 	closed  *sync.Cond // a device or an ID was closed
@@ -48,53 +49,68 @@ type Device struct {
 	groups map[[16]byte][]*qp
 }
 
-// New replaces the machine's devices by those of a Network until the test ends. Then the test
-// fails if it has left a device or an ID of the connection manager open.
-//
-// The devices have the addresses given, and are named vt0, vt1 and so on. Without addresses there are two, with 192.0.2.1
-// and 192.0.2.2. The first also has 127.0.0.1.
-//
-// There is one Network at a time, so tests with a Network can't be parallel.
+// New opens a Network with devices that have the given addresses, as Open does, and closes it when
+// the test ends. Off Linux it skips the test.
 func New(t testing.TB, addrs ...netip.Addr) *Network {
 	t.Helper()
 	if runtime.GOOS != "linux" {
 		t.Skip("verbstest: package verbs isn't supported on " + runtime.GOOS)
 	}
-	if len(addrs) == 0 {
-		addrs = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1}), netip.AddrFrom4([4]byte{192, 0, 2, 2})}
-	}
-	n := &Network{t: t, root: t.TempDir(), qps: make(map[uint32]*qp), last: 16}
-	n.closed = sync.NewCond(&n.mu)
-	n.cm.init(n)
-	for i, addr := range addrs {
-		d := &Device{net: n, number: i, addr: addr, mrs: make(map[uint32]*mr), ahs: make(map[uint32]uapi.IbUverbsAhAttr), groups: make(map[[16]byte][]*qp)}
-		guid := d.guid()
-		guid[0] ^= 2
-		d.gids = append(d.gids, [16]byte(append([]byte{0xfe, 0x80, 7: 0}, guid[:]...)), addr.As16())
-		if i == 0 {
-			d.gids = append(d.gids, loopback.As16())
-		}
-		if err := d.describe(); err != nil {
-			t.Fatal(err)
-		}
-		n.devices = append(n.devices, d)
-	}
-	restore, ok := kernel.Replace(inPlace{n})
-	if !ok {
-		t.Fatal("verbstest: there is a Network already: tests with one can't be parallel")
+	n, err := Open(addrs...)
+	if err != nil {
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		restore()
-		n.close()
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
 	})
 	return n
 }
 
-// patience is how long close waits for what is closed in the background, as package rsocket does it.
+// Open replaces the machine's devices by those of a Network, until Close. There is one Network at a
+// time, so tests that need one can't be parallel, unless they share it.
+//
+// The devices have the given addresses, and are named vt0, vt1 and so on. Without addresses there
+// are two, with 192.0.2.1 and 192.0.2.2. The first one also has 127.0.0.1.
+func Open(addrs ...netip.Addr) (*Network, error) {
+	if len(addrs) == 0 {
+		addrs = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1}), netip.AddrFrom4([4]byte{192, 0, 2, 2})}
+	}
+	root, err := os.MkdirTemp("", "verbstest")
+	if err != nil {
+		return nil, err
+	}
+	n := &Network{root: root, qps: make(map[uint32]*qp), last: 16}
+	n.closed = sync.NewCond(&n.mu)
+	n.cm.init(n)
+	for i, addr := range addrs {
+		d := &Device{net: n, number: i, addr: addr.Unmap(), mrs: make(map[uint32]*mr), ahs: make(map[uint32]uapi.IbUverbsAhAttr), groups: make(map[[16]byte][]*qp)}
+		guid := d.guid()
+		guid[0] ^= 2
+		d.gids = append(d.gids, [16]byte(append([]byte{0xfe, 0x80, 7: 0}, guid[:]...)), addr.As16())
+		if i == 0 && addr != loopback {
+			d.gids = append(d.gids, loopback.As16())
+		}
+		if err := d.describe(); err != nil {
+			return nil, errors.Join(err, os.RemoveAll(root))
+		}
+		n.devices = append(n.devices, d)
+	}
+	var ok bool
+	if n.restore, ok = kernel.Replace(inPlace{n}); !ok {
+		return nil, errors.Join(errors.New("verbstest: there is another Network, which isn't closed"), os.RemoveAll(root))
+	}
+	return n, nil
+}
+
+// patience is how long Close waits for what is closed in the background, as package rsocket does it.
 const patience = 30 * time.Second
 
-// close checks that all is closed.
-func (n *Network) close() {
+// Close brings the machine's devices back. It returns an error that says what was left open: a
+// device, or an ID of the connection manager.
+func (n *Network) Close() error {
+	n.restore()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	left := func() (list []string) {
@@ -113,12 +129,14 @@ func (n *Network) close() {
 	for start := time.Now(); len(left()) > 0 && time.Since(start) < patience; {
 		n.closed.Wait()
 	}
-	if list := left(); len(list) > 0 {
-		n.t.Errorf("verbstest: the test left open %s", strings.Join(list, ", "))
-	}
 	for _, ch := range n.cm.channels { // which the library closes without telling
 		ch.w.Close()
 	}
+	err := os.RemoveAll(n.root)
+	if list := left(); len(list) > 0 {
+		err = errors.Join(fmt.Errorf("verbstest: left open: %s", strings.Join(list, ", ")), err)
+	}
+	return err
 }
 
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -217,9 +235,7 @@ func (d *Device) Remove() {
 	}
 	d.gone = true
 	for _, name := range []string{fmt.Sprintf("dev/infiniband/uverbs%d", d.number), fmt.Sprintf("sys/class/infiniband_verbs/uverbs%d", d.number), "sys/class/infiniband/" + d.Name()} {
-		if err := os.RemoveAll(filepath.Join(n.root, name)); err != nil {
-			n.t.Error(err)
-		}
+		os.RemoveAll(filepath.Join(n.root, name)) // one that stays can't be opened
 	}
 	for _, f := range d.files {
 		f.event(uapi.IB_EVENT_DEVICE_FATAL, 0)

@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/verbstest"
 )
 
-func must[T any](v T, err error) func(testing.TB) T {
+func get[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
 		if err != nil {
@@ -43,25 +43,25 @@ const remoteAccess = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.Ac
 
 func newEnd(t testing.TB, d *verbstest.Device, typ verbs.QPType, srq func(*verbs.PD) *verbs.SRQ) *end {
 	t.Helper()
-	e := &end{dev: must(verbs.Open(d.Name()))(t)}
+	e := &end{dev: get(verbs.Open(d.Name()))(t)}
 	t.Cleanup(func() {
 		if err := e.dev.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	e.pd = must(e.dev.AllocPD())(t)
-	e.cq = must(e.dev.CreateCQ(verbs.CQOptions{MaxCQE: 64}))(t)
-	e.mr = must(e.pd.RegMR(make([]byte, 8192), verbs.MROptions{Access: verbs.AccessLocalWrite | remoteAccess}))(t)
+	e.pd = get(e.dev.AllocPD())(t)
+	e.cq = get(e.dev.CreateCQ(verbs.CQOptions{MaxCQE: 64}))(t)
+	e.mr = get(e.pd.RegMR(make([]byte, 8192), verbs.MROptions{Access: verbs.AccessLocalWrite | remoteAccess}))(t)
 	o := verbs.QPOptions{Type: typ, SendCQ: e.cq, RecvCQ: e.cq, Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 2, MaxRecvSGE: 1, MaxInlineData: 64}}
 	if srq != nil {
 		o.SRQ, o.Cap.MaxRecvWR, o.Cap.MaxRecvSGE = srq(e.pd), 0, 0
 	}
-	e.qp = must(e.pd.CreateQP(o))(t)
-	gid := must(e.dev.FindGID(verbs.GIDSelector{Addr: d.Addr()}))(t)
+	e.qp = get(e.pd.CreateQP(o))(t)
+	gid := get(e.dev.FindGID(verbs.GIDSelector{Addr: d.Addr()}))(t)
 	if typ == verbs.UD {
 		check(t, e.qp.Activate(verbs.ActivateOptions{Port: 1, QKey: 7}))
 	}
-	e.me = must(e.qp.Endpoint(gid))(t)
+	e.me = get(e.qp.Endpoint(gid))(t)
 	return e
 }
 
@@ -81,19 +81,19 @@ func (e *end) send(t testing.TB, wrs ...verbs.SendWR) {
 	for i := range wrs {
 		wrs[i].Flags |= verbs.SendSignaled
 	}
-	must(e.qp.PostSend(wrs...))(t)
+	get(e.qp.PostSend(wrs...))(t)
 }
 
 func (e *end) recv(t testing.TB, id uint64, off, n int) {
 	t.Helper()
-	must(e.qp.PostRecv(verbs.RecvWR{WRID: id, SGL: []verbs.SGE{e.mr.SGE(off, n)}}))(t)
+	get(e.qp.PostRecv(verbs.RecvWR{WRID: id, SGL: []verbs.SGE{e.mr.SGE(off, n)}}))(t)
 }
 
 // wait waits for a completion with a status.
 func (e *end) wait(t testing.TB, id uint64, status verbs.WCStatus) verbs.WC {
 	t.Helper()
 	wc := make([]verbs.WC, 1)
-	must(e.cq.PollWait(t.Context(), wc))(t)
+	get(e.cq.PollWait(t.Context(), wc))(t)
 	if wc[0].WRID != id || wc[0].Status != status {
 		t.Fatalf("completion of %d with %v, want %d with %v", wc[0].WRID, wc[0].Status, id, status)
 	}
@@ -175,7 +175,7 @@ func TestPollWait(t *testing.T) {
 func TestUD(t *testing.T) {
 	n := verbstest.New(t)
 	a, b := newEnd(t, n.Device(0), verbs.UD, nil), newEnd(t, n.Device(1), verbs.UD, nil)
-	ah := must(a.pd.CreateAH(verbs.AHAttr{IsGlobal: true, DGID: b.me.GID, SGIDIndex: 1, Port: 1, HopLimit: 9}))(t)
+	ah := get(a.pd.CreateAH(verbs.AHAttr{IsGlobal: true, DGID: b.me.GID, SGIDIndex: 1, Port: 1, HopLimit: 9}))(t)
 	to := verbs.SendWR{WRID: 1, Opcode: verbs.OpSend, AH: ah, RemoteQPN: b.qp.Num(), RemoteQKey: b.me.QKey, Inline: []byte("datagram")}
 	a.send(t, to) // nobody waits
 	a.wait(t, 1, verbs.WCSuccess)
@@ -187,7 +187,7 @@ func TestUD(t *testing.T) {
 		t.Errorf("%q, %+v", got, wc)
 	}
 	// The header tells the way back.
-	back := must(b.pd.CreateAHFromWC(&wc, b.mr.Bytes(), 1))(t)
+	back := get(b.pd.CreateAHFromWC(&wc, b.mr.Bytes(), 1))(t)
 	a.recv(t, 3, 0, 100)
 	b.send(t, verbs.SendWR{WRID: 4, Opcode: verbs.OpSend, AH: back, RemoteQPN: wc.SrcQP, RemoteQKey: a.me.QKey})
 	a.wait(t, 3, verbs.WCSuccess)
@@ -198,7 +198,7 @@ func TestSRQ(t *testing.T) {
 	var srq *verbs.SRQ
 	a := newEnd(t, n.Device(0), verbs.RC, nil)
 	b := newEnd(t, n.Device(1), verbs.RC, func(pd *verbs.PD) *verbs.SRQ {
-		srq = must(pd.CreateSRQ(verbs.SRQOptions{MaxWR: 4}))(t)
+		srq = get(pd.CreateSRQ(verbs.SRQOptions{MaxWR: 4}))(t)
 		return srq
 	})
 	check(t, a.qp.Connect(b.me, quick))
@@ -207,7 +207,7 @@ func TestSRQ(t *testing.T) {
 	check(t, srq.SetLimit(2))
 	check(t, srq.Resize(16))
 	for i := range uint64(3) {
-		must(srq.PostRecv(verbs.RecvWR{WRID: i, SGL: []verbs.SGE{b.mr.SGE(int(i)*8, 8)}}))(t)
+		get(srq.PostRecv(verbs.RecvWR{WRID: i, SGL: []verbs.SGE{b.mr.SGE(int(i)*8, 8)}}))(t)
 	}
 	for i := range uint64(2) {
 		a.send(t, verbs.SendWR{WRID: 9, Opcode: verbs.OpSend, Inline: []byte{byte(i) + 1}})
@@ -302,7 +302,7 @@ func TestRNR(t *testing.T) {
 	a, b := pair(t, verbstest.New(t), verbs.ConnectOptions{Access: remoteAccess})
 	a.send(t, verbs.SendWR{WRID: 1, Opcode: verbs.OpSend, Inline: []byte{1}})
 	var wc [1]verbs.WC
-	if k := must(a.cq.Poll(wc[:]))(t); k != 0 {
+	if k := get(a.cq.Poll(wc[:]))(t); k != 0 {
 		t.Fatalf("%+v before there is a receive", wc)
 	}
 	b.recv(t, 2, 0, 8)
@@ -328,7 +328,7 @@ func TestPort(t *testing.T) {
 		}
 	}
 	next(verbs.EventPortErr)
-	if p := must(b.dev.QueryPort(1))(t); p.State != verbs.PortDown {
+	if p := get(b.dev.QueryPort(1))(t); p.State != verbs.PortDown {
 		t.Errorf("the port is %v", p.State)
 	}
 	next(verbs.EventPortActive)
@@ -352,7 +352,7 @@ func TestRemove(t *testing.T) {
 	if _, err := a.qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend}); !errors.Is(err, verbs.ErrDeviceRemoved) {
 		t.Errorf("a post: %v", err)
 	}
-	if devs := must(verbs.Devices())(t); len(devs) != 1 || devs[0].Name() != "vt1" {
+	if devs := get(verbs.Devices())(t); len(devs) != 1 || devs[0].Name() != "vt1" {
 		t.Errorf("there are %v", devs)
 	}
 	b.send(t, verbs.SendWR{WRID: 1, Opcode: verbs.OpSend})
