@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/uapi"
@@ -15,13 +16,13 @@ import (
 // A manager is the connection manager of a Network: the kernel's side of package rdmacm.
 type manager struct {
 	net      *Network
-	channels map[uintptr]*eventChannel // by the descriptors of the library's ends
+	channels map[uintptr]*eventChannel // by their descriptors
 	ids      map[uint32]*cmID
 	port     uint16 // that was given last
 }
 
 type eventChannel struct {
-	w      *os.File // has a byte while there are events
+	flag   *os.File // the library's, which is readable while there are events
 	events []uapi.RdmaUcmEventResp
 }
 
@@ -33,6 +34,7 @@ type cmID struct {
 	ps       uapi.RdmaUcmPortSpace
 	dev      *Device
 	src, dst netip.AddrPort
+	routed   bool
 	asked    bool // it came with a request, and shares the listener's port
 	state    cmState
 	peer     *cmID // from the request on, until one of both is gone
@@ -73,15 +75,17 @@ func (m *manager) init(n *Network) {
 func (n inPlace) OpenCM(string) (*os.File, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	fd, w, err := pipe()
+	flag, err := newFlag()
 	if err != nil {
 		return nil, err
 	}
-	if old := n.cm.channels[uintptr(fd)]; old != nil { // which the library has closed since
-		old.w.Close()
+	raw, err := flag.SyscallConn()
+	if err != nil {
+		return nil, err
 	}
-	n.cm.channels[uintptr(fd)] = &eventChannel{w: w}
-	return os.NewFile(uintptr(fd), "rdma_cm"), nil
+	return flag, raw.Control(func(fd uintptr) {
+		n.cm.channels[fd] = &eventChannel{flag: flag} // in place of one that the library has closed
+	})
 }
 
 func (n inPlace) WriteCM(fd uintptr, command []byte) error {
@@ -118,7 +122,9 @@ func (m *manager) run(fd uintptr, command []byte) syscall.Errno {
 		return m.with(body[uapi.RdmaUcmListen](command).Id, m.listen)
 	case uapi.RDMA_USER_CM_CMD_RESOLVE_ADDR:
 		req := body[uapi.RdmaUcmResolveAddr](command)
-		return m.with(req.Id, func(id *cmID) syscall.Errno { return m.resolve(id, getAddr(&req.SrcAddr), getAddr(&req.DstAddr)) })
+		return m.with(req.Id, func(id *cmID) syscall.Errno {
+			return m.resolve(id, getAddr(&req.SrcAddr), getAddr(&req.DstAddr), time.Duration(req.TimeoutMs)*time.Millisecond)
+		})
 	case uapi.RDMA_USER_CM_CMD_RESOLVE_ROUTE:
 		return m.with(body[uapi.RdmaUcmResolveRoute](command).Id, (*cmID).resolveRoute)
 	case uapi.RDMA_USER_CM_CMD_SET_OPTION:
@@ -137,7 +143,7 @@ func (m *manager) run(fd uintptr, command []byte) syscall.Errno {
 		return m.with(req.Id, func(id *cmID) syscall.Errno { return id.qpAttr(req) })
 	case uapi.RDMA_USER_CM_CMD_CONNECT:
 		req := body[uapi.RdmaUcmConnect](command)
-		return m.with(req.Id, func(id *cmID) syscall.Errno { return m.connect(id, &req.ConnParam) })
+		return m.with(req.Id, func(id *cmID) syscall.Errno { return m.connect(id, req) })
 	case uapi.RDMA_USER_CM_CMD_ACCEPT:
 		req := body[uapi.RdmaUcmAccept](command)
 		return m.with(req.Id, func(id *cmID) syscall.Errno { return id.accept(req) })
@@ -157,7 +163,15 @@ func (m *manager) run(fd uintptr, command []byte) syscall.Errno {
 	case uapi.RDMA_USER_CM_CMD_DISCONNECT:
 		return m.with(body[uapi.RdmaUcmDisconnect](command).Id, (*cmID).disconnect)
 	case uapi.RDMA_USER_CM_CMD_NOTIFY:
-		return 0
+		req := body[uapi.RdmaUcmNotify](command)
+		return m.with(req.Id, func(id *cmID) syscall.Errno {
+			if uapi.IbEventType(req.Event) != uapi.IB_EVENT_COMM_EST || id.state != cmAnswered {
+				return syscall.EINVAL
+			}
+			return id.peer.confirm()
+		})
+	case uapi.RDMA_USER_CM_CMD_WRITE_CM_EVENT:
+		return syscall.EINVAL // as before Linux 7.2
 	case uapi.RDMA_USER_CM_CMD_MIGRATE_ID:
 		req := body[uapi.RdmaUcmMigrateId](command)
 		return m.with(req.Id, func(id *cmID) syscall.Errno {
@@ -193,14 +207,14 @@ func (ch *eventChannel) take(fd uintptr, response uint64) syscall.Errno {
 	}
 	*at[uapi.RdmaUcmEventResp](response) = ch.events[0]
 	if ch.events = ch.events[1:]; len(ch.events) == 0 {
-		drain(fd)
+		lower(fd)
 	}
 	return 0
 }
 
 func (ch *eventChannel) happen(e uapi.RdmaUcmEventResp) {
 	if ch.events = append(ch.events, e); len(ch.events) == 1 {
-		ch.w.Write([]byte{0})
+		raise(ch.flag)
 	}
 }
 
@@ -247,7 +261,7 @@ func (m *manager) bind(id *cmID, addr netip.AddrPort) syscall.Errno {
 	}
 	if !addr.Addr().IsUnspecified() {
 		if id.dev = m.owner(addr.Addr()); id.dev == nil {
-			return syscall.ENODEV
+			return syscall.EADDRNOTAVAIL
 		}
 	}
 	taken := func(port uint16) bool {
@@ -282,42 +296,90 @@ func (m *manager) listen(id *cmID) syscall.Errno {
 	return 0
 }
 
-func (m *manager) resolve(id *cmID, src, dst netip.AddrPort) syscall.Errno {
+func (m *manager) resolve(id *cmID, src, dst netip.AddrPort, timeout time.Duration) syscall.Errno {
 	to := m.owner(dst.Addr())
-	if !id.src.IsValid() {
+	via := to // which a host takes to its own addresses
+	for _, d := range m.net.devices {
+		if via == nil && !d.gone && near(d.addr, dst.Addr()) {
+			via = d
+		}
+	}
+	switch {
+	case id.src.IsValid() || via == nil && !src.IsValid():
+	default:
 		if !src.IsValid() {
-			if to == nil {
-				id.event(uapi.RDMA_CM_EVENT_ADDR_ERROR, -int32(syscall.ETIMEDOUT), nil)
-				return 0
+			if src = netip.AddrPortFrom(via.addr, 0); via == to {
+				src = netip.AddrPortFrom(dst.Addr(), 0)
 			}
-			src = netip.AddrPortFrom(dst.Addr(), 0) // as to all of a host's own addresses
 		}
 		if errno := m.bind(id, src); errno != 0 {
 			return errno
 		}
 	}
-	if id.dst = dst; to == nil {
-		id.event(uapi.RDMA_CM_EVENT_ADDR_ERROR, -int32(syscall.ETIMEDOUT), nil)
+	id.dst = dst
+	switch {
+	case via == nil:
+		id.event(uapi.RDMA_CM_EVENT_ADDR_ERROR, -int32(syscall.ENETUNREACH), nil)
 		return 0
-	}
-	if id.dev == nil {
+	case to == nil:
+		time.AfterFunc(timeout, func() {
+			m.net.mu.Lock()
+			defer m.net.mu.Unlock()
+			if m.ids[id.handle] == id {
+				id.event(uapi.RDMA_CM_EVENT_ADDR_ERROR, -int32(syscall.ETIMEDOUT), nil)
+			}
+		})
+		return 0
+	case id.dev == nil: // bound to no address
 		id.dev, id.src = to, netip.AddrPortFrom(dst.Addr(), id.src.Port())
 	}
 	id.event(uapi.RDMA_CM_EVENT_ADDR_RESOLVED, 0, nil)
 	return 0
 }
 
+// near reports whether two addresses are in one network, which has 256 IPv4 addresses or 2^64 IPv6
+// addresses.
+func near(a, b netip.Addr) bool {
+	bits := 64
+	if a.Is4() {
+		bits = 24
+	}
+	p, err := a.Prefix(bits)
+	return err == nil && p.Contains(b.WithZone(""))
+}
+
 func (id *cmID) resolveRoute() syscall.Errno {
 	if id.dev == nil {
 		return syscall.EINVAL
 	}
+	id.routed = true
 	id.event(uapi.RDMA_CM_EVENT_ROUTE_RESOLVED, 0, nil)
 	return 0
 }
 
+// record returns the path to the peer, as a subnet's administration would.
+func (id *cmID) record() (r uapi.IbPathRecData) {
+	const exactly, rate10, membership = 2 << 6, 3, 0xffff
+	r.Flags = uapi.IB_PATH_GMP | uapi.IB_PATH_PRIMARY | uapi.IB_PATH_BIDIRECTIONAL
+	b, src, dst := bytesOf(&r.PathRec), id.src.Addr().As16(), id.dst.Addr().As16()
+	copy(b[8:], dst[:])
+	copy(b[24:], src[:])
+	binary.BigEndian.PutUint32(b[44:], hopLimit)
+	b[49] = 1<<7 | 1 // reversible, one path
+	binary.BigEndian.PutUint16(b[50:], membership)
+	b[54], b[55], b[56] = exactly|byte(uapi.IB_MTU_1024), exactly|rate10, exactly|14
+	return r
+}
+
+const hopLimit = 64
+
 func (id *cmID) query(req *uapi.RdmaUcmQuery) syscall.Errno {
 	if req.Option == uapi.RDMA_USER_CM_QUERY_PATH {
-		at[uapi.RdmaUcmQueryPathResp](req.Response).NumPaths = 0
+		r := at[uapi.RdmaUcmQueryPathResp](req.Response)
+		if r.NumPaths = 0; id.routed {
+			r.NumPaths = 1
+			*at[uapi.IbPathRecData](req.Response + uapi.RdmaUcmQueryPathRespPathDataOffset) = id.record()
+		}
 		return 0
 	}
 	r := at[uapi.RdmaUcmQueryAddrResp](req.Response) // the kernel's index of the device stays unknown
@@ -377,17 +439,17 @@ func (id *cmID) qpAttr(req *uapi.RdmaUcmInitQpAttr) syscall.Errno {
 
 // path returns the way to the peer.
 func (id *cmID) path() uapi.IbUverbsAhAttr {
-	g := uapi.IbUverbsGlobalRoute{Dgid: id.dst.Addr().As16(), HopLimit: 64}
+	g := uapi.IbUverbsGlobalRoute{Dgid: id.dst.Addr().As16(), HopLimit: hopLimit}
 	g.SgidIndex = uint8(max(0, slices.Index(id.dev.gids, id.src.Addr().As16())))
 	return uapi.IbUverbsAhAttr{Grh: g, IsGlobal: 1, PortNum: 1}
 }
 
 // connect asks the listener at the resolved address.
-func (m *manager) connect(id *cmID, param *uapi.RdmaUcmConnParam) syscall.Errno {
+func (m *manager) connect(id *cmID, req *uapi.RdmaUcmConnect) syscall.Errno {
 	if id.dev == nil || !id.dst.IsValid() || id.state != cmIdle {
 		return syscall.EINVAL
 	}
-	id.own, id.state = *param, cmAsking
+	id.own, id.state = req.ConnParam, cmAsking
 	to := m.owner(id.dst.Addr())
 	if to == nil || to != id.dev && (to.down || id.dev.down) {
 		id.state = cmOver
@@ -407,10 +469,10 @@ func (m *manager) connect(id *cmID, param *uapi.RdmaUcmConnParam) syscall.Errno 
 		return 0
 	}
 	x := m.create(listener.ch, id.ps)
-	x.dev, x.src, x.dst, x.asked, x.state, x.peer, x.theirs = to, id.dst, id.src, true, cmAsked, id, seen(param)
+	x.dev, x.src, x.dst, x.asked, x.state, x.peer, x.theirs = to, id.dst, id.src, true, cmAsked, id, seen(&req.ConnParam)
 	id.peer = x
 	listener.event(uapi.RDMA_CM_EVENT_CONNECT_REQUEST, 0, func(e *uapi.RdmaUcmEventResp) {
-		e.Id = x.handle
+		e.Id, e.Ece = x.handle, req.Ece
 		x.fill(e, requestData, serviceRequestData)
 	})
 	return 0
@@ -449,14 +511,22 @@ func (id *cmID) accept(req *uapi.RdmaUcmAccept) syscall.Errno {
 		if id.datagrams() {
 			what, id.state, p.state = uapi.RDMA_CM_EVENT_ESTABLISHED, cmConnected, cmConnected
 		}
-		p.event(what, 0, func(e *uapi.RdmaUcmEventResp) { p.fill(e, answerData, serviceData) })
+		p.event(what, 0, func(e *uapi.RdmaUcmEventResp) {
+			e.Ece = req.Ece
+			p.fill(e, answerData, serviceData)
+		})
 		return 0
 	case id.state == cmAsking && p.state == cmAnswered: // the confirmation
-		id.state, p.state = cmConnected, cmConnected
-		p.event(uapi.RDMA_CM_EVENT_ESTABLISHED, 0, nil)
-		return 0
+		return id.confirm()
 	}
 	return syscall.EINVAL
+}
+
+// confirm is the last step of the asking side.
+func (id *cmID) confirm() syscall.Errno {
+	id.state, id.peer.state = cmConnected, cmConnected
+	id.peer.event(uapi.RDMA_CM_EVENT_ESTABLISHED, 0, nil)
+	return 0
 }
 
 // reject ends the handshake with the peer, which has asked.

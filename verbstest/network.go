@@ -129,9 +129,6 @@ func (n *Network) Close() error {
 	for start := time.Now(); len(left()) > 0 && time.Since(start) < patience; {
 		n.closed.Wait()
 	}
-	for _, ch := range n.cm.channels { // which the library closes without telling
-		ch.w.Close()
-	}
 	err := os.RemoveAll(n.root)
 	if list := left(); len(list) > 0 {
 		err = errors.Join(fmt.Errorf("verbstest: left open: %s", strings.Join(list, ", ")), err)

@@ -1,6 +1,7 @@
 package verbstest
 
 import (
+	"encoding/binary"
 	"os"
 	"sync"
 	"syscall"
@@ -18,11 +19,18 @@ func pipe() (fd int, w *os.File, err error) {
 	return ends[0], os.NewFile(uintptr(ends[1]), "events"), nil
 }
 
-// drain empties a pipe.
-func drain(fd uintptr) {
-	var b [64]byte
-	unix.Read(int(fd), b[:])
+// newFlag makes a file that is readable after raise until lower.
+func newFlag() (*os.File, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "rdma_cm"), nil
 }
+
+// raise fails when the library has closed the file. lower has the file's descriptor.
+func raise(f *os.File) { f.Write(binary.NativeEndian.AppendUint64(nil, 1)) }
+func lower(fd uintptr) { unix.Read(int(fd), make([]byte, 8)) }
 
 // populate maps the pages of memory, as pinning it does. It reports false if they can't be read or,
 // with write, written to.

@@ -9,6 +9,9 @@ import (
 
 func pipe() (int, *os.File, error) { return 0, nil, errors.ErrUnsupported }
 
-func drain(uintptr) {}
+func newFlag() (*os.File, error) { return nil, errors.ErrUnsupported }
+
+func raise(*os.File) {}
+func lower(uintptr)  {}
 
 func populate([]byte, bool) bool { return false }

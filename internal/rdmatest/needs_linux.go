@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"reflect"
 	"regexp"
@@ -13,6 +14,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/verbstest"
 )
 
 // Needs are the requirements of a test. The zero value requires one guest with devices of any
@@ -234,13 +237,20 @@ func Run(m *testing.M, needs ...Need) int {
 	}
 	run, skip := flag.Lookup("test.run").Value, flag.Lookup("test.skip").Value
 	s := here()
-	if s.Device == "host" {
-		Devices = [2]string{"vt0", "vt1"}
-		Device, RoCE = Devices[0], true
-	}
 	if s.Device == "host" && os.Getenv("VM_INDEX") != "" {
 		fmt.Fprintf(os.Stderr, "the rig has no device %s\n", Device)
 		return 1
+	}
+	if s.Device == "host" {
+		// With the addresses of the rig's devices.
+		n, err := verbstest.Open(netip.MustParseAddr("192.168.77.1"), netip.MustParseAddr("192.168.77.2"))
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer n.Close() // each test reports what it leaves open
+		Devices = [2]string{n.Device(0).Name(), n.Device(1).Name()}
+		Device, RoCE = Devices[0], true
 	}
 	var met, unmet []string
 	for name, n := range l.Tests {

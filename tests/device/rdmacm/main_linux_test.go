@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, victim(task))
 		os.Exit(1)
 	}
-	rdmatest.Main(m, rdmatest.OnRXE, rdmatest.Peers)
+	rdmatest.Main(m, rdmatest.OnRXE, rdmatest.Peers, rdmatest.AlsoVerbstest)
 }
 
 const (

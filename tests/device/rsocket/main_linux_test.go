@@ -21,7 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	rdmatest.Main(m, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.LongOn("mlx5-eth"))
+	rdmatest.Main(m, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.LongOn("mlx5-eth"), rdmatest.AlsoVerbstest)
 }
 
 const host = "192.168.77.1" // the first device
