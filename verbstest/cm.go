@@ -18,7 +18,8 @@ type manager struct {
 	net      *Network
 	channels map[uintptr]*eventChannel // by their descriptors
 	ids      map[uint32]*cmID
-	port     uint16 // that was given last
+	groups   map[uint32]*cmID // members of multicast groups, whose peers are the IDs that joined
+	port     uint16           // that was given last
 }
 
 type eventChannel struct {
@@ -58,6 +59,8 @@ const (
 const (
 	rejectServiceID = 8
 	rejectConsumer  = 28
+
+	serviceRejected = 2 // the status of an answer for datagrams
 )
 
 // Lengths of private data, which arrives padded.
@@ -69,7 +72,7 @@ const (
 const qkeyUDP = 0x01234567 // RDMA_UDP_QKEY
 
 func (m *manager) init(n *Network) {
-	*m = manager{net: n, channels: make(map[uintptr]*eventChannel), ids: make(map[uint32]*cmID), port: 1<<15 - 1}
+	*m = manager{net: n, channels: make(map[uintptr]*eventChannel), ids: make(map[uint32]*cmID), groups: make(map[uint32]*cmID), port: 1<<15 - 1}
 }
 
 func (n inPlace) OpenCM(string) (*os.File, error) {
@@ -170,6 +173,18 @@ func (m *manager) run(fd uintptr, command []byte) syscall.Errno {
 			}
 			return id.peer.confirm()
 		})
+	case uapi.RDMA_USER_CM_CMD_JOIN_MCAST:
+		req := body[uapi.RdmaUcmJoinMcast](command)
+		return m.with(req.Id, func(id *cmID) syscall.Errno { return m.join(id, req) })
+	case uapi.RDMA_USER_CM_CMD_LEAVE_MCAST:
+		handle := body[uapi.RdmaUcmDestroyId](command).Id
+		group := m.groups[handle]
+		if group == nil {
+			return syscall.ENOENT
+		}
+		group.ch.forget(group)
+		delete(m.groups, handle)
+		return 0
 	case uapi.RDMA_USER_CM_CMD_WRITE_CM_EVENT:
 		return syscall.EINVAL // as before Linux 7.2
 	case uapi.RDMA_USER_CM_CMD_MIGRATE_ID:
@@ -376,7 +391,7 @@ const hopLimit = 64
 func (id *cmID) query(req *uapi.RdmaUcmQuery) syscall.Errno {
 	if req.Option == uapi.RDMA_USER_CM_QUERY_PATH {
 		r := at[uapi.RdmaUcmQueryPathResp](req.Response)
-		if r.NumPaths = 0; id.routed {
+		if r.NumPaths = 0; id.routed || id.asked {
 			r.NumPaths = 1
 			*at[uapi.IbPathRecData](req.Response + uapi.RdmaUcmQueryPathRespPathDataOffset) = id.record()
 		}
@@ -465,7 +480,7 @@ func (m *manager) connect(id *cmID, req *uapi.RdmaUcmConnect) syscall.Errno {
 	}
 	if listener == nil {
 		id.state = cmOver
-		id.event(uapi.RDMA_CM_EVENT_REJECTED, rejectServiceID, nil)
+		id.rejected(rejectServiceID, nil)
 		return 0
 	}
 	x := m.create(listener.ch, id.ps)
@@ -477,6 +492,26 @@ func (m *manager) connect(id *cmID, req *uapi.RdmaUcmConnect) syscall.Errno {
 	})
 	return 0
 }
+
+// join joins a group, whose datagrams a queue pair gets that is attached to it.
+func (m *manager) join(id *cmID, req *uapi.RdmaUcmJoinMcast) syscall.Errno {
+	group := getAddr(&req.Addr).Addr()
+	if id.dev == nil || !group.IsMulticast() || !id.datagrams() {
+		return syscall.EINVAL
+	}
+	g := &cmID{handle: m.net.next(), uid: req.Uid, ch: id.ch, peer: id}
+	m.groups[g.handle] = g
+	at[uapi.RdmaUcmCreateIdResp](req.Response).Id = g.handle
+	g.event(uapi.RDMA_CM_EVENT_MULTICAST_JOIN, 0, func(e *uapi.RdmaUcmEventResp) {
+		e.Id = id.handle
+		ud := e.Param.Ud()
+		ud.QpNum, ud.Qkey, ud.AhAttr = multicastQPN, qkeyUDP, id.path()
+		ud.AhAttr.Grh.Dgid = group.As16()
+	})
+	return 0
+}
+
+const multicastQPN = 0xffffff
 
 // seen returns what the other end sees of a side's parameters: what one side wants to do is what
 // the other one must allow.
@@ -537,7 +572,16 @@ func (id *cmID) reject(reason int32, data []byte) {
 		return
 	}
 	copy(p.theirs.PrivateData[:], data)
-	p.event(uapi.RDMA_CM_EVENT_REJECTED, reason, func(e *uapi.RdmaUcmEventResp) { p.fill(e, rejectData, serviceData) })
+	p.rejected(reason, func(e *uapi.RdmaUcmEventResp) { p.fill(e, rejectData, serviceData) })
+}
+
+// rejected tells the ID that it was rejected.
+func (id *cmID) rejected(reason int32, fill func(*uapi.RdmaUcmEventResp)) {
+	if id.datagrams() {
+		id.event(uapi.RDMA_CM_EVENT_UNREACHABLE, serviceRejected, fill)
+	} else {
+		id.event(uapi.RDMA_CM_EVENT_REJECTED, reason, fill)
+	}
 }
 
 // leave ends what the ID has with its peer.
@@ -585,6 +629,12 @@ func (m *manager) destroy(id *cmID) syscall.Errno {
 		p.event(uapi.RDMA_CM_EVENT_DISCONNECTED, 0, nil)
 	}
 	id.leave()
+	for h, g := range m.groups {
+		if g.peer == id {
+			g.ch.forget(g)
+			delete(m.groups, h)
+		}
+	}
 	delete(m.ids, id.handle)
 	m.net.closed.Broadcast()
 	return 0

@@ -8,15 +8,16 @@
 //		...
 //	}
 //
-// New replaces the machine's devices, so that the program under test finds them as it finds real
-// ones: verbs.Open("") opens the first, and rdmacm and rsocket the one that has the address. A
-// Network has RC, UC and UD queue pairs, SRQs, RDMA writes and reads, atomics, multicast,
-// completion channels, asynchronous events, and connections. It has no memory windows, XRC, raw
-// packets, on-demand paging, nor what only one driver has, and package rdmanl doesn't see it.
-// What a Network lacks fails with verbs.ErrNotSupported.
+// The Network's devices replace the machine's, so that the program under test finds them as it
+// finds real ones: verbs.Open("") opens the first, and rdmacm and rsocket the one that has the
+// address. They are like Soft-RoCE's, and driven by package provider/rxe: RC, UC and UD queue
+// pairs, SRQs, RDMA writes and reads, atomics, multicast, completion channels, asynchronous
+// events, and connections. They have no memory windows, XRC, raw packets, timestamps and on-demand
+// paging: that fails with verbs.ErrNotSupported. Other processes can't use them, and package
+// rdmanl doesn't see them.
 //
-// Network.SetFault loses packets and makes requests fail. Device.SetPort and Device.Remove take
-// a link down and a device away.
+// [Network.SetFault] loses packets and makes requests fail. [Device.SetPort] takes a link down,
+// and [Device.Remove] a device away.
 //
 // # Order
 //

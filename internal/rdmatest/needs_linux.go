@@ -53,7 +53,7 @@ func AlsoSIW(n *Needs) { n.SIW = true }
 func AlsoVerbstest(n *Needs) { n.Network = true }
 
 // NotVerbstest is for tests of a package with AlsoVerbstest that need what package verbstest
-// doesn't have.
+// doesn't have. Those that declare Devices or Peers of their own don't run there anyway.
 func NotVerbstest(n *Needs) { n.noNetwork = true }
 
 // OnEFA runs the test on efa.
@@ -141,7 +141,7 @@ func listing(of []Need) Listing {
 		n := all(own)
 		if len(n.Devices) == 0 {
 			n.Devices = l.Package.Devices
-			n.Network = (n.Network || l.Package.Network) && !n.noNetwork
+			n.Network = n.Network || l.Package.Network && !n.noNetwork && !n.Peers
 		}
 		n.SIW = n.SIW || l.Package.SIW
 		n.Guests = max(n.Guests, l.Package.Guests)
