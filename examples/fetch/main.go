@@ -120,7 +120,7 @@ func fetch(ctx context.Context, addr string) (blob []byte, connections int, err 
 
 // more appends to the blob what one connection brings.
 func more(ctx context.Context, addr string, blob []byte) (_ []byte, whole bool, err error) {
-	c, err := rdmacm.Dial(ctx, "tcp", addr, &rdmacm.Options{Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
+	c, err := rdmacm.Dial(ctx, "tcp", addr, nil)
 	if err != nil {
 		return blob, false, err
 	}
@@ -141,18 +141,7 @@ func more(ctx context.Context, addr string, blob []byte) (_ []byte, whole bool, 
 	defer mr.Close()
 	for len(blob) < o.Size {
 		n := min(piece, o.Size-len(blob))
-		_, err := c.QP().PostSend(verbs.SendWR{
-			Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled,
-			SGL: []verbs.SGE{mr.SGE(0, n)}, Remote: o.Memory.At(uint64(len(blob))),
-		})
-		if err != nil {
-			return blob, false, err
-		}
-		var wc [1]verbs.WC
-		if _, err = c.SendCompletions(ctx, wc[:]); err == nil {
-			err = wc[0].Err()
-		}
-		if err != nil {
+		if err := c.Read(ctx, mr.SGE(0, n), o.Memory.At(uint64(len(blob)))); err != nil {
 			return blob, false, err
 		}
 		blob = append(blob, mr.Bytes()[:n]...)

@@ -138,9 +138,11 @@ func TestConnBusy(t *testing.T) {
 	l, _ := listen(t, nil)
 	client, _ := dial(t, l, nil)
 	mr := rdmatest.Must(client.PD().AllocMR(64, verbs.MROptions{Access: verbs.AccessLocalWrite}))(t)
+	lent := rdmatest.Must(client.SendBuffer(patient(t)))(t)
 	wantError(t, client.Close(), rdmacm.ErrBusy)
+	lent.Release()
+	rdmatest.Check(t, client.Close()) // with what is on its PD
 	rdmatest.Check(t, mr.Close())
-	rdmatest.Check(t, client.Close())
 	rdmatest.Check(t, client.Close())
 }
 
