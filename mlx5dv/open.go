@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/internal/operr"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -31,8 +32,7 @@ func Open(info *verbs.DeviceInfo) (*verbs.Device, error) {
 	})
 	if err != nil {
 		if errors.Is(err, syscall.EINVAL) {
-			err = &verbs.OpError{Op: "open device", Object: info.Name(), Err: err,
-				Hint: "the adapter's firmware, or the kernel, may not allow DEVX"}
+			err = &verbs.OpError{Op: "open device", Object: info.Name(), Err: operr.Hinted(err, "the adapter's firmware, or the kernel, may not allow DEVX")}
 		}
 		return nil, err
 	}

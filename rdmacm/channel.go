@@ -49,16 +49,16 @@ func nodeError(node string, err error) *OpError {
 	e := &OpError{Op: opCreateChannel, Object: "(" + node + ")", Err: err}
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		e.Hint = "load the kernel module rdma_ucm; a container needs the node passed in (--device " + node + ")"
+		e.hint = "load the kernel module rdma_ucm; a container needs the node passed in (--device " + node + ")"
 	case errors.Is(err, os.ErrPermission):
-		e.Hint = "the user needs read and write permission on the node, and a container needs it allowed in its device cgroup"
+		e.hint = "the user needs read and write permission on the node, and a container needs it allowed in its device cgroup"
 	}
 	return e
 }
 
 func openChannel(node string) (*EventChannel, error) {
 	if runtime.GOOS != "linux" {
-		return nil, &OpError{Op: opCreateChannel, Err: ErrNotSupported, Hint: "there is no RDMA connection manager on " + runtime.GOOS}
+		return nil, &OpError{Op: opCreateChannel, Err: ErrNotSupported, hint: "there is no RDMA connection manager on " + runtime.GOOS}
 	}
 	open, write := openNode, write
 	if k := kernel.Current(); k != nil {

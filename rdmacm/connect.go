@@ -92,7 +92,7 @@ func (id *cmID) connectHeld(p *ConnParam) error {
 	if err != nil {
 		e := &OpError{Op: opConnect, Object: id.toPeer(), Err: err}
 		if err == syscall.ECONNREFUSED { // over iWARP, where TCP says so at once
-			e.Hint = RejectInvalidServiceID.String()
+			e.hint = RejectInvalidServiceID.String()
 		}
 		return e
 	}
@@ -408,7 +408,7 @@ func (id *cmID) WriteEvent(status int32, arg uint64) error {
 	*req.Param.Arg() = arg
 	err := id.ch.run(uapi.RDMA_USER_CM_CMD_WRITE_CM_EVENT, f)
 	if err == syscall.EINVAL {
-		return &OpError{Op: op, Err: fmt.Errorf("%w (%w)", ErrNotSupported, err), Hint: "this needs a newer kernel, and an ID other than that of an unanswered request"}
+		return &OpError{Op: op, Err: fmt.Errorf("%w (%w)", ErrNotSupported, err), hint: "this needs a newer kernel, and an ID other than that of an unanswered request"}
 	}
 	if err != nil {
 		return opErr(op, "", err)

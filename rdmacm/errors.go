@@ -52,7 +52,7 @@ type OpError struct {
 	Op     string // such as "connect"
 	Object string // the object or argument, such as "to 192.168.77.1:7174"; may be empty
 	Err    error  // the cause
-	Hint   string // what a person can do about it; may be empty
+	hint   string
 }
 
 func (e *OpError) Error() string {
@@ -60,10 +60,13 @@ func (e *OpError) Error() string {
 	if e.Object != "" {
 		tried += " " + e.Object
 	}
-	return operr.Message(tried, e.Err, e.Hint)
+	return operr.Message(tried, e.Err, e.hint)
 }
 
 func (e *OpError) Unwrap() error { return e.Err }
+
+// Hint returns what a person can do about the error, or "". Error has it, too. See [ib.Hint].
+func (e *OpError) Hint() string { return e.hint }
 
 // Is matches ErrClosed, whichever package has found the object closed, and errnos
 // that the kernel returns at once with the errors of this
@@ -133,7 +136,7 @@ type EventError struct {
 	// It is nil if the kernel rejected the connection.
 	PrivateData []byte
 
-	Hint string // what a person can do about it; may be empty
+	hint string
 
 	err error // one of the errors above
 }
@@ -148,8 +151,8 @@ func (e *EventError) Error() string {
 	case e.Status != 0:
 		s += ": " + operr.Name(e.errno())
 	}
-	if e.Hint != "" {
-		s += "; " + e.Hint
+	if e.hint != "" {
+		s += "; " + e.hint
 	}
 	return s
 }

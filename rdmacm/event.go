@@ -65,14 +65,14 @@ func (e *Event) Err() error {
 		err.err = ErrAddrResolution
 		switch err.errno() {
 		case syscall.ENODEV:
-			err.Hint = hintNoDevice
+			err.hint = hintNoDevice
 		case syscall.ETIMEDOUT:
-			err.Hint = "no neighbour has answered: is the address right, and its interface up?"
+			err.hint = "no neighbour has answered: is the address right, and its interface up?"
 		}
 	case EventRouteError:
 		err.err = ErrRouteResolution
 		if err.errno() == syscall.ENODEV {
-			err.Hint = hintNoDevice
+			err.hint = hintNoDevice
 		}
 	case EventConnectError:
 		err.err = ErrConnect

@@ -363,14 +363,14 @@ func TestNoNode(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "rdma_cm")
 	_, err := openChannel(name)
 	var e *OpError
-	if !errors.As(err, &e) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), name) || !strings.Contains(e.Hint, "rdma_ucm") {
+	if !errors.As(err, &e) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), name) || !strings.Contains(e.hint, "rdma_ucm") {
 		t.Errorf("got %v", err)
 	}
 	e = nodeError(name, syscall.EACCES)
-	if !errors.Is(e, os.ErrPermission) || !strings.Contains(e.Hint, "permission") {
+	if !errors.Is(e, os.ErrPermission) || !strings.Contains(e.hint, "permission") {
 		t.Errorf("got %v", e)
 	}
-	if e := nodeError(name, syscall.EMFILE); e.Hint != "" || !errors.Is(e, syscall.EMFILE) {
+	if e := nodeError(name, syscall.EMFILE); e.hint != "" || !errors.Is(e, syscall.EMFILE) {
 		t.Errorf("got %v", e)
 	}
 }

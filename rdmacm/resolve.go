@@ -48,9 +48,9 @@ func (id *cmID) bind(addr sockaddr) error {
 }
 
 func bindError(addr sockaddr, err error) error {
-	e := &OpError{Op: opBind, Object: "to " + addr.String(), Err: err, Hint: localHint(addr, err)}
+	e := &OpError{Op: opBind, Object: "to " + addr.String(), Err: err, hint: localHint(addr, err)}
 	if _, isIP := addr.(ipAddr); isIP && err == syscall.ENODEV {
-		e.Hint = hintNotLocal
+		e.hint = hintNotLocal
 	}
 	return e
 }
@@ -88,17 +88,17 @@ func resolveError(src, dst sockaddr, err error) error {
 	e := &OpError{Op: opResolveAddr, Object: "of " + dst.String(), Err: err}
 	if src != nil {
 		e.Object += " from " + src.String()
-		e.Hint = localHint(src, err)
+		e.hint = localHint(src, err)
 	}
 	_, isIP := dst.(ipAddr)
 	switch {
-	case e.Hint != "":
+	case e.hint != "":
 	case !isIP && err == syscall.ENODEV:
-		e.Hint = ibAddrHint
+		e.hint = ibAddrHint
 	case err == syscall.ENODEV:
-		e.Hint = hintNoDevice
+		e.hint = hintNoDevice
 	case err == syscall.EINVAL && withoutZone(dst):
-		e.Hint = hintZone
+		e.hint = hintZone
 	}
 	return e
 }
@@ -125,7 +125,7 @@ func (id *cmID) Listen(backlog int) error {
 	defer f.release()
 	*in[uapi.RdmaUcmListen](f) = uapi.RdmaUcmListen{Id: id.handle, Backlog: uint32(backlog)}
 	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_LISTEN, f); err != nil {
-		return &OpError{Op: opListen, Object: "on " + id.LocalAddr().String(), Err: err, Hint: localHint(ipAddr{id.LocalAddr()}, err)}
+		return &OpError{Op: opListen, Object: "on " + id.LocalAddr().String(), Err: err, hint: localHint(ipAddr{id.LocalAddr()}, err)}
 	}
 	if err := id.addrResolvedHeld(); err != nil {
 		return opErr(opListen, "", err)
@@ -226,7 +226,7 @@ func (id *cmID) resolveRouteHeld(timeout time.Duration) error {
 	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_RESOLVE_ROUTE, f); err != nil {
 		e := &OpError{Op: opResolveRoute, Object: id.toPeer(), Err: err}
 		if err == syscall.ENODEV {
-			e.Hint = hintNoDevice
+			e.hint = hintNoDevice
 		}
 		return e
 	}

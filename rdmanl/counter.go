@@ -234,7 +234,7 @@ func BindQP(ctx context.Context, dev, port, qpn uint32) (counter uint32, err err
 	}
 	e := opErr("bind QP", fmt.Sprintf("%d %s", qpn, onPort(dev, port)), explain(ctx, dev, err))
 	if errors.Is(err, syscall.ENOMEM) {
-		e.Hint = "the kernel says so also if the device can't count for QPs, or for one in this state: bind it before it is initialised"
+		e.hint = "the kernel says so also if the device can't count for QPs, or for one in this state: bind it before it is initialised"
 	}
 	return 0, e
 }

@@ -24,7 +24,7 @@ type OpError struct {
 	Op     string // such as "add link"
 	Object string // such as "rxe0"; may be empty
 	Err    error  // the cause
-	Hint   string // what a person can do about it; may be empty
+	hint   string
 }
 
 func (e *OpError) Error() string {
@@ -32,10 +32,13 @@ func (e *OpError) Error() string {
 	if e.Object != "" {
 		tried += " " + e.Object
 	}
-	return operr.Message(tried, e.Err, e.Hint)
+	return operr.Message(tried, e.Err, e.hint)
 }
 
 func (e *OpError) Unwrap() error { return e.Err }
+
+// Hint returns what a person can do about the error, or "". Error has it, too. See [ib.Hint].
+func (e *OpError) Hint() string { return e.hint }
 
 // A refusal is an errno with the kernel's explanation.
 type refusal struct {
@@ -52,9 +55,9 @@ func opErr(op, object string, err error) *OpError {
 	e := &OpError{Op: op, Object: object, Err: err}
 	switch {
 	case errors.Is(err, syscall.EPERM):
-		e.Hint = "this needs CAP_NET_ADMIN"
+		e.hint = "this needs CAP_NET_ADMIN"
 	case errors.Is(err, syscall.EPROTONOSUPPORT):
-		e.Hint = "the kernel has no RDMA: load the module ib_core"
+		e.hint = "the kernel has no RDMA: load the module ib_core"
 	}
 	return e
 }

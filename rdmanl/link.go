@@ -118,15 +118,15 @@ func AddLink(ctx context.Context, o LinkOptions) error {
 	e := opErr(op, o.Name, err)
 	switch {
 	case errors.Is(err, syscall.ENODEV):
-		e.Hint = "there is no network interface " + o.Netdev + " in this network namespace"
+		e.hint = "there is no network interface " + o.Netdev + " in this network namespace"
 	case errors.Is(err, syscall.ENFILE):
-		e.Hint = "there is a device with this name"
+		e.hint = "there is a device with this name"
 	case errors.Is(err, syscall.EEXIST):
-		e.Hint = "there is a device with this name, or " + o.Netdev + " has a link of type " + o.Type
+		e.hint = "there is a device with this name, or " + o.Netdev + " has a link of type " + o.Type
 	case errors.Is(err, syscall.EINVAL):
-		e.Hint = "the kernel has no links of type " + o.Type + ", or not on " + o.Netdev
+		e.hint = "the kernel has no links of type " + o.Type + ", or not on " + o.Netdev
 	case errors.Is(err, syscall.EPERM):
-		e.Hint += ", and links of type rxe can't be on a VLAN"
+		e.hint += ", and links of type rxe can't be on a VLAN"
 	}
 	return e
 }
@@ -140,7 +140,7 @@ func DeleteLink(ctx context.Context, dev uint32) error {
 	}
 	e := opErr(op, onDevice(dev), explain(ctx, dev, err))
 	if errors.Is(err, syscall.EINVAL) && !errors.Is(e, ErrNoDevice) {
-		e.Hint = "only links of software drivers can be deleted, such as rxe and siw"
+		e.hint = "only links of software drivers can be deleted, such as rxe and siw"
 	}
 	return e
 }

@@ -25,14 +25,17 @@ type OpError struct {
 	Op     string // such as "get table of NodeRecord"
 	Object string // such as "mlx5_0/1"
 	Err    error  // the cause
-	Hint   string // what a person can do about it; may be empty
+	hint   string
 }
 
 func (e *OpError) Error() string {
-	return operr.Message("sa: "+e.Op+" at "+e.Object, e.Err, e.Hint)
+	return operr.Message("sa: "+e.Op+" at "+e.Object, e.Err, e.hint)
 }
 
 func (e *OpError) Unwrap() error { return e.Err }
+
+// Hint returns what a person can do about the error, or "". Error has it, too. See [ib.Hint].
+func (e *OpError) Hint() string { return e.hint }
 
 // wrap returns the error for an operation. It takes the cause out of an error of umad's, whose name
 // for the operation says less.
@@ -40,7 +43,7 @@ func wrap(op, object string, err error) error {
 	e := &OpError{Op: op, Object: object, Err: err}
 	var under *umad.OpError
 	if errors.As(err, &under) {
-		e.Err, e.Hint = under.Err, under.Hint
+		e.Err, e.hint = under.Err, under.Hint()
 	}
 	var all umad.Status
 	if errors.As(e.Err, &all) && all&0xff == 0 {

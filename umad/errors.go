@@ -25,7 +25,7 @@ type OpError struct {
 	Op     string // such as "register agent"
 	Object string // such as "mlx5_0/1"
 	Err    error  // the cause
-	Hint   string // what a person can do about it; may be empty
+	hint   string
 }
 
 func (e *OpError) Error() string {
@@ -33,15 +33,18 @@ func (e *OpError) Error() string {
 	if e.Object != "" {
 		tried += " " + e.Object
 	}
-	return operr.Message(tried, e.Err, e.Hint)
+	return operr.Message(tried, e.Err, e.hint)
 }
 
 func (e *OpError) Unwrap() error { return e.Err }
 
+// Hint returns what a person can do about the error, or "". Error has it, too. See [ib.Hint].
+func (e *OpError) Hint() string { return e.hint }
+
 func opErr(op, object string, err error) *OpError {
 	e := &OpError{Op: op, Object: object, Err: plain(err)}
 	if errors.Is(err, syscall.EACCES) {
-		e.Hint = "the files in /dev/infiniband belong to root"
+		e.hint = "the files in /dev/infiniband belong to root"
 	}
 	return e
 }

@@ -132,7 +132,7 @@ func (p *Port) Register(o AgentOptions) (*Agent, error) {
 		e := opErr(op, object, err)
 		e.Op += fmt.Sprintf(" of class %#02x of", uint8(o.Class))
 		if errors.Is(err, syscall.EINVAL) && len(o.Methods) > 0 {
-			e.Hint = "another agent may receive these methods"
+			e.hint = "another agent may receive these methods"
 		}
 		return nil, e
 	}
@@ -348,7 +348,7 @@ func Manage(device string, port int) (*Manager, error) {
 	if err != nil {
 		e := opErr(op, n.String(), err)
 		if errors.Is(err, syscall.EAGAIN) {
-			e.Hint = "another program manages it"
+			e.hint = "another program manages it"
 		}
 		return nil, e
 	}

@@ -126,8 +126,8 @@ func (pd *PD) createAHHeld(op string, a *AHAttr) (*AH, error) {
 	if !ah.local {
 		if err := cmd.Run(d.file); err != nil {
 			e := d.failedPath(op, fmt.Sprintf("port %d", a.Port), a, err)
-			if !a.IsGlobal && e.Hint == "" {
-				e.Hint = "over RoCE an address is global: set IsGlobal"
+			if !a.IsGlobal && e.hint == "" {
+				e.hint = "over RoCE an address is global: set IsGlobal"
 			}
 			return nil, e
 		}

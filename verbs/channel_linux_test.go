@@ -199,7 +199,7 @@ func TestNoChannels(t *testing.T) {
 		t.Errorf("poll: %d, %v", n, err)
 	}
 	var e *OpError
-	if n, err := cq.PollWait(context.Background(), wc); n != 0 || !errors.Is(err, ErrNotSupported) || !errors.As(err, &e) || e.Hint == "" {
+	if n, err := cq.PollWait(context.Background(), wc); n != 0 || !errors.Is(err, ErrNotSupported) || !errors.As(err, &e) || e.hint == "" {
 		t.Errorf("wait: %d, %v", n, err)
 	}
 	for _, err := range cq.All(context.Background()) {

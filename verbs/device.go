@@ -83,7 +83,7 @@ func (d *DeviceInfo) openAs(op string, file *ioctl.File, context func(*Device, *
 	dev := &Device{info: d, file: file, members: members{named: make(map[uint64]member)}, idle: make(chan struct{}, 1)}
 	if err := dev.start(context); err != nil {
 		file.Close()
-		return nil, &OpError{Op: op, Object: d.Name(), Err: err, Hint: hint(err)}
+		return nil, &OpError{Op: op, Object: d.Name(), Err: err, hint: hint(err)}
 	}
 	opened.Store(dev, true)
 	return dev, nil
@@ -100,11 +100,11 @@ func openError(d *DeviceInfo, err error) error {
 	case errors.Is(err, syscall.ENXIO), errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.EIO):
 		e.Err = &removedError{err}
 	case errors.Is(err, os.ErrNotExist):
-		e.Hint = "the kernel has the device but the node is missing: in a container, pass the node in (--device " + d.Node() + "); otherwise load ib_uverbs"
+		e.hint = "the kernel has the device but the node is missing: in a container, pass the node in (--device " + d.Node() + "); otherwise load ib_uverbs"
 	case errors.Is(err, syscall.EPERM):
-		e.Hint = "either the device is in another network namespace (ibv dev set moves it, and with ibv system set netns shared all see it), or the container's device cgroup doesn't allow the node"
+		e.hint = "either the device is in another network namespace (ibv dev set moves it, and with ibv system set netns shared all see it), or the container's device cgroup doesn't allow the node"
 	case errors.Is(err, os.ErrPermission):
-		e.Hint = "the user needs read and write permission on the node"
+		e.hint = "the user needs read and write permission on the node"
 	}
 	return e
 }

@@ -207,7 +207,7 @@ func openFirst(devs []*DeviceInfo, open func(*DeviceInfo) (*Device, error)) (*De
 // find returns the devices that match the selector: one, or all in their order.
 func (t tree) find(devs []*DeviceInfo, selector string) ([]*DeviceInfo, error) {
 	if len(devs) == 0 {
-		return nil, &OpError{Op: "open device", Object: selector, Err: ErrNoDevice, Hint: t.whyNone()}
+		return nil, &OpError{Op: "open device", Object: selector, Err: ErrNoDevice, hint: t.whyNone()}
 	}
 	if selector == "" {
 		return devs, nil
@@ -228,7 +228,7 @@ func (t tree) find(devs []*DeviceInfo, selector string) ([]*DeviceInfo, error) {
 	}
 	return nil, &OpError{
 		Op: "open device", Object: selector, Err: ErrNoDevice,
-		Hint: "there is no such name, node GUID or network interface; there are: " + strings.Join(have, "; "),
+		hint: "there is no such name, node GUID or network interface; there are: " + strings.Join(have, "; "),
 	}
 }
 

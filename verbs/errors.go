@@ -46,7 +46,7 @@ type OpError struct {
 	Op     string // the verb, such as "create QP"
 	Object string // the object or arguments, such as "RC, 16 WR"; may be empty
 	Err    error  // the cause
-	Hint   string // what a person can do about it; may be empty
+	hint   string
 }
 
 func (e *OpError) Error() string {
@@ -54,10 +54,13 @@ func (e *OpError) Error() string {
 	if e.Object != "" {
 		tried += " (" + e.Object + ")"
 	}
-	return operr.Message(tried, e.Err, e.Hint)
+	return operr.Message(tried, e.Err, e.hint)
 }
 
 func (e *OpError) Unwrap() error { return e.Err }
+
+// Hint returns what a person can do about the error, or "". Error has it, too. See [ib.Hint].
+func (e *OpError) Hint() string { return e.hint }
 
 // Is matches errnos with the errors of this package.
 func (e *OpError) Is(target error) bool {
@@ -88,7 +91,7 @@ func opErr(op, object string, err error) error {
 
 // failed returns the error for a verb that the kernel or the provider has refused.
 func (d *Device) failed(op, object string, err error) *OpError {
-	return &OpError{Op: op, Object: object, Err: d.explain(err), Hint: hint(err)}
+	return &OpError{Op: op, Object: object, Err: d.explain(err), hint: hint(err)}
 }
 
 // hint says what a person can do about an error that any verb may return which creates something.
@@ -106,8 +109,8 @@ func hint(err error) string {
 // failedToLock is failed for a verb that locks memory for the device.
 func (d *Device) failedToLock(op, object string, err error) *OpError {
 	e := d.failed(op, object, err)
-	if e.Hint == "" && errors.Is(err, syscall.ENOMEM) {
-		e.Hint = "memory that the device uses is locked: raise RLIMIT_MEMLOCK (ulimit -l), in a container --ulimit memlock"
+	if e.hint == "" && errors.Is(err, syscall.ENOMEM) {
+		e.hint = "memory that the device uses is locked: raise RLIMIT_MEMLOCK (ulimit -l), in a container --ulimit memlock"
 	}
 	return e
 }
@@ -115,7 +118,7 @@ func (d *Device) failedToLock(op, object string, err error) *OpError {
 // needsRaw adds the hint for a verb that sees the packets of others.
 func (e *OpError) needsRaw() *OpError {
 	if errors.Is(e.Err, syscall.EPERM) {
-		e.Hint = "raw packets need the capability CAP_NET_RAW"
+		e.hint = "raw packets need the capability CAP_NET_RAW"
 	}
 	return e
 }
@@ -136,11 +139,11 @@ func (d *Device) failedPath(op, object string, a *AHAttr, err error) *OpError {
 	switch {
 	case from.Type == GIDTypeIB:
 	case from.GID.IsIPv4Mapped() != a.DGID.IsIPv4Mapped():
-		e.Hint = "one of the GIDs is of IPv4 and the other isn't: use a GID of the peer's family"
+		e.hint = "one of the GIDs is of IPv4 and the other isn't: use a GID of the peer's family"
 	case errors.Is(err, syscall.ETIMEDOUT):
-		e.Hint = "no neighbour has answered for " + a.DGID.String() + ": is the GID the peer's, and its interface up? (ip neigh)"
+		e.hint = "no neighbour has answered for " + a.DGID.String() + ": is the GID the peer's, and its interface up? (ip neigh)"
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
-		e.Hint = "the host has no route to " + a.DGID.String() + " from this GID"
+		e.hint = "the host has no route to " + a.DGID.String() + " from this GID"
 	}
 	return e
 }

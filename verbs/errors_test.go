@@ -20,7 +20,7 @@ func TestHardware(t *testing.T) {
 }
 
 func TestOpError(t *testing.T) {
-	err := error(&OpError{Op: "create QP", Object: "RC, 16 WR", Err: syscall.ENOMEM, Hint: "less may do"})
+	err := error(&OpError{Op: "create QP", Object: "RC, 16 WR", Err: syscall.ENOMEM, hint: "less may do"})
 	if got, want := err.Error(), "verbs: create QP (RC, 16 WR): ENOMEM; less may do"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -118,9 +118,9 @@ func (t GIDTable) Find(s GIDSelector) (GIDEntry, error) {
 	err := &OpError{Op: "find GID", Err: operr.Invalid("%s", strings.TrimSpace("there is no GID "+s.String()))}
 	switch {
 	case len(have) > 0:
-		err.Hint = "there are: " + strings.Join(have, "; ")
+		err.hint = "there are: " + strings.Join(have, "; ")
 	default:
-		err.Hint = "the GID table is empty: is the port's network interface up, with an address?"
+		err.hint = "the GID table is empty: is the port's network interface up, with an address?"
 	}
 	return GIDEntry{}, err
 }
@@ -236,7 +236,7 @@ func (d *Device) gidIndex(op string, gid GIDEntry) (int, error) {
 		}
 	}
 	if index < 0 {
-		return 0, &OpError{Op: op, Err: operr.Invalid("the GID is no longer in the table: %v", gid), Hint: "find a GID again, and tell the peer"}
+		return 0, &OpError{Op: op, Err: operr.Invalid("the GID is no longer in the table: %v", gid), hint: "find a GID again, and tell the peer"}
 	}
 	return index, nil
 }

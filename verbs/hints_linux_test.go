@@ -66,7 +66,7 @@ func TestCgroupHint(t *testing.T) {
 	} {
 		k.answerTo(verb, refuse(unix.EAGAIN))
 		var e *OpError
-		if err := create(); !errors.Is(err, unix.EAGAIN) || !errors.As(err, &e) || !strings.Contains(e.Hint, "rdma.max") {
+		if err := create(); !errors.Is(err, unix.EAGAIN) || !errors.As(err, &e) || !strings.Contains(e.hint, "rdma.max") {
 			t.Errorf("%s: %v", verb, err)
 		}
 		k.answerTo(verb, nil)
@@ -136,7 +136,7 @@ func TestPathHints(t *testing.T) {
 		ofQP := qp.Modify(QPAttr{State: QPRTR, AH: path, PathMTU: me.MTU}, RequiredMask(RC, QPInit, QPRTR))
 		for _, err := range []error{ofAH, ofQP} {
 			var e *OpError
-			if !errors.Is(err, tt.errno) || !errors.As(err, &e) || (e.Hint != "") != (tt.from == 3) {
+			if !errors.Is(err, tt.errno) || !errors.As(err, &e) || (e.hint != "") != (tt.from == 3) {
 				t.Fatalf("%v: %v", tt, err)
 			}
 			for _, w := range tt.want {

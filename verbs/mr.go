@@ -214,7 +214,7 @@ func (o *MROptions) iova(op string, start, n uint64) (uint64, error) {
 func (d *Device) mrError(op string, n uint64, access AccessFlags, err error) error {
 	e := d.failedToLock(op, fmt.Sprintf("%d B, %v", n, access), err)
 	if errors.Is(err, syscall.EFAULT) {
-		e.Hint = "the memory is not mapped, or lacks the permissions that the access flags require"
+		e.hint = "the memory is not mapped, or lacks the permissions that the access flags require"
 	}
 	return e
 }

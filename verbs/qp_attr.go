@@ -137,7 +137,7 @@ func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState
 			}
 		}
 		if qp.dev.iwarp() && to == QPRTS {
-			return &OpError{Op: op, Object: fmt.Sprintf("%v to %v", from, to), Err: qp.dev.explain(err), Hint: errIWARPConnect.Error()}
+			return &OpError{Op: op, Object: fmt.Sprintf("%v to %v", from, to), Err: qp.dev.explain(err), hint: errIWARPConnect.Error()}
 		}
 		object := fmt.Sprintf("%v to %v, %v", from, to, mask)
 		if mask&QPAttrAV != 0 {

@@ -44,7 +44,7 @@ func (cq *CQ) waits(ctx context.Context, room int) error {
 	case room == 0:
 		return invalid(opWait, "no room for a completion")
 	case cq.noChannel != nil:
-		return &OpError{Op: opWait, Err: fmt.Errorf("%w: %w", ErrNotSupported, cq.noChannel), Hint: "use CQ.Poll"}
+		return &OpError{Op: opWait, Err: fmt.Errorf("%w: %w", ErrNotSupported, cq.noChannel), hint: "use CQ.Poll"}
 	case cq.chn == nil: // never created
 		return opErr(opWait, "", ErrClosed)
 	case !cq.chn.claim(readByPollWait):

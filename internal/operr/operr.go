@@ -29,6 +29,18 @@ func Message(tried string, err error, hint string) string {
 	return tried + ": " + Text(err) + hint
 }
 
+// Hinted returns an error with what a person can do about it.
+func Hinted(err error, hint string) error { return &hinted{err, hint} }
+
+type hinted struct {
+	err  error
+	hint string
+}
+
+func (e *hinted) Error() string { return Text(e.err) + "; " + e.hint }
+func (e *hinted) Unwrap() error { return e.err }
+func (e *hinted) Hint() string  { return e.hint }
+
 // Text returns the error's text; an errno's is its name in C.
 func Text(err error) string {
 	if errno, ok := err.(syscall.Errno); ok {

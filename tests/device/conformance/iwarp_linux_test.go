@@ -118,7 +118,7 @@ func TestIWARPUnconnected(t *testing.T) {
 	rdmatest.Check(t, p.A.QP.Modify(verbs.QPAttr{State: verbs.QPInit}, verbs.QPAttrState))
 	err := p.A.QP.Modify(verbs.QPAttr{State: verbs.QPRTS}, verbs.QPAttrState)
 	var e *verbs.OpError
-	if !errors.As(err, &e) || e.Hint == "" {
+	if !errors.As(err, &e) || e.Hint() == "" {
 		t.Errorf("RTS without a connection: %v", err)
 	}
 	if a, _, err := p.A.QP.Query(); err != nil || a.State != verbs.QPInit {

@@ -56,7 +56,7 @@ func TestIWARP(t *testing.T) {
 	_, err := rdmacm.Dial(patient(t), "tcp", addr, nil)
 	wantError(t, err, rdmacm.ErrRejected, syscall.ECONNREFUSED)
 	var e *rdmacm.OpError
-	if !errors.As(err, &e) || e.Hint == "" {
+	if !errors.As(err, &e) || e.Hint() == "" {
 		t.Errorf("it says %v", err)
 	}
 }

@@ -61,7 +61,7 @@ func TestIBAddr(t *testing.T) {
 	err := createSync(t, rdmacm.PortSpaceIB).BindIB(addr)
 	wantError(t, err, syscall.ENODEV)
 	var e *rdmacm.OpError
-	if !errors.As(err, &e) || e.Hint == "" {
+	if !errors.As(err, &e) || e.Hint() == "" {
 		t.Errorf("the error doesn't give the reason: %v", err)
 	}
 	active := createSync(t, rdmacm.PortSpaceIB)
