@@ -22,7 +22,7 @@ func ofHost(t *testing.T) *verbs.PD {
 	return rdmatest.Must(dev.AllocPD())(t)
 }
 
-var _ = rdmatest.Test(TestTransport, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+var _ = rdmatest.Test(TestTransport, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.AlsoVerbstest)
 
 // TestTransport: one region, registered once, serves many clients, which learn its key from the
 // answer. They read and write it, and count in it.
@@ -91,7 +91,7 @@ func TestTransport(t *testing.T) {
 	rdmatest.Close(t, pd)
 }
 
-var _ = rdmatest.Test(TestSharedQueues, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+var _ = rdmatest.Test(TestSharedQueues, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.AlsoVerbstest)
 
 // TestSharedQueues: the completions of all connections come to one CQ, and their receives from one
 // SRQ. The number of the QP tells whose each is.
@@ -151,7 +151,7 @@ func TestSharedQueues(t *testing.T) {
 	rdmatest.Close(t, pd)
 }
 
-var _ = rdmatest.Test(TestMaxConns, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+var _ = rdmatest.Test(TestMaxConns, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.AlsoVerbstest)
 
 // TestMaxConns: a Listener refuses clients beyond the limit, and says so to its own side.
 func TestMaxConns(t *testing.T) {
@@ -177,7 +177,7 @@ func TestMaxConns(t *testing.T) {
 	rdmatest.Close(t, l)
 }
 
-var _ = rdmatest.Test(TestSetupFails, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+var _ = rdmatest.Test(TestSetupFails, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.AlsoVerbstest)
 
 // TestSetupFails: when a connection can't be set up, or nobody accepts it, nothing is left of what
 // Prepare has made.
@@ -236,7 +236,7 @@ func TestSetupFails(t *testing.T) {
 	}
 }
 
-var _ = rdmatest.Test(TestFailureEnds, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+var _ = rdmatest.Test(TestFailureEnds, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.AlsoVerbstest)
 
 // TestFailureEnds: a request of the caller's own that fails ends the connection at once, for all
 // that wait and for those who only look.
@@ -291,7 +291,7 @@ func TestFailureEnds(t *testing.T) {
 	}
 }
 
-var _ = rdmatest.Test(TestDrainConn, rdmatest.OnRXE, rdmatest.OnSIW, rdmatest.OnMLX5Eth)
+var _ = rdmatest.Test(TestDrainConn, rdmatest.OnRXE, rdmatest.OnSIW, rdmatest.OnMLX5Eth, rdmatest.AlsoVerbstest)
 
 // TestDrainConn: after Drain, all requests have completed. A pool is given back after Drain or Close,
 // whatever was in flight.
