@@ -25,6 +25,7 @@ type cq struct {
 	v1     bool      // CQEs have user indices
 	fields provider.Fields
 	format wqe.MiniFormat
+	freed  freed // of SRQs
 
 	resized cqRing // during a Resize, and after one that failed, when the adapter uses it
 	broken  error  // why the ring can't be read any further; returned after its last completion
@@ -147,8 +148,8 @@ func (q *cq) forget(gone *resource) {
 		i--
 		e := q.at(i)
 		if q.about(e, gone) {
-			if gone.srq != nil && isReceive(e.Load().Opcode()) {
-				gone.srq.free(e.Load().Counter())
+			if s, at := gone.srq, e.Load().Counter(); s != nil && isReceive(e.Load().Opcode()) && int(at) < len(s.ids) {
+				q.freed.add(s, at)
 			}
 			continue
 		}
@@ -156,6 +157,7 @@ func (q *cq) forget(gone *resource) {
 			q.move(to, i)
 		}
 	}
+	q.freed.tell()
 	if to != q.next {
 		q.seek(to)
 		mmio.Publish(&q.record[cqIndexRecord], swap32(q.next&0xffffff))

@@ -13,6 +13,7 @@ const allFields = provider.FieldTimestamp | provider.FieldWallClock | provider.F
 // given back to the device.
 func (q *cq) PollEx(wc []provider.WCEx) (n int, err error) {
 	var wall wallTime
+	defer q.freed.tell()
 	for n < len(wc) && q.head.Load().Ready(q.turn) {
 		mmio.FromDevice()
 		if q.head.Load().Compressed() {

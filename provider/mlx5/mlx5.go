@@ -18,7 +18,8 @@
 //
 //   - Unused bytes of a WQE are zero, because segments are stored whole. libmlx5 leaves
 //     the old contents there.
-//   - An SRQ's entries are used in another order. Versions of libmlx5 differ in it, too.
+//   - An SRQ's entries are used in the order of libmlx5 since 2023: as they lie in memory. Older
+//     versions use them in the order of their completion.
 //   - A WQE that wraps around the end of the ring is not copied to the register: only
 //     the doorbell is rung for it.
 //   - On amd64 no LFENCE follows the load of a CQE's owner byte

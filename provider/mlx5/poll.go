@@ -188,6 +188,9 @@ func (q *cq) poll(wc []provider.WC, after, one bool) (int, error) {
 	}
 	sends.tell()
 	recvs.tell()
+	if !one {
+		q.freed.tell()
+	}
 	q.seek(i)
 	q.tell()
 	return n, err
@@ -264,7 +267,7 @@ func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, r
 		if r == nil || r.srq == nil || r.srq.tags == nil {
 			return unknownQueue
 		}
-		return r.srq.tagged(e, tail, w)
+		return r.srq.tagged(e, tail, w, &q.freed)
 	case wqe.CQEInvalid:
 		return unexpandable
 	case wqe.CQEResize:
@@ -304,7 +307,7 @@ func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, r
 	var segs []wqe.Segment
 	if s := r.srq; s != nil {
 		if s.tags != nil && op != wqe.CQEResponderError && e.AboutTags() {
-			return s.tagged(e, tail, w)
+			return s.tagged(e, tail, w, &q.freed)
 		}
 		at := tail.Counter()
 		if int(at) >= len(s.ids) {
@@ -318,7 +321,7 @@ func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, r
 		}
 		w.WRID = s.ids[at]
 		segs = s.at(uint16(at))[1:]
-		defer s.free(at)
+		q.freed.add(s, at)
 	} else {
 		rq := &r.qp.rq
 		at := tail.Counter() & rq.mask

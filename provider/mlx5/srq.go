@@ -14,12 +14,15 @@ import (
 
 // An srq is a shared receive queue: a linked list of WQEs. The adapter takes them in the
 // list's order, and completions free them in any order. The last WQE is never filled,
-// because its successor isn't known yet.
+// because its successor isn't known yet. When it comes to be filled, the next free WQE in
+// memory is appended. So the list follows the order of memory as far as it can, which the
+// adapter needs to fetch several WQEs at once. (If WQEs were appended in the order of their
+// completion, the list would become random with several QPs, and stay so.)
 //
-// A freed WQE waits in a queue before it is appended to the list again. The reason is
-// on-demand paging: if a page of a buffer was missing, the kernel reads the WQE after the
-// adapter has already returned it. Such a receive is posted again, and its WQE must not
-// be overwritten soon.
+// Further WQEs are in reserve, for on-demand paging: if a page of a buffer was missing, the
+// kernel reads the WQE after the adapter has already returned it. Such a receive is posted
+// again, and its WQE must not be overwritten soon: it goes to the reserve's end, and the
+// reserve's first takes its place.
 type srq struct {
 	ctx  *context
 	resp *uapi.Mlx5IbCreateSrqResp
@@ -33,17 +36,16 @@ type srq struct {
 	resource resource
 	number   uint32
 
-	mu     sync.Mutex // between posts and polls
-	ids    []uint64
-	head   uint16   // the WQE to fill next
-	tail   uint16   // the last WQE of the list
-	posted uint16   // number of receives, modulo 2^16
-	queue  []uint16 // waiting WQEs, as a ring
-	first  int      // index of the first of them
-	waits  int      // their number
-	least  int      // how many of them must keep waiting
-	room   uint32   // WQEs in the list at first
-	tags   *tagList // nil without tag matching
+	mu      sync.Mutex // between posts and polls
+	ids     []uint64
+	head    uint16   // the WQE to fill next
+	tail    uint16   // the last WQE of the list
+	posted  uint16   // number of receives, modulo 2^16
+	free    []uint64 // a bit for each WQE: it is free, and not in the list
+	reserve []uint16 // the WQEs in reserve, as a ring
+	oldest  int      // index of the reserve's first
+	room    uint32   // WQEs in the list at first
+	tags    *tagList // nil without tag matching
 }
 
 // minSRQWQE is the minimum length of an SRQ's WQE, in bytes.
@@ -72,7 +74,7 @@ func (s *srq) prepare(req *uapi.Mlx5IbCreateSrq, init *provider.SRQInit) (err er
 	chain := roundUp(int(init.MaxWR) + 1)
 	count := roundUp(2*int(init.MaxWR) + 1 + 1)
 	if 2*int(init.MaxWR)+1 > l.srqWQEs {
-		count = chain // none waits
+		count = chain // without a reserve
 	}
 	length := count * segs * wqe.SegmentSize
 	if s.buf, err = newBuffer(length + count*idSize); err != nil {
@@ -87,9 +89,9 @@ func (s *srq) prepare(req *uapi.Mlx5IbCreateSrq, init *provider.SRQInit) (err er
 	for i := range s.tail {
 		s.at(i)[0].Next(i + 1)
 	}
-	s.queue, s.least = make([]uint16, count), count-chain
-	for i := chain; i < count; i++ {
-		s.wait(uint16(i))
+	s.free, s.reserve = make([]uint64, (count+63)/64), make([]uint16, count-chain)
+	for i := range s.reserve {
+		s.reserve[i] = uint16(chain + i)
 	}
 	s.resource.srq = s
 	req.BufAddr, req.DbAddr = s.buf.addr(), s.record.addr()
@@ -173,49 +175,74 @@ func (s *srq) advance(id uint64) {
 // tell writes the number of posted receives to the record.
 func (s *srq) tell() { mmio.Publish(&s.record[recvRecord], swap32(uint32(s.posted))) }
 
-// extend appends the WQEs that have waited long enough to the list, and reports whether
-// there were any.
+// extend appends the next free WQE in memory to the list, and reports whether there is one.
 func (s *srq) extend() bool {
-	any := s.waits > s.least
-	for s.waits > s.least {
-		s.append()
+	start := (uint(s.tail) + 1) % uint(len(s.ids))
+	word, later := start/64, ^uint64(0)<<(start%64)
+	for range len(s.free) + 1 { // the first word twice: its later bits, then all of them
+		if bit := s.free[word] & later; bit != 0 {
+			s.append(uint16(word*64 + uint(bits.TrailingZeros64(bit))))
+			return true
+		}
+		word, later = (word+1)%uint(len(s.free)), ^uint64(0)
 	}
-	return any
+	return false
 }
 
-// append moves the first waiting WQE to the list.
-func (s *srq) append() {
-	i := s.queue[s.first]
-	s.first, s.waits = (s.first+1)%len(s.queue), s.waits-1
+// append appends a WQE to the list.
+func (s *srq) append(i uint16) {
+	s.free[i/64] &^= 1 << (i % 64)
 	s.at(s.tail)[0].Next(i)
 	s.tail = i
 }
 
-func (s *srq) wait(i uint16) {
-	s.queue[(s.first+s.waits)%len(s.queue)] = i
-	s.waits++
+// A freed is a list of an SRQ's WQEs whose receives have completed, in a poll. They are
+// freed together, under one lock.
+type freed struct {
+	of *srq
+	n  int
+	at [64]uint16
 }
 
-// free returns the WQE of a completed receive.
-func (s *srq) free(i uint32) {
+func (f *freed) add(s *srq, i uint32) {
+	if s != f.of || f.n == len(f.at) {
+		f.tell()
+		f.of = s
+	}
+	f.at[f.n] = uint16(i)
+	f.n++
+}
+
+func (f *freed) tell() {
+	if f.n == 0 {
+		return
+	}
+	s := f.of
 	s.mu.Lock()
-	if s.waits < len(s.queue) {
-		s.wait(uint16(i))
+	for _, i := range f.at[:f.n] {
+		s.free[i/64] |= 1 << (i % 64)
 	}
 	s.mu.Unlock()
+	f.n = 0
 }
 
-// repost posts a receive again that the adapter has returned because of a missing page. It
-// uses a waiting WQE; there is one, because this WQE becomes one. It reports whether the
-// adapter had any receive to return.
+// repost posts a receive again that the adapter has returned because of a missing page. All
+// free WQEs are appended to the list before, so that it is long until this one is used again,
+// also where there is no reserve. It reports whether the adapter had this one to return.
 func (s *srq) repost(i uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.waits == len(s.queue) {
+	if s.free[i/64]>>(i%64)&1 != 0 {
 		return false
 	}
-	s.wait(uint16(i))
-	s.append()
+	for s.extend() {
+	}
+	in := uint16(i)
+	if len(s.reserve) > 0 {
+		in, s.reserve[s.oldest] = s.reserve[s.oldest], in
+		s.oldest = (s.oldest + 1) % len(s.reserve)
+	}
+	s.append(in)
 	copy(s.at(s.head)[1:], s.at(uint16(i))[1:])
 	s.advance(s.ids[i])
 	s.tell()

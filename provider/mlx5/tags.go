@@ -162,11 +162,11 @@ func (l *tagList) free(index uint16) {
 }
 
 // tagged handles a CQE about tags.
-func (s *srq) tagged(e *wqe.CQE, tail wqe.Tail, w *provider.WC) outcome {
+func (s *srq) tagged(e *wqe.CQE, tail wqe.Tail, w *provider.WC, f *freed) outcome {
 	event, index := e.TagEvent()
 	switch event {
 	case wqe.TagUnexpected, wqe.TagNone:
-		return s.unmatched(e, tail, event, w)
+		return s.unmatched(e, tail, event, w, f)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,7 +239,7 @@ func (l *tagList) operated(e *wqe.CQE, event wqe.TagEvent, w *provider.WC) outco
 
 // unmatched handles the CQE of a message that is in a receive, since it matched no tag or has
 // none.
-func (s *srq) unmatched(e *wqe.CQE, tail wqe.Tail, event wqe.TagEvent, w *provider.WC) outcome {
+func (s *srq) unmatched(e *wqe.CQE, tail wqe.Tail, event wqe.TagEvent, w *provider.WC, f *freed) outcome {
 	at := tail.Counter()
 	if int(at) >= len(s.ids) {
 		return unknownRequest
@@ -260,6 +260,6 @@ func (s *srq) unmatched(e *wqe.CQE, tail wqe.Tail, event wqe.TagEvent, w *provid
 	case wqe.CQEResponderInv:
 		w.Flags, w.Ex = w.Flags|uint32(uapi.IB_WC_WITH_INVALIDATE), e.Key()
 	}
-	s.free(at)
+	f.add(s, at)
 	return told
 }
