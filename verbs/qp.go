@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/goverbs/goverbs/ib"
+	"github.com/goverbs/goverbs/internal/memorder"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
@@ -136,17 +137,19 @@ type QP struct {
 
 	usualOps atomic.Uint64 // of the type if the QP can send, with usualShort, and usualRecv if it can receive; none on a removed device
 
-	recvMu queueLock
 	groups []mcastGroup
 	prov   provider.QP          // nil when closed; under both locks
 	poster provider.ShortPoster // prov, if it is one; not changed once there is the QP
+	value  any                  // QPOptions.Value
 
-	// The fields that a post of sends writes. They are apart from those that it only
-	// reads, which is faster.
+	// What posts of sends write, and what posts of receives do, is in cache lines of its own:
+	// both may be on different processors, and both read what is above.
+	_      memorder.Apart
 	sendMu queueLock
 	batch  SendBuilder
-
-	value any // QPOptions.Value
+	_      memorder.Apart
+	recvMu queueLock
+	_      memorder.Apart
 }
 
 func (qp *QP) base() *object {

@@ -3,6 +3,7 @@ package mlx5
 import (
 	"errors"
 	"math/bits"
+	"unsafe"
 
 	"github.com/goverbs/goverbs/internal/mmio"
 	"github.com/goverbs/goverbs/ioctl"
@@ -16,12 +17,13 @@ type cq struct {
 	resp *uapi.Mlx5IbCreateCqResp
 
 	cqRing
-	next   uint32   // index of the next CQE; it increases without wrapping at the ring's end
-	head   *wqe.CQE // that CQE
-	turn   uint32   // its round of the ring
+	next   uint32  // index of the next CQE; it increases without wrapping at the ring's end
+	turn   uint32  // its round of the ring
+	offset uintptr // where it is in the ring (a pointer would cost a write barrier)
 	record *record
 	number uint32
 	last   *resource // the resource of the previous CQE
+	credit credit    // of that resource
 	v1     bool      // CQEs have user indices
 	fields provider.Fields
 	format wqe.MiniFormat
@@ -62,7 +64,16 @@ func (r *cqRing) at(i uint32) *wqe.CQE { return &r.ring[(i&r.mask)*r.stride+r.st
 func (r *cqRing) round(i uint32) uint32 { return i >> (r.log & 31) }
 
 // seek makes the CQE with an index the next one.
-func (q *cq) seek(i uint32) { q.next, q.head, q.turn = i, q.at(i), q.round(i) }
+func (q *cq) seek(i uint32) { q.next, q.offset, q.turn = i, q.offsetOf(q.at(i)), q.round(i) }
+
+func (r *cqRing) offsetOf(e *wqe.CQE) uintptr {
+	return uintptr(unsafe.Pointer(e)) - uintptr(unsafe.Pointer(unsafe.SliceData(r.ring)))
+}
+
+// head returns the next CQE.
+func (q *cq) head() *wqe.CQE {
+	return (*wqe.CQE)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(q.ring)), q.offset))
+}
 
 func (c *context) NewCQ(cmd ioctl.CqCreate, init *provider.CQInit) (provider.CQ, error) {
 	q := &cq{ctx: c, v1: c.cqeVersion == cqeVersion1, fields: init.Fields}
@@ -269,5 +280,5 @@ func (q *cq) Release() {
 	q.ctx.records.give(q.record)
 	q.buf.release()
 	q.resized.buf.release()
-	q.record, q.ring, q.head = nil, nil, nil
+	q.record, q.ring = nil, nil
 }

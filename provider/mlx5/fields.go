@@ -14,16 +14,16 @@ const allFields = provider.FieldTimestamp | provider.FieldWallClock | provider.F
 func (q *cq) PollEx(wc []provider.WCEx) (n int, err error) {
 	var wall wallTime
 	defer q.freed.tell()
-	for n < len(wc) && q.head.Load().Ready(q.turn) {
+	for n < len(wc) && q.head().Load().Ready(q.turn) {
 		mmio.FromDevice()
-		if q.head.Load().Compressed() {
+		if q.head().Load().Compressed() {
 			q.expandAt(q.next)
 		}
 		if n == 0 && q.fields&provider.FieldWallClock != 0 {
 			wall = q.ctx.wall.read()
 		}
-		at, flowTag, vlan, next := q.head.Timestamp(), q.head.FlowTag(), q.head.VLAN(), q.next
-		tag, context := q.head.TagHeader()
+		at, flowTag, vlan, next := q.head().Timestamp(), q.head().FlowTag(), q.head().VLAN(), q.next
+		tag, context := q.head().TagHeader()
 		var one [1]provider.WC
 		m, err := q.poll(one[:], n > 0, true)
 		if err != nil {

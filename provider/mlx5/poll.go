@@ -10,49 +10,47 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A credit is the number of completed requests that a Poll has yet to report to the
-// queue. It is reported once for many completions.
+// A credit is how many requests of a QP have completed, as far as a poll has yet to report it
+// to the QP's queues. It is reported once for many completions. It is part of the CQ, whose last
+// resource has the QP, because a pointer would cost write barriers.
 type credit struct {
-	to *uint32
-	n  uint32
+	sends, recvs         bool // there is something to report
+	sendsDone, recvsDone uint32
 }
 
-func (c *credit) set(to *uint32, n uint32) {
-	if c.to != to {
-		c.tell()
-		c.to = to
+// settle reports the credit of the last resource.
+func (q *cq) settle() {
+	if q.credit.sends {
+		memorder.StoreRelease(&q.last.qp.sq.done, q.credit.sendsDone)
 	}
-	c.n = n
-}
-
-// add counts one more completion. Only goroutines that poll the CQ change the count.
-func (c *credit) add(to *uint32) {
-	n := c.n
-	if c.to != to {
-		n = atomic.LoadUint32(to)
+	if q.credit.recvs {
+		memorder.StoreRelease(&q.last.qp.rq.done, q.credit.recvsDone)
 	}
-	c.set(to, n+1)
+	q.credit.sends, q.credit.recvs = false, false
 }
 
-func (c *credit) tell() {
-	if c.to != nil {
-		memorder.StoreRelease(c.to, c.n)
+// received counts one more receive. Only goroutines that poll the CQ change the count.
+func (q *cq) received(rq *recvQueue) {
+	if c := &q.credit; c.recvs {
+		c.recvsDone++
+	} else {
+		c.recvs, c.recvsDone = true, atomic.LoadUint32(&rq.done)+1
 	}
 }
 
 // Poll first polls the successful sends of the queue pair of the previous completion, which
 // most completions are. poll polls all.
 func (q *cq) Poll(wc []provider.WC) (n int, err error) {
-	i, e, turn := q.next, q.head, q.turn
+	i, e, turn := q.next, q.head(), q.turn
 	tail := e.Load()
 	if !tail.Ready(turn) || len(wc) == 0 {
 		return 0, nil
 	}
 	if r := q.last; r != nil && q.v1 {
 		s, done := &r.qp.sq, uint32(0)
-		for tail.PlainSend(turn) {
-			if mmio.LoadsReorder {
-				mmio.FromDevice()
+		for seen := i; tail.PlainSend(turn); {
+			if mmio.LoadsReorder && i == seen {
+				seen = q.see(i, len(wc)-n)
 			}
 			if e.UserIndex() != r.number {
 				break
@@ -72,7 +70,7 @@ func (q *cq) Poll(wc []provider.WC) (n int, err error) {
 			tail = e.Load()
 		}
 		if n > 0 {
-			q.next, q.head, q.turn = i, e, turn
+			q.next, q.offset, q.turn = i, q.offsetOf(e), turn
 			memorder.StoreRelease(&s.done, done)
 			q.tell()
 		}
@@ -82,6 +80,16 @@ func (q *cq) Poll(wc []provider.WC) (n int, err error) {
 	}
 	m, err := q.poll(wc[n:], n > 0, false)
 	return n + m, err
+}
+
+// see returns the end of the CQEs from an index on that the device has written, of up to n,
+// with one barrier for all of them. There is at least one.
+func (q *cq) see(i uint32, n int) uint32 {
+	end := i + 1
+	for ; int(end-i) < n && q.at(end).Load().Ready(q.round(end)); end++ {
+	}
+	mmio.FromDevice()
+	return end
 }
 
 // slotOf returns the slot of the request that a CQE is about, or nil if there is none.
@@ -148,23 +156,22 @@ func (o outcome) why() string {
 // is an error, unless completions precede it, in this call or (after) in the caller's.
 // Then it stays in the ring.
 func (q *cq) poll(wc []provider.WC, after, one bool) (int, error) {
-	var sends, recvs credit
 	var err error
 	n, i := 0, q.next
-	for n < len(wc) {
+	for seen := i; n < len(wc); {
 		e := q.at(i)
 		tail := e.Load()
 		if !tail.Ready(q.round(i)) {
 			break
 		}
-		if mmio.LoadsReorder {
-			mmio.FromDevice()
+		if mmio.LoadsReorder && i == seen {
+			seen = q.see(i, len(wc)-n)
 		}
 		i++
 		if tail.Compressed() {
 			tail = q.expandAt(i - 1)
 		}
-		o := q.other(i-1, e, tail, &wc[n], &sends, &recvs)
+		o := q.other(i-1, e, tail, &wc[n])
 		if o == told {
 			n++
 			continue
@@ -186,8 +193,7 @@ func (q *cq) poll(wc []provider.WC, after, one bool) (int, error) {
 	if i == q.next {
 		return 0, err
 	}
-	sends.tell()
-	recvs.tell()
+	q.settle()
 	if !one {
 		q.freed.tell()
 	}
@@ -240,7 +246,10 @@ func (q *cq) find(e *wqe.CQE, requester bool) *resource {
 		}
 		return r // an XRC SRQ: not cached, because requesters must not find it
 	}
-	q.last = r
+	if r != q.last {
+		q.settle()
+		q.last = r
+	}
 	return r
 }
 
@@ -254,7 +263,7 @@ func (q *cq) expandAt(i uint32) wqe.Tail {
 }
 
 // other handles a CQE that Poll leaves to poll.
-func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, recvs *credit) outcome {
+func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC) outcome {
 	op := tail.Opcode()
 	switch op {
 	case wqe.CQERequester, wqe.CQEResponderWrite, wqe.CQEResponderSend, wqe.CQEResponderImm, wqe.CQEResponderInv,
@@ -291,7 +300,7 @@ func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, r
 		if slot == nil {
 			return unknownRequest
 		}
-		sends.set(&s.done, slot.posted)
+		q.credit.sends, q.credit.sendsDone = true, slot.posted
 		if op == wqe.CQERequesterError {
 			*w = provider.WC{WRID: slot.id, QPNum: e.QPN()}
 			fail(w, e)
@@ -330,7 +339,7 @@ func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC, sends, r
 		}
 		w.WRID = rq.ids[at]
 		segs = rq.list(at)
-		recvs.add(&rq.done)
+		q.received(rq)
 	}
 	if op == wqe.CQEResponderError {
 		fail(w, e)

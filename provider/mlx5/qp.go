@@ -18,8 +18,6 @@ type qp struct {
 	init provider.QPInit
 	resp *uapi.Mlx5IbCreateQpResp
 
-	sq       sendQueue
-	rq       recvQueue
 	srq      *srq
 	buf      buffer
 	sendBuf  buffer // the send queue of a raw packet QP, which is separate
@@ -31,6 +29,9 @@ type qp struct {
 	target   bool // a DCT: it has no queues, and the kernel creates it late
 	late     *uapi.Mlx5IbModifyQpResp
 	ece      ece
+
+	sq sendQueue
+	rq recvQueue
 }
 
 var errSRD = fmt.Errorf("%w: mlx5 has no SRD queue pairs, which are efa's", provider.ErrNotSupported)

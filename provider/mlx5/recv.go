@@ -11,27 +11,42 @@ import (
 
 // A recvQueue is a ring of scatter lists of one size.
 //
-// Posts hold the QP's receive lock, and polls that of its CQ. done is the only word that
-// they share.
+// Posts hold the QP's receive lock, and polls that of its CQ. What is here is only read by
+// either, except for receiver, which posts write, and done, which polls write. As in a
+// sendQueue, these have cache lines of their own.
 type recvQueue struct {
 	ring   []wqe.Segment
+	ids    []uint64
 	shift  uint32 // logarithm of a WQE's size in bytes
 	mask   uint32 // WQEs-1
-	ids    []uint64
 	maxSGE int
+	record *record
 	signed bool // WQEs begin with a signature
 	qpn    uint32
 
+	_ memorder.Apart
+	receiver
+	_    memorder.Apart
+	done uint32 // completed receives
+	_    memorder.Apart
+}
+
+// A receiver is what posts of receives write.
+type receiver struct {
 	posted uint32
-	record *record
-	// held: the record is not written until the QP may receive. Otherwise the queue of a
-	// raw packet QP would receive packets in INIT already.
-	held bool
+	seen   uint32 // done, when a post last had to know
 	// usual is the maximum number of outstanding receives for the short path of PostRecv:
 	// 0 if the record is held, or if WQEs are signed.
 	usual uint32
+	// held: the record is not written until the QP may receive. Otherwise the queue of a
+	// raw packet QP would receive packets in INIT already.
+	held bool
+}
 
-	done uint32 // completed receives
+// look is as of a sendQueue.
+func (r *recvQueue) look(n int) bool {
+	r.seen = atomic.LoadUint32(&r.done)
+	return r.posted-r.seen+uint32(n) <= r.usual
 }
 
 // PostRecv takes a short path as long as receives have one piece of memory, and the
@@ -42,8 +57,8 @@ func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) {
 	}
 	r := &q.rq
 	wr, sge, posted := &wrs[0], &wrs[0].SGL[0], r.posted
-	if posted-atomic.LoadUint32(&r.done) >= r.usual || unusual(sge) {
-		return r.post(wrs, 0)
+	if posted-r.seen >= r.usual || unusual(sge) {
+		return r.postAgain(wrs)
 	}
 	at := posted & r.mask
 	*r.id(at) = wr.WRID
@@ -57,13 +72,18 @@ func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) {
 	return 1, nil
 }
 
+// postAgain is PostRecv for a queue that seems full, or a buffer that is unusual.
+//
+//go:noinline
+func (r *recvQueue) postAgain(wrs []provider.RecvWR) (int, error) { return r.postList(wrs) }
+
 // unusual reports whether a buffer is empty, which to the adapter means 2 GiB, or longer than it
 // can be.
 func unusual(sge *provider.SGE) bool { return int32(sge.Length) <= 0 }
 
 func (r *recvQueue) postList(wrs []provider.RecvWR) (int, error) {
 	posted := r.posted
-	if posted-atomic.LoadUint32(&r.done)+uint32(len(wrs)) > r.usual {
+	if posted-r.seen+uint32(len(wrs)) > r.usual && !r.look(len(wrs)) {
 		return r.post(wrs, 0)
 	}
 	for i := range wrs {
@@ -105,7 +125,11 @@ func (r *recvQueue) hold(on bool) {
 
 // post posts the receives from wrs[n] on. Those before have already been written.
 func (r *recvQueue) post(wrs []provider.RecvWR, n int) (_ int, err error) {
-	posted, room := r.posted, uint32(len(r.ids))-(r.posted-atomic.LoadUint32(&r.done))
+	posted := r.posted
+	if posted-r.seen+uint32(len(wrs)-n) > uint32(len(r.ids)) {
+		r.seen = atomic.LoadUint32(&r.done)
+	}
+	room := uint32(len(r.ids)) - (posted - r.seen)
 	for n < len(wrs) {
 		wr := &wrs[n]
 		if room == 0 {
@@ -170,7 +194,7 @@ func (r *recvQueue) tell() {
 
 // reset empties the queue.
 func (r *recvQueue) reset() {
-	r.posted = 0
+	r.posted, r.seen = 0, 0
 	atomic.StoreUint32(&r.done, 0)
 	if r.record != nil {
 		r.record[recvRecord] = 0

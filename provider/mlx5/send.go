@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/goverbs/goverbs/internal/memorder"
 	"github.com/goverbs/goverbs/internal/mmio"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/provider/mlx5/wqe"
@@ -13,48 +14,66 @@ import (
 // A sendQueue is a ring of blocks. A WQE takes as many blocks as it needs, and may wrap
 // around the end of the ring.
 //
-// Posts hold the QP's send lock, and polls that of its CQ. done is the only word that they
-// share.
+// Posts hold the QP's send lock, and polls that of its CQ. What is here is only read by
+// either, except for sender, which posts write, and done, which polls write. These have cache
+// lines of their own, since posts and polls may be on different processors.
 type sendQueue struct {
-	ring  []wqe.Segment
-	mask  uint32 // blocks-1
-	slots []slot // by a WQE's first block
+	ring      []wqe.Segment
+	slots     []slot // by a WQE's first block
+	mask      uint32 // blocks-1
+	qpn       uint32 // times 256
+	lastWhole uint32 // the last block at which the longest WQE doesn't wrap around
+	limit     uint32 // maximum number of outstanding requests
+	maxSGE    int
+	maxData   int // maximum length of inline data
 
+	flame       uint32       // maximum size of a WQE to copy to reg without a lock
+	sharedFlame uint32       // the same under the lock of shared
+	shared      *mmio.Shared // if other QPs use reg, too
+	heads       [8]uint64    // of the control segments of short, by opcode
+	flags       [8]uint8     // of control segments, for IB_SEND_FENCE, SIGNALED and SOLICITED
+
+	before      transport // the segments before those of the operation
+	short       bool      // the short path may be taken: see short.go
+	signed      bool      // WQEs have a signature
+	checksums   bool      // the device can compute the checksums of packets
+	signal      uint8     // CtrlCQUpdate if every request completes
+	atomics     atomics
+	maxSegments int     // of one WQE
+	spare       *window // where a WQE that would wrap around is built
+	header      int     // how many bytes of each packet must be inline
+	maxHeader   int     // of OpTSO
+	maxTSO      uint64
+	spareSGL    []provider.SGE
+	record      *record
+	reg         *register
+
+	_ memorder.Apart
+	sender
+	_    memorder.Apart
+	done uint32 // completed requests
+	_    memorder.Apart
+}
+
+// A sender is what posts of sends write.
+type sender struct {
 	next   uint32 // block of the next WQE; it increases without wrapping at the ring's end
 	posted uint32 // number of requests
+	seen   uint32 // done, when a post last had to know
+	usual  uint32 // limit while the short path may be taken: not after a UMR
 	last   uint32 // block of the last WQE encoded
 	fence  uint8  // for the next WQE, if it follows a UMR
 	kept   bool   // requests were encoded since mark, and the doorbell was not rung for them
 	mark   mark
+	bell   mmio.Bell // record, and reg if no other QP uses it
+}
 
-	limit       uint32  // maximum number of outstanding requests
-	short       bool    // the short path may be taken: see short.go
-	usual       uint32  // limit while the short path may be taken: not after a UMR
-	lastWhole   uint32  // the last block at which the longest WQE doesn't wrap around
-	spare       *window // where a WQE that would wrap around is built
-	maxSGE      int
-	maxData     int  // maximum length of inline data
-	maxSegments int  // of one WQE
-	signed      bool // WQEs have a signature
-	header      int  // how many bytes of each packet must be inline
-	maxHeader   int  // of OpTSO
-	maxTSO      uint64
-	checksums   bool // the device can compute the checksums of packets
-	atomics     atomics
-	spareSGL    []provider.SGE
-	qpn         uint32    // times 256
-	signal      uint8     // CtrlCQUpdate if every request completes
-	flags       [8]uint8  // of control segments, for IB_SEND_FENCE, SIGNALED and SOLICITED
-	heads       [8]uint64 // of the control segments of short, by opcode
-	before      transport // the segments before those of the operation
-	record      *record
-	reg         *register
-	bell        mmio.Bell    // record, and reg if no other QP uses it
-	flame       uint32       // maximum size of a WQE to copy to reg without a lock
-	sharedFlame uint32       // the same under the lock of shared
-	shared      *mmio.Shared // if other QPs use reg, too
-
-	done uint32 // completed requests
+// look brings seen up to date, and reports whether n more requests may be posted by the short
+// path. It is called only if there is no room otherwise: done is in a cache line of the
+// processor that polls.
+func (s *sendQueue) look(n int) bool {
+	s.seen = atomic.LoadUint32(&s.done)
+	return s.posted-s.seen+uint32(n) <= s.usual
 }
 
 // A mark is a position in the queue to return to.
@@ -174,7 +193,11 @@ func (s *sendQueue) post(wrs []provider.SendWR, n int, more bool) (int, error) {
 // encode appends requests to the queue, without ringing the doorbell, and returns how many
 // it has accepted.
 func (s *sendQueue) encode(wrs []provider.SendWR) (n int, err error) {
-	posted, next, room := s.posted, s.next, s.limit-(s.posted-atomic.LoadUint32(&s.done))
+	posted, next := s.posted, s.next
+	if posted-s.seen+uint32(len(wrs)) > s.limit {
+		s.seen = atomic.LoadUint32(&s.done)
+	}
+	room := s.limit - (posted - s.seen)
 	for n < len(wrs) {
 		wr := &wrs[n]
 		if room == 0 {
@@ -413,7 +436,7 @@ func (s *sendQueue) notify(first *wqe.Segment, blocks uint32, copied bool) {
 
 // reset empties the queue.
 func (s *sendQueue) reset() {
-	s.next, s.posted, s.kept = 0, 0, false
+	s.next, s.posted, s.seen, s.kept = 0, 0, 0, false
 	s.setFence(0)
 	atomic.StoreUint32(&s.done, 0)
 	if s.record != nil {

@@ -1,7 +1,6 @@
 package mlx5
 
 import (
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/internal/mmio"
@@ -38,11 +37,11 @@ func (q *qp) PostSend(wrs []provider.SendWR, more bool) (int, error) {
 		s.keep()
 	}
 	if s.before == datagram {
-		return s.postDatagram(wrs, more)
+		return q.postDatagram(wrs, more)
 	}
 	posted, next := s.posted, s.next
-	if posted-atomic.LoadUint32(&s.done)+uint32(len(wrs)) > s.usual || len(wrs) == 0 {
-		return s.post(wrs, 0, more)
+	if posted-s.seen+uint32(len(wrs)) > s.usual || len(wrs) == 0 {
+		return q.postAgain(wrs, more)
 	}
 	var w *window
 	for i := range wrs {
@@ -86,6 +85,16 @@ func (q *qp) PostSend(wrs []provider.SendWR, more bool) (int, error) {
 	return len(wrs), nil
 }
 
+// postAgain is PostSend for a queue that seems full.
+//
+//go:noinline
+func (q *qp) postAgain(wrs []provider.SendWR, more bool) (int, error) {
+	if s := &q.sq; len(wrs) == 0 || !s.look(len(wrs)) {
+		return s.post(wrs, 0, more)
+	}
+	return q.PostSend(wrs, more)
+}
+
 // shortest has the valid bits of a provider.Short's operation: opcodes up to that of an
 // RDMA read, and known flags.
 const shortest = uint64(7)<<32 | 7
@@ -102,7 +111,10 @@ func (q *qp) PostShort(list []provider.Short, more bool) bool {
 		return s.postShorts(list, more)
 	}
 	wr := &list[0]
-	if s.posted-atomic.LoadUint32(&s.done) >= s.usual || wr.Operation&^shortest != 0 || int64(wr.Data) < 1<<32 {
+	if s.posted-s.seen >= s.usual {
+		return s.look(1) && q.PostShort(list, more)
+	}
+	if wr.Operation&^shortest != 0 || int64(wr.Data) < 1<<32 {
 		return false
 	}
 	op, flags := wr.Operation&7, wr.Operation>>32&7
@@ -130,7 +142,7 @@ func (q *qp) PostShort(list []provider.Short, more bool) bool {
 
 // postShorts is PostShort for any number of requests.
 func (s *sendQueue) postShorts(list []provider.Short, more bool) bool {
-	if s.posted-atomic.LoadUint32(&s.done)+uint32(len(list)) > s.usual {
+	if s.posted-s.seen+uint32(len(list)) > s.usual && !s.look(len(list)) {
 		return false
 	}
 	if more && !s.kept {
@@ -200,10 +212,14 @@ func (s *sendQueue) postInline(wrs []provider.SendWR, more bool) (int, error) {
 }
 
 // postDatagram is PostSend for one send of a UD QP with one piece of memory.
-func (s *sendQueue) postDatagram(wrs []provider.SendWR, more bool) (int, error) {
+func (q *qp) postDatagram(wrs []provider.SendWR, more bool) (int, error) {
+	s := &q.sq
 	next := s.next
-	if len(wrs) != 1 || s.posted-atomic.LoadUint32(&s.done) >= s.usual || next&s.mask > s.lastWhole {
+	if len(wrs) != 1 || next&s.mask > s.lastWhole {
 		return s.post(wrs, 0, more)
+	}
+	if s.posted-s.seen >= s.usual {
+		return q.postAgain(wrs, more)
 	}
 	wr := &wrs[0]
 	if wr.Opcode&^1 != uapi.IB_UVERBS_WR_SEND || wr.Inline != nil || len(wr.SGL) != 1 || wr.SGL[0].Length == 0 {

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"sync"
 
+	"github.com/goverbs/goverbs/internal/memorder"
 	"github.com/goverbs/goverbs/internal/mmio"
 	"github.com/goverbs/goverbs/internal/operr"
 	"github.com/goverbs/goverbs/ioctl"
@@ -28,24 +29,28 @@ type srq struct {
 	resp *uapi.Mlx5IbCreateSrqResp
 
 	ring   []wqe.Segment
+	ids    []uint64
 	shift  uint32 // logarithm of the number of a WQE's segments
 	maxSGE int
+	tags   *tagList // nil without tag matching
 
 	buf      buffer
 	record   *record
 	resource resource
 	number   uint32
+	room     uint32   // WQEs in the list at first
+	free     []uint64 // under mu, a bit for each WQE: it is free, and not in the list
+	reserve  []uint16 // under mu, the WQEs in reserve, as a ring
 
-	mu      sync.Mutex // between posts and polls
-	ids     []uint64
-	head    uint16   // the WQE to fill next
-	tail    uint16   // the last WQE of the list
-	posted  uint16   // number of receives, modulo 2^16
-	free    []uint64 // a bit for each WQE: it is free, and not in the list
-	reserve []uint16 // the WQEs in reserve, as a ring
-	oldest  int      // index of the reserve's first
-	room    uint32   // WQEs in the list at first
-	tags    *tagList // nil without tag matching
+	_ memorder.Apart // polls read what is before, and posts write what is behind
+
+	mu     sync.Mutex // between posts and polls
+	head   uint16     // the WQE to fill next
+	tail   uint16     // the last WQE of the list
+	posted uint16     // number of receives, modulo 2^16
+	oldest int        // index of the reserve's first
+
+	_ memorder.Apart
 }
 
 // minSRQWQE is the minimum length of an SRQ's WQE, in bytes.
