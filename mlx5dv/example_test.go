@@ -15,7 +15,7 @@ func Example() {
 	if err != nil || len(devices) == 0 {
 		log.Fatal("no device: ", err)
 	}
-	dev, err := mlx5dv.Open(devices[0])
+	dev, err := mlx5dv.Open(devices[0], mlx5dv.Options{DEVX: true})
 	if err != nil {
 		log.Fatal(err)
 	}

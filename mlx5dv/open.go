@@ -14,30 +14,54 @@ import (
 type adapter interface {
 	UseDEVX()
 	DEVX() bool
+	UseRegisters(n int)
 }
 
 var errDriver = fmt.Errorf("%w: it is no mlx5 device", verbs.ErrNotSupported)
 
-// Open opens the device for DEVX (mlx5dv_open_device with MLX5DV_CONTEXT_FLAGS_DEVX): on what
-// it returns, the program may give commands to the firmware. The firmware then knows which
-// objects are the program's own. Everything else is as after DeviceInfo.Open.
-func Open(info *verbs.DeviceInfo) (*verbs.Device, error) {
+// Options are the arguments of Open.
+type Options struct {
+	// DEVX lets the program give commands to the firmware (MLX5DV_CONTEXT_FLAGS_DEVX). The
+	// firmware then knows which objects are the program's own.
+	DEVX bool
+
+	// Registers is the number of doorbell registers that have one QP each, up to 512. Further
+	// QPs share eight, behind locks, except for those with SingleOwner, which always have
+	// their own. 0 stands for what MLX5_TOTAL_UUARS says, or else for eight.
+	Registers int
+}
+
+// Open opens the device with options (mlx5dv_open_device). Everything else is as after
+// DeviceInfo.Open.
+func Open(info *verbs.DeviceInfo, o Options) (*verbs.Device, error) {
+	const op = "open device"
+	if o.Registers < 0 || o.Registers > maxRegisters {
+		return nil, invalid(op, "%d registers: the maximum is %d", o.Registers, maxRegisters)
+	}
 	dev, err := inside.Open(info, func(context any) error {
 		a, ok := context.(adapter)
 		if !ok {
 			return errDriver
 		}
-		a.UseDEVX()
+		if o.DEVX {
+			a.UseDEVX()
+		}
+		if o.Registers > 0 {
+			a.UseRegisters(o.Registers)
+		}
 		return nil
 	})
 	if err != nil {
-		if errors.Is(err, syscall.EINVAL) {
-			err = &verbs.OpError{Op: "open device", Object: info.Name(), Err: operr.Hinted(err, "the adapter's firmware, or the kernel, may not allow DEVX")}
+		if o.DEVX && errors.Is(err, syscall.EINVAL) {
+			err = &verbs.OpError{Op: op, Object: info.Name(), Err: operr.Hinted(err, "the adapter's firmware, or the kernel, may not allow DEVX")}
 		}
 		return nil, err
 	}
 	return dev.(*verbs.Device), nil
 }
+
+// maxRegisters is also the most that MLX5_TOTAL_UUARS may ask for.
+const maxRegisters = 512
 
 // Supported reports whether the device is of mlx5 (mlx5dv_is_supported).
 func Supported(dev *verbs.Device) bool {
@@ -54,7 +78,7 @@ func begin(op string, on ...any) (*inside.Call, error) {
 	return inside.BeginOn[adapter](errDriver, op, on...)
 }
 
-var errNoDEVX = fmt.Errorf("%w: the device was not opened with mlx5dv.Open", verbs.ErrNotSupported)
+var errNoDEVX = fmt.Errorf("%w: the device was not opened with mlx5dv.Options.DEVX", verbs.ErrNotSupported)
 
 // beginDEVX is begin for what needs a device that Open has opened.
 func beginDEVX(op string, on ...any) (*inside.Call, error) {

@@ -29,7 +29,7 @@ type QPMemory struct {
 
 	// Register is the doorbell register, with two buffers of RegisterSize bytes that are
 	// used in turn. If RegisterSize is 0, it takes only the first 8 bytes of a request.
-	// Other QPs may share it, if the program has made more than eight.
+	// Other QPs may share it, if the program has made more than eight without SingleOwner.
 	Register     unsafe.Pointer
 	RegisterSize uint32 // in bytes: see Register
 	UAR          uint32 // the number of the register's page

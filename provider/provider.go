@@ -274,6 +274,7 @@ type QPInit struct {
 	SRQ            SRQ  // for the QP's receives, or nil
 	MaxTSOHeader   uint32
 	Sign           bool // work requests have signatures
+	Single         bool // one goroutine at a time posts sends: a doorbell of the QP's own needs no lock
 
 	// Scatter is not nil if short messages may come in CQEs. It copies data to the
 	// address that a work request names, and reports whether it is all registered memory.

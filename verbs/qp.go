@@ -111,6 +111,10 @@ type QPOptions struct {
 
 	// SingleOwner promises that only one goroutine at a time posts sends, and only one
 	// posts receives. It removes the locks. If a second goroutine is detected, it panics.
+	//
+	// On mlx5, the QP also has a doorbell register of its own, which needs no lock. Else only
+	// the first eight QPs of a Device have one, unless mlx5dv.Options or MLX5_TOTAL_UUARS
+	// says otherwise. If the adapter has none left, CreateQP fails.
 	SingleOwner bool
 
 	// Value is what QP.Value returns, for the caller's own use.
@@ -262,7 +266,7 @@ func (d *Device) createQPHeld(op string, o *QPOptions, extra any, pd *PD, domain
 	typ, driver := kernelType(o.Type)
 	init := provider.QPInit{
 		Type: typ, Driver: driver, DCKey: o.DCKey, Cap: limits.kernel(), SignalAll: o.SignalAll,
-		MaxTSOHeader: uint32(o.MaxTSOHeader), Sign: o.SignWQEs,
+		MaxTSOHeader: uint32(o.MaxTSOHeader), Sign: o.SignWQEs, Single: o.SingleOwner,
 		Atomics: device.AtomicCap != AtomicNone, Checksums: device.DeviceCapFlags&DeviceRawIPCsum != 0,
 		Extra: extra,
 	}

@@ -36,7 +36,7 @@ func (o DataOrder) String() string {
 //
 // The answer is DataUnordered unless the device promises more, the QP is in QPRTS (a DCT in
 // QPRTR), and the processor is an amd64, whose memory keeps the device's order. The driver mlx5
-// knows the device's promise only if mlx5dv.Open has opened the device.
+// knows the device's promise only if mlx5dv.Open has opened the device for DEVX.
 func (qp *QP) DataOrder(of Opcode) (DataOrder, error) {
 	const op = "query QP's data order"
 	if err := hold(op, qp.base()); err != nil {

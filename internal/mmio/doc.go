@@ -20,7 +20,7 @@
 //
 //	mmio_memcpy_x64             8 stores of 8    vst4q_u64    BlueFlame, BlueFlame64 and 128, TryFlame (arm64: VST1 of four, the same 64;
 //	                                                          ST64B, which newer processors have, is not used)
-//	mmio_write64_be             mov              str          Doorbell; the caller has swapped the bytes
+//	mmio_write64_be             mov              str          Doorbell, DoorbellUncached; the caller has swapped the bytes
 //
 // On arm64, a post consists of the queue entry's stores, dmb oshst, the store to the
 // record, dsb st, the store to the register, dsb st:
@@ -49,6 +49,15 @@
 // 3A 9.2.2, AMD APM 2 7.1). lfence would also order loads from write-combining
 // memory. A program that has the device write to such memory, and reads it with the
 // processor, needs its own fence.
+//
+// DoorbellUncached has no fence on amd64, where rdma-core has the same two for each register.
+// Both are for write-combining memory, whose stores may wait in a buffer and pass others. The
+// kernel maps a register that doesn't combine (MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)
+// as uncached: the processor stores there in program order with its stores to
+// write-back memory, and at once (Intel SDM 3A 9.2.2 and 12.3.1, AMD APM 2 7.4.2). So
+// the kernel's writel has none either. The memory would be write-combining all the same if
+// somebody had set an MTRR for the adapter; Linux doesn't, since it has page attributes.
+// On arm64 the barriers stay: registers aren't ordered with memory there.
 //
 // The package supports amd64 and arm64. Elsewhere Supported is false, and the
 // functions panic.

@@ -48,6 +48,12 @@ func Publish(record *uint32, v uint32)
 //go:noescape
 func Doorbell(record *uint32, v uint32, reg *uint64, value uint64)
 
+// DoorbellUncached is Doorbell for a register in uncached memory, which combines no stores:
+// there is nothing to flush.
+//
+//go:noescape
+func DoorbellUncached(record *uint32, v uint32, reg *uint64, value uint64)
+
 // RingLocked and CopyLocked are the second halves of Doorbell and BlueFlame, the
 // stores to a register. They are for a caller that holds a lock. It must have taken
 // the lock after Publish, with an atomic instruction, which is the fence between the

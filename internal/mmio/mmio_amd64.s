@@ -63,6 +63,18 @@ TEXT ·Doorbell(SB), NOSPLIT, $0-32
 	SFENCE
 	RET
 
+// Stores to uncached memory keep their order with those before them to write-back memory.
+
+// func DoorbellUncached(record *uint32, v uint32, reg *uint64, value uint64)
+TEXT ·DoorbellUncached(SB), NOSPLIT, $0-32
+	MOVQ record+0(FP), AX
+	MOVL v+8(FP), CX
+	MOVQ reg+16(FP), DI
+	MOVQ value+24(FP), DX
+	MOVL CX, (AX)
+	MOVQ DX, (DI)
+	RET
+
 // func RingLocked(reg *uint64, value uint64)
 TEXT ·RingLocked(SB), NOSPLIT, $0-16
 	MOVQ reg+0(FP), DI

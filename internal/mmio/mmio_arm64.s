@@ -48,6 +48,10 @@ TEXT ·Doorbell(SB), NOSPLIT, $0-32
 	DSB  ST
 	RET
 
+// func DoorbellUncached(record *uint32, v uint32, reg *uint64, value uint64)
+TEXT ·DoorbellUncached(SB), NOSPLIT, $0-32
+	JMP ·Doorbell(SB)
+
 // func RingLocked(reg *uint64, value uint64)
 TEXT ·RingLocked(SB), NOSPLIT, $0-16
 	MOVD reg+0(FP), R2

@@ -13,17 +13,18 @@ const Supported = false
 
 const refusal = "mmio: only amd64 and arm64 are supported"
 
-func ToDevice()                                    { panic(refusal) }
-func FromDevice()                                  { panic(refusal) }
-func FlushWrites()                                 { panic(refusal) }
-func Load32(*uint32) uint32                        { panic(refusal) }
-func Publish(*uint32, uint32)                      { panic(refusal) }
-func Doorbell(*uint32, uint32, *uint64, uint64)    { panic(refusal) }
-func RingLocked(*uint64, uint64)                   { panic(refusal) }
-func CopyLocked(_, _ unsafe.Pointer, _ int)        { panic(refusal) }
-func BlueFlame(*Bell, uint32, unsafe.Pointer, int) { panic(refusal) }
-func BlueFlame64(*Bell, uint32, unsafe.Pointer)    { panic(refusal) }
-func BlueFlame128(*Bell, uint32, unsafe.Pointer)   { panic(refusal) }
+func ToDevice()                                         { panic(refusal) }
+func FromDevice()                                       { panic(refusal) }
+func FlushWrites()                                      { panic(refusal) }
+func Load32(*uint32) uint32                             { panic(refusal) }
+func Publish(*uint32, uint32)                           { panic(refusal) }
+func Doorbell(*uint32, uint32, *uint64, uint64)         { panic(refusal) }
+func DoorbellUncached(*uint32, uint32, *uint64, uint64) { panic(refusal) }
+func RingLocked(*uint64, uint64)                        { panic(refusal) }
+func CopyLocked(_, _ unsafe.Pointer, _ int)             { panic(refusal) }
+func BlueFlame(*Bell, uint32, unsafe.Pointer, int)      { panic(refusal) }
+func BlueFlame64(*Bell, uint32, unsafe.Pointer)         { panic(refusal) }
+func BlueFlame128(*Bell, uint32, unsafe.Pointer)        { panic(refusal) }
 
 func TryFlame(*Bell, uint32, unsafe.Pointer, int, *Shared) bool { panic(refusal) }
 

@@ -68,12 +68,14 @@ func TestCopiesWriteWholeBlocks(t *testing.T) {
 }
 
 func TestDoorbell(t *testing.T) {
-	a, want := new(area), new(area)
-	Doorbell((*uint32)(unsafe.Pointer(&a.bytes()[4])), 5, &a.words[32], 0x0102030405060708)
-	want.bytes()[4] = 5
-	want.words[32] = 0x0102030405060708
-	if !bytes.Equal(a.bytes(), want.bytes()) {
-		t.Errorf("Doorbell left\n%x, want\n%x", a.bytes(), want.bytes())
+	for name, ring := range map[string]func(*uint32, uint32, *uint64, uint64){"Doorbell": Doorbell, "DoorbellUncached": DoorbellUncached} {
+		a, want := new(area), new(area)
+		ring((*uint32)(unsafe.Pointer(&a.bytes()[4])), 5, &a.words[32], 0x0102030405060708)
+		want.bytes()[4] = 5
+		want.words[32] = 0x0102030405060708
+		if !bytes.Equal(a.bytes(), want.bytes()) {
+			t.Errorf("%s left\n%x, want\n%x", name, a.bytes(), want.bytes())
+		}
 	}
 }
 

@@ -87,7 +87,7 @@ func TestSharedRegisters(t *testing.T) {
 	}
 	take := func() *register {
 		t.Helper()
-		r, err := u.take(nil)
+		r, err := u.take(nil, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +114,7 @@ func TestSharedRegisters(t *testing.T) {
 		t.Error("what was given back wasn't taken")
 	}
 	static := &uars{static: []*register{{}}}
-	if r, err := static.take(nil); r != nil || err != nil {
+	if r, err := static.take(nil, false); r != nil || err != nil {
 		t.Errorf("took %v, %v where the kernel chooses", r, err)
 	}
 }
@@ -125,7 +125,7 @@ func TestOneRegister(t *testing.T) {
 	r := newRig(t, 1)
 	r.uars.noFlame = true
 	r.uars.bell = r.uars.register(r.uars.cq, 0, 0)
-	r.uars.bell.page, r.uars.bell.dynamic = 7, true
+	r.uars.bell.page, r.uars.bell.dynamic, r.uars.bell.uncached = 7, true, true
 	first := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 1, 0)})
 	second := r.newQP(t, 2, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 1, 0)})
 	bell := r.uars.cq.mem[registersOffset:][:512]
@@ -143,7 +143,7 @@ func TestOneRegister(t *testing.T) {
 		clear(bell)
 	}
 	second.Release()
-	if got, err := r.uars.take(nil); got != r.uars.bell || err != nil {
+	if got, err := r.uars.take(nil, false); got != r.uars.bell || err != nil {
 		t.Errorf("took %v, %v", got, err)
 	}
 }

@@ -125,7 +125,12 @@ func (q *cq) Arm(solicitedOnly bool, events uint32) error {
 	if solicitedOnly {
 		command |= armSolicited
 	}
-	mmio.Doorbell(&q.record[cqArmRecord], swap32(command), q.ctx.uars.arm(), bits.ReverseBytes64(uint64(command)<<32|uint64(q.number)))
+	record, value := &q.record[cqArmRecord], bits.ReverseBytes64(uint64(command)<<32|uint64(q.number))
+	if u := &q.ctx.uars; u.cqObject {
+		mmio.DoorbellUncached(record, swap32(command), u.arm(), value)
+	} else {
+		mmio.Doorbell(record, swap32(command), u.arm(), value)
+	}
 	return nil
 }
 

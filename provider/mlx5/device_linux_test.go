@@ -3,8 +3,10 @@ package mlx5
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -126,12 +128,16 @@ func TestDeviceExtra(t *testing.T) {
 func TestPagesOfRegisters(t *testing.T) {
 	size := uint64(os.Getpagesize())
 	var given, taken []uint32 // handles
+	none := false             // no page is left
 	f := fakeFile(t, func(c call) syscall.Errno {
 		if c.object != uapi.MLX5_IB_OBJECT_UAR {
 			t.Errorf("a command for object %#x", c.object)
 		}
 		switch c.method {
 		case uapi.MLX5_IB_METHOD_UAR_OBJ_ALLOC:
+			if none {
+				return unix.ENOMEM
+			}
 			if kind := c.value(t, uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE); kind != uint64(uapi.MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF) {
 				t.Errorf("a page of kind %d", kind)
 			}
@@ -151,7 +157,7 @@ func TestPagesOfRegisters(t *testing.T) {
 	u := &uars{perPage: 1, registerSize: 512, maxDedicated: 4, maxCommon: 2}
 	places := make(map[*register]int)
 	for i := range 10 {
-		r, err := u.take(f)
+		r, err := u.take(f, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,6 +187,27 @@ func TestPagesOfRegisters(t *testing.T) {
 		if want := map[bool]int{false: 1, true: 3}[r.shared != nil]; n != want || r.users != want {
 			t.Errorf("a register of page %d was given %d times, has %d users; want %d", r.page, n, r.users, want)
 		}
+	}
+	// A QP with one owner shares with nobody, however many there are before it.
+	for i := range 5 {
+		r, err := u.take(f, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.shared != nil || places[r] != 0 {
+			t.Errorf("register %d for one owner: %+v, given %d times before", i, r, places[r])
+		}
+		places[r]++
+	}
+	none = true
+	if r, err := u.take(f, true); err != nil || r.shared != nil || places[r] != 0 {
+		t.Errorf("the last register of a page: %+v, %v", r, err)
+	}
+	if r, err := u.take(f, true); r != nil || !errors.Is(err, unix.ENOMEM) || !strings.Contains(err.Error(), "SingleOwner") {
+		t.Errorf("without a page left: %v, %v", r, err)
+	}
+	if r, err := u.take(f, false); err != nil || r.shared == nil {
+		t.Errorf("one to share: %+v, %v", r, err)
 	}
 	u.release(f)
 	slices.Sort(taken)
@@ -268,7 +295,7 @@ func TestNoPage(t *testing.T) {
 			return tt.errno
 		})
 		u := &uars{perPage: 1, registerSize: 512, maxDedicated: 1, maxCommon: 1}
-		if r, err := u.take(f); r != nil || err == nil {
+		if r, err := u.take(f, false); r != nil || err == nil {
 			t.Errorf("%s: took %v, %v", tt.name, r, err)
 		}
 		if back != tt.back || len(u.pages) != 0 {

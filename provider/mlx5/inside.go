@@ -19,6 +19,9 @@ func (c *context) UseDEVX() {
 // DEVX reports whether the context may do that.
 func (c *context) DEVX() bool { return c.devx }
 
+// UseRegisters sets how many registers have one QP each.
+func (c *context) UseRegisters(n int) { c.uars.maxDedicated = n }
+
 // Inside returns the queues' memory.
 func (q *qp) Inside() inside.MLX5QP {
 	x := inside.MLX5QP{

@@ -94,7 +94,7 @@ func (q *qp) prepare(req *uapi.Mlx5IbCreateQp) (err error) {
 	if err := q.identify(&req.Uidx); err != nil {
 		return err
 	}
-	if q.reg, err = q.ctx.uars.take(q.ctx.file); err != nil {
+	if q.reg, err = q.ctx.uars.take(q.ctx.file, q.init.Single); err != nil {
 		return err
 	}
 	flags := uint32(0)
@@ -198,6 +198,7 @@ func (q *qp) Adopt(_, qpn uint32, granted *uapi.IbUverbsQpCap) error {
 	if s.record != nil {
 		s.bell = mmio.Bell{Record: &s.record[sendRecord], Reg: q.reg.base, Size: q.reg.size}
 	}
+	s.uncached = q.reg.uncached
 	if q.reg.shared == nil {
 		s.flame = q.reg.size
 	} else {

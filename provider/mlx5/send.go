@@ -36,6 +36,7 @@ type sendQueue struct {
 	before      transport // the segments before those of the operation
 	short       bool      // the short path may be taken: see short.go
 	signed      bool      // WQEs have a signature
+	uncached    bool      // reg isn't write-combining
 	checksums   bool      // the device can compute the checksums of packets
 	signal      uint8     // CtrlCQUpdate if every request completes
 	atomics     atomics
@@ -415,6 +416,8 @@ func (s *sendQueue) notify(first *wqe.Segment, blocks uint32, copied bool) {
 	bell, counter := &s.bell, swap32(s.next&0xffff)
 	shared := s.shared
 	switch {
+	case s.uncached:
+		mmio.DoorbellUncached(bell.Record, counter, (*uint64)(bell.Reg), first[0])
 	case shared == nil && copied:
 		mmio.BlueFlame(bell, counter, unsafe.Pointer(first), int(blocks))
 	case shared == nil:

@@ -33,8 +33,9 @@ type register struct {
 	shared *sharing       // if other QPs use the register, too
 	users  int
 
-	page    uint32 // UAR of its own: its number
-	dynamic bool   // so it is, and QP_CREATE is told
+	page     uint32 // UAR of its own: its number
+	dynamic  bool   // so it is, and QP_CREATE is told
+	uncached bool   // its page isn't write-combining: mmio.DoorbellUncached
 }
 
 // A sharing is the state that QPs with a common register write. It has cache lines of its
@@ -114,7 +115,7 @@ func (u *uars) openDynamic(f *ioctl.File) (err error) {
 	if err == nil && u.noFlame {
 		// One store of 8 bytes at a time, that nothing combines, needs no lock.
 		u.bell = u.register(u.cq, 0, 0)
-		u.bell.page, u.bell.dynamic = u.cqPage, true
+		u.bell.page, u.bell.dynamic, u.bell.uncached = u.cqPage, true, true
 	}
 	return err
 }
@@ -199,8 +200,9 @@ func (u *uars) alloc(f *ioctl.File, kind uapi.Mlx5IbUapiUarAllocType) (*uarPage,
 	return page, *number, nil
 }
 
-// take returns a register for a QP, or nil if the kernel chooses one.
-func (u *uars) take(f *ioctl.File) (*register, error) {
+// take returns a register for a QP, or nil if the kernel chooses one. With single, no other QP
+// uses it, as long as the adapter has one left.
+func (u *uars) take(f *ioctl.File, single bool) (*register, error) {
 	if u.static != nil {
 		return nil, nil
 	}
@@ -209,8 +211,10 @@ func (u *uars) take(f *ioctl.File) (*register, error) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.free) == 0 && (u.dedicated < u.maxDedicated || len(u.common) < u.maxCommon) {
-		if err := u.more(f); err != nil && len(u.common) == 0 {
+	if len(u.free) == 0 && (single || u.dedicated < u.maxDedicated || len(u.common) < u.maxCommon) {
+		if err := u.more(f, single); err != nil && single {
+			return nil, fmt.Errorf("%w: a QP with SingleOwner has a doorbell register of its own, and none is left", err)
+		} else if err != nil && len(u.common) == 0 {
 			return nil, err
 		}
 	}
@@ -231,14 +235,14 @@ func (u *uars) take(f *ioctl.File) (*register, error) {
 	return best, nil
 }
 
-// more allocates another page of registers. The first registers are for one QP each,
-// further ones are shared.
-func (u *uars) more(f *ioctl.File) error {
+// more allocates another page of registers. The first registers are for one QP each, and
+// so are all that it allocates with single. Further ones are shared.
+func (u *uars) more(f *ioctl.File, single bool) error {
 	page, number, err := u.alloc(f, uapi.MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF)
 	if err != nil {
 		return err
 	}
-	dedicated := u.dedicated < u.maxDedicated
+	dedicated := single || u.dedicated < u.maxDedicated
 	for i := range u.perPage * usableRegisters {
 		r := u.register(page, i/usableRegisters, i%usableRegisters)
 		r.page, r.dynamic = number+uint32(i/usableRegisters), true

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnMLX5, rdmatest.OnMLX5E
 func open(t *testing.T, name string) *verbs.Device {
 	t.Helper()
 	rdmatest.CheckLeaks(t)
-	c := rdmatest.Must(mlx5dv.Open(info(t, name)))(t)
+	c := rdmatest.Must(mlx5dv.Open(info(t, name), mlx5dv.Options{DEVX: true}))(t)
 	t.Cleanup(func() { rdmatest.Close(t, c) })
 	return c
 }
@@ -65,7 +65,7 @@ func TestOther(t *testing.T) {
 		t.Error("supported")
 	}
 	for name, call := range map[string]func() error{
-		"open":    func() error { _, err := mlx5dv.Open(c.Info()); return err },
+		"open":    func() error { _, err := mlx5dv.Open(c.Info(), mlx5dv.Options{DEVX: true}); return err },
 		"command": func() error { return mlx5dv.Command(c, make([]byte, 16), make([]byte, 16)) },
 		"object":  func() error { _, err := mlx5dv.CreateObject(c, make([]byte, 16), make([]byte, 16)); return err },
 		"PD":      func() error { _, err := mlx5dv.PDNumber(pd); return err },
