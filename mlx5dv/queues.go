@@ -66,7 +66,8 @@ type CQMemory struct {
 	Register unsafe.Pointer // by which CQs are armed
 }
 
-// CQQueue returns where the CQ is (mlx5dv_init_obj with MLX5DV_OBJ_CQ).
+// CQQueue returns where the CQ is (mlx5dv_init_obj with MLX5DV_OBJ_CQ). From then on, what is in
+// it is left alone when a QP on it is closed or moves to QPReset: its completions stay.
 func CQQueue(cq *verbs.CQ) (CQMemory, error) {
 	q, err := raw[inside.MLX5CQ]("query CQ's memory", cq)
 	if err != nil {

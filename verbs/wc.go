@@ -69,7 +69,9 @@ type WCEx struct {
 	Timestamp uint64
 
 	// WallClock is the same moment in the system's time. The kernel adjusts the
-	// translation from time to time, so times may be off by microseconds.
+	// translation from time to time, so times may be off by microseconds. Without
+	// WCFieldTimestamp, an mlx5 adapter with a real-time clock reads that, which PTP may have
+	// set, and nothing is translated.
 	WallClock time.Time
 
 	// FlowTag is the tag of the flow rule that steered the packet to a RawPacket QP, for

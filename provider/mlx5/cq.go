@@ -3,6 +3,7 @@ package mlx5
 import (
 	"errors"
 	"math/bits"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/goverbs/goverbs/internal/mmio"
@@ -27,6 +28,10 @@ type cq struct {
 	v1     bool      // CQEs have user indices
 	fields provider.Fields
 	format wqe.MiniFormat
+	// realTime: timestamps are seconds and nanoseconds of the adapter's real-time clock.
+	realTime bool
+	// theirs: the program polls by itself (mlx5dv.CQQueue).
+	theirs atomic.Bool
 	freed  freed // of SRQs
 
 	resized cqRing // during a Resize, and after one that failed, when the adapter uses it
@@ -77,10 +82,14 @@ func (q *cq) head() *wqe.CQE {
 
 func (c *context) NewCQ(cmd ioctl.CqCreate, init *provider.CQInit) (provider.CQ, error) {
 	q := &cq{ctx: c, v1: c.cqeVersion == cqeVersion1, fields: init.Fields}
-	if init.Fields&^allFields != 0 || init.Fields&provider.FieldWallClock != 0 && !c.wall.open(c.file) {
+	q.realTime = c.realTime && init.Fields&provider.FieldWallClock != 0 && init.Fields&provider.FieldTimestamp == 0
+	if init.Fields&^allFields != 0 || init.Fields&provider.FieldWallClock != 0 && !q.realTime && !c.wall.open(c.file) {
 		return nil, provider.ErrNoField
 	}
 	req := cmd.Mlx5().In()
+	if q.realTime {
+		req.Flags |= uint16(uapi.MLX5_IB_CREATE_CQ_FLAGS_REAL_TIME_TS)
+	}
 	var err error
 	stride := uint32(1)
 	if init.CQESize == 2*wqe.CQESize {
@@ -146,6 +155,9 @@ func (q *cq) ForgetSRQ(p provider.SRQ) { q.forget(&p.(*srq).resource) }
 func (q *cq) forget(gone *resource) {
 	if q.last == gone {
 		q.last = nil
+	}
+	if q.theirs.Load() {
+		return // its entries, and the consumer index, are the program's
 	}
 	end := q.next
 	for end-q.next <= q.mask {

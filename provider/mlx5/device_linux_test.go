@@ -393,12 +393,18 @@ func TestCQRequest(t *testing.T) {
 		flags uint16
 		field uint16
 		attr  bool
+		real  bool // timestamps of the real time
 	}{
-		{0, 0, 0, false},
-		{0xffff, uint16(uapi.MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX), 0xffff, false},
-		{0x10000, 0, 0, true},
+		{0, 0, 0, false, false},
+		{0, uint16(uapi.MLX5_IB_CREATE_CQ_FLAGS_REAL_TIME_TS), 0, false, true},
+		{0xffff, uint16(uapi.MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX), 0xffff, false, false},
+		{0x10000, 0, 0, true, false},
 	} {
 		r := newRig(t, cqeVersion1)
+		init := provider.CQInit{CQE: 10}
+		if r.realTime = tt.real; tt.real {
+			init.Fields = provider.FieldWallClock
+		}
 		r.uars.cqObject, r.uars.cqPage = tt.page != 0, tt.page
 		var got uapi.Mlx5IbCreateCq
 		var attr uint64
@@ -418,7 +424,7 @@ func TestCQRequest(t *testing.T) {
 		cmd.UserHandle(1)
 		cmd.CompVector(0)
 		cmd.RespCqe()
-		p, err := r.NewCQ(cmd, &provider.CQInit{CQE: 10})
+		p, err := r.NewCQ(cmd, &init)
 		if err == nil {
 			err = cmd.Run(f)
 		}

@@ -1,6 +1,8 @@
 package mlx5
 
 import (
+	"time"
+
 	"github.com/goverbs/goverbs/internal/mmio"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
@@ -19,7 +21,7 @@ func (q *cq) PollEx(wc []provider.WCEx) (n int, err error) {
 		if q.head().Load().Compressed() {
 			q.expandAt(q.next)
 		}
-		if n == 0 && q.fields&provider.FieldWallClock != 0 {
+		if n == 0 && q.fields&provider.FieldWallClock != 0 && !q.realTime {
 			wall = q.ctx.wall.read()
 		}
 		at, flowTag, vlan, next := q.head().Timestamp(), q.head().FlowTag(), q.head().VLAN(), q.next
@@ -40,7 +42,9 @@ func (q *cq) PollEx(wc []provider.WCEx) (n int, err error) {
 			if q.fields&provider.FieldTimestamp != 0 {
 				x.Timestamp = at
 			}
-			if q.fields&provider.FieldWallClock != 0 {
+			if q.realTime {
+				x.WallClock = time.Unix(int64(at>>32), int64(uint32(at)))
+			} else if q.fields&provider.FieldWallClock != 0 {
 				x.WallClock = wall.of(at)
 			}
 			if x.Opcode&uint32(uapi.IB_WC_RECV) != 0 {

@@ -153,6 +153,55 @@ func TestFieldsOfCompressed(t *testing.T) {
 	}
 }
 
+// TestRealTime: a CQ whose completions have the wall clock alone gets them from an adapter that
+// keeps it, in seconds and nanoseconds.
+func TestRealTime(t *testing.T) {
+	const at = 1_700_000_000<<32 | 123_456_789
+	for _, tt := range []struct {
+		offered bool
+		fields  provider.Fields
+		real    bool
+	}{
+		{true, provider.FieldWallClock, true},
+		{true, provider.FieldWallClock | provider.FieldFlowTag, true},
+		{true, provider.FieldWallClock | provider.FieldTimestamp, false},
+		{true, provider.FieldTimestamp, false},
+		{false, provider.FieldWallClock, false},
+	} {
+		r := newRig(t, 1)
+		r.realTime = tt.offered
+		if !tt.real {
+			r.wall.mem = clockPage(uapi.IbUverbsClockInfo{Nsec: 5000, Cycles: at, Mult: 2, Mask: 1<<63 - 1})
+			defer func() { r.wall.mem = nil }() // before its release, which unmaps it
+		}
+		cmd := ioctl.NewCqCreate()
+		p, err := r.NewCQ(cmd, &provider.CQInit{CQE: 3, Fields: tt.fields})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := p.(*cq)
+		q := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 1, 0)})
+		if _, err := q.PostSend([]provider.SendWR{{}}, false); err != nil {
+			t.Fatal(err)
+		}
+		c.write(0, cqe{op: wqe.CQERequester, sendOp: wqe.OpSend, qpn: 1, uidx: q.uidx()})
+		binary.BigEndian.PutUint64(c.entry(0)[48:], at)
+		want := time.Time{}
+		if tt.fields&provider.FieldWallClock != 0 {
+			want = time.Unix(0, 5000)
+		}
+		if tt.real {
+			want = time.Unix(1_700_000_000, 123_456_789)
+		}
+		wc := make([]provider.WCEx, 2)
+		if n, err := c.PollEx(wc); n != 1 || err != nil || !wc[0].WallClock.Equal(want) {
+			t.Errorf("%+v: %d, %v, %v, want %v", tt, n, err, wc[0].WallClock, want)
+		}
+		c.Release()
+		cmd.Release()
+	}
+}
+
 // TestNoField: a CQ isn't made with a field that there isn't.
 func TestNoField(t *testing.T) {
 	r := newRig(t, 1)

@@ -87,7 +87,8 @@ func (x *index) enter(number uint32, r *resource) {
 	x.numbered.Store(number, r)
 }
 
-func (x *index) leave(number uint32) { x.numbered.Delete(number) }
+// leave removes it, unless the adapter has already given the number to another one.
+func (x *index) leave(number uint32, r *resource) { x.numbered.CompareAndDelete(number, r) }
 
 func (x *index) lookup(number uint32) *resource {
 	if r, ok := x.numbered.Load(number); ok {

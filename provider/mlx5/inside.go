@@ -37,8 +37,9 @@ func (q *qp) Inside() inside.MLX5QP {
 	return x
 }
 
-// Inside returns the CQ's memory.
+// Inside returns the CQ's memory. From then on the program polls by itself.
 func (q *cq) Inside() inside.MLX5CQ {
+	q.theirs.Store(true)
 	return inside.MLX5CQ{
 		Record: unsafe.Pointer(q.record), CQEs: unsafe.Pointer(unsafe.SliceData(q.ring)),
 		Count: q.mask + 1, Size: q.stride * wqe.CQESize, Number: q.number,

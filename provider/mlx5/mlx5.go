@@ -33,6 +33,8 @@
 //     segment can express 63. libmlx5 grants them for UD and raw packets.
 //   - A raw packet without data is always refused. So is data for segmentation that is
 //     longer than the device's limit.
+//   - A CQ with compressed completions takes no queue pair with an SRQ, unless its format says which
+//     receive each completion is about. libmlx5 takes the receives to be used in the order of memory.
 //   - An invalid CQE ends a poll after the completions before it. libmlx5 loses those.
 //   - A context uses DEVX only if the program asks for it, and allocates doorbell registers as QPs need them: eight for
 //     one QP each, then eight that QPs share behind a lock. libmlx5 hands out four without
@@ -84,6 +86,7 @@ type context struct {
 	// more properties of the device.
 	ahInKernel, queryExtra bool
 	ece                    bool
+	realTime               bool // queues can have timestamps of a real-time clock
 	// nullKey is of memory without memory; 0 if the adapter has none.
 	nullKey uint32
 	// ethInline is how many bytes of each raw packet must be inline.
@@ -160,6 +163,7 @@ func (c *context) Adopt() error {
 		c.nullKey = r.DumpFillMkey
 	}
 	c.ece = mask&uapi.MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE != 0
+	c.realTime = mask&uapi.MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_REAL_TIME_TS != 0
 	c.ahInKernel = uapi.Mlx5UserCmdsSuppUhw(r.CmdsSuppUhw)&uapi.MLX5_USER_CMDS_SUPP_UHW_CREATE_AH != 0
 	c.queryExtra = uapi.Mlx5UserCmdsSuppUhw(r.CmdsSuppUhw)&uapi.MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE != 0
 	c.wall.offered = r.ClockInfoVersions>>uapi.MLX5_IB_CLOCK_INFO_V1&1 != 0

@@ -1,11 +1,13 @@
 package mlx5
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/provider/mlx5/wqe"
 	"github.com/goverbs/goverbs/uapi"
@@ -202,5 +204,71 @@ func TestTooManyBack(t *testing.T) {
 	}
 	if s.posted != 0 || number(s.record[0]) != 0 {
 		t.Errorf("%d were posted, and the record says %d", s.posted, number(s.record[0]))
+	}
+}
+
+// TestTheirCQ: a CQ that the program polls itself is left alone when one of its QPs goes: neither
+// its entries nor its consumer index are this library's.
+func TestTheirCQ(t *testing.T) {
+	r := newRig(t, 1)
+	c := r.newCQ(t, provider.CQInit{CQE: 15})
+	gone := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(16, 1, 0)})
+	stays := r.newQP(t, 2, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(16, 1, 0)})
+	c.Inside()
+	for i := range uint32(12) {
+		q := gone
+		if i%3 == 0 {
+			q = stays
+		}
+		c.write(i, cqe{op: wqe.CQERequester, sendOp: wqe.OpSend, qpn: q.number, uidx: q.uidx(), counter: i})
+	}
+	c.record[cqIndexRecord] = swap32(10) // as the program has left it
+	before := append([]byte(nil), c.buf...)
+	c.Forget(gone)
+	if got := number(c.record[cqIndexRecord]); got != 10 || !bytes.Equal(c.buf, before) {
+		t.Errorf("the consumer index is %d; entries are the same: %t", got, bytes.Equal(c.buf, before))
+	}
+}
+
+// TestNumberAgain: where the adapter's numbers name queues, a new one may have the number of one
+// that the kernel has destroyed and this library not yet released.
+func TestNumberAgain(t *testing.T) {
+	r := newRig(t, 0)
+	c := r.newCQ(t, provider.CQInit{CQE: 15})
+	init := provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 1, 0)}
+	first := r.newQP(t, 0x42, init)
+	second := r.newQP(t, 0x42, init)
+	one := r.newSRQ(t, provider.SRQInit{MaxWR: 3, MaxSGE: 1})
+	two := r.newSRQ(t, provider.SRQInit{MaxWR: 3, MaxSGE: 1})
+	first.Release()
+	one.Release()
+	if got := r.index.lookup(two.number | srqNumber); got != &two.resource {
+		t.Errorf("SRQ %#x is %p, want %p", two.number, got, &two.resource)
+	}
+	if n, err := second.PostSend([]provider.SendWR{{WRID: 7}}, false); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	c.write(0, cqe{op: wqe.CQERequester, sendOp: wqe.OpSend, qpn: 0x42})
+	wc := make([]provider.WC, 1)
+	if n, err := c.Poll(wc); n != 1 || err != nil || wc[0].WRID != 7 {
+		t.Errorf("%d, %v, %+v", n, err, wc[0])
+	}
+}
+
+// TestCompressedSRQ: compressed completions of an SRQ must say which receive they are about.
+func TestCompressedSRQ(t *testing.T) {
+	r := newRig(t, 1)
+	s := r.newSRQ(t, provider.SRQInit{MaxWR: 3, MaxSGE: 1})
+	for format, want := range map[wqe.MiniFormat]error{0: nil, wqe.MiniStride: nil, wqe.MiniHash: errCompressedSRQ, wqe.MiniChecksum: errCompressedSRQ} {
+		c := r.newCQ(t, provider.CQInit{CQE: 15, Compression: uint8(format)})
+		cmd := ioctl.NewQpCreate()
+		q, err := r.NewQP(cmd, &provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, SRQ: s, RecvCQ: c, Cap: capOf(4, 1, 0)})
+		if err != want {
+			t.Errorf("format %d: %v, want %v", format, err, want)
+		}
+		if err == nil {
+			q.Release()
+		}
+		cmd.Release()
 	}
 }

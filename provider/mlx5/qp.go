@@ -36,6 +36,10 @@ type qp struct {
 
 var errSRD = fmt.Errorf("%w: mlx5 has no SRD queue pairs, which are efa's", provider.ErrNotSupported)
 
+// errCompressedSRQ: a compressed completion doesn't say which of an SRQ's receives it is about,
+// unless its format has the counter. Those of a queue pair's own queue are in order.
+var errCompressedSRQ = fmt.Errorf("%w: on mlx5, completions of an SRQ's receives can be compressed with CompressStride only", provider.ErrNotSupported)
+
 var errWQETooLong = operr.Invalid("mlx5: QPOptions.Cap needs longer work requests than the adapter allows")
 
 func (c *context) NewQP(cmd ioctl.QpCreate, init *provider.QPInit) (provider.QP, error) {
@@ -43,7 +47,11 @@ func (c *context) NewQP(cmd ioctl.QpCreate, init *provider.QPInit) (provider.QP,
 		return nil, errSRD
 	}
 	q := &qp{ctx: c, init: *init, raw: init.Type == uapi.IB_UVERBS_QPT_RAW_PACKET}
-	q.srq, _ = init.SRQ.(*srq)
+	if q.srq, _ = init.SRQ.(*srq); q.srq != nil {
+		if cq, _ := init.RecvCQ.(*cq); cq != nil && cq.format&^wqe.MiniStride != 0 {
+			return nil, errCompressedSRQ
+		}
+	}
 	req := cmd.Mlx5().In()
 	q.target = init.Driver == provider.DCTarget
 	prepare := q.prepare
@@ -352,7 +360,7 @@ func (q *qp) Moved(to uapi.IbQpState) uint32 {
 
 func (q *qp) Release() {
 	if q.ctx.cqeVersion == 0 {
-		q.ctx.index.leave(q.number)
+		q.ctx.index.leave(q.number, &q.resource)
 	} else {
 		q.ctx.index.drop(&q.resource)
 	}

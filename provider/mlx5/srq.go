@@ -261,7 +261,7 @@ func (s *srq) Remap() error                      { return nil }
 
 func (s *srq) Release() {
 	if s.ctx.cqeVersion == 0 {
-		s.ctx.index.leave(s.number | srqNumber)
+		s.ctx.index.leave(s.number|srqNumber, &s.resource)
 	} else {
 		s.ctx.index.drop(&s.resource)
 	}

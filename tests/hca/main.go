@@ -139,7 +139,7 @@ func serve(sockets []string, kinds []firmware.Profile, what impair.Impairments) 
 			return err
 		}
 		listeners = append(listeners, l)
-		c := firmware.Config{Now: now, Ethernet: *port == "ethernet", Profile: kinds[i], Hurry: *hurry}
+		c := firmware.Config{Now: now, Start: time.Now().Add(-now()), Ethernet: *port == "ethernet", Profile: kinds[i], Hurry: *hurry}
 		// End the program and so the guest, whose later failures would only hide the
 		// violation.
 		c.Violation = func(err error) { failed <- fmt.Errorf("HCA %d: %w", i, err) }

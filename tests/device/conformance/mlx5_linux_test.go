@@ -406,6 +406,34 @@ func TestCQForms(t *testing.T) {
 	}
 }
 
+var _ = rdmatest.Test(TestWallClock, rdmatest.OnMLX5, rdmatest.OnMLX5Eth, rdmatest.Profiles)
+
+// TestWallClock: completions with the time of day alone have it, from whichever clock of the
+// adapter.
+func TestWallClock(t *testing.T) {
+	s := rdmatest.Default()
+	s.Fields = verbs.WCFieldWallClock
+	p := rdmatest.NewPair(t, s)
+	wr := verbs.SendWR{Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, 8)}}
+	p.A.Send(t, to(wr, p.B.MR, 0))
+	wc := make([]verbs.WCEx, 1)
+	for deadline := time.Now().Add(rdmatest.Patience); ; {
+		n, err := p.A.CQ.PollEx(wc)
+		if err != nil || time.Now().After(deadline) {
+			t.Fatal("no completion:", err)
+		}
+		if n > 0 {
+			break
+		}
+	}
+	if err := wc[0].Err(); err != nil {
+		t.Fatal(err)
+	}
+	if off := time.Since(wc[0].WallClock).Abs(); off > rdmatest.Patience {
+		t.Errorf("the completion was at %v, %v from now", wc[0].WallClock, off)
+	}
+}
+
 // TestClock reads the device's clock before and after completions that have timestamps.
 func TestClock(t *testing.T) {
 	s := rdmatest.Default()

@@ -33,6 +33,7 @@ type Config struct {
 	Vectors   int
 	UARs      uint32               // pages of BAR0, after which there is DeviceMemory
 	Now       func() time.Duration // since an arbitrary start
+	Start     time.Time            // what the real-time clock says then, since the driver doesn't set it
 	Port      *fabric.Port
 	Ethernet  bool // the port is not InfiniBand
 	Log       Log  // nil for none

@@ -1,7 +1,5 @@
 package firmware
 
-import "time"
-
 // Kinds of timestamps that a queue may request, MLX5_TIMESTAMP_FORMAT_*.
 const (
 	formatFree     = 0 // ticks of a free-running clock
@@ -23,11 +21,12 @@ func stamps(promised, format uint64) (realTime, ok bool) {
 	return false, false
 }
 
-// timestamp reads the clock. Nothing sets its real time, which starts with the HCA.
+// timestamp reads the clock, the free-running one or that of the real time.
 func (h *HCA) timestamp(realTime bool) uint64 {
 	now := h.c.Now()
 	if !realTime {
 		return uint64(now)
 	}
-	return uint64(now/time.Second)<<32 | uint64(now%time.Second)
+	at := h.c.Start.Add(now)
+	return uint64(at.Unix())<<32 | uint64(at.Nanosecond())
 }
