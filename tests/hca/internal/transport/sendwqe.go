@@ -177,6 +177,9 @@ func (q *QP) fetch(w *sendWQE) bool {
 		return true
 	}
 	ds := int(w.raw[7] & 0x3f)
+	if w.raw[7]&^0x3f != 0 {
+		q.e.violation("queue %#x: WQE %d has %#x in the byte for the number of its segments, of up to 63", q.number, w.index, w.raw[7])
+	}
 	w.bbs = uint16(max(1, (ds+3)/4))
 	if ds == 0 || w.bbs > posted {
 		w.op = w.raw[3]
@@ -246,7 +249,7 @@ func (q *QP) parse(w *sendWQE) {
 	if w.act == actAtomic {
 		w.parseAtomic(&r)
 	}
-	if r.bad || !w.parseData(r.b) {
+	if r.bad || !q.parseData(w, r.b) {
 		w.fail(cq.SyndromeLocalQPOp, vendorSegment)
 		return
 	}
@@ -385,11 +388,18 @@ func (w *sendWQE) parseAtomic(r *reader) {
 }
 
 // parseData reads data segments and inline data up to the WQE's end.
-func (w *sendWQE) parseData(b []byte) bool {
+func (q *QP) parseData(w *sendWQE, b []byte) bool {
 	for len(b) >= 16 {
 		n := binary.BigEndian.Uint32(b)
 		if n>>31 != 0 {
-			n &= 0x3ff
+			const most = 0x3ff
+			if n&^(1<<31) > most {
+				q.e.violation("queue %#x: WQE %d has inline data of %d bytes, of up to %d", q.number, w.index, n&^(1<<31), most)
+			}
+			if w.answered() {
+				q.e.violation("queue %#x: WQE %d has inline data where an answer is to go", q.number, w.index)
+			}
+			n &= most
 			if int(n) > len(b)-4 {
 				return false
 			}

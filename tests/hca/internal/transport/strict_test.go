@@ -256,3 +256,33 @@ func TestNames(t *testing.T) {
 		}
 	}
 }
+
+// What a card would read differently from what the driver meant is a violation: more segments or
+// inline bytes than their fields hold, and inline data in the place of an answer.
+func TestMisreadWQEs(t *testing.T) {
+	whole := func(b []byte, index, number uint32) []byte {
+		b[1], b[2] = byte(index>>8), byte(index)
+		b[4], b[5], b[6], b[7] = byte(number>>16), byte(number>>8), byte(number), byte((len(b)+15)/16)
+		return b
+	}
+	for what, tt := range map[string]struct {
+		wqe  []byte
+		ds   byte
+		want string
+	}{
+		"64 segments":    {loop.WQE(loop.Send, loop.Signaled, 0), 0x41, "number of its segments"},
+		"inline of 1 KB": {append(loop.WQE(loop.Send, loop.Signaled, 0), 0x80, 0, 4, 4, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0), 0, "inline data of 1028 bytes"},
+		"inline read":    {loop.Inline(loop.Raddr(loop.WQE(loop.Read, loop.Signaled, 0), 0, 0), []byte{1, 2, 3, 4}), 0, "an answer"},
+	} {
+		p, violations := strict(t)
+		p.b.PostRecv(nil)
+		b := whole(tt.wqe, 0, p.a.Number)
+		if tt.ds != 0 {
+			b[7] = tt.ds
+		}
+		p.a.PostRaw(b)
+		p.a.Ring()
+		p.w.Idle(loop.Second, nil)
+		wants(t, violations, what, tt.want)
+	}
+}
