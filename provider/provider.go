@@ -304,6 +304,7 @@ type SRQInit struct {
 	MaxWR, MaxSGE uint32
 	XRC           bool
 	MaxTags       uint32 // 0 without tag matching
+	CQ            CQ     // of an XRC SRQ, or one that matches tags
 }
 
 // A PD is a protection domain.

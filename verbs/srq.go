@@ -138,6 +138,9 @@ func (pd *PD) createSRQHeld(op string, o *SRQOptions, parents []*object) (*SRQ, 
 	maxWR := cmd.RespMaxWr()
 	maxSGE := cmd.RespMaxSge()
 	init := provider.SRQInit{MaxWR: uint32(o.MaxWR), MaxSGE: uint32(max(o.MaxSGE, 1)), XRC: o.XRCD != nil, MaxTags: uint32(o.TagMatching.MaxTags)}
+	if o.CQ != nil {
+		init.CQ = o.CQ.prov
+	}
 	prov, err := d.prov.NewSRQ(cmd, &init)
 	if err != nil {
 		return nil, d.failed(op, "", err)

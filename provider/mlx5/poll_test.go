@@ -270,5 +270,14 @@ func TestCompressedSRQ(t *testing.T) {
 			q.Release()
 		}
 		cmd.Release()
+		create := ioctl.NewSrqCreate()
+		x, err := r.NewSRQ(create, &provider.SRQInit{MaxWR: 3, MaxSGE: 1, XRC: true, CQ: c})
+		if err != want {
+			t.Errorf("an XRC SRQ, format %d: %v, want %v", format, err, want)
+		}
+		if err == nil {
+			x.Release()
+		}
+		create.Release()
 	}
 }

@@ -40,6 +40,12 @@ var errSRD = fmt.Errorf("%w: mlx5 has no SRD queue pairs, which are efa's", prov
 // unless its format has the counter. Those of a queue pair's own queue are in order.
 var errCompressedSRQ = fmt.Errorf("%w: on mlx5, completions of an SRQ's receives can be compressed with CompressStride only", provider.ErrNotSupported)
 
+// unnumbered reports whether a CQ's compressed completions lack the counter.
+func unnumbered(p provider.CQ) bool {
+	q, ok := p.(*cq)
+	return ok && q.format&^wqe.MiniStride != 0
+}
+
 var errWQETooLong = operr.Invalid("mlx5: QPOptions.Cap needs longer work requests than the adapter allows")
 
 func (c *context) NewQP(cmd ioctl.QpCreate, init *provider.QPInit) (provider.QP, error) {
@@ -47,10 +53,8 @@ func (c *context) NewQP(cmd ioctl.QpCreate, init *provider.QPInit) (provider.QP,
 		return nil, errSRD
 	}
 	q := &qp{ctx: c, init: *init, raw: init.Type == uapi.IB_UVERBS_QPT_RAW_PACKET}
-	if q.srq, _ = init.SRQ.(*srq); q.srq != nil {
-		if cq, _ := init.RecvCQ.(*cq); cq != nil && cq.format&^wqe.MiniStride != 0 {
-			return nil, errCompressedSRQ
-		}
+	if q.srq, _ = init.SRQ.(*srq); q.srq != nil && unnumbered(init.RecvCQ) {
+		return nil, errCompressedSRQ
 	}
 	req := cmd.Mlx5().In()
 	q.target = init.Driver == provider.DCTarget

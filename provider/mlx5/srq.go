@@ -57,6 +57,9 @@ type srq struct {
 const minSRQWQE = 32
 
 func (c *context) NewSRQ(cmd ioctl.SrqCreate, init *provider.SRQInit) (provider.SRQ, error) {
+	if unnumbered(init.CQ) {
+		return nil, errCompressedSRQ
+	}
 	s := &srq{ctx: c}
 	req := cmd.Mlx5().In()
 	if err := s.prepare(req, init); err != nil {
