@@ -37,6 +37,7 @@ type cq struct {
 type cqRing struct {
 	entries []cqe
 	next    uint32 // the position of the next completion
+	seen    uint32 // completions before this position are there, and a barrier came after their heads were read
 }
 
 // A span has the completions of a QP that was reset or destroyed: those in a ring before a
@@ -117,6 +118,20 @@ func (q *cq) ready(r *cqRing) (*cqe, bool) {
 	return e, (e.head()>>cqePhaseShift^round)&1 != 0
 }
 
+// see moves seen past the ring's completions that are there, up to a few. One barrier is for all of
+// them. There is at least one.
+func (q *cq) see(r *cqRing) {
+	const most = 16
+	ahead := *r
+	for ahead.next++; ahead.next-r.next < most; ahead.next++ {
+		if _, ok := q.ready(&ahead); !ok {
+			break
+		}
+	}
+	mmio.FromDevice()
+	r.seen = ahead.next
+}
+
 func (q *cq) Poll(wc []provider.WC) (n int, err error) {
 	if len(q.rings) == 1 { // mostly
 		if _, ok := q.ready(&q.rings[0]); !ok {
@@ -162,8 +177,8 @@ func (q *cq) poll(wc *provider.WC, ex *provider.WCEx, after bool) (bool, error) 
 			idle++
 			continue
 		}
-		if mmio.LoadsReorder {
-			mmio.FromDevice()
+		if mmio.LoadsReorder && r.next == r.seen {
+			q.see(r)
 		}
 		idle = 0
 		why := past

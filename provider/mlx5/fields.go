@@ -16,8 +16,10 @@ const allFields = provider.FieldTimestamp | provider.FieldWallClock | provider.F
 func (q *cq) PollEx(wc []provider.WCEx) (n int, err error) {
 	var wall wallTime
 	defer q.freed.tell()
-	for n < len(wc) && q.head().Load().Ready(q.turn) {
-		mmio.FromDevice()
+	for seen := q.next; n < len(wc) && q.head().Load().Ready(q.turn); {
+		if mmio.LoadsReorder && int32(q.next-seen) >= 0 {
+			seen = q.see(q.next, len(wc)-n)
+		}
 		if q.head().Load().Compressed() {
 			q.expandAt(q.next)
 		}

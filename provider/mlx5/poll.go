@@ -152,7 +152,7 @@ func (o outcome) why() string {
 	return "is of an unknown kind"
 }
 
-// poll polls the ring. With one, it handles at most one CQE. A CQE that can't be reported
+// poll polls the ring. With one, it handles at most one CQE, which the caller has seen. A CQE that can't be reported
 // is an error, unless completions precede it, in this call or (after) in the caller's.
 // Then it stays in the ring.
 func (q *cq) poll(wc []provider.WC, after, one bool) (int, error) {
@@ -164,7 +164,7 @@ func (q *cq) poll(wc []provider.WC, after, one bool) (int, error) {
 		if !tail.Ready(q.round(i)) {
 			break
 		}
-		if mmio.LoadsReorder && i == seen {
+		if mmio.LoadsReorder && !one && i == seen {
 			seen = q.see(i, len(wc)-n)
 		}
 		i++

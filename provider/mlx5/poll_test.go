@@ -281,3 +281,27 @@ func TestCompressedSRQ(t *testing.T) {
 		create.Release()
 	}
 }
+
+// TestSee: one barrier is for all completions that are there, as many as can be told of. (Only
+// where loads are reordered is there one.)
+func TestSee(t *testing.T) {
+	r := newRig(t, 1)
+	c := r.newCQ(t, provider.CQInit{CQE: 7})
+	const first, written = 6, 5 // around the ring's end
+	c.seek(first)
+	for i := range uint32(first) {
+		c.write(i, cqe{op: wqe.CQERequester})
+	}
+	for i := range uint32(written) {
+		c.write(first+i, cqe{op: wqe.CQERequester})
+	}
+	for _, tt := range []struct {
+		from uint32
+		n    int
+		want uint32
+	}{{first, 1, first + 1}, {first, 3, first + 3}, {first, 100, first + written}, {first + 4, 100, first + written}} {
+		if got := c.see(tt.from, tt.n); got != tt.want {
+			t.Errorf("from %d, up to %d: to %d, want %d", tt.from, tt.n, got, tt.want)
+		}
+	}
+}
