@@ -1,0 +1,111 @@
+package rsocket
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/fakerdma"
+)
+
+// TestOwedTwice: credits that a peer is due stay so over an event of something else. Each event asks for the next one,
+// or the peer never gets them if there is no other call.
+func TestOwedTwice(t *testing.T) {
+	var arms atomic.Int64
+	w := fakerdma.New(t)
+	w.Step = func(name string) error {
+		if name == "arm CQ" {
+			arms.Add(1)
+		}
+		return nil
+	}
+	const window, half = 16, 8
+	l := listenFake(t, ListenConfig{Options: Options{RecvQueue: window}})
+	r := newRogue(t, l, 0)
+	defer r.close(t)
+	d := r.data(64)
+	check(t, r.connect(t, d.bytes()))
+	c := ok(l.AcceptConn())(t)
+	defer c.Close()
+	for range controls { // as many messages with credits as may be in the queue
+		for range half {
+			r.write(t, []byte{1}, message(msgData, 1))
+		}
+		ok(io.ReadFull(c, make([]byte, half)))(t)
+	}
+	before := arms.Load()
+	r.write(t, []byte{1}, message(msgData, 1))
+	for received := uint16(0); received <= controls*half; time.Sleep(time.Millisecond) {
+		c.mu.Lock()
+		received = c.in.received
+		c.mu.Unlock()
+	}
+	if arms.Load() == before {
+		t.Fatal("after an event that gives no credits, the next one is not asked for")
+	}
+	r.receive(t, window)
+	for granted := uint16(0); granted != controls*half+1+window; time.Sleep(time.Millisecond) {
+		c.mu.Lock()
+		granted = c.in.granted
+		c.mu.Unlock()
+	}
+}
+
+// TestPlaces: what a message takes of the send queue and of the send buffer is given back, but for those after the
+// last that has asked for a completion.
+func TestPlaces(t *testing.T) {
+	fakerdma.New(t)
+	client, server := fakePair(t, Options{SendQueue: 20, SendBuffer: 1})
+	rnd := rand.New(rand.NewPCG(1, 1))
+	for range 300 {
+		b := make([]byte, 1+rnd.IntN(2000))
+		ok(client.Write(b))(t)
+		ok(io.ReadFull(server, b))(t)
+		client.mu.Lock()
+		client.process()
+		places, space := client.places+int(client.quietWRs), client.space+int(client.quietLen)
+		client.mu.Unlock()
+		if places != client.o.SendQueue || space != client.o.SendBuffer {
+			t.Fatalf("%d of %d places in the send queue are left, and %d of %d bytes of the send buffer",
+				places, client.o.SendQueue, space, client.o.SendBuffer)
+		}
+	}
+}
+
+// TestLinger: Close waits for as many seconds as it was told, and then drops what has not arrived. If it arrives
+// before, Close waits no longer.
+func TestLinger(t *testing.T) {
+	w := fakerdma.New(t)
+	text := bytes.Repeat([]byte("linger"), 100)
+	client, server := fakePair(t, Options{})
+	check(t, client.SetLinger(1))
+	w.SetLink(false)
+	ok(client.Write(text))(t)
+	start := time.Now()
+	check(t, client.Close())
+	if took := time.Since(start); took < time.Second {
+		t.Errorf("Close has waited for %v", took)
+	}
+	w.SetLink(true)
+	if got, err := io.ReadAll(server); len(got) > 0 || !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("read %d bytes that were dropped, %v", len(got), err)
+	}
+	check(t, server.Close())
+
+	client, server = fakePair(t, Options{})
+	check(t, client.SetLinger(3600))
+	w.SetLink(false)
+	ok(client.Write(text))(t)
+	closed := make(chan error)
+	go func() { closed <- client.Close() }()
+	w.SetLink(true)
+	check(t, <-closed)
+	if got, err := io.ReadAll(server); !bytes.Equal(got, text) || err != nil {
+		t.Errorf("read %d of %d bytes, %v", len(got), len(text), err)
+	}
+}
