@@ -106,6 +106,13 @@ func (w *World) answer(c *call) error {
 	switch verb {
 	case "get_context", "query_port", "modify_qp", "modify_qp_ex":
 		return nil
+	case "query_qp":
+		req, err := in[uapi.IbUverbsQueryQp](c)
+		q := w.qps[req.QpHandle]
+		if err != nil || q == nil {
+			return unix.EINVAL
+		}
+		return c.out(uapi.UVERBS_ATTR_CORE_OUT, uapi.IbUverbsQueryQpResp{QpState: uint8(q.state)})
 	case "query_device_ex":
 		return c.out(uapi.UVERBS_ATTR_CORE_OUT, limits())
 	case "alloc_async_fd":

@@ -164,6 +164,14 @@ func (w *World) Left() (left []string) {
 	return left
 }
 
+// Files is how many of the process's descriptors are the World's: it closes some later than the process closes
+// theirs.
+func (w *World) Files() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.channels) + len(w.async) + len(w.cms)
+}
+
 func (w *World) step(name string) error {
 	if w.Step == nil {
 		return nil
