@@ -20,7 +20,7 @@ import (
 )
 
 // patience only ends a test that hangs.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // steps counts the steps of a World, and fails one of them.
 type steps struct {
