@@ -28,9 +28,16 @@ const (
 // newRogue makes a rogue that has not yet connected, with a number of receives.
 func newRogue(t testing.TB, to *Listener, receives int) *rogue {
 	t.Helper()
-	r := &rogue{id: ok(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))(t)}
-	check(t, r.id.ResolveAddr(t.Context(), netip.AddrPort{}, to.addr.AddrPort(), time.Minute))
-	check(t, r.id.ResolveRoute(t.Context(), time.Minute))
+	id := ok(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))(t)
+	check(t, id.ResolveAddr(t.Context(), netip.AddrPort{}, to.addr.AddrPort(), time.Minute))
+	check(t, id.ResolveRoute(t.Context(), time.Minute))
+	return makeRogue(t, id, receives)
+}
+
+// makeRogue makes a rogue on an ID that has a device.
+func makeRogue(t testing.TB, id *rdmacm.SyncID, receives int) *rogue {
+	t.Helper()
+	r := &rogue{id: id}
 	caps := verbs.QPCap{MaxSendWR: rogueRoom, MaxRecvWR: rogueRoom, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64}
 	ok(r.id.CreateQP(nil, verbs.QPOptions{Cap: caps}))(t)
 	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite
