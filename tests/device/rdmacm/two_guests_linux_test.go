@@ -97,3 +97,37 @@ func serveGuest(t *testing.T) {
 	}
 	rdmatest.Check(t, l.Close())
 }
+
+var _ = rdmatest.Test(TestNeighbourMoves, rdmatest.OnRXE, rdmatest.TwoGuests)
+
+// TestNeighbourMoves: when the link-layer address of the neighbour changes, an idle connection ends, and says so.
+// The next one works. It runs in both guests. The second one's table of neighbours changes.
+func TestNeighbourMoves(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	other := rdmatest.Meet(t)
+	if os.Getenv("VM_INDEX") == "0" {
+		l := rdmatest.Must(rdmacm.Listen(patient(t), "tcp", net.JoinHostPort(os.Getenv("VM_ADDR"), "0"), nil))(t)
+		defer rdmatest.Close(t, l)
+		rdmatest.Check(t, other.Encode(l.Addr().String()))
+		for range 2 {
+			c := rdmatest.Must(l.Accept(patient(t)))(t)
+			defer c.Close()
+		}
+		var said string
+		rdmatest.Check(t, other.Decode(&said))
+		return
+	}
+	var address string
+	rdmatest.Check(t, other.Decode(&address))
+	c := rdmatest.Must(rdmacm.Dial(patient(t), "tcp", address, nil))(t)
+	defer c.Close()
+	peer := os.Getenv("VM_PEER")
+	rdmatest.Command(t, "ip neighbour replace "+peer+" lladdr 02:00:00:00:00:99 dev eth0")
+	_, err := c.Recv(patient(t), make([]byte, c.MaxMessage()))
+	wantError(t, err, rdmacm.ErrUnreachable)
+	wantError(t, c.Err(), rdmacm.ErrUnreachable)
+	rdmatest.Command(t, "ip neighbour delete "+peer+" dev eth0")
+	again := rdmatest.Must(rdmacm.Dial(patient(t), "tcp", address, nil))(t)
+	rdmatest.Check(t, again.Close())
+	rdmatest.Check(t, other.Encode("noticed"))
+}
