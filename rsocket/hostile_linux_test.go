@@ -59,7 +59,7 @@ func TestHostileRounds(t *testing.T) {
 		there[0].close(t)
 		there = there[1:]
 	}
-	rdmatest.Rounds(t, 150, func(rnd *rand.Rand) {
+	rdmatest.Rounds(t, 150, 1, func(rnd *rand.Rand) {
 		inTime(t, "a round", func() {
 			if r := s.attack(l, rnd, o); r != nil {
 				there = append(there, r)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -266,9 +267,9 @@ func TestServeClientFails(t *testing.T) {
 
 // TestServeStrangers: the server serves its client, whoever else comes, seeded and many times.
 func TestServeStrangers(t *testing.T) {
-	random := rand.New(rand.NewPCG(7, 8))
-	for range 20 {
+	rdmatest.Rounds(t, 20, 20, func(random *rand.Rand) {
 		l, _ := listen(t)
+		defer l.Close()
 		for range 20 { // more than may wait at a time
 			conn, err := net.Dial("tcp", l.Addr().String())
 			if err != nil {
@@ -302,7 +303,7 @@ func TestServeStrangers(t *testing.T) {
 		if err != nil || len(remote) != 1 || remote[0] != thereWanted {
 			t.Fatalf("got %+v, %v", remote, err)
 		}
-	}
+	})
 }
 
 // TestCallServer plays rdma-core's server, which gets an address with one read.

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
 func TestParseRstream(t *testing.T) {
@@ -241,41 +243,40 @@ func TestRcopyStrangers(t *testing.T) {
 		}
 		return c
 	}
-	random := rand.New(rand.NewPCG(11, 12))
 	open := openMessage(filepath.Join(dir, "stranger\x1b[2J\n"))
 	write := rcopyHeader{Command: rcopyWrite}.message(binary.NativeEndian.AppendUint64(nil, 1<<62))
 	messages := slices.Concat(open, write, []byte("bytes"))
-	var silent []net.Conn
-	for i := range 120 {
-		c := dial()
-		switch random.IntN(5) {
-		case 0: // torn
-			c.Write(messages[:random.IntN(len(messages))])
-			c.Close()
-		case 1: // silent, at a step, but so that there are places left
-			if silent = append(silent, c); len(silent) < rcopyClients/3 {
+	round := 0
+	rdmatest.Rounds(t, 20, 6, func(random *rand.Rand) {
+		round++
+		var silent []net.Conn
+		for range 6 {
+			c := dial()
+			switch random.IntN(5) {
+			case 0: // torn
+				c.Write(messages[:random.IntN(len(messages))])
+				c.Close()
+			case 1: // silent, at a step, but so that there are places left
+				silent = append(silent, c)
 				c.Write(messages[:random.IntN(len(messages)+1)])
+			case 2:
+				b := make([]byte, random.IntN(1<<12))
+				for i := range b {
+					b[i] = byte(random.Uint32())
+				}
+				c.Write(b)
+				c.Close()
+			case 3:
+				c.Write(rcopyHeader{Command: rcopyOpen}.message(make([]byte, random.IntN(1<<15))))
+				c.Close()
+			case 4:
+				c.Write(rcopyHeader{Command: byte(random.Uint32()), Data: random.Uint32()}.message(nil))
+				c.Close()
 			}
-		case 2:
-			b := make([]byte, random.IntN(1<<12))
-			for i := range b {
-				b[i] = byte(random.Uint32())
-			}
-			c.Write(b)
-			c.Close()
-		case 3:
-			c.Write(rcopyHeader{Command: rcopyOpen}.message(make([]byte, random.IntN(1<<15))))
-			c.Close()
-		case 4:
-			c.Write(rcopyHeader{Command: byte(random.Uint32()), Data: random.Uint32()}.message(nil))
-			c.Close()
 		}
-		if i%6 != 5 {
-			continue
-		}
-		path, text := filepath.Join(dir, fmt.Sprint(i)), fmt.Sprintf("text %d", i)
+		path, text := filepath.Join(dir, fmt.Sprint(round)), fmt.Sprintf("text %d", round)
 		size := binary.NativeEndian.AppendUint64(nil, uint64(len(text)))
-		c = dial()
+		c := dial()
 		for _, step := range []struct {
 			h    rcopyHeader
 			data []byte
@@ -286,17 +287,17 @@ func TestRcopyStrangers(t *testing.T) {
 			{rcopyHeader{Command: rcopyClose}, nil, nil},
 		} {
 			if err := request(c, step.h, step.data, step.then); err != nil {
-				t.Fatalf("%d: command %d: %v", i, step.h.Command, err)
+				t.Fatalf("command %d: %v", step.h.Command, err)
 			}
 		}
 		c.Close()
 		if b, err := os.ReadFile(path); err != nil || string(b) != text {
 			t.Fatalf("%q, %v", b, err)
 		}
-	}
-	for _, c := range silent {
-		c.Close()
-	}
+		for _, c := range silent {
+			c.Close()
+		}
+	})
 	l.Close()
 	if err := <-served; !errors.Is(err, net.ErrClosed) {
 		t.Error(err)

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
+	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
 func TestFind(t *testing.T) {
@@ -441,9 +442,11 @@ func TestGather(t *testing.T) {
 func TestStrangers(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	random := rand.New(rand.NewPCG(3, 4))
-	for round := range 20 {
+	rounds := uint64(0)
+	rdmatest.Rounds(t, 20, 15, func(random *rand.Rand) {
+		rounds++
 		l := listen(t)
+		defer l.Close()
 		models := newModels(3, func(int, int) float64 { return 90 })
 		var strangers sync.WaitGroup
 		for range 15 {
@@ -476,16 +479,16 @@ func TestStrangers(t *testing.T) {
 		r := lead(members, away, settings)
 		strangers.Wait()
 		if err := r.Bad(); err != nil || len(r.Links) != 3 || len(r.Away) > mostAway {
-			t.Fatalf("round %d: %v, %+v", round, err, r)
+			t.Fatalf("%v, %+v", err, r)
 		}
 		var text strings.Builder
 		r.Print(&text)
 		if strings.ContainsAny(text.String(), "\x1b\x07") || strings.Contains(text.String(), "evil") || strings.Contains(text.String(), "\nlost") {
-			t.Fatalf("round %d: %q", round, text.String())
+			t.Fatalf("%q", text.String())
 		}
-	}
+	})
 	runtime.ReadMemStats(&after)
-	if used := after.TotalAlloc - before.TotalAlloc; used > 256<<20 {
+	if used := after.TotalAlloc - before.TotalAlloc; used > rounds*13<<20 {
 		t.Errorf("%d MiB were allocated", used>>20)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -16,7 +17,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode"
 
+	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -437,47 +440,86 @@ type hole struct{}
 func (hole) Write(b []byte) (int, error) { return len(b), nil }
 func (hole) Close() error                { return nil }
 
-// TestServeStrangers: the server waits for its client, whoever else comes.
+// TestServeStrangers: the server waits for its client, whoever else comes: silent ones, torn and endless messages,
+// random bytes, terminal escapes. What is printed of it is harmless.
 func TestServeStrangers(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	printed, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
-	o := NewOptions(tool(t, "send_bw"))
-	o.tcpPort = port
-	s := &side{Options: o}
-	called := make(chan error)
-	go func() { called <- s.call() }()
-	come := func() (c net.Conn) {
-		for err := errors.New(""); err != nil; { // it may not listen yet
-			c, err = net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	defer printed.Close()
+	terminal := os.Stderr
+	os.Stderr = printed
+	defer func() {
+		os.Stderr = terminal
+		text, err := os.ReadFile(printed.Name())
+		if err != nil || len(text) == 0 || bytes.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
+			t.Errorf("%v: %q", err, text)
 		}
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
-	for i := range 40 {
-		c := come()
-		if i%2 == 0 {
-			_, _ = io.WriteString(c, "SSH-2.0-OpenSSH_9.2p1\n")
+	}()
+	rdmatest.Rounds(t, 8, 40, func(random *rand.Rand) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	client := newExchange(come(), true)
-	result := make(chan error)
-	go func() { result <- client.versions() }()
-	if err := <-called; err != nil {
-		t.Fatal(err)
-	}
-	if err := s.x.versions(); err != nil {
-		t.Error(err)
-	}
-	if err := <-result; err != nil {
-		t.Error(err)
-	}
-	if err := s.close(); err != nil {
-		t.Error(err)
-	}
+		port := l.Addr().(*net.TCPAddr).Port
+		l.Close()
+		o := NewOptions(tool(t, "send_bw"))
+		o.tcpPort = port
+		s := &side{Options: o}
+		called := make(chan error)
+		go func() { called <- s.call() }()
+		come := func() (c net.Conn) {
+			for err := errors.New(""); err != nil; { // it may not listen yet
+				c, err = net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+			}
+			return c
+		}
+		var strangers []net.Conn
+		for range 40 {
+			c := come()
+			strangers = append(strangers, c)
+			switch random.IntN(6) {
+			case 0: // silent
+			case 1:
+				_, _ = io.WriteString(c, "SSH-2.0-evil\r\n")
+			case 2:
+				_, _ = io.WriteString(c, "\x1b]0;evil\x07\x1b[2J\n")
+			case 3: // torn
+				_, _ = io.WriteString(c, "6.06"[:random.IntN(4)])
+				c.Close()
+			case 4:
+				b := make([]byte, random.IntN(1<<12))
+				for i := range b {
+					b[i] = byte(random.Uint32())
+				}
+				_, _ = c.Write(b)
+			case 5: // more than anybody reads
+				_ = c.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+				_, _ = c.Write(make([]byte, 1<<20))
+			}
+		}
+		conn := come()
+		client := newExchange(conn, true)
+		result := make(chan error)
+		go func() { result <- client.versions() }()
+		if err := <-called; err != nil {
+			t.Fatal(err)
+		}
+		if err := s.x.versions(); err != nil {
+			t.Error(err)
+		}
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+		conn.Close()
+		for _, c := range strangers {
+			c.Close()
+		}
+	})
 }
 
 // TestInterrupt: an interruption ends the wait for a peer.
