@@ -100,8 +100,9 @@ func (m *Message) encode(agent uint32) ([]byte, error) {
 const (
 	// maxMAD limits the length of a message with RMPP, sent or received.
 	maxMAD = 16 << 20
-	// mostRead is how much an os.File reads at a time.
-	mostRead = 1 << 30
+	// mostFile is how much an os.File reads at a time, and mostRead the kernel, with the largest of its pages.
+	mostFile = 1 << 30
+	mostRead = 1<<31 - 64<<10
 )
 
 // decode reads a message from the kernel, and the number of the agent that got it.

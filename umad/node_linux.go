@@ -58,6 +58,22 @@ func control(f *os.File, request uintptr, argument unsafe.Pointer) error {
 	return err
 }
 
+// readLong reads more than an os.File does at a time.
+func readLong(f *os.File, b []byte) (n int, err error) {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	waitErr := c.Read(func(fd uintptr) bool {
+		for {
+			if n, err = unix.Read(int(fd), b); err != unix.EINTR {
+				return err != unix.EAGAIN
+			}
+		}
+	})
+	return max(n, 0), errors.Join(waitErr, err)
+}
+
 // skip has a message of a size read, and forgets it. The memory is not the heap's: there may be no
 // room for what another host has sent, which is an error and not the end of the program.
 func skip(size int, read func([]byte) error) error {

@@ -61,8 +61,14 @@ func Open(device string, port int) (*Port, error) {
 }
 
 func newPort(n Name, f *os.File) *Port {
+	read := func(b []byte) (int, error) {
+		if len(b) > mostFile {
+			return readLong(f, b)
+		}
+		return f.Read(b)
+	}
 	return &Port{
-		name: n, f: f, read: f.Read, taking: make(chan struct{}, 1),
+		name: n, f: f, read: read, taking: make(chan struct{}, 1),
 		agents: make(map[uint32]*Agent), requests: make(map[uint32]waiter),
 	}
 }
@@ -170,7 +176,8 @@ func (a *Agent) Send(m Message) error {
 }
 
 // Receive waits for the next message to any of the port's agents that isn't the answer to a call of
-// [Agent.Do]. A message of more than 16 MiB is dropped, and the error is ErrMalformed.
+// [Agent.Do]. A message of more than 16 MiB is dropped, and the error is ErrMalformed. If it has about 2 GiB or more,
+// the kernel gives neither it nor those after it to the port, which has to be opened again.
 func (p *Port) Receive(ctx context.Context) (Message, error) {
 	arrived := make(chan arrival, 1)
 	p.mu.Lock()

@@ -182,10 +182,15 @@ func TestContext(t *testing.T) {
 }
 
 // TestTooLong: the kernel keeps a message that is too long for the buffer before all others. One of more
-// than 16 MiB is an error, once.
+// than 16 MiB is an error, once, also if it is longer than what an os.File reads at a time.
 func TestTooLong(t *testing.T) {
+	for _, length := range []int{userHeader + maxMAD + 1, mostFile + 1} {
+		tooLong(t, length)
+	}
+}
+
+func tooLong(t *testing.T, length int) {
 	p, a, kernel := pair(t)
-	const length = userHeader + maxMAD + 1
 	long := false
 	dropped := 0
 	var head []byte
@@ -201,7 +206,7 @@ func TestTooLong(t *testing.T) {
 			if _, err := binary.Decode(head, binary.NativeEndian, &h); err != nil {
 				return 0, err
 			}
-			h.Length = length
+			h.Length = uint32(length)
 			if _, err := binary.Encode(head, binary.NativeEndian, &h); err != nil {
 				return 0, err
 			}
@@ -229,5 +234,26 @@ func TestTooLong(t *testing.T) {
 		if m, err := p.Receive(t.Context()); (method == MethodSend) != errors.Is(err, ErrMalformed) || method == MethodReport && err != nil {
 			t.Errorf("%+v, %v", m, err)
 		}
+	}
+}
+
+// TestReadLong: it reads what there is, waits if there is nothing, and ends with the deadline.
+func TestReadLong(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	go w.WriteString("text")
+	b := make([]byte, 10)
+	if n, err := readLong(r, b); err != nil || string(b[:n]) != "text" {
+		t.Errorf("%q, %v", b[:n], err)
+	}
+	if err := r.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := readLong(r, b); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%d, %v", n, err)
 	}
 }

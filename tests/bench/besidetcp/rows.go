@@ -52,7 +52,7 @@ func rows(dead int) (all []row) {
 		}},
 		row{"Dial of two addresses of which the first doesn't answer, Timeout 4 s", dialing(net.JoinHostPort("mixed", holding))},
 		row{"Accept without a free descriptor", acceptEMFILE},
-		row{"Accept with 64 KiB of memory that may be locked", acceptMemlock},
+		row{"Accept with 8 KiB of memory that may be locked", acceptMemlock},
 		row{"Accept after 300 clients that say nothing", acceptFlood},
 	)
 }
@@ -260,7 +260,7 @@ func acceptEMFILE(i int, p *peer, here string) string {
 
 // acceptMemlock accepts in a process of a user who may lock little memory.
 func acceptMemlock(i int, p *peer, here string) string {
-	cmd := exec.Command("sh", "-c", "ulimit -l 64; exec \"$0\" memlock "+fmt.Sprint(i), must(os.Executable()))
+	cmd := exec.Command("sh", "-c", "ulimit -l 8; exec \"$0\" memlock "+fmt.Sprint(i), must(os.Executable()))
 	cmd.Env = os.Environ()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	cmd.Stderr = os.Stderr
