@@ -24,10 +24,12 @@ type cmOptions struct {
 	size        int
 	tos         int // -1: the default
 	ackTimeout  int // -1: the default
+
+	silence time.Duration // the other side's at most, while messages are missing; 0: without end
 }
 
 func newCMOptions(space rdmacm.PortSpace, port int) cmOptions {
-	return cmOptions{space: space, port: port, connections: 1, messages: 10, size: 100, tos: -1, ackTimeout: -1}
+	return cmOptions{space: space, port: port, connections: 1, messages: 10, size: 100, tos: -1, ackTimeout: -1, silence: time.Minute}
 }
 
 // set records an option that has the same meaning for all three.
@@ -262,7 +264,7 @@ func (n *cmNode) await(what verbs.WCOpcode) (last verbs.WC, err error) {
 	}
 	var wcs [8]verbs.WC
 	for n.done[what] < n.messages {
-		count, err := n.cq.PollWait(ctx, wcs[:])
+		count, err := n.poll(ctx, wcs[:])
 		if err != nil {
 			if cause := context.Cause(ctx); cause != nil {
 				err = cause
@@ -280,6 +282,21 @@ func (n *cmNode) await(what verbs.WCOpcode) (last verbs.WC, err error) {
 	}
 	n.done[what] = 0
 	return last, nil
+}
+
+// poll waits for completions, but not for longer than the other side may be silent: it may be anybody.
+func (n *cmNode) poll(ctx context.Context, wcs []verbs.WC) (int, error) {
+	if n.silence == 0 {
+		return n.cq.PollWait(ctx, wcs)
+	}
+	limit := n.silence + time.Duration(n.connections)*10*time.Millisecond // the others come first
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	count, err := n.cq.PollWait(limited, wcs)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("the other side has been silent for %v", limit)
+	}
+	return count, err
 }
 
 func (n *cmNode) close() error {

@@ -40,6 +40,7 @@ type mckeyOptions struct {
 
 func parseMckey(args []string) (*mckeyOptions, error) {
 	o := &mckeyOptions{cmOptions: newCMOptions(rdmacm.PortSpaceUDP, 0), join: rdmacm.JoinFullMember}
+	o.silence = 0 // a group may have nothing to say
 	options := []longOption{{short: 's'}, {short: 'o'}, {short: 'l'}, {short: 'h', long: "help"}}
 	for _, short := range "mMbcCSp" {
 		options = append(options, longOption{short: byte(short), hasArg: true})

@@ -46,6 +46,7 @@ type cmid struct {
 	src, dst  netip.AddrPort
 	listening bool
 	stage     stage
+	owes      bool // it may confirm that the peer has left
 	peer      *cmid
 	qpn       uint32
 }
@@ -193,6 +194,10 @@ func (w *World) command(fd uintptr, command []byte) error {
 		id, err := find(body[uapi.RdmaUcmDisconnect](command).Id)
 		if err != nil {
 			return err
+		}
+		if id.owes { // the peer has its event already
+			id.owes = false
+			return nil
 		}
 		if id.stage != connected {
 			return unix.EINVAL
@@ -346,7 +351,7 @@ func (w *World) reject(id *cmid) {
 // part tells the other side that the connection is over.
 func (w *World) part(id *cmid) {
 	peer := id.peer
-	id.stage, peer.stage, id.peer, peer.peer = parted, parted, nil, nil
+	id.stage, peer.stage, id.peer, peer.peer, peer.owes = parted, parted, nil, nil, true
 	w.tell(peer, uapi.RDMA_CM_EVENT_DISCONNECTED, 0, nil)
 }
 

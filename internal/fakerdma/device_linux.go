@@ -327,6 +327,7 @@ func (q *cq) Release()                                 {}
 type qp struct {
 	w          *World
 	num        uint32
+	all        bool // each send has a completion
 	send, recv *cq
 	cap        uapi.IbUverbsQpCap
 	state      uapi.IbQpState
@@ -340,7 +341,7 @@ func (c *context) NewQP(_ ioctl.QpCreate, init *provider.QPInit) (provider.QP, e
 	if err := c.w.step("new QP"); err != nil {
 		return nil, err
 	}
-	return &qp{w: c.w, cap: init.Cap, send: init.SendCQ.(*cq), recv: init.RecvCQ.(*cq)}, nil
+	return &qp{w: c.w, all: init.SignalAll, cap: init.Cap, send: init.SendCQ.(*cq), recv: init.RecvCQ.(*cq)}, nil
 }
 
 func (q *qp) Adopt(_, num uint32, granted *uapi.IbUverbsQpCap) error {
@@ -534,7 +535,7 @@ func (w *World) within(key uint32, addr uint64, length, access uint32) bool {
 func (q *qp) complete(status uapi.IbWcStatus) {
 	wr := q.sends[0]
 	q.sends = q.sends[1:]
-	if status == uapi.IB_WC_SUCCESS && wr.Flags&uint32(uapi.IB_SEND_SIGNALED) == 0 {
+	if status == uapi.IB_WC_SUCCESS && !q.all && wr.Flags&uint32(uapi.IB_SEND_SIGNALED) == 0 {
 		q.unreported++
 		return
 	}

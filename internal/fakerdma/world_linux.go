@@ -164,6 +164,18 @@ func (w *World) Left() (left []string) {
 	return left
 }
 
+// Listening returns the ports on which somebody listens.
+func (w *World) Listening() (ports []uint16) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range w.ids {
+		if id.listening {
+			ports = append(ports, id.src.Port())
+		}
+	}
+	return ports
+}
+
 // Files is how many of the process's descriptors are the World's: it closes some later than the process closes
 // theirs.
 func (w *World) Files() int {
