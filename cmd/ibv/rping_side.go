@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 	"github.com/goverbs/goverbs/rdmacm"
@@ -195,6 +196,9 @@ func (p *rpinger) watch(ctx context.Context) {
 	}()
 }
 
+// rpingParting is how long after its last completions the event of a connection's end may come.
+const rpingParting = 2 * time.Second
+
 // wait waits for a completion with the opcode. It skips those of sends.
 func (p *rpinger) wait(want verbs.WCOpcode) error {
 	var wc [1]verbs.WC
@@ -206,9 +210,14 @@ func (p *rpinger) wait(want verbs.WCOpcode) error {
 			return err
 		}
 		if wc[0].Status == verbs.WCWRFlushErr {
-			// The connection has ended. Over iWARP, the event comes after this.
-			<-p.parted.Done()
-			return context.Cause(p.parted)
+			// The connection has ended: over iWARP, the event comes after this. Or a message has broken it, and
+			// there is no event as long as the peer stays.
+			select {
+			case <-p.parted.Done():
+				return context.Cause(p.parted)
+			case <-time.After(rpingParting):
+				return wc[0].Err()
+			}
 		}
 		if err := wc[0].Err(); err != nil {
 			return err

@@ -1,12 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
+	"errors"
 	"math/rand/v2"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/goverbs/goverbs/internal/fakerdma"
 	"github.com/goverbs/goverbs/internal/rdmatest"
@@ -114,4 +120,148 @@ func strangeClient(t *testing.T, rnd *rand.Rand) {
 	case 1: // silent for a while
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+// TestRpingRounds: clients of ibv rping -s -P ping, whatever others do. What those say is printed harmless, and nothing
+// is left of them.
+func TestRpingRounds(t *testing.T) {
+	w := fakerdma.New(t)
+	printed := rdmatest.Must(os.Create(filepath.Join(t.TempDir(), "printed")))(t)
+	defer printed.Close()
+	stdout, stderr := os.Stdout, os.Stderr
+	os.Stdout, os.Stderr = printed, printed
+	defer func() { os.Stdout, os.Stderr = stdout, stderr }()
+	server := &rpingOptions{server: true, addr: fakerdma.Host, port: rpingPort, size: 64, persistent: true, verbose: true}
+	client := &rpingOptions{client: true, addr: fakerdma.Host, port: rpingPort, size: 64, count: 3, validate: true}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.serve(ctx) }()
+	for len(w.Listening()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	var there []*pinger
+	rdmatest.Rounds(t, 60, 1, func(rnd *rand.Rand) {
+		there = append(there, strangePinger(t, rnd))
+		for len(there) > rnd.IntN(8) {
+			there[0].close(t)
+			there = there[1:]
+		}
+		rdmatest.Check(t, client.ping(t.Context()))
+	})
+	for _, p := range there {
+		p.close(t)
+	}
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	for start := time.Now(); len(w.Left()) > 0; time.Sleep(time.Millisecond) {
+		if time.Since(start) > rdmatest.Patience {
+			t.Fatalf("there are %v", w.Left())
+		}
+	}
+	text := rdmatest.Must(os.ReadFile(printed.Name()))(t)
+	if bytes.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
+		t.Errorf("%q", text)
+	}
+}
+
+// TestRpingAfterError: a client whose message breaks the connection, and who stays, doesn't keep the server.
+func TestRpingAfterError(t *testing.T) {
+	w := fakerdma.New(t)
+	server := &rpingOptions{server: true, addr: fakerdma.Host, port: rpingPort, size: 64}
+	ended := make(chan error, 1)
+	go func() { ended <- server.serve(t.Context()) }()
+	for len(w.Listening()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	p := newPinger(t)
+	defer p.close(t)
+	rdmatest.Must(p.id.Connect(t.Context(), nil))(t)
+	p.note(p.mr.Addr(), p.mr.RKey(), 64)
+	p.post(verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.mr.SGE(0, 8)}, Remote: verbs.Remote{Addr: 1, RKey: 1}})
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("the server has seen nothing wrong")
+		}
+	case <-time.After(rdmatest.Patience):
+		t.Error("the server waits for a broken connection")
+	}
+}
+
+// A pinger is a client of rping that does what it wants.
+type pinger struct {
+	id *rdmacm.SyncID
+	mr *verbs.MR
+}
+
+func newPinger(t *testing.T) *pinger {
+	t.Helper()
+	p := &pinger{id: rdmatest.Must(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))(t)}
+	rdmatest.Check(t, p.id.ResolveAddr(t.Context(), netip.AddrPort{}, netip.AddrPortFrom(netip.MustParseAddr(fakerdma.Host), rpingPort), time.Minute))
+	rdmatest.Check(t, p.id.ResolveRoute(t.Context(), time.Minute))
+	access := verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite
+	p.mr = rdmatest.Must(p.id.PD().AllocMR(2*rpingMaxSize, verbs.MROptions{Access: access}))(t)
+	caps := verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 1, MaxRecvSGE: 1}
+	rdmatest.Must(p.id.CreateQP(nil, verbs.QPOptions{Cap: caps}))(t)
+	for range 32 {
+		rdmatest.Must(p.id.QP().PostRecv(verbs.RecvWR{SGL: []verbs.SGE{p.mr.SGE(rpingMaxSize, 1000)}}))(t)
+	}
+	return p
+}
+
+func (p *pinger) close(t *testing.T) {
+	t.Helper()
+	rdmatest.Check(t, errors.Join(p.id.DestroyQP(), p.mr.Close(), p.id.Close()))
+}
+
+func (p *pinger) post(wr verbs.SendWR) {
+	wr.Flags = verbs.SendSignaled
+	_, _ = p.id.QP().PostSend(wr)
+}
+
+// note sends the server a note about memory.
+func (p *pinger) note(addr uint64, key, n uint32) {
+	b := p.mr.Bytes()[rpingMaxSize:]
+	binary.BigEndian.PutUint64(b, addr)
+	binary.BigEndian.PutUint32(b[8:], key)
+	binary.BigEndian.PutUint32(b[12:], n)
+	p.post(verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{p.mr.SGE(rpingMaxSize, noteLen)}})
+}
+
+// strangePinger returns a client that has done what it wants.
+func strangePinger(t *testing.T, rnd *rand.Rand) *pinger {
+	p := newPinger(t)
+	for i := range 200 {
+		p.mr.Bytes()[i] = byte(rnd.Uint32())
+	}
+	copy(p.mr.Bytes(), "\x1b]0;evil\x07")
+	if _, err := p.id.Connect(t.Context(), nil); err != nil {
+		return p
+	}
+	for range rnd.IntN(8) {
+		addr, key, n := p.mr.Addr(), p.mr.RKey(), uint32(64)
+		switch rnd.IntN(6) {
+		case 0:
+			addr = rnd.Uint64()
+		case 1:
+			key = rnd.Uint32()
+		case 2:
+			n = []uint32{0, 1, rpingMaxSize, rpingMaxSize + 1, 1 << 31, 1<<32 - 1}[rnd.IntN(6)]
+		}
+		p.note(addr, key, n)
+		switch rnd.IntN(8) {
+		case 0: // no note
+			p.post(verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{p.mr.SGE(0, rnd.IntN(100))}})
+		case 1:
+			p.post(verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.mr.SGE(0, 8)}, Remote: verbs.Remote{Addr: rnd.Uint64(), RKey: rnd.Uint32()}})
+		case 2:
+			p.post(verbs.SendWR{Opcode: verbs.OpRDMAWriteImm, Imm: rnd.Uint32()})
+		}
+	}
+	if rnd.IntN(3) == 0 {
+		_ = p.id.Disconnect(t.Context())
+	}
+	return p
 }

@@ -380,7 +380,7 @@ func attributes(id *cmid, state uapi.IbQpState, a *uapi.IbUverbsQpAttr) error {
 	mask := uapi.IB_QP_STATE
 	switch state {
 	case uapi.IB_QPS_INIT:
-		a.PortNum, a.QpAccessFlags = 1, uint32(uapi.IB_UVERBS_ACCESS_REMOTE_WRITE)
+		a.PortNum, a.QpAccessFlags = 1, uint32(uapi.IB_UVERBS_ACCESS_REMOTE_WRITE|uapi.IB_UVERBS_ACCESS_REMOTE_READ)
 		mask |= uapi.IB_QP_PKEY_INDEX | uapi.IB_QP_PORT | uapi.IB_QP_ACCESS_FLAGS
 	case uapi.IB_QPS_RTR, uapi.IB_QPS_RTS:
 		if id.peer == nil {

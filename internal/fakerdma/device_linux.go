@@ -419,7 +419,8 @@ func (q *qp) PostSend(wrs []provider.SendWR, _ bool) (int, error) {
 			return i, provider.ErrInlineTooBig
 		}
 		switch wr.Opcode {
-		case uapi.IB_UVERBS_WR_SEND, uapi.IB_UVERBS_WR_SEND_WITH_IMM, uapi.IB_UVERBS_WR_RDMA_WRITE, uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM:
+		case uapi.IB_UVERBS_WR_SEND, uapi.IB_UVERBS_WR_SEND_WITH_IMM, uapi.IB_UVERBS_WR_RDMA_WRITE, uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM,
+			uapi.IB_UVERBS_WR_RDMA_READ:
 		default:
 			return i, provider.ErrOpcode
 		}
@@ -469,6 +470,10 @@ func (q *qp) first() bool {
 			return false
 		}
 		q.fail(uapi.IB_WC_RETRY_EXC_ERR)
+		return true
+	}
+	if wr.Opcode == uapi.IB_UVERBS_WR_RDMA_READ {
+		q.read(peer)
 		return true
 	}
 	takes := wr.Opcode != uapi.IB_UVERBS_WR_RDMA_WRITE
@@ -525,6 +530,26 @@ func (q *qp) first() bool {
 	return true
 }
 
+// read carries out a read of the peer's memory.
+func (q *qp) read(peer *qp) {
+	wr := &q.sends[0]
+	from := wr.Remote.Addr
+	for _, s := range wr.SGL {
+		b := make([]byte, s.Length)
+		if wr.Remote.RKey&1 == 0 || !q.w.within(wr.Remote.RKey, from, s.Length, uint32(uapi.IB_UVERBS_ACCESS_REMOTE_READ)) || readOwn(from, b) != nil {
+			peer.toError()
+			q.fail(uapi.IB_WC_REM_ACCESS_ERR)
+			return
+		}
+		if !q.w.within(s.LKey&^1, s.Addr, s.Length, 0) || writeOwn(s.Addr, b) != nil {
+			q.fail(uapi.IB_WC_LOC_PROT_ERR)
+			return
+		}
+		from += uint64(s.Length)
+	}
+	q.complete(uapi.IB_WC_SUCCESS)
+}
+
 // within reports whether memory is that of a key, with some access.
 func (w *World) within(key uint32, addr uint64, length, access uint32) bool {
 	o := w.objects[key>>8]
@@ -541,8 +566,11 @@ func (q *qp) complete(status uapi.IbWcStatus) {
 	}
 	q.unreported = 0
 	op := uapi.IB_WC_RDMA_WRITE
-	if wr.Opcode == uapi.IB_UVERBS_WR_SEND || wr.Opcode == uapi.IB_UVERBS_WR_SEND_WITH_IMM {
+	switch wr.Opcode {
+	case uapi.IB_UVERBS_WR_SEND, uapi.IB_UVERBS_WR_SEND_WITH_IMM:
 		op = uapi.IB_WC_SEND
+	case uapi.IB_UVERBS_WR_RDMA_READ:
+		op = uapi.IB_WC_RDMA_READ
 	}
 	q.send.add(q, provider.WC{WRID: wr.WRID, Status: uint32(status), Opcode: uint32(op)})
 }

@@ -3,7 +3,7 @@
 // place of the kernel, and carries out what they post at once, in the goroutine that posts it. So
 // what happens depends on nothing but the order of the calls.
 //
-// The device has RC queue pairs, sends and RDMA writes. What it is asked for and lacks fails the test.
+// The device has RC queue pairs, sends, RDMA writes and reads. What it is asked for and lacks fails the test.
 package fakerdma
 
 import (
