@@ -84,7 +84,12 @@ func (f *File) Probe(driver uapi.RdmaDriverId) (bool, error) {
 func (f *File) FD() int { return f.fd }
 
 // Dup duplicates the file descriptor.
-func (f *File) Dup() (int, error) { return unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0) }
+func (f *File) Dup() (int, error) {
+	if f.fd < 0 {
+		return 0, unix.EOPNOTSUPP
+	}
+	return unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0)
+}
 
 // IsNode reports whether the file is that of a device node.
 func (f *File) IsNode(path string) (bool, error) {

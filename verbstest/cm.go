@@ -291,7 +291,8 @@ func (m *manager) bind(id *cmID, addr netip.AddrPort) syscall.Errno {
 	port := addr.Port()
 	switch {
 	case port == 0:
-		for m.port++; taken(m.port); m.port++ {
+		for ok := false; !ok; ok = !taken(m.port) {
+			m.port = max(m.port+1, 1<<15) // also after the last one
 		}
 		port = m.port
 	case taken(port):

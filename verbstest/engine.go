@@ -221,7 +221,7 @@ func (q *qp) try(w *uapi.RxeSendWqe) verdict {
 		return failed(f.status)
 	}
 	if q.typ == uapi.IB_UVERBS_QPT_UD {
-		if n.src.len() > 4096 {
+		if n.src.len() > mtu {
 			return failed(verbs.WCLocLenErr)
 		}
 		if f.kind != lose {

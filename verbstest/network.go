@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -216,8 +217,8 @@ func (d *Device) SetPort(up bool) {
 		f.event(event, 1)
 	}
 	if up {
-		for _, q := range d.net.qps {
-			q.run()
+		for _, num := range slices.Sorted(maps.Keys(d.net.qps)) {
+			d.net.qps[num].run()
 		}
 	}
 }
@@ -242,8 +243,8 @@ func (d *Device) Remove() {
 }
 
 // SetFault has a function decide what becomes of each request that needs the network: nil, as
-// at the beginning, lets all pass. It is called one request at a time, and must not call
-// anything of the library.
+// at the beginning, lets all pass. It is called with one request at a time, while the Network is
+// locked: it must not call methods of the Network or of its devices, nor anything of the library.
 func (n *Network) SetFault(f func(Request) Fault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -71,6 +71,7 @@ const (
 	maxAtomic = 16
 	gidTable  = 16
 	maxMsg    = 1 << 31
+	mtu       = 1024 // of the port
 )
 
 func (f *file) Close() error {
@@ -98,7 +99,7 @@ func (f *file) drop() {
 	}
 }
 
-// event reports an asynchronous event.
+// event reports an asynchronous event, unless thousands of earlier ones were not read.
 func (f *file) event(e uapi.IbEventType, element uint64) {
 	if f.events != nil {
 		f.events.Write(bytesOf(&uapi.IbUverbsAsyncEventDesc{Element: element, EventType: uint32(e)}))
