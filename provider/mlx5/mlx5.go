@@ -36,9 +36,11 @@
 //   - A CQ with compressed completions takes no queue pair with an SRQ, unless its format says which
 //     receive each completion is about. libmlx5 takes the receives to be used in the order of memory.
 //   - An invalid CQE ends a poll after the completions before it. libmlx5 loses those.
-//   - A context uses DEVX only if the program asks for it, and allocates doorbell registers as QPs need them: eight for
-//     one QP each, then eight that QPs share behind a lock. libmlx5 hands out four without
-//     a lock, unless the environment says otherwise.
+//   - A context uses DEVX only if the program asks for it, and allocates doorbell registers as QPs
+//     need them: one for each QP with SingleOwner, and else eight for one QP each, then eight that
+//     QPs share behind a lock. libmlx5 hands out four without a lock, and one for each thread
+//     domain. The program or the environment may say otherwise.
+//   - On amd64, a doorbell in memory that isn't write-combining has no fences around it.
 //   - Only these environment variables are used: MLX5_SHUT_UP_BF, MLX5_TOTAL_UUARS and
 //     MLX5_NUM_LOW_LAT_UUARS.
 package mlx5
