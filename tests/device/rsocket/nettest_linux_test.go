@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-var _ = rdmatest.Test(TestNettest, rdmatest.Long)
+var _ = rdmatest.Test(TestNettest, rdmatest.Long, rdmatest.NotVerbstest)
 
 // TestNettest runs nettest.TestConn, which package net's own connections must pass, with the race
 // detector: a thousand times with GOVERBS_LONG. It is in a module of its own, in the folder nettest.
