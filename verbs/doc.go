@@ -15,6 +15,22 @@
 //	n, err := qp.PostSend(…)            // ibv_post_send
 //	n, err = cq.PollWait(ctx, wcs)      // ibv_get_cq_event, and ibv_poll_cq
 //
+// # Where to begin
+//
+// Most programs need no more than this:
+//
+//   - [Devices] and [Open], [Device.AllocPD], [PD.AllocMR] or [PD.RegMR], [Device.CreateCQ], [PD.CreateQP].
+//   - [Device.FindGID], [QP.Endpoint] and [QP.Connect], which connect a queue pair with one whose
+//     endpoint has come over any other way. Package rdmacm connects by IP address, and has all of
+//     this behind one call.
+//   - [SendWR] and [RecvWR], [QP.PostSend] and [QP.PostRecv], [MR.SGE] and [MR.Remote], [CQ.PollWait] and
+//     [WC.Err].
+//   - [BufferPool] and [RecvRing], which keep buffers and receives at hand.
+//
+// All else is for one kind of device or of program: SRQs, windows, on-demand paging, XRC, DC, tags, flows
+// and RSS, device memory, counters. Package monitor reads what a port does, rdmanl what the
+// kernel knows of devices, and verbstest has devices for a program's own tests.
+//
 // Control verbs are ioctls on /dev/infiniband/uverbsN (package ioctl). Posting
 // and polling use queues in shared memory (package provider and the packages
 // below it). They allocate nothing, and make no system call that libibverbs
