@@ -41,12 +41,12 @@ func Open(path string) (*File, error) {
 
 // NewFile returns a File for an open descriptor, such as one received from another process.
 // It takes ownership of the descriptor. [File.Probe] finds its driver.
-func NewFile(fd int) *File { return &File{fd: fd} }
-
-// NewFake is NewFile for tests of code that uses this package. answer is called in place of
-// the ioctl, with the ioctl's argument, which Decode can decode.
-func NewFake(fd int, answer func(cmd uint64) syscall.Errno) *File {
-	return &File{fd: fd, other: answering{&File{fd: fd}, answer}}
+func NewFile(fd int) *File {
+	f := &File{fd: fd}
+	if answer := kernel.Answer(fd); answer != nil {
+		return &File{fd: fd, other: answering{f, answer}}
+	}
+	return f
 }
 
 // answering is a File that answers ioctls itself.

@@ -5,7 +5,6 @@ package ioctl
 import (
 	"errors"
 	"runtime"
-	"syscall"
 
 	"github.com/goverbs/goverbs/uapi"
 )
@@ -20,9 +19,6 @@ func Open(string) (*File, error) { return nil, errNotLinux }
 
 // NewFile returns a File whose methods all fail.
 func NewFile(int) *File { return new(File) }
-
-// NewFake returns a File whose methods all fail.
-func NewFake(int, func(cmd uint64) syscall.Errno) *File { return new(File) }
 
 // Probe fails.
 func (f *File) Probe(uapi.RdmaDriverId) (bool, error) { return false, errNotLinux }

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/goverbs/goverbs/internal/kernel"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
@@ -67,7 +68,7 @@ func TestNoProvider(t *testing.T) {
 		{old, syscall.EIO, syscall.EIO, ""},
 	} {
 		providers = tt.providers
-		opened, err := (&DeviceInfo{name: "fake0"}).open(ioctl.NewFake(-1, func(uint64) syscall.Errno { return tt.probe }))
+		opened, err := (&DeviceInfo{name: "fake0"}).open(ioctl.NewFile(kernel.Answering(-1, func(uint64) syscall.Errno { return tt.probe })))
 		if opened != nil || !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%d providers, %v: %v", len(tt.providers()), tt.probe, err)
 		}

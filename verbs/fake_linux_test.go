@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goverbs/goverbs/internal/kernel"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
@@ -313,7 +314,7 @@ func (k *fakeKernel) open(version int, p *provider.Provider) (*Device, error) {
 	old := providers
 	providers = func() []*provider.Provider { return []*provider.Provider{p} }
 	defer func() { providers = old }()
-	return (&DeviceInfo{name: "fake0", abiVersion: version}).open(ioctl.NewFake(fd, k.answer))
+	return (&DeviceInfo{name: "fake0", abiVersion: version}).open(ioctl.NewFile(kernel.Answering(fd, k.answer)))
 }
 
 // A fakeProvider has queues that take everything and give nothing.

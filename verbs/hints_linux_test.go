@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goverbs/goverbs/internal/kernel"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
@@ -76,12 +77,12 @@ func TestCgroupHint(t *testing.T) {
 		return []*provider.Provider{{Name: "fake", Driver: uapi.RDMA_DRIVER_UNKNOWN, NewContext: newFakeProvider}}
 	}
 	defer func() { providers = old }()
-	_, err := (&DeviceInfo{name: "fake0"}).open(ioctl.NewFake(-1, func(addr uint64) syscall.Errno {
+	_, err := (&DeviceInfo{name: "fake0"}).open(ioctl.NewFile(kernel.Answering(-1, func(addr uint64) syscall.Errno {
 		if call, err := ioctl.Decode(addr, readOwn); err == nil && call.Method == nil {
 			return unix.EPROTONOSUPPORT // Probe
 		}
 		return unix.EAGAIN
-	}))
+	})))
 	if !errors.Is(err, unix.EAGAIN) || !strings.Contains(err.Error(), "rdma.max") {
 		t.Error(err)
 	}

@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 )
@@ -48,4 +49,20 @@ func Replace(k Kernel) (restore func(), ok bool) {
 		return nil, false
 	}
 	return func() { current.Store(nil) }, true
+}
+
+var answers sync.Map // from descriptors to functions
+
+// Answering has the next file that ioctl.NewFile makes of the descriptor, which it returns, answer
+// ioctls by a function.
+func Answering(fd int, answer func(cmd uint64) syscall.Errno) int {
+	answers.Store(fd, answer)
+	return fd
+}
+
+// Answer returns the function for a descriptor, once, or nil.
+func Answer(fd int) func(cmd uint64) syscall.Errno {
+	answer, _ := answers.LoadAndDelete(fd)
+	f, _ := answer.(func(cmd uint64) syscall.Errno)
+	return f
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/internal/held"
+	"github.com/goverbs/goverbs/internal/kernel"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
@@ -41,7 +42,7 @@ func fakeFile(t *testing.T, answer func(c call) syscall.Errno) *ioctl.File {
 		t.Fatal(err)
 	}
 	probed := false
-	f := ioctl.NewFake(fd, func(at uint64) syscall.Errno {
+	f := ioctl.NewFile(kernel.Answering(fd, func(at uint64) syscall.Errno {
 		if !probed {
 			return unix.EPROTONOSUPPORT // it is an mlx5 device
 		}
@@ -52,7 +53,7 @@ func fakeFile(t *testing.T, answer func(c call) syscall.Errno) *ioctl.File {
 			c.values[binary.NativeEndian.Uint16(read(t, attr, 2))] = attr + 8
 		}
 		return answer(c)
-	})
+	}))
 	t.Cleanup(func() { f.Close() })
 	if ok, err := f.Probe(uapi.RDMA_DRIVER_MLX5); !ok || err != nil {
 		t.Fatal(ok, err)

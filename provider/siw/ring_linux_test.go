@@ -57,7 +57,7 @@ func memQP(t testing.TB, n int) (*qp, bell) {
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		t.Fatal(err)
 	}
-	f := ioctl.NewFake(ends[1], nil)
+	f := ioctl.NewFile(ends[1])
 	read := os.NewFile(uintptr(ends[0]), "doorbell")
 	t.Cleanup(func() { f.Close(); read.Close() })
 	q := &qp{file: f, number: 7, maxSGE: 4, words: make([]uint32, n)}

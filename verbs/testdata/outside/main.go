@@ -16,7 +16,7 @@ import (
 func main() {
 	var ends [2]int
 	check(syscall.Pipe2(ends[:], syscall.O_CLOEXEC))
-	c, err := verbs.OpenFake(ioctl.NewFake(ends[0], answer))
+	c, err := verbs.OpenFake(ends[0], answer)
 	check(err)
 	fmt.Println("opened device", erdma.Contexts[0].DevID)
 	pd, err := c.AllocPD()

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goverbs/goverbs/internal/kernel"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/uapi"
 )
@@ -33,10 +34,10 @@ func TestDriverOf(t *testing.T) {
 		{"no device", func(int) unix.Errno { return unix.ENOTTY }, uapi.RDMA_DRIVER_RXE, 1, unix.ENOTTY},
 	} {
 		asked := 0
-		f := ioctl.NewFake(-1, func(uint64) unix.Errno {
+		f := ioctl.NewFile(kernel.Answering(-1, func(uint64) unix.Errno {
 			asked++
 			return test.answer(asked)
-		})
+		}))
 		got, err := driverOf(f, uapi.RDMA_DRIVER_RXE)
 		if got != test.want || asked != test.asked || !errors.Is(err, test.fails) {
 			t.Errorf("%s: driver %d after %d questions, %v", test.name, got, asked, err)
