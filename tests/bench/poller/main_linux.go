@@ -140,11 +140,11 @@ func connect() (ends [2]*end) {
 		e.cq = must(dev.CreateCQ(verbs.CQOptions{MaxCQE: 16}))
 		e.mr = must(pd.AllocMR(4096, verbs.MROptions{Access: verbs.AccessLocalWrite}))
 		e.qp = must(pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: e.cq, RecvCQ: e.cq, Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8}}))
-		e.post()
 		ends[i] = e
 	}
 	there := [2]verbs.Endpoint{must(ends[1].qp.Endpoint(gid)), must(ends[0].qp.Endpoint(gid))}
 	for i, e := range ends {
+		e.post()
 		check(e.qp.Connect(there[i], verbs.ConnectOptions{}))
 	}
 	return ends
