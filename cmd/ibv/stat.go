@@ -162,6 +162,7 @@ func watchCounters(ctx context.Context, f *netlinkFlags, words []string) error {
 		device string
 		port   uint32
 		name   string
+		source monitor.Source // two may have a counter of the same name
 	}
 	sample := func() (map[which]uint64, []which, error) {
 		values := make(map[which]uint64)
@@ -169,7 +170,7 @@ func watchCounters(ctx context.Context, f *netlinkFlags, words []string) error {
 		err := eachPort(ctx, words, func(d rdmanl.Device, port uint32) error {
 			all, err := (monitor.Host{}).Counters(ctx, d.Name, int(port))
 			for _, c := range all {
-				w := which{d.Name, port, c.Name}
+				w := which{d.Name, port, c.Name, c.Source}
 				order, values[w] = append(order, w), c.Value
 			}
 			return err

@@ -53,15 +53,19 @@ func TestMonitorPorts(t *testing.T) {
 	}
 }
 
-// read returns the counters of a device's first port by name.
+// read returns the counters of a device's first port by name: "counters/NAME" for those of the link.
 func read(t *testing.T, h monitor.Host, device string) map[string]monitor.Counter {
 	t.Helper()
 	all := make(map[string]monitor.Counter)
 	for _, c := range rdmatest.Must(h.Counters(t.Context(), device, 1))(t) {
-		if _, twice := all[c.Name]; twice {
-			t.Errorf("%s is there twice", c.Name)
+		name := c.Name
+		if c.Source == monitor.SourceSysfs {
+			name = "counters/" + name
 		}
-		all[c.Name] = c
+		if _, twice := all[name]; twice {
+			t.Errorf("%s is there twice", name)
+		}
+		all[name] = c
 	}
 	return all
 }
@@ -83,7 +87,7 @@ func TestMonitorCounters(t *testing.T) {
 		}
 	}
 	if rdmatest.KindOf() != rdmatest.RXE {
-		if c := low["port_xmit_data"]; c.Unit != monitor.UnitBytes || c.Source != monitor.SourceSysfs || c.Value%4 != 0 {
+		if c := low["counters/port_xmit_data"]; c.Unit != monitor.UnitBytes || c.Source != monitor.SourceSysfs || c.Value%4 != 0 {
 			t.Errorf("bytes: %+v", c)
 		}
 		return
@@ -110,18 +114,18 @@ func TestMonitorPMA(t *testing.T) {
 	defer pma.Close()
 	h, other := hosts[0], rdmatest.Devices[1]
 	lid := rdmatest.Must(h.Port(t.Context(), other, 1))(t).LID
-	low, own := read(t, h, other), read(t, h, rdmatest.Device)["port_xmit_data"]
+	low, own := read(t, h, other), read(t, h, rdmatest.Device)["counters/port_xmit_data"]
 	got := rdmatest.Must(pma.Counters(t.Context(), lid, 1))(t)
-	high, ownThen := read(t, h, other), read(t, h, rdmatest.Device)["port_xmit_data"]
+	high, ownThen := read(t, h, other), read(t, h, rdmatest.Device)["counters/port_xmit_data"]
 	both := 0
 	for _, c := range got {
-		l, ok := low[c.Name]
+		l, ok := low["counters/"+c.Name]
 		if !ok {
 			continue
 		}
 		both++
-		if c.Value < l.Value || c.Value > high[c.Name].Value && l.Source == monitor.SourceSysfs || c.Unit != l.Unit || c.Source != monitor.SourcePMA {
-			t.Errorf("%+v, and sysfs has %+v, then %+v", c, l, high[c.Name])
+		if c.Value < l.Value || c.Value > high["counters/"+c.Name].Value || c.Unit != l.Unit || c.Source != monitor.SourcePMA {
+			t.Errorf("%+v, and sysfs has %+v, then %+v", c, l, high["counters/"+c.Name])
 		}
 	}
 	if both < 10 {
