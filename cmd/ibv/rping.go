@@ -59,6 +59,8 @@ type rpingOptions struct {
 	debug          bool
 	persistent     bool
 	ownQP          bool
+
+	parting time.Duration // how long after a connection's last completions the event of its end may come
 }
 
 const (
@@ -75,7 +77,7 @@ var rpingOptionList = []longOption{
 }
 
 func parseRping(args []string) (*rpingOptions, error) {
-	o := &rpingOptions{port: rpingPort, size: 64}
+	o := &rpingOptions{port: rpingPort, size: 64, parting: 30 * time.Second}
 	operands, err := getopt(rpingOptionList, args, o.set)
 	switch {
 	case err != nil:

@@ -196,9 +196,6 @@ func (p *rpinger) watch(ctx context.Context) {
 	}()
 }
 
-// rpingParting is how long after its last completions the event of a connection's end may come.
-const rpingParting = 2 * time.Second
-
 // wait waits for a completion with the opcode. It skips those of sends.
 func (p *rpinger) wait(want verbs.WCOpcode) error {
 	var wc [1]verbs.WC
@@ -215,7 +212,7 @@ func (p *rpinger) wait(want verbs.WCOpcode) error {
 			select {
 			case <-p.parted.Done():
 				return context.Cause(p.parted)
-			case <-time.After(rpingParting):
+			case <-time.After(p.parting):
 				return wc[0].Err()
 			}
 		}

@@ -14,7 +14,7 @@ func TestParseRping(t *testing.T) {
 	}
 	want := rpingOptions{
 		client: true, addr: "192.168.77.1", source: "192.168.77.2", port: 7, count: 10, size: 100,
-		verbose: true, validate: true, debug: true, ownQP: true,
+		verbose: true, validate: true, debug: true, ownQP: true, parting: 30 * time.Second,
 	}
 	if *o != want {
 		t.Errorf("got %+v, want %+v", *o, want)

@@ -63,9 +63,9 @@ func TestUcmatoseStrangers(t *testing.T) {
 		if err := wait(ended); err != nil && strings.ContainsAny(err.Error(), "\x1b\x07") {
 			t.Errorf("%q", err)
 		}
-		ended = server(time.Minute)
+		ended = server(0)
 		client := o
-		client.server, client.source = fakerdma.Host, ""
+		client.server, client.source, client.silence = fakerdma.Host, "", 0
 		nodes, err := client.exchangeMessages(context.Background())
 		if err != nil {
 			t.Error(err)
@@ -131,8 +131,8 @@ func TestRpingRounds(t *testing.T) {
 	stdout, stderr := os.Stdout, os.Stderr
 	os.Stdout, os.Stderr = printed, printed
 	defer func() { os.Stdout, os.Stderr = stdout, stderr }()
-	server := &rpingOptions{server: true, addr: fakerdma.Host, port: rpingPort, size: 64, persistent: true, verbose: true}
-	client := &rpingOptions{client: true, addr: fakerdma.Host, port: rpingPort, size: 64, count: 3, validate: true}
+	server := &rpingOptions{server: true, addr: fakerdma.Host, port: rpingPort, size: 64, persistent: true, verbose: true, parting: rdmatest.Patience}
+	client := &rpingOptions{client: true, addr: fakerdma.Host, port: rpingPort, size: 64, count: 3, validate: true, parting: rdmatest.Patience}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- server.serve(ctx) }()
@@ -169,7 +169,7 @@ func TestRpingRounds(t *testing.T) {
 // TestRpingAfterError: a client whose message breaks the connection, and who stays, doesn't keep the server.
 func TestRpingAfterError(t *testing.T) {
 	w := fakerdma.New(t)
-	server := &rpingOptions{server: true, addr: fakerdma.Host, port: rpingPort, size: 64}
+	server := &rpingOptions{server: true, addr: fakerdma.Host, port: rpingPort, size: 64, parting: time.Millisecond}
 	ended := make(chan error, 1)
 	go func() { ended <- server.serve(t.Context()) }()
 	for len(w.Listening()) == 0 {
