@@ -31,8 +31,8 @@ const Host = "192.0.2.1"
 const (
 	nodeGUID = "0000:0000:0000:0007"
 
-	// MaxQueue is the device's limit of a queue.
-	MaxQueue = 1 << 10
+	// maxQueue is the device's limit of a queue.
+	maxQueue = 1 << 10
 )
 
 // A World is the device, and the connection manager that knows it.
@@ -251,8 +251,8 @@ func errnoOf(err error) syscall.Errno {
 // limits has room for everything.
 func limits() uapi.IbUverbsExQueryDeviceResp {
 	return uapi.IbUverbsExQueryDeviceResp{Base: uapi.IbUverbsQueryDeviceResp{
-		MaxMrSize: math.MaxUint64, MaxQpRdAtom: 5, MaxQpInitRdAtom: 5, MaxQp: 1 << 20, MaxQpWr: MaxQueue, MaxSge: 16,
-		MaxCq: 1 << 20, MaxCqe: 8 * MaxQueue, MaxMr: 1 << 20, MaxPd: 1 << 20, PhysPortCnt: 1,
+		MaxMrSize: math.MaxUint64, MaxQpRdAtom: 5, MaxQpInitRdAtom: 5, MaxQp: 1 << 20, MaxQpWr: maxQueue, MaxSge: 16,
+		MaxCq: 1 << 20, MaxCqe: 8 * maxQueue, MaxMr: 1 << 20, MaxPd: 1 << 20, PhysPortCnt: 1,
 	}}
 }
 
