@@ -35,19 +35,18 @@ const (
 // small are the smallest buffers and queues.
 var small = rsocket.Options{SendBuffer: 1, RecvBuffer: 1, SendQueue: 1, RecvQueue: 1}
 
-// A network is one of the two that are compared.
+// A network is one of the two that are compared: TCP's, and that of rsocket.
 type network struct {
-	name   string
 	listen func(address string) (net.Listener, error)
 	dial   func(ctx context.Context, address string) (net.Conn, error)
 }
 
 var networks = []*network{
-	{"TCP", func(address string) (net.Listener, error) { return net.Listen("tcp", address) },
+	{func(address string) (net.Listener, error) { return net.Listen("tcp", address) },
 		func(ctx context.Context, address string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", address)
 		}},
-	{"rsocket", func(address string) (net.Listener, error) {
+	{func(address string) (net.Listener, error) {
 		lc := rsocket.ListenConfig{Options: small}
 		return lc.Listen(context.Background(), "tcp", address)
 	}, func(ctx context.Context, address string) (net.Conn, error) {
