@@ -114,8 +114,13 @@ func TestAnswer(t *testing.T) {
 		})
 	}
 	a := answer{sequence: 7}
-	if _, err := a.add(message(nldev|1, flagInterrupted, 0, device)); err != nil || !a.changed {
+	b := message(nldev|1, flagInterrupted, 0, device)
+	if _, err := a.add(b); err != nil || !a.changed {
 		t.Errorf("a list that changed: %t, %v", a.changed, err)
+	}
+	clear(b) // as the next receive overwrites it
+	if len(a.bodies) != 1 || !bytes.Equal(a.bodies[0], device) {
+		t.Errorf("once the buffer is used again, the answer has % x, want % x", a.bodies, device)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -255,5 +256,34 @@ func TestReadLong(t *testing.T) {
 	}
 	if n, err := readLong(r, b); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("%d, %v", n, err)
+	}
+}
+
+// TestLastMoment: a message that comes while Receive's context ends is not lost.
+func TestLastMoment(t *testing.T) {
+	p, a, _ := pair(t)
+	p.taking <- struct{}{} // another call takes from the queue
+	for range 100 {
+		ctx, cancel := context.WithCancel(t.Context())
+		var got Message
+		received := make(chan error, 1)
+		go func() {
+			var err error
+			got, err = p.Receive(ctx)
+			received <- err
+		}()
+		p.mu.Lock()
+		for len(p.receives) == 0 {
+			p.mu.Unlock()
+			runtime.Gosched()
+			p.mu.Lock()
+		}
+		cancel()
+		p.receives[0] <- arrival{m: Message{Agent: a}}
+		p.receives = p.receives[1:]
+		p.mu.Unlock()
+		if err := ended(t, received); err != nil || got.Agent != a {
+			t.Fatalf("%+v, %v", got, err)
+		}
 	}
 }
