@@ -56,6 +56,9 @@ func TestCompCounter(t *testing.T) {
 			t.Errorf("operations %#x: %v", uint32(ops), err)
 		}
 	}
+	if n := counter.holds.Load(); n != 0 {
+		t.Errorf("what was refused holds the counter %d times", n)
+	}
 	if err := x.qp.AttachCompCounter(counter, CountRDMAWrites); err != nil || mask != uint32(CountRDMAWrites) {
 		t.Errorf("attached for %#x, %v", mask, err)
 	}
