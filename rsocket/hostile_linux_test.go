@@ -270,7 +270,7 @@ func (r *rogue) strike(rnd *rand.Rand, at int) {
 		return []uint64{0, 1, r.mr.Addr(), math.MaxUint64, math.MaxUint32, uint64(rnd.Uint32()), rnd.Uint64()}[rnd.IntN(7)]
 	}
 	some := make([]byte, rnd.IntN(60))
-	switch rnd.IntN(10) {
+	switch rnd.IntN(11) {
 	case 0: // any message
 		r.try(rnd.Uint32(), some, r.ring, at)
 	case 1: // of a kind that there is
@@ -305,7 +305,13 @@ func (r *rogue) strike(rnd *rand.Rand, at int) {
 		for range rnd.IntN(4) {
 			r.try(message(msgControl, uint32(rnd.IntN(4))), nil, r.ring, 0)
 		}
-	case 9: // death
+	case 9: // more than there is room for
+		for range 4 {
+			n := 1 + rnd.IntN(rogueRing)
+			_, _ = r.id.QP().PostSend(verbs.SendWR{Opcode: verbs.OpRDMAWriteImm, Flags: verbs.SendSignaled, Imm: message(msgData, uint32(n)),
+				SGL: []verbs.SGE{r.mr.SGE(rogueList, n)}, Remote: verbs.Remote{Addr: r.ring.addr, RKey: r.ring.key}})
+		}
+	case 10: // death
 		_ = r.id.QP().Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState)
 	}
 }
