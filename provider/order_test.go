@@ -216,3 +216,51 @@ func TestStoreOrder(t *testing.T) {
 		}
 	}
 }
+
+// published returns the name of the element in publish(recvWord(element), …), or "".
+func published(s ast.Stmt) string {
+	x, ok := s.(*ast.ExprStmt)
+	if names := called(s); !ok || len(names) == 0 || names[0] != "publish" {
+		return ""
+	}
+	word, ok := x.X.(*ast.CallExpr).Args[0].(*ast.CallExpr)
+	if !ok || len(word.Args) != 1 {
+		return ""
+	}
+	if element, ok := word.Args[0].(*ast.Ident); ok {
+		return element.Name
+	}
+	return ""
+}
+
+// TestPublishesLast: what siw writes to an element is there before the kernel may take it.
+func TestPublishesLast(t *testing.T) {
+	found := 0
+	for _, f := range functions(t, "siw") {
+		ast.Inspect(f.Body, func(n ast.Node) bool {
+			block, ok := n.(*ast.BlockStmt)
+			if !ok {
+				return true
+			}
+			element := ""
+			for _, s := range block.List {
+				if element != "" {
+					ast.Inspect(s, func(n ast.Node) bool {
+						if x, ok := n.(*ast.Ident); ok && x.Name == element {
+							t.Errorf("%s uses %s after it was published", f.Name.Name, element)
+						}
+						return true
+					})
+				}
+				if x := published(s); x != "" {
+					element = x
+					found++
+				}
+			}
+			return true
+		})
+	}
+	if found != 2 {
+		t.Errorf("%d elements are published, want 2", found)
+	}
+}

@@ -532,6 +532,22 @@ func TestForget(t *testing.T) {
 	}
 }
 
+// The positions of completions wrap: those of a QP that is no more are dropped up to where they end, also
+// if that is beyond the last number.
+func TestForgetWraps(t *testing.T) {
+	q := &cq{rings: []cqRing{{}, {}}, gone: []span{{5, 1, 2}, {5, 0, 100}}}
+	q.turn = 1
+	e := completion(sendQueue, opSend, 5, 0, 0)
+	for _, next := range []uint32{1<<32 - 2, 1<<32 - 1, 0, 1} {
+		if q.rings[1].next = next; !q.forgotten(&e) || len(q.gone) != 2 {
+			t.Errorf("at %#x, the completion isn't dropped; %d spans are left", next, len(q.gone))
+		}
+	}
+	if q.rings[1].next = 2; q.forgotten(&e) || len(q.gone) != 1 || q.gone[0].ring != 0 {
+		t.Errorf("after the end, the completion is dropped, or %v are left", q.gone)
+	}
+}
+
 // A queue pair that was reset has an empty queue, and its completions from before are dropped.
 func TestReset(t *testing.T) {
 	r := newRig(t)

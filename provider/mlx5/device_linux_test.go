@@ -217,6 +217,40 @@ func TestPagesOfRegisters(t *testing.T) {
 	}
 }
 
+// TestPagesOfSeveralUARs: where the system's pages are larger than the adapter's, each UAR of a page has
+// a number of its own, and its registers are in its part.
+func TestPagesOfSeveralUARs(t *testing.T) {
+	const perPage = 4
+	f := fakeFile(t, func(c call) syscall.Errno {
+		c.put(t, uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, 500)
+		c.out(t, uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, uint64(1<<20))
+		c.out(t, uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, uint32(perPage*uarSize))
+		c.out(t, uapi.MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, uint32(70))
+		return 0
+	})
+	for _, dedicated := range []int{0, 2 * perPage} {
+		u := &uars{perPage: perPage, registerSize: 512, maxDedicated: dedicated, maxCommon: 2 * perPage}
+		if err := u.more(f); err != nil {
+			t.Fatal(err)
+		}
+		all := append(slices.Clone(u.free), u.common...)
+		if len(all) != 2*perPage || len(u.free) != dedicated {
+			t.Fatalf("%d registers of one QP each, %d common ones", len(u.free), len(u.common))
+		}
+		for i, r := range all {
+			*(*uint32)(r.base) = uint32(i + 1)
+			var b [4]byte
+			unix.Pread(f.FD(), b[:], 1<<20+int64(i/2)*uarSize+0x800+int64(i%2)*512)
+			if binary.NativeEndian.Uint32(b[:]) != uint32(i+1) || r.page != 70+uint32(i/2) || !r.dynamic {
+				t.Errorf("register %d: UAR %d, memory % x", i, r.page, b)
+			}
+		}
+		for _, p := range u.pages {
+			ioctl.Munmap(p.mem)
+		}
+	}
+}
+
 // TestStaticRegisters: of the pages that the kernel made with the context, each register may be
 // several QPs'. The first is for doorbells alone.
 func TestStaticRegisters(t *testing.T) {

@@ -396,6 +396,29 @@ func TestForget(t *testing.T) {
 	}
 }
 
+// TestForgetFreesReceives: the receives of the completions that are dropped go back to their SRQ.
+func TestForgetFreesReceives(t *testing.T) {
+	for _, version := range []uint8{0, 1} {
+		r := newRig(t, version)
+		c := r.newCQ(t, provider.CQInit{CQE: 7})
+		s := r.newSRQ(t, provider.SRQInit{MaxWR: 4, MaxSGE: 1})
+		q := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, SRQ: s, Cap: uapi.IbUverbsQpCap{MaxSendWr: 1, MaxSendSge: 1}})
+		next := s.head
+		for i := range 50 {
+			if n, err := s.PostRecv([]provider.RecvWR{{SGL: []provider.SGE{{Length: 4}}}}); n != 1 || err != nil {
+				t.Fatalf("receive %d: %d, %v", i, n, err)
+			}
+			op := wqe.CQEResponderSend
+			if i%2 == 1 {
+				op = wqe.CQEResponderError
+			}
+			c.write(c.next, cqe{op: op, qpn: 1, uidx: s.uidx(q), counter: uint32(next), bytes: 4})
+			next = s.at(next)[0].NextOf()
+			c.Forget(q)
+		}
+	}
+}
+
 // TestResize carries completions over, from wherever they are in the old ring.
 func TestResize(t *testing.T) {
 	r := newRig(t, 1)

@@ -187,6 +187,21 @@ func TestMore(t *testing.T) {
 	post(1, false, 5)
 }
 
+// The requests before one that is refused are told to the kernel: it has them.
+func TestRingsBeforeRefused(t *testing.T) {
+	good, bad := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND}, provider.SendWR{Opcode: 255}
+	q := memQP(t, 4)
+	if n, err := q.PostSend([]provider.SendWR{good, good, bad, good}, false); n != 2 || err != provider.ErrOpcode {
+		t.Errorf("the third of four is refused: %d, %v", n, err)
+	}
+	if told := q.sq.producer(); told != 2 {
+		t.Errorf("the kernel is told %d requests, want 2", told)
+	}
+	if n, err := q.PostSend([]provider.SendWR{bad}, false); n != 0 || err != provider.ErrOpcode || q.sq.producer() != 2 {
+		t.Errorf("none is posted: %d, %v, and the kernel is told %d", n, err, q.sq.producer())
+	}
+}
+
 func TestRecvQueueWraps(t *testing.T) {
 	q := memQP(t, 4)
 	for i := range uint64(10) {

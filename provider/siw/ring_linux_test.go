@@ -239,6 +239,20 @@ func TestMore(t *testing.T) {
 	}
 }
 
+// The requests before one that is refused are shown: the kernel has them.
+func TestShowsBeforeRefused(t *testing.T) {
+	q, bell := memQP(t, 4)
+	good, bad := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND}, provider.SendWR{Opcode: 255}
+	if n, err := q.PostSend([]provider.SendWR{good, good, bad, good}, false); n != 2 || err == nil || bell.rung() != 1 {
+		t.Errorf("the third of four is refused: %d, %v", n, err)
+	}
+	for i := range uint32(4) {
+		if shown := q.sq.elem(i).Flags&1 != 0; shown != (i < 2) {
+			t.Errorf("request %d is shown: %t", i, shown)
+		}
+	}
+}
+
 // A doorbell that fails has shown its requests.
 func TestDoorbellFails(t *testing.T) {
 	q, b := memQP(t, 4)
