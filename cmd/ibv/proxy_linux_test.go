@@ -53,3 +53,34 @@ func TestProxyGoesOn(t *testing.T) {
 		t.Errorf("the proxy ended with %v", err)
 	}
 }
+
+// TestProxyEndsBoth: when one direction fails, the other one ends, too, though the client says nothing.
+func TestProxyEndsBoth(t *testing.T) {
+	server := rdmatest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer server.Close()
+	go func() {
+		if c, err := server.Accept(); err == nil {
+			c.(*net.TCPConn).SetLinger(0)
+			c.Close() // the proxy's read fails
+		}
+	}()
+	l := rdmatest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer l.Close()
+	client := rdmatest.Must(net.Dial("tcp", l.Addr().String()))(t)
+	defer client.Close()
+	accepted := rdmatest.Must(l.Accept())(t)
+	forwarded := make(chan error, 1)
+	go func() { forwarded <- endpoint{address: server.Addr().String()}.forward(accepted) }()
+	select {
+	case err := <-forwarded:
+		if !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the server has reset the connection: %v", err)
+		}
+	case <-time.After(rdmatest.Patience):
+		t.Fatal("the client's connection goes on without the server's")
+	}
+	rdmatest.Check(t, client.SetDeadline(time.Now().Add(rdmatest.Patience)))
+	if n, err := client.Read(make([]byte, 1)); n != 0 || os.IsTimeout(err) {
+		t.Errorf("the client reads %d bytes, %v", n, err)
+	}
+}
