@@ -77,7 +77,7 @@ var _ = rdmatest.Test(TestThousandClients, rdmatest.OnRXE, rdmatest.Long)
 // TestThousandClients: a user without rights serves a thousand clients from one region, with 64 MiB
 // of locked memory for all.
 func TestThousandClients(t *testing.T) {
-	p := rdmatest.Start(t, "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "prlimit", "--memlock=67108864",
+	p := rdmatest.Start(t, "prlimit", "--memlock=67108864", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
 		rdmatest.Program(t, "kv"), "-device", rdmatest.Device, "-clients", "1000")
 	printed(t, p, "1000 clients have written 1000 values\n")
 }
