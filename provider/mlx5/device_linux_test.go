@@ -230,7 +230,7 @@ func TestPagesOfSeveralUARs(t *testing.T) {
 	})
 	for _, dedicated := range []int{0, 2 * perPage} {
 		u := &uars{perPage: perPage, registerSize: 512, maxDedicated: dedicated, maxCommon: 2 * perPage}
-		if err := u.more(f); err != nil {
+		if err := u.more(f, false); err != nil {
 			t.Fatal(err)
 		}
 		all := append(slices.Clone(u.free), u.common...)
