@@ -84,7 +84,9 @@ func row() {
 	}
 	runtime.ReadMemStats(&after)
 	slices.Sort(times)
-	at := func(share float64) float64 { return float64(times[int(share*float64(len(times)-1))].Nanoseconds()) / 1000 }
+	at := func(share float64) float64 {
+		return float64(times[int(share*float64(len(times)-1))].Nanoseconds()) / 1000
+	}
 	fmt.Printf("%.1f | %.1f | %.1f | %.1f | %d\n", at(0.5), at(0.99), at(0.999), at(1), after.NumGC-before.NumGC)
 }
 
