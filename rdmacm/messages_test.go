@@ -636,3 +636,37 @@ func (qp immediateQP) PostSend(wrs ...verbs.SendWR) (int, error) {
 func (immediateQP) PostRecv(...verbs.RecvWR) (int, error) { return 1, nil }
 
 var noContext context.Context
+
+// An endingContext ends when somebody waits for its end, just after before was called.
+type endingContext struct {
+	context.Context
+	before func()
+}
+
+func (c endingContext) Done() <-chan struct{} {
+	c.before()
+	ended := make(chan struct{})
+	close(ended)
+	return ended
+}
+
+func (c endingContext) Err() error { return context.Canceled }
+
+// TestCompletesAsContextEnds: a slot whose send completes just as its context ends is free again.
+func TestCompletesAsContextEnds(t *testing.T) {
+	f := newFakeConn(t, 1, 8)
+	for range 100 {
+		posted, _ := f.qp.sent()
+		err := f.messages.send(endingContext{t.Context(), func() {
+			if n, wr := f.qp.sent(); n > posted {
+				f.messages.sent(&verbs.WC{WRID: wr.WRID, Opcode: verbs.WCSend})
+			}
+		}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(f.messages.free) != 1 {
+			t.Fatal("the slot is lost")
+		}
+	}
+}
