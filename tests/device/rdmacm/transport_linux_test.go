@@ -340,3 +340,31 @@ func TestDrainConn(t *testing.T) {
 		}
 	}
 }
+
+var _ = rdmatest.Test(TestLateAccept, rdmatest.OnRXE, rdmatest.AlsoVerbstest)
+
+// TestLateAccept: HandshakeTimeout doesn't bound how long a client that has confirmed waits for Accept.
+func TestLateAccept(t *testing.T) {
+	rdmatest.CheckLeaks(t)
+	const limit = 200 * time.Millisecond
+	l, addr := listen(t, &rdmacm.Options{HandshakeTimeout: limit})
+	var client *rdmacm.Conn
+	for ctx := patient(t); client == nil; {
+		c, err := rdmacm.Dial(ctx, "tcp", addr, nil)
+		switch {
+		case err == nil:
+			client = c
+		case !errors.Is(err, rdmacm.ErrRejected): // this machine took longer than the limit
+			t.Fatal(err)
+		}
+	}
+	defer rdmatest.Close(t, client)
+	time.Sleep(2 * limit)
+	server := rdmatest.Must(l.Accept(patient(t)))(t)
+	defer rdmatest.Close(t, server)
+	rdmatest.Check(t, client.Send(patient(t), []byte("late")))
+	var b [8]byte
+	if n, err := server.Recv(patient(t), b[:]); err != nil || string(b[:n]) != "late" {
+		t.Errorf("%q, %v", b[:n], err)
+	}
+}
