@@ -176,7 +176,11 @@ const grhLen = 40
 // CreateAHFromWC creates the address handle for an answer to a UD message
 // (ibv_create_ah_from_wc). The arguments are those of AHAttrFromWC.
 func (pd *PD) CreateAHFromWC(wc *WC, grh []byte, port int) (*AH, error) {
-	a, err := pd.Device().AHAttrFromWC(wc, grh, port)
+	if err := hold("create AH from WC", pd.base()); err != nil {
+		return nil, err
+	}
+	defer pd.drop()
+	a, err := pd.dev.AHAttrFromWC(wc, grh, port)
 	if err != nil {
 		return nil, err
 	}
@@ -191,9 +195,10 @@ func (pd *PD) CreateAHFromWC(wc *WC, grh []byte, port int) (*AH, error) {
 // sender is an AHAttr and WC.SrcQP.
 func (d *Device) AHAttrFromWC(wc *WC, grh []byte, port int) (AHAttr, error) {
 	const op = "find path from WC"
-	if d == nil {
-		return AHAttr{}, &OpError{Op: op, Err: errNil}
+	if err := d.begin(op); err != nil {
+		return AHAttr{}, err
 	}
+	defer d.done()
 	if wc == nil {
 		return AHAttr{}, invalid(op, "no work completion")
 	}
