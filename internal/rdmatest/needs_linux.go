@@ -108,10 +108,11 @@ var declared = make(map[string][]Need)
 //
 //	var _ = rdmatest.Test(TestXRC, rdmatest.OnMLX5)
 //
-// The test doesn't run where its needs are not met, as outside the rig.
+// The test doesn't run where its needs are not met, as outside the rig. A second call adds to the first.
 func Test(test func(*testing.T), needs ...Need) struct{} {
 	name := runtime.FuncForPC(reflect.ValueOf(test).Pointer()).Name()
-	declared[name[strings.LastIndexByte(name, '.')+1:]] = needs
+	name = name[strings.LastIndexByte(name, '.')+1:]
+	declared[name] = append(declared[name], needs...)
 	return struct{}{}
 }
 
