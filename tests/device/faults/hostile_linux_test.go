@@ -53,7 +53,9 @@ func newPrey(t *testing.T, c *verbs.Device, r *rand.Rand) *prey {
 	case 0:
 		s.CQESize = 128
 	case 1:
-		s.Compression = verbs.CompressHash
+		if !s.SRQ {
+			s.Compression = verbs.CompressHash
+		}
 	}
 	impatient := func(a *verbs.QPAttr) { a.Timeout, a.RetryCount = 8, 1 }
 	s.A.Tune, s.B.Tune = impatient, impatient
