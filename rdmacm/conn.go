@@ -131,6 +131,10 @@ func (c *Conn) open(o *Options) (err error) {
 	if t.PD != nil {
 		dev = t.PD.Device()
 	}
+	capacity.MaxSendWR = max(capacity.MaxSendWR, 1) // siw needs both queues
+	if t.SRQ == nil {
+		capacity.MaxRecvWR = max(capacity.MaxRecvWR, 1)
+	}
 	var channel *verbs.CompChannel
 	switch {
 	case c.slots > 0:
@@ -188,7 +192,7 @@ func (c *Conn) openCQ(shared *verbs.CQ, dev *verbs.Device, channel *verbs.CompCh
 	if shared != nil {
 		return shared, nil
 	}
-	o := verbs.CQOptions{MaxCQE: max(size, 1), Channel: channel}
+	o := verbs.CQOptions{MaxCQE: size, Channel: channel}
 	switch {
 	case c.messages == nil:
 	case sends:
@@ -398,10 +402,11 @@ func (c *Conn) Err() error {
 	return err
 }
 
-// Drain ends the connection and waits until all requests but the caller's receives
-// have completed: the memory that they name is free again. It tells the peer, without waiting for an answer. Messages that have
-// not arrived are lost: Flush waits for those that were posted. Afterwards WaitSends and
-// WaitRecvs return the completions of the caller's own requests. Drain may be called more
+// Drain ends the connection and waits until all requests but the caller's receives have completed:
+// the memory that they name is free again. It tells the peer, without waiting for an answer.
+// Messages that have not arrived are lost: Flush waits for those that were posted. Afterwards
+// WaitSends and WaitRecvs return the completions of the caller's own requests. Over iWARP, a
+// request that was posted when the connection had ended never completes. Drain may be called more
 // than once, and is followed by Close.
 func (c *Conn) Drain(ctx context.Context) error {
 	const op = "drain"
