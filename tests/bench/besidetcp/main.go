@@ -150,7 +150,7 @@ func obey(here, there string) error {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	in := json.NewDecoder(conn)
+	in := json.NewDecoder(io.LimitReader(conn, 1<<20)) // some dozens of orders
 	var dialled []net.Conn
 	for {
 		if _, err := io.WriteString(conn, "done\n"); err != nil {
