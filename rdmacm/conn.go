@@ -12,8 +12,8 @@ import (
 )
 
 // A Conn is a reliable connection that carries messages. It owns a protection
-// domain, a queue pair, its CQs and registered buffers. Its methods are safe for
-// concurrent use.
+// domain, a queue pair, its CQs and registered buffers, but for what its Transport
+// shares. Its methods are safe for concurrent use.
 //
 // # Sending
 //
