@@ -7,10 +7,12 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -42,17 +44,29 @@ func newFakeKernel() *fakeKernel {
 
 // share makes SyncIDs use the fake kernel, until the test ends.
 func (k *fakeKernel) share(t *testing.T) {
+	unused(t)
 	open := shared.open
-	if shared.ch != nil {
-		t.Fatal("an earlier test left an ID open")
-	}
 	shared.open = func() (*EventChannel, error) { return k.open(t).EventChannel, nil }
 	t.Cleanup(func() {
 		shared.open = open
-		if shared.ch != nil {
-			t.Error("the test left an ID open")
-		}
+		unused(t)
 	})
+}
+
+// unused waits until all SyncIDs are closed. The goroutine that delivers events closes those of
+// requests to an ID that is closed.
+func unused(t *testing.T) {
+	for end := time.Now().Add(rdmatest.Patience); ; time.Sleep(time.Millisecond) {
+		shared.mu.Lock()
+		ch := shared.ch
+		shared.mu.Unlock()
+		if ch == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("an ID is open")
+		}
+	}
 }
 
 // open opens a channel.
