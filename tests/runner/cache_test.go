@@ -271,6 +271,7 @@ func TestRepeats(t *testing.T) {
 		{"a long test, only there", "mlx5", rdmatest.Needs{Long: true, Devices: []string{"mlx5", "mlx5-eth"}}, false},
 		{"a long test, third", "mlx5-eth", rdmatest.Needs{Long: true, Devices: []string{"mlx5", "mlx5-eth"}}, true},
 		{"long there", "mlx5-eth", rdmatest.Needs{LongOn: []string{"mlx5-eth"}}, true},
+		{"long there, other adapters", "mlx5-eth-mixed", rdmatest.Needs{LongOn: []string{"mlx5-eth"}}, false},
 		{"long elsewhere", "mlx5-eth", rdmatest.Needs{LongOn: []string{"mlx5"}}, false},
 		{"siw", "siw", rdmatest.Needs{SIW: true, Long: true}, true},
 	} {

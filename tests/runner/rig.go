@@ -268,6 +268,9 @@ func (rs rigSuite) run(r *runner, s suite) {
 // suite need not: tests that are long on this device, and long ones that a suite before this one has.
 // Adapters of a profile are other devices.
 func (rs rigSuite) repeats(n rdmatest.Needs) bool {
+	if rs.setting.Profile != "" {
+		return false
+	}
 	if slices.Contains(n.LongOn, rs.setting.Device) {
 		return true
 	}
@@ -275,7 +278,7 @@ func (rs rigSuite) repeats(n rdmatest.Needs) bool {
 		if before.name == rs.name {
 			return false
 		}
-		if n.Long && before.whole > 0 && before.part == nil && rs.setting.Profile == "" && before.setting.Meets(n) {
+		if n.Long && before.whole > 0 && before.part == nil && before.setting.Meets(n) {
 			return true
 		}
 	}
