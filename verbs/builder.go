@@ -107,7 +107,7 @@ func (b *SendBuilder) complete() (n int, err error) {
 		b.takeBack()
 	} else if n = all; n > 0 {
 		if _, bell := qp.prov.PostSend(nil, false); bell != nil {
-			err = sendError(true, bell)
+			err = qp.sendError(true, bell)
 		}
 	}
 	if all > 0 && len(b.noted) == all {

@@ -59,11 +59,12 @@ func TestLacking(t *testing.T) {
 // TestSendErrors: a doorbell that fails is told from a request that is refused.
 func TestSendErrors(t *testing.T) {
 	bad := errors.New("no bell")
+	qp := &QP{object: object{dev: new(Device)}}
 	var e *OpError
-	if err := sendError(true, bad); !errors.As(err, &e) || e.Object != "doorbell" || !errors.Is(err, bad) {
+	if err := qp.sendError(true, bad); !errors.As(err, &e) || e.Object != "doorbell" || !errors.Is(err, bad) {
 		t.Errorf("all were put: %v", err)
 	}
-	if err := sendError(false, provider.ErrQueueFull); !errors.As(err, &e) || e.Object == "doorbell" || !errors.Is(err, ErrQueueFull) {
+	if err := qp.sendError(false, provider.ErrQueueFull); !errors.As(err, &e) || e.Object == "doorbell" || !errors.Is(err, ErrQueueFull) {
 		t.Errorf("one was refused: %v", err)
 	}
 }

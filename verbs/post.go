@@ -109,7 +109,7 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	}
 	if usual && qp.usualOps.Load() == ops {
 		if n, err = qp.prov.PostSend(as[provider.SendWR](wrs), false); err != nil {
-			err = sendError(n == len(wrs), err)
+			err = qp.sendError(n == len(wrs), err)
 		}
 	} else {
 		n, err = qp.postSend(as[SendWR](wrs), false)
@@ -200,7 +200,7 @@ func (qp *QP) postSend(wrs []SendWR, more bool) (n int, err error) {
 	}
 	n, refused := qp.prov.PostSend(as[provider.SendWR](wrs), more)
 	if refused != nil {
-		err = sendError(n == len(wrs), refused)
+		err = qp.sendError(n == len(wrs), refused)
 	}
 	return n, err
 }
@@ -210,9 +210,9 @@ func (qp *QP) postSend(wrs []SendWR, more bool) (n int, err error) {
 // small.
 //
 //go:noinline
-func sendError(allPut bool, err error) error {
+func (qp *QP) sendError(allPut bool, err error) error {
 	if allPut {
-		return opErr("post send", "doorbell", err)
+		return opErr("post send", "doorbell", qp.dev.explain(err))
 	}
 	return sendRefusals.named(err)
 }
@@ -397,7 +397,7 @@ func (qp *QP) BindMW(mw *MW, b MWBind) error {
 		return err
 	}
 	if n, err := qp.prov.PostSend(as[provider.SendWR]([]SendWR{wr}), false); err != nil {
-		return sendError(n == 1, err)
+		return qp.sendError(n == 1, err)
 	}
 	return nil
 }

@@ -36,17 +36,18 @@ func (d *Device) deviceGone() {
 	if !d.removal.gone.CompareAndSwap(false, true) {
 		return
 	}
-	d.mu.Lock()
-	d.events.add(Event{Type: EventDeviceFatal})
-	d.mu.Unlock()
-	close(d.removal.news)
-	d.async.poke()
+	// First: who hears of the removal gets no other error from a post.
 	for _, m := range d.membersOf(kindCQ) {
 		m.(*CQ).silent.Store(true)
 	}
 	for _, m := range d.membersOf(kindQP) {
 		m.(*QP).usualOps.Store(0)
 	}
+	d.mu.Lock()
+	d.events.add(Event{Type: EventDeviceFatal})
+	d.mu.Unlock()
+	close(d.removal.news)
+	d.async.poke()
 	for _, m := range d.membersOf(kindChannel) {
 		m.(*CompChannel).events.poke()
 	}
