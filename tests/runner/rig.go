@@ -48,8 +48,7 @@ func (r *runner) compile(arch string) ([]testPackage, error) {
 	if err != nil {
 		return nil, err
 	}
-	script := `export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:-}"
-		compiler=(gcc)
+	script := `compiler=(gcc)
 		if [ "$GOARCH" = arm64 ]; then
 			tests/vm/setup gcc-aarch64-linux-gnu qemu-user-static
 			peers=$(tests/vm/peers arm64)
@@ -58,8 +57,6 @@ func (r *runner) compile(arch string) ([]testPackage, error) {
 		else
 			tests/vm/tree # the same
 		fi
-		# The same sources give the same bytes, wherever they are.
-		export GOFLAGS="$GOFLAGS -trimpath -buildvcs=false"
 		go build -o "$TESTS/" ./tests/runner
 		go build -o "$GOVERBS_BIN/" ./cmd/... ./examples/... ./tests/fakemlx5 ./tests/mlx5bytes/play ./cmd/ibvtrace/testdata/hostile
 		for source in tests/{device/*,mlx5bytes}/c/*.c; do
@@ -243,7 +240,7 @@ func (rs rigSuite) run(r *runner, s suite) {
 		}
 		j := job{Name: path.Base(p.dir), Dir: dir, Binary: p.binary, Tests: chosen}
 		jobs = r.due(jobs, s, where, j)
-		if p.raced != "" && !setting.Short {
+		if p.raced != "" && !setting.Short && (r.named || rs.name == rigSuites[0].name) {
 			j.Name += ", race detector"
 			j.Binary = p.raced
 			all += len(chosen)

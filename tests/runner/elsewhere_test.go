@@ -1,0 +1,38 @@
+//go:build linux
+
+package main
+
+import (
+	"go/build"
+	"go/importer"
+	"go/token"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// What programs import is also correct on a system where it does nothing.
+func TestElsewhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads Go's library")
+	}
+	system := build.Default
+	t.Cleanup(func() { build.Default = system })
+	build.Default.GOOS, build.Default.GOARCH, build.Default.CgoEnabled = "darwin", "arm64", false
+	list := exec.Command("go", "list", "-f", "{{if .GoFiles}}{{.ImportPath}}{{end}}", "../../...")
+	list.Env = append(os.Environ(), "GOOS=darwin", "GOARCH=arm64", "CGO_ENABLED=0")
+	out, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := importer.ForCompiler(token.NewFileSet(), "source", nil)
+	for _, p := range strings.Fields(string(out)) {
+		if strings.Contains(p, "/tests/") {
+			continue
+		}
+		if _, err := packages.Import(p); err != nil {
+			t.Errorf("%s: %v", p, err)
+		}
+	}
+}
