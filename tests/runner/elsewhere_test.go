@@ -32,7 +32,7 @@ func TestElsewhere(t *testing.T) {
 			continue
 		}
 		if _, err := packages.Import(p); err != nil {
-			t.Errorf("%s: %v", p, err)
+			t.Fatalf("%s: %v", p, err)
 		}
 	}
 }
