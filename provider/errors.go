@@ -21,6 +21,7 @@ var (
 	ErrSendFlags    = errors.New("the device has no fences and no solicited events")
 	ErrUnsignaled   = errors.New("the device completes every request: set SendSignaled, or QPOptions.SignalAll")
 	ErrRemoteQPN    = errors.New("the device's queue pair numbers have 16 bits")
+	ErrNowhere      = errors.New("the request has no Opcode, or no Remote")
 	ErrEmptyRecv    = errors.New("the device needs a buffer in each receive")
 	ErrFencedRead   = errors.New("the device can't fence an RDMA read")
 	ErrNoChecksums  = errors.New("the device doesn't compute a packet's checksums")

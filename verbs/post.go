@@ -51,6 +51,7 @@ func newRefusals(op string) refusals {
 		provider.ErrNoPacket:     invalid(op, "%v", provider.ErrNoPacket),
 		provider.ErrShortPacket:  invalid(op, "%v", provider.ErrShortPacket),
 		provider.ErrTSOHeader:    invalid(op, "%v", provider.ErrTSOHeader),
+		provider.ErrNowhere:      invalid(op, "%v", provider.ErrNowhere),
 		provider.ErrEmptyRecv:    invalid(op, "%v", provider.ErrEmptyRecv),
 		provider.ErrRemoteQPN:    invalid(op, "%v", provider.ErrRemoteQPN),
 		provider.ErrUnsignaled:   lacking(op, provider.ErrUnsignaled),

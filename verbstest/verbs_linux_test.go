@@ -359,6 +359,16 @@ func TestRemove(t *testing.T) {
 	b.wait(t, 1, verbs.WCRetryExcErr)
 }
 
+// A request without an operation is refused.
+func TestNoOpcode(t *testing.T) {
+	a, _ := pair(t, verbstest.New(t), quick)
+	for _, wr := range []verbs.SendWR{{}, {Inline: []byte{1}}, {SGL: []verbs.SGE{a.mr.SGE(0, 8)}}} {
+		if n, err := a.qp.PostSend(wr); n != 0 || !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("%d, %v", n, err)
+		}
+	}
+}
+
 // Wrong requests fail at both ends, as on a device.
 func TestRemoteAccess(t *testing.T) {
 	a, b := pair(t, verbstest.New(t), quick)

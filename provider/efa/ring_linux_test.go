@@ -158,7 +158,7 @@ func completion(queue, op int, qpn, number uint16, status uint8) cqe {
 var peer = provider.AHRef{Number: 0x77}
 
 func sendOf(op uapi.IbUverbsWrOpcode) provider.SendWR {
-	return provider.SendWR{WRID: 42, Opcode: op, Flags: uint32(uapi.IB_SEND_SIGNALED), AH: &peer, RemoteQPN: 0x1234, RemoteQKey: 0x1ee7}
+	return provider.SendWR{WRID: 42, Opcode: op, Flags: uint32(uapi.IB_SEND_SIGNALED), AH: &peer, RemoteQPN: 0x1234, RemoteQKey: 0x1ee7, Remote: provider.Remote{Addr: 0x77777777, RKey: 0x8888}}
 }
 
 // What each kind of request is to the device, bit by bit.
@@ -397,6 +397,7 @@ func TestRefusedSends(t *testing.T) {
 		"nop":             {q, provider.WRNop, func(*provider.SendWR) {}, provider.ErrOpcode},
 		"read on UD":      {ud, uapi.IB_UVERBS_WR_RDMA_READ, func(*provider.SendWR) {}, provider.ErrOpcode},
 		"write on UD":     {ud, uapi.IB_UVERBS_WR_RDMA_WRITE, func(*provider.SendWR) {}, provider.ErrOpcode},
+		"no operation":    {q, 0, func(wr *provider.SendWR) { wr.Remote = provider.Remote{} }, provider.ErrNowhere},
 		"invalidate":      {q, uapi.IB_UVERBS_WR_SEND_WITH_INV, func(*provider.SendWR) {}, provider.ErrOpcode},
 		"four GiB inline": {q, uapi.IB_UVERBS_WR_SEND, func(wr *provider.SendWR) { wr.Inline = make([]byte, 4096) }, provider.ErrInlineTooBig},
 	} {

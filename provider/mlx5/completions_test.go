@@ -93,7 +93,7 @@ func TestSendFields(t *testing.T) {
 		r := newRig(t, 1)
 		c := r.newCQ(t, provider.CQInit{CQE: 3})
 		q := r.newQP(t, 0x123456, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 1, 0), Atomics: true})
-		tt.wr.WRID = 0x0102030405060708
+		tt.wr.WRID, tt.wr.Remote.RKey = 0x0102030405060708, 1
 		if n, err := q.PostSend([]provider.SendWR{tt.wr}, false); n != 1 || err != nil {
 			t.Fatalf("%s: %d, %v", tt.name, n, err)
 		}

@@ -181,7 +181,7 @@ func TestRealTime(t *testing.T) {
 		}
 		c := p.(*cq)
 		q := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 1, 0)})
-		if _, err := q.PostSend([]provider.SendWR{{}}, false); err != nil {
+		if _, err := q.PostSend([]provider.SendWR{{Opcode: uapi.IB_UVERBS_WR_SEND}}, false); err != nil {
 			t.Fatal(err)
 		}
 		c.write(0, cqe{op: wqe.CQERequester, sendOp: wqe.OpSend, qpn: 1, uidx: q.uidx()})

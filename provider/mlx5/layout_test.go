@@ -83,9 +83,9 @@ func TestLines(t *testing.T) {
 		who string
 		do  func()
 	}{
-		{"the sender", send(provider.SendWR{SGL: sge})},
-		{"the sender", send(provider.SendWR{Inline: []byte{1, 2, 3}})},
-		{"the sender", send(provider.SendWR{SGL: append(sge, sge...)})},
+		{"the sender", send(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, SGL: sge})},
+		{"the sender", send(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, Inline: []byte{1, 2, 3}})},
+		{"the sender", send(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, SGL: append(sge, sge...)})},
 		{"the receiver", func() { real.PostRecv([]provider.RecvWR{{SGL: sge}}) }},
 		{"the receiver", recv(1)},
 		{"the receiver", recv(3)},
@@ -122,7 +122,7 @@ func TestDoneUnread(t *testing.T) {
 	for _, typ := range []uapi.IbUverbsQpType{uapi.IB_UVERBS_QPT_RC, uapi.IB_UVERBS_QPT_UD} {
 		q := r.newQP(t, 1, provider.QPInit{Type: typ, Cap: uapi.IbUverbsQpCap{MaxSendWr: depth, MaxSendSge: 1, MaxRecvWr: depth, MaxRecvSge: 1}})
 		sge := []provider.SGE{{Addr: 1, Length: 2, LKey: 3}}
-		send := []provider.SendWR{{SGL: sge, AH: new(provider.AHRef)}}
+		send := []provider.SendWR{{Opcode: uapi.IB_UVERBS_WR_SEND, SGL: sge, AH: new(provider.AHRef)}}
 		recv := []provider.RecvWR{{SGL: sge}}
 		q.sq.done, q.rq.done = absurd, absurd
 		for range min(depth, int(q.sq.limit)) {

@@ -245,7 +245,7 @@ func TestNumberAgain(t *testing.T) {
 	if got := r.index.lookup(two.number | srqNumber); got != &two.resource {
 		t.Errorf("SRQ %#x is %p, want %p", two.number, got, &two.resource)
 	}
-	if n, err := second.PostSend([]provider.SendWR{{WRID: 7}}, false); n != 1 || err != nil {
+	if n, err := second.PostSend([]provider.SendWR{{WRID: 7, Opcode: uapi.IB_UVERBS_WR_SEND}}, false); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	c.write(0, cqe{op: wqe.CQERequester, sendOp: wqe.OpSend, qpn: 0x42})

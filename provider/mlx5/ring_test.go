@@ -207,6 +207,7 @@ func TestSendQueues(t *testing.T) {
 				for j := range wrs {
 					wr := &wrs[j]
 					wr.WRID, wr.Flags = uint64(i)<<32|(sent[i]+uint64(j)), uint32(uapi.IB_SEND_SIGNALED)
+					wr.Remote.RKey = 1
 					wr.Opcode = []uapi.IbUverbsWrOpcode{
 						uapi.IB_UVERBS_WR_SEND, uapi.IB_UVERBS_WR_RDMA_WRITE, uapi.IB_UVERBS_WR_RDMA_READ,
 						uapi.IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD, uapi.IB_UVERBS_WR_LOCAL_INV,
@@ -664,6 +665,24 @@ func TestArm(t *testing.T) {
 	}
 }
 
+// TestNowhere: a request without an operation is refused in each of the ways to post, and the requests
+// before it are posted.
+func TestNowhere(t *testing.T) {
+	sge := []provider.SGE{{Addr: 1, Length: 2, LKey: 3}}
+	send := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, SGL: sge}
+	for name, wr := range map[string]provider.SendWR{
+		"one SGE": {SGL: sge}, "two SGEs": {SGL: append(sge, sge...)}, "inline": {Inline: []byte{1}}, "no data": {},
+	} {
+		q := newRig(t, 1).newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(8, 2, 64)})
+		if n, err := q.PostSend([]provider.SendWR{wr}, false); n != 0 || err != provider.ErrNowhere || q.sq.posted != 0 {
+			t.Errorf("%s: %d, %v, %d are in the queue", name, n, err, q.sq.posted)
+		}
+		if n, err := q.PostSend([]provider.SendWR{send, wr, send}, false); n != 1 || err != provider.ErrNowhere || q.sq.posted != 1 {
+			t.Errorf("%s, in a list: %d, %v, %d are in the queue", name, n, err, q.sq.posted)
+		}
+	}
+}
+
 // TestWQETooLong: a WQE is held to its own place, whatever of it is header and data.
 func TestWQETooLong(t *testing.T) {
 	init := provider.QPInit{Type: uapi.IB_UVERBS_QPT_RAW_PACKET, Cap: capOf(2, 1, 60), MaxTSOHeader: 60, MaxTSO: 1 << 16}
@@ -727,7 +746,7 @@ func TestNothingAllocates(t *testing.T) {
 	var q provider.QP = r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(16, 2, 64)})
 	sgl := []provider.SGE{{Length: 1}, {Length: 2}}
 	wrs := []provider.SendWR{
-		{Opcode: uapi.IB_UVERBS_WR_SEND, SGL: sgl}, {Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, Inline: make([]byte, 64)},
+		{Opcode: uapi.IB_UVERBS_WR_SEND, SGL: sgl}, {Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, Inline: make([]byte, 64), Remote: provider.Remote{RKey: 1}},
 		{Opcode: uapi.IB_UVERBS_WR_LOCAL_INV}, {Opcode: uapi.IB_UVERBS_WR_SEND, SGL: sgl[:1]},
 	}
 	recvs := []provider.RecvWR{{SGL: sgl}, {SGL: sgl[:1]}}

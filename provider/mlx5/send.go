@@ -229,6 +229,10 @@ func (s *sendQueue) encode(wrs []provider.SendWR) (n int, err error) {
 			}
 		}
 		if op.form == rdma {
+			if wr.Remote == (provider.Remote{}) {
+				err = provider.ErrNowhere
+				break
+			}
 			w[i&(maxSegments-1)].RemoteAddr(wr.Remote.Addr, wr.Remote.RKey)
 			i++
 		} else if op.form != plain {

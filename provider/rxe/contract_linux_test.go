@@ -76,8 +76,8 @@ func TestPostBounds(t *testing.T) {
 			t.Errorf("%d pieces, %d bytes inline: %d, %v, want %v", len(wr.SGL), len(wr.Inline), n, err, want)
 		}
 	}
-	send(provider.SendWR{SGL: make([]provider.SGE, 4)}, nil)
-	send(provider.SendWR{SGL: make([]provider.SGE, 5)}, provider.ErrTooManySGEs)
+	send(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, SGL: make([]provider.SGE, 4)}, nil)
+	send(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, SGL: make([]provider.SGE, 5)}, provider.ErrTooManySGEs)
 	send(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, Inline: make([]byte, 64)}, nil)
 	send(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, Inline: make([]byte, 65)}, provider.ErrInlineTooBig)
 	recv := func(want error, lengths ...uint32) {

@@ -11,12 +11,12 @@ import (
 )
 
 // bulk is a request that takes the kernel as long as any.
-var bulk = provider.SendWR{Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, SGL: []provider.SGE{{Length: 1 << 20}}}
+var bulk = provider.SendWR{Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, Remote: provider.Remote{RKey: 1}, SGL: []provider.SGE{{Length: 1 << 20}}}
 
 // What a doorbell has to send says whether it is brief.
 func TestBriefDoorbell(t *testing.T) {
 	write := func(n uint32) provider.SendWR {
-		return provider.SendWR{Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, SGL: []provider.SGE{{Length: n}}}
+		return provider.SendWR{Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, Remote: provider.Remote{RKey: 1}, SGL: []provider.SGE{{Length: n}}}
 	}
 	q := memQP(t, 256)
 	post := func(wr provider.SendWR, n int, want bool) {

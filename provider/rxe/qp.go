@@ -118,6 +118,9 @@ func (q *qp) put(wr *provider.SendWR) error {
 		*w.Wr.Ex.ImmData() = bits.ReverseBytes32(wr.Imm)
 		fallthrough
 	case uapi.IB_UVERBS_WR_RDMA_WRITE, uapi.IB_UVERBS_WR_RDMA_READ, uapi.IB_UVERBS_WR_ATOMIC_WRITE:
+		if wr.Remote == (provider.Remote{}) {
+			return provider.ErrNowhere
+		}
 		r := w.Wr.Wr.Rdma()
 		r.RemoteAddr, r.Rkey = wr.Remote.Addr, wr.Remote.RKey
 	case uapi.IB_UVERBS_WR_ATOMIC_CMP_AND_SWP, uapi.IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD:

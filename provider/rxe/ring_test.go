@@ -289,7 +289,7 @@ func postPoll(q *qp, c *cq, wr *provider.SendWR, wc []provider.WC, ring bool) bo
 func TestPostPollAllocatesNothing(t *testing.T) {
 	q, c := memQP(t, 64), &cq{q: memRing(t, 64, int(completeSize))}
 	wc := make([]provider.WC, 4)
-	wr := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, SGL: []provider.SGE{{Length: 64}}}
+	wr := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, Remote: provider.Remote{RKey: 1}, SGL: []provider.SGE{{Length: 64}}}
 	if n := testing.AllocsPerRun(1000, func() {
 		if !postPoll(q, c, &wr, wc, true) {
 			t.Fatal("post or poll failed")
@@ -309,7 +309,7 @@ func BenchmarkPostPoll(b *testing.B) {
 		b.Run(bench.name, func(b *testing.B) {
 			q, c := memQP(b, 256), &cq{q: memRing(b, 256, int(completeSize))}
 			wc := make([]provider.WC, 4)
-			wr := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, Flags: uint32(uapi.IB_SEND_SIGNALED), SGL: []provider.SGE{{Length: 64}}}
+			wr := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, Remote: provider.Remote{RKey: 1}, Flags: uint32(uapi.IB_SEND_SIGNALED), SGL: []provider.SGE{{Length: 64}}}
 			b.ReportAllocs()
 			for b.Loop() {
 				if !postPoll(q, c, &wr, wc, bench.ring) {

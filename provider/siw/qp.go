@@ -104,6 +104,9 @@ func (q *qp) put(wr *provider.SendWR) error {
 		opcode = uapi.SIW_OP_SEND_REMOTE_INV
 		e.Rkey = wr.InvalidateRKey
 	case uapi.IB_UVERBS_WR_RDMA_WRITE:
+		if wr.Remote == (provider.Remote{}) {
+			return provider.ErrNowhere
+		}
 		opcode = uapi.SIW_OP_WRITE
 		e.Raddr, e.Rkey = wr.Remote.Addr, wr.Remote.RKey
 	case uapi.IB_UVERBS_WR_RDMA_READ:

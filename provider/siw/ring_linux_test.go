@@ -151,6 +151,7 @@ func TestRefusedRequests(t *testing.T) {
 		"nop":                    {provider.SendWR{Opcode: provider.WRNop}, provider.ErrOpcode},
 		"inline invalidation":    {provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND_WITH_INV, Inline: []byte{1}}, provider.ErrInlineOp},
 		"a read into two pieces": {provider.SendWR{Opcode: uapi.IB_UVERBS_WR_RDMA_READ, SGL: []provider.SGE{sge, sge}}, provider.ErrTooManySGEs},
+		"no operation":           {provider.SendWR{}, provider.ErrNowhere},
 		"a fenced read":          {provider.SendWR{Opcode: uapi.IB_UVERBS_WR_RDMA_READ, Flags: uint32(uapi.IB_SEND_FENCE)}, provider.ErrFencedRead},
 		"five pieces":            {provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, SGL: make([]provider.SGE, 5)}, provider.ErrTooManySGEs},
 		"81 bytes inline":        {provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, Inline: make([]byte, 81)}, provider.ErrInlineTooBig},
@@ -378,7 +379,7 @@ func postPoll(q *qp, c *cq, wr []provider.SendWR, wc []provider.WC) bool {
 func TestPostPollAllocatesNothing(t *testing.T) {
 	q, bell := memQP(t, 4)
 	c, wc := memCQ(4), make([]provider.WC, 4)
-	wr := []provider.SendWR{{Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, SGL: []provider.SGE{{Length: 64}}}}
+	wr := []provider.SendWR{{Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, Remote: provider.Remote{RKey: 1}, SGL: []provider.SGE{{Length: 64}}}}
 	if n := testing.AllocsPerRun(1000, func() {
 		if !postPoll(q, c, wr, wc) {
 			t.Fatal("post or poll failed")
