@@ -30,7 +30,6 @@ type Needs struct {
 	Mixed   bool     `json:",omitempty"` // the test runs in a guest with more than two adapters, of several profiles
 	Lacking bool     `json:",omitempty"` // the same, where each adapter lacks something
 	Log     bool     `json:",omitempty"` // the test reads the adapter's log
-	Builds  bool     `json:",omitempty"` // the test compiles programs, for which an arm64 guest has no compiler
 	Long    bool     `json:",omitempty"` // the test takes too long for a quick run (-test.short)
 	LongOn  []string `json:",omitempty"` // the same, on these devices
 
@@ -88,9 +87,6 @@ func Lacking(n *Needs) { n.Lacking = true }
 
 // Log declares that the test reads the adapter's log.
 func Log(n *Needs) { n.Log = true }
-
-// Builds declares that the test compiles programs in the guest.
-func Builds(n *Needs) { n.Builds = true }
 
 // Long declares that the test takes too long for a quick run.
 func Long(n *Needs) { n.Long = true }
@@ -151,7 +147,6 @@ func listing(of []Need) Listing {
 		n.Mixed = n.Mixed || l.Package.Mixed
 		n.Lacking = n.Lacking || l.Package.Lacking
 		n.Log = n.Log || l.Package.Log
-		n.Builds = n.Builds || l.Package.Builds
 		n.Long = n.Long || l.Package.Long
 		n.LongOn = append(n.LongOn, l.Package.LongOn...)
 		l.Tests[name] = n
@@ -192,7 +187,7 @@ func (s Setting) Meets(n Needs) bool {
 	common := s.Device != "host" && s.Device != "siw" && s.Device != "efa"
 	return (len(n.Devices) == 0 && common || slices.Contains(n.Devices, s.Device) || n.SIW && s.Device == "siw" || n.Network && s.Device == "host") &&
 		max(n.Guests, 1) == s.Guests && n.Log == s.Log &&
-		n.Mixed == s.mixed() && n.Lacking == s.lacking() && (n.Peers || !s.Peers) && !(n.Builds && s.Arch == "arm64") && (n.Profile || n.Mixed || n.Lacking || s.Profile == "") && !(s.Short && (n.Long || slices.Contains(n.LongOn, s.Device)))
+		n.Mixed == s.mixed() && n.Lacking == s.lacking() && (n.Peers || !s.Peers) && (n.Profile || n.Mixed || n.Lacking || s.Profile == "") && !(s.Short && (n.Long || slices.Contains(n.LongOn, s.Device)))
 }
 
 func (s Setting) mixed() bool { return strings.Contains(s.Profile, ",") && !s.lacking() }

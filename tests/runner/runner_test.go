@@ -146,8 +146,6 @@ func TestMeets(t *testing.T) {
 		{"what is lacking, on mixed profiles", mixed, rdmatest.Needs{Lacking: true}, false},
 		{"no profile", rxe, rdmatest.Needs{Profile: true}, true},
 		{"a log", rxe, rdmatest.Needs{Log: true}, false},
-		{"a compiler", rxe, rdmatest.Needs{Builds: true}, true},
-		{"a compiler on arm64", rdmatest.Setting{Device: "rxe", Guests: 1, Arch: "arm64"}, rdmatest.Needs{Builds: true}, false},
 	} {
 		if got := c.in.Meets(c.needs); got != c.want {
 			t.Errorf("%s: %v", c.name, got)

@@ -1,0 +1,1 @@
+../../../rdmacm/first_example_test.go
