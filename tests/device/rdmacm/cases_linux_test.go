@@ -81,7 +81,7 @@ func TestHalfOpenClients(t *testing.T) {
 	}
 }
 
-var _ = rdmatest.Test(TestStaleConnection, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.Long)
+var _ = rdmatest.Test(TestStaleConnection, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
 // A client whose host has lost power comes back with a queue pair number that the server's kernel
 // believes to be connected. The kernel rejects it, and ends the old connection: the server hears of
@@ -107,6 +107,9 @@ func TestStaleConnection(t *testing.T) {
 	}
 	rdmatest.Check(t, server.Close())
 	rdmatest.Check(t, old.Close())
+	if testing.Short() {
+		return // it takes a minute until the kernel forgets the old connection
+	}
 	for ctx := patient(t); ; {
 		again, err = stranger(t, to, qpn)
 		if err == nil || ctx.Err() != nil {
