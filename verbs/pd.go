@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/goverbs/goverbs/ioctl"
@@ -67,27 +68,32 @@ func (pd *PD) CloseAll() error {
 	if pd == nil || pd.dev == nil {
 		return nil
 	}
-	for k := range kinds {
-		for _, m := range pd.dev.membersOf(k) {
-			if !pd.has(m) {
-				continue
-			}
-			if err := m.Close(); err != nil {
-				return err
-			}
+	for _, m := range pd.members() {
+		if err := m.Close(); err != nil {
+			return err
 		}
 	}
 	return pd.Close()
 }
 
-// has reports whether an object is on the PD.
-func (pd *PD) has(m member) bool {
+// members returns the objects on the PD, in the order in which they can be closed.
+func (pd *PD) members() []member {
+	if pd.holds.Load() <= 0 {
+		return nil // without a look at the objects of other PDs, of which there may be many
+	}
 	pd.dev.mu.Lock()
 	defer pd.dev.mu.Unlock()
-	return m.base().dependsOn(&pd.object)
+	var ms []member
+	for m := range pd.dev.members.all() {
+		if m.base().dependsOn(&pd.object) {
+			ms = append(ms, m)
+		}
+	}
+	slices.SortStableFunc(ms, func(a, b member) int { return cmp.Compare(a.base().kind, b.base().kind) })
+	return ms
 }
 
 // hasQP reports whether there is a QP on the PD.
 func (pd *PD) hasQP() bool {
-	return slices.ContainsFunc(pd.dev.membersOf(kindQP), pd.has)
+	return slices.ContainsFunc(pd.members(), func(m member) bool { return m.base().kind == kindQP })
 }
