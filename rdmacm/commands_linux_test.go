@@ -85,7 +85,7 @@ func TestCommands(t *testing.T) {
 	rdmatest.Check(t, id.SetLocalECE(ECE{VendorID: 0x123456, Options: 0x9abcdef0}))
 	rdmatest.Check(t, id.Connect(&ConnParam{QPNum: 0xabcdef, PrivateData: []byte("hi"), InitiatorDepth: 3}))
 	if c := given[uapi.RdmaUcmConnect](t, k, uapi.RDMA_USER_CM_CMD_CONNECT); c.Id != id.handle || c.Ece != (uapi.RdmaUcmEce{VendorId: 0x123456, AttrMod: 0x9abcdef0}) ||
-		c.ConnParam.QpNum != 0xabcdef || c.ConnParam.InitiatorDepth != 3 || c.ConnParam.ResponderResources != 32 || c.ConnParam.RetryCount != 7 ||
+		c.ConnParam.QpNum != 0xabcdef || c.ConnParam.InitiatorDepth != 3 || c.ConnParam.ResponderResources != 32 || c.ConnParam.RetryCount != 6 ||
 		c.ConnParam.RnrRetryCount != 7 || c.ConnParam.PrivateDataLen != 2 || string(c.ConnParam.PrivateData[:3]) != "hi\x00" || c.ConnParam.Valid != 1 {
 		t.Errorf("connecting: %+v", c)
 	}

@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"syscall"
@@ -109,7 +110,7 @@ func (id *cmID) param(op string, p *ConnParam, room int) (ConnParam, error) {
 		return param, invalid(op, "%d bytes of private data: the maximum is %d", len(param.PrivateData), room)
 	}
 	var err error
-	if param.RetryCount, err = limit(op, "RetryCount", param.RetryCount, maxRetries); err != nil {
+	if param.RetryCount, err = limit(op, "RetryCount", cmp.Or(param.RetryCount, defaultRetries), maxRetries); err != nil {
 		return param, err
 	}
 	if param.RNRRetryCount, err = limit(op, "RNRRetryCount", param.RNRRetryCount, maxRetries); err != nil {
@@ -168,7 +169,7 @@ func (id *ID) Accept(p *ConnParam) error {
 	return id.do(opAccept, func() error { return id.acceptHeld(p) })
 }
 
-// Accept is ID.Accept, and waits for EventEstablished. It also returns nil if the peer's confirmation
+// Accept is ID.Accept, and waits for EventEstablished, unless it accepts datagrams. It also returns nil if the peer's confirmation
 // was lost, and the peer has disconnected since: Event then returns EventDisconnected, after which
 // messages of the peer may still be in the queue pair.
 func (id *SyncID) Accept(ctx context.Context, p *ConnParam) error {

@@ -39,9 +39,9 @@ func TestConnParam(t *testing.T) {
 		p    *ConnParam
 		want uapi.RdmaUcmConnParam
 	}{
-		{nil, uapi.RdmaUcmConnParam{InitiatorDepth: 16, ResponderResources: 32, RetryCount: 7, RnrRetryCount: 7}},
+		{nil, uapi.RdmaUcmConnParam{InitiatorDepth: 16, ResponderResources: 32, RetryCount: 6, RnrRetryCount: 7}},
 		{&ConnParam{PrivateData: []byte("hi")}, uapi.RdmaUcmConnParam{
-			InitiatorDepth: 16, ResponderResources: 32, RetryCount: 7, RnrRetryCount: 7, PrivateData: data, PrivateDataLen: 2,
+			InitiatorDepth: 16, ResponderResources: 32, RetryCount: 6, RnrRetryCount: 7, PrivateData: data, PrivateDataLen: 2,
 		}},
 		{&ConnParam{InitiatorDepth: None, ResponderResources: None, RetryCount: None, RNRRetryCount: -5}, uapi.RdmaUcmConnParam{}},
 		{&ConnParam{InitiatorDepth: 1, ResponderResources: 2, RetryCount: 3, RNRRetryCount: 4, FlowControl: true, SRQ: true}, uapi.RdmaUcmConnParam{

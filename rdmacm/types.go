@@ -44,7 +44,7 @@ type ConnParam struct {
 	ResponderResources int    // RDMA reads and atomics that the peer may have outstanding
 	InitiatorDepth     int    // those that this side may have outstanding
 	FlowControl        bool   // hardware flow control; few devices support it
-	RetryCount         int    // retries without an acknowledgement, at most 7; Accept lowers the peer's number to it
+	RetryCount         int    // retries without an acknowledgement, 6 by default, at most 7, which rxe takes for ever; Accept lowers the peer's number to it
 	RNRRetryCount      int    // retries while the peer has no receive posted, at most 6; 7, the default, retries for ever
 	SRQ                bool   // the QP uses an SRQ; ignored if the ID has a QP
 	QPNum              uint32 // the QP's number; ignored if the ID has a QP
@@ -54,8 +54,10 @@ type ConnParam struct {
 // So does any negative number.
 const None = -1
 
-// maxRetries is the default of both counts of retries.
-const maxRetries = 7
+const (
+	maxRetries     = 7
+	defaultRetries = 6 // so that a peer that vanishes is noticed on rxe, too
+)
 
 // The maximum sizes of private data, in bytes. With IP addresses, a header takes
 // part of the message's field.

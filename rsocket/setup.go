@@ -93,10 +93,6 @@ func (c *Conn) open(o Options) (err error) {
 	return nil
 }
 
-// retries is how often the device repeats a message before it gives the peer up. Soft-RoCE takes 7, the maximum,
-// for no bound.
-const retries = 6
-
 // param returns the parameters for the peer.
 func (c *Conn) param() *rdmacm.ConnParam {
 	d := connData{
@@ -105,7 +101,7 @@ func (c *Conn) param() *rdmacm.ConnParam {
 		ring:    sge{addr: c.exposed.Addr(), key: c.exposed.RKey(), length: uint32(c.in.half)},
 	}
 	d.bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
-	p := &rdmacm.ConnParam{PrivateData: d.bytes(), FlowControl: true, RetryCount: retries}
+	p := &rdmacm.ConnParam{PrivateData: d.bytes(), FlowControl: true}
 	if c.iwarp == nil { // there, the kernels may read when they connect
 		p.ResponderResources, p.InitiatorDepth = rdmacm.None, rdmacm.None
 	}
