@@ -52,7 +52,12 @@ func NewPMA(p *umad.Port, o PMAOptions) (*PMA, error) {
 }
 
 // Close closes the PMA. The port stays open.
-func (p *PMA) Close() error { return p.agent.Close() }
+func (p *PMA) Close() error {
+	if p == nil {
+		return nil
+	}
+	return p.agent.Close()
+}
 
 // PMACapabilities are what an agent has: its CapabilityMask, and from bit 16 on its CapabilityMask2.
 type PMACapabilities uint64

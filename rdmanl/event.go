@@ -124,7 +124,8 @@ type portKey struct{ dev, port uint32 }
 // drivers learn of it.
 const settles = 100 * time.Millisecond
 
-// Watch begins to watch the devices of this network namespace. It needs no privilege.
+// Watch begins to watch the devices of this network namespace. It needs no privilege. Without the kernel's
+// module ib_core, which the first driver of a device loads, it fails with ErrNoDevice.
 func Watch(ctx context.Context, o WatchOptions) (*Watcher, error) {
 	const op = "watch devices"
 	if o.Interval < 0 {
@@ -342,6 +343,9 @@ func (w *Watcher) Next(ctx context.Context) (Event, error) {
 
 // Close ends the watch. A Next that waits fails with os.ErrClosed.
 func (w *Watcher) Close() error {
+	if w == nil {
+		return nil
+	}
 	err := w.close()
 	w.running.Wait()
 	return err

@@ -34,6 +34,9 @@ func (c *Conn) SetLinger(sec int) error {
 // What was written is still sent: see SetLinger, which also says whether Close waits. The connection's
 // memory and queues are released in the background, at the latest a little more than a minute later.
 func (c *Conn) Close() error {
+	if c == nil {
+		return net.ErrClosed
+	}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()

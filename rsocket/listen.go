@@ -300,6 +300,9 @@ func own(err error) error {
 // Close stops listening. It ends connections that Accept has not returned. Those that it has
 // returned are unaffected. A Listener that has failed must be closed, too.
 func (l *Listener) Close() error {
+	if l == nil {
+		return net.ErrClosed
+	}
 	if l.closed.Swap(true) {
 		return l.opErr("close", net.ErrClosed)
 	}

@@ -69,6 +69,9 @@ func NewClient(p *umad.Port, o Options) (*Client, error) {
 
 // Close closes the client. The port stays open.
 func (c *Client) Close() error {
+	if c == nil {
+		return nil
+	}
 	if err := c.agent.Close(); err != nil {
 		return wrap("close client", c.name.String(), err)
 	}

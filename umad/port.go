@@ -78,6 +78,9 @@ func (p *Port) Name() Name { return p.name }
 
 // Close closes the port and its agents. Goroutines that wait for messages return.
 func (p *Port) Close() error {
+	if p == nil {
+		return nil
+	}
 	if err := p.f.Close(); err != nil {
 		return opErr("close port", p.name.String(), err)
 	}
@@ -151,6 +154,9 @@ func (p *Port) Register(o AgentOptions) (*Agent, error) {
 
 // Close unregisters the agent.
 func (a *Agent) Close() error {
+	if a == nil {
+		return nil
+	}
 	a.p.mu.Lock()
 	defer a.p.mu.Unlock()
 	if a.p.agents[a.id] != a {
@@ -364,6 +370,9 @@ func Manage(device string, port int) (*Manager, error) {
 
 // Close ends the claim.
 func (m *Manager) Close() error {
+	if m == nil {
+		return nil
+	}
 	if err := m.f.Close(); err != nil {
 		return opErr("stop managing subnet at", m.name.String(), err)
 	}

@@ -115,6 +115,9 @@ func (pd *PD) NewBufferPool(o BufferPoolOptions) (*BufferPool, error) {
 // has the only reference to it. Get allocates and registers memory only if there is no free
 // buffer of the size.
 func (p *BufferPool) Get(n int) (*Buffer, error) {
+	if p == nil {
+		return nil, opErr("get buffer", "", ErrClosed)
+	}
 	if n < 1 || n > 1<<30 {
 		return nil, invalid("get buffer", "%d bytes: a buffer has 1 byte to 1 GiB", n)
 	}
@@ -198,6 +201,9 @@ func (p *BufferPool) Completed(wrid uint64) *Buffer {
 // nothing. MRs that can't be closed are left to Device.Close.
 func (p *BufferPool) Close() error {
 	const op = "close buffer pool"
+	if p == nil {
+		return nil
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {

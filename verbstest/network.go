@@ -111,6 +111,9 @@ const patience = 30 * time.Second
 // Close brings the machine's devices back. It returns an error that says what was left open: a
 // device, or an ID of the connection manager.
 func (n *Network) Close() error {
+	if n == nil {
+		return nil
+	}
 	n.restore()
 	n.mu.Lock()
 	defer n.mu.Unlock()
