@@ -3,16 +3,19 @@ package rdmacm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/internal/fdwait"
 	"github.com/goverbs/goverbs/internal/kernel"
 	"github.com/goverbs/goverbs/internal/operr"
 	"github.com/goverbs/goverbs/uapi"
+	"github.com/goverbs/goverbs/verbs"
 )
 
 // node is the kernel's connection manager.
@@ -44,16 +47,28 @@ func NewEventChannel() (*EventChannel, error) {
 
 const opCreateChannel = "create event channel"
 
-// nodeError returns the error for a node that can't be opened, with a hint.
-func nodeError(node string, err error) *OpError {
+// nodeError returns the error for a node that can't be opened, with a hint. None, unless nil, says that
+// there is no device.
+func nodeError(node string, err, none error) *OpError {
 	e := &OpError{Op: opCreateChannel, Object: "(" + node + ")", Err: err}
 	switch {
+	case errors.Is(err, os.ErrNotExist) && none != nil:
+		e.Err, e.hint = fmt.Errorf("%w (%w)", verbs.ErrNoDevice, err), ib.Hint(none)
 	case errors.Is(err, os.ErrNotExist):
 		e.hint = "load the kernel module rdma_ucm; a container needs the node passed in (--device " + node + ")"
 	case errors.Is(err, os.ErrPermission):
 		e.hint = "the user needs read and write permission on the node, and a container needs it allowed in its device cgroup"
 	}
 	return e
+}
+
+// noDevice returns an error if there is no RDMA device.
+func noDevice() error {
+	if devs, err := verbs.Devices(); err != nil || len(devs) > 0 {
+		return nil
+	}
+	_, err := verbs.Open("")
+	return err
 }
 
 func openChannel(node string) (*EventChannel, error) {
@@ -66,7 +81,7 @@ func openChannel(node string) (*EventChannel, error) {
 	}
 	file, err := open(node)
 	if err != nil {
-		return nil, nodeError(node, err)
+		return nil, nodeError(node, err, noDevice())
 	}
 	ch, err := newChannel(file)
 	if err != nil {

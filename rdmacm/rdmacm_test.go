@@ -363,14 +363,22 @@ func TestNoNode(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "rdma_cm")
 	_, err := openChannel(name)
 	var e *OpError
-	if !errors.As(err, &e) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), name) || !strings.Contains(e.hint, "rdma_ucm") {
+	if !errors.As(err, &e) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), name) || e.hint == "" {
 		t.Errorf("got %v", err)
 	}
-	e = nodeError(name, syscall.EACCES)
+	e = nodeError(name, syscall.ENOENT, nil)
+	if !errors.Is(e, os.ErrNotExist) || errors.Is(e, verbs.ErrNoDevice) || !strings.Contains(e.hint, "rdma_ucm") {
+		t.Errorf("with a device: %v", e)
+	}
+	e = nodeError(name, syscall.ENOENT, verbs.ErrNoDevice)
+	if !errors.Is(e, os.ErrNotExist) || !errors.Is(e, verbs.ErrNoDevice) || strings.Contains(e.hint, "rdma_ucm") {
+		t.Errorf("without a device: %v", e)
+	}
+	e = nodeError(name, syscall.EACCES, verbs.ErrNoDevice)
 	if !errors.Is(e, os.ErrPermission) || !strings.Contains(e.hint, "permission") {
 		t.Errorf("got %v", e)
 	}
-	if e := nodeError(name, syscall.EMFILE); e.hint != "" || !errors.Is(e, syscall.EMFILE) {
+	if e := nodeError(name, syscall.EMFILE, nil); e.hint != "" || !errors.Is(e, syscall.EMFILE) {
 		t.Errorf("got %v", e)
 	}
 }

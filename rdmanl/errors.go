@@ -12,8 +12,8 @@ import (
 var (
 	// ErrInvalid: an argument was refused before it reached the kernel. It is verbs.ErrInvalid.
 	ErrInvalid = operr.ErrInvalid
-	// ErrNoDevice: there is no such RDMA device in this network namespace.
-	ErrNoDevice = errors.New("no such RDMA device")
+	// ErrNoDevice: there is no such RDMA device in this network namespace. It is verbs.ErrNoDevice.
+	ErrNoDevice = operr.ErrNoDevice
 	// ErrAnswer: the kernel's answer is malformed.
 	ErrAnswer = errors.New("malformed answer")
 )
@@ -57,7 +57,8 @@ func opErr(op, object string, err error) *OpError {
 	case errors.Is(err, syscall.EPERM):
 		e.hint = "this needs CAP_NET_ADMIN"
 	case errors.Is(err, syscall.EPROTONOSUPPORT):
-		e.hint = "the kernel has no RDMA: load the module ib_core"
+		e.Err = fmt.Errorf("%w (%w)", ErrNoDevice, err)
+		e.hint = "the kernel has no RDMA: load the module ib_core, or a device's driver"
 	}
 	return e
 }

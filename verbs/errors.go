@@ -33,7 +33,7 @@ var (
 	// ErrPoolExhausted: all memory that a BufferPool may register is in use.
 	ErrPoolExhausted = errors.New("buffer pool is exhausted")
 	// ErrNoDevice: there is no matching RDMA device.
-	ErrNoDevice = errors.New("no RDMA device")
+	ErrNoDevice = operr.ErrNoDevice
 )
 
 // A CQEError is an entry in a CQ that matches no request of this process. CQ.Poll

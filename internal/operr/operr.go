@@ -1,4 +1,4 @@
-// Package operr has what the OpErrors of packages verbs and rdmacm share: their form,
+// Package operr has what the OpErrors of all packages share: their form,
 // and the names of errnos.
 package operr
 
@@ -10,6 +10,9 @@ import (
 
 // ErrInvalid is the error that refused arguments match: verbs.ErrInvalid.
 var ErrInvalid = errors.New("invalid argument")
+
+// ErrNoDevice is the error of a device that isn't there: verbs.ErrNoDevice.
+var ErrNoDevice = errors.New("no such RDMA device")
 
 // Invalid returns an error that says why an argument is refused, and matches
 // ErrInvalid.
