@@ -50,6 +50,16 @@
 // The network "tcp" is the connection manager's port space of this name. It has ports as TCP has,
 // and is apart from TCP's own, but over iWARP.
 //
+// # Datagrams
+//
+// In the port space [PortSpaceUDP], the connection manager only tells an address: the queue pair (UD) is
+// never connected. A server's ID creates its queue pair after Bind. For each [EventConnectRequest], or
+// [SyncID.Request], it accepts with the number of that queue pair in [ConnParam], and closes the request's ID:
+// there is no event for it. The client resolves the server's address, creates its queue pair and connects.
+// [EventEstablished] has the server's address handle attributes, queue pair number and Q_Key in [Event].UD,
+// with which it sends. The server learns where to send its answer from the datagram's completion:
+// see AHAttrFromWC of package verbs. Everything is closed in the order queue pair, memory, ID.
+//
 // # Events
 //
 // This is what becomes of each event. Beside that, an ID's channel and [SyncID.Event] report it,

@@ -40,7 +40,8 @@ func (c *Conn) Read(ctx context.Context, local verbs.SGE, remote verbs.Remote) e
 
 // CompareSwap replaces a uint64 in the peer's memory if its value is old, and returns its value
 // before. It is in the byte order of the peer's processor, at a multiple of 8. If the context ends
-// earlier, it may still be executed.
+// earlier, it may still be executed: a lock that is taken so must be looked at, with Read, before it is
+// taken again or given up.
 func (c *Conn) CompareSwap(ctx context.Context, remote verbs.Remote, old, new uint64) (before uint64, err error) {
 	wr := verbs.SendWR{Opcode: verbs.OpCompareSwap, Remote: remote, Compare: old, Swap: new}
 	return c.do(ctx, opCompareSwap, &request{SendWR: wr, want: verbs.WCCompareSwap})

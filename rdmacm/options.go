@@ -16,8 +16,8 @@ import (
 type Options struct {
 	// Messages is the number of message buffers in each direction, 4 if it is 0.
 	// MessageSize is their size in bytes, 4096 if it is 0. If Messages is negative,
-	// there are no buffers: Send and Recv can't be used, and the queues and CQs are
-	// the caller's alone.
+	// there are no buffers: Send, Recv, and the calls for one-sided operations can't be
+	// used, and the queues and CQs are the caller's alone.
 	Messages    int
 	MessageSize int // the longest message that can be received, in bytes
 

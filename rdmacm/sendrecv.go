@@ -52,7 +52,8 @@ func (c *Conn) Flush(ctx context.Context) error {
 // Recv waits for a message, copies it to b and returns its length. If b is too
 // small, the rest of the message is lost and the error is io.ErrShortBuffer.
 // Immediate data is not reported. Once the peer has disconnected and all of its
-// messages have been received, the error is io.EOF.
+// messages have been received, the error is io.EOF. The kernel disconnects for a process that ends,
+// however it ends. So io.EOF doesn't mean that the peer has sent all that it had to.
 func (c *Conn) Recv(ctx context.Context, b []byte) (int, error) {
 	if err := c.begin(ctx, opRecv); err != nil {
 		return 0, err

@@ -34,11 +34,14 @@ type Transport struct {
 
 	// SendCQ and RecvCQ have the completions of all connections. Each may be nil: then a connection
 	// has its own. The caller polls them: WC.QPNum tells Conn whose completion it is. So the
-	// connections can't have messages: Options.Messages must be None.
+	// connections can't have messages: Options.Messages must be None. A CQ needs room for all requests
+	// in flight: RecvCQ for all receives in SRQ, or for those of all queue pairs. The caller closes the
+	// connection of a completion that has failed.
 	SendCQ, RecvCQ *verbs.CQ
 
 	// SRQ has the receives of all connections, which the caller posts, and needs RecvCQ. If it is
-	// nil, each connection has its own.
+	// nil, each connection has its own. A receive for the immediate data of writes needs no memory:
+	// RecvWR{} will do.
 	SRQ *verbs.SRQ
 
 	// MaxConns is how many connections there may be at a time, 0 for any number. A Listener
@@ -98,7 +101,8 @@ func (t *Transport) remove(c *Conn) {
 	}
 }
 
-// Conn returns the connection whose queue pair has a number, as WC.QPNum, or nil if none has.
+// Conn returns the connection whose queue pair has a number, as WC.QPNum. From Options.Prepare on it is
+// there, and after Close it is nil.
 func (t *Transport) Conn(qpn uint32) *Conn {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -268,7 +268,7 @@ type AtomicCap uint32
 
 const (
 	AtomicNone AtomicCap = AtomicCap(uapi.IB_ATOMIC_NONE) // there are no atomic operations
-	AtomicHCA  AtomicCap = AtomicCap(uapi.IB_ATOMIC_HCA)  // atomic among the QPs of this device
+	AtomicHCA  AtomicCap = AtomicCap(uapi.IB_ATOMIC_HCA)  // atomic among the QPs of this device: the CPU must change the number by an atomic operation of a QP, too
 	AtomicGlob AtomicCap = AtomicCap(uapi.IB_ATOMIC_GLOB) // atomic also with respect to CPUs
 )
 
