@@ -34,7 +34,7 @@
 //
 // # Dial and Listen
 //
-// [Dial], and [Listen] with [Listener.Accept], take these steps for the caller
+// [Dial], and [Listen] with [Listener.Accept] or [Listener.Serve], take these steps for the caller
 // and return a [Conn]. It owns a protection domain, CQs, a queue pair and
 // registered buffers. It sends and receives messages: one by one with [Conn.Send]
 // and [Conn.Recv], many at a time with [Conn.Post] and [Conn.Flush], without a

@@ -72,23 +72,18 @@ type offer struct {
 
 // serve lets clients read the blob, until the listener is closed.
 func serve(ctx context.Context, l *rdmacm.Listener, blob []byte) {
-	for {
-		c, err := l.Accept(ctx)
-		if errors.Is(err, rdmacm.ErrClosed) {
-			return
+	err := l.Serve(ctx, func(ctx context.Context, c *rdmacm.Conn) {
+		if err := lend(ctx, c, blob); err != nil {
+			log.Print(err)
 		}
-		check(err)
-		go func() {
-			if err := lend(ctx, c, blob); err != nil {
-				log.Print(err)
-			}
-		}()
+	})
+	if !errors.Is(err, rdmacm.ErrClosed) {
+		log.Fatal(err)
 	}
 }
 
 // lend lets one client read the blob, until it leaves.
 func lend(ctx context.Context, c *rdmacm.Conn, blob []byte) error {
-	defer c.Close()
 	mr, err := c.PD().RegMR(blob, verbs.MROptions{Access: verbs.AccessRemoteRead})
 	if err != nil {
 		return err
@@ -101,7 +96,10 @@ func lend(ctx context.Context, c *rdmacm.Conn, blob []byte) error {
 	if err := c.Send(ctx, b); err != nil {
 		return err
 	}
-	<-c.Done()
+	select {
+	case <-c.Done():
+	case <-ctx.Done():
+	}
 	return nil
 }
 

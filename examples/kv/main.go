@@ -122,18 +122,17 @@ func newServer(ctx context.Context, address string) (*server, error) {
 		return nil, errors.Join(err, dev.Close())
 	}
 	s.clients.Go(func() {
-		for {
-			c, err := s.listener.Accept(context.Background())
-			if err != nil {
-				return
+		s.listener.Serve(context.Background(), func(ctx context.Context, c *rdmacm.Conn) {
+			select {
+			case <-c.Done():
+			case <-ctx.Done():
 			}
-			s.clients.Go(func() { <-c.Done(); check(c.Close()) })
-		}
+		})
 	})
 	return s, nil
 }
 
-// Close ends the server when its clients have left.
+// Close ends the server and its clients' connections.
 func (s *server) Close() error {
 	err := s.listener.Close()
 	s.clients.Wait()
