@@ -801,6 +801,22 @@ func TestTimed(t *testing.T) {
 	}
 }
 
+// TestArm: what arms a CQ, with another consumer index each time.
+func TestArm(t *testing.T) {
+	c := config{typ: verbs.RC, sends: 64, recvs: 64, sendSGEs: 1, recvSGEs: 1}
+	m, s := random(4, c), newScript(c)
+	for i := range 5 {
+		s.add("arm", i%2)
+		s.add("arm", 0)
+		for range 60 {
+			s.send(m.scattered(m.send(verbs.OpSend, verbs.SendSignaled), 1))
+		}
+		s.post(c)
+		s.finish(60)
+	}
+	compare(t, s)
+}
+
 // TestReceives goes around receive queues of QPs and SRQs.
 func TestReceives(t *testing.T) {
 	for i, c := range []config{

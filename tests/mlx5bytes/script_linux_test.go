@@ -30,6 +30,9 @@ const dataAddr = 0x7e0000000000
 //	cqe BYTE*64
 //	poll N
 //	drain N (poll, and say only how many there were)
+//	idle N (poll an empty CQ)
+//	arm SOLICITED
+//	sleep N (all that is done before waiting for a completion: poll, arm, and poll again)
 //
 // On a device there are also
 //

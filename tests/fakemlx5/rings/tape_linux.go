@@ -206,6 +206,24 @@ func (t *Tape) Raw(e *[64]byte) {
 	atomic.StoreUint32((*uint32)(unsafe.Pointer(&to[60])), binary.NativeEndian.Uint32(e[60:]))
 }
 
+// Watch prints the words of the CQ's doorbell record that something has written, even with what
+// they had before, and what it has written to registers.
+func (t *Tape) Watch(w io.Writer, run func()) {
+	words := unsafe.Slice((*uint32)(unsafe.Add(nil, t.cq.DB)), 2)
+	clean := binary.NativeEndian.Uint32([]byte{t.poison, t.poison, t.poison, t.poison})
+	was := [2]uint32{words[0], words[1]}
+	words[0], words[1] = clean, clean
+	run()
+	for i, name := range []string{"cq", "arm"} {
+		if words[i] == clean {
+			words[i] = was[i]
+		} else {
+			fmt.Fprintf(w, "%s doorbell %x\n", name, record(t.cq.DB, i))
+		}
+	}
+	t.registers(w)
+}
+
 // Consumed prints how far the CQ was polled.
 func (t *Tape) Consumed(w io.Writer) {
 	fmt.Fprintf(w, "cq doorbell %x\n", record(t.cq.DB, 0))

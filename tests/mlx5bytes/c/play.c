@@ -205,6 +205,50 @@ static void poll(void)
 	printf("cq doorbell %x\n", doorbell(&player.cq, 0));
 }
 
+// watched prints the words of the CQ's doorbell record that something has written, even with what
+// they had before, and what it has written to registers.
+static void watched(void (*run)(int), int arg)
+{
+	static const char *names[] = { "cq", "arm" };
+	uint32_t *words = (uint32_t *)memory(player.cq.db), was[2], clean;
+	memset(&clean, poison, sizeof clean);
+	for (int i = 0; i < 2; i++) {
+		was[i] = words[i];
+		words[i] = clean;
+	}
+	run(arg);
+	for (int i = 0; i < 2; i++)
+		if (words[i] == clean)
+			words[i] = was[i];
+		else
+			printf("%s doorbell %x\n", names[i], be32toh(words[i]));
+	print_registers();
+}
+
+static void poll_nothing(int n)
+{
+	struct ibv_wc wc[MAX_WRS];
+	if (ibv_poll_cq(cq, n, wc))
+		die("poll of nothing");
+}
+
+static void request_event(int solicited)
+{
+	if (ibv_req_notify_cq(cq, solicited))
+		die("arm");
+}
+
+static void go_to_sleep(int n)
+{
+	poll_nothing(n);
+	request_event(0);
+	poll_nothing(n);
+}
+
+static void idle(void) { watched(poll_nothing, number()); }
+static void arm(void) { watched(request_event, number()); }
+static void rest(void) { watched(go_to_sleep, number()); }
+
 static void poll_peer(void) { pair_poll(pair->cq, number()); }
 
 // bind_peer makes the peer bind a window, which a send will invalidate.
@@ -612,7 +656,7 @@ static const struct command {
 	{ "recv", add_recv },  { "postrecv", post_recv }, { "poll", poll }, { "complete", complete }, { "cqe", raw },
 	{ "build", build }, { "drain", drain }, { "pollpeer", poll_peer }, { "bindpeer", bind_peer },
 	{ "around", around }, { "wipe", wipe }, { "try", try_queues },
-	{ "cq", make_cq },
+	{ "cq", make_cq }, { "idle", idle }, { "arm", arm }, { "sleep", rest },
 };
 
 int main(int argc, char **argv)

@@ -5,7 +5,9 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -35,8 +37,10 @@ type game struct {
 	cq   *verbs.CQ
 	qp   *verbs.QP
 	srq  *verbs.SRQ
-	ahs  []*verbs.AH
-	mws  []*verbs.MW
+
+	channel *verbs.CompChannel // so that the CQ can be armed
+	ahs     []*verbs.AH
+	mws     []*verbs.MW
 
 	sends []verbs.SendWR
 	recvs []verbs.RecvWR
@@ -87,6 +91,7 @@ func (g *game) open(device string, onDevice bool) {
 		g.data[i] = byte(i*7 + i>>8)
 	}
 	g.pd = must(g.ctx.AllocPD())
+	g.channel = must(g.ctx.CreateCompChannel())
 	access := verbs.AccessLocalWrite | verbs.AccessMWBind
 	if onDevice {
 		g.pair = newPair(g)
@@ -185,6 +190,25 @@ func (g *game) run(text string) {
 	case "drain":
 		n, _ := g.cq.Poll(make([]verbs.WC, l.int()))
 		g.printf("polled %x\n", n)
+	case "idle":
+		n := l.int()
+		g.tape.Watch(g.out, func() {
+			if n, err := g.cq.Poll(make([]verbs.WC, n)); n != 0 || err != nil {
+				log.Fatal("poll of nothing: ", n, err)
+			}
+		})
+	case "arm":
+		solicited := l.number() != 0
+		g.tape.Watch(g.out, func() { check(g.cq.Arm(solicited)) })
+	case "sleep":
+		n := l.int()
+		g.tape.Watch(g.out, func() {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel() // which ends the wait when there is nothing else to do
+			if n, err := g.cq.PollWait(ctx, make([]verbs.WC, n)); n != 0 || !errors.Is(err, context.Canceled) {
+				log.Fatal("wait: ", n, err)
+			}
+		})
 	case "pollpeer":
 		g.pair.poll(g.pair.cq, l.int())
 	case "bindpeer":
@@ -290,7 +314,7 @@ func (g *game) makeQueues(l *line) {
 		o.SRQ = g.srq
 		o.Cap.MaxRecvWR, o.Cap.MaxRecvSGE = 0, 0
 	}
-	g.cq = must(g.ctx.CreateCQ(verbs.CQOptions{MaxCQE: 255}))
+	g.cq = must(g.ctx.CreateCQ(verbs.CQOptions{MaxCQE: 255, Channel: g.channel}))
 	o.SendCQ, o.RecvCQ = g.cq, g.cq
 	if o.Type == verbs.XRCSend {
 		o.RecvCQ = nil
