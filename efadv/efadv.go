@@ -63,6 +63,9 @@ const (
 	CapDataPolling128       Caps = uapi.EFA_QUERY_DEVICE_CAPS_DATA_POLLING_128       // data arrives in order within 128 bytes
 	CapRDMAWrite            Caps = uapi.EFA_QUERY_DEVICE_CAPS_RDMA_WRITE             // RDMA writes on SRD queue pairs
 	CapUnsolicitedWriteRecv Caps = uapi.EFA_QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV // QPOptions.UnsolicitedWriteRecv
+	CapCQInOtherMemory      Caps = uapi.EFA_QUERY_DEVICE_CAPS_CQ_WITH_EXT_MEM        // CQs can be in memory of other devices, which this package doesn't make
+	CapCompCounters         Caps = uapi.EFA_QUERY_DEVICE_CAPS_COMP_CNTR              // verbs.CompCounter
+	CapWideRequestIDs       Caps = uapi.EFA_QUERY_DEVICE_CAPS_SQ_64_BIT_REQ_ID       // requests can have IDs of 64 bits, which this package doesn't use
 )
 
 func (c Caps) String() string { return uapi.EnumEfaQueryDeviceCaps.Short(uint64(c)) }

@@ -192,6 +192,22 @@ type FlowCounter interface {
 	CountFlow(cmd ioctl.WriteExCreateFlow, points []uint32) (func(), error)
 }
 
+// A CompCounterMaker is a Context of a device that keeps completion counters in memory of the
+// program. Contexts need not implement it.
+type CompCounterMaker interface {
+	// NewCompCounter adds the provider's part.
+	NewCompCounter(cmd ioctl.CompCntrCreate) (CompCounter, error)
+}
+
+// A CompCounter is a completion counter in memory of the program. Read may be called concurrently.
+type CompCounter interface {
+	// Read returns how many operations have succeeded, or how many have failed.
+	Read(failed bool) uint64
+
+	// Release frees the memory, also after a command that failed.
+	Release()
+}
+
 // WQInit has the parameters of a work queue to create.
 type WQInit struct {
 	MaxWR, MaxSGE uint32

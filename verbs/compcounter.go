@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -9,6 +10,7 @@ import (
 // that have failed (struct ibv_comp_cntr). The device adds to it.
 type CompCounter struct {
 	object
+	prov provider.CompCounter // nil if the kernel reads it
 }
 
 func (k *CompCounter) base() *object {
@@ -73,10 +75,17 @@ func (d *Device) CreateCompCounter() (*CompCounter, error) {
 	cmd := ioctl.NewCompCntrCreate()
 	defer cmd.Release()
 	handle := cmd.Handle()
-	if err := cmd.Run(d.file); err != nil {
-		return nil, d.failed(op, "", err)
-	}
 	k := new(CompCounter)
+	if p, ok := d.prov.(provider.CompCounterMaker); ok {
+		var err error
+		if k.prov, err = p.NewCompCounter(cmd); err != nil {
+			return nil, d.failed(op, "", err)
+		}
+	}
+	if err := cmd.Run(d.file); err != nil {
+		k.release()
+		return nil, d.failedToLock(op, "", err)
+	}
 	k.adopt(d, kindCompCounter, uint32(*handle), k)
 	return k, nil
 }
@@ -93,6 +102,9 @@ func (k *CompCounter) read(entry uapi.IbUverbsCompCntrEntry) (uint64, error) {
 		return 0, err
 	}
 	defer k.drop()
+	if k.prov != nil {
+		return k.prov.Read(entry == uapi.IB_UVERBS_COMP_CNTR_ENTRY_ERR), nil
+	}
 	cmd := ioctl.NewCompCntrRead()
 	defer cmd.Release()
 	cmd.Handle(k.handle)
@@ -180,5 +192,11 @@ func (qp *QP) attachCompCounterHeld(op string, k *CompCounter, ops CompCounterOp
 func (k *CompCounter) Close() error {
 	return k.base().end("destroy completion counter",
 		func() error { return k.destroy(ioctl.NewCompCntrDestroy()) },
-		func() {})
+		k.release)
+}
+
+func (k *CompCounter) release() {
+	if k.prov != nil {
+		k.prov.Release()
+	}
 }

@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -71,8 +73,44 @@ func TestCompCounter(t *testing.T) {
 	if _, err := counter.Read(); !errors.Is(err, ErrClosed) {
 		t.Errorf("reading a closed counter: %v", err)
 	}
+	// A provider that has the counts in memory is asked for them, and frees it once.
+	made := new(memoryCounter)
+	d.prov = counterMaker{d.prov, made}
+	counter = must(d.CreateCompCounter())(t)
+	for want, read := range map[uint64]func() (uint64, error){3: counter.Read, 4: counter.ReadErrors} {
+		if n, err := read(); err != nil || n != want {
+			t.Errorf("read %d from memory, %v, want %d", n, err, want)
+		}
+	}
+	if err := counter.Close(); err != nil || made.released != 1 {
+		t.Errorf("released %d times, %v", made.released, err)
+	}
 	k.answerTo("create_comp_cntr", refuse(unix.EOPNOTSUPP))
 	if _, err := d.CreateCompCounter(); !errors.Is(err, ErrNotSupported) {
 		t.Errorf("refused: %v", err)
 	}
+	if made.released != 2 {
+		t.Errorf("of a counter that was refused, the memory was released %d times", made.released-1)
+	}
 }
+
+// A counterMaker is a provider that makes one counter.
+type counterMaker struct {
+	provider.Context
+	made *memoryCounter
+}
+
+func (p counterMaker) NewCompCounter(ioctl.CompCntrCreate) (provider.CompCounter, error) {
+	return p.made, nil
+}
+
+type memoryCounter struct{ released int }
+
+func (m *memoryCounter) Read(failed bool) uint64 {
+	if failed {
+		return 4
+	}
+	return 3
+}
+
+func (m *memoryCounter) Release() { m.released++ }

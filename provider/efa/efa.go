@@ -31,7 +31,8 @@
 //   - A receive without buffers is refused. libefa loses its place in the queue.
 //   - A receive buffer of 64 KiB or more counts as 64 KiB less one byte. Old libefas take the
 //     length modulo 64 KiB.
-//   - Requests are never identified by 64 bits, which the newest devices allow.
+//   - Requests are never identified by 64 bits, which the newest devices allow: what the provider
+//     keeps of a request would be kept all the same.
 //   - A doorbell after a poll tells the number of events as of the last Arm.
 package efa
 

@@ -1,0 +1,52 @@
+package efa
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/ioctl"
+	"github.com/goverbs/goverbs/provider"
+	"github.com/goverbs/goverbs/uapi"
+)
+
+// A compCounter is two words in memory of the process, to which the device writes: the count of
+// operations that have succeeded, and that of those that have failed.
+type compCounter struct{ mem []byte }
+
+const counterSize = 8
+
+var errNoCounters = fmt.Errorf("%w: the device has no completion counters", provider.ErrNotSupported)
+
+func (c *context) NewCompCounter(cmd ioctl.CompCntrCreate) (provider.CompCounter, error) {
+	if !c.has(uapi.EFA_QUERY_DEVICE_CAPS_COMP_CNTR) {
+		return nil, errNoCounters
+	}
+	mem, err := ioctl.MapMemory(2 * counterSize)
+	if err != nil {
+		return nil, err
+	}
+	k := &compCounter{mem}
+	cmd.EfaCompBuffer(k.place(false))
+	cmd.EfaErrBuffer(k.place(true))
+	return k, nil
+}
+
+func (k *compCounter) word(failed bool) *uint64 {
+	at := 0
+	if failed {
+		at = counterSize
+	}
+	return (*uint64)(unsafe.Pointer(&k.mem[at]))
+}
+
+// place describes a word to the kernel.
+func (k *compCounter) place(failed bool) uapi.IbUverbsBufferDesc {
+	return uapi.IbUverbsBufferDesc{
+		Type: uint32(uapi.IB_UVERBS_BUFFER_TYPE_VA), Addr: uint64(uintptr(unsafe.Pointer(k.word(failed)))), Length: counterSize,
+	}
+}
+
+func (k *compCounter) Read(failed bool) uint64 { return atomic.LoadUint64(k.word(failed)) }
+
+func (k *compCounter) Release() { unmap(&k.mem) }
