@@ -7,7 +7,9 @@
 //   - [QPQueues], [CQQueue] and [SRQQueue] tell where queues are in memory, for a device, such
 //     as a GPU, that posts and polls by itself.
 //   - [SetLAGPort] and [SetUDPSourcePort] choose the way of a QP's packets.
-//   - [CreateQP] makes a DCI with streams, and [ResetDCIStream] ends a stream's error.
+//   - [QueryDevice] tells the device's capabilities.
+//   - [CreateQP] and [CreateCQ] have options of their own: streams of a DCI, messages in any
+//     order, credits for packets, padded completions. [ResetDCIStream] ends a stream's error.
 //   - [PostWQE] posts a request that the program has encoded.
 //   - [RegDmabufMR] registers memory of another PCI device for direct access.
 //   - [CreateMatcher] and [Matcher.CreateFlow] steer packets by any bits of their headers.

@@ -3,7 +3,6 @@ package mlx5dv
 import (
 	"encoding/binary"
 
-	"github.com/goverbs/goverbs/internal/inside"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -21,39 +20,6 @@ type DCIStreams struct {
 
 // maxLogStreams is the largest number that the firmware's context of a QP can hold.
 const maxLogStreams = 31
-
-// QPOptions are the options of a queue pair that only mlx5 has (struct mlx5dv_qp_init_attr).
-// Those of package verbs include the others.
-type QPOptions struct {
-	verbs.QPOptions
-
-	Streams *DCIStreams // for verbs.DCI: nil for none
-}
-
-// CreateQP creates a queue pair (mlx5dv_create_qp). Without Streams, verbs.PD.CreateQP does.
-func CreateQP(pd *verbs.PD, o QPOptions) (*verbs.QP, error) {
-	const op = "create QP"
-	var extra any
-	if s := o.Streams; s != nil {
-		if o.Type != verbs.DCI {
-			return nil, invalid(op, "streams are for %v, not for %v", verbs.DCI, o.Type)
-		}
-		if s.LogConcurrent > maxLogStreams || s.LogErrored > maxLogStreams {
-			return nil, invalid(op, "%d and %d are not logarithms of numbers of streams", s.LogConcurrent, s.LogErrored)
-		}
-		extra = inside.MLX5Streams{LogConcurrent: s.LogConcurrent, LogErrored: s.LogErrored}
-	}
-	call, err := begin(op, pd)
-	if err != nil {
-		return nil, err
-	}
-	defer call.Done()
-	qp, err := inside.CreateQP(op, pd, &o.QPOptions, extra)
-	if err != nil {
-		return nil, err
-	}
-	return qp.(*verbs.QP), nil
-}
 
 const (
 	changeStream = 1 << 0 // in the second mask

@@ -277,6 +277,7 @@ type CQInit struct {
 	Compression uint8  // MLX5DV_CQE_RES_FORMAT_*, 0 for none
 	Fields      Fields // what PollEx must report
 	Channel     bool   // there is a completion channel: Arm may be called
+	Extra       any    // as of QPInit
 }
 
 // QPInit has the parameters of a queue pair to create.

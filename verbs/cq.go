@@ -76,8 +76,10 @@ type CQOptions struct {
 }
 
 // CreateCQ creates a completion queue (ibv_create_cq).
-func (d *Device) CreateCQ(o CQOptions) (*CQ, error) {
-	const op = "create CQ"
+func (d *Device) CreateCQ(o CQOptions) (*CQ, error) { return d.createCQ("create CQ", o, nil) }
+
+// createCQ is CreateCQ with something extra for the provider.
+func (d *Device) createCQ(op string, o CQOptions, extra any) (*CQ, error) {
 	if err := d.begin(op); err != nil {
 		return nil, err
 	}
@@ -124,7 +126,7 @@ func (d *Device) CreateCQ(o CQOptions) (*CQ, error) {
 	if err := hold(op, parents...); err != nil {
 		return nil, err
 	}
-	cq, err := d.createCQHeld(op, &o, channel, parents)
+	cq, err := d.createCQHeld(op, &o, extra, channel, parents)
 	if err != nil {
 		drop(parents...)
 		return nil, err
@@ -133,7 +135,7 @@ func (d *Device) CreateCQ(o CQOptions) (*CQ, error) {
 	return cq, nil
 }
 
-func (d *Device) createCQHeld(op string, o *CQOptions, channel *CompChannel, parents []*object) (*CQ, error) {
+func (d *Device) createCQHeld(op string, o *CQOptions, extra any, channel *CompChannel, parents []*object) (*CQ, error) {
 	if channel != nil && channel.dev != d {
 		return nil, invalid(op, "the completion channel belongs to another Device")
 	}
@@ -154,7 +156,7 @@ func (d *Device) createCQHeld(op string, o *CQOptions, channel *CompChannel, par
 	cqe := cmd.RespCqe()
 	init := provider.CQInit{
 		CQE: uint32(o.MaxCQE), CQESize: uint32(o.CQESize), Compression: uint8(o.Compression), Fields: provider.Fields(o.Fields),
-		Channel: channel != nil,
+		Channel: channel != nil, Extra: extra,
 	}
 	prov, err := d.prov.NewCQ(cmd, &init)
 	switch {

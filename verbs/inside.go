@@ -8,7 +8,7 @@ import (
 
 func init() {
 	inside.Begin, inside.Open, inside.RegDmabuf = beginInside, openInside, regDmabufInside
-	inside.CreateQP, inside.PostRaw = createQPInside, postRawInside
+	inside.CreateQP, inside.CreateCQ, inside.PostRaw = createQPInside, createCQInside, postRawInside
 }
 
 // An extension is an object that another package has made: see inside.Made.
@@ -118,6 +118,11 @@ func openInside(info any, prepare func(any) error) (any, error) {
 // createQPInside is inside.CreateQP.
 func createQPInside(op string, on, options, extra any) (any, error) {
 	return on.(*PD).createQP(op, *options.(*QPOptions), extra)
+}
+
+// createCQInside is inside.CreateCQ.
+func createCQInside(op string, on, options, extra any) (any, error) {
+	return on.(*Device).createCQ(op, *options.(*CQOptions), extra)
 }
 
 // regDmabufInside is inside.RegDmabuf.

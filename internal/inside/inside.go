@@ -64,6 +64,10 @@ var Open func(info any, prepare func(context any) error) (any, error)
 // a *verbs.QPOptions, and returns a *verbs.QP.
 var CreateQP func(op string, pd, options, extra any) (any, error)
 
+// CreateCQ is verbs.Device.CreateCQ with something extra for the provider. It takes a
+// *verbs.Device and a *verbs.CQOptions, and returns a *verbs.CQ.
+var CreateCQ func(op string, dev, options, extra any) (any, error)
+
 // RegDmabuf is verbs.PD.RegDmabufMR with an addition to its command. It takes a *verbs.PD and
 // a *verbs.DmabufOptions, and returns a *verbs.MR.
 var RegDmabuf func(op string, pd, options any, add func(ioctl.RegDmabufMr)) (any, error)
@@ -106,8 +110,18 @@ type MLX5SRQ struct {
 	Number     uint32
 }
 
-// MLX5Streams is what package mlx5dv adds to a DCI.
+// MLX5QPOptions is what package mlx5dv adds to a queue pair.
+type MLX5QPOptions struct {
+	Streams    *MLX5Streams // of a DCI, or nil
+	OutOfOrder bool
+	Credits    bool // for packets, in place of messages
+}
+
+// MLX5Streams are the streams of a DCI.
 type MLX5Streams struct{ LogConcurrent, LogErrored uint8 }
+
+// MLX5CQOptions is what package mlx5dv adds to a CQ.
+type MLX5CQOptions struct{ Pad bool }
 
 // These are what package efadv adds to queues of efa, and what it asks of their providers.
 

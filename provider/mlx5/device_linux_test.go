@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/internal/held"
+	"github.com/goverbs/goverbs/internal/inside"
 	"github.com/goverbs/goverbs/internal/kernel"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
@@ -429,14 +430,18 @@ func TestCQRequest(t *testing.T) {
 		field uint16
 		attr  bool
 		real  bool // timestamps of the real time
+		size  uint32
+		pad   bool
 	}{
-		{0, 0, 0, false, false},
-		{0, uint16(uapi.MLX5_IB_CREATE_CQ_FLAGS_REAL_TIME_TS), 0, false, true},
-		{0xffff, uint16(uapi.MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX), 0xffff, false, false},
-		{0x10000, 0, 0, true, false},
+		{0, 0, 0, false, false, 64, false},
+		{0, uint16(uapi.MLX5_IB_CREATE_CQ_FLAGS_REAL_TIME_TS), 0, false, true, 64, false},
+		{0xffff, uint16(uapi.MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX), 0xffff, false, false, 64, false},
+		{0x10000, 0, 0, true, false, 64, false},
+		{0, 0, 0, false, false, 128, false},
+		{0, uint16(uapi.MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD), 0, false, false, 128, true},
 	} {
 		r := newRig(t, cqeVersion1)
-		init := provider.CQInit{CQE: 10}
+		init := provider.CQInit{CQE: 10, CQESize: tt.size, Extra: inside.MLX5CQOptions{Pad: tt.pad}}
 		if r.realTime = tt.real; tt.real {
 			init.Fields = provider.FieldWallClock
 		}
@@ -468,7 +473,7 @@ func TestCQRequest(t *testing.T) {
 		}
 		cmd.Release()
 		q := p.(*cq)
-		want := uapi.Mlx5IbCreateCq{BufAddr: q.buf.addr(), DbAddr: q.record.addr(), CqeSize: 64, Flags: tt.flags, UarPageIndex: tt.field}
+		want := uapi.Mlx5IbCreateCq{BufAddr: q.buf.addr(), DbAddr: q.record.addr(), CqeSize: tt.size, Flags: tt.flags, UarPageIndex: tt.field}
 		if got != want || (attr == uint64(tt.page)) != (tt.attr || tt.page == 0) {
 			t.Errorf("page %#x: %+v and the attribute %#x, want %+v", tt.page, got, attr, want)
 		}
@@ -480,7 +485,7 @@ func TestCQRequest(t *testing.T) {
 	}
 }
 
-// TestQPFlags: the driver is told of what a QP's options ask for: short messages in CQEs, and signatures.
+// TestQPFlags: the driver is told of what a QP's options ask for.
 func TestQPFlags(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -490,6 +495,7 @@ func TestQPFlags(t *testing.T) {
 		{"none", func(*provider.QPInit) {}, 0},
 		{"scatter to CQE", func(o *provider.QPInit) { o.Scatter = func(uint32, uint64, []byte) bool { return true } }, uapi.MLX5_QP_FLAG_SCATTER_CQE},
 		{"signatures", func(o *provider.QPInit) { o.Sign = true }, uapi.MLX5_QP_FLAG_SIGNATURE},
+		{"credits for packets", func(o *provider.QPInit) { o.Extra = inside.MLX5QPOptions{Credits: true} }, uapi.MLX5_QP_FLAG_PACKET_BASED_CREDIT_MODE},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got uapi.Mlx5IbCreateQp
@@ -519,11 +525,55 @@ func TestQPFlags(t *testing.T) {
 				t.Fatal(err)
 			}
 			p.Release()
-			const all = uapi.MLX5_QP_FLAG_SCATTER_CQE | uapi.MLX5_QP_FLAG_SIGNATURE
+			const all = uapi.MLX5_QP_FLAG_SCATTER_CQE | uapi.MLX5_QP_FLAG_SIGNATURE | uapi.MLX5_QP_FLAG_PACKET_BASED_CREDIT_MODE
 			if got.Flags&all != tt.flag {
 				t.Errorf("flags %#x, want %#x of %#x", got.Flags, tt.flag, all)
 			}
 		})
+	}
+}
+
+// TestDisorderTold: the kernel learns of it with each move to INIT, and with no other.
+func TestDisorderTold(t *testing.T) {
+	r := newRig(t, 1)
+	var told uapi.Mlx5IbModifyQp
+	f := fakeFile(t, func(c call) syscall.Errno {
+		if _, err := binary.Decode(read(t, c.value(t, uapi.UVERBS_ATTR_UHW_IN), binary.Size(&told)), binary.NativeEndian, &told); err != nil {
+			t.Error(err)
+		}
+		return 0
+	})
+	target := provider.QPInit{
+		Type: uapi.IB_UVERBS_QPT_DRIVER, Driver: provider.DCTarget, SRQ: r.newSRQ(t, provider.SRQInit{MaxWR: 1, MaxSGE: 1}),
+		Extra: inside.MLX5QPOptions{OutOfOrder: true},
+	}
+	for _, init := range []provider.QPInit{outOfOrder(r.newCQ(t, provider.CQInit{CQE: 7}), 4, 1), target} {
+		cmd := ioctl.NewQpCreate()
+		defer cmd.Release()
+		p, err := r.NewQP(cmd, &init)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := p.(*qp)
+		t.Cleanup(q.Release)
+		if err := q.Adopt(1, 5, &init.Cap); err != nil {
+			t.Fatal(err)
+		}
+		for _, to := range []uapi.IbQpState{uapi.IB_QPS_INIT, uapi.IB_QPS_RTR, uapi.IB_QPS_RTS, uapi.IB_QPS_RESET, uapi.IB_QPS_INIT} {
+			cmd, ok := q.Modify()
+			if !ok {
+				t.Fatalf("to %v: without the driver's part", to)
+			}
+			want := uint32(0)
+			if to == uapi.IB_QPS_INIT {
+				want = uint32(uapi.MLX5_IB_MODIFY_QP_OOO_DP)
+			}
+			if err := cmd.Run(f); err != nil || told.CompMask != want {
+				t.Errorf("to %v: %#x, want %#x: %v", to, told.CompMask, want, err)
+			}
+			cmd.Release()
+			q.Moved(to)
+		}
 	}
 }
 

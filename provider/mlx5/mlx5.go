@@ -33,8 +33,11 @@
 //     segment can express 63. libmlx5 grants them for UD and raw packets.
 //   - A raw packet without data is always refused. So is data for segmentation that is
 //     longer than the device's limit.
-//   - A CQ with compressed completions takes no queue pair with an SRQ, unless its format says which
-//     receive each completion is about. libmlx5 takes the receives to be used in the order of memory.
+//   - A CQ with compressed completions takes no queue pair with an SRQ, or whose receives complete in
+//     any order, unless its format says which receive each completion is about. libmlx5 takes the
+//     receives to be used in the order of memory.
+//   - If receives complete in any order, no post overwrites one that has not completed, however long it
+//     lags behind the others. libmlx5 only counts them.
 //   - An invalid CQE ends a poll after the completions before it. libmlx5 loses those.
 //   - A context uses DEVX only if the program asks for it, and allocates doorbell registers as QPs
 //     need them: one for each QP with SingleOwner, and else eight for one QP each, then eight that

@@ -339,7 +339,11 @@ func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC) outcome 
 		}
 		w.WRID = rq.ids[at]
 		segs = rq.list(at)
-		q.received(rq)
+		if rq.marks == nil {
+			q.received(rq)
+		} else {
+			rq.complete(at)
+		}
 	}
 	if op == wqe.CQEResponderError {
 		fail(w, e)

@@ -18,6 +18,8 @@ type qp struct {
 	init provider.QPInit
 	resp *uapi.Mlx5IbCreateQpResp
 
+	extra    inside.MLX5QPOptions
+	reset    bool // in RESET
 	srq      *srq
 	buf      buffer
 	sendBuf  buffer // the send queue of a raw packet QP, which is separate
@@ -40,6 +42,8 @@ var errSRD = fmt.Errorf("%w: mlx5 has no SRD queue pairs, which are efa's", prov
 // unless its format has the counter. Those of a queue pair's own queue are in order.
 var errCompressedSRQ = fmt.Errorf("%w: on mlx5, completions of an SRQ's receives can be compressed with CompressStride only", provider.ErrNotSupported)
 
+var errCompressedDisorder = fmt.Errorf("%w: on mlx5, completions of receives in any order can be compressed with CompressStride only", provider.ErrNotSupported)
+
 // unnumbered reports whether a CQ's compressed completions lack the counter.
 func unnumbered(p provider.CQ) bool {
 	q, ok := p.(*cq)
@@ -52,9 +56,13 @@ func (c *context) NewQP(cmd ioctl.QpCreate, init *provider.QPInit) (provider.QP,
 	if init.Driver == provider.SRD {
 		return nil, errSRD
 	}
-	q := &qp{ctx: c, init: *init, raw: init.Type == uapi.IB_UVERBS_QPT_RAW_PACKET}
+	q := &qp{ctx: c, init: *init, raw: init.Type == uapi.IB_UVERBS_QPT_RAW_PACKET, reset: true}
+	q.extra, _ = init.Extra.(inside.MLX5QPOptions)
 	if q.srq, _ = init.SRQ.(*srq); q.srq != nil && unnumbered(init.RecvCQ) {
 		return nil, errCompressedSRQ
+	}
+	if q.extra.OutOfOrder && unnumbered(init.RecvCQ) {
+		return nil, errCompressedDisorder
 	}
 	req := cmd.Mlx5().In()
 	q.target = init.Driver == provider.DCTarget
@@ -72,6 +80,9 @@ func (c *context) NewQP(cmd ioctl.QpCreate, init *provider.QPInit) (provider.QP,
 	if c.ece {
 		req.EceOptions = eceTrigger
 	}
+	if q.extra.Credits {
+		req.Flags |= uapi.MLX5_QP_FLAG_PACKET_BASED_CREDIT_MODE
+	}
 	if init.Sign {
 		req.Flags |= uapi.MLX5_QP_FLAG_SIGNATURE
 	}
@@ -85,7 +96,7 @@ func (c *context) NewQP(cmd ioctl.QpCreate, init *provider.QPInit) (provider.QP,
 // prepare allocates the queues, and describes them to the driver.
 func (q *qp) prepare(req *uapi.Mlx5IbCreateQp) (err error) {
 	q.rq.signed = q.init.Sign
-	recv, err := q.rq.size(&q.ctx.limits, &q.init.Cap)
+	recv, err := q.sizeRecv()
 	if err != nil {
 		return err
 	}
@@ -116,7 +127,7 @@ func (q *qp) prepare(req *uapi.Mlx5IbCreateQp) (err error) {
 	}
 	if q.init.Driver == provider.DCInitiator {
 		flags |= uapi.MLX5_QP_FLAG_TYPE_DCI
-		if x, ok := q.init.Extra.(inside.MLX5Streams); ok {
+		if x := q.extra.Streams; x != nil {
 			flags |= uapi.MLX5_QP_FLAG_DCI_STREAM
 			req.DciStreams = uapi.Mlx5IbCreateQpDciStreams{LogNumConcurent: x.LogConcurrent, LogNumErrored: x.LogErrored}
 		}
@@ -217,7 +228,7 @@ func (q *qp) Adopt(_, qpn uint32, granted *uapi.IbUverbsQpCap) error {
 		s.shared, s.sharedFlame = &q.reg.shared.Shared, q.reg.size
 	}
 	granted.MaxSendWr, granted.MaxInlineData = s.limit, uint32(s.maxData)
-	granted.MaxRecvWr, granted.MaxRecvSge = uint32(len(q.rq.ids)), uint32(q.rq.maxSGE)
+	granted.MaxRecvWr, granted.MaxRecvSge = q.rq.limit, uint32(q.rq.maxSGE)
 	return nil
 }
 
@@ -297,6 +308,23 @@ func (q *qp) sizeSend() (int, error) {
 	return ring * wqe.BlockSize, nil
 }
 
+// sizeRecv computes the receive queue, and returns its length in bytes. If the adapter uses
+// receives in any order, the queue has two WQEs for each.
+func (q *qp) sizeRecv() (int, error) {
+	c, disorder := q.init.Cap, q.extra.OutOfOrder
+	if disorder && c.MaxRecvWr > 1 {
+		if limit := q.ctx.limits.recvWQEs / 2; int(c.MaxRecvWr) > limit {
+			return 0, operr.Invalid("mlx5: %d receives in any order: the adapter's maximum is %d", c.MaxRecvWr, limit)
+		}
+		c.MaxRecvWr *= 2
+	}
+	n, err := q.rq.size(&q.ctx.limits, &c)
+	if n > 0 && disorder {
+		q.rq.allowDisorder()
+	}
+	return n, err
+}
+
 // size computes a receive queue, and returns its length in bytes.
 func (r *recvQueue) size(l *limits, c *uapi.IbUverbsQpCap) (int, error) {
 	if c.MaxRecvWr == 0 {
@@ -316,18 +344,23 @@ func (r *recvQueue) size(l *limits, c *uapi.IbUverbsQpCap) (int, error) {
 	length := max(roundUp(int(c.MaxRecvWr))*segs*wqe.SegmentSize, wqe.BlockSize)
 	count := length / (segs * wqe.SegmentSize)
 	r.shift, r.mask, r.maxSGE = uint32(bits.TrailingZeros(uint(segs*wqe.SegmentSize))), uint32(count-1), segs-signature
+	r.limit = uint32(count)
 	return length, nil
 }
 
 // Modify: the kernel creates a DCT, with its number, when it becomes ready to receive. For
-// other QPs, ECE may be requested.
+// other QPs, ECE may be requested. The kernel learns with the move to INIT that order doesn't matter.
 func (q *qp) Modify() (cmd ioctl.WriteExModifyQp, ok bool) {
 	q.late = nil // of a command that has failed
-	if !q.target && q.ece.asked == 0 {
+	if !q.target && q.ece.asked == 0 && !q.extra.OutOfOrder {
 		return cmd, false
 	}
 	cmd = ioctl.NewWriteExModifyQp()
-	cmd.Mlx5().In().EceOptions = q.ece.asked
+	in := cmd.Mlx5().In()
+	in.EceOptions = q.ece.asked
+	if q.extra.OutOfOrder && q.reset {
+		in.CompMask = uint32(uapi.MLX5_IB_MODIFY_QP_OOO_DP)
+	}
 	q.late = cmd.Mlx5().Out()
 	return cmd, true
 }
@@ -341,6 +374,7 @@ func (q *qp) Moved(to uapi.IbQpState) uint32 {
 	if q.late != nil && (!q.target || to == uapi.IB_QPS_RTR) {
 		q.ece.answered(q.late)
 	}
+	q.reset = to == uapi.IB_QPS_RESET
 	switch to {
 	case uapi.IB_QPS_RESET:
 		q.sq.reset()

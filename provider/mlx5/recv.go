@@ -12,13 +12,14 @@ import (
 // A recvQueue is a ring of scatter lists of one size.
 //
 // Posts hold the QP's receive lock, and polls that of its CQ. What is here is only read by
-// either, except for receiver, which posts write, and done, which polls write. As in a
-// sendQueue, these have cache lines of their own.
+// either, except for receiver, which posts write, and done and disorder, which polls write. As in
+// a sendQueue, these have cache lines of their own.
 type recvQueue struct {
 	ring   []wqe.Segment
 	ids    []uint64
 	shift  uint32 // logarithm of a WQE's size in bytes
 	mask   uint32 // WQEs-1
+	limit  uint32 // maximum number of outstanding receives
 	maxSGE int
 	record *record
 	signed bool // WQEs begin with a signature
@@ -28,7 +29,48 @@ type recvQueue struct {
 	receiver
 	_    memorder.Apart
 	done uint32 // completed receives
-	_    memorder.Apart
+	disorder
+	_ memorder.Apart
+}
+
+// A disorder is what polls know of a queue whose receives complete in any order. Its ring is at
+// least twice as long as there may be outstanding receives, unless there may be only one.
+type disorder struct {
+	marks  []uint64 // a bit for each WQE that has completed, from the oldest that has not
+	count  uint32   // completed receives
+	oldest uint32   // the index of the first receive that has not completed
+}
+
+// allowDisorder lets the receives complete in any order.
+func (r *recvQueue) allowDisorder() {
+	r.limit = max(r.limit/2, 1)
+	r.marks = make([]uint64, r.mask/64+1)
+}
+
+// complete marks a WQE as completed. The count that it publishes leaves no room for a post to the
+// oldest WQE that has not completed, even if all others have.
+func (r *recvQueue) complete(at uint32) {
+	d := &r.disorder
+	word, bit := &d.marks[at/64], uint64(1)<<(at%64)
+	if *word&bit != 0 {
+		return // it was not posted again
+	}
+	*word |= bit
+	d.count++
+	for {
+		at = d.oldest & r.mask
+		word, bit = &d.marks[at/64], uint64(1)<<(at%64)
+		if *word&bit == 0 {
+			break
+		}
+		*word &^= bit
+		d.oldest++
+	}
+	done := d.oldest + r.mask + 1 - r.limit
+	if int32(done-d.count) > 0 {
+		done = d.count
+	}
+	memorder.StoreRelease(&r.done, done)
 }
 
 // A receiver is what posts of receives write.
@@ -119,17 +161,17 @@ func (r *recvQueue) show() {
 func (r *recvQueue) hold(on bool) {
 	r.held, r.usual = on, 0
 	if !on && !r.signed {
-		r.usual = uint32(len(r.ids))
+		r.usual = r.limit
 	}
 }
 
 // post posts the receives from wrs[n] on. Those before have already been written.
 func (r *recvQueue) post(wrs []provider.RecvWR, n int) (_ int, err error) {
 	posted := r.posted
-	if posted-r.seen+uint32(len(wrs)-n) > uint32(len(r.ids)) {
+	if posted-r.seen+uint32(len(wrs)-n) > r.limit {
 		r.seen = atomic.LoadUint32(&r.done)
 	}
-	room := uint32(len(r.ids)) - (posted - r.seen)
+	room := r.limit - (posted - r.seen)
 	for n < len(wrs) {
 		wr := &wrs[n]
 		if room == 0 {
@@ -195,6 +237,8 @@ func (r *recvQueue) tell() {
 // reset empties the queue.
 func (r *recvQueue) reset() {
 	r.posted, r.seen = 0, 0
+	r.count, r.oldest = 0, 0
+	clear(r.marks)
 	atomic.StoreUint32(&r.done, 0)
 	if r.record != nil {
 		r.record[recvRecord] = 0

@@ -48,7 +48,7 @@ func (q *wq) prepare(req *uapi.Mlx5IbCreateWq) error {
 
 func (q *wq) Adopt(_, number uint32, granted *provider.WQInit) error {
 	q.number, q.rq.qpn = number, number
-	granted.MaxWR, granted.MaxSGE = uint32(len(q.rq.ids)), uint32(q.rq.maxSGE)
+	granted.MaxWR, granted.MaxSGE = q.rq.limit, uint32(q.rq.maxSGE)
 	return nil
 }
 

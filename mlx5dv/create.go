@@ -1,0 +1,143 @@
+package mlx5dv
+
+import (
+	"fmt"
+
+	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// QPOptions are the options of a queue pair that only mlx5 has (struct mlx5dv_qp_init_attr).
+// Those of package verbs include the others.
+type QPOptions struct {
+	verbs.QPOptions
+
+	Streams *DCIStreams // for verbs.DCI: nil for none
+
+	// OutOfOrder lets a network with adaptive routing deliver messages in any order
+	// (MLX5DV_QP_CREATE_OOO_DP). Both sides must have it. It is for the types RC, UC, UD, DCI and
+	// DCT, if DeviceAttr.Caps has CapOutOfOrder. A type that the adapter can't do is refused by
+	// CreateQP on a device that Open has opened with DEVX, and else with the move to
+	// verbs.QPInit, with an error that matches verbs.ErrNotSupported.
+	//
+	// Completions come in the order of the messages, but a message may take any of the receives:
+	// the completion's WRID says which. RDMA reads and atomic operations take place after all
+	// that was sent before them. The data of writes and sends is placed in any order. Atomic
+	// operations have 8 bytes at most. The queue has two places for each receive. If one
+	// stays unused while later ones complete, posts fail with verbs.ErrQueueFull when all places
+	// from it on are taken.
+	OutOfOrder bool
+
+	// PacketCredits has the peer's credits count packets in place of messages
+	// (MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE), for verbs.RC, if DeviceAttr.Caps has
+	// CapPacketCredits. Both sides must have it.
+	PacketCredits bool
+}
+
+// CreateQP creates a queue pair (mlx5dv_create_qp). Without options of this package,
+// verbs.PD.CreateQP does. What the device can't do is refused with an error that matches
+// verbs.ErrNotSupported.
+func CreateQP(pd *verbs.PD, o QPOptions) (*verbs.QP, error) {
+	const op = "create QP"
+	extra := inside.MLX5QPOptions{OutOfOrder: o.OutOfOrder, Credits: o.PacketCredits}
+	if s := o.Streams; s != nil {
+		if o.Type != verbs.DCI {
+			return nil, invalid(op, "streams are for %v, not for %v", verbs.DCI, o.Type)
+		}
+		if s.LogConcurrent > maxLogStreams || s.LogErrored > maxLogStreams {
+			return nil, invalid(op, "%d and %d are not logarithms of numbers of streams", s.LogConcurrent, s.LogErrored)
+		}
+		extra.Streams = &inside.MLX5Streams{LogConcurrent: s.LogConcurrent, LogErrored: s.LogErrored}
+	}
+	if o.PacketCredits && o.Type != verbs.RC {
+		return nil, invalid(op, "PacketCredits are for %v, not for %v", verbs.RC, o.Type)
+	}
+	call, err := begin(op, pd)
+	if err != nil {
+		return nil, err
+	}
+	defer call.Done()
+	if o.OutOfOrder || o.PacketCredits {
+		device, err := queryDevice(call)
+		if err == nil {
+			err = device.allow(&o)
+		}
+		if err != nil {
+			return nil, call.Fail("", err)
+		}
+	}
+	qp, err := inside.CreateQP(op, pd, &o.QPOptions, extra)
+	if err != nil {
+		return nil, err
+	}
+	return qp.(*verbs.QP), nil
+}
+
+// allow refuses what the device can't do.
+func (a *DeviceAttr) allow(o *QPOptions) error {
+	if o.PacketCredits && a.Caps&CapPacketCredits == 0 {
+		return fmt.Errorf("%w: the device has no credits for packets", verbs.ErrNotSupported)
+	}
+	if !o.OutOfOrder {
+		return nil
+	}
+	if a.Caps&CapOutOfOrder == 0 {
+		return fmt.Errorf("%w: the device, or its kernel, has no OutOfOrder", verbs.ErrNotSupported)
+	}
+	var limit int
+	switch x := &a.OutOfOrder; o.Type {
+	case verbs.RC:
+		limit = x.MaxRC
+	case verbs.UC:
+		limit = x.MaxUC
+	case verbs.UD:
+		limit = x.MaxUD
+	case verbs.DCI, verbs.DCT:
+		limit = x.MaxDC
+	default:
+		return fmt.Errorf("%w: OutOfOrder is not for %v", verbs.ErrInvalid, o.Type)
+	}
+	if limit == 0 && a.OutOfOrder != (OutOfOrderCaps{}) {
+		return fmt.Errorf("%w: the device has no OutOfOrder for %v", verbs.ErrNotSupported, o.Type)
+	}
+	return nil
+}
+
+// CQOptions are the options of a completion queue that only mlx5 has (struct
+// mlx5dv_cq_init_attr). Those of package verbs include the others.
+type CQOptions struct {
+	verbs.CQOptions
+
+	// Pad has the adapter write all 128 bytes of each completion
+	// (MLX5DV_CQ_INIT_ATTR_FLAGS_CQE_PAD), if CQESize is 128 and DeviceAttr.Caps has CapCQEPad.
+	// A cache line that is written whole need not be read first.
+	Pad bool
+}
+
+// CreateCQ creates a completion queue (mlx5dv_create_cq). Without options of this package,
+// verbs.Device.CreateCQ does.
+func CreateCQ(dev *verbs.Device, o CQOptions) (*verbs.CQ, error) {
+	const op = "create CQ"
+	call, err := begin(op, dev)
+	if err != nil {
+		return nil, err
+	}
+	defer call.Done()
+	if o.Pad {
+		device, err := queryDevice(call)
+		if err != nil {
+			return nil, call.Fail("", err)
+		}
+		if device.Caps&CapCQEPad == 0 {
+			return nil, call.Fail("", fmt.Errorf("%w: the device pads no completions", verbs.ErrNotSupported))
+		}
+		if o.CQESize != 128 {
+			return nil, invalid(op, "CQESize %d: completions of 128 bytes can be padded", o.CQESize)
+		}
+	}
+	cq, err := inside.CreateCQ(op, dev, &o.CQOptions, inside.MLX5CQOptions{Pad: o.Pad})
+	if err != nil {
+		return nil, err
+	}
+	return cq.(*verbs.CQ), nil
+}
