@@ -3,6 +3,7 @@ package device
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"testing"
 	"time"
 
@@ -377,6 +378,15 @@ func TestNumbers(t *testing.T) {
 		seen[p.number] = true
 		if s := p.destroy(); s != success {
 			t.Fatalf("status %d", s)
+		}
+	}
+}
+
+// TestProfileIDs: an adapter is named after its PCI ID.
+func TestProfileIDs(t *testing.T) {
+	for _, p := range Profiles {
+		if want := fmt.Sprintf("%x", p.Device); p.Name != want && !p.Future {
+			t.Errorf("%s has the PCI ID %s", p.Name, want)
 		}
 	}
 }
