@@ -1,17 +1,23 @@
 // Poller measures round trips of 64 bytes of a goroutine that polls, alone and while another
 // one allocates and the collector works:
 //
-//	poller [-d DEVICE] [-n ROUNDS] [-heap MIB] [-rate MB/S]
+//	poller [-d DEVICE | -fake FAKEMLX5] [-t DURATION] [-heap MIB] [-rate MB/S]
 //
 // It runs itself once for each row of its table, with other settings of Go's runtime. The two
 // ends are queue pairs of one process, and the goroutine polls for both: so a round trip is two
-// messages. It needs two processors, and else an idle machine.
+// messages. It needs two processors, and else an idle machine. A row must last so long that there
+// are some collections: with the defaults, there is one in about ten seconds.
+//
+// With -fake, it runs on the fake device of the program at this path, where the goroutine itself
+// stands in for the adapter: what remains is what posts and polls take. -d is for a device of the
+// kernel's, such as rxe.
 package main
 
 import (
 	"flag"
 	"fmt"
 	"log"
+	"math/bits"
 	"os"
 	"os/exec"
 	"runtime"
@@ -19,12 +25,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/goverbs/goverbs/tests/fakemlx5/rings"
 	"github.com/goverbs/goverbs/verbs"
 )
 
 var (
 	device  = flag.String("d", "", "the device")
-	rounds  = flag.Int("n", 100_000, "round trips")
+	fake    = flag.String("fake", "", "the `path` of fakemlx5, to run on its device")
+	lasts   = flag.Duration("t", time.Minute, "how long a row is measured")
 	heap    = flag.Int("heap", 1024, "live heap, in `MiB`")
 	rate    = flag.Int("rate", 100, "allocations per second, in `MB`")
 	measure = flag.Bool("measure", false, "measure one row: what the program runs itself for")
@@ -39,7 +47,7 @@ func main() {
 		row()
 		return
 	}
-	fmt.Printf("| µs, of %d round trips | p50 | p99 | p99.9 | max | collections |\n|---|---|---|---|---|---|\n", *rounds)
+	fmt.Printf("| µs, in %v | p50 | p99 | p99.9 | max | round trips | collections |\n|---|---|---|---|---|---|---|\n", *lasts)
 	for _, r := range []struct {
 		name string
 		args []string
@@ -52,7 +60,11 @@ func main() {
 		{"both", []string{"-lock"}, []string{"GODEBUG=asyncpreemptoff=1"}},
 		{"and `GOGC=off`", nil, []string{"GOGC=off"}},
 	} {
-		cmd := exec.Command("/proc/self/exe", append(append(os.Args[1:len(os.Args):len(os.Args)], "-measure"), r.args...)...)
+		args := slices.Concat([]string{must(os.Executable())}, os.Args[1:], []string{"-measure"}, r.args)
+		if *fake != "" {
+			args = append([]string{*fake}, args...)
+		}
+		cmd := exec.Command(args[0], args[1:]...)
 		cmd.Env, cmd.Stderr = append(os.Environ(), r.env...), os.Stderr
 		out, err := cmd.Output()
 		check(err)
@@ -71,23 +83,52 @@ func row() {
 	if *lock {
 		runtime.LockOSThread()
 	}
-	times := make([]time.Duration, *rounds)
+	var times histogram
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	for i := range times {
+	for end := time.Now().Add(*lasts); ; {
 		start := time.Now()
-		ends[0].send()
+		ends[0].send(ends[1])
 		ends[1].receive()
-		ends[1].send()
+		ends[1].send(ends[0])
 		ends[0].receive()
-		times[i] = time.Since(start)
+		now := time.Now()
+		times.add(now.Sub(start))
+		if now.After(end) {
+			break
+		}
 	}
 	runtime.ReadMemStats(&after)
-	slices.Sort(times)
-	at := func(share float64) float64 {
-		return float64(times[int(share*float64(len(times)-1))].Nanoseconds()) / 1000
+	fmt.Printf("%.2f | %.2f | %.2f | %.2f | %d | %d\n", times.at(0.5), times.at(0.99), times.at(0.999),
+		float64(times.max)/1000, times.n, after.NumGC-before.NumGC)
+}
+
+// A histogram has the numbers of times, by their nanoseconds' five binary digits after the first.
+type histogram struct {
+	counts [60 * steps]int
+	n, max int
+}
+
+const steps = 1 << 5
+
+func (h *histogram) add(t time.Duration) {
+	ns := max(int(t), 0)
+	e := max(bits.Len(uint(ns))-6, 0)
+	h.counts[e*steps+ns>>e]++
+	h.n++
+	h.max = max(h.max, ns)
+}
+
+// at returns the time, in µs, that a share of all times doesn't exceed.
+func (h *histogram) at(share float64) float64 {
+	left := int(share * float64(h.n))
+	for i, n := range h.counts {
+		if left -= n; left < 0 {
+			e := max(i/steps-1, 0)
+			return float64((i-e*steps)<<e) / 1000
+		}
 	}
-	fmt.Printf("%.1f | %.1f | %.1f | %.1f | %d\n", at(0.5), at(0.99), at(0.999), at(1), after.NumGC-before.NumGC)
+	return float64(h.max) / 1000
 }
 
 // An object is what the heap consists of. The collector follows its pointer.
@@ -128,6 +169,8 @@ type end struct {
 	cq  *verbs.CQ
 	mr  *verbs.MR
 	wcs []verbs.WC
+
+	fake *rings.Player // or nil
 }
 
 const length = 64
@@ -135,7 +178,6 @@ const length = 64
 // connect connects the two ends.
 func connect() (ends [2]*end) {
 	dev := must(verbs.Open(*device))
-	gid := must(dev.FindGID(verbs.GIDSelector{Port: 1}))
 	pd := must(dev.AllocPD())
 	for i := range ends {
 		e := &end{wcs: make([]verbs.WC, 4)}
@@ -143,7 +185,20 @@ func connect() (ends [2]*end) {
 		e.mr = must(pd.AllocMR(4096, verbs.MROptions{Access: verbs.AccessLocalWrite}))
 		e.qp = must(pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: e.cq, RecvCQ: e.cq, Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8}}))
 		ends[i] = e
+		if *fake != "" {
+			e.fake = rings.NewPlayer(must(rings.Last(rings.QP)), must(rings.Last(rings.CQ)))
+			// The fake device doesn't connect anything: the library needs the state.
+			a := verbs.QPAttr{Port: 1, PathMTU: verbs.MTU1024, AH: verbs.AHAttr{DLID: 1, Port: 1}}
+			for _, a.State = range []verbs.QPState{verbs.QPInit, verbs.QPRTR, verbs.QPRTS} {
+				check(e.qp.Modify(a, verbs.RequiredMask(verbs.RC, a.State-1, a.State)))
+			}
+			e.post()
+		}
 	}
+	if *fake != "" {
+		return ends
+	}
+	gid := must(dev.FindGID(verbs.GIDSelector{Port: 1}))
 	there := [2]verbs.Endpoint{must(ends[1].qp.Endpoint(gid)), must(ends[0].qp.Endpoint(gid))}
 	for i, e := range ends {
 		e.post()
@@ -157,8 +212,12 @@ func (e *end) post() {
 	must(e.qp.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{e.mr.SGE(length, length)}}))
 }
 
-func (e *end) send() {
+func (e *end) send(to *end) {
 	must(e.qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{e.mr.SGE(0, length)}}))
+	if e.fake != nil {
+		e.fake.CompleteSends()
+		to.fake.CompleteRecvs(length)
+	}
 }
 
 // receive polls until the message is there.
