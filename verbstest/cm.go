@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 	"unsafe"
@@ -76,6 +77,9 @@ func (m *manager) init(n *Network) {
 }
 
 func (n inPlace) OpenCM(string) (*os.File, error) {
+	if errno := n.refused("open rdma_cm"); errno != 0 {
+		return nil, errno
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	flag, err := newFlag()
@@ -92,6 +96,12 @@ func (n inPlace) OpenCM(string) (*os.File, error) {
 }
 
 func (n inPlace) WriteCM(fd uintptr, command []byte) error {
+	if number := at[uapi.RdmaUcmCmdHdr](addressOf(command)).Cmd; number != uapi.RDMA_USER_CM_CMD_GET_EVENT {
+		name := uapi.EnumRdmaUserCmCmd.Format(uint64(number))
+		if errno := n.refused("rdma_" + strings.ToLower(strings.TrimPrefix(name, "RDMA_USER_CM_CMD_"))); errno != 0 {
+			return errno
+		}
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if errno := n.cm.run(fd, command); errno != 0 {

@@ -217,7 +217,10 @@ func (q *qp) try(w *uapi.RxeSendWqe) verdict {
 	if n.fault != nil {
 		f = n.fault(Request{q.file.dev.Name(), q.num, q.seq, q.attempt, w.Wr.WrId, verbs.Opcode(op), n.src.len()})
 	}
-	if f.kind == fail {
+	switch f.kind {
+	case hold:
+		return verdict{again: true, after: -1}
+	case fail:
 		return failed(f.status)
 	}
 	if q.typ == uapi.IB_UVERBS_QPT_UD {

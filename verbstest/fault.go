@@ -29,6 +29,7 @@ const (
 	pass faultKind = iota
 	lose
 	notReady
+	hold
 	fail
 )
 
@@ -42,6 +43,10 @@ func Lose() Fault { return Fault{kind: lose} }
 // WCRNRRetryExcErr. Only requests over RC that need a receive can be NotReady. Others are carried
 // out.
 func NotReady() Fault { return Fault{kind: notReady} }
+
+// Hold has the request wait, and with it those behind it in its queue pair. It is tried again when
+// SetFault is called, and when another request is posted on the queue pair.
+func Hold() Fault { return Fault{kind: hold} }
 
 // Fail has the request fail with this status. Its queue pair fails.
 func Fail(status verbs.WCStatus) Fault { return Fault{kind: fail, status: status} }

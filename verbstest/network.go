@@ -29,6 +29,7 @@ type Network struct {
 	closed  *sync.Cond // a device or an ID was closed
 	devices []*Device
 	fault   func(Request) Fault
+	refusal func(string) syscall.Errno
 	last    uint32 // handle, or number of a QP
 	qps     map[uint32]*qp
 	cm      manager
@@ -117,27 +118,44 @@ func (n *Network) Close() error {
 	n.restore()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	left := func() (list []string) {
-		for _, d := range n.devices {
-			if len(d.files) > 0 {
-				list = append(list, d.Name())
-			}
-		}
-		for _, id := range n.cm.ids {
-			list = append(list, fmt.Sprintf("the connection manager's ID with the address %v", id.src))
-		}
-		return list
-	}
 	end := time.AfterFunc(patience, n.closed.Broadcast)
 	defer end.Stop()
-	for start := time.Now(); len(left()) > 0 && time.Since(start) < patience; {
+	for start := time.Now(); len(n.left()) > 0 && time.Since(start) < patience; {
 		n.closed.Wait()
 	}
 	err := os.RemoveAll(n.root)
-	if list := left(); len(list) > 0 {
+	if list := n.left(); len(list) > 0 {
 		err = errors.Join(fmt.Errorf("verbstest: left open: %s", strings.Join(list, ", ")), err)
 	}
 	return err
+}
+
+// Left lists what is open, sorted: devices and the objects on them, and IDs of the connection manager. A
+// test compares what there is before and after.
+func (n *Network) Left() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.left()
+}
+
+func (n *Network) left() (list []string) {
+	for _, d := range n.devices {
+		for _, f := range d.files {
+			list = append(list, "device "+d.Name())
+			for _, o := range f.objects {
+				list = append(list, fmt.Sprintf("%s on %s", strings.ToUpper(strings.TrimPrefix(fmt.Sprintf("%T", o), "*verbstest.")), d.Name()))
+			}
+		}
+	}
+	for _, id := range n.cm.ids {
+		is := "bound to"
+		if id.state == cmListening {
+			is = "listening on"
+		}
+		list = append(list, fmt.Sprintf("ID %s %v", is, id.src))
+	}
+	slices.Sort(list)
+	return list
 }
 
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -191,6 +209,9 @@ type inPlace struct{ *Network }
 func (n inPlace) Root() string { return n.root }
 
 func (n inPlace) OpenVerbs(node string) (kernel.File, error) {
+	if errno := n.refused("open " + filepath.Base(node)); errno != 0 {
+		return nil, errno
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, d := range n.devices {
@@ -220,9 +241,7 @@ func (d *Device) SetPort(up bool) {
 		f.event(event, 1)
 	}
 	if up {
-		for _, num := range slices.Sorted(maps.Keys(d.net.qps)) {
-			d.net.qps[num].run()
-		}
+		d.net.run()
 	}
 }
 
@@ -252,4 +271,35 @@ func (n *Network) SetFault(f func(Request) Fault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.fault = f
+	n.run()
+}
+
+// run has all queue pairs try the requests that wait.
+func (n *Network) run() {
+	for _, num := range slices.Sorted(maps.Keys(n.qps)) {
+		n.qps[num].run()
+	}
+}
+
+// SetRefusal has a function decide which commands the kernel refuses: those for which it returns an
+// errno. Nil, as at the beginning, refuses none. Commands have the names of the kernel's headers in lower
+// case: "create_qp", "rdma_connect", "post_send", "req_notify_cq" for arming a CQ, "mmap" for each queue,
+// and "open uverbs0" and "open rdma_cm" for files. The function is called before the command is run, by
+// the goroutine that gives it, and may be called concurrently. It must not call the library. It may call
+// methods of the Network, so that a link goes down in the middle of a setup.
+func (n *Network) SetRefusal(f func(command string) syscall.Errno) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refusal = f
+}
+
+// refused returns the errno with which a command is refused, or 0.
+func (n *Network) refused(command string) syscall.Errno {
+	n.mu.Lock()
+	f := n.refusal
+	n.mu.Unlock()
+	if f == nil {
+		return 0
+	}
+	return f(command)
 }

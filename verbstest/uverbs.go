@@ -9,6 +9,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -34,7 +35,7 @@ type (
 		key                 uint32
 		access              uint32
 	}
-	ah struct{ number uint32 }
+	ah struct{ number, pd uint32 }
 	cq struct {
 		file   *file
 		user   uint64
@@ -84,11 +85,15 @@ func (f *file) Close() error {
 	return nil
 }
 
-// drop forgets all objects. The rings are the library's to unmap.
+// drop forgets all objects. The rings that were mapped are the library's to unmap.
 func (f *file) drop() {
 	for h := range f.objects {
 		f.destroy(h)
 	}
+	for _, r := range f.mapped {
+		ioctl.Munmap(r.mem)
+	}
+	clear(f.mapped)
 	for _, w := range f.channels {
 		w.Close()
 	}
@@ -108,6 +113,9 @@ func (f *file) event(e uapi.IbEventType, element uint64) {
 
 func (f *file) Mmap(offset uint64, size int) ([]byte, error) {
 	n := f.dev.net
+	if errno := n.refused("mmap"); errno != 0 {
+		return nil, errno
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	r := f.mapped[offset]
@@ -150,12 +158,15 @@ func object[T any](f *file, handle uint32) (T, bool) {
 // Write runs a command of the write ABI: a doorbell.
 func (f *file) Write(cmd []byte) error {
 	n := f.dev.net
+	hdr, body := *at[uapi.IbUverbsCmdHdr](addressOf(cmd)), cmd[unsafe.Sizeof(uapi.IbUverbsCmdHdr{}):]
+	if errno := n.refused(doorbells[hdr.Command]); errno != 0 {
+		return errno
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if f.dev.gone {
 		return syscall.EIO
 	}
-	hdr, body := *at[uapi.IbUverbsCmdHdr](addressOf(cmd)), cmd[unsafe.Sizeof(uapi.IbUverbsCmdHdr{}):]
 	switch hdr.Command {
 	case uapi.IB_USER_VERBS_CMD_POST_SEND:
 		if q, ok := object[*qp](f, at[uapi.IbUverbsPostSend](addressOf(body)).QpHandle); ok {
@@ -174,15 +185,24 @@ func (f *file) Write(cmd []byte) error {
 	return syscall.EINVAL
 }
 
+// doorbells has the names of the commands of the write ABI.
+var doorbells = map[uint32]string{uapi.IB_USER_VERBS_CMD_POST_SEND: "post_send", uapi.IB_USER_VERBS_CMD_REQ_NOTIFY_CQ: "req_notify_cq"}
+
 // Ioctl runs a control verb.
 func (f *file) Ioctl(addr uint64) syscall.Errno {
 	n := f.dev.net
+	c, err := decode(addr)
+	if err != nil {
+		return syscall.EFAULT
+	}
+	if c.Method != nil {
+		if errno := n.refused(c.Verb()); errno != 0 {
+			return errno
+		}
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	c, err := decode(addr)
 	switch {
-	case err != nil:
-		return syscall.EFAULT
 	case f.dev.gone:
 		return syscall.EIO
 	case c.Header.DriverId != uint32(uapi.RDMA_DRIVER_RXE):
@@ -226,7 +246,12 @@ func init() {
 	}
 	// The handle is the first attribute of each.
 	for _, name := range []string{"dealloc_pd", "dereg_mr", "destroy_cq", "destroy_srq", "destroy_qp", "destroy_ah"} {
-		verb[name] = func(f *file, c *call) syscall.Errno { return f.destroy(c.handle(0)) }
+		verb[name] = func(f *file, c *call) syscall.Errno {
+			if f.needed(c.handle(0)) {
+				return syscall.EBUSY
+			}
+			return f.destroy(c.handle(0))
+		}
 	}
 }
 
@@ -541,7 +566,7 @@ func (f *file) createAH(c *call) syscall.Errno {
 	if req.Attr.IsGlobal == 0 || int(req.Attr.Grh.SgidIndex) >= len(f.dev.gids) {
 		return syscall.EINVAL
 	}
-	a := &ah{}
+	a := &ah{pd: req.PdHandle}
 	a.number = f.add(a)
 	f.dev.ahs[a.number] = req.Attr
 	out(c, uapi.UVERBS_ATTR_UHW_OUT, uapi.RxeCreateAhResp{AhNum: a.number})
@@ -572,7 +597,38 @@ func (f *file) detach(c *call) syscall.Errno {
 	return 0
 }
 
-// destroy destroys an object, of which the library sees to it that no other needs it.
+// needed reports whether another object, or a multicast group, has the object.
+func (f *file) needed(h uint32) bool {
+	x := f.objects[h]
+	for _, o := range f.objects {
+		switch o := o.(type) {
+		case *mr:
+			if o.pd == h {
+				return true
+			}
+		case *ah:
+			if o.pd == h {
+				return true
+			}
+		case *srq:
+			if o.pd == h {
+				return true
+			}
+		case *qp:
+			if o.pd == h || x == any(o.sendCQ) || x == any(o.recvCQ) || x == any(o.srq) {
+				return true
+			}
+		}
+	}
+	for _, g := range f.dev.groups {
+		if q, ok := x.(*qp); ok && slices.Contains(g, q) {
+			return true
+		}
+	}
+	return false
+}
+
+// destroy destroys an object.
 func (f *file) destroy(h uint32) syscall.Errno {
 	switch o := f.objects[h].(type) {
 	case nil:

@@ -5,9 +5,12 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"slices"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/goverbs/goverbs/rdmacm"
 	"github.com/goverbs/goverbs/verbs"
 	"github.com/goverbs/goverbs/verbstest"
 )
@@ -385,5 +388,74 @@ func TestRemoteAccess(t *testing.T) {
 			t.Errorf("event %+v", e)
 		}
 		break
+	}
+}
+
+// A request that is held completes once it is not.
+func TestHold(t *testing.T) {
+	n := verbstest.New(t)
+	a, b := pair(t, n, quick)
+	n.SetFault(func(r verbstest.Request) verbstest.Fault {
+		if r.WRID == 2 {
+			return verbstest.Hold()
+		}
+		return verbstest.Fault{}
+	})
+	for id := range uint64(4) {
+		a.send(t, verbs.SendWR{WRID: id, Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{a.mr.SGE(0, 1)}, Remote: b.mr.Remote()})
+	}
+	a.wait(t, 0, verbs.WCSuccess)
+	a.wait(t, 1, verbs.WCSuccess)
+	if k := get(a.cq.Poll(make([]verbs.WC, 1)))(t); k > 0 {
+		t.Error("a request has completed that is held, or one behind it")
+	}
+	n.SetFault(nil)
+	a.wait(t, 2, verbs.WCSuccess)
+	a.wait(t, 3, verbs.WCSuccess)
+
+	n.SetFault(func(verbstest.Request) verbstest.Fault { return verbstest.Hold() })
+	a.send(t, verbs.SendWR{WRID: 4, Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{a.mr.SGE(0, 1)}, Remote: b.mr.Remote()})
+	n.SetFault(func(verbstest.Request) verbstest.Fault { return verbstest.Fail(verbs.WCRetryExcErr) })
+	a.wait(t, 4, verbs.WCRetryExcErr)
+}
+
+// Each kind of command can be refused, and what was refused has left nothing.
+func TestRefusal(t *testing.T) {
+	n := verbstest.New(t)
+	e := newEnd(t, n.Device(0), verbs.RC, nil)
+	armed := get(e.dev.CreateCQ(verbs.CQOptions{MaxCQE: 1, Channel: get(e.dev.CreateCompChannel())(t)}))(t)
+	before := n.Left()
+	for command, do := range map[string]func() error{
+		"open uverbs1":  func() error { _, err := verbs.Open("vt1"); return err },
+		"open rdma_cm":  func() error { _, err := rdmacm.NewEventChannel(); return err },
+		"rdma_listen":   func() error { _, err := rdmacm.Listen(t.Context(), "tcp", "192.0.2.2:0", nil); return err },
+		"reg_mr":        func() error { _, err := e.pd.AllocMR(100, verbs.MROptions{}); return err },
+		"mmap":          func() error { _, err := e.dev.CreateCQ(verbs.CQOptions{MaxCQE: 1}); return err },
+		"modify_qp":     func() error { return e.qp.Connect(e.me, quick) },
+		"req_notify_cq": func() error { return armed.Arm(false) },
+	} {
+		var refused []string
+		n.SetRefusal(func(name string) syscall.Errno {
+			if name != command {
+				return 0
+			}
+			refused = append(refused, name)
+			n.Left() // calls of the Network are allowed
+			return syscall.EMFILE
+		})
+		err := do()
+		n.SetRefusal(nil)
+		if !errors.Is(err, syscall.EMFILE) || len(refused) != 1 {
+			t.Errorf("%s is refused %d times: %v", command, len(refused), err)
+		}
+		if left := n.Left(); !slices.Equal(left, before) {
+			t.Errorf("%s was refused, and there are %v, before %v", command, left, before)
+		}
+	}
+	check(t, e.qp.Connect(e.me, quick))
+	n.SetRefusal(func(command string) syscall.Errno { return syscall.EIO })
+	defer n.SetRefusal(nil)
+	if _, err := e.qp.PostSend(verbs.SendWR{Opcode: verbs.OpRDMAWrite}); !errors.Is(err, syscall.EIO) {
+		t.Errorf("post_send is refused: %v", err)
 	}
 }
