@@ -13,25 +13,25 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goverbs/goverbs/internal/fakerdma"
 	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/rdmacm"
 	"github.com/goverbs/goverbs/verbs"
+	"github.com/goverbs/goverbs/verbstest"
 )
 
 // TestHostileRounds: whatever clients do, the next honest one is served by a Listener. What is received is what was
 // sent, message by message. In the end nothing is left of them.
 func TestHostileRounds(t *testing.T) {
-	w := fakerdma.New(t)
-	l := rdmatest.Must(rdmacm.Listen(t.Context(), "tcp", fakerdma.Host+":0", &rdmacm.Options{Messages: 4, MessageSize: 100}))(t)
+	n := verbstest.New(t)
+	l := rdmatest.Must(rdmacm.Listen(t.Context(), "tcp", "192.0.2.1:0", &rdmacm.Options{Messages: 4, MessageSize: 100}))(t)
 	s := &servers{t: t, sent: make(map[netip.AddrPort]*plan)}
 	s.tasks.Go(func() { s.accept(l) })
-	before := w.Left()
+	before := n.Left()
 	settle := func(goroutines int) {
 		t.Helper()
-		for start := time.Now(); !slices.Equal(w.Left(), before) || runtime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
+		for start := time.Now(); !slices.Equal(n.Left(), before) || runtime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
 			if time.Since(start) > rdmatest.Patience {
-				t.Fatalf("%d goroutines, %d before, and there are %v, %v before", runtime.NumGoroutine(), goroutines, w.Left(), before)
+				t.Fatalf("%d goroutines, %d before, and there are %v, %v before", runtime.NumGoroutine(), goroutines, n.Left(), before)
 			}
 		}
 	}

@@ -10,20 +10,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goverbs/goverbs/internal/fakerdma"
+	"github.com/goverbs/goverbs/verbstest"
 )
 
 // TestOwedTwice: credits that a peer is due stay so over an event of something else. Each event asks for the next one,
 // or the peer never gets them if there is no other call.
 func TestOwedTwice(t *testing.T) {
 	var arms atomic.Int64
-	w := fakerdma.New(t)
-	w.Step = func(name string) error {
-		if name == "arm CQ" {
+	verbstest.New(t).SetRefusal(func(command string) syscall.Errno {
+		if command == "req_notify_cq" {
 			arms.Add(1)
 		}
-		return nil
-	}
+		return 0
+	})
 	const window, half = 16, 8
 	l := listenFake(t, ListenConfig{Options: Options{RecvQueue: window}})
 	r := newRogue(t, l, 0)
@@ -59,7 +58,7 @@ func TestOwedTwice(t *testing.T) {
 // TestPlaces: what a message takes of the send queue and of the send buffer is given back, but for those after the
 // last that has asked for a completion.
 func TestPlaces(t *testing.T) {
-	fakerdma.New(t)
+	verbstest.New(t)
 	client, server := fakePair(t, Options{SendQueue: 20, SendBuffer: 1})
 	rnd := rand.New(rand.NewPCG(1, 1))
 	for range 300 {
@@ -80,18 +79,19 @@ func TestPlaces(t *testing.T) {
 // TestLinger: Close waits for as many seconds as it was told, and then drops what has not arrived. If it arrives
 // before, Close waits no longer.
 func TestLinger(t *testing.T) {
-	w := fakerdma.New(t)
+	n := verbstest.New(t)
+	hold := func(verbstest.Request) verbstest.Fault { return verbstest.Hold() }
 	text := bytes.Repeat([]byte("linger"), 100)
 	client, server := fakePair(t, Options{})
 	check(t, client.SetLinger(1))
-	w.SetLink(false)
+	n.SetFault(hold)
 	ok(client.Write(text))(t)
 	start := time.Now()
 	check(t, client.Close())
 	if took := time.Since(start); took < time.Second {
 		t.Errorf("Close has waited for %v", took)
 	}
-	w.SetLink(true)
+	n.SetFault(nil)
 	if got, err := io.ReadAll(server); len(got) > 0 || !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("read %d bytes that were dropped, %v", len(got), err)
 	}
@@ -99,11 +99,11 @@ func TestLinger(t *testing.T) {
 
 	client, server = fakePair(t, Options{})
 	check(t, client.SetLinger(3600))
-	w.SetLink(false)
+	n.SetFault(hold)
 	ok(client.Write(text))(t)
 	closed := make(chan error)
 	go func() { closed <- client.Close() }()
-	w.SetLink(true)
+	n.SetFault(nil)
 	check(t, <-closed)
 	if got, err := io.ReadAll(server); !bytes.Equal(got, text) || err != nil {
 		t.Errorf("read %d of %d bytes, %v", len(got), len(text), err)

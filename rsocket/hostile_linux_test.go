@@ -9,20 +9,22 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/goverbs/goverbs/internal/fakerdma"
 	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/rdmacm"
 	"github.com/goverbs/goverbs/verbs"
+	"github.com/goverbs/goverbs/verbstest"
 )
 
 // TestHostileRounds: whatever peers do, with whom a Listener and a Dialer have connections, the next honest client is
 // served. What is read is what was sent, as long as the peer keeps to the protocol. In the end nothing is left of them.
 func TestHostileRounds(t *testing.T) {
-	w := fakerdma.New(t)
+	n := verbstest.New(t)
+	there := func() string { return strings.Join(append(n.Left(), held()...), "\n") }
 	o := Options{RecvBuffer: 1, SendBuffer: 1, RecvQueue: 16, SendQueue: 16, Mappings: 2}
 	l := listenFake(t, ListenConfig{Options: o, Backlog: 16})
 	s := &victims{t: t, sent: make(map[string]*script)}
@@ -42,35 +44,35 @@ func TestHostileRounds(t *testing.T) {
 		check(t, <-sent)
 		check(t, c.Close())
 	}
-	before := held(w)
+	before := there()
 	settle := func(goroutines int) {
 		t.Helper()
-		for start := time.Now(); held(w) != before || runtime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
-			if time.Since(start) > patience {
-				t.Fatalf("%d goroutines, %d before, and there are:\n%s\nbefore:\n%s", runtime.NumGoroutine(), goroutines, held(w), before)
+		for start := time.Now(); there() != before || runtime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
+			if time.Since(start) > rdmatest.Patience {
+				t.Fatalf("%d goroutines, %d before, and there are:\n%s\nbefore:\n%s", runtime.NumGoroutine(), goroutines, there(), before)
 			}
 		}
 	}
 	honest()
 	settle(math.MaxInt)
 	memory, goroutines := heap(), runtime.NumGoroutine()
-	var there []*rogue // those that linger
+	var rogues []*rogue // those that linger
 	leave := func() {
-		there[0].close(t)
-		there = there[1:]
+		rogues[0].close(t)
+		rogues = rogues[1:]
 	}
 	rdmatest.Rounds(t, 150, 1, func(rnd *rand.Rand) {
-		inTime(t, "a round", func() {
+		rdmatest.InTime(func() {
 			if r := s.attack(l, rnd, o); r != nil {
-				there = append(there, r)
+				rogues = append(rogues, r)
 			}
-			for len(there) > rnd.IntN(8) {
+			for len(rogues) > rnd.IntN(8) {
 				leave()
 			}
 			honest()
 		})
 	})
-	for len(there) > 0 {
+	for len(rogues) > 0 {
 		leave()
 	}
 	settle(goroutines)
@@ -204,9 +206,9 @@ func (s *victims) called(rnd *rand.Rand, o Options, plays *script) *rogue {
 	t := s.t
 	id := ok(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))(t)
 	defer func() { check(t, id.Close()) }()
-	check(t, id.Bind(netip.AddrPortFrom(netip.MustParseAddr(fakerdma.Host), 0)))
+	check(t, id.Bind(netip.AddrPortFrom(netip.MustParseAddr(host), 0)))
 	check(t, id.Listen(1))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
 	defer cancel()
 	dialled := make(chan struct{})
 	s.tasks.Go(func() {

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goverbs/goverbs/internal/fakerdma"
 	"github.com/goverbs/goverbs/rdmacm"
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -105,7 +104,10 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// fakePair returns both ends of a connection in a World.
+// host is the address of package verbstest's first device.
+const host = "192.0.2.1"
+
+// fakePair returns both ends of a connection on package verbstest's device.
 func fakePair(t testing.TB, o Options) (client, server *Conn) {
 	t.Helper()
 	l := listenFake(t, ListenConfig{Options: o})
@@ -122,7 +124,7 @@ func fakePair(t testing.TB, o Options) (client, server *Conn) {
 // listenFake listens until the test ends.
 func listenFake(t testing.TB, lc ListenConfig) *Listener {
 	t.Helper()
-	l := ok(lc.Listen(t.Context(), "tcp", fakerdma.Host+":0"))(t)
+	l := ok(lc.Listen(t.Context(), "tcp", host+":0"))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }

@@ -14,18 +14,38 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/goverbs/goverbs/internal/fakerdma"
 	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/rdmacm"
 	"github.com/goverbs/goverbs/verbs"
+	"github.com/goverbs/goverbs/verbstest"
 )
+
+// strangersHost is the address of package verbstest's first device.
+const strangersHost = "192.0.2.1"
+
+// waitListening waits until somebody listens.
+func waitListening(n *verbstest.Network) {
+	for !strings.Contains(strings.Join(n.Left(), "\n"), "listening") {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// waitNothing waits until nothing is left.
+func waitNothing(t *testing.T, n *verbstest.Network) {
+	t.Helper()
+	for start := time.Now(); len(n.Left()) > 0; time.Sleep(time.Millisecond) {
+		if time.Since(start) > rdmatest.Patience {
+			t.Fatalf("there are %v", n.Left())
+		}
+	}
+}
 
 // TestUcmatoseStrangers: whatever the client of ibv ucmatose does, the server ends, and leaves nothing. An honest client
 // is served.
 func TestUcmatoseStrangers(t *testing.T) {
-	w := fakerdma.New(t)
+	network := verbstest.New(t)
 	o := newCMOptions(rdmacm.PortSpaceTCP, 7471)
-	o.source = fakerdma.Host
+	o.source = strangersHost
 	server := func(silence time.Duration) (ended chan error) {
 		o := o
 		o.silence = silence
@@ -39,18 +59,14 @@ func TestUcmatoseStrangers(t *testing.T) {
 			}
 			ended <- err
 		}()
-		for len(w.Listening()) == 0 {
-			time.Sleep(time.Millisecond)
-		}
+		waitListening(network)
 		return ended
 	}
 	wait := func(ended chan error) error {
 		t.Helper()
 		select {
 		case err := <-ended:
-			if left := w.Left(); len(left) > 0 {
-				t.Errorf("there are %v", left)
-			}
+			waitNothing(t, network)
 			return err
 		case <-time.After(rdmatest.Patience):
 			t.Fatal("the server doesn't end")
@@ -65,7 +81,7 @@ func TestUcmatoseStrangers(t *testing.T) {
 		}
 		ended = server(0)
 		client := o
-		client.server, client.source, client.silence = fakerdma.Host, "", 0
+		client.server, client.source, client.silence = strangersHost, "", 0
 		nodes, err := client.exchangeMessages(context.Background())
 		if err != nil {
 			t.Error(err)
@@ -81,7 +97,7 @@ func TestUcmatoseStrangers(t *testing.T) {
 func strangeClient(t *testing.T, rnd *rand.Rand) {
 	id := rdmatest.Must(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))(t)
 	defer func() { rdmatest.Check(t, id.Close()) }()
-	rdmatest.Check(t, id.ResolveAddr(t.Context(), netip.AddrPort{}, netip.MustParseAddrPort(fakerdma.Host+":7471"), time.Minute))
+	rdmatest.Check(t, id.ResolveAddr(t.Context(), netip.AddrPort{}, netip.MustParseAddrPort(strangersHost+":7471"), time.Minute))
 	rdmatest.Check(t, id.ResolveRoute(t.Context(), time.Minute))
 	param := &rdmacm.ConnParam{PrivateData: []byte("\x1b]0;evil\x07")}
 	if rnd.IntN(4) == 0 { // it never confirms the answer
@@ -125,20 +141,18 @@ func strangeClient(t *testing.T, rnd *rand.Rand) {
 // TestRpingRounds: clients of ibv rping -s -P ping, whatever others do. What those say is printed harmless, and nothing
 // is left of them.
 func TestRpingRounds(t *testing.T) {
-	w := fakerdma.New(t)
+	network := verbstest.New(t)
 	printed := rdmatest.Must(os.Create(filepath.Join(t.TempDir(), "printed")))(t)
 	defer printed.Close()
 	stdout, stderr := os.Stdout, os.Stderr
 	os.Stdout, os.Stderr = printed, printed
 	defer func() { os.Stdout, os.Stderr = stdout, stderr }()
-	server := &rpingOptions{server: true, addr: fakerdma.Host, port: rpingPort, size: 64, persistent: true, verbose: true, parting: rdmatest.Patience}
-	client := &rpingOptions{client: true, addr: fakerdma.Host, port: rpingPort, size: 64, count: 3, validate: true, parting: rdmatest.Patience}
+	server := &rpingOptions{server: true, addr: strangersHost, port: rpingPort, size: 64, persistent: true, verbose: true, parting: rdmatest.Patience}
+	client := &rpingOptions{client: true, addr: strangersHost, port: rpingPort, size: 64, count: 3, validate: true, parting: rdmatest.Patience}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- server.serve(ctx) }()
-	for len(w.Listening()) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	waitListening(network)
 	var there []*pinger
 	rdmatest.Rounds(t, 60, 1, func(rnd *rand.Rand) {
 		there = append(there, strangePinger(t, rnd))
@@ -155,11 +169,7 @@ func TestRpingRounds(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	for start := time.Now(); len(w.Left()) > 0; time.Sleep(time.Millisecond) {
-		if time.Since(start) > rdmatest.Patience {
-			t.Fatalf("there are %v", w.Left())
-		}
-	}
+	waitNothing(t, network)
 	text := rdmatest.Must(os.ReadFile(printed.Name()))(t)
 	if bytes.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
 		t.Errorf("%q", text)
@@ -168,13 +178,11 @@ func TestRpingRounds(t *testing.T) {
 
 // TestRpingAfterError: a client whose message breaks the connection, and who stays, doesn't keep the server.
 func TestRpingAfterError(t *testing.T) {
-	w := fakerdma.New(t)
-	server := &rpingOptions{server: true, addr: fakerdma.Host, port: rpingPort, size: 64, parting: time.Millisecond}
+	network := verbstest.New(t)
+	server := &rpingOptions{server: true, addr: strangersHost, port: rpingPort, size: 64, parting: time.Millisecond}
 	ended := make(chan error, 1)
 	go func() { ended <- server.serve(t.Context()) }()
-	for len(w.Listening()) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	waitListening(network)
 	p := newPinger(t)
 	defer p.close(t)
 	rdmatest.Must(p.id.Connect(t.Context(), nil))(t)
@@ -199,7 +207,7 @@ type pinger struct {
 func newPinger(t *testing.T) *pinger {
 	t.Helper()
 	p := &pinger{id: rdmatest.Must(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))(t)}
-	rdmatest.Check(t, p.id.ResolveAddr(t.Context(), netip.AddrPort{}, netip.AddrPortFrom(netip.MustParseAddr(fakerdma.Host), rpingPort), time.Minute))
+	rdmatest.Check(t, p.id.ResolveAddr(t.Context(), netip.AddrPort{}, netip.AddrPortFrom(netip.MustParseAddr(strangersHost), rpingPort), time.Minute))
 	rdmatest.Check(t, p.id.ResolveRoute(t.Context(), time.Minute))
 	access := verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite
 	p.mr = rdmatest.Must(p.id.PD().AllocMR(2*rpingMaxSize, verbs.MROptions{Access: access}))(t)
