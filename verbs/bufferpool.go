@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -197,8 +198,8 @@ func (p *BufferPool) Completed(wrid uint64) *Buffer {
 
 // Close deregisters the pool's memory. It returns ErrBusy while there are references to
 // buffers, and may then be called again. If the PD has no QP any more, no request is in flight,
-// and so the references don't count: nobody must use a buffer then. Closing a closed pool does
-// nothing. MRs that can't be closed are left to Device.Close.
+// and so the references don't count: nobody must use a buffer then. If an MR can't be closed, Close
+// returns why, and may be called again. Closing a closed pool does nothing.
 func (p *BufferPool) Close() error {
 	const op = "close buffer pool"
 	if p == nil {
@@ -206,7 +207,7 @@ func (p *BufferPool) Close() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.closed && len(p.slabs) == 0 {
 		return nil
 	}
 	// No Get may take a free buffer from now on.
@@ -229,10 +230,11 @@ func (p *BufferPool) Close() error {
 	p.buffers.Store(new([]*Buffer))
 	p.closed = true
 	var errs []error
-	for _, mr := range p.slabs {
-		errs = append(errs, mr.Close())
-	}
-	p.slabs = nil
+	p.slabs = slices.DeleteFunc(p.slabs, func(mr *MR) bool {
+		err := mr.Close()
+		errs = append(errs, err)
+		return err == nil
+	})
 	return errors.Join(errs...)
 }
 

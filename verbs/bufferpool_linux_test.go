@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 func pool(t *testing.T, o BufferPoolOptions) *BufferPool {
@@ -218,5 +220,23 @@ func BenchmarkBufferPool(b *testing.B) {
 	for b.Loop() {
 		x, _ := p.Get(4096)
 		x.Release()
+	}
+}
+
+// TestBufferPoolRefused: what the kernel doesn't deregister is deregistered by the next Close.
+func TestBufferPoolRefused(t *testing.T) {
+	d, k := fakeContext(t)
+	p := must(must(d.AllocPD())(t).NewBufferPool(BufferPoolOptions{}))(t)
+	must(p.Get(100))(t).Release()
+	k.answerTo("dereg_mr", refuse(unix.ENOMEM))
+	if err := p.Close(); !errors.Is(err, unix.ENOMEM) {
+		t.Errorf("the kernel refuses: %v", err)
+	}
+	k.answerTo("dereg_mr", nil)
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := p.pd.Close(); err != nil {
+		t.Errorf("the memory is still registered: %v", err)
 	}
 }
