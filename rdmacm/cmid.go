@@ -74,7 +74,8 @@ func createID(ch *EventChannel, ps PortSpace, box *inbox) (*cmID, error) {
 	return id, nil
 }
 
-// requested makes the ID for a connection request to the listener.
+// requested makes the ID for a connection request to the listener. If this side lacks what that takes, the
+// request is rejected, and the ID that is returned is closed. It is nil if the listener is.
 func (listener *cmID) requested(ch *EventChannel, handle uint32, wish *ConnParam) (*cmID, error) {
 	if !listener.work() {
 		ch.destroy(handle)
@@ -93,7 +94,7 @@ func (listener *cmID) requested(ch *EventChannel, handle uint32, wish *ConnParam
 	}
 	id.number = registry.add(id)
 	if err := id.addrResolved(); err != nil {
-		return nil, errors.Join(err, id.close())
+		return id, join(err, id.close())
 	}
 	return id, nil
 }

@@ -35,7 +35,11 @@ func (id *SyncID) Connect(ctx context.Context, p *ConnParam) (*Event, error) {
 	if id.QP() == nil && id.qpType != verbs.UD && !id.iwarp() {
 		want = EventConnectResponse
 	}
-	return id.do(ctx, opConnect, func() error { return id.connectHeld(p) }, id.toPeer, want)
+	e, err := id.do(ctx, opConnect, func() error { return id.connectHeld(p) }, id.toPeer, want)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
 }
 
 // toPeer and fromPeer name the peer in errors.

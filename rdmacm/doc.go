@@ -75,7 +75,8 @@
 //	ConnectResponse   brings the ID's QP to RTS: then as Established,  as there            –
 //	                  or as ConnectError; else Connect returns
 //	Established       Connect and Accept return                        there is a Conn     –
-//	ConnectError      Connect and Accept fail                          as there            ends: ErrConnect
+//	ConnectError      Connect and Accept fail; Request, if this side   as there; Listener: ends: ErrConnect
+//	                  lacks what a client needs                        Refused
 //	Unreachable       Connect and Accept fail                          as there            ends: ErrUnreachable
 //	Rejected          the QP flushes; Connect and Accept fail          as there            ends: ErrDisconnected
 //	Disconnected      Disconnect and Accept return; others fail        as there            ends: ErrDisconnected

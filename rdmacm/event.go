@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"encoding/binary"
 	"errors"
+	"net/netip"
 	"syscall"
 
 	"github.com/goverbs/goverbs/uapi"
@@ -19,7 +20,7 @@ const (
 	EventRouteError      EventType = EventType(uapi.RDMA_CM_EVENT_ROUTE_ERROR)      // ResolveRoute has failed
 	EventConnectRequest  EventType = EventType(uapi.RDMA_CM_EVENT_CONNECT_REQUEST)  // Event.ID is new: Accept or Reject, and Close it
 	EventConnectResponse EventType = EventType(uapi.RDMA_CM_EVENT_CONNECT_RESPONSE) // accepted, and the QP is the caller's: see ID.Establish
-	EventConnectError    EventType = EventType(uapi.RDMA_CM_EVENT_CONNECT_ERROR)    // a handshake has failed
+	EventConnectError    EventType = EventType(uapi.RDMA_CM_EVENT_CONNECT_ERROR)    // a handshake has failed; for a listening ID, that of a client for which this side lacks something
 	EventUnreachable     EventType = EventType(uapi.RDMA_CM_EVENT_UNREACHABLE)      // the peer did not answer, or its link-layer address has changed
 	EventRejected        EventType = EventType(uapi.RDMA_CM_EVENT_REJECTED)         // the peer has rejected the connection
 	EventEstablished     EventType = EventType(uapi.RDMA_CM_EVENT_ESTABLISHED)      // the connection is established
@@ -47,9 +48,10 @@ type Event struct {
 	Multicast *Multicast // for EventMulticastJoin and EventMulticastError
 	Arg       uint64     // for EventUser: the argument of WriteEvent
 
-	of     *cmID // as ID
-	listen *cmID // as Listen
-	err    error // why handling the event failed in this package
+	of     *cmID          // as ID
+	listen *cmID          // as Listen
+	client netip.AddrPort // of a request that has failed on this side
+	err    error          // why handling the event failed in this package
 }
 
 // Err returns nil, or the failure that the event reports. That is an *EventError
@@ -149,8 +151,13 @@ func (ch *EventChannel) decode(r *uapi.RdmaUcmEventResp) *Event {
 		}
 	case EventConnectRequest:
 		id, err := e.of.requested(ch, r.Id, &e.Conn)
-		if err != nil {
+		if id == nil {
 			return nil
+		}
+		if err != nil {
+			e.client = id.RemoteAddr()
+			e.fail(EventConnectError, ErrConnect, err)
+			break
 		}
 		e.listen, e.Listen = e.of, e.ID
 		e.of, e.ID = id, id.owner()

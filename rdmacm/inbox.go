@@ -210,7 +210,7 @@ func (e *Event) deliver() {
 	e.ID, e.Listen = nil, nil // of before it was a SyncID
 	to.mu.Lock()
 	box := to.inbox
-	if e.Type == EventConnectRequest {
+	if e.Type == EventConnectRequest || e.client.IsValid() {
 		limit = to.backlog
 	}
 	to.mu.Unlock()

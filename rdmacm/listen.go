@@ -147,7 +147,11 @@ var (
 // serve answers requests until the listener ends.
 func (l *Listener) serve() {
 	for {
-		e, err := l.id.Request(l.life)
+		e, err := l.id.request(l.life)
+		if e != nil && e.client.IsValid() {
+			l.refused(Request{RemoteAddr: Addr{l.id.ps, e.client}, Peer: e.Conn}, err)
+			continue
+		}
 		if err != nil {
 			l.endLife(err)
 			return
@@ -155,7 +159,7 @@ func (l *Listener) serve() {
 		c := &client{event: e, request: Request{RemoteAddr: Addr{e.SyncID.ps, e.SyncID.RemoteAddr()}, Peer: e.Conn}}
 		if !l.admit() {
 			e.SyncID.Close()
-			l.refused(c, errRoom)
+			l.refused(c.request, errRoom)
 			continue
 		}
 		ctx, evict := context.WithCancel(l.life)
@@ -168,7 +172,7 @@ func (l *Listener) serve() {
 			err := l.handshake(ctx, c)
 			l.leave(c)
 			if err != nil {
-				l.refused(c, err)
+				l.refused(c.request, err)
 			}
 			<-l.room
 		})
@@ -216,9 +220,9 @@ func (l *Listener) leave(c *client) {
 	l.clients = slices.DeleteFunc(l.clients, func(other *client) bool { return other == c })
 }
 
-func (l *Listener) refused(c *client, err error) {
+func (l *Listener) refused(r Request, err error) {
 	if l.options.Refused != nil && l.life.Err() == nil {
-		l.options.Refused(c.request, err)
+		l.options.Refused(r, err)
 	}
 }
 

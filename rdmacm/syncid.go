@@ -60,7 +60,7 @@ func (id *SyncID) start(ctx context.Context, op string) (*inbox, error) {
 }
 
 // do runs a command and waits for the event that reports its success. object
-// returns the object for an error.
+// returns the object for an error. An event that reports a failure is returned with the error.
 func (id *SyncID) do(ctx context.Context, op string, command func() error, object func() string, want EventType) (*Event, error) {
 	box, err := id.start(ctx, op)
 	if err != nil {
@@ -91,7 +91,7 @@ func (id *SyncID) do(ctx context.Context, op string, command func() error, objec
 			err = errMoved // requests go where the address is now
 		}
 		if err != nil {
-			return nil, opErr(op, object(), err)
+			return e, opErr(op, object(), err)
 		}
 		// Ignored: EventAddrChange otherwise, EventTimewaitExit, and the end of an earlier command.
 	}
@@ -101,8 +101,19 @@ var errOnChannel = operr.Invalid("the ID is on a channel, and so are its events"
 
 // Request waits for the next connection request to a listener (rdma_get_request).
 // The event's SyncID is new. It must be accepted or rejected, and closed. If the listener's
-// address moves to another device, Request fails with ErrUnreachable: listen anew.
+// address moves to another device, Request fails with ErrUnreachable: listen anew. If this side
+// lacks what a client needs, a file for its device say, the client is rejected, and Request
+// fails with ErrConnect and the reason: later clients may have more luck.
 func (id *SyncID) Request(ctx context.Context) (*Event, error) {
+	e, err := id.request(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// request is Request, and returns the event of a client that was rejected with the error.
+func (id *SyncID) request(ctx context.Context) (*Event, error) {
 	object := func() string { return "on " + id.LocalAddr().String() }
 	return id.do(ctx, "get request", func() error { return nil }, object, EventConnectRequest)
 }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -108,4 +111,31 @@ func TestLinger(t *testing.T) {
 	if got, err := io.ReadAll(server); !bytes.Equal(got, text) || err != nil {
 		t.Errorf("read %d of %d bytes, %v", len(got), len(text), err)
 	}
+}
+
+// TestNoFile: a client for which this side has no file left is rejected, and Accept tells the reason. Later clients are
+// served.
+func TestNoFile(t *testing.T) {
+	n := verbstest.New(t)
+	var refused atomic.Bool
+	n.SetRefusal(func(command string) syscall.Errno {
+		if command == "open uverbs1" && refused.CompareAndSwap(false, true) {
+			return syscall.EMFILE
+		}
+		return 0
+	})
+	l := ok(Listen("tcp", ":0"))(t)
+	defer l.Close()
+	to := net.JoinHostPort(n.Device(1).Addr().String(), strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+	d := Dialer{LocalAddr: netip.MustParseAddrPort(host + ":0")}
+	if _, err := d.Dial("tcp", to); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("the client: %v", err)
+	}
+	_, err := l.Accept()
+	if e, ok := err.(interface{ Temporary() bool }); !ok || !e.Temporary() || !errors.Is(err, syscall.EMFILE) {
+		t.Errorf("Accept: %v", err)
+	}
+	c := ok(d.Dial("tcp", to))(t)
+	check(t, ok(l.Accept())(t).Close())
+	check(t, c.Close())
 }

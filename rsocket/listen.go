@@ -188,6 +188,10 @@ func (l *Listener) AcceptConn() (*Conn, error) {
 func (l *Listener) serve() {
 	for {
 		e, err := l.id.Request(l.life)
+		if errors.Is(err, rdmacm.ErrConnect) { // a client that this side couldn't take
+			l.report(&acceptError{err})
+			continue
+		}
 		if err != nil {
 			l.endLife(err)
 			return
@@ -236,12 +240,17 @@ func (l *Listener) shake(h *handshake, e *rdmacm.Event) *Conn {
 	_ = e.SyncID.Close()
 	var own *acceptError
 	if errors.As(err, &own) {
-		select {
-		case l.failures <- own:
-		default: // there is one already
-		}
+		l.report(own)
 	}
 	return nil
+}
+
+// report has Accept return a failure of this side.
+func (l *Listener) report(err *acceptError) {
+	select {
+	case l.failures <- err:
+	default: // there is one already
+	}
 }
 
 // offer waits for Accept to take a connection.
