@@ -118,7 +118,7 @@ func newConn(id *SyncID, t *Transport, o *Options, param *ConnParam) (*Conn, *Co
 		err = o.Prepare(c, p)
 	}
 	if err != nil {
-		return nil, nil, join(err, c.release())
+		return nil, nil, join(err, closeInTime(closeFunc(c.release)))
 	}
 	return c, p, nil
 }

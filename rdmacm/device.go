@@ -112,7 +112,8 @@ func choose[D interface {
 	return none, fmt.Errorf("%d devices have the node GUID %v, and the kernel doesn't say which has the address", len(devs), key.guid)
 }
 
-// release drops one reference, and closes the device after the last.
+// release drops one reference, and closes the device after the last. If the kernel refuses that, it is closed
+// later.
 func (d *device) release() error {
 	devices.Lock()
 	d.refs--
@@ -130,19 +131,22 @@ func (d *device) release() error {
 	return nil
 }
 
-// closeInTime closes a Device. If a verb still runs on it, closeInTime closes it
-// a little later: no new verb can begin.
-func closeInTime(ctx closer) error {
-	err := ctx.Close()
-	if !errors.Is(err, ErrBusy) {
-		return err
+// closeInTime closes what nobody can close again. If that fails, because a verb still runs on a Device or the
+// kernel refuses, it is tried again until it succeeds. closeInTime returns the failure, unless it is ErrBusy.
+func closeInTime(c closer) error {
+	err := c.Close()
+	if err == nil {
+		return nil
 	}
 	go func() {
-		for pause := time.Millisecond; errors.Is(ctx.Close(), ErrBusy); pause = min(2*pause, time.Second) {
+		for pause := time.Millisecond; c.Close() != nil; pause = min(2*pause, time.Second) {
 			time.Sleep(pause)
 		}
 	}()
-	return nil
+	if errors.Is(err, ErrBusy) {
+		return nil
+	}
+	return err
 }
 
 // removed keeps new IDs from using the removed device.

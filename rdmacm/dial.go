@@ -85,11 +85,11 @@ func (t *Transport) dial(ctx context.Context, info AddrInfo, o *Options) (*Conn,
 		go func() {
 			c.use.Lock()
 			defer c.use.Unlock()
-			c.release()
+			closeInTime(closeFunc(c.release))
 		}()
 		return nil, err
 	default:
-		return nil, join(err, c.release())
+		return nil, join(err, closeInTime(closeFunc(c.release)))
 	}
 	c.peer = e.Conn
 	return c, nil

@@ -75,3 +75,64 @@ func TestNoFile(t *testing.T) {
 	rdmatest.Check(t, id.Close())
 	rdmatest.Check(t, ch.Close())
 }
+
+// TestDeviceStays: a device whose end the kernel refuses is closed later.
+func TestDeviceStays(t *testing.T) {
+	n := verbstest.New(t)
+	var refusals int
+	n.SetRefusal(func(command string) syscall.Errno {
+		if command != "dealloc_pd" || refusals == 5 {
+			return 0
+		}
+		refusals++
+		return syscall.ENOMEM
+	})
+	id := rdmatest.Must(CreateSyncID(PortSpaceTCP))(t)
+	rdmatest.Check(t, id.Bind(hostAddr))
+	if err := id.Close(); !errors.Is(err, syscall.ENOMEM) {
+		t.Errorf("the kernel refuses, and Close returns %v", err)
+	}
+	rdmatest.Check(t, id.Close())
+	for start := time.Now(); len(n.Left()) > 0; time.Sleep(time.Millisecond) {
+		if time.Since(start) > rdmatest.Patience {
+			t.Fatalf("there are %v", n.Left())
+		}
+	}
+}
+
+// TestSetupStays: what is left of a setup that has failed, because the kernel refuses to destroy it, is destroyed
+// later.
+func TestSetupStays(t *testing.T) {
+	n := verbstest.New(t)
+	errPrepare := errors.New("prepare")
+	for name, refused := range map[string]string{"Dial": "rdma_connect", "Prepare": "", "Listener": "rdma_accept"} {
+		var mu sync.Mutex
+		var destroys int
+		n.SetRefusal(func(command string) syscall.Errno {
+			mu.Lock()
+			defer mu.Unlock()
+			if command == "destroy_qp" {
+				destroys++
+			}
+			if command == refused || command == "destroy_qp" && destroys <= 2 {
+				return syscall.ENOMEM
+			}
+			return 0
+		})
+		o := &Options{}
+		if refused == "" {
+			o.Prepare = func(*Conn, *ConnParam) error { return errPrepare }
+		}
+		l := rdmatest.Must(Listen(t.Context(), "tcp", host+":0", nil))(t)
+		if _, err := Dial(patient(t), "tcp", l.Addr().String(), o); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		rdmatest.Check(t, l.Close())
+		for start := time.Now(); len(n.Left()) > 0; time.Sleep(time.Millisecond) {
+			if time.Since(start) > rdmatest.Patience {
+				t.Fatalf("%s: there are %v", name, n.Left())
+			}
+		}
+		n.SetRefusal(nil)
+	}
+}

@@ -249,14 +249,14 @@ func (l *Listener) handshake(ctx context.Context, c *client) error {
 	c.owes = time.Time{}
 	l.mu.Unlock()
 	if err != nil {
-		err = join(err, conn.release())
+		err = join(err, closeInTime(closeFunc(conn.release)))
 	} else {
 		// Even if the client has disconnected by now: it may have sent something.
 		select {
 		case l.ready <- conn:
 			return nil
 		case <-ctx.Done():
-			err = conn.Close()
+			err = closeInTime(conn)
 		}
 	}
 	if ctx.Err() != nil {
