@@ -164,11 +164,13 @@ func (c *completions) unguard() {
 	c.arming.Unlock()
 }
 
-// watch arms the queue, and looks at what came before that.
+// watch arms the queue, and looks at what came before that. Without, nobody would notice the connection's end.
 func (c *completions) watch() {
-	if c.arm() == nil {
-		c.look()
+	if err := c.arm(); err != nil {
+		c.failed(err)
+		return
 	}
+	c.look()
 }
 
 // look distributes the completions that are there, or has the goroutine do it that has the turn.

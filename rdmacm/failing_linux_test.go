@@ -1,7 +1,11 @@
 package rdmacm
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"io"
+	"maps"
 	"net/netip"
 	"sync"
 	"syscall"
@@ -9,6 +13,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/verbs"
 	"github.com/goverbs/goverbs/verbstest"
 )
 
@@ -16,6 +21,421 @@ import (
 const host = "192.0.2.1"
 
 var hostAddr = netip.MustParseAddrPort(host + ":0")
+
+// A setup is one run of a way to make connections. Its calls' errors are collected.
+type setup struct {
+	t       *testing.T
+	ctx     context.Context
+	cancel  context.CancelFunc // after a failure: the other side waits for nothing
+	serving sync.WaitGroup
+
+	mu   sync.Mutex
+	errs []error
+}
+
+// ok notes an error, and ends all waits. It reports whether there is none.
+func (s *setup) ok(what string, err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.errs = append(s.errs, fmt.Errorf("%s: %w", what, err))
+		s.cancel()
+	}
+	return err == nil
+}
+
+// all takes steps until one fails.
+func (s *setup) all(steps ...func() error) bool {
+	for i, step := range steps {
+		if !s.ok(fmt.Sprintf("step %d", i), step()) {
+			return false
+		}
+	}
+	return true
+}
+
+// end closes something. If that is refused, the second Close succeeds.
+func (s *setup) end(c io.Closer) {
+	s.t.Helper()
+	if !s.ok(fmt.Sprintf("close %T", c), c.Close()) {
+		if err := c.Close(); err != nil {
+			s.t.Errorf("close %T again: %v", c, err)
+		}
+	}
+}
+
+// made is a step that makes something, which it keeps.
+func made[T any](keep *T, make func() (T, error)) func() error {
+	return func() (err error) {
+		v, err := make()
+		if err == nil {
+			*keep = v
+		}
+		return err
+	}
+}
+
+// pair listens and dials, has both ends play their parts, and ends all.
+func (s *setup) pair(t *Transport, o Options, serve, call func(*Conn) bool) {
+	o.Refused = func(_ Request, err error) { s.ok("refused", err) }
+	l, err := t.Listen(s.ctx, "tcp", host+":0", &o)
+	if !s.ok("listen", err) {
+		return
+	}
+	defer s.serving.Wait()
+	defer s.end(l)
+	s.serving.Go(func() {
+		c, err := l.Accept(s.ctx)
+		if !errors.Is(err, ErrClosed) && s.ok("accept", err) {
+			serve(c)
+			s.end(c)
+		}
+	})
+	if c, err := t.Dial(s.ctx, "tcp", l.Addr().String(), &o); s.ok("dial", err) {
+		call(c)
+		s.end(c)
+	}
+}
+
+// listen listens with a SyncID, and has serve answer the first request.
+func (s *setup) listen(ps PortSpace, serve func(*Event), call func(to netip.AddrPort)) {
+	id, err := CreateSyncID(ps)
+	if !s.ok("create listener", err) {
+		return
+	}
+	defer s.end(id)
+	if !s.all(func() error { return id.Bind(hostAddr) }, func() error { return id.Listen(1) }) {
+		return
+	}
+	s.serving.Go(func() {
+		if e, err := id.Request(s.ctx); s.ok("request", err) {
+			serve(e)
+			s.end(e.SyncID)
+		}
+	})
+	defer s.serving.Wait()
+	call(id.LocalAddr())
+}
+
+// reached makes a SyncID with a route to an address.
+func (s *setup) reached(ps PortSpace, to netip.AddrPort, call func(*SyncID)) {
+	id, err := CreateSyncID(ps)
+	if !s.ok("create", err) {
+		return
+	}
+	defer s.end(id)
+	if s.all(
+		func() error { return id.ResolveAddr(s.ctx, netip.AddrPort{}, to, time.Minute) },
+		func() error { return id.ResolveRoute(s.ctx, time.Minute) },
+	) {
+		call(id)
+	}
+}
+
+var oneOfEach = verbs.QPOptions{Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}
+
+// accepts answers a request with a QP of the connection manager's, and waits for the end of the connection.
+func (s *setup) accepts(e *Event) {
+	id := e.SyncID
+	_ = s.all(
+		func() error { _, err := id.CreateSRQ(nil, verbs.SRQOptions{MaxWR: 1, MaxSGE: 1}); return err },
+		func() error { _, err := id.CreateQP(nil, oneOfEach); return err },
+		func() error { return id.Accept(s.ctx, nil) },
+	) && id.QPType() == verbs.RC && s.all(func() error { _, err := id.Event(s.ctx); return err })
+}
+
+// gone waits until the peer ends a connection.
+func (s *setup) gone(c *Conn) bool {
+	<-c.Done()
+	if err := c.Err(); !errors.Is(err, ErrDisconnected) {
+		return s.ok("peer", err)
+	}
+	return true
+}
+
+// exchange are the parts of two ends with messages.
+func (s *setup) exchange(t *Transport, o Options) {
+	s.pair(t, o, func(c *Conn) bool {
+		b := make([]byte, 8)
+		return s.all(
+			func() error { _, err := c.Recv(s.ctx, b); return err },
+			func() error { return c.Send(s.ctx, b) },
+		) && s.gone(c)
+	}, func(c *Conn) bool {
+		b := make([]byte, 8)
+		return s.all(
+			func() error { return c.Send(s.ctx, b) },
+			func() error { _, err := c.Recv(s.ctx, b); return err },
+			func() error { return c.Flush(s.ctx) },
+			func() error { return c.Drain(s.ctx) },
+		)
+	})
+}
+
+// shared opens what a Transport is to share.
+func (s *setup) shared(with func(dev *verbs.Device, pd *verbs.PD)) {
+	dev, err := verbs.Open("vt0")
+	if !s.ok("open", err) {
+		return
+	}
+	defer s.end(dev)
+	if pd, err := dev.AllocPD(); s.ok("alloc PD", err) {
+		defer s.end(pd)
+		with(dev, pd)
+	}
+}
+
+// setups are the ways to make and to end connections.
+var setups = map[string]func(*setup){
+	"messages": func(s *setup) { s.exchange(new(Transport), Options{Messages: 1, MessageSize: 8}) },
+	"own requests": func(s *setup) {
+		o := Options{Messages: None, Cap: oneOfEach.Cap}
+		o.Control = func(id *SyncID) error { return id.SetTOS(1) }
+		o.Prepare = func(c *Conn, _ *ConnParam) error {
+			mr, err := c.PD().AllocMR(8, verbs.MROptions{})
+			if err == nil {
+				c.Own(mr)
+				_, err = c.QP().PostRecv(verbs.RecvWR{})
+			}
+			return err
+		}
+		wait := func(cq *verbs.CQ) func() error {
+			return func() error { _, err := cq.PollWait(s.ctx, make([]verbs.WC, 1)); return err }
+		}
+		s.pair(new(Transport), o, func(c *Conn) bool { return s.all(wait(c.RecvCQ())) && s.gone(c) }, func(c *Conn) bool {
+			return s.all(func() error {
+				_, err := c.QP().PostSend(verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled})
+				return err
+			}, wait(c.SendCQ()))
+		})
+	},
+	"shared pool": func(s *setup) {
+		s.shared(func(_ *verbs.Device, pd *verbs.PD) {
+			if pool, err := pd.NewBufferPool(verbs.BufferPoolOptions{Access: verbs.AccessLocalWrite}); s.ok("pool", err) {
+				s.exchange(&Transport{PD: pd, Pool: pool}, Options{Messages: 1, MessageSize: 8})
+				s.end(pool)
+			}
+		})
+	},
+	"shared queues": func(s *setup) {
+		s.shared(func(dev *verbs.Device, pd *verbs.PD) {
+			var t Transport
+			if s.all(
+				made(&t.SendCQ, func() (*verbs.CQ, error) { return dev.CreateCQ(verbs.CQOptions{MaxCQE: 4}) }),
+				made(&t.RecvCQ, func() (*verbs.CQ, error) { return dev.CreateCQ(verbs.CQOptions{MaxCQE: 4}) }),
+				made(&t.SRQ, func() (*verbs.SRQ, error) { return pd.CreateSRQ(verbs.SRQOptions{MaxWR: 4, MaxSGE: 1}) }),
+			) {
+				t.PD = pd
+				s.pair(&t, Options{Messages: None}, s.gone, func(*Conn) bool { return true })
+			}
+			for _, c := range []io.Closer{t.SRQ, t.RecvCQ, t.SendCQ} {
+				s.end(c)
+			}
+		})
+	},
+	"find device": func(s *setup) {
+		if dev, err := FindDevice(s.ctx, "tcp", host+":1"); s.ok("find", err) {
+			s.end(dev)
+		}
+	},
+	"not accepted": func(s *setup) {
+		refused := func(_ Request, err error) { s.ok("refused", err) }
+		l, err := Listen(s.ctx, "tcp", host+":0", &Options{Refused: refused})
+		if !s.ok("listen", err) {
+			return
+		}
+		defer s.end(l)
+		if c, err := Dial(s.ctx, "tcp", l.Addr().String(), nil); s.ok("dial", err) {
+			s.end(c)
+		}
+	},
+	"rejected": func(s *setup) {
+		s.listen(PortSpaceTCP, func(e *Event) { s.ok("reject", e.SyncID.Reject([]byte("no"))) }, func(to netip.AddrPort) {
+			s.reached(PortSpaceTCP, to, func(id *SyncID) {
+				s.all(
+					func() error { _, err := id.CreateQP(nil, oneOfEach); return err },
+					func() error {
+						_, err := id.Connect(s.ctx, nil)
+						if errors.Is(err, ErrRejected) {
+							err = nil
+						}
+						return err
+					},
+				)
+			})
+		})
+	},
+	"SyncID": func(s *setup) {
+		s.listen(PortSpaceTCP, s.accepts, func(to netip.AddrPort) {
+			s.reached(PortSpaceTCP, to, func(id *SyncID) {
+				s.all(
+					func() error { _, err := id.QueryAddr(); return err },
+					func() error { _, err := id.QueryGID(); return err },
+					func() error { _, err := id.QueryPath(); return err },
+					func() error { _, err := id.CreateSRQ(nil, verbs.SRQOptions{MaxWR: 1, MaxSGE: 1}); return err },
+					func() error { _, err := id.CreateQP(nil, oneOfEach); return err },
+					func() error { _, err := id.Connect(s.ctx, nil); return err },
+					func() error { return id.Disconnect(s.ctx) },
+					id.DestroyQP,
+					id.DestroySRQ,
+				)
+			})
+		})
+	},
+	"own QP": func(s *setup) {
+		s.listen(PortSpaceTCP, s.accepts, func(to netip.AddrPort) {
+			s.reached(PortSpaceTCP, to, func(id *SyncID) {
+				var cq *verbs.CQ
+				var qp *verbs.QP
+				move := func(state verbs.QPState) func() error {
+					return func() error {
+						a, mask, err := id.InitQPAttr(state)
+						if err == nil {
+							err = qp.Modify(a, mask)
+						}
+						return err
+					}
+				}
+				s.all(
+					made(&cq, func() (*verbs.CQ, error) { return id.Device().CreateCQ(verbs.CQOptions{MaxCQE: 2}) }),
+					made(&qp, func() (*verbs.QP, error) {
+						o := oneOfEach
+						o.Type, o.SendCQ, o.RecvCQ = verbs.RC, cq, cq
+						return id.PD().CreateQP(o)
+					}),
+					move(verbs.QPInit),
+					func() error { _, err := id.Connect(s.ctx, &ConnParam{QPNum: qp.Num()}); return err },
+					move(verbs.QPRTR),
+					move(verbs.QPRTS),
+					id.Establish,
+				)
+				s.end(qp)
+				s.end(cq)
+			})
+		})
+	},
+	"channels": func(s *setup) {
+		s.listen(PortSpaceTCP, s.accepts, func(to netip.AddrPort) {
+			var first, second *EventChannel
+			var id *ID
+			var sync *SyncID
+			next := func(ch **EventChannel, want EventType) func() error {
+				return func() error {
+					e, err := (*ch).Event(s.ctx)
+					if err == nil {
+						err = e.Err()
+					}
+					if err == nil && e.Type != want {
+						err = fmt.Errorf("event %v, want %v", e.Type, want)
+					}
+					return err
+				}
+			}
+			s.all(
+				made(&first, NewEventChannel),
+				made(&second, NewEventChannel),
+				made(&id, func() (*ID, error) { return first.CreateID(PortSpaceTCP) }),
+				func() error { return id.ResolveAddr(netip.AddrPort{}, to, time.Minute) },
+				next(&first, EventAddrResolved),
+				func() error { return id.Migrate(second) },
+				func() error { return id.ResolveRoute(time.Minute) },
+				next(&second, EventRouteResolved),
+				func() error { _, err := id.CreateQP(nil, oneOfEach); return err },
+				made(&sync, func() (*SyncID, error) { return id.MigrateSync() }),
+				func() error { _, err := sync.Connect(s.ctx, nil); return err },
+				func() error { _, err := sync.Migrate(first); return err },
+				func() error { return id.Disconnect() },
+				next(&first, EventDisconnected),
+			)
+			for _, c := range []io.Closer{id, second, first} {
+				s.end(c)
+			}
+		})
+	},
+	"datagrams": func(s *setup) {
+		group := netip.MustParseAddr("224.1.1.1")
+		s.listen(PortSpaceUDP, s.accepts, func(to netip.AddrPort) {
+			s.reached(PortSpaceUDP, to, func(id *SyncID) {
+				var mc *Multicast
+				s.all(
+					func() error { _, err := id.CreateQP(nil, oneOfEach); return err },
+					func() error { _, err := id.Connect(s.ctx, nil); return err },
+					made(&mc, func() (*Multicast, error) {
+						mc, _, err := id.JoinMulticast(s.ctx, group, JoinFullMember)
+						return mc, err
+					}),
+					func() error { return id.LeaveMulticast(mc) },
+					made(&mc, func() (*Multicast, error) {
+						mc, _, err := id.JoinMulticast(s.ctx, group, JoinFullMember)
+						return mc, err
+					}),
+				)
+			})
+		})
+	},
+}
+
+// silent has further commands of which nobody is told.
+var silent = map[string]map[string]int{
+	// The address leads there, if it can't be bound.
+	"find device": {"open uverbs0": 1, "get_context": 1, "query_device_ex": 1, "alloc_async_fd": 1, "alloc_pd": 1, "dealloc_pd": 1, "rdma_bind": 1, "rdma_query": 1},
+	// The request was rejected already.
+	"rejected": {"modify_qp": 2},
+	// The client's have been closed.
+	"not accepted": {"dealloc_pd": 2, "destroy_cq": 3, "destroy_qp": 2, "dereg_mr": 2},
+}
+
+// TestFailingSteps: an error at each step of each way to make and to end connections. The call that takes the step
+// fails, or else its peer's. What couldn't be closed can be closed then, nothing is left, and the next connection
+// works.
+func TestFailingSteps(t *testing.T) {
+	n := verbstest.New(t)
+	for name, run := range setups {
+		t.Run(name, func(t *testing.T) {
+			steps := rdmatest.FailingSteps{
+				Run: func() error {
+					s := &setup{t: t}
+					s.ctx, s.cancel = context.WithTimeout(t.Context(), rdmatest.Patience)
+					defer s.cancel()
+					run(s)
+					return errors.Join(s.errs...)
+				},
+				Held:  inUse,
+				Never: []string{"rdma_destroy_id"},
+				// The connection is over, or nobody has it any more.
+				Silent: map[string]int{"rdma_disconnect": 1, "modify_qp": 7},
+				// A QP that can't leave its group is busy.
+				Others: []error{ErrRejected, ErrDisconnected, ErrBusy},
+			}
+			maps.Copy(steps.Silent, silent[name])
+			rdmatest.Check(t, steps.Run()) // the runtime opens what it needs once
+			ended := rdmatest.NothingMore(t)
+			steps.Test(t, n)
+			ended()
+		})
+	}
+}
+
+// inUse is all that this package has.
+func inUse() (all []string) {
+	devices.Lock()
+	for key, d := range devices.open {
+		all = append(all, fmt.Sprintf("a device %v with %d IDs", key, d.refs))
+	}
+	devices.Unlock()
+	readers.Lock()
+	all = append(all, fmt.Sprintf("%d readers", len(readers.of)))
+	readers.Unlock()
+	registry.mu.RLock()
+	all = append(all, fmt.Sprintf("%d IDs and groups", len(registry.of)))
+	registry.mu.RUnlock()
+	shared.mu.Lock()
+	if shared.ch != nil {
+		all = append(all, "the shared channel")
+	}
+	shared.mu.Unlock()
+	return all
+}
 
 // TestNoFile: a client for which this side has no file left is rejected, and the reason is told. Later clients are
 // served.
