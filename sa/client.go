@@ -27,6 +27,20 @@ type Options struct {
 	SMKey uint64
 }
 
+// complete returns the options with what their zero values stand for.
+func (o Options) complete() Options {
+	if o.Timeout == 0 {
+		o.Timeout = time.Second
+	}
+	switch {
+	case o.Retries == 0:
+		o.Retries = 2
+	case o.Retries < 0:
+		o.Retries = 0
+	}
+	return o
+}
+
 // A Client asks the SA of a port's subnet. Its methods may be called at the same time. A call waits
 // for the one before it, since a port has one queue.
 type Client struct {
@@ -46,15 +60,7 @@ type agent interface {
 // NewClient returns a client that sends over a port. The port must not receive requests: the client
 // drops everything but answers to its own.
 func NewClient(p *umad.Port, o Options) (*Client, error) {
-	if o.Timeout == 0 {
-		o.Timeout = time.Second
-	}
-	switch {
-	case o.Retries == 0:
-		o.Retries = 2
-	case o.Retries < 0:
-		o.Retries = 0
-	}
+	o = o.complete()
 	a, err := p.Register(umad.AgentOptions{Class: umad.ClassAdministration, Version: version, RMPP: true})
 	if err != nil {
 		return nil, wrap("make client", p.Name().String(), err)

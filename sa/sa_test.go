@@ -74,6 +74,19 @@ func TestRequest(t *testing.T) {
 	}
 }
 
+// What is not said has the documented value.
+func TestOptions(t *testing.T) {
+	for o, want := range map[Options]Options{
+		{}:                                  {Timeout: time.Second, Retries: 2},
+		{Timeout: time.Minute, Retries: -1}: {Timeout: time.Minute},
+		{LID: 1, SL: 2, Timeout: time.Millisecond, Retries: 3, SMKey: 4}: {LID: 1, SL: 2, Timeout: time.Millisecond, Retries: 3, SMKey: 4},
+	} {
+		if got := o.complete(); got != want {
+			t.Errorf("%+v stands for %+v, want %+v", o, got, want)
+		}
+	}
+}
+
 // What is encoded is decoded: each component is in a place of its own.
 func TestRecords(t *testing.T) {
 	gid, other := [16]byte{0xfe, 0x80, 15: 1}, [16]byte{0xff, 0x12, 15: 2}
