@@ -2,6 +2,8 @@ package mlx5
 
 import (
 	"encoding/binary"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -67,6 +69,39 @@ func TestWallTimeBesideUpdate(t *testing.T) {
 	if at := <-got; at.nsec != 1 || at.mult != 1 {
 		t.Errorf("read %+v", at)
 	}
+}
+
+// TestWallTimeWhole: what is read is one state of the page, however often the kernel changes it meanwhile.
+func TestWallTimeWhole(t *testing.T) {
+	w := wall{mem: clockPage(uapi.IbUverbsClockInfo{})}
+	p := (*uapi.IbUverbsClockInfo)(unsafe.Pointer(unsafe.SliceData(w.mem)))
+	var over atomic.Bool
+	var kernel sync.WaitGroup
+	kernel.Go(func() {
+		for i := uint32(1); !over.Load(); i++ {
+			atomic.StoreUint32(&p.Sign, 2*i-1)
+			for _, field := range []*uint64{&p.Nsec, &p.Cycles, &p.Frac, &p.Mask} {
+				atomic.StoreUint64(field, uint64(i))
+			}
+			atomic.StoreUint32(&p.Mult, i)
+			atomic.StoreUint32(&p.Shift, i)
+			atomic.StoreUint32(&p.Sign, 2*i)
+			runtime.Gosched() // with one processor, the reader's time mostly ends while it reads
+		}
+	})
+	last := uint64(0)
+	for states := 0; states < 100; {
+		at := w.read()
+		if i := at.nsec; at != (wallTime{i, i, i, i, uint32(i), uint32(i)}) {
+			t.Fatalf("parts of several states: %+v", at)
+		}
+		if at.nsec != last {
+			last = at.nsec
+			states++
+		}
+	}
+	over.Store(true)
+	kernel.Wait()
 }
 
 // TestFields: a completion has the fields that were asked for, and those of a failed
