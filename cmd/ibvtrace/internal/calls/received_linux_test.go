@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 )
 
 // TestRights: the descriptors of a message are found, of programs with 64 and with 32 bits, and
@@ -70,6 +72,46 @@ func TestRights(t *testing.T) {
 		}
 		if fds := l.rights(os.Getpid(), control{16, 1 << 40}); fds != nil {
 			t.Errorf("ancillary data that can't be read: %v", fds)
+		}
+	}
+}
+
+// TestReceivedMessages: of the messages that a recvmmsg may receive, those count that it has received. The headers of
+// the others still have what a call before has left there.
+func TestReceivedMessages(t *testing.T) {
+	l := &wideMessage
+	for _, test := range []struct {
+		name string
+		ret  int64
+		left []int // descriptors that are still those of before
+	}{{"recvmmsg", 1, []int{9}}, {"recvmmsg", 2, nil}, {"recvmsg", 1000, []int{9}}} {
+		d, th := withFiles()
+		th.TID, th.Proc.PID = os.Getpid(), os.Getpid()
+		m, addr := memory(t, nil)
+		for i, fd := range []int{7, 9} {
+			d.NewFile(th.Proc, 1000+fd, tracee.File{Kind: tracee.FileCM})
+			at := 256 + 64*i // the ancillary data
+			b := binary.NativeEndian.AppendUint64(m[:i*l.next+l.control], addr+uint64(at))
+			binary.NativeEndian.AppendUint64(b, 20)
+			b = binary.NativeEndian.AppendUint64(m[:at], 20)
+			b = binary.NativeEndian.AppendUint32(b, unix.SOL_SOCKET)
+			b = binary.NativeEndian.AppendUint32(b, unix.SCM_RIGHTS)
+			binary.NativeEndian.AppendUint32(b, uint32(1000+fd))
+		}
+		n := uint64(2)
+		if test.name == "recvmsg" {
+			n = 1
+		}
+		c := d.EnterReceive(th, test.name, 3, addr, n, true)
+		returns(th, c, test.ret)
+		var left []int
+		for _, fd := range []int{7, 9} {
+			if th.Proc.FDs[1000+fd] != nil {
+				left = append(left, fd)
+			}
+		}
+		if !slices.Equal(left, test.left) {
+			t.Errorf("%s returns %d: %v are those of before, want %v", test.name, test.ret, left, test.left)
 		}
 	}
 }
