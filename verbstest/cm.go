@@ -323,7 +323,16 @@ func (m *manager) listen(id *cmID) syscall.Errno {
 }
 
 func (m *manager) resolve(id *cmID, src, dst netip.AddrPort, timeout time.Duration) syscall.Errno {
-	to := m.owner(dst.Addr())
+	to, own := m.owner(dst.Addr()), dst.Addr()
+	if dst.Addr().IsMulticast() { // any device reaches a group
+		to = m.net.devices[0]
+		for _, from := range []netip.AddrPort{src, id.src} {
+			if d := m.owner(from.Addr()); d != nil {
+				to = d
+			}
+		}
+		own = to.addr
+	}
 	via := to // which a host takes to its own addresses
 	for _, d := range m.net.devices {
 		if via == nil && !d.gone && near(d.addr, dst.Addr()) {
@@ -335,7 +344,7 @@ func (m *manager) resolve(id *cmID, src, dst netip.AddrPort, timeout time.Durati
 	default:
 		if !src.IsValid() {
 			if src = netip.AddrPortFrom(via.addr, 0); via == to {
-				src = netip.AddrPortFrom(dst.Addr(), 0)
+				src = netip.AddrPortFrom(own, 0)
 			}
 		}
 		if errno := m.bind(id, src); errno != 0 {
@@ -357,7 +366,7 @@ func (m *manager) resolve(id *cmID, src, dst netip.AddrPort, timeout time.Durati
 		})
 		return 0
 	case id.dev == nil: // bound to no address
-		id.dev, id.src = to, netip.AddrPortFrom(dst.Addr(), id.src.Port())
+		id.dev, id.src = to, netip.AddrPortFrom(own, id.src.Port())
 	}
 	id.event(uapi.RDMA_CM_EVENT_ADDR_RESOLVED, 0, nil)
 	return 0
