@@ -73,24 +73,26 @@ func TestWallTimeBesideUpdate(t *testing.T) {
 
 // TestWallTimeWhole: what is read is one state of the page, however often the kernel changes it meanwhile.
 func TestWallTimeWhole(t *testing.T) {
-	w := wall{mem: clockPage(uapi.IbUverbsClockInfo{})}
+	w := wall{mem: make([]byte, 4096)[40:]} // in two cache lines, so that half of a state may come
 	p := (*uapi.IbUverbsClockInfo)(unsafe.Pointer(unsafe.SliceData(w.mem)))
 	var over atomic.Bool
 	var kernel sync.WaitGroup
 	kernel.Go(func() {
 		for i := uint32(1); !over.Load(); i++ {
 			atomic.StoreUint32(&p.Sign, 2*i-1)
-			for _, field := range []*uint64{&p.Nsec, &p.Cycles, &p.Frac, &p.Mask} {
+			atomic.StoreUint32(&p.Shift, i) // what is read last is the first to change
+			atomic.StoreUint32(&p.Mult, i)
+			for _, field := range []*uint64{&p.Mask, &p.Frac, &p.Cycles, &p.Nsec} {
 				atomic.StoreUint64(field, uint64(i))
 			}
-			atomic.StoreUint32(&p.Mult, i)
-			atomic.StoreUint32(&p.Shift, i)
 			atomic.StoreUint32(&p.Sign, 2*i)
-			runtime.Gosched() // with one processor, the reader's time mostly ends while it reads
+			if i%64 == 0 {
+				runtime.Gosched() // with one processor, the reader's time mostly ends while it reads
+			}
 		}
 	})
 	last := uint64(0)
-	for states := 0; states < 100; {
+	for states, reads := 0, 0; states < 100 || reads < 1<<22; reads++ {
 		at := w.read()
 		if i := at.nsec; at != (wallTime{i, i, i, i, uint32(i), uint32(i)}) {
 			t.Fatalf("parts of several states: %+v", at)
