@@ -42,7 +42,7 @@ type Socket struct {
 	udp   *net.UDPConn
 	sleep bool // wait asleep
 	ctx   context.Context
-	stop  context.CancelFunc
+	stop  context.CancelCauseFunc // why the socket is of no use any more
 	busy  sync.WaitGroup
 	inbox chan message
 
@@ -81,14 +81,14 @@ func Listen(local netip.AddrPort, sleep bool) (*Socket, error) {
 		return nil, err
 	}
 	s := &Socket{udp: udp, sleep: sleep, inbox: make(chan message, 2*depth), table: newTable(mostDests)}
-	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	s.busy.Go(s.listen)
 	return s, nil
 }
 
 // Close closes the socket.
 func (s *Socket) Close() error {
-	s.stop()
+	s.stop(net.ErrClosed)
 	err := s.udp.Close()
 	s.busy.Wait()
 	s.mu.Lock()
@@ -119,11 +119,11 @@ func plain(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr()
 
 // dest returns a destination. The caller holds the lock.
 func (s *Socket) dest(to netip.AddrPort) (*dest, error) {
+	if err := context.Cause(s.ctx); err != nil {
+		return nil, err
+	}
 	if d := s.table.find(to); d != nil {
 		return d, nil
-	}
-	if s.ctx.Err() != nil {
-		return nil, net.ErrClosed
 	}
 	from, err := s.local(to)
 	if err != nil {
@@ -257,13 +257,13 @@ func (s *Socket) poll() error {
 func (s *Socket) watch(q *queue) {
 	for {
 		n, err := q.cq.PollWait(s.ctx, q.wcs)
-		if err != nil {
-			return
+		if err == nil {
+			s.mu.Lock()
+			err = s.handle(q, q.wcs[:n])
+			s.mu.Unlock()
 		}
-		s.mu.Lock()
-		err = s.handle(q, q.wcs[:n])
-		s.mu.Unlock()
 		if err != nil {
+			s.stop(err)
 			return
 		}
 	}
@@ -283,6 +283,8 @@ func (s *Socket) RecvFrom(b []byte, limit time.Duration) (n int, from netip.Addr
 			return s.take(m, b)
 		case <-late:
 			return 0, from, ErrTimeout
+		case <-s.ctx.Done():
+			return 0, from, context.Cause(s.ctx)
 		}
 	}
 	for {
@@ -294,6 +296,8 @@ func (s *Socket) RecvFrom(b []byte, limit time.Duration) (n int, from netip.Addr
 			return s.take(m, b)
 		case <-late:
 			return 0, from, ErrTimeout
+		case <-s.ctx.Done():
+			return 0, from, context.Cause(s.ctx)
 		default:
 		}
 	}
@@ -347,7 +351,7 @@ func (s *Socket) Meet(to netip.AddrPort, limit time.Duration) error {
 	case <-d.met:
 		return nil
 	case <-s.ctx.Done():
-		return net.ErrClosed
+		return context.Cause(s.ctx)
 	case <-time.After(limit):
 		return ErrTimeout
 	}
