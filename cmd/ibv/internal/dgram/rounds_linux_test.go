@@ -63,7 +63,7 @@ func TestRounds(t *testing.T) {
 	client, from := listenOn(t, clientAddr, true)
 	received := make(chan error, 1)
 	var mu sync.Mutex
-	sent := []byte("\x00") // by the client
+	sent := make(map[string]bool) // by the client, some of it more than once
 	go func() {
 		b := make([]byte, MaxMessage)
 		for {
@@ -73,7 +73,7 @@ func TestRounds(t *testing.T) {
 				return
 			}
 			mu.Lock()
-			if who == from && !bytes.Equal(b[:n], sent) {
+			if who == from && !sent[string(b[:n])] {
 				t.Errorf("%q comes in the client's name", b[:n])
 			}
 			mu.Unlock()
@@ -82,7 +82,7 @@ func TestRounds(t *testing.T) {
 	}()
 	say := func(text []byte) {
 		mu.Lock()
-		sent = text
+		sent[string(text)] = true
 		mu.Unlock()
 		ask(t, client, at, text)
 	}
@@ -95,7 +95,7 @@ func TestRounds(t *testing.T) {
 			r.strike(rnd)
 		}
 		asked++
-		say(fmt.Append(nil, "message ", asked)) // no message comes twice: the one before has come back
+		say(fmt.Append(nil, "message ", asked))
 		server.mu.Lock()
 		defer server.mu.Unlock()
 		if n := len(server.table.all); n > server.table.most || server.table.resolving > mostResolving {
