@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -17,7 +18,8 @@ const cmtimeUsage = `Usage: ibv cmtime [-b ADDR] [-p PORT]
 
 Connect and disconnect many times, and measure how long each step takes. All
 connections complete a step before any begins the next. Without -s, run as the
-server until killed. The other side may be rdma-core's cmtime (before version
+server until killed. The server has 20,000 clients at a time; another one takes
+the place of the oldest. The other side may be rdma-core's cmtime (before version
 50). Any program that accepts connections will do as the server.
 
   -s ADDR     run as a client of the server with this address or name
@@ -110,24 +112,46 @@ func (o *cmtimeOptions) address(ctx context.Context, node string, port int, pass
 	return infos[0].Dst, nil
 }
 
-// A cmQueues makes the queue pairs of all connections, on one CQ that nobody
-// polls.
+// A cmQueues makes the queue pairs of all connections, those of a device on one CQ
+// that nobody polls.
 type cmQueues struct {
-	once sync.Once
-	cq   *verbs.CQ
-	err  error
+	mu  sync.Mutex
+	cqs map[*verbs.Device]*verbs.CQ
 }
 
 func (q *cmQueues) create(id *rdmacm.ID) error {
-	q.once.Do(func() { q.cq, q.err = id.Device().CreateCQ(verbs.CQOptions{MaxCQE: 1}) })
-	if q.err != nil {
-		return q.err
+	cq, err := q.of(id.Device())
+	if err != nil {
+		return err
 	}
-	_, err := id.CreateQP(nil, verbs.QPOptions{
-		SendCQ: q.cq, RecvCQ: q.cq,
+	_, err = id.CreateQP(nil, verbs.QPOptions{
+		SendCQ: cq, RecvCQ: cq,
 		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1},
 	})
 	return err
 }
 
-func (q *cmQueues) close() error { return q.cq.Close() }
+// of returns a device's CQ.
+func (q *cmQueues) of(dev *verbs.Device) (*verbs.CQ, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if cq := q.cqs[dev]; cq != nil {
+		return cq, nil
+	}
+	cq, err := dev.CreateCQ(verbs.CQOptions{MaxCQE: 1})
+	if err != nil {
+		return nil, err
+	}
+	if q.cqs == nil {
+		q.cqs = make(map[*verbs.Device]*verbs.CQ)
+	}
+	q.cqs[dev] = cq
+	return cq, nil
+}
+
+func (q *cmQueues) close() (err error) {
+	for _, cq := range q.cqs {
+		err = errors.Join(err, cq.Close())
+	}
+	return err
+}

@@ -1,75 +1,175 @@
 package main
 
 import (
+	"container/list"
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"runtime"
 	"sync"
 	"time"
 
 	"github.com/goverbs/goverbs/rdmacm"
+	"github.com/goverbs/goverbs/verbs"
 )
 
 // serve accepts every connection request, and closes a connection when its client
 // leaves.
 func (o *cmtimeOptions) serve(ctx context.Context) error {
-	local, err := o.address(ctx, o.bind, o.port, true)
+	s, err := o.listen(ctx)
 	if err != nil {
 		return err
 	}
-	ch, err := rdmacm.NewEventChannel()
-	if err != nil {
-		return err
-	}
-	listener, err := ch.CreateID(rdmacm.PortSpaceTCP)
-	if err != nil {
-		return err
-	}
-	if err := listener.Bind(local); err != nil {
-		return err
-	}
-	if err := listener.Listen(0); err != nil {
-		return err
-	}
-	s := &cmServer{ch: ch}
-	ended := make(chan error)
-	for range runtime.GOMAXPROCS(0) {
-		go func() { ended <- s.answer(ctx) }()
-	}
-	return <-ended
+	return s.serve(ctx)
 }
 
 // A cmServer answers clients at once and cleans up later, when no client connects
 // or disconnects, so that no client waits for that.
 type cmServer struct {
-	ch     *rdmacm.EventChannel
-	queues cmQueues
+	ch       *rdmacm.EventChannel
+	listener *rdmacm.ID
+	queues   cmQueues
+	most     int // clients at a time
+
+	cleaning sync.Mutex // held while IDs are closed
 
 	mu      sync.Mutex
-	left    []*rdmacm.ID // those whose clients have left
+	holds   map[*verbs.Device]*rdmacm.ID // keep the devices of the clients open, and with them the CQs
+	clients *list.List                   // IDs, in the order in which they came
+	left    []*rdmacm.ID                 // those whose clients have left
 	cleanup *time.Timer
 }
 
 const (
 	cmQuiet  = 5 * time.Millisecond
 	cmMaxIDs = 1000 // before the server cleans up
+
+	// cmMost is how many clients the server has at a time. A queue pair on Soft-RoCE is mapped twice,
+	// and Linux allows a process 65,530 mappings.
+	cmMost = 20_000
 )
 
-// leave records that a client has left.
-func (s *cmServer) leave(id *rdmacm.ID) {
+// listen returns a server at which clients may arrive.
+func (o *cmtimeOptions) listen(ctx context.Context) (*cmServer, error) {
+	local, err := o.address(ctx, o.bind, o.port, true)
+	if err != nil {
+		return nil, err
+	}
+	s := &cmServer{most: cmMost, holds: make(map[*verbs.Device]*rdmacm.ID), clients: list.New()}
+	if s.ch, err = rdmacm.NewEventChannel(); err != nil {
+		return nil, err
+	}
+	if s.listener, err = s.ch.CreateID(rdmacm.PortSpaceTCP); err == nil {
+		err = s.listener.Bind(local)
+	}
+	if err == nil {
+		err = s.listener.Listen(0)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+// serve serves clients until the context ends or the device is removed, and closes everything.
+func (s *cmServer) serve(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var answering sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		answering.Go(func() { stop(s.answer(ctx)) })
+	}
+	answering.Wait()
+	return errors.Join(context.Cause(ctx), s.close())
+}
+
+func (s *cmServer) close() error {
+	s.cleaning.Lock()
+	defer s.cleaning.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.left = append(s.left, id)
+	err := s.listener.Close()
+	for e := s.clients.Front(); e != nil; e = e.Next() {
+		err = errors.Join(err, e.Value.(*rdmacm.ID).Close())
+	}
+	for _, id := range s.left {
+		err = errors.Join(err, id.Close())
+	}
+	s.left = nil
+	err = errors.Join(err, s.queues.close())
+	for _, id := range s.holds {
+		err = errors.Join(err, id.Close())
+	}
+	return errors.Join(err, s.ch.Close())
+}
+
+// come records that a client has come. If there are too many, it takes the place of the one that has been there
+// for the longest time.
+func (s *cmServer) come(id *rdmacm.ID) error {
+	s.mu.Lock()
+	var oldest *rdmacm.ID
+	if s.clients.Len() == s.most {
+		oldest = s.clients.Front().Value.(*rdmacm.ID)
+	}
+	id.Value = s.clients.PushBack(id)
+	err := s.hold(id)
+	s.mu.Unlock()
+	if oldest != nil {
+		s.leave(oldest)
+	}
+	return err
+}
+
+// hold keeps a client's device open. The caller holds the lock.
+func (s *cmServer) hold(id *rdmacm.ID) error {
+	dev := id.Device()
 	switch {
+	case dev == nil:
+		return rdmacm.ErrDeviceRemoved // since the client has asked
+	case s.holds[dev] != nil:
+		return nil
+	}
+	hold, err := s.ch.CreateID(rdmacm.PortSpaceTCP)
+	if err != nil {
+		return err
+	}
+	if err := hold.Bind(netip.AddrPortFrom(id.LocalAddr().Addr(), 0)); err != nil {
+		return errors.Join(err, hold.Close())
+	}
+	s.holds[dev] = hold
+	return nil
+}
+
+// leave records that a client has left, or must leave.
+func (s *cmServer) leave(id *rdmacm.ID) {
+	s.mu.Lock()
+	place, is := id.Value.(*list.Element)
+	if !is { // it has been recorded
+		s.mu.Unlock()
+		return
+	}
+	s.clients.Remove(place)
+	id.Value = nil
+	s.left = append(s.left, id)
+	many := len(s.left) >= cmMaxIDs
+	switch {
+	case many:
 	case s.cleanup == nil:
 		s.cleanup = time.AfterFunc(cmQuiet, s.clean)
-	case len(s.left) < cmMaxIDs:
+	default:
 		s.cleanup.Reset(cmQuiet)
+	}
+	s.mu.Unlock()
+	if many { // and who comes waits
+		s.clean()
 	}
 }
 
 func (s *cmServer) clean() {
+	s.cleaning.Lock()
+	defer s.cleaning.Unlock()
 	s.mu.Lock()
 	left := s.left
 	s.left = nil
@@ -90,7 +190,10 @@ func (s *cmServer) answer(ctx context.Context) error {
 		}
 		switch e.Type {
 		case rdmacm.EventConnectRequest:
-			if err = s.queues.create(e.ID); err == nil {
+			if err = s.come(e.ID); err == nil {
+				err = s.queues.create(e.ID)
+			}
+			if err == nil {
 				err = e.ID.Accept(nil)
 			}
 			if err != nil {
@@ -106,7 +209,7 @@ func (s *cmServer) answer(ctx context.Context) error {
 				s.leave(e.ID)
 			}
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, rdmacm.ErrClosed) { // another one has taken its place
 			fmt.Fprintf(os.Stderr, "ibv cmtime: %v\n", err)
 		}
 	}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/rdmacm"
+	"github.com/goverbs/goverbs/verbs"
+	"github.com/goverbs/goverbs/verbstest"
+)
+
+// Where servers are, and what strangers say.
+const (
+	here    = "127.0.0.1" // an address of the first device
+	escapes = "\x1b]0;evil\x07\n"
+	hasty   = time.Millisecond // a server's patience with strangers
+)
+
+// unharmed plays something in which strangers take part. What is printed can't control a terminal. In the end, there
+// are no more goroutines than before, and hardly more memory.
+func unharmed(t *testing.T, play func()) {
+	t.Helper()
+	printed := rdmatest.Must(os.Create(filepath.Join(t.TempDir(), "printed")))(t)
+	defer printed.Close()
+	stdout, stderr := os.Stdout, os.Stderr
+	restore := func() { os.Stdout, os.Stderr = stdout, stderr }
+	defer restore()
+	os.Stdout, os.Stderr = printed, printed
+	goroutines, memory := runtime.NumGoroutine(), heap()
+	play()
+	for start := time.Now(); runtime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
+		if time.Since(start) > rdmatest.Patience {
+			b := make([]byte, 1<<20)
+			t.Fatalf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), goroutines, b[:runtime.Stack(b, true)])
+		}
+	}
+	if more := heap() - memory; more > 8<<20 {
+		t.Errorf("%d bytes more than before", more)
+	}
+	restore()
+	harmless(t, string(rdmatest.Must(os.ReadFile(printed.Name()))(t)))
+}
+
+// harmless checks that a text can't control a terminal.
+func harmless(t *testing.T, text string) {
+	t.Helper()
+	if strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) || strings.Contains(text, "evil") {
+		t.Errorf("%.1000q", text)
+	}
+}
+
+// heap returns how much memory is in use after a garbage collection.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// finished waits for a server's end, and returns its error.
+func finished(t *testing.T, ended <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-ended:
+		if err != nil {
+			harmless(t, err.Error())
+		}
+		return err
+	case <-time.After(rdmatest.Patience):
+		b := make([]byte, 1<<20)
+		t.Fatalf("the server doesn't end:\n%s", b[:runtime.Stack(b, true)])
+		return nil
+	}
+}
+
+// A caller is a client that does what it wants, made from the verbs.
+type caller struct {
+	id     *rdmacm.SyncID
+	mr     *verbs.MR
+	asking sync.WaitGroup
+}
+
+// call returns a caller that knows the way to a server, and has memory.
+func call(t *testing.T, ps rdmacm.PortSpace, to netip.AddrPort) *caller {
+	t.Helper()
+	c := &caller{id: rdmatest.Must(rdmacm.CreateSyncID(ps))(t)}
+	rdmatest.Check(t, c.id.ResolveAddr(t.Context(), netip.AddrPort{}, to, time.Minute))
+	rdmatest.Check(t, c.id.ResolveRoute(t.Context(), time.Minute))
+	c.mr = rdmatest.Must(c.id.PD().AllocMR(4096, verbs.MROptions{Access: verbs.AccessLocalWrite}))(t)
+	copy(c.mr.Bytes(), strings.Repeat(escapes, 100))
+	return c
+}
+
+// queue makes a queue pair with n receives.
+func (c *caller) queue(t *testing.T, n int) {
+	t.Helper()
+	caps := verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 1, MaxRecvSGE: 1}
+	rdmatest.Must(c.id.CreateQP(nil, verbs.QPOptions{Cap: caps}))(t)
+	for range n {
+		rdmatest.Must(c.id.QP().PostRecv(verbs.RecvWR{SGL: []verbs.SGE{c.mr.SGE(0, 4096)}}))(t)
+	}
+}
+
+// ask asks for a connection, and doesn't wait for the answer, nor ever confirms it.
+func (c *caller) ask(rnd *rand.Rand) {
+	p := &rdmacm.ConnParam{QPNum: 0x800000 + rnd.Uint32()&0x7fffff, PrivateData: []byte(escapes)}
+	c.asking.Go(func() { _, _ = c.id.Connect(context.Background(), p) })
+}
+
+func (c *caller) post(wr verbs.SendWR) {
+	wr.Flags |= verbs.SendSignaled
+	_, _ = c.id.QP().PostSend(wr)
+	var wcs [8]verbs.WC
+	_, _ = c.id.SendCQ().Poll(wcs[:])
+}
+
+func (c *caller) close(t *testing.T) {
+	t.Helper()
+	rdmatest.Check(t, errors.Join(c.id.DestroyQP(), c.mr.Close(), c.id.Close()))
+	c.asking.Wait()
+}
+
+// callers are those that linger.
+type callers []*caller
+
+// leave lets all but n go.
+func (all *callers) leave(t *testing.T, n int) {
+	t.Helper()
+	for len(*all) > n {
+		(*all)[0].close(t)
+		*all = (*all)[1:]
+	}
+}
+
+// strange lets a caller do to a server of connections what it wants, or several that ask and are silent.
+func strange(t *testing.T, rnd *rand.Rand, to netip.AddrPort) (there callers) {
+	if rnd.IntN(3) == 0 {
+		for range 1 + rnd.IntN(6) {
+			c := call(t, rdmacm.PortSpaceTCP, to)
+			there = append(there, c)
+			c.ask(rnd)
+		}
+		return there
+	}
+	c := call(t, rdmacm.PortSpaceTCP, to)
+	there = append(there, c)
+	c.queue(t, rnd.IntN(64))
+	data := make([]byte, rnd.IntN(rdmacm.MaxConnectData+1))
+	copy(data, escapes)
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
+	defer cancel()
+	if _, err := c.id.Connect(ctx, &rdmacm.ConnParam{PrivateData: data}); err != nil {
+		return there
+	}
+	for range rnd.IntN(20) {
+		wr := verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{c.mr.SGE(0, rnd.IntN(4097))}}
+		switch rnd.IntN(5) {
+		case 0:
+			wr.Opcode, wr.Imm, wr.SGL = verbs.OpRDMAWriteImm, rnd.Uint32(), nil
+		case 1:
+			wr.Opcode, wr.Remote = verbs.OpRDMAWrite, verbs.Remote{Addr: rnd.Uint64(), RKey: rnd.Uint32()}
+		}
+		c.post(wr)
+	}
+	switch rnd.IntN(3) {
+	case 0:
+		_ = c.id.Disconnect(t.Context())
+	case 1:
+		_ = c.id.QP().Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState)
+	}
+	return there
+}
+
+// TestCmtimeRounds: the server of ibv cmtime serves the next client, whatever others do, and has no more clients than
+// it may. Now and then all have left.
+func TestCmtimeRounds(t *testing.T) {
+	verbstest.New(t)
+	unharmed(t, func() {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		s := rdmatest.Must((&cmtimeOptions{port: 7471}).listen(ctx))(t)
+		s.most = 16
+		ended := make(chan error, 1)
+		go func() { ended <- s.serve(ctx) }()
+		var there callers
+		rdmatest.Rounds(t, 100, 1, func(rnd *rand.Rand) {
+			addr := []string{here, "192.0.2.1", "192.0.2.2"}[rnd.IntN(3)]
+			there = append(there, strange(t, rnd, netip.MustParseAddrPort(addr+":7471"))...)
+			there.leave(t, rnd.IntN(48))
+			client := &cmtimeOptions{server: addr, port: 7471, count: 1 + rnd.IntN(4), timeout: time.Minute}
+			rdmatest.Check(t, client.measure(t.Context()))
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if n := s.clients.Len(); n > s.most {
+				t.Errorf("%d clients are there, %d may be", n, s.most)
+			}
+		})
+		there.leave(t, 0)
+		for range 3 { // the device is the same when all have left, and another one comes
+			client := &cmtimeOptions{server: here, port: 7471, count: 1, timeout: time.Minute}
+			rdmatest.Check(t, client.measure(t.Context()))
+			for start, left := time.Now(), -1; left != 0 && time.Since(start) < rdmatest.Patience; time.Sleep(time.Millisecond) {
+				s.mu.Lock()
+				left = s.clients.Len()
+				s.mu.Unlock()
+			}
+			s.clean()
+		}
+		if n := len(s.queues.cqs); n > 2 {
+			t.Errorf("%d CQs of 2 devices", n)
+		}
+		stop()
+		if err := finished(t, ended); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
