@@ -26,6 +26,7 @@ type cmOptions struct {
 	ackTimeout  int // -1: the default
 
 	silence time.Duration // the other side's at most, while messages are missing; 0: without end
+	idle    bool          // before its first message, the other side may be silent for as long as it likes: a group
 }
 
 func newCMOptions(space rdmacm.PortSpace, port int) cmOptions {
@@ -138,6 +139,16 @@ func (o *cmOptions) listen(ctx context.Context) (*rdmacm.SyncID, error) {
 		return nil, errors.Join(err, id.Close())
 	}
 	return id, nil
+}
+
+// serve listens while clients are answered.
+func (o *cmOptions) serve(ctx context.Context, answer func(context.Context, *rdmacm.SyncID) (cmNodes, error)) (cmNodes, error) {
+	listener, err := o.listen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer listener.Close()
+	return answer(ctx, listener)
 }
 
 // A cmNode is one connection, or one datagram endpoint, with its memory.
@@ -284,12 +295,23 @@ func (n *cmNode) await(what verbs.WCOpcode) (last verbs.WC, err error) {
 	return last, nil
 }
 
+// accept accepts a client's request. It doesn't wait for longer for the client to confirm that than the client
+// may be silent.
+func (n *cmNode) accept(ctx context.Context) error {
+	if n.silence > 0 {
+		limited, cancel := context.WithTimeout(ctx, n.silence)
+		defer cancel()
+		ctx = limited
+	}
+	return n.id.Accept(ctx, nil)
+}
+
 // poll waits for completions, but not for longer than the other side may be silent: it may be anybody.
 func (n *cmNode) poll(ctx context.Context, wcs []verbs.WC) (int, error) {
-	if n.silence == 0 {
+	if n.silence == 0 || n.idle && n.done[verbs.WCRecv] == 0 {
 		return n.cq.PollWait(ctx, wcs)
 	}
-	limit := n.silence + time.Duration(n.connections)*10*time.Millisecond // the others come first
+	limit := n.silence + time.Duration(n.connections)*n.silence/1000 // the others come first
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	count, err := n.cq.PollWait(limited, wcs)

@@ -15,7 +15,8 @@ const mckeyUsage = `Usage: ibv mckey -m GROUP [OPTION...]      receive what is s
        ibv mckey -m GROUP -s [OPTION...]   send to the group
 
 Join a multicast group through the RDMA connection manager, and receive or send
-messages. The other sides may be librdmacm's mckey.
+messages. The other sides may be librdmacm's mckey. A receiver waits for its first
+message as long as it takes, and then gives up when none has come for a minute.
 
   -m GROUP   the group's address
   -s         send
@@ -40,7 +41,7 @@ type mckeyOptions struct {
 
 func parseMckey(args []string) (*mckeyOptions, error) {
 	o := &mckeyOptions{cmOptions: newCMOptions(rdmacm.PortSpaceUDP, 0), join: rdmacm.JoinFullMember}
-	o.silence = 0 // a group may have nothing to say
+	o.idle = true
 	options := []longOption{{short: 's'}, {short: 'o'}, {short: 'l'}, {short: 'h', long: "help"}}
 	for _, short := range "mMbcCSp" {
 		options = append(options, longOption{short: byte(short), hasArg: true})
@@ -94,6 +95,15 @@ func (o *mckeyOptions) run(ctx context.Context) (nodes cmNodes, err error) {
 		role = "client"
 	}
 	fmt.Printf("mckey: starting %s\nmckey: joining\n", role)
+	if nodes, err = o.members(ctx); err != nil {
+		return nodes, err
+	}
+	time.Sleep(settling)
+	return nodes, o.transfer(nodes)
+}
+
+// members makes all endpoints.
+func (o *mckeyOptions) members(ctx context.Context) (nodes cmNodes, err error) {
 	for range o.connections {
 		n, err := o.member(ctx)
 		if err != nil {
@@ -101,14 +111,18 @@ func (o *mckeyOptions) run(ctx context.Context) (nodes cmNodes, err error) {
 		}
 		nodes = append(nodes, n)
 	}
-	time.Sleep(settling)
+	return nodes, nil
+}
+
+// transfer sends or receives the messages.
+func (o *mckeyOptions) transfer(nodes cmNodes) (err error) {
 	if o.messages == 0 {
-		return nodes, nil
+		return nil
 	}
 	if o.sends {
 		fmt.Println("initiating data transfers")
 		if err := nodes.each((*cmNode).post); err != nil {
-			return nodes, err
+			return err
 		}
 		err = nodes.await(verbs.WCSend)
 	} else {
@@ -118,7 +132,7 @@ func (o *mckeyOptions) run(ctx context.Context) (nodes cmNodes, err error) {
 	if err == nil {
 		fmt.Println("data transfers complete")
 	}
-	return nodes, err
+	return err
 }
 
 // member makes an endpoint that has joined the group.

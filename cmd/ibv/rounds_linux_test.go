@@ -227,3 +227,175 @@ func TestCmtimeRounds(t *testing.T) {
 		}
 	})
 }
+
+// TestUcmatoseHalfOpen: a client that never confirms the answer, and stays, doesn't keep ibv ucmatose.
+func TestUcmatoseHalfOpen(t *testing.T) {
+	verbstest.New(t)
+	o := newCMOptions(rdmacm.PortSpaceTCP, 7471)
+	o.silence = hasty
+	listener := rdmatest.Must(o.listen(t.Context()))(t)
+	ended := make(chan error, 1)
+	go func() {
+		nodes, err := o.answerMessages(context.Background(), listener)
+		ended <- errors.Join(err, closeAll(nodes), listener.Close())
+	}()
+	c := call(t, rdmacm.PortSpaceTCP, netip.MustParseAddrPort(here+":7471"))
+	defer c.close(t)
+	c.ask(rand.New(rand.NewPCG(1, 1)))
+	if err := finished(t, ended); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}
+
+func closeAll(nodes cmNodes) (err error) {
+	for _, n := range nodes {
+		err = errors.Join(err, n.close())
+	}
+	return err
+}
+
+// TestUdaddyRounds: whatever clients of ibv udaddy do, the server ends, and leaves nothing. The next server serves its
+// client.
+func TestUdaddyRounds(t *testing.T) {
+	verbstest.New(t)
+	unharmed(t, func() {
+		rdmatest.Rounds(t, 60, 3, func(rnd *rand.Rand) {
+			o := newCMOptions(rdmacm.PortSpaceUDP, 7174)
+			o.connections, o.messages, o.size = 1+rnd.IntN(3), 1+rnd.IntN(10), 1+rnd.IntN(200)
+			serve := func(silence time.Duration) <-chan error {
+				o := o
+				o.silence = silence
+				listener := rdmatest.Must(o.listen(t.Context()))(t)
+				ended := make(chan error, 1)
+				go func() {
+					nodes, err := o.answerDatagrams(context.Background(), listener)
+					rdmatest.Check(t, errors.Join(closeAll(nodes), listener.Close()))
+					ended <- err
+				}()
+				return ended
+			}
+			ended := serve(hasty)
+			var there callers
+			for range o.connections + rnd.IntN(5) {
+				there = append(there, strangeDatagrams(t, rnd, &o))
+			}
+			_ = finished(t, ended)
+			there.leave(t, 0)
+			ended = serve(rdmatest.Patience)
+			o.server, o.silence = here, rdmatest.Patience
+			nodes, err := o.exchangeDatagrams(t.Context())
+			rdmatest.Check(t, errors.Join(err, closeAll(nodes)))
+			rdmatest.Check(t, finished(t, ended))
+		})
+	})
+}
+
+// strangeDatagrams is a client of udaddy's server that does something else.
+func strangeDatagrams(t *testing.T, rnd *rand.Rand, o *cmOptions) *caller {
+	c := call(t, rdmacm.PortSpaceUDP, netip.MustParseAddrPort(here+":7174"))
+	if rnd.IntN(3) == 0 {
+		c.ask(rnd)
+		return c
+	}
+	c.queue(t, 0)
+	event, err := c.id.Connect(t.Context(), &rdmacm.ConnParam{PrivateData: []byte(escapes)})
+	if err != nil {
+		return c
+	}
+	ah := rdmatest.Must(c.id.PD().CreateAH(event.UD.AH))(t)
+	defer func() { rdmatest.Check(t, ah.Close()) }()
+	for range rnd.IntN(2 * o.messages) {
+		wr := verbs.SendWR{Opcode: verbs.OpSendImm, Imm: rnd.Uint32() >> rnd.IntN(32), SGL: []verbs.SGE{c.mr.SGE(0, rnd.IntN(o.size+1))},
+			AH: ah, RemoteQPN: event.UD.QPNum, RemoteQKey: event.UD.QKey}
+		switch rnd.IntN(8) {
+		case 0:
+			wr.Opcode, wr.Imm = verbs.OpSend, 0
+		case 1:
+			wr.SGL[0].Length = 1024
+		case 2:
+			wr.RemoteQKey++
+		case 3:
+			wr.RemoteQPN = rnd.Uint32() & 0xffffff
+		}
+		c.post(wr)
+	}
+	return c
+}
+
+// TestMckeyRounds: whatever others send to the group of ibv mckey, the receiver ends, and leaves nothing, and receives
+// what a member sends.
+func TestMckeyRounds(t *testing.T) {
+	group := netip.MustParseAddr("239.1.2.3")
+	verbstest.New(t)
+	unharmed(t, func() {
+		rdmatest.Rounds(t, 60, 3, func(rnd *rand.Rand) {
+			o := rdmatest.Must(parseMckey(strings.Fields("-m 239.1.2.3 -b " + here)))(t)
+			if o.silence == 0 {
+				t.Error("a group may be silent for ever in the middle")
+			}
+			o.connections, o.messages, o.size = 1+rnd.IntN(3), 1+rnd.IntN(10), 1+rnd.IntN(200)
+			receive := func(silence time.Duration) <-chan error {
+				o := *o
+				o.silence = silence
+				nodes := rdmatest.Must(o.members(t.Context()))(t)
+				ended := make(chan error, 1)
+				go func() {
+					err := o.transfer(nodes)
+					rdmatest.Check(t, closeAll(nodes))
+					ended <- err
+				}()
+				return ended
+			}
+			send := func() {
+				o := *o
+				o.sends, o.connections = true, 1
+				nodes := rdmatest.Must(o.members(t.Context()))(t)
+				rdmatest.Check(t, o.transfer(nodes))
+				rdmatest.Check(t, closeAll(nodes))
+			}
+			ended := receive(hasty)
+			heard := 0
+			for range 1 + rnd.IntN(5) {
+				heard += strangeMember(t, rnd, o, group)
+			}
+			if heard == 0 { // a receiver waits for the first message
+				send()
+			}
+			if err := finished(t, ended); err == nil && heard > 0 && heard < o.messages || err != nil && heard == 0 {
+				t.Errorf("%d messages of %d have come, and the receiver ends with %v", heard, o.messages, err)
+			}
+			ended = receive(rdmatest.Patience)
+			send()
+			rdmatest.Check(t, finished(t, ended))
+		})
+	})
+}
+
+// strangeMember sends to a group what mckey doesn't. It returns how many messages a receiver gets.
+func strangeMember(t *testing.T, rnd *rand.Rand, o *mckeyOptions, group netip.Addr) (heard int) {
+	id := rdmatest.Must(rdmacm.CreateSyncID(rdmacm.PortSpaceUDP))(t)
+	rdmatest.Check(t, id.ResolveAddr(t.Context(), netip.MustParseAddrPort(here+":0"), netip.AddrPortFrom(group, 0), time.Minute))
+	c := &caller{id: id, mr: rdmatest.Must(id.PD().AllocMR(4096, verbs.MROptions{Access: verbs.AccessLocalWrite}))(t)}
+	defer c.close(t)
+	c.queue(t, 0)
+	_, event, err := id.JoinMulticast(t.Context(), group, rdmacm.JoinFullMember)
+	rdmatest.Check(t, err)
+	ah := rdmatest.Must(id.PD().CreateAH(event.UD.AH))(t)
+	defer func() { rdmatest.Check(t, ah.Close()) }()
+	for range rnd.IntN(1 + o.messages/2) {
+		wr := verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{c.mr.SGE(0, rnd.IntN(o.size+1))},
+			AH: ah, RemoteQPN: event.UD.QPNum, RemoteQKey: event.UD.QKey}
+		got := 1
+		switch rnd.IntN(5) {
+		case 0:
+			wr.Opcode, wr.Imm = verbs.OpSendImm, rnd.Uint32()
+		case 1:
+			wr.SGL[0].Length, got = uint32(o.size+1+rnd.IntN(1024-o.size)), 0
+		case 2:
+			wr.RemoteQKey, got = rnd.Uint32()|1<<31, 0
+		}
+		c.post(wr)
+		heard += got
+	}
+	return heard
+}

@@ -67,12 +67,12 @@ func ucmatose(args []string) int {
 }
 
 // serveMessages is the server.
-func (o *cmOptions) serveMessages(ctx context.Context) (nodes cmNodes, err error) {
-	listener, err := o.listen(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer listener.Close()
+func (o *cmOptions) serveMessages(ctx context.Context) (cmNodes, error) {
+	return o.serve(ctx, o.answerMessages)
+}
+
+// answerMessages serves clients of a listener.
+func (o *cmOptions) answerMessages(ctx context.Context, listener *rdmacm.SyncID) (nodes cmNodes, err error) {
 	for range o.connections {
 		event, err := listener.Request(ctx)
 		if err != nil {
@@ -86,7 +86,7 @@ func (o *cmOptions) serveMessages(ctx context.Context) (nodes cmNodes, err error
 		if err := o.setTimeout(n.id); err != nil {
 			return nodes, err
 		}
-		if err := n.id.Accept(ctx, nil); err != nil {
+		if err := n.accept(ctx); err != nil {
 			return nodes, err
 		}
 		n.watch()

@@ -76,13 +76,13 @@ func udaddy(args []string) int {
 	return o.run("udaddy", "udaddy", o.serveDatagrams, o.exchangeDatagrams)
 }
 
-// serveDatagrams is the server. It learns the clients' addresses from their messages.
-func (o *cmOptions) serveDatagrams(ctx context.Context) (nodes cmNodes, err error) {
-	listener, err := o.listen(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer listener.Close()
+// serveDatagrams is the server.
+func (o *cmOptions) serveDatagrams(ctx context.Context) (cmNodes, error) {
+	return o.serve(ctx, o.answerDatagrams)
+}
+
+// answerDatagrams serves clients of a listener. It learns their addresses from their messages.
+func (o *cmOptions) answerDatagrams(ctx context.Context, listener *rdmacm.SyncID) (nodes cmNodes, err error) {
 	for range o.connections {
 		event, err := listener.Request(ctx)
 		if err != nil {
@@ -93,7 +93,7 @@ func (o *cmOptions) serveDatagrams(ctx context.Context) (nodes cmNodes, err erro
 			return nodes, err
 		}
 		nodes = append(nodes, n)
-		if err := n.id.Accept(ctx, nil); err != nil {
+		if err := n.accept(ctx); err != nil {
 			return nodes, err
 		}
 	}
