@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -72,7 +73,7 @@ func parseRiostream(args []string) (*rstreamOptions, error) {
 }
 
 func (o *rstreamOptions) riostreamer(c net.Conn) measurer {
-	return &riostreamer{streamer: streamer{client: o.server != "", verify: o.verify}, c: c.(*rsocket.Conn)}
+	return &riostreamer{streamer: streamer{client: o.server != "", verify: o.verify, patience: streamPatience}, c: c.(*rsocket.Conn)}
 }
 
 // A riostreamer is one end of a connection on which both sides write to each other's memory.
@@ -94,13 +95,13 @@ func (s *riostreamer) measure(t streamTest) (err error) {
 	if err := s.c.Map(mr, 0); err != nil {
 		return err
 	}
-	if err := s.c.SetDeadline(time.Now().Add(streamPatience)); err != nil {
+	if err := s.c.SetDeadline(time.Now().Add(s.patience)); err != nil {
 		return err
 	}
 	if err := s.barrier(); err != nil {
 		return err
 	}
-	s.end = time.Now().Add(t.limit())
+	s.end = time.Now().Add(t.limit(s.patience))
 	if err := s.c.SetDeadline(s.end); err != nil {
 		return err
 	}
@@ -163,6 +164,7 @@ func (s *riostreamer) wait(last watchedByte, turn byte) error {
 		if polls%1000 != 0 {
 			continue
 		}
+		runtime.Gosched() // others need the processor, too, above all if it is the only one
 		// Is the other side still there? What it has written comes first.
 		if _, err := s.c.Write(nil); err != nil && last.load() != turn {
 			return fmt.Errorf("in the middle of the test: %w", err)

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/rdmacm"
+	"github.com/goverbs/goverbs/rsocket"
 	"github.com/goverbs/goverbs/verbs"
 	"github.com/goverbs/goverbs/verbstest"
 )
@@ -398,4 +401,101 @@ func strangeMember(t *testing.T, rnd *rand.Rand, o *mckeyOptions, group netip.Ad
 		heard += got
 	}
 	return heard
+}
+
+// TestStreamRounds: whatever clients of ibv rstream and riostream do, the server ends, and leaves nothing. The next
+// server serves its client.
+func TestStreamRounds(t *testing.T) {
+	for name, parse := range map[string]func([]string) (*rstreamOptions, error){"rstream": parseRstream, "riostream": parseRiostream} {
+		t.Run(name, func(t *testing.T) { streamRounds(t, name == "riostream", parse) })
+	}
+}
+
+func streamRounds(t *testing.T, mapped bool, parse func([]string) (*rstreamOptions, error)) {
+	o := rdmatest.Must(parse(strings.Fields("-b " + here + " -p 0 -B 8192 -T b -T v")))(t)
+	on := func(c net.Conn, client bool, patience time.Duration) measurer {
+		s := streamer{c: c, client: client, verify: true, patience: patience}
+		if mapped {
+			return &riostreamer{streamer: s, c: c.(*rsocket.Conn)}
+		}
+		return &s
+	}
+	verbstest.New(t)
+	unharmed(t, func() {
+		rdmatest.Rounds(t, 30, 5, func(rnd *rand.Rand) {
+			tests := []streamTest{{"one", 1 + rnd.IntN(20_000), 1 + rnd.IntN(3), 1 + rnd.IntN(3)}, {"two", 1 + rnd.IntN(100), 1, 2}}
+			serve := func(patience time.Duration) (at string, ended <-chan error) {
+				l := rdmatest.Must(o.listen())(t)
+				done := make(chan error, 1)
+				go func() {
+					err := o.stream(l.Accept, func(c net.Conn) measurer { return on(c, false, patience) }, tests)
+					rdmatest.Check(t, l.Close())
+					done <- err
+				}()
+				return l.Addr().String(), done
+			}
+			client := func(at string) error {
+				dial := func() (net.Conn, error) {
+					d := rsocket.Dialer{Options: o.sockets(), Timeout: rdmatest.Patience}
+					return d.Dial("tcp", at)
+				}
+				return o.stream(dial, func(c net.Conn) measurer { return on(c, true, rdmatest.Patience) }, tests)
+			}
+			at, ended := serve(hasty)
+			var there callers
+			var sockets []net.Conn
+			for range 5 {
+				if rnd.IntN(3) == 0 {
+					there = append(there, strange(t, rnd, netip.MustParseAddrPort(at))...)
+				} else if c, err := (&rsocket.Dialer{Options: o.sockets()}).Dial("tcp", at); err == nil { // the server isn't over
+					sockets = append(sockets, c)
+					strangeStream(t, rnd, c)
+				}
+			}
+			_ = client(at) // if the other one was no client
+			_ = finished(t, ended)
+			at, ended = serve(rdmatest.Patience)
+			rdmatest.Check(t, client(at))
+			rdmatest.Check(t, finished(t, ended))
+			for _, c := range sockets {
+				c.Close()
+			}
+			there.leave(t, 0)
+		})
+	})
+}
+
+// strangeStream does on a connection what no client does.
+func strangeStream(t *testing.T, rnd *rand.Rand, c net.Conn) {
+	rdmatest.Check(t, c.SetDeadline(time.Now().Add(4*hasty)))
+	for range 1 + rnd.IntN(4) {
+		switch rnd.IntN(7) {
+		case 0: // torn
+			_, _ = c.Write(bytes.Repeat([]byte(escapes), 100)[:rnd.IntN(100)])
+		case 1: // without end
+			for range rnd.IntN(40) {
+				_, _ = c.Write(make([]byte, rnd.IntN(1<<16)))
+			}
+		case 2:
+			_, _ = c.Read(make([]byte, rnd.IntN(1<<16)))
+		case 3: // a barrier
+			_, _ = c.Write(make([]byte, barrierSize))
+		case 4: // memory, for a while
+			if c, ok := c.(*rsocket.Conn); ok {
+				mr := rdmatest.Must(c.PD().AllocMR(1+rnd.IntN(30_000), verbs.MROptions{Access: verbs.AccessLocalWrite | verbs.AccessRemoteWrite}))(t)
+				_ = c.Map(mr, int64(rnd.IntN(3)*rnd.IntN(1<<40)))
+				_, _ = c.Write(make([]byte, barrierSize))
+				if rnd.IntN(2) == 0 {
+					_, _ = c.WriteAt(make([]byte, rnd.IntN(30_000)), int64(rnd.IntN(100)))
+				}
+				_ = mr.Close()
+			}
+		case 5:
+			_ = c.(interface{ CloseWrite() error }).CloseWrite()
+		case 6: // death
+			_ = c.(interface{ SetLinger(int) error }).SetLinger(0)
+			_ = c.Close()
+			return
+		}
+	}
 }

@@ -156,7 +156,7 @@ func rstream(args []string) int {
 type measurer interface{ measure(streamTest) error }
 
 func (o *rstreamOptions) streamer(c net.Conn) measurer {
-	return &streamer{c: c, client: o.server != "", verify: o.verify}
+	return &streamer{c: c, client: o.server != "", verify: o.verify, patience: streamPatience}
 }
 
 func (o *rstreamOptions) sockets() rsocket.Options {
@@ -252,10 +252,11 @@ const (
 	streamLongest  = 1e6         // seconds of a test
 )
 
-// limit is the time that a test takes at most: its other side may be silent.
-func (t *streamTest) limit() time.Duration {
+// limit is the time that a test takes at most: its other side may be silent. With less patience than usual, all takes
+// less.
+func (t *streamTest) limit(patience time.Duration) time.Duration {
 	seconds := 2 * float64(t.count) * float64(t.rounds) * (streamSlow + float64(t.size)/streamRate)
-	return streamPatience + time.Duration(min(seconds, streamLongest)*1e9)
+	return patience + time.Duration(min(seconds, streamLongest)*1e9*float64(patience)/float64(streamPatience))
 }
 
 // stream runs tests over one connection.
@@ -265,15 +266,15 @@ func (o *rstreamOptions) stream(connect func() (net.Conn, error), on func(net.Co
 		return err
 	}
 	defer c.Close()
-	// On a bad network, the last transfer may arrive long after it was sent. It ends with this process.
-	if rc, ok := c.(*rsocket.Conn); ok {
-		if err := rc.SetLinger(60); err != nil {
-			return err
-		}
-	}
 	m := on(c)
 	for _, test := range tests {
 		if err := m.measure(test); err != nil {
+			return err
+		}
+	}
+	// On a bad network, the last transfer may arrive long after it was sent. It ends with this process.
+	if rc, ok := c.(*rsocket.Conn); ok {
+		if err := rc.SetLinger(60); err != nil {
 			return err
 		}
 	}
@@ -282,22 +283,23 @@ func (o *rstreamOptions) stream(connect func() (net.Conn, error), on func(net.Co
 
 // A streamer is one end of the stream.
 type streamer struct {
-	c       net.Conn
-	client  bool
-	verify  bool
-	buf     []byte
-	out, in byte // the next bytes, which count up from the beginning of the connection
+	c        net.Conn
+	client   bool
+	verify   bool
+	patience time.Duration // for the other side to begin
+	buf      []byte
+	out, in  byte // the next bytes, which count up from the beginning of the connection
 }
 
 func (s *streamer) measure(t streamTest) error {
 	s.buf = make([]byte, max(t.size, barrierSize))
-	if err := s.c.SetDeadline(time.Now().Add(streamPatience)); err != nil {
+	if err := s.c.SetDeadline(time.Now().Add(s.patience)); err != nil {
 		return err
 	}
 	if err := s.round(barrierSize, 1); err != nil {
 		return err
 	}
-	if err := s.c.SetDeadline(time.Now().Add(t.limit())); err != nil {
+	if err := s.c.SetDeadline(time.Now().Add(t.limit(s.patience))); err != nil {
 		return err
 	}
 	start := time.Now()

@@ -72,7 +72,7 @@ func TestStreamer(t *testing.T) {
 		a, b := net.Pipe()
 		failed := make(chan error)
 		go func() {
-			s := &streamer{c: b, verify: true}
+			s := &streamer{c: b, verify: true, patience: rdmatest.Patience}
 			if spoil {
 				s.in = 1
 			}
@@ -80,7 +80,7 @@ func TestStreamer(t *testing.T) {
 			b.Close()
 			failed <- err
 		}()
-		client := &streamer{c: a, client: true, verify: true}
+		client := &streamer{c: a, client: true, verify: true, patience: rdmatest.Patience}
 		err := client.measure(streamTest{"test", 300, 3, 2})
 		a.Close()
 		if other := <-failed; (err != nil || other != nil) != spoil {
@@ -128,7 +128,7 @@ func TestStreamerSilent(t *testing.T) {
 		t    streamTest
 		want time.Duration
 	}{{streamTest{"", 1e7, 1, 2}, 64*time.Second + 40*time.Millisecond}, {streamTest{"", maxTransfer, math.MaxInt32, math.MaxInt32}, time.Minute + 1e6*time.Second}} {
-		if got := test.t.limit(); got != test.want {
+		if got := test.t.limit(time.Minute); got != test.want {
 			t.Errorf("%+v takes %v, want %v", test.t, got, test.want)
 		}
 	}
