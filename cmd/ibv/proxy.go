@@ -24,6 +24,7 @@ side learns, and both directions end on their own.
 
   -l WHERE   listen there; without a HOST on all addresses
   -c WHERE   for each connection, connect there
+  -n N       clients at a time (default 1000); others are refused
   -h         show this help
 
 Examples:
@@ -33,7 +34,10 @@ Examples:
         on another host; redis-cli finds the server on localhost
 `
 
-type proxyOptions struct{ listen, connect endpoint }
+type proxyOptions struct {
+	listen, connect endpoint
+	most            int
+}
 
 // An endpoint is where to listen or to connect.
 type endpoint struct {
@@ -54,16 +58,18 @@ func parseEndpoint(option, value string) (endpoint, error) {
 	return endpoint{}, fmt.Errorf("%s: %q begins with neither \"tcp:\" nor \"rdma:\"", option, value)
 }
 
-var proxyOptionList = []longOption{{short: 'l', hasArg: true}, {short: 'c', hasArg: true}, {short: 'h', long: "help"}}
+var proxyOptionList = []longOption{{short: 'l', hasArg: true}, {short: 'c', hasArg: true}, {short: 'n', hasArg: true}, {short: 'h', long: "help"}}
 
 func parseProxy(args []string) (*proxyOptions, error) {
-	o := &proxyOptions{}
+	o := &proxyOptions{most: 1000}
 	operands, err := getopt(proxyOptionList, args, func(option longOption, value string) (err error) {
 		switch option.short {
 		case 'l':
 			o.listen, err = parseEndpoint("-l", value)
 		case 'c':
 			o.connect, err = parseEndpoint("-c", value)
+		case 'n':
+			o.most, err = number("-n", value, 1, 1<<20)
 		case 'h':
 			err = errHelp
 		}
@@ -91,12 +97,13 @@ func proxy(args []string) int {
 	}
 	defer l.Close()
 	fmt.Printf("listening on %v\n", l.Addr())
-	return failed("proxy", o.connect.serve(l))
+	return failed("proxy", o.connect.serve(l, o.most))
 }
 
-// serve forwards each client to the endpoint. It goes on after errors that may pass, such as too many open files, and
-// returns any other one.
-func (e endpoint) serve(l net.Listener) error {
+// serve forwards each client to the endpoint, and no more at a time than there may be: each has memory. It goes on
+// after errors that may pass, such as too many open files, and returns any other one.
+func (e endpoint) serve(l net.Listener, most int) error {
+	places := make(chan struct{}, most)
 	for pause := time.Duration(0); ; {
 		c, err := l.Accept()
 		if passing, ok := err.(interface{ Temporary() bool }); ok && passing.Temporary() {
@@ -109,7 +116,15 @@ func (e endpoint) serve(l net.Listener) error {
 			return err
 		}
 		pause = 0
+		select {
+		case places <- struct{}{}:
+		default:
+			fmt.Fprintf(os.Stderr, "ibv proxy: %v is refused, because %d others are here\n", c.RemoteAddr(), most)
+			c.Close()
+			continue
+		}
 		go func() {
+			defer func() { <-places }()
 			if err := e.forward(c); err != nil {
 				fmt.Fprintf(os.Stderr, "ibv proxy: for %v: %v\n", c.RemoteAddr(), err)
 			}

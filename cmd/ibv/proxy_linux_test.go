@@ -40,7 +40,7 @@ func TestProxyGoesOn(t *testing.T) {
 	}()
 	l := rdmatest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	served := make(chan error)
-	go func() { served <- endpoint{address: server.Addr().String()}.serve(&shortListener{Listener: l}) }()
+	go func() { served <- endpoint{address: server.Addr().String()}.serve(&shortListener{Listener: l}, 3) }()
 	for range 3 {
 		c := rdmatest.Must(net.Dial("tcp", l.Addr().String()))(t)
 		defer c.Close()

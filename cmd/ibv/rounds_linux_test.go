@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -497,5 +499,136 @@ func strangeStream(t *testing.T, rnd *rand.Rand, c net.Conn) {
 			_ = c.Close()
 			return
 		}
+	}
+}
+
+// TestProxyRounds: two proxies, of which one has TCP at its side and the other one RDMA, carry what the next client
+// sends and nothing else, whatever others do to either.
+func TestProxyRounds(t *testing.T) {
+	verbstest.New(t)
+	unharmed(t, func() {
+		server := rdmatest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+		var echoes sync.WaitGroup
+		echoes.Go(func() {
+			for {
+				c, err := server.Accept()
+				if err != nil {
+					return
+				}
+				echoes.Go(func() {
+					_, _ = io.Copy(c, c)
+					c.Close()
+				})
+			}
+		})
+		far := rdmatest.Must(endpoint{true, here + ":0"}.open())(t)
+		near := rdmatest.Must(endpoint{false, "127.0.0.1:0"}.open())(t)
+		ended := make(chan error, 2)
+		go func() { ended <- endpoint{false, server.Addr().String()}.serve(far, 40) }()
+		go func() { ended <- endpoint{true, far.Addr().String()}.serve(near, 20) }()
+		var sockets []net.Conn
+		var there callers
+		leave := func(n int) {
+			for len(sockets) > n {
+				sockets[0].Close()
+				sockets = sockets[1:]
+			}
+			there.leave(t, n)
+		}
+		rdmatest.Rounds(t, 100, 2, func(rnd *rand.Rand) {
+			switch rnd.IntN(3) {
+			case 0:
+				there = append(there, strange(t, rnd, netip.MustParseAddrPort(far.Addr().String()))...)
+			case 1:
+				for range 1 + rnd.IntN(3) {
+					sockets = append(sockets, rdmatest.Must(rsocket.Dial("tcp", far.Addr().String()))(t))
+				}
+				strangeStream(t, rnd, sockets[len(sockets)-1])
+			case 2:
+				for range 1 + rnd.IntN(3) {
+					sockets = append(sockets, rdmatest.Must(net.Dial("tcp", near.Addr().String()))(t))
+				}
+				strangeStream(t, rnd, sockets[len(sockets)-1])
+			}
+			leave(rnd.IntN(8))
+			text := bytes.Repeat(fmt.Append(nil, "honest ", rnd.Uint64()), 1+rnd.IntN(3000))
+			c := rdmatest.Must(net.Dial("tcp", near.Addr().String()))(t)
+			defer c.Close()
+			rdmatest.Check(t, c.SetDeadline(time.Now().Add(rdmatest.Patience)))
+			go func() {
+				_, _ = c.Write(text)
+				_ = c.(*net.TCPConn).CloseWrite()
+			}()
+			if back, err := io.ReadAll(c); err != nil || !bytes.Equal(back, text) {
+				t.Errorf("%d bytes of %d come back, %v", len(back), len(text), err)
+			}
+		})
+		leave(0)
+		near.Close()
+		far.Close()
+		server.Close()
+		for range 2 {
+			if err := finished(t, ended); !errors.Is(err, net.ErrClosed) {
+				t.Error(err)
+			}
+		}
+		echoes.Wait()
+	})
+}
+
+// TestProxyFull: there are no more clients than may be. Another one is refused, until one has left.
+func TestProxyFull(t *testing.T) {
+	server := rdmatest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer server.Close()
+	go func() {
+		for {
+			c, err := server.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(c, c)
+				c.Close()
+			}()
+		}
+	}()
+	l := rdmatest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	served := make(chan error, 1)
+	go func() { served <- endpoint{address: server.Addr().String()}.serve(l, 2) }()
+	come := func() (net.Conn, error) {
+		c := rdmatest.Must(net.Dial("tcp", l.Addr().String()))(t)
+		rdmatest.Check(t, c.SetDeadline(time.Now().Add(rdmatest.Patience)))
+		_, err := c.Write([]byte("x"))
+		if err == nil {
+			_, err = io.ReadFull(c, make([]byte, 1))
+		}
+		return c, err
+	}
+	var there []net.Conn
+	for range 2 {
+		c, err := come()
+		rdmatest.Check(t, err)
+		there = append(there, c)
+	}
+	c, err := come()
+	if err == nil || os.IsTimeout(err) {
+		t.Errorf("a third client: %v", err)
+	}
+	c.Close()
+	there[0].Close()
+	for start := time.Now(); ; {
+		c, err := come()
+		c.Close()
+		if err == nil {
+			break
+		}
+		if time.Since(start) > rdmatest.Patience {
+			t.Fatal(err)
+		}
+	}
+	there[1].Close()
+	l.Close()
+	if err := finished(t, served); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
 	}
 }

@@ -310,10 +310,10 @@ func openMessage(path string) []byte {
 
 func TestParseProxy(t *testing.T) {
 	o, err := parseProxy(strings.Fields("-l rdma::6379 -c tcp:localhost:6379"))
-	if want := (proxyOptions{endpoint{true, ":6379"}, endpoint{false, "localhost:6379"}}); err != nil || *o != want {
+	if want := (proxyOptions{endpoint{true, ":6379"}, endpoint{false, "localhost:6379"}, 1000}); err != nil || *o != want {
 		t.Errorf("got %+v, %v", o, err)
 	}
-	for _, bad := range []string{"", "-l tcp::1", "-l tcp::1 -c ib::1", "-l tcp::1 -c tcp:x", "-l tcp::1 -c rdma::2 x", "-l :1 -c rdma::2"} {
+	for _, bad := range []string{"", "-l tcp::1", "-l tcp::1 -c ib::1", "-l tcp::1 -c tcp:x", "-l tcp::1 -c rdma::2 x", "-l tcp::1 -c rdma::2 -n 0", "-l :1 -c rdma::2"} {
 		if o, err := parseProxy(strings.Fields(bad)); err == nil {
 			t.Errorf("%q: %+v", bad, o)
 		}
