@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/dgram"
+	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
 // A script is a socket whose messages are written before, and their answers.
@@ -44,17 +45,16 @@ func (s *script) SendTo(b []byte, to netip.AddrPort) error {
 
 func (s *script) Close() error { return nil }
 
-// TestUdpongStrangers: the server counts its client's messages, whoever else sends, seeded and many
+// TestUdpongRounds: the server counts its client's messages, whoever else sends, seeded and many
 // times: messages that can't be answered, logins without end, the client's number.
-func TestUdpongStrangers(t *testing.T) {
+func TestUdpongRounds(t *testing.T) {
 	client := netip.MustParseAddrPort("192.0.2.1:7")
 	message := func(what, number byte, size int) []byte {
 		b := make([]byte, size)
 		b[0], b[1] = what, number
 		return b
 	}
-	random := rand.New(rand.NewPCG(15, 16))
-	for round := range 300 {
+	rdmatest.Rounds(t, 300, 1, func(random *rand.Rand) {
 		s := &script{answers: make(map[netip.AddrPort][]byte), refuses: func(b []byte, to netip.AddrPort) error {
 			if len(b) > 1000 || to.Port() == 0 {
 				return dgram.ErrTooLong
@@ -87,12 +87,12 @@ func TestUdpongStrangers(t *testing.T) {
 		}
 		s.in = append(s.in, scriptMessage{client, message(udpongEnd, number, udpongControl)})
 		if err := serveUdpong(s); !errors.Is(err, errScript) {
-			t.Fatalf("round %d: %v", round, err)
+			t.Fatal(err)
 		}
 		if got := binary.BigEndian.Uint32(s.answers[client][4:]); got != want {
-			t.Fatalf("round %d: %d messages are counted, not %d", round, got, want)
+			t.Fatalf("%d messages are counted, not %d", got, want)
 		}
-	}
+	})
 }
 
 // TestUdpongLogin: a client that logs in again has its number, and one that is silent makes way.
