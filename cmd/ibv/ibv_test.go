@@ -45,6 +45,7 @@ func TestUsage(t *testing.T) {
 	}{
 		{"", exitUsage, "", "Usage: ibv COMMAND"},
 		{"-h", exitOK, "Usage: ibv COMMAND", ""},
+		{"--version", exitOK, "ibv ", ""},
 		{"help", exitOK, "pingpong", ""},
 		{"help info", exitOK, "Usage: ibv info", ""},
 		{"devices -h", exitOK, "Usage: ibv devices", ""},

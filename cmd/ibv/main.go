@@ -56,6 +56,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/goverbs/goverbs/internal/version"
 	// These are not part of every program.
 	_ "github.com/goverbs/goverbs/provider/efa"
 	_ "github.com/goverbs/goverbs/provider/siw"
@@ -128,6 +129,9 @@ func run(args []string) int {
 	case "-h", "-help", "--help":
 		help(os.Stdout)
 		return exitOK
+	case "-V", "--version":
+		fmt.Println(version.Of("ibv"))
+		return exitOK
 	case "help":
 		if len(args) == 1 {
 			help(os.Stdout)
@@ -160,7 +164,7 @@ Examples:
   ibv pingpong -h
         how to run a command
 
-Exit status: 0 after success, 1 after a failure, 2 after wrong usage.
+'ibv --version' prints the version. Exit status: 0 after success, 1 after a failure, 2 after wrong usage.
 `)
 }
 

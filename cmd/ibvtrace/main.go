@@ -58,6 +58,7 @@ import (
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/explain"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracer"
+	"github.com/goverbs/goverbs/internal/version"
 )
 
 // A command is a subcommand, which the first argument selects.
@@ -79,6 +80,10 @@ func main() {
 		tracer.Starter()
 	}
 	args := os.Args[1:]
+	if len(args) == 1 && (args[0] == "-V" || args[0] == "--version") {
+		fmt.Println(version.Of("ibvtrace"))
+		return
+	}
 	if len(args) > 0 {
 		for _, c := range commands {
 			if c.name == args[0] {

@@ -50,6 +50,7 @@ How it is shown:
             also write FILE for ui.perfetto.dev
   -f        follow children (always on)
   -h        print this help
+  --version print the version
 
 Examples:
   ibvtrace ibv_devinfo

@@ -29,6 +29,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/goverbs/goverbs/internal/version"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -324,14 +325,6 @@ func (c *check) close() (err error) {
 }
 
 func (r *Report) describeHost() {
-	r.Version, r.Go, r.Arch, r.CPUs = "unknown", runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH, runtime.NumCPU()
-	if b, ok := debug.ReadBuildInfo(); ok {
-		r.Version = b.Main.Version
-		for _, s := range b.Settings {
-			if s.Key == "vcs.revision" {
-				r.Version += " " + s.Value
-			}
-		}
-	}
+	r.Version, r.Go, r.Arch, r.CPUs = version.Module(), runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH, runtime.NumCPU()
 	r.Kernel, r.Memlock, r.PageSize = kernelRelease(), memlock(), pageSize()
 }

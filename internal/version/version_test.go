@@ -1,0 +1,12 @@
+package version
+
+import (
+	"regexp"
+	"testing"
+)
+
+func TestOf(t *testing.T) {
+	if s := Of("ibv"); !regexp.MustCompile(`^ibv \S.*, (go|devel)\S.*, \w+/\w+$`).MatchString(s) {
+		t.Errorf("got %q", s)
+	}
+}
