@@ -362,14 +362,18 @@ func TestRemove(t *testing.T) {
 	b.wait(t, 1, verbs.WCRetryExcErr)
 }
 
-// A request without an operation is refused.
+// A request without an operation is refused. A write of nothing, whose immediate is what it brings, is not.
 func TestNoOpcode(t *testing.T) {
-	a, _ := pair(t, verbstest.New(t), quick)
+	a, b := pair(t, verbstest.New(t), quick)
 	for _, wr := range []verbs.SendWR{{}, {Inline: []byte{1}}, {SGL: []verbs.SGE{a.mr.SGE(0, 8)}}} {
 		if n, err := a.qp.PostSend(wr); n != 0 || !errors.Is(err, verbs.ErrInvalid) {
 			t.Errorf("%d, %v", n, err)
 		}
 	}
+	b.recv(t, 1, 0, 8)
+	a.send(t, verbs.SendWR{WRID: 2, Opcode: verbs.OpRDMAWriteImm, Imm: 3})
+	a.wait(t, 2, verbs.WCSuccess)
+	b.wait(t, 1, verbs.WCSuccess)
 }
 
 // Wrong requests fail at both ends, as on a device.
@@ -455,7 +459,7 @@ func TestRefusal(t *testing.T) {
 	check(t, e.qp.Connect(e.me, quick))
 	n.SetRefusal(func(command string) syscall.Errno { return syscall.EIO })
 	defer n.SetRefusal(nil)
-	if _, err := e.qp.PostSend(verbs.SendWR{Opcode: verbs.OpRDMAWrite}); !errors.Is(err, syscall.EIO) {
+	if _, err := e.qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend}); !errors.Is(err, syscall.EIO) {
 		t.Errorf("post_send is refused: %v", err)
 	}
 }

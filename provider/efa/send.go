@@ -140,7 +140,7 @@ func (q *qp) put(wr *provider.SendWR) error {
 		if length > q.ctx.device.MaxRdmaSize {
 			return provider.ErrTooLong
 		}
-		if wr.Remote == (provider.Remote{}) {
+		if wr.Nowhere() {
 			return provider.ErrNowhere
 		}
 		e[4], e[5] = uint64(length)|uint64(wr.Remote.RKey)<<32, wr.Remote.Addr

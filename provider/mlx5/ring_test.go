@@ -680,6 +680,10 @@ func TestNowhere(t *testing.T) {
 		if n, err := q.PostSend([]provider.SendWR{send, wr, send}, false); n != 1 || err != provider.ErrNowhere || q.sq.posted != 1 {
 			t.Errorf("%s, in a list: %d, %v, %d are in the queue", name, n, err, q.sq.posted)
 		}
+		wr.Opcode = uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM
+		if n, err := q.PostSend([]provider.SendWR{wr}, false); n != 1 || err != nil {
+			t.Errorf("%s, with an immediate: %d, %v", name, n, err)
+		}
 	}
 }
 

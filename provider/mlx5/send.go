@@ -229,7 +229,7 @@ func (s *sendQueue) encode(wrs []provider.SendWR) (n int, err error) {
 			}
 		}
 		if op.form == rdma {
-			if wr.Remote == (provider.Remote{}) {
+			if wr.Nowhere() {
 				err = provider.ErrNowhere
 				break
 			}

@@ -59,7 +59,7 @@ func (q *qp) PostSend(wrs []provider.SendWR, more bool) (int, error) {
 		w[0].ControlHead(next, s.heads[wr.Opcode&7], s.flags[wr.Flags&7], wr.Imm&form.imm)
 		data := &w[1]
 		if form.length == 2 {
-			if wr.Remote == (provider.Remote{}) {
+			if wr.Nowhere() {
 				s.posted, s.next, s.last = posted, next, (next-1)&s.mask
 				return s.post(wrs, i, more)
 			}
@@ -190,7 +190,7 @@ func (s *sendQueue) postInline(wrs []provider.SendWR, more bool) (int, error) {
 	form := &shortForms[wr.Opcode&7]
 	data := &w[1]
 	if form.length == 2 {
-		if wr.Remote == (provider.Remote{}) {
+		if wr.Nowhere() {
 			return s.post(wrs, 0, more)
 		}
 		data.RemoteAddr(wr.Remote.Addr, wr.Remote.RKey)

@@ -118,7 +118,7 @@ func (q *qp) put(wr *provider.SendWR) error {
 		*w.Wr.Ex.ImmData() = bits.ReverseBytes32(wr.Imm)
 		fallthrough
 	case uapi.IB_UVERBS_WR_RDMA_WRITE, uapi.IB_UVERBS_WR_RDMA_READ, uapi.IB_UVERBS_WR_ATOMIC_WRITE:
-		if wr.Remote == (provider.Remote{}) {
+		if wr.Nowhere() {
 			return provider.ErrNowhere
 		}
 		r := w.Wr.Wr.Rdma()

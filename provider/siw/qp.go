@@ -104,7 +104,7 @@ func (q *qp) put(wr *provider.SendWR) error {
 		opcode = uapi.SIW_OP_SEND_REMOTE_INV
 		e.Rkey = wr.InvalidateRKey
 	case uapi.IB_UVERBS_WR_RDMA_WRITE:
-		if wr.Remote == (provider.Remote{}) {
+		if wr.Nowhere() {
 			return provider.ErrNowhere
 		}
 		opcode = uapi.SIW_OP_WRITE
