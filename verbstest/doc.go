@@ -16,8 +16,8 @@
 // paging: that fails with verbs.ErrNotSupported. Other processes can't use them, and package
 // rdmanl doesn't see them.
 //
-// [Network.SetFault] loses packets and makes requests fail. [Device.SetPort] takes a link down,
-// and [Device.Remove] a device away.
+// [Network.SetFault] loses packets, and makes requests wait or fail. [Network.SetRefusal] has the
+// kernel refuse commands. [Device.SetPort] takes a link down, and [Device.Remove] a device away.
 //
 // # Order
 //
