@@ -84,14 +84,20 @@ func (s *setup) pair(t *Transport, o Options, serve, call func(*Conn) bool) {
 	}
 	defer s.serving.Wait()
 	defer s.end(l)
+	accepted := make(chan struct{})
 	s.serving.Go(func() {
 		c, err := l.Accept(s.ctx)
 		if !errors.Is(err, ErrClosed) && s.ok("accept", err) {
+			close(accepted)
 			serve(c)
 			s.end(c)
 		}
 	})
 	if c, err := t.Dial(s.ctx, "tcp", l.Addr().String(), &o); s.ok("dial", err) {
+		select {
+		case <-accepted: // the Listener ends the others, and tells nobody
+		case <-s.ctx.Done():
+		}
 		call(c)
 		s.end(c)
 	}
@@ -403,7 +409,7 @@ func TestFailingSteps(t *testing.T) {
 				Held:  inUse,
 				Never: []string{"rdma_destroy_id"},
 				// The connection is over, or nobody has it any more.
-				Silent: map[string]int{"rdma_disconnect": 1, "modify_qp": 7},
+				Silent: map[string]int{"rdma_disconnect": 1, "modify_qp": 7, "req_notify_cq": 3},
 				// The peer's, which may be the first to fail. A QP that can't leave its group is busy.
 				Others: []error{ErrRejected, ErrDisconnected, io.EOF, ErrBusy},
 			}
@@ -555,4 +561,28 @@ func TestSetupStays(t *testing.T) {
 		}
 		n.SetRefusal(nil)
 	}
+}
+
+// TestDoneNotArmed: a connection whose end nobody would notice, because the kernel doesn't report completions, ends.
+func TestDoneNotArmed(t *testing.T) {
+	n := verbstest.New(t)
+	l := rdmatest.Must(Listen(t.Context(), "tcp", host+":0", nil))(t)
+	c := rdmatest.Must(Dial(patient(t), "tcp", l.Addr().String(), nil))(t)
+	n.SetRefusal(func(command string) syscall.Errno {
+		if command == "req_notify_cq" {
+			return syscall.ENOMEM
+		}
+		return 0
+	})
+	select {
+	case <-c.Done():
+	case <-time.After(rdmatest.Patience):
+		t.Error("it goes on")
+	}
+	if err := c.Err(); !errors.Is(err, syscall.ENOMEM) {
+		t.Errorf("it has ended with %v", err)
+	}
+	n.SetRefusal(nil)
+	rdmatest.Check(t, c.Close())
+	rdmatest.Check(t, l.Close())
 }
