@@ -60,7 +60,7 @@ type SendWR struct {
 
 // Nowhere reports whether a request is a write to address 0 with key 0: one to which no operation was given.
 func (wr *SendWR) Nowhere() bool {
-	return uint64(wr.Opcode)|wr.Remote.Addr|uint64(wr.Remote.RKey) == 0
+	return wr.Remote.Addr == 0 && wr.Opcode == 0 && wr.Remote.RKey == 0
 }
 
 // Remote is memory of a peer: an address, and the key of the memory region or window.
