@@ -104,6 +104,7 @@ func proxy(args []string) int {
 // after errors that may pass, such as too many open files, and returns any other one.
 func (e endpoint) serve(l net.Listener, most int) error {
 	places := make(chan struct{}, most)
+	stderr := os.Stderr // also of clients that stay for longer than this call
 	for pause := time.Duration(0); ; {
 		c, err := l.Accept()
 		if passing, ok := err.(interface{ Temporary() bool }); ok && passing.Temporary() {
@@ -126,7 +127,7 @@ func (e endpoint) serve(l net.Listener, most int) error {
 		go func() {
 			defer func() { <-places }()
 			if err := e.forward(c); err != nil {
-				fmt.Fprintf(os.Stderr, "ibv proxy: for %v: %v\n", c.RemoteAddr(), err)
+				fmt.Fprintf(stderr, "ibv proxy: for %v: %v\n", c.RemoteAddr(), err)
 			}
 		}()
 	}

@@ -223,12 +223,12 @@ func TestCmtimeRounds(t *testing.T) {
 			}
 			s.clean()
 		}
-		if n := len(s.queues.cqs); n > 2 {
-			t.Errorf("%d CQs of 2 devices", n)
-		}
 		stop()
 		if err := finished(t, ended); !errors.Is(err, context.Canceled) {
 			t.Error(err)
+		}
+		if n := len(s.queues.cqs); n > 2 {
+			t.Errorf("%d CQs of 2 devices", n)
 		}
 	})
 }
