@@ -38,7 +38,7 @@ var library = []libraryMutant{
 	{"lib-imm", "requests of one piece have no immediate data", "provider/mlx5/short.go", "length: 1, imm: all}", "length: 1}"},
 	{"lib-inline-length", "inline data is one byte short", "provider/mlx5/short.go", "copyBytes(unsafe.Add(unsafe.Pointer(data), wqe.InlineHeader), unsafe.Pointer(unsafe.SliceData(wr.Inline)), length)", "copyBytes(unsafe.Add(unsafe.Pointer(data), wqe.InlineHeader), unsafe.Pointer(unsafe.SliceData(wr.Inline)), length-1)"},
 	{"lib-send-full", "a send queue takes a request too many", "provider/mlx5/send.go", "room := s.limit - (posted", "room := s.limit + 1 - (posted"},
-	{"lib-recv-full", "a receive queue takes a receive too many", "provider/mlx5/recv.go", "room := uint32(len(r.ids)) - (posted", "room := uint32(len(r.ids)) + 1 - (posted"},
+	{"lib-recv-full", "a receive queue takes a receive too many", "provider/mlx5/recv.go", "room := r.limit - (posted", "room := r.limit + 1 - (posted"},
 	{"lib-done", "a completion makes room for one request less", "provider/mlx5/poll.go", "slot.posted", "slot.posted-1"},
 	{"lib-owner", "the owner bit of a completion is not looked at", "provider/mlx5/wqe/cqe.go", "return (uint32(t)^round<<24)&tailOwner == 0 && t", "return t"},
 	{"lib-resize-next", "after a CQ is resized, polling goes on one too early", "provider/mlx5/cq.go", "q.seek(q.next + 1)", "q.seek(q.next)"},
