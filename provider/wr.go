@@ -58,9 +58,10 @@ type SendWR struct {
 	FlushLevel  uint8
 }
 
-// Nowhere reports whether a request is a write to address 0 with key 0: one to which no operation was given.
+// Nowhere reports whether a request is a write of data to address 0 with key 0: one without an operation. A write
+// of nothing has its use, which is to find out whether the peer is there.
 func (wr *SendWR) Nowhere() bool {
-	return wr.Remote.Addr == 0 && wr.Opcode == 0 && wr.Remote.RKey == 0
+	return wr.Remote.Addr == 0 && wr.Opcode == 0 && wr.Remote.RKey == 0 && len(wr.SGL)+len(wr.Inline) > 0
 }
 
 // Remote is memory of a peer: an address, and the key of the memory region or window.

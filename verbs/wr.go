@@ -73,7 +73,7 @@ func (f SendFlags) String() string { return uapi.EnumIbSendFlags.Short(uint64(f)
 // OpRDMAWrite does.
 type SendWR struct {
 	WRID   uint64    // returned in the completion
-	Opcode Opcode    // the operation; a request without one is refused
+	Opcode Opcode    // the operation; data without one is refused
 	Flags  SendFlags // zero or more flags
 
 	// SGL is the memory of the data: the source of sends and writes, the destination of

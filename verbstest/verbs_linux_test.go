@@ -362,10 +362,11 @@ func TestRemove(t *testing.T) {
 	b.wait(t, 1, verbs.WCRetryExcErr)
 }
 
-// A request without an operation is refused. A write of nothing, whose immediate is what it brings, is not.
+// Data without an operation is refused. A write of nothing is not: its immediate is what it brings, or that
+// the peer is there.
 func TestNoOpcode(t *testing.T) {
 	a, b := pair(t, verbstest.New(t), quick)
-	for _, wr := range []verbs.SendWR{{}, {Inline: []byte{1}}, {SGL: []verbs.SGE{a.mr.SGE(0, 8)}}} {
+	for _, wr := range []verbs.SendWR{{Inline: []byte{1}}, {SGL: []verbs.SGE{a.mr.SGE(0, 8)}}} {
 		if n, err := a.qp.PostSend(wr); n != 0 || !errors.Is(err, verbs.ErrInvalid) {
 			t.Errorf("%d, %v", n, err)
 		}
@@ -374,6 +375,8 @@ func TestNoOpcode(t *testing.T) {
 	a.send(t, verbs.SendWR{WRID: 2, Opcode: verbs.OpRDMAWriteImm, Imm: 3})
 	a.wait(t, 2, verbs.WCSuccess)
 	b.wait(t, 1, verbs.WCSuccess)
+	a.send(t, verbs.SendWR{WRID: 3, Opcode: verbs.OpRDMAWrite})
+	a.wait(t, 3, verbs.WCSuccess)
 }
 
 // Wrong requests fail at both ends, as on a device.

@@ -397,7 +397,7 @@ func TestRefusedSends(t *testing.T) {
 		"nop":             {q, provider.WRNop, func(*provider.SendWR) {}, provider.ErrOpcode},
 		"read on UD":      {ud, uapi.IB_UVERBS_WR_RDMA_READ, func(*provider.SendWR) {}, provider.ErrOpcode},
 		"write on UD":     {ud, uapi.IB_UVERBS_WR_RDMA_WRITE, func(*provider.SendWR) {}, provider.ErrOpcode},
-		"no operation":    {q, 0, func(wr *provider.SendWR) { wr.Remote = provider.Remote{} }, provider.ErrNowhere},
+		"no operation":    {q, 0, func(wr *provider.SendWR) { wr.Remote, wr.SGL = provider.Remote{}, make([]provider.SGE, 1) }, provider.ErrNowhere},
 		"invalidate":      {q, uapi.IB_UVERBS_WR_SEND_WITH_INV, func(*provider.SendWR) {}, provider.ErrOpcode},
 		"four GiB inline": {q, uapi.IB_UVERBS_WR_SEND, func(wr *provider.SendWR) { wr.Inline = make([]byte, 4096) }, provider.ErrInlineTooBig},
 	} {

@@ -151,7 +151,7 @@ func TestRefusedRequests(t *testing.T) {
 		"nop":                    {provider.SendWR{Opcode: provider.WRNop}, provider.ErrOpcode},
 		"inline invalidation":    {provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND_WITH_INV, Inline: []byte{1}}, provider.ErrInlineOp},
 		"a read into two pieces": {provider.SendWR{Opcode: uapi.IB_UVERBS_WR_RDMA_READ, SGL: []provider.SGE{sge, sge}}, provider.ErrTooManySGEs},
-		"no operation":           {provider.SendWR{}, provider.ErrNowhere},
+		"no operation":           {provider.SendWR{SGL: []provider.SGE{sge}}, provider.ErrNowhere},
 		"a fenced read":          {provider.SendWR{Opcode: uapi.IB_UVERBS_WR_RDMA_READ, Flags: uint32(uapi.IB_SEND_FENCE)}, provider.ErrFencedRead},
 		"five pieces":            {provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, SGL: make([]provider.SGE, 5)}, provider.ErrTooManySGEs},
 		"81 bytes inline":        {provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, Inline: make([]byte, 81)}, provider.ErrInlineTooBig},

@@ -235,11 +235,12 @@ func TestParamDefaults(t *testing.T) {
 		param rdmacm.ConnParam
 		reads bool
 		retry uint8
+		rnr   uint8
 	}{
-		{"data alone", rdmacm.ConnParam{PrivateData: data}, true, 7},
+		{"data alone", rdmacm.ConnParam{PrivateData: data}, true, 6, 7},
 		{"none", rdmacm.ConnParam{
 			ResponderResources: rdmacm.None, InitiatorDepth: rdmacm.None, RetryCount: rdmacm.None, RNRRetryCount: rdmacm.None,
-		}, false, 0},
+		}, false, 0, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l, addr := listen(t, &rdmacm.Options{Param: &test.param})
@@ -248,7 +249,7 @@ func TestParamDefaults(t *testing.T) {
 			server := rdmatest.Must(l.Accept(patient(t)))(t)
 			defer server.Close()
 			peer := server.Peer()
-			if peer.RNRRetryCount != int(test.retry) || peer.RetryCount != int(test.retry) ||
+			if peer.RNRRetryCount != int(test.rnr) || peer.RetryCount != int(test.retry) ||
 				(peer.ResponderResources > 0) != test.reads || (peer.InitiatorDepth > 0) != test.reads {
 				t.Errorf("the client requested %+v", peer)
 			}
@@ -256,7 +257,7 @@ func TestParamDefaults(t *testing.T) {
 				a, _, err := c.QP().Query()
 				rdmatest.Check(t, err)
 				// mlx5 stores a power of two, and reports 1 for none.
-				if a.RNRRetry != test.retry || (a.MaxRDAtomic > 1) != test.reads || (a.MaxDestRDAtomic > 1) != test.reads {
+				if a.RNRRetry != test.rnr || (a.MaxRDAtomic > 1) != test.reads || (a.MaxDestRDAtomic > 1) != test.reads {
 					t.Errorf("the QP has %+v", a)
 				}
 			}
