@@ -12,7 +12,7 @@ import (
 // Hints say what Lookup returns, as the hints of rdma_getaddrinfo do. The
 // zero value asks for the addresses of a peer in the TCP port space.
 type Hints struct {
-	Passive     bool           // addresses to listen on (RAI_PASSIVE); an empty node means any address, of IPv4 if all devices are for iWARP
+	Passive     bool           // addresses to listen on (RAI_PASSIVE); an empty node means any address, an IPv4 one if all devices are for iWARP
 	NumericHost bool           // the node is an address, not a name (RAI_NUMERICHOST)
 	Family      string         // "ip", the default, "ip4" or "ip6"
 	PortSpace   PortSpace      // 0 stands for TCP

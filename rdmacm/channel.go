@@ -28,14 +28,14 @@ type EventChannel struct {
 	file *os.File
 	raw  syscall.RawConn
 	turn chan struct{} // holds a token: one goroutine reads at a time
-	ids  atomic.Int32  // how many are on the channel; negative when it is closed
+	ids  atomic.Int32  // the number of IDs on the channel; negative when the channel is closed
 
-	// write passes a command to the kernel, or to the one in its place.
+	// write passes a command to the kernel, or to a test's fake kernel.
 	write func(fd uintptr, command []byte) error
 
-	// For the channel that all SyncIDs share: handing is held from when an
-	// event is taken from the kernel until it is in its ID's inbox. lost is the
-	// reason why no more events come.
+	// handing and lost belong to the channel that all SyncIDs share. handing is
+	// held while an event moves from the kernel to its ID's inbox. lost is the
+	// reason why the channel delivers no more events.
 	handing sync.Mutex
 	lost    atomic.Pointer[error]
 }
@@ -47,7 +47,7 @@ func NewEventChannel() (*EventChannel, error) {
 
 const opCreateChannel = "create event channel"
 
-// nodeError returns the error for a node that can't be opened, with a hint. None, unless nil, says that
+// nodeError returns the error for a node that can't be opened, with a hint. none, unless nil, says that
 // there is no device.
 func nodeError(node string, err, none error) *OpError {
 	e := &OpError{Op: opCreateChannel, Object: "(" + node + ")", Err: err}
@@ -139,8 +139,8 @@ type noLock struct{}
 func (noLock) Lock()   {}
 func (noLock) Unlock() {}
 
-// take waits for its turn and takes one event from the kernel. If it returns an
-// event, it has locked taken before the kernel released the event.
+// take waits for the turn, and takes one event from the kernel. If it returns an event, it has locked
+// taken before the kernel released the event.
 func (ch *EventChannel) take(ctx context.Context, taken sync.Locker) (*uapi.RdmaUcmEventResp, error) {
 	select {
 	case <-ch.turn:

@@ -52,7 +52,7 @@ type binding struct {
 
 const opCreateID = "create ID"
 
-// createID creates an ID on a channel, for which it has been held.
+// createID creates an ID on a channel. The caller holds the channel for it.
 func createID(ch *EventChannel, ps PortSpace, box *inbox) (*cmID, error) {
 	id := &cmID{ps: ps, qpType: ps.qpType(), ch: ch, inbox: box}
 	if box == nil {
@@ -74,8 +74,8 @@ func createID(ch *EventChannel, ps PortSpace, box *inbox) (*cmID, error) {
 	return id, nil
 }
 
-// requested makes the ID for a connection request to the listener. If this side lacks what that takes, the
-// request is rejected, and the ID that is returned is closed. It is nil if the listener is.
+// requested makes the ID for a connection request to the listener. If this side lacks a resource for it,
+// requested rejects the request and returns a closed ID. If the listener is closed, it returns nil.
 func (listener *cmID) requested(ch *EventChannel, handle uint32, wish *ConnParam) (*cmID, error) {
 	if !listener.work() {
 		ch.destroy(handle)
@@ -99,14 +99,14 @@ func (listener *cmID) requested(ch *EventChannel, handle uint32, wish *ConnParam
 	return id, nil
 }
 
-// owner returns the ID that is the Event.ID of events.
+// owner returns the ID that events report as Event.ID.
 func (id *cmID) owner() *ID {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	return id.user
 }
 
-// makeOwner makes it.
+// makeOwner makes the owner, if there is none.
 func (id *cmID) makeOwner() {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -184,8 +184,8 @@ func (id *cmID) begin(op string) error {
 
 func (id *cmID) end() { id.life.RUnlock() }
 
-// work is begin for handling an event. It reports false if the ID is closed or
-// being closed. It doesn't wait for Close.
+// work is begin for event handling. It reports false if the ID is closed or being closed. It doesn't wait
+// for Close.
 func (id *cmID) work() bool {
 	if id.closing.Load() {
 		return false

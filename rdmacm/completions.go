@@ -15,31 +15,32 @@ type completionQueue interface {
 	Arm(solicitedOnly bool) error
 }
 
-// completions distributes the completions of a CQ that a Conn's own requests
-// share with the caller's. Of the goroutines that wait, the one that has the
-// turn polls the CQ and hands each completion to whoever posted the request.
+// completions distributes the completions of a CQ, which a Conn's own requests
+// share with the caller's. Of the waiting goroutines, the one that holds the
+// turn polls the CQ and hands each completion to the poster of the request.
 //
-// When a queue pair fails, its posted receives complete, and nearly always there are some. So who
-// waits for sends guards the receives: their events are looked at even if nobody waits for them.
+// When a queue pair fails, its posted receives complete, and nearly always some are posted. A goroutine that
+// waits for sends therefore guards the receives: the events of their CQ are handled even if nobody waits for
+// receives.
 type completions struct {
 	cq     completionQueue
 	life   context.Context      // the connection's
-	own    func(*verbs.WC) bool // takes a completion that is the connection's own
-	failed func(error)          // told of the caller's requests that fail
-	guards *completions         // those of the receives, for the sends'; else nil
+	own    func(*verbs.WC) bool // handles a completion of the connection's own requests; else returns false
+	failed func(error)          // called when one of the caller's requests fails
+	guards *completions         // for sends, the completions of the receives; else nil
 
 	turn    chan struct{} // holds a token
 	fired   chan struct{} // holds a token after an event
 	drained chan struct{} // holds a token once the queue's last request has completed
 	wcs     [16]verbs.WC  // for the goroutine that has the turn
 
-	arming  sync.Mutex // for what follows
+	arming  sync.Mutex // protects the fields below
 	armed   bool
-	guarded int // by how many
+	guarded int // number of guards
 
 	mu     sync.Mutex
-	others []verbs.WC    // the caller's, in order
-	news   chan struct{} // holds a token when there may be one of them
+	others []verbs.WC    // completions of the caller's requests, in order
+	news   chan struct{} // holds a token when others may have one
 }
 
 func (c *completions) init(life context.Context, guards *completions, own func(*verbs.WC) bool, failed func(error)) {
@@ -123,7 +124,7 @@ func (c *completions) poll() (int, error) {
 	return 0, err
 }
 
-// arm has the next completion cause an event.
+// arm makes the next completion cause an event.
 func (c *completions) arm() error {
 	c.arming.Lock()
 	defer c.arming.Unlock()
@@ -147,7 +148,7 @@ func (c *completions) event() {
 	}
 }
 
-// guard has completions noticed though nobody may wait for them, until unguard.
+// guard has completions distributed even if nobody waits for them, until unguard.
 func (c *completions) guard() {
 	c.arming.Lock()
 	c.guarded++
@@ -164,7 +165,8 @@ func (c *completions) unguard() {
 	c.arming.Unlock()
 }
 
-// watch arms the queue, and looks at what came before that. Without, nobody would notice the connection's end.
+// watch arms the queue, and then distributes earlier completions. Without watch, nobody would notice the
+// connection's end.
 func (c *completions) watch() {
 	if err := c.arm(); err != nil {
 		c.failed(err)
@@ -173,11 +175,11 @@ func (c *completions) watch() {
 	c.look()
 }
 
-// look distributes the completions that are there, or has the goroutine do it that has the turn.
+// look distributes the completions that have arrived, or wakes the goroutine that holds the turn.
 func (c *completions) look() {
 	select {
 	case <-c.turn:
-		_, _ = c.poll() // the next one who waits has the error
+		_, _ = c.poll() // the next waiter gets the error
 		c.turn <- struct{}{}
 	default:
 		select {
@@ -187,7 +189,7 @@ func (c *completions) look() {
 	}
 }
 
-// sort distributes completions to those who posted the requests.
+// sort distributes completions to the posters of the requests.
 func (c *completions) sort(wcs []verbs.WC) {
 	for i := range wcs {
 		if c.own(&wcs[i]) {

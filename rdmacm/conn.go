@@ -12,8 +12,8 @@ import (
 )
 
 // A Conn is a reliable connection that carries messages. It owns a protection
-// domain, a queue pair, its CQs and registered buffers, but for what its Transport
-// shares. Its methods are safe for concurrent use.
+// domain, a queue pair, its CQs and registered buffers, except for those that its
+// Transport shares. Its methods are safe for concurrent use.
 //
 // # Sending
 //
@@ -50,18 +50,19 @@ import (
 // something. Where none does, Err collects them, and so does the goroutine that waits for the
 // device's events, once Done was called.
 //
-// A peer that vanishes without a word is noticed by what is sent to it, after the
-// retries of ConnParam.RetryCount. A connection on which nothing is sent doesn't
-// notice: give Recv a context that ends, or have the peers send something now and then.
+// If the peer vanishes, a send to it fails after the retries of ConnParam.RetryCount,
+// and the connection ends. A connection that sends nothing doesn't notice: give Recv a
+// context that ends, or have the peers send something now and then.
 //
 // # The caller's own requests
 //
 // Write, Read, CompareSwap and FetchAdd are one-sided operations on the peer's memory. They wait
-// for the outcome. PostWrite and PostRead don't. All use a place of a message, so that
+// for the outcome. PostWrite and PostRead don't. Each uses the slot of a message, so
 // Options.Messages bounds how many are in flight. RecvWrite receives the immediate data of the
 // peer's writes.
 //
-// The queue pair lets the peer read, write and count wherever the access of a memory region allows it.
+// The queue pair lets the peer read, write and execute atomic operations wherever a memory region
+// allows the access.
 //
 // The caller may post other requests of its own on the queue pair, as many as Options.Cap allows,
 // with WRIDs below ReservedWRIDs. WaitSends and WaitRecvs return their
@@ -70,7 +71,7 @@ import (
 // # Memory
 //
 // A connection locks 2·Options.Messages·Options.MessageSize bytes, 32 KiB by default, and some
-// pages for its queues. Transport.Pool has connections share registrations. See also
+// pages for its queues. Transport.Pool makes connections share registrations. See also
 // [verbs.RaiseMemlock].
 type Conn struct {
 	id     *SyncID
@@ -93,12 +94,12 @@ type Conn struct {
 	life    context.Context // ends with the connection; its cause is the reason
 	endLife context.CancelCauseFunc
 
-	use     sync.RWMutex // held for reading while something that Close closes is in use
+	use     sync.RWMutex // held for reading while an object that Close closes is in use
 	closing atomic.Bool
 
 	partMu sync.Mutex
 	parted bool           // the peer has been, or is being, told of the end
-	part   sync.WaitGroup // the goroutine that does it
+	part   sync.WaitGroup // the goroutine that tells the peer
 }
 
 // newConn makes a connection's parts. The ID must have a device. It is closed
@@ -186,10 +187,10 @@ func (c *Conn) open(o *Options) (err error) {
 	return c.messages.start(mem, sge, c.qp, c.sendCQ, c.recvCQ)
 }
 
-// opens has release close something, before what was opened earlier.
+// opens makes release close o, before the objects opened earlier.
 func (c *Conn) opens(o closer) { c.opened = append(c.opened, o) }
 
-// openCQ returns the shared CQ, or if it is nil, one of the connection's own.
+// openCQ returns the shared CQ or, if it is nil, a new one of the connection's own.
 func (c *Conn) openCQ(shared *verbs.CQ, dev *verbs.Device, channel *verbs.CompChannel, size int, sends bool) (*verbs.CQ, error) {
 	if shared != nil {
 		return shared, nil
@@ -210,7 +211,7 @@ func (c *Conn) openCQ(shared *verbs.CQ, dev *verbs.Device, channel *verbs.CompCh
 	return cq, nil
 }
 
-// openMemory returns the messages' memory, and what returns a piece's scatter/gather entry.
+// openMemory returns the messages' memory, and a function that returns a piece's scatter/gather entry.
 func (c *Conn) openMemory() (mem []byte, sge func(off, n int) verbs.SGE, err error) {
 	n := messageBytes(c.slots, c.slotSize)
 	switch pool := c.shared.Pool; {
@@ -238,9 +239,9 @@ func (c *Conn) openMemory() (mem []byte, sge func(off, n int) verbs.SGE, err err
 	return mr.Bytes(), mr.SGE, nil
 }
 
-// Own has Close close something, such as an MR that Prepare has registered, once the queue pair is
-// gone. The last one is closed first. If the connection can't be set up, they are closed, too.
-// What is on a PD that only the connection has, is closed with it anyway.
+// Own hands objects to the connection, such as an MR that Prepare has registered. Close closes
+// them after the queue pair, the last one first. If the connection can't be set up, they are
+// closed, too. Objects on the connection's own PD need no Own: they are closed with the PD.
 func (c *Conn) Own(o ...io.Closer) {
 	c.ownMu.Lock()
 	defer c.ownMu.Unlock()
@@ -319,8 +320,8 @@ var (
 	errMoved     = fmt.Errorf("%w: the address of this end has moved to another network interface", ErrUnreachable)
 )
 
-// tellPeer tells the peer that the connection has ended, or confirms that to it.
-// A failure has no consequence.
+// tellPeer tells the peer that the connection has ended, or confirms the peer's disconnect. A failure
+// is ignored.
 func (c *Conn) tellPeer() {
 	c.partMu.Lock()
 	defer c.partMu.Unlock()
@@ -340,8 +341,8 @@ func (c *Conn) disconnect() {
 // ID returns the connection's ID.
 func (c *Conn) ID() *SyncID { return c.id }
 
-// PD returns the connection's protection domain: the Transport's, or one of its own, which Close
-// closes with all that the caller made on it.
+// PD returns the connection's protection domain: the Transport's, or the connection's own, which Close
+// closes with all objects on it.
 func (c *Conn) PD() *verbs.PD { return c.pd }
 
 // QP returns the connection's queue pair.
@@ -371,9 +372,9 @@ func (c *Conn) LocalAddr() net.Addr { return Addr{c.id.ps, c.id.LocalAddr()} }
 // RemoteAddr returns the address of the peer, an Addr.
 func (c *Conn) RemoteAddr() net.Addr { return Addr{c.id.ps, c.id.RemoteAddr()} }
 
-// Peer returns the parameters that came with the peer's request or answer,
-// including its private data, which zeros follow up to the length of the message's field: 56 bytes of
-// a request, 196 of an answer over TCP's port space.
+// Peer returns the parameters that came with the peer's request or answer, including its private
+// data. Zeros pad the private data to the length of the message's field: in the TCP port space, 56
+// bytes in a request, 196 in an answer.
 func (c *Conn) Peer() ConnParam { return c.peer }
 
 // MaxMessage returns the maximum length of a message in bytes. The peer's
@@ -405,12 +406,12 @@ func (c *Conn) Err() error {
 	return err
 }
 
-// Drain ends the connection and waits until all requests but the caller's receives have completed:
-// the memory that they name is free again. It tells the peer, without waiting for an answer.
-// Messages that have not arrived are lost: Flush waits for those that were posted. Afterwards
-// WaitSends and WaitRecvs return the completions of the caller's own requests. Over iWARP, a
-// request that was posted when the connection had ended never completes. Drain may be called more
-// than once, and is followed by Close.
+// Drain ends the connection and waits until all requests but the caller's receives have completed.
+// The memory of these requests is then free again. It tells the peer, without waiting for an
+// answer. Messages that have not arrived are lost: Flush waits for those that were posted.
+// Afterwards WaitSends and WaitRecvs return the completions of the caller's own requests. Over
+// iWARP, a request that was posted when the connection had ended never completes. Drain may be
+// called more than once, and is followed by Close.
 func (c *Conn) Drain(ctx context.Context) error {
 	const op = "drain"
 	if err := c.begin(ctx, op); err != nil {
@@ -430,7 +431,8 @@ func (c *Conn) Drain(ctx context.Context) error {
 // drain waits for the requests of the queue pair.
 func (c *Conn) drain(ctx context.Context) error {
 	if c.iwarp {
-		// The kernel flushes both queues before it reports the end, and takes no requests then.
+		// The kernel flushes both queues before it reports the end, and accepts no requests
+		// afterwards.
 		if err := c.id.inbox.waitOver(ctx); err != nil {
 			return err
 		}
@@ -438,20 +440,20 @@ func (c *Conn) drain(ctx context.Context) error {
 		c.messages.recvs.look()
 		return nil
 	}
-	// In this state already, it looks for receives once more.
+	// A queue pair that is in this state already looks for receives once more.
 	if err := c.id.qpToError(); err != nil {
 		return err
 	}
 	return c.messages.drain(ctx)
 }
 
-// Close ends the connection. It tells the peer, without waiting for an answer.
-// Messages that have not arrived are lost: Flush waits for those that were
-// posted. Pending calls return ErrClosed. Then Close closes all objects of the
-// connection, in order: the queue pair, so that nothing is in flight any more, what Own was given,
-// and if the connection has a PD of its own, all that is on it. If the caller has not released a
-// buffer, whose memory therefore stays, or if an object can't be closed, Close returns ErrBusy and
-// may be called again. Closing a closed Conn, or a nil one, does nothing.
+// Close ends the connection. It tells the peer, without waiting for an answer. Messages that have
+// not arrived are lost: Flush waits for those that were posted. Pending calls return ErrClosed.
+// Then Close closes all objects of the connection, in order: the queue pair, so that nothing is in
+// flight any more, the objects given to Own, and all objects on the connection's own PD, if it has
+// one. If the caller has not released a buffer, whose memory therefore stays, or if an object
+// can't be closed, Close returns ErrBusy and may be called again. Closing a closed Conn, or a nil
+// one, does nothing.
 func (c *Conn) Close() error {
 	if c == nil {
 		return nil

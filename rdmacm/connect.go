@@ -88,8 +88,8 @@ func (id *cmID) connectHeld(p *ConnParam) error {
 	param.put(&req.ConnParam)
 	connect := func() error { return id.ch.run(uapi.RDMA_USER_CM_CMD_CONNECT, f) }
 	if id.iwarp() {
-		// The kernel connects TCP meanwhile. If a signal interrupts that, it runs the command again,
-		// from an address that the first connection still has.
+		// During this command, the kernel connects TCP. If a signal interrupts it, the kernel runs the
+		// command again, from an address that the first connection still occupies.
 		err = withoutSignals(connect)
 	} else {
 		err = connect()
@@ -128,7 +128,7 @@ func (id *cmID) param(op string, p *ConnParam, room int) (ConnParam, error) {
 	if param.QPNum > 0xffffff {
 		return param, invalid(op, "QP number %#x has more than 24 bits", param.QPNum)
 	}
-	// A request to a datagram service doesn't say who asks.
+	// A request to a datagram service carries no QP number.
 	if param.QPNum == 0 && !(op == opConnect && id.qpType == verbs.UD) {
 		return param, invalid(op, "there is no QP: create one, or name one with QPNum")
 	}

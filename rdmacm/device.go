@@ -131,8 +131,9 @@ func (d *device) release() error {
 	return nil
 }
 
-// closeInTime closes what nobody can close again. If that fails, because a verb still runs on a Device or the
-// kernel refuses, it is tried again until it succeeds. closeInTime returns the failure, unless it is ErrBusy.
+// closeInTime closes an object that nobody else will close. If Close fails, because a verb still runs on a
+// Device or the kernel refuses, a goroutine repeats it until it succeeds. closeInTime returns the first
+// failure, unless it is ErrBusy.
 func closeInTime(c closer) error {
 	err := c.Close()
 	if err == nil {

@@ -11,7 +11,7 @@ const opDial = "dial"
 // space or "ib" for InfiniBand's. A suffix of 4 or 6, as in "tcp4", restricts it
 // to one address family. If a name has several addresses, Dial tries them in turn.
 //
-// They share the time until the context's deadline, as net.Dialer's do.
+// The addresses share the time until the context's deadline, as those of net.Dialer do.
 //
 // If the context ends before Dial returns, the connection is cancelled. Over iWARP the
 // kernel keeps its objects until the server has answered.
@@ -51,7 +51,7 @@ func (t *Transport) Dial(ctx context.Context, network, address string, o *Option
 	return nil, first
 }
 
-// minDial is how long an address is tried at least, unless less time is left.
+// minDial is the least time for an address, unless less is left.
 const minDial = 2 * time.Second
 
 // dialInTime dials the first of several addresses. It leaves time for the others, since this one may

@@ -35,35 +35,34 @@
 // # Dial and Listen
 //
 // [Dial], and [Listen] with [Listener.Accept] or [Listener.Serve], take these steps for the caller
-// and return a [Conn]. It owns a protection domain, CQs, a queue pair and
-// registered buffers. It sends and receives messages: one by one with [Conn.Send]
-// and [Conn.Recv], many at a time with [Conn.Post] and [Conn.Flush], without a
-// copy in a [SendBuffer] or a [RecvBuffer]. It closes everything in order,
-// whichever side ends the connection. It reads, writes and counts in the peer's memory, with
-// [Conn.Read], [Conn.Write] and [Conn.FetchAdd]. The queue pair may be used for other
-// requests too: [Options.Prepare] is the place to register the memory and to post
-// the receives that the peer will use first.
+// and return a [Conn]. It owns a protection domain, CQs, a queue pair and registered buffers. It
+// sends and receives messages: one by one with [Conn.Send] and [Conn.Recv], many at a time with
+// [Conn.Post] and [Conn.Flush], without a copy in a [SendBuffer] or a [RecvBuffer]. It closes
+// everything in order, whichever side ends the connection. It accesses the peer's memory with
+// [Conn.Read], [Conn.Write] and [Conn.FetchAdd]. The queue pair may be used for other requests
+// too: [Options.Prepare] is the place to register the memory and to post the receives that the
+// peer will use first.
 //
 // Connections share memory, or queues, through a [Transport]: a server registers a region once,
 // for all of its clients.
 //
-// The network "tcp" is the connection manager's port space of this name. It has ports as TCP has,
-// and is apart from TCP's own, but over iWARP.
+// The network "tcp" is the connection manager's port space of this name. Its ports are independent of TCP's
+// own, except over iWARP.
 //
 // # Datagrams
 //
-// In the port space [PortSpaceUDP], the connection manager only tells an address: the queue pair (UD) is
+// In the port space [PortSpaceUDP], the connection manager only exchanges addresses: the UD queue pair is
 // never connected. A server's ID creates its queue pair after Bind. For each [EventConnectRequest], or
-// [SyncID.Request], it accepts with the number of that queue pair in [ConnParam], and closes the request's ID:
-// there is no event for it. The client resolves the server's address, creates its queue pair and connects.
-// [EventEstablished] has the server's address handle attributes, queue pair number and Q_Key in [Event].UD,
-// with which it sends. The server learns where to send its answer from the datagram's completion:
+// [SyncID.Request], it accepts with the number of that queue pair in [ConnParam], and closes the request's
+// ID: there is no event for it. The client resolves the server's address, creates its queue pair and
+// connects. [EventEstablished] has the server's address handle attributes, queue pair number and Q_Key in
+// [Event].UD, with which it sends. The server learns where to send its answer from the datagram's completion:
 // see AHAttrFromWC of package verbs. Everything is closed in the order queue pair, memory, ID.
 //
 // # Events
 //
-// This is what becomes of each event. Beside that, an ID's channel and [SyncID.Event] report it,
-// unless one of the SyncID's methods has waited for it.
+// The table says what each event does. In addition, an ID's channel or [SyncID.Event] delivers the event,
+// unless a method of the SyncID has waited for it.
 //
 //	event             ID, SyncID                                       Dial, Listener      Conn
 //
@@ -89,35 +88,37 @@
 //
 // Linux, from 5.19 on, reports Unreachable on an established connection when the link-layer address
 // of the neighbour on the way to the peer changes, and AddrChange when a bond moves this end's
-// address to another interface. The queue pair still has the old addresses. What it sends may arrive
-// nowhere, and an idle connection would wait for ever: so a Conn ends, even if the old way happens to
-// lead there still. Dial again.
+// address to another interface. The queue pair still has the old addresses. Its packets may be lost,
+// and an idle connection would wait for ever. A Conn therefore ends, even if the old path still
+// works. Dial again.
 //
 // # iWARP
 //
 // Over iWARP, the kernel connects the queue pair, and reports EventEstablished to both sides. It
 // transmits private data as it is, and doesn't pad it with zeros.
 //
-// The side that connects must send first. What the other side sends before may reach it as a part
-// of the handshake, which then fails. A message for which the peer has no receive posted ends the
-// connection, instead of waiting. A send completes, and [Conn.Send] returns, when the data is with
-// TCP. The work requests of a connection that has ended are flushed before EventDisconnected.
+// The side that connects must send first. If the other side sends earlier, its data may arrive as
+// a part of the handshake, which then fails. A message for which the peer has no receive posted
+// ends the connection, instead of waiting. A send completes, and [Conn.Send] returns, when the
+// data is with TCP. The work requests of a connection that has ended are flushed before
+// EventDisconnected.
 //
 // Soft-iWARP, as of Linux 6.1, doesn't protect its listeners. A client that leaves before the
 // server's kernel has accepted its TCP connection ends the listener: from then on, clients are
 // refused, and no event says so. If more clients connect at once than the backlog allows, the
-// listener stays behind by the others, and its next clients time out. On the accepting side, what
-// arrives just after the kernel has answered may be delivered only with the client's next message.
+// listener stays behind by the others, and its next clients time out. On the accepting side, a
+// message that arrives just after the kernel's answer may be delivered only with the client's next
+// message.
 //
-// A QP of the caller's own is in RTS after EventEstablished. QP.Modify with QPAttrState then tells
-// package verbs so, and [ID.InitQPAttr] and [ID.Establish] are not needed.
+// A QP of the caller's own is in RTS after EventEstablished. QP.Modify with QPAttrState then informs package
+// verbs, and [ID.InitQPAttr] and [ID.Establish] are not needed.
 //
 // # Closing
 //
 // Close may be called more than once, and on a nil pointer, where it does nothing. A
-// method that needs what Close has closed returns an error that matches [ErrClosed].
-// No other method may be called on a nil pointer, unlike in package verbs, and none on
-// a zero ID, SyncID, Conn, Listener or EventChannel: most of them panic.
+// method that needs a closed object returns an error that matches [ErrClosed]. No
+// other method may be called on a nil pointer, unlike in package verbs, and none on a
+// zero ID, SyncID, Conn, Listener or EventChannel: most of them panic.
 //
 // # Linking
 //

@@ -68,9 +68,9 @@ func (e *OpError) Unwrap() error { return e.Err }
 // Hint returns what a person can do about the error, or "". Error has it, too. See [ib.Hint].
 func (e *OpError) Hint() string { return e.hint }
 
-// Is matches ErrClosed, whichever package has found the object closed, and errnos
-// that the kernel returns at once with the errors of this
-// package.
+// Is reports whether the error matches target. ErrClosed matches whichever
+// package has found the object closed. An errno that the kernel returns at once
+// matches the error of this package that it stands for.
 func (e *OpError) Is(target error) bool {
 	if target == ErrClosed || target == net.ErrClosed {
 		return errors.Is(e.Err, verbs.ErrClosed)
@@ -109,8 +109,8 @@ func (e *OpError) Timeout() bool {
 	return errors.As(e.Err, &t) && t.Timeout()
 }
 
-// join adds the error of a Close. Without one, err stays what it is, to callers that ask it for more
-// than its text.
+// join joins err and the error of a Close. If closing is nil, it returns err itself, for callers
+// that use its methods.
 func join(err, closing error) error {
 	if closing == nil {
 		return err
@@ -211,7 +211,7 @@ type RejectReason int
 // The reasons that occur on RoCE and InfiniBand.
 const (
 	RejectNoQP             RejectReason = 1  // the peer is out of QPs
-	RejectNoResources      RejectReason = 3  // the peer is out of something
+	RejectNoResources      RejectReason = 3  // the peer lacks another resource
 	RejectTimeout          RejectReason = 4  // the peer gave up waiting
 	RejectUnsupported      RejectReason = 5  // the peer can't do what the request asks for
 	RejectInvalidCommID    RejectReason = 6  // the peer no longer knows this handshake

@@ -20,7 +20,7 @@ const (
 	EventRouteError      EventType = EventType(uapi.RDMA_CM_EVENT_ROUTE_ERROR)      // ResolveRoute has failed
 	EventConnectRequest  EventType = EventType(uapi.RDMA_CM_EVENT_CONNECT_REQUEST)  // Event.ID is new: Accept or Reject, and Close it
 	EventConnectResponse EventType = EventType(uapi.RDMA_CM_EVENT_CONNECT_RESPONSE) // accepted, and the QP is the caller's: see ID.Establish
-	EventConnectError    EventType = EventType(uapi.RDMA_CM_EVENT_CONNECT_ERROR)    // a handshake has failed; for a listening ID, that of a client for which this side lacks something
+	EventConnectError    EventType = EventType(uapi.RDMA_CM_EVENT_CONNECT_ERROR)    // a handshake has failed; on a listening ID, because this side lacks a resource for a client
 	EventUnreachable     EventType = EventType(uapi.RDMA_CM_EVENT_UNREACHABLE)      // the peer did not answer, or its link-layer address has changed
 	EventRejected        EventType = EventType(uapi.RDMA_CM_EVENT_REJECTED)         // the peer has rejected the connection
 	EventEstablished     EventType = EventType(uapi.RDMA_CM_EVENT_ESTABLISHED)      // the connection is established
@@ -30,7 +30,7 @@ const (
 	EventMulticastError  EventType = EventType(uapi.RDMA_CM_EVENT_MULTICAST_ERROR)  // JoinMulticast has failed, or membership was lost
 	EventAddrChange      EventType = EventType(uapi.RDMA_CM_EVENT_ADDR_CHANGE)      // the network moved the address to another device
 	EventTimewaitExit    EventType = EventType(uapi.RDMA_CM_EVENT_TIMEWAIT_EXIT)    // the QP's number may be used again
-	EventUser            EventType = EventType(uapi.RDMA_CM_EVENT_USER)             // WriteEvent's
+	EventUser            EventType = EventType(uapi.RDMA_CM_EVENT_USER)             // from WriteEvent
 )
 
 func (t EventType) String() string { return uapi.EnumRdmaCmEventType.Format(uint64(t)) }
@@ -48,8 +48,8 @@ type Event struct {
 	Multicast *Multicast // for EventMulticastJoin and EventMulticastError
 	Arg       uint64     // for EventUser: the argument of WriteEvent
 
-	of     *cmID          // as ID
-	listen *cmID          // as Listen
+	of     *cmID          // the cmID of ID
+	listen *cmID          // the cmID of Listen
 	client netip.AddrPort // of a request that has failed on this side
 	err    error          // why handling the event failed in this package
 }
@@ -117,8 +117,8 @@ type workError struct{ what, why error }
 func (e *workError) Error() string   { return e.what.Error() + ": " + e.why.Error() }
 func (e *workError) Unwrap() []error { return []error{e.what, e.why} }
 
-// decode turns the kernel's report into an Event and handles it. It returns nil
-// if there is nobody to tell.
+// decode turns the kernel's report into an Event and handles it. It returns nil if
+// no ID is left to deliver it to.
 func (ch *EventChannel) decode(r *uapi.RdmaUcmEventResp) *Event {
 	e := &Event{Type: EventType(r.Event), Status: int(int32(r.Status))}
 	switch to := registry.find(r.Uid).(type) {

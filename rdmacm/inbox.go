@@ -31,7 +31,8 @@ func (b *inbox) put(e *Event, limit int) bool {
 	}
 	switch e.Type {
 	case EventUnreachable, EventAddrChange:
-		// The network may cause any number of them, and nobody may ever take them.
+		// The network may cause any number of these events, and the program may
+		// never take them.
 		if slices.ContainsFunc(b.events, func(other *Event) bool { return other.Type == e.Type }) {
 			return true
 		}
@@ -90,7 +91,7 @@ func (b *inbox) next(ctx context.Context) (*Event, error) {
 	}
 }
 
-// giveBack makes an event that was taken the next one again.
+// giveBack puts a taken event back, as the next one.
 func (b *inbox) giveBack(e *Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -149,8 +150,8 @@ func (s *sharedChannel) acquire() (*EventChannel, error) {
 	return s.ch, s.ch.hold()
 }
 
-// release closes the channel after the last ID has left it. It also closes one
-// that was lost.
+// release closes the channel after the last ID has left it. It also closes a lost
+// channel.
 func (s *sharedChannel) release(ch *EventChannel) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +184,7 @@ func (s *sharedChannel) lose(ch *EventChannel, err error) {
 		s.ch = nil
 	}
 	s.mu.Unlock()
-	// First: an ID that is not yet in the registry checks this once it is.
+	// Set lost first: an ID that is not yet in the registry checks it once it is.
 	ch.lost.Store(&err)
 	for _, id := range registry.ids() {
 		id.endWaits(ch)
@@ -199,15 +200,15 @@ func (id *cmID) endWaits(ch *EventChannel) {
 	}
 }
 
-// deliver delivers an event of a SyncID. It must not wait for
-// one ID's operations: the events of the others come after it.
+// deliver delivers an event of a SyncID. It must not wait for an ID's operations:
+// that would delay the events of the others.
 func (e *Event) deliver() {
 	to, limit := e.of, math.MaxInt
 	if e.Type == EventConnectRequest {
 		to = e.listen
 		e.SyncID = &SyncID{e.of}
 	}
-	e.ID, e.Listen = nil, nil // of before it was a SyncID
+	e.ID, e.Listen = nil, nil // from before the ID was a SyncID
 	to.mu.Lock()
 	box := to.inbox
 	if e.Type == EventConnectRequest || e.client.IsValid() {

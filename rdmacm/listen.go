@@ -117,20 +117,20 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	}
 }
 
-// A client is one that Accept has not returned yet.
+// A client is a connecting or connected client that Accept has not returned yet.
 type client struct {
 	request Request
 	event   *Event
 	evict   context.CancelFunc
 	conn    *Conn     // once there is one; under the Listener's mu
-	owes    time.Time // its confirmation since then, if not zero; under the Listener's mu
+	owes    time.Time // if not zero, its confirmation has been missing since then; under the Listener's mu
 }
 
 // grace is how long a client may owe its confirmation without being evicted: much longer than a
 // message takes to the client and back.
 const grace = time.Second
 
-// halfOpen reports whether a client hasn't confirmed for long.
+// halfOpen reports whether a client's confirmation is overdue.
 func (c *client) halfOpen() bool {
 	return !c.owes.IsZero() && time.Since(c.owes) > grace && c.conn.id.inbox.len() == 0
 }
@@ -138,7 +138,7 @@ func (c *client) halfOpen() bool {
 // left reports whether a client has confirmed, and left since then.
 func (c *client) left() bool { return c.conn != nil && c.owes.IsZero() && c.conn.life.Err() != nil }
 
-// errRoom and errEvicted are what Options.Refused is told.
+// errRoom and errEvicted are reasons for Options.Refused.
 var (
 	errRoom    = errors.New("there are as many clients as Options.Backlog allows")
 	errEvicted = fmt.Errorf("%w, and this one was the first to go", errRoom)
@@ -179,7 +179,8 @@ func (l *Listener) serve() {
 	}
 }
 
-// admit takes a place for a client, if need be that of one that isn't likely to be missed.
+// admit takes a place for a client. If there is none, it evicts a client that is unlikely to be
+// missed.
 func (l *Listener) admit() bool {
 	select {
 	case l.room <- struct{}{}:
@@ -197,7 +198,8 @@ func (l *Listener) admit() bool {
 	}
 }
 
-// evictOne ends the first client that is half open or, if there is none, that has left.
+// evictOne evicts the first client that is half open or, if there is none, the first that has
+// left.
 func (l *Listener) evictOne() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -23,7 +23,7 @@ type queuePair interface {
 // RDMA and atomic operations use the slots for sends, too.
 type messages struct {
 	qp    queuePair
-	mem   []byte // size bytes for each slot: first those for receives, then those for sends; then, aligned, 8 for each atomic operation's result
+	mem   []byte // the slots for receives, then those for sends, of size bytes each; then, aligned, 8 bytes for each atomic operation's result
 	size  int
 	sge   func(off, n int) verbs.SGE // of a piece of mem
 	sends completions
@@ -33,15 +33,15 @@ type messages struct {
 	free    chan int     // slots for sends
 	arrived chan arrival // messages, in order
 	written chan written // writes with immediate data, in order
-	last    sync.Once    // posts what drain waits for
+	last    sync.Once    // posts the request that drain waits for
 	guarded sync.Once    // see Conn.Done
 
-	mu       sync.Mutex // for what follows
+	mu       sync.Mutex // protects the fields below
 	sendSlot []sendSlot
 	recvSlot []recvSlot
 	lent     int      // slots that are lent
 	posted   int      // receives
-	draining bool     // none is posted any more
+	draining bool     // no receive is posted any more
 	cause    error    // the first failure that is not the consequence of another one
 	progress progress // of sends
 }
@@ -53,7 +53,7 @@ type sendSlot struct {
 	want    verbs.WCOpcode // of its completion
 	awaited bool           // someone waits for the result
 	result  chan error     // has room for it
-	done    func(error)    // told of the result, unless nil
+	done    func(error)    // called with the result, unless nil
 	loan    loan
 }
 
@@ -167,7 +167,7 @@ func (m *messages) post(slot, n int, awaited bool) error {
 	return m.postRequest(slot, &r, awaited)
 }
 
-// A request is one on the send queue: its completion has the opcode want.
+// A request is a request for the send queue. Its completion has the opcode want.
 type request struct {
 	verbs.SendWR
 	local verbs.SGE
@@ -264,8 +264,8 @@ func (m *messages) await(ctx context.Context, slot int) (result, err error) {
 	return result, err
 }
 
-// abandon leaves it to the completion to free the slot. It reports false if the
-// completion has already come.
+// abandon makes the completion free the slot. It reports false if the request has already
+// completed.
 func (m *messages) abandon(s *sendSlot) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -451,7 +451,7 @@ func (m *messages) received(wc *verbs.WC) bool {
 	return true
 }
 
-// lastWRID is that of the last request on the send queue, which drain posts.
+// lastWRID returns the WRID of the send queue's last request, which drain posts.
 func (m *messages) lastWRID() uint64 { return ReservedWRIDs + uint64(len(m.sendSlot)) }
 
 // lastSend reports whether a completion is that of the send queue's last request.
@@ -463,7 +463,7 @@ func (m *messages) lastSend(wc *verbs.WC) bool {
 	return last
 }
 
-// drains begins what drain ends: no receive is posted any more.
+// drains starts draining: from now on, no receive is posted.
 func (m *messages) drains() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -472,9 +472,9 @@ func (m *messages) drains() {
 	}
 }
 
-// drain waits until all requests of the queue pair have completed, which must be in the state ERR.
-// It posts a last send, which completes after all others. A queue pair in this state needn't notice
-// receives that are posted, so drain only waits for those that were.
+// drain waits until all requests of the queue pair have completed. The queue pair must be in the
+// state ERR. drain posts a last send, which completes after all others. In this state, the queue
+// pair needn't notice new receives, so drain waits only for those posted before.
 func (m *messages) drain(ctx context.Context) (err error) {
 	m.last.Do(func() {
 		_, err = m.qp.PostSend(verbs.SendWR{WRID: m.lastWRID(), Opcode: verbs.OpSend, Flags: verbs.SendSignaled})
@@ -488,7 +488,7 @@ func (m *messages) drain(ctx context.Context) (err error) {
 	return err
 }
 
-// gone ends what is in flight, once the queue pair is gone.
+// gone ends the requests in flight after the queue pair was closed.
 func (m *messages) gone() {
 	for i := range m.sendSlot {
 		m.mu.Lock()
@@ -516,7 +516,7 @@ func (m *messages) lasts(l *loan, number loan) bool {
 	return *l == number
 }
 
-// back takes a slot back. It reports false if that has been done.
+// back takes a slot back. It reports false if the slot is back already.
 func (m *messages) back(l *loan, number loan) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -70,15 +70,15 @@ func (id *cmID) migrate(sync bool, acquire func() (*EventChannel, error), box *i
 	return nil
 }
 
-// moveTo returns the channel and the inbox that the ID was moved from.
+// moveTo moves the ID, and returns the channel and the inbox that it had before.
 func (id *cmID) moveTo(sync bool, to *EventChannel, box *inbox) (from *EventChannel, old *inbox, err error) {
 	if !id.work() {
 		return nil, nil, ErrClosed
 	}
 	from = id.ch
 	id.end()
-	// If a channel is the shared one: wait until an event taken from the kernel is
-	// in its inbox, and let none be taken before the ID has its new inbox.
+	// If a channel is the shared one, wait until an event taken from the kernel is
+	// in its inbox. No other may be taken before the ID has its new inbox.
 	from.handing.Lock()
 	defer from.handing.Unlock()
 	if box != nil && to != from {

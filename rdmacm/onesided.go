@@ -14,16 +14,16 @@ const (
 	opRecvWrite   = "receive RDMA write"
 )
 
-// Write writes local memory, such as MR.SGE returns, to the peer's, and returns when it is there.
-// If the context ends earlier, the write is still executed, and the memory is in use until Flush
-// or Drain returns or the connection is closed.
+// Write writes local memory, as MR.SGE describes it, to the peer's memory, and returns when the
+// data is there. If the context ends earlier, the write is still executed, and the memory is in
+// use until Flush or Drain returns or the connection is closed.
 func (c *Conn) Write(ctx context.Context, local verbs.SGE, remote verbs.Remote) error {
 	_, err := c.do(ctx, opWrite, writeOf(local, remote, nil))
 	return err
 }
 
 // WriteImm is Write, with immediate data for the peer's RecvWrite. It consumes one of the peer's
-// buffers for messages, until RecvWrite has returned it there.
+// receive buffers, which the peer's RecvWrite posts again.
 func (c *Conn) WriteImm(ctx context.Context, local verbs.SGE, remote verbs.Remote, imm uint32) error {
 	r := writeOf(local, remote, nil)
 	r.Opcode, r.Imm = verbs.OpRDMAWriteImm, imm
@@ -31,33 +31,33 @@ func (c *Conn) WriteImm(ctx context.Context, local verbs.SGE, remote verbs.Remot
 	return err
 }
 
-// Read reads the peer's memory. It returns when it is in local memory. If the context ends earlier,
-// see Write.
+// Read reads the peer's memory, and returns when the data is in local memory. If the context ends
+// earlier, see Write.
 func (c *Conn) Read(ctx context.Context, local verbs.SGE, remote verbs.Remote) error {
 	_, err := c.do(ctx, opRead, readOf(local, remote, nil))
 	return err
 }
 
-// CompareSwap replaces a uint64 in the peer's memory if its value is old, and returns its value
-// before. It is in the byte order of the peer's processor, at a multiple of 8. If the context ends
-// earlier, it may still be executed: a lock that is taken so must be looked at, with Read, before it is
-// taken again or given up.
+// CompareSwap replaces a uint64 in the peer's memory if its value is old, and returns the previous
+// value. The uint64 is in the byte order of the peer's processor, at a multiple of 8. If the context
+// ends earlier, the operation may still be executed: a caller that takes a lock this way must Read the
+// lock before it tries again or gives up.
 func (c *Conn) CompareSwap(ctx context.Context, remote verbs.Remote, old, new uint64) (before uint64, err error) {
 	wr := verbs.SendWR{Opcode: verbs.OpCompareSwap, Remote: remote, Compare: old, Swap: new}
 	return c.do(ctx, opCompareSwap, &request{SendWR: wr, want: verbs.WCCompareSwap})
 }
 
-// FetchAdd adds to a uint64 in the peer's memory, as CompareSwap replaces one, and returns its value
-// before.
+// FetchAdd adds to a uint64 in the peer's memory, and returns the previous value. The rules are those
+// of CompareSwap.
 func (c *Conn) FetchAdd(ctx context.Context, remote verbs.Remote, add uint64) (before uint64, err error) {
 	wr := verbs.SendWR{Opcode: verbs.OpFetchAdd, Remote: remote, Add: add}
 	return c.do(ctx, opFetchAdd, &request{SendWR: wr, want: verbs.WCFetchAdd})
 }
 
-// PostWrite begins a Write. It waits while as many requests are in flight as there are messages. If
-// the context ends meanwhile, nothing is written. Flush waits for all that were posted. Unless it
-// is nil, done is called once with the outcome, when the memory is free again: ErrClosed if the
-// connection was closed before. It must not block. If PostWrite fails, done is not called.
+// PostWrite begins a Write. It waits while Options.Messages requests are in flight. If the context
+// ends meanwhile, nothing is written. Flush waits for all posted requests. done, unless nil, is
+// called once with the outcome, when the memory is free again. The outcome is ErrClosed if the
+// connection was closed before. done must not block. If PostWrite fails, done is not called.
 func (c *Conn) PostWrite(ctx context.Context, local verbs.SGE, remote verbs.Remote, done func(error)) error {
 	return c.postLater(ctx, opWrite, writeOf(local, remote, done))
 }
@@ -67,8 +67,8 @@ func (c *Conn) PostRead(ctx context.Context, local verbs.SGE, remote verbs.Remot
 	return c.postLater(ctx, opRead, readOf(local, remote, done))
 }
 
-// RecvWrite waits for a write of the peer's with immediate data, and returns that and the number of
-// bytes written. The errors are those of Recv.
+// RecvWrite waits for a write of the peer with immediate data. It returns the immediate data and the
+// number of bytes written. The errors are those of Recv.
 func (c *Conn) RecvWrite(ctx context.Context) (imm uint32, n int, err error) {
 	if err := c.begin(ctx, opRecvWrite); err != nil {
 		return 0, 0, err

@@ -32,17 +32,17 @@ type Options struct {
 	// they use it. It can set the ID's options.
 	Control func(*SyncID) error
 
-	// SignalAll makes each of the caller's own requests complete with a completion, as if it had
+	// SignalAll makes each of the caller's own requests cause a completion, as if it had
 	// SendSignaled.
 	SignalAll bool
 
-	// Prepare, if not nil, is called with each connection before the peer can use
-	// it. It can register memory, and post receives for what the peer sends first.
-	// The peer's sends consume receives in the order in which they were posted, and
-	// those for messages have already been posted. The parameters are those for the peer,
-	// a copy of Param or what Decide returned: Prepare can set their PrivateData, to the key of
-	// the memory for instance. An error ends the connection. Whatever ends it before Dial or
-	// Accept returns it, all objects on its own PD are closed: see also Conn.Own.
+	// Prepare, if not nil, is called with each connection before the peer can use it. It can
+	// register memory, and post receives for what the peer sends first. The peer's sends
+	// consume receives in the order in which they were posted, and those for messages have
+	// already been posted. The parameters for the peer are a copy of Param, or of Decide's
+	// result. Prepare can set their PrivateData, for instance to the key of the memory. An
+	// error ends the connection. If the connection ends before Dial or Accept returns it, all
+	// objects on its own PD are closed. See also Conn.Own.
 	Prepare func(*Conn, *ConnParam) error
 
 	// Decide is called with each client's request to a Listener, in a goroutine of
@@ -59,18 +59,19 @@ type Options struct {
 	// path. It is 2 s if it is 0.
 	ResolveTimeout time.Duration
 
-	// Backlog is the maximum number of clients that a Listener keeps until Accept
-	// takes them, 1024 if it is 0. Each has all that a Conn has, with its memory. If
-	// there are more, the Listener drops the one that owes its confirmation for the
-	// longest time, if that is more than a second, or else one that has left. If there is
-	// neither, it rejects the new one.
+	// Backlog is the maximum number of clients that a Listener keeps until Accept takes
+	// them, 1024 if it is 0. Each costs a Conn with its memory. If one more arrives, the
+	// Listener drops the client whose confirmation has been missing for the longest time,
+	// if that is more than a second, or else a client that has left. If there is neither,
+	// it rejects the new client.
 	Backlog int
 
 	// Refused, if not nil, is called with each client that a Listener rejects or loses
 	// before Accept could return it, and with the reason: the error of Decide or
-	// Prepare, or what this side lacks, such as memory that it may lock. The client
-	// only learns that it was rejected. Refused must not block. Of requests that arrive
-	// faster than the Listener takes them, those beyond Backlog are rejected unheard.
+	// Prepare, or the resource that this side lacks, such as lockable memory. The
+	// client only learns that it was rejected. Refused must not block. If requests
+	// arrive faster than the Listener takes them, those beyond Backlog are rejected
+	// without a call of Refused.
 	Refused func(Request, error)
 
 	// HandshakeTimeout is how long a client may take to confirm a Listener's answer,

@@ -3,8 +3,7 @@ package rdmacm
 import "slices"
 
 // progress counts sends, which complete in the order in which they are posted,
-// and tells waiters when those of interest have completed. It has no lock of its
-// own.
+// and tells watches when their sends have completed. Its user locks it.
 type progress struct {
 	posted, done uint64
 	failure      error    // of the first send that failed
@@ -18,7 +17,7 @@ type watch struct {
 	result chan error // has room for one: the failure of the first send that failed
 }
 
-// watch watches the sends posted so far.
+// watch returns a watch of the sends posted so far.
 func (p *progress) watch() *watch {
 	var w *watch
 	if last := len(p.unused) - 1; last >= 0 {
@@ -41,7 +40,7 @@ func (p *progress) completed(err error) {
 	p.tell()
 }
 
-// tell tells the watches whose sends have completed.
+// tell delivers the result to the watches whose sends have completed.
 func (p *progress) tell() {
 	n := 0
 	for n < len(p.watches) && p.watches[n].until <= p.done {
@@ -51,7 +50,7 @@ func (p *progress) tell() {
 	p.watches = slices.Delete(p.watches, 0, n)
 }
 
-// forget ends a watch. It reports false if the watch has been told.
+// forget ends a watch. It reports false if the watch already has its result.
 func (p *progress) forget(w *watch) bool {
 	i := slices.Index(p.watches, w)
 	if i < 0 {

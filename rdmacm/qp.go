@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// queues are the QP that CreateQP made, and the objects that it made with it.
+// queues holds the QP that CreateQP made, and the objects made with it.
 type queues struct {
 	qp             *verbs.QP
 	srq            bool
@@ -73,8 +73,8 @@ func (id *cmID) pdFor(op string, pd *verbs.PD) (*verbs.PD, error) {
 	return pd, nil
 }
 
-// same reports whether both are one device. GUIDs and names don't say so, and a node may have been
-// given to another device.
+// same reports whether a and b are one device. GUIDs and names can't tell, and another device may
+// have got the node since.
 func same(a, b *verbs.DeviceInfo) bool {
 	i, err := a.Index()
 	if err != nil {
@@ -147,10 +147,10 @@ func (id *cmID) dropQueues() error {
 	return id.closeQueues()
 }
 
-// closeQueues closes the QP. The caller holds objects. Meanwhile no command and no
-// event handler can see the QP, and none waits for the end of it.
+// closeQueues closes the QP. The caller holds objects. Meanwhile no command or event handler sees
+// the QP, and none waits for closeQueues.
 func (id *cmID) closeQueues() error {
-	id.life.Lock() // wait for those that have seen the QP
+	id.life.Lock() // wait for the commands and event handlers that have seen the QP
 	id.mu.Lock()
 	q := id.queues
 	id.queues = queues{}
@@ -211,7 +211,7 @@ func (id *cmID) initQPAttr(state verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask,
 	}
 	a := qpAttr(resp)
 	if d := id.device(); d != nil && d.noAtomics {
-		// The kernel allows them wherever it allows reads, and some drivers then refuse.
+		// The kernel allows atomics wherever it allows reads, and some drivers then refuse.
 		a.Access &^= verbs.AccessRemoteAtomic
 	}
 	// The other bits are for the kernel's internal use.
@@ -247,8 +247,8 @@ func (id *cmID) initQPHeld(qp *verbs.QP) error {
 }
 
 // connectQPHeld brings the QP, if there is one, to RTS. The kernel must know the
-// peer. p has the resources to use in place of those negotiated, and the most
-// retries. An iWARP QP is the kernel's to connect: see connectedQP.
+// peer. p, unless nil, replaces the negotiated resources and limits the retries.
+// The kernel connects iWARP QPs itself: see connectedQP.
 func (id *cmID) connectQPHeld(p *ConnParam) error {
 	qp := id.QP()
 	if qp == nil || id.iwarp() {
@@ -273,8 +273,8 @@ func (id *cmID) connectQPHeld(p *ConnParam) error {
 			a.Access = access
 			mask |= verbs.QPAttrAccess
 		}
-		// The kernel's own is the longest, 655 ms, which a sender waits that is ahead of
-		// the receives once.
+		// The kernel's own is the longest, 655 ms. A sender that gets ahead of the receives would
+		// wait that long.
 		a.MinRNRTimer = rnrTimer
 		if p != nil {
 			a.MaxDestRDAtomic, a.MaxRDAtomic = uint8(p.ResponderResources), uint8(p.InitiatorDepth)
@@ -287,7 +287,7 @@ func (id *cmID) connectQPHeld(p *ConnParam) error {
 	return nil
 }
 
-// rnrTimer is what verbs.ConnectOptions has by default.
+// rnrTimer is the default of verbs.ConnectOptions.
 var rnrTimer = verbs.RNRTimerOf(640 * time.Microsecond)
 
 // connectedQP tells package verbs that the kernel has connected an iWARP QP. The kernel
@@ -311,8 +311,8 @@ func (id *cmID) iwarp() bool {
 // qpToError makes the QP, if there is one, flush its work requests.
 func (id *cmID) qpToError() error { return id.endQP(verbs.QPErr) }
 
-// shutQP is qpToError for a connection that ends in order. An iWARP QP sends what it has
-// begun first.
+// shutQP is qpToError for a connection that ends in order. An iWARP QP first sends the requests
+// that it has begun.
 func (id *cmID) shutQP() error {
 	if id.iwarp() {
 		return id.endQP(verbs.QPSQD)

@@ -20,8 +20,8 @@ var readers = struct {
 	of map[*verbs.Device]*reader
 }{of: make(map[*verbs.Device]*reader)}
 
-// joinReader returns the Device's reader, with one more member. Its CQs must be on the reader's
-// channel, and have their completions for a Value.
+// joinReader returns the Device's reader, with one more member. The member's CQs must be on the
+// reader's channel, and the Value of each must be its completions.
 func joinReader(dev *verbs.Device, m *messages) (*reader, error) {
 	readers.Lock()
 	defer readers.Unlock()

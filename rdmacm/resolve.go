@@ -61,7 +61,7 @@ const (
 	hintNoDevice = "the interface that leads there has no RDMA device; 'ibv info -v' lists the devices' addresses"
 )
 
-// localHint says what is wrong with an address of this end.
+// localHint returns a hint about an address of this end, or "".
 func localHint(addr sockaddr, err error) string {
 	_, isIP := addr.(ipAddr)
 	switch {
@@ -83,7 +83,8 @@ func withoutZone(addr sockaddr) bool {
 	return isIP && ip.Addr().Is6() && ip.Addr().IsLinkLocalUnicast() && ip.Addr().Zone() == ""
 }
 
-// resolveError says whether it is the source that is wrong, or the destination, and why.
+// resolveError returns the error of resolving dst, with a hint about the source or the
+// destination.
 func resolveError(src, dst sockaddr, err error) error {
 	e := &OpError{Op: opResolveAddr, Object: "of " + dst.String(), Err: err}
 	if src != nil {
@@ -140,8 +141,8 @@ const defaultBacklog = 1024
 // ResolveAddr finds the device and the neighbour on the way to an address
 // (rdma_resolve_addr). It binds the ID to src or, if src is not valid, to the
 // address that the routing table chooses. The event is EventAddrResolved or
-// EventAddrError. timeout limits how long the kernel waits for the neighbour, in
-// milliseconds.
+// EventAddrError. timeout limits how long the kernel waits for the neighbour. It
+// is at least 1 ms.
 func (id *ID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
 	return id.resolveAddr(source(src), ipAddr{dst}, timeout)
 }
@@ -233,7 +234,7 @@ func (id *cmID) resolveRouteHeld(timeout time.Duration) error {
 	return nil
 }
 
-// Addresses are what QueryAddr returns.
+// Addresses is the result of QueryAddr.
 type Addresses struct {
 	NodeGUID verbs.GUID     // of the device
 	Port     int            // of the device, from 1; 0 before there is one
@@ -305,7 +306,7 @@ func (id *cmID) addrResolvedHeld() error {
 	id.bound.src, id.bound.dst = a.Local, a.Remote
 	known := id.bound.dev != nil
 	id.mu.Unlock()
-	if known || a.Port == 0 { // not the GUID: one that nobody has configured is 0
+	if known || a.Port == 0 { // not the GUID: an unconfigured one is 0
 		return nil
 	}
 	dev, err := acquireDevice(key)
@@ -323,8 +324,8 @@ func (id *cmID) addrResolvedHeld() error {
 	return nil
 }
 
-// GIDs are what QueryGID returns: the GIDs of both ends, and the InfiniBand
-// services of their port numbers.
+// GIDs is the result of QueryGID: the GIDs of both ends, and the InfiniBand services of
+// their port numbers.
 type GIDs struct {
 	Addresses // without Local and Remote
 
@@ -362,8 +363,8 @@ type Path struct {
 	Reversible     bool       // answers take the same path
 	PKey           uint16     // the partition
 	SL             uint8      // service level
-	MTU            verbs.MTU  // the largest that the path has
-	Rate           verbs.Rate // the highest that the path has
+	MTU            verbs.MTU  // the path's maximum
+	Rate           verbs.Rate // the path's maximum
 	PacketLifeTime uint8      // 4.096 µs times 2 to the power of this
 }
 

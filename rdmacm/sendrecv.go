@@ -27,7 +27,7 @@ func (c *Conn) Send(ctx context.Context, b []byte) error {
 
 // Post sends a message and returns when a copy of it is on its way: b may be
 // reused. It waits while all send buffers are in use. If the context ends
-// meanwhile, the message is not sent. Flush tells when it has arrived.
+// meanwhile, the message is not sent. Flush waits until it has arrived.
 func (c *Conn) Post(ctx context.Context, b []byte) error {
 	if err := c.beginSend(ctx, len(b)); err != nil {
 		return err
@@ -49,11 +49,11 @@ func (c *Conn) Flush(ctx context.Context) error {
 	return c.ended(opFlush, c.messages.flush(ctx))
 }
 
-// Recv waits for a message, copies it to b and returns its length. If b is too
-// small, the rest of the message is lost and the error is io.ErrShortBuffer.
-// Immediate data is not reported. Once the peer has disconnected and all of its
-// messages have been received, the error is io.EOF. The kernel disconnects for a process that ends,
-// however it ends. So io.EOF doesn't mean that the peer has sent all that it had to.
+// Recv waits for a message, copies it to b and returns its length. If b is too small, the rest of
+// the message is lost and the error is io.ErrShortBuffer. Immediate data is not reported. Once the
+// peer has disconnected and all of its messages have been received, the error is io.EOF. The kernel
+// disconnects for a process that ends, however it ends. So io.EOF doesn't mean that the peer has
+// sent everything it meant to send.
 func (c *Conn) Recv(ctx context.Context, b []byte) (int, error) {
 	if err := c.begin(ctx, opRecv); err != nil {
 		return 0, err
@@ -90,9 +90,9 @@ func (c *Conn) SendBuffer(ctx context.Context) (SendBuffer, error) {
 	return SendBuffer{c, slot, c.messages.lend(&c.messages.sendSlot[slot].loan)}, nil
 }
 
-// Bytes returns the buffer: Conn.MaxMessage bytes, which have what an earlier
-// message left there. They must not be used after Post or Release. Bytes is nil
-// from then on.
+// Bytes returns the buffer, Conn.MaxMessage bytes. It may contain an earlier
+// message. The bytes must not be used after Post or Release. Bytes is nil from
+// then on.
 func (b SendBuffer) Bytes() []byte {
 	if b.c == nil || !b.c.messages.lasts(b.owner(), b.loan) {
 		return nil

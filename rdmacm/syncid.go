@@ -40,8 +40,7 @@ func (id *SyncID) Close() error {
 	return id.close()
 }
 
-// start begins a command whose outcome is an event. It returns the inbox to wait
-// at.
+// start begins a command whose outcome is an event. It returns the inbox to wait on.
 func (id *SyncID) start(ctx context.Context, op string) (*inbox, error) {
 	if ctx == nil {
 		return nil, &OpError{Op: op, Err: errNoContext}
@@ -99,11 +98,11 @@ func (id *SyncID) do(ctx context.Context, op string, command func() error, objec
 
 var errOnChannel = operr.Invalid("the ID is on a channel, and so are its events")
 
-// Request waits for the next connection request to a listener (rdma_get_request).
-// The event's SyncID is new. It must be accepted or rejected, and closed. If the listener's
-// address moves to another device, Request fails with ErrUnreachable: listen anew. If this side
-// lacks what a client needs, a file for its device say, the client is rejected, and Request
-// fails with ErrConnect and the reason: later clients may have more luck.
+// Request waits for the next connection request to a listener (rdma_get_request). The event's
+// SyncID is new. It must be accepted or rejected, and closed. If the listener's address moves
+// to another device, Request fails with ErrUnreachable: listen anew. If this side lacks a
+// resource for a client, such as a file descriptor for its device, the client is rejected, and
+// Request fails with ErrConnect and the reason. A later Request may succeed.
 func (id *SyncID) Request(ctx context.Context) (*Event, error) {
 	e, err := id.request(ctx)
 	if err != nil {

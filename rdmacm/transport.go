@@ -9,10 +9,10 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A Transport has what the connections of a program share. Its Dial and Listen do what the
-// functions of this package do, which share nothing. The fields must not be changed once a
-// connection was asked for. What they name stays the caller's, to close after the connections. The
-// zero Transport is ready for use. The methods are safe for concurrent use.
+// A Transport holds the objects that a program's connections share. Its Dial and Listen work as
+// the functions of this package, whose connections share nothing. The fields must not be changed
+// after the first Dial or Listen. The caller owns the objects, and closes them after the
+// connections. The zero Transport is ready for use. The methods are safe for concurrent use.
 //
 // With a PD, memory that is registered once serves all connections:
 //
@@ -23,25 +23,25 @@ import (
 //	t := &rdmacm.Transport{PD: pd}
 //	l, err := t.Listen(ctx, "tcp", "192.0.2.1:7471", nil)
 type Transport struct {
-	// PD is the protection domain of all connections. Its device is the only one on which there
-	// are any: a client that reaches a Listener on another device is refused, and Dial fails with
-	// an address that another device leads to. If PD is nil, each connection has one of its own.
+	// PD is the protection domain of all connections. All connections are on its device: a
+	// Listener refuses a client that arrives on another device, and Dial fails if another device
+	// leads to the address. If PD is nil, each connection has its own.
 	PD *verbs.PD
 
-	// Pool has the memory for the connections' messages. It must be on PD and allow
+	// Pool provides the memory for the connections' messages. It must be on PD and allow
 	// AccessLocalWrite. If Pool is nil, each connection registers its own.
 	Pool *verbs.BufferPool
 
-	// SendCQ and RecvCQ have the completions of all connections. Each may be nil: then a connection
-	// has its own. The caller polls them: WC.QPNum tells Conn whose completion it is. So the
+	// SendCQ and RecvCQ receive the completions of all connections. If one is nil, each connection has
+	// its own. The caller polls them, and finds a completion's connection with Transport.Conn. The
 	// connections can't have messages: Options.Messages must be None. A CQ needs room for all requests
-	// in flight: RecvCQ for all receives in SRQ, or for those of all queue pairs. The caller closes the
-	// connection of a completion that has failed.
+	// in flight: RecvCQ for all receives in SRQ, or for those of all queue pairs. If a request fails,
+	// the caller closes its connection.
 	SendCQ, RecvCQ *verbs.CQ
 
-	// SRQ has the receives of all connections, which the caller posts, and needs RecvCQ. If it is
-	// nil, each connection has its own. A receive for the immediate data of writes needs no memory:
-	// RecvWR{} will do.
+	// SRQ has the receives of all connections. The caller posts them. SRQ needs RecvCQ. If it is
+	// nil, each connection has its own receives. A receive for the immediate data of writes needs
+	// no memory: RecvWR{} will do.
 	SRQ *verbs.SRQ
 
 	// MaxConns is how many connections there may be at a time, 0 for any number. A Listener
@@ -53,7 +53,7 @@ type Transport struct {
 	conns map[uint32]*Conn // by the numbers of their queue pairs
 }
 
-// errTooMany is why a connection isn't made.
+// errTooMany says that MaxConns is reached.
 var errTooMany = errors.New("there are as many connections as Transport.MaxConns allows")
 
 // check refuses fields that contradict each other or the options.
@@ -101,16 +101,16 @@ func (t *Transport) remove(c *Conn) {
 	}
 }
 
-// Conn returns the connection whose queue pair has a number, as WC.QPNum. From Options.Prepare on it is
-// there, and after Close it is nil.
+// Conn returns the connection whose queue pair has the number qpn, such as WC.QPNum. It knows a
+// connection from Options.Prepare until Close, and returns nil for others.
 func (t *Transport) Conn(qpn uint32) *Conn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.conns[qpn]
 }
 
-// FindDevice opens the device that has an address, "host:port", or else the one that leads there.
-// It is for the PD of a Transport. The network is as for Dial.
+// FindDevice opens the device that has an address, "host:port", or else the device that leads to it. It
+// is for the PD of a Transport. The network is as for Dial.
 func FindDevice(ctx context.Context, network, address string) (*verbs.Device, error) {
 	const op = "find device"
 	if ctx == nil {

@@ -44,7 +44,7 @@ type ConnParam struct {
 	ResponderResources int    // RDMA reads and atomics that the peer may have outstanding
 	InitiatorDepth     int    // those that this side may have outstanding
 	FlowControl        bool   // hardware flow control; few devices support it
-	RetryCount         int    // retries without an acknowledgement, 6 by default, at most 7, which rxe takes for ever; Accept lowers the peer's number to it
+	RetryCount         int    // retries without an acknowledgement, 6 by default, at most 7, with which rxe retries for ever; Accept lowers the peer's number to it
 	RNRRetryCount      int    // retries while the peer has no receive posted, at most 6; 7, the default, retries for ever
 	SRQ                bool   // the QP uses an SRQ; ignored if the ID has a QP
 	QPNum              uint32 // the QP's number; ignored if the ID has a QP
@@ -76,7 +76,7 @@ type UDParam struct {
 	PrivateData []byte       // as ConnParam.PrivateData
 	AH          verbs.AHAttr // the address of the peer
 	QPNum       uint32       // the peer's queue pair number
-	QKey        uint32       // that its queue pair expects
+	QKey        uint32       // the Q_Key that its queue pair expects
 }
 
 func connParam(p *uapi.RdmaUcmConnParam) ConnParam {
