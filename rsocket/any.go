@@ -12,9 +12,9 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// DialAny is DialContext, and connects by TCP if RDMA leads nowhere: this host has no device, none
+// DialAny is DialContext, but connects by TCP if RDMA fails: this host has no device, no device
 // leads to the peer, or no program listens there for RDMA. The net.Conn is a *Conn or a
-// *net.TCPConn. If there is a time limit, RDMA has half of the time.
+// *net.TCPConn. If there is a time limit, RDMA may take half of the time.
 func (d *Dialer) DialAny(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := d.limit(ctx)
 	defer cancel()
@@ -56,14 +56,15 @@ func (lc *ListenConfig) ListenAny(ctx context.Context, network, address string) 
 		case noDevice(err):
 			return tcp, nil
 		}
-		_ = tcp.Close() // err is why
+		_ = tcp.Close() // err has the reason
 		if port != "0" || !errors.Is(err, syscall.EADDRINUSE) {
 			return nil, err
 		}
 	}
 }
 
-// noDevice reports whether no device of this host has an address, or the host has none at all.
+// noDevice reports whether err says that no device of this host has an address, or that the host
+// has no device.
 func noDevice(err error) bool {
 	return errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.ENOENT) ||
 		errors.Is(err, verbs.ErrNoDevice) || errors.Is(err, errors.ErrUnsupported)
@@ -91,7 +92,7 @@ func newAnyListener(tcp, rdma net.Listener) *anyListener {
 	return l
 }
 
-// accept passes what a listener accepts to Accept, until the listener fails for good.
+// accept passes a listener's connections to Accept, until the listener fails for good.
 func (l *anyListener) accept(one net.Listener) {
 	for {
 		c, err := one.Accept()

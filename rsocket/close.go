@@ -7,19 +7,19 @@ import (
 )
 
 const (
-	// lingering is for how long what was written is sent in the background after Close.
+	// lingering is how long written data is sent in the background after Close.
 	lingering = time.Minute
-	// answering is for how long a peer that has closed first is given an answer.
+	// answering is how long the last message to a peer that has closed first may take.
 	answering = 5 * time.Millisecond
-	// graceful is for how long the rest takes at most, once data is sent no more.
+	// graceful bounds the remaining steps, once no more data is sent.
 	graceful = time.Second
 )
 
-// SetLinger sets what Close does with data that has not yet arrived in the peer's memory. It is as
-// for a net.TCPConn. If sec is negative, which is the default, Close doesn't wait, and the data is sent in
-// the background for up to a minute, or until the process ends: so a program that ends right after Close
-// needs a positive sec. If sec is 0, the data is dropped, and the peer's reads fail with ECONNRESET. If sec
-// is positive, Close waits for up to so many seconds, then drops the data.
+// SetLinger sets what Close does with data that has not yet arrived in the peer's memory. It works as
+// net.TCPConn's. If sec is negative, which is the default, Close doesn't wait, and the data is sent in the
+// background for up to a minute, or until the process ends: so a program that ends right after Close needs
+// a positive sec. If sec is 0, the data is dropped, and the peer's reads fail with ECONNRESET. If sec is
+// positive, Close waits for up to so many seconds, then drops the data.
 func (c *Conn) SetLinger(sec int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -31,7 +31,7 @@ func (c *Conn) SetLinger(sec int) error {
 }
 
 // Close closes the connection. Calls that wait on it return an error that matches net.ErrClosed.
-// What was written is still sent: see SetLinger, which also says whether Close waits. The connection's
+// Written data is still sent: see SetLinger, which also says whether Close waits. The connection's
 // memory and queues are released in the background, at the latest a little more than a minute later.
 func (c *Conn) Close() error {
 	if c == nil {
@@ -45,8 +45,9 @@ func (c *Conn) Close() error {
 	c.closed = true
 	linger := c.linger
 	if linger != 0 && c.err == nil {
-		// Also if the peer has left: librdmacm waits for an acknowledgement of its last message, or for
-		// this one. Soft-RoCE reports a message before it acknowledges it, and doesn't once the QP is gone.
+		// Sent also if the peer has left: librdmacm waits for an acknowledgement of its last message, or for
+		// this message. Soft-RoCE reports a message before it acknowledges it, and acknowledges nothing once
+		// the QP is gone.
 		c.control(ctlDisconnect)
 	}
 	if c.keepalive != nil {
@@ -97,8 +98,8 @@ func (c *Conn) finish(try time.Duration) error {
 	c.mu.Lock()
 	c.fail(net.ErrClosed) // unless it has failed
 	c.mu.Unlock()
-	// The calls that have begun end now, because the connection is closed, and later ones don't use what is
-	// released. One turn at a time: nothing waits for one with another.
+	// Calls that have begun end now, because the connection is closed. Later calls don't use the released
+	// objects. Lock one turn at a time, so that nothing waits for a turn while it holds another.
 	for _, s := range []*side{&c.rd, &c.wr, &c.lent} {
 		s.turn.Lock()
 		s.due.set(time.Time{})

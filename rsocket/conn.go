@@ -29,34 +29,34 @@ type Conn struct {
 	o             Options
 	iwarp         *iwarp // nil over InfiniBand and RoCE
 
-	rd, wr, end side // those who wait for data, for room, and for the end
+	rd, wr, end side // waiters for data, for room, and for the end
 	lent        side // the WriteMR that waits until its memory is free, or for its turn to write
 
 	armed     atomic.Bool // the CQ will report its next completion
-	owing     atomic.Bool // the event handler gives the peer's credits
+	owing     atomic.Bool // the event handler must give credits to the peer
 	keepalive *time.Timer
 	ended     chan struct{} // closed when err is set
 
-	mu      mutex // of all below; held for moments
+	mu      mutex // protects all fields below; held briefly
 	in      inbound
 	out     outbound
 	targets targets
 	order   byteOrder // of the peer
 	peer    sge       // the peer's list of targets
-	entry   uint32    // the one to write next
+	entry   uint32    // the entry to write next
 
 	places   int    // free places in the send queue for data
 	space    int    // free bytes in the send buffer
-	fillAt   int    // where the next byte goes
-	quietWRs uint64 // requests and bytes since the last that asked for a completion
+	fillAt   int    // where the next byte goes in the send buffer
+	quietWRs uint64 // requests and bytes since the last signaled request
 	quietLen uint64
 	lending  int  // requests with a caller's memory, in the send queue
-	granting int  // messages that give credits, in the send queue
+	granting int  // credit messages in the send queue
 	asking   bool // a keepalive is in the send queue
 
 	up      bool  // the handshake is over
 	hush    bool  // this side may not send yet: see iwarp
-	late    uint8 // a bit for each message of control that waits for that
+	late    uint8 // a bit for each control message that waits for the end of hush
 	noRead  bool  // CloseRead
 	copying bool  // a Read copies from the ring
 	noWrite bool  // CloseWrite
@@ -69,8 +69,8 @@ type Conn struct {
 	err     error
 	linger  int // SetLinger
 
-	theirs []mapping   // what the peer has mapped, for WriteAt
-	ours   []*verbs.MR // what was mapped for the peer
+	theirs []mapping   // the peer's mapped memory, for WriteAt
+	ours   []*verbs.MR // memory mapped for the peer
 
 	wcs    [recvBatch]verbs.WC
 	recvs  [recvBatch]verbs.RecvWR
@@ -85,9 +85,9 @@ func (c *Conn) LocalAddr() net.Addr { return c.local }
 // RemoteAddr returns the address of the peer, a *net.TCPAddr.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
-// SetDeadline sets the deadlines of reads and writes: those that wait now, and those to come. After
-// its deadline a call returns an error that matches os.ErrDeadlineExceeded, until the deadline is
-// changed. A zero t stands for none.
+// SetDeadline sets the deadlines of pending and future reads and writes. After its deadline a call
+// returns an error that matches os.ErrDeadlineExceeded, until the deadline is changed. A zero t
+// stands for none.
 func (c *Conn) SetDeadline(t time.Time) error {
 	if err := c.SetReadDeadline(t); err != nil {
 		return err
@@ -134,7 +134,8 @@ func (c *Conn) hasLast() bool {
 	return c.in.unread > 0
 }
 
-// hasRoom reports whether there is room for a message of some bytes.
+// hasRoom reports whether Write can send a message. It takes the peer's next target if need be; a bad target
+// ends the connection.
 func (c *Conn) hasRoom() (bool, error) {
 	if err := c.writable(); err != nil {
 		return false, err
@@ -151,14 +152,14 @@ func (c *Conn) hasRoom() (bool, error) {
 	return !c.hush && c.out.room() > 0 && c.places > 0 && c.space >= min(lowWater, c.o.SendBuffer/2), nil
 }
 
-// hasPlace reports whether there is room for a message from a caller's memory.
+// hasPlace is hasRoom for a message from a caller's memory, which needs no space in the send buffer.
 func (c *Conn) hasPlace() (bool, error) {
 	_, err := c.hasRoom()
 	return err == nil && !c.hush && c.out.room() > 0 && c.places > 0, err
 }
 
-// lowWater is the free space in the send buffer from which on Write continues. A few bytes at a
-// time would take many messages.
+// lowWater is the free space in the send buffer that Write waits for. With less, it would send many short
+// messages.
 const lowWater = 2048
 
 func (c *Conn) writable() error {
@@ -175,8 +176,8 @@ func (c *Conn) writable() error {
 	return nil
 }
 
-// Read reads what has arrived, and waits until there is something. At the end of what the peer has
-// sent it returns io.EOF.
+// Read reads bytes that have arrived, and waits if there are none. After the peer's last byte it returns
+// io.EOF.
 func (c *Conn) Read(b []byte) (int, error) {
 	c.rd.turn.Lock()
 	defer c.rd.turn.Unlock()
@@ -204,7 +205,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 		n += copied
 	}
 	if c.in.due() {
-		c.process() // which gives credits, once it has seen that earlier ones were sent
+		c.process() // gives credits, once it has seen that earlier ones were sent
 	}
 	return n, nil
 }
@@ -303,21 +304,22 @@ func (c *Conn) write(bufs [][]byte) (n int64, err error) {
 	return n, nil
 }
 
-// piece returns the size of the next message of at most n bytes in the send buffer. There is room for one.
-// At the end of the buffer it may be short.
+// piece returns the size of the next message of at most n bytes in the send buffer, which has room for it. At
+// the end of the buffer the message may be short.
 func (c *Conn) piece(n int) int {
 	return min(n, c.out.room(), c.space, c.o.SendBuffer-c.fillAt)
 }
 
-// send posts a message with n bytes: inline ones, or those next in the send buffer. There is room
-// for it. Not every request asks for a completion. But where Write waits for space or for places,
-// there is an earlier one that does, because fewer than a quarter don't.
+// send posts a message with n bytes: the inline ones, or the next ones in the send buffer. The
+// caller has checked that there is room. Not every request is signaled. But when Write waits for
+// space or for places, an earlier request is signaled, because unsignaled ones in a row take
+// about a quarter of them at most.
 func (c *Conn) send(n int, inline []byte) error {
 	wr := c.request(n, inline)
 	return c.post(&wr, n)
 }
 
-// request returns a request with n bytes: inline ones, or those next in the send buffer.
+// request returns a request with n bytes: the inline ones, or the next ones in the send buffer.
 func (c *Conn) request(n int, inline []byte) verbs.SendWR {
 	wr := verbs.SendWR{WRID: wridData}
 	if inline != nil {
@@ -355,7 +357,7 @@ func (c *Conn) queue(wr *verbs.SendWR) error {
 	return c.tell(wr)
 }
 
-// tell posts a request that may be a message, a write with immediate data.
+// tell posts a request. Over iWARP, it posts a message (a write with immediate data) as iWARP needs it.
 func (c *Conn) tell(wr *verbs.SendWR) (err error) {
 	if c.iwarp != nil && wr.Opcode == verbs.OpRDMAWriteImm {
 		err = c.iwarp.post(c.qp, wr, c.order)
@@ -371,8 +373,8 @@ func (c *Conn) tell(wr *verbs.SendWR) (err error) {
 // recvBatch is how many completions a poll takes, and how many receives are posted at once.
 const recvBatch = 16
 
-// CloseWrite tells the peer that this side sends no more: its reads return io.EOF after what was
-// sent. Reads go on.
+// CloseWrite tells the peer that this side sends no more: the peer's reads return io.EOF after the last byte.
+// Reads on this side go on.
 func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -393,7 +395,8 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// CloseRead ends reads, which return io.EOF. What the peer sends is dropped, by other calls on the connection.
+// CloseRead ends reads, which return io.EOF. Other calls on the connection drop the bytes that the peer
+// sends.
 func (c *Conn) CloseRead() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 // A deadline is a time that can be changed while a goroutine waits for it.
 type deadline struct {
 	past atomic.Bool   // the time has come
-	wake chan struct{} // wakes the one who waits, when it has come and for other reasons
+	wake chan struct{} // wakes the waiter, when the time has come or for other reasons
 
 	mu    sync.Mutex
 	at    time.Time // zero: never, or it is past
@@ -57,10 +57,10 @@ func (d *deadline) come() {
 	d.rouse()
 }
 
-// rouse wakes the one who waits.
+// rouse wakes the waiter.
 func (d *deadline) rouse() {
 	select {
 	case d.wake <- struct{}{}:
-	default: // there is one already
+	default: // a wakeup is pending already
 	}
 }

@@ -13,8 +13,8 @@ import (
 type Dialer struct {
 	Options
 
-	// Timeout bounds the time that a Dial takes. If a name has several addresses, they share it. There is no
-	// bound but the context's and Deadline if it is 0. The connection manager gives up after about a minute.
+	// Timeout bounds the time that a Dial takes. If a name has several addresses, they share it. If it is 0,
+	// only the context and Deadline bound the time. The connection manager gives up after about a minute.
 	Timeout time.Duration
 
 	// Deadline is when a Dial fails at the latest, if it is not zero.
@@ -39,16 +39,16 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 }
 
 const (
-	// resolveTimeout is for how long the kernel waits for a neighbour, and for a path.
+	// resolveTimeout is how long the kernel waits for a neighbour, and for a path.
 	resolveTimeout = 10 * time.Second
-	// leastShare is how much time an address has at least, if there is as much.
+	// leastShare is the least time for an address, unless less is left.
 	leastShare = 2 * time.Second
 )
 
-// DialContext connects to an address, "host:port", at which a program listens with this package or
-// with librdmacm's rsockets. The network is "tcp", "tcp4" or "tcp6". The net.Conn is a *Conn. If a name
-// has several addresses, DialContext tries them in turn. If there is a time limit, each address has an equal
-// share of what is left. The Timeout method of the error says whether it was the time.
+// DialContext connects to an address, "host:port", at which a program listens with this package or with
+// librdmacm's rsockets. The network is "tcp", "tcp4" or "tcp6". The net.Conn is a *Conn. If a name has
+// several addresses, DialContext tries them in turn. If there is a time limit, each address has an equal
+// share of the time left. The Timeout method of the error reports whether time has run out.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	c, err := d.DialConn(ctx, network, address)
 	if err != nil {
@@ -116,7 +116,7 @@ func lookup(ctx context.Context, network, address string, h rdmacm.Hints) ([]rdm
 	return rdmacm.Lookup(ctx, host, port, h)
 }
 
-// share returns a context that ends with one of n shares of what is left of ctx.
+// share returns a context that ends after an n-th of ctx's remaining time.
 func share(ctx context.Context, n int) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -137,13 +137,13 @@ func (d *Dialer) dial(ctx context.Context, info rdmacm.AddrInfo) (*Conn, error) 
 	}
 	c, err := d.connect(ctx, id, info)
 	if err != nil {
-		_ = id.Close() // err is why
+		_ = id.Close() // err has the reason
 		return nil, err
 	}
 	return c, nil
 }
 
-// connect connects an ID. If it fails, the ID is still to be closed.
+// connect connects an ID. If it fails, the caller must close the ID.
 func (d *Dialer) connect(ctx context.Context, id *rdmacm.SyncID, info rdmacm.AddrInfo) (*Conn, error) {
 	if d.Control != nil {
 		if err := d.Control(id); err != nil {

@@ -9,20 +9,20 @@
 //
 //	transport := &http.Transport{DialContext: new(rsocket.Dialer).DialContext}
 //
-// An address is one of an RDMA device's network interface. The port numbers are the connection
-// manager's, and have nothing to do with TCP's. [Dialer.DialAny] and [ListenConfig.ListenAny] take TCP
-// where there is no way by RDMA.
+// An address is that of an RDMA device's network interface. The port numbers are the connection
+// manager's, and independent of TCP's. [Dialer.DialAny] and [ListenConfig.ListenAny] use TCP where
+// RDMA can't be used.
 //
 // # Beside package net
 //
 // A Conn, a Listener and a Dialer do what those of TCP do, and have the same errors, but for this:
 //
-//   - Close returns at once, as TCP's does. But here it is this process, and not the kernel, that then sends
-//     what was written. If the process ends meanwhile, that is lost: see Conn.SetLinger.
-//   - Conn.CloseRead drops what arrives when other calls on the Conn look for it. TCP's kernel needs none.
+//   - Close returns at once, as TCP's does. But this process, not the kernel, then sends the written data. If
+//     the process ends meanwhile, the data is lost: see Conn.SetLinger.
+//   - After Conn.CloseRead, other calls on the Conn drop the bytes that arrive. TCP's kernel needs no such calls.
 //   - Close must be called. The device and the connection manager refer to an open Conn or Listener, so the
 //     garbage collector doesn't free one that is forgotten.
-//   - There is no ReadFrom and no WriteTo. The one would only save a copy, which Conn.WriteMR does. The other
+//   - There is no ReadFrom and no WriteTo. ReadFrom would only save a copy, which Conn.WriteMR does. WriteTo
 //     would give a writer memory that the peer can still change.
 //   - A client that waits for Accept already has the memory of a connection: see ListenConfig.Backlog.
 //   - Listener.Accept also reports, as temporary errors, that this side could not make a connection for a client.
@@ -40,37 +40,36 @@
 // on each side. WriteMR sends registered memory without a copy on this side, and WriteAt writes to memory
 // that the peer has mapped, where no Read copies it. A Write waits while the ring or the send buffer is full.
 //
-// Completions are processed by the calls that wait for something. So an idle connection costs its
-// memory only, and that a peer is gone shows in the next call. Its memory is that of the buffers and
-// queues in Options, and a few KiB: on rxe 697 KiB with the default sizes, where librdmacm takes 700,
-// and 67 KiB with the smallest ones. The kernel's part is not counted. All of it is locked: under a limit of
-// 8 MiB (ulimit -l), there is room for 11 connections with the default sizes. See RaiseMemlock in
-// package verbs.
+// Completions are processed by the calls that wait for something. So an idle connection costs only its
+// memory, and the next call notices that a peer is gone. The memory is that of the buffers and queues in
+// Options, and a few KiB: on rxe 697 KiB with the default sizes, where librdmacm takes 700, and 67 KiB with
+// the smallest ones. The kernel's part is not counted. All of it is locked: under a limit of 8 MiB (ulimit
+// -l), there is room for 11 connections with the default sizes. See RaiseMemlock in package verbs.
 //
 // # iWARP
 //
-// iWARP has no immediate data. There, as librdmacm does, each message is a send of four bytes after the write
-// that it announces, and takes two places in the send queue. The device doesn't say how much the peer has
-// written: if the peer announces more than that, Read returns older bytes of the ring. A message counts as arrived,
-// for WriteMR and Close, when TCP has taken it.
+// iWARP has no immediate data. As in librdmacm, each message is therefore a send of four bytes after the
+// write that it announces, and takes two places in the send queue. The device doesn't say how much the peer
+// has written: if the peer announces more than that, Read returns older bytes of the ring. A message counts
+// as arrived, for WriteMR and Close, when TCP has taken it.
 //
 // # The end
 //
-// Close tells the peer, whose reads then return io.EOF after what was sent. If the peer's process ends without
-// Close, or breaks the protocol, or if the network is lost, calls return an error that matches
-// syscall.ECONNRESET, after what has arrived. A C program that waits in rrecv learns of the end of its peer's
-// process only when it sends.
+// Close tells the peer, whose reads then return io.EOF after the last byte. If the peer's process ends
+// without Close, or breaks the protocol, or if the network is lost, calls return an error that matches
+// syscall.ECONNRESET, after the bytes that have arrived. A C program that waits in rrecv learns of the end of
+// its peer's process only when it sends.
 //
 // When the connection manager reports that the network has changed under a connection
-// (rdmacm.EventUnreachable, rdmacm.EventAddrChange), the peer is asked at once whether it is still there, also
-// without KeepAlive. The connection ends if it doesn't answer. Else it goes on: often, only a table of neighbours
-// has changed.
+// (rdmacm.EventUnreachable, rdmacm.EventAddrChange), the Conn probes the peer at once, also without
+// KeepAlive. If the peer doesn't answer, the connection ends. Otherwise it goes on: often only a neighbour
+// table has changed.
 //
 // # Trust
 //
-// The peer's device can write to the ring and to a small list beside it, and to nothing else but what
-// Conn.Map gives it. It can do so at any time. So Read copies bytes before the program sees them.
-// What the peer says is checked. A message that it could not have sent ends the connection with
+// The peer's device can write to the ring and to a small list beside it, and to nothing else but the
+// memory given to Conn.Map. It can do so at any time. So Read copies bytes before the program sees
+// them. The peer's messages are checked. A message that it could not have sent ends the connection with
 // ErrProtocol. Clients that don't complete their handshake neither keep others from a Listener nor take
-// much memory: it has up to 64 of them, for up to 10 s, and for 2 s if there are more.
+// much memory: it keeps up to 64 of them, for up to 10 s, or for 2 s if there are more.
 package rsocket

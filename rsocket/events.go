@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A device is what the connections on one device share: the channel on which their CQs report, and
-// the goroutine that reads it.
+// A device is the state that the connections on one device share: the channel of their CQs, and the goroutine
+// that reads it.
 type device struct {
 	ctx     *verbs.Device
 	channel *verbs.CompChannel
@@ -52,8 +52,8 @@ func (d *device) release() error {
 	return d.channel.Close()
 }
 
-// serve passes events on until the channel is closed or the device is gone. The connection manager
-// reports the latter to the connections.
+// serve passes events on until the channel is closed or the device is gone. The connection manager reports a
+// lost device to the connections.
 func (d *device) serve() {
 	for {
 		cq, err := d.channel.Wait(context.Background())
@@ -66,8 +66,7 @@ func (d *device) serve() {
 	}
 }
 
-// A manager receives what the connection manager says about established connections. All
-// connections share one.
+// A manager receives the connection manager's events for established connections. All connections share one.
 type manager struct {
 	channel *rdmacm.EventChannel
 
@@ -75,12 +74,12 @@ type manager struct {
 	users    int // connections that have the manager, or are about to
 	conns    map[*rdmacm.ID]*Conn
 	arriving int                  // connections that are not yet in conns
-	early    map[*rdmacm.ID]error // why some of those have ended
+	early    map[*rdmacm.ID]error // why some arriving connections have ended
 	err      error                // why the channel reports nothing more
 }
 
-// managers has the manager for new connections. The lock is held for moments, because all connections
-// take it: a system call under it lets all of them wait for a processor.
+// managers has the manager for new connections. The lock is held briefly, because all connections take it: a
+// system call under it would make all of them wait for a processor.
 var managers struct {
 	sync.Mutex
 	now *manager
@@ -105,8 +104,8 @@ func acquireManager() (*manager, error) {
 	return m, nil
 }
 
-// arrived notes that a connection has an ID of the manager's channel, or no ID if it couldn't have one. It
-// returns why the connection has ended, if it has.
+// arrived records that a connection's ID is on the manager's channel. id is nil if the connection has failed
+// to get one. It returns why the connection has ended, if it has.
 func (m *manager) arrived(id *rdmacm.ID, c *Conn) error {
 	managers.Lock()
 	defer managers.Unlock()

@@ -27,8 +27,8 @@ func (in *inbound) init(half int, window uint16) {
 	*in = inbound{half: half, window: window, free: half, unpublished: half, publishAt: half, granted: window}
 }
 
-// data checks and counts a message with data. The peer says that it has written n bytes, and
-// the device that it has written length.
+// data checks and counts a message with data. The peer has announced n bytes, and the device
+// has reported length bytes written.
 func (in *inbound) data(n, length uint32) error {
 	switch {
 	case n != length:
@@ -66,7 +66,7 @@ func (in *inbound) wrap(at int) int {
 	return at
 }
 
-// next returns where unread bytes are in the ring: as many as are in one piece.
+// next returns where unread bytes are in the ring: the first contiguous piece.
 func (in *inbound) next() (from, to int) {
 	return in.readAt, in.readAt + min(in.unread, 2*in.half-in.readAt)
 }
@@ -97,14 +97,14 @@ func (in *inbound) grant() (value uint32, at int) {
 	return uint32(in.granted), at
 }
 
-// An outbound counts what may be sent to the peer, and what was sent.
+// An outbound counts what this side may send to the peer, and what it has sent.
 type outbound struct {
 	window  uint16 // the number of the peer's receives
 	sent    uint16 // messages that took a credit
 	allowed uint16 // the value of sent up to which the peer lets messages be sent
 
 	target sge // where to write next
-	next   int // the entry of the list that has the target after that
+	next   int // the list entry of the following target
 }
 
 func (out *outbound) init(d *connData) {
@@ -121,8 +121,8 @@ func (out *outbound) credit(value uint32) error {
 	return nil
 }
 
-// room returns how many bytes a message may carry. There is none if a target has not been taken
-// from the list.
+// room returns how many bytes a message may carry. It returns 0 until a target is taken from
+// the list.
 func (out *outbound) room() int {
 	if out.sent == out.allowed {
 		return 0

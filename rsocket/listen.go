@@ -16,8 +16,8 @@ import (
 type ListenConfig struct {
 	Options
 
-	// Backlog is the number of clients that wait for Accept from which on more are rejected, 1024 if it is 0.
-	// Each has the memory of a connection already. One that leaves meanwhile, and has sent nothing, is dropped.
+	// Backlog is how many clients may wait for Accept, 1024 if it is 0. More are rejected. Each has the
+	// memory of a connection already. A client that leaves meanwhile, and has sent nothing, is dropped.
 	Backlog int
 
 	// Control, if not nil, is called with the listener's ID before it is bound. It can set the ID's options.
@@ -31,10 +31,10 @@ type Listener struct {
 	backlog int64
 	addr    *net.TCPAddr
 
-	accepting sync.Mutex // held by the one who waits
+	accepting sync.Mutex // held by the Accept that waits
 	due       deadline
 
-	recent   chan *handshake // the last ones that began
+	recent   chan *handshake // the handshakes that began last
 	waiting  atomic.Int64    // clients that wait for Accept
 	ready    chan *Conn
 	failures chan error      // for Accept
@@ -50,18 +50,18 @@ func Listen(network, address string) (*Listener, error) {
 }
 
 const (
-	// handshakeTimeout is for how long a client may take to confirm the answer. The kernels repeat their
-	// messages meanwhile.
+	// handshakeTimeout is how long a client may take to confirm the answer. The kernels repeat their messages
+	// meanwhile.
 	handshakeTimeout = 10 * time.Second
 
 	// handshakes is how many clients may be between their request and their confirmation. If there are as
-	// many, the next one waits until the oldest has confirmed, or has had the time courtesy for it, and is
-	// dropped: so clients that never confirm take little memory, and don't shut out others.
+	// many, the next client waits until the oldest has confirmed, or is dropped because its time,
+	// courtesy, is over. So clients that never confirm take little memory, and don't shut out others.
 	handshakes = 64
 	courtesy   = 2 * time.Second
 )
 
-// A handshake is one that has begun.
+// A handshake is a handshake that has begun.
 type handshake struct {
 	ctx   context.Context
 	end   context.CancelFunc
@@ -151,9 +151,9 @@ func (l *Listener) opErr(op string, err error) error {
 	return &net.OpError{Op: op, Net: opNet, Addr: l.addr, Err: closedErr(err)}
 }
 
-// Accept waits for the next connection, a *Conn. If this side fails to make one, because it has no memory or
-// files left, say, the client is rejected, and Accept returns an error whose Temporary method reports true: later
-// clients may have more luck. Clients' failures are not reported.
+// Accept waits for the next connection, a *Conn. If this side fails to make one, for lack of memory or file
+// descriptors for instance, the client is rejected, and Accept returns an error whose Temporary method
+// reports true. A later Accept may succeed. Clients' failures are not reported.
 func (l *Listener) Accept() (net.Conn, error) {
 	c, err := l.AcceptConn()
 	if err != nil {
@@ -197,7 +197,7 @@ func (l *Listener) serve() {
 			return
 		}
 		if l.waiting.Load() >= l.backlog {
-			_ = e.SyncID.Close() // which rejects
+			_ = e.SyncID.Close() // rejects the client
 			continue
 		}
 		h := l.begin()
@@ -245,11 +245,11 @@ func (l *Listener) shake(h *handshake, e *rdmacm.Event) *Conn {
 	return nil
 }
 
-// report has Accept return a failure of this side.
+// report makes Accept return a failure of this side.
 func (l *Listener) report(err *acceptError) {
 	select {
 	case l.failures <- err:
-	default: // there is one already
+	default: // a failure is pending already
 	}
 }
 
@@ -275,7 +275,7 @@ func (l *Listener) offer(c *Conn) {
 	}
 }
 
-// answer accepts a request. If it fails, the ID is still to be closed.
+// answer accepts a request. If it fails, the caller must close the ID.
 func (l *Listener) answer(ctx context.Context, e *rdmacm.Event) (*Conn, error) {
 	id := e.SyncID
 	d, err := parseConnData(e.PrivateData())

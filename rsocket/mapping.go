@@ -13,9 +13,9 @@ var ErrNotMapped = errors.New("the peer has mapped no memory there")
 
 // Map lets the peer write to registered memory with its WriteAt, or with riowrite, from offset on
 // (riomap). The memory's first byte is at this offset. The MR is on c.PD(), and has AccessLocalWrite and
-// AccessRemoteWrite. What the peer writes arrives without notice, before what it sends after it.
+// AccessRemoteWrite. The peer's writes arrive without notice, and before its later sends.
 //
-// How much may be mapped at a time is up to the peer: see Options.Mappings. If that is used up, the
+// The peer's Options.Mappings limits how many regions may be mapped at a time. Beyond the limit, the
 // error matches syscall.ENOMEM.
 func (c *Conn) Map(mr *verbs.MR, offset int64) error {
 	if offset < 0 || int64(mr.Len()) > math.MaxUint32 {
@@ -63,8 +63,8 @@ func (c *Conn) Unmap(mr *verbs.MR) error {
 	return c.opErr("unmap", syscall.EINVAL)
 }
 
-// WriteAt writes to memory that the peer has mapped, with Map or riomap (riowrite). Nobody at the peer
-// is told. What is sent after it arrives after it. If the peer has mapped no memory at an offset, the
+// WriteAt writes to memory that the peer has mapped, with Map or riomap (riowrite). The peer is not
+// notified. Later writes arrive after this one. If the peer has mapped no memory at an offset, the
 // error matches ErrNotMapped. Like Write, it returns when the last byte is in the send buffer.
 func (c *Conn) WriteAt(b []byte, off int64) (n int, err error) {
 	if off < 0 {

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// A mutex is one that a goroutine which polls holds most of the time, and gives to others that want it.
+// A mutex is held most of the time by a polling goroutine, which yields it to waiters.
 type mutex struct {
 	sync.Mutex
 	wanted atomic.Int32 // goroutines that wait in Lock
@@ -21,9 +21,9 @@ func (m *mutex) Lock() {
 	m.wanted.Add(-1)
 }
 
-// yield lets others have the mutex, between two polls. Without runtime.Gosched they rarely get it, because
-// this goroutine is faster. But with it a poll takes several times as long. So it is also for other work only
-// now and then.
+// yield lets waiters have the mutex, between two polls. Without runtime.Gosched they rarely get it, because
+// this goroutine is faster. But with Gosched a poll takes several times as long. So if nobody waits, yield
+// calls it only now and then, for other work.
 func (m *mutex) yield(polls int) {
 	if m.wanted.Load() > 0 || polls%1024 == 1023 {
 		m.Unlock()

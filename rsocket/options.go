@@ -12,8 +12,8 @@ import (
 // for librdmacm's default.
 type Options struct {
 	// SendBuffer and RecvBuffer are the sizes in bytes of the memory that Write copies to, and
-	// of that which the peer writes to, 128 KiB if they are 0. Each is rounded up to a multiple
-	// of 8 KiB.
+	// of the memory that the peer writes to, 128 KiB if they are 0. Each is rounded up to a
+	// multiple of 8 KiB.
 	SendBuffer, RecvBuffer int
 
 	// SendQueue and RecvQueue are the numbers of messages on the way to the peer, and from it,
@@ -27,15 +27,15 @@ type Options struct {
 	// buffer, 64 bytes if it is 0.
 	Inline int
 
-	// KeepAlive is the interval of messages to a peer that only its device answers. By them, the loss of the
-	// peer is noticed while there is nothing to send. It is 15 s if it is 0, as in package net. There
-	// are none if it is negative.
+	// KeepAlive is the interval of probes, which only the peer's device answers. They detect the loss of the
+	// peer while there is nothing to send. It is 15 s if it is 0, as in package net. If it is negative,
+	// there are no probes.
 	KeepAlive time.Duration
 
 	// Spin is how often a call polls before it sleeps, 400 times if it is 0, which takes about
-	// 10 µs. After calls that have polled in vain, the next ones don't poll, up to 15 of them. A
-	// call sleeps at once if Spin is negative, or if it is 0 and Go uses one processor
-	// (GOMAXPROCS), where polling may keep the peer from its answer.
+	// 10 µs. After calls that have polled in vain, up to 15 calls don't poll. A call sleeps at
+	// once if Spin is negative, or if it is 0 and Go uses one processor (GOMAXPROCS), where
+	// polling may keep the peer from its answer.
 	Spin int
 }
 
@@ -44,15 +44,15 @@ const (
 	minQueue = 16
 	maxQueue = 0xfffe
 
-	// A message of control needs no credit. These are their places in both queues, so that a
-	// peer's don't find the receive queue empty: for those that give credits, and for one of
-	// each other kind.
+	// A control message needs no credit. Both queues have slots for control messages, so
+	// that the peer's always find a receive: controls for messages that give credits,
+	// reserved for one of each other kind.
 	controls = 4
 	reserved = 3
 )
 
-// complete checks the options, and fills in the defaults and the device's limits. A message takes so many
-// requests.
+// complete checks the options, and fills in the defaults and the device's limits. A message takes the given
+// number of requests.
 func (o Options) complete(limits *verbs.DeviceAttr, requests int) (Options, error) {
 	for _, f := range []struct {
 		name  string

@@ -20,8 +20,8 @@ const (
 	wridLent = 1 << 61 // with data from a caller's memory
 )
 
-// process takes the completions off the CQ, gives credits to the peer, and wakes those whose wait is
-// over. The caller holds mu.
+// process polls the CQ, gives credits to the peer, and wakes the calls whose wait is over. The caller holds
+// mu.
 func (c *Conn) process() {
 	if c.dead {
 		return
@@ -30,7 +30,7 @@ func (c *Conn) process() {
 	c.catchUp()
 	c.grant()
 	if c.owes() {
-		// Perhaps no other call comes. So the next event does it.
+		// Perhaps no other call follows. So the next event gives the credits.
 		c.owing.Store(true)
 		if c.arm() {
 			news = c.poll() || news
@@ -57,9 +57,9 @@ func (c *Conn) process() {
 	}
 }
 
-// poll takes the completions off the CQ, and reports whether anything has changed.
+// poll handles the completions of the CQ, and reports whether anything has changed.
 func (c *Conn) poll() (news bool) {
-	// Bounded, in case that a peer sends faster than this goes. Over iWARP a message has two completions.
+	// Bounded, in case a peer sends faster than this loop polls. Over iWARP a message has two completions.
 	for range (2*c.o.SendQueue+c.o.RecvQueue)/len(c.wcs) + 2 {
 		n, err := c.cq.Poll(c.wcs[:])
 		if err != nil {
@@ -95,8 +95,8 @@ func (c *Conn) poll() (news bool) {
 	return news
 }
 
-// discard drops what has arrived after CloseRead. Memory that is still being read is not published again: what a
-// Read copies, and what comes after it.
+// discard drops bytes that arrive after CloseRead. While a Read copies, it drops none, so that no memory is
+// published while it is read.
 func (c *Conn) discard() {
 	for c.noRead && !c.copying && c.in.unread > 0 {
 		from, to := c.in.next()
@@ -104,8 +104,8 @@ func (c *Conn) discard() {
 	}
 }
 
-// arm makes the CQ report its next completion, and returns whether it did not do so before. Then those
-// that came before are still to be polled.
+// arm makes the CQ report its next completion, and reports whether the CQ was not armed before. The caller
+// must then poll for earlier completions.
 func (c *Conn) arm() bool {
 	if c.armed.Load() {
 		return false
@@ -143,7 +143,7 @@ func (c *Conn) completed(wc *verbs.WC) {
 }
 
 // message returns a message of the peer, and how many bytes were written with it. Over iWARP, only the peer
-// knows that.
+// knows how many.
 func (c *Conn) message(wc *verbs.WC) (imm, written uint32, err error) {
 	if c.iwarp != nil {
 		imm, err = c.iwarp.message(wc, c.order)
@@ -231,7 +231,8 @@ func (c *Conn) grant() {
 	}
 }
 
-// control posts a message of control, once this side may send. There are places for one of each kind.
+// control posts a control message, once this side may send. The send queue has slots for one message of each
+// kind.
 func (c *Conn) control(value uint32) {
 	if c.hush {
 		c.late |= 1 << value
@@ -241,7 +242,7 @@ func (c *Conn) control(value uint32) {
 	c.tell(&wr)
 }
 
-// catchUp posts the messages of control that had to wait.
+// catchUp posts the control messages that had to wait.
 func (c *Conn) catchUp() {
 	if c.hush || c.late == 0 || c.left || c.err != nil {
 		return
@@ -276,10 +277,10 @@ func (c *Conn) wakeAll() {
 	c.lent.signal()
 }
 
-// over reports whether nothing that was written is on its way any more.
+// over reports whether no written data is on its way any more.
 func (c *Conn) over() bool { return c.parted || c.err != nil }
 
-// event notes that the CQ has reported a completion.
+// event handles the event that the CQ's next completion has arrived.
 func (c *Conn) event() {
 	c.armed.Store(false)
 	if c.owing.Load() {
@@ -290,7 +291,7 @@ func (c *Conn) event() {
 	c.wakeAll()
 }
 
-// peerGone notes the end of the connection that the connection manager reports.
+// peerGone ends the connection because the connection manager has reported its end.
 func (c *Conn) peerGone(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -102,13 +102,13 @@ func (c *Conn) param() *rdmacm.ConnParam {
 	}
 	d.bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 	p := &rdmacm.ConnParam{PrivateData: d.bytes(), FlowControl: true}
-	if c.iwarp == nil { // there, the kernels may read when they connect
+	if c.iwarp == nil { // over iWARP, the kernels may read when they connect
 		p.ResponderResources, p.InitiatorDepth = rdmacm.None, rdmacm.None
 	}
 	return p
 }
 
-// meet notes what the peer has said.
+// meet records the peer's parameters.
 func (c *Conn) meet(d *connData) {
 	c.out.init(d)
 	c.peer, c.entry = d.targets, 1
@@ -139,7 +139,7 @@ func (c *Conn) establish() error {
 	return nil
 }
 
-// alive is the timer's function.
+// alive is the function of the keepalive timer.
 func (c *Conn) alive() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,15 +148,15 @@ func (c *Conn) alive() {
 	}
 }
 
-// doubt asks whether the peer is still there, because the network has changed.
+// doubt probes the peer, because the network has changed.
 func (c *Conn) doubt() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ask()
 }
 
-// ask sends a message that only the peer's device answers, unless one is on its way. If there is no answer, the
-// connection breaks. It returns whether the connection goes on. The caller holds mu.
+// ask posts a probe, which only the peer's device answers, unless one is in flight. If there is no answer,
+// the connection breaks. ask reports whether the connection goes on. The caller holds mu.
 func (c *Conn) ask() bool {
 	if c.closed || c.left || c.err != nil {
 		return false

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// targets is the list into which the peer writes the memory that it has published. Its entries
+// targets is the list of the memory that the peer has published. The peer writes it. Its entries
 // are sges in this host's byte order.
 //
 // Why the unsafe code of this file holds: the words are in the MR's memory, which is mapped as

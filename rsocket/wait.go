@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// A side is what a direction of a connection waits with. One goroutine at a time does.
+// A side is the wait state of one direction of a connection. One goroutine at a time waits on it.
 type side struct {
 	turn    sync.Mutex // held by the call that reads or writes
 	waiting atomic.Bool
@@ -15,11 +15,12 @@ type side struct {
 	skip    int // waits to come that don't poll; under mu
 }
 
-// mostSkipped is for how many waits polling is left out at most.
+// mostSkipped is the maximum number of waits in a row that don't poll.
 const mostSkipped = 15
 
-// spin returns how often the next wait polls before it sleeps. Of many connections, most poll in vain, and keep
-// the processor from the others. So the more waits in a row have done so, the more of the next ones don't poll.
+// spin returns how often the next wait polls before it sleeps. Of many connections, most poll in vain, and
+// keep the processor from the others. So the more waits in a row have polled in vain, the more of the next
+// waits don't poll.
 func (s *side) spin(most int) int {
 	if s.skip > 0 {
 		s.skip--
@@ -28,7 +29,7 @@ func (s *side) spin(most int) int {
 	return most
 }
 
-// spun notes that a wait has polled, and whether in vain.
+// spun records that a wait has polled, and whether in vain.
 func (s *side) spun(vain bool) {
 	if !vain {
 		s.vain = 0
@@ -38,15 +39,15 @@ func (s *side) spun(vain bool) {
 	s.vain++
 }
 
-// signal wakes the one who waits.
+// signal wakes the waiter.
 func (s *side) signal() {
 	if s.waiting.Load() {
 		s.due.rouse()
 	}
 }
 
-// await waits until ready reports true, or returns why it won't. The caller holds mu, and s.turn where others may
-// wait, too; ready is called with mu.
+// await waits until ready reports true, or returns why it won't. The caller holds mu, and s.turn if other
+// goroutines may wait on s. ready is called with mu held.
 func (c *Conn) await(s *side, ready func(*Conn) (bool, error)) error {
 	for polls, spin := 0, 0; ; polls++ {
 		ok, err := ready(c)

@@ -65,7 +65,7 @@ func parseSGE(b []byte, order binary.ByteOrder) sge {
 	return sge{addr: order.Uint64(b), key: order.Uint32(b[8:]), length: order.Uint32(b[12:])}
 }
 
-// connData is what both sides tell each other when they connect (struct rs_conn_data).
+// connData is the data that both sides exchange when they connect (struct rs_conn_data).
 type connData struct {
 	bigEndian bool
 	credits   uint16 // messages with data that may be sent at first
@@ -74,8 +74,8 @@ type connData struct {
 	ring      sge    // the first target
 }
 
-// scaled and unscaled are how a byte has a size of the list of mappings: exactly up to 128, and above
-// that a multiple of 256.
+// scaled and unscaled encode and decode the size of the list of mappings in a byte: exactly up to
+// 128, and above that in multiples of 256.
 func scaled(n int) byte {
 	if n > 128 {
 		return 128 | byte(min(n>>8, 127))
@@ -137,7 +137,7 @@ func violation(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
 }
 
-// parseConnData reads a peer's private data. Behind it there may be padding.
+// parseConnData reads a peer's private data. Padding may follow it.
 func parseConnData(b []byte) (connData, error) {
 	if len(b) < connDataLen {
 		return connData{}, violation("%d bytes of private data, want %d", len(b), connDataLen)

@@ -14,16 +14,16 @@ func (c *Conn) PD() *verbs.PD { return c.sync.PD() }
 // WriteMR sends n bytes at an offset in registered memory without a copy on this side. Like Write, it
 // sends a part and returns an error if the deadline or the connection ends it.
 //
-// WriteMR returns when the bytes are in the peer's ring, and the device no longer uses the memory. For
-// that it may have to end the connection: if what is on its way has not arrived within a second after
-// the deadline. When the connection is closed meanwhile, WriteMR may take as long as SetLinger says.
+// WriteMR returns when the bytes are in the peer's ring, and the device no longer uses the memory. To
+// this end, it ends the connection if the bytes in flight have not arrived within a second after the
+// deadline. If the connection is closed meanwhile, WriteMR may take as long as SetLinger says.
 func (c *Conn) WriteMR(mr *verbs.MR, off, n int) (int, error) {
 	mr.SGE(off, n) // panics like a slice expression
 	c.lent.turn.Lock()
 	defer c.lent.turn.Unlock()
 	sent, err := c.lend(mr, off, n)
-	// The deadline may have passed while the ring was full. What is on its way still has time. Other writes
-	// don't wait for it.
+	// The deadline may have passed while the ring was full. The bytes in flight still have time to arrive.
+	// Other writes don't wait for them.
 	if late := c.settle(); err == nil {
 		err = late
 	}
@@ -33,7 +33,7 @@ func (c *Conn) WriteMR(mr *verbs.MR, off, n int) (int, error) {
 	return sent, nil
 }
 
-// lend posts what WriteMR sends. The caller has lent.turn.
+// lend posts the requests of WriteMR. The caller has lent.turn.
 func (c *Conn) lend(mr *verbs.MR, off, n int) (sent int, err error) {
 	c.wr.turn.Lock()
 	defer c.wr.turn.Unlock()
