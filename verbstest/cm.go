@@ -20,7 +20,7 @@ type manager struct {
 	channels map[uintptr]*eventChannel // by their descriptors
 	ids      map[uint32]*cmID
 	groups   map[uint32]*cmID // members of multicast groups, whose peers are the IDs that joined
-	port     uint16           // that was given last
+	port     uint16           // the last port given to an ID
 }
 
 type eventChannel struct {
@@ -91,7 +91,7 @@ func (n inPlace) OpenCM(string) (*os.File, error) {
 		return nil, err
 	}
 	return flag, raw.Control(func(fd uintptr) {
-		n.cm.channels[fd] = &eventChannel{flag: flag} // in place of one that the library has closed
+		n.cm.channels[fd] = &eventChannel{flag: flag} // replaces a channel that the library has closed
 	})
 }
 
@@ -302,7 +302,7 @@ func (m *manager) bind(id *cmID, addr netip.AddrPort) syscall.Errno {
 	switch {
 	case port == 0:
 		for ok := false; !ok; ok = !taken(m.port) {
-			m.port = max(m.port+1, 1<<15) // also after the last one
+			m.port = max(m.port+1, 1<<15) // wraps after the last port
 		}
 		port = m.port
 	case taken(port):
@@ -392,7 +392,7 @@ func (id *cmID) resolveRoute() syscall.Errno {
 	return 0
 }
 
-// record returns the path to the peer, as a subnet's administration would.
+// record returns the path to the peer, as a subnet administrator would.
 func (id *cmID) record() (r uapi.IbPathRecData) {
 	const exactly, rate10, membership = 2 << 6, 3, 0xffff
 	r.Flags = uapi.IB_PATH_GMP | uapi.IB_PATH_PRIMARY | uapi.IB_PATH_BIDIRECTIONAL
@@ -439,7 +439,7 @@ func (id *cmID) query(req *uapi.RdmaUcmQuery) syscall.Errno {
 	return 0
 }
 
-// qpAttr says how to move the queue pair to a state.
+// qpAttr returns the attributes that move the queue pair to a state.
 func (id *cmID) qpAttr(req *uapi.RdmaUcmInitQpAttr) syscall.Errno {
 	if id.dev == nil {
 		return syscall.EINVAL
@@ -513,7 +513,7 @@ func (m *manager) connect(id *cmID, req *uapi.RdmaUcmConnect) syscall.Errno {
 	return 0
 }
 
-// join joins a group, whose datagrams a queue pair gets that is attached to it.
+// join joins a group. A queue pair attached to the group receives its datagrams.
 func (m *manager) join(id *cmID, req *uapi.RdmaUcmJoinMcast) syscall.Errno {
 	group := getAddr(&req.Addr).Addr()
 	if id.dev == nil || !group.IsMulticast() || !id.datagrams() {
@@ -595,7 +595,7 @@ func (id *cmID) reject(reason int32, data []byte) {
 	p.rejected(reason, func(e *uapi.RdmaUcmEventResp) { p.fill(e, rejectData, serviceData) })
 }
 
-// rejected tells the ID that it was rejected.
+// rejected reports to the ID that it was rejected.
 func (id *cmID) rejected(reason int32, fill func(*uapi.RdmaUcmEventResp)) {
 	if id.datagrams() {
 		id.event(uapi.RDMA_CM_EVENT_UNREACHABLE, serviceRejected, fill)
@@ -604,7 +604,7 @@ func (id *cmID) rejected(reason int32, fill func(*uapi.RdmaUcmEventResp)) {
 	}
 }
 
-// leave ends what the ID has with its peer.
+// leave parts the ID from its peer.
 func (id *cmID) leave() {
 	if p := id.peer; p != nil {
 		p.peer, p.state = nil, cmOver
@@ -660,7 +660,7 @@ func (m *manager) destroy(id *cmID) syscall.Errno {
 	return 0
 }
 
-// removed tells the IDs on a device that it is gone.
+// removed reports to the IDs on a device that it is gone.
 func (m *manager) removed(d *Device) {
 	for _, h := range slices.Sorted(maps.Keys(m.ids)) {
 		if id := m.ids[h]; id.dev == d {

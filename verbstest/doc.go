@@ -1,6 +1,6 @@
-// Package verbstest has RDMA devices for tests of programs that use packages verbs, rdmacm and
-// rsocket. They need no hardware, no kernel module and no permission: a Network is in the test's
-// own process, and stands in for the kernel.
+// Package verbstest provides RDMA devices for tests of programs that use packages verbs, rdmacm
+// and rsocket. They need no hardware, no kernel module and no permission: a Network is in the
+// test's own process, and stands in for the kernel.
 //
 //	func TestServer(t *testing.T) {
 //		verbstest.New(t)
@@ -16,17 +16,18 @@
 // paging: that fails with verbs.ErrNotSupported. Other processes can't use them, and package
 // rdmanl doesn't see them.
 //
-// [Network.SetFault] loses packets, and makes requests wait or fail. [Network.SetRefusal] has the
-// kernel refuse commands. [Device.SetPort] takes a link down, and [Device.Remove] a device away.
+// [Network.SetFault] loses packets, and makes requests wait or fail. [Network.SetRefusal] makes
+// the kernel refuse commands. [Device.SetPort] takes a link down, and [Device.Remove] a device
+// away.
 //
 // # Order
 //
-// A Network carries out a send request when it is posted, in the goroutine that posts it: when
-// PostSend returns, it has completed. Only two kinds of requests take time: one for which there is
-// no receive, and one that gets no answer. They are tried again after the times that the queue
-// pairs have for it. So a test whose program has one goroutine runs the same way each time, also
-// with faults that Random chooses. A real device takes time for all requests. A program must not
-// rely on a completion that it has not polled.
+// A Network executes a send request when it is posted, in the goroutine that posts it: when
+// PostSend returns, the request has completed. Only two kinds of requests take time: those that
+// find no receive, and those that get no answer. They are retried after the times set in the queue
+// pairs. So a test whose program has one goroutine runs the same way each time, even with faults
+// that Random chooses. A real device takes time for all requests. A program must not rely on a
+// completion that it has not polled.
 //
 // Go's race detector doesn't see what a device does to memory, here as elsewhere.
 //

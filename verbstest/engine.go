@@ -26,7 +26,7 @@ type qp struct {
 	sq, rq         *ring // rq is nil with an SRQ
 
 	state uapi.IbQpState
-	attr  uapi.IbUverbsModifyQp // what was set last
+	attr  uapi.IbUverbsModifyQp // the attributes set last
 
 	// Of the request at the head of sq.
 	seq      int
@@ -39,9 +39,9 @@ type qp struct {
 // A verdict is the outcome of an attempt at a request.
 type verdict struct {
 	status verbs.WCStatus
-	again  bool          // try again,
-	after  time.Duration // after this time, or when something has changed if it is negative
-	bytes  int           // that were read
+	again  bool          // try the request again
+	after  time.Duration // the delay before the retry; if negative, it waits for a change
+	bytes  int           // the number of bytes read
 }
 
 func failed(s verbs.WCStatus) verdict { return verdict{status: s} }
@@ -250,7 +250,7 @@ func (q *qp) try(w *uapi.RxeSendWqe) verdict {
 	return v
 }
 
-// peer returns the queue pair that hears q, or nil.
+// peer returns the queue pair that receives q's packets, or nil.
 func (q *qp) peer() *qp {
 	d := q.file.dev
 	p := d.net.qps[q.attr.DestQpNum]
@@ -263,7 +263,7 @@ func (q *qp) peer() *qp {
 	return p
 }
 
-// listens reports whether the queue pair takes packets.
+// listens reports whether the queue pair accepts packets.
 func (q *qp) listens() bool {
 	return q.state == uapi.IB_QPS_RTR || q.state == uapi.IB_QPS_RTS || q.state == uapi.IB_QPS_SQD
 }
@@ -293,7 +293,7 @@ func (q *qp) refused(timer time.Duration) verdict {
 	return verdict{again: true, after: timer}
 }
 
-// local appends the memory that a list of the queue pair's own names.
+// local appends the memory of l, a scatter/gather list of the queue pair's own.
 func (q *qp) local(to list, l []uapi.RxeSge, access uapi.IbUverbsAccessFlags) (list, bool) {
 	for i := range l {
 		b, ok := q.registered(l[i].Lkey, l[i].Addr, uint64(l[i].Length), access)

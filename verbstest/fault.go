@@ -8,7 +8,7 @@ import (
 
 // A Request is a send request that is about to be carried out.
 type Request struct {
-	Device  string // that it was posted on
+	Device  string // the device it was posted on
 	QPN     uint32 // of the queue pair
 	Seq     int    // counts the requests of the queue pair, from 0
 	Attempt int    // counts how often this request was tried before
@@ -17,7 +17,7 @@ type Request struct {
 	Length  int // of the data, in bytes
 }
 
-// A Fault is what becomes of a request. The zero Fault carries it out.
+// A Fault decides what happens to a request. The zero Fault executes it.
 type Fault struct {
 	kind   faultKind
 	status verbs.WCStatus
@@ -38,21 +38,21 @@ const (
 // but nothing arrives.
 func Lose() Fault { return Fault{kind: lose} }
 
-// NotReady has the receiver say that it has no receive, whether it has or not. The request is
-// tried again at once, until the queue pair's RNRRetry is exhausted. It then fails with
-// WCRNRRetryExcErr. Only requests over RC that need a receive can be NotReady. Others are carried
-// out.
+// NotReady makes the receiver report that it has no receive, even if it has one. The request is
+// retried at once, until the queue pair's RNRRetry is exhausted. It then fails with
+// WCRNRRetryExcErr. Only requests over RC that need a receive can be NotReady. Others are
+// executed.
 func NotReady() Fault { return Fault{kind: notReady} }
 
-// Hold has the request wait, and with it those behind it in its queue pair. It is tried again when
+// Hold makes the request wait, and the requests behind it in its queue pair. It is retried when
 // SetFault is called, and when another request is posted on the queue pair.
 func Hold() Fault { return Fault{kind: hold} }
 
-// Fail has the request fail with this status. Its queue pair fails.
+// Fail makes the request fail with a status. Its queue pair fails.
 func Fail(status verbs.WCStatus) Fault { return Fault{kind: fail, status: status} }
 
-// Nth returns a function for Network.SetFault that has the n-th request from now on, counted from
-// 1, meet the fault.
+// Nth returns a function for Network.SetFault that applies the fault to the n-th request from now
+// on, counted from 1.
 func Nth(n int, f Fault) func(Request) Fault {
 	return func(r Request) Fault {
 		if r.Attempt == 0 {
@@ -65,7 +65,7 @@ func Nth(n int, f Fault) func(Request) Fault {
 	}
 }
 
-// Random returns a function for Network.SetFault that has attempts meet the fault with a
+// Random returns a function for Network.SetFault that applies the fault to attempts with a
 // probability from 0 to 1. The same seed gives the same sequence.
 func Random(seed uint64, probability float64, f Fault) func(Request) Fault {
 	r := rand.New(rand.NewPCG(seed, seed))

@@ -15,7 +15,7 @@ import (
 // registered, and the Network's lock keeps a region registered while it is used. Rings are
 // mappings of this package, and their indices are masked.
 
-// at returns what is at an address that the library gave its kernel.
+// at returns the value at an address that the library gave its kernel.
 func at[T any](addr uint64) *T {
 	p := uintptr(addr)
 	return (*T)(*(*unsafe.Pointer)(unsafe.Pointer(&p)))
@@ -27,7 +27,7 @@ func memory(addr uint64, n int) []byte { return unsafe.Slice(at[byte](addr), n) 
 // bytesOf returns the bytes of a struct.
 func bytesOf[T any](v *T) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v)) }
 
-// move copies as a device does: the race detector doesn't see it. A loop, because the race
+// move copies as a device does: unseen by the race detector. It is a loop, because the race
 // detector sees copy.
 //
 //go:norace
@@ -69,7 +69,7 @@ func (l list) from(src list) {
 	}
 }
 
-// skip returns what comes after the first n bytes.
+// skip returns the list after its first n bytes.
 func (l list) skip(n int) list {
 	for len(l) > 0 && n >= len(l[0]) {
 		n -= len(l[0])
@@ -204,7 +204,7 @@ func out[T any](c *call, id uint16, v T) {
 	}
 }
 
-// handle returns the object that an attribute names, and object names a new one.
+// handle returns the handle in an attribute. object stores a new object's handle there.
 func (c *call) handle(id uint16) uint32 {
 	if a := c.attr(id); a != nil {
 		return uint32(a.Data)
@@ -221,7 +221,7 @@ func (c *call) object(id uint16, handle uint64) {
 // request returns the request of a write command.
 func request[T any](c *call) T { return in[T](c, uapi.UVERBS_ATTR_CORE_IN) }
 
-// respond writes its response.
+// respond writes the response of a write command.
 func respond[T any](c *call, v T) syscall.Errno {
 	out(c, uapi.UVERBS_ATTR_CORE_OUT, v)
 	return 0

@@ -30,10 +30,10 @@ type Network struct {
 	devices []*Device
 	fault   func(Request) Fault
 	refusal func(string) syscall.Errno
-	last    uint32 // handle, or number of a QP
+	last    uint32 // the last handle or QP number
 	qps     map[uint32]*qp
 	cm      manager
-	src     list // of the request that is carried out
+	src     list // of the request being executed
 	dst     list
 }
 
@@ -106,7 +106,7 @@ func Open(addrs ...netip.Addr) (*Network, error) {
 	return n, nil
 }
 
-// patience is how long Close waits for what is closed in the background, as package rsocket does it.
+// patience is how long Close waits for objects that are closed in the background, as by package rsocket.
 const patience = 30 * time.Second
 
 // Close brings the machine's devices back. It returns an error that says what was left open: a
@@ -130,8 +130,8 @@ func (n *Network) Close() error {
 	return err
 }
 
-// Left lists what is open, sorted: devices and the objects on them, and IDs of the connection manager. A
-// test compares what there is before and after.
+// Left lists the open objects, sorted: devices, the objects on them, and IDs of the connection manager. A
+// test compares the lists before and after.
 func (n *Network) Left() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -224,8 +224,8 @@ func (n inPlace) OpenVerbs(node string) (kernel.File, error) {
 	return nil, syscall.ENOENT
 }
 
-// SetPort takes the device's link down, or up again. While it is down, the other devices don't
-// hear the device, nor it them.
+// SetPort takes the device's link down, or up again. While it is down, no packets pass between the device
+// and the others.
 func (d *Device) SetPort(up bool) {
 	d.net.mu.Lock()
 	defer d.net.mu.Unlock()
@@ -264,9 +264,9 @@ func (d *Device) Remove() {
 	n.cm.removed(d)
 }
 
-// SetFault has a function decide what becomes of each request that needs the network: nil, as
-// at the beginning, lets all pass. It is called with one request at a time, while the Network is
-// locked: it must not call methods of the Network or of its devices, nor anything of the library.
+// SetFault sets the function that decides what happens to each request that needs the network.
+// Nil, the default, executes all. The function is called with one request at a time, while the
+// Network is locked. It must not call methods of the Network or of its devices, nor the library.
 func (n *Network) SetFault(f func(Request) Fault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -274,19 +274,19 @@ func (n *Network) SetFault(f func(Request) Fault) {
 	n.run()
 }
 
-// run has all queue pairs try the requests that wait.
+// run makes all queue pairs try their waiting requests.
 func (n *Network) run() {
 	for _, num := range slices.Sorted(maps.Keys(n.qps)) {
 		n.qps[num].run()
 	}
 }
 
-// SetRefusal has a function decide which commands the kernel refuses: those for which it returns an
-// errno. Nil, as at the beginning, refuses none. Commands have the names of the kernel's headers in lower
+// SetRefusal sets the function that decides which commands the kernel refuses: those for which it returns
+// an errno. Nil, the default, refuses none. Commands have the names of the kernel's headers in lower
 // case: "create_qp", "rdma_connect", "post_send", "req_notify_cq" for arming a CQ, "mmap" for each queue,
 // and "open uverbs0" and "open rdma_cm" for files. The function is called before the command is run, by
-// the goroutine that gives it, and may be called concurrently. It must not call the library. It may call
-// methods of the Network, so that a link goes down in the middle of a setup.
+// the command's goroutine, and may be called concurrently. It must not call the library. It may call
+// methods of the Network, for instance to take a link down in the middle of a setup.
 func (n *Network) SetRefusal(f func(command string) syscall.Errno) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -28,7 +28,7 @@ func newFlag() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "rdma_cm"), nil
 }
 
-// raise fails when the library has closed the file. lower has the file's descriptor.
+// raise fails when the library has closed the file. lower takes the file's descriptor.
 func raise(f *os.File) { f.Write(binary.NativeEndian.AppendUint64(nil, 1)) }
 func lower(fd uintptr) { unix.Read(int(fd), make([]byte, 8)) }
 
@@ -42,11 +42,11 @@ func populate(b []byte, write bool) bool {
 	return madvise(b, advice) == 0 || !populates()
 }
 
-// populates reports whether the kernel has that, as it does since Linux 5.14. Without, any memory
-// can be registered.
+// populates reports whether the kernel can populate memory, as Linux can since 5.14. If not, any
+// memory can be registered.
 var populates = sync.OnceValue(func() bool { return madvise(make([]byte, 1), unix.MADV_POPULATE_READ) == 0 })
 
-// madvise gives advice about the pages of b, which, unlike unix.Madvise's, needn't begin with one.
+// madvise gives advice about the pages of b. Unlike with unix.Madvise, b needn't begin at a page.
 func madvise(b []byte, advice int) syscall.Errno {
 	page := uintptr(os.Getpagesize())
 	begin := uintptr(unsafe.Pointer(unsafe.SliceData(b)))

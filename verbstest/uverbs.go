@@ -19,11 +19,11 @@ type file struct {
 	events  *os.File // asynchronous
 	objects map[uint32]any
 
-	// Completion channels, by the descriptors of the library's ends, which it closes without
-	// telling.
+	// Completion channels, by the descriptors of the library's ends. The library closes its
+	// ends without notice.
 	channels map[uint32]*os.File
 
-	mapped map[uint64]*ring // that the provider has still to map
+	mapped map[uint64]*ring // rings that the provider has not mapped yet
 }
 
 // Objects.
@@ -85,7 +85,7 @@ func (f *file) Close() error {
 	return nil
 }
 
-// drop forgets all objects. The rings that were mapped are the library's to unmap.
+// drop forgets all objects. The library unmaps the rings that it has mapped.
 func (f *file) drop() {
 	for h := range f.objects {
 		f.destroy(h)
@@ -352,7 +352,7 @@ func (f *file) regMR(c *call) syscall.Errno {
 	return respond(c, uapi.IbUverbsRegMrResp{MrHandle: h, Lkey: m.key, Rkey: m.key})
 }
 
-// checkMR refuses what the core of the kernel refuses, and what the device lacks.
+// checkMR refuses regions that the kernel's core refuses, and access that the device lacks.
 func checkMR(flags uint32, start, length uint64) syscall.Errno {
 	const has = uapi.IB_UVERBS_ACCESS_LOCAL_WRITE | uapi.IB_UVERBS_ACCESS_REMOTE_WRITE | uapi.IB_UVERBS_ACCESS_REMOTE_READ |
 		uapi.IB_UVERBS_ACCESS_REMOTE_ATOMIC | uapi.IB_UVERBS_ACCESS_MW_BIND | uapi.IB_UVERBS_ACCESS_ZERO_BASED | uapi.IB_UVERBS_ACCESS_HUGETLB
@@ -597,7 +597,7 @@ func (f *file) detach(c *call) syscall.Errno {
 	return 0
 }
 
-// needed reports whether another object, or a multicast group, has the object.
+// needed reports whether another object, or a multicast group, uses the object.
 func (f *file) needed(h uint32) bool {
 	x := f.objects[h]
 	for _, o := range f.objects {
@@ -663,7 +663,7 @@ func (x *cq) add(wc *uapi.IbUverbsWc, urgent bool) {
 	}
 }
 
-// later runs the queue pair's requests after a while, if it is still there.
+// later runs the queue pair's requests after d, if the queue pair still exists.
 func (q *qp) later(d time.Duration) {
 	n := q.file.dev.net
 	q.timer = time.AfterFunc(d, func() {
