@@ -19,7 +19,7 @@ type Counter struct {
 	Name   string // the kernel's or the driver's, such as "port_xmit_data"
 	Value  uint64 // in the unit
 	Unit   Unit   // what is counted
-	Gauge  bool   // it goes up and down; otherwise it only grows, since the device exists or was reset
+	Gauge  bool   // the value goes up and down; otherwise it only grows, from the device's start or reset on
 	Source Source // where it is from
 }
 
@@ -48,13 +48,14 @@ type Source uint8
 
 // The sources. The package comment says which has what.
 const (
-	SourceSysfs   Source = iota + 1 // the folder counters in sysfs: the port's PMA, by the kernel
+	SourceSysfs   Source = iota + 1 // the folder counters in sysfs: the port's PMA, read by the kernel
 	SourceNetlink                   // netlink: the driver's counters
 	SourceHWSysfs                   // the folder hw_counters in sysfs: the driver's counters
 	SourcePMA                       // the PMA of a port of the subnet, by a MAD
 )
 
-// String returns the source's name. That of files is their folder: "counters" or "hw_counters".
+// String returns the source's name. The name of a source of files is their folder: "counters" or
+// "hw_counters".
 func (s Source) String() string {
 	switch s {
 	case SourceSysfs:
@@ -69,9 +70,9 @@ func (s Source) String() string {
 	return fmt.Sprintf("unknown(%d)", uint8(s))
 }
 
-// Counters returns the counters of a port. A port that counts nothing has none, and that is no error.
-// Those of a PMA stop at their highest value. In sysfs and in MADs data are counted in words of four
-// bytes; here they are in bytes.
+// Counters returns the counters of a port. For a port without counters it returns none and no error.
+// The counters of a PMA stop at their highest value. Data is in bytes, although sysfs and MADs count
+// words of four bytes.
 func (h Host) Counters(ctx context.Context, device string, port int) ([]Counter, error) {
 	all, err := h.counters(ctx, device, port)
 	if err != nil {
@@ -118,8 +119,8 @@ func files(dir string, source Source) ([]Counter, error) {
 	}
 	var all []Counter
 	for _, e := range entries {
-		// What can't be read, or is no number, the agent doesn't have. lifespan is how old the others
-		// may be.
+		// The agent lacks a counter that can't be read or is no number. lifespan is no counter: it
+		// says how old the others may be.
 		text, err := readText(dir, e.Name())
 		if v, wrong := strconv.ParseUint(text, 10, 64); err == nil && wrong == nil && e.Name() != "lifespan" {
 			all = append(all, newCounter(e.Name(), v, source))
@@ -133,7 +134,7 @@ func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV)
 }
 
-// newCounter returns a counter with what its name says of it.
+// newCounter returns a counter, with the unit and kind that its name implies.
 func newCounter(name string, value uint64, source Source) Counter {
 	c := Counter{Name: name, Value: value, Source: source}
 	lower := strings.ToLower(name)

@@ -9,9 +9,9 @@ import (
 	"github.com/goverbs/goverbs/umad"
 )
 
-// A PMA asks agents of performance management, which each port of an InfiniBand subnet has
-// (InfiniBand Architecture Specification, volume 1, 16.1). Its methods may be called at the same
-// time.
+// A PMA queries the performance management agents of the ports of an InfiniBand subnet
+// (InfiniBand Architecture Specification, volume 1, 16.1). Its methods are safe for concurrent
+// use.
 type PMA struct {
 	agent agent
 	o     PMAOptions
@@ -23,12 +23,13 @@ type agent interface {
 	Close() error
 }
 
-// PMAOptions say how a PMA asks. The zero value is what most programs need.
+// PMAOptions configure a PMA. The zero value suits most programs.
 type PMAOptions struct {
-	// Timeout is how long the kernel waits for an answer before it sends the request again. 0 is a
-	// second.
+	// Timeout is how long the kernel waits for an answer before it sends the request again. 0 stands
+	// for a second.
 	Timeout time.Duration
-	// Retries is how often the kernel sends the request again. 0 is twice, and less than 0 never.
+	// Retries is how often the kernel sends the request again. 0 stands for twice, a negative value
+	// for never.
 	Retries int
 }
 
@@ -59,7 +60,8 @@ func (p *PMA) Close() error {
 	return p.agent.Close()
 }
 
-// PMACapabilities are what an agent has: its CapabilityMask, and from bit 16 on its CapabilityMask2.
+// PMACapabilities are an agent's capabilities: its CapabilityMask, and from bit 16 on its
+// CapabilityMask2.
 type PMACapabilities uint64
 
 // The capabilities.
@@ -69,7 +71,7 @@ const (
 	PMAExtendedNoIETF PMACapabilities = 1 << 10       // it has them, without those of unicast and multicast
 	PMATransmitWait   PMACapabilities = 1 << 12       // it has PortXmitWait
 	PMAQP1Dropped     PMACapabilities = 1 << 15       // it has QP1Dropped
-	PMAErrorCounters  PMACapabilities = 1 << (16 + 1) // its PMAExtendedCounters have those of errors, of 64 bits
+	PMAErrorCounters  PMACapabilities = 1 << (16 + 1) // its PMAExtendedCounters include error counters of 64 bits
 )
 
 // PMAAllPortsNumber is the number of a port that stands for all ports of a switch.
@@ -99,7 +101,7 @@ type PMAField struct {
 	Needs   PMACapabilities // the port has it if its agent has these
 }
 
-// Value returns the counter in an attribute's data, which has 0 for what is beyond its end.
+// Value returns the counter in an attribute's data. Bits beyond the end of the data are 0.
 func (f PMAField) Value(data []byte) uint64 {
 	var v uint64
 	for i := f.Offset; i < f.Offset+f.Bits; i++ {
@@ -111,8 +113,7 @@ func (f PMAField) Value(data []byte) uint64 {
 	return v
 }
 
-// Fields returns the attribute's counters in the order of the data, those that not all ports have
-// last.
+// Fields returns the attribute's counters in the order of the data, the optional ones last.
 func (a PMAAttribute) Fields() []PMAField { return pmaFields[a] }
 
 var pmaFields = map[PMAAttribute][]PMAField{
@@ -210,7 +211,7 @@ func (p *PMA) do(ctx context.Context, lid uint16, port uint8, method umad.Method
 	return answer.MAD[dataOffset:umad.Size], nil
 }
 
-// Capabilities returns what the agent of a port of the node at a LID has.
+// Capabilities returns the capabilities of the agent of a port of the node at a LID.
 func (p *PMA) Capabilities(ctx context.Context, lid uint16, port uint8) (PMACapabilities, error) {
 	b, err := p.do(ctx, lid, port, umad.MethodGet, attrClassPortInfo, func([]byte) {})
 	if err != nil {
@@ -238,8 +239,8 @@ func (p *PMA) Reset(ctx context.Context, lid uint16, port uint8, attr PMAAttribu
 	return err
 }
 
-// Counters returns the counters of a port of the node at a LID, with the names and units that
-// Host.Counters has, each from the attribute with more bits for it.
+// Counters returns the counters of a port of the node at a LID, with the names and units of
+// Host.Counters. Each is from the attribute that has more bits for it.
 func (p *PMA) Counters(ctx context.Context, lid uint16, port uint8) ([]Counter, error) {
 	caps, err := p.Capabilities(ctx, lid, port)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 // A Host is where ports are looked up. The zero Host is this system.
 type Host struct {
 	// Sysfs is the directory of sysfs, "" for /sys and netlink. With a directory, such as the
-	// host's /sys in a container, only files are read, since netlink tells of the container's own
-	// network namespace.
+	// host's /sys in a container, only files are read, because netlink reports the container's
+	// own network namespace.
 	Sysfs string
 }
 
@@ -35,7 +35,7 @@ type Port struct {
 	Width     ib.Width     // lanes
 	Speed     ib.Speed     // of each lane
 	// MTU is the largest payload of a packet of RoCE: what the interface's MTU leaves after headers.
-	// It is 0 over InfiniBand and for iWARP: only an opened device tells it.
+	// It is 0 over InfiniBand and for iWARP: only an opened device reports it.
 	MTU    ib.MTU
 	LID    uint16 // InfiniBand only
 	SMLID  uint16 // the subnet manager's; InfiniBand only
@@ -65,8 +65,8 @@ func (h Host) folder(device string, port int) (string, error) {
 	return dir, err
 }
 
-// Ports returns the ports of all devices, by device and number. Without devices there are none, and
-// that is no error. A device that goes away meanwhile is left out.
+// Ports returns the ports of all devices, by device and number. Without devices it returns none and
+// no error. A device that goes away meanwhile is left out.
 func (h Host) Ports(ctx context.Context) ([]Port, error) {
 	devices, err := os.ReadDir(h.sysfs("class/infiniband"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -198,7 +198,7 @@ var speeds = map[string]ib.Speed{
 	"EDR": ib.SpeedEDR, "HDR": ib.SpeedHDR, "NDR": ib.SpeedNDR, "XDR": ib.SpeedXDR,
 }
 
-// parseRate parses a rate of sysfs, such as "2.5 Gb/sec (1X SDR)". What it doesn't know is 0.
+// parseRate parses a rate of sysfs, such as "2.5 Gb/sec (1X SDR)". Unknown parts are 0.
 func parseRate(text string) (rate uint64, width ib.Width, speed ib.Speed) {
 	number, rest, _ := strings.Cut(text, " Gb/sec (")
 	if v, err := strconv.ParseFloat(number, 64); err == nil && v >= 0 && v < 1e9 {
