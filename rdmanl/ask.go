@@ -8,7 +8,7 @@ import (
 // The kernel sizes a list's messages by the reader's buffer, up to 32 KiB.
 const bufferSize = 64 << 10
 
-// listTries is how often a list is read that changes meanwhile.
+// listTries is how often a list that changes meanwhile is read.
 const listTries = 5
 
 // ask sends a request on a socket of its own, and returns the attributes of each message of the
@@ -22,7 +22,7 @@ func ask(ctx context.Context, r *request) ([][]byte, error) {
 	return newDialogue(s).ask(ctx, r)
 }
 
-// A dialogue is requests on one socket, one after the other.
+// A dialogue sends requests on one socket, one after the other.
 type dialogue struct {
 	s        *socket
 	buffer   []byte

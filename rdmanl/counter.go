@@ -15,7 +15,7 @@ import (
 // A Counter is a number that a device counts up, or a gauge.
 type Counter struct {
 	Name  string // the driver's
-	Value uint64 // since the device exists
+	Value uint64 // counted since the device exists
 }
 
 func decodeCounter(d *decoder, b []byte) Counter {
@@ -37,8 +37,8 @@ func decodeCounters(d *decoder, b []byte) []Counter {
 	return entries(d, b, uapi.RDMA_NLDEV_ATTR_STAT_HWCOUNTERS, decodeCounter)
 }
 
-// Counters returns the counters of a port. They include what the counters of QPs have counted. If
-// the device counts nothing, the error matches errors.ErrUnsupported.
+// Counters returns the counters of a port. They include the counts of the counters of QPs. If the
+// device has no counters, the error matches errors.ErrUnsupported.
 func Counters(ctx context.Context, dev, port uint32) ([]Counter, error) {
 	bodies, err := ask(ctx, get(uapi.RDMA_NLDEV_CMD_STAT_GET).port(dev, port))
 	if err == nil {
@@ -69,21 +69,21 @@ func decodeMRCounters(d *decoder, b []byte) MRCounters {
 	return m
 }
 
-// CountersOfMRs returns the counters of all MRs on a device. MRs of which the driver counts nothing
+// CountersOfMRs returns the counters of all MRs on a device. MRs without counters in the driver
 // have none.
 func CountersOfMRs(ctx context.Context, dev uint32) ([]MRCounters, error) {
 	r := list(uapi.RDMA_NLDEV_CMD_STAT_GET).device(dev).u32(uapi.RDMA_NLDEV_ATTR_STAT_RES, uapi.RDMA_NLDEV_ATTR_RES_MR)
 	return tables(ctx, "get the counters of MRs", onDevice(dev), dev, r, uapi.RDMA_NLDEV_ATTR_RES_MR, decodeMRCounters)
 }
 
-// A CounterMode is how QPs get counters.
+// A CounterMode says how QPs get counters.
 type CounterMode uint32
 
 // The modes of counters.
 const (
-	CounterNone   CounterMode = CounterMode(uapi.RDMA_COUNTER_MODE_NONE)   // they have none
-	CounterAuto   CounterMode = CounterMode(uapi.RDMA_COUNTER_MODE_AUTO)   // each QP gets one, which similar QPs share
-	CounterManual CounterMode = CounterMode(uapi.RDMA_COUNTER_MODE_MANUAL) // by BindQP
+	CounterNone   CounterMode = CounterMode(uapi.RDMA_COUNTER_MODE_NONE)   // QPs have no counters
+	CounterAuto   CounterMode = CounterMode(uapi.RDMA_COUNTER_MODE_AUTO)   // each QP gets a counter, which similar QPs share
+	CounterManual CounterMode = CounterMode(uapi.RDMA_COUNTER_MODE_MANUAL) // BindQP binds QPs to counters
 )
 
 func (m CounterMode) String() string {
@@ -98,11 +98,11 @@ func (m CounterMode) String() string {
 	return fmt.Sprintf("unknown(%d)", uint32(m))
 }
 
-// An AutoMask says which QPs share a counter in the mode CounterAuto: those that have the same of
-// all of this.
+// An AutoMask selects properties. In the mode CounterAuto, QPs share a counter if they agree in all
+// selected properties.
 type AutoMask uint32
 
-// What QPs that share a counter can have in common.
+// The properties that QPs with a shared counter can have in common.
 const (
 	AutoType AutoMask = AutoMask(uapi.RDMA_COUNTER_MASK_QP_TYPE) // the type
 	AutoPID  AutoMask = AutoMask(uapi.RDMA_COUNTER_MASK_PID)     // the process
@@ -125,7 +125,7 @@ func (m AutoMask) String() string {
 	return strings.Join(names, ",")
 }
 
-// A QPCounter counts what some QPs do.
+// A QPCounter counts the operations of some QPs.
 type QPCounter struct {
 	ID       uint32                // from 1
 	Port     uint32                // of its QPs
@@ -166,7 +166,7 @@ func decodeQPCounter(d *decoder, b []byte) QPCounter {
 	return c
 }
 
-// onQPs adds that a request is about the counters of QPs.
+// onQPs makes a request one about the counters of QPs.
 func (r *request) onQPs() *request {
 	return r.u32(uapi.RDMA_NLDEV_ATTR_STAT_RES, uapi.RDMA_NLDEV_ATTR_RES_QP)
 }
@@ -177,7 +177,7 @@ func QPCounters(ctx context.Context, dev, port uint32) ([]QPCounter, error) {
 	return tables(ctx, "get the counters of QPs", onPort(dev, port), dev, r, uapi.RDMA_NLDEV_ATTR_STAT_COUNTER, decodeQPCounter)
 }
 
-// A Counting is how the QPs on a port get counters.
+// A Counting says how the QPs on a port get counters.
 type Counting struct {
 	Mode     Optional[CounterMode] // of QPs that are created from now on
 	Auto     Optional[AutoMask]    // with CounterAuto
@@ -201,7 +201,8 @@ func decodeCounting(d *decoder, b []byte) Counting {
 
 // GetCounting returns how the QPs on a port get counters.
 func GetCounting(ctx context.Context, dev, port uint32) (Counting, error) {
-	// With a mode, whichever, the kernel answers with the mode instead of the counters.
+	// If the request has a mode, whichever, the kernel answers with the mode instead of the
+	// counters.
 	bodies, err := ask(ctx, get(uapi.RDMA_NLDEV_CMD_STAT_GET).port(dev, port).onQPs().u32(uapi.RDMA_NLDEV_ATTR_STAT_MODE, uint32(CounterManual)))
 	if err == nil {
 		var c Counting
@@ -212,8 +213,8 @@ func GetCounting(ctx context.Context, dev, port uint32) (Counting, error) {
 	return Counting{}, opErr("get the mode of counters", onPort(dev, port), explain(ctx, dev, err))
 }
 
-// SetAutoCounting makes QPs that are created later share counters, or ends that with a mask of 0.
-// The kernel refuses with EBUSY while QPs are bound by hand.
+// SetAutoCounting makes QPs that are created later share counters. A mask of 0 ends that. While QPs
+// are bound by BindQP, the kernel refuses with EBUSY.
 func SetAutoCounting(ctx context.Context, dev, port uint32, mask AutoMask) error {
 	_, err := ask(ctx, get(uapi.RDMA_NLDEV_CMD_STAT_SET).port(dev, port).onQPs().
 		u32(uapi.RDMA_NLDEV_ATTR_STAT_MODE, uint32(CounterAuto)).u32(uapi.RDMA_NLDEV_ATTR_STAT_AUTO_MODE_MASK, uint32(mask)))
@@ -239,7 +240,7 @@ func BindQP(ctx context.Context, dev, port, qpn uint32) (counter uint32, err err
 	return 0, e
 }
 
-// BindQPTo binds a QP to a counter that another QP has.
+// BindQPTo binds a QP to the counter of another QP.
 func BindQPTo(ctx context.Context, dev, port, qpn, counter uint32) error {
 	_, err := ask(ctx, binding(uapi.RDMA_NLDEV_CMD_STAT_SET, dev, port, qpn).u32(uapi.RDMA_NLDEV_ATTR_STAT_COUNTER_ID, counter))
 	if err != nil {
@@ -274,8 +275,8 @@ func decodeCounterID(d *decoder, b []byte) uint32 {
 	return id
 }
 
-// An OptionalCounter is a counter of a port that can be switched on and off, because counting
-// costs something.
+// An OptionalCounter is a counter of a port that can be switched on and off, because counting has a
+// cost.
 type OptionalCounter struct {
 	Name    string // the driver's
 	Enabled bool   // it counts
@@ -314,7 +315,7 @@ func decodeOptional(d *decoder, b []byte) []OptionalCounter {
 }
 
 // OptionalCounters returns the counters of a port that can be switched on and off. If the device
-// counts nothing, the error matches errors.ErrUnsupported.
+// has no counters, the error matches errors.ErrUnsupported.
 func OptionalCounters(ctx context.Context, dev, port uint32) ([]OptionalCounter, error) {
 	bodies, err := ask(ctx, get(uapi.RDMA_NLDEV_CMD_STAT_GET_STATUS).port(dev, port))
 	if err == nil {
@@ -326,8 +327,7 @@ func OptionalCounters(ctx context.Context, dev, port uint32) ([]OptionalCounter,
 	return nil, opErr("get the optional counters", onPort(dev, port), unsupported(ctx, dev, err))
 }
 
-// SetOptionalCounters switches the optional counters of a port on that are named, and all others
-// off.
+// SetOptionalCounters switches the named optional counters of a port on, and all others off.
 func SetOptionalCounters(ctx context.Context, dev, port uint32, names ...string) error {
 	const op = "set the optional counters"
 	all, err := OptionalCounters(ctx, dev, port)

@@ -29,7 +29,7 @@ type Device struct {
 	Caps         Optional[DeviceCaps]  // what it can do
 }
 
-// A DeviceType is what a device that is a part of another one does.
+// A DeviceType is the purpose of a device that is a part of another one.
 type DeviceType uint8
 
 func (t DeviceType) String() string { return named([]string{"", "smi"}, t) }
@@ -123,8 +123,8 @@ func explain(ctx context.Context, dev uint32, err error) error {
 // nameMax is the kernel's limit, without the zero at the end (IB_DEVICE_NAME_MAX).
 const nameMax = 63
 
-// wrongName says what is wrong with the name of a device. The kernel refuses formats, and a slash
-// would become something else in the file system.
+// wrongName says what is wrong with the name of a device, or "". The kernel refuses format
+// characters, and would replace a slash in the file system.
 func wrongName(name string) string {
 	switch {
 	case name == "" || len(name) > nameMax:
@@ -153,14 +153,14 @@ func SetName(ctx context.Context, dev uint32, name string) error {
 	return change(ctx, op, dev, r)
 }
 
-// SetDIM sets whether the CQs of a device moderate themselves, those that are created later.
+// SetDIM sets whether CQs of a device that are created later moderate themselves.
 func SetDIM(ctx context.Context, dev uint32, on bool) error {
 	r := get(uapi.RDMA_NLDEV_CMD_SET).device(dev).u8(uapi.RDMA_NLDEV_ATTR_DEV_DIM, boolean(on))
 	return change(ctx, "set the moderation", dev, r)
 }
 
-// SetNetns moves a device to another network namespace, which is an open file such as
-// /run/netns/NAME. This needs NetnsExclusive.
+// SetNetns moves a device to another network namespace, given as an open file such as
+// /run/netns/NAME. The system must be in the mode NetnsExclusive.
 func SetNetns(ctx context.Context, dev uint32, namespace *os.File) error {
 	const op = "set the network namespace"
 	c, err := namespace.SyscallConn()

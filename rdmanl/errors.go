@@ -49,8 +49,8 @@ type refusal struct {
 func (e *refusal) Error() string { return operr.Text(e.errno) + ", " + e.why }
 func (e *refusal) Unwrap() error { return e.errno }
 
-// opErr returns the error of an operation. Its hint is what helps with the errno, whatever the
-// operation was.
+// opErr returns the error of an operation. Its hint depends only on the errno, not on the
+// operation.
 func opErr(op, object string, err error) *OpError {
 	e := &OpError{Op: op, Object: object, Err: err}
 	switch {

@@ -16,19 +16,19 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// An EventKind is what happened to a device.
+// An EventKind says what happened to a device.
 type EventKind uint8
 
-// The kinds of events. Kernels since 6.12 tell all but EventPortState, which a Watcher finds by itself
-// on every kernel.
+// The kinds of events. Kernels since 6.12 report all but EventPortState, which a Watcher detects itself on
+// every kernel.
 const (
 	EventRegistered     EventKind = EventKind(uapi.RDMA_REGISTER_EVENT)      // the device has come
 	EventUnregistered   EventKind = EventKind(uapi.RDMA_UNREGISTER_EVENT)    // it has gone
 	EventNetdevAttached EventKind = EventKind(uapi.RDMA_NETDEV_ATTACH_EVENT) // a port has got a network interface
 	EventNetdevDetached EventKind = EventKind(uapi.RDMA_NETDEV_DETACH_EVENT) // a port has lost it
-	EventRenamed        EventKind = EventKind(uapi.RDMA_RENAME_EVENT)        // the device has another name; 6.12 doesn't tell
-	EventNetdevRenamed  EventKind = EventKind(uapi.RDMA_NETDEV_RENAME_EVENT) // the network interface has another name; 6.12 doesn't tell
-	EventPortState      EventKind = 0xff                                     // the state of a port is another one: the link is up or down
+	EventRenamed        EventKind = EventKind(uapi.RDMA_RENAME_EVENT)        // the device has another name; 6.12 doesn't report it
+	EventNetdevRenamed  EventKind = EventKind(uapi.RDMA_NETDEV_RENAME_EVENT) // the network interface has another name; 6.12 doesn't report it
+	EventPortState      EventKind = 0xff                                     // the state of a port has changed: the link is up or down
 )
 
 func (k EventKind) String() string {
@@ -72,12 +72,12 @@ func decodeEvent(d *decoder, b []byte) Event {
 	return e
 }
 
-// decodeEvents decodes what was received at once.
+// decodeEvents decodes messages that were received at once.
 func decodeEvents(b []byte) ([]Event, error) {
 	if len(b) < headerSize {
 		return nil, malformed("a message of %d bytes", len(b))
 	}
-	// Events have whatever sequence number.
+	// Events have any sequence number.
 	a := answer{sequence: binary.NativeEndian.Uint32(b[8:])}
 	if _, err := a.add(b); err != nil {
 		return nil, err
@@ -85,25 +85,25 @@ func decodeEvents(b []byte) ([]Event, error) {
 	return decodeAll(a.bodies, decodeEvent)
 }
 
-// WatchOptions say how a Watcher watches.
+// WatchOptions configure a Watcher.
 type WatchOptions struct {
 	// Interval is how often the states of ports are compared, 0 for each second. See Watcher.
 	Interval time.Duration
 }
 
-// A Watcher tells what happens to the devices and ports of a network namespace. Its methods may be
-// called at the same time.
+// A Watcher reports events of the devices and ports of a network namespace. Its methods are safe for
+// concurrent use.
 //
-// Since Linux 6.12 the kernel tells which devices come and go, and which network interfaces their
-// ports get and lose. No kernel tells that a link is up or down, except to a program that has opened
-// the device. So the Watcher compares the states of all ports, each Interval, and when a network
-// interface has changed. A link over Ethernet is told at once, one over InfiniBand within the
-// Interval, and not if it is up again by then. A device that comes has ports that were down before,
-// and those of a device that has gone are down, also on older kernels.
+// Since Linux 6.12 the kernel reports which devices come and go, and which network interfaces their
+// ports get and lose. The kernel reports that a link is up or down only to programs that have opened
+// the device. So the Watcher compares the states of all ports at each Interval, and when a network
+// interface has changed. It reports a change of an Ethernet link at once, and of an InfiniBand link
+// within the Interval, unless the link is up again by then. The ports of a new device count as down
+// before, those of a removed device as down now. This also works on older kernels.
 type Watcher struct {
 	interval time.Duration
 	told     chan told
-	changed  chan struct{} // the states may be others
+	changed  chan struct{} // holds a token when the states may have changed
 	closed   chan struct{}
 	close    func() error // closes the sockets and the channel, once
 	running  sync.WaitGroup
@@ -112,7 +112,7 @@ type Watcher struct {
 	ports map[portKey]Link
 }
 
-// A told is what Next returns.
+// A told is a result of Next.
 type told struct {
 	event Event
 	err   error
@@ -120,12 +120,12 @@ type told struct {
 
 type portKey struct{ dev, port uint32 }
 
-// settles is how long a port may take to follow its network interface, whose change is told before
-// drivers learn of it.
+// settles is how long a port may take to follow its network interface. The kernel reports the interface's
+// change before drivers learn of it.
 const settles = 100 * time.Millisecond
 
-// Watch begins to watch the devices of this network namespace. It needs no privilege. Without the kernel's
-// module ib_core, which the first driver of a device loads, it fails with ErrNoDevice.
+// Watch begins to watch the devices of this network namespace. It needs no privilege. If the kernel's
+// module ib_core is not loaded (the first driver of a device loads it), Watch fails with ErrNoDevice.
 func Watch(ctx context.Context, o WatchOptions) (*Watcher, error) {
 	const op = "watch devices"
 	if o.Interval < 0 {
@@ -179,7 +179,7 @@ func Watch(ctx context.Context, o WatchOptions) (*Watcher, error) {
 	return w, nil
 }
 
-// tell gives Next something. It returns false once the watch has ended.
+// tell passes a result to Next. It returns false once the watch has ended.
 func (w *Watcher) tell(t told) bool {
 	select {
 	case w.told <- t:
@@ -189,7 +189,7 @@ func (w *Watcher) tell(t told) bool {
 	}
 }
 
-// wake lets the states be compared now.
+// wake makes compare run now.
 func (w *Watcher) wake() {
 	select {
 	case w.changed <- struct{}{}:
@@ -197,7 +197,7 @@ func (w *Watcher) wake() {
 	}
 }
 
-// listen tells what the kernel tells.
+// listen passes the kernel's events to Next.
 func (w *Watcher) listen(s *socket) {
 	buffer := make([]byte, bufferSize)
 	for {
@@ -218,20 +218,19 @@ func (w *Watcher) listen(s *socket) {
 	}
 }
 
-// follow learns of changes of network interfaces. What they are doesn't matter, nor whether some are
-// lost.
+// follow calls wake when network interfaces change. It ignores the details, and lost messages.
 func (w *Watcher) follow(s *socket) {
 	buffer := make([]byte, bufferSize)
 	for {
 		_, err := s.receive(context.Background(), buffer)
 		if err != nil && !errors.Is(err, syscall.ENOBUFS) && !errors.Is(err, ErrAnswer) {
-			return // closed, or the interval has to do
+			return // closed, or the interval must suffice
 		}
 		w.wake()
 	}
 }
 
-// compare tells which ports have another state than before, again and again.
+// compare reports, again and again, which ports have changed their state.
 func (w *Watcher) compare() {
 	timer := time.NewTimer(w.interval)
 	defer timer.Stop()
@@ -293,8 +292,8 @@ func (w *Watcher) look(ctx context.Context) (map[portKey]Link, error) {
 	return ports, nil
 }
 
-// changes returns events for the ports whose states differ, by device and port. A port that isn't
-// there is down.
+// changes returns events for the ports whose states differ, by device and port. A missing port counts as
+// down.
 func changes(before, after map[portKey]Link) []Event {
 	keys := make(map[portKey]bool)
 	for k := range before {
@@ -320,9 +319,9 @@ func changes(before, after map[portKey]Link) []Event {
 	return events
 }
 
-// Next waits for an event. If events come faster than they are received, some of the kernel's are
-// lost: then the error is ENOBUFS, and the next call goes on. Of a port's states, the last one is
-// never lost.
+// Next waits for an event. If the kernel's events come faster than Next receives them, some are
+// lost: the error is then ENOBUFS, and the next call continues. The last state of a port is never
+// lost.
 func (w *Watcher) Next(ctx context.Context) (Event, error) {
 	const op = "wait for an event"
 	if ctx.Err() != nil {
@@ -341,7 +340,7 @@ func (w *Watcher) Next(ctx context.Context) (Event, error) {
 	}
 }
 
-// Close ends the watch. A Next that waits fails with os.ErrClosed.
+// Close ends the watch. A waiting Next fails with os.ErrClosed.
 func (w *Watcher) Close() error {
 	if w == nil {
 		return nil

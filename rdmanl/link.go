@@ -86,7 +86,7 @@ func Links(ctx context.Context, dev uint32) ([]Link, error) {
 // The limits of the kernel, without the zero at the end (IFNAMSIZ).
 const netdevMax = 15
 
-// LinkOptions say which device AddLink makes.
+// LinkOptions describe the device that AddLink makes.
 type LinkOptions struct {
 	Name   string // of the device: 1 to 63 bytes
 	Type   string // the driver: "rxe" for Soft-RoCE, "siw" for soft-iWARP

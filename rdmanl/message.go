@@ -84,15 +84,15 @@ func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrAnswer, fmt.Sprintf(format, args...))
 }
 
-// An answer collects what the kernel answers to one request.
+// An answer collects the kernel's answer to one request.
 type answer struct {
 	sequence uint32
 	bodies   [][]byte // the attributes of each message
 	changed  bool     // the list changed while the kernel wrote it
 }
 
-// add adds what was received at once, which is any number of messages. done reports whether the
-// answer is complete.
+// add adds any number of messages that were received at once. done reports whether the answer
+// is complete.
 func (a *answer) add(b []byte) (done bool, err error) {
 	if len(b) == 0 {
 		return false, malformed("nothing was received")
@@ -148,8 +148,8 @@ func verdict(body []byte, kind, flags uint16) error {
 	return errno
 }
 
-// explanation returns the text that follows an errno, if there is one. Errors have the request,
-// or its header, in front of it.
+// explanation returns the text that follows an errno, if there is one. In an error, the request
+// or its header precedes the text.
 func explanation(b []byte, kind, flags uint16) string {
 	if kind == typeError {
 		if len(b) < headerSize {
@@ -174,7 +174,7 @@ func explanation(b []byte, kind, flags uint16) string {
 	return why
 }
 
-// A decoder decodes attributes. It keeps the first error; what it returns afterwards is zero.
+// A decoder decodes attributes. It keeps the first error, and returns zero values afterwards.
 type decoder struct{ err error }
 
 func (d *decoder) fail(format string, args ...any) {
@@ -183,7 +183,7 @@ func (d *decoder) fail(format string, args ...any) {
 	}
 }
 
-// need fails unless a message has what it must have.
+// need fails unless a message has a required attribute.
 func (d *decoder) need(has bool, format string, args ...any) {
 	if !has {
 		d.fail(format, args...)
@@ -207,7 +207,7 @@ func (d *decoder) each(b []byte, see func(kind uint16, v []byte)) {
 	}
 }
 
-// sized reports whether a number has the size that it should have.
+// sized reports whether a number has the right size.
 func (d *decoder) sized(v []byte, size int) bool {
 	if len(v) != size {
 		d.fail("a number of %d bytes instead of %d", len(v), size)
@@ -236,7 +236,7 @@ func (d *decoder) u64(v []byte) uint64 {
 	return binary.NativeEndian.Uint64(v)
 }
 
-// text decodes a string. Those of the kernel end with a zero.
+// text decodes a string. The kernel's strings end with a zero.
 func (d *decoder) text(v []byte) string {
 	s, _, _ := strings.Cut(string(v), "\x00")
 	return s

@@ -15,18 +15,18 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A Detail is how much the kernel tells about objects.
+// A Detail says how much the kernel reports about objects.
 type Detail uint8
 
 const (
-	DetailCommon Detail = 0 // what all drivers have in common
-	DetailDriver Detail = 1 // with what only the driver knows, which may ask the device
+	DetailCommon Detail = 0 // the attributes that all drivers have in common
+	DetailDriver Detail = 1 // also the driver's own attributes, for which it may ask the device
 )
 
-// An Owner is who has created an object, and what only its driver knows of it.
+// An Owner is the creator of an object, and the driver's own attributes of the object.
 type Owner struct {
 	// PID is the process, if it still exists and is visible in this PID namespace. Kernels such as
-	// 6.1 tell the thread that has created the object instead: see Process.
+	// 6.1 report the thread that has created the object instead: see Process.
 	PID Optional[uint32]
 	// Kernel is the module, for an object of the kernel's own.
 	Kernel Optional[string]
@@ -69,8 +69,8 @@ func (o *Owner) Process() (pid uint32, ok bool) {
 	return 0, false
 }
 
-// A DriverAttr is a value that only the driver knows. It is a string, an int32, an int64, a uint32
-// or a uint64.
+// A DriverAttr is a driver's own attribute of an object. It is a string, an int32, an int64, a
+// uint32 or a uint64.
 type DriverAttr struct {
 	Name  string // the driver's
 	Value any    // see above
@@ -115,7 +115,7 @@ func decodeDriver(d *decoder, b []byte) []DriverAttr {
 		case kind == uapi.RDMA_NLDEV_ATTR_DRIVER_U64:
 			a.Value = d.u64(v)
 		default:
-			named = false // a kind of value that came later
+			named = false // an unknown kind of value, from a newer kernel
 			return
 		}
 		all, named = append(all, a), false
@@ -207,7 +207,7 @@ func decodeCQ(d *decoder, b []byte) CQ {
 	return c
 }
 
-// An MR is a memory region. The kernel tells its keys and its address to CAP_NET_ADMIN only, and
+// An MR is a memory region. The kernel reports its keys and its address only to CAP_NET_ADMIN, and
 // the address only if the driver does.
 type MR struct {
 	ID     uint32           // the kernel's, not a key
@@ -244,7 +244,7 @@ func decodeMR(d *decoder, b []byte) MR {
 	return m
 }
 
-// A PD is a protection domain. The kernel tells its keys to CAP_NET_ADMIN only.
+// A PD is a protection domain. The kernel reports its keys only to CAP_NET_ADMIN.
 type PD struct {
 	ID               uint32           // the kernel's
 	LocalDMALKey     Optional[uint32] // the key for all of the kernel's memory
@@ -358,7 +358,7 @@ type CMID struct {
 	Port      Optional[uint32]    // once it is bound to one
 	QPN       Optional[uint32]    // of its QP
 	QPType    Optional[ib.QPType] // with QPN
-	State     Optional[CMState]   // how far it is
+	State     Optional[CMState]   // the progress of the connection
 	PortSpace Optional[PortSpace] // of its addresses
 	// Source and Dest are the addresses. An address of InfiniBand's own is the GID, and the port
 	// is the last two bytes of the service ID.
@@ -423,8 +423,8 @@ func objects[T any](ctx context.Context, kind string, command, table uint16, dev
 	return tables(ctx, "list "+kind, onDevice(dev), dev, r, table, decode)
 }
 
-// tables asks for a list of tables, and decodes their entries. What a kernel or a device doesn't
-// have, it refuses with EINVAL.
+// tables asks for a list of tables, and decodes their entries. A kernel or device that lacks the
+// table refuses with EINVAL.
 func tables[T any](ctx context.Context, op, object string, dev uint32, r *request, table uint16, decode func(d *decoder, b []byte) T) ([]T, error) {
 	bodies, err := ask(ctx, r)
 	if err == nil {
@@ -440,7 +440,8 @@ func tables[T any](ctx context.Context, op, object string, dev uint32, r *reques
 	return nil, opErr(op, object, unsupported(ctx, dev, err))
 }
 
-// unsupported explains an EINVAL for something that a kernel or a device may not have.
+// unsupported returns ErrUnsupported for an EINVAL, if the device exists: the kernel or the device
+// lacks the operation.
 func unsupported(ctx context.Context, dev uint32, err error) error {
 	if err = explain(ctx, dev, err); errors.Is(err, syscall.EINVAL) && !errors.Is(err, ErrNoDevice) {
 		return fmt.Errorf("%w by the device, or the kernel (%w)", errors.ErrUnsupported, err)
@@ -468,7 +469,7 @@ func PDs(ctx context.Context, dev uint32, detail Detail) ([]PD, error) {
 	return objects(ctx, "PDs", uapi.RDMA_NLDEV_CMD_RES_PD_GET, uapi.RDMA_NLDEV_ATTR_RES_PD, dev, detail, decodePD)
 }
 
-// Contexts returns which processes have opened a device, once for each time.
+// Contexts returns the processes that have opened a device, one Context for each time.
 func Contexts(ctx context.Context, dev uint32, detail Detail) ([]Context, error) {
 	return objects(ctx, "contexts", uapi.RDMA_NLDEV_CMD_RES_CTX_GET, uapi.RDMA_NLDEV_ATTR_RES_CTX, dev, detail, decodeContext)
 }
@@ -522,7 +523,7 @@ func Counts(ctx context.Context, dev uint32) ([]Count, error) {
 	return nil, opErr("count objects", onDevice(dev), explain(ctx, dev, err))
 }
 
-// A RawKind is a kind of object of which a driver can tell the device's own description.
+// A RawKind is a kind of object whose device's description a driver can return.
 type RawKind uint8
 
 // The kinds of objects for Raw.
@@ -544,7 +545,7 @@ var rawKinds = []struct {
 }
 
 // Raw returns the device's own description of an object, such as a ConnectX's QP context. The ID is
-// that of the object, or the number of a QP. This needs CAP_NET_ADMIN, and a driver that does it.
+// that of the object, or the number of a QP. This needs CAP_NET_ADMIN and the driver's support.
 func Raw(ctx context.Context, dev uint32, kind RawKind, id uint32) ([]byte, error) {
 	const op = "get the raw data of"
 	if int(kind) >= len(rawKinds) {

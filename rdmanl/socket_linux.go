@@ -34,8 +34,8 @@ func openFamily(family int) (*socket, error) {
 		return nil, err
 	}
 	s := &socket{os.NewFile(uintptr(fd), "netlink")}
-	// With these, an error has the kernel's explanation, and the header of the request instead of
-	// all of it. Kernels before 4.12 don't have them.
+	// With these options, an error has the kernel's explanation, and only the header of the request.
+	// Kernels before 4.12 don't have them.
 	for _, option := range []int{unix.NETLINK_CAP_ACK, unix.NETLINK_EXT_ACK} {
 		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, option, 1); err != nil && err != unix.ENOPROTOOPT {
 			s.close()
@@ -47,8 +47,8 @@ func openFamily(family int) (*socket, error) {
 
 func (s *socket) close() error { return s.f.Close() }
 
-// join makes the socket receive what the kernel tells all members of a group. That takes an address:
-// without one, the socket has the kernel's, which doesn't send to itself.
+// join makes the socket receive the kernel's messages to a group. The socket needs an address:
+// without one, it has the kernel's, and the kernel doesn't send to itself.
 func (s *socket) join(group int) error {
 	c, err := s.f.SyscallConn()
 	if err != nil {
@@ -82,7 +82,7 @@ func (s *socket) send(m []byte) error {
 	return failed
 }
 
-// receive waits for messages of the kernel. Those of other processes are dropped.
+// receive waits for messages of the kernel. It drops messages of other processes.
 func (s *socket) receive(ctx context.Context, buffer []byte) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)

@@ -6,7 +6,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A NetnsMode is how the devices of the system are shared between network namespaces.
+// A NetnsMode says how network namespaces share the system's devices.
 type NetnsMode uint8
 
 const (
@@ -16,12 +16,12 @@ const (
 
 func (m NetnsMode) String() string { return named([]string{"exclusive", "shared"}, m) }
 
-// A System is what the kernel tells about its RDMA as a whole.
+// A System has the settings of the kernel's RDMA as a whole.
 type System struct {
 	Netns          Optional[NetnsMode] // how namespaces share devices
 	PrivilegedQKey Optional[bool]      // programs without privilege may use Q_Keys for privileged ones
 	Monitor        Optional[bool]      // Watch works
-	CopyOnFork     Optional[bool]      // programs may fork without preparations
+	CopyOnFork     Optional[bool]      // programs may fork without preparation
 }
 
 func decodeSystem(d *decoder, b []byte) System {
@@ -60,8 +60,8 @@ func setSystem(ctx context.Context, op string, attr uint16, v uint8) error {
 	return nil
 }
 
-// SetNetnsMode sets how devices are shared between network namespaces. The kernel refuses with
-// EBUSY while there are other namespaces than the first.
+// SetNetnsMode sets how devices are shared between network namespaces. While there are other
+// namespaces than the first, the kernel refuses with EBUSY.
 func SetNetnsMode(ctx context.Context, mode NetnsMode) error {
 	return setSystem(ctx, "set network namespaces "+mode.String(), uapi.RDMA_NLDEV_SYS_ATTR_NETNS_MODE, uint8(mode))
 }
