@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/internal/operr"
 )
 
-// ErrInvalid is what the errors of refused arguments match. It is verbs.ErrInvalid.
+// ErrInvalid matches the errors of refused arguments. It is verbs.ErrInvalid.
 var ErrInvalid = operr.ErrInvalid
 
 // A GUID is a 64-bit identifier of a node, a port or a system, or the prefix of a subnet, in network

@@ -7,11 +7,11 @@ type NodeType uint8
 const (
 	NodeCA          NodeType = 1 // channel adapter: InfiniBand and RoCE
 	NodeSwitch      NodeType = 2 // the management port of a switch
-	NodeRouter      NodeType = 3 // that of a router
+	NodeRouter      NodeType = 3 // the management port of a router
 	NodeRNIC        NodeType = 4 // iWARP
 	NodeUSNIC       NodeType = 5 // Cisco usNIC
 	NodeUSNICUDP    NodeType = 6 // Cisco usNIC over UDP
-	NodeUnspecified NodeType = 7 // what the driver speaks is its own affair
+	NodeUnspecified NodeType = 7 // the driver's own transport
 )
 
 // String returns the type as rdma(8) prints it, such as "ca" and "rnic".

@@ -55,7 +55,7 @@ func (s PhysState) String() string {
 type LinkLayer uint8
 
 const (
-	LinkLayerUnspecified LinkLayer = LinkLayer(uapi.IB_LINK_LAYER_UNSPECIFIED) // InfiniBand, to old kernels
+	LinkLayerUnspecified LinkLayer = LinkLayer(uapi.IB_LINK_LAYER_UNSPECIFIED) // InfiniBand, as old kernels report it
 	LinkLayerInfiniBand  LinkLayer = LinkLayer(uapi.IB_LINK_LAYER_INFINIBAND)  // InfiniBand
 	LinkLayerEthernet    LinkLayer = LinkLayer(uapi.IB_LINK_LAYER_ETHERNET)    // RoCE or iWARP
 )

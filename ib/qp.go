@@ -31,7 +31,7 @@ const (
 	// than they were posted in. Besides sends there are RDMA reads and writes.
 	SRD QPType = 0x1f
 
-	// DriverQP is what the kernel calls DCI, DCT and SRD: a type that only the driver knows.
+	// DriverQP is the kernel's type for DCI, DCT and SRD: a type that only the driver knows.
 	DriverQP QPType = QPType(uapi.IB_UVERBS_QPT_DRIVER)
 )
 
@@ -77,7 +77,7 @@ func (s QPState) String() string { return uapi.EnumIbQpState.Short(uint64(s)) }
 type MigState uint8
 
 const (
-	MigMigrated MigState = MigState(uapi.IB_MIG_MIGRATED) // on the path, and none other is set up
+	MigMigrated MigState = MigState(uapi.IB_MIG_MIGRATED) // on the path; no alternate path is set up
 	MigRearm    MigState = MigState(uapi.IB_MIG_REARM)    // asks the peer to arm, too
 	MigArmed    MigState = MigState(uapi.IB_MIG_ARMED)    // may migrate
 )
