@@ -49,7 +49,7 @@ func opErr(op, object string, err error) *OpError {
 	return e
 }
 
-// plain returns the errno in an error that also has the file's name, or the error.
+// plain returns the errno in an error, without the file's name, or the error if it has none.
 func plain(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

@@ -19,7 +19,7 @@ const (
 	ClassPerformance    Class = 0x04
 	ClassCommunication  Class = 0x07
 	ClassDevice         Class = 0x06
-	// Vendors' classes from here to ClassVendorLast have an OUI, which tells the vendor.
+	// Vendors' classes from here to ClassVendorLast have an OUI, which identifies the vendor.
 	ClassVendorFirst Class = 0x30
 	ClassVendorLast  Class = 0x4f
 )
@@ -30,10 +30,10 @@ func (c Class) Subnet() bool { return c == ClassSubnet || c == ClassDirected }
 // Vendor reports whether the class is a vendor's with an OUI.
 func (c Class) Vendor() bool { return c >= ClassVendorFirst && c <= ClassVendorLast }
 
-// A Method is what a MAD wants.
+// A Method is the operation that a MAD requests.
 type Method uint8
 
-// The methods. An answer's has the bit MethodResponse.
+// The methods. The method of an answer has the bit MethodResponse.
 const (
 	MethodGet      Method = 0x01
 	MethodSet      Method = 0x02
@@ -54,7 +54,7 @@ type Header struct {
 	Hops     uint16 // the directed route's: its pointer, and its number of hops
 	TID      uint64 // the transaction; the kernel sets the upper half in requests
 	Attr     uint16 // the attribute, by its number in the class
-	Modifier uint32 // which of several: a port, or a part of a table
+	Modifier uint32 // selects one of several: a port, or a part of a table
 }
 
 // Put writes the header to the beginning of a MAD.

@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// An Addr is the address of another port, from which or to which a MAD goes.
+// An Addr is the address of the other port, which sends or receives a MAD.
 type Addr struct {
 	LID       uint16 // PermissiveLID for a directed route from this port
 	QPN       uint32 // 0 or 1, or that of a port that redirects
@@ -42,8 +42,8 @@ type GRH struct {
 type Message struct {
 	// Addr is where the MAD goes to, or comes from.
 	Addr Addr
-	// MAD is the datagram. One to be sent has Size bytes. With RMPP it may have more, and fewer
-	// may arrive.
+	// MAD is the datagram. A MAD to be sent has Size bytes. With RMPP it may have more, and a received MAD
+	// may have fewer.
 	MAD []byte
 
 	// Timeout is how long the kernel waits for an answer before it sends the MAD again or gives
@@ -54,8 +54,8 @@ type Message struct {
 
 	// Agent has received the message.
 	Agent *Agent
-	// Err is not nil if the MAD is one that this port has sent, and that wasn't answered:
-	// syscall.ETIMEDOUT. Then MAD is only its header.
+	// Err is syscall.ETIMEDOUT if this port has sent the MAD and got no answer. MAD is then only the header.
+	// Otherwise Err is nil.
 	Err error
 }
 
@@ -100,7 +100,8 @@ func (m *Message) encode(agent uint32) ([]byte, error) {
 const (
 	// maxMAD limits the length of a message with RMPP, sent or received.
 	maxMAD = 16 << 20
-	// mostFile is how much an os.File reads at a time, and mostRead the kernel, with the largest of its pages.
+	// mostFile is how much an os.File reads at a time, and mostRead how much the kernel does, with its
+	// largest pages.
 	mostFile = 1 << 30
 	mostRead = 1<<31 - 64<<10
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A Name says which port it is.
+// A Name identifies a port.
 type Name struct {
 	Device string // such as "mlx5_0"
 	Port   int    // from 1; a switch has its own port 0
@@ -65,7 +65,7 @@ func (c class) nodes(prefix string) (map[Name]string, error) {
 		}
 		device, err := os.ReadFile(filepath.Join(string(c), e.Name(), "ibdev"))
 		if err != nil {
-			continue // it has just gone
+			continue // the port has just gone
 		}
 		number, err := os.ReadFile(filepath.Join(string(c), e.Name(), "port"))
 		if err != nil {

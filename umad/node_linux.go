@@ -11,9 +11,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// The unsafe code here passes pointers to two ioctls. Each points to a variable of the type that
-// the ioctl's number has the size of, without pointers of its own, and which lives until the call
-// returns.
+// The unsafe code here passes pointers to two ioctls. Each points to a variable whose size is in
+// the ioctl's number. The variable contains no pointers, and lives until the call returns.
 
 // openNode opens a file of /dev/infiniband for the runtime's poller.
 func openNode(path string) (*os.File, error) {
@@ -74,8 +73,8 @@ func readLong(f *os.File, b []byte) (n int, err error) {
 	return max(n, 0), errors.Join(waitErr, err)
 }
 
-// skip has a message of a size read, and forgets it. The memory is not the heap's: there may be no
-// room for what another host has sent, which is an error and not the end of the program.
+// skip reads and drops a message of a size. Its memory is not from the heap: if there is no room
+// for another host's message, that is an error, and not the end of the program.
 func skip(size int, read func([]byte) error) error {
 	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {

@@ -15,17 +15,16 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A Port is an open file for MADs of one port. Its methods, and those of its agents, may be called
-// at the same time. Each call of Do gets its own answer. Other messages go to the calls of Receive,
-// each to one of them.
+// A Port is an open file for MADs of one port. Its methods, and those of its agents, are safe for
+// concurrent use. Each call of Do gets its own answer. Each other message goes to one call of
+// Receive.
 type Port struct {
 	name Name
 	f    *os.File
 	read func(b []byte) (int, error) // f's
 	tid  atomic.Uint32
 
-	// taking has a token while a call takes messages from the queue, for itself or for another
-	// call that waits.
+	// taking has a token while a call takes messages from the queue, for itself or for other waiting calls.
 	taking chan struct{}
 
 	mu       sync.Mutex
@@ -73,7 +72,7 @@ func newPort(n Name, f *os.File) *Port {
 	}
 }
 
-// Name returns which port it is.
+// Name returns the port's name.
 func (p *Port) Name() Name { return p.name }
 
 // Close closes the port and its agents. Goroutines that wait for messages return.
@@ -87,16 +86,16 @@ func (p *Port) Close() error {
 	return nil
 }
 
-// AgentOptions say what an agent sends and receives.
+// AgentOptions configure an agent.
 type AgentOptions struct {
-	// Class is that of the MADs.
+	// Class is the class of the MADs.
 	Class Class
-	// Version is that of the class: 2 for the SA, 1 for most others. 0 is 1.
+	// Version is the version of the class: 2 for the SA, 1 for most others. 0 stands for 1.
 	Version uint8
-	// Methods are those of requests that the agent receives, beside answers to its own. At most
-	// one agent of a port can receive a method of a class.
+	// Methods are the methods of requests that the agent receives, beside answers to its own. At most one
+	// agent of a port can receive a method of a class.
 	Methods []Method
-	// OUI tells the vendor of a class that has one.
+	// OUI identifies the vendor, in a vendor's class.
 	OUI uint32
 	// RMPP is true if messages can be longer than a MAD. The kernel divides and assembles them.
 	RMPP bool
@@ -169,7 +168,7 @@ func (a *Agent) Close() error {
 	return nil
 }
 
-// Send sends a message. It returns before the message has arrived anywhere.
+// Send sends a message. It doesn't wait until the message has arrived.
 func (a *Agent) Send(m Message) error {
 	b, err := m.encode(a.id)
 	if err == nil {
@@ -182,8 +181,8 @@ func (a *Agent) Send(m Message) error {
 }
 
 // Receive waits for the next message to any of the port's agents that isn't the answer to a call of
-// [Agent.Do]. A message of more than 16 MiB is dropped, and the error is ErrMalformed. If it has about 2 GiB or more,
-// the kernel gives neither it nor those after it to the port, which has to be opened again.
+// [Agent.Do]. A message of more than 16 MiB is dropped, and the error is ErrMalformed. If a message has about
+// 2 GiB or more, the kernel delivers neither it nor later ones: the port has to be opened again.
 func (p *Port) Receive(ctx context.Context) (Message, error) {
 	arrived := make(chan arrival, 1)
 	p.mu.Lock()
@@ -207,8 +206,8 @@ func (p *Port) Receive(ctx context.Context) (Message, error) {
 	return got.m, nil
 }
 
-// await waits until something has arrived for a call. Meanwhile it takes messages from the queue,
-// unless another call does.
+// await waits for the arrival for a call. Meanwhile it takes messages from the queue, unless another call
+// does.
 func (p *Port) await(ctx context.Context, arrived chan arrival) (arrival, error) {
 	for {
 		select {
@@ -229,8 +228,8 @@ func (p *Port) await(ctx context.Context, arrived chan arrival) (arrival, error)
 	}
 }
 
-// take takes a message from the queue, and gives it to the call that waits for it. Nobody else does
-// so at the same time.
+// take takes a message from the queue, and gives it to the call that waits for it. One goroutine at a time
+// calls it.
 func (p *Port) take(ctx context.Context) error {
 	got, id, err := p.receive(ctx)
 	if err != nil {
@@ -279,7 +278,7 @@ func (p *Port) receive(ctx context.Context) (got arrival, id uint32, err error) 
 			b = make([]byte, size)
 			continue
 		}
-		// The kernel has it in its queue, before all others, until it has been read.
+		// The message blocks the kernel's queue until it has been read.
 		if err := skip(size, read); err != nil {
 			return got, 0, err
 		}
@@ -296,7 +295,7 @@ func (p *Port) receive(ctx context.Context) (got arrival, id uint32, err error) 
 // gives up, the error is ETIMEDOUT. An answer of more than 16 MiB is dropped, and the error is
 // ErrMalformed.
 //
-// What else arrives meanwhile is dropped unless a call of [Port.Receive] waits.
+// Other messages that arrive meanwhile are dropped unless a call of [Port.Receive] waits.
 func (a *Agent) Do(ctx context.Context, m Message) (Message, error) {
 	const op = "request by"
 	p, object := a.p, a.p.name.String()
@@ -349,7 +348,7 @@ type Manager struct {
 	f    *os.File
 }
 
-// Manage claims a port for a subnet manager. At most one can have it.
+// Manage claims a port for a subnet manager. At most one program can have it.
 func Manage(device string, port int) (*Manager, error) {
 	const op = "manage subnet at"
 	n := Name{device, port}
