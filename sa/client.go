@@ -12,22 +12,23 @@ import (
 	"github.com/goverbs/goverbs/umad"
 )
 
-// Options say how a Client asks. The zero value is what most programs need.
+// Options configure a Client. The zero value suits most programs.
 type Options struct {
-	// LID is the SA's, if it isn't the one that the port knows.
+	// LID is the SA's LID, if it isn't the one that the port knows.
 	LID uint16
 	// SL is the service level to that LID. It is used with LID only.
 	SL uint8
-	// Timeout is how long the kernel waits for an answer before it sends the request again. 0 is a
-	// second.
+	// Timeout is how long the kernel waits for an answer before it sends the request again. 0
+	// stands for a second.
 	Timeout time.Duration
-	// Retries is how often the kernel sends the request again. 0 is twice, and less than 0 never.
+	// Retries is how often the kernel sends the request again. 0 stands for twice, a negative value
+	// for never.
 	Retries int
-	// SMKey is the SM_Key, which makes a request trusted. 0 is none.
+	// SMKey is the SM_Key, which makes a request trusted. 0 stands for none.
 	SMKey uint64
 }
 
-// complete returns the options with what their zero values stand for.
+// complete returns the options with the defaults filled in.
 func (o Options) complete() Options {
 	if o.Timeout == 0 {
 		o.Timeout = time.Second
@@ -41,8 +42,8 @@ func (o Options) complete() Options {
 	return o
 }
 
-// A Client asks the SA of a port's subnet. Its methods may be called at the same time. A call waits
-// for the one before it, since a port has one queue.
+// A Client sends requests to the SA of a port's subnet. Its methods are safe for concurrent use. A
+// call waits for earlier ones, because a port has one queue.
 type Client struct {
 	agent agent
 	name  umad.Name
@@ -51,7 +52,7 @@ type Client struct {
 	attribute func(name string) (string, error)
 }
 
-// agent is what a Client needs of an umad.Agent.
+// agent has the methods of umad.Agent that a Client needs.
 type agent interface {
 	Do(context.Context, umad.Message) (umad.Message, error)
 	Close() error
@@ -111,7 +112,7 @@ func (c *Client) manager() (lid uint16, sl uint8, err error) {
 const firstMulticast = 0xc000 // LIDs from here on are not of one port
 
 // Do sends a request and returns the records in the answer: one, except after MethodGetTable. Each
-// is in the form of the wire. There may be padding after its components.
+// is in wire format, and padding may follow its components.
 //
 // If the SA refuses, the error is a [Status] or a [umad.Status].
 func (c *Client) Do(ctx context.Context, r Request) ([][]byte, error) { return c.do(ctx, r, 0) }
@@ -156,7 +157,7 @@ type record[T any] interface {
 	decode(b []byte)       // from at least size bytes
 }
 
-// query sends a request with a record, and returns those of the answer.
+// query sends a request with a record, and returns the records of the answer.
 func query[T any, R record[T]](ctx context.Context, c *Client, m Method, modifier uint32, like R, mask Mask) ([]T, error) {
 	r := Request{Method: m, Attr: like.attribute(), Modifier: modifier, Mask: mask, Record: make([]byte, like.size())}
 	if err := like.encode(r.Record); err != nil {
@@ -183,13 +184,13 @@ func one[T any, R record[T]](ctx context.Context, c *Client, m Method, like R, m
 	return all[0], nil
 }
 
-// Nodes returns the nodes that agree with like in the components of the mask: one record for each
-// port of an adapter or router, and one for a switch.
+// Nodes returns the nodes that match like in the components of the mask: one record for each port
+// of an adapter or router, and one for a switch.
 func (c *Client) Nodes(ctx context.Context, like NodeRecord, mask Mask) ([]NodeRecord, error) {
 	return query(ctx, c, MethodGetTable, 0, &like, mask)
 }
 
-// Ports returns the ports that agree with like in the components of the mask.
+// Ports returns the ports that match like in the components of the mask.
 func (c *Client) Ports(ctx context.Context, like PortInfoRecord, mask Mask) ([]PortInfoRecord, error) {
 	return query(ctx, c, MethodGetTable, 0, &like, mask)
 }
@@ -205,30 +206,31 @@ func (c *Client) Path(ctx context.Context, like PathRecord, mask Mask) (PathReco
 	return one(ctx, c, MethodGet, &like, mask)
 }
 
-// Paths returns the paths that agree with like in the components of the mask.
+// Paths returns the paths that match like in the components of the mask.
 func (c *Client) Paths(ctx context.Context, like PathRecord, mask Mask) ([]PathRecord, error) {
 	return query(ctx, c, MethodGetTable, 0, &like, mask)
 }
 
-// Members returns the multicast groups that agree with like in the components of the mask. A
-// trusted client gets a record for each member, and another a record for each group.
+// Members returns the multicast groups that match like in the components of the mask. A trusted
+// client gets a record for each member, and another a record for each group.
 func (c *Client) Members(ctx context.Context, like MCMemberRecord, mask Mask) ([]MCMemberRecord, error) {
 	return query(ctx, c, MethodGetTable, 0, &like, mask)
 }
 
 // Join makes a port a member of a multicast group, and returns the group's record. The group is
-// made if it doesn't exist and the mask has [MemberCreate]. Else MemberJoin is enough. A port whose
-// program ends stays a member until Leave, or until the subnet manager misses the port.
+// made if it doesn't exist and the mask has [MemberCreate]. For an existing group, MemberJoin is
+// enough. A port whose program ends stays a member until Leave, or until the subnet manager misses
+// the port.
 func (c *Client) Join(ctx context.Context, member MCMemberRecord, mask Mask) (MCMemberRecord, error) {
 	return one(ctx, c, MethodSet, &member, mask)
 }
 
-// Leave ends a membership: the parts of JoinState that are given. The mask is [MemberJoin].
+// Leave ends a membership, in the given bits of JoinState. The mask is [MemberJoin].
 func (c *Client) Leave(ctx context.Context, member MCMemberRecord, mask Mask) (MCMemberRecord, error) {
 	return one(ctx, c, MethodDelete, &member, mask)
 }
 
-// ClassPortInfo returns what the SA says about itself.
+// ClassPortInfo returns the SA's description of itself.
 func (c *Client) ClassPortInfo(ctx context.Context) (ClassPortInfo, error) {
 	return one(ctx, c, MethodGet, &ClassPortInfo{}, 0)
 }

@@ -15,7 +15,7 @@ var (
 	ErrInvalid = operr.ErrInvalid
 	// ErrNoManager: the port knows no subnet manager.
 	ErrNoManager = errors.New("the port has no subnet manager")
-	// ErrMalformed: an answer isn't one to the request, or its length doesn't fit its records.
+	// ErrMalformed: an answer doesn't belong to the request, or its length doesn't fit its records.
 	ErrMalformed = errors.New("malformed answer")
 )
 
@@ -37,8 +37,8 @@ func (e *OpError) Unwrap() error { return e.Err }
 // Hint returns what a person can do about the error, or "". Error has it, too. See [ib.Hint].
 func (e *OpError) Hint() string { return e.hint }
 
-// wrap returns the error for an operation. It takes the cause out of an error of umad's, whose name
-// for the operation says less.
+// wrap returns the error for an operation. It takes the cause out of a umad.OpError, whose Op says
+// less.
 func wrap(op, object string, err error) error {
 	e := &OpError{Op: op, Object: object, Err: err}
 	var under *umad.OpError
@@ -52,17 +52,17 @@ func wrap(op, object string, err error) error {
 	return e
 }
 
-// A Status is why the SA refuses a request: the upper half of the status in its answer. If
-// the lower half isn't 0, the error is a [umad.Status] instead, which says that the MAD was not
-// understood, or that the SA is busy.
+// A Status is the SA's reason for refusing a request: the upper half of the status in its
+// answer. If the lower half isn't 0, the error is a [umad.Status] instead, which says that the
+// MAD was not understood, or that the SA is busy.
 type Status uint8
 
 // The SA's reasons.
 const (
 	NoResources            Status = 1
 	RequestInvalid         Status = 2
-	NoRecords              Status = 3 // no record agrees with the query
-	TooManyRecords         Status = 4 // more than one does, of which SubnAdmGet gets one
+	NoRecords              Status = 3 // no record matches the query
+	TooManyRecords         Status = 4 // several records match, but SubnAdmGet gets one
 	InvalidGID             Status = 5
 	InsufficientComponents Status = 6 // the query must give more components
 	Denied                 Status = 7

@@ -8,14 +8,14 @@ import (
 	"github.com/goverbs/goverbs/umad"
 )
 
-// A Method is what a request wants from the SA.
+// A Method is the operation that a request asks of the SA.
 type Method = umad.Method
 
 // The methods of requests.
 const (
 	MethodGet      Method = umad.MethodGet // one record
 	MethodSet      Method = umad.MethodSet // make a record, or change it
-	MethodGetTable Method = 0x12           // all records that agree
+	MethodGetTable Method = 0x12           // all matching records
 	MethodDelete   Method = 0x15
 )
 
@@ -61,8 +61,8 @@ var attributeNames = map[Attribute]string{
 	AttrPathRecord: "PathRecord", AttrMCMemberRecord: "MCMemberRecord",
 }
 
-// String returns the specification's name of an attribute that this package has a type for, and the
-// number of another.
+// String returns the specification's name of an attribute that this package has a type for, or the
+// number of another attribute.
 func (a Attribute) String() string {
 	if name := attributeNames[a]; name != "" {
 		return name
@@ -77,16 +77,16 @@ type Mask uint64
 // MaxRecord is how long the record in a request can be, in bytes.
 const MaxRecord = umad.Size - dataOffset
 
-// A Request is one that this package has no type for.
+// A Request is a request for any kind of record, also for those that this package has no type for.
 type Request struct {
 	Method   Method    // one of the four above
 	Attr     Attribute // the kind of record
 	Modifier uint32    // the AttributeModifier, 0 for most
 	Mask     Mask      // the components that Record gives
-	Record   []byte    // in the form of the wire, up to MaxRecord bytes
+	Record   []byte    // in wire format, up to MaxRecord bytes
 }
 
-// Where the parts of the header are that follow the one that all classes share.
+// The offsets of the SA's header, which follows the header that all classes share.
 const (
 	rmppVersion  = 24
 	rmppFlags    = 26
@@ -138,7 +138,7 @@ func (r *Request) decode(mad []byte, size int) ([][]byte, error) {
 		}
 		return [][]byte{data}, nil
 	}
-	// The length of a table is known only by RMPP. Another MAD always has its full size.
+	// Only RMPP gives the length of a table. Any other MAD always has its full size.
 	if mad[rmppVersion] != 1 || mad[rmppFlags]&rmppActive == 0 {
 		return nil, fmt.Errorf("%w: a table without RMPP", ErrMalformed)
 	}
@@ -154,7 +154,7 @@ func (r *Request) decode(mad []byte, size int) ([][]byte, error) {
 	for len(data) >= step {
 		records, data = append(records, data[:step:step]), data[step:]
 	}
-	// The last record may end without the padding that is between records.
+	// The last record may lack the padding that separates records.
 	switch {
 	case len(data) == 0:
 	case size > 0 && len(data) >= size:

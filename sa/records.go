@@ -34,7 +34,7 @@ type NodeRecord struct {
 	ClassVersion    uint8       // of subnet management
 	Type            ib.NodeType // NodeCA, NodeSwitch or NodeRouter
 	Ports           uint8       // how many the node has
-	SystemImageGUID ib.GUID     // of what the node is a part of
+	SystemImageGUID ib.GUID     // of the system that the node is a part of
 	NodeGUID        ib.GUID     // of the node
 	PortGUID        ib.GUID     // of the port
 	PartitionCap    uint16      // entries in the port's table of P_Keys
@@ -102,7 +102,7 @@ func (n *NodeRecord) decode(b []byte) {
 type PortInfoRecord struct {
 	LID          uint16       // the port's, or its switch's
 	Port         uint8        // its number
-	Options      uint8        // 0, or which part of PortInfo it is
+	Options      uint8        // 0, or the number of a part of PortInfo
 	GIDPrefix    ib.GUID      // the upper half of the port's GIDs
 	BaseLID      uint16       // the port's first LID
 	SMLID        uint16       // the subnet manager's
@@ -133,7 +133,7 @@ const (
 
 func (*PortInfoRecord) attribute() Attribute { return AttrPortInfoRecord }
 
-// size is that of the record before PortInfo grew.
+// size returns the size of the record before PortInfo grew.
 func (*PortInfoRecord) size() int { return 58 }
 
 func (p *PortInfoRecord) encode(b []byte) error {
@@ -177,7 +177,7 @@ const (
 
 func limit(b byte) Limit { return Limit{Selector(b >> 6), b & 63} }
 
-// Byte returns the limit in the form of the wire.
+// Byte returns the limit in wire format.
 func (l Limit) Byte() byte { return byte(l.Selector)<<6 | l.Value&63 }
 
 func (l Limit) check(name string) error {
@@ -193,9 +193,9 @@ type PathRecord struct {
 	FlowLabel  uint32  // 20 bits
 	HopLimit   uint8   // routers that a packet may pass
 	TClass     uint8   // the traffic class, for routers
-	Reversible bool    // the way back is this one
+	Reversible bool    // answers take the same path
 	Count      uint8   // 7 bits: in a query, how many paths at most
-	PKey       uint16  // of a partition of both
+	PKey       uint16  // of a partition that both ports are in
 	QoSClass   uint16  // 12 bits
 	SL         uint8   // 4 bits
 	MTU        Limit   // its Value is an ib.MTU
@@ -325,9 +325,9 @@ const (
 	MemberJoinState        Mask = 1 << 16
 	MemberProxyJoin        Mask = 1 << 17
 
-	// MemberJoin is what joining an existing group, or leaving it, needs.
+	// MemberJoin has the components needed to join an existing group, or to leave it.
 	MemberJoin = MemberMGID | MemberPortGID | MemberJoinState
-	// MemberCreate is what joining needs if the group may not exist.
+	// MemberCreate has the components needed to join a group that may not exist.
 	MemberCreate = MemberJoin | MemberQKey | MemberTClass | MemberPKey | MemberSL | MemberFlowLabel
 )
 
@@ -361,7 +361,7 @@ func (m *MCMemberRecord) decode(b []byte) {
 	}
 }
 
-// A ClassPortInfo is what the SA says about itself (section 13.4.8.1).
+// A ClassPortInfo is the SA's description of itself (section 13.4.8.1).
 type ClassPortInfo struct {
 	BaseVersion   uint8     // of the format of MADs
 	ClassVersion  uint8     // of subnet administration
