@@ -15,14 +15,14 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A channel is a file on which the kernel tells something. A wait blocks no thread.
+// A channel is a file from which the kernel's events are read. A wait blocks no thread.
 type channel struct {
 	object inside.Object
 	file   *os.File
 	turn   chan struct{} // holds a token: one goroutine reads at a time
 }
 
-// adopt makes a channel of a file that a call has made.
+// adopt makes a channel of the file of a call.
 func adopt(call *inside.Call, name, op string, fd int) *channel {
 	setNonblock(fd)
 	c := &channel{file: os.NewFile(uintptr(fd), name), turn: make(chan struct{}, 1)}
@@ -34,7 +34,7 @@ func adopt(call *inside.Call, name, op string, fd int) *channel {
 	return c
 }
 
-// read reads what the kernel tells next: its first 8 bytes as a number, and the rest.
+// read reads the kernel's next event: its first 8 bytes as a number, and the rest.
 func (c *channel) read(ctx context.Context, op string, room int) (uint64, []byte, error) {
 	fail := func(err error) (uint64, []byte, error) { return 0, nil, &verbs.OpError{Op: op, Err: err} }
 	switch {
@@ -75,19 +75,19 @@ func (c *channel) close() error {
 	return c.object.Close()
 }
 
-// An EventChannel tells of events of the adapter that the program has subscribed to (struct
+// An EventChannel delivers the adapter's events that the program has subscribed to (struct
 // mlx5dv_devx_event_channel). Its methods are safe for concurrent use.
 type EventChannel struct{ *channel }
 
-// An Event is what an EventChannel tells.
+// An Event is an event of an EventChannel.
 type Event struct {
 	Cookie uint64 // that of the subscription
 	EQE    []byte // the event as the adapter has written it, 64 bytes; nil without data
 }
 
 // NewEventChannel makes a channel for events (mlx5dv_devx_create_event_channel). With
-// omitData, it tells only the cookies, and events that come before the one of the same cookie
-// was read are told once.
+// omitData, it delivers only the cookies. It merges events with a cookie whose previous
+// event was not read yet.
 func NewEventChannel(dev *verbs.Device, omitData bool) (*EventChannel, error) {
 	call, err := beginDEVX("create DEVX event channel", dev)
 	if err != nil {
@@ -108,15 +108,15 @@ func NewEventChannel(dev *verbs.Device, omitData bool) (*EventChannel, error) {
 	return &EventChannel{adopt(call, "DEVX events", "destroy DEVX event channel", int(int64(*fd)))}, nil
 }
 
-// Subscribe has the channel tell of events of these types (MLX5_EVENT_TYPE_*, such as 9, a
-// port's change), of an object, or those that are of no object if it is nil
+// Subscribe makes the channel deliver events of these types (MLX5_EVENT_TYPE_*, such as 9,
+// a port's change): the events of o, or those without an object if o is nil
 // (mlx5dv_devx_subscribe_devx_event).
 func (c *EventChannel) Subscribe(o *Object, cookie uint64, types ...uint16) error {
 	return c.subscribe(o, nil, cookie, types)
 }
 
-// SubscribeFD is Subscribe for one type, of which an eventfd tells instead of the channel
-// (mlx5dv_devx_subscribe_devx_event_fd).
+// SubscribeFD is Subscribe for one type, whose events signal an eventfd instead of the
+// channel (mlx5dv_devx_subscribe_devx_event_fd).
 func (c *EventChannel) SubscribeFD(o *Object, eventfd *os.File, typ uint16) error {
 	if eventfd == nil {
 		return invalid("subscribe to DEVX events", "the eventfd is nil")
@@ -165,7 +165,7 @@ func (c *EventChannel) subscribe(o *Object, eventfd *os.File, cookie uint64, typ
 	return nil
 }
 
-// withFD runs a command that names a channel's file. The file stays open meanwhile.
+// withFD runs a command with a channel's file descriptor. The file stays open meanwhile.
 func withFD(raw syscall.RawConn, run func(fd int) error) (err error) {
 	if closed := raw.Control(func(fd uintptr) { err = run(int(fd)) }); closed != nil {
 		return verbs.ErrClosed
@@ -196,8 +196,8 @@ func (c *EventChannel) Close() error {
 	return c.close()
 }
 
-// A CommandChannel has commands executed while the program does something else (struct
-// mlx5dv_devx_cmd_comp). Its methods are safe for concurrent use.
+// A CommandChannel executes commands asynchronously (struct mlx5dv_devx_cmd_comp). Its
+// methods are safe for concurrent use.
 type CommandChannel struct{ *channel }
 
 // NewCommandChannel makes a channel for commands (mlx5dv_devx_create_cmd_comp).
@@ -216,8 +216,8 @@ func NewCommandChannel(dev *verbs.Device) (*CommandChannel, error) {
 	return &CommandChannel{adopt(call, "DEVX commands", "destroy DEVX command channel", int(int64(*fd)))}, nil
 }
 
-// Query is the function Query for an object, but does not wait for the answer, which has room
-// for n bytes (mlx5dv_devx_obj_query_async). Wait returns it, with the ID.
+// Query is the function Query for an object, but does not wait for the answer, of up to n
+// bytes (mlx5dv_devx_obj_query_async). Wait returns the answer, with the ID.
 func (c *CommandChannel) Query(o *Object, id uint64, in []byte, n int) error {
 	const op = "query DEVX object"
 	switch {

@@ -7,8 +7,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// QPOptions are the options of a queue pair that only mlx5 has (struct mlx5dv_qp_init_attr).
-// Those of package verbs include the others.
+// QPOptions adds the options of a queue pair that only mlx5 has (struct mlx5dv_qp_init_attr) to
+// those of package verbs.
 type QPOptions struct {
 	verbs.QPOptions
 
@@ -16,26 +16,26 @@ type QPOptions struct {
 
 	// OutOfOrder lets a network with adaptive routing deliver messages in any order
 	// (MLX5DV_QP_CREATE_OOO_DP). Both sides must have it. It is for the types RC, UC, UD, DCI and
-	// DCT, if DeviceAttr.Caps has CapOutOfOrder. A type that the adapter can't do is refused by
-	// CreateQP on a device that Open has opened with DEVX, and else with the move to
-	// verbs.QPInit, with an error that matches verbs.ErrNotSupported.
+	// DCT, if DeviceAttr.Caps has CapOutOfOrder. If the adapter doesn't support a type, the error
+	// matches verbs.ErrNotSupported. CreateQP returns it on a device that Open has opened with
+	// DEVX, otherwise the move to verbs.QPInit does.
 	//
 	// Completions come in the order of the messages, but a message may take any of the receives:
-	// the completion's WRID says which. RDMA reads and atomic operations take place after all
-	// that was sent before them. The data of writes and sends is placed in any order. Atomic
-	// operations have 8 bytes at most. The queue has two places for each receive. If one
-	// stays unused while later ones complete, posts fail with verbs.ErrQueueFull when all places
-	// from it on are taken.
+	// the completion's WRID says which. RDMA reads and atomic operations are executed after all
+	// earlier requests. The data of writes and sends is placed in any order. Atomic operations
+	// have 8 bytes at most. The queue has two places for each receive. If a receive stays unused
+	// while later ones complete, posts fail with verbs.ErrQueueFull once all places from this
+	// receive on are taken.
 	OutOfOrder bool
 
-	// PacketCredits has the peer's credits count packets in place of messages
+	// PacketCredits makes the peer's credits count packets in place of messages
 	// (MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE), for verbs.RC, if DeviceAttr.Caps has
 	// CapPacketCredits. Both sides must have it.
 	PacketCredits bool
 }
 
 // CreateQP creates a queue pair (mlx5dv_create_qp). Without options of this package,
-// verbs.PD.CreateQP does. What the device can't do is refused with an error that matches
+// verbs.PD.CreateQP suffices. The error for an option that the device lacks matches
 // verbs.ErrNotSupported.
 func CreateQP(pd *verbs.PD, o QPOptions) (*verbs.QP, error) {
 	const op = "create QP"
@@ -73,7 +73,7 @@ func CreateQP(pd *verbs.PD, o QPOptions) (*verbs.QP, error) {
 	return qp.(*verbs.QP), nil
 }
 
-// allow refuses what the device can't do.
+// allow refuses options that the device doesn't support.
 func (a *DeviceAttr) allow(o *QPOptions) error {
 	if o.PacketCredits && a.Caps&CapPacketCredits == 0 {
 		return fmt.Errorf("%w: the device has no credits for packets", verbs.ErrNotSupported)
@@ -103,19 +103,19 @@ func (a *DeviceAttr) allow(o *QPOptions) error {
 	return nil
 }
 
-// CQOptions are the options of a completion queue that only mlx5 has (struct
-// mlx5dv_cq_init_attr). Those of package verbs include the others.
+// CQOptions adds the options of a completion queue that only mlx5 has (struct
+// mlx5dv_cq_init_attr) to those of package verbs.
 type CQOptions struct {
 	verbs.CQOptions
 
-	// Pad has the adapter write all 128 bytes of each completion
+	// Pad makes the adapter write all 128 bytes of each completion
 	// (MLX5DV_CQ_INIT_ATTR_FLAGS_CQE_PAD), if CQESize is 128 and DeviceAttr.Caps has CapCQEPad.
-	// A cache line that is written whole need not be read first.
+	// The adapter need not read a cache line that it writes whole.
 	Pad bool
 }
 
 // CreateCQ creates a completion queue (mlx5dv_create_cq). Without options of this package,
-// verbs.Device.CreateCQ does.
+// verbs.Device.CreateCQ suffices.
 func CreateCQ(dev *verbs.Device, o CQOptions) (*verbs.CQ, error) {
 	const op = "create CQ"
 	call, err := begin(op, dev)

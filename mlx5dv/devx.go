@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// header is the length of what every command and every answer begins with.
+// header is the length of the header of commands and answers.
 const header = 16
 
 // A CommandError is the firmware's refusal of a command. It wraps the kernel's errno.
@@ -26,8 +26,8 @@ func (e *CommandError) Error() string {
 
 func (e *CommandError) Unwrap() error { return e.Err }
 
-// check refuses commands that have no header. It clears the answer's, which the kernel writes
-// only if it passes the command on.
+// check refuses commands without a header. It clears the header of the answer, which the
+// kernel writes only if it passes the command on.
 func check(op string, in, out []byte) error {
 	if len(in) < header || len(out) < header || len(in) > 0xffff || len(out) > 0xffff {
 		return invalid(op, "a command of %d bytes with an answer of %d: both have %d to 65535", len(in), len(out), header)
@@ -70,13 +70,14 @@ func Command(dev *verbs.Device, in, out []byte) error {
 	return result(call, in, out, cmd.Run(call.File))
 }
 
-// An Object is one that a command of the program has made in the firmware (struct
+// An Object is a firmware object that a command of the program has made (struct
 // mlx5dv_devx_obj). Its methods are safe for concurrent use.
 type Object struct{ object inside.Object }
 
 // CreateObject gives the firmware a command that makes an object, such as CREATE_MKEY
 // (mlx5dv_devx_obj_create). The answer, with the object's number, is written to out. The
-// kernel destroys the object with the last handle of the process to it, also after a crash.
+// kernel destroys the object when the process's last handle to it is closed, also after a
+// crash.
 func CreateObject(dev *verbs.Device, in, out []byte) (*Object, error) {
 	const op = "create DEVX object"
 	if err := check(op, in, out); err != nil {
@@ -106,8 +107,8 @@ func CreateObject(dev *verbs.Device, in, out []byte) (*Object, error) {
 	})}, nil
 }
 
-// Close destroys the object (mlx5dv_devx_obj_destroy). The kernel knows the command for it. It
-// fails while another object of the firmware needs this one.
+// Close destroys the object (mlx5dv_devx_obj_destroy). The kernel knows the command for this.
+// Close fails while another firmware object needs this object.
 func (o *Object) Close() error {
 	if o == nil {
 		return nil
@@ -120,7 +121,7 @@ type Queryable interface {
 	*Object | *verbs.QP | *verbs.CQ | *verbs.SRQ | *verbs.WQ | *verbs.IndirectionTable
 }
 
-// inner returns what package inside knows the object as.
+// inner returns the object in the form that package inside takes.
 func inner[T Queryable](x T) any {
 	if o, ok := any(x).(*Object); ok {
 		if o == nil {
@@ -149,8 +150,8 @@ func Query[T Queryable](x T, in, out []byte) error {
 }
 
 // Modify changes an object by a command such as MODIFY_CQ that names it
-// (mlx5dv_devx_obj_modify, mlx5dv_devx_qp_modify and so on). Package verbs doesn't learn what
-// has changed.
+// (mlx5dv_devx_obj_modify, mlx5dv_devx_qp_modify and so on). Package verbs doesn't notice the
+// change.
 func Modify[T Queryable](x T, in, out []byte) error {
 	const op = "modify DEVX object"
 	call, err := beginOn(op, x, in, out)

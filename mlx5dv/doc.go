@@ -1,5 +1,5 @@
-// Package mlx5dv has what mlx5 adapters (ConnectX) offer beyond package verbs: the counterpart
-// of libmlx5's mlx5dv.h.
+// Package mlx5dv has the functions of mlx5 adapters (ConnectX) beyond package verbs, as
+// libmlx5's mlx5dv.h has.
 //
 //   - [Open] opens a device for DEVX: commands that the program itself writes for the
 //     adapter's firmware, and objects that they make ([Command], [CreateObject], [Query],

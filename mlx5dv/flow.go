@@ -9,9 +9,9 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A Match is a set of bits in packets' headers: struct mlx5_ifc_fte_match_param of the PRM, of
-// which a program may leave out the end. A matcher's says which bits are compared, a flow's
-// their values.
+// A Match is a set of bits in packets' headers: struct mlx5_ifc_fte_match_param of the PRM,
+// whose end may be left out. A matcher's Match selects the bits to compare, a flow's has their
+// values.
 type Match []byte
 
 // maxMatch is the length of struct mlx5_ib_match_params.
@@ -36,8 +36,7 @@ type MatcherOptions struct {
 	Egress   bool     // for packets that the adapter sends
 }
 
-// A Matcher is a kind of flows: which bits of packets they compare (struct
-// mlx5dv_flow_matcher).
+// A Matcher selects the bits of packets that its flows compare (struct mlx5dv_flow_matcher).
 type Matcher struct{ object inside.Object }
 
 // CreateMatcher makes a Matcher (mlx5dv_create_flow_matcher). It needs the capability
@@ -60,7 +59,7 @@ func CreateMatcher(dev *verbs.Device, o MatcherOptions) (*Matcher, error) {
 	handle := cmd.CreateHandle()
 	cmd.MatchMask(o.Mask)
 	cmd.MatchCriteria(uint8(o.Criteria))
-	// The kind of a flow with a priority, which is what the element has.
+	// The type of a flow with a priority. The attribute's data is the priority.
 	cmd.FlowType(0, []byte{byte(o.Priority), byte(o.Priority >> 8)})
 	if o.Egress {
 		cmd.FlowFlags(uapi.IB_FLOW_ATTR_FLAGS_EGRESS)
@@ -79,8 +78,8 @@ func CreateMatcher(dev *verbs.Device, o MatcherOptions) (*Matcher, error) {
 	})}, nil
 }
 
-// Close destroys the matcher (mlx5dv_destroy_flow_matcher). It returns verbs.ErrBusy while
-// there are flows of it.
+// Close destroys the matcher (mlx5dv_destroy_flow_matcher). It returns verbs.ErrBusy while it
+// has flows.
 func (m *Matcher) Close() error {
 	if m == nil {
 		return nil
@@ -88,14 +87,14 @@ func (m *Matcher) Close() error {
 	return m.object.Close()
 }
 
-// FlowOptions say what becomes of packets (struct mlx5dv_flow_action_attr).
+// FlowOptions say what happens to packets (struct mlx5dv_flow_action_attr).
 type FlowOptions struct {
 	Value   Match         // the bits that are compared
 	QP      *verbs.QP     // where the packets go; nil for Object, or to drop them
 	Object  *Object       // where they go: a TIR, or a flow table
 	Actions []*FlowAction // at most two, each of another kind
 	Tag     uint32        // as verbs.FlowTag; 0 for none
-	Counter *Object       // a flow counter of the firmware's, which counts the packets; or nil
+	Counter *Object       // a firmware flow counter, which counts the packets; or nil
 	Drop    bool          // the packets go nowhere
 }
 
@@ -190,8 +189,7 @@ func (f *Flow) Close() error {
 	return f.object.Close()
 }
 
-// A FlowTable is one of the adapter's kinds of flow tables
-// (MLX5_IB_UAPI_FLOW_TABLE_TYPE_*).
+// A FlowTable is a kind of flow table of the adapter (MLX5_IB_UAPI_FLOW_TABLE_TYPE_*).
 type FlowTable uint8
 
 const (
@@ -236,7 +234,7 @@ func ModifyHeader(dev *verbs.Device, table FlowTable, actions []byte) (*FlowActi
 type Reformat uint8
 
 const (
-	ReformatL2TunnelToL2 Reformat = Reformat(uapi.MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2) // remove a tunnel, and what is inside has an Ethernet header
+	ReformatL2TunnelToL2 Reformat = Reformat(uapi.MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2) // remove a tunnel from around an Ethernet header
 	ReformatL2ToL2Tunnel Reformat = Reformat(uapi.MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL) // add a tunnel around the Ethernet header
 	ReformatL3TunnelToL2 Reformat = Reformat(uapi.MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L3_TUNNEL_TO_L2) // remove a tunnel, and add an Ethernet header
 	ReformatL2ToL3Tunnel Reformat = Reformat(uapi.MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L3_TUNNEL) // replace the Ethernet header by a tunnel
@@ -285,7 +283,7 @@ func newFlowAction(call *inside.Call, handle uint32) *FlowAction {
 }
 
 // Close destroys the action (ibv_destroy_flow_action). It returns verbs.ErrBusy while flows
-// have it.
+// use it.
 func (a *FlowAction) Close() error {
 	if a == nil {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// Memory is memory of the program that commands may name: a UMEM, in which they place queues
-// and doorbell records (struct mlx5dv_devx_umem).
+// Memory is registered memory of the program, a UMEM, in which commands place queues and
+// doorbell records (struct mlx5dv_devx_umem).
 type Memory struct {
 	object inside.Object
 	id     uint32
@@ -107,8 +107,8 @@ func (m *Memory) Close() error {
 
 // RegDmabufMR registers a dma-buf as verbs.PD.RegDmabufMR does, but for direct access: the
 // adapter reaches the other PCI device without passing through the processor, by a PCI function
-// that is made for it (mlx5dv_reg_dmabuf_mr with MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT). It
-// needs Linux 6.12 and an adapter that has such a function.
+// for this purpose (mlx5dv_reg_dmabuf_mr with MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT). It needs
+// Linux 6.12 and an adapter that has such a function.
 func RegDmabufMR(pd *verbs.PD, o verbs.DmabufOptions) (*verbs.MR, error) {
 	const op = "reg data-direct MR"
 	call, err := begin(op, pd)
@@ -126,7 +126,7 @@ func RegDmabufMR(pd *verbs.PD, o verbs.DmabufOptions) (*verbs.MR, error) {
 }
 
 // DataDirectPath returns the folder in /sys of the PCI function for direct access
-// (mlx5dv_get_data_direct_sysfs_path). It says which devices are near.
+// (mlx5dv_get_data_direct_sysfs_path). The folder's path says which devices are near.
 func DataDirectPath(dev *verbs.Device) (string, error) {
 	const op = "query data-direct device"
 	call, err := begin(op, dev)

@@ -27,7 +27,7 @@ type Options struct {
 
 	// Registers is the number of doorbell registers that have one QP each, up to 512. Further
 	// QPs share eight, behind locks, except for those with SingleOwner, which always have
-	// their own. 0 stands for what MLX5_TOTAL_UUARS says, or else for eight.
+	// their own. 0 stands for the value of MLX5_TOTAL_UUARS, or else for eight.
 	Registers int
 }
 
@@ -60,7 +60,7 @@ func Open(info *verbs.DeviceInfo, o Options) (*verbs.Device, error) {
 	return dev.(*verbs.Device), nil
 }
 
-// maxRegisters is also the most that MLX5_TOTAL_UUARS may ask for.
+// maxRegisters is also the maximum of MLX5_TOTAL_UUARS.
 const maxRegisters = 512
 
 // Supported reports whether the device is of mlx5 (mlx5dv_is_supported).
@@ -80,7 +80,7 @@ func begin(op string, on ...any) (*inside.Call, error) {
 
 var errNoDEVX = fmt.Errorf("%w: the device was not opened with mlx5dv.Options.DEVX", verbs.ErrNotSupported)
 
-// beginDEVX is begin for what needs a device that Open has opened.
+// beginDEVX is begin for verbs that need a device that Open has opened.
 func beginDEVX(op string, on ...any) (*inside.Call, error) {
 	call, err := begin(op, on...)
 	if err != nil {

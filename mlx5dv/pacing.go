@@ -20,8 +20,8 @@ type Pacing struct {
 type PacingOptions struct {
 	Limit verbs.RateLimit // its Rate is not 0
 
-	// Dedicated makes an entry that no other queue shares. Without it, all that ask for
-	// the same limit get the same entry.
+	// Dedicated makes an entry that no other queue shares. Without it, all calls with the same
+	// limit return the same entry.
 	Dedicated bool
 }
 
@@ -59,7 +59,7 @@ func AllocPacing(dev *verbs.Device, o PacingOptions) (*Pacing, error) {
 	})}, nil
 }
 
-// limitContext is a limit as SET_PP_RATE_LIMIT has it (struct
+// limitContext encodes a limit for SET_PP_RATE_LIMIT (struct
 // mlx5_ifc_set_pp_rate_limit_context_bits).
 func limitContext(r verbs.RateLimit) []byte {
 	b := binary.BigEndian.AppendUint32(nil, r.Rate)

@@ -25,9 +25,9 @@ const (
 )
 
 // SetLAGPort selects the physical port of a bond by which the QP sends, from 1
-// (mlx5dv_modify_qp_lag_port). 0 leaves it to the adapter. The QP must be in QPRTS, and its
-// device must have been opened with Open. Where there is no bond, firmware refuses it or
-// ignores it.
+// (mlx5dv_modify_qp_lag_port). With 0 the adapter chooses. The QP must be in QPRTS, and its
+// device must have been opened with Open. Without a bond, the firmware refuses or ignores
+// the port.
 func SetLAGPort(qp *verbs.QP, port uint8) error {
 	const op = "set LAG port"
 	if port > 15 {
@@ -67,7 +67,7 @@ func SetUDPSourcePort(qp *verbs.QP, port uint16) error {
 	})
 }
 
-// toRTSAgain moves a QP from RTS to RTS with some changes.
+// toRTSAgain moves a QP from RTS to RTS, with the changes of change.
 func toRTSAgain(op string, qp *verbs.QP, change func(in []byte)) error {
 	call, err := beginDEVX(op, qp)
 	if err != nil {

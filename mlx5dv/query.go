@@ -31,13 +31,13 @@ type DeviceAttr struct {
 	// OutOfOrder is only known if the device was opened by Open, with DEVX.
 	OutOfOrder OutOfOrderCaps
 
-	// MaxStreams are the largest DCIStreams.
+	// MaxStreams is the maximum of DCIStreams.
 	MaxStreams DCIStreams
 }
 
 // OutOfOrderCaps are the maximum numbers of outstanding receives of queue pairs with
-// QPOptions.OutOfOrder (struct mlx5dv_ooo_recv_wrs_caps), by their types: 0 for one that the
-// adapter can't do.
+// QPOptions.OutOfOrder (struct mlx5dv_ooo_recv_wrs_caps), by type. It is 0 for a type that
+// the adapter doesn't support.
 type OutOfOrderCaps struct {
 	MaxRC, MaxUC, MaxUD int // of the queue pair's own queue
 	MaxDC               int // of the SRQ
@@ -57,8 +57,8 @@ func QueryDevice(dev *verbs.Device) (DeviceAttr, error) {
 	return a, nil
 }
 
-// The firmware's command QUERY_HCA_CAP, and where the general capabilities say which types can
-// be out of order (mlx5_ifc.h, dp_ordering_ooo_all_*).
+// The firmware's command QUERY_HCA_CAP, and the place of the types that can be out of order in
+// the general capabilities (mlx5_ifc.h, dp_ordering_ooo_all_*).
 const (
 	opcodeQueryCaps = 0x100
 	generalCapsNow  = 1

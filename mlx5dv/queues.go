@@ -8,9 +8,9 @@ import (
 )
 
 // The addresses of queues are of memory that the program and the adapter share. They are valid
-// until the object is closed, or a CQ resized. Who posts or polls there by itself, such as a
-// kernel of a GPU, must be the only one: the object's methods that post and poll must not be
-// called any more. All fields are in network byte order.
+// until the object is closed, or a CQ resized. Code that posts or polls there directly, such
+// as a GPU kernel, must use the object exclusively: the object's methods that post and poll
+// must not be called any more. All fields are in network byte order.
 
 // A Queue is a ring of entries of a fixed size.
 type Queue struct {
@@ -19,7 +19,7 @@ type Queue struct {
 	Size  uint32         // bytes of an entry
 }
 
-// QPMemory says where a QP's queues are (struct mlx5dv_qp).
+// QPMemory has the addresses of a QP's queues (struct mlx5dv_qp).
 type QPMemory struct {
 	// Record is the doorbell record: the counters of receives and sends, of 4 bytes each.
 	Record unsafe.Pointer
@@ -28,16 +28,17 @@ type QPMemory struct {
 	Recvs Queue // of receives
 
 	// Register is the doorbell register, with two buffers of RegisterSize bytes that are
-	// used in turn. If RegisterSize is 0, it takes only the first 8 bytes of a request.
-	// Other QPs may share it, if the program has made more than eight without SingleOwner.
+	// used in turn. If RegisterSize is 0, the register takes only the first 8 bytes of a
+	// request. Other QPs may share it, if the program has made more than eight without
+	// SingleOwner.
 	Register     unsafe.Pointer
 	RegisterSize uint32 // in bytes: see Register
 	UAR          uint32 // the number of the register's page
 
-	UserIndex uint32 // by which completions name the QP
+	UserIndex uint32 // identifies the QP in completions
 }
 
-// QPQueues returns where the QP's queues are (mlx5dv_init_obj with MLX5DV_OBJ_QP).
+// QPQueues returns the addresses of the QP's queues (mlx5dv_init_obj with MLX5DV_OBJ_QP).
 func QPQueues(qp *verbs.QP) (QPMemory, error) {
 	q, err := raw[inside.MLX5QP]("query QP's memory", qp)
 	if err != nil {
@@ -54,20 +55,20 @@ func QPQueues(qp *verbs.QP) (QPMemory, error) {
 	return m, nil
 }
 
-// CQMemory says where a CQ is (struct mlx5dv_cq).
+// CQMemory has the address of a CQ's queue (struct mlx5dv_cq).
 type CQMemory struct {
 	// Record is the doorbell record: the consumer index and the arming, of 4 bytes each.
 	Record unsafe.Pointer
 
 	CQEs Queue  // of completions
-	Next uint32 // the index of the next completion, as the consumer index counts: without a bound
+	Next uint32 // the index of the next completion, counted as the consumer index, without wrapping
 
 	Number   uint32         // of the CQ in the adapter
 	Register unsafe.Pointer // by which CQs are armed
 }
 
-// CQQueue returns where the CQ is (mlx5dv_init_obj with MLX5DV_OBJ_CQ). From then on, what is in
-// it is left alone when a QP on it is closed or moves to QPReset: its completions stay.
+// CQQueue returns the address of the CQ's queue (mlx5dv_init_obj with MLX5DV_OBJ_CQ). From then
+// on, when a QP on the CQ is closed or moves to QPReset, the QP's completions stay in the CQ.
 func CQQueue(cq *verbs.CQ) (CQMemory, error) {
 	q, err := raw[inside.MLX5CQ]("query CQ's memory", cq)
 	if err != nil {
@@ -78,17 +79,17 @@ func CQQueue(cq *verbs.CQ) (CQMemory, error) {
 	}, nil
 }
 
-// SRQMemory says where an SRQ is (struct mlx5dv_srq).
+// SRQMemory has the address of an SRQ's queue (struct mlx5dv_srq).
 type SRQMemory struct {
 	Record unsafe.Pointer // the doorbell record: the counter of receives, of 4 bytes
 
 	WQEs       Queue  // of receives
-	Head, Tail uint32 // the first and the last entry of the list of free ones
+	Head, Tail uint32 // the first and the last entry of the list of free entries
 
 	Number uint32 // of the SRQ in the adapter
 }
 
-// SRQQueue returns where the SRQ is (mlx5dv_init_obj with MLX5DV_OBJ_SRQ).
+// SRQQueue returns the address of the SRQ's queue (mlx5dv_init_obj with MLX5DV_OBJ_SRQ).
 func SRQQueue(srq *verbs.SRQ) (SRQMemory, error) {
 	q, err := raw[inside.MLX5SRQ]("query SRQ's memory", srq)
 	if err != nil {
@@ -97,7 +98,7 @@ func SRQQueue(srq *verbs.SRQ) (SRQMemory, error) {
 	return SRQMemory{Record: q.Record, WQEs: Queue{q.WQEs, q.Count, q.Size}, Head: q.Head, Tail: q.Tail, Number: q.Number}, nil
 }
 
-// raw asks the provider about a queue.
+// raw queries the provider about a queue.
 func raw[T any](op string, object any) (T, error) {
 	var none T
 	call, err := begin(op, object)

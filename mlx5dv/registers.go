@@ -18,11 +18,11 @@ type Registers struct {
 	mem    []byte
 }
 
-// A RegisterKind is how the processor writes to registers (MLX5DV_UAR_ALLOC_TYPE_*).
+// A RegisterKind says how the processor writes to registers (MLX5DV_UAR_ALLOC_TYPE_*).
 type RegisterKind uint8
 
 const (
-	RegistersBF RegisterKind = iota // write-combining: a work request can be written to them whole
+	RegistersBF RegisterKind = iota // write-combining: they take whole work requests
 	RegistersNC                     // not cached: each store is a doorbell
 )
 
@@ -54,7 +54,7 @@ func AllocRegisters(dev *verbs.Device, kind RegisterKind) (*Registers, error) {
 	}
 	r := &Registers{number: *number, offset: *offset}
 	if r.mem, err = call.File.Mmap(*offset, int(*length)); err != nil {
-		_ = destroy(call.File, uint32(*handle)) // the error is the mapping's
+		_ = destroy(call.File, uint32(*handle)) // the mapping's error is returned
 		return nil, call.Fail("", err)
 	}
 	r.object = call.Adopt(inside.Made{
@@ -82,8 +82,8 @@ func (r *Registers) Bytes() []byte {
 }
 
 // ExportDmabuf makes a dma-buf of the registers, for another device that rings doorbells, or
-// another process (mlx5dv_devx_uar_export_dmabuf_fd). After Close, it leads nowhere. Kernels
-// before 7.0 don't have it.
+// another process (mlx5dv_devx_uar_export_dmabuf_fd). After Close, writes to it have no
+// effect. Kernels before 7.0 don't have it.
 func (r *Registers) ExportDmabuf() (*os.File, error) {
 	const op = "export UAR"
 	if r == nil {

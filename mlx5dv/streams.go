@@ -7,25 +7,25 @@ import (
 )
 
 // DCIStreams are the streams of a DCI (struct mlx5dv_dci_streams). Each request names one, by
-// verbs.SendWR.DCStream. If a request fails because of its memory, the target, or the way there,
-// only the requests of its stream are flushed, and the adapter goes on with the others. The QP
-// stays in QPRTS, as QP.Query tells. ResetDCIStream ends the stream's error.
+// verbs.SendWR.DCStream. If a request fails because of its memory, the target, or the path to
+// it, the adapter flushes only the requests of its stream, and goes on with the others. The QP
+// stays in QPRTS, as QP.Query reports. ResetDCIStream ends the stream's error.
 //
 // The adapter's limits are the fields log_max_dci_stream_channels and
 // log_max_dci_errored_streams of QUERY_HCA_CAP: see Command.
 type DCIStreams struct {
 	LogConcurrent uint8 // the binary logarithm of how many streams the adapter runs at once
-	LogErrored    uint8 // the same of how many streams in error move the QP to QPErr
+	LogErrored    uint8 // the binary logarithm of how many streams in error move the QP to QPErr
 }
 
-// maxLogStreams is the largest number that the firmware's context of a QP can hold.
+// maxLogStreams is the largest logarithm that the firmware's QP context can hold.
 const maxLogStreams = 31
 
 const (
 	changeStream = 1 << 0 // in the second mask
 
-	// In RTS2RTS_QP: the byte whose highest bit says that there is an extension, and where in
-	// the extension the stream is.
+	// In RTS2RTS_QP: the byte whose highest bit says that there is an extension, and the offset
+	// of the stream in the extension.
 	extensionFlagAt = 8
 	streamAt        = 272 + 2
 )
