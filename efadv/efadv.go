@@ -1,5 +1,5 @@
-// Package efadv has what EFA adapters offer beyond package verbs: the counterpart of libefa's
-// efadv.h. Importing it links the provider for EFA, package provider/efa.
+// Package efadv has the functions of EFA adapters beyond package verbs, as libefa's efadv.h has.
+// Importing it links the provider for EFA, package provider/efa.
 //
 //   - [QueryDevice] tells the device's limits and capabilities.
 //   - [CreateQP] makes an SRD queue pair with options of its own. Without them,
@@ -10,7 +10,7 @@
 //   - [QPQueues] and [CQQueue] tell where queues are in memory, for a device that posts and
 //     polls by itself.
 //
-// What efadv_create_cq adds is in package verbs: the fields verbs.WCFieldSGID and
+// The additions of efadv_create_cq are in package verbs: the fields verbs.WCFieldSGID and
 // verbs.WCFieldUnsolicited of a completion queue.
 //
 // Functions take objects of package verbs. On a device with another driver they return an
@@ -70,7 +70,7 @@ const (
 
 func (c Caps) String() string { return uapi.EnumEfaQueryDeviceCaps.Short(uint64(c)) }
 
-// DeviceAttr has what only efa devices have (struct efadv_device_attr).
+// DeviceAttr has the attributes that only efa devices have (struct efadv_device_attr).
 type DeviceAttr struct {
 	MaxSQWR, MaxRQWR   int  // requests of a queue, each with one buffer
 	MaxSQSGE, MaxRQSGE int  // buffers of a request
@@ -78,7 +78,7 @@ type DeviceAttr struct {
 	InlineBufSizeEx    int  // inline data of any request
 	MaxRDMASize        int  // bytes of an RDMA read or write
 	MaxLLQSize         int  // bytes of the device's memory for a send queue
-	Caps               Caps // what it can do
+	Caps               Caps // the device's capabilities
 }
 
 // QueryDevice returns the device's limits and capabilities (efadv_query_device).
@@ -140,8 +140,8 @@ func check(op string, on any) error {
 	return nil
 }
 
-// AHNumber returns the device's number of an address handle (efadv_query_ah). WC.SLID of a
-// message from there is that number.
+// AHNumber returns the device's number of an address handle (efadv_query_ah). A message from that
+// address has this number in WC.SLID.
 func AHNumber(ah *verbs.AH) (uint16, error) {
 	call, err := begin("query AH", ah)
 	if err != nil {
@@ -151,7 +151,7 @@ func AHNumber(ah *verbs.AH) (uint16, error) {
 	return uint16(call.Providers[0].(*provider.AHRef).Number), nil
 }
 
-// MRAttr tells which of a host's interconnects to the device a memory region's data takes (struct
+// MRAttr says which of a host's interconnects to the device a memory region's data takes (struct
 // efadv_mr_attr). An interconnect's ID is nil if it is not known.
 type MRAttr struct {
 	Recv     *uint16 // of data that receives bring

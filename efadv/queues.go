@@ -9,9 +9,9 @@ import (
 )
 
 // The addresses of queues are of memory that the program and the adapter share. They are valid
-// until the object is closed. Who posts or polls there by itself, such as a kernel of a GPU, must
-// begin with a new object and be the only one: the object's methods that post and poll must not
-// be called. All fields are in little-endian byte order.
+// until the object is closed. Code that posts or polls there directly, such as a GPU kernel, must
+// start with a new object and use it exclusively: the object's methods that post and poll must
+// not be called. All fields are in little-endian byte order.
 
 // A Queue is a ring of requests (struct efadv_wq_attr).
 type Queue struct {
@@ -19,43 +19,43 @@ type Queue struct {
 	Count uint32         // entries, a power of two
 	Size  uint32         // bytes of an entry
 
-	// Doorbell is a word of 32 bits. It takes the number of entries written since the
-	// queue's beginning, of which the device looks at 16 bits.
+	// Doorbell is a word of 32 bits. To ring it, write the number of entries written since the
+	// queue's beginning. The device uses the lower 16 bits.
 	Doorbell unsafe.Pointer
-	MaxBatch uint32 // entries of which the device can be told at once
+	MaxBatch uint32 // the most entries that one doorbell may announce
 }
 
-// QPMemory says where a QP's queues are.
+// QPMemory has the addresses of a QP's queues.
 type QPMemory struct {
 	Sends Queue // in the device's memory, which can't be read
 	Recvs Queue // of buffers: a receive takes an entry for each
 }
 
-// QPQueues returns where the QP's queues are (efadv_query_qp_wqs).
+// QPQueues returns the addresses of the QP's queues (efadv_query_qp_wqs).
 func QPQueues(qp *verbs.QP) (QPMemory, error) {
 	m, err := memory[inside.EFAQPMemory]("query QP's memory", qp)
 	return QPMemory{Queue(m.Sends), Queue(m.Recvs)}, err
 }
 
-// CQMemory says where a CQ is (struct efadv_cq_attr).
+// CQMemory has the address of a CQ's rings (struct efadv_cq_attr).
 type CQMemory struct {
-	Addr  unsafe.Pointer // of the rings, one behind the other
-	Rings uint32         // of which the device fills one for each queue
+	Addr  unsafe.Pointer // the first of the rings, which follow one another
+	Rings uint32         // the device fills one for each queue
 	Count uint32         // completions of a ring, a power of two
 	Size  uint32         // bytes of a completion
 
-	// Doorbell is a word of 32 bits that takes the number of completions consumed, and
-	// arms the CQ. It is nil if the CQ has no events.
+	// Doorbell is a word of 32 bits. Writing the number of completions consumed to it arms the
+	// CQ. It is nil if the CQ has no events.
 	Doorbell unsafe.Pointer
 }
 
-// CQQueue returns where the CQ is (efadv_query_cq).
+// CQQueue returns the address of the CQ's rings (efadv_query_cq).
 func CQQueue(cq *verbs.CQ) (CQMemory, error) {
 	m, err := memory[inside.EFACQMemory]("query CQ's memory", cq)
 	return CQMemory(m), err
 }
 
-// memory asks the provider's part of an object.
+// memory queries the provider's part of an object.
 func memory[T any](op string, object any) (m T, err error) {
 	call, err := begin(op, object)
 	if err != nil {
