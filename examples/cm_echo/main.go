@@ -4,8 +4,8 @@
 //	cm_echo -connect 10.0.0.1:7471  is the client; the address is the RDMA device's
 //	cm_echo                         both sides, in one process
 //
-// The client has many messages on their way at a time. Both sides read and write the messages
-// in the connection's own buffers. The client prints
+// The client keeps many messages in flight. Both sides read and write the messages in the
+// connection's own buffers. The client prints
 //
 //	1000 messages of 4096 bytes came back
 package main
@@ -77,8 +77,9 @@ func serve(l *rdmacm.Listener) {
 	}
 }
 
-// client sends numbered messages, while it receives and checks the answers. It has at most as
-// many on their way as each side has buffers: a message that finds none must be repeated.
+// client sends numbered messages, while it receives and checks the answers. It keeps at most
+// as many in flight as each side has buffers: a message that finds no buffer must be sent
+// again.
 func client(address string) {
 	c := must(rdmacm.Dial(ctx, "tcp", address, options))
 	defer c.Close()

@@ -1,11 +1,11 @@
-// Command exporter serves what the ports of all RDMA devices do, in Prometheus's text format, at
-// /metrics: their states, speeds, MTUs and counters, and how often their links went up and down. It
-// opens no device, so any user can run it.
+// Command exporter serves the states, speeds, MTUs and counters of the ports of all RDMA devices,
+// and how often their links went up and down, in Prometheus's text format at /metrics. It opens no
+// device, so any user can run it.
 //
 //	go run ./examples/exporter -listen :9315
 //	curl -s localhost:9315/metrics
 //
-// In a container, -sysfs names the directory where the host's /sys is.
+// In a container, -sysfs is the directory of the host's /sys.
 package main
 
 import (
@@ -33,7 +33,7 @@ func main() {
 	e := exporter{host: monitor.Host{Sysfs: *sysfs}, links: make(map[link]int)}
 	w, err := rdmanl.Watch(context.Background(), rdmanl.WatchOptions{})
 	if err != nil {
-		log.Print(err) // and the rest is served
+		log.Print(err) // the rest is still served
 	} else {
 		go e.follow(w)
 	}
@@ -52,7 +52,7 @@ type exporter struct {
 	links map[link]int // how often links have changed
 }
 
-// A link is a port whose link has got a state.
+// A link is a port, and a state that its link has entered.
 type link struct {
 	device string
 	port   uint32
@@ -86,7 +86,7 @@ func (e *exporter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, text)
 }
 
-// A family is the samples of one metric, which are together in the text.
+// A family has the samples of one metric, which the text keeps together.
 type family struct{ kind, samples string }
 
 func (e *exporter) metrics(ctx context.Context) (string, error) {
@@ -139,7 +139,7 @@ func (e *exporter) metrics(ctx context.Context) (string, error) {
 	return b.String(), nil
 }
 
-// quote writes a label's value: other than Go, the format knows only these escapes.
+// quote writes a label's value. Unlike Go, the format knows only these escapes.
 func quote(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s) + `"`
 }

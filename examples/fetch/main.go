@@ -1,5 +1,5 @@
 // Fetch copies memory from a server, by RDMA reads. When the connection breaks, the client makes
-// another one and goes on where it was. Its test runs it on devices of package verbstest, which
+// another and continues from there. Its test runs it on devices of package verbstest, which
 // break connections.
 //
 //	fetch -listen :7471           serves 1 MiB, until it is killed
@@ -31,7 +31,7 @@ var (
 	connect = flag.String("connect", "", "be a client of the server at this address")
 )
 
-const piece = 64 << 10 // that one request reads
+const piece = 64 << 10 // bytes that one request reads
 
 func main() {
 	flag.Parse()
@@ -64,7 +64,7 @@ func address() string {
 	return must(dev.FindGID(verbs.GIDSelector{Port: 1})).GID.Addr().String()
 }
 
-// An offer is what a server tells each client.
+// An offer is the server's message to each client.
 type offer struct {
 	Memory verbs.Remote
 	Size   int
@@ -103,8 +103,8 @@ func lend(ctx context.Context, c *rdmacm.Conn, blob []byte) error {
 	return nil
 }
 
-// fetch returns the blob of a server, and how many connections that has taken. It gives up when one
-// of them brings nothing.
+// fetch returns the blob of a server, and the number of connections used. It gives up when a
+// connection brings nothing.
 func fetch(ctx context.Context, addr string) (blob []byte, connections int, err error) {
 	for {
 		had := len(blob)
@@ -116,7 +116,7 @@ func fetch(ctx context.Context, addr string) (blob []byte, connections int, err 
 	}
 }
 
-// more appends to the blob what one connection brings.
+// more appends the bytes from one connection to the blob.
 func more(ctx context.Context, addr string, blob []byte) (_ []byte, whole bool, err error) {
 	c, err := rdmacm.Dial(ctx, "tcp", addr, nil)
 	if err != nil {

@@ -1,5 +1,5 @@
 // Grpc is a gRPC server and its client, on sockets over RDMA (rsocket). It is a module of its own, so that
-// the library's doesn't depend on gRPC.
+// the library's module doesn't depend on gRPC.
 //
 //	grpc -listen :50051           serves until it is interrupted
 //	grpc -connect 10.0.0.1:50051  is the client; the address is the RDMA device's
@@ -105,7 +105,7 @@ func client(address string) {
 	dial := func(ctx context.Context, address string) (net.Conn, error) {
 		return new(rsocket.Dialer).DialContext(ctx, "tcp", address)
 	}
-	// passthrough: the resolver leaves the address alone.
+	// With passthrough, the resolver doesn't change the address.
 	conn := must(grpc.NewClient("passthrough:///"+address, grpc.WithContextDialer(dial), grpc.WithTransportCredentials(insecure.NewCredentials())))
 	defer conn.Close()
 	ctx := context.Background()

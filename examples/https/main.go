@@ -71,7 +71,7 @@ func serve(l net.Listener) error {
 func client(address string) {
 	web := http.Client{Transport: &http.Transport{
 		DialContext:     new(rsocket.Dialer).DialContext,
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the certificate is nobody's
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the certificate is self-signed
 	}}
 	answer := must(web.Get("https://" + address + "/"))
 	fmt.Printf("GET: %s, %q\n", answer.Status, must(io.ReadAll(answer.Body)))
@@ -87,7 +87,7 @@ func client(address string) {
 	fmt.Printf("POST: %s, %d bytes came back\n", answer.Status, len(sent))
 }
 
-// certificate makes a certificate that it signs itself.
+// certificate makes a self-signed certificate.
 func certificate() tls.Certificate {
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}

@@ -1,6 +1,7 @@
-// Kv is a table of numbered values in one region of memory, which many clients read, write and
-// count in without the server's program. The server registers the region once, on the PD that
-// all connections share, and gives its key away with the answer to each client.
+// Kv is a table of numbered values in one region of memory, which many clients read and write,
+// and whose counter they increment, without the server's program. The server registers the
+// region once, on the PD that all connections share, and sends its key with the answer to each
+// client.
 //
 //	kv -listen 10.0.0.1:7471                serves clients until it is interrupted; the address is the RDMA device's
 //	kv -connect 10.0.0.1:7471 get 3         reads value 3
@@ -83,7 +84,7 @@ func demo(ctx context.Context) {
 	check(s.Close())
 }
 
-// each calls f for each client, for a few at a time.
+// each calls f for each client, a few at a time.
 func each(all []*client, f func(int)) {
 	var some sync.WaitGroup
 	turn := make(chan bool, 16)
@@ -94,7 +95,7 @@ func each(all []*client, f func(int)) {
 	some.Wait()
 }
 
-// A server has the region, and does nothing but accept clients.
+// A server owns the region, and only accepts clients.
 type server struct {
 	dev      *verbs.Device
 	listener *rdmacm.Listener
@@ -136,7 +137,7 @@ func newServer(ctx context.Context, address string) (*server, error) {
 func (s *server) Close() error {
 	err := s.listener.Close()
 	s.clients.Wait()
-	return errors.Join(err, s.dev.Close()) // with all that is on the device
+	return errors.Join(err, s.dev.Close()) // and all objects on the device
 }
 
 // A client reads and writes the server's region.

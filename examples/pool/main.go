@@ -3,8 +3,8 @@
 //	pool [-device NAME]
 //
 // A queue pair that is connected to itself sends and receives. Sends and receives take their
-// buffers from one pool of registered memory. Each request holds the reference to its buffer,
-// and its completion gives it back. The program prints
+// buffers from one pool of registered memory. Each request holds a reference to its buffer,
+// and its completion returns the reference. The program prints
 //
 //	received 1024 messages in batches of 16
 package main

@@ -4,9 +4,8 @@
 //	rdma_write -connect 10.0.0.1:7471  the side that writes
 //	rdma_write                         both sides, in one process
 //
-// Over TCP, as JSON, the sides exchange what each must know of the other's queue pair and
-// memory. The writer prints how much it has written, and the other side what it finds in its
-// memory:
+// Over TCP, as JSON, the sides exchange descriptions of their queue pairs and memory. The
+// writer prints how much it has written, and the other side prints its memory:
 //
 //	wrote 20 bytes
 //	memory: "written by the peer"
@@ -46,13 +45,13 @@ func main() {
 	}
 }
 
-// A hello is what a side tells the other one.
+// A hello is the message that the sides exchange.
 type hello struct {
 	Endpoint verbs.Endpoint
 	Memory   verbs.Remote
 }
 
-// target lets a writer write to its memory, and prints what that was.
+// target lets a writer write to its memory, and prints the memory.
 func target(l net.Listener) {
 	tcp := must(l.Accept())
 	s := newSide()

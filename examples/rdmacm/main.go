@@ -136,7 +136,7 @@ func events(addr netip.Addr) {
 	check(ch.Close())
 }
 
-// sync does the same without a channel: each end is a goroutine.
+// sync connects two IDs without a channel: each end is a goroutine.
 func sync(addr netip.Addr) {
 	listener := must(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))
 	check(listener.Bind(netip.AddrPortFrom(addr, 0)))

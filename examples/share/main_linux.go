@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// Shared is what the worker must know, beside the device's file.
+// Shared is the data that the worker needs, beside the device's file.
 type Shared struct {
 	PD, MR uint32 // their numbers on the device
 	Data   verbs.Remote
@@ -81,7 +81,7 @@ func work() {
 	dev := must(verbs.ImportDevice(file))
 	file.Close()
 
-	// Only what is made here ends with the worker.
+	// Only objects made here end with the worker.
 	pd := must(dev.ImportPD(s.PD))
 	mr := must(pd.ImportMR(s.MR)) // the PD's queue pairs may also name it in their own requests
 	cq := must(dev.CreateCQ(verbs.CQOptions{MaxCQE: 1}))

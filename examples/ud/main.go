@@ -5,7 +5,7 @@
 //	ud                         both sides, in one process
 //
 // The asking side learns the other one's endpoint over TCP, as JSON. The answering side
-// finds the way back in the datagram. The asking side prints
+// finds the sender's address in the datagram. The asking side prints
 //
 //	"one" is answered with "ONE"
 //	"two" is answered with "TWO"

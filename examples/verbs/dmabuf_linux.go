@@ -12,8 +12,8 @@ import (
 
 func init() { subjects["dmabuf"] = dmabuf }
 
-// dmabuf writes to a dma-buf. Usually that is memory of a GPU. Here it is a memfd, of which the
-// driver udmabuf makes one. It prints
+// dmabuf writes to a dma-buf. Usually a dma-buf is memory of a GPU. Here the driver udmabuf
+// makes it of a memfd. It prints
 //
 //	the dma-buf has "written by the device"
 func dmabuf(e *env) {

@@ -1,5 +1,5 @@
-// Verbs shows what verbs can do, one subject at a time. All runs within one process and, but for
-// raw, on one device.
+// Verbs demonstrates verbs, one subject at a time. Each runs within one process and, except raw,
+// on one device.
 //
 //	verbs [-device NAME] SUBJECT
 //
@@ -17,7 +17,7 @@
 //	dc          messages to any QP without a connection (mlx5)
 //	raw PEER    Ethernet frames to the device PEER (mlx5 with an Ethernet port)
 //
-// Each is a file, which says what it prints.
+// Each subject is a file, whose comment shows its output.
 package main
 
 import (
@@ -45,7 +45,7 @@ func main() {
 	check(e.dev.Close())
 }
 
-// An env is what all subjects need.
+// An env has the objects that all subjects need.
 type env struct {
 	dev *verbs.Device
 	gid verbs.GIDEntry
@@ -64,8 +64,8 @@ func newEnv(device string) *env {
 // small are the queues of the subjects' QPs.
 var small = verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4}
 
-// pair creates two QPs that are connected to each other. What the options leave open is the
-// env's.
+// pair creates two QPs that are connected to each other. Both use the env's CQ for receives and,
+// if SendCQ is nil, for sends.
 func (e *env) pair(o verbs.QPOptions, access verbs.AccessFlags) (a, b *verbs.QP) {
 	if o.SendCQ == nil {
 		o.SendCQ = e.cq
@@ -103,7 +103,7 @@ func (e *env) wait() verbs.WC {
 	return wc[0]
 }
 
-// waits waits for n successful completions, and returns the one of a receive, if any.
+// waits waits for n successful completions, and returns the completion of a receive, if any.
 func (e *env) waits(n int) (recv verbs.WC) {
 	for range n {
 		wc := e.wait()

@@ -7,7 +7,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// odp writes to memory that is not pinned: its pages come when the device touches them. It prints
+// odp writes to memory that is not pinned: the kernel maps its pages when the device touches
+// them. It prints
 //
 //	prefetched 4096 of 1048576 bytes
 //	last byte: 7

@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// timestamps asks when requests were completed. It prints
+// timestamps shows when requests completed. It prints
 //
 //	the second request completed after the first one
 //	the time is the system's
