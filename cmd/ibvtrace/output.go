@@ -19,8 +19,8 @@ type output struct {
 }
 
 // openOutput creates the file, or uses other if name is "" or "-". It opens the file for writing
-// only: with a pipe opened for reading too, ibvtrace would be its own reader, and never learn
-// that the other one has exited.
+// only: with a pipe opened for reading too, ibvtrace would be a reader itself, and never notice
+// that the other reader has exited.
 func openOutput(name string, other *os.File) (*output, error) {
 	if name == "" || name == "-" {
 		return &output{file: other, w: other, name: "the trace"}, nil

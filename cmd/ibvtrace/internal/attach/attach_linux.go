@@ -29,8 +29,8 @@ type host interface {
 	Options() uintptr                                      // ptrace options
 	Thread(tid int, parent *tracee.Process) *tracee.Thread // adds a thread; the parent of its process may be nil
 
-	// Attached is called when all threads of a process have stopped that can stop. at is
-	// a thread whose registers may be changed, or nil.
+	// Attached is called when all threads of a process that can stop have stopped. at is a
+	// thread whose registers may be changed, or nil.
 	Attached(p *tracee.Process, at *tracee.Thread)
 	Stopped(tid int, ws unix.WaitStatus) error
 	Ended(tid int, ws unix.WaitStatus)

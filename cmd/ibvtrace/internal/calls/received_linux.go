@@ -46,7 +46,7 @@ func (t *Decoder) EnterReceive(th *tracee.Thread, name string, socket int, addr,
 		return nil
 	}
 	c := t.NewCall(th, tracee.KindOpen, name)
-	c.Silent = true // what has arrived is shown
+	c.Silent = true // the descriptors that arrive are shown instead
 	c.Args = []ioctl.NamedValue{tracee.Descriptor("socket", socket)}
 	c.Finish = func(th *tracee.Thread, c *tracee.Call) {
 		if c.Errno != 0 {
@@ -78,8 +78,8 @@ func (t *Decoder) EnterGetfd(th *tracee.Thread, pidfd, from int) *tracee.Call {
 	return c
 }
 
-// arrived handles a new descriptor that another process had. The call that brought it is shown
-// if it is one of an RDMA file.
+// arrived handles a descriptor received from another process. The call that received it is
+// shown if the descriptor is that of an RDMA file.
 func (t *Decoder) arrived(th *tracee.Thread, c *tracee.Call, fd int) {
 	th.Proc.SetFD(fd, nil)
 	f := t.File(th, fd)

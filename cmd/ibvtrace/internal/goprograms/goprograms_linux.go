@@ -51,7 +51,7 @@ func (x *telling) emptyPolls(pid int) uint64 {
 	return n
 }
 
-// untold returns the number of those since the last call.
+// untold returns the number of empty polls since the last call.
 func (x *telling) untold(pid int) uint64 {
 	if x.mark == 0 {
 		return 0

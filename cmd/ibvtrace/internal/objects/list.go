@@ -83,7 +83,7 @@ func object(class string, id uint32, owner rdmanl.Owner) Object {
 	return o
 }
 
-// say adds an attribute if the kernel has told it.
+// say adds an attribute if the kernel has reported it.
 func say[T any](o *Object, name, layout string, value rdmanl.Optional[T]) {
 	if v, ok := value.Get(); ok {
 		o.Attrs = append(o.Attrs, Attr{name, fmt.Sprintf(layout, v)})

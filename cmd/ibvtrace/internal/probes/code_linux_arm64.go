@@ -2,8 +2,8 @@ package probes
 
 import "encoding/binary"
 
-// The probes do what those for amd64 do, in code_linux_amd64.go. A getpid leaves all registers
-// but x0 as they are.
+// The probes work as those for amd64, in code_linux_amd64.go. A getpid changes no register but
+// x0.
 
 // probePost traps, calls the function, and traps again with the result in the fourth argument.
 var probePost = words(

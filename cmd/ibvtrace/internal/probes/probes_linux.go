@@ -252,7 +252,7 @@ func (d *dataTrace) emptyPolls(pid int) uint64 {
 	return n
 }
 
-// untold returns the number of those since the last call.
+// untold returns the number of empty polls since the last call.
 func (d *dataTrace) untold(pid int) uint64 {
 	n := d.emptyPolls(pid) - d.told
 	if int64(n) <= 0 {

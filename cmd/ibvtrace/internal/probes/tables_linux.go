@@ -47,7 +47,7 @@ func contextAt(tid int, addr uint64, fd int) bool {
 	return ptrace.ReadMemory(tid, addr+contextCmdFD, b[:]) == nil && isContext(b[:], fd)
 }
 
-// isContext does the same for the bytes of a context from cmd_fd on.
+// isContext reports whether b is such a context, from cmd_fd on.
 func isContext(b []byte, fd int) bool {
 	return int(int32(binary.NativeEndian.Uint32(b))) == fd &&
 		binary.NativeEndian.Uint64(b[contextCompat-contextCmdFD:]) == ^uint64(0)
@@ -231,7 +231,7 @@ func (t *Probes) Attach(th *tracee.Thread) error {
 		}
 	}
 	if len(files) == 0 {
-		return nil // AfterVerb handles files that it opens
+		return nil // AfterVerb handles files that the process opens later
 	}
 	search(th.TID, func(addr uint64, b []byte) {
 		for i := 0; i+contextBytes <= len(b); i += 8 {

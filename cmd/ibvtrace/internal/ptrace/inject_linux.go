@@ -13,8 +13,8 @@ import (
 )
 
 // An Injector makes a stopped thread execute system calls, and then restores the thread's
-// state. Some things only the traced program itself can do, such as installing a seccomp
-// filter or mapping memory.
+// state. It is for operations that only the traced program itself can do, such as
+// installing a seccomp filter or mapping memory.
 type Injector struct {
 	TID    int
 	allows func(nr uint64, args ...uint64) bool

@@ -39,7 +39,7 @@ func ThreadName(tid int) string {
 	return strings.TrimSuffix(string(comm), "\n")
 }
 
-// FDPath returns what a descriptor refers to, as /proc/TID/fd has it.
+// FDPath returns the target of a descriptor, from /proc/TID/fd.
 func FDPath(tid, fd int) string {
 	path, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", tid, fd))
 	if err != nil {

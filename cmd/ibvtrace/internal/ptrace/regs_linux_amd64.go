@@ -80,8 +80,8 @@ func (r *Registers) Again(nr uint64) {
 	r.Rax = ^uint64(513) + 1 // -ERESTARTNOINTR
 }
 
-// restart does what the kernel would do with a system call that a stop interrupted: it makes
-// the thread restart it.
+// restart makes the thread restart a system call that a stop interrupted, as the kernel
+// would.
 func (r *Registers) restart() {
 	if int64(r.Orig_rax) < 0 {
 		return // not in a system call

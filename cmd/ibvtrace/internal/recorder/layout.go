@@ -41,7 +41,7 @@ type control struct {
 	states  [slots]uint32 // the phase of each slot, and above it the thread's ID; 0: free
 }
 
-// A method says what to copy for a method. Each attribute has a bit.
+// A method selects the data to copy for a method of the schema. Each attribute has a bit.
 type method struct {
 	known    uint64 // the attributes that may occur; 0: the method is not recorded
 	in       uint64 // attributes with data for the kernel

@@ -90,8 +90,8 @@ func (m *Memory) Reset() {
 // Take calls f with the records that have finished since the last call, in the order in which
 // they finished, and frees their slots. A record is valid until f returns.
 func (m *Memory) Take(f func(*Record)) {
-	// What finishes from now on is for the next call: of the records that finish while Take looks
-	// at the slots, it may see the later and miss the earlier.
+	// Records that finish from now on are left to the next call: while Take reads the slots, it
+	// may see a later record and miss an earlier one.
 	ended := atomic.LoadUint64(&m.control().ended)
 	if ended == m.taken {
 		return

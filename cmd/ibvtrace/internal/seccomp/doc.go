@@ -1,5 +1,4 @@
-// Package seccomp has the filters of seccomp(2): it builds them, reads those of other
-// programs, and says what they decide. Package stops decides what is done about them.
-// Package seccomp also knows the system calls that ibvtrace looks at, by their numbers on
-// each ABI of this machine.
+// Package seccomp builds filters of seccomp(2), reads those of other programs, and
+// interprets them. Package stops uses the results. Package seccomp also lists the system
+// calls that ibvtrace handles, by their numbers on each ABI of this machine.
 package seccomp

@@ -30,7 +30,7 @@ func (t *Stops) EnterClone(th *tracee.Thread, info *ptrace.SyscallInfo) *tracee.
 	}}
 }
 
-// EnterClone3 does the same for clone3, whose flags are the first word of struct clone_args in
+// EnterClone3 is EnterClone for clone3, whose flags are the first word of struct clone_args in
 // memory.
 func (t *Stops) EnterClone3(th *tracee.Thread, addr uint64) *tracee.Call {
 	var b [8]byte

@@ -60,7 +60,7 @@ func (t *Stops) Forked(parent, child *tracee.Process) {
 // Gone forgets a process.
 func (t *Stops) Gone(p *tracee.Process) { delete(t.of, p) }
 
-// Opened makes operations on a file stop that a thread has opened. Until the thread's first
+// Opened makes operations on a file that a thread has opened stop. Until the thread's first
 // command shows whether it sends commands by ioctl or by write, all its system calls stop.
 func (t *Stops) Opened(th *tracee.Thread, fd int, f *tracee.File) {
 	t.Watch(th, fd, f)

@@ -47,8 +47,8 @@ func Identify(tid, fd int) File {
 	return File{}
 }
 
-// driverOf returns the driver of an RDMA device, as far as sysfs tells. Commands by ioctl name
-// the driver.
+// driverOf returns the driver of an RDMA device, as far as sysfs shows it. Commands by ioctl
+// name the driver.
 func driverOf(device string) uapi.RdmaDriverId {
 	dir := "/sys/class/infiniband/" + device
 	if target, err := os.Readlink(dir + "/device/driver"); err == nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
-// A bug in ibvtrace must not kill the programs that it traces, which have no other tracer. What
-// decodes and shows calls is therefore called by Guard.
+// A bug in ibvtrace must not kill the programs that it traces, which have no other tracer. The
+// code that decodes and shows calls therefore runs in Guard.
 
-// maxFailures is the number of bugs after which nothing is decoded and shown any more. One may
-// have left a state from which others follow.
+// maxFailures is the number of bugs after which nothing is decoded and shown any more. A bug
+// may have left a state that causes others.
 const maxFailures = 2
 
 // Guard calls f, and returns an error if it panics.

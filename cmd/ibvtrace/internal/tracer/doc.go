@@ -54,12 +54,12 @@
 //
 // # Untrusted programs
 //
-// No data from a program is trusted. Lengths are bounded, and memory that cannot be read is
-// shown as such. The memory used for a program is bounded by the kernel's resources for it.
-// What decodes and shows calls may panic: the programs go on, see the method Guard of tracee.Set.
-// Control verbs of 32-bit programs are traced, and so are children created with
-// CLONE_UNTRACED. System calls through io_uring are not traced, nor are those that the program
-// falsely marks as recorded.
+// No data from a program is trusted. Lengths are bounded, and memory that cannot be read is shown
+// as such. The memory used for a program is bounded by the kernel's resources for it. If the code
+// that decodes and shows calls panics, the programs continue: see the method Guard of tracee.Set.
+// Control verbs of 32-bit programs are traced, and so are children created with CLONE_UNTRACED.
+// System calls through io_uring are not traced, nor are those that the program falsely marks as
+// recorded.
 //
 // Run uses ptrace, and so is bound to one thread of this process. A process can call it once.
 // It waits for all children of the process.

@@ -19,8 +19,8 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
 )
 
-// Run traces until the command and all its descendants have ended. Of processes that it
-// attached to, it detaches at SIGINT, SIGQUIT, SIGHUP or SIGTERM. When the command has ended and
+// Run traces until the command and all its descendants have ended. It detaches from processes
+// that it attached to at SIGINT, SIGQUIT, SIGHUP or SIGTERM. When the command has ended and
 // descendants are left, a second SIGINT or one of the other signals kills them, or detaches from
 // them if they have no filters. Run passes events to the sink, which it does not close.
 func Run(o Options, sink event.Sink) (Ending, error) {
@@ -95,8 +95,8 @@ func (t *tracer) launch() (pidfd int, err error) {
 	return pidfd, nil
 }
 
-// wakeSignal makes wait4 return, see quit. Go's runtime makes signals restart system calls, so
-// that the others do not.
+// wakeSignal makes wait4 return, see quit. Other signals do not: Go's runtime makes them restart
+// system calls.
 const wakeSignal = unix.SIGUSR1
 
 // wakeEvery is the interval at which quit sends the signal.
@@ -111,8 +111,8 @@ func (t *tracer) quit() {
 	}
 }
 
-// forward forwards signals that ibvtrace receives to the command. When it has ended, they are
-// about its descendants.
+// forward forwards signals that ibvtrace receives to the command. After the command has ended,
+// they concern its descendants.
 func (t *tracer) forward(signals <-chan os.Signal, pidfd int) {
 	warned := false
 	for s := range signals {

@@ -140,10 +140,10 @@ func (t *tracer) wait() (int, unix.WaitStatus, error) {
 	return tid, ws, err
 }
 
-// A thread that forks reports its child's ID when it stops for that. The kernel does not tell a
-// child's parent: what /proc says is another process after CLONE_PARENT, and when the parent has
-// ended. So the first stop of a child is held until the report. There is none if the parent is
-// killed.
+// A thread that forks stops, and reports its child's ID. The child does not report its parent:
+// /proc names another process after CLONE_PARENT, and when the parent has ended. So the first
+// stop of a child is held until the parent's report. If the parent is killed, there is no
+// report.
 
 // born adds the child that a thread reports, and handles its first stop if that was held.
 func (t *tracer) born(parent *tracee.Thread) error {
@@ -261,7 +261,7 @@ func (t *tracer) show() {
 	t.sinkErr = t.Show(t.sink)
 }
 
-// pass makes programs no longer report what would not be shown.
+// pass ends reports of programs that would not be shown.
 func (t *tracer) pass() {
 	t.passing = true
 	for _, p := range t.Processes {

@@ -28,7 +28,8 @@ func received(id uint64, length, qpn uint32) tracing.WC {
 	return tracing.WC{WRID: id, Opcode: 1 << 7, ByteLen: length, QPNum: qpn} // IBV_WC_RECV
 }
 
-// An object is as large as what the tracer reads of the objects that work requests point to.
+// An object is as large as the part that the tracer reads of the objects that work requests
+// point to.
 type object [tracing.AHLocal + 8]byte
 
 // address returns the object's address. It is a global variable, which does not move.
