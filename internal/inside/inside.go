@@ -1,7 +1,8 @@
-// Package inside is the way by which a package with a driver's own verbs, such as mlx5dv, gets
-// at the objects of package verbs: the file that commands are run on, the kernel's handles, and
-// the provider's parts. Programs can't import it, so nothing here is a promise to them. Package
-// verbs sets the variables. It imports neither, so that the imports keep their direction.
+// Package inside gives packages with a driver's own verbs, such as mlx5dv, access to the
+// insides of package verbs' objects: the file that runs commands, the kernel's handles, and the
+// provider's parts. Programs can't import it, so nothing here is a promise to them. Package
+// verbs sets the variables. Package inside imports neither side, so that the imports keep their
+// direction.
 package inside
 
 import (
@@ -60,27 +61,28 @@ func BeginOn[T any](errDriver error, op string, on ...any) (*Call, error) {
 // before the kernel makes one. It returns a *verbs.Device.
 var Open func(info any, prepare func(context any) error) (any, error)
 
-// CreateQP is verbs.PD.CreateQP with something extra for the provider. It takes a *verbs.PD and
-// a *verbs.QPOptions, and returns a *verbs.QP.
+// CreateQP is verbs.PD.CreateQP with extra options for the provider. It takes a *verbs.PD and a
+// *verbs.QPOptions, and returns a *verbs.QP.
 var CreateQP func(op string, pd, options, extra any) (any, error)
 
-// CreateCQ is verbs.Device.CreateCQ with something extra for the provider. It takes a
-// *verbs.Device and a *verbs.CQOptions, and returns a *verbs.CQ.
+// CreateCQ is verbs.Device.CreateCQ with extra options for the provider. It takes a *verbs.Device
+// and a *verbs.CQOptions, and returns a *verbs.CQ.
 var CreateCQ func(op string, dev, options, extra any) (any, error)
 
 // RegDmabuf is verbs.PD.RegDmabufMR with an addition to its command. It takes a *verbs.PD and
 // a *verbs.DmabufOptions, and returns a *verbs.MR.
 var RegDmabuf func(op string, pd, options any, add func(ioctl.RegDmabufMr)) (any, error)
 
-// PostRaw posts a request that is in the adapter's format to the send queue of a *verbs.QP. The
-// provider has a method of this name and without the QP. For others, the error is errDriver.
+// PostRaw posts a request in the adapter's format to the send queue of a *verbs.QP, by the
+// provider's method of this name, which has no QP. If the provider lacks the method, the error is
+// errDriver.
 var PostRaw func(qp any, wrid uint64, wqe []byte, errDriver error) error
 
-// These are what providers tell of their queues, for devices that post and poll by
-// themselves. Addresses are of memory that the adapter and the program share. It is valid
-// until the object is closed.
+// The following types describe providers' queues, for devices that post and poll by
+// themselves. The addresses are those of memory that the adapter and the program share.
+// They are valid until the object is closed.
 
-// An MLX5QP is what mlx5 knows of a QP.
+// An MLX5QP describes the queues of mlx5's QP.
 type MLX5QP struct {
 	Record                   unsafe.Pointer // two 32-bit words, in network byte order: of receives, and of sends
 	Sends, Recvs             unsafe.Pointer // the queues
@@ -90,7 +92,7 @@ type MLX5QP struct {
 	RegisterSize, UAR, Index uint32
 }
 
-// An MLX5CQ is what mlx5 knows of a CQ.
+// An MLX5CQ describes the queue of mlx5's CQ.
 type MLX5CQ struct {
 	Record       unsafe.Pointer // two 32-bit words, in network byte order: the consumer index, and the arming
 	CQEs         unsafe.Pointer
@@ -100,7 +102,7 @@ type MLX5CQ struct {
 	ConsumerNext uint32
 }
 
-// An MLX5SRQ is what mlx5 knows of an SRQ.
+// An MLX5SRQ describes the queue of mlx5's SRQ.
 type MLX5SRQ struct {
 	Record     unsafe.Pointer
 	WQEs       unsafe.Pointer
@@ -110,7 +112,7 @@ type MLX5SRQ struct {
 	Number     uint32
 }
 
-// MLX5QPOptions is what package mlx5dv adds to a queue pair.
+// MLX5QPOptions has the options that package mlx5dv adds to a queue pair.
 type MLX5QPOptions struct {
 	Streams    *MLX5Streams // of a DCI, or nil
 	OutOfOrder bool
@@ -120,10 +122,11 @@ type MLX5QPOptions struct {
 // MLX5Streams are the streams of a DCI.
 type MLX5Streams struct{ LogConcurrent, LogErrored uint8 }
 
-// MLX5CQOptions is what package mlx5dv adds to a CQ.
+// MLX5CQOptions has the options that package mlx5dv adds to a CQ.
 type MLX5CQOptions struct{ Pad bool }
 
-// These are what package efadv adds to queues of efa, and what it asks of their providers.
+// The following types have the options that package efadv adds to queues of efa, and the answers
+// to its queries.
 
 // An EFAQP has the options of an SRD queue pair.
 type EFAQP struct {
@@ -131,14 +134,14 @@ type EFAQP struct {
 	ServiceLevel                      uint8
 }
 
-// An EFADevice has what the driver tells of a device.
+// An EFADevice has the driver's description of a device.
 type EFADevice struct {
 	Context   uapi.EfaIbvAllocUcontextResp
 	Device    uapi.EfaIbvExQueryDeviceResp
 	MaxInline int
 }
 
-// An EFAQueue is what efa knows of a queue.
+// An EFAQueue describes a queue of efa.
 type EFAQueue struct {
 	Addr        unsafe.Pointer
 	Count, Size uint32
@@ -146,10 +149,10 @@ type EFAQueue struct {
 	MaxBatch    uint32
 }
 
-// An EFAQPMemory is what efa knows of a QP.
+// An EFAQPMemory describes the queues of efa's QP.
 type EFAQPMemory struct{ Sends, Recvs EFAQueue }
 
-// An EFACQMemory is what efa knows of a CQ.
+// An EFACQMemory describes the rings of efa's CQ.
 type EFACQMemory struct {
 	Addr               unsafe.Pointer
 	Rings, Count, Size uint32

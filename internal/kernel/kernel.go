@@ -1,5 +1,5 @@
-// Package kernel is the seam between the library and the kernel. A test puts another kernel in
-// the machine's place there: package verbstest does.
+// Package kernel is the seam between the library and the kernel. Tests replace the machine's kernel
+// there, as package verbstest does.
 package kernel
 
 import (
@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// A Kernel stands in for the machine's. Its methods may be called concurrently.
+// A Kernel stands in for the machine's kernel. Its methods may be called concurrently.
 type Kernel interface {
 	// Root is the directory that has its sys and dev.
 	Root() string
@@ -18,8 +18,8 @@ type Kernel interface {
 	OpenVerbs(node string) (File, error)
 
 	// OpenCM opens the node of the connection manager, and WriteCM passes it a command, which names
-	// the node by its descriptor. The node is readable while GET_EVENT, which otherwise answers
-	// EAGAIN, has an event to give.
+	// the node by its descriptor. The node is readable while GET_EVENT has an event. Otherwise
+	// GET_EVENT answers EAGAIN.
 	OpenCM(node string) (*os.File, error)
 	WriteCM(fd uintptr, command []byte) error
 }
@@ -53,8 +53,8 @@ func Replace(k Kernel) (restore func(), ok bool) {
 
 var answers sync.Map // from descriptors to functions
 
-// Answering has the next file that ioctl.NewFile makes of the descriptor, which it returns, answer
-// ioctls by a function.
+// Answering makes the next file that ioctl.NewFile makes of the descriptor answer ioctls by a
+// function. It returns the descriptor.
 func Answering(fd int, answer func(cmd uint64) syscall.Errno) int {
 	answers.Store(fd, answer)
 	return fd

@@ -4,5 +4,5 @@ package operr
 
 import "syscall"
 
-// Name returns what this system calls the errno.
+// Name returns this system's text for the errno.
 func Name(e syscall.Errno) string { return e.Error() }

@@ -23,8 +23,8 @@ type invalid struct{ message string }
 func (e *invalid) Error() string { return e.message }
 func (e *invalid) Unwrap() error { return ErrInvalid }
 
-// Message forms the text of an OpError: what was tried, why it failed, and what a
-// person can do about it, unless that is empty.
+// Message returns the text of an OpError: the operation tried, why it failed, and
+// the hint, unless that is empty.
 func Message(tried string, err error, hint string) string {
 	if hint != "" {
 		hint = "; " + hint
@@ -32,7 +32,7 @@ func Message(tried string, err error, hint string) string {
 	return tried + ": " + Text(err) + hint
 }
 
-// Hinted returns an error with what a person can do about it.
+// Hinted returns err with a hint: what a person can do about it.
 func Hinted(err error, hint string) error { return &hinted{err, hint} }
 
 type hinted struct {

@@ -17,24 +17,24 @@ import (
 
 // FailingSteps are the commands that a program gives the kernel, each of which is refused once.
 type FailingSteps struct {
-	// Run makes all that is to be tried, and ends it. It returns the errors of all calls.
+	// Run makes all objects under test, and closes them. It returns the errors of all calls.
 	Run func() error
 
-	// Held lists what the package under test holds. It may be nil.
+	// Held lists the objects that the package under test holds. It may be nil.
 	Held func() []string
 
 	// Never has the commands that are not refused, because no kernel does.
 	Never []string
 
-	// Silent has the commands whose refusal nobody may be told of, from this turn on.
+	// Silent has the commands whose refusal may go unreported, from this turn on.
 	Silent map[string]int
 
 	// Others are the errors beside the refused command's ENOMEM, such as those of the peer.
 	Others []error
 }
 
-// Test runs it once for each command, and has it refused with ENOMEM. Then the errors of the run tell so,
-// nothing is left, and the next run has no errors.
+// Test calls Run once for each command, and refuses the command with ENOMEM. Run's errors must then say
+// so, nothing may be left, and the next Run must have no errors.
 func (s FailingSteps) Test(t *testing.T, n *verbstest.Network) {
 	held := func() string {
 		all := n.Left()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A Guest is the test in the other one of two guests, as a test talks to it.
+// A Guest is a test's connection to the test in the other guest.
 type Guest struct {
 	*json.Encoder
 	*json.Decoder

@@ -10,8 +10,9 @@ import (
 // SeedVariable is the environment variable that makes Rounds play one round, that of a seed.
 const SeedVariable = "GOVERBS_SEED"
 
-// Rounds plays n rounds, or with GOVERBS_LONG in the environment as many as 10,000 peers come in, if some come in each.
-// What happens in a round depends on its random numbers only, and so on its seed, which a failure tells.
+// Rounds plays n rounds or, with GOVERBS_LONG in the environment, enough rounds for 10,000 peers, with the
+// given number of peers in each. A round depends only on its random numbers, and so on its seed, which a
+// failure reports.
 func Rounds(t *testing.T, n, peers int, play func(rnd *rand.Rand)) {
 	t.Helper()
 	if os.Getenv("GOVERBS_LONG") != "" {

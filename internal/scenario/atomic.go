@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// An Atomic is one atomic operation, and what it must do.
+// An Atomic is one atomic operation, and its expected effect.
 type Atomic struct {
 	Name   string
 	Masked bool
@@ -52,7 +52,7 @@ func Atomics(seed uint64) (list []Atomic) {
 }
 
 // Begin fills the first KiB of the memory of both ends, and returns the request. After its
-// completion, compare says what was expected there and what is there; seen is "" if both are the
+// completion, compare returns the expected and the actual content; seen is "" if both are the
 // same.
 func (x *Atomic) Begin(a, b *verbs.MR, id uint64) (wr verbs.SendWR, compare func() (expected, seen string)) {
 	const at, size = 512, 1024

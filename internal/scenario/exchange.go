@@ -54,7 +54,7 @@ func operations(t verbs.QPType) []verbs.Opcode {
 }
 
 // Exchanges returns each operation of a transport with each length, in several layouts. A
-// request has room for so many inline bytes and entries; more than four are not used.
+// request has room for inline bytes and sges entries; more than four entries are not used.
 func Exchanges(t verbs.QPType, mtu, large, inline, sges int) (list []Exchange) {
 	for _, op := range operations(t) {
 		for i, n := range Lengths(mtu, large, inline) {
@@ -73,12 +73,12 @@ func Exchanges(t verbs.QPType, mtu, large, inline, sges int) (list []Exchange) {
 	return list
 }
 
-// A Transfer is an exchange under way. Who runs it posts Recv, then each request of Sends after
-// the completion of the one before it, and awaits the receive.
+// A Transfer is an exchange under way. To run it, post Recv, then each request of Sends after
+// the completion of the previous request, and await the receive.
 type Transfer struct {
-	// Sends has the requester's requests, without the peer's address. Behind a write without
-	// a completion at the responder there is a message of no bytes, because only a completion
-	// there says that the data has arrived.
+	// Sends has the requester's requests, without the peer's address. A message of no bytes
+	// follows a write without a completion at the responder, because only a completion there
+	// shows that the data has arrived.
 	Sends []verbs.SendWR
 
 	Recv *verbs.RecvWR // the responder's; nil if nothing completes there
@@ -89,9 +89,9 @@ type Transfer struct {
 	want, was, source []byte
 }
 
-// Begin fills the memory of both ends, of which each has Memory(x.N) bytes or more. Requests and
-// receives have room for so many entries. With two pieces or more at the side that RDMA
-// addresses, they are one piece there.
+// Begin fills the memory of both ends. Each has Memory(x.N) bytes or more. Requests and receives
+// have room for sges entries. At the side that RDMA addresses, two or more pieces become one
+// piece.
 func (x Exchange) Begin(typ verbs.QPType, a, b *verbs.MR, sges int, seed, id uint64) *Transfer {
 	read := x.Op == verbs.OpRDMARead
 	rdma := read || x.Op == verbs.OpRDMAWrite || x.Op == verbs.OpRDMAWriteImm
@@ -166,8 +166,8 @@ func (t *Transfer) Receipt() verbs.WCOpcode {
 	return verbs.WCRecv
 }
 
-// Sent checks the completion of a request beyond its ID, opcode and status. It returns what was
-// expected, or "" if that is what there is.
+// Sent checks the completion of a request beyond its ID, opcode and status. It returns the
+// expected completion, or "" if wc is as expected.
 func (t *Transfer) Sent(wc *verbs.WC) (expected string) {
 	if n := total(t.in.pieces); wc.Opcode == verbs.WCRDMARead && wc.ByteLen != uint32(n) {
 		return fmt.Sprintf("a completion of %d bytes", n)

@@ -15,8 +15,7 @@ type Failure struct {
 
 	Post Post
 
-	// What the responder's memory and its queue pair don't allow, of all local and remote
-	// access.
+	// The local and remote access that the responder's memory and its queue pair don't allow.
 	Memory, QP verbs.AccessFlags
 
 	Once bool // the requester doesn't wait for receives
@@ -28,13 +27,14 @@ type Failure struct {
 	// lets a responder choose how it refuses what its queue pair doesn't allow.
 	OrSend verbs.WCStatus
 
-	// What some kernels' rxe reports in place of that. That of 7.2 flushes a request that it
-	// can't send, and so doesn't say why.
+	// The statuses that some kernels' rxe reports instead. The rxe of Linux 7.2 flushes a
+	// request that it can't send, and so doesn't say why.
 	RXESend []verbs.WCStatus
 	RXERecv verbs.WCStatus
 }
 
-// Statuses returns those that the requester's completion may have, with those of rxe or without.
+// Statuses returns the statuses that the requester's completion may have, with those of rxe or
+// without.
 func (f *Failure) Statuses(rxe bool) []verbs.WCStatus {
 	list := []verbs.WCStatus{f.Send}
 	if f.OrSend != verbs.WCSuccess {
@@ -46,7 +46,8 @@ func (f *Failure) Statuses(rxe bool) []verbs.WCStatus {
 	return list
 }
 
-// Receipts returns those of the responder's completion; none if it has none.
+// Receipts returns the statuses that the responder's completion may have; none if there is no
+// completion.
 func (f *Failure) Receipts(rxe bool) (list []verbs.WCStatus) {
 	if f.Recv != verbs.WCSuccess {
 		list = append(list, f.Recv)
@@ -81,7 +82,7 @@ func Unreceived(a, _ *verbs.MR) (*verbs.RecvWR, verbs.SendWR) {
 	return request(verbs.OpSend, a.SGE(0, 64), verbs.Remote{})
 }
 
-// Remote is a request with a remote address and key that are off.
+// Remote is a request whose remote address and key are shifted.
 func Remote(op verbs.Opcode, n, shift int, key uint32) Post {
 	return func(a, b *verbs.MR) (*verbs.RecvWR, verbs.SendWR) {
 		remote := b.Remote().At(uint64(shift))

@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// Fill writes a pattern in which no two places have the same bytes for long: a byte that
-// lands elsewhere, or a packet in another's place, shows.
+// Fill writes a pattern in which no two places have the same bytes for long, so that
+// misplaced bytes and packets show.
 func Fill(b []byte, seed uint64) {
 	var word [8]byte
 	for i := 0; i < len(b); i += 8 {
@@ -68,9 +68,9 @@ func gather(to, from []byte, pieces []Piece) []byte {
 	return to
 }
 
-// Differences describes how memory differs from what it should be. was is what it had
-// before, which tells bytes that were not written from bytes that were written wrongly. It
-// returns "" if there is no difference.
+// Differences describes how memory differs from what it should be. was is the former
+// content, which distinguishes bytes that were not written from bytes that were written
+// wrongly. It returns "" if there is no difference.
 func Differences(got, want, was []byte, pieces []Piece) (seen string, details []string) {
 	if bytes.Equal(got, want) {
 		return "", nil

@@ -10,11 +10,11 @@ import (
 	"github.com/goverbs/goverbs/internal/memorder"
 )
 
-// A waiter spins for some microseconds, in which a lock changes hands many times,
-// before it lets another goroutine run on this processor: first without a pause, in which
-// most locks come free, then with one after each look. After doing so this many
-// times it sleeps: the holder of the lock then does something longer, or isn't
-// running.
+// A waiter spins for some microseconds, in which a lock changes hands many times. For the
+// first eager looks, in which most locks come free, it doesn't pause. Then it pauses
+// after each look. After looks looks it lets another goroutine run on this processor, and
+// spins again. After yields such rounds it sleeps: the lock's holder does something
+// longer, or isn't running.
 //
 // A pause takes 5 to 150 cycles, depending on the processor.
 const (

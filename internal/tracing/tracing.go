@@ -1,6 +1,6 @@
 // Package tracing is the contract between programs on package verbs and their tracer,
 // cmd/ibvtrace: how the tracer asks a program to report its posts and polls, how the program
-// reports them, and the layout of what it reports. The two sides are verbs/tracing.go and
+// reports them, and the layout of the reports. The two sides are verbs/tracing.go and
 // cmd/ibvtrace/internal/goprograms.
 //
 // Posts and polls are no system calls, so a tracer does not see them. The tracer therefore

@@ -37,11 +37,11 @@ var cHeaders = []string{
 // those of a driver.
 var macroPrefixes = map[string]string{"rdma/rdma_user_ioctl.h": "IB_USER_MAD_"}
 
-// unaligned are structs that Go can't have: their fields are where the fields' alignment doesn't
-// allow it. A newer struct takes the place of this one.
+// unaligned are structs that Go can't represent: the offsets of their fields violate the fields'
+// alignment. A newer struct replaces this one.
 var unaligned = map[string]bool{"ib_user_mad_reg_req": true}
 
-// beforeHeaders are included before them, because one of them uses these without including them.
+// beforeHeaders are included before cHeaders, one of which uses them without including them.
 var beforeHeaders = []string{"linux/netlink.h"}
 
 type cKind int

@@ -41,7 +41,7 @@ func (s *schema) commandFiles() (map[string][]byte, error) {
 
 var constructor = regexp.MustCompile(`(?m)^func (New\w+)\(`)
 
-// commandName is the Go type of a method: "CqCreate", "Mlx5UarObjAlloc".
+// commandName returns the name of a method's Go type: "CqCreate", "Mlx5UarObjAlloc".
 func commandName(method string) string {
 	method = strings.TrimPrefix(method, "UVERBS_METHOD_")
 	method = strings.Replace(method, "MLX5_IB_METHOD_", "MLX5_", 1)
@@ -57,8 +57,8 @@ func heading(b *strings.Builder, last *string, object string) {
 	}
 }
 
-// writeMethodCommands writes the methods of a driver, or of the core. What a driver
-// adds to a method of the core becomes that one's.
+// writeMethodCommands writes the methods of a driver, or of the core. Attributes that a
+// driver adds to a method of the core belong to the core's type.
 func (s *schema) writeMethodCommands(driver string) string {
 	core := map[string]bool{}
 	for _, m := range s.methods {
@@ -113,7 +113,8 @@ func (s *schema) methodType(b *strings.Builder, name string, m *schemaMethod) {
 	fmt.Fprintf(b, "// New%s begins one.\nfunc New%s() %s { return %s{begin(uapi.%s, uapi.%s)} }\n\n", name, name, name, name, m.object, m.name)
 }
 
-// attrGoName is the attribute's Go method. One that a driver adds has its name in front.
+// attrGoName returns the name of the attribute's Go method. If a driver adds the
+// attribute, the name begins with the driver's.
 func (s *schema) attrGoName(prefix string, a *schemaAttr) string {
 	name := s.attrName(a.name)
 	if prefix != "" {
@@ -122,8 +123,8 @@ func (s *schema) attrGoName(prefix string, a *schemaAttr) string {
 	return prefix + goName(strings.ToLower(name))
 }
 
-// attrMethod writes the Go method that adds an attribute. It takes an input as its
-// argument; the pointer that it returns is to an output.
+// attrMethod writes the Go method that adds an attribute. The method takes an input as
+// its argument, or returns a pointer to an output.
 func (s *schema) attrMethod(b *strings.Builder, recv, prefix string, a *schemaAttr) {
 	name, id, w := s.attrGoName(prefix, a), "uapi."+a.name, a.words
 	method := func(signature, body string, args ...any) {
@@ -171,7 +172,7 @@ func (s *schema) attrMethod(b *strings.Builder, recv, prefix string, a *schemaAt
 	}
 }
 
-// constantType is the Go type of a constant or of flags: an enum's, or an integer.
+// constantType returns the Go type of a constant or of flags: an enum's, or an integer.
 func (s *schema) constantType(name string) string {
 	if size, _, ok := intType(name); ok {
 		return fmt.Sprintf("uint%d", 8*size)
@@ -193,8 +194,8 @@ func (s *schema) constantType(name string) string {
 	return "uapi." + goName(e.Tag)
 }
 
-// payloadType is the Go type of what an attribute points to: of the one that
-// there is, or of each of several.
+// payloadType returns the Go type of the elements that an attribute points to, and
+// whether there is exactly one.
 func (s *schema) payloadType(a *schemaAttr) (typ string, one bool) {
 	cType := func(name string) string {
 		if size, signed, ok := intType(name); ok && signed {

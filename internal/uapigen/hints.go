@@ -1,6 +1,6 @@
 package main
 
-// What the headers don't tell.
+// Facts that the headers lack.
 
 // anonymousEnums names enums without a tag, by their first constant.
 var anonymousEnums = map[string]string{
@@ -72,8 +72,8 @@ var enumAliases = map[string]string{
 	"ib_wq_type":      "ib_uverbs_wq_type",
 }
 
-// verbs are the names of methods and commands in libibverbs without "ibv_". What is
-// missing here is the constant's name in lower case.
+// verbs are the names of methods and commands in libibverbs without "ibv_". The name
+// of a constant that is missing here is its own, in lower case.
 var verbs = map[string]string{
 	"UVERBS_METHOD_QUERY_GID_ENTRY":     "query_gid_ex",
 	"UVERBS_METHOD_CQ_CREATE":           "create_cq",
@@ -152,8 +152,8 @@ var driverData = []struct{ driver, verbs, in, out string }{
 	{"RDMA_DRIVER_MLX5", "create_flow", "mlx5_ib_create_flow", ""},
 }
 
-// objectOrder is the order in which the generated files have the objects: a reader's,
-// who comes from the device, over memory and queues, to what is built on them.
+// objectOrder is the order of objects in the generated files: from the device, over
+// memory and queues, to the objects built on them.
 var objectOrder = []string{
 	"UVERBS_OBJECT_DEVICE",
 	"UVERBS_OBJECT_ASYNC_EVENT",

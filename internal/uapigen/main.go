@@ -2,11 +2,11 @@
 //
 // Run it with "go generate ./uapi", on Debian, with gcc installed. That runs the
 // script generate, which gets the pinned headers of Debian's package linux-libc-dev
-// with the script headers. gcc compiles them; sizes, offsets and values
-// come from its debug information, so that nothing is typed by hand. What only the
-// kernel's sources say is in kernel.txt, and what no C says in hints.go. From both
-// come package uapi's schema, which the decoder reads and commands are checked
-// against, and package ioctl's commands, which programs call.
+// with the script headers. gcc compiles them; sizes, offsets and values come from
+// its debug information, so that nothing is typed by hand. kernel.txt has the facts
+// that only the kernel's sources state, and hints.go those that no C source states.
+// From both come package uapi's schema, which the decoder reads and commands are
+// checked against, and package ioctl's commands, which programs call.
 //
 // For a new kernel release: change the release in the scripts, pin the headers in
 // headers-RELEASE.sha256, write kernel.txt from its source tree (of Debian's package

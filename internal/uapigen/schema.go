@@ -30,7 +30,7 @@ type schemaAttr struct {
 	elems      []string
 }
 
-// schema is what kernel.txt says, joined with the headers.
+// schema has the facts of kernel.txt, joined with the headers.
 type schema struct {
 	g       *goABI
 	consts  map[string]uint64
@@ -63,7 +63,7 @@ func newSchema(g *goABI) (*schema, error) {
 	return s, s.failures()
 }
 
-// place is an object's in objectOrder.
+// place returns an object's place in objectOrder.
 func (s *schema) place(object string) int {
 	i := slices.Index(objectOrder, object)
 	if i < 0 {
@@ -123,7 +123,7 @@ func (s *schema) fact(words []string) error {
 
 func (s *schema) errorf(f string, args ...any) { s.errs = append(s.errs, fmt.Sprintf(f, args...)) }
 
-// failures returns what errorf was told.
+// failures returns the errors that errorf has collected.
 func (s *schema) failures() error {
 	if s.errs == nil {
 		return nil
@@ -153,7 +153,8 @@ func (s *schema) files() (map[string][]byte, error) {
 	return s.format(texts)
 }
 
-// format returns these Go files in gofmt's form, or what errorf was told.
+// format returns these Go files in gofmt's form, or the errors that errorf has
+// collected.
 func (s *schema) format(texts map[string]string) (map[string][]byte, error) {
 	if err := s.failures(); err != nil {
 		return nil, err
@@ -181,7 +182,8 @@ func (s *schema) writeKernelEnums() string {
 	return b.String()
 }
 
-// intType is a C integer as it stands in kernel.txt and in hints.
+// intType returns the size and the sign of a C integer, as kernel.txt and the hints
+// name it.
 func intType(name string) (size int, signed, ok bool) {
 	switch name {
 	case "u8", "u16", "u32", "u64", "s32":
@@ -351,7 +353,8 @@ func (s *schema) writeStructs() string {
 	return b.String()
 }
 
-// attrName shortens an attribute's name by what it has in common with its siblings.
+// attrName shortens an attribute's name by the prefix that it shares with its
+// siblings.
 func (s *schema) attrName(c string) string {
 	if n, ok := attrNames[c]; ok {
 		return n
@@ -469,7 +472,7 @@ func (s *schema) attr(b *strings.Builder, a *schemaAttr) {
 	b.WriteString("},\n")
 }
 
-// verb is the name of a method or command in libibverbs.
+// verb returns the name of a method or command in libibverbs.
 func verb(c string) string {
 	if v, ok := verbs[c]; ok {
 		return v

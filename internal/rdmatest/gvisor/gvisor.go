@@ -1,5 +1,5 @@
-// Package gvisor looks at commands as gVisor does. A sandbox in gVisor sees an RDMA device through
-// a proxy, which forwards the commands that it knows and refuses the others. Package gvisor is for
+// Package gvisor checks commands as gVisor does. A sandbox in gVisor sees an RDMA device through a
+// proxy, which forwards the commands that it knows and refuses the others. Package gvisor is for
 // tests.
 package gvisor
 
@@ -60,7 +60,7 @@ var known = sync.OnceValue(func() (k struct {
 	return k
 })
 
-// Refused returns what gVisor refuses of a command, or "" if it forwards the command.
+// Refused returns the part of a command that gVisor refuses, or "" if it forwards the command.
 func Refused(c Command) string {
 	k := known()
 	if c.Method == "" {
@@ -87,14 +87,15 @@ func Refused(c Command) string {
 	return ""
 }
 
-// Refusals collects what gVisor refuses. Its methods are safe for concurrent use.
+// Refusals collects the parts of commands that gVisor refuses. Its methods are safe for concurrent
+// use.
 type Refusals struct {
 	mu       sync.Mutex
 	refused  map[string]bool
 	commands int
 }
 
-// Look looks at a command.
+// Look checks a command.
 func (r *Refusals) Look(c Command) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,15 +108,15 @@ func (r *Refusals) Look(c Command) {
 	}
 }
 
-// Commands returns how many commands were looked at.
+// Commands returns how many commands were checked.
 func (r *Refusals) Commands() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.commands
 }
 
-// Compare returns what was refused and isn't in the list of a file, and what is in the list and
-// was not refused.
+// Compare compares the refusals with the list in a file. It returns the refusals that the list
+// lacks, and the entries of the list that were not refused.
 func (r *Refusals) Compare(file string) (more, less []string, err error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
