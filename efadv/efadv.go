@@ -1,14 +1,14 @@
 // Package efadv has the functions of EFA adapters beyond package verbs, as libefa's efadv.h has.
 // Importing it links the provider for EFA, package provider/efa.
 //
-//   - [QueryDevice] tells the device's limits and capabilities.
+//   - [QueryDevice] returns the device's limits and capabilities.
 //   - [CreateQP] makes an SRD queue pair with options of its own. Without them,
-//     verbs.PD.CreateQP with the type verbs.SRD does.
+//     verbs.PD.CreateQP with the type verbs.SRD suffices.
 //   - [AHNumber] returns the device's number of an address handle, by which completions name
 //     senders.
-//   - [QueryMR] tells which of a host's interconnects a memory region's data takes.
-//   - [QPQueues] and [CQQueue] tell where queues are in memory, for a device that posts and
-//     polls by itself.
+//   - [QueryMR] returns the interconnects of a host that a memory region's data takes.
+//   - [QPQueues] and [CQQueue] return the addresses of queues, for a device that posts and polls
+//     by itself.
 //
 // The additions of efadv_create_cq are in package verbs: the fields verbs.WCFieldSGID and
 // verbs.WCFieldUnsolicited of a completion queue.
@@ -159,7 +159,7 @@ type MRAttr struct {
 	RDMARecv *uint16 // of data that peers write, or read
 }
 
-// QueryMR asks the driver about a memory region (efadv_query_mr). Linux has it from 6.8 on.
+// QueryMR queries the driver about a memory region (efadv_query_mr). Linux has it from 6.8 on.
 func QueryMR(mr *verbs.MR) (MRAttr, error) {
 	call, err := begin("query MR", mr)
 	if err != nil {

@@ -3,7 +3,7 @@ package ib
 import "errors"
 
 // Hint returns what a person can do about an error of any of this module's packages, or "". The
-// text of such an error has it at the end.
+// error's text ends with it.
 func Hint(err error) string {
 	for {
 		var hinted interface {

@@ -4,10 +4,10 @@
 //   - [Open] opens a device for DEVX: commands that the program itself writes for the
 //     adapter's firmware, and objects that they make ([Command], [CreateObject], [Query],
 //     [Modify], [RegisterMemory], [AllocRegisters], [AllocPacing], [NewEventChannel]).
-//   - [QPQueues], [CQQueue] and [SRQQueue] tell where queues are in memory, for a device, such
-//     as a GPU, that posts and polls by itself.
-//   - [SetLAGPort] and [SetUDPSourcePort] choose the way of a QP's packets.
-//   - [QueryDevice] tells the device's capabilities.
+//   - [QPQueues], [CQQueue] and [SRQQueue] return the addresses of queues, for a device, such as
+//     a GPU, that posts and polls by itself.
+//   - [SetLAGPort] and [SetUDPSourcePort] choose the path of a QP's packets.
+//   - [QueryDevice] returns the device's capabilities.
 //   - [CreateQP] and [CreateCQ] have options of their own: streams of a DCI, messages in any
 //     order, credits for packets, padded completions. [ResetDCIStream] ends a stream's error.
 //   - [PostWQE] posts a request that the program has encoded.

@@ -17,7 +17,7 @@ type PMA struct {
 	o     PMAOptions
 }
 
-// agent is what a PMA needs of an umad.Agent.
+// agent has the methods of umad.Agent that a PMA needs.
 type agent interface {
 	Do(context.Context, umad.Message) (umad.Message, error)
 	Close() error

@@ -34,8 +34,8 @@ type Port struct {
 	Rate      uint64       // of all lanes together, in bits per second
 	Width     ib.Width     // lanes
 	Speed     ib.Speed     // of each lane
-	// MTU is the largest payload of a packet of RoCE: what the interface's MTU leaves after headers.
-	// It is 0 over InfiniBand and for iWARP: only an opened device reports it.
+	// MTU is the largest payload of a RoCE packet: the interface's MTU less the headers. It is 0 over
+	// InfiniBand and for iWARP: only an opened device reports it.
 	MTU    ib.MTU
 	LID    uint16 // InfiniBand only
 	SMLID  uint16 // the subnet manager's; InfiniBand only

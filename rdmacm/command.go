@@ -58,7 +58,7 @@ func out[T any](f *frame, extra int) (*T, uint64) {
 	return (*T)(unsafe.Pointer(&f.output)), uint64(uintptr(unsafe.Pointer(&f.output)))
 }
 
-// bytes returns what is written to the kernel.
+// bytes returns the command, as it is written to the kernel.
 func (f *frame) bytes() []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(f)), unsafe.Sizeof(f.hdr)+uintptr(f.hdr.In))
 }

@@ -408,10 +408,10 @@ func (c *Conn) Err() error {
 
 // Drain ends the connection and waits until all requests but the caller's receives have completed.
 // The memory of these requests is then free again. It tells the peer, without waiting for an
-// answer. Messages that have not arrived are lost: Flush waits for those that were posted.
-// Afterwards WaitSends and WaitRecvs return the completions of the caller's own requests. Over
-// iWARP, a request that was posted when the connection had ended never completes. Drain may be
-// called more than once, and is followed by Close.
+// answer. Messages that have not arrived are lost: call Flush first to wait for them. Afterwards
+// WaitSends and WaitRecvs return the completions of the caller's own requests. Over iWARP, a
+// request that was posted when the connection had ended never completes. Drain may be called more
+// than once, and is followed by Close.
 func (c *Conn) Drain(ctx context.Context) error {
 	const op = "drain"
 	if err := c.begin(ctx, op); err != nil {
@@ -448,8 +448,8 @@ func (c *Conn) drain(ctx context.Context) error {
 }
 
 // Close ends the connection. It tells the peer, without waiting for an answer. Messages that have
-// not arrived are lost: Flush waits for those that were posted. Pending calls return ErrClosed.
-// Then Close closes all objects of the connection, in order: the queue pair, so that nothing is in
+// not arrived are lost: call Flush first to wait for them. Pending calls return ErrClosed. Then
+// Close closes all objects of the connection, in order: the queue pair, so that nothing is in
 // flight any more, the objects given to Own, and all objects on the connection's own PD, if it has
 // one. If the caller has not released a buffer, whose memory therefore stays, or if an object
 // can't be closed, Close returns ErrBusy and may be called again. Closing a closed Conn, or a nil

@@ -43,7 +43,7 @@ type Event struct {
 	SyncID *SyncID   // the new ID of EventConnectRequest to a SyncID, else nil
 	Status int       // as the kernel reports it; see Err
 
-	Conn      ConnParam  // in the TCP and IB port spaces: what the peer sent
+	Conn      ConnParam  // in the TCP and IB port spaces: the peer's parameters
 	UD        UDParam    // in the datagram port spaces: the address for datagrams
 	Multicast *Multicast // for EventMulticastJoin and EventMulticastError
 	Arg       uint64     // for EventUser: the argument of WriteEvent

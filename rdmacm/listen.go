@@ -295,7 +295,7 @@ func (l *Listener) Close() error {
 
 // A Request is a client's connection request: see Options.Decide.
 type Request struct {
-	RemoteAddr Addr      // of who asks for the connection
+	RemoteAddr Addr      // of the client
 	Peer       ConnParam // what the client sent, including its private data
 }
 

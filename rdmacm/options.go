@@ -37,8 +37,8 @@ type Options struct {
 	SignalAll bool
 
 	// Prepare, if not nil, is called with each connection before the peer can use it. It can
-	// register memory, and post receives for what the peer sends first. The peer's sends
-	// consume receives in the order in which they were posted, and those for messages have
+	// register memory, and post receives for the peer's first sends. The peer's sends consume
+	// receives in the order in which they were posted, and the receives for messages have
 	// already been posted. The parameters for the peer are a copy of Param, or of Decide's
 	// result. Prepare can set their PrivateData, for instance to the key of the memory. An
 	// error ends the connection. If the connection ends before Dial or Accept returns it, all

@@ -184,8 +184,8 @@ func (b RecvBuffer) owner() *loan { return &b.c.messages.recvSlot[b.slot].loan }
 // WaitSends waits for completions of the caller's own requests on the send
 // queue, and returns their number, as PollWait does. It is for a connection with
 // messages. Completions are kept until they are taken here. After the connection
-// has ended, WaitSends returns those that remain, and then the reason for
-// the end.
+// has ended, WaitSends returns the remaining completions, and then the reason
+// for the end.
 func (c *Conn) WaitSends(ctx context.Context, wcs []verbs.WC) (int, error) {
 	return c.completions(ctx, "wait for sends", wcs, func(m *messages) *completions { return &m.sends })
 }

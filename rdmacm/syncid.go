@@ -100,7 +100,7 @@ var errOnChannel = operr.Invalid("the ID is on a channel, and so are its events"
 
 // Request waits for the next connection request to a listener (rdma_get_request). The event's
 // SyncID is new. It must be accepted or rejected, and closed. If the listener's address moves
-// to another device, Request fails with ErrUnreachable: listen anew. If this side lacks a
+// to another device, Request fails with ErrUnreachable: listen again. If this side lacks a
 // resource for a client, such as a file descriptor for its device, the client is rejected, and
 // Request fails with ErrConnect and the reason. A later Request may succeed.
 func (id *SyncID) Request(ctx context.Context) (*Event, error) {

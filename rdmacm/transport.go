@@ -44,8 +44,8 @@ type Transport struct {
 	// no memory: RecvWR{} will do.
 	SRQ *verbs.SRQ
 
-	// MaxConns is how many connections there may be at a time, 0 for any number. A Listener
-	// refuses those beyond it.
+	// MaxConns is how many connections there may be at a time, 0 for any number. A Listener refuses
+	// further connections.
 	MaxConns int
 
 	mu    sync.Mutex

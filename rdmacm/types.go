@@ -29,8 +29,8 @@ func (ps PortSpace) qpType() verbs.QPType {
 // (RDMA_UDP_QKEY).
 const UDPQKey = 0x01234567
 
-// ConnParam has the parameters of a connection (struct rdma_conn_param): those
-// that Connect and Accept request, and in an Event those that the peer requests.
+// ConnParam has the parameters of a connection (struct rdma_conn_param): those that
+// Connect and Accept request or, in an Event, those that the peer requests.
 //
 // For Connect and Accept, 0 stands for a default: the device's limit, which
 // Accept lowers to the peer's, or the maximum number of retries. None stands for
@@ -42,7 +42,7 @@ type ConnParam struct {
 	PrivateData []byte
 
 	ResponderResources int    // RDMA reads and atomics that the peer may have outstanding
-	InitiatorDepth     int    // those that this side may have outstanding
+	InitiatorDepth     int    // RDMA reads and atomics that this side may have outstanding
 	FlowControl        bool   // hardware flow control; few devices support it
 	RetryCount         int    // retries without an acknowledgement, 6 by default, at most 7, with which rxe retries for ever; Accept lowers the peer's number to it
 	RNRRetryCount      int    // retries while the peer has no receive posted, at most 6; 7, the default, retries for ever

@@ -26,7 +26,7 @@ type Device struct {
 	Type         Optional[DeviceType]  // of a device that is a part of another one
 	Parent       Optional[string]      // the name of the other one
 	DIM          Optional[bool]        // CQs moderate themselves by default
-	Caps         Optional[DeviceCaps]  // what it can do
+	Caps         Optional[DeviceCaps]  // the device's capabilities
 }
 
 // A DeviceType is the purpose of a device that is a part of another one.

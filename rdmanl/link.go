@@ -24,7 +24,7 @@ type Link struct {
 	PhysState    Optional[ib.PhysState] // of the cable
 	Netdev       Optional[string]       // the network interface, in this network namespace
 	NetdevIndex  Optional[uint32]       // its index
-	Caps         Optional[PortCaps]     // what it can do
+	Caps         Optional[PortCaps]     // the port's capabilities
 }
 
 func decodeLink(d *decoder, b []byte) Link {

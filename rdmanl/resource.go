@@ -335,7 +335,7 @@ func decodeSRQ(d *decoder, b []byte) SRQ {
 	return s
 }
 
-// decodeRange decodes the number of one QP, or those of several.
+// decodeRange decodes the number of one QP, or the numbers of several.
 func decodeRange(d *decoder, b []byte) QPRange {
 	var r QPRange
 	d.each(b, func(kind uint16, v []byte) {
@@ -449,7 +449,7 @@ func unsupported(ctx context.Context, dev uint32, err error) error {
 	return err
 }
 
-// QPs returns the queue pairs on a device, those of the kernel included.
+// QPs returns the queue pairs on a device, including the kernel's.
 func QPs(ctx context.Context, dev uint32, detail Detail) ([]QP, error) {
 	return objects(ctx, "QPs", uapi.RDMA_NLDEV_CMD_RES_QP_GET, uapi.RDMA_NLDEV_ATTR_RES_QP, dev, detail, decodeQP)
 }

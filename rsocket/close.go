@@ -19,7 +19,7 @@ const (
 // net.TCPConn's. If sec is negative, which is the default, Close doesn't wait, and the data is sent in the
 // background for up to a minute, or until the process ends: so a program that ends right after Close needs
 // a positive sec. If sec is 0, the data is dropped, and the peer's reads fail with ECONNRESET. If sec is
-// positive, Close waits for up to so many seconds, then drops the data.
+// positive, Close waits for up to sec seconds, then drops the data.
 func (c *Conn) SetLinger(sec int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,7 +15,7 @@
 //
 // # Beside package net
 //
-// A Conn, a Listener and a Dialer do what those of TCP do, and have the same errors, but for this:
+// A Conn, a Listener and a Dialer work as TCP's, and have the same errors, with these exceptions:
 //
 //   - Close returns at once, as TCP's does. But this process, not the kernel, then sends the written data. If
 //     the process ends meanwhile, the data is lost: see Conn.SetLinger.

@@ -1,8 +1,8 @@
 package rsocket
 
 // An inbound counts what the peer may send and what it has sent. The peer writes into a ring,
-// whose two halves are published to it in turn. A half is published again when as many bytes
-// were read. So no byte is overwritten before it was read.
+// whose two halves are published to it in turn. A half is published again after as many bytes
+// were read as it has. So no byte is overwritten before it was read.
 //
 // Each message takes a receive, so the peer has credits. The receives have no memory of their
 // own and are posted again as soon as their completion was polled. So a message is credited

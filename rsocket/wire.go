@@ -27,7 +27,7 @@ const (
 	msgData    msgType = 0 // the value is the number of bytes written into the ring
 	msgCredits msgType = 4 // the value is the sequence number up to which the peer may send
 	msgIOMap   msgType = 6 // the value is the index of the entry that was written
-	msgControl msgType = 7 // the value is one of those below
+	msgControl msgType = 7 // the value is one of the constants below
 )
 
 // The values of a msgControl.

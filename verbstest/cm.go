@@ -31,7 +31,7 @@ type eventChannel struct {
 // A cmID is struct rdma_cm_id.
 type cmID struct {
 	handle   uint32
-	uid      uint64 // 0 before a request is accepted: nobody wants its events
+	uid      uint64 // 0 before a request is accepted: its events are dropped
 	ch       *eventChannel
 	ps       uapi.RdmaUcmPortSpace
 	dev      *Device
@@ -533,8 +533,8 @@ func (m *manager) join(id *cmID, req *uapi.RdmaUcmJoinMcast) syscall.Errno {
 
 const multicastQPN = 0xffffff
 
-// seen returns what the other end sees of a side's parameters: what one side wants to do is what
-// the other one must allow.
+// seen returns a side's parameters as the other end sees them: the reads that one side wants to
+// issue are those that the other must allow.
 func seen(p *uapi.RdmaUcmConnParam) uapi.RdmaUcmConnParam {
 	x := *p
 	x.InitiatorDepth, x.ResponderResources = p.ResponderResources, p.InitiatorDepth

@@ -9,9 +9,9 @@
 //	}
 //
 // The Network's devices replace the machine's, so that the program under test finds them as it
-// finds real ones: verbs.Open("") opens the first, and rdmacm and rsocket the one that has the
-// address. They are like Soft-RoCE's, and driven by package provider/rxe: RC, UC and UD queue
-// pairs, SRQs, RDMA writes and reads, atomics, multicast, completion channels, asynchronous
+// finds real devices: verbs.Open("") opens the first, and rdmacm and rsocket open the device that
+// has the address. They are like Soft-RoCE's, and driven by package provider/rxe: RC, UC and UD
+// queue pairs, SRQs, RDMA writes and reads, atomics, multicast, completion channels, asynchronous
 // events, and connections. They have no memory windows, XRC, raw packets, timestamps and on-demand
 // paging: that fails with verbs.ErrNotSupported. Other processes can't use them, and package
 // rdmanl doesn't see them.

@@ -18,7 +18,7 @@ func multicast(e *env) {
 	const key, messages, room = 0x11111111, 3, verbs.GRHLen + 64
 	addr := net.IPv4(239, 77, 1, 9)
 	group := must(ib.ParseGID(addr.String()))
-	// The interface takes packets to the group while somebody has joined it.
+	// The interface accepts packets to the group while a socket has joined it.
 	ifi := must(net.InterfaceByName(e.gid.NetDev))
 	joined := must(net.ListenMulticastUDP("udp4", ifi, &net.UDPAddr{IP: addr, Port: 7471}))
 	defer joined.Close()

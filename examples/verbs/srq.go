@@ -15,7 +15,7 @@ import (
 func srq(e *env) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	events := e.dev.Events(ctx) // those from now on
+	events := e.dev.Events(ctx) // events from now on
 
 	srq := must(e.pd.CreateSRQ(verbs.SRQOptions{MaxWR: 8, MaxSGE: 1}))
 	in := e.alloc(3*64, verbs.AccessLocalWrite)

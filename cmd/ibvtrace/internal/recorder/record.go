@@ -99,7 +99,7 @@ func (s *slot) record(state uint32, known []method) (*Record, bool) {
 	return r, true
 }
 
-// cut removes the first n bytes, or fewer if there are not as many, and returns them.
+// cut removes and returns the first n bytes, or all bytes if there are fewer.
 func cut(b *[]byte, n int) []byte {
 	n = min(n, len(*b))
 	first := (*b)[:n]
