@@ -39,7 +39,7 @@ func ExampleSetUDPSourcePort() {
 	}
 }
 
-// A device that polls by itself is told where a CQ is.
+// A device that polls by itself gets the address of a CQ.
 func ExampleCQQueue() {
 	var cq *verbs.CQ
 	memory, err := mlx5dv.CQQueue(cq)

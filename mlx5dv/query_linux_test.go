@@ -106,7 +106,7 @@ func TestQueryDevice(t *testing.T) {
 	}
 }
 
-// TestAllow: what a device can't do is refused.
+// TestAllow: options that a device doesn't support are refused.
 func TestAllow(t *testing.T) {
 	all := DeviceAttr{Caps: CapOutOfOrder | CapPacketCredits, OutOfOrder: OutOfOrderCaps{MaxRC: 1, MaxDC: 1}}
 	unasked := DeviceAttr{Caps: CapOutOfOrder}

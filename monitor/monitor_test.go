@@ -180,8 +180,8 @@ func put(data []byte, attr PMAAttribute, name string, v uint64) {
 	}
 }
 
-// TestPMA: each counter comes from the attribute with more bits for it, and none that the port
-// hasn't.
+// TestPMA: each counter comes from the attribute with more bits for it, and counters that the
+// port lacks are left out.
 func TestPMA(t *testing.T) {
 	basic, extended, class := make([]byte, 192), make([]byte, 192), make([]byte, 192)
 	put(basic, PMACounters, "LocalLinkIntegrityErrors", 5)

@@ -23,8 +23,8 @@ func (cq *polledCQ) Poll(wcs []verbs.WC) (int, error) {
 	return n, err
 }
 
-// TestCompletionBeforeTheEnd: what completes before the connection's end counts, also if both come
-// right after a look at the queue that has found nothing.
+// TestCompletionBeforeTheEnd: a request that completes before the connection's end counts, even if
+// both happen right after a poll that has found nothing.
 func TestCompletionBeforeTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeConn(t, 1, 8)
@@ -52,8 +52,8 @@ func TestCompletionBeforeTheEnd(t *testing.T) {
 	})
 }
 
-// TestEventUnarms: from the moment that an event is known, who waits arms the queue again, so that
-// the completions after those that the event's goroutine takes are not missed.
+// TestEventUnarms: once an event is known, waiters arm the queue again, so that they don't miss
+// completions after those that the event's goroutine takes.
 func TestEventUnarms(t *testing.T) {
 	f := newFakeConn(t, 1, 8)
 	c := &f.messages.recvs
@@ -86,7 +86,7 @@ func TestReaderEnds(t *testing.T) {
 	if readers.of[dev] != nil || ended != 1 {
 		t.Errorf("another connection would have the reader %v; told %d members", readers.of[dev], ended)
 	}
-	// The members leave a reader that isn't the device's any more, and not the next one.
+	// The members leave their own reader, which isn't the device's any more, and not the next one.
 	next := &reader{dev: dev, members: map[*messages]bool{{}: true}}
 	readers.of[dev] = next
 	defer delete(readers.of, dev)

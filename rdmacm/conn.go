@@ -407,7 +407,7 @@ func (c *Conn) Err() error {
 }
 
 // Drain ends the connection and waits until all requests but the caller's receives have completed.
-// The memory of these requests is then free again. It tells the peer, without waiting for an
+// The memory of these requests is then free again. Drain tells the peer, without waiting for an
 // answer. Messages that have not arrived are lost: call Flush first to wait for them. Afterwards
 // WaitSends and WaitRecvs return the completions of the caller's own requests. Over iWARP, a
 // request that was posted when the connection had ended never completes. Drain may be called more

@@ -23,8 +23,8 @@ func connected(t *testing.T) *Conn {
 	return c
 }
 
-// The peer is told of the connection's end once, whoever ends it. Close doesn't wait for
-// an answer.
+// The peer is told of the connection's end once, whichever side ends it. Close doesn't
+// wait for an answer.
 func TestConnClose(t *testing.T) {
 	for _, test := range []struct {
 		name string

@@ -87,8 +87,8 @@ func TestLimit(t *testing.T) {
 			t.Errorf("%d of at most 16: %v", wish, err)
 		}
 	}
-	// Who asks for all that there is gets what the peer offers, or less; who names a
-	// number may have what the device can do.
+	// A caller that asks for the maximum gets what the peer offers, or less. A
+	// caller that names a number may have up to the device's limit.
 	for _, test := range []struct{ wish, peer, device, want int }{
 		{0, 4, 16, 4}, {0, 200, 16, 16}, {0, 0, 16, 0}, {3, 0, 16, 16}, {None, 4, 16, 16},
 	} {

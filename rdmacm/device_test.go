@@ -27,8 +27,8 @@ func (d fakeDevice) Index() (uint32, error) {
 	return d.index, nil
 }
 
-// The kernel's index decides, and the GUID only where one of the indices is unknown. A GUID that
-// nobody has configured is 0, and one like any other.
+// The kernel's index decides, and the GUID only where one of the indices is unknown. An unconfigured
+// GUID is 0, and is compared like any other.
 func TestChoose(t *testing.T) {
 	alone, twin, unset := verbs.GUID{7: 1}, verbs.GUID{7: 2}, verbs.GUID{}
 	devs := []fakeDevice{
@@ -66,7 +66,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// Closing is repeated until it succeeds. The first error is told, unless it is that something was busy.
+// Closing is repeated until it succeeds. The first error is returned, unless it is ErrBusy.
 func TestCloseInTime(t *testing.T) {
 	other := errors.New("other")
 	for _, test := range []struct {

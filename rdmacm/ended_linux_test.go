@@ -83,7 +83,8 @@ func refusesAll(t *testing.T, k *fakeKernel, v reflect.Value) {
 	}
 }
 
-// TestTurnIsKept: who gives up before it is its turn leaves the turn to who has it.
+// TestTurnIsKept: a call that gives up before it has the turn leaves the turn to its
+// holder.
 func TestTurnIsKept(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
@@ -126,8 +127,8 @@ func TestUnknownDevice(t *testing.T) {
 	}
 }
 
-// TestDialTriesAll: what can't be reached at one address is tried at the next, and the
-// first error is the one that is told.
+// TestDialTriesAll: if one address can't be reached, the next is tried, and the first
+// error is returned.
 func TestDialTriesAll(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
@@ -156,7 +157,7 @@ func TestDialTriesAll(t *testing.T) {
 	if want := []uint16{syscall.AF_INET, syscall.AF_INET6}; !slices.Equal(families, want) {
 		t.Errorf("tried families %v, want %v", families, want)
 	}
-	// Who has given up isn't made to wait for the others.
+	// A caller that has given up isn't made to wait for the other addresses.
 	ctx, cancel := context.WithCancel(patient(t))
 	defer cancel()
 	k.mu.Lock()
@@ -185,7 +186,7 @@ func TestLookupFails(t *testing.T) {
 	}
 }
 
-// TestNothingInUse: what ends, ends with nothing of the connection in use, so that
+// TestNothingInUse: a call that ends leaves nothing of the connection in use, so that
 // Close doesn't wait for it.
 func TestNothingInUse(t *testing.T) {
 	f := newFakeConn(t, 1, 8)
@@ -209,7 +210,7 @@ func TestNothingInUse(t *testing.T) {
 	}
 }
 
-// TestClosedConn: of a Conn that was closed nothing is used any more.
+// TestClosedConn: no method uses the objects of a closed Conn.
 func TestClosedConn(t *testing.T) {
 	newFakeKernel().share(t)
 	c := connected(t)

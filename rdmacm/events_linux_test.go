@@ -8,9 +8,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestEventsInStates plays each event to a SyncID that waits: it ends the wait with what the table in
-// the package's documentation says, or the wait goes on to what comes next. What a Conn does is in
-// TestConnEnds.
+// TestEventsInStates delivers each event to a waiting SyncID: the event ends the wait as the table in
+// the package's documentation says, or the wait continues. TestConnEnds tests Conns.
 func TestEventsInStates(t *testing.T) {
 	connecting := map[EventType]error{
 		EventAddrError: ErrAddrResolution, EventRouteError: ErrRouteResolution, // of no earlier command
@@ -69,7 +68,7 @@ func TestEventsInStates(t *testing.T) {
 	}
 }
 
-// TestEventsOfTheNetwork: a network that changes its mind all day fills no memory.
+// TestEventsOfTheNetwork: a network that changes all day fills no memory.
 func TestEventsOfTheNetwork(t *testing.T) {
 	box := newInbox()
 	for range 1000 {

@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A server with a counter in memory that is registered once, and whose clients count by
-// themselves. The key of the memory comes with the server's answer.
+// A server with a counter in memory that is registered once. The clients increment the
+// counter by themselves. The key of the memory comes with the server's answer.
 func ExampleTransport() {
 	ctx := context.Background()
 	device := must(rdmacm.FindDevice(ctx, "tcp", "192.168.77.1:7475"))
@@ -38,7 +38,7 @@ func ExampleTransport() {
 	}
 }
 
-// Many messages on their way at the same time. The client waits once, at the end.
+// Many messages in flight at the same time. The client waits once, at the end.
 func ExampleConn_Post() {
 	ctx := context.Background()
 	options := &rdmacm.Options{Messages: 64, MessageSize: 1024}
@@ -69,8 +69,7 @@ func ExampleConn_Post() {
 	fmt.Println("received", <-sum, "bytes")
 }
 
-// A server that answers each message where it lies: nothing is copied but by the
-// devices.
+// A server that answers each message in its receive buffer: only the devices copy data.
 func ExampleConn_SendBuffer() {
 	ctx := context.Background()
 	listener := must(rdmacm.Listen(ctx, "tcp", "192.168.77.1:7473", nil))
@@ -220,7 +219,7 @@ func ExampleSyncID_JoinMulticast() {
 	defer memory.Close()
 	must(qp.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{memory.SGE(0, memory.Len())}}))
 
-	// The event says where the group's datagrams go.
+	// The event has the address for datagrams to the group.
 	_, joined, err := id.JoinMulticast(ctx, netip.MustParseAddr("239.1.2.3"), rdmacm.JoinFullMember)
 	check(err)
 	group := must(id.PD().CreateAH(joined.UD.AH))

@@ -89,8 +89,8 @@ func TestListenerCloseWaits(t *testing.T) {
 	}
 }
 
-// TestDisconnectWaits: Disconnect waits for the end unless the kernel refuses, and says what
-// kept it from that.
+// TestDisconnectWaits: Disconnect waits for the end unless the kernel refuses. If it can't wait,
+// it returns the reason.
 func TestDisconnectWaits(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
@@ -157,8 +157,8 @@ func TestAttributesRefused(t *testing.T) {
 	}
 }
 
-// TestPartsRefused: when a part of a QP or a connection can't be made, its error is the one
-// that is told, and nothing is made after it.
+// TestPartsRefused: when a part of a QP or a connection can't be made, its error is returned, and
+// nothing is made after it.
 func TestPartsRefused(t *testing.T) {
 	cq := new(verbs.CQ)
 	for want, o := range map[string]verbs.QPOptions{
@@ -188,8 +188,8 @@ func TestPartsRefused(t *testing.T) {
 	}
 }
 
-// TestGUIDZero: a device whose GUID nobody has configured is a device like any other. Only without
-// a port there is none.
+// TestGUIDZero: a device with an unconfigured GUID is a device like any other. Only without a port
+// there is no device.
 func TestGUIDZero(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)

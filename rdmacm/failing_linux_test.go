@@ -178,7 +178,7 @@ func (s *setup) exchange(t *Transport, o Options) {
 	})
 }
 
-// shared opens what a Transport is to share.
+// shared opens the objects that a Transport is to share.
 func (s *setup) shared(with func(dev *verbs.Device, pd *verbs.PD)) {
 	dev, err := verbs.Open("vt0")
 	if !s.ok("open", err) {
@@ -381,7 +381,7 @@ var setups = map[string]func(*setup){
 	},
 }
 
-// silent has further commands of which nobody is told.
+// silent has further commands whose refusal goes unreported.
 var silent = map[string]map[string]int{
 	// The address leads there, if it can't be bound.
 	"find device": {"open uverbs0": 1, "get_context": 1, "query_device_ex": 1, "alloc_async_fd": 1, "alloc_pd": 1, "dealloc_pd": 1, "rdma_bind": 1, "rdma_query": 1},
@@ -391,9 +391,9 @@ var silent = map[string]map[string]int{
 	"not accepted": {"dealloc_pd": 2, "destroy_cq": 3, "destroy_qp": 2, "dereg_mr": 2},
 }
 
-// TestFailingSteps: an error at each step of each way to make and to end connections. The call that takes the step
-// fails, or else its peer's. What couldn't be closed can be closed then, nothing is left, and the next connection
-// works.
+// TestFailingSteps: an error at each step of each way to make and to end connections. The call that takes the
+// step fails, or else its peer's. A second Close succeeds if the first one failed, nothing is left, and the
+// next connection works.
 func TestFailingSteps(t *testing.T) {
 	n := verbstest.New(t)
 	for name, run := range setups {
@@ -422,7 +422,7 @@ func TestFailingSteps(t *testing.T) {
 	}
 }
 
-// inUse is all that this package has.
+// inUse lists all objects of this package.
 func inUse() (all []string) {
 	devices.Lock()
 	for key, d := range devices.open {
@@ -443,8 +443,8 @@ func inUse() (all []string) {
 	return all
 }
 
-// TestNoFile: a client for which this side has no file left is rejected, and the reason is told. Later clients are
-// served.
+// TestNoFile: a client for which this side has no file descriptor left is rejected, and the reason is
+// reported. Later clients are served.
 func TestNoFile(t *testing.T) {
 	n := verbstest.New(t)
 	once := func() {
@@ -526,8 +526,7 @@ func TestDeviceStays(t *testing.T) {
 	}
 }
 
-// TestSetupStays: what is left of a setup that has failed, because the kernel refuses to destroy it, is destroyed
-// later.
+// TestSetupStays: objects of a failed setup that the kernel refuses to destroy are destroyed later.
 func TestSetupStays(t *testing.T) {
 	n := verbstest.New(t)
 	errPrepare := errors.New("prepare")
@@ -563,7 +562,8 @@ func TestSetupStays(t *testing.T) {
 	}
 }
 
-// TestDoneNotArmed: a connection whose end nobody would notice, because the kernel doesn't report completions, ends.
+// TestDoneNotArmed: if the kernel refuses to report completions, the connection ends, because nothing would
+// notice its end.
 func TestDoneNotArmed(t *testing.T) {
 	n := verbstest.New(t)
 	l := rdmatest.Must(Listen(t.Context(), "tcp", host+":0", nil))(t)

@@ -53,8 +53,8 @@ func (k *fakeKernel) share(t *testing.T) {
 	})
 }
 
-// unused waits until all SyncIDs are closed. The goroutine that delivers events closes those of
-// requests to an ID that is closed.
+// unused waits until all SyncIDs are closed. The goroutine that delivers events closes the IDs
+// of requests to a closed ID.
 func unused(t *testing.T) {
 	for end := time.Now().Add(rdmatest.Patience); ; time.Sleep(time.Millisecond) {
 		shared.mu.Lock()

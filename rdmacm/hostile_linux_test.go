@@ -19,8 +19,8 @@ import (
 	"github.com/goverbs/goverbs/verbstest"
 )
 
-// TestHostileRounds: whatever clients do, the next honest one is served by a Listener. What is received is what was
-// sent, message by message. In the end nothing is left of them.
+// TestHostileRounds: whatever clients do, a Listener serves the next honest client. Each message received is
+// one that was sent. In the end nothing is left of the clients.
 func TestHostileRounds(t *testing.T) {
 	n := verbstest.New(t)
 	l := rdmatest.Must(rdmacm.Listen(t.Context(), "tcp", "192.0.2.1:0", &rdmacm.Options{Messages: 4, MessageSize: 100}))(t)
@@ -74,7 +74,7 @@ func TestHostileRounds(t *testing.T) {
 	s.tasks.Wait()
 }
 
-// A plan is what a rogue sends. It must arrive, as long as the rogue breaks no rule.
+// A plan has the messages that a rogue sends. They must arrive, as long as the rogue breaks no rule.
 type plan struct {
 	mu     sync.Mutex
 	sent   [][]byte

@@ -264,7 +264,8 @@ func TestMigrateEventUnderWay(t *testing.T) {
 			id := rdmatest.Must(CreateSyncID(PortSpaceTCP))(t)
 			rdmatest.Check(t, id.Listen(5))
 			ch := k.sharedChannel()
-			// Who watches hears of an event between the kernel's queue and the inbox.
+			// A watch function is called with an event between the kernel's queue and the
+			// inbox.
 			heard := make(chan struct{})
 			id.mu.Lock()
 			id.watch = func(*Event) {
@@ -306,7 +307,7 @@ func TestMigrateEventUnderWay(t *testing.T) {
 	}
 }
 
-// Waits on an ID end when it moves to a channel, which then delivers its events.
+// Waits on an ID end when the ID moves to a channel. The channel then delivers its events.
 func TestMigrateEndsWaits(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
@@ -336,7 +337,7 @@ func TestMigrateEndsWaits(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// And back, with what comes meanwhile.
+	// And back, with the events that arrive meanwhile.
 	for range 200 {
 		k.happen(to, event(id, EventAddrChange))
 		id = rdmatest.Must(on.MigrateSync())(t)
@@ -374,8 +375,8 @@ func TestMigrateEndsWaits(t *testing.T) {
 	}
 }
 
-// An ID that the kernel refuses to move stays where it is, and one that it refuses to make
-// leaves the shared channel to the others.
+// An ID that the kernel refuses to move stays where it is. An ID that the kernel refuses
+// to make leaves the shared channel to the others.
 func TestRefusedBySharedKernel(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)

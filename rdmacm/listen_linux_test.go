@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// TestRefusedClients: the server hears of each client that it doesn't serve, and why, be it the
-// server's will, its lack of room, or of a device.
+// TestRefusedClients: Options.Refused gets each rejected client and the reason: Decide's error, or
+// the lack of room or of a device.
 func TestRefusedClients(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
@@ -52,7 +52,7 @@ func TestRefusedClients(t *testing.T) {
 	rdmatest.Check(t, l.Close())
 }
 
-// TestEviction: who is half open goes first, then who has left; nobody else.
+// TestEviction: half-open clients are evicted first, then clients that have left, and no others.
 func TestEviction(t *testing.T) {
 	newFakeKernel().share(t)
 	id := sharedID(t, PortSpaceTCP)
@@ -89,8 +89,8 @@ func TestEviction(t *testing.T) {
 	}
 }
 
-// TestDialTimeout: an address that doesn't answer leaves time for the next one, and the error is a
-// timeout to those who ask.
+// TestDialTimeout: an address that doesn't answer leaves time for the next one, and the error's
+// Timeout method reports true.
 func TestDialTimeout(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)

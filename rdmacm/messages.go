@@ -167,7 +167,7 @@ func (m *messages) post(slot, n int, awaited bool) error {
 	return m.postRequest(slot, &r, awaited)
 }
 
-// A request is a request for the send queue. Its completion has the opcode want.
+// A request is a work request for the send queue. Its completion has the opcode want.
 type request struct {
 	verbs.SendWR
 	local verbs.SGE

@@ -69,7 +69,7 @@ func TestOneSided(t *testing.T) {
 	}
 }
 
-// TestPostWrite: as many writes are in flight as there are places, and each has its outcome once.
+// TestPostWrite: as many writes are in flight as there are slots, and each has its outcome once.
 func TestPostWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeConn(t, 2, 8)

@@ -277,7 +277,7 @@ func TestErrClosed(t *testing.T) {
 	}
 }
 
-// An Addr is what Dial takes.
+// Dial takes an Addr's network and string.
 func TestAddr(t *testing.T) {
 	ap := netip.MustParseAddrPort("[fe80::1%eth0]:80")
 	for ps, network := range map[PortSpace]string{PortSpaceTCP: "tcp", PortSpaceIB: "ib"} {

@@ -25,7 +25,7 @@ func (f *fakeConn) complete(n int) {
 	f.qp.sends = f.qp.sends[n:]
 }
 
-// under returns the messages on their way.
+// under returns the messages in flight.
 func (f *fakeConn) under() (messages []string) {
 	f.qp.mu.Lock()
 	defer f.qp.mu.Unlock()
@@ -88,7 +88,7 @@ func TestPost(t *testing.T) {
 	})
 }
 
-// Flush waits for what was posted before it, and for nothing else.
+// Flush waits for messages that were posted before it, and for no others.
 func TestFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeConn(t, 8, 8)
@@ -171,7 +171,7 @@ func TestFlushWithSend(t *testing.T) {
 	})
 }
 
-// If a message that was posted fails, every later call says why.
+// If a posted message fails, every later call returns the reason.
 func TestPostFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeConn(t, 4, 8)
@@ -220,8 +220,7 @@ func TestFlushAfterEnd(t *testing.T) {
 	wantErr(t, f.Flush(t.Context()), ErrDisconnected)
 }
 
-// Whichever queue is looked at first, the reason for the end is the failure that caused
-// the others.
+// Whichever queue is polled first, the reason for the end is the failure that caused the others.
 func TestCauseOnOtherQueue(t *testing.T) {
 	for _, polling := range []bool{false, true} {
 		t.Run(fmt.Sprintf("other waits %t", polling), func(t *testing.T) {
@@ -235,7 +234,7 @@ func TestCauseOnOtherQueue(t *testing.T) {
 					flushed = async(func() error { return f.Flush(t.Context()) })
 					synctest.Wait()
 				}
-				// The waiter on the send queue learns of its completion last.
+				// The waiter on the send queue gets its completion last.
 				f.sendCQ.mu.Lock()
 				f.sendCQ.wcs = append(f.sendCQ.wcs, verbs.WC{WRID: ReservedWRIDs, Status: verbs.WCRetryExcErr})
 				f.sendCQ.mu.Unlock()
@@ -311,7 +310,7 @@ func TestCallersFailureEnds(t *testing.T) {
 	})
 }
 
-// TestArms: who sends and then receives arms each CQ once for each event.
+// TestArms: a goroutine that sends and then receives arms each CQ once for each event.
 func TestArms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeConn(t, 2, 8)
@@ -376,7 +375,7 @@ func TestSendBuffer(t *testing.T) {
 		if err := <-third; err != nil {
 			t.Error(err)
 		}
-		// Each buffer is there once.
+		// Each buffer exists once.
 		a, b = must(f.SendBuffer(t.Context()))(t), must(f.SendBuffer(t.Context()))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		waits := async(func() error { _, err := f.SendBuffer(ctx); return err })
@@ -411,7 +410,7 @@ func TestSendBuffer(t *testing.T) {
 	})
 }
 
-// A buffer that is lent again is not the business of whoever had it before.
+// A stale handle of a buffer that is lent again has no effect.
 func TestStaleBuffers(t *testing.T) {
 	f := newFakeConn(t, 1, 8)
 	old := must(f.SendBuffer(t.Context()))(t)
@@ -676,7 +675,7 @@ func TestSendsAtRandom(t *testing.T) {
 	}
 }
 
-// No way to send or receive allocates anything when nobody has to wait.
+// No way to send or receive allocates anything if no call has to wait.
 func TestBuffersAllocateNothing(t *testing.T) {
 	f := newFakeConn(t, 2, 8)
 	var sends, recvs oneCQ

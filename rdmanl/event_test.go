@@ -29,7 +29,7 @@ func TestDecodeEvents(t *testing.T) {
 	}
 }
 
-// TestChanges: only a port whose state is another one is told. One that isn't there is down.
+// TestChanges: only ports whose state has changed are reported. A missing port is down.
 func TestChanges(t *testing.T) {
 	link := func(device string, state ib.PortState) Link {
 		return Link{Device: device, State: Some(state), Netdev: Some("eth0")}

@@ -78,7 +78,7 @@ func ExampleWatch() {
 	}
 }
 
-// An Optional tells a zero from no answer.
+// An Optional distinguishes a zero from no answer.
 func ExampleOptional() {
 	lid := rdmanl.Some(uint32(0))
 	if v, ok := lid.Get(); ok {

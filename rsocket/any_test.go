@@ -29,7 +29,7 @@ func TestAnyListener(t *testing.T) {
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a listener has ended: %v", err)
 	}
-	// A client that nobody accepts.
+	// A client that is not accepted.
 	client := rdmatest.Must(net.Dial("tcp", tcp.Addr().String()))(t)
 	defer client.Close()
 	if err := l.Close(); !errors.Is(err, net.ErrClosed) { // that of rdma

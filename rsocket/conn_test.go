@@ -2,8 +2,8 @@ package rsocket
 
 import "testing"
 
-// TestDiscard: after CloseRead, what has arrived is dropped, but not while a Read still copies from the ring: the
-// peer would be told to write there.
+// TestDiscard: after CloseRead, bytes that have arrived are dropped, but not while a Read still copies from
+// the ring: the ring's memory would be published to the peer.
 func TestDiscard(t *testing.T) {
 	const half = 100
 	c := &Conn{noRead: true, copying: true}

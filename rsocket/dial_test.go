@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rdmacm"
 )
 
-// TestInTurn: addresses that don't answer leave time for those after them.
+// TestInTurn: addresses that don't answer leave time for the next ones.
 func TestInTurn(t *testing.T) {
 	for _, test := range []struct {
 		limit time.Duration // 0: none

@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/rdmacm"
 )
 
-// TestEndedWhileArriving: a connection learns what has ended it before it was known to the manager,
-// and no other one does.
+// TestEndedWhileArriving: a connection that ended before the manager knew it gets the reason, and
+// no other connection does.
 func TestEndedWhileArriving(t *testing.T) {
 	m := &manager{conns: make(map[*rdmacm.ID]*Conn), early: make(map[*rdmacm.ID]error), arriving: 2}
 	first, last := new(rdmacm.ID), new(rdmacm.ID)
@@ -25,8 +25,8 @@ func TestEndedWhileArriving(t *testing.T) {
 	}
 }
 
-// TestLostChannel: all connections end whose channel reports nothing more, also one that is only
-// arriving, and the next one has another channel.
+// TestLostChannel: if a channel is lost, all its connections end, also an arriving one, and the
+// next connection has another channel.
 func TestLostChannel(t *testing.T) {
 	c := &Conn{ended: make(chan struct{})}
 	m := &manager{conns: map[*rdmacm.ID]*Conn{new(rdmacm.ID): c}, early: make(map[*rdmacm.ID]error), arriving: 1}
@@ -47,8 +47,8 @@ func TestLostChannel(t *testing.T) {
 	}
 }
 
-// TestLastLook: the queue is looked at before a connection ends because of an event: what has
-// arrived before is there to be read.
+// TestLastLook: the queue is polled before a connection ends because of an event: bytes that
+// arrived before can be read.
 func TestLastLook(t *testing.T) {
 	c := &Conn{ended: make(chan struct{})} // its queue, which is none, fails
 	if c.peerGone(errReset); c.err == nil || c.err == errReset {
@@ -56,7 +56,7 @@ func TestLastLook(t *testing.T) {
 	}
 }
 
-// TestWakesWhileArming: who is about to wait is woken by what happens while the queue is armed.
+// TestWakesWhileArming: a call that is about to wait is woken by events during arming.
 func TestWakesWhileArming(t *testing.T) {
 	c := &Conn{dead: true, ended: make(chan struct{})} // dead: nothing is polled
 	c.rd.due.init()

@@ -40,7 +40,7 @@ func ExampleDialer() {
 	if _, err := io.Copy(c, source); err != nil {
 		log.Fatal(err)
 	}
-	// This process sends what is on its way. It may end once that has arrived.
+	// This process sends the remaining bytes. It may end once they have arrived.
 	if err := c.(*rsocket.Conn).SetLinger(60); err != nil {
 		log.Fatal(err)
 	}

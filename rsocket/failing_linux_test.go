@@ -15,8 +15,8 @@ import (
 	"github.com/goverbs/goverbs/verbstest"
 )
 
-// session makes a connection, sends some bytes each way, and ends all. It returns the errors, in no order: a
-// call that fails doesn't keep it from ending what there is.
+// session makes a connection, sends some bytes each way, and ends all. It returns the errors, in no order.
+// After a failed call, it still closes the objects that exist.
 func session(o Options) error {
 	var mu sync.Mutex
 	var errs []error
@@ -91,14 +91,14 @@ func TestFailingSteps(t *testing.T) {
 	})
 	t.Run("beside another connection", func(t *testing.T) {
 		fakePair(t, Options{})
-		// What the kernel doesn't destroy stays until the device is closed.
+		// Objects that the kernel doesn't destroy stay until the device is closed.
 		steps.Never = []string{"rdma_destroy_id", "destroy_qp", "destroy_cq", "dereg_mr"}
 		steps.Test(t, n)
 	})
 	ended()
 }
 
-// held is all that there is in this package.
+// held lists all objects of this package.
 func held() (all []string) {
 	devices.Lock()
 	for _, d := range devices.of {

@@ -16,8 +16,8 @@ import (
 	"github.com/goverbs/goverbs/verbstest"
 )
 
-// TestOwedTwice: credits that a peer is due stay so over an event of something else. Each event asks for the next one,
-// or the peer never gets them if there is no other call.
+// TestOwedTwice: credits that a peer is due stay due over an unrelated event. Each event arms for the next
+// one, or the peer would never get the credits if no other call follows.
 func TestOwedTwice(t *testing.T) {
 	var arms atomic.Int64
 	verbstest.New(t).SetRefusal(func(command string) syscall.Errno {
@@ -58,8 +58,8 @@ func TestOwedTwice(t *testing.T) {
 	}
 }
 
-// TestPlaces: what a message takes of the send queue and of the send buffer is given back, but for those after the
-// last that has asked for a completion.
+// TestPlaces: the places and bytes that a message takes in the send queue and the send buffer are freed,
+// except those of messages after the last signaled one.
 func TestPlaces(t *testing.T) {
 	verbstest.New(t)
 	client, server := fakePair(t, Options{SendQueue: 20, SendBuffer: 1})
@@ -79,8 +79,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestLinger: Close waits for as many seconds as it was told, and then drops what has not arrived. If it arrives
-// before, Close waits no longer.
+// TestLinger: Close waits for SetLinger's seconds, and then drops the data that has not arrived. If the data
+// arrives before, Close waits no longer.
 func TestLinger(t *testing.T) {
 	n := verbstest.New(t)
 	hold := func(verbstest.Request) verbstest.Fault { return verbstest.Hold() }
@@ -113,8 +113,8 @@ func TestLinger(t *testing.T) {
 	}
 }
 
-// TestNoFile: a client for which this side has no file left is rejected, and Accept tells the reason. Later clients are
-// served.
+// TestNoFile: a client for which this side has no file descriptor left is rejected, and Accept returns the
+// reason. Later clients are served.
 func TestNoFile(t *testing.T) {
 	n := verbstest.New(t)
 	var refused atomic.Bool

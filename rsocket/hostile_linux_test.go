@@ -20,8 +20,9 @@ import (
 	"github.com/goverbs/goverbs/verbstest"
 )
 
-// TestHostileRounds: whatever peers do, with whom a Listener and a Dialer have connections, the next honest client is
-// served. What is read is what was sent, as long as the peer keeps to the protocol. In the end nothing is left of them.
+// TestHostileRounds: whatever the peers of a Listener and a Dialer do, the next honest client is served. As
+// long as a peer keeps to the protocol, the bytes read are those that it sent. In the end nothing is left of
+// the peers.
 func TestHostileRounds(t *testing.T) {
 	n := verbstest.New(t)
 	there := func() string { return strings.Join(append(n.Left(), held()...), "\n") }
@@ -92,7 +93,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A script is what a rogue sends. As long as it keeps to the protocol, that must arrive.
+// A script has the bytes that a rogue sends. As long as the rogue keeps to the protocol, they must arrive.
 type script struct {
 	mu     sync.Mutex
 	sent   []byte
@@ -123,7 +124,7 @@ func (s *victims) accept(l *Listener) {
 	}
 }
 
-// serve echoes what comes, and compares it with what was sent.
+// serve echoes the bytes that arrive, and compares them with those sent.
 func (s *victims) serve(c *Conn) {
 	defer c.Close()
 	s.mu.Lock()

@@ -61,7 +61,7 @@ const (
 	courtesy   = 2 * time.Second
 )
 
-// A handshake is a handshake that has begun.
+// A handshake is a client's handshake that has begun.
 type handshake struct {
 	ctx   context.Context
 	end   context.CancelFunc

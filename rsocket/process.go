@@ -280,7 +280,7 @@ func (c *Conn) wakeAll() {
 // over reports whether no written data is on its way any more.
 func (c *Conn) over() bool { return c.parted || c.err != nil }
 
-// event handles the event that the CQ's next completion has arrived.
+// event handles an event of the CQ: a completion has arrived.
 func (c *Conn) event() {
 	c.armed.Store(false)
 	if c.owing.Load() {

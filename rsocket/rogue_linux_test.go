@@ -45,7 +45,7 @@ func makeRogue(t testing.TB, id *rdmacm.SyncID, receives int) *rogue {
 	return r
 }
 
-// data is what an honest peer with this memory says.
+// data returns the connection data of an honest peer with this memory.
 func (r *rogue) data(credits uint16) connData {
 	return connData{
 		bigEndian: binary.NativeEndian.Uint16([]byte{0, 1}) == 1, credits: credits,

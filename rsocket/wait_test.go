@@ -6,7 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestSpin: the more waits in a row poll in vain, the fewer of the next ones poll, until one does not do so in vain.
+// TestSpin: the more waits in a row poll in vain, the fewer of the next waits poll, until a wait polls with
+// success.
 func TestSpin(t *testing.T) {
 	var s side
 	var got []int // waits without polling between those that poll

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/umad"
 )
 
-// The SA is asked for all nodes, and for a path to one of them.
+// The client asks the SA for all nodes, and for a path to one of them.
 func Example() {
 	port, err := umad.Open("mlx5_0", 1)
 	if err != nil {

@@ -74,7 +74,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// What is not said has the documented value.
+// Options that are not set have the documented values.
 func TestOptions(t *testing.T) {
 	for o, want := range map[Options]Options{
 		{}:                                  {Timeout: time.Second, Retries: 2},
@@ -87,7 +87,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// What is encoded is decoded: each component is in a place of its own.
+// Decoding reverses encoding: each component is in a place of its own.
 func TestRecords(t *testing.T) {
 	gid, other := [16]byte{0xfe, 0x80, 15: 1}, [16]byte{0xff, 0x12, 15: 2}
 	check := func(name string, wide int, encode func([]byte) error, decode func([]byte) any, want any) {
@@ -137,7 +137,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// A table has the records that its length tells, with padding between them, and maybe after the last.
+// A table has as many records as its length says, with padding between them, and maybe after the
+// last.
 func TestTable(t *testing.T) {
 	record := make([]byte, 112)
 	node := NodeRecord{LID: 5, Description: "a node"}
@@ -206,7 +207,7 @@ func TestMembership(t *testing.T) {
 	}
 }
 
-// The errors tell the SA's status, that of all MADs, and the kernel's errno.
+// The errors have the SA's status, the status of all MADs, or the kernel's errno.
 func TestErrors(t *testing.T) {
 	for _, e := range []struct {
 		from, is error

@@ -32,7 +32,7 @@ func someMessage() Message {
 	}
 }
 
-// What is encoded is decoded, and multi-byte addresses are in network byte order.
+// Decoding reverses encoding, and multi-byte addresses are in network byte order.
 func TestMessage(t *testing.T) {
 	want := someMessage()
 	want.Timeout, want.Retries = 1500*time.Microsecond, 3

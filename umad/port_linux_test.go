@@ -129,7 +129,7 @@ func TestTogether(t *testing.T) {
 	if err := ended(t, answered); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	// What is late goes to nobody, or to who receives.
+	// A late answer is dropped, or goes to a Receive.
 	put(t, kernel, last, MethodGet|MethodResponse)
 	if m, err := p.Receive(t.Context()); err != nil || m.MAD[3] != byte(MethodGet|MethodResponse) {
 		t.Errorf("%+v, %v", m, err)
@@ -182,8 +182,8 @@ func TestContext(t *testing.T) {
 	all.Wait()
 }
 
-// TestTooLong: the kernel keeps a message that is too long for the buffer before all others. One of more
-// than 16 MiB is an error, once, also if it is longer than what an os.File reads at a time.
+// TestTooLong: the kernel keeps a message that is too long for the buffer before all others. A message
+// of more than 16 MiB is an error, once, even if it is longer than an os.File reads at a time.
 func TestTooLong(t *testing.T) {
 	for _, length := range []int{userHeader + maxMAD + 1, mostFile + 1} {
 		tooLong(t, length)

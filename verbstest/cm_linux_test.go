@@ -102,7 +102,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// Who holds a connection learns that its device is gone.
+// A connection's holder gets the error that its device is gone.
 func TestConnRemove(t *testing.T) {
 	n := verbstest.New(t)
 	l := get(rdmacm.Listen(t.Context(), "tcp", "192.0.2.2:0", nil))(t)

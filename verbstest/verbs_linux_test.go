@@ -68,7 +68,7 @@ func newEnd(t testing.TB, d *verbstest.Device, typ verbs.QPType, srq func(*verbs
 	return e
 }
 
-// quick is how RC queue pairs give up early.
+// quick makes RC queue pairs give up early.
 var quick = verbs.ConnectOptions{Access: remoteAccess, AckTimeout: time.Millisecond, RetryCount: 3, RNRRetry: 2}
 
 func pair(t testing.TB, n *verbstest.Network, o verbs.ConnectOptions) (a, b *end) {
@@ -398,7 +398,7 @@ func TestRemoteAccess(t *testing.T) {
 	}
 }
 
-// A request that is held completes once it is not.
+// A held request completes once it is released.
 func TestHold(t *testing.T) {
 	n := verbstest.New(t)
 	a, b := pair(t, n, quick)
@@ -426,7 +426,7 @@ func TestHold(t *testing.T) {
 	a.wait(t, 4, verbs.WCRetryExcErr)
 }
 
-// Each kind of command can be refused, and what was refused has left nothing.
+// Each kind of command can be refused, and a refused command leaves nothing.
 func TestRefusal(t *testing.T) {
 	n := verbstest.New(t)
 	e := newEnd(t, n.Device(0), verbs.RC, nil)

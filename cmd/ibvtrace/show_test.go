@@ -20,7 +20,7 @@ func (s closedSink) Close() error {
 	return s.err
 }
 
-// TestShowClose: all views are closed, and the first that fails is told.
+// TestShowClose: all views are closed, and the first failure is returned.
 func TestShowClose(t *testing.T) {
 	first, second := errors.New("first"), errors.New("second")
 	for _, test := range []struct{ errs [3]error }{

@@ -43,7 +43,7 @@ func TestFetch(t *testing.T) {
 	wantFetched(t, addr, blob, 1)
 }
 
-// A network that loses a tenth of the packets is no fault: RC repeats them.
+// A network that loses a tenth of the packets is no failure: RC repeats them.
 func TestLossyNetwork(t *testing.T) {
 	n := verbstest.New(t)
 	n.SetFault(verbstest.Random(1, 0.1, verbstest.Lose()))
@@ -51,7 +51,8 @@ func TestLossyNetwork(t *testing.T) {
 	wantFetched(t, addr, blob, 1)
 }
 
-// The connection breaks in the middle, and the client goes on over another one.
+// The connection breaks in the middle, and the client continues over another
+// one.
 func TestBrokenConnection(t *testing.T) {
 	n := verbstest.New(t)
 	addr, blob := start(t)
@@ -59,7 +60,7 @@ func TestBrokenConnection(t *testing.T) {
 	wantFetched(t, addr, blob, 2)
 }
 
-// A server that can't be reached any more is reported, not asked for ever.
+// A server that can't be reached any more is reported, not retried for ever.
 func TestGone(t *testing.T) {
 	n := verbstest.New(t)
 	addr, _ := start(t)

@@ -9,7 +9,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestCMCommands: what a command sends isn't a response, and what it gets is one.
+// TestCMCommands: the struct that a command sends isn't a response, and the
+// struct that it gets is one.
 func TestCMCommands(t *testing.T) {
 	for number, c := range cmCommands {
 		if strings.HasSuffix(c.req.CName, "_resp") {

@@ -96,7 +96,7 @@ func TestWrittenVerb(t *testing.T) {
 	}
 }
 
-// TestWrittenElsewhere: what is written to a file of events is no command.
+// TestWrittenElsewhere: a write to a file of events is no command.
 func TestWrittenElsewhere(t *testing.T) {
 	d, th, _ := opened(tracee.File{Kind: tracee.FileChannel})
 	_, addr := memory(t, head(uapi.IB_USER_VERBS_CMD_ALLOC_PD, 4, 1))
@@ -107,7 +107,7 @@ func TestWrittenElsewhere(t *testing.T) {
 	}
 }
 
-// TestUnknownEvent: what is read and is no known event is shown as it is.
+// TestUnknownEvent: bytes read that are no known event are shown as they are.
 func TestUnknownEvent(t *testing.T) {
 	for _, kind := range []tracee.FileKind{tracee.FileChannel, tracee.FileAsync, tracee.FileDevx} {
 		d, th, _ := opened(tracee.File{Kind: kind})

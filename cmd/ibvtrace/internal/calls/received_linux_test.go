@@ -76,8 +76,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestReceivedMessages: of the messages that a recvmmsg may receive, those count that it has received. The headers of
-// the others still have what a call before has left there.
+// TestReceivedMessages: of the messages that a recvmmsg may receive, only those received count. The headers
+// of the others still have the contents of an earlier call.
 func TestReceivedMessages(t *testing.T) {
 	l := &wideMessage
 	for _, test := range []struct {

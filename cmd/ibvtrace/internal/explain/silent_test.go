@@ -40,8 +40,8 @@ func TestNothingToSay(t *testing.T) {
 	}
 }
 
-// TestLimits: a number is a limit, whether it has a sign or not; what is no number is
-// none.
+// TestLimits: a number is a limit, whether it has a sign or not. Other values are
+// not.
 func TestLimits(t *testing.T) {
 	for _, test := range []struct {
 		limit event.Value

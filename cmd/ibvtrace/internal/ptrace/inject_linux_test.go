@@ -40,7 +40,7 @@ func injected(t *testing.T) *Injector {
 	return in
 }
 
-// TestLendToDying: who lends memory is told that the program has died with it.
+// TestLendToDying: Lend reports that the program has died with the memory.
 func TestLendToDying(t *testing.T) {
 	in := injected(t)
 	lent := false

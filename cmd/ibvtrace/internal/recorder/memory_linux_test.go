@@ -119,8 +119,8 @@ func TestAllow(t *testing.T) {
 	}
 }
 
-// TestControl: what the recorder reads is where it reads it: the methods of the driver, and a
-// bit for each descriptor.
+// TestControl: the data that the recorder reads is where it reads it: the methods of the driver,
+// and a bit for each descriptor.
 func TestControl(t *testing.T) {
 	m := newMemory(t)
 	c := m.control()

@@ -45,7 +45,7 @@ func TestInherit(t *testing.T) {
 	}
 }
 
-// TestLeft: it is told which descriptors no longer refer to their files.
+// TestLeft: Left is called with the descriptors that no longer refer to their files.
 func TestLeft(t *testing.T) {
 	p := NewProcess(4)
 	var left []int

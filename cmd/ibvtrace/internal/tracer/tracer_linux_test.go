@@ -86,8 +86,8 @@ func TestDeathInInjectedCall(t *testing.T) {
 	}
 }
 
-// TestEnterWritten: what is written to the connection manager is where the arguments of write
-// and writev say.
+// TestEnterWritten: the command to the connection manager is read from where the arguments of
+// write and writev say.
 func TestEnterWritten(t *testing.T) {
 	tr := newTracer(Options{}, new(events))
 	p := tracee.NewProcess(os.Getpid())
