@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A cmID is what an ID and a SyncID have in common: the kernel's ID (struct
-// rdma_cm_id) and the objects made on it.
+// A cmID is the part that an ID and a SyncID have in common: the kernel's ID (struct rdma_cm_id) and the
+// objects made on it.
 type cmID struct {
 	ps     PortSpace
 	qpType verbs.QPType

@@ -212,7 +212,7 @@ func (c *completions) signal() {
 	}
 }
 
-// last notes the completion of the queue's last request.
+// last records the completion of the queue's last request.
 func (c *completions) last() {
 	select {
 	case c.drained <- struct{}{}:

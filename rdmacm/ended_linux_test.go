@@ -68,7 +68,7 @@ func refusesAll(t *testing.T, k *fakeKernel, v reflect.Value) {
 		switch {
 		case m.Name == "Close":
 			rdmatest.Check(t, err)
-		case errors.Is(err, ErrInvalid): // the argument is looked at first
+		case errors.Is(err, ErrInvalid): // the argument is checked first
 		case !errors.Is(err, ErrClosed):
 			t.Errorf("%v.%s: %v", v.Type(), m.Name, err)
 		}

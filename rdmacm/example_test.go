@@ -173,8 +173,8 @@ func ExampleSyncID() {
 	check(client.Disconnect(ctx))
 }
 
-// A server of many clients in one goroutine: the functions of librdmacm with an
-// event channel. It accepts everyone, and counts who has come and gone.
+// A server of many clients in one goroutine: the functions of librdmacm with an event
+// channel. It accepts all clients, and counts those that have come and gone.
 func ExampleEventChannel() {
 	ctx := context.Background()
 	channel := must(rdmacm.NewEventChannel())

@@ -232,7 +232,7 @@ func TestDeviceFoundTwice(t *testing.T) {
 	key := deviceKey{nodeGUID(guid), index}
 	dev := &device{key: key, refs: 2} // the ID's, and this test's
 
-	devices.Lock() // between the look at what is known and the device's opening
+	devices.Lock() // between the lookup of the device and its opening
 	devices.open[key] = dev
 	defer func() {
 		devices.Lock()

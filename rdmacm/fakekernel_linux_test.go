@@ -34,7 +34,7 @@ type fakeKernel struct {
 
 type fakeChannel struct {
 	*EventChannel
-	w      *os.File // readable is what the channel is while something is written here
+	w      *os.File // the channel is readable while there are bytes written here
 	events []uapi.RdmaUcmEventResp
 }
 

@@ -183,7 +183,7 @@ func TestSendAmongOthers(t *testing.T) {
 		others := []verbs.WC{
 			{WRID: 0, Opcode: verbs.WCRDMAWrite},
 			{WRID: own.WRID - ReservedWRIDs, Opcode: verbs.WCSend}, // the slot's number, without the tag
-			{WRID: own.WRID, Opcode: verbs.WCRDMARead, ByteLen: 7}, // whoever posts with such a WRID
+			{WRID: own.WRID, Opcode: verbs.WCRDMARead, ByteLen: 7}, // another request with such a WRID
 			{WRID: ReservedWRIDs + 1, Opcode: verbs.WCSend},        // a slot without a message
 			{WRID: ReservedWRIDs + 2, Opcode: verbs.WCSend},        // no slot
 		}

@@ -1,7 +1,7 @@
 // Package sa queries the subnet administration (SA) of an InfiniBand subnet about nodes, ports,
 // the paths between them, and multicast groups. It also joins and leaves these groups.
 //
-// A [Client] sends over a [umad.Port]. The SA has the subnet manager's address. The kernel keeps
+// A [Client] sends over a [umad.Port]. The SA is at the subnet manager's address. The kernel keeps
 // the manager's LID for each port, and the client reads it for each request. So the client follows
 // when another manager takes over.
 //

@@ -238,7 +238,7 @@ func tooLong(t *testing.T, length int) {
 	}
 }
 
-// TestReadLong: it reads what there is, waits if there is nothing, and ends with the deadline.
+// TestReadLong: readLong reads available bytes, waits if there are none, and ends with the deadline.
 func TestReadLong(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

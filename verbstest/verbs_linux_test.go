@@ -362,8 +362,8 @@ func TestRemove(t *testing.T) {
 	b.wait(t, 1, verbs.WCRetryExcErr)
 }
 
-// Data without an operation is refused. A write of nothing is not: its immediate is what it brings, or that
-// the peer is there.
+// Data without an operation is refused. A write of no bytes is not: it delivers an immediate, or shows that the peer
+// is there.
 func TestNoOpcode(t *testing.T) {
 	a, b := pair(t, verbstest.New(t), quick)
 	for _, wr := range []verbs.SendWR{{Inline: []byte{1}}, {SGL: []verbs.SGE{a.mr.SGE(0, 8)}}} {

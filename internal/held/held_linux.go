@@ -30,7 +30,7 @@ type Filter struct {
 	Value  uint32
 }
 
-// Errno is what held calls return.
+// Errno is the error that held calls return.
 const Errno = unix.EHWPOISON
 
 const (

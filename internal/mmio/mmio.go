@@ -65,8 +65,8 @@ func RingLocked(reg *uint64, value uint64)
 //go:noescape
 func CopyLocked(reg, entry unsafe.Pointer, blocks int)
 
-// A Shared is what the queues with a common register share: the lock that they hold while
-// they write to it, and the offset of the buffer that is next.
+// A Shared is the state that the queues with a common register share: the lock that they
+// hold while they write to the register, and the offset of the next buffer.
 type Shared struct {
 	Lock   spin.Lock
 	Offset uint32

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/verbstest"
 )
 
-// FailingSteps are the commands that a program gives the kernel, each of which is refused once.
+// FailingSteps tests a program with each of its commands to the kernel refused once.
 type FailingSteps struct {
 	// Run makes all objects under test, and closes them. It returns the errors of all calls.
 	Run func() error

@@ -145,7 +145,7 @@ func (t *Attacher) allStopped(p *tracee.Process) error {
 	return nil
 }
 
-// openBefore notes the RDMA files that a process has open, and their objects.
+// openBefore records the RDMA files that a process has open, and their objects.
 func (t *Attacher) openBefore(p *tracee.Process) {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID))
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 )
 
-// TestItemAdd: a box counts what its repetitions are, and keeps the first error.
+// TestItemAdd: a box counts its repetitions, and keeps the first error.
 func TestItemAdd(t *testing.T) {
 	at := func(s int64) time.Time { return time.Unix(s, 0) }
 	one := func(o item) *item {

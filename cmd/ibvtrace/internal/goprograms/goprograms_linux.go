@@ -86,7 +86,8 @@ func (t *Programs) End(p *tracee.Process) {
 	}
 }
 
-// NoteEmpty notes the polls of a process that found nothing and have not been shown yet.
+// NoteEmpty emits a note about the polls of a process that found nothing and have not been
+// shown yet.
 func (t *Programs) NoteEmpty(p *tracee.Process) {
 	if x := t.of[p]; x != nil {
 		t.NoteEmptyPolls(p, x.untold(p.PID))

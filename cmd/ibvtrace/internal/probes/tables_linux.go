@@ -336,7 +336,8 @@ func (t *Probes) End(p *tracee.Process) {
 	t.of[p] = left
 }
 
-// NoteEmpty notes the polls of a process that found nothing and have not been shown yet.
+// NoteEmpty emits a note about the polls of a process that found nothing and have not been
+// shown yet.
 func (t *Probes) NoteEmpty(p *tracee.Process) {
 	if d := t.of[p]; d != nil {
 		t.NoteEmptyPolls(p, d.untold(p.PID))

@@ -169,7 +169,7 @@ func (in *Injector) step() error {
 		case int(ws)>>16 == 0 && ws.StopSignal() == unix.SIGTRAP|0x80:
 			return nil
 		case int(ws)>>16 == 0:
-			// A signal that can't be blocked, or one that a fault of ours forced.
+			// A signal that can't be blocked, or that a fault of the injected call forced.
 			return fmt.Errorf("signal %v during an injected system call", ws.StopSignal())
 		}
 		// Another stop, such as a group-stop, which repeats.

@@ -72,7 +72,8 @@ func (t *tracer) endData(p *tracee.Process) {
 	t.probes.End(p)
 }
 
-// noteEmpty notes the polls of a process that found nothing and have not been reported yet.
+// noteEmpty emits notes about the polls of a process that found nothing and have not been
+// reported yet.
 func (t *tracer) noteEmpty(p *tracee.Process) {
 	t.goPrograms.NoteEmpty(p)
 	t.probes.NoteEmpty(p)
