@@ -19,7 +19,8 @@
 //
 //   - Close returns at once, as TCP's does. But this process, not the kernel, then sends the written data. If
 //     the process ends meanwhile, the data is lost: see Conn.SetLinger.
-//   - After Conn.CloseRead, other calls on the Conn drop the bytes that arrive. TCP's kernel needs no such calls.
+//   - After Conn.CloseRead, other calls on the Conn drop the bytes that arrive. TCP's kernel needs no such
+//     calls.
 //   - Close must be called. The device and the connection manager refer to an open Conn or Listener, so the
 //     garbage collector doesn't free one that is forgotten.
 //   - There is no ReadFrom and no WriteTo. ReadFrom would only save a copy, which Conn.WriteMR does. WriteTo
