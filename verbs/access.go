@@ -4,8 +4,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// AccessFlags are the permitted uses of registered memory (enum
-// ibv_access_flags). Local reads are always allowed.
+// AccessFlags are the permitted uses of registered memory (enum ibv_access_flags). Local
+// reads are always permitted.
 type AccessFlags uint32
 
 const (
@@ -16,7 +16,7 @@ const (
 	AccessMWBind          AccessFlags = AccessFlags(uapi.IB_UVERBS_ACCESS_MW_BIND)          // windows may be bound to it
 	AccessZeroBased       AccessFlags = AccessFlags(uapi.IB_UVERBS_ACCESS_ZERO_BASED)       // addresses count from the start of the first page: see MROptions.IOVA
 	AccessOnDemand        AccessFlags = AccessFlags(uapi.IB_UVERBS_ACCESS_ON_DEMAND)        // pages are not pinned but faulted in: see DeviceAttr.ODP
-	AccessHugeTLB         AccessFlags = AccessFlags(uapi.IB_UVERBS_ACCESS_HUGETLB)          // it consists of huge pages
+	AccessHugeTLB         AccessFlags = AccessFlags(uapi.IB_UVERBS_ACCESS_HUGETLB)          // the memory consists of huge pages
 	AccessFlushGlobal     AccessFlags = AccessFlags(uapi.IB_UVERBS_ACCESS_FLUSH_GLOBAL)     // a peer may flush it with FlushGlobal
 	AccessFlushPersistent AccessFlags = AccessFlags(uapi.IB_UVERBS_ACCESS_FLUSH_PERSISTENT) // a peer may flush it with FlushPersistent
 	AccessRelaxedOrdering AccessFlags = AccessFlags(uapi.IB_UVERBS_ACCESS_RELAXED_ORDERING) // a hint: devices without it ignore it

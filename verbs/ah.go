@@ -9,28 +9,28 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// An AHAttr is the path to a peer (struct ibv_ah_attr). Over RoCE, IsGlobal must be
+// An AHAttr describes the path to a peer (struct ibv_ah_attr). Over RoCE, IsGlobal must be
 // set, DLID is not used, and SL is not a service level.
 type AHAttr struct {
 	IsGlobal     bool   // the fields from DGID to FlowLabel are used
 	DGID         GID    // the peer's GID
-	SGIDIndex    int    // in the port's GID table, 0 to 255
+	SGIDIndex    int    // the source GID's index in the port's table, 0 to 255
 	HopLimit     uint8  // how many routers a packet may pass
 	TrafficClass uint8  // 8 bits: DSCP and ECN over RoCE v2
 	FlowLabel    uint32 // 20 bits
 
 	DLID        uint16 // the peer's LID; InfiniBand only
 	SL          uint8  // 0 to 15
-	SrcPathBits uint8  // added to the own LID, where the port has several (PortAttr.LMC)
-	StaticRate  Rate   // bounds the rate of sends; 0 for that of the port
+	SrcPathBits uint8  // added to the port's LID, where the port has several (PortAttr.LMC)
+	StaticRate  Rate   // limits the rate of sends; 0 for the port's rate
 	Port        int    // from 1
 }
 
-// GRHLen is the length of a global routing header in bytes. It is at the beginning of the
-// buffer of each UD receive, where WCGRH says whether it is valid.
+// GRHLen is the length of a global routing header in bytes. The buffer of each UD receive
+// begins with one. WCGRH says whether it is valid.
 const GRHLen = 40
 
-// check refuses values that don't fit the kernel's structs.
+// check returns an error for values that don't fit the kernel's structs.
 func (a *AHAttr) check(op string, d *Device) error {
 	if err := d.checkPort(op, a.Port); err != nil {
 		return err
@@ -75,7 +75,7 @@ type AH struct {
 	ref provider.AHRef // first: see flat.go
 	object
 	pd    *PD
-	local bool // without a handle in the kernel
+	local bool // the kernel has no handle for it
 }
 
 func (ah *AH) base() *object {
@@ -143,10 +143,10 @@ func (pd *PD) createAHHeld(op string, a *AHAttr) (*AH, error) {
 	return ah, nil
 }
 
-// linkOf returns a function that returns the properties of the port that matter for the
-// address and, on Ethernet, the type of its source GID.
+// linkOf returns a function that returns the link properties of the address's port and, on
+// Ethernet, the type of its source GID.
 func (d *Device) linkOf(a *AHAttr) func() (provider.Link, error) {
-	port, sgidIndex, isGlobal := a.Port, a.SGIDIndex, a.IsGlobal // else a would be on the heap
+	port, sgidIndex, isGlobal := a.Port, a.SGIDIndex, a.IsGlobal // copies, so that a doesn't escape to the heap
 	return func() (provider.Link, error) { return d.link(port, sgidIndex, isGlobal) }
 }
 
@@ -173,8 +173,8 @@ func (d *Device) link(port, sgidIndex int, isGlobal bool) (provider.Link, error)
 // in the receive buffer.
 const grhLen = 40
 
-// CreateAHFromWC creates the address handle for an answer to a UD message
-// (ibv_create_ah_from_wc). The arguments are those of AHAttrFromWC.
+// CreateAHFromWC creates an address handle for the reply to a UD message
+// (ibv_create_ah_from_wc). It takes the arguments of AHAttrFromWC.
 func (pd *PD) CreateAHFromWC(wc *WC, grh []byte, port int) (*AH, error) {
 	if err := hold("create AH from WC", pd.base()); err != nil {
 		return nil, err
@@ -191,8 +191,8 @@ func (pd *PD) CreateAHFromWC(wc *WC, grh []byte, port int) (*AH, error) {
 // receive's completion, grh the first 40 bytes of the receive buffer, and port the port that the
 // message arrived on. Over RoCE v2 on IPv4, the IP header is in the last 20 bytes of grh.
 //
-// Paths can be compared, so a server can keep one AH for each, in a map from AHAttr to *AH. A
-// sender is an AHAttr and WC.SrcQP.
+// An AHAttr is comparable, so a server can keep its AHs in a map from AHAttr to *AH. AHAttr
+// and WC.SrcQP together identify a sender.
 func (d *Device) AHAttrFromWC(wc *WC, grh []byte, port int) (AHAttr, error) {
 	const op = "find path from WC"
 	if err := d.begin(op); err != nil {
@@ -213,7 +213,7 @@ func (d *Device) AHAttrFromWC(wc *WC, grh []byte, port int) (AHAttr, error) {
 	if err != nil {
 		return AHAttr{}, invalid(op, "%v", err)
 	}
-	// The answer is sent from the address that the message was sent to.
+	// The reply is sent from the message's destination address.
 	table, err := d.GIDTable()
 	if err != nil {
 		return AHAttr{}, err
@@ -227,11 +227,11 @@ func (d *Device) AHAttrFromWC(wc *WC, grh []byte, port int) (AHAttr, error) {
 	return AHAttr{}, invalid(op, "the message was sent to GID %v, which port %d does not have", dst, port)
 }
 
-// ecn has the bits of a traffic class that say whether this packet met congestion.
+// ecn is the mask of a traffic class's congestion notification bits.
 const ecn = 3
 
-// answer sets the path to that of an answer to a message with this header. It returns
-// the message's destination GID, and whether it was a RoCE v2 message.
+// answer sets the path of the reply to a message with this header. It returns the message's
+// destination GID, and whether the message came over RoCE v2.
 func (a *AHAttr) answer(grh [grhLen]byte) (dst GID, v2 bool, err error) {
 	if ip := grh[20:]; isIPv4(grh) {
 		a.TrafficClass, a.HopLimit = ip[1]&^ecn, ip[8]
@@ -255,9 +255,9 @@ func (a *AHAttr) answer(grh [grhLen]byte) (dst GID, v2 bool, err error) {
 	}
 }
 
-// isIPv4 reports whether the header is that of RoCE v2 over IPv4. That is in the last
-// 20 bytes, and the other bytes are undefined. They may look like IPv6, so a correct
-// IPv4 checksum decides.
+// isIPv4 reports whether the header is that of RoCE v2 over IPv4. The IPv4 header is in the
+// last 20 bytes. The other bytes are undefined and may look like IPv6, so a correct IPv4
+// checksum decides.
 func isIPv4(grh [grhLen]byte) bool {
 	ip := grh[20:]
 	if grh[0]>>4 != 6 {
@@ -293,9 +293,9 @@ func (ah *AH) Close() error {
 		func() {})
 }
 
-// FlowLabelUDPPort returns the UDP source port of RoCE v2 packets with a flow label, where the
-// driver derives the one from the other (ibv_flow_label_to_udp_sport). Routers choose among
-// equal paths by the port. It is in 0xc000 to 0xffff.
+// FlowLabelUDPPort returns the UDP source port, 0xc000 to 0xffff, of RoCE v2 packets with a
+// flow label, where the driver derives the port from the label (ibv_flow_label_to_udp_sport).
+// Routers choose among equal paths by the port.
 func FlowLabelUDPPort(label uint32) uint16 {
 	return uint16(label&0x3fff ^ label>>14&0x3f | 0xc000)
 }

@@ -40,9 +40,9 @@ const (
 func (t EventType) String() string { return uapi.EnumIbEventType.Short(uint64(t)) }
 
 // An Event is an asynchronous event. At most one of QP, CQ, SRQ, WQ and Port is set: the
-// object that it is about.
+// subject of the event.
 type Event struct {
-	Type EventType // it determines which of the other fields is set
+	Type EventType // determines which of the other fields is set
 	Port int       // from 1; 0 if the event isn't about a port
 	QP   *QP       // nil if the event isn't about a QP
 	CQ   *CQ       // nil if it isn't about a CQ
@@ -52,23 +52,23 @@ type Event struct {
 
 const opEvents = "wait for asynchronous event"
 
-// Events subscribes to the device's asynchronous events (ibv_get_async_event), and
-// returns an iterator over them. Events need no acknowledgement. Any number of
-// subscribers may exist. Each sees all events that occur after the call of Events, also
-// before its loop begins.
+// Events subscribes to the device's asynchronous events (ibv_get_async_event), and returns
+// an iterator over them. Events need no acknowledgement. Any number of subscribers may
+// exist. Each receives all events that occur after its call of Events, even before its loop
+// begins.
 //
-// An event that occurs again before the subscriber has taken it is reported once. So the
-// memory for a slow subscriber is bounded by the number of objects. Events of objects
-// that are closed before the subscriber has taken them are not reported.
+// An event that recurs before the subscriber has received it is delivered once. So the
+// number of objects bounds the memory for a slow subscriber. Undelivered events of an
+// object are dropped when the object is closed.
 //
-// A loop that ends leaves the other events for the next loop over the same iterator. The
+// When a loop ends, the remaining events stay for the next loop over the same iterator. The
 // subscription lasts until ctx ends or the Device is closed, so a program that needs no
-// more events ends ctx. If several goroutines loop
-// over one iterator, each event goes to one of them.
+// more events ends ctx. If several goroutines loop over one iterator, each event is
+// delivered to one of them.
 //
 // The last value of a loop is an error: that of ctx, ErrClosed after Device.Close, or
-// ErrDeviceRemoved. When the device is removed, each subscriber gets an event
-// EventDeviceFatal before that error.
+// ErrDeviceRemoved. When the device is removed, EventDeviceFatal is delivered to each
+// subscriber before that error.
 func (d *Device) Events(ctx context.Context) iter.Seq2[Event, error] {
 	switch {
 	case ctx == nil:
@@ -138,7 +138,7 @@ func (d *Device) unsubscribeAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range d.events.subscribers {
-		s.stop() // else the context would keep the Device
+		s.stop() // else the context would keep the Device alive
 	}
 	d.events.subscribers = nil
 }
@@ -155,13 +155,13 @@ func (d *Device) unsubscribe(s *subscriber) {
 	d.events.subscribers = slices.DeleteFunc(d.events.subscribers, func(x *subscriber) bool { return x == s })
 }
 
-// events passes asynchronous events to the subscribers. A goroutine always reads them
-// from the kernel, even without subscribers, because CQs must learn that they have
-// overrun, and all objects that the device is gone.
+// events delivers asynchronous events to the subscribers. A goroutine reads them from the
+// kernel even without subscribers: a CQ must learn of its overrun, and all objects of the
+// device's removal.
 type events struct {
 	subscribers []*subscriber
-	ended       chan struct{} // closed when no more events are read
-	err         error         // the reason, other than Close or removal; set before ended is closed
+	ended       chan struct{} // closed when the reader has stopped
+	err         error         // why the reader stopped, if not by Close or removal; set before ended is closed
 }
 
 func (q *events) init() { q.ended = make(chan struct{}) }
@@ -179,11 +179,11 @@ func (q *events) forget(m member) {
 	}
 }
 
-// A subscriber has the events that were not taken yet.
+// A subscriber queues the events that it has not received yet.
 type subscriber struct {
 	list []Event
 	more chan struct{} // holds a token when there are events
-	stop func() bool   // of the context's AfterFunc
+	stop func() bool   // stops the context's AfterFunc
 }
 
 // add queues an event unless it is already queued. This bounds the queue by the
@@ -208,7 +208,7 @@ func (s *subscriber) take() (e Event, ok bool) {
 	}
 	e = s.list[0]
 	if s.list = s.list[1:]; len(s.list) > 0 {
-		s.signal() // for another goroutine
+		s.signal() // wake another goroutine
 	}
 	return e, true
 }
@@ -229,7 +229,7 @@ func (s *subscriber) forget(m member) {
 	})
 }
 
-// readEvents reads events until the Device is closed or the device gone.
+// readEvents reads events until the Device is closed or the device is gone.
 func (d *Device) readEvents() {
 	defer close(d.events.ended)
 	for {
@@ -249,7 +249,7 @@ func (d *Device) readEvents() {
 	}
 }
 
-// event handles an event about an element: an object's id, or a port.
+// event handles an event. element is an object's id, or a port.
 func (d *Device) event(typ EventType, element uint64) {
 	if typ == EventDeviceFatal {
 		d.deviceGone()

@@ -16,27 +16,27 @@ import (
 type BufferPoolOptions struct {
 	Access AccessFlags // of the memory
 
-	// MaxBytes bounds the memory that the pool registers; 0 for no bound. Get returns an
-	// error that matches ErrPoolExhausted when it is reached.
+	// MaxBytes limits the memory that the pool registers; 0 for no limit. At the limit, Get
+	// returns an error that matches ErrPoolExhausted.
 	MaxBytes int
 
-	// SlabBytes is the memory that is registered at a time, and divided into buffers of one
-	// size: a power of two from 4096 on, or 0 for 2 MiB, a huge page. Buffers that are
-	// larger than that are registered one by one.
+	// SlabBytes is the size of a registration, which the pool divides into buffers of one
+	// size: a power of two from 4096 on, or 0 for 2 MiB, a huge page. Larger buffers are
+	// registered one by one.
 	SlabBytes int
 
-	// Register registers n bytes. If it is nil, the pool uses PD.AllocMR. A pool of a
-	// device's memory, such as a GPU's, exports n bytes as a dma-buf here and returns what
-	// PD.RegDmabufMR returns. The pool closes the MR.
+	// Register registers n bytes. The default is PD.AllocMR. For a pool of GPU memory,
+	// Register exports n bytes as a dma-buf and returns the MR of PD.RegDmabufMR. The pool
+	// closes the MR.
 	Register func(n int) (*MR, error)
 }
 
-// A BufferPool hands out buffers in registered memory outside the Go heap. It keeps those
-// that come back for the next Get, by size: powers of two from 256 bytes on. Its methods
+// A BufferPool hands out buffers in registered memory outside the Go heap. It keeps
+// released buffers for the next Get, by size: powers of two from 256 bytes on. Its methods
 // are safe for concurrent use.
 //
-// Work requests use buffers after the call that posts them, also when the wait for their
-// completion was cancelled. So each request should hold a reference of its own:
+// A work request uses its buffer until it completes, even if the wait for its completion is
+// cancelled. So each request should hold its own reference:
 //
 //	b, err := pool.Get(4096)
 //	qp.PostSend(verbs.SendWR{WRID: b.WRID(), SGL: []verbs.SGE{b.SGE()}, …}) // from now on, the reference is the request's
@@ -45,25 +45,26 @@ type BufferPoolOptions struct {
 //	b = pool.Completed(wcs[0].WRID) // the reference is the caller's again
 //	b.Release()
 //
-// Who needs the buffer beside the request calls Retain before posting, and Release later.
+// A caller that needs the buffer beside the request calls Retain before posting, and
+// Release later.
 type BufferPool struct {
 	pd *PD
 	o  BufferPoolOptions
 
 	classes [bits.UintSize]bufferClass
 
-	mu      sync.Mutex // of all below
+	mu      sync.Mutex // protects the fields below
 	slabs   []*MR
 	bytes   int
 	closed  bool
-	buffers atomic.Pointer[[]*Buffer] // by their numbers; replaced when it grows
+	buffers atomic.Pointer[[]*Buffer] // indexed by number; replaced when the pool grows
 }
 
-// A bufferClass has the free buffers of one size.
+// A bufferClass holds the free buffers of one size.
 type bufferClass struct {
-	free *Buffer                                   // a list
+	free *Buffer                                   // a linked list
 	mu   queueLock                                 // held for nanoseconds, and by Close
-	_    [64 - 8 - unsafe.Sizeof(queueLock{})]byte // each in a cache line of its own
+	_    [64 - 8 - unsafe.Sizeof(queueLock{})]byte // pads each class to its own cache line
 }
 
 // smallest is the logarithm of the smallest size of buffers.
@@ -77,10 +78,11 @@ type Buffer struct {
 	number uint32
 	class  uint8
 	off    int
-	n      int // the length that Get was asked for
+	n      int // the length requested from Get
 
-	// refs counts the references. The last one is dropped under the lock of the class, so
-	// that no read-modify-write instruction is necessary: nobody may add one to it.
+	// refs counts the references. The last reference is dropped under the lock of the
+	// class. That takes no read-modify-write instruction, because nobody else may add a
+	// reference then.
 	refs uint32
 }
 
@@ -112,9 +114,9 @@ func (pd *PD) NewBufferPool(o BufferPoolOptions) (*BufferPool, error) {
 	return p, nil
 }
 
-// Get returns a buffer of n bytes, whose contents are what its last user left. The caller
-// has the only reference to it. Get allocates and registers memory only if there is no free
-// buffer of the size.
+// Get returns a buffer of n bytes with one reference, the caller's. The buffer has the
+// contents that its last user left. Get allocates and registers memory only if there is no
+// free buffer of the size.
 func (p *BufferPool) Get(n int) (*Buffer, error) {
 	if p == nil {
 		return nil, opErr("get buffer", "", ErrClosed)
@@ -137,7 +139,7 @@ func (p *BufferPool) Get(n int) (*Buffer, error) {
 		c.mu.Unlock()
 	}
 	b.next, b.n = nil, n
-	memorder.StoreRelease(&b.refs, 1) // for Completed
+	memorder.StoreRelease(&b.refs, 1) // read by Completed
 	return b, nil
 }
 
@@ -152,7 +154,7 @@ func (p *BufferPool) grow(class int) (*Buffer, error) {
 	size := 1 << class
 	length := max(size, p.o.SlabBytes)
 	if left := p.o.MaxBytes - p.bytes; p.o.MaxBytes != 0 && length > left {
-		// The last slab may be a smaller one.
+		// The last slab may be smaller.
 		if length = left &^ (size - 1); length == 0 {
 			return nil, opErr(op, fmt.Sprintf("%d B, %d of %d B in use", size, p.bytes, p.o.MaxBytes), ErrPoolExhausted)
 		}
@@ -186,8 +188,8 @@ func (p *BufferPool) grow(class int) (*Buffer, error) {
 	return &made[0], nil
 }
 
-// Completed returns the buffer whose WRID this is. The reference that the work request held
-// is the caller's. It returns nil if no buffer that is in use has it.
+// Completed returns the buffer with this WRID. The work request's reference becomes the
+// caller's. Completed returns nil if no buffer in use has the WRID.
 func (p *BufferPool) Completed(wrid uint64) *Buffer {
 	all := *p.buffers.Load()
 	if wrid >= uint64(len(all)) || atomic.LoadUint32(&all[wrid].refs) == 0 {
@@ -196,10 +198,10 @@ func (p *BufferPool) Completed(wrid uint64) *Buffer {
 	return all[wrid]
 }
 
-// Close deregisters the pool's memory. It returns ErrBusy while there are references to
-// buffers, and may then be called again. If the PD has no QP any more, no request is in flight,
-// and so the references don't count: nobody must use a buffer then. If an MR can't be closed, Close
-// returns why, and may be called again. Closing a closed pool does nothing.
+// Close deregisters the pool's memory. It returns ErrBusy while there are references to buffers,
+// and may then be called again. Without a QP on the PD no request is in flight, so Close ignores
+// references; buffers must not be used after that. If an MR can't be closed, Close returns its
+// error, and may be called again. Closing a closed pool does nothing.
 func (p *BufferPool) Close() error {
 	const op = "close buffer pool"
 	if p == nil {
@@ -238,7 +240,7 @@ func (p *BufferPool) Close() error {
 	return errors.Join(errs...)
 }
 
-// Bytes returns the buffer's memory, or nil if it isn't mapped, as that of a GPU.
+// Bytes returns the buffer's memory, or nil if the memory isn't mapped, such as a GPU's.
 func (b *Buffer) Bytes() []byte {
 	if mem := b.mr.Bytes(); mem != nil {
 		return mem[b.off : b.off+b.n : b.off+1<<b.class]
@@ -246,13 +248,13 @@ func (b *Buffer) Bytes() []byte {
 	return nil
 }
 
-// Len returns the length that Get was asked for.
+// Len returns the length requested from Get.
 func (b *Buffer) Len() int { return b.n }
 
 // SGE returns the scatter/gather entry of the whole buffer.
 func (b *Buffer) SGE() SGE { return b.mr.SGE(b.off, b.n) }
 
-// Remote returns what a peer must know to read or write the buffer.
+// Remote returns the address and key with which a peer reads or writes the buffer.
 func (b *Buffer) Remote() Remote { return b.mr.Remote().At(uint64(b.off)) }
 
 // WRID returns the ID for a work request that uses the buffer: see BufferPool.Completed.
@@ -262,8 +264,8 @@ func (b *Buffer) WRID() uint64 { return uint64(b.number) }
 // Retain adds a reference.
 func (b *Buffer) Retain() { atomic.AddUint32(&b.refs, 1) }
 
-// Release drops a reference. With the last one the buffer goes back to the pool, and must
-// not be used any more. Release panics if there is none to drop.
+// Release drops a reference. Dropping the last one returns the buffer to the pool; it must
+// not be used any more. Release panics if the buffer has no reference.
 func (b *Buffer) Release() {
 	c := &b.pool.classes[b.class]
 	c.mu.Lock()

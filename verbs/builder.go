@@ -8,26 +8,26 @@ import (
 	"github.com/goverbs/goverbs/provider"
 )
 
-// A SendBuilder builds a batch of work requests: see QP.Sends. Each of its methods begins a
-// request, with its ID, which the completion returns, and its flags. Send, RDMAWrite and
-// the others with an operation's name are the fastest way to post a request whose data is
-// one piece of memory. Add takes all requests.
+// A SendBuilder builds a batch of work requests: see QP.Sends. Each of its methods adds a
+// request, with flags and an ID that the completion returns. Send, RDMAWrite and the other
+// methods named after an operation are the fastest way to post a request whose data is one
+// piece of memory. Add takes any request.
 //
-// A SendBuilder is valid until the function returns that it was passed to. It must not be
-// used by several goroutines at once.
+// A SendBuilder is valid only during the call of the function that receives it. It must not
+// be used by several goroutines at once.
 type SendBuilder struct {
 	// The lock of the send queue protects all fields but qp.
 	qp *QP
-	// Requests of the usual kinds take the short path: short[:n] has those that the
-	// provider doesn't have yet. If there is no short path, n is noShort. While no batch is
-	// being built, n is ended.
+	// Requests of the usual kinds take the short path: short[:n] are not yet passed to the
+	// provider. If there is no short path, n is noShort. While no batch is being built, n
+	// is ended.
 	n     int
 	short [shorts]provider.Short
 
-	put   int   // the number of requests before those
-	err   error // why the provider doesn't have all of them
+	put   int   // the number of requests passed to the provider
+	err   error // why the provider refused one of them
 	binds []bound
-	noted []SendWR // copies of all, while a tracer listens
+	noted []SendWR // copies of all requests, while a tracer listens
 }
 
 const (
@@ -36,7 +36,7 @@ const (
 	ended   = shorts + 2
 )
 
-// A bound is a window and its key before a bind that may be undone.
+// A bound saves a window's key and address from before a bind, which may be undone.
 type bound struct {
 	mw   *MW
 	rkey uint32
@@ -45,7 +45,7 @@ type bound struct {
 
 // Sends calls build, which adds work requests to a batch, and posts them with one doorbell,
 // as ibv_wr_start, its companions and ibv_wr_complete do. It returns the number of requests.
-// If one of them is refused, or build returns an error or panics, Sends posts none
+// If a request is refused, or build returns an error or panics, Sends posts none
 // (ibv_wr_abort).
 //
 //	n, err := qp.Sends(func(b *verbs.SendBuilder) error {
@@ -54,8 +54,8 @@ type bound struct {
 //		return nil
 //	})
 //
-// While build runs, the batch owns the send queue: other posts wait for its end, so build
-// must not post to the QP itself. QP.Close and a Modify to QPReset return ErrBusy.
+// While build runs, the batch owns the send queue: other posts wait for its end. So build
+// must not post to the QP by other means. QP.Close and a Modify to QPReset return ErrBusy.
 //
 // errors.Is(err, ErrQueueFull) says that completions must be polled first.
 func (qp *QP) Sends(build func(*SendBuilder) error) (n int, err error) {
@@ -70,7 +70,7 @@ func (qp *QP) Sends(build func(*SendBuilder) error) (n int, err error) {
 	if qp.usualOps.Load()&usualShort == 0 || tracing.Switch.On != 0 {
 		b.n = noShort
 	}
-	// A batch that was posted needs nothing else at the end: there, each store counts.
+	// open is false after the fast path, which then skips end: each store counts there.
 	open := true
 	defer func() {
 		if open {
@@ -93,7 +93,7 @@ func (qp *QP) Sends(build func(*SendBuilder) error) (n int, err error) {
 	return b.complete()
 }
 
-// complete posts the requests, if the last ones are not short.
+// complete posts the batch when the fast path of Sends does not.
 func (b *SendBuilder) complete() (n int, err error) {
 	qp := b.qp
 	if uint(b.n-1) < shorts {
@@ -139,15 +139,15 @@ func (b *SendBuilder) end() {
 	b.qp.sendMu.Unlock()
 }
 
-// forget removes what a batch with more than short requests has left.
+// forget resets the fields that only the long path sets.
 func (b *SendBuilder) forget() {
 	if b.put != 0 {
 		b.put, b.err, b.binds, b.noted = 0, nil, nil, nil
 	}
 }
 
-// flush puts the short requests into the send queue. If the provider refuses them as short
-// requests, it puts them as ordinary ones.
+// flush puts the short requests into the send queue: as ordinary requests, if the provider
+// refuses them as short ones.
 func (b *SendBuilder) flush() {
 	list := b.short[:b.n]
 	b.n = 0
@@ -187,8 +187,8 @@ func (b *SendBuilder) add(one *SendWR) {
 	b.put++
 }
 
-// quick adds a request of a usual kind. Its opcode and immediate are one argument, so that
-// all of them fit in registers.
+// quick adds a request of a usual kind. The opcode and the immediate are one argument, so
+// that all arguments fit in registers.
 func (b *SendBuilder) quick(op opImm, wrid uint64, flags SendFlags, remote Remote, sge SGE) {
 	n := uint(b.n)
 	if n >= shorts {
@@ -205,7 +205,7 @@ func (b *SendBuilder) quick(op opImm, wrid uint64, flags SendFlags, remote Remot
 	s.Addr, s.Data = sge.Addr, uint64(sge.Length)<<32|uint64(sge.LKey)
 }
 
-// An opImm is an Opcode in the lower half, and an immediate in the upper.
+// An opImm has an Opcode in the lower half, and an immediate in the upper half.
 type opImm uint64
 
 // proceed makes room for short requests. It reports whether the next one may be short.
@@ -227,7 +227,7 @@ func (b *SendBuilder) long(op opImm, wrid uint64, flags SendFlags, remote Remote
 	b.Add(wr)
 }
 
-// Add adds any request, as PostSend takes it.
+// Add adds any request that PostSend takes.
 func (b *SendBuilder) Add(wr SendWR) {
 	if b.n == ended || b.qp == nil {
 		return

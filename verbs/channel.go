@@ -10,23 +10,22 @@ import (
 	"github.com/goverbs/goverbs/ioctl"
 )
 
-// A CompChannel is a completion channel: a file descriptor on which armed CQs report
-// that they have completions. Any number of CQs may share it. Its methods are safe for
-// concurrent use.
+// A CompChannel is a completion channel: a file descriptor on which the kernel delivers the
+// events of armed CQs. Any number of CQs may share it. Its methods are safe for concurrent
+// use.
 //
-// A program needs a channel in two cases. With CompChannel.Wait, one goroutine waits for
-// many CQs. With a channel each, the goroutines in CQ.PollWait on several CQs don't
-// depend on each other: see CQ.PollWait.
+// A program needs a channel in two cases: for one goroutine that waits for many CQs with
+// CompChannel.Wait, and for goroutines that wait on several busy CQs, each with its own
+// channel: see CQ.PollWait.
 //
-// A channel's events are for Wait or for PollWait, not for both, because each would take
-// events that the other one waits for. The first call determines which. The other
-// method returns ErrInvalid from then on.
+// Either Wait or PollWait reads a channel's events, not both: each would take the other's
+// events. The first call decides. From then on the other method returns ErrInvalid.
 type CompChannel struct {
 	object
 	events *eventFile
-	reader atomic.Uint32 // who reads the events: 0 as long as nobody has
+	reader atomic.Uint32 // which method reads the events; 0 before the first call
 
-	event [compEventLen]byte // read by the PollWait that has the turn
+	event [compEventLen]byte // buffer of the PollWait that has the turn
 }
 
 // The values of CompChannel.reader.
@@ -35,8 +34,8 @@ const (
 	readByPollWait
 )
 
-// claim makes a reader the one that reads the channel's events. It returns false if
-// that is another one already.
+// claim makes reader the channel's only reader. It returns false if the channel has the
+// other reader.
 func (ch *CompChannel) claim(reader uint32) bool {
 	return ch.reader.Load() == reader || ch.reader.CompareAndSwap(0, reader) || ch.reader.Load() == reader
 }
@@ -69,10 +68,10 @@ func (d *Device) createChannelHeld(op string) (*CompChannel, error) {
 	return ch, nil
 }
 
-// waitChannel returns the channel for CQs that the caller gives none. The kernel can
-// give a CQ a channel only when it creates it, and whether PollWait will need one isn't
-// known then. One channel for all of them costs a device one descriptor. A channel
-// costs nothing as long as the CQ isn't armed.
+// waitChannel returns the channel of CQs that are created without one. The kernel sets a
+// CQ's channel at its creation, when nobody knows whether PollWait will need it. All such
+// CQs share one channel, and so one descriptor per device. The channel costs nothing while
+// the CQ isn't armed.
 func (d *Device) waitChannel(op string) (*CompChannel, error) {
 	d.waits.Lock()
 	defer d.waits.Unlock()
@@ -88,9 +87,8 @@ func (d *Device) waitChannel(op string) (*CompChannel, error) {
 }
 
 // Wait waits for the next event and returns its CQ (ibv_get_cq_event). Events need no
-// acknowledgement. The caller must arm the CQ again, and then poll it until it is empty,
-// in this order. A CQ may be empty in spite of its event, if its completions were polled
-// before.
+// acknowledgement. The caller must arm the CQ again, and then poll it until it is empty, in
+// this order. A CQ may be empty after its event if its completions were already polled.
 //
 // If ctx ends, no event is lost: the next Wait returns it. Close ends the wait with
 // ErrClosed, the device's removal with ErrDeviceRemoved. After CQ.PollWait on a CQ of
@@ -101,7 +99,7 @@ func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 		return nil, &OpError{Op: op, Err: errNoContext}
 	}
 	for {
-		// Not held: waiting must not block Close.
+		// The channel isn't held, because waiting must not block Close.
 		if err := ch.base().usable(op); err != nil {
 			return nil, err
 		}
@@ -112,20 +110,20 @@ func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 		if err := ch.events.read(ctx, b[:]); err != nil {
 			return nil, ch.dev.failed(op, "", err)
 		}
-		// Nil: the CQ was closed after the event was written.
+		// A nil CQ was closed after the kernel wrote the event.
 		if cq := ch.cqOf(b); cq != nil {
 			return cq, nil
 		}
 	}
 }
 
-// SyscallConn returns access to the channel's file descriptor, for programs that wait
-// with an event loop of their own, such as epoll. The descriptor is readable when Wait
-// would not block because of an event. When Close ends, or when the driver reports the
-// device's removal, it has an error or hangs up.
+// SyscallConn returns access to the channel's file descriptor, for programs that wait with
+// an event loop of their own, such as epoll. The descriptor is readable when an event
+// waits. After Close, or when the driver reports the device's removal, it has an error or
+// hangs up.
 //
-// Only Control works: Wait takes the events. The caller must neither close nor read the
-// descriptor, nor make it blocking. It belongs to the channel, and is closed by Close.
+// Only Control works: Wait reads the events. The caller must neither close nor read the
+// descriptor, nor make it blocking. The channel owns it, and Close closes it.
 func (ch *CompChannel) SyscallConn() (syscall.RawConn, error) {
 	if err := hold(opChannelFD, ch.base()); err != nil {
 		return nil, err
@@ -140,7 +138,7 @@ func (ch *CompChannel) SyscallConn() (syscall.RawConn, error) {
 
 const opChannelFD = "use completion channel's descriptor"
 
-// A channelFD is a descriptor without its Read and Write.
+// A channelFD is a RawConn without Read and Write.
 type channelFD struct{ raw syscall.RawConn }
 
 func (fd channelFD) Control(f func(uintptr)) error {
@@ -155,7 +153,7 @@ func (channelFD) Write(func(uintptr) bool) error { return errChannelFD }
 
 var errChannelFD = invalid(opChannelFD, "only CompChannel.Wait reads it, and nobody writes")
 
-// cqOf counts an event, and returns its CQ.
+// cqOf counts an event on its CQ, and returns the CQ.
 func (ch *CompChannel) cqOf(b [compEventLen]byte) *CQ {
 	cq, _ := ch.dev.member(binary.NativeEndian.Uint64(b[:])).(*CQ)
 	if cq != nil {
@@ -164,8 +162,8 @@ func (ch *CompChannel) cqOf(b [compEventLen]byte) *CQ {
 	return cq
 }
 
-// waitFor waits for an event of the CQ. Of the goroutines that wait on one channel,
-// the one that has the turn reads the events of all, with its context inTurn.
+// waitFor waits for an event of the CQ. Of the goroutines that wait on one channel, the one
+// that has the turn reads the events of all, under inTurn in place of ctx.
 func (ch *CompChannel) waitFor(ctx, inTurn context.Context, cq *CQ) error {
 	for {
 		select {

@@ -6,11 +6,11 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A CompCounter counts completions of QPs, without a CQ: those that have succeeded, and those
-// that have failed (struct ibv_comp_cntr). The device adds to it.
+// A CompCounter counts successful and failed completions of QPs, without a CQ (struct
+// ibv_comp_cntr). The device increments it.
 type CompCounter struct {
 	object
-	prov provider.CompCounter // nil if the kernel reads it
+	prov provider.CompCounter // nil if the kernel reads the counter
 }
 
 func (k *CompCounter) base() *object {
@@ -29,8 +29,8 @@ const (
 	CountReceives         CompCounterOps = CompCounterOps(uapi.IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RECV)              // its receives
 	CountRDMAReads        CompCounterOps = CompCounterOps(uapi.IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_READ)         // its RDMA reads
 	CountRDMAWrites       CompCounterOps = CompCounterOps(uapi.IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE)        // its RDMA writes
-	CountRemoteRDMAReads  CompCounterOps = CompCounterOps(uapi.IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ)  // those of the peer, from this side's memory
-	CountRemoteRDMAWrites CompCounterOps = CompCounterOps(uapi.IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE) // those of the peer, to this side's memory
+	CountRemoteRDMAReads  CompCounterOps = CompCounterOps(uapi.IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ)  // the peer's reads of this side's memory
+	CountRemoteRDMAWrites CompCounterOps = CompCounterOps(uapi.IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE) // the peer's writes to this side's memory
 
 	compCounterOpsKnown = CountSends | CountReceives | CountRDMAReads | CountRDMAWrites | CountRemoteRDMAReads | CountRemoteRDMAWrites
 )
@@ -42,13 +42,14 @@ func (o CompCounterOps) String() string {
 
 // CompCounterCaps are the capabilities of CompCounters (struct ibv_comp_cntr_caps).
 type CompCounterCaps struct {
-	MaxCounters int            // how many there may be
+	MaxCounters int            // the maximum number of counters
 	MaxValue    uint64         // after which a counter wraps
-	Ops         CompCounterOps // that may be counted
+	Ops         CompCounterOps // the operations that a counter can count
 }
 
-// CompCounterCaps returns what CompCounters of the device can do (ibv_query_comp_cntr_caps).
-// Linux 7.3 has them. Without them, the error is ErrNotSupported.
+// CompCounterCaps returns the capabilities of the device's CompCounters
+// (ibv_query_comp_cntr_caps). They need Linux 7.3. Without CompCounters, the error is
+// ErrNotSupported.
 func (d *Device) CompCounterCaps() (CompCounterCaps, error) {
 	const op = "query completion counters"
 	if err := d.begin(op); err != nil {
@@ -64,7 +65,7 @@ func (d *Device) CompCounterCaps() (CompCounterCaps, error) {
 	return CompCounterCaps{MaxCounters: int(*counters), MaxValue: *value, Ops: CompCounterOps(*ops)}, nil
 }
 
-// CreateCompCounter creates a CompCounter, which is 0 (ibv_create_comp_cntr). Without
+// CreateCompCounter creates a CompCounter with the value 0 (ibv_create_comp_cntr). Without
 // CompCounters, the error is ErrNotSupported.
 func (d *Device) CreateCompCounter() (*CompCounter, error) {
 	const op = "create completion counter"
@@ -116,22 +117,22 @@ func (k *CompCounter) read(entry uapi.IbUverbsCompCntrEntry) (uint64, error) {
 	return *value, nil
 }
 
-// Set sets what Read returns (ibv_set_comp_cntr).
+// Set sets the value that Read returns (ibv_set_comp_cntr).
 func (k *CompCounter) Set(value uint64) error {
 	return k.modify(uapi.IB_UVERBS_COMP_CNTR_ENTRY_COMP, uapi.IB_UVERBS_COMP_CNTR_MODIFY_OP_SET, value)
 }
 
-// SetErrors sets what ReadErrors returns (ibv_set_err_comp_cntr).
+// SetErrors sets the value that ReadErrors returns (ibv_set_err_comp_cntr).
 func (k *CompCounter) SetErrors(value uint64) error {
 	return k.modify(uapi.IB_UVERBS_COMP_CNTR_ENTRY_ERR, uapi.IB_UVERBS_COMP_CNTR_MODIFY_OP_SET, value)
 }
 
-// Add adds to what Read returns (ibv_inc_comp_cntr).
+// Add adds n to the value that Read returns (ibv_inc_comp_cntr).
 func (k *CompCounter) Add(n uint64) error {
 	return k.modify(uapi.IB_UVERBS_COMP_CNTR_ENTRY_COMP, uapi.IB_UVERBS_COMP_CNTR_MODIFY_OP_INC, n)
 }
 
-// AddErrors adds to what ReadErrors returns (ibv_inc_err_comp_cntr).
+// AddErrors adds n to the value that ReadErrors returns (ibv_inc_err_comp_cntr).
 func (k *CompCounter) AddErrors(n uint64) error {
 	return k.modify(uapi.IB_UVERBS_COMP_CNTR_ENTRY_ERR, uapi.IB_UVERBS_COMP_CNTR_MODIFY_OP_INC, n)
 }
@@ -154,8 +155,8 @@ func (k *CompCounter) modify(entry uapi.IbUverbsCompCntrEntry, how uapi.IbUverbs
 	return nil
 }
 
-// AttachCompCounter makes the counter count operations of the QP (ibv_qp_attach_comp_cntr), for
-// as long as there is the QP. The counter can't be closed before it.
+// AttachCompCounter makes the counter count operations of the QP until the QP is closed
+// (ibv_qp_attach_comp_cntr). The counter can't be closed before the QP.
 func (qp *QP) AttachCompCounter(k *CompCounter, ops CompCounterOps) error {
 	const op = "attach completion counter"
 	if err := hold(op, qp.base(), k.base()); err != nil {

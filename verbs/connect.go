@@ -7,9 +7,9 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// An Endpoint is what a peer must know about a queue pair to connect to it. QP.Endpoint
-// returns it. Programs exchange endpoints over any channel, such as TCP; encoding/json
-// encodes them.
+// An Endpoint describes a queue pair to the peer that connects to it. QP.Endpoint returns
+// one. Programs exchange endpoints over any channel, such as TCP; encoding/json encodes
+// them.
 type Endpoint struct {
 	QPN         uint32 `json:"qpn"`            // 24 bits
 	PSN         uint32 `json:"psn"`            // 24 bits: packet sequence number of the first packet that the QP sends
@@ -20,7 +20,7 @@ type Endpoint struct {
 	QKey        uint32 `json:"qkey,omitempty"` // UD and SRD only
 }
 
-// An origin is the end of a path at which a QP is.
+// An origin is the QP's end of a path.
 type origin struct {
 	gid  GIDEntry
 	psn  uint32
@@ -28,13 +28,13 @@ type origin struct {
 	port *PortAttr // nil before QP.Endpoint
 }
 
-// Endpoint returns what the peer must know, with the address of the GID table's entry. It
-// moves a connected QP that is in RESET to INIT, so that receives can be posted before the
-// peer can send. The PSN is random. Other QPs must have been activated.
+// Endpoint returns the QP's endpoint, with the address of the GID table's entry and a
+// random PSN. It moves a QP of a connected type from RESET to INIT, so that receives can be
+// posted before the peer sends. QPs of other types must have been activated.
 //
-// A QP has one endpoint: Endpoint called again returns the same PSN, and Connect uses the
-// GID of the last call, wherever it is in the table then. If it is no longer there, Connect and
-// PathTo fail with ErrInvalid.
+// A QP has one endpoint: Endpoint called again returns the same PSN. Connect and PathTo use the
+// GID of the last call, at whatever index it has by then. If the table no longer has the GID,
+// they fail with ErrInvalid.
 func (qp *QP) Endpoint(gid GIDEntry) (Endpoint, error) {
 	const op = "get endpoint"
 	if err := hold(op, qp.base()); err != nil {
@@ -79,10 +79,10 @@ func (qp *QP) Endpoint(gid GIDEntry) (Endpoint, error) {
 
 const maxPSN = 0xffffff
 
-// PathTo returns the path from the QP's endpoint to a peer's, with a hop limit of 64: for
-// CreateAH, or to change it and use it with Modify. It is global over RoCE and efa, and over
-// InfiniBand if the port requires that or the peer is in another subnet. Endpoint must have
-// been called before.
+// PathTo returns the path from the QP's endpoint to a peer's, with a hop limit of 64, for
+// CreateAH or, perhaps changed, for Modify. The path is global over RoCE and efa, and over
+// InfiniBand if the port requires that or the peer is in another subnet. Endpoint must be
+// called first.
 func (qp *QP) PathTo(peer Endpoint) (AHAttr, error) {
 	const op = "find path"
 	if err := hold(op, qp.base()); err != nil {
@@ -120,33 +120,33 @@ func (qp *QP) pathTo(op string, peer *Endpoint) (AHAttr, error) {
 type ConnectOptions struct {
 	Access AccessFlags // what the peer may do: AccessRemoteRead and so on; nothing by default
 
-	MTU         MTU           // of the path; by default, the smaller one of the two ports'
-	AckTimeout  time.Duration // see AckTimeout; 67 ms by default; negative for ever
-	RNRTimer    time.Duration // how long the peer waits for a receive before it tries again; 0.64 ms by default
-	RetryCount  int           // retries without an acknowledgement, at most 7, the default, which rxe takes for ever; negative for none
+	MTU         MTU           // of the path; by default, the smaller of the two ports' MTUs
+	AckTimeout  time.Duration // see AckTimeout; 67 ms by default; a negative value waits for ever
+	RNRTimer    time.Duration // how long the peer waits before it retries for want of a receive; 0.64 ms by default
+	RetryCount  int           // retries without an acknowledgement, at most 7, the default (for ever on rxe); negative for none
 	RNRRetry    int           // retries while the peer has no receive posted, at most 6; 7, the default, retries for ever; negative for none
-	MaxRDAtomic int           // RDMA reads and atomics outstanding; by default, what this QP can request and the peer serve; negative for none
+	MaxRDAtomic int           // RDMA reads and atomics outstanding; by default, as many as this QP can request and the peer can serve; negative for none
 
-	// The path, beside what the endpoints say. See AHAttr and QPAttr.
+	// The parts of the path that the endpoints don't determine. See AHAttr and QPAttr.
 	PKeyIndex    int
 	SL           uint8  // service level; on RoCE, the VLAN priority follows from it
 	TrafficClass uint8  // of the GRH: DSCP and ECN over RoCE v2
 	FlowLabel    uint32 // of the GRH, 20 bits
-	StaticRate   Rate   // bounds the rate of sends; 0 for that of the port
+	StaticRate   Rate   // limits the rate of sends; 0 for the port's rate
 	HopLimit     uint8  // 64 by default
 }
 
 // Connect connects an RC, UC or XRC queue pair to a peer's: it moves the QP to RTR and RTS.
-// Endpoint must have been called, and its result sent to the peer, which must connect, too.
-// From then on the peer may send, so receives should be posted before. An XRCSend QP is
+// Endpoint must be called first, and its result sent to the peer, which must connect, too.
+// The peer may send at once, so receives should be posted before Connect. An XRCSend QP is
 // connected to an XRCRecv QP.
 //
-// What the peer sends before Connect is lost: over RC it is repeated only after a timeout. So
-// the side that doesn't send first calls Connect before it sends its endpoint, and the other
-// side sends when it has that endpoint.
+// Messages that arrive before Connect are lost; RC repeats them only after a timeout. So the
+// side that receives first calls Connect before it sends its endpoint, and the other side
+// sends once it has that endpoint.
 //
-// If Connect fails, the QP may be in INIT or RTR. Modify to QPReset and Endpoint begin
-// anew.
+// If Connect fails, the QP may be in INIT or RTR. To try again, Modify it to QPReset and
+// call Endpoint.
 func (qp *QP) Connect(peer Endpoint, o ConnectOptions) error {
 	const op = "connect QP"
 	if err := hold(op, qp.base()); err != nil {
@@ -157,7 +157,7 @@ func (qp *QP) Connect(peer Endpoint, o ConnectOptions) error {
 	if err != nil {
 		return err
 	}
-	optional := QPAttrAccess | QPAttrPKeyIndex // INIT had none
+	optional := QPAttrAccess | QPAttrPKeyIndex // INIT set no values for these
 	if err := qp.Modify(a, RequiredMask(qp.typ, QPInit, QPRTR)|optional); err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (qp *QP) Connect(peer Endpoint, o ConnectOptions) error {
 	return qp.Modify(a, RequiredMask(qp.typ, QPRTR, QPRTS))
 }
 
-// connection returns the attributes with which a QP in INIT is connected.
+// connection returns the attributes that connect a QP in INIT.
 func (qp *QP) connection(op string, peer *Endpoint, o *ConnectOptions) (QPAttr, error) {
 	qp.modify.Lock()
 	defer qp.modify.Unlock()
@@ -212,13 +212,13 @@ func (qp *QP) connection(op string, peer *Endpoint, o *ConnectOptions) (QPAttr, 
 	}, nil
 }
 
-// What is used unless the program chooses.
+// The defaults of ConnectOptions.
 const (
 	rnrTimer = 640 * time.Microsecond
 	hopLimit = 64
 )
 
-// or returns v, or the default for the zero value.
+// or returns v, or byDefault if v is the zero value.
 func or[T comparable](v, byDefault T) T {
 	var zero T
 	if v == zero {
@@ -231,19 +231,20 @@ func or[T comparable](v, byDefault T) T {
 type ActivateOptions struct {
 	Port      int    // from 1
 	PKeyIndex int    // not for RawPacket
-	QKey      uint32 // UD and SRD: what datagrams to the QP must carry; those with bit 31 need privileges
-	MTU       MTU    // DCI and DCT: by default the port's
+	QKey      uint32 // UD and SRD: the key that datagrams to the QP must carry; bit 31 needs privileges
+	MTU       MTU    // DCI and DCT; the port's by default
 
 	// For a DCT.
-	GID    GIDEntry    // at which it receives, of the port; by default the port's first
+	GID    GIDEntry    // the port's GID at which it receives; the port's first by default
 	Access AccessFlags // what peers may do beside sending: AccessRemoteWrite and so on
 }
 
-// Activate moves a UD, RawPacket, DCI or SRD queue pair from RESET to RTS, where it can send and
-// receive. It moves a DCT to RTR, where it receives and has its number; a DCT has no RTS.
+// Activate moves a UD, RawPacket, DCI or SRD queue pair from RESET to RTS, in which it can send
+// and receive. It moves a DCT to RTR, in which it receives and gets its number; a DCT has no
+// RTS.
 //
-// If Activate fails, the QP may be in INIT or RTR, and Modify to QPReset begins anew. A DCT can't
-// go back: close it.
+// If Activate fails, the QP may be in INIT or RTR. To try again, Modify it to QPReset first. A
+// DCT can't go back: close it.
 func (qp *QP) Activate(o ActivateOptions) error {
 	const op = "activate QP"
 	if err := hold(op, qp.base()); err != nil {
@@ -301,7 +302,7 @@ func (qp *QP) Activate(o ActivateOptions) error {
 
 // RequiredMask returns the attributes that Modify needs to move a QP of a type from one
 // state to another, including QPAttrState (InfiniBand Architecture Specification, volume 1,
-// 11.2.5.2). It returns 0 if the QP can't move there.
+// 11.2.5.2). It returns 0 if the QP can't make this move.
 func RequiredMask(t QPType, from, to QPState) QPAttrMask {
 	required, ok := uapi.ModifyQPNeeds(t.String(), uapi.IbQpState(from), uapi.IbQpState(to))
 	if !ok {

@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A CounterPoint is what one of the Counters counts (enum ibv_counter_description).
+// A CounterPoint selects the quantity that a counter counts (enum ibv_counter_description).
 type CounterPoint uint32
 
 const (
@@ -16,7 +16,7 @@ const (
 	CountBytes   CounterPoint = 1 // bytes of packets
 )
 
-// Counters count the packets of flows: of those whose specs contain a FlowCount of them.
+// Counters count the packets of the flows that refer to them with a FlowCount.
 type Counters struct {
 	object
 	points []uint32
@@ -29,7 +29,7 @@ func (k *Counters) base() *object {
 	return &k.object
 }
 
-// CreateCounters creates counters of the points (ibv_create_counters, and
+// CreateCounters creates a counter for each point (ibv_create_counters, and
 // ibv_attach_counters_point_flow for each point). Only mlx5 has them, on Ethernet ports.
 // Elsewhere the error is ErrNotSupported.
 func (d *Device) CreateCounters(points ...CounterPoint) (*Counters, error) {
@@ -63,8 +63,8 @@ func (d *Device) CreateCounters(points ...CounterPoint) (*Counters, error) {
 
 const maxCounters = 64
 
-// Read returns the counters, in the order of CreateCounters' points (ibv_read_counters). The
-// device must have been given them before, with a flow.
+// Read returns the counters, in the order of CreateCounters' points (ibv_read_counters). A
+// flow must have used the counters before.
 func (k *Counters) Read() ([]uint64, error) {
 	const op = "read counters"
 	if err := hold(op, k.base()); err != nil {
@@ -83,7 +83,7 @@ func (k *Counters) Read() ([]uint64, error) {
 	return values, nil
 }
 
-// Close destroys the counters (ibv_destroy_counters). It returns ErrBusy while flows count in
+// Close destroys the counters (ibv_destroy_counters). It returns ErrBusy while a flow uses
 // them.
 func (k *Counters) Close() error {
 	return k.base().end("destroy counters",
@@ -94,7 +94,7 @@ func (k *Counters) Close() error {
 // FlowCount makes the device count the packets (struct ibv_flow_spec_counter_action). A flow
 // may have one.
 type FlowCount struct {
-	Counters *Counters // where to count
+	Counters *Counters // the counters to increment
 }
 
 func (s FlowCount) append(b []byte) []byte {

@@ -20,13 +20,13 @@ type CQ struct {
 	mu    queueLock
 	prov  provider.CQ // nil when closed
 	cqe   int
-	chn   *CompChannel  // nil where the kernel makes none: see noChannel
-	fired chan struct{} // holds a token when there is an event that PollWait has not seen
+	chn   *CompChannel  // nil if the CQ has none: see noChannel
+	fired chan struct{} // holds a token when there is an event for PollWait
 	gone  chan struct{} // closed by Close
 
 	waiters atomic.Int32  // goroutines in PollWait
 	events  atomic.Uint32 // the number of events so far
-	overran atomic.Bool   // EventCQErr was reported: the queue itself doesn't show an overrun
+	overran atomic.Bool   // EventCQErr was delivered; the queue itself doesn't show an overrun
 	silent  atomic.Bool   // there will be no more completions: see silence
 
 	ex           provider.ExPoller // prov, if CQOptions.Fields isn't 0
@@ -47,38 +47,37 @@ type CQOptions struct {
 	MaxCQE int // minimum capacity in completions, from 1
 	Vector int // completion vector, 0 to Device.NumCompVectors-1
 
-	// Channel is the completion channel for the CQ's events. PollWait needs none, except
-	// where the kernel can't make channels, as in a sandbox of gVisor: there the CQ can only
-	// be polled.
+	// Channel is the completion channel for the CQ's events. PollWait needs none. Where the
+	// kernel can't make channels, as in a gVisor sandbox, the CQ can only be polled.
 	Channel *CompChannel
 
-	// PollOnly says that neither PollWait nor Arm will be called. Then an efa device needs
-	// no doorbell after polls. To others it makes no difference.
+	// PollOnly promises that neither PollWait nor Arm is called. It saves an efa device the
+	// doorbell after polls. Other devices ignore it.
 	PollOnly bool
 
 	// Value is what CQ.Value returns, for the caller's own use.
 	Value any
 
-	// Some adapters, such as mlx5, support these: the size of a completion in the
-	// queue, 64 or 128 bytes (0 for the default), and compression, if
-	// DeviceAttr.CQECompression allows it.
+	// CQESize is the size of a completion in the queue, 64 or 128 bytes, or 0 for the
+	// default. Compression is a format that DeviceAttr.CQECompression allows. Only some
+	// adapters, such as mlx5, support these.
 	CQESize     int
 	Compression CQECompression // see CQESize
 
-	// Fields are the fields of WCEx that PollEx reports beside those of a WC. A CQ
-	// with fields can also be polled with Poll.
+	// Fields selects the fields of WCEx that PollEx reports in addition to those of WC.
+	// Poll works on such a CQ, too.
 	Fields WCFields
 
-	// SingleOwner promises that only one goroutine at a time uses the CQ, and removes
-	// its lock. If a second one is detected, it panics. Closing a QP on the CQ, and
-	// moving it to QPReset, are uses of the CQ.
+	// SingleOwner promises that only one goroutine at a time uses the CQ, and removes its
+	// lock. A second goroutine panics if it is detected. Closing a QP on the CQ, and moving
+	// it to QPReset, use the CQ.
 	SingleOwner bool
 }
 
 // CreateCQ creates a completion queue (ibv_create_cq).
 func (d *Device) CreateCQ(o CQOptions) (*CQ, error) { return d.createCQ("create CQ", o, nil) }
 
-// createCQ is CreateCQ with something extra for the provider.
+// createCQ is CreateCQ with extra options for the provider.
 func (d *Device) createCQ(op string, o CQOptions, extra any) (*CQ, error) {
 	if err := d.begin(op); err != nil {
 		return nil, err
@@ -184,7 +183,7 @@ func (d *Device) createCQHeld(op string, o *CQOptions, extra any, channel *CompC
 		return nil, d.failedToLock(op, object, err)
 	}
 	cq.adopt(d, kindCQ, uint32(*handle), cq, parents...)
-	if d.removal.gone.Load() { // the CQ may have been added too late to be told
+	if d.removal.gone.Load() { // deviceGone may have missed the new CQ
 		cq.silent.Store(true)
 	}
 	return cq, nil
@@ -199,7 +198,7 @@ func destroyCQ(d *Device, handle uint32) error {
 	cmd := ioctl.NewCqDestroy()
 	defer cmd.Release()
 	cmd.Handle(handle)
-	cmd.Resp() // counts of events
+	cmd.Resp() // event counts, which nobody needs
 	return cmd.Run(d.file)
 }
 
@@ -213,7 +212,7 @@ func (cq *CQ) MaxCQE() int {
 	return cq.cqe
 }
 
-// Value returns CQOptions.Value. It tells a caller of CompChannel.Wait whose CQ it is.
+// Value returns CQOptions.Value. A caller of CompChannel.Wait identifies the CQ by it.
 func (cq *CQ) Value() any {
 	if cq == nil {
 		return nil
@@ -222,16 +221,15 @@ func (cq *CQ) Value() any {
 }
 
 // Poll removes up to len(wc) completions from the queue and returns their number
-// (ibv_poll_cq), or an error if it removed none. It neither waits nor makes a system
-// call. A request that has failed is not an error of Poll, but a completion whose Err
-// returns it.
+// (ibv_poll_cq), or an error if it removed none. It neither waits nor makes a system call.
+// A failed request is not an error of Poll: its completion's Err returns the error.
 //
 // The errors match
-//   - a *CQEError: an entry matches no request of this process. It is dropped, and the
-//     next Poll continues after it.
-//   - ErrCQOverrun: the CQ had no room for a completion, so completions are lost. Those
-//     from before come first.
-//   - ErrDeviceRemoved: the device is gone. Completions from before come first.
+//   - a *CQEError: an entry matches no request of this process. Poll drops the entry, and
+//     the next Poll continues after it.
+//   - ErrCQOverrun: the CQ had no room for a completion, so completions are lost. Earlier
+//     completions are returned first.
+//   - ErrDeviceRemoved: the device is gone. Earlier completions are returned first.
 //   - ErrClosed: the CQ is closed.
 //
 // Any other error means that the queue can't be read any more.
@@ -266,8 +264,8 @@ func (cq *CQ) Poll(wc []WC) (int, error) {
 //go:noinline
 func pollErr(err error) error { return opErr("poll CQ", "", err) }
 
-// poll is Poll without its short path. It reads why there will be no more completions before it
-// looks for them, because those from before come first.
+// poll is Poll without its short path. It reads the CQ's error before it polls, so that earlier
+// completions are returned first.
 func (cq *CQ) poll(wc []WC) (int, error) {
 	cq.mu.Lock()
 	if cq.prov == nil {
@@ -289,7 +287,7 @@ func (cq *CQ) poll(wc []WC) (int, error) {
 	return 0, silence
 }
 
-// silence returns why there will be no more completions, or nil if there may be.
+// silence returns why the CQ will get no more completions, or nil if it may get some.
 func (cq *CQ) silence() error {
 	switch {
 	case cq.overran.Load():
@@ -300,7 +298,7 @@ func (cq *CQ) silence() error {
 	return nil
 }
 
-// overrun reports to pollers and waiters that completions are lost.
+// overrun makes pollers and waiters return ErrCQOverrun.
 func (cq *CQ) overrun() {
 	cq.overran.Store(true)
 	cq.silent.Store(true)
@@ -315,10 +313,10 @@ var errPollRemoved = opErr("poll CQ", "", ErrDeviceRemoved)
 
 var errPollClosed = opErr("poll CQ", "", ErrClosed)
 
-// Arm requests one event for CompChannel.Wait, for the next completion
-// (ibv_req_notify_cq). With solicitedOnly, only a completion that the peer solicited,
-// or one with an error, causes the event. Completions that are already in the queue
-// cause none, so poll after arming. PollWait needs no Arm.
+// Arm requests one event for the next completion (ibv_req_notify_cq), which
+// CompChannel.Wait returns. With solicitedOnly, only a completion that the peer solicited,
+// or one with an error, causes the event. Completions already in the queue cause no event,
+// so poll after arming. PollWait needs no Arm.
 //
 // On a CQ without CQOptions.Channel, Arm returns ErrInvalid: nobody would see the event.
 func (cq *CQ) Arm(solicitedOnly bool) error {
@@ -359,8 +357,8 @@ func (cq *CQ) armLocked(op string, solicitedOnly bool) error {
 	return nil
 }
 
-// Resize changes the CQ's capacity to at least cqe completions (ibv_resize_cq).
-// Completions that were not polled are kept. If they don't fit, the kernel may refuse.
+// Resize changes the CQ's capacity to at least cqe completions (ibv_resize_cq). Completions
+// in the queue are kept. If they don't fit, the kernel may refuse.
 func (cq *CQ) Resize(cqe int) error {
 	const op = "resize CQ"
 	if err := hold(op, cq.base()); err != nil {
@@ -392,8 +390,7 @@ func (cq *CQ) Resize(cqe int) error {
 	return nil
 }
 
-// forget drops the completions of a QP that was reset or destroyed. The QP keeps the
-// CQ open.
+// forget drops the completions of a QP that was reset or destroyed. The QP holds the CQ.
 func (cq *CQ) forget(qp *QP) {
 	cq.mu.Lock()
 	cq.prov.Forget(qp.prov)
@@ -413,8 +410,8 @@ func (cq *CQ) Close() error {
 	if cq == nil {
 		return nil
 	}
-	// Held until the end: otherwise a poll or an Arm in between could use a handle that
-	// already belongs to another object.
+	// The lock is held until the end. Otherwise a poll or an Arm in between could use a
+	// handle that already belongs to another object.
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
 	return cq.base().end("destroy CQ",

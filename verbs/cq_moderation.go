@@ -9,9 +9,9 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// Moderate makes the CQ cause fewer events (ibv_modify_cq). The event of an armed CQ waits
-// until there are count completions, but at most for the period. If both are 0, events
-// don't wait, as in a new CQ. One of them alone can't be 0.
+// Moderate makes the CQ cause fewer events (ibv_modify_cq). The event of an armed CQ is
+// delayed until there are count completions, but at most for the period. If both are 0,
+// events are not delayed, as on a new CQ. One of them alone can't be 0.
 //
 // The period is rounded up to microseconds. DeviceAttr.CQModeration has the limits.
 // Without moderation, the error is ErrNotSupported.

@@ -29,11 +29,11 @@ type Device struct {
 	members members // under mu
 	events  events  // under mu
 	holds   atomic.Int32
-	close   sync.Mutex    // held by Close
+	close   sync.Mutex    // held by a running Close
 	closing atomic.Bool   // Close was called: no verb may begin
-	idle    chan struct{} // signaled while closing, when a hold has changed
+	idle    chan struct{} // signaled while closing, when a hold is taken or dropped
 	limits  atomic.Pointer[DeviceAttr]
-	links   sync.Map // port number to provider.Link without a GID's type, which doesn't change
+	links   sync.Map // port number to provider.Link without the GID's type; it never changes
 	removal removal
 
 	scattered scatterMemory
@@ -45,9 +45,9 @@ type Device struct {
 	}
 }
 
-// Open opens the device (ibv_open_device). Without permission for the device node, the error
-// matches fs.ErrPermission. Without the node, it matches fs.ErrNotExist. For a driver without
-// a provider in the program, it matches ErrNotSupported.
+// Open opens the device (ibv_open_device). The error matches fs.ErrPermission without
+// permission for the device node, fs.ErrNotExist without the node, and ErrNotSupported if the
+// program has no provider for the driver.
 func (d *DeviceInfo) Open() (*Device, error) {
 	file, err := d.openNode()
 	if err != nil {
@@ -56,7 +56,7 @@ func (d *DeviceInfo) Open() (*Device, error) {
 	return d.open(file)
 }
 
-// openNode opens the device's node. It refuses one that another device has by now.
+// openNode opens the device's node. It fails if the node belongs to another device by now.
 func (d *DeviceInfo) openNode() (*ioctl.File, error) {
 	if d == nil {
 		return nil, &OpError{Op: "open device", Err: errNil}
@@ -77,7 +77,7 @@ func (d *DeviceInfo) open(file *ioctl.File) (*Device, error) {
 	return d.openAs("open device", file, func(dev *Device, p *provider.Provider) error { return dev.getContext(p, nil) })
 }
 
-// openAs makes a Device from the device's file, with a function that makes the provider's
+// openAs makes a Device from the device's file. The function context makes the provider's
 // context.
 func (d *DeviceInfo) openAs(op string, file *ioctl.File, context func(*Device, *provider.Provider) error) (*Device, error) {
 	dev := &Device{info: d, file: file, members: members{named: make(map[uint64]member)}, idle: make(chan struct{}, 1)}
@@ -93,7 +93,7 @@ func (d *DeviceInfo) openAs(op string, file *ioctl.File, context func(*Device, *
 // The device may still write to their memory.
 var opened sync.Map
 
-// openError returns the error for a node that can't be opened, with a hint.
+// openError returns the error, with a hint, for a node that can't be opened.
 func openError(d *DeviceInfo, err error) error {
 	e := &OpError{Op: "open device", Object: d.Name() + ", " + d.Node(), Err: err}
 	switch {
@@ -109,7 +109,7 @@ func openError(d *DeviceInfo, err error) error {
 	return e
 }
 
-// start finds the provider and begins the context.
+// start finds the provider and creates the context.
 func (d *Device) start(context func(*Device, *provider.Provider) error) error {
 	p, err := d.match()
 	if err != nil {
@@ -121,7 +121,7 @@ func (d *Device) start(context func(*Device, *provider.Provider) error) error {
 	if err := context(d, p); err != nil {
 		return err
 	}
-	// The kernel sends the events of all objects to the first such file.
+	// The kernel delivers the events of all objects to the first such file.
 	async := ioctl.NewAsyncEventAlloc()
 	defer async.Release()
 	fd := async.FdHandle()
@@ -137,7 +137,7 @@ func (d *Device) start(context func(*Device, *provider.Provider) error) error {
 	return nil
 }
 
-// getContext has the kernel create a context. prepare, if not nil, is called before that.
+// getContext makes the kernel create a context. It first calls prepare, unless that is nil.
 func (d *Device) getContext(p *provider.Provider, prepare func() error) error {
 	cmd := ioctl.NewGetContext()
 	defer cmd.Release()
@@ -162,11 +162,11 @@ func (d *Device) getContext(p *provider.Provider, prepare func() error) error {
 	return d.prov.Adopt()
 }
 
-// errOldKernel: the ioctls that create QPs and SRQs exist since Linux 5.8, the one
-// that reads the GID table since 5.10.
+// errOldKernel: Linux has the ioctls that create QPs and SRQs since 5.8, and the one that
+// reads the GID table since 5.10.
 var errOldKernel = fmt.Errorf("%w: this kernel's uverbs has no ioctls; Linux 5.10 or later is needed", ErrNotSupported)
 
-// Info returns what is known of the device without opening it.
+// Info returns the device's description, which is known without opening it.
 func (d *Device) Info() *DeviceInfo {
 	if d == nil {
 		return nil
@@ -183,7 +183,7 @@ func (d *Device) NumCompVectors() int {
 	return d.compVectors
 }
 
-// begin keeps the Device open for the duration of a verb, until done.
+// begin keeps the Device open while a verb runs, until done.
 func (d *Device) begin(op string) error {
 	if d == nil {
 		return &OpError{Op: op, Err: errNil}
@@ -210,7 +210,7 @@ func (d *Device) done() {
 	d.changed()
 }
 
-// changed wakes a waiting Close: an object was released or added.
+// changed wakes a waiting Close after an object was released or added.
 func (d *Device) changed() {
 	if d.closing.Load() {
 		select {
@@ -226,7 +226,7 @@ func (d *Device) add(o *object, m member) {
 	d.mu.Lock()
 	d.members.add(o, m)
 	d.mu.Unlock()
-	d.changed() // a hold may have passed from a verb to the member
+	d.changed() // a verb's hold may have passed to the member
 }
 
 func (d *Device) newID() uint64 { return d.nextID.Add(1) }
@@ -239,18 +239,18 @@ func (d *Device) remove(o *object) {
 	d.done()
 }
 
-// member returns the object that events name so, or nil if it was closed.
+// member returns the object with an id that events carry, or nil if it was closed.
 func (d *Device) member(id uint64) member {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.members.named[id]
 }
 
-// Close closes all remaining objects of the device, in order, and then the device.
-// Verbs called from then on return ErrClosed, and waits for events end with it. Close
-// waits for verbs that are already running. It does not wait for a batch that
-// QP.Sends builds, but returns ErrBusy. If Close fails, the remaining objects stay as
-// they are, and it may be called again. Closing a closed Device does nothing.
+// Close closes all remaining objects of the device, in order, and then the device. Later
+// verbs return ErrClosed, and waits for events end with ErrClosed. Close waits for running
+// verbs. While QP.Sends builds a batch, Close returns ErrBusy. If Close fails, the
+// remaining objects stay as they are, and it may be called again. Closing a closed Device
+// does nothing.
 func (d *Device) Close() error {
 	const op = "close device"
 	if d == nil || d.file == nil {
@@ -300,7 +300,7 @@ func (d *Device) closeMembers() (held bool, err error) {
 			break
 		}
 	}
-	// A running post may itself wait for the end of a batch.
+	// Batches are checked first, because a running post may wait for the end of one.
 	for _, m := range d.membersOf(kindQP) {
 		if m.(*QP).sendMu.batching() {
 			return false, errBatch
@@ -309,7 +309,7 @@ func (d *Device) closeMembers() (held bool, err error) {
 	return held, nil
 }
 
-// membersOf returns the objects of a kind, the newest first: an object of a driver may use an
+// membersOf returns the objects of a kind, the newest first: a driver's object may use an
 // older one.
 func (d *Device) membersOf(k kind) []member {
 	d.mu.Lock()

@@ -10,19 +10,19 @@ import (
 	"github.com/goverbs/goverbs/ib"
 )
 
-// A DeviceInfo is an RDMA device that the kernel exposes to user space (struct
-// ibv_device). Its properties were read from /sys/class/infiniband when the device
-// was listed, so reading them doesn't take opening it. It stays that device's when the
-// device's name changes, or becomes another one's.
+// A DeviceInfo is an RDMA device that the kernel exposes to user space (struct ibv_device).
+// Its properties were read from /sys/class/infiniband when the device was listed, so they
+// are known without opening it. It still describes the same device after the device is
+// renamed, even if another device takes the name.
 type DeviceInfo struct {
 	tree         tree
 	name         string
 	number       int // of the node
 	node         string
-	class        string // the directory of the node in /sys, which has no name of the device
+	class        string // the node's directory in /sys, whose path doesn't have the device's name
 	index        uint32 // the kernel's number
 	indexed      bool   // that is known
-	noIndex      error  // why it isn't
+	noIndex      error  // why index isn't known
 	abiVersion   int
 	nodeType     NodeType
 	nodeGUID     GUID
@@ -33,8 +33,8 @@ type DeviceInfo struct {
 	err          error
 }
 
-// Name returns the name that the device had when it was listed, such as "rxe0" or "mlx5_0". It may
-// be given another one at any time: Index identifies it.
+// Name returns the name that the device had when it was listed, such as "rxe0" or "mlx5_0". The
+// device may be renamed at any time: Index identifies it.
 func (d *DeviceInfo) Name() string {
 	if d == nil {
 		return ""
@@ -42,8 +42,9 @@ func (d *DeviceInfo) Name() string {
 	return d.name
 }
 
-// Index returns the device's number in the kernel (ibv_get_device_index), which it keeps for as
-// long as it exists, also under another name. It has no relation to the number in Node.
+// Index returns the device's number in the kernel (ibv_get_device_index). The number stays the
+// same while the device exists, even when it is renamed. It has no relation to the number in
+// Node.
 func (d *DeviceInfo) Index() (uint32, error) {
 	const op = "get device index"
 	switch {
@@ -95,8 +96,7 @@ func (d *DeviceInfo) SysImageGUID() GUID {
 	return d.sysImageGUID
 }
 
-// ABIVersion returns the version of the ABI between the kernel's driver and its
-// provider.
+// ABIVersion returns the version of the ABI between the kernel driver and its provider.
 func (d *DeviceInfo) ABIVersion() int {
 	if d == nil {
 		return 0
@@ -169,10 +169,10 @@ func Devices() ([]*DeviceInfo, error) {
 	return devs, nil
 }
 
-// Open opens the selected device. The selector is a device's name ("rxe0"), its node
-// GUID ("5054:00ff:fe12:3456", with or without colons) or one of its network
-// interfaces ("eth0"). They are tried in this order. An empty selector selects the
-// first device that can be opened.
+// Open opens the selected device. The selector is a device's name ("rxe0"), its node GUID
+// ("5054:00ff:fe12:3456", with or without colons) or one of its network interfaces
+// ("eth0"). Open tries them in this order. An empty selector selects the first device that
+// can be opened.
 //
 // If there is no such device, the error matches ErrNoDevice.
 func Open(selector string) (*Device, error) {
@@ -187,8 +187,8 @@ func Open(selector string) (*Device, error) {
 	return openFirst(found, (*DeviceInfo).Open)
 }
 
-// openFirst opens the first device that can be opened. If none can, the error says why
-// for each.
+// openFirst opens the first device that can be opened. If there is none, the error gives
+// the reason for each device.
 func openFirst(devs []*DeviceInfo, open func(*DeviceInfo) (*Device, error)) (*Device, error) {
 	var errs []error
 	for _, d := range devs {
@@ -204,7 +204,7 @@ func openFirst(devs []*DeviceInfo, open func(*DeviceInfo) (*Device, error)) (*De
 	return nil, errors.Join(errs...)
 }
 
-// find returns the devices that match the selector: one, or all in their order.
+// find returns the device that matches the selector, or all devices for an empty one.
 func (t tree) find(devs []*DeviceInfo, selector string) ([]*DeviceInfo, error) {
 	if len(devs) == 0 {
 		return nil, &OpError{Op: "open device", Object: selector, Err: ErrNoDevice, hint: t.whyNone()}
@@ -232,7 +232,7 @@ func (t tree) find(devs []*DeviceInfo, selector string) ([]*DeviceInfo, error) {
 	}
 }
 
-// whyNone returns a hint for when no device is listed.
+// whyNone returns a hint for an empty list of devices.
 func (t tree) whyNone() string {
 	if names := t.kernelDevices(); len(names) > 0 {
 		return "the kernel has " + strings.Join(names, ", ") + ", but nothing in " + t.sys +
@@ -249,11 +249,11 @@ type NodeType = ib.NodeType
 const (
 	NodeCA          NodeType = ib.NodeCA          // channel adapter: InfiniBand and RoCE
 	NodeSwitch      NodeType = ib.NodeSwitch      // the management port of a switch
-	NodeRouter      NodeType = ib.NodeRouter      // that of a router
+	NodeRouter      NodeType = ib.NodeRouter      // the management port of a router
 	NodeRNIC        NodeType = ib.NodeRNIC        // iWARP
 	NodeUSNIC       NodeType = ib.NodeUSNIC       // Cisco usNIC
 	NodeUSNICUDP    NodeType = ib.NodeUSNICUDP    // Cisco usNIC over UDP
-	NodeUnspecified NodeType = ib.NodeUnspecified // what the driver speaks is its own affair
+	NodeUnspecified NodeType = ib.NodeUnspecified // the driver has its own protocol
 )
 
 // A Transport is a transport protocol (enum ibv_transport_type). RoCE is

@@ -11,10 +11,10 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A DM is memory of the device (ibv_dm). The device reaches it without the bus, so it is
-// good for what is used often and is small, such as counters for atomics. An MR of it is
-// for work requests, and the processor reaches it by ReadAt and WriteAt. Its methods are
-// safe for concurrent use.
+// A DM is memory of the device (ibv_dm). The device accesses it without the bus, so it
+// suits small data in frequent use, such as counters for atomics. Work requests access it
+// through an MR, and the processor with ReadAt and WriteAt. Its methods are safe for
+// concurrent use.
 type DM struct {
 	object
 	prov   provider.DM
@@ -34,8 +34,8 @@ type DMOptions struct {
 	Align  int    // alignment of the memory in the device: a power of two; 0 for any
 }
 
-// AllocDM allocates memory of the device (ibv_alloc_dm). It contains anything. Only mlx5
-// has such memory; with other drivers the error is ErrNotSupported.
+// AllocDM allocates memory of the device (ibv_alloc_dm). Its contents are undefined. Only
+// mlx5 has such memory; with other drivers the error is ErrNotSupported.
 func (d *Device) AllocDM(o DMOptions) (*DM, error) {
 	const op = "alloc DM"
 	if err := d.begin(op); err != nil {
@@ -85,7 +85,7 @@ func (dm *DM) Len() int {
 }
 
 // WriteAt copies b to the memory, from offset off (ibv_memcpy_to_dm). Offset and length
-// must be multiples of 4. If they aren't in the memory, nothing is copied. When it
+// must be multiples of 4. If the range exceeds the memory, nothing is copied. When WriteAt
 // returns, the device has the data.
 func (dm *DM) WriteAt(b []byte, off int64) (int, error) {
 	const op = "write DM"
@@ -98,7 +98,7 @@ func (dm *DM) WriteAt(b []byte, off int64) (int, error) {
 }
 
 // ReadAt copies from the memory to b, from offset off (ibv_memcpy_from_dm). Offset and
-// length must be multiples of 4. If they aren't in the memory, nothing is copied.
+// length must be multiples of 4. If the range exceeds the memory, nothing is copied.
 func (dm *DM) ReadAt(b []byte, off int64) (int, error) {
 	const op = "read DM"
 	if err := dm.access(op, b, off); err != nil {
@@ -130,7 +130,7 @@ func (dm *DM) access(op string, b []byte, off int64) error {
 // DMRegion is a part of a DM.
 type DMRegion struct {
 	DM     *DM    // the memory
-	Offset uint64 // where the part begins, in bytes
+	Offset uint64 // start of the part, in bytes
 	Length uint64 // bytes; 0 for all from Offset
 }
 
@@ -183,9 +183,8 @@ func (pd *PD) regDMHeld(op string, r DMRegion, access AccessFlags, parents []*ob
 }
 
 // ExportDmabuf makes a dma-buf of the memory, for other devices or other processes
-// (ibv_dm_export_dmabuf_fd). The memory begins at the offset in it. It is in the dma-buf
-// while the DM is open; after that, the dma-buf leads nowhere. Kernels before 7.0 don't
-// have it.
+// (ibv_dm_export_dmabuf_fd). In the dma-buf, the memory begins at the offset. Once the DM
+// is closed, the dma-buf has no memory. ExportDmabuf needs Linux 7.0.
 func (dm *DM) ExportDmabuf() (f *os.File, offset uint64, err error) {
 	const op = "export DM"
 	if err := hold(op, dm.base()); err != nil {

@@ -4,9 +4,9 @@ import (
 	"github.com/goverbs/goverbs/ioctl"
 )
 
-// A DMAH says where the data that the device writes to memory should go, such as into a
-// processor's cache: PCIe's TLP processing hints (struct ibv_dmah). An MR with one is
-// registered by MROptions.DMAH.
+// A DMAH tells where data should go that the device writes to memory, such as into a
+// processor's cache (struct ibv_dmah). It stands for PCIe's TLP processing hints.
+// MROptions.DMAH registers an MR with one.
 type DMAH struct {
 	object
 }
@@ -33,20 +33,20 @@ const (
 	TPHBidirectional   TPHHint = 0 // device and processor both read and write it
 	TPHRequester       TPHHint = 1 // the device reads and writes it
 	TPHTarget          TPHHint = 2 // the processor uses what the device writes
-	TPHTargetPreferred TPHHint = 3 // the same, soon
+	TPHTargetPreferred TPHHint = 3 // the processor uses it soon
 )
 
-// DMAHOptions are the arguments of AllocDMAH (struct ibv_dmah_init_attr). What is nil is left
-// to the device.
+// DMAHOptions are the arguments of AllocDMAH (struct ibv_dmah_init_attr). The device chooses
+// for a nil field.
 type DMAHOptions struct {
 	CPU    *int       // the processor that uses the data, as the kernel numbers it; with Memory
-	Memory *TPHMemory // what the memory is; with CPU
+	Memory *TPHMemory // the kind of the memory; with CPU
 	Hint   *TPHHint   // how the memory is used
 }
 
 // AllocDMAH allocates a DMAH (ibv_alloc_dmah). It needs Linux 6.17, and an adapter and a
-// machine that have such hints. Elsewhere the error is ErrNotSupported. A process may name only
-// processors that it may run on.
+// machine with such hints. Elsewhere the error is ErrNotSupported. CPU must be a processor that
+// the process may run on.
 func (d *Device) AllocDMAH(o DMAHOptions) (*DMAH, error) {
 	const op = "alloc DMAH"
 	if err := d.begin(op); err != nil {
@@ -81,7 +81,7 @@ func (d *Device) AllocDMAH(o DMAHOptions) (*DMAH, error) {
 	return h, nil
 }
 
-// Close frees the DMAH (ibv_dealloc_dmah). It returns ErrBusy while MRs have it.
+// Close frees the DMAH (ibv_dealloc_dmah). It returns ErrBusy while MRs use it.
 func (d *DMAH) Close() error {
 	return d.base().end("free DMAH",
 		func() error { return d.destroy(ioctl.NewDmahFree()) },

@@ -20,25 +20,25 @@
 // Most programs need no more than this:
 //
 //   - [Devices] and [Open], [Device.AllocPD], [PD.AllocMR] or [PD.RegMR], [Device.CreateCQ], [PD.CreateQP].
-//   - [Device.FindGID], [QP.Endpoint] and [QP.Connect], which connect a queue pair with one whose
-//     endpoint has come over any other way. Package rdmacm connects by IP address, and has all of
-//     this behind one call.
+//   - [Device.FindGID], [QP.Endpoint] and [QP.Connect], which connect two queue pairs whose
+//     endpoints are exchanged by other means. Package rdmacm connects by IP address, and does all
+//     of this in one call.
 //   - [SendWR] and [RecvWR], [QP.PostSend] and [QP.PostRecv], [MR.SGE] and [MR.Remote], [CQ.PollWait] and
 //     [WC.Err].
 //   - [BufferPool] and [RecvRing], which keep buffers and receives at hand.
 //
-// All else is for one kind of device or of program: SRQs, windows, on-demand paging, XRC, DC, tags, flows
-// and RSS, device memory, counters. Package monitor reads what a port does, rdmanl what the
-// kernel knows of devices, and verbstest has devices for a program's own tests.
+// The rest serves particular devices or programs: SRQs, windows, on-demand paging, XRC, DC, tags, flows
+// and RSS, device memory, counters. Package monitor reads a port's traffic counters, rdmanl reads the
+// kernel's view of devices, and verbstest has devices for a program's own tests.
 //
 // Control verbs are ioctls on /dev/infiniband/uverbsN (package ioctl). Posting
 // and polling use queues in shared memory (package provider and the packages
 // below it). They allocate nothing, and make no system call that libibverbs
 // doesn't make.
 //
-// Every program can open devices of the drivers rxe and mlx5. For another driver a program
-// imports a package that registers a provider: provider/siw for soft-iWARP, provider/efa for
-// AWS's EFA, or one of another module. See [provider.Register].
+// Every program can open devices of the drivers rxe and mlx5. For another driver, a program
+// imports a package that registers its provider: provider/siw for soft-iWARP, provider/efa
+// for AWS's EFA, or a package of another module. See [provider.Register].
 //
 // # EFA
 //
@@ -50,15 +50,15 @@
 //
 // # iWARP
 //
-// iWARP devices, such as siw's, have less than those of InfiniBand and RoCE. They have only RC
-// queue pairs, which package rdmacm connects: [QP.Endpoint] and [QP.Connect] are refused, and
-// a queue pair can't be reset. They have no datagrams and address handles, no immediate data
-// and no atomic operations, and a read names one piece of memory. What is missing is refused
-// with [ErrNotSupported].
+// iWARP devices, such as siw's, support less than those of InfiniBand and RoCE. They have only
+// RC queue pairs, which package rdmacm connects: [QP.Endpoint] and [QP.Connect] fail, and a
+// queue pair can't be reset. They have no datagrams and address handles, no immediate data and
+// no atomic operations, and a read has a single SGE. Unsupported verbs return
+// [ErrNotSupported].
 //
-// A send completes when its data is with TCP, not when it is with the peer. A message for which
-// the peer has no receive ends the connection. When a connection ends, its work requests are
-// flushed once. siw never completes what is posted after that.
+// A send completes when TCP has its data, not when the peer has it. A message for which the
+// peer has no receive ends the connection. When a connection ends, its work requests are
+// flushed once. Requests posted to siw after that never complete.
 //
 // # Closing
 //
@@ -82,30 +82,30 @@
 //   - [CQ.PollWait] fills a slice, and [CQ.All] is a loop over single completions. They
 //     work on every CQ, and need no completion channel.
 //   - With a [CompChannel] for many CQs, one goroutine waits for events, and polls the CQ
-//     that each is about: CQ.Arm, CompChannel.Wait, CQ.Arm and CQ.Poll.
+//     of each event: CQ.Arm, CompChannel.Wait, CQ.Arm and CQ.Poll.
 //   - A program with an event loop of its own watches CompChannel.SyscallConn.
 //
 // A program that can't afford to sleep calls [CQ.Poll] in a loop.
 //
-// The end of a context ends only the wait. Requests that were posted stay in flight, and
-// the device still reads and writes their memory. That memory is free when the request's
-// completion was polled, or when the QP was moved to [QPReset] or closed. For a receive
-// of an SRQ, the SRQ must be closed instead. A request without [SendSignaled] is complete
-// when a later one of the same send queue is. To end all requests of a QP, move it to
-// [QPErr]. They then complete with [WCWRFlushErr].
+// The end of a context ends only the wait. Posted requests stay in flight, and the device
+// still reads and writes their memory. A request's memory is free once its completion is
+// polled, or the QP is moved to [QPReset] or closed. For a receive of an SRQ, the SRQ must
+// be closed instead. A request without [SendSignaled] is complete when a later one of the
+// same send queue is. To end all requests of a QP, move it to [QPErr]. They then complete
+// with [WCWRFlushErr].
 //
-// [Device.QPByNum] finds the QP of a completion. QP.Value and CQ.Value return what the
-// program keeps about them.
+// [Device.QPByNum] finds the QP of a completion. QP.Value and CQ.Value return the program's
+// own data.
 //
 // # Memory that the device writes
 //
-// A completion that was polled happens after all that the device has written for it. So a
+// The device's writes for a request happen before the poll of its completion. So a
 // goroutine that has polled a receive reads the message like any other memory.
 //
-// A peer's RDMA write has no completion here. Either the peer announces it: with
-// [OpRDMAWriteImm], or with a message after it. Or a goroutine watches the memory for a
-// value that the peer writes last. Then it must use package sync/atomic, with a word of
-// 4 or 8 bytes at an address that is a multiple of its size:
+// A peer's RDMA write has no completion on this side. The peer can announce the write, with
+// [OpRDMAWriteImm] or with a message after it. Or a goroutine can watch the memory for a
+// value that the peer writes last. It must use package sync/atomic, with a word of 4 or 8
+// bytes at an address that is a multiple of its size:
 //
 //	flag := (*uint32)(unsafe.Pointer(&mr.Bytes()[n]))
 //	for atomic.LoadUint32(flag) != want {
@@ -114,16 +114,15 @@
 //
 // An ordinary load may be kept in a register, or see the flag before the data. The flag
 // must be the last word of the same write, or be written by a later write of the same QP.
-// The first is what most adapters do, but InfiniBand does not promise it:
-// [QP.DataOrder] tells whether the device does. Memory
-// registered with [AccessRelaxedOrdering] has no such order at all. The word that a
-// peer's atomics change is read in the same way, and has this processor's byte order: see
-// [SendWR].
+// Most adapters write the bytes of a message in order, but InfiniBand does not promise it:
+// [QP.DataOrder] reports whether the device does. Memory registered with
+// [AccessRelaxedOrdering] has no such order at all. A word that a peer's atomics change is
+// read in the same way, and has this processor's byte order: see [SendWR].
 //
 // # Sandboxes
 //
 // gVisor forwards only some verbs to the kernel: no completion channels, SRQs, XRC, flows and
-// so on. There a CQ can be polled, but [CQ.PollWait] returns ErrNotSupported.
+// so on. In gVisor a CQ can be polled, but [CQ.PollWait] returns ErrNotSupported.
 //
 // # Errors
 //
@@ -134,8 +133,8 @@
 //
 // Any verb may return ErrInvalid, ErrClosed or ErrDeviceRemoved. Verbs that create objects
 // may also return ErrNotSupported, and the errno ENOMEM when a limit of the device, the
-// kernel or the process is reached. Where a program has to expect other errors, the verb
-// names them.
+// kernel or the process is reached. A verb's documentation names any other error that a
+// program has to expect.
 //
 // # Byte order
 //

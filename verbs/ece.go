@@ -8,9 +8,9 @@ type ECE struct {
 	Options  uint32 // defined by the vendor
 }
 
-// QueryECE returns the QP's ECE, which is to be sent to the peer (ibv_query_ece). It
-// is set by CreateQP, and by the Modify that follows SetECE. Options is 0 if the
-// device has no such features. For drivers without ECE it returns ErrNotSupported.
+// QueryECE returns the QP's ECE, to be sent to the peer (ibv_query_ece). CreateQP sets it,
+// and so does the Modify that follows SetECE. Options is 0 if the device has no such
+// features. For drivers without ECE it returns ErrNotSupported.
 func (qp *QP) QueryECE() (ECE, error) {
 	const op = "query ECE"
 	if err := hold(op, qp.base()); err != nil {
@@ -26,9 +26,9 @@ func (qp *QP) QueryECE() (ECE, error) {
 	return ECE{VendorID: vendor, Options: options}, nil
 }
 
-// SetECE sets the ECE to request from the device (ibv_set_ece): that of the peer's
-// request or answer. The next Modify of the state requests it, and then QueryECE
-// returns the result. For devices without ECE it returns ErrNotSupported.
+// SetECE sets the ECE to request from the device (ibv_set_ece), which the peer's request or
+// reply contains. The next Modify of the state requests it. QueryECE then returns the
+// result. For devices without ECE it returns ErrNotSupported.
 func (qp *QP) SetECE(ece ECE) error {
 	const op = "set ECE"
 	if err := hold(op, qp.base()); err != nil {

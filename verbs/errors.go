@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/provider"
 )
 
-// The errors of this package match these with errors.Is, beside the errno.
+// The errors of this package match these with errors.Is, and also their errno.
 var (
 	// ErrInvalid: an argument was refused before it reached the kernel.
 	ErrInvalid = operr.ErrInvalid
@@ -40,7 +40,7 @@ var (
 // returns it.
 type CQEError = provider.CQEError
 
-// An OpError says which verb failed, on what object, and why. It wraps the kernel's
+// An OpError names the verb that failed, its object, and the cause. It wraps the kernel's
 // errno (a syscall.Errno), and matches the package's errors with errors.Is.
 type OpError struct {
 	Op     string // the verb, such as "create QP"
@@ -59,10 +59,10 @@ func (e *OpError) Error() string {
 
 func (e *OpError) Unwrap() error { return e.Err }
 
-// Hint returns what a person can do about the error, or "". Error has it, too. See [ib.Hint].
+// Hint returns advice for the user about the error, or "". Error includes it. See [ib.Hint].
 func (e *OpError) Hint() string { return e.hint }
 
-// Is matches errnos with the errors of this package.
+// Is reports whether the errno corresponds to target, an error of this package.
 func (e *OpError) Is(target error) bool {
 	var errno syscall.Errno
 	if !errors.As(e.Err, &errno) {
@@ -94,7 +94,7 @@ func (d *Device) failed(op, object string, err error) *OpError {
 	return &OpError{Op: op, Object: object, Err: d.explain(err), hint: hint(err)}
 }
 
-// hint says what a person can do about an error that any verb may return which creates something.
+// hint returns advice about an error that any verb that creates an object may return.
 func hint(err error) string {
 	var mapping *ioctl.MapError
 	switch {
@@ -115,7 +115,7 @@ func (d *Device) failedToLock(op, object string, err error) *OpError {
 	return e
 }
 
-// needsRaw adds the hint for a verb that sees the packets of others.
+// needsRaw adds the hint for a verb that gives access to the packets of other programs.
 func (e *OpError) needsRaw() *OpError {
 	if errors.Is(e.Err, syscall.EPERM) {
 		e.hint = "raw packets need the capability CAP_NET_RAW"
@@ -123,8 +123,8 @@ func (e *OpError) needsRaw() *OpError {
 	return e
 }
 
-// failedPath is failed for a verb that needs a path. The kernel finds the neighbour for it, and its
-// errno says neither whose nor for whom.
+// failedPath is failed for a verb for which the kernel resolves a neighbour. The errno names
+// neither the neighbour nor the source, so the error does.
 func (d *Device) failedPath(op, object string, a *AHAttr, err error) *OpError {
 	e := d.failed(op, object, err)
 	if !a.IsGlobal {
@@ -148,7 +148,7 @@ func (d *Device) failedPath(op, object string, a *AHAttr, err error) *OpError {
 	return e
 }
 
-// invalid refuses an argument.
+// invalid returns the error for an invalid argument.
 func invalid(op, format string, args ...any) error {
 	return &OpError{Op: op, Err: operr.Invalid(format, args...)}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/internal/fdwait"
 )
 
-// An eventFile is a file descriptor on which the kernel reports events. The first wait puts
-// it into the runtime's poller, so a wait blocks no thread. Close ends waits.
+// An eventFile is a file descriptor on which the kernel delivers events. The first wait
+// puts it into the runtime's poller, so a wait blocks no thread. Close ends waits.
 type eventFile struct {
 	fd   int
 	name string
@@ -24,11 +24,12 @@ type eventFile struct {
 	conn    syscall.RawConn // of file
 	closing atomic.Bool
 
-	// Of the goroutine that has the turn. They are here so that reading allocates nothing.
+	// These fields belong to the goroutine that has the turn. They are here so that reading
+	// allocates nothing.
 	try   func(uintptr) bool
 	event [maxEventLen]byte
 	size  int // of an event
-	n     int // what was read
+	n     int // the number of bytes read
 	errno syscall.Errno
 }
 
@@ -41,7 +42,7 @@ func newEventFile(fd, size int, name string, gone <-chan struct{}) *eventFile {
 	return f
 }
 
-// pollable returns the file in the runtime's poller, or nil if it was closed before there was one.
+// pollable returns the file, which it puts into the runtime's poller, or nil if Close came first.
 // Most channels are closed without a wait, and need no poller.
 func (f *eventFile) pollable() *os.File {
 	f.once.Do(func() {
@@ -53,7 +54,8 @@ func (f *eventFile) pollable() *os.File {
 			return f.errno != syscall.EAGAIN
 		}
 		f.file.Store(file)
-		// A poke from before found no file. So the first wait looks again at what it waits for.
+		// An earlier poke found no file. So this one makes the first wait check its condition
+		// again.
 		f.poke()
 	})
 	return f.file.Load()

@@ -2,7 +2,7 @@ package verbs
 
 import "unsafe"
 
-// Why the unsafe code of this file holds:
+// Why the unsafe code of this file is correct:
 //
 // The fast path passes work requests and completions to a provider through an
 // interface. The compiler must assume that they escape there, so each post of a
@@ -17,8 +17,8 @@ import "unsafe"
 // SendWR here points to an AH, MR or MW, the provider's SendWR points to its first
 // field, an AHRef, MRRef or MWRef.
 
-// Slices are made from hidden pointers with header. unsafe.Slice would check, with a
-// multiplication, what is already known.
+// header makes a slice from a hidden pointer. unsafe.Slice would multiply to check a length
+// that is known to be valid.
 
 //go:nosplit
 func noescape(p unsafe.Pointer) unsafe.Pointer {
@@ -32,7 +32,7 @@ type header struct {
 	len, cap int
 }
 
-// as returns a slice as one of another type with the same layout, hidden from escape
+// as converts a slice to one of another type with the same layout, hidden from escape
 // analysis.
 func as[To, From any](s []From) []To {
 	h := header{noescape(unsafe.Pointer(unsafe.SliceData(s))), len(s), len(s)}

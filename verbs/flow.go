@@ -21,11 +21,11 @@ const (
 
 func (t FlowType) String() string { return uapi.EnumIbFlowAttrType.Short(uint64(t)) }
 
-// FlowFlags modify a Flow, as enum ibv_flow_flags.
+// FlowFlags modify a Flow (enum ibv_flow_flags).
 type FlowFlags uint32
 
 const (
-	FlowDontTrap FlowFlags = 1 << 1 // other flows get the packets, too
+	FlowDontTrap FlowFlags = 1 << 1 // other flows receive the packets, too
 	FlowEgress   FlowFlags = 1 << 2 // for packets that the device sends
 )
 
@@ -48,13 +48,13 @@ type FlowOptions struct {
 // maxFlowSpecs is the kernel's IB_FLOW_SPEC_SUPPORT_LAYERS.
 const maxFlowSpecs = 10
 
-// A FlowSpec is a part of a Flow's description.
+// A FlowSpec is a part of a Flow's description: a header to match or an action.
 type FlowSpec interface {
 	append(b []byte) []byte // in the kernel's format
 }
 
-// FlowEth matches Ethernet headers (struct ibv_flow_spec_eth): those that equal Val in
-// the bits that are set in Mask.
+// FlowEth matches Ethernet headers that equal Val in the bits set in Mask (struct
+// ibv_flow_spec_eth).
 type FlowEth struct {
 	Val, Mask FlowEthFilter // bits of Val count where Mask has them
 }
@@ -66,7 +66,7 @@ type FlowEthFilter struct {
 	VLANTag        uint16  // PCP, DEI and VLAN ID, in host byte order
 }
 
-// FlowIPv4 describes IPv4 headers (struct ibv_flow_spec_ipv4_ext).
+// FlowIPv4 matches IPv4 headers (struct ibv_flow_spec_ipv4_ext).
 type FlowIPv4 struct {
 	Val, Mask FlowIPv4Filter // bits of Val count where Mask has them
 }
@@ -77,7 +77,7 @@ type FlowIPv4Filter struct {
 	Proto, TOS, TTL, Flags uint8      // as in the header
 }
 
-// FlowIPv6 describes IPv6 headers (struct ibv_flow_spec_ipv6).
+// FlowIPv6 matches IPv6 headers (struct ibv_flow_spec_ipv6).
 type FlowIPv6 struct {
 	Val, Mask FlowIPv6Filter // bits of Val count where Mask has them
 }
@@ -89,12 +89,12 @@ type FlowIPv6Filter struct {
 	NextHeader, TrafficClass, HopLimit uint8      // as in the header
 }
 
-// FlowTCP describes TCP headers (struct ibv_flow_spec_tcp_udp).
+// FlowTCP matches TCP headers (struct ibv_flow_spec_tcp_udp).
 type FlowTCP struct {
 	Val, Mask FlowPorts // bits of Val count where Mask has them
 }
 
-// FlowUDP describes UDP headers (struct ibv_flow_spec_tcp_udp).
+// FlowUDP matches UDP headers (struct ibv_flow_spec_tcp_udp).
 type FlowUDP struct {
 	Val, Mask FlowPorts // bits of Val count where Mask has them
 }
@@ -105,8 +105,7 @@ type FlowPorts struct {
 }
 
 // FlowTag makes the device put a number into the packets' completions (struct
-// ibv_flow_spec_action_tag). On mlx5 it has 24 bits. WCEx.FlowTag
-// reports it.
+// ibv_flow_spec_action_tag). On mlx5 the number has 24 bits. WCEx.FlowTag reports it.
 type FlowTag uint32
 
 // FlowDrop makes the device drop the packets (struct ibv_flow_spec_action_drop).
@@ -214,8 +213,8 @@ func (f *Flow) base() *object {
 }
 
 // CreateFlow steers packets to a RawPacket or UD QP (ibv_create_flow). Without the
-// capability CAP_NET_RAW, the error is EPERM. If the device can't match the specs, it
-// is ErrNotSupported or EINVAL. A QP with a Flow can't be closed.
+// capability CAP_NET_RAW, the error is EPERM. If the device can't match the specs, the
+// error is ErrNotSupported or EINVAL. A QP with a Flow can't be closed.
 func (qp *QP) CreateFlow(o FlowOptions) (*Flow, error) {
 	const op = "create flow"
 	if err := hold(op, qp.base()); err != nil {

@@ -18,7 +18,7 @@ import (
 // address to a GID.
 type GID = ib.GID
 
-// A GIDType is the protocol of packets with a GID (enum ibv_gid_type).
+// A GIDType is the protocol of a GID's packets (enum ibv_gid_type).
 type GIDType uint8
 
 // The zero GIDType is none of these. In a GIDSelector it stands for any type.
@@ -48,7 +48,7 @@ type GIDEntry struct {
 	GID     GID     // the address
 	Port    int     // from 1
 	Index   int     // in the port's table: AHAttr.SGIDIndex
-	Type    GIDType // of packets with this GID
+	Type    GIDType // the protocol of its packets
 	NetDev  string  // its network interface, "" for none
 	IfIndex int     // the interface's index, 0 for none
 }
@@ -73,7 +73,7 @@ type GIDSelector struct {
 	Type   GIDType    // 0 for any type
 }
 
-// String describes the selector in words.
+// String returns a description of the selector.
 func (s GIDSelector) String() string {
 	var words []string
 	if s.Type != 0 {
@@ -98,9 +98,9 @@ func (s GIDSelector) match(e GIDEntry) bool {
 		(s.Type == 0 || s.Type == e.Type)
 }
 
-// Find returns the entry that matches the selector. If several match, it returns the
-// one with the widest reach: it prefers RoCE v2 to RoCE v1, then IPv4 to other
-// addresses, and link-local addresses least. Of equal ones it returns the first.
+// Find returns the entry that matches the selector. If several match, it returns the entry
+// with the widest reach. It prefers RoCE v2 to RoCE v1, then IPv4 to other addresses, and
+// link-local addresses come last. Of equal entries it returns the first.
 func (t GIDTable) Find(s GIDSelector) (GIDEntry, error) {
 	best := -1
 	for i, e := range t {
@@ -125,7 +125,7 @@ func (t GIDTable) Find(s GIDSelector) (GIDEntry, error) {
 	return GIDEntry{}, err
 }
 
-// reach ranks entries by how far their packets reach.
+// reach returns a rank that grows with the distance that the entry's packets can go.
 func (e GIDEntry) reach() int {
 	n := 4 * int(e.Type)
 	switch {
@@ -148,14 +148,14 @@ func (d *Device) GIDTable() (GIDTable, error) {
 	return table, nil
 }
 
-// gids is GIDTable without the names of interfaces.
+// gids is GIDTable without the interfaces' names.
 func (d *Device) gids(op string) (GIDTable, error) {
 	if err := d.begin(op); err != nil {
 		return nil, err
 	}
 	defer d.done()
 	size := uapi.StructIbUverbsGidEntry.Size
-	entries := make([]uapi.IbUverbsGidEntry, math.MaxUint16/size) // what an attribute can carry
+	entries := make([]uapi.IbUverbsGidEntry, math.MaxUint16/size) // as many as an attribute holds
 	cmd := ioctl.NewQueryGidTable()
 	defer cmd.Release()
 	cmd.EntrySize(uint64(size))
@@ -172,9 +172,9 @@ func (d *Device) gids(op string) (GIDTable, error) {
 	return table, nil
 }
 
-// FindGID returns the GID that matches the selector: GIDTable.Find in the device's GIDTable.
-// Which GID to use is the caller's choice where there are several: a port has one for each
-// address of its network interface, and each protocol.
+// FindGID returns the GID that matches the selector: it calls GIDTable.Find on the device's
+// GIDTable. A port has a GID for each address of its network interface and each protocol.
+// The selector chooses.
 func (d *Device) FindGID(s GIDSelector) (GIDEntry, error) {
 	table, err := d.GIDTable()
 	if err != nil {
@@ -183,9 +183,9 @@ func (d *Device) FindGID(s GIDSelector) (GIDEntry, error) {
 	return table.Find(s)
 }
 
-// QueryGID returns one entry of a port's GID table (ibv_query_gid_ex). Ports
-// count from 1, indices from 0 to PortAttr.GIDTableLen-1. An index that has no
-// entry gives an error with errno ENODATA.
+// QueryGID returns one entry of a port's GID table (ibv_query_gid_ex). Ports count from 1,
+// indices from 0 to PortAttr.GIDTableLen-1. For an index without an entry, the errno is
+// ENODATA.
 func (d *Device) QueryGID(port, index int) (GIDEntry, error) {
 	e, err := d.gid(port, index)
 	if err != nil {
@@ -222,8 +222,8 @@ func (d *Device) gid(port, index int) (GIDEntry, error) {
 	return gidEntry(entry), nil
 }
 
-// gidIndex returns the index that a GID has now. The table changes with the addresses of its
-// interfaces, and what was found before may be elsewhere, or gone.
+// gidIndex returns the GID's current index. The table changes with the addresses of the
+// interfaces, so a GID found earlier may have moved or be gone.
 func (d *Device) gidIndex(op string, gid GIDEntry) (int, error) {
 	table, err := d.gids(op)
 	if err != nil {

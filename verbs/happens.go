@@ -2,7 +2,7 @@
 
 package verbs
 
-// posting and polled are for the race detector only.
+// posting and polled do something only under the race detector.
 
 func posting() {}
 func polled()  {}

@@ -7,10 +7,10 @@ import (
 	"unsafe"
 )
 
-// What a goroutine does before a post happens before what another goroutine does after
-// polling the completion. A program may rely on that to pass buffers on. The device
-// orders the two, but the race detector knows nothing of devices. So it is told
-// explicitly, as the runtime does for I/O on files.
+// A post happens before the poll of its completion, even by another goroutine. A program
+// may rely on that to pass buffers on. The device orders the two, but the race detector
+// doesn't see the device. So posting and polled inform it explicitly, as the runtime does
+// for I/O on files.
 
 var device byte // stands for all devices
 

@@ -9,13 +9,13 @@ import (
 	"github.com/goverbs/goverbs/provider"
 )
 
-// Processes share a device, and objects on it, so: one sends Device.File to the other, over a
-// Unix socket (SCM_RIGHTS), and the numbers that PD.Handle, MR.Handle and DM.Handle return.
-// The other one calls ImportDevice, and then Device.ImportPD and so on.
+// Two processes share a device and its objects in this way: the first sends Device.File over
+// a Unix socket (SCM_RIGHTS), and the numbers that PD.Handle, MR.Handle and DM.Handle return.
+// The second calls ImportDevice, and then Device.ImportPD and so on.
 
-// File returns the device's file, for ImportDevice in another process. It is a duplicate: its
-// owner closes it. The device stays open in the kernel, with all objects on it, until the last
-// duplicate is closed.
+// File returns the device's file, for ImportDevice in another process. The file is a
+// duplicate, which the caller closes. The device and all objects on it stay open in the kernel
+// until the last duplicate is closed.
 func (d *Device) File() (*os.File, error) {
 	const op = "share device"
 	if err := d.begin(op); err != nil {
@@ -30,12 +30,12 @@ func (d *Device) File() (*os.File, error) {
 }
 
 // ImportDevice opens a device that another process has opened, by its file
-// (ibv_import_device). Both then use one context of the kernel. The caller may close f. Only
-// mlx5 supports that; with other drivers the error is ErrNotSupported.
+// (ibv_import_device). Both processes then share one kernel context. The caller may close f.
+// Only mlx5 supports this; with other drivers the error is ErrNotSupported.
 //
-// Objects belong to the context. Those that the other process has created can be imported. A
-// Device closes what was created on it, and only forgets what it has imported. The events of
-// all objects go to the process that has opened the device.
+// Objects belong to the context, so each process can import the other's. A Device destroys
+// only the objects created on it; it releases imported ones. The events of all objects are
+// delivered to the process that opened the device.
 func ImportDevice(f *os.File) (*Device, error) {
 	const op = "import device"
 	if f == nil {
@@ -55,7 +55,7 @@ func ImportDevice(f *os.File) (*Device, error) {
 	return d.openAs(op, file, (*Device).queryContext)
 }
 
-// infoOf returns the device that a file leads to.
+// infoOf returns the device of an open file.
 func infoOf(file *ioctl.File) (*DeviceInfo, error) {
 	devices, err := Devices()
 	if err != nil {
@@ -82,7 +82,7 @@ func dupFile(f *os.File) (int, error) {
 	return fd, dupErr
 }
 
-// queryContext asks about the context that the file already has.
+// queryContext queries the context that the file already has.
 func (d *Device) queryContext(p *provider.Provider) error {
 	if p.ImportContext == nil {
 		return fmt.Errorf("%w by the provider %s", ErrNotSupported, p.Name)
@@ -119,7 +119,7 @@ func (o *object) number() uint32 {
 	return o.handle
 }
 
-// importer returns the provider as one that can import.
+// importer returns the provider as a provider.Importer.
 func (d *Device) importer(op string) (provider.Importer, error) {
 	p, ok := d.prov.(provider.Importer)
 	if !ok {
@@ -128,9 +128,9 @@ func (d *Device) importer(op string) (provider.Importer, error) {
 	return p, nil
 }
 
-// ImportPD makes a PD of one that another process has created on the device, by the number
-// that its Handle returns (ibv_import_pd). Close forgets it (ibv_unimport_pd): who has created
-// it must not close it before, which the kernel refuses only while there are objects on it.
+// ImportPD imports a PD that another process has created on the device, by the number that its
+// Handle returns (ibv_import_pd). Close only releases it (ibv_unimport_pd). The creator must
+// not close it first. The kernel refuses that only while objects depend on it.
 func (d *Device) ImportPD(handle uint32) (*PD, error) {
 	const op = "import PD"
 	if err := d.begin(op); err != nil {
@@ -150,8 +150,9 @@ func (d *Device) ImportPD(handle uint32) (*PD, error) {
 	return pd, nil
 }
 
-// ImportMR is ImportPD for an MR, which should be of this PD (ibv_import_mr). The MR has no
-// Bytes, and its Access isn't known. If the kernel doesn't say the address, Addr is 0.
+// ImportMR is ImportPD for an MR, which should belong to this PD (ibv_import_mr). The MR
+// has no Bytes, and its Access is unknown. If the kernel doesn't report the address, Addr
+// is 0.
 func (pd *PD) ImportMR(handle uint32) (*MR, error) {
 	const op = "import MR"
 	if err := hold(op, pd.base()); err != nil {

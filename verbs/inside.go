@@ -11,7 +11,7 @@ func init() {
 	inside.CreateQP, inside.CreateCQ, inside.PostRaw = createQPInside, createCQInside, postRawInside
 }
 
-// An extension is an object that another package has made: see inside.Made.
+// An extension is an object that another package has created: see inside.Made.
 type extension struct {
 	object
 	made inside.Made

@@ -2,8 +2,8 @@ package verbs
 
 import "errors"
 
-// What iWARP lacks beside InfiniBand and RoCE. What its work requests lack, the provider
-// refuses.
+// The errors for verbs that iWARP lacks. The provider refuses the work requests that it
+// lacks.
 var (
 	errIWARPTypes     = errors.New("iWARP has only RC queue pairs")
 	errIWARPDatagrams = errors.New("iWARP has no datagrams, and so no address handles")
@@ -15,8 +15,8 @@ var (
 // iwarp reports whether the device speaks iWARP.
 func (d *Device) iwarp() bool { return d.info.Transport() == TransportIWARP }
 
-// checkIWARPMove refuses the states of InfiniBand's state table that iWARP lacks. The
-// others need no attributes. The kernel's connection manager changes most of them itself.
+// checkIWARPMove refuses moves to states that iWARP lacks. Moves to the other states need
+// no attributes. The kernel's connection manager makes most of them itself.
 func checkIWARPMove(op string, to QPState, mask QPAttrMask) error {
 	switch {
 	case mask&QPAttrState == 0:

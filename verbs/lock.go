@@ -8,24 +8,24 @@ import (
 	"github.com/goverbs/goverbs/internal/spin"
 )
 
-// A queueLock serialises the users of one queue. With single set there must be only
-// one user at a time. Then it takes no lock, and only detects a second user, without
+// A queueLock serialises the users of one queue. With single set, there must be only one
+// user at a time: the queueLock doesn't lock, and only detects a second user, without
 // atomics.
 //
-// A sync.Mutex would be too slow. Its Unlock is a read-modify-write instruction, for
-// which amd64 waits until a doorbell has left the processor. That takes longer than
-// the rest of a post. The Unlock of a queueLock is an ordinary store. It can't know
-// whether somebody waits, so waiters spin, as with rdma-core's spin locks. The lock is
-// held for nanoseconds, except by verbs that change the queue. waiting counts the
-// waiters that have spun for so long that they yield.
+// A sync.Mutex would be too slow. Its Unlock is a read-modify-write instruction, for which
+// amd64 waits until a doorbell has left the processor. That takes longer than the rest of a
+// post. The Unlock of a queueLock is an ordinary store. It can't know of waiters, so they
+// spin, as with rdma-core's spin locks. The lock is held for nanoseconds, except by verbs
+// that change the queue. waiting counts the waiters that have spun for so long that they
+// yield.
 type queueLock struct {
 	held    uint32 // 0, 1, or heldByBatch
 	single  bool
 	waiting int32
 }
 
-// heldByBatch is the value of queueLock.held while QP.Sends builds a batch. That may take
-// long.
+// heldByBatch is the value of queueLock.held while QP.Sends builds a batch. Building may
+// take long.
 const heldByBatch = 2
 
 func (l *queueLock) Lock() {
@@ -49,8 +49,7 @@ func (l *queueLock) waitForBatch() {
 	atomic.StoreUint32(&l.held, heldByBatch)
 }
 
-// lockUnlessBatch is Lock, but gives up and returns false while a batch is being
-// built.
+// lockUnlessBatch is Lock, but returns false while a batch is being built.
 func (l *queueLock) lockUnlessBatch() bool {
 	return !l.batching() && (l.try() || l.wait(true))
 }
@@ -70,11 +69,11 @@ func (l *queueLock) try() bool {
 func (l *queueLock) Unlock() {
 	memorder.StoreRelease(&l.held, 0)
 	if atomic.LoadInt32(&l.waiting) != 0 {
-		runtime.Gosched() // else a goroutine that locks in a loop would starve others
+		runtime.Gosched() // else a goroutine that locks in a loop would starve waiters
 	}
 }
 
-// wait is Lock for a lock that is held. With unlessBatch it gives up if a batch holds
+// wait is Lock for a lock that is held. With unlessBatch it returns false if a batch holds
 // the lock.
 func (l *queueLock) wait(unlessBatch bool) bool {
 	if l.single {

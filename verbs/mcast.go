@@ -12,19 +12,19 @@ type mcastGroup struct {
 	lid uint16
 }
 
-// MulticastQPN is the number of no queue pair: SendWR.RemoteQPN of a message to a multicast group.
+// MulticastQPN is SendWR.RemoteQPN of a message to a multicast group. No queue pair has this
+// number.
 const MulticastQPN = 0xffffff
 
 // AttachMcast attaches a UD QP to a multicast group, whose messages it then receives
-// (ibv_attach_mcast). Each begins with a GRH. A sender needs no group: it sends with an AH whose
-// DGID and DLID are the group's, to MulticastQPN, and with the Q_Key of those that are attached.
+// (ibv_attach_mcast). Each message begins with a GRH. A sender needs no attachment: it sends to
+// MulticastQPN, with the Q_Key of the attached QPs and an AH that has the group's DGID and DLID.
 //
-// AttachMcast tells the device only. Over RoCE the group's GID is an IPv6 multicast address, or
-// ib.ParseGID of an IPv4 one, and the LID is 0. Packets also have to get as far as the device: while
-// a process has joined the group on the GID's network interface, as with net.ListenMulticastUDP,
-// the interface and the switches pass them. Over InfiniBand the subnet's administration makes the
-// group and chooses its LID: sa.Client.Join. rdmacm.ID.JoinMulticast does all this, and attaches
-// the QP.
+// AttachMcast only configures the device. Over RoCE the group's GID is an IPv6 multicast address, or
+// ib.ParseGID of an IPv4 one, and the LID is 0. For packets to reach the device, a process must also
+// join the group on the GID's network interface, as with net.ListenMulticastUDP: then the interface
+// and the switches pass them. Over InfiniBand the subnet administration makes the group and chooses
+// its LID: sa.Client.Join. rdmacm.ID.JoinMulticast does all this, and attaches the QP.
 func (qp *QP) AttachMcast(gid GID, lid uint16) error {
 	return qp.changeMcast("attach multicast", true, mcastGroup{gid, lid})
 }

@@ -4,8 +4,8 @@ import "iter"
 
 // members are the objects of a Device.
 type members struct {
-	newest *object           // of a list, through object.older
-	named  map[uint64]member // those that events name, by their ids
+	newest *object           // head of the list that object.older links
+	named  map[uint64]member // the objects that can have events, by id
 }
 
 func (ms *members) add(o *object, self member) {

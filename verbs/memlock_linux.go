@@ -6,11 +6,11 @@ import (
 
 const opMemlock = "raise RLIMIT_MEMLOCK"
 
-// RaiseMemlock raises the limit of the memory that this process may lock as far as it is allowed
-// to, and returns it in bytes: 0 for no limit, which takes the capability CAP_SYS_RESOURCE, else
-// the hard limit. Registered memory and the memory of most devices' queues are locked. A program
-// calls RaiseMemlock before it opens a device. A hard limit that is too low is no error: only the
-// program knows what it needs.
+// RaiseMemlock raises the limit of the memory that this process may lock as far as the process is
+// allowed to. It returns the new limit in bytes: 0 for no limit, which needs the capability
+// CAP_SYS_RESOURCE, else the hard limit. Registered memory and the queues of most devices are
+// locked memory. A program calls RaiseMemlock before it opens a device. A hard limit that is too
+// low is no error: only the program knows its needs.
 func RaiseMemlock() (uint64, error) {
 	const none = unix.RLIM_INFINITY
 	limit := unix.Rlimit{Cur: none, Max: none}

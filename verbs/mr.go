@@ -23,14 +23,14 @@ type MR struct {
 	object
 	buf      []byte
 	pin      runtime.Pinner
-	mapped   bool // buf is ours to unmap
-	null     bool // AllocNullMR: the kernel has no object for it
-	implicit bool // RegImplicitMR: all memory is in it
+	mapped   bool // Close unmaps buf
+	null     bool // AllocNullMR: the kernel has no such object
+	implicit bool // RegImplicitMR: it covers all memory
 	iova     uint64
 	length   uint64
 	rkey     uint32
 	access   AccessFlags
-	gone     bool // under the Device's scattered.mu: the memory may be used otherwise
+	gone     bool // under the Device's scattered.mu: the memory is no longer the MR's
 }
 
 func (mr *MR) base() *object {
@@ -42,18 +42,18 @@ func (mr *MR) base() *object {
 
 // MROptions are the arguments of RegMR and AllocMR.
 type MROptions struct {
-	// Access says what the memory may be used for. Memory that a peer may write or
-	// read needs the remote flags. Without any flag it can only be sent.
+	// Access is the permitted use of the memory. A peer's writes and reads need the remote
+	// flags. Without flags, the memory can only be sent.
 	Access AccessFlags
 
-	// IOVA is the address that work requests, also those of a peer, use for the first
-	// byte (ibv_reg_mr_iova). It must be equal to the memory's address modulo the page
-	// size. 0 stands for the memory's address or, with AccessZeroBased, for the offset
-	// of the first byte in its page.
+	// IOVA is the address of the first byte in work requests, including a peer's
+	// (ibv_reg_mr_iova). It must be equal to the memory's address modulo the page size. 0
+	// stands for the memory's address or, with AccessZeroBased, for the offset of the first
+	// byte in its page.
 	IOVA uint64
 
-	// DMAH says where the data that the device writes should go (ibv_reg_mr_ex); nil leaves
-	// that to the device. It can't be closed before the MR.
+	// DMAH tells where the device's writes should go (ibv_reg_mr_ex); nil leaves that to
+	// the device. The DMAH can't be closed before the MR.
 	DMAH *DMAH
 }
 
@@ -64,8 +64,8 @@ func (pd *PD) RegMR(buf []byte, o MROptions) (*MR, error) {
 	return pd.regMR("reg MR", buf, o, false)
 }
 
-// AllocMR allocates n bytes outside the Go heap, page-aligned and zeroed, and
-// registers them. Close frees them: slices of Bytes must not be used after that.
+// AllocMR allocates n bytes outside the Go heap, page-aligned and zeroed, and registers
+// them. Close frees the memory: slices of Bytes must not be used after that.
 func (pd *PD) AllocMR(n int, o MROptions) (*MR, error) {
 	const op = "alloc MR"
 	if err := hold(op, pd.base()); err != nil {
@@ -89,7 +89,7 @@ func (pd *PD) AllocMR(n int, o MROptions) (*MR, error) {
 	return mr, err
 }
 
-// checkMR refuses memory that can't be registered.
+// checkMR returns an error for memory that can't be registered.
 func (d *Device) checkMR(op string, n uint64, access AccessFlags) error {
 	if n == 0 {
 		return invalid(op, "length %d: there is nothing to register", n)
@@ -173,7 +173,7 @@ func (mr *MR) register(pd *PD, start uint64) (handle uint32, err error) {
 	return cmd.Resp.MrHandle, nil
 }
 
-// registerFor is register with a DMAH, for which there is only a newer command.
+// registerFor is register with a DMAH, which needs a newer command.
 func (mr *MR) registerFor(pd *PD, d *DMAH, start uint64) (uint32, error) {
 	cmd := ioctl.NewRegMr()
 	defer cmd.Release()
@@ -192,7 +192,7 @@ func (mr *MR) registerFor(pd *PD, d *DMAH, start uint64) (uint32, error) {
 	return uint32(*handle), nil
 }
 
-// iova returns the address that the device uses for n bytes at start.
+// iova returns the device's address for n bytes at start.
 func (o *MROptions) iova(op string, start, n uint64) (uint64, error) {
 	page := uint64(syscall.Getpagesize() - 1)
 	switch {
@@ -219,8 +219,8 @@ func (d *Device) mrError(op string, n uint64, access AccessFlags, err error) err
 	return e
 }
 
-// pinMemory pins a buffer on the Go heap. Other memory never moves. The Pinner panics
-// for it, which is the only way to find out.
+// pinMemory pins a buffer on the Go heap. Other memory never moves. The Pinner panics for
+// it, and only that panic identifies it.
 func pinMemory(p *runtime.Pinner, b []byte) {
 	defer func() { _ = recover() }()
 	p.Pin(&b[0])
@@ -229,11 +229,11 @@ func pinMemory(p *runtime.Pinner, b []byte) {
 // DmabufOptions are the arguments of RegDmabufMR.
 type DmabufOptions struct {
 	FD     int    // the dma-buf's file descriptor, which may be closed after the registration
-	Offset uint64 // of the first byte, in bytes
+	Offset uint64 // of the first byte in the dma-buf, in bytes
 	Length uint64 // bytes, from 1
 
-	// IOVA is the address that work requests use for the first byte. It must be equal
-	// to Offset modulo the page size.
+	// IOVA is the address of the first byte in work requests. It must be equal to Offset
+	// modulo the page size.
 	IOVA   uint64
 	Access AccessFlags // what the memory may be used for
 }
@@ -289,7 +289,7 @@ func (pd *PD) regDmabufHeld(op string, o *DmabufOptions, add func(ioctl.RegDmabu
 	return mr, nil
 }
 
-// ReregOptions says what to change in an MR. What is zero stays as it is.
+// ReregOptions selects the changes to an MR. A zero field changes nothing.
 type ReregOptions struct {
 	Buf    []byte       // other memory
 	IOVA   uint64       // with Buf: see MROptions
@@ -382,16 +382,15 @@ func (mr *MR) Rereg(r ReregOptions) (err error) {
 	if r.PD != nil {
 		mr.dev.mu.Lock()
 		before := mr.parents[0]
-		mr.parents[0] = &r.PD.object // what else it depends on stays
+		mr.parents[0] = &r.PD.object // the other parents stay
 		mr.dev.mu.Unlock()
 		drop(before)
 	}
 	return nil
 }
 
-// Bytes returns the memory; nil for a dma-buf, and for MRs without a buffer of their own.
-// The device may change it at any time, with a receive, a read or a peer's write that is
-// in flight.
+// Bytes returns the memory, or nil for a dma-buf and for an MR without a buffer of its own.
+// A receive, read or peer's write in flight may change the memory at any time.
 func (mr *MR) Bytes() []byte {
 	if mr == nil {
 		return nil
@@ -399,7 +398,7 @@ func (mr *MR) Bytes() []byte {
 	return mr.buf
 }
 
-// Addr returns the first byte's address for work requests: see MROptions.IOVA.
+// Addr returns the address of the first byte in work requests: see MROptions.IOVA.
 func (mr *MR) Addr() uint64 {
 	if mr == nil {
 		return 0
@@ -407,7 +406,7 @@ func (mr *MR) Addr() uint64 {
 	return mr.iova
 }
 
-// Len returns the length in bytes; math.MaxInt if that is too little.
+// Len returns the length in bytes, or math.MaxInt for a longer MR.
 func (mr *MR) Len() int {
 	if mr == nil {
 		return 0
@@ -423,8 +422,8 @@ func (mr *MR) LKey() uint32 {
 	return mr.ref.LKey
 }
 
-// Remote returns what a peer must know to read or write the memory. Access decides what
-// the peer may do.
+// Remote returns the address and key with which a peer reads or writes the memory, as far
+// as Access permits.
 func (mr *MR) Remote() Remote { return Remote{Addr: mr.Addr(), RKey: mr.RKey()} }
 
 // RKey returns the key for a peer.
@@ -443,9 +442,9 @@ func (mr *MR) Access() AccessFlags {
 	return mr.access
 }
 
-// SGE returns the scatter/gather entry for n bytes at offset off. Like a slice
-// expression, it panics if they are out of range. It also panics if n is 4 GiB or more,
-// which doesn't fit an entry.
+// SGE returns the scatter/gather entry for n bytes at offset off. Like a slice expression,
+// it panics if they are out of range. It also panics if n is 4 GiB or more, too long for an
+// entry.
 func (mr *MR) SGE(off, n int) SGE {
 	if off|n < 0 || uint64(off+n) > mr.length || uint64(n) > math.MaxUint32 {
 		panic(outOfRange{off, n, mr.length})
@@ -453,7 +452,8 @@ func (mr *MR) SGE(off, n int) SGE {
 	return SGE{Addr: mr.iova + uint64(off), Length: uint32(n), LKey: mr.ref.LKey}
 }
 
-// outOfRange is the panic of SGE: a value, so that the compiler inlines SGE.
+// outOfRange is the value with which SGE panics. It isn't formatted there, so that the
+// compiler inlines SGE.
 type outOfRange struct {
 	off, n int
 	length uint64
@@ -470,8 +470,8 @@ func (e outOfRange) Error() string {
 // 4 GiB or more.
 func (mr *MR) All() SGE { return mr.SGE(0, mr.Len()) }
 
-// SGEOf returns the scatter/gather entry for b, which must be part of Bytes. It panics
-// if it isn't, or if it has 4 GiB or more.
+// SGEOf returns the scatter/gather entry for b, which must be part of Bytes. It panics if b
+// isn't, or if it has 4 GiB or more.
 func (mr *MR) SGEOf(b []byte) SGE {
 	if mr != nil && mr.implicit {
 		return mr.SGE(int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))), len(b))

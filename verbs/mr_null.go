@@ -6,10 +6,10 @@ import (
 	"github.com/goverbs/goverbs/provider"
 )
 
-// AllocNullMR allocates an MR without memory (ibv_alloc_null_mr). What the device writes
-// to it is lost, and what it reads is zeros. A receive's list may so skip a part of each
-// message. Its addresses begin at 0 and have no end: MR.SGE takes any offset. It has no
-// RKey. Only mlx5 has null MRs; with other drivers the error is ErrNotSupported.
+// AllocNullMR allocates an MR without memory (ibv_alloc_null_mr). Writes to it are lost,
+// and reads return zeros. With it, a receive's list can skip a part of each message. Its
+// addresses begin at 0 and have no end: MR.SGE takes any offset. It has no RKey. Only mlx5
+// has null MRs; with other drivers the error is ErrNotSupported.
 func (pd *PD) AllocNullMR() (*MR, error) {
 	const op = "alloc null MR"
 	if err := hold(op, pd.base()); err != nil {

@@ -14,10 +14,10 @@ import (
 // (ibv_reg_mr of SIZE_MAX bytes, implicit ODP). The device must have
 // ODPSupportImplicit. AccessOnDemand is implied.
 //
-// Nothing is pinned. A work request may use whatever memory is mapped when the device
-// accesses it, also memory that was mapped later. MR.SGEOf takes any slice; the offset in
-// MR.SGE and Remote.At is an address. Memory on the Go heap must be kept alive until the work has completed, for
-// example with a runtime.Pinner: the device is unknown to the garbage collector.
+// Nothing is pinned. A work request may use any memory that is mapped when the device accesses it, even
+// if it was mapped after the registration. MR.SGEOf takes any slice; the offset in MR.SGE and Remote.At
+// is an address. Memory on the Go heap must be kept alive until the work completes, for example with a
+// runtime.Pinner: the garbage collector doesn't see the device.
 func (pd *PD) RegImplicitMR(access AccessFlags) (*MR, error) {
 	const op = "reg implicit MR"
 	if err := hold(op, pd.base()); err != nil {
@@ -63,13 +63,13 @@ func (pd *PD) regImplicitHeld(op string, access AccessFlags) (*MR, error) {
 type Advice uint32
 
 const (
-	// AdvicePrefetch makes the memory ready to be read: present in RAM, and mapped for the
-	// device.
+	// AdvicePrefetch prepares the memory for reads: it loads it into RAM, and maps it for
+	// the device.
 	AdvicePrefetch Advice = Advice(uapi.IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH)
-	// AdvicePrefetchWrite makes it ready to be written. The MR must allow local writes.
+	// AdvicePrefetchWrite prepares the memory for writes. The MR must allow local writes.
 	AdvicePrefetchWrite Advice = Advice(uapi.IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE)
-	// AdvicePrefetchNoFault maps for the device what is present in RAM, and loads nothing
-	// else.
+	// AdvicePrefetchNoFault maps for the device the pages that are in RAM, and loads no
+	// others.
 	AdvicePrefetchNoFault Advice = Advice(uapi.IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT)
 )
 
@@ -80,22 +80,21 @@ func (a Advice) String() string {
 // AdviseFlags modify AdviseMR (IBV_ADVISE_MR_FLAG_*).
 type AdviseFlags uint32
 
-// AdviseFlush makes AdviseMR return only when the advice has been followed, with the error
-// that this had. Without it, AdviseMR may return at once.
+// AdviseFlush makes AdviseMR wait until the kernel has followed the advice, and return its
+// error. Without it, AdviseMR may return at once.
 const AdviseFlush AdviseFlags = AdviseFlags(uapi.IB_UVERBS_ADVISE_MR_FLAG_FLUSH)
 
 // String returns the flags' names joined with "|".
 func (f AdviseFlags) String() string { return uapi.EnumIbUverbsAdviseMrFlag.Short(uint64(f)) }
 
-// maxAdvice is how many entries an attribute of a command can hold.
+// maxAdvice is the number of entries that an attribute of a command holds.
 const maxAdvice = math.MaxUint16 / 16
 
-// AdviseMR gives an advice about pieces of memory with AccessOnDemand, in MRs of the PD
-// (ibv_advise_mr). It saves the page faults of the first access. There may be 1 to 4095
-// pieces.
+// AdviseMR gives advice about 1 to 4095 pieces of memory with AccessOnDemand, in MRs of the
+// PD (ibv_advise_mr). It saves the page faults of the first access.
 //
-// Memory of another kind is refused with EINVAL, a key of no MR with ENOENT or EINVAL, and
-// memory that isn't mapped with EFAULT; without AdviseFlush, drivers may not report this.
+// The errno is EINVAL for memory of another kind, ENOENT or EINVAL for a key of no MR, and
+// EFAULT for memory that isn't mapped. Without AdviseFlush, drivers may not report these.
 func (pd *PD) AdviseMR(advice Advice, flags AdviseFlags, pieces ...SGE) error {
 	const op = "advise MR"
 	if err := hold(op, pd.base()); err != nil {

@@ -16,8 +16,8 @@ const (
 
 func (m MWType) String() string { return uapi.EnumIbMwType.Short(uint64(m)) }
 
-// An MW is a memory window: remote access to a part of an MR. Work requests grant and
-// revoke it.
+// An MW is a memory window: it gives peers access to a part of an MR. Work requests grant
+// and revoke the access.
 type MW struct {
 	ref provider.MWRef // first: see flat.go
 	object
@@ -77,9 +77,9 @@ func (mw *MW) RKey() uint32 {
 	return mw.ref.RKey.Load()
 }
 
-// Remote returns what a peer must know to use the window: its key, and the address of its
-// first byte, as of the last bind. Like RKey, it changes when a bind is posted, and is valid
-// only after the bind's completion.
+// Remote returns the window's key and the address of its first byte, for a peer, as of the
+// last bind. Like RKey, it changes when a bind is posted, and is valid only after the bind's
+// completion.
 func (mw *MW) Remote() Remote {
 	if mw == nil {
 		return Remote{}

@@ -12,17 +12,17 @@ import (
 )
 
 // An object is the common part of PD, MR, QP and so on: a handle in the kernel, and a
-// lifetime. It is held while another object depends on it or a verb runs on it. Then
-// Close returns ErrBusy. A closed object can't be held.
+// lifetime. It is held while another object depends on it or a verb runs on it, and Close
+// returns ErrBusy then. A closed object can't be held.
 type object struct {
 	dev      *Device
 	kind     kind
 	imported bool   // another process has created it
-	id       uint64 // the kernel's user_handle, which events have; 0 if there are none
+	id       uint64 // the kernel's user_handle, which events carry; 0 for an object without events
 	handle   uint32
 	holds    atomic.Int32 // closedHolds when closed
 	parents  []*object    // held until the object is closed
-	parent   [1]*object   // the memory of parents, if it is enough
+	parent   [1]*object   // the memory of parents, if one is enough
 
 	self         member // the object; see members
 	newer, older *object
@@ -30,8 +30,8 @@ type object struct {
 
 const closedHolds = -1 << 30
 
-// A kind is an object's class. Device.Close closes objects in this order: users before
-// what they use.
+// A kind is an object's class. Device.Close closes objects in this order, users before the
+// objects that they use.
 type kind uint8
 
 const (
@@ -65,8 +65,8 @@ type member interface {
 	Close() error
 }
 
-// hold holds all objects, or none of them, for the duration of a verb. They must belong
-// to one Device.
+// hold holds all objects, or none of them, while a verb runs. They must belong to one
+// Device.
 func hold(op string, objects ...*object) error {
 	for i, o := range objects {
 		err := o.holdOne(op)
@@ -82,8 +82,8 @@ func hold(op string, objects ...*object) error {
 	return nil
 }
 
-// usable says why a verb can't use the object. The answer may be out of date at once:
-// what must last is held.
+// usable returns why a verb can't use the object, or nil. The answer may be out of date at
+// once; hold makes it last.
 func (o *object) usable(op string) error {
 	switch {
 	case o == nil:
@@ -128,7 +128,8 @@ func (o *object) adopt(d *Device, k kind, handle uint32, self member, parents ..
 	d.add(o, self)
 }
 
-// A heldError is an ErrBusy whose end Device.Close waits for. It names what holds the object.
+// A heldError is the ErrBusy of a held object. It names the holders. Device.Close waits
+// until verbs have dropped the object.
 type heldError struct{ holders string }
 
 func (e *heldError) Error() string { return ErrBusy.Error() + " by " + e.holders }
@@ -139,7 +140,7 @@ func isHeld(err error) bool {
 	return errors.As(err, &e)
 }
 
-// held returns the error of Close while the object is held.
+// held returns the error of Close for a held object.
 func (o *object) held() error {
 	o.dev.mu.Lock()
 	defer o.dev.mu.Unlock()
@@ -175,9 +176,9 @@ func (o *object) dependsOn(other *object) bool {
 	return false
 }
 
-// end closes the object. destroy destroys it in the kernel. If that succeeds, or the
-// kernel has already done it because the device is gone, release frees the rest.
-// Otherwise the object stays, with its memory, which the device may still write to.
+// end closes the object. destroy destroys it in the kernel. If that succeeds, or the kernel
+// has already done it because the device is gone, release frees the rest. Otherwise the
+// object stays, and its memory, because the device may still write to it.
 func (o *object) end(op string, destroy func() error, release func()) error {
 	if o == nil || o.dev == nil {
 		return nil
@@ -204,7 +205,8 @@ func (o *object) end(op string, destroy func() error, release func()) error {
 // closed reports whether the object is closed.
 func (o *object) closed() bool { return o.holds.Load() < 0 }
 
-// destroy destroys the object in the kernel with its command, unless it is another process's.
+// destroy runs the command that destroys the object in the kernel, unless the object is
+// imported.
 func (o *object) destroy(cmd destroyCmd) error {
 	if o.imported {
 		cmd.Release()
@@ -214,7 +216,7 @@ func (o *object) destroy(cmd destroyCmd) error {
 }
 
 // undo destroys a new object in the kernel, and then releases the provider's part. If the kernel
-// keeps the object, the memory of its queues stays, too: the device may write to it.
+// keeps the object, the memory of its queues stays: the device may write to it.
 func (d *Device) undo(destroy func(*Device, uint32) error, handle uint32, release func()) {
 	if err := destroy(d, handle); err == nil || errors.Is(d.explain(err), ErrDeviceRemoved) {
 		release()

@@ -61,9 +61,9 @@ func (pd *PD) Close() error {
 		func() {})
 }
 
-// CloseAll closes all objects on the PD, those that use others first, and then the PD, as
-// Device.Close does for a device. If one can't be closed, CloseAll returns why. Those that
-// remain stay as they are, and it may be called again.
+// CloseAll closes all objects on the PD, users before the objects that they use, and then
+// the PD, as Device.Close does for a device. If an object can't be closed, CloseAll returns
+// its error. The remaining objects stay as they are, and CloseAll may be called again.
 func (pd *PD) CloseAll() error {
 	if pd == nil || pd.dev == nil {
 		return nil
@@ -79,7 +79,7 @@ func (pd *PD) CloseAll() error {
 // members returns the objects on the PD, in the order in which they can be closed.
 func (pd *PD) members() []member {
 	if pd.holds.Load() <= 0 {
-		return nil // without a look at the objects of other PDs, of which there may be many
+		return nil // don't search the objects of other PDs, of which there may be many
 	}
 	pd.dev.mu.Lock()
 	defer pd.dev.mu.Unlock()

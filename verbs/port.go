@@ -11,11 +11,11 @@ import (
 
 // PortAttr describes a port (struct ibv_port_attr).
 type PortAttr struct {
-	State           PortState    // whether the link is up
-	MaxMTU          MTU          // that the device supports
-	ActiveMTU       MTU          // that the link has: the maximum of QPAttr.PathMTU
+	State           PortState    // state of the link
+	MaxMTU          MTU          // the device's maximum
+	ActiveMTU       MTU          // the link's MTU: the maximum of QPAttr.PathMTU
 	GIDTableLen     int          // entries of the GID table
-	PortCapFlags    PortCapFlags // what the port and its agents support
+	PortCapFlags    PortCapFlags // capabilities of the port and its agents
 	PortCapFlags2   uint16       // IBV_PORT_SET_NODE_DESC_SUP and on
 	MaxMsgSize      uint32       // bytes
 	BadPKeyCounter  uint32       // packets with a wrong P_Key
@@ -27,7 +27,7 @@ type PortAttr struct {
 	MaxVLNum        VLNum        // virtual lanes
 	SMSL            uint8        // service level of the subnet manager
 	SubnetTimeout   uint8        // how long a packet may take in the subnet: 4.096 µs << it
-	InitTypeReply   uint8        // what the subnet manager has set up
+	InitTypeReply   uint8        // the initialisation that the subnet manager has done
 	ActiveWidth     Width        // lanes of the link
 	ActiveSpeed     Speed        // of each lane
 	PhysState       PhysState    // of the physical link
@@ -97,7 +97,7 @@ func portAttr(resp *uapi.IbUverbsQueryPortRespEx) *PortAttr {
 		LinkLayer:       LinkLayer(r.LinkLayer),
 		GRHRequired:     uapi.IbUverbsQueryPortFlags(r.Flags)&uapi.IB_UVERBS_QPF_GRH_REQUIRED != 0,
 	}
-	// Newer kernels also report speeds that don't fit 8 bits; older ones leave 0.
+	// Newer kernels also report speeds that don't fit 8 bits. Older kernels leave 0.
 	if resp.ActiveSpeedEx != 0 {
 		a.ActiveSpeed = Speed(resp.ActiveSpeedEx)
 	}
@@ -137,7 +137,7 @@ func (d *Device) QueryPKey(port, index int) (uint16, error) {
 	if index < 0 || index >= attr.PKeyTableLen {
 		return 0, invalid(op, "P_Key index %d of port %d is not in 0 to %d", index, port, attr.PKeyTableLen-1)
 	}
-	// The kernel has no verb for it.
+	// The kernel has no verb for P_Keys.
 	keys, err := d.info.pkeys(port, index, 1)
 	if err != nil {
 		return 0, d.failed(op, d.info.name, err)
@@ -146,8 +146,8 @@ func (d *Device) QueryPKey(port, index int) (uint16, error) {
 }
 
 // PKeyIndex returns the index of a P_Key, in host byte order, in a port's table
-// (ibv_get_pkey_index). Keys that differ in the membership bit 0x8000 are different. If the
-// key isn't in the table, the error is ErrInvalid.
+// (ibv_get_pkey_index). Keys that differ in the membership bit 0x8000 count as different.
+// If the key isn't in the table, the error is ErrInvalid.
 func (d *Device) PKeyIndex(port int, pkey uint16) (int, error) {
 	const op = "find P_Key"
 	attr, err := d.queryPort(op, port)
@@ -174,7 +174,7 @@ const (
 	PortInit        PortState = ib.PortInit        // waits for a subnet manager
 	PortArmed       PortState = ib.PortArmed       // the subnet manager has set it up
 	PortActive      PortState = ib.PortActive      // the only state that carries data
-	PortActiveDefer PortState = ib.PortActiveDefer // active, but packets are lost at the moment
+	PortActiveDefer PortState = ib.PortActiveDefer // active, but packets are lost for now
 )
 
 // A PhysState is the physical state of a port's link (ib_verbs.h, enum ib_port_phys_state).
@@ -194,7 +194,7 @@ const (
 type LinkLayer = ib.LinkLayer
 
 const (
-	LinkLayerUnspecified LinkLayer = ib.LinkLayerUnspecified // InfiniBand, to old kernels
+	LinkLayerUnspecified LinkLayer = ib.LinkLayerUnspecified // old kernels report InfiniBand so
 	LinkLayerInfiniBand  LinkLayer = ib.LinkLayerInfiniBand  // InfiniBand
 	LinkLayerEthernet    LinkLayer = ib.LinkLayerEthernet    // RoCE or iWARP
 )

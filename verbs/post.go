@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/provider"
 )
 
-// The errors of posts. They are made once, because the fast path allocates nothing.
+// The errors of posts are made once, because the fast path allocates nothing.
 var (
 	errPostClosed    = opErr("post send", "", ErrClosed)
 	errPostRemoved   = opErr("post send", "", ErrDeviceRemoved)
@@ -35,7 +35,7 @@ var (
 
 const maxMessage = provider.MaxMessage
 
-// refusals map a provider's errors to errors of this package, with the verb's name.
+// refusals maps a provider's errors to errors of this package, with the verb's name.
 type refusals map[error]error
 
 func newRefusals(op string) refusals {
@@ -65,7 +65,7 @@ func newRefusals(op string) refusals {
 	}
 }
 
-// lacking returns an ErrNotSupported that says what is not supported.
+// lacking returns an ErrNotSupported that wraps what, the reason.
 func lacking(op string, what error) error {
 	return opErr(op, "", fmt.Errorf("%w: %w", ErrNotSupported, what))
 }
@@ -86,13 +86,13 @@ var (
 	srqRefusals  = newRefusals("post SRQ receive")
 )
 
-// PostSend posts work requests to the send queue (ibv_post_send), in order and with
-// one doorbell. It returns how many were posted. If it returns an error, wrs[n] was
-// refused, and the requests before it were posted. The requests are copied. The memory
-// that they name must stay valid until they complete.
+// PostSend posts work requests to the send queue (ibv_post_send), in order and with one
+// doorbell. It returns how many were posted. If it returns an error, wrs[n] was refused,
+// and the requests before it were posted. PostSend copies the requests. The memory that
+// they name must stay valid until they complete.
 //
 // If the error matches ErrQueueFull, poll completions first. Each completion frees the
-// places of its request and of the unsignaled requests before it.
+// slots of its request and of the unsignaled requests before it.
 func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	if qp == nil {
 		return 0, errPostClosed
@@ -101,8 +101,8 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	if tracing.Switch.On != 0 {
 		return qp.tracedSend(as[SendWR](wrs))
 	}
-	// Check what can be checked before taking the lock. Taking it waits for the previous
-	// doorbell, and the processor can do this work meanwhile.
+	// Check as much as possible before taking the lock. Taking it waits for the previous
+	// doorbell, and the processor can check meanwhile.
 	ops := qp.usualOps.Load()
 	usual := ops != 0 && (!addressed(qp.typ) || qp.allAddressed(wrs)) && allUsual(ops, wrs)
 	if !qp.sendMu.try() {
@@ -120,8 +120,8 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 }
 
 // postSendSlow waits for the lock and checks every request completely. PostSend calls it
-// when the lock isn't free. As a tail call, it leaves PostSend with nothing to save
-// across the wait.
+// when the lock isn't free. Because it is a tail call, PostSend saves nothing across the
+// wait.
 func (qp *QP) postSendSlow(wrs []SendWR) (n int, err error) {
 	qp.sendMu.Lock()
 	n, err = qp.postSend(wrs, false)
@@ -129,7 +129,7 @@ func (qp *QP) postSendSlow(wrs []SendWR) (n int, err error) {
 	return n, err
 }
 
-// usual reports whether a request is of a kind that needs no further checks.
+// usual reports whether a request needs no further checks.
 func usual(ops uint64, wr *SendWR) bool {
 	kind := wr.Opcode & 15
 	if wr.Inline != nil {
@@ -148,9 +148,8 @@ func allUsual(ops uint64, wrs []SendWR) bool {
 	return true
 }
 
-// usualOps has, for each type of QP, a bit for each operation of which only the data
-// needs checking. From bit usualInline on, it has the same bits for requests with
-// inline data.
+// usualOps has, for each type of QP, a bit for each operation that needs only a check of
+// its data. From bit usualInline on, it has the same bits for requests with inline data.
 var usualOps = [...]uint64{
 	RC: sendsAndWrites | sendsAndWrites<<usualInline | 1<<OpRDMARead,
 	UC: sendsAndWrites | sendsAndWrites<<usualInline,
@@ -167,7 +166,8 @@ const (
 	sendsAndWrites = 1<<OpSend | 1<<OpSendImm | 1<<OpSendInv | 1<<OpRDMAWrite | 1<<OpRDMAWriteImm
 )
 
-// addressed reports whether a request has a valid address, on a QP whose requests need one.
+// addressed reports whether a request has a valid address, on a QP whose requests need an
+// address.
 func (qp *QP) addressed(wr *SendWR) bool {
 	ah := wr.AH
 	return ah != nil && ah.pd == qp.pd && ah.holds.Load() >= 0 && wr.RemoteQPN <= maxQPN
@@ -184,8 +184,8 @@ func (qp *QP) allAddressed(wrs []SendWR) bool {
 
 const maxQPN = 0xffffff
 
-// postSend checks each request completely, and posts those up to the first that it
-// refuses.
+// postSend checks each request completely, and posts the requests before the first invalid
+// one.
 func (qp *QP) postSend(wrs []SendWR, more bool) (n int, err error) {
 	if err = qp.sendable(); err != nil {
 		return 0, err
@@ -206,9 +206,8 @@ func (qp *QP) postSend(wrs []SendWR, more bool) (n int, err error) {
 	return n, err
 }
 
-// sendError translates a provider's error. If all requests were put into the queue, it
-// was the doorbell that failed. It is not inlined, to keep the code of successful posts
-// small.
+// sendError translates a provider's error. If all requests were put into the queue, the
+// doorbell failed. It is not inlined, to keep the code of successful posts small.
 //
 //go:noinline
 func (qp *QP) sendError(allPut bool, err error) error {
@@ -259,7 +258,7 @@ func opsOf(t QPType) uint32 {
 
 const knownOps = 1<<(OpNop+1) - 1
 
-// checkSend refuses requests that no device supports, and those that must not reach a
+// checkSend returns an error for requests that no device supports, or that must not reach a
 // provider.
 func (qp *QP) checkSend(wr *SendWR) error {
 	known := sendKnown
@@ -296,7 +295,7 @@ func (qp *QP) checkSend(wr *SendWR) error {
 	return qp.checkSpecial(wr, length)
 }
 
-// checkSpecial checks the operations that have more parameters than data.
+// checkSpecial checks the operations that have other parameters beside data.
 func (qp *QP) checkSpecial(wr *SendWR, length uint64) error {
 	if wr.Opcode == OpAtomicWrite {
 		if len(wr.Inline) != 8 {
@@ -368,13 +367,13 @@ func (qp *QP) checkBind(b *MWBindInfo) error {
 // MWBind describes a bind of a type 1 window (struct ibv_mw_bind).
 type MWBind struct {
 	WRID  uint64    // returned in the completion
-	Flags SendFlags // as of a SendWR
+	Flags SendFlags // as in a SendWR
 	MWBindInfo
 }
 
-// BindMW binds a type 1 memory window (ibv_bind_mw). It posts to the send queue and
-// gives the window a new key. MW.RKey returns the key at once, but it is valid only
-// after the completion.
+// BindMW binds a type 1 memory window (ibv_bind_mw). It posts to the send queue and gives
+// the window a new key. MW.RKey returns the key at once, but the key is valid only after
+// the completion.
 func (qp *QP) BindMW(mw *MW, b MWBind) error {
 	const op = "bind MW"
 	if err := hold(op, qp.base(), mw.base()); err != nil {
@@ -404,12 +403,11 @@ func (qp *QP) BindMW(mw *MW, b MWBind) error {
 }
 
 // PostRecv posts receives (ibv_post_recv), in order, and returns how many were posted. If
-// it returns an error, wrs[n] was refused, and the receives before it were posted. The
-// receives are copied. The memory that they name must stay valid until they complete. A
-// receive of 2 GiB or more in total is refused, since no message is as long.
+// it returns an error, wrs[n] was refused, and the receives before it were posted. PostRecv
+// copies the receives. The memory that they name must stay valid until they complete. A
+// receive of 2 GiB or more in total is refused, since no message is so long.
 //
-// If the error matches ErrQueueFull, the QP has as many receives as it can hold: poll
-// completions first.
+// If the error matches ErrQueueFull, the receive queue is full: poll completions first.
 func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	if qp == nil {
 		return 0, errRecvClosed

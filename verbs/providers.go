@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// The providers that are part of every program.
+// init registers the providers that every program has.
 func init() {
 	provider.Register(&rxe.Provider)
 	provider.Register(&mlx5.Provider)
@@ -20,7 +20,7 @@ func init() {
 // providers returns the available providers.
 var providers = provider.Registered
 
-// imported has the drivers whose providers are part of programs that import them.
+// imported lists the drivers whose providers a program must import.
 var imported = []struct {
 	driver uapi.RdmaDriverId
 	name   string

@@ -24,19 +24,19 @@ const (
 	// RawPacket sends and receives Ethernet frames (CAP_NET_RAW).
 	RawPacket QPType = ib.RawPacket
 
-	// The two sides of the extended reliable connection transport (XRC). An XRCSend QP
-	// sends to the SRQs of the XRC domain of its peer, an XRCRecv QP.
+	// XRCSend and XRCRecv are the two sides of the extended reliable connection transport
+	// (XRC). An XRCSend QP sends to the SRQs in the XRC domain of its peer, an XRCRecv QP.
 	XRCSend QPType = ib.XRCSend
 	XRCRecv QPType = ib.XRCRecv // see XRCSend
 
-	// The two sides of mlx5's dynamically connected transport (DC). A DCI sends to any
-	// number of DCTs. A DCT receives into an SRQ.
+	// DCI and DCT are the two sides of mlx5's dynamically connected transport (DC). A DCI
+	// sends to any number of DCTs. A DCT receives into an SRQ.
 	DCI QPType = ib.DCI
 	DCT QPType = ib.DCT // see DCI
 
-	// SRD is efa's scalable reliable datagrams. Each request names its destination, as on a
-	// UD queue pair, and arrives once. Requests may arrive, and complete, in another order
-	// than they were posted in. Besides sends there are RDMA reads and writes.
+	// SRD is efa's scalable reliable datagram transport. Each request names its
+	// destination, as on a UD queue pair, and arrives once. Requests may arrive and
+	// complete out of order. Besides sends there are RDMA reads and writes.
 	SRD QPType = ib.SRD
 )
 
@@ -53,9 +53,10 @@ func kernelType(t QPType) (uapi.IbUverbsQpType, provider.DriverType) {
 	return uapi.IbUverbsQpType(t), provider.NoDriverType
 }
 
-// sends and receives report which queues a type of QP has. A DCT has neither, but it
-// has a CQ.
-func addressed(t QPType) bool { return t == UD || t == DCI || t == SRD } // each request has a destination
+// addressed, connects, sends and receives report properties of a type of QP: its requests
+// name destinations, it has a peer, it has a send queue, it has a receive queue. A DCT has
+// neither queue, but it has a CQ.
+func addressed(t QPType) bool { return t == UD || t == DCI || t == SRD }
 func connects(t QPType) bool  { return t == RC || t == UC || t == XRCSend || t == XRCRecv }
 func sends(t QPType) bool     { return t != XRCRecv && t != DCT }
 func receives(t QPType) bool  { return t != XRCSend && t != XRCRecv && t != DCT && t != DCI }
@@ -63,12 +64,12 @@ func receives(t QPType) bool  { return t != XRCSend && t != XRCRecv && t != DCT 
 // QPCap has the limits of a QP's queues (struct ibv_qp_cap).
 type QPCap struct {
 	MaxSendWR int // outstanding work requests
-	MaxRecvWR int // the same for receives; ignored with an SRQ
+	MaxRecvWR int // outstanding receives; ignored with an SRQ
 
-	// MaxSendSGE and MaxRecvSGE are the numbers of scatter/gather entries of a send and of
-	// a receive. In QPOptions, 0 stands for 1, and a negative number for none: such sends
-	// have inline data or no data, and such receives take none. MaxRecvSGE is ignored with
-	// an SRQ.
+	// MaxSendSGE and MaxRecvSGE are the maximum numbers of scatter/gather entries of a send
+	// and of a receive. In QPOptions, 0 stands for 1, and a negative number for none: then
+	// sends have inline data or no data, and receives take no data. MaxRecvSGE is ignored
+	// with an SRQ.
 	MaxSendSGE int
 	MaxRecvSGE int // see MaxSendSGE
 
@@ -78,43 +79,43 @@ type QPCap struct {
 // QPOptions are the arguments of CreateQP.
 type QPOptions struct {
 	Type   QPType // the transport
-	SendCQ *CQ    // both CQs are needed, also for DCI and DCT; but XRCSend has no RecvCQ
+	SendCQ *CQ    // every type but XRCSend needs both CQs, even DCI and DCT
 	RecvCQ *CQ    // for receives; it may be SendCQ
 	SRQ    *SRQ   // if nil, the QP has a receive queue of its own
 	Cap    QPCap  // sizes of the queues
 
-	DCKey        uint64 // for DCT: the access key, which senders must know
+	DCKey        uint64 // for DCT: the access key, which senders must name
 	MaxTSOHeader int    // for RawPacket: maximum length of SendWR.Header
 
 	CreateFlags QPCreateFlags // zero or more flags; each needs a capability of the device
 
-	SignalAll bool // every send generates a completion, with or without SendSignaled
+	SignalAll bool // every send generates a completion, even without SendSignaled
 
-	// ScatterToCQE lets the device put short messages into their completions, which
-	// saves it a write: received ones and, with SignalAll, the results of reads and
-	// atomic operations, of up to 32 bytes, or 64 in completions of 128. Poll copies
-	// them to the request's memory. It is for RC only, and only mlx5 does it.
+	// ScatterToCQE lets the device put short data into completions, which saves it a write:
+	// received messages and, with SignalAll, the results of reads and atomic operations, of
+	// up to 32 bytes, or 64 in completions of 128. Poll copies the data to the request's
+	// memory. ScatterToCQE is for RC only, and only mlx5 does it.
 	//
-	// All memory of all requests must be registered by RegMR or AllocMR, with
-	// AccessLocalWrite, or be that of a null MR, and its MR must be open when the
-	// completion is polled. Otherwise the completion has the status WCLocProtErr, and the
-	// data is lost. Memory given to RegMR must also still be mapped.
+	// All memory of all requests must belong to an MR of RegMR or AllocMR, with
+	// AccessLocalWrite, or to a null MR, and the MR must be open when the completion is
+	// polled. Otherwise the completion has the status WCLocProtErr, and the data is lost.
+	// Memory given to RegMR must also still be mapped.
 	//
-	// libmlx5 does this by default, unless MLX5_SCATTER_TO_CQE is 0. Here it must be
-	// requested, because it breaks programs that are correct without it: those that
-	// receive or read into memory that Poll can't reach, as that of RegDmabufMR, RegDM or
-	// RegImplicitMR. When the QP is created, nobody knows what its requests will name.
+	// libmlx5 does this by default, unless MLX5_SCATTER_TO_CQE is 0. Here a program must
+	// request it, because it breaks otherwise correct programs: those that receive or read
+	// into memory that Poll can't access, such as that of RegDmabufMR, RegDM or
+	// RegImplicitMR. When the QP is created, the memory of its requests isn't known.
 	ScatterToCQE bool
 
-	// SignWQEs adds a signature to each work request, which mlx5 adapters verify.
+	// SignWQEs adds a signature to each work request. mlx5 adapters verify it.
 	SignWQEs bool
 
 	// SingleOwner promises that only one goroutine at a time posts sends, and only one
-	// posts receives. It removes the locks. If a second goroutine is detected, it panics.
+	// posts receives. It removes the locks. A second goroutine panics if it is detected.
 	//
-	// On mlx5, the QP also has a doorbell register of its own, which needs no lock. Else only
-	// the first eight QPs of a Device have one, unless mlx5dv.Options or MLX5_TOTAL_UUARS
-	// says otherwise. If the adapter has none left, CreateQP fails.
+	// On mlx5, the QP also has its own doorbell register, which needs no lock. Without
+	// SingleOwner, only the first eight QPs of a Device have one, unless mlx5dv.Options or
+	// MLX5_TOTAL_UUARS says otherwise. If the adapter has no register left, CreateQP fails.
 	SingleOwner bool
 
 	// Value is what QP.Value returns, for the caller's own use.
@@ -139,15 +140,16 @@ type QP struct {
 	modify    sync.Mutex
 	origin    origin // under modify
 
-	usualOps atomic.Uint64 // of the type if the QP can send, with usualShort, and usualRecv if it can receive; none on a removed device
+	usualOps atomic.Uint64 // the type's bits and usualShort if the QP can send, usualRecv if it can receive; 0 on a removed device
 
 	groups []mcastGroup
 	prov   provider.QP          // nil when closed; under both locks
-	poster provider.ShortPoster // prov, if it is one; not changed once there is the QP
+	poster provider.ShortPoster // prov, if it is one; set once
 	value  any                  // QPOptions.Value
 
-	// What posts of sends write, and what posts of receives do, is in cache lines of its own:
-	// both may be on different processors, and both read what is above.
+	// The fields that posts of sends write, and those that posts of receives write, have
+	// cache lines of their own. The two kinds of post may run on different processors, and
+	// both read the fields above.
 	_      memorder.Apart
 	sendMu queueLock
 	batch  SendBuilder
@@ -169,7 +171,7 @@ func (pd *PD) CreateQP(o QPOptions) (*QP, error) {
 	return pd.createQP("create QP", o, nil)
 }
 
-// createQP is CreateQP with what a package with the driver's own verbs adds.
+// createQP is CreateQP with extra options from a package for the driver's own verbs.
 func (pd *PD) createQP(op string, o QPOptions, extra any) (*QP, error) {
 	if err := hold(op, pd.base()); err != nil {
 		return nil, err
@@ -190,8 +192,8 @@ func (pd *PD) createQP(op string, o QPOptions, extra any) (*QP, error) {
 }
 
 // CreateQP creates an XRCRecv queue pair of the domain (ibv_create_qp). It has neither queues
-// nor CQs: what it receives goes to the domain's SRQs. So of the options, only Value and
-// CreateFlags are for it. Type may be left out.
+// nor CQs: its messages go to the domain's SRQs. So CreateQP uses only the options Value and
+// CreateFlags. Type may be left out.
 func (x *XRCD) CreateQP(o QPOptions) (*QP, error) {
 	const op = "create QP"
 	if err := hold(op, x.base()); err != nil {
@@ -346,7 +348,7 @@ func entries(wr, sge int) int {
 	return max(sge, 0)
 }
 
-// kernel is the capabilities as uverbs has them.
+// kernel returns the capabilities in uverbs' form.
 func (q QPCap) kernel() uapi.IbUverbsQpCap {
 	return uapi.IbUverbsQpCap{
 		MaxSendWr: uint32(q.MaxSendWR), MaxRecvWr: uint32(q.MaxRecvWR),
@@ -355,12 +357,12 @@ func (q QPCap) kernel() uapi.IbUverbsQpCap {
 	}
 }
 
-// maxInline bounds requests for inline data. No device supports nearly as much. With
-// more, the kernel's computation of a queue's size could overflow.
+// maxInline limits MaxInlineData. No device supports nearly as much. With more, the
+// kernel's computation of a queue's size could overflow.
 const maxInline = 1 << 16
 
-// checkQP refuses options that the device doesn't support, by name. It returns the
-// device's attributes.
+// checkQP returns the device's attributes, or an error that names an option that the device
+// doesn't support.
 func (d *Device) checkQP(op string, o *QPOptions) (*DeviceAttr, error) {
 	limits, err := d.deviceLimits()
 	if err != nil {
@@ -369,7 +371,7 @@ func (d *Device) checkQP(op string, o *QPOptions) (*DeviceAttr, error) {
 	switch o.Type {
 	case RC, UC, UD:
 	case RawPacket, XRCSend, XRCRecv, DCI, DCT, SRD:
-		// Drivers without it refuse.
+		// Drivers without RawPacket refuse.
 	default:
 		return nil, invalid(op, "there is no type %v", o.Type)
 	}
@@ -408,11 +410,11 @@ func destroyQP(d *Device, handle uint32) error {
 	cmd := ioctl.NewQpDestroy()
 	defer cmd.Release()
 	cmd.Handle(handle)
-	cmd.Resp() // a count of events
+	cmd.Resp() // an event count, which nobody needs
 	return cmd.Run(d.file)
 }
 
-// Num returns the queue pair number (24 bits), by which peers address the QP.
+// Num returns the queue pair number (24 bits), with which peers address the QP.
 //
 // A DCT has no number before it is in RTR.
 func (qp *QP) Num() uint32 {
@@ -422,7 +424,7 @@ func (qp *QP) Num() uint32 {
 	return qp.num.Load()
 }
 
-// renumber gives the QP its number. Only that of a DCT changes.
+// renumber sets the QP's number. Only a DCT's number changes.
 func (qp *QP) renumber(num uint32) {
 	if old := qp.num.Swap(num); old != num {
 		qp.dev.qps.leave(qp, old)
@@ -430,8 +432,8 @@ func (qp *QP) renumber(num uint32) {
 	}
 }
 
-// Value returns QPOptions.Value. With Device.QPByNum it leads from a completion to what
-// the caller knows of the QP.
+// Value returns QPOptions.Value. With Device.QPByNum it leads from a completion to the
+// caller's own data.
 func (qp *QP) Value() any {
 	if qp == nil {
 		return nil
@@ -455,8 +457,8 @@ func (qp *QP) Cap() QPCap {
 	return qp.cap
 }
 
-// State returns the state as of the last Modify or Query. When a work request fails,
-// the QP moves to QPErr by itself, which State doesn't show. Query asks the kernel.
+// State returns the state as of the last Modify or Query. When a work request fails, the
+// device moves the QP to QPErr. State doesn't show that; Query asks the kernel.
 func (qp *QP) State() QPState {
 	if qp == nil {
 		return QPReset
@@ -488,8 +490,8 @@ func (qp *QP) setState(to QPState) {
 }
 
 // Close destroys the QP (ibv_destroy_qp). Outstanding work requests don't complete. An
-// acknowledgement that the peer still waits for may be lost, and the peer's request then
-// fails, although its message was received: so both sides should agree on the end.
+// acknowledgement that the peer waits for may be lost, and the peer's request then fails,
+// although its message was received. So both sides should agree on the end.
 //
 // Close first detaches the QP from multicast groups. It returns ErrBusy while a batch
 // is being built: see QP.Sends.
@@ -497,8 +499,8 @@ func (qp *QP) Close() error {
 	if qp == nil {
 		return nil
 	}
-	// Held until the end: otherwise a post in between could ring the doorbell of a
-	// handle that already belongs to another object.
+	// The locks are held until the end. Otherwise a post in between could ring the doorbell
+	// of a handle that already belongs to another object.
 	if !qp.sendMu.lockUnlessBatch() {
 		return opErr("destroy QP", "", errBatch)
 	}
@@ -507,7 +509,7 @@ func (qp *QP) Close() error {
 	defer qp.recvMu.Unlock()
 	return qp.base().end("destroy QP",
 		func() error {
-			// One that can't be detached makes the kernel refuse.
+			// If a group can't be detached, the kernel refuses to destroy the QP.
 			qp.groups = slices.DeleteFunc(qp.groups, func(g mcastGroup) bool { return qp.detach(g) == nil })
 			return destroyQP(qp.dev, qp.handle)
 		},
@@ -520,7 +522,7 @@ func (qp *QP) Close() error {
 		})
 }
 
-// forget drops the QP's completions that have not been polled.
+// forget drops the QP's completions from its CQs.
 func (qp *QP) forget() {
 	if qp.sendCQ != nil {
 		qp.sendCQ.forget(qp)

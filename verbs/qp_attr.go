@@ -11,13 +11,13 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// QPAttr has a QP's attributes (struct ibv_qp_attr). Modify uses those that its mask
-// selects.
+// QPAttr has a QP's attributes (struct ibv_qp_attr). Modify uses the attributes that its
+// mask selects.
 type QPAttr struct {
 	State        QPState     // the state to move to
 	CurState     QPState     // with QPAttrCurState: the state that the caller assumes
 	PathMTU      MTU         // the largest packet; not larger than PortAttr.ActiveMTU
-	QKey         uint32      // UD and SRD: what datagrams to the QP must carry; those with bit 31 need privileges
+	QKey         uint32      // UD and SRD: the key that datagrams to the QP must carry; bit 31 needs privileges
 	RQPSN        uint32      // 24 bits: packet sequence number of the first packet expected
 	SQPSN        uint32      // 24 bits: packet sequence number of the first packet sent
 	DestQPN      uint32      // 24 bits
@@ -33,10 +33,10 @@ type QPAttr struct {
 	AltTimeout   AckTimeout  // the same on the alternate path
 	RetryCount   uint8       // 0 to 7: retries without an acknowledgement
 	RNRRetry     uint8       // 0 to 7: retries while the peer has no receive posted; 7 retries for ever
-	MinRNRTimer  RNRTimer    // how long the peer must wait before such a retry
+	MinRNRTimer  RNRTimer    // how long the peer waits before it retries for want of a receive
 
 	MaxRDAtomic     uint8 // RDMA reads and atomics outstanding as requester
-	MaxDestRDAtomic uint8 // the same as responder
+	MaxDestRDAtomic uint8 // RDMA reads and atomics outstanding as responder
 
 	EnSQDAsyncNotify bool // EventSQDrained when the queue has drained
 	SQDraining       bool // Query only: the send queue drains, in QPSQD
@@ -48,8 +48,8 @@ type QPAttr struct {
 type MigState = ib.MigState
 
 const (
-	MigMigrated MigState = ib.MigMigrated // on the path, and none other is set up
-	MigRearm    MigState = ib.MigRearm    // asks the peer to arm, too
+	MigMigrated MigState = ib.MigMigrated // on the path, with no alternate path
+	MigRearm    MigState = ib.MigRearm    // asks the peer to arm
 	MigArmed    MigState = ib.MigArmed    // may migrate
 )
 
@@ -116,8 +116,8 @@ func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState
 		req.AltDest = a.AltAH.dest()
 	}
 	if to == QPReset || to == QPRTR && qp.typ == RawPacket {
-		// The kernel empties the rings, or the provider shows the receives that it has
-		// held back to the device.
+		// The kernel empties the rings, or the provider publishes the receives that it has
+		// held back.
 		if !qp.sendMu.lockUnlessBatch() {
 			return opErr(op, fmt.Sprintf("%v to %v", from, to), errBatch)
 		}
@@ -126,8 +126,8 @@ func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState
 		defer qp.recvMu.Unlock()
 	}
 	if err := cmd.Run(qp.dev.file); err != nil {
-		// EINVAL, although the state table allows the change: the QP may have failed
-		// meanwhile.
+		// The state table allows the change, yet the kernel returned EINVAL: the QP may
+		// have failed meanwhile.
 		if now, queryErr := qp.queryState(); errors.Is(err, syscall.EINVAL) && queryErr == nil && now != from {
 			if mask&QPAttrState == 0 {
 				to = now
@@ -155,8 +155,7 @@ func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState
 	return nil
 }
 
-// modifyCmd begins a modify_qp command: the extended one if the provider adds data to
-// it.
+// modifyCmd begins a MODIFY_QP command, or the extended command if the provider adds data.
 func (qp *QP) modifyCmd() (*ioctl.Cmd, *uapi.IbUverbsModifyQp) {
 	if ex, ok := qp.prov.Modify(); ok {
 		return ex.Cmd, &ex.Req.Base
@@ -165,7 +164,7 @@ func (qp *QP) modifyCmd() (*ioctl.Cmd, *uapi.IbUverbsModifyQp) {
 	return plain.Cmd, plain.Req
 }
 
-// checkMove refuses a change of state that the QP's transport doesn't have.
+// checkMove refuses a change of state that the QP's transport lacks.
 func (qp *QP) checkMove(op string, from, to QPState, mask QPAttrMask) error {
 	if qp.dev.iwarp() {
 		return checkIWARPMove(op, to, mask)
@@ -182,7 +181,7 @@ func checkTransition(op string, t QPType, from, to QPState, mask QPAttrMask) err
 	return nil
 }
 
-// check refuses values that don't fit their fields.
+// check returns an error for values that don't fit their fields.
 func (a *QPAttr) check(op string, d *Device, mask QPAttrMask) error {
 	has := func(m QPAttrMask) bool { return mask&m != 0 }
 	switch {
@@ -260,7 +259,7 @@ func (qp *QP) Query() (QPAttr, QPInitAttr, error) {
 	}
 	init := QPInitAttr{
 		Type: qp.typ, SendCQ: qp.sendCQ, RecvCQ: qp.recvCQ, SRQ: qp.srq, SignalAll: resp.SqSigAll != 0,
-		// In some drivers, only the user-space half knows the actual capabilities.
+		// For some drivers, only the provider knows the actual capabilities.
 		Cap: qp.cap,
 	}
 	return a, init, nil
@@ -278,7 +277,8 @@ func (qp *QP) query() (ioctl.WriteQueryQp, error) {
 		cmd.Release()
 		return ioctl.WriteQueryQp{}, err
 	}
-	// An iWARP QP is never in RESET again. siw before Linux 6.11 says so of every QP.
+	// An iWARP QP never returns to RESET, but siw before Linux 6.11 reports RESET for every
+	// QP.
 	if state := QPState(cmd.Resp.QpState); state != QPReset || !qp.dev.iwarp() {
 		qp.setState(state)
 	}

@@ -25,7 +25,7 @@ const (
 // String returns the flags' names joined with "|".
 func (f QPCreateFlags) String() string { return uapi.EnumIbUverbsQpCreateFlags.Short(uint64(f)) }
 
-// check refuses flags that the QP's type or the device doesn't have.
+// check returns an error for flags that the QP's type or the device lacks.
 func (f QPCreateFlags) check(op string, t QPType, device *DeviceAttr) error {
 	if x := f &^ qpFlagsKnown; x != 0 {
 		return invalid(op, "unknown flags %#x", uint32(x))

@@ -9,9 +9,9 @@ import (
 )
 
 // OpenQP opens an XRCRecv QP of the domain by its number (ibv_open_qp). Usually another
-// process has created it, which shares the domain (see Device.OpenSharedXRCD). The QP goes
-// on for as long as anybody has it open. It is one QP: a change of its state is seen by all
-// who have it open, in QP.Query at the latest.
+// process that shares the domain has created it (see Device.OpenSharedXRCD). The QP exists
+// until the last process closes it. A change of its state is visible to all of them, in
+// QP.Query at the latest.
 func (x *XRCD) OpenQP(num uint32) (*QP, error) {
 	const op = "open QP"
 	if err := hold(op, x.base()); err != nil {

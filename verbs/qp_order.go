@@ -7,8 +7,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A DataOrder says in which order the bytes of a message get to memory (enum
-// ibv_query_qp_data_in_order_caps). A larger one promises more.
+// A DataOrder is the order in which the bytes of a message are written to memory (enum
+// ibv_query_qp_data_in_order_caps). A larger value promises more.
 type DataOrder uint8
 
 const (
@@ -27,16 +27,16 @@ func (o DataOrder) String() string {
 	return "unordered"
 }
 
-// DataOrder returns the order in which the data of an operation gets to this side's memory
-// (ibv_query_qp_data_in_order): with OpRDMARead, of this QP's own reads; with OpRDMAWrite and
-// OpSend, of the peer's writes and sends to this QP. If it is DataInOrder, a goroutine may
-// watch for the last word of a message with package sync/atomic, instead of polling for its
-// completion. That tells nothing about the order of two messages, nor about memory with
-// AccessRelaxedOrdering.
+// DataOrder returns the order in which the data of an operation is written to this side's
+// memory (ibv_query_qp_data_in_order): for OpRDMARead, by this QP's own reads; for
+// OpRDMAWrite and OpSend, by the peer's writes and sends to this QP. With DataInOrder, a
+// goroutine may watch for the last word of a message with package sync/atomic, instead of
+// polling for its completion. The order of two messages, and memory with
+// AccessRelaxedOrdering, are not covered.
 //
 // The answer is DataUnordered unless the device promises more, the QP is in QPRTS (a DCT in
-// QPRTR), and the processor is an amd64, whose memory keeps the device's order. The driver mlx5
-// knows the device's promise only if mlx5dv.Open has opened the device for DEVX.
+// QPRTR), and the processor is an amd64, whose memory keeps the device's order. On mlx5, the
+// device's promise is known only if mlx5dv.Open has opened the device for DEVX.
 func (qp *QP) DataOrder(of Opcode) (DataOrder, error) {
 	const op = "query QP's data order"
 	if err := hold(op, qp.base()); err != nil {

@@ -8,20 +8,21 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A RateLimit bounds how fast a QP sends (struct ibv_qp_rate_limit_attr).
+// A RateLimit limits the rate at which a QP sends (struct ibv_qp_rate_limit_attr).
 type RateLimit struct {
 	// Rate is in kb/s, within DeviceAttr.PacketPacing. 0 ends the limit.
 	Rate uint32
 
-	// Only devices with PacketPacingCaps.Burst take these. MaxBurst is how many bytes may
-	// be sent at once, faster than the rate. TypicalPacket is the usual length of a packet
-	// in bytes, which helps the device to pace. 0 leaves both to the device.
+	// MaxBurst is the number of bytes that may be sent at once, faster than the rate.
+	// TypicalPacket is the usual length of a packet, which helps the device to pace. 0
+	// leaves them to the device. Only devices with PacketPacingCaps.Burst take other
+	// values.
 	MaxBurst      uint32
 	TypicalPacket uint16 // in bytes
 }
 
-// LimitRate bounds how fast the QP sends (ibv_modify_qp_rate_limit, and ibv_modify_qp with
-// IBV_QP_RATE_LIMIT). The QP must be in QPRTS, and of a type in
+// LimitRate limits the rate at which the QP sends (ibv_modify_qp_rate_limit, and
+// ibv_modify_qp with IBV_QP_RATE_LIMIT). The QP must be in QPRTS, and of a type in
 // DeviceAttr.PacketPacing.SupportedQPTs: with mlx5, RawPacket. Without rate limits, the
 // error is ErrNotSupported. A change to another state ends the limit.
 func (qp *QP) LimitRate(r RateLimit) error {

@@ -9,7 +9,7 @@ import (
 type QPState = ib.QPState
 
 const (
-	QPReset QPState = ib.QPReset // new: nothing can be posted
+	QPReset QPState = ib.QPReset // new; nothing can be posted
 	QPInit  QPState = ib.QPInit  // receives can be posted
 	QPRTR   QPState = ib.QPRTR   // ready to receive
 	QPRTS   QPState = ib.QPRTS   // ready to send
@@ -21,9 +21,9 @@ const (
 // A QPAttrMask selects fields of a QPAttr (enum ibv_qp_attr_mask).
 type QPAttrMask uint32
 
-// Each selects the field of QPAttr of that name. QPAttrAV selects QPAttr.AH, and QPAttrAltPath
-// all fields of the alternate path. QPAttrCap has no field: no driver here resizes a QP's
-// queues.
+// Each constant selects the field of QPAttr with its name. QPAttrAV selects QPAttr.AH, and
+// QPAttrAltPath all fields of the alternate path. QPAttrCap has no field: no driver here
+// resizes a QP's queues.
 const (
 	QPAttrState            QPAttrMask = QPAttrMask(uapi.IB_QP_STATE)
 	QPAttrCurState         QPAttrMask = QPAttrMask(uapi.IB_QP_CUR_STATE)

@@ -3,7 +3,7 @@ package verbs
 import "sync/atomic"
 
 // A qpTable finds QPs by their numbers of 24 bits. Lookups take no lock and allocate
-// nothing. Its parts are made when they are needed, and stay.
+// nothing. Its parts are made on demand, and are never freed.
 type qpTable [256]atomic.Pointer[qpMiddle]
 
 type (
@@ -11,7 +11,7 @@ type (
 	qpLeaf   [256]atomic.Pointer[QP]
 )
 
-// slot returns the slot of a number, or nil if there is none.
+// slot returns the slot of a number, or nil if the number never had one.
 func (t *qpTable) slot(num uint32) *atomic.Pointer[QP] {
 	if num>>24 != 0 {
 		return nil
@@ -27,7 +27,7 @@ func (t *qpTable) slot(num uint32) *atomic.Pointer[QP] {
 	return &leaf[num&0xff]
 }
 
-// enter adds a QP by its number, unless that is 0, which stands for none.
+// enter adds a QP by its number, unless the number is 0, which stands for none.
 func (t *qpTable) enter(qp *QP, num uint32) {
 	if num == 0 || num>>24 != 0 {
 		return
@@ -36,7 +36,7 @@ func (t *qpTable) enter(qp *QP, num uint32) {
 	made(&middle[num>>8&0xff])[num&0xff].Store(qp)
 }
 
-// made returns what p points to, and makes it first if there is nothing.
+// made returns the value that p points to. It makes one if p is nil.
 func made[T any](p *atomic.Pointer[T]) *T {
 	if p.Load() == nil {
 		p.CompareAndSwap(nil, new(T))
@@ -44,7 +44,7 @@ func made[T any](p *atomic.Pointer[T]) *T {
 	return p.Load()
 }
 
-// leave removes a QP. The kernel may already have given the number to another QP, which
+// leave removes a QP. If the kernel has already given the number to another QP, that QP
 // stays.
 func (t *qpTable) leave(qp *QP, num uint32) {
 	if slot := t.slot(num); slot != nil {

@@ -15,14 +15,14 @@ type DeviceAttr struct {
 	NodeGUID     GUID   // of the device
 	SysImageGUID GUID   // of the adapter that the device is part of
 	VendorID     uint32 // IEEE OUI of the vendor
-	VendorPartID uint32 // the vendor's number of the adapter's model
+	VendorPartID uint32 // the vendor's number for the adapter's model
 	HWVer        uint32 // version of the hardware
-	PhysPortCnt  int    // ports are numbered 1 to PhysPortCnt
+	PhysPortCnt  int    // number of ports; they are numbered from 1
 
 	MaxMRSize       uint64         // bytes
 	PageSizeCap     uint64         // a bit for each page size that MRs may use
 	DeviceCapFlags  DeviceCapFlags // the lower 32 bits
-	LocalCAAckDelay uint8          // delay before an ACK: 4.096 µs << it
+	LocalCAAckDelay uint8          // delay before an ACK: 4.096 µs << LocalCAAckDelay
 
 	MaxQP                 int       // queue pairs
 	MaxQPWR               int       // work requests in a queue
@@ -37,7 +37,7 @@ type DeviceAttr struct {
 	MaxResRDAtom          int       // RDMA reads and atomics in flight to all QPs of the device
 	MaxQPInitRDAtom       int       // RDMA reads and atomics in flight from a QP
 	MaxEEInitRDAtom       int       // as MaxEERDAtom
-	AtomicCap             AtomicCap // with respect to whom atomics are atomic
+	AtomicCap             AtomicCap // the scope in which atomics are atomic
 	MaxEE                 int       // as MaxEERDAtom
 	MaxRDD                int       // as MaxEERDAtom
 	MaxMW                 int       // memory windows
@@ -65,7 +65,7 @@ type DeviceAttr struct {
 	CQModeration            CQModerationCaps // see CQ.Moderate
 	MaxDMSize               uint64           // bytes of device memory
 
-	// Only some drivers report these; with the others they are 0.
+	// Only some drivers report the following fields; with the others they are 0.
 	TSO          TSOCaps
 	PacketPacing PacketPacingCaps // see QP.LimitRate
 
@@ -76,13 +76,13 @@ type DeviceAttr struct {
 // mlx5dv_cqe_comp_caps).
 type CQECompressionCaps struct {
 	MaxNum  int            // completions in a group; 0 without compression
-	Formats CQECompression // that CQOptions.Compression may select
+	Formats CQECompression // the formats that CQOptions.Compression may select
 }
 
 // ODPCaps are the capabilities of on-demand paging (struct ibv_odp_caps).
 type ODPCaps struct {
-	General         ODPGeneralCaps   // whether there is any
-	RC, UC, UD, XRC ODPTransportCaps // which operations may use such memory
+	General         ODPGeneralCaps   // whether on-demand paging is supported
+	RC, UC, UD, XRC ODPTransportCaps // the operations that may use such memory
 }
 
 // RSSCaps are the capabilities of receive-side scaling (struct ibv_rss_caps).
@@ -90,7 +90,7 @@ type RSSCaps struct {
 	SupportedQPTs              uint32 // bit 1<<t for each QP type t
 	MaxRWQIndirectionTables    uint32 // tables
 	MaxRWQIndirectionTableSize uint32 // WQs in a table
-	RXHashFunction             uint8  // a bit for each RSSHash; only some drivers report it, and the next
+	RXHashFunction             uint8  // a bit for each RSSHash; only some drivers report this field and the next
 	RXHashFieldsMask           uint64 // the RSSFields that can be hashed
 }
 
@@ -100,7 +100,7 @@ type TSOCaps struct {
 	SupportedQPTs uint32 // bit 1<<t for each QP type t
 }
 
-// PacketPacingCaps are the bounds of a QP's rate limit (struct ibv_packet_pacing_caps).
+// PacketPacingCaps are the limits of a QP's rate limit (struct ibv_packet_pacing_caps).
 type PacketPacingCaps struct {
 	QPRateLimitMin uint32 // kb/s
 	QPRateLimitMax uint32 // kb/s; 0 without rate limits
@@ -112,27 +112,27 @@ type PacketPacingCaps struct {
 type TMCaps struct {
 	MaxRndvHdrSize uint32     // bytes
 	MaxNumTags     uint32     // 0 without tag matching
-	Flags          TMCapFlags // which transports
+	Flags          TMCapFlags // the transports
 	MaxOps         uint32     // list operations in flight
 	MaxSGE         uint32     // scatter/gather entries of a tag
 }
 
-// CQModerationCaps are the bounds of CQ moderation, which delays completion events
-// (struct ibv_cq_moderation_caps).
+// CQModerationCaps are the limits of CQ moderation, which delays completion events (struct
+// ibv_cq_moderation_caps).
 type CQModerationCaps struct {
 	MaxCQCount  uint16 // completions
 	MaxCQPeriod uint16 // µs
 }
 
 // CQECompression is a format of compressed completions, or a set of formats
-// (MLX5DV_CQE_RES_FORMAT_*). The format says what each completion keeps, beside its
+// (MLX5DV_CQE_RES_FORMAT_*). The format determines what each completion keeps beside its
 // length.
 type CQECompression uint8
 
 const (
 	CompressHash     CQECompression = 1 << 0 // the hash of a packet's headers
 	CompressChecksum CQECompression = 1 << 1 // a packet's checksum
-	CompressStride   CQECompression = 1 << 2 // its checksum, and the receive's index
+	CompressStride   CQECompression = 1 << 2 // a packet's checksum, and the receive's index
 )
 
 func (c CQECompression) String() string { return uapi.EnumMlx5IbCqeCompResFormat.Short(uint64(c)) }
@@ -150,7 +150,7 @@ func (d *Device) QueryDevice() (*DeviceAttr, error) {
 	if err := cmd.Run(d.file); err != nil {
 		return nil, d.failed(op, d.info.name, err)
 	}
-	// An older kernel leaves the rest of the response zero.
+	// An older kernel leaves the end of the response zero.
 	a := deviceAttr(cmd.Resp, d.info.fwVer)
 	if extra != nil {
 		e := extra()
@@ -167,8 +167,8 @@ func (d *Device) QueryDevice() (*DeviceAttr, error) {
 
 // RawClock reads the device's free-running counter, the clock of completion timestamps
 // (ibv_query_rt_values_ex). DeviceAttr.HCACoreClock is its frequency, and
-// CompletionTimestampMask says where it wraps. It makes no system call. The kernel shows
-// mlx5's counter only if its pages have 4 KiB.
+// CompletionTimestampMask is the value after which it wraps. RawClock makes no system call.
+// The kernel exposes mlx5's counter only with 4 KiB pages.
 func (d *Device) RawClock() (uint64, error) {
 	const op = "read clock"
 	if err := d.begin(op); err != nil {
@@ -268,7 +268,7 @@ type AtomicCap uint32
 
 const (
 	AtomicNone AtomicCap = AtomicCap(uapi.IB_ATOMIC_NONE) // there are no atomic operations
-	AtomicHCA  AtomicCap = AtomicCap(uapi.IB_ATOMIC_HCA)  // atomic among the QPs of this device: the CPU must change the number by an atomic operation of a QP, too
+	AtomicHCA  AtomicCap = AtomicCap(uapi.IB_ATOMIC_HCA)  // atomic among the QPs of this device: the CPU, too, must change the number with an atomic operation of a QP
 	AtomicGlob AtomicCap = AtomicCap(uapi.IB_ATOMIC_GLOB) // atomic also with respect to CPUs
 )
 
@@ -312,7 +312,7 @@ const (
 	DeviceFlushGlobal         DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_FLUSH_GLOBAL)          // OpFlush with FlushGlobal
 	DeviceFlushPersistent     DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_FLUSH_PERSISTENT)      // OpFlush with FlushPersistent
 	DeviceAtomicWrite         DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_ATOMIC_WRITE)          // OpAtomicWrite
-	DeviceCCDMABounce         DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_CC_DMA_BOUNCE)         // in a confidential virtual machine, the device reaches only memory that is not encrypted
+	DeviceCCDMABounce         DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_CC_DMA_BOUNCE)         // in a confidential virtual machine, the device accesses only unencrypted memory
 )
 
 // String returns the flags' names joined with "|".
@@ -322,7 +322,7 @@ func (f DeviceCapFlags) String() string { return uapi.EnumIbUverbsDeviceCapFlags
 type ODPGeneralCaps uint64
 
 const (
-	ODPSupport         ODPGeneralCaps = ODPGeneralCaps(uapi.IB_UVERBS_ODP_SUPPORT)          // of memory that is registered
+	ODPSupport         ODPGeneralCaps = ODPGeneralCaps(uapi.IB_UVERBS_ODP_SUPPORT)          // registered memory
 	ODPSupportImplicit ODPGeneralCaps = ODPGeneralCaps(uapi.IB_UVERBS_ODP_SUPPORT_IMPLICIT) // PD.RegImplicitMR
 )
 

@@ -2,12 +2,12 @@ package verbs
 
 import "github.com/goverbs/goverbs/uapi"
 
-// A Rate bounds the rate at which packets are sent to a peer, in the encoding of paths (enum
+// A Rate limits the rate at which packets are sent to a peer, in the encoding of paths (enum
 // ibv_rate; InfiniBand Architecture Specification, volume 1, 15.2.5.16). The zero Rate is
-// the port's.
+// the port's rate.
 type Rate uint8
 
-// The names say the rate. RateMax is that of the port.
+// The names state the rate. RateMax is the port's rate.
 const (
 	RateMax      Rate = Rate(uapi.IB_RATE_PORT_CURRENT)
 	Rate2500Mbps Rate = Rate(uapi.IB_RATE_2_5_GBPS)
@@ -58,7 +58,8 @@ func RateOf(mbps int) Rate {
 	return RateMax
 }
 
-// Mbps returns the rate in Mb/s (ibv_rate_to_mbps), or 0 for RateMax and for an unknown one.
+// Mbps returns the rate in Mb/s (ibv_rate_to_mbps), or 0 for RateMax and for an unknown
+// Rate.
 func (r Rate) Mbps() int {
 	for _, x := range rates {
 		if x.rate == r {

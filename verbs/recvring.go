@@ -5,8 +5,8 @@ type RecvQueue interface {
 	PostRecv(...RecvWR) (int, error)
 }
 
-// A RecvRing keeps receives posted. It divides an MR into buffers of one size, posts them all, and
-// posts each again once its message was handled:
+// A RecvRing keeps receives posted. It divides an MR into buffers of one size and posts them all.
+// The program reposts each once it has handled the message:
 //
 //	ring, err := verbs.NewRecvRing(qp, mr, size, 0)
 //	for wc, err := range recvCQ.All(ctx) {
@@ -25,8 +25,8 @@ type RecvRing struct {
 }
 
 // NewRecvRing posts a receive for each size bytes of the MR, with the WRIDs from first on. For
-// UD, size includes the GRHLen bytes before each message. If a receive can't be posted,
-// those before it have been.
+// UD, size includes the GRHLen bytes before each message. If a receive can't be posted, the
+// receives before it stay posted.
 func NewRecvRing(q RecvQueue, mr *MR, size int, first uint64) (*RecvRing, error) {
 	const op = "create receive ring"
 	if size < 1 || size > mr.Len() {
@@ -45,8 +45,8 @@ func NewRecvRing(q RecvQueue, mr *MR, size int, first uint64) (*RecvRing, error)
 // Len returns the number of buffers.
 func (r *RecvRing) Len() int { return len(r.wrs) }
 
-// Bytes returns what a receive has received, until Repost. It is nil if the receive has failed,
-// or is not one of the ring's.
+// Bytes returns the received message, valid until Repost. It returns nil if the receive has
+// failed, or is not one of the ring's.
 func (r *RecvRing) Bytes(wc *WC) []byte {
 	i := wc.WRID - r.first
 	if i >= uint64(len(r.wrs)) || wc.Status != WCSuccess || int64(wc.ByteLen) > int64(r.size) {
@@ -55,7 +55,7 @@ func (r *RecvRing) Bytes(wc *WC) []byte {
 	return r.mr.Bytes()[int(i)*r.size:][:wc.ByteLen:r.size]
 }
 
-// Repost posts the receive again that has completed.
+// Repost posts the completed receive again.
 func (r *RecvRing) Repost(wc *WC) error {
 	i := wc.WRID - r.first
 	if i >= uint64(len(r.wrs)) {

@@ -5,15 +5,15 @@ import (
 	"fmt"
 )
 
-// Remote is memory of a peer, as RDMA and atomic operations address it: an address, and
-// the key of the MR or MW that contains it. MR.Remote returns the peer's own, which it
-// sends to this side over any channel. JSON encodes it as {"addr": …, "rkey": …}.
+// Remote is the address of a peer's memory for RDMA and atomic operations, with the key of
+// the MR or MW that contains it. The peer calls MR.Remote and sends the result over any
+// channel. JSON encodes it as {"addr": …, "rkey": …}.
 type Remote struct {
-	Addr uint64 `json:"addr"` // as the peer's work requests and MRs have it
+	Addr uint64 `json:"addr"` // as in the peer's MR
 	RKey uint32 `json:"rkey"` // of the peer's MR or MW
 }
 
-// At returns the memory off bytes further on.
+// At returns the address off bytes further on, with the same key.
 func (r Remote) At(off uint64) Remote { return Remote{r.Addr + off, r.RKey} }
 
 func (r Remote) String() string { return fmt.Sprintf("%#x (rkey %#x)", r.Addr, r.RKey) }
@@ -26,7 +26,7 @@ func (r Remote) AppendBinary(b []byte) ([]byte, error) {
 // MarshalBinary returns what AppendBinary appends.
 func (r Remote) MarshalBinary() ([]byte, error) { return r.AppendBinary(nil) }
 
-// UnmarshalBinary reads the 12 bytes that MarshalBinary has returned, and ignores what follows.
+// UnmarshalBinary decodes the 12 bytes of MarshalBinary, and ignores any bytes after them.
 func (r *Remote) UnmarshalBinary(b []byte) error {
 	if len(b) < 12 {
 		return invalid("unmarshal Remote", "%d bytes, want 12", len(b))

@@ -8,19 +8,19 @@ import (
 	"github.com/goverbs/goverbs/ioctl"
 )
 
-// A removal reports that a Device is gone.
+// A removal records that a Device is gone.
 //
 // A driver that supports disassociation (mlx5) reports EventDeviceFatal. From then on
 // uverbs returns EIO for all verbs that need the device. Other drivers (rxe) report
-// nothing, and their removal waits in the kernel for the last user to close. It only
-// shows in /sys, where the device's number disappears. The Device watches for that.
+// nothing, and their removal waits in the kernel for the last user to close. Only /sys
+// shows it: the device's number disappears there. The Device watches for that.
 type removal struct {
 	gone atomic.Bool
 	news chan struct{} // closed when gone is set
 	stop func()        // stops watching
 }
 
-// told reports whether all have been told that the device is gone.
+// told reports whether deviceGone has informed all objects of the removal.
 func (r *removal) told() bool {
 	select {
 	case <-r.news:
@@ -36,7 +36,8 @@ func (d *Device) deviceGone() {
 	if !d.removal.gone.CompareAndSwap(false, true) {
 		return
 	}
-	// First: who hears of the removal gets no other error from a post.
+	// The queues come first, so that nobody who knows of the removal gets another error
+	// from a post.
 	for _, m := range d.membersOf(kindCQ) {
 		m.(*CQ).silent.Store(true)
 	}
@@ -53,8 +54,8 @@ func (d *Device) deviceGone() {
 	}
 }
 
-// explain marks an error of the kernel as caused by the device's removal, if it was.
-// Uverbs then returns EIO. But drivers also return EIO when a device fails a single
+// explain marks an error of the kernel that the device's removal has caused. After a
+// removal, uverbs returns EIO. But drivers also return EIO when a device fails a single
 // command.
 func (d *Device) explain(err error) error {
 	if (errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ENODEV)) && !errors.Is(err, ErrDeviceRemoved) && d.lost() {
@@ -63,8 +64,8 @@ func (d *Device) explain(err error) error {
 	return err
 }
 
-// lost finds out whether the device is gone. It uses QUERY_DEVICE, which uverbs answers
-// without the driver.
+// lost reports whether the device is gone. It runs QUERY_DEVICE, for which uverbs needs no
+// driver.
 func (d *Device) lost() bool {
 	if d.removal.gone.Load() {
 		return true

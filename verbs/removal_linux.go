@@ -11,10 +11,9 @@ import (
 // watchPeriod is how long a removal without an event may go unnoticed.
 const watchPeriod = time.Second
 
-// watchRemoval starts watching for the device's number in /sys, until stop. The device
-// node doesn't help: a container's own node stays when the device goes. Nor does
-// inotify, because sysfs has no such events. Without /sys, a removal is noticed when a
-// call fails.
+// watchRemoval watches the device's number in /sys, until stop. The device node doesn't
+// help: a container's own node stays after the removal. Nor does inotify: sysfs has no such
+// events. Without /sys, a removal is noticed when a call fails.
 func (d *Device) watchRemoval() (stop func()) {
 	var st unix.Stat_t
 	if err := unix.Fstat(d.file.FD(), &st); err != nil {
@@ -48,18 +47,18 @@ func watchNumber(number string, period time.Duration, gone func()) (stop func())
 		}
 		next.Reset(period)
 	}
-	mu.Lock() // look needs next
+	mu.Lock() // next must be set before look runs
 	next = time.AfterFunc(period, look)
 	mu.Unlock()
 	return func() {
-		mu.Lock() // waits for gone
+		mu.Lock() // wait for a running gone
 		defer mu.Unlock()
 		stopped = true
 		next.Stop()
 	}
 }
 
-// inode returns the number of a name's inode, which in sysfs is a link.
+// inode returns the inode number of a name, which is a link in sysfs.
 func inode(path string) (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {

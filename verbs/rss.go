@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// An IndirectionTable lists the WQs that packets are spread over (struct
+// An IndirectionTable lists the WQs over which packets are spread (struct
 // ibv_rwq_ind_table). The lowest bits of a packet's hash are its index in the table.
 type IndirectionTable struct {
 	object
@@ -113,7 +113,7 @@ func (h RSSHash) String() string { return uapi.EnumMlx5RxHashFunctionFlags.Short
 // each other, and so do TCP and UDP.
 type RSSFields uint64
 
-// The names say source or destination, an address or a port, and of which protocol.
+// The names state source or destination, the protocol, and whether an address or a port.
 const (
 	RSSSrcIPv4    RSSFields = RSSFields(uapi.MLX5_RX_HASH_SRC_IPV4)
 	RSSDstIPv4    RSSFields = RSSFields(uapi.MLX5_RX_HASH_DST_IPV4)
@@ -124,7 +124,7 @@ const (
 	RSSSrcPortUDP RSSFields = RSSFields(uapi.MLX5_RX_HASH_SRC_PORT_UDP)
 	RSSDstPortUDP RSSFields = RSSFields(uapi.MLX5_RX_HASH_DST_PORT_UDP)
 	RSSIPsecSPI   RSSFields = RSSFields(uapi.MLX5_RX_HASH_IPSEC_SPI) // the security parameters index of ESP
-	RSSInner      RSSFields = RSSFields(uapi.MLX5_RX_HASH_INNER)     // of the packet inside a tunnel, not of the outer one
+	RSSInner      RSSFields = RSSFields(uapi.MLX5_RX_HASH_INNER)     // hash the packet inside a tunnel, not the outer packet
 )
 
 // String returns the fields' names joined with "|".
@@ -132,23 +132,23 @@ func (f RSSFields) String() string { return uapi.EnumMlx5RxHashFields.Short(uint
 
 // RSSOptions are the arguments of CreateRSSQP (struct ibv_rx_hash_conf).
 type RSSOptions struct {
-	Table *IndirectionTable // where the packets go
+	Table *IndirectionTable // the WQs
 	Hash  RSSHash           // 0 stands for RSSToeplitz
 
-	// Key is the hash's key: 40 bytes for RSSToeplitz. Senders whose packets shall hash
-	// alike in both directions need a symmetric one, such as 0x6d, 0x5a repeated.
+	// Key is the hash's key: 40 bytes for RSSToeplitz. For packets of both directions to
+	// hash alike, it must be symmetric, such as 0x6d, 0x5a repeated.
 	Key []byte
 
-	// Fields are hashed. If there are none, or a packet doesn't have them, its hash is 0.
+	// Fields are the parts to hash. Without any, or if a packet lacks them, the hash is 0.
 	Fields RSSFields
 
 	// Value is what QP.Value returns, for the caller's own use.
 	Value any
 }
 
-// CreateRSSQP creates a RawPacket QP that spreads the packets that are steered to it over a
-// table of WQs, by a hash of their headers: receive side scaling (ibv_create_qp_ex with
-// IBV_QP_INIT_ATTR_RX_HASH). The QP has neither queues nor a state. It is there for
+// CreateRSSQP creates a RawPacket QP for receive side scaling: it spreads the packets that
+// a Flow steers to it over a table of WQs, by a hash of their headers (ibv_create_qp_ex
+// with IBV_QP_INIT_ATTR_RX_HASH). The QP has neither queues nor a state. It serves only
 // QP.CreateFlow. It needs the capability CAP_NET_RAW.
 func (pd *PD) CreateRSSQP(o RSSOptions) (*QP, error) {
 	const op = "create RSS QP"

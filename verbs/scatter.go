@@ -2,15 +2,15 @@ package verbs
 
 import "sync"
 
-// The memory that a device's completions may be copied to, for QPOptions.ScatterToCQE. It
-// is known only if there was such a QP.
+// scatterMemory is the memory to which data in a device's completions may be copied, for
+// QPOptions.ScatterToCQE. It is recorded from the first such QP on.
 type scatterMemory struct {
-	mu    sync.RWMutex // held while data is copied, and while memory comes or goes
+	mu    sync.RWMutex // held to copy data, and to add or remove memory
 	byKey map[uint32]*MR
 }
 
 // scatter copies data from a completion to the address that its request names. It reports
-// whether all of it is memory of an open MR that has the key and may be written.
+// whether the destination is writable memory of the open MR with the key.
 func (d *Device) scatter(lkey uint32, addr uint64, data []byte) bool {
 	d.scattered.mu.RLock()
 	defer d.scattered.mu.RUnlock()
@@ -18,7 +18,7 @@ func (d *Device) scatter(lkey uint32, addr uint64, data []byte) bool {
 	if mr == nil || mr.access&AccessLocalWrite == 0 {
 		return false
 	}
-	off, length := addr-mr.iova, uint64(len(mr.buf)) // of a dma-buf, nothing can be reached
+	off, length := addr-mr.iova, uint64(len(mr.buf)) // 0 for a dma-buf
 	if off > length || uint64(len(data)) > length-off {
 		return false
 	}
@@ -26,7 +26,7 @@ func (d *Device) scatter(lkey uint32, addr uint64, data []byte) bool {
 	return true
 }
 
-// knowMemory makes the memory of all MRs known, from now on.
+// knowMemory records the memory of all MRs, present and future.
 func (d *Device) knowMemory() {
 	s := &d.scattered
 	s.mu.Lock()
@@ -44,8 +44,8 @@ func (d *Device) knowMemory() {
 	}
 }
 
-// moved makes a change to the MR known: its registration, a new one, or its end. After
-// that, nothing is copied to where it was before.
+// moved makes a change to the MR: its registration, a re-registration, or its end. After
+// that, no data is copied to its former memory.
 func (mr *MR) moved(change func()) {
 	s := &mr.dev.scattered
 	s.mu.Lock()

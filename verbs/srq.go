@@ -22,10 +22,10 @@ type SRQ struct {
 	maxWR  atomic.Uint32
 	maxSGE int
 	num    uint32
-	cq     *CQ // of an XRC SRQ, or one that matches tags
+	cq     *CQ // for an XRC SRQ, or one that matches tags
 
 	tags  provider.TagMatcher // prov, if it matches tags
-	tagQP *QP                 // on which the operations on its list of tags are posted
+	tagQP *QP                 // for operations on the list of tags
 }
 
 func (srq *SRQ) base() *object {
@@ -40,23 +40,23 @@ type SRQOptions struct {
 	MaxWR  int // minimum capacity in receives, from 1
 	MaxSGE int // minimum number of scatter/gather entries of a receive; 0 stands for 1
 
-	// For an XRC SRQ: its domain, and the CQ for its receives' completions.
+	// XRCD makes it an XRC SRQ, in this domain. CQ is for its receives' completions.
 	XRCD *XRCD
 	CQ   *CQ // see XRCD
 
-	// TagMatching isn't zero for an SRQ that matches tags: see SRQ.PostTagOps. It needs CQ as
-	// well, for the completions of operations on its list of tags and of all that its QPs
-	// receive. Such a CQ usually has CQOptions.Fields with WCFieldTag.
+	// TagMatching, if not zero, makes the SRQ match tags: see SRQ.PostTagOps. Such an SRQ
+	// also needs CQ, for the completions of operations on its list of tags and of its QPs'
+	// receives. The CQ usually has WCFieldTag in CQOptions.Fields.
 	TagMatching TagMatching
 
-	// SingleOwner promises that only one goroutine at a time posts, and removes the
-	// lock. If a second goroutine is detected, it panics.
+	// SingleOwner promises that only one goroutine at a time posts, and removes the lock. A
+	// second goroutine panics if it is detected.
 	SingleOwner bool
 }
 
 // SRQAttr has an SRQ's attributes (struct ibv_srq_attr).
 type SRQAttr struct {
-	MaxWR, MaxSGE, Limit int // the sizes, and the limit of SetLimit: 0 if it is not armed
+	MaxWR, MaxSGE, Limit int // the sizes, and the limit of SetLimit, which is 0 if not armed
 }
 
 // CreateSRQ creates a shared receive queue (ibv_create_srq).
@@ -172,12 +172,12 @@ func destroySRQ(d *Device, handle uint32) error {
 	cmd := ioctl.NewSrqDestroy()
 	defer cmd.Release()
 	cmd.Handle(handle)
-	cmd.Resp() // counts of events
+	cmd.Resp() // event counts, which nobody needs
 	return cmd.Run(d.file)
 }
 
-// Num returns the number by which senders address an XRC SRQ (ibv_get_srq_num). It is
-// 0 for SRQs without a CQ of their own.
+// Num returns the number with which senders address an XRC SRQ (ibv_get_srq_num). It
+// returns 0 for SRQs without a CQ of their own.
 func (srq *SRQ) Num() uint32 {
 	if srq == nil {
 		return 0
@@ -201,14 +201,14 @@ func (srq *SRQ) MaxSGE() int {
 	return srq.maxSGE
 }
 
-// SetLimit arms EventSRQLimitReached (IBV_SRQ_LIMIT). The event is reported once, when
+// SetLimit arms EventSRQLimitReached (IBV_SRQ_LIMIT). The event is delivered once, when
 // fewer than limit receives are left. 0 disarms it.
 func (srq *SRQ) SetLimit(limit int) error {
 	return srq.modify(uapi.IB_SRQ_LIMIT, 0, limit)
 }
 
-// Resize changes the capacity to at least maxWR receives (IBV_SRQ_MAX_WR). Posted
-// receives are kept.
+// Resize changes the capacity to at least maxWR receives (IBV_SRQ_MAX_WR). Posted receives
+// stay posted.
 func (srq *SRQ) Resize(maxWR int) error {
 	return srq.modify(uapi.IB_SRQ_MAX_WR, maxWR, 0)
 }

@@ -8,8 +8,8 @@ import (
 
 // TagMatching has the sizes of an SRQ's list of tags (struct ibv_tm_cap).
 type TagMatching struct {
-	MaxTags int // in the list, up to TMCaps.MaxNumTags
-	MaxOps  int // operations without a completion yet, up to TMCaps.MaxOps
+	MaxTags int // tags in the list, up to TMCaps.MaxNumTags
+	MaxOps  int // operations in flight, up to TMCaps.MaxOps
 }
 
 // A TagOpcode is an operation on an SRQ's list of tags (enum ibv_ops_wr_opcode).
@@ -17,7 +17,7 @@ type TagOpcode uint32
 
 const (
 	TagAdd    TagOpcode = provider.TagAdd    // append a tag with its buffer
-	TagDelete TagOpcode = provider.TagDelete // remove one; WCTagErr if a message has matched it before
+	TagDelete TagOpcode = provider.TagDelete // remove a tag; WCTagErr if a message has matched it
 	TagSync   TagOpcode = provider.TagSync   // tell the device TagOp.Unexpected
 )
 
@@ -25,8 +25,8 @@ const (
 type TagFlags uint32
 
 const (
-	// TagSignaled requests a completion. Operations without one free their places in the
-	// queue only together with a later one.
+	// TagSignaled requests a completion. The completion of a later operation frees the
+	// slots of unsignaled ones.
 	TagSignaled TagFlags = provider.TagSignaled
 	// TagCount tells the device TagOp.Unexpected.
 	TagCount TagFlags = provider.TagCount
@@ -34,48 +34,48 @@ const (
 
 // A TagOp is an operation on an SRQ's list of tags (struct ibv_ops_wr).
 type TagOp struct {
-	WRID       uint64    // of the operation's completion
+	WRID       uint64    // returned in the operation's completion
 	Op         TagOpcode // TagAdd, TagDelete or TagSync
 	Flags      TagFlags  // zero or more flags
-	Unexpected uint32    // with TagCount: how many unexpected messages the program has handled so far
-	Handle     uint32    // the tag to delete; PostTagOps sets that of an added one
+	Unexpected uint32    // with TagCount: the number of unexpected messages that the program has handled so far
+	Handle     uint32    // the tag to delete; PostTagOps sets it for an added tag
 
 	// of TagAdd
-	RecvWRID  uint64 // of the completion of the message that matches
+	RecvWRID  uint64 // returned in the completion of the matching message
 	Buffer    SGE    // for the message, without its header
-	Tag, Mask uint64 // a message matches if its tag is the same in all bits of Mask
+	Tag, Mask uint64 // a message matches if its tag equals Tag in the bits of Mask
 }
 
 // TagHeaderSize is the length of a TagHeader in a message, and of a TagSource.
 const TagHeaderSize = 16
 
-// A TagHeaderOp says what a message to an SRQ that matches tags is (enum ibv_tmh_op).
+// A TagHeaderOp is the kind of a message to an SRQ that matches tags (enum ibv_tmh_op).
 type TagHeaderOp uint8
 
 const (
-	TagHeaderNone       TagHeaderOp = 0 // it has no tag: it goes to a receive
+	TagHeaderNone       TagHeaderOp = 0 // the message has no tag and goes to a receive
 	TagHeaderRendezvous TagHeaderOp = 1 // a TagSource follows, from which the device reads the data
-	TagHeaderFinish     TagHeaderOp = 2 // such a device has read the data
+	TagHeaderFinish     TagHeaderOp = 2 // the device has read the data of a TagSource
 	TagHeaderEager      TagHeaderOp = 3 // the data follows
 )
 
-// A TagHeader is how each message to an SRQ that matches tags begins (struct ibv_tmh). To a
-// tag's buffer only the data goes that follows it.
+// A TagHeader begins each message to an SRQ that matches tags (struct ibv_tmh). A tag's
+// buffer receives only the data after it.
 type TagHeader struct {
-	Op      TagHeaderOp // what follows
-	Context uint32      // for the receiver's WCEx.TagContext
-	Tag     uint64      // what the receiver's tags are compared with
+	Op      TagHeaderOp // the kind of message
+	Context uint32      // returned in the receiver's WCEx.TagContext
+	Tag     uint64      // matched against the receiver's tags
 }
 
-// Append appends the header as it is in a message.
+// Append appends the encoded header.
 func (h TagHeader) Append(b []byte) []byte {
 	b = append(b, byte(h.Op), 0, 0, 0)
 	b = binary.BigEndian.AppendUint32(b, h.Context)
 	return binary.BigEndian.AppendUint64(b, h.Tag)
 }
 
-// ParseTagHeader returns the header of a message, and the rest of the message. It reports
-// false if the message is too short.
+// ParseTagHeader returns the header of a message, and the rest of the message. ok is false
+// if the message is too short.
 func ParseTagHeader(message []byte) (h TagHeader, rest []byte, ok bool) {
 	if len(message) < TagHeaderSize {
 		return h, nil, false
@@ -95,14 +95,14 @@ type TagSource struct {
 	Length uint32 // of the data, in bytes
 }
 
-// Append appends the source as it is in a message.
+// Append appends the encoded source.
 func (s TagSource) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint64(b, s.Remote.Addr)
 	b = binary.BigEndian.AppendUint32(b, s.Remote.RKey)
 	return binary.BigEndian.AppendUint32(b, s.Length)
 }
 
-// check checks the sizes against the device's.
+// check checks the sizes against the device's limits.
 func (t TagMatching) check(op string, o *SRQOptions, limits *DeviceAttr) error {
 	switch tm := limits.TM; {
 	case t == TagMatching{}:
@@ -119,8 +119,8 @@ func (t TagMatching) check(op string, o *SRQOptions, limits *DeviceAttr) error {
 	return nil
 }
 
-// operate creates the QP for operations on the SRQ's list of tags: an RC QP that is connected
-// to itself.
+// operate creates the QP for operations on the list of tags: an RC QP that is connected to
+// itself.
 func (srq *SRQ) operate(op string, pd *PD, o *SRQOptions) error {
 	tags, ok := srq.prov.(provider.TagMatcher)
 	if !ok {
@@ -149,7 +149,8 @@ func (srq *SRQ) operate(op string, pd *PD, o *SRQOptions) error {
 	return nil
 }
 
-// endTags closes the QP for operations, unless the SRQ has other QPs and can't be closed.
+// endTags closes the QP for tag operations, unless other QPs use the SRQ, so that it can't
+// be closed.
 func (srq *SRQ) endTags() error {
 	srq.mu.Lock()
 	qp := srq.tagQP
@@ -169,20 +170,21 @@ func (srq *SRQ) endTags() error {
 	return err
 }
 
-// PostTagOps posts operations on the SRQ's list of tags (ibv_post_srq_ops), in order and with
-// one doorbell, and sets the Handle of each TagAdd in ops. It returns how many were posted. If it
+// PostTagOps posts operations on the SRQ's list of tags (ibv_post_srq_ops), in order and with one
+// doorbell, and sets the Handle of each TagAdd in ops. It returns how many were posted. If it
 // returns an error, ops[n] was refused. The SRQ must have been created with
-// SRQOptions.TagMatching; completions are in its CQ.
+// SRQOptions.TagMatching; completions go to its CQ.
 //
-// Each message to the SRQ begins with a TagHeader. If a tag in the list matches that of a
-// message, the oldest such tag leaves the list. The message's data goes to its buffer, and
-// the completion, WCTagRecv with its RecvWRID, has WCTagMatched and WCTagData. The data of a
-// rendezvous comes later: then a second completion has WCTagData. Other messages are
-// unexpected. They go to receives as a whole, with WCTagRecv and neither flag.
+// Each message to the SRQ begins with a TagHeader. The oldest tag in the list that matches a
+// message leaves the list. The message's data goes to the tag's buffer, and the completion,
+// WCTagRecv with the tag's RecvWRID, has WCTagMatched and WCTagData. The data of a
+// rendezvous arrives later: then a second completion has WCTagData. A message without a
+// match is unexpected. It goes to a receive as a whole, with WCTagRecv and neither flag.
 //
-// Once a message is unexpected, tags that are added match nothing until the device knows that
-// the program has handled it, because it may be meant for one of them. TagCount, with any
-// operation, tells the device how many were handled. WCTagSyncNeeded asks for that.
+// After an unexpected message, which may be meant for a tag that is about to be added, added
+// tags match nothing until the device knows that the program has handled the message.
+// TagCount, with any operation, reports the number of handled messages. WCTagSyncNeeded asks
+// for that.
 //
 // If the error matches ErrQueueFull, poll completions first.
 func (srq *SRQ) PostTagOps(ops []TagOp) (n int, err error) {

@@ -17,9 +17,9 @@ import (
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
-// A tree has the directories in which devices are looked up, and what the kernel tells of them over
-// netlink. Directories have a device's name, which may change, and then be another's. Netlink has its
-// index.
+// A tree is the source of information about devices: directories of sysfs, and netlink. A directory
+// is found by the device's name, which may change and then belong to another device. Netlink has the
+// device's index.
 type tree struct {
 	sys, dev   string
 	findDevice func(context.Context, string) (rdmanl.Device, error)
@@ -27,7 +27,7 @@ type tree struct {
 	links      func(context.Context, uint32) ([]rdmanl.Link, error)
 }
 
-// system returns the tree of this machine, or that of the kernel in its place, which has no netlink.
+// system returns this machine's tree. If the sysfs directory is replaced, the tree has no netlink.
 func system() tree {
 	if k := kernel.Current(); k != nil {
 		return tree{sys: filepath.Join(k.Root(), "sys"), dev: filepath.Join(k.Root(), "dev"),
@@ -96,20 +96,19 @@ func (t tree) device(number int) *DeviceInfo {
 	}
 }
 
-// dirOf returns the directory of the device that has the name.
+// dirOf returns the directory of the device with the name.
 func (t tree) dirOf(name string) string { return filepath.Join(t.sys, "class/infiniband", name) }
 
-// current returns the device's name at this moment.
+// current returns the device's current name.
 func (d *DeviceInfo) current() (string, error) {
-	if !d.indexed { // a system without netlink, where a device's number says which it is
+	if !d.indexed { // without netlink, the number identifies the device
 		return readAttr(d.class, "ibdev")
 	}
 	dev, err := d.tree.getDevice(context.Background(), d.index)
 	return dev.Name, err
 }
 
-// inSysfs has read read files of the device's directory, again if the device was given another name
-// meanwhile.
+// inSysfs calls read with the device's directory, and again if the device was renamed meanwhile.
 func (d *DeviceInfo) inSysfs(read func(dir string) error) error {
 	name, err := d.current()
 	for err == nil {
@@ -192,7 +191,7 @@ func (d *DeviceInfo) netDevs() []string {
 		return nil
 	})
 	if d.indexed {
-		links, _ := d.tree.links(context.Background(), d.index) // soft-iWARP's are nowhere else
+		links, _ := d.tree.links(context.Background(), d.index) // only netlink has soft-iWARP's interface
 		for _, l := range links {
 			if name, ok := l.Netdev.Get(); ok {
 				names = append(names, name)

@@ -2,13 +2,13 @@ package verbs
 
 import "time"
 
-// An AckTimeout is how long a QP waits for an acknowledgement before it retries, in the
+// An AckTimeout is the time that a QP waits for an acknowledgement before it retries, in the
 // encoding of QPs: 4.096 µs times 2 to the power of 1 to 31. 0 waits for ever. Devices may
 // wait up to four times as long (InfiniBand Architecture Specification, volume 1, 9.7.6.1.3).
 type AckTimeout uint8
 
-// AckTimeoutOf returns the shortest AckTimeout of at least d, or the longest, which is
-// two hours and 26 minutes. If d is 0 or less, it is for ever.
+// AckTimeoutOf returns the shortest AckTimeout of at least d, or the longest, which is two
+// hours and 26 minutes. If d is 0 or less, it returns 0, which waits for ever.
 func AckTimeoutOf(d time.Duration) AckTimeout {
 	if d <= 0 {
 		return 0
@@ -38,9 +38,9 @@ func (a AckTimeout) String() string {
 	return a.Duration().String()
 }
 
-// An RNRTimer is how long a peer must wait before it sends again what found no receive
-// posted, in the encoding of QPs: 10 µs to 655.36 ms (InfiniBand Architecture Specification,
-// volume 1, table 45). The zero RNRTimer is the longest.
+// An RNRTimer is the time that a peer waits before it repeats a message that found no
+// receive, in the encoding of QPs: 10 µs to 655.36 ms (InfiniBand Architecture
+// Specification, volume 1, table 45). The zero RNRTimer is the longest.
 type RNRTimer uint8
 
 // rnrTimers are the times of the codes, in 10 µs.

@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/internal/tracing"
 )
 
-// The verbs while a tracer listens (see package tracing). They are functions of their
-// own, so that tracing costs the untraced verbs nothing.
+// The verbs as they run while a tracer listens (see package tracing). They are separate
+// functions, so that tracing costs the untraced verbs nothing.
 
 func (qp *QP) tracedSend(wrs []SendWR) (n int, err error) {
 	n, err = qp.postSendSlow(wrs)
@@ -49,7 +49,7 @@ func (cq *CQ) tellPollEx(wc []WCEx, n int, err error) {
 	cq.tellPoll(plain, n, err)
 }
 
-// tell tells the tracer of a call on an object with count elements at list, of which n
+// tell reports a call on an object to the tracer, with count elements at list, of which n
 // were posted or polled.
 //
 //go:noinline

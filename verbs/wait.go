@@ -7,19 +7,19 @@ import (
 	"iter"
 )
 
-// PollWait is Poll that waits until there is at least one completion. It works on every
-// CQ. It polls, arms the CQ, polls again, and sleeps, so it misses no completion. Any
-// number of goroutines may wait on a CQ.
+// PollWait is Poll, but waits until there is at least one completion. It works on every CQ.
+// It polls, arms the CQ, polls again, and sleeps, so it misses no completion. Any number of
+// goroutines may wait on a CQ.
 //
-// Of the goroutines that wait on CQs of one channel, one reads the events of all and
-// wakes the others. CQs that were created without a Channel share one. Goroutines that
-// wait on many busy CQs in parallel are faster if each CQ has a channel of its own.
+// Of the goroutines that wait on CQs of one channel, one reads all events and wakes the
+// others. CQs created without a Channel share one channel. Goroutines that wait on many
+// busy CQs in parallel are faster if each CQ has its own channel.
 //
-// If ctx ends first, PollWait returns its error and takes no completion. That cancels
-// the wait, not the work: requests in flight are still executed, and the device may
-// still read and write their buffers. The buffers are free only when the completion was
-// polled, or the QP was moved to QPReset or closed. To end work early, move the QP to
-// QPErr and poll the completions of all requests.
+// If ctx ends first, PollWait returns its error and takes no completion. That cancels the
+// wait, not the work: requests in flight are still executed, and the device may still read
+// and write their buffers. The buffers are free only once the completion is polled, or the
+// QP is moved to QPReset or closed. To end work early, move the QP to QPErr and poll the
+// completions of all requests.
 //
 // PollWait returns the errors of Poll. It returns ErrInvalid if wc is empty, or if
 // CompChannel.Wait was called on the CQ's channel, and ErrNotSupported where the kernel
@@ -34,7 +34,7 @@ func (cq *CQ) PollWait(ctx context.Context, wc []WC) (int, error) {
 
 const opWait = "wait for CQ"
 
-// waits refuses a wait that can't be, for so many completions.
+// waits validates the arguments of a wait for at most room completions.
 func (cq *CQ) waits(ctx context.Context, room int) error {
 	switch {
 	case ctx == nil:
@@ -45,7 +45,7 @@ func (cq *CQ) waits(ctx context.Context, room int) error {
 		return invalid(opWait, "no room for a completion")
 	case cq.noChannel != nil:
 		return &OpError{Op: opWait, Err: fmt.Errorf("%w: %w", ErrNotSupported, cq.noChannel), hint: "use CQ.Poll"}
-	case cq.chn == nil: // never created
+	case cq.chn == nil: // the zero CQ
 		return opErr(opWait, "", ErrClosed)
 	case !cq.chn.claim(readByPollWait):
 		return invalid(opWait, "CompChannel.Wait reads the events of the CQ's channel")
@@ -53,8 +53,8 @@ func (cq *CQ) waits(ctx context.Context, room int) error {
 	return nil
 }
 
-// wait calls poll until it finds a completion or fails. Between two calls it waits for
-// an event, with inTurn in place of ctx while it reads the channel.
+// wait calls poll until it finds a completion or fails. Between two calls it waits for an
+// event, under inTurn in place of ctx while it reads the channel.
 func (cq *CQ) wait(ctx, inTurn context.Context, poll func() (int, error)) (int, error) {
 	if n, err := poll(); n > 0 || err != nil {
 		return n, err
@@ -77,13 +77,13 @@ func (cq *CQ) wait(ctx, inTurn context.Context, poll func() (int, error)) (int, 
 	}
 }
 
-// All returns an iterator over the completions, with PollWait. It polls them one by
-// one: when a loop ends early, the other completions stay in the queue, and another loop
-// continues with them.
+// All returns an iterator over the completions, which waits as PollWait does. It polls them
+// one by one: when a loop ends early, the other completions stay in the queue for the next
+// loop.
 //
 // The iterator ends after an error of PollWait, except a *CQEError, which the next
-// completions follow. A request that has failed is not such an error, but a completion
-// whose Err returns it.
+// completions follow. A failed request is not such an error: its completion's Err returns
+// the error.
 //
 //	for wc, err := range cq.All(ctx) {
 //		if err != nil {
@@ -98,7 +98,8 @@ func (cq *CQ) All(ctx context.Context) iter.Seq2[WC, error] {
 			yield(WC{}, err)
 			return
 		}
-		// Once for all waits: PollWait does it for each, which allocates memory.
+		// AfterFunc is called once for all waits. PollWait calls it for each wait, which
+		// allocates memory.
 		stop := context.AfterFunc(ctx, cq.chn.events.poke)
 		defer stop()
 		var inTurn context.Context = pokedContext{ctx}
@@ -121,14 +122,14 @@ func isCQEError(err error) bool {
 	return errors.As(err, &e)
 }
 
-// A pokedContext is a context whose end pokes the reader of the channel, which then asks
-// for Err. Nobody needs to wait for Done.
+// A pokedContext is a context whose end pokes the reader of the channel. The reader then
+// checks Err, so nobody waits for Done.
 type pokedContext struct{ context.Context }
 
 func (pokedContext) Done() <-chan struct{} { return nil }
 
-// leave ends a PollWait. It may have consumed the one event of the arming, so another
-// waiter must poll and arm again.
+// leave ends a PollWait. This PollWait may have consumed the only event of the arming, so
+// another waiter must poll and arm again.
 func (cq *CQ) leave() {
 	if cq.waiters.Add(-1) > 0 {
 		cq.wake()
@@ -143,7 +144,7 @@ func (cq *CQ) wake() {
 	}
 }
 
-// fire tells PollWait about an event.
+// fire gives PollWait the token of an event.
 func (cq *CQ) fire() {
 	select {
 	case cq.fired <- struct{}{}:

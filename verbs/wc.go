@@ -15,7 +15,7 @@ import (
 type WC struct {
 	WRID         uint64   // of the work request
 	Status       WCStatus // WCSuccess, or why the request failed
-	Opcode       WCOpcode // what has completed
+	Opcode       WCOpcode // the operation that completed
 	VendorErr    uint32   // the device's own error code
 	ByteLen      uint32   // for receives and RDMA reads; for UD it includes the GRH's 40 bytes
 	ex           uint32   // Imm or InvalidatedRKey
@@ -25,7 +25,7 @@ type WC struct {
 	PKeyIndex    uint16   // of the P_Key; UD only
 	SLID         uint16   // the sender's LID; UD over InfiniBand only
 	SL           uint8    // service level; UD only
-	DLIDPathBits uint8    // the lowest bits of the own LID that was addressed; UD only
+	DLIDPathBits uint8    // the lowest bits of the port's LID that was addressed; UD only
 	PortNum      uint8    // 0, unless the driver reports it
 	_            uint8
 }
@@ -35,8 +35,8 @@ func (wc *WC) Imm() (uint32, bool) {
 	return bits.ReverseBytes32(wc.ex), wc.Flags&WCWithImm != 0
 }
 
-// InvalidatedRKey returns the key that a send with invalidate has invalidated, and
-// whether the message was such a send.
+// InvalidatedRKey returns the key that the message has invalidated, and whether it was a
+// send with invalidate.
 func (wc *WC) InvalidatedRKey() (uint32, bool) {
 	return wc.ex, wc.Flags&WCWithInv != 0
 }
@@ -59,19 +59,19 @@ func (wc *WC) Err() error {
 }
 
 // A WCEx is a completion with fields that only some devices report (struct ibv_cq_ex).
-// CQOptions.Fields selects them. A field that was not selected is zero, and so are all of
-// them if Status is not WCSuccess.
+// CQOptions.Fields selects them. Fields that were not selected are zero. If Status is not
+// WCSuccess, all are zero.
 type WCEx struct {
 	WC
 
-	// Timestamp is when the device completed the request, in cycles of the counter that
+	// Timestamp is the time of the completion, in cycles of the counter that
 	// Device.RawClock reads.
 	Timestamp uint64
 
-	// WallClock is the same moment in the system's time. The kernel adjusts the
-	// translation from time to time, so times may be off by microseconds. Without
-	// WCFieldTimestamp, an mlx5 adapter with a real-time clock reads that, which PTP may have
-	// set, and nothing is translated.
+	// WallClock is the same time on the system's clock. The kernel adjusts the translation
+	// from time to time, so times may be off by microseconds. Without WCFieldTimestamp, an
+	// mlx5 adapter with a real-time clock, which PTP may have set, reports that clock without
+	// translation.
 	WallClock time.Time
 
 	// FlowTag is the tag of the flow rule that steered the packet to a RawPacket QP, for
@@ -87,16 +87,16 @@ type WCEx struct {
 	// see efadv.QPOptions. WRID is then 0. Only efa has such completions.
 	Unsolicited bool
 
-	// SGID is the GID of a sender to whom the device has no address handle, for receives on efa
-	// only. Then SLID is 0xffff. Otherwise SGID is zero, and SLID is what efadv.AHNumber
-	// returns of the address handle.
+	// SGID is the GID of a sender for which the device has no address handle, for receives on
+	// efa only. SLID is 0xffff then. Otherwise SGID is zero, and SLID is the address handle's
+	// efadv.AHNumber.
 	SGID GID
 
-	Tag        uint64 // of a message that matched a tag of the SRQ (struct ibv_wc_tm_info); otherwise 0
+	Tag        uint64 // the tag of a message that matched one of the SRQ's (struct ibv_wc_tm_info); otherwise 0
 	TagContext uint32 // the TagHeader.Context of such a message
 }
 
-// WCFields are the fields of a WCEx that a CQ reports beside those of a WC (enum
+// WCFields selects the fields of a WCEx that a CQ reports beside those of a WC (enum
 // ibv_create_cq_wc_flags).
 type WCFields uint32
 
@@ -148,14 +148,14 @@ const (
 	WCLocLenErr      WCStatus = WCStatus(uapi.IB_WC_LOC_LEN_ERR)        // a message is longer than the receive's memory, or than the transport allows
 	WCLocQPOpErr     WCStatus = WCStatus(uapi.IB_WC_LOC_QP_OP_ERR)      // the device found an error in the QP or the request
 	WCLocEECOpErr    WCStatus = WCStatus(uapi.IB_WC_LOC_EEC_OP_ERR)     // for reliable datagrams, which no device has
-	WCLocProtErr     WCStatus = WCStatus(uapi.IB_WC_LOC_PROT_ERR)       // the request's memory is not registered for it
-	WCWRFlushErr     WCStatus = WCStatus(uapi.IB_WC_WR_FLUSH_ERR)       // the QP had failed before, or was moved to QPErr
+	WCLocProtErr     WCStatus = WCStatus(uapi.IB_WC_LOC_PROT_ERR)       // the request's memory is not registered for the operation
+	WCWRFlushErr     WCStatus = WCStatus(uapi.IB_WC_WR_FLUSH_ERR)       // the QP has failed or was moved to QPErr
 	WCMWBindErr      WCStatus = WCStatus(uapi.IB_WC_MW_BIND_ERR)        // a window could not be bound
-	WCBadRespErr     WCStatus = WCStatus(uapi.IB_WC_BAD_RESP_ERR)       // the answer makes no sense
-	WCLocAccessErr   WCStatus = WCStatus(uapi.IB_WC_LOC_ACCESS_ERR)     // a peer's write with immediate data met memory that doesn't allow it
+	WCBadRespErr     WCStatus = WCStatus(uapi.IB_WC_BAD_RESP_ERR)       // the peer's response is invalid
+	WCLocAccessErr   WCStatus = WCStatus(uapi.IB_WC_LOC_ACCESS_ERR)     // a peer's write with immediate data addressed memory that doesn't allow it
 	WCRemInvReqErr   WCStatus = WCStatus(uapi.IB_WC_REM_INV_REQ_ERR)    // the peer could not accept the request
-	WCRemAccessErr   WCStatus = WCStatus(uapi.IB_WC_REM_ACCESS_ERR)     // the peer's memory doesn't allow it
-	WCRemOpErr       WCStatus = WCStatus(uapi.IB_WC_REM_OP_ERR)         // the peer failed with the request
+	WCRemAccessErr   WCStatus = WCStatus(uapi.IB_WC_REM_ACCESS_ERR)     // the peer's memory doesn't allow the operation
+	WCRemOpErr       WCStatus = WCStatus(uapi.IB_WC_REM_OP_ERR)         // the peer failed to execute the request
 	WCRetryExcErr    WCStatus = WCStatus(uapi.IB_WC_RETRY_EXC_ERR)      // the peer did not answer, for all retries
 	WCRNRRetryExcErr WCStatus = WCStatus(uapi.IB_WC_RNR_RETRY_EXC_ERR)  // the peer had no receive, for all retries
 	WCLocRDDViolErr  WCStatus = WCStatus(uapi.IB_WC_LOC_RDD_VIOL_ERR)   // as WCLocEECOpErr
@@ -168,7 +168,7 @@ const (
 	WCGeneralErr     WCStatus = WCStatus(uapi.IB_WC_GENERAL_ERR)        // any other error
 
 	WCTagErr        WCStatus = WCStatus(uapi.IBV_WC_TM_ERR)             // the tag to delete is no longer in the list: a message has matched it
-	WCTagIncomplete WCStatus = WCStatus(uapi.IBV_WC_TM_RNDV_INCOMPLETE) // a message matched, and the device didn't get its data
+	WCTagIncomplete WCStatus = WCStatus(uapi.IBV_WC_TM_RNDV_INCOMPLETE) // a message matched a tag, but the device didn't get the message's data
 )
 
 func (s WCStatus) String() string { return uapi.EnumIbvWcStatus.Short(uint64(s)) }

@@ -9,10 +9,10 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A WQ is a receive work queue: a queue of receives for packets, without a QP (struct
-// ibv_wq). An IndirectionTable lists WQs, and a QP that PD.CreateRSSQP creates spreads packets
-// over them, so that each can be served by a goroutine of its own. Its methods are safe for
-// concurrent use, unless it was created with WQOptions.SingleOwner.
+// A WQ is a receive work queue: a queue of receives for packets, without a QP (struct ibv_wq).
+// An IndirectionTable lists WQs, and a QP of PD.CreateRSSQP spreads packets over them. So each
+// WQ can have its own goroutine. Its methods are safe for concurrent use, unless it was
+// created with WQOptions.SingleOwner.
 type WQ struct {
 	object
 	mu    queueLock
@@ -34,7 +34,7 @@ func (wq *WQ) base() *object {
 type WQState uint32
 
 const (
-	WQReset WQState = WQState(uapi.IB_WQS_RESET) // new: nothing can be posted
+	WQReset WQState = WQState(uapi.IB_WQS_RESET) // new; nothing can be posted
 	WQReady WQState = WQState(uapi.IB_WQS_RDY)   // receives can be posted, and are consumed
 	WQErr   WQState = WQState(uapi.IB_WQS_ERR)   // all receives are flushed
 )
@@ -47,7 +47,7 @@ type WQFlags uint32
 
 const (
 	WQStripCVLAN WQFlags = WQFlags(uapi.IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING)       // remove the VLAN tag from received frames
-	WQScatterFCS WQFlags = WQFlags(uapi.IB_UVERBS_WQ_FLAGS_SCATTER_FCS)           // leave the frame check sequence in them
+	WQScatterFCS WQFlags = WQFlags(uapi.IB_UVERBS_WQ_FLAGS_SCATTER_FCS)           // leave the frame check sequence in received frames
 	WQDelayDrop  WQFlags = WQFlags(uapi.IB_UVERBS_WQ_FLAGS_DELAY_DROP)            // wait a while before dropping a frame for want of a receive
 	WQPadWrites  WQFlags = WQFlags(uapi.IB_UVERBS_WQ_FLAGS_PCI_WRITE_END_PADDING) // as QPPadWrites
 
@@ -64,12 +64,12 @@ type WQOptions struct {
 	MaxSGE int     // minimum number of scatter/gather entries of a receive; 0 stands for 1
 	Flags  WQFlags // zero or more flags
 
-	// SingleOwner promises that only one goroutine at a time posts, and removes the
-	// lock. If a second goroutine is detected, it panics.
+	// SingleOwner promises that only one goroutine at a time posts, and removes the lock. A
+	// second goroutine panics if it is detected.
 	SingleOwner bool
 }
 
-// wqs returns the provider as one that has work queues.
+// wqs returns the provider as a provider.WQMaker.
 func (d *Device) wqs(op string) (provider.WQMaker, error) {
 	maker, ok := d.prov.(provider.WQMaker)
 	if !ok {
@@ -154,7 +154,7 @@ func destroyWQ(d *Device, handle uint32) error {
 	cmd := ioctl.NewWqDestroy()
 	defer cmd.Release()
 	cmd.Handle(handle)
-	cmd.Resp() // a count of events
+	cmd.Resp() // an event count, which nobody needs
 	return cmd.Run(d.file)
 }
 
@@ -182,8 +182,8 @@ func (wq *WQ) MaxSGE() int {
 	return int(wq.size.MaxSGE)
 }
 
-// State returns the state as of the last SetState. After EventWQFatal the queue is in WQErr,
-// which State doesn't show.
+// State returns the state as of the last SetState. After EventWQFatal the queue is in WQErr;
+// State doesn't show that.
 func (wq *WQ) State() WQState {
 	if wq == nil {
 		return WQReset
@@ -192,7 +192,7 @@ func (wq *WQ) State() WQState {
 }
 
 // SetState moves the queue to another state (ibv_modify_wq with IBV_WQ_ATTR_STATE). A move to
-// WQReset empties it, and drops its completions that were not polled.
+// WQReset empties the queue, and drops its completions from the CQ.
 func (wq *WQ) SetState(to WQState) error {
 	const op = "modify WQ"
 	if to > WQErr {
@@ -245,7 +245,7 @@ func (wq *WQ) modify(op string, cmd ioctl.WriteExModifyWq, object string) error 
 	return nil
 }
 
-// forget drops the queue's completions that were not polled.
+// forget drops the queue's completions from the CQ.
 func (wq *WQ) forget() {
 	if f, ok := wq.cq.prov.(provider.WQForgetter); ok {
 		wq.cq.mu.Lock()
@@ -287,7 +287,7 @@ func (wq *WQ) PostRecv(wrs ...RecvWR) (n int, err error) {
 }
 
 // Close destroys the WQ (ibv_destroy_wq). It returns ErrBusy while an IndirectionTable lists
-// it.
+// the WQ.
 func (wq *WQ) Close() error {
 	if wq == nil {
 		return nil

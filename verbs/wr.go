@@ -20,16 +20,16 @@ const (
 	OpSendImm      Opcode = Opcode(uapi.IB_UVERBS_WR_SEND_WITH_IMM)        // send a message with 32 bits of immediate data
 	OpSendInv      Opcode = Opcode(uapi.IB_UVERBS_WR_SEND_WITH_INV)        // send a message, and invalidate a key of the peer
 	OpRDMAWrite    Opcode = Opcode(uapi.IB_UVERBS_WR_RDMA_WRITE)           // write to the peer's memory
-	OpRDMAWriteImm Opcode = Opcode(uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM)  // the same, and consume a receive with immediate data
+	OpRDMAWriteImm Opcode = Opcode(uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM)  // write to the peer's memory, and consume a receive with immediate data
 	OpRDMARead     Opcode = Opcode(uapi.IB_UVERBS_WR_RDMA_READ)            // read the peer's memory
 	OpCompareSwap  Opcode = Opcode(uapi.IB_UVERBS_WR_ATOMIC_CMP_AND_SWP)   // replace a number in the peer's memory if it has a value
 	OpFetchAdd     Opcode = Opcode(uapi.IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD) // add to a number in the peer's memory
 	OpLocalInv     Opcode = Opcode(uapi.IB_UVERBS_WR_LOCAL_INV)            // invalidate a key of this side
 	OpBindMW       Opcode = Opcode(uapi.IB_UVERBS_WR_BIND_MW)              // bind a window of type 2
 	OpFlush        Opcode = Opcode(uapi.IB_UVERBS_WR_FLUSH)                // make earlier writes visible at the peer
-	OpAtomicWrite  Opcode = Opcode(uapi.IB_UVERBS_WR_ATOMIC_WRITE)         // write 8 bytes to the peer's memory at once
+	OpAtomicWrite  Opcode = Opcode(uapi.IB_UVERBS_WR_ATOMIC_WRITE)         // write 8 bytes to the peer's memory atomically
 
-	// Only some adapters support these, such as mlx5.
+	// Only some adapters, such as mlx5, support the following operations.
 	OpTSO               Opcode = Opcode(uapi.IB_UVERBS_WR_TSO)                         // a raw packet to be cut into segments
 	OpMaskedCompareSwap Opcode = Opcode(uapi.IB_UVERBS_WR_MASKED_ATOMIC_CMP_AND_SWP)   // OpCompareSwap of some bits
 	OpMaskedFetchAdd    Opcode = Opcode(uapi.IB_UVERBS_WR_MASKED_ATOMIC_FETCH_AND_ADD) // OpFetchAdd of several fields
@@ -62,26 +62,24 @@ const (
 
 func (f SendFlags) String() string { return uapi.EnumIbSendFlags.Short(uint64(f)) }
 
-// A SendWR is a work request for the send queue (struct ibv_send_wr). PostSend copies
-// it, so it may be reused at once. The memory that SGL names may be reused only after
-// the completion, also if nobody waits for it any more: see CQ.PollWait.
+// A SendWR is a work request for the send queue (struct ibv_send_wr). PostSend copies it,
+// so it may be reused at once. The memory that SGL names may be reused only after the
+// completion, even if nobody waits for that any more: see CQ.PollWait.
 //
-// Atomics work on a uint64 in the peer's memory. Compare, Swap, Add and the masks are
-// ordinary numbers. The uint64 at the peer is in the byte order of the peer's processor,
-// and the result, its value before the operation, is written to SGL in the byte order of
-// this one. So no side swaps bytes. OpAtomicWrite writes its 8 bytes as they are, as
-// OpRDMAWrite does.
+// Atomics work on a uint64 in the peer's memory, in the byte order of the peer's processor.
+// Compare, Swap, Add and the masks are ordinary numbers. The result, the value before the
+// operation, is written to SGL in the byte order of this processor. So neither side swaps
+// bytes. OpAtomicWrite writes its 8 bytes unchanged, as OpRDMAWrite does.
 type SendWR struct {
 	WRID   uint64    // returned in the completion
-	Opcode Opcode    // the operation; data without one is refused
+	Opcode Opcode    // the operation; required
 	Flags  SendFlags // zero or more flags
 
 	// SGL is the memory of the data: the source of sends and writes, the destination of
 	// reads and atomics (8 bytes).
 	SGL []SGE
-	// Inline is data to copy into the request, in place of SGL, up to
-	// QPCap.MaxInlineData bytes. It is for sends and writes. OpAtomicWrite takes its 8
-	// bytes from here.
+	// Inline is data to copy into the request, in place of SGL, up to QPCap.MaxInlineData
+	// bytes. It is for sends and writes. OpAtomicWrite takes its 8 bytes from Inline.
 	Inline []byte
 
 	Imm            uint32 // OpSendImm, OpRDMAWriteImm; host byte order
@@ -96,36 +94,38 @@ type SendWR struct {
 	Add     uint64 // OpFetchAdd, OpMaskedFetchAdd
 
 	// CompareMask has the bits that OpMaskedCompareSwap compares. For OpMaskedFetchAdd it
-	// has the highest bit of each field; fields are added separately.
+	// has the highest bit of each field: each field is added separately.
 	CompareMask uint64
 	SwapMask    uint64 // the bits that OpMaskedCompareSwap exchanges
 
-	// UD, SRD and DCI; for the latter RemoteQPN is the DCT's number, and DCKey its
-	// access key.
+	// AH, RemoteQPN and so on are for UD, SRD and DCI. For a DCI, RemoteQPN is the DCT's
+	// number, and DCKey its access key.
 	AH         *AH
 	RemoteQPN  uint32 // the number of the receiving QP
-	RemoteQKey uint32 // the Q_Key that it expects; UD
+	RemoteQKey uint32 // UD: the Q_Key that the receiving QP expects
 	DCKey      uint64 // the DCT's QPOptions.DCKey
 
-	// OpTSO: the header of each segment, and the maximum size of its data.
+	// Header and MSS are for OpTSO: the header of each segment, and the maximum size of its
+	// data.
 	Header []byte
 	MSS    uint16 // in bytes
 
-	// DCI: the request's stream, of any number, if the QP has streams: see
+	// DCStream is for a DCI with streams: the request's stream, any number. See
 	// mlx5dv.QPOptions.Streams.
 	DCStream uint16
 
-	// XRCSend: SRQ.Num of the peer's SRQ that receives the message. Writes, reads and
-	// atomics need one, too: the peer looks up the key of Remote in that SRQ's PD.
+	// RemoteSRQN is for XRCSend: SRQ.Num of the peer's SRQ that receives the message.
+	// Writes, reads and atomics need it, too: the peer looks up the key of Remote in that
+	// SRQ's PD.
 	RemoteSRQN uint32
 
-	// OpBindMW, for type 2 windows. NewRKey is the window's key once the request has
-	// completed. It may differ from MW.RKey in the lowest byte only.
+	// MW, Bind and NewRKey are for OpBindMW, of type 2 windows. NewRKey is the window's key
+	// once the request has completed. It may differ from MW.RKey in the lowest byte only.
 	MW      *MW
 	Bind    MWBindInfo // the memory
-	NewRKey uint32     // the next key
+	NewRKey uint32     // the window's next key
 
-	// OpFlush: FlushLength bytes from Remote, or all of the MR.
+	// FlushLength is for OpFlush of a FlushRange: the number of bytes from Remote on.
 	FlushLength uint32
 	FlushType   FlushType  // how far
 	FlushLevel  FlushLevel // what
@@ -140,7 +140,8 @@ type MWBindInfo struct {
 	Access AccessFlags // what a peer may do
 }
 
-// A FlushType says how far OpFlush makes earlier writes visible. Types can be combined.
+// A FlushType is the scope in which OpFlush makes earlier writes visible. Types can be
+// combined.
 type FlushType uint8
 
 const (
@@ -150,7 +151,7 @@ const (
 
 func (f FlushType) String() string { return uapi.EnumIbPlacementType.Short(uint64(f)) }
 
-// A FlushLevel says what OpFlush flushes.
+// A FlushLevel selects the memory that OpFlush flushes.
 type FlushLevel uint8
 
 const (
@@ -161,8 +162,8 @@ const (
 func (f FlushLevel) String() string { return uapi.EnumIbSelectivityLevel.Short(uint64(f)) }
 
 // A RecvWR is a work request for a receive queue (struct ibv_recv_wr). SGL may be empty: a
-// message without data, and an OpRDMAWriteImm, need a receive but no memory of it.
+// message without data, and an OpRDMAWriteImm, need a receive without memory.
 type RecvWR struct {
 	WRID uint64 // returned in the completion
-	SGL  []SGE  // where the message goes, in this order
+	SGL  []SGE  // the memory for the message, in this order
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/goverbs/goverbs/ioctl"
 )
 
-// An XRCD is a domain of extended reliable connections. Its XRCRecv QPs receive into any
-// of its SRQs, also those of other processes.
+// An XRCD is a domain of extended reliable connections. Its XRCRecv QPs receive into any of
+// its SRQs, even those of other processes.
 type XRCD struct {
 	object
 }
@@ -29,8 +29,8 @@ func (d *Device) OpenXRCD() (*XRCD, error) {
 	return d.openXRCDHeld(op, -1)
 }
 
-// OpenSharedXRCD opens the XRC domain that belongs to a file. All processes that open it
-// with the same file share it. The first one creates it.
+// OpenSharedXRCD opens the XRC domain that belongs to a file. All processes that open the
+// same file share the domain. The first one creates it.
 func (d *Device) OpenSharedXRCD(f *os.File) (*XRCD, error) {
 	const op = "open XRC domain"
 	if err := d.begin(op); err != nil {
@@ -46,7 +46,7 @@ func (d *Device) OpenSharedXRCD(f *os.File) (*XRCD, error) {
 	}
 	var x *XRCD
 	var openErr error
-	// Control keeps the file open until the kernel has it.
+	// Control keeps the file open until the kernel holds it.
 	if err := raw.Control(func(fd uintptr) { x, openErr = d.openXRCDHeld(op, int32(fd)) }); err != nil {
 		return nil, invalid(op, "%v", err)
 	}
